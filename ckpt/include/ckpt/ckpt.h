@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt.h: checkpoints. Saving and loading from a job, reading from tools.
+ *
+ * A checkpoint is a folder of immutable data files plus one manifest.json, written last; without the
+ * manifest there is no checkpoint. docs/ckpt-format.md describes the bytes.
+ *
+ * The library knows slices (fsdp/base.h) and stores. It knows no GPU, launcher or model.
+ */
+#ifndef CKPT_H
+#define CKPT_H
+
+#include <stdio.h>
+
+#include "fsdp/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- fingerprints ------------------------------------------------------------------------------ */
+
+/* CRC-64/XZ and CRC-32C. Start with 0; feed pieces in order. */
+uint64_t ckpt_crc64(uint64_t crc, const void *data, size_t nbytes);
+uint32_t ckpt_crc32c(uint32_t crc, const void *data, size_t nbytes);
+/* CRC of A followed by B from the CRCs of each and B's length. */
+uint64_t ckpt_crc64_combine(uint64_t crc_a, uint64_t crc_b, uint64_t nbytes_b);
+uint32_t ckpt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b);
+
+/* ---- saving from a job ------------------------------------------------------------------------- */
+
+/* Gives every slice of this rank: fsdp_state_each with the engine bound. */
+typedef int ckpt_slices_f(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err *err);
+
+struct ckpt_alias {
+    const char *name, *target; /* tied tensors: `name` is another name of stored tensor `target` */
+};
+
+struct ckpt_save_args {
+    uint32_t version;
+    const char *root;      /* folder of checkpoints; the new one is root/step-%08d */
+    int64_t step;          /* optimizer steps done */
+    const struct fsdp_state_layout *layout;
+    ckpt_slices_f *slices;
+    void *slices_ctx;
+    const struct ckpt_alias *aliases;
+    int naliases;
+    const char *state_json; /* training state that is not tensors: one JSON object; rank 0's is kept */
+    int nextra;             /* small files kept beside the manifest under hf/ (config.json, tokenizer) */
+    const char *const *extra; /* their paths; rank 0 copies them */
+    bool fsync;
+};
+#define CKPT_SAVE_ARGS_VERSION 1
+#define CKPT_SAVE_ARGS_INIT {.version = CKPT_SAVE_ARGS_VERSION, .fsync = true}
+
+struct ckpt_save_result {
+    uint64_t nbytes; /* written by all ranks */
+    double seconds;
+    char path[4096]; /* of the published checkpoint */
+};
+/* Collective, blocks, ends in one agreed status. On failure nothing is published and what was written is
+ * removed. FSDP_EEXIST if that step is already there. */
+int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, struct fsdp_oob *oob,
+              struct fsdp_err *err);
+
+/* Removes all but the newest `keep` published checkpoints of root (0 keeps all), and remains of saves
+ * that never finished. Unpublishes first. Local: call on one rank. */
+int ckpt_retain(const char *root, int keep, struct fsdp_err *err);
+
+/* ---- reading ------------------------------------------------------------------------------------ */
+
+enum ckpt_format { CKPT_NATIVE, CKPT_HF }; /* HF: plain safetensors, a file or a folder */
+
+/* A tensor of an opened checkpoint. */
+struct ckpt_tensor {
+    struct fsdp_tensor tensor;
+    enum fsdp_slice_kind kind;
+    uint64_t fingerprint; /* CRC-64/XZ over the row-major bytes */
+    bool has_fingerprint;
+};
+
+struct ckpt_file_info {
+    const char *path; /* relative to the checkpoint */
+    uint64_t nbytes;
+    uint32_t crc32c;
+    bool has_crc;
+};
+
+struct ckpt;
+
+/* Opens a native checkpoint folder (or a root of several: its newest), a Hugging Face folder, or a
+ * .safetensors file; reads the manifest and all headers, and proves that the stored boxes tile every
+ * tensor. Errors name file and tensor: missing, truncated, stray, overlapping. Local, blocks. */
+int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err);
+void ckpt_close(struct ckpt *ckpt);
+
+const char *ckpt_path(const struct ckpt *ckpt);
+enum ckpt_format ckpt_format(const struct ckpt *ckpt);
+int64_t ckpt_step(const struct ckpt *ckpt);             /* -1 where not known */
+const char *ckpt_state_json(const struct ckpt *ckpt);   /* NULL where there is none */
+void ckpt_mesh(const struct ckpt *ckpt, int *shard_size, int *replicate_size);
+int ckpt_ntensors(const struct ckpt *ckpt);
+const struct ckpt_tensor *ckpt_tensor_at(const struct ckpt *ckpt, int i);
+/* By stored name or alias; NULL if absent. */
+const struct ckpt_tensor *ckpt_tensor_find(const struct ckpt *ckpt, const char *name);
+int ckpt_naliases(const struct ckpt *ckpt);
+struct ckpt_alias ckpt_alias_at(const struct ckpt *ckpt, int i);
+int ckpt_nfiles(const struct ckpt *ckpt);
+struct ckpt_file_info ckpt_file_at(const struct ckpt *ckpt, int i);
+/* Small files kept beside the weights (config.json, tokenizer files); full path or NULL. */
+const char *ckpt_extra_path(const struct ckpt *ckpt, const char *name);
+int ckpt_nextra(const struct ckpt *ckpt);
+const char *ckpt_extra_at(const struct ckpt *ckpt, int i);
+
+/* Reads the elements of `slice` (matched by name or alias; shape must be equal) into io->write,
+ * converting between floating dtypes. Missing name: FSDP_ENOTFOUND; shape: FSDP_EINVAL, both named.
+ * Local, blocks. */
+int ckpt_read_slice(struct ckpt *ckpt, const struct fsdp_slice *slice,
+                    const struct fsdp_slice_io *io, struct fsdp_err *err);
+
+struct ckpt_load_args {
+    uint32_t version;
+    ckpt_slices_f *slices;
+    void *slices_ctx;
+    bool optim; /* also the optimizer's slices; else they are left as they are */
+    int replica; /* only slices of this replica are read; -1: all */
+};
+#define CKPT_LOAD_ARGS_VERSION 1
+#define CKPT_LOAD_ARGS_INIT {.version = CKPT_LOAD_ARGS_VERSION, .optim = true, .replica = -1}
+/* Loads this rank's slices. Collective, ends in one agreed status. */
+int ckpt_load(struct ckpt *ckpt, const struct ckpt_load_args *args, struct fsdp_oob *oob,
+              struct fsdp_err *err);
+
+/* Newest published checkpoint of root into out; FSDP_ENOTFOUND if there is none. Local: ask one rank and
+ * broadcast. */
+int ckpt_latest(char *out, size_t out_nbytes, const char *root, struct fsdp_err *err);
+
+/* ---- whole-checkpoint operations: what the tools call -------------------------------------------- */
+
+typedef void ckpt_progress_f(void *ctx, uint64_t nbytes_done, uint64_t nbytes_total);
+
+struct ckpt_merge_args {
+    uint32_t version;
+    const char *out;          /* FILE.safetensors, or a folder (DIR/) */
+    const char *dtype;        /* NULL: as stored */
+    uint64_t mem_nbytes;      /* budget of buffers */
+    uint64_t max_shard_nbytes; /* folder output; 0: one file */
+    bool all;                 /* optimizer tensors too */
+    bool overwrite;
+    ckpt_progress_f *progress;
+    void *progress_ctx;
+};
+#define CKPT_MERGE_ARGS_VERSION 1
+#define CKPT_MERGE_ARGS_INIT {.version = CKPT_MERGE_ARGS_VERSION, .mem_nbytes = 256u << 20}
+struct ckpt_merge_result {
+    uint64_t nbytes;
+    int ntensors, nfiles;
+    double seconds;
+};
+/* Full weights of an opened checkpoint. Coverage is proved before a byte is written, fingerprints are
+ * checked as it streams, output appears atomically. Local, blocks. */
+int ckpt_merge(struct ckpt_merge_result *out, struct ckpt *ckpt, const struct ckpt_merge_args *args,
+               struct fsdp_err *err);
+
+/* Calls report (one line of text) per fault found in sizes, checksums, fingerprints; returns
+ * FSDP_ECORRUPT if there was any. Opening already proved coverage. Local, blocks. */
+typedef void ckpt_fault_f(void *ctx, const char *text);
+int ckpt_verify(struct ckpt *ckpt, ckpt_fault_f *report, void *ctx, struct fsdp_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

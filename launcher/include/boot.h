@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * boot.h: how a rank learns who it is and meets the others.
+ *
+ * boot_open tries methods in order; each says why it does not apply:
+ *   pmix    a PMIx server is there (srun --mpi=pmix, mpirun, prterun)
+ *   local   fsdp-launch on this machine started the rank and serves the rendezvous
+ *   single  nothing says that there are more ranks
+ *
+ * A method only introduces: rank, size, node and a put/get/fence of small values. The control channel
+ * behind the fsdp_oob is this library's own tree of TCP connections (node leaders, then their ranks),
+ * authenticated by the job's secret. It stays open for the life of the job and notices a dead peer by
+ * hang-up; a rank's last words travel over it.
+ */
+#ifndef BOOT_H
+#define BOOT_H
+
+#include "fsdp/base.h"
+#include "fsdp/comm.h"
+
+struct boot;
+
+typedef void boot_trace_f(void *ctx, const char *method, const char *text);
+
+struct boot_opts {
+    uint32_t version;
+    const char *methods;  /* comma-separated order, NULL: BOOT_METHODS or "pmix,local,single" */
+    double timeout_s;     /* for the whole bootstrap */
+    boot_trace_f *trace;  /* (optional) one line per method tried */
+    void *trace_ctx;
+};
+#define BOOT_OPTS_VERSION 1
+#define BOOT_OPTS_INIT {.version = BOOT_OPTS_VERSION, .timeout_s = 60}
+
+struct boot_info {
+    int rank, size;
+    int local_rank, local_size; /* within the node */
+    int node, nnodes;
+    char host[FSDP_HOST_NBYTES];
+    char method[16];
+    char job[64]; /* unique name of the job on its machines: part of segment names */
+};
+
+/* Meets all ranks. Collective, blocks; FSDP_ETIMEDOUT names the ranks that did not come. */
+int boot_open(struct boot **out, const struct boot_opts *opts, struct fsdp_err *err);
+/* A clean goodbye: the others do not take it for a death. Collective in effect, not blocking. */
+void boot_close(struct boot *boot);
+
+const struct boot_info *boot_info(const struct boot *boot);
+/* Node index and host of every rank; lives as long as boot. */
+const struct fsdp_node_map *boot_nodes(const struct boot *boot);
+/* The job's channel; lives as long as boot, closed by boot_close. */
+struct fsdp_oob *boot_oob(struct boot *boot);
+
+#endif

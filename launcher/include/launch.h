@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch.h: the command line of fsdp-launch, without knowledge of what it launches. */
+#ifndef LAUNCH_H
+#define LAUNCH_H
+
+#include "boot.h"
+
+/* Exit codes of a job. */
+enum {
+    LAUNCH_DONE = 0,
+    LAUNCH_FAILED = 1,      /* do not requeue: the same would happen again */
+    LAUNCH_USAGE = 2,       /* bad command line or configuration */
+    LAUNCH_REQUEUE = 75,    /* stopped on request with a checkpoint saved: requeue me (EX_TEMPFAIL) */
+    LAUNCH_PEER_LOST = 76,  /* another rank died; a requeue may help */
+};
+
+/* The program that fsdp-launch runs in every rank when it is given a configuration. */
+struct launch_program {
+    const char *name;
+    /* Checks the command line before any rank starts: config path and overrides. Prints errors itself
+     * to stderr. Returns an exit code, 0 to go on. */
+    int (*check)(const char *config, int noverrides, char *const *overrides);
+    /* Prints every configuration key with default, help and the value after config (may be NULL) and
+     * overrides. */
+    int (*print_config)(const char *config, int noverrides, char *const *overrides);
+    /* Runs in every rank. Returns an exit code. */
+    int (*run)(struct boot *boot, const char *config, int noverrides, char *const *overrides,
+               bool verbose);
+};
+
+/* main() of fsdp-launch. Returns the exit code. */
+int launch_main(int argc, char **argv, const struct launch_program *program);
+
+/* Set by SIGINT, SIGTERM, SIGUSR1 or SIGUSR2 in a rank: save at the next step and leave. */
+bool launch_stop_requested(void);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The out-of-band channel of one rank, and what can be built on any channel's allgather. */
+#include <stdio.h>
+#include <string.h>
+
+#include "fsdp/base.h"
+
+static int self_allgather(struct fsdp_oob *oob, const void *in, size_t nbytes, void *out,
+                          struct fsdp_err *err)
+{
+    (void)oob;
+    (void)err;
+    if (nbytes && in != out)
+        memmove(out, in, nbytes);
+    return FSDP_OK;
+}
+
+static int self_dup(struct fsdp_oob *oob, const char *tag, struct fsdp_oob **out,
+                    struct fsdp_err *err)
+{
+    (void)oob;
+    (void)tag;
+    return fsdp_oob_self_create(out, err);
+}
+
+static int self_health(struct fsdp_oob *oob, struct fsdp_err *err)
+{
+    (void)oob;
+    (void)err;
+    return FSDP_OK;
+}
+
+static void self_abort(struct fsdp_oob *oob, int code, const char *text)
+{
+    (void)oob;
+    (void)code;
+    (void)text;
+}
+
+static void self_close(struct fsdp_oob *oob)
+{
+    fsdp_free(oob);
+}
+
+int fsdp_oob_self_create(struct fsdp_oob **out, struct fsdp_err *err)
+{
+    struct fsdp_oob *oob = fsdp_alloc(1, sizeof *oob, "oob self", err);
+    if (!oob)
+        return FSDP_ENOMEM;
+    *oob = (struct fsdp_oob){
+        .abi = FSDP_OOB_ABI,
+        .size = 1,
+        .allgather = self_allgather,
+        .dup = self_dup,
+        .health = self_health,
+        .abort = self_abort,
+        .close = self_close,
+    };
+    *out = oob;
+    return FSDP_OK;
+}
+
+int fsdp_oob_allgatherv(struct fsdp_oob *oob, const void *in, size_t nbytes, void **out,
+                        size_t *lens, struct fsdp_err *err)
+{
+    size_t size = (size_t)oob->size, most = 0, total = 0;
+    uint64_t mine = nbytes;
+    char *padded = NULL, *all = NULL, *packed = NULL;
+    uint64_t *all_lens = fsdp_alloc(size, sizeof *all_lens, "oob lengths", err);
+    int rc = all_lens ? FSDP_OK : FSDP_ENOMEM;
+
+    if (rc)
+        return rc;
+    FSDP_TRY_GOTO(oob->allgather(oob, &mine, sizeof mine, all_lens, err), out);
+    for (size_t r = 0; r < size; r++) {
+        most = all_lens[r] > most ? all_lens[r] : most;
+        total += all_lens[r];
+    }
+    rc = FSDP_ENOMEM;
+    if (!(padded = fsdp_alloc(most, 1, "oob piece", err)) ||
+        !(all = fsdp_alloc(most, size, "oob pieces", err)) ||
+        !(packed = fsdp_alloc(total, 1, "oob data", err)))
+        goto out;
+    if (nbytes)
+        memcpy(padded, in, nbytes);
+    FSDP_TRY_GOTO(oob->allgather(oob, padded, most, all, err), out);
+    size_t pos = 0;
+    for (size_t r = 0; r < size; r++) {
+        lens[r] = all_lens[r];
+        memcpy(packed + pos, all + r * most, lens[r]);
+        pos += lens[r];
+    }
+    *out = packed;
+    packed = NULL;
+out:
+    fsdp_free(packed);
+    fsdp_free(all);
+    fsdp_free(padded);
+    fsdp_free(all_lens);
+    return rc;
+}
+
+int fsdp_oob_agree(struct fsdp_oob *oob, int status, struct fsdp_err *err)
+{
+    int32_t mine = status;
+    int32_t *all = fsdp_alloc((size_t)oob->size, sizeof *all, "oob status", NULL);
+    struct fsdp_err first = FSDP_ERR_INIT;
+    int rc, rank = -1;
+
+    if (!all)
+        return fsdp_err_set(err, FSDP_ENOMEM, "oob status: out of memory");
+    FSDP_TRY_GOTO(oob->allgather(oob, &mine, sizeof mine, all, err), out);
+    for (int r = 0; r < oob->size && rank < 0; r++)
+        if (all[r] != FSDP_OK)
+            rank = r;
+    if (rank < 0)
+        goto out;
+    if (rank == oob->rank && err)
+        first = *err;
+    first.status = all[rank];
+    FSDP_TRY_GOTO(fsdp_oob_broadcast(oob, &first, sizeof first, rank, err), out);
+    first.text[sizeof first.text - 1] = 0;
+    rc = first.status;
+    if (rank != oob->rank)
+        fsdp_err_set(err, rc, "rank %d: %.1000s", rank, first.text);
+out:
+    fsdp_free(all);
+    return rc;
+}
+
+int fsdp_oob_broadcast(struct fsdp_oob *oob, void *data, size_t nbytes, int root,
+                       struct fsdp_err *err)
+{
+    char *all = fsdp_alloc((size_t)oob->size, nbytes, "oob broadcast", err);
+    if (!all)
+        return FSDP_ENOMEM;
+    int rc = oob->allgather(oob, data, nbytes, all, err);
+    if (rc == FSDP_OK && nbytes)
+        memcpy(data, all + (size_t)root * nbytes, nbytes);
+    fsdp_free(all);
+    return rc;
+}

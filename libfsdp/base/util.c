@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <time.h>
+
+#include "fsdp/base.h"
+
+double fsdp_time_now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+uint64_t fsdp_hash(uint64_t seed, const void *data, size_t nbytes)
+{
+    const unsigned char *bytes = data;
+    uint64_t hash = seed;
+    for (size_t i = 0; i < nbytes; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * base.h: what every part of the toolkit shares: status codes and error records, named
+ * allocation, data types, logging, the out-of-band channel, and the description of
+ * distributed tensors (tensor, box, slice, cut).
+ *
+ * Conventions used by all public headers
+ * --------------------------------------
+ * - A call that can fail returns an int: FSDP_OK (0) or a negative enum fsdp_status. Its outputs
+ *   come first and its `struct fsdp_err *err`, owned by the caller and optional (NULL), last.
+ *   The text in err is set once, where the failure happened, and names the object.
+ * - On failure a call has no side effect unless its comment says otherwise.
+ * - x_create makes an object owned by the caller, x_destroy frees it and accepts NULL.
+ * - Counts are called nelem (elements) or nbytes.
+ * - "Collective" calls are made by every rank of the group in the same order; "Local" ones are not.
+ */
+#ifndef FSDP_BASE_H
+#define FSDP_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FSDP_VERSION_MAJOR 0
+#define FSDP_VERSION_MINOR 1
+#define FSDP_VERSION_PATCH 0
+#define FSDP_VERSION_STRING "0.1.0"
+
+#if defined(__GNUC__)
+#define FSDP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define FSDP_PRINTF(fmt, args)
+#endif
+
+/* ---- status and error records -------------------------------------------------------------- */
+
+enum fsdp_status {
+    FSDP_OK = 0,
+    FSDP_EINTERNAL = -1,    /* anything without a code of its own; the text says what */
+    FSDP_EINVAL = -2,       /* bad argument, configuration or input file */
+    FSDP_ENOMEM = -3,
+    FSDP_EIO = -4,          /* the operating system or a store refused; the text has its reason */
+    FSDP_ENOTFOUND = -5,    /* a file, tensor, key or checkpoint that is not there */
+    FSDP_EEXIST = -6,       /* the target exists and is not overwritten */
+    FSDP_ECORRUPT = -7,     /* data that contradicts itself: checksum, size, coverage, syntax */
+    FSDP_EUNSUPPORTED = -8, /* well formed, but not something this build or version can do */
+    FSDP_ENOSPC = -9,       /* no room: disk, quota, shared memory */
+    FSDP_EPEER = -10,       /* another rank died or failed; the text names it */
+    FSDP_ETIMEDOUT = -11,   /* a deadline passed; the text names who did not come */
+    FSDP_EMISMATCH = -12,   /* ranks disagree about something that must be equal */
+    FSDP_ECANCELED = -13,   /* stopped on request (signal) */
+};
+
+#define FSDP_ERR_TEXT_NBYTES 1024
+
+struct fsdp_err {
+    int status;
+    char text[FSDP_ERR_TEXT_NBYTES]; /* one line, no trailing newline */
+};
+
+#define FSDP_ERR_INIT {0, ""}
+
+/* Sets *err (if not NULL) and returns status, so that a failure is set and returned in one line. */
+int fsdp_err_set(struct fsdp_err *err, int status, const char *fmt, ...) FSDP_PRINTF(3, 4);
+/* The same with ": <strerror(errnum)>" appended. ENOSPC and EDQUOT become FSDP_ENOSPC, ENOENT
+ * becomes FSDP_ENOTFOUND, EEXIST and ENOTEMPTY FSDP_EEXIST, ENOMEM FSDP_ENOMEM, others FSDP_EIO. */
+int fsdp_err_sys(struct fsdp_err *err, int errnum, const char *fmt, ...) FSDP_PRINTF(3, 4);
+/* Name of a status code, such as "FSDP_EPEER". Static. */
+const char *fsdp_status_name(int status);
+
+/* Returns the status of a failed call to the caller, or goes to a cleanup label with it in `rc`. */
+#define FSDP_TRY(call)                                                                             \
+    do {                                                                                           \
+        int fsdp_try_rc_ = (call);                                                                 \
+        if (fsdp_try_rc_ != FSDP_OK)                                                               \
+            return fsdp_try_rc_;                                                                   \
+    } while (0)
+#define FSDP_TRY_GOTO(call, label)                                                                 \
+    do {                                                                                           \
+        rc = (call);                                                                               \
+        if (rc != FSDP_OK)                                                                         \
+            goto label;                                                                            \
+    } while (0)
+
+/* ---- log ------------------------------------------------------------------------------------ */
+
+enum fsdp_log_level { FSDP_LOG_ERROR, FSDP_LOG_WARN, FSDP_LOG_INFO, FSDP_LOG_DEBUG };
+
+typedef void fsdp_log_f(void *ctx, enum fsdp_log_level level, const char *text);
+
+/* Libraries never print. They log lines through this callback; NULL (the default) drops them. */
+void fsdp_log_set(fsdp_log_f *fn, void *ctx, enum fsdp_log_level max_level);
+void fsdp_log(enum fsdp_log_level level, const char *fmt, ...) FSDP_PRINTF(2, 3);
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* Zeroed, 64-byte aligned, counted. `name` (static) appears in errors and in the memory table.
+ * Returns NULL with err set (FSDP_ENOMEM). nelem * elem_nbytes is checked for overflow; an empty
+ * request gives a valid pointer. Freed with fsdp_free (NULL allowed). Thread safe. */
+void *fsdp_alloc(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp_err *err);
+void fsdp_free(void *ptr);
+char *fsdp_strdup(const char *text, struct fsdp_err *err);
+char *fsdp_sprintf(struct fsdp_err *err, const char *fmt, ...) FSDP_PRINTF(2, 3);
+/* Calls of fsdp_alloc so far: a step loop that allocates shows here. */
+uint64_t fsdp_alloc_count(void);
+/* Fault injection: the nth following fsdp_alloc fails (1 = the next); 0 turns it off. */
+void fsdp_alloc_fail_at(uint64_t nth);
+
+/* ---- data types ----------------------------------------------------------------------------- */
+
+/* Names and storage are those of safetensors. */
+enum fsdp_dtype {
+    FSDP_F32,
+    FSDP_BF16,
+    FSDP_F16,
+    FSDP_F64,
+    FSDP_I64,
+    FSDP_I32,
+    FSDP_I16,
+    FSDP_I8,
+    FSDP_U64,
+    FSDP_U32,
+    FSDP_U16,
+    FSDP_U8,
+    FSDP_BOOL,
+    FSDP_F8_E4M3,
+    FSDP_F8_E5M2,
+    FSDP_NDTYPES
+};
+
+size_t fsdp_dtype_nbytes(enum fsdp_dtype dtype);
+const char *fsdp_dtype_name(enum fsdp_dtype dtype); /* "F32", "BF16", ... */
+bool fsdp_dtype_is_float(enum fsdp_dtype dtype);
+/* Accepts the safetensors names and float32, bfloat16, fp16, ... in either case.
+ * Returns FSDP_EINVAL for other text. */
+int fsdp_dtype_parse(enum fsdp_dtype *out, const char *text, struct fsdp_err *err);
+
+/* Scalar conversions, round to nearest even. */
+float fsdp_bf16_to_f32(uint16_t x);
+uint16_t fsdp_f32_to_bf16(float x);
+float fsdp_f16_to_f32(uint16_t x);
+uint16_t fsdp_f32_to_f16(float x);
+
+/* ---- tensors, boxes, slices ----------------------------------------------------------------- */
+
+#define FSDP_MAX_DIMS 8
+
+/* A named global tensor. The name is borrowed. */
+struct fsdp_tensor {
+    const char *name;
+    enum fsdp_dtype dtype;
+    int ndim; /* 0 for a scalar */
+    uint64_t shape[FSDP_MAX_DIMS];
+};
+
+/* A box of a tensor: [offset, offset + length) in every dimension. */
+struct fsdp_box {
+    uint64_t offset[FSDP_MAX_DIMS];
+    uint64_t length[FSDP_MAX_DIMS];
+};
+
+/* A box that somebody holds. Identical boxes held by nreplica ranks carry replica 0..nreplica-1. */
+struct fsdp_slice {
+    struct fsdp_tensor tensor;
+    struct fsdp_box box;
+    int replica, nreplica;
+};
+
+/* Number of elements; callers validated shapes with fsdp_tensor_check first. 1 for a scalar. */
+uint64_t fsdp_tensor_nelem(const struct fsdp_tensor *tensor);
+uint64_t fsdp_box_nelem(const struct fsdp_box *box, int ndim);
+/* Product of the dimensions after the first; 1 for 0-d and 1-d tensors. */
+uint64_t fsdp_tensor_row_nelem(const struct fsdp_tensor *tensor);
+/* Refuses more than FSDP_MAX_DIMS dimensions, unknown dtypes, and sizes over 2^62 bytes. */
+int fsdp_tensor_check(const struct fsdp_tensor *tensor, struct fsdp_err *err);
+/* out = a ∩ b. Returns false (and an all-zero out) where they do not meet. A scalar meets itself. */
+bool fsdp_box_intersect(struct fsdp_box *out, const struct fsdp_box *a, const struct fsdp_box *b,
+                        int ndim);
+
+/* Access to the bytes of a slice: little-endian, row-major over the slice's box.
+ * `pos` and `nbytes` are within the box. Local, blocks. */
+struct fsdp_slice_io {
+    void *ctx;
+    int (*read)(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct fsdp_err *err);
+    int (*write)(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err);
+};
+
+enum fsdp_slice_kind { FSDP_SLICE_MODEL, FSDP_SLICE_OPTIM };
+
+/* Called once per slice; slice and io live only during the call. A nonzero return ends the
+ * iteration and is passed on. */
+typedef int fsdp_slice_f(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_slice *slice,
+                         const struct fsdp_slice_io *io, struct fsdp_err *err);
+
+/* ---- the cut: how one flat buffer is divided among ranks --------------------------------------
+ *
+ * The tensors of one communication group lie whole and in order in a flat buffer of
+ * W * shard_nelem elements; rank r owns [r * shard_nelem, (r + 1) * shard_nelem).
+ *
+ *      |<------ shard_nelem ------>|<------ shard_nelem ------>|
+ *      [ tensor 0 ......|pad][ tensor 1 ......|.....|pad][ pad ]
+ *      ^start[0]             ^start[1]        ^ a cut always falls between two rows
+ *
+ * Tensor i starts at a multiple of lcm(FSDP_CUT_ALIGN, row_i), and shard_nelem is a multiple of
+ * lcm(FSDP_CUT_ALIGN, all rows), so a rank's part of a tensor is one box of whole rows (of any
+ * height, possibly none) and contiguous in memory. Pure function of its arguments. */
+#define FSDP_CUT_ALIGN 128
+
+struct fsdp_cut {
+    int ntensors, nranks;
+    uint64_t shard_nelem;
+    uint64_t *start; /* [ntensors] first element in the flat buffer; owned */
+};
+
+/* Local. FSDP_EINVAL if a size overflows. */
+int fsdp_cut_create(struct fsdp_cut *out, const struct fsdp_tensor *tensors, int ntensors,
+                    int nranks, struct fsdp_err *err);
+void fsdp_cut_destroy(struct fsdp_cut *cut);
+/* The box of tensors[i] that `rank` owns. Returns its number of elements (0: none, box all zero
+ * lengths in dimension 0) and the position of its first element within the rank's shard. A
+ * 0-d tensor is owned by the rank whose range holds its start. */
+uint64_t fsdp_cut_box(struct fsdp_box *out, uint64_t *shard_pos, const struct fsdp_cut *cut,
+                      const struct fsdp_tensor *tensors, int i, int rank);
+
+/* One flat buffer of a unit; tensors are borrowed. */
+struct fsdp_flat_desc {
+    const char *unit; /* module name of the unit, "" for the root */
+    bool trainable;
+    int ntensors;
+    const struct fsdp_tensor *tensors; /* as stored: name, dtype (fp32 masters), global shape */
+};
+
+/* Everything that decides who owns which box: the same on every rank, stored in the manifest. */
+struct fsdp_state_layout {
+    int shard_size, replicate_size; /* world = shard_size * replicate_size; rank = replica * shard_size + shard */
+    int nflats;
+    const struct fsdp_flat_desc *flats;
+    int noptim;                   /* optimizer tensors per trainable tensor, same dtype and shape */
+    const char *const *optim;     /* their names: "exp_avg", "exp_avg_sq"; stored as state.<fqn>.<name> */
+};
+
+/* ---- out-of-band channel ----------------------------------------------------------------------
+ *
+ * What a launcher gives to the libraries: a slow, reliable channel among all ranks of the job.
+ * Every wait has a deadline, and a lost rank is named. */
+#define FSDP_OOB_ABI 1
+
+struct fsdp_oob {
+    uint32_t abi;
+    int rank, size;
+    void *ctx;
+    /* Collective, blocks. Every rank gives nbytes (the same everywhere); out has room for
+     * size * nbytes and gets them in rank order. Errors: FSDP_EPEER, FSDP_ETIMEDOUT. */
+    int (*allgather)(struct fsdp_oob *oob, const void *in, size_t nbytes, void *out,
+                     struct fsdp_err *err);
+    /* Collective. A channel of its own order, for another thread or library; tag: a short static
+     * name, the same on every rank. The caller closes it. */
+    int (*dup)(struct fsdp_oob *oob, const char *tag, struct fsdp_oob **out, struct fsdp_err *err);
+    /* Local, never blocks: FSDP_OK, or FSDP_EPEER with the first rank known to be lost. May be
+     * polled from any thread. */
+    int (*health)(struct fsdp_oob *oob, struct fsdp_err *err);
+    /* Local. Tells the others why this rank gives up; they see it in health(). Returns. */
+    void (*abort)(struct fsdp_oob *oob, int code, const char *text);
+    void (*close)(struct fsdp_oob *oob);
+};
+
+/* The channel of a job of one rank. Owned by the caller, closed with oob->close(oob). */
+int fsdp_oob_self_create(struct fsdp_oob **out, struct fsdp_err *err);
+/* Collective. As allgather, for lengths that differ. *out holds the pieces back to back and is freed
+ * by the caller; lens[size] gets their lengths. */
+int fsdp_oob_allgatherv(struct fsdp_oob *oob, const void *in, size_t nbytes, void **out,
+                        size_t *lens, struct fsdp_err *err);
+/* Collective. Ends a blocking collective call in one agreed status: every rank gives its own
+ * status and error, all return FSDP_OK only if all gave it, else the failure of the lowest rank
+ * that has one, its text prefixed with "rank R: " where R is another rank. */
+int fsdp_oob_agree(struct fsdp_oob *oob, int status, struct fsdp_err *err);
+/* Collective. Root's nbytes to everyone. */
+int fsdp_oob_broadcast(struct fsdp_oob *oob, void *data, size_t nbytes, int root,
+                       struct fsdp_err *err);
+
+/* ---- small shared helpers ------------------------------------------------------------------- */
+
+/* Seconds on CLOCK_MONOTONIC. */
+double fsdp_time_now(void);
+/* FNV-1a, for comparing plans and configuration between ranks; not for data integrity. */
+uint64_t fsdp_hash(uint64_t seed, const void *data, size_t nbytes);
+#define FSDP_HASH_SEED UINT64_C(0xcbf29ce484222325)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device.h: memory, lanes (ordered queues of work), events, and the arithmetic the engine needs.
+ * Models' own operators are in models/nn.
+ *
+ * A lane runs its work in the order of enqueueing. Lanes are ordered among each other only by
+ * events: record on one, wait on the other. On CUDA a lane is a stream. On the CPU a lane runs its
+ * work at once in the calling thread (the default), or on a thread of its own
+ * (FSDP_DEVICE_THREADED), which is how missing edges are found.
+ *
+ * Failures of enqueued work are sticky on the lane and reported by fsdp_lane_sync and by every later
+ * enqueue.
+ */
+#ifndef FSDP_DEVICE_H
+#define FSDP_DEVICE_H
+
+#include "fsdp/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct fsdp_device;
+struct fsdp_lane;
+struct fsdp_event;
+
+enum { FSDP_DEVICE_THREADED = 1 }; /* CPU: every lane has a thread */
+
+/* kind: "auto" or "cpu" here; "cuda" where libfsdp-cuda.so is found. Local. */
+int fsdp_device_open(struct fsdp_device **out, const char *kind, unsigned flags,
+                     struct fsdp_err *err);
+void fsdp_device_close(struct fsdp_device *device);
+const char *fsdp_device_name(const struct fsdp_device *device);
+
+/* Device memory, zeroed, 4096-byte aligned. Not for the step loop. */
+void *fsdp_device_alloc(struct fsdp_device *device, size_t nbytes, const char *name,
+                        struct fsdp_err *err);
+void fsdp_device_free(struct fsdp_device *device, void *ptr);
+
+int fsdp_lane_create(struct fsdp_lane **out, struct fsdp_device *device, const char *name,
+                     struct fsdp_err *err);
+void fsdp_lane_destroy(struct fsdp_lane *lane);
+const char *fsdp_lane_name(const struct fsdp_lane *lane);
+struct fsdp_device *fsdp_lane_device(const struct fsdp_lane *lane);
+/* Blocks until all enqueued work ran; returns the lane's sticky error. */
+int fsdp_lane_sync(struct fsdp_lane *lane, struct fsdp_err *err);
+
+int fsdp_event_create(struct fsdp_event **out, struct fsdp_device *device, struct fsdp_err *err);
+void fsdp_event_destroy(struct fsdp_event *event);
+/* The event completes when the work enqueued on lane so far has run. Enqueues. */
+int fsdp_event_record(struct fsdp_event *event, struct fsdp_lane *lane, struct fsdp_err *err);
+/* Later work of lane starts only after the event's latest record completed. Enqueues. */
+int fsdp_event_wait(struct fsdp_event *event, struct fsdp_lane *lane, struct fsdp_err *err);
+
+/* Runs fn(arg copy) in lane order; arg (at most FSDP_LANE_ARG_NBYTES) is copied. A nonzero return
+ * becomes the lane's sticky error. This is how CPU communication and CPU models run on a lane.
+ * Enqueues. */
+#define FSDP_LANE_ARG_NBYTES 256
+typedef int fsdp_lane_f(void *arg, struct fsdp_err *err);
+int fsdp_lane_call(struct fsdp_lane *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
+                   struct fsdp_err *err);
+
+/* ---- arithmetic on a lane. All enqueue; pointers are device memory. ---------------------------- */
+
+int fsdp_copy(struct fsdp_lane *lane, void *dst, const void *src, size_t nbytes,
+              struct fsdp_err *err);
+int fsdp_zero(struct fsdp_lane *lane, void *dst, size_t nbytes, struct fsdp_err *err);
+int fsdp_cast(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+              enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err);
+/* dst[fp32] += src[dtype] */
+int fsdp_accumulate(struct fsdp_lane *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
+                    size_t nelem, struct fsdp_err *err);
+/* *out = sum of squares of x[fp32], in double, partial sums of fixed length in fixed order, so that
+ * the result depends on nothing but x. */
+int fsdp_sumsq(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
+               struct fsdp_err *err);
+/* *coef = min(1, max_norm / (sqrt(sum of nsums values at sums) + 1e-6)), or 1 where max_norm <= 0;
+ * *norm = that square root. torch.nn.utils.clip_grad_norm_. */
+int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *sumsq,
+                   float max_norm, struct fsdp_err *err);
+
+/* One AdamW step on a range of the flat shard (torch.optim.AdamW, decoupled decay):
+ *   p *= 1 - lr*decay; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
+ *   p -= lr/bias1 * m / (sqrt(v)/sqrt(bias2) + eps)     with g scaled by *grad_scale first.
+ * bias1 = 1 - b1^t and bias2 = 1 - b2^t are given by the caller in double. Where param is not NULL
+ * the new value is also written there in param_dtype. */
+struct fsdp_adamw_args {
+    float *master, *exp_avg, *exp_avg_sq;
+    const float *grad;
+    const float *grad_scale; /* device scalar, NULL: 1 */
+    void *param;
+    enum fsdp_dtype param_dtype;
+    size_t nelem;
+    double lr, beta1, beta2, eps, weight_decay, bias1, bias2;
+};
+int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
+
+/* Initial values from a counter-based generator (Philox 4x32-10): element i of the tensor depends
+ * on (seed, stream, i) alone, so every sharding gives the same tensor. Fills dst[0..nelem) with the
+ * tensor's elements first .. first + nelem - 1. */
+enum fsdp_init_kind { FSDP_INIT_ZEROS, FSDP_INIT_ONES, FSDP_INIT_NORMAL, FSDP_INIT_UNIFORM };
+struct fsdp_init {
+    enum fsdp_init_kind kind;
+    float scale; /* NORMAL: standard deviation; UNIFORM: values in [-scale, scale) */
+};
+int fsdp_init_fill(struct fsdp_lane *lane, float *dst, uint64_t first, size_t nelem,
+                   struct fsdp_init init, uint64_t seed, uint64_t stream, struct fsdp_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

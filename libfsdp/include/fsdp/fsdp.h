@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fsdp.h: the engine. It shards a model's parameters, gradients and optimizer state over a mesh,
+ * and moves them around the model's own forward and backward code.
+ *
+ * A training step:
+ *
+ *     for (int m = 0; m < accumulation; m++) {
+ *         fsdp_micro_begin(f, m, err);
+ *         // forward: enter and leave modules in tree order, children inside their parent
+ *         fsdp_module_enter(f, root, FSDP_FORWARD, &view, err);
+ *         for each child: enter, compute with view.param[...], leave
+ *         fsdp_module_leave(f, root, FSDP_FORWARD, err);
+ *         // backward: the same nest, children in reverse, writing view.grad[...]
+ *         fsdp_micro_end(f, err);
+ *     }
+ *     fsdp_step(f, &args, NULL, err);
+ *
+ * The whole step is a list made before step one (sched.h): gathers, computations, reductions and
+ * frees with the edges between them. The model drives a cursor through it: an enter that is not the
+ * list's next is refused, naming the expected and the actual module. Modules that the wrap policy did
+ * not make units are entered too; they live in the unit of their nearest wrapped ancestor, so a model
+ * need not know the policy.
+ *
+ * FSDP: Zhao et al., PyTorch FSDP, arXiv 2304.11277; ZeRO: Rajbhandari et al., arXiv 1910.02054.
+ */
+#ifndef FSDP_FSDP_H
+#define FSDP_FSDP_H
+
+#include "fsdp/mesh.h"
+#include "fsdp/module.h"
+#include "fsdp/optim.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct fsdp;
+
+enum fsdp_wrap_policy { FSDP_WRAP_TRANSFORMER, FSDP_WRAP_SIZE, FSDP_WRAP_NONE };
+int fsdp_wrap_policy_parse(enum fsdp_wrap_policy *out, const char *text, struct fsdp_err *err);
+
+enum { FSDP_AC_NONE, FSDP_AC_FULL }; /* activation checkpointing */
+
+struct fsdp_opts {
+    uint32_t version;
+    enum fsdp_strategy strategy;
+    int reshard_after_forward; /* -1: the strategy's own; 0 keep; 1 free */
+    enum fsdp_wrap_policy wrap_policy;
+    const char *const *wrap_classes; /* TRANSFORMER: NULL-terminated class names */
+    uint64_t min_num_params;         /* SIZE: a module with at least this many becomes a unit */
+    enum fsdp_dtype param_dtype, reduce_dtype;
+    int forward_prefetch, backward_prefetch; /* how many units ahead; 0: none */
+    int limit_all_gathers;                   /* unsharded units alive beyond those kept; 0: no limit */
+    int activation_checkpointing;            /* FSDP_AC_* */
+    int accumulation;                        /* micro-steps per optimizer step */
+    struct fsdp_optim_opts optim;
+    uint64_t seed; /* of initial values */
+    /* Text of everything else that must be equal on all ranks (data, schedule, ...), one `key = value`
+     * a line; part of the hash that ranks compare. May be NULL. */
+    const char *agree;
+};
+#define FSDP_OPTS_VERSION 1
+#define FSDP_OPTS_INIT                                                                             \
+    {.version = FSDP_OPTS_VERSION, .strategy = FSDP_FULL_SHARD, .reshard_after_forward = -1,       \
+     .wrap_policy = FSDP_WRAP_TRANSFORMER, .param_dtype = FSDP_F32, .reduce_dtype = FSDP_F32,      \
+     .forward_prefetch = 1, .backward_prefetch = 1, .limit_all_gathers = 2, .accumulation = 1,     \
+     .optim = FSDP_OPTIM_OPTS_INIT}
+
+/* Plans, allocates and agrees. Parameters hold nothing until fsdp_init_params or a load. The tree,
+ * device and mesh are borrowed until destroy. Collective, blocks. FSDP_EMISMATCH names the first
+ * differing item and the rank. */
+int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
+                const struct fsdp_opts *opts, struct fsdp_device *device, struct fsdp_mesh *mesh,
+                struct fsdp_err *err);
+void fsdp_destroy(struct fsdp *f);
+
+/* Random initial values, the same tensors at every world size. Local, enqueues. */
+int fsdp_init_params(struct fsdp *f, struct fsdp_err *err);
+
+/* ---- programs and the cursor ------------------------------------------------------------------- */
+
+enum fsdp_program { FSDP_TRAIN, FSDP_EVAL };
+enum fsdp_phase { FSDP_FORWARD, FSDP_RECOMPUTE, FSDP_BACKWARD };
+
+/* What a module sees between enter and leave. Parameters and gradients are indexed by the tree's
+ * parameter index: view.param[i] is valid for the parameters of this module and its descendants that
+ * live in the same unit, and for aliases of them. Layout: row-major, contiguous. */
+struct fsdp_view {
+    struct fsdp_lane *lane;   /* where the module's work is enqueued */
+    const void *const *param; /* param_dtype */
+    void *const *grad;        /* reduce_dtype; BACKWARD only */
+    /* BACKWARD: multiply what is in grad by this before adding the first contribution of this enter
+     * (0: overwrite, memory may hold anything; 1: add). Further contributions in the same enter add. */
+    float grad_beta;
+    void *saved, *recomputed, *work; /* this module's activation memory (module.h) */
+};
+
+/* Begins micro-step `index` (0 .. accumulation-1) of the training program, or an evaluation pass
+ * (index 0). Collective, enqueues. */
+int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struct fsdp_err *err);
+int fsdp_micro_end(struct fsdp *f, struct fsdp_err *err);
+/* Collective, enqueues. */
+int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_view *out,
+                      struct fsdp_err *err);
+int fsdp_module_leave(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_err *err);
+/* Must the model call RECOMPUTE on this module before its BACKWARD? Local. */
+bool fsdp_module_recomputes(const struct fsdp *f, int module);
+/* Abandons an unfinished step or pass (after a failure in the model). Local. */
+void fsdp_step_reset(struct fsdp *f);
+
+/* ---- the optimizer step ------------------------------------------------------------------------ */
+
+/* Values reduced (summed) over all ranks together with the gradient norm, such as the loss and the
+ * flags stop and save: nothing that only one rank knows may decide whether a collective runs. */
+#define FSDP_CONTROL_NELEM 8
+
+struct fsdp_step_args {
+    int64_t step;  /* optimizer step, 0 is the first; bias correction uses step + 1 */
+    double lr;
+    /* Device scalars to sum, written by the compute lane before this call; NULL: zeros. */
+    const double *control;
+};
+struct fsdp_step_result {
+    float grad_norm;                   /* global, before clipping */
+    double control[FSDP_CONTROL_NELEM]; /* summed over all ranks */
+};
+/* Clip, update the local shard. Collective, enqueues; asking for the result (not NULL) waits on the
+ * host for this step. */
+int fsdp_step(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_step_result *result,
+              struct fsdp_err *err);
+/* The result of the latest step without stalling it: waits for that step's reduction only. Local. */
+int fsdp_step_result(struct fsdp *f, struct fsdp_step_result *out, struct fsdp_err *err);
+/* Sums device values over all ranks (evaluation loss). Collective, blocks. */
+int fsdp_control_sum(struct fsdp *f, double *values, int nelem, struct fsdp_err *err);
+/* Waits for all lanes. Local, blocks. */
+int fsdp_sync(struct fsdp *f, struct fsdp_err *err);
+
+/* ---- state ------------------------------------------------------------------------------------- */
+
+/* What this rank holds: a slice per parameter (kind MODEL, the fp32 master under its name) and per
+ * optimizer tensor (kind OPTIM, state.<name>.exp_avg, ...), boxes that are empty included, in the
+ * order of the layout. Local; call fsdp_sync first. The checkpoint library and the tools see nothing
+ * else of libfsdp. */
+int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err *err);
+/* The same on every rank; lives as long as f. */
+const struct fsdp_state_layout *fsdp_state_layout(const struct fsdp *f);
+/* After slices were written: replica 0's values go to the other replicas and the gathered dtype is
+ * refreshed from the masters. Collective, blocks. */
+int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err);
+
+/* ---- what was planned -------------------------------------------------------------------------- */
+
+struct fsdp_memory_row {
+    const char *what; /* "parameters (fp32 master)", "unsharded units", ... */
+    uint64_t nbytes;  /* on this rank */
+};
+/* Rows of the memory plan in printing order; returns their count, writes at most max. Local. */
+int fsdp_memory_plan(const struct fsdp *f, struct fsdp_memory_row *rows, int max);
+int fsdp_unit_count(const struct fsdp *f);
+/* FNV hash of (units, schedule, options) that the ranks agreed on. */
+uint64_t fsdp_plan_hash(const struct fsdp *f);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

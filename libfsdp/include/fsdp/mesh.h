@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mesh.h: the replicate x shard arrangement of ranks, and its communicators.
+ *
+ * World rank = replica * shard_size + shard. Ranks of one shard group are consecutive, so that with
+ * block distribution of ranks over nodes a shard group stays inside its node.
+ */
+#ifndef FSDP_MESH_H
+#define FSDP_MESH_H
+
+#include "fsdp/comm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- pure: which mesh ------------------------------------------------------------------------ */
+
+enum fsdp_strategy {
+    FSDP_FULL_SHARD,
+    FSDP_SHARD_GRAD_OP,
+    FSDP_NO_SHARD,
+    FSDP_HYBRID_SHARD,
+    FSDP_HYBRID_SHARD_ZERO2,
+    FSDP_NSTRATEGIES
+};
+const char *fsdp_strategy_name(enum fsdp_strategy strategy);
+int fsdp_strategy_parse(enum fsdp_strategy *out, const char *text, struct fsdp_err *err);
+
+struct fsdp_mesh_shape {
+    int shard_size, replicate_size;
+};
+/* Shape for a strategy on a node map. shard_size 0 means the strategy's own: the world for *_SHARD,
+ * 1 for NO_SHARD, the ranks of a node for HYBRID_*. FSDP_EINVAL names the mend: a shard_size that does
+ * not divide the world; under HYBRID_* nodes of unequal rank counts, or shard groups that cross nodes
+ * without shard_size asking for whole nodes. Local. */
+int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy, int shard_size,
+                        const struct fsdp_node_map *nodes, struct fsdp_err *err);
+
+/* ---- the mesh -------------------------------------------------------------------------------- */
+
+struct fsdp_mesh {
+    int rank, size;                    /* world */
+    int shard_rank, shard_size;        /* in this rank's shard group */
+    int replicate_rank, replicate_size;
+    struct fsdp_comm *world;           /* control word, gradient norm */
+    struct fsdp_comm *gather, *reduce; /* the shard group, twice: a communicator serialises its work */
+    struct fsdp_comm *replicate;       /* same shard, all replicas */
+    struct fsdp_oob *oob;              /* borrowed */
+};
+
+/* Collective. Blocks. */
+int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const char *backend,
+                     double timeout_s, const struct fsdp_node_map *nodes, struct fsdp_oob *oob,
+                     struct fsdp_device *device, struct fsdp_err *err);
+void fsdp_mesh_destroy(struct fsdp_mesh *mesh);
+/* Local: ends every pending collective of the mesh. */
+void fsdp_mesh_abort(struct fsdp_mesh *mesh, const char *why);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * module.h: how a model describes itself to the engine: a tree of modules in execution order, their
+ * parameters, and the activation bytes each needs. A module of the tree is something the model's
+ * code enters and leaves (fsdp.h); the wrap policy decides which of them become units.
+ */
+#ifndef FSDP_MODULE_H
+#define FSDP_MODULE_H
+
+#include "fsdp/base.h"
+#include "fsdp/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct fsdp_module_tree;
+
+enum { FSDP_PARAM_FROZEN = 1 };
+
+/* Empty tree. Its names are copied. */
+int fsdp_module_tree_create(struct fsdp_module_tree **out, struct fsdp_err *err);
+void fsdp_module_tree_destroy(struct fsdp_module_tree *tree);
+
+/* Adds a module after the ones already there (execution order of the forward pass, parents before
+ * children; the first is the root, with parent -1) and gives its index. class_name is what the
+ * `transformer` wrap policy matches, such as "LlamaDecoderLayer". */
+int fsdp_module_add(struct fsdp_module_tree *tree, int parent, const char *name,
+                    const char *class_name, int *out, struct fsdp_err *err);
+/* Adds a parameter to a module and gives its index. The name is the full one (Hugging Face's), and
+ * init its initial value in a run that starts from random weights. Its dtype in checkpoints and
+ * masters is fp32; what is gathered has fsdp_opts.param_dtype. */
+int fsdp_module_add_param(struct fsdp_module_tree *tree, int module, const char *name, int ndim,
+                          const uint64_t *shape, struct fsdp_init init, unsigned flags, int *out,
+                          struct fsdp_err *err);
+/* Declares that `alias` is another name of parameter `param` (tied weights), used in `module`. Both
+ * modules are then kept in one unit. */
+int fsdp_module_tie(struct fsdp_module_tree *tree, int module, int param, const char *alias,
+                    struct fsdp_err *err);
+
+/* Bytes of activations for one micro-batch. `saved`: live from the module's forward to its backward;
+ * `recomputed`: what activation checkpointing drops and rebuilds (live like saved without it, only
+ * during the module's backward with it); `work`: live only between one enter and its leave. */
+struct fsdp_act_bytes {
+    size_t saved, recomputed, work;
+};
+int fsdp_module_set_act(struct fsdp_module_tree *tree, int module, struct fsdp_act_bytes bytes,
+                        struct fsdp_err *err);
+
+int fsdp_module_count(const struct fsdp_module_tree *tree);
+int fsdp_param_count(const struct fsdp_module_tree *tree);
+const char *fsdp_module_name(const struct fsdp_module_tree *tree, int module);
+/* Name and shape of a parameter, dtype F32. The name lives as long as the tree. */
+struct fsdp_tensor fsdp_param_tensor(const struct fsdp_module_tree *tree, int param);
+uint64_t fsdp_param_nelem_total(const struct fsdp_module_tree *tree);
+/* Alias k of the tree: its name and the parameter it names. Returns false past the last one. */
+bool fsdp_module_alias(const struct fsdp_module_tree *tree, int k, const char **alias, int *param);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * comm_ops.h: what a communication backend implements. comm.c has checked every argument (pointers,
+ * dtype, root, sticky state) before it calls; the semantics are those of comm.h.
+ */
+#ifndef FSDP_SYS_COMM_OPS_H
+#define FSDP_SYS_COMM_OPS_H
+
+#include "fsdp/comm.h"
+
+#define FSDP_COMM_OPS_ABI 1
+
+/* The group as split by comm.c: index = group rank. */
+struct fsdp_comm_group {
+    const char *name;
+    int rank, size;
+    const int *world_rank;               /* [size] */
+    const int *node;                     /* [size] node index of each member */
+    const char (*host)[FSDP_HOST_NBYTES]; /* [size] */
+    int color;
+    double timeout_s;
+};
+
+struct fsdp_comm_ops {
+    uint32_t abi;
+    const char *name;
+    /* May this backend serve the group on this device? Local; `why` gets one line if not. */
+    bool (*usable)(const struct fsdp_comm_group *group, const struct fsdp_device *device, char *why,
+                   size_t why_nbytes);
+    /* Collective over all ranks of oob (every group at once), so that addresses travel by one
+     * allgather. *out is the backend's own state. */
+    int (*create)(void **out, const struct fsdp_comm_group *group, struct fsdp_oob *oob,
+                  struct fsdp_device *device, struct fsdp_err *err);
+    void (*destroy)(void *state, bool healthy);
+    void (*abort)(void *state, const char *why);
+    int (*all_gather)(void *state, void *recv, const void *send, size_t nelem,
+                      enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err);
+    int (*reduce_scatter)(void *state, void *recv, const void *send, size_t nelem,
+                          enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err);
+    int (*all_reduce)(void *state, void *recv, const void *send, size_t nelem,
+                      enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err);
+    int (*broadcast)(void *state, void *buf, size_t nelem, enum fsdp_dtype dtype, int root,
+                     struct fsdp_lane *lane, struct fsdp_err *err);
+    int (*barrier)(void *state, struct fsdp_lane *lane, struct fsdp_err *err);
+    /* Local: an error that happened in enqueued work. */
+    int (*status)(void *state, struct fsdp_err *err);
+    /* (optional) registered memory; comm.c falls back to the device's. */
+    void *(*mem_alloc)(void *state, size_t nbytes, struct fsdp_err *err);
+    void (*mem_free)(void *state, void *ptr);
+};
+
+extern const struct fsdp_comm_ops fsdp_comm_self_ops, fsdp_comm_host_ops;
+
+#endif

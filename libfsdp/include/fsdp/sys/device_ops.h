@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device_ops.h: what a device backend implements; the semantics are those of device.h. device.c has
+ * checked arguments and sticky errors before it calls.
+ */
+#ifndef FSDP_SYS_DEVICE_OPS_H
+#define FSDP_SYS_DEVICE_OPS_H
+
+#include "fsdp/device.h"
+
+#define FSDP_DEVICE_OPS_ABI 1
+
+struct fsdp_device_ops {
+    uint32_t abi;
+    const char *name;
+    int (*open)(void **state, unsigned flags, struct fsdp_err *err);
+    void (*close)(void *state);
+    void *(*alloc)(void *state, size_t nbytes, const char *name, struct fsdp_err *err);
+    void (*free)(void *state, void *ptr);
+    int (*lane_create)(void **lane, void *state, const char *name, struct fsdp_err *err);
+    void (*lane_destroy)(void *lane);
+    int (*lane_sync)(void *lane, struct fsdp_err *err);
+    int (*lane_call)(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
+                     struct fsdp_err *err);
+    int (*event_create)(void **event, void *state, struct fsdp_err *err);
+    void (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *lane, struct fsdp_err *err);
+    int (*event_wait)(void *event, void *lane, struct fsdp_err *err);
+    int (*copy)(void *lane, void *dst, const void *src, size_t nbytes, struct fsdp_err *err);
+    int (*zero)(void *lane, void *dst, size_t nbytes, struct fsdp_err *err);
+    int (*cast)(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err);
+    int (*accumulate)(void *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
+                      size_t nelem, struct fsdp_err *err);
+    int (*sumsq)(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
+    int (*clip_coef)(void *lane, float *coef, float *norm, const double *sumsq, float max_norm,
+                     struct fsdp_err *err);
+    int (*adamw)(void *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
+    int (*init_fill)(void *lane, float *dst, uint64_t first, size_t nelem, struct fsdp_init init,
+                     uint64_t seed, uint64_t stream, struct fsdp_err *err);
+};
+
+extern const struct fsdp_device_ops fsdp_device_cpu_ops;
+
+#endif
