@@ -231,12 +231,14 @@ static int host_status(void *state, struct fsdp_err *err)
  * of one. */
 static void break_down(struct host_comm *h, const struct host_op *op, const struct host_fail *fail)
 {
-    char where[64] = "", seen[48] = "";
+    char where[64] = "", seen[48] = "", culprit[32];
 
+    snprintf(culprit, sizeof culprit, "rank %d (", fail->reporter);
     if (op)
         snprintf(where, sizeof where, " (this rank was in %s #%llu)", host_kind_name(op->kind),
                  (unsigned long long)op->seq);
-    if (fail->reporter != h->group->world_rank[h->group->rank])
+    if (fail->reporter != h->group->world_rank[h->group->rank] &&
+        strncmp(fail->what, culprit, strlen(culprit)))
         snprintf(seen, sizeof seen, ", says rank %d", fail->reporter);
     pthread_mutex_lock(&h->status_lock);
     if (!h->sticky.status)
@@ -335,6 +337,8 @@ static int host_run(void *arg, struct fsdp_err *err)
     rc = host_status(h, NULL);
     if (rc == FSDP_OK) {
         rc = order_check(h, &call->op, &fail);
+        if (rc == FSDP_OK && host_shm_told(h, &fail))
+            rc = fail.status;
         if (rc == FSDP_OK)
             rc = host_collective(h, &call->op, call->recv, call->send, &fail);
         if (rc == FSDP_OK && host_interrupted(h, &fail))
