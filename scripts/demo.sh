@@ -108,7 +108,8 @@ tell "A Llama on bytes: 5 layers of width 192, grouped-query attention (6 heads,
 
 # How many steps fit: this machine's speed is measured, so that the demo takes as long everywhere.
 if [ -z "${DEMO_STEPS:-}" ]; then
-    fsdp-launch -n 4 --nodes 2 $config train.steps=4 train.eval_interval=0 checkpoint.interval=0 \
+    fsdp-launch -n 4 --nodes 2 $config train.steps=4 optim.warmup_steps=0 checkpoint.interval=0 \
+        train.eval_interval=0 data.eval_rows=1 \
         checkpoint.resume=never checkpoint.path=$demo/speed log.interval=1 \
         >$demo/speed.log 2>&1 || { cat $demo/speed.log; fail "the speed test failed"; }
     speed=$(metric tokens_per_s)
