@@ -171,7 +171,7 @@ $(LIB)/lib%.a: $(OBJ)/lib%.a
 
 $(LIB)/$(SHARED): $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) scripts/libfsdp.map
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(SONAME) \
+	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(SONAME) \
 		-Wl,--version-script=scripts/libfsdp.map -o $@ $(filter %.o,$^) $(call pkg_libs,$(PKGS_fsdp)) -lm -ldl -lrt
 	$(Q)ln -sf $(SHARED) $(LIB)/$(SONAME) && ln -sf $(SONAME) $(LIB)/libfsdp.so
 
