@@ -219,9 +219,9 @@ format:
 lint:
 	@scripts/lint.sh $(C_FILES)
 
-## clean            remove everything built (the demo's results too)
+## clean            remove everything built, the demo's results too (build/venv stays)
 clean:
-	rm -rf build
+	rm -rf $(filter-out build/venv,$(wildcard build/*))
 
 ## list             show this list
 list:
