@@ -190,10 +190,10 @@ int fsdp_sumsq(struct fsdp_lane *lane, double *out, const float *x, size_t nelem
     return lane->device->ops->sumsq(lane->state, out, x, nelem, err);
 }
 
-int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *sumsq,
-                   float max_norm, struct fsdp_err *err)
+int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *sums,
+                   size_t nsums, float max_norm, struct fsdp_err *err)
 {
-    return lane->device->ops->clip_coef(lane->state, coef, norm, sumsq, max_norm, err);
+    return lane->device->ops->clip_coef(lane->state, coef, norm, sums, nsums, max_norm, err);
 }
 
 int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err)

@@ -148,15 +148,19 @@ int device_cpu_sumsq(void *lane, double *out, const float *x, size_t nelem, stru
 
 struct clip_arg {
     float *coef, *norm;
-    const double *sumsq;
+    const double *sums;
+    size_t nsums;
     float max_norm;
 };
 
 static int clip_run(void *arg, struct fsdp_err *err)
 {
     struct clip_arg *a = arg;
-    double norm = sqrt(*a->sumsq);
+    double total = 0;
     (void)err;
+    for (size_t i = 0; i < a->nsums; i++)
+        total += a->sums[i];
+    double norm = sqrt(total);
     *a->norm = (float)norm;
     *a->coef = 1;
     /* An infinite or NaN norm gives a zero or NaN factor, as in PyTorch: it must not pass for 1. */
@@ -167,10 +171,10 @@ static int clip_run(void *arg, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *sumsq, float max_norm,
-                         struct fsdp_err *err)
+int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *sums, size_t nsums,
+                         float max_norm, struct fsdp_err *err)
 {
-    struct clip_arg arg = {coef, norm, sumsq, max_norm};
+    struct clip_arg arg = {coef, norm, sums, nsums, max_norm};
     return device_cpu_lane_call(lane, clip_run, &arg, sizeof arg, err);
 }
 
