@@ -24,7 +24,8 @@ static const struct fsdp_tunable table[] = {
         "text: bytes are tokens; u16, u32: raw little-endian token ids; llmc: llm.c's .bin"),
     ROW(data, layout, CHOICE, "stream", "stream|rows",
         "stream: windows of seq_len+1 tokens in a seeded order; rows: consecutive rows of seq_len+1"),
-    ROW(data, seq_len, INT, "256", "1..1048576", "Tokens predicted per row"),
+    ROW(data, seq_len, INT, "auto", "auto=0|1..1048576",
+        "Tokens predicted per row; auto: 256, or the model's limit if that is less"),
     ROW(data, eval_path, LIST, "", NULL, "Held-out data, in the same format and layout"),
     ROW(data, eval_rows, INT, "auto", "auto=0|1..",
         "Rows of held-out data per evaluation, spread evenly; auto: all"),
@@ -318,7 +319,7 @@ static int64_t auto_micro_rows(int64_t rank_rows, int64_t seq_len)
 {
     enum { MODERATE_NTOKENS = 8192 };
     int64_t best = 1;
-    for (int64_t d = 1; d <= rank_rows && d * seq_len <= MODERATE_NTOKENS; d++)
+    for (int64_t d = 1; d <= rank_rows && d * (seq_len ? seq_len : 1) <= MODERATE_NTOKENS; d++)
         if (rank_rows % d == 0)
             best = d;
     return best;

@@ -30,7 +30,7 @@ struct config {
     struct {
         struct fsdp_tunable_list path, eval_path;
         int format, layout; /* enum data_format, enum data_layout */
-        int64_t seq_len, eval_rows; /* eval_rows 0: all */
+        int64_t seq_len, eval_rows; /* seq_len 0: auto; eval_rows 0: all */
     } data;
     struct {
         int64_t steps, global_batch_size, micro_batch_size; /* micro_batch_size 0: auto */
