@@ -9,7 +9,7 @@ CFLAGS   += $(CSTD) $(OPT) -g -fPIC -pthread $(CWARN) $(SANITIZE)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(CBLAS_CFLAGS)
 PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(CBLAS_LIBS)
 LDLIBS   += $(PKG_LIBS) -lm -ldl -lrt
-LDFLAGS  += -pthread $(SANITIZE)
+LDFLAGS  += -Wl,--as-needed -pthread $(SANITIZE)
 
 # One object folder per compiler and flag set, so that builds never mix.
 FLAGHASH := $(shell printf '%s' '$(CC) $(CPPFLAGS) $(CFLAGS) $(PKG_CFLAGS) $(PKG_LIBS)' | cksum | cut -d' ' -f1)
