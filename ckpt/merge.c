@@ -239,7 +239,7 @@ static int move_all(struct ckpt_merger *m, size_t block_nbytes, struct fsdp_err 
 
 static int run(struct ckpt_merger *m, struct fsdp_err *err)
 {
-    size_t block_nbytes;
+    size_t block_nbytes = 0;
     FSDP_TRY(check_args(m, err));
     FSDP_TRY(ckpt_merge_name(m, err));
     FSDP_TRY(select_items(m, err));
