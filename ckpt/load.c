@@ -33,7 +33,7 @@ static int load_slice(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_sl
                       const struct fsdp_slice_io *io, struct fsdp_err *err)
 {
     struct loader *l = ctx;
-    int tensor;
+    int tensor = -1;
 
     if (kind == FSDP_SLICE_OPTIM && !l->args->optim)
         return FSDP_OK;

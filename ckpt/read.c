@@ -251,7 +251,7 @@ int ckpt_read_slice(struct ckpt *ckpt, const struct fsdp_slice *slice,
 {
     struct ckpt_buffers buffers;
     uint64_t part = 0;
-    int tensor;
+    int tensor = -1;
 
     FSDP_TRY(ckpt_slice_match(&tensor, ckpt, slice, err));
     const struct ckpt_tensor *t = &ckpt->m.layout.tensors[tensor];

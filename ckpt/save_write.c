@@ -53,7 +53,7 @@ static int collect_slice(void *ctx, enum fsdp_slice_kind kind, const struct fsdp
 {
     struct ckpt_saver *s = ctx;
     struct ckpt_saved_piece piece = {.kind = (int32_t)kind};
-    int tensor;
+    int tensor = -1;
 
     (void)io;
     FSDP_TRY(slice_check(&tensor, s, kind, slice, err));
