@@ -169,7 +169,7 @@ static int segment_join(struct host_comm *h, const struct host_card *cards, stru
 
 int host_shm_attach(struct host_comm *h, const struct host_card *cards, struct fsdp_err *err)
 {
-    void *base;
+    void *base = NULL;
     const uint8_t *token = cards[h->group->world_rank[h->seat_peer[0]]].token;
 
     if (h->nseats > 1) {
@@ -303,7 +303,8 @@ int host_barrier_wait(struct host_comm *h, enum host_barrier_id id, struct host_
 {
     struct host_barrier *barrier = &h->shm.control->barrier[id];
     struct barrier_wait wait = {id, h->shm.ticket[id]};
-    struct host_watch watch = {.h = h, .late = barrier_late, .dead = barrier_dead, .ctx = &wait};
+    struct host_watch watch = {.h = h, .late = barrier_late, .dead = barrier_dead, .ctx = &wait,
+                               .owns_tcp = id == HOST_BARRIER_OPS};
     struct timespec slice = {0, HOST_SLICE_MS * 1000000L};
 
     if (spin(&barrier->generation, wait.ticket, h->spin_ns))
@@ -364,10 +365,11 @@ static int mem_barrier(struct host_comm *h, struct fsdp_err *err)
     struct host_fail fail;
 
     host_barrier_arrive(h, HOST_BARRIER_MEM);
-    if (host_barrier_wait(h, HOST_BARRIER_MEM, &fail))
-        return fsdp_err_set(err, fail.status, "comm %s: %s (this rank was in mem_alloc)",
-                            h->group->name, fail.what);
-    return FSDP_OK;
+    if (host_barrier_wait(h, HOST_BARRIER_MEM, &fail) == FSDP_OK)
+        return FSDP_OK;
+    host_fail_async(h, &fail); /* the seats have lost step */
+    return fsdp_err_set(err, fail.status, "comm %s: %s (this rank was in mem_alloc)",
+                        h->group->name, fail.what);
 }
 
 /* The first failure among the seats, the same everywhere. */
