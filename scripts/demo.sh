@@ -115,13 +115,13 @@ if [ -z "${DEMO_STEPS:-}" ]; then
     speed=$(metric tokens_per_s)
     rm -rf $demo/metrics.jsonl $demo/speed $demo/speed.log
     DEMO_STEPS=$(awk -v s="${DEMO_SECONDS:-240}" -v v="${speed:-0}" 'BEGIN {
-        n = int(s * v / (16 * 256) / 10) * 10
-        print n < 120 ? 120 : n > 800 ? 800 : n }')
-    tell "This machine learns from about ${speed%.*} bytes a second: $DEMO_STEPS steps of 16 x 256."
+        n = int(s * v / (8 * 256) / 10) * 10
+        print n < 120 ? 120 : n > 1200 ? 1200 : n }')
+    tell "This machine learns from about ${speed%.*} bytes a second: $DEMO_STEPS steps of 8 x 256."
 fi
 interval=$((DEMO_STEPS / 10))
 kill_at=$((DEMO_STEPS / 2 + interval / 2)) # between two checkpoints
-settings=(train.steps="$DEMO_STEPS" train.eval_interval=$((DEMO_STEPS / 4)) checkpoint.interval=$interval)
+settings=(train.steps="$DEMO_STEPS" train.eval_interval=$((DEMO_STEPS / 3)) checkpoint.interval=$interval)
 
 # ---- training, and a death ----------------------------------------------------------------------
 
