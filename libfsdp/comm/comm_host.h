@@ -122,6 +122,7 @@ struct host_comm {
     const void **src; /* [size] sources of one sum */
     struct host_shm shm;
     struct host_tcp tcp;
+    size_t window_nbytes; /* of all_reduce: the smallest slot of any node */
     long spin_ns; /* before a waiter sleeps; 0 where ranks outnumber cores */
 
     pthread_mutex_t op_lock; /* one operation at a time */

@@ -320,7 +320,8 @@ static int all_reduce_small(struct coll *c)
     return FSDP_OK;
 }
 
-/* A window [at, at + nbytes) of the vector, divided into one part a rank. */
+/* A window [at, at + nbytes) of the vector, divided into one part a rank. Ranks of different nodes must
+ * divide alike, whatever way their node has chosen. */
 struct window {
     size_t at, nbytes, part_nbytes;
     bool direct;
@@ -329,7 +330,8 @@ struct window {
 static struct window window_make(const struct coll *c, size_t at, bool direct)
 {
     struct window w = {.at = at, .direct = direct};
-    w.nbytes = direct ? c->nbytes : min_size(c->nbytes - at, c->h->shm.slot_nbytes);
+    bool whole = direct && !c->h->tcp.nconns;
+    w.nbytes = whole ? c->nbytes : min_size(c->nbytes - at, c->h->window_nbytes);
     w.part_nbytes = (w.nbytes + (size_t)c->size - 1) / (size_t)c->size;
     w.part_nbytes = (w.part_nbytes + 63) / 64 * 64;
     return w;
@@ -439,7 +441,7 @@ static int all_reduce(struct coll *c)
     struct window w;
     for (size_t at = 0; at < c->nbytes; at += w.nbytes) {
         w = window_make(c, at, direct);
-        char *own = direct ? c->recv : host_slot(c->h, c->h->seat);
+        char *own = direct ? c->recv + at : host_slot(c->h, c->h->seat);
         if (!direct) {
             memcpy(own, c->send + at, w.nbytes);
             FSDP_TRY(pass(c));

@@ -116,12 +116,33 @@ static int segment_map(void **out, int fd, size_t nbytes, struct fsdp_err *err)
 
 /* ---- the communicator's own segment ------------------------------------------------------------ */
 
-static void shm_layout(struct host_comm *h)
+static size_t slot_size(int nseats)
 {
-    size_t nslots = 2 * (size_t)h->nseats, slot = HOST_SLOTS_NBYTES / nslots;
+    size_t slot = HOST_SLOTS_NBYTES / 2 / (size_t)nseats;
 
     slot = slot < HOST_SLOT_NBYTES ? slot / PAGE_NBYTES * PAGE_NBYTES : HOST_SLOT_NBYTES;
-    h->shm.slot_nbytes = slot > HOST_SMALL_NBYTES ? slot : HOST_SMALL_NBYTES;
+    return slot > HOST_SMALL_NBYTES ? slot : HOST_SMALL_NBYTES;
+}
+
+static int fullest_node(const struct fsdp_comm_group *group)
+{
+    int most = 0;
+
+    for (int p = 0; p < group->size; p++) {
+        int count = 0;
+        for (int q = 0; q < group->size; q++)
+            count += group->node[q] == group->node[p];
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+static void shm_layout(struct host_comm *h)
+{
+    size_t nslots = 2 * (size_t)h->nseats;
+
+    h->shm.slot_nbytes = slot_size(h->nseats);
+    h->window_nbytes = slot_size(fullest_node(h->group));
     /* Alone on its node, a rank stages nothing but its control page. */
     h->shm.map_nbytes = control_nbytes(h) + (h->nseats > 1 ? nslots * h->shm.slot_nbytes : 0);
 }

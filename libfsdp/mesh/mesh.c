@@ -91,7 +91,7 @@ static int check_blocks(enum fsdp_strategy strategy, const struct fsdp_node_map 
 static int hybrid_shape(int *shard_size, enum fsdp_strategy strategy,
                         const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
-    int per_node;
+    int per_node = 0;
 
     FSDP_TRY(node_size(&per_node, strategy, nodes, err));
     FSDP_TRY(check_blocks(strategy, nodes, err));
