@@ -100,6 +100,11 @@ void boot_acceptor_destroy(struct boot_acceptor *acceptor)
     fsdp_free(acceptor);
 }
 
+void boot_acceptor_set_secret(struct boot_acceptor *acceptor, const struct boot_secret *secret)
+{
+    acceptor->secret = *secret;
+}
+
 int boot_acceptor_fd(const struct boot_acceptor *acceptor)
 {
     return acceptor->ep_fd;

@@ -281,15 +281,20 @@ static void welcome(struct boot_kvs_server *s)
 
 void boot_kvs_server_step(struct boot_kvs_server *s)
 {
-    struct epoll_event evs[64];
-    int nevs = epoll_wait(s->ep_fd, evs, 64, 0);
-    for (int i = 0; i < nevs; i++) {
-        if (evs[i].data.u32 == (uint32_t)s->nranks) {
-            welcome(s);
-            continue;
+    enum { NEVS = 64 };
+    struct epoll_event evs[NEVS];
+    int nevs;
+
+    do {
+        nevs = epoll_wait(s->ep_fd, evs, NEVS, 0);
+        for (int i = 0; i < nevs; i++) {
+            if (evs[i].data.u32 == (uint32_t)s->nranks) {
+                welcome(s);
+                continue;
+            }
+            client_flush(s, (int)evs[i].data.u32);
+            client_read(s, (int)evs[i].data.u32);
         }
-        client_flush(s, (int)evs[i].data.u32);
-        client_read(s, (int)evs[i].data.u32);
-    }
+    } while (nevs == NEVS);
     fence_expire(s);
 }

@@ -284,6 +284,7 @@ void boot_tree_close(struct boot_tree *tree)
         boot_link_close(&tree->links[r].io);
     tree->up = -1;
     tree->nodes = &nobody;
+    tree->on_words = NULL;
     tree->root_left = true; /* channels that are still open fail at once */
     boot_acceptor_destroy(tree->acceptor);
     tree->acceptor = NULL;

@@ -50,6 +50,8 @@ struct boot_acceptor;
 int boot_acceptor_create(struct boot_acceptor **out, const struct boot_secret *secret,
                          bool loopback, struct fsdp_err *err);
 void boot_acceptor_destroy(struct boot_acceptor *acceptor);
+/* For who learns the secret later; before the first step. */
+void boot_acceptor_set_secret(struct boot_acceptor *acceptor, const struct boot_secret *secret);
 /* Where others reach it: with loopback only 127.0.0.1, else every address of this machine. */
 void boot_acceptor_contact(const struct boot_acceptor *acceptor, struct boot_contact *out);
 /* Readable when boot_acceptor_step has something to do. */
