@@ -171,7 +171,7 @@ $(LIB)/lib%.a: $(OBJ)/lib%.a
 
 $(LIB)/$(SHARED): $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) scripts/libfsdp.map
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(SONAME) \
+	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(SONAME) \
 		-Wl,--version-script=scripts/libfsdp.map -o $@ $(filter %.o,$^) $(call pkg_libs,$(PKGS_fsdp)) -lm -ldl -lrt
 	$(Q)ln -sf $(SHARED) $(LIB)/$(SONAME) && ln -sf $(SONAME) $(LIB)/libfsdp.so
 
@@ -219,9 +219,9 @@ format:
 lint:
 	@scripts/lint.sh $(C_FILES)
 
-## clean            remove everything built (the demo's results too)
+## clean            remove everything built, the demo's results too (build/venv stays)
 clean:
-	rm -rf build
+	rm -rf $(filter-out build/venv,$(wildcard build/*))
 
 ## list             show this list
 list:

@@ -94,8 +94,7 @@ static int cards_exchange(struct card *all, const struct fsdp_comm_opts *opts, s
     snprintf(mine.text, sizeof mine.text, "%.*s", (int)sizeof mine.text - 1, mine_err.text);
     FSDP_TRY(oob->allgather(oob, &mine, sizeof mine, all, err));
     if (mine.status) {
-        if (err)
-            *err = mine_err;
+        *err = mine_err;
         return mine.status;
     }
     for (int r = 0; r < oob->size; r++)
@@ -229,6 +228,7 @@ int fsdp_comm_create(struct fsdp_comm **out, const struct fsdp_comm_opts *opts,
                      struct fsdp_oob *oob, struct fsdp_device *device, struct fsdp_err *err)
 {
     struct fsdp_comm *comm = NULL;
+    struct fsdp_err own = FSDP_ERR_INIT; /* agreed upon, so needed without err too */
     int rc;
 
     if (!out || !opts || !oob || !device)
@@ -236,22 +236,24 @@ int fsdp_comm_create(struct fsdp_comm **out, const struct fsdp_comm_opts *opts,
     struct card *all = fsdp_alloc((size_t)oob->size, sizeof *all, "comm cards", err);
     if (!all)
         return FSDP_ENOMEM;
-    FSDP_TRY_GOTO(cards_exchange(all, opts, oob, err), out);
+    FSDP_TRY_GOTO(cards_exchange(all, opts, oob, &own), out);
     /* From here a failure of one rank is agreed upon, so that no other waits for it. */
-    comm = fsdp_alloc(1, sizeof *comm, "comm", err);
+    comm = fsdp_alloc(1, sizeof *comm, "comm", &own);
     rc = comm ? FSDP_OK : FSDP_ENOMEM;
     if (rc == FSDP_OK) {
         pthread_mutex_init(&comm->lock, NULL);
         comm->device = device;
-        rc = group_make(comm, all, opts, oob, err);
+        rc = group_make(comm, all, opts, oob, &own);
     }
     if (rc == FSDP_OK)
-        rc = backend_check(comm, backends[backend_of(all, oob->size, oob->rank)], err);
-    FSDP_TRY_GOTO(fsdp_oob_agree(oob, rc, err), out);
-    FSDP_TRY_GOTO(backends_create(comm, all, oob, err), out);
+        rc = backend_check(comm, backends[backend_of(all, oob->size, oob->rank)], &own);
+    FSDP_TRY_GOTO(fsdp_oob_agree(oob, rc, &own), out);
+    FSDP_TRY_GOTO(backends_create(comm, all, oob, &own), out);
     *out = comm;
     comm = NULL;
 out:
+    if (rc && err)
+        *err = own;
     comm_free(comm);
     fsdp_free(all);
     return rc;

@@ -122,18 +122,19 @@ struct host_comm {
     const void **src; /* [size] sources of one sum */
     struct host_shm shm;
     struct host_tcp tcp;
+    size_t window_nbytes; /* of all_reduce: the smallest slot of any node */
     long spin_ns; /* before a waiter sleeps; 0 where ranks outnumber cores */
 
     pthread_mutex_t op_lock; /* one operation at a time */
     uint64_t done;           /* operations completed */
     atomic_uint_fast64_t enqueued;
 
-    atomic_bool aborted;
-    int wake_fd; /* eventfd: wakes poll on abort */
-    pthread_mutex_t status_lock; /* of sticky and abort_why */
+    pthread_mutex_t status_lock; /* of sticky and pending */
     struct fsdp_err sticky;
-    bool told; /* peers know of the failure; under op_lock */
-    char abort_why[256];
+    struct host_fail pending; /* a failure from outside of an operation, which is to end it */
+    atomic_bool interrupted;  /* pending is set */
+    int wake_fd;              /* eventfd: wakes poll then */
+    bool told;                /* peers know of the failure; under op_lock */
 };
 
 /* What a rank tells all others of the world before segments and connections are made. */
@@ -153,6 +154,10 @@ struct host_card {
 
 /* ---- comm_host.c ---- */
 const char *host_kind_name(int kind);
+/* Ends the communicator from any thread: an operation in progress gives up. The first call counts. */
+void host_fail_async(struct host_comm *h, const struct host_fail *fail);
+/* Was that called? Never blocks. */
+bool host_interrupted(struct host_comm *h, struct host_fail *fail);
 
 /* ---- comm_host_wait.c ---- */
 
@@ -170,10 +175,15 @@ struct host_watch {
     void (*late)(const struct host_comm *h, const void *ctx, char *text, size_t nbytes);
     int (*dead)(struct host_comm *h, const void *ctx, struct host_fail *fail);
     const void *ctx;
+    bool owns_tcp; /* it runs under op_lock, so it may look at connections */
 };
 enum { HOST_SLICE_MS = 20 }; /* sleeps between two checks of a waiter */
 /* Returns FSDP_OK to go on waiting. Cheap; call it once per slice. */
 int host_watch_check(struct host_watch *watch, struct host_fail *fail);
+/* A death was seen. The launcher may know more of it than a hang-up tells (signal, last words), and a
+ * peer may have seen it first and left: both come within moments, so give them those. Returns
+ * fail->status. */
+int host_explain(struct host_comm *h, bool owns_tcp, struct host_fail *fail);
 /* The wait made progress: its deadline starts anew. */
 void host_watch_progress(struct host_watch *watch);
 

@@ -114,6 +114,24 @@ static int addrs_list(struct host_card *card, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* A fixed buffer size turns the kernel's own tuning off, so it is set only where it may be large. */
+static void buffers_enlarge(int fd)
+{
+    int nbytes = 4 << 20, got = 0;
+    socklen_t len = sizeof got;
+    int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (probe < 0)
+        return;
+    setsockopt(probe, SOL_SOCKET, SO_RCVBUF, &nbytes, sizeof nbytes);
+    getsockopt(probe, SOL_SOCKET, SO_RCVBUF, &got, &len);
+    close(probe);
+    if (got >= nbytes) {
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &nbytes, sizeof nbytes);
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &nbytes, sizeof nbytes);
+    }
+}
+
 static int bind_any(int *out, int family, int *port)
 {
     union {
@@ -128,6 +146,7 @@ static int bind_any(int *out, int family, int *port)
         return errno;
     if (family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    buffers_enlarge(fd); /* accepted connections inherit them, with the window scale */
     if (bind(fd, &addr.sa, len) || listen(fd, SOMAXCONN) || getsockname(fd, &addr.sa, &len)) {
         int errnum = errno;
         close(fd);
@@ -150,30 +169,11 @@ int host_listen(struct host_comm *h, struct host_card *card, struct fsdp_err *er
 
 /* ---- sockets -------------------------------------------------------------------------------------- */
 
-/* A fixed buffer size turns the kernel's own tuning off, so it is set only where it may be large. */
-static void buffers_enlarge(int fd)
-{
-    int nbytes = 4 << 20, got = 0;
-    socklen_t len = sizeof got;
-    int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    if (probe < 0)
-        return;
-    setsockopt(probe, SOL_SOCKET, SO_RCVBUF, &nbytes, sizeof nbytes);
-    getsockopt(probe, SOL_SOCKET, SO_RCVBUF, &got, &len);
-    close(probe);
-    if (got >= nbytes) {
-        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &nbytes, sizeof nbytes);
-        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &nbytes, sizeof nbytes);
-    }
-}
-
 static void socket_tune(int fd)
 {
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    buffers_enlarge(fd);
 }
 
 /* Candidate `i` of a peer: loopback first where both share a kernel, then what its card lists. */
@@ -256,7 +256,8 @@ static int dial_begin(struct meeting *m, struct dial *dial, struct fsdp_err *err
         dial->got = 0;
         dial->fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (dial->fd >= 0) {
-            socket_tune(dial->fd); /* before connect: the window scale is fixed there */
+            buffers_enlarge(dial->fd); /* before connect, which fixes the window scale */
+            socket_tune(dial->fd);
             if (connect(dial->fd, (struct sockaddr *)&sa, len) == 0 || errno == EINPROGRESS)
                 return FSDP_OK;
         }

@@ -116,12 +116,33 @@ static int segment_map(void **out, int fd, size_t nbytes, struct fsdp_err *err)
 
 /* ---- the communicator's own segment ------------------------------------------------------------ */
 
-static void shm_layout(struct host_comm *h)
+static size_t slot_size(int nseats)
 {
-    size_t nslots = 2 * (size_t)h->nseats, slot = HOST_SLOTS_NBYTES / nslots;
+    size_t slot = HOST_SLOTS_NBYTES / 2 / (size_t)nseats;
 
     slot = slot < HOST_SLOT_NBYTES ? slot / PAGE_NBYTES * PAGE_NBYTES : HOST_SLOT_NBYTES;
-    h->shm.slot_nbytes = slot > HOST_SMALL_NBYTES ? slot : HOST_SMALL_NBYTES;
+    return slot > HOST_SMALL_NBYTES ? slot : HOST_SMALL_NBYTES;
+}
+
+static int fullest_node(const struct fsdp_comm_group *group)
+{
+    int most = 0;
+
+    for (int p = 0; p < group->size; p++) {
+        int count = 0;
+        for (int q = 0; q < group->size; q++)
+            count += group->node[q] == group->node[p];
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+static void shm_layout(struct host_comm *h)
+{
+    size_t nslots = 2 * (size_t)h->nseats;
+
+    h->shm.slot_nbytes = slot_size(h->nseats);
+    h->window_nbytes = slot_size(fullest_node(h->group));
     /* Alone on its node, a rank stages nothing but its control page. */
     h->shm.map_nbytes = control_nbytes(h) + (h->nseats > 1 ? nslots * h->shm.slot_nbytes : 0);
 }
@@ -169,7 +190,7 @@ static int segment_join(struct host_comm *h, const struct host_card *cards, stru
 
 int host_shm_attach(struct host_comm *h, const struct host_card *cards, struct fsdp_err *err)
 {
-    void *base;
+    void *base = NULL;
     const uint8_t *token = cards[h->group->world_rank[h->seat_peer[0]]].token;
 
     if (h->nseats > 1) {
@@ -303,7 +324,8 @@ int host_barrier_wait(struct host_comm *h, enum host_barrier_id id, struct host_
 {
     struct host_barrier *barrier = &h->shm.control->barrier[id];
     struct barrier_wait wait = {id, h->shm.ticket[id]};
-    struct host_watch watch = {.h = h, .late = barrier_late, .dead = barrier_dead, .ctx = &wait};
+    struct host_watch watch = {.h = h, .late = barrier_late, .dead = barrier_dead, .ctx = &wait,
+                               .owns_tcp = id == HOST_BARRIER_OPS};
     struct timespec slice = {0, HOST_SLICE_MS * 1000000L};
 
     if (spin(&barrier->generation, wait.ticket, h->spin_ns))
@@ -364,10 +386,11 @@ static int mem_barrier(struct host_comm *h, struct fsdp_err *err)
     struct host_fail fail;
 
     host_barrier_arrive(h, HOST_BARRIER_MEM);
-    if (host_barrier_wait(h, HOST_BARRIER_MEM, &fail))
-        return fsdp_err_set(err, fail.status, "comm %s: %s (this rank was in mem_alloc)",
-                            h->group->name, fail.what);
-    return FSDP_OK;
+    if (host_barrier_wait(h, HOST_BARRIER_MEM, &fail) == FSDP_OK)
+        return FSDP_OK;
+    host_fail_async(h, &fail); /* the seats have lost step */
+    return fsdp_err_set(err, fail.status, "comm %s: %s (this rank was in mem_alloc)",
+                        h->group->name, fail.what);
 }
 
 /* The first failure among the seats, the same everywhere. */

@@ -79,6 +79,7 @@ void host_tcp_begin(struct host_comm *h, const struct host_op *op)
         struct host_conn *conn = &h->tcp.conns[c];
         conn->frame_out = *op;
         conn->frame_out_left = conn->frame_in_left = sizeof *op;
+        conn->out_left = conn->in_left = 0;
     }
 }
 
@@ -215,10 +216,16 @@ static int tcp_dead(struct host_comm *h, const void *ctx, struct host_fail *fail
     return FSDP_OK;
 }
 
-static int hung_up(struct host_comm *h, struct host_conn *conn, struct host_watch *watch,
-                   struct host_fail *fail);
+static int hung_up(struct host_comm *h, struct host_conn *conn, struct host_fail *fail)
+{
+    char name[96];
 
-/* Moves what can be moved now. Returns how many connections still have something to do through *left. */
+    host_fail_set(h, fail, FSDP_EPEER, "%s died or left (its connection closed)",
+                  host_peer_name(name, h, conn->peer));
+    return host_explain(h, true, fail);
+}
+
+/* Moves what can be moved now; *left: connections that still have something to do. */
 static int tcp_sweep(struct host_comm *h, const struct host_op *op, struct host_watch *watch,
                      int *left, struct host_fail *fail)
 {
@@ -234,7 +241,7 @@ static int tcp_sweep(struct host_comm *h, const struct host_op *op, struct host_
         if (rc < 0)
             return rc;
         if (rc == GONE || sent == GONE)
-            return hung_up(h, conn, watch, fail);
+            return hung_up(h, conn, fail);
         *wait = (struct pollfd){-1, 0, 0};
         if (conn_pending(conn)) {
             ++*left;
@@ -250,7 +257,7 @@ static int tcp_sweep(struct host_comm *h, const struct host_op *op, struct host_
 
 int host_tcp_run(struct host_comm *h, const struct host_op *op, struct host_fail *fail)
 {
-    struct host_watch watch = {.h = h, .late = tcp_late, .dead = tcp_dead};
+    struct host_watch watch = {.h = h, .late = tcp_late, .dead = tcp_dead, .owns_tcp = true};
     int left = 0;
 
     if (!h->tcp.nconns)
@@ -312,14 +319,4 @@ void host_tcp_tell(struct host_comm *h, const struct host_fail *fail)
             send(conn->fd, &words, nbytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         shutdown(conn->fd, SHUT_WR);
     }
-}
-
-static int hung_up(struct host_comm *h, struct host_conn *conn, struct host_watch *watch,
-                   struct host_fail *fail)
-{
-    char name[96];
-
-    host_fail_set(h, fail, FSDP_EPEER, "%s died or left (its connection closed)",
-                  host_peer_name(name, h, conn->peer));
-    return host_watch_explain(watch, fail);
 }

@@ -32,31 +32,13 @@ const char *host_peer_name(char text[96], const struct host_comm *h, int peer)
     return text;
 }
 
-static bool told(struct host_comm *h, struct host_fail *fail)
-{
-    return host_shm_told(h, fail) || host_tcp_told(h, fail);
-}
-
-static int aborted(struct host_comm *h, struct host_fail *fail)
-{
-    char me[96];
-
-    pthread_mutex_lock(&h->status_lock);
-    host_fail_set(h, fail, FSDP_ECANCELED, "%s aborted: %s",
-                  host_peer_name(me, h, h->group->rank), h->abort_why);
-    pthread_mutex_unlock(&h->status_lock);
-    return fail->status;
-}
-
-/* The launcher may know more of a death than a hang-up tells (signal, last words), and a peer may have
- * seen it first and left: both come within moments. */
-static int explain(struct host_comm *h, struct host_fail *fail)
+int host_explain(struct host_comm *h, bool owns_tcp, struct host_fail *fail)
 {
     struct fsdp_err lost = FSDP_ERR_INIT;
     struct host_fail other;
 
     for (double end = fsdp_time_now() + GRACE_S; fsdp_time_now() < end;) {
-        if (told(h, &other)) {
+        if (host_shm_told(h, &other) || (owns_tcp && host_tcp_told(h, &other))) {
             *fail = other;
             return fail->status;
         }
@@ -78,17 +60,15 @@ int host_watch_check(struct host_watch *watch, struct host_fail *fail)
 
     if (!watch->begin)
         watch->begin = watch->last_probe = now;
-    if (atomic_load(&h->aborted))
-        return aborted(h, fail);
-    if (host_shm_told(h, fail))
+    if (host_interrupted(h, fail) || host_shm_told(h, fail))
         return fail->status;
     if (now - watch->last_probe < PROBE_S)
         return FSDP_OK;
     watch->last_probe = now;
-    if (host_tcp_told(h, fail))
+    if (watch->owns_tcp && host_tcp_told(h, fail))
         return fail->status;
     if (watch->dead(h, watch->ctx, fail))
-        return explain(h, fail);
+        return host_explain(h, watch->owns_tcp, fail);
     if (h->oob->health(h->oob, &lost))
         return host_fail_set(h, fail, lost.status, "%.500s", lost.text);
     if (now - watch->begin < h->group->timeout_s)
