@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What happens when a rank dies, stops, gives up, calls something else, or is not a rank at all: every
- * other rank gets an error that names it, the error stays, and nothing is left behind. Deadlines are
- * ten minutes where a death must be noticed, so a rank that only waited would fail the test by the
- * limit of the run.
+ * What happens when a rank dies, stops, gives up, calls something else, or is not a rank at all:
+ * every other rank gets an error that names it, the error stays, and nothing is left behind.
+ * Deadlines are ten minutes where a death must be noticed, so a rank that only waited would fail
+ * the test by the limit of the run.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -102,8 +102,9 @@ static void check_sticky(const struct plan *plan, struct env *env, struct fsdp_c
 
     check(plan->board, fsdp_comm_status(comm, &err) == status, "status %d, expected %d: %s",
           err.status, status, err.text);
-    check(plan->board, fsdp_comm_barrier(comm, env->lane, &again) == status &&
-                           !strcmp(err.text, again.text), "a later barrier says: %s", again.text);
+    check(plan->board,
+          fsdp_comm_barrier(comm, env->lane, &again) == status && !strcmp(err.text, again.text),
+          "a later barrier says: %s", again.text);
     check(plan->board, fsdp_comm_broadcast(comm, byte, 1, FSDP_U8, 0, env->lane, &again) == status,
           "a later broadcast is not refused");
     check(plan->board, !fsdp_comm_mem_alloc(comm, 64, &again) && again.status == status,
@@ -130,7 +131,8 @@ static int churn(struct env *env, struct fsdp_comm *comm, int rounds, struct fsd
     return rc;
 }
 
-/* ---- a rank is killed ------------------------------------------------------------------------------ */
+/* ---- a rank is killed
+ * ------------------------------------------------------------------------------ */
 
 static void *killer(void *arg)
 {
@@ -175,7 +177,8 @@ static void test_killed(int nranks, int nnodes, bool blind, bool threaded, int v
     verdict(&plan, nranks, nnodes, bad, 1, variant ? "killed at work" : "killed between");
 }
 
-/* ---- a rank stops ----------------------------------------------------------------------------------- */
+/* ---- a rank stops
+ * ----------------------------------------------------------------------------------- */
 
 static int stopped_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
@@ -211,7 +214,8 @@ static void test_stopped(int nranks, int nnodes)
     verdict(&plan, nranks, nnodes, bad, 1, "stopped");
 }
 
-/* ---- ranks call different things ---------------------------------------------------------------------- */
+/* ---- ranks call different things
+ * ---------------------------------------------------------------------- */
 
 static int odd_call(const struct plan *plan, struct env *env, struct fsdp_comm *comm,
                     struct fsdp_err *err)
@@ -245,9 +249,8 @@ static int mismatch_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes
     if (!begin(&env, &comm, plan, oob, nodes, FOREVER_S))
         return 1;
     check(plan->board, fsdp_comm_barrier(comm, env.lane, &err) == FSDP_OK, "%s", err.text);
-    int rc = oob->rank == VICTIM
-                 ? odd_call(plan, &env, comm, &err)
-                 : fsdp_comm_all_reduce(comm, x, x, 10, FSDP_F32, env.lane, &err);
+    int rc = oob->rank == VICTIM ? odd_call(plan, &env, comm, &err)
+                                 : fsdp_comm_all_reduce(comm, x, x, 10, FSDP_F32, env.lane, &err);
     if (rc == FSDP_OK)
         rc = fsdp_lane_sync(env.lane, &err);
     check(plan->board, rc == FSDP_EMISMATCH, "rank %d: status %d: %s", oob->rank, rc, err.text);
@@ -267,7 +270,8 @@ static void test_mismatch(int nranks, int nnodes, int variant)
     verdict(&plan, nranks, nnodes, bad, 0, what);
 }
 
-/* ---- a rank aborts, or leaves --------------------------------------------------------------------------- */
+/* ---- a rank aborts, or leaves
+ * --------------------------------------------------------------------------- */
 
 static int abort_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
@@ -350,8 +354,9 @@ static int lane_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     if (oob->rank == VICTIM)
         check(plan->board, rc == FSDP_EIO, "rank %d: status %d: %s", oob->rank, rc, err.text);
     else
-        check(plan->board, rc == FSDP_ECANCELED && names(err.text, VICTIM) &&
-                               strstr(err.text, "the lane's own trouble"),
+        check(plan->board,
+              rc == FSDP_ECANCELED && names(err.text, VICTIM) &&
+                  strstr(err.text, "the lane's own trouble"),
               "rank %d: status %d: %s", oob->rank, rc, err.text);
     finish(&env, comm);
     return 0;
@@ -364,10 +369,11 @@ static void test_simple(rank_main_f *fn, int nranks, int nnodes, bool threaded, 
     verdict(&plan, nranks, nnodes, bad, 0, what);
 }
 
-/* ---- several communicators and lanes ----------------------------------------------------------------------- */
+/* ---- several communicators and lanes
+ * ----------------------------------------------------------------------- */
 
-/* Two communicators work at the same time on two threaded lanes; ranks enqueue in different orders, as
- * only the order within a communicator counts. */
+/* Two communicators work at the same time on two threaded lanes; ranks enqueue in different orders,
+ * as only the order within a communicator counts. */
 static int concurrent_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
     enum { ROUNDS = 60, NELEM = 20000 };
@@ -403,9 +409,10 @@ static int concurrent_main(struct fsdp_oob *oob, const struct fsdp_node_map *nod
     void *mem = fsdp_comm_mem_alloc(comm[0], 1 << 20, &err);
     check(plan->board, mem != NULL, "mem_alloc beside running operations: %s", err.text);
     for (int k = 0; k < 2; k++) {
-        check(plan->board, rc == FSDP_OK && fsdp_lane_sync(lane[k], &err) == FSDP_OK, "%s", err.text);
-        check(plan->board, x[k][0] == expected && x[k][49] == expected, "rank %d: comm %d: %u not %u",
-              oob->rank, k, x[k][0], expected);
+        check(plan->board, rc == FSDP_OK && fsdp_lane_sync(lane[k], &err) == FSDP_OK, "%s",
+              err.text);
+        check(plan->board, x[k][0] == expected && x[k][49] == expected,
+              "rank %d: comm %d: %u not %u", oob->rank, k, x[k][0], expected);
     }
     fsdp_comm_mem_free(comm[0], mem);
     fsdp_lane_destroy(lane[1]);
@@ -423,7 +430,8 @@ static int hold(void *arg, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* An operation that overtakes one enqueued before it on another lane is an error, not a wrong sum. */
+/* An operation that overtakes one enqueued before it on another lane is an error, not a wrong sum.
+ */
 static int overtake_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
     const struct plan *plan = arg;
@@ -441,8 +449,8 @@ static int overtake_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes
     fsdp_comm_barrier(comm, env.lane, &err);
     fsdp_comm_barrier(comm, other, &err);
     int rc = fsdp_lane_sync(other, &err);
-    check(plan->board, rc == FSDP_EINTERNAL && strstr(err.text, "barrier #2 ran before #1"), "%d: %s",
-          rc, err.text);
+    check(plan->board, rc == FSDP_EINTERNAL && strstr(err.text, "barrier #2 ran before #1"),
+          "%d: %s", rc, err.text);
     atomic_store(&gate, 1);
     check(plan->board, fsdp_lane_sync(env.lane, &err) == FSDP_EINTERNAL, "the first one ran");
     fsdp_lane_destroy(other);
@@ -450,7 +458,9 @@ static int overtake_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes
     return 0;
 }
 
-/* ---- create ------------------------------------------------------------------------------------------------ */
+/* ---- create
+ * ------------------------------------------------------------------------------------------------
+ */
 
 /* Ranks whose options are bad or differ: all fail alike, and the channel stays in step. */
 static int refused_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
@@ -496,14 +506,19 @@ static int refused_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
         check(plan->board, rc == expected, "rank %d, case %d: status %d: %s", oob->rank, k, rc,
               err.text);
         if (k == 0)
-            check(plan->board, strstr(err.text, "carrier-pigeon") && strstr(err.text, "known: auto, self, host") &&
-                                   (odd || strstr(err.text, "rank 1: ")), "rank %d: %s", oob->rank, err.text);
+            check(plan->board,
+                  strstr(err.text, "carrier-pigeon") &&
+                      strstr(err.text, "known: auto, self, host") &&
+                      (odd || strstr(err.text, "rank 1: ")),
+                  "rank %d: %s", oob->rank, err.text);
         if (k == 6)
             check(plan->board, strstr(err.text, "groups of one rank"), "%s", err.text);
     }
     struct fsdp_comm_opts opts = comm_opts(&env, "auto", 10);
-    check(plan->board, fsdp_comm_create(&comm, &opts, oob, env.device, &err) == FSDP_OK &&
-                           fsdp_comm_barrier(comm, env.lane, &err) == FSDP_OK, "afterwards: %s", err.text);
+    check(plan->board,
+          fsdp_comm_create(&comm, &opts, oob, env.device, &err) == FSDP_OK &&
+              fsdp_comm_barrier(comm, env.lane, &err) == FSDP_OK,
+          "afterwards: %s", err.text);
     check(plan->board, !strcmp(fsdp_comm_backend(comm), "host"), "auto chose %s",
           fsdp_comm_backend(comm));
     finish(&env, comm);
@@ -531,10 +546,11 @@ static int split_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, v
         return 1;
     check(plan->board, fsdp_comm_size(comm) == size[me] && fsdp_comm_rank(comm) == rank_of[me],
           "world rank %d is %d of %d", me, fsdp_comm_rank(comm), fsdp_comm_size(comm));
-    check(plan->board, !strcmp(fsdp_comm_backend(comm), size[me] == 1 ? "self" : "host"), "backend %s",
-          fsdp_comm_backend(comm));
-    check(plan->board, fsdp_comm_all_gather(comm, seen, &me, 1, FSDP_I32, env.lane, &err) == FSDP_OK,
-          "%s", err.text);
+    check(plan->board, !strcmp(fsdp_comm_backend(comm), size[me] == 1 ? "self" : "host"),
+          "backend %s", fsdp_comm_backend(comm));
+    check(plan->board,
+          fsdp_comm_all_gather(comm, seen, &me, 1, FSDP_I32, env.lane, &err) == FSDP_OK, "%s",
+          err.text);
     for (int p = 0; p < size[me]; p++)
         check(plan->board, color[seen[p]] == color[me] && rank_of[seen[p]] == p,
               "group rank %d is world rank %d", p, seen[p]);
@@ -559,7 +575,8 @@ static int greedy_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
     void *mem = fsdp_comm_mem_alloc(comm, oob->rank ? 1 << 20 : 8192, &err);
     check(plan->board, !mem && err.status == FSDP_EMISMATCH, "different sizes: status %d: %s",
           err.status, err.text);
-    check(plan->board, fsdp_comm_barrier(comm, env.lane, &err) == FSDP_OK, "afterwards: %s", err.text);
+    check(plan->board, fsdp_comm_barrier(comm, env.lane, &err) == FSDP_OK, "afterwards: %s",
+          err.text);
     mem = fsdp_comm_mem_alloc(comm, 8192, &err);
     check(plan->board, mem != NULL, "afterwards: %s", err.text);
     snprintf(plan->board->text[oob->rank], FSDP_ERR_TEXT_NBYTES, "%s", err.text);
@@ -567,7 +584,8 @@ static int greedy_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
     return 0;
 }
 
-/* ---- a stranger at the door ---------------------------------------------------------------------------------- */
+/* ---- a stranger at the door
+ * ---------------------------------------------------------------------------------- */
 
 static int stranger_fd[64], nstrangers;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bandwidth and latency of the communication backend on this machine: bench_comm [RANKS [NODES [MB]]].
+ * Bandwidth and latency of the communication backend on this machine: bench_comm [RANKS [NODES
+ * [MB]]].
  *
  * GB/s are those of nccl-tests' "algorithm bandwidth": bytes of the whole (gathered, unreduced)
  * buffer per second, the slowest rank counting. Ranks are forked, nodes are emulated.
