@@ -198,8 +198,7 @@ static int all_gather(struct coll *c)
     return all_direct(c, false) ? all_gather_direct(c) : all_gather_staged(c);
 }
 
-/* ---- reduce_scatter
- * ------------------------------------------------------------------------------ */
+/* ---- reduce_scatter ------------------------------------------------------------------------- */
 
 /* Bytes of this rank's part summed per round: whole where nothing has to be buffered. */
 static size_t scatter_chunk(const struct coll *c, bool direct)
@@ -296,8 +295,7 @@ static int reduce_scatter(struct coll *c)
     return c->nbytes ? scatter_sum(c, 0, c->nbytes, c->nbytes, !shares_node(c)) : FSDP_OK;
 }
 
-/* ---- all_reduce
- * ----------------------------------------------------------------------------------- */
+/* ---- all_reduce ----------------------------------------------------------------------------- */
 
 /* Everyone sums everything: no second exchange. */
 static int all_reduce_small(struct coll *c)
@@ -458,8 +456,7 @@ static int all_reduce(struct coll *c)
     return direct ? pass(c) : FSDP_OK;
 }
 
-/* ---- broadcast and barrier
- * -------------------------------------------------------------------------- */
+/* ---- broadcast and barrier ------------------------------------------------------------------ */
 
 static int broadcast_staged(struct coll *c, int root_seat)
 {

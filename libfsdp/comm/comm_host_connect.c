@@ -61,8 +61,7 @@ struct meeting {
     struct guest guests[MAX_STRANGERS];
 };
 
-/* ---- this rank's addresses
- * ------------------------------------------------------------------------ */
+/* ---- this rank's addresses ------------------------------------------------------------------ */
 
 /* FSDP_COMM_IFNAME: comma-separated beginnings of the interface names that may be used. */
 static bool interface_wanted(const char *name)
@@ -169,8 +168,7 @@ int host_listen(struct host_comm *h, struct host_card *card, struct fsdp_err *er
     return addrs_list(card, err);
 }
 
-/* ---- sockets
- * -------------------------------------------------------------------------------------- */
+/* ---- sockets -------------------------------------------------------------------------------- */
 
 static void socket_tune(int fd)
 {
@@ -219,8 +217,7 @@ static bool candidate(struct meeting *m, int peer, int i, struct sockaddr_storag
     return true;
 }
 
-/* ---- dialling
- * ------------------------------------------------------------------------------------- */
+/* ---- dialling ------------------------------------------------------------------------------- */
 
 static void dial_refused(struct meeting *m, struct dial *dial, const char *why)
 {
@@ -324,8 +321,7 @@ static void dial_step(struct meeting *m, struct dial *dial)
     m->missing--;
 }
 
-/* ---- listening
- * ------------------------------------------------------------------------------------ */
+/* ---- listening ------------------------------------------------------------------------------ */
 
 static void guest_drop(struct meeting *m, int i)
 {
@@ -377,8 +373,7 @@ static bool guest_step(struct meeting *m, int i)
     return false;
 }
 
-/* ---- the loop
- * --------------------------------------------------------------------------------------- */
+/* ---- the loop ------------------------------------------------------------------------------- */
 
 static int meeting_check(struct meeting *m, double end, struct fsdp_err *err)
 {

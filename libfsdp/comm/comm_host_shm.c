@@ -315,8 +315,7 @@ int host_barrier_wait(struct host_comm *h, enum host_barrier_id id, struct host_
     }
 }
 
-/* ---- what seats show each other
- * ------------------------------------------------------------------ */
+/* ---- what seats show each other ------------------------------------------------------------- */
 
 struct host_desc *host_desc_of(struct host_comm *h, int seat, uint64_t seq)
 {

@@ -93,8 +93,7 @@ void host_tcp_post(struct host_comm *h, int peer, const void *out, size_t out_nb
     conn->in_left = in_nbytes;
 }
 
-/* ---- one connection
- * ------------------------------------------------------------------------------ */
+/* ---- one connection ------------------------------------------------------------------------- */
 
 static bool transient(int errnum)
 {
@@ -189,8 +188,7 @@ static int conn_recv(struct host_comm *h, struct host_conn *conn, const struct h
     return FSDP_OK;
 }
 
-/* ---- all of them
- * --------------------------------------------------------------------------------- */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
 static bool conn_pending(const struct host_conn *conn)
 {
@@ -276,8 +274,7 @@ int host_tcp_run(struct host_comm *h, const struct host_op *op, struct host_fail
     }
 }
 
-/* ---- last words
- * ----------------------------------------------------------------------------------- */
+/* ---- last words ----------------------------------------------------------------------------- */
 
 /* Between operations the next bytes of a connection are a frame; look at it without taking it. */
 static bool peek_fail(struct host_conn *conn, struct host_fail *fail)

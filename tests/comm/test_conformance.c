@@ -126,8 +126,7 @@ static void reference_sum(struct suite *s, void *dst, int part, size_t nelem, en
     free(acc32);
 }
 
-/* ---- one collective
- * ------------------------------------------------------------------------------ */
+/* ---- one collective ------------------------------------------------------------------------- */
 
 struct run {
     char *send, *recv;
@@ -306,8 +305,7 @@ static void collectives(struct suite *s)
     }
 }
 
-/* ---- the rest of the contract
- * ----------------------------------------------------------------------- */
+/* ---- the rest of the contract --------------------------------------------------------------- */
 
 /* Nobody leaves a barrier before everyone has come. */
 static void barriers(struct suite *s)

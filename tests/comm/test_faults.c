@@ -131,8 +131,7 @@ static int churn(struct env *env, struct fsdp_comm *comm, int rounds, struct fsd
     return rc;
 }
 
-/* ---- a rank is killed
- * ------------------------------------------------------------------------------ */
+/* ---- a rank is killed ----------------------------------------------------------------------- */
 
 static void *killer(void *arg)
 {
@@ -177,8 +176,7 @@ static void test_killed(int nranks, int nnodes, bool blind, bool threaded, int v
     verdict(&plan, nranks, nnodes, bad, 1, variant ? "killed at work" : "killed between");
 }
 
-/* ---- a rank stops
- * ----------------------------------------------------------------------------------- */
+/* ---- a rank stops --------------------------------------------------------------------------- */
 
 static int stopped_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
@@ -214,8 +212,7 @@ static void test_stopped(int nranks, int nnodes)
     verdict(&plan, nranks, nnodes, bad, 1, "stopped");
 }
 
-/* ---- ranks call different things
- * ---------------------------------------------------------------------- */
+/* ---- ranks call different things ------------------------------------------------------------ */
 
 static int odd_call(const struct plan *plan, struct env *env, struct fsdp_comm *comm,
                     struct fsdp_err *err)
@@ -270,8 +267,7 @@ static void test_mismatch(int nranks, int nnodes, int variant)
     verdict(&plan, nranks, nnodes, bad, 0, what);
 }
 
-/* ---- a rank aborts, or leaves
- * --------------------------------------------------------------------------- */
+/* ---- a rank aborts, or leaves --------------------------------------------------------------- */
 
 static int abort_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
@@ -369,8 +365,7 @@ static void test_simple(rank_main_f *fn, int nranks, int nnodes, bool threaded, 
     verdict(&plan, nranks, nnodes, bad, 0, what);
 }
 
-/* ---- several communicators and lanes
- * ----------------------------------------------------------------------- */
+/* ---- several communicators and lanes -------------------------------------------------------- */
 
 /* Two communicators work at the same time on two threaded lanes; ranks enqueue in different orders,
  * as only the order within a communicator counts. */
@@ -458,9 +453,7 @@ static int overtake_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes
     return 0;
 }
 
-/* ---- create
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- create --------------------------------------------------------------------------------- */
 
 /* Ranks whose options are bad or differ: all fail alike, and the channel stays in step. */
 static int refused_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
@@ -584,8 +577,7 @@ static int greedy_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
     return 0;
 }
 
-/* ---- a stranger at the door
- * ---------------------------------------------------------------------------------- */
+/* ---- a stranger at the door ----------------------------------------------------------------- */
 
 static int stranger_fd[64], nstrangers;
 
