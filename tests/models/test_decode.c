@@ -35,7 +35,8 @@ static bool load(struct loaded *l, const char *folder)
     rc = rc ? rc : ops->describe(l->model, l->tree, 1, 1, &err);
     rc = rc ? rc : fsdp_device_open(&l->device, "cpu", 0, &err);
     rc = rc ? rc : fsdp_lane_create(&l->lane, l->device, "compute", &err);
-    if (!ok(rc == FSDP_OK, "%s: a model on plain memory %s", folder, err.text))
+    if (!ok(rc == FSDP_OK, "%s: a model on plain memory%s%s", folder, rc ? ": " : "",
+            rc ? err.text : ""))
         return false;
     l->weights = ref_tensors_open(ref_path(folder, "model.safetensors"));
     for (int i = 0; i < fsdp_param_count(l->tree); i++) {
@@ -154,7 +155,7 @@ static void test_long_prompt(void)
         ops->decoder_destroy(d);
     }
     ok(rc == FSDP_OK && worst_difference(logits[0], logits[1], (size_t)N * V) < 1e-4,
-       "600 tokens at once and one by one agree %s", err.text);
+       "600 tokens at once and one by one agree%s%s", rc ? ": " : "", rc ? err.text : "");
     fsdp_lane_destroy(l.lane);
     fsdp_device_close(l.device);
     fsdp_module_tree_destroy(l.tree);
@@ -225,17 +226,19 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     double loss;
 
     int rc = ref_rank_open(&r, &setup, oob, nodes, &err);
-    if (ok(rc == FSDP_OK, "engine %s", err.text)) {
-        ok(!evaluate(&r, &batch, &loss, logits) && worst_difference(logits, want, B * T * V) < 1e-5,
-           "the engine's logits are within %.1e", worst_difference(logits, want, B * T * V));
+    if (ok(rc == FSDP_OK, "an engine%s%s", rc ? ": " : "", rc ? err.text : "")) {
+        rc = evaluate(&r, &batch, &loss, logits);
+        double worst = worst_difference(logits, want, B * T * V);
+        ok(!rc && worst < 1e-5, "the engine's logits are within %.1e", worst);
         double all = loss_of(want, tokens, B, T, V);
-        ok(!evaluate(&r, &batch, &loss, NULL) && fabs(loss - all) < 1e-6 * all,
+        rc = evaluate(&r, &batch, &loss, NULL);
+        ok(!rc && fabs(loss - all) < 1e-6 * all,
            "evaluation: loss %.9g, of the reference's logits %.9g", loss, all);
         /* A smaller batch than described, as at the end of an evaluation set. */
         batch.B = 1;
         double one = loss_of(want, tokens, 1, T, V);
-        ok(!evaluate(&r, &batch, &loss, NULL) && fabs(loss - one) < 1e-6 * one,
-           "one row: loss %.9g, expected %.9g", loss, one);
+        rc = evaluate(&r, &batch, &loss, NULL);
+        ok(!rc && fabs(loss - one) < 1e-6 * one, "one row: loss %.9g, expected %.9g", loss, one);
         test_refusals(&r, tokens);
     }
     ref_rank_close(&r);
