@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.json: what is read, with the keys of transformers 4 and 5, and how bad ones are refused. */
+/* config.json: what is read, in the keys of transformers 4 and 5, and how bad ones are refused. */
 #include <unistd.h>
 
 #include "llama.h"
@@ -8,15 +8,14 @@
 
 static char path[] = "config-XXXXXX";
 
-/* A good configuration in which `key` has another value (NULL: is left out), plus `extra` members. */
+/* A good configuration in which `key` has another value (NULL: is left out), plus `extra`. */
 static void write_config(const char *key, const char *value, const char *extra)
 {
     static const char *const base[][2] = {
-        {"model_type", "\"llama\""},     {"vocab_size", "256"},
-        {"hidden_size", "64"},           {"intermediate_size", "176"},
-        {"num_hidden_layers", "2"},      {"num_attention_heads", "4"},
-        {"num_key_value_heads", "2"},    {"hidden_act", "\"silu\""},
-        {"max_position_embeddings", "64"}, {"rms_norm_eps", "1e-05"},
+        {"model_type", "\"llama\""},  {"vocab_size", "256"},      {"hidden_size", "64"},
+        {"intermediate_size", "176"}, {"num_hidden_layers", "2"}, {"num_attention_heads", "4"},
+        {"num_key_value_heads", "2"}, {"hidden_act", "\"silu\""}, {"max_position_embeddings", "64"},
+        {"rms_norm_eps", "1e-05"},
     };
     FILE *file = fopen(path, "w");
     fprintf(file, "{");

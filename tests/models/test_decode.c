@@ -15,7 +15,7 @@ static double worst_difference(const float *a, const float *b, size_t nelem)
     return worst;
 }
 
-/* ---- decoding ----------------------------------------------------------------------------------- */
+/* ---- decoding ------------------------------------------------------------------------------- */
 
 /* A model on plain memory. */
 struct loaded {
@@ -80,7 +80,8 @@ static void decode_in_pieces(struct loaded *l, const int32_t *tokens, int ntoken
     free(got);
 }
 
-static void test_decoding(const char *folder, const int32_t *tokens, int ntokens, const char *logits)
+static void test_decoding(const char *folder, const int32_t *tokens, int ntokens,
+                          const char *logits)
 {
     const struct model_ops *ops = &model_llama_ops;
     struct loaded l = {0};
@@ -88,8 +89,7 @@ static void test_decoding(const char *folder, const int32_t *tokens, int ntokens
         return;
     const size_t V = (size_t)ops->vocab_size(l.model);
     struct ref_tensors expected = ref_tensors_open(ref_path(folder, logits));
-    const json_t *shape =
-        json_object_get(json_object_get(expected.header, "logits"), "shape");
+    const json_t *shape = json_object_get(json_object_get(expected.header, "logits"), "shape");
     size_t rows = (size_t)json_integer_value(json_array_get(shape, 0));
     const float *want = ref_tensor(&expected, "logits", rows * (size_t)ntokens * V);
 
@@ -164,9 +164,10 @@ static void test_long_prompt(void)
     free(weights), free(logits[0]), free(logits[1]);
 }
 
-/* ---- through the engine --------------------------------------------------------------------------- */
+/* ---- through the engine --------------------------------------------------------------------- */
 
-static int evaluate(struct ref_rank *r, const struct model_batch *batch, double *loss, float *logits)
+static int evaluate(struct ref_rank *r, const struct model_batch *batch, double *loss,
+                    float *logits)
 {
     *loss = 0;
     FSDP_TRY(fsdp_micro_begin(r->f, FSDP_EVAL, 0, &err));

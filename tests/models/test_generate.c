@@ -134,7 +134,8 @@ static void test_prompts(void)
     ok(!generate_list(&tokens, &n, "1, 20,3", 21, &err) && n == 3 && tokens[1] == 20,
        "a list of tokens");
     fsdp_free(tokens);
-    static const char *const bad[] = {"", "1,,2", "1,2,", "1;2", "x", "21", "-1", "99999999999999999999"};
+    static const char *const bad[] = {"",  "1,,2", "1,2,", "1;2",
+                                      "x", "21",   "-1",   "99999999999999999999"};
     for (int i = 0; i < 8; i++)
         ok(generate_list(&tokens, &n, bad[i], 21, &err) == FSDP_EINVAL, "refused '%s': %s", bad[i],
            err.text);

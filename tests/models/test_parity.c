@@ -31,7 +31,7 @@ struct run {
     struct outcome *out;
 };
 
-/* ---- in a rank --------------------------------------------------------------------------------- */
+/* ---- in a rank ------------------------------------------------------------------------------ */
 
 struct grad_check {
     struct run *run;
@@ -118,7 +118,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     return rc != 0;
 }
 
-/* ---- in the test -------------------------------------------------------------------------------- */
+/* ---- in the test ---------------------------------------------------------------------------- */
 
 static struct outcome *run_cell(const struct cell *cell, const int32_t *tokens,
                                 const struct ref_tensors *grads)
@@ -227,7 +227,8 @@ static void test_uneven(int nranks, int ac)
     char what[64];
     json_t *json = json_load_file(ref_path("llama-odd/expected", "ref.json"), 0, NULL);
     json_t *rows = json_object_get(json, "tokens");
-    struct ref_tensors grads = ref_tensors_open(ref_path("llama-odd/expected", "grads.safetensors"));
+    struct ref_tensors grads =
+        ref_tensors_open(ref_path("llama-odd/expected", "grads.safetensors"));
     const double loss = ref_number(json, NULL, "loss", -1);
     const double norm = ref_number(json, NULL, "grad_norm", -1);
     struct cell c = {.nranks = nranks, .nnodes = 1, .nsteps = 1, .nrows = 3};
