@@ -242,6 +242,18 @@ out:
     return rc;
 }
 
+/* model.path may be the config.json itself: the weights lie beside it. */
+static int load_pretrained(struct train *t, struct fsdp_err *err)
+{
+    const char *path = t->parts.config->model.path, *slash = strrchr(path, '/');
+    char folder[CONFIG_TEXT];
+
+    if (strcmp(path, t->parts.model_config) != 0)
+        return load_from(t, path, false, err);
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    return load_from(t, folder, false, err);
+}
+
 static int start(struct train *t, struct fsdp_err *err)
 {
     const struct config *c = t->parts.config;
@@ -252,7 +264,7 @@ static int start(struct train *t, struct fsdp_err *err)
     if (t->resumed[0])
         FSDP_TRY(load_from(t, t->resumed, true, err));
     else if (c->model.init == CONFIG_INIT_PRETRAINED)
-        FSDP_TRY(load_from(t, c->model.path, false, err));
+        FSDP_TRY(load_pretrained(t, err));
     else
         FSDP_TRY(fsdp_init_params(t->parts.fsdp, err));
     return fsdp_oob_agree(t->oob, check_root(t, err), err);
