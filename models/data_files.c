@@ -257,8 +257,8 @@ static int read_bytes(struct data_files *files, int i, uint64_t token, size_t nt
             return fsdp_err_sys(err, errno, "data: %s: byte %" PRIu64, file->path, offset + have);
         if (got == 0)
             return fsdp_err_set(err, FSDP_ECORRUPT,
-                                "data: %s: truncated: it ends at byte %" PRIu64
-                                ", and had %" PRIu64 " when the run began", file->path,
+                                "data: %s: truncated: it has no byte %" PRIu64
+                                ", and had %" PRIu64 " bytes when the run began", file->path,
                                 offset + have,
                                 file->offset + file->ntokens * (uint64_t)file->token_nbytes);
         have += (size_t)got;

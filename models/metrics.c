@@ -68,11 +68,16 @@ static int filter(FILE *from, FILE *to, int64_t step, bool *changed)
 static int drop_later(const char *path, int64_t step, struct fsdp_err *err)
 {
     bool changed = false;
+    struct stat st;
     int rc = FSDP_OK;
     FILE *from = fopen(path, "r"), *to = NULL;
 
     if (!from)
         return errno == ENOENT ? FSDP_OK : fsdp_err_sys(err, errno, "metrics: %s", path);
+    if (fstat(fileno(from), &st) == 0 && !S_ISREG(st.st_mode)) {
+        fclose(from); /* a pipe or a terminal has no past */
+        return FSDP_OK;
+    }
     char *other = fsdp_sprintf(err, "%s.tmp", path);
     if (!other)
         rc = FSDP_ENOMEM;

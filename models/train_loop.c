@@ -128,6 +128,7 @@ static int check_finite(struct train_loop *l, const struct metrics_row *row, str
 {
     const char *what = !isfinite(row->loss) ? "loss" : "gradient norm";
     double value = !isfinite(row->loss) ? row->loss : row->grad_norm;
+    value = isnan(value) ? NAN : value; /* without its sign */
 
     if (isfinite(value))
         return FSDP_OK;

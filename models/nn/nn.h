@@ -137,11 +137,6 @@ struct nn_ops {
 /* On CBLAS, single-threaded elsewhere. Sums are taken in an order that depends on shapes alone. */
 extern const struct nn_ops nn_cpu_ops;
 
-/* Call first in main. OpenBLAS picks kernels by CPU name when it is loaded; on a CPU newer than the
- * library it falls back to AVX2 kernels even where AVX-512 ones would run at twice the speed. Where
- * that happened and the user has not set OPENBLAS_CORETYPE, sets it and executes the program again.
- * Returns otherwise, also if that fails. */
-void nn_blas_tune(char **argv);
 /* Name of the BLAS kernels in use, such as "SkylakeX"; "unknown" where the library does not tell. */
 const char *nn_blas_kernels(void);
 

@@ -183,7 +183,7 @@ int main(void)
     test_attention((struct shape){2, 5, 5, 4, 2, 16}, 1);
     test_attention((struct shape){1, 64, 64, 2, 1, 16}, 2);
     test_attention((struct shape){2, 65, 65, 6, 2, 64}, 1);
-    test_attention((struct shape){1, 130, 130, 3, 3, 16}, 6);
+    test_attention((struct shape){1, 130, 130, 3, 3, 16}, 3);
     test_attention((struct shape){1, 131, 131, 8, 1, 64}, 1);
     test_attention((struct shape){1, 1, 77, 4, 2, 16}, 1);   /* decoding */
     test_attention((struct shape){2, 67, 100, 4, 2, 16}, 1); /* a prompt's later piece */

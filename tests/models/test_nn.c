@@ -232,7 +232,7 @@ int main(void)
         test_linear(67, 64, 33, (float)beta);
         test_embedding(41, 13, 7, (float)beta);
         test_embedding(3, 256, 64, (float)beta);
-        test_rmsnorm(1, 1, (float)beta, 0, false);
+        test_rmsnorm(1, 3, (float)beta, 0, false);
         test_rmsnorm(65, 67, (float)beta, 1, false);
         test_rmsnorm(33, 1031, (float)beta, 0, false);
     }
