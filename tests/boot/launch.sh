@@ -104,7 +104,9 @@ run -n 4 --nodes 2 c.yaml fake.mode=kill fake.rank=2
 [ $rc = 76 ] && last "fsdp-launch: rank 2 on $host (node1) was killed by signal 9 (Killed)" &&
     [ "$(grep -c "noticed: rank 2 on $host/node1 is lost" err)" = 3 ]
 ok $? "a rank that is killed"
-run -n 3 c.yaml fake.mode=segv fake.rank=0
+# A sanitizer would take the signal for itself.
+ASAN_OPTIONS=${ASAN_OPTIONS:-}:handle_segv=0 UBSAN_OPTIONS=${UBSAN_OPTIONS:-}:handle_segv=0 \
+    TSAN_OPTIONS=${TSAN_OPTIONS:-}:handle_segv=0 run -n 3 c.yaml fake.mode=segv fake.rank=0
 [ $rc = 1 ] && last "fsdp-launch: rank 0 on $host was killed by signal 11 (Segmentation fault)"
 ok $? "a rank that crashes: the same would happen again"
 run -n 3 c.yaml fake.mode=exit fake.code=0
