@@ -101,21 +101,23 @@ static int recognize(struct ckpt *ckpt, struct fsdp_err *err)
         ckpt->format = CKPT_NATIVE;
         return FSDP_OK;
     }
+    int rc = ckpt_latest(latest, sizeof latest, ckpt->path, err);
+    if (rc == FSDP_OK) {
+        fsdp_free(ckpt->path);
+        ckpt->format = CKPT_NATIVE;
+        ckpt->path = fsdp_strdup(latest, err);
+        return ckpt->path ? FSDP_OK : FSDP_ENOMEM;
+    }
+    if (rc != FSDP_ENOTFOUND)
+        return rc;
     FSDP_TRY(ckpt_store_list(ckpt->store, ckpt->path, finds_safetensors, &has, err));
     if (has)
         return FSDP_OK;
-    int rc = ckpt_latest(latest, sizeof latest, ckpt->path, err);
-    if (rc == FSDP_ENOTFOUND)
-        return fsdp_err_set(err, FSDP_ENOTFOUND,
-                            "'%s' is no checkpoint: it has no " CKPT_MANIFEST_NAME
-                            " (a save that never finished has none), no *.safetensors and no "
-                            "finished step-*",
-                            ckpt->path);
-    FSDP_TRY(rc);
-    fsdp_free(ckpt->path);
-    ckpt->format = CKPT_NATIVE;
-    ckpt->path = fsdp_strdup(latest, err);
-    return ckpt->path ? FSDP_OK : FSDP_ENOMEM;
+    return fsdp_err_set(err, FSDP_ENOTFOUND,
+                        "'%s' is no checkpoint: it has no " CKPT_MANIFEST_NAME
+                        " (a save that never finished has none), no *.safetensors and no finished "
+                        "step-*",
+                        ckpt->path);
 }
 
 int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err)
