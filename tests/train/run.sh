@@ -98,7 +98,7 @@ ok "$([ "$(latest stop)" = "$(printf 'stop/step-%08d' "$step")" ]; echo $?)" \
 "$launch" -n 4 --nodes 2 run.yaml $hybrid $long checkpoint.path=dead log.metrics=dead.jsonl >log 2>err &
 pid=$!
 wait_for dead.jsonl '"step": 25'
-victim=$(awk '{print $3}' "/proc/$pid/task/$pid/children")
+victim=$(awk '{print $NF}' "/proc/$pid/task/$pid/children")
 kill -KILL "$victim"
 wait $pid
 code=$?
