@@ -21,8 +21,16 @@ heading() {
 tell() {
     printf '%s\n' "$@" | fold -s -w 96
 }
+say() { # a command as one would type it
+    local word line=
+    for word; do
+        [[ $word == *[[:space:]]* ]] && word="\"$word\""
+        line+=" $word"
+    done
+    printf '%s$%s%s\n' "$bold" "$line" "$plain"
+}
 show() { # a command: shown, then run
-    printf '\n%s$ %s%s\n' "$bold" "$*" "$plain"
+    say "$@"
     "$@"
 }
 fail() {
@@ -33,8 +41,12 @@ fail() {
 metric() { # key
     sed -n "s/.*\"$1\": *\([-+.0-9eE]*\).*/\1/p" $demo/metrics.jsonl 2>/dev/null | tail -n 1
 }
-ranks_of() { # pid of fsdp-launch
-    cat "/proc/$1/task/$1/children" 2>/dev/null
+# Process of a rank that fsdp-launch started.
+pid_of_rank() { # pid of fsdp-launch, rank
+    local pid
+    for pid in $(cat "/proc/$1/task/$1/children"); do
+        tr '\0' '\n' <"/proc/$pid/environ" | grep -q -x "RANK=$2" && echo "$pid"
+    done 2>/dev/null
 }
 
 launcher=
@@ -113,32 +125,33 @@ if [ -z "${DEMO_STEPS:-}" ]; then
         checkpoint.resume=never checkpoint.path=$demo/speed log.interval=1 \
         >$demo/speed.log 2>&1 || { cat $demo/speed.log; fail "the speed test failed"; }
     speed=$(metric tokens_per_s)
-    rm -rf $demo/metrics.jsonl $demo/speed $demo/speed.log
+    rm -rf $demo/metrics.jsonl $demo/speed $demo/speed.log # its checkpoint too
     DEMO_STEPS=$(awk -v s="${DEMO_SECONDS:-240}" -v v="${speed:-0}" 'BEGIN {
-        n = int(s * v / (16 * 256) / 10) * 10
-        print n < 120 ? 120 : n > 800 ? 800 : n }')
-    tell "This machine learns from about ${speed%.*} bytes a second: $DEMO_STEPS steps of 16 x 256."
+        n = int(s * v / (8 * 256) / 10) * 10
+        print n < 120 ? 120 : n > 1200 ? 1200 : n }')
+    tell "This machine learns from about ${speed%.*} bytes a second: $DEMO_STEPS steps of 8 x 256."
 fi
-kill_at=$((DEMO_STEPS * 6 / 10))
-interval=$((DEMO_STEPS / 12 > 0 ? DEMO_STEPS / 12 : 1))
-settings=(train.steps="$DEMO_STEPS" train.eval_interval=$((DEMO_STEPS / 4)) checkpoint.interval=$interval)
+interval=$((DEMO_STEPS / 10))
+kill_at=$((DEMO_STEPS / 2 + interval / 2)) # between two checkpoints
+settings=(train.steps="$DEMO_STEPS" train.eval_interval=$((DEMO_STEPS / 3)) checkpoint.interval=$interval
+    log.interval=$((DEMO_STEPS / 20)))
 
 # ---- training, and a death ----------------------------------------------------------------------
 
 heading "3. Four ranks, two nodes of two; one is killed"
 tell "HYBRID_SHARD: parameters, gradients and optimizer state are sharded over the two ranks of a node," \
     "and the nodes, emulated on this machine, hold replicas. At step $kill_at, rank 2 gets SIGKILL."
-printf '\n%s$ fsdp-launch -n 4 --nodes 2 %s %s%s\n' "$bold" $config "${settings[*]}" "$plain"
+echo
+say fsdp-launch -n 4 --nodes 2 $config "${settings[@]}"
 fsdp-launch -n 4 --nodes 2 $config "${settings[@]}" 2>$demo/stderr &
 launcher=$!
 while kill -0 $launcher 2>/dev/null; do
     step=$(metric step)
     if [ "${step:-0}" -ge $kill_at ]; then
-        # In the order in which they were started.
-        victim=$(ranks_of $launcher | cut -d' ' -f3)
-        [ -n "$victim" ] || fail "no third rank to kill"
-        printf '\n%s$ kill -KILL %s%s\n' "$bold" "$victim" "$plain"
-        kill -KILL "$victim"
+        victim=$(pid_of_rank $launcher 2)
+        [ -n "$victim" ] || fail "there is no rank 2 to kill"
+        echo
+        show kill -KILL "$victim"
         killed=$SECONDS
         break
     fi
@@ -152,25 +165,50 @@ cat $demo/stderr
 [ $rc != 0 ] || fail "a job that lost a rank has exit status 0"
 echo
 tell "The job ended within $((SECONDS - killed + 1)) s with exit status $rc, naming who died."
-before=$(metric loss)
+cp $demo/metrics.jsonl $demo/metrics-killed.jsonl
 
 # ---- resume on another mesh ---------------------------------------------------------------------
 
 heading "4. Resumed on two ranks"
 tell "The newest checkpoint was written by 2 x 2 ranks. Now two ranks go on from it with FULL_SHARD:" \
     "the same rows in the same order, the same schedule, the loss where it was."
+resumed_at=$(basename "$(ls -d $demo/checkpoints/step-[0-9]* | tail -n 1)")
+resumed_at=$((10#${resumed_at#step-}))
+echo
 show fsdp-launch -n 2 $config "${settings[@]}" fsdp.sharding_strategy=FULL_SHARD \
     checkpoint.resume=must || fail "the resumed run failed"
-last=$(metric step)
+echo
+tell "Steps after $resumed_at that were made twice, by four ranks before the kill and now by two:"
+echo
+awk -v from="$resumed_at" '
+    function value(name) {
+        match($0, "\"" name "\": *[-+.0-9eE]+")
+        return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0
+    }
+    NR == FNR { before[value("step")] = value("loss"); next }
+    (step = value("step")) > from && step in before {
+        loss = value("loss")
+        diff = loss > before[step] ? loss - before[step] : before[step] - loss
+        worst = diff > worst ? diff : worst
+        if (n++ < 3) printf "  step %d   loss %.6f   now %.6f\n", step, before[step], loss
+    }
+    END { printf "  ...\n  largest difference of %d steps: %.2g\n", n, worst; exit !(n > 0 && worst < 0.01) }
+' $demo/metrics-killed.jsonl $demo/metrics.jsonl || fail "the loss did not go on where it was"
 
 # ---- what is left -------------------------------------------------------------------------------
 
 heading "5. The checkpoint"
 newest=$(ls -d $demo/checkpoints/step-[0-9]* | tail -n 1)
-show ckpt-info "$newest" || fail "ckpt-info"
+say ckpt-info "$newest"
+ckpt-info "$newest" >$demo/info || fail "ckpt-info"
+head -n 18 $demo/info
+echo "... ($(($(wc -l <$demo/info) - 18)) more)"
+echo
 show ckpt-verify "$newest" || fail "ckpt-verify"
+echo
 show ckpt-merge "$newest" -o $demo/merged/ || fail "ckpt-merge"
-ls -l $demo/merged | sed 1d
+echo
+show ls -l $demo/merged
 
 heading "6. The model writes"
 show fsdp-generate --model $demo/merged --prompt "And the king said unto " --max-tokens 300 \
@@ -179,8 +217,9 @@ show fsdp-generate --model $demo/merged --prompt "And the king said unto " --max
 heading "7. What it learned"
 eval_loss=$(metric eval_loss)
 [ -n "$eval_loss" ] || fail "no held-out loss in $demo/metrics.jsonl"
-scripts/plot.sh $demo/metrics.jsonl $demo/loss.png "$unigram" || fail "no picture"
-awk -v u="$unigram" -v e="$eval_loss" -v last="$last" -v before="$before" 'BEGIN {
+scripts/plot.sh $demo/loss.png "$unigram" $demo/metrics-killed.jsonl $demo/metrics.jsonl ||
+    fail "no picture"
+awk -v u="$unigram" -v e="$eval_loss" 'BEGIN {
     printf "  held-out loss, a unigram model    %.4f nats per byte\n", u
     printf "  held-out loss, this model         %.4f nats per byte\n", e
     printf "  better by                         %.4f\n", u - e

@@ -109,6 +109,7 @@ if [ $mode = dry-run ] || [ "$(id -u)" != 0 ]; then
 fi
 
 export DEBIAN_FRONTEND=noninteractive
+[ $manager != apt-get ] || install+=(-o DPkg::Lock::Timeout=300) # somebody else may be installing
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
 echo "Installing with: ${install[*]}" >&2

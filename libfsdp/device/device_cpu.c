@@ -8,6 +8,7 @@
  */
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "device_cpu.h"
 
@@ -55,16 +56,33 @@ static void dev_close(void *state)
     fsdp_free(state);
 }
 
+/* Pages come straight from the system: zeroed without being touched, so that memory which is planned
+ * but not used costs nothing, and in huge pages where there are any. A page in front keeps the length. */
+enum { PAGE_NBYTES = 4096 };
+
 static void *dev_alloc(void *state, size_t nbytes, const char *name, struct fsdp_err *err)
 {
     (void)state;
-    return fsdp_alloc(nbytes, 1, name, err);
+    size_t total = nbytes + PAGE_NBYTES;
+    char *mem = total < nbytes ? MAP_FAILED
+                               : mmap(NULL, total, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mem == MAP_FAILED) {
+        fsdp_err_set(err, FSDP_ENOMEM, "%s: out of memory allocating %zu bytes", name, nbytes);
+        return NULL;
+    }
+    madvise(mem, total, MADV_HUGEPAGE); /* advice only */
+    memcpy(mem, &total, sizeof total);
+    return mem + PAGE_NBYTES;
 }
 
 static void dev_free(void *state, void *ptr)
 {
     (void)state;
-    fsdp_free(ptr);
+    char *mem = (char *)ptr - PAGE_NBYTES;
+    size_t total;
+    memcpy(&total, mem, sizeof total);
+    munmap(mem, total);
 }
 
 /* After a failure the lane drops its work: what follows would compute on garbage. */

@@ -21,7 +21,7 @@ ckpt/tools      libfsdp/base ckpt
 models/nn       libfsdp/base libfsdp/device
 models          libfsdp/base libfsdp/device libfsdp/core models/nn
 models/train    libfsdp/base libfsdp/device libfsdp/comm libfsdp/mesh libfsdp/optim libfsdp/core launcher ckpt models models/nn
-models/tools    libfsdp/base libfsdp/device libfsdp/comm libfsdp/mesh libfsdp/optim libfsdp/core launcher models models/train
+models/tools    libfsdp/base libfsdp/device libfsdp/comm libfsdp/mesh libfsdp/optim libfsdp/core launcher ckpt models models/train
 '
 
 part_of() { # path

@@ -20,7 +20,7 @@ for program in "$BIN"/*; do
     [ -f "$program" ] || continue
     name=$(basename "$program")
     help=$("$program" --help 2>&1 | options)
-    man=$(grep -v -E '^\.(\\"|TH|BR)' "docs/man/$name.1" 2>/dev/null |
+    man=$(cat "docs/man/$name.1" 2>/dev/null |
         awk '/^\.SH (EXAMPLES|SEE)/ { on = 0 } /^\.SH (OPTIONS|SYNOPSIS)/ { on = 1 } on' |
         sed -e 's/\\f[BIRP]//g' -e 's/\\-/-/g' | options)
     check "$name --help says something" "$([ -n "$help" ] || echo nothing)"

@@ -120,8 +120,19 @@ static void test_attention(struct shape s, double spread)
 
     forward_ref(s, wq, wk, wv, ro, rlse);
     backward_ref(s, wq, wk, wv, wd, rdq, rdk, rdv);
-    struct nn_attention a = {.q = q, .k = k, .v = v, .o = o, .lse = lse, .d_o = d_o, .work = work,
-                             .B = s.B, .Tq = s.Tq, .Tk = s.Tk, .NH = s.NH, .NKV = s.NKV, .D = s.D,
+    struct nn_attention a = {.q = q,
+                             .k = k,
+                             .v = v,
+                             .o = o,
+                             .lse = lse,
+                             .d_o = d_o,
+                             .work = work,
+                             .B = s.B,
+                             .Tq = s.Tq,
+                             .Tk = s.Tk,
+                             .NH = s.NH,
+                             .NKV = s.NKV,
+                             .D = s.D,
                              .scale = (float)(1 / sqrt(s.D))};
     int rc = nn->attention_forward(ref_lane(), &a, &err);
     rc |= nn->attention_backward(ref_lane(), &a, &err);
@@ -183,7 +194,7 @@ int main(void)
     test_attention((struct shape){2, 5, 5, 4, 2, 16}, 1);
     test_attention((struct shape){1, 64, 64, 2, 1, 16}, 2);
     test_attention((struct shape){2, 65, 65, 6, 2, 64}, 1);
-    test_attention((struct shape){1, 130, 130, 3, 3, 16}, 6);
+    test_attention((struct shape){1, 130, 130, 3, 3, 16}, 3);
     test_attention((struct shape){1, 131, 131, 8, 1, 64}, 1);
     test_attention((struct shape){1, 1, 77, 4, 2, 16}, 1);   /* decoding */
     test_attention((struct shape){2, 67, 100, 4, 2, 16}, 1); /* a prompt's later piece */

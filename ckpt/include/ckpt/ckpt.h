@@ -59,12 +59,14 @@ struct ckpt_save_result {
     char path[4096]; /* of the published checkpoint */
 };
 /* Collective, blocks, ends in one agreed status. On failure nothing is published and what was written is
- * removed. FSDP_EEXIST if that step is already there. */
+ * removed; only where a rank is lost after the commit (FSDP_EPEER), the checkpoint is good and stays.
+ * FSDP_EEXIST if that step is already there. */
 int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, struct fsdp_oob *oob,
               struct fsdp_err *err);
 
 /* Removes all but the newest `keep` published checkpoints of root (0 keeps all), and remains of saves
- * that never finished. Unpublishes first. Local: call on one rank. */
+ * that never finished: those untouched for an hour, since a younger one may still be written by another
+ * job. Unpublishes first. Local: call on one rank. */
 int ckpt_retain(const char *root, int keep, struct fsdp_err *err);
 
 /* ---- reading ------------------------------------------------------------------------------------ */
@@ -112,9 +114,10 @@ const char *ckpt_extra_path(const struct ckpt *ckpt, const char *name);
 int ckpt_nextra(const struct ckpt *ckpt);
 const char *ckpt_extra_at(const struct ckpt *ckpt, int i);
 
-/* Reads the elements of `slice` (matched by name or alias; shape must be equal) into io->write,
- * converting between floating dtypes. Missing name: FSDP_ENOTFOUND; shape: FSDP_EINVAL, both named.
- * Local, blocks. */
+/* Reads the elements of `slice` (matched by name or alias; shape must be equal) into io->write, in order,
+ * converting between floating dtypes. Missing name: FSDP_ENOTFOUND; shape: FSDP_EINVAL, both named. A
+ * whole tensor is held against its fingerprint (FSDP_ECORRUPT), a part of one is not.
+ * Local, blocks, thread safe. */
 int ckpt_read_slice(struct ckpt *ckpt, const struct fsdp_slice *slice,
                     const struct fsdp_slice_io *io, struct fsdp_err *err);
 
@@ -127,7 +130,9 @@ struct ckpt_load_args {
 };
 #define CKPT_LOAD_ARGS_VERSION 1
 #define CKPT_LOAD_ARGS_INIT {.version = CKPT_LOAD_ARGS_VERSION, .optim = true, .replica = -1}
-/* Loads this rank's slices. Collective, ends in one agreed status. */
+/* Loads this rank's slices. What the ranks read together is held against the tensors' fingerprints; where
+ * they read only part of a tensor, against its files' checksums: damage is FSDP_ECORRUPT, naming tensor
+ * and file. After a failure the slices' contents are undefined. Collective, ends in one agreed status. */
 int ckpt_load(struct ckpt *ckpt, const struct ckpt_load_args *args, struct fsdp_oob *oob,
               struct fsdp_err *err);
 
@@ -137,7 +142,9 @@ int ckpt_latest(char *out, size_t out_nbytes, const char *root, struct fsdp_err 
 
 /* ---- whole-checkpoint operations: what the tools call -------------------------------------------- */
 
-typedef void ckpt_progress_f(void *ctx, uint64_t nbytes_done, uint64_t nbytes_total);
+/* Called often, from one thread at a time. A nonzero return ends the operation with FSDP_ECANCELED; what
+ * it wrote is removed. */
+typedef int ckpt_progress_f(void *ctx, uint64_t nbytes_done, uint64_t nbytes_total);
 
 struct ckpt_merge_args {
     uint32_t version;
@@ -151,6 +158,9 @@ struct ckpt_merge_args {
     void *progress_ctx;
 };
 #define CKPT_MERGE_ARGS_VERSION 1
+/* "67108864", "64K", "256M", "5G", "5GB", "5GiB": K, M, G, T are powers of 1024, KB, MB, GB, TB powers of
+ * 1000. FSDP_EINVAL for other text. */
+int ckpt_nbytes_parse(uint64_t *out, const char *text, struct fsdp_err *err);
 #define CKPT_MERGE_ARGS_INIT {.version = CKPT_MERGE_ARGS_VERSION, .mem_nbytes = 256u << 20}
 struct ckpt_merge_result {
     uint64_t nbytes;

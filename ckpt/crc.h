@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CKPT_CRC_H
+#define CKPT_CRC_H
+
+#include "ckpt/ckpt.h"
+
+/* What a CRC contributes to that of a whole that goes on for nbytes behind it; the whole's CRC is the
+ * xor of all contributions, in any order. */
+uint64_t ckpt_crc64_shift(uint64_t crc, uint64_t nbytes);
+uint32_t ckpt_crc32c_shift(uint32_t crc, uint64_t nbytes);
+
+/* What the box of a tensor, given row-major and in the tensor's dtype, contributes to the tensor's
+ * fingerprint. The xor over boxes that tile the tensor is the fingerprint. */
+uint64_t ckpt_fingerprint_part(const struct fsdp_tensor *tensor, const struct fsdp_box *box,
+                               const void *data);
+
+#endif

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plain safetensors: one file, or a Hugging Face folder with or without model.safetensors.index.json.
+ * Files that carry DCP_SHARDING_INFO (a native checkpoint's model/ folder, torch's sharded writer) are
+ * assembled from their boxes.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "opened.h"
+#include "text.h"
+
+#define INDEX_NAME "model.safetensors.index.json"
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t a = strlen(text), b = strlen(end);
+    return a >= b && !strcmp(text + a - b, end);
+}
+
+/* Files that go along with weights: configuration and tokenizer. */
+static bool is_extra(const char *name)
+{
+    static const char *const ends[] = {".json", ".txt", ".model", ".jinja", ".tiktoken"};
+    if (name[0] == '.' || ends_with(name, ".index.json"))
+        return false;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (ends_with(name, ends[i]))
+            return true;
+    return false;
+}
+
+static int extras_find(struct ckpt *ckpt, const struct ckpt_names *names, struct fsdp_err *err)
+{
+    ckpt->m.extras = fsdp_alloc((size_t)names->nnames, sizeof *ckpt->m.extras, "extras", err);
+    if (!ckpt->m.extras)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < names->nnames && ckpt->m.nextras < CKPT_MAX_EXTRAS; i++) {
+        struct ckpt_extra *extra = &ckpt->m.extras[ckpt->m.nextras];
+        struct ckpt_store_stat st;
+        if (!is_extra(names->names[i]))
+            continue;
+        ckpt->m.nextras++;
+        extra->path = fsdp_strdup(names->names[i], err);
+        extra->full_path = ckpt_path_join(ckpt->folder, names->names[i], err);
+        if (!extra->path || !extra->full_path)
+            return FSDP_ENOMEM;
+        FSDP_TRY(ckpt_store_stat(&st, ckpt->store, extra->full_path, err));
+        extra->nbytes = st.nbytes;
+    }
+    return FSDP_OK;
+}
+
+/* "model-00001-of-00003.safetensors": all three must be there. */
+static int refuse_incomplete(const struct ckpt_names *files, const char *folder,
+                             struct fsdp_err *err)
+{
+    int most = 0, seen = 0;
+    for (int i = 0; i < files->nnames; i++) {
+        int part, of, end = 0;
+        if (sscanf(files->names[i], "model-%5d-of-%5d.safetensors%n", &part, &of, &end) == 2 &&
+            end && !files->names[i][end]) {
+            if (most && of != most)
+                return fsdp_err_set(err, FSDP_ECORRUPT, "'%s/%s' belongs to another set than '%s'",
+                                    folder, files->names[i], files->names[i - 1]);
+            most = of;
+            if (part != ++seen)
+                return fsdp_err_set(err, FSDP_ENOTFOUND,
+                                    "'%s/model-%05d-of-%05d.safetensors' is missing", folder, seen,
+                                    of);
+        }
+    }
+    if (seen != most)
+        return fsdp_err_set(err, FSDP_ENOTFOUND, "'%s/model-%05d-of-%05d.safetensors' is missing",
+                            folder, seen + 1, most);
+    return FSDP_OK;
+}
+
+static int index_read(json_t **out, const struct ckpt *ckpt, struct fsdp_err *err)
+{
+    char *path = ckpt_path_join(ckpt->folder, INDEX_NAME, err), *data = NULL;
+    json_t *root = NULL;
+    size_t nbytes;
+    int rc = FSDP_ENOMEM;
+    if (!path)
+        return rc;
+    rc = ckpt_store_get(&data, &nbytes, ckpt->store, path, CKPT_MAX_INDEX_NBYTES, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_json_parse(&root, data, nbytes, path, err);
+    json_t *map = json_object_get(root, "weight_map");
+    if (rc == FSDP_OK && !json_is_object(map))
+        rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s' has no weight_map", path);
+    const char *name;
+    json_t *file;
+    if (rc == FSDP_OK) {
+        json_object_foreach (map, name, file) {
+            const char *text = json_string_value(file);
+            if (!text || !*text || strchr(text, '/') || text[0] == '.') {
+                rc = fsdp_err_set(err, FSDP_ECORRUPT,
+                                  "'%s': tensor '%.200s' is not mapped to a plain file name", path,
+                                  name);
+                break;
+            }
+        }
+    }
+    if (rc == FSDP_OK)
+        *out = json_incref(map);
+    json_decref(root);
+    fsdp_free(data);
+    fsdp_free(path);
+    return rc;
+}
+
+static bool names_have(const struct ckpt_names *names, const char *name)
+{
+    for (int i = 0; i < names->nnames; i++)
+        if (!strcmp(names->names[i], name))
+            return true;
+    return false;
+}
+
+/* The index's files must be here, and all files here must be in the index. */
+static int index_match_files(const json_t *map, const struct ckpt *ckpt,
+                             const struct ckpt_names *files, struct fsdp_err *err)
+{
+    json_t *used = json_object();
+    const char *name;
+    json_t *file;
+    int rc = used ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "index: out of memory");
+
+    json_object_foreach ((json_t *)(uintptr_t)map, name, file) {
+        const char *text = json_string_value(file);
+        if (rc == FSDP_OK && !json_object_get(used, text)) {
+            if (!names_have(files, text))
+                rc = fsdp_err_set(err, FSDP_ENOTFOUND, "'%s/%s' is missing: the index lists it",
+                                  ckpt->path, text);
+            json_object_set_new(used, text, json_true());
+        }
+    }
+    for (int i = 0; rc == FSDP_OK && i < files->nnames; i++)
+        if (!json_object_get(used, files->names[i]))
+            rc = fsdp_err_set(err, FSDP_ECORRUPT,
+                              "'%s/%s' does not belong to this folder: the index does not list it",
+                              ckpt->path, files->names[i]);
+    json_decref(used);
+    return rc;
+}
+
+/* The index's tensors must be where it says, and no others. */
+static int index_match_tensors(json_t *map, const struct ckpt *ckpt,
+                               const struct ckpt_st_header *headers, struct fsdp_err *err)
+{
+    size_t found = 0;
+    for (int i = 0; i < ckpt->m.layout.nfiles; i++) {
+        for (int k = 0; k < headers[i].nentries; k++) {
+            const char *file = json_string_value(json_object_get(map, headers[i].entries[k].name));
+            if (!file || strcmp(file, ckpt->m.layout.files[i].path))
+                return fsdp_err_set(err, FSDP_ECORRUPT,
+                                    "'%s/%s' holds tensor '%s', which the index does not place there",
+                                    ckpt->path, ckpt->m.layout.files[i].path,
+                                    headers[i].entries[k].name);
+            found++;
+        }
+    }
+    if (found == json_object_size(map))
+        return FSDP_OK;
+    const char *name;
+    json_t *file;
+    json_object_foreach (map, name, file) {
+        bool have = false;
+        for (int i = 0; i < ckpt->m.layout.nfiles && !have; i++)
+            for (int k = 0; k < headers[i].nentries && !have; k++)
+                have = !strcmp(headers[i].entries[k].name, name);
+        if (!have)
+            return fsdp_err_set(err, FSDP_ECORRUPT,
+                                "tensor '%s': the index places it in '%s', which lacks it", name,
+                                json_string_value(file));
+    }
+    return FSDP_OK;
+}
+
+struct part {
+    const struct ckpt_st_entry *entry;
+    int file;
+};
+
+static int compare_parts(const void *a, const void *b)
+{
+    const struct part *x = a, *y = b;
+    int order = strcmp(x->entry->name, y->entry->name);
+    if (order)
+        return order;
+    return x->file < y->file ? -1 : x->file > y->file;
+}
+
+/* The whole tensor that parts[0..count) belong to. Without a global_shape it is as large as the parts
+ * reach, so that a lost tail cannot be noticed: torch's sharded files are like that. */
+static int whole_shape(struct fsdp_tensor *out, const struct ckpt *ckpt, const struct part *parts,
+                       size_t count, struct fsdp_err *err)
+{
+    const struct ckpt_st_entry *first = parts[0].entry;
+    *out = (struct fsdp_tensor){.name = first->name, .dtype = first->dtype, .ndim = first->ndim};
+    for (size_t i = 0; i < count; i++) {
+        const struct ckpt_st_entry *entry = parts[i].entry;
+        bool same = entry->dtype == first->dtype && entry->ndim == first->ndim &&
+                    entry->has_global_shape == first->has_global_shape;
+        for (int d = 0; same && d < entry->ndim; d++) {
+            uint64_t end = entry->offset[d] + entry->shape[d];
+            if (entry->has_global_shape)
+                same = entry->global_shape[d] == first->global_shape[d];
+            out->shape[d] = end > out->shape[d] ? end : out->shape[d];
+        }
+        if (!same)
+            return fsdp_err_set(err, FSDP_ECORRUPT,
+                                "tensor '%s': '%s' and '%s' disagree about its dtype or shape",
+                                first->name, ckpt->m.layout.files[parts[0].file].path,
+                                ckpt->m.layout.files[parts[i].file].path);
+    }
+    if (first->has_global_shape)
+        memcpy(out->shape, first->global_shape, sizeof out->shape);
+    struct fsdp_err why = FSDP_ERR_INIT;
+    if (fsdp_tensor_check(out, &why))
+        return fsdp_err_set(err, FSDP_ECORRUPT, "%s", why.text);
+    return FSDP_OK;
+}
+
+static int parts_take(struct ckpt *ckpt, const struct ckpt_st_header *headers,
+                      const struct part *parts, size_t count, struct fsdp_err *err)
+{
+    struct ckpt_layout *layout = &ckpt->m.layout;
+    struct fsdp_tensor tensor;
+    FSDP_TRY(whole_shape(&tensor, ckpt, parts, count, err));
+    for (size_t i = 1; i < count; i++)
+        if (!headers[parts[i].file].sharded || !headers[parts[i - 1].file].sharded)
+            return fsdp_err_set(err, FSDP_ECORRUPT, "tensor '%s' is in '%s' and in '%s'",
+                                tensor.name, layout->files[parts[i - 1].file].path,
+                                layout->files[parts[i].file].path);
+    FSDP_TRY(ckpt_layout_add_tensor(layout, &tensor, FSDP_SLICE_MODEL, err));
+    for (size_t i = 0; i < count; i++) {
+        const struct ckpt_st_entry *entry = parts[i].entry;
+        struct ckpt_piece piece = {.tensor = layout->ntensors - 1,
+                                   .file = parts[i].file,
+                                   .pos = entry->pos};
+        memcpy(piece.box.offset, entry->offset, sizeof piece.box.offset);
+        memcpy(piece.box.length, entry->shape, sizeof piece.box.length);
+        FSDP_TRY(ckpt_layout_add_piece(layout, &piece, err));
+    }
+    return FSDP_OK;
+}
+
+static int assemble(struct ckpt *ckpt, struct ckpt_st_header *headers, struct fsdp_err *err)
+{
+    size_t count = 0, n = 0;
+    for (int i = 0; i < ckpt->m.layout.nfiles; i++) {
+        ckpt->m.layout.files[i].header_nbytes = headers[i].header_nbytes;
+        count += (size_t)headers[i].nentries;
+    }
+    struct part *parts = fsdp_alloc(count, sizeof *parts, "tensor parts", err);
+    if (!parts)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < ckpt->m.layout.nfiles; i++)
+        for (int k = 0; k < headers[i].nentries; k++)
+            parts[n++] = (struct part){&headers[i].entries[k], i};
+    if (count)
+        qsort(parts, count, sizeof *parts, compare_parts);
+    int rc = FSDP_OK;
+    for (size_t i = 0, end; rc == FSDP_OK && i < count; i = end) {
+        for (end = i + 1; end < count; end++)
+            if (strcmp(parts[end].entry->name, parts[i].entry->name))
+                break;
+        rc = parts_take(ckpt, headers, parts + i, end - i, err);
+    }
+    fsdp_free(parts);
+    FSDP_TRY(rc);
+    FSDP_TRY(ckpt_layout_index(&ckpt->m.layout, err));
+    return ckpt_layout_seal(&ckpt->m.layout, err);
+}
+
+static int files_find(struct ckpt *ckpt, struct ckpt_names *files, json_t **map,
+                      struct fsdp_err *err)
+{
+    struct ckpt_names all;
+    FSDP_TRY(ckpt_store_names(&all, ckpt->store, ckpt->path, err));
+    int rc = extras_find(ckpt, &all, err);
+    for (int i = 0; rc == FSDP_OK && i < all.nnames; i++)
+        if (ends_with(all.names[i], ".safetensors") && all.names[i][0] != '.')
+            rc = ckpt_names_add(files, all.names[i], err);
+    if (rc == FSDP_OK && names_have(&all, INDEX_NAME)) {
+        rc = index_read(map, ckpt, err);
+        if (rc == FSDP_OK)
+            rc = index_match_files(*map, ckpt, files, err);
+    } else if (rc == FSDP_OK) {
+        rc = refuse_incomplete(files, ckpt->path, err);
+    }
+    ckpt_names_free(&all);
+    return rc;
+}
+
+int ckpt_hf_open(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct ckpt_layout *layout = &ckpt->m.layout;
+    struct ckpt_names files = {0};
+    struct ckpt_st_header *headers = NULL;
+    json_t *map = NULL;
+    int rc, nread = 0;
+
+    ckpt->m.step = -1;
+    ckpt->m.shard_size = ckpt->m.replicate_size = 1;
+    if (strcmp(ckpt->folder, ckpt->path))
+        rc = ckpt_names_add(&files, ckpt_path_base(ckpt->path), err);
+    else
+        rc = files_find(ckpt, &files, &map, err);
+    for (int i = 0; rc == FSDP_OK && i < files.nnames; i++) {
+        struct ckpt_store_stat st;
+        char *path = ckpt_path_join(ckpt->folder, files.names[i], err);
+        rc = path ? ckpt_store_stat(&st, ckpt->store, path, err) : FSDP_ENOMEM;
+        fsdp_free(path);
+        if (rc == FSDP_OK)
+            rc = ckpt_layout_add_file(layout, files.names[i], st.nbytes, err);
+    }
+    if (rc)
+        goto out;
+    rc = FSDP_ENOMEM;
+    if (!(headers = fsdp_alloc((size_t)layout->nfiles, sizeof *headers, "headers", err)))
+        goto out;
+    FSDP_TRY_GOTO(ckpt_headers_read(headers, ckpt, err), out);
+    nread = layout->nfiles;
+    if (map)
+        FSDP_TRY_GOTO(index_match_tensors(map, ckpt, headers, err), out);
+    rc = assemble(ckpt, headers, err);
+out:
+    for (int i = 0; i < nread; i++)
+        ckpt_st_header_free(&headers[i]);
+    fsdp_free(headers);
+    json_decref(map);
+    ckpt_names_free(&files);
+    return rc;
+}

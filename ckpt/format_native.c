@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The toolkit's own format: manifest.json says what there must be, the files' headers say which boxes they
+ * hold; each is held against the other. */
+#include <string.h>
+
+#include "opened.h"
+
+static int refuse_strays(const struct ckpt *ckpt, const char *below, const struct ckpt_layout *layout,
+                         struct fsdp_err *err)
+{
+    struct ckpt_names names;
+    char *folder = ckpt_path_join(ckpt->folder, below, err);
+    if (!folder)
+        return FSDP_ENOMEM;
+    int rc = ckpt_store_names(&names, ckpt->store, folder, err);
+    if (rc == FSDP_ENOTFOUND)
+        rc = FSDP_OK; /* nothing was saved of that kind, or its files are found missing later */
+    for (int i = 0; rc == FSDP_OK && i < names.nnames; i++) {
+        bool listed = !strstr(names.names[i], ".safetensors");
+        size_t len = strlen(below);
+        for (int k = 0; !listed && k < layout->nfiles; k++)
+            listed = !strncmp(layout->files[k].path, below, len) &&
+                     layout->files[k].path[len] == '/' &&
+                     !strcmp(layout->files[k].path + len + 1, names.names[i]);
+        if (!listed)
+            rc = fsdp_err_set(err, FSDP_ECORRUPT,
+                              "'%s/%s' does not belong to this checkpoint: its manifest does not "
+                              "list it",
+                              folder, names.names[i]);
+    }
+    ckpt_names_free(&names);
+    fsdp_free(folder);
+    return rc;
+}
+
+static int entry_take(struct ckpt *ckpt, int file, const struct ckpt_st_entry *entry,
+                      struct fsdp_err *err)
+{
+    struct ckpt_layout *layout = &ckpt->m.layout;
+    const char *path = layout->files[file].path;
+    int at = ckpt_layout_find(layout, entry->name);
+
+    if (at < 0)
+        return fsdp_err_set(err, FSDP_ECORRUPT,
+                            "'%s/%s' holds tensor '%s', which the manifest does not list",
+                            ckpt->path, path, entry->name);
+    const struct fsdp_tensor *tensor = &layout->tensors[at].tensor;
+    if (entry->dtype != tensor->dtype)
+        return fsdp_err_set(err, FSDP_ECORRUPT, "'%s/%s' holds tensor '%s' as %s; the manifest "
+                            "says %s", ckpt->path, path, entry->name,
+                            fsdp_dtype_name(entry->dtype), fsdp_dtype_name(tensor->dtype));
+    bool same = entry->has_global_shape && entry->ndim == tensor->ndim;
+    for (int d = 0; same && d < tensor->ndim; d++)
+        same = entry->global_shape[d] == tensor->shape[d];
+    if (!same)
+        return fsdp_err_set(err, FSDP_ECORRUPT,
+                            "'%s/%s' holds tensor '%s' of another shape than the manifest says",
+                            ckpt->path, path, entry->name);
+    struct ckpt_piece piece = {.tensor = at, .file = file, .pos = entry->pos};
+    memcpy(piece.box.offset, entry->offset, sizeof piece.box.offset);
+    memcpy(piece.box.length, entry->shape, sizeof piece.box.length);
+    return ckpt_layout_add_piece(layout, &piece, err);
+}
+
+static int extras_place(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    for (int i = 0; i < ckpt->m.nextras; i++) {
+        struct ckpt_extra *extra = &ckpt->m.extras[i];
+        struct ckpt_store_stat st;
+        if (!(extra->full_path = ckpt_path_join(ckpt->folder, extra->path, err)))
+            return FSDP_ENOMEM;
+        int rc = ckpt_store_stat(&st, ckpt->store, extra->full_path, NULL);
+        if (rc)
+            return fsdp_err_set(err, rc, "'%s' is missing", extra->full_path);
+        if (st.nbytes != extra->nbytes)
+            return fsdp_err_set(err, FSDP_ECORRUPT, "'%s' has %llu bytes instead of %llu",
+                                extra->full_path, (unsigned long long)st.nbytes,
+                                (unsigned long long)extra->nbytes);
+    }
+    return FSDP_OK;
+}
+
+int ckpt_native_open(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct ckpt_st_header *headers = NULL;
+    char *path = ckpt_path_join(ckpt->folder, CKPT_MANIFEST_NAME, err), *data = NULL;
+    size_t nbytes;
+    int rc = FSDP_ENOMEM, nfiles = 0;
+
+    if (!path)
+        goto out;
+    FSDP_TRY_GOTO(ckpt_store_get(&data, &nbytes, ckpt->store, path, CKPT_MAX_MANIFEST_NBYTES, err),
+                  out);
+    FSDP_TRY_GOTO(ckpt_manifest_parse(&ckpt->m, data, nbytes, path, err), out);
+    FSDP_TRY_GOTO(refuse_strays(ckpt, "model", &ckpt->m.layout, err), out);
+    FSDP_TRY_GOTO(refuse_strays(ckpt, "optim", &ckpt->m.layout, err), out);
+    rc = FSDP_ENOMEM;
+    if (!(headers = fsdp_alloc((size_t)ckpt->m.layout.nfiles, sizeof *headers, "headers", err)))
+        goto out;
+    FSDP_TRY_GOTO(ckpt_headers_read(headers, ckpt, err), out);
+    nfiles = ckpt->m.layout.nfiles;
+    for (int i = 0; i < nfiles; i++)
+        for (int k = 0; k < headers[i].nentries; k++)
+            FSDP_TRY_GOTO(entry_take(ckpt, i, &headers[i].entries[k], err), out);
+    FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
+    rc = extras_place(ckpt, err);
+out:
+    for (int i = 0; i < nfiles; i++)
+        ckpt_st_header_free(&headers[i]);
+    fsdp_free(headers);
+    fsdp_free(data);
+    fsdp_free(path);
+    return rc;
+}

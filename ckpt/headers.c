@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading many safetensors headers at a time: on shared storage each costs a round trip or more. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "opened.h"
+
+struct job {
+    struct ckpt_st_header *headers;
+    const struct ckpt *ckpt;
+    atomic_int next;
+    pthread_mutex_t lock;
+    int failed; /* file with the lowest index that failed, nfiles: none */
+    int rc;
+    struct fsdp_err err;
+};
+
+static int read_one(struct job *job, int i, struct fsdp_err *err)
+{
+    const struct ckpt *ckpt = job->ckpt;
+    const struct ckpt_layout_file *file = &ckpt->m.layout.files[i];
+    struct ckpt_store_stat st;
+    char *path = ckpt_path_join(ckpt->folder, file->path, err);
+    if (!path)
+        return FSDP_ENOMEM;
+    int rc = ckpt_store_stat(&st, ckpt->store, path, NULL);
+    if (rc)
+        rc = fsdp_err_set(err, rc, "'%s' is missing", path);
+    else if (file->has_crc && st.nbytes != file->nbytes)
+        rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s' has %llu bytes instead of %llu: %s", path,
+                          (unsigned long long)st.nbytes, (unsigned long long)file->nbytes,
+                          st.nbytes < file->nbytes ? "truncated" : "not the file that was saved");
+    if (rc == FSDP_OK)
+        rc = ckpt_st_read(&job->headers[i], ckpt->store, path, err);
+    if (rc == FSDP_OK && file->has_crc && job->headers[i].header_nbytes != file->header_nbytes)
+        rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s' is not the file that was saved: its header "
+                          "has %llu bytes instead of %llu", path,
+                          (unsigned long long)job->headers[i].header_nbytes,
+                          (unsigned long long)file->header_nbytes);
+    fsdp_free(path);
+    return rc;
+}
+
+static void *work(void *arg)
+{
+    struct job *job = arg;
+    for (;;) {
+        struct fsdp_err err = FSDP_ERR_INIT;
+        int i = atomic_fetch_add(&job->next, 1);
+        if (i >= job->ckpt->m.layout.nfiles)
+            return NULL;
+        int rc = read_one(job, i, &err);
+        if (rc == FSDP_OK)
+            continue;
+        pthread_mutex_lock(&job->lock);
+        if (i < job->failed) {
+            job->failed = i;
+            job->rc = rc;
+            job->err = err;
+        }
+        pthread_mutex_unlock(&job->lock);
+    }
+}
+
+int ckpt_headers_read(struct ckpt_st_header *headers, const struct ckpt *ckpt,
+                      struct fsdp_err *err)
+{
+    int nfiles = ckpt->m.layout.nfiles, nthreads = 0;
+    pthread_t threads[CKPT_HEADER_THREADS];
+    struct job job = {.headers = headers, .ckpt = ckpt, .failed = nfiles};
+
+    memset(headers, 0, (size_t)nfiles * sizeof *headers);
+    pthread_mutex_init(&job.lock, NULL);
+    while (nthreads < CKPT_HEADER_THREADS - 1 && nthreads < nfiles / 4 &&
+           pthread_create(&threads[nthreads], NULL, work, &job) == 0)
+        nthreads++;
+    work(&job); /* also alone, where no thread could be had */
+    while (nthreads > 0)
+        pthread_join(threads[--nthreads], NULL);
+    pthread_mutex_destroy(&job.lock);
+    if (job.rc) {
+        for (int i = 0; i < nfiles; i++)
+            ckpt_st_header_free(&headers[i]);
+        return fsdp_err_set(err, job.rc, "%s", job.err.text);
+    }
+    return FSDP_OK;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_ops.h: where checkpoint files live. For writers of store backends.
+ *
+ * A store holds files in folders, named by paths with '/'. Files are created once, written from
+ * beginning to end, and never overwritten; the commit of a checkpoint is one rename. The dispatcher
+ * (store.c) checks arguments, remembers a failed write (a file that failed once takes no more), counts
+ * calls for fault injection, and hands the path to the backend for its error texts; backends trust it.
+ *
+ * Status codes a backend must tell apart: FSDP_ENOTFOUND, FSDP_EEXIST, FSDP_ENOSPC; all else FSDP_EIO.
+ */
+#ifndef CKPT_SYS_STORE_OPS_H
+#define CKPT_SYS_STORE_OPS_H
+
+#include "fsdp/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CKPT_STORE_ABI 1
+
+enum ckpt_store_mode {
+    CKPT_STORE_READ,
+    CKPT_STORE_CREATE, /* FSDP_EEXIST if the name is taken */
+};
+
+struct ckpt_store_stat {
+    bool is_folder;
+    uint64_t nbytes;
+    int64_t mtime; /* seconds since the epoch */
+};
+
+/* Called per entry of a folder, "." and ".." excluded, in any order. A nonzero return ends the listing
+ * and is passed on. */
+typedef int ckpt_store_entry_f(void *ctx, const char *name, struct fsdp_err *err);
+
+struct ckpt_store_ops {
+    uint32_t abi;
+    const char *name; /* "posix" */
+
+    int (*open)(void **file, const char *path, enum ckpt_store_mode mode, struct fsdp_err *err);
+    /* Exactly nbytes from offset; FSDP_ECORRUPT if the file ends before. Thread safe. */
+    int (*pread)(void *file, const char *path, void *dst, size_t nbytes, uint64_t offset,
+                 struct fsdp_err *err);
+    /* Appends all of it. */
+    int (*write)(void *file, const char *path, const void *src, size_t nbytes,
+                 struct fsdp_err *err);
+    /* At any offset, from several threads. (optional) */
+    int (*pwrite)(void *file, const char *path, const void *src, size_t nbytes, uint64_t offset,
+                  struct fsdp_err *err);
+    /* Durable when it returns. After a failure the file is lost. */
+    int (*sync)(void *file, const char *path, struct fsdp_err *err);
+    /* The file is gone whatever it returns; for a written file a failure means lost data. */
+    int (*close)(void *file, const char *path, struct fsdp_err *err);
+
+    int (*stat)(struct ckpt_store_stat *out, const char *path, struct fsdp_err *err);
+    int (*list)(const char *path, ckpt_store_entry_f *fn, void *ctx, struct fsdp_err *err);
+    int (*mkdir)(const char *path, struct fsdp_err *err);
+    /* A file or an empty folder. */
+    int (*remove)(const char *path, struct fsdp_err *err);
+    /* A folder: atomic, FSDP_EEXIST if the target is anything but an empty folder.
+     * A file: atomic; replaces the target if `replace`, else FSDP_EEXIST. */
+    int (*rename)(const char *from, const char *to, bool replace, struct fsdp_err *err);
+    /* Makes creations and renames in a folder durable. */
+    int (*sync_folder)(const char *path, struct fsdp_err *err);
+    /* Bytes that can be written below path. (optional) */
+    int (*space)(uint64_t *out, const char *path, struct fsdp_err *err);
+};
+
+extern const struct ckpt_store_ops ckpt_store_posix;
+
+/* Fault injection, for tests. Counts every store call of this process; the nth following one is struck.
+ * The environment can ask for the same before the first call: CKPT_FAULT=fail:N, nospace:N or kill:N. */
+enum ckpt_store_fault {
+    CKPT_FAULT_NONE,
+    CKPT_FAULT_FAIL,    /* it fails as an I/O error would */
+    CKPT_FAULT_NOSPACE, /* it fails as a full disk would */
+    CKPT_FAULT_KILL,    /* SIGKILL to the process; half of a write is done before */
+};
+void ckpt_store_fault_at(uint64_t nth, enum ckpt_store_fault fault);
+uint64_t ckpt_store_calls(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

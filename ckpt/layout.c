@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "layout.h"
+#include "limits.h"
+
+/* Makes room for one more element. */
+static int grow(void **data, size_t *max, size_t count, size_t elem_nbytes, const char *what,
+                struct fsdp_err *err)
+{
+    if (count < *max)
+        return FSDP_OK;
+    size_t more = *max ? *max * 2 : 64;
+    void *grown = fsdp_alloc(more, elem_nbytes, what, err);
+    if (!grown)
+        return FSDP_ENOMEM;
+    if (count)
+        memcpy(grown, *data, count * elem_nbytes);
+    fsdp_free(*data);
+    *data = grown;
+    *max = more;
+    return FSDP_OK;
+}
+
+int ckpt_layout_add_tensor(struct ckpt_layout *layout, const struct fsdp_tensor *tensor,
+                           enum fsdp_slice_kind kind, struct fsdp_err *err)
+{
+    size_t max = (size_t)layout->max_tensors;
+    void *data = layout->tensors;
+    if (layout->ntensors >= CKPT_MAX_TENSORS)
+        return fsdp_err_set(err, FSDP_EINVAL, "more than %d tensors", CKPT_MAX_TENSORS);
+    FSDP_TRY(grow(&data, &max, (size_t)layout->ntensors, sizeof *layout->tensors, "tensors", err));
+    layout->tensors = data;
+    layout->max_tensors = (int)max;
+    char *name = fsdp_strdup(tensor->name, err);
+    if (!name)
+        return FSDP_ENOMEM;
+    struct ckpt_tensor *mine = &layout->tensors[layout->ntensors++];
+    *mine = (struct ckpt_tensor){.tensor = *tensor, .kind = kind};
+    mine->tensor.name = name;
+    return FSDP_OK;
+}
+
+int ckpt_layout_add_file(struct ckpt_layout *layout, const char *path, uint64_t nbytes,
+                         struct fsdp_err *err)
+{
+    size_t max = (size_t)layout->max_files;
+    void *data = layout->files;
+    if (layout->nfiles >= CKPT_MAX_FILES)
+        return fsdp_err_set(err, FSDP_EINVAL, "more than %d files", CKPT_MAX_FILES);
+    FSDP_TRY(grow(&data, &max, (size_t)layout->nfiles, sizeof *layout->files, "files", err));
+    layout->files = data;
+    layout->max_files = (int)max;
+    char *copy = fsdp_strdup(path, err);
+    if (!copy)
+        return FSDP_ENOMEM;
+    layout->files[layout->nfiles++] = (struct ckpt_layout_file){.path = copy, .nbytes = nbytes};
+    return FSDP_OK;
+}
+
+int ckpt_layout_add_piece(struct ckpt_layout *layout, const struct ckpt_piece *piece,
+                          struct fsdp_err *err)
+{
+    void *data = layout->pieces;
+    if (!fsdp_box_nelem(&piece->box, layout->tensors[piece->tensor].tensor.ndim))
+        return FSDP_OK;
+    FSDP_TRY(grow(&data, &layout->max_pieces, layout->npieces, sizeof *layout->pieces, "pieces",
+                  err));
+    layout->pieces = data;
+    layout->pieces[layout->npieces++] = *piece;
+    return FSDP_OK;
+}
+
+static int compare_names(const void *a, const void *b, void *ctx)
+{
+    const struct ckpt_layout *layout = ctx;
+    return strcmp(layout->tensors[*(const int *)a].tensor.name,
+                  layout->tensors[*(const int *)b].tensor.name);
+}
+
+int ckpt_layout_index(struct ckpt_layout *layout, struct fsdp_err *err)
+{
+    size_t count = (size_t)layout->ntensors;
+    fsdp_free(layout->by_name);
+    layout->by_name = fsdp_alloc(count, sizeof *layout->by_name, "tensor index", err);
+    if (!layout->by_name)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < layout->ntensors; i++)
+        layout->by_name[i] = i;
+    qsort_r(layout->by_name, count, sizeof *layout->by_name, compare_names, layout);
+    for (int i = 1; i < layout->ntensors; i++) {
+        const char *name = layout->tensors[layout->by_name[i]].tensor.name;
+        if (!strcmp(name, layout->tensors[layout->by_name[i - 1]].tensor.name))
+            return fsdp_err_set(err, FSDP_ECORRUPT, "tensor '%s' is listed twice", name);
+    }
+    return FSDP_OK;
+}
+
+int ckpt_layout_find(const struct ckpt_layout *layout, const char *name)
+{
+    int low = 0, high = layout->ntensors;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        int order = strcmp(name, layout->tensors[layout->by_name[mid]].tensor.name);
+        if (order == 0)
+            return layout->by_name[mid];
+        if (order < 0)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return -1;
+}
+
+static int compare_pieces(const void *a, const void *b)
+{
+    const struct ckpt_piece *x = a, *y = b;
+    if (x->tensor != y->tensor)
+        return x->tensor < y->tensor ? -1 : 1;
+    for (int d = 0; d < FSDP_MAX_DIMS; d++)
+        if (x->box.offset[d] != y->box.offset[d])
+            return x->box.offset[d] < y->box.offset[d] ? -1 : 1;
+    return x->file < y->file ? -1 : x->file > y->file;
+}
+
+int ckpt_layout_seal(struct ckpt_layout *layout, struct fsdp_err *err)
+{
+    size_t count = layout->npieces, p = 0;
+    int rc = FSDP_OK;
+
+    fsdp_free(layout->first);
+    layout->first = fsdp_alloc((size_t)layout->ntensors + 1, sizeof *layout->first, "pieces", err);
+    size_t *order = fsdp_alloc(count, sizeof *order, "pieces", err);
+    if (!layout->first || !order) {
+        fsdp_free(order);
+        return FSDP_ENOMEM;
+    }
+    if (count)
+        qsort(layout->pieces, count, sizeof *layout->pieces, compare_pieces);
+    for (int t = 0; t < layout->ntensors; t++) {
+        layout->first[t] = p;
+        uint64_t reach = 0;
+        for (; p < count && layout->pieces[p].tensor == t; p++) {
+            struct ckpt_piece *piece = &layout->pieces[p];
+            uint64_t end = piece->box.offset[0] + piece->box.length[0];
+            piece->reach = reach = end > reach ? end : reach;
+            order[p - layout->first[t]] = p;
+        }
+        if (rc == FSDP_OK)
+            rc = ckpt_coverage_prove(layout, t, order, p - layout->first[t], err);
+    }
+    layout->first[layout->ntensors] = p;
+    fsdp_free(order);
+    return rc;
+}
+
+void ckpt_layout_free(struct ckpt_layout *layout)
+{
+    for (int i = 0; i < layout->ntensors; i++)
+        fsdp_free((char *)(uintptr_t)layout->tensors[i].tensor.name);
+    for (int i = 0; i < layout->nfiles; i++)
+        fsdp_free(layout->files[i].path);
+    fsdp_free(layout->tensors);
+    fsdp_free(layout->files);
+    fsdp_free(layout->pieces);
+    fsdp_free(layout->first);
+    fsdp_free(layout->by_name);
+    memset(layout, 0, sizeof *layout);
+}
+
+void ckpt_box_text(char *out, size_t out_nbytes, const struct fsdp_box *box, int ndim)
+{
+    size_t len = 0;
+    for (int d = 0; d < ndim && len < out_nbytes; d++)
+        len += (size_t)snprintf(out + len, out_nbytes - len, "%s%llu:%llu", d ? ", " : "[",
+                                (unsigned long long)box->offset[d],
+                                (unsigned long long)(box->offset[d] + box->length[d]));
+    if (len < out_nbytes)
+        snprintf(out + len, out_nbytes - len, ndim ? "]" : "[]");
+}
+
+struct fsdp_box ckpt_box_whole(const struct fsdp_tensor *tensor)
+{
+    struct fsdp_box box = {{0}, {0}};
+    memcpy(box.length, tensor->shape, (size_t)tensor->ndim * sizeof *tensor->shape);
+    return box;
+}
+
+uint64_t ckpt_replica_part(struct fsdp_box *out, const struct fsdp_box *box, int ndim, int replica,
+                           int nreplica)
+{
+    *out = *box;
+    if (ndim == 0)
+        return replica == 0;
+    uint64_t rows = box->length[0], each = rows / (uint64_t)nreplica;
+    uint64_t more = rows % (uint64_t)nreplica, r = (uint64_t)replica;
+    out->offset[0] += r * each + (r < more ? r : more);
+    out->length[0] = each + (r < more);
+    return fsdp_box_nelem(out, ndim);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The layout: which tensors there are, which boxes of them are stored, and where their bytes are. Every format
+ * reader gives one; the planner takes one. */
+#ifndef CKPT_LAYOUT_H
+#define CKPT_LAYOUT_H
+
+#include "ckpt/ckpt.h"
+
+struct ckpt_layout_file {
+    char *path; /* relative to the checkpoint */
+    uint64_t nbytes, header_nbytes;
+    uint32_t crc32c;
+    bool has_crc;
+};
+
+/* A box whose bytes lie row-major and contiguous in a file. */
+struct ckpt_piece {
+    int tensor, file;
+    struct fsdp_box box;
+    uint64_t pos;   /* first byte in the file */
+    uint64_t reach; /* largest end in dimension 0 of this and all pieces of the tensor before it */
+};
+
+struct ckpt_layout {
+    int ntensors, max_tensors;
+    struct ckpt_tensor *tensors; /* names owned */
+    int nfiles, max_files;
+    struct ckpt_layout_file *files;
+    size_t npieces, max_pieces;
+    struct ckpt_piece *pieces; /* sorted by tensor, then offset, once sealed */
+    size_t *first;             /* [ntensors + 1] first piece of each tensor */
+    int *by_name;              /* [ntensors] indices in the order of names */
+};
+
+/* Each copies what it is given. Their indices count up from 0. */
+int ckpt_layout_add_tensor(struct ckpt_layout *layout, const struct fsdp_tensor *tensor,
+                           enum fsdp_slice_kind kind, struct fsdp_err *err);
+int ckpt_layout_add_file(struct ckpt_layout *layout, const char *path, uint64_t nbytes,
+                         struct fsdp_err *err);
+/* Empty boxes are dropped. */
+int ckpt_layout_add_piece(struct ckpt_layout *layout, const struct ckpt_piece *piece,
+                          struct fsdp_err *err);
+/* After the last tensor: makes ckpt_layout_find work; refuses two tensors of one name. */
+int ckpt_layout_index(struct ckpt_layout *layout, struct fsdp_err *err);
+/* -1 if there is none. */
+int ckpt_layout_find(const struct ckpt_layout *layout, const char *name);
+/* After the last piece: sorts the pieces and proves that they tile every tensor: no hole, no overlap. The
+ * error names tensor, file and range. O(n log n) for cuts along dimensions. */
+int ckpt_layout_seal(struct ckpt_layout *layout, struct fsdp_err *err);
+void ckpt_layout_free(struct ckpt_layout *layout);
+
+/* coverage.c: do the pieces tile the tensor? Reorders `order` (indices of npieces pieces). */
+int ckpt_coverage_prove(const struct ckpt_layout *layout, int tensor, size_t *order,
+                        size_t npieces, struct fsdp_err *err);
+
+/* "[0:4, 8:16]" into out. */
+void ckpt_box_text(char *out, size_t out_nbytes, const struct fsdp_box *box, int ndim);
+struct fsdp_box ckpt_box_whole(const struct fsdp_tensor *tensor);
+/* The part of a box that replica `replica` of nreplica writes: an even share of its rows. A scalar goes
+ * to replica 0. Returns its number of elements. */
+uint64_t ckpt_replica_part(struct fsdp_box *out, const struct fsdp_box *box, int ndim, int replica,
+                           int nreplica);
+
+#endif

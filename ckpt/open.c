@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening a checkpoint of whatever kind, and questions about an opened one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "opened.h"
+
+bool ckpt_is_published(const struct ckpt_store_ops *ops, const char *folder)
+{
+    struct ckpt_store_stat st;
+    char *path = ckpt_path_join(folder, CKPT_MANIFEST_NAME, NULL);
+    bool is = path && ckpt_store_stat(&st, ops, path, NULL) == FSDP_OK && !st.is_folder;
+    fsdp_free(path);
+    return is;
+}
+
+int64_t ckpt_step_of_name(const char *name)
+{
+    static const char prefix[] = "step-";
+    if (strncmp(name, prefix, sizeof prefix - 1))
+        return -1;
+    name += sizeof prefix - 1;
+    size_t ndigits = strspn(name, "0123456789");
+    if (ndigits < 8 || ndigits > 18 || name[ndigits])
+        return -1;
+    return (int64_t)strtoll(name, NULL, 10);
+}
+
+int ckpt_latest(char *out, size_t out_nbytes, const char *root, struct fsdp_err *err)
+{
+    const struct ckpt_store_ops *ops;
+    struct ckpt_names names;
+    int64_t newest = -1;
+    int rc;
+
+    FSDP_TRY(ckpt_store_of(&ops, root, err));
+    FSDP_TRY(ckpt_store_names(&names, ops, root, err));
+    char *best = NULL;
+    for (int i = 0; i < names.nnames; i++) {
+        int64_t step = ckpt_step_of_name(names.names[i]);
+        char *path = step > newest ? ckpt_path_join(root, names.names[i], NULL) : NULL;
+        if (path && ckpt_is_published(ops, path)) {
+            newest = step;
+            fsdp_free(best);
+            best = path;
+        } else {
+            fsdp_free(path);
+        }
+    }
+    if (!best)
+        rc = fsdp_err_set(err, FSDP_ENOTFOUND, "'%s' holds no finished checkpoint", root);
+    else if (strlen(best) >= out_nbytes)
+        rc = fsdp_err_set(err, FSDP_EINVAL, "'%s': path too long", best);
+    else
+        rc = (strcpy(out, best), FSDP_OK);
+    fsdp_free(best);
+    ckpt_names_free(&names);
+    return rc;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t a = strlen(text), b = strlen(end);
+    return a >= b && !strcmp(text + a - b, end);
+}
+
+static int finds_safetensors(void *ctx, const char *name, struct fsdp_err *err)
+{
+    (void)err;
+    *(bool *)ctx |= ends_with(name, ".safetensors") || ends_with(name, ".safetensors.index.json");
+    return FSDP_OK;
+}
+
+/* Decides what path is; for a root of checkpoints, path becomes that of its newest. */
+static int recognize(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct ckpt_store_stat st;
+    bool has = false;
+    char latest[4096];
+
+    FSDP_TRY(ckpt_store_stat(&st, ckpt->store, ckpt->path, err));
+    ckpt->format = CKPT_HF;
+    if (!st.is_folder) {
+        ckpt->folder = ckpt_path_parent(ckpt->path, err);
+        return ckpt->folder ? FSDP_OK : FSDP_ENOMEM;
+    }
+    if (ckpt_is_published(ckpt->store, ckpt->path)) {
+        ckpt->format = CKPT_NATIVE;
+        return FSDP_OK;
+    }
+    FSDP_TRY(ckpt_store_list(ckpt->store, ckpt->path, finds_safetensors, &has, err));
+    if (has)
+        return FSDP_OK;
+    int rc = ckpt_latest(latest, sizeof latest, ckpt->path, err);
+    if (rc == FSDP_ENOTFOUND)
+        return fsdp_err_set(err, FSDP_ENOTFOUND,
+                            "'%s' is no checkpoint: it has no " CKPT_MANIFEST_NAME
+                            " (a save that never finished has none), no *.safetensors and no "
+                            "finished step-*",
+                            ckpt->path);
+    FSDP_TRY(rc);
+    fsdp_free(ckpt->path);
+    ckpt->format = CKPT_NATIVE;
+    ckpt->path = fsdp_strdup(latest, err);
+    return ckpt->path ? FSDP_OK : FSDP_ENOMEM;
+}
+
+int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err)
+{
+    struct ckpt *ckpt = fsdp_alloc(1, sizeof *ckpt, "checkpoint", err);
+    int rc = FSDP_ENOMEM;
+    if (!ckpt)
+        return rc;
+    pthread_mutex_init(&ckpt->lock, NULL);
+    FSDP_TRY_GOTO(ckpt_store_of(&ckpt->store, path, err), out);
+    rc = FSDP_ENOMEM;
+    if (!(ckpt->path = fsdp_strdup(path, err)))
+        goto out;
+    for (size_t len = strlen(path); len > 1 && ckpt->path[len - 1] == '/'; len--)
+        ckpt->path[len - 1] = 0;
+    FSDP_TRY_GOTO(recognize(ckpt, err), out);
+    if (!ckpt->folder && !(ckpt->folder = fsdp_strdup(ckpt->path, err))) {
+        rc = FSDP_ENOMEM;
+        goto out;
+    }
+    rc = ckpt->format == CKPT_NATIVE ? ckpt_native_open(ckpt, err) : ckpt_hf_open(ckpt, err);
+    if (rc)
+        goto out;
+    ckpt->readers =
+        fsdp_alloc((size_t)ckpt->m.layout.nfiles, sizeof *ckpt->readers, "readers", err);
+    rc = ckpt->readers ? FSDP_OK : FSDP_ENOMEM;
+out:
+    if (rc)
+        ckpt_close(ckpt);
+    else
+        *out = ckpt;
+    return rc;
+}
+
+void ckpt_close(struct ckpt *ckpt)
+{
+    if (!ckpt)
+        return;
+    for (int i = 0; ckpt->readers && i < ckpt->m.layout.nfiles; i++)
+        ckpt_store_close(ckpt->readers[i].file, NULL);
+    fsdp_free(ckpt->readers);
+    ckpt_manifest_free(&ckpt->m);
+    pthread_mutex_destroy(&ckpt->lock);
+    fsdp_free(ckpt->folder);
+    fsdp_free(ckpt->path);
+    fsdp_free(ckpt);
+}
+
+const char *ckpt_path(const struct ckpt *ckpt)
+{
+    return ckpt->path;
+}
+
+enum ckpt_format ckpt_format(const struct ckpt *ckpt)
+{
+    return ckpt->format;
+}
+
+int64_t ckpt_step(const struct ckpt *ckpt)
+{
+    return ckpt->m.step;
+}
+
+const char *ckpt_state_json(const struct ckpt *ckpt)
+{
+    return ckpt->m.state_json;
+}
+
+void ckpt_mesh(const struct ckpt *ckpt, int *shard_size, int *replicate_size)
+{
+    *shard_size = ckpt->m.shard_size;
+    *replicate_size = ckpt->m.replicate_size;
+}
+
+int ckpt_ntensors(const struct ckpt *ckpt)
+{
+    return ckpt->m.layout.ntensors;
+}
+
+const struct ckpt_tensor *ckpt_tensor_at(const struct ckpt *ckpt, int i)
+{
+    return i >= 0 && i < ckpt->m.layout.ntensors ? &ckpt->m.layout.tensors[i] : NULL;
+}
+
+static int compare_alias(const void *key, const void *alias)
+{
+    return strcmp(key, ((const struct ckpt_alias *)alias)->name);
+}
+
+int ckpt_tensor_index(const struct ckpt *ckpt, const char *name)
+{
+    int at = ckpt_layout_find(&ckpt->m.layout, name);
+    if (at >= 0 || !ckpt->m.naliases)
+        return at;
+    const struct ckpt_alias *alias = bsearch(name, ckpt->m.aliases, (size_t)ckpt->m.naliases,
+                                             sizeof *alias, compare_alias);
+    return alias ? ckpt_layout_find(&ckpt->m.layout, alias->target) : -1;
+}
+
+const struct ckpt_tensor *ckpt_tensor_find(const struct ckpt *ckpt, const char *name)
+{
+    return ckpt_tensor_at(ckpt, ckpt_tensor_index(ckpt, name));
+}
+
+int ckpt_naliases(const struct ckpt *ckpt)
+{
+    return ckpt->m.naliases;
+}
+
+struct ckpt_alias ckpt_alias_at(const struct ckpt *ckpt, int i)
+{
+    return ckpt->m.aliases[i];
+}
+
+int ckpt_nfiles(const struct ckpt *ckpt)
+{
+    return ckpt->m.layout.nfiles;
+}
+
+struct ckpt_file_info ckpt_file_at(const struct ckpt *ckpt, int i)
+{
+    const struct ckpt_layout_file *file = &ckpt->m.layout.files[i];
+    return (struct ckpt_file_info){file->path, file->nbytes, file->crc32c, file->has_crc};
+}
+
+int ckpt_nextra(const struct ckpt *ckpt)
+{
+    return ckpt->m.nextras;
+}
+
+const char *ckpt_extra_at(const struct ckpt *ckpt, int i)
+{
+    return i >= 0 && i < ckpt->m.nextras ? ckpt->m.extras[i].full_path : NULL;
+}
+
+const char *ckpt_extra_path(const struct ckpt *ckpt, const char *name)
+{
+    for (int i = 0; i < ckpt->m.nextras; i++)
+        if (!strcmp(ckpt_path_base(ckpt->m.extras[i].path), name))
+            return ckpt->m.extras[i].full_path;
+    return NULL;
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The collective save.
+ *
+ *   all     describe the tensors, compare that description, list the boxes to write
+ *   rank 0  makes root/step-N.tmp.<uuid>, tells the uuid
+ *   all     write their own files there, fsync
+ *   all     report boxes, sizes and checksums
+ *   rank 0  proves coverage, writes the manifest, renames to root/step-N, fsyncs root
+ *
+ * Between these steps all agree on one status; after a failure rank 0 removes the folder. Nothing is
+ * learned by looking at another rank's files.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "save.h"
+#include "text.h"
+
+/* ---- what is saved: the same on every rank ----------------------------------------------------- */
+
+static int describe_optim(struct ckpt_saver *s, const struct fsdp_tensor *param,
+                          struct fsdp_err *err)
+{
+    const struct fsdp_state_layout *layout = s->args->layout;
+    for (int i = 0; i < layout->noptim; i++) {
+        struct fsdp_tensor tensor = *param;
+        char *name = fsdp_sprintf(err, "state.%s.%s", param->name, layout->optim[i]);
+        if (!name)
+            return FSDP_ENOMEM;
+        tensor.name = name;
+        int rc = ckpt_layout_add_tensor(&s->m.layout, &tensor, FSDP_SLICE_OPTIM, err);
+        fsdp_free(name);
+        FSDP_TRY(rc);
+    }
+    return FSDP_OK;
+}
+
+static int describe_unit(struct ckpt_saver *s, const struct fsdp_flat_desc *flat,
+                         struct fsdp_err *err)
+{
+    struct ckpt_unit *unit = &s->m.units[s->m.nunits++];
+    unit->trainable = flat->trainable;
+    unit->name = fsdp_strdup(flat->unit, err);
+    unit->tensors = fsdp_alloc((size_t)flat->ntensors, sizeof *unit->tensors, "unit", err);
+    if (!unit->name || !unit->tensors)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < flat->ntensors; i++) {
+        const struct fsdp_tensor *tensor = &flat->tensors[i];
+        if (!tensor->name || strlen(tensor->name) > CKPT_MAX_NAME_NBYTES ||
+            !ckpt_utf8_check(tensor->name) || !strcmp(tensor->name, "__metadata__"))
+            return fsdp_err_set(err, FSDP_EINVAL, "unit '%s', tensor %d: its name cannot be stored",
+                                flat->unit, i);
+        FSDP_TRY(fsdp_tensor_check(tensor, err));
+        unit->tensors[unit->ntensors++] = s->m.layout.ntensors;
+        FSDP_TRY(ckpt_layout_add_tensor(&s->m.layout, tensor, FSDP_SLICE_MODEL, err));
+        if (flat->trainable)
+            FSDP_TRY(describe_optim(s, tensor, err));
+    }
+    return FSDP_OK;
+}
+
+static int describe_aliases(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    const struct ckpt_save_args *args = s->args;
+    s->m.aliases = fsdp_alloc((size_t)args->naliases, sizeof *s->m.aliases, "aliases", err);
+    if (!s->m.aliases)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < args->naliases; i++) {
+        const struct ckpt_alias *from = &args->aliases[i];
+        if (ckpt_layout_find(&s->m.layout, from->target) < 0 ||
+            ckpt_layout_find(&s->m.layout, from->name) >= 0 || !ckpt_utf8_check(from->name))
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "alias '%s' of '%s': it must be a new name for a stored tensor",
+                                from->name, from->target);
+        struct ckpt_alias *to = &s->m.aliases[s->m.naliases++];
+        to->name = fsdp_strdup(from->name, err);
+        to->target = fsdp_strdup(from->target, err);
+        if (!to->name || !to->target)
+            return FSDP_ENOMEM;
+    }
+    return FSDP_OK;
+}
+
+static int describe_state(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    const char *text = s->args->state_json;
+    json_t *parsed;
+    if (!text || s->oob->rank != 0)
+        return FSDP_OK;
+    if (ckpt_json_parse(&parsed, text, strlen(text), "the training state", err))
+        return FSDP_EINVAL;
+    json_decref(parsed);
+    s->m.state_json = fsdp_strdup(text, err);
+    return s->m.state_json ? FSDP_OK : FSDP_ENOMEM;
+}
+
+static int describe(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    const struct fsdp_state_layout *layout = s->args->layout;
+
+    s->m.step = s->args->step;
+    s->m.shard_size = layout->shard_size;
+    s->m.replicate_size = layout->replicate_size;
+    if (layout->shard_size < 1 || layout->replicate_size < 1 ||
+        (int64_t)layout->shard_size * layout->replicate_size != s->oob->size)
+        return fsdp_err_set(err, FSDP_EINVAL, "a mesh of %d x %d does not make %d ranks",
+                            layout->replicate_size, layout->shard_size, s->oob->size);
+    s->m.units = fsdp_alloc((size_t)layout->nflats, sizeof *s->m.units, "units", err);
+    s->m.optim = fsdp_alloc((size_t)layout->noptim, sizeof *s->m.optim, "optim", err);
+    if (!s->m.units || !s->m.optim)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < layout->nflats; i++)
+        FSDP_TRY(describe_unit(s, &layout->flats[i], err));
+    for (int i = 0; i < layout->noptim; i++) {
+        if (!(s->m.optim[i] = fsdp_strdup(layout->optim[i], err)))
+            return FSDP_ENOMEM;
+        s->m.noptim++;
+    }
+    for (int i = 0; i < s->m.layout.ntensors; i++)
+        s->m.layout.tensors[i].has_fingerprint = true;
+    if (ckpt_layout_index(&s->m.layout, err))
+        return FSDP_EINVAL; /* the same name twice */
+    FSDP_TRY(describe_aliases(s, err));
+    return describe_state(s, err);
+}
+
+/* All ranks must mean the same checkpoint. The manifest without files is the description to compare. */
+static int compare(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    char *text = NULL, *state = s->m.state_json;
+    uint64_t *all = fsdp_alloc((size_t)s->oob->size, sizeof *all, "hashes", err), mine = 0;
+    size_t nbytes = 0;
+
+    s->m.state_json = NULL; /* rank 0's is kept, the others' may differ */
+    int rc = all ? ckpt_manifest_format(&text, &nbytes, &s->m, err) : FSDP_ENOMEM;
+    s->m.state_json = state;
+    if (rc == FSDP_OK) {
+        mine = fsdp_hash(FSDP_HASH_SEED, text, nbytes);
+        mine = fsdp_hash(mine, s->args->root, strlen(s->args->root) + 1);
+    }
+    fsdp_free(text);
+    rc = fsdp_oob_agree(s->oob, rc, err);
+    if (rc == FSDP_OK)
+        rc = s->oob->allgather(s->oob, &mine, sizeof mine, all, err);
+    for (int r = 1; rc == FSDP_OK && r < s->oob->size; r++)
+        if (all[r] != all[0])
+            rc = fsdp_err_set(err, FSDP_EMISMATCH,
+                              "saving step %lld: ranks 0 and %d differ in folder, step, tensors, "
+                              "units, mesh or aliases",
+                              (long long)s->args->step, r);
+    fsdp_free(all);
+    return rc;
+}
+
+/* ---- the steps ---------------------------------------------------------------------------------- */
+
+static int check_args(const struct ckpt_save_args *args, struct fsdp_err *err)
+{
+    if (args->version != CKPT_SAVE_ARGS_VERSION)
+        return fsdp_err_set(err, FSDP_EINVAL, "ckpt_save: arguments of version %u", args->version);
+    if (!args->root || !args->root[0] || !args->layout || !args->slices || args->step < 0 ||
+        args->naliases < 0 || args->nextra < 0)
+        return fsdp_err_set(err, FSDP_EINVAL, "ckpt_save: a required argument is missing");
+    if (args->nextra > CKPT_MAX_EXTRAS)
+        return fsdp_err_set(err, FSDP_EINVAL, "ckpt_save: more than %d files to keep",
+                            CKPT_MAX_EXTRAS);
+    return FSDP_OK;
+}
+
+static int prepare(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    FSDP_TRY(check_args(s->args, err));
+    FSDP_TRY(ckpt_store_of(&s->store, s->args->root, err));
+    FSDP_TRY(describe(s, err));
+    return ckpt_save_collect(s, err);
+}
+
+static int name_folders(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    char name[128];
+    snprintf(name, sizeof name, "step-%08lld", (long long)s->args->step);
+    s->final = ckpt_path_join(s->args->root, name, err);
+    snprintf(name, sizeof name, "step-%08lld.tmp.%s", (long long)s->args->step, s->m.uuid);
+    s->temp = ckpt_path_join(s->args->root, name, err);
+    if (!s->final || !s->temp)
+        return FSDP_ENOMEM;
+    if (strlen(s->final) >= sizeof((struct ckpt_save_result *)0)->path)
+        return fsdp_err_set(err, FSDP_EINVAL, "'%s': path too long", s->final);
+    return FSDP_OK;
+}
+
+/* Rank 0 makes the folder; every rank learns its name. */
+static int begin(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    int rc = FSDP_OK;
+    if (s->oob->rank == 0)
+        rc = ckpt_uuid_make(s->m.uuid, err);
+    if (rc == FSDP_OK && s->oob->rank == 0)
+        rc = name_folders(s, err);
+    if (rc == FSDP_OK && s->oob->rank == 0)
+        rc = ckpt_save_begin(s, err);
+    FSDP_TRY(fsdp_oob_agree(s->oob, rc, err));
+    FSDP_TRY(fsdp_oob_broadcast(s->oob, s->m.uuid, sizeof s->m.uuid, 0, err));
+    rc = s->oob->rank == 0 ? FSDP_OK : name_folders(s, err);
+    return fsdp_oob_agree(s->oob, rc, err);
+}
+
+/* This rank's files and pieces, as one message. */
+static int report_make(char **out, size_t *out_nbytes, const struct ckpt_saver *s,
+                       struct fsdp_err *err)
+{
+    *out_nbytes = sizeof s->files + s->npieces * sizeof *s->pieces;
+    if (!(*out = fsdp_alloc(*out_nbytes, 1, "save report", err)))
+        return FSDP_ENOMEM;
+    memcpy(*out, s->files, sizeof s->files);
+    if (s->npieces)
+        memcpy(*out + sizeof s->files, s->pieces, s->npieces * sizeof *s->pieces);
+    return FSDP_OK;
+}
+
+static uint64_t reports_nbytes(const char *reports, const size_t *lens, int nranks)
+{
+    uint64_t total = 0;
+    for (int r = 0; r < nranks; reports += lens[r++]) {
+        struct ckpt_saved_file files[CKPT_NKINDS];
+        memcpy(files, reports, sizeof files);
+        total += files[0].nbytes + files[1].nbytes;
+    }
+    return total;
+}
+
+static int report_and_commit(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp_err *err)
+{
+    char *report = NULL;
+    void *reports = NULL;
+    size_t report_nbytes = 0, *lens = fsdp_alloc((size_t)s->oob->size, sizeof *lens, "lens", err);
+    int rc = lens ? report_make(&report, &report_nbytes, s, err) : FSDP_ENOMEM;
+
+    FSDP_TRY_GOTO(fsdp_oob_agree(s->oob, rc, err), out);
+    FSDP_TRY_GOTO(fsdp_oob_allgatherv(s->oob, report, report_nbytes, &reports, lens, err), out);
+    if (s->oob->rank == 0)
+        rc = ckpt_save_commit(s, reports, lens, err);
+    s->committed = s->published && rc == FSDP_OK;
+    FSDP_TRY_GOTO(fsdp_oob_agree(s->oob, rc, err), out);
+    *nbytes = reports_nbytes(reports, lens, s->oob->size);
+out:
+    fsdp_free(reports);
+    fsdp_free(report);
+    fsdp_free(lens);
+    return rc;
+}
+
+static int run(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_oob_agree(s->oob, prepare(s, err), err));
+    FSDP_TRY(compare(s, err));
+    FSDP_TRY(begin(s, err));
+    FSDP_TRY(fsdp_oob_agree(s->oob, ckpt_save_write(s, err), err));
+    return report_and_commit(s, nbytes, err);
+}
+
+/* Takes back what this rank did. Ranks arrive here together unless one was lost; then each removes its own
+ * files, and rank 0 what it can. */
+static void undo(struct ckpt_saver *s)
+{
+    for (int kind = 0; s->temp && kind < CKPT_NKINDS; kind++) {
+        char *name = s->files[kind].header_nbytes ? ckpt_shard_name(kind, s->oob->rank, NULL) : NULL;
+        char *path = name ? ckpt_path_join(s->temp, name, NULL) : NULL;
+        if (path && !s->published)
+            ckpt_store_remove(s->store, path, NULL);
+        fsdp_free(path);
+        fsdp_free(name);
+    }
+    if (!s->made_temp || s->committed) /* committed, and then a rank was lost: it is good, it stays */
+        return;
+    /* Published, but not known to be durable: the caller is told of a failure, so there must be none. */
+    if (s->published && ckpt_store_rename(s->store, s->final, s->temp, false, NULL))
+        return;
+    ckpt_store_remove_tree(s->store, s->temp, NULL);
+}
+
+int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, struct fsdp_oob *oob,
+              struct fsdp_err *err)
+{
+    struct ckpt_saver s = {.args = args, .oob = oob};
+    struct fsdp_err local = FSDP_ERR_INIT;
+    double begun = fsdp_time_now();
+    uint64_t nbytes = 0;
+
+    int rc = run(&s, &nbytes, &local); /* agreeing needs a text, whether the caller wants it or not */
+    if (rc) {
+        undo(&s);
+        fsdp_err_set(err, rc, "%s", local.text);
+    } else if (out) {
+        *out = (struct ckpt_save_result){.nbytes = nbytes, .seconds = fsdp_time_now() - begun};
+        strcpy(out->path, s.final);
+    }
+    ckpt_manifest_free(&s.m);
+    fsdp_free(s.pieces);
+    fsdp_free(s.temp);
+    fsdp_free(s.final);
+    return rc;
+}

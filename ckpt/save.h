@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A save in progress. save.c runs it, save_write.c writes one rank's files, save_commit.c is rank 0's part. */
+#ifndef CKPT_SAVE_H
+#define CKPT_SAVE_H
+
+#include "limits.h"
+#include "manifest.h"
+#include "store.h"
+
+enum { CKPT_NKINDS = 2 }; /* enum fsdp_slice_kind: a folder and a file per rank for each */
+
+/* What a rank tells rank 0 about a box that it wrote, and about its files. */
+struct ckpt_saved_piece {
+    int32_t tensor, kind;
+    struct fsdp_box box;
+    uint64_t fingerprint_part;
+};
+struct ckpt_saved_file {
+    uint64_t nbytes, header_nbytes; /* zero: not written */
+    uint32_t crc32c, npieces;
+};
+
+struct ckpt_saver {
+    const struct ckpt_save_args *args;
+    struct fsdp_oob *oob;
+    const struct ckpt_store_ops *store;
+    char *temp, *final;      /* folders: written, then published as */
+    struct ckpt_manifest m;  /* tensors from the state layout, in its order; the same on every rank */
+    struct ckpt_saved_file files[CKPT_NKINDS];
+    size_t npieces, max_pieces;
+    struct ckpt_saved_piece *pieces; /* of this rank, in the order of the slices */
+    bool made_temp, published, committed;
+};
+
+/* "model" and "optim" */
+const char *ckpt_kind_folder(int kind);
+/* "model/shard-00001-model-00001-of-00001.safetensors" */
+char *ckpt_shard_name(int kind, int rank, struct fsdp_err *err);
+
+/* save_write.c: lists this rank's pieces; then writes them. Local. */
+int ckpt_save_collect(struct ckpt_saver *saver, struct fsdp_err *err);
+int ckpt_save_write(struct ckpt_saver *saver, struct fsdp_err *err);
+
+/* save_commit.c, on rank 0: makes the folder; takes what all ranks report (reports[r] begins with
+ * ckpt_saved_file[CKPT_NKINDS], then its pieces), proves coverage, writes the manifest, publishes. Local. */
+int ckpt_save_begin(struct ckpt_saver *saver, struct fsdp_err *err);
+int ckpt_save_commit(struct ckpt_saver *saver, const char *reports, const size_t *lens,
+                     struct fsdp_err *err);
+
+#endif

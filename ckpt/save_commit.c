@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rank 0's part of a save: a fresh folder beside the target at the beginning; at the end proof that what all
+ * ranks wrote is whole, then manifest, one rename, and the parent made durable.
+ */
+#include <string.h>
+
+#include "save.h"
+
+int ckpt_save_begin(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    struct ckpt_store_stat st;
+    struct fsdp_err quiet;
+
+    FSDP_TRY(ckpt_store_mkdirs(s->store, s->args->root, err));
+    int rc = ckpt_store_stat(&st, s->store, s->final, &quiet);
+    if (rc == FSDP_OK)
+        return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists already", s->final);
+    if (rc != FSDP_ENOTFOUND)
+        return fsdp_err_set(err, rc, "%s", quiet.text);
+    FSDP_TRY(ckpt_store_mkdir(s->store, s->temp, err));
+    s->made_temp = true;
+    for (int kind = 0; kind < CKPT_NKINDS; kind++) {
+        char *folder = ckpt_path_join(s->temp, ckpt_kind_folder(kind), err);
+        rc = folder ? ckpt_store_mkdir(s->store, folder, err) : FSDP_ENOMEM;
+        fsdp_free(folder);
+        FSDP_TRY(rc);
+    }
+    return FSDP_OK;
+}
+
+static int take_file(struct ckpt_saver *s, int rank, int kind, const struct ckpt_saved_file *info,
+                     struct fsdp_err *err)
+{
+    struct ckpt_layout *layout = &s->m.layout;
+    char *name = ckpt_shard_name(kind, rank, err);
+    int rc = name ? ckpt_layout_add_file(layout, name, info->nbytes, err) : FSDP_ENOMEM;
+    fsdp_free(name);
+    FSDP_TRY(rc);
+    struct ckpt_layout_file *file = &layout->files[layout->nfiles - 1];
+    file->header_nbytes = info->header_nbytes;
+    file->crc32c = info->crc32c;
+    file->has_crc = true;
+    return FSDP_OK;
+}
+
+/* One rank's files and boxes into the layout. */
+static int take_report(struct ckpt_saver *s, int rank, const char *report, size_t nbytes,
+                       struct fsdp_err *err)
+{
+    struct ckpt_layout *layout = &s->m.layout;
+    struct ckpt_saved_file files[CKPT_NKINDS];
+    int at[CKPT_NKINDS] = {-1, -1};
+
+    if (nbytes < sizeof files || (nbytes - sizeof files) % sizeof(struct ckpt_saved_piece))
+        return fsdp_err_set(err, FSDP_EINTERNAL, "rank %d reported %zu bytes", rank, nbytes);
+    memcpy(files, report, sizeof files);
+    for (int kind = 0; kind < CKPT_NKINDS; kind++) {
+        if (!files[kind].nbytes)
+            continue;
+        at[kind] = layout->nfiles;
+        FSDP_TRY(take_file(s, rank, kind, &files[kind], err));
+    }
+    for (size_t pos = sizeof files; pos < nbytes; pos += sizeof(struct ckpt_saved_piece)) {
+        struct ckpt_saved_piece saved;
+        memcpy(&saved, report + pos, sizeof saved);
+        if (saved.tensor < 0 || saved.tensor >= layout->ntensors || saved.kind < 0 ||
+            saved.kind >= CKPT_NKINDS || at[saved.kind] < 0)
+            return fsdp_err_set(err, FSDP_EINTERNAL, "rank %d reported a piece of no tensor", rank);
+        struct ckpt_piece piece = {.tensor = saved.tensor, .file = at[saved.kind], .box = saved.box};
+        FSDP_TRY(ckpt_layout_add_piece(layout, &piece, err));
+        layout->tensors[saved.tensor].fingerprint ^= saved.fingerprint_part;
+    }
+    return FSDP_OK;
+}
+
+static int copy_extra(struct ckpt_saver *s, const char *from, struct fsdp_err *err)
+{
+    struct ckpt_extra *extra = &s->m.extras[s->m.nextras];
+    const struct ckpt_store_ops *from_store;
+
+    for (int i = 0; i < s->m.nextras; i++)
+        if (!strcmp(ckpt_path_base(s->m.extras[i].path), ckpt_path_base(from)))
+            return fsdp_err_set(err, FSDP_EINVAL, "two files to keep are called '%s'",
+                                ckpt_path_base(from));
+    FSDP_TRY(ckpt_store_of(&from_store, from, err));
+    if (!(extra->path = fsdp_sprintf(err, "hf/%s", ckpt_path_base(from))))
+        return FSDP_ENOMEM;
+    s->m.nextras++;
+    char *to = ckpt_path_join(s->temp, extra->path, err);
+    int rc = to ? ckpt_store_copy(&extra->nbytes, &extra->crc32c, from_store, from, s->store, to,
+                                  s->args->fsync, err)
+                : FSDP_ENOMEM;
+    fsdp_free(to);
+    return rc;
+}
+
+static int copy_extras(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    if (!s->args->nextra)
+        return FSDP_OK;
+    s->m.extras = fsdp_alloc((size_t)s->args->nextra, sizeof *s->m.extras, "extras", err);
+    char *folder = ckpt_path_join(s->temp, "hf", err);
+    int rc = s->m.extras && folder ? ckpt_store_mkdir(s->store, folder, err) : FSDP_ENOMEM;
+    for (int i = 0; rc == FSDP_OK && i < s->args->nextra; i++)
+        rc = copy_extra(s, s->args->extra[i], err);
+    if (rc == FSDP_OK && s->args->fsync)
+        rc = ckpt_store_sync_folder(s->store, folder, err);
+    fsdp_free(folder);
+    return rc;
+}
+
+static int write_manifest(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    char *path = ckpt_path_join(s->temp, CKPT_MANIFEST_NAME, err), *text = NULL;
+    size_t nbytes;
+    int rc = path ? ckpt_manifest_format(&text, &nbytes, &s->m, err) : FSDP_ENOMEM;
+    if (rc == FSDP_OK)
+        rc = ckpt_store_put(s->store, path, text, nbytes, s->args->fsync, err);
+    fsdp_free(text);
+    fsdp_free(path);
+    return rc;
+}
+
+static int sync_folders(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    for (int kind = 0; kind < CKPT_NKINDS; kind++) {
+        char *folder = ckpt_path_join(s->temp, ckpt_kind_folder(kind), err);
+        int rc = folder ? ckpt_store_sync_folder(s->store, folder, err) : FSDP_ENOMEM;
+        fsdp_free(folder);
+        FSDP_TRY(rc);
+    }
+    return FSDP_OK;
+}
+
+int ckpt_save_commit(struct ckpt_saver *s, const char *reports, const size_t *lens,
+                     struct fsdp_err *err)
+{
+    for (int rank = 0; rank < s->oob->size; rank++) {
+        FSDP_TRY(take_report(s, rank, reports, lens[rank], err));
+        reports += lens[rank];
+    }
+    FSDP_TRY(ckpt_layout_seal(&s->m.layout, err));
+    FSDP_TRY(copy_extras(s, err));
+    if (s->args->fsync)
+        FSDP_TRY(sync_folders(s, err));
+    FSDP_TRY(write_manifest(s, err));
+    if (s->args->fsync)
+        FSDP_TRY(ckpt_store_sync_folder(s->store, s->temp, err));
+    /* The commit. */
+    FSDP_TRY(ckpt_store_rename(s->store, s->temp, s->final, false, err));
+    s->published = true;
+    return s->args->fsync ? ckpt_store_sync_folder(s->store, s->args->root, err) : FSDP_OK;
+}

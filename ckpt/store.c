@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The dispatcher: state of open files, sticky write errors, fault injection. */
+#include <signal.h>
+#include <stdatomic.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store.h"
+
+struct ckpt_store_file {
+    const struct ckpt_store_ops *ops;
+    void *file;
+    atomic_bool failed;
+    char path[];
+};
+
+static atomic_uint_fast64_t ncalls, fault_at;
+static atomic_int fault_kind;
+static pthread_once_t fault_once = PTHREAD_ONCE_INIT;
+
+static void fault_from_environment(void)
+{
+    static const char *const names[] = {"fail:", "nospace:", "kill:"};
+    const char *text = getenv("CKPT_FAULT");
+    for (int i = 0; text && i < 3; i++) {
+        size_t len = strlen(names[i]);
+        if (!strncmp(text, names[i], len)) {
+            atomic_store(&fault_kind, CKPT_FAULT_FAIL + i);
+            atomic_store(&fault_at, strtoull(text + len, NULL, 10));
+        }
+    }
+}
+
+void ckpt_store_fault_at(uint64_t nth, enum ckpt_store_fault fault)
+{
+    pthread_once(&fault_once, fault_from_environment);
+    atomic_store(&fault_kind, fault);
+    atomic_store(&fault_at, nth ? atomic_load(&ncalls) + nth : 0);
+}
+
+uint64_t ckpt_store_calls(void)
+{
+    return atomic_load(&ncalls);
+}
+
+/* Counts the call; says what strikes it. */
+static enum ckpt_store_fault strike(void)
+{
+    pthread_once(&fault_once, fault_from_environment);
+    uint64_t mine = atomic_fetch_add(&ncalls, 1) + 1;
+    if (atomic_load(&fault_at) != mine)
+        return CKPT_FAULT_NONE;
+    return (enum ckpt_store_fault)atomic_load(&fault_kind);
+}
+
+static int struck(enum ckpt_store_fault fault, const char *what, const char *path,
+                  struct fsdp_err *err)
+{
+    if (fault == CKPT_FAULT_KILL)
+        raise(SIGKILL);
+    if (fault == CKPT_FAULT_NOSPACE)
+        return fsdp_err_set(err, FSDP_ENOSPC, "cannot %s '%s': injected: no space left", what,
+                            path);
+    if (fault == CKPT_FAULT_FAIL)
+        return fsdp_err_set(err, FSDP_EIO, "cannot %s '%s': injected fault", what, path);
+    return FSDP_OK;
+}
+
+#define STRIKE(what, path) FSDP_TRY(struck(strike(), what, path, err))
+
+int ckpt_store_of(const struct ckpt_store_ops **out, const char *path, struct fsdp_err *err)
+{
+    const char *scheme = strstr(path, "://");
+    if (scheme && scheme != path && !memchr(path, '/', (size_t)(scheme - path)))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': this build has no store for '%.*s://'",
+                            path, (int)(scheme - path), path);
+    *out = &ckpt_store_posix;
+    return FSDP_OK;
+}
+
+int ckpt_store_open(struct ckpt_store_file **out, const struct ckpt_store_ops *ops,
+                    const char *path, enum ckpt_store_mode mode, struct fsdp_err *err)
+{
+    STRIKE(mode == CKPT_STORE_READ ? "open" : "create", path);
+    struct ckpt_store_file *file =
+        fsdp_alloc(1, sizeof *file + strlen(path) + 1, "store file", err);
+    if (!file)
+        return FSDP_ENOMEM;
+    file->ops = ops;
+    strcpy(file->path, path);
+    int rc = ops->open(&file->file, path, mode, err);
+    if (rc) {
+        fsdp_free(file);
+        return rc;
+    }
+    *out = file;
+    return FSDP_OK;
+}
+
+int ckpt_store_pread(struct ckpt_store_file *file, void *dst, size_t nbytes, uint64_t offset,
+                     struct fsdp_err *err)
+{
+    STRIKE("read", file->path);
+    return nbytes ? file->ops->pread(file->file, file->path, dst, nbytes, offset, err) : FSDP_OK;
+}
+
+static int refuse_failed(const struct ckpt_store_file *file, struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EIO, "'%s': an earlier write failed", file->path);
+}
+
+int ckpt_store_write(struct ckpt_store_file *file, const void *src, size_t nbytes,
+                     struct fsdp_err *err)
+{
+    if (atomic_load(&file->failed))
+        return refuse_failed(file, err);
+    enum ckpt_store_fault fault = strike();
+    if (fault == CKPT_FAULT_KILL)
+        file->ops->write(file->file, file->path, src, nbytes / 2, err);
+    int rc = struck(fault, "write", file->path, err);
+    if (rc == FSDP_OK && nbytes)
+        rc = file->ops->write(file->file, file->path, src, nbytes, err);
+    if (rc)
+        atomic_store(&file->failed, true);
+    return rc;
+}
+
+int ckpt_store_pwrite(struct ckpt_store_file *file, const void *src, size_t nbytes,
+                      uint64_t offset, struct fsdp_err *err)
+{
+    if (atomic_load(&file->failed))
+        return refuse_failed(file, err);
+    if (!file->ops->pwrite)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': store '%s' writes in order only",
+                            file->path, file->ops->name);
+    enum ckpt_store_fault fault = strike();
+    if (fault == CKPT_FAULT_KILL)
+        file->ops->pwrite(file->file, file->path, src, nbytes / 2, offset, err);
+    int rc = struck(fault, "write", file->path, err);
+    if (rc == FSDP_OK && nbytes)
+        rc = file->ops->pwrite(file->file, file->path, src, nbytes, offset, err);
+    if (rc)
+        atomic_store(&file->failed, true);
+    return rc;
+}
+
+int ckpt_store_sync(struct ckpt_store_file *file, struct fsdp_err *err)
+{
+    if (atomic_load(&file->failed))
+        return refuse_failed(file, err);
+    int rc = struck(strike(), "sync", file->path, err);
+    if (rc == FSDP_OK)
+        rc = file->ops->sync(file->file, file->path, err);
+    if (rc)
+        atomic_store(&file->failed, true);
+    return rc;
+}
+
+int ckpt_store_close(struct ckpt_store_file *file, struct fsdp_err *err)
+{
+    if (!file)
+        return FSDP_OK;
+    struct fsdp_err fault_err = FSDP_ERR_INIT;
+    int fault = struck(strike(), "close", file->path, &fault_err);
+    int rc = file->ops->close(file->file, file->path, err);
+    if (fault && rc == FSDP_OK)
+        rc = fsdp_err_set(err, fault, "%s", fault_err.text);
+    fsdp_free(file);
+    return rc;
+}
+
+int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *ops,
+                    const char *path, struct fsdp_err *err)
+{
+    STRIKE("look at", path);
+    return ops->stat(out, path, err);
+}
+
+int ckpt_store_list(const struct ckpt_store_ops *ops, const char *path, ckpt_store_entry_f *fn,
+                    void *ctx, struct fsdp_err *err)
+{
+    STRIKE("list", path);
+    return ops->list(path, fn, ctx, err);
+}
+
+int ckpt_store_mkdir(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
+{
+    STRIKE("make folder", path);
+    return ops->mkdir(path, err);
+}
+
+int ckpt_store_remove(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
+{
+    STRIKE("remove", path);
+    return ops->remove(path, err);
+}
+
+int ckpt_store_rename(const struct ckpt_store_ops *ops, const char *from, const char *to,
+                      bool replace, struct fsdp_err *err)
+{
+    STRIKE("rename", from);
+    return ops->rename(from, to, replace, err);
+}
+
+int ckpt_store_sync_folder(const struct ckpt_store_ops *ops, const char *path,
+                           struct fsdp_err *err)
+{
+    STRIKE("sync folder", path);
+    return ops->sync_folder(path, err);
+}
+
+int ckpt_store_space(uint64_t *out, const struct ckpt_store_ops *ops, const char *path,
+                     struct fsdp_err *err)
+{
+    *out = UINT64_MAX;
+    STRIKE("look at", path);
+    return ops->space ? ops->space(out, path, err) : FSDP_OK;
+}

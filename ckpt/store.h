@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls to a store (ckpt/sys/store_ops.h) and small compositions of them. */
+#ifndef CKPT_STORE_H
+#define CKPT_STORE_H
+
+#include "ckpt/sys/store_ops.h"
+
+struct ckpt_store_file;
+
+/* The backend for a path or URL; FSDP_EUNSUPPORTED for one that this build lacks. */
+int ckpt_store_of(const struct ckpt_store_ops **out, const char *path, struct fsdp_err *err);
+
+int ckpt_store_open(struct ckpt_store_file **out, const struct ckpt_store_ops *ops,
+                    const char *path, enum ckpt_store_mode mode, struct fsdp_err *err);
+int ckpt_store_pread(struct ckpt_store_file *file, void *dst, size_t nbytes, uint64_t offset,
+                     struct fsdp_err *err);
+int ckpt_store_write(struct ckpt_store_file *file, const void *src, size_t nbytes,
+                     struct fsdp_err *err);
+int ckpt_store_pwrite(struct ckpt_store_file *file, const void *src, size_t nbytes,
+                      uint64_t offset, struct fsdp_err *err);
+int ckpt_store_sync(struct ckpt_store_file *file, struct fsdp_err *err);
+/* Frees the handle in any case. NULL is allowed. */
+int ckpt_store_close(struct ckpt_store_file *file, struct fsdp_err *err);
+
+int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *ops,
+                    const char *path, struct fsdp_err *err);
+int ckpt_store_list(const struct ckpt_store_ops *ops, const char *path, ckpt_store_entry_f *fn,
+                    void *ctx, struct fsdp_err *err);
+int ckpt_store_mkdir(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
+int ckpt_store_remove(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
+int ckpt_store_rename(const struct ckpt_store_ops *ops, const char *from, const char *to,
+                      bool replace, struct fsdp_err *err);
+int ckpt_store_sync_folder(const struct ckpt_store_ops *ops, const char *path,
+                           struct fsdp_err *err);
+/* UINT64_MAX where the store cannot tell. */
+int ckpt_store_space(uint64_t *out, const struct ckpt_store_ops *ops, const char *path,
+                     struct fsdp_err *err);
+
+/* ---- store_util.c ---- */
+
+/* "folder/name"; NULL with err set when out of memory. */
+char *ckpt_path_join(const char *folder, const char *name, struct fsdp_err *err);
+/* The folder that holds path ("." for a plain name), without trailing slashes. */
+char *ckpt_path_parent(const char *path, struct fsdp_err *err);
+const char *ckpt_path_base(const char *path);
+/* A random (version 4) uuid. */
+int ckpt_uuid_make(char out[37], struct fsdp_err *err);
+
+/* The names in a folder, sorted. Freed with ckpt_names_free. */
+struct ckpt_names {
+    char **names;
+    int nnames, max;
+};
+int ckpt_store_names(struct ckpt_names *out, const struct ckpt_store_ops *ops, const char *path,
+                     struct fsdp_err *err);
+void ckpt_names_free(struct ckpt_names *names);
+/* Takes a copy of the name. */
+int ckpt_names_add(struct ckpt_names *names, const char *name, struct fsdp_err *err);
+
+/* mkdir with all missing parents; an existing folder is fine. */
+int ckpt_store_mkdirs(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
+/* Removes a file or a folder with all that is in it, as far as it can; the first failure is returned. What
+ * is not there is fine. */
+int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path,
+                           struct fsdp_err *err);
+/* A whole small file, with a 0 byte after it. FSDP_EINVAL if larger than max_nbytes. */
+int ckpt_store_get(char **out, size_t *out_nbytes, const struct ckpt_store_ops *ops,
+                   const char *path, size_t max_nbytes, struct fsdp_err *err);
+/* Creates a whole small file; durable if `sync`. */
+int ckpt_store_put(const struct ckpt_store_ops *ops, const char *path, const void *data,
+                   size_t nbytes, bool sync, struct fsdp_err *err);
+/* Copies a file through a small buffer; durable if `sync`. Its size and CRC-32C are given too. to = NULL: only
+ * these are wanted. */
+int ckpt_store_copy(uint64_t *nbytes, uint32_t *crc32c, const struct ckpt_store_ops *from_ops,
+                    const char *from, const struct ckpt_store_ops *to_ops, const char *to,
+                    bool sync, struct fsdp_err *err);
+
+#endif

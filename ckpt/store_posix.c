@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * POSIX file systems: ext4, XFS, NFS, Lustre, GPFS, tmpfs.
+ *
+ * No mmap: a file truncated by somebody else would kill the process instead of failing a call. No locks:
+ * they are off on many shared file systems. A failed fsync is final. NFS clients remember for up to 30 s
+ * that a name was absent; opening the folder makes them look again.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "store.h"
+
+enum { MAX_CALL_NBYTES = 1 << 30, WRITEBACK_NBYTES = 4 << 20 };
+
+static int fd_of(void *file)
+{
+    return (int)(intptr_t)file - 1;
+}
+
+/* Makes an NFS client forget absent names on the way to path. */
+static void refresh_parents(const char *path)
+{
+    char part[PATH_MAX];
+    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+        size_t len = slash == path ? 1 : (size_t)(slash - path);
+        if (len >= sizeof part)
+            return;
+        memcpy(part, path, len);
+        part[len] = 0;
+        int fd = open(part, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd >= 0)
+            close(fd);
+    }
+}
+
+static int open_retry(const char *path, int flags)
+{
+    int fd;
+    do {
+        fd = open(path, flags | O_CLOEXEC, 0666);
+    } while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+static int posix_open(void **file, const char *path, enum ckpt_store_mode mode,
+                      struct fsdp_err *err)
+{
+    int flags = mode == CKPT_STORE_READ ? O_RDONLY : O_WRONLY | O_CREAT | O_EXCL;
+    int fd = open_retry(path, flags);
+    if (fd < 0 && errno == ENOENT) {
+        refresh_parents(path);
+        fd = open_retry(path, flags);
+    }
+    if (fd < 0)
+        return fsdp_err_sys(err, errno, "cannot %s '%s'",
+                            mode == CKPT_STORE_READ ? "open" : "create", path);
+    struct stat st;
+    if (mode == CKPT_STORE_READ && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+        close(fd);
+        return fsdp_err_set(err, FSDP_EINVAL, "'%s' is not a regular file", path);
+    }
+    *file = (void *)(intptr_t)(fd + 1);
+    return FSDP_OK;
+}
+
+static int posix_pread(void *file, const char *path, void *dst, size_t nbytes, uint64_t offset,
+                       struct fsdp_err *err)
+{
+    char *p = dst;
+    if (offset > INT64_MAX || nbytes > INT64_MAX - offset)
+        return fsdp_err_set(err, FSDP_ECORRUPT, "'%s': offset %llu is beyond any file", path,
+                            (unsigned long long)offset);
+    while (nbytes) {
+        size_t most = nbytes < MAX_CALL_NBYTES ? nbytes : MAX_CALL_NBYTES;
+        ssize_t got = pread(fd_of(file), p, most, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return fsdp_err_sys(err, errno, "cannot read '%s'", path);
+        if (got == 0)
+            return fsdp_err_set(err, FSDP_ECORRUPT,
+                                "'%s' ends at byte %llu, %zu bytes before it should: truncated",
+                                path, (unsigned long long)offset, nbytes);
+        p += got;
+        offset += (uint64_t)got;
+        nbytes -= (size_t)got;
+    }
+    return FSDP_OK;
+}
+
+static int posix_write(void *file, const char *path, const void *src, size_t nbytes,
+                       struct fsdp_err *err)
+{
+    const char *p = src;
+    while (nbytes) {
+        size_t most = nbytes < MAX_CALL_NBYTES ? nbytes : MAX_CALL_NBYTES;
+        ssize_t put = write(fd_of(file), p, most);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return fsdp_err_sys(err, put ? errno : ENOSPC, "cannot write '%s'", path);
+        /* Starts writing back now, so that the sync at the end has little left to wait for. */
+        if (put >= WRITEBACK_NBYTES) {
+            off_t end = lseek(fd_of(file), 0, SEEK_CUR);
+            sync_file_range(fd_of(file), end - put, put, SYNC_FILE_RANGE_WRITE);
+        }
+        p += put;
+        nbytes -= (size_t)put;
+    }
+    return FSDP_OK;
+}
+
+static int posix_pwrite(void *file, const char *path, const void *src, size_t nbytes,
+                        uint64_t offset, struct fsdp_err *err)
+{
+    const char *p = src;
+    while (nbytes) {
+        size_t most = nbytes < MAX_CALL_NBYTES ? nbytes : MAX_CALL_NBYTES;
+        ssize_t put = pwrite(fd_of(file), p, most, (off_t)offset);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return fsdp_err_sys(err, put ? errno : ENOSPC, "cannot write '%s'", path);
+        if (put >= WRITEBACK_NBYTES)
+            sync_file_range(fd_of(file), (off_t)offset, put, SYNC_FILE_RANGE_WRITE);
+        p += put;
+        offset += (uint64_t)put;
+        nbytes -= (size_t)put;
+    }
+    return FSDP_OK;
+}
+
+static int posix_sync(void *file, const char *path, struct fsdp_err *err)
+{
+    int rc;
+    do {
+        rc = fsync(fd_of(file));
+    } while (rc && errno == EINTR);
+    return rc ? fsdp_err_sys(err, errno, "cannot sync '%s'", path) : FSDP_OK;
+}
+
+static int posix_close(void *file, const char *path, struct fsdp_err *err)
+{
+    /* Linux has closed the descriptor even where it reports EINTR. */
+    if (close(fd_of(file)) && errno != EINTR)
+        return fsdp_err_sys(err, errno, "cannot close '%s'", path);
+    return FSDP_OK;
+}
+
+static int posix_stat(struct ckpt_store_stat *out, const char *path, struct fsdp_err *err)
+{
+    struct stat st;
+    if (stat(path, &st)) {
+        int first = errno;
+        if (first == ENOENT)
+            refresh_parents(path);
+        if (first != ENOENT || stat(path, &st))
+            return fsdp_err_sys(err, errno, "'%s'", path);
+    }
+    *out = (struct ckpt_store_stat){S_ISDIR(st.st_mode), (uint64_t)st.st_size, st.st_mtime};
+    return FSDP_OK;
+}
+
+static int posix_list(const char *path, ckpt_store_entry_f *fn, void *ctx, struct fsdp_err *err)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return fsdp_err_sys(err, errno, "cannot list '%s'", path);
+    int rc = FSDP_OK;
+    while (rc == FSDP_OK) {
+        errno = 0;
+        struct dirent *entry = readdir(dir);
+        if (!entry) {
+            if (errno)
+                rc = fsdp_err_sys(err, errno, "cannot list '%s'", path);
+            break;
+        }
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+            rc = fn(ctx, entry->d_name, err);
+    }
+    closedir(dir);
+    return rc;
+}
+
+static int posix_mkdir(const char *path, struct fsdp_err *err)
+{
+    return mkdir(path, 0777) ? fsdp_err_sys(err, errno, "cannot make folder '%s'", path) : FSDP_OK;
+}
+
+static int posix_remove(const char *path, struct fsdp_err *err)
+{
+    return remove(path) ? fsdp_err_sys(err, errno, "cannot remove '%s'", path) : FSDP_OK;
+}
+
+/* A hard link refuses an existing target on every file system that has links. */
+static int rename_file_fresh(const char *from, const char *to, struct fsdp_err *err)
+{
+    if (link(from, to) == 0) {
+        if (unlink(from))
+            return fsdp_err_sys(err, errno, "cannot remove '%s'", from);
+        return FSDP_OK;
+    }
+    int first = errno;
+    if (first == EEXIST)
+        return fsdp_err_sys(err, first, "cannot publish '%s'", to);
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return FSDP_OK;
+    if (errno == EEXIST)
+        return fsdp_err_sys(err, errno, "cannot publish '%s'", to);
+    struct stat st;
+    if (lstat(to, &st) == 0)
+        return fsdp_err_sys(err, EEXIST, "cannot publish '%s'", to);
+    return rename(from, to) ? fsdp_err_sys(err, errno, "cannot publish '%s'", to) : FSDP_OK;
+}
+
+static int posix_rename(const char *from, const char *to, bool replace, struct fsdp_err *err)
+{
+    struct stat st;
+    if (lstat(from, &st))
+        return fsdp_err_sys(err, errno, "cannot rename '%s'", from);
+    if (!S_ISDIR(st.st_mode) && !replace)
+        return rename_file_fresh(from, to, err);
+    if (rename(from, to)) {
+        int why = errno == ENOTDIR || errno == EISDIR ? EEXIST : errno;
+        return fsdp_err_sys(err, why, "cannot rename '%s' to '%s'", from, to);
+    }
+    return FSDP_OK;
+}
+
+static int posix_sync_folder(const char *path, struct fsdp_err *err)
+{
+    int fd = open_retry(path, O_RDONLY | O_DIRECTORY);
+    if (fd < 0)
+        return fsdp_err_sys(err, errno, "cannot open folder '%s'", path);
+    /* Some file systems cannot sync a folder and say EINVAL; their renames need none. */
+    int rc = fsync(fd) && errno != EINVAL && errno != EINTR
+                 ? fsdp_err_sys(err, errno, "cannot sync folder '%s'", path)
+                 : FSDP_OK;
+    close(fd);
+    return rc;
+}
+
+static int posix_space(uint64_t *out, const char *path, struct fsdp_err *err)
+{
+    struct statvfs vfs;
+    if (statvfs(path, &vfs))
+        return fsdp_err_sys(err, errno, "'%s'", path);
+    if (__builtin_mul_overflow((uint64_t)vfs.f_bavail, (uint64_t)vfs.f_frsize, out))
+        *out = UINT64_MAX;
+    return FSDP_OK;
+}
+
+const struct ckpt_store_ops ckpt_store_posix = {
+    .abi = CKPT_STORE_ABI,
+    .name = "posix",
+    .open = posix_open,
+    .pread = posix_pread,
+    .write = posix_write,
+    .pwrite = posix_pwrite,
+    .sync = posix_sync,
+    .close = posix_close,
+    .stat = posix_stat,
+    .list = posix_list,
+    .mkdir = posix_mkdir,
+    .remove = posix_remove,
+    .rename = posix_rename,
+    .sync_folder = posix_sync_folder,
+    .space = posix_space,
+};

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A growing text, and checked access to parsed JSON. */
+#ifndef CKPT_TEXT_H
+#define CKPT_TEXT_H
+
+#include <jansson.h>
+
+#include "fsdp/base.h"
+
+struct ckpt_text {
+    char *data; /* followed by a 0 byte */
+    size_t nbytes, max;
+    bool failed; /* out of memory; sticky, later additions do nothing */
+};
+void ckpt_text_add(struct ckpt_text *text, const char *data, size_t nbytes);
+void ckpt_text_printf(struct ckpt_text *text, const char *fmt, ...) FSDP_PRINTF(2, 3);
+/* A quoted JSON string. */
+void ckpt_text_json(struct ckpt_text *text, const char *value);
+/* "[1,2,3]" */
+void ckpt_text_dims(struct ckpt_text *text, const uint64_t *dims, int ndim);
+void ckpt_text_free(struct ckpt_text *text);
+bool ckpt_utf8_check(const char *text);
+
+/* Parses an object, refusing duplicate keys, bad UTF-8 and text behind it. `what` names it in errors. */
+int ckpt_json_parse(json_t **out, const char *data, size_t nbytes, const char *what,
+                    struct fsdp_err *err);
+/* False if absent, not an integer, or negative. */
+bool ckpt_json_u64(uint64_t *out, const json_t *value);
+/* An array of at most FSDP_MAX_DIMS such integers. */
+bool ckpt_json_dims(uint64_t *dims, int *ndim, const json_t *value);
+/* A string of exactly ndigits lower-case hexadecimal digits. */
+bool ckpt_json_hex(uint64_t *out, const json_t *value, int ndigits);
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckpt-info: what is in a checkpoint, as a table or as JSON. Reads headers only. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/ckpt.h"
+
+static const char usage[] =
+    "Usage: ckpt-info [options] CHECKPOINT\n"
+    "\n"
+    "Shows a checkpoint: a step-* folder, a folder of them (the newest), a Hugging Face folder, or a\n"
+    ".safetensors file. Missing, truncated or stray files are an error; contents are not read (that is\n"
+    "ckpt-verify's work).\n"
+    "\n"
+    "  -a, --all    the optimizer's tensors and the files too\n"
+    "      --json   everything as one JSON object\n"
+    "  -h, --help   this text\n"
+    "      --version\n"
+    "\n"
+    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+
+static uint64_t nbytes_of(const struct fsdp_tensor *tensor)
+{
+    return fsdp_tensor_nelem(tensor) * fsdp_dtype_nbytes(tensor->dtype);
+}
+
+static const char *kind_name(enum fsdp_slice_kind kind)
+{
+    return kind == FSDP_SLICE_MODEL ? "model" : "optim";
+}
+
+static const char *format_name(const struct ckpt *ckpt)
+{
+    return ckpt_format(ckpt) == CKPT_NATIVE ? "native" : "safetensors";
+}
+
+static void shape_text(char *out, size_t out_nbytes, const struct fsdp_tensor *tensor)
+{
+    size_t len = (size_t)snprintf(out, out_nbytes, "[");
+    for (int d = 0; d < tensor->ndim && len < out_nbytes; d++)
+        len += (size_t)snprintf(out + len, out_nbytes - len, "%s%" PRIu64, d ? ", " : "",
+                                tensor->shape[d]);
+    if (len < out_nbytes)
+        snprintf(out + len, out_nbytes - len, "]");
+}
+
+/* ---- table -------------------------------------------------------------------------------------- */
+
+static void print_head(const struct ckpt *ckpt)
+{
+    uint64_t nbytes[2] = {0, 0}, nelem = 0;
+    int ntensors[2] = {0, 0}, shard, replicate;
+    for (int i = 0; i < ckpt_ntensors(ckpt); i++) {
+        const struct ckpt_tensor *t = ckpt_tensor_at(ckpt, i);
+        nbytes[t->kind] += nbytes_of(&t->tensor);
+        ntensors[t->kind]++;
+        nelem += t->kind == FSDP_SLICE_MODEL ? fsdp_tensor_nelem(&t->tensor) : 0;
+    }
+    printf("%-12s %s\n%-12s %s\n", "checkpoint", ckpt_path(ckpt), "format", format_name(ckpt));
+    if (ckpt_format(ckpt) == CKPT_NATIVE) {
+        ckpt_mesh(ckpt, &shard, &replicate);
+        printf("%-12s %" PRId64 "\n%-12s %d x %d (replicate x shard)\n", "step", ckpt_step(ckpt),
+               "mesh", replicate, shard);
+    }
+    printf("%-12s %d tensors, %" PRIu64 " parameters, %.3f MB\n", "model", ntensors[0], nelem,
+           1e-6 * (double)nbytes[0]);
+    if (ntensors[1])
+        printf("%-12s %d tensors, %.3f MB\n", "optimizer", ntensors[1], 1e-6 * (double)nbytes[1]);
+    printf("%-12s %d\n", "files", ckpt_nfiles(ckpt));
+    for (int i = 0; i < ckpt_naliases(ckpt); i++)
+        printf("%-12s %s = %s\n", i ? "" : "tied", ckpt_alias_at(ckpt, i).name,
+               ckpt_alias_at(ckpt, i).target);
+    for (int i = 0; i < ckpt_nextra(ckpt); i++)
+        printf("%-12s %s\n", i ? "" : "kept", ckpt_extra_at(ckpt, i));
+}
+
+static void print_tensors(const struct ckpt *ckpt, bool all)
+{
+    int width = 6;
+    for (int i = 0; i < ckpt_ntensors(ckpt); i++) {
+        const struct ckpt_tensor *t = ckpt_tensor_at(ckpt, i);
+        int len = (int)strlen(t->tensor.name);
+        if (all || t->kind == FSDP_SLICE_MODEL)
+            width = len > width ? len : width;
+    }
+    printf("\n%-*s  %-8s %-20s %14s  %s\n", width, "tensor", "dtype", "shape", "bytes",
+           "fingerprint");
+    for (int i = 0; i < ckpt_ntensors(ckpt); i++) {
+        const struct ckpt_tensor *t = ckpt_tensor_at(ckpt, i);
+        char shape[256], fingerprint[17] = "-";
+        if (!all && t->kind != FSDP_SLICE_MODEL)
+            continue;
+        shape_text(shape, sizeof shape, &t->tensor);
+        if (t->has_fingerprint)
+            snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, t->fingerprint);
+        printf("%-*s  %-8s %-20s %14" PRIu64 "  %s\n", width, t->tensor.name,
+               fsdp_dtype_name(t->tensor.dtype), shape, nbytes_of(&t->tensor), fingerprint);
+    }
+}
+
+static void print_files(const struct ckpt *ckpt)
+{
+    printf("\n%14s  %-8s  %s\n", "bytes", "crc32c", "file");
+    for (int i = 0; i < ckpt_nfiles(ckpt); i++) {
+        struct ckpt_file_info file = ckpt_file_at(ckpt, i);
+        char crc[9] = "-";
+        if (file.has_crc)
+            snprintf(crc, sizeof crc, "%08x", file.crc32c);
+        printf("%14" PRIu64 "  %-8s  %s\n", file.nbytes, crc, file.path);
+    }
+}
+
+/* ---- JSON --------------------------------------------------------------------------------------- */
+
+static json_t *tensor_json(const struct ckpt_tensor *t)
+{
+    json_t *shape = json_array(), *out;
+    for (int d = 0; d < t->tensor.ndim; d++)
+        json_array_append_new(shape, json_integer((json_int_t)t->tensor.shape[d]));
+    out = json_pack("{s:s, s:s, s:o, s:I}", "kind", kind_name(t->kind), "dtype",
+                    fsdp_dtype_name(t->tensor.dtype), "shape", shape, "nbytes",
+                    (json_int_t)nbytes_of(&t->tensor));
+    if (t->has_fingerprint) {
+        char text[17];
+        snprintf(text, sizeof text, "%016" PRIx64, t->fingerprint);
+        json_object_set_new(out, "fingerprint", json_string(text));
+    }
+    return out;
+}
+
+static json_t *file_json(const struct ckpt_file_info *file)
+{
+    json_t *out = json_pack("{s:s, s:I}", "path", file->path, "nbytes", (json_int_t)file->nbytes);
+    if (file->has_crc) {
+        char text[9];
+        snprintf(text, sizeof text, "%08x", file->crc32c);
+        json_object_set_new(out, "crc32c", json_string(text));
+    }
+    return out;
+}
+
+static void print_json(const struct ckpt *ckpt)
+{
+    int shard, replicate;
+    json_t *tensors = json_object(), *files = json_array(), *aliases = json_object();
+    json_t *extras = json_array(), *state = NULL;
+
+    ckpt_mesh(ckpt, &shard, &replicate);
+    for (int i = 0; i < ckpt_ntensors(ckpt); i++)
+        json_object_set_new(tensors, ckpt_tensor_at(ckpt, i)->tensor.name,
+                            tensor_json(ckpt_tensor_at(ckpt, i)));
+    for (int i = 0; i < ckpt_nfiles(ckpt); i++) {
+        struct ckpt_file_info file = ckpt_file_at(ckpt, i);
+        json_array_append_new(files, file_json(&file));
+    }
+    for (int i = 0; i < ckpt_naliases(ckpt); i++)
+        json_object_set_new(aliases, ckpt_alias_at(ckpt, i).name,
+                            json_string(ckpt_alias_at(ckpt, i).target));
+    for (int i = 0; i < ckpt_nextra(ckpt); i++)
+        json_array_append_new(extras, json_string(ckpt_extra_at(ckpt, i)));
+    if (ckpt_state_json(ckpt))
+        state = json_loads(ckpt_state_json(ckpt), 0, NULL);
+    json_t *root =
+        json_pack("{s:s, s:s, s:I, s:{s:i, s:i}, s:o, s:o, s:o, s:o, s:o*}", "path",
+                  ckpt_path(ckpt), "format", format_name(ckpt), "step",
+                  (json_int_t)ckpt_step(ckpt), "mesh", "shard_size", shard, "replicate_size",
+                  replicate, "files", files, "extras", extras, "aliases", aliases, "tensors",
+                  tensors, "state", state);
+    json_dumpf(root, stdout, JSON_INDENT(1));
+    putchar('\n');
+    json_decref(root);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"all", no_argument, NULL, 'a'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0},
+    };
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct ckpt *ckpt = NULL;
+    bool all = false, json = false;
+    int option;
+
+    while ((option = getopt_long(argc, argv, "ah", options, NULL)) != -1) {
+        switch (option) {
+        case 'a':
+            all = true;
+            break;
+        case 'j':
+            json = true;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            return 0;
+        case 'V':
+            puts("ckpt-info " FSDP_VERSION_STRING);
+            return 0;
+        default:
+            fprintf(stderr, "Try 'ckpt-info --help'.\n");
+            return 2;
+        }
+    }
+    if (optind != argc - 1) {
+        fprintf(stderr, "ckpt-info: name one checkpoint. Try 'ckpt-info --help'.\n");
+        return 2;
+    }
+    if (ckpt_open(&ckpt, argv[optind], &err)) {
+        fprintf(stderr, "ckpt-info: %s\n", err.text);
+        return 1;
+    }
+    if (json) {
+        print_json(ckpt);
+    } else {
+        print_head(ckpt);
+        print_tensors(ckpt, all);
+        if (all)
+            print_files(ckpt);
+    }
+    ckpt_close(ckpt);
+    return fflush(stdout) || ferror(stdout) ? 1 : 0;
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checksums of files and fingerprints of tensors, in one reading of the data: each file is streamed once;
+ * its CRC-32C runs along, and what each piece contributes to its tensor's CRC-64 is added up across files.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crc.h"
+#include "opened.h"
+
+int ckpt_file_check(bool *bad, uint32_t *actual, struct ckpt *ckpt, int file,
+                    struct fsdp_err *err)
+{
+    const struct ckpt_layout_file *info = &ckpt->m.layout.files[file];
+    char *buffer = fsdp_alloc(CKPT_BLOCK_NBYTES, 1, "read buffer", err);
+    uint32_t crc = 0;
+    int rc = buffer ? FSDP_OK : FSDP_ENOMEM;
+
+    for (uint64_t pos = 0; rc == FSDP_OK && pos < info->nbytes; pos += CKPT_BLOCK_NBYTES) {
+        uint64_t left = info->nbytes - pos;
+        size_t nbytes = (size_t)(left < CKPT_BLOCK_NBYTES ? left : CKPT_BLOCK_NBYTES);
+        rc = ckpt_file_pread(ckpt, file, buffer, nbytes, pos, err);
+        if (rc == FSDP_OK)
+            crc = ckpt_crc32c(crc, buffer, nbytes);
+    }
+    fsdp_free(buffer);
+    *bad = rc == FSDP_OK && info->has_crc && crc != info->crc32c;
+    if (actual)
+        *actual = crc;
+    return rc;
+}
+
+int ckpt_fingerprint_blame(struct ckpt *ckpt, int tensor, uint64_t actual, struct fsdp_err *err)
+{
+    const struct ckpt_layout *layout = &ckpt->m.layout;
+    const struct ckpt_tensor *t = &layout->tensors[tensor];
+
+    for (size_t p = layout->first[tensor]; p < layout->first[tensor + 1]; p++) {
+        int file = layout->pieces[p].file;
+        bool bad;
+        uint32_t crc;
+        FSDP_TRY(ckpt_file_check(&bad, &crc, ckpt, file, err));
+        if (bad)
+            return fsdp_err_set(err, FSDP_ECORRUPT,
+                                "tensor '%s': its bytes are not those that were saved (fingerprint "
+                                "%016llx instead of %016llx): file '%s/%s' is damaged (checksum "
+                                "%08x instead of %08x)",
+                                t->tensor.name, (unsigned long long)actual,
+                                (unsigned long long)t->fingerprint, ckpt->path,
+                                layout->files[file].path, crc, layout->files[file].crc32c);
+    }
+    return fsdp_err_set(err, FSDP_ECORRUPT,
+                        "tensor '%s' of '%s': fingerprint %016llx instead of %016llx, though the "
+                        "checksums of its files are right",
+                        t->tensor.name, ckpt->path, (unsigned long long)actual,
+                        (unsigned long long)t->fingerprint);
+}
+
+struct check {
+    struct ckpt *ckpt;
+    ckpt_fault_f *report;
+    void *ctx;
+    size_t *by_file;     /* [npieces] piece indices, by file and position */
+    size_t *first;       /* [nfiles + 1] into by_file */
+    uint64_t *sums;      /* [ntensors] */
+    bool *damaged;       /* [nfiles] */
+    atomic_int next;
+    pthread_mutex_t lock; /* report, sums, nfaults, rc */
+    int nfaults, rc;
+    struct fsdp_err err;
+};
+
+static void fault(struct check *c, const char *text)
+{
+    c->nfaults++;
+    if (c->report)
+        c->report(c->ctx, text);
+}
+
+/* A streamed piece: the CRC of its bytes so far. */
+struct cursor {
+    size_t next; /* in by_file */
+    uint64_t crc;
+};
+
+static size_t elem_nbytes_of(const struct ckpt_layout *layout, const struct ckpt_piece *piece)
+{
+    return fsdp_dtype_nbytes(layout->tensors[piece->tensor].tensor.dtype);
+}
+
+static bool is_rows(const struct fsdp_tensor *tensor, const struct fsdp_box *box)
+{
+    for (int d = 1; d < tensor->ndim; d++)
+        if (box->length[d] != tensor->shape[d])
+            return false;
+    return true;
+}
+
+/* Bytes [pos, pos + nbytes) of a file: feeds the pieces of whole rows that lie there. */
+static void feed(struct check *c, struct cursor *cursor, int file, const char *data, size_t nbytes,
+                 uint64_t pos)
+{
+    const struct ckpt_layout *layout = &c->ckpt->m.layout;
+    while (cursor->next < c->first[file + 1]) {
+        const struct ckpt_piece *piece = &layout->pieces[c->by_file[cursor->next]];
+        const struct fsdp_tensor *tensor = &layout->tensors[piece->tensor].tensor;
+        uint64_t size = fsdp_box_nelem(&piece->box, tensor->ndim) * elem_nbytes_of(layout, piece);
+        uint64_t begin = piece->pos > pos ? piece->pos : pos, end = piece->pos + size;
+        uint64_t stop = end < pos + nbytes ? end : pos + nbytes;
+        if (begin >= pos + nbytes)
+            return;
+        if (is_rows(tensor, &piece->box))
+            cursor->crc = ckpt_crc64(cursor->crc, data + (begin - pos), (size_t)(stop - begin));
+        if (end > pos + nbytes)
+            return;
+        if (is_rows(tensor, &piece->box)) {
+            uint64_t rows = tensor->ndim ? piece->box.length[0] : 1;
+            uint64_t left = tensor->ndim ? tensor->shape[0] - piece->box.offset[0] - rows : 0;
+            uint64_t sum = ckpt_crc64_shift(cursor->crc, left * (size / rows));
+            pthread_mutex_lock(&c->lock);
+            c->sums[piece->tensor] ^= sum;
+            pthread_mutex_unlock(&c->lock);
+        }
+        cursor->crc = 0;
+        cursor->next++;
+    }
+}
+
+static int check_file(struct check *c, int file, char *buffer, struct fsdp_err *err)
+{
+    const struct ckpt_layout_file *info = &c->ckpt->m.layout.files[file];
+    struct cursor cursor = {c->first[file], 0};
+    uint32_t crc = 0;
+
+    for (uint64_t pos = 0; pos < info->nbytes; pos += CKPT_BLOCK_NBYTES) {
+        uint64_t left = info->nbytes - pos;
+        size_t nbytes = (size_t)(left < CKPT_BLOCK_NBYTES ? left : CKPT_BLOCK_NBYTES);
+        FSDP_TRY(ckpt_file_pread(c->ckpt, file, buffer, nbytes, pos, err));
+        crc = ckpt_crc32c(crc, buffer, nbytes);
+        feed(c, &cursor, file, buffer, nbytes, pos);
+    }
+    if (!info->has_crc || crc == info->crc32c)
+        return FSDP_OK;
+    char text[1024];
+    snprintf(text, sizeof text, "file '%s': checksum %08x instead of %08x", info->path, crc,
+             info->crc32c);
+    pthread_mutex_lock(&c->lock);
+    c->damaged[file] = true;
+    fault(c, text);
+    pthread_mutex_unlock(&c->lock);
+    return FSDP_OK;
+}
+
+static void *work(void *arg)
+{
+    struct check *c = arg;
+    char *buffer = fsdp_alloc(CKPT_BLOCK_NBYTES, 1, "read buffer", NULL);
+    for (;;) {
+        struct fsdp_err err = FSDP_ERR_INIT;
+        int file = atomic_fetch_add(&c->next, 1);
+        if (file >= c->ckpt->m.layout.nfiles)
+            break;
+        int rc = buffer ? check_file(c, file, buffer, &err)
+                        : fsdp_err_set(&err, FSDP_ENOMEM, "read buffer: out of memory");
+        if (rc == FSDP_OK)
+            continue;
+        pthread_mutex_lock(&c->lock);
+        if (rc == FSDP_ECORRUPT || rc == FSDP_EIO || rc == FSDP_ENOTFOUND) {
+            c->damaged[file] = true;
+            fault(c, err.text); /* this file; the others are still worth a look */
+        } else if (!c->rc) {
+            c->rc = rc;
+            c->err = err;
+        }
+        pthread_mutex_unlock(&c->lock);
+    }
+    fsdp_free(buffer);
+    return NULL;
+}
+
+static int compare_pos(const void *a, const void *b, void *ctx)
+{
+    const struct ckpt_piece *x = &((const struct ckpt_piece *)ctx)[*(const size_t *)a];
+    const struct ckpt_piece *y = &((const struct ckpt_piece *)ctx)[*(const size_t *)b];
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return x->pos < y->pos ? -1 : x->pos > y->pos;
+}
+
+static int sort_pieces(struct check *c, struct fsdp_err *err)
+{
+    const struct ckpt_layout *layout = &c->ckpt->m.layout;
+    c->by_file = fsdp_alloc(layout->npieces, sizeof *c->by_file, "pieces", err);
+    c->first = fsdp_alloc((size_t)layout->nfiles + 1, sizeof *c->first, "pieces", err);
+    c->sums = fsdp_alloc((size_t)layout->ntensors, sizeof *c->sums, "fingerprints", err);
+    c->damaged = fsdp_alloc((size_t)layout->nfiles, sizeof *c->damaged, "files", err);
+    if (!c->by_file || !c->first || !c->sums || !c->damaged)
+        return FSDP_ENOMEM;
+    for (size_t i = 0; i < layout->npieces; i++) {
+        c->by_file[i] = i;
+        c->first[layout->pieces[i].file + 1]++;
+    }
+    for (int i = 0; i < layout->nfiles; i++)
+        c->first[i + 1] += c->first[i];
+    if (layout->npieces)
+        qsort_r(c->by_file, layout->npieces, sizeof *c->by_file, compare_pos, layout->pieces);
+    return FSDP_OK;
+}
+
+/* Tensors with a piece that is not whole rows are read again, piece by piece in rows of the tensor. */
+static int sum_by_plan(struct check *c, int tensor, struct fsdp_err *err)
+{
+    const struct fsdp_tensor *t = &c->ckpt->m.layout.tensors[tensor].tensor;
+    struct fsdp_slice slice = {.tensor = *t, .box = ckpt_box_whole(t), .nreplica = 1};
+    struct ckpt_buffers buffers;
+    struct ckpt_plan plan;
+    int rc = ckpt_buffers_create(&buffers, CKPT_BLOCK_NBYTES, err);
+    if (rc)
+        return rc;
+    rc = ckpt_plan_make(&plan, &c->ckpt->m.layout, tensor, &slice.box,
+                        CKPT_BLOCK_NBYTES / fsdp_dtype_nbytes(t->dtype), err);
+    c->sums[tensor] = 0;
+    for (size_t i = 0; rc == FSDP_OK && i < plan.nblocks; i++) {
+        rc = ckpt_block_read(c->ckpt, &plan, &plan.blocks[i], buffers.data, buffers.scratch,
+                             buffers.nbytes, err);
+        if (rc == FSDP_OK)
+            c->sums[tensor] ^= ckpt_fingerprint_part(t, &plan.blocks[i].box, buffers.data);
+    }
+    ckpt_plan_free(&plan);
+    ckpt_buffers_destroy(&buffers);
+    return rc;
+}
+
+static int check_tensors(struct check *c, struct fsdp_err *err)
+{
+    const struct ckpt_layout *layout = &c->ckpt->m.layout;
+    for (int i = 0; i < layout->ntensors; i++) {
+        const struct ckpt_tensor *t = &layout->tensors[i];
+        const char *damaged = NULL;
+        bool rows = true;
+        for (size_t p = layout->first[i]; p < layout->first[i + 1]; p++) {
+            rows &= is_rows(&t->tensor, &layout->pieces[p].box);
+            if (c->damaged[layout->pieces[p].file] && !damaged)
+                damaged = layout->files[layout->pieces[p].file].path;
+        }
+        if (!t->has_fingerprint)
+            continue;
+        if (!rows && !damaged)
+            FSDP_TRY(sum_by_plan(c, i, err));
+        if (c->sums[i] == t->fingerprint || (!rows && damaged))
+            continue;
+        char text[1024];
+        snprintf(text, sizeof text, "tensor '%.500s': fingerprint %016llx instead of %016llx%s%s%s",
+                 t->tensor.name, (unsigned long long)c->sums[i],
+                 (unsigned long long)t->fingerprint, damaged ? " (in '" : "",
+                 damaged ? damaged : "", damaged ? "')" : "");
+        fault(c, text);
+    }
+    return FSDP_OK;
+}
+
+static int check_extras(struct check *c, struct fsdp_err *err)
+{
+    for (int i = 0; c->ckpt->format == CKPT_NATIVE && i < c->ckpt->m.nextras; i++) {
+        const struct ckpt_extra *extra = &c->ckpt->m.extras[i];
+        char text[1024];
+        uint64_t nbytes;
+        uint32_t crc;
+        FSDP_TRY(ckpt_store_copy(&nbytes, &crc, c->ckpt->store, extra->full_path, NULL, NULL, false,
+                                 err));
+        if (crc == extra->crc32c)
+            continue;
+        snprintf(text, sizeof text, "file '%s': checksum %08x instead of %08x", extra->path, crc,
+                 extra->crc32c);
+        fault(c, text);
+    }
+    return FSDP_OK;
+}
+
+int ckpt_verify(struct ckpt *ckpt, ckpt_fault_f *report, void *ctx, struct fsdp_err *err)
+{
+    struct check c = {.ckpt = ckpt, .report = report, .ctx = ctx};
+    pthread_t thread;
+
+    int rc = sort_pieces(&c, err);
+    if (rc == FSDP_OK) {
+        pthread_mutex_init(&c.lock, NULL);
+        bool helped = ckpt->m.layout.nfiles > 1 && !pthread_create(&thread, NULL, work, &c);
+        work(&c);
+        if (helped)
+            pthread_join(thread, NULL);
+        pthread_mutex_destroy(&c.lock);
+        rc = c.rc ? fsdp_err_set(err, c.rc, "%s", c.err.text) : FSDP_OK;
+    }
+    if (rc == FSDP_OK)
+        rc = check_tensors(&c, err);
+    if (rc == FSDP_OK)
+        rc = check_extras(&c, err);
+    if (rc == FSDP_OK && c.nfaults)
+        rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s': %d fault%s", ckpt->path, c.nfaults,
+                          c.nfaults == 1 ? "" : "s");
+    fsdp_free(c.by_file);
+    fsdp_free(c.first);
+    fsdp_free(c.sums);
+    fsdp_free(c.damaged);
+    return rc;
+}
