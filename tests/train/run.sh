@@ -168,5 +168,14 @@ ok "$(holds printed.yaml '  steps: 77' && holds printed.yaml '  path: [text]'; e
 run -n 2 printed.yaml checkpoint.path=printed train.steps=1 log.metrics=
 ok $? "and can be run"
 
+(cd "$TOP" && "$launch" -n 2 examples/llama-tiny.yaml train.steps=2 train.eval_interval=0 \
+    optim.warmup_steps=1 checkpoint.path="$TEST_TMP/example" \
+    log.metrics="$TEST_TMP/example.jsonl") >log 2>err
+ok $? "examples/llama-tiny.yaml"
+for f in "$TOP"/examples/*.yaml; do
+    "$launch" --print-config "$f" >/dev/null 2>err
+    ok $? "$(basename "$f") is a configuration"
+done
+
 echo "1..$n"
 exit $bad
