@@ -12,7 +12,10 @@ struct generate_opts {
     double top_p;       /* < 1: only the most likely tokens that together reach this probability */
     uint64_t seed;
 };
-#define GENERATE_OPTS_INIT {.temperature = 1.0, .top_p = 1.0}
+#define GENERATE_OPTS_INIT                                                                         \
+    {                                                                                              \
+        .temperature = 1.0, .top_p = 1.0                                                           \
+    }
 
 struct generate_sampler;
 
@@ -20,8 +23,8 @@ struct generate_sampler;
 int generate_sampler_create(struct generate_sampler **out, const struct generate_opts *opts,
                             int vocab, struct fsdp_err *err);
 void generate_sampler_destroy(struct generate_sampler *sampler);
-/* Next token from logits (vocab). The same options, seed and logits give the same tokens. FSDP_ECORRUPT
- * where logits are not finite. Local. */
+/* Next token from logits (vocab). The same options, seed and logits give the same tokens.
+ * FSDP_ECORRUPT where logits are not finite. Local. */
 int generate_sample(int32_t *token, struct generate_sampler *sampler, const float *logits,
                     struct fsdp_err *err);
 

@@ -32,8 +32,7 @@ int hf_text(const struct hf_config *config, const char *key, bool required, cons
 int hf_ints(const struct hf_config *config, const char *key, int least, int most, int *out,
             int max_count, int *count, struct fsdp_err *err);
 /* *present: is the key there? It must then be an object. */
-int hf_object(const struct hf_config *config, const char *key, bool *present,
-              struct fsdp_err *err);
+int hf_object(const struct hf_config *config, const char *key, bool *present, struct fsdp_err *err);
 /* Sets err to "PATH: KEY ...". */
 int hf_refuse(const struct hf_config *config, int status, struct fsdp_err *err, const char *key,
               const char *fmt, ...) FSDP_PRINTF(5, 6);

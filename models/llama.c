@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Llama (Touvron et al., arXiv 2302.13971; Grattafiori et al., arXiv 2407.21783) against the engine.
+ * Llama (Touvron et al., arXiv 2302.13971; Grattafiori et al., arXiv 2407.21783) against the
+ * engine.
  *
  * Modules and memory:
  *
@@ -38,7 +39,7 @@ static float *carve_f32(struct llama_carve *carve, size_t nelem)
     return llama_carve(carve, nelem, sizeof(float));
 }
 
-/* ---- memory layouts: with NULL areas they only count ------------------------------------------ */
+/* ---- memory layouts: with NULL areas they only count ---------------------------------------- */
 
 static size_t root_layout(struct root_mem *mem, const struct model *m, int B, int T, void *saved)
 {
@@ -103,7 +104,7 @@ static size_t head_layout(struct head_mem *mem, const struct model *m, int rows,
     return area.nbytes;
 }
 
-/* ---- create, destroy, describe ---------------------------------------------------------------- */
+/* ---- create, destroy, describe -------------------------------------------------------------- */
 
 static void llama_destroy(struct model *m)
 {
@@ -191,8 +192,8 @@ static int describe_head(struct model *m, struct fsdp_module_tree *tree, size_t 
         m->head_param = m->embed_param;
         FSDP_TRY(fsdp_module_tie(tree, m->head, m->embed_param, "lm_head.weight", err));
     } else {
-        FSDP_TRY(add_weight(m, tree, m->head, "lm_head.weight", c->vocab, c->dim, &m->head_param,
-                            err));
+        FSDP_TRY(
+            add_weight(m, tree, m->head, "lm_head.weight", c->vocab, c->dim, &m->head_param, err));
     }
     return fsdp_module_set_act(tree, m->head, (struct fsdp_act_bytes){.work = work_nbytes}, err);
 }
@@ -229,7 +230,7 @@ static int llama_describe(struct model *m, struct fsdp_module_tree *tree, int B,
     return FSDP_OK;
 }
 
-/* ---- one pass ---------------------------------------------------------------------------------- */
+/* ---- one pass ------------------------------------------------------------------------------- */
 
 struct pass {
     struct model *m;
@@ -255,13 +256,13 @@ int llama_check_tokens(const struct model *m, const int32_t *tokens, int nrows, 
     return FSDP_OK;
 }
 
-static int check_batch(const struct model *m, const struct model_batch *batch,
-                       struct fsdp_err *err)
+static int check_batch(const struct model *m, const struct model_batch *batch, struct fsdp_err *err)
 {
     if (batch->B < 1 || batch->T < 1 || batch->B > m->max_B || batch->T > m->max_T)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "micro-batch of %d x %d tokens, but the model was described for %d x %d",
-                            batch->B, batch->T, m->max_B, m->max_T);
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "micro-batch of %d x %d tokens, but the model was described for %d x %d", batch->B,
+            batch->T, m->max_B, m->max_T);
     return llama_check_tokens(m, batch->tokens, batch->B, batch->T + 1, err);
 }
 
@@ -293,8 +294,11 @@ static int begin(struct pass *p, const struct fsdp_view *view, struct fsdp_err *
     root_layout(&p->mem, m, b->B, b->T, view->saved);
     struct nn_split_tokens split = {p->mem.inputs, p->mem.targets, b->tokens, b->B, b->T};
     FSDP_TRY(m->nn->split_tokens(view->lane, &split, err));
-    struct nn_rope_table table = {.cos = p->mem.cos, .sin = p->mem.sin, .inv_freq = m->inv_freq,
-                                  .T = b->T, .half = m->config.head_dim / 2};
+    struct nn_rope_table table = {.cos = p->mem.cos,
+                                  .sin = p->mem.sin,
+                                  .inv_freq = m->inv_freq,
+                                  .T = b->T,
+                                  .half = m->config.head_dim / 2};
     return m->nn->rope_table(view->lane, &table, err);
 }
 
@@ -303,9 +307,12 @@ static int embed_forward(struct pass *p, struct fsdp_err *err)
     const struct model *m = p->m;
     struct fsdp_view view;
     FSDP_TRY(fsdp_module_enter(p->f, m->embed, FSDP_FORWARD, &view, err));
-    struct nn_embedding args = {.out = p->mem.stream, .w = view.param[m->embed_param],
-                                .tokens = p->mem.inputs, .rows = p->batch->B * p->batch->T,
-                                .vocab = m->config.vocab, .dim = m->config.dim};
+    struct nn_embedding args = {.out = p->mem.stream,
+                                .w = view.param[m->embed_param],
+                                .tokens = p->mem.inputs,
+                                .rows = p->batch->B * p->batch->T,
+                                .vocab = m->config.vocab,
+                                .dim = m->config.dim};
     FSDP_TRY(m->nn->embedding_forward(view.lane, &args, err));
     return fsdp_module_leave(p->f, m->embed, FSDP_FORWARD, err);
 }
@@ -333,12 +340,19 @@ static int head_logits(const struct pass *p, const struct fsdp_view *view,
 {
     const struct model *m = p->m;
     const struct llama_config *c = &m->config;
-    struct nn_rmsnorm norm = {.y = mem->norm, .rstd = mem->rstd,
+    struct nn_rmsnorm norm = {.y = mem->norm,
+                              .rstd = mem->rstd,
                               .x = p->mem.stream + (size_t)first * (size_t)c->dim,
-                              .w = view->param[m->norm_param], .rows = rows, .dim = c->dim,
+                              .w = view->param[m->norm_param],
+                              .rows = rows,
+                              .dim = c->dim,
                               .eps = (float)c->norm_eps};
-    struct nn_linear linear = {.out = logits, .x = mem->norm, .w = view->param[m->head_param],
-                               .rows = rows, .nin = c->dim, .nout = c->vocab};
+    struct nn_linear linear = {.out = logits,
+                               .x = mem->norm,
+                               .w = view->param[m->head_param],
+                               .rows = rows,
+                               .nin = c->dim,
+                               .nout = c->vocab};
     FSDP_TRY(m->nn->rmsnorm_forward(view->lane, &norm, err));
     return m->nn->linear_forward(view->lane, &linear, err);
 }
@@ -346,10 +360,13 @@ static int head_logits(const struct pass *p, const struct fsdp_view *view,
 static int head_loss(const struct pass *p, const struct fsdp_view *view, const struct head_mem *mem,
                      int first, int rows, struct fsdp_err *err)
 {
-    struct nn_cross_entropy loss = {.logits = mem->logits, .targets = p->mem.targets + first,
-                                    .loss_sum = p->loss_sum, .rows = rows,
+    struct nn_cross_entropy loss = {.logits = mem->logits,
+                                    .targets = p->mem.targets + first,
+                                    .loss_sum = p->loss_sum,
+                                    .rows = rows,
                                     .vocab = p->m->config.vocab,
-                                    .scale = (float)p->batch->loss_scale, .grad = p->train};
+                                    .scale = (float)p->batch->loss_scale,
+                                    .grad = p->train};
     FSDP_TRY(head_logits(p, view, mem, first, rows, mem->logits, err));
     return p->m->nn->cross_entropy(view->lane, &loss, err);
 }
@@ -392,14 +409,28 @@ static int head_gradients(const struct pass *p, const struct fsdp_view *view,
     const struct llama_config *c = &m->config;
     const float beta = first ? 1.0f : view->grad_beta;
     float *stream = p->mem.stream + (size_t)first * (size_t)c->dim;
-    struct nn_linear weight = {.out = view->grad[m->head_param], .x = mem->norm, .dy = mem->logits,
-                               .rows = rows, .nin = c->dim, .nout = c->vocab, .beta = beta};
-    struct nn_linear input = {.out = mem->norm, .w = view->param[m->head_param],
-                              .dy = mem->logits, .rows = rows, .nin = c->dim, .nout = c->vocab};
-    struct nn_rmsnorm_backward norm = {.dy = mem->norm, .dx = stream,
-                                       .dw = view->grad[m->norm_param], .x = stream,
-                                       .w = view->param[m->norm_param], .rstd = mem->rstd,
-                                       .rows = rows, .dim = c->dim, .dw_beta = beta};
+    struct nn_linear weight = {.out = view->grad[m->head_param],
+                               .x = mem->norm,
+                               .dy = mem->logits,
+                               .rows = rows,
+                               .nin = c->dim,
+                               .nout = c->vocab,
+                               .beta = beta};
+    struct nn_linear input = {.out = mem->norm,
+                              .w = view->param[m->head_param],
+                              .dy = mem->logits,
+                              .rows = rows,
+                              .nin = c->dim,
+                              .nout = c->vocab};
+    struct nn_rmsnorm_backward norm = {.dy = mem->norm,
+                                       .dx = stream,
+                                       .dw = view->grad[m->norm_param],
+                                       .x = stream,
+                                       .w = view->param[m->norm_param],
+                                       .rstd = mem->rstd,
+                                       .rows = rows,
+                                       .dim = c->dim,
+                                       .dw_beta = beta};
     FSDP_TRY(m->nn->linear_backward_weight(view->lane, &weight, err));
     FSDP_TRY(m->nn->linear_backward_input(view->lane, &input, err));
     return m->nn->rmsnorm_backward(view->lane, &norm, err);
@@ -439,8 +470,8 @@ static int layer_recompute(struct pass *p, int layer, struct fsdp_err *err)
     struct fsdp_view view;
     FSDP_TRY(fsdp_module_enter(p->f, module, FSDP_RECOMPUTE, &view, err));
     struct llama_block blk = block_of(p, &view, layer);
-    blk.in = blk.in_copy;              /* as saved */
-    blk.in_copy = blk.out = blk.mid;   /* which grows from the input to the middle of the block */
+    blk.in = blk.in_copy;            /* as saved */
+    blk.in_copy = blk.out = blk.mid; /* which grows from the input to the middle of the block */
     blk.mid = NULL;
     FSDP_TRY(llama_block_forward(p->m, &blk, false, err));
     return fsdp_module_leave(p->f, module, FSDP_RECOMPUTE, err);
@@ -467,9 +498,12 @@ static int embed_backward(struct pass *p, struct fsdp_err *err)
     FSDP_TRY(recompute_nothing(p, m->embed, err));
     FSDP_TRY(fsdp_module_enter(p->f, m->embed, FSDP_BACKWARD, &view, err));
     /* Where the weight is the head's too, the head has written its part already. */
-    struct nn_embedding args = {.out = view.grad[m->embed_param], .dy = p->mem.stream,
-                                .tokens = p->mem.inputs, .rows = p->batch->B * p->batch->T,
-                                .vocab = m->config.vocab, .dim = m->config.dim,
+    struct nn_embedding args = {.out = view.grad[m->embed_param],
+                                .dy = p->mem.stream,
+                                .tokens = p->mem.inputs,
+                                .rows = p->batch->B * p->batch->T,
+                                .vocab = m->config.vocab,
+                                .dim = m->config.dim,
                                 .beta = m->config.tied ? 1.0f : view.grad_beta};
     FSDP_TRY(m->nn->embedding_backward(view.lane, &args, err));
     return fsdp_module_leave(p->f, m->embed, FSDP_BACKWARD, err);
@@ -504,7 +538,7 @@ static int llama_logits(struct model *m, struct fsdp *f, const struct model_batc
     return forward(&p, err);
 }
 
-/* ---- facts ------------------------------------------------------------------------------------- */
+/* ---- facts ---------------------------------------------------------------------------------- */
 
 static int llama_vocab_size(const struct model *m)
 {

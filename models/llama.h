@@ -37,7 +37,7 @@ struct model {
     double *inv_freq;
     /* Indices in the module tree, set by describe. */
     int root, embed, head;
-    int *layer;                      /* [nlayers] module */
+    int *layer;                         /* [nlayers] module */
     int (*layer_param)[LLAMA_NWEIGHTS]; /* [nlayers] */
     int embed_param, norm_param, head_param;
     int max_B, max_T; /* the micro-batch that activations were declared for; 0: not described */
@@ -57,9 +57,9 @@ struct llama_block {
      * end. Backward: `in` is the input again, out goes from the gradient of the output to that of
      * the input. */
     const float *in;
-    float *out;      /* (R, C) */
-    float *in_copy;  /* (R, C) NULL: not kept */
-    float *mid;      /* (R, C) the stream between attention and MLP; NULL: not kept */
+    float *out;     /* (R, C) */
+    float *in_copy; /* (R, C) NULL: not kept */
+    float *mid;     /* (R, C) the stream between attention and MLP; NULL: not kept */
     /* Kept for the backward pass, which overwrites them. */
     float *rstd1, *rstd2; /* (R) */
     float *q, *o;         /* (R, NHD) */

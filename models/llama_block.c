@@ -40,24 +40,40 @@ static struct nn_attention attention_of(const struct model *m, const struct llam
 static int project(const struct model *m, const struct llama_block *blk, float *out, const float *x,
                    const float *w, int nin, int nout, float beta, struct fsdp_err *err)
 {
-    struct nn_linear args = {.out = out, .x = x, .w = w, .rows = blk->B * blk->Tq, .nin = nin,
-                             .nout = nout, .beta = beta};
+    struct nn_linear args = {.out = out,
+                             .x = x,
+                             .w = w,
+                             .rows = blk->B * blk->Tq,
+                             .nin = nin,
+                             .nout = nout,
+                             .beta = beta};
     return m->nn->linear_forward(blk->lane, &args, err);
 }
 
 static int rotate(const struct model *m, const struct llama_block *blk, float *x, int heads,
                   bool inverse, struct fsdp_err *err)
 {
-    struct nn_rope args = {.x = x, .cos = blk->cos, .sin = blk->sin, .B = blk->B, .T = blk->Tq,
-                           .heads = heads, .D = m->config.head_dim, .inverse = inverse};
+    struct nn_rope args = {.x = x,
+                           .cos = blk->cos,
+                           .sin = blk->sin,
+                           .B = blk->B,
+                           .T = blk->Tq,
+                           .heads = heads,
+                           .D = m->config.head_dim,
+                           .inverse = inverse};
     return m->nn->rope(blk->lane, &args, err);
 }
 
 static int norm(const struct model *m, const struct llama_block *blk, const float *x,
                 const float *w, float *rstd, float *x_copy, struct fsdp_err *err)
 {
-    struct nn_rmsnorm args = {.y = blk->norm, .rstd = rstd, .x_copy = x_copy, .x = x, .w = w,
-                              .rows = blk->B * blk->Tq, .dim = m->config.dim,
+    struct nn_rmsnorm args = {.y = blk->norm,
+                              .rstd = rstd,
+                              .x_copy = x_copy,
+                              .x = x,
+                              .w = w,
+                              .rows = blk->B * blk->Tq,
+                              .dim = m->config.dim,
                               .eps = (float)m->config.norm_eps};
     return m->nn->rmsnorm_forward(blk->lane, &args, err);
 }
@@ -84,8 +100,8 @@ int llama_block_forward(const struct model *m, const struct llama_block *blk, bo
     FSDP_TRY(project(m, blk, blk->up, blk->norm, blk->w[LLAMA_UP], d.C, d.F, 0, err));
     if (!mlp_out)
         return FSDP_OK;
-    struct nn_swiglu swiglu = {.y = blk->act, .gate = blk->gate, .up = blk->up,
-                               .nelem = (size_t)d.rows * (size_t)d.F};
+    struct nn_swiglu swiglu = {
+        .y = blk->act, .gate = blk->gate, .up = blk->up, .nelem = (size_t)d.rows * (size_t)d.F};
     FSDP_TRY(m->nn->swiglu_forward(blk->lane, &swiglu, err));
     return project(m, blk, blk->out, blk->act, blk->w[LLAMA_DOWN], d.F, d.C, 1, err);
 }
@@ -95,8 +111,13 @@ static int backward_input(const struct model *m, const struct llama_block *blk, 
                           const float *dy, enum llama_weight w, int nin, int nout, float beta,
                           struct fsdp_err *err)
 {
-    struct nn_linear args = {.out = dx, .dy = dy, .w = blk->w[w], .rows = blk->B * blk->Tq,
-                             .nin = nin, .nout = nout, .beta = beta};
+    struct nn_linear args = {.out = dx,
+                             .dy = dy,
+                             .w = blk->w[w],
+                             .rows = blk->B * blk->Tq,
+                             .nin = nin,
+                             .nout = nout,
+                             .beta = beta};
     return m->nn->linear_backward_input(blk->lane, &args, err);
 }
 
@@ -105,8 +126,13 @@ static int backward_weight(const struct model *m, const struct llama_block *blk,
                            enum llama_weight w, const float *dy, const float *x, int nin, int nout,
                            struct fsdp_err *err)
 {
-    struct nn_linear args = {.out = blk->dw[w], .dy = dy, .x = x, .rows = blk->B * blk->Tq,
-                             .nin = nin, .nout = nout, .beta = blk->dw_beta};
+    struct nn_linear args = {.out = blk->dw[w],
+                             .dy = dy,
+                             .x = x,
+                             .rows = blk->B * blk->Tq,
+                             .nin = nin,
+                             .nout = nout,
+                             .beta = blk->dw_beta};
     return m->nn->linear_backward_weight(blk->lane, &args, err);
 }
 
@@ -114,9 +140,15 @@ static int backward_weight(const struct model *m, const struct llama_block *blk,
 static int backward_norm(const struct model *m, const struct llama_block *blk, enum llama_weight w,
                          const float *x, const float *rstd, struct fsdp_err *err)
 {
-    struct nn_rmsnorm_backward args = {.dy = blk->norm, .dx = blk->out, .dw = blk->dw[w], .x = x,
-                                       .w = blk->w[w], .rstd = rstd, .rows = blk->B * blk->Tq,
-                                       .dim = m->config.dim, .dx_beta = 1,
+    struct nn_rmsnorm_backward args = {.dy = blk->norm,
+                                       .dx = blk->out,
+                                       .dw = blk->dw[w],
+                                       .x = x,
+                                       .w = blk->w[w],
+                                       .rstd = rstd,
+                                       .rows = blk->B * blk->Tq,
+                                       .dim = m->config.dim,
+                                       .dx_beta = 1,
                                        .dw_beta = blk->dw_beta};
     return m->nn->rmsnorm_backward(blk->lane, &args, err);
 }
@@ -126,8 +158,8 @@ static int backward_norm(const struct model *m, const struct llama_block *blk, e
 static int backward_mlp(const struct model *m, const struct llama_block *blk, struct fsdp_err *err)
 {
     const struct dims d = dims_of(m, blk);
-    struct nn_swiglu swiglu = {.y = blk->act, .gate = blk->gate, .up = blk->up,
-                               .nelem = (size_t)d.rows * (size_t)d.F};
+    struct nn_swiglu swiglu = {
+        .y = blk->act, .gate = blk->gate, .up = blk->up, .nelem = (size_t)d.rows * (size_t)d.F};
 
     FSDP_TRY(backward_input(m, blk, blk->act, blk->out, LLAMA_DOWN, d.F, d.C, 0, err));
     FSDP_TRY(m->nn->swiglu_backward(blk->lane, &swiglu, err));
@@ -161,8 +193,7 @@ static int backward_attention(const struct model *m, const struct llama_block *b
     return backward_weight(m, blk, LLAMA_V, blk->v, blk->norm, d.C, d.KVD, err);
 }
 
-int llama_block_backward(const struct model *m, const struct llama_block *blk,
-                         struct fsdp_err *err)
+int llama_block_backward(const struct model *m, const struct llama_block *blk, struct fsdp_err *err)
 {
     FSDP_TRY(backward_mlp(m, blk, err));
     return backward_attention(m, blk, err);

@@ -30,8 +30,8 @@ static int read_sizes(struct llama_config *c, const struct hf_config *hf, struct
     if (c->head_dim % 2)
         return hf_refuse(hf, FSDP_EINVAL, err, "head_dim", "is %d, but must be even", c->head_dim);
     if ((int64_t)c->nheads * c->head_dim > MAX_DIM)
-        return hf_refuse(hf, FSDP_EINVAL, err, "num_attention_heads",
-                         "times head_dim is over %d", MAX_DIM);
+        return hf_refuse(hf, FSDP_EINVAL, err, "num_attention_heads", "times head_dim is over %d",
+                         MAX_DIM);
     c->max_seq_len = 2048;
     return hf_int(hf, "max_position_embeddings", false, 1, MAX_SEQ, &c->max_seq_len, err);
 }

@@ -65,8 +65,11 @@ int llama_decoder_create(struct model_decoder **out, const struct model *model,
     if (!(d->memory = fsdp_alloc(layout(d, NULL), 1, "decoder memory", err)))
         goto out;
     layout(d, d->memory);
-    struct nn_rope_table table = {.cos = d->cos, .sin = d->sin, .inv_freq = model->inv_freq,
-                                  .T = max_tokens, .half = model->config.head_dim / 2};
+    struct nn_rope_table table = {.cos = d->cos,
+                                  .sin = d->sin,
+                                  .inv_freq = model->inv_freq,
+                                  .T = max_tokens,
+                                  .half = model->config.head_dim / 2};
     FSDP_TRY_GOTO(model->nn->rope_table(lane, &table, err), out);
     *out = d;
     d = NULL;
@@ -116,12 +119,19 @@ static int decode_head(struct model_decoder *d, int ntokens, int rows, float *lo
 {
     const struct model *m = d->m;
     const struct llama_config *c = &m->config;
-    struct nn_rmsnorm norm = {.y = d->block.norm, .rstd = d->block.rstd1,
+    struct nn_rmsnorm norm = {.y = d->block.norm,
+                              .rstd = d->block.rstd1,
                               .x = d->stream + (size_t)(ntokens - rows) * (size_t)c->dim,
-                              .w = d->param[m->norm_param], .rows = rows, .dim = c->dim,
+                              .w = d->param[m->norm_param],
+                              .rows = rows,
+                              .dim = c->dim,
                               .eps = (float)c->norm_eps};
-    struct nn_linear linear = {.out = logits, .x = d->block.norm, .w = d->param[m->head_param],
-                               .rows = rows, .nin = c->dim, .nout = c->vocab};
+    struct nn_linear linear = {.out = logits,
+                               .x = d->block.norm,
+                               .w = d->param[m->head_param],
+                               .rows = rows,
+                               .nin = c->dim,
+                               .nout = c->vocab};
     FSDP_TRY(m->nn->rmsnorm_forward(d->lane, &norm, err));
     return m->nn->linear_forward(d->lane, &linear, err);
 }
@@ -130,8 +140,11 @@ static int decode_piece(struct model_decoder *d, const int32_t *tokens, int ntok
                         float *logits, struct fsdp_err *err)
 {
     const struct model *m = d->m;
-    struct nn_embedding embed = {.out = d->stream, .w = d->param[m->embed_param],
-                                 .tokens = tokens, .rows = ntokens, .vocab = m->config.vocab,
+    struct nn_embedding embed = {.out = d->stream,
+                                 .w = d->param[m->embed_param],
+                                 .tokens = tokens,
+                                 .rows = ntokens,
+                                 .vocab = m->config.vocab,
                                  .dim = m->config.dim};
     FSDP_TRY(m->nn->embedding_forward(d->lane, &embed, err));
     FSDP_TRY(decode_layers(d, ntokens, err));

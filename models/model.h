@@ -12,8 +12,8 @@
 struct model; /* one family's own state: configuration, module indices, shapes */
 
 /* One micro-batch. tokens: (B, T+1) token ids; position t predicts t+1. Host memory that must stay
- * unchanged until the pass has run on the compute lane (fsdp_sync, or a result of its step). B and T
- * may be smaller than described. */
+ * unchanged until the pass has run on the compute lane (fsdp_sync, or a result of its step). B and
+ * T may be smaller than described. */
 struct model_batch {
     const int32_t *tokens;
     int B, T;
@@ -33,20 +33,21 @@ struct model_info {
 struct model_decoder;
 
 struct model_ops {
-    const char *family;                /* config.json's model_type */
-    const char *const *wrap_classes;   /* default classes of the transformer policy, NULL-terminated */
+    const char *family; /* config.json's model_type */
+    /* Default classes of the transformer policy, NULL-terminated. */
+    const char *const *wrap_classes;
     /* Reads and checks config.json (a Hugging Face model folder's). Errors name file and key. */
     int (*create)(struct model **out, const char *config_json_path, struct fsdp_err *err);
     void (*destroy)(struct model *model);
-    /* Adds modules, parameters and activation bytes for micro-batches of B x T. recompute is decided
-     * later, by the engine. */
+    /* Adds modules, parameters and activation bytes for micro-batches of B x T. recompute is
+     * decided later, by the engine. */
     int (*describe)(struct model *model, struct fsdp_module_tree *tree, int B, int T,
                     struct fsdp_err *err);
     int (*vocab_size)(const struct model *model);
     int (*max_seq_len)(const struct model *model);
-    /* Forward pass, and the backward pass where `train`. Adds the sum of the tokens' losses (natural
-     * log, unscaled) to *loss_sum, in double, on the compute lane. Enters and leaves every module,
-     * between the caller's fsdp_micro_begin (FSDP_TRAIN or FSDP_EVAL, as `train` says) and
+    /* Forward pass, and the backward pass where `train`. Adds the sum of the tokens' losses
+     * (natural log, unscaled) to *loss_sum, in double, on the compute lane. Enters and leaves every
+     * module, between the caller's fsdp_micro_begin (FSDP_TRAIN or FSDP_EVAL, as `train` says) and
      * fsdp_micro_end; after an error the caller calls fsdp_step_reset. FSDP_EINVAL names a token
      * outside the vocabulary. Collective, enqueues. */
     int (*run)(struct model *model, struct fsdp *f, const struct model_batch *batch, bool train,
@@ -55,7 +56,8 @@ struct model_ops {
      * device; for comparison. As run: between begin and end, collective, enqueues. */
     int (*logits)(struct model *model, struct fsdp *f, const struct model_batch *batch, float *out,
                   struct fsdp_err *err);
-    /* Floating-point operations of forward and backward per token at length T, for the progress line. */
+    /* Floating-point operations of forward and backward per token at length T, for the progress
+     * line. */
     double (*flops_per_token)(const struct model *model, int T);
     void (*info)(const struct model *model, struct model_info *out);
 

@@ -166,12 +166,11 @@ static int64_t step_of(const char *path)
     return sscanf(name ? name + 1 : path, "step-%" SCNd64, &step) == 1 ? step : -1;
 }
 
-/* Saves of this run must not meet checkpoints of another that went further; and a folder that cannot
- * be written should be known now, not after the first hour. */
-static int check_root(struct train *t, struct fsdp_err *err)
+/* A folder that cannot be written should be known now, not after the first hour. Rank 0's part. */
+static int prepare_root(struct train *t, struct fsdp_err *err)
 {
     const char *root = t->parts.config->checkpoint.path;
-    char latest[PATH_NBYTES], where[CONFIG_TEXT + 128], probe[CONFIG_TEXT + 32];
+    char where[CONFIG_TEXT + 128], probe[CONFIG_TEXT + 32];
 
     if (!root[0] || !t->report.lead)
         return FSDP_OK;
@@ -189,6 +188,17 @@ static int check_root(struct train *t, struct fsdp_err *err)
         return fsdp_err_sys(err, errno, "%s: cannot write in %s", where, root);
     close(fd);
     unlink(probe);
+    return FSDP_OK;
+}
+
+/* Saves of this run must not meet checkpoints of another that went further. Rank 0's part. */
+static int check_root(struct train *t, struct fsdp_err *err)
+{
+    const char *root = t->parts.config->checkpoint.path;
+    char latest[PATH_NBYTES], where[CONFIG_TEXT + 128];
+
+    if (!root[0] || !t->report.lead)
+        return FSDP_OK;
     int rc = ckpt_latest(latest, sizeof latest, root, err);
     if (rc != FSDP_OK)
         return rc == FSDP_ENOTFOUND ? FSDP_OK : rc;
@@ -196,7 +206,8 @@ static int check_root(struct train *t, struct fsdp_err *err)
     if (there > begin || (there == begin && !t->resumed[0]))
         return fsdp_err_set(err, FSDP_EEXIST,
                             "%s: there is already %s, and this run begins at step %" PRId64
-                            "; set checkpoint.resume to auto, or another checkpoint.path", where,
+                            "; set checkpoint.resume to auto, or another checkpoint.path",
+                            config_where(where, sizeof where, t->parts.config, "checkpoint.path"),
                             latest, begin);
     return FSDP_OK;
 }
@@ -242,23 +253,41 @@ out:
     return rc;
 }
 
+/* model.path may be the config.json itself: the weights lie beside it. */
+static int load_pretrained(struct train *t, struct fsdp_err *err)
+{
+    const char *path = t->parts.config->model.path, *slash = strrchr(path, '/');
+    char folder[CONFIG_TEXT];
+
+    if (strcmp(path, t->parts.model_config) != 0)
+        return load_from(t, path, false, err);
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    return load_from(t, folder, false, err);
+}
+
 static int start(struct train *t, struct fsdp_err *err)
 {
     const struct config *c = t->parts.config;
 
     t->loop.state = train_parts_state(&t->parts);
     t->loop.saved_step = -1;
+    FSDP_TRY(fsdp_oob_agree(t->oob, prepare_root(t, err), err));
     FSDP_TRY(choose_checkpoint(t, err));
     if (t->resumed[0])
         FSDP_TRY(load_from(t, t->resumed, true, err));
     else if (c->model.init == CONFIG_INIT_PRETRAINED)
-        FSDP_TRY(load_from(t, c->model.path, false, err));
+        FSDP_TRY(load_pretrained(t, err));
     else
         FSDP_TRY(fsdp_init_params(t->parts.fsdp, err));
     return fsdp_oob_agree(t->oob, check_root(t, err), err);
 }
 
 /* ---- tables --------------------------------------------------------------------------------------- */
+
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
 
 static void show_environment(struct train *t)
 {
@@ -267,10 +296,10 @@ static void show_environment(struct train *t)
     report_title(&t->report, "environment");
     report_row(&t->report, "version", "fsdp-launch %s", FSDP_VERSION_STRING);
     report_row(&t->report, "ranks", "%d on %d node%s, started by %s", info->size, info->nnodes,
-               info->nnodes == 1 ? "" : "s", info->method);
+               plural(info->nnodes), info->method);
     report_row(&t->report, "rank 0", "host %s, process %d", info->host, (int)getpid());
     report_row(&t->report, "device", "%s, %d thread%s a rank", fsdp_device_name(t->parts.device),
-               t->parts.threads, t->parts.threads == 1 ? "" : "s");
+               t->parts.threads, plural(t->parts.threads));
 }
 
 static void show_mesh(struct train *t)
@@ -301,7 +330,7 @@ static void show_data(struct train *t, const char *what, const struct data *data
 
     report_row(&t->report, what, "%s tokens in %d file%s (%s), %s rows (%s) of %" PRId64 "+1",
                report_count(tokens, data_ntokens(data)), data_nfiles(data),
-               data_nfiles(data) == 1 ? "" : "s",
+               plural(data_nfiles(data)),
                config_word(format, sizeof format, c, "data.format"),
                report_count(rows, data_nrows(data)),
                config_word(layout, sizeof layout, c, "data.layout"), c->data.seq_len);
@@ -323,9 +352,10 @@ static void show_training(struct train *t)
         show_data(t, "data", p->data, c->train.steps * rows);
     if (p->eval)
         show_data(t, "held-out data", p->eval, 0);
-    report_row(&t->report, "a step", "%s tokens: %" PRId64 " rows = %d ranks x %d micro-steps x %d rows",
+    report_row(&t->report, "a step", "%s tokens: %" PRId64 " rows = %d rank%s x %d micro-step%s x %d row%s",
                report_count(count, (uint64_t)(rows * c->data.seq_len)), rows, p->batch.ranks,
-               p->batch.accumulation, p->batch.micro_rows);
+               plural(p->batch.ranks), p->batch.accumulation, plural(p->batch.accumulation),
+               p->batch.micro_rows, plural(p->batch.micro_rows));
     report_row(&t->report, "optimizer", "%s, lr %g, %s, %" PRId64 " steps of warm-up",
                config_word(name, sizeof name, c, "optim.name"), c->optim.lr,
                config_word(schedule, sizeof schedule, c, "optim.schedule"), c->optim.warmup_steps);
@@ -347,10 +377,14 @@ static void show_memory(struct train *t)
     struct fsdp_memory_row rows[MAX_ROWS];
     char nbytes[REPORT_NUMBER_NBYTES];
     int nrows = fsdp_memory_plan(t->parts.fsdp, rows, MAX_ROWS);
+    uint64_t total = 0;
 
-    report_title(&t->report, "memory of rank 0");
-    for (int i = 0; i < nrows && i < MAX_ROWS; i++)
+    report_title(&t->report, "memory of rank 0, planned");
+    for (int i = 0; i < nrows && i < MAX_ROWS; i++) {
         report_row(&t->report, rows[i].what, "%12s", report_bytes(nbytes, rows[i].nbytes));
+        total += rows[i].nbytes;
+    }
+    report_row(&t->report, "in all", "%12s", report_bytes(nbytes, total));
 }
 
 /* ---- the run ------------------------------------------------------------------------------------- */

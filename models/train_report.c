@@ -144,7 +144,7 @@ void report_title(struct report *report, const char *title)
 
 void report_row(struct report *report, const char *what, const char *fmt, ...)
 {
-    enum { WIDTH = 28 };
+    enum { WIDTH = 32 };
     va_list ap;
 
     if (!report->lead)

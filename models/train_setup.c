@@ -100,18 +100,33 @@ static int share_of_cores(int *out, struct fsdp_oob *oob, const struct fsdp_node
 
 /* ---- model, data, device ----------------------------------------------------------------------------- */
 
-static int open_model(struct train_parts *p, struct fsdp_err *err)
+/* config.json of a Hugging Face folder or of a checkpoint, or the file itself. */
+static int find_model_config(struct train_parts *p, struct fsdp_err *err)
 {
+    static const char *const places[] = {"/config.json", "/hf/config.json", ""};
     const char *path = p->config->model.path;
-    char where[CONFIG_TEXT + 128];
+    char where[CONFIG_TEXT + 128], full[CONFIG_TEXT + 32];
     struct stat st;
 
     if (stat(path, &st) != 0)
         return fsdp_err_sys(err, errno, "%s: %s",
                             config_where(where, sizeof where, p->config, "model.path"), path);
-    p->model_config = fsdp_sprintf(err, S_ISDIR(st.st_mode) ? "%s/config.json" : "%s", path);
-    if (!p->model_config)
-        return FSDP_ENOMEM;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        snprintf(full, sizeof full, "%s%s", path, places[i]);
+        if (stat(full, &st) == 0 && S_ISREG(st.st_mode)) {
+            p->model_config = fsdp_strdup(full, err);
+            return p->model_config ? FSDP_OK : FSDP_ENOMEM;
+        }
+    }
+    return fsdp_err_set(err, FSDP_ENOTFOUND, "%s: %s holds no config.json",
+                        config_where(where, sizeof where, p->config, "model.path"), path);
+}
+
+static int open_model(struct train_parts *p, struct fsdp_err *err)
+{
+    char where[CONFIG_TEXT + 128];
+
+    FSDP_TRY(find_model_config(p, err));
     FSDP_TRY(model_find(&p->ops, p->model_config, err));
     FSDP_TRY(p->ops->create(&p->model, p->model_config, err));
     int longest = p->ops->max_seq_len(p->model);

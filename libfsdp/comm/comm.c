@@ -18,7 +18,7 @@ struct fsdp_comm {
     struct fsdp_device *device;
     struct fsdp_comm_group group;
     char name[64];
-    pthread_mutex_t lock;  /* of aborted */
+    pthread_mutex_t lock;    /* of aborted */
     struct fsdp_err aborted; /* status 0: not aborted */
 };
 
@@ -62,15 +62,16 @@ static int opts_check(const struct fsdp_comm_opts *opts, const struct fsdp_oob *
         return fsdp_err_set(err, FSDP_EINVAL, "comm %s: color %d is negative", opts->name,
                             opts->color);
     if (!(opts->timeout_s > 0))
-        return fsdp_err_set(err, FSDP_EINVAL, "comm %s: timeout of %g s, must be over 0", opts->name,
-                            opts->timeout_s);
+        return fsdp_err_set(err, FSDP_EINVAL, "comm %s: timeout of %g s, must be over 0",
+                            opts->name, opts->timeout_s);
     if (!nodes || !nodes->node_of || nodes->nranks != oob->size)
         return fsdp_err_set(err, FSDP_EINVAL, "comm %s: a node map of %d ranks for a world of %d",
                             opts->name, nodes && nodes->node_of ? nodes->nranks : 0, oob->size);
     for (int r = 0; r < nodes->nranks; r++)
         if (nodes->node_of[r] < 0 || nodes->node_of[r] >= nodes->nnodes)
-            return fsdp_err_set(err, FSDP_EINVAL, "comm %s: the node map puts rank %d on node %d of %d",
-                                opts->name, r, nodes->node_of[r], nodes->nnodes);
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "comm %s: the node map puts rank %d on node %d of %d", opts->name,
+                                r, nodes->node_of[r], nodes->nnodes);
     return FSDP_OK;
 }
 
@@ -99,15 +100,16 @@ static int cards_exchange(struct card *all, const struct fsdp_comm_opts *opts, s
     }
     for (int r = 0; r < oob->size; r++)
         if (all[r].status)
-            return fsdp_err_set(err, all[r].status, "rank %d: %.*s", r,
-                                (int)sizeof all[r].text - 1, all[r].text);
+            return fsdp_err_set(err, all[r].status, "rank %d: %.*s", r, (int)sizeof all[r].text - 1,
+                                all[r].text);
     for (int r = 0; r < oob->size; r++) {
         if (all[r].backend != all[0].backend)
-            return fsdp_err_set(err, FSDP_EMISMATCH, "comm %s: ranks 0 and %d ask for different backends",
-                                opts->name, r);
+            return fsdp_err_set(err, FSDP_EMISMATCH,
+                                "comm %s: ranks 0 and %d ask for different backends", opts->name,
+                                r);
         if (all[r].nodes_hash != all[0].nodes_hash)
-            return fsdp_err_set(err, FSDP_EMISMATCH, "comm %s: ranks 0 and %d have different node maps",
-                                opts->name, r);
+            return fsdp_err_set(err, FSDP_EMISMATCH,
+                                "comm %s: ranks 0 and %d have different node maps", opts->name, r);
     }
     return FSDP_OK;
 }
@@ -166,15 +168,16 @@ static int group_make(struct fsdp_comm *comm, const struct card *all,
             place += all[q].color == opts->color && card_before(all, q, r);
         world_rank[place] = r;
         node[place] = opts->nodes->node_of[r];
-        snprintf(host[place], sizeof host[place], "%s", opts->nodes->host ? opts->nodes->host[r] : "?");
+        snprintf(host[place], sizeof host[place], "%s",
+                 opts->nodes->host ? opts->nodes->host[r] : "?");
         if (r == oob->rank)
             group->rank = place;
     }
     return FSDP_OK;
 }
 
-/* Groups of one world may use different backends ("auto"), but a backend's create is collective over
- * the world: a rank whose own group uses another backend takes part and drops the result. */
+/* Groups of one world may use different backends ("auto"), but a backend's create is collective
+ * over the world: a rank whose own group uses another backend takes part and drops the result. */
 static int backends_create(struct fsdp_comm *comm, const struct card *all, struct fsdp_oob *oob,
                            struct fsdp_err *err)
 {
@@ -331,7 +334,7 @@ void fsdp_comm_mem_free(struct fsdp_comm *comm, void *ptr)
         fsdp_device_free(comm->device, ptr);
 }
 
-/* ---- checks of one operation ------------------------------------------------------------------ */
+/* ---- checks of one operation ---------------------------------------------------------------- */
 
 enum { NEEDS_SUM = 1 };
 
@@ -339,7 +342,8 @@ static int begin(struct fsdp_comm *comm, const char *op, enum fsdp_dtype dtype, 
                  struct fsdp_lane *lane, struct fsdp_err *err)
 {
     if (!comm || !lane)
-        return fsdp_err_set(err, FSDP_EINVAL, "%s: the %s is NULL", op, comm ? "lane" : "communicator");
+        return fsdp_err_set(err, FSDP_EINVAL, "%s: the %s is NULL", op,
+                            comm ? "lane" : "communicator");
     if ((unsigned)dtype >= FSDP_NDTYPES)
         return fsdp_err_set(err, FSDP_EINVAL, "comm %s: %s: unknown dtype %d", comm->name, op,
                             (int)dtype);
@@ -365,8 +369,8 @@ static int check_buffer(const struct fsdp_comm *comm, const char *op, const char
     if (!ptr && nelem)
         return fsdp_err_set(err, FSDP_EINVAL, "comm %s: %s: %s is NULL", comm->name, op, what);
     if ((uintptr_t)ptr % elem_nbytes)
-        return fsdp_err_set(err, FSDP_EINVAL, "comm %s: %s: %s is not aligned to %s", comm->name, op,
-                            what, fsdp_dtype_name(dtype));
+        return fsdp_err_set(err, FSDP_EINVAL, "comm %s: %s: %s is not aligned to %s", comm->name,
+                            op, what, fsdp_dtype_name(dtype));
     return FSDP_OK;
 }
 

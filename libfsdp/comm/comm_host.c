@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CPU backend: shared memory inside a node, TCP between nodes. Create and destroy, the way of an
- * operation onto its lane, and what happens when one fails.
+ * The CPU backend: shared memory inside a node, TCP between nodes. Create and destroy, the way of
+ * an operation onto its lane, and what happens when one fails.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ const char *host_kind_name(int kind)
     return known ? names[kind] : "something unknown";
 }
 
-/* ---- create ------------------------------------------------------------------------------------- */
+/* ---- create --------------------------------------------------------------------------------- */
 
 static bool host_usable(const struct fsdp_comm_group *group, const struct fsdp_device *device,
                         char *why, size_t why_nbytes)
@@ -183,7 +183,7 @@ static int cards_exchange(struct host_card **cards, struct host_comm *h, int sta
     for (int r = 0; r < oob->size; r++)
         if ((*cards)[r].status)
             return fsdp_err_set(own, (*cards)[r].status, "rank %d: %.*s", r,
-                                (int)sizeof (*cards)[r].text - 1, (*cards)[r].text);
+                                (int)sizeof(*cards)[r].text - 1, (*cards)[r].text);
     return FSDP_OK;
 }
 
@@ -213,7 +213,7 @@ out:
     return rc;
 }
 
-/* ---- failure -------------------------------------------------------------------------------------- */
+/* ---- failure -------------------------------------------------------------------------------- */
 
 static int host_status(void *state, struct fsdp_err *err)
 {
@@ -227,16 +227,18 @@ static int host_status(void *state, struct fsdp_err *err)
     return rc;
 }
 
-/* Ends the communicator: keeps the first failure and tells the peers. Under op_lock. op: NULL outside
- * of one. */
+/* Ends the communicator: keeps the first failure and tells the peers. Under op_lock. op: NULL
+ * outside of one. */
 static void break_down(struct host_comm *h, const struct host_op *op, const struct host_fail *fail)
 {
-    char where[64] = "", seen[48] = "";
+    char where[64] = "", seen[48] = "", culprit[32];
 
+    snprintf(culprit, sizeof culprit, "rank %d (", fail->reporter);
     if (op)
         snprintf(where, sizeof where, " (this rank was in %s #%llu)", host_kind_name(op->kind),
                  (unsigned long long)op->seq);
-    if (fail->reporter != h->group->world_rank[h->group->rank])
+    if (fail->reporter != h->group->world_rank[h->group->rank] &&
+        strncmp(fail->what, culprit, strlen(culprit)))
         snprintf(seen, sizeof seen, ", says rank %d", fail->reporter);
     pthread_mutex_lock(&h->status_lock);
     if (!h->sticky.status)
@@ -302,7 +304,7 @@ static void host_destroy(void *state, bool healthy)
     host_free(h);
 }
 
-/* ---- operations ------------------------------------------------------------------------------------- */
+/* ---- operations ----------------------------------------------------------------------------- */
 
 struct host_call {
     struct host_comm *h;
@@ -312,16 +314,17 @@ struct host_call {
 };
 _Static_assert(sizeof(struct host_call) <= FSDP_LANE_ARG_NBYTES, "a call fits a lane's argument");
 
-/* Operations get their numbers when enqueued. Where two lanes ran them in another order, ranks could
- * differ in it. */
+/* Operations get their numbers when enqueued. Where two lanes ran them in another order, ranks
+ * could differ in it. */
 static int order_check(const struct host_comm *h, const struct host_op *op, struct host_fail *fail)
 {
     if (op->seq == h->done + 1)
         return FSDP_OK;
-    return host_fail_set(h, fail, FSDP_EINTERNAL,
-                         "%s #%llu ran before #%llu, which was enqueued first: its lane does not wait "
-                         "for the other one", host_kind_name(op->kind), (unsigned long long)op->seq,
-                         (unsigned long long)h->done + 1);
+    return host_fail_set(
+        h, fail, FSDP_EINTERNAL,
+        "%s #%llu ran before #%llu, which was enqueued first: its lane does not wait "
+        "for the other one",
+        host_kind_name(op->kind), (unsigned long long)op->seq, (unsigned long long)h->done + 1);
 }
 
 static int host_run(void *arg, struct fsdp_err *err)
@@ -335,6 +338,8 @@ static int host_run(void *arg, struct fsdp_err *err)
     rc = host_status(h, NULL);
     if (rc == FSDP_OK) {
         rc = order_check(h, &call->op, &fail);
+        if (rc == FSDP_OK && host_shm_told(h, &fail))
+            rc = fail.status;
         if (rc == FSDP_OK)
             rc = host_collective(h, &call->op, call->recv, call->send, &fail);
         if (rc == FSDP_OK && host_interrupted(h, &fail))

@@ -4,7 +4,8 @@
  *
  *   comm_host.c          create, destroy, enqueue, sticky errors, abort
  *   comm_host_coll.c     the collectives, as steps of the three below
- *   comm_host_shm.c      ranks of one node: segment, barrier, staging slots, registered memory
+ *   comm_host_shm.c      ranks of one node: segment, barrier, staging slots
+ *   comm_host_mem.c      ranks of one node: registered memory
  *   comm_host_tcp.c      ranks of other nodes: frames and payloads exchanged with all at once
  *   comm_host_connect.c  how those connections are made
  *   comm_host_wait.c     what every wait does while it waits: deadline, death, abort
@@ -82,7 +83,7 @@ struct host_shm {
     struct host_control *control;
     char *slots; /* [nseats][2][slot_nbytes] */
     size_t slot_nbytes, map_nbytes;
-    int fd;      /* holds this seat's lock; -1 where the rank is alone on its node */
+    int fd; /* holds this seat's lock; -1 where the rank is alone on its node */
     char name[HOST_NAME_NBYTES];
     uint32_t ticket[HOST_NBARRIERS]; /* barriers arrived at */
     uint64_t uses;                   /* of staging slots; its parity picks the slot */
@@ -108,7 +109,7 @@ struct host_tcp {
     struct host_conn *conns;
     struct pollfd *polls; /* [nconns + 1] */
     int listener;
-    size_t chunk_nbytes;  /* of each sum_buffer */
+    size_t chunk_nbytes; /* of each sum_buffer */
     char *buffers;
 };
 
@@ -116,14 +117,14 @@ struct host_comm {
     const struct fsdp_comm_group *group; /* comm.c's; lives longer */
     struct fsdp_oob *oob;
     int seat, nseats;
-    int *seat_peer;  /* [nseats] group rank of each seat */
-    int *peer_seat;  /* [size] seat of a group rank, -1: other node */
-    int *peer_conn;  /* [size] connection of a group rank, -1: this node */
+    int *seat_peer;   /* [nseats] group rank of each seat */
+    int *peer_seat;   /* [size] seat of a group rank, -1: other node */
+    int *peer_conn;   /* [size] connection of a group rank, -1: this node */
     const void **src; /* [size] sources of one sum */
     struct host_shm shm;
     struct host_tcp tcp;
     size_t window_nbytes; /* of all_reduce: the smallest slot of any node */
-    long spin_ns; /* before a waiter sleeps; 0 where ranks outnumber cores */
+    long spin_ns;         /* before a waiter sleeps; 0 where ranks outnumber cores */
 
     pthread_mutex_t op_lock; /* one operation at a time */
     uint64_t done;           /* operations completed */
@@ -152,14 +153,15 @@ struct host_card {
     } addr[HOST_MAX_ADDRS];
 };
 
-/* ---- comm_host.c ---- */
+/* ---- comm_host.c ---------------------------------------------------------------------------- */
 const char *host_kind_name(int kind);
-/* Ends the communicator from any thread: an operation in progress gives up. The first call counts. */
+/* Ends the communicator from any thread: an operation in progress gives up. The first call counts.
+ */
 void host_fail_async(struct host_comm *h, const struct host_fail *fail);
 /* Was that called? Never blocks. */
 bool host_interrupted(struct host_comm *h, struct host_fail *fail);
 
-/* ---- comm_host_wait.c ---- */
+/* ---- comm_host_wait.c ----------------------------------------------------------------------- */
 
 /* Sets *fail and returns status. `what` names its rank with host_peer_name. */
 int host_fail_set(const struct host_comm *h, struct host_fail *fail, int status, const char *fmt,
@@ -167,8 +169,8 @@ int host_fail_set(const struct host_comm *h, struct host_fail *fail, int status,
 /* "rank 3 (host node1)": world rank and host of a group rank. Writes to and returns text. */
 const char *host_peer_name(char text[96], const struct host_comm *h, int peer);
 
-/* One wait. `late` appends the names of the peers that are awaited; `dead` sets fail and returns its
- * status where an awaited peer is gone. Both get ctx. */
+/* One wait. `late` appends the names of the peers that are awaited; `dead` sets fail and returns
+ * its status where an awaited peer is gone. Both get ctx. */
 struct host_watch {
     struct host_comm *h;
     double begin, last_probe;
@@ -180,14 +182,14 @@ struct host_watch {
 enum { HOST_SLICE_MS = 20 }; /* sleeps between two checks of a waiter */
 /* Returns FSDP_OK to go on waiting. Cheap; call it once per slice. */
 int host_watch_check(struct host_watch *watch, struct host_fail *fail);
-/* A death was seen. The launcher may know more of it than a hang-up tells (signal, last words), and a
- * peer may have seen it first and left: both come within moments, so give them those. Returns
+/* A death was seen. The launcher may know more of it than a hang-up tells (signal, last words), and
+ * a peer may have seen it first and left: both come within moments, so give them those. Returns
  * fail->status. */
 int host_explain(struct host_comm *h, bool owns_tcp, struct host_fail *fail);
 /* The wait made progress: its deadline starts anew. */
 void host_watch_progress(struct host_watch *watch);
 
-/* ---- comm_host_shm.c ---- */
+/* ---- comm_host_shm.c ------------------------------------------------------------------------ */
 /* Before the cards are exchanged: the leader of a node makes the segment. */
 int host_shm_prepare(struct host_comm *h, const uint8_t token[HOST_TOKEN_NBYTES],
                      struct fsdp_err *err);
@@ -212,6 +214,7 @@ void host_shm_tell(struct host_comm *h, const struct host_fail *fail);
 bool host_shm_told(struct host_comm *h, struct host_fail *fail);
 void host_shm_wake(struct host_comm *h);
 
+/* ---- comm_host_mem.c ------------------------------------------------------------------------ */
 void *host_mem_alloc(struct host_comm *h, size_t nbytes, struct fsdp_err *err);
 void host_mem_free(struct host_comm *h, void *ptr);
 /* Is [ptr, ptr + nbytes) registered? */
@@ -219,13 +222,13 @@ struct host_ref host_ref_of(struct host_comm *h, const void *ptr, size_t nbytes)
 /* Address of another seat's buffer here; NULL if this rank freed the region. */
 void *host_ref_at(struct host_comm *h, int seat, struct host_ref ref);
 
-/* ---- comm_host_connect.c ---- */
+/* ---- comm_host_connect.c -------------------------------------------------------------------- */
 /* Opens the listener and fills the card's address and port. */
 int host_listen(struct host_comm *h, struct host_card *card, struct fsdp_err *err);
 /* Connects to all off-node peers. `cards` are in world order. */
 int host_connect(struct host_comm *h, const struct host_card *cards, struct fsdp_err *err);
 
-/* ---- comm_host_tcp.c ---- */
+/* ---- comm_host_tcp.c ------------------------------------------------------------------------ */
 int host_tcp_alloc(struct host_comm *h, struct fsdp_err *err);
 void host_tcp_close(struct host_comm *h);
 /* Begins an operation with all off-node peers: its frame goes out with the first payload. */
@@ -244,12 +247,12 @@ void host_tcp_tell(struct host_comm *h, const struct host_fail *fail);
 int host_op_match(const struct host_comm *h, const struct host_op *mine, int peer,
                   const struct host_op *theirs, struct host_fail *fail);
 
-/* ---- comm_host_coll.c ---- */
+/* ---- comm_host_coll.c ----------------------------------------------------------------------- */
 /* Runs one operation; blocks. send is the broadcast's buffer too. */
 int host_collective(struct host_comm *h, const struct host_op *op, void *recv, const void *send,
                     struct host_fail *fail);
 
-/* ---- comm_host_sum.c ---- */
+/* ---- comm_host_sum.c ------------------------------------------------------------------------ */
 /* dst[i] = src[0][i] + src[1][i] + ... from left to right. dst may be one of the sources. */
 void host_sum(void *dst, const void *const *src, int nsrc, size_t nelem, enum fsdp_dtype dtype);
 

@@ -9,11 +9,11 @@
  *           before the caller may change them
  *   staged  chunk by chunk through the staging slots, one barrier a chunk (two in all_reduce)
  *
- * Off-node data goes straight between user buffers over TCP, except that sources of a sum are received
- * into a buffer per peer, chunk by chunk.
+ * Off-node data goes straight between user buffers over TCP, except that sources of a sum are
+ * received into a buffer per peer, chunk by chunk.
  *
- * Waits cannot form a cycle: all ranks go through the same phases in the same order, and a phase waits
- * only for peers to enter it.
+ * Waits cannot form a cycle: all ranks go through the same phases in the same order, and a phase
+ * waits only for peers to enter it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static bool shares_node(const struct coll *c)
     return c->h->nseats > 1;
 }
 
-/* ---- meeting ---------------------------------------------------------------------------------- */
+/* ---- meeting -------------------------------------------------------------------------------- */
 
 static const char *op_text(char text[128], const struct host_op *op)
 {
@@ -116,8 +116,8 @@ static int resolve(struct coll *c, int seat, struct host_ref ref, const char **o
                          host_peer_name(name, c->h, c->h->seat_peer[seat]));
 }
 
-/* Seats other than this one, each rank beginning with its neighbour, so that they do not all read the
- * same memory at once. */
+/* Seats other than this one, each rank beginning with its neighbour, so that they do not all read
+ * the same memory at once. */
 static int seat_after(const struct coll *c, int i)
 {
     return (c->h->seat + 1 + i) % c->h->nseats;
@@ -133,7 +133,7 @@ static char *sum_buffer(const struct coll *c, int peer)
     return c->h->tcp.conns[c->h->peer_conn[peer]].sum_buffer;
 }
 
-/* ---- all_gather --------------------------------------------------------------------------------- */
+/* ---- all_gather ----------------------------------------------------------------------------- */
 
 static int all_gather_direct(struct coll *c)
 {
@@ -198,7 +198,7 @@ static int all_gather(struct coll *c)
     return all_direct(c, false) ? all_gather_direct(c) : all_gather_staged(c);
 }
 
-/* ---- reduce_scatter ------------------------------------------------------------------------------ */
+/* ---- reduce_scatter ------------------------------------------------------------------------- */
 
 /* Bytes of this rank's part summed per round: whole where nothing has to be buffered. */
 static size_t scatter_chunk(const struct coll *c, bool direct)
@@ -295,7 +295,7 @@ static int reduce_scatter(struct coll *c)
     return c->nbytes ? scatter_sum(c, 0, c->nbytes, c->nbytes, !shares_node(c)) : FSDP_OK;
 }
 
-/* ---- all_reduce ----------------------------------------------------------------------------------- */
+/* ---- all_reduce ----------------------------------------------------------------------------- */
 
 /* Everyone sums everything: no second exchange. */
 static int all_reduce_small(struct coll *c)
@@ -311,7 +311,7 @@ static int all_reduce_small(struct coll *c)
     if (!c->nbytes)
         return FSDP_OK;
     for (int p = 0; p < c->size; p++)
-        c->h->src[p] = p == c->me        ? c->send
+        c->h->src[p] = p == c->me       ? c->send
                        : off_node(c, p) ? sum_buffer(c, p)
                                         : host_slot(c->h, c->h->peer_seat[p]);
     host_sum(c->recv, c->h->src, c->size, (size_t)c->op->nelem, c->dtype);
@@ -320,8 +320,8 @@ static int all_reduce_small(struct coll *c)
     return FSDP_OK;
 }
 
-/* A window [at, at + nbytes) of the vector, divided into one part a rank. Ranks of different nodes must
- * divide alike, whatever way their node has chosen. */
+/* A window [at, at + nbytes) of the vector, divided into one part a rank. Ranks of different nodes
+ * must divide alike, whatever way their node has chosen. */
 struct window {
     size_t at, nbytes, part_nbytes;
     bool direct;
@@ -373,12 +373,12 @@ static int reduce_sources(struct coll *c, const struct window *w, size_t from)
     return FSDP_OK;
 }
 
-/* Sums this rank's part of the window into dst (addressed as the window). Nobody else reads that part of
- * its buffers, so it may be summed in place. */
+/* Sums this rank's part of the window into dst (addressed as the window). Nobody else reads that
+ * part of its buffers, so it may be summed in place. */
 static int window_reduce(struct coll *c, const struct window *w, char *dst)
 {
-    size_t chunk = c->h->tcp.nconns ? min_size(w->part_nbytes, c->h->tcp.chunk_nbytes)
-                                    : w->part_nbytes;
+    size_t chunk =
+        c->h->tcp.nconns ? min_size(w->part_nbytes, c->h->tcp.chunk_nbytes) : w->part_nbytes;
     for (size_t at = 0; at < w->part_nbytes; at += chunk) {
         size_t from, to;
         part_round(w, c->me, at, chunk, &from, &to);
@@ -397,7 +397,8 @@ static int window_reduce(struct coll *c, const struct window *w, char *dst)
     return FSDP_OK;
 }
 
-/* Brings all parts of the summed window to recv; this rank's is at own (addressed as the window). */
+/* Brings all parts of the summed window to recv; this rank's is at own (addressed as the window).
+ */
 static int window_gather(struct coll *c, const struct window *w, const char *own)
 {
     char *recv = c->recv + w->at;
@@ -455,7 +456,7 @@ static int all_reduce(struct coll *c)
     return direct ? pass(c) : FSDP_OK;
 }
 
-/* ---- broadcast and barrier -------------------------------------------------------------------------- */
+/* ---- broadcast and barrier ------------------------------------------------------------------ */
 
 static int broadcast_staged(struct coll *c, int root_seat)
 {
@@ -523,8 +524,13 @@ static int barrier(struct coll *c)
 int host_collective(struct host_comm *h, const struct host_op *op, void *recv, const void *send,
                     struct host_fail *fail)
 {
-    struct coll c = {.h = h, .op = op, .fail = fail, .recv = recv, .send = send,
-                     .dtype = (enum fsdp_dtype)op->dtype, .me = h->group->rank,
+    struct coll c = {.h = h,
+                     .op = op,
+                     .fail = fail,
+                     .recv = recv,
+                     .send = send,
+                     .dtype = (enum fsdp_dtype)op->dtype,
+                     .me = h->group->rank,
                      .size = h->group->size};
 
     c.elem_nbytes = fsdp_dtype_nbytes(c.dtype);

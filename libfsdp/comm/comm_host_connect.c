@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How the ranks of different nodes meet. Every rank listens on a port of the system's choice and tells
- * all addresses of its host over the job's channel; of each pair, the higher group rank connects. Both
- * sides show the other's secret, which also came over the job's channel, so a stranger that connects is
- * dropped, and a stranger that answers is left:
+ * How the ranks of different nodes meet. Every rank listens on a port of the system's choice and
+ * tells all addresses of its host over the job's channel; of each pair, the higher group rank
+ * connects. Both sides show the other's secret, which also came over the job's channel, so a
+ * stranger that connects is dropped, and a stranger that answers is left:
  *
  *     connector -> listener   struct hello { magic, its group rank, the listener's secret }
  *     listener -> connector   struct hello { magic, its group rank, the connector's secret }
@@ -26,7 +26,7 @@
 
 #include "comm_host.h"
 
-enum { MAX_STRANGERS = 64 }; /* accepted connections that have not shown the secret yet */
+enum { MAX_STRANGERS = 64 };   /* accepted connections that have not shown the secret yet */
 static const double TRY_S = 5; /* for one address of a peer */
 
 struct hello {
@@ -61,7 +61,7 @@ struct meeting {
     struct guest guests[MAX_STRANGERS];
 };
 
-/* ---- this rank's addresses ------------------------------------------------------------------------ */
+/* ---- this rank's addresses ------------------------------------------------------------------ */
 
 /* FSDP_COMM_IFNAME: comma-separated beginnings of the interface names that may be used. */
 static bool interface_wanted(const char *name)
@@ -114,7 +114,8 @@ static int addrs_list(struct host_card *card, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* A fixed buffer size turns the kernel's own tuning off, so it is set only where it may be large. */
+/* A fixed buffer size turns the kernel's own tuning off, so it is set only where it may be large.
+ */
 static void buffers_enlarge(int fd)
 {
     int nbytes = 4 << 20, got = 0;
@@ -167,7 +168,7 @@ int host_listen(struct host_comm *h, struct host_card *card, struct fsdp_err *er
     return addrs_list(card, err);
 }
 
-/* ---- sockets -------------------------------------------------------------------------------------- */
+/* ---- sockets -------------------------------------------------------------------------------- */
 
 static void socket_tune(int fd)
 {
@@ -192,8 +193,8 @@ static bool candidate(struct meeting *m, int peer, int i, struct sockaddr_storag
         struct in_addr loop4 = {htonl(INADDR_LOOPBACK)};
         *len = i == 0 ? sizeof *in : sizeof *in6;
         if (i == 0)
-            *in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)card->port),
-                                       .sin_addr = loop4};
+            *in = (struct sockaddr_in){
+                .sin_family = AF_INET, .sin_port = htons((uint16_t)card->port), .sin_addr = loop4};
         else
             *in6 = (struct sockaddr_in6){.sin6_family = AF_INET6,
                                          .sin6_port = htons((uint16_t)card->port),
@@ -216,7 +217,7 @@ static bool candidate(struct meeting *m, int peer, int i, struct sockaddr_storag
     return true;
 }
 
-/* ---- dialling ------------------------------------------------------------------------------------- */
+/* ---- dialling ------------------------------------------------------------------------------- */
 
 static void dial_refused(struct meeting *m, struct dial *dial, const char *why)
 {
@@ -249,8 +250,8 @@ static int dial_begin(struct meeting *m, struct dial *dial, struct fsdp_err *err
         if (!candidate(m, peer, dial->addr, &sa, &len))
             return fsdp_err_set(err, FSDP_EIO,
                                 "comm %s: no address of %s can be reached (last tried %s); "
-                                "FSDP_COMM_IFNAME chooses interfaces", h->group->name,
-                                host_peer_name(name, h, peer), dial->why);
+                                "FSDP_COMM_IFNAME chooses interfaces",
+                                h->group->name, host_peer_name(name, h, peer), dial->why);
         dial->begin = fsdp_time_now();
         dial->greeted = false;
         dial->got = 0;
@@ -279,7 +280,8 @@ static bool hello_valid(const struct meeting *m, const struct hello *hello)
 {
     const struct fsdp_comm_group *group = m->h->group;
     return hello->magic == HELLO_MAGIC &&
-           !memcmp(hello->token, m->cards[group->world_rank[group->rank]].token, sizeof hello->token);
+           !memcmp(hello->token, m->cards[group->world_rank[group->rank]].token,
+                   sizeof hello->token);
 }
 
 /* Takes a step of a dial whose socket is ready. */
@@ -299,8 +301,8 @@ static void dial_step(struct meeting *m, struct dial *dial)
         dial->greeted = !errnum;
         return;
     }
-    ssize_t got = recv(dial->fd, (char *)&dial->answer + dial->got,
-                       sizeof dial->answer - dial->got, 0);
+    ssize_t got =
+        recv(dial->fd, (char *)&dial->answer + dial->got, sizeof dial->answer - dial->got, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (got <= 0) {
@@ -319,7 +321,7 @@ static void dial_step(struct meeting *m, struct dial *dial)
     m->missing--;
 }
 
-/* ---- listening ------------------------------------------------------------------------------------ */
+/* ---- listening ------------------------------------------------------------------------------ */
 
 static void guest_drop(struct meeting *m, int i)
 {
@@ -343,8 +345,8 @@ static bool guest_step(struct meeting *m, int i)
 {
     struct guest *guest = &m->guests[i];
     struct host_comm *h = m->h;
-    ssize_t got = recv(guest->fd, (char *)&guest->hello + guest->got,
-                       sizeof guest->hello - guest->got, 0);
+    ssize_t got =
+        recv(guest->fd, (char *)&guest->hello + guest->got, sizeof guest->hello - guest->got, 0);
 
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return true;
@@ -371,7 +373,7 @@ static bool guest_step(struct meeting *m, int i)
     return false;
 }
 
-/* ---- the loop --------------------------------------------------------------------------------------- */
+/* ---- the loop ------------------------------------------------------------------------------- */
 
 static int meeting_check(struct meeting *m, double end, struct fsdp_err *err)
 {

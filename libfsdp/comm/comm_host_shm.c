@@ -4,12 +4,12 @@
  *
  *     [ control: barriers, failure, seats | slots of seat 0: A B | slots of seat 1: A B | ... ]
  *
- * Each seat has two staging slots that are used in turn. Every use is: fill, barrier, peers read. A seat
- * fills a slot for use u + 2 after the barrier of use u + 1, which nobody reaches before it has finished
- * reading use u: so one barrier a use suffices.
+ * Each seat has two staging slots that are used in turn. Every use is: fill, barrier, peers read. A
+ * seat fills a slot for use u + 2 after the barrier of use u + 1, which nobody reaches before it
+ * has finished reading use u: so one barrier a use suffices.
  *
- * Each seat holds a lock on one byte of the segment's file. The kernel drops it when the process ends,
- * however it ends, which is how peers notice a death. Unlike a process id, it needs no common
+ * Each seat holds a lock on one byte of the segment's file. The kernel drops it when the process
+ * ends, however it ends, which is how peers notice a death. Unlike a process id, it needs no common
  * namespace and is never reused.
  */
 #include <errno.h>
@@ -24,37 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm_host.h"
-
-enum { PAGE_NBYTES = 4096, FAIL_NONE = 0, FAIL_WRITING, FAIL_SET };
-
-struct host_barrier {
-    _Alignas(64) atomic_uint generation; /* barriers completed; the futex */
-    atomic_uint arrived, sleepers;
-};
-
-struct host_seat {
-    _Alignas(64) atomic_uint came[HOST_NBARRIERS]; /* barriers arrived at */
-    atomic_bool left;
-    struct host_desc desc[2]; /* by parity of seq, as staging slots */
-    uint64_t mem_nbytes;
-    int32_t mem_status;
-    char mem_text[200];
-};
-
-struct host_control {
-    uint8_t token[HOST_TOKEN_NBYTES];
-    struct host_barrier barrier[HOST_NBARRIERS];
-    atomic_int fail_state;
-    struct host_fail fail;
-    char mem_name[HOST_NAME_NBYTES]; /* segment of the registered memory being made */
-    struct host_seat seat[];
-};
-
-static size_t round_up(size_t nbytes, size_t multiple)
-{
-    return (nbytes + multiple - 1) / multiple * multiple;
-}
+#include "comm_host_shm.h"
 
 static size_t control_nbytes(const struct host_comm *h)
 {
@@ -62,17 +32,16 @@ static size_t control_nbytes(const struct host_comm *h)
                     PAGE_NBYTES);
 }
 
-/* ---- files of shared memory ------------------------------------------------------------------- */
+/* ---- files of shared memory ----------------------------------------------------------------- */
 
-/* The name holds the creator's process id for people and a token against collisions. */
-static void segment_name(char name[HOST_NAME_NBYTES], const uint8_t token[HOST_TOKEN_NBYTES])
+void host_segment_name(char name[HOST_NAME_NBYTES], const uint8_t token[HOST_TOKEN_NBYTES])
 {
     int len = snprintf(name, HOST_NAME_NBYTES, "/fsdp-%ld-", (long)getpid());
     for (int i = 0; i < HOST_TOKEN_NBYTES; i++)
         len += snprintf(name + len, HOST_NAME_NBYTES - (size_t)len, "%02x", token[i]);
 }
 
-static int segment_create(int *fd, const char *name, size_t nbytes, struct fsdp_err *err)
+int host_segment_create(int *fd, const char *name, size_t nbytes, struct fsdp_err *err)
 {
     *fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (*fd < 0)
@@ -86,9 +55,7 @@ static int segment_create(int *fd, const char *name, size_t nbytes, struct fsdp_
     return rc;
 }
 
-/* Without this, a full /dev/shm is a SIGBUS at first touch. Each seat reserves its own part, so that
- * its pages lie near it. */
-static int segment_reserve(int fd, size_t offset, size_t nbytes, struct fsdp_err *err)
+int host_segment_reserve(int fd, size_t offset, size_t nbytes, struct fsdp_err *err)
 {
     int errnum;
 
@@ -99,14 +66,16 @@ static int segment_reserve(int fd, size_t offset, size_t nbytes, struct fsdp_err
     while (errnum == EINTR);
     if (!errnum)
         return FSDP_OK;
-    return fsdp_err_sys(err, errnum,
-                        "shared memory: reserving %zu bytes (is /dev/shm large enough? in a container "
-                        "--shm-size sets it)", nbytes);
+    return fsdp_err_sys(
+        err, errnum,
+        "shared memory: reserving %zu bytes (is /dev/shm large enough? in a container "
+        "--shm-size sets it)",
+        nbytes);
 }
 
-static int segment_map(void **out, int fd, size_t nbytes, struct fsdp_err *err)
+int host_segment_map(void **out, int fd, size_t nbytes, struct fsdp_err *err)
 {
-    int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED | MAP_POPULATE;
+    int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED | MAP_POPULATE;
     void *base = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (base == MAP_FAILED)
         return fsdp_err_sys(err, errno, "shared memory: mapping %zu bytes", nbytes);
@@ -114,7 +83,7 @@ static int segment_map(void **out, int fd, size_t nbytes, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- the communicator's own segment ------------------------------------------------------------ */
+/* ---- the communicator's own segment --------------------------------------------------------- */
 
 static size_t slot_size(int nseats)
 {
@@ -153,10 +122,10 @@ int host_shm_prepare(struct host_comm *h, const uint8_t token[HOST_TOKEN_NBYTES]
     shm_layout(h);
     if (h->nseats == 1 || h->seat != 0)
         return FSDP_OK;
-    segment_name(h->shm.name, token);
-    int rc = segment_create(&h->shm.fd, h->shm.name, h->shm.map_nbytes, err);
+    host_segment_name(h->shm.name, token);
+    int rc = host_segment_create(&h->shm.fd, h->shm.name, h->shm.map_nbytes, err);
     if (rc == FSDP_OK)
-        rc = segment_reserve(h->shm.fd, 0, h->shm.map_nbytes, err);
+        rc = host_segment_reserve(h->shm.fd, 0, h->shm.map_nbytes, err);
     if (rc == FSDP_OK && pwrite(h->shm.fd, token, HOST_TOKEN_NBYTES, 0) != HOST_TOKEN_NBYTES)
         rc = fsdp_err_sys(err, errno, "shared memory %s: write", h->shm.name);
     return rc;
@@ -178,10 +147,11 @@ static int segment_join(struct host_comm *h, const struct host_card *cards, stru
     h->shm.name[sizeof h->shm.name - 1] = 0;
     h->shm.fd = shm_open(h->shm.name, O_RDWR | O_CLOEXEC, 0);
     if (h->shm.fd < 0)
-        return fsdp_err_sys(err, errno,
-                            "comm %s: shared memory %s of %s, which the node map puts on this rank's "
-                            "node (do they share /dev/shm?)", h->group->name, h->shm.name,
-                            host_peer_name(leader, h, first));
+        return fsdp_err_sys(
+            err, errno,
+            "comm %s: shared memory %s of %s, which the node map puts on this rank's "
+            "node (do they share /dev/shm?)",
+            h->group->name, h->shm.name, host_peer_name(leader, h, first));
     if (fstat(h->shm.fd, &st) || (uint64_t)st.st_size != h->shm.map_nbytes)
         return fsdp_err_set(err, FSDP_EMISMATCH, "comm %s: shared memory %s has an unexpected size",
                             h->group->name, h->shm.name);
@@ -201,7 +171,7 @@ int host_shm_attach(struct host_comm *h, const struct host_card *cards, struct f
             return fsdp_err_sys(err, errno, "comm %s: shared memory %s: lock", h->group->name,
                                 h->shm.name);
     }
-    FSDP_TRY(segment_map(&base, h->shm.fd, h->shm.map_nbytes, err));
+    FSDP_TRY(host_segment_map(&base, h->shm.fd, h->shm.map_nbytes, err));
     h->shm.control = base;
     h->shm.slots = (char *)base + control_nbytes(h);
     if (h->nseats > 1 && memcmp(h->shm.control->token, token, HOST_TOKEN_NBYTES))
@@ -230,7 +200,7 @@ void host_shm_close(struct host_comm *h)
         close(h->shm.fd);
 }
 
-/* ---- barrier ------------------------------------------------------------------------------------ */
+/* ---- barrier -------------------------------------------------------------------------------- */
 
 static long futex(atomic_uint *word, int op, unsigned value, const struct timespec *timeout)
 {
@@ -253,7 +223,8 @@ void host_barrier_arrive(struct host_comm *h, enum host_barrier_id id)
         return;
     atomic_store(&barrier->arrived, 0);
     atomic_store(&barrier->generation, ticket);
-    /* A waiter that this load misses counts itself later, and its futex call sees the generation. */
+    /* A waiter that this load misses counts itself later, and its futex call sees the generation.
+     */
     if (atomic_load(&barrier->sleepers))
         futex(&barrier->generation, FUTEX_WAKE, INT_MAX, NULL);
 }
@@ -324,7 +295,10 @@ int host_barrier_wait(struct host_comm *h, enum host_barrier_id id, struct host_
 {
     struct host_barrier *barrier = &h->shm.control->barrier[id];
     struct barrier_wait wait = {id, h->shm.ticket[id]};
-    struct host_watch watch = {.h = h, .late = barrier_late, .dead = barrier_dead, .ctx = &wait,
+    struct host_watch watch = {.h = h,
+                               .late = barrier_late,
+                               .dead = barrier_dead,
+                               .ctx = &wait,
                                .owns_tcp = id == HOST_BARRIER_OPS};
     struct timespec slice = {0, HOST_SLICE_MS * 1000000L};
 
@@ -341,7 +315,7 @@ int host_barrier_wait(struct host_comm *h, enum host_barrier_id id, struct host_
     }
 }
 
-/* ---- what seats show each other ------------------------------------------------------------------ */
+/* ---- what seats show each other ------------------------------------------------------------- */
 
 struct host_desc *host_desc_of(struct host_comm *h, int seat, uint64_t seq)
 {
@@ -377,211 +351,4 @@ bool host_shm_told(struct host_comm *h, struct host_fail *fail)
     *fail = h->shm.control->fail;
     fail->what[sizeof fail->what - 1] = 0;
     return true;
-}
-
-/* ---- registered memory ---------------------------------------------------------------------------- */
-
-static int mem_barrier(struct host_comm *h, struct fsdp_err *err)
-{
-    struct host_fail fail;
-
-    host_barrier_arrive(h, HOST_BARRIER_MEM);
-    if (host_barrier_wait(h, HOST_BARRIER_MEM, &fail) == FSDP_OK)
-        return FSDP_OK;
-    host_fail_async(h, &fail); /* the seats have lost step */
-    return fsdp_err_set(err, fail.status, "comm %s: %s (this rank was in mem_alloc)",
-                        h->group->name, fail.what);
-}
-
-/* The first failure among the seats, the same everywhere. */
-static int mem_verdict(struct host_comm *h, struct fsdp_err *err)
-{
-    const struct host_seat *seats = h->shm.control->seat;
-    char a[96], b[96];
-
-    for (int s = 0; s < h->nseats; s++)
-        if (seats[s].mem_status)
-            return fsdp_err_set(err, seats[s].mem_status, "comm %s: mem_alloc on %s: %.*s",
-                                h->group->name, host_peer_name(a, h, h->seat_peer[s]),
-                                (int)sizeof seats[s].mem_text - 1, seats[s].mem_text);
-    for (int s = 1; s < h->nseats; s++)
-        if (seats[s].mem_nbytes != seats[0].mem_nbytes)
-            return fsdp_err_set(err, FSDP_EMISMATCH,
-                                "comm %s: mem_alloc of %llu bytes on %s, of %llu on %s",
-                                h->group->name, (unsigned long long)seats[0].mem_nbytes,
-                                host_peer_name(a, h, h->seat_peer[0]),
-                                (unsigned long long)seats[s].mem_nbytes,
-                                host_peer_name(b, h, h->seat_peer[s]));
-    return FSDP_OK;
-}
-
-/* Meets the other seats; each brings its status. The second barrier keeps a fast seat from overwriting
- * what a slow one still reads. */
-static int mem_meet(struct host_comm *h, int status, const struct fsdp_err *mine,
-                    struct fsdp_err *err)
-{
-    struct host_seat *seat = &h->shm.control->seat[h->seat];
-
-    seat->mem_status = status;
-    snprintf(seat->mem_text, sizeof seat->mem_text, "%.*s", (int)sizeof seat->mem_text - 1,
-             status ? mine->text : "");
-    FSDP_TRY(mem_barrier(h, err));
-    int rc = mem_verdict(h, err);
-    if (rc) {
-        mem_barrier(h, NULL);
-        return rc;
-    }
-    return mem_barrier(h, err);
-}
-
-static int mem_name(struct host_comm *h, int *fd, size_t nbytes, struct fsdp_err *err)
-{
-    uint8_t token[HOST_TOKEN_NBYTES];
-
-    memcpy(token, h->shm.control->token, sizeof token);
-    uint64_t mark = fsdp_hash(FSDP_HASH_SEED, token, sizeof token) ^ (uint64_t)h->shm.next_region;
-    memcpy(token, &mark, sizeof mark);
-    segment_name(h->shm.control->mem_name, token);
-    return segment_create(fd, h->shm.control->mem_name, nbytes, err);
-}
-
-/* Makes and maps the segment of one region, among all seats. status: this seat's so far. */
-static int mem_share(struct host_comm *h, struct host_region *region, int status,
-                     struct fsdp_err *mine, struct fsdp_err *err)
-{
-    struct host_control *control = h->shm.control;
-    bool named = false;
-    void *base = NULL;
-    int fd = -1, rc = status;
-
-    control->seat[h->seat].mem_nbytes = region->stride;
-    if (rc == FSDP_OK && h->seat == 0) {
-        rc = mem_name(h, &fd, region->map_nbytes, mine);
-        named = rc == FSDP_OK;
-    }
-    FSDP_TRY_GOTO(mem_meet(h, rc, mine, err), out); /* the name is there */
-    if (fd < 0 && (fd = shm_open(control->mem_name, O_RDWR | O_CLOEXEC, 0)) < 0)
-        rc = fsdp_err_sys(mine, errno, "shared memory %s", control->mem_name);
-    if (rc == FSDP_OK)
-        rc = segment_reserve(fd, (size_t)h->seat * region->stride, region->stride, mine);
-    FSDP_TRY_GOTO(mem_meet(h, rc, mine, err), out); /* all have it open, with room for all */
-    rc = segment_map(&base, fd, region->map_nbytes, mine);
-    FSDP_TRY_GOTO(mem_meet(h, rc, mine, err), out);
-    region->base = base;
-    base = NULL;
-out:
-    if (named)
-        shm_unlink(control->mem_name);
-    if (base)
-        munmap(base, region->map_nbytes);
-    if (fd >= 0)
-        close(fd);
-    return rc;
-}
-
-static int regions_grow(struct host_comm *h, struct fsdp_err *err)
-{
-    struct host_shm *shm = &h->shm;
-    int max = shm->max_regions ? 2 * shm->max_regions : 8;
-
-    if (shm->nregions < shm->max_regions)
-        return FSDP_OK;
-    struct host_region *more = fsdp_alloc((size_t)max, sizeof *more, "comm regions", err);
-    if (!more)
-        return FSDP_ENOMEM;
-    if (shm->nregions)
-        memcpy(more, shm->regions, (size_t)shm->nregions * sizeof *more);
-    fsdp_free(shm->regions);
-    shm->regions = more;
-    shm->max_regions = max;
-    return FSDP_OK;
-}
-
-/* Alone on its node, a rank shares with nobody. */
-static int mem_private(struct host_region *region, struct fsdp_err *err)
-{
-    void *base = mmap(NULL, region->map_nbytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED)
-        return fsdp_err_sys(err, errno, "mapping %zu bytes", region->map_nbytes);
-    region->base = base;
-    return FSDP_OK;
-}
-
-void *host_mem_alloc(struct host_comm *h, size_t nbytes, struct fsdp_err *err)
-{
-    struct host_region region = {.id = h->shm.next_region};
-    struct fsdp_err mine = FSDP_ERR_INIT;
-    int rc;
-
-    if (nbytes > PTRDIFF_MAX / (size_t)h->nseats - PAGE_NBYTES) {
-        fsdp_err_set(err, FSDP_EINVAL, "comm %s: mem_alloc of %zu bytes", h->group->name, nbytes);
-        return NULL;
-    }
-    region.stride = round_up(nbytes ? nbytes : 1, PAGE_NBYTES);
-    region.map_nbytes = region.stride * (size_t)h->nseats;
-    pthread_mutex_lock(&h->shm.mem_lock);
-    rc = regions_grow(h, &mine);
-    pthread_mutex_unlock(&h->shm.mem_lock);
-    h->shm.next_region++;
-    if (h->nseats > 1)
-        rc = mem_share(h, &region, rc, &mine, err);
-    else if (rc == FSDP_OK)
-        rc = mem_private(&region, err);
-    else if (err)
-        *err = mine;
-    if (rc)
-        return NULL;
-    pthread_mutex_lock(&h->shm.mem_lock);
-    h->shm.regions[h->shm.nregions++] = region;
-    pthread_mutex_unlock(&h->shm.mem_lock);
-    return region.base + (size_t)h->seat * region.stride;
-}
-
-void host_mem_free(struct host_comm *h, void *ptr)
-{
-    struct host_shm *shm = &h->shm;
-
-    pthread_mutex_lock(&shm->mem_lock);
-    for (int i = 0; i < shm->nregions; i++) {
-        struct host_region region = shm->regions[i];
-        if (region.base + (size_t)h->seat * region.stride == ptr) {
-            shm->regions[i] = shm->regions[--shm->nregions];
-            munmap(region.base, region.map_nbytes);
-            break;
-        }
-    }
-    pthread_mutex_unlock(&shm->mem_lock);
-}
-
-struct host_ref host_ref_of(struct host_comm *h, const void *ptr, size_t nbytes)
-{
-    struct host_ref ref = {.region = -1};
-
-    pthread_mutex_lock(&h->shm.mem_lock);
-    for (int i = 0; i < h->shm.nregions; i++) {
-        const struct host_region *region = &h->shm.regions[i];
-        uintptr_t block = (uintptr_t)region->base + (size_t)h->seat * region->stride;
-        uintptr_t at = (uintptr_t)ptr;
-        if (at >= block && at - block <= region->stride && nbytes <= region->stride - (at - block)) {
-            ref = (struct host_ref){.region = region->id, .offset = at - block};
-            break;
-        }
-    }
-    pthread_mutex_unlock(&h->shm.mem_lock);
-    return ref;
-}
-
-void *host_ref_at(struct host_comm *h, int seat, struct host_ref ref)
-{
-    void *ptr = NULL;
-
-    pthread_mutex_lock(&h->shm.mem_lock);
-    for (int i = 0; i < h->shm.nregions && !ptr; i++) {
-        const struct host_region *region = &h->shm.regions[i];
-        if (region->id == ref.region)
-            ptr = region->base + (size_t)seat * region->stride + ref.offset;
-    }
-    pthread_mutex_unlock(&h->shm.mem_lock);
-    return ptr;
 }

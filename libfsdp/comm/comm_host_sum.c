@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums in rank order. Blocks are summed in a small accumulator that stays in the first-level cache, so
- * that every source is read once, and dst may be one of the sources. 16-bit floats are accumulated in
- * fp32 and rounded once. Integers wrap around.
+ * Sums in rank order. Blocks are summed in a small accumulator that stays in the first-level cache,
+ * so that every source is read once, and dst may be one of the sources. 16-bit floats are
+ * accumulated in fp32 and rounded once. Integers wrap around.
  */
 #include <string.h>
 #if defined(__F16C__) && defined(__AVX__)
@@ -28,8 +28,8 @@ enum { BLOCK_NELEM = 1024 };
                 first = acc;                                                                       \
             }                                                                                      \
             type *out = dst + at;                                                                  \
-            _Pragma("GCC ivdep") for (size_t i = 0; i < count; i++)                                \
-                out[i] = (type)(first[i] + last[i]);                                               \
+            _Pragma("GCC ivdep") for (size_t i = 0; i < count; i++) out[i] =                       \
+                (type)(first[i] + last[i]);                                                        \
         }                                                                                          \
     }
 
@@ -40,7 +40,7 @@ DEFINE_SUM(sum_u32, uint32_t)
 DEFINE_SUM(sum_u16, uint16_t)
 DEFINE_SUM(sum_u8, uint8_t)
 
-/* ---- bf16: the conversions of base, inlined so that the loops vectorise ------------------------- */
+/* ---- bf16: the conversions of base, inlined so that the loops vectorise --------------------- */
 
 static inline float bf16_load(uint16_t x)
 {
@@ -76,7 +76,7 @@ static void bf16_store(uint16_t *out, const float *acc, size_t count)
         out[i] = bf16_round(acc[i]);
 }
 
-/* ---- fp16 --------------------------------------------------------------------------------------- */
+/* ---- fp16 ----------------------------------------------------------------------------------- */
 
 static void f16_first(float *acc, const uint16_t *x, size_t count)
 {

@@ -4,9 +4,9 @@
  *
  *     [ frame: struct host_op ][ payload as both sides computed it from the operation ] ...
  *
- * host_tcp_run moves all frames and payloads of all peers at once, without blocking in any one, so no
- * size and no order of ranks can make a cycle of waits. All ranks of a job run the same build on the
- * same architecture, so frames and payloads travel as they lie in memory.
+ * host_tcp_run moves all frames and payloads of all peers at once, without blocking in any one, so
+ * no size and no order of ranks can make a cycle of waits. All ranks of a job run the same build on
+ * the same architecture, so frames and payloads travel as they lie in memory.
  */
 #include <errno.h>
 #include <poll.h>
@@ -93,7 +93,7 @@ void host_tcp_post(struct host_comm *h, int peer, const void *out, size_t out_nb
     conn->in_left = in_nbytes;
 }
 
-/* ---- one connection ------------------------------------------------------------------------------ */
+/* ---- one connection ------------------------------------------------------------------------- */
 
 static bool transient(int errnum)
 {
@@ -188,7 +188,7 @@ static int conn_recv(struct host_comm *h, struct host_conn *conn, const struct h
     return FSDP_OK;
 }
 
-/* ---- all of them --------------------------------------------------------------------------------- */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
 static bool conn_pending(const struct host_conn *conn)
 {
@@ -229,6 +229,7 @@ static int hung_up(struct host_comm *h, struct host_conn *conn, struct host_fail
 static int tcp_sweep(struct host_comm *h, const struct host_op *op, struct host_watch *watch,
                      int *left, struct host_fail *fail)
 {
+    struct host_conn *gone = NULL;
     bool moved = false;
 
     *left = 0;
@@ -240,8 +241,8 @@ static int tcp_sweep(struct host_comm *h, const struct host_op *op, struct host_
         int rc = conn_recv(h, conn, op, &moved, fail);
         if (rc < 0)
             return rc;
-        if (rc == GONE || sent == GONE)
-            return hung_up(h, conn, fail);
+        if ((rc == GONE || sent == GONE) && !gone)
+            gone = conn;
         *wait = (struct pollfd){-1, 0, 0};
         if (conn_pending(conn)) {
             ++*left;
@@ -252,7 +253,8 @@ static int tcp_sweep(struct host_comm *h, const struct host_op *op, struct host_
     }
     if (moved)
         host_watch_progress(watch);
-    return FSDP_OK;
+    /* Last, because another peer may have said why that one left. */
+    return gone ? hung_up(h, gone, fail) : FSDP_OK;
 }
 
 int host_tcp_run(struct host_comm *h, const struct host_op *op, struct host_fail *fail)
@@ -272,7 +274,7 @@ int host_tcp_run(struct host_comm *h, const struct host_op *op, struct host_fail
     }
 }
 
-/* ---- last words ----------------------------------------------------------------------------------- */
+/* ---- last words ----------------------------------------------------------------------------- */
 
 /* Between operations the next bytes of a connection are a frame; look at it without taking it. */
 static bool peek_fail(struct host_conn *conn, struct host_fail *fail)
@@ -313,8 +315,8 @@ void host_tcp_tell(struct host_comm *h, const struct host_fail *fail)
         if (conn->fd < 0)
             continue;
         /* In the middle of a payload they would be taken for data: the hang-up must do. */
-        bool between = !conn->out_left && (!conn->frame_out_left ||
-                                           conn->frame_out_left == sizeof conn->frame_out);
+        bool between =
+            conn->frame_out_left ? conn->frame_out_left == sizeof conn->frame_out : !conn->out_left;
         if (between)
             send(conn->fd, &words, nbytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         shutdown(conn->fd, SHUT_WR);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What every wait of this backend does between two sleeps. Reasons to give up, in the order asked:
- * this rank aborted; a peer said why it failed; an awaited peer is gone; the job's channel knows of a
- * lost rank; the deadline passed.
+ * this rank aborted; a peer said why it failed; an awaited peer is gone; the job's channel knows of
+ * a lost rank; the deadline passed.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,8 @@
 static const double PROBE_S = 0.05; /* rate limit of checks that cost system calls */
 static const double GRACE_S = 0.2;  /* how long a death waits for a better account of it */
 
-int host_fail_set(const struct host_comm *h, struct host_fail *fail, int status, const char *fmt, ...)
+int host_fail_set(const struct host_comm *h, struct host_fail *fail, int status, const char *fmt,
+                  ...)
 {
     va_list ap;
 

@@ -26,12 +26,14 @@ int fsdp_strategy_parse(enum fsdp_strategy *out, const char *text, struct fsdp_e
             return FSDP_OK;
         }
     }
-    return fsdp_err_set(err, FSDP_EINVAL,
-                        "unknown sharding strategy '%s' (known: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, "
-                        "HYBRID_SHARD, HYBRID_SHARD_ZERO2)", text ? text : "");
+    return fsdp_err_set(
+        err, FSDP_EINVAL,
+        "unknown sharding strategy '%s' (known: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, "
+        "HYBRID_SHARD, HYBRID_SHARD_ZERO2)",
+        text ? text : "");
 }
 
-/* ---- which mesh -------------------------------------------------------------------------------- */
+/* ---- which mesh ----------------------------------------------------------------------------- */
 
 static bool is_hybrid(enum fsdp_strategy strategy)
 {
@@ -60,11 +62,11 @@ static int node_size(int *out, enum fsdp_strategy strategy, const struct fsdp_no
     for (int r = 1; r < nodes->nranks; r++) {
         int count = node_count(nodes, nodes->node_of[r]);
         if (count != first)
-            return fsdp_err_set(err, FSDP_EINVAL,
-                                "%s shards inside a node, but node %s has %d ranks and node %s has %d: "
-                                "give each node the same number with srun --ntasks-per-node=N",
-                                fsdp_strategy_name(strategy), host_of(nodes, 0), first,
-                                host_of(nodes, r), count);
+            return fsdp_err_set(
+                err, FSDP_EINVAL,
+                "%s shards inside a node, but node %s has %d ranks and node %s has %d: "
+                "give each node the same number with srun --ntasks-per-node=N",
+                fsdp_strategy_name(strategy), host_of(nodes, 0), first, host_of(nodes, r), count);
     }
     *out = first;
     return FSDP_OK;
@@ -79,11 +81,12 @@ static int check_blocks(enum fsdp_strategy strategy, const struct fsdp_node_map 
             continue;
         for (int q = 0; q < r; q++)
             if (nodes->node_of[q] == nodes->node_of[r])
-                return fsdp_err_set(err, FSDP_EINVAL,
-                                    "%s shards among consecutive ranks inside a node, but ranks %d and "
-                                    "%d are on node %s and rank %d is not: start the ranks in blocks "
-                                    "with srun --distribution=block",
-                                    fsdp_strategy_name(strategy), q, r, host_of(nodes, r), r - 1);
+                return fsdp_err_set(
+                    err, FSDP_EINVAL,
+                    "%s shards among consecutive ranks inside a node, but ranks %d and "
+                    "%d are on node %s and rank %d is not: start the ranks in blocks "
+                    "with srun --distribution=block",
+                    fsdp_strategy_name(strategy), q, r, host_of(nodes, r), r - 1);
     }
     return FSDP_OK;
 }
@@ -100,11 +103,12 @@ static int hybrid_shape(int *shard_size, enum fsdp_strategy strategy,
     /* Either groups tile the node, or nodes tile the group: nothing in between. */
     if (per_node % *shard_size == 0 || *shard_size % per_node == 0)
         return FSDP_OK;
-    return fsdp_err_set(err, FSDP_EINVAL,
-                        "%s with shard_size %d and %d ranks a node: shard groups would cross nodes; "
-                        "choose a shard_size that divides %d or is a multiple of it, or change the "
-                        "ranks a node with srun --ntasks-per-node=%d",
-                        fsdp_strategy_name(strategy), *shard_size, per_node, per_node, *shard_size);
+    return fsdp_err_set(
+        err, FSDP_EINVAL,
+        "%s with shard_size %d and %d ranks a node: shard groups would cross nodes; "
+        "choose a shard_size that divides %d or is a multiple of it, or change the "
+        "ranks a node with srun --ntasks-per-node=%d",
+        fsdp_strategy_name(strategy), *shard_size, per_node, per_node, *shard_size);
 }
 
 static int check_map(const struct fsdp_node_map *nodes, struct fsdp_err *err)
@@ -113,7 +117,8 @@ static int check_map(const struct fsdp_node_map *nodes, struct fsdp_err *err)
         return fsdp_err_set(err, FSDP_EINVAL, "mesh: an empty node map");
     for (int r = 0; r < nodes->nranks; r++)
         if (nodes->node_of[r] < 0 || nodes->node_of[r] >= nodes->nnodes)
-            return fsdp_err_set(err, FSDP_EINVAL, "mesh: the node map puts rank %d on node %d of %d", r,
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "mesh: the node map puts rank %d on node %d of %d", r,
                                 nodes->node_of[r], nodes->nnodes);
     return FSDP_OK;
 }
@@ -125,12 +130,12 @@ static int fixed_shape(int *shard_size, enum fsdp_strategy strategy, int world,
     int own = strategy == FSDP_NO_SHARD ? 1 : world;
 
     if (*shard_size && *shard_size != own)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "%s has shard_size %d on %d ranks, not %d: leave shard_size 0, or use %s "
-                            "for shard groups of %d",
-                            fsdp_strategy_name(strategy), own, world, *shard_size,
-                            strategy == FSDP_SHARD_GRAD_OP ? "HYBRID_SHARD_ZERO2" : "HYBRID_SHARD",
-                            *shard_size);
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "%s has shard_size %d on %d ranks, not %d: leave shard_size 0, or use %s "
+            "for shard groups of %d",
+            fsdp_strategy_name(strategy), own, world, *shard_size,
+            strategy == FSDP_SHARD_GRAD_OP ? "HYBRID_SHARD_ZERO2" : "HYBRID_SHARD", *shard_size);
     *shard_size = own;
     return FSDP_OK;
 }
@@ -144,9 +149,11 @@ int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy
     if (shard_size < 0)
         return fsdp_err_set(err, FSDP_EINVAL, "shard_size %d is negative", shard_size);
     if (shard_size && nodes->nranks % shard_size)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "shard_size %d does not divide the world of %d ranks: choose a divisor, or "
-                            "another number of ranks with srun --ntasks", shard_size, nodes->nranks);
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "shard_size %d does not divide the world of %d ranks: choose a divisor, or "
+            "another number of ranks with srun --ntasks",
+            shard_size, nodes->nranks);
     if (is_hybrid(strategy))
         FSDP_TRY(hybrid_shape(&shard_size, strategy, nodes, err));
     else
@@ -155,7 +162,7 @@ int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy
     return FSDP_OK;
 }
 
-/* ---- the mesh ----------------------------------------------------------------------------------- */
+/* ---- the mesh ------------------------------------------------------------------------------- */
 
 /* All ranks must mean the same mesh, or their groups would not fit together. */
 static int shape_agree(struct fsdp_mesh_shape shape, struct fsdp_oob *oob, struct fsdp_err *err)
@@ -167,18 +174,19 @@ static int shape_agree(struct fsdp_mesh_shape shape, struct fsdp_oob *oob, struc
     if (!all)
         return FSDP_ENOMEM;
     FSDP_TRY_GOTO(oob->allgather(oob, &shape, sizeof shape, all, &own), out);
-    if (shape.shard_size < 1 || shape.replicate_size < 1 ||
-        shape.shard_size > oob->size || shape.shard_size * shape.replicate_size != oob->size) {
+    if (shape.shard_size < 1 || shape.replicate_size < 1 || shape.shard_size > oob->size ||
+        shape.shard_size * shape.replicate_size != oob->size) {
         rc = fsdp_err_set(&own, FSDP_EINVAL, "a mesh of %d x %d (replicate x shard) for %d ranks",
                           shape.replicate_size, shape.shard_size, oob->size);
         goto out;
     }
     for (int r = 0; r < oob->size && rc == FSDP_OK; r++)
         if (all[r].shard_size != shape.shard_size || all[r].replicate_size != shape.replicate_size)
-            rc = fsdp_err_set(&own, FSDP_EMISMATCH,
-                              "rank %d has a mesh of %d x %d (replicate x shard), rank %d of %d x %d",
-                              r, all[r].replicate_size, all[r].shard_size, oob->rank,
-                              shape.replicate_size, shape.shard_size);
+            rc = fsdp_err_set(
+                &own, FSDP_EMISMATCH,
+                "rank %d has a mesh of %d x %d (replicate x shard), rank %d of %d x %d", r,
+                all[r].replicate_size, all[r].shard_size, oob->rank, shape.replicate_size,
+                shape.shard_size);
 out:
     fsdp_free(all);
     if (rc && err)

@@ -21,10 +21,10 @@
 
 /* y = x wᵀ: x (rows, nin), w (nout, nin), y (rows, nout). */
 struct nn_linear {
-    float *out;         /* forward: y; backward_input: dx; backward_weight: dw */
-    const float *x;     /* forward, backward_weight */
-    const float *w;     /* forward, backward_input */
-    const float *dy;    /* backward_* */
+    float *out;      /* forward: y; backward_input: dx; backward_weight: dw */
+    const float *x;  /* forward, backward_weight */
+    const float *w;  /* forward, backward_input */
+    const float *dy; /* backward_* */
     int rows, nin, nout;
     float beta;
 };
@@ -75,12 +75,12 @@ struct nn_rope {
  * so Tq < Tk continues a sequence whose earlier keys are kept. The backward pass works in place:
  * dq over q, dk over k, dv over v. */
 struct nn_attention {
-    float *q;      /* (B, Tq, NH, D) */
-    float *k, *v;  /* (B, Tk, NKV, D) */
-    float *o;      /* (B, Tq, NH, D): out; in for backward */
-    float *lse;    /* (B, NH, Tq) log of the sum of exp(scores): out; in for backward */
+    float *q;         /* (B, Tq, NH, D) */
+    float *k, *v;     /* (B, Tk, NKV, D) */
+    float *o;         /* (B, Tq, NH, D): out; in for backward */
+    float *lse;       /* (B, NH, Tq) log of the sum of exp(scores): out; in for backward */
     const float *d_o; /* (B, Tq, NH, D) backward */
-    float *work;   /* attention_work_nelem */
+    float *work;      /* attention_work_nelem */
     int B, Tq, Tk, NH, NKV, D;
     float scale;
 };
@@ -137,7 +137,8 @@ struct nn_ops {
 /* On CBLAS, single-threaded elsewhere. Sums are taken in an order that depends on shapes alone. */
 extern const struct nn_ops nn_cpu_ops;
 
-/* Name of the BLAS kernels in use, such as "SkylakeX"; "unknown" where the library does not tell. */
+/* Name of the BLAS kernels in use, such as "SkylakeX"; "unknown" where the library does not tell.
+ */
 const char *nn_blas_kernels(void);
 
 #endif

@@ -49,8 +49,8 @@ size_t nn_cpu_attention_work_nelem(int Tq, int Tk, int D);
     }
 
 /* exp(x) within 1 ulp or so for x in [-87, 88], saturating outside. Loops over it vectorise, which
- * calls of libm's do not without relaxed arithmetic. Range reduction to |r| <= ln2/2 with a two-part
- * ln2, then a polynomial for (exp(r) - 1 - r) / r². */
+ * calls of libm's do not without relaxed arithmetic. Range reduction to |r| <= ln2/2 with a
+ * two-part ln2, then a polynomial for (exp(r) - 1 - r) / r². */
 static inline float nn_exp(float x)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
@@ -92,8 +92,8 @@ static inline float nn_dot(const float *a, const float *b, size_t nelem)
     size_t i = 0;
     for (; i + NN_STRIDE <= nelem; i += NN_STRIDE)
         for (int k = 0; k < 4; k++)
-            acc[k] += *(const nn_vec *)(a + i + k * NN_LANES) *
-                      *(const nn_vec *)(b + i + k * NN_LANES);
+            acc[k] +=
+                *(const nn_vec *)(a + i + k * NN_LANES) * *(const nn_vec *)(b + i + k * NN_LANES);
     for (; i + NN_LANES <= nelem; i += NN_LANES)
         acc[0] += *(const nn_vec *)(a + i) * *(const nn_vec *)(b + i);
     float sum = nn_vec_sum(acc);
@@ -119,10 +119,11 @@ static inline float nn_sum(const float *a, size_t nelem)
 
 typedef int32_t nn_mask __attribute__((vector_size(NN_LANES * sizeof(int32_t))));
 
-static inline nn_vec nn_vec_max(nn_vec a, nn_vec b)
+/* Through pointers: vectors by value have no fixed ABI on machines that lack them. */
+static inline void nn_vec_max(nn_vec *a, const nn_vec *b)
 {
-    nn_mask a_wins = a > b;
-    return (nn_vec)(((nn_mask)a & a_wins) | ((nn_mask)b & ~a_wins));
+    nn_mask a_wins = *a > *b;
+    *a = (nn_vec)(((nn_mask)*a & a_wins) | ((nn_mask)*b & ~a_wins));
 }
 
 static inline float nn_max(const float *a, size_t nelem)
@@ -134,8 +135,9 @@ static inline float nn_max(const float *a, size_t nelem)
         memcpy(acc, a, sizeof acc);
         for (i = NN_STRIDE; i + NN_STRIDE <= nelem; i += NN_STRIDE)
             for (int k = 0; k < 4; k++)
-                acc[k] = nn_vec_max(acc[k], *(const nn_vec *)(a + i + k * NN_LANES));
-        acc[0] = nn_vec_max(nn_vec_max(acc[0], acc[1]), nn_vec_max(acc[2], acc[3]));
+                nn_vec_max(&acc[k], (const nn_vec *)(a + i + k * NN_LANES));
+        for (int k = 1; k < 4; k++)
+            nn_vec_max(&acc[0], &acc[k]);
         for (int j = 0; j < NN_LANES; j++)
             most = acc[0][j] > most ? acc[0][j] : most;
     }

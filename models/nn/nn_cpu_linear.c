@@ -6,8 +6,8 @@
 static void linear_forward(const struct nn_linear *a)
 {
     if (a->rows == 1) { /* decoding: a matrix times a vector is bound by memory */
-        cblas_sgemv(CblasRowMajor, CblasNoTrans, a->nout, a->nin, 1, a->w, a->nin, a->x, 1,
-                    a->beta, a->out, 1);
+        cblas_sgemv(CblasRowMajor, CblasNoTrans, a->nout, a->nin, 1, a->w, a->nin, a->x, 1, a->beta,
+                    a->out, 1);
         return;
     }
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, a->rows, a->nout, a->nin, 1, a->x, a->nin,

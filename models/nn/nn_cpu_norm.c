@@ -23,7 +23,8 @@ static void rmsnorm_forward(const struct nn_rmsnorm *a)
 enum { BLOCK_ROWS = 32, BLOCK_COLS = 512 };
 
 /* Columns [from, to) of rows [row, row + rows): dx, y and the block's part of dw.
- * With xhat = x rstd and g = dy w: dx = rstd (g - xhat mean(g xhat)); coef is rstd² mean(g xhat). */
+ * With xhat = x rstd and g = dy w: dx = rstd (g - xhat mean(g xhat)); coef is rstd² mean(g xhat).
+ */
 static void backward_block(const struct nn_rmsnorm_backward *a, int row, int rows, size_t from,
                            size_t to, const float *coef, float dw_beta)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rotary position embedding: Su et al., arXiv 2104.09864, with Hugging Face's pairing (i, i + D/2). */
+/* Rotary position embedding: Su et al., arXiv 2104.09864, with Hugging Face's pairing (i, i + D/2).
+ */
 #include <math.h>
 
 #include "nn/nn_cpu.h"

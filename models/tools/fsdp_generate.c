@@ -16,8 +16,9 @@ static const char usage[] =
     "Usage: fsdp-generate --model PATH --prompt TEXT [option...]\n"
     "       fsdp-generate --model PATH --tokens 1,2,3 [--logits] [option...]\n"
     "\n"
-    "Continues a text with a trained model. PATH is a Hugging Face folder or .safetensors file, or a\n"
-    "checkpoint of fsdp-launch (or a folder of them: the newest).\n"
+    "Continues a text with a trained model. PATH is a Hugging Face folder or .safetensors file, "
+    "or\n"
+    "a checkpoint of fsdp-launch (or a folder of them: the newest).\n"
     "\n"
     "  --model PATH       weights, with config.json beside them\n"
     "  --prompt TEXT      what to continue; bytes are tokens\n"
@@ -55,7 +56,7 @@ struct session {
     float *row; /* logits of one position */
 };
 
-/* ---- settings ---------------------------------------------------------------------------------- */
+/* ---- settings ------------------------------------------------------------------------------- */
 
 static int bad_value(const char *name, const char *text, const char *allowed)
 {
@@ -95,8 +96,19 @@ static int parse_seed(uint64_t *out, const char *text)
     return 0;
 }
 
-enum { MODEL = 256, PROMPT, TOKENS, LOGITS, MAX_TOKENS, GREEDY, TEMPERATURE, TOP_K, TOP_P, SEED,
-       IGNORE_EOS };
+enum {
+    MODEL = 256,
+    PROMPT,
+    TOKENS,
+    LOGITS,
+    MAX_TOKENS,
+    GREEDY,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+    SEED,
+    IGNORE_EOS
+};
 
 static const struct option options[] = {
     {"model", required_argument, NULL, MODEL},
@@ -177,7 +189,7 @@ static int parse(struct settings *s, int argc, char **argv)
     return 3;
 }
 
-/* ---- loading ----------------------------------------------------------------------------------- */
+/* ---- loading -------------------------------------------------------------------------------- */
 
 static int write_memory(void *ctx, uint64_t pos, const void *src, size_t nbytes,
                         struct fsdp_err *err)
@@ -245,10 +257,11 @@ static int check_tokenizer(const struct session *s, const char *path, struct fsd
         if (!file)
             continue;
         fsdp_free(file);
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "%s: text needs the model's tokenizer (%s), which this program does not "
-                            "read; give token ids with --tokens",
-                            path, files[i]);
+        return fsdp_err_set(
+            err, FSDP_EUNSUPPORTED,
+            "%s: text needs the model's tokenizer (%s), which this program does not "
+            "read; give token ids with --tokens",
+            path, files[i]);
     }
     return FSDP_OK;
 }
@@ -283,9 +296,8 @@ static int open_session(struct session *s, const struct settings *set, struct fs
     if (s->nprompt > room)
         return fsdp_err_set(err, FSDP_EINVAL, "prompt of %d tokens: the model has %d positions",
                             s->nprompt, room);
-    int max_tokens = set->logits || set->max_tokens >= room - s->nprompt
-                         ? room - s->nprompt
-                         : set->max_tokens;
+    int max_tokens =
+        set->logits || set->max_tokens >= room - s->nprompt ? room - s->nprompt : set->max_tokens;
     s->row = fsdp_alloc((size_t)s->vocab, sizeof *s->row, "logits", err);
     if (!s->row)
         return FSDP_ENOMEM;
@@ -314,7 +326,7 @@ static void close_session(struct session *s)
     ckpt_close(s->ckpt);
 }
 
-/* ---- output ------------------------------------------------------------------------------------ */
+/* ---- output --------------------------------------------------------------------------------- */
 
 static int check_output(struct fsdp_err *err)
 {
@@ -399,8 +411,7 @@ int main(int argc, char **argv)
         return rc - 1;
     rc = open_session(&session, &settings, &err);
     if (rc == FSDP_OK)
-        rc = settings.logits ? print_logits(&session, &err)
-                             : generate(&session, &settings, &err);
+        rc = settings.logits ? print_logits(&session, &err) : generate(&session, &settings, &err);
     if (rc)
         fprintf(stderr, "fsdp-generate: %s\n", err.text);
     close_session(&session);

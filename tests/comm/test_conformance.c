@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One suite for every communication backend: each collective, in place and not, plain and registered
- * memory, odd sizes, all dtypes, 1 to 6 ranks on 1 to 3 nodes, on lanes with and without threads,
- * against a reference computed here. Expected values are compared byte by byte, so equality of all
- * ranks' results follows.
+ * One suite for every communication backend: each collective, in place and not, plain and
+ * registered memory, odd sizes, all dtypes, 1 to 6 ranks on 1 to 3 nodes, on lanes with and without
+ * threads, against a reference computed here. Expected values are compared byte by byte, so
+ * equality of all ranks' results follows.
  */
 #include "comm_test.h"
 
@@ -35,7 +35,7 @@ struct suite {
     size_t half;
 };
 
-/* ---- values ------------------------------------------------------------------------------------ */
+/* ---- values --------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t x)
 {
@@ -104,8 +104,7 @@ static void add(void *acc, float *acc32, const void *x, size_t nelem, enum fsdp_
 }
 
 /* The sum in rank order of everyone's `part`, into dst. */
-static void reference_sum(struct suite *s, void *dst, int part, size_t nelem,
-                          enum fsdp_dtype dtype)
+static void reference_sum(struct suite *s, void *dst, int part, size_t nelem, enum fsdp_dtype dtype)
 {
     bool half = dtype == FSDP_BF16 || dtype == FSDP_F16;
     void *x = malloc(nelem * 8 + 8);
@@ -121,13 +120,13 @@ static void reference_sum(struct suite *s, void *dst, int part, size_t nelem,
         add(dst, acc32, x, nelem, dtype);
     }
     for (size_t i = 0; half && i < nelem; i++)
-        ((uint16_t *)dst)[i] = dtype == FSDP_BF16 ? fsdp_f32_to_bf16(acc32[i])
-                                                  : fsdp_f32_to_f16(acc32[i]);
+        ((uint16_t *)dst)[i] =
+            dtype == FSDP_BF16 ? fsdp_f32_to_bf16(acc32[i]) : fsdp_f32_to_f16(acc32[i]);
     free(x);
     free(acc32);
 }
 
-/* ---- one collective ------------------------------------------------------------------------------ */
+/* ---- one collective ------------------------------------------------------------------------- */
 
 struct run {
     char *send, *recv;
@@ -141,11 +140,11 @@ struct run {
 static struct run run_make(struct suite *s, const char *op, size_t nelem, enum fsdp_dtype dtype,
                            enum mode mode)
 {
-    bool registered = mode == REGISTERED || mode == REGISTERED_IN_PLACE ||
-                      (mode == MIXED && s->me % 2 == 0);
+    bool registered =
+        mode == REGISTERED || mode == REGISTERED_IN_PLACE || (mode == MIXED && s->me % 2 == 0);
     char *base = registered ? s->registered : s->plain;
-    struct run run = {base, base + s->half, nelem, nelem * fsdp_dtype_nbytes(dtype), dtype, mode,
-                      op};
+    struct run run = {base,  base + s->half, nelem, nelem * fsdp_dtype_nbytes(dtype),
+                      dtype, mode,           op};
     s->salt++;
     memset(run.send, 0xa5, run.part_nbytes * (size_t)s->size + GUARD);
     memset(run.recv, 0x5a, run.part_nbytes * (size_t)s->size + GUARD);
@@ -176,8 +175,8 @@ static void verify(struct suite *s, const struct run *run, int rc, const struct 
     while (at < nbytes && got[at] == s->expected[at])
         at++;
     check(s->board, at == nbytes, "%s %s nelem %zu %s: rank %d of %d: byte %zu of %zu differs",
-          run->op, fsdp_dtype_name(run->dtype), run->nelem, mode_names[run->mode], s->me, s->size, at,
-          nbytes);
+          run->op, fsdp_dtype_name(run->dtype), run->nelem, mode_names[run->mode], s->me, s->size,
+          at, nbytes);
 }
 
 static int sync_lane(struct suite *s, int rc, struct fsdp_err *err)
@@ -200,7 +199,8 @@ static void test_all_gather(struct suite *s, size_t nelem, enum fsdp_dtype dtype
     check(s->board, untouched(run.recv + run.part_nbytes * (size_t)s->size, 0x5a),
           "all_gather wrote behind recv (nelem %zu)", nelem);
     if (!in_place(&run))
-        check(s->board, !memcmp(send, s->expected + (size_t)s->me * run.part_nbytes, run.part_nbytes),
+        check(s->board,
+              !memcmp(send, s->expected + (size_t)s->me * run.part_nbytes, run.part_nbytes),
               "all_gather changed send (nelem %zu)", nelem);
 }
 
@@ -223,7 +223,8 @@ static void test_reduce_scatter(struct suite *s, size_t nelem, enum fsdp_dtype d
           "reduce_scatter wrote behind recv (nelem %zu)", nelem);
     for (int p = 0; p < s->size; p++) {
         fill(s->expected, s->salt, s->me, p, nelem, dtype);
-        check(s->board, !memcmp(run.send + (size_t)p * run.part_nbytes, s->expected, run.part_nbytes),
+        check(s->board,
+              !memcmp(run.send + (size_t)p * run.part_nbytes, s->expected, run.part_nbytes),
               "reduce_scatter changed send (nelem %zu)", nelem);
     }
 }
@@ -269,8 +270,8 @@ static bool sums(enum fsdp_dtype dtype)
     return dtype != FSDP_BOOL && dtype != FSDP_F8_E4M3 && dtype != FSDP_F8_E5M2;
 }
 
-/* All modes at small sizes; large sizes for the dtypes that training moves, in turns for the others.
- * A threaded lane runs the same code, so it repeats less. */
+/* All modes at small sizes; large sizes for the dtypes that training moves, in turns for the
+ * others. A threaded lane runs the same code, so it repeats less. */
 static bool chosen(size_t nelem, int dtype, int mode, bool threaded)
 {
     bool turn = dtype % NMODES == mode;
@@ -304,7 +305,7 @@ static void collectives(struct suite *s)
     }
 }
 
-/* ---- the rest of the contract ----------------------------------------------------------------------- */
+/* ---- the rest of the contract --------------------------------------------------------------- */
 
 /* Nobody leaves a barrier before everyone has come. */
 static void barriers(struct suite *s)
@@ -385,8 +386,8 @@ static void bad_arguments(struct suite *s)
         {"negative root", fsdp_comm_broadcast(s->comm, p, 1, FSDP_F32, -1, lane, &err)},
         {"misaligned", fsdp_comm_all_reduce(s->comm, p + 2, p + 2, 1, FSDP_F32, lane, &err)},
         {"overlap", fsdp_comm_all_reduce(s->comm, p + 4, p, 2, FSDP_F32, lane, &err)},
-        {"gather overlap",
-         fsdp_comm_all_gather(s->comm, p, p + 4 * (2 * (size_t)s->me + 1), 2, FSDP_F32, lane, &err)},
+        {"gather overlap", fsdp_comm_all_gather(s->comm, p, p + 4 * (2 * (size_t)s->me + 1), 2,
+                                                FSDP_F32, lane, &err)},
         {"overflow", fsdp_comm_all_gather(s->comm, p, p, SIZE_MAX / 4, FSDP_F32, lane, &err)},
     };
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)

@@ -10,7 +10,7 @@
 #include "llama.h"
 #include "ref_run.h"
 
-/* ---- a table of operators that counts time ------------------------------------------------------ */
+/* ---- a table of operators that counts time -------------------------------------------------- */
 
 #define OPERATORS(X)                                                                               \
     X(linear_forward, nn_linear)                                                                   \
@@ -53,7 +53,7 @@ static struct nn_ops timed_ops(void)
     return ops;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------- */
+/* ---- the run -------------------------------------------------------------------------------- */
 
 static struct {
     const char *name;
@@ -67,8 +67,9 @@ static int parse(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         char *eq = strchr(argv[i], '=');
         int k = 0;
-        while (eq && k < NSIZES && (strncmp(argv[i], sizes[k].name, (size_t)(eq - argv[i])) ||
-                                    sizes[k].name[eq - argv[i]]))
+        while (eq && k < NSIZES &&
+               (strncmp(argv[i], sizes[k].name, (size_t)(eq - argv[i])) ||
+                sizes[k].name[eq - argv[i]]))
             k++;
         if (!eq || k == NSIZES) {
             fprintf(stderr, "unknown: %s\n", argv[i]);
@@ -143,7 +144,8 @@ static int bench(struct ref_rank *r, struct fsdp_err *err)
     }
     report(step_s, run_s, update_s);
     double flops = r->ops->flops_per_token(r->model, len) * B * len;
-    printf("%.1f GFLOP a step, %.1f GFLOP/s\n", flops * 1e-9, flops * 1e-9 * nsteps / (run_s + update_s));
+    printf("%.1f GFLOP a step, %.1f GFLOP/s\n", flops * 1e-9,
+           flops * 1e-9 * nsteps / (run_s + update_s));
     free(tokens);
     return FSDP_OK;
 }

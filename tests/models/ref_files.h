@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref_files.h: reads the reference data under tests/data: safetensors of F32, JSON, uint16. It shares
- * no code with what is tested. */
+/* ref_files.h: reads the reference data under tests/data: safetensors of F32, JSON, uint16. It
+ * shares no code with what is tested. */
 #ifndef REF_FILES_H
 #define REF_FILES_H
 
@@ -65,7 +65,8 @@ static inline void ref_tensors_close(struct ref_tensors *t)
     free(t->data);
 }
 
-/* The values of a tensor of nelem elements; NULL where it is absent, is not F32 or has another size. */
+/* The values of a tensor of nelem elements; NULL where it is absent, is not F32 or has another
+ * size. */
 static inline const float *ref_tensor(const struct ref_tensors *t, const char *name, uint64_t nelem)
 {
     const json_t *entry = json_object_get(t->header, name);

@@ -46,7 +46,8 @@ static inline int ref_load_slice(void *ctx, enum fsdp_slice_kind kind,
     uint64_t nelem = fsdp_box_nelem(&slice->box, slice->tensor.ndim);
     if (kind != FSDP_SLICE_MODEL || !nelem)
         return FSDP_OK;
-    const float *values = ref_tensor(weights, slice->tensor.name, fsdp_tensor_nelem(&slice->tensor));
+    const float *values =
+        ref_tensor(weights, slice->tensor.name, fsdp_tensor_nelem(&slice->tensor));
     if (!values)
         return fsdp_err_set(err, FSDP_ENOTFOUND, "%s is not in the reference", slice->tensor.name);
     return io->write(io->ctx, 0, values + slice->box.offset[0] * row, nelem * sizeof *values, err);

@@ -120,8 +120,19 @@ static void test_attention(struct shape s, double spread)
 
     forward_ref(s, wq, wk, wv, ro, rlse);
     backward_ref(s, wq, wk, wv, wd, rdq, rdk, rdv);
-    struct nn_attention a = {.q = q, .k = k, .v = v, .o = o, .lse = lse, .d_o = d_o, .work = work,
-                             .B = s.B, .Tq = s.Tq, .Tk = s.Tk, .NH = s.NH, .NKV = s.NKV, .D = s.D,
+    struct nn_attention a = {.q = q,
+                             .k = k,
+                             .v = v,
+                             .o = o,
+                             .lse = lse,
+                             .d_o = d_o,
+                             .work = work,
+                             .B = s.B,
+                             .Tq = s.Tq,
+                             .Tk = s.Tk,
+                             .NH = s.NH,
+                             .NKV = s.NKV,
+                             .D = s.D,
                              .scale = (float)(1 / sqrt(s.D))};
     int rc = nn->attention_forward(ref_lane(), &a, &err);
     rc |= nn->attention_backward(ref_lane(), &a, &err);

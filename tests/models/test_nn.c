@@ -26,8 +26,8 @@ static void test_linear(int rows, int nin, int nout, float beta)
                 rdx[r * nin + i] += (double)dy[r * nout + o] * w[o * nin + i];
                 rdw[o * nin + i] += (double)dy[r * nout + o] * x[r * nin + i];
             }
-    struct nn_linear a = {.x = x, .w = w, .dy = dy, .rows = rows, .nin = nin, .nout = nout,
-                          .beta = beta};
+    struct nn_linear a = {
+        .x = x, .w = w, .dy = dy, .rows = rows, .nin = nin, .nout = nout, .beta = beta};
     a.out = y;
     int rc = nn->linear_forward(ref_lane(), &a, &err);
     a.out = dx;
@@ -36,8 +36,8 @@ static void test_linear(int rows, int nin, int nout, float beta)
     rc |= nn->linear_backward_weight(ref_lane(), &a, &err);
     ok(!rc && ref_error(y, ry, ny) < 1e-6 && ref_error(dx, rdx, nx) < 1e-6 &&
            ref_error(dw, rdw, nw) < 1e-6,
-       "linear %d x %d -> %d, beta %g: %.1e %.1e %.1e", rows, nin, nout, beta,
-       ref_error(y, ry, ny), ref_error(dx, rdx, nx), ref_error(dw, rdw, nw));
+       "linear %d x %d -> %d, beta %g: %.1e %.1e %.1e", rows, nin, nout, beta, ref_error(y, ry, ny),
+       ref_error(dx, rdx, nx), ref_error(dw, rdw, nw));
     free(x), free(w), free(dy), free(y), free(dx), free(dw), free(ry), free(rdx), free(rdw);
 }
 
@@ -57,12 +57,17 @@ static void test_embedding(int rows, int vocab, int dim, float beta)
         for (int i = 0; i < dim; i++)
             rdw[(size_t)tokens[r] * dim + i] += dy[r * dim + i];
     }
-    struct nn_embedding a = {.out = y, .w = w, .dy = dy, .tokens = tokens, .rows = rows,
-                             .vocab = vocab, .dim = dim, .beta = beta};
+    struct nn_embedding a = {.out = y,
+                             .w = w,
+                             .dy = dy,
+                             .tokens = tokens,
+                             .rows = rows,
+                             .vocab = vocab,
+                             .dim = dim,
+                             .beta = beta};
     int rc = nn->embedding_forward(ref_lane(), &a, &err);
     for (int r = 0; r < rows; r++)
-        exact &= !memcmp(y + (size_t)r * dim, w + (size_t)tokens[r] * dim,
-                         (size_t)dim * sizeof *y);
+        exact &= !memcmp(y + (size_t)r * dim, w + (size_t)tokens[r] * dim, (size_t)dim * sizeof *y);
     a.out = dw;
     rc |= nn->embedding_backward(ref_lane(), &a, &err);
     ok(!rc && exact && ref_error(dw, rdw, nw) < 1e-6, "embedding %d of %d x %d, beta %g: %.1e",
@@ -102,10 +107,23 @@ static void test_rmsnorm(int rows, int dim, float dx_beta, float dw_beta, bool i
     for (int i = 0; i < dim && dw_beta != 0.0f; i++)
         rdw[i] = dw[i];
     rmsnorm_ref(x, w, dy, rows, dim, 1e-5, ry, rdx, rdw);
-    struct nn_rmsnorm f = {.y = y, .rstd = rstd, .x_copy = copy, .x = x, .w = w, .rows = rows,
-                           .dim = dim, .eps = 1e-5f};
-    struct nn_rmsnorm_backward b = {.dy = dy, .dx = dx, .dw = dw, .x = x, .w = w, .rstd = rstd,
-                                    .rows = rows, .dim = dim, .dx_beta = dx_beta,
+    struct nn_rmsnorm f = {.y = y,
+                           .rstd = rstd,
+                           .x_copy = copy,
+                           .x = x,
+                           .w = w,
+                           .rows = rows,
+                           .dim = dim,
+                           .eps = 1e-5f};
+    struct nn_rmsnorm_backward b = {.dy = dy,
+                                    .dx = dx,
+                                    .dw = dw,
+                                    .x = x,
+                                    .w = w,
+                                    .rstd = rstd,
+                                    .rows = rows,
+                                    .dim = dim,
+                                    .dx_beta = dx_beta,
                                     .dw_beta = dw_beta};
     int rc = nn->rmsnorm_forward(ref_lane(), &f, &err);
     bool copied = !memcmp(copy, x, n * sizeof *x);
@@ -137,8 +155,8 @@ static void test_rope(int B, int T, int heads, int D, int first)
         want[i] = x[i] * cos(angle) + other * sin(angle);
         same[i] = x[i];
     }
-    struct nn_rope_table t = {.cos = cosine, .sin = sine, .inv_freq = inv_freq, .first = first,
-                              .T = T, .half = half};
+    struct nn_rope_table t = {
+        .cos = cosine, .sin = sine, .inv_freq = inv_freq, .first = first, .T = T, .half = half};
     struct nn_rope a = {.x = x, .cos = cosine, .sin = sine, .B = B, .T = T, .heads = heads, .D = D};
     int rc = nn->rope_table(ref_lane(), &t, &err) | nn->rope(ref_lane(), &a, &err);
     double forward = ref_error(x, want, n);
@@ -197,11 +215,14 @@ static void test_cross_entropy(int rows, int vocab, double spread, bool grad)
             sum += exp(x[i] - most);
         expected += log(sum) + most - x[targets[r]];
         for (int i = 0; i < vocab; i++)
-            want[(size_t)r * vocab + i] =
-                scale * (exp(x[i] - most) / sum - (i == targets[r]));
+            want[(size_t)r * vocab + i] = scale * (exp(x[i] - most) / sum - (i == targets[r]));
     }
-    struct nn_cross_entropy a = {.logits = logits, .targets = targets, .loss_sum = &loss,
-                                 .rows = rows, .vocab = vocab, .scale = (float)scale,
+    struct nn_cross_entropy a = {.logits = logits,
+                                 .targets = targets,
+                                 .loss_sum = &loss,
+                                 .rows = rows,
+                                 .vocab = vocab,
+                                 .scale = (float)scale,
                                  .grad = grad};
     int rc = nn->cross_entropy(ref_lane(), &a, &err);
     double error = grad ? ref_error(logits, want, n) : 0;

@@ -31,7 +31,7 @@ struct run {
     struct outcome *out;
 };
 
-/* ---- in a rank --------------------------------------------------------------------------------- */
+/* ---- in a rank ------------------------------------------------------------------------------ */
 
 struct grad_check {
     struct run *run;
@@ -118,7 +118,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     return rc != 0;
 }
 
-/* ---- in the test -------------------------------------------------------------------------------- */
+/* ---- in the test ---------------------------------------------------------------------------- */
 
 static struct outcome *run_cell(const struct cell *cell, const int32_t *tokens,
                                 const struct ref_tensors *grads)
@@ -204,8 +204,8 @@ static void test_reference(const struct reference *ref, int s, int nranks, int a
 static void load_reference(struct reference *ref)
 {
     size_t nbytes;
-    uint16_t *raw = ref_read(ref_path("llama-tiny", "batches.u16"), &nbytes);
-    json_t *json = json_load_file(ref_path("llama-tiny", "ref.json"), 0, NULL);
+    uint16_t *raw = ref_read(ref_path("llama-tiny/expected", "batches.u16"), &nbytes);
+    json_t *json = json_load_file(ref_path("llama-tiny/expected", "ref.json"), 0, NULL);
     size_t ntokens = nbytes / 2;
 
     ok(ntokens == (size_t)ALL_ROWS * (T + 1), "the reference has %d rows", ALL_ROWS);
@@ -216,7 +216,7 @@ static void load_reference(struct reference *ref)
         ref->loss[s] = ref_number(json, "fp64", "loss", s);
         ref->norm[s] = ref_number(json, "fp64", "grad_norm", s);
     }
-    ref->grads = ref_tensors_open(ref_path("llama-tiny", "grads_step0.safetensors"));
+    ref->grads = ref_tensors_open(ref_path("llama-tiny/expected", "grads_step0.safetensors"));
     json_decref(json);
     free(raw);
 }
@@ -225,9 +225,10 @@ static void load_reference(struct reference *ref)
 static void test_uneven(int nranks, int ac)
 {
     char what[64];
-    json_t *json = json_load_file(ref_path("llama-odd", "ref.json"), 0, NULL);
+    json_t *json = json_load_file(ref_path("llama-odd/expected", "ref.json"), 0, NULL);
     json_t *rows = json_object_get(json, "tokens");
-    struct ref_tensors grads = ref_tensors_open(ref_path("llama-odd", "grads.safetensors"));
+    struct ref_tensors grads =
+        ref_tensors_open(ref_path("llama-odd/expected", "grads.safetensors"));
     const double loss = ref_number(json, NULL, "loss", -1);
     const double norm = ref_number(json, NULL, "grad_norm", -1);
     struct cell c = {.nranks = nranks, .nnodes = 1, .nsteps = 1, .nrows = 3};

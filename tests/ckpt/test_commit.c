@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A process is killed, a call fails, or the disk fills up, at every store call of a save in turn. Always: the
+ * previous checkpoint loads, nothing half-made is taken for a checkpoint, and the next save works.
+ */
+#include <signal.h>
+
+#include "fake_state.h"
+
+enum { OLD_SEED = 1, NEW_SEED = 2 };
+
+/* What must hold after the struck save. Removes its remains, so that the next round begins alike. */
+static bool recovers(const char *root, bool killed)
+{
+    char latest[500], path[500];
+    struct fsdp_err err = FSDP_ERR_INIT;
+    bool good = !ckpt_latest(latest, sizeof latest, root, &err);
+    bool new_one = good && strstr(latest, "step-00000002") != NULL;
+
+    /* A failed call publishes nothing; a kill after the rename leaves a good checkpoint. */
+    good &= killed || !new_one;
+    good &= fake_holds(root, new_one ? NEW_SEED : OLD_SEED);
+    snprintf(path, sizeof path, "%s/step-00000001", root);
+    good &= fake_holds(path, OLD_SEED);
+    /* A failure leaves no remains; of a killed job they stay and do no harm. */
+    if (!killed && count_entries(root, ".tmp.") != 0) {
+        diag("remains after a failure");
+        good = false;
+    }
+    if (!new_one)
+        good &= fake_save(root, 2, 2, 1, NEW_SEED) == 0 && fake_holds(root, NEW_SEED);
+    struct ckpt_names names;
+    ckpt_store_names(&names, &ckpt_store_posix, root, NULL);
+    for (int i = 0; i < names.nnames; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, names.names[i]);
+        if (strcmp(names.names[i], "step-00000001"))
+            ckpt_store_remove_tree(&ckpt_store_posix, path, NULL);
+    }
+    ckpt_names_free(&names);
+    return good;
+}
+
+static void strike_all(const char *root, int rank, enum ckpt_store_fault fault, const char *what,
+                       int at_least)
+{
+    bool good = true, seen = true;
+    int nth;
+    for (nth = 1; nth < 200; nth++) {
+        struct fake_job job = {.root = root,
+                               .step = 2,
+                               .shard_size = 2,
+                               .replicate_size = 1,
+                               .seed = NEW_SEED,
+                               .quiet = true,
+                               .fault_rank = rank,
+                               .fault_nth = nth,
+                               .fault = fault};
+        int status[2];
+        ranks_run(2, 1, 30, fake_save_rank, &job, status);
+        bool over = WIFEXITED(status[rank]) && WEXITSTATUS(status[rank]) == 99;
+        if (fault == CKPT_FAULT_KILL)
+            seen &= over || (WIFSIGNALED(status[rank]) && WTERMSIG(status[rank]) == SIGKILL);
+        bool fine = recovers(root, fault == CKPT_FAULT_KILL || over);
+        if (!fine)
+            diag("%s at call %d of rank %d", what, nth, rank);
+        good &= fine;
+        if (over)
+            break;
+    }
+    ok(good && seen && nth > at_least && nth < 200, "%s at each of %d store calls of rank %d", what,
+       nth - 1, rank);
+}
+
+/* The removal of an old checkpoint, killed anywhere, leaves whole checkpoints only. */
+static int retain_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    const struct fake_job *job = arg;
+    (void)oob, (void)nodes;
+    ckpt_store_fault_at((uint64_t)job->fault_nth, CKPT_FAULT_KILL);
+    int rc = ckpt_retain(job->root, 1, NULL);
+    return rc ? 1 : ckpt_store_calls() < (uint64_t)job->fault_nth ? 99 : 0;
+}
+
+static void test_retain(const char *root)
+{
+    bool good = true, over = false;
+    int nth;
+    for (nth = 1; nth < 200 && !over; nth++) {
+        struct fake_job job = {.root = root, .fault_nth = nth};
+        char path[500];
+        int status;
+        good &= fake_save(root, 2, 1, 1, NEW_SEED) == 0;
+        ranks_run(1, 1, 30, retain_rank, &job, &status);
+        over = WIFEXITED(status) && WEXITSTATUS(status) == 99;
+        snprintf(path, sizeof path, "%s/step-00000001", root);
+        good &= fake_holds(root, NEW_SEED) && (!exists(path) || fake_holds(path, OLD_SEED));
+        good &= ckpt_retain(root, 1, NULL) == FSDP_OK && count_entries(root, "") == 1;
+        snprintf(path, sizeof path, "%s/step-00000002", root);
+        ckpt_store_remove_tree(&ckpt_store_posix, path, NULL);
+        good &= fake_save(root, 1, 1, 1, OLD_SEED) == 0;
+    }
+    ok(good && over && nth > 15, "killed at each of %d store calls of a removal", nth - 2);
+}
+
+/* No memory, at each allocation of a save and of a load in turn. */
+static int memory_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    struct fsdp_err err;
+    char *root = arg, path[500];
+    int rc = FSDP_ENOMEM, nth = 1;
+    (void)nodes;
+    for (; rc == FSDP_ENOMEM; nth++) {
+        struct fake *f = fake_create(0, 1, 1);
+        struct ckpt_save_args args = fake_save_args(f, root, 2);
+        fake_fill(f, NEW_SEED);
+        fsdp_alloc_fail_at((uint64_t)nth);
+        rc = ckpt_save(NULL, &args, oob, &err);
+        fsdp_alloc_fail_at(0);
+        fake_destroy(f);
+        if (rc && count_entries(root, "") != 1)
+            return 1;
+    }
+    if (rc || nth < 50 || !fake_holds(root, NEW_SEED)) {
+        diag("allocation %d: %s", nth, err.text);
+        return 2;
+    }
+    snprintf(path, sizeof path, "%s/step-00000002", root);
+    rc = FSDP_ENOMEM;
+    for (nth = 1; rc == FSDP_ENOMEM; nth++) {
+        struct fake *f = fake_create(0, 1, 1);
+        struct ckpt_load_args args = fake_load_args(f);
+        struct ckpt *ckpt = NULL;
+        fsdp_alloc_fail_at((uint64_t)nth);
+        rc = ckpt_open(&ckpt, path, &err);
+        if (rc == FSDP_OK)
+            rc = ckpt_load(ckpt, &args, oob, &err);
+        fsdp_alloc_fail_at(0);
+        ckpt_close(ckpt);
+        fake_destroy(f);
+    }
+    if (rc || nth < 50) {
+        diag("allocation %d: %s", nth, err.text);
+        return 3;
+    }
+    return 0;
+}
+
+int main(void)
+{
+    char root[300];
+    snprintf(root, sizeof root, "%s", scratch_create());
+    ok(fake_save(root, 1, 2, 1, OLD_SEED) == 0, "a checkpoint to fall back on");
+    strike_all(root, 0, CKPT_FAULT_KILL, "killed", 20);
+    strike_all(root, 1, CKPT_FAULT_KILL, "killed", 6);
+    strike_all(root, 0, CKPT_FAULT_FAIL, "failed", 20);
+    strike_all(root, 1, CKPT_FAULT_NOSPACE, "no space", 6);
+    test_retain(root);
+    ok(ranks_run(1, 1, 60, memory_rank, root, NULL) == 0, "out of memory at each allocation");
+    scratch_remove(root);
+    return tap_done();
+}
