@@ -232,8 +232,8 @@ show fsdp-generate --model $demo/merged --prompt "And the king said unto " --max
 heading "7. What it learned"
 eval_loss=$(metric eval_loss)
 [ -n "$eval_loss" ] || fail "no held-out loss in $demo/metrics.jsonl"
-scripts/plot.sh $demo/loss.png "$unigram" $demo/metrics-killed.jsonl $demo/metrics.jsonl ||
-    fail "no picture"
+scripts/plot.sh $demo/metrics.jsonl $demo/loss.png "$unigram:unigram model" \
+    "$resumed_at:rank 2 killed at $step, resumed from $resumed_at" || fail "no picture"
 awk -v u="$unigram" -v e="$eval_loss" 'BEGIN {
     printf "  held-out loss, a unigram model    %.4f nats per byte\n", u
     printf "  held-out loss, this model         %.4f nats per byte\n", e
