@@ -76,6 +76,7 @@ JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 ## all              build programs and libraries (the default)
 all: $(PROGRAMS) $(LIBRARIES)
+	@:
 
 ## tools            build the checkpoint tools alone (needs no PMIx, BLAS or YAML)
 tools: $(TOOLS)
