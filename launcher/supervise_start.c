@@ -92,14 +92,15 @@ int launch_super_init(struct launch_super *s, const struct launch_args *args, st
     launch_children_list(&s->spare);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     FSDP_TRY(init_rendezvous(s, err));
-    FSDP_TRY(init_signals(s, err));
-    return launch_guard_start(&s->guard, s->job.name, err);
+    return init_signals(s, err);
 }
 
 void launch_super_destroy(struct launch_super *s)
 {
     if (s->guard.pid)
         launch_guard_stop(&s->guard);
+    else if (s->guard.fd >= 0)
+        close(s->guard.fd);
     boot_kvs_server_destroy(s->kvs);
     if (s->job.secret_fd >= 0)
         close(s->job.secret_fd);
@@ -223,7 +224,6 @@ static int start_rank(struct launch_super *s, struct start *start, int rank, int
     if (rc)
         return rc;
     setpgid(proc->pid, proc->pid); /* whoever is first: a signal must not miss the group */
-    launch_guard_add(&s->guard, proc->pid);
     proc->live = true;
     s->nstarted++;
     s->nlive++;
@@ -262,6 +262,19 @@ static int report_exec(const struct launch_super *s, int report_fd)
     return why == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_CANNOT_EXECUTE;
 }
 
+/* After the ranks, so that the ranks are the launcher's first children, in their order. */
+static int start_guard(struct launch_super *s)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    if (launch_guard_start(&s->guard, s->job.name, &err)) {
+        launch_say("%s", err.text);
+        return LAUNCH_FAILED;
+    }
+    for (int r = 0; r < s->nstarted; r++)
+        launch_guard_add(&s->guard, s->procs[r].pid);
+    return 0;
+}
+
 int launch_super_start(struct launch_super *s)
 {
     const struct launch_args *args = s->job.args;
@@ -285,6 +298,7 @@ int launch_super_start(struct launch_super *s)
     if (rc)
         launch_say("cannot start rank %d of %d: %s", s->nstarted, s->job.nranks, strerror(-rc));
     rc = rc ? LAUNCH_FAILED : report_exec(s, report[0]);
+    rc = rc ? rc : start_guard(s);
     if (report[0] >= 0)
         close(report[0]);
     if (null_fd >= 0)
