@@ -56,8 +56,8 @@ static int init_rendezvous(struct launch_super *s, struct fsdp_err *err)
     s->job.secret_fd = keep_secret(&secret, err);
     if (s->job.secret_fd < 0)
         return s->job.secret_fd;
-    FSDP_TRY(boot_kvs_server_create(&s->kvs, s->job.nranks, &secret, true, host_of_rank, &s->job,
-                                    err));
+    FSDP_TRY(
+        boot_kvs_server_create(&s->kvs, s->job.nranks, &secret, true, host_of_rank, &s->job, err));
     boot_kvs_server_contact(s->kvs, &at);
     snprintf(s->job.rendezvous, sizeof s->job.rendezvous, "%s:%u", at.addr[0], at.port);
     return FSDP_OK;
@@ -126,8 +126,8 @@ struct start {
     pid_t launcher;
 };
 
-/* A Ctrl-C that came before the rank had its own process group was meant for the launcher, which has
- * got it too: ignoring a pending signal drops it. */
+/* A Ctrl-C that came before the rank had its own process group was meant for the launcher, which
+ * has got it too: ignoring a pending signal drops it. */
 static void drop_terminal_signals(void)
 {
     static const int sigs[] = {SIGINT, SIGQUIT, SIGHUP};
@@ -138,7 +138,8 @@ static void drop_terminal_signals(void)
     }
 }
 
-/* A configuration's rank gets its requests to stop when it can understand them; see launch_rank.c. */
+/* A configuration's rank gets its requests to stop when it can understand them; see launch_rank.c.
+ */
 static void set_child_mask(const struct launch_super *s)
 {
     sigset_t mask = s->old_mask;
@@ -183,10 +184,8 @@ static int open_relay(struct launch_super *s, struct launch_relay *relay, int ra
     if (pipe2(ends, O_CLOEXEC))
         return -1;
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    *relay = (struct launch_relay){.fd = ends[0],
-                                   .rank = rank,
-                                   .prefix = s->job.args->prefix_output,
-                                   .to = &s->sinks[which]};
+    *relay = (struct launch_relay){
+        .fd = ends[0], .rank = rank, .prefix = s->job.args->prefix_output, .to = &s->sinks[which]};
     *theirs = ends[1];
     return 0;
 }
