@@ -144,8 +144,8 @@ static int exchange(struct card *cards, const struct card *mine, struct boot *bo
         struct card *card = &cards[r];
         FSDP_TRY(ops->get(boot->state, r, CARD_KEY, card, sizeof *card, deadline, err));
         if (card->version != CARD_VERSION || card->nbytes != sizeof *card)
-            return fsdp_err_set(err, FSDP_EMISMATCH,
-                                "rank %d runs another version of this program", r);
+            return fsdp_err_set(err, FSDP_EMISMATCH, "rank %d runs another version of this program",
+                                r);
         card->host[sizeof card->host - 1] = 0;
         card->node_key[sizeof card->node_key - 1] = 0;
         card->job[sizeof card->job - 1] = 0;
@@ -175,9 +175,9 @@ static int map_nodes(struct boot *boot, const struct card *cards, int size, stru
             info->local_rank += r < info->rank;
             info->local_size++;
         }
-    boot->nodes = (struct fsdp_node_map){
-        size, info->nnodes, boot->node_of,
-        (const char (*)[FSDP_HOST_NBYTES])(const void *)boot->hosts};
+    boot->nodes =
+        (struct fsdp_node_map){size, info->nnodes, boot->node_of,
+                               (const char(*)[FSDP_HOST_NBYTES])(const void *)boot->hosts};
     return FSDP_OK;
 }
 

@@ -125,7 +125,8 @@ void boot_acceptor_contact(const struct boot_acceptor *acceptor, struct boot_con
     memset(out, 0, sizeof *out);
     out->port = acceptor->port;
     if (!acceptor->loopback && getifaddrs(&all) == 0) {
-        for (struct ifaddrs *ifa = all; ifa && out->naddrs < BOOT_MAX_ADDRS - 1; ifa = ifa->ifa_next)
+        for (struct ifaddrs *ifa = all; ifa && out->naddrs < BOOT_MAX_ADDRS - 1;
+             ifa = ifa->ifa_next)
             if (interface_wanted(ifa) &&
                 inet_ntop(AF_INET, &((struct sockaddr_in *)ifa->ifa_addr)->sin_addr,
                           out->addr[out->naddrs], BOOT_ADDR_NBYTES))
@@ -240,8 +241,8 @@ bool boot_acceptor_step(struct boot_acceptor *acceptor, int *fd, struct boot_hel
         } else if (verdict > 0) {
             epoll_ctl(acceptor->ep_fd, EPOLL_CTL_DEL, p->fd, NULL);
             *fd = p->fd;
-            *hello = (struct boot_hello){le32toh(p->hello.purpose),
-                                         (int32_t)le32toh(p->hello.rank)};
+            *hello =
+                (struct boot_hello){le32toh(p->hello.purpose), (int32_t)le32toh(p->hello.rank)};
             p->fd = -1;
             return true;
         }

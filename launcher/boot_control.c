@@ -12,9 +12,8 @@
 
 const char *tree_name(const struct boot_tree *tree, int rank, char *buf, size_t nbytes)
 {
-    const char *host = tree->nodes->host && rank >= 0 && rank < tree->size
-                           ? tree->nodes->host[rank]
-                           : NULL;
+    const char *host =
+        tree->nodes->host && rank >= 0 && rank < tree->size ? tree->nodes->host[rank] : NULL;
     snprintf(buf, nbytes, "rank %d%s%s", rank, host ? " on " : "", host ? host : "");
     return buf;
 }

@@ -14,8 +14,7 @@ struct boot_kvs {
 };
 
 int boot_kvs_open(struct boot_kvs **out, const struct boot_contact *at,
-                  const struct boot_secret *secret, int rank, double deadline,
-                  struct fsdp_err *err)
+                  const struct boot_secret *secret, int rank, double deadline, struct fsdp_err *err)
 {
     struct boot_kvs *kvs = fsdp_alloc(1, sizeof *kvs, "rendezvous client", err);
     int fd, rc;
@@ -63,13 +62,15 @@ static int call_locked(struct boot_kvs *kvs, const struct boot_frame *ask,
         if (boot_wait_fd(kvs->link.fd, POLLIN | (boot_link_pending(&kvs->link) ? POLLOUT : 0),
                          deadline)) {
             boot_link_close(&kvs->link);
-            return fsdp_err_set(err, FSDP_ETIMEDOUT,
-                                "the rendezvous at %s did not answer in time", kvs->where);
+            return fsdp_err_set(err, FSDP_ETIMEDOUT, "the rendezvous at %s did not answer in time",
+                                kvs->where);
         }
     }
     boot_link_close(&kvs->link);
-    return fsdp_err_set(err, FSDP_EPEER, "the rendezvous at %s hung up%s%s: whoever started the "
-                        "ranks has ended", kvs->where, why ? ": " : "", why ? strerror(why) : "");
+    return fsdp_err_set(err, FSDP_EPEER,
+                        "the rendezvous at %s hung up%s%s: whoever started the "
+                        "ranks has ended",
+                        kvs->where, why ? ": " : "", why ? strerror(why) : "");
 }
 
 static int call(struct boot_kvs *kvs, const struct boot_frame *ask, const char *what,
@@ -101,8 +102,10 @@ int boot_kvs_put(struct boot_kvs *kvs, const char *key, const void *data, size_t
 {
     size_t klen = strlen(key);
     if (klen == 0 || klen >= BOOT_KEY_NBYTES || nbytes > BOOT_VALUE_MAX_NBYTES)
-        return fsdp_err_set(err, FSDP_EINVAL, "rendezvous: key '%.80s' or its value (%zu bytes) is "
-                            "too long or empty", key, nbytes);
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "rendezvous: key '%.80s' or its value (%zu bytes) is "
+                            "too long or empty",
+                            key, nbytes);
     unsigned char *both = fsdp_alloc(klen + 1 + nbytes, 1, "rendezvous value", err);
     if (!both)
         return FSDP_ENOMEM;
@@ -118,9 +121,8 @@ int boot_kvs_put(struct boot_kvs *kvs, const char *key, const void *data, size_t
 int boot_kvs_get(struct boot_kvs *kvs, const char *key, void *data, size_t nbytes, double deadline,
                  struct fsdp_err *err)
 {
-    struct boot_frame ask = {.type = KVS_GET,
-                             .nbytes = strlen(key) + 1,
-                             .data = (unsigned char *)(uintptr_t)key};
+    struct boot_frame ask = {
+        .type = KVS_GET, .nbytes = strlen(key) + 1, .data = (unsigned char *)(uintptr_t)key};
     return call(kvs, &ask, key, deadline, data, nbytes, err);
 }
 

@@ -20,8 +20,8 @@ typedef const char *boot_host_of_f(void *ctx, int rank);
 
 /* Listens at once, so that the contact can be handed to ranks before they start. */
 int boot_kvs_server_create(struct boot_kvs_server **out, int nranks,
-                           const struct boot_secret *secret, bool loopback,
-                           boot_host_of_f *host_of, void *ctx, struct fsdp_err *err);
+                           const struct boot_secret *secret, bool loopback, boot_host_of_f *host_of,
+                           void *ctx, struct fsdp_err *err);
 void boot_kvs_server_destroy(struct boot_kvs_server *server);
 void boot_kvs_server_contact(const struct boot_kvs_server *server, struct boot_contact *out);
 int boot_kvs_server_fd(const struct boot_kvs_server *server);

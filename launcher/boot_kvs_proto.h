@@ -7,8 +7,8 @@
 #include "boot_link.h"
 
 enum {
-    KVS_PUT = 1,  /* key, zero byte, value */
-    KVS_GET = 2,  /* key */
+    KVS_PUT = 1,   /* key, zero byte, value */
+    KVS_GET = 2,   /* key */
     KVS_FENCE = 3, /* seq: milliseconds until the rank's deadline */
     KVS_WORDS = 4, /* text */
     KVS_REPLY = 5, /* value, or the text of a failure */

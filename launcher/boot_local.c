@@ -93,9 +93,9 @@ static int local_open(void **state, double deadline, struct fsdp_err *err)
         return rc;
     FSDP_TRY_GOTO(read_facts(&local->facts, err), out);
     FSDP_TRY_GOTO(env_contact(&at, err), out);
-    FSDP_TRY_GOTO(boot_kvs_open(&local->kvs, &at, &local->facts.secret, local->facts.rank,
-                                deadline, err),
-                  out);
+    FSDP_TRY_GOTO(
+        boot_kvs_open(&local->kvs, &at, &local->facts.secret, local->facts.rank, deadline, err),
+        out);
     *state = local;
     return FSDP_OK;
 out:
@@ -116,8 +116,8 @@ static int key_of(char out[BOOT_KEY_NBYTES], int rank, const char *key, struct f
     return FSDP_OK;
 }
 
-static int local_put(void *state, const char *key, const void *data, size_t nbytes,
-                     double deadline, struct fsdp_err *err)
+static int local_put(void *state, const char *key, const void *data, size_t nbytes, double deadline,
+                     struct fsdp_err *err)
 {
     struct local *local = state;
     char full[BOOT_KEY_NBYTES];

@@ -96,12 +96,12 @@ void tree_resend(struct boot_tree *tree)
             send_piece(c);
 }
 
-/* The deadline has passed: asks the root who has not come. The call may still end well meanwhile. */
+/* The deadline has passed: asks the root who has not come. The call may still end well meanwhile.
+ */
 static int timed_out(struct tree_chan *c, double waited)
 {
     struct boot_tree *tree = c->tree;
-    struct boot_frame who = {
-        .type = TREE_WHO, .rank = tree->rank, .chan = c->id, .seq = c->seq};
+    struct boot_frame who = {.type = TREE_WHO, .rank = tree->rank, .chan = c->id, .seq = c->seq};
     char name[FSDP_HOST_NBYTES + 32];
 
     if (tree->rank == 0)

@@ -2,10 +2,10 @@
 /*
  * Bootstrap through a PMIx server: srun --mpi=pmix, mpirun, prterun.
  *
- * Of PMIx only put, commit, fence and get are used, because Slurm's server offers no more. The fence
- * always collects data: a plain one is no barrier between few nodes there. The connection is closed
- * as soon as the control tree stands: while it is open, one rank's death makes the server kill the
- * others before anyone can say why.
+ * Of PMIx only put, commit, fence and get are used, because Slurm's server offers no more. The
+ * fence always collects data: a plain one is no barrier between few nodes there. The connection is
+ * closed as soon as the control tree stands: while it is open, one rank's death makes the server
+ * kill the others before anyone can say why.
  *
  * The library's calls block and honour no timeout towards other nodes, so they run on a thread of
  * their own and the caller waits with its deadline. A thread that does not come back is left behind
@@ -105,10 +105,11 @@ static int run_call(struct pmix *state, pmix_call_f *call, const char *what, dou
     while (state->busy && !why)
         why = pthread_cond_timedwait(&state->changed, &state->lock, &ts);
     if (state->busy)
-        rc = fsdp_err_set(err, FSDP_ETIMEDOUT,
-                          "rank %u: %s did not end in time: a rank did not start, or died before it "
-                          "came there (PMIx does not say which)",
-                          state->me.rank, what);
+        rc =
+            fsdp_err_set(err, FSDP_ETIMEDOUT,
+                         "rank %u: %s did not end in time: a rank did not start, or died before it "
+                         "came there (PMIx does not say which)",
+                         state->me.rank, what);
     else if ((rc = state->rc) != FSDP_OK && err)
         *err = state->err;
     pthread_mutex_unlock(&state->lock);
@@ -192,7 +193,8 @@ static void get_host(struct pmix *state, char *out, size_t nbytes)
         snprintf(out, nbytes, "localhost");
 }
 
-/* Two machines may have one name, and two containers one boot id; together they tell nodes apart. */
+/* Two machines may have one name, and two containers one boot id; together they tell nodes apart.
+ */
 static void name_node(struct boot_facts *facts)
 {
     char id[40] = "";

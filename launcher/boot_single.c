@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank alone. A rank that wrongly believes this trains a model of its own beside the others', so
- * the method is refused as soon as anything says that there are more.
+ * One rank alone. A rank that wrongly believes this trains a model of its own beside the others',
+ * so the method is refused as soon as anything says that there are more.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #include "sys/boot_ops.h"
 
 /* Set by launchers to the number of ranks, or to this rank's number. */
-static const char *const sizes[] = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS",
-                                    "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",     "WORLD_SIZE",
-                                    "BOOT_SIZE",            "FLUX_JOB_SIZE"};
+static const char *const sizes[] = {
+    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+    "WORLD_SIZE",           "BOOT_SIZE",    "FLUX_JOB_SIZE"};
 static const char *const ranks[] = {"PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK",
                                     "BOOT_RANK"};
 enum { NSIZES = sizeof sizes / sizeof sizes[0], NRANKS = sizeof ranks / sizeof ranks[0] };
@@ -42,8 +42,10 @@ static bool single_probe(char *why, size_t why_nbytes)
     for (int i = 0; i < NRANKS; i++) {
         const char *text = getenv(ranks[i]);
         if (text && (atoi(text) > 0 || !one)) {
-            snprintf(why, why_nbytes, "%s=%.20s says that this is one of several ranks; %s, or "
-                     "unset %s", ranks[i], text, mend_for(ranks[i]), ranks[i]);
+            snprintf(why, why_nbytes,
+                     "%s=%.20s says that this is one of several ranks; %s, or "
+                     "unset %s",
+                     ranks[i], text, mend_for(ranks[i]), ranks[i]);
             return false;
         }
     }

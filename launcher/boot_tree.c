@@ -247,8 +247,8 @@ static bool drained(const struct boot_tree *tree)
         return false;
     for (int r = 0; r < tree->size; r++) {
         const struct tree_link *link = &tree->links[r];
-        if (link->io.fd >= 0 && (boot_link_pending(&link->io) ||
-                                 (!lost && r != tree->up && !link->bye)))
+        if (link->io.fd >= 0 &&
+            (boot_link_pending(&link->io) || (!lost && r != tree->up && !link->bye)))
             return false;
     }
     return lost || tree->rank != 0 || tree->nleft == tree->size;

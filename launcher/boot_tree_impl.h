@@ -79,7 +79,7 @@ struct boot_tree {
     void (*on_words)(void *ctx, int code, const char *text);
     void *ctx;
 
-    struct tree_link *links; /* [size] by rank of the other end */
+    struct tree_link *links;        /* [size] by rank of the other end */
     struct boot_acceptor *acceptor; /* root: takes in ranks that lost their leader */
     int ep_fd, wake_fd;
     pthread_t thread;

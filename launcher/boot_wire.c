@@ -154,8 +154,8 @@ static int connect_one(const char *addr, uint16_t port, double deadline)
 }
 
 /* The dialler's side of the drawing in boot_wire.h. */
-static int prove(int fd, const struct boot_secret *secret, struct boot_hello hello,
-                 const char *who, const char *addr, double deadline, struct fsdp_err *err)
+static int prove(int fd, const struct boot_secret *secret, struct boot_hello hello, const char *who,
+                 const char *addr, double deadline, struct fsdp_err *err)
 {
     struct boot_hello_msg msg = {.magic = htole32(BOOT_MAGIC),
                                  .purpose = htole32(hello.purpose),

@@ -26,8 +26,10 @@ static const char help_text[] =
     "A program gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR and\n"
     "MASTER_PORT. Ctrl-C or SIGTERM asks all ranks to save and leave; a second one ends them.\n"
     "\n"
-    "exit status: 0 done; 1 failed; 2 bad command line or configuration; 75 stopped on request with\n"
-    "a checkpoint, requeue it; 76 a rank was lost, a requeue may help; a program's own status (128 +\n"
+    "exit status: 0 done; 1 failed; 2 bad command line or configuration; 75 stopped on request "
+    "with\n"
+    "a checkpoint, requeue it; 76 a rank was lost, a requeue may help; a program's own status (128 "
+    "+\n"
     "signal); 126, 127 it cannot be run, it is not there.\n";
 
 void launch_print_help(void)

@@ -16,14 +16,50 @@ extern char **environ;
 /* What other launchers tell their ranks (a trailing * means any ending). A rank started here would
  * take it for its own. */
 static const char *const strip[] = {
-    "PMIX_*", "PMI_*", "PMI2_*", "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_NUM_PROCS",
-    "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION", "OMPI_ARGV", "OMPI_COMMAND",
-    "OMPI_MCA_ess*", "OMPI_MCA_orte_*", "OMPI_MCA_pmix*", "PRTE_*", "MPI_LOCAL*", "SLURM_PROCID",
-    "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS*", "SLURM_NPROCS", "SLURM_STEP_*",
-    "SLURM_STEPID", "SLURM_TASKS_PER_NODE", "SLURM_TASK_PID", "SLURM_PMIX*", "SLURM_SRUN_*",
-    "FLUX_TASK_*", "FLUX_JOB_SIZE", "BOOT_RENDEZVOUS", "BOOT_SECRET_FD", "BOOT_RANK", "BOOT_SIZE",
-    "BOOT_NODE", "BOOT_HOST", "BOOT_JOB", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
-    "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
+    "PMIX_*",
+    "PMI_*",
+    "PMI2_*",
+    "OMPI_COMM_WORLD_*",
+    "OMPI_UNIVERSE_SIZE",
+    "OMPI_APP_CTX_NUM_PROCS",
+    "OMPI_NUM_APP_CTX",
+    "OMPI_FIRST_RANKS",
+    "OMPI_FILE_LOCATION",
+    "OMPI_ARGV",
+    "OMPI_COMMAND",
+    "OMPI_MCA_ess*",
+    "OMPI_MCA_orte_*",
+    "OMPI_MCA_pmix*",
+    "PRTE_*",
+    "MPI_LOCAL*",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_NTASKS*",
+    "SLURM_NPROCS",
+    "SLURM_STEP_*",
+    "SLURM_STEPID",
+    "SLURM_TASKS_PER_NODE",
+    "SLURM_TASK_PID",
+    "SLURM_PMIX*",
+    "SLURM_SRUN_*",
+    "FLUX_TASK_*",
+    "FLUX_JOB_SIZE",
+    "BOOT_RENDEZVOUS",
+    "BOOT_SECRET_FD",
+    "BOOT_RANK",
+    "BOOT_SIZE",
+    "BOOT_NODE",
+    "BOOT_HOST",
+    "BOOT_JOB",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
 };
 enum { NSTRIP = sizeof strip / sizeof strip[0], NSET = 24 };
 
@@ -72,9 +108,8 @@ const char *launch_host_of(const struct launch_job *job, int rank, char buf[FSDP
 static int threads_per_rank(int nranks)
 {
     cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) == 0
-                    ? CPU_COUNT(&set)
-                    : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                            : (int)sysconf(_SC_NPROCESSORS_ONLN);
     return cores / nranks > 1 ? cores / nranks : 1;
 }
 
@@ -107,8 +142,7 @@ static bool set_rank(char ***next, const struct launch_job *job, int rank)
     return set(next, "RANK", "%d", rank) && set(next, "WORLD_SIZE", "%d", job->nranks) &&
            set(next, "LOCAL_RANK", "%d", rank % per_node) &&
            set(next, "LOCAL_WORLD_SIZE", "%d", per_node) &&
-           set(next, "NODE_RANK", "%d", rank / per_node) &&
-           set(next, "MASTER_ADDR", "127.0.0.1") &&
+           set(next, "NODE_RANK", "%d", rank / per_node) && set(next, "MASTER_ADDR", "127.0.0.1") &&
            set(next, "MASTER_PORT", "%d", job->master_port) &&
            set(next, BOOT_ENV_RENDEZVOUS, "%s", job->rendezvous) &&
            set(next, BOOT_ENV_SECRET_FD, "%d", job->secret_fd) &&

@@ -35,8 +35,8 @@ struct launch_args {
 
 /* ---- launch_args.c ---- */
 
-/* Parses and checks; prints what is wrong. Returns an exit code, 0 to go on. Pointers are into argv,
- * which is permuted. */
+/* Parses and checks; prints what is wrong. Returns an exit code, 0 to go on. Pointers are into
+ * argv, which is permuted. */
 int launch_args_parse(struct launch_args *out, int argc, char **argv);
 void launch_print_help(void);
 
@@ -117,7 +117,8 @@ void launch_guard_stop(struct launch_guard *guard);
 
 /* ---- launch_sweep.c ---- */
 
-/* Processes that are this one's children before any rank is started; they are none of its business. */
+/* Processes that are this one's children before any rank is started; they are none of its business.
+ */
 struct launch_children {
     int npids;
     pid_t pids[64];

@@ -18,7 +18,8 @@ extern char **environ;
 /* ---- stop requests ---- */
 
 static volatile sig_atomic_t nstops;
-static volatile sig_atomic_t alone; /* no launcher forwards signals: this is the foreground process */
+static volatile sig_atomic_t
+    alone; /* no launcher forwards signals: this is the foreground process */
 
 static void on_stop(int sig)
 {
@@ -58,8 +59,8 @@ struct trace {
 static void add_trace(void *ctx, const char *method, const char *text)
 {
     struct trace *trace = ctx;
-    int more = snprintf(trace->text + trace->len, sizeof trace->text - trace->len,
-                        "%sboot: %s: %s", trace->len ? "\nfsdp-launch: " : "", method, text);
+    int more = snprintf(trace->text + trace->len, sizeof trace->text - trace->len, "%sboot: %s: %s",
+                        trace->len ? "\nfsdp-launch: " : "", method, text);
     trace->len += more > 0 ? (size_t)more : 0;
     trace->len = trace->len < sizeof trace->text ? trace->len : sizeof trace->text - 1;
 }
@@ -112,7 +113,8 @@ static int check_counts(const struct launch_args *args, const struct boot_info *
     if (args->nranks && args->nranks != info->size) {
         if (info->rank == 0)
             launch_say("-n %d, but whoever started this rank (%s) started %d; leave -n out, or say "
-                       "it there", args->nranks, info->method, info->size);
+                       "it there",
+                       args->nranks, info->method, info->size);
         return LAUNCH_USAGE;
     }
     if (args->nranks && args->nnodes != 1 && args->nnodes != info->nnodes) {
@@ -148,7 +150,8 @@ static int check_quietly(const struct launch_args *args, const struct launch_pro
     return code;
 }
 
-/* Nobody has checked before the ranks started: all do, and the lowest with a complaint prints it. */
+/* Nobody has checked before the ranks started: all do, and the lowest with a complaint prints it.
+ */
 static int check_together(const struct launch_args *args, const struct launch_program *program,
                           struct boot *boot)
 {
@@ -193,8 +196,8 @@ struct watchdog {
     bool running, stop;
 };
 
-/* A rank that computes for long, or hangs, does not look at its channel. When another is lost it gets
- * some seconds to notice, then it is ended. */
+/* A rank that computes for long, or hangs, does not look at its channel. When another is lost it
+ * gets some seconds to notice, then it is ended. */
 static void *watchdog_thread(void *arg)
 {
     enum { NOTICE_S = 15 };

@@ -90,8 +90,7 @@ void launch_relay_read(struct launch_relay *relay)
             continue;
         if (got < 0 && errno == EAGAIN)
             return;
-        if (got <= 0 ||
-            !append(&relay->data, &relay->nbytes, &relay->capacity, buf, (size_t)got)) {
+        if (got <= 0 || !append(&relay->data, &relay->nbytes, &relay->capacity, buf, (size_t)got)) {
             launch_relay_close(relay);
             return;
         }

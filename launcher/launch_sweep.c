@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks may leave behind. The launcher is a subreaper: orphans of its ranks become its children. */
+/* What ranks may leave behind. The launcher is a subreaper: orphans of its ranks become its
+ * children. */
 #include <ctype.h>
 #include <dirent.h>
 #include <signal.h>

@@ -68,7 +68,7 @@ static void reap(struct launch_super *s)
             proc->live = false;
             proc->status = status;
             s->nlive--;
-            if (kill(-pid, 0) && errno == ESRCH)
+            if (s->guard.pid && kill(-pid, 0) && errno == ESRCH)
                 launch_guard_remove(&s->guard, pid);
             launch_judge(s, r);
         }

@@ -47,8 +47,7 @@ struct launch_super {
 
 /* ---- supervise_start.c ---- */
 
-int launch_super_init(struct launch_super *s, const struct launch_args *args,
-                      struct fsdp_err *err);
+int launch_super_init(struct launch_super *s, const struct launch_args *args, struct fsdp_err *err);
 void launch_super_destroy(struct launch_super *s);
 /* Starts all ranks. Returns an exit code; on failure prints why, and some may be running. */
 int launch_super_start(struct launch_super *s);

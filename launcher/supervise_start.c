@@ -56,8 +56,8 @@ static int init_rendezvous(struct launch_super *s, struct fsdp_err *err)
     s->job.secret_fd = keep_secret(&secret, err);
     if (s->job.secret_fd < 0)
         return s->job.secret_fd;
-    FSDP_TRY(boot_kvs_server_create(&s->kvs, s->job.nranks, &secret, true, host_of_rank, &s->job,
-                                    err));
+    FSDP_TRY(
+        boot_kvs_server_create(&s->kvs, s->job.nranks, &secret, true, host_of_rank, &s->job, err));
     boot_kvs_server_contact(s->kvs, &at);
     snprintf(s->job.rendezvous, sizeof s->job.rendezvous, "%s:%u", at.addr[0], at.port);
     return FSDP_OK;
@@ -92,14 +92,15 @@ int launch_super_init(struct launch_super *s, const struct launch_args *args, st
     launch_children_list(&s->spare);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     FSDP_TRY(init_rendezvous(s, err));
-    FSDP_TRY(init_signals(s, err));
-    return launch_guard_start(&s->guard, s->job.name, err);
+    return init_signals(s, err);
 }
 
 void launch_super_destroy(struct launch_super *s)
 {
     if (s->guard.pid)
         launch_guard_stop(&s->guard);
+    else if (s->guard.fd >= 0)
+        close(s->guard.fd);
     boot_kvs_server_destroy(s->kvs);
     if (s->job.secret_fd >= 0)
         close(s->job.secret_fd);
@@ -125,8 +126,8 @@ struct start {
     pid_t launcher;
 };
 
-/* A Ctrl-C that came before the rank had its own process group was meant for the launcher, which has
- * got it too: ignoring a pending signal drops it. */
+/* A Ctrl-C that came before the rank had its own process group was meant for the launcher, which
+ * has got it too: ignoring a pending signal drops it. */
 static void drop_terminal_signals(void)
 {
     static const int sigs[] = {SIGINT, SIGQUIT, SIGHUP};
@@ -137,7 +138,8 @@ static void drop_terminal_signals(void)
     }
 }
 
-/* A configuration's rank gets its requests to stop when it can understand them; see launch_rank.c. */
+/* A configuration's rank gets its requests to stop when it can understand them; see launch_rank.c.
+ */
 static void set_child_mask(const struct launch_super *s)
 {
     sigset_t mask = s->old_mask;
@@ -182,10 +184,8 @@ static int open_relay(struct launch_super *s, struct launch_relay *relay, int ra
     if (pipe2(ends, O_CLOEXEC))
         return -1;
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    *relay = (struct launch_relay){.fd = ends[0],
-                                   .rank = rank,
-                                   .prefix = s->job.args->prefix_output,
-                                   .to = &s->sinks[which]};
+    *relay = (struct launch_relay){
+        .fd = ends[0], .rank = rank, .prefix = s->job.args->prefix_output, .to = &s->sinks[which]};
     *theirs = ends[1];
     return 0;
 }
@@ -223,7 +223,6 @@ static int start_rank(struct launch_super *s, struct start *start, int rank, int
     if (rc)
         return rc;
     setpgid(proc->pid, proc->pid); /* whoever is first: a signal must not miss the group */
-    launch_guard_add(&s->guard, proc->pid);
     proc->live = true;
     s->nstarted++;
     s->nlive++;
@@ -262,6 +261,19 @@ static int report_exec(const struct launch_super *s, int report_fd)
     return why == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_CANNOT_EXECUTE;
 }
 
+/* After the ranks, so that the ranks are the launcher's first children, in their order. */
+static int start_guard(struct launch_super *s)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    if (launch_guard_start(&s->guard, s->job.name, &err)) {
+        launch_say("%s", err.text);
+        return LAUNCH_FAILED;
+    }
+    for (int r = 0; r < s->nstarted; r++)
+        launch_guard_add(&s->guard, s->procs[r].pid);
+    return 0;
+}
+
 int launch_super_start(struct launch_super *s)
 {
     const struct launch_args *args = s->job.args;
@@ -285,6 +297,7 @@ int launch_super_start(struct launch_super *s)
     if (rc)
         launch_say("cannot start rank %d of %d: %s", s->nstarted, s->job.nranks, strerror(-rc));
     rc = rc ? LAUNCH_FAILED : report_exec(s, report[0]);
+    rc = rc ? rc : start_guard(s);
     if (report[0] >= 0)
         close(report[0]);
     if (null_fd >= 0)

@@ -48,8 +48,7 @@ void launch_judge(struct launch_super *s, int rank)
         return;
     if (s->phase >= LAUNCH_ENDING && ended_by_request(status))
         return;
-    if (s->cause < 0 ||
-        (consequence(s, s->procs[s->cause].status) && !consequence(s, status)))
+    if (s->cause < 0 || (consequence(s, s->procs[s->cause].status) && !consequence(s, status)))
         s->cause = rank;
     if (s->phase == LAUNCH_RUNNING) {
         s->phase = LAUNCH_FAILING;

@@ -8,20 +8,20 @@
 /* Exit codes of a job. */
 enum {
     LAUNCH_DONE = 0,
-    LAUNCH_FAILED = 1,      /* do not requeue: the same would happen again */
-    LAUNCH_USAGE = 2,       /* bad command line or configuration */
-    LAUNCH_REQUEUE = 75,    /* stopped on request with a checkpoint saved: requeue me (EX_TEMPFAIL) */
-    LAUNCH_PEER_LOST = 76,  /* another rank died; a requeue may help */
+    LAUNCH_FAILED = 1,   /* do not requeue: the same would happen again */
+    LAUNCH_USAGE = 2,    /* bad command line or configuration */
+    LAUNCH_REQUEUE = 75, /* stopped on request with a checkpoint saved: requeue me (EX_TEMPFAIL) */
+    LAUNCH_PEER_LOST = 76, /* another rank died; a requeue may help */
 };
 
 /* The program that fsdp-launch runs in every rank when it is given a configuration. */
 struct launch_program {
     const char *name;
-    /* Checks the command line before any rank starts: config path and overrides. Prints errors itself
-     * to stderr. Returns an exit code, 0 to go on. */
+    /* Checks the command line before any rank starts: config path and overrides. Prints errors
+     * itself to stderr. Returns an exit code, 0 to go on. */
     int (*check)(const char *config, int noverrides, char *const *overrides);
-    /* Prints every configuration key with default, help and the value after config (may be NULL) and
-     * overrides. */
+    /* Prints every configuration key with default, help and the value after config (may be NULL)
+     * and overrides. */
     int (*print_config)(const char *config, int noverrides, char *const *overrides);
     /* Runs in every rank. Returns an exit code. */
     int (*run)(struct boot *boot, const char *config, int noverrides, char *const *overrides,

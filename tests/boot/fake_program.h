@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake_program.h: a program for launch_main whose ranks do on request what real ones do by accident.
- * Overrides choose: fake.mode=NAME, fake.rank=R (who does it), fake.text=..., fake.code=C.
+ * fake_program.h: a program for launch_main whose ranks do on request what real ones do by
+ * accident. Overrides choose: fake.mode=NAME, fake.rank=R (who does it), fake.text=...,
+ * fake.code=C.
  */
 #ifndef FAKE_PROGRAM_H
 #define FAKE_PROGRAM_H
@@ -165,8 +166,8 @@ static int fake_run(struct boot *boot, const char *config, int noverrides, char 
     f.oob = boot_oob(boot);
     if (strcmp(f.mode, "ok") == 0)
         printf("rank %d of %d, local %d of %d, node %d of %d, host %s, method %s%s\n", info->rank,
-               info->size, info->local_rank, info->local_size, info->node, info->nnodes,
-               info->host, info->method, verbose ? ", verbose" : "");
+               info->size, info->local_rank, info->local_size, info->node, info->nnodes, info->host,
+               info->method, verbose ? ", verbose" : "");
     if (strcmp(f.mode, "lines") == 0)
         fake_lines(&f);
     if (strcmp(f.mode, "children") == 0)

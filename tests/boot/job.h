@@ -37,10 +37,10 @@ struct job_seen {
 
 struct job {
     int nranks, nnodes;
-    bool cyclic;       /* ranks dealt out over nodes in turn instead of in blocks */
-    int absent;        /* rank that is not started, -1: none */
-    int stranger;      /* rank that has another secret, -1: none */
-    int nsilent;       /* connections that say nothing, made before the ranks start */
+    bool cyclic;  /* ranks dealt out over nodes in turn instead of in blocks */
+    int absent;   /* rank that is not started, -1: none */
+    int stranger; /* rank that has another secret, -1: none */
+    int nsilent;  /* connections that say nothing, made before the ranks start */
     double timeout_s, wait_s;
     double patience_s; /* the test gives up and kills */
     /* results */
@@ -49,8 +49,10 @@ struct job {
     char words[JOB_MAX_RANKS][256];
 };
 #define JOB_INIT                                                                                   \
-    {.nranks = 4, .nnodes = 2, .absent = -1, .stranger = -1, .timeout_s = 30, .wait_s = 30,        \
-     .patience_s = 60}
+    {                                                                                              \
+        .nranks = 4, .nnodes = 2, .absent = -1, .stranger = -1, .timeout_s = 30, .wait_s = 30,     \
+        .patience_s = 60                                                                           \
+    }
 
 /* Runs in the rank after boot_open, which put its outcome into job->seen[rank].status. boot is NULL
  * where it failed. The return value is the exit code. */

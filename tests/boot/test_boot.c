@@ -18,11 +18,26 @@ static void trace(void *ctx, const char *method, const char *text)
     snprintf(traced + len, sizeof traced - len, "%s: %s\n", method, text);
 }
 
-static const char *const vars[] = {
-    "BOOT_METHODS", "BOOT_RENDEZVOUS", "BOOT_SECRET_FD", "BOOT_RANK", "BOOT_SIZE", "BOOT_NODE",
-    "BOOT_HOST", "BOOT_JOB", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "PMIX_RANK",
-    "PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_SIZE", "PMI_RANK",
-    "WORLD_SIZE", "RANK", "FLUX_JOB_SIZE"};
+static const char *const vars[] = {"BOOT_METHODS",
+                                   "BOOT_RENDEZVOUS",
+                                   "BOOT_SECRET_FD",
+                                   "BOOT_RANK",
+                                   "BOOT_SIZE",
+                                   "BOOT_NODE",
+                                   "BOOT_HOST",
+                                   "BOOT_JOB",
+                                   "SLURM_NTASKS",
+                                   "SLURM_NPROCS",
+                                   "SLURM_STEP_NUM_TASKS",
+                                   "PMIX_RANK",
+                                   "PMIX_NAMESPACE",
+                                   "OMPI_COMM_WORLD_SIZE",
+                                   "OMPI_COMM_WORLD_RANK",
+                                   "PMI_SIZE",
+                                   "PMI_RANK",
+                                   "WORLD_SIZE",
+                                   "RANK",
+                                   "FLUX_JOB_SIZE"};
 
 static void clean(void)
 {
@@ -66,11 +81,18 @@ static void check_single(void)
 
 static void check_refusals(void)
 {
-    static const char *const many[][2] = {
-        {"SLURM_NTASKS", "4"},     {"SLURM_STEP_NUM_TASKS", "2"}, {"OMPI_COMM_WORLD_SIZE", "2"},
-        {"PMI_SIZE", "16"},        {"WORLD_SIZE", "2"},           {"PMIX_RANK", "0"},
-        {"PMIX_RANK", "3"},        {"RANK", "1"},                 {"PMI_RANK", "1"},
-        {"FLUX_JOB_SIZE", "3"},    {"SLURM_NPROCS", "7"},         {"BOOT_SIZE", "2"}};
+    static const char *const many[][2] = {{"SLURM_NTASKS", "4"},
+                                          {"SLURM_STEP_NUM_TASKS", "2"},
+                                          {"OMPI_COMM_WORLD_SIZE", "2"},
+                                          {"PMI_SIZE", "16"},
+                                          {"WORLD_SIZE", "2"},
+                                          {"PMIX_RANK", "0"},
+                                          {"PMIX_RANK", "3"},
+                                          {"RANK", "1"},
+                                          {"PMI_RANK", "1"},
+                                          {"FLUX_JOB_SIZE", "3"},
+                                          {"SLURM_NPROCS", "7"},
+                                          {"BOOT_SIZE", "2"}};
     struct fsdp_err err;
     for (size_t i = 0; i < sizeof many / sizeof many[0]; i++) {
         char named[64];

@@ -44,7 +44,11 @@ static int on_terminal(char *const argv[], const char *want, char key, char *out
     return status;
 }
 
-#define ARGS(...) (char *[]){(char *)"fsdp-launch", __VA_ARGS__, NULL}
+#define ARGS(...)                                                                                  \
+    (char *[])                                                                                     \
+    {                                                                                              \
+        (char *)"fsdp-launch", __VA_ARGS__, NULL                                                   \
+    }
 
 static void check_terminal(void)
 {
@@ -61,9 +65,9 @@ static void check_terminal(void)
 static void check_ctrl_c(void)
 {
     char out[8192];
-    int status = on_terminal(ARGS((char *)"-n", (char *)"3", config, (char *)"fake.mode=stop",
-                                  (char *)"fake.say=1"),
-                             "running", 3, out, sizeof out);
+    int status = on_terminal(
+        ARGS((char *)"-n", (char *)"3", config, (char *)"fake.mode=stop", (char *)"fake.say=1"),
+        "running", 3, out, sizeof out);
     ok(WIFEXITED(status) && WEXITSTATUS(status) == LAUNCH_REQUEUE, "Ctrl-C: requeue me (%x)",
        status);
     ok(strstr(out, "rank 0 saved") && strstr(out, "rank 1 saved") && strstr(out, "rank 2 saved"),
@@ -99,8 +103,7 @@ static void check_in_process(void)
     for (int sig = 1; sig < NSIG; sig++)
         same &= sigismember(&old, sig) == sigismember(&now, sig);
     ok(code == 0, "launch_main runs a program");
-    ok(count_fds() == before && same,
-       "and leaves descriptors and signals as they were");
+    ok(count_fds() == before && same, "and leaves descriptors and signals as they were");
     ok(waitpid(-1, NULL, WNOHANG) < 0, "and no child");
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control channel: collectives on every tree shape, channels side by side, and every way in which
- * a rank can be lost, late or gone. */
+/* The control channel: collectives on every tree shape, channels side by side, and every way in
+ * which a rank can be lost, late or gone. */
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <sys/socket.h>
@@ -115,8 +115,8 @@ static int main_dups(struct job *job, int rank, struct boot *boot)
         diag("%s", err.text);
         return 2;
     }
-    struct user users[3] = {{a, 150, 0, 100, false}, {b, 60, 500, 20000, false},
-                            {deep, 100, 0, 3, false}};
+    struct user users[3] = {
+        {a, 150, 0, 100, false}, {b, 60, 500, 20000, false}, {deep, 100, 0, 3, false}};
     /* Different threads start in different order on different ranks. */
     for (int i = 0; i < 3; i++)
         pthread_create(&threads[i], NULL, use_channel, &users[(i + rank) % 3]);
@@ -147,7 +147,7 @@ static int main_misuse(struct job *job, int rank, struct boot *boot)
     job->seen[rank].status = sized->allgather(sized, buf, rank == 3 ? 8 : 4, buf, &err);
     job->seen[rank].err = err;
     good &= sized->allgather(sized, buf, 4, buf, &err) == FSDP_EMISMATCH; /* sticky */
-    good &= gather_ok(oob, 5, 3); /* other channels go on */
+    good &= gather_ok(oob, 5, 3);                                         /* other channels go on */
     good &= oob->health(oob, NULL) == FSDP_OK;
     sized->close(sized);
     boot_close(boot);

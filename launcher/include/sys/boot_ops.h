@@ -3,8 +3,9 @@
  * boot_ops.h: what a bootstrap method implements. boot.c has checked every argument; it calls
  * probe, open, info, put, fence, get, and close, in this order and from one thread.
  *
- * Deadlines are points in time of fsdp_time_now(). Every blocking function returns FSDP_ETIMEDOUT at
- * its deadline, with a text that names the ranks that did not come where the method can know them.
+ * Deadlines are points in time of fsdp_time_now(). Every blocking function returns FSDP_ETIMEDOUT
+ * at its deadline, with a text that names the ranks that did not come where the method can know
+ * them.
  */
 #ifndef BOOT_SYS_BOOT_OPS_H
 #define BOOT_SYS_BOOT_OPS_H
