@@ -326,7 +326,9 @@ static int save_with_config(struct fsdp_oob *oob, const struct fsdp_node_map *no
     args.extra = extras;
     args.nextra = 1;
     fake_fill(f, SEED);
-    return ckpt_save(NULL, &args, oob, NULL) != FSDP_OK;
+    int rc = ckpt_save(NULL, &args, oob, NULL);
+    fake_destroy(f);
+    return rc != FSDP_OK;
 }
 
 /* Each rank loads its own part, and replica 1 leaves its part alone: a flipped bit that only one
