@@ -1,20 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-# `make list` shows the targets.
+# `make list` shows the targets, config.mk the settings.
 
 include config.mk
 
-INCLUDES := -Ilibfsdp/include -Ilauncher/include -Ickpt/include -Imodels
-CPPFLAGS += $(INCLUDES) -D_GNU_SOURCE -DHAVE_PMIX=$(HAVE_PMIX)
-CFLAGS   += $(CSTD) $(OPT) -g -fPIC -pthread $(CWARN) $(SANITIZE)
-PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(CBLAS_CFLAGS)
-PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(CBLAS_LIBS)
-LDLIBS   += $(PKG_LIBS) -lm -ldl -lrt
-LDFLAGS  += -Wl,--as-needed -pthread $(SANITIZE)
+# Where this build goes. Sanitizer builds have a folder of their own (build/asan, ...); objects lie
+# in one folder per compiler and flag set, so that builds never mix.
+B   ?= build
+BIN ?= $(B)/bin
+LIB ?= $(B)/lib
 
-# One object folder per compiler and flag set, so that builds never mix.
-FLAGHASH := $(shell printf '%s' '$(CC) $(CPPFLAGS) $(CFLAGS) $(PKG_CFLAGS) $(PKG_LIBS)' | cksum | cut -d' ' -f1)
+CPPFLAGS += -D_GNU_SOURCE -DHAVE_PMIX=$(HAVE_PMIX)
+CFLAGS   += $(CSTD) $(OPT) -g -fPIC -pthread $(CWARN) $(SANITIZE)
+LDFLAGS  += -pthread -Wl,--as-needed $(SANITIZE)
+
+# What each folder may include is what it finds: tests/house/include_edges.sh checks the rest.
+INC_libfsdp  := -Ilibfsdp/include
+INC_launcher := -Ilauncher/include $(INC_libfsdp)
+INC_ckpt     := -Ickpt/include $(INC_libfsdp)
+INC_models   := -Imodels -Ilauncher/include -Ickpt/include $(INC_libfsdp)
+INC_tests    := -Itests/lib $(INC_models)
+
+pkg_cflags = $(if $(1),$(shell pkg-config --cflags $(1) 2>/dev/null))
+pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1) 2>/dev/null))
+PKG_CFLAGS := $(call pkg_cflags,$(sort $(REQUIRED) $(PKGS_boot))) $(CBLAS_CFLAGS)
+LIBS_ckpt  := $(call pkg_libs,$(sort $(PKGS_fsdp) $(PKGS_ckpt))) -lm -lrt
+LIBS_all   := $(call pkg_libs,$(sort $(REQUIRED) $(PKGS_boot))) $(CBLAS_LIBS) -lm -ldl -lrt
+
+FLAGHASH := $(shell printf '%s' '$(CC) $(CPPFLAGS) $(CFLAGS) $(PKG_CFLAGS)' | cksum | cut -d' ' -f1)
 OBJ := build/obj/$(FLAGHASH)
-BIN ?= build/bin
+
+# ---- what there is to build: found by folder ----------------------------------------------------
 
 SRC_fsdp   := $(sort $(wildcard libfsdp/*/*.c))
 SRC_boot   := $(sort $(wildcard launcher/*.c))
@@ -25,60 +40,192 @@ ifneq ($(HAVE_PMIX),1)
 SRC_boot := $(filter-out launcher/boot_pmix.c,$(SRC_boot))
 endif
 
-lib_of = $(OBJ)/lib$(1).a
-LIBS := $(foreach l,models ckpt boot fsdp,$(call lib_of,$(l)))
+ar_of    = $(OBJ)/lib$(1).a
+prog_of  = $(BIN)/$(subst _,-,$(notdir $(basename $(1))))
+LIBS     := $(foreach l,models boot ckpt fsdp,$(call ar_of,$(l)))
+CKPT_SRC := $(sort $(wildcard ckpt/tools/*.c))
+TOOL_SRC := $(sort $(wildcard models/tools/*.c))
+TOOLS    := $(foreach s,$(CKPT_SRC),$(call prog_of,$(s)))
+PROGRAMS := $(TOOLS) $(foreach s,$(TOOL_SRC),$(call prog_of,$(s)))
+TESTS    := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/test_*.c)))
+HEADERS  := $(wildcard libfsdp/include/fsdp/*.h libfsdp/include/fsdp/sys/*.h ckpt/include/ckpt/*.h)
+C_FILES   = $(sort $(shell find libfsdp launcher ckpt models tests -name '*.[ch]'))
 
-TOOLS := $(patsubst ckpt/tools/%.c,%,$(wildcard ckpt/tools/*.c)) $(patsubst models/tools/%.c,%,$(wildcard models/tools/*.c))
-PROGRAMS := $(addprefix $(BIN)/,$(subst _,-,$(TOOLS)))
-TESTS := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/test_*.c)))
+version  = $(shell sed -n 's/^.define FSDP_VERSION_$(1) *"*\([0-9.]*\)"*/\1/p' libfsdp/include/fsdp/base.h)
+VERSION := $(call version,STRING)
+SONAME  := libfsdp.so.$(call version,MAJOR)
+SHARED  := libfsdp.so.$(VERSION)
+LIBRARIES := $(LIB)/libfsdp.a $(LIB)/$(SHARED) $(LIB)/libckpt.a
+
+# V=1 shows commands.
+ifeq ($(V),1)
+say =
+else
+say = @printf '  %-4s %s\n' $(1) $(2);
+MAKEFLAGS += --no-print-directory
+endif
+Q := $(if $(filter 1,$(V)),,@)
+# Build with every core, unless the user chose.
+JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 .DEFAULT_GOAL := all
 .SECONDARY:
-.PHONY: all list tests clean
+.DELETE_ON_ERROR:
+.PHONY: all tools libs tests list deps check check-run check-interop check-interop-run demo \
+	install uninstall format lint clean
 
-## all: build the programs and libraries
-all: $(PROGRAMS)
+## all              build programs and libraries (the default)
+all: $(PROGRAMS) $(LIBRARIES)
+	@:
 
-## tests: build the test programs
+## tools            build the checkpoint tools alone (needs no PMIx, BLAS or YAML)
+tools: $(TOOLS)
+
+## libs             build libfsdp.a, libfsdp.so and libckpt.a
+libs: $(LIBRARIES)
+
+## tests            build the test programs
 tests: $(TESTS)
 
-## list: show this list
-list:
-	@sed -n 's/^## //p' Makefile
+## deps             install what building needs (as root), or say what is missing
+deps:
+	@scripts/deps.sh build
 
-$(OBJ)/tests/%.o: CPPFLAGS += -Itests/lib
+## check            install what is missing, build, run all tests that need no GPU and no Python;
+##                  T='tests/comm/*' chooses tests
+check:
+	@scripts/deps.sh check
+	@$(MAKE) $(JOBS) check-run
 
-$(OBJ)/%.o: %.c
+check-run: all tests
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' TEST_CC='$(CC)' tests/run $(RUNFLAGS) $(T)
+
+## check-interop    compare with PyTorch: files it wrote, files it must read (fetches it from PyPI
+##                  into build/venv, or set TORCH_PYTHON)
+check-interop:
+	@scripts/deps.sh interop
+	@$(MAKE) $(JOBS) check-interop-run
+
+check-interop-run: all tests
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_torch.sh \
+		tests/run $(RUNFLAGS) $(or $(T),tests/interop)
+
+## demo             install what is missing, build, train a small Llama and show everything
+demo:
+	@scripts/deps.sh demo
+	@$(MAKE) $(JOBS) all
+	@BIN='$(abspath $(BIN))' scripts/demo.sh
+
+## asan-TARGET      any target with the address sanitizer, such as asan-check; also
+##                  ubsan-TARGET (undefined behaviour) and tsan-TARGET (threads)
+sanitized = $(MAKE) $* B=build/$(1) OPT='-O1 -fno-omit-frame-pointer' SANITIZE='$(2)'
+asan-%:
+	@ASAN_OPTIONS=$(ASAN_OPTIONS):detect_leaks=1 TEST_SANITIZER=asan \
+		$(call sanitized,asan,-fsanitize=address)
+ubsan-%:
+	@UBSAN_OPTIONS=$(UBSAN_OPTIONS):print_stacktrace=1 TEST_SANITIZER=ubsan \
+		$(call sanitized,ubsan,-fsanitize=undefined -fno-sanitize-recover=all)
+# Without address randomisation, which some kernels make too wide for the thread sanitizer.
+tsan-%:
+	@TSAN_OPTIONS=$(TSAN_OPTIONS):halt_on_error=1 TEST_SANITIZER=tsan \
+		setarch -R $(call sanitized,tsan,-fsanitize=thread)
+
+# ---- how ----------------------------------------------------------------------------------------
+
+$(OBJ)/.ready:
+ifneq ($(strip $(MISSING)),)
+	@echo 'missing: $(strip $(MISSING)). Install what the build needs with: scripts/deps.sh build' >&2
+	@exit 1
+endif
+	@mkdir -p $(@D) && touch $@
+
+$(OBJ)/%.o: %.c | $(OBJ)/.ready
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)$(CC) $(INC_$(firstword $(subst /, ,$<))) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) \
+		-MMD -MP -c -o $@ $<
+
+# Made anew each time and listed in the members' order, so that a removed source leaves it.
+archive = rm -f $@ && $(AR) rcs $@ $^
 
 define library
-$(call lib_of,$(1)): $$(patsubst %.c,$(OBJ)/%.o,$$(SRC_$(1)))
-	@mkdir -p $$(@D)
-	@rm -f $$@
-	$(AR) rcs $$@ $$^
+$(call ar_of,$(1)): $(patsubst %.c,$(OBJ)/%.o,$(SRC_$(1)))
+	$$(call say,AR,$$(notdir $$@))$$(archive)
 endef
 $(foreach l,fsdp boot ckpt models tests,$(eval $(call library,$(l))))
 
-define tool
-$(BIN)/$(subst _,-,$(notdir $(basename $(1)))): $(OBJ)/$(basename $(1)).o $(LIBS)
+# $(call program,source,libraries,what they need)
+define program
+$(call prog_of,$(1)): $(OBJ)/$(basename $(1)).o $(2)
 	@mkdir -p $$(@D)
-	$(CC) $(LDFLAGS) -o $$@ $$^ $(LDLIBS)
+	$$(call say,LD,$$@)$(CC) $(LDFLAGS) -o $$@ $$^ $(3)
 endef
-$(foreach t,$(wildcard ckpt/tools/*.c models/tools/*.c),$(eval $(call tool,$(t))))
+$(foreach s,$(CKPT_SRC),$(eval $(call program,$(s),$(call ar_of,ckpt) $(call ar_of,fsdp),$(LIBS_ckpt))))
+$(foreach s,$(TOOL_SRC),$(eval $(call program,$(s),$(LIBS),$(LIBS_all))))
 
-$(BIN)/tests/%: $(OBJ)/tests/%.o $(call lib_of,tests) $(LIBS)
+$(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $< $(call lib_of,tests) $(LIBS) $(LDLIBS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_all)
 
-## clean: remove everything built
+$(LIB)/lib%.a: $(OBJ)/lib%.a
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
+
+$(LIB)/$(SHARED): $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) scripts/libfsdp.map
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(SONAME) \
+		-Wl,--version-script=scripts/libfsdp.map -o $@ $(filter %.o,$^) $(call pkg_libs,$(PKGS_fsdp)) -lm -ldl -lrt
+	$(Q)ln -sf $(SHARED) $(LIB)/$(SONAME) && ln -sf $(SONAME) $(LIB)/libfsdp.so
+
+# ---- install ------------------------------------------------------------------------------------
+
+bindir     := $(PREFIX)/bin
+libdir     ?= $(PREFIX)/lib
+includedir := $(PREFIX)/include
+mandir     := $(PREFIX)/share/man/man1
+pcdir      := $(libdir)/pkgconfig
+MAN        := $(wildcard docs/man/*.1)
+
+## install          install under PREFIX (/usr/local) below DESTDIR; uninstall removes it again
+install: all
+	$(call say,INST,$(DESTDIR)$(PREFIX))install -d $(addprefix $(DESTDIR),$(bindir) $(pcdir) \
+		$(includedir)/fsdp/sys $(includedir)/ckpt $(mandir))
+	$(Q)install -m 755 $(PROGRAMS) $(DESTDIR)$(bindir)
+	$(Q)install -m 644 $(filter libfsdp/include/fsdp/%,$(filter-out libfsdp/include/fsdp/sys/%,$(HEADERS))) \
+		$(DESTDIR)$(includedir)/fsdp
+	$(Q)install -m 644 $(filter libfsdp/include/fsdp/sys/%,$(HEADERS)) $(DESTDIR)$(includedir)/fsdp/sys
+	$(Q)install -m 644 $(filter ckpt/%,$(HEADERS)) $(DESTDIR)$(includedir)/ckpt
+	$(Q)install -m 644 $(filter %.a,$(LIBRARIES)) $(DESTDIR)$(libdir)
+	$(Q)install -m 755 $(LIB)/$(SHARED) $(DESTDIR)$(libdir)
+	$(Q)ln -sf $(SHARED) $(DESTDIR)$(libdir)/$(SONAME)
+	$(Q)ln -sf $(SONAME) $(DESTDIR)$(libdir)/libfsdp.so
+	$(Q)$(foreach p,fsdp ckpt,sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(libdir)|' \
+		-e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(PKGS_$(p))|' scripts/$(p).pc.in \
+		>$(DESTDIR)$(pcdir)/$(p).pc &&) true
+	$(Q)install -m 644 $(MAN) $(DESTDIR)$(mandir)
+
+uninstall:
+	$(call say,RM,$(DESTDIR)$(PREFIX))rm -rf $(addprefix $(DESTDIR),$(includedir)/fsdp $(includedir)/ckpt)
+	$(Q)rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PROGRAMS))) \
+		$(addprefix $(DESTDIR)$(libdir)/,libfsdp.a libckpt.a libfsdp.so $(SONAME) $(SHARED)) \
+		$(addprefix $(DESTDIR)$(pcdir)/,fsdp.pc ckpt.pc) \
+		$(addprefix $(DESTDIR)$(mandir)/,$(notdir $(MAN)))
+
+# ---- housekeeping -------------------------------------------------------------------------------
+
+## format           rewrite C files in house style (clang-format)
+format:
+	clang-format -i $(C_FILES)
+
+## lint             show what is not in house style: layout, long functions and files
+lint:
+	@scripts/lint.sh $(C_FILES)
+
+## clean            remove everything built, the demo's results too (build/venv stays)
 clean:
-	rm -rf build
+	rm -rf $(filter-out build/venv,$(wildcard build/*))
+
+## list             show this list
+list:
+	@sed -n 's/^## //p' Makefile
 
 -include $(shell test -d $(OBJ) && find $(OBJ) -name '*.d')
-
-.PHONY: libfsdp libboot libckpt libmodels
-libfsdp: $(call lib_of,fsdp)
-libboot: $(call lib_of,boot)
-libckpt: $(call lib_of,ckpt)
-libmodels: $(call lib_of,models)

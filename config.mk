@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# What this build uses. Every WITH_X is auto (use it if it is here), 1 (fail if it is not) or 0.
+# What this build uses. Set anything here on the command line: make WITH_PMIX=0 PREFIX=/opt/fsdp
 
 PREFIX  ?= /usr/local
 CC      ?= cc
-OPT     ?= -O3 -march=x86-64-v3
+# x86-64-v3 (AVX2, FMA: 2013 and later). OPT='-O3 -march=native' for this machine alone.
+OPT     ?= -O3 $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3)
 WERROR  ?= 0
+V       ?= 0
 
+# Optional parts: auto (use it if it is here), 1 (stop if it is not) or 0.
 WITH_PMIX ?= auto
 
 CSTD  := -std=gnu11
@@ -14,21 +17,35 @@ ifeq ($(WERROR),1)
 CWARN += -Werror
 endif
 
-# $(call probe,NAME,pkg-config package): sets HAVE_NAME, adds to PKGS, or stops where WITH_NAME=1.
+# pkg-config packages that each library needs; programs link those of the libraries they use, so
+# that the checkpoint tools need no PMIx, BLAS or YAML at run time.
+PKGS_fsdp   :=
+PKGS_boot   := libcrypto
+PKGS_ckpt   := libisal jansson
+PKGS_models := jansson yaml-0.1
+REQUIRED    := $(sort $(PKGS_fsdp) $(PKGS_boot) $(PKGS_ckpt) $(PKGS_models))
+
+# Nothing stops here when a required package is missing, because `make check` and `make demo` are
+# about to install it; the first compilation says what is missing instead.
+MISSING := $(shell command -v pkg-config >/dev/null || echo pkg-config; \
+	for p in $(REQUIRED); do pkg-config --exists $$p 2>/dev/null || echo $$p; done)
+
+# $(call probe,NAME,pkg-config package,library): sets HAVE_NAME and adds the package to what the
+# library needs, or stops where WITH_NAME=1.
 define probe
-HAVE_$(1) := $$(if $$(filter 0,$$(WITH_$(1))),0,$$(shell pkg-config --exists $(2) && echo 1 || echo 0))
+ifeq ($$(filter auto 0 1,$$(WITH_$(1))),)
+$$(error WITH_$(1)=$$(WITH_$(1)): use auto, 1 or 0)
+endif
+HAVE_$(1) := $$(if $$(filter 0,$$(WITH_$(1))),0,$$(shell pkg-config --exists $(2) 2>/dev/null && echo 1 || echo 0))
 ifeq ($$(WITH_$(1))$$(HAVE_$(1)),10)
-$$(error WITH_$(1)=1, but pkg-config does not find '$(2)'; install it (scripts/deps.sh lists packages) or use WITH_$(1)=0)
+$$(error WITH_$(1)=1, but pkg-config does not find '$(2)'; scripts/deps.sh installs it, WITH_$(1)=0 does without)
 endif
 ifeq ($$(HAVE_$(1)),1)
-PKGS += $(2)
+PKGS_$(3) += $(2)
 endif
 endef
+$(eval $(call probe,PMIX,pmix,boot))
 
-# Always needed; scripts/deps.sh installs them.
-REQUIRED := libisal jansson yaml-0.1 libcrypto
-PKGS := $(REQUIRED)
-$(eval $(call probe,PMIX,pmix))
-
+# GEMM for models: any CBLAS. For another one: make CBLAS_CFLAGS=... CBLAS_LIBS=...
 CBLAS_CFLAGS ?= $(shell pkg-config --cflags openblas 2>/dev/null)
 CBLAS_LIBS   ?= $(shell pkg-config --libs openblas 2>/dev/null || echo -lopenblas)

@@ -11,7 +11,9 @@
 
 struct model; /* one family's own state: configuration, module indices, shapes */
 
-/* One micro-batch. tokens: (B, T+1) token ids; position t predicts t+1. */
+/* One micro-batch. tokens: (B, T+1) token ids; position t predicts t+1. Host memory that must stay
+ * unchanged until the pass has run on the compute lane (fsdp_sync, or a result of its step). B and
+ * T may be smaller than described. */
 struct model_batch {
     const int32_t *tokens;
     int B, T;
@@ -19,28 +21,58 @@ struct model_batch {
     double loss_scale;
 };
 
+/* What config.json says beside the architecture. */
+enum { MODEL_MAX_EOS = 8 };
+struct model_info {
+    enum fsdp_dtype dtype; /* of the weights, as Hugging Face stores them */
+    int bos;               /* token id, -1: none */
+    int neos, eos[MODEL_MAX_EOS];
+};
+
+/* One sequence being generated on plain memory, without the engine: its key-value cache. */
+struct model_decoder;
+
 struct model_ops {
-    const char *family;                /* config.json's model_type */
-    const char *const *wrap_classes;   /* default classes of the transformer policy, NULL-terminated */
+    const char *family; /* config.json's model_type */
+    /* Default classes of the transformer policy, NULL-terminated. */
+    const char *const *wrap_classes;
     /* Reads and checks config.json (a Hugging Face model folder's). Errors name file and key. */
     int (*create)(struct model **out, const char *config_json_path, struct fsdp_err *err);
     void (*destroy)(struct model *model);
-    /* Adds modules, parameters and activation bytes for micro-batches of B x T. recompute is decided
-     * later, by the engine. */
+    /* Adds modules, parameters and activation bytes for micro-batches of B x T. recompute is
+     * decided later, by the engine. */
     int (*describe)(struct model *model, struct fsdp_module_tree *tree, int B, int T,
                     struct fsdp_err *err);
     int (*vocab_size)(const struct model *model);
     int (*max_seq_len)(const struct model *model);
-    /* Forward pass, and the backward pass where `train`. Adds the sum of the tokens' losses (natural
-     * log, unscaled) to *loss_sum, in double, on the compute lane. Enters and leaves every module.
-     * Collective, enqueues. */
+    /* Forward pass, and the backward pass where `train`. Adds the sum of the tokens' losses
+     * (natural log, unscaled) to *loss_sum, in double, on the compute lane. Enters and leaves every
+     * module, between the caller's fsdp_micro_begin (FSDP_TRAIN or FSDP_EVAL, as `train` says) and
+     * fsdp_micro_end; after an error the caller calls fsdp_step_reset. FSDP_EINVAL names a token
+     * outside the vocabulary. Collective, enqueues. */
     int (*run)(struct model *model, struct fsdp *f, const struct model_batch *batch, bool train,
                double *loss_sum, struct fsdp_err *err);
-    /* Forward pass giving logits (B, T, V) instead of a loss, fp32; for generation and comparison. */
+    /* Forward pass of FSDP_EVAL giving logits (B, T, V) instead of a loss, fp32, in memory of the
+     * device; for comparison. As run: between begin and end, collective, enqueues. */
     int (*logits)(struct model *model, struct fsdp *f, const struct model_batch *batch, float *out,
                   struct fsdp_err *err);
-    /* Floating-point operations of forward and backward per token at length T, for the progress line. */
+    /* Floating-point operations of forward and backward per token at length T, for the progress
+     * line. */
     double (*flops_per_token)(const struct model *model, int T);
+    void (*info)(const struct model *model, struct model_info *out);
+
+    /* ---- generation ---- */
+
+    /* param[i] is parameter i of the tree that describe made, whole, in fp32; borrowed, like lane.
+     * Room for max_tokens tokens. Local. */
+    int (*decoder_create)(struct model_decoder **out, const struct model *model,
+                          const float *const *param, struct fsdp_lane *lane, int max_tokens,
+                          struct fsdp_err *err);
+    void (*decoder_destroy)(struct model_decoder *decoder);
+    /* Appends ntokens tokens to the sequence and gives the logits that follow each of them
+     * (ntokens, V), or with `all` false those after the last one (V). Local, blocks. */
+    int (*decode)(struct model_decoder *decoder, const int32_t *tokens, int ntokens, bool all,
+                  float *logits, struct fsdp_err *err);
 };
 
 extern const struct model_ops model_llama_ops;

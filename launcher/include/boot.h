@@ -11,6 +11,9 @@
  * behind the fsdp_oob is this library's own tree of TCP connections (node leaders, then their ranks),
  * authenticated by the job's secret. It stays open for the life of the job and notices a dead peer by
  * hang-up; a rank's last words travel over it.
+ *
+ * Environment: BOOT_METHODS replaces the order; BOOT_INTERFACE chooses network interfaces by the
+ * beginning of their name.
  */
 #ifndef BOOT_H
 #define BOOT_H
@@ -26,11 +29,12 @@ struct boot_opts {
     uint32_t version;
     const char *methods;  /* comma-separated order, NULL: BOOT_METHODS or "pmix,local,single" */
     double timeout_s;     /* for the whole bootstrap */
+    double wait_s;        /* deadline of every later wait on the channel */
     boot_trace_f *trace;  /* (optional) one line per method tried */
     void *trace_ctx;
 };
 #define BOOT_OPTS_VERSION 1
-#define BOOT_OPTS_INIT {.version = BOOT_OPTS_VERSION, .timeout_s = 60}
+#define BOOT_OPTS_INIT {.version = BOOT_OPTS_VERSION, .timeout_s = 60, .wait_s = 600}
 
 struct boot_info {
     int rank, size;

@@ -128,6 +128,56 @@ out:
     return rc;
 }
 
+/* First line in which a and b differ; the pieces are not terminated. */
+static void differing_line(const char **a, int *a_len, const char **b, int *b_len, const char *a_end,
+                           const char *b_end)
+{
+    for (;;) {
+        const char *a_nl = memchr(*a, '\n', (size_t)(a_end - *a));
+        const char *b_nl = memchr(*b, '\n', (size_t)(b_end - *b));
+        *a_len = (int)((a_nl ? a_nl : a_end) - *a);
+        *b_len = (int)((b_nl ? b_nl : b_end) - *b);
+        if (*a_len != *b_len || memcmp(*a, *b, (size_t)*a_len) || !a_nl || !b_nl)
+            return;
+        *a = a_nl + 1;
+        *b = b_nl + 1;
+    }
+}
+
+int fsdp_oob_agree_text(struct fsdp_oob *oob, const char *text, struct fsdp_err *err)
+{
+    size_t nbytes = strlen(text), size = (size_t)oob->size, pos;
+    uint64_t mine[2] = {nbytes, fsdp_hash(FSDP_HASH_SEED, text, nbytes)};
+    uint64_t(*all)[2] = fsdp_alloc(size, sizeof *all, "agreement", err);
+    size_t *lens = fsdp_alloc(size, sizeof *lens, "agreement", err);
+    void *texts = NULL;
+    int rc = all && lens ? FSDP_OK : FSDP_ENOMEM, differs = 0;
+
+    if (rc)
+        goto out;
+    FSDP_TRY_GOTO(oob->allgather(oob, mine, sizeof mine, all, err), out);
+    for (size_t r = 1; r < size && !differs; r++)
+        if (memcmp(all[r], all[0], sizeof all[0]))
+            differs = (int)r;
+    if (!differs)
+        goto out;
+    FSDP_TRY_GOTO(fsdp_oob_allgatherv(oob, text, nbytes, &texts, lens, err), out);
+    pos = 0;
+    for (int r = 0; r < differs; r++)
+        pos += lens[r];
+    const char *a = texts, *b = a + pos;
+    int a_len, b_len;
+    differing_line(&a, &a_len, &b, &b_len, a + lens[0], b + lens[differs]);
+    rc = fsdp_err_set(err, FSDP_EMISMATCH,
+                      "ranks disagree: rank 0 has '%.*s', rank %d has '%.*s'", a_len, a, differs,
+                      b_len, b);
+out:
+    fsdp_free(texts);
+    fsdp_free(lens);
+    fsdp_free(all);
+    return rc;
+}
+
 int fsdp_oob_broadcast(struct fsdp_oob *oob, void *data, size_t nbytes, int root,
                        struct fsdp_err *err)
 {

@@ -215,6 +215,8 @@ int ranks_run(int nranks, int nnodes, double timeout_s, rank_main_f *fn, void *a
     int fd[MAX_RANKS][NCHANNELS], theirs[MAX_RANKS][NCHANNELS], st[MAX_RANKS], live = nranks;
     pid_t pid[MAX_RANKS];
     struct gather gathers[NCHANNELS] = {{0}};
+    if (nranks < 1 || nranks > MAX_RANKS)
+        abort();
     struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE,
                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     double deadline = fsdp_time_now() + timeout_s;
@@ -269,7 +271,7 @@ int ranks_run(int nranks, int nnodes, double timeout_s, rank_main_f *fn, void *a
                 pid[r] = 0;
                 st[r] = status;
                 live--;
-                snprintf(text, sizeof text, "%s %d on %s",
+                snprintf(text, sizeof text, "%s %d on %.16s",
                          WIFSIGNALED(status) ? "killed by signal" : "exited with",
                          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), hosts[r]);
                 if (status)

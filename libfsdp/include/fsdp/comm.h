@@ -6,7 +6,11 @@
  *
  * Errors are sticky: after the first failure every later call on the communicator returns it, and
  * only fsdp_comm_abort and fsdp_comm_destroy follow. Every wait has a deadline, and a dead or silent
- * peer is named by world rank and host.
+ * peer is named by world rank and host. FSDP_EMISMATCH names two ranks that are not in the same
+ * operation.
+ *
+ * Environment: FSDP_COMM_IFNAME, comma-separated beginnings of the names of the network interfaces
+ * whose addresses comm_host gives to ranks on other nodes (default: all but loopback).
  */
 #ifndef FSDP_COMM_H
 #define FSDP_COMM_H
@@ -45,7 +49,9 @@ struct fsdp_comm_opts {
  * the caller's. The device is where lanes of later calls live. Blocks. */
 int fsdp_comm_create(struct fsdp_comm **out, const struct fsdp_comm_opts *opts,
                      struct fsdp_oob *oob, struct fsdp_device *device, struct fsdp_err *err);
-/* Collective where healthy; after an error local. Leaves no segment, socket or file behind. */
+/* Collective where healthy; after an error local. Never waits for others. The lanes it was used on have
+ * been synced, and memory of fsdp_comm_mem_alloc goes with it. Leaves no segment, socket or file
+ * behind. */
 void fsdp_comm_destroy(struct fsdp_comm *comm);
 /* Local. Ends every pending and later operation of this communicator on this rank with an error. */
 void fsdp_comm_abort(struct fsdp_comm *comm, const char *why);
@@ -62,7 +68,9 @@ int fsdp_comm_status(struct fsdp_comm *comm, struct fsdp_err *err);
 void *fsdp_comm_mem_alloc(struct fsdp_comm *comm, size_t nbytes, struct fsdp_err *err);
 void fsdp_comm_mem_free(struct fsdp_comm *comm, void *ptr);
 
-/* Collective, enqueue. Sizes and dtypes are the same on every rank of the group.
+/* Collective, enqueue. Sizes and dtypes are the same on every rank of the group. Buffers are aligned to
+ * their dtype, and send and recv do not overlap except in place as stated. BOOL and F8 can be gathered
+ * and broadcast, not summed.
  *
  * all_gather: recv[size * nelem] = every rank's send[nelem] in rank order.
  *             In place where send == recv + rank * nelem elements.

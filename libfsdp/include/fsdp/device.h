@@ -74,10 +74,10 @@ int fsdp_accumulate(struct fsdp_lane *lane, float *dst, const void *src, enum fs
  * the result depends on nothing but x. */
 int fsdp_sumsq(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
                struct fsdp_err *err);
-/* *coef = min(1, max_norm / (sqrt(sum of nsums values at sums) + 1e-6)), or 1 where max_norm <= 0;
- * *norm = that square root. torch.nn.utils.clip_grad_norm_. */
-int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *sumsq,
-                   float max_norm, struct fsdp_err *err);
+/* *norm = square root of the sum of sums[0 .. nsums), added in order; *coef = min(1, max_norm / (*norm
+ * + 1e-6)), or 1 where max_norm <= 0. As torch.nn.utils.clip_grad_norm_. */
+int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *sums,
+                   size_t nsums, float max_norm, struct fsdp_err *err);
 
 /* One AdamW step on a range of the flat shard (torch.optim.AdamW, decoupled decay):
  *   p *= 1 - lr*decay; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The acceptor: a listening socket and the connections that have not proved themselves yet, in one
+ * epoll set, which makes the whole acceptor one pollable descriptor.
+ */
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "boot_handshake.h"
+
+enum { NPENDING = 128, PENDING_S = 20, BACKLOG = 1024 };
+
+struct pending {
+    int fd; /* -1: free slot */
+    bool answered;
+    size_t have;
+    double deadline;
+    struct boot_hello_msg hello;
+    struct boot_answer_msg answer;
+    unsigned char proof[BOOT_MAC_NBYTES];
+};
+
+struct boot_acceptor {
+    int listen_fd, ep_fd;
+    bool loopback;
+    uint16_t port;
+    struct boot_secret secret;
+    struct pending pending[NPENDING];
+};
+
+static int listen_on(bool loopback, uint16_t *port, struct fsdp_err *err)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY)};
+    socklen_t len = sizeof sa;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof sa) || listen(fd, BACKLOG) ||
+        getsockname(fd, (struct sockaddr *)&sa, &len)) {
+        int why = errno;
+        if (fd >= 0)
+            close(fd);
+        return fsdp_err_sys(err, why, "cannot listen on a TCP port of %s",
+                            loopback ? "127.0.0.1" : "this machine");
+    }
+    *port = ntohs(sa.sin_port);
+    return fd;
+}
+
+int boot_acceptor_create(struct boot_acceptor **out, const struct boot_secret *secret,
+                         bool loopback, struct fsdp_err *err)
+{
+    struct boot_acceptor *acceptor = fsdp_alloc(1, sizeof *acceptor, "boot acceptor", err);
+    struct epoll_event ev = {.events = EPOLLIN, .data.u32 = NPENDING};
+    int rc;
+
+    if (!acceptor)
+        return FSDP_ENOMEM;
+    acceptor->ep_fd = -1;
+    acceptor->loopback = loopback;
+    acceptor->secret = *secret;
+    for (int i = 0; i < NPENDING; i++)
+        acceptor->pending[i].fd = -1;
+    acceptor->listen_fd = rc = listen_on(loopback, &acceptor->port, err);
+    if (rc < 0)
+        goto out;
+    acceptor->ep_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (acceptor->ep_fd < 0 ||
+        epoll_ctl(acceptor->ep_fd, EPOLL_CTL_ADD, acceptor->listen_fd, &ev)) {
+        rc = fsdp_err_sys(err, errno, "epoll");
+        goto out;
+    }
+    *out = acceptor;
+    return FSDP_OK;
+out:
+    boot_acceptor_destroy(acceptor);
+    return rc;
+}
+
+void boot_acceptor_destroy(struct boot_acceptor *acceptor)
+{
+    if (!acceptor)
+        return;
+    for (int i = 0; i < NPENDING; i++)
+        if (acceptor->pending[i].fd >= 0)
+            close(acceptor->pending[i].fd);
+    if (acceptor->listen_fd >= 0)
+        close(acceptor->listen_fd);
+    if (acceptor->ep_fd >= 0)
+        close(acceptor->ep_fd);
+    fsdp_free(acceptor);
+}
+
+void boot_acceptor_set_secret(struct boot_acceptor *acceptor, const struct boot_secret *secret)
+{
+    acceptor->secret = *secret;
+}
+
+int boot_acceptor_fd(const struct boot_acceptor *acceptor)
+{
+    return acceptor->ep_fd;
+}
+
+static bool interface_wanted(const struct ifaddrs *ifa)
+{
+    const char *only = getenv("BOOT_INTERFACE"); /* a name or the beginning of one */
+    return ifa->ifa_addr && ifa->ifa_addr->sa_family == AF_INET && (ifa->ifa_flags & IFF_UP) &&
+           !(ifa->ifa_flags & IFF_LOOPBACK) &&
+           (!only || strncmp(ifa->ifa_name, only, strlen(only)) == 0);
+}
+
+void boot_acceptor_contact(const struct boot_acceptor *acceptor, struct boot_contact *out)
+{
+    struct ifaddrs *all = NULL;
+
+    memset(out, 0, sizeof *out);
+    out->port = acceptor->port;
+    if (!acceptor->loopback && getifaddrs(&all) == 0) {
+        for (struct ifaddrs *ifa = all; ifa && out->naddrs < BOOT_MAX_ADDRS - 1; ifa = ifa->ifa_next)
+            if (interface_wanted(ifa) &&
+                inet_ntop(AF_INET, &((struct sockaddr_in *)ifa->ifa_addr)->sin_addr,
+                          out->addr[out->naddrs], BOOT_ADDR_NBYTES))
+                out->naddrs++;
+        freeifaddrs(all);
+    }
+    /* Last: it serves a machine without a network, and elsewhere nobody there knows the secret. */
+    snprintf(out->addr[out->naddrs++], BOOT_ADDR_NBYTES, "127.0.0.1");
+}
+
+static void pending_drop(struct pending *p)
+{
+    close(p->fd);
+    p->fd = -1;
+}
+
+/* A free slot, else that of whoever has been silent longest. */
+static struct pending *pending_slot(struct boot_acceptor *acceptor)
+{
+    struct pending *oldest = &acceptor->pending[0];
+    for (int i = 0; i < NPENDING; i++) {
+        if (acceptor->pending[i].fd < 0)
+            return &acceptor->pending[i];
+        if (acceptor->pending[i].deadline < oldest->deadline)
+            oldest = &acceptor->pending[i];
+    }
+    pending_drop(oldest);
+    return oldest;
+}
+
+static void accept_all(struct boot_acceptor *acceptor)
+{
+    for (;;) {
+        int fd = accept4(acceptor->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
+            continue;
+        if (fd < 0)
+            return;
+        boot_socket_tune(fd);
+        struct pending *p = pending_slot(acceptor);
+        struct epoll_event ev = {.events = EPOLLIN, .data.u32 = (uint32_t)(p - acceptor->pending)};
+        *p = (struct pending){.fd = fd, .deadline = fsdp_time_now() + PENDING_S};
+        if (epoll_ctl(acceptor->ep_fd, EPOLL_CTL_ADD, fd, &ev))
+            pending_drop(p);
+    }
+}
+
+/* The socket is fresh, so an answer of this size fits its buffer or the connection is dead. */
+static bool send_small(int fd, const void *data, size_t nbytes)
+{
+    return send(fd, data, nbytes, MSG_NOSIGNAL) == (ssize_t)nbytes;
+}
+
+/* 1: proved, 0: not yet, -1: drop it. */
+static int pending_step(struct boot_acceptor *acceptor, struct pending *p)
+{
+    for (;;) {
+        size_t want = p->answered ? sizeof p->proof : sizeof p->hello;
+        char *to = p->answered ? (char *)p->proof : (char *)&p->hello;
+        ssize_t got = recv(p->fd, to + p->have, want - p->have, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && errno == EAGAIN)
+            return 0;
+        if (got <= 0)
+            return -1;
+        p->have += (size_t)got;
+        if (p->have < want)
+            continue;
+        p->have = 0;
+        if (p->answered)
+            return boot_handshake_check(p->proof, &acceptor->secret, "dialler", &p->hello,
+                                        p->answer.nonce)
+                       ? 1
+                       : -1;
+        if (le32toh(p->hello.magic) != BOOT_MAGIC ||
+            boot_random(p->answer.nonce, sizeof p->answer.nonce, NULL) ||
+            !boot_handshake_mac(p->answer.mac, &acceptor->secret, "acceptor", &p->hello,
+                                p->answer.nonce) ||
+            !send_small(p->fd, &p->answer, sizeof p->answer))
+            return -1;
+        p->answered = true;
+    }
+}
+
+static void drop_overdue(struct boot_acceptor *acceptor)
+{
+    double now = fsdp_time_now();
+    for (int i = 0; i < NPENDING; i++)
+        if (acceptor->pending[i].fd >= 0 && acceptor->pending[i].deadline < now)
+            pending_drop(&acceptor->pending[i]);
+}
+
+bool boot_acceptor_step(struct boot_acceptor *acceptor, int *fd, struct boot_hello *hello)
+{
+    struct epoll_event evs[16];
+    uint32_t welcome = htole32(BOOT_MAGIC);
+
+    drop_overdue(acceptor);
+    int nevs = epoll_wait(acceptor->ep_fd, evs, 16, 0);
+    for (int i = 0; i < nevs; i++) {
+        if (evs[i].data.u32 == NPENDING) {
+            accept_all(acceptor);
+            continue;
+        }
+        struct pending *p = &acceptor->pending[evs[i].data.u32];
+        if (p->fd < 0)
+            continue;
+        int verdict = pending_step(acceptor, p);
+        if (verdict < 0 || (verdict > 0 && !send_small(p->fd, &welcome, sizeof welcome))) {
+            pending_drop(p);
+        } else if (verdict > 0) {
+            epoll_ctl(acceptor->ep_fd, EPOLL_CTL_DEL, p->fd, NULL);
+            *fd = p->fd;
+            *hello = (struct boot_hello){le32toh(p->hello.purpose),
+                                         (int32_t)le32toh(p->hello.rank)};
+            p->fd = -1;
+            return true;
+        }
+    }
+    return false;
+}

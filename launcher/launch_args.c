@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launch_impl.h"
+
+static const char help_text[] =
+    "usage: fsdp-launch [options] CONFIG.yaml [section.key=value ...]\n"
+    "       fsdp-launch [options] -- PROGRAM [ARGS ...]\n"
+    "\n"
+    "Trains as CONFIG.yaml says, or runs a program, on several ranks. Under srun --mpi=pmix or\n"
+    "mpirun it is one of the ranks that these started. Otherwise -n starts the ranks on this\n"
+    "machine; without -n there is one.\n"
+    "\n"
+    "  -n N             start N ranks here\n"
+    "  --nodes K        present them as K nodes of N/K ranks each\n"
+    "  --prefix-output  begin every line of ranks other than 0 with \"[rank R] \"\n"
+    "  --timeout S      the ranks must have met after S seconds (default 60)\n"
+    "  --print-config   print every key with its value, default and meaning, and exit\n"
+    "  -v, --verbose    say how the ranks meet, and more\n"
+    "  --help, --version\n"
+    "\n"
+    "A program gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR and\n"
+    "MASTER_PORT. Ctrl-C or SIGTERM asks all ranks to save and leave; a second one ends them.\n"
+    "\n"
+    "exit status: 0 done; 1 failed; 2 bad command line or configuration; 75 stopped on request with\n"
+    "a checkpoint, requeue it; 76 a rank was lost, a requeue may help; a program's own status (128 +\n"
+    "signal); 126, 127 it cannot be run, it is not there.\n";
+
+void launch_print_help(void)
+{
+    fputs(help_text, stdout);
+}
+
+void launch_say(const char *fmt, ...)
+{
+    char text[2 * FSDP_ERR_TEXT_NBYTES] = "fsdp-launch: ";
+    size_t len = strlen(text);
+    va_list ap;
+    va_start(ap, fmt);
+    int more = vsnprintf(text + len, sizeof text - len - 1, fmt, ap);
+    va_end(ap);
+    len += more < 0 ? 0 : (size_t)more;
+    len = len < sizeof text - 1 ? len : sizeof text - 2;
+    text[len++] = '\n';
+    fflush(stderr);
+    ssize_t done = write(STDERR_FILENO, text, len);
+    (void)done;
+}
+
+static int bad(const char *fmt, ...) FSDP_PRINTF(1, 2);
+static int bad(const char *fmt, ...)
+{
+    char text[FSDP_ERR_TEXT_NBYTES];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    launch_say("%s (fsdp-launch --help shows the usage)", text);
+    return LAUNCH_USAGE;
+}
+
+/* More ranks than this on one machine are a slip of the finger. */
+static int most_ranks(void)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores * 8 > 64 ? (int)(cores * 8) : 64;
+}
+
+static int parse_count(int *out, const char *option, const char *text)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (!*text || *end || errno || value < 1 || value > 1 << 20)
+        return bad("%s %s: expected a number of at least 1", option, text);
+    *out = (int)value;
+    return 0;
+}
+
+static int parse_seconds(double *out, const char *option, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (!*text || *end || !(value > 0) || value > 86400)
+        return bad("%s %s: expected seconds above 0 and up to 86400", option, text);
+    *out = value;
+    return 0;
+}
+
+/* An option with a value: "--name V", "--name=V", and for short ones "-nV". Returns whether arg is
+ * it; *value is NULL where the value is missing. */
+static bool with_value(char **argv, int argc, int *i, const char *name, const char **value)
+{
+    size_t len = strlen(name);
+    const char *arg = argv[*i];
+    bool is_long = name[1] == '-';
+    if (strncmp(arg, name, len) != 0 || (is_long && arg[len] && arg[len] != '='))
+        return false;
+    if (arg[len])
+        *value = arg + len + is_long;
+    else
+        *value = *i + 1 < argc ? argv[++*i] : NULL;
+    return true;
+}
+
+static int parse_option(struct launch_args *out, char **argv, int argc, int *i)
+{
+    const char *arg = argv[*i], *value = NULL;
+    const struct {
+        const char *name, *other;
+        bool *to;
+    } flags[] = {{"-v", "--verbose", &out->verbose},
+                 {"--print-config", NULL, &out->print_config},
+                 {"--prefix-output", NULL, &out->prefix_output},
+                 {"--help", "-h", &out->help},
+                 {"--version", NULL, &out->version}};
+
+    for (size_t f = 0; f < sizeof flags / sizeof flags[0]; f++)
+        if (strcmp(arg, flags[f].name) == 0 || (flags[f].other && !strcmp(arg, flags[f].other))) {
+            *flags[f].to = true;
+            return 0;
+        }
+    if (with_value(argv, argc, i, "--nodes", &value))
+        return value ? parse_count(&out->nnodes, "--nodes", value) : bad("--nodes needs a number");
+    if (with_value(argv, argc, i, "--timeout", &value))
+        return value ? parse_seconds(&out->timeout_s, "--timeout", value)
+                     : bad("--timeout needs seconds");
+    if (with_value(argv, argc, i, "-n", &value))
+        return value ? parse_count(&out->nranks, "-n", value) : bad("-n needs a number of ranks");
+    return bad("unknown option %s", arg);
+}
+
+static int check_overrides(const struct launch_args *args)
+{
+    for (int i = 0; i < args->noverrides; i++) {
+        const char *eq = strchr(args->overrides[i], '=');
+        if (!eq || eq == args->overrides[i])
+            return bad("'%s' after the configuration: expected section.key=value",
+                       args->overrides[i]);
+    }
+    return 0;
+}
+
+static int check_counts(const struct launch_args *args)
+{
+    if (args->nranks > most_ranks())
+        return bad("-n %d: this machine has %ld cores, at most %d ranks make sense", args->nranks,
+                   sysconf(_SC_NPROCESSORS_ONLN), most_ranks());
+    if (args->nnodes > 1 && !args->nranks)
+        return bad("--nodes %d presents the ranks of -n as nodes; -n is missing", args->nnodes);
+    if (args->nranks && args->nnodes > args->nranks)
+        return bad("--nodes %d: more nodes than the %d ranks of -n", args->nnodes, args->nranks);
+    if (args->nranks && args->nranks % args->nnodes != 0)
+        return bad("--nodes %d does not divide the %d ranks of -n", args->nnodes, args->nranks);
+    return 0;
+}
+
+static int check_what(const struct launch_args *args)
+{
+    if (args->config && args->program)
+        return bad("a configuration (%s) and a program (%s) at once", args->config,
+                   args->program[0]);
+    if (args->program && !args->program[0])
+        return bad("no program after --");
+    if (args->program && args->print_config)
+        return bad("--print-config belongs to a configuration, not to a program");
+    if (!args->config && !args->program && !args->print_config)
+        return bad("nothing to run: give a configuration or -- PROGRAM");
+    return 0;
+}
+
+int launch_args_parse(struct launch_args *out, int argc, char **argv)
+{
+    int nwords = 0, code;
+
+    *out = (struct launch_args){.nnodes = 1, .timeout_s = 60};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0) {
+            out->program = argv + i + 1;
+            break;
+        }
+        if (argv[i][0] == '-' && argv[i][1])
+            code = parse_option(out, argv, argc, &i);
+        else
+            code = (argv[1 + nwords++] = argv[i], 0); /* never ahead of i */
+        if (code)
+            return code;
+    }
+    if (out->help || out->version)
+        return 0;
+    char **words = argv + 1;
+    if (nwords && !(out->print_config && strchr(words[0], '='))) {
+        out->config = words[0];
+        words++;
+        nwords--;
+    }
+    out->overrides = words;
+    out->noverrides = nwords;
+    if (out->config && strchr(out->config, '=') && access(out->config, F_OK))
+        return bad("'%s' comes where the configuration is expected", out->config);
+    if ((code = check_what(out)) || (code = check_overrides(out)))
+        return code;
+    return check_counts(out);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch_impl.h: the parts of fsdp-launch.
+ *
+ *     launch_args.c   the command line
+ *     launch_env.c    the environment of a rank that is started here
+ *     launch_rank.c   being a rank: bootstrap, run, last words
+ *     launch_relay.c  output of ranks, line by line
+ *     launch_guard.c  a small process that outlives the launcher's sudden death
+ *     launch_sweep.c  what ranks may leave behind: processes, shared memory
+ *     supervise.c     starting ranks here and watching over them
+ */
+#ifndef LAUNCH_IMPL_H
+#define LAUNCH_IMPL_H
+
+#include <sys/types.h>
+
+#include "launch.h"
+
+enum {
+    LAUNCH_CANNOT_EXECUTE = 126, /* as a shell says it */
+    LAUNCH_NOT_FOUND = 127,
+};
+
+struct launch_args {
+    int nranks; /* 0: not given */
+    int nnodes;
+    double timeout_s;
+    bool verbose, print_config, prefix_output, help, version;
+    const char *config; /* NULL where there is a program */
+    int noverrides;
+    char **overrides;
+    char **program; /* NULL, or argv of a foreign program */
+};
+
+/* ---- launch_args.c ---- */
+
+/* Parses and checks; prints what is wrong. Returns an exit code, 0 to go on. Pointers are into argv,
+ * which is permuted. */
+int launch_args_parse(struct launch_args *out, int argc, char **argv);
+void launch_print_help(void);
+
+/* "fsdp-launch: ..." and a newline on stderr, in one write. */
+void launch_say(const char *fmt, ...) FSDP_PRINTF(1, 2);
+
+/* ---- launch_rank.c ---- */
+
+/* Is this process a rank already (a resource manager or fsdp-launch started it)? */
+bool launch_is_rank(void);
+/* The configuration's check, and whether the file is there. Returns an exit code. */
+int launch_check(const struct launch_args *args, const struct launch_program *program);
+/* Returns the exit code of this process. */
+int launch_run_rank(const struct launch_args *args, const struct launch_program *program);
+
+/* ---- launch_env.c ---- */
+
+struct launch_job {
+    const struct launch_args *args;
+    int nranks, nnodes;
+    char host[FSDP_HOST_NBYTES]; /* of this machine */
+    char name[64];
+    char rendezvous[80];
+    int secret_fd, master_port;
+};
+
+/* A free TCP port of 127.0.0.1, or 0. */
+int launch_free_port(void);
+int launch_node_of(const struct launch_job *job, int rank);
+/* Name of a rank's (emulated) node: HOST, or HOST/node1. Returns buf. */
+const char *launch_host_of(const struct launch_job *job, int rank, char buf[FSDP_HOST_NBYTES]);
+/* The environment of a rank: this process's without the traces of other launchers, and what the
+ * rank is to know. Freed with launch_env_destroy. NULL: out of memory. */
+char **launch_env_create(const struct launch_job *job, int rank);
+void launch_env_destroy(char **env);
+
+/* ---- launch_relay.c ---- */
+
+/* Where output goes: stdout or stderr of the launcher. */
+struct launch_sink {
+    int fd;
+    bool dead; /* nobody reads it any more */
+    char *data;
+    size_t nbytes, capacity;
+};
+
+/* Where it comes from: one pipe of one rank. */
+struct launch_relay {
+    int fd; /* -1: at its end */
+    int rank;
+    bool prefix;
+    struct launch_sink *to;
+    char *data; /* the beginning of a line */
+    size_t nbytes, capacity;
+};
+
+/* Takes what the pipe has and passes on whole lines; at the end also the unfinished one. */
+void launch_relay_read(struct launch_relay *relay);
+void launch_relay_close(struct launch_relay *relay);
+/* Is there room for more? Else the ranks wait, as they would on a slow terminal. */
+bool launch_sink_hungry(const struct launch_sink *sink);
+/* Writes what can be written without blocking, or with `all` everything. */
+void launch_sink_flush(struct launch_sink *sink, bool all);
+
+/* ---- launch_guard.c ---- */
+
+/* Ends all process groups that it was told of when the launcher dies without saying so. */
+struct launch_guard {
+    pid_t pid;
+    int fd;
+};
+
+int launch_guard_start(struct launch_guard *out, const char *job, struct fsdp_err *err);
+void launch_guard_add(struct launch_guard *guard, pid_t pgid);
+void launch_guard_remove(struct launch_guard *guard, pid_t pgid);
+/* The job has ended in order. */
+void launch_guard_stop(struct launch_guard *guard);
+
+/* ---- launch_sweep.c ---- */
+
+/* Processes that are this one's children before any rank is started; they are none of its business. */
+struct launch_children {
+    int npids;
+    pid_t pids[64];
+};
+void launch_children_list(struct launch_children *out);
+/* Kills and reaps every child that is not in `spare` or `guard`, grandchildren that have become
+ * children included. */
+void launch_sweep_processes(const struct launch_children *spare, pid_t guard);
+/* Removes shared memory whose name contains the job's. */
+void launch_sweep_shm(const char *job);
+
+/* ---- supervise.c ---- */
+
+int launch_supervise(const struct launch_args *args);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * supervise.h: the state of a job whose ranks this process starts.
+ *
+ *     supervise.c         the loop: signals, exits, output, rendezvous
+ *     supervise_start.c   starting: secret, rendezvous, processes
+ *     supervise_verdict.c judging exits: what is a failure, which was first, what to say of it
+ *
+ * Phases: RUNNING until a rank fails; FAILING while the others may still find out and say so;
+ * ENDING after SIGTERM; KILLING after SIGKILL.
+ */
+#ifndef SUPERVISE_H
+#define SUPERVISE_H
+
+#include <signal.h>
+
+#include "boot_kvs.h"
+#include "launch_impl.h"
+
+enum launch_phase { LAUNCH_RUNNING, LAUNCH_FAILING, LAUNCH_ENDING, LAUNCH_KILLING };
+
+struct launch_proc {
+    pid_t pid; /* and process group */
+    bool live;
+    int status; /* as waitpid gives it */
+    struct launch_relay out, err;
+};
+
+struct launch_super {
+    struct launch_job job;
+    struct launch_proc *procs; /* [job.nranks] */
+    int nstarted, nlive;
+    struct launch_sink sinks[2]; /* stdout, stderr */
+    struct launch_guard guard;
+    struct launch_children spare;
+    struct boot_kvs_server *kvs;
+    int sig_fd;
+    sigset_t old_mask;
+    struct sigaction old_pipe, old_child;
+
+    enum launch_phase phase;
+    double next;     /* when the phase goes over into the next */
+    int cause;       /* the first rank that failed, -1: none */
+    int nstops;      /* requests to stop, by signal */
+    int stop_signal; /* the last of them */
+};
+
+/* ---- supervise_start.c ---- */
+
+int launch_super_init(struct launch_super *s, const struct launch_args *args,
+                      struct fsdp_err *err);
+void launch_super_destroy(struct launch_super *s);
+/* Starts all ranks. Returns an exit code; on failure prints why, and some may be running. */
+int launch_super_start(struct launch_super *s);
+
+/* ---- supervise_verdict.c ---- */
+
+/* A rank has ended: notes whether and how the job fails by it. */
+void launch_judge(struct launch_super *s, int rank);
+/* The job's exit code, after printing the last line where there is something to say. */
+int launch_conclude(const struct launch_super *s);
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "supervise.h"
+
+/* The others notice a loss by themselves within moments and end with their own words; only then are
+ * they asked to. A foreign program knows nothing of the others. */
+enum { FIND_OUT_S = 2 };
+
+static bool foreign(const struct launch_super *s)
+{
+    return s->job.args->program != NULL;
+}
+
+static bool exited(int status, int code)
+{
+    return WIFEXITED(status) && WEXITSTATUS(status) == code;
+}
+
+/* Ended by SIGTERM or SIGKILL, or said so with the exit code that a shell would give. */
+static bool ended_by_request(int status)
+{
+    return (WIFSIGNALED(status) && (WTERMSIG(status) == SIGTERM || WTERMSIG(status) == SIGKILL)) ||
+           exited(status, 128 + SIGTERM) || exited(status, 128 + SIGKILL);
+}
+
+/* An end that does not mean that something went wrong here. */
+static bool benign(const struct launch_super *s, int status)
+{
+    if (exited(status, 0) || (!foreign(s) && exited(status, LAUNCH_REQUEUE)))
+        return true;
+    return s->nstops && (ended_by_request(status) || exited(status, LAUNCH_REQUEUE));
+}
+
+/* A rank that failed because another did. */
+static bool consequence(const struct launch_super *s, int status)
+{
+    return !foreign(s) && exited(status, LAUNCH_PEER_LOST);
+}
+
+void launch_judge(struct launch_super *s, int rank)
+{
+    int status = s->procs[rank].status;
+    if (benign(s, status))
+        return;
+    if (s->phase >= LAUNCH_ENDING && ended_by_request(status))
+        return;
+    if (s->cause < 0 ||
+        (consequence(s, s->procs[s->cause].status) && !consequence(s, status)))
+        s->cause = rank;
+    if (s->phase == LAUNCH_RUNNING) {
+        s->phase = LAUNCH_FAILING;
+        s->next = fsdp_time_now() + (foreign(s) ? 0 : FIND_OUT_S);
+    }
+}
+
+/* "rank 2 on HOST (node1)" */
+static void name_rank(const struct launch_super *s, int rank, char *out, size_t nbytes)
+{
+    if (s->job.nnodes > 1)
+        snprintf(out, nbytes, "rank %d on %s (node%d)", rank, s->job.host,
+                 launch_node_of(&s->job, rank));
+    else
+        snprintf(out, nbytes, "rank %d on %s", rank, s->job.host);
+}
+
+static void say_end(const struct launch_super *s, int rank)
+{
+    char name[FSDP_HOST_NBYTES + 64];
+    int status = s->procs[rank].status;
+    const char *words = boot_kvs_server_words(s->kvs, rank);
+
+    name_rank(s, rank, name, sizeof name);
+    if (WIFSIGNALED(status))
+        launch_say("%s was killed by signal %d (%s)", name, WTERMSIG(status),
+                   strsignal(WTERMSIG(status)));
+    else if (words)
+        launch_say("%s failed: %s (exit code %d)", name, words, WEXITSTATUS(status));
+    else if (consequence(s, status))
+        launch_say("%s lost another rank (exit code %d)", name, WEXITSTATUS(status));
+    else
+        launch_say("%s exited with code %d", name, WEXITSTATUS(status));
+}
+
+/* Signals that say that the rank itself is wrong: the same would happen again. */
+static bool own_fault(int sig)
+{
+    return sig == SIGSEGV || sig == SIGABRT || sig == SIGFPE || sig == SIGILL || sig == SIGBUS ||
+           sig == SIGSYS || sig == SIGTRAP;
+}
+
+static int code_of(const struct launch_super *s, int status)
+{
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status);
+    if (foreign(s))
+        return 128 + WTERMSIG(status);
+    return own_fault(WTERMSIG(status)) ? LAUNCH_FAILED : LAUNCH_PEER_LOST;
+}
+
+int launch_conclude(const struct launch_super *s)
+{
+    int code = 0;
+
+    if (s->cause >= 0) {
+        say_end(s, s->cause);
+        return code_of(s, s->procs[s->cause].status);
+    }
+    if (s->nstops > 1) {
+        launch_say("ended on a second request (signal %d)", s->stop_signal);
+        return 128 + s->stop_signal;
+    }
+    for (int r = 0; r < s->nstarted; r++) {
+        int status = s->procs[r].status;
+        if (exited(status, LAUNCH_REQUEUE))
+            return LAUNCH_REQUEUE;
+        if (status && !code) {
+            code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+            say_end(s, r);
+        }
+    }
+    return code;
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All memory of a rank, planned from the schedule and taken once: one device allocation for what
+ * persists and for activations, and one per communicator for what it moves.
+ *
+ * A plan is walked twice by the same code: first with a NULL base to measure, then to hand out
+ * pointers, so that the two cannot disagree.
+ */
+#include <string.h>
+
+#include "engine.h"
+
+enum { ARENA_ALIGN = 4096 };
+
+struct cursor {
+    char *base; /* NULL while measuring */
+    uint64_t pos;
+};
+
+static void *take(struct cursor *c, uint64_t nbytes, uint64_t *row)
+{
+    void *ptr = c->base ? c->base + c->pos : NULL;
+    uint64_t rounded = (nbytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    c->pos += rounded;
+    if (row)
+        *row += rounded;
+    return ptr;
+}
+
+struct rows {
+    uint64_t master, optim, grad, param, unsharded, unsharded_grad, saved, recomputed, work, scalars;
+};
+
+static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    bool split = f->opts.param_dtype != FSDP_F32;
+    for (int i = 0; i < f->units.nflats; i++) {
+        const struct flat *flat = &f->units.flats[i];
+        struct flat_state *s = &f->flats[i];
+        uint64_t nbytes = flat->cut.shard_nelem * sizeof(float);
+        if (split) /* otherwise the master is what is gathered and lies in the gather arena */
+            s->master = take(c, nbytes, &rows->master);
+        if (!flat->trainable)
+            continue;
+        for (int k = 0; k < NOPTIM; k++)
+            s->optim[k] = take(c, nbytes, &rows->optim);
+        s->grad = take(c, nbytes, &rows->grad);
+    }
+    f->sums = take(c, sizeof(double) * (uint64_t)(FSDP_CONTROL_NELEM + f->units.nflats), &rows->scalars);
+    f->clip_coef = take(c, sizeof(float), &rows->scalars);
+    f->grad_norm = take(c, sizeof(float), &rows->scalars);
+}
+
+/* Work memory nests: a child's lies behind its parent's, siblings share. */
+static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    const struct fsdp_module_tree *tree = f->tree;
+    uint64_t shared = 0, work_end = 0;
+    char *shared_mem, *work_mem;
+
+    for (int m = 0; m < tree->nmodules; m++) {
+        struct fsdp_act_bytes act = tree->modules[m].act;
+        f->module_mem[m].saved = take(c, act.saved, &rows->saved);
+        if (!f->recompute[m])
+            f->module_mem[m].recomputed = take(c, act.recomputed, &rows->saved);
+        else if (act.recomputed > shared)
+            shared = act.recomputed;
+    }
+    shared_mem = take(c, shared, &rows->recomputed);
+    for (int m = 0; m < tree->nmodules; m++)
+        if (f->recompute[m])
+            f->module_mem[m].recomputed = shared_mem;
+
+    for (int pass = 0; pass < 2; pass++) {
+        work_mem = pass ? take(c, work_end, &rows->work) : NULL;
+        for (int m = 0; m < tree->nmodules; m++) {
+            uint64_t begin = 0;
+            for (int p = tree->modules[m].parent; p >= 0; p = tree->modules[p].parent)
+                begin += (tree->modules[p].act.work + 63) / 64 * 64;
+            f->module_mem[m].work = work_mem ? work_mem + begin : NULL;
+            if (work_end < begin + tree->modules[m].act.work)
+                work_end = begin + tree->modules[m].act.work;
+        }
+    }
+}
+
+static void plan_device(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    plan_persistent(f, c, rows);
+    plan_activations(f, c, rows);
+}
+
+/* Parameter shards and the slots they are gathered into. Training and evaluation share slot memory. */
+static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    size_t elem = fsdp_dtype_nbytes(f->opts.param_dtype);
+    bool split = f->opts.param_dtype != FSDP_F32;
+
+    for (int i = 0; i < f->units.nflats; i++) {
+        struct flat_state *s = &f->flats[i];
+        s->param = take(c, f->units.flats[i].cut.shard_nelem * elem,
+                        split ? &rows->param : &rows->master);
+        if (!split)
+            s->master = s->param;
+    }
+    uint64_t begin = c->pos, end = begin;
+    for (int p = 0; p < 2; p++) {
+        const struct sched *sched = &f->programs[p].sched;
+        c->pos = begin;
+        for (int k = 0; k < sched->nparam_slots; k++)
+            f->param_slots[p][k] = take(c, sched->param_slot_nbytes[k], NULL);
+        if (c->pos > end)
+            end = c->pos;
+    }
+    c->pos = end;
+    rows->unsharded += end - begin;
+}
+
+static void plan_reduce(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    const struct sched *sched = &f->programs[FSDP_TRAIN].sched;
+    for (int k = 0; k < sched->ngrad_slots; k++)
+        f->grad_slots[k] = take(c, sched->grad_slot_nbytes[k], &rows->unsharded_grad);
+}
+
+typedef void plan_f(struct fsdp *, struct cursor *, struct rows *);
+
+static int place(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm *comm,
+                 struct rows *rows, struct fsdp_err *err)
+{
+    struct rows ignored = {0};
+    struct cursor c = {0};
+    plan(f, &c, rows);
+    uint64_t nbytes = c.pos ? c.pos : ARENA_ALIGN;
+    *mem = comm ? fsdp_comm_mem_alloc(comm, nbytes, err)
+                : fsdp_device_alloc(f->device, nbytes, "arena", err);
+    if (!*mem)
+        return err ? err->status : FSDP_ENOMEM;
+    c = (struct cursor){.base = *mem};
+    plan(f, &c, &ignored);
+    return FSDP_OK;
+}
+
+static void row(struct fsdp *f, const char *what, uint64_t nbytes)
+{
+    if (nbytes)
+        f->rows[f->nrows++] = (struct arena_row){what, nbytes};
+}
+
+int arena_create(struct fsdp *f, struct fsdp_err *err)
+{
+    size_t nflats = (size_t)f->units.nflats, nparams = (size_t)f->units.nparams;
+    struct rows rows = {0};
+    struct fsdp_err local = FSDP_ERR_INIT; /* a status is needed even where the caller wants no text */
+
+    if (!err)
+        err = &local;
+    if (!(f->flats = fsdp_alloc(nflats, sizeof *f->flats, "flats", err)) ||
+        !(f->module_mem = fsdp_alloc((size_t)f->units.nmodules, sizeof *f->module_mem, "modules", err)) ||
+        !(f->view_param = fsdp_alloc(nparams, sizeof *f->view_param, "view", err)) ||
+        !(f->view_grad = fsdp_alloc(nparams, sizeof *f->view_grad, "view", err)) ||
+        !(f->grad_slots = fsdp_alloc(nflats + 2, sizeof *f->grad_slots, "slots", err)) ||
+        !(f->param_slots[0] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
+        !(f->param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)))
+        return FSDP_ENOMEM;
+    int rc = place(f, plan_device, &f->device_mem, NULL, &rows, err);
+    /* Registered memory is collective: all ranks must have come this far. */
+    FSDP_TRY(fsdp_oob_agree(f->mesh->oob, rc, err));
+    FSDP_TRY(place(f, plan_gather, &f->gather_mem, f->mesh->gather, &rows, err));
+    FSDP_TRY(place(f, plan_reduce, &f->reduce_mem, f->mesh->reduce, &rows, err));
+    row(f, "parameter shards, fp32 masters", rows.master);
+    row(f, "parameter shards, gathered dtype", rows.param);
+    row(f, "optimizer state", rows.optim);
+    row(f, "gradient shards", rows.grad);
+    row(f, "unsharded parameters", rows.unsharded);
+    row(f, "unsharded gradients", rows.unsharded_grad);
+    row(f, "activations, saved for backward", rows.saved);
+    row(f, "activations, recomputed", rows.recomputed);
+    row(f, "activations, workspace", rows.work);
+    row(f, "scalars", rows.scalars);
+    return FSDP_OK;
+}
+
+void arena_destroy(struct fsdp *f)
+{
+    if (f->gather_mem)
+        fsdp_comm_mem_free(f->mesh->gather, f->gather_mem);
+    if (f->reduce_mem)
+        fsdp_comm_mem_free(f->mesh->reduce, f->reduce_mem);
+    fsdp_device_free(f->device, f->device_mem);
+    fsdp_free(f->flats);
+    fsdp_free(f->module_mem);
+    fsdp_free(f->view_param);
+    fsdp_free(f->view_grad);
+    fsdp_free(f->grad_slots);
+    fsdp_free(f->param_slots[0]);
+    fsdp_free(f->param_slots[1]);
+}
+
+int fsdp_memory_plan(const struct fsdp *f, struct fsdp_memory_row *rows, int max)
+{
+    for (int i = 0; i < f->nrows && i < max; i++)
+        rows[i] = (struct fsdp_memory_row){f->rows[i].what, f->rows[i].nbytes};
+    return f->nrows;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine.h: struct fsdp, shared by fsdp.c (creation, agreement), arena.c (memory), exec.c (cursor),
+ * step.c (optimizer) and state.c (slices).
+ *
+ * Memory of one rank, per flat of W * s elements:
+ *
+ *   master     [s] fp32, persistent; where param_dtype is fp32 it is also what is gathered
+ *   param      [s] param_dtype, persistent: the shard that is gathered
+ *   exp_avg .. [s] fp32, persistent, trainable flats
+ *   grad       [s] fp32, persistent: the reduced gradient, accumulated over micro-steps
+ *   slots      [W * s] unsharded parameters or gradients, shared by flats as the schedule says
+ */
+#ifndef CORE_ENGINE_H
+#define CORE_ENGINE_H
+
+#include "fsdp/fsdp.h"
+#include "sched.h"
+#include "units.h"
+
+enum { NOPTIM = 2 }; /* exp_avg, exp_avg_sq */
+
+struct flat_state {
+    float *master;
+    void *param;
+    float *grad;
+    float *optim[NOPTIM];
+};
+
+/* A program: its list, and an event per operation that another lane waits for. */
+struct program {
+    struct sched_input input;
+    struct sched sched;
+    struct fsdp_event **events; /* [nops], NULL where nobody waits */
+};
+
+struct module_mem {
+    void *saved, *recomputed, *work;
+};
+
+struct arena_row {
+    const char *what;
+    uint64_t nbytes;
+};
+enum { ARENA_MAX_ROWS = 12 };
+
+struct fsdp {
+    const struct fsdp_module_tree *tree;
+    struct fsdp_opts opts;
+    struct fsdp_device *device;
+    struct fsdp_mesh *mesh;
+    struct fsdp_lane *lanes[SCHED_NLANES];
+    struct fsdp_event *tails[SCHED_NLANES]; /* order one program after another */
+    struct units units;
+
+    struct program programs[2]; /* by enum fsdp_program */
+    int *parent, *unit_module;
+    bool *recompute;
+    struct sched_flat *sched_flats;
+
+    /* cursor */
+    struct program *current; /* NULL between programs */
+    int cursor;
+    bool broken; /* a call was refused in mid-step; fsdp_step_reset mends it */
+
+    /* memory */
+    void *device_mem, *gather_mem, *reduce_mem;
+    struct flat_state *flats;
+    void **param_slots[2]; /* by program */
+    void **grad_slots;
+    struct module_mem *module_mem;
+    struct arena_row rows[ARENA_MAX_ROWS];
+    int nrows;
+
+    /* what views point at */
+    const void **view_param;
+    void **view_grad;
+
+    /* Scalars on the device. sums is what one all-reduce sums over the world: the control word, then a
+     * partial squared norm per flat, which only replica 0 fills. */
+    double *sums; /* [FSDP_CONTROL_NELEM + nflats] */
+    float *clip_coef, *grad_norm;
+    const struct fsdp_step_args *step_args; /* during fsdp_step */
+
+    struct fsdp_state_layout layout;
+    struct fsdp_flat_desc *flat_descs;
+    uint64_t hash;
+};
+
+static inline uint64_t flat_full_nelem(const struct flat *flat)
+{
+    return flat->cut.shard_nelem * (uint64_t)flat->cut.nranks;
+}
+
+/* Fills layout: who owns which box, for checkpoints. */
+int state_layout_create(struct fsdp *f, struct fsdp_err *err);
+/* Plans and allocates all memory. Collective (registered memory). */
+int arena_create(struct fsdp *f, struct fsdp_err *err);
+void arena_destroy(struct fsdp *f);
+
+/* Runs one automatic operation on its lane. */
+int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
+int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
+int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
+int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
+int exec_norm_sum(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
+int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
+/* Moves the cursor over a driven operation, which must be the list's next. */
+int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase, int micro,
+               struct fsdp_err *err);
+
+#endif

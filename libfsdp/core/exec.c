@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cursor: the model drives it through the schedule, and what lies between is issued on the way. */
+#include <stdio.h>
+
+#include "engine.h"
+
+/* ---- automatic operations ------------------------------------------------------------------------ */
+
+int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[op->flat];
+    void *slot = f->param_slots[f->current->input.program][op->slot];
+    return fsdp_comm_all_gather(f->mesh->gather, slot, f->flats[op->flat].param,
+                                flat->cut.shard_nelem, f->opts.param_dtype,
+                                f->lanes[SCHED_GATHERS], err);
+}
+
+/* The first micro-step's sum lands in the shard; later ones are scattered within the slot and added,
+ * so that no further buffer is needed. */
+int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    uint64_t nelem = f->units.flats[op->flat].cut.shard_nelem;
+    struct fsdp_lane *lane = f->lanes[SCHED_REDUCES];
+    enum fsdp_dtype dtype = f->opts.reduce_dtype;
+    float *grad = f->flats[op->flat].grad;
+    char *slot = f->grad_slots[op->slot];
+
+    if (op->micro == 0 && dtype == FSDP_F32)
+        return fsdp_comm_reduce_scatter(f->mesh->reduce, grad, slot, nelem, dtype, lane, err);
+    char *mine = slot + (uint64_t)f->mesh->shard_rank * nelem * fsdp_dtype_nbytes(dtype);
+    FSDP_TRY(fsdp_comm_reduce_scatter(f->mesh->reduce, mine, slot, nelem, dtype, lane, err));
+    if (op->micro == 0)
+        return fsdp_cast(lane, grad, FSDP_F32, mine, dtype, nelem, err);
+    return fsdp_accumulate(lane, grad, mine, dtype, nelem, err);
+}
+
+int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    float *grad = f->flats[op->flat].grad;
+    return fsdp_comm_all_reduce(f->mesh->replicate, grad, grad,
+                                f->units.flats[op->flat].cut.shard_nelem, FSDP_F32,
+                                f->lanes[SCHED_REPLICATES], err);
+}
+
+static int run_op(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    switch (op->kind) {
+    case SCHED_GATHER:
+        return exec_gather(f, op, err);
+    case SCHED_REDUCE:
+        return exec_reduce(f, op, err);
+    case SCHED_ALL_REDUCE:
+        return exec_all_reduce(f, op, err);
+    case SCHED_NORM:
+        return exec_norm(f, op, err);
+    case SCHED_NORM_SUM:
+        return exec_norm_sum(f, op, err);
+    case SCHED_UPDATE:
+        return exec_update(f, op, err);
+    default:
+        return FSDP_OK;
+    }
+}
+
+static bool is_driven(enum sched_kind kind)
+{
+    return kind == SCHED_MICRO_BEGIN || kind == SCHED_ENTER || kind == SCHED_LEAVE ||
+           kind == SCHED_MICRO_END || kind == SCHED_STEP;
+}
+
+static int op_begin(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    struct program *p = f->current;
+    for (int k = 0; k < op->nwaits; k++)
+        FSDP_TRY(fsdp_event_wait(p->events[p->sched.waits[op->waits + k]], f->lanes[op->lane], err));
+    return FSDP_OK;
+}
+
+static int op_end(struct fsdp *f, int i, struct fsdp_err *err)
+{
+    struct program *p = f->current;
+    if (!p->events[i])
+        return FSDP_OK;
+    return fsdp_event_record(p->events[i], f->lanes[p->sched.ops[i].lane], err);
+}
+
+/* Issues automatic operations up to the next driven one. */
+static int run_automatic(struct fsdp *f, struct fsdp_err *err)
+{
+    struct sched *s = &f->current->sched;
+    while (f->cursor < s->nops && !is_driven(s->ops[f->cursor].kind)) {
+        int i = f->cursor++;
+        FSDP_TRY(op_begin(f, &s->ops[i], err));
+        FSDP_TRY(run_op(f, &s->ops[i], err));
+        FSDP_TRY(op_end(f, i, err));
+    }
+    return FSDP_OK;
+}
+
+/* ---- driven operations --------------------------------------------------------------------------- */
+
+static void describe(const struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase,
+                     int micro, char *text, size_t nbytes)
+{
+    const char *verb = sched_kind_name(kind);
+    if (kind == SCHED_ENTER || kind == SCHED_LEAVE) {
+        const char *name = f->tree->modules[module].name;
+        snprintf(text, nbytes, "%s '%s' (%s)", verb, *name ? name : "the root",
+                 fsdp_phase_name(phase));
+    } else if (kind == SCHED_MICRO_BEGIN || kind == SCHED_MICRO_END) {
+        snprintf(text, nbytes, "%s %d", verb, micro);
+    } else {
+        snprintf(text, nbytes, "%s", verb);
+    }
+}
+
+static int refuse(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase, int micro,
+                  struct fsdp_err *err)
+{
+    char expected[160] = "the end of the list", actual[160];
+    const struct sched *s = &f->current->sched;
+    if (f->cursor < s->nops) {
+        const struct sched_op *op = &s->ops[f->cursor];
+        describe(f, op->kind, op->module, op->phase, op->micro, expected, sizeof expected);
+    }
+    describe(f, kind, module, phase, micro, actual, sizeof actual);
+    f->broken = true;
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "rank %d: the schedule expects %s, the model called %s",
+                        f->mesh->rank, expected, actual);
+}
+
+int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase, int micro,
+               struct fsdp_err *err)
+{
+    if (f->broken)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "rank %d: the step was broken by an earlier error; fsdp_step_reset first",
+                            f->mesh->rank);
+    if (!f->current)
+        return fsdp_err_set(err, FSDP_EINVAL, "rank %d: call fsdp_micro_begin first", f->mesh->rank);
+    struct sched *s = &f->current->sched;
+    const struct sched_op *op = f->cursor < s->nops ? &s->ops[f->cursor] : NULL;
+    bool visit = kind == SCHED_ENTER || kind == SCHED_LEAVE;
+    if (!op || op->kind != kind || (visit && (op->module != module || op->phase != phase)) ||
+        (!visit && kind != SCHED_STEP && op->micro != micro))
+        return refuse(f, kind, module, phase, micro, err);
+    int i = f->cursor++, rc;
+    if ((rc = op_begin(f, op, err)) || (rc = op_end(f, i, err)) || (rc = run_automatic(f, err)))
+        f->broken = true;
+    return rc;
+}
+
+/* A program's lanes start only after all lanes of the one before: their edges know only themselves. */
+static int order_after_other_program(struct fsdp *f, struct fsdp_err *err)
+{
+    for (int lane = 0; lane < SCHED_NLANES; lane++)
+        FSDP_TRY(fsdp_event_record(f->tails[lane], f->lanes[lane], err));
+    for (int lane = 0; lane < SCHED_NLANES; lane++)
+        for (int other = 0; other < SCHED_NLANES; other++)
+            if (other != lane)
+                FSDP_TRY(fsdp_event_wait(f->tails[other], f->lanes[lane], err));
+    return FSDP_OK;
+}
+
+int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struct fsdp_err *err)
+{
+    struct program *p = &f->programs[program];
+    bool at_start = index == 0 && (!f->current || f->cursor == f->current->sched.nops);
+
+    if (at_start && !f->broken) {
+        if (f->current != p)
+            FSDP_TRY(order_after_other_program(f, err));
+        f->current = p;
+        f->cursor = 0;
+    }
+    return exec_drive(f, SCHED_MICRO_BEGIN, -1, FSDP_FORWARD, index, err);
+}
+
+int fsdp_micro_end(struct fsdp *f, struct fsdp_err *err)
+{
+    int micro = 0;
+    if (f->current && f->cursor < f->current->sched.nops)
+        micro = f->current->sched.ops[f->cursor].micro;
+    return exec_drive(f, SCHED_MICRO_END, -1, FSDP_FORWARD, micro, err);
+}
+
+void fsdp_step_reset(struct fsdp *f)
+{
+    f->current = NULL;
+    f->cursor = 0;
+    f->broken = false;
+}
+
+bool fsdp_module_recomputes(const struct fsdp *f, int module)
+{
+    return f->recompute[module];
+}
+
+/* ---- views ---------------------------------------------------------------------------------------- */
+
+/* The model writes gradients, not the padding between them; padding must add nothing to sums. */
+static int zero_padding(struct fsdp *f, int flat_index, char *grad, struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    size_t elem = fsdp_dtype_nbytes(f->opts.reduce_dtype);
+    uint64_t end = 0;
+    for (int i = 0; i <= flat->ntensors; i++) {
+        uint64_t begin = i < flat->ntensors ? flat->cut.start[i] : flat_full_nelem(flat);
+        FSDP_TRY(fsdp_zero(f->lanes[SCHED_COMPUTE], grad + end * elem, (begin - end) * elem, err));
+        if (i < flat->ntensors)
+            end = begin + fsdp_tensor_nelem(&flat->tensors[i]);
+    }
+    return FSDP_OK;
+}
+
+static void show_param(struct fsdp *f, int flat_index, char *full)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    size_t elem = fsdp_dtype_nbytes(f->opts.param_dtype);
+    for (int i = 0; i < flat->ntensors; i++)
+        f->view_param[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
+}
+
+static void show_grad(struct fsdp *f, int flat_index, char *full)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    size_t elem = fsdp_dtype_nbytes(f->opts.reduce_dtype);
+    for (int i = 0; i < flat->ntensors; i++)
+        f->view_grad[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
+}
+
+/* Where the flat's parameters are now: its latest gather's slot, or the shard where it is whole. */
+static char *gathered(struct fsdp *f, int flat)
+{
+    const struct sched *s = &f->current->sched;
+    if (!f->current->input.sharded)
+        return f->flats[flat].param;
+    for (int i = f->cursor - 1; i >= 0; i--)
+        if (s->ops[i].kind == SCHED_GATHER && s->ops[i].flat == flat)
+            return f->param_slots[f->current->input.program][s->ops[i].slot];
+    return NULL;
+}
+
+static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro, struct fsdp_err *err)
+{
+    for (int k = 0; k < 2; k++) {
+        int flat = f->units.units[unit].flats[k];
+        if (flat < 0)
+            continue;
+        show_param(f, flat, gathered(f, flat));
+        if (phase != FSDP_BACKWARD || !f->units.flats[flat].trainable)
+            continue;
+        int slot = f->current->sched.grad_slot[micro * f->units.nflats + flat];
+        char *grad = slot >= 0 ? f->grad_slots[slot] : (char *)f->flats[flat].grad;
+        show_grad(f, flat, grad);
+        if (slot >= 0 || micro == 0)
+            FSDP_TRY(zero_padding(f, flat, grad, err));
+    }
+    return FSDP_OK;
+}
+
+static void hide_unit(struct fsdp *f, int unit, enum fsdp_phase phase)
+{
+    for (int k = 0; k < 2; k++) {
+        int flat = f->units.units[unit].flats[k];
+        if (flat < 0)
+            continue;
+        show_param(f, flat, NULL);
+        if (phase == FSDP_BACKWARD)
+            show_grad(f, flat, NULL);
+    }
+}
+
+static int check_module(const struct fsdp *f, int module, struct fsdp_err *err)
+{
+    if (module >= 0 && module < f->tree->nmodules)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL, "there is no module %d", module);
+}
+
+int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_view *out,
+                      struct fsdp_err *err)
+{
+    int micro = 0, unit;
+
+    FSDP_TRY(check_module(f, module, err));
+    FSDP_TRY(exec_drive(f, SCHED_ENTER, module, phase, 0, err));
+    unit = f->units.unit_of_module[module];
+    micro = f->current->sched.ops[f->cursor - 1].micro;
+    if (f->units.units[unit].module == module)
+        FSDP_TRY(show_unit(f, unit, phase, micro, err));
+    *out = (struct fsdp_view){
+        .lane = f->lanes[SCHED_COMPUTE],
+        .param = f->view_param,
+        .grad = f->view_grad,
+        /* Sharded gradients are reduced in every micro-step; unsharded ones accumulate in place. */
+        .grad_beta = !f->current->input.sharded && micro > 0 ? 1.0f : 0.0f,
+        .saved = f->module_mem[module].saved,
+        .recomputed = f->module_mem[module].recomputed,
+        .work = f->module_mem[module].work,
+    };
+    return FSDP_OK;
+}
+
+int fsdp_module_leave(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_err *err)
+{
+    FSDP_TRY(check_module(f, module, err));
+    FSDP_TRY(exec_drive(f, SCHED_LEAVE, module, phase, 0, err));
+    int unit = f->units.unit_of_module[module];
+    if (f->units.units[unit].module == module)
+        hide_unit(f, unit, phase);
+    return FSDP_OK;
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Creation: units, schedules, memory, and the agreement of all ranks on them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+
+/* What a strategy means to the schedule. The mesh gives it its groups (mesh.c). */
+static const struct strategy_row {
+    bool reshard_after_forward;
+} strategies[FSDP_NSTRATEGIES] = {
+    [FSDP_FULL_SHARD] = {true},
+    [FSDP_SHARD_GRAD_OP] = {false},
+    [FSDP_NO_SHARD] = {false},
+    [FSDP_HYBRID_SHARD] = {true},
+    [FSDP_HYBRID_SHARD_ZERO2] = {false},
+};
+
+static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    if (opts->version != FSDP_OPTS_VERSION || opts->optim.version != FSDP_OPTIM_OPTS_VERSION)
+        return fsdp_err_set(err, FSDP_EINVAL, "fsdp_opts version %u, this library has %d",
+                            opts->version, FSDP_OPTS_VERSION);
+    if ((unsigned)opts->strategy >= FSDP_NSTRATEGIES)
+        return fsdp_err_set(err, FSDP_EINVAL, "unknown sharding strategy %d", (int)opts->strategy);
+    if (opts->param_dtype != FSDP_F32 || opts->reduce_dtype != FSDP_F32)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "param_dtype %s with reduce_dtype %s: this version computes in F32 only",
+                            fsdp_dtype_name(opts->param_dtype), fsdp_dtype_name(opts->reduce_dtype));
+    if (opts->reshard_after_forward < -1 || opts->reshard_after_forward > 1)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "reshard_after_forward %d: this version has true and false, not yet a "
+                            "group size", opts->reshard_after_forward);
+    if (strcmp(opts->optim.name, "adamw"))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "optimizer '%s': this version has adamw",
+                            opts->optim.name);
+    return FSDP_OK;
+}
+
+/* ---- programs ------------------------------------------------------------------------------------- */
+
+static int describe_modules(struct fsdp *f, struct fsdp_err *err)
+{
+    size_t nmodules = (size_t)f->tree->nmodules;
+    if (!(f->parent = fsdp_alloc(nmodules, sizeof *f->parent, "modules", err)) ||
+        !(f->recompute = fsdp_alloc(nmodules, sizeof *f->recompute, "modules", err)) ||
+        !(f->unit_module = fsdp_alloc((size_t)f->units.nunits, sizeof *f->unit_module, "units", err)) ||
+        !(f->sched_flats = fsdp_alloc((size_t)f->units.nflats, sizeof *f->sched_flats, "units", err)))
+        return FSDP_ENOMEM;
+    for (int m = 0; m < f->tree->nmodules; m++) {
+        const struct module *module = &f->tree->modules[m];
+        f->parent[m] = module->parent;
+        /* The outermost module that has something to rebuild; what is inside goes with it. */
+        f->recompute[m] = f->opts.activation_checkpointing == FSDP_AC_FULL && module->act.recomputed;
+        for (int p = module->parent; p >= 0; p = f->tree->modules[p].parent)
+            if (f->recompute[p])
+                f->recompute[m] = false;
+    }
+    for (int u = 0; u < f->units.nunits; u++)
+        f->unit_module[u] = f->units.units[u].module;
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        f->sched_flats[k] = (struct sched_flat){
+            .unit = flat->unit,
+            .trainable = flat->trainable,
+            .full_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(f->opts.param_dtype),
+            .grad_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(f->opts.reduce_dtype)};
+    }
+    return FSDP_OK;
+}
+
+static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_err *err)
+{
+    struct program *p = &f->programs[which];
+    int reshard = f->opts.reshard_after_forward;
+
+    p->input = (struct sched_input){
+        .program = which,
+        .nmodules = f->tree->nmodules,
+        .nunits = f->units.nunits,
+        .nflats = f->units.nflats,
+        .parent = f->parent,
+        .unit_of_module = f->units.unit_of_module,
+        .unit_module = f->unit_module,
+        .recompute = f->recompute,
+        .flats = f->sched_flats,
+        .sharded = f->mesh->shard_size > 1,
+        .replicated = f->mesh->replicate_size > 1,
+        .reshard_after_forward = reshard < 0 ? strategies[f->opts.strategy].reshard_after_forward : reshard,
+        .accumulation = which == FSDP_TRAIN ? f->opts.accumulation : 1,
+        .forward_prefetch = f->opts.forward_prefetch,
+        .backward_prefetch = f->opts.backward_prefetch,
+        .limit_all_gathers = f->opts.limit_all_gathers,
+        .grad_slots = 2,
+    };
+    FSDP_TRY(sched_create(&p->sched, &p->input, err));
+    p->events = fsdp_alloc((size_t)p->sched.nops, sizeof *p->events, "schedule events", err);
+    if (!p->events)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < p->sched.nops; i++)
+        if (p->sched.ops[i].waited_for)
+            FSDP_TRY(fsdp_event_create(&p->events[i], f->device, err));
+    return FSDP_OK;
+}
+
+static void program_destroy(struct program *p)
+{
+    for (int i = 0; p->events && i < p->sched.nops; i++)
+        fsdp_event_destroy(p->events[i]);
+    fsdp_free(p->events);
+    sched_destroy(&p->sched);
+}
+
+/* ---- agreement ------------------------------------------------------------------------------------ */
+
+static void write_opts(const struct fsdp *f, FILE *to)
+{
+    const struct fsdp_opts *o = &f->opts;
+    fprintf(to, "libfsdp version = %s\n", FSDP_VERSION_STRING);
+    fprintf(to, "sharding strategy = %s\n", fsdp_strategy_name(o->strategy));
+    fprintf(to, "mesh = %d x %d\n", f->mesh->replicate_size, f->mesh->shard_size);
+    fprintf(to, "reshard_after_forward = %d\n", o->reshard_after_forward);
+    fprintf(to, "param_dtype = %s\n", fsdp_dtype_name(o->param_dtype));
+    fprintf(to, "reduce_dtype = %s\n", fsdp_dtype_name(o->reduce_dtype));
+    fprintf(to, "forward_prefetch = %d\n", o->forward_prefetch);
+    fprintf(to, "backward_prefetch = %d\n", o->backward_prefetch);
+    fprintf(to, "limit_all_gathers = %d\n", o->limit_all_gathers);
+    fprintf(to, "activation checkpointing = %d\n", o->activation_checkpointing);
+    fprintf(to, "accumulation = %d\n", o->accumulation);
+    fprintf(to, "seed = %llu\n", (unsigned long long)o->seed);
+    fprintf(to, "optimizer = %s beta1 %.17g beta2 %.17g eps %.17g decay %.17g/%d clip %.17g\n",
+            o->optim.name, o->optim.beta1, o->optim.beta2, o->optim.eps, o->optim.weight_decay,
+            (int)o->optim.decay, o->optim.clip_grad_norm);
+}
+
+static void write_units(const struct fsdp *f, FILE *to)
+{
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        fprintf(to, "unit '%s' %s: shards of %llu elements\n",
+                f->tree->modules[f->units.units[flat->unit].module].name,
+                flat->trainable ? "trainable" : "frozen",
+                (unsigned long long)flat->cut.shard_nelem);
+        for (int i = 0; i < flat->ntensors; i++) {
+            fprintf(to, "parameter %s [", flat->tensors[i].name);
+            for (int d = 0; d < flat->tensors[i].ndim; d++)
+                fprintf(to, "%s%llu", d ? ", " : "", (unsigned long long)flat->tensors[i].shape[d]);
+            fprintf(to, "]\n");
+        }
+    }
+}
+
+static int agree(struct fsdp *f, struct fsdp_err *err)
+{
+    char *text = NULL;
+    size_t nbytes;
+    FILE *to = open_memstream(&text, &nbytes);
+    if (!to)
+        return fsdp_err_set(err, FSDP_ENOMEM, "agreement text: out of memory");
+    if (f->opts.agree)
+        fprintf(to, "%s\n", f->opts.agree);
+    write_opts(f, to);
+    write_units(f, to);
+    for (int p = 0; p < 2; p++)
+        fprintf(to, "schedule of %s = %d operations, hash %016llx\n", p ? "evaluation" : "training",
+                f->programs[p].sched.nops, (unsigned long long)sched_hash(&f->programs[p].sched));
+    if (fclose(to)) {
+        free(text);
+        return fsdp_err_set(err, FSDP_ENOMEM, "agreement text: out of memory");
+    }
+    f->hash = fsdp_hash(FSDP_HASH_SEED, text, nbytes);
+    int rc = fsdp_oob_agree_text(f->mesh->oob, text, err);
+    free(text);
+    return rc;
+}
+
+/* ---- create and destroy ---------------------------------------------------------------------------- */
+
+static int create_lanes(struct fsdp *f, struct fsdp_err *err)
+{
+    for (int lane = 0; lane < SCHED_NLANES; lane++) {
+        FSDP_TRY(fsdp_lane_create(&f->lanes[lane], f->device, sched_lane_name((enum sched_lane)lane), err));
+        FSDP_TRY(fsdp_event_create(&f->tails[lane], f->device, err));
+    }
+    return FSDP_OK;
+}
+
+static int plan(struct fsdp *f, struct fsdp_err *err)
+{
+    FSDP_TRY(check_opts(&f->opts, err));
+    FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
+    FSDP_TRY(describe_modules(f, err));
+    FSDP_TRY(create_lanes(f, err));
+    FSDP_TRY(program_create(f, FSDP_TRAIN, err));
+    FSDP_TRY(program_create(f, FSDP_EVAL, err));
+    return state_layout_create(f, err);
+}
+
+int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
+                const struct fsdp_opts *opts, struct fsdp_device *device, struct fsdp_mesh *mesh,
+                struct fsdp_err *err)
+{
+    struct fsdp_err local = FSDP_ERR_INIT;
+    int rc = FSDP_ENOMEM;
+    struct fsdp *f = fsdp_alloc(1, sizeof *f, "engine", err ? err : &local);
+
+    if (f) {
+        f->tree = tree;
+        f->opts = *opts;
+        f->opts.agree = NULL; /* borrowed for this call only */
+        f->device = device;
+        f->mesh = mesh;
+        rc = plan(f, err ? err : &local);
+    }
+    /* A rank that could not plan must not leave the others waiting in what follows. */
+    FSDP_TRY_GOTO(fsdp_oob_agree(mesh->oob, rc, err ? err : &local), out);
+    f->opts.agree = opts->agree;
+    rc = agree(f, err);
+    f->opts.agree = NULL;
+    if (rc)
+        goto out;
+    rc = arena_create(f, err ? err : &local);
+    rc = fsdp_oob_agree(mesh->oob, rc, err ? err : &local);
+out:
+    if (rc) {
+        fsdp_destroy(f);
+        return rc;
+    }
+    *out = f;
+    return FSDP_OK;
+}
+
+void fsdp_destroy(struct fsdp *f)
+{
+    if (!f)
+        return;
+    for (int lane = 0; lane < SCHED_NLANES; lane++) /* first: their threads may use what follows */
+        fsdp_lane_destroy(f->lanes[lane]);
+    arena_destroy(f);
+    for (int lane = 0; lane < SCHED_NLANES; lane++)
+        fsdp_event_destroy(f->tails[lane]);
+    program_destroy(&f->programs[FSDP_TRAIN]);
+    program_destroy(&f->programs[FSDP_EVAL]);
+    units_destroy(&f->units);
+    fsdp_free(f->parent);
+    fsdp_free(f->recompute);
+    fsdp_free(f->unit_module);
+    fsdp_free(f->sched_flats);
+    fsdp_free(f->flat_descs);
+    fsdp_free(f);
+}
+
+int fsdp_unit_count(const struct fsdp *f)
+{
+    return f->units.nunits;
+}
+
+uint64_t fsdp_plan_hash(const struct fsdp *f)
+{
+    return f->hash;
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "module_tree.h"
+
+int fsdp_module_tree_create(struct fsdp_module_tree **out, struct fsdp_err *err)
+{
+    *out = fsdp_alloc(1, sizeof **out, "module tree", err);
+    return *out ? FSDP_OK : FSDP_ENOMEM;
+}
+
+void fsdp_module_tree_destroy(struct fsdp_module_tree *tree)
+{
+    if (!tree)
+        return;
+    for (int i = 0; i < tree->nmodules; i++) {
+        fsdp_free(tree->modules[i].name);
+        fsdp_free(tree->modules[i].class_name);
+    }
+    for (int i = 0; i < tree->nparams; i++)
+        fsdp_free((char *)(uintptr_t)tree->params[i].tensor.name);
+    for (int i = 0; i < tree->naliases; i++)
+        fsdp_free(tree->aliases[i].name);
+    fsdp_free(tree->modules);
+    fsdp_free(tree->params);
+    fsdp_free(tree->aliases);
+    fsdp_free(tree);
+}
+
+/* Makes room for one more element of an array that doubles. */
+static int grow(void **array, int nelem, size_t elem_nbytes, struct fsdp_err *err)
+{
+    if (nelem & (nelem - 1) || nelem == 1)
+        return FSDP_OK; /* capacity is 2 for one element, else the next power of two */
+    size_t capacity = nelem ? (size_t)nelem * 2 : 2;
+    void *bigger = fsdp_alloc(capacity, elem_nbytes, "module tree", err);
+    if (!bigger)
+        return FSDP_ENOMEM;
+    if (nelem)
+        memcpy(bigger, *array, (size_t)nelem * elem_nbytes);
+    fsdp_free(*array);
+    *array = bigger;
+    return FSDP_OK;
+}
+
+int fsdp_module_add(struct fsdp_module_tree *tree, int parent, const char *name,
+                    const char *class_name, int *out, struct fsdp_err *err)
+{
+    if (parent < -1 || parent >= tree->nmodules || (parent == -1) != (tree->nmodules == 0))
+        return fsdp_err_set(err, FSDP_EINVAL, "module '%s': parent %d of %d modules", name, parent,
+                            tree->nmodules);
+    /* Pre-order: the parent must be the last module added or an ancestor of it. */
+    int last = tree->nmodules - 1;
+    while (last >= 0 && last != parent)
+        last = tree->modules[last].parent;
+    if (parent >= 0 && last != parent)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "module '%s': added after its parent '%s' was already complete", name,
+                            tree->modules[parent].name);
+    FSDP_TRY(grow((void **)&tree->modules, tree->nmodules, sizeof *tree->modules, err));
+    struct module *m = &tree->modules[tree->nmodules];
+    *m = (struct module){.parent = parent};
+    m->name = fsdp_strdup(name, err);
+    m->class_name = fsdp_strdup(class_name, err);
+    if (!m->name || !m->class_name) {
+        fsdp_free(m->name);
+        fsdp_free(m->class_name);
+        return FSDP_ENOMEM;
+    }
+    if (out)
+        *out = tree->nmodules;
+    tree->nmodules++;
+    return FSDP_OK;
+}
+
+static int check_module(const struct fsdp_module_tree *tree, int module, const char *what,
+                        struct fsdp_err *err)
+{
+    if (module >= 0 && module < tree->nmodules)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL, "%s: there is no module %d", what, module);
+}
+
+static int name_is_new(const struct fsdp_module_tree *tree, const char *name, struct fsdp_err *err)
+{
+    bool taken = false;
+    for (int i = 0; i < tree->nparams; i++)
+        taken |= !strcmp(tree->params[i].tensor.name, name);
+    for (int i = 0; i < tree->naliases; i++)
+        taken |= !strcmp(tree->aliases[i].name, name);
+    return taken ? fsdp_err_set(err, FSDP_EINVAL, "parameter '%s' is declared twice", name)
+                 : FSDP_OK;
+}
+
+int fsdp_module_add_param(struct fsdp_module_tree *tree, int module, const char *name, int ndim,
+                          const uint64_t *shape, struct fsdp_init init, unsigned flags, int *out,
+                          struct fsdp_err *err)
+{
+    struct param p = {.module = module, .init = init, .flags = flags};
+
+    FSDP_TRY(check_module(tree, module, name, err));
+    FSDP_TRY(name_is_new(tree, name, err));
+    p.tensor = (struct fsdp_tensor){.name = name, .dtype = FSDP_F32, .ndim = ndim};
+    if (ndim < 0 || ndim > FSDP_MAX_DIMS)
+        return fsdp_tensor_check(&p.tensor, err);
+    for (int d = 0; d < ndim; d++)
+        p.tensor.shape[d] = shape[d];
+    FSDP_TRY(fsdp_tensor_check(&p.tensor, err));
+    FSDP_TRY(grow((void **)&tree->params, tree->nparams, sizeof *tree->params, err));
+    p.tensor.name = fsdp_strdup(name, err);
+    if (!p.tensor.name)
+        return FSDP_ENOMEM;
+    tree->params[tree->nparams] = p;
+    if (out)
+        *out = tree->nparams;
+    tree->nparams++;
+    return FSDP_OK;
+}
+
+int fsdp_module_tie(struct fsdp_module_tree *tree, int module, int param, const char *alias,
+                    struct fsdp_err *err)
+{
+    FSDP_TRY(check_module(tree, module, alias, err));
+    if (param < 0 || param >= tree->nparams)
+        return fsdp_err_set(err, FSDP_EINVAL, "%s: there is no parameter %d to tie to", alias,
+                            param);
+    FSDP_TRY(name_is_new(tree, alias, err));
+    FSDP_TRY(grow((void **)&tree->aliases, tree->naliases, sizeof *tree->aliases, err));
+    struct alias a = {fsdp_strdup(alias, err), param, module};
+    if (!a.name)
+        return FSDP_ENOMEM;
+    tree->aliases[tree->naliases++] = a;
+    return FSDP_OK;
+}
+
+int fsdp_module_set_act(struct fsdp_module_tree *tree, int module, struct fsdp_act_bytes bytes,
+                        struct fsdp_err *err)
+{
+    FSDP_TRY(check_module(tree, module, "activation bytes", err));
+    tree->modules[module].act = bytes;
+    return FSDP_OK;
+}
+
+int fsdp_module_count(const struct fsdp_module_tree *tree)
+{
+    return tree->nmodules;
+}
+
+int fsdp_param_count(const struct fsdp_module_tree *tree)
+{
+    return tree->nparams;
+}
+
+const char *fsdp_module_name(const struct fsdp_module_tree *tree, int module)
+{
+    return tree->modules[module].name;
+}
+
+struct fsdp_tensor fsdp_param_tensor(const struct fsdp_module_tree *tree, int param)
+{
+    return tree->params[param].tensor;
+}
+
+uint64_t fsdp_param_nelem_total(const struct fsdp_module_tree *tree)
+{
+    uint64_t nelem = 0;
+    for (int i = 0; i < tree->nparams; i++)
+        nelem += fsdp_tensor_nelem(&tree->params[i].tensor);
+    return nelem;
+}
+
+bool fsdp_module_alias(const struct fsdp_module_tree *tree, int k, const char **alias, int *param)
+{
+    if (k < 0 || k >= tree->naliases)
+        return false;
+    *alias = tree->aliases[k].name;
+    *param = tree->aliases[k].param;
+    return true;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* module_tree.h: the tree behind module.h, for the rest of core. */
+#ifndef CORE_MODULE_TREE_H
+#define CORE_MODULE_TREE_H
+
+#include "fsdp/module.h"
+
+struct module {
+    char *name, *class_name;
+    int parent;
+    struct fsdp_act_bytes act;
+};
+
+struct param {
+    struct fsdp_tensor tensor; /* owns its name */
+    int module;
+    struct fsdp_init init;
+    unsigned flags;
+};
+
+struct alias {
+    char *name;
+    int param, module;
+};
+
+struct fsdp_module_tree {
+    int nmodules, nparams, naliases;
+    struct module *modules; /* pre-order */
+    struct param *params;
+    struct alias *aliases;
+};
+
+#endif

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Builds the list; sched_edges.c adds the edges. */
+#include <string.h>
+
+#include "sched_build.h"
+
+static int emit(struct builder *b, struct sched_op op)
+{
+    if (b->failed)
+        return -1;
+    struct sched *s = b->out;
+    if (s->nops == b->capacity) {
+        int capacity = b->capacity ? b->capacity * 2 : 64;
+        struct sched_op *bigger = fsdp_alloc((size_t)capacity, sizeof *bigger, "schedule", b->err);
+        if (!bigger) {
+            b->failed = true;
+            return -1;
+        }
+        if (s->nops)
+            memcpy(bigger, s->ops, (size_t)s->nops * sizeof *bigger);
+        fsdp_free(s->ops);
+        s->ops = bigger;
+        b->capacity = capacity;
+    }
+    op.micro = b->micro;
+    s->ops[s->nops] = op;
+    return s->nops++;
+}
+
+static struct sched_op op_of(enum sched_kind kind, enum sched_lane lane)
+{
+    return (struct sched_op){.kind = kind, .lane = lane, .module = -1, .flat = -1, .slot = -1};
+}
+
+static void emit_flat(struct builder *b, enum sched_kind kind, enum sched_lane lane, int flat, int slot)
+{
+    struct sched_op op = op_of(kind, lane);
+    op.flat = flat;
+    op.slot = slot;
+    emit(b, op);
+}
+
+/* ---- slots -------------------------------------------------------------------------------------
+ *
+ * A free slot that is large enough and longest unused, so that reuse waits for the oldest work; a new
+ * one while fewer than `spread` such are free; else the largest free one grows. */
+static int slot_take(struct slots *slots, uint64_t nbytes, int spread)
+{
+    int best = -1, largest = -1, nfree = 0, nfitting = 0;
+    for (int k = 0; k < slots->count; k++) {
+        if (slots->busy[k])
+            continue;
+        nfree++;
+        if (largest < 0 || slots->nbytes[k] > slots->nbytes[largest])
+            largest = k;
+        if (slots->nbytes[k] < nbytes)
+            continue;
+        nfitting++;
+        if (best < 0 || slots->freed[k] < slots->freed[best])
+            best = k;
+    }
+    if (nfitting < spread && nfree < spread && slots->count < slots->capacity)
+        best = slots->count++;
+    else if (best < 0)
+        best = largest >= 0 ? largest : slots->count++;
+    if (slots->nbytes[best] < nbytes)
+        slots->nbytes[best] = nbytes;
+    slots->busy[best] = true;
+    return best;
+}
+
+static void slot_give(struct slots *slots, int slot)
+{
+    slots->busy[slot] = false;
+    slots->freed[slot] = ++slots->clock;
+}
+
+/* ---- gathering --------------------------------------------------------------------------------- */
+
+static bool unit_has_flats(const struct builder *b, int unit)
+{
+    for (int f = 0; f < b->in->nflats; f++)
+        if (b->in->flats[f].unit == unit)
+            return true;
+    return false;
+}
+
+static void gather_unit(struct builder *b, int unit)
+{
+    if (!b->in->sharded || b->live[unit] || !unit_has_flats(b, unit))
+        return;
+    for (int f = 0; f < b->in->nflats; f++) {
+        if (b->in->flats[f].unit != unit)
+            continue;
+        b->param_slot[f] = slot_take(&b->param_slots, b->in->flats[f].full_nbytes, 1);
+        emit_flat(b, SCHED_GATHER, SCHED_GATHERS, f, b->param_slot[f]);
+    }
+    b->live[unit] = true;
+    if (!b->kept[unit]) {
+        b->nlive++;
+        if (b->nlive > b->out->max_unsharded)
+            b->out->max_unsharded = b->nlive;
+    }
+}
+
+static void free_unit(struct builder *b, int unit)
+{
+    if (!b->live[unit])
+        return;
+    for (int f = 0; f < b->in->nflats; f++) {
+        if (b->in->flats[f].unit != unit)
+            continue;
+        emit_flat(b, SCHED_FREE, SCHED_GATHERS, f, b->param_slot[f]);
+        slot_give(&b->param_slots, b->param_slot[f]);
+        b->param_slot[f] = -1;
+    }
+    b->live[unit] = false;
+    if (!b->kept[unit])
+        b->nlive--;
+}
+
+/* The units in the order in which this direction first needs them: b->order[0 .. norder). */
+static void prefetch_after(struct builder *b, int unit, int depth)
+{
+    int at = 0, limit = b->in->limit_all_gathers;
+    while (at < b->norder && b->order[at] != unit)
+        at++;
+    for (int k = at + 1; k < b->norder && k <= at + depth; k++) {
+        int next = b->order[k];
+        if (limit && !b->kept[next] && !b->live[next] && b->nlive >= limit)
+            break;
+        gather_unit(b, next);
+    }
+}
+
+/* ---- driven entries ----------------------------------------------------------------------------- */
+
+static void emit_visit(struct builder *b, enum sched_kind kind, int module, enum fsdp_phase phase)
+{
+    struct sched_op op = op_of(kind, SCHED_COMPUTE);
+    op.module = module;
+    op.phase = phase;
+    emit(b, op);
+}
+
+static bool is_unit_root(const struct builder *b, int module)
+{
+    return b->in->unit_module[b->in->unit_of_module[module]] == module;
+}
+
+static int subtree_end(const struct builder *b, int module)
+{
+    int end = module + 1;
+    while (end < b->in->nmodules && b->in->parent[end] >= module)
+        end++;
+    return end;
+}
+
+static void need_unit(struct builder *b, int module, int prefetch)
+{
+    if (is_unit_root(b, module)) {
+        gather_unit(b, b->in->unit_of_module[module]);
+        prefetch_after(b, b->in->unit_of_module[module], prefetch);
+    }
+}
+
+/* Calls visit on the children of a module, forward or in reverse. */
+static void each_child(struct builder *b, int module, bool reverse,
+                       void (*visit)(struct builder *, int))
+{
+    int end = subtree_end(b, module);
+    if (!reverse) {
+        for (int child = module + 1; child < end; child = subtree_end(b, child))
+            visit(b, child);
+        return;
+    }
+    for (int child = end - 1; child > module; child--)
+        if (b->in->parent[child] == module)
+            visit(b, child);
+}
+
+static void visit_forward(struct builder *b, int module)
+{
+    int unit = b->in->unit_of_module[module];
+    need_unit(b, module, b->in->forward_prefetch);
+    emit_visit(b, SCHED_ENTER, module, FSDP_FORWARD);
+    each_child(b, module, false, visit_forward);
+    emit_visit(b, SCHED_LEAVE, module, FSDP_FORWARD);
+    if (is_unit_root(b, module) && !b->kept[unit])
+        free_unit(b, unit);
+}
+
+static void visit_recompute(struct builder *b, int module)
+{
+    need_unit(b, module, b->in->backward_prefetch);
+    emit_visit(b, SCHED_ENTER, module, FSDP_RECOMPUTE);
+    each_child(b, module, false, visit_recompute);
+    emit_visit(b, SCHED_LEAVE, module, FSDP_RECOMPUTE);
+}
+
+/* Gradients of an unsharded unit go straight into the shard: no slot. */
+static void take_grad_slots(struct builder *b, int unit)
+{
+    int *slot = b->out->grad_slot + b->micro * b->in->nflats;
+    for (int f = 0; f < b->in->nflats; f++)
+        if (b->in->sharded && b->in->flats[f].unit == unit && b->in->flats[f].trainable)
+            slot[f] = slot_take(&b->grad_slots, b->in->flats[f].grad_nbytes, b->in->grad_slots);
+}
+
+static void reduce_unit(struct builder *b, int unit)
+{
+    bool last = b->micro == b->in->accumulation - 1;
+    int *slot = b->out->grad_slot + b->micro * b->in->nflats;
+    for (int f = 0; f < b->in->nflats; f++) {
+        if (b->in->flats[f].unit != unit || !b->in->flats[f].trainable)
+            continue;
+        if (b->in->sharded) {
+            emit_flat(b, SCHED_REDUCE, SCHED_REDUCES, f, slot[f]);
+            slot_give(&b->grad_slots, slot[f]);
+        }
+        if (b->in->replicated && last)
+            emit_flat(b, SCHED_ALL_REDUCE, SCHED_REPLICATES, f, -1);
+    }
+}
+
+static void visit_backward(struct builder *b, int module)
+{
+    int unit = b->in->unit_of_module[module];
+    if (b->in->recompute[module])
+        visit_recompute(b, module);
+    need_unit(b, module, b->in->backward_prefetch);
+    if (is_unit_root(b, module))
+        take_grad_slots(b, unit);
+    emit_visit(b, SCHED_ENTER, module, FSDP_BACKWARD);
+    each_child(b, module, true, visit_backward);
+    emit_visit(b, SCHED_LEAVE, module, FSDP_BACKWARD);
+    if (is_unit_root(b, module)) {
+        free_unit(b, unit);
+        reduce_unit(b, unit);
+    }
+}
+
+/* ---- the list ------------------------------------------------------------------------------------ */
+
+static void note_order(struct builder *b, int module)
+{
+    if (is_unit_root(b, module) && unit_has_flats(b, b->in->unit_of_module[module]))
+        b->order[b->norder++] = b->in->unit_of_module[module];
+}
+
+static void note_forward(struct builder *b, int module)
+{
+    note_order(b, module);
+    each_child(b, module, false, note_forward);
+}
+
+static void note_backward(struct builder *b, int module)
+{
+    note_order(b, module);
+    each_child(b, module, true, note_backward);
+}
+
+/* Kept from forward to backward: the root, which is entered around the others; the last, whose
+ * backward comes first; all of them where the strategy does not reshard. In an evaluation the root
+ * alone, while it is entered. */
+static void decide_kept(struct builder *b)
+{
+    bool train = b->in->program == FSDP_TRAIN;
+    b->norder = 0;
+    note_forward(b, 0);
+    for (int u = 0; u < b->in->nunits; u++)
+        b->kept[u] = u == 0 || (train && !b->in->reshard_after_forward);
+    if (train && b->norder)
+        b->kept[b->order[b->norder - 1]] = true;
+}
+
+static void emit_micro(struct builder *b)
+{
+    emit(b, op_of(SCHED_MICRO_BEGIN, SCHED_COMPUTE));
+    decide_kept(b);
+    visit_forward(b, 0);
+    if (b->in->program == FSDP_TRAIN) {
+        b->norder = 0;
+        note_backward(b, 0);
+        visit_backward(b, 0);
+    } else {
+        free_unit(b, 0);
+    }
+    emit(b, op_of(SCHED_MICRO_END, SCHED_COMPUTE));
+}
+
+static void emit_step(struct builder *b)
+{
+    emit(b, op_of(SCHED_STEP, SCHED_COMPUTE));
+    /* In the order in which backward finished them, so that the first need not wait for the last. */
+    for (int f = b->in->nflats - 1; f >= 0; f--)
+        if (b->in->flats[f].trainable)
+            emit_flat(b, SCHED_NORM, SCHED_COMPUTE, f, -1);
+    emit(b, op_of(SCHED_NORM_SUM, SCHED_COMPUTE));
+    /* In the order in which the next forward gathers them. */
+    for (int f = 0; f < b->in->nflats; f++)
+        if (b->in->flats[f].trainable)
+            emit_flat(b, SCHED_UPDATE, SCHED_COMPUTE, f, -1);
+}
+
+static int check_input(const struct sched_input *in, struct fsdp_err *err)
+{
+    if (in->accumulation < 1)
+        return fsdp_err_set(err, FSDP_EINVAL, "accumulation is %d; it must be at least 1",
+                            in->accumulation);
+    if (in->forward_prefetch < 0 || in->backward_prefetch < 0 || in->limit_all_gathers < 0)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "forward_prefetch, backward_prefetch and limit_all_gathers must be >= 0");
+    return FSDP_OK;
+}
+
+static int slots_create(struct slots *slots, int capacity, struct fsdp_err *err)
+{
+    slots->capacity = capacity;
+    slots->nbytes = fsdp_alloc((size_t)capacity, sizeof *slots->nbytes, "schedule slots", err);
+    slots->freed = fsdp_alloc((size_t)capacity, sizeof *slots->freed, "schedule slots", err);
+    slots->busy = fsdp_alloc((size_t)capacity, sizeof *slots->busy, "schedule slots", err);
+    return slots->nbytes && slots->freed && slots->busy ? FSDP_OK : FSDP_ENOMEM;
+}
+
+static void slots_release(struct slots *slots, bool keep_nbytes)
+{
+    if (!keep_nbytes)
+        fsdp_free(slots->nbytes);
+    fsdp_free(slots->freed);
+    fsdp_free(slots->busy);
+}
+
+int sched_create(struct sched *out, const struct sched_input *in, struct fsdp_err *err)
+{
+    struct builder b = {.in = in, .out = out, .err = err};
+    size_t nunits = (size_t)in->nunits, nflats = (size_t)in->nflats;
+    int rc = FSDP_ENOMEM;
+
+    memset(out, 0, sizeof *out);
+    FSDP_TRY(check_input(in, err));
+    if (slots_create(&b.param_slots, in->nflats + 2, err) ||
+        slots_create(&b.grad_slots, in->nflats + 2, err) ||
+        !(b.live = fsdp_alloc(nunits, sizeof *b.live, "schedule", err)) ||
+        !(b.kept = fsdp_alloc(nunits, sizeof *b.kept, "schedule", err)) ||
+        !(b.order = fsdp_alloc(nunits, sizeof *b.order, "schedule", err)) ||
+        !(b.param_slot = fsdp_alloc(nflats, sizeof *b.param_slot, "schedule", err)) ||
+        !(out->grad_slot = fsdp_alloc(nflats * (size_t)in->accumulation, sizeof(int), "schedule", err)))
+        goto out;
+    memset(out->grad_slot, 0xff, nflats * (size_t)in->accumulation * sizeof(int));
+    for (b.micro = 0; b.micro < in->accumulation; b.micro++)
+        emit_micro(&b);
+    if (in->program == FSDP_TRAIN)
+        emit_step(&b);
+    if (!b.failed)
+        rc = sched_add_edges(out, in, err);
+out:
+    out->nparam_slots = b.param_slots.count;
+    out->ngrad_slots = b.grad_slots.count;
+    out->param_slot_nbytes = b.param_slots.nbytes;
+    out->grad_slot_nbytes = b.grad_slots.nbytes;
+    slots_release(&b.param_slots, true);
+    slots_release(&b.grad_slots, true);
+    fsdp_free(b.live);
+    fsdp_free(b.kept);
+    fsdp_free(b.order);
+    fsdp_free(b.param_slot);
+    if (rc)
+        sched_destroy(out);
+    return rc;
+}
+
+void sched_destroy(struct sched *sched)
+{
+    fsdp_free(sched->ops);
+    fsdp_free(sched->waits);
+    fsdp_free(sched->param_slot_nbytes);
+    fsdp_free(sched->grad_slot_nbytes);
+    fsdp_free(sched->grad_slot);
+    memset(sched, 0, sizeof *sched);
+}
+
+const char *sched_kind_name(enum sched_kind kind)
+{
+    static const char *const names[SCHED_NKINDS] = {
+        "micro_begin", "enter", "leave", "micro_end", "step", "gather",
+        "free", "reduce", "all_reduce", "norm", "norm_sum", "update"};
+    return names[kind];
+}
+
+const char *sched_lane_name(enum sched_lane lane)
+{
+    static const char *const names[SCHED_NLANES] = {"compute", "gather", "reduce", "replicate"};
+    return names[lane];
+}
+
+const char *fsdp_phase_name(enum fsdp_phase phase)
+{
+    static const char *const names[] = {"forward", "recompute", "backward"};
+    return names[phase];
+}
+
+uint64_t sched_hash(const struct sched *sched)
+{
+    uint64_t hash = FSDP_HASH_SEED;
+    for (int i = 0; i < sched->nops; i++) {
+        const struct sched_op *op = &sched->ops[i];
+        int fields[] = {(int)op->kind, (int)op->lane, (int)op->phase, op->module,
+                        op->flat,      op->slot,      op->micro,      op->nwaits};
+        hash = fsdp_hash(hash, fields, sizeof fields);
+    }
+    return fsdp_hash(hash, sched->waits, (size_t)sched->nwaits * sizeof *sched->waits);
+}

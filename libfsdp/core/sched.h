@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched.h: the schedule. A pure function from (modules, units, strategy, limits) to the whole step's
+ * list of operations, with the buffers each touches and the edges between lanes.
+ *
+ * The list is in issue order. Operations of one lane run in that order; between lanes only the edges
+ * (`waits`) order them. Three kinds of entries:
+ *   driven     MICRO_BEGIN, ENTER, LEAVE, MICRO_END, STEP: the model or the training loop arrives here
+ *   automatic  GATHER, REDUCE, ...: issued as soon as the cursor reaches them
+ *   FREE       returns a slot; nothing runs
+ *
+ * For FULL_SHARD with one unit of prefetch the forward pass of a root and units A, B reads
+ *
+ *   gather(root) gather(A) enter(root) gather(B) enter(A) leave(A) free(A) enter(B) leave(B) ...
+ *
+ * Slots: gathered parameters and unsharded gradients live in numbered slots that are reused; the
+ * planner picks the slot and the edges make the reuse safe.
+ */
+#ifndef CORE_SCHED_H
+#define CORE_SCHED_H
+
+#include "fsdp/fsdp.h"
+
+enum sched_kind {
+    SCHED_MICRO_BEGIN,
+    SCHED_ENTER,
+    SCHED_LEAVE,
+    SCHED_MICRO_END,
+    SCHED_STEP,
+    SCHED_GATHER,     /* all-gather a flat into its slot */
+    SCHED_FREE,       /* the flat's slot may be reused */
+    SCHED_REDUCE,     /* reduce-scatter the flat's gradients out of their slot */
+    SCHED_ALL_REDUCE, /* sum the gradient shard over the replicas */
+    SCHED_NORM,       /* partial sum of squares of the gradient shard */
+    SCHED_NORM_SUM,   /* one all-reduce of norm and control word, and the clip factor */
+    SCHED_UPDATE,     /* optimizer on the flat's shard */
+    SCHED_NKINDS
+};
+
+enum sched_lane { SCHED_COMPUTE, SCHED_GATHERS, SCHED_REDUCES, SCHED_REPLICATES, SCHED_NLANES };
+
+struct sched_op {
+    enum sched_kind kind;
+    enum sched_lane lane;  /* meaningless for FREE and MICRO_* */
+    enum fsdp_phase phase; /* ENTER, LEAVE */
+    int module;            /* ENTER, LEAVE; else -1 */
+    int flat;              /* GATHER .. UPDATE; else -1 */
+    int slot;              /* GATHER, FREE: parameter slot; REDUCE: gradient slot; else -1 */
+    int micro;             /* micro-step it belongs to; accumulation count for the step's part */
+    int waits, nwaits;     /* entries of sched.waits that must complete first */
+    bool waited_for;       /* some operation waits for it: record an event */
+};
+
+/* What a unit's flat looks like at an ENTER or LEAVE of its root module. */
+struct sched_flat {
+    int unit;
+    bool trainable;
+    uint64_t full_nbytes; /* of the unsharded parameters */
+    uint64_t grad_nbytes; /* of the unsharded gradients */
+};
+
+struct sched_input {
+    enum fsdp_program program;
+    int nmodules, nunits, nflats;
+    const int *parent;         /* [nmodules], pre-order */
+    const int *unit_of_module; /* [nmodules] */
+    const int *unit_module;    /* [nunits] root module of each unit */
+    const bool *recompute;     /* [nmodules] RECOMPUTE before BACKWARD */
+    const struct sched_flat *flats;
+    bool sharded;              /* shard group of more than one rank */
+    bool replicated;           /* replicate group of more than one rank */
+    bool reshard_after_forward;
+    int accumulation;
+    int forward_prefetch, backward_prefetch;
+    int limit_all_gathers;     /* 0: none */
+    int grad_slots;            /* gradients in flight: the reduction of one overlaps the next's compute */
+};
+
+struct sched {
+    int nops, nwaits;
+    struct sched_op *ops;
+    /* Index of the operation to wait for; one that is >= the waiting operation's own index is the
+     * one of the previous step. */
+    int *waits;
+    int nparam_slots, ngrad_slots;
+    uint64_t *param_slot_nbytes, *grad_slot_nbytes;
+    /* Which slot each flat's gradients use in each micro-step: [accumulation][nflats], -1: none (the
+     * gradients are written straight into the shard). */
+    int *grad_slot;
+    int max_unsharded; /* most units gathered at once beyond those kept */
+};
+
+/* FSDP_EINVAL for limits that cannot work. Pure. */
+int sched_create(struct sched *out, const struct sched_input *in, struct fsdp_err *err);
+void sched_destroy(struct sched *sched);
+
+/* One buffer that an operation touches. Every pair of accesses to one buffer of which one writes must be
+ * ordered. */
+enum sched_buffer { SCHED_PARAM_SHARD, SCHED_GRAD_SHARD, SCHED_PARAM_SLOT, SCHED_GRAD_SLOT, SCHED_SCALARS };
+struct sched_access {
+    enum sched_buffer buffer;
+    int index; /* flat or slot; 0 for the scalars */
+    bool write;
+};
+enum { SCHED_MAX_ACCESSES = 16 };
+/* Accesses of ops[i]: what ENTER and LEAVE bracket counts for both. Returns their number. */
+int sched_accesses(const struct sched *sched, const struct sched_input *in, int i,
+                   struct sched_access out[SCHED_MAX_ACCESSES]);
+
+const char *sched_kind_name(enum sched_kind kind);
+const char *sched_lane_name(enum sched_lane lane);
+const char *fsdp_phase_name(enum fsdp_phase phase);
+uint64_t sched_hash(const struct sched *sched);
+
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Edges between lanes, derived from the buffers that operations touch.
+ *
+ * The list is walked twice, because a step follows a step: what the second pass finds is the steady
+ * state, and a wait for an operation of the first pass is a wait for the previous step's. For every
+ * buffer the latest writer and, per lane, the latest reader since are known. A vector clock per
+ * operation (the latest operation of each lane that is certain to be complete before it) drops waits
+ * that others imply.
+ */
+#include <string.h>
+
+#include "sched_build.h"
+
+static int add(struct sched_access *out, int n, enum sched_buffer buffer, int index, bool write)
+{
+    if (index >= 0 && n < SCHED_MAX_ACCESSES)
+        out[n++] = (struct sched_access){buffer, index, write};
+    return n;
+}
+
+static bool has_lane(const struct sched_op *op)
+{
+    return op->kind != SCHED_FREE && op->kind != SCHED_MICRO_BEGIN && op->kind != SCHED_MICRO_END &&
+           op->kind != SCHED_STEP;
+}
+
+/* Slot in which a flat is gathered at operation i: that of the latest GATHER before it. */
+static int slot_of_flat(const struct sched *sched, int flat, int i)
+{
+    while (--i >= 0)
+        if (sched->ops[i].kind == SCHED_GATHER && sched->ops[i].flat == flat)
+            return sched->ops[i].slot;
+    return -1;
+}
+
+static int visit_accesses(const struct sched *sched, const struct sched_input *in, int i,
+                          struct sched_access *out)
+{
+    const struct sched_op *op = &sched->ops[i];
+    int n = 0, unit = in->unit_of_module[op->module];
+
+    if (in->unit_module[unit] != op->module)
+        return 0; /* bracketed by the unit's own ENTER and LEAVE */
+    for (int f = 0; f < in->nflats; f++) {
+        if (in->flats[f].unit != unit)
+            continue;
+        if (in->sharded)
+            n = add(out, n, SCHED_PARAM_SLOT, slot_of_flat(sched, f, i), false);
+        else
+            n = add(out, n, SCHED_PARAM_SHARD, f, false);
+        if (op->phase != FSDP_BACKWARD || !in->flats[f].trainable)
+            continue;
+        int slot = sched->grad_slot[op->micro * in->nflats + f];
+        if (slot >= 0)
+            n = add(out, n, SCHED_GRAD_SLOT, slot, true);
+        else
+            n = add(out, n, SCHED_GRAD_SHARD, f, true);
+    }
+    return n;
+}
+
+int sched_accesses(const struct sched *sched, const struct sched_input *in, int i,
+                   struct sched_access out[SCHED_MAX_ACCESSES])
+{
+    const struct sched_op *op = &sched->ops[i];
+    int n = 0;
+
+    switch (op->kind) {
+    case SCHED_ENTER:
+    case SCHED_LEAVE:
+        return visit_accesses(sched, in, i, out);
+    case SCHED_GATHER:
+        n = add(out, n, SCHED_PARAM_SHARD, op->flat, false);
+        return add(out, n, SCHED_PARAM_SLOT, op->slot, true);
+    case SCHED_REDUCE: /* scatters in place within the slot, then adds to the shard */
+        n = add(out, n, SCHED_GRAD_SLOT, op->slot, true);
+        return add(out, n, SCHED_GRAD_SHARD, op->flat, true);
+    case SCHED_ALL_REDUCE:
+        return add(out, n, SCHED_GRAD_SHARD, op->flat, true);
+    case SCHED_NORM:
+        n = add(out, n, SCHED_GRAD_SHARD, op->flat, false);
+        return add(out, n, SCHED_SCALARS, 0, true);
+    case SCHED_NORM_SUM:
+        return add(out, n, SCHED_SCALARS, 0, true);
+    case SCHED_UPDATE:
+        n = add(out, n, SCHED_SCALARS, 0, false);
+        n = add(out, n, SCHED_GRAD_SHARD, op->flat, false);
+        return add(out, n, SCHED_PARAM_SHARD, op->flat, true);
+    default:
+        return 0;
+    }
+}
+
+struct track {
+    int64_t writer;                /* time of the latest write, -1: none */
+    int64_t reader[SCHED_NLANES];  /* time of the latest read on each lane since, -1: none */
+};
+
+struct edges {
+    struct sched *sched;
+    const struct sched_input *in;
+    int nbuffers, base[SCHED_SCALARS + 2];
+    struct track *tracks;
+    int64_t (*clock)[SCHED_NLANES]; /* [2 * nops] */
+    int64_t lane_tail[SCHED_NLANES][SCHED_NLANES]; /* clock after the lane's latest operation */
+    int capacity;
+    struct fsdp_err *err;
+};
+
+static void need(int64_t latest[SCHED_NLANES], const struct edges *e, int64_t time)
+{
+    if (time < 0)
+        return;
+    enum sched_lane lane = e->sched->ops[time % e->sched->nops].lane;
+    if (latest[lane] < time)
+        latest[lane] = time;
+}
+
+static int add_wait(struct edges *e, struct sched_op *op, int target)
+{
+    struct sched *s = e->sched;
+    if (s->nwaits == e->capacity) {
+        int capacity = e->capacity ? e->capacity * 2 : 64;
+        int *bigger = fsdp_alloc((size_t)capacity, sizeof *bigger, "schedule edges", e->err);
+        if (!bigger)
+            return FSDP_ENOMEM;
+        if (s->nwaits)
+            memcpy(bigger, s->waits, (size_t)s->nwaits * sizeof *bigger);
+        fsdp_free(s->waits);
+        s->waits = bigger;
+        e->capacity = capacity;
+    }
+    if (!op->nwaits)
+        op->waits = s->nwaits;
+    op->nwaits++;
+    s->waits[s->nwaits++] = target;
+    s->ops[target].waited_for = true;
+    return FSDP_OK;
+}
+
+static int order_op(struct edges *e, int pass, int i)
+{
+    struct sched *s = e->sched;
+    struct sched_op *op = &s->ops[i];
+    struct sched_access access[SCHED_MAX_ACCESSES];
+    int64_t latest[SCHED_NLANES], now = (int64_t)pass * s->nops + i;
+
+    if (!has_lane(op))
+        return FSDP_OK;
+    memset(latest, 0xff, sizeof latest);
+    int naccesses = sched_accesses(s, e->in, i, access);
+    for (int k = 0; k < naccesses; k++) {
+        struct track *t = &e->tracks[e->base[access[k].buffer] + access[k].index];
+        need(latest, e, t->writer);
+        for (int lane = 0; access[k].write && lane < SCHED_NLANES; lane++)
+            need(latest, e, t->reader[lane]);
+    }
+    int64_t *clock = e->lane_tail[op->lane];
+    for (int lane = 0; lane < SCHED_NLANES; lane++) {
+        if (lane == (int)op->lane || latest[lane] <= clock[lane])
+            continue;
+        for (int k = 0; k < SCHED_NLANES; k++)
+            if (clock[k] < e->clock[latest[lane]][k])
+                clock[k] = e->clock[latest[lane]][k];
+        if (pass == 1)
+            FSDP_TRY(add_wait(e, op, (int)(latest[lane] % s->nops)));
+    }
+    clock[op->lane] = now;
+    memcpy(e->clock[now], clock, sizeof e->clock[now]);
+    for (int k = 0; k < naccesses; k++) {
+        struct track *t = &e->tracks[e->base[access[k].buffer] + access[k].index];
+        if (access[k].write) {
+            t->writer = now;
+            memset(t->reader, 0xff, sizeof t->reader);
+        } else {
+            t->reader[op->lane] = now;
+        }
+    }
+    return FSDP_OK;
+}
+
+int sched_add_edges(struct sched *sched, const struct sched_input *in, struct fsdp_err *err)
+{
+    struct edges e = {.sched = sched, .in = in, .err = err};
+    int rc = FSDP_ENOMEM;
+
+    e.base[SCHED_PARAM_SHARD] = 0;
+    e.base[SCHED_GRAD_SHARD] = in->nflats;
+    e.base[SCHED_PARAM_SLOT] = 2 * in->nflats;
+    e.base[SCHED_GRAD_SLOT] = 3 * in->nflats + 2;
+    e.base[SCHED_SCALARS] = 4 * in->nflats + 4;
+    e.nbuffers = 4 * in->nflats + 5;
+    memset(e.lane_tail, 0xff, sizeof e.lane_tail);
+    e.tracks = fsdp_alloc((size_t)e.nbuffers, sizeof *e.tracks, "schedule edges", err);
+    e.clock = fsdp_alloc((size_t)sched->nops * 2, sizeof *e.clock, "schedule edges", err);
+    if (!e.tracks || !e.clock)
+        goto out;
+    memset(e.tracks, 0xff, (size_t)e.nbuffers * sizeof *e.tracks);
+    rc = FSDP_OK;
+    for (int pass = 0; pass < 2 && !rc; pass++)
+        for (int i = 0; i < sched->nops && !rc; i++)
+            rc = order_op(&e, pass, i);
+out:
+    fsdp_free(e.tracks);
+    fsdp_free(e.clock);
+    return rc;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Initial values, and the state as slices. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine.h"
+
+static const char *const optim_names[NOPTIM] = {"exp_avg", "exp_avg_sq"};
+
+/* The gathered dtype from the masters; nothing to do where they are the same memory. */
+static int refresh_params(struct fsdp *f, struct fsdp_err *err)
+{
+    for (int i = 0; i < f->units.nflats; i++)
+        if ((void *)f->flats[i].master != f->flats[i].param)
+            FSDP_TRY(fsdp_cast(f->lanes[SCHED_COMPUTE], f->flats[i].param, f->opts.param_dtype,
+                               f->flats[i].master, FSDP_F32, f->units.flats[i].cut.shard_nelem, err));
+    return FSDP_OK;
+}
+
+int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
+{
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        for (int i = 0; i < flat->ntensors; i++) {
+            const struct param *p = &f->tree->params[flat->params[i]];
+            struct fsdp_box box;
+            uint64_t pos, nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
+            uint64_t first = p->tensor.ndim ? box.offset[0] * fsdp_tensor_row_nelem(&p->tensor) : 0;
+            /* The stream follows the name, so that a model may reorder its parameters. */
+            uint64_t stream = fsdp_hash(FSDP_HASH_SEED, p->tensor.name, strlen(p->tensor.name));
+            FSDP_TRY(fsdp_init_fill(f->lanes[SCHED_COMPUTE], f->flats[k].master + pos, first, nelem,
+                                    p->init, f->opts.seed, stream, err));
+        }
+    }
+    FSDP_TRY(refresh_params(f, err));
+    return fsdp_sync(f, err);
+}
+
+/* ---- slices --------------------------------------------------------------------------------------- */
+
+struct slice_mem {
+    struct fsdp_lane *lane;
+    char *data;
+    uint64_t nbytes;
+};
+
+static int check_range(const struct slice_mem *m, uint64_t pos, size_t nbytes, struct fsdp_err *err)
+{
+    if (pos <= m->nbytes && nbytes <= m->nbytes - pos)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL, "bytes %llu + %zu of a slice of %llu",
+                        (unsigned long long)pos, nbytes, (unsigned long long)m->nbytes);
+}
+
+static int slice_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct fsdp_err *err)
+{
+    struct slice_mem *m = ctx;
+    FSDP_TRY(check_range(m, pos, nbytes, err));
+    FSDP_TRY(fsdp_copy(m->lane, dst, m->data + pos, nbytes, err));
+    return fsdp_lane_sync(m->lane, err);
+}
+
+static int slice_write(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
+{
+    struct slice_mem *m = ctx;
+    FSDP_TRY(check_range(m, pos, nbytes, err));
+    FSDP_TRY(fsdp_copy(m->lane, m->data + pos, src, nbytes, err));
+    return fsdp_lane_sync(m->lane, err);
+}
+
+static int give_slice(struct fsdp *f, int k, int i, enum fsdp_slice_kind kind, const char *name,
+                      float *base, fsdp_slice_f *fn, void *ctx, struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[k];
+    struct fsdp_slice slice = {.tensor = flat->tensors[i],
+                               .replica = f->mesh->replicate_rank,
+                               .nreplica = f->mesh->replicate_size};
+    uint64_t pos;
+    uint64_t nelem = fsdp_cut_box(&slice.box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
+    struct slice_mem mem = {f->lanes[SCHED_COMPUTE], (char *)(base + pos), nelem * sizeof(float)};
+    struct fsdp_slice_io io = {&mem, slice_read, slice_write};
+
+    slice.tensor.name = name;
+    return fn(ctx, kind, &slice, &io, err);
+}
+
+int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err *err)
+{
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        for (int i = 0; i < flat->ntensors; i++) {
+            FSDP_TRY(give_slice(f, k, i, FSDP_SLICE_MODEL, flat->tensors[i].name,
+                                f->flats[k].master, fn, ctx, err));
+            for (int o = 0; flat->trainable && o < NOPTIM; o++) {
+                char *name = fsdp_sprintf(err, "state.%s.%s", flat->tensors[i].name, optim_names[o]);
+                if (!name)
+                    return FSDP_ENOMEM;
+                int rc = give_slice(f, k, i, FSDP_SLICE_OPTIM, name, f->flats[k].optim[o], fn, ctx, err);
+                fsdp_free(name);
+                if (rc)
+                    return rc;
+            }
+        }
+    }
+    return FSDP_OK;
+}
+
+static int broadcast_flat(struct fsdp *f, float *data, uint64_t nelem, struct fsdp_err *err)
+{
+    return fsdp_comm_broadcast(f->mesh->replicate, data, nelem, FSDP_F32, 0,
+                               f->lanes[SCHED_COMPUTE], err);
+}
+
+int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
+{
+    for (int k = 0; k < f->units.nflats && f->mesh->replicate_size > 1; k++) {
+        uint64_t nelem = f->units.flats[k].cut.shard_nelem;
+        FSDP_TRY(broadcast_flat(f, f->flats[k].master, nelem, err));
+        for (int o = 0; f->units.flats[k].trainable && o < NOPTIM; o++)
+            FSDP_TRY(broadcast_flat(f, f->flats[k].optim[o], nelem, err));
+    }
+    FSDP_TRY(refresh_params(f, err));
+    return fsdp_sync(f, err);
+}
+
+const struct fsdp_state_layout *fsdp_state_layout(const struct fsdp *f)
+{
+    return &f->layout;
+}
+
+int state_layout_create(struct fsdp *f, struct fsdp_err *err)
+{
+    f->flat_descs = fsdp_alloc((size_t)f->units.nflats, sizeof *f->flat_descs, "state layout", err);
+    if (!f->flat_descs)
+        return FSDP_ENOMEM;
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        f->flat_descs[k] = (struct fsdp_flat_desc){
+            .unit = f->tree->modules[f->units.units[flat->unit].module].name,
+            .trainable = flat->trainable,
+            .ntensors = flat->ntensors,
+            .tensors = flat->tensors};
+    }
+    f->layout = (struct fsdp_state_layout){.shard_size = f->mesh->shard_size,
+                                           .replicate_size = f->mesh->replicate_size,
+                                           .nflats = f->units.nflats,
+                                           .flats = f->flat_descs,
+                                           .noptim = NOPTIM,
+                                           .optim = optim_names};
+    return FSDP_OK;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "units.h"
+
+int fsdp_wrap_policy_parse(enum fsdp_wrap_policy *out, const char *text, struct fsdp_err *err)
+{
+    static const char *const names[] = {"transformer", "size", "none"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(text, names[i])) {
+            *out = (enum fsdp_wrap_policy)i;
+            return FSDP_OK;
+        }
+    return fsdp_err_set(err, FSDP_EINVAL, "unknown wrap policy '%s' (transformer, size, none)",
+                        text);
+}
+
+/* Is module b in the subtree of a? */
+static bool covers(const struct fsdp_module_tree *tree, int a, int b)
+{
+    while (b > a)
+        b = tree->modules[b].parent;
+    return a == b;
+}
+
+/* Lowest module that covers every module using the parameter: tied parameters live in one unit. */
+static int home_of_param(const struct fsdp_module_tree *tree, int p)
+{
+    int home = tree->params[p].module;
+    for (int i = 0; i < tree->naliases; i++)
+        while (tree->aliases[i].param == p && !covers(tree, home, tree->aliases[i].module))
+            home = tree->modules[home].parent;
+    return home;
+}
+
+/* ---- wrap policies: mark the modules that become units ------------------------------------------ */
+
+static void wrap_transformer(bool *is_unit, const struct fsdp_module_tree *tree,
+                             const char *const *classes)
+{
+    for (int m = 1; m < tree->nmodules; m++)
+        for (int c = 0; classes && classes[c]; c++)
+            is_unit[m] |= !strcmp(tree->modules[m].class_name, classes[c]);
+}
+
+/* Bottom-up: a module whose parameters not yet in a unit reach the threshold becomes one. */
+static int wrap_size(bool *is_unit, const struct fsdp_module_tree *tree, uint64_t threshold,
+                     struct fsdp_err *err)
+{
+    uint64_t *open = fsdp_alloc((size_t)tree->nmodules, sizeof *open, "wrap policy", err);
+    if (!open)
+        return FSDP_ENOMEM;
+    for (int p = 0; p < tree->nparams; p++)
+        open[home_of_param(tree, p)] += fsdp_tensor_nelem(&tree->params[p].tensor);
+    for (int m = tree->nmodules - 1; m > 0; m--) {
+        is_unit[m] = open[m] && open[m] >= threshold;
+        if (!is_unit[m])
+            open[tree->modules[m].parent] += open[m];
+    }
+    fsdp_free(open);
+    return FSDP_OK;
+}
+
+static int wrap(bool *is_unit, const struct fsdp_module_tree *tree, const struct fsdp_opts *opts,
+                struct fsdp_err *err)
+{
+    is_unit[0] = true;
+    switch (opts->wrap_policy) {
+    case FSDP_WRAP_TRANSFORMER:
+        wrap_transformer(is_unit, tree, opts->wrap_classes);
+        return FSDP_OK;
+    case FSDP_WRAP_SIZE:
+        return wrap_size(is_unit, tree, opts->min_num_params, err);
+    case FSDP_WRAP_NONE:
+        return FSDP_OK;
+    }
+    return fsdp_err_set(err, FSDP_EINVAL, "unknown wrap policy %d", (int)opts->wrap_policy);
+}
+
+/* ---- units and flats ------------------------------------------------------------------------------ */
+
+static void number_units(struct units *u, const struct fsdp_module_tree *tree, const bool *is_unit)
+{
+    for (int m = 0; m < tree->nmodules; m++) {
+        if (is_unit[m]) {
+            u->unit_of_module[m] = u->nunits;
+            u->units[u->nunits++] = (struct unit){m, {-1, -1}};
+        } else {
+            u->unit_of_module[m] = u->unit_of_module[tree->modules[m].parent];
+        }
+    }
+}
+
+static int fill_flat(struct units *u, const struct fsdp_module_tree *tree, int unit, bool trainable,
+                     int shard_size, struct fsdp_err *err)
+{
+    struct flat *flat = &u->flats[u->nflats];
+    int ntensors = 0;
+
+    for (int p = 0; p < tree->nparams; p++)
+        ntensors += u->flat_of_param[p] == unit && !(tree->params[p].flags & FSDP_PARAM_FROZEN) == trainable;
+    if (!ntensors)
+        return FSDP_OK;
+    *flat = (struct flat){.unit = unit, .trainable = trainable};
+    flat->tensors = fsdp_alloc((size_t)ntensors, sizeof *flat->tensors, "unit tensors", err);
+    flat->params = fsdp_alloc((size_t)ntensors, sizeof *flat->params, "unit tensors", err);
+    u->units[unit].flats[!trainable] = u->nflats++;
+    if (!flat->tensors || !flat->params)
+        return FSDP_ENOMEM;
+    for (int p = 0; p < tree->nparams; p++) {
+        if (u->flat_of_param[p] != unit || !(tree->params[p].flags & FSDP_PARAM_FROZEN) != trainable)
+            continue;
+        flat->params[flat->ntensors] = p;
+        flat->tensors[flat->ntensors++] = tree->params[p].tensor;
+    }
+    return fsdp_cut_create(&flat->cut, flat->tensors, flat->ntensors, shard_size, err);
+}
+
+static int fill_flats(struct units *u, const struct fsdp_module_tree *tree, int shard_size,
+                      struct fsdp_err *err)
+{
+    /* flat_of_param holds the unit while the flats are being made. */
+    for (int p = 0; p < tree->nparams; p++)
+        u->flat_of_param[p] = u->unit_of_module[home_of_param(tree, p)];
+    for (int unit = 0; unit < u->nunits; unit++) {
+        FSDP_TRY(fill_flat(u, tree, unit, true, shard_size, err));
+        FSDP_TRY(fill_flat(u, tree, unit, false, shard_size, err));
+    }
+    for (int f = 0; f < u->nflats; f++)
+        for (int i = 0; i < u->flats[f].ntensors; i++) {
+            u->flat_of_param[u->flats[f].params[i]] = f;
+            u->index_in_flat[u->flats[f].params[i]] = i;
+        }
+    return FSDP_OK;
+}
+
+int units_create(struct units *out, const struct fsdp_module_tree *tree,
+                 const struct fsdp_opts *opts, int shard_size, struct fsdp_err *err)
+{
+    size_t nmodules = (size_t)tree->nmodules, nparams = (size_t)tree->nparams;
+    int rc = FSDP_ENOMEM;
+    bool *is_unit = NULL;
+
+    memset(out, 0, sizeof *out);
+    if (!tree->nmodules || !tree->nparams)
+        return fsdp_err_set(err, FSDP_EINVAL, "the model has no modules or no parameters");
+    out->nmodules = tree->nmodules;
+    out->nparams = tree->nparams;
+    if (!(is_unit = fsdp_alloc(nmodules, sizeof *is_unit, "wrap policy", err)) ||
+        !(out->units = fsdp_alloc(nmodules, sizeof *out->units, "units", err)) ||
+        !(out->flats = fsdp_alloc(2 * nmodules, sizeof *out->flats, "units", err)) ||
+        !(out->unit_of_module = fsdp_alloc(nmodules, sizeof(int), "units", err)) ||
+        !(out->flat_of_param = fsdp_alloc(nparams, sizeof(int), "units", err)) ||
+        !(out->index_in_flat = fsdp_alloc(nparams, sizeof(int), "units", err)))
+        goto out;
+    FSDP_TRY_GOTO(wrap(is_unit, tree, opts, err), out);
+    number_units(out, tree, is_unit);
+    rc = fill_flats(out, tree, shard_size, err);
+out:
+    fsdp_free(is_unit);
+    if (rc)
+        units_destroy(out);
+    return rc;
+}
+
+void units_destroy(struct units *units)
+{
+    for (int f = 0; f < units->nflats; f++) {
+        fsdp_free(units->flats[f].tensors);
+        fsdp_free(units->flats[f].params);
+        fsdp_cut_destroy(&units->flats[f].cut);
+    }
+    fsdp_free(units->units);
+    fsdp_free(units->flats);
+    fsdp_free(units->unit_of_module);
+    fsdp_free(units->flat_of_param);
+    fsdp_free(units->index_in_flat);
+    memset(units, 0, sizeof *units);
+}

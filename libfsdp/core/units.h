@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * units.h: from a module tree and a wrap policy to units, and from units to flat buffers.
+ *
+ * A unit is a module with what is below it and not in a unit of its own. Its parameters form at most
+ * two flat buffers ("flats"), trainable and frozen, each with its own cut (fsdp_cut).
+ * All of it is a pure function of the arguments.
+ */
+#ifndef CORE_UNITS_H
+#define CORE_UNITS_H
+
+#include "fsdp/fsdp.h"
+#include "module_tree.h"
+
+struct flat {
+    int unit;
+    bool trainable;
+    int ntensors;
+    struct fsdp_tensor *tensors; /* as stored; names borrowed from the tree */
+    int *params;                 /* [ntensors] index in the tree */
+    struct fsdp_cut cut;
+};
+
+struct unit {
+    int module;        /* its root */
+    int flats[2];      /* index of the trainable and of the frozen flat, -1: none */
+};
+
+struct units {
+    int nunits, nflats, nmodules, nparams;
+    struct unit *units; /* in order of their modules; the first is the root unit */
+    struct flat *flats;
+    int *unit_of_module;
+    int *flat_of_param, *index_in_flat; /* [nparams] */
+};
+
+int units_create(struct units *out, const struct fsdp_module_tree *tree,
+                 const struct fsdp_opts *opts, int shard_size, struct fsdp_err *err);
+void units_destroy(struct units *units);
+
+#endif

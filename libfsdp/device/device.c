@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The dispatcher: checks arguments and a lane's sticky error once, so that backends need not. */
+#include <string.h>
+
+#include "fsdp/sys/device_ops.h"
+
+struct fsdp_device {
+    const struct fsdp_device_ops *ops;
+    void *state;
+};
+
+struct fsdp_lane {
+    struct fsdp_device *device;
+    void *state;
+    char name[32];
+};
+
+struct fsdp_event {
+    struct fsdp_device *device;
+    void *state;
+};
+
+int fsdp_device_open(struct fsdp_device **out, const char *kind, unsigned flags,
+                     struct fsdp_err *err)
+{
+    if (strcmp(kind, "auto") && strcmp(kind, "cpu"))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "device '%s': this build has only 'cpu'", kind);
+    struct fsdp_device *device = fsdp_alloc(1, sizeof *device, "device", err);
+    if (!device)
+        return FSDP_ENOMEM;
+    device->ops = &fsdp_device_cpu_ops;
+    int rc = device->ops->open(&device->state, flags, err);
+    if (rc) {
+        fsdp_free(device);
+        return rc;
+    }
+    *out = device;
+    return FSDP_OK;
+}
+
+void fsdp_device_close(struct fsdp_device *device)
+{
+    if (device) {
+        device->ops->close(device->state);
+        fsdp_free(device);
+    }
+}
+
+const char *fsdp_device_name(const struct fsdp_device *device)
+{
+    return device->ops->name;
+}
+
+void *fsdp_device_alloc(struct fsdp_device *device, size_t nbytes, const char *name,
+                        struct fsdp_err *err)
+{
+    return device->ops->alloc(device->state, nbytes, name, err);
+}
+
+void fsdp_device_free(struct fsdp_device *device, void *ptr)
+{
+    if (ptr)
+        device->ops->free(device->state, ptr);
+}
+
+int fsdp_lane_create(struct fsdp_lane **out, struct fsdp_device *device, const char *name,
+                     struct fsdp_err *err)
+{
+    struct fsdp_lane *lane = fsdp_alloc(1, sizeof *lane, "lane", err);
+    if (!lane)
+        return FSDP_ENOMEM;
+    lane->device = device;
+    strncpy(lane->name, name, sizeof lane->name - 1);
+    int rc = device->ops->lane_create(&lane->state, device->state, lane->name, err);
+    if (rc) {
+        fsdp_free(lane);
+        return rc;
+    }
+    *out = lane;
+    return FSDP_OK;
+}
+
+void fsdp_lane_destroy(struct fsdp_lane *lane)
+{
+    if (lane) {
+        lane->device->ops->lane_destroy(lane->state);
+        fsdp_free(lane);
+    }
+}
+
+const char *fsdp_lane_name(const struct fsdp_lane *lane)
+{
+    return lane->name;
+}
+
+struct fsdp_device *fsdp_lane_device(const struct fsdp_lane *lane)
+{
+    return lane->device;
+}
+
+int fsdp_lane_sync(struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    return lane->device->ops->lane_sync(lane->state, err);
+}
+
+int fsdp_event_create(struct fsdp_event **out, struct fsdp_device *device, struct fsdp_err *err)
+{
+    struct fsdp_event *event = fsdp_alloc(1, sizeof *event, "event", err);
+    if (!event)
+        return FSDP_ENOMEM;
+    event->device = device;
+    int rc = device->ops->event_create(&event->state, device->state, err);
+    if (rc) {
+        fsdp_free(event);
+        return rc;
+    }
+    *out = event;
+    return FSDP_OK;
+}
+
+void fsdp_event_destroy(struct fsdp_event *event)
+{
+    if (event) {
+        event->device->ops->event_destroy(event->state);
+        fsdp_free(event);
+    }
+}
+
+int fsdp_event_record(struct fsdp_event *event, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    return lane->device->ops->event_record(event->state, lane->state, err);
+}
+
+int fsdp_event_wait(struct fsdp_event *event, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    return lane->device->ops->event_wait(event->state, lane->state, err);
+}
+
+int fsdp_lane_call(struct fsdp_lane *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
+                   struct fsdp_err *err)
+{
+    if (arg_nbytes > FSDP_LANE_ARG_NBYTES)
+        return fsdp_err_set(err, FSDP_EINVAL, "lane %s: argument of %zu bytes (at most %d)",
+                            lane->name, arg_nbytes, FSDP_LANE_ARG_NBYTES);
+    return lane->device->ops->lane_call(lane->state, fn, arg, arg_nbytes, err);
+}
+
+int fsdp_copy(struct fsdp_lane *lane, void *dst, const void *src, size_t nbytes,
+              struct fsdp_err *err)
+{
+    if (!nbytes || dst == src)
+        return FSDP_OK;
+    return lane->device->ops->copy(lane->state, dst, src, nbytes, err);
+}
+
+int fsdp_zero(struct fsdp_lane *lane, void *dst, size_t nbytes, struct fsdp_err *err)
+{
+    return nbytes ? lane->device->ops->zero(lane->state, dst, nbytes, err) : FSDP_OK;
+}
+
+static int check_float(struct fsdp_lane *lane, enum fsdp_dtype dtype, const char *what,
+                       struct fsdp_err *err)
+{
+    if (dtype == FSDP_F32 || dtype == FSDP_BF16 || dtype == FSDP_F16)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL, "lane %s: %s takes F32, BF16 or F16, not %s", lane->name,
+                        what, fsdp_dtype_name(dtype));
+}
+
+int fsdp_cast(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+              enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err)
+{
+    FSDP_TRY(check_float(lane, dst_dtype, "cast", err));
+    FSDP_TRY(check_float(lane, src_dtype, "cast", err));
+    if (dst_dtype == src_dtype)
+        return fsdp_copy(lane, dst, src, nelem * fsdp_dtype_nbytes(dst_dtype), err);
+    return lane->device->ops->cast(lane->state, dst, dst_dtype, src, src_dtype, nelem, err);
+}
+
+int fsdp_accumulate(struct fsdp_lane *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
+                    size_t nelem, struct fsdp_err *err)
+{
+    FSDP_TRY(check_float(lane, src_dtype, "accumulate", err));
+    return lane->device->ops->accumulate(lane->state, dst, src, src_dtype, nelem, err);
+}
+
+int fsdp_sumsq(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
+               struct fsdp_err *err)
+{
+    return lane->device->ops->sumsq(lane->state, out, x, nelem, err);
+}
+
+int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *sums,
+                   size_t nsums, float max_norm, struct fsdp_err *err)
+{
+    return lane->device->ops->clip_coef(lane->state, coef, norm, sums, nsums, max_norm, err);
+}
+
+int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err)
+{
+    if (args->param)
+        FSDP_TRY(check_float(lane, args->param_dtype, "adamw", err));
+    return args->nelem ? lane->device->ops->adamw(lane->state, args, err) : FSDP_OK;
+}
+
+int fsdp_init_fill(struct fsdp_lane *lane, float *dst, uint64_t first, size_t nelem,
+                   struct fsdp_init init, uint64_t seed, uint64_t stream, struct fsdp_err *err)
+{
+    if (!nelem)
+        return FSDP_OK;
+    return lane->device->ops->init_fill(lane->state, dst, first, nelem, init, seed, stream, err);
+}

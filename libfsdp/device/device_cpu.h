@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device_cpu.h: private to the CPU device: lanes in device_cpu.c, arithmetic in device_cpu_math.c.
+ * Arithmetic runs through lane_call like everything else, so it is in lane order. */
+#ifndef FSDP_DEVICE_CPU_H
+#define FSDP_DEVICE_CPU_H
+
+#include "fsdp/sys/device_ops.h"
+
+int device_cpu_lane_call(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
+                         struct fsdp_err *err);
+
+int device_cpu_copy(void *lane, void *dst, const void *src, size_t nbytes, struct fsdp_err *err);
+int device_cpu_zero(void *lane, void *dst, size_t nbytes, struct fsdp_err *err);
+int device_cpu_cast(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                    enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err);
+int device_cpu_accumulate(void *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
+                          size_t nelem, struct fsdp_err *err);
+int device_cpu_sumsq(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
+int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *sums, size_t nsums,
+                         float max_norm, struct fsdp_err *err);
+int device_cpu_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
+int device_cpu_init_fill(void *lane, float *dst, uint64_t first, size_t nelem,
+                         struct fsdp_init init, uint64_t seed, uint64_t stream,
+                         struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine's arithmetic on the CPU. Loops are written for the vectoriser. */
+#include <math.h>
+#include <string.h>
+
+#include "device_cpu.h"
+#include "philox.h"
+
+struct copy_arg {
+    void *dst;
+    const void *src;
+    size_t nbytes;
+};
+
+static int copy_run(void *arg, struct fsdp_err *err)
+{
+    struct copy_arg *a = arg;
+    (void)err;
+    memmove(a->dst, a->src, a->nbytes);
+    return FSDP_OK;
+}
+
+int device_cpu_copy(void *lane, void *dst, const void *src, size_t nbytes, struct fsdp_err *err)
+{
+    struct copy_arg arg = {dst, src, nbytes};
+    return device_cpu_lane_call(lane, copy_run, &arg, sizeof arg, err);
+}
+
+static int zero_run(void *arg, struct fsdp_err *err)
+{
+    struct copy_arg *a = arg;
+    (void)err;
+    memset(a->dst, 0, a->nbytes);
+    return FSDP_OK;
+}
+
+int device_cpu_zero(void *lane, void *dst, size_t nbytes, struct fsdp_err *err)
+{
+    struct copy_arg arg = {dst, NULL, nbytes};
+    return device_cpu_lane_call(lane, zero_run, &arg, sizeof arg, err);
+}
+
+/* ---- casts -------------------------------------------------------------------------------------- */
+
+static float load(const void *src, enum fsdp_dtype dtype, size_t i)
+{
+    switch (dtype) {
+    case FSDP_BF16:
+        return fsdp_bf16_to_f32(((const uint16_t *)src)[i]);
+    case FSDP_F16:
+        return fsdp_f16_to_f32(((const uint16_t *)src)[i]);
+    default:
+        return ((const float *)src)[i];
+    }
+}
+
+static void store(void *dst, enum fsdp_dtype dtype, size_t i, float x)
+{
+    switch (dtype) {
+    case FSDP_BF16:
+        ((uint16_t *)dst)[i] = fsdp_f32_to_bf16(x);
+        break;
+    case FSDP_F16:
+        ((uint16_t *)dst)[i] = fsdp_f32_to_f16(x);
+        break;
+    default:
+        ((float *)dst)[i] = x;
+    }
+}
+
+struct cast_arg {
+    void *dst;
+    const void *src;
+    enum fsdp_dtype dst_dtype, src_dtype;
+    size_t nelem;
+};
+
+static int cast_run(void *arg, struct fsdp_err *err)
+{
+    struct cast_arg *a = arg;
+    (void)err;
+    for (size_t i = 0; i < a->nelem; i++)
+        store(a->dst, a->dst_dtype, i, load(a->src, a->src_dtype, i));
+    return FSDP_OK;
+}
+
+int device_cpu_cast(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                    enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err)
+{
+    struct cast_arg arg = {dst, src, dst_dtype, src_dtype, nelem};
+    return device_cpu_lane_call(lane, cast_run, &arg, sizeof arg, err);
+}
+
+static int accumulate_run(void *arg, struct fsdp_err *err)
+{
+    struct cast_arg *a = arg;
+    float *dst = a->dst;
+    (void)err;
+    if (a->src_dtype == FSDP_F32) {
+        const float *src = a->src;
+        for (size_t i = 0; i < a->nelem; i++)
+            dst[i] += src[i];
+    } else {
+        for (size_t i = 0; i < a->nelem; i++)
+            dst[i] += load(a->src, a->src_dtype, i);
+    }
+    return FSDP_OK;
+}
+
+int device_cpu_accumulate(void *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
+                          size_t nelem, struct fsdp_err *err)
+{
+    struct cast_arg arg = {dst, src, FSDP_F32, src_dtype, nelem};
+    return device_cpu_lane_call(lane, accumulate_run, &arg, sizeof arg, err);
+}
+
+/* ---- gradient norm ------------------------------------------------------------------------------ */
+
+struct sumsq_arg {
+    double *out;
+    const float *x;
+    size_t nelem;
+};
+
+static int sumsq_run(void *arg, struct fsdp_err *err)
+{
+    enum { NACC = 16 }; /* independent accumulators: the order is fixed, and it vectorises */
+    struct sumsq_arg *a = arg;
+    double acc[NACC] = {0}, total = 0;
+    size_t i = 0;
+    (void)err;
+    for (; i + NACC <= a->nelem; i += NACC)
+        for (int k = 0; k < NACC; k++)
+            acc[k] += (double)a->x[i + (size_t)k] * (double)a->x[i + (size_t)k];
+    for (; i < a->nelem; i++)
+        acc[0] += (double)a->x[i] * (double)a->x[i];
+    for (int k = 0; k < NACC; k++)
+        total += acc[k];
+    *a->out = total;
+    return FSDP_OK;
+}
+
+int device_cpu_sumsq(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err)
+{
+    struct sumsq_arg arg = {out, x, nelem};
+    return device_cpu_lane_call(lane, sumsq_run, &arg, sizeof arg, err);
+}
+
+struct clip_arg {
+    float *coef, *norm;
+    const double *sums;
+    size_t nsums;
+    float max_norm;
+};
+
+static int clip_run(void *arg, struct fsdp_err *err)
+{
+    struct clip_arg *a = arg;
+    double total = 0;
+    (void)err;
+    for (size_t i = 0; i < a->nsums; i++)
+        total += a->sums[i];
+    double norm = sqrt(total);
+    *a->norm = (float)norm;
+    *a->coef = 1;
+    /* An infinite or NaN norm gives a zero or NaN factor, as in PyTorch: it must not pass for 1. */
+    if (a->max_norm > 0) {
+        double coef = (double)a->max_norm / (norm + 1e-6);
+        *a->coef = coef >= 1 ? 1 : (float)coef;
+    }
+    return FSDP_OK;
+}
+
+int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *sums, size_t nsums,
+                         float max_norm, struct fsdp_err *err)
+{
+    struct clip_arg arg = {coef, norm, sums, nsums, max_norm};
+    return device_cpu_lane_call(lane, clip_run, &arg, sizeof arg, err);
+}
+
+/* ---- AdamW: Loshchilov and Hutter, arXiv 1711.05101 ----------------------------------------------- */
+
+static int adamw_run(void *arg, struct fsdp_err *err)
+{
+    const struct fsdp_adamw_args *a = arg;
+    (void)err;
+    const float scale = a->grad_scale ? *a->grad_scale : 1.0f;
+    const float keep = (float)(1 - a->lr * a->weight_decay), eps = (float)a->eps;
+    const float b1 = (float)a->beta1, b2 = (float)a->beta2;
+    const float nb1 = (float)(1 - a->beta1), nb2 = (float)(1 - a->beta2);
+    const float step = (float)(a->lr / a->bias1), root = (float)(1 / sqrt(a->bias2));
+    float *restrict p = a->master, *restrict m = a->exp_avg, *restrict v = a->exp_avg_sq;
+    const float *restrict g = a->grad;
+
+    for (size_t i = 0; i < a->nelem; i++) {
+        float gi = g[i] * scale;
+        float mi = b1 * m[i] + nb1 * gi;
+        float vi = b2 * v[i] + nb2 * gi * gi;
+        m[i] = mi;
+        v[i] = vi;
+        p[i] = p[i] * keep - step * mi / (sqrtf(vi) * root + eps);
+    }
+    if (a->param)
+        for (size_t i = 0; i < a->nelem; i++)
+            store(a->param, a->param_dtype, i, p[i]);
+    return FSDP_OK;
+}
+
+int device_cpu_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err)
+{
+    return device_cpu_lane_call(lane, adamw_run, args, sizeof *args, err);
+}
+
+/* ---- initial values ------------------------------------------------------------------------------ */
+
+struct init_arg {
+    float *dst;
+    uint64_t first;
+    size_t nelem;
+    struct fsdp_init init;
+    uint64_t seed, stream;
+};
+
+/* Element i of a tensor comes from block i / 4 of its stream, so a shard that begins anywhere
+ * computes the same values as the whole. Box-Muller takes the words of a block in pairs. */
+static void init_block(float out[4], const struct init_arg *a, uint64_t block)
+{
+    uint32_t word[4];
+    philox4x32(word, a->seed, a->stream, block);
+    if (a->init.kind == FSDP_INIT_UNIFORM) {
+        for (int k = 0; k < 4; k++)
+            out[k] = a->init.scale * ((float)(word[k] >> 8) * 0x1p-23f - 1.0f);
+        return;
+    }
+    for (int k = 0; k < 4; k += 2) {
+        double u = ((double)word[k] + 0.5) * 0x1p-32, w = (double)word[k + 1] * 0x1p-32;
+        double radius = sqrt(-2 * log(u)), angle = 2 * M_PI * w;
+        out[k] = (float)(a->init.scale * radius * cos(angle));
+        out[k + 1] = (float)(a->init.scale * radius * sin(angle));
+    }
+}
+
+static int init_run(void *arg, struct fsdp_err *err)
+{
+    struct init_arg *a = arg;
+    (void)err;
+    if (a->init.kind == FSDP_INIT_ZEROS || a->init.kind == FSDP_INIT_ONES) {
+        for (size_t i = 0; i < a->nelem; i++)
+            a->dst[i] = a->init.kind == FSDP_INIT_ONES;
+        return FSDP_OK;
+    }
+    float block[4];
+    uint64_t loaded = UINT64_MAX;
+    for (size_t i = 0; i < a->nelem; i++) {
+        uint64_t element = a->first + i;
+        if (element / 4 != loaded)
+            init_block(block, a, loaded = element / 4);
+        a->dst[i] = block[element % 4];
+    }
+    return FSDP_OK;
+}
+
+int device_cpu_init_fill(void *lane, float *dst, uint64_t first, size_t nelem,
+                         struct fsdp_init init, uint64_t seed, uint64_t stream,
+                         struct fsdp_err *err)
+{
+    struct init_arg arg = {dst, first, nelem, init, seed, stream};
+    return device_cpu_lane_call(lane, init_run, &arg, sizeof arg, err);
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The mesh: which arrangement of ranks a strategy asks for, and its communicators. */
+#include <string.h>
+#include <strings.h>
+
+#include "fsdp/mesh.h"
+
+static const char *const strategy_names[FSDP_NSTRATEGIES] = {
+    [FSDP_FULL_SHARD] = "FULL_SHARD",
+    [FSDP_SHARD_GRAD_OP] = "SHARD_GRAD_OP",
+    [FSDP_NO_SHARD] = "NO_SHARD",
+    [FSDP_HYBRID_SHARD] = "HYBRID_SHARD",
+    [FSDP_HYBRID_SHARD_ZERO2] = "HYBRID_SHARD_ZERO2",
+};
+
+const char *fsdp_strategy_name(enum fsdp_strategy strategy)
+{
+    return (unsigned)strategy < FSDP_NSTRATEGIES ? strategy_names[strategy] : "?";
+}
+
+int fsdp_strategy_parse(enum fsdp_strategy *out, const char *text, struct fsdp_err *err)
+{
+    for (int i = 0; text && i < FSDP_NSTRATEGIES; i++) {
+        if (!strcasecmp(text, strategy_names[i])) {
+            *out = (enum fsdp_strategy)i;
+            return FSDP_OK;
+        }
+    }
+    return fsdp_err_set(
+        err, FSDP_EINVAL,
+        "unknown sharding strategy '%s' (known: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, "
+        "HYBRID_SHARD, HYBRID_SHARD_ZERO2)",
+        text ? text : "");
+}
+
+/* ---- which mesh ----------------------------------------------------------------------------- */
+
+static bool is_hybrid(enum fsdp_strategy strategy)
+{
+    return strategy == FSDP_HYBRID_SHARD || strategy == FSDP_HYBRID_SHARD_ZERO2;
+}
+
+static int node_count(const struct fsdp_node_map *nodes, int node)
+{
+    int count = 0;
+    for (int r = 0; r < nodes->nranks; r++)
+        count += nodes->node_of[r] == node;
+    return count;
+}
+
+static const char *host_of(const struct fsdp_node_map *nodes, int rank)
+{
+    return nodes->host ? nodes->host[rank] : "?";
+}
+
+/* Ranks a node, where that is the same everywhere. */
+static int node_size(int *out, enum fsdp_strategy strategy, const struct fsdp_node_map *nodes,
+                     struct fsdp_err *err)
+{
+    int first = node_count(nodes, nodes->node_of[0]);
+
+    for (int r = 1; r < nodes->nranks; r++) {
+        int count = node_count(nodes, nodes->node_of[r]);
+        if (count != first)
+            return fsdp_err_set(
+                err, FSDP_EINVAL,
+                "%s shards inside a node, but node %s has %d ranks and node %s has %d: "
+                "give each node the same number with srun --ntasks-per-node=N",
+                fsdp_strategy_name(strategy), host_of(nodes, 0), first, host_of(nodes, r), count);
+    }
+    *out = first;
+    return FSDP_OK;
+}
+
+/* Ranks are in blocks: every node's ranks are consecutive. */
+static int check_blocks(enum fsdp_strategy strategy, const struct fsdp_node_map *nodes,
+                        struct fsdp_err *err)
+{
+    for (int r = 1; r < nodes->nranks; r++) {
+        if (nodes->node_of[r] == nodes->node_of[r - 1])
+            continue;
+        for (int q = 0; q < r; q++)
+            if (nodes->node_of[q] == nodes->node_of[r])
+                return fsdp_err_set(
+                    err, FSDP_EINVAL,
+                    "%s shards among consecutive ranks inside a node, but ranks %d and "
+                    "%d are on node %s and rank %d is not: start the ranks in blocks "
+                    "with srun --distribution=block",
+                    fsdp_strategy_name(strategy), q, r, host_of(nodes, r), r - 1);
+    }
+    return FSDP_OK;
+}
+
+static int hybrid_shape(int *shard_size, enum fsdp_strategy strategy,
+                        const struct fsdp_node_map *nodes, struct fsdp_err *err)
+{
+    int per_node = 0;
+
+    FSDP_TRY(node_size(&per_node, strategy, nodes, err));
+    FSDP_TRY(check_blocks(strategy, nodes, err));
+    if (*shard_size == 0)
+        *shard_size = per_node;
+    /* Either groups tile the node, or nodes tile the group: nothing in between. */
+    if (per_node % *shard_size == 0 || *shard_size % per_node == 0)
+        return FSDP_OK;
+    return fsdp_err_set(
+        err, FSDP_EINVAL,
+        "%s with shard_size %d and %d ranks a node: shard groups would cross nodes; "
+        "choose a shard_size that divides %d or is a multiple of it, or change the "
+        "ranks a node with srun --ntasks-per-node=%d",
+        fsdp_strategy_name(strategy), *shard_size, per_node, per_node, *shard_size);
+}
+
+static int check_map(const struct fsdp_node_map *nodes, struct fsdp_err *err)
+{
+    if (!nodes || nodes->nranks < 1 || !nodes->node_of)
+        return fsdp_err_set(err, FSDP_EINVAL, "mesh: an empty node map");
+    for (int r = 0; r < nodes->nranks; r++)
+        if (nodes->node_of[r] < 0 || nodes->node_of[r] >= nodes->nnodes)
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "mesh: the node map puts rank %d on node %d of %d", r,
+                                nodes->node_of[r], nodes->nnodes);
+    return FSDP_OK;
+}
+
+/* The size that strategies other than HYBRID_* always have. */
+static int fixed_shape(int *shard_size, enum fsdp_strategy strategy, int world,
+                       struct fsdp_err *err)
+{
+    int own = strategy == FSDP_NO_SHARD ? 1 : world;
+
+    if (*shard_size && *shard_size != own)
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "%s has shard_size %d on %d ranks, not %d: leave shard_size 0, or use %s "
+            "for shard groups of %d",
+            fsdp_strategy_name(strategy), own, world, *shard_size,
+            strategy == FSDP_SHARD_GRAD_OP ? "HYBRID_SHARD_ZERO2" : "HYBRID_SHARD", *shard_size);
+    *shard_size = own;
+    return FSDP_OK;
+}
+
+int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy, int shard_size,
+                        const struct fsdp_node_map *nodes, struct fsdp_err *err)
+{
+    FSDP_TRY(check_map(nodes, err));
+    if ((unsigned)strategy >= FSDP_NSTRATEGIES)
+        return fsdp_err_set(err, FSDP_EINVAL, "mesh: unknown strategy %d", (int)strategy);
+    if (shard_size < 0)
+        return fsdp_err_set(err, FSDP_EINVAL, "shard_size %d is negative", shard_size);
+    if (shard_size && nodes->nranks % shard_size)
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "shard_size %d does not divide the world of %d ranks: choose a divisor, or "
+            "another number of ranks with srun --ntasks",
+            shard_size, nodes->nranks);
+    if (is_hybrid(strategy))
+        FSDP_TRY(hybrid_shape(&shard_size, strategy, nodes, err));
+    else
+        FSDP_TRY(fixed_shape(&shard_size, strategy, nodes->nranks, err));
+    *out = (struct fsdp_mesh_shape){shard_size, nodes->nranks / shard_size};
+    return FSDP_OK;
+}
+
+/* ---- the mesh ------------------------------------------------------------------------------- */
+
+/* All ranks must mean the same mesh, or their groups would not fit together. */
+static int shape_agree(struct fsdp_mesh_shape shape, struct fsdp_oob *oob, struct fsdp_err *err)
+{
+    struct fsdp_err own = FSDP_ERR_INIT;
+    int rc = FSDP_OK;
+    struct fsdp_mesh_shape *all = fsdp_alloc((size_t)oob->size, sizeof *all, "mesh shapes", err);
+
+    if (!all)
+        return FSDP_ENOMEM;
+    FSDP_TRY_GOTO(oob->allgather(oob, &shape, sizeof shape, all, &own), out);
+    if (shape.shard_size < 1 || shape.replicate_size < 1 || shape.shard_size > oob->size ||
+        shape.shard_size * shape.replicate_size != oob->size) {
+        rc = fsdp_err_set(&own, FSDP_EINVAL, "a mesh of %d x %d (replicate x shard) for %d ranks",
+                          shape.replicate_size, shape.shard_size, oob->size);
+        goto out;
+    }
+    for (int r = 0; r < oob->size && rc == FSDP_OK; r++)
+        if (all[r].shard_size != shape.shard_size || all[r].replicate_size != shape.replicate_size)
+            rc = fsdp_err_set(
+                &own, FSDP_EMISMATCH,
+                "rank %d has a mesh of %d x %d (replicate x shard), rank %d of %d x %d", r,
+                all[r].replicate_size, all[r].shard_size, oob->rank, shape.replicate_size,
+                shape.shard_size);
+out:
+    fsdp_free(all);
+    if (rc && err)
+        *err = own;
+    return rc;
+}
+
+int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const char *backend,
+                     double timeout_s, const struct fsdp_node_map *nodes, struct fsdp_oob *oob,
+                     struct fsdp_device *device, struct fsdp_err *err)
+{
+    if (!out || !oob || !device)
+        return fsdp_err_set(err, FSDP_EINVAL, "fsdp_mesh_create: a NULL argument");
+    FSDP_TRY(shape_agree(shape, oob, err));
+    struct fsdp_mesh *mesh = fsdp_alloc(1, sizeof *mesh, "mesh", err);
+    if (!mesh)
+        return FSDP_ENOMEM;
+    int shard = oob->rank % shape.shard_size, replica = oob->rank / shape.shard_size;
+    *mesh = (struct fsdp_mesh){
+        .rank = oob->rank,
+        .size = oob->size,
+        .shard_rank = shard,
+        .shard_size = shape.shard_size,
+        .replicate_rank = replica,
+        .replicate_size = shape.replicate_size,
+        .oob = oob,
+    };
+    const struct {
+        const char *name;
+        int color;
+        struct fsdp_comm **comm;
+    } groups[] = {
+        {"world", 0, &mesh->world},
+        {"gather", replica, &mesh->gather},
+        {"reduce", replica, &mesh->reduce},
+        {"replicate", shard, &mesh->replicate},
+    };
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        struct fsdp_comm_opts opts = FSDP_COMM_OPTS_INIT;
+        opts.backend = backend;
+        opts.name = groups[i].name;
+        opts.color = groups[i].color;
+        opts.key = oob->rank;
+        opts.timeout_s = timeout_s;
+        opts.nodes = nodes;
+        int rc = fsdp_comm_create(groups[i].comm, &opts, oob, device, err);
+        if (rc) {
+            fsdp_mesh_destroy(mesh);
+            return rc;
+        }
+    }
+    *out = mesh;
+    return FSDP_OK;
+}
+
+void fsdp_mesh_destroy(struct fsdp_mesh *mesh)
+{
+    if (mesh) {
+        fsdp_comm_destroy(mesh->replicate);
+        fsdp_comm_destroy(mesh->reduce);
+        fsdp_comm_destroy(mesh->gather);
+        fsdp_comm_destroy(mesh->world);
+        fsdp_free(mesh);
+    }
+}
+
+void fsdp_mesh_abort(struct fsdp_mesh *mesh, const char *why)
+{
+    if (mesh) {
+        fsdp_comm_abort(mesh->world, why);
+        fsdp_comm_abort(mesh->gather, why);
+        fsdp_comm_abort(mesh->reduce, why);
+        fsdp_comm_abort(mesh->replicate, why);
+    }
+}

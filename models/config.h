@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config.h: the settings of a training run: one YAML file of sections and keys, and
+ * section.key=value overrides from the command line. The table in config.c is the only place that
+ * names keys, defaults, help and what is allowed.
+ */
+#ifndef CONFIG_H
+#define CONFIG_H
+
+#include <stdio.h>
+
+#include "fsdp/tunable.h"
+
+#define CONFIG_TEXT FSDP_TUNABLE_STRING_NBYTES
+#define CONFIG_MAX_KEYS 80
+
+/* Positions of the words in the table's choices. */
+enum config_init { CONFIG_INIT_PRETRAINED, CONFIG_INIT_RANDOM };
+enum config_data_position { CONFIG_DATA_RESTORE, CONFIG_DATA_RESTART };
+enum config_nonfinite { CONFIG_NONFINITE_WARN, CONFIG_NONFINITE_STOP };
+enum config_progress { CONFIG_PROGRESS_AUTO, CONFIG_PROGRESS_LINE, CONFIG_PROGRESS_PLAIN };
+enum config_color { CONFIG_COLOR_AUTO, CONFIG_COLOR_ALWAYS, CONFIG_COLOR_NEVER };
+
+struct config {
+    struct {
+        char path[CONFIG_TEXT];
+        int init; /* enum config_init */
+        int64_t seed;
+    } model;
+    struct {
+        struct fsdp_tunable_list path, eval_path;
+        int format, layout; /* enum data_format, enum data_layout */
+        int64_t seq_len, eval_rows; /* seq_len 0: auto; eval_rows 0: all */
+    } data;
+    struct {
+        int64_t steps, global_batch_size, micro_batch_size; /* micro_batch_size 0: auto */
+        int64_t seed, eval_interval, threads;               /* threads 0: auto */
+        int on_nonfinite;
+        int64_t late_results; /* -1 auto, 0, 1 */
+    } train;
+    struct {
+        int name;
+        double lr, betas[FSDP_TUNABLE_FLOATS_NELEM], eps, weight_decay, clip_grad_norm, min_lr;
+        int decay, schedule;
+        int64_t warmup_steps, decay_steps; /* decay_steps -1: auto */
+    } optim;
+    struct {
+        int sharding_strategy, wrap_policy, param_dtype, reduce_dtype, activation_checkpointing;
+        int backend, device;
+        int64_t shard_size, reshard_after_forward, min_num_params;
+        int64_t forward_prefetch, backward_prefetch, limit_all_gathers;
+        struct fsdp_tunable_list wrap_classes; /* empty: the model's own */
+        double timeout;
+    } fsdp;
+    struct {
+        char path[CONFIG_TEXT], resume[CONFIG_TEXT];
+        int64_t interval, keep;
+        int data_position;
+        bool fsync;
+    } checkpoint;
+    struct {
+        char metrics[CONFIG_TEXT];
+        int64_t interval;
+        int progress, color;
+    } log;
+    char file[CONFIG_TEXT];     /* the YAML file, "" where there was none */
+    int line[CONFIG_MAX_KEYS];  /* per key: its line in the file, 0: default, -1: command line */
+};
+
+/* Defaults, then the file (NULL: none), then the overrides, then the checks that need no model, data
+ * or ranks. Errors name file and line (or "command line"), key, and what is allowed. Freed with
+ * fsdp_free. Local, blocks. */
+int config_load(struct config **out, const char *path, int noverrides, char *const *overrides,
+                struct fsdp_err *err);
+/* The same without the checks that a run needs: to show what stands in an unfinished file. */
+int config_load_unchecked(struct config **out, const char *path, int noverrides,
+                          char *const *overrides, struct fsdp_err *err);
+/* Where a key got its value: "run.yaml:7", "command line", or "run.yaml" for a default; then ": key".
+ * Into out, which is returned. For errors found later. */
+const char *config_where(char *out, size_t out_nbytes, const struct config *config,
+                         const char *key);
+/* The word of a CHOICE key, such as "HYBRID_SHARD"; into out, which is returned. */
+const char *config_word(char *out, size_t out_nbytes, const struct config *config,
+                        const char *key);
+/* All keys as YAML that config_load takes; with help, each under a comment with its help, default and
+ * what is allowed. */
+int config_print(const struct config *config, bool help, FILE *to, struct fsdp_err *err);
+/* The same without help as text, for checkpoints; freed with fsdp_free. */
+int config_text(char **out, const struct config *config, struct fsdp_err *err);
+/* Everything that must be equal on all ranks, one "key = value" a line; freed with fsdp_free. */
+int config_agree_text(char **out, const struct config *config, struct fsdp_err *err);
+
+/* How the rows of one optimizer step are divided. */
+struct config_batch {
+    int ranks, micro_rows, accumulation; /* global_batch_size = ranks * micro_rows * accumulation */
+};
+/* Refuses what does not divide, with values that would. With train.steps 0 anything goes. Pure. */
+int config_divide(struct config_batch *out, const struct config *config, int ranks,
+                  struct fsdp_err *err);
+/* Row of the optimizer step that micro-step `micro` of `rank` takes as its `row`th: together the
+ * ranks take every row once, and the same rows at every world size. */
+static inline int64_t config_batch_row(const struct config_batch *batch, int rank, int micro,
+                                       int row)
+{
+    return ((int64_t)micro * batch->ranks + rank) * batch->micro_rows + row;
+}
+
+/* ---- private: config_yaml.c ------------------------------------------------------------------- */
+
+/* Called per section, with its name as key and neither value nor values, and per key, with exactly one
+ * of them. line counts from 1. */
+typedef int config_yaml_f(void *ctx, int line, const char *key, const char *value,
+                          const char *const *values, int nvalues, struct fsdp_err *err);
+/* Reads a file of sections of keys with scalar values or lists of scalars, and refuses everything
+ * else by file and line. Local, blocks. */
+int config_yaml_read(const char *path, config_yaml_f *fn, void *ctx, struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <string.h>
+
+#include "data.h"
+
+struct data {
+    struct data_opts opts;
+    struct data_files files;
+    uint64_t all_rows, nrows; /* in the files, and of one pass */
+};
+
+/* ---- the order of a pass -------------------------------------------------------------------------- */
+
+/* splitmix64: every bit of x moves every bit of the result. */
+static uint64_t mix(uint64_t x)
+{
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+/* A Feistel network permutes 0 .. 4^half_bits - 1; walking on from images outside the range makes it
+ * a permutation of the range (Black and Rogaway, 2002). The range is over a quarter of the domain, so
+ * four rounds of the walk are the mean at most. */
+uint64_t data_permute(uint64_t index, uint64_t nelem, uint64_t key)
+{
+    enum { ROUNDS = 6 };
+    int half_bits = 1;
+
+    while (half_bits < 32 && UINT64_C(1) << 2 * half_bits < nelem)
+        half_bits++;
+    uint64_t mask = (UINT64_C(1) << half_bits) - 1;
+    do {
+        uint64_t left = index >> half_bits, right = index & mask;
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            uint64_t next = left ^ (mix(right + mix(key + round)) & mask);
+            left = right;
+            right = next;
+        }
+        index = left << half_bits | right;
+    } while (index >= nelem);
+    return index;
+}
+
+/* ---- opening -------------------------------------------------------------------------------------- */
+
+/* In layout rows a file is whole rows: anything else is a lost tail or another seq_len. */
+static int count_rows(struct data *data, struct fsdp_err *err)
+{
+    uint64_t row = (uint64_t)data->opts.seq_len + 1;
+
+    if (data->opts.layout == DATA_STREAM) {
+        data->all_rows = (data->files.ntokens - 1) / (row - 1);
+        if (!data->all_rows)
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "data: %s%s: %" PRIu64 " tokens, fewer than one row of %" PRIu64
+                                " (data.seq_len + 1)", data->files.files[0].path,
+                                data->files.nfiles > 1 ? " and the others" : "",
+                                data->files.ntokens, row);
+        return FSDP_OK;
+    }
+    for (int i = 0; i < data->files.nfiles; i++) {
+        const struct data_file *file = &data->files.files[i];
+        if (file->ntokens % row)
+            return fsdp_err_set(err, FSDP_ECORRUPT,
+                                "data: %s: truncated, or data.seq_len is not its own: %" PRIu64
+                                " tokens are not whole rows of %" PRIu64
+                                " (data.seq_len + 1), %" PRIu64 " are left over", file->path,
+                                file->ntokens, row, file->ntokens % row);
+    }
+    data->all_rows = data->files.ntokens / row;
+    return FSDP_OK;
+}
+
+static int check_opts(const struct data_opts *opts, struct fsdp_err *err)
+{
+    if (opts->version != DATA_OPTS_VERSION)
+        return fsdp_err_set(err, FSDP_EINVAL, "data: options of version %" PRIu32 ", not %d",
+                            opts->version, DATA_OPTS_VERSION);
+    if (opts->seq_len < 1 || opts->npaths < 1)
+        return fsdp_err_set(err, FSDP_EINVAL, "data: no %s given",
+                            opts->npaths < 1 ? "path" : "row length");
+    return FSDP_OK;
+}
+
+int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *err)
+{
+    int rc;
+
+    FSDP_TRY(check_opts(opts, err));
+    struct data *data = fsdp_alloc(1, sizeof *data, "data", err);
+    if (!data)
+        return FSDP_ENOMEM;
+    data->opts = *opts;
+    data->opts.paths = NULL;
+    rc = data_files_open(&data->files, opts->paths, opts->npaths, opts->format,
+                         (size_t)opts->seq_len + 1, err);
+    if (rc != FSDP_OK) {
+        fsdp_free(data);
+        return rc;
+    }
+    rc = count_rows(data, err);
+    if (rc != FSDP_OK) {
+        data_close(data);
+        return rc;
+    }
+    bool fewer = !opts->shuffle && opts->max_rows && opts->max_rows < data->all_rows;
+    data->nrows = fewer ? opts->max_rows : data->all_rows;
+    *out = data;
+    return FSDP_OK;
+}
+
+void data_close(struct data *data)
+{
+    if (data)
+        data_files_close(&data->files);
+    fsdp_free(data);
+}
+
+uint64_t data_nrows(const struct data *data)
+{
+    return data->nrows;
+}
+
+uint64_t data_ntokens(const struct data *data)
+{
+    return data->files.ntokens;
+}
+
+int data_nfiles(const struct data *data)
+{
+    return data->files.nfiles;
+}
+
+uint64_t data_hash(const struct data *data)
+{
+    uint64_t facts[] = {(uint64_t)data->opts.format, (uint64_t)data->opts.layout,
+                        (uint64_t)data->opts.seq_len, data->nrows};
+    uint64_t hash = fsdp_hash(FSDP_HASH_SEED, facts, sizeof facts);
+
+    for (int i = 0; i < data->files.nfiles; i++)
+        hash = fsdp_hash(hash, &data->files.files[i].ntokens, sizeof(uint64_t));
+    return hash;
+}
+
+/* ---- rows ----------------------------------------------------------------------------------------- */
+
+int data_row(struct data *data, uint64_t row, int32_t *out, struct fsdp_err *err)
+{
+    const struct data_opts *opts = &data->opts;
+    uint64_t pass = row / data->nrows, index = row % data->nrows;
+    uint64_t stride = (uint64_t)opts->seq_len + (opts->layout == DATA_ROWS);
+
+    if (opts->layout == DATA_STREAM && opts->shuffle)
+        index = data_permute(index, data->nrows, mix(opts->seed) + mix(~pass));
+    else if (data->nrows < data->all_rows)
+        index = (uint64_t)((__uint128_t)index * data->all_rows / data->nrows);
+    return data_files_read(&data->files, index * stride, (size_t)opts->seq_len + 1, out,
+                           opts->vocab_size, err);
+}

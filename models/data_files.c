@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files of a data set as one run of tokens. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data.h"
+
+/* llm.c's files: 256 little-endian 32-bit numbers (magic, version, tokens), then the tokens. */
+enum { LLMC_HEADER_NBYTES = 1024, LLMC_MAGIC_U16 = 20240520, LLMC_MAGIC_U32 = 20240801 };
+enum { LLMC_VERSION_U16 = 1, LLMC_VERSION_U32 = 7 };
+enum { MAX_DEPTH = 64 };
+
+static uint32_t le32(const unsigned char *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+/* ---- listing ----------------------------------------------------------------------------------- */
+
+static int add_file(struct data_files *files, const char *path, struct fsdp_err *err)
+{
+    if (files->nfiles == files->room) {
+        int room = files->room ? 2 * files->room : 16;
+        struct data_file *more = fsdp_alloc((size_t)room, sizeof *more, "list of files", err);
+        if (!more)
+            return FSDP_ENOMEM;
+        if (files->nfiles)
+            memcpy(more, files->files, (size_t)files->nfiles * sizeof *more);
+        fsdp_free(files->files);
+        files->files = more;
+        files->room = room;
+    }
+    char *copy = fsdp_strdup(path, err);
+    if (!copy)
+        return FSDP_ENOMEM;
+    files->files[files->nfiles++].path = copy;
+    return FSDP_OK;
+}
+
+static int list_folder(struct data_files *files, const char *path, int depth,
+                       struct fsdp_err *err);
+
+/* Inside a folder, links to files are followed and links to folders are not: they may be loops. */
+static int list_entry(struct data_files *files, const char *path, int depth, struct fsdp_err *err)
+{
+    struct stat st, link;
+
+    if (stat(path, &st) != 0 || lstat(path, &link) != 0)
+        return fsdp_err_sys(err, errno, "data: %s", path);
+    if (S_ISREG(st.st_mode))
+        return add_file(files, path, err);
+    if (S_ISDIR(link.st_mode))
+        return list_folder(files, path, depth + 1, err);
+    return FSDP_OK;
+}
+
+static int list_folder(struct data_files *files, const char *path, int depth,
+                       struct fsdp_err *err)
+{
+    int rc = FSDP_OK;
+    DIR *dir = depth < MAX_DEPTH ? opendir(path) : NULL;
+
+    if (!dir)
+        return depth < MAX_DEPTH
+                   ? fsdp_err_sys(err, errno, "data: %s", path)
+                   : fsdp_err_set(err, FSDP_EINVAL, "data: %s: folders nest too deep", path);
+    for (;;) {
+        errno = 0;
+        struct dirent *entry = readdir(dir);
+        if (!entry && errno)
+            rc = fsdp_err_sys(err, errno, "data: %s", path);
+        if (!entry)
+            break;
+        if (entry->d_name[0] == '.')
+            continue;
+        size_t len = strlen(path);
+        char *full = fsdp_sprintf(err, "%s%s%s", path, len && path[len - 1] == '/' ? "" : "/",
+                                  entry->d_name);
+        rc = full ? list_entry(files, full, depth, err) : FSDP_ENOMEM;
+        fsdp_free(full);
+        if (rc != FSDP_OK)
+            break;
+    }
+    closedir(dir);
+    return rc;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct data_file *)a)->path, ((const struct data_file *)b)->path);
+}
+
+static int list_path(struct data_files *files, const char *path, struct fsdp_err *err)
+{
+    struct stat st;
+    int before = files->nfiles;
+
+    if (stat(path, &st) != 0)
+        return fsdp_err_sys(err, errno, "data: %s", path);
+    if (!S_ISDIR(st.st_mode))
+        return add_file(files, path, err);
+    FSDP_TRY(list_folder(files, path, 0, err));
+    if (files->nfiles == before)
+        return fsdp_err_set(err, FSDP_EINVAL, "data: %s: the folder holds no files", path);
+    qsort(files->files + before, (size_t)(files->nfiles - before), sizeof files->files[0], by_path);
+    return FSDP_OK;
+}
+
+/* ---- sizes and headers -------------------------------------------------------------------------- */
+
+static int read_header(unsigned char out[LLMC_HEADER_NBYTES], const char *path,
+                       struct fsdp_err *err)
+{
+    int rc = FSDP_OK, fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : pread(fd, out, LLMC_HEADER_NBYTES, 0);
+
+    if (got < 0)
+        rc = fsdp_err_sys(err, errno, "data: %s", path);
+    else if (got < LLMC_HEADER_NBYTES)
+        rc = fsdp_err_set(err, FSDP_ECORRUPT,
+                          "data: %s: truncated: %zd bytes, and the header of format llmc alone has "
+                          "%d", path, got, LLMC_HEADER_NBYTES);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+static int measure_llmc(struct data_file *file, uint64_t nbytes, struct fsdp_err *err)
+{
+    unsigned char header[LLMC_HEADER_NBYTES];
+
+    FSDP_TRY(read_header(header, file->path, err));
+    uint32_t magic = le32(header), version = le32(header + 4);
+    if (magic == LLMC_MAGIC_U16 && version == LLMC_VERSION_U16)
+        file->token_nbytes = 2;
+    else if (magic == LLMC_MAGIC_U32 && version == LLMC_VERSION_U32)
+        file->token_nbytes = 4;
+    else
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "data: %s: not one of llm.c's .bin files: magic %" PRIu32
+                            " version %" PRIu32 ", known are %d version %d and %d version %d",
+                            file->path, magic, version, LLMC_MAGIC_U16, LLMC_VERSION_U16,
+                            LLMC_MAGIC_U32, LLMC_VERSION_U32);
+    file->offset = LLMC_HEADER_NBYTES;
+    file->ntokens = le32(header + 8);
+    uint64_t want = file->offset + file->ntokens * (uint64_t)file->token_nbytes;
+    if (nbytes != want)
+        return fsdp_err_set(err, FSDP_ECORRUPT,
+                            "data: %s: %s: the header promises %" PRIu64 " tokens, %" PRIu64
+                            " bytes in all, and the file has %" PRIu64, file->path,
+                            nbytes < want ? "truncated" : "too long", file->ntokens, want, nbytes);
+    return FSDP_OK;
+}
+
+static int measure(struct data_file *file, enum data_format format, struct fsdp_err *err)
+{
+    struct stat st;
+
+    if (stat(file->path, &st) != 0)
+        return fsdp_err_sys(err, errno, "data: %s", file->path);
+    if (!S_ISREG(st.st_mode))
+        return fsdp_err_set(err, FSDP_EINVAL, "data: %s: neither a file nor a folder", file->path);
+    uint64_t nbytes = (uint64_t)st.st_size;
+    if (format == DATA_LLMC)
+        return measure_llmc(file, nbytes, err);
+    file->token_nbytes = format == DATA_TEXT ? 1 : format == DATA_U16 ? 2 : 4;
+    uint64_t rest = nbytes % (uint64_t)file->token_nbytes;
+    if (rest)
+        return fsdp_err_set(err, FSDP_ECORRUPT,
+                            "data: %s: truncated: %" PRIu64 " bytes are not a whole number of "
+                            "%d-byte tokens (%" PRIu64 " left over)", file->path, nbytes,
+                            file->token_nbytes, rest);
+    file->ntokens = nbytes / (uint64_t)file->token_nbytes;
+    return FSDP_OK;
+}
+
+int data_files_open(struct data_files *out, const char *const *paths, int npaths,
+                    enum data_format format, size_t read_ntokens, struct fsdp_err *err)
+{
+    struct data_files files = {.buffer_ntokens = read_ntokens};
+    int rc = FSDP_OK;
+
+    for (int i = 0; i < DATA_OPEN_FILES; i++)
+        files.open[i].fd = -1;
+    for (int i = 0; i < npaths; i++)
+        FSDP_TRY_GOTO(list_path(&files, paths[i], err), out);
+    for (int i = 0; i < files.nfiles; i++) {
+        files.files[i].first = files.ntokens;
+        FSDP_TRY_GOTO(measure(&files.files[i], format, err), out);
+        files.ntokens += files.files[i].ntokens;
+    }
+    if (!files.ntokens) {
+        rc = fsdp_err_set(err, FSDP_EINVAL, "data: %s%s: empty, no tokens at all",
+                          npaths ? paths[0] : "no files", npaths > 1 ? " and the others" : "");
+        goto out;
+    }
+    files.buffer = fsdp_alloc(read_ntokens, 4, "data row", err);
+    rc = files.buffer ? FSDP_OK : FSDP_ENOMEM;
+out:
+    if (rc == FSDP_OK)
+        *out = files;
+    else
+        data_files_close(&files);
+    return rc;
+}
+
+void data_files_close(struct data_files *files)
+{
+    for (int i = 0; i < DATA_OPEN_FILES; i++)
+        if (files->open[i].fd >= 0)
+            close(files->open[i].fd);
+    for (int i = 0; i < files->nfiles; i++)
+        fsdp_free(files->files[i].path);
+    fsdp_free(files->files);
+    fsdp_free(files->buffer);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------ */
+
+static int file_fd(int *out, struct data_files *files, int i, struct fsdp_err *err)
+{
+    int slot = i % DATA_OPEN_FILES;
+
+    if (files->open[slot].fd < 0 || files->open[slot].file != i) {
+        int fd = open(files->files[i].path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            return fsdp_err_sys(err, errno, "data: %s", files->files[i].path);
+        if (files->open[slot].fd >= 0)
+            close(files->open[slot].fd);
+        files->open[slot].file = i;
+        files->open[slot].fd = fd;
+    }
+    *out = files->open[slot].fd;
+    return FSDP_OK;
+}
+
+static int read_bytes(struct data_files *files, int i, uint64_t token, size_t ntokens,
+                      struct fsdp_err *err)
+{
+    const struct data_file *file = &files->files[i];
+    size_t nbytes = ntokens * (size_t)file->token_nbytes, have = 0;
+    uint64_t offset = file->offset + token * (uint64_t)file->token_nbytes;
+    int fd = -1;
+
+    FSDP_TRY(file_fd(&fd, files, i, err));
+    while (have < nbytes) {
+        ssize_t got = pread(fd, files->buffer + have, nbytes - have, (off_t)(offset + have));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return fsdp_err_sys(err, errno, "data: %s: byte %" PRIu64, file->path, offset + have);
+        if (got == 0)
+            return fsdp_err_set(err, FSDP_ECORRUPT,
+                                "data: %s: truncated: it has no byte %" PRIu64
+                                ", and had %" PRIu64 " bytes when the run began", file->path,
+                                offset + have,
+                                file->offset + file->ntokens * (uint64_t)file->token_nbytes);
+        have += (size_t)got;
+    }
+    return FSDP_OK;
+}
+
+/* The file that holds a token: the last one that begins at or before it. */
+static int find_file(const struct data_files *files, uint64_t token)
+{
+    int lo = 0, hi = files->nfiles - 1;
+    while (lo < hi) {
+        int mid = lo + (hi - lo + 1) / 2;
+        if (files->files[mid].first <= token)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
+}
+
+static int decode(int32_t *out, const struct data_files *files, const struct data_file *file,
+                  uint64_t token, size_t ntokens, int vocab_size, struct fsdp_err *err)
+{
+    const unsigned char *p = files->buffer;
+
+    for (size_t i = 0; i < ntokens; i++, p += file->token_nbytes) {
+        uint32_t id = file->token_nbytes == 1   ? p[0]
+                      : file->token_nbytes == 2 ? (uint32_t)(p[0] | p[1] << 8)
+                                                : le32(p);
+        if (id > INT32_MAX || (vocab_size > 0 && id >= (uint32_t)vocab_size))
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "data: %s: token %" PRIu64 " is %" PRIu32
+                                ", not below the model's vocabulary of %d", file->path, token + i,
+                                id, vocab_size);
+        out[i] = (int32_t)id;
+    }
+    return FSDP_OK;
+}
+
+int data_files_read(struct data_files *files, uint64_t first, size_t ntokens, int32_t *out,
+                    int vocab_size, struct fsdp_err *err)
+{
+    for (int i = find_file(files, first); ntokens > 0 && i < files->nfiles; i++) {
+        const struct data_file *file = &files->files[i];
+        uint64_t token = first - file->first, left = file->ntokens - token;
+        size_t here = left < ntokens ? (size_t)left : ntokens;
+        if (!here)
+            continue; /* an empty file */
+        FSDP_TRY(read_bytes(files, i, token, here, err));
+        FSDP_TRY(decode(out, files, file, token, here, vocab_size, err));
+        out += here;
+        first += here;
+        ntokens -= here;
+    }
+    return FSDP_OK;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hf.h: reading the config.json of a Hugging Face model folder. Every error names the file and the
+ * key. Keys may be paths, such as "rope_scaling.factor". A key that is missing or null leaves *out
+ * as the caller set it (the default), unless it is required.
+ */
+#ifndef HF_H
+#define HF_H
+
+#include "fsdp/base.h"
+
+struct hf_config;
+
+/* Local, blocks. FSDP_ENOTFOUND, FSDP_EINVAL with the line for what is not a JSON object. */
+int hf_config_open(struct hf_config **out, const char *path, struct fsdp_err *err);
+void hf_config_close(struct hf_config *config);
+const char *hf_config_path(const struct hf_config *config);
+
+/* Is the key there, with a value other than null? */
+bool hf_has(const struct hf_config *config, const char *key);
+/* An integer of [least, most]. */
+int hf_int(const struct hf_config *config, const char *key, bool required, int least, int most,
+           int *out, struct fsdp_err *err);
+/* A number of [least, most]. */
+int hf_float(const struct hf_config *config, const char *key, bool required, double least,
+             double most, double *out, struct fsdp_err *err);
+int hf_bool(const struct hf_config *config, const char *key, bool *out, struct fsdp_err *err);
+/* Lives as long as config. */
+int hf_text(const struct hf_config *config, const char *key, bool required, const char **out,
+            struct fsdp_err *err);
+/* An integer or a list of them, each of [least, most]; *count is how many (at most max_count). */
+int hf_ints(const struct hf_config *config, const char *key, int least, int most, int *out,
+            int max_count, int *count, struct fsdp_err *err);
+/* *present: is the key there? It must then be an object. */
+int hf_object(const struct hf_config *config, const char *key, bool *present, struct fsdp_err *err);
+/* Sets err to "PATH: KEY ...". */
+int hf_refuse(const struct hf_config *config, int status, struct fsdp_err *err, const char *key,
+              const char *fmt, ...) FSDP_PRINTF(5, 6);
+
+#endif

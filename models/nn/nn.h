@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nn.h: the operators that models are written in, as work enqueued on a lane.
+ *
+ * Every operator takes one argument struct, which is copied, so the caller's may be a temporary;
+ * the memory it points to is device memory and must live until the lane has run. fp32 throughout,
+ * row-major, contiguous. `beta` is what the destination is multiplied with before the result is
+ * added: 0 (overwrite; memory may hold anything) or 1 (add).
+ *
+ * Shapes: B sequences of T positions, C model width, NH heads of D elements, NKV key-value heads
+ * (NH a multiple of NKV), V vocabulary. "rows" is any number of positions, B*T in training.
+ *
+ * All enqueue. Arguments are trusted; models check what users gave. Errors come from the lane.
+ */
+#ifndef NN_H
+#define NN_H
+
+#include "fsdp/device.h"
+
+#define NN_OPS_ABI 1
+
+/* y = x wᵀ: x (rows, nin), w (nout, nin), y (rows, nout). */
+struct nn_linear {
+    float *out;      /* forward: y; backward_input: dx; backward_weight: dw */
+    const float *x;  /* forward, backward_weight */
+    const float *w;  /* forward, backward_input */
+    const float *dy; /* backward_* */
+    int rows, nin, nout;
+    float beta;
+};
+
+/* y[i] = w[tokens[i]]: tokens (rows), w (V, C), y (rows, C). */
+struct nn_embedding {
+    float *out; /* forward: y; backward: dw */
+    const float *w;
+    const float *dy;
+    const int32_t *tokens;
+    int rows, vocab, dim;
+    float beta; /* backward */
+};
+
+/* y = x / sqrt(mean(x²) + eps) * w over the last dimension. */
+struct nn_rmsnorm {
+    float *y;
+    float *rstd;   /* (rows) 1 / sqrt(mean(x²) + eps), for the backward pass */
+    float *x_copy; /* (rows, dim) NULL, or x again: a residual stream that is about to change */
+    const float *x, *w;
+    int rows, dim;
+    float eps;
+};
+struct nn_rmsnorm_backward {
+    float *dy; /* in: dy (rows, dim); out: y, which the weight gradients behind this norm need */
+    float *dx; /* dx = dx_beta * dx + ...; may be x itself where dx_beta is 0 */
+    float *dw; /* (dim) */
+    const float *x, *w, *rstd;
+    int rows, dim;
+    float dx_beta, dw_beta;
+};
+
+/* cos and sin of (first + t) * inv_freq[i]: (T, half) each, computed in double. */
+struct nn_rope_table {
+    float *cos, *sin;
+    const double *inv_freq; /* (half), host memory */
+    int first, T, half;
+};
+/* Rotates pairs (i, i + D/2) of every head in place: x (B, T, heads, D); inverse: the backward. */
+struct nn_rope {
+    float *x;
+    const float *cos, *sin; /* (T, D/2) */
+    int B, T, heads, D;
+    bool inverse;
+};
+
+/* Causal attention with grouped key-value heads. Query t of a sequence sees keys 0 .. Tk - Tq + t,
+ * so Tq < Tk continues a sequence whose earlier keys are kept. The backward pass works in place:
+ * dq over q, dk over k, dv over v. */
+struct nn_attention {
+    float *q;         /* (B, Tq, NH, D) */
+    float *k, *v;     /* (B, Tk, NKV, D) */
+    float *o;         /* (B, Tq, NH, D): out; in for backward */
+    float *lse;       /* (B, NH, Tq) log of the sum of exp(scores): out; in for backward */
+    const float *d_o; /* (B, Tq, NH, D) backward */
+    float *work;      /* attention_work_nelem */
+    int B, Tq, Tk, NH, NKV, D;
+    float scale;
+};
+
+/* y = silu(gate) * up. The backward pass works in place: gate becomes dgate, up becomes dup, and
+ * dy becomes y. */
+struct nn_swiglu {
+    float *y; /* forward: y; backward: in dy, out y */
+    float *gate, *up;
+    size_t nelem;
+};
+
+/* Adds sum over rows of -log softmax(logits)[target] to *loss_sum, in double. Where `grad`, logits
+ * become (softmax - onehot) * scale. */
+struct nn_cross_entropy {
+    float *logits;          /* (rows, vocab) */
+    const int32_t *targets; /* (rows) */
+    double *loss_sum;
+    int rows, vocab;
+    float scale;
+    bool grad;
+};
+
+/* (B, T+1) token ids to inputs (B, T) and the targets one position later (B, T). */
+struct nn_split_tokens {
+    int32_t *inputs, *targets; /* targets may be NULL */
+    const int32_t *tokens;     /* host memory */
+    int B, T;
+};
+
+struct nn_ops {
+    uint32_t abi;
+    const char *name;
+    int (*linear_forward)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
+    int (*linear_backward_input)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
+    int (*linear_backward_weight)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
+    int (*embedding_forward)(struct fsdp_lane *, const struct nn_embedding *, struct fsdp_err *);
+    int (*embedding_backward)(struct fsdp_lane *, const struct nn_embedding *, struct fsdp_err *);
+    int (*rmsnorm_forward)(struct fsdp_lane *, const struct nn_rmsnorm *, struct fsdp_err *);
+    int (*rmsnorm_backward)(struct fsdp_lane *, const struct nn_rmsnorm_backward *,
+                            struct fsdp_err *);
+    int (*rope_table)(struct fsdp_lane *, const struct nn_rope_table *, struct fsdp_err *);
+    int (*rope)(struct fsdp_lane *, const struct nn_rope *, struct fsdp_err *);
+    /* Elements of nn_attention.work, enough for both directions of this shape or a smaller one. */
+    size_t (*attention_work_nelem)(int Tq, int Tk, int D);
+    int (*attention_forward)(struct fsdp_lane *, const struct nn_attention *, struct fsdp_err *);
+    int (*attention_backward)(struct fsdp_lane *, const struct nn_attention *, struct fsdp_err *);
+    int (*swiglu_forward)(struct fsdp_lane *, const struct nn_swiglu *, struct fsdp_err *);
+    int (*swiglu_backward)(struct fsdp_lane *, const struct nn_swiglu *, struct fsdp_err *);
+    int (*cross_entropy)(struct fsdp_lane *, const struct nn_cross_entropy *, struct fsdp_err *);
+    int (*split_tokens)(struct fsdp_lane *, const struct nn_split_tokens *, struct fsdp_err *);
+};
+
+/* On CBLAS, single-threaded elsewhere. Sums are taken in an order that depends on shapes alone. */
+extern const struct nn_ops nn_cpu_ops;
+
+/* Name of the BLAS kernels in use, such as "SkylakeX"; "unknown" where the library does not tell.
+ */
+const char *nn_blas_kernels(void);
+
+#endif

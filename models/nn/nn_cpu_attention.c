@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Causal attention, one head and one block of queries at a time, so that scores never take more
+ * than QUERIES rows of memory. What the backward pass needs of the softmax is its log-sum-exp per
+ * row, from which it makes the probabilities again (Dao et al., arXiv 2205.14135).
+ *
+ *        keys 0 ........... nkeys     a block of queries sees the keys before its end; inside its
+ *      q [ x x x x x x . . . ]        last square, row r sees valid(r) keys and the rest of the row
+ *      q [ x x x x x x x . . ]        is set to zero before it enters a matrix product
+ *      q [ x x x x x x x x . ]
+ */
+#include <cblas.h>
+#include <math.h>
+
+#include "nn/nn_cpu.h"
+
+enum { QUERIES = 64 };
+
+/* One head's matrices; rows of q, o, d_o are nq_row elements apart, those of k, v nk_row. */
+struct head {
+    float *q, *k, *v, *o, *lse;
+    const float *d_o;
+    int nq_row, nk_row;
+};
+
+/* A block of queries of a head and its scratch. */
+struct block {
+    int first, nqueries, nkeys;
+    float *p, *dp; /* (nqueries, nkeys) */
+};
+
+size_t nn_cpu_attention_work_nelem(int Tq, int Tk, int D)
+{
+    size_t queries = Tq < QUERIES ? (size_t)Tq : QUERIES;
+    return 2 * queries * (size_t)Tk + 2 * (size_t)Tk * (size_t)D;
+}
+
+static struct head head_at(const struct nn_attention *a, int b, int h)
+{
+    const int group = a->NH / a->NKV;
+    const size_t D = (size_t)a->D, nq_row = (size_t)a->NH * D, nk_row = (size_t)a->NKV * D;
+    const size_t q = (size_t)b * (size_t)a->Tq * nq_row + (size_t)h * D;
+    const size_t k = (size_t)b * (size_t)a->Tk * nk_row + (size_t)(h / group) * D;
+    return (struct head){
+        .q = a->q + q,
+        .k = a->k + k,
+        .v = a->v + k,
+        .o = a->o + q,
+        .lse = a->lse + ((size_t)b * (size_t)a->NH + (size_t)h) * (size_t)a->Tq,
+        .d_o = a->d_o ? a->d_o + q : NULL,
+        .nq_row = (int)nq_row,
+        .nk_row = (int)nk_row,
+    };
+}
+
+static struct block block_at(const struct nn_attention *a, int first)
+{
+    int nqueries = a->Tq - first < QUERIES ? a->Tq - first : QUERIES;
+    int nkeys = a->Tk - a->Tq + first + nqueries;
+    size_t tile = (size_t)(a->Tq < QUERIES ? a->Tq : QUERIES) * (size_t)a->Tk;
+    return (struct block){first, nqueries, nkeys, a->work, a->work + tile};
+}
+
+/* Keys that row r of the block sees. */
+static size_t valid(const struct block *blk, int r)
+{
+    return (size_t)(blk->nkeys - blk->nqueries + r + 1);
+}
+
+/* p = scale q kᵀ */
+static void scores(const struct nn_attention *a, const struct head *hd, const struct block *blk)
+{
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blk->nqueries, blk->nkeys, a->D, a->scale,
+                hd->q + (size_t)blk->first * (size_t)hd->nq_row, hd->nq_row, hd->k, hd->nk_row, 0,
+                blk->p, blk->nkeys);
+}
+
+static void exp_minus(float *x, size_t nelem, float shift)
+{
+    for (size_t i = 0; i < nelem; i++)
+        x[i] = nn_exp(x[i] - shift);
+}
+
+static void forward_block(const struct nn_attention *a, const struct head *hd,
+                          const struct block *blk)
+{
+    const size_t D = (size_t)a->D;
+    float inv_sum[QUERIES];
+
+    scores(a, hd, blk);
+    for (int r = 0; r < blk->nqueries; r++) {
+        float *p = blk->p + (size_t)r * (size_t)blk->nkeys;
+        size_t nvalid = valid(blk, r);
+        float most = nn_max(p, nvalid);
+        exp_minus(p, nvalid, most);
+        memset(p + nvalid, 0, ((size_t)blk->nkeys - nvalid) * sizeof *p);
+        float sum = nn_sum(p, nvalid);
+        inv_sum[r] = 1.0f / sum;
+        hd->lse[blk->first + r] = most + logf(sum);
+    }
+    float *o = hd->o + (size_t)blk->first * (size_t)hd->nq_row;
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blk->nqueries, a->D, blk->nkeys, 1,
+                blk->p, blk->nkeys, hd->v, hd->nk_row, 0, o, hd->nq_row);
+    for (int r = 0; r < blk->nqueries; r++, o += hd->nq_row)
+        for (size_t i = 0; i < D; i++)
+            o[i] *= inv_sum[r];
+}
+
+static void attention_forward(const struct nn_attention *a)
+{
+    for (int b = 0; b < a->B; b++)
+        for (int h = 0; h < a->NH; h++) {
+            struct head hd = head_at(a, b, h);
+            for (int first = 0; first < a->Tq; first += QUERIES) {
+                struct block blk = block_at(a, first);
+                forward_block(a, &hd, &blk);
+            }
+        }
+}
+
+/* p becomes the probabilities, dp becomes the gradient of the scores:
+ * ds = p (dp - sum(p dp)) scale, where sum(p dp) = d_o · o. */
+static void softmax_backward(const struct nn_attention *a, const struct head *hd,
+                             const struct block *blk)
+{
+    const size_t D = (size_t)a->D, row = (size_t)hd->nq_row;
+    for (int r = 0; r < blk->nqueries; r++) {
+        float *p = blk->p + (size_t)r * (size_t)blk->nkeys;
+        float *dp = blk->dp + (size_t)r * (size_t)blk->nkeys;
+        const size_t nvalid = valid(blk, r), at = (size_t)(blk->first + r);
+        const float delta = nn_dot(hd->d_o + at * row, hd->o + at * row, D), lse = hd->lse[at];
+        const float scale = a->scale;
+#pragma GCC ivdep
+        for (size_t i = 0; i < nvalid; i++) {
+            p[i] = nn_exp(p[i] - lse);
+            dp[i] = p[i] * (dp[i] - delta) * scale;
+        }
+        memset(p + nvalid, 0, ((size_t)blk->nkeys - nvalid) * sizeof *p);
+        memset(dp + nvalid, 0, ((size_t)blk->nkeys - nvalid) * sizeof *dp);
+    }
+}
+
+/* dk and dv (Tk, D) get this block's part; dq goes over q, whose rows nobody reads any more. */
+static void backward_block(const struct nn_attention *a, const struct head *hd,
+                           const struct block *blk, float *dk, float *dv, float beta)
+{
+    const int n = blk->nqueries, nkeys = blk->nkeys, D = a->D;
+    const size_t at = (size_t)blk->first * (size_t)hd->nq_row;
+    float *q = hd->q + at;
+    const float *d_o = hd->d_o + at;
+
+    scores(a, hd, blk);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, nkeys, D, 1, d_o, hd->nq_row, hd->v,
+                hd->nk_row, 0, blk->dp, nkeys);
+    softmax_backward(a, hd, blk);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nkeys, D, n, 1, blk->p, nkeys, d_o,
+                hd->nq_row, beta, dv, D);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nkeys, D, n, 1, blk->dp, nkeys, q,
+                hd->nq_row, beta, dk, D);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, D, nkeys, 1, blk->dp, nkeys, hd->k,
+                hd->nk_row, 0, q, hd->nq_row);
+}
+
+static void copy_rows(float *to, int to_row, const float *from, int nrows, int row_nelem)
+{
+    for (int t = 0; t < nrows; t++, to += to_row, from += row_nelem)
+        memcpy(to, from, (size_t)row_nelem * sizeof *to);
+}
+
+/* The last block sees every key, so it goes first and writes dk and dv; all others add. */
+static void attention_backward(const struct nn_attention *a)
+{
+    const int group = a->NH / a->NKV, last = (a->Tq - 1) / QUERIES * QUERIES;
+    const size_t nscore = nn_cpu_attention_work_nelem(a->Tq, a->Tk, a->D);
+    const size_t nkv = (size_t)a->Tk * (size_t)a->D;
+    float *dk = a->work + nscore - 2 * nkv, *dv = dk + nkv;
+
+    for (int b = 0; b < a->B; b++)
+        for (int h = 0; h < a->NH; h++) {
+            struct head hd = head_at(a, b, h);
+            for (int first = last; first >= 0; first -= QUERIES) {
+                struct block blk = block_at(a, first);
+                bool writes = h % group == 0 && first == last;
+                backward_block(a, &hd, &blk, dk, dv, writes ? 0.0f : 1.0f);
+            }
+            if (h % group == group - 1) {
+                copy_rows(hd.k, hd.nk_row, dk, a->Tk, a->D);
+                copy_rows(hd.v, hd.nk_row, dv, a->Tk, a->D);
+            }
+        }
+}
+
+NN_CPU_ENQUEUE(attention_forward, nn_attention)
+NN_CPU_ENQUEUE(attention_backward, nn_attention)

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where token ids come in: batches, embedding, cross-entropy. */
+#include <math.h>
+
+#include "nn/nn_cpu.h"
+
+static void split_tokens(const struct nn_split_tokens *a)
+{
+    for (int b = 0; b < a->B; b++) {
+        const int32_t *row = a->tokens + (size_t)b * (size_t)(a->T + 1);
+        const size_t at = (size_t)b * (size_t)a->T, nbytes = (size_t)a->T * sizeof *row;
+        memcpy(a->inputs + at, row, nbytes);
+        if (a->targets)
+            memcpy(a->targets + at, row + 1, nbytes);
+    }
+}
+
+static void embedding_forward(const struct nn_embedding *a)
+{
+    const size_t dim = (size_t)a->dim;
+    for (int r = 0; r < a->rows; r++)
+        memcpy(a->out + (size_t)r * dim, a->w + (size_t)a->tokens[r] * dim, dim * sizeof *a->out);
+}
+
+/* In the order of the rows, so that repeated tokens give the same sums in every run. */
+static void embedding_backward(const struct nn_embedding *a)
+{
+    const size_t dim = (size_t)a->dim;
+    if (a->beta == 0.0f)
+        memset(a->out, 0, (size_t)a->vocab * dim * sizeof *a->out);
+    for (int r = 0; r < a->rows; r++) {
+        float *restrict dw = a->out + (size_t)a->tokens[r] * dim;
+        const float *restrict dy = a->dy + (size_t)r * dim;
+        for (size_t i = 0; i < dim; i++)
+            dw[i] += dy[i];
+    }
+}
+
+/* exp(x - most) of one row into out (which may be x), and the sum of it. Pieces are summed while
+ * they are in the nearest cache. */
+static double exp_row(float *out, const float *x, size_t nelem, float most)
+{
+    enum { PIECE = 1024 };
+    double sum = 0;
+    for (size_t from = 0; from < nelem; from += PIECE) {
+        size_t n = nelem - from < PIECE ? nelem - from : PIECE;
+        const float *in = x + from;
+        float *to = out + from;
+#pragma GCC ivdep
+        for (size_t i = 0; i < n; i++)
+            to[i] = nn_exp(in[i] - most);
+        sum += (double)nn_sum(to, n);
+    }
+    return sum;
+}
+
+static void cross_entropy(const struct nn_cross_entropy *a)
+{
+    const size_t vocab = (size_t)a->vocab;
+    double loss = 0;
+    for (int r = 0; r < a->rows; r++) {
+        float *x = a->logits + (size_t)r * vocab;
+        const size_t target = (size_t)a->targets[r];
+        const float most = nn_max(x, vocab), x_target = x[target];
+        double sum = exp_row(x, x, vocab, most);
+        loss += log(sum) - ((double)x_target - (double)most);
+        if (!a->grad)
+            continue;
+        const float scale = (float)(a->scale / sum);
+        for (size_t i = 0; i < vocab; i++)
+            x[i] *= scale;
+        x[target] -= a->scale;
+    }
+    *a->loss_sum += loss;
+}
+
+NN_CPU_ENQUEUE(split_tokens, nn_split_tokens)
+NN_CPU_ENQUEUE(embedding_forward, nn_embedding)
+NN_CPU_ENQUEUE(embedding_backward, nn_embedding)
+NN_CPU_ENQUEUE(cross_entropy, nn_cross_entropy)

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp-generate: text or logits from a checkpoint or a Hugging Face folder. */
+#include <errno.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ckpt/ckpt.h"
+#include "generate.h"
+#include "model.h"
+
+static const char usage[] =
+    "Usage: fsdp-generate --model PATH --prompt TEXT [option...]\n"
+    "       fsdp-generate --model PATH --tokens 1,2,3 [--logits] [option...]\n"
+    "\n"
+    "Continues a text with a trained model. PATH is a Hugging Face folder or .safetensors file, "
+    "or\n"
+    "a checkpoint of fsdp-launch (or a folder of them: the newest).\n"
+    "\n"
+    "  --model PATH       weights, with config.json beside them\n"
+    "  --prompt TEXT      what to continue; bytes are tokens\n"
+    "  --tokens LIST      token ids in place of a prompt; the answer is then token ids too\n"
+    "  --logits           do not generate: print the logits that follow each token, a line each\n"
+    "  --max-tokens N     stop after N tokens (200), or where the model's positions end\n"
+    "  --greedy           always the most likely token\n"
+    "  --temperature T    divide logits by T (1)\n"
+    "  --top-k K          choose among the K most likely tokens (0: all)\n"
+    "  --top-p P          choose among the most likely that together have probability P (1)\n"
+    "  --seed S           of the random choice (0)\n"
+    "  --ignore-eos       go on after the model's end-of-sequence token\n"
+    "  -h, --help         show this\n";
+
+struct settings {
+    const char *model, *prompt, *tokens;
+    bool logits, ignore_eos;
+    int max_tokens;
+    struct generate_opts sampling;
+};
+
+/* Everything loaded. */
+struct session {
+    struct ckpt *ckpt;
+    const struct model_ops *ops;
+    struct model *model;
+    struct fsdp_module_tree *tree;
+    float **param;
+    struct fsdp_device *device;
+    struct fsdp_lane *lane;
+    struct model_decoder *decoder;
+    struct generate_sampler *sampler;
+    int32_t *prompt;
+    int nprompt, vocab;
+    float *row; /* logits of one position */
+};
+
+/* ---- settings ------------------------------------------------------------------------------- */
+
+static int bad_value(const char *name, const char *text, const char *allowed)
+{
+    fprintf(stderr, "fsdp-generate: --%s: '%s' is not %s\n", name, text, allowed);
+    return 2;
+}
+
+static int parse_int(int *out, const char *name, const char *text, long least)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end || errno || value < least || value > 1 << 30)
+        return bad_value(name, text, least ? "a positive integer" : "an integer of 0 or more");
+    *out = (int)value;
+    return 0;
+}
+
+static int parse_float(double *out, const char *name, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end)
+        return bad_value(name, text, "a number");
+    *out = value;
+    return 0;
+}
+
+static int parse_seed(uint64_t *out, const char *text)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 0);
+    if (end == text || *end || errno || *text == '-')
+        return bad_value("seed", text, "an integer of 0 or more");
+    *out = value;
+    return 0;
+}
+
+enum {
+    MODEL = 256,
+    PROMPT,
+    TOKENS,
+    LOGITS,
+    MAX_TOKENS,
+    GREEDY,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+    SEED,
+    IGNORE_EOS
+};
+
+static const struct option options[] = {
+    {"model", required_argument, NULL, MODEL},
+    {"prompt", required_argument, NULL, PROMPT},
+    {"tokens", required_argument, NULL, TOKENS},
+    {"logits", no_argument, NULL, LOGITS},
+    {"max-tokens", required_argument, NULL, MAX_TOKENS},
+    {"greedy", no_argument, NULL, GREEDY},
+    {"temperature", required_argument, NULL, TEMPERATURE},
+    {"top-k", required_argument, NULL, TOP_K},
+    {"top-p", required_argument, NULL, TOP_P},
+    {"seed", required_argument, NULL, SEED},
+    {"ignore-eos", no_argument, NULL, IGNORE_EOS},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+static int parse_option(struct settings *s, int option)
+{
+    switch (option) {
+    case MODEL:
+        s->model = optarg;
+        return 0;
+    case PROMPT:
+        s->prompt = optarg;
+        return 0;
+    case TOKENS:
+        s->tokens = optarg;
+        return 0;
+    case LOGITS:
+        s->logits = true;
+        return 0;
+    case MAX_TOKENS:
+        return parse_int(&s->max_tokens, "max-tokens", optarg, 1);
+    case GREEDY:
+        s->sampling.greedy = true;
+        return 0;
+    case TEMPERATURE:
+        return parse_float(&s->sampling.temperature, "temperature", optarg);
+    case TOP_K:
+        return parse_int(&s->sampling.top_k, "top-k", optarg, 0);
+    case TOP_P:
+        return parse_float(&s->sampling.top_p, "top-p", optarg);
+    case SEED:
+        return parse_seed(&s->sampling.seed, optarg);
+    case IGNORE_EOS:
+        s->ignore_eos = true;
+        return 0;
+    default: /* getopt has said what is wrong */
+        fprintf(stderr, "Try 'fsdp-generate --help'.\n");
+        return 2;
+    }
+}
+
+/* 0, or the exit code plus one where the program ends here. */
+static int parse(struct settings *s, int argc, char **argv)
+{
+    const char *wrong = NULL;
+    int option, rc;
+
+    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        if (option == 'h') {
+            fputs(usage, stdout);
+            return 1;
+        }
+        if ((rc = parse_option(s, option)))
+            return rc + 1;
+    }
+    if (optind < argc)
+        wrong = "takes no arguments besides options";
+    else if (!s->model)
+        wrong = "--model is missing";
+    else if (!s->prompt == !s->tokens)
+        wrong = "give either --prompt or --tokens";
+    if (!wrong)
+        return 0;
+    fprintf(stderr, "fsdp-generate: %s\nTry 'fsdp-generate --help'.\n", wrong);
+    return 3;
+}
+
+/* ---- loading -------------------------------------------------------------------------------- */
+
+static int write_memory(void *ctx, uint64_t pos, const void *src, size_t nbytes,
+                        struct fsdp_err *err)
+{
+    (void)err;
+    memcpy((char *)ctx + pos, src, nbytes);
+    return FSDP_OK;
+}
+
+static int load_param(struct session *s, int i, struct fsdp_err *err)
+{
+    struct fsdp_slice slice = {.tensor = fsdp_param_tensor(s->tree, i), .nreplica = 1};
+    memcpy(slice.box.length, slice.tensor.shape, sizeof slice.box.length);
+    s->param[i] = fsdp_alloc(fsdp_tensor_nelem(&slice.tensor), sizeof(float), "weights", err);
+    if (!s->param[i])
+        return FSDP_ENOMEM;
+    struct fsdp_slice_io io = {.ctx = s->param[i], .write = write_memory};
+    return ckpt_read_slice(s->ckpt, &slice, &io, err);
+}
+
+/* Full path of a small file of the model, or NULL; freed by the caller. */
+static char *find_extra(const struct session *s, const char *path, const char *name)
+{
+    const char *known = ckpt_extra_path(s->ckpt, name);
+    if (known)
+        return fsdp_strdup(known, NULL);
+    char *copy = fsdp_strdup(path, NULL);
+    char *beside = copy ? fsdp_sprintf(NULL, "%s/%s", dirname(copy), name) : NULL;
+    fsdp_free(copy);
+    if (beside && access(beside, R_OK) == 0)
+        return beside;
+    fsdp_free(beside);
+    return NULL;
+}
+
+static int load_model(struct session *s, const char *path, struct fsdp_err *err)
+{
+    FSDP_TRY(ckpt_open(&s->ckpt, path, err));
+    char *config = find_extra(s, path, "config.json");
+    if (!config)
+        return fsdp_err_set(err, FSDP_ENOTFOUND,
+                            "%s: no config.json with it, which says what model this is", path);
+    int rc = model_find(&s->ops, config, err);
+    if (!rc)
+        rc = s->ops->create(&s->model, config, err);
+    fsdp_free(config);
+    if (rc)
+        return rc;
+    FSDP_TRY(fsdp_module_tree_create(&s->tree, err));
+    FSDP_TRY(s->ops->describe(s->model, s->tree, 1, 1, err));
+    s->vocab = s->ops->vocab_size(s->model);
+    s->param = fsdp_alloc((size_t)fsdp_param_count(s->tree), sizeof *s->param, "weights", err);
+    if (!s->param)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < fsdp_param_count(s->tree); i++)
+        FSDP_TRY(load_param(s, i, err));
+    return FSDP_OK;
+}
+
+static int check_tokenizer(const struct session *s, const char *path, struct fsdp_err *err)
+{
+    static const char *const files[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
+    for (int i = 0; i < 3 && s->vocab != 256; i++) {
+        char *file = find_extra(s, path, files[i]);
+        if (!file)
+            continue;
+        fsdp_free(file);
+        return fsdp_err_set(
+            err, FSDP_EUNSUPPORTED,
+            "%s: text needs the model's tokenizer (%s), which this program does not "
+            "read; give token ids with --tokens",
+            path, files[i]);
+    }
+    return FSDP_OK;
+}
+
+static int read_prompt(struct session *s, const struct settings *set, struct fsdp_err *err)
+{
+    struct model_info info;
+    s->ops->info(s->model, &info);
+    if (set->tokens)
+        return generate_list(&s->prompt, &s->nprompt, set->tokens, s->vocab, err);
+    FSDP_TRY(check_tokenizer(s, set->model, err));
+    FSDP_TRY(generate_bytes(&s->prompt, &s->nprompt, set->prompt, s->vocab, err));
+    if (s->nprompt)
+        return FSDP_OK;
+    if (info.bos < 0 || info.bos >= s->vocab)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "the prompt is empty, and the model names no token to begin with");
+    fsdp_free(s->prompt);
+    s->nprompt = 1;
+    s->prompt = fsdp_alloc(1, sizeof *s->prompt, "prompt", err);
+    if (!s->prompt)
+        return FSDP_ENOMEM;
+    s->prompt[0] = info.bos;
+    return FSDP_OK;
+}
+
+static int open_session(struct session *s, const struct settings *set, struct fsdp_err *err)
+{
+    FSDP_TRY(load_model(s, set->model, err));
+    FSDP_TRY(read_prompt(s, set, err));
+    const int room = s->ops->max_seq_len(s->model);
+    if (s->nprompt > room)
+        return fsdp_err_set(err, FSDP_EINVAL, "prompt of %d tokens: the model has %d positions",
+                            s->nprompt, room);
+    int max_tokens =
+        set->logits || set->max_tokens >= room - s->nprompt ? room - s->nprompt : set->max_tokens;
+    s->row = fsdp_alloc((size_t)s->vocab, sizeof *s->row, "logits", err);
+    if (!s->row)
+        return FSDP_ENOMEM;
+    FSDP_TRY(generate_sampler_create(&s->sampler, &set->sampling, s->vocab, err));
+    FSDP_TRY(fsdp_device_open(&s->device, "cpu", 0, err));
+    FSDP_TRY(fsdp_lane_create(&s->lane, s->device, "compute", err));
+    return s->ops->decoder_create(&s->decoder, s->model, (const float *const *)s->param, s->lane,
+                                  set->logits ? s->nprompt : s->nprompt + max_tokens, err);
+}
+
+static void close_session(struct session *s)
+{
+    if (s->decoder)
+        s->ops->decoder_destroy(s->decoder);
+    fsdp_lane_destroy(s->lane);
+    fsdp_device_close(s->device);
+    generate_sampler_destroy(s->sampler);
+    fsdp_free(s->row);
+    fsdp_free(s->prompt);
+    for (int i = 0; s->param && i < fsdp_param_count(s->tree); i++)
+        fsdp_free(s->param[i]);
+    fsdp_free(s->param);
+    fsdp_module_tree_destroy(s->tree);
+    if (s->model)
+        s->ops->destroy(s->model);
+    ckpt_close(s->ckpt);
+}
+
+/* ---- output --------------------------------------------------------------------------------- */
+
+static int check_output(struct fsdp_err *err)
+{
+    if (fflush(stdout) || ferror(stdout))
+        return fsdp_err_sys(err, errno, "standard output");
+    return FSDP_OK;
+}
+
+static int print_logits(struct session *s, struct fsdp_err *err)
+{
+    enum { PIECE = 32 };
+    const size_t vocab = (size_t)s->vocab;
+    float *logits = fsdp_alloc(PIECE * vocab, sizeof *logits, "logits", err);
+    int rc = logits ? FSDP_OK : FSDP_ENOMEM;
+
+    for (int done = 0; rc == FSDP_OK && done < s->nprompt; done += PIECE) {
+        int n = s->nprompt - done < PIECE ? s->nprompt - done : PIECE;
+        rc = s->ops->decode(s->decoder, s->prompt + done, n, true, logits, err);
+        for (size_t i = 0; rc == FSDP_OK && i < (size_t)n * vocab; i++)
+            printf("%.9g%c", (double)logits[i], (i + 1) % vocab ? ' ' : '\n');
+        if (rc == FSDP_OK)
+            rc = check_output(err);
+    }
+    fsdp_free(logits);
+    return rc;
+}
+
+static void print_token(int32_t token, bool as_text, bool first)
+{
+    if (!as_text)
+        printf("%s%d", first ? "" : ",", token);
+    else if (token < 256)
+        putchar(token);
+    else
+        printf("<%d>", token);
+}
+
+static bool ends(const struct session *s, int32_t token)
+{
+    struct model_info info;
+    s->ops->info(s->model, &info);
+    for (int i = 0; i < info.neos; i++)
+        if (info.eos[i] == token)
+            return true;
+    return false;
+}
+
+static int generate(struct session *s, const struct settings *set, struct fsdp_err *err)
+{
+    const int room = s->ops->max_seq_len(s->model) - s->nprompt;
+    const int max_tokens = set->max_tokens < room ? set->max_tokens : room;
+    const bool as_text = set->prompt != NULL;
+    int32_t token;
+    int done = 0;
+
+    if (as_text)
+        fputs(set->prompt, stdout);
+    FSDP_TRY(s->ops->decode(s->decoder, s->prompt, s->nprompt, false, s->row, err));
+    for (; done < max_tokens; done++) {
+        if (done)
+            FSDP_TRY(s->ops->decode(s->decoder, &token, 1, false, s->row, err));
+        FSDP_TRY(generate_sample(&token, s->sampler, s->row, err));
+        if (!set->ignore_eos && ends(s, token))
+            break;
+        print_token(token, as_text, done == 0);
+        FSDP_TRY(check_output(err));
+    }
+    putchar('\n');
+    if (done == max_tokens && max_tokens < set->max_tokens)
+        fprintf(stderr, "fsdp-generate: stopped at the model's %d positions\n", room + s->nprompt);
+    return check_output(err);
+}
+
+int main(int argc, char **argv)
+{
+    struct settings settings = {.max_tokens = 200, .sampling = GENERATE_OPTS_INIT};
+    struct session session = {0};
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    int rc = parse(&settings, argc, argv);
+    if (rc)
+        return rc - 1;
+    rc = open_session(&session, &settings, &err);
+    if (rc == FSDP_OK)
+        rc = settings.logits ? print_logits(&session, &err) : generate(&session, &settings, &err);
+    if (rc)
+        fprintf(stderr, "fsdp-generate: %s\n", err.text);
+    close_session(&session);
+    return rc ? 1 : 0;
+}

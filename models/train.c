@@ -1,0 +1,578 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The training program: joins the launcher (boot, exit codes, signals), the engine (libfsdp) and
+ * checkpoints. No other file includes all three.
+ *
+ *   configuration -> device, model, data -> mesh, engine -> resume | pretrained | random
+ *     -> loop: micro-steps, step, evaluate, save -> exit code
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ckpt/ckpt.h"
+#include "launch.h"
+
+#include "train.h"
+#include "train_setup.h"
+
+enum { PATH_NBYTES = 4096 };
+
+/* Files of a Hugging Face folder that travel with the weights. */
+static const char *const hf_files[] = {
+    "config.json",        "generation_config.json",  "tokenizer.json",   "tokenizer_config.json",
+    "tokenizer.model",    "special_tokens_map.json", "added_tokens.json", "vocab.json",
+    "merges.txt",         "chat_template.jinja",
+};
+enum { NHF_FILES = sizeof hf_files / sizeof hf_files[0] };
+
+struct train {
+    struct boot *boot;
+    const struct boot_info *info;
+    struct fsdp_oob *oob, *ckpt_oob; /* the job's, and checkpoints' own */
+    struct report report;
+    struct train_parts parts;
+    struct train_loop loop;
+    char *settings;              /* the configuration as YAML, for checkpoints */
+    struct ckpt_alias *aliases;
+    int naliases;
+    char *extra[NHF_FILES];
+    int nextra;
+    char resumed[PATH_NBYTES];   /* checkpoint that the run began from, "" for none */
+    char saved[PATH_NBYTES];     /* latest one written */
+};
+
+/* ---- saving ------------------------------------------------------------------------------------- */
+
+static int each_slice(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err *err)
+{
+    return fsdp_state_each(ctx, fn, fn_ctx, err);
+}
+
+static int collect_aliases(struct train *t, struct fsdp_err *err)
+{
+    const struct fsdp_module_tree *tree = t->parts.tree;
+    const char *alias;
+    int param, count = 0;
+
+    while (fsdp_module_alias(tree, count, &alias, &param))
+        count++;
+    t->aliases = fsdp_alloc((size_t)count, sizeof *t->aliases, "aliases", err);
+    if (!t->aliases)
+        return FSDP_ENOMEM;
+    for (; fsdp_module_alias(tree, t->naliases, &alias, &param); t->naliases++)
+        t->aliases[t->naliases] = (struct ckpt_alias){alias, fsdp_param_tensor(tree, param).name};
+    return FSDP_OK;
+}
+
+/* The small files beside config.json that are there. */
+static int collect_extra(struct train *t, struct fsdp_err *err)
+{
+    const char *config = t->parts.model_config, *slash = strrchr(config, '/');
+    int folder_len = slash ? (int)(slash - config) + 1 : 0;
+
+    if (!(t->extra[t->nextra++] = fsdp_strdup(config, err)))
+        return FSDP_ENOMEM;
+    for (int i = 1; i < NHF_FILES; i++) {
+        char *path = fsdp_sprintf(err, "%.*s%s", folder_len, config, hf_files[i]);
+        if (!path)
+            return FSDP_ENOMEM;
+        if (access(path, R_OK) == 0)
+            t->extra[t->nextra++] = path;
+        else
+            fsdp_free(path);
+    }
+    return FSDP_OK;
+}
+
+/* Old checkpoints that cannot be removed are no reason to stop. */
+static void retain(struct train *t)
+{
+    const struct config *c = t->parts.config;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (t->report.lead && ckpt_retain(c->checkpoint.path, (int)c->checkpoint.keep, &err) != FSDP_OK)
+        fsdp_log(FSDP_LOG_WARN, "old checkpoints stay: %s", err.text);
+}
+
+static int save(void *ctx, const struct train_state *state, struct fsdp_err *err)
+{
+    struct train *t = ctx;
+    struct ckpt_save_args args = CKPT_SAVE_ARGS_INIT;
+    struct ckpt_save_result result;
+    char nbytes[REPORT_NUMBER_NBYTES], seconds[REPORT_NUMBER_NBYTES];
+    char *json = NULL;
+
+    FSDP_TRY(train_state_write(&json, state, t->settings, err));
+    args.root = t->parts.config->checkpoint.path;
+    args.step = state->step;
+    args.layout = fsdp_state_layout(t->parts.fsdp);
+    args.slices = each_slice;
+    args.slices_ctx = t->parts.fsdp;
+    args.aliases = t->aliases;
+    args.naliases = t->naliases;
+    args.state_json = json;
+    args.nextra = t->nextra;
+    args.extra = (const char *const *)t->extra;
+    args.fsync = t->parts.config->checkpoint.fsync;
+    int rc = ckpt_save(&result, &args, t->ckpt_oob, err);
+    fsdp_free(json);
+    if (rc != FSDP_OK)
+        return rc;
+    snprintf(t->saved, sizeof t->saved, "%s", result.path);
+    report_line(&t->report, "saved %s (%s in %s)", result.path,
+                report_bytes(nbytes, result.nbytes), report_seconds(seconds, result.seconds));
+    retain(t);
+    return FSDP_OK;
+}
+
+/* ---- where to start ------------------------------------------------------------------------------ */
+
+/* The checkpoint to resume from, "" for none. Rank 0 looks and tells the others, because a shared
+ * folder may look different from each node for a while. */
+static int choose_checkpoint(struct train *t, struct fsdp_err *err)
+{
+    const char *resume = t->parts.config->checkpoint.resume;
+    const char *root = t->parts.config->checkpoint.path;
+    char where[CONFIG_TEXT + 128];
+    bool automatic = strcmp(resume, "auto") == 0, must = strcmp(resume, "must") == 0;
+    int rc = FSDP_OK;
+
+    if (t->report.lead && (automatic || must) && root[0]) {
+        rc = ckpt_latest(t->resumed, sizeof t->resumed, root, err);
+        if (rc == FSDP_ENOTFOUND) {
+            t->resumed[0] = 0;
+            rc = automatic ? FSDP_OK
+                           : fsdp_err_set(err, FSDP_ENOTFOUND,
+                                          "%s: must resume, but there is no checkpoint in %s",
+                                          config_where(where, sizeof where, t->parts.config,
+                                                       "checkpoint.resume"), root);
+        }
+    } else if (t->report.lead && !automatic && strcmp(resume, "never") != 0) {
+        snprintf(t->resumed, sizeof t->resumed, "%s", resume);
+    }
+    FSDP_TRY(fsdp_oob_agree(t->oob, rc, err));
+    return fsdp_oob_broadcast(t->oob, t->resumed, sizeof t->resumed, 0, err);
+}
+
+/* Step of a checkpoint's folder, -1 where its name says none. */
+static int64_t step_of(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    int64_t step;
+    return sscanf(name ? name + 1 : path, "step-%" SCNd64, &step) == 1 ? step : -1;
+}
+
+/* A folder that cannot be written should be known now, not after the first hour. Rank 0's part. */
+static int prepare_root(struct train *t, struct fsdp_err *err)
+{
+    const char *root = t->parts.config->checkpoint.path;
+    char where[CONFIG_TEXT + 128], probe[CONFIG_TEXT + 32];
+
+    if (!root[0] || !t->report.lead)
+        return FSDP_OK;
+    config_where(where, sizeof where, t->parts.config, "checkpoint.path");
+    snprintf(probe, sizeof probe, "%s/", root);
+    for (char *slash = strchr(probe + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        if (mkdir(probe, 0777) != 0 && errno != EEXIST)
+            return fsdp_err_sys(err, errno, "%s: cannot create folder %s", where, probe);
+        *slash = '/';
+    }
+    snprintf(probe, sizeof probe, "%s/.probe-XXXXXX", root);
+    int fd = mkstemp(probe);
+    if (fd < 0)
+        return fsdp_err_sys(err, errno, "%s: cannot write in %s", where, root);
+    close(fd);
+    unlink(probe);
+    return FSDP_OK;
+}
+
+/* Saves of this run must not meet checkpoints of another that went further. Rank 0's part. */
+static int check_root(struct train *t, struct fsdp_err *err)
+{
+    const char *root = t->parts.config->checkpoint.path;
+    char latest[PATH_NBYTES], where[CONFIG_TEXT + 128];
+
+    if (!root[0] || !t->report.lead)
+        return FSDP_OK;
+    int rc = ckpt_latest(latest, sizeof latest, root, err);
+    if (rc != FSDP_OK)
+        return rc == FSDP_ENOTFOUND ? FSDP_OK : rc;
+    int64_t begin = t->loop.state.step, there = step_of(latest);
+    if (there > begin || (there == begin && !t->resumed[0]))
+        return fsdp_err_set(err, FSDP_EEXIST,
+                            "%s: there is already %s, and this run begins at step %" PRId64
+                            "; set checkpoint.resume to auto, or another checkpoint.path",
+                            config_where(where, sizeof where, t->parts.config, "checkpoint.path"),
+                            latest, begin);
+    return FSDP_OK;
+}
+
+/* Only replica 0 reads; the engine sends to the others. */
+static int load(struct train *t, struct ckpt *ckpt, bool optim, struct fsdp_err *err)
+{
+    struct ckpt_load_args args = CKPT_LOAD_ARGS_INIT;
+
+    args.slices = each_slice;
+    args.slices_ctx = t->parts.fsdp;
+    args.optim = optim;
+    args.replica = 0;
+    FSDP_TRY(ckpt_load(ckpt, &args, t->ckpt_oob, err));
+    return fsdp_state_loaded(t->parts.fsdp, err);
+}
+
+static int restore_state(struct train *t, struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct train_state saved;
+    const char *path = ckpt_path(ckpt);
+    bool restart = t->parts.config->checkpoint.data_position == CONFIG_DATA_RESTART;
+
+    FSDP_TRY(train_state_read(&saved, ckpt_state_json(ckpt), path, err));
+    return train_state_resume(&t->loop.state, &saved, restart, path, err);
+}
+
+static int load_from(struct train *t, const char *path, bool resume, struct fsdp_err *err)
+{
+    struct ckpt *ckpt = NULL;
+    int rc = ckpt_open(&ckpt, path, err);
+
+    if (rc == FSDP_OK && resume)
+        rc = restore_state(t, ckpt, err);
+    FSDP_TRY_GOTO(fsdp_oob_agree(t->oob, rc, err), out);
+    rc = load(t, ckpt, resume, err);
+    if (rc == FSDP_OK && resume) {
+        snprintf(t->resumed, sizeof t->resumed, "%s", ckpt_path(ckpt));
+        t->loop.saved_step = t->loop.state.step;
+    }
+out:
+    ckpt_close(ckpt);
+    return rc;
+}
+
+/* model.path may be the config.json itself: the weights lie beside it. */
+static int load_pretrained(struct train *t, struct fsdp_err *err)
+{
+    const char *path = t->parts.config->model.path, *slash = strrchr(path, '/');
+    char folder[CONFIG_TEXT];
+
+    if (strcmp(path, t->parts.model_config) != 0)
+        return load_from(t, path, false, err);
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    return load_from(t, folder, false, err);
+}
+
+static int start(struct train *t, struct fsdp_err *err)
+{
+    const struct config *c = t->parts.config;
+
+    t->loop.state = train_parts_state(&t->parts);
+    t->loop.saved_step = -1;
+    FSDP_TRY(fsdp_oob_agree(t->oob, prepare_root(t, err), err));
+    FSDP_TRY(choose_checkpoint(t, err));
+    if (t->resumed[0])
+        FSDP_TRY(load_from(t, t->resumed, true, err));
+    else if (c->model.init == CONFIG_INIT_PRETRAINED)
+        FSDP_TRY(load_pretrained(t, err));
+    else
+        FSDP_TRY(fsdp_init_params(t->parts.fsdp, err));
+    return fsdp_oob_agree(t->oob, check_root(t, err), err);
+}
+
+/* ---- tables --------------------------------------------------------------------------------------- */
+
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void show_environment(struct train *t)
+{
+    const struct boot_info *info = t->info;
+
+    report_title(&t->report, "environment");
+    report_row(&t->report, "version", "fsdp-launch %s", FSDP_VERSION_STRING);
+    report_row(&t->report, "ranks", "%d on %d node%s, started by %s", info->size, info->nnodes,
+               plural(info->nnodes), info->method);
+    report_row(&t->report, "rank 0", "host %s, process %d", info->host, (int)getpid());
+    report_row(&t->report, "device", "%s, %d thread%s a rank", fsdp_device_name(t->parts.device),
+               t->parts.threads, plural(t->parts.threads));
+}
+
+static void show_mesh(struct train *t)
+{
+    const struct train_parts *p = &t->parts;
+    const struct config *c = p->config;
+    char strategy[32], wrap[32], dtype[32], reduce[32];
+
+    report_title(&t->report, "mesh");
+    report_row(&t->report, "strategy", "%s, %d x %d (replicate x shard), backend %s",
+               config_word(strategy, sizeof strategy, c, "fsdp.sharding_strategy"),
+               p->mesh->replicate_size, p->mesh->shard_size, fsdp_comm_backend(p->mesh->world));
+    report_row(&t->report, "units", "%d by policy %s, %" PRId64 " forward and %" PRId64
+               " backward gathered ahead", fsdp_unit_count(p->fsdp),
+               config_word(wrap, sizeof wrap, c, "fsdp.wrap_policy"), c->fsdp.forward_prefetch,
+               c->fsdp.backward_prefetch);
+    report_row(&t->report, "types", "parameters %s, gradients reduced in %s",
+               config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
+               config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
+    report_row(&t->report, "plan", "%016" PRIx64, fsdp_plan_hash(p->fsdp));
+}
+
+static void show_data(struct train *t, const char *what, const struct data *data, int64_t rows_needed)
+{
+    const struct config *c = t->parts.config;
+    char format[16], layout[16], tokens[REPORT_NUMBER_NBYTES], rows[REPORT_NUMBER_NBYTES];
+    double passes = (double)rows_needed / (double)data_nrows(data);
+
+    report_row(&t->report, what, "%s tokens in %d file%s (%s), %s rows (%s) of %" PRId64 "+1",
+               report_count(tokens, data_ntokens(data)), data_nfiles(data),
+               plural(data_nfiles(data)),
+               config_word(format, sizeof format, c, "data.format"),
+               report_count(rows, data_nrows(data)),
+               config_word(layout, sizeof layout, c, "data.layout"), c->data.seq_len);
+    if (rows_needed)
+        report_row(&t->report, "passes over it", "%.3g", passes);
+}
+
+static void show_training(struct train *t)
+{
+    const struct train_parts *p = &t->parts;
+    const struct config *c = p->config;
+    char count[REPORT_NUMBER_NBYTES], name[32], schedule[32];
+    int64_t rows = c->train.global_batch_size;
+
+    report_title(&t->report, "training");
+    report_row(&t->report, "model", "%s (%s), %s parameters", c->model.path, p->ops->family,
+               report_count(count, fsdp_param_nelem_total(p->tree)));
+    if (p->data)
+        show_data(t, "data", p->data, c->train.steps * rows);
+    if (p->eval)
+        show_data(t, "held-out data", p->eval, 0);
+    report_row(&t->report, "a step", "%s tokens: %" PRId64 " rows = %d rank%s x %d micro-step%s x %d row%s",
+               report_count(count, (uint64_t)(rows * c->data.seq_len)), rows, p->batch.ranks,
+               plural(p->batch.ranks), p->batch.accumulation, plural(p->batch.accumulation),
+               p->batch.micro_rows, plural(p->batch.micro_rows));
+    report_row(&t->report, "optimizer", "%s, lr %g, %s, %" PRId64 " steps of warm-up",
+               config_word(name, sizeof name, c, "optim.name"), c->optim.lr,
+               config_word(schedule, sizeof schedule, c, "optim.schedule"), c->optim.warmup_steps);
+    report_row(&t->report, "steps", "%" PRId64 " to %" PRId64, t->loop.state.step, c->train.steps);
+    report_row(&t->report, "start", "%s%s",
+               t->resumed[0]                                 ? "resumes from "
+               : c->model.init == CONFIG_INIT_PRETRAINED ? "weights of "
+                                                             : "random values",
+               t->resumed[0]                                 ? t->resumed
+               : c->model.init == CONFIG_INIT_PRETRAINED ? c->model.path
+                                                             : "");
+    report_row(&t->report, "checkpoints", "%s",
+               c->checkpoint.path[0] ? c->checkpoint.path : "none (checkpoint.path is not set)");
+}
+
+static void show_memory(struct train *t)
+{
+    enum { MAX_ROWS = 32 };
+    struct fsdp_memory_row rows[MAX_ROWS];
+    char nbytes[REPORT_NUMBER_NBYTES];
+    int nrows = fsdp_memory_plan(t->parts.fsdp, rows, MAX_ROWS);
+    uint64_t total = 0;
+
+    report_title(&t->report, "memory of rank 0, planned");
+    for (int i = 0; i < nrows && i < MAX_ROWS; i++) {
+        report_row(&t->report, rows[i].what, "%12s", report_bytes(nbytes, rows[i].nbytes));
+        total += rows[i].nbytes;
+    }
+    report_row(&t->report, "in all", "%12s", report_bytes(nbytes, total));
+}
+
+/* Settings that have no effect; an override may have emptied the other half. */
+static void warn_of_halves(struct train *t)
+{
+    const struct config *c = t->parts.config;
+
+    if (!t->report.lead)
+        return;
+    if (c->checkpoint.interval > 0 && !c->checkpoint.path[0])
+        fsdp_log(FSDP_LOG_WARN, "checkpoint.interval is set, but checkpoint.path is not: nothing "
+                 "will be saved");
+    if (c->train.eval_interval > 0 && !c->data.eval_path.nelem)
+        fsdp_log(FSDP_LOG_WARN, "train.eval_interval is set, but data.eval_path is not: nothing "
+                 "will be evaluated");
+    if (c->data.layout == DATA_ROWS && t->parts.data &&
+        (uint64_t)(c->train.steps * c->train.global_batch_size) > data_nrows(t->parts.data))
+        fsdp_log(FSDP_LOG_WARN, "the run takes %" PRId64 " rows, and the data has %" PRIu64
+                 ": they will be taken again from the start",
+                 c->train.steps * c->train.global_batch_size, data_nrows(t->parts.data));
+}
+
+/* ---- the run ------------------------------------------------------------------------------------- */
+
+static int open_metrics(struct train *t, struct fsdp_err *err)
+{
+    const struct config *c = t->parts.config;
+    int rc = FSDP_OK;
+
+    if (t->report.lead && c->log.metrics[0] && c->train.steps > 0)
+        rc = metrics_open(&t->loop.metrics, c->log.metrics, t->loop.state.step, err);
+    return fsdp_oob_agree(t->oob, rc, err);
+}
+
+static int set_up(struct train *t, const char *config, int noverrides, char *const *overrides,
+                  bool verbose, struct fsdp_err *err)
+{
+    const struct fsdp_node_map *nodes = boot_nodes(t->boot);
+
+    FSDP_TRY(train_parts_config(&t->parts, t->oob, config, noverrides, overrides, err));
+    report_open(&t->report, t->info->rank, t->parts.config, verbose);
+    FSDP_TRY(train_parts_local(&t->parts, t->oob, nodes, err));
+    FSDP_TRY(train_parts_engine(&t->parts, t->oob, nodes, err));
+    FSDP_TRY(t->oob->dup(t->oob, "checkpoint", &t->ckpt_oob, err));
+    int rc = config_text(&t->settings, t->parts.config, err);
+    if (rc == FSDP_OK)
+        rc = collect_aliases(t, err);
+    if (rc == FSDP_OK)
+        rc = collect_extra(t, err);
+    FSDP_TRY(fsdp_oob_agree(t->oob, rc, err));
+    FSDP_TRY(start(t, err));
+    return open_metrics(t, err);
+}
+
+static int run_loop(struct train *t, struct fsdp_err *err)
+{
+    struct train_loop *l = &t->loop;
+
+    l->config = t->parts.config;
+    l->batch = t->parts.batch;
+    l->device = t->parts.device;
+    l->fsdp = t->parts.fsdp;
+    l->ops = t->parts.ops;
+    l->model = t->parts.model;
+    l->rank = t->info->rank;
+    l->data = t->parts.data;
+    l->eval = t->parts.eval;
+    l->report = &t->report;
+    l->stop_requested = launch_stop_requested;
+    l->save = t->parts.config->checkpoint.path[0] ? save : NULL;
+    l->save_ctx = t;
+    FSDP_TRY(train_loop_open(l, err));
+    if (l->state.step >= l->config->train.steps && t->resumed[0])
+        report_line(&t->report, "nothing to do: %s is at step %" PRId64 " of %" PRId64, t->resumed,
+                    l->state.step, l->config->train.steps);
+    return train_loop_run(l, err);
+}
+
+static int finish(struct train *t)
+{
+    const struct train_state *s = &t->loop.state;
+    char tokens[REPORT_NUMBER_NBYTES], seconds[REPORT_NUMBER_NBYTES];
+
+    if (t->loop.stopped && s->step < t->parts.config->train.steps) {
+        if (t->loop.saved_step == s->step) {
+            report_line(&t->report, "stopped on request at step %" PRId64 "; resume from %s",
+                        s->step, t->saved);
+            return LAUNCH_REQUEUE;
+        }
+        if (t->report.lead)
+            fsdp_log(FSDP_LOG_ERROR, "stopped on request at step %" PRId64 "; nothing is saved, "
+                     "because checkpoint.path is not set", s->step);
+        return LAUNCH_FAILED;
+    }
+    report_line(&t->report, "done: %" PRId64 " steps, %s tokens in %s", s->step,
+                report_count(tokens, (uint64_t)s->tokens), report_seconds(seconds, s->seconds));
+    return LAUNCH_DONE;
+}
+
+/* Says why, once: a failure that all ranks agreed on begins with "rank R: " on all but rank R; and
+ * of those who lost a peer, the lowest two speak, as one of them may be the lost one. */
+static int fail(struct train *t, const struct fsdp_err *err)
+{
+    bool lost = err->status == FSDP_EPEER;
+    bool others = strncmp(err->text, "rank ", 5) == 0;
+    bool mismatch = err->status == FSDP_EMISMATCH;
+
+    if (lost ? t->info->rank < 2 : mismatch ? t->report.lead : !others)
+        report_error(&t->report, t->info->host, err->text);
+    t->oob->abort(t->oob, lost ? LAUNCH_PEER_LOST : LAUNCH_FAILED, err->text);
+    if (t->parts.mesh)
+        fsdp_mesh_abort(t->parts.mesh, err->text);
+    return lost ? LAUNCH_PEER_LOST : LAUNCH_FAILED;
+}
+
+static void tear_down(struct train *t)
+{
+    train_loop_close(&t->loop);
+    metrics_close(t->loop.metrics);
+    train_parts_close(&t->parts);
+    if (t->ckpt_oob)
+        t->ckpt_oob->close(t->ckpt_oob);
+    for (int i = 0; i < t->nextra; i++)
+        fsdp_free(t->extra[i]);
+    fsdp_free(t->aliases);
+    fsdp_free(t->settings);
+    report_close(&t->report);
+}
+
+int train_run(struct boot *boot, const char *config, int noverrides, char *const *overrides,
+              bool verbose)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct train *t = fsdp_alloc(1, sizeof *t, "training", &err);
+    int code;
+
+    if (!t) {
+        fprintf(stderr, "fsdp-launch: %s\n", err.text);
+        return LAUNCH_FAILED;
+    }
+    t->boot = boot;
+    t->info = boot_info(boot);
+    t->oob = boot_oob(boot);
+    report_open(&t->report, t->info->rank, NULL, verbose);
+    int rc = set_up(t, config, noverrides, overrides, verbose, &err);
+    if (rc == FSDP_OK) {
+        show_environment(t);
+        show_mesh(t);
+        show_training(t);
+        show_memory(t);
+        warn_of_halves(t);
+        rc = run_loop(t, &err);
+    }
+    err.status = rc;
+    code = rc == FSDP_OK ? finish(t) : fail(t, &err);
+    tear_down(t);
+    fsdp_free(t);
+    return code;
+}
+
+/* ---- before any rank starts ------------------------------------------------------------------------ */
+
+static int print_error(const struct fsdp_err *err)
+{
+    fprintf(stderr, "fsdp-launch: %s\n", err->text);
+    return LAUNCH_USAGE;
+}
+
+int train_check(const char *config, int noverrides, char *const *overrides)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct config *settings = NULL;
+    int rc = config_load(&settings, config, noverrides, overrides, &err);
+
+    fsdp_free(settings);
+    return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
+}
+
+int train_print_config(const char *config, int noverrides, char *const *overrides)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct config *settings = NULL;
+    int rc = config_load_unchecked(&settings, config, noverrides, overrides, &err);
+
+    if (rc == FSDP_OK)
+        rc = config_print(settings, true, stdout, &err);
+    if (rc == FSDP_OK && fflush(stdout) != 0)
+        rc = fsdp_err_sys(&err, errno, "standard output");
+    fsdp_free(settings);
+    return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "train_loop.h"
+
+int train_loop_open(struct train_loop *l, struct fsdp_err *err)
+{
+    size_t row_ntokens = (size_t)l->config->data.seq_len + 1;
+    size_t step_nrows = (size_t)l->batch.accumulation * (size_t)l->batch.micro_rows;
+    int64_t late = l->config->train.late_results;
+
+    /* On the CPU a lane runs its work at once: there is nothing to overlap. */
+    l->late = late >= 0 ? late : strncmp(fsdp_device_name(l->device), "cpu", 3) != 0;
+    FSDP_TRY(fsdp_lane_create(&l->lane, l->device, "control", err));
+    for (int i = 0; i < 2; i++) {
+        l->control[i] = fsdp_device_alloc(l->device, FSDP_CONTROL_NELEM * sizeof(double),
+                                          "control word", err);
+        if (!l->control[i])
+            return FSDP_ENOMEM;
+    }
+    l->eval_sums = fsdp_device_alloc(l->device, 2 * sizeof(double), "evaluation loss", err);
+    if (!l->eval_sums)
+        return FSDP_ENOMEM;
+    /* Two steps' rows: the device may still read the last step's while this one's are filled. */
+    l->tokens = fsdp_alloc(2 * step_nrows * row_ntokens, sizeof *l->tokens, "rows of tokens", err);
+    return l->tokens ? FSDP_OK : FSDP_ENOMEM;
+}
+
+void train_loop_close(struct train_loop *l)
+{
+    fsdp_free(l->tokens);
+    if (l->device) {
+        fsdp_device_free(l->device, l->eval_sums);
+        fsdp_device_free(l->device, l->control[1]);
+        fsdp_device_free(l->device, l->control[0]);
+    }
+    fsdp_lane_destroy(l->lane);
+    l->tokens = NULL;
+    l->eval_sums = l->control[0] = l->control[1] = NULL;
+    l->lane = NULL;
+}
+
+/* ---- between host and device ------------------------------------------------------------------- */
+
+static int zero_device(struct train_loop *l, double *to, int nelem, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_zero(l->lane, to, (size_t)nelem * sizeof *to, err));
+    return fsdp_lane_sync(l->lane, err);
+}
+
+static int copy_word(struct train_loop *l, double *to, const double *from, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_copy(l->lane, to, from, sizeof *to, err));
+    return fsdp_lane_sync(l->lane, err);
+}
+
+static int64_t step_nrows(const struct train_loop *l)
+{
+    return l->config->train.global_batch_size;
+}
+
+static double step_ntokens(const struct train_loop *l)
+{
+    return (double)step_nrows(l) * (double)l->config->data.seq_len;
+}
+
+/* ---- evaluation ---------------------------------------------------------------------------------- */
+
+/* One pass of every rank. A rank without rows left computes one that is not counted, because all
+ * ranks take part in every gather. */
+static int eval_pass(struct train_loop *l, uint64_t first, struct fsdp_err *err)
+{
+    uint64_t nrows = data_nrows(l->eval), room = (uint64_t)l->batch.micro_rows;
+    uint64_t mine = first + (uint64_t)l->rank * room;
+    uint64_t left = mine < nrows ? nrows - mine : 0;
+    int T = (int)l->config->data.seq_len, B = (int)(left < room ? left : room);
+    double *sum = l->eval_sums;
+
+    if (!B) {
+        B = 1;
+        mine = 0;
+        sum = l->eval_sums + 1;
+    }
+    /* The pass before may still be reading. */
+    FSDP_TRY(fsdp_sync(l->fsdp, err));
+    for (int row = 0; row < B; row++)
+        FSDP_TRY(data_row(l->eval, mine + (uint64_t)row, l->tokens + (size_t)row * ((size_t)T + 1),
+                          err));
+    struct model_batch batch = {.tokens = l->tokens, .B = B, .T = T, .loss_scale = 0};
+    FSDP_TRY(fsdp_micro_begin(l->fsdp, FSDP_EVAL, 0, err));
+    FSDP_TRY(l->ops->run(l->model, l->fsdp, &batch, false, sum, err));
+    return fsdp_micro_end(l->fsdp, err);
+}
+
+static int evaluate(struct train_loop *l, double *loss, struct fsdp_err *err)
+{
+    uint64_t nrows = data_nrows(l->eval);
+    uint64_t stride = (uint64_t)l->batch.ranks * (uint64_t)l->batch.micro_rows;
+    double sum = 0;
+
+    FSDP_TRY(zero_device(l, l->eval_sums, 2, err));
+    for (uint64_t first = 0; first < nrows; first += stride)
+        FSDP_TRY(eval_pass(l, first, err));
+    FSDP_TRY(fsdp_control_sum(l->fsdp, l->eval_sums, 1, err));
+    FSDP_TRY(copy_word(l, &sum, l->eval_sums, err));
+    *loss = sum / ((double)nrows * (double)l->config->data.seq_len);
+    return FSDP_OK;
+}
+
+static bool eval_due(const struct train_loop *l, int64_t step)
+{
+    int64_t interval = l->config->train.eval_interval;
+    return l->eval && (step == l->config->train.steps || (interval && step % interval == 0));
+}
+
+static bool save_due(const struct train_loop *l, int64_t step)
+{
+    int64_t interval = l->config->checkpoint.interval;
+    return l->save && (step == l->config->train.steps || (interval && step % interval == 0));
+}
+
+/* ---- a step's result ----------------------------------------------------------------------------- */
+
+/* All ranks have the same numbers, so all decide alike; rank 0 says it. */
+static int check_finite(struct train_loop *l, const struct metrics_row *row, struct fsdp_err *err)
+{
+    const char *what = !isfinite(row->loss) ? "loss" : "gradient norm";
+    double value = !isfinite(row->loss) ? row->loss : row->grad_norm;
+    value = isnan(value) ? NAN : value; /* without its sign */
+
+    if (isfinite(value))
+        return FSDP_OK;
+    if (l->config->train.on_nonfinite == CONFIG_NONFINITE_STOP)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%sstep %" PRId64 ": the %s is %g, and train.on_nonfinite is stop; "
+                            "resume with a lower optim.lr, more optim.warmup_steps, or other data",
+                            l->rank ? "rank 0: " : "", row->step, what, value);
+    if (l->rank == 0)
+        fsdp_log(FSDP_LOG_WARN, "step %" PRId64 ": the %s is %g; training goes on, but the weights "
+                 "are probably lost (train.on_nonfinite: stop ends the run)", row->step, what,
+                 value);
+    return FSDP_OK;
+}
+
+static void write_metrics(struct train_loop *l, const struct metrics_row *row)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    /* A full disk for the metrics is no reason to lose the training. */
+    if (l->metrics && metrics_write(l->metrics, row, &err) != FSDP_OK) {
+        fsdp_log(FSDP_LOG_WARN, "%s; no more metrics are written", err.text);
+        metrics_close(l->metrics);
+        l->metrics = NULL;
+    }
+}
+
+/* Reads the result of the latest step, and evaluates where that is due; one line of metrics. */
+static int finish_pending(struct train_loop *l, struct fsdp_err *err)
+{
+    struct metrics_row *row = &l->pending;
+    struct fsdp_step_result result;
+
+    if (!l->have_pending)
+        return FSDP_OK;
+    l->have_pending = false;
+    FSDP_TRY(fsdp_step_result(l->fsdp, &result, err));
+    row->loss = result.control[TRAIN_CONTROL_LOSS] / step_ntokens(l);
+    row->grad_norm = result.grad_norm;
+    row->tokens_per_s = step_ntokens(l) / l->pending_seconds;
+    l->stopped |= result.control[TRAIN_CONTROL_STOP] > 0;
+    struct report_step shown = {row->step, row->loss, row->grad_norm, row->lr, row->tokens_per_s,
+                                l->pending_seconds};
+    report_progress(l->report, &shown, row->step == l->config->train.steps || l->stopped);
+    FSDP_TRY(check_finite(l, row, err));
+    if (eval_due(l, row->step)) {
+        double began = fsdp_time_now();
+        FSDP_TRY(evaluate(l, &row->eval_loss, err));
+        row->has_eval = true;
+        l->paused += fsdp_time_now() - began;
+        report_line(l->report, "step %" PRId64 ": held-out loss %.4f", row->step, row->eval_loss);
+    }
+    write_metrics(l, row);
+    return FSDP_OK;
+}
+
+/* ---- a step -------------------------------------------------------------------------------------- */
+
+static int micro_step(struct train_loop *l, int micro, double *loss_sum, struct fsdp_err *err)
+{
+    int B = l->batch.micro_rows, T = (int)l->config->data.seq_len;
+    size_t row_ntokens = (size_t)T + 1;
+    size_t slot = (size_t)(l->state.step % 2 * l->batch.accumulation + micro) * (size_t)B;
+    int32_t *tokens = l->tokens + slot * row_ntokens;
+
+    for (int row = 0; row < B; row++) {
+        int64_t at = l->state.rows + config_batch_row(&l->batch, l->rank, micro, row);
+        FSDP_TRY(data_row(l->data, (uint64_t)at, tokens + (size_t)row * row_ntokens, err));
+    }
+    struct model_batch batch = {
+        .tokens = tokens, .B = B, .T = T, .loss_scale = 1 / step_ntokens(l)};
+    FSDP_TRY(fsdp_micro_begin(l->fsdp, FSDP_TRAIN, micro, err));
+    FSDP_TRY(l->ops->run(l->model, l->fsdp, &batch, true, loss_sum, err));
+    return fsdp_micro_end(l->fsdp, err);
+}
+
+/* Seconds since the step before ended, without evaluation and saving. */
+static double step_seconds(struct train_loop *l)
+{
+    double now = fsdp_time_now(), seconds = now - l->mark - l->paused;
+    l->mark = now;
+    l->paused = 0;
+    return seconds > 1e-9 ? seconds : 1e-9;
+}
+
+static int one_step(struct train_loop *l, struct fsdp_err *err)
+{
+    struct train_state *s = &l->state;
+    double *control = l->control[s->step % 2], stop;
+
+    FSDP_TRY(zero_device(l, control, FSDP_CONTROL_NELEM, err));
+    for (int micro = 0; micro < l->batch.accumulation; micro++)
+        FSDP_TRY(micro_step(l, micro, control + TRAIN_CONTROL_LOSS, err));
+    if (l->late)
+        FSDP_TRY(finish_pending(l, err));
+    stop = l->stop_requested && l->stop_requested();
+    FSDP_TRY(copy_word(l, control + TRAIN_CONTROL_STOP, &stop, err));
+    struct fsdp_step_args args = {
+        .step = s->step, .lr = fsdp_schedule_lr(&s->schedule, s->step), .control = control};
+    FSDP_TRY(fsdp_step(l->fsdp, &args, NULL, err));
+
+    l->pending_seconds = step_seconds(l);
+    s->step++;
+    s->rows += step_nrows(l);
+    s->tokens += (int64_t)step_ntokens(l);
+    s->seconds += l->pending_seconds;
+    l->have_pending = true;
+    l->pending = (struct metrics_row){
+        .step = s->step, .lr = args.lr, .tokens = s->tokens, .time = s->seconds};
+    /* A late stop is seen one step after it was asked for, on every rank alike. */
+    if (!l->late || eval_due(l, s->step) || save_due(l, s->step))
+        return finish_pending(l, err);
+    return FSDP_OK;
+}
+
+static int save_now(struct train_loop *l, struct fsdp_err *err)
+{
+    double began = fsdp_time_now();
+
+    if (!l->save || l->saved_step == l->state.step)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_sync(l->fsdp, err));
+    FSDP_TRY(l->save(l->save_ctx, &l->state, err));
+    l->saved_step = l->state.step;
+    l->paused += fsdp_time_now() - began;
+    return FSDP_OK;
+}
+
+int train_loop_run(struct train_loop *l, struct fsdp_err *err)
+{
+    l->mark = fsdp_time_now();
+    l->paused = 0;
+    while (l->state.step < l->config->train.steps && !l->stopped) {
+        FSDP_TRY(one_step(l, err));
+        if (save_due(l, l->state.step))
+            FSDP_TRY(save_now(l, err));
+    }
+    FSDP_TRY(finish_pending(l, err));
+    return save_now(l, err);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * train_loop.h: the step loop over an engine, a model and data. It knows no launcher and no
+ * checkpoint; train.c joins them through the two hooks.
+ */
+#ifndef TRAIN_LOOP_H
+#define TRAIN_LOOP_H
+
+#include "config.h"
+#include "data.h"
+#include "metrics.h"
+#include "model.h"
+#include "train_report.h"
+#include "train_state.h"
+
+struct train_loop {
+    /* Set by the caller, and its own. */
+    const struct config *config;
+    struct config_batch batch;
+    struct fsdp_device *device;
+    struct fsdp *fsdp;
+    const struct model_ops *ops;
+    struct model *model;
+    int rank;
+    struct data *data, *eval; /* eval NULL: no evaluation */
+    struct metrics *metrics;  /* NULL: none; rank 0's */
+    struct report *report;
+    struct train_state state; /* where the loop begins, and then where it is */
+    bool (*stop_requested)(void); /* on this rank */
+    /* Saves the state. Collective. NULL: nowhere to save. */
+    int (*save)(void *ctx, const struct train_state *state, struct fsdp_err *err);
+    void *save_ctx;
+
+    /* Results. */
+    bool stopped;          /* on request of any rank */
+    int64_t saved_step;    /* of the latest save; the caller sets it where a checkpoint is there */
+
+    /* The loop's own. */
+    struct fsdp_lane *lane;
+    double *control[2]; /* device: FSDP_CONTROL_NELEM of even and of odd steps */
+    double *eval_sums;  /* device: the loss, and what is not counted */
+    int32_t *tokens;    /* (2, accumulation, micro_rows, seq_len + 1) */
+    bool late;          /* results are read one step later */
+    bool have_pending;
+    struct metrics_row pending; /* the step whose result is not read yet */
+    double pending_seconds, mark, paused;
+};
+
+/* Where things stand in the control word. */
+enum train_control { TRAIN_CONTROL_LOSS, TRAIN_CONTROL_STOP };
+
+/* Allocates what the loop needs. Local. */
+int train_loop_open(struct train_loop *loop, struct fsdp_err *err);
+void train_loop_close(struct train_loop *loop);
+/* Runs to train.steps or until a rank asks to stop, evaluates and saves when due and at the end.
+ * Collective, blocks. */
+int train_loop_run(struct train_loop *loop, struct fsdp_err *err);
+
+#endif

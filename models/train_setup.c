@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "train_setup.h"
+
+enum { AUTO_SEQ_LEN = 256 };
+
+/* OpenBLAS; absent where another BLAS is linked. */
+extern void openblas_set_num_threads(int nthreads) __attribute__((weak));
+
+/* ---- agreement ------------------------------------------------------------------------------------ */
+
+/* The first line of a that is not b's, and b's at that place; into the error. */
+static int name_difference(const char *a, const char *b, int rank, const char *what,
+                           struct fsdp_err *err)
+{
+    while (*a && *b) {
+        size_t la = strcspn(a, "\n"), lb = strcspn(b, "\n");
+        if (la != lb || memcmp(a, b, la) != 0)
+            break;
+        a += la + (a[la] == '\n');
+        b += lb + (b[lb] == '\n');
+    }
+    size_t la = strcspn(a, "\n"), lb = strcspn(b, "\n");
+    return fsdp_err_set(err, FSDP_EMISMATCH,
+                        "rank %d has another %s than rank 0: '%.*s' where rank 0 has '%.*s'; all "
+                        "ranks need the same", rank, what, la < 300 ? (int)la : 300, a,
+                        lb < 300 ? (int)lb : 300, b);
+}
+
+int train_agree(struct fsdp_oob *oob, const char *text, const char *what, struct fsdp_err *err)
+{
+    size_t nranks = (size_t)oob->size;
+    uint64_t mine = fsdp_hash(FSDP_HASH_SEED, text, strlen(text));
+    uint64_t *all = fsdp_alloc(nranks, sizeof *all, "hashes of all ranks", err);
+    size_t *lens = fsdp_alloc(nranks, sizeof *lens, "lengths of all ranks", err);
+    char *texts = NULL;
+    int rc = all && lens ? FSDP_OK : FSDP_ENOMEM, other = -1;
+
+    if (rc != FSDP_OK)
+        goto out;
+    FSDP_TRY_GOTO(oob->allgather(oob, &mine, sizeof mine, all, err), out);
+    for (int r = 1; r < oob->size && other < 0; r++)
+        if (all[r] != all[0])
+            other = r;
+    if (other < 0)
+        goto out;
+    FSDP_TRY_GOTO(fsdp_oob_allgatherv(oob, text, strlen(text) + 1, (void **)&texts, lens, err), out);
+    const char *theirs = texts;
+    for (int r = 0; r < other; r++)
+        theirs += lens[r];
+    rc = name_difference(theirs, texts, other, what, err);
+out:
+    fsdp_free(texts);
+    fsdp_free(lens);
+    fsdp_free(all);
+    return rc;
+}
+
+int train_parts_config(struct train_parts *p, struct fsdp_oob *oob, const char *path,
+                       int noverrides, char *const *overrides, struct fsdp_err *err)
+{
+    int rc = config_load(&p->config, path, noverrides, overrides, err);
+    if (rc == FSDP_OK)
+        rc = config_agree_text(&p->agree, p->config, err);
+    FSDP_TRY(fsdp_oob_agree(oob, rc, err));
+    return train_agree(oob, p->agree, "configuration", err);
+}
+
+/* ---- threads --------------------------------------------------------------------------------------- */
+
+/* Cores this rank may use, divided by the ranks of its node that may use the same ones. Collective. */
+static int share_of_cores(int *out, struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
+                          struct fsdp_err *err)
+{
+    cpu_set_t mask;
+    uint64_t mine = 0, *all = fsdp_alloc((size_t)oob->size, sizeof *all, "cores of ranks", err);
+
+    if (!all)
+        return FSDP_ENOMEM;
+    CPU_ZERO(&mask);
+    int ncores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
+    mine = fsdp_hash(FSDP_HASH_SEED, &mask, sizeof mask);
+    int rc = oob->allgather(oob, &mine, sizeof mine, all, err);
+    int sharers = 0;
+    /* Emulated nodes share one machine, which their host names tell. */
+    for (int r = 0; rc == FSDP_OK && r < oob->size; r++) {
+        bool same_node = nodes->node_of[r] == nodes->node_of[oob->rank];
+        bool same_host = nodes->host && !strcmp(nodes->host[r], nodes->host[oob->rank]);
+        sharers += all[r] == mine && (same_node || same_host);
+    }
+    fsdp_free(all);
+    *out = sharers > 0 && ncores > sharers ? ncores / sharers : 1;
+    return rc;
+}
+
+/* ---- model, data, device ----------------------------------------------------------------------------- */
+
+/* config.json of a Hugging Face folder or of a checkpoint, or the file itself. */
+static int find_model_config(struct train_parts *p, struct fsdp_err *err)
+{
+    static const char *const places[] = {"/config.json", "/hf/config.json", ""};
+    const char *path = p->config->model.path;
+    char where[CONFIG_TEXT + 128], full[CONFIG_TEXT + 32];
+    struct stat st;
+
+    if (stat(path, &st) != 0)
+        return fsdp_err_sys(err, errno, "%s: %s",
+                            config_where(where, sizeof where, p->config, "model.path"), path);
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        snprintf(full, sizeof full, "%s%s", path, places[i]);
+        if (stat(full, &st) == 0 && S_ISREG(st.st_mode)) {
+            p->model_config = fsdp_strdup(full, err);
+            return p->model_config ? FSDP_OK : FSDP_ENOMEM;
+        }
+    }
+    return fsdp_err_set(err, FSDP_ENOTFOUND, "%s: %s holds no config.json",
+                        config_where(where, sizeof where, p->config, "model.path"), path);
+}
+
+static int open_model(struct train_parts *p, struct fsdp_err *err)
+{
+    char where[CONFIG_TEXT + 128];
+
+    FSDP_TRY(find_model_config(p, err));
+    FSDP_TRY(model_find(&p->ops, p->model_config, err));
+    FSDP_TRY(p->ops->create(&p->model, p->model_config, err));
+    int longest = p->ops->max_seq_len(p->model);
+    if (!p->config->data.seq_len)
+        p->config->data.seq_len = longest < AUTO_SEQ_LEN ? longest : AUTO_SEQ_LEN;
+    if (p->config->data.seq_len > longest)
+        return fsdp_err_set(err, FSDP_EINVAL, "%s: %" PRId64 " is longer than the model's %d (%s)",
+                            config_where(where, sizeof where, p->config, "data.seq_len"),
+                            p->config->data.seq_len, longest, p->model_config);
+    return FSDP_OK;
+}
+
+static int open_paths(struct data **out, struct data_opts *opts,
+                      const struct fsdp_tunable_list *list, const struct config *config,
+                      const char *key, struct fsdp_err *err)
+{
+    char where[CONFIG_TEXT + 128];
+    struct fsdp_err why = FSDP_ERR_INIT;
+    const char **paths = fsdp_alloc((size_t)list->nelem, sizeof *paths, "data paths", err);
+
+    if (!paths)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < list->nelem; i++)
+        paths[i] = fsdp_tunable_list_at(list, i);
+    opts->npaths = list->nelem;
+    opts->paths = paths;
+    int rc = data_open(out, opts, &why);
+    fsdp_free(paths);
+    if (rc != FSDP_OK)
+        fsdp_err_set(err, rc, "%.300s: %.700s", config_where(where, sizeof where, config, key),
+                     why.text);
+    return rc;
+}
+
+static int open_data(struct train_parts *p, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+    struct data_opts opts = DATA_OPTS_INIT;
+
+    if (c->train.steps == 0)
+        return FSDP_OK;
+    opts.format = (enum data_format)c->data.format;
+    opts.layout = (enum data_layout)c->data.layout;
+    opts.seq_len = (int)c->data.seq_len;
+    opts.vocab_size = p->ops->vocab_size(p->model);
+    opts.seed = (uint64_t)c->train.seed;
+    FSDP_TRY(open_paths(&p->data, &opts, &c->data.path, c, "data.path", err));
+    if (!c->data.eval_path.nelem)
+        return FSDP_OK;
+    opts.shuffle = false;
+    opts.max_rows = (uint64_t)c->data.eval_rows;
+    return open_paths(&p->eval, &opts, &c->data.eval_path, c, "data.eval_path", err);
+}
+
+static void set_schedule(struct train_parts *p)
+{
+    const struct config *c = p->config;
+    int64_t decay = c->optim.decay_steps >= 0 ? c->optim.decay_steps : (c->train.steps + 4) / 5;
+
+    p->schedule = (struct fsdp_schedule){
+        .kind = (enum fsdp_schedule_kind)c->optim.schedule,
+        .lr = c->optim.lr,
+        .min_lr = c->optim.min_lr,
+        .warmup_steps = c->optim.warmup_steps,
+        .total_steps = c->train.steps,
+        .decay_steps = decay,
+    };
+}
+
+static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
+{
+    char device[16];
+
+    FSDP_TRY(fsdp_device_open(&p->device, config_word(device, sizeof device, p->config, "fsdp.device"),
+                              0, err));
+    FSDP_TRY(open_model(p, err));
+    FSDP_TRY(config_divide(&p->batch, p->config, nranks, err));
+    FSDP_TRY(open_data(p, err));
+    set_schedule(p);
+    return FSDP_OK;
+}
+
+/* The files themselves may lie on each node's own disk; what is in them must be alike. */
+static int agree_on_data(struct train_parts *p, struct fsdp_oob *oob, struct fsdp_err *err)
+{
+    uint64_t hash = p->data ? data_hash(p->data) : 0, nrows = p->data ? data_nrows(p->data) : 0;
+    uint64_t eval_hash = p->eval ? data_hash(p->eval) : 0;
+    uint64_t eval_nrows = p->eval ? data_nrows(p->eval) : 0;
+    char *text = fsdp_sprintf(err,
+                              "rows = %" PRIu64 "\nhash of file sizes = %016" PRIx64
+                              "\nheld-out rows = %" PRIu64
+                              "\nhash of held-out file sizes = %016" PRIx64 "\n",
+                              nrows, hash, eval_nrows, eval_hash);
+    if (!text)
+        return FSDP_ENOMEM;
+    int rc = train_agree(oob, text, "data", err);
+    fsdp_free(text);
+    return rc;
+}
+
+int train_parts_local(struct train_parts *p, struct fsdp_oob *oob,
+                      const struct fsdp_node_map *nodes, struct fsdp_err *err)
+{
+    int share = 1;
+
+    FSDP_TRY(share_of_cores(&share, oob, nodes, err));
+    p->threads = p->config->train.threads ? (int)p->config->train.threads : share;
+    if (openblas_set_num_threads)
+        openblas_set_num_threads(p->threads);
+    FSDP_TRY(fsdp_oob_agree(oob, open_local(p, oob->size, err), err));
+    return agree_on_data(p, oob, err);
+}
+
+/* ---- the engine -------------------------------------------------------------------------------------- */
+
+static int set_wrap_classes(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    const struct fsdp_tunable_list *list = &p->config->fsdp.wrap_classes;
+
+    opts->wrap_classes = p->ops->wrap_classes;
+    if (!list->nelem)
+        return FSDP_OK;
+    p->wrap_classes = fsdp_alloc((size_t)list->nelem + 1, sizeof *p->wrap_classes, "wrap classes",
+                                 err);
+    if (!p->wrap_classes)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < list->nelem; i++)
+        p->wrap_classes[i] = fsdp_tunable_list_at(list, i);
+    opts->wrap_classes = p->wrap_classes;
+    return FSDP_OK;
+}
+
+static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+    char word[32];
+
+    FSDP_TRY(fsdp_strategy_parse(&opts->strategy,
+                                 config_word(word, sizeof word, c, "fsdp.sharding_strategy"), err));
+    FSDP_TRY(fsdp_wrap_policy_parse(&opts->wrap_policy,
+                                    config_word(word, sizeof word, c, "fsdp.wrap_policy"), err));
+    FSDP_TRY(fsdp_dtype_parse(&opts->param_dtype,
+                              config_word(word, sizeof word, c, "fsdp.param_dtype"), err));
+    FSDP_TRY(fsdp_dtype_parse(&opts->reduce_dtype,
+                              config_word(word, sizeof word, c, "fsdp.reduce_dtype"), err));
+    opts->reshard_after_forward = (int)c->fsdp.reshard_after_forward;
+    opts->min_num_params = (uint64_t)c->fsdp.min_num_params;
+    opts->forward_prefetch = (int)c->fsdp.forward_prefetch;
+    opts->backward_prefetch = (int)c->fsdp.backward_prefetch;
+    opts->limit_all_gathers = (int)c->fsdp.limit_all_gathers;
+    opts->activation_checkpointing = c->fsdp.activation_checkpointing;
+    opts->accumulation = p->batch.accumulation;
+    opts->seed = (uint64_t)c->model.seed;
+    opts->agree = p->agree;
+    opts->optim = (struct fsdp_optim_opts)FSDP_OPTIM_OPTS_INIT;
+    opts->optim.beta1 = c->optim.betas[0];
+    opts->optim.beta2 = c->optim.betas[1];
+    opts->optim.eps = c->optim.eps;
+    opts->optim.weight_decay = c->optim.weight_decay;
+    opts->optim.decay = (enum fsdp_decay)c->optim.decay;
+    opts->optim.clip_grad_norm = c->optim.clip_grad_norm;
+    return set_wrap_classes(p, opts, err);
+}
+
+int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
+                       const struct fsdp_node_map *nodes, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+    struct fsdp_opts opts = FSDP_OPTS_INIT;
+    struct fsdp_mesh_shape shape;
+    char backend[16];
+
+    FSDP_TRY(set_opts(p, &opts, err));
+    FSDP_TRY(fsdp_mesh_shape_for(&shape, opts.strategy, (int)c->fsdp.shard_size, nodes, err));
+    FSDP_TRY(fsdp_mesh_create(&p->mesh, shape, config_word(backend, sizeof backend, c, "fsdp.backend"),
+                              c->fsdp.timeout, nodes, oob, p->device, err));
+    FSDP_TRY(fsdp_module_tree_create(&p->tree, err));
+    FSDP_TRY(p->ops->describe(p->model, p->tree, p->batch.micro_rows, (int)c->data.seq_len, err));
+    return fsdp_create(&p->fsdp, p->tree, &opts, p->device, p->mesh, err);
+}
+
+struct train_state train_parts_state(const struct train_parts *p)
+{
+    struct train_state state = {
+        .model_seed = p->config->model.seed,
+        .global_batch_size = p->config->train.global_batch_size,
+        .schedule = p->schedule,
+        .data = {.seq_len = p->config->data.seq_len, .seed = p->config->train.seed},
+    };
+    config_word(state.data.layout, sizeof state.data.layout, p->config, "data.layout");
+    if (p->data) {
+        state.data.nrows = data_nrows(p->data);
+        state.data.hash = data_hash(p->data);
+    }
+    return state;
+}
+
+void train_parts_close(struct train_parts *p)
+{
+    fsdp_destroy(p->fsdp);
+    fsdp_module_tree_destroy(p->tree);
+    fsdp_mesh_destroy(p->mesh);
+    fsdp_free(p->wrap_classes);
+    data_close(p->eval);
+    data_close(p->data);
+    if (p->model)
+        p->ops->destroy(p->model);
+    fsdp_device_close(p->device);
+    fsdp_free(p->model_config);
+    fsdp_free(p->agree);
+    fsdp_free(p->config);
+    *p = (struct train_parts){0};
+}

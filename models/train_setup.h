@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train_setup.h: what a run is made of, from settings to an engine, without launcher or checkpoint. */
+#ifndef TRAIN_SETUP_H
+#define TRAIN_SETUP_H
+
+#include "train_loop.h"
+
+struct train_parts {
+    struct config *config;
+    char *agree;             /* config_agree_text, and facts of data and model */
+    char *model_config;      /* path of config.json */
+    struct config_batch batch;
+    struct fsdp_device *device;
+    const struct model_ops *ops;
+    struct model *model;
+    struct data *data, *eval; /* NULL where there is none */
+    struct fsdp_schedule schedule;
+    int threads;
+    const char **wrap_classes; /* NULL-terminated */
+    struct fsdp_mesh *mesh;
+    struct fsdp_module_tree *tree;
+    struct fsdp *fsdp;
+};
+
+/* Configuration, on all ranks the same. FSDP_EMISMATCH names the first setting and rank that differ.
+ * Collective, blocks, ends in one agreed status. */
+int train_parts_config(struct train_parts *parts, struct fsdp_oob *oob, const char *path,
+                       int noverrides, char *const *overrides, struct fsdp_err *err);
+/* Device, model, data, division of the batch. Collective, blocks, agreed. */
+int train_parts_local(struct train_parts *parts, struct fsdp_oob *oob,
+                      const struct fsdp_node_map *nodes, struct fsdp_err *err);
+/* Mesh, module tree, engine. Collective, blocks. */
+int train_parts_engine(struct train_parts *parts, struct fsdp_oob *oob,
+                       const struct fsdp_node_map *nodes, struct fsdp_err *err);
+/* The state of a run that begins here. */
+struct train_state train_parts_state(const struct train_parts *parts);
+void train_parts_close(struct train_parts *parts);
+
+/* Compares text, lines of "key = value", with rank 0's; `what` names the kind of thing in the error.
+ * Collective, blocks; all ranks return the same status. */
+int train_agree(struct fsdp_oob *oob, const char *text, const char *what, struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train_state.h"
+
+enum { STATE_VERSION = 1 };
+
+int train_state_write(char **out, const struct train_state *s, const char *config,
+                      struct fsdp_err *err)
+{
+    char hash[20];
+    json_error_t why;
+
+    snprintf(hash, sizeof hash, "%016" PRIx64, s->data.hash);
+    json_t *root = json_pack_ex(
+        &why, 0, "{s:i, s:I, s:I, s:I, s:f, s:I, s:{s:s, s:I, s:I}, s:{s:s, s:I, s:I, s:s}, "
+        "s:{s:i, s:f, s:f, s:I, s:I, s:I}, s:s}",
+        "version", STATE_VERSION, "step", (json_int_t)s->step, "rows", (json_int_t)s->rows,
+        "tokens", (json_int_t)s->tokens, "seconds", s->seconds, "global_batch_size",
+        (json_int_t)s->global_batch_size, "rng", "kind", "counter", "model_seed",
+        (json_int_t)s->model_seed, "data_seed", (json_int_t)s->data.seed, "data", "layout",
+        s->data.layout, "seq_len", (json_int_t)s->data.seq_len, "rows_per_pass",
+        (json_int_t)s->data.nrows, "hash", hash, "schedule", "kind", (int)s->schedule.kind, "lr",
+        s->schedule.lr, "min_lr", s->schedule.min_lr, "warmup_steps",
+        (json_int_t)s->schedule.warmup_steps, "total_steps", (json_int_t)s->schedule.total_steps,
+        "decay_steps", (json_int_t)s->schedule.decay_steps, "config", config);
+    if (!root)
+        return fsdp_err_set(err, FSDP_EINTERNAL, "training state: %s", why.text);
+    char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    json_decref(root);
+    *out = text ? fsdp_strdup(text, err) : NULL;
+    free(text);
+    return *out ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
+}
+
+static int unpack(struct train_state *s, json_t *root, const char *path, struct fsdp_err *err)
+{
+    json_error_t why;
+    json_int_t step, rows, tokens, batch, model_seed, data_seed, seq_len, nrows, warmup, total, decay;
+    int version, kind;
+    const char *layout, *hash;
+
+    if (json_unpack_ex(root, &why, 0,
+                       "{s:i, s:I, s:I, s:I, s:F, s:I, s:{s:I, s:I}, s:{s:s, s:I, s:I, s:s}, "
+                       "s:{s:i, s:F, s:F, s:I, s:I, s:I}}",
+                       "version", &version, "step", &step, "rows", &rows, "tokens", &tokens,
+                       "seconds", &s->seconds, "global_batch_size", &batch, "rng", "model_seed",
+                       &model_seed, "data_seed", &data_seed, "data", "layout", &layout, "seq_len",
+                       &seq_len, "rows_per_pass", &nrows, "hash", &hash, "schedule", "kind", &kind,
+                       "lr", &s->schedule.lr, "min_lr", &s->schedule.min_lr, "warmup_steps",
+                       &warmup, "total_steps", &total, "decay_steps", &decay) != 0)
+        return fsdp_err_set(err, FSDP_ECORRUPT, "%s: its training state cannot be read: %s", path,
+                            why.text);
+    if (version != STATE_VERSION)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "%s: its training state has version %d, this program knows %d", path,
+                            version, STATE_VERSION);
+    if (step < 0 || rows < 0 || tokens < 0)
+        return fsdp_err_set(err, FSDP_ECORRUPT, "%s: its training state has a negative position",
+                            path);
+    s->step = step;
+    s->rows = rows;
+    s->tokens = tokens;
+    s->global_batch_size = batch;
+    s->model_seed = model_seed;
+    s->data.seed = data_seed;
+    s->data.seq_len = seq_len;
+    s->data.nrows = (uint64_t)nrows;
+    s->data.hash = strtoull(hash, NULL, 16);
+    snprintf(s->data.layout, sizeof s->data.layout, "%s", layout);
+    s->schedule.kind = (enum fsdp_schedule_kind)kind;
+    s->schedule.warmup_steps = warmup;
+    s->schedule.total_steps = total;
+    s->schedule.decay_steps = decay;
+    return FSDP_OK;
+}
+
+int train_state_read(struct train_state *out, const char *json, const char *path,
+                     struct fsdp_err *err)
+{
+    json_error_t why;
+
+    if (!json)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%s: holds no training state, so a run cannot resume from it; for its "
+                            "weights alone, set model.path to it and checkpoint.resume to never",
+                            path);
+    json_t *root = json_loads(json, 0, &why);
+    if (!root)
+        return fsdp_err_set(err, FSDP_ECORRUPT, "%s: its training state is not JSON: %s", path,
+                            why.text);
+    *out = (struct train_state){0};
+    int rc = unpack(out, root, path, err);
+    json_decref(root);
+    return rc;
+}
+
+#define DATA_MEND                                                                                  \
+    "the position in the data cannot be restored; set checkpoint.data_position to restart to go on " \
+    "with this data from its start"
+
+static int check_data(const struct train_data_id *now, const struct train_data_id *then,
+                      const char *path, struct fsdp_err *err)
+{
+    if (now->seed != then->seed)
+        return fsdp_err_set(err, FSDP_EMISMATCH,
+                            "%s: was made with train.seed %" PRId64 ", and it is %" PRId64
+                            " now: " DATA_MEND, path, then->seed, now->seed);
+    if (strcmp(now->layout, then->layout) != 0)
+        return fsdp_err_set(err, FSDP_EMISMATCH,
+                            "%s: was made with data.layout %s, and it is %s now: " DATA_MEND, path,
+                            then->layout, now->layout);
+    if (now->seq_len != then->seq_len)
+        return fsdp_err_set(err, FSDP_EMISMATCH,
+                            "%s: was made with data.seq_len %" PRId64 ", and it is %" PRId64
+                            " now: " DATA_MEND, path, then->seq_len, now->seq_len);
+    if (now->hash != then->hash || now->nrows != then->nrows)
+        return fsdp_err_set(err, FSDP_EMISMATCH,
+                            "%s: was made with other data (%" PRIu64 " rows, now %" PRIu64
+                            "; files or their sizes differ): " DATA_MEND, path, then->nrows,
+                            now->nrows);
+    return FSDP_OK;
+}
+
+int train_state_resume(struct train_state *state, const struct train_state *saved,
+                       bool restart_data, const char *path, struct fsdp_err *err)
+{
+    const struct fsdp_schedule *now = &state->schedule, *then = &saved->schedule;
+
+    /* A state saved before any data was read (train.steps 0) has no position to restore. */
+    if (!restart_data && saved->rows > 0 && state->data.nrows > 0)
+        FSDP_TRY(check_data(&state->data, &saved->data, path, err));
+    if (now->kind != then->kind || now->lr != then->lr || now->min_lr != then->min_lr ||
+        now->warmup_steps != then->warmup_steps || now->total_steps != then->total_steps ||
+        now->decay_steps != then->decay_steps)
+        fsdp_log(FSDP_LOG_INFO, "the schedule of the learning rate is not the one of %s; it "
+                 "follows the configuration from step %" PRId64 " on", path, saved->step + 1);
+    if (state->global_batch_size != saved->global_batch_size)
+        fsdp_log(FSDP_LOG_INFO, "train.global_batch_size was %" PRId64 " in %s and is %" PRId64
+                 " now", saved->global_batch_size, path, state->global_batch_size);
+    state->step = saved->step;
+    state->rows = restart_data ? 0 : saved->rows;
+    state->tokens = saved->tokens;
+    state->seconds = saved->seconds;
+    return FSDP_OK;
+}

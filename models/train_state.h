@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * train_state.h: the state of a run that is not tensors, as one JSON object in the checkpoint.
+ * Random numbers come from counters: a seed and a position are their whole state.
+ */
+#ifndef TRAIN_STATE_H
+#define TRAIN_STATE_H
+
+#include "fsdp/base.h"
+#include "fsdp/optim.h"
+
+struct train_data_id {
+    char layout[16];
+    int64_t seq_len, seed;
+    uint64_t nrows, hash; /* data_nrows, data_hash */
+};
+
+struct train_state {
+    int64_t step;   /* optimizer steps done */
+    int64_t rows;   /* rows of data used: the position, and of the data's counter */
+    int64_t tokens;
+    double seconds; /* of training */
+    int64_t model_seed, global_batch_size;
+    struct train_data_id data;
+    struct fsdp_schedule schedule;
+};
+
+/* As JSON text, freed with fsdp_free. config: the settings as YAML, kept for people. */
+int train_state_write(char **out, const struct train_state *state, const char *config,
+                      struct fsdp_err *err);
+/* json: of the checkpoint at `path`, which errors name. */
+int train_state_read(struct train_state *out, const char *json, const char *path,
+                     struct fsdp_err *err);
+/* Takes the position of a saved state into *state. Other data, or another order of it, is refused
+ * (FSDP_EMISMATCH), unless the data starts anew; another schedule or batch size is a warning. */
+int train_state_resume(struct train_state *state, const struct train_state *saved,
+                       bool restart_data, const char *path, struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,124 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The one list of packages, and what each is for.
+#
+#   scripts/deps.sh [--list|--dry-run] [build|check|demo|interop|lint]
+#
+# Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
+# command to run, and fails. Each level includes `build`.
+set -u -o pipefail
+
+# level    what proves it is there       apt (Debian 12)   dnf (untried)       what it is for
+list() {
+    cat <<'END'
+build    | cmd cc                        | gcc             | gcc               | C compiler
+build    | inc stdio.h                   | libc6-dev       | glibc-devel       | C library headers
+build    | cmd make                      | make            | make              | the build
+build    | cmd pkg-config                | pkgconf         | pkgconf-pkg-config | finds the libraries below
+build    | pkg openblas                  | libopenblas-dev | openblas-devel    | matrix products of the models (any CBLAS will do)
+build    | pkg libisal                   | libisal-dev     | isa-l-devel       | CRC-64 and CRC-32C of checkpoints
+build    | pkg jansson                   | libjansson-dev  | jansson-devel     | JSON: manifests, config.json
+build    | pkg yaml-0.1                  | libyaml-dev     | libyaml-devel     | YAML: the configuration file
+build    | pkg libcrypto                 | libssl-dev      | openssl-devel     | HMAC of the launcher's rendezvous
+build    | pkg pmix                      | libpmix-dev     | pmix-devel        | starting under Slurm and mpirun (optional: WITH_PMIX=0)
+check    | cmd c++                       | g++             | gcc-c++           | the public headers are also C++
+check    | cmd mpirun                    | openmpi-bin     | openmpi           | a PMIx server to start ranks under
+demo     | cmd bible                     | bible-kjv       | -                 | 4 MB of English prose to learn from
+demo     | cmd gnuplot                   | gnuplot-nox     | gnuplot-minimal   | the picture of the loss curve
+interop  | cmd python3                   | python3         | python3           | runs PyTorch, which the results are compared with
+interop  | py ensurepip                  | python3-venv    | python3           | a place of its own for PyTorch
+interop  | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certificates | fetching PyTorch from PyPI
+lint     | cmd clang-format              | clang-format    | clang-tools-extra | the layout of C files
+END
+}
+
+present() { # kind, what
+    case $1 in
+    cmd) command -v "$2" ;;
+    inc) echo "#include <$2>" | cc -E - ;;
+    pkg) pkg-config --exists "$2" ;;
+    py) python3 -c "import $2" ;;
+    file) test -e "$2" ;;
+    esac >/dev/null 2>&1
+}
+
+usage() {
+    sed -n '3,8s/^# \{0,1\}//p' "$0"
+    exit "$1"
+}
+
+mode=install level=build
+for arg; do
+    case $arg in
+    --list) mode=list ;;
+    --dry-run) mode=dry-run ;;
+    build | check | demo | interop | lint) level=$arg ;;
+    -h | --help) usage 0 ;;
+    *) usage 2 >&2 ;;
+    esac
+done
+if [ $mode = list ]; then
+    list
+    exit
+fi
+
+manager=
+for m in apt-get dnf; do
+    command -v $m >/dev/null && { manager=$m; break; }
+done
+
+missing=() # packages
+why=()     # what for
+while IFS='|' read -r lv probe apt dnf purpose; do
+    lv=${lv// /} package=${apt// /}
+    [ "$lv" = build ] || [ "$lv" = "$level" ] || continue
+    # shellcheck disable=SC2086
+    present $probe && continue
+    [ "$manager" = dnf ] && package=${dnf// /}
+    if [ "$package" = - ]; then
+        echo "deps: no $manager package is known for '${probe# }' (${purpose# }); install it by hand" >&2
+        exit 1
+    fi
+    missing+=("$package")
+    why+=("$(printf '%-16s %s' "$package" "${purpose# }")")
+done <<<"$(list)"
+
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+case $manager in
+apt-get) install=(apt-get install -y --no-install-recommends "${missing[@]}") ;;
+dnf) install=(dnf install -y "${missing[@]}") ;;
+*)
+    echo "deps: neither apt-get nor dnf is here; missing:" >&2
+    printf '  %s\n' "${why[@]}" >&2
+    exit 1
+    ;;
+esac
+
+echo "Missing packages:" >&2
+printf '  %s\n' "${why[@]}" >&2
+if [ $mode = dry-run ] || [ "$(id -u)" != 0 ]; then
+    sudo=
+    [ "$(id -u)" = 0 ] || sudo='sudo '
+    update=
+    [ $manager = apt-get ] && update="${sudo}apt-get update && "
+    echo "Install them with:" >&2
+    echo "  $update$sudo${install[*]}"
+    [ $mode = dry-run ]
+    exit
+fi
+
+export DEBIAN_FRONTEND=noninteractive
+[ $manager != apt-get ] || install+=(-o DPkg::Lock::Timeout=300) # somebody else may be installing
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+echo "Installing with: ${install[*]}" >&2
+if [ $manager = apt-get ] && ! apt-get update >"$log" 2>&1; then
+    tail -n 3 "$log" >&2
+    echo "deps: the package lists could not be refreshed; trying with the ones here" >&2
+fi
+if ! "${install[@]}" </dev/null >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    echo "deps: installing failed" >&2
+    exit 1
+fi

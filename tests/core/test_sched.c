@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The schedule: every pair of conflicting accesses is ordered, limits hold, a small list reads as
+ * written down here. The order proof is independent of the code that made the edges: it computes the
+ * full happens-before relation over three consecutive steps.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../libfsdp/core/sched.h"
+#include "tap.h"
+
+enum { MAX_MODULES = 16 };
+
+struct model {
+    int nmodules, nunits;
+    int parent[MAX_MODULES], unit_of_module[MAX_MODULES], unit_module[MAX_MODULES];
+    bool recompute[MAX_MODULES];
+    struct sched_flat flats[2 * MAX_MODULES];
+    int nflats;
+};
+
+/* Root with an embedding, nblocks blocks and a head; units: root and blocks, or all modules. */
+static struct model model_make(int nblocks, bool wrap_all, bool frozen, bool recompute)
+{
+    struct model m = {.nmodules = nblocks + 3};
+    for (int i = 0; i < m.nmodules; i++) {
+        bool block = i >= 2 && i < 2 + nblocks;
+        m.parent[i] = i ? 0 : -1;
+        m.recompute[i] = block && recompute;
+        if (!i || block || wrap_all) {
+            m.unit_module[m.nunits] = i;
+            m.unit_of_module[i] = m.nunits++;
+        }
+    }
+    for (int u = 0; u < m.nunits; u++) {
+        uint64_t nbytes = u ? 1000 : 3000;
+        m.flats[m.nflats++] = (struct sched_flat){u, true, nbytes, nbytes};
+        if (frozen && u % 2)
+            m.flats[m.nflats++] = (struct sched_flat){u, false, 500, 0};
+    }
+    return m;
+}
+
+static struct sched_input input_of(const struct model *m)
+{
+    return (struct sched_input){.program = FSDP_TRAIN,
+                                .nmodules = m->nmodules,
+                                .nunits = m->nunits,
+                                .nflats = m->nflats,
+                                .parent = m->parent,
+                                .unit_of_module = m->unit_of_module,
+                                .unit_module = m->unit_module,
+                                .recompute = m->recompute,
+                                .flats = m->flats,
+                                .sharded = true,
+                                .replicated = true,
+                                .reshard_after_forward = true,
+                                .accumulation = 1,
+                                .forward_prefetch = 1,
+                                .backward_prefetch = 1,
+                                .limit_all_gathers = 2,
+                                .grad_slots = 2};
+}
+
+static bool on_lane(const struct sched_op *op)
+{
+    return op->kind != SCHED_FREE && op->kind != SCHED_MICRO_BEGIN &&
+           op->kind != SCHED_MICRO_END && op->kind != SCHED_STEP;
+}
+
+/* An ENTER..LEAVE bracket: operations of other lanes between them in time must not conflict, so the
+ * pair is tested as one: before means before its ENTER, after means after its LEAVE. */
+static int bracket_end(const struct sched *s, int i)
+{
+    if (s->ops[i].kind != SCHED_ENTER)
+        return i;
+    for (int j = i + 1; j < s->nops; j++)
+        if (s->ops[j].kind == SCHED_LEAVE && s->ops[j].module == s->ops[i].module &&
+            s->ops[j].phase == s->ops[i].phase)
+            return j;
+    return -1;
+}
+
+static int unordered_pairs(const struct sched *s, const struct sched_input *in)
+{
+    enum { STEPS = 3 };
+    int total = s->nops * STEPS, bad = 0, last[SCHED_NLANES];
+    bool *before = calloc((size_t)total * (size_t)total, 1); /* before[b * total + a]: a before b */
+
+    memset(last, 0xff, sizeof last);
+    for (int b = 0; b < total; b++) {
+        const struct sched_op *op = &s->ops[b % s->nops];
+        int from[SCHED_NLANES + 64], n = 0;
+        if (!on_lane(op))
+            continue;
+        if (last[op->lane] >= 0)
+            from[n++] = last[op->lane];
+        last[op->lane] = b;
+        for (int k = 0; k < op->nwaits; k++) {
+            int target = s->waits[op->waits + k], step = b / s->nops;
+            step -= target >= b % s->nops;
+            if (step >= 0)
+                from[n++] = step * s->nops + target;
+        }
+        for (int k = 0; k < n; k++) {
+            before[(size_t)b * (size_t)total + (size_t)from[k]] = true;
+            for (int a = 0; a < total; a++)
+                before[(size_t)b * (size_t)total + (size_t)a] |= before[(size_t)from[k] * (size_t)total + (size_t)a];
+        }
+    }
+    for (int a = 0; a < total; a++) {
+        struct sched_access x[SCHED_MAX_ACCESSES], y[SCHED_MAX_ACCESSES];
+        int ia = a % s->nops, nx = on_lane(&s->ops[ia]) && s->ops[ia].kind != SCHED_LEAVE ? sched_accesses(s, in, ia, x) : 0;
+        int a_end = a - ia + bracket_end(s, ia);
+        for (int b = a + 1; nx && b < total; b++) {
+            int ib = b % s->nops, ny = on_lane(&s->ops[ib]) && s->ops[ib].kind != SCHED_LEAVE ? sched_accesses(s, in, ib, y) : 0;
+            for (int i = 0; i < nx; i++)
+                for (int j = 0; j < ny; j++)
+                    if (x[i].buffer == y[j].buffer && x[i].index == y[j].index &&
+                        (x[i].write || y[j].write) &&
+                        !before[(size_t)b * (size_t)total + (size_t)a_end] && !(s->ops[ib].lane == s->ops[ia].lane))
+                        bad++;
+        }
+    }
+    free(before);
+    return bad;
+}
+
+/* Replays the list's gathers and frees. */
+static bool limits_hold(const struct sched *s, const struct sched_input *in)
+{
+    int slot_owner[64], live = 0, most = 0;
+    bool good = true;
+    memset(slot_owner, 0xff, sizeof slot_owner);
+    for (int i = 0; i < s->nops; i++) {
+        const struct sched_op *op = &s->ops[i];
+        if (op->kind == SCHED_GATHER) {
+            good &= slot_owner[op->slot] < 0;
+            good &= s->param_slot_nbytes[op->slot] >= in->flats[op->flat].full_nbytes;
+            slot_owner[op->slot] = op->flat;
+            live++;
+        } else if (op->kind == SCHED_FREE) {
+            good &= slot_owner[op->slot] == op->flat;
+            slot_owner[op->slot] = -1;
+            live--;
+        } else if (op->kind == SCHED_ENTER && in->sharded) {
+            int unit = in->unit_of_module[op->module];
+            for (int f = 0; f < in->nflats; f++) {
+                bool found = false;
+                for (int k = 0; k < s->nparam_slots; k++)
+                    found |= slot_owner[k] == f;
+                good &= in->flats[f].unit != unit || found;
+            }
+        }
+        most = live > most ? live : most;
+    }
+    good &= live == 0;
+    if (in->limit_all_gathers && in->reshard_after_forward)
+        good &= s->max_unsharded <= in->limit_all_gathers;
+    return good;
+}
+
+static void test_grid(void)
+{
+    int lists = 0, bad_pairs = 0, bad_limits = 0, repeats = 0;
+    for (int bits = 0; bits < 512; bits++) {
+        struct model m = model_make(1 + bits % 4, bits & 4, bits & 8, bits & 16);
+        struct sched_input in = input_of(&m);
+        struct sched s, again;
+        struct fsdp_err err = FSDP_ERR_INIT;
+        in.program = bits & 32 ? FSDP_TRAIN : FSDP_EVAL;
+        in.accumulation = in.program == FSDP_TRAIN ? 1 + (bits >> 6) % 3 : 1;
+        in.sharded = bits % 7 != 0;
+        in.replicated = bits % 3 != 0;
+        in.reshard_after_forward = bits % 5 != 0;
+        in.forward_prefetch = bits % 3;
+        in.backward_prefetch = (bits >> 2) % 4;
+        in.limit_all_gathers = (bits >> 1) % 4;
+        in.grad_slots = 1 + bits % 3;
+        if (sched_create(&s, &in, &err)) {
+            ok(false, "schedule %d: %s", bits, err.text);
+            continue;
+        }
+        sched_create(&again, &in, &err);
+        repeats += sched_hash(&s) == sched_hash(&again);
+        bad_pairs += unordered_pairs(&s, &in);
+        bad_limits += !limits_hold(&s, &in);
+        lists++;
+        sched_destroy(&s);
+        sched_destroy(&again);
+    }
+    ok(lists == 512 && bad_pairs == 0, "%d schedules: %d unordered conflicting pairs", lists, bad_pairs);
+    ok(bad_limits == 0, "%d schedules: slots are exclusive, gathered when entered, within limits", lists);
+    ok(repeats == lists, "the same input gives the same schedule");
+}
+
+/* The proof must be able to fail: without its edges a schedule has unordered pairs. */
+static void test_proof_can_fail(void)
+{
+    struct model m = model_make(3, false, false, false);
+    struct sched_input in = input_of(&m);
+    struct sched s;
+    int caught = 0, removed = 0;
+    sched_create(&s, &in, NULL);
+    for (int i = 0; i < s.nops; i++) {
+        int keep = s.ops[i].nwaits;
+        if (!keep)
+            continue;
+        s.ops[i].nwaits = keep - 1;
+        removed++;
+        caught += unordered_pairs(&s, &in) > 0;
+        s.ops[i].nwaits = keep;
+    }
+    ok(removed > 10 && caught == removed, "each of %d edges is needed: removing it is noticed %d times",
+       removed, caught);
+    sched_destroy(&s);
+}
+
+static void test_text(void)
+{
+    struct model m = model_make(2, false, false, false);
+    struct sched_input in = input_of(&m);
+    struct sched s;
+    char text[2000] = "";
+    sched_create(&s, &in, NULL);
+    for (int i = 0; i < s.nops; i++) {
+        const struct sched_op *op = &s.ops[i];
+        char word[64];
+        int index = op->kind == SCHED_ENTER || op->kind == SCHED_LEAVE ? op->module : op->flat;
+        snprintf(word, sizeof word, "%s%s%d", i ? " " : "", sched_kind_name(op->kind), index);
+        strcat(text, word);
+    }
+    /* modules: 0 root, 1 embedding, 2 and 3 blocks, 4 head; flats: 0 root, 1 and 2 blocks */
+    static const char *const want =
+        "micro_begin-1 gather0 gather1 enter0 enter1 leave1 gather2 enter2 leave2 free1 "
+        "enter3 leave3 enter4 leave4 leave0 "
+        "enter0 enter4 leave4 gather1 enter3 leave3 free2 reduce2 all_reduce2 "
+        "enter2 leave2 free1 reduce1 all_reduce1 enter1 leave1 leave0 free0 reduce0 all_reduce0 "
+        "micro_end-1 step-1 norm2 norm1 norm0 norm_sum-1 update0 update1 update2";
+    if (!ok(!strcmp(text, want), "FULL_SHARD list of two blocks, prefetch 1"))
+        diag("%s", text);
+    sched_destroy(&s);
+}
+
+static void test_refusals(void)
+{
+    struct model m = model_make(2, false, false, false);
+    struct sched_input in = input_of(&m);
+    struct sched s;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    in.accumulation = 0;
+    ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "accumulation 0 is refused: %s", err.text);
+    in = input_of(&m);
+    in.forward_prefetch = -1;
+    ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "negative prefetch is refused: %s", err.text);
+}
+
+int main(void)
+{
+    test_text();
+    test_grid();
+    test_proof_can_fail();
+    test_refusals();
+    return tap_done();
+}

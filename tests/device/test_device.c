@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU device: arithmetic against fp64 references, lanes and events, initial values. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../libfsdp/device/philox.h"
+#include "fsdp/device.h"
+#include "tap.h"
+
+enum { N = 1003 };
+
+static float noise(int i)
+{
+    return (float)((i * 2654435761u >> 8 & 0xffff) / 32768.0 - 1.0);
+}
+
+static void test_adamw(struct fsdp_lane *lane)
+{
+    float p[N], m[N], v[N], g[N], coef = 0.25f;
+    double worst = 0;
+    for (int i = 0; i < N; i++) {
+        p[i] = noise(i);
+        m[i] = 0.1f * noise(i + 7);
+        v[i] = 0.01f * fabsf(noise(i + 9));
+        g[i] = noise(i + 11);
+    }
+    float p0[N], m0[N], v0[N];
+    memcpy(p0, p, sizeof p);
+    memcpy(m0, m, sizeof m);
+    memcpy(v0, v, sizeof v);
+    struct fsdp_adamw_args args = {.master = p, .exp_avg = m, .exp_avg_sq = v, .grad = g, .grad_scale = &coef,
+                                   .nelem = N, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
+                                   .weight_decay = 0.1, .bias1 = 1 - pow(0.9, 3), .bias2 = 1 - pow(0.95, 3)};
+    fsdp_adamw(lane, &args, NULL);
+    fsdp_lane_sync(lane, NULL);
+    for (int i = 0; i < N; i++) {
+        double gi = (double)g[i] * 0.25, mi = 0.9 * (double)m0[i] + 0.1 * gi, vi = 0.95 * (double)v0[i] + 0.05 * gi * gi;
+        double pi = (double)p0[i] * (1 - 1e-2 * 0.1);
+        pi -= 1e-2 / args.bias1 * mi / (sqrt(vi) / sqrt(args.bias2) + 1e-8);
+        worst = fmax(worst, fabs(pi - (double)p[i]));
+        worst = fmax(worst, fabs(mi - (double)m[i]));
+        worst = fmax(worst, fabs(vi - (double)v[i]));
+    }
+    ok(worst < 3e-7, "adamw against fp64: worst difference %.2e", worst);
+}
+
+static void test_norm(struct fsdp_lane *lane)
+{
+    float x[N], coef, norm;
+    double sums[3], want = 0;
+    for (int i = 0; i < N; i++) {
+        x[i] = noise(i);
+        want += (double)x[i] * (double)x[i];
+    }
+    fsdp_sumsq(lane, &sums[0], x, N, NULL);
+    sums[1] = 2;
+    sums[2] = 3;
+    fsdp_clip_coef(lane, &coef, &norm, sums, 3, 1, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(fabs(sums[0] - want) < 1e-9 * want, "sum of squares");
+    ok(fabs(norm - sqrt(want + 5)) < 1e-5, "norm of three partial sums");
+    ok(fabs(coef - 1 / (sqrt(want + 5) + 1e-6)) < 1e-6, "clip factor");
+    fsdp_clip_coef(lane, &coef, &norm, sums, 3, 1e9f, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(coef == 1, "no clipping below the limit");
+    fsdp_clip_coef(lane, &coef, &norm, sums, 3, 0, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(coef == 1, "a limit of 0 is off");
+    sums[1] = NAN;
+    fsdp_clip_coef(lane, &coef, &norm, sums, 3, 1, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(isnan(coef) && isnan(norm), "NaN does not pass for 1");
+}
+
+static void test_casts(struct fsdp_lane *lane)
+{
+    int bad16 = 0, bad_half = 0;
+    for (uint32_t u = 0; u < 65536; u++) {
+        float x = fsdp_bf16_to_f32((uint16_t)u), h = fsdp_f16_to_f32((uint16_t)u);
+        bad16 += !isnan(x) && fsdp_f32_to_bf16(x) != u;
+        bad_half += !isnan(h) && fsdp_f32_to_f16(h) != u;
+    }
+    ok(bad16 == 0, "every bf16 survives fp32 and back");
+    ok(bad_half == 0, "every fp16 survives fp32 and back");
+    ok(fsdp_f32_to_f16(65520.0f) == 0x7c00 && fsdp_f32_to_f16(65519.0f) == 0x7bff, "fp16 overflow rounds to infinity");
+    ok(fsdp_f32_to_bf16(1.00390625f) == 0x3f80 && fsdp_f32_to_bf16(1.01171875f) == 0x3f82, "bf16 ties go to even");
+    ok(fsdp_f32_to_f16(0x1p-25f) == 0 && fsdp_f32_to_f16(0x1.8p-25f) == 1, "fp16 subnormal rounding");
+
+    float src[N], back[N], sum[N];
+    uint16_t half[N];
+    double worst = 0;
+    for (int i = 0; i < N; i++)
+        src[i] = sum[i] = noise(i);
+    fsdp_cast(lane, half, FSDP_BF16, src, FSDP_F32, N, NULL);
+    fsdp_cast(lane, back, FSDP_F32, half, FSDP_BF16, N, NULL);
+    fsdp_accumulate(lane, sum, half, FSDP_BF16, N, NULL);
+    fsdp_lane_sync(lane, NULL);
+    for (int i = 0; i < N; i++) {
+        worst = fmax(worst, fabs((double)back[i] - (double)src[i]) / fmax(1e-3, fabs((double)src[i])));
+        if (sum[i] != src[i] + back[i])
+            worst = 1;
+    }
+    ok(worst <= 0x1p-8, "bf16 cast and accumulate: relative %.1e", worst);
+}
+
+static void test_init(struct fsdp_lane *lane)
+{
+    static float whole[100000], part[1000];
+    uint32_t w[4];
+    struct fsdp_init normal = {FSDP_INIT_NORMAL, 0.02f};
+    double mean = 0, var = 0, worst = 0;
+    philox4x32(w, 0, 0, 0);
+    ok(w[0] == 0x6627e8d5 && w[1] == 0xe169c58d && w[2] == 0xbc57ac4c && w[3] == 0x9b00dbd8,
+       "philox 4x32-10 known answer");
+    fsdp_init_fill(lane, whole, 0, 100000, normal, 1, 2, NULL);
+    fsdp_init_fill(lane, part, 777, 1000, normal, 1, 2, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(!memcmp(whole + 777, part, sizeof part), "a shard that begins anywhere has the whole's values");
+    for (int i = 0; i < 100000; i++) {
+        mean += (double)whole[i] / 1e5;
+        var += (double)whole[i] * (double)whole[i] / 1e5;
+        worst = fmax(worst, fabs((double)whole[i]));
+    }
+    ok(fabs(mean) < 3e-4 && fabs(sqrt(var) - 0.02) < 2e-4 && worst < 0.12, "normal: mean %.1e, deviation %.4f", mean, sqrt(var));
+    fsdp_init_fill(lane, part, 777, 1000, normal, 2, 2, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(memcmp(whole + 777, part, sizeof part), "another seed, other values");
+    struct fsdp_init uniform = {FSDP_INIT_UNIFORM, 2.0f}, ones = {FSDP_INIT_ONES, 0};
+    fsdp_init_fill(lane, whole, 0, 100000, uniform, 1, 2, NULL);
+    fsdp_init_fill(lane, part, 0, 1000, ones, 1, 2, NULL);
+    fsdp_lane_sync(lane, NULL);
+    float low = 0, high = 0;
+    for (int i = 0; i < 100000; i++) {
+        low = fminf(low, whole[i]);
+        high = fmaxf(high, whole[i]);
+    }
+    ok(low >= -2 && low < -1.99f && high < 2 && high > 1.99f && part[999] == 1, "uniform and ones");
+}
+
+/* ---- lanes -------------------------------------------------------------------------------------------- */
+
+struct step {
+    volatile int *counter, *seen;
+};
+
+static int bump(void *arg, struct fsdp_err *err)
+{
+    struct step *s = arg;
+    (void)err;
+    *s->seen = ++*s->counter;
+    return FSDP_OK;
+}
+
+static int fail(void *arg, struct fsdp_err *err)
+{
+    (void)arg;
+    return fsdp_err_set(err, FSDP_EIO, "made to fail");
+}
+
+static int copy_counter(void *arg, struct fsdp_err *err)
+{
+    struct step *s = arg;
+    (void)err;
+    *s->seen = *s->counter;
+    return FSDP_OK;
+}
+
+static void test_lanes(unsigned flags)
+{
+    struct fsdp_device *device;
+    struct fsdp_lane *a, *b;
+    struct fsdp_event *event;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    const char *mode = flags ? "threaded" : "inline";
+    volatile int counter = 0, seen = 0, after = -1;
+    fsdp_device_open(&device, "cpu", flags, &err);
+    fsdp_lane_create(&a, device, "a", &err);
+    fsdp_lane_create(&b, device, "b", &err);
+    fsdp_event_create(&event, device, &err);
+    bool ordered = true;
+    for (int round = 0; round < 200; round++) {
+        struct step s = {&counter, &seen}, t = {&counter, &after};
+        for (int i = 0; i < 20; i++)
+            fsdp_lane_call(a, bump, &s, sizeof s, &err);
+        fsdp_event_record(event, a, &err);
+        fsdp_event_wait(event, b, &err);
+        fsdp_lane_call(b, copy_counter, &t, sizeof t, &err);
+        fsdp_lane_sync(b, &err);
+        ordered &= after >= (round + 1) * 20;
+        fsdp_lane_sync(a, &err);
+    }
+    ok(ordered && counter == 4000, "%s: work behind an event sees what came before it", mode);
+    fsdp_lane_call(a, fail, &(int){0}, sizeof(int), &err);
+    ok(fsdp_lane_sync(a, &err) == FSDP_EIO && !strcmp(err.text, "made to fail"), "%s: a failure is kept", mode);
+    struct step s = {&counter, &seen};
+    ok(fsdp_lane_call(a, bump, &s, sizeof s, &err) == FSDP_EIO && counter == 4000, "%s: later work is refused", mode);
+    ok(fsdp_event_record(event, a, &err) == FSDP_OK && fsdp_event_wait(event, b, &err) == FSDP_OK &&
+           fsdp_lane_sync(b, &err) == FSDP_OK, "%s: events pass a failed lane", mode);
+    char big[FSDP_LANE_ARG_NBYTES + 1] = {0};
+    ok(fsdp_lane_call(b, bump, big, sizeof big, &err) == FSDP_EINVAL, "%s: too large an argument: %s", mode, err.text);
+    fsdp_event_destroy(event);
+    fsdp_lane_destroy(a);
+    fsdp_lane_destroy(b);
+    fsdp_device_close(device);
+}
+
+int main(void)
+{
+    struct fsdp_device *device;
+    struct fsdp_lane *lane;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    ok(fsdp_device_open(&device, "tpu", 0, &err) == FSDP_EUNSUPPORTED, "unknown device: %s", err.text);
+    if (fsdp_device_open(&device, "auto", 0, &err) || fsdp_lane_create(&lane, device, "test", &err))
+        return 1;
+    test_adamw(lane);
+    test_norm(lane);
+    test_casts(lane);
+    test_init(lane);
+    fsdp_lane_destroy(lane);
+    fsdp_device_close(device);
+    test_lanes(0);
+    test_lanes(FSDP_DEVICE_THREADED);
+    fsdp_alloc_fail_at(1);
+    ok(!fsdp_alloc(10, 1, "probe", &err) && err.status == FSDP_ENOMEM, "allocation failure on request: %s", err.text);
+    void *p = fsdp_alloc(10, 1, "probe", &err);
+    ok(p != NULL, "only that one fails");
+    fsdp_free(p);
+    ok(!fsdp_alloc(SIZE_MAX / 2, 4, "probe", &err), "overflow: %s", err.text);
+    return tap_done();
+}

@@ -1,0 +1,32 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The build's switches: what is missing is named before anything is compiled.
+cd "$TOP" || exit 1
+
+n=0 bad=0
+expect() { # expected (ok|fail), pattern of the output, text, make's arguments...
+    local want=$1 pattern=$2 text=$3 out rc got=ok
+    shift 3
+    out=$(make "$@" 2>&1)
+    rc=$?
+    n=$((n + 1))
+    [ $rc = 0 ] || got=fail
+    if [ $got = "$want" ] && grep -q -e "$pattern" <<<"$out"; then
+        echo "ok $n - $text"
+    else
+        echo "not ok $n - $text"
+        tail -n 5 <<<"$out" | sed 's/^/# /'
+        bad=1
+    fi
+}
+expect ok '^check ' "make list" list
+expect fail 'use auto, 1 or 0' "a switch with another value" WITH_PMIX=yes list
+export PKG_CONFIG_LIBDIR=$TEST_TMP
+expect fail "does not find 'pmix'.*scripts/deps.sh" "WITH_PMIX=1 without PMIx" WITH_PMIX=1 list
+expect ok '^check ' "WITH_PMIX=auto without PMIx" list
+expect fail 'missing: .*jansson.*scripts/deps.sh build' "required packages that are missing" \
+    OPT=-O0 "B=$TEST_TMP/b"
+expect ok 'rm -rf' "cleaning needs none of them" -n clean
+
+echo "1..$n"
+exit $bad

@@ -1,0 +1,76 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What `make install` leaves is complete: programs that run, manual pages, headers and libraries that a
+# program of somebody else's builds on, shared and static; and `make uninstall` takes it away again.
+# run: timeout=300
+cd "$TOP" || exit 1
+
+if [ -n "${TEST_SANITIZER:-}" ]; then
+    echo "1..0 # SKIP a sanitizer's build is not installed"
+    exit 0
+fi
+
+n=0 bad=0
+ok() { # status, text
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        bad=1
+    fi
+}
+
+# Its own build folder: this test must not rebuild what other tests are running.
+root=$TEST_TMP/root prefix=/opt/fsdp
+args=(B="$TEST_TMP/build" PREFIX=$prefix DESTDIR="$root")
+make "${args[@]}" install >"$TEST_TMP/log" 2>&1
+ok $? "make install"
+[ $bad = 0 ] || sed 's/^/# /' "$TEST_TMP/log"
+
+lib=$root$prefix/lib
+export PKG_CONFIG_PATH=$lib/pkgconfig
+for program in "$root$prefix"/bin/*; do
+    name=$(basename "$program")
+    "$program" --help >"$TEST_TMP/help" 2>&1 && grep -q "$name" "$TEST_TMP/help"
+    ok $? "$name --help runs"
+    test -f "$root$prefix/share/man/man1/$name.1"
+    ok $? "$name has a manual page"
+done
+[ "$(readlink "$lib/libfsdp.so.0")" = "libfsdp.so.$(pkg-config --modversion fsdp)" ]
+ok $? "pkg-config's version is the library's"
+
+cat >"$TEST_TMP/user.c" <<'END'
+#include <stdio.h>
+#include <ckpt/ckpt.h>
+#include <fsdp/fsdp.h>
+int main(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_device *device;
+    if (fsdp_device_open(&device, "cpu", 0, &err) != FSDP_OK)
+        return 1;
+    fsdp_device_close(device);
+    printf("%016llX\n", (unsigned long long)ckpt_crc64(0, "123456789", 9));
+    return 0;
+}
+END
+pc() { pkg-config --define-variable=prefix="$root$prefix" --define-variable=libdir="$lib" "$@"; }
+cc -o "$TEST_TMP/shared" "$TEST_TMP/user.c" $(pc --cflags ckpt) $(pc --libs --static ckpt) &&
+    [ "$(LD_LIBRARY_PATH=$lib "$TEST_TMP/shared")" = 995DC9BBDF1939FA ]
+ok $? "a program builds on the installed tree"
+readelf -d "$TEST_TMP/shared" | grep -q 'NEEDED.*libfsdp.so.0'
+ok $? "it needs libfsdp by its soname"
+rm -f "$lib"/libfsdp.so*
+cc -o "$TEST_TMP/static" "$TEST_TMP/user.c" $(pc --cflags ckpt) $(pc --libs --static ckpt) &&
+    [ "$("$TEST_TMP/static")" = 995DC9BBDF1939FA ]
+ok $? "the same with the static libraries"
+
+make "${args[@]}" uninstall >/dev/null 2>&1
+left=$(find "$root" -type f -o -type l)
+[ -z "$left" ]
+ok $? "make uninstall leaves nothing"
+[ -z "$left" ] || sed 's/^/# /' <<<"$left"
+
+echo "1..$n"
+exit $bad

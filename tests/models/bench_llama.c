@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A benchmark, not a test: seconds per training step of one process, and where they go.
+ *
+ *   bench_llama [name=value ...]     dim layers heads kv_heads ffn vocab batch seq steps recompute
+ */
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "llama.h"
+#include "ref_run.h"
+
+/* ---- a table of operators that counts time -------------------------------------------------- */
+
+#define OPERATORS(X)                                                                               \
+    X(linear_forward, nn_linear)                                                                   \
+    X(linear_backward_input, nn_linear)                                                            \
+    X(linear_backward_weight, nn_linear)                                                           \
+    X(embedding_forward, nn_embedding)                                                             \
+    X(embedding_backward, nn_embedding)                                                            \
+    X(rmsnorm_forward, nn_rmsnorm)                                                                 \
+    X(rmsnorm_backward, nn_rmsnorm_backward)                                                       \
+    X(rope_table, nn_rope_table)                                                                   \
+    X(rope, nn_rope)                                                                               \
+    X(attention_forward, nn_attention)                                                             \
+    X(attention_backward, nn_attention)                                                            \
+    X(swiglu_forward, nn_swiglu)                                                                   \
+    X(swiglu_backward, nn_swiglu)                                                                  \
+    X(cross_entropy, nn_cross_entropy)                                                             \
+    X(split_tokens, nn_split_tokens)
+
+#define INDEX(name, type) AT_##name,
+enum { OPERATORS(INDEX) NOPERATORS };
+#define NAME(name, type) #name,
+static const char *const names[] = {OPERATORS(NAME)};
+static double seconds[NOPERATORS];
+
+#define TIMED(name, type)                                                                          \
+    static int timed_##name(struct fsdp_lane *lane, const struct type *args, struct fsdp_err *err) \
+    {                                                                                              \
+        double start = fsdp_time_now();                                                            \
+        int rc = nn_cpu_ops.name(lane, args, err);                                                 \
+        seconds[AT_##name] += fsdp_time_now() - start;                                             \
+        return rc;                                                                                 \
+    }
+OPERATORS(TIMED)
+
+static struct nn_ops timed_ops(void)
+{
+    struct nn_ops ops = nn_cpu_ops;
+#define WRAP(name, type) ops.name = timed_##name;
+    OPERATORS(WRAP)
+    return ops;
+}
+
+/* ---- the run -------------------------------------------------------------------------------- */
+
+static struct {
+    const char *name;
+    int value;
+} sizes[] = {{"dim", 512},    {"layers", 8}, {"heads", 8}, {"kv_heads", 8}, {"ffn", 1408},
+             {"vocab", 8192}, {"batch", 4},  {"seq", 256}, {"steps", 7},    {"recompute", 0}};
+enum { DIM, LAYERS, HEADS, KV_HEADS, FFN, VOCAB, BATCH, SEQ, NSTEPS, RECOMPUTE, NSIZES };
+
+static int parse(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        char *eq = strchr(argv[i], '=');
+        int k = 0;
+        while (eq && k < NSIZES &&
+               (strncmp(argv[i], sizes[k].name, (size_t)(eq - argv[i])) ||
+                sizes[k].name[eq - argv[i]]))
+            k++;
+        if (!eq || k == NSIZES) {
+            fprintf(stderr, "unknown: %s\n", argv[i]);
+            return 2;
+        }
+        sizes[k].value = atoi(eq + 1);
+    }
+    return 0;
+}
+
+static const char *write_config(void)
+{
+    static char path[] = "/tmp/bench-config-XXXXXX";
+    FILE *file = fdopen(mkstemp(path), "w");
+    fprintf(file,
+            "{\"model_type\": \"llama\", \"hidden_size\": %d, \"num_hidden_layers\": %d,"
+            " \"num_attention_heads\": %d, \"num_key_value_heads\": %d,"
+            " \"intermediate_size\": %d, \"vocab_size\": %d, \"max_position_embeddings\": %d}",
+            sizes[DIM].value, sizes[LAYERS].value, sizes[HEADS].value, sizes[KV_HEADS].value,
+            sizes[FFN].value, sizes[VOCAB].value, sizes[SEQ].value);
+    fclose(file);
+    return path;
+}
+
+/* CPU seconds of this process: what a step costs on a machine that is not ours alone. */
+static double cpu_seconds(void)
+{
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) +
+           1e-6 * (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec);
+}
+
+static void report(const double *step, double run, double update)
+{
+    const int nsteps = sizes[NSTEPS].value;
+    double best = step[0], rest = run;
+    for (int i = 0; i < nsteps; i++)
+        best = step[i] < best ? step[i] : best;
+    double total = run + update;
+    printf("\n%-24s %8.4f s best, %.4f s mean\n", "step", best, total / nsteps);
+    for (int i = 0; i < NOPERATORS; i++) {
+        printf("%-24s %8.4f s %5.1f %%\n", names[i], seconds[i] / nsteps, 100 * seconds[i] / total);
+        rest -= seconds[i];
+    }
+    printf("%-24s %8.4f s %5.1f %%\n", "engine in the pass", rest / nsteps, 100 * rest / total);
+    printf("%-24s %8.4f s %5.1f %%\n", "clip and update", update / nsteps, 100 * update / total);
+}
+
+static int bench(struct ref_rank *r, struct fsdp_err *err)
+{
+    const int B = sizes[BATCH].value, len = sizes[SEQ].value, nsteps = sizes[NSTEPS].value;
+    const size_t ntokens = (size_t)B * (size_t)(len + 1);
+    int32_t *tokens = malloc(ntokens * sizeof *tokens);
+    double control[FSDP_CONTROL_NELEM] = {0}, step_s[1000], run_s = 0, update_s = 0, cpu_s = 0;
+    struct model_batch batch = {tokens, B, len, 1.0 / (B * len)};
+
+    for (int step = -2; step < nsteps; step++) {
+        struct fsdp_step_args args = {.step = step + 2, .lr = 3e-4, .control = control};
+        struct fsdp_step_result result;
+        for (size_t i = 0; i < ntokens; i++)
+            tokens[i] = (int32_t)(((i + 7919 * (size_t)(step + 2)) * 2654435761u >> 7) %
+                                  (size_t)sizes[VOCAB].value);
+        if (step == 0) {
+            memset(seconds, 0, sizeof seconds);
+            cpu_s = cpu_seconds();
+        }
+        control[0] = 0;
+        double start = fsdp_time_now();
+        FSDP_TRY(fsdp_micro_begin(r->f, FSDP_TRAIN, 0, err));
+        FSDP_TRY(r->ops->run(r->model, r->f, &batch, true, control, err));
+        FSDP_TRY(fsdp_micro_end(r->f, err));
+        double middle = fsdp_time_now();
+        FSDP_TRY(fsdp_step(r->f, &args, &result, err));
+        double end = fsdp_time_now();
+        printf("step %d: %.4f s, loss %.4f, norm %.4f\n", step, end - start,
+               result.control[0] / (B * len), result.grad_norm);
+        if (step >= 0) {
+            step_s[step] = end - start;
+            run_s += middle - start;
+            update_s += end - middle;
+        }
+    }
+    report(step_s, run_s, update_s);
+    double flops = r->ops->flops_per_token(r->model, len) * B * len;
+    printf("%.1f GFLOP a step, %.1f GFLOP/s\n", flops * 1e-9,
+           flops * 1e-9 * nsteps / (run_s + update_s));
+    printf("%.4f CPU seconds a step\n", (cpu_seconds() - cpu_s) / nsteps);
+    free(tokens);
+    return FSDP_OK;
+}
+
+int main(int argc, char **argv)
+{
+    static const int node_of[1];
+    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_opts opts = FSDP_OPTS_INIT;
+    struct nn_ops ops = timed_ops();
+    struct ref_rank r = {.ops = &model_llama_ops};
+    struct fsdp_mesh_shape shape = {1, 1};
+    struct fsdp_oob *oob;
+    const char *config;
+    int rc;
+
+    if (parse(argc, argv) || fsdp_oob_self_create(&oob, &err))
+        return 2;
+    config = write_config();
+    printf("BLAS kernels: %s\n", nn_blas_kernels());
+    opts.wrap_classes = r.ops->wrap_classes;
+    opts.activation_checkpointing = sizes[RECOMPUTE].value ? FSDP_AC_FULL : FSDP_AC_NONE;
+    if ((rc = r.ops->create(&r.model, config, &err)) ||
+        (rc = fsdp_module_tree_create(&r.tree, &err)) ||
+        (rc = r.ops->describe(r.model, r.tree, sizes[BATCH].value, sizes[SEQ].value, &err)) ||
+        (rc = fsdp_device_open(&r.device, "cpu", 0, &err)) ||
+        (rc = fsdp_mesh_create(&r.mesh, shape, "auto", 60, &nodes, oob, r.device, &err)) ||
+        (rc = fsdp_create(&r.f, r.tree, &opts, r.device, r.mesh, &err)) ||
+        (rc = fsdp_init_params(r.f, &err)))
+        goto out;
+    r.model->nn = &ops;
+    rc = bench(&r, &err);
+out:
+    if (rc)
+        fprintf(stderr, "%s\n", err.text);
+    ref_rank_close(&r);
+    oob->close(oob);
+    unlink(config);
+    return rc != 0;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ref_run.h: one rank of a training run from reference weights: device, mesh, model, engine. */
+#ifndef REF_RUN_H
+#define REF_RUN_H
+
+#include <sys/mman.h>
+
+#include "model.h"
+#include "ranks.h"
+#include "ref_files.h"
+#include "tap.h"
+
+struct ref_rank {
+    struct fsdp_device *device;
+    struct fsdp_mesh *mesh;
+    struct fsdp_module_tree *tree;
+    const struct model_ops *ops;
+    struct model *model;
+    struct fsdp *f;
+};
+
+struct ref_setup {
+    const char *folder; /* of tests/data */
+    int B, T;           /* micro-batch of a rank */
+    bool threaded;
+    struct fsdp_opts opts;
+};
+
+static inline void ref_rank_close(struct ref_rank *r)
+{
+    fsdp_destroy(r->f);
+    if (r->model)
+        r->ops->destroy(r->model);
+    fsdp_module_tree_destroy(r->tree);
+    fsdp_mesh_destroy(r->mesh);
+    fsdp_device_close(r->device);
+}
+
+/* Writes a parameter's rows into the shard that holds them. */
+static inline int ref_load_slice(void *ctx, enum fsdp_slice_kind kind,
+                                 const struct fsdp_slice *slice, const struct fsdp_slice_io *io,
+                                 struct fsdp_err *err)
+{
+    const struct ref_tensors *weights = ctx;
+    uint64_t row = fsdp_tensor_row_nelem(&slice->tensor);
+    uint64_t nelem = fsdp_box_nelem(&slice->box, slice->tensor.ndim);
+    if (kind != FSDP_SLICE_MODEL || !nelem)
+        return FSDP_OK;
+    const float *values =
+        ref_tensor(weights, slice->tensor.name, fsdp_tensor_nelem(&slice->tensor));
+    if (!values)
+        return fsdp_err_set(err, FSDP_ENOTFOUND, "%s is not in the reference", slice->tensor.name);
+    return io->write(io->ctx, 0, values + slice->box.offset[0] * row, nelem * sizeof *values, err);
+}
+
+static inline int ref_rank_open(struct ref_rank *r, const struct ref_setup *setup,
+                                struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
+                                struct fsdp_err *err)
+{
+    const char *config = ref_path(setup->folder, "config.json");
+    const unsigned flags = setup->threaded ? FSDP_DEVICE_THREADED : 0;
+    struct fsdp_mesh_shape shape;
+    struct fsdp_opts opts = setup->opts;
+
+    memset(r, 0, sizeof *r);
+    FSDP_TRY(model_find(&r->ops, config, err));
+    FSDP_TRY(r->ops->create(&r->model, config, err));
+    FSDP_TRY(fsdp_module_tree_create(&r->tree, err));
+    FSDP_TRY(r->ops->describe(r->model, r->tree, setup->B, setup->T, err));
+    FSDP_TRY(fsdp_device_open(&r->device, "cpu", flags, err));
+    FSDP_TRY(fsdp_mesh_shape_for(&shape, opts.strategy, 0, nodes, err));
+    FSDP_TRY(fsdp_mesh_create(&r->mesh, shape, "auto", 60, nodes, oob, r->device, err));
+    opts.wrap_classes = r->ops->wrap_classes;
+    FSDP_TRY(fsdp_create(&r->f, r->tree, &opts, r->device, r->mesh, err));
+    struct ref_tensors weights = ref_tensors_open(ref_path(setup->folder, "model.safetensors"));
+    int rc = fsdp_state_each(r->f, ref_load_slice, &weights, err);
+    ref_tensors_close(&weights);
+    return rc ? rc : fsdp_state_loaded(r->f, err);
+}
+
+/* One optimizer step on this rank's rows of a step of nrows rows of T + 1 tokens. Micro-step m of
+ * rank r takes rows (r * accumulation + m) * B ... */
+static inline int ref_rank_step(struct ref_rank *r, const struct ref_setup *setup,
+                                const int32_t *tokens, int nrows, struct fsdp_step_args args,
+                                double *loss, double *norm, struct fsdp_err *err)
+{
+    double control[FSDP_CONTROL_NELEM] = {0};
+    struct fsdp_step_result result;
+    const double ntokens = (double)nrows * setup->T;
+
+    for (int m = 0; m < setup->opts.accumulation; m++) {
+        int row = (r->mesh->rank * setup->opts.accumulation + m) * setup->B;
+        struct model_batch batch = {tokens + (size_t)row * (size_t)(setup->T + 1), setup->B,
+                                    setup->T, 1 / ntokens};
+        FSDP_TRY(fsdp_micro_begin(r->f, FSDP_TRAIN, m, err));
+        FSDP_TRY(r->ops->run(r->model, r->f, &batch, true, &control[0], err));
+        FSDP_TRY(fsdp_micro_end(r->f, err));
+    }
+    args.control = control;
+    FSDP_TRY(fsdp_step(r->f, &args, &result, err));
+    *loss = result.control[0] / ntokens;
+    *norm = result.grad_norm;
+    return FSDP_OK;
+}
+
+/* Memory that ranks and test share. */
+static inline void *ref_shared(size_t nbytes)
+{
+    void *ptr = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return ptr == MAP_FAILED ? NULL : ptr;
+}
+
+#endif

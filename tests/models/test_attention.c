@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Causal attention with grouped heads against plain loops in fp64; its gradient against the exact
+ * one and, so that both are not wrong alike, against finite differences of the forward pass. */
+#include "nn_ref.h"
+
+static const struct nn_ops *nn = &nn_cpu_ops;
+static struct fsdp_err err = FSDP_ERR_INIT;
+
+struct shape {
+    int B, Tq, Tk, NH, NKV, D;
+};
+
+static size_t nq(struct shape s)
+{
+    return (size_t)s.B * s.Tq * s.NH * s.D;
+}
+
+static size_t nk(struct shape s)
+{
+    return (size_t)s.B * s.Tk * s.NKV * s.D;
+}
+
+static size_t q_at(struct shape s, int b, int t, int h)
+{
+    return (((size_t)b * s.Tq + t) * s.NH + h) * s.D;
+}
+
+static size_t k_at(struct shape s, int b, int t, int h)
+{
+    return (((size_t)b * s.Tk + t) * s.NKV + h / (s.NH / s.NKV)) * s.D;
+}
+
+static double dot(const double *a, const double *b, int nelem)
+{
+    double sum = 0;
+    for (int i = 0; i < nelem; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* p[0..n) = softmax of one query's scores; returns n, lse in *lse. */
+static int probabilities(struct shape s, const double *q, const double *k, int b, int t, int h,
+                         double *p, double *lse)
+{
+    int n = s.Tk - s.Tq + t + 1;
+    double most = -INFINITY, sum = 0;
+    for (int j = 0; j < n; j++) {
+        p[j] = dot(q + q_at(s, b, t, h), k + k_at(s, b, j, h), s.D) / sqrt(s.D);
+        most = p[j] > most ? p[j] : most;
+    }
+    for (int j = 0; j < n; j++)
+        sum += p[j] = exp(p[j] - most);
+    for (int j = 0; j < n; j++)
+        p[j] /= sum;
+    *lse = most + log(sum);
+    return n;
+}
+
+static void forward_ref(struct shape s, const double *q, const double *k, const double *v,
+                        double *o, double *lse)
+{
+    double *p = ref_wide((size_t)s.Tk);
+    for (int b = 0; b < s.B; b++)
+        for (int h = 0; h < s.NH; h++)
+            for (int t = 0; t < s.Tq; t++) {
+                int n = probabilities(s, q, k, b, t, h, p, &lse[(b * s.NH + h) * s.Tq + t]);
+                for (int i = 0; i < s.D; i++) {
+                    double sum = 0;
+                    for (int j = 0; j < n; j++)
+                        sum += p[j] * v[k_at(s, b, j, h) + i];
+                    o[q_at(s, b, t, h) + i] = sum;
+                }
+            }
+    free(p);
+}
+
+static void backward_ref(struct shape s, const double *q, const double *k, const double *v,
+                         const double *d_o, double *dq, double *dk, double *dv)
+{
+    double *p = ref_wide((size_t)s.Tk), *dp = ref_wide((size_t)s.Tk), lse;
+    for (int b = 0; b < s.B; b++)
+        for (int h = 0; h < s.NH; h++)
+            for (int t = 0; t < s.Tq; t++) {
+                int n = probabilities(s, q, k, b, t, h, p, &lse);
+                const size_t at = q_at(s, b, t, h);
+                double mean = 0;
+                for (int j = 0; j < n; j++) {
+                    dp[j] = dot(d_o + at, v + k_at(s, b, j, h), s.D);
+                    mean += p[j] * dp[j];
+                }
+                for (int j = 0; j < n; j++)
+                    for (int i = 0; i < s.D; i++) {
+                        const size_t key = k_at(s, b, j, h) + i;
+                        double ds = p[j] * (dp[j] - mean) / sqrt(s.D);
+                        dv[key] += p[j] * d_o[at + i];
+                        dk[key] += ds * q[at + i];
+                        dq[at + i] += ds * k[key];
+                    }
+            }
+    free(p), free(dp);
+}
+
+static double *widen(const float *x, size_t nelem)
+{
+    double *y = ref_wide(nelem);
+    for (size_t i = 0; i < nelem; i++)
+        y[i] = x[i];
+    return y;
+}
+
+static void test_attention(struct shape s, double spread)
+{
+    const size_t n_q = nq(s), n_k = nk(s), n_lse = (size_t)s.B * s.NH * s.Tq;
+    float *q = ref_values(n_q, spread), *k = ref_values(n_k, spread), *v = ref_values(n_k, 1);
+    float *o = ref_output(n_q, 0), *lse = ref_output(n_lse, 0), *d_o = ref_values(n_q, 1);
+    float *work = ref_output(nn->attention_work_nelem(s.Tq, s.Tk, s.D), 0);
+    double *wq = widen(q, n_q), *wk = widen(k, n_k), *wv = widen(v, n_k), *wd = widen(d_o, n_q);
+    double *ro = ref_wide(n_q), *rlse = ref_wide(n_lse);
+    double *rdq = ref_wide(n_q), *rdk = ref_wide(n_k), *rdv = ref_wide(n_k);
+
+    forward_ref(s, wq, wk, wv, ro, rlse);
+    backward_ref(s, wq, wk, wv, wd, rdq, rdk, rdv);
+    struct nn_attention a = {.q = q,
+                             .k = k,
+                             .v = v,
+                             .o = o,
+                             .lse = lse,
+                             .d_o = d_o,
+                             .work = work,
+                             .B = s.B,
+                             .Tq = s.Tq,
+                             .Tk = s.Tk,
+                             .NH = s.NH,
+                             .NKV = s.NKV,
+                             .D = s.D,
+                             .scale = (float)(1 / sqrt(s.D))};
+    int rc = nn->attention_forward(ref_lane(), &a, &err);
+    rc |= nn->attention_backward(ref_lane(), &a, &err);
+    double e[5] = {ref_error(o, ro, n_q), ref_error(lse, rlse, n_lse), ref_error(q, rdq, n_q),
+                   ref_error(k, rdk, n_k), ref_error(v, rdv, n_k)};
+    ok(!rc && e[0] < 1e-6 && e[1] < 1e-6 && e[2] < 2e-6 && e[3] < 2e-6 && e[4] < 1e-6,
+       "attention B%d T%d of %d, %d/%d heads of %d: o %.1e lse %.1e dq %.1e dk %.1e dv %.1e", s.B,
+       s.Tq, s.Tk, s.NH, s.NKV, s.D, e[0], e[1], e[2], e[3], e[4]);
+    free(q), free(k), free(v), free(o), free(lse), free(d_o), free(work);
+    free(wq), free(wk), free(wv), free(wd), free(ro), free(rlse), free(rdq), free(rdk), free(rdv);
+}
+
+static double weighted_output(struct shape s, double *const *in, const double *d_o)
+{
+    double *o = ref_wide(nq(s)), *lse = ref_wide((size_t)s.B * s.NH * s.Tq), sum;
+    forward_ref(s, in[0], in[1], in[2], o, lse);
+    sum = dot(o, d_o, (int)nq(s));
+    free(o), free(lse);
+    return sum;
+}
+
+/* The exact gradient above is the gradient of the forward pass above. */
+static void test_reference(void)
+{
+    const struct shape s = {1, 3, 4, 4, 2, 2};
+    const size_t n[3] = {nq(s), nk(s), nk(s)};
+    double *in[3], *grad[3], *d_o = ref_wide(n[0]), worst = 0;
+    const double h = 1e-5;
+
+    for (int k = 0; k < 3; k++) {
+        in[k] = ref_wide(n[k]);
+        grad[k] = ref_wide(n[k]);
+        for (size_t i = 0; i < n[k]; i++)
+            in[k][i] = ref_random();
+    }
+    for (size_t i = 0; i < n[0]; i++)
+        d_o[i] = ref_random();
+    backward_ref(s, in[0], in[1], in[2], d_o, grad[0], grad[1], grad[2]);
+    for (int k = 0; k < 3; k++)
+        for (size_t i = 0; i < n[k]; i++) {
+            double x = in[k][i];
+            in[k][i] = x + h;
+            double up = weighted_output(s, in, d_o);
+            in[k][i] = x - h;
+            double down = weighted_output(s, in, d_o);
+            in[k][i] = x;
+            worst = fmax(worst, fabs((up - down) / (2 * h) - grad[k][i]));
+        }
+    ok(worst < 1e-8, "the reference's gradient is that of its forward pass (%.1e)", worst);
+    for (int k = 0; k < 3; k++)
+        free(in[k]), free(grad[k]);
+    free(d_o);
+}
+
+int main(void)
+{
+    test_reference();
+    test_attention((struct shape){1, 1, 1, 1, 1, 2}, 1);
+    test_attention((struct shape){2, 5, 5, 4, 2, 16}, 1);
+    test_attention((struct shape){1, 64, 64, 2, 1, 16}, 2);
+    test_attention((struct shape){2, 65, 65, 6, 2, 64}, 1);
+    test_attention((struct shape){1, 130, 130, 3, 3, 16}, 3);
+    test_attention((struct shape){1, 131, 131, 8, 1, 64}, 1);
+    test_attention((struct shape){1, 1, 77, 4, 2, 16}, 1);   /* decoding */
+    test_attention((struct shape){2, 67, 100, 4, 2, 16}, 1); /* a prompt's later piece */
+    return tap_done();
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.json: what is read, in the keys of transformers 4 and 5, and how bad ones are refused. */
+#include <unistd.h>
+
+#include "llama.h"
+#include "ref_files.h"
+#include "tap.h"
+
+static char path[] = "config-XXXXXX";
+
+/* A good configuration in which `key` has another value (NULL: is left out), plus `extra`. */
+static void write_config(const char *key, const char *value, const char *extra)
+{
+    static const char *const base[][2] = {
+        {"model_type", "\"llama\""},  {"vocab_size", "256"},      {"hidden_size", "64"},
+        {"intermediate_size", "176"}, {"num_hidden_layers", "2"}, {"num_attention_heads", "4"},
+        {"num_key_value_heads", "2"}, {"hidden_act", "\"silu\""}, {"max_position_embeddings", "64"},
+        {"rms_norm_eps", "1e-05"},
+    };
+    FILE *file = fopen(path, "w");
+    fprintf(file, "{");
+    for (int i = 0; i < 10; i++) {
+        const char *v = key && !strcmp(key, base[i][0]) ? value : base[i][1];
+        if (v)
+            fprintf(file, "\"%s\": %s, ", base[i][0], v);
+    }
+    fprintf(file, "%s%s\"end\": 0}", extra ? extra : "", extra ? ", " : "");
+    fclose(file);
+}
+
+static void write_text(const char *text)
+{
+    FILE *file = fopen(path, "w");
+    fputs(text, file);
+    fclose(file);
+}
+
+/* What model_find and create say about the file. */
+static int open_config(struct model **model, struct fsdp_err *err)
+{
+    const struct model_ops *ops;
+    *model = NULL;
+    FSDP_TRY(model_find(&ops, path, err));
+    return ops->create(model, path, err);
+}
+
+static const struct bad {
+    const char *key, *value, *extra;
+    int status;
+    const char *says;
+} bad[] = {
+    {"model_type", NULL, NULL, FSDP_EINVAL, "model_type is missing"},
+    {"model_type", "7", NULL, FSDP_EINVAL, "model_type must be a string"},
+    {"model_type", "\"mamba\"", NULL, FSDP_EUNSUPPORTED, "(known: llama"},
+    {"vocab_size", NULL, NULL, FSDP_EINVAL, "vocab_size is missing"},
+    {"vocab_size", "null", NULL, FSDP_EINVAL, "vocab_size is missing"},
+    {"vocab_size", "1", NULL, FSDP_EINVAL, "vocab_size is 1, allowed are 2 to"},
+    {"vocab_size", "256.0", NULL, FSDP_EINVAL, "vocab_size must be an integer"},
+    {"hidden_size", "-64", NULL, FSDP_EINVAL, "hidden_size is -64"},
+    {"hidden_size", "66", NULL, FSDP_EINVAL, "not a multiple of num_attention_heads (4)"},
+    {"hidden_size", "12", NULL, FSDP_EINVAL, "head_dim is 3, but must be even"},
+    {"hidden_size", "\"64\"", NULL, FSDP_EINVAL, "hidden_size must be an integer"},
+    {"hidden_size", "9223372036854775807", NULL, FSDP_EINVAL, "hidden_size is 9223372036854775807"},
+    {"intermediate_size", "0", NULL, FSDP_EINVAL, "intermediate_size is 0"},
+    {"num_hidden_layers", "0", NULL, FSDP_EINVAL, "num_hidden_layers is 0"},
+    {"num_attention_heads", "0", NULL, FSDP_EINVAL, "num_attention_heads is 0"},
+    {"num_key_value_heads", "3", NULL, FSDP_EINVAL, "does not divide num_attention_heads (4)"},
+    {"num_key_value_heads", "8", NULL, FSDP_EINVAL, "num_key_value_heads is 8, allowed are 1 to 4"},
+    {"hidden_act", "\"gelu\"", NULL, FSDP_EUNSUPPORTED, "hidden_act is 'gelu'"},
+    {"max_position_embeddings", "0", NULL, FSDP_EINVAL, "max_position_embeddings is 0"},
+    {"rms_norm_eps", "-1", NULL, FSDP_EINVAL, "rms_norm_eps is -1"},
+    {"rms_norm_eps", "\"tiny\"", NULL, FSDP_EINVAL, "rms_norm_eps must be a number"},
+    {NULL, NULL, "\"head_dim\": 15", FSDP_EINVAL, "head_dim is 15"},
+    {NULL, NULL, "\"attention_bias\": true", FSDP_EUNSUPPORTED, "attention_bias is true"},
+    {NULL, NULL, "\"mlp_bias\": true", FSDP_EUNSUPPORTED, "mlp_bias is true"},
+    {NULL, NULL, "\"mlp_bias\": 1", FSDP_EINVAL, "mlp_bias must be true or false"},
+    {NULL, NULL, "\"attention_dropout\": 0.1", FSDP_EUNSUPPORTED, "attention_dropout is 0.1"},
+    {NULL, NULL, "\"tie_word_embeddings\": \"no\"", FSDP_EINVAL, "tie_word_embeddings must be"},
+    {NULL, NULL, "\"torch_dtype\": \"int8\"", FSDP_EINVAL, "torch_dtype is 'int8'"},
+    {NULL, NULL, "\"dtype\": \"fancy\"", FSDP_EINVAL, "dtype is 'fancy'"},
+    {NULL, NULL, "\"eos_token_id\": [1, \"x\"]", FSDP_EINVAL, "eos_token_id must be an integer"},
+    {NULL, NULL, "\"eos_token_id\": [1,2,3,4,5,6,7,8,9]", FSDP_EINVAL, "more than 8 values"},
+    {NULL, NULL, "\"quantization_config\": {}", FSDP_EUNSUPPORTED, "quantization_config is set"},
+    {NULL, NULL, "\"rope_theta\": 0", FSDP_EINVAL, "rope_theta is 0"},
+    {NULL, NULL, "\"rope_scaling\": \"linear\"", FSDP_EINVAL, "rope_scaling must be an object"},
+    {NULL, NULL, "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}", FSDP_EUNSUPPORTED,
+     "rope_scaling.rope_type is 'yarn' (supported: default, linear, llama3)"},
+    {NULL, NULL, "\"rope_scaling\": {\"type\": \"linear\"}", FSDP_EINVAL,
+     "rope_scaling.factor is missing"},
+    {NULL, NULL, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0.5}", FSDP_EINVAL,
+     "rope_scaling.factor is 0.5"},
+    {NULL, NULL, "\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8}", FSDP_EINVAL,
+     "rope_parameters.low_freq_factor is missing"},
+    {NULL, NULL,
+     "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4,"
+     " \"high_freq_factor\": 1, \"original_max_position_embeddings\": 16}",
+     FSDP_EINVAL, "must be above low_freq_factor"},
+    {NULL, NULL, "\"partial_rotary_factor\": 0.5", FSDP_EUNSUPPORTED, "partial_rotary_factor"},
+};
+
+static void test_bad(void)
+{
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const struct bad *b = &bad[i];
+        struct fsdp_err err = FSDP_ERR_INIT;
+        struct model *model;
+        write_config(b->key, b->value, b->extra);
+        int rc = open_config(&model, &err);
+        ok(rc == b->status && strstr(err.text, b->says) && strstr(err.text, path), "refused: %s",
+           err.text);
+    }
+}
+
+static void test_bad_files(void)
+{
+    static const struct {
+        const char *text, *says;
+    } files[] = {{"", "not valid JSON"},
+                 {"[1]", "not a JSON object"},
+                 {"{\"model_type\": \"llama\",\n \"vocab_size\": }", ":2: not valid JSON"},
+                 {"{\"model_type\": \"llama\", \"model_type\": \"x\"}", "not valid JSON"}};
+    struct model *model;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        struct fsdp_err err = FSDP_ERR_INIT;
+        write_text(files[i].text);
+        ok(open_config(&model, &err) == FSDP_EINVAL && strstr(err.text, files[i].says),
+           "refused: %s", err.text);
+    }
+    struct fsdp_err err = FSDP_ERR_INIT;
+    unlink(path);
+    ok(open_config(&model, &err) == FSDP_ENOTFOUND && strstr(err.text, path), "refused: %s",
+       err.text);
+}
+
+static void test_values(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct model_info info;
+    struct model *m;
+
+    write_config("num_key_value_heads", NULL,
+                 "\"eos_token_id\": [2, 9], \"torch_dtype\": \"bfloat16\", \"head_dim\": 32,"
+                 " \"rope_scaling\": null, \"initializer_range\": 0.5");
+    if (!ok(open_config(&m, &err) == FSDP_OK, "a good file is read %s", err.text))
+        return;
+    const struct llama_config *c = &m->config;
+    model_llama_ops.info(m, &info);
+    ok(c->vocab == 256 && c->dim == 64 && c->ffn == 176 && c->nlayers == 2 && c->nheads == 4 &&
+           c->max_seq_len == 64 && c->norm_eps == 1e-5 && c->init_std == 0.5 && !c->tied,
+       "its values");
+    ok(c->nkv_heads == 4, "key-value heads default to the heads");
+    ok(c->head_dim == 32, "head_dim may differ from hidden_size / heads");
+    ok(info.dtype == FSDP_BF16 && info.neos == 2 && info.eos[1] == 9 && info.bos == -1,
+       "dtype and tokens");
+    ok(m->inv_freq[0] == 1 && fabs(m->inv_freq[8] - 0.01) < 1e-12, "theta defaults to 10000");
+    ok(model_llama_ops.vocab_size(m) == 256 && model_llama_ops.max_seq_len(m) == 64, "through ops");
+    /* 6 * (2 * (2*64*128 + 2*64*128 + 3*64*176 + 10*128) + 64*256) */
+    ok(model_llama_ops.flops_per_token(m, 10) == 6.0 * (2 * (32768 + 33792 + 1280) + 16384),
+       "operations per token");
+    model_llama_ops.destroy(m);
+}
+
+/* The same settings in the keys of transformers 4 and 5, against the formula written out. */
+static void test_rope(void)
+{
+    static const char llama3[] = "\"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4,"
+                                 " \"original_max_position_embeddings\": 64}";
+    char extra[2][512];
+    snprintf(extra[0], sizeof extra[0],
+             "\"rope_theta\": 500, \"rope_scaling\": {\"rope_type\": \"llama3\", %s", llama3);
+    snprintf(extra[1], sizeof extra[1],
+             "\"rope_parameters\": {\"rope_theta\": 500, \"rope_type\": \"llama3\", %s", llama3);
+    for (int k = 0; k < 2; k++) {
+        struct fsdp_err err = FSDP_ERR_INIT;
+        struct model *m;
+        double worst = 0;
+        write_config(NULL, NULL, extra[k]);
+        if (!ok(open_config(&m, &err) == FSDP_OK, "Llama-3 scaling is read %s", err.text))
+            continue;
+        for (int i = 0; i < 8; i++) {
+            double plain = pow(500, -i / 8.0), length = 2 * M_PI / plain, want = plain;
+            if (length > 64)
+                want = plain / 8;
+            else if (length > 16)
+                want = plain * ((64 / length - 1) / 3 + (1 - (64 / length - 1) / 3) / 8);
+            worst = fmax(worst, fabs(m->inv_freq[i] / want - 1));
+        }
+        ok(worst < 1e-12, "Llama-3 scaling, keys of transformers %d", 4 + k);
+        model_llama_ops.destroy(m);
+    }
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct model *m;
+    write_config(NULL, NULL, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}");
+    ok(open_config(&m, &err) == FSDP_OK && m->inv_freq[0] == 0.25, "linear scaling %s", err.text);
+    if (m)
+        model_llama_ops.destroy(m);
+}
+
+/* What transformers itself wrote, in both dialects, is one model. */
+static void test_dialects(void)
+{
+    static const char *const names[] = {"config.json", "config-transformers5.json"};
+    struct model *m[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        struct fsdp_err err = FSDP_ERR_INIT;
+        ok(model_llama_ops.create(&m[i], ref_path("llama-tiny", names[i]), &err) == FSDP_OK,
+           "%s is read %s", names[i], err.text);
+    }
+    if (m[0] && m[1])
+        ok(!memcmp(&m[0]->config, &m[1]->config, sizeof m[0]->config) &&
+               !memcmp(m[0]->inv_freq, m[1]->inv_freq, 8 * sizeof *m[0]->inv_freq),
+           "both dialects give the same configuration");
+    for (int i = 0; i < 2; i++)
+        model_llama_ops.destroy(m[i]);
+}
+
+/* Every allocation that fails is reported and nothing is leaked or half made. */
+static void test_out_of_memory(void)
+{
+    write_config(NULL, NULL, NULL);
+    uint64_t before = fsdp_alloc_count();
+    struct model *m;
+    ok(open_config(&m, NULL) == FSDP_OK, "a good file is read");
+    uint64_t count = fsdp_alloc_count() - before;
+    model_llama_ops.destroy(m);
+    for (uint64_t nth = 1; nth <= count; nth++) {
+        struct fsdp_err err = FSDP_ERR_INIT;
+        fsdp_alloc_fail_at(nth);
+        ok(open_config(&m, &err) == FSDP_ENOMEM && !m, "allocation %d fails: %s", (int)nth,
+           err.text);
+    }
+    fsdp_alloc_fail_at(0);
+}
+
+int main(void)
+{
+    int fd = mkstemp(path);
+    if (fd < 0)
+        return 1;
+    close(fd);
+    test_values();
+    test_rope();
+    test_dialects();
+    test_bad();
+    test_out_of_memory();
+    test_bad_files();
+    unlink(path);
+    return tap_done();
+}

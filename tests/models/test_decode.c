@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Forward passes: the engine's logits and evaluation, and decoding with a key-value cache, against
+ * PyTorch's logits; refusals of bad batches. */
+#include "ref_run.h"
+
+static struct fsdp_err err = FSDP_ERR_INIT;
+
+static double worst_difference(const float *a, const float *b, size_t nelem)
+{
+    double worst = 0;
+    for (size_t i = 0; i < nelem; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+        worst = d <= worst ? worst : isfinite(d) ? d : 1e30;
+    }
+    return worst;
+}
+
+/* ---- decoding ------------------------------------------------------------------------------- */
+
+/* A model on plain memory. */
+struct loaded {
+    struct model *model;
+    struct fsdp_module_tree *tree;
+    struct ref_tensors weights;
+    const float *param[64];
+    struct fsdp_device *device;
+    struct fsdp_lane *lane;
+};
+
+static bool load(struct loaded *l, const char *folder)
+{
+    const struct model_ops *ops = &model_llama_ops;
+    int rc = ops->create(&l->model, ref_path(folder, "config.json"), &err);
+    rc = rc ? rc : fsdp_module_tree_create(&l->tree, &err);
+    rc = rc ? rc : ops->describe(l->model, l->tree, 1, 1, &err);
+    rc = rc ? rc : fsdp_device_open(&l->device, "cpu", 0, &err);
+    rc = rc ? rc : fsdp_lane_create(&l->lane, l->device, "compute", &err);
+    if (!ok(rc == FSDP_OK, "%s: a model on plain memory%s%s", folder, rc ? ": " : "",
+            rc ? err.text : ""))
+        return false;
+    l->weights = ref_tensors_open(ref_path(folder, "model.safetensors"));
+    for (int i = 0; i < fsdp_param_count(l->tree); i++) {
+        struct fsdp_tensor tensor = fsdp_param_tensor(l->tree, i);
+        l->param[i] = ref_tensor(&l->weights, tensor.name, fsdp_tensor_nelem(&tensor));
+        if (!l->param[i])
+            return ok(false, "%s is among the weights", tensor.name);
+    }
+    return true;
+}
+
+static void unload(struct loaded *l)
+{
+    fsdp_lane_destroy(l->lane);
+    fsdp_device_close(l->device);
+    fsdp_module_tree_destroy(l->tree);
+    model_llama_ops.destroy(l->model);
+    ref_tensors_close(&l->weights);
+}
+
+/* Gives the tokens in pieces of `piece` and compares all logits. */
+static void decode_in_pieces(struct loaded *l, const int32_t *tokens, int ntokens, int piece,
+                             const float *want, const char *what)
+{
+    const struct model_ops *ops = &model_llama_ops;
+    const size_t V = (size_t)ops->vocab_size(l->model);
+    float *got = malloc((size_t)ntokens * V * sizeof *got);
+    struct model_decoder *d = NULL;
+    int rc = ops->decoder_create(&d, l->model, l->param, l->lane, ntokens, &err);
+
+    for (int done = 0; done < ntokens && rc == FSDP_OK; done += piece) {
+        int n = ntokens - done < piece ? ntokens - done : piece;
+        rc = ops->decode(d, tokens + done, n, true, got + (size_t)done * V, &err);
+    }
+    double worst = rc ? 1e30 : worst_difference(got, want, (size_t)ntokens * V);
+    ok(worst < 1e-5, "%s, %d tokens at a time: logits within %.1e", what, piece, worst);
+    ok(rc == FSDP_OK && ops->decode(d, tokens, 1, false, got, &err) == FSDP_EINVAL &&
+           strstr(err.text, "room"),
+       "a token too many: %s", err.text);
+    ops->decoder_destroy(d);
+    free(got);
+}
+
+static void test_decoding(const char *folder, const int32_t *tokens, int ntokens,
+                          const char *logits)
+{
+    const struct model_ops *ops = &model_llama_ops;
+    struct loaded l = {0};
+    if (!load(&l, folder))
+        return;
+    const size_t V = (size_t)ops->vocab_size(l.model);
+    struct ref_tensors expected = ref_tensors_open(ref_path(folder, logits));
+    const json_t *shape = json_object_get(json_object_get(expected.header, "logits"), "shape");
+    size_t rows = (size_t)json_integer_value(json_array_get(shape, 0));
+    const float *want = ref_tensor(&expected, "logits", rows * (size_t)ntokens * V);
+
+    ok(want != NULL, "%s: expected logits", folder);
+    decode_in_pieces(&l, tokens, ntokens, ntokens, want, folder);
+    decode_in_pieces(&l, tokens, ntokens, 1, want, folder);
+    decode_in_pieces(&l, tokens, ntokens, 5, want, folder);
+
+    float *last = malloc(V * sizeof *last);
+    int32_t wrong = (int32_t)V;
+    struct model_decoder *d = NULL;
+    ok(!ops->decoder_create(&d, l.model, l.param, l.lane, ntokens, &err) &&
+           !ops->decode(d, tokens, ntokens, false, last, &err) &&
+           worst_difference(last, want + (size_t)(ntokens - 1) * V, V) < 1e-5,
+       "%s: logits after the last token alone", folder);
+    ops->decoder_destroy(d);
+    d = NULL;
+    ok(!ops->decoder_create(&d, l.model, l.param, l.lane, ntokens, &err) &&
+           ops->decode(d, &wrong, 1, false, last, &err) == FSDP_EINVAL &&
+           strstr(err.text, "vocabulary"),
+       "%s: a token outside the vocabulary: %s", folder, err.text);
+    ops->decoder_destroy(d);
+    ok(ops->decoder_create(&d, l.model, l.param, l.lane, 65, &err) == FSDP_EINVAL,
+       "%s: more tokens than positions: %s", folder, err.text);
+    free(last);
+    ref_tensors_close(&expected);
+    unload(&l);
+}
+
+/* Prompts longer than one piece of the decoder's memory are the same text in any pieces. */
+static void test_long_prompt(void)
+{
+    enum { N = 600, V = 31 };
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 31, \"hidden_size\": 16,"
+        " \"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"
+        " \"num_key_value_heads\": 1, \"max_position_embeddings\": 700}";
+    const struct model_ops *ops = &model_llama_ops;
+    struct loaded l = {0};
+    float *weights = malloc(4096 * sizeof *weights), *logits[2];
+    int32_t tokens[N];
+    FILE *file = fopen("long-config.json", "w");
+
+    fputs(config, file);
+    fclose(file);
+    for (int i = 0; i < 4096; i++)
+        weights[i] = (float)((i * 2654435761u >> 8) % 1000) / 1000 - 0.5f;
+    for (int i = 0; i < N; i++)
+        tokens[i] = (i * i + 3) % V;
+    int rc = ops->create(&l.model, "long-config.json", &err);
+    rc = rc ? rc : fsdp_module_tree_create(&l.tree, &err);
+    rc = rc ? rc : ops->describe(l.model, l.tree, 1, 1, &err);
+    rc = rc ? rc : fsdp_device_open(&l.device, "cpu", 0, &err);
+    rc = rc ? rc : fsdp_lane_create(&l.lane, l.device, "compute", &err);
+    for (int i = 0; rc == FSDP_OK && i < fsdp_param_count(l.tree); i++)
+        l.param[i] = weights + 7 * i;
+    for (int k = 0; k < 2; k++) {
+        struct model_decoder *d = NULL;
+        logits[k] = malloc((size_t)N * V * sizeof(float));
+        rc = rc ? rc : ops->decoder_create(&d, l.model, l.param, l.lane, N, &err);
+        for (int i = 0; rc == FSDP_OK && i < N; i += k ? 1 : N)
+            rc = ops->decode(d, tokens + i, k ? 1 : N, true, logits[k] + (size_t)i * V, &err);
+        ops->decoder_destroy(d);
+    }
+    ok(rc == FSDP_OK && worst_difference(logits[0], logits[1], (size_t)N * V) < 1e-4,
+       "600 tokens at once and one by one agree%s%s", rc ? ": " : "", rc ? err.text : "");
+    fsdp_lane_destroy(l.lane);
+    fsdp_device_close(l.device);
+    fsdp_module_tree_destroy(l.tree);
+    ops->destroy(l.model);
+    remove("long-config.json");
+    free(weights), free(logits[0]), free(logits[1]);
+}
+
+/* ---- through the engine --------------------------------------------------------------------- */
+
+static int evaluate(struct ref_rank *r, const struct model_batch *batch, double *loss,
+                    float *logits)
+{
+    *loss = 0;
+    FSDP_TRY(fsdp_micro_begin(r->f, FSDP_EVAL, 0, &err));
+    FSDP_TRY(logits ? r->ops->logits(r->model, r->f, batch, logits, &err)
+                    : r->ops->run(r->model, r->f, batch, false, loss, &err));
+    FSDP_TRY(fsdp_micro_end(r->f, &err));
+    return fsdp_sync(r->f, &err);
+}
+
+/* Mean negative log-likelihood of the targets under logits, in fp64. */
+static double loss_of(const float *logits, const int32_t *tokens, int B, int T, int V)
+{
+    double loss = 0;
+    for (int b = 0; b < B; b++)
+        for (int t = 0; t < T; t++, logits += V) {
+            double sum = 0;
+            for (int i = 0; i < V; i++)
+                sum += exp(logits[i]);
+            loss += log(sum) - logits[tokens[b * (T + 1) + t + 1]];
+        }
+    return loss;
+}
+
+static void test_refusals(struct ref_rank *r, const int32_t *tokens)
+{
+    int32_t *bad = malloc(4 * 33 * sizeof *bad);
+    double loss = 0;
+    struct model_batch batch = {bad, 4, 32, 1};
+
+    memcpy(bad, tokens, 4 * 33 * sizeof *bad);
+    bad[2 * 33 + 7] = 256;
+    ok(evaluate(r, &batch, &loss, NULL) == FSDP_EINVAL &&
+           strstr(err.text, "token 256 at row 2, position 7"),
+       "bad token: %s", err.text);
+    fsdp_step_reset(r->f);
+    batch.tokens = tokens;
+    batch.B = 5;
+    ok(evaluate(r, &batch, &loss, NULL) == FSDP_EINVAL && strstr(err.text, "described for 4 x 32"),
+       "batch too large: %s", err.text);
+    fsdp_step_reset(r->f);
+    batch.B = 4;
+    ok(evaluate(r, &batch, &loss, NULL) == FSDP_OK && loss > 0, "after a reset all is well");
+    free(bad);
+}
+
+static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    enum { B = 4, T = 32, V = 256 };
+    const int32_t *tokens = arg;
+    struct ref_setup setup = {.folder = "llama-tiny", .B = B, .T = T, .opts = FSDP_OPTS_INIT};
+    struct ref_tensors expected =
+        ref_tensors_open(ref_path("llama-tiny/expected", "logits_step0.safetensors"));
+    const float *want = ref_tensor(&expected, "logits", B * T * V);
+    float *logits = malloc(B * T * V * sizeof *logits);
+    struct model_batch batch = {tokens, B, T, 1};
+    struct ref_rank r;
+    double loss;
+
+    int rc = ref_rank_open(&r, &setup, oob, nodes, &err);
+    if (ok(rc == FSDP_OK, "an engine%s%s", rc ? ": " : "", rc ? err.text : "")) {
+        rc = evaluate(&r, &batch, &loss, logits);
+        double worst = worst_difference(logits, want, B * T * V);
+        ok(!rc && worst < 1e-5, "the engine's logits are within %.1e", worst);
+        double all = loss_of(want, tokens, B, T, V);
+        rc = evaluate(&r, &batch, &loss, NULL);
+        ok(!rc && fabs(loss - all) < 1e-6 * all,
+           "evaluation: loss %.9g, of the reference's logits %.9g", loss, all);
+        /* A smaller batch than described, as at the end of an evaluation set. */
+        batch.B = 1;
+        double one = loss_of(want, tokens, 1, T, V);
+        rc = evaluate(&r, &batch, &loss, NULL);
+        ok(!rc && fabs(loss - one) < 1e-6 * one, "one row: loss %.9g, expected %.9g", loss, one);
+        test_refusals(&r, tokens);
+    }
+    ref_rank_close(&r);
+    ref_tensors_close(&expected);
+    free(logits);
+    return tap_done();
+}
+
+static void test_describe(void)
+{
+    struct model *model;
+    struct fsdp_module_tree *tree;
+    if (!ok(!model_llama_ops.create(&model, ref_path("llama-tiny", "config.json"), &err) &&
+                !fsdp_module_tree_create(&tree, &err),
+            "a model"))
+        return;
+    ok(model_llama_ops.describe(model, tree, 1, 65, &err) == FSDP_EINVAL &&
+           strstr(err.text, "max_position_embeddings (64)"),
+       "too long: %s", err.text);
+    ok(model_llama_ops.describe(model, tree, 0, 5, &err) == FSDP_EINVAL, "no rows: %s", err.text);
+    ok(model_llama_ops.describe(model, tree, 1 << 30, 64, &err) == FSDP_EINVAL, "too many: %s",
+       err.text);
+    fsdp_module_tree_destroy(tree);
+    model_llama_ops.destroy(model);
+}
+
+int main(void)
+{
+    static const int node_of[1];
+    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    size_t nbytes;
+    uint16_t *raw = ref_read(ref_path("llama-tiny/expected", "batches.u16"), &nbytes);
+    int32_t tokens[4 * 33], odd[22];
+    json_t *json = json_load_file(ref_path("llama-odd/expected", "ref.json"), 0, NULL);
+    struct fsdp_oob *oob;
+
+    for (int i = 0; i < 4 * 33; i++)
+        tokens[i] = raw[i];
+    for (int i = 0; i < 22; i++)
+        odd[i] = (int32_t)json_integer_value(
+            json_array_get(json_array_get(json_object_get(json, "tokens"), 0), (size_t)i));
+    test_decoding("llama-tiny", tokens, 32, "expected/logits_step0.safetensors");
+    test_decoding("llama-odd", odd, 21, "expected/logits.safetensors");
+    test_long_prompt();
+    test_describe();
+    json_decref(json);
+    free(raw);
+    if (!ok(fsdp_oob_self_create(&oob, &err) == FSDP_OK, "a job of one rank"))
+        return 1;
+    int rc = rank_main(oob, &nodes, tokens);
+    oob->close(oob);
+    return rc;
+}

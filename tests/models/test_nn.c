@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every operator but attention against plain loops in fp64, backward passes against their formulas
+ * or finite differences, at sizes that are no multiple of anything. */
+#include "nn_ref.h"
+
+static const struct nn_ops *nn = &nn_cpu_ops;
+static struct fsdp_err err = FSDP_ERR_INIT;
+
+static void test_linear(int rows, int nin, int nout, float beta)
+{
+    size_t nx = (size_t)rows * nin, nw = (size_t)nout * nin, ny = (size_t)rows * nout;
+    float *x = ref_values(nx, 1), *w = ref_values(nw, 1), *dy = ref_values(ny, 1);
+    float *y = ref_output(ny, beta), *dx = ref_output(nx, beta), *dw = ref_output(nw, beta);
+    double *ry = ref_wide(ny), *rdx = ref_wide(nx), *rdw = ref_wide(nw);
+
+    for (size_t i = 0; i < ny && beta != 0.0f; i++)
+        ry[i] = beta * y[i];
+    for (size_t i = 0; i < nx && beta != 0.0f; i++)
+        rdx[i] = beta * dx[i];
+    for (size_t i = 0; i < nw && beta != 0.0f; i++)
+        rdw[i] = beta * dw[i];
+    for (int r = 0; r < rows; r++)
+        for (int o = 0; o < nout; o++)
+            for (int i = 0; i < nin; i++) {
+                ry[r * nout + o] += (double)x[r * nin + i] * w[o * nin + i];
+                rdx[r * nin + i] += (double)dy[r * nout + o] * w[o * nin + i];
+                rdw[o * nin + i] += (double)dy[r * nout + o] * x[r * nin + i];
+            }
+    struct nn_linear a = {
+        .x = x, .w = w, .dy = dy, .rows = rows, .nin = nin, .nout = nout, .beta = beta};
+    a.out = y;
+    int rc = nn->linear_forward(ref_lane(), &a, &err);
+    a.out = dx;
+    rc |= nn->linear_backward_input(ref_lane(), &a, &err);
+    a.out = dw;
+    rc |= nn->linear_backward_weight(ref_lane(), &a, &err);
+    ok(!rc && ref_error(y, ry, ny) < 1e-6 && ref_error(dx, rdx, nx) < 1e-6 &&
+           ref_error(dw, rdw, nw) < 1e-6,
+       "linear %d x %d -> %d, beta %g: %.1e %.1e %.1e", rows, nin, nout, beta, ref_error(y, ry, ny),
+       ref_error(dx, rdx, nx), ref_error(dw, rdw, nw));
+    free(x), free(w), free(dy), free(y), free(dx), free(dw), free(ry), free(rdx), free(rdw);
+}
+
+static void test_embedding(int rows, int vocab, int dim, float beta)
+{
+    size_t nw = (size_t)vocab * dim, ny = (size_t)rows * dim;
+    float *w = ref_values(nw, 1), *y = ref_output(ny, 0), *dy = ref_values(ny, 1);
+    float *dw = ref_output(nw, beta);
+    double *rdw = ref_wide(nw);
+    int32_t *tokens = malloc((size_t)rows * sizeof *tokens);
+    bool exact = true;
+
+    for (size_t i = 0; i < nw && beta != 0.0f; i++)
+        rdw[i] = dw[i];
+    for (int r = 0; r < rows; r++) {
+        tokens[r] = r % 3 ? (int32_t)((r * 7) % vocab) : vocab - 1; /* many repeats */
+        for (int i = 0; i < dim; i++)
+            rdw[(size_t)tokens[r] * dim + i] += dy[r * dim + i];
+    }
+    struct nn_embedding a = {.out = y,
+                             .w = w,
+                             .dy = dy,
+                             .tokens = tokens,
+                             .rows = rows,
+                             .vocab = vocab,
+                             .dim = dim,
+                             .beta = beta};
+    int rc = nn->embedding_forward(ref_lane(), &a, &err);
+    for (int r = 0; r < rows; r++)
+        exact &= !memcmp(y + (size_t)r * dim, w + (size_t)tokens[r] * dim, (size_t)dim * sizeof *y);
+    a.out = dw;
+    rc |= nn->embedding_backward(ref_lane(), &a, &err);
+    ok(!rc && exact && ref_error(dw, rdw, nw) < 1e-6, "embedding %d of %d x %d, beta %g: %.1e",
+       rows, vocab, dim, beta, ref_error(dw, rdw, nw));
+    free(w), free(y), free(dy), free(dw), free(rdw), free(tokens);
+}
+
+static void rmsnorm_ref(const float *x, const float *w, const float *dy, int rows, int dim,
+                        double eps, double *y, double *dx, double *dw)
+{
+    for (int r = 0; r < rows; r++, x += dim, dy += dim, y += dim, dx += dim) {
+        double sq = 0, dot = 0;
+        for (int i = 0; i < dim; i++)
+            sq += (double)x[i] * x[i];
+        double rstd = 1 / sqrt(sq / dim + eps);
+        for (int i = 0; i < dim; i++) {
+            y[i] = x[i] * rstd * w[i];
+            dot += (double)dy[i] * w[i] * x[i];
+            dw[i] += dy[i] * x[i] * rstd;
+        }
+        for (int i = 0; i < dim; i++)
+            dx[i] += rstd * dy[i] * w[i] - rstd * rstd * rstd * x[i] * dot / dim;
+    }
+}
+
+/* in_place: dx is x, as at the head of the model. */
+static void test_rmsnorm(int rows, int dim, float dx_beta, float dw_beta, bool in_place)
+{
+    size_t n = (size_t)rows * dim;
+    float *x = ref_values(n, 2), *w = ref_values((size_t)dim, 1), *dy = ref_values(n, 1);
+    float *y = ref_output(n, 0), *copy = ref_output(n, 0), *rstd = ref_output((size_t)rows, 0);
+    float *dx = in_place ? x : ref_output(n, dx_beta), *dw = ref_output((size_t)dim, dw_beta);
+    double *ry = ref_wide(n), *rdx = ref_wide(n), *rdw = ref_wide((size_t)dim);
+
+    for (size_t i = 0; i < n && dx_beta != 0.0f; i++)
+        rdx[i] = dx[i];
+    for (int i = 0; i < dim && dw_beta != 0.0f; i++)
+        rdw[i] = dw[i];
+    rmsnorm_ref(x, w, dy, rows, dim, 1e-5, ry, rdx, rdw);
+    struct nn_rmsnorm f = {.y = y,
+                           .rstd = rstd,
+                           .x_copy = copy,
+                           .x = x,
+                           .w = w,
+                           .rows = rows,
+                           .dim = dim,
+                           .eps = 1e-5f};
+    struct nn_rmsnorm_backward b = {.dy = dy,
+                                    .dx = dx,
+                                    .dw = dw,
+                                    .x = x,
+                                    .w = w,
+                                    .rstd = rstd,
+                                    .rows = rows,
+                                    .dim = dim,
+                                    .dx_beta = dx_beta,
+                                    .dw_beta = dw_beta};
+    int rc = nn->rmsnorm_forward(ref_lane(), &f, &err);
+    bool copied = !memcmp(copy, x, n * sizeof *x);
+    rc |= nn->rmsnorm_backward(ref_lane(), &b, &err);
+    double e[4] = {ref_error(y, ry, n), ref_error(dx, rdx, n), ref_error(dw, rdw, (size_t)dim),
+                   ref_error(dy, ry, n)};
+    ok(!rc && copied && e[0] < 5e-7 && e[1] < 5e-7 && e[2] < 5e-7 && e[3] < 5e-7,
+       "rmsnorm %d x %d, betas %g %g%s: %.1e %.1e %.1e, y again %.1e", rows, dim, dx_beta, dw_beta,
+       in_place ? ", in place" : "", e[0], e[1], e[2], e[3]);
+    if (!in_place)
+        free(dx);
+    free(x), free(w), free(dy), free(y), free(copy), free(rstd), free(dw), free(ry), free(rdx);
+    free(rdw);
+}
+
+static void test_rope(int B, int T, int heads, int D, int first)
+{
+    const int half = D / 2;
+    size_t n = (size_t)B * T * heads * D, ntable = (size_t)T * half;
+    float *x = ref_values(n, 1), *before = ref_copy(x, n);
+    float *cosine = ref_output(ntable, 0), *sine = ref_output(ntable, 0);
+    double *inv_freq = ref_wide((size_t)half), *want = ref_wide(n), *same = ref_wide(n);
+
+    for (int i = 0; i < half; i++)
+        inv_freq[i] = pow(500000.0, -2.0 * i / D);
+    for (size_t i = 0; i < n; i++) {
+        size_t pos = first + i / ((size_t)heads * D) % T, d = i % D, pair = d % half;
+        double angle = pos * inv_freq[pair], other = d < (size_t)half ? -x[i + half] : x[i - half];
+        want[i] = x[i] * cos(angle) + other * sin(angle);
+        same[i] = x[i];
+    }
+    struct nn_rope_table t = {
+        .cos = cosine, .sin = sine, .inv_freq = inv_freq, .first = first, .T = T, .half = half};
+    struct nn_rope a = {.x = x, .cos = cosine, .sin = sine, .B = B, .T = T, .heads = heads, .D = D};
+    int rc = nn->rope_table(ref_lane(), &t, &err) | nn->rope(ref_lane(), &a, &err);
+    double forward = ref_error(x, want, n);
+    a.inverse = true; /* the transpose of a rotation undoes it */
+    rc |= nn->rope(ref_lane(), &a, &err);
+    ok(!rc && forward < 2e-7 && ref_error(x, same, n) < 2e-7,
+       "rope %d x %d x %d x %d from %d: %.1e, undone %.1e", B, T, heads, D, first, forward,
+       ref_error(x, same, n));
+    free(x), free(before), free(cosine), free(sine), free(inv_freq), free(want), free(same);
+}
+
+static double silu_mul(double gate, double up)
+{
+    return gate / (1 + exp(-gate)) * up;
+}
+
+static void test_swiglu(size_t n)
+{
+    float *gate = ref_values(n, 8), *up = ref_values(n, 2), *y = ref_output(n, 0);
+    float *dy = ref_values(n, 1);
+    double *ry = ref_wide(n), *rgate = ref_wide(n), *rup = ref_wide(n);
+    const double h = 1e-5;
+
+    for (size_t i = 0; i < n; i++) {
+        gate[i] = i == 0 ? -200.0f : i == 1 ? 200.0f : gate[i]; /* saturates, stays finite */
+        double g = gate[i], u = up[i];
+        ry[i] = silu_mul(g, u);
+        rgate[i] = dy[i] * (silu_mul(g + h, u) - silu_mul(g - h, u)) / (2 * h);
+        rup[i] = dy[i] * silu_mul(g, 1);
+    }
+    struct nn_swiglu f = {.y = y, .gate = gate, .up = up, .nelem = n};
+    struct nn_swiglu b = {.y = dy, .gate = gate, .up = up, .nelem = n};
+    int rc = nn->swiglu_forward(ref_lane(), &f, &err) | nn->swiglu_backward(ref_lane(), &b, &err);
+    double e[4] = {ref_error(y, ry, n), ref_error(gate, rgate, n), ref_error(up, rup, n),
+                   ref_error(dy, ry, n)};
+    ok(!rc && e[0] < 5e-7 && e[1] < 5e-7 && e[2] < 5e-7 && e[3] < 5e-7,
+       "swiglu of %zu: %.1e %.1e %.1e, y again %.1e", n, e[0], e[1], e[2], e[3]);
+    free(gate), free(up), free(y), free(dy), free(ry), free(rgate), free(rup);
+}
+
+static void test_cross_entropy(int rows, int vocab, double spread, bool grad)
+{
+    size_t n = (size_t)rows * vocab;
+    const double scale = 1.0 / 77;
+    float *logits = ref_values(n, spread);
+    double *want = ref_wide(n), loss = 0.25, expected = loss;
+    int32_t *targets = malloc((size_t)rows * sizeof *targets);
+
+    for (int r = 0; r < rows; r++) {
+        const float *x = logits + (size_t)r * vocab;
+        double most = x[0], sum = 0;
+        targets[r] = r == 0 ? vocab - 1 : (r * 5) % vocab;
+        for (int i = 0; i < vocab; i++)
+            most = x[i] > most ? x[i] : most;
+        for (int i = 0; i < vocab; i++)
+            sum += exp(x[i] - most);
+        expected += log(sum) + most - x[targets[r]];
+        for (int i = 0; i < vocab; i++)
+            want[(size_t)r * vocab + i] = scale * (exp(x[i] - most) / sum - (i == targets[r]));
+    }
+    struct nn_cross_entropy a = {.logits = logits,
+                                 .targets = targets,
+                                 .loss_sum = &loss,
+                                 .rows = rows,
+                                 .vocab = vocab,
+                                 .scale = (float)scale,
+                                 .grad = grad};
+    int rc = nn->cross_entropy(ref_lane(), &a, &err);
+    double error = grad ? ref_error(logits, want, n) : 0;
+    ok(!rc && fabs(loss - expected) < 1e-7 * fabs(expected) && error < 3e-7,
+       "cross entropy %d x %d, spread %g%s: %.10g, off by %.1e; gradient %.1e", rows, vocab, spread,
+       grad ? "" : ", loss only", loss, loss - expected, error);
+    free(logits), free(want), free(targets);
+}
+
+static void test_split_tokens(void)
+{
+    const int32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8}, x[] = {1, 2, 3, 5, 6, 7},
+                  y[] = {2, 3, 4, 6, 7, 8};
+    int32_t inputs[6], targets[6];
+    struct nn_split_tokens a = {inputs, targets, tokens, 2, 3};
+    int rc = nn->split_tokens(ref_lane(), &a, &err);
+    ok(!rc && !memcmp(x, inputs, sizeof x) && !memcmp(y, targets, sizeof y),
+       "tokens split into inputs and targets");
+}
+
+int main(void)
+{
+    ok(nn->abi == NN_OPS_ABI && !strcmp(nn->name, "cpu"), "the table is the CPU's");
+    diag("BLAS kernels: %s", nn_blas_kernels());
+    for (int beta = 0; beta < 2; beta++) {
+        test_linear(1, 37, 53, (float)beta);
+        test_linear(5, 1, 3, (float)beta);
+        test_linear(67, 64, 33, (float)beta);
+        test_embedding(41, 13, 7, (float)beta);
+        test_embedding(3, 256, 64, (float)beta);
+        test_rmsnorm(1, 3, (float)beta, 0, false);
+        test_rmsnorm(65, 67, (float)beta, 1, false);
+        test_rmsnorm(33, 1031, (float)beta, 0, false);
+    }
+    test_rmsnorm(70, 515, 0, 0, true);
+    test_rope(2, 5, 3, 16, 0);
+    test_rope(1, 67, 1, 64, 0);
+    test_rope(1, 3, 2, 6, 1000);
+    test_swiglu(1021);
+    test_swiglu(3);
+    test_cross_entropy(7, 256, 3, true);
+    test_cross_entropy(5, 2053, 30, true);
+    test_cross_entropy(3, 3, 80, true);
+    test_cross_entropy(9, 1031, 3, false);
+    test_split_tokens();
+    return tap_done();
+}

@@ -1,0 +1,181 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run: timeout=240
+# Whole runs of fsdp-launch: train, resume on the same and on another mesh, stop, die, refuse.
+set -u
+cd "$TEST_TMP" || exit 1
+launch=$BIN/fsdp-launch
+n=0 bad=0
+ok() { # status, text
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        bad=1
+        tail -n 15 log err 2>/dev/null | sed 's/^/# /'
+    fi
+}
+run() { "$launch" "$@" >log 2>err; }
+holds() { grep -q -F -- "$2" "$1"; }
+# The lines of metrics without what depends on the clock.
+numbers() { sed -E 's/"tokens_per_s": [^,]*, "time": [^,}]*//' "$1"; }
+# The tensors of a checkpoint with their fingerprints.
+prints() { grep -o '"[^"]*": {"kind": .*"fingerprint": "[^"]*"' "$1/manifest.json" | sort; }
+latest() { ls -d "$1"/step-* 2>/dev/null | grep -v tmp | tail -n 1; }
+wait_for() { # file, pattern: until a line of it has come
+    for _ in $(seq 600); do
+        grep -q -e "$2" "$1" 2>/dev/null && return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+cp -r "$TOP/examples/llama-tiny" model
+for i in $(seq 400); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+head -c 700 text >held-out
+cat >run.yaml <<END
+model: {path: model, init: random, seed: 1}
+data: {path: text, eval_path: held-out, seq_len: 32}
+train: {steps: 8, global_batch_size: 12, seed: 2, eval_interval: 4}
+optim: {lr: 3.0e-3, schedule: constant, warmup_steps: 3}
+fsdp: {timeout: 60}
+checkpoint: {path: ck, interval: 4, fsync: false}
+log: {metrics: m.jsonl}
+END
+hybrid="fsdp.sharding_strategy=HYBRID_SHARD"
+
+# ---- one run, and the same in two parts ----------------------------------------------------------
+
+run -n 4 --nodes 2 run.yaml $hybrid checkpoint.path=whole log.metrics=whole.jsonl
+ok $? "4 ranks as 2 x 2 train"
+ok "$(holds log 'HYBRID_SHARD, 2 x 2'; echo $?)" "the mesh is shown"
+ok "$(holds log 'memory of rank 0, planned'; echo $?)" "the memory plan is shown"
+ok "$(holds log 'step 8/8'; echo $?)" "steps are shown as lines"
+ok "$([ "$(wc -l <whole.jsonl)" = 8 ]; echo $?)" "a line of metrics for each step"
+keys='^\{"step": 8, "loss": [0-9.]+, "grad_norm": [0-9.]+, "lr": 0.003, "tokens": 3072, '
+keys+='"tokens_per_s": [0-9.]+, "time": [0-9.e-]+, "eval_loss": [0-9.]+\}$'
+ok "$(tail -n 1 whole.jsonl | grep -q -E "$keys"; echo $?)" "with every key"
+ok "$([ "$(ls whole)" = "$(printf 'step-00000004\nstep-00000008')" ]; echo $?)" "two checkpoints"
+
+run -n 4 --nodes 2 run.yaml $hybrid train.steps=4 checkpoint.path=parts log.metrics=parts.jsonl &&
+    run -n 4 --nodes 2 run.yaml $hybrid checkpoint.path=parts log.metrics=parts.jsonl
+ok $? "the same run in two parts"
+ok "$(holds log 'resumes from parts/step-00000004'; echo $?)" "the second resumes"
+ok "$(cmp -s <(numbers whole.jsonl) <(numbers parts.jsonl); echo $?)" "metrics are equal to the last digit"
+ok "$([ -n "$(prints whole/step-00000008)" ] &&
+    cmp -s <(prints whole/step-00000008) <(prints parts/step-00000008); echo $?)" \
+    "weights and optimizer state are bit-equal"
+
+# ---- another mesh ----------------------------------------------------------------------------------
+
+cp -r whole other && rm -r other/step-00000008 && head -n 6 whole.jsonl >other.jsonl
+run -n 3 run.yaml fsdp.sharding_strategy=FULL_SHARD checkpoint.path=other log.metrics=other.jsonl
+ok $? "3 ranks FULL_SHARD resume what 2 x 2 saved"
+ok "$([ "$(grep -c . other.jsonl)" = 8 ] && cmp -s <(head -n 4 other.jsonl) <(head -n 4 whole.jsonl); echo $?)" \
+    "lines of redone steps are replaced, older ones stay"
+far=$(paste <(sed 's/.*"loss": \([^,]*\),.*/\1/' whole.jsonl) <(sed 's/.*"loss": \([^,]*\),.*/\1/' other.jsonl) |
+    awk '{d = $1 - $2; if (d < 0) d = -d; if (!(d < 2e-5)) bad = bad " " NR ":" $1 "/" $2} END {print bad}')
+ok "$([ -z "$far" ]; echo $?)" "and the loss goes on where it was$far"
+run -n 1 run.yaml fsdp.sharding_strategy=NO_SHARD checkpoint.path=other log.metrics=other.jsonl
+ok $? "a finished run is no failure"
+ok "$(holds log 'nothing to do'; echo $?)" "and says that there is nothing to do"
+
+# ---- stop and death ---------------------------------------------------------------------------------
+
+long="train.steps=100000 train.eval_interval=0 checkpoint.interval=10 checkpoint.keep=2"
+"$launch" -n 2 run.yaml $long checkpoint.path=stop log.metrics=stop.jsonl >log 2>err &
+pid=$!
+wait_for stop.jsonl '"step": 3'
+kill -TERM $pid
+wait $pid
+code=$?
+ok "$([ $code = 75 ]; echo $?)" "SIGTERM ends with the code for requeue ($code)"
+step=$(tail -n 1 stop.jsonl | sed 's/{"step": \([0-9]*\).*/\1/')
+ok "$([ "$(latest stop)" = "$(printf 'stop/step-%08d' "$step")" ]; echo $?)" \
+    "saved at the very step it stopped ($step, $(latest stop))"
+
+"$launch" -n 4 --nodes 2 run.yaml $hybrid $long checkpoint.path=dead log.metrics=dead.jsonl >log 2>err &
+pid=$!
+wait_for dead.jsonl '"step": 25'
+victim=$(awk '{print $NF}' "/proc/$pid/task/$pid/children")
+kill -KILL "$victim"
+wait $pid
+code=$?
+ok "$([ $code != 0 ] && [ $code != 75 ]; echo $?)" "SIGKILL to a rank ends the job ($code)"
+ok "$(grep -q -i -E 'rank [0-9]+.*(signal 9|killed|SIGKILL)' err; echo $?)" "and the rank is named"
+ok "$([ "$(ls -d dead/step-* | grep -c -v tmp)" -le 3 ]; echo $?)" "old checkpoints were removed"
+from=$(latest dead)
+step=$((10#${from##*-} + 2))
+run -n 2 run.yaml checkpoint.path=dead log.metrics=dead.jsonl train.steps=$step
+ok $? "2 ranks resume what the 4 left"
+ok "$(holds log "resumes from $from"; echo $?)" "from the newest checkpoint, $from"
+ok "$([ "$(tail -n 1 dead.jsonl | grep -c "\"step\": $step,")" = 1 ] &&
+    [ "$(sed 's/{"step": \([0-9]*\).*/\1/' dead.jsonl | sort -n -u | wc -l)" = $step ]; echo $?)" \
+    "metrics have every step once"
+
+# ---- where a run begins ------------------------------------------------------------------------------
+
+run -n 2 run.yaml train.steps=0 checkpoint.path=initial
+ok $? "no steps: the initial state is saved"
+run -n 3 run.yaml train.steps=0 checkpoint.path=initial3
+ok "$(cmp -s <(prints initial/step-00000000) <(prints initial3/step-00000000) &&
+    [ -n "$(prints initial/step-00000000)" ]; echo $?)" "the same on 2 and 3 ranks"
+run -n 2 run.yaml checkpoint.path=initial log.metrics=initial.jsonl
+ok "$(cmp -s <(grep -o '"step": 1, "loss": [^,]*' initial.jsonl | head -c 30) \
+    <(grep -o '"step": 1, "loss": [^,]*' whole.jsonl | head -c 30); echo $?)" "and can be trained from"
+
+refused() { # code or '', what must stand in err, text
+    local code=$?
+    { [ -n "$1" ] && [ $code = "$1" ] || [ -z "$1" ] && [ $code != 0 ]; } && holds err "$2"
+    ok $? "$3"
+}
+run -n 2 run.yaml checkpoint.path=whole checkpoint.resume=never
+refused '' "there is already whole/step-00000008" "a run does not write over another's checkpoints"
+run -n 2 run.yaml checkpoint.path=nothing checkpoint.resume=must
+refused '' "must resume, but there is no checkpoint in nothing" "must resume from nothing"
+run -n 2 run.yaml checkpoint.path=new checkpoint.resume=nothing/step-00000001
+refused '' "nothing/step-00000001" "resume from what is not there"
+run -n 2 run.yaml checkpoint.path=parts train.steps=9 train.seed=3
+refused '' "was made with train.seed 2, and it is 3 now" "resume with another order of the data"
+run -n 2 run.yaml checkpoint.path=parts train.steps=9 train.seed=3 checkpoint.data_position=restart
+ok $? "unless the data starts anew"
+run -n 2 run.yaml checkpoint.path=text
+refused '' "checkpoint.path" "a checkpoint folder that is a file"
+run -n 2 run.yaml checkpoint.path=new log.metrics=text/m.jsonl
+refused '' "text" "metrics where they cannot be"
+run -n 2 run.yaml checkpoint.path=new model.init=pretrained
+refused '' "model" "pretrained without weights"
+head -c 100 text >short
+run -n 2 run.yaml checkpoint.path=new data.path=short data.format=u16 data.layout=rows
+refused '' "short: truncated" "a truncated data file"
+run -n 5 run.yaml checkpoint.path=new
+refused '' "12 rows do not divide among 5 ranks; 10 or 15 would" "rows that do not divide"
+run -n 3 run.yaml checkpoint.path=new train.global_batch_size=2
+refused '' "3 ranks are more than the 2 rows" "more ranks than rows"
+sed 's/"llama"/"camel"/' model/config.json >model/config.new && mkdir camel && mv model/config.new camel/config.json
+run -n 2 run.yaml checkpoint.path=new model.path=camel
+refused '' "camel" "a model of another family"
+run -n 2 run.yaml train.stepz=5
+refused 2 "did you mean train.steps" "an unknown key"
+run -n 2 missing.yaml
+refused 2 "missing.yaml" "no configuration"
+ok "$([ ! -e new ] || [ -z "$(latest new)" ]; echo $?)" "none of these left a checkpoint"
+
+"$launch" --print-config run.yaml train.steps=77 >printed.yaml 2>err
+ok $? "--print-config"
+ok "$(holds printed.yaml '  steps: 77' && holds printed.yaml '  path: [text]'; echo $?)" "prints what is set"
+run -n 2 printed.yaml checkpoint.path=printed train.steps=1 log.metrics=
+ok $? "and can be run"
+
+(cd "$TOP" && "$launch" -n 2 examples/llama-tiny.yaml train.steps=2 train.eval_interval=0 \
+    optim.warmup_steps=1 checkpoint.path="$TEST_TMP/example" \
+    log.metrics="$TEST_TMP/example.jsonl") >log 2>err
+ok $? "examples/llama-tiny.yaml"
+for f in "$TOP"/examples/*.yaml; do
+    "$launch" --print-config "$f" >/dev/null 2>err
+    ok $? "$(basename "$f") is a configuration"
+done
+
+echo "1..$n"
+exit $bad

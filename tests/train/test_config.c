@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Settings: what is accepted, and that everything else is refused where it stands. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "tap.h"
+
+#define GOOD "model:\n  path: m\ndata:\n  path: d\ntrain:\n  steps: 10\n"
+
+static char file[] = "/tmp/test_config_XXXXXX";
+
+static void put(const char *text)
+{
+    FILE *out = fopen(file, "w");
+    if (!out || fputs(text, out) < 0 || fclose(out) != 0)
+        abort();
+}
+
+static struct config *load(const char *text, int noverrides, char *const *overrides,
+                           struct fsdp_err *err)
+{
+    struct config *config = NULL;
+    put(text);
+    if (config_load(&config, file, noverrides, overrides, err) != FSDP_OK)
+        return NULL;
+    return config;
+}
+
+/* Text, the line that the error must name (0: none), and what its text must hold. */
+static const struct {
+    const char *what, *text;
+    int line;
+    const char *holds[3];
+} bad[] = {
+    {"unknown key", "train:\n  stepz: 10\n", 2, {"unknown key 'train.stepz'", "train.steps"}},
+    {"key of another section", "train:\n  lr: 1\n", 2, {"train.lr", "did you mean optim.lr"}},
+    {"far from any key", "train:\n  elephant: 1\n", 2, {"section train has steps, global_batch"}},
+    {"unknown section", "training:\n  steps: 1\n", 1, {"'training'", "model, data, train, optim"}},
+    {"unknown empty section", GOOD "elephant:\n", 7, {"unknown section 'elephant'"}},
+    {"word for a number", "train:\n  steps: ten\n", 2, {"train.steps", "'ten'", "whole number"}},
+    {"fraction for a whole number", "train:\n  steps: 1.5\n", 2, {"train.steps", "'1.5'"}},
+    {"number with a tail", "train:\n  steps: 10k\n", 2, {"train.steps", "'10k'"}},
+    {"out of range", "train:\n  steps: -1\n", 2, {"train.steps", "at least 0"}},
+    {"too large", "train:\n  steps: 99999999999999999999\n", 2, {"train.steps"}},
+    {"word for a float", "optim:\n  lr: fast\n", 2, {"optim.lr", "'fast'", "number of at least 0"}},
+    {"nan", "optim:\n  lr: nan\n", 2, {"optim.lr", "'nan'"}},
+    {"open end", "optim:\n  betas: [0.9, 1.0]\n", 2, {"optim.betas", "'1.0'", "below 1"}},
+    {"too few numbers", "optim:\n  betas: [0.9]\n", 2, {"optim.betas", "list of 2 numbers"}},
+    {"a scalar for numbers", "optim:\n  betas: 0.9\n", 2, {"optim.betas", "1 values given"}},
+    {"bad choice", "model:\n  init: randomly\n", 2, {"model.init", "pretrained, or random"}},
+    {"bad strategy", "fsdp:\n  sharding_strategy: FULL\n", 2, {"HYBRID_SHARD", "NO_SHARD"}},
+    {"bad bool", "checkpoint:\n  fsync: 2\n", 2, {"checkpoint.fsync", "true or false"}},
+    {"list for a scalar", "train:\n  steps: [1, 2]\n", 2, {"train.steps", "a list is not allowed"}},
+    {"mapping for a scalar", "train:\n  steps:\n    a: 1\n", 2, {"train.steps", "mapping"}},
+    {"list in a list", "data:\n  path: [[a]]\n", 2, {"data.path", "plain value"}},
+    {"no value", GOOD "log:\n  metrics:\n", 8, {"log.metrics", "no value"}},
+    {"null", GOOD "log:\n  metrics: ~\n", 8, {"log.metrics", "no value"}},
+    {"duplicate key", "train:\n  steps: 1\n  seed: 2\n  steps: 3\n", 4,
+     {"train.steps", "before, on line 2"}},
+    {"duplicate section", "train:\n  steps: 1\nmodel:\n  path: m\ntrain:\n  seed: 1\n", 5,
+     {"section train", "before, on line 1"}},
+    {"scalar section", "train: 10\n", 1, {"train", "is not a section"}},
+    {"list document", "- train\n", 1, {"not a configuration"}},
+    {"scalar document", "train\n", 1, {"not a configuration"}},
+    {"second document", GOOD "---\ntrain:\n  seed: 1\n", 7, {"second document"}},
+    {"tab", "train:\n\tsteps: 1\n", 2, {"not valid YAML", "spaces, not tabs"}},
+    {"open bracket", "data:\n  path: [a, b\ntrain:\n  steps: 1\n", 0, {"not valid YAML"}},
+    {"open quote", "data:\n  path: \"a\n", 0, {"not valid YAML"}},
+    {"bad indent", "train:\n  steps: 1\n seed: 2\n", 3, {"not valid YAML"}},
+    {"anchor", "train:\n  steps: &a 1\n", 2, {"anchors"}},
+    {"alias", "train:\n  steps: *a\n", 2, {"anchors"}},
+    {"tag", "train:\n  steps: !!int 1\n", 2, {"tags"}},
+    {"not text", "\x01\x02\x7f", 0, {"not"}},
+    {"no model", "data:\n  path: d\ntrain:\n  steps: 1\n", 0, {"model.path", "must be given"}},
+    {"no steps", "model:\n  path: m\ndata:\n  path: d\n", 0, {"train.steps", "must be given"}},
+    {"no data", "model:\n  path: m\ntrain:\n  steps: 1\n", 0, {"data.path", "must be given"}},
+    {"empty file", "", 0, {"model.path", "must be given"}},
+    {"only comments", "# nothing\n", 0, {"model.path", "must be given"}},
+    {"min_lr above lr", GOOD "optim:\n  lr: 1e-4\n  min_lr: 1e-3\n", 9, {"optim.min_lr", "above"}},
+    {"decay too long", GOOD "optim:\n  schedule: wsd\n  warmup_steps: 5\n  decay_steps: 6\n", 10,
+     {"optim.decay_steps", "do not fit"}},
+    {"must resume from nowhere", GOOD "checkpoint:\n  resume: must\n", 8, {"checkpoint.resume"}},
+};
+
+static void check_bad(void)
+{
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct fsdp_err err = FSDP_ERR_INIT;
+        struct config *config = load(bad[i].text, 0, NULL, &err);
+        char where[64];
+        bool good = !config && err.status == FSDP_EINVAL && strstr(err.text, file);
+
+        snprintf(where, sizeof where, "%s:%d: ", file, bad[i].line);
+        if (bad[i].line)
+            good &= strstr(err.text, where) == err.text;
+        for (int k = 0; k < 3 && bad[i].holds[k]; k++)
+            good &= strstr(err.text, bad[i].holds[k]) != NULL;
+        ok(good, "%s: %s", bad[i].what, err.text);
+        fsdp_free(config);
+    }
+}
+
+static void check_overrides(void)
+{
+    static const struct {
+        const char *override, *holds;
+    } refused[] = {
+        {"train.stepz=1", "did you mean train.steps"},
+        {"train.steps", "is not section.key=value"},
+        {"=1", "is not section.key=value"},
+        {"train.steps=", "train.steps: ''"},
+        {"train.steps=x", "train.steps: 'x'"},
+        {"train=1", "unknown key 'train'"},
+        {"optim.betas=0.9", "list of 2 numbers"},
+        {"model.path=", "model.path: must be given"},
+    };
+    struct fsdp_err err = FSDP_ERR_INIT;
+    char *good[] = {"train.steps=7", "data.path=[a, \"b c\"]", "optim.betas=0.8,0.9",
+                    "log.metrics=x=y", "checkpoint.resume=must", "checkpoint.path=ck",
+                    "train.steps=8"};
+
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        char *one = (char *)(uintptr_t)refused[i].override;
+        struct config *config = load(GOOD, 1, &one, &err);
+        ok(!config && strstr(err.text, "command line: ") == err.text &&
+               strstr(err.text, refused[i].holds), "override %s: %s", one, err.text);
+    }
+    struct config *c = load(GOOD, sizeof good / sizeof good[0], good, &err);
+    ok(c != NULL, "good overrides are taken %s", c ? "" : err.text);
+    if (!c)
+        return;
+    ok(c->train.steps == 8, "the last override counts");
+    ok(c->data.path.nelem == 2 && !strcmp(fsdp_tunable_list_at(&c->data.path, 1), "b c"), "a list");
+    ok(c->optim.betas[0] == 0.8 && c->optim.betas[1] == 0.9, "numbers without brackets");
+    ok(!strcmp(c->log.metrics, "x=y"), "a value may hold '='");
+    char where[200];
+    ok(!strcmp(config_where(where, sizeof where, c, "train.steps"), "command line: train.steps"),
+       "%s", where);
+    fsdp_free(c);
+}
+
+static void check_good(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct config *c = load("# comment\n---\nmodel: {path: m, init: Random}\n"
+                            "data:\n  path:\n    - a/b, c\n    - \"null\"\n"
+                            "train:\n  steps: 1_0\n", 0, NULL, &err);
+    ok(!c, "underscores are no digits: %s", err.text);
+    c = load("# comment\n---\nmodel: {path: m, init: Random}\n"
+             "data:\n  path:\n    - a/b, c\n    - \"null\"\noptim:\n"
+             "train:\n  steps: 10\n  micro_batch_size: auto\nfsdp:\n"
+             "  reshard_after_forward: false\n  param_dtype: bf16\n  forward_prefetch: true\n",
+             0, NULL, &err);
+    ok(c != NULL, "a good file %s", c ? "" : err.text);
+    if (!c)
+        return;
+    ok(c->model.init == CONFIG_INIT_RANDOM, "case of a choice does not matter");
+    ok(c->data.path.nelem == 2 && !strcmp(fsdp_tunable_list_at(&c->data.path, 0), "a/b, c") &&
+           !strcmp(fsdp_tunable_list_at(&c->data.path, 1), "null") &&
+           !fsdp_tunable_list_at(&c->data.path, 2), "a list in a file, commas kept");
+    ok(c->train.micro_batch_size == 0 && c->fsdp.reshard_after_forward == 0 &&
+           c->fsdp.forward_prefetch == 1, "named values");
+    char where[200], expect[200], word[32];
+    snprintf(expect, sizeof expect, "%s:10: train.steps", file);
+    ok(!strcmp(config_where(where, sizeof where, c, "train.steps"), expect), "where: %s", where);
+    snprintf(expect, sizeof expect, "%s: train.seed", file);
+    ok(!strcmp(config_where(where, sizeof where, c, "train.seed"), expect), "where: %s", where);
+    ok(!strcmp(config_word(word, sizeof word, c, "fsdp.param_dtype"), "bf16"), "word: %s", word);
+    fsdp_free(c);
+}
+
+/* Prints, reads back, and compares. */
+static void check_print(bool help)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    char *overrides[] = {"data.path=[plain, with space, it's, \"#x\", back\\slash]",
+                         "optim.lr=3.0000000000000004e-4", "fsdp.reshard_after_forward=true",
+                         "log.metrics=-", "checkpoint.path=null", "fsdp.limit_all_gathers=0"};
+    struct config *a = load(GOOD, sizeof overrides / sizeof overrides[0], overrides, &err), *b;
+    char *text_a = NULL, *text_b = NULL;
+    FILE *out = fopen(file, "w");
+
+    if (!a || !out) {
+        ok(false, "print: %s", err.text);
+        return;
+    }
+    ok(config_print(a, help, out, &err) == FSDP_OK && fclose(out) == 0, "printed");
+    ok(config_load(&b, file, 0, NULL, &err) == FSDP_OK, "what is printed %s help can be read %s",
+       help ? "with" : "without", err.text);
+    config_text(&text_a, a, NULL);
+    config_text(&text_b, b, NULL);
+    ok(text_a && text_b && !strcmp(text_a, text_b), "and says the same");
+    ok(!memcmp(&a->model, &b->model, offsetof(struct config, file)), "to the last bit");
+    fsdp_free(text_a);
+    fsdp_free(text_b);
+    fsdp_free(a);
+    fsdp_free(b);
+}
+
+static void check_agree(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    char *o1[] = {"log.interval=5", "train.threads=3"}, *o2[] = {"optim.lr=0.5"};
+    struct config *a = load(GOOD, 0, NULL, &err), *b = load(GOOD, 2, o1, &err);
+    struct config *c = load(GOOD, 1, o2, &err);
+    char *ta = NULL, *tb = NULL, *tc = NULL;
+
+    config_agree_text(&ta, a, NULL);
+    config_agree_text(&tb, b, NULL);
+    config_agree_text(&tc, c, NULL);
+    ok(ta && tb && !strcmp(ta, tb), "how a rank talks and computes may differ");
+    ok(tc && strcmp(ta, tc) && strstr(tc, "optim.lr = 0.5\n"), "what it computes may not");
+    fsdp_free(ta);
+    fsdp_free(tb);
+    fsdp_free(tc);
+    fsdp_free(a);
+    fsdp_free(b);
+    fsdp_free(c);
+}
+
+/* ---- the division of a batch --------------------------------------------------------------------- */
+
+static void check_divide(void)
+{
+    static const struct {
+        int ranks, rows, micro, accumulation, micro_rows; /* accumulation 0: refused */
+        const char *holds[2];
+    } cases[] = {
+        {1, 8, 8, 1, 8, {0}},
+        {2, 8, 2, 2, 2, {0}},
+        {3, 15, 5, 1, 5, {0}},
+        {5, 15, 1, 3, 1, {0}},
+        {4, 16, 0, 1, 4, {0}},
+        {4, 15, 1, 0, 0, {"15 rows do not divide among 4 ranks", "12 or 16 would"}},
+        {4, 15, 2, 0, 0, {"do not divide", "8 or 16 would"}},
+        {5, 4, 1, 0, 0, {"5 ranks are more than the 4 rows", "at most 4 ranks"}},
+        {2, 12, 4, 0, 0, {"4 does not divide the 6 rows of a rank", "1, 2, 3, 6"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fsdp_err err = FSDP_ERR_INIT;
+        struct config_batch batch = {0};
+        struct config *c = load(GOOD, 0, NULL, &err);
+        c->train.global_batch_size = cases[i].rows;
+        c->train.micro_batch_size = cases[i].micro;
+        int rc = config_divide(&batch, c, cases[i].ranks, &err);
+        bool good = cases[i].accumulation
+                        ? rc == FSDP_OK && batch.accumulation == cases[i].accumulation &&
+                              batch.micro_rows == cases[i].micro_rows
+                        : rc == FSDP_EINVAL && strstr(err.text, file) == err.text;
+        for (int k = 0; k < 2 && cases[i].holds[k]; k++)
+            good &= strstr(err.text, cases[i].holds[k]) != NULL;
+        ok(good, "%d rows in %ds on %d ranks %s", cases[i].rows, cases[i].micro, cases[i].ranks,
+           err.text);
+        c->train.steps = 0;
+        ok(config_divide(&batch, c, cases[i].ranks, &err) == FSDP_OK && batch.micro_rows > 0,
+           "and with no steps anything goes");
+        fsdp_free(c);
+    }
+}
+
+static void check_rows(void)
+{
+    bool once = true;
+    static const struct config_batch batches[] = {{1, 12, 1}, {2, 3, 2}, {3, 2, 2}, {4, 1, 3}};
+
+    for (size_t i = 0; i < sizeof batches / sizeof batches[0]; i++) {
+        int seen[12] = {0};
+        for (int r = 0; r < batches[i].ranks; r++)
+            for (int m = 0; m < batches[i].accumulation; m++)
+                for (int b = 0; b < batches[i].micro_rows; b++)
+                    seen[config_batch_row(&batches[i], r, m, b)]++;
+        for (int k = 0; k < 12; k++)
+            once &= seen[k] == 1;
+    }
+    ok(once, "every row of a step is taken once, whatever the division");
+}
+
+int main(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct config *config = NULL;
+    int fd = mkstemp(file);
+
+    if (fd < 0)
+        return 1;
+    close(fd);
+    check_bad();
+    check_overrides();
+    check_good();
+    check_print(true);
+    check_print(false);
+    check_agree();
+    check_divide();
+    check_rows();
+    unlink(file);
+    ok(config_load(&config, file, 0, NULL, &err) == FSDP_ENOTFOUND && strstr(err.text, file),
+       "missing file: %s", err.text);
+    ok(config_load(&config, "/tmp", 0, NULL, &err) == FSDP_EINVAL && strstr(err.text, "folder"),
+       "a folder: %s", err.text);
+    return tap_done();
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lines of metrics, and the state of a run in a checkpoint. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "metrics.h"
+#include "train_report.h"
+#include "train_state.h"
+#include "tap.h"
+
+static char dir[] = "/tmp/test_metrics_XXXXXX";
+static char file[64];
+
+static const char *content(void)
+{
+    static char text[4096];
+    FILE *in = fopen(file, "r");
+    size_t nbytes = in ? fread(text, 1, sizeof text - 1, in) : 0;
+
+    text[nbytes] = 0;
+    if (in)
+        fclose(in);
+    return text;
+}
+
+static void put(const char *text)
+{
+    FILE *out = fopen(file, "w");
+    if (!out || fputs(text, out) < 0 || fclose(out) != 0)
+        abort();
+}
+
+static void check_lines(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct metrics *m = NULL;
+    struct metrics_row row = {.step = 1, .loss = 5.66973877, .grad_norm = 1.0 / 3, .lr = 1e-3,
+                              .tokens = 128, .tokens_per_s = 12345.678, .time = 0.5};
+
+    ok(metrics_open(&m, file, 0, &err) == FSDP_OK, "folders are created %s", err.text);
+    ok(metrics_write(m, &row, &err) == FSDP_OK, "written");
+    ok(!strcmp(content(), "{\"step\": 1, \"loss\": 5.66973877, \"grad_norm\": 0.333333333, "
+                          "\"lr\": 0.001, \"tokens\": 128, \"tokens_per_s\": 12345.678, "
+                          "\"time\": 0.5}\n"), "at once, with 9 digits");
+    row = (struct metrics_row){.step = 2, .loss = NAN, .grad_norm = INFINITY, .has_eval = true,
+                               .eval_loss = 2.25};
+    ok(metrics_write(m, &row, &err) == FSDP_OK && strstr(content(), "\"loss\": null") &&
+           strstr(content(), "\"grad_norm\": null") && strstr(content(), "\"eval_loss\": 2.25}\n"),
+       "what is not finite is null");
+    metrics_close(m);
+    metrics_close(NULL);
+}
+
+static void check_resume(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct metrics *m = NULL;
+    struct metrics_row row = {.step = 3};
+
+    put("{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\nrubbish\n{\"step\": 4}\n{\"step\": 5, \"lo");
+    ok(metrics_open(&m, file, 2, &err) == FSDP_OK &&
+           !strcmp(content(), "{\"step\": 1}\n{\"step\": 2}\n"),
+       "later steps and an unfinished line are dropped");
+    ok(metrics_write(m, &row, &err) == FSDP_OK &&
+           strstr(content(), "{\"step\": 2}\n{\"step\": 3, ") != NULL, "and it goes on behind them");
+    metrics_close(m);
+    put("{\"step\": 1}\n");
+    ok(metrics_open(&m, file, 0, &err) == FSDP_OK && !content()[0], "a run from 0 starts anew");
+    metrics_close(m);
+    ok(metrics_open(&m, "/dev/null/x/y", 0, &err) != FSDP_OK && strstr(err.text, "/dev/null"),
+       "nowhere to write: %s", err.text);
+    if (access("/dev/full", W_OK) == 0) {
+        if (metrics_open(&m, "/dev/full", 0, &err) == FSDP_OK) {
+            ok(metrics_write(m, &row, &err) == FSDP_ENOSPC, "a full disk: %s", err.text);
+            metrics_close(m);
+        } else {
+            ok(false, "/dev/full: %s", err.text);
+        }
+    }
+}
+
+static void check_state(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct train_state a = {.step = 7, .rows = 56, .tokens = 1792, .seconds = 0.1 + 0.2,
+                            .model_seed = 3, .global_batch_size = 8,
+                            .data = {"stream", 32, 5, 100, UINT64_C(0xfedcba9876543210)},
+                            .schedule = {FSDP_SCHEDULE_COSINE, 1e-3, 1e-5, 10, 100, 20}};
+    struct train_state b, now;
+    char *json = NULL;
+
+    ok(train_state_write(&json, &a, "train:\n  steps: 1\n", &err) == FSDP_OK, "written");
+    ok(train_state_read(&b, json, "ck", &err) == FSDP_OK, "read %s", err.text);
+    ok(a.step == b.step && a.rows == b.rows && a.tokens == b.tokens && a.seconds == b.seconds &&
+           a.model_seed == b.model_seed && !memcmp(&a.data, &b.data, sizeof a.data) &&
+           a.schedule.kind == b.schedule.kind && a.schedule.lr == b.schedule.lr &&
+           a.schedule.min_lr == b.schedule.min_lr &&
+           a.schedule.warmup_steps == b.schedule.warmup_steps &&
+           a.schedule.total_steps == b.schedule.total_steps &&
+           a.schedule.decay_steps == b.schedule.decay_steps, "nothing is lost");
+
+    now = (struct train_state){.data = a.data, .schedule = a.schedule, .global_batch_size = 8};
+    ok(train_state_resume(&now, &b, false, "ck", &err) == FSDP_OK && now.step == 7 &&
+           now.rows == 56 && now.tokens == 1792, "resumed");
+    static const char *const words[] = {"train.seed 5", "data.layout stream", "data.seq_len 32",
+                                        "other data"};
+    for (int i = 0; i < 4; i++) {
+        now = (struct train_state){.data = a.data, .schedule = a.schedule};
+        now.data.seed += i == 0;
+        if (i == 1)
+            strcpy(now.data.layout, "rows");
+        now.data.seq_len += i == 2;
+        now.data.hash += i == 3;
+        ok(train_state_resume(&now, &b, false, "ck", &err) == FSDP_EMISMATCH && now.step == 0 &&
+               strstr(err.text, words[i]) && strstr(err.text, "checkpoint.data_position"),
+           "refused: %s", err.text);
+        ok(train_state_resume(&now, &b, true, "ck", &err) == FSDP_OK && now.step == 7 &&
+               now.rows == 0, "but the data can start anew");
+    }
+    ok(train_state_read(&b, NULL, "ck", &err) == FSDP_EINVAL && strstr(err.text, "ck"), "%s",
+       err.text);
+    ok(train_state_read(&b, "{", "ck", &err) == FSDP_ECORRUPT, "%s", err.text);
+    ok(train_state_read(&b, "{}", "ck", &err) == FSDP_ECORRUPT, "%s", err.text);
+    ok(train_state_read(&b, "[1]", "ck", &err) == FSDP_ECORRUPT, "%s", err.text);
+    char *at = strstr(json, "\"version\":1");
+    if (at)
+        at[10] = '9';
+    ok(at && train_state_read(&b, json, "ck", &err) == FSDP_EUNSUPPORTED, "%s", err.text);
+    fsdp_free(json);
+}
+
+static void check_numbers(void)
+{
+    char out[REPORT_NUMBER_NBYTES];
+
+    ok(!strcmp(report_count(out, 0), "0") && !strcmp(report_count(out, 999), "999") &&
+           !strcmp(report_count(out, 1000), "1,000") &&
+           !strcmp(report_count(out, UINT64_MAX), "18,446,744,073,709,551,615"), "counts");
+    ok(!strcmp(report_bytes(out, 999), "999 B") && !strcmp(report_bytes(out, 1536), "1.5 KiB") &&
+           !strcmp(report_bytes(out, 1u << 30), "1.0 GiB"), "bytes");
+    ok(!strcmp(report_seconds(out, 0.25), "0.2s") && !strcmp(report_seconds(out, 59.6), "1m00s") &&
+           !strcmp(report_seconds(out, 185), "3m05s") &&
+           !strcmp(report_seconds(out, 7260), "2h01m"), "seconds");
+}
+
+int main(void)
+{
+    char command[64];
+
+    if (!mkdtemp(dir))
+        return 1;
+    snprintf(file, sizeof file, "%s/a/b/metrics.jsonl", dir);
+    check_lines();
+    check_resume();
+    check_state();
+    check_numbers();
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    ok(system(command) == 0, "cleaned up");
+    return tap_done();
+}

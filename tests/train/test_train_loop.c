@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run: timeout=300
+ * The step loop with ranks as processes: every world size, strategy and division of the batch gives the
+ * same losses; evaluation counts every row once; a stop on one rank stops all; ranks that differ
+ * are named.
+ */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ranks.h"
+#include "tap.h"
+#include "train_setup.h"
+
+enum { STEPS = 6, MAX_OVERRIDES = 16 };
+
+static char dir[] = "/tmp/test_train_loop_XXXXXX";
+
+static const char model_json[] =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 256,"
+    " \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 2,"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"max_position_embeddings\": 64,"
+    " \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\","
+    " \"tie_word_embeddings\": false, \"initializer_range\": 0.05}";
+
+static const char config_yaml[] =
+    "model: {path: %s/model, init: random, seed: 3}\n"
+    "data: {path: %s/text, seq_len: 16, eval_path: %s/held-out}\n"
+    "train: {steps: %d, global_batch_size: 12, seed: 5, eval_interval: 3, threads: 1}\n"
+    "optim: {lr: 1.0e-2, warmup_steps: 2}\n"
+    "fsdp: {timeout: 60}\n";
+
+/* What one run is, and what it must come to. */
+struct job {
+    int nranks, nnodes;
+    const char *overrides[MAX_OVERRIDES];
+    const char *of_rank1;   /* an override that only rank 1 has */
+    int stop_rank, stop_step; /* asks to stop when that step is computed; step 0: never */
+    int status, step;       /* what every rank must end with */
+    const char *holds;      /* in rank 0's error */
+};
+
+static struct train_loop *current;
+static const struct job *current_job;
+
+static bool stop_requested(void)
+{
+    return current_job->stop_step && current->rank == current_job->stop_rank &&
+           current->state.step + 1 >= current_job->stop_step;
+}
+
+static int train(struct train_parts *p, struct train_loop *l, struct fsdp_oob *oob,
+                 const struct fsdp_node_map *nodes, const struct job *job, struct fsdp_err *err)
+{
+    char config[200];
+    char *overrides[MAX_OVERRIDES + 1];
+    int noverrides = 0;
+
+    while (job->overrides[noverrides]) {
+        overrides[noverrides] = (char *)(uintptr_t)job->overrides[noverrides];
+        noverrides++;
+    }
+    if (job->of_rank1 && oob->rank == 1)
+        overrides[noverrides++] = (char *)(uintptr_t)job->of_rank1;
+    snprintf(config, sizeof config, "%s/run.yaml", dir);
+    FSDP_TRY(train_parts_config(p, oob, config, noverrides, overrides, err));
+    FSDP_TRY(train_parts_local(p, oob, nodes, err));
+    FSDP_TRY(train_parts_engine(p, oob, nodes, err));
+    FSDP_TRY(fsdp_init_params(p->fsdp, err));
+    l->config = p->config;
+    l->batch = p->batch;
+    l->device = p->device;
+    l->fsdp = p->fsdp;
+    l->ops = p->ops;
+    l->model = p->model;
+    l->rank = oob->rank;
+    l->data = p->data;
+    l->eval = p->eval;
+    l->state = train_parts_state(p);
+    l->stop_requested = stop_requested;
+    l->saved_step = -1;
+    if (oob->rank == 0) {
+        snprintf(config, sizeof config, "%s/metrics.jsonl", dir);
+        FSDP_TRY(metrics_open(&l->metrics, config, 0, err));
+    }
+    FSDP_TRY(train_loop_open(l, err));
+    return train_loop_run(l, err);
+}
+
+static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    const struct job *job = arg;
+    struct train_parts parts = {0};
+    struct report report = {.steps = STEPS, .interval = 1 << 30};
+    struct train_loop loop = {.report = &report};
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    current = &loop;
+    current_job = job;
+    int rc = train(&parts, &loop, oob, nodes, job, &err);
+    bool good = rc == job->status && (rc || loop.state.step == job->step);
+    if (job->holds && oob->rank == 0)
+        good &= strstr(err.text, job->holds) != NULL;
+    if (!good || (rc && oob->rank == 0))
+        diag("rank %d: %s at step %d: %s", oob->rank, fsdp_status_name(rc), (int)loop.state.step,
+             err.text);
+    train_loop_close(&loop);
+    metrics_close(loop.metrics);
+    train_parts_close(&parts);
+    return !good;
+}
+
+static void put(const char *name, const char *text, size_t nbytes)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *out = fopen(path, "w");
+    if (!out || fwrite(text, 1, nbytes, out) != nbytes || fclose(out) != 0)
+        abort();
+}
+
+static void make_files(void)
+{
+    static char text[4000];
+    char command[100];
+
+    snprintf(command, sizeof command, "mkdir -p %s/model", dir);
+    if (system(command) != 0)
+        abort();
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)('a' + (i * i / 7 + i / 3) % 26);
+    put("model/config.json", model_json, strlen(model_json));
+    put("text", text, 3000);
+    put("held-out", text + 3000, 16 * 7 + 1); /* 7 rows: they divide among nothing */
+    int nbytes = snprintf(text, sizeof text, config_yaml, dir, dir, dir, STEPS);
+    put("run.yaml", text, (size_t)nbytes);
+}
+
+struct curve {
+    int nsteps, nevals;
+    double loss[STEPS], norm[STEPS], eval[STEPS], tokens;
+};
+
+static void read_curve(struct curve *curve)
+{
+    char path[200], line[1000];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *in = fopen(path, "r");
+
+    *curve = (struct curve){0};
+    while (in && curve->nsteps < STEPS && fgets(line, sizeof line, in)) {
+        json_t *row = json_loads(line, 0, NULL);
+        if (json_integer_value(json_object_get(row, "step")) == curve->nsteps + 1) {
+            curve->loss[curve->nsteps] = json_number_value(json_object_get(row, "loss"));
+            curve->norm[curve->nsteps] = json_number_value(json_object_get(row, "grad_norm"));
+            curve->tokens = json_number_value(json_object_get(row, "tokens"));
+            if (json_object_get(row, "eval_loss"))
+                curve->eval[curve->nevals++] =
+                    json_number_value(json_object_get(row, "eval_loss"));
+            curve->nsteps++;
+        }
+        json_decref(row);
+    }
+    if (in)
+        fclose(in);
+}
+
+static double worst(const double *a, const double *b, int nelem)
+{
+    double most = 0;
+    for (int i = 0; i < nelem; i++)
+        most = fmax(most, fabs(a[i] - b[i]) / fabs(b[i]));
+    return most;
+}
+
+static void check_worlds(void)
+{
+    static const struct job jobs[] = {
+        {1, 1, {"fsdp.sharding_strategy=NO_SHARD"}, .step = STEPS},
+        {1, 1, {"train.micro_batch_size=3"}, .step = STEPS},
+        {2, 1, {"train.micro_batch_size=6"}, .step = STEPS},
+        {2, 1, {"train.late_results=true", "train.micro_batch_size=2"}, .step = STEPS},
+        {3, 1, {"train.micro_batch_size=1"}, .step = STEPS},
+        {4, 2, {"fsdp.sharding_strategy=HYBRID_SHARD"}, .step = STEPS},
+        {2, 1, {"fsdp.sharding_strategy=NO_SHARD", "fsdp.wrap_policy=none"}, .step = STEPS},
+        {6, 3, {"data.eval_rows=7", "fsdp.wrap_policy=none"}, .step = STEPS},
+    };
+    struct curve first, curve;
+
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+        struct job job = jobs[i];
+        ok(ranks_run(job.nranks, job.nnodes, 60, rank_main, &job, NULL) == 0,
+           "%d ranks on %d nodes, %s", job.nranks, job.nnodes, job.overrides[0]);
+        read_curve(&curve);
+        if (i == 0)
+            first = curve;
+        ok(curve.nsteps == STEPS && curve.nevals == 2 && curve.tokens == STEPS * 12 * 16,
+           "a line for each step, two with an evaluation");
+        double loss = worst(curve.loss, first.loss, STEPS);
+        double norm = worst(curve.norm, first.norm, STEPS);
+        double eval = worst(curve.eval, first.eval, 2);
+        ok(loss < 3e-6 && norm < 2e-5 && eval < 3e-6,
+           "as one process computes: loss %.1e, norm %.1e, held-out %.1e", loss, norm, eval);
+    }
+    ok(first.loss[0] > 4 && first.loss[STEPS - 1] < first.loss[0] - 0.3,
+       "and it learns: %.3f to %.3f", first.loss[0], first.loss[STEPS - 1]);
+}
+
+static void check_stop(void)
+{
+    struct job job = {2, 1, {NULL}, .stop_rank = 1, .stop_step = 2, .step = 2};
+    struct job late = {2, 1, {"train.late_results=true"}, .stop_rank = 1, .stop_step = 2, .step = 3};
+    struct curve curve;
+
+    ok(ranks_run(2, 1, 60, rank_main, &job, NULL) == 0, "a stop on rank 1 stops both after its step");
+    ok(ranks_run(2, 1, 60, rank_main, &late, NULL) == 0, "one step later with late results");
+    read_curve(&curve);
+    ok(curve.nsteps == 3, "and no line of metrics is lost");
+}
+
+static void check_refusals(void)
+{
+    static const struct job jobs[] = {
+        {2, 1, {NULL}, .of_rank1 = "optim.lr=0.5", .status = FSDP_EMISMATCH,
+         .holds = "rank 1 has another configuration than rank 0: 'optim.lr = 0.5' where rank 0 has "
+                  "'optim.lr = 0.01'"},
+        {2, 1, {NULL}, .of_rank1 = "fsdp.sharding_strategy=NO_SHARD", .status = FSDP_EMISMATCH,
+         .holds = "fsdp.sharding_strategy = NO_SHARD"},
+        {2, 1, {NULL}, .of_rank1 = "nonsense=1", .status = FSDP_EINVAL,
+         .holds = "rank 1: command line: unknown key 'nonsense'"},
+        {5, 1, {NULL}, .status = FSDP_EINVAL, .holds = "12 rows do not divide among 5 ranks"},
+        {3, 1, {"train.global_batch_size=2"}, .status = FSDP_EINVAL, .holds = "more than the 2 rows"},
+        {2, 1, {"data.seq_len=65"}, .status = FSDP_EINVAL, .holds = "longer than the model's 64"},
+        {1, 1, {"data.path=/nowhere"}, .status = FSDP_ENOTFOUND, .holds = "data.path: data: /nowhere"},
+        {1, 1, {"model.path=/nowhere"}, .status = FSDP_ENOTFOUND, .holds = "model.path: /nowhere"},
+        {2, 1, {"optim.lr=1e30", "optim.clip_grad_norm=0", "train.on_nonfinite=stop"},
+         .status = FSDP_EINVAL, .holds = "train.on_nonfinite is stop"},
+        {1, 1, {"optim.lr=1e30", "optim.clip_grad_norm=0"}, .step = STEPS},
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+        struct job job = jobs[i];
+        ok(ranks_run(job.nranks, job.nnodes, 60, rank_main, &job, NULL) == 0, "%s",
+           job.holds ? job.holds : "lost weights are a warning unless told otherwise");
+    }
+}
+
+int main(void)
+{
+    char command[64];
+
+    if (!mkdtemp(dir))
+        return 1;
+    make_files();
+    check_worlds();
+    check_stop();
+    check_refusals();
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    ok(system(command) == 0, "cleaned up");
+    return tap_done();
+}
