@@ -9,7 +9,7 @@ struct f8 {
     int mantissa, min_exponent;      /* of the smallest normal value */
     unsigned largest, overflow, nan; /* codes */
 };
-static const struct f8 e4m3 = {3, -6, 0x7e, 0x7f, 0x7f};
+static const struct f8 e4m3 = {3, -6, 0x7e, 0x7e, 0x7f}; /* no infinity: the largest value */
 static const struct f8 e5m2 = {2, -14, 0x7b, 0x7c, 0x7f};
 
 static uint8_t f8_encode(const struct f8 *f, float x)

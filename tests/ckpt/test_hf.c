@@ -29,8 +29,8 @@ static void make(const char *path, const char *name, uint64_t from, uint64_t row
                  "\"{\\\"%s\\\":{\\\"saved_offsets\\\":[%d,0]%s}}\"},",
                  name, (int)from, place);
     int len = snprintf(header, sizeof header,
-                       "{%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%d,2],\"data_offsets\":[0,%d]}}", info,
-                       name, (int)rows, (int)rows * 8);
+                       "{%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%d,2],\"data_offsets\":[0,%d]}}",
+                       info, name, (int)rows, (int)rows * 8);
     data[0] = (char)len;
     data[1] = (char)(len >> 8);
     memcpy(data + 8, header, (size_t)len);
@@ -103,8 +103,9 @@ static void test_plain(void)
 
 static void test_index(void)
 {
-    const char *both = "{\"metadata\":{},\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\","
-                       "\"b\":\"model-00002-of-00002.safetensors\"}}";
+    const char *both =
+        "{\"metadata\":{},\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\","
+        "\"b\":\"model-00002-of-00002.safetensors\"}}";
     mkdir(in_root("hf"), 0777);
     make(in_root("hf/model-00001-of-00002.safetensors"), "a", 0, 3, 0, false);
     make(in_root("hf/model-00002-of-00002.safetensors"), "b", 0, 4, 0, false);

@@ -96,7 +96,7 @@ check $? "a large sparse file"
 pid=$!
 while ! ls "$dir" | grep -q slow.safetensors.tmp && kill -0 $pid 2>/dev/null; do sleep 0.02; done
 kill -TERM $pid
-wait $pid
+wait $pid 2>/dev/null
 status=$?
 test $status -eq 143 && says "stopped" && test -z "$(ls "$dir" | grep slow)"
 check $? "SIGTERM: stops, says so, leaves nothing (status $status)"

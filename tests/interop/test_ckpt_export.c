@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes what ckpt_torch.py reads, below the folder given (or in a scratch folder): step-*: a checkpoint of 5
- * ranks with ragged cuts; want/: what its tensors are; merges of it. */
+/* Makes what ckpt_torch.py reads, below the folder given (or in a scratch folder): step-*: a
+ * checkpoint of 5 ranks with ragged cuts; want/: what its tensors are; merges of it. */
 #include <jansson.h>
 #include <sys/stat.h>
 

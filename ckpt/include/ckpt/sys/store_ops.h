@@ -4,10 +4,12 @@
  *
  * A store holds files in folders, named by paths with '/'. Files are created once, written from
  * beginning to end, and never overwritten; the commit of a checkpoint is one rename. The dispatcher
- * (store.c) checks arguments, remembers a failed write (a file that failed once takes no more), counts
- * calls for fault injection, and hands the path to the backend for its error texts; backends trust it.
+ * (store.c) checks arguments, remembers a failed write (a file that failed once takes no more),
+ * counts calls for fault injection, and hands the path to the backend for its error texts; backends
+ * trust it.
  *
- * Status codes a backend must tell apart: FSDP_ENOTFOUND, FSDP_EEXIST, FSDP_ENOSPC; all else FSDP_EIO.
+ * Status codes a backend must tell apart: FSDP_ENOTFOUND, FSDP_EEXIST, FSDP_ENOSPC; all else
+ * FSDP_EIO.
  */
 #ifndef CKPT_SYS_STORE_OPS_H
 #define CKPT_SYS_STORE_OPS_H
@@ -31,8 +33,8 @@ struct ckpt_store_stat {
     int64_t mtime; /* seconds since the epoch */
 };
 
-/* Called per entry of a folder, "." and ".." excluded, in any order. A nonzero return ends the listing
- * and is passed on. */
+/* Called per entry of a folder, "." and ".." excluded, in any order. A nonzero return ends the
+ * listing and is passed on. */
 typedef int ckpt_store_entry_f(void *ctx, const char *name, struct fsdp_err *err);
 
 struct ckpt_store_ops {
@@ -70,8 +72,9 @@ struct ckpt_store_ops {
 
 extern const struct ckpt_store_ops ckpt_store_posix;
 
-/* Fault injection, for tests. Counts every store call of this process; the nth following one is struck.
- * The environment can ask for the same before the first call: CKPT_FAULT=fail:N, nospace:N or kill:N. */
+/* Fault injection, for tests. Counts every store call of this process; the nth following one is
+ * struck. The environment can ask for the same before the first call: CKPT_FAULT=fail:N, nospace:N
+ * or kill:N. */
 enum ckpt_store_fault {
     CKPT_FAULT_NONE,
     CKPT_FAULT_FAIL,    /* it fails as an I/O error would */
