@@ -6,8 +6,8 @@
 
 /* An 8-bit float: sign, exponent, `mantissa` bits. */
 struct f8 {
-    int mantissa, min_exponent;       /* of the smallest normal value */
-    unsigned largest, overflow, nan;  /* codes */
+    int mantissa, min_exponent;      /* of the smallest normal value */
+    unsigned largest, overflow, nan; /* codes */
 };
 static const struct f8 e4m3 = {3, -6, 0x7e, 0x7f, 0x7f};
 static const struct f8 e5m2 = {2, -14, 0x7b, 0x7c, 0x7f};
@@ -26,8 +26,8 @@ static uint8_t f8_encode(const struct f8 *f, float x)
     exponent = exponent - 1 < f->min_exponent || a == 0 ? f->min_exponent : exponent - 1;
     if (exponent > 32)
         return (uint8_t)(sign | f->overflow);
-    /* In units of the last place; exact before rounding, and a carry into the next exponent comes out
-     * right by itself. */
+    /* In units of the last place; exact before rounding, and a carry into the next exponent comes
+     * out right by itself. */
     code = (unsigned)lrintf(ldexpf(a, f->mantissa - exponent));
     code += (unsigned)(exponent - f->min_exponent) << f->mantissa;
     return (uint8_t)(sign | (code > f->largest ? f->overflow : code));

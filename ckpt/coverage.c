@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Proof that boxes tile a region. Outline: sort the boxes along a dimension and sweep. Where no box spans
- * a position, the region falls apart there into slabs, each of which must be tiled by its own boxes; a gap
- * between slabs is a hole. Cuts along one dimension end after one sweep, grids after one per dimension.
- * Boxes that cannot be separated in any dimension overlap, or interlock (a pinwheel): those few are
- * compared pairwise along a sweep, and their volumes added.
+ * Proof that boxes tile a region. Outline: sort the boxes along a dimension and sweep. Where no box
+ * spans a position, the region falls apart there into slabs, each of which must be tiled by its own
+ * boxes; a gap between slabs is a hole. Cuts along one dimension end after one sweep, grids after
+ * one per dimension. Boxes that cannot be separated in any dimension overlap, or interlock (a
+ * pinwheel): those few are compared pairwise along a sweep, and their volumes added.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,8 @@ static int compare_offset(const void *a, const void *b, void *ctx)
     return x < y ? -1 : x > y;
 }
 
-static int missing(const struct proof *p, const struct fsdp_box *hole, const struct ckpt_piece *near)
+static int missing(const struct proof *p, const struct fsdp_box *hole,
+                   const struct ckpt_piece *near)
 {
     char text[256];
     ckpt_box_text(text, sizeof text, hole, p->tensor->ndim);
@@ -108,12 +109,13 @@ static int prove_interlocked(const struct proof *p, const struct fsdp_box *regio
                         p->layout->files[pieces[order[0]].file].path);
 }
 
-static int prove(struct proof *p, const struct fsdp_box *region, size_t *order,
-                 size_t npieces, int dim, int untried);
+static int prove(struct proof *p, const struct fsdp_box *region, size_t *order, size_t npieces,
+                 int dim, int untried);
 
-/* Sweeps along `dim`; *nslabs gets the number of slabs found. With more than one, each is proved. */
-static int sweep(struct proof *p, const struct fsdp_box *region, size_t *order,
-                 size_t npieces, int dim, int *nslabs)
+/* Sweeps along `dim`; *nslabs gets the number of slabs found. With more than one, each is proved.
+ */
+static int sweep(struct proof *p, const struct fsdp_box *region, size_t *order, size_t npieces,
+                 int dim, int *nslabs)
 {
     const struct ckpt_piece *pieces = p->layout->pieces, *before = NULL;
     struct by_dim by = {pieces, dim};
@@ -151,8 +153,8 @@ static int sweep(struct proof *p, const struct fsdp_box *region, size_t *order,
     return FSDP_OK;
 }
 
-static int prove(struct proof *p, const struct fsdp_box *region, size_t *order,
-                 size_t npieces, int dim, int untried)
+static int prove(struct proof *p, const struct fsdp_box *region, size_t *order, size_t npieces,
+                 int dim, int untried)
 {
     if (npieces == 0)
         return missing(p, region, NULL);
@@ -169,8 +171,8 @@ static int prove(struct proof *p, const struct fsdp_box *region, size_t *order,
     return prove_interlocked(p, region, order, npieces);
 }
 
-int ckpt_coverage_prove(const struct ckpt_layout *layout, int tensor, size_t *order,
-                        size_t npieces, struct fsdp_err *err)
+int ckpt_coverage_prove(const struct ckpt_layout *layout, int tensor, size_t *order, size_t npieces,
+                        struct fsdp_err *err)
 {
     const struct fsdp_tensor *t = &layout->tensors[tensor].tensor;
     struct proof p = {.layout = layout, .tensor = t, .err = err};

@@ -2,10 +2,10 @@
 /*
  * CRC-64/XZ and CRC-32C: the bytes by ISA-L, the algebra here.
  *
- * A reflected CRC register is a polynomial over GF(2) modulo P with x^0 in the highest bit. Appending
- * nbytes zero bytes multiplies it by x^(8*nbytes), and with the usual inversion at both ends
- * crc(A B) = crc(A) * x^(8|B|) + crc(B). So the CRC of a whole is the sum (xor) of each piece's CRC
- * times x^(8 * bytes behind it), whatever the order in which the pieces come.
+ * A reflected CRC register is a polynomial over GF(2) modulo P with x^0 in the highest bit.
+ * Appending nbytes zero bytes multiplies it by x^(8*nbytes), and with the usual inversion at both
+ * ends crc(A B) = crc(A) * x^(8|B|) + crc(B). So the CRC of a whole is the sum (xor) of each
+ * piece's CRC times x^(8 * bytes behind it), whatever the order in which the pieces come.
  */
 #include <pthread.h>
 #include <string.h>

@@ -4,8 +4,8 @@
 
 #include "ckpt/ckpt.h"
 
-/* What a CRC contributes to that of a whole that goes on for nbytes behind it; the whole's CRC is the
- * xor of all contributions, in any order. */
+/* What a CRC contributes to that of a whole that goes on for nbytes behind it; the whole's CRC is
+ * the xor of all contributions, in any order. */
 uint64_t ckpt_crc64_shift(uint64_t crc, uint64_t nbytes);
 uint32_t ckpt_crc32c_shift(uint32_t crc, uint64_t nbytes);
 

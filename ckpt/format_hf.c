@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plain safetensors: one file, or a Hugging Face folder with or without model.safetensors.index.json.
- * Files that carry DCP_SHARDING_INFO (a native checkpoint's model/ folder, torch's sharded writer) are
- * assembled from their boxes.
+ * Plain safetensors: one file, or a Hugging Face folder with or without
+ * model.safetensors.index.json. Files that carry DCP_SHARDING_INFO (a native checkpoint's model/
+ * folder, torch's sharded writer) are assembled from their boxes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +94,8 @@ static int index_read(json_t **out, const struct ckpt *ckpt, struct fsdp_err *er
     const char *name;
     json_t *file;
     if (rc == FSDP_OK) {
-        json_object_foreach (map, name, file) {
+        json_object_foreach(map, name, file)
+        {
             const char *text = json_string_value(file);
             if (!text || !*text || strchr(text, '/') || text[0] == '.') {
                 rc = fsdp_err_set(err, FSDP_ECORRUPT,
@@ -129,7 +130,8 @@ static int index_match_files(const json_t *map, const struct ckpt *ckpt,
     json_t *file;
     int rc = used ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "index: out of memory");
 
-    json_object_foreach ((json_t *)(uintptr_t)map, name, file) {
+    json_object_foreach((json_t *)(uintptr_t)map, name, file)
+    {
         const char *text = json_string_value(file);
         if (rc == FSDP_OK && !json_object_get(used, text)) {
             if (!names_have(files, text))
@@ -156,10 +158,10 @@ static int index_match_tensors(json_t *map, const struct ckpt *ckpt,
         for (int k = 0; k < headers[i].nentries; k++) {
             const char *file = json_string_value(json_object_get(map, headers[i].entries[k].name));
             if (!file || strcmp(file, ckpt->m.layout.files[i].path))
-                return fsdp_err_set(err, FSDP_ECORRUPT,
-                                    "'%s/%s' holds tensor '%s', which the index does not place there",
-                                    ckpt->path, ckpt->m.layout.files[i].path,
-                                    headers[i].entries[k].name);
+                return fsdp_err_set(
+                    err, FSDP_ECORRUPT,
+                    "'%s/%s' holds tensor '%s', which the index does not place there", ckpt->path,
+                    ckpt->m.layout.files[i].path, headers[i].entries[k].name);
             found++;
         }
     }
@@ -167,7 +169,8 @@ static int index_match_tensors(json_t *map, const struct ckpt *ckpt,
         return FSDP_OK;
     const char *name;
     json_t *file;
-    json_object_foreach (map, name, file) {
+    json_object_foreach(map, name, file)
+    {
         bool have = false;
         for (int i = 0; i < ckpt->m.layout.nfiles && !have; i++)
             for (int k = 0; k < headers[i].nentries && !have; k++)
@@ -194,8 +197,8 @@ static int compare_parts(const void *a, const void *b)
     return x->file < y->file ? -1 : x->file > y->file;
 }
 
-/* The whole tensor that parts[0..count) belong to. Without a global_shape it is as large as the parts
- * reach, so that a lost tail cannot be noticed: torch's sharded files are like that. */
+/* The whole tensor that parts[0..count) belong to. Without a global_shape it is as large as the
+ * parts reach, so that a lost tail cannot be noticed: torch's sharded files are like that. */
 static int whole_shape(struct fsdp_tensor *out, const struct ckpt *ckpt, const struct part *parts,
                        size_t count, struct fsdp_err *err)
 {
@@ -239,9 +242,8 @@ static int parts_take(struct ckpt *ckpt, const struct ckpt_st_header *headers,
     FSDP_TRY(ckpt_layout_add_tensor(layout, &tensor, FSDP_SLICE_MODEL, err));
     for (size_t i = 0; i < count; i++) {
         const struct ckpt_st_entry *entry = parts[i].entry;
-        struct ckpt_piece piece = {.tensor = layout->ntensors - 1,
-                                   .file = parts[i].file,
-                                   .pos = entry->pos};
+        struct ckpt_piece piece = {
+            .tensor = layout->ntensors - 1, .file = parts[i].file, .pos = entry->pos};
         memcpy(piece.box.offset, entry->offset, sizeof piece.box.offset);
         memcpy(piece.box.length, entry->shape, sizeof piece.box.length);
         FSDP_TRY(ckpt_layout_add_piece(layout, &piece, err));

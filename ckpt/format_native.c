@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The toolkit's own format: manifest.json says what there must be, the files' headers say which boxes they
- * hold; each is held against the other. */
+/* The toolkit's own format: manifest.json says what there must be, the files' headers say which
+ * boxes they hold; each is held against the other. */
 #include <string.h>
 
 #include "opened.h"
 
-static int refuse_strays(const struct ckpt *ckpt, const char *below, const struct ckpt_layout *layout,
-                         struct fsdp_err *err)
+static int refuse_strays(const struct ckpt *ckpt, const char *below,
+                         const struct ckpt_layout *layout, struct fsdp_err *err)
 {
     struct ckpt_names names;
     char *folder = ckpt_path_join(ckpt->folder, below, err);
@@ -46,9 +46,11 @@ static int entry_take(struct ckpt *ckpt, int file, const struct ckpt_st_entry *e
                             ckpt->path, path, entry->name);
     const struct fsdp_tensor *tensor = &layout->tensors[at].tensor;
     if (entry->dtype != tensor->dtype)
-        return fsdp_err_set(err, FSDP_ECORRUPT, "'%s/%s' holds tensor '%s' as %s; the manifest "
-                            "says %s", ckpt->path, path, entry->name,
-                            fsdp_dtype_name(entry->dtype), fsdp_dtype_name(tensor->dtype));
+        return fsdp_err_set(err, FSDP_ECORRUPT,
+                            "'%s/%s' holds tensor '%s' as %s; the manifest "
+                            "says %s",
+                            ckpt->path, path, entry->name, fsdp_dtype_name(entry->dtype),
+                            fsdp_dtype_name(tensor->dtype));
     bool same = entry->has_global_shape && entry->ndim == tensor->ndim;
     for (int d = 0; same && d < tensor->ndim; d++)
         same = entry->global_shape[d] == tensor->shape[d];

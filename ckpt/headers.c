@@ -33,9 +33,10 @@ static int read_one(struct job *job, int i, struct fsdp_err *err)
     if (rc == FSDP_OK)
         rc = ckpt_st_read(&job->headers[i], ckpt->store, path, err);
     if (rc == FSDP_OK && file->has_crc && job->headers[i].header_nbytes != file->header_nbytes)
-        rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s' is not the file that was saved: its header "
-                          "has %llu bytes instead of %llu", path,
-                          (unsigned long long)job->headers[i].header_nbytes,
+        rc = fsdp_err_set(err, FSDP_ECORRUPT,
+                          "'%s' is not the file that was saved: its header "
+                          "has %llu bytes instead of %llu",
+                          path, (unsigned long long)job->headers[i].header_nbytes,
                           (unsigned long long)file->header_nbytes);
     fsdp_free(path);
     return rc;
@@ -62,8 +63,7 @@ static void *work(void *arg)
     }
 }
 
-int ckpt_headers_read(struct ckpt_st_header *headers, const struct ckpt *ckpt,
-                      struct fsdp_err *err)
+int ckpt_headers_read(struct ckpt_st_header *headers, const struct ckpt *ckpt, struct fsdp_err *err)
 {
     int nfiles = ckpt->m.layout.nfiles, nthreads = 0;
     pthread_t threads[CKPT_HEADER_THREADS];

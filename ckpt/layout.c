@@ -66,8 +66,8 @@ int ckpt_layout_add_piece(struct ckpt_layout *layout, const struct ckpt_piece *p
     void *data = layout->pieces;
     if (!fsdp_box_nelem(&piece->box, layout->tensors[piece->tensor].tensor.ndim))
         return FSDP_OK;
-    FSDP_TRY(grow(&data, &layout->max_pieces, layout->npieces, sizeof *layout->pieces, "pieces",
-                  err));
+    FSDP_TRY(
+        grow(&data, &layout->max_pieces, layout->npieces, sizeof *layout->pieces, "pieces", err));
     layout->pieces = data;
     layout->pieces[layout->npieces++] = *piece;
     return FSDP_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layout: which tensors there are, which boxes of them are stored, and where their bytes are. Every format
- * reader gives one; the planner takes one. */
+/* The layout: which tensors there are, which boxes of them are stored, and where their bytes are.
+ * Every format reader gives one; the planner takes one. */
 #ifndef CKPT_LAYOUT_H
 #define CKPT_LAYOUT_H
 
@@ -44,20 +44,20 @@ int ckpt_layout_add_piece(struct ckpt_layout *layout, const struct ckpt_piece *p
 int ckpt_layout_index(struct ckpt_layout *layout, struct fsdp_err *err);
 /* -1 if there is none. */
 int ckpt_layout_find(const struct ckpt_layout *layout, const char *name);
-/* After the last piece: sorts the pieces and proves that they tile every tensor: no hole, no overlap. The
- * error names tensor, file and range. O(n log n) for cuts along dimensions. */
+/* After the last piece: sorts the pieces and proves that they tile every tensor: no hole, no
+ * overlap. The error names tensor, file and range. O(n log n) for cuts along dimensions. */
 int ckpt_layout_seal(struct ckpt_layout *layout, struct fsdp_err *err);
 void ckpt_layout_free(struct ckpt_layout *layout);
 
 /* coverage.c: do the pieces tile the tensor? Reorders `order` (indices of npieces pieces). */
-int ckpt_coverage_prove(const struct ckpt_layout *layout, int tensor, size_t *order,
-                        size_t npieces, struct fsdp_err *err);
+int ckpt_coverage_prove(const struct ckpt_layout *layout, int tensor, size_t *order, size_t npieces,
+                        struct fsdp_err *err);
 
 /* "[0:4, 8:16]" into out. */
 void ckpt_box_text(char *out, size_t out_nbytes, const struct fsdp_box *box, int ndim);
 struct fsdp_box ckpt_box_whole(const struct fsdp_tensor *tensor);
-/* The part of a box that replica `replica` of nreplica writes: an even share of its rows. A scalar goes
- * to replica 0. Returns its number of elements. */
+/* The part of a box that replica `replica` of nreplica writes: an even share of its rows. A scalar
+ * goes to replica 0. Returns its number of elements. */
 uint64_t ckpt_replica_part(struct fsdp_box *out, const struct fsdp_box *box, int ndim, int replica,
                            int nreplica);
 

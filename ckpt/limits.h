@@ -4,25 +4,25 @@
 #ifndef CKPT_LIMITS_H
 #define CKPT_LIMITS_H
 
-#define CKPT_MAX_HEADER_NBYTES 100000000u      /* safetensors' own limit */
+#define CKPT_MAX_HEADER_NBYTES 100000000u /* safetensors' own limit */
 #define CKPT_MAX_MANIFEST_NBYTES (256u << 20)
-#define CKPT_MAX_INDEX_NBYTES (256u << 20)     /* model.safetensors.index.json */
-#define CKPT_MAX_EXTRA_NBYTES (256u << 20)     /* one small file beside the weights */
+#define CKPT_MAX_INDEX_NBYTES (256u << 20) /* model.safetensors.index.json */
+#define CKPT_MAX_EXTRA_NBYTES (256u << 20) /* one small file beside the weights */
 #define CKPT_MAX_TENSORS (1 << 22)
 #define CKPT_MAX_FILES (1 << 20)
 #define CKPT_MAX_UNITS (1 << 20)
 #define CKPT_MAX_EXTRAS 1024
-#define CKPT_MAX_OPTIM 64                      /* optimizer tensors per parameter */
+#define CKPT_MAX_OPTIM 64 /* optimizer tensors per parameter */
 #define CKPT_MAX_RANKS (1 << 20)
-#define CKPT_MAX_NAME_NBYTES 1024              /* of a tensor */
-#define CKPT_MAX_PATH_NBYTES 512               /* of a file, relative to the checkpoint */
+#define CKPT_MAX_NAME_NBYTES 1024 /* of a tensor */
+#define CKPT_MAX_PATH_NBYTES 512  /* of a file, relative to the checkpoint */
 
-#define CKPT_HEADER_ALIGN 4096                 /* data of a written file starts at a multiple */
-#define CKPT_BLOCK_NBYTES (8u << 20)           /* streaming buffers */
+#define CKPT_HEADER_ALIGN 4096       /* data of a written file starts at a multiple */
+#define CKPT_BLOCK_NBYTES (8u << 20) /* streaming buffers */
 #define CKPT_MIN_BLOCK_NBYTES (64u << 10)
-#define CKPT_OPEN_FILES 128                    /* kept open while reading */
+#define CKPT_OPEN_FILES 128 /* kept open while reading */
 #define CKPT_HEADER_THREADS 8
 #define CKPT_COPY_THREADS 2
-#define CKPT_STALE_SECONDS 3600                /* an unfinished save untouched this long is dead */
+#define CKPT_STALE_SECONDS 3600 /* an unfinished save untouched this long is dead */
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collective load: every rank reads its own boxes; then all prove together that what they read is what
- * was saved.
+ * The collective load: every rank reads its own boxes; then all prove together that what they read
+ * is what was saved.
  *
- * The CRC of a whole tensor is the xor of what its parts contribute, so ranks exchange 8 bytes per tensor and
- * replica. A tensor that the ranks did not read exactly once cannot be judged so; the files that
- * hold it are then checked whole.
+ * The CRC of a whole tensor is the xor of what its parts contribute, so ranks exchange 8 bytes per
+ * tensor and replica. A tensor that the ranks did not read exactly once cannot be judged so; the
+ * files that hold it are then checked whole.
  */
 #include <string.h>
 
@@ -45,7 +45,8 @@ static int load_slice(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_sl
     share->wanted = 1;
     if (!nelem)
         return FSDP_OK;
-    /* A second slice of a tensor (an alias, another replica) spoils the sum: more elements than there are. */
+    /* A second slice of a tensor (an alias, another replica) spoils the sum: more elements than
+     * there are. */
     share->nelem += nelem;
     share->replica = slice->replica;
     return ckpt_slice_read(l->ckpt, tensor, slice, io, &l->buffers, &share->part, err);
@@ -56,7 +57,14 @@ static int load_mine(struct loader *l, struct fsdp_err *err)
     const struct ckpt_layout *layout = &l->ckpt->m.layout;
     if (l->args->version != CKPT_LOAD_ARGS_VERSION || !l->args->slices)
         return fsdp_err_set(err, FSDP_EINVAL, "ckpt_load: bad arguments");
-    FSDP_TRY(ckpt_buffers_create(&l->buffers, CKPT_BLOCK_NBYTES, err));
+    size_t most = CKPT_MIN_BLOCK_NBYTES;
+    for (int i = 0; i < layout->ntensors && most < CKPT_BLOCK_NBYTES; i++) {
+        const struct fsdp_tensor *t = &layout->tensors[i].tensor;
+        uint64_t nbytes = fsdp_tensor_nelem(t) * fsdp_dtype_nbytes(t->dtype);
+        nbytes = nbytes < CKPT_BLOCK_NBYTES ? nbytes : CKPT_BLOCK_NBYTES;
+        most = nbytes > most ? (size_t)nbytes : most;
+    }
+    FSDP_TRY(ckpt_buffers_create(&l->buffers, most, err));
     l->shares = fsdp_alloc((size_t)layout->ntensors, sizeof *l->shares, "load shares", err);
     l->suspect = fsdp_alloc((size_t)layout->nfiles, sizeof *l->suspect, "load files", err);
     if (!l->shares || !l->suspect)
@@ -104,8 +112,8 @@ static enum verdict judge(uint64_t *actual, const struct share *shares, size_t s
 static int judge_all(struct loader *l, int *damaged, uint64_t *actual, struct fsdp_err *err)
 {
     const struct ckpt_layout *layout = &l->ckpt->m.layout;
-    size_t most = (size_t)layout->ntensors < EXCHANGE_NTENSORS ? (size_t)layout->ntensors
-                                                                : EXCHANGE_NTENSORS;
+    size_t most =
+        (size_t)layout->ntensors < EXCHANGE_NTENSORS ? (size_t)layout->ntensors : EXCHANGE_NTENSORS;
     struct share *all = fsdp_alloc((size_t)l->oob->size * most, sizeof *all, "load shares", err);
     int rc = fsdp_oob_agree(l->oob, all ? FSDP_OK : FSDP_ENOMEM, err);
 
@@ -145,13 +153,15 @@ static int check_suspects(struct loader *l, struct fsdp_err *err)
             const struct ckpt_layout *layout = &l->ckpt->m.layout;
             for (size_t p = layout->first[t]; l->shares[t].wanted && p < layout->first[t + 1]; p++)
                 if (layout->pieces[p].file == i)
-                    return fsdp_err_set(err, FSDP_ECORRUPT, "tensor '%s': the checksum of its file "
-                                        "'%s/%s' is wrong", layout->tensors[t].tensor.name,
-                                        l->ckpt->path, layout->files[i].path);
+                    return fsdp_err_set(err, FSDP_ECORRUPT,
+                                        "tensor '%s': the checksum of its file "
+                                        "'%s/%s' is wrong",
+                                        layout->tensors[t].tensor.name, l->ckpt->path,
+                                        layout->files[i].path);
         }
         if (bad)
-            return fsdp_err_set(err, FSDP_ECORRUPT, "'%s/%s': its checksum is wrong",
-                                l->ckpt->path, l->ckpt->m.layout.files[i].path);
+            return fsdp_err_set(err, FSDP_ECORRUPT, "'%s/%s': its checksum is wrong", l->ckpt->path,
+                                l->ckpt->m.layout.files[i].path);
     }
     return FSDP_OK;
 }

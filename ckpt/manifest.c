@@ -82,8 +82,8 @@ static void format_files(struct ckpt_text *text, const struct ckpt_manifest *m)
         ckpt_text_printf(text, "%s{\"path\": ", comma(i));
         ckpt_text_json(text, file->path);
         ckpt_text_printf(text, ", \"nbytes\": %llu, \"header_nbytes\": %llu, \"crc32c\": \"%08x\"}",
-                         (unsigned long long)file->nbytes,
-                         (unsigned long long)file->header_nbytes, file->crc32c);
+                         (unsigned long long)file->nbytes, (unsigned long long)file->header_nbytes,
+                         file->crc32c);
     }
     ckpt_text_printf(text, "],\n \"extras\": [");
     for (int i = 0; i < m->nextras; i++) {

@@ -8,7 +8,8 @@
 #define CKPT_MANIFEST_NAME "manifest.json"
 #define CKPT_MANIFEST_VERSION 1
 
-/* The ordered tensors of one flat buffer: from these and the mesh, the cut can be computed again. */
+/* The ordered tensors of one flat buffer: from these and the mesh, the cut can be computed again.
+ */
 struct ckpt_unit {
     char *name;
     bool trainable;

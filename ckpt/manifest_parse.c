@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading manifest.json. Nothing in it is believed: not the counts, not the names, not the paths. */
+/* Reading manifest.json. Nothing in it is believed: not the counts, not the names, not the paths.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,8 +170,7 @@ static int read_tensors(const struct reader *r, json_t *tensors)
     json_t *entry;
     if (!json_is_object(tensors))
         return BAD("'%s': no list of tensors", r->path);
-    json_object_foreach (tensors, name, entry)
-        FSDP_TRY(read_tensor(r, name, entry));
+    json_object_foreach(tensors, name, entry) FSDP_TRY(read_tensor(r, name, entry));
     return ckpt_layout_index(&r->m->layout, err);
 }
 
@@ -239,7 +239,8 @@ static int read_aliases(const struct reader *r, json_t *aliases)
     r->m->aliases = fsdp_alloc(json_object_size(aliases), sizeof *r->m->aliases, "aliases", err);
     if (!r->m->aliases)
         return FSDP_ENOMEM;
-    json_object_foreach (aliases, name, target) {
+    json_object_foreach(aliases, name, target)
+    {
         const char *text = json_string_value(target);
         if (!text || ckpt_layout_find(&r->m->layout, text) < 0 ||
             ckpt_layout_find(&r->m->layout, name) >= 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Merge: a reshard to one rank. Blocks of the tensors are handed out in the order of the output's bytes to a
- * few threads; each reads a block, adds to its tensor's fingerprint, casts, and writes it to its place.
- * Memory: the threads' buffers, one tensor's plan, the headers.
+ * Merge: a reshard to one rank. Blocks of the tensors are handed out in the order of the output's
+ * bytes to a few threads; each reads a block, adds to its tensor's fingerprint, casts, and writes
+ * it to its place. Memory: the threads' buffers, one tensor's plan, the headers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,8 @@
 #include "crc.h"
 #include "merge.h"
 
-/* ---- what to write ----------------------------------------------------------------------------- */
+/* ---- what to write -----------------------------------------------------------------------------
+ */
 
 static enum fsdp_dtype dtype_of(const struct ckpt_merger *m, const struct ckpt_tensor *t)
 {
@@ -73,7 +74,8 @@ static int fit_blocks(size_t *out, const struct ckpt_merger *m, struct fsdp_err 
     }
     uint64_t shares = CKPT_COPY_THREADS * (2 + widening), most = m->args->mem_nbytes / shares;
     if (most < CKPT_MIN_BLOCK_NBYTES)
-        return fsdp_err_set(err, FSDP_EINVAL, "a memory budget of %llu bytes is too small; at "
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "a memory budget of %llu bytes is too small; at "
                             "least %llu are needed",
                             (unsigned long long)m->args->mem_nbytes,
                             (unsigned long long)(shares * CKPT_MIN_BLOCK_NBYTES));
@@ -82,7 +84,8 @@ static int fit_blocks(size_t *out, const struct ckpt_merger *m, struct fsdp_err 
     return FSDP_OK;
 }
 
-/* ---- moving it --------------------------------------------------------------------------------- */
+/* ---- moving it ---------------------------------------------------------------------------------
+ */
 
 static void fail(struct ckpt_merger *m, int rc, const struct fsdp_err *err)
 {

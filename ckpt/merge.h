@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A merge in progress. merge.c moves the bytes, merge_out.c knows the output's files and publishes them. */
+/* A merge in progress. merge.c moves the bytes, merge_out.c knows the output's files and publishes
+ * them. */
 #ifndef CKPT_MERGE_H
 #define CKPT_MERGE_H
 
@@ -7,8 +8,8 @@
 
 /* A file being written. */
 struct ckpt_merge_file {
-    char *name;    /* in the output folder, or NULL for a single file */
-    char *path;    /* where it is written */
+    char *name; /* in the output folder, or NULL for a single file */
+    char *path; /* where it is written */
     char *header;
     size_t header_nbytes;
     uint64_t nbytes;
@@ -25,8 +26,8 @@ struct ckpt_merge_item {
     uint64_t pos, nbytes; /* in the file */
     struct ckpt_plan plan;
     bool planned;
-    size_t next, nleft;   /* blocks: to be handed out, not yet done */
-    uint64_t sum;         /* fingerprint of what was read so far */
+    size_t next, nleft; /* blocks: to be handed out, not yet done */
+    uint64_t sum;       /* fingerprint of what was read so far */
 };
 
 struct ckpt_merger {

@@ -15,13 +15,14 @@ static bool ends_with(const char *text, const char *end)
     return a >= b && !strcmp(text + a - b, end);
 }
 
-/* ---- names ------------------------------------------------------------------------------------- */
+/* ---- names -------------------------------------------------------------------------------------
+ */
 
 /* A folder that is to be replaced must look like a model's: replacing deletes what it holds. */
 static int refuse_other_folder(const struct ckpt_merger *m, struct fsdp_err *err)
 {
-    static const char *const ends[] = {".safetensors", ".json", ".txt", ".model", ".jinja",
-                                       ".tiktoken"};
+    static const char *const ends[] = {".safetensors", ".json",  ".txt",
+                                       ".model",       ".jinja", ".tiktoken"};
     struct ckpt_names names;
     FSDP_TRY(ckpt_store_names(&names, m->store, m->final, err));
     int rc = FSDP_OK;
@@ -100,8 +101,10 @@ int ckpt_merge_name(struct ckpt_merger *m, struct fsdp_err *err)
         m->final[len - 1] = 0;
     const char *base = ckpt_path_base(m->final);
     if (!*base || !strcmp(base, ".") || !strcmp(base, ".."))
-        return fsdp_err_set(err, FSDP_EINVAL, "'%s' cannot be replaced as a whole; name a new "
-                            "folder", m->final);
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "'%s' cannot be replaced as a whole; name a new "
+                            "folder",
+                            m->final);
     FSDP_TRY(refuse_existing(m, err));
     FSDP_TRY(refuse_input(m, err));
     FSDP_TRY(ckpt_uuid_make(uuid, err));
@@ -109,7 +112,8 @@ int ckpt_merge_name(struct ckpt_merger *m, struct fsdp_err *err)
     return m->temp ? FSDP_OK : FSDP_ENOMEM;
 }
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files -------------------------------------------------------------------------------------
+ */
 
 /* Cuts the items into files: a new one where the limit would be passed. */
 static int cut_files(struct ckpt_merger *m, struct fsdp_err *err)
@@ -156,8 +160,7 @@ static int make_header(struct ckpt_merger *m, struct ckpt_merge_file *file, stru
     for (int i = 0; i < file->nitems; i++) {
         const struct ckpt_merge_item *item = &m->items[file->first + i];
         const struct fsdp_tensor *t = &m->ckpt->m.layout.tensors[item->tensor].tensor;
-        entries[i] =
-            (struct ckpt_st_entry){.name = t->name, .dtype = item->dtype, .ndim = t->ndim};
+        entries[i] = (struct ckpt_st_entry){.name = t->name, .dtype = item->dtype, .ndim = t->ndim};
         memcpy(entries[i].shape, t->shape, sizeof t->shape);
     }
     int rc = ckpt_st_format(&file->header, &file->header_nbytes, entries, file->nitems, false, err);
@@ -224,7 +227,8 @@ int ckpt_merge_file_finish(struct ckpt_merger *m, int index, struct fsdp_err *er
     return ckpt_store_close(handle, err);
 }
 
-/* ---- what goes along --------------------------------------------------------------------------- */
+/* ---- what goes along ---------------------------------------------------------------------------
+ */
 
 static int write_index(struct ckpt_merger *m, struct fsdp_err *err)
 {
@@ -238,7 +242,8 @@ static int write_index(struct ckpt_merger *m, struct fsdp_err *err)
         goto out;
     for (int i = 0; i < m->nitems; i++)
         file_of[m->items[i].tensor] = m->items[i].file + 1;
-    ckpt_text_printf(&text, "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n"
+    ckpt_text_printf(&text,
+                     "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n"
                      "  \"weight_map\": {",
                      (unsigned long long)m->total);
     const char *comma = "";
@@ -286,7 +291,8 @@ static const char *config_dtype(const struct ckpt_merger *m)
     }
 }
 
-/* config.json says which type the weights have; loaders believe it. *out is NULL where it is right. */
+/* config.json says which type the weights have; loaders believe it. *out is NULL where it is right.
+ */
 static int adjust_config(char **out, const struct ckpt_merger *m, const char *path,
                          struct fsdp_err *err)
 {
@@ -314,7 +320,8 @@ static int adjust_config(char **out, const struct ckpt_merger *m, const char *pa
         *out = fsdp_sprintf(err, "%s\n", text);
     free(text);
     json_decref(root);
-    return !differs || *out ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "config.json: out of memory");
+    return !differs || *out ? FSDP_OK
+                            : fsdp_err_set(err, FSDP_ENOMEM, "config.json: out of memory");
 }
 
 static int copy_extra(struct ckpt_merger *m, const struct ckpt_extra *extra, struct fsdp_err *err)
@@ -343,9 +350,11 @@ static int copy_extra(struct ckpt_merger *m, const struct ckpt_extra *extra, str
     return rc;
 }
 
-/* ---- the final name ----------------------------------------------------------------------------- */
+/* ---- the final name -----------------------------------------------------------------------------
+ */
 
-/* A folder cannot be renamed over a full one: the old one goes aside first, and back if that fails. */
+/* A folder cannot be renamed over a full one: the old one goes aside first, and back if that fails.
+ */
 static int replace_folder(struct ckpt_merger *m, struct fsdp_err *err)
 {
     char uuid[37];

@@ -5,13 +5,18 @@
 
 #include "opened.h"
 
-bool ckpt_is_published(const struct ckpt_store_ops *ops, const char *folder)
+int ckpt_is_published(bool *out, const struct ckpt_store_ops *ops, const char *folder,
+                      struct fsdp_err *err)
 {
     struct ckpt_store_stat st;
-    char *path = ckpt_path_join(folder, CKPT_MANIFEST_NAME, NULL);
-    bool is = path && ckpt_store_stat(&st, ops, path, NULL) == FSDP_OK && !st.is_folder;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    char *path = ckpt_path_join(folder, CKPT_MANIFEST_NAME, err);
+    if (!path)
+        return FSDP_ENOMEM;
+    int rc = ckpt_store_stat(&st, ops, path, &why);
+    *out = rc == FSDP_OK && !st.is_folder;
     fsdp_free(path);
-    return is;
+    return rc == FSDP_OK || rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", why.text);
 }
 
 int64_t ckpt_step_of_name(const char *name)
@@ -31,15 +36,19 @@ int ckpt_latest(char *out, size_t out_nbytes, const char *root, struct fsdp_err 
     const struct ckpt_store_ops *ops;
     struct ckpt_names names;
     int64_t newest = -1;
-    int rc;
+    int rc = FSDP_OK;
 
     FSDP_TRY(ckpt_store_of(&ops, root, err));
     FSDP_TRY(ckpt_store_names(&names, ops, root, err));
     char *best = NULL;
-    for (int i = 0; i < names.nnames; i++) {
+    for (int i = 0; rc == FSDP_OK && i < names.nnames; i++) {
         int64_t step = ckpt_step_of_name(names.names[i]);
-        char *path = step > newest ? ckpt_path_join(root, names.names[i], NULL) : NULL;
-        if (path && ckpt_is_published(ops, path)) {
+        bool published = false;
+        if (step <= newest)
+            continue;
+        char *path = ckpt_path_join(root, names.names[i], err);
+        rc = path ? ckpt_is_published(&published, ops, path, err) : FSDP_ENOMEM;
+        if (published) {
             newest = step;
             fsdp_free(best);
             best = path;
@@ -47,12 +56,15 @@ int ckpt_latest(char *out, size_t out_nbytes, const char *root, struct fsdp_err 
             fsdp_free(path);
         }
     }
+    if (rc)
+        goto out;
     if (!best)
         rc = fsdp_err_set(err, FSDP_ENOTFOUND, "'%s' holds no finished checkpoint", root);
     else if (strlen(best) >= out_nbytes)
         rc = fsdp_err_set(err, FSDP_EINVAL, "'%s': path too long", best);
     else
-        rc = (strcpy(out, best), FSDP_OK);
+        strcpy(out, best);
+out:
     fsdp_free(best);
     ckpt_names_free(&names);
     return rc;
@@ -75,7 +87,7 @@ static int finds_safetensors(void *ctx, const char *name, struct fsdp_err *err)
 static int recognize(struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct ckpt_store_stat st;
-    bool has = false;
+    bool has = false, published;
     char latest[4096];
 
     FSDP_TRY(ckpt_store_stat(&st, ckpt->store, ckpt->path, err));
@@ -84,25 +96,28 @@ static int recognize(struct ckpt *ckpt, struct fsdp_err *err)
         ckpt->folder = ckpt_path_parent(ckpt->path, err);
         return ckpt->folder ? FSDP_OK : FSDP_ENOMEM;
     }
-    if (ckpt_is_published(ckpt->store, ckpt->path)) {
+    FSDP_TRY(ckpt_is_published(&published, ckpt->store, ckpt->path, err));
+    if (published) {
         ckpt->format = CKPT_NATIVE;
         return FSDP_OK;
     }
+    int rc = ckpt_latest(latest, sizeof latest, ckpt->path, err);
+    if (rc == FSDP_OK) {
+        fsdp_free(ckpt->path);
+        ckpt->format = CKPT_NATIVE;
+        ckpt->path = fsdp_strdup(latest, err);
+        return ckpt->path ? FSDP_OK : FSDP_ENOMEM;
+    }
+    if (rc != FSDP_ENOTFOUND)
+        return rc;
     FSDP_TRY(ckpt_store_list(ckpt->store, ckpt->path, finds_safetensors, &has, err));
     if (has)
         return FSDP_OK;
-    int rc = ckpt_latest(latest, sizeof latest, ckpt->path, err);
-    if (rc == FSDP_ENOTFOUND)
-        return fsdp_err_set(err, FSDP_ENOTFOUND,
-                            "'%s' is no checkpoint: it has no " CKPT_MANIFEST_NAME
-                            " (a save that never finished has none), no *.safetensors and no "
-                            "finished step-*",
-                            ckpt->path);
-    FSDP_TRY(rc);
-    fsdp_free(ckpt->path);
-    ckpt->format = CKPT_NATIVE;
-    ckpt->path = fsdp_strdup(latest, err);
-    return ckpt->path ? FSDP_OK : FSDP_ENOMEM;
+    return fsdp_err_set(err, FSDP_ENOTFOUND,
+                        "'%s' is no checkpoint: it has no " CKPT_MANIFEST_NAME
+                        " (a save that never finished has none), no *.safetensors and no finished "
+                        "step-*",
+                        ckpt->path);
 }
 
 int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err)
@@ -197,8 +212,8 @@ int ckpt_tensor_index(const struct ckpt *ckpt, const char *name)
     int at = ckpt_layout_find(&ckpt->m.layout, name);
     if (at >= 0 || !ckpt->m.naliases)
         return at;
-    const struct ckpt_alias *alias = bsearch(name, ckpt->m.aliases, (size_t)ckpt->m.naliases,
-                                             sizeof *alias, compare_alias);
+    const struct ckpt_alias *alias =
+        bsearch(name, ckpt->m.aliases, (size_t)ckpt->m.naliases, sizeof *alias, compare_alias);
     return alias ? ckpt_layout_find(&ckpt->m.layout, alias->target) : -1;
 }
 

@@ -23,7 +23,7 @@ struct ckpt {
         struct ckpt_store_file *file;
         int users;
         uint64_t used; /* when it was last asked for */
-    } *readers;           /* [nfiles] */
+    } * readers;       /* [nfiles] */
     int nopen;
     uint64_t clock;
 };
@@ -32,21 +32,20 @@ struct ckpt {
 int ckpt_native_open(struct ckpt *ckpt, struct fsdp_err *err);
 int ckpt_hf_open(struct ckpt *ckpt, struct fsdp_err *err);
 
-/* The headers of all files, several at a time. headers[nfiles] is zeroed first; on failure all are freed.
- * A size that differs from the layout's is refused. */
+/* The headers of all files, several at a time. headers[nfiles] is zeroed first; on failure all are
+ * freed. A size that differs from the layout's is refused. */
 int ckpt_headers_read(struct ckpt_st_header *headers, const struct ckpt *ckpt,
                       struct fsdp_err *err);
 
-/* Bytes of a file of the layout. Files are opened when needed and kept, at most CKPT_OPEN_FILES of them.
- * Thread safe. */
+/* Bytes of a file of the layout. Files are opened when needed and kept, at most CKPT_OPEN_FILES of
+ * them. Thread safe. */
 int ckpt_file_pread(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
                     struct fsdp_err *err);
 
-/* Fills dst (block->nelem elements in stored dtype). scratch has room for scratch_nbytes, at least one
- * element. Thread safe. */
-int ckpt_block_read(struct ckpt *ckpt, const struct ckpt_plan *plan,
-                    const struct ckpt_block *block, void *dst, void *scratch,
-                    size_t scratch_nbytes, struct fsdp_err *err);
+/* Fills dst (block->nelem elements in stored dtype). scratch has room for scratch_nbytes, at least
+ * one element. Thread safe. */
+int ckpt_block_read(struct ckpt *ckpt, const struct ckpt_plan *plan, const struct ckpt_block *block,
+                    void *dst, void *scratch, size_t scratch_nbytes, struct fsdp_err *err);
 
 /* Buffers for one thread that moves blocks of at most nbytes in stored dtype. */
 struct ckpt_buffers {
@@ -54,15 +53,17 @@ struct ckpt_buffers {
     size_t nbytes, converted_nbytes;
 };
 int ckpt_buffers_create(struct ckpt_buffers *out, size_t nbytes, struct fsdp_err *err);
-/* buffers->data (nelem elements) in another dtype: in place where none is needed, else in ->converted. */
+/* buffers->data (nelem elements) in another dtype: in place where none is needed, else in
+ * ->converted. */
 int ckpt_buffers_convert(const void **out, struct ckpt_buffers *buffers, enum fsdp_dtype to,
                          enum fsdp_dtype from, size_t nelem, struct fsdp_err *err);
 void ckpt_buffers_destroy(struct ckpt_buffers *buffers);
 
-/* Streams a file and compares its checksum; *bad says whether it differed, *actual (may be NULL) what it was. */
-int ckpt_file_check(bool *bad, uint32_t *actual, struct ckpt *ckpt, int file,
-                    struct fsdp_err *err);
-/* The error for a tensor whose bytes do not match its fingerprint: finds out which file is damaged. */
+/* Streams a file and compares its checksum; *bad says whether it differed, *actual (may be NULL)
+ * what it was. */
+int ckpt_file_check(bool *bad, uint32_t *actual, struct ckpt *ckpt, int file, struct fsdp_err *err);
+/* The error for a tensor whose bytes do not match its fingerprint: finds out which file is damaged.
+ */
 int ckpt_fingerprint_blame(struct ckpt *ckpt, int tensor, uint64_t actual, struct fsdp_err *err);
 
 /* The index of a tensor by name or alias, -1 if there is none. */
@@ -75,8 +76,10 @@ int ckpt_slice_read(struct ckpt *ckpt, int tensor, const struct fsdp_slice *slic
                     const struct fsdp_slice_io *io, struct ckpt_buffers *buffers, uint64_t *part,
                     struct fsdp_err *err);
 
-/* Is there a manifest in this folder? */
-bool ckpt_is_published(const struct ckpt_store_ops *ops, const char *folder);
+/* Is there a manifest in this folder? Failing to look is an error: a checkpoint must not go unseen.
+ */
+int ckpt_is_published(bool *out, const struct ckpt_store_ops *ops, const char *folder,
+                      struct fsdp_err *err);
 /* "step-<8 or more digits>" with nothing behind it: its step; -1 otherwise. */
 int64_t ckpt_step_of_name(const char *name);
 

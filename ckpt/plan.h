@@ -2,17 +2,17 @@
 /*
  * The planner: from stored pieces to a wanted box, under a budget. A pure function of numbers.
  *
- * The wanted box is cut into blocks that are boxes themselves, contiguous in it, and at most block_nelem
- * elements, so that an executor fills one buffer, hands it on whole and in order, and needs no more
- * memory. Each block lists the extents of files that fill it.
+ * The wanted box is cut into blocks that are boxes themselves, contiguous in it, and at most
+ * block_nelem elements, so that an executor fills one buffer, hands it on whole and in order, and
+ * needs no more memory. Each block lists the extents of files that fill it.
  */
 #ifndef CKPT_PLAN_H
 #define CKPT_PLAN_H
 
 #include "layout.h"
 
-/* Elements of one piece that belong to one block: runs of run_nelem, repeated over nloops loops (outermost
- * first). Positions and strides count elements. */
+/* Elements of one piece that belong to one block: runs of run_nelem, repeated over nloops loops
+ * (outermost first). Positions and strides count elements. */
 struct ckpt_extent {
     int file;
     uint64_t pos;        /* byte of the file where the first run starts */

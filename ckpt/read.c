@@ -6,7 +6,8 @@
 #include "crc.h"
 #include "opened.h"
 
-/* ---- open files ------------------------------------------------------------------------------- */
+/* ---- open files -------------------------------------------------------------------------------
+ */
 
 /* Closes the idle file that was not asked for the longest. */
 static void close_oldest(struct ckpt *ckpt)
@@ -61,7 +62,8 @@ int ckpt_file_pread(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint6
     return rc;
 }
 
-/* ---- blocks ----------------------------------------------------------------------------------- */
+/* ---- blocks -----------------------------------------------------------------------------------
+ */
 
 enum { SPARSE_NBYTES = 64 << 10 };
 
@@ -87,8 +89,8 @@ static void copy_runs(const struct scatter *s, const struct ckpt_extent *x, int 
                   dst + i * x->dst_stride[loop] * s->elem_nbytes);
 }
 
-/* Reads loops [loop, nloops): at once where the range they span fits in the scratch buffer, else as many
- * steps of the outermost loop at a time as fit, else step by step. */
+/* Reads loops [loop, nloops): at once where the range they span fits in the scratch buffer, else as
+ * many steps of the outermost loop at a time as fit, else step by step. */
 static int read_runs(const struct scatter *s, const struct ckpt_extent *x, int loop, uint64_t pos,
                      char *dst)
 {
@@ -121,9 +123,8 @@ static int read_runs(const struct scatter *s, const struct ckpt_extent *x, int l
     return FSDP_OK;
 }
 
-int ckpt_block_read(struct ckpt *ckpt, const struct ckpt_plan *plan,
-                    const struct ckpt_block *block, void *dst, void *scratch,
-                    size_t scratch_nbytes, struct fsdp_err *err)
+int ckpt_block_read(struct ckpt *ckpt, const struct ckpt_plan *plan, const struct ckpt_block *block,
+                    void *dst, void *scratch, size_t scratch_nbytes, struct fsdp_err *err)
 {
     struct scatter s = {
         .ckpt = ckpt,
@@ -179,7 +180,8 @@ void ckpt_buffers_destroy(struct ckpt_buffers *buffers)
     memset(buffers, 0, sizeof *buffers);
 }
 
-/* ---- slices ----------------------------------------------------------------------------------- */
+/* ---- slices -----------------------------------------------------------------------------------
+ */
 
 int ckpt_slice_match(int *tensor, const struct ckpt *ckpt, const struct fsdp_slice *slice,
                      struct fsdp_err *err)
@@ -187,8 +189,7 @@ int ckpt_slice_match(int *tensor, const struct ckpt *ckpt, const struct fsdp_sli
     const struct fsdp_tensor *want = &slice->tensor;
     int at = ckpt_tensor_index(ckpt, want->name);
     if (at < 0)
-        return fsdp_err_set(err, FSDP_ENOTFOUND, "'%s' has no tensor '%s'", ckpt->path,
-                            want->name);
+        return fsdp_err_set(err, FSDP_ENOTFOUND, "'%s' has no tensor '%s'", ckpt->path, want->name);
     const struct fsdp_tensor *have = &ckpt->m.layout.tensors[at].tensor;
     bool same = have->ndim == want->ndim, inside = true;
     for (int d = 0; same && d < have->ndim; d++) {

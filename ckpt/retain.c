@@ -2,10 +2,10 @@
 /*
  * Which checkpoints stay.
  *
- * One that goes is first renamed to step-N.del.<uuid>, so that there is never a published name with half
- * its files; then its files go. Remains (*.del.*: of an interrupted removal; *.tmp.*: of a save that
- * never finished) are swept. A *.tmp.* folder might be a save in progress of some other job, so it goes
- * only when nothing in it has been touched for CKPT_STALE_SECONDS.
+ * One that goes is first renamed to step-N.del.<uuid>, so that there is never a published name with
+ * half its files; then its files go. Remains (*.del.*: of an interrupted removal; *.tmp.*: of a
+ * save that never finished) are swept. A *.tmp.* folder might be a save in progress of some other
+ * job, so it goes only when nothing in it has been touched for CKPT_STALE_SECONDS.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -94,10 +94,12 @@ int ckpt_retain(const char *root, int keep, struct fsdp_err *err)
     FSDP_TRY(ckpt_store_names(&all, ops, root, err));
     int rc = FSDP_OK;
     for (int i = 0; rc == FSDP_OK && i < all.nnames; i++) {
-        char *path = ckpt_step_of_name(all.names[i]) < 0
-                         ? NULL
-                         : ckpt_path_join(root, all.names[i], NULL);
-        if (path && ckpt_is_published(ops, path))
+        bool is = false;
+        if (ckpt_step_of_name(all.names[i]) < 0)
+            continue;
+        char *path = ckpt_path_join(root, all.names[i], err);
+        rc = path ? ckpt_is_published(&is, ops, path, err) : FSDP_ENOMEM;
+        if (is)
             rc = ckpt_names_add(&published, all.names[i], err);
         fsdp_free(path);
     }

@@ -26,8 +26,8 @@ static int dtype_parse(enum fsdp_dtype *out, const json_t *value, const char *pa
             return FSDP_OK;
         }
     }
-    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s', tensor '%s': unknown dtype '%s'", path,
-                        name, text ? text : "(none)");
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s', tensor '%s': unknown dtype '%s'", path, name,
+                        text ? text : "(none)");
 }
 
 static int entry_parse(struct ckpt_st_entry *out, const json_t *value, uint64_t data_nbytes,
@@ -85,8 +85,8 @@ static int place_parse(struct ckpt_st_entry *entry, const json_t *info, const ch
     struct fsdp_tensor whole = {.name = entry->name, .dtype = entry->dtype, .ndim = entry->ndim};
     struct fsdp_err why = FSDP_ERR_INIT;
     if (!ckpt_json_dims(whole.shape, &ndim, global) || ndim != entry->ndim)
-        return BAD("'%s', tensor '%s': global_shape does not have %d dimensions", path,
-                   entry->name, entry->ndim);
+        return BAD("'%s', tensor '%s': global_shape does not have %d dimensions", path, entry->name,
+                   entry->ndim);
     if (fsdp_tensor_check(&whole, &why))
         return BAD("'%s': global_shape: %s", path, why.text);
     for (int d = 0; d < ndim; d++)
@@ -108,9 +108,10 @@ static int metadata_parse(struct ckpt_st_header *out, const json_t *metadata, co
         return FSDP_OK;
     if (!json_is_object(metadata))
         return BAD("'%s': __metadata__ is not an object", path);
-    json_object_foreach ((json_t *)(uintptr_t)metadata, key, value)
-        if (!json_is_string(value))
-            return BAD("'%s': __metadata__ '%.200s' is not a string", path, key);
+    json_object_foreach(
+        (json_t *)(uintptr_t)metadata, key,
+        value) if (!json_is_string(value)) return BAD("'%s': __metadata__ '%.200s' is not a string",
+                                                      path, key);
     value = json_object_get(metadata, "DCP_SHARDING_INFO");
     if (!value)
         return FSDP_OK;
@@ -168,7 +169,8 @@ static int root_parse(struct ckpt_st_header *out, json_t *root, uint64_t data_nb
 
     if (count > CKPT_MAX_TENSORS)
         return BAD("'%s' lists %zu tensors", path, count);
-    json_object_foreach (root, key, value) {
+    json_object_foreach(root, key, value)
+    {
         size_t len = strlen(key);
         if (len > CKPT_MAX_NAME_NBYTES)
             return BAD("'%s': a tensor's name has %zu bytes", path, len);
@@ -179,7 +181,8 @@ static int root_parse(struct ckpt_st_header *out, json_t *root, uint64_t data_nb
     if (!out->entries || !out->names)
         return FSDP_ENOMEM;
     char *next = out->names;
-    json_object_foreach (root, key, value) {
+    json_object_foreach(root, key, value)
+    {
         if (!strcmp(key, "__metadata__"))
             continue;
         struct ckpt_st_entry *entry = &out->entries[out->nentries++];
@@ -315,8 +318,10 @@ int ckpt_st_format(char **out, size_t *out_nbytes, struct ckpt_st_entry *entries
         ckpt_text_free(&text);
         if (failed)
             return fsdp_err_set(err, FSDP_ENOMEM, "safetensors header: out of memory");
-        return fsdp_err_set(err, FSDP_EINVAL, "%d tensors make a safetensors header of more than "
-                            "%u bytes", nentries, CKPT_MAX_HEADER_NBYTES);
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%d tensors make a safetensors header of more than "
+                            "%u bytes",
+                            nentries, CKPT_MAX_HEADER_NBYTES);
     }
     for (int i = 0; i < 8; i++)
         text.data[i] = (char)((text.nbytes - 8) >> (8 * i) & 0xff);

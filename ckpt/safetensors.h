@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The safetensors container: an unsigned 64-bit little-endian length, a JSON header of that length (padded
- * with spaces), and the tensors' bytes back to back.
+ * The safetensors container: an unsigned 64-bit little-endian length, a JSON header of that length
+ * (padded with spaces), and the tensors' bytes back to back.
  *
- * Files of a sharded checkpoint hold boxes. Their place is in __metadata__.DCP_SHARDING_INFO, a string
- * holding JSON: {"<name>": {"saved_offsets": [...], "global_shape": [...]}}.
+ * Files of a sharded checkpoint hold boxes. Their place is in __metadata__.DCP_SHARDING_INFO, a
+ * string holding JSON: {"<name>": {"saved_offsets": [...], "global_shape": [...]}}.
  */
 #ifndef CKPT_SAFETENSORS_H
 #define CKPT_SAFETENSORS_H
@@ -12,14 +12,14 @@
 #include "store.h"
 
 struct ckpt_st_entry {
-    const char *name;         /* the tensor this is (part of) */
+    const char *name; /* the tensor this is (part of) */
     enum fsdp_dtype dtype;
     int ndim;
     uint64_t shape[FSDP_MAX_DIMS];  /* of what the file holds */
     uint64_t offset[FSDP_MAX_DIMS]; /* in the whole tensor; zero in a plain file */
     uint64_t global_shape[FSDP_MAX_DIMS];
     bool has_global_shape;
-    uint64_t pos;             /* first byte, from the start of the file */
+    uint64_t pos; /* first byte, from the start of the file */
     uint64_t nbytes;
 };
 
@@ -31,16 +31,16 @@ struct ckpt_st_header {
     char *names;                   /* what entries' names point into */
 };
 
-/* Proves what it returns: data ranges tile the rest of the file, sizes fit dtypes and shapes, boxes lie
- * inside their tensors. `path` is for error texts. */
+/* Proves what it returns: data ranges tile the rest of the file, sizes fit dtypes and shapes, boxes
+ * lie inside their tensors. `path` is for error texts. */
 int ckpt_st_parse(struct ckpt_st_header *out, const char *json, size_t json_nbytes,
                   uint64_t file_nbytes, const char *path, struct fsdp_err *err);
 int ckpt_st_read(struct ckpt_st_header *out, const struct ckpt_store_ops *ops, const char *path,
                  struct fsdp_err *err);
 void ckpt_st_header_free(struct ckpt_st_header *header);
 
-/* The header of a file that holds these entries in this order; sets each entry's pos and nbytes. Data
- * starts at a multiple of CKPT_HEADER_ALIGN. *out is freed with fsdp_free. */
+/* The header of a file that holds these entries in this order; sets each entry's pos and nbytes.
+ * Data starts at a multiple of CKPT_HEADER_ALIGN. *out is freed with fsdp_free. */
 int ckpt_st_format(char **out, size_t *out_nbytes, struct ckpt_st_entry *entries, int nentries,
                    bool sharded, struct fsdp_err *err);
 

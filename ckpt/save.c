@@ -8,8 +8,8 @@
  *   all     report boxes, sizes and checksums
  *   rank 0  proves coverage, writes the manifest, renames to root/step-N, fsyncs root
  *
- * Between these steps all agree on one status; after a failure rank 0 removes the folder. Nothing is
- * learned by looking at another rank's files.
+ * Between these steps all agree on one status; after a failure rank 0 removes the folder. Nothing
+ * is learned by looking at another rank's files.
  */
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,8 @@
 #include "save.h"
 #include "text.h"
 
-/* ---- what is saved: the same on every rank ----------------------------------------------------- */
+/* ---- what is saved: the same on every rank -----------------------------------------------------
+ */
 
 static int describe_optim(struct ckpt_saver *s, const struct fsdp_tensor *param,
                           struct fsdp_err *err)
@@ -119,13 +120,15 @@ static int describe(struct ckpt_saver *s, struct fsdp_err *err)
     }
     for (int i = 0; i < s->m.layout.ntensors; i++)
         s->m.layout.tensors[i].has_fingerprint = true;
-    if (ckpt_layout_index(&s->m.layout, err))
-        return FSDP_EINVAL; /* the same name twice */
+    int rc = ckpt_layout_index(&s->m.layout, err);
+    if (rc)
+        return rc == FSDP_ECORRUPT ? FSDP_EINVAL : rc; /* the same name twice */
     FSDP_TRY(describe_aliases(s, err));
     return describe_state(s, err);
 }
 
-/* All ranks must mean the same checkpoint. The manifest without files is the description to compare. */
+/* All ranks must mean the same checkpoint. The manifest without files is the description to
+ * compare. */
 static int compare(struct ckpt_saver *s, struct fsdp_err *err)
 {
     char *text = NULL, *state = s->m.state_json;
@@ -153,7 +156,8 @@ static int compare(struct ckpt_saver *s, struct fsdp_err *err)
     return rc;
 }
 
-/* ---- the steps ---------------------------------------------------------------------------------- */
+/* ---- the steps ----------------------------------------------------------------------------------
+ */
 
 static int check_args(const struct ckpt_save_args *args, struct fsdp_err *err)
 {
@@ -260,21 +264,24 @@ static int run(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp_err *err)
     return report_and_commit(s, nbytes, err);
 }
 
-/* Takes back what this rank did. Ranks arrive here together unless one was lost; then each removes its own
- * files, and rank 0 what it can. */
+/* Takes back what this rank did. Ranks arrive here together unless one was lost; then each removes
+ * its own files, and rank 0 what it can. */
 static void undo(struct ckpt_saver *s)
 {
     for (int kind = 0; s->temp && kind < CKPT_NKINDS; kind++) {
-        char *name = s->files[kind].header_nbytes ? ckpt_shard_name(kind, s->oob->rank, NULL) : NULL;
+        char *name =
+            s->files[kind].header_nbytes ? ckpt_shard_name(kind, s->oob->rank, NULL) : NULL;
         char *path = name ? ckpt_path_join(s->temp, name, NULL) : NULL;
         if (path && !s->published)
             ckpt_store_remove(s->store, path, NULL);
         fsdp_free(path);
         fsdp_free(name);
     }
-    if (!s->made_temp || s->committed) /* committed, and then a rank was lost: it is good, it stays */
+    if (!s->made_temp ||
+        s->committed) /* committed, and then a rank was lost: it is good, it stays */
         return;
-    /* Published, but not known to be durable: the caller is told of a failure, so there must be none. */
+    /* Published, but not known to be durable: the caller is told of a failure, so there must be
+     * none. */
     if (s->published && ckpt_store_rename(s->store, s->final, s->temp, false, NULL))
         return;
     ckpt_store_remove_tree(s->store, s->temp, NULL);
@@ -288,7 +295,8 @@ int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, s
     double begun = fsdp_time_now();
     uint64_t nbytes = 0;
 
-    int rc = run(&s, &nbytes, &local); /* agreeing needs a text, whether the caller wants it or not */
+    int rc =
+        run(&s, &nbytes, &local); /* agreeing needs a text, whether the caller wants it or not */
     if (rc) {
         undo(&s);
         fsdp_err_set(err, rc, "%s", local.text);

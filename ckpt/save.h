@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A save in progress. save.c runs it, save_write.c writes one rank's files, save_commit.c is rank 0's part. */
+/* A save in progress. save.c runs it, save_write.c writes one rank's files, save_commit.c is rank
+ * 0's part. */
 #ifndef CKPT_SAVE_H
 #define CKPT_SAVE_H
 
@@ -24,8 +25,9 @@ struct ckpt_saver {
     const struct ckpt_save_args *args;
     struct fsdp_oob *oob;
     const struct ckpt_store_ops *store;
-    char *temp, *final;      /* folders: written, then published as */
-    struct ckpt_manifest m;  /* tensors from the state layout, in its order; the same on every rank */
+    char *temp, *final; /* folders: written, then published as */
+    struct ckpt_manifest
+        m; /* tensors from the state layout, in its order; the same on every rank */
     struct ckpt_saved_file files[CKPT_NKINDS];
     size_t npieces, max_pieces;
     struct ckpt_saved_piece *pieces; /* of this rank, in the order of the slices */
@@ -42,7 +44,8 @@ int ckpt_save_collect(struct ckpt_saver *saver, struct fsdp_err *err);
 int ckpt_save_write(struct ckpt_saver *saver, struct fsdp_err *err);
 
 /* save_commit.c, on rank 0: makes the folder; takes what all ranks report (reports[r] begins with
- * ckpt_saved_file[CKPT_NKINDS], then its pieces), proves coverage, writes the manifest, publishes. Local. */
+ * ckpt_saved_file[CKPT_NKINDS], then its pieces), proves coverage, writes the manifest, publishes.
+ * Local. */
 int ckpt_save_begin(struct ckpt_saver *saver, struct fsdp_err *err);
 int ckpt_save_commit(struct ckpt_saver *saver, const char *reports, const size_t *lens,
                      struct fsdp_err *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rank 0's part of a save: a fresh folder beside the target at the beginning; at the end proof that what all
- * ranks wrote is whole, then manifest, one rename, and the parent made durable.
+ * Rank 0's part of a save: a fresh folder beside the target at the beginning; at the end proof that
+ * what all ranks wrote is whole, then manifest, one rename, and the parent made durable.
  */
 #include <string.h>
 
@@ -67,7 +67,8 @@ static int take_report(struct ckpt_saver *s, int rank, const char *report, size_
         if (saved.tensor < 0 || saved.tensor >= layout->ntensors || saved.kind < 0 ||
             saved.kind >= CKPT_NKINDS || at[saved.kind] < 0)
             return fsdp_err_set(err, FSDP_EINTERNAL, "rank %d reported a piece of no tensor", rank);
-        struct ckpt_piece piece = {.tensor = saved.tensor, .file = at[saved.kind], .box = saved.box};
+        struct ckpt_piece piece = {
+            .tensor = saved.tensor, .file = at[saved.kind], .box = saved.box};
         FSDP_TRY(ckpt_layout_add_piece(layout, &piece, err));
         layout->tensors[saved.tensor].fingerprint ^= saved.fingerprint_part;
     }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank's files. The slices are asked for once to learn their boxes, which gives the headers, and then
- * again to stream their bytes: through one buffer, into each file from its beginning to its end. Elements
- * of 8 bytes come first, then 4, 2, 1, so that every tensor is aligned to its own.
+ * One rank's files. The slices are asked for once to learn their boxes, which gives the headers,
+ * and then again to stream their bytes: through one buffer, into each file from its beginning to
+ * its end. Elements of 8 bytes come first, then 4, 2, 1, so that every tensor is aligned to its
+ * own.
  */
 #include <string.h>
 
@@ -22,7 +23,8 @@ char *ckpt_shard_name(int kind, int rank, struct fsdp_err *err)
                         ckpt_kind_folder(kind), rank + 1);
 }
 
-/* ---- first pass: which boxes ------------------------------------------------------------------- */
+/* ---- first pass: which boxes -------------------------------------------------------------------
+ */
 
 static int slice_check(int *tensor, const struct ckpt_saver *s, enum fsdp_slice_kind kind,
                        const struct fsdp_slice *slice, struct fsdp_err *err)
@@ -42,8 +44,8 @@ static int slice_check(int *tensor, const struct ckpt_saver *s, enum fsdp_slice_
         return fsdp_err_set(err, FSDP_EINVAL,
                             "tensor '%s': its slice does not fit the state's layout", name);
     if (slice->nreplica < 1 || slice->replica < 0 || slice->replica >= slice->nreplica)
-        return fsdp_err_set(err, FSDP_EINVAL, "tensor '%s': replica %d of %d", name,
-                            slice->replica, slice->nreplica);
+        return fsdp_err_set(err, FSDP_EINVAL, "tensor '%s': replica %d of %d", name, slice->replica,
+                            slice->nreplica);
     *tensor = at;
     return FSDP_OK;
 }
@@ -82,7 +84,8 @@ int ckpt_save_collect(struct ckpt_saver *s, struct fsdp_err *err)
     return s->args->slices(s->args->slices_ctx, collect_slice, s, err);
 }
 
-/* ---- second pass: their bytes ------------------------------------------------------------------ */
+/* ---- second pass: their bytes ------------------------------------------------------------------
+ */
 
 struct stream {
     struct ckpt_saver *s;
@@ -92,6 +95,7 @@ struct stream {
     struct ckpt_store_file *file;
     struct ckpt_saved_file *info;
     char *buffer;
+    size_t buffer_nbytes;
 };
 
 static int put(struct stream *w, const void *data, size_t nbytes, struct fsdp_err *err)
@@ -101,15 +105,15 @@ static int put(struct stream *w, const void *data, size_t nbytes, struct fsdp_er
     return ckpt_store_write(w->file, data, nbytes, err);
 }
 
-/* Streams a part that begins at byte pos of its slice; *sum gets what it adds to the fingerprint. The part
- * is cut between its rows where these are not whole rows of the tensor, else anywhere. */
+/* Streams a part that begins at byte pos of its slice; *sum gets what it adds to the fingerprint.
+ * The part is cut between its rows where these are not whole rows of the tensor, else anywhere. */
 static int stream_part(struct stream *w, uint64_t *sum, const struct fsdp_tensor *tensor,
                        const struct fsdp_box *part, uint64_t pos, const struct fsdp_slice_io *io,
                        struct fsdp_err *err)
 {
     uint64_t left = fsdp_box_nelem(part, tensor->ndim) * w->elem_nbytes, crc = 0;
     uint64_t row_nbytes = tensor->ndim ? left / part->length[0] : left;
-    uint64_t most = CKPT_BLOCK_NBYTES;
+    uint64_t most = w->buffer_nbytes;
     struct fsdp_box rows = *part;
     bool whole = true;
 
@@ -151,8 +155,8 @@ static int stream_slice(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_
     struct ckpt_saver *s = w->s;
     const struct fsdp_tensor *tensor = &slice->tensor;
     struct fsdp_box part;
-    uint64_t nelem = ckpt_replica_part(&part, &slice->box, tensor->ndim, slice->replica,
-                                       slice->nreplica);
+    uint64_t nelem =
+        ckpt_replica_part(&part, &slice->box, tensor->ndim, slice->replica, slice->nreplica);
 
     if (!nelem)
         return FSDP_OK;
@@ -170,7 +174,8 @@ static int stream_slice(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_
     return stream_part(w, &piece->fingerprint_part, tensor, &part, pos, io, err);
 }
 
-/* The header for this rank's pieces of a kind, largest elements first. *out is NULL if there are none. */
+/* The header for this rank's pieces of a kind, largest elements first. *out is NULL if there are
+ * none. */
 static int header_make(char **out, size_t *out_nbytes, const struct ckpt_saver *s, int kind,
                        struct fsdp_err *err)
 {
@@ -245,11 +250,23 @@ out:;
 int ckpt_save_write(struct ckpt_saver *s, struct fsdp_err *err)
 {
     int rc = FSDP_OK;
-    char *buffer = fsdp_alloc(CKPT_BLOCK_NBYTES, 1, "save buffer", err);
+    uint64_t largest = 0;
+    for (size_t i = 0; i < s->npieces; i++) {
+        const struct fsdp_tensor *tensor = &s->m.layout.tensors[s->pieces[i].tensor].tensor;
+        uint64_t nbytes =
+            fsdp_box_nelem(&s->pieces[i].box, tensor->ndim) * fsdp_dtype_nbytes(tensor->dtype);
+        largest = nbytes > largest ? nbytes : largest;
+    }
+    size_t buffer_nbytes = largest < CKPT_BLOCK_NBYTES ? (size_t)largest : CKPT_BLOCK_NBYTES;
+    char *buffer = fsdp_alloc(buffer_nbytes, 1, "save buffer", err);
     if (!buffer)
         return FSDP_ENOMEM;
     for (int kind = 0; rc == FSDP_OK && kind < CKPT_NKINDS; kind++) {
-        struct stream w = {.s = s, .kind = kind, .info = &s->files[kind], .buffer = buffer};
+        struct stream w = {.s = s,
+                           .kind = kind,
+                           .info = &s->files[kind],
+                           .buffer = buffer,
+                           .buffer_nbytes = buffer_nbytes};
         rc = write_kind(&w, err);
     }
     fsdp_free(buffer);

@@ -127,8 +127,8 @@ int ckpt_store_write(struct ckpt_store_file *file, const void *src, size_t nbyte
     return rc;
 }
 
-int ckpt_store_pwrite(struct ckpt_store_file *file, const void *src, size_t nbytes,
-                      uint64_t offset, struct fsdp_err *err)
+int ckpt_store_pwrite(struct ckpt_store_file *file, const void *src, size_t nbytes, uint64_t offset,
+                      struct fsdp_err *err)
 {
     if (atomic_load(&file->failed))
         return refuse_failed(file, err);
@@ -171,8 +171,8 @@ int ckpt_store_close(struct ckpt_store_file *file, struct fsdp_err *err)
     return rc;
 }
 
-int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *ops,
-                    const char *path, struct fsdp_err *err)
+int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *ops, const char *path,
+                    struct fsdp_err *err)
 {
     STRIKE("look at", path);
     return ops->stat(out, path, err);
@@ -204,8 +204,7 @@ int ckpt_store_rename(const struct ckpt_store_ops *ops, const char *from, const 
     return ops->rename(from, to, replace, err);
 }
 
-int ckpt_store_sync_folder(const struct ckpt_store_ops *ops, const char *path,
-                           struct fsdp_err *err)
+int ckpt_store_sync_folder(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
 {
     STRIKE("sync folder", path);
     return ops->sync_folder(path, err);

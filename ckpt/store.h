@@ -16,14 +16,14 @@ int ckpt_store_pread(struct ckpt_store_file *file, void *dst, size_t nbytes, uin
                      struct fsdp_err *err);
 int ckpt_store_write(struct ckpt_store_file *file, const void *src, size_t nbytes,
                      struct fsdp_err *err);
-int ckpt_store_pwrite(struct ckpt_store_file *file, const void *src, size_t nbytes,
-                      uint64_t offset, struct fsdp_err *err);
+int ckpt_store_pwrite(struct ckpt_store_file *file, const void *src, size_t nbytes, uint64_t offset,
+                      struct fsdp_err *err);
 int ckpt_store_sync(struct ckpt_store_file *file, struct fsdp_err *err);
 /* Frees the handle in any case. NULL is allowed. */
 int ckpt_store_close(struct ckpt_store_file *file, struct fsdp_err *err);
 
-int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *ops,
-                    const char *path, struct fsdp_err *err);
+int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *ops, const char *path,
+                    struct fsdp_err *err);
 int ckpt_store_list(const struct ckpt_store_ops *ops, const char *path, ckpt_store_entry_f *fn,
                     void *ctx, struct fsdp_err *err);
 int ckpt_store_mkdir(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
@@ -59,8 +59,8 @@ int ckpt_names_add(struct ckpt_names *names, const char *name, struct fsdp_err *
 
 /* mkdir with all missing parents; an existing folder is fine. */
 int ckpt_store_mkdirs(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
-/* Removes a file or a folder with all that is in it, as far as it can; the first failure is returned. What
- * is not there is fine. */
+/* Removes a file or a folder with all that is in it, as far as it can; the first failure is
+ * returned. What is not there is fine. */
 int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path,
                            struct fsdp_err *err);
 /* A whole small file, with a 0 byte after it. FSDP_EINVAL if larger than max_nbytes. */
@@ -69,8 +69,8 @@ int ckpt_store_get(char **out, size_t *out_nbytes, const struct ckpt_store_ops *
 /* Creates a whole small file; durable if `sync`. */
 int ckpt_store_put(const struct ckpt_store_ops *ops, const char *path, const void *data,
                    size_t nbytes, bool sync, struct fsdp_err *err);
-/* Copies a file through a small buffer; durable if `sync`. Its size and CRC-32C are given too. to = NULL: only
- * these are wanted. */
+/* Copies a file through a small buffer; durable if `sync`. Its size and CRC-32C are given too. to =
+ * NULL: only these are wanted. */
 int ckpt_store_copy(uint64_t *nbytes, uint32_t *crc32c, const struct ckpt_store_ops *from_ops,
                     const char *from, const struct ckpt_store_ops *to_ops, const char *to,
                     bool sync, struct fsdp_err *err);

@@ -2,9 +2,9 @@
 /*
  * POSIX file systems: ext4, XFS, NFS, Lustre, GPFS, tmpfs.
  *
- * No mmap: a file truncated by somebody else would kill the process instead of failing a call. No locks:
- * they are off on many shared file systems. A failed fsync is final. NFS clients remember for up to 30 s
- * that a name was absent; opening the folder makes them look again.
+ * No mmap: a file truncated by somebody else would kill the process instead of failing a call. No
+ * locks: they are off on many shared file systems. A failed fsync is final. NFS clients remember
+ * for up to 30 s that a name was absent; opening the folder makes them look again.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -163,8 +163,8 @@ static int posix_stat(struct ckpt_store_stat *out, const char *path, struct fsdp
         int first = errno;
         if (first == ENOENT)
             refresh_parents(path);
-        if (first != ENOENT || stat(path, &st))
-            return fsdp_err_sys(err, errno, "'%s'", path);
+        if (first != ENOENT || stat(path, &st)) /* below a file there is nothing */
+            return fsdp_err_sys(err, first == ENOTDIR ? ENOENT : first, "'%s'", path);
     }
     *out = (struct ckpt_store_stat){S_ISDIR(st.st_mode), (uint64_t)st.st_size, st.st_mtime};
     return FSDP_OK;

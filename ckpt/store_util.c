@@ -121,8 +121,7 @@ int ckpt_store_mkdirs(const struct ckpt_store_ops *ops, const char *path, struct
     return rc == FSDP_EEXIST ? FSDP_OK : rc; /* somebody else was faster */
 }
 
-int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path,
-                           struct fsdp_err *err)
+int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
 {
     struct ckpt_store_stat st;
     int rc = ckpt_store_stat(&st, ops, path, err), first = FSDP_OK;
@@ -154,8 +153,8 @@ int ckpt_store_get(char **out, size_t *out_nbytes, const struct ckpt_store_ops *
     struct ckpt_store_file *file = NULL;
     FSDP_TRY(ckpt_store_stat(&st, ops, path, err));
     if (st.nbytes > max_nbytes)
-        return fsdp_err_set(err, FSDP_EINVAL, "'%s' has %llu bytes; at most %zu are accepted",
-                            path, (unsigned long long)st.nbytes, max_nbytes);
+        return fsdp_err_set(err, FSDP_EINVAL, "'%s' has %llu bytes; at most %zu are accepted", path,
+                            (unsigned long long)st.nbytes, max_nbytes);
     char *data = fsdp_alloc((size_t)st.nbytes + 1, 1, "file", err);
     if (!data)
         return FSDP_ENOMEM;

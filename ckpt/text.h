@@ -21,7 +21,8 @@ void ckpt_text_dims(struct ckpt_text *text, const uint64_t *dims, int ndim);
 void ckpt_text_free(struct ckpt_text *text);
 bool ckpt_utf8_check(const char *text);
 
-/* Parses an object, refusing duplicate keys, bad UTF-8 and text behind it. `what` names it in errors. */
+/* Parses an object, refusing duplicate keys, bad UTF-8 and text behind it. `what` names it in
+ * errors. */
 int ckpt_json_parse(json_t **out, const char *data, size_t nbytes, const char *what,
                     struct fsdp_err *err);
 /* False if absent, not an integer, or negative. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checksums of files and fingerprints of tensors, in one reading of the data: each file is streamed once;
- * its CRC-32C runs along, and what each piece contributes to its tensor's CRC-64 is added up across files.
+ * Checksums of files and fingerprints of tensors, in one reading of the data: each file is streamed
+ * once; its CRC-32C runs along, and what each piece contributes to its tensor's CRC-64 is added up
+ * across files.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -10,8 +11,7 @@
 #include "crc.h"
 #include "opened.h"
 
-int ckpt_file_check(bool *bad, uint32_t *actual, struct ckpt *ckpt, int file,
-                    struct fsdp_err *err)
+int ckpt_file_check(bool *bad, uint32_t *actual, struct ckpt *ckpt, int file, struct fsdp_err *err)
 {
     const struct ckpt_layout_file *info = &ckpt->m.layout.files[file];
     char *buffer = fsdp_alloc(CKPT_BLOCK_NBYTES, 1, "read buffer", err);
@@ -62,10 +62,10 @@ struct check {
     struct ckpt *ckpt;
     ckpt_fault_f *report;
     void *ctx;
-    size_t *by_file;     /* [npieces] piece indices, by file and position */
-    size_t *first;       /* [nfiles + 1] into by_file */
-    uint64_t *sums;      /* [ntensors] */
-    bool *damaged;       /* [nfiles] */
+    size_t *by_file; /* [npieces] piece indices, by file and position */
+    size_t *first;   /* [nfiles + 1] into by_file */
+    uint64_t *sums;  /* [ntensors] */
+    bool *damaged;   /* [nfiles] */
     atomic_int next;
     pthread_mutex_t lock; /* report, sums, nfaults, rc */
     int nfaults, rc;
@@ -209,7 +209,8 @@ static int sort_pieces(struct check *c, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* Tensors with a piece that is not whole rows are read again, piece by piece in rows of the tensor. */
+/* Tensors with a piece that is not whole rows are read again, piece by piece in rows of the tensor.
+ */
 static int sum_by_plan(struct check *c, int tensor, struct fsdp_err *err)
 {
     const struct fsdp_tensor *t = &c->ckpt->m.layout.tensors[tensor].tensor;
@@ -253,9 +254,8 @@ static int check_tensors(struct check *c, struct fsdp_err *err)
             continue;
         char text[1024];
         snprintf(text, sizeof text, "tensor '%.500s': fingerprint %016llx instead of %016llx%s%s%s",
-                 t->tensor.name, (unsigned long long)c->sums[i],
-                 (unsigned long long)t->fingerprint, damaged ? " (in '" : "",
-                 damaged ? damaged : "", damaged ? "')" : "");
+                 t->tensor.name, (unsigned long long)c->sums[i], (unsigned long long)t->fingerprint,
+                 damaged ? " (in '" : "", damaged ? damaged : "", damaged ? "')" : "");
         fault(c, text);
     }
     return FSDP_OK;

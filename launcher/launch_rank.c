@@ -37,9 +37,14 @@ static void install_handlers(void)
 {
     static const int stops[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
     struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    sigset_t set;
     sigemptyset(&sa.sa_mask);
-    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++)
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) {
         sigaction(stops[i], &sa, NULL);
+        sigaddset(&set, stops[i]);
+    }
+    sigprocmask(SIG_UNBLOCK, &set, NULL); /* fsdp-launch has held them back until now */
     signal(SIGPIPE, SIG_IGN);
 }
 

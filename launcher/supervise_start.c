@@ -125,6 +125,30 @@ struct start {
     pid_t launcher;
 };
 
+/* A Ctrl-C that came before the rank had its own process group was meant for the launcher, which has
+ * got it too: ignoring a pending signal drops it. */
+static void drop_terminal_signals(void)
+{
+    static const int sigs[] = {SIGINT, SIGQUIT, SIGHUP};
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, old;
+    for (size_t i = 0; i < sizeof sigs / sizeof sigs[0]; i++) {
+        sigaction(sigs[i], &ignore, &old);
+        sigaction(sigs[i], &old, NULL);
+    }
+}
+
+/* A configuration's rank gets its requests to stop when it can understand them; see launch_rank.c. */
+static void set_child_mask(const struct launch_super *s)
+{
+    sigset_t mask = s->old_mask;
+    if (!s->job.args->program) {
+        sigaddset(&mask, SIGTERM);
+        sigaddset(&mask, SIGUSR1);
+        sigaddset(&mask, SIGUSR2);
+    }
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+}
+
 static void child_exec(const struct launch_super *s, const struct start *start, int rank)
 {
     setpgid(0, 0);
@@ -139,7 +163,8 @@ static void child_exec(const struct launch_super *s, const struct start *start, 
     sigaction(SIGCHLD, &s->old_child, NULL);
     if (rank == 0) /* it writes to the terminal although it is not in its foreground group */
         signal(SIGTTOU, SIG_IGN);
-    sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
+    drop_terminal_signals();
+    set_child_mask(s);
     if (start->path)
         execve(start->path, start->argv, start->env);
     else

@@ -255,12 +255,6 @@ static int check_optim(const struct config *c, struct fsdp_err *err)
 
 static int check_rest(const struct config *c, struct fsdp_err *err)
 {
-    if (c->train.eval_interval > 0 && c->data.eval_path.nelem == 0)
-        return refuse(c, "train.eval_interval", err, "there is nothing to evaluate; set "
-                      "data.eval_path");
-    if (c->checkpoint.interval > 0 && !c->checkpoint.path[0])
-        return refuse(c, "checkpoint.interval", err, "there is nowhere to save; set "
-                      "checkpoint.path");
     if (strcmp(c->checkpoint.resume, "must") == 0 && !c->checkpoint.path[0])
         return refuse(c, "checkpoint.resume", err, "must resume, but checkpoint.path is not set");
     if (!c->checkpoint.resume[0])

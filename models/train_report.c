@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "train_report.h"
@@ -179,21 +180,48 @@ void report_error(struct report *report, const char *host, const char *text)
     fflush(stderr);
 }
 
+/* Columns of the terminal; a line that wraps could not be rewritten. */
+static int terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1 : 1000;
+}
+
+/* Often enough to look alive, and no more. */
+static bool shows(struct report *report, const struct report_step *step, bool last)
+{
+    const double refresh_s = 0.1;
+    double now = fsdp_time_now();
+
+    if (!report->lead)
+        return false;
+    if (!report->in_place)
+        return last || step->step % report->interval == 0;
+    if (!last && now - report->shown < refresh_s)
+        return false;
+    report->shown = now;
+    return true;
+}
+
 void report_progress(struct report *report, const struct report_step *step, bool last)
 {
-    char memory[REPORT_NUMBER_NBYTES], left[REPORT_NUMBER_NBYTES];
+    char memory[REPORT_NUMBER_NBYTES], left[REPORT_NUMBER_NBYTES], line[300];
 
     /* The first steps touch memory for the first time; later ones weigh more. */
     report->step_seconds = report->step_seconds > 0
                                ? 0.9 * report->step_seconds + 0.1 * step->seconds
                                : step->seconds;
-    if (!report->lead || (!report->in_place && !last && step->step % report->interval))
+    if (!shows(report, step, last))
         return;
     report_seconds(left, report->step_seconds * (double)(report->steps - step->step));
-    printf("%sstep %" PRId64 "/%" PRId64 "  loss %.4f  norm %.3g  lr %.3g  %.4g tokens/s  %s  %s left",
-           report->in_place ? "\r" : "", step->step, report->steps, step->loss, step->grad_norm,
-           step->lr, step->tokens_per_s, report_bytes(memory, resident_nbytes()), left);
-    fputs(report->in_place ? CLEAR_TO_END : "\n", stdout);
+    snprintf(line, sizeof line,
+             "step %" PRId64 "/%" PRId64 "  loss %.4f  norm %.3g  lr %.3g  %.4g tokens/s  %s  %s left",
+             step->step, report->steps, step->loss, step->grad_norm, step->lr, step->tokens_per_s,
+             report_bytes(memory, resident_nbytes()), left);
+    if (report->in_place)
+        printf("\r%.*s%s", terminal_columns(), line, CLEAR_TO_END);
+    else
+        printf("%s\n", line);
     report->line_open = report->in_place;
     fflush(stdout);
 }

@@ -18,6 +18,7 @@ struct report {
     bool line_open; /* a progress line stands without its newline */
     int64_t interval, steps;
     double step_seconds; /* smoothed */
+    double shown;        /* when the progress line was last written */
 };
 
 struct report_step {

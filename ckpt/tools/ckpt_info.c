@@ -9,19 +9,20 @@
 
 #include "ckpt/ckpt.h"
 
-static const char usage[] =
-    "Usage: ckpt-info [options] CHECKPOINT\n"
-    "\n"
-    "Shows a checkpoint: a step-* folder, a folder of them (the newest), a Hugging Face folder, or a\n"
-    ".safetensors file. Missing, truncated or stray files are an error; contents are not read (that is\n"
-    "ckpt-verify's work).\n"
-    "\n"
-    "  -a, --all    the optimizer's tensors and the files too\n"
-    "      --json   everything as one JSON object\n"
-    "  -h, --help   this text\n"
-    "      --version\n"
-    "\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+static const char usage[] = "Usage: ckpt-info [options] CHECKPOINT\n"
+                            "\n"
+                            "Shows a checkpoint: a step-* folder, a folder of them (the newest), a "
+                            "Hugging Face folder, or a\n"
+                            ".safetensors file. Missing, truncated or stray files are an error; "
+                            "contents are not read (that is\n"
+                            "ckpt-verify's work).\n"
+                            "\n"
+                            "  -a, --all    the optimizer's tensors and the files too\n"
+                            "      --json   everything as one JSON object\n"
+                            "  -h, --help   this text\n"
+                            "      --version\n"
+                            "\n"
+                            "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 static uint64_t nbytes_of(const struct fsdp_tensor *tensor)
 {
@@ -48,7 +49,8 @@ static void shape_text(char *out, size_t out_nbytes, const struct fsdp_tensor *t
         snprintf(out + len, out_nbytes - len, "]");
 }
 
-/* ---- table -------------------------------------------------------------------------------------- */
+/* ---- table --------------------------------------------------------------------------------------
+ */
 
 static void print_head(const struct ckpt *ckpt)
 {
@@ -114,7 +116,8 @@ static void print_files(const struct ckpt *ckpt)
     }
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------- */
+/* ---- JSON ---------------------------------------------------------------------------------------
+ */
 
 static json_t *tensor_json(const struct ckpt_tensor *t)
 {
@@ -166,10 +169,9 @@ static void print_json(const struct ckpt *ckpt)
         state = json_loads(ckpt_state_json(ckpt), 0, NULL);
     json_t *root =
         json_pack("{s:s, s:s, s:I, s:{s:i, s:i}, s:o, s:o, s:o, s:o, s:o*}", "path",
-                  ckpt_path(ckpt), "format", format_name(ckpt), "step",
-                  (json_int_t)ckpt_step(ckpt), "mesh", "shard_size", shard, "replicate_size",
-                  replicate, "files", files, "extras", extras, "aliases", aliases, "tensors",
-                  tensors, "state", state);
+                  ckpt_path(ckpt), "format", format_name(ckpt), "step", (json_int_t)ckpt_step(ckpt),
+                  "mesh", "shard_size", shard, "replicate_size", replicate, "files", files,
+                  "extras", extras, "aliases", aliases, "tensors", tensors, "state", state);
     json_dumpf(root, stdout, JSON_INDENT(1));
     putchar('\n');
     json_decref(root);

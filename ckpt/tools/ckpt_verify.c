@@ -8,7 +8,8 @@
 static const char usage[] =
     "Usage: ckpt-verify [options] CHECKPOINT\n"
     "\n"
-    "Proves that the files of a checkpoint are those that were saved: nothing missing, truncated, stray or\n"
+    "Proves that the files of a checkpoint are those that were saved: nothing missing, truncated, "
+    "stray or\n"
     "overlapping, every checksum and every tensor's fingerprint right. Prints a line per fault.\n"
     "\n"
     "  -q, --quiet  print nothing but errors\n"

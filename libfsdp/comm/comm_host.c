@@ -187,6 +187,25 @@ static int cards_exchange(struct host_card **cards, struct host_comm *h, int sta
     return FSDP_OK;
 }
 
+/* Where one rank cannot connect, others only wait for it in vain: let the cause be the agreed
+ * error, not the time-out of a lower rank. */
+static int agree_on_cause(struct fsdp_oob *oob, int status, struct fsdp_err *err)
+{
+    int32_t mine = status;
+    bool cause = false;
+    int32_t *all = fsdp_alloc((size_t)oob->size, sizeof *all, "comm status", err);
+
+    if (!all)
+        return FSDP_ENOMEM;
+    int rc = oob->allgather(oob, &mine, sizeof mine, all, err);
+    for (int r = 0; r < oob->size && rc == FSDP_OK; r++)
+        cause |= all[r] != FSDP_OK && all[r] != FSDP_ETIMEDOUT;
+    fsdp_free(all);
+    if (rc)
+        return rc;
+    return fsdp_oob_agree(oob, cause && status == FSDP_ETIMEDOUT ? FSDP_OK : status, err);
+}
+
 static int host_create(void **out, const struct fsdp_comm_group *group, struct fsdp_oob *oob,
                        struct fsdp_device *device, struct fsdp_err *err)
 {
@@ -202,7 +221,7 @@ static int host_create(void **out, const struct fsdp_comm_group *group, struct f
     h->spin_ns = spin_choose(cards, oob->size, oob->rank);
     FSDP_TRY_GOTO(fsdp_oob_agree(oob, host_shm_attach(h, cards, &own), &own), out);
     host_shm_unlink(h); /* all have it mapped: no crash can leave it behind */
-    FSDP_TRY_GOTO(fsdp_oob_agree(oob, host_connect(h, cards, &own), &own), out);
+    FSDP_TRY_GOTO(agree_on_cause(oob, host_connect(h, cards, &own), &own), out);
     *out = h;
     h = NULL;
 out:

@@ -27,7 +27,7 @@ enum {
     HOST_WHAT_NBYTES = 512,
     HOST_MAX_ADDRS = 8,
     HOST_SMALL_NBYTES = 16 << 10,  /* up to this much a rank, one barrier moves everything */
-    HOST_SLOT_NBYTES = 1 << 20,    /* staging slot; less where many ranks share a node */
+    HOST_SLOT_NBYTES = 512 << 10,  /* staging slot; less where many ranks share a node */
     HOST_SLOTS_NBYTES = 128 << 20, /* at most this for all slots of a communicator */
     HOST_TCP_NBYTES = 512 << 10,   /* receive buffer per off-node peer for sums */
 };

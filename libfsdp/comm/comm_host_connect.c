@@ -26,8 +26,9 @@
 
 #include "comm_host.h"
 
-enum { MAX_STRANGERS = 64 };   /* accepted connections that have not shown the secret yet */
-static const double TRY_S = 5; /* for one address of a peer */
+enum { MAX_STRANGERS = 64 };        /* accepted connections that have not shown the secret yet */
+static const double TRY_S = 5;      /* for one address of a peer */
+static const double CONNECT_S = 60; /* for all of it: ranks come here together */
 
 struct hello {
     uint32_t magic;
@@ -375,6 +376,11 @@ static bool guest_step(struct meeting *m, int i)
 
 /* ---- the loop ------------------------------------------------------------------------------- */
 
+static double connect_limit(const struct host_comm *h)
+{
+    return h->group->timeout_s < CONNECT_S ? h->group->timeout_s : CONNECT_S;
+}
+
 static int meeting_check(struct meeting *m, double end, struct fsdp_err *err)
 {
     struct host_comm *h = m->h;
@@ -392,7 +398,7 @@ static int meeting_check(struct meeting *m, double end, struct fsdp_err *err)
             len += (size_t)snprintf(who + len, sizeof who - len, "%s%s", len ? ", " : "",
                                     host_peer_name(name, h, h->tcp.conns[c].peer));
     return fsdp_err_set(err, FSDP_ETIMEDOUT, "comm %s: no connection with %s within %g s",
-                        h->group->name, who, h->group->timeout_s);
+                        h->group->name, who, connect_limit(h));
 }
 
 /* One round: wait for something to happen on any socket, then let everything take a step. */
@@ -426,7 +432,7 @@ static int meeting_round(struct meeting *m, struct pollfd *polls, struct fsdp_er
 
 int host_connect(struct host_comm *h, const struct host_card *cards, struct fsdp_err *err)
 {
-    double end = fsdp_time_now() + h->group->timeout_s;
+    double end = fsdp_time_now() + connect_limit(h);
     struct meeting *m = NULL;
     struct pollfd *polls = NULL;
     int rc = FSDP_ENOMEM;

@@ -10,7 +10,8 @@
  *
  * Each seat holds a lock on one byte of the segment's file. The kernel drops it when the process
  * ends, however it ends, which is how peers notice a death. Unlike a process id, it needs no common
- * namespace and is never reused.
+ * namespace and is never reused. (A forked child that does not exec would hold it on; then the
+ * job's channel is the one to tell.)
  */
 #include <errno.h>
 #include <fcntl.h>

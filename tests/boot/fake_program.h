@@ -17,8 +17,9 @@
 #include "launch.h"
 
 struct fake {
-    const char *mode, *text, *pids;
+    const char *mode, *text;
     int rank, code;
+    bool say;
     struct boot *boot;
     struct fsdp_oob *oob;
 };
@@ -34,10 +35,10 @@ static void fake_parse(struct fake *f, int noverrides, char *const *overrides)
             f->text = value;
         else if (strncmp(overrides[i], "fake.rank=", 10) == 0)
             f->rank = atoi(value);
+        else if (strncmp(overrides[i], "fake.say=", 9) == 0)
+            f->say = true;
         else if (strncmp(overrides[i], "fake.code=", 10) == 0)
             f->code = atoi(value);
-        else if (strncmp(overrides[i], "fake.pids=", 10) == 0)
-            f->pids = value;
     }
 }
 
@@ -60,6 +61,20 @@ static int fake_print_config(const char *config, int noverrides, char *const *ov
     return 0;
 }
 
+/* Tells the test its process: file `text`.RANK. */
+static void fake_tell_pid(const struct fake *f)
+{
+    char path[512], done[512 + 8];
+    snprintf(path, sizeof path, "%s.%d", f->text, f->oob->rank);
+    snprintf(done, sizeof done, "%s.tmp", path);
+    FILE *file = f->text[0] ? fopen(done, "w") : NULL;
+    if (!file)
+        return;
+    fprintf(file, "%d\n", (int)getpid());
+    fclose(file);
+    rename(done, path);
+}
+
 /* Meets the others again and again until one is lost. */
 static int fake_until_lost(struct fake *f)
 {
@@ -74,7 +89,8 @@ static int fake_until_stopped(struct fake *f)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
     int32_t all[64], any = 0;
-    if (f->oob->rank == 0)
+    fake_tell_pid(f);
+    if (f->say && f->oob->rank == 0)
         printf("running\n");
     while (!any) {
         int32_t mine = launch_stop_requested();
@@ -100,14 +116,14 @@ static void fake_lines(struct fake *f)
     printf("last %d", f->oob->rank); /* no newline */
 }
 
-/* A child in the rank's group, and one that left it. */
-static void fake_children(void)
+/* A child in the rank's group, and one that left it. They sleep for `text`, which names them. */
+static void fake_children(const struct fake *f)
 {
     for (int i = 0; i < 2; i++)
         if (fork() == 0) {
             if (i)
                 setsid();
-            execlp("sleep", "sleep", "4321.125", NULL);
+            execlp("sleep", "sleep", f->text, NULL);
             _exit(1);
         }
     usleep(200000);
@@ -129,7 +145,7 @@ static int fake_fault(struct fake *f)
     if (strcmp(f->mode, "exit") == 0)
         _exit(f->code);
     if (strcmp(f->mode, "shm") == 0) {
-        fake_children();
+        fake_children(f);
         raise(SIGKILL);
     }
     f->oob->abort(f->oob, 1, f->text);
@@ -154,7 +170,7 @@ static int fake_run(struct boot *boot, const char *config, int noverrides, char 
     if (strcmp(f.mode, "lines") == 0)
         fake_lines(&f);
     if (strcmp(f.mode, "children") == 0)
-        fake_children();
+        fake_children(&f);
     if (strcmp(f.mode, "stop") == 0)
         return fake_until_stopped(&f);
     if (strcmp(f.mode, "return") == 0)
@@ -165,6 +181,7 @@ static int fake_run(struct boot *boot, const char *config, int noverrides, char 
         fprintf(stderr, "%s\n", err.text);
         return LAUNCH_PEER_LOST;
     }
+    fake_tell_pid(&f);
     if (strcmp(f.mode, "ok") == 0 || strcmp(f.mode, "lines") == 0 ||
         strcmp(f.mode, "children") == 0)
         return LAUNCH_DONE;

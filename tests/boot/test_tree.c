@@ -277,7 +277,7 @@ static void check_bootstrap_failure(int absent, int stranger, const char *name)
 {
     struct job job = JOB_INIT;
     int who = absent >= 0 ? absent : stranger;
-    job.timeout_s = 2;
+    job.timeout_s = 3;
     job.absent = absent;
     job.stranger = stranger;
     bool good = job_run(&job, main_nothing);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job's state in memory, as the engine would describe it: units of tensors cut by fsdp_cut, model slices
- * and optimizer slices, replicas. Every element's value follows from its tensor's name, its index and a
- * seed, so any rank can check any box.
+ * A job's state in memory, as the engine would describe it: units of tensors cut by fsdp_cut, model
+ * slices and optimizer slices, replicas. Every element's value follows from its tensor's name, its
+ * index and a seed, so any rank can check any box.
  */
 #ifndef FAKE_STATE_H
 #define FAKE_STATE_H
@@ -22,8 +22,8 @@ static const struct fsdp_tensor fake_root[] = {
     {"model.norm.weight", FSDP_F32, 1, {16}},
 };
 static const struct fsdp_tensor fake_block[] = {
-    {"model.layers.0.w1", FSDP_F32, 2, {48, 32}},   {"model.layers.0.w2", FSDP_F32, 2, {32, 48}},
-    {"model.layers.0.bias", FSDP_F32, 1, {701}},    {"model.layers.0.scale", FSDP_F32, 0, {0}},
+    {"model.layers.0.w1", FSDP_F32, 2, {48, 32}},     {"model.layers.0.w2", FSDP_F32, 2, {32, 48}},
+    {"model.layers.0.bias", FSDP_F32, 1, {701}},      {"model.layers.0.scale", FSDP_F32, 0, {0}},
     {"model.layers.0.conv", FSDP_F32, 3, {65, 3, 4}},
 };
 static const struct fsdp_tensor fake_frozen[] = {
@@ -127,7 +127,8 @@ static inline void fake_fill(struct fake *f, uint64_t seed)
 {
     for (int i = 0; i < f->nslices; i++)
         for (size_t b = 0; b < f->slices[i].nbytes; b++)
-            f->slices[i].data[b] = fake_byte(f->slices[i].name, fake_begin(&f->slices[i]) + b, seed);
+            f->slices[i].data[b] =
+                fake_byte(f->slices[i].name, fake_begin(&f->slices[i]) + b, seed);
 }
 
 /* Is everything of the kinds asked for as fake_fill would make it? */
@@ -203,7 +204,8 @@ static inline void fake_mesh(int nranks, bool hybrid, int *shard_size, int *repl
     *shard_size = nranks / *replicate_size;
 }
 
-/* ---- saving from a test, with ranks as processes ------------------------------------------------- */
+/* ---- saving from a test, with ranks as processes
+ * ------------------------------------------------- */
 
 struct fake_job {
     const char *root;
@@ -224,6 +226,7 @@ static inline int fake_save_rank(struct fsdp_oob *oob, const struct fsdp_node_ma
     (void)nodes;
     args.fsync = job->fault != CKPT_FAULT_NONE;
     fake_fill(f, job->seed);
+    uint64_t before = ckpt_store_calls();
     if (job->fault && oob->rank == job->fault_rank)
         ckpt_store_fault_at((uint64_t)job->fault_nth, job->fault);
     int rc = ckpt_save(NULL, &args, oob, &err);
@@ -232,7 +235,7 @@ static inline int fake_save_rank(struct fsdp_oob *oob, const struct fsdp_node_ma
     fake_destroy(f);
     /* 99: the fault did not strike, there were fewer calls */
     if (job->fault && oob->rank == job->fault_rank && rc == FSDP_OK &&
-        ckpt_store_calls() < (uint64_t)job->fault_nth)
+        ckpt_store_calls() - before < (uint64_t)job->fault_nth)
         return 99;
     return -rc;
 }
@@ -247,6 +250,19 @@ static inline int fake_save(const char *root, int64_t step, int shard_size, int 
                            .replicate_size = replicate_size,
                            .seed = seed};
     return ranks_run(shard_size * replicate_size, 1, 60, fake_save_rank, &job, NULL);
+}
+
+/* The same as one rank, in this process. */
+static inline int fake_save_here(const char *root, int64_t step, uint64_t seed)
+{
+    struct fake_job job = {
+        .root = root, .step = step, .shard_size = 1, .replicate_size = 1, .seed = seed};
+    struct fsdp_oob *oob;
+    if (fsdp_oob_self_create(&oob, NULL))
+        return FSDP_ENOMEM;
+    int rc = fake_save_rank(oob, NULL, &job);
+    oob->close(oob);
+    return rc;
 }
 
 /* Opens and loads everything in this process; true if it is what fake_fill(seed) makes. */

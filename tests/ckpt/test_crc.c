@@ -31,7 +31,8 @@ static void test_values(void)
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (unsigned char)(i * 37 + 11);
     for (size_t len = 0; len <= sizeof data; len += 7) {
-        same &= ckpt_crc64(0, data, len) == slow(UINT64_C(0xc96c5795d7870f42), UINT64_MAX, data, len);
+        same &=
+            ckpt_crc64(0, data, len) == slow(UINT64_C(0xc96c5795d7870f42), UINT64_MAX, data, len);
         same &= ckpt_crc32c(0, data, len) == slow(0x82f63b78u, 0xffffffffu, data, len);
     }
     ok(same, "all lengths equal the definition");
@@ -49,7 +50,8 @@ static void test_combine(void)
         uint64_t all = ckpt_crc64(0, data, 100000);
         uint32_t all32 = ckpt_crc32c(0, data, 100000);
         good64 &= ckpt_crc64_combine(ckpt_crc64(0, data, a), ckpt_crc64(0, data + a, b), b) == all;
-        good32 &= ckpt_crc32c_combine(ckpt_crc32c(0, data, a), ckpt_crc32c(0, data + a, b), b) == all32;
+        good32 &=
+            ckpt_crc32c_combine(ckpt_crc32c(0, data, a), ckpt_crc32c(0, data + a, b), b) == all32;
         streamed &= ckpt_crc64(ckpt_crc64(0, data, a), data + a, b) == all &&
                     ckpt_crc32c(ckpt_crc32c(0, data, a), data + a, b) == all32;
     }

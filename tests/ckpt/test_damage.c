@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A checkpoint damaged in every way is refused by open, load, verify or merge, naming file and tensor. */
+/* A checkpoint damaged in every way is refused by open, load, verify or merge, naming file and
+ * tensor. */
 #include <fcntl.h>
 
 #include "fake_state.h"
@@ -33,7 +34,8 @@ __attribute__((noinline)) static char *contents(const char *name, size_t *nbytes
     return data;
 }
 
-/* ---- the damages --------------------------------------------------------------------------------- */
+/* ---- the damages
+ * --------------------------------------------------------------------------------- */
 
 static void lose(void)
 {
@@ -151,12 +153,14 @@ static void edit_shape_and_mend(void)
 
 static void edit_dtype(void)
 {
-    edit("\"dtype\": \"F32\", \"shape\": [300,16]", "\"dtype\": \"I32\", \"shape\": [300,16]", true);
+    edit("\"dtype\": \"F32\", \"shape\": [300,16]", "\"dtype\": \"I32\", \"shape\": [300,16]",
+         true);
 }
 
 static void edit_fingerprint(void)
 {
-    edit("\"shape\": [300,16], \"fingerprint\": \"", "\"shape\": [300,16], \"fingerprint\": \"0", true);
+    edit("\"shape\": [300,16], \"fingerprint\": \"", "\"shape\": [300,16], \"fingerprint\": \"0",
+         true);
 }
 
 static void edit_name(void)
@@ -202,7 +206,8 @@ static void flip_extra(void)
     flip_at("hf/config.json", 0.5, 0);
 }
 
-/* ---- who notices --------------------------------------------------------------------------------- */
+/* ---- who notices
+ * --------------------------------------------------------------------------------- */
 
 enum notice { OPEN = 1, LOAD = 2, VERIFY = 4, MERGE = 8, ALL = LOAD | VERIFY | MERGE };
 
@@ -218,14 +223,16 @@ static const struct damage damages[] = {
     {"truncated shard", truncate_file, OPEN, SHARD("model", 2), "truncated"},
     {"emptied shard", truncate_to_nothing, OPEN, SHARD("optim", 1), "truncated"},
     {"flipped bit", flip_data, ALL, SHARD("model", 2), NULL},
-    {"flipped last bit of the optimizer", flip_last_optim, LOAD | VERIFY, SHARD("optim", 3), "state."},
+    {"flipped last bit of the optimizer", flip_last_optim, LOAD | VERIFY, SHARD("optim", 3),
+     "state."},
     {"extra shard", extra_shard, OPEN, SHARD("model", 7), "does not belong"},
     {"stale shard", stale_shard, ALL, SHARD("model", 2), NULL},
     {"swapped shards", swap_shards, OPEN, "model/shard-0000", NULL},
     {"no manifest", lose_manifest, OPEN, "step-00000002", "no checkpoint"},
     {"truncated manifest", truncate_manifest, OPEN, "manifest.json", "truncated"},
     {"edited shape", edit_shape, OPEN, "manifest.json", "edited"},
-    {"edited shape and mended checksum", edit_shape_and_mend, OPEN, "model.embed_tokens.weight", "shape"},
+    {"edited shape and mended checksum", edit_shape_and_mend, OPEN, "model.embed_tokens.weight",
+     "shape"},
     {"edited dtype", edit_dtype, OPEN, "model.embed_tokens.weight", "I32"},
     {"edited fingerprint", edit_fingerprint, OPEN, "model.embed_tokens.weight", "fingerprint"},
     {"edited name", edit_name, OPEN, "model.norm.weight", NULL},
@@ -293,8 +300,8 @@ static void check_merge(const struct damage *d, struct ckpt *c)
     args.out = out;
     int rc = ckpt_merge(NULL, c, &args, &err);
     if (d->by & MERGE)
-        ok(rc == FSDP_ECORRUPT && says(d, err.text) && strstr(err.text, "tensor '") && !exists(out) &&
-               count_entries(root, "merged") == 0,
+        ok(rc == FSDP_ECORRUPT && says(d, err.text) && strstr(err.text, "tensor '") &&
+               !exists(out) && count_entries(root, "merged") == 0,
            "%s: merge: %s", d->what, err.text);
     else
         ok(rc == FSDP_OK, "%s: does not concern merge", d->what);
@@ -322,8 +329,8 @@ static int save_with_config(struct fsdp_oob *oob, const struct fsdp_node_map *no
     return ckpt_save(NULL, &args, oob, NULL) != FSDP_OK;
 }
 
-/* Each rank loads its own part, and replica 1 leaves its part alone: a flipped bit that only one rank
- * reads must fail all of them. */
+/* Each rank loads its own part, and replica 1 leaves its part alone: a flipped bit that only one
+ * rank reads must fail all of them. */
 static int load_damaged(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
     struct fake *f = fake_create(oob->rank, 2, 2);
@@ -335,7 +342,8 @@ static int load_damaged(struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
     int rc = ckpt_open(&c, step, &err);
     if (rc == FSDP_OK)
         rc = ckpt_load(c, &args, oob, &err);
-    bool good = rc == FSDP_ECORRUPT && strstr(err.text, SHARD("model", 2)) && strstr(err.text, "tensor '");
+    bool good =
+        rc == FSDP_ECORRUPT && strstr(err.text, SHARD("model", 2)) && strstr(err.text, "tensor '");
     if (!good)
         diag("rank %d: %s", oob->rank, rc ? err.text : "loaded");
     ckpt_close(c);

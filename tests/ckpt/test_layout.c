@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Coverage: tilings are accepted, holes and overlaps named. Plans: every element from where it is, within
- * the budget. */
+/* Coverage: tilings are accepted, holes and overlaps named. Plans: every element from where it is,
+ * within the budget. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,8 +48,8 @@ static void tile(struct ckpt_layout *l, struct fsdp_box box, int depth, uint64_t
 }
 
 static const struct fsdp_tensor tensors[] = {
-    {"scalar", FSDP_F32, 0, {0}},         {"vector", FSDP_F32, 1, {97}},
-    {"matrix", FSDP_F32, 2, {31, 17}},    {"cube", FSDP_F32, 3, {9, 11, 5}},
+    {"scalar", FSDP_F32, 0, {0}},        {"vector", FSDP_F32, 1, {97}},
+    {"matrix", FSDP_F32, 2, {31, 17}},   {"cube", FSDP_F32, 3, {9, 11, 5}},
     {"four", FSDP_F32, 4, {4, 3, 5, 6}},
 };
 enum { NTENSORS = sizeof tensors / sizeof tensors[0] };
@@ -68,7 +68,8 @@ static void test_random_tilings(void)
             size_t victim = pick(l.npieces);
             struct ckpt_piece saved = l.pieces[victim];
             l.pieces[victim] = l.pieces[--l.npieces];
-            holes &= ckpt_layout_seal(&l, &err) == FSDP_ECORRUPT && strstr(err.text, tensors[i].name);
+            holes &=
+                ckpt_layout_seal(&l, &err) == FSDP_ECORRUPT && strstr(err.text, tensors[i].name);
             ckpt_layout_add_piece(&l, &saved, NULL);
             /* The same box again, or one element more of it. */
             if (tensors[i].ndim) {
@@ -94,15 +95,21 @@ struct cover_case {
 };
 /* of a 6 x 6 matrix */
 static const struct cover_case cases[] = {
-    {"pinwheel", 5, {{{0, 0}, {2, 4}}, {{0, 4}, {4, 2}}, {{4, 2}, {2, 4}}, {{2, 0}, {4, 2}},
-                     {{2, 2}, {2, 2}}}, NULL},
-    {"pinwheel without its middle", 4, {{{0, 0}, {2, 4}}, {{0, 4}, {4, 2}}, {{4, 2}, {2, 4}},
-                                        {{2, 0}, {4, 2}}}, "4 elements of [0:6, 0:6]"},
+    {"pinwheel",
+     5,
+     {{{0, 0}, {2, 4}}, {{0, 4}, {4, 2}}, {{4, 2}, {2, 4}}, {{2, 0}, {4, 2}}, {{2, 2}, {2, 2}}},
+     NULL},
+    {"pinwheel without its middle",
+     4,
+     {{{0, 0}, {2, 4}}, {{0, 4}, {4, 2}}, {{4, 2}, {2, 4}}, {{2, 0}, {4, 2}}},
+     "4 elements of [0:6, 0:6]"},
     {"nothing", 0, {{{0}, {0}}}, "all of it"},
     {"last rows lost", 1, {{{0, 0}, {4, 6}}}, "no file holds [4:6, 0:6] (next to what 'file-a'"},
     {"first rows lost", 1, {{{1, 0}, {5, 6}}}, "no file holds [0:1, 0:6]"},
     {"rows between lost", 2, {{{0, 0}, {2, 6}}, {{4, 0}, {2, 6}}}, "no file holds [2:4, 0:6]"},
-    {"a column of a row block lost", 2, {{{0, 0}, {3, 6}}, {{3, 0}, {3, 5}}},
+    {"a column of a row block lost",
+     2,
+     {{{0, 0}, {3, 6}}, {{3, 0}, {3, 5}}},
      "no file holds [3:6, 5:6]"},
     {"two row blocks overlap", 2, {{{0, 0}, {4, 6}}, {{3, 0}, {3, 6}}}, "both hold [3:4, 0:6]"},
     {"overlap makes up for a hole", 2, {{{0, 0}, {3, 6}}, {{1, 0}, {3, 6}}}, "[4:6, 0:6]"},
@@ -138,8 +145,10 @@ static void test_cases(void)
     static const struct fsdp_tensor wide = {"wide", FSDP_F32, 2, {20000, 20000}};
     begin(&l, &wide);
     for (uint64_t i = 0; i < 19999; i++)
-        put(&l, 0, i % 2 ? &(struct fsdp_box){{i / 2 + 1, i / 2}, {19999 - i / 2, 1}}
-                         : &(struct fsdp_box){{i / 2, i / 2}, {1, 20000 - i / 2}}, pos);
+        put(&l, 0,
+            i % 2 ? &(struct fsdp_box){{i / 2 + 1, i / 2}, {19999 - i / 2, 1}}
+                  : &(struct fsdp_box){{i / 2, i / 2}, {1, 20000 - i / 2}},
+            pos);
     ok(ckpt_layout_seal(&l, NULL) == FSDP_ECORRUPT, "a deep staircase with a hole at its end");
     ckpt_layout_free(&l);
 }

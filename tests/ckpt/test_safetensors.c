@@ -29,8 +29,8 @@ static const struct bad bads[] = {
      FSDP_EUNSUPPORTED, "F77"},
     {"lower-case dtype", T("\"dtype\":\"f32\",\"shape\":[1],\"data_offsets\":[0,4]"), 4,
      FSDP_EUNSUPPORTED, "f32"},
-    {"negative size", T("\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]"), 4, FSDP_ECORRUPT,
-     "shape"},
+    {"negative size", T("\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]"), 4,
+     FSDP_ECORRUPT, "shape"},
     {"fractional size", T("\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]"), 4,
      FSDP_ECORRUPT, "shape"},
     {"size as text", T("\"dtype\":\"F32\",\"shape\":[\"1\"],\"data_offsets\":[0,4]"), 4,
@@ -53,8 +53,8 @@ static const struct bad bads[] = {
      FSDP_ECORRUPT, "data_offsets"},
     {"negative offset", T("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]"), 4,
      FSDP_ECORRUPT, "data_offsets"},
-    {"beyond the end", T("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]"), 4, FSDP_ECORRUPT,
-     "truncated"},
+    {"beyond the end", T("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]"), 4,
+     FSDP_ECORRUPT, "truncated"},
     {"too few bytes for the shape", T("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]"), 4,
      FSDP_ECORRUPT, "need 8 bytes"},
     {"hole before", T("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]"), 8, FSDP_ECORRUPT,
@@ -84,8 +84,8 @@ static const struct bad bads[] = {
      FSDP_ECORRUPT, "saved_offsets"},
     {"negative saved_offsets", SHARD("{\\\"t\\\":{\\\"saved_offsets\\\":[-1]}}"), 2, FSDP_ECORRUPT,
      "saved_offsets"},
-    {"saved_offsets overflow", SHARD("{\\\"t\\\":{\\\"saved_offsets\\\":[9223372036854775807]}}"), 2,
-     FSDP_ECORRUPT, "overflow"},
+    {"saved_offsets overflow", SHARD("{\\\"t\\\":{\\\"saved_offsets\\\":[9223372036854775807]}}"),
+     2, FSDP_ECORRUPT, "overflow"},
     {"box leaves the tensor",
      SHARD("{\\\"t\\\":{\\\"saved_offsets\\\":[3],\\\"global_shape\\\":[4]}}"), 2, FSDP_ECORRUPT,
      "leaves the tensor"},
@@ -139,8 +139,12 @@ static void test_good(void)
 static void test_format(void)
 {
     struct ckpt_st_entry entries[] = {
-        {.name = "w\"\\\n\t\xc3\xa9", .dtype = FSDP_F32, .ndim = 2, .shape = {2, 5},
-         .offset = {3, 0}, .global_shape = {9, 5}},
+        {.name = "w\"\\\n\t\xc3\xa9",
+         .dtype = FSDP_F32,
+         .ndim = 2,
+         .shape = {2, 5},
+         .offset = {3, 0},
+         .global_shape = {9, 5}},
         {.name = "scalar", .dtype = FSDP_U8, .ndim = 0},
     };
     struct ckpt_st_header h;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saved by N ranks, loaded by M, saved again, loaded by N: the same state, the same fingerprints. Twice
- * the same bytes. Refusals. Retention. */
+/* Saved by N ranks, loaded by M, saved again, loaded by N: the same state, the same fingerprints.
+ * Twice the same bytes. Refusals. Retention. */
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -88,10 +88,14 @@ static void test_round_trips(void)
             /* A to C went through another mesh; the files are the same bytes. */
             char x[400], y[400];
             for (int r = 1; r <= n; r++) {
-                snprintf(x, sizeof x, "%s/step-00000001/model/shard-%05d-model-00001-of-00001"
-                         ".safetensors", a, r);
-                snprintf(y, sizeof y, "%s/step-00000001/model/shard-%05d-model-00001-of-00001"
-                         ".safetensors", c, r);
+                snprintf(x, sizeof x,
+                         "%s/step-00000001/model/shard-%05d-model-00001-of-00001"
+                         ".safetensors",
+                         a, r);
+                snprintf(y, sizeof y,
+                         "%s/step-00000001/model/shard-%05d-model-00001-of-00001"
+                         ".safetensors",
+                         c, r);
                 back &= exists(x) == exists(y) && (!exists(x) || same_bytes(x, y));
             }
             checked++;
@@ -173,7 +177,8 @@ static void test_what_is_kept(void)
     fake_destroy(f);
 }
 
-/* ---- reading parts ------------------------------------------------------------------------------ */
+/* ---- reading parts ------------------------------------------------------------------------------
+ */
 
 static void test_read_slice(void)
 {
@@ -197,8 +202,8 @@ static void test_read_slice(void)
     s.nbytes = 200 * 3 * 4;
     same = ckpt_read_slice(c, &s.slice, &io, &err) == FSDP_OK;
     for (size_t b = 0; b < s.nbytes; b++)
-        same &= s.data[b] == fake_byte("model.embed_tokens.weight",
-                                       ((10 + b / 12) * 16 + 5) * 4 + b % 12, 9);
+        same &= s.data[b] ==
+                fake_byte("model.embed_tokens.weight", ((10 + b / 12) * 16 + 5) * 4 + b % 12, 9);
     ok(same, "some columns of some rows");
 
     s.slice.tensor.dtype = FSDP_F64;
@@ -236,7 +241,8 @@ static void test_read_slice(void)
     free(s.data);
 }
 
-/* ---- refusals ------------------------------------------------------------------------------------ */
+/* ---- refusals
+ * ------------------------------------------------------------------------------------ */
 
 static int disagree_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
@@ -277,8 +283,8 @@ static int broken_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
         args.slices = broken_each;
     int rc = ckpt_save(NULL, &args, oob, &err);
     fake_destroy(f);
-    return rc == FSDP_EIO &&
-                   !strcmp(err.text, oob->rank ? "the device is gone" : "rank 1: the device is gone")
+    return rc == FSDP_EIO && !strcmp(err.text, oob->rank ? "the device is gone"
+                                                         : "rank 1: the device is gone")
                ? 0
                : 1;
 }
@@ -320,7 +326,8 @@ static void test_refusals(void)
     snprintf(dir, sizeof dir, "%s/refused", root);
     ok(ranks_run(2, 1, 30, disagree_rank, dir, NULL) == 0, "ranks that mean different states");
     ok(ranks_run(2, 1, 30, broken_rank, dir, NULL) == 0, "a rank that cannot read its state");
-    ok(ranks_run(2, 1, 30, forgetful_rank, dir, NULL) == 0, "a tensor with a hole is not published");
+    ok(ranks_run(2, 1, 30, forgetful_rank, dir, NULL) == 0,
+       "a tensor with a hole is not published");
     ok(count_entries(dir, "") == 0, "nothing is left of these");
 
     struct ckpt_save_args args = fake_save_args(f, dir, 1);
@@ -369,17 +376,18 @@ static void test_full_disk(void)
         tap_skip("full disk: cannot mount a small tmpfs here");
         return;
     }
-    struct fake_job job = {.root = dir, .step = 1, .shard_size = 2, .replicate_size = 1, .quiet = true};
+    struct fake_job job = {
+        .root = dir, .step = 1, .shard_size = 2, .replicate_size = 1, .quiet = true};
     int status[2];
-    ok(ranks_run(2, 1, 30, fake_save_rank, &job, status) == 2 &&
-           WIFEXITED(status[0]) && WEXITSTATUS(status[0]) == -FSDP_ENOSPC &&
-           WEXITSTATUS(status[1]) == -FSDP_ENOSPC,
+    ok(ranks_run(2, 1, 30, fake_save_rank, &job, status) == 2 && WIFEXITED(status[0]) &&
+           WEXITSTATUS(status[0]) == -FSDP_ENOSPC && WEXITSTATUS(status[1]) == -FSDP_ENOSPC,
        "a full disk fails the save on all ranks, as such");
     ok(count_entries(dir, "") == 0, "and gives its room back");
     umount(dir);
 }
 
-/* ---- retention ----------------------------------------------------------------------------------- */
+/* ---- retention
+ * ----------------------------------------------------------------------------------- */
 
 static void make_old(const char *path)
 {
@@ -403,7 +411,9 @@ static void test_retain(void)
         "step-00000031.tmp.old", /* of a dead save */
         "step-00000032.tmp.new", /* of a save in progress */
         "step-00000033.del.x",   /* of an interrupted removal */
-        "step-1", "notes", "step-00000005-copy",
+        "step-1",
+        "notes",
+        "step-00000005-copy",
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", dir, others[i]);
@@ -428,7 +438,8 @@ static void test_retain(void)
     ok(!exists(path), "older ones go");
     snprintf(path, sizeof path, "%s/step-00000032.tmp.new", dir);
     ok(exists(path), "a save that may be in progress stays");
-    ok(count_entries(dir, ".del.") == 0 && count_entries(dir, ".tmp.old") == 0, "remains are swept");
+    ok(count_entries(dir, ".del.") == 0 && count_entries(dir, ".tmp.old") == 0,
+       "remains are swept");
     snprintf(path, sizeof path, "%s/step-00000777", dir);
     ok(exists(path) && count_entries(dir, "notes") == 1, "what is not ours stays");
     ok(ckpt_retain(dir, -1, &err) == FSDP_EINVAL, "keep -1: %s", err.text);

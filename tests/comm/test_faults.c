@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -185,7 +186,7 @@ static int stopped_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
     struct fsdp_comm *comm;
     struct fsdp_err err = FSDP_ERR_INIT;
 
-    if (!begin(&env, &comm, plan, oob, nodes, 1.5))
+    if (!begin(&env, &comm, plan, oob, nodes, 3))
         return 1;
     if (churn(&env, comm, 1, &err))
         return check(plan->board, false, "before the stop: %s", err.text);
@@ -193,7 +194,7 @@ static int stopped_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
         raise(SIGSTOP);
     int rc = churn(&env, comm, 1 << 30, &err);
     check(plan->board, rc == FSDP_ETIMEDOUT, "rank %d: status %d: %s", oob->rank, rc, err.text);
-    check(plan->board, names(err.text, VICTIM) && strstr(err.text, "did not come within 1.5 s"),
+    check(plan->board, names(err.text, VICTIM) && strstr(err.text, "did not come within 3 s"),
           "rank %d: %s", oob->rank, err.text);
     check_sticky(plan, &env, comm, FSDP_ETIMEDOUT);
     atomic_fetch_add(&plan->board->counter[0], 1);
@@ -643,6 +644,73 @@ static int stranger_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes
     return 0;
 }
 
+/* A rank that cannot connect: the error of all is its cause, not that others waited for it. The
+ * rank loses the right to open files when the ranks go from their segments to their connections. */
+static int (*true_allgather)(struct fsdp_oob *, const void *, size_t, void *, struct fsdp_err *);
+static int nallgathers;
+
+static int limiting_allgather(struct fsdp_oob *oob, const void *in, size_t nbytes, void *out,
+                              struct fsdp_err *err)
+{
+    enum { SEGMENTS_AGREED = 4 };
+    int rc = true_allgather(oob, in, nbytes, out, err);
+
+    if (++nallgathers == SEGMENTS_AGREED)
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, 0});
+    return rc;
+}
+
+static int unreachable_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    const struct plan *plan = arg;
+    struct env env;
+    struct fsdp_comm *comm;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (!env_open(&env, oob, nodes, false))
+        return 1;
+    true_allgather = oob->allgather;
+    if (oob->rank == VICTIM)
+        oob->allgather = limiting_allgather;
+    struct fsdp_comm_opts opts = comm_opts(&env, "host", 3);
+    int rc = fsdp_comm_create(&comm, &opts, oob, env.device, &err);
+    check(plan->board,
+          rc == FSDP_EIO && names(err.text, 0) && strstr(err.text, "Too many open files"),
+          "rank %d: status %d: %s", oob->rank, rc, err.text);
+    snprintf(plan->board->text[oob->rank], FSDP_ERR_TEXT_NBYTES, "%s", err.text);
+    env_close(&env);
+    return 0;
+}
+
+/* Every allocation of create fails once, on all ranks alike; then it works. */
+static int alloc_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    const struct plan *plan = arg;
+    struct env env;
+    struct fsdp_comm *comm = NULL;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    int rc = FSDP_ENOMEM, nth = 0;
+
+    if (!env_open(&env, oob, nodes, false))
+        return 1;
+    while (rc == FSDP_ENOMEM && nth < 100) {
+        struct fsdp_comm_opts opts = comm_opts(&env, "host", 60);
+        fsdp_alloc_fail_at((uint64_t)++nth);
+        rc = fsdp_comm_create(&comm, &opts, oob, env.device, &err);
+        fsdp_alloc_fail_at(0);
+        check(plan->board, rc == FSDP_OK || (rc == FSDP_ENOMEM && strstr(err.text, "memory")),
+              "allocation %d: status %d: %s", nth, rc, err.text);
+        check(plan->board, named_segments(getpid()) == 0, "allocation %d: a segment is left", nth);
+    }
+    check(plan->board, rc == FSDP_OK && nth > 8, "%d allocations failed, then %s", nth - 1,
+          err.text);
+    if (rc == FSDP_OK)
+        check(plan->board, fsdp_comm_barrier(comm, env.lane, &err) == FSDP_OK, "%s", err.text);
+    if (rc == FSDP_OK)
+        finish(&env, comm);
+    return 0;
+}
+
 int main(void)
 {
     static const int layouts[][2] = {{2, 1}, {2, 2}, {4, 2}, {6, 3}};
@@ -671,6 +739,9 @@ int main(void)
     test_simple(refused_main, 3, 1, false, "refused options");
     test_simple(split_main, 6, 2, false, "split");
     test_simple(greedy_main, 2, 1, false, "too much memory");
+    test_simple(unreachable_main, 2, 2, false, "no sockets");
+    test_simple(alloc_main, 1, 1, false, "allocations");
+    test_simple(alloc_main, 4, 2, false, "allocations");
     test_simple(stranger_main, 3, 3, false, "strangers");
     return tap_done();
 }

@@ -98,7 +98,7 @@ ok "$([ "$(latest stop)" = "$(printf 'stop/step-%08d' "$step")" ]; echo $?)" \
 "$launch" -n 4 --nodes 2 run.yaml $hybrid $long checkpoint.path=dead log.metrics=dead.jsonl >log 2>err &
 pid=$!
 wait_for dead.jsonl '"step": 25'
-victim=$(awk '{print $3}' "/proc/$pid/task/$pid/children")
+victim=$(awk '{print $NF}' "/proc/$pid/task/$pid/children")
 kill -KILL "$victim"
 wait $pid
 code=$?
@@ -167,6 +167,15 @@ ok $? "--print-config"
 ok "$(holds printed.yaml '  steps: 77' && holds printed.yaml '  path: [text]'; echo $?)" "prints what is set"
 run -n 2 printed.yaml checkpoint.path=printed train.steps=1 log.metrics=
 ok $? "and can be run"
+
+(cd "$TOP" && "$launch" -n 2 examples/llama-tiny.yaml train.steps=2 train.eval_interval=0 \
+    optim.warmup_steps=1 checkpoint.path="$TEST_TMP/example" \
+    log.metrics="$TEST_TMP/example.jsonl") >log 2>err
+ok $? "examples/llama-tiny.yaml"
+for f in "$TOP"/examples/*.yaml; do
+    "$launch" --print-config "$f" >/dev/null 2>err
+    ok $? "$(basename "$f") is a configuration"
+done
 
 echo "1..$n"
 exit $bad

@@ -82,9 +82,6 @@ static const struct {
     {"min_lr above lr", GOOD "optim:\n  lr: 1e-4\n  min_lr: 1e-3\n", 9, {"optim.min_lr", "above"}},
     {"decay too long", GOOD "optim:\n  schedule: wsd\n  warmup_steps: 5\n  decay_steps: 6\n", 10,
      {"optim.decay_steps", "do not fit"}},
-    {"evaluates nothing", "train:\n  eval_interval: 5\n  steps: 1\nmodel:\n  path: m\ndata:\n"
-     "  path: d\n", 2, {"train.eval_interval", "data.eval_path"}},
-    {"saves nowhere", GOOD "checkpoint:\n  interval: 5\n", 8, {"checkpoint.interval", "path"}},
     {"must resume from nowhere", GOOD "checkpoint:\n  resume: must\n", 8, {"checkpoint.resume"}},
 };
 

@@ -59,7 +59,8 @@ struct ckpt_save_result {
     char path[4096]; /* of the published checkpoint */
 };
 /* Collective, blocks, ends in one agreed status. On failure nothing is published and what was written is
- * removed; only where a rank is lost after the commit (FSDP_EPEER), the checkpoint is good and stays.
+ * removed; only where the ranks can no longer agree after the commit (one of them is lost), the
+ * checkpoint is good and stays.
  * FSDP_EEXIST if that step is already there. */
 int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, struct fsdp_oob *oob,
               struct fsdp_err *err);

@@ -1,0 +1,247 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# fsdp-launch as a person meets it. The ranks' program is tests/boot/fake_program.h.
+L=$BIN/tests/boot/test_launch
+unset RANK WORLD_SIZE OMP_NUM_THREADS OPENBLAS_NUM_THREADS
+echo "fake: {}" >c.yaml
+host=$(hostname)
+n=0 bad=0
+
+ok() { # status, text
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        echo "# rc $rc"
+        sed 's/^/# out: /' out | head -n 20
+        sed 's/^/# err: /' err | head -n 20
+        bad=1
+    fi
+}
+run() { # arguments of the launcher
+    timeout -k 5 60 "$L" "$@" >out 2>err
+    rc=$?
+}
+start() { # arguments of the launcher, which goes on in the background as $launcher
+    "$L" "$@" >out 2>err &
+    launcher=$!
+}
+finish() {
+    wait $launcher 2>>noise # the shell tells of its killed children
+    rc=$?
+}
+last() { # expected last line of stderr
+    [ "$(tail -n 1 err)" = "$1" ]
+}
+await() { # file
+    for ((i = 0; i < 600; i++)); do
+        [ -e "$1" ] && return 0
+        sleep 0.05
+    done
+    return 1
+}
+left() { # what to look for in the process table
+    for ((i = 0; i < 40; i++)); do
+        ps -eo stat=,args= | grep -v '^Z' | grep -v -F 'grep' | grep -q -F -e "$1" || return 1
+        sleep 0.05
+    done
+    return 0
+}
+
+# ---- ranks and their environment ----
+
+run -n 4 --nodes 2 c.yaml
+[ $rc = 0 ] && [ "$(sort out | sed -n 3p)" = \
+    "rank 2 of 4, local 0 of 2, node 1 of 2, host $host/node1, method local" ] &&
+    [ "$(wc -l <out)" = 4 ] && [ ! -s err ]
+ok $? "4 ranks as 2 nodes"
+run c.yaml
+[ $rc = 0 ] && [ "$(cat out)" = "rank 0 of 1, local 0 of 1, node 0 of 1, host $host, method single" ]
+ok $? "one rank without -n"
+run -v -n 2 c.yaml
+[ $rc = 0 ] && grep -q "boot: pmix: no PMIx server" err && grep -q "boot: local: " err &&
+    grep -q "2 ranks on 1 nodes have met through local" err && grep -q verbose out
+ok $? "-v traces the methods"
+# shellcheck disable=SC2016
+SLURM_PROCID=7 SLURM_NTASKS=9 PMIX_RANK=3 OMPI_COMM_WORLD_SIZE=5 RANK=8 OMPI_MCA_btl=x KEEP=me \
+    run -n 2 --nodes=2 -- sh -c 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $NODE_RANK" \
+        "$MASTER_ADDR ${SLURM_PROCID-} ${SLURM_NTASKS-} ${PMIX_RANK-} ${OMPI_COMM_WORLD_SIZE-}" \
+        "$OMPI_MCA_btl $KEEP"; test "$MASTER_PORT" -gt 0'
+[ $rc = 0 ] && [ "$(sort out | xargs)" = "0 0 2 1 0 127.0.0.1 x me 1 0 2 1 1 127.0.0.1 x me" ]
+ok $? "a program's environment, other launchers' traces removed"
+# shellcheck disable=SC2016
+run -n 2 -- sh -c 'echo $OMP_NUM_THREADS $OPENBLAS_NUM_THREADS'
+want=$(($(nproc) / 2)) && [ $want -ge 1 ] || want=1
+[ "$(sort -u out)" = "$want $want" ]
+ok $? "cores are shared out"
+# shellcheck disable=SC2016
+OMP_NUM_THREADS=5 run -n 2 -- sh -c 'echo $OMP_NUM_THREADS ${OPENBLAS_NUM_THREADS-none}'
+[ "$(sort -u out)" = "5 none" ]
+ok $? "unless the user has done so"
+run -n 2 -- "$L" -n 2 c.yaml
+[ $rc = 0 ] && [ "$(grep -c 'of 2, local . of 2, node 0 of 1' out)" = 4 ]
+ok $? "a launcher within a rank"
+echo hello | "$L" -n 2 -- cat >out 2>err
+[ "$(cat out)" = hello ]
+ok $? "rank 0 reads the launcher's input"
+
+# ---- how it ends ----
+
+run -n 3 -- sh -c 'exit $((RANK == 1 ? 42 : 0))'
+[ $rc = 42 ] && last "fsdp-launch: rank 1 on $host exited with code 42"
+ok $? "a program's exit code"
+run -n 2 -- sh -c 'kill -6 $$'
+[ $rc = 134 ] && grep -q "was killed by signal 6" err
+ok $? "a program's signal"
+run -n 3 -- no-such-program x
+[ $rc = 127 ] && [ "$(cat err)" = "fsdp-launch: no-such-program: No such file or directory" ]
+ok $? "a program that is not there"
+run -n 2 -- ./c.yaml
+[ $rc = 126 ] && [ "$(cat err)" = "fsdp-launch: ./c.yaml: Permission denied" ]
+ok $? "a program that is none"
+run -n 4 --nodes 2 c.yaml fake.mode=kill fake.rank=2
+[ $rc = 76 ] && last "fsdp-launch: rank 2 on $host (node1) was killed by signal 9 (Killed)" &&
+    [ "$(grep -c "noticed: rank 2 on $host/node1 is lost" err)" = 3 ]
+ok $? "a rank that is killed"
+# A sanitizer would take the signal for itself.
+ASAN_OPTIONS=${ASAN_OPTIONS:-}:handle_segv=0 UBSAN_OPTIONS=${UBSAN_OPTIONS:-}:handle_segv=0 \
+    TSAN_OPTIONS=${TSAN_OPTIONS:-}:handle_segv=0 run -n 3 c.yaml fake.mode=segv fake.rank=0
+[ $rc = 1 ] && last "fsdp-launch: rank 0 on $host was killed by signal 11 (Segmentation fault)"
+ok $? "a rank that crashes: the same would happen again"
+run -n 3 c.yaml fake.mode=exit fake.code=0
+[ $rc = 76 ] && grep -q "noticed: rank 1 on $host is lost" err
+ok $? "a rank that leaves without goodbye"
+run -n 3 c.yaml fake.mode=fail "fake.text=the disk is on fire"
+[ $rc = 1 ] && last "fsdp-launch: rank 1 on $host failed: the disk is on fire (exit code 1)" &&
+    [ "$(grep -c 'noticed: rank 1 .* gave up (code 1): the disk is on fire' err)" = 2 ]
+ok $? "last words reach the others and the last line"
+run -n 3 c.yaml fake.mode=return fake.code=9
+[ $rc = 9 ] && last "fsdp-launch: rank 1 on $host failed: see its messages above (exit code 9)"
+ok $? "a rank whose program fails"
+
+start -n 3 c.yaml fake.mode=stop "fake.text=$PWD/a"
+await a.0 && await a.1 && await a.2 && kill -9 "$(cat a.1)"
+finish
+[ $rc = 76 ] && last "fsdp-launch: rank 1 on $host was killed by signal 9 (Killed)" &&
+    ! left "$(cat a.0)"
+ok $? "kill -9 from outside"
+start -n 3 c.yaml fake.mode=deaf fake.rank=2 "fake.text=$PWD/b"
+await b.0
+finish
+[ $rc = 76 ] && last "fsdp-launch: rank 2 on $host was killed by signal 9 (Killed)"
+ok $? "ranks that hear nothing are ended"
+
+# ---- requests to stop ----
+
+start -n 3 c.yaml fake.mode=stop "fake.text=$PWD/s"
+await s.0 && await s.1 && await s.2 && kill -TERM $launcher
+finish
+[ $rc = 75 ] && [ "$(sort out | xargs)" = "rank 0 saved rank 1 saved rank 2 saved" ] && [ ! -s err ]
+ok $? "SIGTERM: save and requeue"
+start -n 2 c.yaml fake.mode=stop "fake.text=$PWD/u"
+await u.0 && await u.1 && kill -USR1 $launcher
+finish
+[ $rc = 75 ]
+ok $? "SIGUSR1 as well"
+start -n 2 -- sh -c 'trap "" TERM; touch t.$RANK; while :; do sleep 0.1; done'
+await t.0 && await t.1 && kill -TERM $launcher && sleep 0.3 && kill -TERM $launcher
+finish
+[ $rc = 143 ] && last "fsdp-launch: ended on a second request (signal 15)"
+ok $? "a second SIGTERM kills"
+start -n 2 -- sh -c 'touch p.$RANK; exec sleep 4322.5'
+await p.0 && await p.1 && kill -TERM $launcher
+finish
+[ $rc = 143 ] && ! left "sleep 4322.5"
+ok $? "a program gets SIGTERM"
+
+# ---- nothing stays ----
+
+id=4321.$$
+run -n 2 c.yaml fake.mode=children fake.text=$id
+[ $rc = 0 ] && ! left "sleep $id"
+ok $? "children of ranks, also those in sessions of their own"
+run -n 2 c.yaml fake.mode=shm fake.text=$id
+# shellcheck disable=SC2010
+[ $rc = 76 ] && ! left "sleep $id" && ! ls /dev/shm | grep -q '^fsdp-.*-test-'
+ok $? "after a kill: processes and shared memory"
+start -n 2 -- sh -c "touch k.\$RANK; sleep $id; true"
+await k.0 && await k.1 && left "sleep $id" && kill -9 $launcher
+finish
+! left "sleep $id"
+ok $? "after kill -9 of the launcher"
+start -n 2 c.yaml fake.mode=stop "fake.text=$PWD/l"
+await l.0 && await l.1 && kill -9 $launcher
+finish
+! left "fsdp-launch --timeout=60 c.yaml fake.mode=stop fake.text=$PWD/l" && ! left launch-guard
+ok $? "ranks that train, too"
+
+# ---- output ----
+
+run -n 4 c.yaml fake.mode=lines
+bad_out=$(grep -v -c -E '^(out [0-3] [0-9]+ abcdefghijklmnopqrstuvwxyz|last [0-3])$' out)
+bad_err=$(grep -v -c -E '^err [0-3] [0-9]+ abcdefghijklmnopqrstuvwxyz$' err)
+[ $rc = 0 ] && [ "$(wc -l <err)" = 1200 ] && [ "$bad_err" = 0 ] &&
+    [ "$(grep -c '^out' out)" = 1200 ] && [ "$bad_out" -le 1 ]
+ok $? "whole lines, none lost"
+run -n 3 --prefix-output c.yaml
+[ "$(grep -c '^\[rank 1\] rank 1 of 3' out)" = 1 ] && grep -q '^rank 0 of 3' out
+ok $? "--prefix-output"
+run -n 2 -- sh -c '[ "$RANK" = 0 ] || printf "no end"'
+[ "$(od -An -c out | tr -d ' ')" = 'noend\n' ]
+ok $? "an unfinished last line"
+"$L" -n 3 -- sh -c '[ "$RANK" = 0 ] || seq 1 400000' 2>err | { sleep 1; cat >out; }
+rc=$?
+[ "$(sort -n out | uniq -c | awk '$1 != 2' | wc -l)" = 0 ] && [ "$(wc -l <out)" = 800000 ]
+ok $? "a slow reader loses nothing"
+timeout 20 "$L" -n 3 -- sh -c '[ "$RANK" = 0 ] || seq 1 400000' 2>err | head -n 1 >out
+rc=${PIPESTATUS[0]}
+[ "$rc" != 124 ]
+ok $? "a reader that leaves holds up nobody"
+
+# ---- the command line ----
+
+run --help
+[ $rc = 0 ] && grep -q "usage: fsdp-launch" out && [ ! -s err ]
+ok $? "--help"
+run --version
+[ $rc = 0 ] && grep -q -E '^fsdp-launch [0-9]+\.[0-9]+' out
+ok $? "--version"
+run --print-config c.yaml a.b=1 c.d=2
+[ $rc = 0 ] && [ "$(cat out)" = "config c.yaml, 2 overrides a.b=1 c.d=2" ]
+ok $? "--print-config"
+run --print-config a.b=1
+[ "$(cat out)" = "config none, 1 overrides a.b=1" ]
+ok $? "--print-config without a file"
+run c.yaml -n 2 a.b=1 --nodes 2
+[ $rc = 0 ] && grep -q "rank 1 of 2.*node1" out
+ok $? "options after the configuration"
+
+refused() { # pattern, arguments...
+    local pattern=$1
+    shift
+    run "$@"
+    [ $rc = 2 ] && grep -q -e "$pattern" err && [ ! -s out ] && [ "$(wc -l <err)" = 1 ]
+    ok $? "refused: $*"
+}
+refused "nothing to run" -v
+refused "unknown option --nose" --nose c.yaml
+refused "-n 0: expected a number" -n 0 c.yaml
+refused "-n 2x: expected a number" -n 2x c.yaml
+refused "-n needs a number" c.yaml -n
+refused "at most" -n 100000 c.yaml
+refused "does not divide" -n 4 --nodes 3 c.yaml
+refused "more nodes than the 2 ranks" -n 2 --nodes 3 c.yaml
+refused "-n is missing" --nodes 2 c.yaml
+refused "--timeout -1: expected seconds" --timeout -1 c.yaml
+refused "no program after --" -n 2 --
+refused "at once" c.yaml -- true
+refused "expected section.key=value" c.yaml nonsense
+refused "where the configuration is expected" a.b=c
+refused "missing.yaml: No such file" -n 2 missing.yaml
+refused "mode refuse is refused" -n 2 c.yaml fake.mode=refuse
+SLURM_NTASKS=4 refused "SLURM_NTASKS=4 says that there are more ranks" c.yaml
+SLURM_NTASKS=4 refused "SLURM_NTASKS=4 says that there are more ranks" -- true
+
+echo "1..$n"
+exit $bad

@@ -1,0 +1,105 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The checkpoint tools from the command line: output, exit statuses, signals, faults. Prints TAP.
+# BIN (default build/bin) holds the programs.
+BIN=${BIN:-build/bin}
+dir=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-tools-XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+n=0
+failed=0
+check() { # status, text
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        sed 's/^/# /' "$dir/out" "$dir/err" 2>/dev/null
+        failed=1
+    fi
+}
+run() { # status, program, arguments: did it exit so?
+    want=$1
+    shift
+    "$BIN/$@" >"$dir/out" 2>"$dir/err"
+    test $? -eq "$want"
+}
+says() { grep -qF -- "$1" "$dir/out" "$dir/err"; }
+
+for tool in ckpt-merge ckpt-info ckpt-verify; do
+    "$BIN/$tool" --help >"$dir/out" 2>"$dir/err" && says "Usage: $tool"
+    check $? "$tool --help"
+    "$BIN/$tool" --version >"$dir/out" 2>"$dir/err" && says "$tool "
+    check $? "$tool --version"
+    run 2 "$tool" 2>/dev/null
+    check $? "$tool without arguments: wrong usage"
+    run 2 "$tool" --no-such-option x
+    check $? "$tool with an unknown option: wrong usage"
+done
+
+# A safetensors file: one F32 tensor of 1,000,000 ones, made with what a shell has.
+header='{"w":{"dtype":"F32","shape":[1000,1000],"data_offsets":[0,4000000]}}'
+{
+    printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"
+    yes "$(printf '\001\001\001\001')" | tr -d '\n' | head -c 4000000
+} >"$dir/in.safetensors"
+
+run 0 ckpt-info "$dir/in.safetensors" && says "[1000, 1000]" && says "1000000 parameters"
+check $? "ckpt-info prints a table"
+run 0 ckpt-info --json "$dir/in.safetensors" && says '"dtype": "F32"' && says '"nbytes": 4000000'
+check $? "ckpt-info --json"
+run 1 ckpt-info "$dir/missing" && says "$dir/missing"
+check $? "ckpt-info of nothing"
+run 0 ckpt-verify "$dir/in.safetensors" && says "no checksums"
+check $? "ckpt-verify says what it could not check"
+head -c 3000000 "$dir/in.safetensors" >"$dir/cut.safetensors"
+run 1 ckpt-verify "$dir/cut.safetensors" && says "truncated" && says "cut.safetensors"
+check $? "ckpt-verify of a truncated file"
+
+run 2 ckpt-merge "$dir/in.safetensors" && says "-o"
+check $? "ckpt-merge without an output: wrong usage"
+run 2 ckpt-merge "$dir/in.safetensors" -o "$dir/x.safetensors" --mem much && says "much"
+check $? "ckpt-merge --mem much: wrong usage"
+run 2 ckpt-merge "$dir/in.safetensors" -o "$dir/x.safetensors" --dtype f33 && says "f33"
+check $? "ckpt-merge --dtype f33: wrong usage"
+run 0 ckpt-merge "$dir/in.safetensors" -o "$dir/out.safetensors" --mem 1M && says "1 tensors"
+check $? "ckpt-merge"
+tail -c 4000000 "$dir/in.safetensors" >"$dir/a" && tail -c 4000000 "$dir/out.safetensors" >"$dir/b"
+cmp -s "$dir/a" "$dir/b"
+check $? "its bytes"
+run 1 ckpt-merge "$dir/in.safetensors" -o "$dir/out.safetensors" && says "not overwritten"
+check $? "ckpt-merge does not overwrite"
+run 0 ckpt-merge "$dir/in.safetensors" -o "$dir/out.safetensors" --overwrite --quiet --dtype bf16 &&
+    test ! -s "$dir/out"
+check $? "ckpt-merge --overwrite --quiet --dtype"
+run 0 ckpt-merge "$dir/in.safetensors" -o "$dir/folder" --max-shard-size 1MB &&
+    test -f "$dir/folder/model.safetensors"
+check $? "ckpt-merge into a folder"
+
+# Killed at a store call: the output does not exist; killed later, with all written, it may.
+CKPT_FAULT=kill:9 "$BIN/ckpt-merge" "$dir/in.safetensors" -o "$dir/killed.safetensors" --mem 1M \
+    >"$dir/out" 2>"$dir/err"
+test $? -ne 0 && test ! -e "$dir/killed.safetensors"
+check $? "killed half-way: no output under its name"
+CKPT_FAULT=fail:9 "$BIN/ckpt-merge" "$dir/in.safetensors" -o "$dir/failed.safetensors" --mem 1M \
+    >"$dir/out" 2>"$dir/err"
+test $? -eq 1 && says "injected" && test -z "$(ls "$dir" | grep failed)"
+check $? "failed half-way: nothing is left"
+
+# A signal. The input is sparse and long, so that it comes while there is still much to do.
+header='{"w":{"dtype":"F32","shape":[1000,500000],"data_offsets":[0,2000000000]}}'
+printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header" >"$dir/large.safetensors"
+truncate -s $((2000000000 + 8 + ${#header})) "$dir/large.safetensors"
+run 0 ckpt-info "$dir/large.safetensors"
+check $? "a large sparse file"
+"$BIN/ckpt-merge" "$dir/large.safetensors" -o "$dir/slow.safetensors" --mem 1M \
+    >"$dir/out" 2>"$dir/err" &
+pid=$!
+while ! ls "$dir" | grep -q slow.safetensors.tmp && kill -0 $pid 2>/dev/null; do sleep 0.02; done
+kill -TERM $pid
+wait $pid
+status=$?
+test $status -eq 143 && says "stopped" && test -z "$(ls "$dir" | grep slow)"
+check $? "SIGTERM: stops, says so, leaves nothing (status $status)"
+
+echo "1..$n"
+exit $failed
