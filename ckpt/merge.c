@@ -11,8 +11,7 @@
 #include "crc.h"
 #include "merge.h"
 
-/* ---- what to write -----------------------------------------------------------------------------
- */
+/* ---- what to write --------------------------------------------------------------------------- */
 
 static enum fsdp_dtype dtype_of(const struct ckpt_merger *m, const struct ckpt_tensor *t)
 {
@@ -84,8 +83,7 @@ static int fit_blocks(size_t *out, const struct ckpt_merger *m, struct fsdp_err 
     return FSDP_OK;
 }
 
-/* ---- moving it ---------------------------------------------------------------------------------
- */
+/* ---- moving it ------------------------------------------------------------------------------- */
 
 static void fail(struct ckpt_merger *m, int rc, const struct fsdp_err *err)
 {

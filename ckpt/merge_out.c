@@ -15,8 +15,7 @@ static bool ends_with(const char *text, const char *end)
     return a >= b && !strcmp(text + a - b, end);
 }
 
-/* ---- names -------------------------------------------------------------------------------------
- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* A folder that is to be replaced must look like a model's: replacing deletes what it holds. */
 static int refuse_other_folder(const struct ckpt_merger *m, struct fsdp_err *err)
@@ -112,8 +111,7 @@ int ckpt_merge_name(struct ckpt_merger *m, struct fsdp_err *err)
     return m->temp ? FSDP_OK : FSDP_ENOMEM;
 }
 
-/* ---- files -------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 /* Cuts the items into files: a new one where the limit would be passed. */
 static int cut_files(struct ckpt_merger *m, struct fsdp_err *err)
@@ -227,8 +225,7 @@ int ckpt_merge_file_finish(struct ckpt_merger *m, int index, struct fsdp_err *er
     return ckpt_store_close(handle, err);
 }
 
-/* ---- what goes along ---------------------------------------------------------------------------
- */
+/* ---- what goes along ------------------------------------------------------------------------- */
 
 static int write_index(struct ckpt_merger *m, struct fsdp_err *err)
 {
@@ -350,8 +347,7 @@ static int copy_extra(struct ckpt_merger *m, const struct ckpt_extra *extra, str
     return rc;
 }
 
-/* ---- the final name -----------------------------------------------------------------------------
- */
+/* ---- the final name -------------------------------------------------------------------------- */
 
 /* A folder cannot be renamed over a full one: the old one goes aside first, and back if that fails.
  */

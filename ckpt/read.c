@@ -6,8 +6,7 @@
 #include "crc.h"
 #include "opened.h"
 
-/* ---- open files -------------------------------------------------------------------------------
- */
+/* ---- open files ------------------------------------------------------------------------------ */
 
 /* Closes the idle file that was not asked for the longest. */
 static void close_oldest(struct ckpt *ckpt)
@@ -62,8 +61,7 @@ int ckpt_file_pread(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint6
     return rc;
 }
 
-/* ---- blocks -----------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 enum { SPARSE_NBYTES = 64 << 10 };
 
@@ -180,8 +178,7 @@ void ckpt_buffers_destroy(struct ckpt_buffers *buffers)
     memset(buffers, 0, sizeof *buffers);
 }
 
-/* ---- slices -----------------------------------------------------------------------------------
- */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
 int ckpt_slice_match(int *tensor, const struct ckpt *ckpt, const struct fsdp_slice *slice,
                      struct fsdp_err *err)

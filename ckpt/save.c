@@ -17,8 +17,7 @@
 #include "save.h"
 #include "text.h"
 
-/* ---- what is saved: the same on every rank -----------------------------------------------------
- */
+/* ---- what is saved: the same on every rank --------------------------------------------------- */
 
 static int describe_optim(struct ckpt_saver *s, const struct fsdp_tensor *param,
                           struct fsdp_err *err)
@@ -156,8 +155,7 @@ static int compare(struct ckpt_saver *s, struct fsdp_err *err)
     return rc;
 }
 
-/* ---- the steps ----------------------------------------------------------------------------------
- */
+/* ---- the steps ------------------------------------------------------------------------------- */
 
 static int check_args(const struct ckpt_save_args *args, struct fsdp_err *err)
 {

@@ -23,8 +23,7 @@ char *ckpt_shard_name(int kind, int rank, struct fsdp_err *err)
                         ckpt_kind_folder(kind), rank + 1);
 }
 
-/* ---- first pass: which boxes -------------------------------------------------------------------
- */
+/* ---- first pass: which boxes ----------------------------------------------------------------- */
 
 static int slice_check(int *tensor, const struct ckpt_saver *s, enum fsdp_slice_kind kind,
                        const struct fsdp_slice *slice, struct fsdp_err *err)
@@ -84,8 +83,7 @@ int ckpt_save_collect(struct ckpt_saver *s, struct fsdp_err *err)
     return s->args->slices(s->args->slices_ctx, collect_slice, s, err);
 }
 
-/* ---- second pass: their bytes ------------------------------------------------------------------
- */
+/* ---- second pass: their bytes ---------------------------------------------------------------- */
 
 struct stream {
     struct ckpt_saver *s;

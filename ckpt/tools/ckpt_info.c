@@ -49,8 +49,7 @@ static void shape_text(char *out, size_t out_nbytes, const struct fsdp_tensor *t
         snprintf(out + len, out_nbytes - len, "]");
 }
 
-/* ---- table --------------------------------------------------------------------------------------
- */
+/* ---- table ----------------------------------------------------------------------------------- */
 
 static void print_head(const struct ckpt *ckpt)
 {
@@ -116,8 +115,7 @@ static void print_files(const struct ckpt *ckpt)
     }
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------
- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static json_t *tensor_json(const struct ckpt_tensor *t)
 {

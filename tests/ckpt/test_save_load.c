@@ -177,8 +177,7 @@ static void test_what_is_kept(void)
     fake_destroy(f);
 }
 
-/* ---- reading parts ------------------------------------------------------------------------------
- */
+/* ---- reading parts --------------------------------------------------------------------------- */
 
 static void test_read_slice(void)
 {
