@@ -5,9 +5,9 @@ include config.mk
 
 # Where this build goes. Sanitizer builds have a folder of their own (build/asan, ...); objects lie
 # in one folder per compiler and flag set, so that builds never mix.
-B   ?= build
-BIN ?= $(B)/bin
-LIB ?= $(B)/lib
+B   := build
+BIN := $(B)/bin
+LIB := $(B)/lib
 
 CPPFLAGS += -D_GNU_SOURCE -DHAVE_PMIX=$(HAVE_PMIX)
 CFLAGS   += $(CSTD) $(OPT) -g -fPIC -pthread $(CWARN) $(SANITIZE)
@@ -69,9 +69,8 @@ Q := $(if $(filter 1,$(V)),,@)
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 .DEFAULT_GOAL := all
-.SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: all tools libs tests list deps check check-run check-interop check-interop-run demo \
+.PHONY: FORCE all tools libs tests list deps check check-run check-interop check-interop-run demo \
 	install uninstall format lint clean
 
 ## all              build programs and libraries (the default)
@@ -86,6 +85,7 @@ libs: $(LIBRARIES)
 
 ## tests            build the test programs
 tests: $(TESTS)
+	@:
 
 ## deps             install what building needs (as root), or say what is missing
 deps:
@@ -144,6 +144,13 @@ $(OBJ)/%.o: %.c | $(OBJ)/.ready
 	$(call say,CC,$<)$(CC) $(INC_$(firstword $(subst /, ,$<))) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) \
 		-MMD -MP -c -o $@ $<
 
+# Programs are linked again when they were last linked from objects of other flags.
+FLAGS := $(BIN)/.flags
+$(FLAGS): FORCE
+	@mkdir -p $(@D)
+	@echo '$(FLAGHASH) $(LDFLAGS) $(LIBS_all)' | cmp -s - $@ || \
+		echo '$(FLAGHASH) $(LDFLAGS) $(LIBS_all)' >$@
+
 # Made anew each time and listed in the members' order, so that a removed source leaves it.
 archive = rm -f $@ && $(AR) rcs $@ $^
 
@@ -155,22 +162,22 @@ $(foreach l,fsdp boot ckpt models tests,$(eval $(call library,$(l))))
 
 # $(call program,source,libraries,what they need)
 define program
-$(call prog_of,$(1)): $(OBJ)/$(basename $(1)).o $(2)
+$(call prog_of,$(1)): $(OBJ)/$(basename $(1)).o $(2) $(FLAGS)
 	@mkdir -p $$(@D)
-	$$(call say,LD,$$@)$(CC) $(LDFLAGS) -o $$@ $$^ $(3)
+	$$(call say,LD,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o %.a,$$^) $(3)
 endef
 $(foreach s,$(CKPT_SRC),$(eval $(call program,$(s),$(call ar_of,ckpt) $(call ar_of,fsdp),$(LIBS_ckpt))))
 $(foreach s,$(TOOL_SRC),$(eval $(call program,$(s),$(LIBS),$(LIBS_all))))
 
-$(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS)
+$(TESTS): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS) $(FLAGS)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS_all)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS_all)
 
-$(LIB)/lib%.a: $(OBJ)/lib%.a
+$(LIB)/libfsdp.a $(LIB)/libckpt.a: $(LIB)/lib%.a: $(OBJ)/lib%.a $(FLAGS)
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
 
-$(LIB)/$(SHARED): $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) scripts/libfsdp.map
+$(LIB)/$(SHARED): $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) scripts/libfsdp.map $(FLAGS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(SONAME) \
 		-Wl,--version-script=scripts/libfsdp.map -o $@ $(filter %.o,$^) $(call pkg_libs,$(PKGS_fsdp)) -lm -ldl -lrt

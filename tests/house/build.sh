@@ -21,6 +21,9 @@ expect() { # expected (ok|fail), pattern of the output, text, make's arguments..
 }
 expect ok '^check ' "make list" list
 expect fail 'use auto, 1 or 0' "a switch with another value" WITH_PMIX=yes list
+expect ok 'LD .*ckpt-info' "programs in a folder of one's own" "B=$TEST_TMP/own" tools
+expect ok '-c -o ' "other flags compile anew, whatever is linked already" -n OPT=-O0 \
+    "B=$TEST_TMP/own" tools
 export PKG_CONFIG_LIBDIR=$TEST_TMP
 expect fail "does not find 'pmix'.*scripts/deps.sh" "WITH_PMIX=1 without PMIx" WITH_PMIX=1 list
 expect ok '^check ' "WITH_PMIX=auto without PMIx" list
