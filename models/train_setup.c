@@ -273,6 +273,7 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     FSDP_TRY(fsdp_dtype_parse(&opts->reduce_dtype,
                               config_word(word, sizeof word, c, "fsdp.reduce_dtype"), err));
     opts->reshard_after_forward = (int)c->fsdp.reshard_after_forward;
+    opts->reduce_last = c->fsdp.reduce_last;
     opts->min_num_params = (uint64_t)c->fsdp.min_num_params;
     opts->forward_prefetch = (int)c->fsdp.forward_prefetch;
     opts->backward_prefetch = (int)c->fsdp.backward_prefetch;

@@ -15,7 +15,7 @@ int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
                                 f->lanes[SCHED_GATHERS], err);
 }
 
-/* The first micro-step's sum lands in the shard; later ones are scattered within the slot and added,
+/* The step's first sum lands in the shard; later ones are scattered within the slot and added,
  * so that no further buffer is needed. */
 int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
@@ -24,12 +24,13 @@ int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
     enum fsdp_dtype dtype = f->opts.reduce_dtype;
     float *grad = f->flats[op->flat].grad;
     char *slot = f->grad_slots[op->slot];
+    bool first = op->micro == 0 || f->current->input.reduce_last;
 
-    if (op->micro == 0 && dtype == FSDP_F32)
+    if (first && dtype == FSDP_F32)
         return fsdp_comm_reduce_scatter(f->mesh->reduce, grad, slot, nelem, dtype, lane, err);
     char *mine = slot + (uint64_t)f->mesh->shard_rank * nelem * fsdp_dtype_nbytes(dtype);
     FSDP_TRY(fsdp_comm_reduce_scatter(f->mesh->reduce, mine, slot, nelem, dtype, lane, err));
-    if (op->micro == 0)
+    if (first)
         return fsdp_cast(lane, grad, FSDP_F32, mine, dtype, nelem, err);
     return fsdp_accumulate(lane, grad, mine, dtype, nelem, err);
 }
@@ -242,6 +243,13 @@ static char *gathered(struct fsdp *f, int flat)
     return NULL;
 }
 
+/* Gradients that are reduced in every micro-step begin anew in each; others accumulate in place. */
+static float grad_beta(const struct fsdp *f, int micro)
+{
+    const struct sched_input *in = &f->current->input;
+    return micro > 0 && (!in->sharded || in->reduce_last) ? 1.0f : 0.0f;
+}
+
 static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro, struct fsdp_err *err)
 {
     for (int k = 0; k < 2; k++) {
@@ -254,7 +262,7 @@ static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro,
         int slot = f->current->sched.grad_slot[micro * f->units.nflats + flat];
         char *grad = slot >= 0 ? f->grad_slots[slot] : (char *)f->flats[flat].grad;
         show_grad(f, flat, grad);
-        if (slot >= 0 || micro == 0)
+        if (grad_beta(f, micro) == 0)
             FSDP_TRY(zero_padding(f, flat, grad, err));
     }
     return FSDP_OK;
@@ -294,8 +302,7 @@ int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct 
         .lane = f->lanes[SCHED_COMPUTE],
         .param = f->view_param,
         .grad = f->view_grad,
-        /* Sharded gradients are reduced in every micro-step; unsharded ones accumulate in place. */
-        .grad_beta = !f->current->input.sharded && micro > 0 ? 1.0f : 0.0f,
+        .grad_beta = grad_beta(f, micro),
         .saved = f->module_mem[module].saved,
         .recomputed = f->module_mem[module].recomputed,
         .work = f->module_mem[module].work,

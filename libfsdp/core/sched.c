@@ -198,23 +198,34 @@ static void visit_recompute(struct builder *b, int module)
     emit_visit(b, SCHED_LEAVE, module, FSDP_RECOMPUTE);
 }
 
-/* Gradients of an unsharded unit go straight into the shard: no slot. */
+static bool is_last_micro(const struct builder *b)
+{
+    return b->micro == b->in->accumulation - 1;
+}
+
+/* Gradients of an unsharded unit go straight into the shard: no slot. Gradients that are reduced only
+ * in the last micro-step keep the slot of the first. */
 static void take_grad_slots(struct builder *b, int unit)
 {
     int *slot = b->out->grad_slot + b->micro * b->in->nflats;
-    for (int f = 0; f < b->in->nflats; f++)
-        if (b->in->sharded && b->in->flats[f].unit == unit && b->in->flats[f].trainable)
+    for (int f = 0; f < b->in->nflats; f++) {
+        if (!b->in->sharded || b->in->flats[f].unit != unit || !b->in->flats[f].trainable)
+            continue;
+        if (b->in->reduce_last && b->micro > 0)
+            slot[f] = b->out->grad_slot[f];
+        else
             slot[f] = slot_take(&b->grad_slots, b->in->flats[f].grad_nbytes, b->in->grad_slots);
+    }
 }
 
 static void reduce_unit(struct builder *b, int unit)
 {
-    bool last = b->micro == b->in->accumulation - 1;
+    bool last = is_last_micro(b);
     int *slot = b->out->grad_slot + b->micro * b->in->nflats;
     for (int f = 0; f < b->in->nflats; f++) {
         if (b->in->flats[f].unit != unit || !b->in->flats[f].trainable)
             continue;
-        if (b->in->sharded) {
+        if (b->in->sharded && (last || !b->in->reduce_last)) {
             emit_flat(b, SCHED_REDUCE, SCHED_REDUCES, f, slot[f]);
             slot_give(&b->grad_slots, slot[f]);
         }
@@ -235,7 +246,8 @@ static void visit_backward(struct builder *b, int module)
     each_child(b, module, true, visit_backward);
     emit_visit(b, SCHED_LEAVE, module, FSDP_BACKWARD);
     if (is_unit_root(b, module)) {
-        free_unit(b, unit);
+        if (b->in->reshard_after_backward || is_last_micro(b))
+            free_unit(b, unit);
         reduce_unit(b, unit);
     }
 }
@@ -308,6 +320,9 @@ static int check_input(const struct sched_input *in, struct fsdp_err *err)
     if (in->accumulation < 1)
         return fsdp_err_set(err, FSDP_EINVAL, "accumulation is %d; it must be at least 1",
                             in->accumulation);
+    if (in->reshard_after_forward && !in->reshard_after_backward)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "units resharded after forward must be resharded after backward too");
     if (in->forward_prefetch < 0 || in->backward_prefetch < 0 || in->limit_all_gathers < 0)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "forward_prefetch, backward_prefetch and limit_all_gathers must be >= 0");

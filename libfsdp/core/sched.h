@@ -69,7 +69,8 @@ struct sched_input {
     const struct sched_flat *flats;
     bool sharded;              /* shard group of more than one rank */
     bool replicated;           /* replicate group of more than one rank */
-    bool reshard_after_forward;
+    bool reshard_after_forward, reshard_after_backward;
+    bool reduce_last;          /* gradients stay unsharded until the last micro-step */
     int accumulation;
     int forward_prefetch, backward_prefetch;
     int limit_all_gathers;     /* 0: none */

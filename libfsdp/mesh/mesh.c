@@ -1,44 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The mesh: which arrangement of ranks a strategy asks for, and its communicators. */
 #include <string.h>
-#include <strings.h>
 
 #include "fsdp/mesh.h"
 
-static const char *const strategy_names[FSDP_NSTRATEGIES] = {
-    [FSDP_FULL_SHARD] = "FULL_SHARD",
-    [FSDP_SHARD_GRAD_OP] = "SHARD_GRAD_OP",
-    [FSDP_NO_SHARD] = "NO_SHARD",
-    [FSDP_HYBRID_SHARD] = "HYBRID_SHARD",
-    [FSDP_HYBRID_SHARD_ZERO2] = "HYBRID_SHARD_ZERO2",
-};
-
-const char *fsdp_strategy_name(enum fsdp_strategy strategy)
-{
-    return (unsigned)strategy < FSDP_NSTRATEGIES ? strategy_names[strategy] : "?";
-}
-
-int fsdp_strategy_parse(enum fsdp_strategy *out, const char *text, struct fsdp_err *err)
-{
-    for (int i = 0; text && i < FSDP_NSTRATEGIES; i++) {
-        if (!strcasecmp(text, strategy_names[i])) {
-            *out = (enum fsdp_strategy)i;
-            return FSDP_OK;
-        }
-    }
-    return fsdp_err_set(
-        err, FSDP_EINVAL,
-        "unknown sharding strategy '%s' (known: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, "
-        "HYBRID_SHARD, HYBRID_SHARD_ZERO2)",
-        text ? text : "");
-}
-
 /* ---- which mesh ----------------------------------------------------------------------------- */
-
-static bool is_hybrid(enum fsdp_strategy strategy)
-{
-    return strategy == FSDP_HYBRID_SHARD || strategy == FSDP_HYBRID_SHARD_ZERO2;
-}
 
 static int node_count(const struct fsdp_node_map *nodes, int node)
 {
@@ -127,7 +93,8 @@ static int check_map(const struct fsdp_node_map *nodes, struct fsdp_err *err)
 static int fixed_shape(int *shard_size, enum fsdp_strategy strategy, int world,
                        struct fsdp_err *err)
 {
-    int own = strategy == FSDP_NO_SHARD ? 1 : world;
+    const struct fsdp_strategy_info *info = fsdp_strategy_info(strategy);
+    int own = info->group == FSDP_SHARD_OVER_NOBODY ? 1 : world;
 
     if (*shard_size && *shard_size != own)
         return fsdp_err_set(
@@ -135,7 +102,8 @@ static int fixed_shape(int *shard_size, enum fsdp_strategy strategy, int world,
             "%s has shard_size %d on %d ranks, not %d: leave shard_size 0, or use %s "
             "for shard groups of %d",
             fsdp_strategy_name(strategy), own, world, *shard_size,
-            strategy == FSDP_SHARD_GRAD_OP ? "HYBRID_SHARD_ZERO2" : "HYBRID_SHARD", *shard_size);
+            info->reshard_after_forward || own == 1 ? "HYBRID_SHARD" : "HYBRID_SHARD_ZERO2",
+            *shard_size);
     *shard_size = own;
     return FSDP_OK;
 }
@@ -144,7 +112,7 @@ int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy
                         const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
     FSDP_TRY(check_map(nodes, err));
-    if ((unsigned)strategy >= FSDP_NSTRATEGIES)
+    if (!fsdp_strategy_info(strategy))
         return fsdp_err_set(err, FSDP_EINVAL, "mesh: unknown strategy %d", (int)strategy);
     if (shard_size < 0)
         return fsdp_err_set(err, FSDP_EINVAL, "shard_size %d is negative", shard_size);
@@ -154,7 +122,7 @@ int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy
             "shard_size %d does not divide the world of %d ranks: choose a divisor, or "
             "another number of ranks with srun --ntasks",
             shard_size, nodes->nranks);
-    if (is_hybrid(strategy))
+    if (fsdp_strategy_info(strategy)->group == FSDP_SHARD_OVER_NODE)
         FSDP_TRY(hybrid_shape(&shard_size, strategy, nodes, err));
     else
         FSDP_TRY(fixed_shape(&shard_size, strategy, nodes->nranks, err));

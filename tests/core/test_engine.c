@@ -139,7 +139,7 @@ struct cell {
     enum fsdp_strategy strategy;
     enum fsdp_wrap_policy wrap;
     int prefetch, limit, checkpointing;
-    bool threaded, clip;
+    bool threaded, clip, reduce_last;
 };
 
 struct outcome {
@@ -211,6 +211,7 @@ static struct fsdp_opts opts_of(const struct cell *c)
     opts.wrap_classes = classes;
     opts.min_num_params = 30;
     opts.accumulation = c->accumulation;
+    opts.reduce_last = c->reduce_last;
     opts.forward_prefetch = opts.backward_prefetch = c->prefetch;
     opts.limit_all_gathers = c->limit;
     opts.activation_checkpointing = c->checkpointing;
@@ -268,8 +269,8 @@ static void compare(const struct cell *c, const struct outcome *want, const char
 {
     struct outcome *got = run_cell(c);
     char what[160];
-    snprintf(what, sizeof what, "%s, %d ranks, %d nodes, accumulation %d, wrap %d, prefetch %d, limit %d%s%s",
-             name, c->nranks, c->nnodes, c->accumulation, (int)c->wrap, c->prefetch, c->limit,
+    snprintf(what, sizeof what, "%s, %d ranks, %d nodes, accumulation %d%s, wrap %d, prefetch %d, limit %d%s%s",
+             name, c->nranks, c->nnodes, c->accumulation, c->reduce_last ? " reduced last" : "", (int)c->wrap, c->prefetch, c->limit,
              c->checkpointing ? ", recompute" : "", c->threaded ? ", threaded lanes" : "");
     if (!ok(got != NULL, "%s: runs", what))
         return;
@@ -292,18 +293,20 @@ static void test_strategies(void)
         enum fsdp_strategy strategy;
         const char *name;
     } strategies[] = {{FSDP_FULL_SHARD, "FULL_SHARD"}, {FSDP_SHARD_GRAD_OP, "SHARD_GRAD_OP"},
-                      {FSDP_NO_SHARD, "NO_SHARD"}, {FSDP_HYBRID_SHARD, "HYBRID_SHARD"}};
-    struct cell one = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_NONE, 0, 0, FSDP_AC_NONE, false, false};
+                      {FSDP_NO_SHARD, "NO_SHARD"}, {FSDP_HYBRID_SHARD, "HYBRID_SHARD"},
+                      {FSDP_HYBRID_SHARD_ZERO2, "HYBRID_SHARD_ZERO2"}, {FSDP_ZERO1, "ZERO1"}};
+    struct cell one = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_NONE, 0, 0, FSDP_AC_NONE, false, false, false};
     struct outcome *want = run_cell(&one);
     if (!ok(want && want->seen[0][1] == 1 && want->seen[0][2] == 78 && want->value[0][2][5] != 0, "one process"))
         return;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 6; i++)
         for (int k = 0; k < 4; k++) {
             static const int nranks[] = {2, 3, 4, 6};
             struct cell c = {.nranks = nranks[k], .nnodes = 1, .accumulation = 1 + (i + k) % 2,
                              .strategy = strategies[i].strategy, .wrap = (enum fsdp_wrap_policy)((i + k) % 3),
                              .prefetch = k % 3, .limit = 2 - k % 2, .checkpointing = k & 1, .threaded = (i ^ k) & 1};
-            if (c.strategy == FSDP_HYBRID_SHARD)
+            c.reduce_last = (i + 2 * k) % 3 == 0;
+            if (fsdp_strategy_info(c.strategy)->group == FSDP_SHARD_OVER_NODE)
                 c.nnodes = c.nranks % 2 ? 3 : 2;
             else if (c.nranks == 4)
                 c.nnodes = 2;
@@ -321,7 +324,7 @@ static void test_cursor(void)
     static const int node_of[1];
     const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
     struct fsdp_oob *oob;
-    struct cell cell = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false};
+    struct cell cell = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false, false};
     struct fsdp_opts opts = opts_of(&cell);
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_device *device;
@@ -366,7 +369,7 @@ static void test_cursor(void)
 
 static int disagree_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
-    struct cell cell = {3, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false};
+    struct cell cell = {3, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false, false};
     struct fsdp_opts opts = opts_of(&cell);
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_device *device;

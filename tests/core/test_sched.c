@@ -57,6 +57,7 @@ static struct sched_input input_of(const struct model *m)
                                 .sharded = true,
                                 .replicated = true,
                                 .reshard_after_forward = true,
+                                .reshard_after_backward = true,
                                 .accumulation = 1,
                                 .forward_prefetch = 1,
                                 .backward_prefetch = 1,
@@ -175,6 +176,8 @@ static void test_grid(void)
         in.sharded = bits % 7 != 0;
         in.replicated = bits % 3 != 0;
         in.reshard_after_forward = bits % 5 != 0;
+        in.reshard_after_backward = in.reshard_after_forward || bits % 2;
+        in.reduce_last = bits % 13 == 0;
         in.forward_prefetch = bits % 3;
         in.backward_prefetch = (bits >> 2) % 4;
         in.limit_all_gathers = (bits >> 1) % 4;
@@ -252,6 +255,9 @@ static void test_refusals(void)
     struct fsdp_err err = FSDP_ERR_INIT;
     in.accumulation = 0;
     ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "accumulation 0 is refused: %s", err.text);
+    in = input_of(&m);
+    in.reshard_after_backward = false;
+    ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "resharding halfway is refused: %s", err.text);
     in = input_of(&m);
     in.forward_prefetch = -1;
     ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "negative prefetch is refused: %s", err.text);

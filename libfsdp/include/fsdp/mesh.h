@@ -22,8 +22,20 @@ enum fsdp_strategy {
     FSDP_NO_SHARD,
     FSDP_HYBRID_SHARD,
     FSDP_HYBRID_SHARD_ZERO2,
+    FSDP_ZERO1,
     FSDP_NSTRATEGIES
 };
+
+/* What a strategy means to mesh and schedule. Names are PyTorch's; ZERO1 is ZeRO's first stage. */
+struct fsdp_strategy_info {
+    const char *name;
+    enum { FSDP_SHARD_OVER_WORLD, FSDP_SHARD_OVER_NODE, FSDP_SHARD_OVER_NOBODY } group;
+    bool reshard_after_forward;  /* free gathered parameters between forward and backward */
+    bool reshard_after_backward; /* ... and between micro-steps */
+    bool reduce_last;            /* keep gradients unsharded until the last micro-step */
+};
+/* NULL for a number out of range. Static. */
+const struct fsdp_strategy_info *fsdp_strategy_info(enum fsdp_strategy strategy);
 const char *fsdp_strategy_name(enum fsdp_strategy strategy);
 int fsdp_strategy_parse(enum fsdp_strategy *out, const char *text, struct fsdp_err *err);
 
