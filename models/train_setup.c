@@ -302,6 +302,8 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
 
     FSDP_TRY(set_opts(p, &opts, err));
     FSDP_TRY(fsdp_mesh_shape_for(&shape, opts.strategy, (int)c->fsdp.shard_size, nodes, err));
+    if (opts.reshard_after_forward > 1)
+        FSDP_TRY(fsdp_mesh_shape_regather(&shape, opts.reshard_after_forward, err));
     FSDP_TRY(fsdp_mesh_create(&p->mesh, shape, config_word(backend, sizeof backend, c, "fsdp.backend"),
                               c->fsdp.timeout, nodes, oob, p->device, err));
     FSDP_TRY(fsdp_module_tree_create(&p->tree, err));

@@ -15,6 +15,28 @@ int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
                                 f->lanes[SCHED_GATHERS], err);
 }
 
+/* Kept parts: rank j of the small group keeps part j of the gathered flat (fsdp_opts). */
+static uint64_t part_nelem(const struct fsdp *f, int flat)
+{
+    return flat_full_nelem(&f->units.flats[flat]) / (uint64_t)f->mesh->regather_size;
+}
+
+int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    size_t nbytes = part_nelem(f, op->flat) * fsdp_dtype_nbytes(f->opts.param_dtype);
+    int part = f->mesh->shard_rank % f->mesh->regather_size;
+    char *slot = f->param_slots[FSDP_TRAIN][op->slot];
+    return fsdp_copy(f->lanes[SCHED_GATHERS], f->flats[op->flat].part, slot + (size_t)part * nbytes,
+                     nbytes, err);
+}
+
+int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    return fsdp_comm_all_gather(f->mesh->regather, f->param_slots[FSDP_TRAIN][op->slot],
+                                f->flats[op->flat].part, part_nelem(f, op->flat),
+                                f->opts.param_dtype, f->lanes[SCHED_GATHERS], err);
+}
+
 /* The step's first sum lands in the shard; later ones are scattered within the slot and added,
  * so that no further buffer is needed. */
 int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
@@ -48,6 +70,10 @@ static int run_op(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
     switch (op->kind) {
     case SCHED_GATHER:
         return exec_gather(f, op, err);
+    case SCHED_KEEP_PART:
+        return exec_keep_part(f, op, err);
+    case SCHED_REGATHER:
+        return exec_regather(f, op, err);
     case SCHED_REDUCE:
         return exec_reduce(f, op, err);
     case SCHED_ALL_REDUCE:
@@ -234,13 +260,11 @@ static void show_grad(struct fsdp *f, int flat_index, char *full)
 /* Where the flat's parameters are now: its latest gather's slot, or the shard where it is whole. */
 static char *gathered(struct fsdp *f, int flat)
 {
-    const struct sched *s = &f->current->sched;
-    if (!f->current->input.sharded)
+    const struct program *p = f->current;
+    if (!p->input.sharded)
         return f->flats[flat].param;
-    for (int i = f->cursor - 1; i >= 0; i--)
-        if (s->ops[i].kind == SCHED_GATHER && s->ops[i].flat == flat)
-            return f->param_slots[f->current->input.program][s->ops[i].slot];
-    return NULL;
+    int slot = sched_slot_of(&p->sched, flat, f->cursor);
+    return slot < 0 ? NULL : f->param_slots[p->input.program][slot];
 }
 
 /* Gradients that are reduced in every micro-step begin anew in each; others accumulate in place. */

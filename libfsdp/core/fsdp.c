@@ -17,10 +17,9 @@ static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "param_dtype %s with reduce_dtype %s: this version computes in F32 only",
                             fsdp_dtype_name(opts->param_dtype), fsdp_dtype_name(opts->reduce_dtype));
-    if (opts->reshard_after_forward < -1 || opts->reshard_after_forward > 1)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "reshard_after_forward %d: this version has true and false, not yet a "
-                            "group size", opts->reshard_after_forward);
+    if (opts->reshard_after_forward < -1)
+        return fsdp_err_set(err, FSDP_EINVAL, "reshard_after_forward %d: true, false or a group size",
+                            opts->reshard_after_forward);
     if (strcmp(opts->optim.name, "adamw"))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "optimizer '%s': this version has adamw",
                             opts->optim.name);
@@ -64,6 +63,16 @@ static bool reduces_last(const struct fsdp *f)
     return f->opts.reduce_last || fsdp_strategy_info(f->opts.strategy)->reduce_last;
 }
 
+/* reshard_after_forward as a group size needs the mesh's communicator of that size. */
+static int check_regather(const struct fsdp *f, struct fsdp_err *err)
+{
+    int k = f->opts.reshard_after_forward;
+    if (k < 2 || k == f->mesh->shard_size || f->mesh->shard_size == 1 || k == f->mesh->regather_size)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL, "reshard_after_forward is %d, but the mesh regathers over %d",
+                        k, f->mesh->regather_size);
+}
+
 static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_err *err)
 {
     struct program *p = &f->programs[which];
@@ -82,9 +91,10 @@ static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_e
         .flats = f->sched_flats,
         .sharded = f->mesh->shard_size > 1,
         .replicated = f->mesh->replicate_size > 1,
-        .reshard_after_forward = reshard < 0 ? strategy->reshard_after_forward : reshard,
+        .reshard_after_forward = reshard < 0 ? strategy->reshard_after_forward : reshard > 0,
+        .keep_part = reshard > 1 && f->mesh->regather_size > 1,
         /* What is freed inside a micro-step is not worth keeping between two. */
-        .reshard_after_backward = strategy->reshard_after_backward || reshard == 1,
+        .reshard_after_backward = strategy->reshard_after_backward || reshard > 0,
         .reduce_last = reduces_last(f),
         .accumulation = which == FSDP_TRAIN ? f->opts.accumulation : 1,
         .forward_prefetch = f->opts.forward_prefetch,
@@ -188,6 +198,7 @@ static int create_lanes(struct fsdp *f, struct fsdp_err *err)
 static int plan(struct fsdp *f, struct fsdp_err *err)
 {
     FSDP_TRY(check_opts(&f->opts, err));
+    FSDP_TRY(check_regather(f, err));
     FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
     FSDP_TRY(describe_modules(f, err));
     FSDP_TRY(create_lanes(f, err));
