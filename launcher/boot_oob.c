@@ -262,6 +262,13 @@ static void chan_abort(struct fsdp_oob *oob, int code, const char *text)
                  tree_name(tree, tree->rank, name, sizeof name), code, text ? text : "");
         tree_report(tree, tree->rank, code, words);
         tree_set_verdict(tree, tree->rank, words);
+        /* Those below hear it from here: when this rank is gone, the root may be gone too. */
+        struct boot_frame verdict = {.type = TREE_VERDICT,
+                                     .rank = tree->rank,
+                                     .nbytes = strlen(words) + 1,
+                                     .data = (unsigned char *)words};
+        if (tree->rank != 0)
+            tree_flood(tree, &verdict);
         /* The caller may end the process next. */
         double until = fsdp_time_now() + FLUSH_S;
         while (!all_flushed(tree) && tree_wait(tree, until))

@@ -77,6 +77,8 @@ static int give_slice(struct fsdp *f, int k, int i, enum fsdp_slice_kind kind, c
                                .nreplica = f->mesh->replicate_size};
     uint64_t pos;
     uint64_t nelem = fsdp_cut_box(&slice.box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
+    if (!nelem && !slice.tensor.ndim)
+        return FSDP_OK; /* a scalar has no empty box: only its owner gives it */
     struct slice_mem mem = {f->lanes[SCHED_COMPUTE], (char *)(base + pos), nelem * sizeof(float)};
     struct fsdp_slice_io io = {&mem, slice_read, slice_write};
 

@@ -98,7 +98,9 @@ ok "$([ "$(latest stop)" = "$(printf 'stop/step-%08d' "$step")" ]; echo $?)" \
 "$launch" -n 4 --nodes 2 run.yaml $hybrid $long checkpoint.path=dead log.metrics=dead.jsonl >log 2>err &
 pid=$!
 wait_for dead.jsonl '"step": 25'
-victim=$(awk '{print $NF}' "/proc/$pid/task/$pid/children")
+victim=$(for child in $(cat "/proc/$pid/task/$pid/children"); do
+    tr '\0' '\n' <"/proc/$child/environ" | grep -q -x RANK=3 && echo "$child"
+done)
 kill -KILL "$victim"
 wait $pid
 code=$?

@@ -139,8 +139,8 @@ int fsdp_sync(struct fsdp *f, struct fsdp_err *err);
 /* ---- state ------------------------------------------------------------------------------------- */
 
 /* What this rank holds: a slice per parameter (kind MODEL, the fp32 master under its name) and per
- * optimizer tensor (kind OPTIM, state.<name>.exp_avg, ...), boxes that are empty included, in the
- * order of the layout. Local; call fsdp_sync first. The checkpoint library and the tools see nothing
+ * optimizer tensor (kind OPTIM, state.<name>.exp_avg, ...), boxes that are empty included (but a 0-d
+ * tensor, which has none, only on its owner), in the order of the layout. Local; call fsdp_sync first. The checkpoint library and the tools see nothing
  * else of libfsdp. */
 int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err *err);
 /* The same on every rank; lives as long as f. */
