@@ -120,14 +120,14 @@ demo:
 ##                  ubsan-TARGET (undefined behaviour) and tsan-TARGET (threads)
 sanitized = $(MAKE) $* B=build/$(1) OPT='-O1 -fno-omit-frame-pointer' SANITIZE='$(2)'
 asan-%:
-	@ASAN_OPTIONS=$(ASAN_OPTIONS):detect_leaks=1 TEST_SANITIZER=asan \
+	+@ASAN_OPTIONS=$(ASAN_OPTIONS):detect_leaks=1 TEST_SANITIZER=asan \
 		$(call sanitized,asan,-fsanitize=address)
 ubsan-%:
-	@UBSAN_OPTIONS=$(UBSAN_OPTIONS):print_stacktrace=1 TEST_SANITIZER=ubsan \
+	+@UBSAN_OPTIONS=$(UBSAN_OPTIONS):print_stacktrace=1 TEST_SANITIZER=ubsan \
 		$(call sanitized,ubsan,-fsanitize=undefined -fno-sanitize-recover=all)
 # Without address randomisation, which some kernels make too wide for the thread sanitizer.
 tsan-%:
-	@TSAN_OPTIONS=$(TSAN_OPTIONS):halt_on_error=1 TEST_SANITIZER=tsan \
+	+@TSAN_OPTIONS=$(TSAN_OPTIONS):halt_on_error=1 TEST_SANITIZER=tsan \
 		setarch -R $(call sanitized,tsan,-fsanitize=thread)
 
 # ---- how ----------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ build    | pkg libcrypto                 | libssl-dev      | openssl-devel     |
 build    | pkg pmix                      | libpmix-dev     | pmix-devel        | starting under Slurm and mpirun (optional: WITH_PMIX=0)
 check    | cmd c++                       | g++             | gcc-c++           | the public headers are also C++
 check    | cmd mpirun                    | openmpi-bin     | openmpi           | a PMIx server to start ranks under
+check    | cmd ps                        | procps          | procps-ng         | tests look for processes left behind
 demo     | cmd bible                     | bible-kjv       | -                 | 4 MB of English prose to learn from
 demo     | cmd gnuplot                   | gnuplot-nox     | gnuplot-minimal   | the picture of the loss curve
 interop  | cmd python3                   | python3         | python3           | runs PyTorch, which the results are compared with
