@@ -70,7 +70,7 @@ JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE all tools libs tests list deps check check-run check-interop check-interop-run demo \
+.PHONY: FORCE all tools libs tests list deps check check-run check-interop check-interop-run demo bench \
 	install uninstall format lint clean
 
 ## all              build programs and libraries (the default)
@@ -115,6 +115,13 @@ demo:
 	@scripts/deps.sh demo
 	@$(MAKE) $(JOBS) all
 	@BIN='$(abspath $(BIN))' scripts/demo.sh
+
+## bench            benchmarks against other programs in the same run (scripts/bench.sh runs one)
+bench: all $(BIN)/tests/comm/bench_comm $(BIN)/tests/models/bench_llama
+	@scripts/deps.sh bench
+	@BIN='$(abspath $(BIN))' scripts/bench.sh merge
+	@BIN='$(abspath $(BIN))' scripts/bench.sh comm
+	@BIN='$(abspath $(BIN))' scripts/bench.sh llama
 
 ## asan-TARGET      any target with the address sanitizer, such as asan-check; also
 ##                  ubsan-TARGET (undefined behaviour) and tsan-TARGET (threads)
