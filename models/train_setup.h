@@ -7,8 +7,9 @@
 
 struct train_parts {
     struct config *config;
-    char *agree;             /* config_agree_text, and facts of data and model */
+    char *agree;             /* config_agree_text */
     char *model_config;      /* path of config.json */
+    uint64_t model_hash;     /* of its bytes */
     struct config_batch batch;
     struct fsdp_device *device;
     const struct model_ops *ops;
@@ -35,9 +36,5 @@ int train_parts_engine(struct train_parts *parts, struct fsdp_oob *oob,
 /* The state of a run that begins here. */
 struct train_state train_parts_state(const struct train_parts *parts);
 void train_parts_close(struct train_parts *parts);
-
-/* Compares text, lines of "key = value", with rank 0's; `what` names the kind of thing in the error.
- * Collective, blocks; all ranks return the same status. */
-int train_agree(struct fsdp_oob *oob, const char *text, const char *what, struct fsdp_err *err);
 
 #endif

@@ -153,8 +153,7 @@ static int refuse(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_ph
     describe(f, kind, module, phase, micro, actual, sizeof actual);
     f->broken = true;
     return fsdp_err_set(err, FSDP_EINVAL,
-                        "rank %d: the schedule expects %s, the model called %s",
-                        f->mesh->rank, expected, actual);
+                        "the schedule expects %s, the model called %s", expected, actual);
 }
 
 int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase, int micro,
@@ -162,10 +161,9 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
 {
     if (f->broken)
         return fsdp_err_set(err, FSDP_EINVAL,
-                            "rank %d: the step was broken by an earlier error; fsdp_step_reset first",
-                            f->mesh->rank);
+                            "the step was broken by an earlier error; fsdp_step_reset first");
     if (!f->current)
-        return fsdp_err_set(err, FSDP_EINVAL, "rank %d: call fsdp_micro_begin first", f->mesh->rank);
+        return fsdp_err_set(err, FSDP_EINVAL, "call fsdp_micro_begin first");
     struct sched *s = &f->current->sched;
     const struct sched_op *op = f->cursor < s->nops ? &s->ops[f->cursor] : NULL;
     bool visit = kind == SCHED_ENTER || kind == SCHED_LEAVE;

@@ -53,13 +53,15 @@ struct sched_op {
     bool waited_for;       /* some operation waits for it: record an event */
 };
 
-/* What a unit's flat looks like at an ENTER or LEAVE of its root module. */
+/* A flat buffer of a unit, as far as the schedule cares. */
 struct sched_flat {
     int unit;
     bool trainable;
     uint64_t full_nbytes; /* of the unsharded parameters */
     uint64_t grad_nbytes; /* of the unsharded gradients */
 };
+
+enum { SCHED_MAX_ACCUMULATION = 65536 }; /* the list is written out for every micro-step */
 
 struct sched_input {
     enum fsdp_program program;

@@ -94,8 +94,10 @@ struct fsdp_view {
     struct fsdp_lane *lane;   /* where the module's work is enqueued */
     const void *const *param; /* param_dtype */
     void *const *grad;        /* reduce_dtype; BACKWARD only */
-    /* BACKWARD: multiply what is in grad by this before adding the first contribution of this enter
-     * (0: overwrite, memory may hold anything; 1: add). Further contributions in the same enter add. */
+    /* BACKWARD: what the first contribution of this micro-step to a gradient multiplies the memory with
+     * (0: overwrite, it may hold anything; 1: add to earlier micro-steps). Further contributions in the
+     * same micro-step add (1): a tied parameter gets one from each module that uses it, in the order
+     * of the backward pass. Every trainable parameter must get at least one. */
     float grad_beta;
     void *saved, *recomputed, *work; /* this module's activation memory (module.h) */
 };
@@ -133,7 +135,7 @@ struct fsdp_step_result {
  * host for this step. */
 int fsdp_step(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_step_result *result,
               struct fsdp_err *err);
-/* The result of the latest step without stalling it: waits for that step's reduction only. Local. */
+/* The result of the latest step. Waits for the compute lane. Local. */
 int fsdp_step_result(struct fsdp *f, struct fsdp_step_result *out, struct fsdp_err *err);
 /* Sums device values over all ranks (evaluation loss). Collective, blocks. */
 int fsdp_control_sum(struct fsdp *f, double *values, int nelem, struct fsdp_err *err);
