@@ -107,7 +107,7 @@ static double share_of(double part, double whole)
     return whole > 0 ? part / whole : 0;
 }
 
-/* "compute 12.3, gather 0.4" milliseconds a step. */
+/* "compute 12.30, gather 0.40" milliseconds a step, of lanes that were used. */
 static void lanes_text(char *out, size_t out_nbytes, const struct fsdp_trace_share *s)
 {
     const char *name;
@@ -115,8 +115,9 @@ static void lanes_text(char *out, size_t out_nbytes, const struct fsdp_trace_sha
 
     out[0] = 0;
     for (int lane = 0; (name = fsdp_trace_lane(lane)) && len < out_nbytes; lane++)
-        len += (size_t)snprintf(out + len, out_nbytes - len, "%s%s %.2f", lane ? ", " : "", name,
-                                s->lane_s[lane] / s->nsteps * 1e3);
+        if (s->lane_s[lane] > 0)
+            len += (size_t)snprintf(out + len, out_nbytes - len, "%s%s %.2f", len ? ", " : "", name,
+                                    s->lane_s[lane] / s->nsteps * 1e3);
 }
 
 void train_trace_report(const struct train_trace *t)
@@ -137,8 +138,8 @@ void train_trace_report(const struct train_trace *t)
             continue;
         snprintf(what, sizeof what, "rank %d", r);
         lanes_text(lanes, sizeof lanes, s);
-        report_row(t->report, what, "%.2f: %s; %.0f%% of %.2f communication exposed",
-                   s->wall_s / s->nsteps * 1e3, lanes, 100 * exposed, s->comm_s / s->nsteps * 1e3);
+        report_row(t->report, what, "%.2f in all; %s; communication %.2f, %.0f%% of it exposed",
+                   s->wall_s / s->nsteps * 1e3, lanes, s->comm_s / s->nsteps * 1e3, 100 * exposed);
     }
     if (t->nranks > MAX_ROWS)
         report_row(t->report, "all ranks", "%.0f%% to %.0f%% exposed", 100 * least, 100 * most);

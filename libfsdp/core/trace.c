@@ -153,6 +153,19 @@ static void gathered_free(struct gathered *g)
     fsdp_free(g->scratch);
 }
 
+/* A lane may have begun the step before the compute lane came to it. */
+static double first_begin(const struct fsdp *f)
+{
+    const struct trace *t = f->trace;
+    const struct sched *s = &f->programs[FSDP_TRAIN].sched;
+    double first = t->nsteps ? t->times[0].begin : 0;
+
+    for (int i = 0; t->nsteps && i < s->nops; i++)
+        if (s->ops[i].kind != SCHED_FREE && t->times[i].begin < first)
+            first = t->times[i].begin;
+    return first;
+}
+
 static int gather_headers(struct gathered *g, const struct fsdp *f, struct fsdp_err *err)
 {
     const struct trace *t = f->trace;
@@ -163,7 +176,7 @@ static int gather_headers(struct gathered *g, const struct fsdp *f, struct fsdp_
         FSDP_TRY(oob->allgather(oob, &mine.clock, sizeof mine.clock, g->times, err));
         mine.ticks[i] = fsdp_time_now();
     }
-    mine.begin = t->nsteps ? t->times[0].begin : 0;
+    mine.begin = first_begin(f);
     trace_share(&mine.share, &f->programs[FSDP_TRAIN].sched, t->times, t->nsteps, g->scratch);
     FSDP_TRY(oob->allgather(oob, &mine, sizeof mine, g->headers, err));
     g->nsteps = t->nsteps;

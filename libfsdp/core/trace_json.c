@@ -120,10 +120,12 @@ static void put_args(FILE *to, const struct fsdp *f, const struct sched *s, int 
     if (nbytes)
         fprintf(to, ", \"bytes received\": %llu", (unsigned long long)nbytes);
     if (op->nwaits) {
-        fputs(", \"waits for\": [", to);
-        for (int k = 0; k < op->nwaits; k++)
-            fprintf(to, "%s%d", k ? ", " : "", s->waits[op->waits + k]);
-        putc(']', to);
+        fputs(", \"waits for\": \"", to);
+        for (int k = 0; k < op->nwaits; k++) {
+            int target = s->waits[op->waits + k];
+            fprintf(to, "%s%s%d", k ? ", " : "", target >= i ? "prev:" : "", target);
+        }
+        putc('"', to);
     }
     fputs("}}", to);
 }
