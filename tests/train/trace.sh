@@ -95,6 +95,15 @@ refused 'rows do not divide' -n 3 --dump-schedule run.yaml
 refused 'stepz' -n 2 --dump-schedule run.yaml train.stepz=1
 refused 'nothing to run' --dump-schedule
 
+# The table of docs/schedule.md, which has the same model on two ranks.
+doc() { awk '/^    training step:/ { on = 1 } on && !/^    / && NF { exit } on { sub(/^    /, ""); print }' "$1"; }
+(cd "$TOP" && "$launch" -n 2 --dump-schedule examples/llama-tiny.yaml) >log 2>err
+doc "$TOP/docs/schedule.md" | grep . >doc
+grep . log | head -n "$(wc -l <doc)" >real
+cmp -s doc real
+ok $? "docs/schedule.md shows what is printed$(diff doc real | sed -n '2s/^/; first: /p;4p')"
+ok "$([ "$(wc -l <doc)" -gt 20 ]; echo $?)" "and all of it"
+
 # ---- what ran --------------------------------------------------------------------------------------
 
 run -n 2 run.yaml log.metrics=plain.jsonl
