@@ -36,7 +36,8 @@ static int set_trace(struct launch_args *args, const struct launch_program *prog
         launch_say("--trace: %s has no such setting", program->name);
         return LAUNCH_USAGE;
     }
-    if ((size_t)snprintf(text, sizeof text, "%s=%s", program->trace_key, args->trace) >= sizeof text) {
+    if ((size_t)snprintf(text, sizeof text, "%s=%s", program->trace_key, args->trace) >=
+        sizeof text) {
         launch_say("--trace: the file's name is too long");
         return LAUNCH_USAGE;
     }

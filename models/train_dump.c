@@ -39,7 +39,8 @@ static int write_schedule(const struct train_parts *p, const char *file, struct 
     errno = 0;
     bad |= (file ? fclose(to) : fflush(to)) != 0;
     if (rc == FSDP_OK && bad)
-        rc = fsdp_err_sys(err, errno ? errno : EIO, "cannot write %s", file ? file : "standard output");
+        rc = fsdp_err_sys(err, errno ? errno : EIO, "cannot write %s",
+                          file ? file : "standard output");
     return rc;
 }
 

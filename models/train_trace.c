@@ -10,7 +10,7 @@ struct train_trace {
     struct fsdp *fsdp;
     struct report *report;
     const char *path;
-    FILE *file; /* rank 0's */
+    FILE *file;         /* rank 0's */
     int64_t first, end; /* steps done before the first and after the last recorded one */
     int nranks;
     bool written;
@@ -18,7 +18,8 @@ struct train_trace {
 };
 
 /* A file that cannot be written should be known now. */
-static int open_here(struct train_trace *t, const struct config *config, int rank, struct fsdp_err *err)
+static int open_here(struct train_trace *t, const struct config *config, int rank,
+                     struct fsdp_err *err)
 {
     char where[CONFIG_TEXT + 128];
 
@@ -94,8 +95,10 @@ int train_trace_write(struct train_trace *t, struct fsdp_err *err)
         fsdp_log(FSDP_LOG_WARN, "%s: the trace could not be written: %s", t->path,
                  errno ? strerror(errno) : "write error");
     else if (!t->shares[0].nsteps)
-        fsdp_log(FSDP_LOG_WARN, "%s: the run ended before step %" PRId64
-                 ", the first to be traced (log.trace_begin)", t->path, t->first + 1);
+        fsdp_log(FSDP_LOG_WARN,
+                 "%s: the run ended before step %" PRId64
+                 ", the first to be traced (log.trace_begin)",
+                 t->path, t->first + 1);
     else
         report_line(t->report, "trace of steps %" PRId64 " to %" PRId64 " written to %s",
                     t->first + 1, t->first + t->shares[0].nsteps, t->path);

@@ -5,7 +5,8 @@
 
 #include "trace.h"
 
-const char *trace_op_name(char *out, size_t out_nbytes, const struct fsdp *f, const struct sched_op *op)
+const char *trace_op_name(char *out, size_t out_nbytes, const struct fsdp *f,
+                          const struct sched_op *op)
 {
     int module = op->module;
     bool frozen = false;

@@ -44,7 +44,7 @@ static void modelled_free(struct modelled *m)
     fsdp_free(m->scratch);
 }
 
-/* ---- the table --------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 /* 1234567 as "1,234,567". */
 static const char *grouped(char *out, size_t out_nbytes, uint64_t value)
@@ -99,8 +99,8 @@ static void print_op(const struct fsdp *f, const struct sched *s, int i, int wid
         grouped(bytes, sizeof bytes, nbytes);
     snprintf(line, sizeof line, "%5d  %-9s  %-11s  %-*s  %-9s  %5s  %4s  %14s", i,
              runs ? sched_lane_name(op->lane) : "-", sched_kind_name(op->kind), width,
-             trace_op_name(name, sizeof name, f, op), visit ? fsdp_phase_name(op->phase) : "", micro,
-             slot, bytes);
+             trace_op_name(name, sizeof name, f, op), visit ? fsdp_phase_name(op->phase) : "",
+             micro, slot, bytes);
     size_t len = strlen(line);
     while (!op->nwaits && len && line[len - 1] == ' ')
         line[--len] = 0;
@@ -130,15 +130,18 @@ static double percent(double part, double whole)
 
 static void print_share(const struct fsdp_trace_share *share, FILE *to)
 {
-    fprintf(to, "modelled: %.3f ms; computes %.3f ms, communicates %.3f ms, of which %.0f%% exposed\n\n",
-            share->wall_s * 1e3, share->compute_s * 1e3, share->comm_s * 1e3,
-            percent(share->exposed_s, share->comm_s));
+    fprintf(
+        to,
+        "modelled: %.3f ms; computes %.3f ms, communicates %.3f ms, of which %.0f%% exposed\n\n",
+        share->wall_s * 1e3, share->compute_s * 1e3, share->comm_s * 1e3,
+        percent(share->exposed_s, share->comm_s));
 }
 
 static void cost_text(char *out, size_t out_nbytes, const struct fsdp_schedule_cost *cost)
 {
     snprintf(out, out_nbytes,
-             "%g tokens a micro-step; 2 FLOP per parameter and token forward, 4 backward, at %g TFLOP/s; "
+             "%g tokens a micro-step; 2 FLOP per parameter and token forward, 4 backward, at %g "
+             "TFLOP/s; "
              "collectives %g us + bytes at %g GB/s; optimizer memory at %g GB/s",
              cost->ntokens, cost->flops_per_s * 1e-12, cost->latency_s * 1e6,
              cost->link_nbytes_per_s * 1e-9, cost->memory_nbytes_per_s * 1e-9);
@@ -161,13 +164,16 @@ int fsdp_schedule_print(const struct fsdp *f, const struct fsdp_schedule_cost *c
         FSDP_TRY(rc);
     }
     cost_text(text, sizeof text, cost);
-    fprintf(to, "operations of one lane run in this order; lanes wait for each other only where it is "
-            "said\n(prev:N is operation N of the pass before). bytes: what a rank receives, with ring "
-            "algorithms.\nmodelled times: %s.\n", text);
+    fprintf(
+        to,
+        "operations of one lane run in this order; lanes wait for each other only where it is "
+        "said\n(prev:N is operation N of the pass before). bytes: what a rank receives, with ring "
+        "algorithms.\nmodelled times: %s.\n",
+        text);
     return FSDP_OK;
 }
 
-/* ---- the trace --------------------------------------------------------------------------------------- */
+/* ---- the trace ------------------------------------------------------------------------------- */
 
 int fsdp_schedule_trace(const struct fsdp *f, const struct fsdp_schedule_cost *cost, FILE *to,
                         struct fsdp_err *err)

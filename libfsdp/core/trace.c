@@ -12,15 +12,16 @@ const char *fsdp_trace_lane(int lane)
 {
     return lane >= 0 && lane < SCHED_NLANES ? sched_lane_name((enum sched_lane)lane) : NULL;
 }
-_Static_assert((int)SCHED_NLANES <= (int)FSDP_TRACE_MAX_LANES, "fsdp_trace_share has a sum per lane");
+_Static_assert((int)SCHED_NLANES <= (int)FSDP_TRACE_MAX_LANES,
+               "fsdp_trace_share has a sum per lane");
 
 int fsdp_trace_open(struct fsdp *f, int max_nsteps, struct fsdp_err *err)
 {
     int nops = f->programs[FSDP_TRAIN].sched.nops;
 
     if (f->trace || max_nsteps < 1)
-        return fsdp_err_set(err, FSDP_EINVAL, f->trace ? "the run is being traced already"
-                                                       : "a trace of no steps");
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            f->trace ? "the run is being traced already" : "a trace of no steps");
     struct trace *t = fsdp_alloc(1, sizeof *t, "trace", err);
     if (!t)
         return FSDP_ENOMEM;
@@ -91,9 +92,10 @@ int trace_stamp_now(struct fsdp *f, int i, enum trace_which which, struct fsdp_e
     return FSDP_OK;
 }
 
-/* ---- what all ranks have ----------------------------------------------------------------------------- */
+/* ---- what all ranks have --------------------------------------------------------------------- */
 
-/* Ranks leave a barrier at about the same time; the middle one of some differences is a fair guess. */
+/* Ranks leave a barrier at about the same time; the middle one of some differences is a fair guess.
+ */
 enum { NTICKS = 9 };
 
 struct header {

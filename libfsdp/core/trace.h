@@ -9,13 +9,13 @@
 #include "engine.h"
 
 /* In seconds. An automatic operation ran from begin to end. A driven one is where work of the model
- * stops (begin: what was enqueued before it is done) and goes on (end: its waits are over, and where
- * lanes run in the caller the operations that it released, too). */
+ * stops (begin: what was enqueued before it is done) and goes on (end: its waits are over, and
+ * where lanes run in the caller the operations that it released, too). */
 struct trace_time {
     double begin, end;
 };
 
-/* ---- recording: trace.c ---------------------------------------------------------------------------- */
+/* ---- recording: trace.c ---------------------------------------------------------------------- */
 
 struct trace {
     int nops, capacity, nsteps;
@@ -38,10 +38,11 @@ static inline int trace_stamp(struct fsdp *f, int i, enum trace_which which, str
 void trace_pass(struct fsdp *f, enum fsdp_program program);
 void trace_close(struct fsdp *f);
 
-/* How far a rank's clock is ahead of rank 0's, from times at which both left the same barriers. Pure. */
+/* How far a rank's clock is ahead of rank 0's, from times at which both left the same barriers.
+ * Pure. */
 double trace_clock_offset(const double *mine, const double *root, int nticks);
 
-/* ---- adding up: trace_share.c, pure ---------------------------------------------------------------- */
+/* ---- adding up: trace_share.c, pure ---------------------------------------------------------- */
 
 /* Is it communication, wherever it runs? */
 bool trace_is_comm(const struct sched_op *op);
@@ -51,10 +52,10 @@ double trace_uncovered(struct trace_time *a, int na, struct trace_time *b, int n
 void trace_share(struct fsdp_trace_share *out, const struct sched *sched,
                  const struct trace_time *times, int nsteps, struct trace_time *scratch);
 
-/* ---- what an operation is: sched_cost.c, pure ------------------------------------------------------ */
+/* ---- what an operation is: sched_cost.c, pure ------------------------------------------------ */
 
-/* Module name of the unit or module, "(root)" for the root, with ", frozen" for a frozen flat, "" for
- * operations of neither; into out, which is returned. */
+/* Module name of the unit or module, "(root)" for the root, with ", frozen" for a frozen flat, ""
+ * for operations of neither; into out, which is returned. */
 const char *trace_op_name(char *out, size_t out_nbytes, const struct fsdp *f,
                           const struct sched_op *op);
 /* Bytes that each rank receives, with ring algorithms. */
@@ -63,7 +64,7 @@ uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op);
 void trace_model(struct trace_time *times, const struct fsdp *f, enum fsdp_program program,
                  const struct fsdp_schedule_cost *cost, struct trace_time *scratch);
 
-/* ---- Chrome trace events: trace_json.c ------------------------------------------------------------- */
+/* ---- Chrome trace events: trace_json.c ------------------------------------------------------- */
 
 struct trace_json {
     FILE *to;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chrome's trace event format, the JSON object form, which ui.perfetto.dev and chrome://tracing read:
- * "M" events name processes and tracks, "X" events are intervals in microseconds. Intervals of one
- * track nest or are apart: track 0 holds steps and micro-steps, track 1 + l lane l.
+ * Chrome's trace event format, the JSON object form, which ui.perfetto.dev and chrome://tracing
+ * read: "M" events name processes and tracks, "X" events are intervals in microseconds. Intervals
+ * of one track nest or are apart: track 0 holds steps and micro-steps, track 1 + l lane l.
  */
 #include <math.h>
 
@@ -40,8 +40,9 @@ static void put_meta(struct trace_json *json, const char *kind, int pid, int tra
                      const char *name, int order)
 {
     next_event(json);
-    fprintf(json->to, "{\"ph\": \"M\", \"name\": \"%s\", \"pid\": %d, \"tid\": %d, \"args\": {\"%s\": ",
-            kind, pid, track, key);
+    fprintf(json->to,
+            "{\"ph\": \"M\", \"name\": \"%s\", \"pid\": %d, \"tid\": %d, \"args\": {\"%s\": ", kind,
+            pid, track, key);
     if (name)
         put_string(json->to, name);
     else
@@ -130,8 +131,8 @@ static void put_args(FILE *to, const struct fsdp *f, const struct sched *s, int 
     fputs("}}", to);
 }
 
-static void put_op(struct trace_json *json, const struct fsdp *f, const struct sched *s, int pid, int i,
-                   const struct trace_time *times)
+static void put_op(struct trace_json *json, const struct fsdp *f, const struct sched *s, int pid,
+                   int i, const struct trace_time *times)
 {
     const struct sched_op *op = &s->ops[i];
     char module[200], name[240];
@@ -160,8 +161,8 @@ static void put_op(struct trace_json *json, const struct fsdp *f, const struct s
     put_args(json->to, f, s, i);
 }
 
-void trace_json_pass(struct trace_json *json, const struct fsdp *f, enum fsdp_program program, int pid,
-                     const char *name, const struct trace_time *times)
+void trace_json_pass(struct trace_json *json, const struct fsdp *f, enum fsdp_program program,
+                     int pid, const char *name, const struct trace_time *times)
 {
     const struct sched *s = &f->programs[program].sched;
 
@@ -190,7 +191,8 @@ void trace_json_end(struct trace_json *json, const struct fsdp_trace_share *shar
     fputs(", \"processes\": [", to);
     for (int i = 0; i < nshares; i++) {
         const struct fsdp_trace_share *s = &shares[i];
-        fprintf(to, "%s\n{\"steps\": %d, \"seconds\": %.9f, \"compute_seconds\": %.9f, "
+        fprintf(to,
+                "%s\n{\"steps\": %d, \"seconds\": %.9f, \"compute_seconds\": %.9f, "
                 "\"communication_seconds\": %.9f, \"exposed_seconds\": %.9f, \"lane_seconds\": {",
                 i ? "," : "", s->nsteps, s->wall_s, s->compute_s, s->comm_s, s->exposed_s);
         for (int lane = 0; lane < SCHED_NLANES; lane++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The schedule as text and as a trace, the recording of a real run, and the sums over it. A trace is
- * read back with a JSON parser of others, and checked as a viewer would use it: intervals of a track
- * nest or are apart, and every operation of the list is there.
+ * The schedule as text and as a trace, the recording of a real run, and the sums over it. A trace
+ * is read back with a JSON parser of others, and checked as a viewer would use it: intervals of a
+ * track nest or are apart, and every operation of the list is there.
  */
 #include <jansson.h>
 #include <math.h>
@@ -19,7 +19,7 @@ enum { NBLOCKS = 2, STEPS = 3 };
 
 static char *file_name;
 
-/* ---- intervals --------------------------------------------------------------------------------------- */
+/* ---- intervals ------------------------------------------------------------------------------- */
 
 static bool near(double a, double b)
 {
@@ -29,7 +29,8 @@ static bool near(double a, double b)
 static void test_uncovered(void)
 {
     struct trace_time none[1];
-    struct trace_time a[] = {{5, 7}, {0, 2}, {1, 3}, {9, 9}}, b[] = {{6, 20}, {0.5, 1}, {2.5, 2.75}};
+    struct trace_time a[] = {{5, 7}, {0, 2}, {1, 3}, {9, 9}},
+                      b[] = {{6, 20}, {0.5, 1}, {2.5, 2.75}};
     ok(near(trace_uncovered(a, 4, none, 0), 5), "overlapping intervals count once");
     struct trace_time a2[] = {{5, 7}, {0, 2}, {1, 3}, {9, 9}};
     ok(near(trace_uncovered(a2, 4, b, 3), 3.25), "what others cover does not count");
@@ -42,30 +43,32 @@ static void test_share(void)
 {
     /* Two passes, the second 100 later; its first gather runs under the first's update. */
     static const struct sched_op ops[] = {
-        {.kind = SCHED_MICRO_BEGIN, .lane = SCHED_COMPUTE},  /* 0 */
-        {.kind = SCHED_GATHER, .lane = SCHED_GATHERS},       /* 1: 0..4, exposed */
-        {.kind = SCHED_ENTER, .lane = SCHED_COMPUTE},        /* 2: computes 4..10 */
-        {.kind = SCHED_GATHER, .lane = SCHED_GATHERS},       /* 3: 5..12, 10..12 exposed */
-        {.kind = SCHED_ENTER, .lane = SCHED_COMPUTE},        /* 4: arrives 10, computes 12..20 */
-        {.kind = SCHED_LEAVE, .lane = SCHED_COMPUTE},        /* 5: goes on 20..21 */
-        {.kind = SCHED_FREE, .lane = SCHED_GATHERS},         /* 6 */
-        {.kind = SCHED_REDUCE, .lane = SCHED_REDUCES},       /* 7: 20..25, 21..25 exposed */
-        {.kind = SCHED_LEAVE, .lane = SCHED_COMPUTE},        /* 8 */
-        {.kind = SCHED_MICRO_END, .lane = SCHED_COMPUTE},    /* 9 */
-        {.kind = SCHED_STEP, .lane = SCHED_COMPUTE},         /* 10 */
-        {.kind = SCHED_NORM, .lane = SCHED_COMPUTE},         /* 11: 25..26 */
-        {.kind = SCHED_NORM_SUM, .lane = SCHED_COMPUTE},     /* 12: 26..28, exposed */
-        {.kind = SCHED_UPDATE, .lane = SCHED_COMPUTE},       /* 13: 28..30 */
+        {.kind = SCHED_MICRO_BEGIN, .lane = SCHED_COMPUTE}, /* 0 */
+        {.kind = SCHED_GATHER, .lane = SCHED_GATHERS},      /* 1: 0..4, exposed */
+        {.kind = SCHED_ENTER, .lane = SCHED_COMPUTE},       /* 2: computes 4..10 */
+        {.kind = SCHED_GATHER, .lane = SCHED_GATHERS},      /* 3: 5..12, 10..12 exposed */
+        {.kind = SCHED_ENTER, .lane = SCHED_COMPUTE},       /* 4: arrives 10, computes 12..20 */
+        {.kind = SCHED_LEAVE, .lane = SCHED_COMPUTE},       /* 5: goes on 20..21 */
+        {.kind = SCHED_FREE, .lane = SCHED_GATHERS},        /* 6 */
+        {.kind = SCHED_REDUCE, .lane = SCHED_REDUCES},      /* 7: 20..25, 21..25 exposed */
+        {.kind = SCHED_LEAVE, .lane = SCHED_COMPUTE},       /* 8 */
+        {.kind = SCHED_MICRO_END, .lane = SCHED_COMPUTE},   /* 9 */
+        {.kind = SCHED_STEP, .lane = SCHED_COMPUTE},        /* 10 */
+        {.kind = SCHED_NORM, .lane = SCHED_COMPUTE},        /* 11: 25..26 */
+        {.kind = SCHED_NORM_SUM, .lane = SCHED_COMPUTE},    /* 12: 26..28, exposed */
+        {.kind = SCHED_UPDATE, .lane = SCHED_COMPUTE},      /* 13: 28..30 */
     };
     enum { NOPS = sizeof ops / sizeof ops[0] };
     struct sched sched = {.nops = NOPS, .ops = (struct sched_op *)(uintptr_t)ops};
-    struct trace_time t[2 * NOPS] = {{0, 0},   {0, 4},   {0, 4},   {5, 12},  {10, 12}, {20, 20}, {0, 0},
-                                     {20, 25}, {21, 25}, {25, 25}, {25, 30}, {25, 26}, {26, 28}, {28, 30}};
+    struct trace_time t[2 * NOPS] = {{0, 0},   {0, 4},   {0, 4},   {5, 12},  {10, 12},
+                                     {20, 20}, {0, 0},   {20, 25}, {21, 25}, {25, 25},
+                                     {25, 30}, {25, 26}, {26, 28}, {28, 30}};
     struct trace_time scratch[4 * NOPS];
     struct fsdp_trace_share share;
 
     trace_share(&share, &sched, t, 1, scratch);
-    ok(share.nsteps == 1 && near(share.wall_s, 30), "from the first begin to the last end: %g", share.wall_s);
+    ok(share.nsteps == 1 && near(share.wall_s, 30), "from the first begin to the last end: %g",
+       share.wall_s);
     ok(near(share.compute_s, 6 + 8 + 1 + 1 + 2), "compute: %g", share.compute_s);
     ok(near(share.comm_s, 12 - 5 + 4 + 5 + 2), "communication: %g", share.comm_s);
     ok(near(share.exposed_s, 4 + 2 + 4 + 2), "exposed: %g", share.exposed_s);
@@ -91,7 +94,7 @@ static void test_clock(void)
        "no difference, no ticks");
 }
 
-/* ---- a model ------------------------------------------------------------------------------------------ */
+/* ---- a model --------------------------------------------------------------------------------- */
 
 struct toy {
     struct fsdp_module_tree *tree;
@@ -104,7 +107,8 @@ static void toy_make(struct toy *t)
     struct fsdp_init init = {FSDP_INIT_NORMAL, 1.0f};
     uint64_t shape[2] = {64, 32};
 
-    if (fsdp_module_tree_create(&t->tree, NULL) || fsdp_module_add(t->tree, -1, "", "Toy", &t->root, NULL))
+    if (fsdp_module_tree_create(&t->tree, NULL) ||
+        fsdp_module_add(t->tree, -1, "", "Toy", &t->root, NULL))
         abort();
     fsdp_module_add_param(t->tree, t->root, "scale", 2, shape, init, 0, NULL, NULL);
     for (int i = 0; i < NBLOCKS; i++) {
@@ -113,7 +117,8 @@ static void toy_make(struct toy *t)
         snprintf(name, sizeof name, "w%d", i);
         fsdp_module_add_param(t->tree, t->block[i], name, 2, shape, init, 0, NULL, NULL);
     }
-    fsdp_module_add_param(t->tree, t->block[0], "frozen", 2, shape, init, FSDP_PARAM_FROZEN, NULL, NULL);
+    fsdp_module_add_param(t->tree, t->block[0], "frozen", 2, shape, init, FSDP_PARAM_FROZEN, NULL,
+                          NULL);
 }
 
 static struct fsdp_opts toy_opts(int accumulation)
@@ -126,7 +131,7 @@ static struct fsdp_opts toy_opts(int accumulation)
 }
 
 static struct fsdp *toy_plan(struct toy *toy, struct fsdp_device *device, int accumulation,
-                              int replicas)
+                             int replicas)
 {
     struct fsdp_opts opts = toy_opts(accumulation);
     struct fsdp_mesh_shape shape = {.shard_size = 2, .replicate_size = replicas};
@@ -139,7 +144,7 @@ static struct fsdp *toy_plan(struct toy *toy, struct fsdp_device *device, int ac
     return f;
 }
 
-/* ---- as text ------------------------------------------------------------------------------------------ */
+/* ---- as text --------------------------------------------------------------------------------- */
 
 static const char expected[] =
     "training step: FULL_SHARD, 2 x 2 (replicate x shard), 3 units, 40 operations, 17 waits\n"
@@ -220,7 +225,8 @@ static const char expected[] =
     "(prev:N is operation N of the pass before). bytes: what a rank receives, with "
     "ring algorithms.\n"
     "modelled times: 1e+06 tokens a micro-step; 2 FLOP per parameter and token "
-    "forward, 4 backward, at 100 TFLOP/s; collectives 10 us + bytes at 25 GB/s; optimizer memory at 1000 GB/s.\n";
+    "forward, 4 backward, at 100 TFLOP/s; collectives 10 us + bytes at 25 GB/s; optimizer memory "
+    "at 1000 GB/s.\n";
 
 static char *print(struct fsdp *f, bool json, struct fsdp_schedule_cost *cost)
 {
@@ -275,11 +281,12 @@ static void test_print(struct fsdp_device *device)
     ok(fsdp_plan(&f, toy.tree, &opts, device, none, &err) == FSDP_EINVAL, "no ranks: %s", err.text);
     struct fsdp_mesh_shape one = {.shard_size = 1, .replicate_size = 1};
     opts.accumulation = 0;
-    ok(fsdp_plan(&f, toy.tree, &opts, device, one, &err) == FSDP_EINVAL, "bad options: %s", err.text);
+    ok(fsdp_plan(&f, toy.tree, &opts, device, one, &err) == FSDP_EINVAL, "bad options: %s",
+       err.text);
     fsdp_module_tree_destroy(toy.tree);
 }
 
-/* ---- reading traces ----------------------------------------------------------------------------------- */
+/* ---- reading traces -------------------------------------------------------------------------- */
 
 enum { MAX_EVENTS = 1024, MAX_DEPTH = 16 };
 
@@ -296,12 +303,13 @@ static const char *field(const json_t *event, const char *key)
 
 static bool is_interval(const json_t *event, int pid, int tid)
 {
-    return !strcmp(field(event, "ph"), "X") && json_integer_value(json_object_get(event, "pid")) == pid &&
+    return !strcmp(field(event, "ph"), "X") &&
+           json_integer_value(json_object_get(event, "pid")) == pid &&
            json_integer_value(json_object_get(event, "tid")) == tid;
 }
 
-/* Intervals of a track in file order: each begins no earlier than the one before, and is within it or
- * after it. Where flat, always after it. Returns how many, or -1. */
+/* Intervals of a track in file order: each begins no earlier than the one before, and is within it
+ * or after it. Where flat, always after it. Returns how many, or -1. */
 static int check_track(const json_t *events, int pid, int tid, bool flat)
 {
     int64_t ends[MAX_DEPTH] = {0}, last_begin = INT64_MIN;
@@ -309,7 +317,8 @@ static int check_track(const json_t *events, int pid, int tid, bool flat)
     size_t k;
     json_t *event;
 
-    json_array_foreach(events, k, event) {
+    json_array_foreach(events, k, event)
+    {
         if (!is_interval(event, pid, tid))
             continue;
         int64_t begin = field_ns(event, "ts"), end = begin + field_ns(event, "dur");
@@ -317,8 +326,8 @@ static int check_track(const json_t *events, int pid, int tid, bool flat)
             depth--;
         if (begin < last_begin || begin < 0 || end < begin || depth == MAX_DEPTH ||
             (depth && (flat || end > ends[depth - 1]))) {
-            diag("pid %d tid %d: '%s' at %lld..%lld", pid, tid, field(event, "name"), (long long)begin,
-                 (long long)end);
+            diag("pid %d tid %d: '%s' at %lld..%lld", pid, tid, field(event, "name"),
+                 (long long)begin, (long long)end);
             return -1;
         }
         ends[depth++] = end;
@@ -329,8 +338,8 @@ static int check_track(const json_t *events, int pid, int tid, bool flat)
 }
 
 /* Names of a lane's intervals in file order are those of the list's operations, npasses times. */
-static bool check_names(const json_t *events, int pid, const struct fsdp *f, enum fsdp_program program,
-                        enum sched_lane lane, int npasses)
+static bool check_names(const json_t *events, int pid, const struct fsdp *f,
+                        enum fsdp_program program, enum sched_lane lane, int npasses)
 {
     const struct sched *s = &f->programs[program].sched;
     const char *got[MAX_EVENTS];
@@ -338,9 +347,8 @@ static bool check_names(const json_t *events, int pid, const struct fsdp *f, enu
     size_t k;
     json_t *event;
 
-    json_array_foreach(events, k, event)
-        if (is_interval(event, pid, 1 + (int)lane) && ngot < MAX_EVENTS)
-            got[ngot++] = field(event, "name");
+    json_array_foreach(events, k, event) if (is_interval(event, pid, 1 + (int)lane) &&
+                                             ngot < MAX_EVENTS) got[ngot++] = field(event, "name");
     for (int pass = 0; pass < npasses; pass++)
         for (int i = 0; i < s->nops; i++) {
             const struct sched_op *op = &s->ops[i];
@@ -350,10 +358,12 @@ static bool check_names(const json_t *events, int pid, const struct fsdp *f, enu
                 continue;
             trace_op_name(module, sizeof module, f, op);
             snprintf(name, sizeof name, "%s%s%s",
-                     op->kind == SCHED_ENTER ? fsdp_phase_name(op->phase) : sched_kind_name(op->kind),
+                     op->kind == SCHED_ENTER ? fsdp_phase_name(op->phase)
+                                             : sched_kind_name(op->kind),
                      *module ? " " : "", module);
             if (at >= ngot || strcmp(got[at++], name)) {
-                diag("operation %d: expected '%s', have '%s'", i, name, at > ngot ? "" : got[at - 1]);
+                diag("operation %d: expected '%s', have '%s'", i, name,
+                     at > ngot ? "" : got[at - 1]);
                 return false;
             }
         }
@@ -366,8 +376,10 @@ static int64_t end_of_op(const json_t *events, int pid, int op, int64_t before)
     int64_t best = INT64_MIN;
     size_t k;
     json_t *event;
-    json_array_foreach(events, k, event) {
-        json_t *args = json_object_get(event, "args"), *number = args ? json_object_get(args, "op") : NULL;
+    json_array_foreach(events, k, event)
+    {
+        json_t *args = json_object_get(event, "args"),
+               *number = args ? json_object_get(args, "op") : NULL;
         if (!number || json_integer_value(number) != op ||
             json_integer_value(json_object_get(event, "pid")) != pid)
             continue;
@@ -385,7 +397,8 @@ static bool check_waits(const json_t *events, int pid, const struct fsdp *f)
     int checked = 0;
     size_t k;
     json_t *event;
-    json_array_foreach(events, k, event) {
+    json_array_foreach(events, k, event)
+    {
         json_t *args = json_object_get(event, "args");
         if (!args || json_integer_value(json_object_get(event, "pid")) != pid)
             continue;
@@ -432,7 +445,8 @@ static void test_schedule_trace(struct fsdp_device *device)
     for (int p = 0; p < 2; p++)
         for (int lane = 0; lane < SCHED_NLANES; lane++)
             ok(check_names(events, p, f, (enum fsdp_program)p, (enum sched_lane)lane, 1),
-               "program %d, lane %s: every operation, in order", p, sched_lane_name((enum sched_lane)lane));
+               "program %d, lane %s: every operation, in order", p,
+               sched_lane_name((enum sched_lane)lane));
     ok(check_waits(events, 0, f), "modelled times keep the order between lanes");
     json_decref(trace);
     free(text);
@@ -440,7 +454,7 @@ static void test_schedule_trace(struct fsdp_device *device)
     fsdp_module_tree_destroy(toy.tree);
 }
 
-/* ---- recording ---------------------------------------------------------------------------------------- */
+/* ---- recording ------------------------------------------------------------------------------- */
 
 struct run {
     bool threaded;
@@ -465,7 +479,8 @@ static int compute(struct toy *toy, const struct fsdp_view *v, const char *name,
     for (int p = 0; backward && p < fsdp_param_count(toy->tree); p++) {
         struct fsdp_tensor tensor = fsdp_param_tensor(toy->tree, p);
         if (!strcmp(tensor.name, name))
-            FSDP_TRY(fsdp_zero(v->lane, v->grad[p], fsdp_tensor_nelem(&tensor) * sizeof(float), err));
+            FSDP_TRY(
+                fsdp_zero(v->lane, v->grad[p], fsdp_tensor_nelem(&tensor) * sizeof(float), err));
     }
     return FSDP_OK;
 }
@@ -552,7 +567,8 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     if ((rc = fsdp_device_open(&device, "cpu", run->threaded ? FSDP_DEVICE_THREADED : 0, &err)) ||
         (rc = fsdp_mesh_shape_for(&shape, opts.strategy, 0, nodes, &err)) ||
         (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
-        (rc = fsdp_create(&f, toy.tree, &opts, device, mesh, &err)) || (rc = fsdp_init_params(f, &err)))
+        (rc = fsdp_create(&f, toy.tree, &opts, device, mesh, &err)) ||
+        (rc = fsdp_init_params(f, &err)))
         goto out;
     if (oob->rank == 0 && !(to = fopen(file_name, "w")))
         rc = 1;
@@ -574,7 +590,8 @@ static bool check_steps(const json_t *events, int pid)
     int next = 10;
     size_t k;
     json_t *event;
-    json_array_foreach(events, k, event) {
+    json_array_foreach(events, k, event)
+    {
         char name[32];
         if (!is_interval(event, pid, 0) || strcmp(field(event, "cat"), "step"))
             continue;
@@ -593,7 +610,8 @@ static void test_record(struct fsdp_device *device, const struct run *run)
     const char *what = run->threaded ? "threaded lanes" : "lanes in the caller";
     json_error_t why;
 
-    if (!ok(ranks_run(2, 1, 60, rank_main, (void *)(uintptr_t)run, NULL) == 0, "%s: two ranks run", what))
+    if (!ok(ranks_run(2, 1, 60, rank_main, (void *)(uintptr_t)run, NULL) == 0, "%s: two ranks run",
+            what))
         return;
     json_t *trace = json_load_file(file_name, 0, &why);
     ok(trace != NULL, "%s: the trace is JSON %s", what, trace ? "" : why.text);
@@ -603,7 +621,8 @@ static void test_record(struct fsdp_device *device, const struct run *run)
             ok(check_names(events, r, plan, FSDP_TRAIN, (enum sched_lane)lane, STEPS),
                "%s: rank %d, lane %s: every operation of every step, in order", what, r,
                sched_lane_name((enum sched_lane)lane));
-        ok(check_steps(events, r), "%s: rank %d: the steps that were asked for, and no other", what, r);
+        ok(check_steps(events, r), "%s: rank %d: the steps that were asked for, and no other", what,
+           r);
         ok(check_waits(events, r, plan), "%s: rank %d: waits were kept", what, r);
     }
     json_t *sums = json_object_get(json_object_get(trace, "otherData"), "processes");
@@ -611,10 +630,10 @@ static void test_record(struct fsdp_device *device, const struct run *run)
         json_t *sum = json_array_get(sums, r);
         double comm = json_number_value(json_object_get(sum, "communication_seconds"));
         double exposed = json_number_value(json_object_get(sum, "exposed_seconds"));
-        ok(json_integer_value(json_object_get(sum, "steps")) == STEPS && comm > 0 && exposed <= comm &&
-               (run->threaded || exposed == comm),
-           "%s: rank %zu: %s", what, r, run->threaded ? "no more is exposed than there is"
-                                                      : "one thread hides nothing");
+        ok(json_integer_value(json_object_get(sum, "steps")) == STEPS && comm > 0 &&
+               exposed <= comm && (run->threaded || exposed == comm),
+           "%s: rank %zu: %s", what, r,
+           run->threaded ? "no more is exposed than there is" : "one thread hides nothing");
     }
     json_decref(trace);
     fsdp_destroy(plan);
@@ -629,7 +648,8 @@ static void test_misuse(struct fsdp_device *device)
     struct fsdp *f = toy_plan(&toy, device, 1, 2);
 
     fsdp_trace_next(f, 1); /* nothing is traced: no effect */
-    ok(fsdp_trace_finish(f, NULL, &share, &err) == FSDP_EINVAL, "finish without open: %s", err.text);
+    ok(fsdp_trace_finish(f, NULL, &share, &err) == FSDP_EINVAL, "finish without open: %s",
+       err.text);
     ok(fsdp_trace_open(f, 0, &err) == FSDP_EINVAL, "no steps: %s", err.text);
     for (uint64_t nth = 1; nth <= 3; nth++) {
         fsdp_alloc_fail_at(nth);
@@ -638,7 +658,8 @@ static void test_misuse(struct fsdp_device *device)
     fsdp_alloc_fail_at(0);
     ok(fsdp_trace_open(f, 1, &err) == FSDP_OK, "open");
     ok(fsdp_trace_open(f, 1, &err) == FSDP_EINVAL, "open twice: %s", err.text);
-    ok(!strcmp(fsdp_trace_lane(0), "compute") && !fsdp_trace_lane(-1) && !fsdp_trace_lane(SCHED_NLANES),
+    ok(!strcmp(fsdp_trace_lane(0), "compute") && !fsdp_trace_lane(-1) &&
+           !fsdp_trace_lane(SCHED_NLANES),
        "names of lanes");
     fsdp_destroy(f); /* with an open trace */
     fsdp_module_tree_destroy(toy.tree);
