@@ -35,6 +35,8 @@ uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op)
     switch (op->kind) {
     case SCHED_GATHER:
         return others_part(f->sched_flats[op->flat].full_nbytes, mesh->shard_size);
+    case SCHED_REGATHER:
+        return others_part(f->sched_flats[op->flat].full_nbytes, mesh->regather_size);
     case SCHED_REDUCE:
         return others_part(f->sched_flats[op->flat].grad_nbytes, mesh->shard_size);
     case SCHED_ALL_REDUCE: /* scattered, then gathered */
@@ -73,6 +75,9 @@ static double seconds_of(const struct fsdp *f, const struct sched_op *op,
     case SCHED_ENTER: /* all of the module's own work; what is below it has its own */
         flop = (op->phase == FSDP_BACKWARD ? 4 : 2) * module_nelem(f->tree, op->module);
         return flop * cost->ntokens / cost->flops_per_s;
+    case SCHED_KEEP_PART: /* read and written */
+        return 2 * (double)f->sched_flats[op->flat].full_nbytes / f->mesh->regather_size /
+               cost->memory_nbytes_per_s;
     case SCHED_NORM:
         return NORM_PASSES * shard_nbytes / cost->memory_nbytes_per_s;
     case SCHED_UPDATE:

@@ -6,9 +6,16 @@
 
 bool trace_is_comm(const struct sched_op *op)
 {
-    if (sched_is_driven(op->kind) || op->kind == SCHED_FREE)
+    switch (op->kind) {
+    case SCHED_GATHER:
+    case SCHED_REGATHER:
+    case SCHED_REDUCE:
+    case SCHED_ALL_REDUCE:
+    case SCHED_NORM_SUM:
+        return true;
+    default:
         return false;
-    return op->lane != SCHED_COMPUTE || op->kind == SCHED_NORM_SUM;
+    }
 }
 
 static int by_begin(const void *a, const void *b)
@@ -98,7 +105,7 @@ static void add_pass(struct sums *s, struct fsdp_trace_share *out, const struct 
         out->lane_s[op->lane] += t->end - t->begin;
         if (trace_is_comm(op))
             take(s->comm, &s->ncomm, t->begin, t->end);
-        else
+        else if (op->lane == SCHED_COMPUTE)
             take(s->compute, &s->ncompute, t->begin, t->end);
     }
 }

@@ -82,6 +82,13 @@ static void test_share(void)
     trace_share(&share, &sched, t, 2, scratch);
     ok(share.nsteps == 2 && near(share.comm_s, 18 + 14 + 1) && near(share.exposed_s, 12 + 8),
        "over two steps: %g of %g exposed", share.exposed_s, share.comm_s);
+    /* A local copy on the gather lane is neither computation nor communication. */
+    static const struct sched_op keep[] = {{.kind = SCHED_KEEP_PART, .lane = SCHED_GATHERS}};
+    sched = (struct sched){.nops = 1, .ops = (struct sched_op *)(uintptr_t)keep};
+    struct trace_time copy[] = {{1, 3}};
+    trace_share(&share, &sched, copy, 1, scratch);
+    ok(near(share.lane_s[SCHED_GATHERS], 2) && share.comm_s == 0 && share.compute_s == 0,
+       "a copy is work of its lane alone");
     trace_share(&share, &sched, t, 0, scratch);
     ok(share.nsteps == 0 && share.wall_s == 0 && share.comm_s == 0, "of no steps nothing");
 }

@@ -124,6 +124,11 @@ ok $? "2 x 2 ranks, from step 4 on"
 ok "$(holds log '^trace of steps 4 to 5 written' && holds log 'replicate [0-9.]+;'; echo $?)" \
     "the run's end ends the trace"
 read_trace h.json 4
+run -n 4 run.yaml fsdp.reshard_after_forward=2 log.trace=k.json
+ok "$([ $? = 0 ] && grep -q '"name": "regather model.layers.0"' k.json; echo $?)" "4 ranks that regather over 2"
+read_trace k.json 4
+run -n 4 --dump-schedule run.yaml fsdp.reshard_after_forward=2
+ok "$([ $? = 0 ] && holds log 'gather     regather     model.layers.0 ' && holds log 'gather     keep_part'; echo $?)" "as planned"
 run run.yaml --trace=late.json log.trace_begin=6
 ok "$([ $? = 0 ] && holds err 'ended before step 6'; echo $?)" "a trace that would begin after the end is warned of"
 run -n 2 run.yaml --trace no/such/t.json
