@@ -297,6 +297,22 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
     return fsdp_create(&p->fsdp, p->tree, &opts, p->device, p->mesh, err);
 }
 
+int train_parts_plan(struct train_parts *p, const char *path, int noverrides,
+                     char *const *overrides, const struct fsdp_node_map *nodes, struct fsdp_err *err)
+{
+    struct fsdp_opts opts = FSDP_OPTS_INIT;
+    struct fsdp_mesh_shape shape;
+
+    FSDP_TRY(config_load(&p->config, path, noverrides, overrides, err));
+    FSDP_TRY(fsdp_device_open(&p->device, "cpu", 0, err));
+    FSDP_TRY(open_model(p, err));
+    FSDP_TRY(config_divide(&p->batch, p->config, nodes->nranks, err));
+    FSDP_TRY(set_opts(p, &opts, err));
+    FSDP_TRY(choose_shape(&shape, p->config, &opts, nodes, err));
+    FSDP_TRY(describe_model(p, err));
+    return fsdp_plan(&p->fsdp, p->tree, &opts, p->device, shape, err);
+}
+
 struct train_state train_parts_state(const struct train_parts *p)
 {
     struct train_state state = {

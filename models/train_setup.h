@@ -33,6 +33,10 @@ int train_parts_local(struct train_parts *parts, struct fsdp_oob *oob,
 /* Mesh, module tree, engine. Collective, blocks. */
 int train_parts_engine(struct train_parts *parts, struct fsdp_oob *oob,
                        const struct fsdp_node_map *nodes, struct fsdp_err *err);
+/* Configuration, model and schedule of a run on the ranks of nodes, without them: no data is opened, no
+ * weights are read, no memory is planned for. parts->fsdp is one of fsdp_plan. Local. */
+int train_parts_plan(struct train_parts *parts, const char *path, int noverrides,
+                     char *const *overrides, const struct fsdp_node_map *nodes, struct fsdp_err *err);
 /* The state of a run that begins here. */
 struct train_state train_parts_state(const struct train_parts *parts);
 void train_parts_close(struct train_parts *parts);

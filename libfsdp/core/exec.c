@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "engine.h"
+#include "trace.h"
 
 /* ---- automatic operations ------------------------------------------------------------------------ */
 
@@ -89,12 +90,6 @@ static int run_op(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
     }
 }
 
-static bool is_driven(enum sched_kind kind)
-{
-    return kind == SCHED_MICRO_BEGIN || kind == SCHED_ENTER || kind == SCHED_LEAVE ||
-           kind == SCHED_MICRO_END || kind == SCHED_STEP;
-}
-
 static int op_begin(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     struct program *p = f->current;
@@ -115,10 +110,12 @@ static int op_end(struct fsdp *f, int i, struct fsdp_err *err)
 static int run_automatic(struct fsdp *f, struct fsdp_err *err)
 {
     struct sched *s = &f->current->sched;
-    while (f->cursor < s->nops && !is_driven(s->ops[f->cursor].kind)) {
+    while (f->cursor < s->nops && !sched_is_driven(s->ops[f->cursor].kind)) {
         int i = f->cursor++;
         FSDP_TRY(op_begin(f, &s->ops[i], err));
+        FSDP_TRY(trace_stamp(f, i, TRACE_BEGIN, err));
         FSDP_TRY(run_op(f, &s->ops[i], err));
+        FSDP_TRY(trace_stamp(f, i, TRACE_END, err));
         FSDP_TRY(op_end(f, i, err));
     }
     return FSDP_OK;
@@ -171,7 +168,9 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
         (!visit && kind != SCHED_STEP && op->micro != micro))
         return refuse(f, kind, module, phase, micro, err);
     int i = f->cursor++, rc;
-    if ((rc = op_begin(f, op, err)) || (rc = op_end(f, i, err)) || (rc = run_automatic(f, err)))
+    if ((rc = trace_stamp(f, i, TRACE_BEGIN, err)) || (rc = op_begin(f, op, err)) ||
+        (rc = op_end(f, i, err)) || (rc = run_automatic(f, err)) ||
+        (rc = trace_stamp(f, i, TRACE_END, err)))
         f->broken = true;
     return rc;
 }
@@ -198,6 +197,7 @@ int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struc
             FSDP_TRY(order_after_other_program(f, err));
         f->current = p;
         f->cursor = 0;
+        trace_pass(f, program);
     }
     return exec_drive(f, SCHED_MICRO_BEGIN, -1, FSDP_FORWARD, index, err);
 }

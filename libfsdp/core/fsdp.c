@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine.h"
+#include "trace.h"
 
 static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
 {
@@ -264,12 +265,41 @@ out:
     return FSDP_OK;
 }
 
+int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const struct fsdp_opts *opts,
+              struct fsdp_device *device, struct fsdp_mesh_shape shape, struct fsdp_err *err)
+{
+    if (shape.shard_size < 1 || shape.replicate_size < 1 || shape.regather_size < 0 ||
+        (shape.regather_size && shape.shard_size % shape.regather_size))
+        return fsdp_err_set(err, FSDP_EINVAL, "a mesh of %d x %d ranks, regathering over %d",
+                            shape.replicate_size, shape.shard_size, shape.regather_size);
+    struct fsdp *f = fsdp_alloc(1, sizeof *f, "engine", err);
+    if (!f)
+        return FSDP_ENOMEM;
+    f->tree = tree;
+    f->opts = *opts;
+    f->opts.agree = NULL;
+    f->device = device;
+    f->mesh = &f->planned_mesh;
+    f->planned_mesh.size = shape.shard_size * shape.replicate_size;
+    f->planned_mesh.shard_size = shape.shard_size;
+    f->planned_mesh.replicate_size = shape.replicate_size;
+    f->planned_mesh.regather_size = shape.regather_size;
+    int rc = plan(f, err);
+    if (rc) {
+        fsdp_destroy(f);
+        return rc;
+    }
+    *out = f;
+    return FSDP_OK;
+}
+
 void fsdp_destroy(struct fsdp *f)
 {
     if (!f)
         return;
     for (int lane = 0; lane < SCHED_NLANES; lane++) /* first: their threads may use what follows */
         fsdp_lane_destroy(f->lanes[lane]);
+    trace_close(f);
     arena_destroy(f);
     for (int lane = 0; lane < SCHED_NLANES; lane++)
         fsdp_event_destroy(f->tails[lane]);

@@ -115,6 +115,13 @@ int sched_slot_of(const struct sched *sched, int flat, int i);
 int sched_accesses(const struct sched *sched, const struct sched_input *in, int i,
                    struct sched_access out[SCHED_MAX_ACCESSES]);
 
+/* Does the model or the training loop arrive here? Others run as soon as the cursor reaches them. */
+static inline bool sched_is_driven(enum sched_kind kind)
+{
+    return kind == SCHED_MICRO_BEGIN || kind == SCHED_ENTER || kind == SCHED_LEAVE ||
+           kind == SCHED_MICRO_END || kind == SCHED_STEP;
+}
+
 const char *sched_kind_name(enum sched_kind kind);
 const char *sched_lane_name(enum sched_lane lane);
 const char *fsdp_phase_name(enum fsdp_phase phase);
