@@ -70,7 +70,7 @@ JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE all tools libs tests list deps check check-run check-interop check-interop-run demo \
+.PHONY: FORCE all tools libs tests list deps check check-run check-interop check-interop-run demo bench \
 	install uninstall format lint clean
 
 ## all              build programs and libraries (the default)
@@ -116,18 +116,25 @@ demo:
 	@$(MAKE) $(JOBS) all
 	@BIN='$(abspath $(BIN))' scripts/demo.sh
 
+## bench            benchmarks against other programs in the same run (scripts/bench.sh runs one)
+bench: all $(BIN)/tests/comm/bench_comm $(BIN)/tests/models/bench_llama
+	@scripts/deps.sh bench
+	@BIN='$(abspath $(BIN))' scripts/bench.sh merge
+	@BIN='$(abspath $(BIN))' scripts/bench.sh comm
+	@BIN='$(abspath $(BIN))' scripts/bench.sh llama
+
 ## asan-TARGET      any target with the address sanitizer, such as asan-check; also
 ##                  ubsan-TARGET (undefined behaviour) and tsan-TARGET (threads)
 sanitized = $(MAKE) $* B=build/$(1) OPT='-O1 -fno-omit-frame-pointer' SANITIZE='$(2)'
 asan-%:
-	@ASAN_OPTIONS=$(ASAN_OPTIONS):detect_leaks=1 TEST_SANITIZER=asan \
+	+@ASAN_OPTIONS=$(ASAN_OPTIONS):detect_leaks=1 TEST_SANITIZER=asan \
 		$(call sanitized,asan,-fsanitize=address)
 ubsan-%:
-	@UBSAN_OPTIONS=$(UBSAN_OPTIONS):print_stacktrace=1 TEST_SANITIZER=ubsan \
+	+@UBSAN_OPTIONS=$(UBSAN_OPTIONS):print_stacktrace=1 TEST_SANITIZER=ubsan \
 		$(call sanitized,ubsan,-fsanitize=undefined -fno-sanitize-recover=all)
 # Without address randomisation, which some kernels make too wide for the thread sanitizer.
 tsan-%:
-	@TSAN_OPTIONS=$(TSAN_OPTIONS):halt_on_error=1 TEST_SANITIZER=tsan \
+	+@TSAN_OPTIONS=$(TSAN_OPTIONS):halt_on_error=1 TEST_SANITIZER=tsan \
 		setarch -R $(call sanitized,tsan,-fsanitize=thread)
 
 # ---- how ----------------------------------------------------------------------------------------

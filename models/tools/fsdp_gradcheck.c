@@ -172,7 +172,7 @@ static int open_session(struct session *s, const struct settings *set, struct fs
 {
     static const int node_of[1];
     const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
-    const struct fsdp_mesh_shape shape = {1, 1};
+    const struct fsdp_mesh_shape shape = {.shard_size = 1, .replicate_size = 1};
     struct fsdp_opts opts = gradcheck_opts();
 
     FSDP_TRY(open_model(s, set, err));

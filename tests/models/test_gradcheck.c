@@ -99,7 +99,7 @@ int main(void)
 {
     static const int node_of[1];
     const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
-    const struct fsdp_mesh_shape one = {1, 1};
+    const struct fsdp_mesh_shape one = {.shard_size = 1, .replicate_size = 1};
     const struct fsdp_init zeros = {FSDP_INIT_ZEROS, 0};
     const struct fsdp_opts opts = gradcheck_opts();
     const uint64_t shapes[2] = {NELEM, 3};
