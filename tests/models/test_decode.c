@@ -249,6 +249,49 @@ static void test_engine(struct fsdp_oob *oob, const char *folder, const int32_t 
     free(logits);
 }
 
+/* Initial values of a GPT-2: matrices 0.02, those that end on the residual stream 0.02 / sqrt(2 *
+ * 2), norms one, biases zero. */
+static int check_init(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_slice *slice,
+                      const struct fsdp_slice_io *io, struct fsdp_err *e)
+{
+    const char *name = slice->tensor.name;
+    const uint64_t nelem = fsdp_tensor_nelem(&slice->tensor);
+    float *x = malloc(nelem * sizeof *x);
+    double sum = 0, sq = 0;
+    int rc = kind == FSDP_SLICE_MODEL ? io->read(io->ctx, 0, x, nelem * sizeof *x, e) : FSDP_OK;
+
+    (void)ctx;
+    if (kind == FSDP_SLICE_MODEL) {
+        const bool is_norm = strstr(name, "ln_") && strstr(name, ".weight");
+        const double mean = is_norm ? 1 : 0;
+        double std = strstr(name, "c_proj.weight") ? 0.01 : 0.02;
+        std = slice->tensor.ndim < 2 ? 0 : std;
+        for (uint64_t i = 0; i < nelem; i++)
+            sum += x[i] / (double)nelem;
+        for (uint64_t i = 0; i < nelem; i++)
+            sq += (x[i] - sum) * (x[i] - sum) / (double)nelem;
+        ok(!rc && fabs(sum - mean) < 0.1 * std + 1e-9 && fabs(sqrt(sq) - std) < 0.08 * std + 1e-9,
+           "%s begins with mean %.2g and deviation %.2g", name, sum, sqrt(sq));
+    }
+    free(x);
+    return rc;
+}
+
+static void test_init(struct fsdp_oob *oob)
+{
+    static const int node_of[1];
+    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    struct ref_setup setup = {.folder = "gpt2-tiny", .B = 1, .T = 8, .opts = FSDP_OPTS_INIT};
+    struct ref_rank r;
+
+    int rc = ref_rank_open(&r, &setup, oob, &nodes, &err);
+    rc = rc ? rc : fsdp_init_params(r.f, &err);
+    rc = rc ? rc : fsdp_sync(r.f, &err);
+    rc = rc ? rc : fsdp_state_each(r.f, check_init, NULL, &err);
+    ok(rc == FSDP_OK, "initial values%s%s", rc ? ": " : "", rc ? err.text : "");
+    ref_rank_close(&r);
+}
+
 static void test_describe(void)
 {
     struct model *model;
@@ -303,6 +346,7 @@ int main(void)
         return 1;
     test_engine(oob, "llama-tiny", llama, 32, 256);
     test_engine(oob, "gpt2-tiny", gpt2, 24, 211);
+    test_init(oob);
     oob->close(oob);
     json_decref(json);
     free(llama), free(gpt2);
