@@ -36,8 +36,8 @@ int gradcheck_randomize(struct fsdp *f, const struct fsdp_module_tree *tree, uin
                         struct fsdp_err *err);
 
 /* rows: one per parameter of the tree. ndirections: at least 1, per parameter. Parameters keep
- * their values; optimizer steps of learning rate 0 are taken. FSDP_EINVAL: no directions, or not a single rank.
- * Collective, blocks. */
+ * their values; optimizer steps of learning rate 0 are taken. FSDP_EINVAL: no directions, or not a
+ * single rank. Collective, blocks. */
 int gradcheck_run(struct gradcheck_row *rows, struct fsdp *f, const struct fsdp_module_tree *tree,
                   int ndirections, uint64_t seed, gradcheck_pass_f *pass, void *ctx,
                   struct fsdp_err *err);
