@@ -47,6 +47,7 @@ CKPT_SRC := $(sort $(wildcard ckpt/tools/*.c))
 TOOL_SRC := $(sort $(wildcard models/tools/*.c))
 TOOLS    := $(foreach s,$(CKPT_SRC),$(call prog_of,$(s)))
 PROGRAMS := $(TOOLS) $(foreach s,$(TOOL_SRC),$(call prog_of,$(s)))
+BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_*.c)))
 TESTS    := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/test_*.c)))
 HEADERS  := $(wildcard libfsdp/include/fsdp/*.h libfsdp/include/fsdp/sys/*.h ckpt/include/ckpt/*.h)
 C_FILES   = $(sort $(shell find libfsdp launcher ckpt models tests -name '*.[ch]'))
@@ -117,7 +118,7 @@ demo:
 	@BIN='$(abspath $(BIN))' scripts/demo.sh
 
 ## bench            benchmarks against other programs in the same run (scripts/bench.sh runs one)
-bench: all $(BIN)/tests/comm/bench_comm $(BIN)/tests/models/bench_llama
+bench: all $(BENCHES)
 	@scripts/deps.sh bench
 	@BIN='$(abspath $(BIN))' scripts/bench.sh merge
 	@BIN='$(abspath $(BIN))' scripts/bench.sh comm
@@ -176,7 +177,7 @@ endef
 $(foreach s,$(CKPT_SRC),$(eval $(call program,$(s),$(call ar_of,ckpt) $(call ar_of,fsdp),$(LIBS_ckpt))))
 $(foreach s,$(TOOL_SRC),$(eval $(call program,$(s),$(LIBS),$(LIBS_all))))
 
-$(TESTS): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS) $(FLAGS)
+$(TESTS) $(BENCHES): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS) $(FLAGS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS_all)
 

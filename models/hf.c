@@ -12,7 +12,7 @@ struct hf_config {
     json_t *root;
 };
 
-static const struct model_ops *const families[] = {&model_llama_ops};
+static const struct model_ops *const families[] = {&model_gpt2_ops, &model_llama_ops};
 enum { NFAMILIES = sizeof families / sizeof families[0] };
 
 int hf_config_open(struct hf_config **out, const char *path, struct fsdp_err *err)
