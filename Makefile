@@ -85,7 +85,7 @@ tools: $(TOOLS)
 libs: $(LIBRARIES)
 
 ## tests            build the test programs
-tests: $(TESTS)
+tests: $(TESTS) $(BENCHES)
 	@:
 
 ## deps             install what building needs (as root), or say what is missing

@@ -58,11 +58,6 @@ void hf_config_close(struct hf_config *config)
     }
 }
 
-const char *hf_config_path(const struct hf_config *config)
-{
-    return config->path;
-}
-
 int hf_refuse(const struct hf_config *config, int status, struct fsdp_err *err, const char *key,
               const char *fmt, ...)
 {
