@@ -89,9 +89,12 @@ int host_segment_map(void **out, int fd, size_t nbytes, struct fsdp_err *err)
 static size_t slot_size(int nseats)
 {
     size_t slot = HOST_SLOTS_NBYTES / 2 / (size_t)nseats;
+    size_t least = round_up((size_t)nseats * HOST_PART_NBYTES, PAGE_NBYTES);
 
     slot = slot < HOST_SLOT_NBYTES ? slot / PAGE_NBYTES * PAGE_NBYTES : HOST_SLOT_NBYTES;
-    return slot > HOST_SMALL_NBYTES ? slot : HOST_SMALL_NBYTES;
+    if (least < HOST_SMALL_NBYTES)
+        least = HOST_SMALL_NBYTES;
+    return slot > least ? slot : least;
 }
 
 static int fullest_node(const struct fsdp_comm_group *group)
