@@ -23,7 +23,7 @@
 
 enum {
     HOST_TOKEN_NBYTES = 16,
-    HOST_NAME_NBYTES = 64,
+    HOST_NAME_NBYTES = 128,
     HOST_WHAT_NBYTES = 512,
     HOST_MAX_ADDRS = 8,
     HOST_SMALL_NBYTES = 16 << 10,  /* up to this much a rank, one barrier moves everything */
@@ -85,7 +85,8 @@ struct host_shm {
     char *slots; /* [nseats][2][slot_nbytes] */
     size_t slot_nbytes, map_nbytes;
     int fd; /* holds this seat's lock; -1 where the rank is alone on its node */
-    char name[HOST_NAME_NBYTES];
+    char name[HOST_NAME_NBYTES]; /* empty once nobody needs it */
+    char stem[HOST_NAME_NBYTES]; /* what names of registered memory begin with; same in all seats */
     uint32_t ticket[HOST_NBARRIERS]; /* barriers arrived at */
     uint64_t uses;                   /* of staging slots; its parity picks the slot */
     pthread_mutex_t mem_lock;        /* of regions */
