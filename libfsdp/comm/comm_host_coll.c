@@ -209,8 +209,8 @@ static size_t scatter_chunk(const struct coll *c, bool direct)
     if (c->h->tcp.nconns)
         nbytes = min_size(nbytes, c->h->tcp.chunk_nbytes);
     if (!direct)
-        nbytes = min_size(nbytes, c->h->shm.slot_nbytes / (size_t)c->h->nseats /
-                                      HOST_PART_NBYTES * HOST_PART_NBYTES);
+        nbytes = min_size(nbytes, c->h->shm.slot_nbytes / (size_t)c->h->nseats / HOST_PART_NBYTES *
+                                      HOST_PART_NBYTES);
     return nbytes;
 }
 

@@ -14,7 +14,14 @@
 #include "comm_test.h"
 
 /* A window is 512 KiB; the parts of the last one have 448, 448, 448 and 256 bytes. */
-enum { WINDOW = 131072, LAST = 400, NELEM = WINDOW + LAST, PART = 448, LAST_PART = 256, RUN_S = 60 };
+enum {
+    WINDOW = 131072,
+    LAST = 400,
+    NELEM = WINDOW + LAST,
+    PART = 448,
+    LAST_PART = 256,
+    RUN_S = 60
+};
 
 enum { COME, ABORTED }; /* counters of the board */
 
