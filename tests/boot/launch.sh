@@ -165,6 +165,11 @@ run -n 2 c.yaml fake.mode=shm fake.text=$id
 # shellcheck disable=SC2010
 [ $rc = 76 ] && ! left "sleep $id" && ! ls /dev/shm | grep -q '^fsdp-.*-test-'
 ok $? "after a kill: processes and shared memory"
+run -n 2 c.yaml fake.mode=segment
+[ $rc = 76 ] && grep -q 'rank 0 on .* was killed by signal 9' err &&
+    [ "$(grep -c '^pid' out)" = 2 ] &&
+    ! sed -n 's/^pid \(.*\)/fsdp-\1-/p' out | grep -q -F -f - <(ls /dev/shm)
+ok $? "a communicator's shared memory, of a rank killed while making it"
 start -n 2 -- sh -c "touch k.\$RANK; sleep $id; true"
 await k.0 && await k.1 && left "sleep $id" && kill -9 $launcher
 finish
