@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,8 @@ void launch_print_help(void)
     fputs(help_text, stdout);
 }
 
+enum { SAY_MS = 2000 };
+
 void launch_say(const char *fmt, ...)
 {
     char text[2 * FSDP_ERR_TEXT_NBYTES] = "fsdp-launch: ";
@@ -49,6 +52,10 @@ void launch_say(const char *fmt, ...)
     len = len < sizeof text - 1 ? len : sizeof text - 2;
     text[len++] = '\n';
     fflush(stderr);
+    /* A reader that has stalled must not keep the job from its end. */
+    struct pollfd pf = {STDERR_FILENO, POLLOUT, 0};
+    if (poll(&pf, 1, SAY_MS) <= 0)
+        return;
     ssize_t done = write(STDERR_FILENO, text, len);
     (void)done;
 }

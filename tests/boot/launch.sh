@@ -119,6 +119,9 @@ ok $? "last words reach the others and the last line"
 run -n 3 c.yaml fake.mode=return fake.code=9
 [ $rc = 9 ] && last "fsdp-launch: rank 1 on $host failed: see its messages above (exit code 9)"
 ok $? "a rank whose program fails"
+run -n 3 c.yaml fake.mode=together "fake.text=16 rows do not divide"
+[ $rc = 1 ] && last "fsdp-launch: rank 2 on $host failed: 16 rows do not divide (exit code 1)"
+ok $? "a mistake of all: the rank that says it is named, although it ends last"
 
 start -n 3 c.yaml fake.mode=stop "fake.text=$PWD/a"
 await a.0 && await a.1 && await a.2 && kill -9 "$(cat a.1)"
@@ -149,6 +152,21 @@ await t.0 && await t.1 && kill -TERM $launcher && sleep 0.3 && kill -TERM $launc
 finish
 [ $rc = 143 ] && last "fsdp-launch: ended on a second request (signal 15)"
 ok $? "a second SIGTERM kills"
+start c.yaml fake.mode=long "fake.text=$PWD/long"
+await long.0 && kill -TERM $launcher && sleep 0.5 && kill -TERM $launcher
+finish
+[ $rc = 143 ]
+ok $? "a second SIGTERM ends a process alone"
+start -n 2 c.yaml fake.mode=long "fake.text=$PWD/long2"
+await long2.0 && await long2.1 && kill -TERM $launcher && sleep 0.5 && kill -TERM $launcher
+finish
+[ $rc = 143 ] && last "fsdp-launch: ended on a second request (signal 15)"
+ok $? "and ranks in a long set-up"
+start -n 2 c.yaml fake.mode=stop "fake.text=$PWD/twice"
+await twice.0 && await twice.1 && kill -TERM $launcher && kill -TERM $launcher
+finish
+[ $rc = 75 ]
+ok $? "two at once are one"
 start -n 2 -- sh -c 'touch p.$RANK; exec sleep 4322.5'
 await p.0 && await p.1 && kill -TERM $launcher
 finish
@@ -198,6 +216,24 @@ timeout 20 "$L" -n 3 -- sh -c '[ "$RANK" = 0 ] || seq 1 400000' 2>err | head -n 
 rc=${PIPESTATUS[0]}
 [ "$rc" != 124 ]
 ok $? "a reader that leaves holds up nobody"
+
+# A reader that takes nothing: the test itself holds the pipe open.
+mkfifo stalled
+exec 7<>stalled
+"$L" -n 3 -- sh -c '[ "$RANK" = 0 ] || seq 1 100000; exit $RANK' >stalled 2>err &
+launcher=$!
+finish
+[ $rc != 0 ] && grep -q "exited with code" err
+ok $? "a reader that has stalled does not keep a failed job from its end"
+exec 7>&-
+exec 7<>stalled
+"$L" -n 2 -- sh -c '[ "$RANK" = 0 ] || seq 1 20000; touch "e.$RANK"' >stalled 2>err &
+launcher=$!
+await e.0 && await e.1 && kill -TERM $launcher && sleep 0.5 && kill -TERM $launcher
+finish
+[ $rc = 143 ] && last "fsdp-launch: ended on a second request (signal 15)"
+ok $? "nor a job from its end on the second request"
+exec 7>&-
 
 # ---- the command line ----
 
