@@ -25,13 +25,20 @@ static const char help_text[] =
     "  --help, --version\n"
     "\n"
     "A program gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR and\n"
-    "MASTER_PORT. Ctrl-C or SIGTERM asks all ranks to save and leave; a second one ends them.\n"
+    "MASTER_PORT.\n"
+    "\n"
+    "Ctrl-C or SIGTERM asks all ranks to save and leave, however long that takes; a second one ends\n"
+    "them at once. SIGUSR1 and SIGUSR2 are passed on, and to ranks that train mean the same as a\n"
+    "first one.\n"
+    "\n"
+    "environment: BOOT_METHODS, how ranks look for each other (pmix,local,single); BOOT_INTERFACE,\n"
+    "network interfaces that others may reach this machine by, by the beginning of their name.\n"
     "\n"
     "exit status: 0 done; 1 failed; 2 bad command line or configuration; 75 stopped on request "
     "with\n"
     "a checkpoint, requeue it; 76 a rank was lost, a requeue may help; a program's own status (128 "
     "+\n"
-    "signal); 126, 127 it cannot be run, it is not there.\n";
+    "signal); 126, 127 it cannot be run, it is not there; 130, 143 ended by a second request.\n";
 
 void launch_print_help(void)
 {
