@@ -184,6 +184,17 @@ static int fake_fault(struct fake *f)
     return LAUNCH_FAILED;
 }
 
+/* All fail; the last rank, late, says why, and is the last to leave. */
+static int fake_together(struct fake *f)
+{
+    if (f->oob->rank != f->oob->size - 1)
+        return LAUNCH_FAILED;
+    usleep(100000);
+    f->oob->abort(f->oob, LAUNCH_FAILED, f->text);
+    usleep(500000);
+    return LAUNCH_FAILED;
+}
+
 static int fake_run(struct boot *boot, const char *config, int noverrides, char *const *overrides,
                     bool verbose)
 {
@@ -216,6 +227,10 @@ static int fake_run(struct boot *boot, const char *config, int noverrides, char 
         return LAUNCH_PEER_LOST;
     }
     fake_tell_pid(&f);
+    while (strcmp(f.mode, "long") == 0) /* a set-up that does not look at requests to stop */
+        pause();
+    if (strcmp(f.mode, "together") == 0)
+        return fake_together(&f);
     if (strcmp(f.mode, "ok") == 0 || strcmp(f.mode, "lines") == 0 ||
         strcmp(f.mode, "children") == 0)
         return LAUNCH_DONE;
