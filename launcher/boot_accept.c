@@ -19,7 +19,7 @@
 
 #include "boot_handshake.h"
 
-enum { NPENDING = 128, PENDING_S = 20, SILENT_S = 5, BACKLOG = 1024 };
+enum { NPENDING = 128, PENDING_S = 20, SILENT_S = 1, PAUSE_MS = 20, BACKLOG = 1024 };
 
 struct pending {
     int fd; /* -1: free slot */
@@ -141,7 +141,8 @@ void boot_acceptor_contact(const struct boot_acceptor *acceptor, struct boot_con
                 out->naddrs++;
         freeifaddrs(all);
     }
-    /* Last: it serves a machine without a network, and elsewhere nobody there knows the secret. */
+    /* Last: it serves a machine without a network. Elsewhere another rank may answer there, which
+     * drops a dial that does not mean it. */
     snprintf(out->addr[out->naddrs++], BOOT_ADDR_NBYTES, "127.0.0.1");
 }
 
@@ -151,28 +152,19 @@ static void pending_drop(struct pending *p)
     p->fd = -1;
 }
 
-/* A free slot, else that of whoever has been silent longest. */
-static struct pending *pending_slot(struct boot_acceptor *acceptor)
+static struct pending *free_slot(struct boot_acceptor *acceptor)
 {
-    struct pending *oldest = &acceptor->pending[0];
-    for (int i = 0; i < NPENDING; i++) {
+    for (int i = 0; i < NPENDING; i++)
         if (acceptor->pending[i].fd < 0)
             return &acceptor->pending[i];
-        if (acceptor->pending[i].deadline < oldest->deadline)
-            oldest = &acceptor->pending[i];
-    }
-    if (oldest->deadline - PENDING_S + SILENT_S > fsdp_time_now())
-        return NULL;
-    pending_drop(oldest);
-    return oldest;
+    return NULL;
 }
 
-/* Out of descriptors. Whoever waits to be accepted keeps the listening socket readable, so that
- * callers would spin: the slot of somebody who has been silent for a while is freed, else it is a
- * pause until others close something. */
+/* No slot or no descriptor is left. Whoever waits to be accepted keeps the listening socket readable, so
+ * that callers would spin: the slot of somebody who has been silent for a while is freed, else it is a
+ * pause until others get on. */
 static void make_room(struct boot_acceptor *acceptor)
 {
-    enum { SILENT_S = 1, PAUSE_MS = 20 };
     double latest = fsdp_time_now() + PENDING_S - SILENT_S;
     struct pending *oldest = NULL;
     for (int i = 0; i < NPENDING; i++) {
@@ -189,9 +181,11 @@ static void make_room(struct boot_acceptor *acceptor)
 static void accept_all(struct boot_acceptor *acceptor)
 {
     for (;;) {
-        struct pending *p = pending_slot(acceptor);
-        if (!p) /* the others wait in the backlog */
+        struct pending *p = free_slot(acceptor);
+        if (!p) { /* the others wait in the backlog */
+            make_room(acceptor);
             return;
+        }
         int fd = accept4(acceptor->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
             continue;
