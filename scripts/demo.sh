@@ -3,7 +3,7 @@
 # Trains a small Llama on real text as two emulated nodes of two ranks, kills a rank, resumes on
 # another mesh, merges, generates. Everything it makes lies in build/demo.
 #
-# DEMO_SECONDS=N: about how long to train (default 170). DEMO_STEPS=N: how many steps.
+# DEMO_SECONDS=N: about how long to train (default 240). DEMO_STEPS=N: how many steps.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 export PATH=${BIN:-$PWD/build/bin}:$PATH
@@ -131,7 +131,7 @@ if [ -z "${DEMO_STEPS:-}" ]; then
         >$demo/speed.log 2>&1 || { cat $demo/speed.log; fail "the speed test failed"; }
     speed=$(metric tokens_per_s)
     rm -rf $demo/metrics.jsonl $demo/speed $demo/speed.log # its checkpoint too
-    DEMO_STEPS=$(awk -v s="${DEMO_SECONDS:-170}" -v v="${speed:-0}" 'BEGIN {
+    DEMO_STEPS=$(awk -v s="${DEMO_SECONDS:-240}" -v v="${speed:-0}" 'BEGIN {
         n = int(s * v / (8 * 256) / 10) * 10
         print (n < 120 ? 120 : (n > 1200 ? 1200 : n)) }')
     tell "This machine learns from about ${speed%.*} bytes a second: $DEMO_STEPS steps of 8 x 256."
