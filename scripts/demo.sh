@@ -66,7 +66,7 @@ trap stop INT TERM
 
 heading "1. Text"
 rm -rf $demo
-mkdir -p $demo/text $demo/model
+mkdir -p $demo/text
 # A line is `Ge1:1 In the beginning...`: book and chapter, verse, text. Every 40th chapter is held out.
 bible -f gen1:1-rev22:21 </dev/null | awk -v dir=$demo/text '
     {
@@ -97,31 +97,8 @@ unigram=$(awk 'NR == FNR { count[$1 + 0]++; n++; next }
 # ---- the model ----------------------------------------------------------------------------------
 
 heading "2. Model"
-cat >$demo/model/config.json <<'END'
-{
-  "architectures": ["LlamaForCausalLM"],
-  "model_type": "llama",
-  "vocab_size": 256,
-  "hidden_size": 192,
-  "intermediate_size": 512,
-  "num_hidden_layers": 5,
-  "num_attention_heads": 6,
-  "num_key_value_heads": 2,
-  "head_dim": 32,
-  "hidden_act": "silu",
-  "max_position_embeddings": 512,
-  "rms_norm_eps": 1e-05,
-  "rope_theta": 10000.0,
-  "tie_word_embeddings": true,
-  "attention_bias": false,
-  "mlp_bias": false,
-  "bos_token_id": null,
-  "eos_token_id": null,
-  "torch_dtype": "float32"
-}
-END
 tell "A Llama on bytes: 5 layers of width 192, grouped-query attention (6 heads, 2 for keys and values)," \
-    "random weights. Its $demo/model/config.json is an ordinary Hugging Face one."
+    "random weights. examples/llama-2m/config.json is an ordinary Hugging Face one."
 
 # How many steps fit: this machine's speed is measured, so that the demo takes as long everywhere.
 if [ -z "${DEMO_STEPS:-}" ]; then
