@@ -48,6 +48,7 @@ TOOL_SRC := $(sort $(wildcard models/tools/*.c))
 TOOLS    := $(foreach s,$(CKPT_SRC),$(call prog_of,$(s)))
 PROGRAMS := $(TOOLS) $(foreach s,$(TOOL_SRC),$(call prog_of,$(s)))
 TESTS    := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/test_*.c)))
+BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_*.c)))
 HEADERS  := $(wildcard libfsdp/include/fsdp/*.h libfsdp/include/fsdp/sys/*.h ckpt/include/ckpt/*.h)
 C_FILES   = $(sort $(shell find libfsdp launcher ckpt models tests -name '*.[ch]'))
 
@@ -70,7 +71,7 @@ JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE all tools libs tests list deps check check-run check-interop check-interop-run demo \
+.PHONY: FORCE all tools libs tests list deps check check-run check-interop check-interop-run demo bench \
 	install uninstall format lint clean
 
 ## all              build programs and libraries (the default)
@@ -115,6 +116,13 @@ demo:
 	@scripts/deps.sh demo
 	@$(MAKE) $(JOBS) all
 	@BIN='$(abspath $(BIN))' scripts/demo.sh
+
+## bench            benchmarks against other programs in the same run (scripts/bench.sh runs one)
+bench: all $(BENCHES)
+	@scripts/deps.sh bench
+	@BIN='$(abspath $(BIN))' scripts/bench.sh merge
+	@BIN='$(abspath $(BIN))' scripts/bench.sh comm
+	@BIN='$(abspath $(BIN))' scripts/bench.sh llama
 
 ## asan-TARGET      any target with the address sanitizer, such as asan-check; also
 ##                  ubsan-TARGET (undefined behaviour) and tsan-TARGET (threads)
@@ -169,7 +177,7 @@ endef
 $(foreach s,$(CKPT_SRC),$(eval $(call program,$(s),$(call ar_of,ckpt) $(call ar_of,fsdp),$(LIBS_ckpt))))
 $(foreach s,$(TOOL_SRC),$(eval $(call program,$(s),$(LIBS),$(LIBS_all))))
 
-$(TESTS): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS) $(FLAGS)
+$(TESTS) $(BENCHES): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS) $(FLAGS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS_all)
 

@@ -50,6 +50,7 @@ struct config {
         int64_t shard_size, reshard_after_forward, min_num_params;
         int64_t forward_prefetch, backward_prefetch, limit_all_gathers;
         struct fsdp_tunable_list wrap_classes; /* empty: the model's own */
+        bool reduce_last;
         double timeout;
     } fsdp;
     struct {

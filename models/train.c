@@ -494,7 +494,8 @@ static int fail(struct train *t, const struct fsdp_err *err)
 
     if (lost ? t->info->rank < 2 : mismatch ? t->report.lead : !others)
         report_error(&t->report, t->info->host, err->text);
-    t->oob->abort(t->oob, lost ? LAUNCH_PEER_LOST : LAUNCH_FAILED, err->text);
+    if (!others) /* else rank R says it better */
+        t->oob->abort(t->oob, lost ? LAUNCH_PEER_LOST : LAUNCH_FAILED, err->text);
     if (t->parts.mesh)
         fsdp_mesh_abort(t->parts.mesh, err->text);
     return lost ? LAUNCH_PEER_LOST : LAUNCH_FAILED;

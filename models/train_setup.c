@@ -273,6 +273,7 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     FSDP_TRY(fsdp_dtype_parse(&opts->reduce_dtype,
                               config_word(word, sizeof word, c, "fsdp.reduce_dtype"), err));
     opts->reshard_after_forward = (int)c->fsdp.reshard_after_forward;
+    opts->reduce_last = c->fsdp.reduce_last;
     opts->min_num_params = (uint64_t)c->fsdp.min_num_params;
     opts->forward_prefetch = (int)c->fsdp.forward_prefetch;
     opts->backward_prefetch = (int)c->fsdp.backward_prefetch;
@@ -291,6 +292,25 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     return set_wrap_classes(p, opts, err);
 }
 
+static int choose_shape(struct fsdp_mesh_shape *out, const struct config *c,
+                        const struct fsdp_opts *opts, const struct fsdp_node_map *nodes,
+                        struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_mesh_shape_for(out, opts->strategy, (int)c->fsdp.shard_size, nodes, err));
+    if (opts->reshard_after_forward > 1)
+        FSDP_TRY(fsdp_mesh_shape_regather(out, opts->reshard_after_forward, err));
+    return FSDP_OK;
+}
+
+static int describe_model(struct train_parts *p, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_module_tree_create(&p->tree, err));
+    return p->ops->describe(p->model, p->tree, p->batch.micro_rows, (int)p->config->data.seq_len,
+                            err);
+}
+
+/* What every rank does alone ends in agreement, so that nobody waits for one that failed and a mistake
+ * of all is told by one. */
 int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
                        const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
@@ -299,12 +319,14 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
     struct fsdp_mesh_shape shape;
     char backend[16];
 
-    FSDP_TRY(set_opts(p, &opts, err));
-    FSDP_TRY(fsdp_mesh_shape_for(&shape, opts.strategy, (int)c->fsdp.shard_size, nodes, err));
+    int rc = set_opts(p, &opts, err);
+    if (rc == FSDP_OK)
+        rc = choose_shape(&shape, c, &opts, nodes, err);
+    if (rc == FSDP_OK)
+        rc = describe_model(p, err);
+    FSDP_TRY(fsdp_oob_agree(oob, rc, err));
     FSDP_TRY(fsdp_mesh_create(&p->mesh, shape, config_word(backend, sizeof backend, c, "fsdp.backend"),
                               c->fsdp.timeout, nodes, oob, p->device, err));
-    FSDP_TRY(fsdp_module_tree_create(&p->tree, err));
-    FSDP_TRY(p->ops->describe(p->model, p->tree, p->batch.micro_rows, (int)c->data.seq_len, err));
     return fsdp_create(&p->fsdp, p->tree, &opts, p->device, p->mesh, err);
 }
 

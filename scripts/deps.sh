@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The one list of packages, and what each is for.
 #
-#   scripts/deps.sh [--list|--dry-run] [build|check|demo|interop|lint]
+#   scripts/deps.sh [--list|--dry-run] [build|check|demo|interop|bench|lint]
 #
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
 # command to run, and fails. Each level includes `build`.
@@ -29,6 +29,7 @@ demo     | cmd gnuplot                   | gnuplot-nox     | gnuplot-minimal   |
 interop  | cmd python3                   | python3         | python3           | runs PyTorch, which the results are compared with
 interop  | py ensurepip                  | python3-venv    | python3           | a place of its own for PyTorch
 interop  | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certificates | fetching PyTorch from PyPI
+bench    | file /usr/bin/time            | time            | time              | peak memory of a benchmark
 lint     | cmd clang-format              | clang-format    | clang-tools-extra | the layout of C files
 END
 }
@@ -53,7 +54,7 @@ for arg; do
     case $arg in
     --list) mode=list ;;
     --dry-run) mode=dry-run ;;
-    build | check | demo | interop | lint) level=$arg ;;
+    build | check | demo | interop | bench | lint) level=$arg ;;
     -h | --help) usage 0 ;;
     *) usage 2 >&2 ;;
     esac

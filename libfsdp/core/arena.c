@@ -28,8 +28,21 @@ static void *take(struct cursor *c, uint64_t nbytes, uint64_t *row)
 }
 
 struct rows {
-    uint64_t master, optim, grad, param, unsharded, unsharded_grad, saved, recomputed, work, scalars;
+    uint64_t master, optim, grad, param, kept, unsharded, unsharded_grad, saved, recomputed, work, scalars;
 };
+
+/* For the flats whose parts the schedule keeps; the same in every micro-step. */
+static void plan_parts(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    const struct sched *sched = &f->programs[FSDP_TRAIN].sched;
+    for (int i = 0; i < sched->nops; i++) {
+        const struct sched_op *op = &sched->ops[i];
+        if (op->kind == SCHED_KEEP_PART && op->micro == 0)
+            f->flats[op->flat].part =
+                take(c, f->sched_flats[op->flat].full_nbytes / (uint64_t)f->mesh->regather_size,
+                     &rows->kept);
+    }
+}
 
 static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
@@ -46,6 +59,7 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
             s->optim[k] = take(c, nbytes, &rows->optim);
         s->grad = take(c, nbytes, &rows->grad);
     }
+    plan_parts(f, c, rows);
     f->sums = take(c, sizeof(double) * (uint64_t)(FSDP_CONTROL_NELEM + f->units.nflats), &rows->scalars);
     f->clip_coef = take(c, sizeof(float), &rows->scalars);
     f->grad_norm = take(c, sizeof(float), &rows->scalars);
@@ -172,6 +186,7 @@ int arena_create(struct fsdp *f, struct fsdp_err *err)
     row(f, "parameter shards, gathered dtype", rows.param);
     row(f, "optimizer state", rows.optim);
     row(f, "gradient shards", rows.grad);
+    row(f, "parts kept after forward", rows.kept);
     row(f, "unsharded parameters", rows.unsharded);
     row(f, "unsharded gradients", rows.unsharded_grad);
     row(f, "activations, saved for backward", rows.saved);

@@ -23,6 +23,7 @@ enum { NOPTIM = 2 }; /* exp_avg, exp_avg_sq */
 struct flat_state {
     float *master;
     void *param;
+    void *part; /* [W * s / regather_size] kept from forward to backward, or NULL */
     float *grad;
     float *optim[NOPTIM];
 };
@@ -42,7 +43,7 @@ struct arena_row {
     const char *what;
     uint64_t nbytes;
 };
-enum { ARENA_MAX_ROWS = 12 };
+enum { ARENA_MAX_ROWS = 16 };
 
 struct fsdp {
     const struct fsdp_module_tree *tree;
@@ -100,6 +101,8 @@ void arena_destroy(struct fsdp *f);
 
 /* Runs one automatic operation on its lane. */
 int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
+int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
+int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);

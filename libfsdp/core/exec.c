@@ -15,7 +15,29 @@ int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
                                 f->lanes[SCHED_GATHERS], err);
 }
 
-/* The first micro-step's sum lands in the shard; later ones are scattered within the slot and added,
+/* Kept parts: rank j of the small group keeps part j of the gathered flat (fsdp_opts). */
+static uint64_t part_nelem(const struct fsdp *f, int flat)
+{
+    return flat_full_nelem(&f->units.flats[flat]) / (uint64_t)f->mesh->regather_size;
+}
+
+int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    size_t nbytes = part_nelem(f, op->flat) * fsdp_dtype_nbytes(f->opts.param_dtype);
+    int part = f->mesh->shard_rank % f->mesh->regather_size;
+    char *slot = f->param_slots[FSDP_TRAIN][op->slot];
+    return fsdp_copy(f->lanes[SCHED_GATHERS], f->flats[op->flat].part, slot + (size_t)part * nbytes,
+                     nbytes, err);
+}
+
+int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    return fsdp_comm_all_gather(f->mesh->regather, f->param_slots[FSDP_TRAIN][op->slot],
+                                f->flats[op->flat].part, part_nelem(f, op->flat),
+                                f->opts.param_dtype, f->lanes[SCHED_GATHERS], err);
+}
+
+/* The step's first sum lands in the shard; later ones are scattered within the slot and added,
  * so that no further buffer is needed. */
 int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
@@ -24,12 +46,13 @@ int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
     enum fsdp_dtype dtype = f->opts.reduce_dtype;
     float *grad = f->flats[op->flat].grad;
     char *slot = f->grad_slots[op->slot];
+    bool first = op->micro == 0 || f->current->input.reduce_last;
 
-    if (op->micro == 0 && dtype == FSDP_F32)
+    if (first && dtype == FSDP_F32)
         return fsdp_comm_reduce_scatter(f->mesh->reduce, grad, slot, nelem, dtype, lane, err);
     char *mine = slot + (uint64_t)f->mesh->shard_rank * nelem * fsdp_dtype_nbytes(dtype);
     FSDP_TRY(fsdp_comm_reduce_scatter(f->mesh->reduce, mine, slot, nelem, dtype, lane, err));
-    if (op->micro == 0)
+    if (first)
         return fsdp_cast(lane, grad, FSDP_F32, mine, dtype, nelem, err);
     return fsdp_accumulate(lane, grad, mine, dtype, nelem, err);
 }
@@ -47,6 +70,10 @@ static int run_op(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
     switch (op->kind) {
     case SCHED_GATHER:
         return exec_gather(f, op, err);
+    case SCHED_KEEP_PART:
+        return exec_keep_part(f, op, err);
+    case SCHED_REGATHER:
+        return exec_regather(f, op, err);
     case SCHED_REDUCE:
         return exec_reduce(f, op, err);
     case SCHED_ALL_REDUCE:
@@ -233,13 +260,18 @@ static void show_grad(struct fsdp *f, int flat_index, char *full)
 /* Where the flat's parameters are now: its latest gather's slot, or the shard where it is whole. */
 static char *gathered(struct fsdp *f, int flat)
 {
-    const struct sched *s = &f->current->sched;
-    if (!f->current->input.sharded)
+    const struct program *p = f->current;
+    if (!p->input.sharded)
         return f->flats[flat].param;
-    for (int i = f->cursor - 1; i >= 0; i--)
-        if (s->ops[i].kind == SCHED_GATHER && s->ops[i].flat == flat)
-            return f->param_slots[f->current->input.program][s->ops[i].slot];
-    return NULL;
+    int slot = sched_slot_of(&p->sched, flat, f->cursor);
+    return slot < 0 ? NULL : f->param_slots[p->input.program][slot];
+}
+
+/* Gradients that are reduced in every micro-step begin anew in each; others accumulate in place. */
+static float grad_beta(const struct fsdp *f, int micro)
+{
+    const struct sched_input *in = &f->current->input;
+    return micro > 0 && (!in->sharded || in->reduce_last) ? 1.0f : 0.0f;
 }
 
 static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro, struct fsdp_err *err)
@@ -254,7 +286,7 @@ static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro,
         int slot = f->current->sched.grad_slot[micro * f->units.nflats + flat];
         char *grad = slot >= 0 ? f->grad_slots[slot] : (char *)f->flats[flat].grad;
         show_grad(f, flat, grad);
-        if (slot >= 0 || micro == 0)
+        if (grad_beta(f, micro) == 0)
             FSDP_TRY(zero_padding(f, flat, grad, err));
     }
     return FSDP_OK;
@@ -294,8 +326,7 @@ int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct 
         .lane = f->lanes[SCHED_COMPUTE],
         .param = f->view_param,
         .grad = f->view_grad,
-        /* Sharded gradients are reduced in every micro-step; unsharded ones accumulate in place. */
-        .grad_beta = !f->current->input.sharded && micro > 0 ? 1.0f : 0.0f,
+        .grad_beta = grad_beta(f, micro),
         .saved = f->module_mem[module].saved,
         .recomputed = f->module_mem[module].recomputed,
         .work = f->module_mem[module].work,

@@ -6,32 +6,20 @@
 
 #include "engine.h"
 
-/* What a strategy means to the schedule. The mesh gives it its groups (mesh.c). */
-static const struct strategy_row {
-    bool reshard_after_forward;
-} strategies[FSDP_NSTRATEGIES] = {
-    [FSDP_FULL_SHARD] = {true},
-    [FSDP_SHARD_GRAD_OP] = {false},
-    [FSDP_NO_SHARD] = {false},
-    [FSDP_HYBRID_SHARD] = {true},
-    [FSDP_HYBRID_SHARD_ZERO2] = {false},
-};
-
 static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
 {
     if (opts->version != FSDP_OPTS_VERSION || opts->optim.version != FSDP_OPTIM_OPTS_VERSION)
         return fsdp_err_set(err, FSDP_EINVAL, "fsdp_opts version %u, this library has %d",
                             opts->version, FSDP_OPTS_VERSION);
-    if ((unsigned)opts->strategy >= FSDP_NSTRATEGIES)
+    if (!fsdp_strategy_info(opts->strategy))
         return fsdp_err_set(err, FSDP_EINVAL, "unknown sharding strategy %d", (int)opts->strategy);
     if (opts->param_dtype != FSDP_F32 || opts->reduce_dtype != FSDP_F32)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "param_dtype %s with reduce_dtype %s: this version computes in F32 only",
                             fsdp_dtype_name(opts->param_dtype), fsdp_dtype_name(opts->reduce_dtype));
-    if (opts->reshard_after_forward < -1 || opts->reshard_after_forward > 1)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "reshard_after_forward %d: this version has true and false, not yet a "
-                            "group size", opts->reshard_after_forward);
+    if (opts->reshard_after_forward < -1)
+        return fsdp_err_set(err, FSDP_EINVAL, "reshard_after_forward %d: true, false or a group size",
+                            opts->reshard_after_forward);
     if (strcmp(opts->optim.name, "adamw"))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "optimizer '%s': this version has adamw",
                             opts->optim.name);
@@ -70,9 +58,25 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static bool reduces_last(const struct fsdp *f)
+{
+    return f->opts.reduce_last || fsdp_strategy_info(f->opts.strategy)->reduce_last;
+}
+
+/* reshard_after_forward as a group size needs the mesh's communicator of that size. */
+static int check_regather(const struct fsdp *f, struct fsdp_err *err)
+{
+    int k = f->opts.reshard_after_forward;
+    if (k < 2 || k == f->mesh->shard_size || f->mesh->shard_size == 1 || k == f->mesh->regather_size)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL, "reshard_after_forward is %d, but the mesh regathers over %d",
+                        k, f->mesh->regather_size);
+}
+
 static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_err *err)
 {
     struct program *p = &f->programs[which];
+    const struct fsdp_strategy_info *strategy = fsdp_strategy_info(f->opts.strategy);
     int reshard = f->opts.reshard_after_forward;
 
     p->input = (struct sched_input){
@@ -87,7 +91,11 @@ static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_e
         .flats = f->sched_flats,
         .sharded = f->mesh->shard_size > 1,
         .replicated = f->mesh->replicate_size > 1,
-        .reshard_after_forward = reshard < 0 ? strategies[f->opts.strategy].reshard_after_forward : reshard,
+        .reshard_after_forward = reshard < 0 ? strategy->reshard_after_forward : reshard > 0,
+        .keep_part = reshard > 1 && f->mesh->regather_size > 1,
+        /* What is freed inside a micro-step is not worth keeping between two. */
+        .reshard_after_backward = strategy->reshard_after_backward || reshard > 0,
+        .reduce_last = reduces_last(f),
         .accumulation = which == FSDP_TRAIN ? f->opts.accumulation : 1,
         .forward_prefetch = f->opts.forward_prefetch,
         .backward_prefetch = f->opts.backward_prefetch,
@@ -121,6 +129,7 @@ static void write_opts(const struct fsdp *f, FILE *to)
     fprintf(to, "sharding strategy = %s\n", fsdp_strategy_name(o->strategy));
     fprintf(to, "mesh = %d x %d\n", f->mesh->replicate_size, f->mesh->shard_size);
     fprintf(to, "reshard_after_forward = %d\n", o->reshard_after_forward);
+    fprintf(to, "reduce_last = %d\n", o->reduce_last);
     fprintf(to, "param_dtype = %s\n", fsdp_dtype_name(o->param_dtype));
     fprintf(to, "reduce_dtype = %s\n", fsdp_dtype_name(o->reduce_dtype));
     fprintf(to, "forward_prefetch = %d\n", o->forward_prefetch);
@@ -189,6 +198,7 @@ static int create_lanes(struct fsdp *f, struct fsdp_err *err)
 static int plan(struct fsdp *f, struct fsdp_err *err)
 {
     FSDP_TRY(check_opts(&f->opts, err));
+    FSDP_TRY(check_regather(f, err));
     FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
     FSDP_TRY(describe_modules(f, err));
     FSDP_TRY(create_lanes(f, err));

@@ -93,8 +93,10 @@ static void gather_unit(struct builder *b, int unit)
         if (b->in->flats[f].unit != unit)
             continue;
         b->param_slot[f] = slot_take(&b->param_slots, b->in->flats[f].full_nbytes, 1);
-        emit_flat(b, SCHED_GATHER, SCHED_GATHERS, f, b->param_slot[f]);
+        emit_flat(b, b->parted[unit] ? SCHED_REGATHER : SCHED_GATHER, SCHED_GATHERS, f,
+                  b->param_slot[f]);
     }
+    b->parted[unit] = false;
     b->live[unit] = true;
     if (!b->kept[unit]) {
         b->nlive++;
@@ -117,6 +119,16 @@ static void free_unit(struct builder *b, int unit)
     b->live[unit] = false;
     if (!b->kept[unit])
         b->nlive--;
+}
+
+static void keep_part(struct builder *b, int unit)
+{
+    if (!b->live[unit] || !b->in->keep_part || b->in->program != FSDP_TRAIN)
+        return;
+    for (int f = 0; f < b->in->nflats; f++)
+        if (b->in->flats[f].unit == unit)
+            emit_flat(b, SCHED_KEEP_PART, SCHED_GATHERS, f, b->param_slot[f]);
+    b->parted[unit] = true;
 }
 
 /* The units in the order in which this direction first needs them: b->order[0 .. norder). */
@@ -186,8 +198,10 @@ static void visit_forward(struct builder *b, int module)
     emit_visit(b, SCHED_ENTER, module, FSDP_FORWARD);
     each_child(b, module, false, visit_forward);
     emit_visit(b, SCHED_LEAVE, module, FSDP_FORWARD);
-    if (is_unit_root(b, module) && !b->kept[unit])
+    if (is_unit_root(b, module) && !b->kept[unit]) {
+        keep_part(b, unit);
         free_unit(b, unit);
+    }
 }
 
 static void visit_recompute(struct builder *b, int module)
@@ -198,23 +212,34 @@ static void visit_recompute(struct builder *b, int module)
     emit_visit(b, SCHED_LEAVE, module, FSDP_RECOMPUTE);
 }
 
-/* Gradients of an unsharded unit go straight into the shard: no slot. */
+static bool is_last_micro(const struct builder *b)
+{
+    return b->micro == b->in->accumulation - 1;
+}
+
+/* Gradients of an unsharded unit go straight into the shard: no slot. Gradients that are reduced only
+ * in the last micro-step keep the slot of the first. */
 static void take_grad_slots(struct builder *b, int unit)
 {
     int *slot = b->out->grad_slot + b->micro * b->in->nflats;
-    for (int f = 0; f < b->in->nflats; f++)
-        if (b->in->sharded && b->in->flats[f].unit == unit && b->in->flats[f].trainable)
+    for (int f = 0; f < b->in->nflats; f++) {
+        if (!b->in->sharded || b->in->flats[f].unit != unit || !b->in->flats[f].trainable)
+            continue;
+        if (b->in->reduce_last && b->micro > 0)
+            slot[f] = b->out->grad_slot[f];
+        else
             slot[f] = slot_take(&b->grad_slots, b->in->flats[f].grad_nbytes, b->in->grad_slots);
+    }
 }
 
 static void reduce_unit(struct builder *b, int unit)
 {
-    bool last = b->micro == b->in->accumulation - 1;
+    bool last = is_last_micro(b);
     int *slot = b->out->grad_slot + b->micro * b->in->nflats;
     for (int f = 0; f < b->in->nflats; f++) {
         if (b->in->flats[f].unit != unit || !b->in->flats[f].trainable)
             continue;
-        if (b->in->sharded) {
+        if (b->in->sharded && (last || !b->in->reduce_last)) {
             emit_flat(b, SCHED_REDUCE, SCHED_REDUCES, f, slot[f]);
             slot_give(&b->grad_slots, slot[f]);
         }
@@ -235,7 +260,8 @@ static void visit_backward(struct builder *b, int module)
     each_child(b, module, true, visit_backward);
     emit_visit(b, SCHED_LEAVE, module, FSDP_BACKWARD);
     if (is_unit_root(b, module)) {
-        free_unit(b, unit);
+        if (b->in->reshard_after_backward || is_last_micro(b))
+            free_unit(b, unit);
         reduce_unit(b, unit);
     }
 }
@@ -308,6 +334,9 @@ static int check_input(const struct sched_input *in, struct fsdp_err *err)
     if (in->accumulation < 1)
         return fsdp_err_set(err, FSDP_EINVAL, "accumulation is %d; it must be at least 1",
                             in->accumulation);
+    if (in->reshard_after_forward && !in->reshard_after_backward)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "units resharded after forward must be resharded after backward too");
     if (in->forward_prefetch < 0 || in->backward_prefetch < 0 || in->limit_all_gathers < 0)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "forward_prefetch, backward_prefetch and limit_all_gathers must be >= 0");
@@ -343,6 +372,7 @@ int sched_create(struct sched *out, const struct sched_input *in, struct fsdp_er
         slots_create(&b.grad_slots, in->nflats + 2, err) ||
         !(b.live = fsdp_alloc(nunits, sizeof *b.live, "schedule", err)) ||
         !(b.kept = fsdp_alloc(nunits, sizeof *b.kept, "schedule", err)) ||
+        !(b.parted = fsdp_alloc(nunits, sizeof *b.parted, "schedule", err)) ||
         !(b.order = fsdp_alloc(nunits, sizeof *b.order, "schedule", err)) ||
         !(b.param_slot = fsdp_alloc(nflats, sizeof *b.param_slot, "schedule", err)) ||
         !(out->grad_slot = fsdp_alloc(nflats * (size_t)in->accumulation, sizeof(int), "schedule", err)))
@@ -363,6 +393,7 @@ out:
     slots_release(&b.grad_slots, true);
     fsdp_free(b.live);
     fsdp_free(b.kept);
+    fsdp_free(b.parted);
     fsdp_free(b.order);
     fsdp_free(b.param_slot);
     if (rc)
@@ -384,7 +415,7 @@ const char *sched_kind_name(enum sched_kind kind)
 {
     static const char *const names[SCHED_NKINDS] = {
         "micro_begin", "enter", "leave", "micro_end", "step", "gather",
-        "free", "reduce", "all_reduce", "norm", "norm_sum", "update"};
+        "keep_part", "regather", "free", "reduce", "all_reduce", "norm", "norm_sum", "update"};
     return names[kind];
 }
 

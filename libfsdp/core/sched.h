@@ -28,6 +28,8 @@ enum sched_kind {
     SCHED_MICRO_END,
     SCHED_STEP,
     SCHED_GATHER,     /* all-gather a flat into its slot */
+    SCHED_KEEP_PART,  /* after forward: copy this rank's part of the flat out of its slot */
+    SCHED_REGATHER,   /* in backward: all-gather the kept parts over the small group */
     SCHED_FREE,       /* the flat's slot may be reused */
     SCHED_REDUCE,     /* reduce-scatter the flat's gradients out of their slot */
     SCHED_ALL_REDUCE, /* sum the gradient shard over the replicas */
@@ -45,7 +47,7 @@ struct sched_op {
     enum fsdp_phase phase; /* ENTER, LEAVE */
     int module;            /* ENTER, LEAVE; else -1 */
     int flat;              /* GATHER .. UPDATE; else -1 */
-    int slot;              /* GATHER, FREE: parameter slot; REDUCE: gradient slot; else -1 */
+    int slot;              /* GATHER .. FREE: parameter slot; REDUCE: gradient slot; else -1 */
     int micro;             /* micro-step it belongs to; accumulation count for the step's part */
     int waits, nwaits;     /* entries of sched.waits that must complete first */
     bool waited_for;       /* some operation waits for it: record an event */
@@ -69,7 +71,9 @@ struct sched_input {
     const struct sched_flat *flats;
     bool sharded;              /* shard group of more than one rank */
     bool replicated;           /* replicate group of more than one rank */
-    bool reshard_after_forward;
+    bool reshard_after_forward, reshard_after_backward;
+    bool keep_part;            /* between forward and backward keep a part and regather from it */
+    bool reduce_last;          /* gradients stay unsharded until the last micro-step */
     int accumulation;
     int forward_prefetch, backward_prefetch;
     int limit_all_gathers;     /* 0: none */
@@ -96,13 +100,15 @@ void sched_destroy(struct sched *sched);
 
 /* One buffer that an operation touches. Every pair of accesses to one buffer of which one writes must be
  * ordered. */
-enum sched_buffer { SCHED_PARAM_SHARD, SCHED_GRAD_SHARD, SCHED_PARAM_SLOT, SCHED_GRAD_SLOT, SCHED_SCALARS };
+enum sched_buffer { SCHED_PARAM_SHARD, SCHED_GRAD_SHARD, SCHED_KEPT_PART, SCHED_PARAM_SLOT, SCHED_GRAD_SLOT, SCHED_SCALARS };
 struct sched_access {
     enum sched_buffer buffer;
     int index; /* flat or slot; 0 for the scalars */
     bool write;
 };
 enum { SCHED_MAX_ACCESSES = 16 };
+/* Slot in which a flat is gathered at operation i, by the latest gather before it; -1: none. */
+int sched_slot_of(const struct sched *sched, int flat, int i);
 /* Accesses of ops[i]: what ENTER and LEAVE bracket counts for both. Returns their number. */
 int sched_accesses(const struct sched *sched, const struct sched_input *in, int i,
                    struct sched_access out[SCHED_MAX_ACCESSES]);

@@ -21,6 +21,7 @@ struct builder {
     bool failed;
     struct slots param_slots, grad_slots;
     bool *live, *kept; /* [nunits] */
+    bool *parted;      /* [nunits] a part was kept after forward */
     int nlive;         /* live units that are not kept */
     int *order, norder;
     int *param_slot;   /* [nflats] of live flats */

@@ -25,12 +25,13 @@ static bool has_lane(const struct sched_op *op)
            op->kind != SCHED_STEP;
 }
 
-/* Slot in which a flat is gathered at operation i: that of the latest GATHER before it. */
-static int slot_of_flat(const struct sched *sched, int flat, int i)
+int sched_slot_of(const struct sched *sched, int flat, int i)
 {
-    while (--i >= 0)
-        if (sched->ops[i].kind == SCHED_GATHER && sched->ops[i].flat == flat)
+    while (--i >= 0) {
+        enum sched_kind kind = sched->ops[i].kind;
+        if ((kind == SCHED_GATHER || kind == SCHED_REGATHER) && sched->ops[i].flat == flat)
             return sched->ops[i].slot;
+    }
     return -1;
 }
 
@@ -46,7 +47,7 @@ static int visit_accesses(const struct sched *sched, const struct sched_input *i
         if (in->flats[f].unit != unit)
             continue;
         if (in->sharded)
-            n = add(out, n, SCHED_PARAM_SLOT, slot_of_flat(sched, f, i), false);
+            n = add(out, n, SCHED_PARAM_SLOT, sched_slot_of(sched, f, i), false);
         else
             n = add(out, n, SCHED_PARAM_SHARD, f, false);
         if (op->phase != FSDP_BACKWARD || !in->flats[f].trainable)
@@ -72,6 +73,12 @@ int sched_accesses(const struct sched *sched, const struct sched_input *in, int 
         return visit_accesses(sched, in, i, out);
     case SCHED_GATHER:
         n = add(out, n, SCHED_PARAM_SHARD, op->flat, false);
+        return add(out, n, SCHED_PARAM_SLOT, op->slot, true);
+    case SCHED_KEEP_PART:
+        n = add(out, n, SCHED_PARAM_SLOT, op->slot, false);
+        return add(out, n, SCHED_KEPT_PART, op->flat, true);
+    case SCHED_REGATHER:
+        n = add(out, n, SCHED_KEPT_PART, op->flat, false);
         return add(out, n, SCHED_PARAM_SLOT, op->slot, true);
     case SCHED_REDUCE: /* scatters in place within the slot, then adds to the shard */
         n = add(out, n, SCHED_GRAD_SLOT, op->slot, true);
@@ -185,12 +192,13 @@ int sched_add_edges(struct sched *sched, const struct sched_input *in, struct fs
     struct edges e = {.sched = sched, .in = in, .err = err};
     int rc = FSDP_ENOMEM;
 
-    e.base[SCHED_PARAM_SHARD] = 0;
-    e.base[SCHED_GRAD_SHARD] = in->nflats;
-    e.base[SCHED_PARAM_SLOT] = 2 * in->nflats;
-    e.base[SCHED_GRAD_SLOT] = 3 * in->nflats + 2;
-    e.base[SCHED_SCALARS] = 4 * in->nflats + 4;
-    e.nbuffers = 4 * in->nflats + 5;
+    const int nslots = in->nflats + 2; /* the most that sched.c makes of a kind */
+    const int counts[] = {[SCHED_PARAM_SHARD] = in->nflats, [SCHED_GRAD_SHARD] = in->nflats,
+                          [SCHED_KEPT_PART] = in->nflats,   [SCHED_PARAM_SLOT] = nslots,
+                          [SCHED_GRAD_SLOT] = nslots,       [SCHED_SCALARS] = 1};
+    for (int k = 0; k <= SCHED_SCALARS; k++)
+        e.base[k + 1] = e.base[k] + counts[k];
+    e.nbuffers = e.base[SCHED_SCALARS + 1];
     memset(e.lane_tail, 0xff, sizeof e.lane_tail);
     e.tracks = fsdp_alloc((size_t)e.nbuffers, sizeof *e.tracks, "schedule edges", err);
     e.clock = fsdp_alloc((size_t)sched->nops * 2, sizeof *e.clock, "schedule edges", err);

@@ -1,44 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The mesh: which arrangement of ranks a strategy asks for, and its communicators. */
+#include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "fsdp/mesh.h"
 
-static const char *const strategy_names[FSDP_NSTRATEGIES] = {
-    [FSDP_FULL_SHARD] = "FULL_SHARD",
-    [FSDP_SHARD_GRAD_OP] = "SHARD_GRAD_OP",
-    [FSDP_NO_SHARD] = "NO_SHARD",
-    [FSDP_HYBRID_SHARD] = "HYBRID_SHARD",
-    [FSDP_HYBRID_SHARD_ZERO2] = "HYBRID_SHARD_ZERO2",
-};
-
-const char *fsdp_strategy_name(enum fsdp_strategy strategy)
-{
-    return (unsigned)strategy < FSDP_NSTRATEGIES ? strategy_names[strategy] : "?";
-}
-
-int fsdp_strategy_parse(enum fsdp_strategy *out, const char *text, struct fsdp_err *err)
-{
-    for (int i = 0; text && i < FSDP_NSTRATEGIES; i++) {
-        if (!strcasecmp(text, strategy_names[i])) {
-            *out = (enum fsdp_strategy)i;
-            return FSDP_OK;
-        }
-    }
-    return fsdp_err_set(
-        err, FSDP_EINVAL,
-        "unknown sharding strategy '%s' (known: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, "
-        "HYBRID_SHARD, HYBRID_SHARD_ZERO2)",
-        text ? text : "");
-}
-
 /* ---- which mesh ----------------------------------------------------------------------------- */
-
-static bool is_hybrid(enum fsdp_strategy strategy)
-{
-    return strategy == FSDP_HYBRID_SHARD || strategy == FSDP_HYBRID_SHARD_ZERO2;
-}
 
 static int node_count(const struct fsdp_node_map *nodes, int node)
 {
@@ -127,7 +94,8 @@ static int check_map(const struct fsdp_node_map *nodes, struct fsdp_err *err)
 static int fixed_shape(int *shard_size, enum fsdp_strategy strategy, int world,
                        struct fsdp_err *err)
 {
-    int own = strategy == FSDP_NO_SHARD ? 1 : world;
+    const struct fsdp_strategy_info *info = fsdp_strategy_info(strategy);
+    int own = info->group == FSDP_SHARD_OVER_NOBODY ? 1 : world;
 
     if (*shard_size && *shard_size != own)
         return fsdp_err_set(
@@ -135,7 +103,8 @@ static int fixed_shape(int *shard_size, enum fsdp_strategy strategy, int world,
             "%s has shard_size %d on %d ranks, not %d: leave shard_size 0, or use %s "
             "for shard groups of %d",
             fsdp_strategy_name(strategy), own, world, *shard_size,
-            strategy == FSDP_SHARD_GRAD_OP ? "HYBRID_SHARD_ZERO2" : "HYBRID_SHARD", *shard_size);
+            info->reshard_after_forward || own == 1 ? "HYBRID_SHARD" : "HYBRID_SHARD_ZERO2",
+            *shard_size);
     *shard_size = own;
     return FSDP_OK;
 }
@@ -144,7 +113,7 @@ int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy
                         const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
     FSDP_TRY(check_map(nodes, err));
-    if ((unsigned)strategy >= FSDP_NSTRATEGIES)
+    if (!fsdp_strategy_info(strategy))
         return fsdp_err_set(err, FSDP_EINVAL, "mesh: unknown strategy %d", (int)strategy);
     if (shard_size < 0)
         return fsdp_err_set(err, FSDP_EINVAL, "shard_size %d is negative", shard_size);
@@ -154,11 +123,30 @@ int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy
             "shard_size %d does not divide the world of %d ranks: choose a divisor, or "
             "another number of ranks with srun --ntasks",
             shard_size, nodes->nranks);
-    if (is_hybrid(strategy))
+    if (fsdp_strategy_info(strategy)->group == FSDP_SHARD_OVER_NODE)
         FSDP_TRY(hybrid_shape(&shard_size, strategy, nodes, err));
     else
         FSDP_TRY(fixed_shape(&shard_size, strategy, nodes->nranks, err));
-    *out = (struct fsdp_mesh_shape){shard_size, nodes->nranks / shard_size};
+    *out = (struct fsdp_mesh_shape){shard_size, nodes->nranks / shard_size, 0};
+    return FSDP_OK;
+}
+
+int fsdp_mesh_shape_regather(struct fsdp_mesh_shape *shape, int k, struct fsdp_err *err)
+{
+    char divisors[128] = "";
+
+    if (k < 1 || shape->shard_size % k) {
+        for (int d = 2; d <= shape->shard_size; d++) {
+            size_t len = strlen(divisors);
+            if (shape->shard_size % d == 0)
+                snprintf(divisors + len, sizeof divisors - len, ", %d", d);
+        }
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "reshard_after_forward %d does not divide the shard group of %d ranks: "
+                            "choose true, false%s",
+                            k, shape->shard_size, divisors);
+    }
+    shape->regather_size = k > 1 && k < shape->shard_size ? k : 0;
     return FSDP_OK;
 }
 
@@ -175,13 +163,14 @@ static int shape_agree(struct fsdp_mesh_shape shape, struct fsdp_oob *oob, struc
         return FSDP_ENOMEM;
     FSDP_TRY_GOTO(oob->allgather(oob, &shape, sizeof shape, all, &own), out);
     if (shape.shard_size < 1 || shape.replicate_size < 1 || shape.shard_size > oob->size ||
-        shape.shard_size * shape.replicate_size != oob->size) {
+        shape.shard_size * shape.replicate_size != oob->size ||
+        (shape.regather_size && shape.shard_size % shape.regather_size)) {
         rc = fsdp_err_set(&own, FSDP_EINVAL, "a mesh of %d x %d (replicate x shard) for %d ranks",
                           shape.replicate_size, shape.shard_size, oob->size);
         goto out;
     }
     for (int r = 0; r < oob->size && rc == FSDP_OK; r++)
-        if (all[r].shard_size != shape.shard_size || all[r].replicate_size != shape.replicate_size)
+        if (memcmp(&all[r], &shape, sizeof shape))
             rc = fsdp_err_set(
                 &own, FSDP_EMISMATCH,
                 "rank %d has a mesh of %d x %d (replicate x shard), rank %d of %d x %d", r,
@@ -204,6 +193,7 @@ int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const
     struct fsdp_mesh *mesh = fsdp_alloc(1, sizeof *mesh, "mesh", err);
     if (!mesh)
         return FSDP_ENOMEM;
+    const int regather = shape.regather_size;
     int shard = oob->rank % shape.shard_size, replica = oob->rank / shape.shard_size;
     *mesh = (struct fsdp_mesh){
         .rank = oob->rank,
@@ -212,6 +202,7 @@ int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const
         .shard_size = shape.shard_size,
         .replicate_rank = replica,
         .replicate_size = shape.replicate_size,
+        .regather_size = regather,
         .oob = oob,
     };
     const struct {
@@ -223,8 +214,10 @@ int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const
         {"gather", replica, &mesh->gather},
         {"reduce", replica, &mesh->reduce},
         {"replicate", shard, &mesh->replicate},
+        {"regather", oob->rank / (regather ? regather : 1), &mesh->regather},
     };
-    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+    const size_t ngroups = sizeof groups / sizeof groups[0] - (regather == 0);
+    for (size_t i = 0; i < ngroups; i++) {
         struct fsdp_comm_opts opts = FSDP_COMM_OPTS_INIT;
         opts.backend = backend;
         opts.name = groups[i].name;
@@ -245,6 +238,7 @@ int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const
 void fsdp_mesh_destroy(struct fsdp_mesh *mesh)
 {
     if (mesh) {
+        fsdp_comm_destroy(mesh->regather);
         fsdp_comm_destroy(mesh->replicate);
         fsdp_comm_destroy(mesh->reduce);
         fsdp_comm_destroy(mesh->gather);
@@ -260,5 +254,7 @@ void fsdp_mesh_abort(struct fsdp_mesh *mesh, const char *why)
         fsdp_comm_abort(mesh->gather, why);
         fsdp_comm_abort(mesh->reduce, why);
         fsdp_comm_abort(mesh->replicate, why);
+        if (mesh->regather)
+            fsdp_comm_abort(mesh->regather, why);
     }
 }

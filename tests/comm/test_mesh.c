@@ -63,7 +63,7 @@ static void test_shapes(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int node_of[8];
         struct fsdp_node_map map = map_of(node_of, cases[i].nodes);
-        struct fsdp_mesh_shape shape = {-1, -1};
+        struct fsdp_mesh_shape shape = {-1, -1, 0};
         struct fsdp_err err = FSDP_ERR_INIT;
         int rc = fsdp_mesh_shape_for(&shape, cases[i].strategy, cases[i].shard_size, &map, &err);
         if (cases[i].shard)
@@ -113,6 +113,12 @@ static void test_names(void)
        "another name is refused: %s", err.text);
     ok(fsdp_strategy_parse(&got, NULL, &err) == FSDP_EINVAL, "no name is refused");
     ok(!strcmp(fsdp_strategy_name(FSDP_NSTRATEGIES), "?"), "a number out of range has a name");
+    struct fsdp_mesh_shape shape = {12, 1, 0};
+    ok(fsdp_mesh_shape_regather(&shape, 5, &err) == FSDP_EINVAL && strstr(err.text, "false, 2, 3, 4, 6, 12"),
+       "a part count that does not divide: %s", err.text);
+    ok(!fsdp_mesh_shape_regather(&shape, 4, &err) && shape.regather_size == 4 &&
+           !fsdp_mesh_shape_regather(&shape, 12, &err) && shape.regather_size == 0,
+       "a divisor makes groups, the whole group none");
 }
 
 /* ---- a created mesh -------------------------------------------------------------------------- */
@@ -187,7 +193,7 @@ static int bad_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, voi
     const struct plan *plan = arg;
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_mesh *mesh = NULL;
-    struct fsdp_mesh_shape shape = {3, 1}, odd = {oob->rank ? 4 : 2, oob->rank ? 1 : 2};
+    struct fsdp_mesh_shape shape = {3, 1, 0}, odd = {oob->rank ? 4 : 2, oob->rank ? 1 : 2, 0};
     struct env env;
 
     if (!env_open(&env, oob, nodes, false))
@@ -207,7 +213,7 @@ static int bad_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, voi
 
 static void test_created(rank_main_f *fn, int nranks, int nnodes, int shard)
 {
-    struct plan plan = {board_make(), {shard, nranks / shard}};
+    struct plan plan = {board_make(), {shard, nranks / shard, 0}};
     int bad = ranks_run(nranks, nnodes, 60, fn, &plan, NULL);
 
     ok(bad == 0 && atomic_load(&plan.board->nbad) == 0 &&

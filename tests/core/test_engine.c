@@ -139,7 +139,8 @@ struct cell {
     enum fsdp_strategy strategy;
     enum fsdp_wrap_policy wrap;
     int prefetch, limit, checkpointing;
-    bool threaded, clip;
+    bool threaded, clip, reduce_last;
+    int regather; /* reshard_after_forward as a group size; 0: the strategy's own */
 };
 
 struct outcome {
@@ -211,6 +212,9 @@ static struct fsdp_opts opts_of(const struct cell *c)
     opts.wrap_classes = classes;
     opts.min_num_params = 30;
     opts.accumulation = c->accumulation;
+    opts.reduce_last = c->reduce_last;
+    if (c->regather)
+        opts.reshard_after_forward = c->regather;
     opts.forward_prefetch = opts.backward_prefetch = c->prefetch;
     opts.limit_all_gathers = c->limit;
     opts.activation_checkpointing = c->checkpointing;
@@ -236,6 +240,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     run->rank = oob->rank;
     if ((rc = fsdp_device_open(&device, "cpu", run->cell.threaded ? FSDP_DEVICE_THREADED : 0, &err)) ||
         (rc = fsdp_mesh_shape_for(&shape, run->cell.strategy, run->cell.shard_size, nodes, &err)) ||
+        (run->cell.regather && (rc = fsdp_mesh_shape_regather(&shape, run->cell.regather, &err))) ||
         (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
         (rc = fsdp_create(&f, toy.tree, &opts, device, mesh, &err)) || (rc = fsdp_init_params(f, &err)))
         fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
@@ -268,8 +273,8 @@ static void compare(const struct cell *c, const struct outcome *want, const char
 {
     struct outcome *got = run_cell(c);
     char what[160];
-    snprintf(what, sizeof what, "%s, %d ranks, %d nodes, accumulation %d, wrap %d, prefetch %d, limit %d%s%s",
-             name, c->nranks, c->nnodes, c->accumulation, (int)c->wrap, c->prefetch, c->limit,
+    snprintf(what, sizeof what, "%s, %d ranks, %d nodes, regather %d, accumulation %d%s, wrap %d, prefetch %d, limit %d%s%s",
+             name, c->nranks, c->nnodes, c->regather, c->accumulation, c->reduce_last ? " reduced last" : "", (int)c->wrap, c->prefetch, c->limit,
              c->checkpointing ? ", recompute" : "", c->threaded ? ", threaded lanes" : "");
     if (!ok(got != NULL, "%s: runs", what))
         return;
@@ -292,18 +297,20 @@ static void test_strategies(void)
         enum fsdp_strategy strategy;
         const char *name;
     } strategies[] = {{FSDP_FULL_SHARD, "FULL_SHARD"}, {FSDP_SHARD_GRAD_OP, "SHARD_GRAD_OP"},
-                      {FSDP_NO_SHARD, "NO_SHARD"}, {FSDP_HYBRID_SHARD, "HYBRID_SHARD"}};
-    struct cell one = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_NONE, 0, 0, FSDP_AC_NONE, false, false};
+                      {FSDP_NO_SHARD, "NO_SHARD"}, {FSDP_HYBRID_SHARD, "HYBRID_SHARD"},
+                      {FSDP_HYBRID_SHARD_ZERO2, "HYBRID_SHARD_ZERO2"}, {FSDP_ZERO1, "ZERO1"}};
+    struct cell one = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_NONE, 0, 0, FSDP_AC_NONE, false, false, false, 0};
     struct outcome *want = run_cell(&one);
     if (!ok(want && want->seen[0][1] == 1 && want->seen[0][2] == 78 && want->value[0][2][5] != 0, "one process"))
         return;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 6; i++)
         for (int k = 0; k < 4; k++) {
             static const int nranks[] = {2, 3, 4, 6};
             struct cell c = {.nranks = nranks[k], .nnodes = 1, .accumulation = 1 + (i + k) % 2,
                              .strategy = strategies[i].strategy, .wrap = (enum fsdp_wrap_policy)((i + k) % 3),
                              .prefetch = k % 3, .limit = 2 - k % 2, .checkpointing = k & 1, .threaded = (i ^ k) & 1};
-            if (c.strategy == FSDP_HYBRID_SHARD)
+            c.reduce_last = (i + 2 * k) % 3 == 0;
+            if (fsdp_strategy_info(c.strategy)->group == FSDP_SHARD_OVER_NODE)
                 c.nnodes = c.nranks % 2 ? 3 : 2;
             else if (c.nranks == 4)
                 c.nnodes = 2;
@@ -311,6 +318,15 @@ static void test_strategies(void)
                 c.accumulation = 1;
             compare(&c, want, strategies[i].name);
         }
+    static const struct cell parts[] = {
+        {.nranks = 4, .nnodes = 2, .regather = 2, .accumulation = 1, .prefetch = 1, .limit = 2},
+        {.nranks = 6, .nnodes = 1, .regather = 3, .accumulation = 2, .prefetch = 2, .threaded = true},
+        {.nranks = 6, .nnodes = 3, .regather = 2, .accumulation = 1, .wrap = FSDP_WRAP_SIZE, .threaded = true},
+        {.nranks = 2, .nnodes = 1, .regather = 2, .accumulation = 3, .checkpointing = FSDP_AC_FULL},
+        {.nranks = 4, .nnodes = 1, .regather = 1, .accumulation = 1, .strategy = FSDP_SHARD_GRAD_OP},
+    };
+    for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
+        compare(&parts[k], want, "parts kept after forward");
     munmap(want, sizeof *want);
 }
 
@@ -321,7 +337,7 @@ static void test_cursor(void)
     static const int node_of[1];
     const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
     struct fsdp_oob *oob;
-    struct cell cell = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false};
+    struct cell cell = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false, false, 0};
     struct fsdp_opts opts = opts_of(&cell);
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_device *device;
@@ -366,7 +382,7 @@ static void test_cursor(void)
 
 static int disagree_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
-    struct cell cell = {3, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false};
+    struct cell cell = {3, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false, false, 0};
     struct fsdp_opts opts = opts_of(&cell);
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_device *device;

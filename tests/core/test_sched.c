@@ -57,6 +57,7 @@ static struct sched_input input_of(const struct model *m)
                                 .sharded = true,
                                 .replicated = true,
                                 .reshard_after_forward = true,
+                                .reshard_after_backward = true,
                                 .accumulation = 1,
                                 .forward_prefetch = 1,
                                 .backward_prefetch = 1,
@@ -136,7 +137,7 @@ static bool limits_hold(const struct sched *s, const struct sched_input *in)
     memset(slot_owner, 0xff, sizeof slot_owner);
     for (int i = 0; i < s->nops; i++) {
         const struct sched_op *op = &s->ops[i];
-        if (op->kind == SCHED_GATHER) {
+        if (op->kind == SCHED_GATHER || op->kind == SCHED_REGATHER) {
             good &= slot_owner[op->slot] < 0;
             good &= s->param_slot_nbytes[op->slot] >= in->flats[op->flat].full_nbytes;
             slot_owner[op->slot] = op->flat;
@@ -175,6 +176,9 @@ static void test_grid(void)
         in.sharded = bits % 7 != 0;
         in.replicated = bits % 3 != 0;
         in.reshard_after_forward = bits % 5 != 0;
+        in.reshard_after_backward = in.reshard_after_forward || bits % 2;
+        in.reduce_last = bits % 13 == 0;
+        in.keep_part = in.reshard_after_forward && bits % 9 == 0;
         in.forward_prefetch = bits % 3;
         in.backward_prefetch = (bits >> 2) % 4;
         in.limit_all_gathers = (bits >> 1) % 4;
@@ -201,6 +205,7 @@ static void test_proof_can_fail(void)
 {
     struct model m = model_make(3, false, false, false);
     struct sched_input in = input_of(&m);
+    in.keep_part = true;
     struct sched s;
     int caught = 0, removed = 0;
     sched_create(&s, &in, NULL);
@@ -252,6 +257,9 @@ static void test_refusals(void)
     struct fsdp_err err = FSDP_ERR_INIT;
     in.accumulation = 0;
     ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "accumulation 0 is refused: %s", err.text);
+    in = input_of(&m);
+    in.reshard_after_backward = false;
+    ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "resharding halfway is refused: %s", err.text);
     in = input_of(&m);
     in.forward_prefetch = -1;
     ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "negative prefetch is refused: %s", err.text);

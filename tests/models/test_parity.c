@@ -172,7 +172,10 @@ static const struct {
 } strategies[] = {{FSDP_FULL_SHARD, "FULL_SHARD"},
                   {FSDP_SHARD_GRAD_OP, "SHARD_GRAD_OP"},
                   {FSDP_HYBRID_SHARD, "HYBRID_SHARD"},
-                  {FSDP_NO_SHARD, "NO_SHARD"}};
+                  {FSDP_NO_SHARD, "NO_SHARD"},
+                  {FSDP_HYBRID_SHARD_ZERO2, "HYBRID_SHARD_ZERO2"},
+                  {FSDP_ZERO1, "ZERO1"}};
+enum { NSTRATEGIES = sizeof strategies / sizeof strategies[0] };
 
 struct reference {
     int32_t *tokens;
@@ -185,7 +188,7 @@ static void test_reference(const struct reference *ref, int s, int nranks, int a
 {
     char what[128];
     struct cell c = {.nranks = nranks, .nsteps = STEPS, .nrows = ROWS};
-    c.nnodes = strategies[s].strategy == FSDP_HYBRID_SHARD && nranks > 1 ? 2 : 1;
+    c.nnodes = nranks > 1 && fsdp_strategy_info(strategies[s].strategy)->group == FSDP_SHARD_OVER_NODE ? 2 : 1;
     c.setup = setup_of("llama-tiny", strategies[s].strategy, ROWS / nranks / accumulation, T);
     c.setup.opts.accumulation = accumulation;
     c.setup.opts.activation_checkpointing = ac;
@@ -253,19 +256,19 @@ static void test_uneven(int nranks, int ac)
 /* 15 rows a step: 1, 3 and 5 ranks give the same trajectory. */
 static void test_fifteen(const struct reference *ref)
 {
-    static const int nranks[] = {3, 5, 3, 5, 3, 5, 3, 5};
     struct cell one = {.nranks = 1, .nnodes = 1, .nsteps = 5, .nrows = 15};
     one.setup = setup_of("llama-tiny", FSDP_FULL_SHARD, 15, T);
     struct outcome *want = run_cell(&one, ref->tokens, NULL);
 
     if (!ok(want && want->loss[4] > 1 && want->loss[4] < want->loss[0], "15 rows on one rank"))
         return;
-    for (int k = 0; k < 8; k++) {
+    for (int k = 0; k < 2 * NSTRATEGIES; k++) {
         char what[96];
         const int s = k / 2;
         struct cell c = one;
-        const bool hybrid = strategies[s].strategy == FSDP_HYBRID_SHARD;
-        c.nranks = nranks[k];
+        const bool hybrid =
+            fsdp_strategy_info(strategies[s].strategy)->group == FSDP_SHARD_OVER_NODE;
+        c.nranks = k % 2 ? 5 : 3;
         c.nnodes = hybrid ? c.nranks : 1;
         c.setup.B = 15 / c.nranks;
         c.setup.opts.strategy = strategies[s].strategy;
@@ -289,7 +292,7 @@ int main(void)
     struct reference ref;
     load_reference(&ref);
     for (int nranks = 1; nranks <= 4; nranks *= 2)
-        for (int s = 0; s < 4; s++)
+        for (int s = 0; s < NSTRATEGIES; s++)
             for (int accumulation = 1; accumulation <= 2 && nranks * accumulation <= ROWS;
                  accumulation++)
                 for (int ac = FSDP_AC_NONE; ac <= FSDP_AC_FULL; ac++)

@@ -45,7 +45,11 @@ enum { FSDP_AC_NONE, FSDP_AC_FULL }; /* activation checkpointing */
 struct fsdp_opts {
     uint32_t version;
     enum fsdp_strategy strategy;
-    int reshard_after_forward; /* -1: the strategy's own; 0 keep; 1 free */
+    /* -1: the strategy's own; 0: keep; 1: free; k > 1: keep part r mod k of the k equal parts of what
+     * was gathered, and gather in backward over k consecutive ranks (mesh shape's regather_size). */
+    int reshard_after_forward;
+    bool reduce_last;          /* accumulate unsharded gradients, reduce in the last micro-step only:
+                                * less traffic for more memory (no_sync in PyTorch) */
     enum fsdp_wrap_policy wrap_policy;
     const char *const *wrap_classes; /* TRANSFORMER: NULL-terminated class names */
     uint64_t min_num_params;         /* SIZE: a module with at least this many becomes a unit */

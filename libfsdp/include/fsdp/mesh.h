@@ -22,13 +22,26 @@ enum fsdp_strategy {
     FSDP_NO_SHARD,
     FSDP_HYBRID_SHARD,
     FSDP_HYBRID_SHARD_ZERO2,
+    FSDP_ZERO1,
     FSDP_NSTRATEGIES
 };
+
+/* What a strategy means to mesh and schedule. Names are PyTorch's; ZERO1 is ZeRO's first stage. */
+struct fsdp_strategy_info {
+    const char *name;
+    enum { FSDP_SHARD_OVER_WORLD, FSDP_SHARD_OVER_NODE, FSDP_SHARD_OVER_NOBODY } group;
+    bool reshard_after_forward;  /* free gathered parameters between forward and backward */
+    bool reshard_after_backward; /* ... and between micro-steps */
+    bool reduce_last;            /* keep gradients unsharded until the last micro-step */
+};
+/* NULL for a number out of range. Static. */
+const struct fsdp_strategy_info *fsdp_strategy_info(enum fsdp_strategy strategy);
 const char *fsdp_strategy_name(enum fsdp_strategy strategy);
 int fsdp_strategy_parse(enum fsdp_strategy *out, const char *text, struct fsdp_err *err);
 
 struct fsdp_mesh_shape {
     int shard_size, replicate_size;
+    int regather_size; /* 0, or: ranks of the small groups that gather again in backward */
 };
 /* Shape for a strategy on a node map. shard_size 0 means the strategy's own: the world for *_SHARD,
  * 1 for NO_SHARD, the ranks of a node for HYBRID_*. FSDP_EINVAL names the mend: a shard_size that does
@@ -36,6 +49,10 @@ struct fsdp_mesh_shape {
  * without shard_size asking for whole nodes. Local. */
 int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy, int shard_size,
                         const struct fsdp_node_map *nodes, struct fsdp_err *err);
+
+/* Sets regather_size for reshard_after_forward = k: a divisor of the shard group; 1, and the group's own
+ * size, need no further groups. FSDP_EINVAL names the divisors. Local. */
+int fsdp_mesh_shape_regather(struct fsdp_mesh_shape *shape, int k, struct fsdp_err *err);
 
 /* ---- the mesh -------------------------------------------------------------------------------- */
 
@@ -46,6 +63,8 @@ struct fsdp_mesh {
     struct fsdp_comm *world;           /* control word, gradient norm */
     struct fsdp_comm *gather, *reduce; /* the shard group, twice: a communicator serialises its work */
     struct fsdp_comm *replicate;       /* same shard, all replicas */
+    struct fsdp_comm *regather;        /* regather_size consecutive ranks of the shard group, or NULL */
+    int regather_size;                 /* 0: no such groups */
     struct fsdp_oob *oob;              /* borrowed */
 };
 
