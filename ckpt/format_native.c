@@ -64,6 +64,19 @@ static int entry_take(struct ckpt *ckpt, int file, const struct ckpt_st_entry *e
     return ckpt_layout_add_piece(layout, &piece, err);
 }
 
+/* They are small, and a changed config.json gives wrong weights a right look. */
+static int extra_prove(struct ckpt *ckpt, const struct ckpt_extra *extra, struct fsdp_err *err)
+{
+    uint64_t nbytes;
+    uint32_t crc32c;
+
+    FSDP_TRY(ckpt_store_copy(&nbytes, &crc32c, ckpt->store, extra->full_path, NULL, NULL, false, err));
+    if (crc32c == extra->crc32c)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_ECORRUPT, "'%s' was changed: its checksum is %08x, not %08x",
+                        extra->full_path, (unsigned)crc32c, (unsigned)extra->crc32c);
+}
+
 static int extras_place(struct ckpt *ckpt, struct fsdp_err *err)
 {
     for (int i = 0; i < ckpt->m.nextras; i++) {
@@ -71,13 +84,15 @@ static int extras_place(struct ckpt *ckpt, struct fsdp_err *err)
         struct ckpt_store_stat st;
         if (!(extra->full_path = ckpt_path_join(ckpt->folder, extra->path, err)))
             return FSDP_ENOMEM;
-        int rc = ckpt_store_stat(&st, ckpt->store, extra->full_path, NULL);
-        if (rc)
+        int rc = ckpt_store_stat(&st, ckpt->store, extra->full_path, err);
+        if (rc == FSDP_ENOTFOUND)
             return fsdp_err_set(err, rc, "'%s' is missing", extra->full_path);
+        FSDP_TRY(rc);
         if (st.nbytes != extra->nbytes)
             return fsdp_err_set(err, FSDP_ECORRUPT, "'%s' has %llu bytes instead of %llu",
                                 extra->full_path, (unsigned long long)st.nbytes,
                                 (unsigned long long)extra->nbytes);
+        FSDP_TRY(extra_prove(ckpt, extra, err));
     }
     return FSDP_OK;
 }

@@ -23,10 +23,10 @@ static int read_one(struct job *job, int i, struct fsdp_err *err)
     char *path = ckpt_path_join(ckpt->folder, file->path, err);
     if (!path)
         return FSDP_ENOMEM;
-    int rc = ckpt_store_stat(&st, ckpt->store, path, NULL);
-    if (rc)
+    int rc = ckpt_store_stat(&st, ckpt->store, path, err);
+    if (rc == FSDP_ENOTFOUND)
         rc = fsdp_err_set(err, rc, "'%s' is missing", path);
-    else if (file->has_crc && st.nbytes != file->nbytes)
+    else if (rc == FSDP_OK && file->has_crc && st.nbytes != file->nbytes)
         rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s' has %llu bytes instead of %llu: %s", path,
                           (unsigned long long)st.nbytes, (unsigned long long)file->nbytes,
                           st.nbytes < file->nbytes ? "truncated" : "not the file that was saved");

@@ -240,6 +240,7 @@ static int report_and_commit(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp
     int rc = lens ? report_make(&report, &report_nbytes, s, err) : FSDP_ENOMEM;
 
     FSDP_TRY_GOTO(fsdp_oob_agree(s->oob, rc, err), out);
+    s->handed_over = true; /* rank 0 may publish these files, even if this rank never hears of it */
     FSDP_TRY_GOTO(fsdp_oob_allgatherv(s->oob, report, report_nbytes, &reports, lens, err), out);
     if (s->oob->rank == 0)
         rc = ckpt_save_commit(s, reports, lens, err);
@@ -262,11 +263,12 @@ static int run(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp_err *err)
     return report_and_commit(s, nbytes, err);
 }
 
-/* Takes back what this rank did. Ranks arrive here together unless one was lost; then each removes
- * its own files, and rank 0 what it can. */
+/* Takes back what this rank did. Ranks arrive here together unless one was lost. Until its files are
+ * handed over each rank removes its own; from then on they are rank 0's, which may be publishing them
+ * while others learn of a loss. */
 static void undo(struct ckpt_saver *s)
 {
-    for (int kind = 0; s->temp && kind < CKPT_NKINDS; kind++) {
+    for (int kind = 0; s->temp && !s->handed_over && kind < CKPT_NKINDS; kind++) {
         char *name =
             s->files[kind].header_nbytes ? ckpt_shard_name(kind, s->oob->rank, NULL) : NULL;
         char *path = name ? ckpt_path_join(s->temp, name, NULL) : NULL;

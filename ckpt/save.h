@@ -31,7 +31,7 @@ struct ckpt_saver {
     struct ckpt_saved_file files[CKPT_NKINDS];
     size_t npieces, max_pieces;
     struct ckpt_saved_piece *pieces; /* of this rank, in the order of the slices */
-    bool made_temp, published, committed;
+    bool made_temp, handed_over, published, committed;
 };
 
 /* "model" and "optim" */

@@ -22,9 +22,9 @@ static pthread_once_t fault_once = PTHREAD_ONCE_INIT;
 
 static void fault_from_environment(void)
 {
-    static const char *const names[] = {"fail:", "nospace:", "kill:"};
+    static const char *const names[] = {"fail:", "nospace:", "kill:", "stop:"};
     const char *text = getenv("CKPT_FAULT");
-    for (int i = 0; text && i < 3; i++) {
+    for (int i = 0; text && i < 4; i++) {
         size_t len = strlen(names[i]);
         if (!strncmp(text, names[i], len)) {
             atomic_store(&fault_kind, CKPT_FAULT_FAIL + i);
@@ -60,6 +60,8 @@ static int struck(enum ckpt_store_fault fault, const char *what, const char *pat
 {
     if (fault == CKPT_FAULT_KILL)
         raise(SIGKILL);
+    if (fault == CKPT_FAULT_STOP)
+        raise(SIGSTOP);
     if (fault == CKPT_FAULT_NOSPACE)
         return fsdp_err_set(err, FSDP_ENOSPC, "cannot %s '%s': injected: no space left", what,
                             path);

@@ -261,24 +261,6 @@ static int check_tensors(struct check *c, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int check_extras(struct check *c, struct fsdp_err *err)
-{
-    for (int i = 0; c->ckpt->format == CKPT_NATIVE && i < c->ckpt->m.nextras; i++) {
-        const struct ckpt_extra *extra = &c->ckpt->m.extras[i];
-        char text[1024];
-        uint64_t nbytes;
-        uint32_t crc;
-        FSDP_TRY(ckpt_store_copy(&nbytes, &crc, c->ckpt->store, extra->full_path, NULL, NULL, false,
-                                 err));
-        if (crc == extra->crc32c)
-            continue;
-        snprintf(text, sizeof text, "file '%s': checksum %08x instead of %08x", extra->path, crc,
-                 extra->crc32c);
-        fault(c, text);
-    }
-    return FSDP_OK;
-}
-
 int ckpt_verify(struct ckpt *ckpt, ckpt_fault_f *report, void *ctx, struct fsdp_err *err)
 {
     struct check c = {.ckpt = ckpt, .report = report, .ctx = ctx};
@@ -296,8 +278,6 @@ int ckpt_verify(struct ckpt *ckpt, ckpt_fault_f *report, void *ctx, struct fsdp_
     }
     if (rc == FSDP_OK)
         rc = check_tensors(&c, err);
-    if (rc == FSDP_OK)
-        rc = check_extras(&c, err);
     if (rc == FSDP_OK && c.nfaults)
         rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s': %d fault%s", ckpt->path, c.nfaults,
                           c.nfaults == 1 ? "" : "s");

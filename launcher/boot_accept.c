@@ -18,7 +18,7 @@
 
 #include "boot_handshake.h"
 
-enum { NPENDING = 128, PENDING_S = 20, BACKLOG = 1024 };
+enum { NPENDING = 128, PENDING_S = 20, SILENT_S = 5, BACKLOG = 1024 };
 
 struct pending {
     int fd; /* -1: free slot */
@@ -153,6 +153,8 @@ static struct pending *pending_slot(struct boot_acceptor *acceptor)
         if (acceptor->pending[i].deadline < oldest->deadline)
             oldest = &acceptor->pending[i];
     }
+    if (oldest->deadline - PENDING_S + SILENT_S > fsdp_time_now())
+        return NULL;
     pending_drop(oldest);
     return oldest;
 }
@@ -160,13 +162,15 @@ static struct pending *pending_slot(struct boot_acceptor *acceptor)
 static void accept_all(struct boot_acceptor *acceptor)
 {
     for (;;) {
+        struct pending *p = pending_slot(acceptor);
+        if (!p) /* the others wait in the backlog */
+            return;
         int fd = accept4(acceptor->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
             continue;
         if (fd < 0)
             return;
         boot_socket_tune(fd);
-        struct pending *p = pending_slot(acceptor);
         struct epoll_event ev = {.events = EPOLLIN, .data.u32 = (uint32_t)(p - acceptor->pending)};
         *p = (struct pending){.fd = fd, .deadline = fsdp_time_now() + PENDING_S};
         if (epoll_ctl(acceptor->ep_fd, EPOLL_CTL_ADD, fd, &ev))

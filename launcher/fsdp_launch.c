@@ -26,6 +26,40 @@ static int refuse_many_singles(const struct launch_args *args)
     return LAUNCH_USAGE;
 }
 
+/* --trace FILE is short for a setting. The option itself has left room for it behind the overrides
+ * (launch_args_parse). */
+static int set_trace(struct launch_args *args, const struct launch_program *program)
+{
+    static char text[4200];
+
+    if (!program->trace_key) {
+        launch_say("--trace: %s has no such setting", program->name);
+        return LAUNCH_USAGE;
+    }
+    if ((size_t)snprintf(text, sizeof text, "%s=%s", program->trace_key, args->trace) >=
+        sizeof text) {
+        launch_say("--trace: the file's name is too long");
+        return LAUNCH_USAGE;
+    }
+    args->overrides[args->noverrides++] = text;
+    return 0;
+}
+
+/* Of ranks that need not be there, in one process. */
+static int dump_schedule(const struct launch_args *args, const struct launch_program *program)
+{
+    if (!program->dump_schedule) {
+        launch_say("--dump-schedule: %s has no schedule", program->name);
+        return LAUNCH_USAGE;
+    }
+    if (launch_is_rank()) {
+        launch_say("--dump-schedule starts nothing: call it without mpirun or srun, with -n N");
+        return LAUNCH_USAGE;
+    }
+    return program->dump_schedule(args->config, args->noverrides, args->overrides,
+                                  args->nranks ? args->nranks : 1, args->nnodes, args->dump_file);
+}
+
 int launch_main(int argc, char **argv, const struct launch_program *program)
 {
     struct launch_args args;
@@ -41,8 +75,12 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
         printf("fsdp-launch %s\n", FSDP_VERSION_STRING);
         return LAUNCH_DONE;
     }
+    if (args.trace && (code = set_trace(&args, program)))
+        return code;
     if (args.print_config)
         return program->print_config(args.config, args.noverrides, args.overrides);
+    if (args.dump_schedule)
+        return dump_schedule(&args, program);
     if (!starts_ranks(&args))
         return launch_run_rank(&args, program);
     if (args.config && (code = launch_check(&args, program)))

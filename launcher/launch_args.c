@@ -20,6 +20,11 @@ static const char help_text[] =
     "  --prefix-output  begin every line of ranks other than 0 with \"[rank R] \"\n"
     "  --timeout S      the ranks must have met after S seconds (default 60)\n"
     "  --print-config   print every key with its value, default and meaning, and exit\n"
+    "  --dump-schedule[=FILE]\n"
+    "                   print what a step does, operation by operation, on -n N ranks as\n"
+    "                   --nodes K, and exit; to FILE, which as *.json is a trace for\n"
+    "                   ui.perfetto.dev\n"
+    "  --trace FILE     record some steps of all ranks in such a trace: log.trace=FILE\n"
     "  -v, --verbose    say how the ranks meet, and more\n"
     "  --help, --version\n"
     "\n"
@@ -126,6 +131,15 @@ static int parse_option(struct launch_args *out, char **argv, int argc, int *i)
             *flags[f].to = true;
             return 0;
         }
+    if (strncmp(arg, "--dump-schedule", 15) == 0 && (!arg[15] || arg[15] == '=')) {
+        out->dump_schedule = true;
+        out->dump_file = arg[15] ? arg + 16 : NULL;
+        return arg[15] && !arg[16] ? bad("--dump-schedule=: a file is missing") : 0;
+    }
+    if (with_value(argv, argc, i, "--trace", &value)) {
+        out->trace = value;
+        return value && *value ? 0 : bad("--trace needs a file");
+    }
     if (with_value(argv, argc, i, "--nodes", &value))
         return value ? parse_count(&out->nnodes, "--nodes", value) : bad("--nodes needs a number");
     if (with_value(argv, argc, i, "--timeout", &value))
@@ -149,7 +163,7 @@ static int check_overrides(const struct launch_args *args)
 
 static int check_counts(const struct launch_args *args)
 {
-    if (args->nranks > most_ranks())
+    if (args->nranks > most_ranks() && !args->dump_schedule)
         return bad("-n %d: this machine has %ld cores, at most %d ranks make sense", args->nranks,
                    sysconf(_SC_NPROCESSORS_ONLN), most_ranks());
     if (args->nnodes > 1 && !args->nranks)
@@ -170,6 +184,9 @@ static int check_what(const struct launch_args *args)
         return bad("no program after --");
     if (args->program && args->print_config)
         return bad("--print-config belongs to a configuration, not to a program");
+    if (args->program && (args->dump_schedule || args->trace))
+        return bad("%s belongs to a configuration, not to a program",
+                   args->dump_schedule ? "--dump-schedule" : "--trace");
     if (!args->config && !args->program && !args->print_config)
         return bad("nothing to run: give a configuration or -- PROGRAM");
     return 0;

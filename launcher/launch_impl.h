@@ -27,6 +27,9 @@ struct launch_args {
     int nnodes;
     double timeout_s;
     bool verbose, print_config, prefix_output, help, version;
+    bool dump_schedule;
+    const char *dump_file; /* NULL: standard output */
+    const char *trace;     /* NULL: none */
     const char *config; /* NULL where there is a program */
     int noverrides;
     char **overrides;

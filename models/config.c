@@ -103,6 +103,11 @@ static const struct fsdp_tunable table[] = {
     ROW(log, interval, INT, "1", "1..", "Steps between lines where the output is no terminal"),
     ROW(log, progress, CHOICE, "auto", "auto|line|plain",
         "line: one line rewritten in place; plain: a line per interval; auto: line on a terminal"),
+    ROW(log, trace, STRING, "", NULL,
+        "File of a Chrome/Perfetto trace of some steps of all ranks (docs/schedule.md); empty: none"),
+    ROW(log, trace_begin, INT, "2", "1..",
+        "First step in log.trace, counted from where this run begins"),
+    ROW(log, trace_steps, INT, "3", "1..1000", "Steps in log.trace"),
     ROW(log, color, CHOICE, "auto", "auto|always|never", "Colours; auto: on a terminal"),
 };
 enum { NROWS = sizeof table / sizeof table[0] };
@@ -417,9 +422,11 @@ int config_text(char **out, const struct config *config, struct fsdp_err *err)
     return finish_text(out, stream, &buffer, err);
 }
 
-/* What may differ between ranks: how a rank talks and computes, not what. */
+/* What may differ between ranks: how a rank talks and computes, not what. A trace is gathered from all. */
 static bool is_local(const char *key)
 {
+    if (strncmp(key, "log.trace", 9) == 0)
+        return false;
     return strncmp(key, "log.", 4) == 0 || strcmp(key, "train.threads") == 0;
 }
 

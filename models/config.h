@@ -60,8 +60,8 @@ struct config {
         bool fsync;
     } checkpoint;
     struct {
-        char metrics[CONFIG_TEXT];
-        int64_t interval;
+        char metrics[CONFIG_TEXT], trace[CONFIG_TEXT];
+        int64_t interval, trace_begin, trace_steps;
         int progress, color;
     } log;
     char file[CONFIG_TEXT];     /* the YAML file, "" where there was none */

@@ -419,6 +419,16 @@ static int open_metrics(struct train *t, struct fsdp_err *err)
     return fsdp_oob_agree(t->oob, rc, err);
 }
 
+static int open_trace(struct train *t, struct fsdp_err *err)
+{
+    const struct config *c = t->parts.config;
+
+    if (!c->log.trace[0] || c->train.steps <= t->loop.state.step)
+        return FSDP_OK;
+    return train_trace_open(&t->loop.trace, c, t->loop.state.step, t->parts.fsdp, t->oob, &t->report,
+                            err);
+}
+
 static int set_up(struct train *t, const char *config, int noverrides, char *const *overrides,
                   bool verbose, struct fsdp_err *err)
 {
@@ -436,7 +446,8 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
         rc = collect_extra(t, err);
     FSDP_TRY(fsdp_oob_agree(t->oob, rc, err));
     FSDP_TRY(start(t, err));
-    return open_metrics(t, err);
+    FSDP_TRY(open_metrics(t, err));
+    return open_trace(t, err);
 }
 
 static int run_loop(struct train *t, struct fsdp_err *err)
@@ -468,6 +479,7 @@ static int finish(struct train *t)
     const struct train_state *s = &t->loop.state;
     char tokens[REPORT_NUMBER_NBYTES], seconds[REPORT_NUMBER_NBYTES];
 
+    train_trace_report(t->loop.trace);
     if (t->loop.stopped && s->step < t->parts.config->train.steps) {
         if (t->loop.saved_step == s->step) {
             report_line(&t->report, "stopped on request at step %" PRId64 "; resume from %s",
@@ -505,6 +517,7 @@ static void tear_down(struct train *t)
 {
     train_loop_close(&t->loop);
     metrics_close(t->loop.metrics);
+    train_trace_close(t->loop.trace);
     train_parts_close(&t->parts);
     if (t->ckpt_oob)
         t->ckpt_oob->close(t->ckpt_oob);

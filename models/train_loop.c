@@ -219,6 +219,7 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
     struct train_state *s = &l->state;
     double *control = l->control[s->step % 2], stop;
 
+    train_trace_next(l->trace, s->step);
     FSDP_TRY(zero_device(l, control, FSDP_CONTROL_NELEM, err));
     for (int micro = 0; micro < l->batch.accumulation; micro++)
         FSDP_TRY(micro_step(l, micro, control + TRAIN_CONTROL_LOSS, err));
@@ -257,15 +258,29 @@ static int save_now(struct train_loop *l, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Writes the trace when its last step is over, or the run is. */
+static int trace_now(struct train_loop *l, bool at_end, struct fsdp_err *err)
+{
+    double began = fsdp_time_now();
+
+    if (!train_trace_due(l->trace, l->state.step, at_end))
+        return FSDP_OK;
+    FSDP_TRY(train_trace_write(l->trace, err));
+    l->paused += fsdp_time_now() - began;
+    return FSDP_OK;
+}
+
 int train_loop_run(struct train_loop *l, struct fsdp_err *err)
 {
     l->mark = fsdp_time_now();
     l->paused = 0;
     while (l->state.step < l->config->train.steps && !l->stopped) {
         FSDP_TRY(one_step(l, err));
+        FSDP_TRY(trace_now(l, false, err));
         if (save_due(l, l->state.step))
             FSDP_TRY(save_now(l, err));
     }
     FSDP_TRY(finish_pending(l, err));
+    FSDP_TRY(trace_now(l, true, err));
     return save_now(l, err);
 }

@@ -12,6 +12,7 @@
 #include "model.h"
 #include "train_report.h"
 #include "train_state.h"
+#include "train_trace.h"
 
 struct train_loop {
     /* Set by the caller, and its own. */
@@ -24,6 +25,7 @@ struct train_loop {
     int rank;
     struct data *data, *eval; /* eval NULL: no evaluation */
     struct metrics *metrics;  /* NULL: none; rank 0's */
+    struct train_trace *trace; /* NULL: none */
     struct report *report;
     struct train_state state; /* where the loop begins, and then where it is */
     bool (*stop_requested)(void); /* on this rank */

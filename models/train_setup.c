@@ -12,55 +12,6 @@ enum { AUTO_SEQ_LEN = 256 };
 /* OpenBLAS; absent where another BLAS is linked. */
 extern void openblas_set_num_threads(int nthreads) __attribute__((weak));
 
-/* ---- agreement ------------------------------------------------------------------------------------ */
-
-/* The first line of a that is not b's, and b's at that place; into the error. */
-static int name_difference(const char *a, const char *b, int rank, const char *what,
-                           struct fsdp_err *err)
-{
-    while (*a && *b) {
-        size_t la = strcspn(a, "\n"), lb = strcspn(b, "\n");
-        if (la != lb || memcmp(a, b, la) != 0)
-            break;
-        a += la + (a[la] == '\n');
-        b += lb + (b[lb] == '\n');
-    }
-    size_t la = strcspn(a, "\n"), lb = strcspn(b, "\n");
-    return fsdp_err_set(err, FSDP_EMISMATCH,
-                        "rank %d has another %s than rank 0: '%.*s' where rank 0 has '%.*s'; all "
-                        "ranks need the same", rank, what, la < 300 ? (int)la : 300, a,
-                        lb < 300 ? (int)lb : 300, b);
-}
-
-int train_agree(struct fsdp_oob *oob, const char *text, const char *what, struct fsdp_err *err)
-{
-    size_t nranks = (size_t)oob->size;
-    uint64_t mine = fsdp_hash(FSDP_HASH_SEED, text, strlen(text));
-    uint64_t *all = fsdp_alloc(nranks, sizeof *all, "hashes of all ranks", err);
-    size_t *lens = fsdp_alloc(nranks, sizeof *lens, "lengths of all ranks", err);
-    char *texts = NULL;
-    int rc = all && lens ? FSDP_OK : FSDP_ENOMEM, other = -1;
-
-    if (rc != FSDP_OK)
-        goto out;
-    FSDP_TRY_GOTO(oob->allgather(oob, &mine, sizeof mine, all, err), out);
-    for (int r = 1; r < oob->size && other < 0; r++)
-        if (all[r] != all[0])
-            other = r;
-    if (other < 0)
-        goto out;
-    FSDP_TRY_GOTO(fsdp_oob_allgatherv(oob, text, strlen(text) + 1, (void **)&texts, lens, err), out);
-    const char *theirs = texts;
-    for (int r = 0; r < other; r++)
-        theirs += lens[r];
-    rc = name_difference(theirs, texts, other, what, err);
-out:
-    fsdp_free(texts);
-    fsdp_free(lens);
-    fsdp_free(all);
-    return rc;
-}
-
 int train_parts_config(struct train_parts *p, struct fsdp_oob *oob, const char *path,
                        int noverrides, char *const *overrides, struct fsdp_err *err)
 {
@@ -68,7 +19,7 @@ int train_parts_config(struct train_parts *p, struct fsdp_oob *oob, const char *
     if (rc == FSDP_OK)
         rc = config_agree_text(&p->agree, p->config, err);
     FSDP_TRY(fsdp_oob_agree(oob, rc, err));
-    return train_agree(oob, p->agree, "configuration", err);
+    return fsdp_oob_agree_text(oob, "configuration", p->agree, err);
 }
 
 /* ---- threads --------------------------------------------------------------------------------------- */
@@ -122,11 +73,28 @@ static int find_model_config(struct train_parts *p, struct fsdp_err *err)
                         config_where(where, sizeof where, p->config, "model.path"), path);
 }
 
+static int hash_file(uint64_t *out, const char *path, struct fsdp_err *err)
+{
+    char buffer[4096];
+    size_t nbytes;
+    FILE *file = fopen(path, "rb");
+
+    if (!file)
+        return fsdp_err_sys(err, errno, "%s", path);
+    *out = FSDP_HASH_SEED;
+    while ((nbytes = fread(buffer, 1, sizeof buffer, file)) > 0)
+        *out = fsdp_hash(*out, buffer, nbytes);
+    int failed = ferror(file);
+    fclose(file);
+    return failed ? fsdp_err_set(err, FSDP_EIO, "%s: cannot be read", path) : FSDP_OK;
+}
+
 static int open_model(struct train_parts *p, struct fsdp_err *err)
 {
     char where[CONFIG_TEXT + 128];
 
     FSDP_TRY(find_model_config(p, err));
+    FSDP_TRY(hash_file(&p->model_hash, p->model_config, err));
     FSDP_TRY(model_find(&p->ops, p->model_config, err));
     FSDP_TRY(p->ops->create(&p->model, p->model_config, err));
     int longest = p->ops->max_seq_len(p->model);
@@ -210,19 +178,18 @@ static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
 }
 
 /* The files themselves may lie on each node's own disk; what is in them must be alike. */
-static int agree_on_data(struct train_parts *p, struct fsdp_oob *oob, struct fsdp_err *err)
+static int agree_on_files(struct train_parts *p, struct fsdp_oob *oob, struct fsdp_err *err)
 {
     uint64_t hash = p->data ? data_hash(p->data) : 0, nrows = p->data ? data_nrows(p->data) : 0;
     uint64_t eval_hash = p->eval ? data_hash(p->eval) : 0;
     uint64_t eval_nrows = p->eval ? data_nrows(p->eval) : 0;
     char *text = fsdp_sprintf(err,
-                              "rows = %" PRIu64 "\nhash of file sizes = %016" PRIx64
+                              "hash of config.json = %016" PRIx64 "\nrows = %" PRIu64 "\nhash of file sizes = %016" PRIx64
                               "\nheld-out rows = %" PRIu64
                               "\nhash of held-out file sizes = %016" PRIx64 "\n",
-                              nrows, hash, eval_nrows, eval_hash);
-    if (!text)
-        return FSDP_ENOMEM;
-    int rc = train_agree(oob, text, "data", err);
+                              p->model_hash, nrows, hash, eval_nrows, eval_hash);
+    FSDP_TRY(fsdp_oob_agree(oob, text ? FSDP_OK : FSDP_ENOMEM, err));
+    int rc = fsdp_oob_agree_text(oob, "model or data", text, err);
     fsdp_free(text);
     return rc;
 }
@@ -237,7 +204,7 @@ int train_parts_local(struct train_parts *p, struct fsdp_oob *oob,
     if (openblas_set_num_threads)
         openblas_set_num_threads(p->threads);
     FSDP_TRY(fsdp_oob_agree(oob, open_local(p, oob->size, err), err));
-    return agree_on_data(p, oob, err);
+    return agree_on_files(p, oob, err);
 }
 
 /* ---- the engine -------------------------------------------------------------------------------------- */
@@ -328,6 +295,22 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
     FSDP_TRY(fsdp_mesh_create(&p->mesh, shape, config_word(backend, sizeof backend, c, "fsdp.backend"),
                               c->fsdp.timeout, nodes, oob, p->device, err));
     return fsdp_create(&p->fsdp, p->tree, &opts, p->device, p->mesh, err);
+}
+
+int train_parts_plan(struct train_parts *p, const char *path, int noverrides,
+                     char *const *overrides, const struct fsdp_node_map *nodes, struct fsdp_err *err)
+{
+    struct fsdp_opts opts = FSDP_OPTS_INIT;
+    struct fsdp_mesh_shape shape;
+
+    FSDP_TRY(config_load(&p->config, path, noverrides, overrides, err));
+    FSDP_TRY(fsdp_device_open(&p->device, "cpu", 0, err));
+    FSDP_TRY(open_model(p, err));
+    FSDP_TRY(config_divide(&p->batch, p->config, nodes->nranks, err));
+    FSDP_TRY(set_opts(p, &opts, err));
+    FSDP_TRY(choose_shape(&shape, p->config, &opts, nodes, err));
+    FSDP_TRY(describe_model(p, err));
+    return fsdp_plan(&p->fsdp, p->tree, &opts, p->device, shape, err);
 }
 
 struct train_state train_parts_state(const struct train_parts *p)

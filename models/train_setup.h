@@ -7,8 +7,9 @@
 
 struct train_parts {
     struct config *config;
-    char *agree;             /* config_agree_text, and facts of data and model */
+    char *agree;             /* config_agree_text */
     char *model_config;      /* path of config.json */
+    uint64_t model_hash;     /* of its bytes */
     struct config_batch batch;
     struct fsdp_device *device;
     const struct model_ops *ops;
@@ -32,12 +33,12 @@ int train_parts_local(struct train_parts *parts, struct fsdp_oob *oob,
 /* Mesh, module tree, engine. Collective, blocks. */
 int train_parts_engine(struct train_parts *parts, struct fsdp_oob *oob,
                        const struct fsdp_node_map *nodes, struct fsdp_err *err);
+/* Configuration, model and schedule of a run on the ranks of nodes, without them: no data is opened, no
+ * weights are read, no memory is planned for. parts->fsdp is one of fsdp_plan. Local. */
+int train_parts_plan(struct train_parts *parts, const char *path, int noverrides,
+                     char *const *overrides, const struct fsdp_node_map *nodes, struct fsdp_err *err);
 /* The state of a run that begins here. */
 struct train_state train_parts_state(const struct train_parts *parts);
 void train_parts_close(struct train_parts *parts);
-
-/* Compares text, lines of "key = value", with rank 0's; `what` names the kind of thing in the error.
- * Collective, blocks; all ranks return the same status. */
-int train_agree(struct fsdp_oob *oob, const char *text, const char *what, struct fsdp_err *err);
 
 #endif

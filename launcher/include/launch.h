@@ -23,6 +23,11 @@ struct launch_program {
     /* Prints every configuration key with default, help and the value after config (may be NULL)
      * and overrides. */
     int (*print_config)(const char *config, int noverrides, char *const *overrides);
+    /* Writes the planned schedule of nranks ranks on nnodes nodes, of which none is started; file NULL:
+     * to standard output. NULL: the program has none. */
+    int (*dump_schedule)(const char *config, int noverrides, char *const *overrides, int nranks,
+                         int nnodes, const char *file);
+    const char *trace_key; /* what --trace FILE sets, "section.key"; NULL: nothing */
     /* Runs in every rank. Returns an exit code. */
     int (*run)(struct boot *boot, const char *config, int noverrides, char *const *overrides,
                bool verbose);

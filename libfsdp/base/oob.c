@@ -60,6 +60,8 @@ int fsdp_oob_self_create(struct fsdp_oob **out, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Ranks agree before each exchange that all have the memory for it: one that returned early would
+ * leave the others in an exchange that never ends. */
 int fsdp_oob_allgatherv(struct fsdp_oob *oob, const void *in, size_t nbytes, void **out,
                         size_t *lens, struct fsdp_err *err)
 {
@@ -67,20 +69,19 @@ int fsdp_oob_allgatherv(struct fsdp_oob *oob, const void *in, size_t nbytes, voi
     uint64_t mine = nbytes;
     char *padded = NULL, *all = NULL, *packed = NULL;
     uint64_t *all_lens = fsdp_alloc(size, sizeof *all_lens, "oob lengths", err);
-    int rc = all_lens ? FSDP_OK : FSDP_ENOMEM;
+    int rc = fsdp_oob_agree(oob, all_lens ? FSDP_OK : FSDP_ENOMEM, err);
 
     if (rc)
-        return rc;
+        goto out;
     FSDP_TRY_GOTO(oob->allgather(oob, &mine, sizeof mine, all_lens, err), out);
     for (size_t r = 0; r < size; r++) {
         most = all_lens[r] > most ? all_lens[r] : most;
         total += all_lens[r];
     }
-    rc = FSDP_ENOMEM;
-    if (!(padded = fsdp_alloc(most, 1, "oob piece", err)) ||
-        !(all = fsdp_alloc(most, size, "oob pieces", err)) ||
-        !(packed = fsdp_alloc(total, 1, "oob data", err)))
-        goto out;
+    bool room = (padded = fsdp_alloc(most, 1, "oob piece", err)) &&
+                (all = fsdp_alloc(most, size, "oob pieces", err)) &&
+                (packed = fsdp_alloc(total, 1, "oob data", err));
+    FSDP_TRY_GOTO(fsdp_oob_agree(oob, room ? FSDP_OK : FSDP_ENOMEM, err), out);
     if (nbytes)
         memcpy(padded, in, nbytes);
     FSDP_TRY_GOTO(oob->allgather(oob, padded, most, all, err), out);
@@ -102,13 +103,13 @@ out:
 
 int fsdp_oob_agree(struct fsdp_oob *oob, int status, struct fsdp_err *err)
 {
-    int32_t mine = status;
-    int32_t *all = fsdp_alloc((size_t)oob->size, sizeof *all, "oob status", NULL);
+    enum { FEW = 4096 }; /* on the stack: a rank that is out of memory must still say so */
+    int32_t mine = status, few[FEW], *all = few;
     struct fsdp_err first = FSDP_ERR_INIT;
     int rc, rank = -1;
 
-    if (!all)
-        return fsdp_err_set(err, FSDP_ENOMEM, "oob status: out of memory");
+    if (oob->size > FEW && !(all = fsdp_alloc((size_t)oob->size, sizeof *all, "oob status", err)))
+        return FSDP_ENOMEM;
     FSDP_TRY_GOTO(oob->allgather(oob, &mine, sizeof mine, all, err), out);
     for (int r = 0; r < oob->size && rank < 0; r++)
         if (all[r] != FSDP_OK)
@@ -124,7 +125,8 @@ int fsdp_oob_agree(struct fsdp_oob *oob, int status, struct fsdp_err *err)
     if (rank != oob->rank)
         fsdp_err_set(err, rc, "rank %d: %.1000s", rank, first.text);
 out:
-    fsdp_free(all);
+    if (all != few)
+        fsdp_free(all);
     return rc;
 }
 
@@ -144,14 +146,16 @@ static void differing_line(const char **a, int *a_len, const char **b, int *b_le
     }
 }
 
-int fsdp_oob_agree_text(struct fsdp_oob *oob, const char *text, struct fsdp_err *err)
+int fsdp_oob_agree_text(struct fsdp_oob *oob, const char *what, const char *text,
+                        struct fsdp_err *err)
 {
+    enum { LINE = 300 }; /* bytes of a line in the error */
     size_t nbytes = strlen(text), size = (size_t)oob->size, pos;
     uint64_t mine[2] = {nbytes, fsdp_hash(FSDP_HASH_SEED, text, nbytes)};
     uint64_t(*all)[2] = fsdp_alloc(size, sizeof *all, "agreement", err);
     size_t *lens = fsdp_alloc(size, sizeof *lens, "agreement", err);
     void *texts = NULL;
-    int rc = all && lens ? FSDP_OK : FSDP_ENOMEM, differs = 0;
+    int differs = 0, rc = fsdp_oob_agree(oob, all && lens ? FSDP_OK : FSDP_ENOMEM, err);
 
     if (rc)
         goto out;
@@ -169,8 +173,9 @@ int fsdp_oob_agree_text(struct fsdp_oob *oob, const char *text, struct fsdp_err 
     int a_len, b_len;
     differing_line(&a, &a_len, &b, &b_len, a + lens[0], b + lens[differs]);
     rc = fsdp_err_set(err, FSDP_EMISMATCH,
-                      "ranks disagree: rank 0 has '%.*s', rank %d has '%.*s'", a_len, a, differs,
-                      b_len, b);
+                      "rank %d has another %s than rank 0: '%.*s' where rank 0 has '%.*s'; all "
+                      "ranks need the same",
+                      differs, what, b_len < LINE ? b_len : LINE, b, a_len < LINE ? a_len : LINE, a);
 out:
     fsdp_free(texts);
     fsdp_free(lens);

@@ -139,6 +139,12 @@ static void plan_reduce(struct fsdp *f, struct cursor *c, struct rows *rows)
 
 typedef void plan_f(struct fsdp *, struct cursor *, struct rows *);
 
+static void measure(struct fsdp *f, plan_f *plan, struct rows *rows)
+{
+    struct cursor c = {0};
+    plan(f, &c, rows);
+}
+
 static int place(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm *comm,
                  struct rows *rows, struct fsdp_err *err)
 {
@@ -149,7 +155,7 @@ static int place(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm *com
     *mem = comm ? fsdp_comm_mem_alloc(comm, nbytes, err)
                 : fsdp_device_alloc(f->device, nbytes, "arena", err);
     if (!*mem)
-        return err ? err->status : FSDP_ENOMEM;
+        return FSDP_ENOMEM;
     c = (struct cursor){.base = *mem};
     plan(f, &c, &ignored);
     return FSDP_OK;
@@ -165,10 +171,7 @@ int arena_create(struct fsdp *f, struct fsdp_err *err)
 {
     size_t nflats = (size_t)f->units.nflats, nparams = (size_t)f->units.nparams;
     struct rows rows = {0};
-    struct fsdp_err local = FSDP_ERR_INIT; /* a status is needed even where the caller wants no text */
 
-    if (!err)
-        err = &local;
     if (!(f->flats = fsdp_alloc(nflats, sizeof *f->flats, "flats", err)) ||
         !(f->module_mem = fsdp_alloc((size_t)f->units.nmodules, sizeof *f->module_mem, "modules", err)) ||
         !(f->view_param = fsdp_alloc(nparams, sizeof *f->view_param, "view", err)) ||
@@ -177,11 +180,9 @@ int arena_create(struct fsdp *f, struct fsdp_err *err)
         !(f->param_slots[0] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
         !(f->param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)))
         return FSDP_ENOMEM;
-    int rc = place(f, plan_device, &f->device_mem, NULL, &rows, err);
-    /* Registered memory is collective: all ranks must have come this far. */
-    FSDP_TRY(fsdp_oob_agree(f->mesh->oob, rc, err));
-    FSDP_TRY(place(f, plan_gather, &f->gather_mem, f->mesh->gather, &rows, err));
-    FSDP_TRY(place(f, plan_reduce, &f->reduce_mem, f->mesh->reduce, &rows, err));
+    FSDP_TRY(place(f, plan_device, &f->device_mem, NULL, &rows, err));
+    measure(f, plan_gather, &rows);
+    measure(f, plan_reduce, &rows);
     row(f, "parameter shards, fp32 masters", rows.master);
     row(f, "parameter shards, gathered dtype", rows.param);
     row(f, "optimizer state", rows.optim);
@@ -194,6 +195,15 @@ int arena_create(struct fsdp *f, struct fsdp_err *err)
     row(f, "activations, workspace", rows.work);
     row(f, "scalars", rows.scalars);
     return FSDP_OK;
+}
+
+int arena_register(struct fsdp *f, struct fsdp_err *err)
+{
+    struct rows ignored = {0};
+    int rc = place(f, plan_gather, &f->gather_mem, f->mesh->gather, &ignored, err);
+    /* Both are collective: the second is entered even where the first failed. */
+    int rc2 = place(f, plan_reduce, &f->reduce_mem, f->mesh->reduce, &ignored, rc ? NULL : err);
+    return rc ? rc : rc2;
 }
 
 void arena_destroy(struct fsdp *f)

@@ -86,6 +86,9 @@ struct fsdp {
     struct fsdp_state_layout layout;
     struct fsdp_flat_desc *flat_descs;
     uint64_t hash;
+
+    struct trace *trace;             /* NULL: nothing is recorded (trace.h) */
+    struct fsdp_mesh planned_mesh;   /* of fsdp_plan */
 };
 
 static inline uint64_t flat_full_nelem(const struct flat *flat)
@@ -95,8 +98,10 @@ static inline uint64_t flat_full_nelem(const struct flat *flat)
 
 /* Fills layout: who owns which box, for checkpoints. */
 int state_layout_create(struct fsdp *f, struct fsdp_err *err);
-/* Plans and allocates all memory. Collective (registered memory). */
+/* Plans all memory and allocates the device's. Local. */
 int arena_create(struct fsdp *f, struct fsdp_err *err);
+/* Allocates what the communicators move. Collective. */
+int arena_register(struct fsdp *f, struct fsdp_err *err);
 void arena_destroy(struct fsdp *f);
 
 /* Runs one automatic operation on its lane. */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "engine.h"
+#include "trace.h"
 
 /* ---- automatic operations ------------------------------------------------------------------------ */
 
@@ -89,12 +90,6 @@ static int run_op(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
     }
 }
 
-static bool is_driven(enum sched_kind kind)
-{
-    return kind == SCHED_MICRO_BEGIN || kind == SCHED_ENTER || kind == SCHED_LEAVE ||
-           kind == SCHED_MICRO_END || kind == SCHED_STEP;
-}
-
 static int op_begin(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     struct program *p = f->current;
@@ -115,10 +110,12 @@ static int op_end(struct fsdp *f, int i, struct fsdp_err *err)
 static int run_automatic(struct fsdp *f, struct fsdp_err *err)
 {
     struct sched *s = &f->current->sched;
-    while (f->cursor < s->nops && !is_driven(s->ops[f->cursor].kind)) {
+    while (f->cursor < s->nops && !sched_is_driven(s->ops[f->cursor].kind)) {
         int i = f->cursor++;
         FSDP_TRY(op_begin(f, &s->ops[i], err));
+        FSDP_TRY(trace_stamp(f, i, TRACE_BEGIN, err));
         FSDP_TRY(run_op(f, &s->ops[i], err));
+        FSDP_TRY(trace_stamp(f, i, TRACE_END, err));
         FSDP_TRY(op_end(f, i, err));
     }
     return FSDP_OK;
@@ -153,8 +150,7 @@ static int refuse(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_ph
     describe(f, kind, module, phase, micro, actual, sizeof actual);
     f->broken = true;
     return fsdp_err_set(err, FSDP_EINVAL,
-                        "rank %d: the schedule expects %s, the model called %s",
-                        f->mesh->rank, expected, actual);
+                        "the schedule expects %s, the model called %s", expected, actual);
 }
 
 int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase, int micro,
@@ -162,10 +158,9 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
 {
     if (f->broken)
         return fsdp_err_set(err, FSDP_EINVAL,
-                            "rank %d: the step was broken by an earlier error; fsdp_step_reset first",
-                            f->mesh->rank);
+                            "the step was broken by an earlier error; fsdp_step_reset first");
     if (!f->current)
-        return fsdp_err_set(err, FSDP_EINVAL, "rank %d: call fsdp_micro_begin first", f->mesh->rank);
+        return fsdp_err_set(err, FSDP_EINVAL, "call fsdp_micro_begin first");
     struct sched *s = &f->current->sched;
     const struct sched_op *op = f->cursor < s->nops ? &s->ops[f->cursor] : NULL;
     bool visit = kind == SCHED_ENTER || kind == SCHED_LEAVE;
@@ -173,7 +168,9 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
         (!visit && kind != SCHED_STEP && op->micro != micro))
         return refuse(f, kind, module, phase, micro, err);
     int i = f->cursor++, rc;
-    if ((rc = op_begin(f, op, err)) || (rc = op_end(f, i, err)) || (rc = run_automatic(f, err)))
+    if ((rc = trace_stamp(f, i, TRACE_BEGIN, err)) || (rc = op_begin(f, op, err)) ||
+        (rc = op_end(f, i, err)) || (rc = run_automatic(f, err)) ||
+        (rc = trace_stamp(f, i, TRACE_END, err)))
         f->broken = true;
     return rc;
 }
@@ -200,6 +197,7 @@ int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struc
             FSDP_TRY(order_after_other_program(f, err));
         f->current = p;
         f->cursor = 0;
+        trace_pass(f, program);
     }
     return exec_drive(f, SCHED_MICRO_BEGIN, -1, FSDP_FORWARD, index, err);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine.h"
+#include "trace.h"
 
 static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
 {
@@ -155,18 +156,20 @@ static void write_units(const struct fsdp *f, FILE *to)
             fprintf(to, "parameter %s [", flat->tensors[i].name);
             for (int d = 0; d < flat->tensors[i].ndim; d++)
                 fprintf(to, "%s%llu", d ? ", " : "", (unsigned long long)flat->tensors[i].shape[d]);
-            fprintf(to, "]\n");
+            const struct param *p = &f->tree->params[flat->params[i]];
+            fprintf(to, "] init %d %.9g\n", (int)p->init.kind, (double)p->init.scale);
         }
     }
 }
 
-static int agree(struct fsdp *f, struct fsdp_err *err)
+/* Everything that must be equal on all ranks, a line each. */
+static int plan_text(char **out, struct fsdp *f, struct fsdp_err *err)
 {
     char *text = NULL;
     size_t nbytes;
     FILE *to = open_memstream(&text, &nbytes);
     if (!to)
-        return fsdp_err_set(err, FSDP_ENOMEM, "agreement text: out of memory");
+        return fsdp_err_set(err, FSDP_ENOMEM, "plan text: out of memory");
     if (f->opts.agree)
         fprintf(to, "%s\n", f->opts.agree);
     write_opts(f, to);
@@ -176,12 +179,11 @@ static int agree(struct fsdp *f, struct fsdp_err *err)
                 f->programs[p].sched.nops, (unsigned long long)sched_hash(&f->programs[p].sched));
     if (fclose(to)) {
         free(text);
-        return fsdp_err_set(err, FSDP_ENOMEM, "agreement text: out of memory");
+        return fsdp_err_set(err, FSDP_ENOMEM, "plan text: out of memory");
     }
     f->hash = fsdp_hash(FSDP_HASH_SEED, text, nbytes);
-    int rc = fsdp_oob_agree_text(f->mesh->oob, text, err);
-    free(text);
-    return rc;
+    *out = text;
+    return FSDP_OK;
 }
 
 /* ---- create and destroy ---------------------------------------------------------------------------- */
@@ -195,11 +197,32 @@ static int create_lanes(struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Cuts fall between rows, so rows of lengths without a small common multiple cost padding. */
+static void warn_of_padding(const struct fsdp *f)
+{
+    for (int k = 0; f->mesh->rank == 0 && k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        uint64_t nelem = 0, full = flat_full_nelem(flat), mib = UINT64_C(1) << 20;
+        for (int i = 0; i < flat->ntensors; i++)
+            nelem += fsdp_tensor_nelem(&flat->tensors[i]);
+        uint64_t padding = (full - nelem) * sizeof(float);
+        if ((full - nelem) * 100 > 3 * nelem && padding / (uint64_t)flat->cut.nranks > mib)
+            fsdp_log(FSDP_LOG_WARN,
+                     "unit '%s' is padded from %llu to %llu MiB, because the row lengths of its "
+                     "parameters have no small common multiple; sizes that are multiples of 64, or "
+                     "smaller shard groups, mend it",
+                     f->tree->modules[f->units.units[flat->unit].module].name,
+                     (unsigned long long)(nelem * sizeof(float) / mib),
+                     (unsigned long long)(full * sizeof(float) / mib));
+    }
+}
+
 static int plan(struct fsdp *f, struct fsdp_err *err)
 {
     FSDP_TRY(check_opts(&f->opts, err));
     FSDP_TRY(check_regather(f, err));
     FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
+    warn_of_padding(f);
     FSDP_TRY(describe_modules(f, err));
     FSDP_TRY(create_lanes(f, err));
     FSDP_TRY(program_create(f, FSDP_TRAIN, err));
@@ -211,28 +234,57 @@ int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
                 const struct fsdp_opts *opts, struct fsdp_device *device, struct fsdp_mesh *mesh,
                 struct fsdp_err *err)
 {
-    struct fsdp_err local = FSDP_ERR_INIT;
+    struct fsdp_err local = FSDP_ERR_INIT; /* agreeing needs a text, whether the caller wants it or not */
+    char *text = NULL;
     int rc = FSDP_ENOMEM;
-    struct fsdp *f = fsdp_alloc(1, sizeof *f, "engine", err ? err : &local);
+    struct fsdp *f = fsdp_alloc(1, sizeof *f, "engine", &local);
 
     if (f) {
         f->tree = tree;
         f->opts = *opts;
-        f->opts.agree = NULL; /* borrowed for this call only */
         f->device = device;
         f->mesh = mesh;
-        rc = plan(f, err ? err : &local);
+        rc = plan(f, &local);
+        if (rc == FSDP_OK)
+            rc = plan_text(&text, f, &local);
+        f->opts.agree = NULL; /* borrowed for this call only */
     }
-    /* A rank that could not plan must not leave the others waiting in what follows. */
-    FSDP_TRY_GOTO(fsdp_oob_agree(mesh->oob, rc, err ? err : &local), out);
-    f->opts.agree = opts->agree;
-    rc = agree(f, err);
-    f->opts.agree = NULL;
-    if (rc)
-        goto out;
-    rc = arena_create(f, err ? err : &local);
-    rc = fsdp_oob_agree(mesh->oob, rc, err ? err : &local);
+    /* Local work ends in agreement before each exchange: a rank that failed must not leave the others
+     * waiting in it. */
+    FSDP_TRY_GOTO(fsdp_oob_agree(mesh->oob, rc, &local), out);
+    FSDP_TRY_GOTO(fsdp_oob_agree_text(mesh->oob, "plan", text, &local), out);
+    FSDP_TRY_GOTO(fsdp_oob_agree(mesh->oob, arena_create(f, &local), &local), out);
+    rc = fsdp_oob_agree(mesh->oob, arena_register(f, &local), &local);
 out:
+    free(text);
+    if (rc) {
+        fsdp_destroy(f);
+        return fsdp_err_set(err, rc, "%s", local.text);
+    }
+    *out = f;
+    return FSDP_OK;
+}
+
+int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const struct fsdp_opts *opts,
+              struct fsdp_device *device, struct fsdp_mesh_shape shape, struct fsdp_err *err)
+{
+    if (shape.shard_size < 1 || shape.replicate_size < 1 || shape.regather_size < 0 ||
+        (shape.regather_size && shape.shard_size % shape.regather_size))
+        return fsdp_err_set(err, FSDP_EINVAL, "a mesh of %d x %d ranks, regathering over %d",
+                            shape.replicate_size, shape.shard_size, shape.regather_size);
+    struct fsdp *f = fsdp_alloc(1, sizeof *f, "engine", err);
+    if (!f)
+        return FSDP_ENOMEM;
+    f->tree = tree;
+    f->opts = *opts;
+    f->opts.agree = NULL;
+    f->device = device;
+    f->mesh = &f->planned_mesh;
+    f->planned_mesh.size = shape.shard_size * shape.replicate_size;
+    f->planned_mesh.shard_size = shape.shard_size;
+    f->planned_mesh.replicate_size = shape.replicate_size;
+    f->planned_mesh.regather_size = shape.regather_size;
+    int rc = plan(f, err);
     if (rc) {
         fsdp_destroy(f);
         return rc;
@@ -247,6 +299,7 @@ void fsdp_destroy(struct fsdp *f)
         return;
     for (int lane = 0; lane < SCHED_NLANES; lane++) /* first: their threads may use what follows */
         fsdp_lane_destroy(f->lanes[lane]);
+    trace_close(f);
     arena_destroy(f);
     for (int lane = 0; lane < SCHED_NLANES; lane++)
         fsdp_event_destroy(f->tails[lane]);

@@ -331,9 +331,10 @@ static void emit_step(struct builder *b)
 
 static int check_input(const struct sched_input *in, struct fsdp_err *err)
 {
-    if (in->accumulation < 1)
-        return fsdp_err_set(err, FSDP_EINVAL, "accumulation is %d; it must be at least 1",
-                            in->accumulation);
+    if (in->accumulation < 1 || in->accumulation > SCHED_MAX_ACCUMULATION)
+        return fsdp_err_set(err, FSDP_EINVAL, "accumulation is %d; it must be 1 to %d: use larger "
+                            "micro-batches, more ranks or smaller steps",
+                            in->accumulation, SCHED_MAX_ACCUMULATION);
     if (in->reshard_after_forward && !in->reshard_after_backward)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "units resharded after forward must be resharded after backward too");

@@ -53,13 +53,15 @@ struct sched_op {
     bool waited_for;       /* some operation waits for it: record an event */
 };
 
-/* What a unit's flat looks like at an ENTER or LEAVE of its root module. */
+/* A flat buffer of a unit, as far as the schedule cares. */
 struct sched_flat {
     int unit;
     bool trainable;
     uint64_t full_nbytes; /* of the unsharded parameters */
     uint64_t grad_nbytes; /* of the unsharded gradients */
 };
+
+enum { SCHED_MAX_ACCUMULATION = 65536 }; /* the list is written out for every micro-step */
 
 struct sched_input {
     enum fsdp_program program;
@@ -112,6 +114,13 @@ int sched_slot_of(const struct sched *sched, int flat, int i);
 /* Accesses of ops[i]: what ENTER and LEAVE bracket counts for both. Returns their number. */
 int sched_accesses(const struct sched *sched, const struct sched_input *in, int i,
                    struct sched_access out[SCHED_MAX_ACCESSES]);
+
+/* Does the model or the training loop arrive here? Others run as soon as the cursor reaches them. */
+static inline bool sched_is_driven(enum sched_kind kind)
+{
+    return kind == SCHED_MICRO_BEGIN || kind == SCHED_ENTER || kind == SCHED_LEAVE ||
+           kind == SCHED_MICRO_END || kind == SCHED_STEP;
+}
 
 const char *sched_kind_name(enum sched_kind kind);
 const char *sched_lane_name(enum sched_lane lane);

@@ -84,11 +84,12 @@ int fsdp_step(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_ste
 
 int fsdp_step_result(struct fsdp *f, struct fsdp_step_result *out, struct fsdp_err *err)
 {
-    FSDP_TRY(fsdp_lane_sync(f->lanes[SCHED_COMPUTE], err));
+    struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+    struct fsdp_step_result result;
+    FSDP_TRY(fsdp_copy(lane, &result.grad_norm, f->grad_norm, sizeof result.grad_norm, err));
+    FSDP_TRY(fsdp_copy(lane, result.control, f->sums, sizeof result.control, err));
+    FSDP_TRY(fsdp_lane_sync(lane, err));
     FSDP_TRY(fsdp_comm_status(f->mesh->world, err));
-    struct fsdp_step_result result = {.grad_norm = *f->grad_norm};
-    for (int k = 0; k < FSDP_CONTROL_NELEM; k++)
-        result.control[k] = f->sums[k];
     *out = result;
     return FSDP_OK;
 }

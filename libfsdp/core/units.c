@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "units.h"
@@ -35,12 +36,37 @@ static int home_of_param(const struct fsdp_module_tree *tree, int p)
 
 /* ---- wrap policies: mark the modules that become units ------------------------------------------ */
 
-static void wrap_transformer(bool *is_unit, const struct fsdp_module_tree *tree,
-                             const char *const *classes)
+static int refuse_class(const struct fsdp_module_tree *tree, const char *class_name,
+                        struct fsdp_err *err)
 {
-    for (int m = 1; m < tree->nmodules; m++)
-        for (int c = 0; classes && classes[c]; c++)
-            is_unit[m] |= !strcmp(tree->modules[m].class_name, classes[c]);
+    char known[512] = "";
+    for (int m = 1; m < tree->nmodules; m++) {
+        const char *name = tree->modules[m].class_name;
+        size_t len = strlen(known);
+        bool listed = false;
+        for (int k = 1; k < m; k++)
+            listed |= !strcmp(tree->modules[k].class_name, name);
+        if (!listed)
+            snprintf(known + len, sizeof known - len, "%s%s", len ? ", " : "", name);
+    }
+    return fsdp_err_set(err, FSDP_EINVAL, "wrap policy transformer: no module has class '%s' (there "
+                        "are: %s)", class_name, known);
+}
+
+static int wrap_transformer(bool *is_unit, const struct fsdp_module_tree *tree,
+                            const char *const *classes, struct fsdp_err *err)
+{
+    for (int c = 0; classes && classes[c]; c++) {
+        bool found = false;
+        for (int m = 1; m < tree->nmodules; m++) {
+            bool same = !strcmp(tree->modules[m].class_name, classes[c]);
+            is_unit[m] |= same;
+            found |= same;
+        }
+        if (!found) /* silence would gather the whole model at once */
+            return refuse_class(tree, classes[c], err);
+    }
+    return FSDP_OK;
 }
 
 /* Bottom-up: a module whose parameters not yet in a unit reach the threshold becomes one. */
@@ -67,8 +93,7 @@ static int wrap(bool *is_unit, const struct fsdp_module_tree *tree, const struct
     is_unit[0] = true;
     switch (opts->wrap_policy) {
     case FSDP_WRAP_TRANSFORMER:
-        wrap_transformer(is_unit, tree, opts->wrap_classes);
-        return FSDP_OK;
+        return wrap_transformer(is_unit, tree, opts->wrap_classes, err);
     case FSDP_WRAP_SIZE:
         return wrap_size(is_unit, tree, opts->min_num_params, err);
     case FSDP_WRAP_NONE:

@@ -46,11 +46,11 @@ static int collectives(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
     rc = rank == 2 ? fsdp_err_set(&err, FSDP_ENOSPC, "disk full") : FSDP_OK;
     rc = fsdp_oob_agree(oob, rc, &err);
     bad += check(rc == FSDP_ENOSPC && !strcmp(err.text, rank == 2 ? "disk full" : "rank 2: disk full"), rank, "agree on failure", &err);
-    bad += check(!fsdp_oob_agree_text(oob, "a = 1\nb = 2\n", &err), rank, "equal text", &err);
-    rc = fsdp_oob_agree_text(oob, rank >= 2 ? "a = 1\nb = 3\nc = 4\n" : "a = 1\nb = 2\nc = 4\n", &err);
-    bad += check(rc == FSDP_EMISMATCH && strstr(err.text, "rank 0 has 'b = 2', rank 2 has 'b = 3'"), rank, "differing text", &err);
-    rc = fsdp_oob_agree_text(oob, rank == 3 ? "a = 1\n" : "a = 1\nb = 2\n", &err);
-    bad += check(rc == FSDP_EMISMATCH && strstr(err.text, "'b = 2', rank 3 has ''"), rank, "missing line", &err);
+    bad += check(!fsdp_oob_agree_text(oob, "list", "a = 1\nb = 2\n", &err), rank, "equal text", &err);
+    rc = fsdp_oob_agree_text(oob, "list", rank >= 2 ? "a = 1\nb = 3\nc = 4\n" : "a = 1\nb = 2\nc = 4\n", &err);
+    bad += check(rc == FSDP_EMISMATCH && strstr(err.text, "rank 2 has another list than rank 0: 'b = 3' where rank 0 has 'b = 2'"), rank, "differing text", &err);
+    rc = fsdp_oob_agree_text(oob, "list", rank == 3 ? "a = 1\n" : "a = 1\nb = 2\n", &err);
+    bad += check(rc == FSDP_EMISMATCH && strstr(err.text, "rank 3 has another list than rank 0: '' where rank 0 has 'b = 2'"), rank, "missing line", &err);
     return bad;
 }
 

@@ -4,7 +4,9 @@
  * Always: the previous checkpoint loads, nothing half-made is taken for a checkpoint, and the next
  * save works.
  */
+#include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 #include "fake_state.h"
 
@@ -157,6 +159,104 @@ static int memory_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
     return 0;
 }
 
+/* ---- a rank dies while rank 0 commits ----
+ *
+ * Rank 0 stops at one of its last store calls. Rank 1 dies meanwhile; rank 2 learns of it inside
+ * ckpt_save and, when that has had time to react, lets rank 0 go on. Whatever is published must be
+ * whole: rank 2 must not take its files away. */
+struct held {
+    char root[400];
+    int64_t step;
+    uint64_t stop_at; /* store call of rank 0; 0: none */
+    uint64_t calls;   /* that rank 0 made */
+    pid_t pid;        /* of rank 0 */
+    struct fsdp_oob *oob;
+};
+
+static bool is_stopped(pid_t pid)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = pid ? fopen(path, "r") : NULL;
+    if (file) {
+        text[fread(text, 1, sizeof text - 1, file)] = 0;
+        fclose(file);
+    }
+    const char *after_name = strrchr(text, ')');
+    return after_name && after_name[1] && after_name[2] == 'T';
+}
+
+static void *held_thread(void *arg)
+{
+    struct held *h = arg;
+    while (!is_stopped(h->pid))
+        usleep(1000);
+    if (h->oob->rank == 1)
+        kill(getpid(), SIGKILL);
+    while (h->oob->health(h->oob, NULL) == FSDP_OK)
+        usleep(1000);
+    usleep(200000);
+    kill(h->pid, SIGCONT);
+    return NULL;
+}
+
+static int held_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    struct held *shared = arg, mine = *shared;
+    struct fake *f = fake_create(oob->rank, 3, 1);
+    struct ckpt_save_args args = fake_save_args(f, shared->root, shared->step);
+    pthread_t thread;
+    bool watches = oob->rank > 0 && shared->stop_at;
+    (void)nodes;
+    fake_fill(f, NEW_SEED);
+    if (oob->rank == 0)
+        shared->pid = getpid();
+    oob->allgather(oob, "x", 1, (char[4]){0}, NULL); /* everybody sees the pid */
+    mine.pid = shared->pid;
+    mine.oob = oob;
+    if (watches)
+        pthread_create(&thread, NULL, held_thread, &mine);
+    uint64_t before = ckpt_store_calls();
+    if (oob->rank == 0 && shared->stop_at)
+        ckpt_store_fault_at(shared->stop_at, CKPT_FAULT_STOP);
+    int rc = ckpt_save(NULL, &args, oob, NULL);
+    if (oob->rank == 0)
+        shared->calls = ckpt_store_calls() - before;
+    if (watches)
+        pthread_join(thread, NULL);
+    fake_destroy(f);
+    return rc ? 3 : 0;
+}
+
+static void test_death_during_commit(const char *root)
+{
+    enum { LAST_CALLS = 8 };
+    struct held *h = mmap(NULL, sizeof *h, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status[3], npublished = 0, nleft = 0, nbad = 0;
+    snprintf(h->root, sizeof h->root, "%s.held", root);
+    bool good = true;
+    for (h->step = 1; h->step <= 2; h->step++) /* the first also makes the folder */
+        good &= ranks_run(3, 1, 60, held_rank, h, NULL) == 0 && h->calls > LAST_CALLS;
+    uint64_t calls = h->calls;
+    for (int i = 0; good && i < LAST_CALLS; i++) {
+        char path[500];
+        h->step = 3 + i;
+        h->stop_at = calls - (uint64_t)i;
+        ranks_run(3, 1, 60, held_rank, h, status);
+        good &= WIFSIGNALED(status[1]) && WIFEXITED(status[2]) && WEXITSTATUS(status[2]) == 3;
+        snprintf(path, sizeof path, "%s/step-%08d", h->root, 3 + i);
+        bool published = access(path, F_OK) == 0;
+        npublished += published;
+        nleft += !published;
+        nbad += !fake_holds(published ? path : h->root, NEW_SEED);
+    }
+    ok(good, "a rank dies while rank 0 commits; the third is told of a failure");
+    ok(nbad == 0 && npublished + nleft == LAST_CALLS && npublished > 0,
+       "%d of %d are published all the same: whole, %d are not", npublished, LAST_CALLS, nbad);
+    scratch_remove(h->root);
+    munmap(h, sizeof *h);
+}
+
 int main(void)
 {
     char root[300];
@@ -170,6 +270,7 @@ int main(void)
     strike_all(root, 0, CKPT_FAULT_FAIL, "failed", 20);
     strike_all(root, 1, CKPT_FAULT_NOSPACE, "no space", 6);
     test_retain(root);
+    test_death_during_commit(root);
     ok(ranks_run(1, 1, 60, memory_rank, root, NULL) == 0, "out of memory at each allocation");
     scratch_remove(root);
     return tap_done();

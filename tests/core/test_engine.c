@@ -140,6 +140,7 @@ struct cell {
     enum fsdp_wrap_policy wrap;
     int prefetch, limit, checkpointing;
     bool threaded, clip, reduce_last;
+    bool traced;
     int regather; /* reshard_after_forward as a group size; 0: the strategy's own */
 };
 
@@ -181,6 +182,7 @@ static int train(struct run *run, struct fsdp *f, struct fsdp_err *err)
         struct fsdp_step_args args = {.step = step, .lr = 0.01, .control = control};
         struct fsdp_step_result result;
         uint64_t allocs = fsdp_alloc_count();
+        fsdp_trace_next(f, step); /* no more than a hint where nothing is traced */
         for (int m = 0; m < c->accumulation; m++) {
             int row = (run->rank * c->accumulation + m) * per_micro;
             FSDP_TRY(fsdp_micro_begin(f, FSDP_TRAIN, m, err));
@@ -244,7 +246,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
         (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
         (rc = fsdp_create(&f, toy.tree, &opts, device, mesh, &err)) || (rc = fsdp_init_params(f, &err)))
         fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
-    else if ((rc = train(run, f, &err)))
+    else if ((run->cell.traced && (rc = fsdp_trace_open(f, STEPS, &err))) || (rc = train(run, f, &err)))
         fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
     fsdp_destroy(f);
     fsdp_mesh_destroy(mesh);
@@ -273,9 +275,10 @@ static void compare(const struct cell *c, const struct outcome *want, const char
 {
     struct outcome *got = run_cell(c);
     char what[160];
-    snprintf(what, sizeof what, "%s, %d ranks, %d nodes, regather %d, accumulation %d%s, wrap %d, prefetch %d, limit %d%s%s",
+    snprintf(what, sizeof what, "%s, %d ranks, %d nodes, regather %d, accumulation %d%s, wrap %d, prefetch %d, limit %d%s%s%s",
              name, c->nranks, c->nnodes, c->regather, c->accumulation, c->reduce_last ? " reduced last" : "", (int)c->wrap, c->prefetch, c->limit,
-             c->checkpointing ? ", recompute" : "", c->threaded ? ", threaded lanes" : "");
+             c->checkpointing ? ", recompute" : "", c->threaded ? ", threaded lanes" : "",
+             c->traced ? ", traced" : "");
     if (!ok(got != NULL, "%s: runs", what))
         return;
     ok(!memcmp(got->value, want->value, sizeof got->value) && !memcmp(got->seen, want->seen, sizeof got->seen),
@@ -299,7 +302,7 @@ static void test_strategies(void)
     } strategies[] = {{FSDP_FULL_SHARD, "FULL_SHARD"}, {FSDP_SHARD_GRAD_OP, "SHARD_GRAD_OP"},
                       {FSDP_NO_SHARD, "NO_SHARD"}, {FSDP_HYBRID_SHARD, "HYBRID_SHARD"},
                       {FSDP_HYBRID_SHARD_ZERO2, "HYBRID_SHARD_ZERO2"}, {FSDP_ZERO1, "ZERO1"}};
-    struct cell one = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_NONE, 0, 0, FSDP_AC_NONE, false, false, false, 0};
+    struct cell one = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_NONE, 0, 0, FSDP_AC_NONE, false, false, false, false, 0};
     struct outcome *want = run_cell(&one);
     if (!ok(want && want->seen[0][1] == 1 && want->seen[0][2] == 78 && want->value[0][2][5] != 0, "one process"))
         return;
@@ -308,7 +311,7 @@ static void test_strategies(void)
             static const int nranks[] = {2, 3, 4, 6};
             struct cell c = {.nranks = nranks[k], .nnodes = 1, .accumulation = 1 + (i + k) % 2,
                              .strategy = strategies[i].strategy, .wrap = (enum fsdp_wrap_policy)((i + k) % 3),
-                             .prefetch = k % 3, .limit = 2 - k % 2, .checkpointing = k & 1, .threaded = (i ^ k) & 1};
+                             .prefetch = k % 3, .limit = 2 - k % 2, .checkpointing = k & 1, .threaded = (i ^ k) & 1, .traced = k >> 1 & 1};
             c.reduce_last = (i + 2 * k) % 3 == 0;
             if (fsdp_strategy_info(c.strategy)->group == FSDP_SHARD_OVER_NODE)
                 c.nnodes = c.nranks % 2 ? 3 : 2;
@@ -337,7 +340,7 @@ static void test_cursor(void)
     static const int node_of[1];
     const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
     struct fsdp_oob *oob;
-    struct cell cell = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false, false, 0};
+    struct cell cell = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false, false, false, 0};
     struct fsdp_opts opts = opts_of(&cell);
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_device *device;
@@ -382,7 +385,7 @@ static void test_cursor(void)
 
 static int disagree_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
-    struct cell cell = {3, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false, false, 0};
+    struct cell cell = {3, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false, false, false, 0};
     struct fsdp_opts opts = opts_of(&cell);
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_device *device;

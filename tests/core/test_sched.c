@@ -257,6 +257,8 @@ static void test_refusals(void)
     struct fsdp_err err = FSDP_ERR_INIT;
     in.accumulation = 0;
     ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "accumulation 0 is refused: %s", err.text);
+    in.accumulation = 1 << 30;
+    ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "2^30 micro-steps are refused: %s", err.text);
     in = input_of(&m);
     in.reshard_after_backward = false;
     ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "resharding halfway is refused: %s", err.text);

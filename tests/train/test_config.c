@@ -203,22 +203,26 @@ static void check_print(bool help)
 static void check_agree(void)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
-    char *o1[] = {"log.interval=5", "train.threads=3"}, *o2[] = {"optim.lr=0.5"};
+    char *o1[] = {"log.interval=5", "train.threads=3"}, *o2[] = {"optim.lr=0.5"}, *o3[] = {"log.trace=t.json"};
     struct config *a = load(GOOD, 0, NULL, &err), *b = load(GOOD, 2, o1, &err);
-    struct config *c = load(GOOD, 1, o2, &err);
-    char *ta = NULL, *tb = NULL, *tc = NULL;
+    struct config *c = load(GOOD, 1, o2, &err), *d = load(GOOD, 1, o3, &err);
+    char *ta = NULL, *tb = NULL, *tc = NULL, *td = NULL;
 
     config_agree_text(&ta, a, NULL);
     config_agree_text(&tb, b, NULL);
     config_agree_text(&tc, c, NULL);
+    config_agree_text(&td, d, NULL);
+    ok(td && strcmp(ta, td), "nor what they write together");
     ok(ta && tb && !strcmp(ta, tb), "how a rank talks and computes may differ");
     ok(tc && strcmp(ta, tc) && strstr(tc, "optim.lr = 0.5\n"), "what it computes may not");
     fsdp_free(ta);
     fsdp_free(tb);
     fsdp_free(tc);
+    fsdp_free(td);
     fsdp_free(a);
     fsdp_free(b);
     fsdp_free(c);
+    fsdp_free(d);
 }
 
 /* ---- the division of a batch --------------------------------------------------------------------- */

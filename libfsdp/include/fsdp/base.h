@@ -279,9 +279,10 @@ int fsdp_oob_allgatherv(struct fsdp_oob *oob, const void *in, size_t nbytes, voi
  * status and error, all return FSDP_OK only if all gave it, else the failure of the lowest rank
  * that has one, its text prefixed with "rank R: " where R is another rank. */
 int fsdp_oob_agree(struct fsdp_oob *oob, int status, struct fsdp_err *err);
-/* Collective. FSDP_EMISMATCH on every rank unless all give the same text; names the first differing line
- * and the lowest rank that differs from rank 0. */
-int fsdp_oob_agree_text(struct fsdp_oob *oob, const char *text, struct fsdp_err *err);
+/* Collective. FSDP_EMISMATCH on every rank unless all give the same text; names `what` it is, the
+ * first differing line, and the lowest rank that differs from rank 0. */
+int fsdp_oob_agree_text(struct fsdp_oob *oob, const char *what, const char *text,
+                        struct fsdp_err *err);
 /* Collective. Root's nbytes to everyone. */
 int fsdp_oob_broadcast(struct fsdp_oob *oob, void *data, size_t nbytes, int root,
                        struct fsdp_err *err);

@@ -27,6 +27,8 @@
 #ifndef FSDP_FSDP_H
 #define FSDP_FSDP_H
 
+#include <stdio.h>
+
 #include "fsdp/mesh.h"
 #include "fsdp/module.h"
 #include "fsdp/optim.h"
@@ -94,8 +96,10 @@ struct fsdp_view {
     struct fsdp_lane *lane;   /* where the module's work is enqueued */
     const void *const *param; /* param_dtype */
     void *const *grad;        /* reduce_dtype; BACKWARD only */
-    /* BACKWARD: multiply what is in grad by this before adding the first contribution of this enter
-     * (0: overwrite, memory may hold anything; 1: add). Further contributions in the same enter add. */
+    /* BACKWARD: what the first contribution of this micro-step to a gradient multiplies the memory with
+     * (0: overwrite, it may hold anything; 1: add to earlier micro-steps). Further contributions in the
+     * same micro-step add (1): a tied parameter gets one from each module that uses it, in the order
+     * of the backward pass. Every trainable parameter must get at least one. */
     float grad_beta;
     void *saved, *recomputed, *work; /* this module's activation memory (module.h) */
 };
@@ -133,7 +137,7 @@ struct fsdp_step_result {
  * host for this step. */
 int fsdp_step(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_step_result *result,
               struct fsdp_err *err);
-/* The result of the latest step without stalling it: waits for that step's reduction only. Local. */
+/* The result of the latest step. Waits for the compute lane. Local. */
 int fsdp_step_result(struct fsdp *f, struct fsdp_step_result *out, struct fsdp_err *err);
 /* Sums device values over all ranks (evaluation loss). Collective, blocks. */
 int fsdp_control_sum(struct fsdp *f, double *values, int nelem, struct fsdp_err *err);
@@ -164,6 +168,63 @@ int fsdp_memory_plan(const struct fsdp *f, struct fsdp_memory_row *rows, int max
 int fsdp_unit_count(const struct fsdp *f);
 /* FNV hash of (units, schedule, options) that the ranks agreed on. */
 uint64_t fsdp_plan_hash(const struct fsdp *f);
+
+/* ---- the schedule, to look at (docs/schedule.md) ------------------------------------------------ */
+
+/* Plans as fsdp_create does, for ranks that are not there: no memory, no communicators. What comes
+ * back is for the fsdp_schedule_* calls and fsdp_destroy alone. FSDP_EINVAL for a shape or options
+ * that cannot work. Local. */
+int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const struct fsdp_opts *opts,
+              struct fsdp_device *device, struct fsdp_mesh_shape shape, struct fsdp_err *err);
+
+/* What modelled durations are made of: 2 FLOP per parameter of a module and token forward, 4
+ * backward; latency and received bytes (ring algorithms) of a collective; memory traffic of the
+ * optimizer. */
+struct fsdp_schedule_cost {
+    uint32_t version;
+    double ntokens; /* a rank's, in a micro-step */
+    double flops_per_s, link_nbytes_per_s, memory_nbytes_per_s;
+    double latency_s; /* of a collective */
+};
+#define FSDP_SCHEDULE_COST_VERSION 1
+#define FSDP_SCHEDULE_COST_INIT                                                                    \
+    {.version = FSDP_SCHEDULE_COST_VERSION, .ntokens = 1, .flops_per_s = 1e14,                     \
+     .link_nbytes_per_s = 25e9, .memory_nbytes_per_s = 1e12, .latency_s = 1e-5}
+
+/* The lists of both programs as text tables, each with its modelled times. Local, blocks; whether
+ * writing failed, ferror(to) says. */
+int fsdp_schedule_print(const struct fsdp *f, const struct fsdp_schedule_cost *cost, FILE *to,
+                        struct fsdp_err *err);
+/* The same as a Chrome trace (JSON, for ui.perfetto.dev): a process per program, a track per lane,
+ * modelled times. */
+int fsdp_schedule_trace(const struct fsdp *f, const struct fsdp_schedule_cost *cost, FILE *to,
+                        struct fsdp_err *err);
+
+/* ---- times of a real run ------------------------------------------------------------------------- */
+
+/* Seconds of one rank over all recorded steps. */
+enum { FSDP_TRACE_MAX_LANES = 8 };
+struct fsdp_trace_share {
+    int nsteps;
+    double wall_s;    /* from the first begin to the last end */
+    double compute_s; /* something ran on the compute lane, communication there apart */
+    double comm_s;    /* at least one collective was under way */
+    double exposed_s; /* of comm_s, while nothing was computed */
+    double lane_s[FSDP_TRACE_MAX_LANES]; /* by fsdp_trace_lane; each lane's own work */
+};
+/* Name of a lane, NULL past the last. Static. */
+const char *fsdp_trace_lane(int lane);
+
+/* Allocates room for the times of max_nsteps training steps. Local. */
+int fsdp_trace_open(struct fsdp *f, int max_nsteps, struct fsdp_err *err);
+/* The training step that begins next is recorded, under this number, if there is room. Begin and end
+ * of every operation are taken on its lane; nothing is allocated, nothing waits. Local. */
+void fsdp_trace_next(struct fsdp *f, int64_t step);
+/* Ends recording. Rank 0 writes a Chrome trace to `to` (NULL elsewhere): a process per rank, a track
+ * per lane, clocks of other machines brought to rank 0's; ferror(to) says whether that went well.
+ * shares[world] is filled on every rank. Steps that did not end are left out. Collective, blocks. */
+int fsdp_trace_finish(struct fsdp *f, FILE *to, struct fsdp_trace_share *shares,
+                      struct fsdp_err *err);
 
 #ifdef __cplusplus
 }
