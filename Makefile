@@ -47,6 +47,7 @@ CKPT_SRC := $(sort $(wildcard ckpt/tools/*.c))
 TOOL_SRC := $(sort $(wildcard models/tools/*.c))
 TOOLS    := $(foreach s,$(CKPT_SRC),$(call prog_of,$(s)))
 PROGRAMS := $(TOOLS) $(foreach s,$(TOOL_SRC),$(call prog_of,$(s)))
+BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_*.c)))
 TESTS    := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/test_*.c)))
 BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_*.c)))
 HEADERS  := $(wildcard libfsdp/include/fsdp/*.h libfsdp/include/fsdp/sys/*.h ckpt/include/ckpt/*.h)
@@ -85,7 +86,7 @@ tools: $(TOOLS)
 libs: $(LIBRARIES)
 
 ## tests            build the test programs
-tests: $(TESTS)
+tests: $(TESTS) $(BENCHES)
 	@:
 
 ## deps             install what building needs (as root), or say what is missing

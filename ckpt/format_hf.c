@@ -8,28 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hf_names.h"
 #include "opened.h"
 #include "text.h"
-
-#define INDEX_NAME "model.safetensors.index.json"
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && !strcmp(text + a - b, end);
-}
-
-/* Files that go along with weights: configuration and tokenizer. */
-static bool is_extra(const char *name)
-{
-    static const char *const ends[] = {".json", ".txt", ".model", ".jinja", ".tiktoken"};
-    if (name[0] == '.' || ends_with(name, ".index.json"))
-        return false;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (ends_with(name, ends[i]))
-            return true;
-    return false;
-}
 
 static int extras_find(struct ckpt *ckpt, const struct ckpt_names *names, struct fsdp_err *err)
 {
@@ -39,7 +20,7 @@ static int extras_find(struct ckpt *ckpt, const struct ckpt_names *names, struct
     for (int i = 0; i < names->nnames && ckpt->m.nextras < CKPT_MAX_EXTRAS; i++) {
         struct ckpt_extra *extra = &ckpt->m.extras[ckpt->m.nextras];
         struct ckpt_store_stat st;
-        if (!is_extra(names->names[i]))
+        if (!ckpt_hf_is_extra(names->names[i]))
             continue;
         ckpt->m.nextras++;
         extra->path = fsdp_strdup(names->names[i], err);
@@ -79,7 +60,7 @@ static int refuse_incomplete(const struct ckpt_names *files, const char *folder,
 
 static int index_read(json_t **out, const struct ckpt *ckpt, struct fsdp_err *err)
 {
-    char *path = ckpt_path_join(ckpt->folder, INDEX_NAME, err), *data = NULL;
+    char *path = ckpt_path_join(ckpt->folder, CKPT_HF_INDEX_NAME, err), *data = NULL;
     json_t *root = NULL;
     size_t nbytes;
     int rc = FSDP_ENOMEM;
@@ -286,9 +267,9 @@ static int files_find(struct ckpt *ckpt, struct ckpt_names *files, json_t **map,
     FSDP_TRY(ckpt_store_names(&all, ckpt->store, ckpt->path, err));
     int rc = extras_find(ckpt, &all, err);
     for (int i = 0; rc == FSDP_OK && i < all.nnames; i++)
-        if (ends_with(all.names[i], ".safetensors") && all.names[i][0] != '.')
+        if (ckpt_hf_is_weights(all.names[i]))
             rc = ckpt_names_add(files, all.names[i], err);
-    if (rc == FSDP_OK && names_have(&all, INDEX_NAME)) {
+    if (rc == FSDP_OK && names_have(&all, CKPT_HF_INDEX_NAME)) {
         rc = index_read(map, ckpt, err);
         if (rc == FSDP_OK)
             rc = index_match_files(*map, ckpt, files, err);

@@ -5,35 +5,25 @@
 #include <string.h>
 
 #include "merge.h"
+#include "hf_names.h"
 #include "text.h"
-
-#define INDEX_NAME "model.safetensors.index.json"
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && !strcmp(text + a - b, end);
-}
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* A folder that is to be replaced must look like a model's: replacing deletes what it holds. */
 static int refuse_other_folder(const struct ckpt_merger *m, struct fsdp_err *err)
 {
-    static const char *const ends[] = {".safetensors", ".json",  ".txt",
-                                       ".model",       ".jinja", ".tiktoken"};
     struct ckpt_names names;
     FSDP_TRY(ckpt_store_names(&names, m->store, m->final, err));
     int rc = FSDP_OK;
     for (int i = 0; rc == FSDP_OK && i < names.nnames; i++) {
-        bool known = false;
-        for (size_t k = 0; k < sizeof ends / sizeof ends[0]; k++)
-            known |= ends_with(names.names[i], ends[k]);
-        if (!known || !strcmp(names.names[i], CKPT_MANIFEST_NAME))
+        const char *name = names.names[i];
+        bool known = ckpt_hf_is_weights(name) || ckpt_hf_is_extra(name) || ckpt_hf_is_index(name);
+        if (!known || !strcmp(name, CKPT_MANIFEST_NAME))
             rc = fsdp_err_set(err, FSDP_EEXIST,
                               "'%s' is not overwritten: it holds '%s', which is not part of a "
                               "model's folder",
-                              m->final, names.names[i]);
+                              m->final, name);
     }
     ckpt_names_free(&names);
     return rc;
@@ -93,7 +83,7 @@ int ckpt_merge_name(struct ckpt_merger *m, struct fsdp_err *err)
 {
     char uuid[37];
     FSDP_TRY(ckpt_store_of(&m->store, m->args->out, err));
-    m->folder = !ends_with(m->args->out, ".safetensors");
+    m->folder = !ckpt_hf_is_weights(m->args->out);
     if (!(m->final = fsdp_strdup(m->args->out, err)))
         return FSDP_ENOMEM;
     for (size_t len = strlen(m->final); len > 1 && m->final[len - 1] == '/'; len--)
@@ -232,7 +222,7 @@ static int write_index(struct ckpt_merger *m, struct fsdp_err *err)
     const struct ckpt_layout *layout = &m->ckpt->m.layout;
     struct ckpt_text text = {0};
     int *file_of = fsdp_alloc((size_t)layout->ntensors, sizeof *file_of, "index", err);
-    char *path = ckpt_path_join(m->temp, INDEX_NAME, err);
+    char *path = ckpt_path_join(m->temp, CKPT_HF_INDEX_NAME, err);
     int rc = FSDP_ENOMEM;
 
     if (!file_of || !path)
@@ -324,7 +314,7 @@ static int adjust_config(char **out, const struct ckpt_merger *m, const char *pa
 static int copy_extra(struct ckpt_merger *m, const struct ckpt_extra *extra, struct fsdp_err *err)
 {
     const char *name = ckpt_path_base(extra->path);
-    if (ends_with(name, ".safetensors") || ends_with(name, ".index.json"))
+    if (ckpt_hf_is_weights(name) || ckpt_hf_is_index(name))
         return FSDP_OK; /* these are written anew */
     char *to = ckpt_path_join(m->temp, name, err), *text = NULL;
     uint64_t nbytes;

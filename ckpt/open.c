@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hf_names.h"
 #include "opened.h"
 
 int ckpt_is_published(bool *out, const struct ckpt_store_ops *ops, const char *folder,
@@ -70,16 +71,10 @@ out:
     return rc;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && !strcmp(text + a - b, end);
-}
-
 static int finds_safetensors(void *ctx, const char *name, struct fsdp_err *err)
 {
     (void)err;
-    *(bool *)ctx |= ends_with(name, ".safetensors") || ends_with(name, ".safetensors.index.json");
+    *(bool *)ctx |= ckpt_hf_is_weights(name) || ckpt_hf_is_index(name);
     return FSDP_OK;
 }
 

@@ -12,7 +12,7 @@ struct hf_config {
     json_t *root;
 };
 
-static const struct model_ops *const families[] = {&model_llama_ops};
+static const struct model_ops *const families[] = {&model_gpt2_ops, &model_llama_ops};
 enum { NFAMILIES = sizeof families / sizeof families[0] };
 
 int hf_config_open(struct hf_config **out, const char *path, struct fsdp_err *err)
@@ -56,11 +56,6 @@ void hf_config_close(struct hf_config *config)
         fsdp_free(config->path);
         fsdp_free(config);
     }
-}
-
-const char *hf_config_path(const struct hf_config *config)
-{
-    return config->path;
 }
 
 int hf_refuse(const struct hf_config *config, int status, struct fsdp_err *err, const char *key,

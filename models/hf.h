@@ -14,7 +14,6 @@ struct hf_config;
 /* Local, blocks. FSDP_ENOTFOUND, FSDP_EINVAL with the line for what is not a JSON object. */
 int hf_config_open(struct hf_config **out, const char *path, struct fsdp_err *err);
 void hf_config_close(struct hf_config *config);
-const char *hf_config_path(const struct hf_config *config);
 
 /* Is the key there, with a value other than null? */
 bool hf_has(const struct hf_config *config, const char *key);

@@ -7,15 +7,13 @@
 #include "hf.h"
 #include "llama.h"
 
-enum { MAX_DIM = 1 << 20, MAX_VOCAB = 1 << 24, MAX_LAYERS = 4096, MAX_SEQ = 1 << 24 };
-
-static int read_sizes(struct llama_config *c, const struct hf_config *hf, struct fsdp_err *err)
+static int read_sizes(struct stack_config *c, const struct hf_config *hf, struct fsdp_err *err)
 {
-    FSDP_TRY(hf_int(hf, "vocab_size", true, 2, MAX_VOCAB, &c->vocab, err));
-    FSDP_TRY(hf_int(hf, "hidden_size", true, 1, MAX_DIM, &c->dim, err));
-    FSDP_TRY(hf_int(hf, "intermediate_size", true, 1, MAX_DIM, &c->ffn, err));
-    FSDP_TRY(hf_int(hf, "num_hidden_layers", true, 1, MAX_LAYERS, &c->nlayers, err));
-    FSDP_TRY(hf_int(hf, "num_attention_heads", true, 1, MAX_DIM, &c->nheads, err));
+    FSDP_TRY(hf_int(hf, "vocab_size", true, 2, STACK_MAX_VOCAB, &c->vocab, err));
+    FSDP_TRY(hf_int(hf, "hidden_size", true, 1, STACK_MAX_DIM, &c->dim, err));
+    FSDP_TRY(hf_int(hf, "intermediate_size", true, 1, STACK_MAX_DIM, &c->ffn, err));
+    FSDP_TRY(hf_int(hf, "num_hidden_layers", true, 1, STACK_MAX_LAYERS, &c->nlayers, err));
+    FSDP_TRY(hf_int(hf, "num_attention_heads", true, 1, STACK_MAX_DIM, &c->nheads, err));
     c->nkv_heads = c->nheads;
     FSDP_TRY(hf_int(hf, "num_key_value_heads", false, 1, c->nheads, &c->nkv_heads, err));
     if (c->nheads % c->nkv_heads)
@@ -29,20 +27,11 @@ static int read_sizes(struct llama_config *c, const struct hf_config *hf, struct
     FSDP_TRY(hf_int(hf, "head_dim", false, 2, 4096, &c->head_dim, err));
     if (c->head_dim % 2)
         return hf_refuse(hf, FSDP_EINVAL, err, "head_dim", "is %d, but must be even", c->head_dim);
-    if ((int64_t)c->nheads * c->head_dim > MAX_DIM)
+    if ((int64_t)c->nheads * c->head_dim > STACK_MAX_DIM)
         return hf_refuse(hf, FSDP_EINVAL, err, "num_attention_heads", "times head_dim is over %d",
-                         MAX_DIM);
+                         STACK_MAX_DIM);
     c->max_seq_len = 2048;
-    return hf_int(hf, "max_position_embeddings", false, 1, MAX_SEQ, &c->max_seq_len, err);
-}
-
-static int read_numbers(struct llama_config *c, const struct hf_config *hf, struct fsdp_err *err)
-{
-    c->norm_eps = 1e-6;
-    FSDP_TRY(hf_float(hf, "rms_norm_eps", false, 0, 1, &c->norm_eps, err));
-    c->init_std = 0.02;
-    FSDP_TRY(hf_float(hf, "initializer_range", false, 0, 100, &c->init_std, err));
-    return hf_bool(hf, "tie_word_embeddings", &c->tied, err);
+    return hf_int(hf, "max_position_embeddings", false, 1, STACK_MAX_SEQ, &c->max_seq_len, err);
 }
 
 static int refuse_unsupported(const struct hf_config *hf, struct fsdp_err *err)
@@ -65,27 +54,6 @@ static int refuse_unsupported(const struct hf_config *hf, struct fsdp_err *err)
     if (dropout != 0)
         return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "attention_dropout",
                          "is %g; only 0 is supported", dropout);
-    if (hf_has(hf, "quantization_config"))
-        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "quantization_config",
-                         "is set; quantized models are not supported");
-    return FSDP_OK;
-}
-
-/* What Hugging Face says beside the architecture. */
-static int read_info(struct model_info *info, const struct hf_config *hf, struct fsdp_err *err)
-{
-    const char *key = hf_has(hf, "dtype") ? "dtype" : "torch_dtype", *text = "float32";
-    int eos[MODEL_MAX_EOS], bos = -1;
-
-    FSDP_TRY(hf_text(hf, key, false, &text, err));
-    if (fsdp_dtype_parse(&info->dtype, text, NULL) || !fsdp_dtype_is_float(info->dtype))
-        return hf_refuse(hf, FSDP_EINVAL, err, key,
-                         "is '%.64s', not a floating type (float32, bfloat16, float16)", text);
-    FSDP_TRY(hf_ints(hf, "eos_token_id", -1, MAX_VOCAB, eos, MODEL_MAX_EOS, &info->neos, err));
-    for (int i = 0; i < info->neos; i++)
-        info->eos[i] = eos[i];
-    FSDP_TRY(hf_int(hf, "bos_token_id", false, -1, MAX_VOCAB, &bos, err));
-    info->bos = bos;
     return FSDP_OK;
 }
 
@@ -113,7 +81,7 @@ static int scale_llama3(double *inv_freq, int half, const struct hf_config *hf,
     FSDP_TRY(rope_key(hf, "factor", 1, 1e6, &factor, err));
     FSDP_TRY(rope_key(hf, "low_freq_factor", 1e-3, 1e6, &low, err));
     FSDP_TRY(rope_key(hf, "high_freq_factor", 1e-3, 1e6, &high, err));
-    FSDP_TRY(rope_key(hf, "original_max_position_embeddings", 1, MAX_SEQ, &trained, err));
+    FSDP_TRY(rope_key(hf, "original_max_position_embeddings", 1, STACK_MAX_SEQ, &trained, err));
     if (high <= low)
         return hf_refuse(hf, FSDP_EINVAL, err, rope_section(hf),
                          "has high_freq_factor %g, which must be above low_freq_factor %g", high,
@@ -164,19 +132,20 @@ static int read_rope(double *inv_freq, int head_dim, const struct hf_config *hf,
     return FSDP_OK;
 }
 
-int llama_config_read(struct llama_config *out, double **inv_freq, const char *path,
+int llama_config_read(struct stack_config *out, double **inv_freq, const char *path,
                       struct fsdp_err *err)
 {
-    struct llama_config c = {0};
+    struct stack_config c = {0};
     struct hf_config *hf;
     double *freq = NULL;
     int rc;
 
     FSDP_TRY(hf_config_open(&hf, path, err));
     FSDP_TRY_GOTO(read_sizes(&c, hf, err), out);
-    FSDP_TRY_GOTO(read_numbers(&c, hf, err), out);
+    c.norm_eps = 1e-6;
+    FSDP_TRY_GOTO(hf_float(hf, "rms_norm_eps", false, 0, 1, &c.norm_eps, err), out);
+    FSDP_TRY_GOTO(stack_config_read(&c, hf, err), out);
     FSDP_TRY_GOTO(refuse_unsupported(hf, err), out);
-    FSDP_TRY_GOTO(read_info(&c.info, hf, err), out);
     freq = fsdp_alloc((size_t)c.head_dim / 2, sizeof *freq, "rotary frequencies", err);
     rc = FSDP_ENOMEM;
     if (!freq)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * model.h: what a model family implements so that train.c can build, run and describe it.
- * llama.c is the first. A model is written once, against fsdp_module_enter/leave, and runs under
- * every strategy, wrap policy and world size.
+ * llama.c and gpt2.c are such families; README.md shows how to write one. A model is written once,
+ * against fsdp_module_enter/leave, and runs under every strategy, wrap policy and world size.
  */
 #ifndef MODEL_H
 #define MODEL_H
@@ -75,7 +75,7 @@ struct model_ops {
                   float *logits, struct fsdp_err *err);
 };
 
-extern const struct model_ops model_llama_ops;
+extern const struct model_ops model_gpt2_ops, model_llama_ops;
 
 /* The family that config.json names. FSDP_EUNSUPPORTED lists the known ones. */
 int model_find(const struct model_ops **out, const char *config_json_path, struct fsdp_err *err);

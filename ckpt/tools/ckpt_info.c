@@ -34,6 +34,17 @@ static const char *kind_name(enum fsdp_slice_kind kind)
     return kind == FSDP_SLICE_MODEL ? "model" : "optim";
 }
 
+/* Names come from files: what would command a terminal is shown as '?'. Static memory, one at a time. */
+static const char *shown(const char *name)
+{
+    static char text[512];
+    size_t i = 0;
+    for (; name[i] && i < sizeof text - 1; i++)
+        text[i] = (unsigned char)name[i] < ' ' || name[i] == 127 ? '?' : name[i];
+    text[i] = 0;
+    return text;
+}
+
 static const char *format_name(const struct ckpt *ckpt)
 {
     return ckpt_format(ckpt) == CKPT_NATIVE ? "native" : "safetensors";
@@ -98,7 +109,7 @@ static void print_tensors(const struct ckpt *ckpt, bool all)
         shape_text(shape, sizeof shape, &t->tensor);
         if (t->has_fingerprint)
             snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, t->fingerprint);
-        printf("%-*s  %-8s %-20s %14" PRIu64 "  %s\n", width, t->tensor.name,
+        printf("%-*s  %-8s %-20s %14" PRIu64 "  %s\n", width, shown(t->tensor.name),
                fsdp_dtype_name(t->tensor.dtype), shape, nbytes_of(&t->tensor), fingerprint);
     }
 }

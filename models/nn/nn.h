@@ -17,7 +17,7 @@
 
 #include "fsdp/device.h"
 
-#define NN_OPS_ABI 1
+#define NN_OPS_ABI 2
 
 /* y = x wᵀ: x (rows, nin), w (nout, nin), y (rows, nout). */
 struct nn_linear {
@@ -29,6 +29,20 @@ struct nn_linear {
     float beta;
 };
 
+/* The same with a bias, and with the weight the other way round, as GPT-2 stores it:
+ * y = x w + b: x (rows, nin), w (nin, nout), b (nout), y (rows, nout). The rows of w lie ldw
+ * elements apart, so that it may be some columns of a wider weight. */
+struct nn_affine {
+    float *out;      /* forward: y; backward_input: dx; backward_weight: dw, as w lies */
+    float *db;       /* backward_weight */
+    const float *x;  /* forward, backward_weight */
+    const float *w;  /* forward, backward_input */
+    const float *b;  /* forward */
+    const float *dy; /* backward_* */
+    int rows, nin, nout, ldw;
+    float beta; /* of out, and of db */
+};
+
 /* y[i] = w[tokens[i]]: tokens (rows), w (V, C), y (rows, C). */
 struct nn_embedding {
     float *out; /* forward: y; backward: dw */
@@ -36,7 +50,7 @@ struct nn_embedding {
     const float *dy;
     const int32_t *tokens;
     int rows, vocab, dim;
-    float beta; /* backward */
+    float beta;
 };
 
 /* y = x / sqrt(mean(x²) + eps) * w over the last dimension. */
@@ -55,6 +69,24 @@ struct nn_rmsnorm_backward {
     const float *x, *w, *rstd;
     int rows, dim;
     float dx_beta, dw_beta;
+};
+
+/* y = (x - mean) / sqrt(variance + eps) * w + b over the last dimension. */
+struct nn_layernorm {
+    float *y;
+    float *mean, *rstd; /* (rows), for the backward pass */
+    float *x_copy;      /* as above */
+    const float *x, *w, *b;
+    int rows, dim;
+    float eps;
+};
+struct nn_layernorm_backward {
+    float *dy;      /* in: dy (rows, dim); out: y, as above */
+    float *dx;      /* dx = dx_beta * dx + ...; may be x itself where dx_beta is 0 */
+    float *dw, *db; /* (dim) */
+    const float *x, *w, *b, *mean, *rstd;
+    int rows, dim;
+    float dx_beta, dw_beta; /* dw_beta: of dw and db */
 };
 
 /* cos and sin of (first + t) * inv_freq[i]: (T, half) each, computed in double. */
@@ -93,6 +125,14 @@ struct nn_swiglu {
     size_t nelem;
 };
 
+/* y = gelu(x) with the tanh approximation. The backward pass works in place: x becomes dx, and dy
+ * becomes y. */
+struct nn_gelu {
+    float *y; /* forward: y; backward: in dy, out y */
+    float *x;
+    size_t nelem;
+};
+
 /* Adds sum over rows of -log softmax(logits)[target] to *loss_sum, in double. Where `grad`, logits
  * become (softmax - onehot) * scale. */
 struct nn_cross_entropy {
@@ -111,17 +151,29 @@ struct nn_split_tokens {
     int B, T;
 };
 
+/* Positions of B sequences that all begin at `first`: out[b, t] = first + t. */
+struct nn_positions {
+    int32_t *out; /* (B, T) */
+    int first, B, T;
+};
+
 struct nn_ops {
     uint32_t abi;
     const char *name;
     int (*linear_forward)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
     int (*linear_backward_input)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
     int (*linear_backward_weight)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
+    int (*affine_forward)(struct fsdp_lane *, const struct nn_affine *, struct fsdp_err *);
+    int (*affine_backward_input)(struct fsdp_lane *, const struct nn_affine *, struct fsdp_err *);
+    int (*affine_backward_weight)(struct fsdp_lane *, const struct nn_affine *, struct fsdp_err *);
     int (*embedding_forward)(struct fsdp_lane *, const struct nn_embedding *, struct fsdp_err *);
     int (*embedding_backward)(struct fsdp_lane *, const struct nn_embedding *, struct fsdp_err *);
     int (*rmsnorm_forward)(struct fsdp_lane *, const struct nn_rmsnorm *, struct fsdp_err *);
     int (*rmsnorm_backward)(struct fsdp_lane *, const struct nn_rmsnorm_backward *,
                             struct fsdp_err *);
+    int (*layernorm_forward)(struct fsdp_lane *, const struct nn_layernorm *, struct fsdp_err *);
+    int (*layernorm_backward)(struct fsdp_lane *, const struct nn_layernorm_backward *,
+                              struct fsdp_err *);
     int (*rope_table)(struct fsdp_lane *, const struct nn_rope_table *, struct fsdp_err *);
     int (*rope)(struct fsdp_lane *, const struct nn_rope *, struct fsdp_err *);
     /* Elements of nn_attention.work, enough for both directions of this shape or a smaller one. */
@@ -130,8 +182,11 @@ struct nn_ops {
     int (*attention_backward)(struct fsdp_lane *, const struct nn_attention *, struct fsdp_err *);
     int (*swiglu_forward)(struct fsdp_lane *, const struct nn_swiglu *, struct fsdp_err *);
     int (*swiglu_backward)(struct fsdp_lane *, const struct nn_swiglu *, struct fsdp_err *);
+    int (*gelu_forward)(struct fsdp_lane *, const struct nn_gelu *, struct fsdp_err *);
+    int (*gelu_backward)(struct fsdp_lane *, const struct nn_gelu *, struct fsdp_err *);
     int (*cross_entropy)(struct fsdp_lane *, const struct nn_cross_entropy *, struct fsdp_err *);
     int (*split_tokens)(struct fsdp_lane *, const struct nn_split_tokens *, struct fsdp_err *);
+    int (*positions)(struct fsdp_lane *, const struct nn_positions *, struct fsdp_err *);
 };
 
 /* On CBLAS, single-threaded elsewhere. Sums are taken in an order that depends on shapes alone. */

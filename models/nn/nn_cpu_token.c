@@ -15,11 +15,25 @@ static void split_tokens(const struct nn_split_tokens *a)
     }
 }
 
+static void positions(const struct nn_positions *a)
+{
+    for (int b = 0; b < a->B; b++)
+        for (int t = 0; t < a->T; t++)
+            a->out[(size_t)b * (size_t)a->T + (size_t)t] = a->first + t;
+}
+
 static void embedding_forward(const struct nn_embedding *a)
 {
     const size_t dim = (size_t)a->dim;
-    for (int r = 0; r < a->rows; r++)
-        memcpy(a->out + (size_t)r * dim, a->w + (size_t)a->tokens[r] * dim, dim * sizeof *a->out);
+    for (int r = 0; r < a->rows; r++) {
+        float *restrict y = a->out + (size_t)r * dim;
+        const float *restrict w = a->w + (size_t)a->tokens[r] * dim;
+        if (a->beta == 0.0f)
+            memcpy(y, w, dim * sizeof *y);
+        else
+            for (size_t i = 0; i < dim; i++)
+                y[i] += w[i];
+    }
 }
 
 /* In the order of the rows, so that repeated tokens give the same sums in every run. */
@@ -75,6 +89,7 @@ static void cross_entropy(const struct nn_cross_entropy *a)
 }
 
 NN_CPU_ENQUEUE(split_tokens, nn_split_tokens)
+NN_CPU_ENQUEUE(positions, nn_positions)
 NN_CPU_ENQUEUE(embedding_forward, nn_embedding)
 NN_CPU_ENQUEUE(embedding_backward, nn_embedding)
 NN_CPU_ENQUEUE(cross_entropy, nn_cross_entropy)

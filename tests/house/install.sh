@@ -61,6 +61,13 @@ cc -o "$TEST_TMP/shared" "$TEST_TMP/user.c" $(pc --cflags ckpt) $(pc --libs --st
 ok $? "a program builds on the installed tree"
 readelf -d "$TEST_TMP/shared" | grep -q 'NEEDED.*libfsdp.so.0'
 ok $? "it needs libfsdp by its soname"
+example="examples/mlp/mlp.c $(pc --cflags fsdp)"
+cc -Wall -Wextra -Werror -o "$TEST_TMP/mlp" $example $(pc --libs --static fsdp) -lm &&
+    LD_LIBRARY_PATH=$lib "$TEST_TMP/mlp" >"$TEST_TMP/mlp.out" && grep -q '^step 299' "$TEST_TMP/mlp.out"
+ok $? "the example of a model of one's own builds on it, and learns"
+cc -DGRADCHECK -Imodels -o "$TEST_TMP/mlp" $example models/gradcheck.c \
+    $(pc --libs --static fsdp) -lm && LD_LIBRARY_PATH=$lib "$TEST_TMP/mlp" check >/dev/null
+ok $? "it checks its own gradients"
 rm -f "$lib"/libfsdp.so*
 cc -o "$TEST_TMP/static" "$TEST_TMP/user.c" $(pc --cflags ckpt) $(pc --libs --static ckpt) &&
     [ "$("$TEST_TMP/static")" = 995DC9BBDF1939FA ]

@@ -29,7 +29,7 @@ for program in "$BIN"/*; do
 done
 
 broken=
-for doc in README.md docs/*.md; do
+for doc in README.md docs/*.md models/README.md; do
     while read -r link; do
         [ -e "$(dirname "$doc")/$link" ] || broken+="$doc: $link"$'\n'
     done < <(grep -o -E '\]\([^)#:]+\)' "$doc" | tr -d '])(')

@@ -26,10 +26,20 @@ ok() { # status, text, file with what went wrong
 }
 
 seq 1 20000 >text
-for tied in true false; do
+for kind in tied untied gpt2; do
     rm -rf model ck
     mkdir model
-    cat >model/config.json <<END
+    if [ $kind = gpt2 ]; then
+        cat >model/config.json <<'END'
+{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 256, "n_embd": 48,
+ "n_layer": 3, "n_head": 6, "n_positions": 128, "layer_norm_epsilon": 1e-5, "embd_pdrop": 0,
+ "attn_pdrop": 0, "resid_pdrop": 0, "activation_function": "gelu_new", "tie_word_embeddings": true,
+ "bos_token_id": null, "eos_token_id": null, "torch_dtype": "float32"}
+END
+    else
+        tied=false
+        [ $kind = tied ] && tied=true
+        cat >model/config.json <<END
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 256, "hidden_size": 48,
  "intermediate_size": 112, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
  "head_dim": 8, "hidden_act": "silu", "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
@@ -38,6 +48,7 @@ for tied in true false; do
  "high_freq_factor": 4.0, "original_max_position_embeddings": 32},
  "bos_token_id": null, "eos_token_id": null, "torch_dtype": "float32"}
 END
+    fi
     cat >run.yaml <<'END'
 model: {path: model, init: random, seed: 5}
 data: {path: text, seq_len: 64}
@@ -46,21 +57,21 @@ optim: {lr: 1.0e-2}
 checkpoint: {path: ck}
 END
     fsdp-launch -n 3 run.yaml >log 2>&1
-    ok $? "tied $tied: a run of three ranks" log
+    ok $? "$kind: a run of three ranks" log
     for out in whole.safetensors folder/ split/; do
         rm -rf "$out"
         size=0
         [ $out = split/ ] && size=100KB
         ckpt-merge -q ck -o $out --max-shard-size $size >log 2>&1
-        ok $? "tied $tied: merged into $out" log
+        ok $? "$kind: merged into $out" log
     done
     compare same whole.safetensors folder split >log 2>&1
-    ok $? "tied $tied: safetensors and transformers see the same tensors in each" log
+    ok $? "$kind: safetensors and transformers see the same tensors in each" log
     for model in folder split; do
         fsdp-generate --model $model --tokens 0,1,255,17,42,42,9,100,200,3 --logits >logits 2>log
-        ok $? "tied $tied: logits of $model" log
+        ok $? "$kind: logits of $model" log
         compare logits $model 0,1,255,17,42,42,9,100,200,3 logits >log 2>&1
-        ok $? "tied $tied: transformers' logits of $model within 1e-5" log
+        ok $? "$kind: transformers' logits of $model within 1e-5" log
     done
 done
 

@@ -51,7 +51,7 @@ static const struct bad {
 } bad[] = {
     {"model_type", NULL, NULL, FSDP_EINVAL, "model_type is missing"},
     {"model_type", "7", NULL, FSDP_EINVAL, "model_type must be a string"},
-    {"model_type", "\"mamba\"", NULL, FSDP_EUNSUPPORTED, "(known: llama"},
+    {"model_type", "\"mamba\"", NULL, FSDP_EUNSUPPORTED, "(known: gpt2, llama)"},
     {"vocab_size", NULL, NULL, FSDP_EINVAL, "vocab_size is missing"},
     {"vocab_size", "null", NULL, FSDP_EINVAL, "vocab_size is missing"},
     {"vocab_size", "1", NULL, FSDP_EINVAL, "vocab_size is 1, allowed are 2 to"},
@@ -143,7 +143,7 @@ static void test_values(void)
                  " \"rope_scaling\": null, \"initializer_range\": 0.5");
     if (!ok(open_config(&m, &err) == FSDP_OK, "a good file is read %s", err.text))
         return;
-    const struct llama_config *c = &m->config;
+    const struct stack_config *c = &m->config;
     model_llama_ops.info(m, &info);
     ok(c->vocab == 256 && c->dim == 64 && c->ffn == 176 && c->nlayers == 2 && c->nheads == 4 &&
            c->max_seq_len == 64 && c->norm_eps == 1e-5 && c->init_std == 0.5 && !c->tied,
@@ -232,6 +232,89 @@ static void test_out_of_memory(void)
     fsdp_alloc_fail_at(0);
 }
 
+/* A good GPT-2 configuration in which `key` has another value (NULL: is left out). */
+static void write_gpt2(const char *key, const char *value)
+{
+    static const char *const base[][2] = {
+        {"vocab_size", "211"}, {"n_embd", "48"},
+        {"n_layer", "2"},      {"n_head", "3"},
+        {"n_positions", "64"}, {"n_inner", "null"},
+        {"embd_pdrop", "0.0"}, {"attn_pdrop", "0.0"},
+        {"resid_pdrop", "0"},  {"layer_norm_epsilon", "1e-06"},
+    };
+    bool known = false;
+    FILE *file = fopen(path, "w");
+    fprintf(file, "{\"model_type\": \"gpt2\"");
+    for (int i = 0; i < 10; i++) {
+        bool this = key && !strcmp(key, base[i][0]);
+        known = known || this;
+        if (!this || value)
+            fprintf(file, ", \"%s\": %s", base[i][0], this ? value : base[i][1]);
+    }
+    if (key && !known)
+        fprintf(file, ", \"%s\": %s", key, value);
+    fprintf(file, "}");
+    fclose(file);
+}
+
+static void test_gpt2_values(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct model *m;
+
+    write_gpt2(NULL, NULL);
+    if (!ok(open_config(&m, &err) == FSDP_OK, "a GPT-2 is read %s", err.text))
+        return;
+    const struct stack_config *c = &m->config;
+    ok(c->vocab == 211 && c->dim == 48 && c->ffn == 192 && c->nlayers == 2 && c->nheads == 3 &&
+           c->nkv_heads == 3 && c->head_dim == 16 && c->max_seq_len == 64 && c->norm_eps == 1e-6 &&
+           c->init_std == 0.02 && c->tied && c->dropout == 0 && !m->inv_freq,
+       "its values; tied unless it says otherwise");
+    /* 6 * (2 * (48*144 + 48*48 + 2*48*192 + 10*48) + 48*211) */
+    ok(model_gpt2_ops.flops_per_token(m, 10) == 6.0 * (2 * (6912 + 2304 + 18432 + 480) + 10128),
+       "operations per token");
+    model_gpt2_ops.destroy(m);
+    write_gpt2("n_inner", "100");
+    ok(open_config(&m, &err) == FSDP_OK && m->config.ffn == 100, "n_inner is read");
+    model_gpt2_ops.destroy(m);
+    write_gpt2("tie_word_embeddings", "false");
+    ok(open_config(&m, &err) == FSDP_OK && !m->config.tied, "tying is read");
+    model_gpt2_ops.destroy(m);
+    write_gpt2("attn_pdrop", NULL);
+    ok(open_config(&m, &err) == FSDP_OK && m->config.dropout == 0.1,
+       "dropout that is not named is 0.1, as in transformers");
+    model_gpt2_ops.destroy(m);
+}
+
+static void test_gpt2_bad(void)
+{
+    static const struct {
+        const char *key, *value;
+        int status;
+        const char *says;
+    } cases[] = {
+        {"vocab_size", NULL, FSDP_EINVAL, "vocab_size is missing"},
+        {"n_positions", NULL, FSDP_EINVAL, "n_positions is missing"},
+        {"n_head", "5", FSDP_EINVAL, "n_embd is 48, not a multiple of n_head (5)"},
+        {"n_head", "0", FSDP_EINVAL, "n_head is 0"},
+        {"n_inner", "0", FSDP_EINVAL, "n_inner is 0"},
+        {"attn_pdrop", "2", FSDP_EINVAL, "attn_pdrop is 2"},
+        {"activation_function", "\"gelu\"", FSDP_EUNSUPPORTED, "'gelu'; supported are gelu_new"},
+        {"scale_attn_weights", "false", FSDP_EUNSUPPORTED, "only true is supported"},
+        {"scale_attn_by_inverse_layer_idx", "true", FSDP_EUNSUPPORTED, "only false"},
+        {"add_cross_attention", "true", FSDP_EUNSUPPORTED, "only false"},
+        {"quantization_config", "{}", FSDP_EUNSUPPORTED, "quantized"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fsdp_err err = FSDP_ERR_INIT;
+        struct model *m;
+        write_gpt2(cases[i].key, cases[i].value);
+        int rc = open_config(&m, &err);
+        ok(rc == cases[i].status && strstr(err.text, cases[i].says) && strstr(err.text, path),
+           "refused: %s", err.text);
+    }
+}
+
 int main(void)
 {
     int fd = mkstemp(path);
@@ -244,6 +327,8 @@ int main(void)
     test_bad();
     test_out_of_memory();
     test_bad_files();
+    test_gpt2_values();
+    test_gpt2_bad();
     unlink(path);
     return tap_done();
 }

@@ -19,6 +19,7 @@ static double worst_difference(const float *a, const float *b, size_t nelem)
 
 /* A model on plain memory. */
 struct loaded {
+    const struct model_ops *ops;
     struct model *model;
     struct fsdp_module_tree *tree;
     struct ref_tensors weights;
@@ -27,14 +28,19 @@ struct loaded {
     struct fsdp_lane *lane;
 };
 
+static int create(struct loaded *l, const char *config)
+{
+    int rc = model_find(&l->ops, config, &err);
+    rc = rc ? rc : l->ops->create(&l->model, config, &err);
+    rc = rc ? rc : fsdp_module_tree_create(&l->tree, &err);
+    rc = rc ? rc : l->ops->describe(l->model, l->tree, 1, 1, &err);
+    rc = rc ? rc : fsdp_device_open(&l->device, "cpu", 0, &err);
+    return rc ? rc : fsdp_lane_create(&l->lane, l->device, "compute", &err);
+}
+
 static bool load(struct loaded *l, const char *folder)
 {
-    const struct model_ops *ops = &model_llama_ops;
-    int rc = ops->create(&l->model, ref_path(folder, "config.json"), &err);
-    rc = rc ? rc : fsdp_module_tree_create(&l->tree, &err);
-    rc = rc ? rc : ops->describe(l->model, l->tree, 1, 1, &err);
-    rc = rc ? rc : fsdp_device_open(&l->device, "cpu", 0, &err);
-    rc = rc ? rc : fsdp_lane_create(&l->lane, l->device, "compute", &err);
+    int rc = create(l, ref_path(folder, "config.json"));
     if (!ok(rc == FSDP_OK, "%s: a model on plain memory%s%s", folder, rc ? ": " : "",
             rc ? err.text : ""))
         return false;
@@ -53,15 +59,16 @@ static void unload(struct loaded *l)
     fsdp_lane_destroy(l->lane);
     fsdp_device_close(l->device);
     fsdp_module_tree_destroy(l->tree);
-    model_llama_ops.destroy(l->model);
-    ref_tensors_close(&l->weights);
+    l->ops->destroy(l->model);
+    if (l->weights.data)
+        ref_tensors_close(&l->weights);
 }
 
 /* Gives the tokens in pieces of `piece` and compares all logits. */
 static void decode_in_pieces(struct loaded *l, const int32_t *tokens, int ntokens, int piece,
                              const float *want, const char *what)
 {
-    const struct model_ops *ops = &model_llama_ops;
+    const struct model_ops *ops = l->ops;
     const size_t V = (size_t)ops->vocab_size(l->model);
     float *got = malloc((size_t)ntokens * V * sizeof *got);
     struct model_decoder *d = NULL;
@@ -83,10 +90,10 @@ static void decode_in_pieces(struct loaded *l, const int32_t *tokens, int ntoken
 static void test_decoding(const char *folder, const int32_t *tokens, int ntokens,
                           const char *logits)
 {
-    const struct model_ops *ops = &model_llama_ops;
     struct loaded l = {0};
     if (!load(&l, folder))
         return;
+    const struct model_ops *ops = l.ops;
     const size_t V = (size_t)ops->vocab_size(l.model);
     struct ref_tensors expected = ref_tensors_open(ref_path(folder, logits));
     const json_t *shape = json_object_get(json_object_get(expected.header, "logits"), "shape");
@@ -120,46 +127,35 @@ static void test_decoding(const char *folder, const int32_t *tokens, int ntokens
 }
 
 /* Prompts longer than one piece of the decoder's memory are the same text in any pieces. */
-static void test_long_prompt(void)
+static void test_long_prompt(const char *config)
 {
-    enum { N = 600, V = 31 };
-    static const char config[] =
-        "{\"model_type\": \"llama\", \"vocab_size\": 31, \"hidden_size\": 16,"
-        " \"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"
-        " \"num_key_value_heads\": 1, \"max_position_embeddings\": 700}";
-    const struct model_ops *ops = &model_llama_ops;
+    enum { N = 600, V = 31, NWEIGHTS = 16384 };
     struct loaded l = {0};
-    float *weights = malloc(4096 * sizeof *weights), *logits[2];
+    float *weights = malloc(NWEIGHTS * sizeof *weights), *logits[2];
     int32_t tokens[N];
     FILE *file = fopen("long-config.json", "w");
 
     fputs(config, file);
     fclose(file);
-    for (int i = 0; i < 4096; i++)
+    for (int i = 0; i < NWEIGHTS; i++)
         weights[i] = (float)((i * 2654435761u >> 8) % 1000) / 1000 - 0.5f;
     for (int i = 0; i < N; i++)
         tokens[i] = (i * i + 3) % V;
-    int rc = ops->create(&l.model, "long-config.json", &err);
-    rc = rc ? rc : fsdp_module_tree_create(&l.tree, &err);
-    rc = rc ? rc : ops->describe(l.model, l.tree, 1, 1, &err);
-    rc = rc ? rc : fsdp_device_open(&l.device, "cpu", 0, &err);
-    rc = rc ? rc : fsdp_lane_create(&l.lane, l.device, "compute", &err);
+    int rc = create(&l, "long-config.json");
     for (int i = 0; rc == FSDP_OK && i < fsdp_param_count(l.tree); i++)
         l.param[i] = weights + 7 * i;
     for (int k = 0; k < 2; k++) {
         struct model_decoder *d = NULL;
         logits[k] = malloc((size_t)N * V * sizeof(float));
-        rc = rc ? rc : ops->decoder_create(&d, l.model, l.param, l.lane, N, &err);
+        rc = rc ? rc : l.ops->decoder_create(&d, l.model, l.param, l.lane, N, &err);
         for (int i = 0; rc == FSDP_OK && i < N; i += k ? 1 : N)
-            rc = ops->decode(d, tokens + i, k ? 1 : N, true, logits[k] + (size_t)i * V, &err);
-        ops->decoder_destroy(d);
+            rc = l.ops->decode(d, tokens + i, k ? 1 : N, true, logits[k] + (size_t)i * V, &err);
+        l.ops->decoder_destroy(d);
     }
     ok(rc == FSDP_OK && worst_difference(logits[0], logits[1], (size_t)N * V) < 1e-4,
-       "600 tokens at once and one by one agree%s%s", rc ? ": " : "", rc ? err.text : "");
-    fsdp_lane_destroy(l.lane);
-    fsdp_device_close(l.device);
-    fsdp_module_tree_destroy(l.tree);
-    ops->destroy(l.model);
+       "%s: 600 tokens at once and one by one agree%s%s", l.ops->family, rc ? ": " : "",
+       rc ? err.text : "");
+    unload(&l);
     remove("long-config.json");
     free(weights), free(logits[0]), free(logits[1]);
 }
@@ -191,21 +187,24 @@ static double loss_of(const float *logits, const int32_t *tokens, int B, int T, 
     return loss;
 }
 
-static void test_refusals(struct ref_rank *r, const int32_t *tokens)
+static void test_refusals(struct ref_rank *r, const int32_t *tokens, int T, int V)
 {
-    int32_t *bad = malloc(4 * 33 * sizeof *bad);
+    const size_t ntokens = 4 * (size_t)(T + 1);
+    int32_t *bad = malloc(ntokens * sizeof *bad);
     double loss = 0;
-    struct model_batch batch = {bad, 4, 32, 1};
+    struct model_batch batch = {bad, 4, T, 1};
+    char want[2][64];
 
-    memcpy(bad, tokens, 4 * 33 * sizeof *bad);
-    bad[2 * 33 + 7] = 256;
-    ok(evaluate(r, &batch, &loss, NULL) == FSDP_EINVAL &&
-           strstr(err.text, "token 256 at row 2, position 7"),
+    snprintf(want[0], sizeof want[0], "token %d at row 2, position 7", V);
+    snprintf(want[1], sizeof want[1], "described for 4 x %d", T);
+    memcpy(bad, tokens, ntokens * sizeof *bad);
+    bad[2 * (T + 1) + 7] = V;
+    ok(evaluate(r, &batch, &loss, NULL) == FSDP_EINVAL && strstr(err.text, want[0]),
        "bad token: %s", err.text);
     fsdp_step_reset(r->f);
     batch.tokens = tokens;
     batch.B = 5;
-    ok(evaluate(r, &batch, &loss, NULL) == FSDP_EINVAL && strstr(err.text, "described for 4 x 32"),
+    ok(evaluate(r, &batch, &loss, NULL) == FSDP_EINVAL && strstr(err.text, want[1]),
        "batch too large: %s", err.text);
     fsdp_step_reset(r->f);
     batch.B = 4;
@@ -213,23 +212,26 @@ static void test_refusals(struct ref_rank *r, const int32_t *tokens)
     free(bad);
 }
 
-static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+static void test_engine(struct fsdp_oob *oob, const char *folder, const int32_t *tokens, int T,
+                        int V)
 {
-    enum { B = 4, T = 32, V = 256 };
-    const int32_t *tokens = arg;
-    struct ref_setup setup = {.folder = "llama-tiny", .B = B, .T = T, .opts = FSDP_OPTS_INIT};
+    enum { B = 4 };
+    static const int node_of[1];
+    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    struct ref_setup setup = {.folder = folder, .B = B, .T = T, .opts = FSDP_OPTS_INIT};
     struct ref_tensors expected =
-        ref_tensors_open(ref_path("llama-tiny/expected", "logits_step0.safetensors"));
-    const float *want = ref_tensor(&expected, "logits", B * T * V);
-    float *logits = malloc(B * T * V * sizeof *logits);
+        ref_tensors_open(ref_path(folder, "expected/logits_step0.safetensors"));
+    const size_t nelem = (size_t)B * (size_t)T * (size_t)V;
+    const float *want = ref_tensor(&expected, "logits", nelem);
+    float *logits = malloc(nelem * sizeof *logits);
     struct model_batch batch = {tokens, B, T, 1};
     struct ref_rank r;
     double loss;
 
-    int rc = ref_rank_open(&r, &setup, oob, nodes, &err);
-    if (ok(rc == FSDP_OK, "an engine%s%s", rc ? ": " : "", rc ? err.text : "")) {
+    int rc = ref_rank_open(&r, &setup, oob, &nodes, &err);
+    if (ok(rc == FSDP_OK, "%s: an engine%s%s", folder, rc ? ": " : "", rc ? err.text : "")) {
         rc = evaluate(&r, &batch, &loss, logits);
-        double worst = worst_difference(logits, want, B * T * V);
+        double worst = worst_difference(logits, want, nelem);
         ok(!rc && worst < 1e-5, "the engine's logits are within %.1e", worst);
         double all = loss_of(want, tokens, B, T, V);
         rc = evaluate(&r, &batch, &loss, NULL);
@@ -240,12 +242,54 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
         double one = loss_of(want, tokens, 1, T, V);
         rc = evaluate(&r, &batch, &loss, NULL);
         ok(!rc && fabs(loss - one) < 1e-6 * one, "one row: loss %.9g, expected %.9g", loss, one);
-        test_refusals(&r, tokens);
+        test_refusals(&r, tokens, T, V);
     }
     ref_rank_close(&r);
     ref_tensors_close(&expected);
     free(logits);
-    return tap_done();
+}
+
+/* Initial values of a GPT-2: matrices 0.02, those that end on the residual stream 0.02 / sqrt(2 *
+ * 2), norms one, biases zero. */
+static int check_init(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_slice *slice,
+                      const struct fsdp_slice_io *io, struct fsdp_err *e)
+{
+    const char *name = slice->tensor.name;
+    const uint64_t nelem = fsdp_tensor_nelem(&slice->tensor);
+    float *x = malloc(nelem * sizeof *x);
+    double sum = 0, sq = 0;
+    int rc = kind == FSDP_SLICE_MODEL ? io->read(io->ctx, 0, x, nelem * sizeof *x, e) : FSDP_OK;
+
+    (void)ctx;
+    if (kind == FSDP_SLICE_MODEL) {
+        const bool is_norm = strstr(name, "ln_") && strstr(name, ".weight");
+        const double mean = is_norm ? 1 : 0;
+        double std = strstr(name, "c_proj.weight") ? 0.01 : 0.02;
+        std = slice->tensor.ndim < 2 ? 0 : std;
+        for (uint64_t i = 0; i < nelem; i++)
+            sum += x[i] / (double)nelem;
+        for (uint64_t i = 0; i < nelem; i++)
+            sq += (x[i] - sum) * (x[i] - sum) / (double)nelem;
+        ok(!rc && fabs(sum - mean) < 0.1 * std + 1e-9 && fabs(sqrt(sq) - std) < 0.08 * std + 1e-9,
+           "%s begins with mean %.2g and deviation %.2g", name, sum, sqrt(sq));
+    }
+    free(x);
+    return rc;
+}
+
+static void test_init(struct fsdp_oob *oob)
+{
+    static const int node_of[1];
+    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    struct ref_setup setup = {.folder = "gpt2-tiny", .B = 1, .T = 8, .opts = FSDP_OPTS_INIT};
+    struct ref_rank r;
+
+    int rc = ref_rank_open(&r, &setup, oob, &nodes, &err);
+    rc = rc ? rc : fsdp_init_params(r.f, &err);
+    rc = rc ? rc : fsdp_sync(r.f, &err);
+    rc = rc ? rc : fsdp_state_each(r.f, check_init, NULL, &err);
+    ok(rc == FSDP_OK, "initial values%s%s", rc ? ": " : "", rc ? err.text : "");
+    ref_rank_close(&r);
 }
 
 static void test_describe(void)
@@ -266,30 +310,45 @@ static void test_describe(void)
     model_llama_ops.destroy(model);
 }
 
+/* The first `count` tokens of a reference's batches; freed by the caller. */
+static int32_t *batch_tokens(const char *folder, size_t count)
+{
+    size_t nbytes;
+    uint16_t *raw = ref_read(ref_path(folder, "expected/batches.u16"), &nbytes);
+    int32_t *tokens = malloc(count * sizeof *tokens);
+    for (size_t i = 0; i < count; i++)
+        tokens[i] = raw[i];
+    free(raw);
+    return tokens;
+}
+
 int main(void)
 {
-    static const int node_of[1];
-    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
-    size_t nbytes;
-    uint16_t *raw = ref_read(ref_path("llama-tiny/expected", "batches.u16"), &nbytes);
-    int32_t tokens[4 * 33], odd[22];
+    int32_t odd[22], *llama = batch_tokens("llama-tiny", (size_t)4 * 33);
+    int32_t *gpt2 = batch_tokens("gpt2-tiny", (size_t)4 * 25);
     json_t *json = json_load_file(ref_path("llama-odd/expected", "ref.json"), 0, NULL);
     struct fsdp_oob *oob;
 
-    for (int i = 0; i < 4 * 33; i++)
-        tokens[i] = raw[i];
     for (int i = 0; i < 22; i++)
         odd[i] = (int32_t)json_integer_value(
             json_array_get(json_array_get(json_object_get(json, "tokens"), 0), (size_t)i));
-    test_decoding("llama-tiny", tokens, 32, "expected/logits_step0.safetensors");
+    test_decoding("llama-tiny", llama, 32, "expected/logits_step0.safetensors");
     test_decoding("llama-odd", odd, 21, "expected/logits.safetensors");
-    test_long_prompt();
+    test_decoding("gpt2-tiny", gpt2, 24, "expected/logits_step0.safetensors");
+    test_long_prompt(
+        "{\"model_type\": \"llama\", \"vocab_size\": 31, \"hidden_size\": 16,"
+        " \"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"
+        " \"num_key_value_heads\": 1, \"max_position_embeddings\": 700}");
+    test_long_prompt("{\"model_type\": \"gpt2\", \"vocab_size\": 31, \"n_embd\": 16,"
+                     " \"n_layer\": 2, \"n_head\": 4, \"n_positions\": 700, \"n_inner\": 24}");
     test_describe();
-    json_decref(json);
-    free(raw);
     if (!ok(fsdp_oob_self_create(&oob, &err) == FSDP_OK, "a job of one rank"))
         return 1;
-    int rc = rank_main(oob, &nodes, tokens);
+    test_engine(oob, "llama-tiny", llama, 32, 256);
+    test_engine(oob, "gpt2-tiny", gpt2, 24, 211);
+    test_init(oob);
     oob->close(oob);
-    return rc;
+    json_decref(json);
+    free(llama), free(gpt2);
+    return tap_done();
 }

@@ -41,11 +41,83 @@ static void test_linear(int rows, int nin, int nout, float beta)
     free(x), free(w), free(dy), free(y), free(dx), free(dw), free(ry), free(rdx), free(rdw);
 }
 
+/* out = beta * (what was there) + sum over k of a[i][k] b[k][j], all three given by strides. */
+static void product(double *out, const float *a, const float *b, const int size[3], int a_row,
+                    int a_col, int b_row, int b_col)
+{
+    for (int i = 0; i < size[0]; i++)
+        for (int j = 0; j < size[1]; j++)
+            for (int k = 0; k < size[2]; k++)
+                out[i * size[1] + j] += (double)a[i * a_row + k * a_col] * b[k * b_row + j * b_col];
+}
+
+static double *widen(const float *x, size_t nelem, float beta)
+{
+    double *wide = ref_wide(nelem);
+    for (size_t i = 0; i < nelem && beta != 0.0f; i++)
+        wide[i] = beta * x[i];
+    return wide;
+}
+
+/* Columns [first, first + nout) of a weight that is `ldw` wide, whose others must stay. */
+static void test_affine(int rows, int nin, int nout, int first, int ldw, float beta)
+{
+    size_t nx = (size_t)rows * nin, nw = (size_t)nin * ldw, ny = (size_t)rows * nout;
+    size_t npart = (size_t)nin * nout;
+    float *x = ref_values(nx, 1), *w = ref_values(nw, 1), *dy = ref_values(ny, 1);
+    float *b = ref_values((size_t)nout, 1), *db = ref_output((size_t)nout, beta);
+    float *y = ref_output(ny, beta), *dx = ref_output(nx, beta), *dw = ref_values(nw, 1);
+    float *part = ref_output(npart, 0), *before = ref_copy(dw, nw);
+    double *ry = widen(y, ny, beta), *rdx = widen(dx, nx, beta);
+    double *rdb = widen(db, (size_t)nout, beta), *rdw = ref_wide(npart);
+    bool kept = true;
+
+    for (size_t i = 0; i < npart && beta != 0.0f; i++)
+        rdw[i] = beta * dw[i / (size_t)nout * ldw + i % (size_t)nout + first];
+    for (size_t i = 0; i < ny; i++) {
+        ry[i] += b[i % (size_t)nout];
+        rdb[i % (size_t)nout] += dy[i];
+    }
+    product(ry, x, w + first, (int[]){rows, nout, nin}, nin, 1, ldw, 1);
+    product(rdx, dy, w + first, (int[]){rows, nin, nout}, nout, 1, 1, ldw);
+    product(rdw, x, dy, (int[]){nin, nout, rows}, 1, nin, nout, 1);
+    struct nn_affine a = {.out = y,
+                          .db = db,
+                          .x = x,
+                          .w = w + first,
+                          .b = b,
+                          .dy = dy,
+                          .rows = rows,
+                          .nin = nin,
+                          .nout = nout,
+                          .ldw = ldw,
+                          .beta = beta};
+    int rc = nn->affine_forward(ref_lane(), &a, &err);
+    a.out = dx;
+    rc |= nn->affine_backward_input(ref_lane(), &a, &err);
+    a.out = dw + first;
+    rc |= nn->affine_backward_weight(ref_lane(), &a, &err);
+    for (size_t i = 0; i < nw; i++) {
+        const int column = (int)(i % (size_t)ldw) - first;
+        if (column >= 0 && column < nout)
+            part[i / (size_t)ldw * (size_t)nout + (size_t)column] = dw[i];
+        else
+            kept &= dw[i] == before[i];
+    }
+    double e[4] = {ref_error(y, ry, ny), ref_error(dx, rdx, nx), ref_error(part, rdw, npart),
+                   ref_error(db, rdb, (size_t)nout)};
+    ok(!rc && kept && e[0] < 1e-6 && e[1] < 1e-6 && e[2] < 1e-6 && e[3] < 1e-6,
+       "affine %d x %d -> %d of %d, beta %g: %.1e %.1e %.1e %.1e", rows, nin, nout, ldw, beta, e[0],
+       e[1], e[2], e[3]);
+    free(x), free(w), free(dy), free(b), free(db), free(y), free(dx), free(dw), free(part);
+    free(before), free(ry), free(rdx), free(rdb), free(rdw);
+}
+
 static void test_embedding(int rows, int vocab, int dim, float beta)
 {
     size_t nw = (size_t)vocab * dim, ny = (size_t)rows * dim;
-    float *w = ref_values(nw, 1), *y = ref_output(ny, 0), *dy = ref_values(ny, 1);
-    float *dw = ref_output(nw, beta);
+    float *w = ref_values(nw, 1), *y = ref_output(ny, beta), *dy = ref_values(ny, 1);
+    float *dw = ref_output(nw, beta), *before = ref_copy(y, ny);
     double *rdw = ref_wide(nw);
     int32_t *tokens = malloc((size_t)rows * sizeof *tokens);
     bool exact = true;
@@ -66,13 +138,15 @@ static void test_embedding(int rows, int vocab, int dim, float beta)
                              .dim = dim,
                              .beta = beta};
     int rc = nn->embedding_forward(ref_lane(), &a, &err);
-    for (int r = 0; r < rows; r++)
-        exact &= !memcmp(y + (size_t)r * dim, w + (size_t)tokens[r] * dim, (size_t)dim * sizeof *y);
+    for (size_t i = 0; i < ny; i++) {
+        float value = w[(size_t)tokens[i / (size_t)dim] * dim + i % (size_t)dim];
+        exact &= y[i] == (beta == 0.0f ? value : before[i] + value);
+    }
     a.out = dw;
     rc |= nn->embedding_backward(ref_lane(), &a, &err);
     ok(!rc && exact && ref_error(dw, rdw, nw) < 1e-6, "embedding %d of %d x %d, beta %g: %.1e",
        rows, vocab, dim, beta, ref_error(dw, rdw, nw));
-    free(w), free(y), free(dy), free(dw), free(rdw), free(tokens);
+    free(w), free(y), free(dy), free(dw), free(before), free(rdw), free(tokens);
 }
 
 static void rmsnorm_ref(const float *x, const float *w, const float *dy, int rows, int dim,
@@ -139,6 +213,86 @@ static void test_rmsnorm(int rows, int dim, float dx_beta, float dw_beta, bool i
     free(rdw);
 }
 
+static void layernorm_ref(const struct nn_layernorm *a, const float *dy, double *y, double *dx,
+                          double *dw, double *db)
+{
+    const int dim = a->dim;
+    for (int r = 0; r < a->rows; r++, dy += dim, y += dim, dx += dim) {
+        const float *x = a->x + (size_t)r * (size_t)dim;
+        double mean = 0, var = 0, g_mean = 0, gx_mean = 0;
+        for (int i = 0; i < dim; i++)
+            mean += (double)x[i] / dim;
+        for (int i = 0; i < dim; i++)
+            var += (x[i] - mean) * (x[i] - mean) / dim;
+        double rstd = 1 / sqrt(var + a->eps);
+        for (int i = 0; i < dim; i++) {
+            double xhat = (x[i] - mean) * rstd, g = (double)dy[i] * a->w[i];
+            y[i] = xhat * a->w[i] + a->b[i];
+            dw[i] += dy[i] * xhat;
+            db[i] += dy[i];
+            g_mean += g / dim;
+            gx_mean += g * xhat / dim;
+        }
+        for (int i = 0; i < dim; i++)
+            dx[i] += rstd * ((double)dy[i] * a->w[i] - g_mean - (x[i] - mean) * rstd * gx_mean);
+    }
+}
+
+/* offset: a mean that is large beside the deviation. in_place: dx is x. */
+static void test_layernorm(int rows, int dim, float offset, float dx_beta, float dw_beta,
+                           bool in_place)
+{
+    const size_t n = (size_t)rows * dim, nw = (size_t)dim;
+    float *x = ref_values(n, 2), *w = ref_values(nw, 1), *b = ref_values(nw, 1);
+    float *dy = ref_values(n, 1), *y = ref_output(n, 0), *copy = ref_output(n, 0);
+    float *mean = ref_output((size_t)rows, 0), *rstd = ref_output((size_t)rows, 0);
+    for (size_t i = 0; i < n; i++)
+        x[i] += offset;
+    float *dx = in_place ? x : ref_output(n, dx_beta);
+    float *dw = ref_output(nw, dw_beta), *db = ref_output(nw, dw_beta);
+    double *ry = ref_wide(n), *rdx = widen(dx, n, dx_beta);
+    double *rdw = widen(dw, nw, dw_beta), *rdb = widen(db, nw, dw_beta);
+    struct nn_layernorm f = {.y = y,
+                             .mean = mean,
+                             .rstd = rstd,
+                             .x_copy = copy,
+                             .x = x,
+                             .w = w,
+                             .b = b,
+                             .rows = rows,
+                             .dim = dim,
+                             .eps = 1e-5f};
+    struct nn_layernorm_backward back = {.dy = dy,
+                                         .dx = dx,
+                                         .dw = dw,
+                                         .db = db,
+                                         .x = x,
+                                         .w = w,
+                                         .b = b,
+                                         .mean = mean,
+                                         .rstd = rstd,
+                                         .rows = rows,
+                                         .dim = dim,
+                                         .dx_beta = dx_beta,
+                                         .dw_beta = dw_beta};
+    layernorm_ref(&f, dy, ry, rdx, rdw, rdb);
+    int rc = nn->layernorm_forward(ref_lane(), &f, &err);
+    bool copied = !memcmp(copy, x, n * sizeof *x);
+    rc |= nn->layernorm_backward(ref_lane(), &back, &err);
+    double e[5] = {ref_error(y, ry, n), ref_error(dx, rdx, n), ref_error(dw, rdw, nw),
+                   ref_error(db, rdb, nw), ref_error(dy, ry, n)};
+    const double bound = offset == 0.0f ? 1e-6 : 1e-4;
+    bool good = !rc && copied;
+    for (int i = 0; i < 5; i++)
+        good &= e[i] < bound;
+    ok(good, "layernorm %d x %d, betas %g %g%s: %.1e %.1e %.1e %.1e, y again %.1e", rows, dim,
+       dx_beta, dw_beta, in_place ? ", in place" : "", e[0], e[1], e[2], e[3], e[4]);
+    if (!in_place)
+        free(dx);
+    free(x), free(w), free(b), free(dy), free(y), free(copy), free(mean), free(rstd), free(dw);
+    free(db), free(ry), free(rdx), free(rdw), free(rdb);
+}
+
 static void test_rope(int B, int T, int heads, int D, int first)
 {
     const int half = D / 2;
@@ -197,6 +351,30 @@ static void test_swiglu(size_t n)
     free(gate), free(up), free(y), free(dy), free(ry), free(rgate), free(rup);
 }
 
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static void test_gelu(size_t n)
+{
+    float *x = ref_values(n, 6), *y = ref_output(n, 0), *dy = ref_values(n, 1);
+    double *ry = ref_wide(n), *rdx = ref_wide(n);
+    const double h = 1e-5;
+
+    for (size_t i = 0; i < n; i++) {
+        x[i] = i == 0 ? -200.0f : i == 1 ? 200.0f : x[i]; /* saturates, stays finite */
+        ry[i] = gelu(x[i]);
+        rdx[i] = dy[i] * (gelu(x[i] + h) - gelu(x[i] - h)) / (2 * h);
+    }
+    struct nn_gelu f = {.y = y, .x = x, .nelem = n}, b = {.y = dy, .x = x, .nelem = n};
+    int rc = nn->gelu_forward(ref_lane(), &f, &err) | nn->gelu_backward(ref_lane(), &b, &err);
+    double e[3] = {ref_error(y, ry, n), ref_error(x, rdx, n), ref_error(dy, ry, n)};
+    ok(!rc && e[0] < 5e-7 && e[1] < 5e-7 && e[2] < 5e-7, "gelu of %zu: %.1e %.1e, y again %.1e", n,
+       e[0], e[1], e[2]);
+    free(x), free(y), free(dy), free(ry), free(rdx);
+}
+
 static void test_cross_entropy(int rows, int vocab, double spread, bool grad)
 {
     size_t n = (size_t)rows * vocab;
@@ -241,6 +419,10 @@ static void test_split_tokens(void)
     int rc = nn->split_tokens(ref_lane(), &a, &err);
     ok(!rc && !memcmp(x, inputs, sizeof x) && !memcmp(y, targets, sizeof y),
        "tokens split into inputs and targets");
+    static const int32_t count[] = {7, 8, 9, 7, 8, 9};
+    struct nn_positions p = {.out = inputs, .first = 7, .B = 2, .T = 3};
+    ok(!nn->positions(ref_lane(), &p, &err) && !memcmp(count, inputs, sizeof count),
+       "positions count from the first in every sequence");
 }
 
 int main(void)
@@ -251,6 +433,10 @@ int main(void)
         test_linear(1, 37, 53, (float)beta);
         test_linear(5, 1, 3, (float)beta);
         test_linear(67, 64, 33, (float)beta);
+        test_affine(1, 37, 53, 0, 53, (float)beta);
+        test_affine(5, 1, 3, 2, 7, (float)beta);
+        test_affine(67, 64, 33, 33, 99, (float)beta);
+        test_affine(70, 3, 1031, 0, 1031, (float)beta);
         test_embedding(41, 13, 7, (float)beta);
         test_embedding(3, 256, 64, (float)beta);
         test_rmsnorm(1, 3, (float)beta, 0, false);
@@ -258,11 +444,20 @@ int main(void)
         test_rmsnorm(33, 1031, (float)beta, 0, false);
     }
     test_rmsnorm(70, 515, 0, 0, true);
+    for (int beta = 0; beta < 2; beta++) {
+        test_layernorm(1, 3, 0, (float)beta, 0, false);
+        test_layernorm(65, 67, 0, (float)beta, 1, false);
+        test_layernorm(33, 1031, 0, (float)beta, 0, false);
+    }
+    test_layernorm(70, 515, 0, 0, 0, true);
+    test_layernorm(9, 515, 300, 0, 0, false);
     test_rope(2, 5, 3, 16, 0);
     test_rope(1, 67, 1, 64, 0);
     test_rope(1, 3, 2, 6, 1000);
     test_swiglu(1021);
     test_swiglu(3);
+    test_gelu(1021);
+    test_gelu(3);
     test_cross_entropy(7, 256, 3, true);
     test_cross_entropy(5, 2053, 30, true);
     test_cross_entropy(3, 3, 80, true);

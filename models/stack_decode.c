@@ -2,7 +2,7 @@
 /* Generation: the same blocks on plain memory, with keys and values kept from call to call. */
 #include <string.h>
 
-#include "llama.h"
+#include "stack.h"
 
 enum { STRIDE = 256 }; /* most tokens at once; a longer prompt goes in pieces */
 
@@ -12,40 +12,48 @@ struct model_decoder {
     struct fsdp_lane *lane;
     int max_tokens, ntokens;
     void *memory;
-    float *cos, *sin;         /* (max_tokens, D/2) */
+    float *cos, *sin;         /* (max_tokens, D/2), where positions are rotary */
+    int32_t *positions;       /* (STRIDE), where they are learned */
     float *k, *v;             /* (nlayers, max_tokens, KVD) */
     float *stream;            /* (STRIDE, C) */
-    struct llama_block block; /* scratch of one layer */
+    struct stack_block block; /* scratch of one layer */
 };
 
 static size_t layout(struct model_decoder *d, void *memory)
 {
-    const struct llama_config *c = &d->m->config;
-    struct llama_carve area = {memory, 0};
+    const struct stack_config *c = &d->m->config;
+    struct stack_carve area = {memory, 0};
     const size_t rows = STRIDE, f32 = sizeof(float), max = (size_t)d->max_tokens;
     const size_t D = (size_t)c->head_dim, NHD = (size_t)c->nheads * D, F = (size_t)c->ffn;
     const size_t cache = (size_t)c->nlayers * max * (size_t)c->nkv_heads * D;
-    struct llama_block *blk = &d->block;
+    struct stack_block *blk = &d->block;
 
-    d->cos = llama_carve(&area, max * D / 2, f32);
-    d->sin = llama_carve(&area, max * D / 2, f32);
-    d->k = llama_carve(&area, cache, f32);
-    d->v = llama_carve(&area, cache, f32);
-    d->stream = llama_carve(&area, rows * (size_t)c->dim, f32);
-    blk->rstd1 = blk->rstd2 = llama_carve(&area, rows, f32);
-    blk->q = llama_carve(&area, rows * NHD, f32);
-    blk->o = llama_carve(&area, rows * NHD, f32);
-    blk->lse = llama_carve(&area, rows * (size_t)c->nheads, f32);
-    blk->gate = llama_carve(&area, rows * F, f32);
-    blk->up = llama_carve(&area, rows * F, f32);
-    blk->norm = llama_carve(&area, rows * (size_t)c->dim, f32);
-    blk->act = llama_carve(&area, rows * (F > NHD ? F : NHD), f32);
+    if (d->m->inv_freq) {
+        d->cos = stack_carve(&area, max * D / 2, f32);
+        d->sin = stack_carve(&area, max * D / 2, f32);
+    }
+    if (d->m->family->position_weight)
+        d->positions = stack_carve(&area, rows, sizeof(int32_t));
+    d->k = stack_carve(&area, cache, f32);
+    d->v = stack_carve(&area, cache, f32);
+    d->stream = stack_carve(&area, rows * (size_t)c->dim, f32);
+    if (d->m->family->norm_bias)
+        blk->mean1 = blk->mean2 = stack_carve(&area, rows, f32);
+    blk->rstd1 = blk->rstd2 = stack_carve(&area, rows, f32);
+    blk->q = stack_carve(&area, rows * NHD, f32);
+    blk->o = stack_carve(&area, rows * NHD, f32);
+    blk->lse = stack_carve(&area, rows * (size_t)c->nheads, f32);
+    if (d->m->family->gated)
+        blk->gate = stack_carve(&area, rows * F, f32);
+    blk->up = stack_carve(&area, rows * F, f32);
+    blk->norm = stack_carve(&area, rows * (size_t)c->dim, f32);
+    blk->act = stack_carve(&area, rows * (F > NHD ? F : NHD), f32);
     blk->attn =
-        llama_carve(&area, d->m->nn->attention_work_nelem(STRIDE, d->max_tokens, c->head_dim), f32);
+        stack_carve(&area, d->m->nn->attention_work_nelem(STRIDE, d->max_tokens, c->head_dim), f32);
     return area.nbytes;
 }
 
-int llama_decoder_create(struct model_decoder **out, const struct model *model,
+int stack_decoder_create(struct model_decoder **out, const struct model *model,
                          const float *const *param, struct fsdp_lane *lane, int max_tokens,
                          struct fsdp_err *err)
 {
@@ -53,9 +61,8 @@ int llama_decoder_create(struct model_decoder **out, const struct model *model,
     int rc = FSDP_ENOMEM;
 
     if (max_tokens < 1 || max_tokens > model->config.max_seq_len)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "%d tokens: the model's max_position_embeddings is %d", max_tokens,
-                            model->config.max_seq_len);
+        return fsdp_err_set(err, FSDP_EINVAL, "%d tokens: the model's %s is %d", max_tokens,
+                            model->family->max_seq_len_key, model->config.max_seq_len);
     if (!(d = fsdp_alloc(1, sizeof *d, "decoder", err)))
         return rc;
     d->m = model;
@@ -65,20 +72,23 @@ int llama_decoder_create(struct model_decoder **out, const struct model *model,
     if (!(d->memory = fsdp_alloc(layout(d, NULL), 1, "decoder memory", err)))
         goto out;
     layout(d, d->memory);
-    struct nn_rope_table table = {.cos = d->cos,
-                                  .sin = d->sin,
-                                  .inv_freq = model->inv_freq,
-                                  .T = max_tokens,
-                                  .half = model->config.head_dim / 2};
-    FSDP_TRY_GOTO(model->nn->rope_table(lane, &table, err), out);
+    if (model->inv_freq) {
+        struct nn_rope_table table = {.cos = d->cos,
+                                      .sin = d->sin,
+                                      .inv_freq = model->inv_freq,
+                                      .T = max_tokens,
+                                      .half = model->config.head_dim / 2};
+        FSDP_TRY_GOTO(model->nn->rope_table(lane, &table, err), out);
+    }
     *out = d;
     d = NULL;
+    rc = FSDP_OK;
 out:
-    llama_decoder_destroy(d);
+    stack_decoder_destroy(d);
     return rc;
 }
 
-void llama_decoder_destroy(struct model_decoder *d)
+void stack_decoder_destroy(struct model_decoder *d)
 {
     if (d) {
         fsdp_lane_sync(d->lane, NULL);
@@ -89,16 +99,18 @@ void llama_decoder_destroy(struct model_decoder *d)
 
 static int decode_layers(struct model_decoder *d, int ntokens, struct fsdp_err *err)
 {
-    const struct llama_config *c = &d->m->config;
+    const struct stack_config *c = &d->m->config;
     const size_t KVD = (size_t)c->nkv_heads * (size_t)c->head_dim, first = (size_t)d->ntokens;
-    struct llama_block blk = d->block;
+    struct stack_block blk = d->block;
 
     blk.lane = d->lane;
     blk.B = 1;
     blk.Tq = ntokens;
     blk.Tk = d->ntokens + ntokens;
-    blk.cos = d->cos + first * (size_t)c->head_dim / 2;
-    blk.sin = d->sin + first * (size_t)c->head_dim / 2;
+    if (d->cos) {
+        blk.cos = d->cos + first * (size_t)c->head_dim / 2;
+        blk.sin = d->sin + first * (size_t)c->head_dim / 2;
+    }
     blk.in = blk.out = d->stream;
     for (int i = 0; i < c->nlayers; i++) {
         const size_t cache = (size_t)i * (size_t)d->max_tokens * KVD;
@@ -106,9 +118,9 @@ static int decode_layers(struct model_decoder *d, int ntokens, struct fsdp_err *
         blk.v = d->v + cache;
         blk.k_new = blk.k + first * KVD;
         blk.v_new = blk.v + first * KVD;
-        for (int w = 0; w < LLAMA_NWEIGHTS; w++)
-            blk.w[w] = d->param[d->m->layer_param[i][w]];
-        FSDP_TRY(llama_block_forward(d->m, &blk, true, err));
+        for (int w = 0; w < d->m->family->nweights; w++)
+            blk.w[w] = d->param[d->m->layer_param[i * d->m->family->nweights + w]];
+        FSDP_TRY(d->m->family->block_forward(d->m, &blk, true, err));
     }
     return FSDP_OK;
 }
@@ -118,26 +130,26 @@ static int decode_head(struct model_decoder *d, int ntokens, int rows, float *lo
                        struct fsdp_err *err)
 {
     const struct model *m = d->m;
-    const struct llama_config *c = &m->config;
-    struct nn_rmsnorm norm = {.y = d->block.norm,
+    const struct stack_config *c = &m->config;
+    struct stack_norm norm = {.y = d->block.norm,
+                              .mean = d->block.mean1,
                               .rstd = d->block.rstd1,
                               .x = d->stream + (size_t)(ntokens - rows) * (size_t)c->dim,
                               .w = d->param[m->norm_param],
-                              .rows = rows,
-                              .dim = c->dim,
-                              .eps = (float)c->norm_eps};
+                              .b = m->family->norm_bias ? d->param[m->norm_bias_param] : NULL,
+                              .rows = rows};
     struct nn_linear linear = {.out = logits,
                                .x = d->block.norm,
                                .w = d->param[m->head_param],
                                .rows = rows,
                                .nin = c->dim,
                                .nout = c->vocab};
-    FSDP_TRY(m->nn->rmsnorm_forward(d->lane, &norm, err));
+    FSDP_TRY(m->family->norm_forward(m, d->lane, &norm, err));
     return m->nn->linear_forward(d->lane, &linear, err);
 }
 
-static int decode_piece(struct model_decoder *d, const int32_t *tokens, int ntokens, int nlogits,
-                        float *logits, struct fsdp_err *err)
+static int decode_embed(struct model_decoder *d, const int32_t *tokens, int ntokens,
+                        struct fsdp_err *err)
 {
     const struct model *m = d->m;
     struct nn_embedding embed = {.out = d->stream,
@@ -147,6 +159,22 @@ static int decode_piece(struct model_decoder *d, const int32_t *tokens, int ntok
                                  .vocab = m->config.vocab,
                                  .dim = m->config.dim};
     FSDP_TRY(m->nn->embedding_forward(d->lane, &embed, err));
+    if (!d->positions)
+        return FSDP_OK;
+    struct nn_positions positions = {
+        .out = d->positions, .first = d->ntokens, .B = 1, .T = ntokens};
+    FSDP_TRY(m->nn->positions(d->lane, &positions, err));
+    embed.w = d->param[m->position_param];
+    embed.tokens = d->positions;
+    embed.vocab = m->config.max_seq_len;
+    embed.beta = 1;
+    return m->nn->embedding_forward(d->lane, &embed, err);
+}
+
+static int decode_piece(struct model_decoder *d, const int32_t *tokens, int ntokens, int nlogits,
+                        float *logits, struct fsdp_err *err)
+{
+    FSDP_TRY(decode_embed(d, tokens, ntokens, err));
     FSDP_TRY(decode_layers(d, ntokens, err));
     if (nlogits)
         FSDP_TRY(decode_head(d, ntokens, nlogits, logits, err));
@@ -155,13 +183,13 @@ static int decode_piece(struct model_decoder *d, const int32_t *tokens, int ntok
     return FSDP_OK;
 }
 
-int llama_decode(struct model_decoder *d, const int32_t *tokens, int ntokens, bool all,
+int stack_decode(struct model_decoder *d, const int32_t *tokens, int ntokens, bool all,
                  float *logits, struct fsdp_err *err)
 {
     if (ntokens < 1 || ntokens > d->max_tokens - d->ntokens)
         return fsdp_err_set(err, FSDP_EINVAL, "%d tokens after %d: there is room for %d", ntokens,
                             d->ntokens, d->max_tokens);
-    FSDP_TRY(llama_check_tokens(d->m, tokens, 1, ntokens, err));
+    FSDP_TRY(stack_check_tokens(d->m, tokens, 1, ntokens, err));
     for (int done = 0; done < ntokens;) {
         int piece = ntokens - done < STRIDE ? ntokens - done : STRIDE;
         bool last = done + piece == ntokens;

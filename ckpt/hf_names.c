@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+#include <string.h>
+
+#include "hf_names.h"
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t a = strlen(text), b = strlen(end);
+    return a >= b && !strcmp(text + a - b, end);
+}
+
+bool ckpt_hf_is_weights(const char *name)
+{
+    return name[0] != '.' && ends_with(name, ".safetensors");
+}
+
+bool ckpt_hf_is_index(const char *name)
+{
+    return ends_with(name, ".safetensors.index.json");
+}
+
+bool ckpt_hf_is_extra(const char *name)
+{
+    static const char *const ends[] = {".json", ".txt", ".model", ".jinja", ".tiktoken"};
+    if (name[0] == '.' || ends_with(name, ".index.json"))
+        return false;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (ends_with(name, ends[i]))
+            return true;
+    return false;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_names.h: which file is what in a Hugging Face folder. Pure. */
+#ifndef CKPT_HF_NAMES_H
+#define CKPT_HF_NAMES_H
+
+#include <stdbool.h>
+
+#define CKPT_HF_INDEX_NAME "model.safetensors.index.json"
+
+bool ckpt_hf_is_weights(const char *name);
+/* Configuration and tokenizer: files that go along with weights. */
+bool ckpt_hf_is_extra(const char *name);
+bool ckpt_hf_is_index(const char *name);
+
+#endif

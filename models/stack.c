@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a stack of layers is: its modules and weights, and where its activations lie. */
+#include <math.h>
+#include <stdio.h>
+
+#include "hf.h"
+#include "stack.h"
+
+void *stack_carve(struct stack_carve *carve, size_t nelem, size_t elem_nbytes)
+{
+    size_t at = carve->nbytes;
+    carve->nbytes += (nelem * elem_nbytes + 63) / 64 * 64;
+    return carve->base ? (char *)carve->base + at : NULL;
+}
+
+static float *carve_f32(struct stack_carve *carve, size_t nelem)
+{
+    return stack_carve(carve, nelem, sizeof(float));
+}
+
+/* ---- memory layouts ------------------------------------------------------------------------- */
+
+size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int B, int T,
+                         void *saved)
+{
+    const struct stack_config *c = &m->config;
+    struct stack_carve area = {saved, 0};
+    size_t rows = (size_t)B * (size_t)T, table = (size_t)T * (size_t)c->head_dim / 2;
+
+    *mem = (struct stack_root_mem){0};
+    mem->inputs = stack_carve(&area, rows, sizeof(int32_t));
+    mem->targets = stack_carve(&area, rows, sizeof(int32_t));
+    if (m->family->position_weight)
+        mem->positions = stack_carve(&area, rows, sizeof(int32_t));
+    if (m->inv_freq) {
+        mem->cos = carve_f32(&area, table);
+        mem->sin = carve_f32(&area, table);
+    }
+    mem->stream = carve_f32(&area, rows * (size_t)c->dim);
+    return area.nbytes;
+}
+
+struct fsdp_act_bytes stack_layer_layout(struct stack_block *blk, const struct model *m, int B,
+                                         int T, void *saved, void *recomputed, void *work)
+{
+    const struct stack_config *c = &m->config;
+    struct stack_carve s = {saved, 0}, r = {recomputed, 0}, w = {work, 0};
+    const size_t rows = (size_t)B * (size_t)T, C = (size_t)c->dim, F = (size_t)c->ffn;
+    const size_t D = (size_t)c->head_dim, NHD = (size_t)c->nheads * D;
+    const size_t KVD = (size_t)c->nkv_heads * D;
+
+    blk->in_copy = carve_f32(&s, rows * C);
+    blk->mid = carve_f32(&r, rows * C);
+    if (m->family->norm_bias) {
+        blk->mean1 = carve_f32(&r, rows);
+        blk->mean2 = carve_f32(&r, rows);
+    }
+    blk->rstd1 = carve_f32(&r, rows);
+    blk->rstd2 = carve_f32(&r, rows);
+    blk->q = carve_f32(&r, rows * NHD);
+    blk->k = blk->k_new = carve_f32(&r, rows * KVD);
+    blk->v = blk->v_new = carve_f32(&r, rows * KVD);
+    blk->o = carve_f32(&r, rows * NHD);
+    blk->lse = carve_f32(&r, rows * (size_t)c->nheads);
+    if (m->family->gated)
+        blk->gate = carve_f32(&r, rows * F);
+    blk->up = carve_f32(&r, rows * F);
+    blk->norm = carve_f32(&w, rows * C);
+    blk->act = carve_f32(&w, rows * (F > NHD ? F : NHD));
+    blk->attn = carve_f32(&w, m->nn->attention_work_nelem(T, T, c->head_dim));
+    return (struct fsdp_act_bytes){s.nbytes, r.nbytes, w.nbytes};
+}
+
+/* Enough for a good matrix product, about 16 MiB of logits beyond that. */
+int stack_head_chunk(const struct model *m, int rows)
+{
+    int chunk = (4 << 20) / m->config.vocab;
+    chunk = chunk < 64 ? 64 : chunk > 1024 ? 1024 : chunk;
+    return chunk < rows ? chunk : rows;
+}
+
+size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int rows, void *work)
+{
+    struct stack_carve area = {work, 0};
+    size_t chunk = (size_t)stack_head_chunk(m, rows);
+
+    mem->norm = carve_f32(&area, chunk * (size_t)m->config.dim);
+    mem->mean = carve_f32(&area, m->family->norm_bias ? chunk : 0);
+    mem->rstd = carve_f32(&area, chunk);
+    mem->logits = carve_f32(&area, chunk * (size_t)m->config.vocab);
+    return area.nbytes;
+}
+
+/* ---- create, destroy ------------------------------------------------------------------------ */
+
+void stack_destroy(struct model *m)
+{
+    if (m) {
+        fsdp_free(m->inv_freq);
+        fsdp_free(m->layer);
+        fsdp_free(m->layer_param);
+        fsdp_free(m);
+    }
+}
+
+int stack_create(struct model **out, const struct stack_family *family,
+                 const struct stack_config *config, double *inv_freq, struct fsdp_err *err)
+{
+    const size_t nlayers = (size_t)config->nlayers, nweights = (size_t)family->nweights;
+    struct model *m = fsdp_alloc(1, sizeof *m, "model", err);
+
+    if (!m) {
+        fsdp_free(inv_freq);
+        return FSDP_ENOMEM;
+    }
+    m->family = family;
+    m->config = *config;
+    m->inv_freq = inv_freq;
+    m->nn = &nn_cpu_ops;
+    m->layer = fsdp_alloc(nlayers, sizeof *m->layer, "layer modules", err);
+    if (m->layer)
+        m->layer_param =
+            fsdp_alloc(nlayers * nweights, sizeof *m->layer_param, "layer parameters", err);
+    if (!m->layer_param) {
+        stack_destroy(m);
+        return FSDP_ENOMEM;
+    }
+    *out = m;
+    return FSDP_OK;
+}
+
+int stack_config_read(struct stack_config *c, const struct hf_config *hf, struct fsdp_err *err)
+{
+    const char *key = hf_has(hf, "dtype") ? "dtype" : "torch_dtype", *text = "float32";
+    struct model_info *info = &c->info;
+    int eos[MODEL_MAX_EOS], bos = -1;
+
+    c->init_std = 0.02;
+    FSDP_TRY(hf_float(hf, "initializer_range", false, 0, 100, &c->init_std, err));
+    FSDP_TRY(hf_bool(hf, "tie_word_embeddings", &c->tied, err));
+    if (hf_has(hf, "quantization_config"))
+        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "quantization_config",
+                         "is set; quantized models are not supported");
+    FSDP_TRY(hf_text(hf, key, false, &text, err));
+    if (fsdp_dtype_parse(&info->dtype, text, NULL) || !fsdp_dtype_is_float(info->dtype))
+        return hf_refuse(hf, FSDP_EINVAL, err, key,
+                         "is '%.64s', not a floating type (float32, bfloat16, float16)", text);
+    FSDP_TRY(
+        hf_ints(hf, "eos_token_id", -1, STACK_MAX_VOCAB, eos, MODEL_MAX_EOS, &info->neos, err));
+    for (int i = 0; i < info->neos; i++)
+        info->eos[i] = eos[i];
+    FSDP_TRY(hf_int(hf, "bos_token_id", false, -1, STACK_MAX_VOCAB, &bos, err));
+    info->bos = bos;
+    return FSDP_OK;
+}
+
+/* ---- describe ------------------------------------------------------------------------------- */
+
+static int add_weight(struct fsdp_module_tree *tree, int module, const char *name, int rows,
+                      int cols, struct fsdp_init init, int *out, struct fsdp_err *err)
+{
+    const uint64_t shape[2] = {(uint64_t)rows, (uint64_t)cols};
+    return fsdp_module_add_param(tree, module, name, cols ? 2 : 1, shape, init, 0, out, err);
+}
+
+static struct fsdp_init normal(const struct model *m)
+{
+    return (struct fsdp_init){FSDP_INIT_NORMAL, (float)m->config.init_std};
+}
+
+static int describe_embedding(struct model *m, struct fsdp_module_tree *tree, struct fsdp_err *err)
+{
+    const struct stack_family *family = m->family;
+    const struct stack_config *c = &m->config;
+
+    FSDP_TRY(
+        fsdp_module_add(tree, m->root, family->embed_module, family->embed_class, &m->embed, err));
+    FSDP_TRY(add_weight(tree, m->embed, family->embed_weight, c->vocab, c->dim, normal(m),
+                        &m->embed_param, err));
+    if (!family->position_weight)
+        return FSDP_OK;
+    return add_weight(tree, m->embed, family->position_weight, c->max_seq_len, c->dim, normal(m),
+                      &m->position_param, err);
+}
+
+static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int layer,
+                          struct fsdp_act_bytes act, struct fsdp_err *err)
+{
+    const struct stack_family *family = m->family;
+    struct stack_weight weights[STACK_MAX_WEIGHTS];
+    char prefix[64], name[128];
+
+    family->weights(&m->config, weights);
+    snprintf(prefix, sizeof prefix, "%s.%d", family->layer_module, layer);
+    FSDP_TRY(fsdp_module_add(tree, m->root, prefix, family->layer_class, &m->layer[layer], err));
+    for (int w = 0; w < family->nweights; w++) {
+        snprintf(name, sizeof name, "%s%s", prefix, weights[w].name);
+        FSDP_TRY(add_weight(tree, m->layer[layer], name, weights[w].rows, weights[w].cols,
+                            weights[w].init, &m->layer_param[layer * family->nweights + w], err));
+    }
+    return fsdp_module_set_act(tree, m->layer[layer], act, err);
+}
+
+static int describe_head(struct model *m, struct fsdp_module_tree *tree, size_t work_nbytes,
+                         struct fsdp_err *err)
+{
+    const struct stack_config *c = &m->config;
+    const struct fsdp_init ones = {FSDP_INIT_ONES, 0}, zeros = {FSDP_INIT_ZEROS, 0};
+
+    FSDP_TRY(fsdp_module_add(tree, m->root, "lm_head", m->family->head_class, &m->head, err));
+    FSDP_TRY(
+        add_weight(tree, m->head, m->family->norm_weight, c->dim, 0, ones, &m->norm_param, err));
+    if (m->family->norm_bias)
+        FSDP_TRY(add_weight(tree, m->head, m->family->norm_bias, c->dim, 0, zeros,
+                            &m->norm_bias_param, err));
+    if (c->tied) {
+        m->head_param = m->embed_param;
+        FSDP_TRY(fsdp_module_tie(tree, m->head, m->embed_param, "lm_head.weight", err));
+    } else {
+        FSDP_TRY(add_weight(tree, m->head, "lm_head.weight", c->vocab, c->dim, normal(m),
+                            &m->head_param, err));
+    }
+    return fsdp_module_set_act(tree, m->head, (struct fsdp_act_bytes){.work = work_nbytes}, err);
+}
+
+int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
+                   struct fsdp_err *err)
+{
+    const struct stack_config *c = &m->config;
+    struct stack_root_mem root_mem;
+    struct stack_block blk = {0};
+    struct stack_head_mem head_mem;
+
+    if (B < 1 || T < 1)
+        return fsdp_err_set(err, FSDP_EINVAL, "micro-batch of %d x %d tokens: must be positive", B,
+                            T);
+    if (T > c->max_seq_len)
+        return fsdp_err_set(err, FSDP_EINVAL, "sequence length %d is over the model's %s (%d)", T,
+                            m->family->max_seq_len_key, c->max_seq_len);
+    if ((int64_t)B * T > INT32_MAX / 2)
+        return fsdp_err_set(err, FSDP_EINVAL, "micro-batch of %d x %d tokens is too large", B, T);
+    FSDP_TRY(fsdp_module_add(tree, -1, "", m->family->root_class, &m->root, err));
+    struct fsdp_act_bytes root_act = {.saved = stack_root_layout(&root_mem, m, B, T, NULL)};
+    FSDP_TRY(fsdp_module_set_act(tree, m->root, root_act, err));
+    FSDP_TRY(describe_embedding(m, tree, err));
+    struct fsdp_act_bytes layer_act = stack_layer_layout(&blk, m, B, T, NULL, NULL, NULL);
+    for (int i = 0; i < c->nlayers; i++)
+        FSDP_TRY(describe_layer(m, tree, i, layer_act, err));
+    FSDP_TRY(describe_head(m, tree, stack_head_layout(&head_mem, m, B * T, NULL), err));
+    m->max_B = B;
+    m->max_T = T;
+    return FSDP_OK;
+}
+
+/* ---- facts ---------------------------------------------------------------------------------- */
+
+int stack_vocab_size(const struct model *m)
+{
+    return m->config.vocab;
+}
+
+int stack_max_seq_len(const struct model *m)
+{
+    return m->config.max_seq_len;
+}
+
+/* Two per matrix element and token forward, twice that backward; the embedding is no product.
+ * Causal attention: two products of T/2 keys by head_dim per head and token, likewise. */
+double stack_flops_per_token(const struct model *m, int T)
+{
+    const struct stack_config *c = &m->config;
+    struct stack_weight weights[STACK_MAX_WEIGHTS];
+    double layer = (double)T * c->nheads * c->head_dim;
+
+    m->family->weights(c, weights);
+    for (int w = 0; w < m->family->nweights; w++)
+        layer += (double)weights[w].rows * weights[w].cols;
+    return 6 * (c->nlayers * layer + (double)c->dim * c->vocab);
+}
+
+void stack_info(const struct model *m, struct model_info *out)
+{
+    *out = m->config.info;
+}
+
+struct nn_attention stack_attention(const struct model *m, const struct stack_block *blk)
+{
+    const struct stack_config *c = &m->config;
+    return (struct nn_attention){
+        .q = blk->q,
+        .k = blk->k,
+        .v = blk->v,
+        .o = blk->o,
+        .lse = blk->lse,
+        .work = blk->attn,
+        .B = blk->B,
+        .Tq = blk->Tq,
+        .Tk = blk->Tk,
+        .NH = c->nheads,
+        .NKV = c->nkv_heads,
+        .D = c->head_dim,
+        .scale = (float)(1.0 / sqrt(c->head_dim)),
+    };
+}

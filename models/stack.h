@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stack.h: what language models have in common that are an embedding, a stack of equal layers and a
+ * head: their modules, their memory, the order of a pass, the loss, generation. A family adds its
+ * weights' names and shapes, and the arithmetic of a layer (llama.c, gpt2.c). Private to models/.
+ */
+#ifndef STACK_H
+#define STACK_H
+
+#include "model.h"
+#include "nn/nn.h"
+
+struct hf_config;
+
+enum { STACK_MAX_DIM = 1 << 20, STACK_MAX_VOCAB = 1 << 24, STACK_MAX_LAYERS = 4096 };
+enum { STACK_MAX_SEQ = 1 << 24, STACK_MAX_WEIGHTS = 12 };
+
+struct stack_config {
+    int dim, ffn, nlayers, nheads, nkv_heads, head_dim, vocab, max_seq_len;
+    double norm_eps, init_std;
+    bool tied;
+    double dropout; /* only 0 can be trained */
+    struct model_info info;
+};
+
+/* A weight (rows, cols), or a vector (rows) where cols is 0. */
+struct stack_weight {
+    const char *name; /* after the layer's, with its dot */
+    int rows, cols;
+    struct fsdp_init init;
+};
+
+/* Weight and bias of a norm. b and db may be NULL. */
+struct stack_norm {
+    float *y;                    /* backward: in dy, out y */
+    float *mean, *rstd, *x_copy; /* as in nn.h; mean and x_copy may be NULL */
+    const float *x, *w, *b;
+    int rows;
+    float *dx, *dw, *db; /* backward */
+    float dx_beta, dw_beta;
+};
+
+struct stack_block;
+
+struct stack_family {
+    const char *root_class, *embed_class, *layer_class, *head_class;
+    const char *embed_module, *embed_weight;
+    const char *position_weight; /* learned positions, in the embedding's module; NULL: none */
+    const char *layer_module;    /* and the layer's number */
+    const char *norm_weight, *norm_bias; /* of the last norm; norm_bias NULL: none */
+    const char *max_seq_len_key;         /* in config.json */
+    bool gated;                          /* the MLP has a gate beside `up` */
+    int nweights;                        /* of a layer, at most STACK_MAX_WEIGHTS */
+    void (*weights)(const struct stack_config *c, struct stack_weight *out);
+    int (*norm_forward)(const struct model *m, struct fsdp_lane *lane,
+                        const struct stack_norm *norm, struct fsdp_err *err);
+    int (*norm_backward)(const struct model *m, struct fsdp_lane *lane,
+                         const struct stack_norm *norm, struct fsdp_err *err);
+    /* Enqueue. With mlp_out false the block's output is not wanted, only what backward needs. */
+    int (*block_forward)(const struct model *m, const struct stack_block *blk, bool mlp_out,
+                         struct fsdp_err *err);
+    int (*block_backward)(const struct model *m, const struct stack_block *blk,
+                          struct fsdp_err *err);
+};
+
+struct model {
+    const struct stack_family *family;
+    struct stack_config config;
+    const struct nn_ops *nn;
+    double *inv_freq; /* head_dim / 2 rotary frequencies; NULL: no rotary positions */
+    /* Indices in the module tree, set by describe. */
+    int root, embed, head;
+    int *layer;       /* [nlayers] module */
+    int *layer_param; /* [nlayers][nweights] */
+    int embed_param, position_param, norm_param, norm_bias_param, head_param;
+    int max_B, max_T; /* the micro-batch that activations were declared for; 0: not described */
+};
+
+/* One layer at work on B sequences: Tq new positions that see Tk. Shapes: R = B*Tq rows,
+ * NHD = nheads * head_dim, KVD = nkv_heads * head_dim, F = ffn. */
+struct stack_block {
+    struct fsdp_lane *lane;
+    const float *w[STACK_MAX_WEIGHTS];
+    float *dw[STACK_MAX_WEIGHTS]; /* backward */
+    float dw_beta;
+    const float *cos, *sin; /* (Tq, head_dim / 2); NULL without rotary positions */
+    int B, Tq, Tk;
+    /* The residual stream. Forward: `in` is the block's input; `out` holds the same values when the
+     * attention's output is added (it is `in` itself, or in_copy), and the block's output at the
+     * end. Backward: `in` is the input again, out goes from the gradient of the output to that of
+     * the input. */
+    const float *in;
+    float *out;     /* (R, C) */
+    float *in_copy; /* (R, C) NULL: not kept */
+    float *mid;     /* (R, C) the stream between attention and MLP; NULL: not kept */
+    /* Kept for the backward pass, which overwrites them. */
+    float *mean1, *mean2; /* (R); NULL where the norm has no bias */
+    float *rstd1, *rstd2; /* (R) */
+    float *q, *o;         /* (R, NHD) */
+    float *k, *v;         /* (B, Tk, KVD) */
+    float *k_new, *v_new; /* their last Tq positions */
+    float *lse;           /* (B, nheads, Tq) */
+    float *gate, *up;     /* (R, F); gate NULL where the MLP has none */
+    /* Scratch. */
+    float *norm; /* (R, C) */
+    float *act;  /* (R, max(F, NHD)) */
+    float *attn; /* attention_work_nelem */
+};
+
+/* The block's attention, for attention_forward and attention_backward. */
+struct nn_attention stack_attention(const struct model *m, const struct stack_block *blk);
+
+/* Of the root module; all live from the start of forward to the end of backward. */
+struct stack_root_mem {
+    int32_t *inputs, *targets; /* (B*T) */
+    int32_t *positions;        /* (B*T), where they are learned */
+    float *cos, *sin;          /* (T, D/2), where they are rotary */
+    float *stream;             /* (B*T, C) */
+};
+struct stack_head_mem {
+    float *norm, *mean, *rstd, *logits; /* (chunk, C), (chunk), (chunk), (chunk, V) */
+};
+
+/* Cuts a memory area into aligned pieces; with base NULL it only counts. */
+struct stack_carve {
+    void *base;
+    size_t nbytes;
+};
+void *stack_carve(struct stack_carve *carve, size_t nelem, size_t elem_nbytes);
+
+/* Memory layouts: with NULL areas they only count. */
+size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int B, int T,
+                         void *saved);
+struct fsdp_act_bytes stack_layer_layout(struct stack_block *blk, const struct model *m, int B,
+                                         int T, void *saved, void *recomputed, void *work);
+size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int rows, void *work);
+/* Rows of logits at once. */
+int stack_head_chunk(const struct model *m, int rows);
+
+/* ---- for families ------------------------------------------------------------------------------
+ */
+
+/* A model of this family, with config and inv_freq as read; takes inv_freq, also when it fails. */
+int stack_create(struct model **out, const struct stack_family *family,
+                 const struct stack_config *config, double *inv_freq, struct fsdp_err *err);
+/* The keys of config.json that every family has: dtype, token ids, tying. */
+int stack_config_read(struct stack_config *c, const struct hf_config *hf, struct fsdp_err *err);
+
+/* The rest of struct model_ops. */
+void stack_destroy(struct model *m);
+int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
+                   struct fsdp_err *err);
+int stack_vocab_size(const struct model *m);
+int stack_max_seq_len(const struct model *m);
+int stack_run(struct model *m, struct fsdp *f, const struct model_batch *batch, bool train,
+              double *loss_sum, struct fsdp_err *err);
+int stack_logits(struct model *m, struct fsdp *f, const struct model_batch *batch, float *out,
+                 struct fsdp_err *err);
+double stack_flops_per_token(const struct model *m, int T);
+void stack_info(const struct model *m, struct model_info *out);
+int stack_decoder_create(struct model_decoder **out, const struct model *model,
+                         const float *const *param, struct fsdp_lane *lane, int max_tokens,
+                         struct fsdp_err *err);
+void stack_decoder_destroy(struct model_decoder *decoder);
+int stack_decode(struct model_decoder *decoder, const int32_t *tokens, int ntokens, bool all,
+                 float *logits, struct fsdp_err *err);
+/* All of them but .create, .family and .wrap_classes. */
+#define STACK_MODEL_OPS                                                                            \
+    .destroy = stack_destroy, .describe = stack_describe, .vocab_size = stack_vocab_size,          \
+    .max_seq_len = stack_max_seq_len, .run = stack_run, .logits = stack_logits,                    \
+    .flops_per_token = stack_flops_per_token, .info = stack_info,                                  \
+    .decoder_create = stack_decoder_create, .decoder_destroy = stack_decoder_destroy,              \
+    .decode = stack_decode
+
+/* ---- between stack*.c --------------------------------------------------------------------------
+ */
+
+/* Refuses token ids outside the vocabulary, naming row and position. ncols tokens a row. */
+int stack_check_tokens(const struct model *m, const int32_t *tokens, int nrows, int ncols,
+                       struct fsdp_err *err);
+
+#endif

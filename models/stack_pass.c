@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One forward and backward pass against the engine. Modules and memory:
+ *
+ *   ""              saved: tokens, positions, the residual stream (B, T, C)
+ *     embedding     writes the stream
+ *     layer i       saved: its input; recomputed: what backward needs; work: scratch
+ *     head          work: logits of one chunk of tokens
+ *
+ * The stream is one buffer for the whole pass. In backward the same buffer carries the gradient of
+ * the stream; layers kept their inputs, and the head, which turns it from one to the other, reads
+ * it chunk by chunk. In training the head does all of its work in the backward phase, loss
+ * included, so that logits are made once.
+ */
+#include "stack.h"
+
+struct pass {
+    struct model *m;
+    struct fsdp *f;
+    const struct model_batch *batch;
+    bool train;
+    double *loss_sum; /* NULL: logits are wanted */
+    float *logits;
+    struct stack_root_mem mem;
+};
+
+int stack_check_tokens(const struct model *m, const int32_t *tokens, int nrows, int ncols,
+                       struct fsdp_err *err)
+{
+    for (int b = 0; b < nrows; b++)
+        for (int t = 0; t < ncols; t++) {
+            int32_t token = tokens[(size_t)b * (size_t)ncols + (size_t)t];
+            if (token < 0 || token >= m->config.vocab)
+                return fsdp_err_set(err, FSDP_EINVAL,
+                                    "token %d at row %d, position %d: the vocabulary has %d", token,
+                                    b, t, m->config.vocab);
+        }
+    return FSDP_OK;
+}
+
+static int check_batch(const struct model *m, const struct model_batch *batch, struct fsdp_err *err)
+{
+    if (batch->B < 1 || batch->T < 1 || batch->B > m->max_B || batch->T > m->max_T)
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "micro-batch of %d x %d tokens, but the model was described for %d x %d", batch->B,
+            batch->T, m->max_B, m->max_T);
+    return stack_check_tokens(m, batch->tokens, batch->B, batch->T + 1, err);
+}
+
+/* The layer's weights, gradients and memory as the engine gave them. */
+static struct stack_block block_of(const struct pass *p, const struct fsdp_view *view, int layer)
+{
+    const struct model *m = p->m;
+    const int *param = m->layer_param + (ptrdiff_t)layer * m->family->nweights;
+    struct stack_block blk = {
+        .lane = view->lane,
+        .cos = p->mem.cos,
+        .sin = p->mem.sin,
+        .B = p->batch->B,
+        .Tq = p->batch->T,
+        .Tk = p->batch->T,
+        .dw_beta = view->grad_beta,
+    };
+    for (int w = 0; w < m->family->nweights; w++) {
+        blk.w[w] = view->param[param[w]];
+        blk.dw[w] = view->grad ? view->grad[param[w]] : NULL;
+    }
+    stack_layer_layout(&blk, m, p->batch->B, p->batch->T, view->saved, view->recomputed,
+                       view->work);
+    return blk;
+}
+
+static int begin(struct pass *p, const struct fsdp_view *view, struct fsdp_err *err)
+{
+    const struct model *m = p->m;
+    const struct model_batch *b = p->batch;
+    stack_root_layout(&p->mem, m, b->B, b->T, view->saved);
+    struct nn_split_tokens split = {p->mem.inputs, p->mem.targets, b->tokens, b->B, b->T};
+    FSDP_TRY(m->nn->split_tokens(view->lane, &split, err));
+    if (p->mem.positions) {
+        struct nn_positions positions = {.out = p->mem.positions, .B = b->B, .T = b->T};
+        FSDP_TRY(m->nn->positions(view->lane, &positions, err));
+    }
+    if (!m->inv_freq)
+        return FSDP_OK;
+    struct nn_rope_table table = {.cos = p->mem.cos,
+                                  .sin = p->mem.sin,
+                                  .inv_freq = m->inv_freq,
+                                  .T = b->T,
+                                  .half = m->config.head_dim / 2};
+    return m->nn->rope_table(view->lane, &table, err);
+}
+
+static int embed_forward(struct pass *p, struct fsdp_err *err)
+{
+    const struct model *m = p->m;
+    struct fsdp_view view;
+    FSDP_TRY(fsdp_module_enter(p->f, m->embed, FSDP_FORWARD, &view, err));
+    struct nn_embedding args = {.out = p->mem.stream,
+                                .w = view.param[m->embed_param],
+                                .tokens = p->mem.inputs,
+                                .rows = p->batch->B * p->batch->T,
+                                .vocab = m->config.vocab,
+                                .dim = m->config.dim};
+    FSDP_TRY(m->nn->embedding_forward(view.lane, &args, err));
+    if (p->mem.positions) {
+        args.w = view.param[m->position_param];
+        args.tokens = p->mem.positions;
+        args.vocab = m->config.max_seq_len;
+        args.beta = 1;
+        FSDP_TRY(m->nn->embedding_forward(view.lane, &args, err));
+    }
+    return fsdp_module_leave(p->f, m->embed, FSDP_FORWARD, err);
+}
+
+static int layer_forward(struct pass *p, int layer, struct fsdp_err *err)
+{
+    const struct model *m = p->m;
+    const int module = m->layer[layer];
+    struct fsdp_view view;
+    FSDP_TRY(fsdp_module_enter(p->f, module, FSDP_FORWARD, &view, err));
+    struct stack_block blk = block_of(p, &view, layer);
+    blk.in = blk.out = p->mem.stream;
+    if (!p->train)
+        blk.in_copy = NULL;
+    if (!p->train || fsdp_module_recomputes(p->f, module))
+        blk.mid = NULL;
+    FSDP_TRY(m->family->block_forward(m, &blk, true, err));
+    return fsdp_module_leave(p->f, module, FSDP_FORWARD, err);
+}
+
+/* The last norm of rows [first, first + rows) of the stream. */
+static struct stack_norm norm_of(const struct pass *p, const struct fsdp_view *view,
+                                 const struct stack_head_mem *mem, int first, int rows)
+{
+    const struct model *m = p->m;
+    const bool biased = m->family->norm_bias, backward = view->grad;
+    float *stream = p->mem.stream + (size_t)first * (size_t)m->config.dim;
+    return (struct stack_norm){
+        .y = mem->norm,
+        .mean = mem->mean,
+        .rstd = mem->rstd,
+        .x = stream,
+        .w = view->param[m->norm_param],
+        .b = biased ? view->param[m->norm_bias_param] : NULL,
+        .rows = rows,
+        .dx = backward ? stream : NULL,
+        .dw = backward ? view->grad[m->norm_param] : NULL,
+        .db = backward && biased ? view->grad[m->norm_bias_param] : NULL,
+        .dw_beta = first ? 1.0f : view->grad_beta,
+    };
+}
+
+/* Those rows through the last norm and the head. */
+static int head_logits(const struct pass *p, const struct fsdp_view *view,
+                       const struct stack_head_mem *mem, int first, int rows, float *logits,
+                       struct fsdp_err *err)
+{
+    const struct model *m = p->m;
+    struct stack_norm norm = norm_of(p, view, mem, first, rows);
+    struct nn_linear linear = {.out = logits,
+                               .x = mem->norm,
+                               .w = view->param[m->head_param],
+                               .rows = rows,
+                               .nin = m->config.dim,
+                               .nout = m->config.vocab};
+    FSDP_TRY(m->family->norm_forward(m, view->lane, &norm, err));
+    return m->nn->linear_forward(view->lane, &linear, err);
+}
+
+static int head_loss(const struct pass *p, const struct fsdp_view *view,
+                     const struct stack_head_mem *mem, int first, int rows, struct fsdp_err *err)
+{
+    struct nn_cross_entropy loss = {.logits = mem->logits,
+                                    .targets = p->mem.targets + first,
+                                    .loss_sum = p->loss_sum,
+                                    .rows = rows,
+                                    .vocab = p->m->config.vocab,
+                                    .scale = (float)p->batch->loss_scale,
+                                    .grad = p->train};
+    FSDP_TRY(head_logits(p, view, mem, first, rows, mem->logits, err));
+    return p->m->nn->cross_entropy(view->lane, &loss, err);
+}
+
+static int head_forward(struct pass *p, struct fsdp_err *err)
+{
+    const struct model *m = p->m;
+    const int nrows = p->batch->B * p->batch->T, chunk = stack_head_chunk(m, nrows);
+    struct fsdp_view view;
+    struct stack_head_mem mem;
+
+    FSDP_TRY(fsdp_module_enter(p->f, m->head, FSDP_FORWARD, &view, err));
+    stack_head_layout(&mem, m, nrows, view.work);
+    for (int first = 0; first < nrows && !p->train; first += chunk) {
+        int rows = nrows - first < chunk ? nrows - first : chunk;
+        float *logits = p->logits + (p->logits ? (size_t)first * (size_t)m->config.vocab : 0);
+        FSDP_TRY(p->logits ? head_logits(p, &view, &mem, first, rows, logits, err)
+                           : head_loss(p, &view, &mem, first, rows, err));
+    }
+    return fsdp_module_leave(p->f, m->head, FSDP_FORWARD, err);
+}
+
+static int forward(struct pass *p, struct fsdp_err *err)
+{
+    struct fsdp_view view;
+    FSDP_TRY(fsdp_module_enter(p->f, p->m->root, FSDP_FORWARD, &view, err));
+    FSDP_TRY(begin(p, &view, err));
+    FSDP_TRY(embed_forward(p, err));
+    for (int i = 0; i < p->m->config.nlayers; i++)
+        FSDP_TRY(layer_forward(p, i, err));
+    FSDP_TRY(head_forward(p, err));
+    return fsdp_module_leave(p->f, p->m->root, FSDP_FORWARD, err);
+}
+
+/* dlogits are in mem->logits: the gradients of the head, the norm and these rows of the stream. */
+static int head_gradients(const struct pass *p, const struct fsdp_view *view,
+                          const struct stack_head_mem *mem, int first, int rows,
+                          struct fsdp_err *err)
+{
+    const struct model *m = p->m;
+    const struct stack_norm norm = norm_of(p, view, mem, first, rows);
+    struct nn_linear weight = {.out = view->grad[m->head_param],
+                               .x = mem->norm,
+                               .dy = mem->logits,
+                               .rows = rows,
+                               .nin = m->config.dim,
+                               .nout = m->config.vocab,
+                               .beta = norm.dw_beta};
+    struct nn_linear input = {.out = mem->norm,
+                              .w = view->param[m->head_param],
+                              .dy = mem->logits,
+                              .rows = rows,
+                              .nin = m->config.dim,
+                              .nout = m->config.vocab};
+    FSDP_TRY(m->nn->linear_backward_weight(view->lane, &weight, err));
+    FSDP_TRY(m->nn->linear_backward_input(view->lane, &input, err));
+    return m->family->norm_backward(m, view->lane, &norm, err);
+}
+
+/* Activation checkpointing may cover a module that has nothing to make again. */
+static int recompute_nothing(struct pass *p, int module, struct fsdp_err *err)
+{
+    struct fsdp_view view;
+    if (!fsdp_module_recomputes(p->f, module))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_module_enter(p->f, module, FSDP_RECOMPUTE, &view, err));
+    return fsdp_module_leave(p->f, module, FSDP_RECOMPUTE, err);
+}
+
+static int head_backward(struct pass *p, struct fsdp_err *err)
+{
+    const struct model *m = p->m;
+    const int nrows = p->batch->B * p->batch->T, chunk = stack_head_chunk(m, nrows);
+    struct fsdp_view view;
+    struct stack_head_mem mem;
+
+    FSDP_TRY(recompute_nothing(p, m->head, err));
+    FSDP_TRY(fsdp_module_enter(p->f, m->head, FSDP_BACKWARD, &view, err));
+    stack_head_layout(&mem, m, nrows, view.work);
+    for (int first = 0; first < nrows; first += chunk) {
+        int rows = nrows - first < chunk ? nrows - first : chunk;
+        FSDP_TRY(head_loss(p, &view, &mem, first, rows, err));
+        FSDP_TRY(head_gradients(p, &view, &mem, first, rows, err));
+    }
+    return fsdp_module_leave(p->f, m->head, FSDP_BACKWARD, err);
+}
+
+static int layer_recompute(struct pass *p, int layer, struct fsdp_err *err)
+{
+    const int module = p->m->layer[layer];
+    struct fsdp_view view;
+    FSDP_TRY(fsdp_module_enter(p->f, module, FSDP_RECOMPUTE, &view, err));
+    struct stack_block blk = block_of(p, &view, layer);
+    blk.in = blk.in_copy;            /* as saved */
+    blk.in_copy = blk.out = blk.mid; /* which grows from the input to the middle of the block */
+    blk.mid = NULL;
+    FSDP_TRY(p->m->family->block_forward(p->m, &blk, false, err));
+    return fsdp_module_leave(p->f, module, FSDP_RECOMPUTE, err);
+}
+
+static int layer_backward(struct pass *p, int layer, struct fsdp_err *err)
+{
+    const int module = p->m->layer[layer];
+    struct fsdp_view view;
+    if (fsdp_module_recomputes(p->f, module))
+        FSDP_TRY(layer_recompute(p, layer, err));
+    FSDP_TRY(fsdp_module_enter(p->f, module, FSDP_BACKWARD, &view, err));
+    struct stack_block blk = block_of(p, &view, layer);
+    blk.in = blk.in_copy;
+    blk.out = p->mem.stream;
+    FSDP_TRY(p->m->family->block_backward(p->m, &blk, err));
+    return fsdp_module_leave(p->f, module, FSDP_BACKWARD, err);
+}
+
+static int embed_backward(struct pass *p, struct fsdp_err *err)
+{
+    const struct model *m = p->m;
+    struct fsdp_view view;
+    FSDP_TRY(recompute_nothing(p, m->embed, err));
+    FSDP_TRY(fsdp_module_enter(p->f, m->embed, FSDP_BACKWARD, &view, err));
+    /* Where the weight is the head's too, the head has written its part already. */
+    struct nn_embedding args = {.out = view.grad[m->embed_param],
+                                .dy = p->mem.stream,
+                                .tokens = p->mem.inputs,
+                                .rows = p->batch->B * p->batch->T,
+                                .vocab = m->config.vocab,
+                                .dim = m->config.dim,
+                                .beta = m->config.tied ? 1.0f : view.grad_beta};
+    FSDP_TRY(m->nn->embedding_backward(view.lane, &args, err));
+    if (p->mem.positions) {
+        args.out = view.grad[m->position_param];
+        args.tokens = p->mem.positions;
+        args.vocab = m->config.max_seq_len;
+        args.beta = view.grad_beta;
+        FSDP_TRY(m->nn->embedding_backward(view.lane, &args, err));
+    }
+    return fsdp_module_leave(p->f, m->embed, FSDP_BACKWARD, err);
+}
+
+static int backward(struct pass *p, struct fsdp_err *err)
+{
+    struct fsdp_view view;
+    FSDP_TRY(fsdp_module_enter(p->f, p->m->root, FSDP_BACKWARD, &view, err));
+    stack_root_layout(&p->mem, p->m, p->batch->B, p->batch->T, view.saved);
+    FSDP_TRY(head_backward(p, err));
+    for (int i = p->m->config.nlayers - 1; i >= 0; i--)
+        FSDP_TRY(layer_backward(p, i, err));
+    FSDP_TRY(embed_backward(p, err));
+    return fsdp_module_leave(p->f, p->m->root, FSDP_BACKWARD, err);
+}
+
+int stack_run(struct model *m, struct fsdp *f, const struct model_batch *batch, bool train,
+              double *loss_sum, struct fsdp_err *err)
+{
+    struct pass p = {.m = m, .f = f, .batch = batch, .train = train, .loss_sum = loss_sum};
+    FSDP_TRY(check_batch(m, batch, err));
+    if (train && m->config.dropout > 0)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "the model's config.json asks for dropout of %g, which training does "
+                            "not do: set embd_pdrop, attn_pdrop and resid_pdrop to 0",
+                            m->config.dropout);
+    FSDP_TRY(forward(&p, err));
+    return train ? backward(&p, err) : FSDP_OK;
+}
+
+int stack_logits(struct model *m, struct fsdp *f, const struct model_batch *batch, float *out,
+                 struct fsdp_err *err)
+{
+    struct pass p = {.m = m, .f = f, .batch = batch, .logits = out};
+    FSDP_TRY(check_batch(m, batch, err));
+    return forward(&p, err);
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp-gradcheck: compares a model family's backward pass with finite differences. */
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "gradcheck.h"
+#include "model.h"
+
+static const char usage[] =
+    "Usage: fsdp-gradcheck --model PATH [option...]\n"
+    "\n"
+    "Compares the backward pass of a model with central finite differences of its loss, on random\n"
+    "weights and tokens, and prints the largest relative difference of each parameter. PATH is a\n"
+    "config.json or the folder that holds it; a small model (some 10,000 weights) is enough.\n"
+    "Known families (model_type): gpt2, llama.\n"
+    "\n"
+    "  --model PATH       what to check\n"
+    "  --batch B          sequences (2)\n"
+    "  --seq-len T        tokens in each (8, or the model's positions)\n"
+    "  --directions N     in which each parameter is moved (8)\n"
+    "  --tolerance X      largest relative difference that passes (0.003)\n"
+    "  --seed S           of weights, tokens and directions (0)\n"
+    "  --recompute        check with activation checkpointing\n"
+    "  -h, --help         show this\n"
+    "\n"
+    "The exit status is the verdict: 0 if all parameters pass, 1 if not, 2 for a bad command "
+    "line.\n";
+
+struct settings {
+    const char *model;
+    int batch, seq_len, directions, seed; /* seq_len 0: not given */
+    double tolerance;
+    bool recompute;
+};
+
+struct session {
+    const struct model_ops *ops;
+    struct model *model;
+    struct fsdp_module_tree *tree;
+    struct fsdp_oob *oob;
+    struct fsdp_device *device;
+    struct fsdp_mesh *mesh;
+    struct fsdp *f;
+    int32_t *tokens;
+    struct gradcheck_row *rows;
+    struct model_batch batch;
+};
+
+/* ---- settings ------------------------------------------------------------------------------- */
+
+enum { MODEL = 256, BATCH, SEQ_LEN, DIRECTIONS, TOLERANCE, SEED, RECOMPUTE };
+
+static const struct option options[] = {
+    {"model", required_argument, NULL, MODEL},
+    {"batch", required_argument, NULL, BATCH},
+    {"seq-len", required_argument, NULL, SEQ_LEN},
+    {"directions", required_argument, NULL, DIRECTIONS},
+    {"tolerance", required_argument, NULL, TOLERANCE},
+    {"seed", required_argument, NULL, SEED},
+    {"recompute", no_argument, NULL, RECOMPUTE},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+static int parse_int(int *out, const char *name, long least)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(optarg, &end, 10);
+    if (end == optarg || *end || errno || value < least || value > 1 << 20) {
+        fprintf(stderr, "fsdp-gradcheck: --%s: '%s' is not an integer of %ld to %d\n", name, optarg,
+                least, 1 << 20);
+        return 2;
+    }
+    *out = (int)value;
+    return 0;
+}
+
+static int parse_tolerance(double *out)
+{
+    char *end;
+    *out = strtod(optarg, &end);
+    if (end != optarg && !*end && *out > 0 && *out < 1)
+        return 0;
+    fprintf(stderr, "fsdp-gradcheck: --tolerance: '%s' is not a number between 0 and 1\n", optarg);
+    return 2;
+}
+
+static int parse_option(struct settings *s, int option)
+{
+    switch (option) {
+    case MODEL:
+        s->model = optarg;
+        return 0;
+    case BATCH:
+        return parse_int(&s->batch, "batch", 1);
+    case SEQ_LEN:
+        return parse_int(&s->seq_len, "seq-len", 1);
+    case DIRECTIONS:
+        return parse_int(&s->directions, "directions", 1);
+    case TOLERANCE:
+        return parse_tolerance(&s->tolerance);
+    case SEED:
+        return parse_int(&s->seed, "seed", 0);
+    case RECOMPUTE:
+        s->recompute = true;
+        return 0;
+    default: /* getopt has said what is wrong */
+        fprintf(stderr, "Try 'fsdp-gradcheck --help'.\n");
+        return 2;
+    }
+}
+
+/* 0, or the exit code plus one where the program ends here. */
+static int parse(struct settings *s, int argc, char **argv)
+{
+    int option, rc;
+
+    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        if (option == 'h') {
+            fputs(usage, stdout);
+            return 1;
+        }
+        if ((rc = parse_option(s, option)))
+            return rc + 1;
+    }
+    if (optind == argc && s->model)
+        return 0;
+    fprintf(stderr, "fsdp-gradcheck: %s\nTry 'fsdp-gradcheck --help'.\n",
+            s->model ? "takes no arguments besides options" : "--model is missing");
+    return 3;
+}
+
+/* ---- the model ------------------------------------------------------------------------------ */
+
+static int open_model(struct session *s, const struct settings *set, struct fsdp_err *err)
+{
+    struct stat st;
+    const bool folder = stat(set->model, &st) == 0 && S_ISDIR(st.st_mode);
+    char *config = fsdp_sprintf(err, "%s%s", set->model, folder ? "/config.json" : "");
+    if (!config)
+        return FSDP_ENOMEM;
+    int rc = model_find(&s->ops, config, err);
+    if (!rc)
+        rc = s->ops->create(&s->model, config, err);
+    fsdp_free(config);
+    return rc;
+}
+
+static int make_batch(struct session *s, const struct settings *set, struct fsdp_err *err)
+{
+    const int room = s->ops->max_seq_len(s->model), vocab = s->ops->vocab_size(s->model);
+    const int T = set->seq_len ? set->seq_len : room < 8 ? room : 8;
+    const size_t ntokens = (size_t)set->batch * ((size_t)T + 1);
+    uint64_t hash = fsdp_hash(FSDP_HASH_SEED, &set->seed, sizeof set->seed);
+
+    if (!(s->tokens = fsdp_alloc(ntokens, sizeof *s->tokens, "tokens", err)))
+        return FSDP_ENOMEM;
+    for (size_t i = 0; i < ntokens; i++) {
+        hash = fsdp_hash(hash, &i, sizeof i);
+        s->tokens[i] = (int32_t)(hash % (uint64_t)vocab);
+    }
+    s->batch = (struct model_batch){s->tokens, set->batch, T, 1};
+    return FSDP_OK;
+}
+
+static int open_session(struct session *s, const struct settings *set, struct fsdp_err *err)
+{
+    static const int node_of[1];
+    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    const struct fsdp_mesh_shape shape = {.shard_size = 1, .replicate_size = 1};
+    struct fsdp_opts opts = gradcheck_opts();
+
+    FSDP_TRY(open_model(s, set, err));
+    FSDP_TRY(make_batch(s, set, err));
+    FSDP_TRY(fsdp_module_tree_create(&s->tree, err));
+    FSDP_TRY(s->ops->describe(s->model, s->tree, s->batch.B, s->batch.T, err));
+    FSDP_TRY(fsdp_oob_self_create(&s->oob, err));
+    FSDP_TRY(fsdp_device_open(&s->device, "cpu", 0, err));
+    FSDP_TRY(fsdp_mesh_create(&s->mesh, shape, "auto", 60, &nodes, s->oob, s->device, err));
+    opts.activation_checkpointing = set->recompute ? FSDP_AC_FULL : FSDP_AC_NONE;
+    opts.wrap_policy = FSDP_WRAP_TRANSFORMER;
+    opts.wrap_classes = s->ops->wrap_classes;
+    FSDP_TRY(fsdp_create(&s->f, s->tree, &opts, s->device, s->mesh, err));
+    FSDP_TRY(fsdp_init_params(s->f, err));
+    s->rows = fsdp_alloc((size_t)fsdp_param_count(s->tree), sizeof *s->rows, "results", err);
+    if (!s->rows)
+        return FSDP_ENOMEM;
+    return gradcheck_randomize(s->f, s->tree, (uint64_t)set->seed, err);
+}
+
+static void close_session(struct session *s)
+{
+    fsdp_free(s->rows);
+    fsdp_destroy(s->f);
+    fsdp_mesh_destroy(s->mesh);
+    fsdp_device_close(s->device);
+    if (s->oob)
+        s->oob->close(s->oob);
+    fsdp_module_tree_destroy(s->tree);
+    if (s->model)
+        s->ops->destroy(s->model);
+    fsdp_free(s->tokens);
+}
+
+static int pass(void *ctx, struct fsdp *f, bool train, double *loss, struct fsdp_err *err)
+{
+    struct session *s = ctx;
+    return s->ops->run(s->model, f, &s->batch, train, loss, err);
+}
+
+/* ---- output --------------------------------------------------------------------------------- */
+
+/* How many parameters fail. */
+static int report(const struct session *s, double tolerance)
+{
+    const int nparams = fsdp_param_count(s->tree);
+    int nfailed = 0;
+
+    printf("%-12s %-12s %s\n", "difference", "gradient", "parameter");
+    for (int i = 0; i < nparams; i++) {
+        const struct gradcheck_row *row = &s->rows[i];
+        const bool good = row->worst <= tolerance || row->below_noise;
+        printf("%-12.1e %-12.1e %s%s\n", row->worst, row->grad_norm, row->name,
+               !good              ? "   WRONG"
+               : row->below_noise ? "   (too small to tell)"
+                                  : "");
+        nfailed += !good;
+    }
+    printf("%s: %d parameters, %d over %g\n", s->ops->family, nparams, nfailed, tolerance);
+    return nfailed;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings settings = {.batch = 2, .directions = 8, .tolerance = 0.003};
+    struct session session = {0};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    bool failed = true;
+
+    int rc = parse(&settings, argc, argv);
+    if (rc)
+        return rc - 1;
+    rc = open_session(&session, &settings, &err);
+    if (rc == FSDP_OK)
+        rc = gradcheck_run(session.rows, session.f, session.tree, settings.directions,
+                           (uint64_t)settings.seed, pass, &session, &err);
+    if (rc == FSDP_OK)
+        failed = report(&session, settings.tolerance) > 0;
+    else
+        fprintf(stderr, "fsdp-gradcheck: %s\n", err.text);
+    close_session(&session);
+    if (fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, "fsdp-gradcheck: standard output cannot be written\n");
+        failed = true;
+    }
+    return failed;
+}

@@ -1,0 +1,45 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# fsdp-gradcheck: the families pass, also with recomputation; its exit status; bad command lines.
+cd "$TEST_TMP" || exit 1
+data=$TOP/tests/data
+
+n=0 bad=0
+expect() { # exit status, pattern of the output, text, arguments...
+    local want=$1 pattern=$2 text=$3 rc
+    shift 3
+    "$BIN/fsdp-gradcheck" "$@" >out 2>&1
+    rc=$?
+    n=$((n + 1))
+    if [ $rc = "$want" ] && grep -q -e "$pattern" out; then
+        echo "ok $n - $text"
+    else
+        echo "not ok $n - $text (exit $rc)"
+        sed 's/^/# /' out
+        bad=1
+    fi
+}
+
+expect 0 '^gpt2: 28 parameters, 0 over 0.003' "GPT-2" --model "$data/gpt2-tiny"
+expect 0 '^llama: 29 parameters, 0 over' "Llama with grouped heads, tied" --model "$data/llama-odd" \
+    --seq-len 20 --batch 3
+expect 0 '^llama: 21 parameters, 0 over' "Llama, untied, by its config.json" \
+    --model "$data/llama-tiny/config.json" --seed 5 --directions 3
+expect 0 '^gpt2: 28 parameters, 0 over' "with recomputation" --model "$data/gpt2-tiny" --recompute
+expect 1 '^gpt2: 28 parameters, [1-9].* over 1e-07' "differences over the tolerance fail" \
+    --model "$data/gpt2-tiny" --tolerance 1e-7
+sed 's/"attn_pdrop": 0.0/"attn_pdrop": 0.1/' "$data/gpt2-tiny/config.json" >config.json
+expect 1 'dropout of 0.1.*set embd_pdrop' "a model with dropout is refused" --model .
+expect 1 'sequence length 65 is over the model.s n_positions (64)' "too long" \
+    --model "$data/gpt2-tiny" --seq-len 65
+expect 1 'nowhere' "no such model" --model nowhere
+expect 0 'gpt2, llama' "--help" --help
+expect 2 'missing' "no model"
+expect 2 'no arguments' "an argument too many" --model "$data/gpt2-tiny" more
+expect 2 "'0' is not an integer of 1" "no directions" --model "$data/gpt2-tiny" --directions 0
+expect 2 "'1x' is not" "not a number" --model "$data/gpt2-tiny" --batch 1x
+expect 2 'between 0 and 1' "a tolerance out of range" --model "$data/gpt2-tiny" --tolerance 2
+expect 2 'fsdp-gradcheck --help' "an unknown option" --frobnicate
+
+echo "1..$n"
+exit $bad

@@ -1,0 +1,114 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run: timeout=240
+# What training says to damaged checkpoints, wrong weights, a full disk and ranks that differ: the object
+# is named, the status is not zero, and nothing is lost.
+set -u
+cd "$TEST_TMP" || exit 1
+launch=$BIN/fsdp-launch
+n=0 bad=0
+ok() { # status, text
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        bad=1
+        tail -n 15 log err 2>/dev/null | sed 's/^/# /'
+    fi
+}
+run() { "$launch" "$@" >log 2>err; }
+refused() { # what must stand in err, text; of the run before
+    local code=$?
+    [ $code != 0 ] && [ $code -lt 128 ] && grep -q -F -e "$1" err
+    ok $? "$2: $(tail -n 2 err | head -n 1 | cut -c 1-150)"
+}
+
+cp -r "$TOP/examples/llama-tiny" model
+for i in $(seq 300); do echo "line $i: $((i * i)) and $((i * 7919 % 1000))"; done >text
+cat >run.yaml <<END
+model: {path: model, init: random}
+data: {path: text, seq_len: 32}
+train: {steps: 4, global_batch_size: 4}
+optim: {schedule: constant}
+fsdp: {timeout: 60}
+checkpoint: {path: ck, interval: 2, fsync: false}
+END
+run -n 2 run.yaml
+ok $? "a run to damage"
+
+# ---- checkpoints ---------------------------------------------------------------------------------------
+
+shard=model/shard-00002-model-00001-of-00001.safetensors
+damaged() { # name of the copy
+    rm -rf "$1" && cp -r ck "$1" && target=$1/step-00000004
+}
+damaged lost && rm $target/$shard
+run -n 2 run.yaml train.steps=6 checkpoint.path=lost
+refused "$shard' is missing" "a shard is missing"
+damaged short && truncate -s -100 $target/$shard
+run -n 2 run.yaml train.steps=6 checkpoint.path=short
+refused "$shard' has" "a shard is truncated"
+damaged flipped
+at=$(($(stat -c %s $target/$shard) - 1000))
+printf "$(printf '\\x%02x' $((0x$(xxd -s $at -l 1 -p $target/$shard 2>/dev/null || od -An -tx1 -j $at -N 1 $target/$shard | tr -d ' ') ^ 16)))" |
+    dd of=$target/$shard bs=1 seek=$at conv=notrunc status=none
+run -n 4 run.yaml train.steps=6 checkpoint.path=flipped
+refused "shard-00002" "a bit is flipped"
+damaged extra && cp $target/$shard $target/model/shard-00003-model-00001-of-00001.safetensors
+run -n 2 run.yaml train.steps=6 checkpoint.path=extra
+refused "shard-00003" "a shard too many"
+for name in lost short flipped extra; do
+    "$BIN/ckpt-merge" $name/step-00000004 -o $name.safetensors >log 2>err
+    refused "shard-0000" "ckpt-merge of it ($name)"
+    [ ! -e $name.safetensors ] && ls $name.safetensors.* >/dev/null 2>&1
+    ok $((!$?)) "leaves no output"
+done
+run -n 2 run.yaml train.steps=4 checkpoint.resume=lost/step-00000002 checkpoint.path=again
+ok $? "the checkpoint before the damaged one resumes"
+
+# ---- weights ---------------------------------------------------------------------------------------------
+
+"$BIN/ckpt-merge" ck -o weights/ >log 2>err
+layers=$(sed -n 's/.*"num_hidden_layers": *\([0-9]*\).*/\1/p' weights/config.json)
+sed -i "s/\"num_hidden_layers\": *$layers/\"num_hidden_layers\": $((layers + 1))/" weights/config.json
+run -n 2 run.yaml model.path=weights model.init=pretrained checkpoint.path=w
+refused "model.layers.$layers." "weights lack a tensor"
+sed -i "s/\"num_hidden_layers\": *$((layers + 1))/\"num_hidden_layers\": $layers/; s/\(\"intermediate_size\": *\)\([0-9]*\)/\1\20/" weights/config.json
+run -n 2 run.yaml model.path=weights model.init=pretrained checkpoint.path=w
+refused "mlp." "weights of another shape"
+
+# ---- a full disk -------------------------------------------------------------------------------------------
+
+mkdir small
+if mount -t tmpfs -o size=$(($(du -sk ck/step-00000004 | cut -f1) * 5 / 2))k tmpfs small 2>/dev/null; then
+    run -n 2 run.yaml checkpoint.path=small train.steps=8 checkpoint.keep=0
+    refused "No space left on device" "a full disk"
+    ok "$(ls small | grep -q tmp; echo $((!$?)))" "nothing half-written stays"
+    newest=$(ls -d small/step-* | tail -n 1)
+    "$BIN/ckpt-verify" "$newest" >log 2>err
+    ok $? "what was saved before is whole ($newest)"
+    umount small
+else
+    n=$((n + 1))
+    echo "ok $n # SKIP a full disk: no tmpfs can be mounted here"
+fi
+
+# ---- ranks that differ --------------------------------------------------------------------------------------
+
+export OMPI_MCA_mpi_yield_when_idle=1
+mkdir here there
+for d in here there; do cp -r model text run.yaml $d; done
+differ() {
+    timeout 60 mpirun --oversubscribe --bind-to none -wdir "$PWD/here" -n 1 "$launch" run.yaml : \
+        -wdir "$PWD/there" -n 1 "$launch" run.yaml >log 2>err
+}
+sed -i 's/"rms_norm_eps": *[^,]*/"rms_norm_eps": 0.5/' there/model/config.json
+differ
+refused "rank 1 has another model or data than rank 0: 'hash of config.json" "another model of the same name"
+sed -i 's/schedule: constant/schedule: linear/' there/run.yaml
+differ
+refused "'optim.schedule = linear' where rank 0 has 'optim.schedule = constant'" "another configuration"
+
+echo "1..$n"
+exit $bad
