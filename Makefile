@@ -70,6 +70,10 @@ Q := $(if $(filter 1,$(V)),,@)
 # Build with every core, unless the user chose.
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
+# What is installed is what this build uses; another CBLAS is the user's affair.
+DEPS = WITH_PMIX='$(WITH_PMIX)' CBLAS_LIBS='$(if $(filter file,$(origin CBLAS_LIBS)),,$(CBLAS_LIBS))' \
+	scripts/deps.sh
+
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .PHONY: FORCE all tools libs tests list deps check check-run check-interop check-interop-run demo bench \
@@ -91,12 +95,12 @@ tests: $(TESTS) $(BENCHES)
 
 ## deps             install what building needs (as root), or say what is missing
 deps:
-	@scripts/deps.sh build
+	@$(DEPS) build
 
 ## check            install what is missing, build, run all tests that need no GPU and no Python;
 ##                  T='tests/comm/*' chooses tests
 check:
-	@scripts/deps.sh check
+	@$(DEPS) check
 	@$(MAKE) $(JOBS) check-run
 
 check-run: all tests
@@ -105,7 +109,7 @@ check-run: all tests
 ## check-interop    compare with PyTorch: files it wrote, files it must read (fetches it from PyPI
 ##                  into build/venv, or set TORCH_PYTHON)
 check-interop:
-	@scripts/deps.sh interop
+	@$(DEPS) interop
 	@$(MAKE) $(JOBS) check-interop-run
 
 check-interop-run: all tests
@@ -114,13 +118,13 @@ check-interop-run: all tests
 
 ## demo             install what is missing, build, train a small Llama and show everything
 demo:
-	@scripts/deps.sh demo
+	@$(DEPS) demo
 	@$(MAKE) $(JOBS) all
 	@BIN='$(abspath $(BIN))' scripts/demo.sh
 
 ## bench            benchmarks against other programs in the same run (scripts/bench.sh runs one)
 bench: all $(BENCHES)
-	@scripts/deps.sh bench
+	@$(DEPS) bench
 	@BIN='$(abspath $(BIN))' scripts/bench.sh merge
 	@BIN='$(abspath $(BIN))' scripts/bench.sh comm
 	@BIN='$(abspath $(BIN))' scripts/bench.sh llama

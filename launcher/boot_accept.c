@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "boot_handshake.h"
@@ -34,6 +35,7 @@ struct boot_acceptor {
     int listen_fd, ep_fd;
     bool loopback;
     uint16_t port;
+    int32_t rank; /* whom diallers must mean */
     struct boot_secret secret;
     struct pending pending[NPENDING];
 };
@@ -68,6 +70,7 @@ int boot_acceptor_create(struct boot_acceptor **out, const struct boot_secret *s
     acceptor->ep_fd = -1;
     acceptor->loopback = loopback;
     acceptor->secret = *secret;
+    acceptor->rank = BOOT_TO_SERVER;
     for (int i = 0; i < NPENDING; i++)
         acceptor->pending[i].fd = -1;
     acceptor->listen_fd = rc = listen_on(loopback, &acceptor->port, err);
@@ -103,6 +106,11 @@ void boot_acceptor_destroy(struct boot_acceptor *acceptor)
 void boot_acceptor_set_secret(struct boot_acceptor *acceptor, const struct boot_secret *secret)
 {
     acceptor->secret = *secret;
+}
+
+void boot_acceptor_set_rank(struct boot_acceptor *acceptor, int rank)
+{
+    acceptor->rank = rank;
 }
 
 int boot_acceptor_fd(const struct boot_acceptor *acceptor)
@@ -159,6 +167,25 @@ static struct pending *pending_slot(struct boot_acceptor *acceptor)
     return oldest;
 }
 
+/* Out of descriptors. Whoever waits to be accepted keeps the listening socket readable, so that
+ * callers would spin: the slot of somebody who has been silent for a while is freed, else it is a
+ * pause until others close something. */
+static void make_room(struct boot_acceptor *acceptor)
+{
+    enum { SILENT_S = 1, PAUSE_MS = 20 };
+    double latest = fsdp_time_now() + PENDING_S - SILENT_S;
+    struct pending *oldest = NULL;
+    for (int i = 0; i < NPENDING; i++) {
+        struct pending *p = &acceptor->pending[i];
+        if (p->fd >= 0 && p->deadline < latest && (!oldest || p->deadline < oldest->deadline))
+            oldest = p;
+    }
+    if (oldest)
+        pending_drop(oldest);
+    else
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+}
+
 static void accept_all(struct boot_acceptor *acceptor)
 {
     for (;;) {
@@ -168,8 +195,11 @@ static void accept_all(struct boot_acceptor *acceptor)
         int fd = accept4(acceptor->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
             continue;
-        if (fd < 0)
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+                make_room(acceptor);
             return;
+        }
         boot_socket_tune(fd);
         struct epoll_event ev = {.events = EPOLLIN, .data.u32 = (uint32_t)(p - acceptor->pending)};
         *p = (struct pending){.fd = fd, .deadline = fsdp_time_now() + PENDING_S};
@@ -203,7 +233,8 @@ static int pending_step(struct boot_acceptor *acceptor, struct pending *p)
         p->have = 0;
         if (p->answered)
             return boot_handshake_check(p->proof, &acceptor->secret, "dialler", &p->hello,
-                                        p->answer.nonce)
+                                        p->answer.nonce) &&
+                           (int32_t)le32toh(p->hello.to) == acceptor->rank
                        ? 1
                        : -1;
         if (le32toh(p->hello.magic) != BOOT_MAGIC ||
@@ -245,8 +276,8 @@ bool boot_acceptor_step(struct boot_acceptor *acceptor, int *fd, struct boot_hel
         } else if (verdict > 0) {
             epoll_ctl(acceptor->ep_fd, EPOLL_CTL_DEL, p->fd, NULL);
             *fd = p->fd;
-            *hello =
-                (struct boot_hello){le32toh(p->hello.purpose), (int32_t)le32toh(p->hello.rank)};
+            *hello = (struct boot_hello){le32toh(p->hello.purpose),
+                                         (int32_t)le32toh(p->hello.rank), acceptor->rank};
             p->fd = -1;
             return true;
         }

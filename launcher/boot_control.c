@@ -253,7 +253,7 @@ static void attach_to_root(struct boot_tree *tree)
     struct fsdp_err err = FSDP_ERR_INIT;
     int fd, leader = tree->orphaned_by;
     int rc = boot_dial(&fd, &tree->root_contact, &tree->secret,
-                       (struct boot_hello){BOOT_FOR_TREE, tree->rank},
+                       (struct boot_hello){BOOT_FOR_TREE, tree->rank, 0},
                        tree_name(tree, 0, name, sizeof name), fsdp_time_now() + ATTACH_S, &err);
 
     pthread_mutex_lock(&tree->lock);

@@ -9,7 +9,7 @@ enum { BOOT_MAGIC = 0x31425346, BOOT_NONCE_NBYTES = 32, BOOT_MAC_NBYTES = 32 }; 
 
 /* Little-endian. */
 struct boot_hello_msg {
-    uint32_t magic, purpose, rank, reserved;
+    uint32_t magic, purpose, rank, to;
     unsigned char nonce[BOOT_NONCE_NBYTES];
 };
 

@@ -96,8 +96,11 @@ void root_piece(struct boot_tree *tree, const struct boot_frame *f)
         tree_report(tree, 0, 0, "rank 0, which collects for all, is out of memory");
         return;
     }
-    if (op->seen[f->rank]) /* sent again by a rank that lost its leader */
+    if (op->seen[f->rank]) { /* sent again by a rank that lost its leader */
+        if (op->status)      /* and perhaps the answer with it */
+            op_refuse(tree, op);
         return;
+    }
     op->seen[f->rank] = true;
     op->have++;
     check_size(tree, op, f);

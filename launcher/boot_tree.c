@@ -92,7 +92,7 @@ static int dial_parent(struct boot_tree *tree, const struct boot_tree_opts *opts
     if (tree->parent < 0)
         return FSDP_OK;
     FSDP_TRY(boot_dial(&fd, &opts->contacts[tree->parent], &tree->secret,
-                       (struct boot_hello){BOOT_FOR_TREE, tree->rank},
+                       (struct boot_hello){BOOT_FOR_TREE, tree->rank, tree->parent},
                        tree_name(tree, tree->parent, name, sizeof name), deadline, err));
     return tree_link_add(tree, tree->parent, fd, err);
 }
@@ -194,6 +194,7 @@ int boot_tree_create(struct boot_tree **out, const struct boot_tree_opts *opts,
     if (!tree)
         goto out;
     tree->refs = 1;
+    boot_acceptor_set_rank(acceptor, opts->rank);
     FSDP_TRY_GOTO(tree_init(tree, opts, &own), out);
     FSDP_TRY_GOTO(tree_chan_create(&first, tree, "control", FSDP_HASH_SEED, &own), out);
     rc = dial_parent(tree, opts, deadline, &own);

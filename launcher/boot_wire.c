@@ -159,7 +159,8 @@ static int prove(int fd, const struct boot_secret *secret, struct boot_hello hel
 {
     struct boot_hello_msg msg = {.magic = htole32(BOOT_MAGIC),
                                  .purpose = htole32(hello.purpose),
-                                 .rank = htole32((uint32_t)hello.rank)};
+                                 .rank = htole32((uint32_t)hello.rank),
+                                 .to = htole32((uint32_t)hello.to)};
     struct boot_answer_msg answer;
     unsigned char mac[BOOT_MAC_NBYTES];
     uint32_t verdict = 0;

@@ -4,12 +4,13 @@
  *
  * Both ends prove that they know the job's secret before either says anything else:
  *
- *     dialler   hello:  magic, purpose, rank, nonce D          48 bytes
+ *     dialler   hello:  magic, purpose, rank, to, nonce D      48 bytes
  *     acceptor  answer: nonce A, MAC("acceptor", D, A, hello)  64 bytes
  *     dialler   proof:  MAC("dialler", D, A, hello)            32 bytes
  *     acceptor  verdict: magic                                  4 bytes
  *
- * The MAC is HMAC-SHA256 keyed with the secret. What follows is neither signed nor encrypted: the
+ * `to` is whom the dialler means: ports are the same on many machines and so may be addresses, and a
+ * rank that is not meant hangs up instead of the last line. The MAC is HMAC-SHA256 keyed with the secret. What follows is neither signed nor encrypted: the
  * secret keeps strangers and other jobs out, the network is trusted like that of any MPI job.
  */
 #ifndef BOOT_WIRE_H
@@ -27,9 +28,12 @@ struct boot_contact {
 
 enum boot_purpose { BOOT_FOR_KVS = 1, BOOT_FOR_TREE = 2 };
 
+enum { BOOT_TO_SERVER = -1 }; /* the rendezvous, which is no rank */
+
 struct boot_hello {
     uint32_t purpose;
     int32_t rank; /* who dials */
+    int32_t to;   /* whom: a rank or BOOT_TO_SERVER */
 };
 
 int boot_secret_create(struct boot_secret *out, struct fsdp_err *err);
@@ -52,11 +56,13 @@ int boot_acceptor_create(struct boot_acceptor **out, const struct boot_secret *s
 void boot_acceptor_destroy(struct boot_acceptor *acceptor);
 /* For who learns the secret later; before the first step. */
 void boot_acceptor_set_secret(struct boot_acceptor *acceptor, const struct boot_secret *secret);
+/* Who it is that others dial here, BOOT_TO_SERVER unless said; before the first step. */
+void boot_acceptor_set_rank(struct boot_acceptor *acceptor, int rank);
 /* Where others reach it: with loopback only 127.0.0.1, else every address of this machine. */
 void boot_acceptor_contact(const struct boot_acceptor *acceptor, struct boot_contact *out);
 /* Readable when boot_acceptor_step has something to do. */
 int boot_acceptor_fd(const struct boot_acceptor *acceptor);
-/* Never blocks. True: *fd (non-blocking, the caller's) is an authenticated connection. */
+/* Does not block, but pauses for a moment where the process has no free descriptor. True: *fd (non-blocking, the caller's) is an authenticated connection. */
 bool boot_acceptor_step(struct boot_acceptor *acceptor, int *fd, struct boot_hello *hello);
 
 #endif

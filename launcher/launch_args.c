@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,18 +30,27 @@ static const char help_text[] =
     "  --help, --version\n"
     "\n"
     "A program gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR and\n"
-    "MASTER_PORT. Ctrl-C or SIGTERM asks all ranks to save and leave; a second one ends them.\n"
+    "MASTER_PORT.\n"
+    "\n"
+    "Ctrl-C or SIGTERM asks all ranks to save and leave, however long that takes; a second one ends\n"
+    "them at once. SIGUSR1 and SIGUSR2 are passed on, and to ranks that train mean the same as a\n"
+    "first one.\n"
+    "\n"
+    "environment: BOOT_METHODS, how ranks look for each other (pmix,local,single); BOOT_INTERFACE,\n"
+    "network interfaces that others may reach this machine by, by the beginning of their name.\n"
     "\n"
     "exit status: 0 done; 1 failed; 2 bad command line or configuration; 75 stopped on request "
     "with\n"
     "a checkpoint, requeue it; 76 a rank was lost, a requeue may help; a program's own status (128 "
     "+\n"
-    "signal); 126, 127 it cannot be run, it is not there.\n";
+    "signal); 126, 127 it cannot be run, it is not there; 130, 143 ended by a second request.\n";
 
 void launch_print_help(void)
 {
     fputs(help_text, stdout);
 }
+
+enum { SAY_MS = 2000 };
 
 void launch_say(const char *fmt, ...)
 {
@@ -54,6 +64,10 @@ void launch_say(const char *fmt, ...)
     len = len < sizeof text - 1 ? len : sizeof text - 2;
     text[len++] = '\n';
     fflush(stderr);
+    /* A reader that has stalled must not keep the job from its end. */
+    struct pollfd pf = {STDERR_FILENO, POLLOUT, 0};
+    if (poll(&pf, 1, SAY_MS) <= 0)
+        return;
     ssize_t done = write(STDERR_FILENO, text, len);
     (void)done;
 }

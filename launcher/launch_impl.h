@@ -101,8 +101,8 @@ void launch_relay_read(struct launch_relay *relay);
 void launch_relay_close(struct launch_relay *relay);
 /* Is there room for more? Else the ranks wait, as they would on a slow terminal. */
 bool launch_sink_hungry(const struct launch_sink *sink);
-/* Writes what can be written without blocking, or with `all` everything. */
-void launch_sink_flush(struct launch_sink *sink, bool all);
+/* Writes what can be written without blocking. */
+void launch_sink_flush(struct launch_sink *sink);
 
 /* ---- launch_guard.c ---- */
 

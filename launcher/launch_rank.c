@@ -21,9 +21,16 @@ static volatile sig_atomic_t nstops;
 static volatile sig_atomic_t
     alone; /* no launcher forwards signals: this is the foreground process */
 
+/* A second request to a process alone ends it, as fsdp-launch ends its ranks. What comes within a
+ * tenth of a second is one request: timeout(1) signals the process and its group. */
 static void on_stop(int sig)
 {
-    if (++nstops > 1 && alone && sig == SIGINT) {
+    static volatile double last;
+    double now = fsdp_time_now();
+    bool again = nstops && now - last > 0.1;
+    last = now;
+    nstops = nstops + 1;
+    if (again && alone && (sig == SIGINT || sig == SIGTERM)) {
         signal(sig, SIG_DFL);
         raise(sig);
     }
@@ -250,6 +257,14 @@ static void watchdog_stop(struct watchdog *dog)
 
 /* ---- running ---- */
 
+/* Ranks that make the same mistake leave the words to one of them, which may be a moment later. */
+static void await_words(struct fsdp_oob *oob)
+{
+    enum { AWAIT_MS = 500, STEP_MS = 10 };
+    for (int ms = 0; ms < AWAIT_MS && oob->health(oob, NULL) == FSDP_OK; ms += STEP_MS)
+        usleep(STEP_MS * 1000);
+}
+
 static int run_config(const struct launch_args *args, const struct launch_program *program,
                       struct boot *boot, bool watched)
 {
@@ -262,8 +277,10 @@ static int run_config(const struct launch_args *args, const struct launch_progra
     fflush(NULL);
     if (!watched && oob->size > 1)
         watchdog_stop(&dog);
-    if (code != LAUNCH_DONE && code != LAUNCH_REQUEUE && code != LAUNCH_PEER_LOST)
-        oob->abort(oob, code, "see its messages above"); /* unless the program has said more */
+    if (code != LAUNCH_DONE && code != LAUNCH_REQUEUE && code != LAUNCH_PEER_LOST) {
+        await_words(oob);
+        oob->abort(oob, code, "see its messages above"); /* unless a program has said more */
+    }
     if (!watched)
         print_loss(boot);
     return code;

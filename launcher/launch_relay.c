@@ -112,17 +112,14 @@ static size_t next_piece(const struct launch_sink *sink)
     return end ? (size_t)(end - sink->data) + 1 : ATOMIC_NBYTES;
 }
 
-void launch_sink_flush(struct launch_sink *sink, bool all)
+void launch_sink_flush(struct launch_sink *sink)
 {
     size_t pos = 0;
     struct launch_sink rest = *sink;
     while (rest.nbytes) {
         struct pollfd pf = {sink->fd, POLLOUT, 0};
-        if (poll(&pf, 1, all ? -1 : 0) <= 0) {
-            if (all && errno == EINTR)
-                continue;
+        if (poll(&pf, 1, 0) <= 0)
             break;
-        }
         ssize_t done = write(sink->fd, rest.data, next_piece(&rest));
         if (done < 0 && (errno == EINTR || errno == EAGAIN))
             continue;

@@ -9,7 +9,7 @@
 
 #include "supervise.h"
 
-enum { TERM_GRACE_S = 5, DRAIN_S = 2, TICK_MS = 250 };
+enum { TERM_GRACE_S = 5, DRAIN_S = 2, TICK_MS = 250, ONE_REQUEST_MS = 100 };
 
 /* ---- signals to ranks ---- */
 
@@ -20,11 +20,27 @@ static void signal_ranks(struct launch_super *s, int sig)
             kill(s->procs[r].pid, sig);
 }
 
+/* A group lives as long as anything of it does, and keeps its number; then the number is free for
+ * strangers, who must not get what was meant for it. */
+static void note_groups(struct launch_super *s)
+{
+    for (int r = 0; r < s->nstarted; r++) {
+        struct launch_proc *proc = &s->procs[r];
+        if (proc->live || proc->group_gone || kill(-proc->pid, 0) == 0 || errno != ESRCH)
+            continue;
+        proc->group_gone = true;
+        if (s->guard.pid)
+            launch_guard_remove(&s->guard, proc->pid);
+    }
+}
+
 /* Groups outlive their leaders: whatever a rank has started goes too. */
 static void kill_groups(struct launch_super *s)
 {
+    note_groups(s);
     for (int r = 0; r < s->nstarted; r++)
-        kill(-s->procs[r].pid, SIGKILL);
+        if (!s->procs[r].group_gone)
+            kill(-s->procs[r].pid, SIGKILL);
     s->phase = LAUNCH_KILLING;
 }
 
@@ -41,11 +57,16 @@ static void advance(struct launch_super *s)
     }
 }
 
-/* The first request goes to the ranks, which save and leave in their own time; the second is an
- * order. */
+/* The first request goes to the ranks, which save and leave in their own time, however long that
+ * takes; the second is an order. timeout(1) and others signal the process and its group: what comes
+ * at once is one request. */
 static void on_stop(struct launch_super *s, int sig)
 {
+    double now = fsdp_time_now();
+    if (s->nstops && now - s->stopped < ONE_REQUEST_MS / 1e3)
+        return;
     s->stop_signal = sig;
+    s->stopped = now;
     if (++s->nstops > 1)
         kill_groups(s);
     else
@@ -68,11 +89,10 @@ static void reap(struct launch_super *s)
             proc->live = false;
             proc->status = status;
             s->nlive--;
-            if (s->guard.pid && kill(-pid, 0) && errno == ESRCH)
-                launch_guard_remove(&s->guard, pid);
             launch_judge(s, r);
         }
     }
+    note_groups(s);
 }
 
 static void on_signals(struct launch_super *s)
@@ -107,7 +127,7 @@ static nfds_t list_fds(struct launch_super *s, struct pollfd *pf)
 }
 
 /* Returns whether a rank's output is still open. */
-static bool relay_all(struct launch_super *s, bool all)
+static bool relay_all(struct launch_super *s)
 {
     bool open = false;
     for (int r = 0; r < s->nstarted; r++) {
@@ -117,8 +137,8 @@ static bool relay_all(struct launch_super *s, bool all)
             launch_relay_read(&s->procs[r].err);
         open |= s->procs[r].out.fd >= 0 || s->procs[r].err.fd >= 0;
     }
-    launch_sink_flush(&s->sinks[0], all);
-    launch_sink_flush(&s->sinks[1], all);
+    launch_sink_flush(&s->sinks[0]);
+    launch_sink_flush(&s->sinks[1]);
     return open;
 }
 
@@ -132,27 +152,63 @@ static void watch(struct launch_super *s, struct pollfd *pf)
         boot_kvs_server_step(s->kvs); /* before exits: last words come before their rank's end */
         on_signals(s);
         reap(s);
-        relay_all(s, false);
+        relay_all(s);
         advance(s);
     }
 }
 
-/* All ranks have ended: nothing of them may stay, and nothing they wrote may be lost. */
-static void clean_up(struct launch_super *s)
+static void close_relays(struct launch_super *s)
 {
-    for (int r = 0; r < s->nstarted; r++)
-        kill(-s->procs[r].pid, SIGKILL);
-    launch_sweep_processes(&s->spare, s->guard.pid);
-    double until = fsdp_time_now() + DRAIN_S;
-    while (relay_all(s, true) && fsdp_time_now() < until)
-        poll(NULL, 0, 5);
     for (int r = 0; r < s->nstarted; r++) {
         launch_relay_close(&s->procs[r].out);
         launch_relay_close(&s->procs[r].err);
     }
-    relay_all(s, true);
+}
+
+/* Nothing that the ranks wrote may be lost on a slow reader, who has all the time of a job that went
+ * well. After a failure one that takes nothing for DRAIN_S is given up, after a second request to
+ * stop (which may come now) every one. Pipes that somebody else holds open are left after DRAIN_S.
+ */
+static void drain(struct launch_super *s, struct pollfd *pf)
+{
+    double moved = fsdp_time_now(), ordered = moved, closing = moved + DRAIN_S;
+    size_t before = 0;
+    int nstops = s->nstops;
+
+    for (;;) {
+        boot_kvs_server_step(s->kvs); /* hang-ups would keep poll from waiting */
+        bool open = relay_all(s);
+        size_t nbytes = s->sinks[0].nbytes + s->sinks[1].nbytes;
+        double now = fsdp_time_now();
+        if (nbytes != before)
+            moved = now;
+        before = nbytes;
+        if (!nbytes && (!open || now >= closing)) {
+            if (!open)
+                return;
+            close_relays(s); /* may pass on a last line */
+            continue;
+        }
+        on_signals(s);
+        if (s->nstops != nstops)
+            ordered = now;
+        nstops = s->nstops;
+        if ((s->cause >= 0 && now - moved > DRAIN_S) || (nstops > 1 && now - ordered > DRAIN_S))
+            return;
+        poll(pf, list_fds(s, pf), open ? 5 : TICK_MS);
+    }
+}
+
+/* All ranks have ended: nothing of them may stay. */
+static void clean_up(struct launch_super *s, struct pollfd *pf)
+{
+    kill_groups(s);
+    launch_sweep_processes(&s->spare, s->guard.pid);
+    drain(s, pf);
+    close_relays(s);
+    launch_sink_flush(&s->sinks[0]);
+    launch_sink_flush(&s->sinks[1]);
     launch_sweep_shm(s->job.name);
-    boot_kvs_server_step(s->kvs);
 }
 
 int launch_supervise(const struct launch_args *args)
@@ -174,7 +230,7 @@ int launch_supervise(const struct launch_args *args)
     if (code)
         kill_groups(&super);
     watch(&super, pf);
-    clean_up(&super);
+    clean_up(&super, pf);
     if (!code)
         code = launch_conclude(&super);
 out:

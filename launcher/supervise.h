@@ -22,7 +22,8 @@ enum launch_phase { LAUNCH_RUNNING, LAUNCH_FAILING, LAUNCH_ENDING, LAUNCH_KILLIN
 struct launch_proc {
     pid_t pid; /* and process group */
     bool live;
-    int status; /* as waitpid gives it */
+    bool group_gone; /* its number may be a stranger's by now */
+    int status;      /* as waitpid gives it */
     struct launch_relay out, err;
 };
 
@@ -43,6 +44,7 @@ struct launch_super {
     int cause;       /* the first rank that failed, -1: none */
     int nstops;      /* requests to stop, by signal */
     int stop_signal; /* the last of them */
+    double stopped;  /* when it came */
 };
 
 /* ---- supervise_start.c ---- */

@@ -41,6 +41,18 @@ static bool consequence(const struct launch_super *s, int status)
     return !foreign(s) && exited(status, LAUNCH_PEER_LOST);
 }
 
+/* Ranks that fail together end in any order. The one that failed by itself goes before one that
+ * lost another, and among those that left by themselves the one that said why: the others kept
+ * quiet because they had heard it. Words come before their rank's end. */
+static bool better_cause(const struct launch_super *s, int rank, int than)
+{
+    int status = s->procs[rank].status, other = s->procs[than].status;
+    if (consequence(s, status) || consequence(s, other))
+        return consequence(s, other) && !consequence(s, status);
+    return WIFEXITED(status) && WIFEXITED(other) && boot_kvs_server_words(s->kvs, rank) &&
+           !boot_kvs_server_words(s->kvs, than);
+}
+
 void launch_judge(struct launch_super *s, int rank)
 {
     int status = s->procs[rank].status;
@@ -48,7 +60,7 @@ void launch_judge(struct launch_super *s, int rank)
         return;
     if (s->phase >= LAUNCH_ENDING && ended_by_request(status))
         return;
-    if (s->cause < 0 || (consequence(s, s->procs[s->cause].status) && !consequence(s, status)))
+    if (s->cause < 0 || better_cause(s, rank, s->cause))
         s->cause = rank;
     if (s->phase == LAUNCH_RUNNING) {
         s->phase = LAUNCH_FAILING;

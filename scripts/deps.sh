@@ -5,7 +5,8 @@
 #   scripts/deps.sh [--list|--dry-run] [build|check|demo|interop|bench|lint]
 #
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
-# command to run, and fails. Each level includes `build`.
+# command to run, and fails. Each level includes `build`. WITH_PMIX=0 and CBLAS_LIBS=... in the
+# environment mean what they mean to make: no PMIx, and another CBLAS than OpenBLAS.
 set -u -o pipefail
 
 # level    what proves it is there       apt (Debian 12)   dnf (untried)       what it is for
@@ -34,6 +35,15 @@ lint     | cmd clang-format              | clang-format    | clang-tools-extra |
 END
 }
 
+# What make was told to do without, or to take from elsewhere.
+unwanted() { # kind, what
+    case $2 in
+    pmix) [ "${WITH_PMIX:-}" = 0 ] ;;
+    openblas) [ -n "${CBLAS_LIBS:-}" ] ;;
+    *) false ;;
+    esac
+}
+
 present() { # kind, what
     case $1 in
     cmd) command -v "$2" ;;
@@ -45,7 +55,7 @@ present() { # kind, what
 }
 
 usage() {
-    sed -n '3,8s/^# \{0,1\}//p' "$0"
+    sed -n '3,9s/^# \{0,1\}//p' "$0"
     exit "$1"
 }
 
@@ -75,7 +85,7 @@ while IFS='|' read -r lv probe apt dnf purpose; do
     lv=${lv// /} package=${apt// /}
     [ "$lv" = build ] || [ "$lv" = "$level" ] || continue
     # shellcheck disable=SC2086
-    present $probe && continue
+    unwanted $probe || present $probe && continue
     [ "$manager" = dnf ] && package=${dnf// /}
     if [ "$package" = - ]; then
         echo "deps: no $manager package is known for '${probe# }' (${purpose# }); install it by hand" >&2

@@ -23,11 +23,12 @@
 
 enum {
     HOST_TOKEN_NBYTES = 16,
-    HOST_NAME_NBYTES = 64,
+    HOST_NAME_NBYTES = 128,
     HOST_WHAT_NBYTES = 512,
     HOST_MAX_ADDRS = 8,
     HOST_SMALL_NBYTES = 16 << 10,  /* up to this much a rank, one barrier moves everything */
     HOST_SLOT_NBYTES = 512 << 10,  /* staging slot; less where many ranks share a node */
+    HOST_PART_NBYTES = 64,         /* a slot holds at least this much for each seat */
     HOST_SLOTS_NBYTES = 128 << 20, /* at most this for all slots of a communicator */
     HOST_TCP_NBYTES = 512 << 10,   /* receive buffer per off-node peer for sums */
 };
@@ -84,7 +85,8 @@ struct host_shm {
     char *slots; /* [nseats][2][slot_nbytes] */
     size_t slot_nbytes, map_nbytes;
     int fd; /* holds this seat's lock; -1 where the rank is alone on its node */
-    char name[HOST_NAME_NBYTES];
+    char name[HOST_NAME_NBYTES]; /* empty once nobody needs it */
+    char stem[HOST_NAME_NBYTES]; /* what names of registered memory begin with; same in all seats */
     uint32_t ticket[HOST_NBARRIERS]; /* barriers arrived at */
     uint64_t uses;                   /* of staging slots; its parity picks the slot */
     pthread_mutex_t mem_lock;        /* of regions */
@@ -111,6 +113,8 @@ struct host_tcp {
     int listener;
     size_t chunk_nbytes; /* of each sum_buffer */
     char *buffers;
+    bool in_op;    /* from host_tcp_begin until the operation is done */
+    bool in_final; /* the payloads posted are the operation's last */
 };
 
 struct host_comm {
@@ -233,6 +237,10 @@ int host_tcp_alloc(struct host_comm *h, struct fsdp_err *err);
 void host_tcp_close(struct host_comm *h);
 /* Begins an operation with all off-node peers: its frame goes out with the first payload. */
 void host_tcp_begin(struct host_comm *h, const struct host_op *op);
+/* Before the operation's last payloads are posted: behind them, frames may follow. */
+void host_tcp_final(struct host_comm *h);
+/* The operation succeeded: what comes next on every connection is a frame. */
+void host_tcp_end(struct host_comm *h);
 /* Adds a payload each way for host_tcp_run; either may be empty. */
 void host_tcp_post(struct host_comm *h, int peer, const void *out, size_t out_nbytes, void *in,
                    size_t in_nbytes);

@@ -184,6 +184,7 @@ static int all_gather(struct coll *c)
         memcpy(host_slot(c->h, c->h->seat), own, c->nbytes);
     }
     arrive(c, src, not_registered);
+    host_tcp_final(c->h);
     for (int p = 0; p < c->size; p++)
         if (off_node(c, p))
             host_tcp_post(c->h, p, own, c->nbytes, c->recv + (size_t)p * c->nbytes, c->nbytes);
@@ -208,7 +209,8 @@ static size_t scatter_chunk(const struct coll *c, bool direct)
     if (c->h->tcp.nconns)
         nbytes = min_size(nbytes, c->h->tcp.chunk_nbytes);
     if (!direct)
-        nbytes = min_size(nbytes, c->h->shm.slot_nbytes / (size_t)c->h->nseats / 64 * 64);
+        nbytes = min_size(nbytes, c->h->shm.slot_nbytes / (size_t)c->h->nseats / HOST_PART_NBYTES *
+                                      HOST_PART_NBYTES);
     return nbytes;
 }
 
@@ -273,6 +275,8 @@ static int reduce_scatter_large(struct coll *c)
             scatter_stage(c, at, nbytes, chunk);
             host_barrier_arrive(c->h, HOST_BARRIER_OPS);
         }
+        if (at + nbytes == c->nbytes)
+            host_tcp_final(c->h);
         scatter_post(c, at, nbytes);
         FSDP_TRY(host_tcp_run(c->h, c->op, c->fail));
         if (!direct)
@@ -289,6 +293,7 @@ static int reduce_scatter(struct coll *c)
     if (shares_node(c) && c->nbytes)
         scatter_stage(c, 0, c->nbytes, c->nbytes);
     arrive(c, not_registered, not_registered);
+    host_tcp_final(c->h);
     scatter_post(c, 0, c->nbytes);
     FSDP_TRY(host_tcp_run(c->h, c->op, c->fail));
     FSDP_TRY(meet(c));
@@ -303,6 +308,7 @@ static int all_reduce_small(struct coll *c)
     if (shares_node(c) && c->nbytes)
         memcpy(host_slot(c->h, c->h->seat), c->send, c->nbytes);
     arrive(c, not_registered, not_registered);
+    host_tcp_final(c->h);
     for (int p = 0; p < c->size; p++)
         if (off_node(c, p))
             host_tcp_post(c->h, p, c->send, c->nbytes, sum_buffer(c, p), c->nbytes);
@@ -404,6 +410,8 @@ static int window_gather(struct coll *c, const struct window *w, const char *own
     char *recv = c->recv + w->at;
     size_t mine = part_at(w, c->me), mine_nbytes = part_at(w, c->me + 1) - mine;
 
+    if (w->at + w->nbytes == c->nbytes)
+        host_tcp_final(c->h);
     for (int p = 0; p < c->size; p++)
         if (off_node(c, p))
             host_tcp_post(c->h, p, own + mine, mine_nbytes, recv + part_at(w, p),
@@ -496,6 +504,7 @@ static int broadcast(struct coll *c)
     else if (mine && shares_node(c) && c->nbytes)
         memcpy(host_slot(c->h, c->h->seat), c->send, c->nbytes);
     arrive(c, src, not_registered);
+    host_tcp_final(c->h);
     for (int p = 0; p < c->size; p++)
         if (off_node(c, p) && (mine || p == root))
             host_tcp_post(c->h, p, c->send, mine ? c->nbytes : 0, c->recv, mine ? 0 : c->nbytes);
@@ -517,8 +526,29 @@ static int broadcast(struct coll *c)
 static int barrier(struct coll *c)
 {
     arrive(c, not_registered, not_registered);
+    host_tcp_final(c->h);
     FSDP_TRY(host_tcp_run(c->h, c->op, c->fail));
     return meet(c);
+}
+
+static int collective_run(struct coll *c)
+{
+    switch ((enum host_kind)c->op->kind) {
+    case HOST_ALL_GATHER:
+        return all_gather(c);
+    case HOST_REDUCE_SCATTER:
+        return reduce_scatter(c);
+    case HOST_ALL_REDUCE:
+        return all_reduce(c);
+    case HOST_BROADCAST:
+        return broadcast(c);
+    case HOST_BARRIER:
+        return barrier(c);
+    case HOST_BYE:
+    case HOST_FAIL:
+        break;
+    }
+    return host_fail_set(c->h, c->fail, FSDP_EINTERNAL, "unknown operation %d", c->op->kind);
 }
 
 int host_collective(struct host_comm *h, const struct host_op *op, void *recv, const void *send,
@@ -536,20 +566,7 @@ int host_collective(struct host_comm *h, const struct host_op *op, void *recv, c
     c.elem_nbytes = fsdp_dtype_nbytes(c.dtype);
     c.nbytes = (size_t)op->nelem * c.elem_nbytes;
     host_tcp_begin(h, op);
-    switch ((enum host_kind)op->kind) {
-    case HOST_ALL_GATHER:
-        return all_gather(&c);
-    case HOST_REDUCE_SCATTER:
-        return reduce_scatter(&c);
-    case HOST_ALL_REDUCE:
-        return all_reduce(&c);
-    case HOST_BROADCAST:
-        return broadcast(&c);
-    case HOST_BARRIER:
-        return barrier(&c);
-    case HOST_BYE:
-    case HOST_FAIL:
-        break;
-    }
-    return host_fail_set(h, fail, FSDP_EINTERNAL, "unknown operation %d", op->kind);
+    FSDP_TRY(collective_run(&c));
+    host_tcp_end(h);
+    return FSDP_OK;
 }

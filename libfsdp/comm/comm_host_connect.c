@@ -5,8 +5,11 @@
  * connects. Both sides show the other's secret, which also came over the job's channel, so a
  * stranger that connects is dropped, and a stranger that answers is left:
  *
- *     connector -> listener   struct hello { magic, its group rank, the listener's secret }
- *     listener -> connector   struct hello { magic, its group rank, the connector's secret }
+ *     connector -> listener   struct hello { magic, its group rank, attempt, listener's secret }
+ *     listener -> connector   struct hello { magic, its group rank, attempt, connector's secret }
+ *
+ * A connector that gets no answer goes on to the peer's next address. The listener may have been
+ * slow only and then finds several greetings of that peer: the last attempt is the one that counts.
  *
  * One loop drives all of it, so that no rank's slowness delays the other pairs.
  */
@@ -26,13 +29,15 @@
 
 #include "comm_host.h"
 
-enum { MAX_STRANGERS = 64 };        /* accepted connections that have not shown the secret yet */
-static const double TRY_S = 5;      /* for one address of a peer */
+enum { MAX_STRANGERS = 64 };        /* unknown connections held beside those of all peers */
+static const double TRY_S = 5;      /* for one address of a peer to connect, and then to answer */
+static const double SILENCE_S = 1;  /* before a guest may be dropped for another */
 static const double CONNECT_S = 60; /* for all of it: ranks come here together */
 
 struct hello {
     uint32_t magic;
     int32_t peer; /* group rank of the sender */
+    int32_t attempt;
     uint8_t token[HOST_TOKEN_NBYTES];
 };
 enum { HELLO_MAGIC = 0x66736470 };
@@ -51,6 +56,7 @@ struct dial {
 struct guest {
     int fd;
     size_t got;
+    double begin; /* when it was accepted */
     struct hello hello;
 };
 
@@ -58,8 +64,9 @@ struct meeting {
     struct host_comm *h;
     const struct host_card *cards;
     struct dial *dials;
-    int ndials, nguests, missing;
-    struct guest guests[MAX_STRANGERS];
+    struct guest *guests; /* [max_guests] */
+    int *attempt;         /* [nconns] of the greeting that an accepted connection began with */
+    int ndials, nguests, max_guests, missing;
 };
 
 /* ---- this rank's addresses ------------------------------------------------------------------ */
@@ -268,10 +275,10 @@ static int dial_begin(struct meeting *m, struct dial *dial, struct fsdp_err *err
     return FSDP_OK;
 }
 
-static struct hello hello_for(const struct meeting *m, int peer)
+static struct hello hello_for(const struct meeting *m, int peer, int attempt)
 {
     const struct fsdp_comm_group *group = m->h->group;
-    struct hello hello = {.magic = HELLO_MAGIC, .peer = group->rank};
+    struct hello hello = {.magic = HELLO_MAGIC, .peer = group->rank, .attempt = attempt};
     memcpy(hello.token, m->cards[group->world_rank[peer]].token, sizeof hello.token);
     return hello;
 }
@@ -293,13 +300,14 @@ static void dial_step(struct meeting *m, struct dial *dial)
     socklen_t len = sizeof errnum;
 
     if (!dial->greeted) {
-        struct hello hello = hello_for(m, conn->peer);
+        struct hello hello = hello_for(m, conn->peer, dial->addr);
         getsockopt(dial->fd, SOL_SOCKET, SO_ERROR, &errnum, &len);
         if (!errnum && send(dial->fd, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello)
             errnum = errno;
         if (errnum)
             dial_refused(m, dial, strerror(errnum));
         dial->greeted = !errnum;
+        dial->begin = fsdp_time_now();
         return;
     }
     ssize_t got =
@@ -322,6 +330,19 @@ static void dial_step(struct meeting *m, struct dial *dial)
     m->missing--;
 }
 
+/* Leaves an address that is silent for too long. Where a greeting was taken and no address is left
+ * to try, the peer may just be slow, and the meeting's own limit counts. */
+static void dial_expire(struct meeting *m, struct dial *dial)
+{
+    struct sockaddr_storage sa;
+    socklen_t len;
+
+    if (fsdp_time_now() - dial->begin <= TRY_S)
+        return;
+    if (!dial->greeted || candidate(m, m->h->tcp.conns[dial->conn].peer, dial->addr + 1, &sa, &len))
+        dial_refused(m, dial, "no answer");
+}
+
 /* ---- listening ------------------------------------------------------------------------------ */
 
 static void guest_drop(struct meeting *m, int i)
@@ -330,19 +351,46 @@ static void guest_drop(struct meeting *m, int i)
     m->guests[i] = m->guests[--m->nguests];
 }
 
+/* A full table makes room only by guests that had time to speak; the others wait in the backlog. */
 static void guests_accept(struct meeting *m)
 {
-    int fd;
+    double now = fsdp_time_now();
 
-    while ((fd = accept4(m->h->tcp.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        if (m->nguests == MAX_STRANGERS)
-            guest_drop(m, 0); /* the longest silent */
-        m->guests[m->nguests++] = (struct guest){.fd = fd};
+    for (int g = m->nguests - 1; m->nguests == m->max_guests && g >= 0; g--)
+        if (now - m->guests[g].begin > SILENCE_S)
+            guest_drop(m, g);
+    while (m->nguests < m->max_guests) {
+        int fd = accept4(m->h->tcp.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            return;
+        m->guests[m->nguests++] = (struct guest){.fd = fd, .begin = now};
     }
 }
 
-/* Returns false where the guest is gone from the list: welcomed or dropped. */
-static bool guest_step(struct meeting *m, int i)
+/* Makes a guest that showed the secret the connection of its peer. */
+static void guest_welcome(struct meeting *m, int i)
+{
+    struct guest *guest = &m->guests[i];
+    struct host_comm *h = m->h;
+    int peer = guest->hello.peer, c = h->peer_conn[peer];
+    struct hello answer = hello_for(m, peer, guest->hello.attempt);
+    bool again = h->tcp.conns[c].fd >= 0;
+
+    socket_tune(guest->fd);
+    if ((again && guest->hello.attempt <= m->attempt[c]) ||
+        send(guest->fd, &answer, sizeof answer, MSG_NOSIGNAL) != sizeof answer) {
+        guest_drop(m, i);
+        return;
+    }
+    if (again)
+        close(h->tcp.conns[c].fd);
+    h->tcp.conns[c].fd = guest->fd;
+    m->attempt[c] = guest->hello.attempt;
+    m->missing -= !again;
+    m->guests[i] = m->guests[--m->nguests];
+}
+
+static void guest_step(struct meeting *m, int i)
 {
     struct guest *guest = &m->guests[i];
     struct host_comm *h = m->h;
@@ -350,28 +398,17 @@ static bool guest_step(struct meeting *m, int i)
         recv(guest->fd, (char *)&guest->hello + guest->got, sizeof guest->hello - guest->got, 0);
 
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return true;
+        return;
     if (got > 0)
         guest->got += (size_t)got;
     if (got > 0 && guest->got < sizeof guest->hello)
-        return true;
+        return;
     int peer = guest->hello.peer;
     if (got <= 0 || !hello_valid(m, &guest->hello) || peer <= h->group->rank ||
-        peer >= h->group->size || h->peer_conn[peer] < 0 ||
-        h->tcp.conns[h->peer_conn[peer]].fd >= 0) {
+        peer >= h->group->size || h->peer_conn[peer] < 0)
         guest_drop(m, i);
-        return false;
-    }
-    struct hello answer = hello_for(m, peer);
-    socket_tune(guest->fd);
-    if (send(guest->fd, &answer, sizeof answer, MSG_NOSIGNAL) == sizeof answer) {
-        h->tcp.conns[h->peer_conn[peer]].fd = guest->fd;
-        m->missing--;
-        m->guests[i] = m->guests[--m->nguests];
-    } else {
-        guest_drop(m, i);
-    }
-    return false;
+    else
+        guest_welcome(m, i);
 }
 
 /* ---- the loop ------------------------------------------------------------------------------- */
@@ -406,7 +443,7 @@ static int meeting_round(struct meeting *m, struct pollfd *polls, struct fsdp_er
 {
     int at = 1;
 
-    polls[0] = (struct pollfd){m->h->tcp.listener, POLLIN, 0};
+    polls[0] = (struct pollfd){m->nguests < m->max_guests ? m->h->tcp.listener : -1, POLLIN, 0};
     for (int d = 0; d < m->ndials; d++) {
         struct dial *dial = &m->dials[d];
         bool open = m->h->tcp.conns[dial->conn].fd >= 0;
@@ -421,13 +458,51 @@ static int meeting_round(struct meeting *m, struct pollfd *polls, struct fsdp_er
         struct dial *dial = &m->dials[d];
         if (dial->fd >= 0 && polls[1 + d].revents)
             dial_step(m, dial);
-        else if (dial->fd >= 0 && fsdp_time_now() - dial->begin > TRY_S && !dial->greeted)
-            dial_refused(m, dial, "no answer");
+        else if (dial->fd >= 0)
+            dial_expire(m, dial);
     }
     for (int g = m->nguests - 1; g >= 0; g--)
         guest_step(m, g);
     guests_accept(m);
     return FSDP_OK;
+}
+
+static void meeting_free(struct meeting *m)
+{
+    if (!m)
+        return;
+    for (int d = 0; d < m->ndials; d++)
+        if (m->dials[d].fd >= 0)
+            close(m->dials[d].fd);
+    for (int g = 0; g < m->nguests; g++)
+        close(m->guests[g].fd);
+    fsdp_free(m->dials);
+    fsdp_free(m->guests);
+    fsdp_free(m->attempt);
+    fsdp_free(m);
+}
+
+static struct meeting *meeting_new(struct host_comm *h, const struct host_card *cards,
+                                   struct fsdp_err *err)
+{
+    size_t nconns = (size_t)h->tcp.nconns, nguests = nconns + MAX_STRANGERS;
+    struct meeting *m = fsdp_alloc(1, sizeof *m, "comm meeting", err);
+
+    if (!m)
+        return NULL;
+    *m = (struct meeting){
+        .h = h, .cards = cards, .missing = h->tcp.nconns, .max_guests = (int)nguests};
+    m->dials = fsdp_alloc(nconns, sizeof *m->dials, "comm dials", err);
+    m->guests = fsdp_alloc(nguests, sizeof *m->guests, "comm guests", err);
+    m->attempt = fsdp_alloc(nconns, sizeof *m->attempt, "comm attempts", err);
+    if (!m->dials || !m->guests || !m->attempt) {
+        meeting_free(m);
+        return NULL;
+    }
+    for (int c = 0; c < h->tcp.nconns; c++)
+        if (h->tcp.conns[c].peer < h->group->rank)
+            m->dials[m->ndials++] = (struct dial){.conn = c, .fd = -1};
+    return m;
 }
 
 int host_connect(struct host_comm *h, const struct host_card *cards, struct fsdp_err *err)
@@ -439,32 +514,19 @@ int host_connect(struct host_comm *h, const struct host_card *cards, struct fsdp
 
     if (!h->tcp.nconns)
         return FSDP_OK;
-    m = fsdp_alloc(1, sizeof *m, "comm meeting", err);
-    polls = fsdp_alloc((size_t)h->tcp.nconns + MAX_STRANGERS + 1, sizeof *polls, "comm polls", err);
+    m = meeting_new(h, cards, err);
+    polls =
+        fsdp_alloc(2 * (size_t)h->tcp.nconns + MAX_STRANGERS + 1, sizeof *polls, "comm polls", err);
     if (!m || !polls)
         goto out;
-    *m = (struct meeting){.h = h, .cards = cards, .missing = h->tcp.nconns};
-    m->dials = fsdp_alloc((size_t)h->tcp.nconns, sizeof *m->dials, "comm dials", err);
-    if (!m->dials)
-        goto out;
-    for (int c = 0; c < h->tcp.nconns; c++)
-        if (h->tcp.conns[c].peer < h->group->rank)
-            m->dials[m->ndials++] = (struct dial){.conn = c, .fd = -1};
     while (m->missing) {
         FSDP_TRY_GOTO(meeting_round(m, polls, err), out);
         FSDP_TRY_GOTO(meeting_check(m, end, err), out);
     }
     rc = FSDP_OK;
 out:
-    for (int d = 0; m && d < m->ndials; d++)
-        if (m->dials[d].fd >= 0)
-            close(m->dials[d].fd);
-    for (int g = 0; m && g < m->nguests; g++)
-        close(m->guests[g].fd);
-    if (m)
-        fsdp_free(m->dials);
+    meeting_free(m);
     fsdp_free(polls);
-    fsdp_free(m);
     close(h->tcp.listener); /* nobody else comes */
     h->tcp.listener = -1;
     return rc;

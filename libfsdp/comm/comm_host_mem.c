@@ -4,6 +4,9 @@
  * that collectives read peers' buffers where they are. Ranks of one node make a region together,
  * with a barrier of their own: this runs in the caller's thread while operations run on lanes.
  *
+ * While it is made, a region has a name, which all seats know without being told: whoever of them
+ * is left removes it, so that no death leaves memory behind.
+ *
  *     region: [ block of seat 0 | block of seat 1 | ... ], stride apart
  */
 #include <errno.h>
@@ -67,44 +70,32 @@ static int mem_meet(struct host_comm *h, int status, const struct fsdp_err *mine
     return mem_barrier(h, err);
 }
 
-static int mem_name(struct host_comm *h, int *fd, size_t nbytes, struct fsdp_err *err)
-{
-    uint8_t token[HOST_TOKEN_NBYTES];
-
-    memcpy(token, h->shm.control->token, sizeof token);
-    uint64_t mark = fsdp_hash(FSDP_HASH_SEED, token, sizeof token) ^ (uint64_t)h->shm.next_region;
-    memcpy(token, &mark, sizeof mark);
-    host_segment_name(h->shm.control->mem_name, token);
-    return host_segment_create(fd, h->shm.control->mem_name, nbytes, err);
-}
-
 /* Makes and maps the segment of one region, among all seats. status: this seat's so far. */
 static int mem_share(struct host_comm *h, struct host_region *region, int status,
                      struct fsdp_err *mine, struct fsdp_err *err)
 {
-    struct host_control *control = h->shm.control;
-    bool named = false;
+    char name[HOST_NAME_NBYTES + 24];
     void *base = NULL;
     int fd = -1, rc = status;
 
-    control->seat[h->seat].mem_nbytes = region->stride;
-    if (rc == FSDP_OK && h->seat == 0) {
-        rc = mem_name(h, &fd, region->map_nbytes, mine);
-        named = rc == FSDP_OK;
-    }
+    snprintf(name, sizeof name, "%s-%lld", h->shm.stem, (long long)region->id);
+    h->shm.control->seat[h->seat].mem_nbytes = region->stride;
+    if (rc == FSDP_OK && h->seat == 0)
+        rc = host_segment_create(&fd, name, region->map_nbytes, mine);
     FSDP_TRY_GOTO(mem_meet(h, rc, mine, err), out); /* the name is there */
-    if (fd < 0 && (fd = shm_open(control->mem_name, O_RDWR | O_CLOEXEC, 0)) < 0)
-        rc = fsdp_err_sys(mine, errno, "shared memory %s", control->mem_name);
+    if (fd < 0 && (fd = shm_open(name, O_RDWR | O_CLOEXEC, 0)) < 0)
+        rc = fsdp_err_sys(mine, errno, "shared memory %s", name);
     if (rc == FSDP_OK)
         rc = host_segment_reserve(fd, (size_t)h->seat * region->stride, region->stride, mine);
     FSDP_TRY_GOTO(mem_meet(h, rc, mine, err), out); /* all have it open, with room for all */
+    shm_unlink(name);
     rc = host_segment_map(&base, fd, region->map_nbytes, mine);
     FSDP_TRY_GOTO(mem_meet(h, rc, mine, err), out);
     region->base = base;
     base = NULL;
 out:
-    if (named)
-        shm_unlink(control->mem_name);
+    if (rc)
+        shm_unlink(name);
     if (base)
         munmap(base, region->map_nbytes);
     if (fd >= 0)

@@ -18,6 +18,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -27,6 +28,8 @@
 
 #include "comm_host_shm.h"
 
+enum { JOB_NBYTES = 64 };
+
 static size_t control_nbytes(const struct host_comm *h)
 {
     return round_up(sizeof(struct host_control) + (size_t)h->nseats * sizeof(struct host_seat),
@@ -35,11 +38,24 @@ static size_t control_nbytes(const struct host_comm *h)
 
 /* ---- files of shared memory ----------------------------------------------------------------- */
 
+/* The job's name of BOOT_JOB as far as a file's name can hold it, else "". */
+static const char *job_name(void)
+{
+    static const char fit[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const char *job = getenv("BOOT_JOB");
+
+    return job && strlen(job) < JOB_NBYTES && !job[strspn(job, fit)] ? job : "";
+}
+
 void host_segment_name(char name[HOST_NAME_NBYTES], const uint8_t token[HOST_TOKEN_NBYTES])
 {
+    const char *job = job_name();
     int len = snprintf(name, HOST_NAME_NBYTES, "/fsdp-%ld-", (long)getpid());
+
     for (int i = 0; i < HOST_TOKEN_NBYTES; i++)
         len += snprintf(name + len, HOST_NAME_NBYTES - (size_t)len, "%02x", token[i]);
+    if (*job)
+        snprintf(name + len, HOST_NAME_NBYTES - (size_t)len, "-%s", job);
 }
 
 int host_segment_create(int *fd, const char *name, size_t nbytes, struct fsdp_err *err)
@@ -89,9 +105,12 @@ int host_segment_map(void **out, int fd, size_t nbytes, struct fsdp_err *err)
 static size_t slot_size(int nseats)
 {
     size_t slot = HOST_SLOTS_NBYTES / 2 / (size_t)nseats;
+    size_t least = round_up((size_t)nseats * HOST_PART_NBYTES, PAGE_NBYTES);
 
     slot = slot < HOST_SLOT_NBYTES ? slot / PAGE_NBYTES * PAGE_NBYTES : HOST_SLOT_NBYTES;
-    return slot > HOST_SMALL_NBYTES ? slot : HOST_SMALL_NBYTES;
+    if (least < HOST_SMALL_NBYTES)
+        least = HOST_SMALL_NBYTES;
+    return slot > least ? slot : least;
 }
 
 static int fullest_node(const struct fsdp_comm_group *group)
@@ -168,6 +187,7 @@ int host_shm_attach(struct host_comm *h, const struct host_card *cards, struct f
         struct flock lock = seat_lock(h->seat);
         if (h->seat != 0)
             FSDP_TRY(segment_join(h, cards, err));
+        memcpy(h->shm.stem, h->shm.name, sizeof h->shm.stem);
         if (fcntl(h->shm.fd, F_OFD_SETLK, &lock))
             return fsdp_err_sys(err, errno, "comm %s: shared memory %s: lock", h->group->name,
                                 h->shm.name);

@@ -26,7 +26,6 @@ struct host_control {
     struct host_barrier barrier[HOST_NBARRIERS];
     atomic_int fail_state;
     struct host_fail fail;
-    char mem_name[HOST_NAME_NBYTES]; /* segment of the registered memory being made */
     struct host_seat seat[];
 };
 
@@ -35,7 +34,8 @@ static inline size_t round_up(size_t nbytes, size_t multiple)
     return (nbytes + multiple - 1) / multiple * multiple;
 }
 
-/* The name of a segment: this process's id for people, and a token against collisions. */
+/* The name of a segment: this process's id for people, a token against collisions, and the job's
+ * name where fsdp-launch gave one, by which it finds what killed ranks leave. */
 void host_segment_name(char name[HOST_NAME_NBYTES], const uint8_t token[HOST_TOKEN_NBYTES]);
 int host_segment_create(int *fd, const char *name, size_t nbytes, struct fsdp_err *err);
 /* Without this, a full /dev/shm is a SIGBUS at first touch. Each seat reserves its own part, so

@@ -7,6 +7,10 @@
  * host_tcp_run moves all frames and payloads of all peers at once, without blocking in any one, so
  * no size and no order of ranks can make a cycle of waits. All ranks of a job run the same build on
  * the same architecture, so frames and payloads travel as they lie in memory.
+ *
+ * A failed rank's last words travel as a frame too, so they go only where the peer reads a frame
+ * next, and are looked for only there (between_ops). Amid the payloads of an operation of several
+ * rounds, they would be taken for data, and data for them; there the hang-up must do.
  */
 #include <errno.h>
 #include <poll.h>
@@ -81,6 +85,18 @@ void host_tcp_begin(struct host_comm *h, const struct host_op *op)
         conn->frame_out_left = conn->frame_in_left = sizeof *op;
         conn->out_left = conn->in_left = 0;
     }
+    h->tcp.in_op = true;
+    h->tcp.in_final = false;
+}
+
+void host_tcp_final(struct host_comm *h)
+{
+    h->tcp.in_final = true;
+}
+
+void host_tcp_end(struct host_comm *h)
+{
+    h->tcp.in_op = false;
 }
 
 void host_tcp_post(struct host_comm *h, int peer, const void *out, size_t out_nbytes, void *in,
@@ -276,13 +292,21 @@ int host_tcp_run(struct host_comm *h, const struct host_op *op, struct host_fail
 
 /* ---- last words ----------------------------------------------------------------------------- */
 
-/* Between operations the next bytes of a connection are a frame; look at it without taking it. */
-static bool peek_fail(struct host_conn *conn, struct host_fail *fail)
+/* Does a frame come next in a direction of which that much of frame and payload is left? No payload
+ * being posted proves nothing: another round of the operation may bring one. */
+static bool between_ops(const struct host_comm *h, size_t frame_left, size_t payload_left)
+{
+    if (!h->tcp.in_op || frame_left == sizeof(struct host_op))
+        return true;
+    return h->tcp.in_final && !frame_left && !payload_left;
+}
+
+/* Looks at a peer's next frame without taking it, unless it is a failure. */
+static bool peek_fail(const struct host_comm *h, struct host_conn *conn, struct host_fail *fail)
 {
     struct host_op frame;
 
-    if (conn->fd < 0 || conn->in_left ||
-        (conn->frame_in_left && conn->frame_in_left < sizeof frame) ||
+    if (conn->fd < 0 || !between_ops(h, conn->frame_in_left, conn->in_left) ||
         recv(conn->fd, &frame, sizeof frame, MSG_PEEK | MSG_DONTWAIT) != sizeof frame ||
         frame.kind != HOST_FAIL)
         return false;
@@ -295,7 +319,7 @@ static bool peek_fail(struct host_conn *conn, struct host_fail *fail)
 bool host_tcp_told(struct host_comm *h, struct host_fail *fail)
 {
     for (int c = 0; h->tcp.conns && c < h->tcp.nconns; c++)
-        if (peek_fail(&h->tcp.conns[c], fail))
+        if (peek_fail(h, &h->tcp.conns[c], fail))
             return true;
     return false;
 }
@@ -314,10 +338,7 @@ void host_tcp_tell(struct host_comm *h, const struct host_fail *fail)
         struct host_conn *conn = &h->tcp.conns[c];
         if (conn->fd < 0)
             continue;
-        /* In the middle of a payload they would be taken for data: the hang-up must do. */
-        bool between =
-            conn->frame_out_left ? conn->frame_out_left == sizeof conn->frame_out : !conn->out_left;
-        if (between)
+        if (between_ops(h, conn->frame_out_left, conn->out_left))
             send(conn->fd, &words, nbytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         shutdown(conn->fd, SHUT_WR);
     }

@@ -7,6 +7,7 @@
 #ifndef FAKE_PROGRAM_H
 #define FAKE_PROGRAM_H
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "fsdp/comm.h"
 #include "launch.h"
 
 struct fake {
@@ -137,6 +139,35 @@ static void fake_shm(struct fake *f)
     close(shm_open(name, O_RDWR | O_CREAT, 0600));
 }
 
+static bool fake_segment_kills;
+
+/* Stands in for the C library's: a communicator's shared memory has its name, and no more. */
+int posix_fallocate(int fd, off_t offset, off_t nbytes)
+{
+    if (fake_segment_kills)
+        raise(SIGKILL);
+    return ftruncate(fd, offset + nbytes) ? errno : 0;
+}
+
+/* A communicator whose leader is killed while it makes the shared memory. */
+static int fake_segment(struct fake *f)
+{
+    struct fsdp_comm_opts opts = FSDP_COMM_OPTS_INIT;
+    struct fsdp_device *device = NULL;
+    struct fsdp_comm *comm = NULL;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    fake_segment_kills = true;
+    printf("pid %d\n", (int)getpid());
+    fflush(stdout);
+    opts.nodes = boot_nodes(f->boot);
+    if (fsdp_device_open(&device, "cpu", 0, &err) == FSDP_OK &&
+        fsdp_comm_create(&comm, &opts, f->oob, device, &err) == FSDP_OK)
+        return LAUNCH_DONE;
+    fprintf(stderr, "%s\n", err.text);
+    return LAUNCH_PEER_LOST;
+}
+
 static int fake_fault(struct fake *f)
 {
     if (strcmp(f->mode, "kill") == 0 || strcmp(f->mode, "deaf") == 0)
@@ -150,6 +181,17 @@ static int fake_fault(struct fake *f)
         raise(SIGKILL);
     }
     f->oob->abort(f->oob, 1, f->text);
+    return LAUNCH_FAILED;
+}
+
+/* All fail; the last rank, late, says why, and is the last to leave. */
+static int fake_together(struct fake *f)
+{
+    if (f->oob->rank != f->oob->size - 1)
+        return LAUNCH_FAILED;
+    usleep(100000);
+    f->oob->abort(f->oob, LAUNCH_FAILED, f->text);
+    usleep(500000);
     return LAUNCH_FAILED;
 }
 
@@ -176,6 +218,8 @@ static int fake_run(struct boot *boot, const char *config, int noverrides, char 
         return fake_until_stopped(&f);
     if (strcmp(f.mode, "return") == 0)
         return info->rank == f.rank ? f.code : fake_until_lost(&f);
+    if (strcmp(f.mode, "segment") == 0)
+        return fake_segment(&f);
     if (strcmp(f.mode, "shm") == 0)
         fake_shm(&f);
     if (f.oob->allgather(f.oob, NULL, 0, NULL, &err)) {
@@ -183,6 +227,10 @@ static int fake_run(struct boot *boot, const char *config, int noverrides, char 
         return LAUNCH_PEER_LOST;
     }
     fake_tell_pid(&f);
+    while (strcmp(f.mode, "long") == 0) /* a set-up that does not look at requests to stop */
+        pause();
+    if (strcmp(f.mode, "together") == 0)
+        return fake_together(&f);
     if (strcmp(f.mode, "ok") == 0 || strcmp(f.mode, "lines") == 0 ||
         strcmp(f.mode, "children") == 0)
         return LAUNCH_DONE;

@@ -41,12 +41,25 @@ await() { # file
     done
     return 1
 }
-left() { # what to look for in the process table
+command -v ps >/dev/null || {
+    echo "Bail out! no ps: what stays behind cannot be seen"
+    exit 1
+}
+left() { # what to look for in the process table; without a look, it is taken to be there
+    local table
     for ((i = 0; i < 40; i++)); do
-        ps -eo stat=,args= | grep -v '^Z' | grep -v -F 'grep' | grep -q -F -e "$1" || return 1
+        table=$(ps -eo stat=,args=) && [[ $table == *"${L##*/}"* || $table == *bash* ]] || return 0
+        grep -v -e '^Z' -e grep <<<"$table" | grep -q -F -e "$1" || return 1
         sleep 0.05
     done
     return 0
+}
+gone() { # a pid
+    for ((i = 0; i < 40; i++)); do
+        [[ $(cat "/proc/$1/stat" 2>/dev/null) == *") "[!Z]* ]] || return 0
+        sleep 0.05
+    done
+    return 1
 }
 
 # ---- ranks and their environment ----
@@ -119,12 +132,15 @@ ok $? "last words reach the others and the last line"
 run -n 3 c.yaml fake.mode=return fake.code=9
 [ $rc = 9 ] && last "fsdp-launch: rank 1 on $host failed: see its messages above (exit code 9)"
 ok $? "a rank whose program fails"
+run -n 3 c.yaml fake.mode=together "fake.text=16 rows do not divide"
+[ $rc = 1 ] && last "fsdp-launch: rank 2 on $host failed: 16 rows do not divide (exit code 1)"
+ok $? "a mistake of all: the rank that says it is named, although it ends last"
 
 start -n 3 c.yaml fake.mode=stop "fake.text=$PWD/a"
 await a.0 && await a.1 && await a.2 && kill -9 "$(cat a.1)"
 finish
 [ $rc = 76 ] && last "fsdp-launch: rank 1 on $host was killed by signal 9 (Killed)" &&
-    ! left "$(cat a.0)"
+    gone "$(cat a.0)"
 ok $? "kill -9 from outside"
 start -n 3 c.yaml fake.mode=deaf fake.rank=2 "fake.text=$PWD/b"
 await b.0
@@ -149,6 +165,21 @@ await t.0 && await t.1 && kill -TERM $launcher && sleep 0.3 && kill -TERM $launc
 finish
 [ $rc = 143 ] && last "fsdp-launch: ended on a second request (signal 15)"
 ok $? "a second SIGTERM kills"
+start c.yaml fake.mode=long "fake.text=$PWD/long"
+await long.0 && kill -TERM $launcher && sleep 0.5 && kill -TERM $launcher
+finish
+[ $rc = 143 ]
+ok $? "a second SIGTERM ends a process alone"
+start -n 2 c.yaml fake.mode=long "fake.text=$PWD/long2"
+await long2.0 && await long2.1 && kill -TERM $launcher && sleep 0.5 && kill -TERM $launcher
+finish
+[ $rc = 143 ] && last "fsdp-launch: ended on a second request (signal 15)"
+ok $? "and ranks in a long set-up"
+start -n 2 c.yaml fake.mode=stop "fake.text=$PWD/twice"
+await twice.0 && await twice.1 && kill -TERM $launcher && kill -TERM $launcher
+finish
+[ $rc = 75 ]
+ok $? "two at once are one"
 start -n 2 -- sh -c 'touch p.$RANK; exec sleep 4322.5'
 await p.0 && await p.1 && kill -TERM $launcher
 finish
@@ -165,6 +196,11 @@ run -n 2 c.yaml fake.mode=shm fake.text=$id
 # shellcheck disable=SC2010
 [ $rc = 76 ] && ! left "sleep $id" && ! ls /dev/shm | grep -q '^fsdp-.*-test-'
 ok $? "after a kill: processes and shared memory"
+run -n 2 c.yaml fake.mode=segment
+[ $rc = 76 ] && grep -q 'rank 0 on .* was killed by signal 9' err &&
+    [ "$(grep -c '^pid' out)" = 2 ] &&
+    ! sed -n 's/^pid \(.*\)/fsdp-\1-/p' out | grep -q -F -f - <(ls /dev/shm)
+ok $? "a communicator's shared memory, of a rank killed while making it"
 start -n 2 -- sh -c "touch k.\$RANK; sleep $id; true"
 await k.0 && await k.1 && left "sleep $id" && kill -9 $launcher
 finish
@@ -182,7 +218,7 @@ run -n 4 c.yaml fake.mode=lines
 bad_out=$(grep -v -c -E '^(out [0-3] [0-9]+ abcdefghijklmnopqrstuvwxyz|last [0-3])$' out)
 bad_err=$(grep -v -c -E '^err [0-3] [0-9]+ abcdefghijklmnopqrstuvwxyz$' err)
 [ $rc = 0 ] && [ "$(wc -l <err)" = 1200 ] && [ "$bad_err" = 0 ] &&
-    [ "$(grep -c '^out' out)" = 1200 ] && [ "$bad_out" -le 1 ]
+    [ "$(grep -c -E '^(last 0)?out' out)" = 1200 ] && [ "$bad_out" -le 1 ]
 ok $? "whole lines, none lost"
 run -n 3 --prefix-output c.yaml
 [ "$(grep -c '^\[rank 1\] rank 1 of 3' out)" = 1 ] && grep -q '^rank 0 of 3' out
@@ -198,6 +234,24 @@ timeout 20 "$L" -n 3 -- sh -c '[ "$RANK" = 0 ] || seq 1 400000' 2>err | head -n 
 rc=${PIPESTATUS[0]}
 [ "$rc" != 124 ]
 ok $? "a reader that leaves holds up nobody"
+
+# A reader that takes nothing: the test itself holds the pipe open.
+mkfifo stalled
+exec 7<>stalled
+"$L" -n 3 -- sh -c '[ "$RANK" = 0 ] || seq 1 100000; exit $RANK' >stalled 2>err &
+launcher=$!
+finish
+[ $rc != 0 ] && grep -q "exited with code" err
+ok $? "a reader that has stalled does not keep a failed job from its end"
+exec 7>&-
+exec 7<>stalled
+"$L" -n 2 -- sh -c '[ "$RANK" = 0 ] || seq 1 20000; touch "e.$RANK"' >stalled 2>err &
+launcher=$!
+await e.0 && await e.1 && kill -TERM $launcher && sleep 0.5 && kill -TERM $launcher
+finish
+[ $rc = 143 ] && last "fsdp-launch: ended on a second request (signal 15)"
+ok $? "nor a job from its end on the second request"
+exec 7>&-
 
 # ---- the command line ----
 

@@ -590,9 +590,9 @@ static int intruding_health(struct fsdp_oob *oob, struct fsdp_err *err)
 {
     struct {
         uint32_t magic;
-        int32_t peer;
+        int32_t peer, attempt;
         uint8_t token[16];
-    } hello = {0x66736470, oob->rank + 1, {0}};
+    } hello = {0x66736470, oob->rank + 1, 0, {0}};
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
     (void)err;

@@ -31,5 +31,25 @@ expect fail 'missing: .*jansson.*scripts/deps.sh build' "required packages that 
     OPT=-O0 "B=$TEST_TMP/b"
 expect ok 'rm -rf' "cleaning needs none of them" -n clean
 
+
+lists() { # pattern that the list of missing packages has, pattern that it has not ('' none), text
+    local list
+    list=$("$TOP/scripts/deps.sh" --dry-run build 2>&1)
+    n=$((n + 1))
+    if grep -q -e "$1" <<<"$list" && { [ -z "$2" ] || ! grep -q -e "$2" <<<"$list"; }; then
+        echo "ok $n - $3"
+    else
+        echo "not ok $n - $3"
+        sed 's/^/# /' <<<"$list"
+        bad=1
+    fi
+}
+unset WITH_PMIX CBLAS_LIBS
+lists pmix '' "deps.sh lists PMIx"
+lists openblas '' "and OpenBLAS"
+WITH_PMIX=0 CBLAS_LIBS=-lblas lists jansson 'pmix\|openblas' "but not what a build does without"
+expect ok "WITH_PMIX='0' CBLAS_LIBS='-lblas'" "make passes that on" -n deps WITH_PMIX=0 CBLAS_LIBS=-lblas
+expect ok "CBLAS_LIBS=''" "and its own choice is none" -n deps
+
 echo "1..$n"
 exit $bad

@@ -71,6 +71,15 @@ write nothing </dev/null
 run 1 "0 passed, 1 failed, 0 skipped" "an empty test"
 write leaves <<<'sleep 600 & echo "ok 1"; echo 1..1'
 run 1 "1 passed, 1 failed, 0 skipped" "a process left behind"
+write escapes <<'END'
+setsid sleep 600 & echo $! >"$TOP/escaped"
+echo "ok 1"; echo 1..1
+END
+run 1 "1 passed, 1 failed, 0 skipped" "one left in a session of its own"
+grep -q "left processes running" out && ! grep -q sleep "/proc/$(cat escaped)/cmdline" 2>/dev/null
+ok $? "is told and killed"
+write other <<<'sleep 0.3 & setsid sleep 0.3 & echo "ok 1"; echo 1..1'
+run 0 "1 passed, 0 failed, 0 skipped" "processes that end in a moment"
 rm -f tests/a/*
 run 2 "tests/run: no tests" "no test at all"
 
