@@ -3,7 +3,7 @@
 # Trains a small Llama on real text as two emulated nodes of two ranks, kills a rank, resumes on
 # another mesh, merges, generates. Everything it makes lies in build/demo.
 #
-# DEMO_SECONDS=N: about how long to train (default 170). DEMO_STEPS=N: how many steps.
+# DEMO_SECONDS=N: about how long to train (default 240). DEMO_STEPS=N: how many steps.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 export PATH=${BIN:-$PWD/build/bin}:$PATH
@@ -66,7 +66,7 @@ trap stop INT TERM
 
 heading "1. Text"
 rm -rf $demo
-mkdir -p $demo/text $demo/model
+mkdir -p $demo/text
 # A line is `Ge1:1 In the beginning...`: book and chapter, verse, text. Every 40th chapter is held out.
 bible -f gen1:1-rev22:21 </dev/null | awk -v dir=$demo/text '
     {
@@ -97,31 +97,8 @@ unigram=$(awk 'NR == FNR { count[$1 + 0]++; n++; next }
 # ---- the model ----------------------------------------------------------------------------------
 
 heading "2. Model"
-cat >$demo/model/config.json <<'END'
-{
-  "architectures": ["LlamaForCausalLM"],
-  "model_type": "llama",
-  "vocab_size": 256,
-  "hidden_size": 192,
-  "intermediate_size": 512,
-  "num_hidden_layers": 5,
-  "num_attention_heads": 6,
-  "num_key_value_heads": 2,
-  "head_dim": 32,
-  "hidden_act": "silu",
-  "max_position_embeddings": 512,
-  "rms_norm_eps": 1e-05,
-  "rope_theta": 10000.0,
-  "tie_word_embeddings": true,
-  "attention_bias": false,
-  "mlp_bias": false,
-  "bos_token_id": null,
-  "eos_token_id": null,
-  "torch_dtype": "float32"
-}
-END
 tell "A Llama on bytes: 5 layers of width 192, grouped-query attention (6 heads, 2 for keys and values)," \
-    "random weights. Its $demo/model/config.json is an ordinary Hugging Face one."
+    "random weights. examples/llama-2m/config.json is an ordinary Hugging Face one."
 
 # How many steps fit: this machine's speed is measured, so that the demo takes as long everywhere.
 if [ -z "${DEMO_STEPS:-}" ]; then
@@ -131,7 +108,7 @@ if [ -z "${DEMO_STEPS:-}" ]; then
         >$demo/speed.log 2>&1 || { cat $demo/speed.log; fail "the speed test failed"; }
     speed=$(metric tokens_per_s)
     rm -rf $demo/metrics.jsonl $demo/speed $demo/speed.log # its checkpoint too
-    DEMO_STEPS=$(awk -v s="${DEMO_SECONDS:-170}" -v v="${speed:-0}" 'BEGIN {
+    DEMO_STEPS=$(awk -v s="${DEMO_SECONDS:-240}" -v v="${speed:-0}" 'BEGIN {
         n = int(s * v / (8 * 256) / 10) * 10
         print (n < 120 ? 120 : (n > 1200 ? 1200 : n)) }')
     tell "This machine learns from about ${speed%.*} bytes a second: $DEMO_STEPS steps of 8 x 256."

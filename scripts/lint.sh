@@ -9,7 +9,8 @@ status=0 layout=1
 
 awk '
     function report(what, nlines, soft, hard) {
-        if (nlines > soft) printf "%s%s: %d lines\n", nlines > hard ? "error: " : "", what, nlines
+        if (nlines > soft)
+            printf "%s%s: %d lines\n", (nlines > hard ? "error: " : ""), what, nlines
         if (nlines > hard) bad = 1
     }
     FNR == 1 { if (file) report(file, last, 600, 1000); file = FILENAME; start = 0 }

@@ -36,8 +36,11 @@ check "libraries neither exit nor abort" \
 check "libraries do not print" \
     "$(grep -n -E '(^|[^_a-z>.])(printf|puts|perror|vprintf) *\(|fprintf *\( *std(out|err)' $libraries |
         grep -v -E ':[0-9]+: *(/?\*|//)')"
-long=$(scripts/lint.sh --lengths $c_code 2>&1 | grep '^error: ')
+long=$(scripts/lint.sh --lengths $c_code 2>&1 | grep -E 'error')
 check "no function over 150 lines, no file over 1000" "$long"
+{ echo 'int main(void)'; echo '{'; yes '    x();' | head -n 151; echo '}'; } >"$TEST_TMP/long.c"
+check "a longer one would be seen" \
+    "$(scripts/lint.sh --lengths "$TEST_TMP/long.c" | grep -q 'error: .*long.c:2: main()' || echo no)"
 
 echo "1..$n"
 exit $bad
