@@ -70,7 +70,8 @@ static int extra_prove(struct ckpt *ckpt, const struct ckpt_extra *extra, struct
     uint64_t nbytes;
     uint32_t crc32c;
 
-    FSDP_TRY(ckpt_store_copy(&nbytes, &crc32c, ckpt->store, extra->full_path, NULL, NULL, false, err));
+    FSDP_TRY(
+        ckpt_store_copy(&nbytes, &crc32c, ckpt->store, extra->full_path, NULL, NULL, false, err));
     if (crc32c == extra->crc32c)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_ECORRUPT, "'%s' was changed: its checksum is %08x, not %08x",

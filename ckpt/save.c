@@ -263,9 +263,9 @@ static int run(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp_err *err)
     return report_and_commit(s, nbytes, err);
 }
 
-/* Takes back what this rank did. Ranks arrive here together unless one was lost. Until its files are
- * handed over each rank removes its own; from then on they are rank 0's, which may be publishing them
- * while others learn of a loss. */
+/* Takes back what this rank did. Ranks arrive here together unless one was lost. Until its files
+ * are handed over each rank removes its own; from then on they are rank 0's, which may be
+ * publishing them while others learn of a loss. */
 static void undo(struct ckpt_saver *s)
 {
     for (int kind = 0; s->temp && !s->handed_over && kind < CKPT_NKINDS; kind++) {

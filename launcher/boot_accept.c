@@ -160,9 +160,9 @@ static struct pending *free_slot(struct boot_acceptor *acceptor)
     return NULL;
 }
 
-/* No slot or no descriptor is left. Whoever waits to be accepted keeps the listening socket readable, so
- * that callers would spin: the slot of somebody who has been silent for a while is freed, else it is a
- * pause until others get on. */
+/* No slot or no descriptor is left. Whoever waits to be accepted keeps the listening socket
+ * readable, so that callers would spin: the slot of somebody who has been silent for a while is
+ * freed, else it is a pause until others get on. */
 static void make_room(struct boot_acceptor *acceptor)
 {
     double latest = fsdp_time_now() + PENDING_S - SILENT_S;
@@ -270,8 +270,8 @@ bool boot_acceptor_step(struct boot_acceptor *acceptor, int *fd, struct boot_hel
         } else if (verdict > 0) {
             epoll_ctl(acceptor->ep_fd, EPOLL_CTL_DEL, p->fd, NULL);
             *fd = p->fd;
-            *hello = (struct boot_hello){le32toh(p->hello.purpose),
-                                         (int32_t)le32toh(p->hello.rank), acceptor->rank};
+            *hello = (struct boot_hello){le32toh(p->hello.purpose), (int32_t)le32toh(p->hello.rank),
+                                         acceptor->rank};
             p->fd = -1;
             return true;
         }

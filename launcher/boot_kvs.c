@@ -20,8 +20,8 @@ int boot_kvs_open(struct boot_kvs **out, const struct boot_contact *at,
     int fd, rc;
     if (!kvs)
         return FSDP_ENOMEM;
-    rc = boot_dial(&fd, at, secret, (struct boot_hello){BOOT_FOR_KVS, rank, BOOT_TO_SERVER}, "the rendezvous",
-                   deadline, err);
+    rc = boot_dial(&fd, at, secret, (struct boot_hello){BOOT_FOR_KVS, rank, BOOT_TO_SERVER},
+                   "the rendezvous", deadline, err);
     if (rc) {
         fsdp_free(kvs);
         return rc;

@@ -9,9 +9,10 @@
  *     dialler   proof:  MAC("dialler", D, A, hello)            32 bytes
  *     acceptor  verdict: magic                                  4 bytes
  *
- * `to` is whom the dialler means: ports are the same on many machines and so may be addresses, and a
- * rank that is not meant hangs up instead of the last line. The MAC is HMAC-SHA256 keyed with the secret. What follows is neither signed nor encrypted: the
- * secret keeps strangers and other jobs out, the network is trusted like that of any MPI job.
+ * `to` is whom the dialler means: ports are the same on many machines and so may be addresses, and
+ * a rank that is not meant hangs up instead of the last line. The MAC is HMAC-SHA256 keyed with the
+ * secret. What follows is neither signed nor encrypted: the secret keeps strangers and other jobs
+ * out, the network is trusted like that of any MPI job.
  */
 #ifndef BOOT_WIRE_H
 #define BOOT_WIRE_H
@@ -62,7 +63,8 @@ void boot_acceptor_set_rank(struct boot_acceptor *acceptor, int rank);
 void boot_acceptor_contact(const struct boot_acceptor *acceptor, struct boot_contact *out);
 /* Readable when boot_acceptor_step has something to do. */
 int boot_acceptor_fd(const struct boot_acceptor *acceptor);
-/* Does not block, but pauses for a moment where the process has no free descriptor. True: *fd (non-blocking, the caller's) is an authenticated connection. */
+/* Does not block, but pauses for a moment where the process has no free descriptor. True: *fd
+ * (non-blocking, the caller's) is an authenticated connection. */
 bool boot_acceptor_step(struct boot_acceptor *acceptor, int *fd, struct boot_hello *hello);
 
 #endif

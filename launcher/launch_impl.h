@@ -30,7 +30,7 @@ struct launch_args {
     bool dump_schedule;
     const char *dump_file; /* NULL: standard output */
     const char *trace;     /* NULL: none */
-    const char *config; /* NULL where there is a program */
+    const char *config;    /* NULL where there is a program */
     int noverrides;
     char **overrides;
     char **program; /* NULL, or argv of a foreign program */

@@ -115,19 +115,34 @@ static int open_boot(struct boot **out, const struct launch_args *args)
 }
 
 /* -n beside a resource manager is a wish that somebody else has to fulfil. */
-static int check_counts(const struct launch_args *args, const struct boot_info *info)
+/* Rank 0 speaks. The others wait until it has: whoever started the ranks may kill the rest when the
+ * first one fails. */
+static int refuse_counts(struct boot *boot, const char *text)
 {
+    struct fsdp_oob *oob = boot_oob(boot);
+
+    if (oob->rank == 0)
+        launch_say("%s", text);
+    fsdp_oob_agree(oob, FSDP_OK, NULL);
+    return LAUNCH_USAGE;
+}
+
+static int check_counts(const struct launch_args *args, struct boot *boot)
+{
+    const struct boot_info *info = boot_info(boot);
+    char text[256];
+
     if (args->nranks && args->nranks != info->size) {
-        if (info->rank == 0)
-            launch_say("-n %d, but whoever started this rank (%s) started %d; leave -n out, or say "
-                       "it there",
-                       args->nranks, info->method, info->size);
-        return LAUNCH_USAGE;
+        snprintf(
+            text, sizeof text,
+            "-n %d, but whoever started this rank (%s) started %d; leave -n out, or say it there",
+            args->nranks, info->method, info->size);
+        return refuse_counts(boot, text);
     }
     if (args->nranks && args->nnodes != 1 && args->nnodes != info->nnodes) {
-        if (info->rank == 0)
-            launch_say("--nodes %d, but the ranks are on %d nodes", args->nnodes, info->nnodes);
-        return LAUNCH_USAGE;
+        snprintf(text, sizeof text, "--nodes %d, but the ranks are on %d nodes", args->nnodes,
+                 info->nnodes);
+        return refuse_counts(boot, text);
     }
     return 0;
 }
@@ -337,7 +352,7 @@ int launch_run_rank(const struct launch_args *args, const struct launch_program 
     setvbuf(stdout, NULL, _IOLBF, 0);
     if ((code = open_boot(&boot, args)))
         return code;
-    code = check_counts(args, boot_info(boot));
+    code = check_counts(args, boot);
     if (!code && !watched && !alone)
         code = check_together(args, program, boot);
     if (!code)

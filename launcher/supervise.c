@@ -165,9 +165,10 @@ static void close_relays(struct launch_super *s)
     }
 }
 
-/* Nothing that the ranks wrote may be lost on a slow reader, who has all the time of a job that went
- * well. After a failure one that takes nothing for DRAIN_S is given up, after a second request to
- * stop (which may come now) every one. Pipes that somebody else holds open are left after DRAIN_S.
+/* Nothing that the ranks wrote may be lost on a slow reader, who has all the time of a job that
+ * went well. After a failure one that takes nothing for DRAIN_S is given up, after a second request
+ * to stop (which may come now) every one. Pipes that somebody else holds open are left after
+ * DRAIN_S.
  */
 static void drain(struct launch_super *s, struct pollfd *pf)
 {

@@ -7,8 +7,10 @@
 #include "config.h"
 
 #define ROW(section, key, kind, def, allowed, help)                                                \
-    {#section "." #key, FSDP_TUNABLE_##kind, def, help, allowed,                                   \
-     offsetof(struct config, section.key)}
+    {                                                                                              \
+#section "." #key, FSDP_TUNABLE_##kind, def, help, allowed,                                \
+            offsetof(struct config, section.key)                                                   \
+    }
 #define DTYPES "float32|bfloat16|float16|fp32|bf16|fp16"
 
 static const struct fsdp_tunable table[] = {
@@ -23,7 +25,8 @@ static const struct fsdp_tunable table[] = {
     ROW(data, format, CHOICE, "text", "text|u16|u32|llmc",
         "text: bytes are tokens; u16, u32: raw little-endian token ids; llmc: llm.c's .bin"),
     ROW(data, layout, CHOICE, "stream", "stream|rows",
-        "stream: windows of seq_len+1 tokens in a seeded order; rows: consecutive rows of seq_len+1"),
+        "stream: windows of seq_len+1 tokens in a seeded order; rows: consecutive rows of "
+        "seq_len+1"),
     ROW(data, seq_len, INT, "auto", "auto=0|1..1048576",
         "Tokens predicted per row; auto: 256, or the model's limit if that is less"),
     ROW(data, eval_path, LIST, "", NULL, "Held-out data, in the same format and layout"),
@@ -89,7 +92,8 @@ static const struct fsdp_tunable table[] = {
     ROW(fsdp, device, CHOICE, "auto", "auto|cpu|cuda", "Device"),
     ROW(fsdp, timeout, FLOAT, "600", "0<..", "Seconds after which a silent rank ends the job"),
 
-    ROW(checkpoint, path, STRING, "", NULL, "Folder of checkpoints, shared by all ranks; empty: none"),
+    ROW(checkpoint, path, STRING, "", NULL,
+        "Folder of checkpoints, shared by all ranks; empty: none"),
     ROW(checkpoint, interval, INT, "0", "0..",
         "Steps between checkpoints; 0: only at the end and when stopped"),
     ROW(checkpoint, keep, INT, "0", "0..", "Newest checkpoints kept; 0: all"),
@@ -104,7 +108,8 @@ static const struct fsdp_tunable table[] = {
     ROW(log, progress, CHOICE, "auto", "auto|line|plain",
         "line: one line rewritten in place; plain: a line per interval; auto: line on a terminal"),
     ROW(log, trace, STRING, "", NULL,
-        "File of a Chrome/Perfetto trace of some steps of all ranks (docs/schedule.md); empty: none"),
+        "File of a Chrome/Perfetto trace of some steps of all ranks (docs/schedule.md); empty: "
+        "none"),
     ROW(log, trace_begin, INT, "2", "1..",
         "First step in log.trace, counted from where this run begins"),
     ROW(log, trace_steps, INT, "3", "1..1000", "Steps in log.trace"),
@@ -120,8 +125,7 @@ static int row_of(const char *key)
     return row;
 }
 
-const char *config_where(char *out, size_t out_nbytes, const struct config *config,
-                         const char *key)
+const char *config_where(char *out, size_t out_nbytes, const struct config *config, const char *key)
 {
     int line = config->line[row_of(key)];
     if (line > 0)
@@ -141,7 +145,8 @@ const char *config_word(char *out, size_t out_nbytes, const struct config *confi
     return out;
 }
 
-/* ---- loading ---------------------------------------------------------------------------------- */
+/* ---- loading ----------------------------------------------------------------------------------
+ */
 
 static int unknown_section(const char *where, const char *section, struct fsdp_err *err)
 {
@@ -216,7 +221,8 @@ out:
     return rc;
 }
 
-/* ---- checks over several keys ------------------------------------------------------------------ */
+/* ---- checks over several keys ------------------------------------------------------------------
+ */
 
 static int refuse(const struct config *config, const char *key, struct fsdp_err *err,
                   const char *fmt, ...) FSDP_PRINTF(4, 5);
@@ -255,8 +261,8 @@ static int check_optim(const struct config *c, struct fsdp_err *err)
     if (c->optim.decay_steps > 0 && c->optim.warmup_steps + c->optim.decay_steps > c->train.steps)
         return refuse(c, "optim.decay_steps", err,
                       "%" PRId64 " steps of decay after %" PRId64
-                      " of warm-up do not fit into %" PRId64 " steps", c->optim.decay_steps,
-                      c->optim.warmup_steps, c->train.steps);
+                      " of warm-up do not fit into %" PRId64 " steps",
+                      c->optim.decay_steps, c->optim.warmup_steps, c->train.steps);
     return FSDP_OK;
 }
 
@@ -265,7 +271,8 @@ static int check_rest(const struct config *c, struct fsdp_err *err)
     if (strcmp(c->checkpoint.resume, "must") == 0 && !c->checkpoint.path[0])
         return refuse(c, "checkpoint.resume", err, "must resume, but checkpoint.path is not set");
     if (!c->checkpoint.resume[0])
-        return refuse(c, "checkpoint.resume", err, "is empty; allowed: auto, never, must, or a "
+        return refuse(c, "checkpoint.resume", err,
+                      "is empty; allowed: auto, never, must, or a "
                       "checkpoint's path");
     return FSDP_OK;
 }
@@ -287,7 +294,8 @@ out:
     return rc;
 }
 
-/* ---- the division of a batch -------------------------------------------------------------------- */
+/* ---- the division of a batch --------------------------------------------------------------------
+ */
 
 /* The multiples of `unit` around `value`, for an error's mend: "12 or 16". */
 static void around(char *out, size_t out_nbytes, int64_t value, int64_t unit)
@@ -326,8 +334,7 @@ static int64_t auto_micro_rows(int64_t rank_rows, int64_t seq_len)
     return best;
 }
 
-static int divide(struct config_batch *out, const struct config *c, int ranks,
-                  struct fsdp_err *err)
+static int divide(struct config_batch *out, const struct config *c, int ranks, struct fsdp_err *err)
 {
     int64_t rows = c->train.global_batch_size, micro = c->train.micro_batch_size;
     char would[200];
@@ -335,7 +342,8 @@ static int divide(struct config_batch *out, const struct config *c, int ranks,
     if (ranks > rows)
         return refuse(c, "train.global_batch_size", err,
                       "%d ranks are more than the %" PRId64 " rows of a step; use at most %" PRId64
-                      " ranks, or %d rows or a multiple of that", ranks, rows, rows, ranks);
+                      " ranks, or %d rows or a multiple of that",
+                      ranks, rows, rows, ranks);
     if (rows % ranks) {
         around(would, sizeof would, rows, ranks * (micro ? micro : 1));
         return refuse(c, "train.global_batch_size", err,
@@ -349,8 +357,8 @@ static int divide(struct config_batch *out, const struct config *c, int ranks,
         divisors(would, sizeof would, rank_rows);
         return refuse(c, "train.micro_batch_size", err,
                       "%" PRId64 " does not divide the %" PRId64 " rows of a rank (%" PRId64
-                      " rows on %d ranks); values that would: %s", micro, rank_rows, rows, ranks,
-                      would);
+                      " rows on %d ranks); values that would: %s",
+                      micro, rank_rows, rows, ranks, would);
     }
     *out = (struct config_batch){ranks, (int)micro, (int)(rank_rows / micro)};
     return FSDP_OK;
@@ -365,7 +373,8 @@ int config_divide(struct config_batch *out, const struct config *config, int ran
     return FSDP_OK;
 }
 
-/* ---- printing ----------------------------------------------------------------------------------- */
+/* ---- printing -----------------------------------------------------------------------------------
+ */
 
 int config_print(const struct config *config, bool help, FILE *to, struct fsdp_err *err)
 {
@@ -387,7 +396,10 @@ int config_print(const struct config *config, bool help, FILE *to, struct fsdp_e
         if (help)
             fprintf(to, "  # %s.\n  # %s%s; allowed: %s.\n", row->help,
                     row->def ? "Default: " : "Must be given",
-                    !row->def ? "" : *row->def ? row->def : "empty", allowed);
+                    !row->def   ? ""
+                    : *row->def ? row->def
+                                : "empty",
+                    allowed);
         if (!row->def && !config->line[i])
             fprintf(to, "  # %s:\n", dot + 1);
         else
@@ -422,7 +434,8 @@ int config_text(char **out, const struct config *config, struct fsdp_err *err)
     return finish_text(out, stream, &buffer, err);
 }
 
-/* What may differ between ranks: how a rank talks and computes, not what. A trace is gathered from all. */
+/* What may differ between ranks: how a rank talks and computes, not what. A trace is gathered from
+ * all. */
 static bool is_local(const char *key)
 {
     if (strncmp(key, "log.trace", 9) == 0)

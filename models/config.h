@@ -29,7 +29,7 @@ struct config {
     } model;
     struct {
         struct fsdp_tunable_list path, eval_path;
-        int format, layout; /* enum data_format, enum data_layout */
+        int format, layout;         /* enum data_format, enum data_layout */
         int64_t seq_len, eval_rows; /* seq_len 0: auto; eval_rows 0: all */
     } data;
     struct {
@@ -64,27 +64,26 @@ struct config {
         int64_t interval, trace_begin, trace_steps;
         int progress, color;
     } log;
-    char file[CONFIG_TEXT];     /* the YAML file, "" where there was none */
-    int line[CONFIG_MAX_KEYS];  /* per key: its line in the file, 0: default, -1: command line */
+    char file[CONFIG_TEXT];    /* the YAML file, "" where there was none */
+    int line[CONFIG_MAX_KEYS]; /* per key: its line in the file, 0: default, -1: command line */
 };
 
-/* Defaults, then the file (NULL: none), then the overrides, then the checks that need no model, data
- * or ranks. Errors name file and line (or "command line"), key, and what is allowed. Freed with
- * fsdp_free. Local, blocks. */
+/* Defaults, then the file (NULL: none), then the overrides, then the checks that need no model,
+ * data or ranks. Errors name file and line (or "command line"), key, and what is allowed. Freed
+ * with fsdp_free. Local, blocks. */
 int config_load(struct config **out, const char *path, int noverrides, char *const *overrides,
                 struct fsdp_err *err);
 /* The same without the checks that a run needs: to show what stands in an unfinished file. */
 int config_load_unchecked(struct config **out, const char *path, int noverrides,
                           char *const *overrides, struct fsdp_err *err);
-/* Where a key got its value: "run.yaml:7", "command line", or "run.yaml" for a default; then ": key".
- * Into out, which is returned. For errors found later. */
+/* Where a key got its value: "run.yaml:7", "command line", or "run.yaml" for a default; then ":
+ * key". Into out, which is returned. For errors found later. */
 const char *config_where(char *out, size_t out_nbytes, const struct config *config,
                          const char *key);
 /* The word of a CHOICE key, such as "HYBRID_SHARD"; into out, which is returned. */
-const char *config_word(char *out, size_t out_nbytes, const struct config *config,
-                        const char *key);
-/* All keys as YAML that config_load takes; with help, each under a comment with its help, default and
- * what is allowed. */
+const char *config_word(char *out, size_t out_nbytes, const struct config *config, const char *key);
+/* All keys as YAML that config_load takes; with help, each under a comment with its help, default
+ * and what is allowed. */
 int config_print(const struct config *config, bool help, FILE *to, struct fsdp_err *err);
 /* The same without help as text, for checkpoints; freed with fsdp_free. */
 int config_text(char **out, const struct config *config, struct fsdp_err *err);
@@ -106,10 +105,11 @@ static inline int64_t config_batch_row(const struct config_batch *batch, int ran
     return ((int64_t)micro * batch->ranks + rank) * batch->micro_rows + row;
 }
 
-/* ---- private: config_yaml.c ------------------------------------------------------------------- */
+/* ---- private: config_yaml.c -------------------------------------------------------------------
+ */
 
-/* Called per section, with its name as key and neither value nor values, and per key, with exactly one
- * of them. line counts from 1. */
+/* Called per section, with its name as key and neither value nor values, and per key, with exactly
+ * one of them. line counts from 1. */
 typedef int config_yaml_f(void *ctx, int line, const char *key, const char *value,
                           const char *const *values, int nvalues, struct fsdp_err *err);
 /* Reads a file of sections of keys with scalar values or lists of scalars, and refuses everything

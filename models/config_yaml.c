@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of YAML that settings need: a mapping of sections to mappings of keys to scalars or lists
- * of scalars. Anchors, tags, deeper nesting and several documents are refused where they stand.
+ * The part of YAML that settings need: a mapping of sections to mappings of keys to scalars or
+ * lists of scalars. Anchors, tags, deeper nesting and several documents are refused where they
+ * stand.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -105,7 +106,8 @@ static int refuse_anchor(struct reader *r)
     if (anchor || tag || e->type == YAML_ALIAS_EVENT)
         return fsdp_err_set(r->err, FSDP_EINVAL,
                             "%s:%d: anchors (&), aliases (*) and tags (!) are not used here; write "
-                            "the value, in quotes if it begins so", r->path, line_of(r));
+                            "the value, in quotes if it begins so",
+                            r->path, line_of(r));
     return FSDP_OK;
 }
 
@@ -249,7 +251,8 @@ static int read_sections(struct reader *r)
         if (!at(r, YAML_MAPPING_START_EVENT))
             return fsdp_err_set(r->err, FSDP_EINVAL,
                                 "%s:%d: %s: is not a section; write 'section:' and, indented under "
-                                "it, 'key: value'", r->path, line, name);
+                                "it, 'key: value'",
+                                r->path, line, name);
         FSDP_TRY(read_section(r, name));
     }
 }
@@ -266,13 +269,16 @@ static int read_document(struct reader *r)
     if (!at(r, YAML_MAPPING_START_EVENT))
         return fsdp_err_set(r->err, FSDP_EINVAL,
                             "%s:%d: not a configuration: expected sections such as 'train:' with "
-                            "indented keys", r->path, line_of(r));
+                            "indented keys",
+                            r->path, line_of(r));
     FSDP_TRY(read_sections(r));
     FSDP_TRY(next(r)); /* document end */
     FSDP_TRY(next(r));
     if (!at(r, YAML_STREAM_END_EVENT))
-        return fsdp_err_set(r->err, FSDP_EINVAL, "%s:%d: a second document begins here; one is "
-                            "allowed", r->path, line_of(r));
+        return fsdp_err_set(r->err, FSDP_EINVAL,
+                            "%s:%d: a second document begins here; one is "
+                            "allowed",
+                            r->path, line_of(r));
     return FSDP_OK;
 }
 

@@ -10,7 +10,8 @@ struct data {
     uint64_t all_rows, nrows; /* in the files, and of one pass */
 };
 
-/* ---- the order of a pass -------------------------------------------------------------------------- */
+/* ---- the order of a pass
+ * -------------------------------------------------------------------------- */
 
 /* splitmix64: every bit of x moves every bit of the result. */
 static uint64_t mix(uint64_t x)
@@ -21,9 +22,9 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* A Feistel network permutes 0 .. 4^half_bits - 1; walking on from images outside the range makes it
- * a permutation of the range (Black and Rogaway, 2002). The range is over a quarter of the domain, so
- * four rounds of the walk are the mean at most. */
+/* A Feistel network permutes 0 .. 4^half_bits - 1; walking on from images outside the range makes
+ * it a permutation of the range (Black and Rogaway, 2002). The range is over a quarter of the
+ * domain, so four rounds of the walk are the mean at most. */
 uint64_t data_permute(uint64_t index, uint64_t nelem, uint64_t key)
 {
     enum { ROUNDS = 6 };
@@ -44,7 +45,8 @@ uint64_t data_permute(uint64_t index, uint64_t nelem, uint64_t key)
     return index;
 }
 
-/* ---- opening -------------------------------------------------------------------------------------- */
+/* ---- opening
+ * -------------------------------------------------------------------------------------- */
 
 /* In layout rows a file is whole rows: anything else is a lost tail or another seq_len. */
 static int count_rows(struct data *data, struct fsdp_err *err)
@@ -56,7 +58,8 @@ static int count_rows(struct data *data, struct fsdp_err *err)
         if (!data->all_rows)
             return fsdp_err_set(err, FSDP_EINVAL,
                                 "data: %s%s: %" PRIu64 " tokens, fewer than one row of %" PRIu64
-                                " (data.seq_len + 1)", data->files.files[0].path,
+                                " (data.seq_len + 1)",
+                                data->files.files[0].path,
                                 data->files.nfiles > 1 ? " and the others" : "",
                                 data->files.ntokens, row);
         return FSDP_OK;
@@ -67,8 +70,8 @@ static int count_rows(struct data *data, struct fsdp_err *err)
             return fsdp_err_set(err, FSDP_ECORRUPT,
                                 "data: %s: truncated, or data.seq_len is not its own: %" PRIu64
                                 " tokens are not whole rows of %" PRIu64
-                                " (data.seq_len + 1), %" PRIu64 " are left over", file->path,
-                                file->ntokens, row, file->ntokens % row);
+                                " (data.seq_len + 1), %" PRIu64 " are left over",
+                                file->path, file->ntokens, row, file->ntokens % row);
     }
     data->all_rows = data->files.ntokens / row;
     return FSDP_OK;
@@ -145,7 +148,8 @@ uint64_t data_hash(const struct data *data)
     return hash;
 }
 
-/* ---- rows ----------------------------------------------------------------------------------------- */
+/* ---- rows
+ * ----------------------------------------------------------------------------------------- */
 
 int data_row(struct data *data, uint64_t row, int32_t *out, struct fsdp_err *err)
 {

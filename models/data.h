@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * data.h: rows of tokens for training and evaluation. Row number -> tokens is a pure function of the
- * files, the settings and the seed, so that the position in the data is one number, a run resumes
- * exactly, and every world size sees the same rows.
+ * data.h: rows of tokens for training and evaluation. Row number -> tokens is a pure function of
+ * the files, the settings and the seed, so that the position in the data is one number, a run
+ * resumes exactly, and every world size sees the same rows.
  *
  *   stream  the tokens of all files, one after the other, cut into windows of seq_len+1 tokens that
  *           begin every seq_len tokens (the last token of one is the first of the next); each pass
@@ -26,13 +26,16 @@ struct data_opts {
     enum data_format format;
     enum data_layout layout;
     int seq_len;
-    int vocab_size;    /* tokens must be below it; 0: not checked */
-    bool shuffle;      /* stream: the seeded order; else as they stand */
+    int vocab_size; /* tokens must be below it; 0: not checked */
+    bool shuffle;   /* stream: the seeded order; else as they stand */
     uint64_t seed;
     uint64_t max_rows; /* without shuffle: only so many rows, spread evenly; 0: all */
 };
 #define DATA_OPTS_VERSION 1
-#define DATA_OPTS_INIT {.version = DATA_OPTS_VERSION, .shuffle = true}
+#define DATA_OPTS_INIT                                                                             \
+    {                                                                                              \
+        .version = DATA_OPTS_VERSION, .shuffle = true                                              \
+    }
 
 struct data;
 
@@ -55,11 +58,12 @@ int data_row(struct data *data, uint64_t row, int32_t *out, struct fsdp_err *err
 /* A permutation of 0 .. nelem-1 that needs no memory: the image of `index` under key. Pure. */
 uint64_t data_permute(uint64_t index, uint64_t nelem, uint64_t key);
 
-/* ---- private: data_files.c --------------------------------------------------------------------- */
+/* ---- private: data_files.c ---------------------------------------------------------------------
+ */
 
 struct data_file {
     char *path;
-    uint64_t first;   /* of its tokens among those of all files */
+    uint64_t first; /* of its tokens among those of all files */
     uint64_t ntokens;
     uint64_t offset;  /* of its first token, in bytes */
     int token_nbytes; /* 1, 2 or 4 */

@@ -21,7 +21,8 @@ static uint32_t le32(const unsigned char *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* ---- listing ----------------------------------------------------------------------------------- */
+/* ---- listing -----------------------------------------------------------------------------------
+ */
 
 static int add_file(struct data_files *files, const char *path, struct fsdp_err *err)
 {
@@ -43,8 +44,7 @@ static int add_file(struct data_files *files, const char *path, struct fsdp_err 
     return FSDP_OK;
 }
 
-static int list_folder(struct data_files *files, const char *path, int depth,
-                       struct fsdp_err *err);
+static int list_folder(struct data_files *files, const char *path, int depth, struct fsdp_err *err);
 
 /* Inside a folder, links to files are followed and links to folders are not: they may be loops. */
 static int list_entry(struct data_files *files, const char *path, int depth, struct fsdp_err *err)
@@ -60,8 +60,7 @@ static int list_entry(struct data_files *files, const char *path, int depth, str
     return FSDP_OK;
 }
 
-static int list_folder(struct data_files *files, const char *path, int depth,
-                       struct fsdp_err *err)
+static int list_folder(struct data_files *files, const char *path, int depth, struct fsdp_err *err)
 {
     int rc = FSDP_OK;
     DIR *dir = depth < MAX_DEPTH ? opendir(path) : NULL;
@@ -112,7 +111,8 @@ static int list_path(struct data_files *files, const char *path, struct fsdp_err
     return FSDP_OK;
 }
 
-/* ---- sizes and headers -------------------------------------------------------------------------- */
+/* ---- sizes and headers --------------------------------------------------------------------------
+ */
 
 static int read_header(unsigned char out[LLMC_HEADER_NBYTES], const char *path,
                        struct fsdp_err *err)
@@ -125,7 +125,8 @@ static int read_header(unsigned char out[LLMC_HEADER_NBYTES], const char *path,
     else if (got < LLMC_HEADER_NBYTES)
         rc = fsdp_err_set(err, FSDP_ECORRUPT,
                           "data: %s: truncated: %zd bytes, and the header of format llmc alone has "
-                          "%d", path, got, LLMC_HEADER_NBYTES);
+                          "%d",
+                          path, got, LLMC_HEADER_NBYTES);
     if (fd >= 0)
         close(fd);
     return rc;
@@ -153,8 +154,9 @@ static int measure_llmc(struct data_file *file, uint64_t nbytes, struct fsdp_err
     if (nbytes != want)
         return fsdp_err_set(err, FSDP_ECORRUPT,
                             "data: %s: %s: the header promises %" PRIu64 " tokens, %" PRIu64
-                            " bytes in all, and the file has %" PRIu64, file->path,
-                            nbytes < want ? "truncated" : "too long", file->ntokens, want, nbytes);
+                            " bytes in all, and the file has %" PRIu64,
+                            file->path, nbytes < want ? "truncated" : "too long", file->ntokens,
+                            want, nbytes);
     return FSDP_OK;
 }
 
@@ -174,8 +176,8 @@ static int measure(struct data_file *file, enum data_format format, struct fsdp_
     if (rest)
         return fsdp_err_set(err, FSDP_ECORRUPT,
                             "data: %s: truncated: %" PRIu64 " bytes are not a whole number of "
-                            "%d-byte tokens (%" PRIu64 " left over)", file->path, nbytes,
-                            file->token_nbytes, rest);
+                            "%d-byte tokens (%" PRIu64 " left over)",
+                            file->path, nbytes, file->token_nbytes, rest);
     file->ntokens = nbytes / (uint64_t)file->token_nbytes;
     return FSDP_OK;
 }
@@ -221,7 +223,8 @@ void data_files_close(struct data_files *files)
     fsdp_free(files->buffer);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading ------------------------------------------------------------------------------------
+ */
 
 static int file_fd(int *out, struct data_files *files, int i, struct fsdp_err *err)
 {
@@ -257,9 +260,9 @@ static int read_bytes(struct data_files *files, int i, uint64_t token, size_t nt
             return fsdp_err_sys(err, errno, "data: %s: byte %" PRIu64, file->path, offset + have);
         if (got == 0)
             return fsdp_err_set(err, FSDP_ECORRUPT,
-                                "data: %s: truncated: it has no byte %" PRIu64
-                                ", and had %" PRIu64 " bytes when the run began", file->path,
-                                offset + have,
+                                "data: %s: truncated: it has no byte %" PRIu64 ", and had %" PRIu64
+                                " bytes when the run began",
+                                file->path, offset + have,
                                 file->offset + file->ntokens * (uint64_t)file->token_nbytes);
         have += (size_t)got;
     }
@@ -292,8 +295,8 @@ static int decode(int32_t *out, const struct data_files *files, const struct dat
         if (id > INT32_MAX || (vocab_size > 0 && id >= (uint32_t)vocab_size))
             return fsdp_err_set(err, FSDP_EINVAL,
                                 "data: %s: token %" PRIu64 " is %" PRIu32
-                                ", not below the model's vocabulary of %d", file->path, token + i,
-                                id, vocab_size);
+                                ", not below the model's vocabulary of %d",
+                                file->path, token + i, id, vocab_size);
         out[i] = (int32_t)id;
     }
     return FSDP_OK;

@@ -8,20 +8,20 @@
 struct metrics;
 
 struct metrics_row {
-    int64_t step;        /* optimizer steps done, counting this one */
-    double loss;         /* mean over the global batch's tokens, before the update */
-    double grad_norm;    /* before clipping */
+    int64_t step;     /* optimizer steps done, counting this one */
+    double loss;      /* mean over the global batch's tokens, before the update */
+    double grad_norm; /* before clipping */
     double lr;
     int64_t tokens;      /* seen so far, this step's too */
     double tokens_per_s; /* of this step */
     double time;         /* seconds of training so far, those before a resume too */
     bool has_eval;
-    double eval_loss;    /* mean over the held-out tokens, after the update */
+    double eval_loss; /* mean over the held-out tokens, after the update */
 };
 
 /* Opens path for appending, creating its folder. Lines of steps after `step` (which will be done
- * again), unfinished lines and lines that are no metrics are dropped first, by writing the rest to a
- * new file that takes the old one's name. Local, blocks. */
+ * again), unfinished lines and lines that are no metrics are dropped first, by writing the rest to
+ * a new file that takes the old one's name. Local, blocks. */
 int metrics_open(struct metrics **out, const char *path, int64_t step, struct fsdp_err *err);
 /* Appends one line in one write: 9 significant digits, null where a number is not finite. */
 int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct fsdp_err *err);

@@ -23,9 +23,9 @@ enum { PATH_NBYTES = 4096 };
 
 /* Files of a Hugging Face folder that travel with the weights. */
 static const char *const hf_files[] = {
-    "config.json",        "generation_config.json",  "tokenizer.json",   "tokenizer_config.json",
-    "tokenizer.model",    "special_tokens_map.json", "added_tokens.json", "vocab.json",
-    "merges.txt",         "chat_template.jinja",
+    "config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
+    "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+    "merges.txt",      "chat_template.jinja",
 };
 enum { NHF_FILES = sizeof hf_files / sizeof hf_files[0] };
 
@@ -36,16 +36,17 @@ struct train {
     struct report report;
     struct train_parts parts;
     struct train_loop loop;
-    char *settings;              /* the configuration as YAML, for checkpoints */
+    char *settings; /* the configuration as YAML, for checkpoints */
     struct ckpt_alias *aliases;
     int naliases;
     char *extra[NHF_FILES];
     int nextra;
-    char resumed[PATH_NBYTES];   /* checkpoint that the run began from, "" for none */
-    char saved[PATH_NBYTES];     /* latest one written */
+    char resumed[PATH_NBYTES]; /* checkpoint that the run began from, "" for none */
+    char saved[PATH_NBYTES];   /* latest one written */
 };
 
-/* ---- saving ------------------------------------------------------------------------------------- */
+/* ---- saving -------------------------------------------------------------------------------------
+ */
 
 static int each_slice(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err *err)
 {
@@ -123,13 +124,14 @@ static int save(void *ctx, const struct train_state *state, struct fsdp_err *err
     if (rc != FSDP_OK)
         return rc;
     snprintf(t->saved, sizeof t->saved, "%s", result.path);
-    report_line(&t->report, "saved %s (%s in %s)", result.path,
-                report_bytes(nbytes, result.nbytes), report_seconds(seconds, result.seconds));
+    report_line(&t->report, "saved %s (%s in %s)", result.path, report_bytes(nbytes, result.nbytes),
+                report_seconds(seconds, result.seconds));
     retain(t);
     return FSDP_OK;
 }
 
-/* ---- where to start ------------------------------------------------------------------------------ */
+/* ---- where to start
+ * ------------------------------------------------------------------------------ */
 
 /* The checkpoint to resume from, "" for none. Rank 0 looks and tells the others, because a shared
  * folder may look different from each node for a while. */
@@ -145,11 +147,12 @@ static int choose_checkpoint(struct train *t, struct fsdp_err *err)
         rc = ckpt_latest(t->resumed, sizeof t->resumed, root, err);
         if (rc == FSDP_ENOTFOUND) {
             t->resumed[0] = 0;
-            rc = automatic ? FSDP_OK
-                           : fsdp_err_set(err, FSDP_ENOTFOUND,
-                                          "%s: must resume, but there is no checkpoint in %s",
-                                          config_where(where, sizeof where, t->parts.config,
-                                                       "checkpoint.resume"), root);
+            rc = automatic
+                     ? FSDP_OK
+                     : fsdp_err_set(
+                           err, FSDP_ENOTFOUND, "%s: must resume, but there is no checkpoint in %s",
+                           config_where(where, sizeof where, t->parts.config, "checkpoint.resume"),
+                           root);
         }
     } else if (t->report.lead && !automatic && strcmp(resume, "never") != 0) {
         snprintf(t->resumed, sizeof t->resumed, "%s", resume);
@@ -282,7 +285,8 @@ static int start(struct train *t, struct fsdp_err *err)
     return fsdp_oob_agree(t->oob, check_root(t, err), err);
 }
 
-/* ---- tables --------------------------------------------------------------------------------------- */
+/* ---- tables
+ * --------------------------------------------------------------------------------------- */
 
 static const char *plural(int64_t count)
 {
@@ -312,17 +316,18 @@ static void show_mesh(struct train *t)
     report_row(&t->report, "strategy", "%s, %d x %d (replicate x shard), backend %s",
                config_word(strategy, sizeof strategy, c, "fsdp.sharding_strategy"),
                p->mesh->replicate_size, p->mesh->shard_size, fsdp_comm_backend(p->mesh->world));
-    report_row(&t->report, "units", "%d by policy %s, %" PRId64 " forward and %" PRId64
-               " backward gathered ahead", fsdp_unit_count(p->fsdp),
-               config_word(wrap, sizeof wrap, c, "fsdp.wrap_policy"), c->fsdp.forward_prefetch,
-               c->fsdp.backward_prefetch);
+    report_row(&t->report, "units",
+               "%d by policy %s, %" PRId64 " forward and %" PRId64 " backward gathered ahead",
+               fsdp_unit_count(p->fsdp), config_word(wrap, sizeof wrap, c, "fsdp.wrap_policy"),
+               c->fsdp.forward_prefetch, c->fsdp.backward_prefetch);
     report_row(&t->report, "types", "parameters %s, gradients reduced in %s",
                config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
                config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
     report_row(&t->report, "plan", "%016" PRIx64, fsdp_plan_hash(p->fsdp));
 }
 
-static void show_data(struct train *t, const char *what, const struct data *data, int64_t rows_needed)
+static void show_data(struct train *t, const char *what, const struct data *data,
+                      int64_t rows_needed)
 {
     const struct config *c = t->parts.config;
     char format[16], layout[16], tokens[REPORT_NUMBER_NBYTES], rows[REPORT_NUMBER_NBYTES];
@@ -330,8 +335,7 @@ static void show_data(struct train *t, const char *what, const struct data *data
 
     report_row(&t->report, what, "%s tokens in %d file%s (%s), %s rows (%s) of %" PRId64 "+1",
                report_count(tokens, data_ntokens(data)), data_nfiles(data),
-               plural(data_nfiles(data)),
-               config_word(format, sizeof format, c, "data.format"),
+               plural(data_nfiles(data)), config_word(format, sizeof format, c, "data.format"),
                report_count(rows, data_nrows(data)),
                config_word(layout, sizeof layout, c, "data.layout"), c->data.seq_len);
     if (rows_needed)
@@ -352,7 +356,8 @@ static void show_training(struct train *t)
         show_data(t, "data", p->data, c->train.steps * rows);
     if (p->eval)
         show_data(t, "held-out data", p->eval, 0);
-    report_row(&t->report, "a step", "%s tokens: %" PRId64 " rows = %d rank%s x %d micro-step%s x %d row%s",
+    report_row(&t->report, "a step",
+               "%s tokens: %" PRId64 " rows = %d rank%s x %d micro-step%s x %d row%s",
                report_count(count, (uint64_t)(rows * c->data.seq_len)), rows, p->batch.ranks,
                plural(p->batch.ranks), p->batch.accumulation, plural(p->batch.accumulation),
                p->batch.micro_rows, plural(p->batch.micro_rows));
@@ -361,12 +366,12 @@ static void show_training(struct train *t)
                config_word(schedule, sizeof schedule, c, "optim.schedule"), c->optim.warmup_steps);
     report_row(&t->report, "steps", "%" PRId64 " to %" PRId64, t->loop.state.step, c->train.steps);
     report_row(&t->report, "start", "%s%s",
-               t->resumed[0]                                 ? "resumes from "
+               t->resumed[0]                             ? "resumes from "
                : c->model.init == CONFIG_INIT_PRETRAINED ? "weights of "
-                                                             : "random values",
-               t->resumed[0]                                 ? t->resumed
+                                                         : "random values",
+               t->resumed[0]                             ? t->resumed
                : c->model.init == CONFIG_INIT_PRETRAINED ? c->model.path
-                                                             : "");
+                                                         : "");
     report_row(&t->report, "checkpoints", "%s",
                c->checkpoint.path[0] ? c->checkpoint.path : "none (checkpoint.path is not set)");
 }
@@ -396,18 +401,20 @@ static void warn_of_halves(struct train *t)
         return;
     if (c->checkpoint.interval > 0 && !c->checkpoint.path[0])
         fsdp_log(FSDP_LOG_WARN, "checkpoint.interval is set, but checkpoint.path is not: nothing "
-                 "will be saved");
+                                "will be saved");
     if (c->train.eval_interval > 0 && !c->data.eval_path.nelem)
         fsdp_log(FSDP_LOG_WARN, "train.eval_interval is set, but data.eval_path is not: nothing "
-                 "will be evaluated");
+                                "will be evaluated");
     if (c->data.layout == DATA_ROWS && t->parts.data &&
         (uint64_t)(c->train.steps * c->train.global_batch_size) > data_nrows(t->parts.data))
-        fsdp_log(FSDP_LOG_WARN, "the run takes %" PRId64 " rows, and the data has %" PRIu64
+        fsdp_log(FSDP_LOG_WARN,
+                 "the run takes %" PRId64 " rows, and the data has %" PRIu64
                  ": they will be taken again from the start",
                  c->train.steps * c->train.global_batch_size, data_nrows(t->parts.data));
 }
 
-/* ---- the run ------------------------------------------------------------------------------------- */
+/* ---- the run
+ * ------------------------------------------------------------------------------------- */
 
 static int open_metrics(struct train *t, struct fsdp_err *err)
 {
@@ -425,8 +432,8 @@ static int open_trace(struct train *t, struct fsdp_err *err)
 
     if (!c->log.trace[0] || c->train.steps <= t->loop.state.step)
         return FSDP_OK;
-    return train_trace_open(&t->loop.trace, c, t->loop.state.step, t->parts.fsdp, t->oob, &t->report,
-                            err);
+    return train_trace_open(&t->loop.trace, c, t->loop.state.step, t->parts.fsdp, t->oob,
+                            &t->report, err);
 }
 
 static int set_up(struct train *t, const char *config, int noverrides, char *const *overrides,
@@ -487,8 +494,10 @@ static int finish(struct train *t)
             return LAUNCH_REQUEUE;
         }
         if (t->report.lead)
-            fsdp_log(FSDP_LOG_ERROR, "stopped on request at step %" PRId64 "; nothing is saved, "
-                     "because checkpoint.path is not set", s->step);
+            fsdp_log(FSDP_LOG_ERROR,
+                     "stopped on request at step %" PRId64 "; nothing is saved, "
+                     "because checkpoint.path is not set",
+                     s->step);
         return LAUNCH_FAILED;
     }
     report_line(&t->report, "done: %" PRId64 " steps, %s tokens in %s", s->step,
@@ -559,7 +568,8 @@ int train_run(struct boot *boot, const char *config, int noverrides, char *const
     return code;
 }
 
-/* ---- before any rank starts ------------------------------------------------------------------------ */
+/* ---- before any rank starts
+ * ------------------------------------------------------------------------ */
 
 static int print_error(const struct fsdp_err *err)
 {

@@ -11,8 +11,8 @@ struct boot;
 int train_check(const char *config, int noverrides, char *const *overrides);
 /* Prints all settings as YAML. */
 int train_print_config(const char *config, int noverrides, char *const *overrides);
-/* Writes the planned schedule of nranks ranks on nnodes nodes, none of which is started: to file, as a
- * Chrome trace where its name ends in .json, else as text; NULL: text to standard output. */
+/* Writes the planned schedule of nranks ranks on nnodes nodes, none of which is started: to file,
+ * as a Chrome trace where its name ends in .json, else as text; NULL: text to standard output. */
 int train_dump_schedule(const char *config, int noverrides, char *const *overrides, int nranks,
                         int nnodes, const char *file);
 /* Trains; runs in every rank. Returns an exit code. Collective. */

@@ -15,8 +15,8 @@ int train_loop_open(struct train_loop *l, struct fsdp_err *err)
     l->late = late >= 0 ? late : strncmp(fsdp_device_name(l->device), "cpu", 3) != 0;
     FSDP_TRY(fsdp_lane_create(&l->lane, l->device, "control", err));
     for (int i = 0; i < 2; i++) {
-        l->control[i] = fsdp_device_alloc(l->device, FSDP_CONTROL_NELEM * sizeof(double),
-                                          "control word", err);
+        l->control[i] =
+            fsdp_device_alloc(l->device, FSDP_CONTROL_NELEM * sizeof(double), "control word", err);
         if (!l->control[i])
             return FSDP_ENOMEM;
     }
@@ -42,7 +42,8 @@ void train_loop_close(struct train_loop *l)
     l->lane = NULL;
 }
 
-/* ---- between host and device ------------------------------------------------------------------- */
+/* ---- between host and device -------------------------------------------------------------------
+ */
 
 static int zero_device(struct train_loop *l, double *to, int nelem, struct fsdp_err *err)
 {
@@ -66,7 +67,8 @@ static double step_ntokens(const struct train_loop *l)
     return (double)step_nrows(l) * (double)l->config->data.seq_len;
 }
 
-/* ---- evaluation ---------------------------------------------------------------------------------- */
+/* ---- evaluation
+ * ---------------------------------------------------------------------------------- */
 
 /* One pass of every rank. A rank without rows left computes one that is not counted, because all
  * ranks take part in every gather. */
@@ -121,7 +123,8 @@ static bool save_due(const struct train_loop *l, int64_t step)
     return l->save && (step == l->config->train.steps || (interval && step % interval == 0));
 }
 
-/* ---- a step's result ----------------------------------------------------------------------------- */
+/* ---- a step's result
+ * ----------------------------------------------------------------------------- */
 
 /* All ranks have the same numbers, so all decide alike; rank 0 says it. */
 static int check_finite(struct train_loop *l, const struct metrics_row *row, struct fsdp_err *err)
@@ -138,9 +141,10 @@ static int check_finite(struct train_loop *l, const struct metrics_row *row, str
                             "resume with a lower optim.lr, more optim.warmup_steps, or other data",
                             l->rank ? "rank 0: " : "", row->step, what, value);
     if (l->rank == 0)
-        fsdp_log(FSDP_LOG_WARN, "step %" PRId64 ": the %s is %g; training goes on, but the weights "
-                 "are probably lost (train.on_nonfinite: stop ends the run)", row->step, what,
-                 value);
+        fsdp_log(FSDP_LOG_WARN,
+                 "step %" PRId64 ": the %s is %g; training goes on, but the weights "
+                 "are probably lost (train.on_nonfinite: stop ends the run)",
+                 row->step, what, value);
     return FSDP_OK;
 }
 
@@ -170,8 +174,8 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
     row->grad_norm = result.grad_norm;
     row->tokens_per_s = step_ntokens(l) / l->pending_seconds;
     l->stopped |= result.control[TRAIN_CONTROL_STOP] > 0;
-    struct report_step shown = {row->step, row->loss, row->grad_norm, row->lr, row->tokens_per_s,
-                                l->pending_seconds};
+    struct report_step shown = {row->step, row->loss,         row->grad_norm,
+                                row->lr,   row->tokens_per_s, l->pending_seconds};
     report_progress(l->report, &shown, row->step == l->config->train.steps || l->stopped);
     FSDP_TRY(check_finite(l, row, err));
     if (eval_due(l, row->step)) {
@@ -185,7 +189,8 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- a step -------------------------------------------------------------------------------------- */
+/* ---- a step
+ * -------------------------------------------------------------------------------------- */
 
 static int micro_step(struct train_loop *l, int micro, double *loss_sum, struct fsdp_err *err)
 {

@@ -23,19 +23,19 @@ struct train_loop {
     const struct model_ops *ops;
     struct model *model;
     int rank;
-    struct data *data, *eval; /* eval NULL: no evaluation */
-    struct metrics *metrics;  /* NULL: none; rank 0's */
+    struct data *data, *eval;  /* eval NULL: no evaluation */
+    struct metrics *metrics;   /* NULL: none; rank 0's */
     struct train_trace *trace; /* NULL: none */
     struct report *report;
-    struct train_state state; /* where the loop begins, and then where it is */
+    struct train_state state;     /* where the loop begins, and then where it is */
     bool (*stop_requested)(void); /* on this rank */
     /* Saves the state. Collective. NULL: nowhere to save. */
     int (*save)(void *ctx, const struct train_state *state, struct fsdp_err *err);
     void *save_ctx;
 
     /* Results. */
-    bool stopped;          /* on request of any rank */
-    int64_t saved_step;    /* of the latest save; the caller sets it where a checkpoint is there */
+    bool stopped;       /* on request of any rank */
+    int64_t saved_step; /* of the latest save; the caller sets it where a checkpoint is there */
 
     /* The loop's own. */
     struct fsdp_lane *lane;

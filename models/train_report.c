@@ -13,7 +13,8 @@
 #define PLAIN "\033[0m"
 #define CLEAR_TO_END "\033[K"
 
-/* ---- numbers ----------------------------------------------------------------------------------- */
+/* ---- numbers -----------------------------------------------------------------------------------
+ */
 
 const char *report_count(char out[REPORT_NUMBER_NBYTES], uint64_t count)
 {
@@ -71,7 +72,8 @@ static uint64_t resident_nbytes(void)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* ---- opening ------------------------------------------------------------------------------------ */
+/* ---- opening ------------------------------------------------------------------------------------
+ */
 
 /* A line to be read on its own must not continue the progress line. */
 static void end_line(struct report *report)
@@ -132,7 +134,8 @@ void report_close(struct report *report)
     fsdp_log_set(NULL, NULL, FSDP_LOG_INFO);
 }
 
-/* ---- lines -------------------------------------------------------------------------------------- */
+/* ---- lines --------------------------------------------------------------------------------------
+ */
 
 void report_title(struct report *report, const char *title)
 {
@@ -208,14 +211,14 @@ void report_progress(struct report *report, const struct report_step *step, bool
     char memory[REPORT_NUMBER_NBYTES], left[REPORT_NUMBER_NBYTES], line[300];
 
     /* The first steps touch memory for the first time; later ones weigh more. */
-    report->step_seconds = report->step_seconds > 0
-                               ? 0.9 * report->step_seconds + 0.1 * step->seconds
-                               : step->seconds;
+    report->step_seconds =
+        report->step_seconds > 0 ? 0.9 * report->step_seconds + 0.1 * step->seconds : step->seconds;
     if (!shows(report, step, last))
         return;
     report_seconds(left, report->step_seconds * (double)(report->steps - step->step));
     snprintf(line, sizeof line,
-             "step %" PRId64 "/%" PRId64 "  loss %.4f  norm %.3g  lr %.3g  %.4g tokens/s  %s  %s left",
+             "step %" PRId64 "/%" PRId64
+             "  loss %.4f  norm %.3g  lr %.3g  %.4g tokens/s  %s  %s left",
              step->step, report->steps, step->loss, step->grad_norm, step->lr, step->tokens_per_s,
              report_bytes(memory, resident_nbytes()), left);
     if (report->in_place)

@@ -12,8 +12,8 @@
 
 struct report {
     int rank;
-    bool lead;      /* rank 0 */
-    bool in_place;  /* the progress line is rewritten */
+    bool lead;     /* rank 0 */
+    bool in_place; /* the progress line is rewritten */
     bool color_out, color_err;
     bool line_open; /* a progress line stands without its newline */
     int64_t interval, steps;

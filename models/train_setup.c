@@ -22,9 +22,11 @@ int train_parts_config(struct train_parts *p, struct fsdp_oob *oob, const char *
     return fsdp_oob_agree_text(oob, "configuration", p->agree, err);
 }
 
-/* ---- threads --------------------------------------------------------------------------------------- */
+/* ---- threads
+ * --------------------------------------------------------------------------------------- */
 
-/* Cores this rank may use, divided by the ranks of its node that may use the same ones. Collective. */
+/* Cores this rank may use, divided by the ranks of its node that may use the same ones. Collective.
+ */
 static int share_of_cores(int *out, struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
                           struct fsdp_err *err)
 {
@@ -49,7 +51,8 @@ static int share_of_cores(int *out, struct fsdp_oob *oob, const struct fsdp_node
     return rc;
 }
 
-/* ---- model, data, device ----------------------------------------------------------------------------- */
+/* ---- model, data, device
+ * ----------------------------------------------------------------------------- */
 
 /* config.json of a Hugging Face folder or of a checkpoint, or the file itself. */
 static int find_model_config(struct train_parts *p, struct fsdp_err *err)
@@ -168,8 +171,8 @@ static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
 {
     char device[16];
 
-    FSDP_TRY(fsdp_device_open(&p->device, config_word(device, sizeof device, p->config, "fsdp.device"),
-                              0, err));
+    FSDP_TRY(fsdp_device_open(
+        &p->device, config_word(device, sizeof device, p->config, "fsdp.device"), 0, err));
     FSDP_TRY(open_model(p, err));
     FSDP_TRY(config_divide(&p->batch, p->config, nranks, err));
     FSDP_TRY(open_data(p, err));
@@ -184,8 +187,8 @@ static int agree_on_files(struct train_parts *p, struct fsdp_oob *oob, struct fs
     uint64_t eval_hash = p->eval ? data_hash(p->eval) : 0;
     uint64_t eval_nrows = p->eval ? data_nrows(p->eval) : 0;
     char *text = fsdp_sprintf(err,
-                              "hash of config.json = %016" PRIx64 "\nrows = %" PRIu64 "\nhash of file sizes = %016" PRIx64
-                              "\nheld-out rows = %" PRIu64
+                              "hash of config.json = %016" PRIx64 "\nrows = %" PRIu64
+                              "\nhash of file sizes = %016" PRIx64 "\nheld-out rows = %" PRIu64
                               "\nhash of held-out file sizes = %016" PRIx64 "\n",
                               p->model_hash, nrows, hash, eval_nrows, eval_hash);
     FSDP_TRY(fsdp_oob_agree(oob, text ? FSDP_OK : FSDP_ENOMEM, err));
@@ -207,7 +210,8 @@ int train_parts_local(struct train_parts *p, struct fsdp_oob *oob,
     return agree_on_files(p, oob, err);
 }
 
-/* ---- the engine -------------------------------------------------------------------------------------- */
+/* ---- the engine
+ * -------------------------------------------------------------------------------------- */
 
 static int set_wrap_classes(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
 {
@@ -216,8 +220,8 @@ static int set_wrap_classes(struct train_parts *p, struct fsdp_opts *opts, struc
     opts->wrap_classes = p->ops->wrap_classes;
     if (!list->nelem)
         return FSDP_OK;
-    p->wrap_classes = fsdp_alloc((size_t)list->nelem + 1, sizeof *p->wrap_classes, "wrap classes",
-                                 err);
+    p->wrap_classes =
+        fsdp_alloc((size_t)list->nelem + 1, sizeof *p->wrap_classes, "wrap classes", err);
     if (!p->wrap_classes)
         return FSDP_ENOMEM;
     for (int i = 0; i < list->nelem; i++)
@@ -276,8 +280,8 @@ static int describe_model(struct train_parts *p, struct fsdp_err *err)
                             err);
 }
 
-/* What every rank does alone ends in agreement, so that nobody waits for one that failed and a mistake
- * of all is told by one. */
+/* What every rank does alone ends in agreement, so that nobody waits for one that failed and a
+ * mistake of all is told by one. */
 int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
                        const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
@@ -292,13 +296,15 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
     if (rc == FSDP_OK)
         rc = describe_model(p, err);
     FSDP_TRY(fsdp_oob_agree(oob, rc, err));
-    FSDP_TRY(fsdp_mesh_create(&p->mesh, shape, config_word(backend, sizeof backend, c, "fsdp.backend"),
+    FSDP_TRY(fsdp_mesh_create(&p->mesh, shape,
+                              config_word(backend, sizeof backend, c, "fsdp.backend"),
                               c->fsdp.timeout, nodes, oob, p->device, err));
     return fsdp_create(&p->fsdp, p->tree, &opts, p->device, p->mesh, err);
 }
 
 int train_parts_plan(struct train_parts *p, const char *path, int noverrides,
-                     char *const *overrides, const struct fsdp_node_map *nodes, struct fsdp_err *err)
+                     char *const *overrides, const struct fsdp_node_map *nodes,
+                     struct fsdp_err *err)
 {
     struct fsdp_opts opts = FSDP_OPTS_INIT;
     struct fsdp_mesh_shape shape;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_setup.h: what a run is made of, from settings to an engine, without launcher or checkpoint. */
+/* train_setup.h: what a run is made of, from settings to an engine, without launcher or checkpoint.
+ */
 #ifndef TRAIN_SETUP_H
 #define TRAIN_SETUP_H
 
@@ -7,9 +8,9 @@
 
 struct train_parts {
     struct config *config;
-    char *agree;             /* config_agree_text */
-    char *model_config;      /* path of config.json */
-    uint64_t model_hash;     /* of its bytes */
+    char *agree;         /* config_agree_text */
+    char *model_config;  /* path of config.json */
+    uint64_t model_hash; /* of its bytes */
     struct config_batch batch;
     struct fsdp_device *device;
     const struct model_ops *ops;
@@ -23,8 +24,8 @@ struct train_parts {
     struct fsdp *fsdp;
 };
 
-/* Configuration, on all ranks the same. FSDP_EMISMATCH names the first setting and rank that differ.
- * Collective, blocks, ends in one agreed status. */
+/* Configuration, on all ranks the same. FSDP_EMISMATCH names the first setting and rank that
+ * differ. Collective, blocks, ends in one agreed status. */
 int train_parts_config(struct train_parts *parts, struct fsdp_oob *oob, const char *path,
                        int noverrides, char *const *overrides, struct fsdp_err *err);
 /* Device, model, data, division of the batch. Collective, blocks, agreed. */
@@ -33,10 +34,11 @@ int train_parts_local(struct train_parts *parts, struct fsdp_oob *oob,
 /* Mesh, module tree, engine. Collective, blocks. */
 int train_parts_engine(struct train_parts *parts, struct fsdp_oob *oob,
                        const struct fsdp_node_map *nodes, struct fsdp_err *err);
-/* Configuration, model and schedule of a run on the ranks of nodes, without them: no data is opened, no
- * weights are read, no memory is planned for. parts->fsdp is one of fsdp_plan. Local. */
+/* Configuration, model and schedule of a run on the ranks of nodes, without them: no data is
+ * opened, no weights are read, no memory is planned for. parts->fsdp is one of fsdp_plan. Local. */
 int train_parts_plan(struct train_parts *parts, const char *path, int noverrides,
-                     char *const *overrides, const struct fsdp_node_map *nodes, struct fsdp_err *err);
+                     char *const *overrides, const struct fsdp_node_map *nodes,
+                     struct fsdp_err *err);
 /* The state of a run that begins here. */
 struct train_state train_parts_state(const struct train_parts *parts);
 void train_parts_close(struct train_parts *parts);

@@ -16,7 +16,8 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
 
     snprintf(hash, sizeof hash, "%016" PRIx64, s->data.hash);
     json_t *root = json_pack_ex(
-        &why, 0, "{s:i, s:I, s:I, s:I, s:f, s:I, s:{s:s, s:I, s:I}, s:{s:s, s:I, s:I, s:s}, "
+        &why, 0,
+        "{s:i, s:I, s:I, s:I, s:f, s:I, s:{s:s, s:I, s:I}, s:{s:s, s:I, s:I, s:s}, "
         "s:{s:i, s:f, s:f, s:I, s:I, s:I}, s:s}",
         "version", STATE_VERSION, "step", (json_int_t)s->step, "rows", (json_int_t)s->rows,
         "tokens", (json_int_t)s->tokens, "seconds", s->seconds, "global_batch_size",
@@ -39,7 +40,8 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
 static int unpack(struct train_state *s, json_t *root, const char *path, struct fsdp_err *err)
 {
     json_error_t why;
-    json_int_t step, rows, tokens, batch, model_seed, data_seed, seq_len, nrows, warmup, total, decay;
+    json_int_t step, rows, tokens, batch, model_seed, data_seed, seq_len, nrows, warmup, total,
+        decay;
     int version, kind;
     const char *layout, *hash;
 
@@ -99,7 +101,8 @@ int train_state_read(struct train_state *out, const char *json, const char *path
 }
 
 #define DATA_MEND                                                                                  \
-    "the position in the data cannot be restored; set checkpoint.data_position to restart to go on " \
+    "the position in the data cannot be restored; set checkpoint.data_position to restart to go "  \
+    "on "                                                                                          \
     "with this data from its start"
 
 static int check_data(const struct train_data_id *now, const struct train_data_id *then,
@@ -108,7 +111,8 @@ static int check_data(const struct train_data_id *now, const struct train_data_i
     if (now->seed != then->seed)
         return fsdp_err_set(err, FSDP_EMISMATCH,
                             "%s: was made with train.seed %" PRId64 ", and it is %" PRId64
-                            " now: " DATA_MEND, path, then->seed, now->seed);
+                            " now: " DATA_MEND,
+                            path, then->seed, now->seed);
     if (strcmp(now->layout, then->layout) != 0)
         return fsdp_err_set(err, FSDP_EMISMATCH,
                             "%s: was made with data.layout %s, and it is %s now: " DATA_MEND, path,
@@ -116,12 +120,13 @@ static int check_data(const struct train_data_id *now, const struct train_data_i
     if (now->seq_len != then->seq_len)
         return fsdp_err_set(err, FSDP_EMISMATCH,
                             "%s: was made with data.seq_len %" PRId64 ", and it is %" PRId64
-                            " now: " DATA_MEND, path, then->seq_len, now->seq_len);
+                            " now: " DATA_MEND,
+                            path, then->seq_len, now->seq_len);
     if (now->hash != then->hash || now->nrows != then->nrows)
         return fsdp_err_set(err, FSDP_EMISMATCH,
                             "%s: was made with other data (%" PRIu64 " rows, now %" PRIu64
-                            "; files or their sizes differ): " DATA_MEND, path, then->nrows,
-                            now->nrows);
+                            "; files or their sizes differ): " DATA_MEND,
+                            path, then->nrows, now->nrows);
     return FSDP_OK;
 }
 
@@ -136,11 +141,14 @@ int train_state_resume(struct train_state *state, const struct train_state *save
     if (now->kind != then->kind || now->lr != then->lr || now->min_lr != then->min_lr ||
         now->warmup_steps != then->warmup_steps || now->total_steps != then->total_steps ||
         now->decay_steps != then->decay_steps)
-        fsdp_log(FSDP_LOG_INFO, "the schedule of the learning rate is not the one of %s; it "
-                 "follows the configuration from step %" PRId64 " on", path, saved->step + 1);
+        fsdp_log(FSDP_LOG_INFO,
+                 "the schedule of the learning rate is not the one of %s; it "
+                 "follows the configuration from step %" PRId64 " on",
+                 path, saved->step + 1);
     if (state->global_batch_size != saved->global_batch_size)
-        fsdp_log(FSDP_LOG_INFO, "train.global_batch_size was %" PRId64 " in %s and is %" PRId64
-                 " now", saved->global_batch_size, path, state->global_batch_size);
+        fsdp_log(FSDP_LOG_INFO,
+                 "train.global_batch_size was %" PRId64 " in %s and is %" PRId64 " now",
+                 saved->global_batch_size, path, state->global_batch_size);
     state->step = saved->step;
     state->rows = restart_data ? 0 : saved->rows;
     state->tokens = saved->tokens;

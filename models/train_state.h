@@ -16,8 +16,8 @@ struct train_data_id {
 };
 
 struct train_state {
-    int64_t step;   /* optimizer steps done */
-    int64_t rows;   /* rows of data used: the position, and of the data's counter */
+    int64_t step; /* optimizer steps done */
+    int64_t rows; /* rows of data used: the position, and of the data's counter */
     int64_t tokens;
     double seconds; /* of training */
     int64_t model_seed, global_batch_size;

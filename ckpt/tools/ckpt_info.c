@@ -34,7 +34,8 @@ static const char *kind_name(enum fsdp_slice_kind kind)
     return kind == FSDP_SLICE_MODEL ? "model" : "optim";
 }
 
-/* Names come from files: what would command a terminal is shown as '?'. Static memory, one at a time. */
+/* Names come from files: what would command a terminal is shown as '?'. Static memory, one at a
+ * time. */
 static const char *shown(const char *name)
 {
     static char text[512];

@@ -31,7 +31,8 @@ void *fsdp_alloc(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp
         return NULL;
     }
     size_t rounded = (nbytes + ALIGN - 1) / ALIGN * ALIGN;
-    void *ptr = atomic_load(&fail_at) == mine ? NULL : aligned_alloc(ALIGN, rounded ? rounded : ALIGN);
+    void *ptr =
+        atomic_load(&fail_at) == mine ? NULL : aligned_alloc(ALIGN, rounded ? rounded : ALIGN);
     if (!ptr) {
         fsdp_err_set(err, FSDP_ENOMEM, "%s: out of memory allocating %zu bytes", name, nbytes);
         return NULL;

@@ -54,7 +54,8 @@ int fsdp_cut_create(struct fsdp_cut *out, const struct fsdp_tensor *tensors, int
     if (!round_up(&out->shard_nelem, share, all_rows) ||
         __builtin_mul_overflow(out->shard_nelem, (uint64_t)nranks, &total)) {
         fsdp_free(start);
-        return fsdp_err_set(err, FSDP_EINVAL, "unit of %llu elements on %d ranks: padding overflows",
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "unit of %llu elements on %d ranks: padding overflows",
                             (unsigned long long)end, nranks);
     }
     out->ntensors = ntensors;

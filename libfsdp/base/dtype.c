@@ -5,9 +5,9 @@
 #include "fsdp/base.h"
 
 static const struct {
-    const char *name;    /* safetensors */
-    const char *torch;   /* PyTorch and configuration files */
-    const char *alias;   /* short form, NULL: none */
+    const char *name;  /* safetensors */
+    const char *torch; /* PyTorch and configuration files */
+    const char *alias; /* short form, NULL: none */
     size_t nbytes;
     bool is_float;
 } dtypes[FSDP_NDTYPES] = {

@@ -131,8 +131,8 @@ out:
 }
 
 /* First line in which a and b differ; the pieces are not terminated. */
-static void differing_line(const char **a, int *a_len, const char **b, int *b_len, const char *a_end,
-                           const char *b_end)
+static void differing_line(const char **a, int *a_len, const char **b, int *b_len,
+                           const char *a_end, const char *b_end)
 {
     for (;;) {
         const char *a_nl = memchr(*a, '\n', (size_t)(a_end - *a));
@@ -172,10 +172,11 @@ int fsdp_oob_agree_text(struct fsdp_oob *oob, const char *what, const char *text
     const char *a = texts, *b = a + pos;
     int a_len, b_len;
     differing_line(&a, &a_len, &b, &b_len, a + lens[0], b + lens[differs]);
-    rc = fsdp_err_set(err, FSDP_EMISMATCH,
-                      "rank %d has another %s than rank 0: '%.*s' where rank 0 has '%.*s'; all "
-                      "ranks need the same",
-                      differs, what, b_len < LINE ? b_len : LINE, b, a_len < LINE ? a_len : LINE, a);
+    rc =
+        fsdp_err_set(err, FSDP_EMISMATCH,
+                     "rank %d has another %s than rank 0: '%.*s' where rank 0 has '%.*s'; all "
+                     "ranks need the same",
+                     differs, what, b_len < LINE ? b_len : LINE, b, a_len < LINE ? a_len : LINE, a);
 out:
     fsdp_free(texts);
     fsdp_free(lens);

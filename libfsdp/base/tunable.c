@@ -207,7 +207,8 @@ static const char *leaf(const char *name)
     return dot ? dot + 1 : name;
 }
 
-/* The key that was probably meant, NULL if none is near: the same word in another section counts. */
+/* The key that was probably meant, NULL if none is near: the same word in another section counts.
+ */
 static const char *nearest(const struct fsdp_tunable *table, int nrows, const char *name)
 {
     const char *best = NULL;
@@ -245,8 +246,8 @@ static void list_known(char *out, size_t out_nbytes, const struct fsdp_tunable *
                   : same_section(table[i].name, table_len, last))
             continue;
         last = table[i].name;
-        append(out, out_nbytes, "%s%.*s", separator,
-               known ? NAME_MAX_LEN : (int)table_len, known ? leaf(last) : last);
+        append(out, out_nbytes, "%s%.*s", separator, known ? NAME_MAX_LEN : (int)table_len,
+               known ? leaf(last) : last);
         separator = ", ";
     }
 }
@@ -315,7 +316,8 @@ static int set_float(const struct fsdp_tunable *row, double *field, const char *
     double x = strtod(value, &end);
 
     if (end == value || *end || isspace((unsigned char)value[0]) || !isfinite(x) ||
-        strpbrk(value, "xX") || !range_has(piece_range((struct piece){allowed, strlen(allowed)}), x))
+        strpbrk(value, "xX") ||
+        !range_has(piece_range((struct piece){allowed, strlen(allowed)}), x))
         return refuse(row, where, value, err);
     *field = x;
     return FSDP_OK;
@@ -363,15 +365,16 @@ static int set_floats(const struct fsdp_tunable *row, double *field, const char 
 }
 
 static int set_list(const struct fsdp_tunable *row, struct fsdp_tunable_list *field,
-                    const char *where, const char *const *values, int nvalues,
-                    struct fsdp_err *err)
+                    const char *where, const char *const *values, int nvalues, struct fsdp_err *err)
 {
     size_t nbytes = 0;
     for (int i = 0; i < nvalues; i++)
         nbytes += strlen(values[i]) + 1;
     if (nbytes > sizeof field->text)
-        return fsdp_err_set(err, FSDP_EINVAL, "%s: %s: the list is longer than %zu bytes; name a "
-                            "folder instead of its files", where, row->name, sizeof field->text);
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%s: %s: the list is longer than %zu bytes; name a "
+                            "folder instead of its files",
+                            where, row->name, sizeof field->text);
     field->nelem = nvalues;
     field->nbytes = nbytes;
     for (char *to = field->text; nvalues > 0; nvalues--, values++)
@@ -473,8 +476,8 @@ int fsdp_tunable_defaults(const struct fsdp_tunable *table, int nrows, void *bas
 {
     for (int i = 0; i < nrows; i++)
         if (table[i].def)
-            FSDP_TRY(fsdp_tunable_set(table, nrows, base, "default", table[i].name, table[i].def,
-                                      err));
+            FSDP_TRY(
+                fsdp_tunable_set(table, nrows, base, "default", table[i].name, table[i].def, err));
     return FSDP_OK;
 }
 
@@ -504,7 +507,8 @@ const char *fsdp_tunable_list_at(const struct fsdp_tunable_list *list, int index
 /* Plain where YAML cannot take it for something else, else in double quotes. */
 static char *format_string(char *out, const char *text)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+";
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+";
     bool is_plain = text[0] && strchr("-+.", text[0]) == NULL && !text[strspn(text, plain)];
     static const char *const words[] = {"null", "~"};
 

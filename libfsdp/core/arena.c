@@ -28,7 +28,8 @@ static void *take(struct cursor *c, uint64_t nbytes, uint64_t *row)
 }
 
 struct rows {
-    uint64_t master, optim, grad, param, kept, unsharded, unsharded_grad, saved, recomputed, work, scalars;
+    uint64_t master, optim, grad, param, kept, unsharded, unsharded_grad, saved, recomputed, work,
+        scalars;
 };
 
 /* For the flats whose parts the schedule keeps; the same in every micro-step. */
@@ -60,7 +61,8 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
         s->grad = take(c, nbytes, &rows->grad);
     }
     plan_parts(f, c, rows);
-    f->sums = take(c, sizeof(double) * (uint64_t)(FSDP_CONTROL_NELEM + f->units.nflats), &rows->scalars);
+    f->sums =
+        take(c, sizeof(double) * (uint64_t)(FSDP_CONTROL_NELEM + f->units.nflats), &rows->scalars);
     f->clip_coef = take(c, sizeof(float), &rows->scalars);
     f->grad_norm = take(c, sizeof(float), &rows->scalars);
 }
@@ -104,7 +106,8 @@ static void plan_device(struct fsdp *f, struct cursor *c, struct rows *rows)
     plan_activations(f, c, rows);
 }
 
-/* Parameter shards and the slots they are gathered into. Training and evaluation share slot memory. */
+/* Parameter shards and the slots they are gathered into. Training and evaluation share slot memory.
+ */
 static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     size_t elem = fsdp_dtype_nbytes(f->opts.param_dtype);
@@ -112,8 +115,8 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
 
     for (int i = 0; i < f->units.nflats; i++) {
         struct flat_state *s = &f->flats[i];
-        s->param = take(c, f->units.flats[i].cut.shard_nelem * elem,
-                        split ? &rows->param : &rows->master);
+        s->param =
+            take(c, f->units.flats[i].cut.shard_nelem * elem, split ? &rows->param : &rows->master);
         if (!split)
             s->master = s->param;
     }
@@ -173,7 +176,8 @@ int arena_create(struct fsdp *f, struct fsdp_err *err)
     struct rows rows = {0};
 
     if (!(f->flats = fsdp_alloc(nflats, sizeof *f->flats, "flats", err)) ||
-        !(f->module_mem = fsdp_alloc((size_t)f->units.nmodules, sizeof *f->module_mem, "modules", err)) ||
+        !(f->module_mem =
+              fsdp_alloc((size_t)f->units.nmodules, sizeof *f->module_mem, "modules", err)) ||
         !(f->view_param = fsdp_alloc(nparams, sizeof *f->view_param, "view", err)) ||
         !(f->view_grad = fsdp_alloc(nparams, sizeof *f->view_grad, "view", err)) ||
         !(f->grad_slots = fsdp_alloc(nflats + 2, sizeof *f->grad_slots, "slots", err)) ||

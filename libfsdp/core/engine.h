@@ -77,8 +77,8 @@ struct fsdp {
     const void **view_param;
     void **view_grad;
 
-    /* Scalars on the device. sums is what one all-reduce sums over the world: the control word, then a
-     * partial squared norm per flat, which only replica 0 fills. */
+    /* Scalars on the device. sums is what one all-reduce sums over the world: the control word,
+     * then a partial squared norm per flat, which only replica 0 fills. */
     double *sums; /* [FSDP_CONTROL_NELEM + nflats] */
     float *clip_coef, *grad_norm;
     const struct fsdp_step_args *step_args; /* during fsdp_step */
@@ -87,8 +87,8 @@ struct fsdp {
     struct fsdp_flat_desc *flat_descs;
     uint64_t hash;
 
-    struct trace *trace;             /* NULL: nothing is recorded (trace.h) */
-    struct fsdp_mesh planned_mesh;   /* of fsdp_plan */
+    struct trace *trace;           /* NULL: nothing is recorded (trace.h) */
+    struct fsdp_mesh planned_mesh; /* of fsdp_plan */
 };
 
 static inline uint64_t flat_full_nelem(const struct flat *flat)

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cursor: the model drives it through the schedule, and what lies between is issued on the way. */
+/* The cursor: the model drives it through the schedule, and what lies between is issued on the way.
+ */
 #include <stdio.h>
 
 #include "engine.h"
 #include "trace.h"
 
-/* ---- automatic operations ------------------------------------------------------------------------ */
+/* ---- automatic operations
+ * ------------------------------------------------------------------------ */
 
 int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[op->flat];
     void *slot = f->param_slots[f->current->input.program][op->slot];
     return fsdp_comm_all_gather(f->mesh->gather, slot, f->flats[op->flat].param,
-                                flat->cut.shard_nelem, f->opts.param_dtype,
-                                f->lanes[SCHED_GATHERS], err);
+                                flat->cut.shard_nelem, f->opts.param_dtype, f->lanes[SCHED_GATHERS],
+                                err);
 }
 
 /* Kept parts: rank j of the small group keeps part j of the gathered flat (fsdp_opts). */
@@ -94,7 +96,8 @@ static int op_begin(struct fsdp *f, const struct sched_op *op, struct fsdp_err *
 {
     struct program *p = f->current;
     for (int k = 0; k < op->nwaits; k++)
-        FSDP_TRY(fsdp_event_wait(p->events[p->sched.waits[op->waits + k]], f->lanes[op->lane], err));
+        FSDP_TRY(
+            fsdp_event_wait(p->events[p->sched.waits[op->waits + k]], f->lanes[op->lane], err));
     return FSDP_OK;
 }
 
@@ -121,7 +124,8 @@ static int run_automatic(struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- driven operations --------------------------------------------------------------------------- */
+/* ---- driven operations
+ * --------------------------------------------------------------------------- */
 
 static void describe(const struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase,
                      int micro, char *text, size_t nbytes)
@@ -138,8 +142,8 @@ static void describe(const struct fsdp *f, enum sched_kind kind, int module, enu
     }
 }
 
-static int refuse(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase, int micro,
-                  struct fsdp_err *err)
+static int refuse(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase,
+                  int micro, struct fsdp_err *err)
 {
     char expected[160] = "the end of the list", actual[160];
     const struct sched *s = &f->current->sched;
@@ -149,8 +153,8 @@ static int refuse(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_ph
     }
     describe(f, kind, module, phase, micro, actual, sizeof actual);
     f->broken = true;
-    return fsdp_err_set(err, FSDP_EINVAL,
-                        "the schedule expects %s, the model called %s", expected, actual);
+    return fsdp_err_set(err, FSDP_EINVAL, "the schedule expects %s, the model called %s", expected,
+                        actual);
 }
 
 int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase, int micro,
@@ -175,7 +179,8 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
     return rc;
 }
 
-/* A program's lanes start only after all lanes of the one before: their edges know only themselves. */
+/* A program's lanes start only after all lanes of the one before: their edges know only themselves.
+ */
 static int order_after_other_program(struct fsdp *f, struct fsdp_err *err)
 {
     for (int lane = 0; lane < SCHED_NLANES; lane++)
@@ -222,7 +227,8 @@ bool fsdp_module_recomputes(const struct fsdp *f, int module)
     return f->recompute[module];
 }
 
-/* ---- views ---------------------------------------------------------------------------------------- */
+/* ---- views
+ * ---------------------------------------------------------------------------------------- */
 
 /* The model writes gradients, not the padding between them; padding must add nothing to sums. */
 static int zero_padding(struct fsdp *f, int flat_index, char *grad, struct fsdp_err *err)
@@ -272,7 +278,8 @@ static float grad_beta(const struct fsdp *f, int micro)
     return micro > 0 && (!in->sharded || in->reduce_last) ? 1.0f : 0.0f;
 }
 
-static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro, struct fsdp_err *err)
+static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro,
+                     struct fsdp_err *err)
 {
     for (int k = 0; k < 2; k++) {
         int flat = f->units.units[unit].flats[k];

@@ -15,11 +15,13 @@ static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
     if (!fsdp_strategy_info(opts->strategy))
         return fsdp_err_set(err, FSDP_EINVAL, "unknown sharding strategy %d", (int)opts->strategy);
     if (opts->param_dtype != FSDP_F32 || opts->reduce_dtype != FSDP_F32)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "param_dtype %s with reduce_dtype %s: this version computes in F32 only",
-                            fsdp_dtype_name(opts->param_dtype), fsdp_dtype_name(opts->reduce_dtype));
+        return fsdp_err_set(
+            err, FSDP_EUNSUPPORTED,
+            "param_dtype %s with reduce_dtype %s: this version computes in F32 only",
+            fsdp_dtype_name(opts->param_dtype), fsdp_dtype_name(opts->reduce_dtype));
     if (opts->reshard_after_forward < -1)
-        return fsdp_err_set(err, FSDP_EINVAL, "reshard_after_forward %d: true, false or a group size",
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "reshard_after_forward %d: true, false or a group size",
                             opts->reshard_after_forward);
     if (strcmp(opts->optim.name, "adamw"))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "optimizer '%s': this version has adamw",
@@ -27,21 +29,25 @@ static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- programs ------------------------------------------------------------------------------------- */
+/* ---- programs
+ * ------------------------------------------------------------------------------------- */
 
 static int describe_modules(struct fsdp *f, struct fsdp_err *err)
 {
     size_t nmodules = (size_t)f->tree->nmodules;
     if (!(f->parent = fsdp_alloc(nmodules, sizeof *f->parent, "modules", err)) ||
         !(f->recompute = fsdp_alloc(nmodules, sizeof *f->recompute, "modules", err)) ||
-        !(f->unit_module = fsdp_alloc((size_t)f->units.nunits, sizeof *f->unit_module, "units", err)) ||
-        !(f->sched_flats = fsdp_alloc((size_t)f->units.nflats, sizeof *f->sched_flats, "units", err)))
+        !(f->unit_module =
+              fsdp_alloc((size_t)f->units.nunits, sizeof *f->unit_module, "units", err)) ||
+        !(f->sched_flats =
+              fsdp_alloc((size_t)f->units.nflats, sizeof *f->sched_flats, "units", err)))
         return FSDP_ENOMEM;
     for (int m = 0; m < f->tree->nmodules; m++) {
         const struct module *module = &f->tree->modules[m];
         f->parent[m] = module->parent;
         /* The outermost module that has something to rebuild; what is inside goes with it. */
-        f->recompute[m] = f->opts.activation_checkpointing == FSDP_AC_FULL && module->act.recomputed;
+        f->recompute[m] =
+            f->opts.activation_checkpointing == FSDP_AC_FULL && module->act.recomputed;
         for (int p = module->parent; p >= 0; p = f->tree->modules[p].parent)
             if (f->recompute[p])
                 f->recompute[m] = false;
@@ -68,10 +74,12 @@ static bool reduces_last(const struct fsdp *f)
 static int check_regather(const struct fsdp *f, struct fsdp_err *err)
 {
     int k = f->opts.reshard_after_forward;
-    if (k < 2 || k == f->mesh->shard_size || f->mesh->shard_size == 1 || k == f->mesh->regather_size)
+    if (k < 2 || k == f->mesh->shard_size || f->mesh->shard_size == 1 ||
+        k == f->mesh->regather_size)
         return FSDP_OK;
-    return fsdp_err_set(err, FSDP_EINVAL, "reshard_after_forward is %d, but the mesh regathers over %d",
-                        k, f->mesh->regather_size);
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "reshard_after_forward is %d, but the mesh regathers over %d", k,
+                        f->mesh->regather_size);
 }
 
 static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_err *err)
@@ -121,7 +129,8 @@ static void program_destroy(struct program *p)
     sched_destroy(&p->sched);
 }
 
-/* ---- agreement ------------------------------------------------------------------------------------ */
+/* ---- agreement
+ * ------------------------------------------------------------------------------------ */
 
 static void write_opts(const struct fsdp *f, FILE *to)
 {
@@ -186,12 +195,14 @@ static int plan_text(char **out, struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- create and destroy ---------------------------------------------------------------------------- */
+/* ---- create and destroy
+ * ---------------------------------------------------------------------------- */
 
 static int create_lanes(struct fsdp *f, struct fsdp_err *err)
 {
     for (int lane = 0; lane < SCHED_NLANES; lane++) {
-        FSDP_TRY(fsdp_lane_create(&f->lanes[lane], f->device, sched_lane_name((enum sched_lane)lane), err));
+        FSDP_TRY(fsdp_lane_create(&f->lanes[lane], f->device,
+                                  sched_lane_name((enum sched_lane)lane), err));
         FSDP_TRY(fsdp_event_create(&f->tails[lane], f->device, err));
     }
     return FSDP_OK;
@@ -234,7 +245,8 @@ int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
                 const struct fsdp_opts *opts, struct fsdp_device *device, struct fsdp_mesh *mesh,
                 struct fsdp_err *err)
 {
-    struct fsdp_err local = FSDP_ERR_INIT; /* agreeing needs a text, whether the caller wants it or not */
+    struct fsdp_err local =
+        FSDP_ERR_INIT; /* agreeing needs a text, whether the caller wants it or not */
     char *text = NULL;
     int rc = FSDP_ENOMEM;
     struct fsdp *f = fsdp_alloc(1, sizeof *f, "engine", &local);
@@ -249,8 +261,8 @@ int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
             rc = plan_text(&text, f, &local);
         f->opts.agree = NULL; /* borrowed for this call only */
     }
-    /* Local work ends in agreement before each exchange: a rank that failed must not leave the others
-     * waiting in it. */
+    /* Local work ends in agreement before each exchange: a rank that failed must not leave the
+     * others waiting in it. */
     FSDP_TRY_GOTO(fsdp_oob_agree(mesh->oob, rc, &local), out);
     FSDP_TRY_GOTO(fsdp_oob_agree_text(mesh->oob, "plan", text, &local), out);
     FSDP_TRY_GOTO(fsdp_oob_agree(mesh->oob, arena_create(f, &local), &local), out);

@@ -32,7 +32,8 @@ static struct sched_op op_of(enum sched_kind kind, enum sched_lane lane)
     return (struct sched_op){.kind = kind, .lane = lane, .module = -1, .flat = -1, .slot = -1};
 }
 
-static void emit_flat(struct builder *b, enum sched_kind kind, enum sched_lane lane, int flat, int slot)
+static void emit_flat(struct builder *b, enum sched_kind kind, enum sched_lane lane, int flat,
+                      int slot)
 {
     struct sched_op op = op_of(kind, lane);
     op.flat = flat;
@@ -42,8 +43,8 @@ static void emit_flat(struct builder *b, enum sched_kind kind, enum sched_lane l
 
 /* ---- slots -------------------------------------------------------------------------------------
  *
- * A free slot that is large enough and longest unused, so that reuse waits for the oldest work; a new
- * one while fewer than `spread` such are free; else the largest free one grows. */
+ * A free slot that is large enough and longest unused, so that reuse waits for the oldest work; a
+ * new one while fewer than `spread` such are free; else the largest free one grows. */
 static int slot_take(struct slots *slots, uint64_t nbytes, int spread)
 {
     int best = -1, largest = -1, nfree = 0, nfitting = 0;
@@ -75,7 +76,8 @@ static void slot_give(struct slots *slots, int slot)
     slots->freed[slot] = ++slots->clock;
 }
 
-/* ---- gathering --------------------------------------------------------------------------------- */
+/* ---- gathering ---------------------------------------------------------------------------------
+ */
 
 static bool unit_has_flats(const struct builder *b, int unit)
 {
@@ -145,7 +147,8 @@ static void prefetch_after(struct builder *b, int unit, int depth)
     }
 }
 
-/* ---- driven entries ----------------------------------------------------------------------------- */
+/* ---- driven entries -----------------------------------------------------------------------------
+ */
 
 static void emit_visit(struct builder *b, enum sched_kind kind, int module, enum fsdp_phase phase)
 {
@@ -217,8 +220,8 @@ static bool is_last_micro(const struct builder *b)
     return b->micro == b->in->accumulation - 1;
 }
 
-/* Gradients of an unsharded unit go straight into the shard: no slot. Gradients that are reduced only
- * in the last micro-step keep the slot of the first. */
+/* Gradients of an unsharded unit go straight into the shard: no slot. Gradients that are reduced
+ * only in the last micro-step keep the slot of the first. */
 static void take_grad_slots(struct builder *b, int unit)
 {
     int *slot = b->out->grad_slot + b->micro * b->in->nflats;
@@ -266,7 +269,8 @@ static void visit_backward(struct builder *b, int module)
     }
 }
 
-/* ---- the list ------------------------------------------------------------------------------------ */
+/* ---- the list
+ * ------------------------------------------------------------------------------------ */
 
 static void note_order(struct builder *b, int module)
 {
@@ -318,7 +322,8 @@ static void emit_micro(struct builder *b)
 static void emit_step(struct builder *b)
 {
     emit(b, op_of(SCHED_STEP, SCHED_COMPUTE));
-    /* In the order in which backward finished them, so that the first need not wait for the last. */
+    /* In the order in which backward finished them, so that the first need not wait for the last.
+     */
     for (int f = b->in->nflats - 1; f >= 0; f--)
         if (b->in->flats[f].trainable)
             emit_flat(b, SCHED_NORM, SCHED_COMPUTE, f, -1);
@@ -332,15 +337,17 @@ static void emit_step(struct builder *b)
 static int check_input(const struct sched_input *in, struct fsdp_err *err)
 {
     if (in->accumulation < 1 || in->accumulation > SCHED_MAX_ACCUMULATION)
-        return fsdp_err_set(err, FSDP_EINVAL, "accumulation is %d; it must be 1 to %d: use larger "
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "accumulation is %d; it must be 1 to %d: use larger "
                             "micro-batches, more ranks or smaller steps",
                             in->accumulation, SCHED_MAX_ACCUMULATION);
     if (in->reshard_after_forward && !in->reshard_after_backward)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "units resharded after forward must be resharded after backward too");
     if (in->forward_prefetch < 0 || in->backward_prefetch < 0 || in->limit_all_gathers < 0)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "forward_prefetch, backward_prefetch and limit_all_gathers must be >= 0");
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "forward_prefetch, backward_prefetch and limit_all_gathers must be >= 0");
     return FSDP_OK;
 }
 
@@ -376,7 +383,8 @@ int sched_create(struct sched *out, const struct sched_input *in, struct fsdp_er
         !(b.parted = fsdp_alloc(nunits, sizeof *b.parted, "schedule", err)) ||
         !(b.order = fsdp_alloc(nunits, sizeof *b.order, "schedule", err)) ||
         !(b.param_slot = fsdp_alloc(nflats, sizeof *b.param_slot, "schedule", err)) ||
-        !(out->grad_slot = fsdp_alloc(nflats * (size_t)in->accumulation, sizeof(int), "schedule", err)))
+        !(out->grad_slot =
+              fsdp_alloc(nflats * (size_t)in->accumulation, sizeof(int), "schedule", err)))
         goto out;
     memset(out->grad_slot, 0xff, nflats * (size_t)in->accumulation * sizeof(int));
     for (b.micro = 0; b.micro < in->accumulation; b.micro++)
@@ -415,8 +423,8 @@ void sched_destroy(struct sched *sched)
 const char *sched_kind_name(enum sched_kind kind)
 {
     static const char *const names[SCHED_NKINDS] = {
-        "micro_begin", "enter", "leave", "micro_end", "step", "gather",
-        "keep_part", "regather", "free", "reduce", "all_reduce", "norm", "norm_sum", "update"};
+        "micro_begin", "enter", "leave",  "micro_end",  "step", "gather",   "keep_part",
+        "regather",    "free",  "reduce", "all_reduce", "norm", "norm_sum", "update"};
     return names[kind];
 }
 

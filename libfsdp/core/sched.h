@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sched.h: the schedule. A pure function from (modules, units, strategy, limits) to the whole step's
- * list of operations, with the buffers each touches and the edges between lanes.
+ * sched.h: the schedule. A pure function from (modules, units, strategy, limits) to the whole
+ * step's list of operations, with the buffers each touches and the edges between lanes.
  *
- * The list is in issue order. Operations of one lane run in that order; between lanes only the edges
+ * The list is in issue order. Operations of one lane run in that order; between lanes only the
+ * edges
  * (`waits`) order them. Three kinds of entries:
- *   driven     MICRO_BEGIN, ENTER, LEAVE, MICRO_END, STEP: the model or the training loop arrives here
- *   automatic  GATHER, REDUCE, ...: issued as soon as the cursor reaches them
- *   FREE       returns a slot; nothing runs
+ *   driven     MICRO_BEGIN, ENTER, LEAVE, MICRO_END, STEP: the model or the training loop arrives
+ * here automatic  GATHER, REDUCE, ...: issued as soon as the cursor reaches them FREE       returns
+ * a slot; nothing runs
  *
  * For FULL_SHARD with one unit of prefetch the forward pass of a root and units A, B reads
  *
@@ -71,15 +72,15 @@ struct sched_input {
     const int *unit_module;    /* [nunits] root module of each unit */
     const bool *recompute;     /* [nmodules] RECOMPUTE before BACKWARD */
     const struct sched_flat *flats;
-    bool sharded;              /* shard group of more than one rank */
-    bool replicated;           /* replicate group of more than one rank */
+    bool sharded;    /* shard group of more than one rank */
+    bool replicated; /* replicate group of more than one rank */
     bool reshard_after_forward, reshard_after_backward;
-    bool keep_part;            /* between forward and backward keep a part and regather from it */
-    bool reduce_last;          /* gradients stay unsharded until the last micro-step */
+    bool keep_part;   /* between forward and backward keep a part and regather from it */
+    bool reduce_last; /* gradients stay unsharded until the last micro-step */
     int accumulation;
     int forward_prefetch, backward_prefetch;
-    int limit_all_gathers;     /* 0: none */
-    int grad_slots;            /* gradients in flight: the reduction of one overlaps the next's compute */
+    int limit_all_gathers; /* 0: none */
+    int grad_slots; /* gradients in flight: the reduction of one overlaps the next's compute */
 };
 
 struct sched {
@@ -90,8 +91,8 @@ struct sched {
     int *waits;
     int nparam_slots, ngrad_slots;
     uint64_t *param_slot_nbytes, *grad_slot_nbytes;
-    /* Which slot each flat's gradients use in each micro-step: [accumulation][nflats], -1: none (the
-     * gradients are written straight into the shard). */
+    /* Which slot each flat's gradients use in each micro-step: [accumulation][nflats], -1: none
+     * (the gradients are written straight into the shard). */
     int *grad_slot;
     int max_unsharded; /* most units gathered at once beyond those kept */
 };
@@ -100,9 +101,16 @@ struct sched {
 int sched_create(struct sched *out, const struct sched_input *in, struct fsdp_err *err);
 void sched_destroy(struct sched *sched);
 
-/* One buffer that an operation touches. Every pair of accesses to one buffer of which one writes must be
- * ordered. */
-enum sched_buffer { SCHED_PARAM_SHARD, SCHED_GRAD_SHARD, SCHED_KEPT_PART, SCHED_PARAM_SLOT, SCHED_GRAD_SLOT, SCHED_SCALARS };
+/* One buffer that an operation touches. Every pair of accesses to one buffer of which one writes
+ * must be ordered. */
+enum sched_buffer {
+    SCHED_PARAM_SHARD,
+    SCHED_GRAD_SHARD,
+    SCHED_KEPT_PART,
+    SCHED_PARAM_SLOT,
+    SCHED_GRAD_SLOT,
+    SCHED_SCALARS
+};
 struct sched_access {
     enum sched_buffer buffer;
     int index; /* flat or slot; 0 for the scalars */
@@ -115,7 +123,8 @@ int sched_slot_of(const struct sched *sched, int flat, int i);
 int sched_accesses(const struct sched *sched, const struct sched_input *in, int i,
                    struct sched_access out[SCHED_MAX_ACCESSES]);
 
-/* Does the model or the training loop arrive here? Others run as soon as the cursor reaches them. */
+/* Does the model or the training loop arrive here? Others run as soon as the cursor reaches them.
+ */
 static inline bool sched_is_driven(enum sched_kind kind)
 {
     return kind == SCHED_MICRO_BEGIN || kind == SCHED_ENTER || kind == SCHED_LEAVE ||

@@ -24,7 +24,7 @@ struct builder {
     bool *parted;      /* [nunits] a part was kept after forward */
     int nlive;         /* live units that are not kept */
     int *order, norder;
-    int *param_slot;   /* [nflats] of live flats */
+    int *param_slot; /* [nflats] of live flats */
 };
 
 int sched_add_edges(struct sched *sched, const struct sched_input *in, struct fsdp_err *err);

@@ -5,8 +5,8 @@
  * The list is walked twice, because a step follows a step: what the second pass finds is the steady
  * state, and a wait for an operation of the first pass is a wait for the previous step's. For every
  * buffer the latest writer and, per lane, the latest reader since are known. A vector clock per
- * operation (the latest operation of each lane that is certain to be complete before it) drops waits
- * that others imply.
+ * operation (the latest operation of each lane that is certain to be complete before it) drops
+ * waits that others imply.
  */
 #include <string.h>
 
@@ -100,8 +100,8 @@ int sched_accesses(const struct sched *sched, const struct sched_input *in, int 
 }
 
 struct track {
-    int64_t writer;                /* time of the latest write, -1: none */
-    int64_t reader[SCHED_NLANES];  /* time of the latest read on each lane since, -1: none */
+    int64_t writer;               /* time of the latest write, -1: none */
+    int64_t reader[SCHED_NLANES]; /* time of the latest read on each lane since, -1: none */
 };
 
 struct edges {
@@ -109,7 +109,7 @@ struct edges {
     const struct sched_input *in;
     int nbuffers, base[SCHED_SCALARS + 2];
     struct track *tracks;
-    int64_t (*clock)[SCHED_NLANES]; /* [2 * nops] */
+    int64_t (*clock)[SCHED_NLANES];                /* [2 * nops] */
     int64_t lane_tail[SCHED_NLANES][SCHED_NLANES]; /* clock after the lane's latest operation */
     int capacity;
     struct fsdp_err *err;

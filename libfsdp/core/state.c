@@ -13,7 +13,8 @@ static int refresh_params(struct fsdp *f, struct fsdp_err *err)
     for (int i = 0; i < f->units.nflats; i++)
         if ((void *)f->flats[i].master != f->flats[i].param)
             FSDP_TRY(fsdp_cast(f->lanes[SCHED_COMPUTE], f->flats[i].param, f->opts.param_dtype,
-                               f->flats[i].master, FSDP_F32, f->units.flats[i].cut.shard_nelem, err));
+                               f->flats[i].master, FSDP_F32, f->units.flats[i].cut.shard_nelem,
+                               err));
     return FSDP_OK;
 }
 
@@ -24,7 +25,8 @@ int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
         for (int i = 0; i < flat->ntensors; i++) {
             const struct param *p = &f->tree->params[flat->params[i]];
             struct fsdp_box box;
-            uint64_t pos, nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
+            uint64_t pos,
+                nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
             uint64_t first = p->tensor.ndim ? box.offset[0] * fsdp_tensor_row_nelem(&p->tensor) : 0;
             /* The stream follows the name, so that a model may reorder its parameters. */
             uint64_t stream = fsdp_hash(FSDP_HASH_SEED, p->tensor.name, strlen(p->tensor.name));
@@ -36,7 +38,8 @@ int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
     return fsdp_sync(f, err);
 }
 
-/* ---- slices --------------------------------------------------------------------------------------- */
+/* ---- slices
+ * --------------------------------------------------------------------------------------- */
 
 struct slice_mem {
     struct fsdp_lane *lane;
@@ -60,7 +63,8 @@ static int slice_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct 
     return fsdp_lane_sync(m->lane, err);
 }
 
-static int slice_write(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
+static int slice_write(void *ctx, uint64_t pos, const void *src, size_t nbytes,
+                       struct fsdp_err *err)
 {
     struct slice_mem *m = ctx;
     FSDP_TRY(check_range(m, pos, nbytes, err));
@@ -76,7 +80,8 @@ static int give_slice(struct fsdp *f, int k, int i, enum fsdp_slice_kind kind, c
                                .replica = f->mesh->replicate_rank,
                                .nreplica = f->mesh->replicate_size};
     uint64_t pos;
-    uint64_t nelem = fsdp_cut_box(&slice.box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
+    uint64_t nelem =
+        fsdp_cut_box(&slice.box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
     if (!nelem && !slice.tensor.ndim)
         return FSDP_OK; /* a scalar has no empty box: only its owner gives it */
     struct slice_mem mem = {f->lanes[SCHED_COMPUTE], (char *)(base + pos), nelem * sizeof(float)};
@@ -94,10 +99,12 @@ int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err
             FSDP_TRY(give_slice(f, k, i, FSDP_SLICE_MODEL, flat->tensors[i].name,
                                 f->flats[k].master, fn, ctx, err));
             for (int o = 0; flat->trainable && o < NOPTIM; o++) {
-                char *name = fsdp_sprintf(err, "state.%s.%s", flat->tensors[i].name, optim_names[o]);
+                char *name =
+                    fsdp_sprintf(err, "state.%s.%s", flat->tensors[i].name, optim_names[o]);
                 if (!name)
                     return FSDP_ENOMEM;
-                int rc = give_slice(f, k, i, FSDP_SLICE_OPTIM, name, f->flats[k].optim[o], fn, ctx, err);
+                int rc =
+                    give_slice(f, k, i, FSDP_SLICE_OPTIM, name, f->flats[k].optim[o], fn, ctx, err);
                 fsdp_free(name);
                 if (rc)
                     return rc;

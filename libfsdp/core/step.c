@@ -103,7 +103,8 @@ int fsdp_control_sum(struct fsdp *f, double *values, int nelem, struct fsdp_err 
         return fsdp_err_set(err, FSDP_EINVAL, "control sum of %d values (at most %d)", nelem,
                             FSDP_CONTROL_NELEM);
     FSDP_TRY(fsdp_copy(lane, f->sums, values, nbytes, err));
-    FSDP_TRY(fsdp_comm_all_reduce(f->mesh->world, f->sums, f->sums, (size_t)nelem, FSDP_F64, lane, err));
+    FSDP_TRY(
+        fsdp_comm_all_reduce(f->mesh->world, f->sums, f->sums, (size_t)nelem, FSDP_F64, lane, err));
     FSDP_TRY(fsdp_copy(lane, values, f->sums, nbytes, err));
     FSDP_TRY(fsdp_lane_sync(lane, err));
     return fsdp_comm_status(f->mesh->world, err);

@@ -34,7 +34,8 @@ static int home_of_param(const struct fsdp_module_tree *tree, int p)
     return home;
 }
 
-/* ---- wrap policies: mark the modules that become units ------------------------------------------ */
+/* ---- wrap policies: mark the modules that become units ------------------------------------------
+ */
 
 static int refuse_class(const struct fsdp_module_tree *tree, const char *class_name,
                         struct fsdp_err *err)
@@ -49,8 +50,10 @@ static int refuse_class(const struct fsdp_module_tree *tree, const char *class_n
         if (!listed)
             snprintf(known + len, sizeof known - len, "%s%s", len ? ", " : "", name);
     }
-    return fsdp_err_set(err, FSDP_EINVAL, "wrap policy transformer: no module has class '%s' (there "
-                        "are: %s)", class_name, known);
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "wrap policy transformer: no module has class '%s' (there "
+                        "are: %s)",
+                        class_name, known);
 }
 
 static int wrap_transformer(bool *is_unit, const struct fsdp_module_tree *tree,
@@ -102,7 +105,8 @@ static int wrap(bool *is_unit, const struct fsdp_module_tree *tree, const struct
     return fsdp_err_set(err, FSDP_EINVAL, "unknown wrap policy %d", (int)opts->wrap_policy);
 }
 
-/* ---- units and flats ------------------------------------------------------------------------------ */
+/* ---- units and flats
+ * ------------------------------------------------------------------------------ */
 
 static void number_units(struct units *u, const struct fsdp_module_tree *tree, const bool *is_unit)
 {
@@ -123,7 +127,8 @@ static int fill_flat(struct units *u, const struct fsdp_module_tree *tree, int u
     int ntensors = 0;
 
     for (int p = 0; p < tree->nparams; p++)
-        ntensors += u->flat_of_param[p] == unit && !(tree->params[p].flags & FSDP_PARAM_FROZEN) == trainable;
+        ntensors += u->flat_of_param[p] == unit &&
+                    !(tree->params[p].flags & FSDP_PARAM_FROZEN) == trainable;
     if (!ntensors)
         return FSDP_OK;
     *flat = (struct flat){.unit = unit, .trainable = trainable};
@@ -133,7 +138,8 @@ static int fill_flat(struct units *u, const struct fsdp_module_tree *tree, int u
     if (!flat->tensors || !flat->params)
         return FSDP_ENOMEM;
     for (int p = 0; p < tree->nparams; p++) {
-        if (u->flat_of_param[p] != unit || !(tree->params[p].flags & FSDP_PARAM_FROZEN) != trainable)
+        if (u->flat_of_param[p] != unit ||
+            !(tree->params[p].flags & FSDP_PARAM_FROZEN) != trainable)
             continue;
         flat->params[flat->ntensors] = p;
         flat->tensors[flat->ntensors++] = tree->params[p].tensor;

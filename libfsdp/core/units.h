@@ -2,9 +2,9 @@
 /*
  * units.h: from a module tree and a wrap policy to units, and from units to flat buffers.
  *
- * A unit is a module with what is below it and not in a unit of its own. Its parameters form at most
- * two flat buffers ("flats"), trainable and frozen, each with its own cut (fsdp_cut).
- * All of it is a pure function of the arguments.
+ * A unit is a module with what is below it and not in a unit of its own. Its parameters form at
+ * most two flat buffers ("flats"), trainable and frozen, each with its own cut (fsdp_cut). All of
+ * it is a pure function of the arguments.
  */
 #ifndef CORE_UNITS_H
 #define CORE_UNITS_H
@@ -22,8 +22,8 @@ struct flat {
 };
 
 struct unit {
-    int module;        /* its root */
-    int flats[2];      /* index of the trainable and of the frozen flat, -1: none */
+    int module;   /* its root */
+    int flats[2]; /* index of the trainable and of the frozen flat, -1: none */
 };
 
 struct units {

@@ -3,8 +3,8 @@
  * Lanes and events on the CPU.
  *
  * Unthreaded (the default) a lane runs its work in the caller, so enqueueing order is execution
- * order and events have nothing to do. Threaded, every lane is a ring of calls served by a thread of
- * its own, and events are counters: record enqueues "reached n", wait enqueues "block until n".
+ * order and events have nothing to do. Threaded, every lane is a ring of calls served by a thread
+ * of its own, and events are counters: record enqueues "reached n", wait enqueues "block until n".
  */
 #include <pthread.h>
 #include <string.h>
@@ -30,7 +30,7 @@ struct lane {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
-    struct call *ring; /* [RING] */
+    struct call *ring;   /* [RING] */
     uint64_t head, tail; /* calls done, calls enqueued */
     bool stop;
 };
@@ -56,17 +56,18 @@ static void dev_close(void *state)
     fsdp_free(state);
 }
 
-/* Pages come straight from the system: zeroed without being touched, so that memory which is planned
- * but not used costs nothing, and in huge pages where there are any. A page in front keeps the length. */
+/* Pages come straight from the system: zeroed without being touched, so that memory which is
+ * planned but not used costs nothing, and in huge pages where there are any. A page in front keeps
+ * the length. */
 enum { PAGE_NBYTES = 4096 };
 
 static void *dev_alloc(void *state, size_t nbytes, const char *name, struct fsdp_err *err)
 {
     (void)state;
     size_t total = nbytes + PAGE_NBYTES;
-    char *mem = total < nbytes ? MAP_FAILED
-                               : mmap(NULL, total, PROT_READ | PROT_WRITE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *mem = total < nbytes
+                    ? MAP_FAILED
+                    : mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mem == MAP_FAILED) {
         fsdp_err_set(err, FSDP_ENOMEM, "%s: out of memory allocating %zu bytes", name, nbytes);
         return NULL;

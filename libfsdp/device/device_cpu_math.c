@@ -40,7 +40,8 @@ int device_cpu_zero(void *lane, void *dst, size_t nbytes, struct fsdp_err *err)
     return device_cpu_lane_call(lane, zero_run, &arg, sizeof arg, err);
 }
 
-/* ---- casts -------------------------------------------------------------------------------------- */
+/* ---- casts --------------------------------------------------------------------------------------
+ */
 
 static float load(const void *src, enum fsdp_dtype dtype, size_t i)
 {
@@ -114,7 +115,8 @@ int device_cpu_accumulate(void *lane, float *dst, const void *src, enum fsdp_dty
     return device_cpu_lane_call(lane, accumulate_run, &arg, sizeof arg, err);
 }
 
-/* ---- gradient norm ------------------------------------------------------------------------------ */
+/* ---- gradient norm ------------------------------------------------------------------------------
+ */
 
 struct sumsq_arg {
     double *out;
@@ -178,7 +180,8 @@ int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *sum
     return device_cpu_lane_call(lane, clip_run, &arg, sizeof arg, err);
 }
 
-/* ---- AdamW: Loshchilov and Hutter, arXiv 1711.05101 ----------------------------------------------- */
+/* ---- AdamW: Loshchilov and Hutter, arXiv 1711.05101
+ * ----------------------------------------------- */
 
 static int adamw_run(void *arg, struct fsdp_err *err)
 {
@@ -211,7 +214,8 @@ int device_cpu_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsdp
     return device_cpu_lane_call(lane, adamw_run, args, sizeof *args, err);
 }
 
-/* ---- initial values ------------------------------------------------------------------------------ */
+/* ---- initial values
+ * ------------------------------------------------------------------------------ */
 
 struct init_arg {
     float *dst;

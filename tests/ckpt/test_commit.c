@@ -231,7 +231,8 @@ static int held_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
 static void test_death_during_commit(const char *root)
 {
     enum { LAST_CALLS = 8 };
-    struct held *h = mmap(NULL, sizeof *h, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct held *h =
+        mmap(NULL, sizeof *h, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int status[3], npublished = 0, nleft = 0, nbad = 0;
     snprintf(h->root, sizeof h->root, "%s.held", root);
     bool good = true;

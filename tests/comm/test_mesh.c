@@ -114,7 +114,8 @@ static void test_names(void)
     ok(fsdp_strategy_parse(&got, NULL, &err) == FSDP_EINVAL, "no name is refused");
     ok(!strcmp(fsdp_strategy_name(FSDP_NSTRATEGIES), "?"), "a number out of range has a name");
     struct fsdp_mesh_shape shape = {12, 1, 0};
-    ok(fsdp_mesh_shape_regather(&shape, 5, &err) == FSDP_EINVAL && strstr(err.text, "false, 2, 3, 4, 6, 12"),
+    ok(fsdp_mesh_shape_regather(&shape, 5, &err) == FSDP_EINVAL &&
+           strstr(err.text, "false, 2, 3, 4, 6, 12"),
        "a part count that does not divide: %s", err.text);
     ok(!fsdp_mesh_shape_regather(&shape, 4, &err) && shape.regather_size == 4 &&
            !fsdp_mesh_shape_regather(&shape, 12, &err) && shape.regather_size == 0,

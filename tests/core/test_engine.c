@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine against one process. The model's gradients are sums of small multiples of 2^-6, exact in
- * fp32 in any order, so every strategy, mesh, wrap policy and accumulation must give the same bits.
+ * The engine against one process. The model's gradients are sums of small multiples of 2^-6, exact
+ * in fp32 in any order, so every strategy, mesh, wrap policy and accumulation must give the same
+ * bits.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +21,8 @@ struct toy {
     int root, embed, block[NBLOCKS], head, tied;
 };
 
-static void add(struct toy *t, int module, const char *name, int ndim, uint64_t rows, uint64_t cols, unsigned flags)
+static void add(struct toy *t, int module, const char *name, int ndim, uint64_t rows, uint64_t cols,
+                unsigned flags)
 {
     uint64_t shape[2] = {rows, cols};
     struct fsdp_init init = {FSDP_INIT_NORMAL, 1.0f};
@@ -34,7 +36,8 @@ static void add(struct toy *t, int module, const char *name, int ndim, uint64_t 
 static void toy_make(struct toy *t)
 {
     struct fsdp_act_bytes act = {100, 200, 50};
-    if (fsdp_module_tree_create(&t->tree, NULL) || fsdp_module_add(t->tree, -1, "", "Toy", &t->root, NULL))
+    if (fsdp_module_tree_create(&t->tree, NULL) ||
+        fsdp_module_add(t->tree, -1, "", "Toy", &t->root, NULL))
         abort();
     add(t, t->root, "scale", 1, 7, 1, 0);
     add(t, t->root, "scalar", 0, 0, 0, 0);
@@ -56,7 +59,8 @@ static void toy_make(struct toy *t)
     fsdp_module_tie(t->tree, t->head, t->tied, "head.weight", NULL);
 }
 
-/* grad[i] = beta * grad[i] + sum over rows r of ((r mod 5) - 1) * round(64 p[i]) / 64, which is exact. */
+/* grad[i] = beta * grad[i] + sum over rows r of ((r mod 5) - 1) * round(64 p[i]) / 64, which is
+ * exact. */
 struct grad_arg {
     const float *param;
     float *grad;
@@ -78,14 +82,15 @@ static int grad_run(void *arg, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int write_grads(struct toy *t, const struct fsdp_view *v, const char *prefix, float beta, int first_row,
-                       int nrows, struct fsdp_err *err)
+static int write_grads(struct toy *t, const struct fsdp_view *v, const char *prefix, float beta,
+                       int first_row, int nrows, struct fsdp_err *err)
 {
     for (int p = 0; p < fsdp_param_count(t->tree); p++) {
         struct fsdp_tensor tensor = fsdp_param_tensor(t->tree, p);
         if (strncmp(tensor.name, prefix, strlen(prefix)) || strstr(tensor.name, "frozen"))
             continue;
-        struct grad_arg arg = {v->param[p], v->grad[p], fsdp_tensor_nelem(&tensor), beta, first_row, nrows};
+        struct grad_arg arg = {v->param[p], v->grad[p], fsdp_tensor_nelem(&tensor),
+                               beta,        first_row,  nrows};
         FSDP_TRY(fsdp_lane_call(v->lane, grad_run, &arg, sizeof arg, err));
     }
     return FSDP_OK;
@@ -132,7 +137,8 @@ static int backward(struct toy *t, struct fsdp *f, int first_row, int nrows, str
     return fsdp_module_leave(f, t->root, FSDP_BACKWARD, err);
 }
 
-/* ---- one run, its final weights gathered in memory shared with the test ------------------------- */
+/* ---- one run, its final weights gathered in memory shared with the test -------------------------
+ */
 
 struct cell {
     int nranks, nnodes, shard_size, accumulation;
@@ -162,14 +168,19 @@ static int collect(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_slice
                    const struct fsdp_slice_io *io, struct fsdp_err *err)
 {
     struct run *run = ctx;
-    int which = kind == FSDP_SLICE_MODEL ? 0 : strstr(slice->tensor.name, "exp_avg_sq") ? 2 : 1, p = 0;
-    uint64_t row = fsdp_tensor_row_nelem(&slice->tensor), nelem = fsdp_box_nelem(&slice->box, slice->tensor.ndim);
+    int which = kind == FSDP_SLICE_MODEL                   ? 0
+                : strstr(slice->tensor.name, "exp_avg_sq") ? 2
+                                                           : 1,
+        p = 0;
+    uint64_t row = fsdp_tensor_row_nelem(&slice->tensor),
+             nelem = fsdp_box_nelem(&slice->box, slice->tensor.ndim);
     while (!strstr(slice->tensor.name, fsdp_param_tensor(run->toy->tree, p).name))
         p++; /* no name is part of another */
     if (slice->replica != 0)
         return FSDP_OK;
     __atomic_add_fetch(&run->out->seen[which][p], (uint32_t)nelem, __ATOMIC_SEQ_CST);
-    return io->read(io->ctx, 0, &run->out->value[which][p][slice->box.offset[0] * row], nelem * 4, err);
+    return io->read(io->ctx, 0, &run->out->value[which][p][slice->box.offset[0] * row], nelem * 4,
+                    err);
 }
 
 static int train(struct run *run, struct fsdp *f, struct fsdp_err *err)
@@ -240,13 +251,16 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     toy_make(&toy);
     run->toy = &toy;
     run->rank = oob->rank;
-    if ((rc = fsdp_device_open(&device, "cpu", run->cell.threaded ? FSDP_DEVICE_THREADED : 0, &err)) ||
+    if ((rc = fsdp_device_open(&device, "cpu", run->cell.threaded ? FSDP_DEVICE_THREADED : 0,
+                               &err)) ||
         (rc = fsdp_mesh_shape_for(&shape, run->cell.strategy, run->cell.shard_size, nodes, &err)) ||
         (run->cell.regather && (rc = fsdp_mesh_shape_regather(&shape, run->cell.regather, &err))) ||
         (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
-        (rc = fsdp_create(&f, toy.tree, &opts, device, mesh, &err)) || (rc = fsdp_init_params(f, &err)))
+        (rc = fsdp_create(&f, toy.tree, &opts, device, mesh, &err)) ||
+        (rc = fsdp_init_params(f, &err)))
         fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
-    else if ((run->cell.traced && (rc = fsdp_trace_open(f, STEPS, &err))) || (rc = train(run, f, &err)))
+    else if ((run->cell.traced && (rc = fsdp_trace_open(f, STEPS, &err))) ||
+             (rc = train(run, f, &err)))
         fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
     fsdp_destroy(f);
     fsdp_mesh_destroy(mesh);
@@ -258,7 +272,8 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
 static struct outcome *run_cell(const struct cell *cell)
 {
     struct run run = {.cell = *cell};
-    run.out = mmap(NULL, sizeof *run.out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    run.out =
+        mmap(NULL, sizeof *run.out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (ranks_run(cell->nranks, cell->nnodes, 60, rank_main, &run, NULL)) {
         munmap(run.out, sizeof *run.out);
         return NULL;
@@ -275,13 +290,17 @@ static void compare(const struct cell *c, const struct outcome *want, const char
 {
     struct outcome *got = run_cell(c);
     char what[160];
-    snprintf(what, sizeof what, "%s, %d ranks, %d nodes, regather %d, accumulation %d%s, wrap %d, prefetch %d, limit %d%s%s%s",
-             name, c->nranks, c->nnodes, c->regather, c->accumulation, c->reduce_last ? " reduced last" : "", (int)c->wrap, c->prefetch, c->limit,
+    snprintf(what, sizeof what,
+             "%s, %d ranks, %d nodes, regather %d, accumulation %d%s, wrap %d, prefetch %d, limit "
+             "%d%s%s%s",
+             name, c->nranks, c->nnodes, c->regather, c->accumulation,
+             c->reduce_last ? " reduced last" : "", (int)c->wrap, c->prefetch, c->limit,
              c->checkpointing ? ", recompute" : "", c->threaded ? ", threaded lanes" : "",
              c->traced ? ", traced" : "");
     if (!ok(got != NULL, "%s: runs", what))
         return;
-    ok(!memcmp(got->value, want->value, sizeof got->value) && !memcmp(got->seen, want->seen, sizeof got->seen),
+    ok(!memcmp(got->value, want->value, sizeof got->value) &&
+           !memcmp(got->seen, want->seen, sizeof got->seen),
        "%s: weights and moments are bit-equal to one process", what);
     bool norms = true, controls = true;
     for (int s = 0; s < STEPS; s++) {
@@ -299,19 +318,32 @@ static void test_strategies(void)
     static const struct {
         enum fsdp_strategy strategy;
         const char *name;
-    } strategies[] = {{FSDP_FULL_SHARD, "FULL_SHARD"}, {FSDP_SHARD_GRAD_OP, "SHARD_GRAD_OP"},
-                      {FSDP_NO_SHARD, "NO_SHARD"}, {FSDP_HYBRID_SHARD, "HYBRID_SHARD"},
-                      {FSDP_HYBRID_SHARD_ZERO2, "HYBRID_SHARD_ZERO2"}, {FSDP_ZERO1, "ZERO1"}};
-    struct cell one = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_NONE, 0, 0, FSDP_AC_NONE, false, false, false, false, 0};
+    } strategies[] = {{FSDP_FULL_SHARD, "FULL_SHARD"},
+                      {FSDP_SHARD_GRAD_OP, "SHARD_GRAD_OP"},
+                      {FSDP_NO_SHARD, "NO_SHARD"},
+                      {FSDP_HYBRID_SHARD, "HYBRID_SHARD"},
+                      {FSDP_HYBRID_SHARD_ZERO2, "HYBRID_SHARD_ZERO2"},
+                      {FSDP_ZERO1, "ZERO1"}};
+    struct cell one = {
+        1,     1,     0,     1, FSDP_FULL_SHARD, FSDP_WRAP_NONE, 0, 0, FSDP_AC_NONE, false,
+        false, false, false, 0};
     struct outcome *want = run_cell(&one);
-    if (!ok(want && want->seen[0][1] == 1 && want->seen[0][2] == 78 && want->value[0][2][5] != 0, "one process"))
+    if (!ok(want && want->seen[0][1] == 1 && want->seen[0][2] == 78 && want->value[0][2][5] != 0,
+            "one process"))
         return;
     for (int i = 0; i < 6; i++)
         for (int k = 0; k < 4; k++) {
             static const int nranks[] = {2, 3, 4, 6};
-            struct cell c = {.nranks = nranks[k], .nnodes = 1, .accumulation = 1 + (i + k) % 2,
-                             .strategy = strategies[i].strategy, .wrap = (enum fsdp_wrap_policy)((i + k) % 3),
-                             .prefetch = k % 3, .limit = 2 - k % 2, .checkpointing = k & 1, .threaded = (i ^ k) & 1, .traced = k >> 1 & 1};
+            struct cell c = {.nranks = nranks[k],
+                             .nnodes = 1,
+                             .accumulation = 1 + (i + k) % 2,
+                             .strategy = strategies[i].strategy,
+                             .wrap = (enum fsdp_wrap_policy)((i + k) % 3),
+                             .prefetch = k % 3,
+                             .limit = 2 - k % 2,
+                             .checkpointing = k & 1,
+                             .threaded = (i ^ k) & 1,
+                             .traced = k >> 1 & 1};
             c.reduce_last = (i + 2 * k) % 3 == 0;
             if (fsdp_strategy_info(c.strategy)->group == FSDP_SHARD_OVER_NODE)
                 c.nnodes = c.nranks % 2 ? 3 : 2;
@@ -323,24 +355,41 @@ static void test_strategies(void)
         }
     static const struct cell parts[] = {
         {.nranks = 4, .nnodes = 2, .regather = 2, .accumulation = 1, .prefetch = 1, .limit = 2},
-        {.nranks = 6, .nnodes = 1, .regather = 3, .accumulation = 2, .prefetch = 2, .threaded = true},
-        {.nranks = 6, .nnodes = 3, .regather = 2, .accumulation = 1, .wrap = FSDP_WRAP_SIZE, .threaded = true},
+        {.nranks = 6,
+         .nnodes = 1,
+         .regather = 3,
+         .accumulation = 2,
+         .prefetch = 2,
+         .threaded = true},
+        {.nranks = 6,
+         .nnodes = 3,
+         .regather = 2,
+         .accumulation = 1,
+         .wrap = FSDP_WRAP_SIZE,
+         .threaded = true},
         {.nranks = 2, .nnodes = 1, .regather = 2, .accumulation = 3, .checkpointing = FSDP_AC_FULL},
-        {.nranks = 4, .nnodes = 1, .regather = 1, .accumulation = 1, .strategy = FSDP_SHARD_GRAD_OP},
+        {.nranks = 4,
+         .nnodes = 1,
+         .regather = 1,
+         .accumulation = 1,
+         .strategy = FSDP_SHARD_GRAD_OP},
     };
     for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
         compare(&parts[k], want, "parts kept after forward");
     munmap(want, sizeof *want);
 }
 
-/* ---- the cursor ------------------------------------------------------------------------------------ */
+/* ---- the cursor
+ * ------------------------------------------------------------------------------------ */
 
 static void test_cursor(void)
 {
     static const int node_of[1];
     const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
     struct fsdp_oob *oob;
-    struct cell cell = {1, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false, false, false, 0};
+    struct cell cell = {
+        1,     1,     0,     1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false,
+        false, false, false, 0};
     struct fsdp_opts opts = opts_of(&cell);
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_device *device;
@@ -350,23 +399,30 @@ static void test_cursor(void)
     struct fsdp_view v;
     struct toy toy;
     toy_make(&toy);
-    if (fsdp_oob_self_create(&oob, &err) || fsdp_device_open(&device, "cpu", 0, &err) || fsdp_mesh_shape_for(&shape, FSDP_FULL_SHARD, 0, &nodes, &err) ||
+    if (fsdp_oob_self_create(&oob, &err) || fsdp_device_open(&device, "cpu", 0, &err) ||
+        fsdp_mesh_shape_for(&shape, FSDP_FULL_SHARD, 0, &nodes, &err) ||
         fsdp_mesh_create(&mesh, shape, "auto", 5, &nodes, oob, device, &err) ||
         fsdp_create(&f, toy.tree, &opts, device, mesh, &err)) {
         ok(false, "one process: %s", err.text);
         return;
     }
-    ok(fsdp_module_enter(f, toy.root, FSDP_FORWARD, &v, &err) == FSDP_EINVAL, "enter before micro_begin: %s", err.text);
-    ok(fsdp_micro_begin(f, FSDP_TRAIN, 0, &err) == FSDP_OK && fsdp_module_enter(f, toy.root, FSDP_FORWARD, &v, &err) == FSDP_OK,
+    ok(fsdp_module_enter(f, toy.root, FSDP_FORWARD, &v, &err) == FSDP_EINVAL,
+       "enter before micro_begin: %s", err.text);
+    ok(fsdp_micro_begin(f, FSDP_TRAIN, 0, &err) == FSDP_OK &&
+           fsdp_module_enter(f, toy.root, FSDP_FORWARD, &v, &err) == FSDP_OK,
        "root entered");
     ok(v.param[0] && !v.grad[0], "the root's parameter is there, its gradient is not");
-    ok(fsdp_module_enter(f, toy.block[1], FSDP_FORWARD, &v, &err) == FSDP_EINVAL && strstr(err.text, "'embed'") &&
-           strstr(err.text, "'block.1'"), "wrong order names both: %s", err.text);
-    ok(fsdp_module_enter(f, toy.embed, FSDP_FORWARD, &v, &err) == FSDP_EINVAL, "a broken step stays broken: %s", err.text);
+    ok(fsdp_module_enter(f, toy.block[1], FSDP_FORWARD, &v, &err) == FSDP_EINVAL &&
+           strstr(err.text, "'embed'") && strstr(err.text, "'block.1'"),
+       "wrong order names both: %s", err.text);
+    ok(fsdp_module_enter(f, toy.embed, FSDP_FORWARD, &v, &err) == FSDP_EINVAL,
+       "a broken step stays broken: %s", err.text);
     fsdp_step_reset(f);
-    ok(fsdp_micro_begin(f, FSDP_EVAL, 0, &err) == FSDP_OK && forward(&toy, f, &err) == FSDP_OK && fsdp_micro_end(f, &err) == FSDP_OK,
+    ok(fsdp_micro_begin(f, FSDP_EVAL, 0, &err) == FSDP_OK && forward(&toy, f, &err) == FSDP_OK &&
+           fsdp_micro_end(f, &err) == FSDP_OK,
        "after reset an evaluation pass runs");
-    ok(fsdp_module_enter(f, 99, FSDP_FORWARD, &v, &err) == FSDP_EINVAL, "no such module: %s", err.text);
+    ok(fsdp_module_enter(f, 99, FSDP_FORWARD, &v, &err) == FSDP_EINVAL, "no such module: %s",
+       err.text);
     struct fsdp_memory_row rows[16];
     int nrows = fsdp_memory_plan(f, rows, 16);
     uint64_t optim = 0;
@@ -381,11 +437,14 @@ static void test_cursor(void)
     oob->close(oob);
 }
 
-/* ---- ranks that disagree ---------------------------------------------------------------------------- */
+/* ---- ranks that disagree
+ * ---------------------------------------------------------------------------- */
 
 static int disagree_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
-    struct cell cell = {3, 1, 0, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false, false, false, false, 0};
+    struct cell cell = {
+        3,     1,     0,     1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false,
+        false, false, false, 0};
     struct fsdp_opts opts = opts_of(&cell);
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_device *device;
@@ -402,12 +461,14 @@ static int disagree_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes
         opts.seed = 43;
     if (oob->rank == 2 && strstr(expect, "float"))
         opts.param_dtype = FSDP_I8;
-    if (fsdp_device_open(&device, "cpu", 0, &err) || fsdp_mesh_shape_for(&shape, FSDP_FULL_SHARD, 0, nodes, &err) ||
+    if (fsdp_device_open(&device, "cpu", 0, &err) ||
+        fsdp_mesh_shape_for(&shape, FSDP_FULL_SHARD, 0, nodes, &err) ||
         fsdp_mesh_create(&mesh, shape, "auto", 5, nodes, oob, device, &err))
         return 1;
     int rc = fsdp_create(&f, toy.tree, &opts, device, mesh, &err);
     bool good = strstr(expect, "float") ? rc == FSDP_EUNSUPPORTED && strstr(err.text, "I8")
-                                        : rc == FSDP_EMISMATCH && strstr(err.text, "rank 2") && strstr(err.text, expect);
+                                        : rc == FSDP_EMISMATCH && strstr(err.text, "rank 2") &&
+                                              strstr(err.text, expect);
     if (!good)
         fprintf(stderr, "rank %d: rc %d, '%s'\n", oob->rank, rc, err.text);
     fsdp_mesh_destroy(mesh);
@@ -420,8 +481,11 @@ int main(void)
 {
     test_strategies();
     test_cursor();
-    ok(ranks_run(3, 1, 30, disagree_main, "data.seed = 2", NULL) == 0, "a differing configuration line is named on every rank");
-    ok(ranks_run(3, 1, 30, disagree_main, "seed = 43", NULL) == 0, "a differing seed is named on every rank");
-    ok(ranks_run(3, 1, 30, disagree_main, "float", NULL) == 0, "one rank's refusal reaches every rank");
+    ok(ranks_run(3, 1, 30, disagree_main, "data.seed = 2", NULL) == 0,
+       "a differing configuration line is named on every rank");
+    ok(ranks_run(3, 1, 30, disagree_main, "seed = 43", NULL) == 0,
+       "a differing seed is named on every rank");
+    ok(ranks_run(3, 1, 30, disagree_main, "float", NULL) == 0,
+       "one rank's refusal reaches every rank");
     return tap_done();
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The schedule: every pair of conflicting accesses is ordered, limits hold, a small list reads as
- * written down here. The order proof is independent of the code that made the edges: it computes the
- * full happens-before relation over three consecutive steps.
+ * written down here. The order proof is independent of the code that made the edges: it computes
+ * the full happens-before relation over three consecutive steps.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,8 +67,8 @@ static struct sched_input input_of(const struct model *m)
 
 static bool on_lane(const struct sched_op *op)
 {
-    return op->kind != SCHED_FREE && op->kind != SCHED_MICRO_BEGIN &&
-           op->kind != SCHED_MICRO_END && op->kind != SCHED_STEP;
+    return op->kind != SCHED_FREE && op->kind != SCHED_MICRO_BEGIN && op->kind != SCHED_MICRO_END &&
+           op->kind != SCHED_STEP;
 }
 
 /* An ENTER..LEAVE bracket: operations of other lanes between them in time must not conflict, so the
@@ -108,20 +108,26 @@ static int unordered_pairs(const struct sched *s, const struct sched_input *in)
         for (int k = 0; k < n; k++) {
             before[(size_t)b * (size_t)total + (size_t)from[k]] = true;
             for (int a = 0; a < total; a++)
-                before[(size_t)b * (size_t)total + (size_t)a] |= before[(size_t)from[k] * (size_t)total + (size_t)a];
+                before[(size_t)b * (size_t)total + (size_t)a] |=
+                    before[(size_t)from[k] * (size_t)total + (size_t)a];
         }
     }
     for (int a = 0; a < total; a++) {
         struct sched_access x[SCHED_MAX_ACCESSES], y[SCHED_MAX_ACCESSES];
-        int ia = a % s->nops, nx = on_lane(&s->ops[ia]) && s->ops[ia].kind != SCHED_LEAVE ? sched_accesses(s, in, ia, x) : 0;
+        int ia = a % s->nops, nx = on_lane(&s->ops[ia]) && s->ops[ia].kind != SCHED_LEAVE
+                                       ? sched_accesses(s, in, ia, x)
+                                       : 0;
         int a_end = a - ia + bracket_end(s, ia);
         for (int b = a + 1; nx && b < total; b++) {
-            int ib = b % s->nops, ny = on_lane(&s->ops[ib]) && s->ops[ib].kind != SCHED_LEAVE ? sched_accesses(s, in, ib, y) : 0;
+            int ib = b % s->nops, ny = on_lane(&s->ops[ib]) && s->ops[ib].kind != SCHED_LEAVE
+                                           ? sched_accesses(s, in, ib, y)
+                                           : 0;
             for (int i = 0; i < nx; i++)
                 for (int j = 0; j < ny; j++)
                     if (x[i].buffer == y[j].buffer && x[i].index == y[j].index &&
                         (x[i].write || y[j].write) &&
-                        !before[(size_t)b * (size_t)total + (size_t)a_end] && !(s->ops[ib].lane == s->ops[ia].lane))
+                        !before[(size_t)b * (size_t)total + (size_t)a_end] &&
+                        !(s->ops[ib].lane == s->ops[ia].lane))
                         bad++;
         }
     }
@@ -195,8 +201,10 @@ static void test_grid(void)
         sched_destroy(&s);
         sched_destroy(&again);
     }
-    ok(lists == 512 && bad_pairs == 0, "%d schedules: %d unordered conflicting pairs", lists, bad_pairs);
-    ok(bad_limits == 0, "%d schedules: slots are exclusive, gathered when entered, within limits", lists);
+    ok(lists == 512 && bad_pairs == 0, "%d schedules: %d unordered conflicting pairs", lists,
+       bad_pairs);
+    ok(bad_limits == 0, "%d schedules: slots are exclusive, gathered when entered, within limits",
+       lists);
     ok(repeats == lists, "the same input gives the same schedule");
 }
 
@@ -218,8 +226,8 @@ static void test_proof_can_fail(void)
         caught += unordered_pairs(&s, &in) > 0;
         s.ops[i].nwaits = keep;
     }
-    ok(removed > 10 && caught == removed, "each of %d edges is needed: removing it is noticed %d times",
-       removed, caught);
+    ok(removed > 10 && caught == removed,
+       "each of %d edges is needed: removing it is noticed %d times", removed, caught);
     sched_destroy(&s);
 }
 

@@ -29,13 +29,24 @@ static void test_adamw(struct fsdp_lane *lane)
     memcpy(p0, p, sizeof p);
     memcpy(m0, m, sizeof m);
     memcpy(v0, v, sizeof v);
-    struct fsdp_adamw_args args = {.master = p, .exp_avg = m, .exp_avg_sq = v, .grad = g, .grad_scale = &coef,
-                                   .nelem = N, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
-                                   .weight_decay = 0.1, .bias1 = 1 - pow(0.9, 3), .bias2 = 1 - pow(0.95, 3)};
+    struct fsdp_adamw_args args = {.master = p,
+                                   .exp_avg = m,
+                                   .exp_avg_sq = v,
+                                   .grad = g,
+                                   .grad_scale = &coef,
+                                   .nelem = N,
+                                   .lr = 1e-2,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.95,
+                                   .eps = 1e-8,
+                                   .weight_decay = 0.1,
+                                   .bias1 = 1 - pow(0.9, 3),
+                                   .bias2 = 1 - pow(0.95, 3)};
     fsdp_adamw(lane, &args, NULL);
     fsdp_lane_sync(lane, NULL);
     for (int i = 0; i < N; i++) {
-        double gi = (double)g[i] * 0.25, mi = 0.9 * (double)m0[i] + 0.1 * gi, vi = 0.95 * (double)v0[i] + 0.05 * gi * gi;
+        double gi = (double)g[i] * 0.25, mi = 0.9 * (double)m0[i] + 0.1 * gi,
+               vi = 0.95 * (double)v0[i] + 0.05 * gi * gi;
         double pi = (double)p0[i] * (1 - 1e-2 * 0.1);
         pi -= 1e-2 / args.bias1 * mi / (sqrt(vi) / sqrt(args.bias2) + 1e-8);
         worst = fmax(worst, fabs(pi - (double)p[i]));
@@ -83,9 +94,12 @@ static void test_casts(struct fsdp_lane *lane)
     }
     ok(bad16 == 0, "every bf16 survives fp32 and back");
     ok(bad_half == 0, "every fp16 survives fp32 and back");
-    ok(fsdp_f32_to_f16(65520.0f) == 0x7c00 && fsdp_f32_to_f16(65519.0f) == 0x7bff, "fp16 overflow rounds to infinity");
-    ok(fsdp_f32_to_bf16(1.00390625f) == 0x3f80 && fsdp_f32_to_bf16(1.01171875f) == 0x3f82, "bf16 ties go to even");
-    ok(fsdp_f32_to_f16(0x1p-25f) == 0 && fsdp_f32_to_f16(0x1.8p-25f) == 1, "fp16 subnormal rounding");
+    ok(fsdp_f32_to_f16(65520.0f) == 0x7c00 && fsdp_f32_to_f16(65519.0f) == 0x7bff,
+       "fp16 overflow rounds to infinity");
+    ok(fsdp_f32_to_bf16(1.00390625f) == 0x3f80 && fsdp_f32_to_bf16(1.01171875f) == 0x3f82,
+       "bf16 ties go to even");
+    ok(fsdp_f32_to_f16(0x1p-25f) == 0 && fsdp_f32_to_f16(0x1.8p-25f) == 1,
+       "fp16 subnormal rounding");
 
     float src[N], back[N], sum[N];
     uint16_t half[N];
@@ -97,7 +111,8 @@ static void test_casts(struct fsdp_lane *lane)
     fsdp_accumulate(lane, sum, half, FSDP_BF16, N, NULL);
     fsdp_lane_sync(lane, NULL);
     for (int i = 0; i < N; i++) {
-        worst = fmax(worst, fabs((double)back[i] - (double)src[i]) / fmax(1e-3, fabs((double)src[i])));
+        worst =
+            fmax(worst, fabs((double)back[i] - (double)src[i]) / fmax(1e-3, fabs((double)src[i])));
         if (sum[i] != src[i] + back[i])
             worst = 1;
     }
@@ -116,13 +131,15 @@ static void test_init(struct fsdp_lane *lane)
     fsdp_init_fill(lane, whole, 0, 100000, normal, 1, 2, NULL);
     fsdp_init_fill(lane, part, 777, 1000, normal, 1, 2, NULL);
     fsdp_lane_sync(lane, NULL);
-    ok(!memcmp(whole + 777, part, sizeof part), "a shard that begins anywhere has the whole's values");
+    ok(!memcmp(whole + 777, part, sizeof part),
+       "a shard that begins anywhere has the whole's values");
     for (int i = 0; i < 100000; i++) {
         mean += (double)whole[i] / 1e5;
         var += (double)whole[i] * (double)whole[i] / 1e5;
         worst = fmax(worst, fabs((double)whole[i]));
     }
-    ok(fabs(mean) < 3e-4 && fabs(sqrt(var) - 0.02) < 2e-4 && worst < 0.12, "normal: mean %.1e, deviation %.4f", mean, sqrt(var));
+    ok(fabs(mean) < 3e-4 && fabs(sqrt(var) - 0.02) < 2e-4 && worst < 0.12,
+       "normal: mean %.1e, deviation %.4f", mean, sqrt(var));
     fsdp_init_fill(lane, part, 777, 1000, normal, 2, 2, NULL);
     fsdp_lane_sync(lane, NULL);
     ok(memcmp(whole + 777, part, sizeof part), "another seed, other values");
@@ -138,7 +155,8 @@ static void test_init(struct fsdp_lane *lane)
     ok(low >= -2 && low < -1.99f && high < 2 && high > 1.99f && part[999] == 1, "uniform and ones");
 }
 
-/* ---- lanes -------------------------------------------------------------------------------------------- */
+/* ---- lanes
+ * -------------------------------------------------------------------------------------------- */
 
 struct step {
     volatile int *counter, *seen;
@@ -192,13 +210,17 @@ static void test_lanes(unsigned flags)
     }
     ok(ordered && counter == 4000, "%s: work behind an event sees what came before it", mode);
     fsdp_lane_call(a, fail, &(int){0}, sizeof(int), &err);
-    ok(fsdp_lane_sync(a, &err) == FSDP_EIO && !strcmp(err.text, "made to fail"), "%s: a failure is kept", mode);
+    ok(fsdp_lane_sync(a, &err) == FSDP_EIO && !strcmp(err.text, "made to fail"),
+       "%s: a failure is kept", mode);
     struct step s = {&counter, &seen};
-    ok(fsdp_lane_call(a, bump, &s, sizeof s, &err) == FSDP_EIO && counter == 4000, "%s: later work is refused", mode);
+    ok(fsdp_lane_call(a, bump, &s, sizeof s, &err) == FSDP_EIO && counter == 4000,
+       "%s: later work is refused", mode);
     ok(fsdp_event_record(event, a, &err) == FSDP_OK && fsdp_event_wait(event, b, &err) == FSDP_OK &&
-           fsdp_lane_sync(b, &err) == FSDP_OK, "%s: events pass a failed lane", mode);
+           fsdp_lane_sync(b, &err) == FSDP_OK,
+       "%s: events pass a failed lane", mode);
     char big[FSDP_LANE_ARG_NBYTES + 1] = {0};
-    ok(fsdp_lane_call(b, bump, big, sizeof big, &err) == FSDP_EINVAL, "%s: too large an argument: %s", mode, err.text);
+    ok(fsdp_lane_call(b, bump, big, sizeof big, &err) == FSDP_EINVAL,
+       "%s: too large an argument: %s", mode, err.text);
     fsdp_event_destroy(event);
     fsdp_lane_destroy(a);
     fsdp_lane_destroy(b);
@@ -210,7 +232,8 @@ int main(void)
     struct fsdp_device *device;
     struct fsdp_lane *lane;
     struct fsdp_err err = FSDP_ERR_INIT;
-    ok(fsdp_device_open(&device, "tpu", 0, &err) == FSDP_EUNSUPPORTED, "unknown device: %s", err.text);
+    ok(fsdp_device_open(&device, "tpu", 0, &err) == FSDP_EUNSUPPORTED, "unknown device: %s",
+       err.text);
     if (fsdp_device_open(&device, "auto", 0, &err) || fsdp_lane_create(&lane, device, "test", &err))
         return 1;
     test_adamw(lane);
@@ -222,7 +245,8 @@ int main(void)
     test_lanes(0);
     test_lanes(FSDP_DEVICE_THREADED);
     fsdp_alloc_fail_at(1);
-    ok(!fsdp_alloc(10, 1, "probe", &err) && err.status == FSDP_ENOMEM, "allocation failure on request: %s", err.text);
+    ok(!fsdp_alloc(10, 1, "probe", &err) && err.status == FSDP_ENOMEM,
+       "allocation failure on request: %s", err.text);
     void *p = fsdp_alloc(10, 1, "probe", &err);
     ok(p != NULL, "only that one fails");
     fsdp_free(p);

@@ -29,8 +29,8 @@ struct board {
 struct chan {
     struct fsdp_oob oob;
     struct board *board;
-    const int *fds;     /* [NCHANNELS] of this rank */
-    int *next;          /* shared among the dups of this rank */
+    const int *fds; /* [NCHANNELS] of this rank */
+    int *next;      /* shared among the dups of this rank */
     int fd;
 };
 
@@ -217,8 +217,8 @@ int ranks_run(int nranks, int nnodes, double timeout_s, rank_main_f *fn, void *a
     struct gather gathers[NCHANNELS] = {{0}};
     if (nranks < 1 || nranks > MAX_RANKS)
         abort();
-    struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct board *board =
+        mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     double deadline = fsdp_time_now() + timeout_s;
 
     for (int r = 0; r < nranks; r++) {
@@ -235,7 +235,7 @@ int ranks_run(int nranks, int nnodes, double timeout_s, rank_main_f *fn, void *a
         }
     }
     struct fsdp_node_map nodes = {nranks, nnodes, node_of,
-                                  (const char (*)[FSDP_HOST_NBYTES])(void *)hosts};
+                                  (const char(*)[FSDP_HOST_NBYTES])(void *)hosts};
     fflush(NULL);
     for (int r = 0; r < nranks; r++) {
         pid[r] = fork();

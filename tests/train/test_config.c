@@ -58,9 +58,13 @@ static const struct {
     {"list in a list", "data:\n  path: [[a]]\n", 2, {"data.path", "plain value"}},
     {"no value", GOOD "log:\n  metrics:\n", 8, {"log.metrics", "no value"}},
     {"null", GOOD "log:\n  metrics: ~\n", 8, {"log.metrics", "no value"}},
-    {"duplicate key", "train:\n  steps: 1\n  seed: 2\n  steps: 3\n", 4,
+    {"duplicate key",
+     "train:\n  steps: 1\n  seed: 2\n  steps: 3\n",
+     4,
      {"train.steps", "before, on line 2"}},
-    {"duplicate section", "train:\n  steps: 1\nmodel:\n  path: m\ntrain:\n  seed: 1\n", 5,
+    {"duplicate section",
+     "train:\n  steps: 1\nmodel:\n  path: m\ntrain:\n  seed: 1\n",
+     5,
      {"section train", "before, on line 1"}},
     {"scalar section", "train: 10\n", 1, {"train", "is not a section"}},
     {"list document", "- train\n", 1, {"not a configuration"}},
@@ -80,7 +84,9 @@ static const struct {
     {"empty file", "", 0, {"model.path", "must be given"}},
     {"only comments", "# nothing\n", 0, {"model.path", "must be given"}},
     {"min_lr above lr", GOOD "optim:\n  lr: 1e-4\n  min_lr: 1e-3\n", 9, {"optim.min_lr", "above"}},
-    {"decay too long", GOOD "optim:\n  schedule: wsd\n  warmup_steps: 5\n  decay_steps: 6\n", 10,
+    {"decay too long",
+     GOOD "optim:\n  schedule: wsd\n  warmup_steps: 5\n  decay_steps: 6\n",
+     10,
      {"optim.decay_steps", "do not fit"}},
     {"must resume from nowhere", GOOD "checkpoint:\n  resume: must\n", 8, {"checkpoint.resume"}},
 };
@@ -118,7 +124,7 @@ static void check_overrides(void)
         {"model.path=", "model.path: must be given"},
     };
     struct fsdp_err err = FSDP_ERR_INIT;
-    char *good[] = {"train.steps=7", "data.path=[a, \"b c\"]", "optim.betas=0.8,0.9",
+    char *good[] = {"train.steps=7",   "data.path=[a, \"b c\"]", "optim.betas=0.8,0.9",
                     "log.metrics=x=y", "checkpoint.resume=must", "checkpoint.path=ck",
                     "train.steps=8"};
 
@@ -126,7 +132,8 @@ static void check_overrides(void)
         char *one = (char *)(uintptr_t)refused[i].override;
         struct config *config = load(GOOD, 1, &one, &err);
         ok(!config && strstr(err.text, "command line: ") == err.text &&
-               strstr(err.text, refused[i].holds), "override %s: %s", one, err.text);
+               strstr(err.text, refused[i].holds),
+           "override %s: %s", one, err.text);
     }
     struct config *c = load(GOOD, sizeof good / sizeof good[0], good, &err);
     ok(c != NULL, "good overrides are taken %s", c ? "" : err.text);
@@ -147,7 +154,8 @@ static void check_good(void)
     struct fsdp_err err = FSDP_ERR_INIT;
     struct config *c = load("# comment\n---\nmodel: {path: m, init: Random}\n"
                             "data:\n  path:\n    - a/b, c\n    - \"null\"\n"
-                            "train:\n  steps: 1_0\n", 0, NULL, &err);
+                            "train:\n  steps: 1_0\n",
+                            0, NULL, &err);
     ok(!c, "underscores are no digits: %s", err.text);
     c = load("# comment\n---\nmodel: {path: m, init: Random}\n"
              "data:\n  path:\n    - a/b, c\n    - \"null\"\noptim:\n"
@@ -160,9 +168,11 @@ static void check_good(void)
     ok(c->model.init == CONFIG_INIT_RANDOM, "case of a choice does not matter");
     ok(c->data.path.nelem == 2 && !strcmp(fsdp_tunable_list_at(&c->data.path, 0), "a/b, c") &&
            !strcmp(fsdp_tunable_list_at(&c->data.path, 1), "null") &&
-           !fsdp_tunable_list_at(&c->data.path, 2), "a list in a file, commas kept");
+           !fsdp_tunable_list_at(&c->data.path, 2),
+       "a list in a file, commas kept");
     ok(c->train.micro_batch_size == 0 && c->fsdp.reshard_after_forward == 0 &&
-           c->fsdp.forward_prefetch == 1, "named values");
+           c->fsdp.forward_prefetch == 1,
+       "named values");
     char where[200], expect[200], word[32];
     snprintf(expect, sizeof expect, "%s:10: train.steps", file);
     ok(!strcmp(config_where(where, sizeof where, c, "train.steps"), expect), "where: %s", where);
@@ -177,8 +187,11 @@ static void check_print(bool help)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
     char *overrides[] = {"data.path=[plain, with space, it's, \"#x\", back\\slash]",
-                         "optim.lr=3.0000000000000004e-4", "fsdp.reshard_after_forward=true",
-                         "log.metrics=-", "checkpoint.path=null", "fsdp.limit_all_gathers=0"};
+                         "optim.lr=3.0000000000000004e-4",
+                         "fsdp.reshard_after_forward=true",
+                         "log.metrics=-",
+                         "checkpoint.path=null",
+                         "fsdp.limit_all_gathers=0"};
     struct config *a = load(GOOD, sizeof overrides / sizeof overrides[0], overrides, &err), *b;
     char *text_a = NULL, *text_b = NULL;
     FILE *out = fopen(file, "w");
@@ -203,7 +216,8 @@ static void check_print(bool help)
 static void check_agree(void)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
-    char *o1[] = {"log.interval=5", "train.threads=3"}, *o2[] = {"optim.lr=0.5"}, *o3[] = {"log.trace=t.json"};
+    char *o1[] = {"log.interval=5", "train.threads=3"}, *o2[] = {"optim.lr=0.5"},
+         *o3[] = {"log.trace=t.json"};
     struct config *a = load(GOOD, 0, NULL, &err), *b = load(GOOD, 2, o1, &err);
     struct config *c = load(GOOD, 1, o2, &err), *d = load(GOOD, 1, o3, &err);
     char *ta = NULL, *tb = NULL, *tc = NULL, *td = NULL;
@@ -225,7 +239,8 @@ static void check_agree(void)
     fsdp_free(d);
 }
 
-/* ---- the division of a batch --------------------------------------------------------------------- */
+/* ---- the division of a batch
+ * --------------------------------------------------------------------- */
 
 static void check_divide(void)
 {

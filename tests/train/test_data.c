@@ -152,14 +152,15 @@ static void check_folder(void)
        "a folder is read, links to folders are not followed %s", err.text);
     bool equal = data_ntokens(one) == data_ntokens(many) && data_nfiles(many) == NFILES;
     for (uint64_t r = 0; r < data_nrows(one); r++)
-        equal &= !data_row(one, r, a, &err) && !data_row(many, r, b, &err) &&
-                 !memcmp(a, b, sizeof a);
+        equal &=
+            !data_row(one, r, a, &err) && !data_row(many, r, b, &err) && !memcmp(a, b, sizeof a);
     ok(equal, "files sorted by path make one stream");
     ok(data_hash(one) != data_hash(many), "but another data set");
     data_close(one);
     data_close(many);
     ok(data_open(&one, &(struct data_opts){.version = DATA_OPTS_VERSION, .seq_len = 4}, &err) ==
-           FSDP_EINVAL, "no path: %s", err.text);
+           FSDP_EINVAL,
+       "no path: %s", err.text);
 }
 
 static void check_permutation(void)
@@ -248,7 +249,8 @@ static void refuse(const char *what, enum data_format format, enum data_layout l
     struct data *data = NULL;
     int rc = open_one(&data, "bad", format, layout, seq_len, &err);
 
-    ok(rc == status && strstr(err.text, "bad") && strstr(err.text, holds), "%s: %s", what, err.text);
+    ok(rc == status && strstr(err.text, "bad") && strstr(err.text, holds), "%s: %s", what,
+       err.text);
     if (rc == FSDP_OK)
         data_close(data);
 }

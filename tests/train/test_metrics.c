@@ -37,16 +37,22 @@ static void check_lines(void)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
     struct metrics *m = NULL;
-    struct metrics_row row = {.step = 1, .loss = 5.66973877, .grad_norm = 1.0 / 3, .lr = 1e-3,
-                              .tokens = 128, .tokens_per_s = 12345.678, .time = 0.5};
+    struct metrics_row row = {.step = 1,
+                              .loss = 5.66973877,
+                              .grad_norm = 1.0 / 3,
+                              .lr = 1e-3,
+                              .tokens = 128,
+                              .tokens_per_s = 12345.678,
+                              .time = 0.5};
 
     ok(metrics_open(&m, file, 0, &err) == FSDP_OK, "folders are created %s", err.text);
     ok(metrics_write(m, &row, &err) == FSDP_OK, "written");
     ok(!strcmp(content(), "{\"step\": 1, \"loss\": 5.66973877, \"grad_norm\": 0.333333333, "
                           "\"lr\": 0.001, \"tokens\": 128, \"tokens_per_s\": 12345.678, "
-                          "\"time\": 0.5}\n"), "at once, with 9 digits");
-    row = (struct metrics_row){.step = 2, .loss = NAN, .grad_norm = INFINITY, .has_eval = true,
-                               .eval_loss = 2.25};
+                          "\"time\": 0.5}\n"),
+       "at once, with 9 digits");
+    row = (struct metrics_row){
+        .step = 2, .loss = NAN, .grad_norm = INFINITY, .has_eval = true, .eval_loss = 2.25};
     ok(metrics_write(m, &row, &err) == FSDP_OK && strstr(content(), "\"loss\": null") &&
            strstr(content(), "\"grad_norm\": null") && strstr(content(), "\"eval_loss\": 2.25}\n"),
        "what is not finite is null");
@@ -65,7 +71,8 @@ static void check_resume(void)
            !strcmp(content(), "{\"step\": 1}\n{\"step\": 2}\n"),
        "later steps and an unfinished line are dropped");
     ok(metrics_write(m, &row, &err) == FSDP_OK &&
-           strstr(content(), "{\"step\": 2}\n{\"step\": 3, ") != NULL, "and it goes on behind them");
+           strstr(content(), "{\"step\": 2}\n{\"step\": 3, ") != NULL,
+       "and it goes on behind them");
     metrics_close(m);
     put("{\"step\": 1}\n");
     ok(metrics_open(&m, file, 0, &err) == FSDP_OK && !content()[0], "a run from 0 starts anew");
@@ -85,8 +92,12 @@ static void check_resume(void)
 static void check_state(void)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
-    struct train_state a = {.step = 7, .rows = 56, .tokens = 1792, .seconds = 0.1 + 0.2,
-                            .model_seed = 3, .global_batch_size = 8,
+    struct train_state a = {.step = 7,
+                            .rows = 56,
+                            .tokens = 1792,
+                            .seconds = 0.1 + 0.2,
+                            .model_seed = 3,
+                            .global_batch_size = 8,
                             .data = {"stream", 32, 5, 100, UINT64_C(0xfedcba9876543210)},
                             .schedule = {FSDP_SCHEDULE_COSINE, 1e-3, 1e-5, 10, 100, 20}};
     struct train_state b, now;
@@ -100,11 +111,13 @@ static void check_state(void)
            a.schedule.min_lr == b.schedule.min_lr &&
            a.schedule.warmup_steps == b.schedule.warmup_steps &&
            a.schedule.total_steps == b.schedule.total_steps &&
-           a.schedule.decay_steps == b.schedule.decay_steps, "nothing is lost");
+           a.schedule.decay_steps == b.schedule.decay_steps,
+       "nothing is lost");
 
     now = (struct train_state){.data = a.data, .schedule = a.schedule, .global_batch_size = 8};
     ok(train_state_resume(&now, &b, false, "ck", &err) == FSDP_OK && now.step == 7 &&
-           now.rows == 56 && now.tokens == 1792, "resumed");
+           now.rows == 56 && now.tokens == 1792,
+       "resumed");
     static const char *const words[] = {"train.seed 5", "data.layout stream", "data.seq_len 32",
                                         "other data"};
     for (int i = 0; i < 4; i++) {
@@ -118,7 +131,8 @@ static void check_state(void)
                strstr(err.text, words[i]) && strstr(err.text, "checkpoint.data_position"),
            "refused: %s", err.text);
         ok(train_state_resume(&now, &b, true, "ck", &err) == FSDP_OK && now.step == 7 &&
-               now.rows == 0, "but the data can start anew");
+               now.rows == 0,
+           "but the data can start anew");
     }
     ok(train_state_read(&b, NULL, "ck", &err) == FSDP_EINVAL && strstr(err.text, "ck"), "%s",
        err.text);
@@ -138,12 +152,15 @@ static void check_numbers(void)
 
     ok(!strcmp(report_count(out, 0), "0") && !strcmp(report_count(out, 999), "999") &&
            !strcmp(report_count(out, 1000), "1,000") &&
-           !strcmp(report_count(out, UINT64_MAX), "18,446,744,073,709,551,615"), "counts");
+           !strcmp(report_count(out, UINT64_MAX), "18,446,744,073,709,551,615"),
+       "counts");
     ok(!strcmp(report_bytes(out, 999), "999 B") && !strcmp(report_bytes(out, 1536), "1.5 KiB") &&
-           !strcmp(report_bytes(out, 1u << 30), "1.0 GiB"), "bytes");
+           !strcmp(report_bytes(out, 1u << 30), "1.0 GiB"),
+       "bytes");
     ok(!strcmp(report_seconds(out, 0.25), "0.2s") && !strcmp(report_seconds(out, 59.6), "1m00s") &&
            !strcmp(report_seconds(out, 185), "3m05s") &&
-           !strcmp(report_seconds(out, 7260), "2h01m"), "seconds");
+           !strcmp(report_seconds(out, 7260), "2h01m"),
+       "seconds");
 }
 
 int main(void)

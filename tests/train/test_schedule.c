@@ -49,7 +49,8 @@ int main(void)
     ok(fsdp_schedule_parse(&kind, "linear", &err) == FSDP_OK && kind == FSDP_SCHEDULE_LINEAR,
        "linear");
     ok(fsdp_schedule_parse(&kind, "cosin", &err) == FSDP_EINVAL && strstr(err.text, "'cosin'") &&
-           strstr(err.text, "constant"), "unknown: %s", err.text);
+           strstr(err.text, "constant"),
+       "unknown: %s", err.text);
 
     check_warmup(FSDP_SCHEDULE_CONSTANT, "constant");
     check_warmup(FSDP_SCHEDULE_LINEAR, "linear");

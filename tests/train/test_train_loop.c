@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * run: timeout=300
- * The step loop with ranks as processes: every world size, strategy and division of the batch gives the
- * same losses; evaluation counts every row once; a stop on one rank stops all; ranks that differ
- * are named.
+ * The step loop with ranks as processes: every world size, strategy and division of the batch gives
+ * the same losses; evaluation counts every row once; a stop on one rank stops all; ranks that
+ * differ are named.
  */
 #include <jansson.h>
 #include <math.h>
@@ -38,10 +38,10 @@ static const char config_yaml[] =
 struct job {
     int nranks, nnodes;
     const char *overrides[MAX_OVERRIDES];
-    const char *of_rank1;   /* an override that only rank 1 has */
+    const char *of_rank1;     /* an override that only rank 1 has */
     int stop_rank, stop_step; /* asks to stop when that step is computed; step 0: never */
-    int status, step;       /* what every rank must end with */
-    const char *holds;      /* in rank 0's error */
+    int status, step;         /* what every rank must end with */
+    const char *holds;        /* in rank 0's error */
 };
 
 static struct train_loop *current;
@@ -159,8 +159,7 @@ static void read_curve(struct curve *curve)
             curve->norm[curve->nsteps] = json_number_value(json_object_get(row, "grad_norm"));
             curve->tokens = json_number_value(json_object_get(row, "tokens"));
             if (json_object_get(row, "eval_loss"))
-                curve->eval[curve->nevals++] =
-                    json_number_value(json_object_get(row, "eval_loss"));
+                curve->eval[curve->nevals++] = json_number_value(json_object_get(row, "eval_loss"));
             curve->nsteps++;
         }
         json_decref(row);
@@ -213,10 +212,12 @@ static void check_worlds(void)
 static void check_stop(void)
 {
     struct job job = {2, 1, {NULL}, .stop_rank = 1, .stop_step = 2, .step = 2};
-    struct job late = {2, 1, {"train.late_results=true"}, .stop_rank = 1, .stop_step = 2, .step = 3};
+    struct job late = {2,        1, {"train.late_results=true"}, .stop_rank = 1, .stop_step = 2,
+                       .step = 3};
     struct curve curve;
 
-    ok(ranks_run(2, 1, 60, rank_main, &job, NULL) == 0, "a stop on rank 1 stops both after its step");
+    ok(ranks_run(2, 1, 60, rank_main, &job, NULL) == 0,
+       "a stop on rank 1 stops both after its step");
     ok(ranks_run(2, 1, 60, rank_main, &late, NULL) == 0, "one step later with late results");
     read_curve(&curve);
     ok(curve.nsteps == 3, "and no line of metrics is lost");
@@ -225,20 +226,43 @@ static void check_stop(void)
 static void check_refusals(void)
 {
     static const struct job jobs[] = {
-        {2, 1, {NULL}, .of_rank1 = "optim.lr=0.5", .status = FSDP_EMISMATCH,
+        {2,
+         1,
+         {NULL},
+         .of_rank1 = "optim.lr=0.5",
+         .status = FSDP_EMISMATCH,
          .holds = "rank 1 has another configuration than rank 0: 'optim.lr = 0.5' where rank 0 has "
                   "'optim.lr = 0.01'"},
-        {2, 1, {NULL}, .of_rank1 = "fsdp.sharding_strategy=NO_SHARD", .status = FSDP_EMISMATCH,
+        {2,
+         1,
+         {NULL},
+         .of_rank1 = "fsdp.sharding_strategy=NO_SHARD",
+         .status = FSDP_EMISMATCH,
          .holds = "fsdp.sharding_strategy = NO_SHARD"},
-        {2, 1, {NULL}, .of_rank1 = "nonsense=1", .status = FSDP_EINVAL,
+        {2,
+         1,
+         {NULL},
+         .of_rank1 = "nonsense=1",
+         .status = FSDP_EINVAL,
          .holds = "rank 1: command line: unknown key 'nonsense'"},
         {5, 1, {NULL}, .status = FSDP_EINVAL, .holds = "12 rows do not divide among 5 ranks"},
-        {3, 1, {"train.global_batch_size=2"}, .status = FSDP_EINVAL, .holds = "more than the 2 rows"},
+        {3,
+         1,
+         {"train.global_batch_size=2"},
+         .status = FSDP_EINVAL,
+         .holds = "more than the 2 rows"},
         {2, 1, {"data.seq_len=65"}, .status = FSDP_EINVAL, .holds = "longer than the model's 64"},
-        {1, 1, {"data.path=/nowhere"}, .status = FSDP_ENOTFOUND, .holds = "data.path: data: /nowhere"},
+        {1,
+         1,
+         {"data.path=/nowhere"},
+         .status = FSDP_ENOTFOUND,
+         .holds = "data.path: data: /nowhere"},
         {1, 1, {"model.path=/nowhere"}, .status = FSDP_ENOTFOUND, .holds = "model.path: /nowhere"},
-        {2, 1, {"optim.lr=1e30", "optim.clip_grad_norm=0", "train.on_nonfinite=stop"},
-         .status = FSDP_EINVAL, .holds = "train.on_nonfinite is stop"},
+        {2,
+         1,
+         {"optim.lr=1e30", "optim.clip_grad_norm=0", "train.on_nonfinite=stop"},
+         .status = FSDP_EINVAL,
+         .holds = "train.on_nonfinite is stop"},
         {1, 1, {"optim.lr=1e30", "optim.clip_grad_norm=0"}, .step = STEPS},
     };
     for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {

@@ -2,8 +2,8 @@
 /*
  * ckpt.h: checkpoints. Saving and loading from a job, reading from tools.
  *
- * A checkpoint is a folder of immutable data files plus one manifest.json, written last; without the
- * manifest there is no checkpoint. docs/ckpt-format.md describes the bytes.
+ * A checkpoint is a folder of immutable data files plus one manifest.json, written last; without
+ * the manifest there is no checkpoint. docs/ckpt-format.md describes the bytes.
  *
  * The library knows slices (fsdp/base.h) and stores. It knows no GPU, launcher or model.
  */
@@ -18,7 +18,8 @@
 extern "C" {
 #endif
 
-/* ---- fingerprints ------------------------------------------------------------------------------ */
+/* ---- fingerprints ------------------------------------------------------------------------------
+ */
 
 /* CRC-64/XZ and CRC-32C. Start with 0; feed pieces in order. */
 uint64_t ckpt_crc64(uint64_t crc, const void *data, size_t nbytes);
@@ -27,7 +28,8 @@ uint32_t ckpt_crc32c(uint32_t crc, const void *data, size_t nbytes);
 uint64_t ckpt_crc64_combine(uint64_t crc_a, uint64_t crc_b, uint64_t nbytes_b);
 uint32_t ckpt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b);
 
-/* ---- saving from a job ------------------------------------------------------------------------- */
+/* ---- saving from a job -------------------------------------------------------------------------
+ */
 
 /* Gives every slice of this rank: fsdp_state_each with the engine bound. */
 typedef int ckpt_slices_f(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err *err);
@@ -38,39 +40,43 @@ struct ckpt_alias {
 
 struct ckpt_save_args {
     uint32_t version;
-    const char *root;      /* folder of checkpoints; the new one is root/step-%08d */
-    int64_t step;          /* optimizer steps done */
+    const char *root; /* folder of checkpoints; the new one is root/step-%08d */
+    int64_t step;     /* optimizer steps done */
     const struct fsdp_state_layout *layout;
     ckpt_slices_f *slices;
     void *slices_ctx;
     const struct ckpt_alias *aliases;
     int naliases;
-    const char *state_json; /* training state that is not tensors: one JSON object; rank 0's is kept */
-    int nextra;             /* small files kept beside the manifest under hf/ (config.json, tokenizer) */
+    const char
+        *state_json; /* training state that is not tensors: one JSON object; rank 0's is kept */
+    int nextra;      /* small files kept beside the manifest under hf/ (config.json, tokenizer) */
     const char *const *extra; /* their paths; rank 0 copies them */
     bool fsync;
 };
 #define CKPT_SAVE_ARGS_VERSION 1
-#define CKPT_SAVE_ARGS_INIT {.version = CKPT_SAVE_ARGS_VERSION, .fsync = true}
+#define CKPT_SAVE_ARGS_INIT                                                                        \
+    {                                                                                              \
+        .version = CKPT_SAVE_ARGS_VERSION, .fsync = true                                           \
+    }
 
 struct ckpt_save_result {
     uint64_t nbytes; /* written by all ranks */
     double seconds;
     char path[4096]; /* of the published checkpoint */
 };
-/* Collective, blocks, ends in one agreed status. On failure nothing is published and what was written is
- * removed; only where the ranks can no longer agree after the commit (one of them is lost), the
- * checkpoint is good and stays.
- * FSDP_EEXIST if that step is already there. */
+/* Collective, blocks, ends in one agreed status. On failure nothing is published and what was
+ * written is removed; only where the ranks can no longer agree after the commit (one of them is
+ * lost), the checkpoint is good and stays. FSDP_EEXIST if that step is already there. */
 int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, struct fsdp_oob *oob,
               struct fsdp_err *err);
 
-/* Removes all but the newest `keep` published checkpoints of root (0 keeps all), and remains of saves
- * that never finished: those untouched for an hour, since a younger one may still be written by another
- * job. Unpublishes first. Local: call on one rank. */
+/* Removes all but the newest `keep` published checkpoints of root (0 keeps all), and remains of
+ * saves that never finished: those untouched for an hour, since a younger one may still be written
+ * by another job. Unpublishes first. Local: call on one rank. */
 int ckpt_retain(const char *root, int keep, struct fsdp_err *err);
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading ------------------------------------------------------------------------------------
+ */
 
 enum ckpt_format { CKPT_NATIVE, CKPT_HF }; /* HF: plain safetensors, a file or a folder */
 
@@ -92,15 +98,16 @@ struct ckpt_file_info {
 struct ckpt;
 
 /* Opens a native checkpoint folder (or a root of several: its newest), a Hugging Face folder, or a
- * .safetensors file; reads the manifest and all headers, and proves that the stored boxes tile every
- * tensor. Errors name file and tensor: missing, truncated, stray, overlapping. Local, blocks. */
+ * .safetensors file; reads the manifest and all headers, and proves that the stored boxes tile
+ * every tensor. Errors name file and tensor: missing, truncated, stray, overlapping. Local, blocks.
+ */
 int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err);
 void ckpt_close(struct ckpt *ckpt);
 
 const char *ckpt_path(const struct ckpt *ckpt);
 enum ckpt_format ckpt_format(const struct ckpt *ckpt);
-int64_t ckpt_step(const struct ckpt *ckpt);             /* -1 where not known */
-const char *ckpt_state_json(const struct ckpt *ckpt);   /* NULL where there is none */
+int64_t ckpt_step(const struct ckpt *ckpt);           /* -1 where not known */
+const char *ckpt_state_json(const struct ckpt *ckpt); /* NULL where there is none */
 void ckpt_mesh(const struct ckpt *ckpt, int *shard_size, int *replicate_size);
 int ckpt_ntensors(const struct ckpt *ckpt);
 const struct ckpt_tensor *ckpt_tensor_at(const struct ckpt *ckpt, int i);
@@ -115,9 +122,9 @@ const char *ckpt_extra_path(const struct ckpt *ckpt, const char *name);
 int ckpt_nextra(const struct ckpt *ckpt);
 const char *ckpt_extra_at(const struct ckpt *ckpt, int i);
 
-/* Reads the elements of `slice` (matched by name or alias; shape must be equal) into io->write, in order,
- * converting between floating dtypes. Missing name: FSDP_ENOTFOUND; shape: FSDP_EINVAL, both named. A
- * whole tensor is held against its fingerprint (FSDP_ECORRUPT), a part of one is not.
+/* Reads the elements of `slice` (matched by name or alias; shape must be equal) into io->write, in
+ * order, converting between floating dtypes. Missing name: FSDP_ENOTFOUND; shape: FSDP_EINVAL, both
+ * named. A whole tensor is held against its fingerprint (FSDP_ECORRUPT), a part of one is not.
  * Local, blocks, thread safe. */
 int ckpt_read_slice(struct ckpt *ckpt, const struct fsdp_slice *slice,
                     const struct fsdp_slice_io *io, struct fsdp_err *err);
@@ -126,50 +133,58 @@ struct ckpt_load_args {
     uint32_t version;
     ckpt_slices_f *slices;
     void *slices_ctx;
-    bool optim; /* also the optimizer's slices; else they are left as they are */
+    bool optim;  /* also the optimizer's slices; else they are left as they are */
     int replica; /* only slices of this replica are read; -1: all */
 };
 #define CKPT_LOAD_ARGS_VERSION 1
-#define CKPT_LOAD_ARGS_INIT {.version = CKPT_LOAD_ARGS_VERSION, .optim = true, .replica = -1}
-/* Loads this rank's slices. What the ranks read together is held against the tensors' fingerprints; where
- * they read only part of a tensor, against its files' checksums: damage is FSDP_ECORRUPT, naming tensor
- * and file. After a failure the slices' contents are undefined. Collective, ends in one agreed status. */
+#define CKPT_LOAD_ARGS_INIT                                                                        \
+    {                                                                                              \
+        .version = CKPT_LOAD_ARGS_VERSION, .optim = true, .replica = -1                            \
+    }
+/* Loads this rank's slices. What the ranks read together is held against the tensors' fingerprints;
+ * where they read only part of a tensor, against its files' checksums: damage is FSDP_ECORRUPT,
+ * naming tensor and file. After a failure the slices' contents are undefined. Collective, ends in
+ * one agreed status. */
 int ckpt_load(struct ckpt *ckpt, const struct ckpt_load_args *args, struct fsdp_oob *oob,
               struct fsdp_err *err);
 
-/* Newest published checkpoint of root into out; FSDP_ENOTFOUND if there is none. Local: ask one rank and
- * broadcast. */
+/* Newest published checkpoint of root into out; FSDP_ENOTFOUND if there is none. Local: ask one
+ * rank and broadcast. */
 int ckpt_latest(char *out, size_t out_nbytes, const char *root, struct fsdp_err *err);
 
-/* ---- whole-checkpoint operations: what the tools call -------------------------------------------- */
+/* ---- whole-checkpoint operations: what the tools call
+ * -------------------------------------------- */
 
-/* Called often, from one thread at a time. A nonzero return ends the operation with FSDP_ECANCELED; what
- * it wrote is removed. */
+/* Called often, from one thread at a time. A nonzero return ends the operation with FSDP_ECANCELED;
+ * what it wrote is removed. */
 typedef int ckpt_progress_f(void *ctx, uint64_t nbytes_done, uint64_t nbytes_total);
 
 struct ckpt_merge_args {
     uint32_t version;
-    const char *out;          /* FILE.safetensors, or a folder (DIR/) */
-    const char *dtype;        /* NULL: as stored */
-    uint64_t mem_nbytes;      /* budget of buffers */
+    const char *out;           /* FILE.safetensors, or a folder (DIR/) */
+    const char *dtype;         /* NULL: as stored */
+    uint64_t mem_nbytes;       /* budget of buffers */
     uint64_t max_shard_nbytes; /* folder output; 0: one file */
-    bool all;                 /* optimizer tensors too */
+    bool all;                  /* optimizer tensors too */
     bool overwrite;
     ckpt_progress_f *progress;
     void *progress_ctx;
 };
 #define CKPT_MERGE_ARGS_VERSION 1
-/* "67108864", "64K", "256M", "5G", "5GB", "5GiB": K, M, G, T are powers of 1024, KB, MB, GB, TB powers of
- * 1000. FSDP_EINVAL for other text. */
+/* "67108864", "64K", "256M", "5G", "5GB", "5GiB": K, M, G, T are powers of 1024, KB, MB, GB, TB
+ * powers of 1000. FSDP_EINVAL for other text. */
 int ckpt_nbytes_parse(uint64_t *out, const char *text, struct fsdp_err *err);
-#define CKPT_MERGE_ARGS_INIT {.version = CKPT_MERGE_ARGS_VERSION, .mem_nbytes = 256u << 20}
+#define CKPT_MERGE_ARGS_INIT                                                                       \
+    {                                                                                              \
+        .version = CKPT_MERGE_ARGS_VERSION, .mem_nbytes = 256u << 20                               \
+    }
 struct ckpt_merge_result {
     uint64_t nbytes;
     int ntensors, nfiles;
     double seconds;
 };
-/* Full weights of an opened checkpoint. Coverage is proved before a byte is written, fingerprints are
- * checked as it streams, output appears atomically. Local, blocks. */
+/* Full weights of an opened checkpoint. Coverage is proved before a byte is written, fingerprints
+ * are checked as it streams, output appears atomically. Local, blocks. */
 int ckpt_merge(struct ckpt_merge_result *out, struct ckpt *ckpt, const struct ckpt_merge_args *args,
                struct fsdp_err *err);
 

@@ -41,8 +41,8 @@ extern "C" {
 
 enum fsdp_status {
     FSDP_OK = 0,
-    FSDP_EINTERNAL = -1,    /* anything without a code of its own; the text says what */
-    FSDP_EINVAL = -2,       /* bad argument, configuration or input file */
+    FSDP_EINTERNAL = -1, /* anything without a code of its own; the text says what */
+    FSDP_EINVAL = -2,    /* bad argument, configuration or input file */
     FSDP_ENOMEM = -3,
     FSDP_EIO = -4,          /* the operating system or a store refused; the text has its reason */
     FSDP_ENOTFOUND = -5,    /* a file, tensor, key or checkpoint that is not there */
@@ -63,7 +63,10 @@ struct fsdp_err {
     char text[FSDP_ERR_TEXT_NBYTES]; /* one line, no trailing newline */
 };
 
-#define FSDP_ERR_INIT {0, ""}
+#define FSDP_ERR_INIT                                                                              \
+    {                                                                                              \
+        0, ""                                                                                      \
+    }
 
 /* Sets *err (if not NULL) and returns status, so that a failure is set and returned in one line. */
 int fsdp_err_set(struct fsdp_err *err, int status, const char *fmt, ...) FSDP_PRINTF(3, 4);
@@ -178,7 +181,8 @@ uint64_t fsdp_box_nelem(const struct fsdp_box *box, int ndim);
 uint64_t fsdp_tensor_row_nelem(const struct fsdp_tensor *tensor);
 /* Refuses more than FSDP_MAX_DIMS dimensions, unknown dtypes, and sizes over 2^62 bytes. */
 int fsdp_tensor_check(const struct fsdp_tensor *tensor, struct fsdp_err *err);
-/* out = a ∩ b. Returns false (and an all-zero out) where they do not meet. A scalar meets itself. */
+/* out = a ∩ b. Returns false (and an all-zero out) where they do not meet. A scalar meets itself.
+ */
 bool fsdp_box_intersect(struct fsdp_box *out, const struct fsdp_box *a, const struct fsdp_box *b,
                         int ndim);
 
@@ -237,11 +241,13 @@ struct fsdp_flat_desc {
 
 /* Everything that decides who owns which box: the same on every rank, stored in the manifest. */
 struct fsdp_state_layout {
-    int shard_size, replicate_size; /* world = shard_size * replicate_size; rank = replica * shard_size + shard */
+    int shard_size, replicate_size; /* world = shard_size * replicate_size; rank = replica *
+                                       shard_size + shard */
     int nflats;
     const struct fsdp_flat_desc *flats;
-    int noptim;                   /* optimizer tensors per trainable tensor, same dtype and shape */
-    const char *const *optim;     /* their names: "exp_avg", "exp_avg_sq"; stored as state.<fqn>.<name> */
+    int noptim; /* optimizer tensors per trainable tensor, same dtype and shape */
+    const char *const
+        *optim; /* their names: "exp_avg", "exp_avg_sq"; stored as state.<fqn>.<name> */
 };
 
 /* ---- out-of-band channel ----------------------------------------------------------------------
@@ -271,8 +277,8 @@ struct fsdp_oob {
 
 /* The channel of a job of one rank. Owned by the caller, closed with oob->close(oob). */
 int fsdp_oob_self_create(struct fsdp_oob **out, struct fsdp_err *err);
-/* Collective. As allgather, for lengths that differ. *out holds the pieces back to back and is freed
- * by the caller; lens[size] gets their lengths. */
+/* Collective. As allgather, for lengths that differ. *out holds the pieces back to back and is
+ * freed by the caller; lens[size] gets their lengths. */
 int fsdp_oob_allgatherv(struct fsdp_oob *oob, const void *in, size_t nbytes, void **out,
                         size_t *lens, struct fsdp_err *err);
 /* Collective. Ends a blocking collective call in one agreed status: every rank gives its own

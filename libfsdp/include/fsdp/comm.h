@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * comm.h: communicators. One communicator is one group of ranks with its own order of operations;
- * collectives are enqueued on a lane and do not block the caller (except that an unthreaded CPU lane
- * runs them at once). This dispatcher checks arguments and state; backends (sys/comm_ops.h) trust it.
+ * collectives are enqueued on a lane and do not block the caller (except that an unthreaded CPU
+ * lane runs them at once). This dispatcher checks arguments and state; backends (sys/comm_ops.h)
+ * trust it.
  *
  * Errors are sticky: after the first failure every later call on the communicator returns it, and
- * only fsdp_comm_abort and fsdp_comm_destroy follow. Every wait has a deadline, and a dead or silent
- * peer is named by world rank and host. FSDP_EMISMATCH names two ranks that are not in the same
- * operation.
+ * only fsdp_comm_abort and fsdp_comm_destroy follow. Every wait has a deadline, and a dead or
+ * silent peer is named by world rank and host. FSDP_EMISMATCH names two ranks that are not in the
+ * same operation.
  *
  * Environment: FSDP_COMM_IFNAME, comma-separated beginnings of the names of the network interfaces
  * whose addresses comm_host gives to ranks on other nodes (default: all but loopback).
@@ -29,29 +30,32 @@ struct fsdp_comm;
 /* Where every rank of the world runs; borrowed arrays of nranks entries. */
 struct fsdp_node_map {
     int nranks, nnodes;
-    const int *node_of;                  /* node index 0..nnodes-1 of each world rank */
+    const int *node_of;                   /* node index 0..nnodes-1 of each world rank */
     const char (*host)[FSDP_HOST_NBYTES]; /* host name of each world rank, NULL: unknown */
 };
 
 struct fsdp_comm_opts {
     uint32_t version;
-    const char *backend;  /* "auto", "self", "host"; later "mpi", "nccl" */
-    const char *name;     /* "gather", "reduce", ...: appears in errors; static */
-    int color;            /* ranks with equal color form one group; >= 0 */
-    int key;              /* orders the ranks of the group; ties by world rank */
-    double timeout_s;     /* deadline of every wait */
+    const char *backend; /* "auto", "self", "host"; later "mpi", "nccl" */
+    const char *name;    /* "gather", "reduce", ...: appears in errors; static */
+    int color;           /* ranks with equal color form one group; >= 0 */
+    int key;             /* orders the ranks of the group; ties by world rank */
+    double timeout_s;    /* deadline of every wait */
     const struct fsdp_node_map *nodes;
 };
 #define FSDP_COMM_OPTS_VERSION 1
-#define FSDP_COMM_OPTS_INIT {.version = FSDP_COMM_OPTS_VERSION, .backend = "auto", .name = "comm", .timeout_s = 600}
+#define FSDP_COMM_OPTS_INIT                                                                        \
+    {                                                                                              \
+        .version = FSDP_COMM_OPTS_VERSION, .backend = "auto", .name = "comm", .timeout_s = 600     \
+    }
 
-/* Collective over all ranks of oob, like MPI_Comm_split. oob is used until destroy (health) and stays
- * the caller's. The device is where lanes of later calls live. Blocks. */
+/* Collective over all ranks of oob, like MPI_Comm_split. oob is used until destroy (health) and
+ * stays the caller's. The device is where lanes of later calls live. Blocks. */
 int fsdp_comm_create(struct fsdp_comm **out, const struct fsdp_comm_opts *opts,
                      struct fsdp_oob *oob, struct fsdp_device *device, struct fsdp_err *err);
-/* Collective where healthy; after an error local. Never waits for others. The lanes it was used on have
- * been synced, and memory of fsdp_comm_mem_alloc goes with it. Leaves no segment, socket or file
- * behind. */
+/* Collective where healthy; after an error local. Never waits for others. The lanes it was used on
+ * have been synced, and memory of fsdp_comm_mem_alloc goes with it. Leaves no segment, socket or
+ * file behind. */
 void fsdp_comm_destroy(struct fsdp_comm *comm);
 /* Local. Ends every pending and later operation of this communicator on this rank with an error. */
 void fsdp_comm_abort(struct fsdp_comm *comm, const char *why);
@@ -64,13 +68,14 @@ const char *fsdp_comm_backend(const struct fsdp_comm *comm);
 int fsdp_comm_status(struct fsdp_comm *comm, struct fsdp_err *err);
 
 /* Memory that the backend moves fastest (shared memory, registered windows). Collective: every rank
- * of the group allocates the same sizes in the same order. Any device pointer works in a collective. */
+ * of the group allocates the same sizes in the same order. Any device pointer works in a
+ * collective. */
 void *fsdp_comm_mem_alloc(struct fsdp_comm *comm, size_t nbytes, struct fsdp_err *err);
 void fsdp_comm_mem_free(struct fsdp_comm *comm, void *ptr);
 
-/* Collective, enqueue. Sizes and dtypes are the same on every rank of the group. Buffers are aligned to
- * their dtype, and send and recv do not overlap except in place as stated. BOOL and F8 can be gathered
- * and broadcast, not summed.
+/* Collective, enqueue. Sizes and dtypes are the same on every rank of the group. Buffers are
+ * aligned to their dtype, and send and recv do not overlap except in place as stated. BOOL and F8
+ * can be gathered and broadcast, not summed.
  *
  * all_gather: recv[size * nelem] = every rank's send[nelem] in rank order.
  *             In place where send == recv + rank * nelem elements.

@@ -8,8 +8,8 @@
  * work at once in the calling thread (the default), or on a thread of its own
  * (FSDP_DEVICE_THREADED), which is how missing edges are found.
  *
- * Failures of enqueued work are sticky on the lane and reported by fsdp_lane_sync and by every later
- * enqueue.
+ * Failures of enqueued work are sticky on the lane and reported by fsdp_lane_sync and by every
+ * later enqueue.
  */
 #ifndef FSDP_DEVICE_H
 #define FSDP_DEVICE_H
@@ -60,7 +60,8 @@ typedef int fsdp_lane_f(void *arg, struct fsdp_err *err);
 int fsdp_lane_call(struct fsdp_lane *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
                    struct fsdp_err *err);
 
-/* ---- arithmetic on a lane. All enqueue; pointers are device memory. ---------------------------- */
+/* ---- arithmetic on a lane. All enqueue; pointers are device memory. ----------------------------
+ */
 
 int fsdp_copy(struct fsdp_lane *lane, void *dst, const void *src, size_t nbytes,
               struct fsdp_err *err);
@@ -74,7 +75,8 @@ int fsdp_accumulate(struct fsdp_lane *lane, float *dst, const void *src, enum fs
  * the result depends on nothing but x. */
 int fsdp_sumsq(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
                struct fsdp_err *err);
-/* *norm = square root of the sum of sums[0 .. nsums), added in order; *coef = min(1, max_norm / (*norm
+/* *norm = square root of the sum of sums[0 .. nsums), added in order; *coef = min(1, max_norm /
+ * (*norm
  * + 1e-6)), or 1 where max_norm <= 0. As torch.nn.utils.clip_grad_norm_. */
 int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *sums,
                    size_t nsums, float max_norm, struct fsdp_err *err);

@@ -18,9 +18,9 @@
  *
  * The whole step is a list made before step one (sched.h): gathers, computations, reductions and
  * frees with the edges between them. The model drives a cursor through it: an enter that is not the
- * list's next is refused, naming the expected and the actual module. Modules that the wrap policy did
- * not make units are entered too; they live in the unit of their nearest wrapped ancestor, so a model
- * need not know the policy.
+ * list's next is refused, naming the expected and the actual module. Modules that the wrap policy
+ * did not make units are entered too; they live in the unit of their nearest wrapped ancestor, so a
+ * model need not know the policy.
  *
  * FSDP: Zhao et al., PyTorch FSDP, arXiv 2304.11277; ZeRO: Rajbhandari et al., arXiv 1910.02054.
  */
@@ -47,31 +47,34 @@ enum { FSDP_AC_NONE, FSDP_AC_FULL }; /* activation checkpointing */
 struct fsdp_opts {
     uint32_t version;
     enum fsdp_strategy strategy;
-    /* -1: the strategy's own; 0: keep; 1: free; k > 1: keep part r mod k of the k equal parts of what
-     * was gathered, and gather in backward over k consecutive ranks (mesh shape's regather_size). */
+    /* -1: the strategy's own; 0: keep; 1: free; k > 1: keep part r mod k of the k equal parts of
+     * what was gathered, and gather in backward over k consecutive ranks (mesh shape's
+     * regather_size). */
     int reshard_after_forward;
-    bool reduce_last;          /* accumulate unsharded gradients, reduce in the last micro-step only:
-                                * less traffic for more memory (no_sync in PyTorch) */
+    bool reduce_last; /* accumulate unsharded gradients, reduce in the last micro-step only:
+                       * less traffic for more memory (no_sync in PyTorch) */
     enum fsdp_wrap_policy wrap_policy;
     const char *const *wrap_classes; /* TRANSFORMER: NULL-terminated class names */
     uint64_t min_num_params;         /* SIZE: a module with at least this many becomes a unit */
     enum fsdp_dtype param_dtype, reduce_dtype;
     int forward_prefetch, backward_prefetch; /* how many units ahead; 0: none */
-    int limit_all_gathers;                   /* unsharded units alive beyond those kept; 0: no limit */
-    int activation_checkpointing;            /* FSDP_AC_* */
-    int accumulation;                        /* micro-steps per optimizer step */
+    int limit_all_gathers;        /* unsharded units alive beyond those kept; 0: no limit */
+    int activation_checkpointing; /* FSDP_AC_* */
+    int accumulation;             /* micro-steps per optimizer step */
     struct fsdp_optim_opts optim;
     uint64_t seed; /* of initial values */
-    /* Text of everything else that must be equal on all ranks (data, schedule, ...), one `key = value`
-     * a line; part of the hash that ranks compare. May be NULL. */
+    /* Text of everything else that must be equal on all ranks (data, schedule, ...), one `key =
+     * value` a line; part of the hash that ranks compare. May be NULL. */
     const char *agree;
 };
 #define FSDP_OPTS_VERSION 1
 #define FSDP_OPTS_INIT                                                                             \
-    {.version = FSDP_OPTS_VERSION, .strategy = FSDP_FULL_SHARD, .reshard_after_forward = -1,       \
-     .wrap_policy = FSDP_WRAP_TRANSFORMER, .param_dtype = FSDP_F32, .reduce_dtype = FSDP_F32,      \
-     .forward_prefetch = 1, .backward_prefetch = 1, .limit_all_gathers = 2, .accumulation = 1,     \
-     .optim = FSDP_OPTIM_OPTS_INIT}
+    {                                                                                              \
+        .version = FSDP_OPTS_VERSION, .strategy = FSDP_FULL_SHARD, .reshard_after_forward = -1,    \
+        .wrap_policy = FSDP_WRAP_TRANSFORMER, .param_dtype = FSDP_F32, .reduce_dtype = FSDP_F32,   \
+        .forward_prefetch = 1, .backward_prefetch = 1, .limit_all_gathers = 2, .accumulation = 1,  \
+        .optim = FSDP_OPTIM_OPTS_INIT                                                              \
+    }
 
 /* Plans, allocates and agrees. Parameters hold nothing until fsdp_init_params or a load. The tree,
  * device and mesh are borrowed until destroy. Collective, blocks. FSDP_EMISMATCH names the first
@@ -84,22 +87,24 @@ void fsdp_destroy(struct fsdp *f);
 /* Random initial values, the same tensors at every world size. Local, enqueues. */
 int fsdp_init_params(struct fsdp *f, struct fsdp_err *err);
 
-/* ---- programs and the cursor ------------------------------------------------------------------- */
+/* ---- programs and the cursor -------------------------------------------------------------------
+ */
 
 enum fsdp_program { FSDP_TRAIN, FSDP_EVAL };
 enum fsdp_phase { FSDP_FORWARD, FSDP_RECOMPUTE, FSDP_BACKWARD };
 
 /* What a module sees between enter and leave. Parameters and gradients are indexed by the tree's
- * parameter index: view.param[i] is valid for the parameters of this module and its descendants that
- * live in the same unit, and for aliases of them. Layout: row-major, contiguous. */
+ * parameter index: view.param[i] is valid for the parameters of this module and its descendants
+ * that live in the same unit, and for aliases of them. Layout: row-major, contiguous. */
 struct fsdp_view {
     struct fsdp_lane *lane;   /* where the module's work is enqueued */
     const void *const *param; /* param_dtype */
     void *const *grad;        /* reduce_dtype; BACKWARD only */
-    /* BACKWARD: what the first contribution of this micro-step to a gradient multiplies the memory with
-     * (0: overwrite, it may hold anything; 1: add to earlier micro-steps). Further contributions in the
-     * same micro-step add (1): a tied parameter gets one from each module that uses it, in the order
-     * of the backward pass. Every trainable parameter must get at least one. */
+    /* BACKWARD: what the first contribution of this micro-step to a gradient multiplies the memory
+     * with (0: overwrite, it may hold anything; 1: add to earlier micro-steps). Further
+     * contributions in the same micro-step add (1): a tied parameter gets one from each module that
+     * uses it, in the order of the backward pass. Every trainable parameter must get at least one.
+     */
     float grad_beta;
     void *saved, *recomputed, *work; /* this module's activation memory (module.h) */
 };
@@ -117,20 +122,21 @@ bool fsdp_module_recomputes(const struct fsdp *f, int module);
 /* Abandons an unfinished step or pass (after a failure in the model). Local. */
 void fsdp_step_reset(struct fsdp *f);
 
-/* ---- the optimizer step ------------------------------------------------------------------------ */
+/* ---- the optimizer step ------------------------------------------------------------------------
+ */
 
 /* Values reduced (summed) over all ranks together with the gradient norm, such as the loss and the
  * flags stop and save: nothing that only one rank knows may decide whether a collective runs. */
 #define FSDP_CONTROL_NELEM 8
 
 struct fsdp_step_args {
-    int64_t step;  /* optimizer step, 0 is the first; bias correction uses step + 1 */
+    int64_t step; /* optimizer step, 0 is the first; bias correction uses step + 1 */
     double lr;
     /* Device scalars to sum, written by the compute lane before this call; NULL: zeros. */
     const double *control;
 };
 struct fsdp_step_result {
-    float grad_norm;                   /* global, before clipping */
+    float grad_norm;                    /* global, before clipping */
     double control[FSDP_CONTROL_NELEM]; /* summed over all ranks */
 };
 /* Clip, update the local shard. Collective, enqueues; asking for the result (not NULL) waits on the
@@ -144,12 +150,13 @@ int fsdp_control_sum(struct fsdp *f, double *values, int nelem, struct fsdp_err 
 /* Waits for all lanes. Local, blocks. */
 int fsdp_sync(struct fsdp *f, struct fsdp_err *err);
 
-/* ---- state ------------------------------------------------------------------------------------- */
+/* ---- state -------------------------------------------------------------------------------------
+ */
 
 /* What this rank holds: a slice per parameter (kind MODEL, the fp32 master under its name) and per
- * optimizer tensor (kind OPTIM, state.<name>.exp_avg, ...), boxes that are empty included (but a 0-d
- * tensor, which has none, only on its owner), in the order of the layout. Local; call fsdp_sync first. The checkpoint library and the tools see nothing
- * else of libfsdp. */
+ * optimizer tensor (kind OPTIM, state.<name>.exp_avg, ...), boxes that are empty included (but a
+ * 0-d tensor, which has none, only on its owner), in the order of the layout. Local; call fsdp_sync
+ * first. The checkpoint library and the tools see nothing else of libfsdp. */
 int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err *err);
 /* The same on every rank; lives as long as f. */
 const struct fsdp_state_layout *fsdp_state_layout(const struct fsdp *f);
@@ -157,7 +164,8 @@ const struct fsdp_state_layout *fsdp_state_layout(const struct fsdp *f);
  * refreshed from the masters. Collective, blocks. */
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err);
 
-/* ---- what was planned -------------------------------------------------------------------------- */
+/* ---- what was planned --------------------------------------------------------------------------
+ */
 
 struct fsdp_memory_row {
     const char *what; /* "parameters (fp32 master)", "unsharded units", ... */
@@ -169,7 +177,8 @@ int fsdp_unit_count(const struct fsdp *f);
 /* FNV hash of (units, schedule, options) that the ranks agreed on. */
 uint64_t fsdp_plan_hash(const struct fsdp *f);
 
-/* ---- the schedule, to look at (docs/schedule.md) ------------------------------------------------ */
+/* ---- the schedule, to look at (docs/schedule.md) ------------------------------------------------
+ */
 
 /* Plans as fsdp_create does, for ranks that are not there: no memory, no communicators. What comes
  * back is for the fsdp_schedule_* calls and fsdp_destroy alone. FSDP_EINVAL for a shape or options
@@ -188,8 +197,10 @@ struct fsdp_schedule_cost {
 };
 #define FSDP_SCHEDULE_COST_VERSION 1
 #define FSDP_SCHEDULE_COST_INIT                                                                    \
-    {.version = FSDP_SCHEDULE_COST_VERSION, .ntokens = 1, .flops_per_s = 1e14,                     \
-     .link_nbytes_per_s = 25e9, .memory_nbytes_per_s = 1e12, .latency_s = 1e-5}
+    {                                                                                              \
+        .version = FSDP_SCHEDULE_COST_VERSION, .ntokens = 1, .flops_per_s = 1e14,                  \
+        .link_nbytes_per_s = 25e9, .memory_nbytes_per_s = 1e12, .latency_s = 1e-5                  \
+    }
 
 /* The lists of both programs as text tables, each with its modelled times. Local, blocks; whether
  * writing failed, ferror(to) says. */
@@ -200,7 +211,8 @@ int fsdp_schedule_print(const struct fsdp *f, const struct fsdp_schedule_cost *c
 int fsdp_schedule_trace(const struct fsdp *f, const struct fsdp_schedule_cost *cost, FILE *to,
                         struct fsdp_err *err);
 
-/* ---- times of a real run ------------------------------------------------------------------------- */
+/* ---- times of a real run
+ * ------------------------------------------------------------------------- */
 
 /* Seconds of one rank over all recorded steps. */
 enum { FSDP_TRACE_MAX_LANES = 8 };
@@ -217,12 +229,13 @@ const char *fsdp_trace_lane(int lane);
 
 /* Allocates room for the times of max_nsteps training steps. Local. */
 int fsdp_trace_open(struct fsdp *f, int max_nsteps, struct fsdp_err *err);
-/* The training step that begins next is recorded, under this number, if there is room. Begin and end
- * of every operation are taken on its lane; nothing is allocated, nothing waits. Local. */
+/* The training step that begins next is recorded, under this number, if there is room. Begin and
+ * end of every operation are taken on its lane; nothing is allocated, nothing waits. Local. */
 void fsdp_trace_next(struct fsdp *f, int64_t step);
-/* Ends recording. Rank 0 writes a Chrome trace to `to` (NULL elsewhere): a process per rank, a track
- * per lane, clocks of other machines brought to rank 0's; ferror(to) says whether that went well.
- * shares[world] is filled on every rank. Steps that did not end are left out. Collective, blocks. */
+/* Ends recording. Rank 0 writes a Chrome trace to `to` (NULL elsewhere): a process per rank, a
+ * track per lane, clocks of other machines brought to rank 0's; ferror(to) says whether that went
+ * well. shares[world] is filled on every rank. Steps that did not end are left out. Collective,
+ * blocks. */
 int fsdp_trace_finish(struct fsdp *f, FILE *to, struct fsdp_trace_share *shares,
                       struct fsdp_err *err);
 

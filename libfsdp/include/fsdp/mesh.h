@@ -44,28 +44,29 @@ struct fsdp_mesh_shape {
     int regather_size; /* 0, or: ranks of the small groups that gather again in backward */
 };
 /* Shape for a strategy on a node map. shard_size 0 means the strategy's own: the world for *_SHARD,
- * 1 for NO_SHARD, the ranks of a node for HYBRID_*. FSDP_EINVAL names the mend: a shard_size that does
- * not divide the world; under HYBRID_* nodes of unequal rank counts, or shard groups that cross nodes
- * without shard_size asking for whole nodes. Local. */
+ * 1 for NO_SHARD, the ranks of a node for HYBRID_*. FSDP_EINVAL names the mend: a shard_size that
+ * does not divide the world; under HYBRID_* nodes of unequal rank counts, or shard groups that
+ * cross nodes without shard_size asking for whole nodes. Local. */
 int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy, int shard_size,
                         const struct fsdp_node_map *nodes, struct fsdp_err *err);
 
-/* Sets regather_size for reshard_after_forward = k: a divisor of the shard group; 1, and the group's own
- * size, need no further groups. FSDP_EINVAL names the divisors. Local. */
+/* Sets regather_size for reshard_after_forward = k: a divisor of the shard group; 1, and the
+ * group's own size, need no further groups. FSDP_EINVAL names the divisors. Local. */
 int fsdp_mesh_shape_regather(struct fsdp_mesh_shape *shape, int k, struct fsdp_err *err);
 
 /* ---- the mesh -------------------------------------------------------------------------------- */
 
 struct fsdp_mesh {
-    int rank, size;                    /* world */
-    int shard_rank, shard_size;        /* in this rank's shard group */
+    int rank, size;             /* world */
+    int shard_rank, shard_size; /* in this rank's shard group */
     int replicate_rank, replicate_size;
-    struct fsdp_comm *world;           /* control word, gradient norm */
-    struct fsdp_comm *gather, *reduce; /* the shard group, twice: a communicator serialises its work */
-    struct fsdp_comm *replicate;       /* same shard, all replicas */
-    struct fsdp_comm *regather;        /* regather_size consecutive ranks of the shard group, or NULL */
-    int regather_size;                 /* 0: no such groups */
-    struct fsdp_oob *oob;              /* borrowed */
+    struct fsdp_comm *world; /* control word, gradient norm */
+    struct fsdp_comm *gather,
+        *reduce;                 /* the shard group, twice: a communicator serialises its work */
+    struct fsdp_comm *replicate; /* same shard, all replicas */
+    struct fsdp_comm *regather;  /* regather_size consecutive ranks of the shard group, or NULL */
+    int regather_size;           /* 0: no such groups */
+    struct fsdp_oob *oob;        /* borrowed */
 };
 
 /* Collective. Blocks. */

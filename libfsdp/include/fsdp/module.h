@@ -38,9 +38,10 @@ int fsdp_module_add_param(struct fsdp_module_tree *tree, int module, const char 
 int fsdp_module_tie(struct fsdp_module_tree *tree, int module, int param, const char *alias,
                     struct fsdp_err *err);
 
-/* Bytes of activations for one micro-batch. `saved`: live from the module's forward to its backward;
- * `recomputed`: what activation checkpointing drops and rebuilds (live like saved without it, only
- * during the module's backward with it); `work`: live only between one enter and its leave. */
+/* Bytes of activations for one micro-batch. `saved`: live from the module's forward to its
+ * backward; `recomputed`: what activation checkpointing drops and rebuilds (live like saved without
+ * it, only during the module's backward with it); `work`: live only between one enter and its
+ * leave. */
 struct fsdp_act_bytes {
     size_t saved, recomputed, work;
 };

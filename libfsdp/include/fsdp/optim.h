@@ -20,8 +20,10 @@ struct fsdp_optim_opts {
 };
 #define FSDP_OPTIM_OPTS_VERSION 1
 #define FSDP_OPTIM_OPTS_INIT                                                                       \
-    {.version = FSDP_OPTIM_OPTS_VERSION, .name = "adamw", .beta1 = 0.9, .beta2 = 0.95,             \
-     .eps = 1e-8, .weight_decay = 0.1, .decay = FSDP_DECAY_MATRICES, .clip_grad_norm = 1.0}
+    {                                                                                              \
+        .version = FSDP_OPTIM_OPTS_VERSION, .name = "adamw", .beta1 = 0.9, .beta2 = 0.95,          \
+        .eps = 1e-8, .weight_decay = 0.1, .decay = FSDP_DECAY_MATRICES, .clip_grad_norm = 1.0      \
+    }
 
 enum fsdp_schedule_kind {
     FSDP_SCHEDULE_CONSTANT,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tunable.h: tables of settings. Every tunable is a row {name, type, default, help, allowed, offset};
- * the table parses, checks, prints and documents itself, so that each fact is in one place.
+ * tunable.h: tables of settings. Every tunable is a row {name, type, default, help, allowed,
+ * offset}; the table parses, checks, prints and documents itself, so that each fact is in one
+ * place.
  *
  * What `allowed` says:
  *   CHOICE       the words, "a|b|c"; case does not matter, the stored index is the word's position
@@ -27,7 +28,8 @@ enum fsdp_tunable_type {
     FSDP_TUNABLE_FLOAT,  /* double */
     FSDP_TUNABLE_BOOL,   /* bool */
     FSDP_TUNABLE_CHOICE, /* int: index into the `|`-separated words of `allowed` */
-    FSDP_TUNABLE_FLOATS, /* double[FSDP_TUNABLE_FLOATS_NELEM]: exactly as many values as the default */
+    FSDP_TUNABLE_FLOATS, /* double[FSDP_TUNABLE_FLOATS_NELEM]: exactly as many values as the default
+                          */
     FSDP_TUNABLE_LIST,   /* struct fsdp_tunable_list: any number of texts */
 };
 #define FSDP_TUNABLE_STRING_NBYTES 1024
@@ -67,7 +69,8 @@ int fsdp_tunable_set_list(const struct fsdp_tunable *table, int nrows, void *bas
 /* Index of a row by name; FSDP_EINVAL names the nearest known key, or those of the section. */
 int fsdp_tunable_find(int *out, const struct fsdp_tunable *table, int nrows, const char *where,
                       const char *name, struct fsdp_err *err);
-/* The value of a row as YAML (and fsdp_tunable_set) takes it. out has FSDP_TUNABLE_FORMAT_NBYTES. */
+/* The value of a row as YAML (and fsdp_tunable_set) takes it. out has FSDP_TUNABLE_FORMAT_NBYTES.
+ */
 void fsdp_tunable_format(char *out, const struct fsdp_tunable *row, const void *base);
 /* What a row takes, in words: "auto, or a whole number of at least 1". */
 void fsdp_tunable_allowed(char *out, size_t out_nbytes, const struct fsdp_tunable *row);

@@ -14,8 +14,8 @@
 struct fsdp_comm_group {
     const char *name;
     int rank, size;
-    const int *world_rank;               /* [size] */
-    const int *node;                     /* [size] node index of each member */
+    const int *world_rank;                /* [size] */
+    const int *node;                      /* [size] node index of each member */
     const char (*host)[FSDP_HOST_NBYTES]; /* [size] */
     int color;
     double timeout_s;
@@ -28,8 +28,9 @@ struct fsdp_comm_ops {
     bool (*usable)(const struct fsdp_comm_group *group, const struct fsdp_device *device, char *why,
                    size_t why_nbytes);
     /* Collective over all ranks of oob (every group at once), so that addresses travel by one
-     * allgather; ends in agreement: it succeeds on all ranks or fails on all. A rank whose own group
-     * uses another backend takes part too and destroys the result. *out is the backend's own state. */
+     * allgather; ends in agreement: it succeeds on all ranks or fails on all. A rank whose own
+     * group uses another backend takes part too and destroys the result. *out is the backend's own
+     * state. */
     int (*create)(void **out, const struct fsdp_comm_group *group, struct fsdp_oob *oob,
                   struct fsdp_device *device, struct fsdp_err *err);
     void (*destroy)(void *state, bool healthy);
