@@ -4,17 +4,7 @@
 set -u
 cd "$TEST_TMP" || exit 1
 launch=$BIN/fsdp-launch
-n=0 bad=0
-ok() { # status, text
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-        bad=1
-        tail -n 15 log err 2>/dev/null | sed 's/^/# /'
-    fi
-}
+. "$TOP/tests/lib/tap.sh"
 run() { timeout -k 5 60 "$launch" "$@" >log 2>err; }
 holds() { grep -q -E -- "$2" "$1"; }
 refused() { # text that the error must hold, then arguments
