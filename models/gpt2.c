@@ -194,7 +194,7 @@ static int backward_weight(const struct model *m, const struct stack_block *blk,
                              .nin = c.nin,
                              .nout = c.nout,
                              .ldw = c.ldw,
-                             .beta = blk->dw_beta};
+                             .beta = blk->dw_beta[c.w]};
     return m->nn->affine_backward_weight(blk->lane, &args, err);
 }
 
@@ -213,7 +213,7 @@ static int backward_norm(const struct model *m, const struct stack_block *blk, e
                               .dw = blk->dw[w],
                               .db = blk->dw[w + 1],
                               .dx_beta = 1,
-                              .dw_beta = blk->dw_beta};
+                              .dw_beta = blk->dw_beta[w]};
     return gpt2_norm_backward(m, blk->lane, &args, err);
 }
 

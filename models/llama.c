@@ -169,7 +169,7 @@ static int backward_weight(const struct model *m, const struct stack_block *blk,
                              .rows = blk->B * blk->Tq,
                              .nin = nin,
                              .nout = nout,
-                             .beta = blk->dw_beta};
+                             .beta = blk->dw_beta[w]};
     return m->nn->linear_backward_weight(blk->lane, &args, err);
 }
 
@@ -185,7 +185,7 @@ static int backward_norm(const struct model *m, const struct stack_block *blk, e
                               .rstd = rstd,
                               .rows = blk->B * blk->Tq,
                               .dx_beta = 1,
-                              .dw_beta = blk->dw_beta};
+                              .dw_beta = blk->dw_beta[w]};
     return llama_norm_backward(m, blk->lane, &args, err);
 }
 

@@ -82,7 +82,7 @@ struct stack_block {
     struct fsdp_lane *lane;
     const float *w[STACK_MAX_WEIGHTS];
     float *dw[STACK_MAX_WEIGHTS]; /* backward */
-    float dw_beta;
+    float dw_beta[STACK_MAX_WEIGHTS];
     const float *cos, *sin; /* (Tq, head_dim / 2); NULL without rotary positions */
     int B, Tq, Tk;
     /* The residual stream. Forward: `in` is the block's input; `out` holds the same values when the

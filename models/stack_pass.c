@@ -49,7 +49,8 @@ static int check_batch(const struct model *m, const struct model_batch *batch, s
 }
 
 /* The layer's weights, gradients and memory as the engine gave them. */
-static struct stack_block block_of(const struct pass *p, const struct fsdp_view *view, int layer)
+static struct stack_block block_of(const struct pass *p, const struct fsdp_view *view, int layer,
+                                   bool backward)
 {
     const struct model *m = p->m;
     const int *param = m->layer_param + (ptrdiff_t)layer * m->family->nweights;
@@ -60,11 +61,11 @@ static struct stack_block block_of(const struct pass *p, const struct fsdp_view 
         .B = p->batch->B,
         .Tq = p->batch->T,
         .Tk = p->batch->T,
-        .dw_beta = view->grad_beta,
     };
     for (int w = 0; w < m->family->nweights; w++) {
         blk.w[w] = view->param[param[w]];
-        blk.dw[w] = view->grad ? view->grad[param[w]] : NULL;
+        blk.dw[w] = backward ? view->grad[param[w]] : NULL;
+        blk.dw_beta[w] = backward ? fsdp_view_grad_beta(view, param[w]) : 0;
     }
     stack_layer_layout(&blk, m, p->batch->B, p->batch->T, view->saved, view->recomputed,
                        view->work);
@@ -120,7 +121,7 @@ static int layer_forward(struct pass *p, int layer, struct fsdp_err *err)
     const int module = m->layer[layer];
     struct fsdp_view view;
     FSDP_TRY(fsdp_module_enter(p->f, module, FSDP_FORWARD, &view, err));
-    struct stack_block blk = block_of(p, &view, layer);
+    struct stack_block blk = block_of(p, &view, layer, false);
     blk.in = blk.out = p->mem.stream;
     if (!p->train)
         blk.in_copy = NULL;
@@ -148,7 +149,6 @@ static struct stack_norm norm_of(const struct pass *p, const struct fsdp_view *v
         .dx = backward ? stream : NULL,
         .dw = backward ? view->grad[m->norm_param] : NULL,
         .db = backward && biased ? view->grad[m->norm_bias_param] : NULL,
-        .dw_beta = first ? 1.0f : view->grad_beta,
     };
 }
 
@@ -219,14 +219,14 @@ static int head_gradients(const struct pass *p, const struct fsdp_view *view,
                           struct fsdp_err *err)
 {
     const struct model *m = p->m;
-    const struct stack_norm norm = norm_of(p, view, mem, first, rows);
+    struct stack_norm norm = norm_of(p, view, mem, first, rows);
     struct nn_linear weight = {.out = view->grad[m->head_param],
                                .x = mem->norm,
                                .dy = mem->logits,
                                .rows = rows,
                                .nin = m->config.dim,
                                .nout = m->config.vocab,
-                               .beta = norm.dw_beta};
+                               .beta = fsdp_view_grad_beta(view, m->head_param)};
     struct nn_linear input = {.out = mem->norm,
                               .w = view->param[m->head_param],
                               .dy = mem->logits,
@@ -235,6 +235,9 @@ static int head_gradients(const struct pass *p, const struct fsdp_view *view,
                               .nout = m->config.vocab};
     FSDP_TRY(m->nn->linear_backward_weight(view->lane, &weight, err));
     FSDP_TRY(m->nn->linear_backward_input(view->lane, &input, err));
+    norm.dw_beta = fsdp_view_grad_beta(view, m->norm_param);
+    if (norm.db)
+        fsdp_view_grad_beta(view, m->norm_bias_param); /* written together: the same */
     return m->family->norm_backward(m, view->lane, &norm, err);
 }
 
@@ -271,7 +274,7 @@ static int layer_recompute(struct pass *p, int layer, struct fsdp_err *err)
     const int module = p->m->layer[layer];
     struct fsdp_view view;
     FSDP_TRY(fsdp_module_enter(p->f, module, FSDP_RECOMPUTE, &view, err));
-    struct stack_block blk = block_of(p, &view, layer);
+    struct stack_block blk = block_of(p, &view, layer, false);
     blk.in = blk.in_copy;            /* as saved */
     blk.in_copy = blk.out = blk.mid; /* which grows from the input to the middle of the block */
     blk.mid = NULL;
@@ -286,7 +289,7 @@ static int layer_backward(struct pass *p, int layer, struct fsdp_err *err)
     if (fsdp_module_recomputes(p->f, module))
         FSDP_TRY(layer_recompute(p, layer, err));
     FSDP_TRY(fsdp_module_enter(p->f, module, FSDP_BACKWARD, &view, err));
-    struct stack_block blk = block_of(p, &view, layer);
+    struct stack_block blk = block_of(p, &view, layer, true);
     blk.in = blk.in_copy;
     blk.out = p->mem.stream;
     FSDP_TRY(p->m->family->block_backward(p->m, &blk, err));
@@ -299,20 +302,19 @@ static int embed_backward(struct pass *p, struct fsdp_err *err)
     struct fsdp_view view;
     FSDP_TRY(recompute_nothing(p, m->embed, err));
     FSDP_TRY(fsdp_module_enter(p->f, m->embed, FSDP_BACKWARD, &view, err));
-    /* Where the weight is the head's too, the head has written its part already. */
     struct nn_embedding args = {.out = view.grad[m->embed_param],
                                 .dy = p->mem.stream,
                                 .tokens = p->mem.inputs,
                                 .rows = p->batch->B * p->batch->T,
                                 .vocab = m->config.vocab,
                                 .dim = m->config.dim,
-                                .beta = m->config.tied ? 1.0f : view.grad_beta};
+                                .beta = fsdp_view_grad_beta(&view, m->embed_param)};
     FSDP_TRY(m->nn->embedding_backward(view.lane, &args, err));
     if (p->mem.positions) {
         args.out = view.grad[m->position_param];
         args.tokens = p->mem.positions;
         args.vocab = m->config.max_seq_len;
-        args.beta = view.grad_beta;
+        args.beta = fsdp_view_grad_beta(&view, m->position_param);
         FSDP_TRY(m->nn->embedding_backward(view.lane, &args, err));
     }
     return fsdp_module_leave(p->f, m->embed, FSDP_BACKWARD, err);

@@ -81,7 +81,7 @@ struct linear {
     const float *x; /* (ROWS, nin) */
     const float *w, *b;
     float *dx, *dw, *db; /* backward; dx may be NULL */
-    float beta;          /* of dw and db: 0 overwrites them, 1 adds to them */
+    float beta[2];       /* of dw and db: 0 overwrites, 1 adds */
     int nin, nout;
 };
 
@@ -108,7 +108,7 @@ static int linear_backward(void *arg, struct fsdp_err *err)
         memset(a->dx, 0, (size_t)ROWS * (size_t)a->nin * sizeof *a->dx);
     for (int o = 0; o < a->nout; o++) {
         float *dw = a->dw + o * a->nin, db = 0;
-        for (int i = 0; i < a->nin && a->beta == 0; i++)
+        for (int i = 0; i < a->nin && a->beta[0] == 0; i++)
             dw[i] = 0;
         for (int r = 0; r < ROWS; r++) {
             const float dy = a->y[r * a->nout + o];
@@ -119,7 +119,7 @@ static int linear_backward(void *arg, struct fsdp_err *err)
                     a->dx[r * a->nin + i] += dy * a->w[o * a->nin + i];
             }
         }
-        a->db[o] = a->beta == 0 ? db : a->db[o] + db;
+        a->db[o] = a->beta[1] == 0 ? db : a->db[o] + db;
     }
     return FSDP_OK;
 }
@@ -199,7 +199,7 @@ static int forward(struct mlp *m, struct fsdp *f, double *loss, struct fsdp_err 
     return fsdp_module_leave(f, m->root, FSDP_FORWARD, err);
 }
 
-/* The same nest, children in reverse. Every parameter's gradient is written, grad_beta says how. */
+/* The same nest, children in reverse. fsdp_view_grad_beta says how a gradient is written. */
 static int backward(struct mlp *m, struct fsdp *f, struct fsdp_err *err)
 {
     struct fsdp_view root, view;
@@ -214,7 +214,8 @@ static int backward(struct mlp *m, struct fsdp *f, struct fsdp_err *err)
         a.dx = k == 0 ? NULL : mem.dhidden;
         a.dw = view.grad[m->w[k]];
         a.db = view.grad[m->b[k]];
-        a.beta = view.grad_beta;
+        a.beta[0] = fsdp_view_grad_beta(&view, m->w[k]);
+        a.beta[1] = fsdp_view_grad_beta(&view, m->b[k]);
         if (k == 0)
             FSDP_TRY(CALL(view.lane, tanh_backward, mem));
         FSDP_TRY(CALL(view.lane, linear_backward, a));

@@ -180,6 +180,7 @@ int arena_create(struct fsdp *f, struct fsdp_err *err)
               fsdp_alloc((size_t)f->units.nmodules, sizeof *f->module_mem, "modules", err)) ||
         !(f->view_param = fsdp_alloc(nparams, sizeof *f->view_param, "view", err)) ||
         !(f->view_grad = fsdp_alloc(nparams, sizeof *f->view_grad, "view", err)) ||
+        !(f->grad_written = fsdp_alloc(nparams, sizeof *f->grad_written, "view", err)) ||
         !(f->grad_slots = fsdp_alloc(nflats + 2, sizeof *f->grad_slots, "slots", err)) ||
         !(f->param_slots[0] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
         !(f->param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)))
@@ -221,6 +222,7 @@ void arena_destroy(struct fsdp *f)
     fsdp_free(f->module_mem);
     fsdp_free(f->view_param);
     fsdp_free(f->view_grad);
+    fsdp_free(f->grad_written);
     fsdp_free(f->grad_slots);
     fsdp_free(f->param_slots[0]);
     fsdp_free(f->param_slots[1]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * engine.h: struct fsdp, shared by fsdp.c (creation, agreement), arena.c (memory), exec.c (cursor),
- * step.c (optimizer) and state.c (slices).
+ * view.c (what modules see), step.c (optimizer) and state.c (slices).
  *
  * Memory of one rank, per flat of W * s elements:
  *
@@ -76,6 +76,7 @@ struct fsdp {
     /* what views point at */
     const void **view_param;
     void **view_grad;
+    bool *grad_written; /* [nparams] somebody asked to write it since it last began anew */
 
     /* Scalars on the device. sums is what one all-reduce sums over the world: the control word,
      * then a partial squared norm per flat, which only replica 0 fills. */

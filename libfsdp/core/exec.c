@@ -5,6 +5,7 @@
 
 #include "engine.h"
 #include "trace.h"
+#include "view.h"
 
 /* ---- automatic operations
  * ------------------------------------------------------------------------ */
@@ -173,8 +174,8 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
         return refuse(f, kind, module, phase, micro, err);
     int i = f->cursor++, rc;
     if ((rc = trace_stamp(f, i, TRACE_BEGIN, err)) || (rc = op_begin(f, op, err)) ||
-        (rc = op_end(f, i, err)) || (rc = run_automatic(f, err)) ||
-        (rc = trace_stamp(f, i, TRACE_END, err)))
+        (rc = view_complete(f, op, err)) || (rc = op_end(f, i, err)) ||
+        (rc = run_automatic(f, err)) || (rc = trace_stamp(f, i, TRACE_END, err)))
         f->broken = true;
     return rc;
 }
@@ -225,126 +226,4 @@ void fsdp_step_reset(struct fsdp *f)
 bool fsdp_module_recomputes(const struct fsdp *f, int module)
 {
     return f->recompute[module];
-}
-
-/* ---- views
- * ---------------------------------------------------------------------------------------- */
-
-/* The model writes gradients, not the padding between them; padding must add nothing to sums. */
-static int zero_padding(struct fsdp *f, int flat_index, char *grad, struct fsdp_err *err)
-{
-    const struct flat *flat = &f->units.flats[flat_index];
-    size_t elem = fsdp_dtype_nbytes(f->opts.reduce_dtype);
-    uint64_t end = 0;
-    for (int i = 0; i <= flat->ntensors; i++) {
-        uint64_t begin = i < flat->ntensors ? flat->cut.start[i] : flat_full_nelem(flat);
-        FSDP_TRY(fsdp_zero(f->lanes[SCHED_COMPUTE], grad + end * elem, (begin - end) * elem, err));
-        if (i < flat->ntensors)
-            end = begin + fsdp_tensor_nelem(&flat->tensors[i]);
-    }
-    return FSDP_OK;
-}
-
-static void show_param(struct fsdp *f, int flat_index, char *full)
-{
-    const struct flat *flat = &f->units.flats[flat_index];
-    size_t elem = fsdp_dtype_nbytes(f->opts.param_dtype);
-    for (int i = 0; i < flat->ntensors; i++)
-        f->view_param[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
-}
-
-static void show_grad(struct fsdp *f, int flat_index, char *full)
-{
-    const struct flat *flat = &f->units.flats[flat_index];
-    size_t elem = fsdp_dtype_nbytes(f->opts.reduce_dtype);
-    for (int i = 0; i < flat->ntensors; i++)
-        f->view_grad[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
-}
-
-/* Where the flat's parameters are now: its latest gather's slot, or the shard where it is whole. */
-static char *gathered(struct fsdp *f, int flat)
-{
-    const struct program *p = f->current;
-    if (!p->input.sharded)
-        return f->flats[flat].param;
-    int slot = sched_slot_of(&p->sched, flat, f->cursor);
-    return slot < 0 ? NULL : f->param_slots[p->input.program][slot];
-}
-
-/* Gradients that are reduced in every micro-step begin anew in each; others accumulate in place. */
-static float grad_beta(const struct fsdp *f, int micro)
-{
-    const struct sched_input *in = &f->current->input;
-    return micro > 0 && (!in->sharded || in->reduce_last) ? 1.0f : 0.0f;
-}
-
-static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro,
-                     struct fsdp_err *err)
-{
-    for (int k = 0; k < 2; k++) {
-        int flat = f->units.units[unit].flats[k];
-        if (flat < 0)
-            continue;
-        show_param(f, flat, gathered(f, flat));
-        if (phase != FSDP_BACKWARD || !f->units.flats[flat].trainable)
-            continue;
-        int slot = f->current->sched.grad_slot[micro * f->units.nflats + flat];
-        char *grad = slot >= 0 ? f->grad_slots[slot] : (char *)f->flats[flat].grad;
-        show_grad(f, flat, grad);
-        if (grad_beta(f, micro) == 0)
-            FSDP_TRY(zero_padding(f, flat, grad, err));
-    }
-    return FSDP_OK;
-}
-
-static void hide_unit(struct fsdp *f, int unit, enum fsdp_phase phase)
-{
-    for (int k = 0; k < 2; k++) {
-        int flat = f->units.units[unit].flats[k];
-        if (flat < 0)
-            continue;
-        show_param(f, flat, NULL);
-        if (phase == FSDP_BACKWARD)
-            show_grad(f, flat, NULL);
-    }
-}
-
-static int check_module(const struct fsdp *f, int module, struct fsdp_err *err)
-{
-    if (module >= 0 && module < f->tree->nmodules)
-        return FSDP_OK;
-    return fsdp_err_set(err, FSDP_EINVAL, "there is no module %d", module);
-}
-
-int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_view *out,
-                      struct fsdp_err *err)
-{
-    int micro = 0, unit;
-
-    FSDP_TRY(check_module(f, module, err));
-    FSDP_TRY(exec_drive(f, SCHED_ENTER, module, phase, 0, err));
-    unit = f->units.unit_of_module[module];
-    micro = f->current->sched.ops[f->cursor - 1].micro;
-    if (f->units.units[unit].module == module)
-        FSDP_TRY(show_unit(f, unit, phase, micro, err));
-    *out = (struct fsdp_view){
-        .lane = f->lanes[SCHED_COMPUTE],
-        .param = f->view_param,
-        .grad = f->view_grad,
-        .grad_beta = grad_beta(f, micro),
-        .saved = f->module_mem[module].saved,
-        .recomputed = f->module_mem[module].recomputed,
-        .work = f->module_mem[module].work,
-    };
-    return FSDP_OK;
-}
-
-int fsdp_module_leave(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_err *err)
-{
-    FSDP_TRY(check_module(f, module, err));
-    FSDP_TRY(exec_drive(f, SCHED_LEAVE, module, phase, 0, err));
-    int unit = f->units.unit_of_module[module];
-    if (f->units.units[unit].module == module)
-        hide_unit(f, unit, phase);
-    return FSDP_OK;
 }

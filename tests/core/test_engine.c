@@ -54,6 +54,8 @@ static void toy_make(struct toy *t)
         add(t, t->block[i], name, 1, 6, 1, 0);
         snprintf(name, sizeof name, "block.%d.frozen", i);
         add(t, t->block[i], name, 2, 3, 4, FSDP_PARAM_FROZEN);
+        snprintf(name, sizeof name, "block.%d.rare", i);
+        add(t, t->block[i], name, 1, 5, 1, 0);
     }
     fsdp_module_add(t->tree, t->root, "head", "Head", &t->head, NULL);
     fsdp_module_tie(t->tree, t->head, t->tied, "head.weight", NULL);
@@ -82,15 +84,25 @@ static int grad_run(void *arg, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int write_grads(struct toy *t, const struct fsdp_view *v, const char *prefix, float beta,
-                       int first_row, int nrows, struct fsdp_err *err)
+/* Only the first half of the rows use the rare parameters: not every rank and micro-step asks. */
+static int write_grads(struct toy *t, const struct fsdp_view *v, const char *prefix, int first_row,
+                       int nrows, struct fsdp_err *err)
 {
     for (int p = 0; p < fsdp_param_count(t->tree); p++) {
         struct fsdp_tensor tensor = fsdp_param_tensor(t->tree, p);
         if (strncmp(tensor.name, prefix, strlen(prefix)) || strstr(tensor.name, "frozen"))
             continue;
-        struct grad_arg arg = {v->param[p], v->grad[p], fsdp_tensor_nelem(&tensor),
-                               beta,        first_row,  nrows};
+        int end = first_row + nrows;
+        if (strstr(tensor.name, "rare") && end > ROWS / 2)
+            end = ROWS / 2;
+        if (first_row >= end)
+            continue;
+        struct grad_arg arg = {.param = v->param[p],
+                               .grad = v->grad[p],
+                               .nelem = fsdp_tensor_nelem(&tensor),
+                               .beta = fsdp_view_grad_beta(v, p),
+                               .first_row = first_row,
+                               .nrows = end - first_row};
         FSDP_TRY(fsdp_lane_call(v->lane, grad_run, &arg, sizeof arg, err));
     }
     return FSDP_OK;
@@ -116,9 +128,9 @@ static int backward(struct toy *t, struct fsdp *f, int first_row, int nrows, str
     struct fsdp_view v;
     char prefix[32];
     FSDP_TRY(fsdp_module_enter(f, t->root, FSDP_BACKWARD, &v, err));
-    FSDP_TRY(write_grads(t, &v, "scal", v.grad_beta, first_row, nrows, err));
+    FSDP_TRY(write_grads(t, &v, "scal", first_row, nrows, err));
     FSDP_TRY(fsdp_module_enter(f, t->head, FSDP_BACKWARD, &v, err));
-    FSDP_TRY(write_grads(t, &v, "embed", v.grad_beta, first_row, nrows, err));
+    FSDP_TRY(write_grads(t, &v, "embed", first_row, nrows, err));
     FSDP_TRY(fsdp_module_leave(f, t->head, FSDP_BACKWARD, err));
     for (int i = NBLOCKS - 1; i >= 0; i--) {
         if (fsdp_module_recomputes(f, t->block[i])) {
@@ -127,12 +139,12 @@ static int backward(struct toy *t, struct fsdp *f, int first_row, int nrows, str
         }
         FSDP_TRY(fsdp_module_enter(f, t->block[i], FSDP_BACKWARD, &v, err));
         snprintf(prefix, sizeof prefix, "block.%d", i);
-        FSDP_TRY(write_grads(t, &v, prefix, v.grad_beta, first_row, nrows, err));
+        FSDP_TRY(write_grads(t, &v, prefix, first_row, nrows, err));
         FSDP_TRY(fsdp_module_leave(f, t->block[i], FSDP_BACKWARD, err));
     }
     /* The tied weight's second contribution adds. */
     FSDP_TRY(fsdp_module_enter(f, t->embed, FSDP_BACKWARD, &v, err));
-    FSDP_TRY(write_grads(t, &v, "embed", 1, first_row + 1, nrows, err));
+    FSDP_TRY(write_grads(t, &v, "embed", first_row + 1, nrows, err));
     FSDP_TRY(fsdp_module_leave(f, t->embed, FSDP_BACKWARD, err));
     return fsdp_module_leave(f, t->root, FSDP_BACKWARD, err);
 }

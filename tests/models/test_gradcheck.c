@@ -16,7 +16,8 @@ enum fault {
     NOT_FINITE
 };
 
-/* loss = sum of i cos(w[i]) / NELEM; `flat` is a parameter that the loss does not depend on. */
+/* loss = sum of i cos(w[i]) / NELEM; `flat` is a parameter that the loss does not depend on,
+ * and whose gradient nobody writes. */
 struct toy {
     int root, w, flat;
     enum fault fault;
@@ -24,7 +25,7 @@ struct toy {
 
 struct call {
     const float *w;
-    float *dw, *dflat, beta;
+    float *dw, beta;
     double *loss;
     enum fault fault;
 };
@@ -48,7 +49,6 @@ static int backward(void *arg, struct fsdp_err *err)
         g = a->fault == ONE_MISSING && i == NELEM - 2 ? 0 : g;
         g = a->fault == NOT_FINITE && i == 7 ? NAN : g;
         a->dw[i] = (float)g + (a->beta != 0.0f ? a->dw[i] : 0);
-        a->dflat[i % 3] = 0;
     }
     return FSDP_OK;
 }
@@ -67,8 +67,8 @@ static int pass(void *ctx, struct fsdp *f, bool train, double *loss, struct fsdp
     FSDP_TRY(fsdp_module_enter(f, toy->root, FSDP_BACKWARD, &view, err));
     call.w = view.param[toy->w];
     call.dw = view.grad[toy->w];
-    call.dflat = view.grad[toy->flat];
-    call.beta = toy->fault == ADDED ? 1 : view.grad_beta;
+    call.beta = fsdp_view_grad_beta(&view, toy->w);
+    call.beta = toy->fault == ADDED ? 1 : call.beta;
     FSDP_TRY(fsdp_lane_call(view.lane, backward, &call, sizeof call, err));
     return fsdp_module_leave(f, toy->root, FSDP_BACKWARD, err);
 }

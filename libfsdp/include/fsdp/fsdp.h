@@ -97,17 +97,18 @@ enum fsdp_phase { FSDP_FORWARD, FSDP_RECOMPUTE, FSDP_BACKWARD };
  * parameter index: view.param[i] is valid for the parameters of this module and its descendants
  * that live in the same unit, and for aliases of them. Layout: row-major, contiguous. */
 struct fsdp_view {
-    struct fsdp_lane *lane;   /* where the module's work is enqueued */
-    const void *const *param; /* param_dtype */
-    void *const *grad;        /* reduce_dtype; BACKWARD only */
-    /* BACKWARD: what the first contribution of this micro-step to a gradient multiplies the memory
-     * with (0: overwrite, it may hold anything; 1: add to earlier micro-steps). Further
-     * contributions in the same micro-step add (1): a tied parameter gets one from each module that
-     * uses it, in the order of the backward pass. Every trainable parameter must get at least one.
-     */
-    float grad_beta;
+    struct fsdp_lane *lane;                  /* where the module's work is enqueued */
+    enum fsdp_dtype param_dtype, grad_dtype; /* of this module's parameters and gradients */
+    const void *const *param;
+    void *const *grad;               /* BACKWARD only, of trainable parameters */
     void *saved, *recomputed, *work; /* this module's activation memory (module.h) */
+    struct fsdp *fsdp;
 };
+/* BACKWARD: what the next contribution to view->grad[param] multiplies the memory with: 0
+ * (overwrite, it may hold anything) at the first, 1 (add) at later ones of this micro-step and,
+ * where gradients accumulate in place, of later micro-steps. Asking is a promise to write the whole
+ * tensor. A gradient that no module asked for is zero. Local. */
+float fsdp_view_grad_beta(const struct fsdp_view *view, int param);
 
 /* Begins micro-step `index` (0 .. accumulation-1) of the training program, or an evaluation pass
  * (index 0). Collective, enqueues. */

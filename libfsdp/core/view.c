@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Views: a unit's parameters and gradients appear when its root module is entered, and go when it
+ * is left. */
+#include "view.h"
+
+static void show_param(struct fsdp *f, int flat_index, char *full)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    size_t elem = fsdp_dtype_nbytes(f->opts.param_dtype);
+    for (int i = 0; i < flat->ntensors; i++)
+        f->view_param[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
+}
+
+static void show_grad(struct fsdp *f, int flat_index, char *full)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    size_t elem = fsdp_dtype_nbytes(f->opts.reduce_dtype);
+    for (int i = 0; i < flat->ntensors; i++)
+        f->view_grad[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
+}
+
+/* Where the flat's parameters are now: its latest gather's slot, or the shard where it is whole. */
+static char *gathered(struct fsdp *f, int flat)
+{
+    const struct program *p = f->current;
+    if (!p->input.sharded)
+        return f->flats[flat].param;
+    int slot = sched_slot_of(&p->sched, flat, f->cursor);
+    return slot < 0 ? NULL : f->param_slots[p->input.program][slot];
+}
+
+/* Where the flat's gradients are written in this micro-step. */
+static char *unsharded_grad(struct fsdp *f, int flat, int micro)
+{
+    int slot = f->current->sched.grad_slot[micro * f->units.nflats + flat];
+    return slot >= 0 ? f->grad_slots[slot] : (char *)f->flats[flat].grad;
+}
+
+/* Do gradients begin anew in this micro-step? Those that are reduced in every one do; others
+ * accumulate in place. */
+static bool begins_anew(const struct fsdp *f, int micro)
+{
+    const struct sched_input *in = &f->current->input;
+    return micro == 0 || (in->sharded && !in->reduce_last);
+}
+
+/* The model writes gradients, not the padding between them; padding must add nothing to sums. */
+static int zero_padding(struct fsdp *f, int flat_index, char *grad, struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    size_t elem = fsdp_dtype_nbytes(f->opts.reduce_dtype);
+    uint64_t end = 0;
+    for (int i = 0; i <= flat->ntensors; i++) {
+        uint64_t begin = i < flat->ntensors ? flat->cut.start[i] : flat_full_nelem(flat);
+        FSDP_TRY(fsdp_zero(f->lanes[SCHED_COMPUTE], grad + end * elem, (begin - end) * elem, err));
+        if (i < flat->ntensors)
+            end = begin + fsdp_tensor_nelem(&flat->tensors[i]);
+    }
+    return FSDP_OK;
+}
+
+static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro,
+                     struct fsdp_err *err)
+{
+    for (int k = 0; k < 2; k++) {
+        int flat = f->units.units[unit].flats[k];
+        if (flat < 0)
+            continue;
+        show_param(f, flat, gathered(f, flat));
+        if (phase != FSDP_BACKWARD || !f->units.flats[flat].trainable)
+            continue;
+        char *grad = unsharded_grad(f, flat, micro);
+        show_grad(f, flat, grad);
+        if (!begins_anew(f, micro))
+            continue;
+        for (int i = 0; i < f->units.flats[flat].ntensors; i++)
+            f->grad_written[f->units.flats[flat].params[i]] = false;
+        FSDP_TRY(zero_padding(f, flat, grad, err));
+    }
+    return FSDP_OK;
+}
+
+static void hide_unit(struct fsdp *f, int unit, enum fsdp_phase phase)
+{
+    for (int k = 0; k < 2; k++) {
+        int flat = f->units.units[unit].flats[k];
+        if (flat < 0)
+            continue;
+        show_param(f, flat, NULL);
+        if (phase == FSDP_BACKWARD)
+            show_grad(f, flat, NULL);
+    }
+}
+
+float fsdp_view_grad_beta(const struct fsdp_view *view, int param)
+{
+    struct fsdp *f = view->fsdp;
+    bool written = f->grad_written[param];
+    f->grad_written[param] = true;
+    return written ? 1.0f : 0.0f;
+}
+
+int view_complete(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    if (op->kind != SCHED_LEAVE || op->phase != FSDP_BACKWARD)
+        return FSDP_OK;
+    const struct unit *unit = &f->units.units[f->units.unit_of_module[op->module]];
+    if (unit->module != op->module || unit->flats[0] < 0)
+        return FSDP_OK;
+    const struct flat *flat = &f->units.flats[unit->flats[0]];
+    size_t elem = fsdp_dtype_nbytes(f->opts.reduce_dtype);
+    for (int i = 0; i < flat->ntensors; i++) {
+        int param = flat->params[i];
+        if (f->grad_written[param])
+            continue;
+        FSDP_TRY(fsdp_zero(f->lanes[SCHED_COMPUTE], f->view_grad[param],
+                           fsdp_tensor_nelem(&flat->tensors[i]) * elem, err));
+        f->grad_written[param] = true;
+    }
+    return FSDP_OK;
+}
+
+static int check_module(const struct fsdp *f, int module, struct fsdp_err *err)
+{
+    if (module >= 0 && module < f->tree->nmodules)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL, "there is no module %d", module);
+}
+
+int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_view *out,
+                      struct fsdp_err *err)
+{
+    FSDP_TRY(check_module(f, module, err));
+    FSDP_TRY(exec_drive(f, SCHED_ENTER, module, phase, 0, err));
+    int unit = f->units.unit_of_module[module];
+    int micro = f->current->sched.ops[f->cursor - 1].micro;
+    if (f->units.units[unit].module == module)
+        FSDP_TRY(show_unit(f, unit, phase, micro, err));
+    *out = (struct fsdp_view){
+        .lane = f->lanes[SCHED_COMPUTE],
+        .param_dtype = f->opts.param_dtype,
+        .grad_dtype = f->opts.reduce_dtype,
+        .param = f->view_param,
+        .grad = f->view_grad,
+        .saved = f->module_mem[module].saved,
+        .recomputed = f->module_mem[module].recomputed,
+        .work = f->module_mem[module].work,
+        .fsdp = f,
+    };
+    return FSDP_OK;
+}
+
+int fsdp_module_leave(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_err *err)
+{
+    FSDP_TRY(check_module(f, module, err));
+    FSDP_TRY(exec_drive(f, SCHED_LEAVE, module, phase, 0, err));
+    int unit = f->units.unit_of_module[module];
+    if (f->units.units[unit].module == module)
+        hide_unit(f, unit, phase);
+    return FSDP_OK;
+}
