@@ -17,7 +17,17 @@
 
 #include "fsdp/device.h"
 
-#define NN_OPS_ABI 2
+#define NN_OPS_ABI 3
+
+/* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
+ * pure function of the key, the row's number in the whole run and the element's place in the row
+ * (Philox 4x32-10, Salmon et al., SC 2011), so that every division of the rows, and activation
+ * checkpointing, drop the same ones. */
+struct nn_drop {
+    float p;            /* 0: no dropout */
+    uint64_t key;       /* of the run's seed and of the place in the model */
+    uint64_t first_row; /* number of the batch's first row; the others follow it */
+};
 
 /* y = x wᵀ: x (rows, nin), w (nout, nin), y (rows, nout). */
 struct nn_linear {
@@ -98,23 +108,28 @@ struct nn_rope_table {
 /* Rotates pairs (i, i + D/2) of every head in place: x (B, T, heads, D); inverse: the backward. */
 struct nn_rope {
     float *x;
-    const float *cos, *sin; /* (T, D/2) */
+    const float *cos, *sin;   /* (T, D/2) */
+    const int32_t *positions; /* (B, T) row of cos and sin for each; NULL: t */
     int B, T, heads, D;
     bool inverse;
 };
 
 /* Causal attention with grouped key-value heads. Query t of a sequence sees keys 0 .. Tk - Tq + t,
- * so Tq < Tk continues a sequence whose earlier keys are kept. The backward pass works in place:
- * dq over q, dk over k, dv over v. */
+ * so Tq < Tk continues a sequence whose earlier keys are kept. With `starts` (and Tq = Tk) a row
+ * holds several documents, and query t sees keys starts[t] .. t; what a document gets is then
+ * bit-equal to the same document alone. `drop` applies to the probabilities. The backward pass
+ * works in place: dq over q, dk over k, dv over v. */
 struct nn_attention {
-    float *q;         /* (B, Tq, NH, D) */
-    float *k, *v;     /* (B, Tk, NKV, D) */
-    float *o;         /* (B, Tq, NH, D): out; in for backward */
-    float *lse;       /* (B, NH, Tq) log of the sum of exp(scores): out; in for backward */
-    const float *d_o; /* (B, Tq, NH, D) backward */
-    float *work;      /* attention_work_nelem */
+    float *q;              /* (B, Tq, NH, D) */
+    float *k, *v;          /* (B, Tk, NKV, D) */
+    float *o;              /* (B, Tq, NH, D): out; in for backward */
+    float *lse;            /* (B, NH, Tq) log of the sum of exp(scores): out; in for backward */
+    const float *d_o;      /* (B, Tq, NH, D) backward */
+    float *work;           /* attention_work_nelem */
+    const int32_t *starts; /* (B, Tq) first position of each one's document; NULL: 0 */
     int B, Tq, Tk, NH, NKV, D;
     float scale;
+    struct nn_drop drop;
 };
 
 /* y = silu(gate) * up. The backward pass works in place: gate becomes dgate, up becomes dup, and
@@ -133,8 +148,18 @@ struct nn_gelu {
     size_t nelem;
 };
 
+/* out = drop(x) + beta out, over B rows of row_nelem elements; of a gradient, its own backward. */
+struct nn_dropout {
+    float *out;
+    const float *x; /* may be out where beta is 0 */
+    int B;
+    size_t row_nelem;
+    float beta;
+    struct nn_drop drop;
+};
+
 /* Adds sum over rows of -log softmax(logits)[target] to *loss_sum, in double. Where `grad`, logits
- * become (softmax - onehot) * scale. */
+ * become (softmax - onehot) * scale. A row with a negative target counts for nothing. */
 struct nn_cross_entropy {
     float *logits;          /* (rows, vocab) */
     const int32_t *targets; /* (rows) */
@@ -151,9 +176,10 @@ struct nn_split_tokens {
     int B, T;
 };
 
-/* Positions of B sequences that all begin at `first`: out[b, t] = first + t. */
+/* Positions of B sequences: out[b, t] = first + t - starts[b, t]. */
 struct nn_positions {
-    int32_t *out; /* (B, T) */
+    int32_t *out;          /* (B, T) */
+    const int32_t *starts; /* (B, T) NULL: 0 */
     int first, B, T;
 };
 
@@ -184,6 +210,7 @@ struct nn_ops {
     int (*swiglu_backward)(struct fsdp_lane *, const struct nn_swiglu *, struct fsdp_err *);
     int (*gelu_forward)(struct fsdp_lane *, const struct nn_gelu *, struct fsdp_err *);
     int (*gelu_backward)(struct fsdp_lane *, const struct nn_gelu *, struct fsdp_err *);
+    int (*dropout)(struct fsdp_lane *, const struct nn_dropout *, struct fsdp_err *);
     int (*cross_entropy)(struct fsdp_lane *, const struct nn_cross_entropy *, struct fsdp_err *);
     int (*split_tokens)(struct fsdp_lane *, const struct nn_split_tokens *, struct fsdp_err *);
     int (*positions)(struct fsdp_lane *, const struct nn_positions *, struct fsdp_err *);

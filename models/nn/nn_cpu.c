@@ -25,6 +25,7 @@ const struct nn_ops nn_cpu_ops = {
     .swiglu_backward = nn_cpu_swiglu_backward,
     .gelu_forward = nn_cpu_gelu_forward,
     .gelu_backward = nn_cpu_gelu_backward,
+    .dropout = nn_cpu_dropout,
     .cross_entropy = nn_cpu_cross_entropy,
     .split_tokens = nn_cpu_split_tokens,
     .positions = nn_cpu_positions,

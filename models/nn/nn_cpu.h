@@ -37,10 +37,14 @@ NN_CPU_OP(swiglu_forward, nn_swiglu)
 NN_CPU_OP(swiglu_backward, nn_swiglu)
 NN_CPU_OP(gelu_forward, nn_gelu)
 NN_CPU_OP(gelu_backward, nn_gelu)
+NN_CPU_OP(dropout, nn_dropout)
 NN_CPU_OP(cross_entropy, nn_cross_entropy)
 NN_CPU_OP(split_tokens, nn_split_tokens)
 NN_CPU_OP(positions, nn_positions)
 size_t nn_cpu_attention_work_nelem(int Tq, int Tk, int D);
+
+/* Factors (0 or 1 / (1 - p)) of elements [first, first + nelem) of row `row` of the batch. */
+void nn_drop_factors(float *out, const struct nn_drop *drop, int row, uint64_t first, size_t nelem);
 
 /* Defines nn_cpu_<name>, which enqueues the static function <name>(struct type *). */
 #define NN_CPU_ENQUEUE(name, type)                                                                 \

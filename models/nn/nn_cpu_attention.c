@@ -16,11 +16,15 @@
 
 enum { QUERIES = 64 };
 
-/* One head's matrices; rows of q, o, d_o are nq_row elements apart, those of k, v nk_row. */
+/* One head of one document: its matrices, whose rows are nq_row (q, o, d_o) and nk_row (k, v)
+ * elements apart. */
 struct head {
     float *q, *k, *v, *o, *lse;
     const float *d_o;
-    int nq_row, nk_row;
+    int nq_row, nk_row, Tq, Tk;
+    /* Dropout's element of query r and key i is drop_first + r drop_row + i, in row b. */
+    int b;
+    uint64_t drop_first, drop_row;
 };
 
 /* A block of queries of a head and its scratch. */
@@ -35,28 +39,46 @@ size_t nn_cpu_attention_work_nelem(int Tq, int Tk, int D)
     return 2 * queries * (size_t)Tk + 2 * (size_t)Tk * (size_t)D;
 }
 
-static struct head head_at(const struct nn_attention *a, int b, int h)
+/* The document of row b that begins at position `first` ends before this one. */
+static int document_end(const struct nn_attention *a, int b, int first)
+{
+    int end = first + 1;
+    if (!a->starts)
+        return a->Tq;
+    const int32_t *starts = a->starts + (size_t)b * (size_t)a->Tq;
+    while (end < a->Tq && starts[end] == starts[first])
+        end++;
+    return end;
+}
+
+static struct head head_at(const struct nn_attention *a, int b, int first, int end, int h)
 {
     const int group = a->NH / a->NKV;
     const size_t D = (size_t)a->D, nq_row = (size_t)a->NH * D, nk_row = (size_t)a->NKV * D;
-    const size_t q = (size_t)b * (size_t)a->Tq * nq_row + (size_t)h * D;
-    const size_t k = (size_t)b * (size_t)a->Tk * nk_row + (size_t)(h / group) * D;
+    const size_t q = ((size_t)b * (size_t)a->Tq + (size_t)first) * nq_row + (size_t)h * D;
+    const size_t k = ((size_t)b * (size_t)a->Tk + (size_t)first) * nk_row + (size_t)(h / group) * D;
+    const uint64_t drop_row = ((uint64_t)a->Tk + 31) / 32 * 32;
     return (struct head){
         .q = a->q + q,
         .k = a->k + k,
         .v = a->v + k,
         .o = a->o + q,
-        .lse = a->lse + ((size_t)b * (size_t)a->NH + (size_t)h) * (size_t)a->Tq,
+        .lse = a->lse + ((size_t)b * (size_t)a->NH + (size_t)h) * (size_t)a->Tq + first,
         .d_o = a->d_o ? a->d_o + q : NULL,
         .nq_row = (int)nq_row,
         .nk_row = (int)nk_row,
+        .Tq = end - first,
+        .Tk = a->starts ? end - first : a->Tk,
+        .b = b,
+        .drop_first = (uint64_t)(h * a->Tq + first) * drop_row + (uint64_t)first,
+        .drop_row = drop_row,
     };
 }
 
-static struct block block_at(const struct nn_attention *a, int first)
+static struct block block_at(const struct nn_attention *a, const struct head *hd, int first)
 {
-    int nqueries = a->Tq - first < QUERIES ? a->Tq - first : QUERIES;
-    int nkeys = a->Tk - a->Tq + first + nqueries;
+    int nqueries = hd->Tq - first < QUERIES ? hd->Tq - first : QUERIES;
+    int nkeys = hd->Tk - hd->Tq + first + nqueries;
     size_t tile = (size_t)(a->Tq < QUERIES ? a->Tq : QUERIES) * (size_t)a->Tk;
     return (struct block){first, nqueries, nkeys, a->work, a->work + tile};
 }
@@ -81,6 +103,21 @@ static void exp_minus(float *x, size_t nelem, float shift)
         x[i] = nn_exp(x[i] - shift);
 }
 
+/* x *= dropout's factors of row r of the block. */
+static void drop_row(float *x, const struct nn_attention *a, const struct head *hd,
+                     const struct block *blk, int r, size_t nelem)
+{
+    enum { PIECE = 256 };
+    float factors[PIECE];
+    const uint64_t at = hd->drop_first + (uint64_t)(blk->first + r) * hd->drop_row;
+    for (size_t from = 0; from < nelem; from += PIECE) {
+        const size_t n = nelem - from < PIECE ? nelem - from : PIECE;
+        nn_drop_factors(factors, &a->drop, hd->b, at + from, n);
+        for (size_t i = 0; i < n; i++)
+            x[from + i] *= factors[i];
+    }
+}
+
 static void forward_block(const struct nn_attention *a, const struct head *hd,
                           const struct block *blk)
 {
@@ -97,6 +134,8 @@ static void forward_block(const struct nn_attention *a, const struct head *hd,
         float sum = nn_sum(p, nvalid);
         inv_sum[r] = 1.0f / sum;
         hd->lse[blk->first + r] = most + logf(sum);
+        if (a->drop.p > 0)
+            drop_row(p, a, hd, blk, r, nvalid);
     }
     float *o = hd->o + (size_t)blk->first * (size_t)hd->nq_row;
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blk->nqueries, a->D, blk->nkeys, 1,
@@ -106,20 +145,28 @@ static void forward_block(const struct nn_attention *a, const struct head *hd,
             o[i] *= inv_sum[r];
 }
 
+static void forward_document(const struct nn_attention *a, int b, int from, int end)
+{
+    for (int h = 0; h < a->NH; h++) {
+        const struct head hd = head_at(a, b, from, end, h);
+        for (int first = 0; first < hd.Tq; first += QUERIES) {
+            struct block blk = block_at(a, &hd, first);
+            forward_block(a, &hd, &blk);
+        }
+    }
+}
+
 static void attention_forward(const struct nn_attention *a)
 {
     for (int b = 0; b < a->B; b++)
-        for (int h = 0; h < a->NH; h++) {
-            struct head hd = head_at(a, b, h);
-            for (int first = 0; first < a->Tq; first += QUERIES) {
-                struct block blk = block_at(a, first);
-                forward_block(a, &hd, &blk);
-            }
+        for (int from = 0, end; from < a->Tq; from = end) {
+            end = document_end(a, b, from);
+            forward_document(a, b, from, end);
         }
 }
 
-/* p becomes the probabilities, dp becomes the gradient of the scores:
- * ds = p (dp - sum(p dp)) scale, where sum(p dp) = d_o · o. */
+/* p becomes the probabilities (with dropout, those that were left), dp becomes the gradient of the
+ * scores: ds = p (dp - sum(p dp)) scale, where sum(p dp) = d_o · o. */
 static void softmax_backward(const struct nn_attention *a, const struct head *hd,
                              const struct block *blk)
 {
@@ -130,11 +177,15 @@ static void softmax_backward(const struct nn_attention *a, const struct head *hd
         const size_t nvalid = valid(blk, r), at = (size_t)(blk->first + r);
         const float delta = nn_dot(hd->d_o + at * row, hd->o + at * row, D), lse = hd->lse[at];
         const float scale = a->scale;
+        if (a->drop.p > 0)
+            drop_row(dp, a, hd, blk, r, nvalid);
 #pragma GCC ivdep
         for (size_t i = 0; i < nvalid; i++) {
             p[i] = nn_exp(p[i] - lse);
             dp[i] = p[i] * (dp[i] - delta) * scale;
         }
+        if (a->drop.p > 0)
+            drop_row(p, a, hd, blk, r, nvalid);
         memset(p + nvalid, 0, ((size_t)blk->nkeys - nvalid) * sizeof *p);
         memset(dp + nvalid, 0, ((size_t)blk->nkeys - nvalid) * sizeof *dp);
     }
@@ -168,25 +219,35 @@ static void copy_rows(float *to, int to_row, const float *from, int nrows, int r
 }
 
 /* The last block sees every key, so it goes first and writes dk and dv; all others add. */
+static void backward_document(const struct nn_attention *a, int b, int from, int end, float *dk,
+                              float *dv)
+{
+    const int group = a->NH / a->NKV, last = (end - from - 1) / QUERIES * QUERIES;
+
+    for (int h = 0; h < a->NH; h++) {
+        const struct head hd = head_at(a, b, from, end, h);
+        for (int first = last; first >= 0; first -= QUERIES) {
+            struct block blk = block_at(a, &hd, first);
+            bool writes = h % group == 0 && first == last;
+            backward_block(a, &hd, &blk, dk, dv, writes ? 0.0f : 1.0f);
+        }
+        if (h % group == group - 1) {
+            copy_rows(hd.k, hd.nk_row, dk, hd.Tk, a->D);
+            copy_rows(hd.v, hd.nk_row, dv, hd.Tk, a->D);
+        }
+    }
+}
+
 static void attention_backward(const struct nn_attention *a)
 {
-    const int group = a->NH / a->NKV, last = (a->Tq - 1) / QUERIES * QUERIES;
     const size_t nscore = nn_cpu_attention_work_nelem(a->Tq, a->Tk, a->D);
     const size_t nkv = (size_t)a->Tk * (size_t)a->D;
     float *dk = a->work + nscore - 2 * nkv, *dv = dk + nkv;
 
     for (int b = 0; b < a->B; b++)
-        for (int h = 0; h < a->NH; h++) {
-            struct head hd = head_at(a, b, h);
-            for (int first = last; first >= 0; first -= QUERIES) {
-                struct block blk = block_at(a, first);
-                bool writes = h % group == 0 && first == last;
-                backward_block(a, &hd, &blk, dk, dv, writes ? 0.0f : 1.0f);
-            }
-            if (h % group == group - 1) {
-                copy_rows(hd.k, hd.nk_row, dk, a->Tk, a->D);
-                copy_rows(hd.v, hd.nk_row, dv, a->Tk, a->D);
-            }
+        for (int from = 0, end; from < a->Tq; from = end) {
+            end = document_end(a, b, from);
+            backward_document(a, b, from, end, dk, dv);
         }
 }
 

@@ -32,10 +32,13 @@ static void rope(const struct nn_rope *a)
     const float sign = a->inverse ? -1.0f : 1.0f;
     float *x = a->x;
     for (int b = 0; b < a->B; b++)
-        for (int t = 0; t < a->T; t++)
+        for (int t = 0; t < a->T; t++) {
+            const int position =
+                a->positions ? a->positions[(size_t)b * (size_t)a->T + (size_t)t] : t;
+            const size_t at = (size_t)position * (size_t)half;
             for (int h = 0; h < a->heads; h++, x += a->D)
-                rotate(x, x + half, a->cos + (size_t)t * (size_t)half,
-                       a->sin + (size_t)t * (size_t)half, half, sign);
+                rotate(x, x + half, a->cos + at, a->sin + at, half, sign);
+        }
 }
 
 NN_CPU_ENQUEUE(rope_table, nn_rope_table)

@@ -18,8 +18,10 @@ static void split_tokens(const struct nn_split_tokens *a)
 static void positions(const struct nn_positions *a)
 {
     for (int b = 0; b < a->B; b++)
-        for (int t = 0; t < a->T; t++)
-            a->out[(size_t)b * (size_t)a->T + (size_t)t] = a->first + t;
+        for (int t = 0; t < a->T; t++) {
+            const size_t at = (size_t)b * (size_t)a->T + (size_t)t;
+            a->out[at] = a->first + t - (a->starts ? a->starts[at] : 0);
+        }
 }
 
 static void embedding_forward(const struct nn_embedding *a)
@@ -74,6 +76,11 @@ static void cross_entropy(const struct nn_cross_entropy *a)
     double loss = 0;
     for (int r = 0; r < a->rows; r++) {
         float *x = a->logits + (size_t)r * vocab;
+        if (a->targets[r] < 0) {
+            if (a->grad)
+                memset(x, 0, vocab * sizeof *x);
+            continue;
+        }
         const size_t target = (size_t)a->targets[r];
         const float most = nn_max(x, vocab), x_target = x[target];
         double sum = exp_row(x, x, vocab, most);

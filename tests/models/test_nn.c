@@ -293,18 +293,23 @@ static void test_layernorm(int rows, int dim, float offset, float dx_beta, float
     free(db), free(ry), free(rdx), free(rdw), free(rdb);
 }
 
-static void test_rope(int B, int T, int heads, int D, int first)
+/* backwards: positions run the other way in each row, from a list. */
+static void test_rope(int B, int T, int heads, int D, int first, bool backwards)
 {
     const int half = D / 2;
     size_t n = (size_t)B * T * heads * D, ntable = (size_t)T * half;
     float *x = ref_values(n, 1), *before = ref_copy(x, n);
     float *cosine = ref_output(ntable, 0), *sine = ref_output(ntable, 0);
     double *inv_freq = ref_wide((size_t)half), *want = ref_wide(n), *same = ref_wide(n);
+    int32_t *positions = malloc((size_t)B * T * sizeof *positions);
 
+    for (int i = 0; i < B * T; i++)
+        positions[i] = T - 1 - i % T;
     for (int i = 0; i < half; i++)
         inv_freq[i] = pow(500000.0, -2.0 * i / D);
     for (size_t i = 0; i < n; i++) {
-        size_t pos = first + i / ((size_t)heads * D) % T, d = i % D, pair = d % half;
+        size_t t = i / ((size_t)heads * D) % T, d = i % D, pair = d % half;
+        size_t pos = first + (backwards ? T - 1 - t : t);
         double angle = pos * inv_freq[pair], other = d < (size_t)half ? -x[i + half] : x[i - half];
         want[i] = x[i] * cos(angle) + other * sin(angle);
         same[i] = x[i];
@@ -312,6 +317,7 @@ static void test_rope(int B, int T, int heads, int D, int first)
     struct nn_rope_table t = {
         .cos = cosine, .sin = sine, .inv_freq = inv_freq, .first = first, .T = T, .half = half};
     struct nn_rope a = {.x = x, .cos = cosine, .sin = sine, .B = B, .T = T, .heads = heads, .D = D};
+    a.positions = backwards ? positions : NULL;
     int rc = nn->rope_table(ref_lane(), &t, &err) | nn->rope(ref_lane(), &a, &err);
     double forward = ref_error(x, want, n);
     a.inverse = true; /* the transpose of a rotation undoes it */
@@ -320,6 +326,7 @@ static void test_rope(int B, int T, int heads, int D, int first)
        "rope %d x %d x %d x %d from %d: %.1e, undone %.1e", B, T, heads, D, first, forward,
        ref_error(x, same, n));
     free(x), free(before), free(cosine), free(sine), free(inv_freq), free(want), free(same);
+    free(positions);
 }
 
 static double silu_mul(double gate, double up)
@@ -386,7 +393,9 @@ static void test_cross_entropy(int rows, int vocab, double spread, bool grad)
     for (int r = 0; r < rows; r++) {
         const float *x = logits + (size_t)r * vocab;
         double most = x[0], sum = 0;
-        targets[r] = r == 0 ? vocab - 1 : (r * 5) % vocab;
+        targets[r] = r == 0 ? vocab - 1 : r % 3 == 1 ? -100 : (r * 5) % vocab;
+        if (targets[r] < 0) /* not counted: no loss, no gradient */
+            continue;
         for (int i = 0; i < vocab; i++)
             most = x[i] > most ? x[i] : most;
         for (int i = 0; i < vocab; i++)
@@ -423,6 +432,10 @@ static void test_split_tokens(void)
     struct nn_positions p = {.out = inputs, .first = 7, .B = 2, .T = 3};
     ok(!nn->positions(ref_lane(), &p, &err) && !memcmp(count, inputs, sizeof count),
        "positions count from the first in every sequence");
+    static const int32_t starts[] = {0, 1, 1, 0, 0, 2}, restarted[] = {0, 0, 1, 0, 1, 0};
+    p = (struct nn_positions){.out = inputs, .starts = starts, .B = 2, .T = 3};
+    ok(!nn->positions(ref_lane(), &p, &err) && !memcmp(restarted, inputs, sizeof restarted),
+       "and anew in every document");
 }
 
 int main(void)
@@ -451,9 +464,10 @@ int main(void)
     }
     test_layernorm(70, 515, 0, 0, 0, true);
     test_layernorm(9, 515, 300, 0, 0, false);
-    test_rope(2, 5, 3, 16, 0);
-    test_rope(1, 67, 1, 64, 0);
-    test_rope(1, 3, 2, 6, 1000);
+    test_rope(2, 5, 3, 16, 0, false);
+    test_rope(1, 67, 1, 64, 0, false);
+    test_rope(1, 3, 2, 6, 1000, false);
+    test_rope(2, 5, 3, 16, 0, true);
     test_swiglu(1021);
     test_swiglu(3);
     test_gelu(1021);
