@@ -76,6 +76,10 @@ static int begin(struct pass *p, const struct fsdp_view *view, struct fsdp_err *
 {
     const struct model *m = p->m;
     const struct model_batch *b = p->batch;
+    if (view->param_dtype != FSDP_F32 || view->grad_dtype != FSDP_F32)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "param_dtype %s with reduce_dtype %s: the model computes in F32 only",
+                            fsdp_dtype_name(view->param_dtype), fsdp_dtype_name(view->grad_dtype));
     stack_root_layout(&p->mem, m, b->B, b->T, view->saved);
     struct nn_split_tokens split = {p->mem.inputs, p->mem.targets, b->tokens, b->B, b->T};
     FSDP_TRY(m->nn->split_tokens(view->lane, &split, err));

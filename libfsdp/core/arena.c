@@ -6,9 +6,11 @@
  * A plan is walked twice by the same code: first with a NULL base to measure, then to hand out
  * pointers, so that the two cannot disagree.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "engine.h"
+#include "overrides.h"
 
 enum { ARENA_ALIGN = 4096 };
 
@@ -28,8 +30,8 @@ static void *take(struct cursor *c, uint64_t nbytes, uint64_t *row)
 }
 
 struct rows {
-    uint64_t master, optim, grad, param, kept, unsharded, unsharded_grad, saved, recomputed, work,
-        scalars;
+    uint64_t master, optim, grad, param, kept, staging, unsharded, unsharded_grad, saved,
+        recomputed, work, scalars;
 };
 
 /* For the flats whose parts the schedule keeps; the same in every micro-step. */
@@ -45,12 +47,24 @@ static void plan_parts(struct fsdp *f, struct cursor *c, struct rows *rows)
     }
 }
 
+static uint64_t staging_nbytes(const struct fsdp *f)
+{
+    uint64_t most = 0;
+    for (int i = 0; f->mesh->replicate_size > 1 && i < f->units.nflats; i++) {
+        const struct flat *flat = &f->units.flats[i];
+        uint64_t nbytes = flat->cut.shard_nelem * fsdp_dtype_nbytes(flat->reduce_dtype);
+        if (flat->trainable && flat->reduce_dtype != FSDP_F32 && nbytes > most)
+            most = nbytes;
+    }
+    return most;
+}
+
 static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
-    bool split = f->opts.param_dtype != FSDP_F32;
     for (int i = 0; i < f->units.nflats; i++) {
         const struct flat *flat = &f->units.flats[i];
         struct flat_state *s = &f->flats[i];
+        bool split = flat->param_dtype != FSDP_F32;
         uint64_t nbytes = flat->cut.shard_nelem * sizeof(float);
         if (split) /* otherwise the master is what is gathered and lies in the gather arena */
             s->master = take(c, nbytes, &rows->master);
@@ -61,6 +75,7 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
         s->grad = take(c, nbytes, &rows->grad);
     }
     plan_parts(f, c, rows);
+    f->replicate_staging = take(c, staging_nbytes(f), &rows->staging);
     f->sums =
         take(c, sizeof(double) * (uint64_t)(FSDP_CONTROL_NELEM + f->units.nflats), &rows->scalars);
     f->clip_coef = take(c, sizeof(float), &rows->scalars);
@@ -110,13 +125,12 @@ static void plan_device(struct fsdp *f, struct cursor *c, struct rows *rows)
  */
 static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
-    size_t elem = fsdp_dtype_nbytes(f->opts.param_dtype);
-    bool split = f->opts.param_dtype != FSDP_F32;
-
     for (int i = 0; i < f->units.nflats; i++) {
+        const struct flat *flat = &f->units.flats[i];
         struct flat_state *s = &f->flats[i];
-        s->param =
-            take(c, f->units.flats[i].cut.shard_nelem * elem, split ? &rows->param : &rows->master);
+        bool split = flat->param_dtype != FSDP_F32;
+        s->param = take(c, flat->cut.shard_nelem * fsdp_dtype_nbytes(flat->param_dtype),
+                        split ? &rows->param : &rows->master);
         if (!split)
             s->master = s->param;
     }
@@ -164,16 +178,22 @@ static int place(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm *com
     return FSDP_OK;
 }
 
-static void row(struct fsdp *f, const char *what, uint64_t nbytes)
+/* dtypes: what the memory is in, NULL where it goes without saying. */
+static void row(struct fsdp *f, const char *what, const char *dtypes, uint64_t nbytes)
 {
-    if (nbytes)
-        f->rows[f->nrows++] = (struct arena_row){what, nbytes};
+    struct arena_row *to = &f->rows[f->nrows];
+    if (!nbytes)
+        return;
+    f->nrows++;
+    snprintf(to->what, sizeof to->what, "%s%s%s", what, dtypes ? ", " : "", dtypes ? dtypes : "");
+    to->nbytes = nbytes;
 }
 
 int arena_create(struct fsdp *f, struct fsdp_err *err)
 {
     size_t nflats = (size_t)f->units.nflats, nparams = (size_t)f->units.nparams;
     struct rows rows = {0};
+    char params[32], grads[32];
 
     if (!(f->flats = fsdp_alloc(nflats, sizeof *f->flats, "flats", err)) ||
         !(f->module_mem =
@@ -188,17 +208,20 @@ int arena_create(struct fsdp *f, struct fsdp_err *err)
     FSDP_TRY(place(f, plan_device, &f->device_mem, NULL, &rows, err));
     measure(f, plan_gather, &rows);
     measure(f, plan_reduce, &rows);
-    row(f, "parameter shards, fp32 masters", rows.master);
-    row(f, "parameter shards, gathered dtype", rows.param);
-    row(f, "optimizer state", rows.optim);
-    row(f, "gradient shards", rows.grad);
-    row(f, "parts kept after forward", rows.kept);
-    row(f, "unsharded parameters", rows.unsharded);
-    row(f, "unsharded gradients", rows.unsharded_grad);
-    row(f, "activations, saved for backward", rows.saved);
-    row(f, "activations, recomputed", rows.recomputed);
-    row(f, "activations, workspace", rows.work);
-    row(f, "scalars", rows.scalars);
+    overrides_dtypes(params, sizeof params, &f->units, false);
+    overrides_dtypes(grads, sizeof grads, &f->units, true);
+    row(f, "parameter shards, fp32 masters", NULL, rows.master);
+    row(f, "parameter shards to gather", params, rows.param);
+    row(f, "optimizer state", NULL, rows.optim);
+    row(f, "gradient shards", NULL, rows.grad);
+    row(f, "parts kept after forward", params, rows.kept);
+    row(f, "gradient shard summed over replicas", grads, rows.staging);
+    row(f, "unsharded parameters", params, rows.unsharded);
+    row(f, "unsharded gradients", grads, rows.unsharded_grad);
+    row(f, "activations, saved for backward", NULL, rows.saved);
+    row(f, "activations, recomputed", NULL, rows.recomputed);
+    row(f, "activations, workspace", NULL, rows.work);
+    row(f, "scalars", NULL, rows.scalars);
     return FSDP_OK;
 }
 

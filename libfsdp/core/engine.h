@@ -40,7 +40,7 @@ struct module_mem {
 };
 
 struct arena_row {
-    const char *what;
+    char what[80];
     uint64_t nbytes;
 };
 enum { ARENA_MAX_ROWS = 16 };
@@ -69,6 +69,7 @@ struct fsdp {
     struct flat_state *flats;
     void **param_slots[2]; /* by program */
     void **grad_slots;
+    void *replicate_staging; /* a shard in reduce_dtype, for the largest that is not fp32 */
     struct module_mem *module_mem;
     struct arena_row rows[ARENA_MAX_ROWS];
     int nrows;

@@ -15,7 +15,7 @@ int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
     const struct flat *flat = &f->units.flats[op->flat];
     void *slot = f->param_slots[f->current->input.program][op->slot];
     return fsdp_comm_all_gather(f->mesh->gather, slot, f->flats[op->flat].param,
-                                flat->cut.shard_nelem, f->opts.param_dtype, f->lanes[SCHED_GATHERS],
+                                flat->cut.shard_nelem, flat->param_dtype, f->lanes[SCHED_GATHERS],
                                 err);
 }
 
@@ -27,7 +27,8 @@ static uint64_t part_nelem(const struct fsdp *f, int flat)
 
 int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    size_t nbytes = part_nelem(f, op->flat) * fsdp_dtype_nbytes(f->opts.param_dtype);
+    size_t nbytes =
+        part_nelem(f, op->flat) * fsdp_dtype_nbytes(f->units.flats[op->flat].param_dtype);
     int part = f->mesh->shard_rank % f->mesh->regather_size;
     char *slot = f->param_slots[FSDP_TRAIN][op->slot];
     return fsdp_copy(f->lanes[SCHED_GATHERS], f->flats[op->flat].part, slot + (size_t)part * nbytes,
@@ -38,7 +39,7 @@ int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
 {
     return fsdp_comm_all_gather(f->mesh->regather, f->param_slots[FSDP_TRAIN][op->slot],
                                 f->flats[op->flat].part, part_nelem(f, op->flat),
-                                f->opts.param_dtype, f->lanes[SCHED_GATHERS], err);
+                                f->units.flats[op->flat].param_dtype, f->lanes[SCHED_GATHERS], err);
 }
 
 /* The step's first sum lands in the shard; later ones are scattered within the slot and added,
@@ -47,7 +48,7 @@ int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     uint64_t nelem = f->units.flats[op->flat].cut.shard_nelem;
     struct fsdp_lane *lane = f->lanes[SCHED_REDUCES];
-    enum fsdp_dtype dtype = f->opts.reduce_dtype;
+    enum fsdp_dtype dtype = f->units.flats[op->flat].reduce_dtype;
     float *grad = f->flats[op->flat].grad;
     char *slot = f->grad_slots[op->slot];
     bool first = op->micro == 0 || f->current->input.reduce_last;
@@ -61,12 +62,19 @@ int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
     return fsdp_accumulate(lane, grad, mine, dtype, nelem, err);
 }
 
+/* Replicas sum in reduce_dtype, too; the staging belongs to this lane alone. */
 int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
+    const struct flat *flat = &f->units.flats[op->flat];
+    uint64_t nelem = flat->cut.shard_nelem;
+    struct fsdp_lane *lane = f->lanes[SCHED_REPLICATES];
+    enum fsdp_dtype dtype = flat->reduce_dtype;
     float *grad = f->flats[op->flat].grad;
-    return fsdp_comm_all_reduce(f->mesh->replicate, grad, grad,
-                                f->units.flats[op->flat].cut.shard_nelem, FSDP_F32,
-                                f->lanes[SCHED_REPLICATES], err);
+    void *sum = dtype == FSDP_F32 ? grad : f->replicate_staging;
+
+    FSDP_TRY(fsdp_cast(lane, sum, dtype, grad, FSDP_F32, nelem, err));
+    FSDP_TRY(fsdp_comm_all_reduce(f->mesh->replicate, sum, sum, nelem, dtype, lane, err));
+    return fsdp_cast(lane, grad, FSDP_F32, sum, dtype, nelem, err);
 }
 
 static int run_op(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)

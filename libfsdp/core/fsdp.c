@@ -7,6 +7,14 @@
 #include "engine.h"
 #include "trace.h"
 
+static int check_dtype(const char *what, enum fsdp_dtype dtype, struct fsdp_err *err)
+{
+    if (dtype == FSDP_F32 || dtype == FSDP_BF16 || dtype == FSDP_F16)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s %s; it can be F32, BF16 or F16", what,
+                        fsdp_dtype_name(dtype));
+}
+
 static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
 {
     if (opts->version != FSDP_OPTS_VERSION || opts->optim.version != FSDP_OPTIM_OPTS_VERSION)
@@ -14,11 +22,8 @@ static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
                             opts->version, FSDP_OPTS_VERSION);
     if (!fsdp_strategy_info(opts->strategy))
         return fsdp_err_set(err, FSDP_EINVAL, "unknown sharding strategy %d", (int)opts->strategy);
-    if (opts->param_dtype != FSDP_F32 || opts->reduce_dtype != FSDP_F32)
-        return fsdp_err_set(
-            err, FSDP_EUNSUPPORTED,
-            "param_dtype %s with reduce_dtype %s: this version computes in F32 only",
-            fsdp_dtype_name(opts->param_dtype), fsdp_dtype_name(opts->reduce_dtype));
+    FSDP_TRY(check_dtype("param_dtype", opts->param_dtype, err));
+    FSDP_TRY(check_dtype("reduce_dtype", opts->reduce_dtype, err));
     if (opts->reshard_after_forward < -1)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "reshard_after_forward %d: true, false or a group size",
@@ -59,8 +64,9 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
         f->sched_flats[k] = (struct sched_flat){
             .unit = flat->unit,
             .trainable = flat->trainable,
-            .full_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(f->opts.param_dtype),
-            .grad_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(f->opts.reduce_dtype)};
+            .full_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->param_dtype),
+            .grad_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->reduce_dtype),
+            .grad_narrow = flat->reduce_dtype != FSDP_F32};
     }
     return FSDP_OK;
 }
@@ -157,10 +163,10 @@ static void write_units(const struct fsdp *f, FILE *to)
 {
     for (int k = 0; k < f->units.nflats; k++) {
         const struct flat *flat = &f->units.flats[k];
-        fprintf(to, "unit '%s' %s: shards of %llu elements\n",
+        fprintf(to, "unit '%s' %s: shards of %llu elements, gathered in %s, reduced in %s\n",
                 f->tree->modules[f->units.units[flat->unit].module].name,
-                flat->trainable ? "trainable" : "frozen",
-                (unsigned long long)flat->cut.shard_nelem);
+                flat->trainable ? "trainable" : "frozen", (unsigned long long)flat->cut.shard_nelem,
+                fsdp_dtype_name(flat->param_dtype), fsdp_dtype_name(flat->reduce_dtype));
         for (int i = 0; i < flat->ntensors; i++) {
             fprintf(to, "parameter %s [", flat->tensors[i].name);
             for (int d = 0; d < flat->tensors[i].ndim; d++)
@@ -260,6 +266,7 @@ int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
         if (rc == FSDP_OK)
             rc = plan_text(&text, f, &local);
         f->opts.agree = NULL; /* borrowed for this call only */
+        f->opts.overrides = NULL;
     }
     /* Local work ends in agreement before each exchange: a rank that failed must not leave the
      * others waiting in it. */

@@ -220,13 +220,19 @@ static bool is_last_micro(const struct builder *b)
     return b->micro == b->in->accumulation - 1;
 }
 
-/* Gradients of an unsharded unit go straight into the shard: no slot. Gradients that are reduced
+/* Does the flat's reduction have something to do beside the replicas' sum? */
+static bool needs_reduce(const struct builder *b, int flat)
+{
+    return b->in->flats[flat].trainable && (b->in->sharded || b->in->flats[flat].grad_narrow);
+}
+
+/* Where it has not, gradients go straight into the shard: no slot. Gradients that are reduced
  * only in the last micro-step keep the slot of the first. */
 static void take_grad_slots(struct builder *b, int unit)
 {
     int *slot = b->out->grad_slot + b->micro * b->in->nflats;
     for (int f = 0; f < b->in->nflats; f++) {
-        if (!b->in->sharded || b->in->flats[f].unit != unit || !b->in->flats[f].trainable)
+        if (b->in->flats[f].unit != unit || !needs_reduce(b, f))
             continue;
         if (b->in->reduce_last && b->micro > 0)
             slot[f] = b->out->grad_slot[f];
@@ -242,7 +248,7 @@ static void reduce_unit(struct builder *b, int unit)
     for (int f = 0; f < b->in->nflats; f++) {
         if (b->in->flats[f].unit != unit || !b->in->flats[f].trainable)
             continue;
-        if (b->in->sharded && (last || !b->in->reduce_last)) {
+        if (needs_reduce(b, f) && (last || !b->in->reduce_last)) {
             emit_flat(b, SCHED_REDUCE, SCHED_REDUCES, f, slot[f]);
             slot_give(&b->grad_slots, slot[f]);
         }

@@ -60,6 +60,7 @@ struct sched_flat {
     bool trainable;
     uint64_t full_nbytes; /* of the unsharded parameters */
     uint64_t grad_nbytes; /* of the unsharded gradients */
+    bool grad_narrow;     /* not fp32: they cannot be written straight into the shard */
 };
 
 enum { SCHED_MAX_ACCUMULATION = 65536 }; /* the list is written out for every micro-step */

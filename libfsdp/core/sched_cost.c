@@ -40,7 +40,7 @@ uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op)
     case SCHED_REDUCE:
         return others_part(f->sched_flats[op->flat].grad_nbytes, mesh->shard_size);
     case SCHED_ALL_REDUCE: /* scattered, then gathered */
-        return 2 * others_part(f->units.flats[op->flat].cut.shard_nelem * sizeof(float),
+        return 2 * others_part(f->sched_flats[op->flat].grad_nbytes / (uint64_t)mesh->shard_size,
                                mesh->replicate_size);
     case SCHED_NORM_SUM:
         return 2 * others_part((FSDP_CONTROL_NELEM + nflats) * sizeof(double), mesh->size);

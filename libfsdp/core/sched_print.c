@@ -2,6 +2,7 @@
 /* The planned lists as text, and as a trace of modelled times. */
 #include <string.h>
 
+#include "overrides.h"
 #include "trace.h"
 
 static const char *const program_names[] = {"training step", "evaluation pass"};
@@ -113,9 +114,14 @@ static void print_program(const struct fsdp *f, enum fsdp_program program, FILE 
     const struct sched *s = &f->programs[program].sched;
     int width = name_width(f, s);
 
-    fprintf(to, "%s: %s, %d x %d (replicate x shard), %d units, %d operations, %d waits\n\n",
+    char params[32], grads[32];
+    fprintf(to,
+            "%s: %s, %d x %d (replicate x shard), %d units, %d operations, %d waits\n"
+            "gathered in %s, reduced in %s\n\n",
             program_names[program], fsdp_strategy_name(f->opts.strategy), f->mesh->replicate_size,
-            f->mesh->shard_size, f->units.nunits, s->nops, s->nwaits);
+            f->mesh->shard_size, f->units.nunits, s->nops, s->nwaits,
+            overrides_dtypes(params, sizeof params, &f->units, false),
+            overrides_dtypes(grads, sizeof grads, &f->units, true));
     fprintf(to, "%5s  %-9s  %-11s  %-*s  %-9s  %5s  %4s  %14s  %s\n", "index", "lane", "operation",
             width, "module", "phase", "micro", "slot", "bytes", "waits for");
     for (int i = 0; i < s->nops; i++)

@@ -12,9 +12,9 @@ static int refresh_params(struct fsdp *f, struct fsdp_err *err)
 {
     for (int i = 0; i < f->units.nflats; i++)
         if ((void *)f->flats[i].master != f->flats[i].param)
-            FSDP_TRY(fsdp_cast(f->lanes[SCHED_COMPUTE], f->flats[i].param, f->opts.param_dtype,
-                               f->flats[i].master, FSDP_F32, f->units.flats[i].cut.shard_nelem,
-                               err));
+            FSDP_TRY(fsdp_cast(f->lanes[SCHED_COMPUTE], f->flats[i].param,
+                               f->units.flats[i].param_dtype, f->flats[i].master, FSDP_F32,
+                               f->units.flats[i].cut.shard_nelem, err));
     return FSDP_OK;
 }
 

@@ -57,9 +57,9 @@ static int update_tensor(struct fsdp *f, int flat_index, int i, struct fsdp_err 
         .bias1 = 1 - pow(o->beta1, t),
         .bias2 = 1 - pow(o->beta2, t),
     };
-    if (f->opts.param_dtype != FSDP_F32) {
-        args.param = (char *)s->param + pos * fsdp_dtype_nbytes(f->opts.param_dtype);
-        args.param_dtype = f->opts.param_dtype;
+    if (flat->param_dtype != FSDP_F32) {
+        args.param = (char *)s->param + pos * fsdp_dtype_nbytes(flat->param_dtype);
+        args.param_dtype = flat->param_dtype;
     }
     return fsdp_adamw(f->lanes[SCHED_COMPUTE], &args, err);
 }

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "units.h"
+#include "overrides.h"
 
 int fsdp_wrap_policy_parse(enum fsdp_wrap_policy *out, const char *text, struct fsdp_err *err)
 {
@@ -113,7 +113,7 @@ static void number_units(struct units *u, const struct fsdp_module_tree *tree, c
     for (int m = 0; m < tree->nmodules; m++) {
         if (is_unit[m]) {
             u->unit_of_module[m] = u->nunits;
-            u->units[u->nunits++] = (struct unit){m, {-1, -1}};
+            u->units[u->nunits++] = (struct unit){.module = m, .flats = {-1, -1}};
         } else {
             u->unit_of_module[m] = u->unit_of_module[tree->modules[m].parent];
         }
@@ -185,8 +185,10 @@ int units_create(struct units *out, const struct fsdp_module_tree *tree,
         !(out->index_in_flat = fsdp_alloc(nparams, sizeof(int), "units", err)))
         goto out;
     FSDP_TRY_GOTO(wrap(is_unit, tree, opts, err), out);
+    FSDP_TRY_GOTO(overrides_wrap(is_unit, tree, opts, err), out);
     number_units(out, tree, is_unit);
-    rc = fill_flats(out, tree, shard_size, err);
+    FSDP_TRY_GOTO(fill_flats(out, tree, shard_size, err), out);
+    rc = overrides_apply(out, tree, opts, err);
 out:
     fsdp_free(is_unit);
     if (rc)

@@ -19,10 +19,12 @@ struct flat {
     struct fsdp_tensor *tensors; /* as stored; names borrowed from the tree */
     int *params;                 /* [ntensors] index in the tree */
     struct fsdp_cut cut;
+    enum fsdp_dtype param_dtype, reduce_dtype; /* of its unit */
 };
 
 struct unit {
-    int module;   /* its root */
+    int module; /* its root */
+    enum fsdp_dtype param_dtype, reduce_dtype;
     int flats[2]; /* index of the trainable and of the frozen flat, -1: none */
 };
 

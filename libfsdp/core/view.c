@@ -6,7 +6,7 @@
 static void show_param(struct fsdp *f, int flat_index, char *full)
 {
     const struct flat *flat = &f->units.flats[flat_index];
-    size_t elem = fsdp_dtype_nbytes(f->opts.param_dtype);
+    size_t elem = fsdp_dtype_nbytes(flat->param_dtype);
     for (int i = 0; i < flat->ntensors; i++)
         f->view_param[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
 }
@@ -14,7 +14,7 @@ static void show_param(struct fsdp *f, int flat_index, char *full)
 static void show_grad(struct fsdp *f, int flat_index, char *full)
 {
     const struct flat *flat = &f->units.flats[flat_index];
-    size_t elem = fsdp_dtype_nbytes(f->opts.reduce_dtype);
+    size_t elem = fsdp_dtype_nbytes(flat->reduce_dtype);
     for (int i = 0; i < flat->ntensors; i++)
         f->view_grad[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
 }
@@ -36,19 +36,19 @@ static char *unsharded_grad(struct fsdp *f, int flat, int micro)
     return slot >= 0 ? f->grad_slots[slot] : (char *)f->flats[flat].grad;
 }
 
-/* Do gradients begin anew in this micro-step? Those that are reduced in every one do; others
- * accumulate in place. */
-static bool begins_anew(const struct fsdp *f, int micro)
+/* Do the flat's gradients begin anew in this micro-step? Those that are reduced in every one do;
+ * others accumulate in place. */
+static bool begins_anew(const struct fsdp *f, int flat, int micro)
 {
-    const struct sched_input *in = &f->current->input;
-    return micro == 0 || (in->sharded && !in->reduce_last);
+    int slot = f->current->sched.grad_slot[micro * f->units.nflats + flat];
+    return micro == 0 || (slot >= 0 && !f->current->input.reduce_last);
 }
 
 /* The model writes gradients, not the padding between them; padding must add nothing to sums. */
 static int zero_padding(struct fsdp *f, int flat_index, char *grad, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[flat_index];
-    size_t elem = fsdp_dtype_nbytes(f->opts.reduce_dtype);
+    size_t elem = fsdp_dtype_nbytes(flat->reduce_dtype);
     uint64_t end = 0;
     for (int i = 0; i <= flat->ntensors; i++) {
         uint64_t begin = i < flat->ntensors ? flat->cut.start[i] : flat_full_nelem(flat);
@@ -71,7 +71,7 @@ static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro,
             continue;
         char *grad = unsharded_grad(f, flat, micro);
         show_grad(f, flat, grad);
-        if (!begins_anew(f, micro))
+        if (!begins_anew(f, flat, micro))
             continue;
         for (int i = 0; i < f->units.flats[flat].ntensors; i++)
             f->grad_written[f->units.flats[flat].params[i]] = false;
@@ -108,7 +108,7 @@ int view_complete(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
     if (unit->module != op->module || unit->flats[0] < 0)
         return FSDP_OK;
     const struct flat *flat = &f->units.flats[unit->flats[0]];
-    size_t elem = fsdp_dtype_nbytes(f->opts.reduce_dtype);
+    size_t elem = fsdp_dtype_nbytes(flat->reduce_dtype);
     for (int i = 0; i < flat->ntensors; i++) {
         int param = flat->params[i];
         if (f->grad_written[param])
@@ -138,8 +138,8 @@ int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct 
         FSDP_TRY(show_unit(f, unit, phase, micro, err));
     *out = (struct fsdp_view){
         .lane = f->lanes[SCHED_COMPUTE],
-        .param_dtype = f->opts.param_dtype,
-        .grad_dtype = f->opts.reduce_dtype,
+        .param_dtype = f->units.units[unit].param_dtype,
+        .grad_dtype = f->units.units[unit].reduce_dtype,
         .param = f->view_param,
         .grad = f->view_grad,
         .saved = f->module_mem[module].saved,

@@ -155,6 +155,7 @@ static struct fsdp *toy_plan(struct toy *toy, struct fsdp_device *device, int ac
 
 static const char expected[] =
     "training step: FULL_SHARD, 2 x 2 (replicate x shard), 3 units, 40 operations, 17 waits\n"
+    "gathered in F32, reduced in F32\n"
     "\n"
     "index  lane       operation    module           phase      micro  slot          "
     " bytes  waits for\n"
@@ -205,6 +206,7 @@ static const char expected[] =
     "modelled: 0.542 ms; computes 0.492 ms, communicates 0.122 ms, of which 42% exposed\n"
     "\n"
     "evaluation pass: FULL_SHARD, 2 x 2 (replicate x shard), 3 units, 16 operations, 4 waits\n"
+    "gathered in F32, reduced in F32\n"
     "\n"
     "index  lane       operation    module           phase      micro  slot          "
     " bytes  waits for\n"

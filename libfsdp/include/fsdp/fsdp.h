@@ -44,6 +44,19 @@ int fsdp_wrap_policy_parse(enum fsdp_wrap_policy *out, const char *text, struct 
 
 enum { FSDP_AC_NONE, FSDP_AC_FULL }; /* activation checkpointing */
 
+/* Settings of some units that differ from fsdp_opts. The modules that a row names become units of
+ * their own. Of several rows that name a module the later ones win, setting by setting. */
+enum { FSDP_KEEP = -1 }; /* what fsdp_opts or an earlier row says */
+struct fsdp_unit_override {
+    const char *module;            /* pattern of fnmatch(3) for the module's name; NULL: any */
+    const char *class_name;        /* NULL: any; one of the two must be given */
+    int param_dtype, reduce_dtype; /* enum fsdp_dtype */
+};
+#define FSDP_UNIT_OVERRIDE_INIT                                                                    \
+    {                                                                                              \
+        .param_dtype = FSDP_KEEP, .reduce_dtype = FSDP_KEEP                                        \
+    }
+
 struct fsdp_opts {
     uint32_t version;
     enum fsdp_strategy strategy;
@@ -56,7 +69,12 @@ struct fsdp_opts {
     enum fsdp_wrap_policy wrap_policy;
     const char *const *wrap_classes; /* TRANSFORMER: NULL-terminated class names */
     uint64_t min_num_params;         /* SIZE: a module with at least this many becomes a unit */
+    /* F32, BF16 or F16. Masters and optimizer state are fp32; what is gathered and computed with
+     * is their copy in param_dtype. Gradients are written and reduced in reduce_dtype, and added
+     * up over micro-steps in fp32 shards. */
     enum fsdp_dtype param_dtype, reduce_dtype;
+    const struct fsdp_unit_override *overrides; /* [noverrides], borrowed by the call */
+    int noverrides;
     int forward_prefetch, backward_prefetch; /* how many units ahead; 0: none */
     int limit_all_gathers;        /* unsharded units alive beyond those kept; 0: no limit */
     int activation_checkpointing; /* FSDP_AC_* */

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "overrides.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool names(const struct fsdp_unit_override *row, const struct module *module)
+{
+    if (row->module && fnmatch(row->module, module->name, 0))
+        return false;
+    return !row->class_name || !strcmp(row->class_name, module->class_name);
+}
+
+static int check_dtype(const char *what, int dtype, const struct fsdp_unit_override *row,
+                       struct fsdp_err *err)
+{
+    if (dtype == FSDP_KEEP || dtype == FSDP_F32 || dtype == FSDP_BF16 || dtype == FSDP_F16)
+        return FSDP_OK;
+    return fsdp_err_set(
+        err, FSDP_EUNSUPPORTED, "override of '%s': %s %s; it can be F32, BF16 or F16",
+        row->module ? row->module : row->class_name, what, fsdp_dtype_name((enum fsdp_dtype)dtype));
+}
+
+static int check_row(const struct fsdp_unit_override *row, struct fsdp_err *err)
+{
+    if (!row->module && !row->class_name)
+        return fsdp_err_set(err, FSDP_EINVAL, "an override names neither module nor class");
+    FSDP_TRY(check_dtype("param_dtype", row->param_dtype, row, err));
+    return check_dtype("reduce_dtype", row->reduce_dtype, row, err);
+}
+
+int overrides_wrap(bool *is_unit, const struct fsdp_module_tree *tree, const struct fsdp_opts *opts,
+                   struct fsdp_err *err)
+{
+    for (int i = 0; i < opts->noverrides; i++) {
+        const struct fsdp_unit_override *row = &opts->overrides[i];
+        bool found = false;
+        FSDP_TRY(check_row(row, err));
+        for (int m = 0; m < tree->nmodules; m++) {
+            bool named = names(row, &tree->modules[m]);
+            is_unit[m] |= named;
+            found |= named;
+        }
+        if (!found)
+            return fsdp_err_set(err, FSDP_EINVAL, "override: no module of name '%s' and class '%s'",
+                                row->module ? row->module : "*",
+                                row->class_name ? row->class_name : "*");
+    }
+    return FSDP_OK;
+}
+
+static void apply_row(struct unit *unit, const struct fsdp_unit_override *row)
+{
+    if (row->param_dtype != FSDP_KEEP)
+        unit->param_dtype = (enum fsdp_dtype)row->param_dtype;
+    if (row->reduce_dtype != FSDP_KEEP)
+        unit->reduce_dtype = (enum fsdp_dtype)row->reduce_dtype;
+}
+
+/* A view has one dtype, that of the unit entered. */
+static int check_tied(const struct units *u, const struct fsdp_module_tree *tree,
+                      struct fsdp_err *err)
+{
+    for (int i = 0; i < tree->naliases; i++) {
+        const struct alias *alias = &tree->aliases[i];
+        const struct unit *home = &u->units[u->flats[u->flat_of_param[alias->param]].unit];
+        const int modules[] = {alias->module, tree->params[alias->param].module};
+        for (int k = 0; k < 2; k++) {
+            const struct unit *user = &u->units[u->unit_of_module[modules[k]]];
+            if (user->param_dtype == home->param_dtype && user->reduce_dtype == home->reduce_dtype)
+                continue;
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "override: '%s' and '%s' are one tied parameter, which cannot "
+                                "have other dtypes in '%s' than in the rest of its unit",
+                                tree->params[alias->param].tensor.name, alias->name,
+                                tree->modules[modules[k]].name);
+        }
+    }
+    return FSDP_OK;
+}
+
+int overrides_apply(struct units *units, const struct fsdp_module_tree *tree,
+                    const struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    for (int u = 0; u < units->nunits; u++) {
+        struct unit *unit = &units->units[u];
+        unit->param_dtype = opts->param_dtype;
+        unit->reduce_dtype = opts->reduce_dtype;
+        for (int i = 0; i < opts->noverrides; i++)
+            if (names(&opts->overrides[i], &tree->modules[unit->module]))
+                apply_row(unit, &opts->overrides[i]);
+        for (int k = 0; k < 2; k++)
+            if (unit->flats[k] >= 0) {
+                units->flats[unit->flats[k]].param_dtype = unit->param_dtype;
+                units->flats[unit->flats[k]].reduce_dtype = unit->reduce_dtype;
+            }
+    }
+    return check_tied(units, tree, err);
+}
+
+const char *overrides_dtypes(char *out, size_t out_nbytes, const struct units *units, bool reduced)
+{
+    bool seen[FSDP_NDTYPES] = {false};
+    size_t len = 0;
+
+    *out = 0;
+    for (int u = 0; u < units->nunits; u++) {
+        enum fsdp_dtype dtype =
+            reduced ? units->units[u].reduce_dtype : units->units[u].param_dtype;
+        if (!seen[dtype] && len < out_nbytes)
+            len += (size_t)snprintf(out + len, out_nbytes - len, "%s%s", len ? " and " : "",
+                                    fsdp_dtype_name(dtype));
+        seen[dtype] = true;
+    }
+    return out;
+}
