@@ -9,7 +9,7 @@ B   := build
 BIN := $(B)/bin
 LIB := $(B)/lib
 
-CPPFLAGS += -D_GNU_SOURCE -DHAVE_PMIX=$(HAVE_PMIX)
+CPPFLAGS += -D_GNU_SOURCE -DHAVE_PMIX=$(HAVE_PMIX) -DHAVE_ZSTD=$(HAVE_ZSTD)
 CFLAGS   += $(CSTD) $(OPT) -g -fPIC -pthread $(CWARN) $(SANITIZE)
 LDFLAGS  += -pthread -Wl,--as-needed $(SANITIZE)
 
@@ -22,9 +22,9 @@ INC_tests    := -Itests/lib $(INC_models)
 
 pkg_cflags = $(if $(1),$(shell pkg-config --cflags $(1) 2>/dev/null))
 pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1) 2>/dev/null))
-PKG_CFLAGS := $(call pkg_cflags,$(sort $(REQUIRED) $(PKGS_boot))) $(CBLAS_CFLAGS)
+PKG_CFLAGS := $(call pkg_cflags,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $(CBLAS_CFLAGS)
 LIBS_ckpt  := $(call pkg_libs,$(sort $(PKGS_fsdp) $(PKGS_ckpt))) -lm -lrt
-LIBS_all   := $(call pkg_libs,$(sort $(REQUIRED) $(PKGS_boot))) $(CBLAS_LIBS) -lm -ldl -lrt
+LIBS_all   := $(call pkg_libs,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $(CBLAS_LIBS) -lm -ldl -lrt
 
 FLAGHASH := $(shell printf '%s' '$(CC) $(CPPFLAGS) $(CFLAGS) $(PKG_CFLAGS)' | cksum | cut -d' ' -f1)
 OBJ := build/obj/$(FLAGHASH)
@@ -71,7 +71,7 @@ Q := $(if $(filter 1,$(V)),,@)
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 # What is installed is what this build uses; another CBLAS is the user's affair.
-DEPS = WITH_PMIX='$(WITH_PMIX)' CBLAS_LIBS='$(if $(filter file,$(origin CBLAS_LIBS)),,$(CBLAS_LIBS))' \
+DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_ZSTD='$(WITH_ZSTD)' CBLAS_LIBS='$(if $(filter file,$(origin CBLAS_LIBS)),,$(CBLAS_LIBS))' \
 	scripts/deps.sh
 
 .DEFAULT_GOAL := all

@@ -10,6 +10,7 @@ V       ?= 0
 
 # Optional parts: auto (use it if it is here), 1 (stop if it is not) or 0.
 WITH_PMIX ?= auto
+WITH_ZSTD ?= auto
 
 CSTD  := -std=gnu11
 CWARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2
@@ -45,6 +46,7 @@ PKGS_$(3) += $(2)
 endif
 endef
 $(eval $(call probe,PMIX,pmix,boot))
+$(eval $(call probe,ZSTD,libzstd,ckpt))
 
 # GEMM for models: any CBLAS. For another one: make CBLAS_CFLAGS=... CBLAS_LIBS=...
 CBLAS_CFLAGS ?= $(shell pkg-config --cflags openblas 2>/dev/null)

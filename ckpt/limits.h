@@ -6,8 +6,9 @@
 
 #define CKPT_MAX_HEADER_NBYTES 100000000u /* safetensors' own limit */
 #define CKPT_MAX_MANIFEST_NBYTES (256u << 20)
-#define CKPT_MAX_INDEX_NBYTES (256u << 20) /* model.safetensors.index.json */
-#define CKPT_MAX_EXTRA_NBYTES (256u << 20) /* one small file beside the weights */
+#define CKPT_MAX_INDEX_NBYTES (256u << 20)       /* model.safetensors.index.json */
+#define CKPT_MAX_EXTRA_NBYTES (256u << 20)       /* one small file beside the weights */
+#define CKPT_MAX_FRAME_TABLE_NBYTES (256u << 20) /* of a compressed file: 16 TiB of data */
 #define CKPT_MAX_TENSORS (1 << 22)
 #define CKPT_MAX_FILES (1 << 20)
 #define CKPT_MAX_UNITS (1 << 20)

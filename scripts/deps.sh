@@ -5,8 +5,9 @@
 #   scripts/deps.sh [--list|--dry-run] [build|check|demo|interop|bench|lint]
 #
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
-# command to run, and fails. Each level includes `build`. WITH_PMIX=0 and CBLAS_LIBS=... in the
-# environment mean what they mean to make: no PMIx, and another CBLAS than OpenBLAS.
+# command to run, and fails. Each level includes `build`. WITH_PMIX=0, WITH_ZSTD=0 and
+# CBLAS_LIBS=... in the environment mean what they mean to make: no PMIx, no zstd, and another CBLAS
+# than OpenBLAS.
 set -u -o pipefail
 
 # level    what proves it is there       apt (Debian 12)   dnf (untried)       what it is for
@@ -22,6 +23,7 @@ build    | pkg jansson                   | libjansson-dev  | jansson-devel     |
 build    | pkg yaml-0.1                  | libyaml-dev     | libyaml-devel     | YAML: the configuration file
 build    | pkg libcrypto                 | libssl-dev      | openssl-devel     | HMAC of the launcher's rendezvous
 build    | pkg pmix                      | libpmix-dev     | pmix-devel        | starting under Slurm and mpirun (optional: WITH_PMIX=0)
+build    | pkg libzstd                   | libzstd-dev     | libzstd-devel     | compressed checkpoints (optional: WITH_ZSTD=0)
 check    | cmd c++                       | g++             | gcc-c++           | the public headers are also C++
 check    | cmd mpirun                    | openmpi-bin     | openmpi           | a PMIx server to start ranks under
 check    | cmd ps                        | procps          | procps-ng         | tests look for processes left behind
@@ -39,6 +41,7 @@ END
 unwanted() { # kind, what
     case $2 in
     pmix) [ "${WITH_PMIX:-}" = 0 ] ;;
+    libzstd) [ "${WITH_ZSTD:-}" = 0 ] ;;
     openblas) [ -n "${CBLAS_LIBS:-}" ] ;;
     *) false ;;
     esac
@@ -55,7 +58,7 @@ present() { # kind, what
 }
 
 usage() {
-    sed -n '3,9s/^# \{0,1\}//p' "$0"
+    sed -n '3,10s/^# \{0,1\}//p' "$0"
     exit "$1"
 }
 
