@@ -76,7 +76,8 @@ DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_ZSTD='$(WITH_ZSTD)' CBLAS_LIBS='$(if $(filt
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE all tools libs tests list deps check check-run check-interop check-interop-run demo bench \
+.PHONY: FORCE all tools libs tests list deps check check-run check-interop check-interop-run check-slurm \
+	check-slurm-run slurm-shell demo bench \
 	install uninstall format lint clean
 
 ## all              build programs and libraries (the default)
@@ -115,6 +116,19 @@ check-interop:
 check-interop-run: all tests
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_torch.sh \
 		tests/run $(RUNFLAGS) $(or $(T),tests/interop)
+
+## check-slurm      the launcher under a real Slurm of several nodes on this machine
+check-slurm:
+	@$(DEPS) slurm
+	@$(MAKE) $(JOBS) check-slurm-run
+
+check-slurm-run: all tests
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' TEST_CC='$(CC)' tests/run -j 1 $(RUNFLAGS) $(or $(T),tests/slurm)
+
+## slurm-shell      a shell in such a Slurm (NODES=4)
+slurm-shell: all
+	@$(DEPS) slurm
+	@PATH='$(abspath $(BIN))':$$PATH tests/slurm/lib/cluster shell build/slurm
 
 ## demo             install what is missing, build, train a small Llama and show everything
 demo:

@@ -9,7 +9,7 @@
 #include "boot_tree.h"
 #include "sys/boot_ops.h"
 
-#define DEFAULT_METHODS "pmix,local,single"
+#define DEFAULT_METHODS "pmix,slurm,local,single"
 #define CARD_KEY "card"
 enum { CARD_VERSION = 1 };
 
@@ -45,6 +45,7 @@ static const struct {
 #else
     {"pmix", NULL},
 #endif
+    {"slurm", &boot_slurm_ops},
     {"local", &boot_local_ops},
     {"single", &boot_single_ops},
 };
@@ -223,7 +224,7 @@ static int meet_others(struct boot *boot, struct boot_facts *facts, const struct
 
     if (!cards)
         return rc;
-    FSDP_TRY_GOTO(boot_acceptor_create(&acceptor, &facts->secret, facts->loopback, err), out);
+    FSDP_TRY_GOTO(boot_acceptor_create(&acceptor, &facts->secret, facts->loopback, 0, err), out);
     FSDP_TRY_GOTO(fill_card(&mine, facts, acceptor, err), out);
     FSDP_TRY_GOTO(exchange(cards, &mine, boot, facts->size, deadline, err), out);
     FSDP_TRY_GOTO(map_nodes(boot, cards, facts->size, err), out);

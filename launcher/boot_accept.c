@@ -40,26 +40,52 @@ struct boot_acceptor {
     struct pending pending[NPENDING];
 };
 
+/* Returns a socket that listens on `sa`, or -errno. */
+static int listen_at(const struct sockaddr *sa, socklen_t len)
+{
+    int off = 0, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    if ((sa->sa_family == AF_INET6 &&
+         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off)) ||
+        bind(fd, sa, len) || listen(fd, BACKLOG)) {
+        int why = errno;
+        close(fd);
+        return -why;
+    }
+    return fd;
+}
+
 static int listen_on(bool loopback, uint16_t *port, struct fsdp_err *err)
 {
-    struct sockaddr_in sa = {.sin_family = AF_INET,
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(*port)};
+    struct sockaddr_in v4 = {.sin_family = AF_INET,
+                             .sin_port = htons(*port),
                              .sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY)};
-    socklen_t len = sizeof sa;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof sa) || listen(fd, BACKLOG) ||
-        getsockname(fd, (struct sockaddr *)&sa, &len)) {
-        int why = errno;
-        if (fd >= 0)
-            close(fd);
-        return fsdp_err_sys(err, why, "cannot listen on a TCP port of %s",
+    struct sockaddr_storage bound;
+    socklen_t len = sizeof bound;
+    /* One socket serves both families, where the kernel has both. */
+    int fd = loopback ? -EAFNOSUPPORT : listen_at((struct sockaddr *)&v6, sizeof v6);
+
+    if (fd < 0 && fd != -EADDRINUSE)
+        fd = listen_at((struct sockaddr *)&v4, sizeof v4);
+    if (fd == -EADDRINUSE)
+        return fsdp_err_set(err, FSDP_EEXIST, "TCP port %u is in use", *port);
+    if (fd < 0)
+        return fsdp_err_sys(err, -fd, "cannot listen on a TCP port of %s",
                             loopback ? "127.0.0.1" : "this machine");
+    if (getsockname(fd, (struct sockaddr *)&bound, &len)) {
+        int why = errno;
+        close(fd);
+        return fsdp_err_sys(err, why, "getsockname");
     }
-    *port = ntohs(sa.sin_port);
+    *port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                              : ((struct sockaddr_in *)&bound)->sin_port);
     return fd;
 }
 
 int boot_acceptor_create(struct boot_acceptor **out, const struct boot_secret *secret,
-                         bool loopback, struct fsdp_err *err)
+                         bool loopback, uint16_t port, struct fsdp_err *err)
 {
     struct boot_acceptor *acceptor = fsdp_alloc(1, sizeof *acceptor, "boot acceptor", err);
     struct epoll_event ev = {.events = EPOLLIN, .data.u32 = NPENDING};
@@ -69,6 +95,7 @@ int boot_acceptor_create(struct boot_acceptor **out, const struct boot_secret *s
         return FSDP_ENOMEM;
     acceptor->ep_fd = -1;
     acceptor->loopback = loopback;
+    acceptor->port = port;
     acceptor->secret = *secret;
     acceptor->rank = BOOT_TO_SERVER;
     for (int i = 0; i < NPENDING; i++)
@@ -118,12 +145,31 @@ int boot_acceptor_fd(const struct boot_acceptor *acceptor)
     return acceptor->ep_fd;
 }
 
-static bool interface_wanted(const struct ifaddrs *ifa)
+static bool interface_wanted(const struct ifaddrs *ifa, int family)
 {
     const char *only = getenv("BOOT_INTERFACE"); /* a name or the beginning of one */
-    return ifa->ifa_addr && ifa->ifa_addr->sa_family == AF_INET && (ifa->ifa_flags & IFF_UP) &&
+    return ifa->ifa_addr && ifa->ifa_addr->sa_family == family && (ifa->ifa_flags & IFF_UP) &&
            !(ifa->ifa_flags & IFF_LOOPBACK) &&
            (!only || strncmp(ifa->ifa_name, only, strlen(only)) == 0);
+}
+
+/* A link-local address means nothing without an interface, which differs from node to node. */
+static const void *address_of(const struct ifaddrs *ifa)
+{
+    const struct sockaddr_in6 *v6 = (const void *)ifa->ifa_addr;
+    if (ifa->ifa_addr->sa_family == AF_INET)
+        return &((const struct sockaddr_in *)(const void *)ifa->ifa_addr)->sin_addr;
+    return IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr) ? NULL : &v6->sin6_addr;
+}
+
+static void list_addresses(struct boot_contact *out, const struct ifaddrs *all, int family)
+{
+    for (const struct ifaddrs *ifa = all; ifa && out->naddrs < BOOT_MAX_ADDRS - 1;
+         ifa = ifa->ifa_next) {
+        const void *addr = interface_wanted(ifa, family) ? address_of(ifa) : NULL;
+        if (addr && inet_ntop(family, addr, out->addr[out->naddrs], BOOT_ADDR_NBYTES))
+            out->naddrs++;
+    }
 }
 
 void boot_acceptor_contact(const struct boot_acceptor *acceptor, struct boot_contact *out)
@@ -133,12 +179,8 @@ void boot_acceptor_contact(const struct boot_acceptor *acceptor, struct boot_con
     memset(out, 0, sizeof *out);
     out->port = acceptor->port;
     if (!acceptor->loopback && getifaddrs(&all) == 0) {
-        for (struct ifaddrs *ifa = all; ifa && out->naddrs < BOOT_MAX_ADDRS - 1;
-             ifa = ifa->ifa_next)
-            if (interface_wanted(ifa) &&
-                inet_ntop(AF_INET, &((struct sockaddr_in *)ifa->ifa_addr)->sin_addr,
-                          out->addr[out->naddrs], BOOT_ADDR_NBYTES))
-                out->naddrs++;
+        list_addresses(out, all, AF_INET);
+        list_addresses(out, all, AF_INET6);
         freeifaddrs(all);
     }
     /* Last: it serves a machine without a network. Elsewhere another rank may answer there, which

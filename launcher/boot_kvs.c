@@ -126,6 +126,29 @@ int boot_kvs_get(struct boot_kvs *kvs, const char *key, void *data, size_t nbyte
     return call(kvs, &ask, key, deadline, data, nbytes, err);
 }
 
+static int key_of(char out[BOOT_KEY_NBYTES], int rank, const char *key, struct fsdp_err *err)
+{
+    if (snprintf(out, BOOT_KEY_NBYTES, "%d/%s", rank, key) >= BOOT_KEY_NBYTES)
+        return fsdp_err_set(err, FSDP_EINVAL, "bootstrap key '%.80s' is too long", key);
+    return FSDP_OK;
+}
+
+int boot_kvs_put_rank(struct boot_kvs *kvs, int rank, const char *key, const void *data,
+                      size_t nbytes, double deadline, struct fsdp_err *err)
+{
+    char full[BOOT_KEY_NBYTES];
+    FSDP_TRY(key_of(full, rank, key, err));
+    return boot_kvs_put(kvs, full, data, nbytes, deadline, err);
+}
+
+int boot_kvs_get_rank(struct boot_kvs *kvs, int rank, const char *key, void *data, size_t nbytes,
+                      double deadline, struct fsdp_err *err)
+{
+    char full[BOOT_KEY_NBYTES];
+    FSDP_TRY(key_of(full, rank, key, err));
+    return boot_kvs_get(kvs, full, data, nbytes, deadline, err);
+}
+
 int boot_kvs_fence(struct boot_kvs *kvs, double deadline, struct fsdp_err *err)
 {
     /* The server knows who is missing, so its answer is waited for a little longer. */

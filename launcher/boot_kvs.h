@@ -18,10 +18,11 @@ struct boot_kvs_server;
 /* host_of(rank) names a rank's host in errors; NULL: unknown. */
 typedef const char *boot_host_of_f(void *ctx, int rank);
 
-/* Listens at once, so that the contact can be handed to ranks before they start. */
+/* Listens at once, so that the contact can be handed to ranks before they start; loopback and port
+ * as in boot_acceptor_create. */
 int boot_kvs_server_create(struct boot_kvs_server **out, int nranks,
-                           const struct boot_secret *secret, bool loopback, boot_host_of_f *host_of,
-                           void *ctx, struct fsdp_err *err);
+                           const struct boot_secret *secret, bool loopback, uint16_t port,
+                           boot_host_of_f *host_of, void *ctx, struct fsdp_err *err);
 void boot_kvs_server_destroy(struct boot_kvs_server *server);
 void boot_kvs_server_contact(const struct boot_kvs_server *server, struct boot_contact *out);
 int boot_kvs_server_fd(const struct boot_kvs_server *server);
@@ -42,6 +43,11 @@ int boot_kvs_put(struct boot_kvs *kvs, const char *key, const void *data, size_t
 /* FSDP_ENOTFOUND: nobody has put it; FSDP_EINVAL: it is not exactly nbytes long. */
 int boot_kvs_get(struct boot_kvs *kvs, const char *key, void *data, size_t nbytes, double deadline,
                  struct fsdp_err *err);
+/* The same under a key that each rank has of its own. */
+int boot_kvs_put_rank(struct boot_kvs *kvs, int rank, const char *key, const void *data,
+                      size_t nbytes, double deadline, struct fsdp_err *err);
+int boot_kvs_get_rank(struct boot_kvs *kvs, int rank, const char *key, void *data, size_t nbytes,
+                      double deadline, struct fsdp_err *err);
 /* Collective. FSDP_ETIMEDOUT names the ranks that did not come. */
 int boot_kvs_fence(struct boot_kvs *kvs, double deadline, struct fsdp_err *err);
 /* Thread safe; waits at most a second. */

@@ -33,8 +33,8 @@ struct boot_kvs_server {
 };
 
 int boot_kvs_server_create(struct boot_kvs_server **out, int nranks,
-                           const struct boot_secret *secret, bool loopback, boot_host_of_f *host_of,
-                           void *ctx, struct fsdp_err *err)
+                           const struct boot_secret *secret, bool loopback, uint16_t port,
+                           boot_host_of_f *host_of, void *ctx, struct fsdp_err *err)
 {
     struct boot_kvs_server *s = fsdp_alloc(1, sizeof *s, "rendezvous", err);
     int rc = FSDP_ENOMEM;
@@ -49,7 +49,7 @@ int boot_kvs_server_create(struct boot_kvs_server **out, int nranks,
         goto out;
     for (int r = 0; r < nranks; r++)
         boot_link_init(&s->clients[r].link, -1);
-    FSDP_TRY_GOTO(boot_acceptor_create(&s->acceptor, secret, loopback, err), out);
+    FSDP_TRY_GOTO(boot_acceptor_create(&s->acceptor, secret, loopback, port, err), out);
     struct epoll_event ev = {.events = EPOLLIN, .data.u32 = (uint32_t)nranks};
     s->ep_fd = epoll_create1(EPOLL_CLOEXEC);
     if (s->ep_fd < 0 || epoll_ctl(s->ep_fd, EPOLL_CTL_ADD, boot_acceptor_fd(s->acceptor), &ev)) {

@@ -109,20 +109,11 @@ static void local_info(void *state, struct boot_facts *out)
     *out = local->facts;
 }
 
-static int key_of(char out[BOOT_KEY_NBYTES], int rank, const char *key, struct fsdp_err *err)
-{
-    if (snprintf(out, BOOT_KEY_NBYTES, "%d/%s", rank, key) >= BOOT_KEY_NBYTES)
-        return fsdp_err_set(err, FSDP_EINVAL, "bootstrap key '%.80s' is too long", key);
-    return FSDP_OK;
-}
-
 static int local_put(void *state, const char *key, const void *data, size_t nbytes, double deadline,
                      struct fsdp_err *err)
 {
     struct local *local = state;
-    char full[BOOT_KEY_NBYTES];
-    FSDP_TRY(key_of(full, local->facts.rank, key, err));
-    return boot_kvs_put(local->kvs, full, data, nbytes, deadline, err);
+    return boot_kvs_put_rank(local->kvs, local->facts.rank, key, data, nbytes, deadline, err);
 }
 
 static int local_fence(void *state, double deadline, struct fsdp_err *err)
@@ -135,9 +126,7 @@ static int local_get(void *state, int rank, const char *key, void *data, size_t 
                      double deadline, struct fsdp_err *err)
 {
     struct local *local = state;
-    char full[BOOT_KEY_NBYTES];
-    FSDP_TRY(key_of(full, rank, key, err));
-    return boot_kvs_get(local->kvs, full, data, nbytes, deadline, err);
+    return boot_kvs_get_rank(local->kvs, rank, key, data, nbytes, deadline, err);
 }
 
 static void local_abort(void *state, int code, const char *text)

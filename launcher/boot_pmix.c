@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "sys/boot_ops.h"
+#include "boot_node.h"
 
 extern char **environ;
 
@@ -193,20 +193,6 @@ static void get_host(struct pmix *state, char *out, size_t nbytes)
         snprintf(out, nbytes, "localhost");
 }
 
-/* Two machines may have one name, and two containers one boot id; together they tell nodes apart.
- */
-static void name_node(struct boot_facts *facts)
-{
-    char id[40] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (file) {
-        if (fgets(id, sizeof id, file))
-            id[strcspn(id, "\n")] = 0;
-        fclose(file);
-    }
-    snprintf(facts->node_key, sizeof facts->node_key, "%s %s", facts->host, id);
-}
-
 static int call_init(struct pmix *state)
 {
     struct boot_facts *facts = &state->facts;
@@ -223,7 +209,7 @@ static int call_init(struct pmix *state)
         return fsdp_err_set(&state->err, FSDP_EPEER, "the PMIx server calls this rank %u of %ld",
                             state->me.rank, size);
     get_host(state, facts->host, sizeof facts->host);
-    name_node(facts);
+    boot_node_key(facts->node_key, sizeof facts->node_key, facts->host);
     facts->loopback = get_int(state, PMIX_RANK_WILDCARD, PMIX_NUM_NODES, &nnodes) && nnodes == 1;
     return FSDP_OK;
 }

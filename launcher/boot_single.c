@@ -21,7 +21,7 @@ enum { NSIZES = sizeof sizes / sizeof sizes[0], NRANKS = sizeof ranks / sizeof r
 static const char *mend_for(const char *name)
 {
     if (strncmp(name, "SLURM_", 6) == 0)
-        return "start the ranks with `srun --mpi=pmix`, or here with `fsdp-launch -n N`";
+        return "start the ranks with `srun`, or here with `fsdp-launch -n N`";
     if (strncmp(name, "PMI", 3) == 0 || strncmp(name, "OMPI_", 5) == 0)
         return "this rank needs the `pmix` method (a build with PMIx, a launcher that serves it)";
     return "start the ranks with `fsdp-launch -n N`";

@@ -52,8 +52,10 @@ int boot_dial(int *fd, const struct boot_contact *to, const struct boot_secret *
 /* A listening socket that lets in who proves to know the secret. A stranger who connects and says
  * nothing holds up nobody. */
 struct boot_acceptor;
+/* Listens on every address of this machine, or with `loopback` on 127.0.0.1 alone; port 0: any free
+ * one. FSDP_EEXIST: somebody else listens on that port. */
 int boot_acceptor_create(struct boot_acceptor **out, const struct boot_secret *secret,
-                         bool loopback, struct fsdp_err *err);
+                         bool loopback, uint16_t port, struct fsdp_err *err);
 void boot_acceptor_destroy(struct boot_acceptor *acceptor);
 /* For who learns the secret later; before the first step. */
 void boot_acceptor_set_secret(struct boot_acceptor *acceptor, const struct boot_secret *secret);

@@ -12,6 +12,7 @@
 
 #include "boot_env.h"
 #include "launch_impl.h"
+#include "sys/boot_ops.h"
 
 extern char **environ;
 
@@ -74,7 +75,11 @@ static void add_trace(void *ctx, const char *method, const char *text)
 
 bool launch_is_rank(void)
 {
+    char why[BOOT_WHY_NBYTES];
+    const char *ntasks = getenv("SLURM_STEP_NUM_TASKS");
     if (getenv(BOOT_ENV_RENDEZVOUS))
+        return true;
+    if (ntasks && atoi(ntasks) > 1 && boot_slurm_ops.probe(why, sizeof why))
         return true;
     if (!getenv("PMIX_RANK"))
         return false;

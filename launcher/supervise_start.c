@@ -57,7 +57,7 @@ static int init_rendezvous(struct launch_super *s, struct fsdp_err *err)
     if (s->job.secret_fd < 0)
         return s->job.secret_fd;
     FSDP_TRY(
-        boot_kvs_server_create(&s->kvs, s->job.nranks, &secret, true, host_of_rank, &s->job, err));
+        boot_kvs_server_create(&s->kvs, s->job.nranks, &secret, true, 0, host_of_rank, &s->job, err));
     boot_kvs_server_contact(s->kvs, &at);
     snprintf(s->job.rendezvous, sizeof s->job.rendezvous, "%s:%u", at.addr[0], at.port);
     return FSDP_OK;

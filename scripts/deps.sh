@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The one list of packages, and what each is for.
 #
-#   scripts/deps.sh [--list|--dry-run] [build|check|demo|interop|bench|lint]
+#   scripts/deps.sh [--list|--dry-run] [build|check|slurm|demo|interop|bench|lint]
 #
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
 # command to run, and fails. Each level includes `build`. WITH_PMIX=0, WITH_ZSTD=0 and
@@ -27,6 +27,10 @@ build    | pkg libzstd                   | libzstd-dev     | libzstd-devel     |
 check    | cmd c++                       | g++             | gcc-c++           | the public headers are also C++
 check    | cmd mpirun                    | openmpi-bin     | openmpi           | a PMIx server to start ranks under
 check    | cmd ps                        | procps          | procps-ng         | tests look for processes left behind
+slurm    | cmd slurmctld                 | slurm-wlm       | slurm-slurmctld   | a Slurm of several nodes on this machine
+slurm    | cmd munged                    | munge           | munge             | its authentication
+slurm    | pkg pmix                      | libpmix-dev     | pmix-devel        | its PMIx plugin opens libpmix.so
+slurm    | cmd ip                        | iproute2        | iproute           | networks of its nodes that can be cut
 demo     | cmd bible                     | bible-kjv       | -                 | 4 MB of English prose to learn from
 demo     | cmd gnuplot                   | gnuplot-nox     | gnuplot-minimal   | the picture of the loss curve
 interop  | cmd python3                   | python3         | python3           | runs PyTorch, which the results are compared with
@@ -67,7 +71,7 @@ for arg; do
     case $arg in
     --list) mode=list ;;
     --dry-run) mode=dry-run ;;
-    build | check | demo | interop | bench | lint) level=$arg ;;
+    build | check | slurm | demo | interop | bench | lint) level=$arg ;;
     -h | --help) usage 0 ;;
     *) usage 2 >&2 ;;
     esac

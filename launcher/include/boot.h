@@ -4,6 +4,7 @@
  *
  * boot_open tries methods in order; each says why it does not apply:
  *   pmix    a PMIx server is there (srun --mpi=pmix, mpirun, prterun)
+ *   slurm   a task of a Slurm step (srun --mpi=none or pmi2)
  *   local   fsdp-launch on this machine started the rank and serves the rendezvous
  *   single  nothing says that there are more ranks
  *
@@ -13,7 +14,9 @@
  * notices a dead peer by hang-up; a rank's last words travel over it.
  *
  * Environment: BOOT_METHODS replaces the order; BOOT_INTERFACE chooses network interfaces by the
- * beginning of their name.
+ * beginning of their name. The slurm method also heeds BOOT_KEY_FILE (the user's key, by default
+ * ~/.config/fsdp/key, made at first use) and BOOT_PORT (the first of the ports that rank 0 may serve
+ * the rendezvous on).
  */
 #ifndef BOOT_H
 #define BOOT_H
@@ -27,7 +30,7 @@ typedef void boot_trace_f(void *ctx, const char *method, const char *text);
 
 struct boot_opts {
     uint32_t version;
-    const char *methods; /* comma-separated order, NULL: BOOT_METHODS or "pmix,local,single" */
+    const char *methods; /* comma-separated order, NULL: BOOT_METHODS or "pmix,slurm,local,single" */
     double timeout_s;    /* for the whole bootstrap */
     double wait_s;       /* deadline of every later wait on the channel */
     boot_trace_f *trace; /* (optional) one line per method tried */

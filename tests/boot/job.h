@@ -147,7 +147,7 @@ static bool job_run(struct job *job, job_main_f *fn)
     job->seen = mmap(NULL, JOB_MAX_RANKS * sizeof *job->seen, PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (boot_secret_create(&secret, NULL) || boot_secret_create(&other, NULL) ||
-        boot_kvs_server_create(&kvs, job->nranks, &secret, true, job_host_of, job, NULL))
+        boot_kvs_server_create(&kvs, job->nranks, &secret, true, 0, job_host_of, job, NULL))
         abort();
     boot_kvs_server_contact(kvs, &at);
     job_stand_around(&at, job->nsilent, silent);

@@ -36,7 +36,7 @@ static void *serve(void *arg)
 
 static void start(pthread_t *thread, struct boot_hello *hello, int rank)
 {
-    if (boot_secret_create(&secret, NULL) || boot_acceptor_create(&acceptor, &secret, true, NULL))
+    if (boot_secret_create(&secret, NULL) || boot_acceptor_create(&acceptor, &secret, true, 0, NULL))
         abort();
     boot_acceptor_set_rank(acceptor, rank);
     boot_acceptor_contact(acceptor, &at);

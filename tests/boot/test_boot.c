@@ -124,7 +124,7 @@ static void check_methods(void)
     setenv("BOOT_METHODS", "", 1);
     ok(try(NULL, &err) == FSDP_OK, "an empty BOOT_METHODS is none");
     ok(try("smoke", &err) == FSDP_EINVAL && strstr(err.text, "smoke") &&
-           strstr(err.text, "pmix,local,single"),
+           strstr(err.text, "pmix,slurm,local,single"),
        "unknown: %s", err.text);
     clean();
     struct boot_opts opts = BOOT_OPTS_INIT;

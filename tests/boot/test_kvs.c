@@ -44,7 +44,7 @@ static void start_server(void)
 {
     atomic_store(&stop, false);
     if (boot_secret_create(&secret, NULL) ||
-        boot_kvs_server_create(&server, NRANKS, &secret, true, host_of, NULL, NULL))
+        boot_kvs_server_create(&server, NRANKS, &secret, true, 0, host_of, NULL, NULL))
         abort();
     boot_kvs_server_contact(server, &at);
     pthread_create(&server_thread, NULL, serve, NULL);

@@ -319,7 +319,7 @@ static void check_absent_in_tree(void)
     pid_t pids[NRANKS];
 
     for (int r = 0; r < NRANKS; r++) {
-        boot_acceptor_create(&acceptors[r], &secret, true, NULL);
+        boot_acceptor_create(&acceptors[r], &secret, true, 0, NULL);
         boot_acceptor_contact(acceptors[r], &contacts[r]);
     }
     fflush(NULL);
