@@ -102,7 +102,8 @@ static int describe(struct ckpt_saver *s, struct fsdp_err *err)
     s->m.step = s->args->step;
     s->m.shard_size = layout->shard_size;
     s->m.replicate_size = layout->replicate_size;
-    if (layout->shard_size < 1 || layout->replicate_size < 1 ||
+    if (layout->shard_size < 1 || layout->replicate_size < 1 || layout->inner_size < 0 ||
+        (layout->inner_size && layout->shard_size % layout->inner_size) ||
         (int64_t)layout->shard_size * layout->replicate_size != s->oob->size)
         return fsdp_err_set(err, FSDP_EINVAL, "a mesh of %d x %d does not make %d ranks",
                             layout->replicate_size, layout->shard_size, s->oob->size);
@@ -269,8 +270,9 @@ static int run(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp_err *err)
 static void undo(struct ckpt_saver *s)
 {
     for (int kind = 0; s->temp && !s->handed_over && kind < CKPT_NKINDS; kind++) {
-        char *name =
-            s->files[kind].header_nbytes ? ckpt_shard_name(kind, s->oob->rank, NULL) : NULL;
+        char *name = s->files[kind].header_nbytes
+                         ? ckpt_shard_name(kind, ckpt_save_number(s, s->oob->rank), NULL)
+                         : NULL;
         char *path = name ? ckpt_path_join(s->temp, name, NULL) : NULL;
         if (path && !s->published)
             ckpt_store_remove(s->store, path, NULL);

@@ -37,7 +37,15 @@ struct ckpt_saver {
 /* "model" and "optim" */
 const char *ckpt_kind_folder(int kind);
 /* "model/shard-00001-model-00001-of-00001.safetensors" */
-char *ckpt_shard_name(int kind, int rank, struct fsdp_err *err);
+char *ckpt_shard_name(int kind, int number, struct fsdp_err *err);
+/* The number of a rank's files. They are numbered by shard: a checkpoint does not tell on how many
+ * levels its ranks gathered. */
+static inline int ckpt_save_number(const struct ckpt_saver *saver, int rank)
+{
+    const struct fsdp_state_layout *layout = saver->args->layout;
+    int index = rank % layout->shard_size;
+    return rank - index + fsdp_shard_of_index(index, layout->shard_size, layout->inner_size);
+}
 
 /* save_write.c: lists this rank's pieces; then writes them. Local. */
 int ckpt_save_collect(struct ckpt_saver *saver, struct fsdp_err *err);

@@ -33,7 +33,7 @@ static int take_file(struct ckpt_saver *s, int rank, int kind, const struct ckpt
                      struct fsdp_err *err)
 {
     struct ckpt_layout *layout = &s->m.layout;
-    char *name = ckpt_shard_name(kind, rank, err);
+    char *name = ckpt_shard_name(kind, ckpt_save_number(s, rank), err);
     int rc = name ? ckpt_layout_add_file(layout, name, info->nbytes, err) : FSDP_ENOMEM;
     fsdp_free(name);
     FSDP_TRY(rc);

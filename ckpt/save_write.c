@@ -17,10 +17,10 @@ const char *ckpt_kind_folder(int kind)
     return kind == FSDP_SLICE_MODEL ? "model" : "optim";
 }
 
-char *ckpt_shard_name(int kind, int rank, struct fsdp_err *err)
+char *ckpt_shard_name(int kind, int number, struct fsdp_err *err)
 {
     return fsdp_sprintf(err, "%s/shard-%05d-model-00001-of-00001.safetensors",
-                        ckpt_kind_folder(kind), rank + 1);
+                        ckpt_kind_folder(kind), number + 1);
 }
 
 /* ---- first pass: which boxes ----------------------------------------------------------------- */
@@ -222,7 +222,7 @@ static int write_kind(struct stream *w, struct fsdp_err *err)
     if (!header)
         return FSDP_OK;
     rc = FSDP_ENOMEM;
-    if (!(name = ckpt_shard_name(w->kind, s->oob->rank, err)) ||
+    if (!(name = ckpt_shard_name(w->kind, ckpt_save_number(s, s->oob->rank), err)) ||
         !(path = ckpt_path_join(s->temp, name, err)))
         goto out;
     FSDP_TRY_GOTO(ckpt_store_open(&w->file, s->store, path, CKPT_STORE_CREATE, err), out);

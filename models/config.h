@@ -48,9 +48,10 @@ struct config {
         int sharding_strategy, wrap_policy, param_dtype, reduce_dtype, activation_checkpointing;
         int backend, device;
         int64_t shard_size, reshard_after_forward, min_num_params;
-        int64_t forward_prefetch, backward_prefetch, limit_all_gathers;
+        int64_t forward_prefetch, backward_prefetch, limit_all_gathers, grad_buffers;
         struct fsdp_tunable_list wrap_classes; /* empty: the model's own */
-        bool reduce_last;
+        struct fsdp_tunable_list unit_overrides;
+        bool two_level, reduce_last;
         double timeout;
     } fsdp;
     struct {

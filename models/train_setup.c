@@ -230,6 +230,26 @@ static int set_wrap_classes(struct train_parts *p, struct fsdp_opts *opts, struc
     return FSDP_OK;
 }
 
+static int set_overrides(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    const struct fsdp_tunable_list *list = &p->config->fsdp.unit_overrides;
+    size_t nelem = (size_t)list->nelem;
+
+    p->overrides = fsdp_alloc(nelem, sizeof *p->overrides, "unit overrides", err);
+    p->override_texts = fsdp_alloc(nelem, sizeof *p->override_texts, "unit overrides", err);
+    if (!p->overrides || !p->override_texts)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < list->nelem; i++) {
+        if (!(p->override_texts[i] = fsdp_strdup(fsdp_tunable_list_at(list, i), err)))
+            return FSDP_ENOMEM;
+        p->noverrides++;
+        FSDP_TRY(fsdp_unit_override_parse(&p->overrides[i], p->override_texts[i], err));
+    }
+    opts->overrides = p->overrides;
+    opts->noverrides = p->noverrides;
+    return FSDP_OK;
+}
+
 static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
 {
     const struct config *c = p->config;
@@ -248,6 +268,7 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     opts->min_num_params = (uint64_t)c->fsdp.min_num_params;
     opts->forward_prefetch = (int)c->fsdp.forward_prefetch;
     opts->backward_prefetch = (int)c->fsdp.backward_prefetch;
+    opts->grad_buffers = (int)c->fsdp.grad_buffers;
     opts->limit_all_gathers = (int)c->fsdp.limit_all_gathers;
     opts->activation_checkpointing = c->fsdp.activation_checkpointing;
     opts->accumulation = p->batch.accumulation;
@@ -260,6 +281,7 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     opts->optim.weight_decay = c->optim.weight_decay;
     opts->optim.decay = (enum fsdp_decay)c->optim.decay;
     opts->optim.clip_grad_norm = c->optim.clip_grad_norm;
+    FSDP_TRY(set_overrides(p, opts, err));
     return set_wrap_classes(p, opts, err);
 }
 
@@ -267,9 +289,12 @@ static int choose_shape(struct fsdp_mesh_shape *out, const struct config *c,
                         const struct fsdp_opts *opts, const struct fsdp_node_map *nodes,
                         struct fsdp_err *err)
 {
+    int regather = fsdp_opts_regather_size(opts);
     FSDP_TRY(fsdp_mesh_shape_for(out, opts->strategy, (int)c->fsdp.shard_size, nodes, err));
-    if (opts->reshard_after_forward > 1)
-        FSDP_TRY(fsdp_mesh_shape_regather(out, opts->reshard_after_forward, err));
+    if (regather)
+        FSDP_TRY(fsdp_mesh_shape_regather(out, regather, err));
+    if (c->fsdp.two_level)
+        FSDP_TRY(fsdp_mesh_shape_two_level(out, nodes, err));
     return FSDP_OK;
 }
 
@@ -341,6 +366,10 @@ void train_parts_close(struct train_parts *p)
     fsdp_module_tree_destroy(p->tree);
     fsdp_mesh_destroy(p->mesh);
     fsdp_free(p->wrap_classes);
+    for (int i = 0; i < p->noverrides; i++)
+        fsdp_free(p->override_texts[i]);
+    fsdp_free(p->override_texts);
+    fsdp_free(p->overrides);
     data_close(p->eval);
     data_close(p->data);
     if (p->model)

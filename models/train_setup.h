@@ -18,7 +18,10 @@ struct train_parts {
     struct data *data, *eval; /* NULL where there is none */
     struct fsdp_schedule schedule;
     int threads;
-    const char **wrap_classes; /* NULL-terminated */
+    const char **wrap_classes;            /* NULL-terminated */
+    struct fsdp_unit_override *overrides; /* [noverrides] */
+    char **override_texts;                /* what their patterns point into */
+    int noverrides;
     struct fsdp_mesh *mesh;
     struct fsdp_module_tree *tree;
     struct fsdp *fsdp;

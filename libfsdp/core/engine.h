@@ -55,7 +55,8 @@ struct fsdp {
     struct units units;
 
     struct program programs[2]; /* by enum fsdp_program */
-    int *parent, *unit_module;
+    int *parent;
+    struct sched_unit *sched_units;
     bool *recompute;
     struct sched_flat *sched_flats;
 
@@ -107,10 +108,12 @@ int arena_register(struct fsdp *f, struct fsdp_err *err);
 void arena_destroy(struct fsdp *f);
 
 /* Runs one automatic operation on its lane. */
+int exec_outer_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
+int exec_outer_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_norm_sum(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);

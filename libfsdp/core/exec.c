@@ -10,12 +10,40 @@
 /* ---- automatic operations
  * ------------------------------------------------------------------------ */
 
+/* On two levels a node's rank `inner` has part `inner` of the flat: outer_size neighbouring shards,
+ * of the ranks with its place in all nodes (fsdp_shard_of_index). */
+static uint64_t inner_nelem(const struct fsdp *f, int flat)
+{
+    return flat_full_nelem(&f->units.flats[flat]) / (uint64_t)f->mesh->inner_size;
+}
+
+static char *inner_part(const struct fsdp *f, int flat, void *slot, enum fsdp_dtype dtype)
+{
+    uint64_t part = (uint64_t)(f->mesh->shard_rank / f->mesh->outer_size);
+    return (char *)slot + part * inner_nelem(f, flat) * fsdp_dtype_nbytes(dtype);
+}
+
+int exec_outer_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    enum fsdp_dtype dtype = f->units.flats[op->flat].param_dtype;
+    void *slot = f->param_slots[f->current->input.program][op->slot];
+    return fsdp_comm_all_gather(f->mesh->outer_gather, inner_part(f, op->flat, slot, dtype),
+                                f->flats[op->flat].param, f->units.flats[op->flat].cut.shard_nelem,
+                                dtype, f->lanes[SCHED_OUTER_GATHERS], err);
+}
+
 int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    const struct flat *flat = &f->units.flats[op->flat];
+    enum fsdp_dtype dtype = f->units.flats[op->flat].param_dtype;
     void *slot = f->param_slots[f->current->input.program][op->slot];
-    return fsdp_comm_all_gather(f->mesh->gather, slot, f->flats[op->flat].param,
-                                flat->cut.shard_nelem, flat->param_dtype, f->lanes[SCHED_GATHERS],
+    const void *mine = f->flats[op->flat].param;
+    uint64_t nelem = f->units.flats[op->flat].cut.shard_nelem;
+
+    if (f->mesh->inner_size) {
+        mine = inner_part(f, op->flat, slot, dtype);
+        nelem = inner_nelem(f, op->flat);
+    }
+    return fsdp_comm_all_gather(f->mesh->gather, slot, mine, nelem, dtype, f->lanes[SCHED_GATHERS],
                                 err);
 }
 
@@ -29,7 +57,7 @@ int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp_err *e
 {
     size_t nbytes =
         part_nelem(f, op->flat) * fsdp_dtype_nbytes(f->units.flats[op->flat].param_dtype);
-    int part = f->mesh->shard_rank % f->mesh->regather_size;
+    int part = f->mesh->rank % f->mesh->regather_size;
     char *slot = f->param_slots[FSDP_TRAIN][op->slot];
     return fsdp_copy(f->lanes[SCHED_GATHERS], f->flats[op->flat].part, slot + (size_t)part * nbytes,
                      nbytes, err);
@@ -42,24 +70,49 @@ int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
                                 f->units.flats[op->flat].param_dtype, f->lanes[SCHED_GATHERS], err);
 }
 
-/* The step's first sum lands in the shard; later ones are scattered within the slot and added,
- * so that no further buffer is needed. */
-int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+/* Sums what the ranks of comm have in send and gives this rank's part of it, in the slot at mine,
+ * to the gradient shard. The step's first sum lands there at once; later ones are scattered within
+ * the slot and added, so that no further buffer is needed. */
+static int reduce_to_shard(struct fsdp *f, const struct sched_op *op, struct fsdp_comm *comm,
+                           const char *send, char *mine, struct fsdp_err *err)
 {
     uint64_t nelem = f->units.flats[op->flat].cut.shard_nelem;
-    struct fsdp_lane *lane = f->lanes[SCHED_REDUCES];
+    struct fsdp_lane *lane = f->lanes[op->lane];
     enum fsdp_dtype dtype = f->units.flats[op->flat].reduce_dtype;
     float *grad = f->flats[op->flat].grad;
-    char *slot = f->grad_slots[op->slot];
     bool first = op->micro == 0 || f->current->input.reduce_last;
 
     if (first && dtype == FSDP_F32)
-        return fsdp_comm_reduce_scatter(f->mesh->reduce, grad, slot, nelem, dtype, lane, err);
-    char *mine = slot + (uint64_t)f->mesh->shard_rank * nelem * fsdp_dtype_nbytes(dtype);
-    FSDP_TRY(fsdp_comm_reduce_scatter(f->mesh->reduce, mine, slot, nelem, dtype, lane, err));
+        return fsdp_comm_reduce_scatter(comm, grad, send, nelem, dtype, lane, err);
+    FSDP_TRY(fsdp_comm_reduce_scatter(comm, mine, send, nelem, dtype, lane, err));
     if (first)
         return fsdp_cast(lane, grad, FSDP_F32, mine, dtype, nelem, err);
     return fsdp_accumulate(lane, grad, mine, dtype, nelem, err);
+}
+
+static char *shard_in_slot(const struct fsdp *f, const struct sched_op *op)
+{
+    const struct flat *flat = &f->units.flats[op->flat];
+    uint64_t pos = (uint64_t)f->mesh->shard_rank * flat->cut.shard_nelem;
+    return (char *)f->grad_slots[op->slot] + pos * fsdp_dtype_nbytes(flat->reduce_dtype);
+}
+
+int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    enum fsdp_dtype dtype = f->units.flats[op->flat].reduce_dtype;
+    char *slot = f->grad_slots[op->slot];
+
+    if (!f->mesh->inner_size)
+        return reduce_to_shard(f, op, f->mesh->reduce, slot, shard_in_slot(f, op), err);
+    return fsdp_comm_reduce_scatter(f->mesh->reduce, inner_part(f, op->flat, slot, dtype), slot,
+                                    inner_nelem(f, op->flat), dtype, f->lanes[SCHED_REDUCES], err);
+}
+
+int exec_outer_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    enum fsdp_dtype dtype = f->units.flats[op->flat].reduce_dtype;
+    char *part = inner_part(f, op->flat, f->grad_slots[op->slot], dtype);
+    return reduce_to_shard(f, op, f->mesh->outer_reduce, part, shard_in_slot(f, op), err);
 }
 
 /* Replicas sum in reduce_dtype, too; the staging belongs to this lane alone. */
@@ -80,6 +133,8 @@ int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *
 static int run_op(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     switch (op->kind) {
+    case SCHED_OUTER_GATHER:
+        return exec_outer_gather(f, op, err);
     case SCHED_GATHER:
         return exec_gather(f, op, err);
     case SCHED_KEEP_PART:
@@ -88,6 +143,8 @@ static int run_op(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
         return exec_regather(f, op, err);
     case SCHED_REDUCE:
         return exec_reduce(f, op, err);
+    case SCHED_OUTER_REDUCE:
+        return exec_outer_reduce(f, op, err);
     case SCHED_ALL_REDUCE:
         return exec_all_reduce(f, op, err);
     case SCHED_NORM:

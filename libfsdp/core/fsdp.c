@@ -37,13 +37,36 @@ static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
 /* ---- programs
  * ------------------------------------------------------------------------------------- */
 
+/* reshard_after_forward of a unit as the schedule wants it. As a group size it needs the mesh's
+ * communicator of that size. What is freed inside a micro-step is not worth keeping between two. */
+static int describe_unit(struct fsdp *f, int unit, struct fsdp_err *err)
+{
+    const struct fsdp_strategy_info *strategy = fsdp_strategy_info(f->opts.strategy);
+    const struct unit *u = &f->units.units[unit];
+    int k = u->reshard_after_forward;
+
+    if (k > 1 && k != f->mesh->shard_size && f->mesh->shard_size > 1 && k != f->mesh->regather_size)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "unit '%s': reshard_after_forward is %d, but the mesh regathers over "
+                            "%d: all units that keep a part use groups of one size",
+                            f->tree->modules[u->module].name, k, f->mesh->regather_size);
+    f->sched_units[unit] = (struct sched_unit){
+        .module = u->module,
+        .reshard_after_forward = k < 0 ? strategy->reshard_after_forward : k > 0,
+        .reshard_after_backward = strategy->reshard_after_backward || k > 0,
+        .reshard_always = u->reshard_always && k > 0,
+        .keep_part = k > 1 && k == f->mesh->regather_size,
+    };
+    return FSDP_OK;
+}
+
 static int describe_modules(struct fsdp *f, struct fsdp_err *err)
 {
     size_t nmodules = (size_t)f->tree->nmodules;
     if (!(f->parent = fsdp_alloc(nmodules, sizeof *f->parent, "modules", err)) ||
         !(f->recompute = fsdp_alloc(nmodules, sizeof *f->recompute, "modules", err)) ||
-        !(f->unit_module =
-              fsdp_alloc((size_t)f->units.nunits, sizeof *f->unit_module, "units", err)) ||
+        !(f->sched_units =
+              fsdp_alloc((size_t)f->units.nunits, sizeof *f->sched_units, "units", err)) ||
         !(f->sched_flats =
               fsdp_alloc((size_t)f->units.nflats, sizeof *f->sched_flats, "units", err)))
         return FSDP_ENOMEM;
@@ -58,7 +81,7 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
                 f->recompute[m] = false;
     }
     for (int u = 0; u < f->units.nunits; u++)
-        f->unit_module[u] = f->units.units[u].module;
+        FSDP_TRY(describe_unit(f, u, err));
     for (int k = 0; k < f->units.nflats; k++) {
         const struct flat *flat = &f->units.flats[k];
         f->sched_flats[k] = (struct sched_flat){
@@ -76,23 +99,9 @@ static bool reduces_last(const struct fsdp *f)
     return f->opts.reduce_last || fsdp_strategy_info(f->opts.strategy)->reduce_last;
 }
 
-/* reshard_after_forward as a group size needs the mesh's communicator of that size. */
-static int check_regather(const struct fsdp *f, struct fsdp_err *err)
-{
-    int k = f->opts.reshard_after_forward;
-    if (k < 2 || k == f->mesh->shard_size || f->mesh->shard_size == 1 ||
-        k == f->mesh->regather_size)
-        return FSDP_OK;
-    return fsdp_err_set(err, FSDP_EINVAL,
-                        "reshard_after_forward is %d, but the mesh regathers over %d", k,
-                        f->mesh->regather_size);
-}
-
 static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_err *err)
 {
     struct program *p = &f->programs[which];
-    const struct fsdp_strategy_info *strategy = fsdp_strategy_info(f->opts.strategy);
-    int reshard = f->opts.reshard_after_forward;
 
     p->input = (struct sched_input){
         .program = which,
@@ -101,21 +110,18 @@ static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_e
         .nflats = f->units.nflats,
         .parent = f->parent,
         .unit_of_module = f->units.unit_of_module,
-        .unit_module = f->unit_module,
         .recompute = f->recompute,
+        .units = f->sched_units,
         .flats = f->sched_flats,
         .sharded = f->mesh->shard_size > 1,
         .replicated = f->mesh->replicate_size > 1,
-        .reshard_after_forward = reshard < 0 ? strategy->reshard_after_forward : reshard > 0,
-        .keep_part = reshard > 1 && f->mesh->regather_size > 1,
-        /* What is freed inside a micro-step is not worth keeping between two. */
-        .reshard_after_backward = strategy->reshard_after_backward || reshard > 0,
+        .two_level = f->mesh->inner_size > 0,
         .reduce_last = reduces_last(f),
         .accumulation = which == FSDP_TRAIN ? f->opts.accumulation : 1,
         .forward_prefetch = f->opts.forward_prefetch,
         .backward_prefetch = f->opts.backward_prefetch,
         .limit_all_gathers = f->opts.limit_all_gathers,
-        .grad_slots = 2,
+        .grad_slots = f->opts.grad_buffers,
     };
     FSDP_TRY(sched_create(&p->sched, &p->input, err));
     p->events = fsdp_alloc((size_t)p->sched.nops, sizeof *p->events, "schedule events", err);
@@ -143,7 +149,8 @@ static void write_opts(const struct fsdp *f, FILE *to)
     const struct fsdp_opts *o = &f->opts;
     fprintf(to, "libfsdp version = %s\n", FSDP_VERSION_STRING);
     fprintf(to, "sharding strategy = %s\n", fsdp_strategy_name(o->strategy));
-    fprintf(to, "mesh = %d x %d\n", f->mesh->replicate_size, f->mesh->shard_size);
+    fprintf(to, "mesh = %d x %d, %d a node\n", f->mesh->replicate_size, f->mesh->shard_size,
+            f->mesh->inner_size);
     fprintf(to, "reshard_after_forward = %d\n", o->reshard_after_forward);
     fprintf(to, "reduce_last = %d\n", o->reduce_last);
     fprintf(to, "param_dtype = %s\n", fsdp_dtype_name(o->param_dtype));
@@ -151,6 +158,7 @@ static void write_opts(const struct fsdp *f, FILE *to)
     fprintf(to, "forward_prefetch = %d\n", o->forward_prefetch);
     fprintf(to, "backward_prefetch = %d\n", o->backward_prefetch);
     fprintf(to, "limit_all_gathers = %d\n", o->limit_all_gathers);
+    fprintf(to, "grad_buffers = %d\n", o->grad_buffers);
     fprintf(to, "activation checkpointing = %d\n", o->activation_checkpointing);
     fprintf(to, "accumulation = %d\n", o->accumulation);
     fprintf(to, "seed = %llu\n", (unsigned long long)o->seed);
@@ -163,10 +171,13 @@ static void write_units(const struct fsdp *f, FILE *to)
 {
     for (int k = 0; k < f->units.nflats; k++) {
         const struct flat *flat = &f->units.flats[k];
-        fprintf(to, "unit '%s' %s: shards of %llu elements, gathered in %s, reduced in %s\n",
+        const struct sched_unit *unit = &f->sched_units[flat->unit];
+        fprintf(to, "unit '%s' %s: shards of %llu elements, gathered in %s, reduced in %s%s%s\n",
                 f->tree->modules[f->units.units[flat->unit].module].name,
                 flat->trainable ? "trainable" : "frozen", (unsigned long long)flat->cut.shard_nelem,
-                fsdp_dtype_name(flat->param_dtype), fsdp_dtype_name(flat->reduce_dtype));
+                fsdp_dtype_name(flat->param_dtype), fsdp_dtype_name(flat->reduce_dtype),
+                unit->reshard_after_forward ? ", reshards" : "",
+                unit->keep_part ? " and keeps a part" : "");
         for (int i = 0; i < flat->ntensors; i++) {
             fprintf(to, "parameter %s [", flat->tensors[i].name);
             for (int d = 0; d < flat->tensors[i].ndim; d++)
@@ -237,7 +248,6 @@ static void warn_of_padding(const struct fsdp *f)
 static int plan(struct fsdp *f, struct fsdp_err *err)
 {
     FSDP_TRY(check_opts(&f->opts, err));
-    FSDP_TRY(check_regather(f, err));
     FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
     warn_of_padding(f);
     FSDP_TRY(describe_modules(f, err));
@@ -288,9 +298,11 @@ int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const stru
               struct fsdp_device *device, struct fsdp_mesh_shape shape, struct fsdp_err *err)
 {
     if (shape.shard_size < 1 || shape.replicate_size < 1 || shape.regather_size < 0 ||
-        (shape.regather_size && shape.shard_size % shape.regather_size))
-        return fsdp_err_set(err, FSDP_EINVAL, "a mesh of %d x %d ranks, regathering over %d",
-                            shape.replicate_size, shape.shard_size, shape.regather_size);
+        shape.inner_size < 0 || (shape.regather_size && shape.shard_size % shape.regather_size) ||
+        (shape.inner_size && shape.shard_size % shape.inner_size))
+        return fsdp_err_set(
+            err, FSDP_EINVAL, "a mesh of %d x %d ranks, regathering over %d, %d a node",
+            shape.replicate_size, shape.shard_size, shape.regather_size, shape.inner_size);
     struct fsdp *f = fsdp_alloc(1, sizeof *f, "engine", err);
     if (!f)
         return FSDP_ENOMEM;
@@ -303,6 +315,8 @@ int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const stru
     f->planned_mesh.shard_size = shape.shard_size;
     f->planned_mesh.replicate_size = shape.replicate_size;
     f->planned_mesh.regather_size = shape.regather_size;
+    f->planned_mesh.inner_size = shape.inner_size;
+    f->planned_mesh.outer_size = shape.inner_size ? shape.shard_size / shape.inner_size : 0;
     int rc = plan(f, err);
     if (rc) {
         fsdp_destroy(f);
@@ -327,7 +341,7 @@ void fsdp_destroy(struct fsdp *f)
     units_destroy(&f->units);
     fsdp_free(f->parent);
     fsdp_free(f->recompute);
-    fsdp_free(f->unit_module);
+    fsdp_free(f->sched_units);
     fsdp_free(f->sched_flats);
     fsdp_free(f->flat_descs);
     fsdp_free(f);

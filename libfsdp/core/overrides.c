@@ -5,9 +5,22 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A wildcard stays within one level of names: "layers.*" are the layers, not what is in them. */
+static bool matches(const char *pattern, const char *name)
+{
+    char path[2][512];
+    const char *from[2] = {pattern, name};
+    for (int k = 0; k < 2; k++) {
+        snprintf(path[k], sizeof path[k], "%s", from[k]);
+        for (char *c = path[k]; *c; c++)
+            *c = *c == '.' ? '/' : *c;
+    }
+    return !fnmatch(path[0], path[1], FNM_PATHNAME);
+}
+
 static bool names(const struct fsdp_unit_override *row, const struct module *module)
 {
-    if (row->module && fnmatch(row->module, module->name, 0))
+    if (row->module && !matches(row->module, module->name))
         return false;
     return !row->class_name || !strcmp(row->class_name, module->class_name);
 }
@@ -26,6 +39,10 @@ static int check_row(const struct fsdp_unit_override *row, struct fsdp_err *err)
 {
     if (!row->module && !row->class_name)
         return fsdp_err_set(err, FSDP_EINVAL, "an override names neither module nor class");
+    if (row->reshard_after_forward < FSDP_KEEP)
+        return fsdp_err_set(err, FSDP_EINVAL, "override of '%s': reshard_after_forward %d",
+                            row->module ? row->module : row->class_name,
+                            row->reshard_after_forward);
     FSDP_TRY(check_dtype("param_dtype", row->param_dtype, row, err));
     return check_dtype("reduce_dtype", row->reduce_dtype, row, err);
 }
@@ -56,6 +73,10 @@ static void apply_row(struct unit *unit, const struct fsdp_unit_override *row)
         unit->param_dtype = (enum fsdp_dtype)row->param_dtype;
     if (row->reduce_dtype != FSDP_KEEP)
         unit->reduce_dtype = (enum fsdp_dtype)row->reduce_dtype;
+    if (row->reshard_after_forward != FSDP_KEEP) {
+        unit->reshard_after_forward = row->reshard_after_forward;
+        unit->reshard_always = row->reshard_after_forward > 0;
+    }
 }
 
 /* A view has one dtype, that of the unit entered. */
@@ -87,6 +108,7 @@ int overrides_apply(struct units *units, const struct fsdp_module_tree *tree,
         struct unit *unit = &units->units[u];
         unit->param_dtype = opts->param_dtype;
         unit->reduce_dtype = opts->reduce_dtype;
+        unit->reshard_after_forward = opts->reshard_after_forward;
         for (int i = 0; i < opts->noverrides; i++)
             if (names(&opts->overrides[i], &tree->modules[unit->module]))
                 apply_row(unit, &opts->overrides[i]);

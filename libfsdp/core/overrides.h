@@ -10,8 +10,8 @@
  * malformed or names no module. Pure. */
 int overrides_wrap(bool *is_unit, const struct fsdp_module_tree *tree, const struct fsdp_opts *opts,
                    struct fsdp_err *err);
-/* Sets the dtypes of every unit and flat: those of opts, then what the rows say. FSDP_EINVAL where
- * a module uses a tied parameter that lives in a unit of other dtypes. Pure. */
+/* Sets what rows can change for every unit and flat: as opts say, then what the rows say.
+ * FSDP_EINVAL where a module uses a tied parameter that lives in a unit of other dtypes. Pure. */
 int overrides_apply(struct units *units, const struct fsdp_module_tree *tree,
                     const struct fsdp_opts *opts, struct fsdp_err *err);
 

@@ -95,6 +95,8 @@ static void gather_unit(struct builder *b, int unit)
         if (b->in->flats[f].unit != unit)
             continue;
         b->param_slot[f] = slot_take(&b->param_slots, b->in->flats[f].full_nbytes, 1);
+        if (b->in->two_level && !b->parted[unit])
+            emit_flat(b, SCHED_OUTER_GATHER, SCHED_OUTER_GATHERS, f, b->param_slot[f]);
         emit_flat(b, b->parted[unit] ? SCHED_REGATHER : SCHED_GATHER, SCHED_GATHERS, f,
                   b->param_slot[f]);
     }
@@ -125,7 +127,7 @@ static void free_unit(struct builder *b, int unit)
 
 static void keep_part(struct builder *b, int unit)
 {
-    if (!b->live[unit] || !b->in->keep_part || b->in->program != FSDP_TRAIN)
+    if (!b->live[unit] || !b->in->units[unit].keep_part || b->in->program != FSDP_TRAIN)
         return;
     for (int f = 0; f < b->in->nflats; f++)
         if (b->in->flats[f].unit == unit)
@@ -160,7 +162,7 @@ static void emit_visit(struct builder *b, enum sched_kind kind, int module, enum
 
 static bool is_unit_root(const struct builder *b, int module)
 {
-    return b->in->unit_module[b->in->unit_of_module[module]] == module;
+    return b->in->units[b->in->unit_of_module[module]].module == module;
 }
 
 static int subtree_end(const struct builder *b, int module)
@@ -250,6 +252,8 @@ static void reduce_unit(struct builder *b, int unit)
             continue;
         if (needs_reduce(b, f) && (last || !b->in->reduce_last)) {
             emit_flat(b, SCHED_REDUCE, SCHED_REDUCES, f, slot[f]);
+            if (b->in->two_level)
+                emit_flat(b, SCHED_OUTER_REDUCE, SCHED_OUTER_REDUCES, f, slot[f]);
             slot_give(&b->grad_slots, slot[f]);
         }
         if (b->in->replicated && last)
@@ -269,7 +273,7 @@ static void visit_backward(struct builder *b, int module)
     each_child(b, module, true, visit_backward);
     emit_visit(b, SCHED_LEAVE, module, FSDP_BACKWARD);
     if (is_unit_root(b, module)) {
-        if (b->in->reshard_after_backward || is_last_micro(b))
+        if (b->in->units[unit].reshard_after_backward || is_last_micro(b))
             free_unit(b, unit);
         reduce_unit(b, unit);
     }
@@ -297,17 +301,19 @@ static void note_backward(struct builder *b, int module)
 }
 
 /* Kept from forward to backward: the root, which is entered around the others; the last, whose
- * backward comes first; all of them where the strategy does not reshard. In an evaluation the root
- * alone, while it is entered. */
+ * backward comes first; those that do not reshard. In an evaluation the root alone, while it is
+ * entered. */
 static void decide_kept(struct builder *b)
 {
     bool train = b->in->program == FSDP_TRAIN;
     b->norder = 0;
     note_forward(b, 0);
     for (int u = 0; u < b->in->nunits; u++)
-        b->kept[u] = u == 0 || (train && !b->in->reshard_after_forward);
+        b->kept[u] = u == 0 || (train && !b->in->units[u].reshard_after_forward);
     if (train && b->norder)
         b->kept[b->order[b->norder - 1]] = true;
+    for (int u = 0; train && u < b->in->nunits; u++)
+        b->kept[u] &= !b->in->units[u].reshard_always;
 }
 
 static void emit_micro(struct builder *b)
@@ -347,9 +353,14 @@ static int check_input(const struct sched_input *in, struct fsdp_err *err)
                             "accumulation is %d; it must be 1 to %d: use larger "
                             "micro-batches, more ranks or smaller steps",
                             in->accumulation, SCHED_MAX_ACCUMULATION);
-    if (in->reshard_after_forward && !in->reshard_after_backward)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "units resharded after forward must be resharded after backward too");
+    for (int u = 0; u < in->nunits; u++)
+        if (in->units[u].reshard_after_forward && !in->units[u].reshard_after_backward)
+            return fsdp_err_set(
+                err, FSDP_EINVAL,
+                "units resharded after forward must be resharded after backward too");
+    if (in->grad_slots < 1)
+        return fsdp_err_set(err, FSDP_EINVAL, "%d gradient buffers: there must be one",
+                            in->grad_slots);
     if (in->forward_prefetch < 0 || in->backward_prefetch < 0 || in->limit_all_gathers < 0)
         return fsdp_err_set(
             err, FSDP_EINVAL,
@@ -429,14 +440,30 @@ void sched_destroy(struct sched *sched)
 const char *sched_kind_name(enum sched_kind kind)
 {
     static const char *const names[SCHED_NKINDS] = {
-        "micro_begin", "enter", "leave",  "micro_end",  "step", "gather",   "keep_part",
-        "regather",    "free",  "reduce", "all_reduce", "norm", "norm_sum", "update"};
+        [SCHED_MICRO_BEGIN] = "micro_begin",
+        [SCHED_ENTER] = "enter",
+        [SCHED_LEAVE] = "leave",
+        [SCHED_MICRO_END] = "micro_end",
+        [SCHED_STEP] = "step",
+        [SCHED_OUTER_GATHER] = "outer_gather",
+        [SCHED_GATHER] = "gather",
+        [SCHED_KEEP_PART] = "keep_part",
+        [SCHED_REGATHER] = "regather",
+        [SCHED_FREE] = "free",
+        [SCHED_REDUCE] = "reduce",
+        [SCHED_OUTER_REDUCE] = "outer_reduce",
+        [SCHED_ALL_REDUCE] = "all_reduce",
+        [SCHED_NORM] = "norm",
+        [SCHED_NORM_SUM] = "norm_sum",
+        [SCHED_UPDATE] = "update",
+    };
     return names[kind];
 }
 
 const char *sched_lane_name(enum sched_lane lane)
 {
-    static const char *const names[SCHED_NLANES] = {"compute", "gather", "reduce", "replicate"};
+    static const char *const names[SCHED_NLANES] = {"compute",   "gather",       "reduce",
+                                                    "replicate", "outer_gather", "outer_reduce"};
     return names[lane];
 }
 

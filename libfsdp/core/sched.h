@@ -28,19 +28,30 @@ enum sched_kind {
     SCHED_LEAVE,
     SCHED_MICRO_END,
     SCHED_STEP,
-    SCHED_GATHER,     /* all-gather a flat into its slot */
-    SCHED_KEEP_PART,  /* after forward: copy this rank's part of the flat out of its slot */
-    SCHED_REGATHER,   /* in backward: all-gather the kept parts over the small group */
-    SCHED_FREE,       /* the flat's slot may be reused */
-    SCHED_REDUCE,     /* reduce-scatter the flat's gradients out of their slot */
-    SCHED_ALL_REDUCE, /* sum the gradient shard over the replicas */
-    SCHED_NORM,       /* partial sum of squares of the gradient shard */
-    SCHED_NORM_SUM,   /* one all-reduce of norm and control word, and the clip factor */
-    SCHED_UPDATE,     /* optimizer on the flat's shard */
+    SCHED_OUTER_GATHER, /* two levels: all-gather over the nodes, into this rank's part of the slot
+                         */
+    SCHED_GATHER,       /* all-gather a flat into its slot; of two levels the inner */
+    SCHED_KEEP_PART,    /* after forward: copy this rank's part of the flat out of its slot */
+    SCHED_REGATHER,     /* in backward: all-gather the kept parts over the small group */
+    SCHED_FREE,         /* the flat's slot may be reused */
+    SCHED_REDUCE,       /* reduce-scatter the flat's gradients out of their slot */
+    SCHED_OUTER_REDUCE, /* two levels: reduce-scatter over the nodes what REDUCE left in the slot */
+    SCHED_ALL_REDUCE,   /* sum the gradient shard over the replicas */
+    SCHED_NORM,         /* partial sum of squares of the gradient shard */
+    SCHED_NORM_SUM,     /* one all-reduce of norm and control word, and the clip factor */
+    SCHED_UPDATE,       /* optimizer on the flat's shard */
     SCHED_NKINDS
 };
 
-enum sched_lane { SCHED_COMPUTE, SCHED_GATHERS, SCHED_REDUCES, SCHED_REPLICATES, SCHED_NLANES };
+enum sched_lane {
+    SCHED_COMPUTE,
+    SCHED_GATHERS,
+    SCHED_REDUCES,
+    SCHED_REPLICATES,
+    SCHED_OUTER_GATHERS,
+    SCHED_OUTER_REDUCES,
+    SCHED_NLANES
+};
 
 struct sched_op {
     enum sched_kind kind;
@@ -63,6 +74,14 @@ struct sched_flat {
     bool grad_narrow;     /* not fp32: they cannot be written straight into the shard */
 };
 
+/* A unit, as far as the schedule cares. */
+struct sched_unit {
+    int module; /* its root */
+    bool reshard_after_forward, reshard_after_backward;
+    bool reshard_always; /* even the root and the last unit, which are kept otherwise */
+    bool keep_part;      /* between forward and backward keep a part and regather from it */
+};
+
 enum { SCHED_MAX_ACCUMULATION = 65536 }; /* the list is written out for every micro-step */
 
 struct sched_input {
@@ -70,13 +89,12 @@ struct sched_input {
     int nmodules, nunits, nflats;
     const int *parent;         /* [nmodules], pre-order */
     const int *unit_of_module; /* [nmodules] */
-    const int *unit_module;    /* [nunits] root module of each unit */
     const bool *recompute;     /* [nmodules] RECOMPUTE before BACKWARD */
+    const struct sched_unit *units;
     const struct sched_flat *flats;
-    bool sharded;    /* shard group of more than one rank */
-    bool replicated; /* replicate group of more than one rank */
-    bool reshard_after_forward, reshard_after_backward;
-    bool keep_part;   /* between forward and backward keep a part and regather from it */
+    bool sharded;     /* shard group of more than one rank */
+    bool replicated;  /* replicate group of more than one rank */
+    bool two_level;   /* the shard group gathers over nodes, then inside the node */
     bool reduce_last; /* gradients stay unsharded until the last micro-step */
     int accumulation;
     int forward_prefetch, backward_prefetch;

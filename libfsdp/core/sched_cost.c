@@ -31,14 +31,21 @@ uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op)
 {
     const struct fsdp_mesh *mesh = f->mesh;
     uint64_t nflats = (uint64_t)f->units.nflats;
+    int inner = mesh->inner_size ? mesh->inner_size : mesh->shard_size;
 
     switch (op->kind) {
+    case SCHED_OUTER_GATHER:
+        return others_part(f->sched_flats[op->flat].full_nbytes / (uint64_t)mesh->inner_size,
+                           mesh->outer_size);
     case SCHED_GATHER:
-        return others_part(f->sched_flats[op->flat].full_nbytes, mesh->shard_size);
+        return others_part(f->sched_flats[op->flat].full_nbytes, inner);
     case SCHED_REGATHER:
         return others_part(f->sched_flats[op->flat].full_nbytes, mesh->regather_size);
     case SCHED_REDUCE:
-        return others_part(f->sched_flats[op->flat].grad_nbytes, mesh->shard_size);
+        return others_part(f->sched_flats[op->flat].grad_nbytes, inner);
+    case SCHED_OUTER_REDUCE:
+        return others_part(f->sched_flats[op->flat].grad_nbytes / (uint64_t)mesh->inner_size,
+                           mesh->outer_size);
     case SCHED_ALL_REDUCE: /* scattered, then gathered */
         return 2 * others_part(f->sched_flats[op->flat].grad_nbytes / (uint64_t)mesh->shard_size,
                                mesh->replicate_size);

@@ -41,7 +41,7 @@ static int visit_accesses(const struct sched *sched, const struct sched_input *i
     const struct sched_op *op = &sched->ops[i];
     int n = 0, unit = in->unit_of_module[op->module];
 
-    if (in->unit_module[unit] != op->module)
+    if (in->units[unit].module != op->module)
         return 0; /* bracketed by the unit's own ENTER and LEAVE */
     for (int f = 0; f < in->nflats; f++) {
         if (in->flats[f].unit != unit)
@@ -71,8 +71,12 @@ int sched_accesses(const struct sched *sched, const struct sched_input *in, int 
     case SCHED_ENTER:
     case SCHED_LEAVE:
         return visit_accesses(sched, in, i, out);
-    case SCHED_GATHER:
+    case SCHED_OUTER_GATHER:
         n = add(out, n, SCHED_PARAM_SHARD, op->flat, false);
+        return add(out, n, SCHED_PARAM_SLOT, op->slot, true);
+    case SCHED_GATHER:
+        if (!in->two_level) /* the outer gather has brought it into the slot */
+            n = add(out, n, SCHED_PARAM_SHARD, op->flat, false);
         return add(out, n, SCHED_PARAM_SLOT, op->slot, true);
     case SCHED_KEEP_PART:
         n = add(out, n, SCHED_PARAM_SLOT, op->slot, false);
@@ -81,6 +85,11 @@ int sched_accesses(const struct sched *sched, const struct sched_input *in, int 
         n = add(out, n, SCHED_KEPT_PART, op->flat, false);
         return add(out, n, SCHED_PARAM_SLOT, op->slot, true);
     case SCHED_REDUCE: /* scatters in place within the slot, then adds to the shard */
+        n = add(out, n, SCHED_GRAD_SLOT, op->slot, true);
+        if (in->two_level) /* the outer reduction does the second */
+            return n;
+        return add(out, n, SCHED_GRAD_SHARD, op->flat, true);
+    case SCHED_OUTER_REDUCE:
         n = add(out, n, SCHED_GRAD_SLOT, op->slot, true);
         return add(out, n, SCHED_GRAD_SHARD, op->flat, true);
     case SCHED_ALL_REDUCE:

@@ -98,7 +98,7 @@ static void print_op(const struct fsdp *f, const struct sched *s, int i, int wid
         snprintf(slot, sizeof slot, "%d", op->slot);
     if (nbytes)
         grouped(bytes, sizeof bytes, nbytes);
-    snprintf(line, sizeof line, "%5d  %-9s  %-11s  %-*s  %-9s  %5s  %4s  %14s", i,
+    snprintf(line, sizeof line, "%5d  %-12s  %-12s  %-*s  %-9s  %5s  %4s  %14s", i,
              runs ? sched_lane_name(op->lane) : "-", sched_kind_name(op->kind), width,
              trace_op_name(name, sizeof name, f, op), visit ? fsdp_phase_name(op->phase) : "",
              micro, slot, bytes);
@@ -116,13 +116,13 @@ static void print_program(const struct fsdp *f, enum fsdp_program program, FILE 
 
     char params[32], grads[32];
     fprintf(to,
-            "%s: %s, %d x %d (replicate x shard), %d units, %d operations, %d waits\n"
+            "%s: %s, %d x %d (replicate x shard%s), %d units, %d operations, %d waits\n"
             "gathered in %s, reduced in %s\n\n",
             program_names[program], fsdp_strategy_name(f->opts.strategy), f->mesh->replicate_size,
-            f->mesh->shard_size, f->units.nunits, s->nops, s->nwaits,
-            overrides_dtypes(params, sizeof params, &f->units, false),
+            f->mesh->shard_size, f->mesh->inner_size ? ", two levels" : "", f->units.nunits,
+            s->nops, s->nwaits, overrides_dtypes(params, sizeof params, &f->units, false),
             overrides_dtypes(grads, sizeof grads, &f->units, true));
-    fprintf(to, "%5s  %-9s  %-11s  %-*s  %-9s  %5s  %4s  %14s  %s\n", "index", "lane", "operation",
+    fprintf(to, "%5s  %-12s  %-12s  %-*s  %-9s  %5s  %4s  %14s  %s\n", "index", "lane", "operation",
             width, "module", "phase", "micro", "slot", "bytes", "waits for");
     for (int i = 0; i < s->nops; i++)
         print_op(f, s, i, width, to);

@@ -152,6 +152,7 @@ int state_layout_create(struct fsdp *f, struct fsdp_err *err)
     }
     f->layout = (struct fsdp_state_layout){.shard_size = f->mesh->shard_size,
                                            .replicate_size = f->mesh->replicate_size,
+                                           .inner_size = f->mesh->inner_size,
                                            .nflats = f->units.nflats,
                                            .flats = f->flat_descs,
                                            .noptim = NOPTIM,

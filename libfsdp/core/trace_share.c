@@ -7,9 +7,11 @@
 bool trace_is_comm(const struct sched_op *op)
 {
     switch (op->kind) {
+    case SCHED_OUTER_GATHER:
     case SCHED_GATHER:
     case SCHED_REGATHER:
     case SCHED_REDUCE:
+    case SCHED_OUTER_REDUCE:
     case SCHED_ALL_REDUCE:
     case SCHED_NORM_SUM:
         return true;

@@ -25,7 +25,9 @@ struct flat {
 struct unit {
     int module; /* its root */
     enum fsdp_dtype param_dtype, reduce_dtype;
-    int flats[2]; /* index of the trainable and of the frozen flat, -1: none */
+    int reshard_after_forward; /* as in fsdp_opts */
+    bool reshard_always;       /* an override says so: even the root and the last unit */
+    int flats[2];              /* index of the trainable and of the frozen flat, -1: none */
 };
 
 struct units {

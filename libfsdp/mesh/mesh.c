@@ -20,8 +20,8 @@ static const char *host_of(const struct fsdp_node_map *nodes, int rank)
     return nodes->host ? nodes->host[rank] : "?";
 }
 
-/* Ranks a node, where that is the same everywhere. */
-static int node_size(int *out, enum fsdp_strategy strategy, const struct fsdp_node_map *nodes,
+/* Ranks a node, where that is the same everywhere. what: the option that needs it. */
+static int node_size(int *out, const char *what, const struct fsdp_node_map *nodes,
                      struct fsdp_err *err)
 {
     int first = node_count(nodes, nodes->node_of[0]);
@@ -31,17 +31,16 @@ static int node_size(int *out, enum fsdp_strategy strategy, const struct fsdp_no
         if (count != first)
             return fsdp_err_set(
                 err, FSDP_EINVAL,
-                "%s shards inside a node, but node %s has %d ranks and node %s has %d: "
+                "%s groups the ranks of a node, but node %s has %d ranks and node %s has %d: "
                 "give each node the same number with srun --ntasks-per-node=N",
-                fsdp_strategy_name(strategy), host_of(nodes, 0), first, host_of(nodes, r), count);
+                what, host_of(nodes, 0), first, host_of(nodes, r), count);
     }
     *out = first;
     return FSDP_OK;
 }
 
 /* Ranks are in blocks: every node's ranks are consecutive. */
-static int check_blocks(enum fsdp_strategy strategy, const struct fsdp_node_map *nodes,
-                        struct fsdp_err *err)
+static int check_blocks(const char *what, const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
     for (int r = 1; r < nodes->nranks; r++) {
         if (nodes->node_of[r] == nodes->node_of[r - 1])
@@ -50,10 +49,10 @@ static int check_blocks(enum fsdp_strategy strategy, const struct fsdp_node_map 
             if (nodes->node_of[q] == nodes->node_of[r])
                 return fsdp_err_set(
                     err, FSDP_EINVAL,
-                    "%s shards among consecutive ranks inside a node, but ranks %d and "
+                    "%s groups consecutive ranks inside a node, but ranks %d and "
                     "%d are on node %s and rank %d is not: start the ranks in blocks "
                     "with srun --distribution=block",
-                    fsdp_strategy_name(strategy), q, r, host_of(nodes, r), r - 1);
+                    what, q, r, host_of(nodes, r), r - 1);
     }
     return FSDP_OK;
 }
@@ -61,10 +60,11 @@ static int check_blocks(enum fsdp_strategy strategy, const struct fsdp_node_map 
 static int hybrid_shape(int *shard_size, enum fsdp_strategy strategy,
                         const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
+    const char *name = fsdp_strategy_name(strategy);
     int per_node = 0;
 
-    FSDP_TRY(node_size(&per_node, strategy, nodes, err));
-    FSDP_TRY(check_blocks(strategy, nodes, err));
+    FSDP_TRY(node_size(&per_node, name, nodes, err));
+    FSDP_TRY(check_blocks(name, nodes, err));
     if (*shard_size == 0)
         *shard_size = per_node;
     /* Either groups tile the node, or nodes tile the group: nothing in between. */
@@ -75,7 +75,7 @@ static int hybrid_shape(int *shard_size, enum fsdp_strategy strategy,
         "%s with shard_size %d and %d ranks a node: shard groups would cross nodes; "
         "choose a shard_size that divides %d or is a multiple of it, or change the "
         "ranks a node with srun --ntasks-per-node=%d",
-        fsdp_strategy_name(strategy), *shard_size, per_node, per_node, *shard_size);
+        name, *shard_size, per_node, per_node, *shard_size);
 }
 
 static int check_map(const struct fsdp_node_map *nodes, struct fsdp_err *err)
@@ -127,7 +127,8 @@ int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy
         FSDP_TRY(hybrid_shape(&shard_size, strategy, nodes, err));
     else
         FSDP_TRY(fixed_shape(&shard_size, strategy, nodes->nranks, err));
-    *out = (struct fsdp_mesh_shape){shard_size, nodes->nranks / shard_size, 0};
+    *out = (struct fsdp_mesh_shape){.shard_size = shard_size,
+                                    .replicate_size = nodes->nranks / shard_size};
     return FSDP_OK;
 }
 
@@ -150,6 +151,22 @@ int fsdp_mesh_shape_regather(struct fsdp_mesh_shape *shape, int k, struct fsdp_e
     return FSDP_OK;
 }
 
+int fsdp_mesh_shape_two_level(struct fsdp_mesh_shape *shape, const struct fsdp_node_map *nodes,
+                              struct fsdp_err *err)
+{
+    int per_node = 0;
+
+    shape->inner_size = 0;
+    FSDP_TRY(check_map(nodes, err));
+    if (nodes->nnodes == 1 || shape->shard_size == 1)
+        return FSDP_OK;
+    FSDP_TRY(node_size(&per_node, "two_level", nodes, err));
+    FSDP_TRY(check_blocks("two_level", nodes, err));
+    if (per_node > 1 && shape->shard_size > per_node)
+        shape->inner_size = per_node;
+    return FSDP_OK;
+}
+
 /* ---- the mesh ------------------------------------------------------------------------------- */
 
 /* All ranks must mean the same mesh, or their groups would not fit together. */
@@ -164,7 +181,8 @@ static int shape_agree(struct fsdp_mesh_shape shape, struct fsdp_oob *oob, struc
     FSDP_TRY_GOTO(oob->allgather(oob, &shape, sizeof shape, all, &own), out);
     if (shape.shard_size < 1 || shape.replicate_size < 1 || shape.shard_size > oob->size ||
         shape.shard_size * shape.replicate_size != oob->size ||
-        (shape.regather_size && shape.shard_size % shape.regather_size)) {
+        (shape.regather_size && shape.shard_size % shape.regather_size) ||
+        (shape.inner_size && shape.shard_size % shape.inner_size)) {
         rc = fsdp_err_set(&own, FSDP_EINVAL, "a mesh of %d x %d (replicate x shard) for %d ranks",
                           shape.replicate_size, shape.shard_size, oob->size);
         goto out;
@@ -173,9 +191,10 @@ static int shape_agree(struct fsdp_mesh_shape shape, struct fsdp_oob *oob, struc
         if (memcmp(&all[r], &shape, sizeof shape))
             rc = fsdp_err_set(
                 &own, FSDP_EMISMATCH,
-                "rank %d has a mesh of %d x %d (replicate x shard), rank %d of %d x %d", r,
-                all[r].replicate_size, all[r].shard_size, oob->rank, shape.replicate_size,
-                shape.shard_size);
+                "rank %d has a mesh of %d x %d (replicate x shard%s), rank %d of %d x %d%s", r,
+                all[r].replicate_size, all[r].shard_size, all[r].inner_size ? ", two levels" : "",
+                oob->rank, shape.replicate_size, shape.shard_size,
+                shape.inner_size ? ", two levels" : "");
 out:
     fsdp_free(all);
     if (rc && err)
@@ -193,16 +212,21 @@ int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const
     struct fsdp_mesh *mesh = fsdp_alloc(1, sizeof *mesh, "mesh", err);
     if (!mesh)
         return FSDP_ENOMEM;
-    const int regather = shape.regather_size;
-    int shard = oob->rank % shape.shard_size, replica = oob->rank / shape.shard_size;
+    const int regather = shape.regather_size, inner = shape.inner_size;
+    int index = oob->rank % shape.shard_size, replica = oob->rank / shape.shard_size;
+    /* A group of one level is its own inner group. */
+    int inner_group = oob->rank / (inner ? inner : shape.shard_size);
+    int outer_group = inner ? replica * inner + index % inner : 0;
     *mesh = (struct fsdp_mesh){
         .rank = oob->rank,
         .size = oob->size,
-        .shard_rank = shard,
+        .shard_rank = fsdp_shard_of_index(index, shape.shard_size, inner),
         .shard_size = shape.shard_size,
         .replicate_rank = replica,
         .replicate_size = shape.replicate_size,
         .regather_size = regather,
+        .inner_size = inner,
+        .outer_size = inner ? shape.shard_size / inner : 0,
         .oob = oob,
     };
     const struct {
@@ -211,13 +235,16 @@ int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const
         struct fsdp_comm **comm;
     } groups[] = {
         {"world", 0, &mesh->world},
-        {"gather", replica, &mesh->gather},
-        {"reduce", replica, &mesh->reduce},
-        {"replicate", shard, &mesh->replicate},
-        {"regather", oob->rank / (regather ? regather : 1), &mesh->regather},
+        {"gather", inner_group, &mesh->gather},
+        {"reduce", inner_group, &mesh->reduce},
+        {"replicate", index, &mesh->replicate},
+        {"regather", regather ? oob->rank / regather : -1, &mesh->regather},
+        {"outer gather", inner ? outer_group : -1, &mesh->outer_gather},
+        {"outer reduce", inner ? outer_group : -1, &mesh->outer_reduce},
     };
-    const size_t ngroups = sizeof groups / sizeof groups[0] - (regather == 0);
-    for (size_t i = 0; i < ngroups; i++) {
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        if (groups[i].color < 0)
+            continue;
         struct fsdp_comm_opts opts = FSDP_COMM_OPTS_INIT;
         opts.backend = backend;
         opts.name = groups[i].name;
@@ -238,6 +265,8 @@ int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const
 void fsdp_mesh_destroy(struct fsdp_mesh *mesh)
 {
     if (mesh) {
+        fsdp_comm_destroy(mesh->outer_reduce);
+        fsdp_comm_destroy(mesh->outer_gather);
         fsdp_comm_destroy(mesh->regather);
         fsdp_comm_destroy(mesh->replicate);
         fsdp_comm_destroy(mesh->reduce);
@@ -254,7 +283,9 @@ void fsdp_mesh_abort(struct fsdp_mesh *mesh, const char *why)
         fsdp_comm_abort(mesh->gather, why);
         fsdp_comm_abort(mesh->reduce, why);
         fsdp_comm_abort(mesh->replicate, why);
-        if (mesh->regather)
-            fsdp_comm_abort(mesh->regather, why);
+        struct fsdp_comm *more[] = {mesh->regather, mesh->outer_gather, mesh->outer_reduce};
+        for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
+            if (more[i])
+                fsdp_comm_abort(more[i], why);
     }
 }

@@ -83,8 +83,13 @@ static inline struct fake *fake_create(int rank, int shard_size, int replicate_s
     struct fake *f = calloc(1, sizeof *f);
     int shard = rank % shard_size, replica = rank / shard_size;
     f->layout = (struct fsdp_state_layout){
-        shard_size, replicate_size, sizeof fake_flats / sizeof fake_flats[0], fake_flats,
-        2,          fake_optim};
+        .shard_size = shard_size,
+        .replicate_size = replicate_size,
+        .nflats = sizeof fake_flats / sizeof fake_flats[0],
+        .flats = fake_flats,
+        .noptim = 2,
+        .optim = fake_optim,
+    };
     for (int u = 0; u < f->layout.nflats; u++) {
         const struct fsdp_flat_desc *flat = &fake_flats[u];
         struct fsdp_cut cut;

@@ -63,7 +63,7 @@ static void test_shapes(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int node_of[8];
         struct fsdp_node_map map = map_of(node_of, cases[i].nodes);
-        struct fsdp_mesh_shape shape = {-1, -1, 0};
+        struct fsdp_mesh_shape shape = {.shard_size = -1, .replicate_size = -1};
         struct fsdp_err err = FSDP_ERR_INIT;
         int rc = fsdp_mesh_shape_for(&shape, cases[i].strategy, cases[i].shard_size, &map, &err);
         if (cases[i].shard)
@@ -76,6 +76,40 @@ static void test_shapes(void)
             ok(rc == FSDP_EINVAL && strstr(err.text, cases[i].says) && shape.shard_size == -1,
                "%s on %s, shard_size %d is refused: %s", fsdp_strategy_name(cases[i].strategy),
                cases[i].nodes, cases[i].shard_size, err.text);
+    }
+}
+
+static void test_two_level(void)
+{
+    static const struct {
+        const char *nodes;
+        int shard, inner; /* inner -1: refused */
+        const char *says;
+    } levels[] = {
+        {"0000", 4, 0, NULL},
+        {"0011", 4, 2, NULL},
+        {"0011", 2, 0, NULL},
+        {"0123", 4, 0, NULL},
+        {"000111222", 9, 3, NULL},
+        {"00112233", 4, 2, NULL},
+        {"001", 1, 0, NULL},
+        {"001", 3, -1, "node n0 has 2 ranks and node n1 has 1"},
+        {"0101", 4, -1, "srun --distribution=block"},
+    };
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+        int node_of[16];
+        struct fsdp_node_map map = map_of(node_of, levels[i].nodes);
+        struct fsdp_mesh_shape shape = {.shard_size = levels[i].shard,
+                                        .replicate_size = map.nranks / levels[i].shard};
+        struct fsdp_err err = FSDP_ERR_INIT;
+        int rc = fsdp_mesh_shape_two_level(&shape, &map, &err);
+        if (levels[i].inner >= 0)
+            ok(rc == FSDP_OK && shape.inner_size == levels[i].inner,
+               "two levels of %d ranks on %s: %d a node", levels[i].shard, levels[i].nodes,
+               shape.inner_size);
+        else
+            ok(rc == FSDP_EINVAL && strstr(err.text, levels[i].says),
+               "two levels on %s are refused: %s", levels[i].nodes, err.text);
     }
 }
 
@@ -113,7 +147,7 @@ static void test_names(void)
        "another name is refused: %s", err.text);
     ok(fsdp_strategy_parse(&got, NULL, &err) == FSDP_EINVAL, "no name is refused");
     ok(!strcmp(fsdp_strategy_name(FSDP_NSTRATEGIES), "?"), "a number out of range has a name");
-    struct fsdp_mesh_shape shape = {12, 1, 0};
+    struct fsdp_mesh_shape shape = {.shard_size = 12, .replicate_size = 1};
     ok(fsdp_mesh_shape_regather(&shape, 5, &err) == FSDP_EINVAL &&
            strstr(err.text, "false, 2, 3, 4, 6, 12"),
        "a part count that does not divide: %s", err.text);
@@ -159,16 +193,24 @@ static int mesh_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
                "create: %s", err.text))
         return 1;
     check(plan->board, mesh->rank == rank && mesh->size == oob->size && mesh->oob == oob, "world");
-    check(plan->board, mesh->shard_rank == rank % shard && mesh->shard_size == shard, "shard");
+    const int inner = plan->shape.inner_size, index = rank % shard;
+    const int group = rank / (inner ? inner : shard) * (inner ? inner : shard);
+    const int first = rank - index + (inner ? index % inner : 0);
+    check(plan->board, mesh->shard_size == shard, "shard");
+    check(plan->board,
+          mesh->shard_rank == (inner ? index % inner * (shard / inner) + index / inner : index),
+          "rank %d: holds shard %d", rank, mesh->shard_rank);
     check(plan->board,
           mesh->replicate_rank == rank / shard &&
               mesh->replicate_size == plan->shape.replicate_size,
           "replicate");
     check(plan->board, members(&env, mesh->world, 0, 1), "rank %d: world's members", rank);
-    check(plan->board, members(&env, mesh->gather, rank / shard * shard, 1),
-          "rank %d: gather's members", rank);
-    check(plan->board, members(&env, mesh->reduce, rank / shard * shard, 1),
-          "rank %d: reduce's members", rank);
+    check(plan->board, members(&env, mesh->gather, group, 1), "rank %d: gather's members", rank);
+    check(plan->board, members(&env, mesh->reduce, group, 1), "rank %d: reduce's members", rank);
+    check(plan->board, !inner || members(&env, mesh->outer_gather, first, inner),
+          "rank %d: outer gather's members", rank);
+    check(plan->board, !inner || members(&env, mesh->outer_reduce, first, inner),
+          "rank %d: outer reduce's members", rank);
     check(plan->board, members(&env, mesh->replicate, rank % shard, shard),
           "rank %d: replicate's members", rank);
     check(plan->board, fsdp_comm_size(mesh->replicate) == plan->shape.replicate_size,
@@ -194,7 +236,9 @@ static int bad_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, voi
     const struct plan *plan = arg;
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_mesh *mesh = NULL;
-    struct fsdp_mesh_shape shape = {3, 1, 0}, odd = {oob->rank ? 4 : 2, oob->rank ? 1 : 2, 0};
+    struct fsdp_mesh_shape shape = {.shard_size = 3, .replicate_size = 1},
+                           odd = {.shard_size = oob->rank ? 4 : 2,
+                                  .replicate_size = oob->rank ? 1 : 2};
     struct env env;
 
     if (!env_open(&env, oob, nodes, false))
@@ -212,15 +256,16 @@ static int bad_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, voi
     return 0;
 }
 
-static void test_created(rank_main_f *fn, int nranks, int nnodes, int shard)
+static void test_created(rank_main_f *fn, int nranks, int nnodes, int shard, int inner)
 {
-    struct plan plan = {board_make(), {shard, nranks / shard, 0}};
+    struct plan plan = {
+        board_make(), {.shard_size = shard, .replicate_size = nranks / shard, .inner_size = inner}};
     int bad = ranks_run(nranks, nnodes, 60, fn, &plan, NULL);
 
     ok(bad == 0 && atomic_load(&plan.board->nbad) == 0 &&
            atomic_load(&plan.board->nchecks) >= 4 * nranks,
-       "%s mesh of %d x %d on %d nodes: %d bad%s%s", fn == mesh_main ? "a" : "after bad ones, a",
-       nranks / shard, shard, nnodes, atomic_load(&plan.board->nbad),
+       "%s mesh of %d x %d on %d nodes%s: %d bad%s%s", fn == mesh_main ? "a" : "after bad ones, a",
+       nranks / shard, shard, nnodes, inner ? ", two levels" : "", atomic_load(&plan.board->nbad),
        plan.board->first_bad[0] ? ": " : "", plan.board->first_bad);
     munmap(plan.board, sizeof *plan.board);
 }
@@ -230,11 +275,14 @@ int main(void)
     test_shapes();
     test_arguments();
     test_names();
-    test_created(mesh_main, 1, 1, 1);
-    test_created(mesh_main, 4, 2, 2);
-    test_created(mesh_main, 4, 1, 4);
-    test_created(mesh_main, 4, 2, 1);
-    test_created(mesh_main, 6, 2, 3);
-    test_created(bad_main, 4, 2, 2);
+    test_two_level();
+    test_created(mesh_main, 1, 1, 1, 0);
+    test_created(mesh_main, 4, 2, 2, 0);
+    test_created(mesh_main, 4, 1, 4, 0);
+    test_created(mesh_main, 4, 2, 1, 0);
+    test_created(mesh_main, 6, 2, 3, 0);
+    test_created(mesh_main, 6, 2, 6, 3);
+    test_created(mesh_main, 8, 4, 4, 2);
+    test_created(bad_main, 4, 2, 2, 0);
     return tap_done();
 }

@@ -160,6 +160,9 @@ struct cell {
     bool threaded, clip, reduce_last;
     bool traced;
     int regather; /* reshard_after_forward as a group size; 0: the strategy's own */
+    bool two_level;
+    int grad_buffers;      /* 0: as by default */
+    const char *overrides; /* of units, separated by semicolons; NULL: none */
 };
 
 struct outcome {
@@ -243,9 +246,38 @@ static struct fsdp_opts opts_of(const struct cell *c)
     opts.forward_prefetch = opts.backward_prefetch = c->prefetch;
     opts.limit_all_gathers = c->limit;
     opts.activation_checkpointing = c->checkpointing;
+    if (c->grad_buffers)
+        opts.grad_buffers = c->grad_buffers;
     opts.optim.clip_grad_norm = c->clip ? 0.5 : 0;
     opts.seed = 42;
     return opts;
+}
+
+enum { MAX_OVERRIDES = 4 };
+struct overrides {
+    char text[256];
+    struct fsdp_unit_override list[MAX_OVERRIDES];
+};
+
+static int set_overrides(struct overrides *o, struct fsdp_opts *opts, const char *text,
+                         struct fsdp_err *err)
+{
+    char *rest = NULL;
+    snprintf(o->text, sizeof o->text, "%s", text ? text : "");
+    for (char *one = strtok_r(o->text, ";", &rest); one; one = strtok_r(NULL, ";", &rest))
+        FSDP_TRY(fsdp_unit_override_parse(&o->list[opts->noverrides++], one, err));
+    opts->overrides = o->list;
+    return FSDP_OK;
+}
+
+static int shape_of(struct fsdp_mesh_shape *shape, const struct cell *c,
+                    const struct fsdp_opts *opts, const struct fsdp_node_map *nodes,
+                    struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_mesh_shape_for(shape, c->strategy, c->shard_size, nodes, err));
+    if (fsdp_opts_regather_size(opts))
+        FSDP_TRY(fsdp_mesh_shape_regather(shape, fsdp_opts_regather_size(opts), err));
+    return c->two_level ? fsdp_mesh_shape_two_level(shape, nodes, err) : FSDP_OK;
 }
 
 static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
@@ -257,6 +289,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     struct fsdp_mesh_shape shape;
     struct fsdp_mesh *mesh = NULL;
     struct fsdp *f = NULL;
+    struct overrides overrides;
     struct toy toy;
     int rc;
 
@@ -265,8 +298,8 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     run->rank = oob->rank;
     if ((rc = fsdp_device_open(&device, "cpu", run->cell.threaded ? FSDP_DEVICE_THREADED : 0,
                                &err)) ||
-        (rc = fsdp_mesh_shape_for(&shape, run->cell.strategy, run->cell.shard_size, nodes, &err)) ||
-        (run->cell.regather && (rc = fsdp_mesh_shape_regather(&shape, run->cell.regather, &err))) ||
+        (rc = set_overrides(&overrides, &opts, run->cell.overrides, &err)) ||
+        (rc = shape_of(&shape, &run->cell, &opts, nodes, &err)) ||
         (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
         (rc = fsdp_create(&f, toy.tree, &opts, device, mesh, &err)) ||
         (rc = fsdp_init_params(f, &err)))
@@ -301,14 +334,15 @@ static bool close_to(double a, double b)
 static void compare(const struct cell *c, const struct outcome *want, const char *name)
 {
     struct outcome *got = run_cell(c);
-    char what[160];
-    snprintf(what, sizeof what,
-             "%s, %d ranks, %d nodes, regather %d, accumulation %d%s, wrap %d, prefetch %d, limit "
-             "%d%s%s%s",
-             name, c->nranks, c->nnodes, c->regather, c->accumulation,
-             c->reduce_last ? " reduced last" : "", (int)c->wrap, c->prefetch, c->limit,
-             c->checkpointing ? ", recompute" : "", c->threaded ? ", threaded lanes" : "",
-             c->traced ? ", traced" : "");
+    char what[320];
+    snprintf(
+        what, sizeof what,
+        "%s%s, %d ranks, %d nodes, regather %d, accumulation %d%s, wrap %d, prefetch %d, limit "
+        "%d%s%s%s%s%s",
+        name, c->two_level ? " on two levels" : "", c->nranks, c->nnodes, c->regather,
+        c->accumulation, c->reduce_last ? " reduced last" : "", (int)c->wrap, c->prefetch, c->limit,
+        c->checkpointing ? ", recompute" : "", c->threaded ? ", threaded lanes" : "",
+        c->traced ? ", traced" : "", c->overrides ? ", " : "", c->overrides ? c->overrides : "");
     if (!ok(got != NULL, "%s: runs", what))
         return;
     ok(!memcmp(got->value, want->value, sizeof got->value) &&
@@ -325,6 +359,60 @@ static void compare(const struct cell *c, const struct outcome *want, const char
     munmap(got, sizeof *got);
 }
 
+static void test_two_levels(const struct outcome *want)
+{
+    static const struct cell cells[] = {
+        {.nranks = 4, .nnodes = 2, .accumulation = 1, .prefetch = 1, .limit = 2},
+        {.nranks = 6, .nnodes = 2, .accumulation = 2, .prefetch = 2, .threaded = true},
+        {.nranks = 6,
+         .nnodes = 3,
+         .accumulation = 2,
+         .reduce_last = true,
+         .wrap = FSDP_WRAP_SIZE,
+         .threaded = true},
+        {.nranks = 6,
+         .nnodes = 3,
+         .accumulation = 1,
+         .strategy = FSDP_SHARD_GRAD_OP,
+         .traced = true},
+        {.nranks = 6, .nnodes = 2, .accumulation = 1, .strategy = FSDP_ZERO1},
+        {.nranks = 6, .nnodes = 3, .accumulation = 1, .regather = 2, .prefetch = 1},
+        {.nranks = 6, .nnodes = 3, .accumulation = 1, .regather = 3, .threaded = true},
+        {.nranks = 12,
+         .nnodes = 6,
+         .shard_size = 4,
+         .accumulation = 1,
+         .strategy = FSDP_HYBRID_SHARD},
+    };
+    for (size_t k = 0; k < sizeof cells / sizeof cells[0]; k++) {
+        struct cell c = cells[k];
+        c.two_level = true;
+        compare(&c, want, fsdp_strategy_name(c.strategy));
+    }
+}
+
+static void test_overrides(const struct outcome *want)
+{
+    static const struct cell cells[] = {
+        {.overrides = "block.1 reshard_after_forward=false", .accumulation = 3, .prefetch = 1},
+        {.overrides = "block.* reshard_after_forward=true", .accumulation = 1, .limit = 1},
+        {.overrides = "class=Toy reshard_after_forward=true", .accumulation = 1, .grad_buffers = 1},
+        {.overrides = "class=Block reshard_after_forward=false;block.0 reshard_after_forward=2",
+         .accumulation = 1,
+         .grad_buffers = 3},
+        {.overrides = "block.[02] reshard_after_forward=true",
+         .strategy = FSDP_ZERO1,
+         .accumulation = 3},
+    };
+    for (size_t k = 0; k < sizeof cells / sizeof cells[0]; k++) {
+        struct cell c = cells[k];
+        c.nranks = 4;
+        c.nnodes = 1;
+        c.threaded = k % 2 == 0;
+        compare(&c, want, fsdp_strategy_name(c.strategy));
+    }
+}
+
 static void test_strategies(void)
 {
     static const struct {
@@ -336,9 +424,7 @@ static void test_strategies(void)
                       {FSDP_HYBRID_SHARD, "HYBRID_SHARD"},
                       {FSDP_HYBRID_SHARD_ZERO2, "HYBRID_SHARD_ZERO2"},
                       {FSDP_ZERO1, "ZERO1"}};
-    struct cell one = {
-        1,     1,     0,     1, FSDP_FULL_SHARD, FSDP_WRAP_NONE, 0, 0, FSDP_AC_NONE, false,
-        false, false, false, 0};
+    struct cell one = {.nranks = 1, .nnodes = 1, .accumulation = 1, .wrap = FSDP_WRAP_NONE};
     struct outcome *want = run_cell(&one);
     if (!ok(want && want->seen[0][1] == 1 && want->seen[0][2] == 78 && want->value[0][2][5] != 0,
             "one process"))
@@ -388,6 +474,8 @@ static void test_strategies(void)
     };
     for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
         compare(&parts[k], want, "parts kept after forward");
+    test_two_levels(want);
+    test_overrides(want);
     munmap(want, sizeof *want);
 }
 
@@ -399,9 +487,7 @@ static void test_cursor(void)
     static const int node_of[1];
     const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
     struct fsdp_oob *oob;
-    struct cell cell = {
-        1,     1,     0,     1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false,
-        false, false, false, 0};
+    struct cell cell = {.nranks = 1, .nnodes = 1, .accumulation = 1, .prefetch = 1, .limit = 2};
     struct fsdp_opts opts = opts_of(&cell);
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_device *device;
@@ -454,9 +540,7 @@ static void test_cursor(void)
 
 static int disagree_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
-    struct cell cell = {
-        3,     1,     0,     1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, 1, 2, FSDP_AC_NONE, false,
-        false, false, false, 0};
+    struct cell cell = {.nranks = 3, .nnodes = 1, .accumulation = 1, .prefetch = 1, .limit = 2};
     struct fsdp_opts opts = opts_of(&cell);
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_device *device;

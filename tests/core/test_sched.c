@@ -15,7 +15,8 @@ enum { MAX_MODULES = 16 };
 
 struct model {
     int nmodules, nunits;
-    int parent[MAX_MODULES], unit_of_module[MAX_MODULES], unit_module[MAX_MODULES];
+    int parent[MAX_MODULES], unit_of_module[MAX_MODULES];
+    struct sched_unit units[MAX_MODULES];
     bool recompute[MAX_MODULES];
     struct sched_flat flats[2 * MAX_MODULES];
     int nflats;
@@ -30,7 +31,8 @@ static struct model model_make(int nblocks, bool wrap_all, bool frozen, bool rec
         m.parent[i] = i ? 0 : -1;
         m.recompute[i] = block && recompute;
         if (!i || block || wrap_all) {
-            m.unit_module[m.nunits] = i;
+            m.units[m.nunits] = (struct sched_unit){
+                .module = i, .reshard_after_forward = true, .reshard_after_backward = true};
             m.unit_of_module[i] = m.nunits++;
         }
     }
@@ -51,13 +53,11 @@ static struct sched_input input_of(const struct model *m)
                                 .nflats = m->nflats,
                                 .parent = m->parent,
                                 .unit_of_module = m->unit_of_module,
-                                .unit_module = m->unit_module,
+                                .units = m->units,
                                 .recompute = m->recompute,
                                 .flats = m->flats,
                                 .sharded = true,
                                 .replicated = true,
-                                .reshard_after_forward = true,
-                                .reshard_after_backward = true,
                                 .accumulation = 1,
                                 .forward_prefetch = 1,
                                 .backward_prefetch = 1,
@@ -135,10 +135,22 @@ static int unordered_pairs(const struct sched *s, const struct sched_input *in)
     return bad;
 }
 
-/* Replays the list's gathers and frees. */
+/* Is the unit one that the strategy keeps gathered, so that limit_all_gathers does not count it? In
+ * these models the last unit is the last to begin its forward pass. */
+static bool is_kept(const struct sched_input *in, int unit)
+{
+    if (in->program == FSDP_EVAL)
+        return unit == 0;
+    return !in->units[unit].reshard_always &&
+           (unit == 0 || unit == in->nunits - 1 || !in->units[unit].reshard_after_forward);
+}
+
+/* Replays the list's gathers and frees. A unit that needs its parameters gets them, so that the
+ * nest of units that are entered at once is the least that a limit can mean. */
 static bool limits_hold(const struct sched *s, const struct sched_input *in)
 {
-    int slot_owner[64], live = 0, most = 0;
+    int slot_owner[64], live = 0, counted = 0, most = 0, flats_of[MAX_MODULES] = {0};
+    int nest = is_kept(in, 0) ? 1 : 2;
     bool good = true;
     memset(slot_owner, 0xff, sizeof slot_owner);
     for (int i = 0; i < s->nops; i++) {
@@ -148,10 +160,14 @@ static bool limits_hold(const struct sched *s, const struct sched_input *in)
             good &= s->param_slot_nbytes[op->slot] >= in->flats[op->flat].full_nbytes;
             slot_owner[op->slot] = op->flat;
             live++;
+            int unit = in->flats[op->flat].unit;
+            counted += flats_of[unit]++ == 0 && !is_kept(in, unit);
         } else if (op->kind == SCHED_FREE) {
             good &= slot_owner[op->slot] == op->flat;
             slot_owner[op->slot] = -1;
             live--;
+            int unit = in->flats[op->flat].unit;
+            counted -= --flats_of[unit] == 0 && !is_kept(in, unit);
         } else if (op->kind == SCHED_ENTER && in->sharded) {
             int unit = in->unit_of_module[op->module];
             for (int f = 0; f < in->nflats; f++) {
@@ -161,11 +177,11 @@ static bool limits_hold(const struct sched *s, const struct sched_input *in)
                 good &= in->flats[f].unit != unit || found;
             }
         }
-        most = live > most ? live : most;
+        most = counted > most ? counted : most;
     }
-    good &= live == 0;
-    if (in->limit_all_gathers && in->reshard_after_forward)
-        good &= s->max_unsharded <= in->limit_all_gathers;
+    good &= live == 0 && most == s->max_unsharded;
+    if (in->limit_all_gathers)
+        good &= most <= (in->limit_all_gathers > nest ? in->limit_all_gathers : nest);
     return good;
 }
 
@@ -181,10 +197,15 @@ static void test_grid(void)
         in.accumulation = in.program == FSDP_TRAIN ? 1 + (bits >> 6) % 3 : 1;
         in.sharded = bits % 7 != 0;
         in.replicated = bits % 3 != 0;
-        in.reshard_after_forward = bits % 5 != 0;
-        in.reshard_after_backward = in.reshard_after_forward || bits % 2;
+        for (int u = 0; u < m.nunits; u++) {
+            struct sched_unit *unit = &m.units[u];
+            unit->reshard_after_forward = bits % 5 == 1 ? u % 2 == 0 : bits % 5 != 0;
+            unit->reshard_after_backward = unit->reshard_after_forward || bits % 2;
+            unit->reshard_always = unit->reshard_after_forward && bits % 11 == 0;
+            unit->keep_part = unit->reshard_after_forward && bits % 9 == 0;
+        }
+        in.two_level = in.sharded && bits % 17 < 6;
         in.reduce_last = bits % 13 == 0;
-        in.keep_part = in.reshard_after_forward && bits % 9 == 0;
         in.forward_prefetch = bits % 3;
         in.backward_prefetch = (bits >> 2) % 4;
         in.limit_all_gathers = (bits >> 1) % 4;
@@ -213,7 +234,8 @@ static void test_proof_can_fail(void)
 {
     struct model m = model_make(3, false, false, false);
     struct sched_input in = input_of(&m);
-    in.keep_part = true;
+    m.units[1].keep_part = m.units[2].keep_part = true;
+    in.two_level = true;
     struct sched s;
     int caught = 0, removed = 0;
     sched_create(&s, &in, NULL);
@@ -268,7 +290,7 @@ static void test_refusals(void)
     in.accumulation = 1 << 30;
     ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "2^30 micro-steps are refused: %s", err.text);
     in = input_of(&m);
-    in.reshard_after_backward = false;
+    m.units[1].reshard_after_backward = false;
     ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "resharding halfway is refused: %s", err.text);
     in = input_of(&m);
     in.forward_prefetch = -1;

@@ -171,7 +171,7 @@ int main(int argc, char **argv)
     struct fsdp_opts opts = FSDP_OPTS_INIT;
     struct nn_ops ops = timed_ops();
     struct ref_rank r = {.ops = &model_llama_ops};
-    struct fsdp_mesh_shape shape = {1, 1, 0};
+    struct fsdp_mesh_shape shape = {.shard_size = 1, .replicate_size = 1};
     struct fsdp_oob *oob;
     const char *config;
     int rc;

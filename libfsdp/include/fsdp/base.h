@@ -239,10 +239,25 @@ struct fsdp_flat_desc {
     const struct fsdp_tensor *tensors; /* as stored: name, dtype (fp32 masters), global shape */
 };
 
+/* Which shard the rank of this index in its group holds. On two levels (inner_size ranks a node;
+ * 0: one level) the group's ranks of equal place in their nodes hold neighbouring shards: what they
+ * gather from each other then lies in one piece, and the pieces of a node's ranks make the whole.
+ *
+ *     index  0 1 2 | 3 4 5     two nodes of three ranks
+ *     shard  0 2 4 | 1 3 5                                                                    */
+static inline int fsdp_shard_of_index(int index, int shard_size, int inner_size)
+{
+    if (inner_size == 0)
+        return index;
+    return index % inner_size * (shard_size / inner_size) + index / inner_size;
+}
+
 /* Everything that decides who owns which box: the same on every rank, stored in the manifest. */
 struct fsdp_state_layout {
     int shard_size, replicate_size; /* world = shard_size * replicate_size; rank = replica *
-                                       shard_size + shard */
+                                       shard_size + index */
+    int inner_size; /* rank to shard: fsdp_shard_of_index. Not in the manifest: files are numbered
+                       by shard, and so the same on one level and on two */
     int nflats;
     const struct fsdp_flat_desc *flats;
     int noptim; /* optimizer tensors per trainable tensor, same dtype and shape */

@@ -48,13 +48,18 @@ enum { FSDP_AC_NONE, FSDP_AC_FULL }; /* activation checkpointing */
  * their own. Of several rows that name a module the later ones win, setting by setting. */
 enum { FSDP_KEEP = -1 }; /* what fsdp_opts or an earlier row says */
 struct fsdp_unit_override {
-    const char *module;            /* pattern of fnmatch(3) for the module's name; NULL: any */
+    /* Pattern of fnmatch(3) for the module's name, wildcards within one of its levels ("" is the
+     * root, "layers.*" its layers); NULL: any. */
+    const char *module;
     const char *class_name;        /* NULL: any; one of the two must be given */
     int param_dtype, reduce_dtype; /* enum fsdp_dtype */
+    /* As in fsdp_opts, but meant: 1 and k free even the root and the last unit, which are kept from
+     * forward to backward otherwise. */
+    int reshard_after_forward;
 };
 #define FSDP_UNIT_OVERRIDE_INIT                                                                    \
     {                                                                                              \
-        .param_dtype = FSDP_KEEP, .reduce_dtype = FSDP_KEEP                                        \
+        .param_dtype = FSDP_KEEP, .reduce_dtype = FSDP_KEEP, .reshard_after_forward = FSDP_KEEP    \
     }
 
 struct fsdp_opts {
@@ -76,6 +81,9 @@ struct fsdp_opts {
     const struct fsdp_unit_override *overrides; /* [noverrides], borrowed by the call */
     int noverrides;
     int forward_prefetch, backward_prefetch; /* how many units ahead; 0: none */
+    /* Buffers of unsharded gradients in rotation, beside those of enclosing units: 1 makes a unit's
+     * backward wait for the reduction before it, n lets n - 1 reductions be under way meanwhile. */
+    int grad_buffers;
     int limit_all_gathers;        /* unsharded units alive beyond those kept; 0: no limit */
     int activation_checkpointing; /* FSDP_AC_* */
     int accumulation;             /* micro-steps per optimizer step */
@@ -90,9 +98,17 @@ struct fsdp_opts {
     {                                                                                              \
         .version = FSDP_OPTS_VERSION, .strategy = FSDP_FULL_SHARD, .reshard_after_forward = -1,    \
         .wrap_policy = FSDP_WRAP_TRANSFORMER, .param_dtype = FSDP_F32, .reduce_dtype = FSDP_F32,   \
-        .forward_prefetch = 1, .backward_prefetch = 1, .limit_all_gathers = 2, .accumulation = 1,  \
-        .optim = FSDP_OPTIM_OPTS_INIT                                                              \
+        .forward_prefetch = 1, .backward_prefetch = 1, .limit_all_gathers = 2, .grad_buffers = 2,  \
+        .accumulation = 1, .optim = FSDP_OPTIM_OPTS_INIT                                           \
     }
+
+/* The group size that some unit's reshard_after_forward asks for, to be given to
+ * fsdp_mesh_shape_regather; 0: none. Local. */
+int fsdp_opts_regather_size(const struct fsdp_opts *opts);
+/* From text, "PATTERN key=value ..." ("model.layers.3 reshard_after_forward=false"), where
+ * class=NAME may stand for or beside the pattern of module names. The names point into text, which
+ * is changed. FSDP_EINVAL names the known keys. Local. */
+int fsdp_unit_override_parse(struct fsdp_unit_override *out, char *text, struct fsdp_err *err);
 
 /* Plans, allocates and agrees. Parameters hold nothing until fsdp_init_params or a load. The tree,
  * device and mesh are borrowed until destroy. Collective, blocks. FSDP_EMISMATCH names the first

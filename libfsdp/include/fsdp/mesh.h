@@ -2,8 +2,9 @@
 /*
  * mesh.h: the replicate x shard arrangement of ranks, and its communicators.
  *
- * World rank = replica * shard_size + shard. Ranks of one shard group are consecutive, so that with
- * block distribution of ranks over nodes a shard group stays inside its node.
+ * World rank = replica * shard_size + index. Ranks of one shard group are consecutive, so that with
+ * block distribution of ranks over nodes a shard group stays inside its node. Which shard the rank
+ * with an index holds: that one, and on two levels another one (fsdp_shard_of_index).
  */
 #ifndef FSDP_MESH_H
 #define FSDP_MESH_H
@@ -42,6 +43,7 @@ int fsdp_strategy_parse(enum fsdp_strategy *out, const char *text, struct fsdp_e
 struct fsdp_mesh_shape {
     int shard_size, replicate_size;
     int regather_size; /* 0, or: ranks of the small groups that gather again in backward */
+    int inner_size;    /* 0, or: two levels, so many ranks of the shard group a node */
 };
 /* Shape for a strategy on a node map. shard_size 0 means the strategy's own: the world for *_SHARD,
  * 1 for NO_SHARD, the ranks of a node for HYBRID_*. FSDP_EINVAL names the mend: a shard_size that
@@ -54,18 +56,28 @@ int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy
  * group's own size, need no further groups. FSDP_EINVAL names the divisors. Local. */
 int fsdp_mesh_shape_regather(struct fsdp_mesh_shape *shape, int k, struct fsdp_err *err);
 
+/* Two levels: where the shard group spans nodes, gathers go over the nodes first and then inside
+ * each, reductions the other way, so that a unit's bytes enter a node once and not once a rank.
+ * Sets inner_size; to 0 where the group stays in a node or has one rank on each. FSDP_EINVAL names
+ * the mend for nodes of unequal rank counts, or ranks not in blocks. Local. */
+int fsdp_mesh_shape_two_level(struct fsdp_mesh_shape *shape, const struct fsdp_node_map *nodes,
+                              struct fsdp_err *err);
+
 /* ---- the mesh -------------------------------------------------------------------------------- */
 
 struct fsdp_mesh {
     int rank, size;             /* world */
-    int shard_rank, shard_size; /* in this rank's shard group */
+    int shard_rank, shard_size; /* which shard of its group this rank holds */
     int replicate_rank, replicate_size;
     struct fsdp_comm *world; /* control word, gradient norm */
-    struct fsdp_comm *gather,
-        *reduce;                 /* the shard group, twice: a communicator serialises its work */
+    /* The shard group, twice: a communicator serialises its work. On two levels the ranks of it
+     * inside a node, and the outer ones its ranks of equal place in all nodes; NULL otherwise. */
+    struct fsdp_comm *gather, *reduce;
+    struct fsdp_comm *outer_gather, *outer_reduce;
     struct fsdp_comm *replicate; /* same shard, all replicas */
     struct fsdp_comm *regather;  /* regather_size consecutive ranks of the shard group, or NULL */
     int regather_size;           /* 0: no such groups */
+    int inner_size, outer_size;  /* 0: one level; else their product is shard_size */
     struct fsdp_oob *oob;        /* borrowed */
 };
 
