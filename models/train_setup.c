@@ -250,6 +250,47 @@ static int set_overrides(struct train_parts *p, struct fsdp_opts *opts, struct f
     return FSDP_OK;
 }
 
+static int set_groups(struct train_parts *p, struct fsdp_optim_opts *optim, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+    const struct fsdp_tunable_list *list = &c->optim.groups;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    char where[CONFIG_TEXT + 128];
+
+    p->groups = fsdp_alloc((size_t)list->nelem, sizeof *p->groups, "parameter groups", err);
+    if (!p->groups)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < list->nelem; i++) {
+        const char *text = fsdp_tunable_list_at(list, i);
+        if (fsdp_optim_group_parse(&p->groups[i], text, c->optim.lr, &why))
+            return fsdp_err_set(err, FSDP_EINVAL, "%.300s: %.600s",
+                                config_where(where, sizeof where, c, "optim.groups"), why.text);
+    }
+    optim->groups = p->groups;
+    optim->ngroups = list->nelem;
+    return FSDP_OK;
+}
+
+static int set_optim(struct train_parts *p, struct fsdp_optim_opts *optim, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+
+    *optim = (struct fsdp_optim_opts)FSDP_OPTIM_OPTS_INIT;
+    optim->name = config_word(p->optimizer, sizeof p->optimizer, c, "optim.name");
+    optim->beta1 = c->optim.betas[0];
+    optim->beta2 = c->optim.betas[1];
+    optim->eps = c->optim.eps;
+    optim->momentum = c->optim.momentum;
+    optim->dampening = c->optim.dampening;
+    optim->nesterov = c->optim.nesterov;
+    optim->weight_decay = c->optim.weight_decay;
+    optim->decay = (enum fsdp_decay)c->optim.decay;
+    optim->clip_grad_norm = c->optim.clip_grad_norm;
+    optim->clip_norm = (enum fsdp_norm)c->optim.clip_norm_type;
+    optim->ema_decay = c->optim.ema_decay;
+    return set_groups(p, optim, err);
+}
+
 static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
 {
     const struct config *c = p->config;
@@ -274,13 +315,7 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     opts->accumulation = p->batch.accumulation;
     opts->seed = (uint64_t)c->model.seed;
     opts->agree = p->agree;
-    opts->optim = (struct fsdp_optim_opts)FSDP_OPTIM_OPTS_INIT;
-    opts->optim.beta1 = c->optim.betas[0];
-    opts->optim.beta2 = c->optim.betas[1];
-    opts->optim.eps = c->optim.eps;
-    opts->optim.weight_decay = c->optim.weight_decay;
-    opts->optim.decay = (enum fsdp_decay)c->optim.decay;
-    opts->optim.clip_grad_norm = c->optim.clip_grad_norm;
+    FSDP_TRY(set_optim(p, &opts->optim, err));
     FSDP_TRY(set_overrides(p, opts, err));
     return set_wrap_classes(p, opts, err);
 }
@@ -370,6 +405,7 @@ void train_parts_close(struct train_parts *p)
         fsdp_free(p->override_texts[i]);
     fsdp_free(p->override_texts);
     fsdp_free(p->overrides);
+    fsdp_free(p->groups);
     data_close(p->eval);
     data_close(p->data);
     if (p->model)

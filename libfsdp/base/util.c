@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fnmatch.h>
 #include <time.h>
 
 #include "fsdp/base.h"
@@ -17,4 +18,9 @@ uint64_t fsdp_hash(uint64_t seed, const void *data, size_t nbytes)
     for (size_t i = 0; i < nbytes; i++)
         hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
     return hash;
+}
+
+bool fsdp_glob_match(const char *pattern, const char *name)
+{
+    return fnmatch(pattern, name, 0) == 0;
 }

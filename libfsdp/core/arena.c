@@ -70,14 +70,13 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
             s->master = take(c, nbytes, &rows->master);
         if (!flat->trainable)
             continue;
-        for (int k = 0; k < NOPTIM; k++)
+        for (int k = 0; k < f->nstate; k++)
             s->optim[k] = take(c, nbytes, &rows->optim);
         s->grad = take(c, nbytes, &rows->grad);
     }
     plan_parts(f, c, rows);
     f->replicate_staging = take(c, staging_nbytes(f), &rows->staging);
-    f->sums =
-        take(c, sizeof(double) * (uint64_t)(FSDP_CONTROL_NELEM + f->units.nflats), &rows->scalars);
+    f->sums = take(c, sizeof(double) * (FSDP_CONTROL_NELEM + f->npartials), &rows->scalars);
     f->clip_coef = take(c, sizeof(float), &rows->scalars);
     f->grad_norm = take(c, sizeof(float), &rows->scalars);
 }

@@ -1,31 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * engine.h: struct fsdp, shared by fsdp.c (creation, agreement), arena.c (memory), exec.c (cursor),
- * view.c (what modules see), step.c (optimizer) and state.c (slices).
+ * view.c (what modules see), step.c (norm, clipping), update.c (optimizer) and state.c (slices).
  *
  * Memory of one rank, per flat of W * s elements:
  *
  *   master     [s] fp32, persistent; where param_dtype is fp32 it is also what is gathered
  *   param      [s] param_dtype, persistent: the shard that is gathered
- *   exp_avg .. [s] fp32, persistent, trainable flats
+ *   optim      [s] fp32 each, persistent, trainable flats: exp_avg, momentum_buffer, ema, ...
  *   grad       [s] fp32, persistent: the reduced gradient, accumulated over micro-steps
  *   slots      [W * s] unsharded parameters or gradients, shared by flats as the schedule says
  */
 #ifndef CORE_ENGINE_H
 #define CORE_ENGINE_H
 
+#include "../optim/optimizer.h"
 #include "fsdp/fsdp.h"
 #include "sched.h"
 #include "units.h"
 
-enum { NOPTIM = 2 }; /* exp_avg, exp_avg_sq */
+/* Tensors of every trainable parameter beside its master: the optimizer's, and an average. */
+enum { MAX_STATE = OPTIMIZER_MAX_STATE + 1 };
 
 struct flat_state {
     float *master;
     void *param;
     void *part; /* [W * s / regather_size] kept from forward to backward, or NULL */
     float *grad;
-    float *optim[NOPTIM];
+    float *optim[MAX_STATE]; /* as fsdp.state_names */
+};
+
+/* A piece of a flat's shard that is updated with one set of settings. */
+struct update_run {
+    int flat;
+    uint64_t pos, nelem; /* within the shard */
+    struct optimizer_hyper hyper;
 };
 
 /* A program: its list, and an event per operation that another lane waits for. */
@@ -65,6 +74,14 @@ struct fsdp {
     int cursor;
     bool broken; /* a call was refused in mid-step; fsdp_step_reset mends it */
 
+    /* the optimizer */
+    const struct optimizer *optimizer;
+    int nstate, ema; /* ema: which of the state tensors is the average, -1: none */
+    const char *state_names[MAX_STATE];
+    bool ema_written;        /* by a load, since the latest fsdp_state_loaded */
+    struct update_run *runs; /* flat by flat */
+    int nruns;
+
     /* memory */
     void *device_mem, *gather_mem, *reduce_mem;
     struct flat_state *flats;
@@ -81,8 +98,10 @@ struct fsdp {
     bool *grad_written; /* [nparams] somebody asked to write it since it last began anew */
 
     /* Scalars on the device. sums is what one all-reduce sums over the world: the control word,
-     * then a partial squared norm per flat, which only replica 0 fills. */
-    double *sums; /* [FSDP_CONTROL_NELEM + nflats] */
+     * then for the 2-norm a partial squared norm per flat, which only replica 0 fills, and for the
+     * infinity norm the greatest value of each rank, which only that rank fills. */
+    double *sums; /* [FSDP_CONTROL_NELEM + npartials] */
+    size_t npartials;
     float *clip_coef, *grad_norm;
     const struct fsdp_step_args *step_args; /* during fsdp_step */
 
@@ -99,6 +118,10 @@ static inline uint64_t flat_full_nelem(const struct flat *flat)
     return flat->cut.shard_nelem * (uint64_t)flat->cut.nranks;
 }
 
+/* Finds the optimizer and divides the shards into runs of equal settings. */
+int update_plan(struct fsdp *f, struct fsdp_err *err);
+/* The average begins as the weights. Enqueues. */
+int update_average_begin(struct fsdp *f, struct fsdp_err *err);
 /* Fills layout: who owns which box, for checkpoints. */
 int state_layout_create(struct fsdp *f, struct fsdp_err *err);
 /* Plans all memory and allocates the device's. Local. */

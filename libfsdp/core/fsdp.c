@@ -28,9 +28,6 @@ static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "reshard_after_forward %d: true, false or a group size",
                             opts->reshard_after_forward);
-    if (strcmp(opts->optim.name, "adamw"))
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "optimizer '%s': this version has adamw",
-                            opts->optim.name);
     return FSDP_OK;
 }
 
@@ -162,9 +159,21 @@ static void write_opts(const struct fsdp *f, FILE *to)
     fprintf(to, "activation checkpointing = %d\n", o->activation_checkpointing);
     fprintf(to, "accumulation = %d\n", o->accumulation);
     fprintf(to, "seed = %llu\n", (unsigned long long)o->seed);
-    fprintf(to, "optimizer = %s beta1 %.17g beta2 %.17g eps %.17g decay %.17g/%d clip %.17g\n",
-            o->optim.name, o->optim.beta1, o->optim.beta2, o->optim.eps, o->optim.weight_decay,
-            (int)o->optim.decay, o->optim.clip_grad_norm);
+}
+
+static void write_optim(const struct fsdp_optim_opts *o, FILE *to)
+{
+    fprintf(to, "optimizer = %s beta1 %.17g beta2 %.17g eps %.17g\n", o->name, o->beta1, o->beta2,
+            o->eps);
+    fprintf(to, "momentum = %.17g dampening %.17g nesterov %d\n", o->momentum, o->dampening,
+            o->nesterov);
+    fprintf(to, "weight decay = %.17g of %d\n", o->weight_decay, (int)o->decay);
+    fprintf(to, "clip_grad_norm = %.17g of norm %d\n", o->clip_grad_norm, (int)o->clip_norm);
+    fprintf(to, "ema_decay = %.17g\n", o->ema_decay);
+    for (int g = 0; g < o->ngroups; g++)
+        fprintf(to, "parameter group %d = %s; lr_scale %.17g decay %.17g betas %.17g %.17g\n",
+                g + 1, o->groups[g].names, o->groups[g].lr_scale, o->groups[g].weight_decay,
+                o->groups[g].beta1, o->groups[g].beta2);
 }
 
 static void write_units(const struct fsdp *f, FILE *to)
@@ -199,6 +208,7 @@ static int plan_text(char **out, struct fsdp *f, struct fsdp_err *err)
     if (f->opts.agree)
         fprintf(to, "%s\n", f->opts.agree);
     write_opts(f, to);
+    write_optim(&f->opts.optim, to);
     write_units(f, to);
     for (int p = 0; p < 2; p++)
         fprintf(to, "schedule of %s = %d operations, hash %016llx\n", p ? "evaluation" : "training",
@@ -254,7 +264,21 @@ static int plan(struct fsdp *f, struct fsdp_err *err)
     FSDP_TRY(create_lanes(f, err));
     FSDP_TRY(program_create(f, FSDP_TRAIN, err));
     FSDP_TRY(program_create(f, FSDP_EVAL, err));
+    FSDP_TRY(update_plan(f, err));
+    f->npartials =
+        f->opts.optim.clip_norm == FSDP_NORM_INF ? (size_t)f->mesh->size : (size_t)f->units.nflats;
     return state_layout_create(f, err);
+}
+
+/* What was borrowed for the call that made the engine. */
+static void forget_borrowed(struct fsdp *f)
+{
+    f->opts.agree = NULL;
+    f->opts.wrap_classes = NULL;
+    f->opts.overrides = NULL;
+    f->opts.noverrides = 0;
+    f->opts.optim.groups = NULL;
+    f->opts.optim.ngroups = 0;
 }
 
 int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
@@ -275,8 +299,7 @@ int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
         rc = plan(f, &local);
         if (rc == FSDP_OK)
             rc = plan_text(&text, f, &local);
-        f->opts.agree = NULL; /* borrowed for this call only */
-        f->opts.overrides = NULL;
+        forget_borrowed(f);
     }
     /* Local work ends in agreement before each exchange: a rank that failed must not leave the
      * others waiting in it. */
@@ -308,7 +331,6 @@ int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const stru
         return FSDP_ENOMEM;
     f->tree = tree;
     f->opts = *opts;
-    f->opts.agree = NULL;
     f->device = device;
     f->mesh = &f->planned_mesh;
     f->planned_mesh.size = shape.shard_size * shape.replicate_size;
@@ -318,6 +340,7 @@ int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const stru
     f->planned_mesh.inner_size = shape.inner_size;
     f->planned_mesh.outer_size = shape.inner_size ? shape.shard_size / shape.inner_size : 0;
     int rc = plan(f, err);
+    forget_borrowed(f);
     if (rc) {
         fsdp_destroy(f);
         return rc;
@@ -343,6 +366,7 @@ void fsdp_destroy(struct fsdp *f)
     fsdp_free(f->recompute);
     fsdp_free(f->sched_units);
     fsdp_free(f->sched_flats);
+    fsdp_free(f->runs);
     fsdp_free(f->flat_descs);
     fsdp_free(f);
 }

@@ -5,8 +5,6 @@
 
 #include "engine.h"
 
-static const char *const optim_names[NOPTIM] = {"exp_avg", "exp_avg_sq"};
-
 /* The gathered dtype from the masters; nothing to do where they are the same memory. */
 static int refresh_params(struct fsdp *f, struct fsdp_err *err)
 {
@@ -34,6 +32,7 @@ int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
                                     p->init, f->opts.seed, stream, err));
         }
     }
+    FSDP_TRY(update_average_begin(f, err));
     FSDP_TRY(refresh_params(f, err));
     return fsdp_sync(f, err);
 }
@@ -45,6 +44,7 @@ struct slice_mem {
     struct fsdp_lane *lane;
     char *data;
     uint64_t nbytes;
+    bool *written; /* set by a write; may be NULL */
 };
 
 static int check_range(const struct slice_mem *m, uint64_t pos, size_t nbytes, struct fsdp_err *err)
@@ -68,12 +68,14 @@ static int slice_write(void *ctx, uint64_t pos, const void *src, size_t nbytes,
 {
     struct slice_mem *m = ctx;
     FSDP_TRY(check_range(m, pos, nbytes, err));
+    if (m->written)
+        *m->written = true;
     FSDP_TRY(fsdp_copy(m->lane, m->data + pos, src, nbytes, err));
     return fsdp_lane_sync(m->lane, err);
 }
 
 static int give_slice(struct fsdp *f, int k, int i, enum fsdp_slice_kind kind, const char *name,
-                      float *base, fsdp_slice_f *fn, void *ctx, struct fsdp_err *err)
+                      float *base, bool *written, fsdp_slice_f *fn, void *ctx, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[k];
     struct fsdp_slice slice = {.tensor = flat->tensors[i],
@@ -84,7 +86,8 @@ static int give_slice(struct fsdp *f, int k, int i, enum fsdp_slice_kind kind, c
         fsdp_cut_box(&slice.box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
     if (!nelem && !slice.tensor.ndim)
         return FSDP_OK; /* a scalar has no empty box: only its owner gives it */
-    struct slice_mem mem = {f->lanes[SCHED_COMPUTE], (char *)(base + pos), nelem * sizeof(float)};
+    struct slice_mem mem = {f->lanes[SCHED_COMPUTE], (char *)(base + pos), nelem * sizeof(float),
+                            written};
     struct fsdp_slice_io io = {&mem, slice_read, slice_write};
 
     slice.tensor.name = name;
@@ -97,14 +100,14 @@ int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err
         const struct flat *flat = &f->units.flats[k];
         for (int i = 0; i < flat->ntensors; i++) {
             FSDP_TRY(give_slice(f, k, i, FSDP_SLICE_MODEL, flat->tensors[i].name,
-                                f->flats[k].master, fn, ctx, err));
-            for (int o = 0; flat->trainable && o < NOPTIM; o++) {
+                                f->flats[k].master, NULL, fn, ctx, err));
+            for (int o = 0; flat->trainable && o < f->nstate; o++) {
                 char *name =
-                    fsdp_sprintf(err, "state.%s.%s", flat->tensors[i].name, optim_names[o]);
+                    fsdp_sprintf(err, "state.%s.%s", flat->tensors[i].name, f->state_names[o]);
                 if (!name)
                     return FSDP_ENOMEM;
-                int rc =
-                    give_slice(f, k, i, FSDP_SLICE_OPTIM, name, f->flats[k].optim[o], fn, ctx, err);
+                int rc = give_slice(f, k, i, FSDP_SLICE_OPTIM, name, f->flats[k].optim[o],
+                                    o == f->ema ? &f->ema_written : NULL, fn, ctx, err);
                 fsdp_free(name);
                 if (rc)
                     return rc;
@@ -122,10 +125,13 @@ static int broadcast_flat(struct fsdp *f, float *data, uint64_t nelem, struct fs
 
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
 {
+    if (!f->ema_written) /* weights alone were loaded */
+        FSDP_TRY(update_average_begin(f, err));
+    f->ema_written = false;
     for (int k = 0; k < f->units.nflats && f->mesh->replicate_size > 1; k++) {
         uint64_t nelem = f->units.flats[k].cut.shard_nelem;
         FSDP_TRY(broadcast_flat(f, f->flats[k].master, nelem, err));
-        for (int o = 0; f->units.flats[k].trainable && o < NOPTIM; o++)
+        for (int o = 0; f->units.flats[k].trainable && o < f->nstate; o++)
             FSDP_TRY(broadcast_flat(f, f->flats[k].optim[o], nelem, err));
     }
     FSDP_TRY(refresh_params(f, err));
@@ -155,7 +161,7 @@ int state_layout_create(struct fsdp *f, struct fsdp_err *err)
                                            .inner_size = f->mesh->inner_size,
                                            .nflats = f->units.nflats,
                                            .flats = f->flat_descs,
-                                           .noptim = NOPTIM,
-                                           .optim = optim_names};
+                                           .noptim = f->nstate,
+                                           .optim = f->state_names};
     return FSDP_OK;
 }

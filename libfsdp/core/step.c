@@ -1,79 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer step: global norm with the control word, clip factor, update of the local shard. */
-#include <math.h>
-
+/* The optimizer step: global norm with the control word, and the clip factor. */
 #include "engine.h"
 
 int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    double *partial = &f->sums[FSDP_CONTROL_NELEM + op->flat];
+    double *partials = f->sums + FSDP_CONTROL_NELEM;
+    const float *grad = f->flats[op->flat].grad;
+    uint64_t nelem = f->units.flats[op->flat].cut.shard_nelem;
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+
+    if (f->opts.optim.clip_norm == FSDP_NORM_INF)
+        return fsdp_absmax(lane, &partials[f->mesh->rank], grad, nelem, err);
     /* Replicas hold the same gradient: one of them counts. */
     if (f->mesh->replicate_rank != 0)
-        return fsdp_zero(lane, partial, sizeof *partial, err);
-    return fsdp_sumsq(lane, partial, f->flats[op->flat].grad,
-                      f->units.flats[op->flat].cut.shard_nelem, err);
+        return FSDP_OK;
+    return fsdp_sumsq(lane, &partials[op->flat], grad, nelem, err);
 }
 
 int exec_norm_sum(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
+    const struct fsdp_optim_opts *o = &f->opts.optim;
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
     const double *control = f->step_args->control;
-    size_t nflats = (size_t)f->units.nflats;
 
     (void)op;
     if (control)
         FSDP_TRY(fsdp_copy(lane, f->sums, control, FSDP_CONTROL_NELEM * sizeof(double), err));
-    else
-        FSDP_TRY(fsdp_zero(lane, f->sums, FSDP_CONTROL_NELEM * sizeof(double), err));
-    FSDP_TRY(fsdp_comm_all_reduce(f->mesh->world, f->sums, f->sums, FSDP_CONTROL_NELEM + nflats,
-                                  FSDP_F64, lane, err));
-    return fsdp_clip_coef(lane, f->clip_coef, f->grad_norm, f->sums + FSDP_CONTROL_NELEM, nflats,
-                          (float)f->opts.optim.clip_grad_norm, err);
+    FSDP_TRY(fsdp_comm_all_reduce(f->mesh->world, f->sums, f->sums,
+                                  FSDP_CONTROL_NELEM + f->npartials, FSDP_F64, lane, err));
+    return fsdp_clip_coef(lane, f->clip_coef, f->grad_norm, f->sums + FSDP_CONTROL_NELEM,
+                          f->npartials, o->clip_norm, (float)o->clip_grad_norm, err);
 }
 
-static int update_tensor(struct fsdp *f, int flat_index, int i, struct fsdp_err *err)
+static int zero_sums(struct fsdp *f, struct fsdp_err *err)
 {
-    const struct fsdp_optim_opts *o = &f->opts.optim;
-    const struct flat *flat = &f->units.flats[flat_index];
-    struct flat_state *s = &f->flats[flat_index];
-    struct fsdp_box box;
-    uint64_t pos;
-    size_t nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
-    double t = (double)f->step_args->step + 1;
-    bool decays = o->decay == FSDP_DECAY_ALL || flat->tensors[i].ndim >= 2;
-    struct fsdp_adamw_args args = {
-        .master = s->master + pos,
-        .exp_avg = s->optim[0] + pos,
-        .exp_avg_sq = s->optim[1] + pos,
-        .grad = s->grad + pos,
-        .grad_scale = f->clip_coef,
-        .nelem = nelem,
-        .lr = f->step_args->lr,
-        .beta1 = o->beta1,
-        .beta2 = o->beta2,
-        .eps = o->eps,
-        .weight_decay = decays ? o->weight_decay : 0,
-        .bias1 = 1 - pow(o->beta1, t),
-        .bias2 = 1 - pow(o->beta2, t),
-    };
-    if (flat->param_dtype != FSDP_F32) {
-        args.param = (char *)s->param + pos * fsdp_dtype_nbytes(flat->param_dtype);
-        args.param_dtype = flat->param_dtype;
-    }
-    return fsdp_adamw(f->lanes[SCHED_COMPUTE], &args, err);
-}
-
-int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
-{
-    for (int i = 0; i < f->units.flats[op->flat].ntensors; i++)
-        FSDP_TRY(update_tensor(f, op->flat, i, err));
-    return FSDP_OK;
+    return fsdp_zero(f->lanes[SCHED_COMPUTE], f->sums,
+                     (FSDP_CONTROL_NELEM + f->npartials) * sizeof *f->sums, err);
 }
 
 int fsdp_step(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_step_result *result,
               struct fsdp_err *err)
 {
+    FSDP_TRY(zero_sums(f, err));
     f->step_args = args;
     int rc = exec_drive(f, SCHED_STEP, -1, FSDP_FORWARD, 0, err);
     f->step_args = NULL;

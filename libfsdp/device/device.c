@@ -190,10 +190,17 @@ int fsdp_sumsq(struct fsdp_lane *lane, double *out, const float *x, size_t nelem
     return lane->device->ops->sumsq(lane->state, out, x, nelem, err);
 }
 
-int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *sums,
-                   size_t nsums, float max_norm, struct fsdp_err *err)
+int fsdp_absmax(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
+                struct fsdp_err *err)
 {
-    return lane->device->ops->clip_coef(lane->state, coef, norm, sums, nsums, max_norm, err);
+    return nelem ? lane->device->ops->absmax(lane->state, out, x, nelem, err) : FSDP_OK;
+}
+
+int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *partial,
+                   size_t npartials, enum fsdp_norm type, float max_norm, struct fsdp_err *err)
+{
+    return lane->device->ops->clip_coef(lane->state, coef, norm, partial, npartials, type, max_norm,
+                                        err);
 }
 
 int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err)
@@ -201,6 +208,17 @@ int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struc
     if (args->param)
         FSDP_TRY(check_float(lane, args->param_dtype, "adamw", err));
     return args->nelem ? lane->device->ops->adamw(lane->state, args, err) : FSDP_OK;
+}
+
+int fsdp_sgd(struct fsdp_lane *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err)
+{
+    return args->nelem ? lane->device->ops->sgd(lane->state, args, err) : FSDP_OK;
+}
+
+int fsdp_ema(struct fsdp_lane *lane, float *average, const float *x, size_t nelem, double decay,
+             struct fsdp_err *err)
+{
+    return nelem ? lane->device->ops->ema(lane->state, average, x, nelem, decay, err) : FSDP_OK;
 }
 
 int fsdp_init_fill(struct fsdp_lane *lane, float *dst, uint64_t first, size_t nelem,

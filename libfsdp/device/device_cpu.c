@@ -307,7 +307,10 @@ const struct fsdp_device_ops fsdp_device_cpu_ops = {
     .cast = device_cpu_cast,
     .accumulate = device_cpu_accumulate,
     .sumsq = device_cpu_sumsq,
+    .absmax = device_cpu_absmax,
     .clip_coef = device_cpu_clip_coef,
     .adamw = device_cpu_adamw,
+    .sgd = device_cpu_sgd,
+    .ema = device_cpu_ema,
     .init_fill = device_cpu_init_fill,
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_cpu.h: private to the CPU device: lanes in device_cpu.c, arithmetic in device_cpu_math.c.
+/* device_cpu.h: private to the CPU device: lanes in device_cpu.c, arithmetic in device_cpu_math.c
+ * and device_cpu_optim.c.
  * Arithmetic runs through lane_call like everything else, so it is in lane order. */
 #ifndef FSDP_DEVICE_CPU_H
 #define FSDP_DEVICE_CPU_H
@@ -16,9 +17,14 @@ int device_cpu_cast(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void
 int device_cpu_accumulate(void *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
                           size_t nelem, struct fsdp_err *err);
 int device_cpu_sumsq(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
-int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *sums, size_t nsums,
-                         float max_norm, struct fsdp_err *err);
+int device_cpu_absmax(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
+int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *partial,
+                         size_t npartials, enum fsdp_norm type, float max_norm,
+                         struct fsdp_err *err);
 int device_cpu_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
+int device_cpu_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
+int device_cpu_ema(void *lane, float *average, const float *x, size_t nelem, double decay,
+                   struct fsdp_err *err);
 int device_cpu_init_fill(void *lane, float *dst, uint64_t first, size_t nelem,
                          struct fsdp_init init, uint64_t seed, uint64_t stream,
                          struct fsdp_err *err);

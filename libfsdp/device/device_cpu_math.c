@@ -150,8 +150,9 @@ int device_cpu_sumsq(void *lane, double *out, const float *x, size_t nelem, stru
 
 struct clip_arg {
     float *coef, *norm;
-    const double *sums;
-    size_t nsums;
+    const double *partial;
+    size_t npartials;
+    enum fsdp_norm type;
     float max_norm;
 };
 
@@ -160,9 +161,12 @@ static int clip_run(void *arg, struct fsdp_err *err)
     struct clip_arg *a = arg;
     double total = 0;
     (void)err;
-    for (size_t i = 0; i < a->nsums; i++)
-        total += a->sums[i];
-    double norm = sqrt(total);
+    for (size_t i = 0; i < a->npartials; i++)
+        if (a->type == FSDP_NORM_2)
+            total += a->partial[i];
+        else if (!(a->partial[i] <= total)) /* takes a NaN, and keeps it */
+            total = a->partial[i];
+    double norm = a->type == FSDP_NORM_2 ? sqrt(total) : total;
     *a->norm = (float)norm;
     *a->coef = 1;
     /* An infinite or NaN norm gives a zero or NaN factor, as in PyTorch: it must not pass for 1. */
@@ -173,10 +177,11 @@ static int clip_run(void *arg, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *sums, size_t nsums,
-                         float max_norm, struct fsdp_err *err)
+int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *partial,
+                         size_t npartials, enum fsdp_norm type, float max_norm,
+                         struct fsdp_err *err)
 {
-    struct clip_arg arg = {coef, norm, sums, nsums, max_norm};
+    struct clip_arg arg = {coef, norm, partial, npartials, type, max_norm};
     return device_cpu_lane_call(lane, clip_run, &arg, sizeof arg, err);
 }
 

@@ -67,21 +67,113 @@ static void test_norm(struct fsdp_lane *lane)
     fsdp_sumsq(lane, &sums[0], x, N, NULL);
     sums[1] = 2;
     sums[2] = 3;
-    fsdp_clip_coef(lane, &coef, &norm, sums, 3, 1, NULL);
+    fsdp_clip_coef(lane, &coef, &norm, sums, 3, FSDP_NORM_2, 1, NULL);
     fsdp_lane_sync(lane, NULL);
     ok(fabs(sums[0] - want) < 1e-9 * want, "sum of squares");
     ok(fabs(norm - sqrt(want + 5)) < 1e-5, "norm of three partial sums");
     ok(fabs(coef - 1 / (sqrt(want + 5) + 1e-6)) < 1e-6, "clip factor");
-    fsdp_clip_coef(lane, &coef, &norm, sums, 3, 1e9f, NULL);
+    fsdp_clip_coef(lane, &coef, &norm, sums, 3, FSDP_NORM_2, 1e9f, NULL);
     fsdp_lane_sync(lane, NULL);
     ok(coef == 1, "no clipping below the limit");
-    fsdp_clip_coef(lane, &coef, &norm, sums, 3, 0, NULL);
+    fsdp_clip_coef(lane, &coef, &norm, sums, 3, FSDP_NORM_2, 0, NULL);
     fsdp_lane_sync(lane, NULL);
     ok(coef == 1, "a limit of 0 is off");
     sums[1] = NAN;
-    fsdp_clip_coef(lane, &coef, &norm, sums, 3, 1, NULL);
+    fsdp_clip_coef(lane, &coef, &norm, sums, 3, FSDP_NORM_2, 1, NULL);
     fsdp_lane_sync(lane, NULL);
     ok(isnan(coef) && isnan(norm), "NaN does not pass for 1");
+}
+
+static void test_norm_inf(struct fsdp_lane *lane)
+{
+    float x[N], coef, norm;
+    double most = 0, partials[2] = {0, 3};
+    for (int i = 0; i < N; i++)
+        x[i] = noise(i);
+    x[N - 1] = -2.5f;
+    fsdp_absmax(lane, &partials[0], x, N, NULL);
+    fsdp_clip_coef(lane, &coef, &norm, partials, 2, FSDP_NORM_INF, 1.5f, NULL);
+    fsdp_absmax(lane, &most, x, 5, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(partials[0] == 2.5 && norm == 3 && fabs(coef - 0.5) < 1e-6, "the greatest absolute value");
+    most = 7;
+    fsdp_absmax(lane, &most, x, N, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(most == 7, "a greater one stays");
+    x[500] = NAN;
+    fsdp_absmax(lane, &most, x, N, NULL);
+    fsdp_lane_sync(lane, NULL);
+    x[500] = 0;
+    partials[1] = most;
+    fsdp_absmax(lane, &most, x, N, NULL);
+    fsdp_clip_coef(lane, &coef, &norm, partials, 2, FSDP_NORM_INF, 1.5f, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(isnan(most) && isnan(norm) && isnan(coef), "NaN stays");
+}
+
+static void test_sgd(struct fsdp_lane *lane)
+{
+    static const struct {
+        double momentum, dampening;
+        bool nesterov, first;
+    } cases[] = {{0, 0, false, true},
+                 {0.9, 0, false, true},
+                 {0.9, 0.3, false, true},
+                 {0.9, 0.3, false, false},
+                 {0.9, 0, true, false}};
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        float p[N], b[N], g[N], coef = 0.25f;
+        double worst = 0;
+        for (int i = 0; i < N; i++) {
+            p[i] = noise(i);
+            b[i] = noise(i + 7);
+            g[i] = noise(i + 11);
+        }
+        struct fsdp_sgd_args args = {.master = p,
+                                     .momentum_buffer = cases[k].momentum > 0 ? b : NULL,
+                                     .grad = g,
+                                     .grad_scale = &coef,
+                                     .nelem = N,
+                                     .lr = 1e-2,
+                                     .momentum = cases[k].momentum,
+                                     .dampening = cases[k].dampening,
+                                     .weight_decay = 0.1,
+                                     .nesterov = cases[k].nesterov,
+                                     .first = cases[k].first};
+        fsdp_sgd(lane, &args, NULL);
+        fsdp_lane_sync(lane, NULL);
+        for (int i = 0; i < N; i++) {
+            double gi = (double)g[i] * 0.25 + 0.1 * (double)noise(i), bi = gi;
+            if (!args.first)
+                bi = args.momentum * (double)noise(i + 7) + (1 - args.dampening) * gi;
+            double step = args.nesterov ? gi + args.momentum * bi : bi;
+            worst = fmax(worst, fabs((double)noise(i) - 1e-2 * step - (double)p[i]));
+            if (args.momentum_buffer)
+                worst = fmax(worst, fabs(bi - (double)b[i]));
+        }
+        ok(worst < 2e-7, "sgd, momentum %g, dampening %g, nesterov %d, first %d: worst %.2e",
+           args.momentum, args.dampening, args.nesterov, args.first, worst);
+    }
+}
+
+static void test_ema(struct fsdp_lane *lane)
+{
+    static const double decays[] = {0.999, 0.3, 0};
+    for (int k = 0; k < 3; k++) {
+        float x[N], average[N];
+        double worst = 0;
+        for (int i = 0; i < N; i++) {
+            x[i] = noise(i);
+            average[i] = noise(i + 5);
+        }
+        fsdp_ema(lane, average, x, N, decays[k], NULL);
+        fsdp_lane_sync(lane, NULL);
+        for (int i = 0; i < N; i++) {
+            double want = decays[k] * (double)noise(i + 5) + (1 - decays[k]) * (double)x[i];
+            worst = fmax(worst, fabs(want - (double)average[i]));
+        }
+        ok(worst < 2e-7, "moving average, decay %g: worst %.2e", decays[k], worst);
+    }
 }
 
 static void test_casts(struct fsdp_lane *lane)
@@ -238,6 +330,9 @@ int main(void)
         return 1;
     test_adamw(lane);
     test_norm(lane);
+    test_norm_inf(lane);
+    test_sgd(lane);
+    test_ema(lane);
     test_casts(lane);
     test_init(lane);
     fsdp_lane_destroy(lane);

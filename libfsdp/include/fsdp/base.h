@@ -310,6 +310,9 @@ int fsdp_oob_broadcast(struct fsdp_oob *oob, void *data, size_t nbytes, int root
 
 /* ---- small shared helpers ------------------------------------------------------------------- */
 
+/* Does the shell pattern (*, ?, [...]) match the whole name? A star takes dots too. */
+bool fsdp_glob_match(const char *pattern, const char *name);
+
 /* Seconds on CLOCK_MONOTONIC. */
 double fsdp_time_now(void);
 /* FNV-1a, for comparing plans and configuration between ranks; not for data integrity. */

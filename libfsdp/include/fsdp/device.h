@@ -75,11 +75,16 @@ int fsdp_accumulate(struct fsdp_lane *lane, float *dst, const void *src, enum fs
  * the result depends on nothing but x. */
 int fsdp_sumsq(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
                struct fsdp_err *err);
-/* *norm = square root of the sum of sums[0 .. nsums), added in order; *coef = min(1, max_norm /
- * (*norm
- * + 1e-6)), or 1 where max_norm <= 0. As torch.nn.utils.clip_grad_norm_. */
-int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *sums,
-                   size_t nsums, float max_norm, struct fsdp_err *err);
+/* *out = the larger of *out and the greatest absolute value of x[fp32]; NaN if there is one. */
+int fsdp_absmax(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
+                struct fsdp_err *err);
+
+enum fsdp_norm { FSDP_NORM_2, FSDP_NORM_INF };
+/* *norm = of partial[0 .. npartials): the root of their sum, added in order (NORM_2: partials are
+ * sums of squares), or the greatest (NORM_INF). *coef = min(1, max_norm / (*norm + 1e-6)), or 1
+ * where max_norm <= 0. As torch.nn.utils.clip_grad_norm_. */
+int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *partial,
+                   size_t npartials, enum fsdp_norm type, float max_norm, struct fsdp_err *err);
 
 /* One AdamW step on a range of the flat shard (torch.optim.AdamW, decoupled decay):
  *   p *= 1 - lr*decay; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
@@ -96,6 +101,24 @@ struct fsdp_adamw_args {
     double lr, beta1, beta2, eps, weight_decay, bias1, bias2;
 };
 int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
+
+/* One step of stochastic gradient descent (torch.optim.SGD), with g scaled by *grad_scale first:
+ *   g += decay*p; b = momentum*b + (1-dampening) g, but b = g in the first step;
+ *   p -= lr * (nesterov ? g + momentum*b : b)           without momentum: p -= lr * g. */
+struct fsdp_sgd_args {
+    float *master, *momentum_buffer; /* NULL without momentum */
+    const float *grad;
+    const float *grad_scale; /* device scalar, NULL: 1 */
+    size_t nelem;
+    double lr, momentum, dampening, weight_decay;
+    bool nesterov, first;
+};
+int fsdp_sgd(struct fsdp_lane *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
+
+/* average = average + (1 - decay) (x - average), both fp32: an exponential moving average. As
+ * torch.optim.swa_utils.get_ema_multi_avg_fn, rounding of torch.lerp included. */
+int fsdp_ema(struct fsdp_lane *lane, float *average, const float *x, size_t nelem, double decay,
+             struct fsdp_err *err);
 
 /* Initial values from a counter-based generator (Philox 4x32-10): element i of the tensor depends
  * on (seed, stream, i) alone, so every sharding gives the same tensor. Fills dst[0..nelem) with the

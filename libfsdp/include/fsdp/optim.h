@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optim.h: optimizer settings and learning-rate schedules (pure functions of the step). */
+/* optim.h: optimizers, parameter groups, and learning-rate schedules (pure functions of the step).
+ */
 #ifndef FSDP_OPTIM_H
 #define FSDP_OPTIM_H
 
-#include "fsdp/base.h"
+#include "fsdp/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -11,18 +12,42 @@ extern "C" {
 
 enum fsdp_decay { FSDP_DECAY_ALL, FSDP_DECAY_MATRICES }; /* matrices: parameters with ndim >= 2 */
 
+/* Parameters whose settings differ from the rest. A negative number: as in fsdp_optim_opts. */
+struct fsdp_optim_group {
+    /* Shell patterns (fsdp_glob_match) of parameter names, separated by blanks, up to the end of
+     * the text or a colon. */
+    const char *names;
+    double lr_scale; /* times the learning rate of the step; 0 holds the parameters still */
+    double weight_decay, beta1, beta2;
+};
+/* Reads "PATTERN [PATTERN...]: KEY=VALUE [KEY=VALUE...]" with the keys lr, lr_scale, weight_decay
+ * and betas (two numbers joined by a comma), such as "*norm* *.bias: weight_decay=0". lr is the
+ * group's peak where base_lr is the others'; the schedule moves both alike. The names stay in
+ * `text`. FSDP_EINVAL names what is wrong. Local. */
+int fsdp_optim_group_parse(struct fsdp_optim_group *out, const char *text, double base_lr,
+                           struct fsdp_err *err);
+
 struct fsdp_optim_opts {
     uint32_t version;
-    const char *name; /* "adamw" */
-    double beta1, beta2, eps, weight_decay;
-    enum fsdp_decay decay;
-    double clip_grad_norm; /* <= 0: off */
+    const char *name;                      /* "adamw", "sgd" */
+    double beta1, beta2, eps;              /* adamw */
+    double momentum;                       /* sgd; 0: no momentum buffer is kept */
+    double dampening;                      /* sgd */
+    bool nesterov;                         /* sgd */
+    double weight_decay;                   /* adamw: decoupled; sgd: added to the gradient */
+    enum fsdp_decay decay;                 /* what decays, where no group says */
+    double clip_grad_norm;                 /* <= 0: off */
+    enum fsdp_norm clip_norm;              /* of all gradients together */
+    double ema_decay;                      /* of an average of the weights, kept in fp32; 0: none */
+    const struct fsdp_optim_group *groups; /* a parameter belongs to the first that names it */
+    int ngroups;
 };
-#define FSDP_OPTIM_OPTS_VERSION 1
+#define FSDP_OPTIM_OPTS_VERSION 2
 #define FSDP_OPTIM_OPTS_INIT                                                                       \
     {                                                                                              \
         .version = FSDP_OPTIM_OPTS_VERSION, .name = "adamw", .beta1 = 0.9, .beta2 = 0.95,          \
-        .eps = 1e-8, .weight_decay = 0.1, .decay = FSDP_DECAY_MATRICES, .clip_grad_norm = 1.0      \
+        .eps = 1e-8, .momentum = 0.9, .weight_decay = 0.1, .decay = FSDP_DECAY_MATRICES,           \
+        .clip_grad_norm = 1.0                                                                      \
     }
 
 enum fsdp_schedule_kind {

@@ -33,9 +33,13 @@ struct fsdp_device_ops {
     int (*accumulate)(void *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
                       size_t nelem, struct fsdp_err *err);
     int (*sumsq)(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
-    int (*clip_coef)(void *lane, float *coef, float *norm, const double *sums, size_t nsums,
-                     float max_norm, struct fsdp_err *err);
+    int (*absmax)(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
+    int (*clip_coef)(void *lane, float *coef, float *norm, const double *partial, size_t npartials,
+                     enum fsdp_norm type, float max_norm, struct fsdp_err *err);
     int (*adamw)(void *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
+    int (*sgd)(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
+    int (*ema)(void *lane, float *average, const float *x, size_t nelem, double decay,
+               struct fsdp_err *err);
     int (*init_fill)(void *lane, float *dst, uint64_t first, size_t nelem, struct fsdp_init init,
                      uint64_t seed, uint64_t stream, struct fsdp_err *err);
 };
