@@ -19,6 +19,8 @@ static const struct fsdp_tunable table[] = {
     ROW(model, init, CHOICE, "pretrained", "pretrained|random",
         "Start from the weights in model.path, or from random values"),
     ROW(model, seed, INT, "0", "0..", "Seed of random initial values"),
+    ROW(model, dropout, FLOAT, "auto", "auto=-1|0..<1",
+        "Probability of all of the model's dropouts in training; auto: each as config.json says"),
 
     ROW(data, path, LIST, "", NULL,
         "Files or folders (recursively, sorted by path) of training data; one or a list"),
@@ -38,7 +40,7 @@ static const struct fsdp_tunable table[] = {
         "Rows per optimizer step, whatever the number of ranks"),
     ROW(train, micro_batch_size, INT, "auto", "auto=0|1..2147483647",
         "Rows a rank computes at once; the rest is accumulated; auto: up to 8192 tokens"),
-    ROW(train, seed, INT, "0", "0..", "Seed of the order of the data"),
+    ROW(train, seed, INT, "0", "0..", "Seed of the order of the data, and of dropout"),
     ROW(train, eval_interval, INT, "0", "0..",
         "Steps between evaluations on data.eval_path; 0: only at the end"),
     ROW(train, on_nonfinite, CHOICE, "warn", "warn|stop",

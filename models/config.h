@@ -26,6 +26,7 @@ struct config {
         char path[CONFIG_TEXT];
         int init; /* enum config_init */
         int64_t seed;
+        double dropout; /* -1: as config.json says */
     } model;
     struct {
         struct fsdp_tunable_list path, eval_path;

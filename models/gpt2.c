@@ -142,6 +142,17 @@ static struct nn_gelu gelu_of(const struct model *m, const struct stack_block *b
     return (struct nn_gelu){.y = blk->act, .x = blk->up, .nelem = nelem};
 }
 
+/* blk->out += dropout of x w + bias, a branch's end. The addition is the product's own where
+ * nothing is dropped. */
+static int add_branch(const struct model *m, const struct stack_block *blk, struct columns c,
+                      const float *x, enum stack_site site, struct fsdp_err *err)
+{
+    if (!stack_drops_branch(m, blk))
+        return project(m, blk, c, blk->out, x, 1, err);
+    FSDP_TRY(project(m, blk, c, blk->norm, x, 0, err));
+    return stack_drop_branch(m, blk, site, err);
+}
+
 static int gpt2_block_forward(const struct model *m, const struct stack_block *blk, bool mlp_out,
                               struct fsdp_err *err)
 {
@@ -154,15 +165,14 @@ static int gpt2_block_forward(const struct model *m, const struct stack_block *b
     FSDP_TRY(project(m, blk, qkv(m, 1), blk->k_new, blk->norm, 0, err));
     FSDP_TRY(project(m, blk, qkv(m, 2), blk->v_new, blk->norm, 0, err));
     FSDP_TRY(m->nn->attention_forward(blk->lane, &attention, err));
-    /* Residual additions are the matrix products' own. */
-    FSDP_TRY(project(m, blk, whole(GPT2_O, C, C), blk->out, blk->o, 1, err));
+    FSDP_TRY(add_branch(m, blk, whole(GPT2_O, C, C), blk->o, STACK_ATTENTION_OUT, err));
 
     FSDP_TRY(norm(m, blk, GPT2_NORM2, blk->out, blk->mean2, blk->rstd2, blk->mid, err));
     FSDP_TRY(project(m, blk, whole(GPT2_UP, C, F), blk->up, blk->norm, 0, err));
     if (!mlp_out)
         return FSDP_OK;
     FSDP_TRY(m->nn->gelu_forward(blk->lane, &gelu, err));
-    return project(m, blk, whole(GPT2_DOWN, F, C), blk->out, blk->act, 1, err);
+    return add_branch(m, blk, whole(GPT2_DOWN, F, C), blk->act, STACK_MLP_OUT, err);
 }
 
 /* ---- backward ------------------------------------------------------------------------------- */
@@ -224,10 +234,12 @@ static int backward_mlp(const struct model *m, const struct stack_block *blk, st
     const struct columns up = whole(GPT2_UP, m->config.dim, m->config.ffn);
     const struct columns down = whole(GPT2_DOWN, m->config.ffn, m->config.dim);
     const struct nn_gelu gelu = gelu_of(m, blk);
+    const float *dy;
 
-    FSDP_TRY(backward_input(m, blk, down, blk->act, blk->out, 0, err));
+    FSDP_TRY(stack_drop_gradient(&dy, m, blk, STACK_MLP_OUT, err));
+    FSDP_TRY(backward_input(m, blk, down, blk->act, dy, 0, err));
     FSDP_TRY(m->nn->gelu_backward(blk->lane, &gelu, err));
-    FSDP_TRY(backward_weight(m, blk, down, blk->out, blk->act, err));
+    FSDP_TRY(backward_weight(m, blk, down, dy, blk->act, err));
     FSDP_TRY(backward_input(m, blk, up, blk->norm, blk->up, 0, err));
     FSDP_TRY(backward_norm(m, blk, GPT2_NORM2, blk->mid, blk->mean2, blk->rstd2, err));
     return backward_weight(m, blk, up, blk->up, blk->norm, err);
@@ -239,10 +251,12 @@ static int backward_attention(const struct model *m, const struct stack_block *b
     const struct columns proj = whole(GPT2_O, m->config.dim, m->config.dim);
     float *const parts[] = {blk->q, blk->k, blk->v};
     struct nn_attention attention = stack_attention(m, blk);
+    const float *dy;
 
     attention.d_o = blk->act;
-    FSDP_TRY(backward_input(m, blk, proj, blk->act, blk->out, 0, err));
-    FSDP_TRY(backward_weight(m, blk, proj, blk->out, blk->o, err));
+    FSDP_TRY(stack_drop_gradient(&dy, m, blk, STACK_ATTENTION_OUT, err));
+    FSDP_TRY(backward_input(m, blk, proj, blk->act, dy, 0, err));
+    FSDP_TRY(backward_weight(m, blk, proj, dy, blk->o, err));
     FSDP_TRY(m->nn->attention_backward(blk->lane, &attention, err));
     for (int i = 0; i < 3; i++)
         FSDP_TRY(backward_input(m, blk, qkv(m, i), blk->norm, parts[i], i ? 1 : 0, err));
@@ -273,6 +287,7 @@ static const struct stack_family gpt2_family = {
     .norm_weight = "transformer.ln_f.weight",
     .norm_bias = "transformer.ln_f.bias",
     .max_seq_len_key = "n_positions",
+    .drops_stream = true,
     .nweights = GPT2_NWEIGHTS,
     .weights = gpt2_weights,
     .norm_forward = gpt2_norm_forward,

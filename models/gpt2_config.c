@@ -27,13 +27,10 @@ static int read_sizes(struct stack_config *c, const struct hf_config *hf, struct
 /* Where a key is absent, transformers takes 0.1; so does this. */
 static int read_dropout(struct stack_config *c, const struct hf_config *hf, struct fsdp_err *err)
 {
-    static const char *const keys[] = {"embd_pdrop", "attn_pdrop", "resid_pdrop"};
-    for (int i = 0; i < 3; i++) {
-        double value = 0.1;
-        FSDP_TRY(hf_float(hf, keys[i], false, 0, 1, &value, err));
-        c->dropout = value > c->dropout ? value : c->dropout;
-    }
-    return FSDP_OK;
+    c->embed_drop = c->attn_drop = c->resid_drop = 0.1;
+    FSDP_TRY(hf_float(hf, "embd_pdrop", false, 0, 1, &c->embed_drop, err));
+    FSDP_TRY(hf_float(hf, "attn_pdrop", false, 0, 1, &c->attn_drop, err));
+    return hf_float(hf, "resid_pdrop", false, 0, 1, &c->resid_drop, err);
 }
 
 static int refuse_unsupported(const struct hf_config *hf, struct fsdp_err *err)

@@ -98,6 +98,7 @@ static int rotate(const struct model *m, const struct stack_block *blk, float *x
     struct nn_rope args = {.x = x,
                            .cos = blk->cos,
                            .sin = blk->sin,
+                           .positions = blk->positions,
                            .B = blk->B,
                            .T = blk->Tq,
                            .heads = heads,

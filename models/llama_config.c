@@ -49,11 +49,6 @@ static int refuse_unsupported(const struct hf_config *hf, struct fsdp_err *err)
     if (strcmp(act, "silu") && strcmp(act, "swish"))
         return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "hidden_act",
                          "is '%.64s'; only silu is supported", act);
-    double dropout = 0;
-    FSDP_TRY(hf_float(hf, "attention_dropout", false, 0, 1, &dropout, err));
-    if (dropout != 0)
-        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "attention_dropout",
-                         "is %g; only 0 is supported", dropout);
     return FSDP_OK;
 }
 
@@ -144,6 +139,7 @@ int llama_config_read(struct stack_config *out, double **inv_freq, const char *p
     FSDP_TRY_GOTO(read_sizes(&c, hf, err), out);
     c.norm_eps = 1e-6;
     FSDP_TRY_GOTO(hf_float(hf, "rms_norm_eps", false, 0, 1, &c.norm_eps, err), out);
+    FSDP_TRY_GOTO(hf_float(hf, "attention_dropout", false, 0, 1, &c.attn_drop, err), out);
     FSDP_TRY_GOTO(stack_config_read(&c, hf, err), out);
     FSDP_TRY_GOTO(refuse_unsupported(hf, err), out);
     freq = fsdp_alloc((size_t)c.head_dim / 2, sizeof *freq, "rotary frequencies", err);

@@ -11,14 +11,26 @@
 
 struct model; /* one family's own state: configuration, module indices, shapes */
 
+/* The label of a position whose prediction counts for nothing: the one of transformers. */
+enum { MODEL_IGNORE = -100 };
+
 /* One micro-batch. tokens: (B, T+1) token ids; position t predicts t+1. Host memory that must stay
  * unchanged until the pass has run on the compute lane (fsdp_sync, or a result of its step). B and
  * T may be smaller than described. */
 struct model_batch {
     const int32_t *tokens;
     int B, T;
-    /* Weight of one token's loss in the gradient: 1 / (all tokens of the optimizer step). */
+    /* Weight of one token's loss in the gradient: 1 / (all tokens of the optimizer step that
+     * count). */
     double loss_scale;
+    const int32_t *labels; /* (B, T) what each position predicts, or MODEL_IGNORE; NULL: tokens */
+    /* (B, T) where the document begins that a position is in, rising along a row from 0: attention
+     * and positions begin anew there. NULL: a row is one document. */
+    const int32_t *starts;
+    /* Dropout as config.json says, or none. What is dropped is decided by the seed and the number
+     * of a row in the whole run, which is first_row for the first and counts on. */
+    bool dropout;
+    uint64_t seed, first_row;
 };
 
 /* What config.json says beside the architecture. */
@@ -27,6 +39,7 @@ struct model_info {
     enum fsdp_dtype dtype; /* of the weights, as Hugging Face stores them */
     int bos;               /* token id, -1: none */
     int neos, eos[MODEL_MAX_EOS];
+    double dropout; /* the largest probability of the model's dropouts; 0: it has none */
 };
 
 /* One sequence being generated on plain memory, without the engine: its key-value cache. */
@@ -43,13 +56,15 @@ struct model_ops {
      * decided later, by the engine. */
     int (*describe)(struct model *model, struct fsdp_module_tree *tree, int B, int T,
                     struct fsdp_err *err);
+    /* All of the model's dropouts get this probability, whatever config.json says. */
+    void (*set_dropout)(struct model *model, double p);
     int (*vocab_size)(const struct model *model);
     int (*max_seq_len)(const struct model *model);
     /* Forward pass, and the backward pass where `train`. Adds the sum of the tokens' losses
      * (natural log, unscaled) to *loss_sum, in double, on the compute lane. Enters and leaves every
      * module, between the caller's fsdp_micro_begin (FSDP_TRAIN or FSDP_EVAL, as `train` says) and
-     * fsdp_micro_end; after an error the caller calls fsdp_step_reset. FSDP_EINVAL names a token
-     * outside the vocabulary. Collective, enqueues. */
+     * fsdp_micro_end; after an error the caller calls fsdp_step_reset. FSDP_EINVAL names a token or
+     * label outside the vocabulary. Collective, enqueues. */
     int (*run)(struct model *model, struct fsdp *f, const struct model_batch *batch, bool train,
                double *loss_sum, struct fsdp_err *err);
     /* Forward pass of FSDP_EVAL giving logits (B, T, V) instead of a loss, fp32, in memory of the

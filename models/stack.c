@@ -30,8 +30,8 @@ size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int 
     *mem = (struct stack_root_mem){0};
     mem->inputs = stack_carve(&area, rows, sizeof(int32_t));
     mem->targets = stack_carve(&area, rows, sizeof(int32_t));
-    if (m->family->position_weight)
-        mem->positions = stack_carve(&area, rows, sizeof(int32_t));
+    mem->starts = stack_carve(&area, rows, sizeof(int32_t));
+    mem->positions = stack_carve(&area, rows, sizeof(int32_t));
     if (m->inv_freq) {
         mem->cos = carve_f32(&area, table);
         mem->sin = carve_f32(&area, table);
@@ -280,7 +280,9 @@ double stack_flops_per_token(const struct model *m, int T)
 
 void stack_info(const struct model *m, struct model_info *out)
 {
-    *out = m->config.info;
+    const struct stack_config *c = &m->config;
+    *out = c->info;
+    out->dropout = fmax(c->embed_drop, fmax(c->attn_drop, c->resid_drop));
 }
 
 struct nn_attention stack_attention(const struct model *m, const struct stack_block *blk)
@@ -300,5 +302,63 @@ struct nn_attention stack_attention(const struct model *m, const struct stack_bl
         .NKV = c->nkv_heads,
         .D = c->head_dim,
         .scale = (float)(1.0 / sqrt(c->head_dim)),
+        .starts = blk->starts,
+        .drop = stack_drop(blk->drop, blk->layer, STACK_ATTENTION, c->attn_drop),
     };
+}
+
+/* ---- dropout -------------------------------------------------------------------------------- */
+
+void stack_set_dropout(struct model *m, double p)
+{
+    m->config.attn_drop = p;
+    if (m->family->drops_stream)
+        m->config.embed_drop = m->config.resid_drop = p;
+}
+
+struct nn_drop stack_drop(const struct model_batch *batch, int layer, enum stack_site site,
+                          double p)
+{
+    if (!batch || p <= 0)
+        return (struct nn_drop){0};
+    const uint64_t place[] = {batch->seed, (uint64_t)layer, (uint64_t)site};
+    return (struct nn_drop){(float)p, fsdp_hash(FSDP_HASH_SEED, place, sizeof place),
+                            batch->first_row};
+}
+
+bool stack_drops_branch(const struct model *m, const struct stack_block *blk)
+{
+    return blk->drop && m->config.resid_drop > 0;
+}
+
+static struct nn_dropout branch_dropout(const struct model *m, const struct stack_block *blk,
+                                        enum stack_site site)
+{
+    return (struct nn_dropout){.B = blk->B,
+                               .row_nelem = (size_t)blk->Tq * (size_t)m->config.dim,
+                               .drop =
+                                   stack_drop(blk->drop, blk->layer, site, m->config.resid_drop)};
+}
+
+int stack_drop_branch(const struct model *m, const struct stack_block *blk, enum stack_site site,
+                      struct fsdp_err *err)
+{
+    struct nn_dropout args = branch_dropout(m, blk, site);
+    args.out = blk->out;
+    args.x = blk->norm;
+    args.beta = 1;
+    return m->nn->dropout(blk->lane, &args, err);
+}
+
+int stack_drop_gradient(const float **dy, const struct model *m, const struct stack_block *blk,
+                        enum stack_site site, struct fsdp_err *err)
+{
+    struct nn_dropout args = branch_dropout(m, blk, site);
+    *dy = blk->out;
+    if (!stack_drops_branch(m, blk))
+        return FSDP_OK;
+    args.out = blk->norm;
+    args.x = blk->out;
+    *dy = blk->norm;
+    return m->nn->dropout(blk->lane, &args, err);
 }

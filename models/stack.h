@@ -19,7 +19,7 @@ struct stack_config {
     int dim, ffn, nlayers, nheads, nkv_heads, head_dim, vocab, max_seq_len;
     double norm_eps, init_std;
     bool tied;
-    double dropout; /* only 0 can be trained */
+    double embed_drop, attn_drop, resid_drop; /* probabilities of dropout */
     struct model_info info;
 };
 
@@ -50,7 +50,8 @@ struct stack_family {
     const char *norm_weight, *norm_bias; /* of the last norm; norm_bias NULL: none */
     const char *max_seq_len_key;         /* in config.json */
     bool gated;                          /* the MLP has a gate beside `up` */
-    int nweights;                        /* of a layer, at most STACK_MAX_WEIGHTS */
+    bool drops_stream; /* has dropout after the embedding and each branch, not in attention alone */
+    int nweights;      /* of a layer, at most STACK_MAX_WEIGHTS */
     void (*weights)(const struct stack_config *c, struct stack_weight *out);
     int (*norm_forward)(const struct model *m, struct fsdp_lane *lane,
                         const struct stack_norm *norm, struct fsdp_err *err);
@@ -84,7 +85,10 @@ struct stack_block {
     float *dw[STACK_MAX_WEIGHTS]; /* backward */
     float dw_beta[STACK_MAX_WEIGHTS];
     const float *cos, *sin; /* (Tq, head_dim / 2); NULL without rotary positions */
-    int B, Tq, Tk;
+    /* (B, Tq) where each position's document begins, and its place there; NULL: one document. */
+    const int32_t *starts, *positions;
+    int layer, B, Tq, Tk;
+    const struct model_batch *drop; /* its seed and row; NULL: no dropout */
     /* The residual stream. Forward: `in` is the block's input; `out` holds the same values when the
      * attention's output is added (it is `in` itself, or in_copy), and the block's output at the
      * end. Backward: `in` is the input again, out goes from the gradient of the output to that of
@@ -110,12 +114,27 @@ struct stack_block {
 /* The block's attention, for attention_forward and attention_backward. */
 struct nn_attention stack_attention(const struct model *m, const struct stack_block *blk);
 
+/* Where a layer's dropouts are. */
+enum stack_site { STACK_EMBED, STACK_ATTENTION, STACK_ATTENTION_OUT, STACK_MLP_OUT };
+/* Dropout with probability p at one place of the model, as the batch decides; none where that is
+ * NULL. */
+struct nn_drop stack_drop(const struct model_batch *batch, int layer, enum stack_site site,
+                          double p);
+/* blk->out += drop(blk->norm), a branch's output on its way back to the residual stream. */
+int stack_drop_branch(const struct model *m, const struct stack_block *blk, enum stack_site site,
+                      struct fsdp_err *err);
+/* The gradient of that branch's output: blk->out, or where it has dropout blk->norm. */
+int stack_drop_gradient(const float **dy, const struct model *m, const struct stack_block *blk,
+                        enum stack_site site, struct fsdp_err *err);
+/* Has the block's branch dropout? */
+bool stack_drops_branch(const struct model *m, const struct stack_block *blk);
+
 /* Of the root module; all live from the start of forward to the end of backward. */
 struct stack_root_mem {
-    int32_t *inputs, *targets; /* (B*T) */
-    int32_t *positions;        /* (B*T), where they are learned */
-    float *cos, *sin;          /* (T, D/2), where they are rotary */
-    float *stream;             /* (B*T, C) */
+    int32_t *inputs, *targets;   /* (B*T) */
+    int32_t *starts, *positions; /* (B*T) */
+    float *cos, *sin;            /* (T, D/2), where they are rotary */
+    float *stream;               /* (B*T, C) */
 };
 struct stack_head_mem {
     float *norm, *mean, *rstd, *logits; /* (chunk, C), (chunk), (chunk), (chunk, V) */
@@ -150,6 +169,7 @@ int stack_config_read(struct stack_config *c, const struct hf_config *hf, struct
 void stack_destroy(struct model *m);
 int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
                    struct fsdp_err *err);
+void stack_set_dropout(struct model *m, double p);
 int stack_vocab_size(const struct model *m);
 int stack_max_seq_len(const struct model *m);
 int stack_run(struct model *m, struct fsdp *f, const struct model_batch *batch, bool train,
@@ -166,9 +186,9 @@ int stack_decode(struct model_decoder *decoder, const int32_t *tokens, int ntoke
                  float *logits, struct fsdp_err *err);
 /* All of them but .create, .family and .wrap_classes. */
 #define STACK_MODEL_OPS                                                                            \
-    .destroy = stack_destroy, .describe = stack_describe, .vocab_size = stack_vocab_size,          \
-    .max_seq_len = stack_max_seq_len, .run = stack_run, .logits = stack_logits,                    \
-    .flops_per_token = stack_flops_per_token, .info = stack_info,                                  \
+    .destroy = stack_destroy, .describe = stack_describe, .set_dropout = stack_set_dropout,        \
+    .vocab_size = stack_vocab_size, .max_seq_len = stack_max_seq_len, .run = stack_run,            \
+    .logits = stack_logits, .flops_per_token = stack_flops_per_token, .info = stack_info,          \
     .decoder_create = stack_decoder_create, .decoder_destroy = stack_decoder_destroy,              \
     .decode = stack_decode
 

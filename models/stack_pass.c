@@ -2,7 +2,7 @@
 /*
  * One forward and backward pass against the engine. Modules and memory:
  *
- *   ""              saved: tokens, positions, the residual stream (B, T, C)
+ *   ""              saved: tokens, documents, positions, the residual stream (B, T, C)
  *     embedding     writes the stream
  *     layer i       saved: its input; recomputed: what backward needs; work: scratch
  *     head          work: logits of one chunk of tokens
@@ -38,6 +38,38 @@ int stack_check_tokens(const struct model *m, const int32_t *tokens, int nrows, 
     return FSDP_OK;
 }
 
+static int refuse_label(int32_t label, int b, int t, int vocab, struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "label %d at row %d, position %d: neither in the vocabulary of %d nor %d",
+                        label, b, t, vocab, MODEL_IGNORE);
+}
+
+static int refuse_start(int32_t start, int b, int t, struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "row %d, position %d is said to be in a document that begins at %d; "
+                        "documents follow each other without gaps from 0 on",
+                        b, t, start);
+}
+
+static int check_documents(const struct model *m, const struct model_batch *batch,
+                           struct fsdp_err *err)
+{
+    for (int b = 0; b < batch->B; b++)
+        for (int t = 0; t < batch->T; t++) {
+            const size_t at = (size_t)b * (size_t)batch->T + (size_t)t;
+            const int32_t label = batch->labels ? batch->labels[at] : MODEL_IGNORE;
+            const int32_t start = batch->starts ? batch->starts[at] : 0;
+            const int32_t before = t && batch->starts ? batch->starts[at - 1] : 0;
+            if (label != MODEL_IGNORE && (label < 0 || label >= m->config.vocab))
+                return refuse_label(label, b, t, m->config.vocab, err);
+            if (start != before && start != t)
+                return refuse_start(start, b, t, err);
+        }
+    return FSDP_OK;
+}
+
 static int check_batch(const struct model *m, const struct model_batch *batch, struct fsdp_err *err)
 {
     if (batch->B < 1 || batch->T < 1 || batch->B > m->max_B || batch->T > m->max_T)
@@ -45,7 +77,8 @@ static int check_batch(const struct model *m, const struct model_batch *batch, s
             err, FSDP_EINVAL,
             "micro-batch of %d x %d tokens, but the model was described for %d x %d", batch->B,
             batch->T, m->max_B, m->max_T);
-    return stack_check_tokens(m, batch->tokens, batch->B, batch->T + 1, err);
+    FSDP_TRY(stack_check_tokens(m, batch->tokens, batch->B, batch->T + 1, err));
+    return check_documents(m, batch, err);
 }
 
 /* The layer's weights, gradients and memory as the engine gave them. */
@@ -58,6 +91,10 @@ static struct stack_block block_of(const struct pass *p, const struct fsdp_view 
         .lane = view->lane,
         .cos = p->mem.cos,
         .sin = p->mem.sin,
+        .starts = p->batch->starts ? p->mem.starts : NULL,
+        .positions = p->batch->starts ? p->mem.positions : NULL,
+        .drop = p->batch->dropout ? p->batch : NULL,
+        .layer = layer,
         .B = p->batch->B,
         .Tq = p->batch->T,
         .Tk = p->batch->T,
@@ -82,11 +119,15 @@ static int begin(struct pass *p, const struct fsdp_view *view, struct fsdp_err *
                             fsdp_dtype_name(view->param_dtype), fsdp_dtype_name(view->grad_dtype));
     stack_root_layout(&p->mem, m, b->B, b->T, view->saved);
     struct nn_split_tokens split = {p->mem.inputs, p->mem.targets, b->tokens, b->B, b->T};
+    const size_t nbytes = (size_t)b->B * (size_t)b->T * sizeof(int32_t);
     FSDP_TRY(m->nn->split_tokens(view->lane, &split, err));
-    if (p->mem.positions) {
-        struct nn_positions positions = {.out = p->mem.positions, .B = b->B, .T = b->T};
-        FSDP_TRY(m->nn->positions(view->lane, &positions, err));
-    }
+    if (b->labels)
+        FSDP_TRY(fsdp_copy(view->lane, p->mem.targets, b->labels, nbytes, err));
+    if (b->starts)
+        FSDP_TRY(fsdp_copy(view->lane, p->mem.starts, b->starts, nbytes, err));
+    struct nn_positions positions = {
+        .out = p->mem.positions, .starts = b->starts ? p->mem.starts : NULL, .B = b->B, .T = b->T};
+    FSDP_TRY(m->nn->positions(view->lane, &positions, err));
     if (!m->inv_freq)
         return FSDP_OK;
     struct nn_rope_table table = {.cos = p->mem.cos,
@@ -95,6 +136,19 @@ static int begin(struct pass *p, const struct fsdp_view *view, struct fsdp_err *
                                   .T = b->T,
                                   .half = m->config.head_dim / 2};
     return m->nn->rope_table(view->lane, &table, err);
+}
+
+/* The stream after the embedding, or its gradient, with dropout. */
+static int embed_dropout(const struct pass *p, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    const struct stack_config *c = &p->m->config;
+    struct nn_dropout args = {
+        .out = p->mem.stream,
+        .x = p->mem.stream,
+        .B = p->batch->B,
+        .row_nelem = (size_t)p->batch->T * (size_t)c->dim,
+        .drop = stack_drop(p->batch->dropout ? p->batch : NULL, 0, STACK_EMBED, c->embed_drop)};
+    return args.drop.p > 0 ? p->m->nn->dropout(lane, &args, err) : FSDP_OK;
 }
 
 static int embed_forward(struct pass *p, struct fsdp_err *err)
@@ -109,13 +163,14 @@ static int embed_forward(struct pass *p, struct fsdp_err *err)
                                 .vocab = m->config.vocab,
                                 .dim = m->config.dim};
     FSDP_TRY(m->nn->embedding_forward(view.lane, &args, err));
-    if (p->mem.positions) {
+    if (m->family->position_weight) {
         args.w = view.param[m->position_param];
         args.tokens = p->mem.positions;
         args.vocab = m->config.max_seq_len;
         args.beta = 1;
         FSDP_TRY(m->nn->embedding_forward(view.lane, &args, err));
     }
+    FSDP_TRY(embed_dropout(p, view.lane, err));
     return fsdp_module_leave(p->f, m->embed, FSDP_FORWARD, err);
 }
 
@@ -306,6 +361,7 @@ static int embed_backward(struct pass *p, struct fsdp_err *err)
     struct fsdp_view view;
     FSDP_TRY(recompute_nothing(p, m->embed, err));
     FSDP_TRY(fsdp_module_enter(p->f, m->embed, FSDP_BACKWARD, &view, err));
+    FSDP_TRY(embed_dropout(p, view.lane, err));
     struct nn_embedding args = {.out = view.grad[m->embed_param],
                                 .dy = p->mem.stream,
                                 .tokens = p->mem.inputs,
@@ -314,7 +370,7 @@ static int embed_backward(struct pass *p, struct fsdp_err *err)
                                 .dim = m->config.dim,
                                 .beta = fsdp_view_grad_beta(&view, m->embed_param)};
     FSDP_TRY(m->nn->embedding_backward(view.lane, &args, err));
-    if (p->mem.positions) {
+    if (m->family->position_weight) {
         args.out = view.grad[m->position_param];
         args.tokens = p->mem.positions;
         args.vocab = m->config.max_seq_len;
@@ -341,11 +397,6 @@ int stack_run(struct model *m, struct fsdp *f, const struct model_batch *batch, 
 {
     struct pass p = {.m = m, .f = f, .batch = batch, .train = train, .loss_sum = loss_sum};
     FSDP_TRY(check_batch(m, batch, err));
-    if (train && m->config.dropout > 0)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "the model's config.json asks for dropout of %g, which training does "
-                            "not do: set embd_pdrop, attn_pdrop and resid_pdrop to 0",
-                            m->config.dropout);
     FSDP_TRY(forward(&p, err));
     return train ? backward(&p, err) : FSDP_OK;
 }

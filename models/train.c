@@ -347,11 +347,16 @@ static void show_training(struct train *t)
     const struct train_parts *p = &t->parts;
     const struct config *c = p->config;
     char count[REPORT_NUMBER_NBYTES], name[32], schedule[32];
+    struct model_info info;
     int64_t rows = c->train.global_batch_size;
 
+    p->ops->info(p->model, &info);
     report_title(&t->report, "training");
     report_row(&t->report, "model", "%s (%s), %s parameters", c->model.path, p->ops->family,
                report_count(count, fsdp_param_nelem_total(p->tree)));
+    if (info.dropout > 0)
+        report_row(&t->report, "dropout", "%s%g", c->model.dropout < 0 ? "up to " : "",
+                   info.dropout);
     if (p->data)
         show_data(t, "data", p->data, c->train.steps * rows);
     if (p->eval)

@@ -199,12 +199,17 @@ static int micro_step(struct train_loop *l, int micro, double *loss_sum, struct 
     size_t slot = (size_t)(l->state.step % 2 * l->batch.accumulation + micro) * (size_t)B;
     int32_t *tokens = l->tokens + slot * row_ntokens;
 
-    for (int row = 0; row < B; row++) {
-        int64_t at = l->state.rows + config_batch_row(&l->batch, l->rank, micro, row);
-        FSDP_TRY(data_row(l->data, (uint64_t)at, tokens + (size_t)row * row_ntokens, err));
-    }
-    struct model_batch batch = {
-        .tokens = tokens, .B = B, .T = T, .loss_scale = 1 / step_ntokens(l)};
+    const uint64_t first =
+        (uint64_t)(l->state.rows + config_batch_row(&l->batch, l->rank, micro, 0));
+    for (int row = 0; row < B; row++)
+        FSDP_TRY(data_row(l->data, first + (uint64_t)row, tokens + (size_t)row * row_ntokens, err));
+    struct model_batch batch = {.tokens = tokens,
+                                .B = B,
+                                .T = T,
+                                .loss_scale = 1 / step_ntokens(l),
+                                .dropout = true,
+                                .seed = (uint64_t)l->config->train.seed,
+                                .first_row = first};
     FSDP_TRY(fsdp_micro_begin(l->fsdp, FSDP_TRAIN, micro, err));
     FSDP_TRY(l->ops->run(l->model, l->fsdp, &batch, true, loss_sum, err));
     return fsdp_micro_end(l->fsdp, err);

@@ -104,6 +104,7 @@ static void describe_range(char *out, size_t out_nbytes, const char *noun, const
 
 static void describe_alternatives(char *out, size_t out_nbytes, const struct fsdp_tunable *row)
 {
+    const char *noun = row->type == FSDP_TUNABLE_FLOAT ? "a number" : "a whole number";
     const char *rest = row->allowed;
     struct piece piece, word;
     int64_t value;
@@ -116,7 +117,7 @@ static void describe_alternatives(char *out, size_t out_nbytes, const struct fsd
         else if (piece_word(&word, &value, piece))
             append(out, out_nbytes, "%.*s", (int)word.len, word.text);
         else
-            describe_range(out, out_nbytes, "a whole number", piece.text, piece.len);
+            describe_range(out, out_nbytes, noun, piece.text, piece.len);
     }
 }
 
@@ -152,7 +153,10 @@ void fsdp_tunable_allowed(char *out, size_t out_nbytes, const struct fsdp_tunabl
             append(out, out_nbytes, "a whole number");
         break;
     case FSDP_TUNABLE_FLOAT:
-        describe_range(out, out_nbytes, "a number", allowed, strlen(allowed));
+        if (row->allowed)
+            describe_alternatives(out, out_nbytes, row);
+        else
+            append(out, out_nbytes, "a number");
         break;
     case FSDP_TUNABLE_FLOATS:
         append(out, out_nbytes, "a list of %d numbers, each ", floats_nelem(row));
@@ -311,13 +315,24 @@ static int set_int(const struct fsdp_tunable *row, int64_t *field, const char *w
 static int set_float(const struct fsdp_tunable *row, double *field, const char *where,
                      const char *value, struct fsdp_err *err)
 {
-    const char *allowed = row->allowed ? row->allowed : "";
+    const char *rest = row->allowed;
+    struct piece piece, word;
+    int64_t named;
     char *end;
     double x = strtod(value, &end);
+    bool number = end != value && !*end && !isspace((unsigned char)value[0]) && isfinite(x) &&
+                  !strpbrk(value, "xX");
+    bool fits = number && !rest;
 
-    if (end == value || *end || isspace((unsigned char)value[0]) || !isfinite(x) ||
-        strpbrk(value, "xX") ||
-        !range_has(piece_range((struct piece){allowed, strlen(allowed)}), x))
+    while (!fits && next_piece(&piece, &rest)) {
+        if (!piece_word(&word, &named, piece)) {
+            fits = number && range_has(piece_range(piece), x);
+        } else if (piece_is(word, value)) {
+            x = (double)named;
+            fits = true;
+        }
+    }
+    if (!fits)
         return refuse(row, where, value, err);
     *field = x;
     return FSDP_OK;
@@ -542,7 +557,8 @@ static char *format_float(char *out, double x)
     return out + len;
 }
 
-static void format_int(char *out, const struct fsdp_tunable *row, int64_t x)
+/* The word for a value that no range holds. */
+static bool format_word(char *out, const struct fsdp_tunable *row, double x)
 {
     const char *rest = row->allowed;
     struct piece piece, word, found = {NULL, 0};
@@ -550,16 +566,15 @@ static void format_int(char *out, const struct fsdp_tunable *row, int64_t x)
 
     while (next_piece(&piece, &rest)) {
         if (!piece_word(&word, &value, piece)) {
-            if (range_has(piece_range(piece), (double)x))
+            if (range_has(piece_range(piece), x))
                 found = (struct piece){NULL, 1};
-        } else if (value == x && !found.len) {
+        } else if ((double)value == x && !found.len) {
             found = word;
         }
     }
     if (found.text)
         sprintf(out, "%.*s", (int)found.len, found.text);
-    else
-        sprintf(out, "%" PRId64, x);
+    return found.text;
 }
 
 void fsdp_tunable_format(char *out, const struct fsdp_tunable *row, const void *base)
@@ -573,10 +588,12 @@ void fsdp_tunable_format(char *out, const struct fsdp_tunable *row, const void *
         format_string(out, field);
         break;
     case FSDP_TUNABLE_INT:
-        format_int(out, row, *(const int64_t *)field);
+        if (!format_word(out, row, (double)*(const int64_t *)field))
+            sprintf(out, "%" PRId64, *(const int64_t *)field);
         break;
     case FSDP_TUNABLE_FLOAT:
-        format_float(out, *floats);
+        if (!format_word(out, row, *floats))
+            format_float(out, *floats);
         break;
     case FSDP_TUNABLE_BOOL:
         strcpy(out, *(const bool *)field ? "true" : "false");

@@ -25,6 +25,9 @@ static const char usage[] =
     "  --tolerance X      largest relative difference that passes (0.003)\n"
     "  --seed S           of weights, tokens and directions (0)\n"
     "  --recompute        check with activation checkpointing\n"
+    "  --dropout P        with this probability wherever the model has dropout (0)\n"
+    "  --documents N      that attention does not cross, in each sequence (1)\n"
+    "  --mask             every third token does not count\n"
     "  -h, --help         show this\n"
     "\n"
     "The exit status is the verdict: 0 if all parameters pass, 1 if not, 2 for a bad command "
@@ -33,8 +36,9 @@ static const char usage[] =
 struct settings {
     const char *model;
     int batch, seq_len, directions, seed; /* seq_len 0: not given */
-    double tolerance;
-    bool recompute;
+    int documents;
+    double tolerance, dropout;
+    bool recompute, mask;
 };
 
 struct session {
@@ -45,14 +49,25 @@ struct session {
     struct fsdp_device *device;
     struct fsdp_mesh *mesh;
     struct fsdp *f;
-    int32_t *tokens;
+    int32_t *tokens, *labels, *starts;
     struct gradcheck_row *rows;
     struct model_batch batch;
 };
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
-enum { MODEL = 256, BATCH, SEQ_LEN, DIRECTIONS, TOLERANCE, SEED, RECOMPUTE };
+enum {
+    MODEL = 256,
+    BATCH,
+    SEQ_LEN,
+    DIRECTIONS,
+    TOLERANCE,
+    SEED,
+    RECOMPUTE,
+    DROPOUT,
+    DOCUMENTS,
+    MASK
+};
 
 static const struct option options[] = {
     {"model", required_argument, NULL, MODEL},
@@ -62,6 +77,9 @@ static const struct option options[] = {
     {"tolerance", required_argument, NULL, TOLERANCE},
     {"seed", required_argument, NULL, SEED},
     {"recompute", no_argument, NULL, RECOMPUTE},
+    {"dropout", required_argument, NULL, DROPOUT},
+    {"documents", required_argument, NULL, DOCUMENTS},
+    {"mask", no_argument, NULL, MASK},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
@@ -80,13 +98,14 @@ static int parse_int(int *out, const char *name, long least)
     return 0;
 }
 
-static int parse_tolerance(double *out)
+/* zero: may it be 0? */
+static int parse_share(double *out, const char *name, bool zero)
 {
     char *end;
     *out = strtod(optarg, &end);
-    if (end != optarg && !*end && *out > 0 && *out < 1)
+    if (end != optarg && !*end && (*out > 0 || (zero && *out == 0)) && *out < 1)
         return 0;
-    fprintf(stderr, "fsdp-gradcheck: --tolerance: '%s' is not a number between 0 and 1\n", optarg);
+    fprintf(stderr, "fsdp-gradcheck: --%s: '%s' is not a number between 0 and 1\n", name, optarg);
     return 2;
 }
 
@@ -103,11 +122,18 @@ static int parse_option(struct settings *s, int option)
     case DIRECTIONS:
         return parse_int(&s->directions, "directions", 1);
     case TOLERANCE:
-        return parse_tolerance(&s->tolerance);
+        return parse_share(&s->tolerance, "tolerance", false);
     case SEED:
         return parse_int(&s->seed, "seed", 0);
     case RECOMPUTE:
         s->recompute = true;
+        return 0;
+    case DROPOUT:
+        return parse_share(&s->dropout, "dropout", true);
+    case DOCUMENTS:
+        return parse_int(&s->documents, "documents", 1);
+    case MASK:
+        s->mask = true;
         return 0;
     default: /* getopt has said what is wrong */
         fprintf(stderr, "Try 'fsdp-gradcheck --help'.\n");
@@ -151,6 +177,29 @@ static int open_model(struct session *s, const struct settings *set, struct fsdp
     return rc;
 }
 
+/* Documents of about equal length; with --mask labels of which every third does not count. */
+static int make_documents(struct session *s, const struct settings *set, int T,
+                          struct fsdp_err *err)
+{
+    const size_t nrows = (size_t)set->batch;
+
+    if (set->documents > T)
+        return fsdp_err_set(err, FSDP_EINVAL, "%d documents do not fit into %d tokens",
+                            set->documents, T);
+    if (!(s->labels = fsdp_alloc(nrows * (size_t)T, sizeof *s->labels, "labels", err)) ||
+        !(s->starts = fsdp_alloc(nrows * (size_t)T, sizeof *s->starts, "documents", err)))
+        return FSDP_ENOMEM;
+    for (size_t b = 0; b < nrows; b++)
+        for (int t = 0, start = 0; t < T; t++) {
+            const size_t at = b * (size_t)T + (size_t)t;
+            if ((int64_t)t * set->documents / T != (int64_t)(t - 1) * set->documents / T)
+                start = t;
+            s->starts[at] = start;
+            s->labels[at] = set->mask && at % 3 == 1 ? MODEL_IGNORE : s->tokens[at + b + 1];
+        }
+    return FSDP_OK;
+}
+
 static int make_batch(struct session *s, const struct settings *set, struct fsdp_err *err)
 {
     const int room = s->ops->max_seq_len(s->model), vocab = s->ops->vocab_size(s->model);
@@ -164,7 +213,16 @@ static int make_batch(struct session *s, const struct settings *set, struct fsdp
         hash = fsdp_hash(hash, &i, sizeof i);
         s->tokens[i] = (int32_t)(hash % (uint64_t)vocab);
     }
-    s->batch = (struct model_batch){s->tokens, set->batch, T, 1};
+    FSDP_TRY(make_documents(s, set, T, err));
+    s->ops->set_dropout(s->model, set->dropout);
+    s->batch = (struct model_batch){.tokens = s->tokens,
+                                    .B = set->batch,
+                                    .T = T,
+                                    .loss_scale = 1,
+                                    .labels = set->mask ? s->labels : NULL,
+                                    .starts = set->documents > 1 ? s->starts : NULL,
+                                    .dropout = set->dropout > 0,
+                                    .seed = (uint64_t)set->seed};
     return FSDP_OK;
 }
 
@@ -204,6 +262,8 @@ static void close_session(struct session *s)
     fsdp_module_tree_destroy(s->tree);
     if (s->model)
         s->ops->destroy(s->model);
+    fsdp_free(s->starts);
+    fsdp_free(s->labels);
     fsdp_free(s->tokens);
 }
 
@@ -237,7 +297,7 @@ static int report(const struct session *s, double tolerance)
 
 int main(int argc, char **argv)
 {
-    struct settings settings = {.batch = 2, .directions = 8, .tolerance = 0.003};
+    struct settings settings = {.batch = 2, .directions = 8, .documents = 1, .tolerance = 0.003};
     struct session session = {0};
     struct fsdp_err err = FSDP_ERR_INIT;
     bool failed = true;

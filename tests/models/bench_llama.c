@@ -126,7 +126,7 @@ static int bench(struct ref_rank *r, struct fsdp_err *err)
     const size_t ntokens = (size_t)B * (size_t)(len + 1);
     int32_t *tokens = malloc(ntokens * sizeof *tokens);
     double control[FSDP_CONTROL_NELEM] = {0}, step_s[1000], run_s = 0, update_s = 0, cpu_s = 0;
-    struct model_batch batch = {tokens, B, len, 1.0 / (B * len)};
+    struct model_batch batch = {.tokens = tokens, .B = B, .T = len, .loss_scale = 1.0 / (B * len)};
 
     for (int step = -2; step < nsteps; step++) {
         struct fsdp_step_args args = {.step = step + 2, .lr = 3e-4, .control = control};

@@ -28,8 +28,15 @@ expect 0 '^llama: 21 parameters, 0 over' "Llama, untied, by its config.json" \
 expect 0 '^gpt2: 28 parameters, 0 over' "with recomputation" --model "$data/gpt2-tiny" --recompute
 expect 1 '^gpt2: 28 parameters, [1-9].* over 1e-07' "differences over the tolerance fail" \
     --model "$data/gpt2-tiny" --tolerance 1e-7
+expect 0 '^gpt2: 28 parameters, 0 over' "with dropout in all its places, recomputed" \
+    --model "$data/gpt2-tiny" --dropout 0.3 --recompute
+expect 0 '^llama: 29 parameters, 0 over' "Llama with documents in a row, masked, with dropout" \
+    --model "$data/llama-odd" --seq-len 20 --documents 3 --mask --dropout 0.2
+expect 0 '^gpt2: 28 parameters, 0 over' "GPT-2 likewise" \
+    --model "$data/gpt2-tiny" --documents 3 --mask --dropout 0.2
 sed 's/"attn_pdrop": 0.0/"attn_pdrop": 0.1/' "$data/gpt2-tiny/config.json" >config.json
-expect 1 'dropout of 0.1.*set embd_pdrop' "a model with dropout is refused" --model .
+expect 0 '^gpt2: 28 parameters, 0 over' "config.json's dropout is off unless asked for" --model .
+expect 1 '9 documents do not fit into 8 tokens' "too many documents" --model . --documents 9
 expect 1 'sequence length 65 is over the model.s n_positions (64)' "too long" \
     --model "$data/gpt2-tiny" --seq-len 65
 expect 1 'nowhere' "no such model" --model nowhere
@@ -38,6 +45,7 @@ expect 2 'missing' "no model"
 expect 2 'no arguments' "an argument too many" --model "$data/gpt2-tiny" more
 expect 2 "'0' is not an integer of 1" "no directions" --model "$data/gpt2-tiny" --directions 0
 expect 2 "'1x' is not" "not a number" --model "$data/gpt2-tiny" --batch 1x
+expect 2 'between 0 and 1' "dropout out of range" --model "$data/gpt2-tiny" --dropout 1
 expect 2 'between 0 and 1' "a tolerance out of range" --model "$data/gpt2-tiny" --tolerance 2
 expect 2 'fsdp-gradcheck --help' "an unknown option" --frobnicate
 

@@ -90,8 +90,10 @@ static inline int ref_rank_step(struct ref_rank *r, const struct ref_setup *setu
 
     for (int m = 0; m < setup->opts.accumulation; m++) {
         int row = (r->mesh->rank * setup->opts.accumulation + m) * setup->B;
-        struct model_batch batch = {tokens + (size_t)row * (size_t)(setup->T + 1), setup->B,
-                                    setup->T, 1 / ntokens};
+        struct model_batch batch = {.tokens = tokens + (size_t)row * (size_t)(setup->T + 1),
+                                    .B = setup->B,
+                                    .T = setup->T,
+                                    .loss_scale = 1 / ntokens};
         FSDP_TRY(fsdp_micro_begin(r->f, FSDP_TRAIN, m, err));
         FSDP_TRY(r->ops->run(r->model, r->f, &batch, true, &control[0], err));
         FSDP_TRY(fsdp_micro_end(r->f, err));

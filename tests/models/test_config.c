@@ -74,7 +74,7 @@ static const struct bad {
     {NULL, NULL, "\"attention_bias\": true", FSDP_EUNSUPPORTED, "attention_bias is true"},
     {NULL, NULL, "\"mlp_bias\": true", FSDP_EUNSUPPORTED, "mlp_bias is true"},
     {NULL, NULL, "\"mlp_bias\": 1", FSDP_EINVAL, "mlp_bias must be true or false"},
-    {NULL, NULL, "\"attention_dropout\": 0.1", FSDP_EUNSUPPORTED, "attention_dropout is 0.1"},
+    {NULL, NULL, "\"attention_dropout\": 1.5", FSDP_EINVAL, "attention_dropout is 1.5"},
     {NULL, NULL, "\"tie_word_embeddings\": \"no\"", FSDP_EINVAL, "tie_word_embeddings must be"},
     {NULL, NULL, "\"torch_dtype\": \"int8\"", FSDP_EINVAL, "torch_dtype is 'int8'"},
     {NULL, NULL, "\"dtype\": \"fancy\"", FSDP_EINVAL, "dtype is 'fancy'"},
@@ -268,7 +268,7 @@ static void test_gpt2_values(void)
     const struct stack_config *c = &m->config;
     ok(c->vocab == 211 && c->dim == 48 && c->ffn == 192 && c->nlayers == 2 && c->nheads == 3 &&
            c->nkv_heads == 3 && c->head_dim == 16 && c->max_seq_len == 64 && c->norm_eps == 1e-6 &&
-           c->init_std == 0.02 && c->tied && c->dropout == 0 && !m->inv_freq,
+           c->init_std == 0.02 && c->tied && c->resid_drop == 0 && !m->inv_freq,
        "its values; tied unless it says otherwise");
     /* 6 * (2 * (48*144 + 48*48 + 2*48*192 + 10*48) + 48*211) */
     ok(model_gpt2_ops.flops_per_token(m, 10) == 6.0 * (2 * (6912 + 2304 + 18432 + 480) + 10128),
@@ -281,8 +281,14 @@ static void test_gpt2_values(void)
     ok(open_config(&m, &err) == FSDP_OK && !m->config.tied, "tying is read");
     model_gpt2_ops.destroy(m);
     write_gpt2("attn_pdrop", NULL);
-    ok(open_config(&m, &err) == FSDP_OK && m->config.dropout == 0.1,
+    struct model_info info;
+    ok(open_config(&m, &err) == FSDP_OK && m->config.attn_drop == 0.1 && m->config.embed_drop == 0,
        "dropout that is not named is 0.1, as in transformers");
+    model_gpt2_ops.info(m, &info);
+    ok(info.dropout == 0.1, "the largest one is told");
+    model_gpt2_ops.set_dropout(m, 0.2);
+    ok(m->config.attn_drop == 0.2 && m->config.embed_drop == 0.2 && m->config.resid_drop == 0.2,
+       "all are set at once");
     model_gpt2_ops.destroy(m);
 }
 

@@ -192,7 +192,7 @@ static void test_refusals(struct ref_rank *r, const int32_t *tokens, int T, int 
     const size_t ntokens = 4 * (size_t)(T + 1);
     int32_t *bad = malloc(ntokens * sizeof *bad);
     double loss = 0;
-    struct model_batch batch = {bad, 4, T, 1};
+    struct model_batch batch = {.tokens = bad, .B = 4, .T = T, .loss_scale = 1};
     char want[2][64];
 
     snprintf(want[0], sizeof want[0], "token %d at row 2, position 7", V);
@@ -208,8 +208,23 @@ static void test_refusals(struct ref_rank *r, const int32_t *tokens, int T, int 
        "batch too large: %s", err.text);
     fsdp_step_reset(r->f);
     batch.B = 4;
+    int32_t *labels = calloc(ntokens, sizeof *labels), *starts = calloc(ntokens, sizeof *starts);
+    batch.labels = labels;
+    batch.starts = starts;
+    labels[T + 3] = -5;
+    ok(evaluate(r, &batch, &loss, NULL) == FSDP_EINVAL &&
+           strstr(err.text, "label -5 at row 1, position 3"),
+       "bad label: %s", err.text);
+    fsdp_step_reset(r->f);
+    labels[T + 3] = MODEL_IGNORE;
+    starts[2 * T + 4] = 3;
+    ok(evaluate(r, &batch, &loss, NULL) == FSDP_EINVAL &&
+           strstr(err.text, "row 2, position 4 is said to be in a document that begins at 3"),
+       "bad document: %s", err.text);
+    fsdp_step_reset(r->f);
+    starts[2 * T + 4] = 0;
     ok(evaluate(r, &batch, &loss, NULL) == FSDP_OK && loss > 0, "after a reset all is well");
-    free(bad);
+    free(bad), free(labels), free(starts);
 }
 
 static void test_engine(struct fsdp_oob *oob, const char *folder, const int32_t *tokens, int T,
@@ -224,7 +239,7 @@ static void test_engine(struct fsdp_oob *oob, const char *folder, const int32_t 
     const size_t nelem = (size_t)B * (size_t)T * (size_t)V;
     const float *want = ref_tensor(&expected, "logits", nelem);
     float *logits = malloc(nelem * sizeof *logits);
-    struct model_batch batch = {tokens, B, T, 1};
+    struct model_batch batch = {.tokens = tokens, .B = B, .T = T, .loss_scale = 1};
     struct ref_rank r;
     double loss;
 

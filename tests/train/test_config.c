@@ -46,6 +46,7 @@ static const struct {
     {"out of range", "train:\n  steps: -1\n", 2, {"train.steps", "at least 0"}},
     {"too large", "train:\n  steps: 99999999999999999999\n", 2, {"train.steps"}},
     {"word for a float", "optim:\n  lr: fast\n", 2, {"optim.lr", "'fast'", "number of at least 0"}},
+    {"dropout of all", "model:\n  dropout: 1\n", 2, {"model.dropout", "auto, or a number of at"}},
     {"nan", "optim:\n  lr: nan\n", 2, {"optim.lr", "'nan'"}},
     {"open end", "optim:\n  betas: [0.9, 1.0]\n", 2, {"optim.betas", "'1.0'", "below 1"}},
     {"too few numbers", "optim:\n  betas: [0.9]\n", 2, {"optim.betas", "list of 2 numbers"}},
@@ -171,7 +172,7 @@ static void check_good(void)
            !fsdp_tunable_list_at(&c->data.path, 2),
        "a list in a file, commas kept");
     ok(c->train.micro_batch_size == 0 && c->fsdp.reshard_after_forward == 0 &&
-           c->fsdp.forward_prefetch == 1,
+           c->fsdp.forward_prefetch == 1 && c->model.dropout == -1,
        "named values");
     char where[200], expect[200], word[32];
     snprintf(expect, sizeof expect, "%s:10: train.steps", file);
@@ -188,6 +189,7 @@ static void check_print(bool help)
     struct fsdp_err err = FSDP_ERR_INIT;
     char *overrides[] = {"data.path=[plain, with space, it's, \"#x\", back\\slash]",
                          "optim.lr=3.0000000000000004e-4",
+                         help ? "model.dropout=0.125" : "model.dropout=auto",
                          "fsdp.reshard_after_forward=true",
                          "log.metrics=-",
                          "checkpoint.path=null",

@@ -176,24 +176,20 @@ static double worst(const double *a, const double *b, int nelem)
     return most;
 }
 
-static void check_worlds(void)
+/* All jobs have the curve of the first, which learns. `with`: an override of all, or NULL. */
+static struct curve check_same(const struct job *jobs, size_t njobs, const char *with)
 {
-    static const struct job jobs[] = {
-        {1, 1, {"fsdp.sharding_strategy=NO_SHARD"}, .step = STEPS},
-        {1, 1, {"train.micro_batch_size=3"}, .step = STEPS},
-        {2, 1, {"train.micro_batch_size=6"}, .step = STEPS},
-        {2, 1, {"train.late_results=true", "train.micro_batch_size=2"}, .step = STEPS},
-        {3, 1, {"train.micro_batch_size=1"}, .step = STEPS},
-        {4, 2, {"fsdp.sharding_strategy=HYBRID_SHARD"}, .step = STEPS},
-        {2, 1, {"fsdp.sharding_strategy=NO_SHARD", "fsdp.wrap_policy=none"}, .step = STEPS},
-        {6, 3, {"data.eval_rows=7", "fsdp.wrap_policy=none"}, .step = STEPS},
-    };
-    struct curve first, curve;
+    struct curve first = {0}, curve;
 
-    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+    for (size_t i = 0; i < njobs; i++) {
         struct job job = jobs[i];
+        int noverrides = 0;
+        while (job.overrides[noverrides])
+            noverrides++;
+        job.overrides[noverrides] = with;
         ok(ranks_run(job.nranks, job.nnodes, 60, rank_main, &job, NULL) == 0,
-           "%d ranks on %d nodes, %s", job.nranks, job.nnodes, job.overrides[0]);
+           "%d ranks on %d nodes, %s %s", job.nranks, job.nnodes, job.overrides[0],
+           with ? with : "");
         read_curve(&curve);
         if (i == 0)
             first = curve;
@@ -207,6 +203,24 @@ static void check_worlds(void)
     }
     ok(first.loss[0] > 4 && first.loss[STEPS - 1] < first.loss[0] - 0.3,
        "and it learns: %.3f to %.3f", first.loss[0], first.loss[STEPS - 1]);
+    return first;
+}
+
+static void check_worlds(void)
+{
+    static const struct job jobs[] = {
+        {1, 1, {"fsdp.sharding_strategy=NO_SHARD"}, .step = STEPS},
+        {1, 1, {"train.micro_batch_size=3"}, .step = STEPS},
+        {2, 1, {"train.micro_batch_size=6"}, .step = STEPS},
+        {2, 1, {"train.late_results=true", "train.micro_batch_size=2"}, .step = STEPS},
+        {3, 1, {"train.micro_batch_size=1"}, .step = STEPS},
+        {4, 2, {"fsdp.sharding_strategy=HYBRID_SHARD"}, .step = STEPS},
+        {2, 1, {"fsdp.sharding_strategy=NO_SHARD", "fsdp.wrap_policy=none"}, .step = STEPS},
+        {6, 3, {"data.eval_rows=7", "fsdp.wrap_policy=none"}, .step = STEPS},
+    };
+    struct curve plain = check_same(jobs, sizeof jobs / sizeof jobs[0], NULL);
+    struct curve dropped = check_same(jobs + 1, 3, "model.dropout=0.1");
+    ok(worst(dropped.loss, plain.loss, STEPS) > 1e-4, "dropout has an effect");
 }
 
 static void check_stop(void)

@@ -8,7 +8,8 @@
  *   CHOICE       the words, "a|b|c"; case does not matter, the stored index is the word's position
  *   INT          alternatives, each a range "lo..hi" (either end may be missing) or a named value
  *                "word=value": "auto=-1|1.." takes auto and the whole numbers from 1
- *   FLOAT(S)     one range "lo..hi", either end may be missing; "lo<..hi" leaves lo out, "..<hi" hi
+ *   FLOAT        the same; "lo<..hi" leaves lo out, "..<hi" hi
+ *   FLOATS       one such range, for each
  *   STRING, LIST, BOOL  NULL
  */
 #ifndef FSDP_TUNABLE_H

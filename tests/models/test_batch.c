@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a batch may ask for besides tokens: labels that do not count, several documents in a row,
+ * dropout. Losses and all gradients of one pass over a model against another way to the same. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradcheck.h"
+#include "ref_run.h"
+
+enum { B = 4, T = 32, NROWS = B * (T + 1), MAX_BATCHES = 16 };
+static struct fsdp_err err = FSDP_ERR_INIT;
+static struct fsdp_oob *oob;
+static int32_t tokens[NROWS]; /* (B, T+1) */
+
+/* Micro-batches of one optimizer step, and what comes of them. */
+struct pass {
+    const char *folder;
+    int nbatches;
+    struct model_batch batches[MAX_BATCHES];
+    int recompute; /* FSDP_AC_* */
+    double dropout;
+    double loss;
+    float *grad; /* of all parameters, one after the other */
+    size_t nelem;
+};
+
+static int collect(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_slice *slice,
+                   const struct fsdp_slice_io *io, struct fsdp_err *e)
+{
+    struct pass *p = ctx;
+    const size_t nelem = fsdp_box_nelem(&slice->box, slice->tensor.ndim);
+    const char *name = slice->tensor.name, *dot = strrchr(name, '.');
+    if (kind != FSDP_SLICE_OPTIM || strcmp(dot, ".exp_avg") != 0)
+        return FSDP_OK;
+    p->grad = realloc(p->grad, (p->nelem + nelem) * sizeof *p->grad);
+    FSDP_TRY(io->read(io->ctx, 0, p->grad + p->nelem, nelem * sizeof *p->grad, e));
+    p->nelem += nelem;
+    return FSDP_OK;
+}
+
+static int run(struct pass *p)
+{
+    static const int node_of[1];
+    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    struct ref_setup setup = {.folder = p->folder, .B = B, .T = T, .opts = gradcheck_opts()};
+    const struct fsdp_step_args args = {0};
+    struct ref_rank r;
+
+    p->loss = 0;
+    p->nelem = 0;
+    setup.opts.accumulation = p->nbatches;
+    setup.opts.activation_checkpointing = p->recompute;
+    FSDP_TRY(ref_rank_open(&r, &setup, oob, &nodes, &err));
+    r.ops->set_dropout(r.model, p->dropout);
+    for (int m = 0; m < p->nbatches; m++) {
+        p->batches[m].dropout = p->dropout > 0;
+        FSDP_TRY(fsdp_micro_begin(r.f, FSDP_TRAIN, m, &err));
+        FSDP_TRY(r.ops->run(r.model, r.f, &p->batches[m], true, &p->loss, &err));
+        FSDP_TRY(fsdp_micro_end(r.f, &err));
+    }
+    FSDP_TRY(fsdp_step(r.f, &args, NULL, &err));
+    FSDP_TRY(fsdp_sync(r.f, &err));
+    int rc = fsdp_state_each(r.f, collect, p, &err);
+    ref_rank_close(&r);
+    return rc;
+}
+
+static struct pass plain(const char *folder)
+{
+    return (struct pass){
+        .folder = folder,
+        .nbatches = 1,
+        .batches = {{.tokens = tokens, .B = B, .T = T, .loss_scale = 1, .seed = 9}},
+    };
+}
+
+/* ||a - b|| / ||b|| */
+static double difference(const struct pass *a, const struct pass *b)
+{
+    double diff = 0, norm = 0;
+    if (a->nelem != b->nelem)
+        return 1e30;
+    for (size_t i = 0; i < a->nelem; i++) {
+        diff += ((double)a->grad[i] - b->grad[i]) * ((double)a->grad[i] - b->grad[i]);
+        norm += (double)b->grad[i] * b->grad[i];
+    }
+    return norm > 0 ? sqrt(diff / norm) : sqrt(diff);
+}
+
+static bool equal(const struct pass *a, const struct pass *b)
+{
+    return a->nelem && a->nelem == b->nelem && a->loss == b->loss &&
+           !memcmp(a->grad, b->grad, a->nelem * sizeof *a->grad);
+}
+
+static void expect_close(struct pass *a, struct pass *b, const char *what)
+{
+    int rc = run(a) | run(b);
+    double loss = fabs(a->loss - b->loss) / b->loss, grad = difference(a, b);
+    ok(!rc && loss < 1e-6 && grad < 2e-6, "%s: %s: loss %.7g, off by %.1e; gradients by %.1e%s",
+       a->folder, what, a->loss, loss, grad, rc ? err.text : "");
+    free(a->grad), free(b->grad);
+}
+
+/* ---- labels --------------------------------------------------------------------------------- */
+
+static void test_labels(const char *folder)
+{
+    static int32_t labels[B * T], none[B * T];
+    struct pass all = plain(folder), masked = plain(folder), rest = plain(folder);
+    struct pass nothing = plain(folder), both = plain(folder);
+
+    for (int b = 0; b < B; b++)
+        for (int t = 0; t < T; t++) {
+            labels[b * T + t] = t % 3 ? MODEL_IGNORE : tokens[b * (T + 1) + t + 1];
+            none[b * T + t] = MODEL_IGNORE;
+        }
+    masked.batches[0].labels = labels;
+    rest.batches[0].labels = none;
+    int rc = run(&all) | run(&masked) | run(&rest);
+    double zero = 0;
+    for (size_t i = 0; i < rest.nelem; i++)
+        zero += rest.grad[i] != 0;
+    ok(!rc && masked.loss > 0.2 * all.loss && masked.loss < 0.5 * all.loss,
+       "%s: a third of the labels counts: loss %.4f of %.4f", folder, masked.loss, all.loss);
+    ok(rest.loss == 0 && zero == 0, "without labels that count, loss and gradients are zero");
+    /* The complement's loss and gradients make up the whole. */
+    for (int i = 0; i < B * T; i++)
+        none[i] = labels[i] != MODEL_IGNORE ? MODEL_IGNORE : tokens[i / T * (T + 1) + i % T + 1];
+    both.nbatches = 2;
+    both.batches[1] = both.batches[0];
+    both.batches[0].labels = labels;
+    both.batches[1].labels = none;
+    expect_close(&both, &nothing, "those labels and then the others");
+    free(all.grad), free(masked.grad), free(rest.grad);
+}
+
+/* ---- documents ------------------------------------------------------------------------------ */
+
+/* Row b of the batch is documents of 5 + b, 1, and the remaining positions; their last tokens
+ * predict nothing. */
+static void test_documents(const char *folder)
+{
+    static int32_t starts[B * T], labels[B * T];
+    struct pass packed = plain(folder), alone = plain(folder);
+    packed.batches[0].starts = starts;
+    packed.batches[0].labels = labels;
+    alone.nbatches = 0;
+    for (int b = 0; b < B; b++) {
+        const int bounds[] = {0, 5 + b, 6 + b, T};
+        for (int d = 0; d < 3; d++) {
+            const int first = bounds[d], end = bounds[d + 1];
+            for (int t = first; t < end; t++) {
+                starts[b * T + t] = first;
+                labels[b * T + t] = t + 1 < end ? tokens[b * (T + 1) + t + 1] : MODEL_IGNORE;
+            }
+            if (end - first > 1)
+                alone.batches[alone.nbatches++] =
+                    (struct model_batch){.tokens = tokens + b * (T + 1) + first,
+                                         .B = 1,
+                                         .T = end - first - 1,
+                                         .loss_scale = 1};
+        }
+    }
+    expect_close(&packed, &alone, "documents in rows, and each alone");
+}
+
+/* ---- dropout -------------------------------------------------------------------------------- */
+
+static void test_dropout(const char *folder)
+{
+    struct pass off = plain(folder), on = plain(folder), again = plain(folder);
+    struct pass other = plain(folder), whole = plain(folder), rows = plain(folder);
+
+    on.dropout = again.dropout = other.dropout = whole.dropout = rows.dropout = 0.2;
+    again.recompute = FSDP_AC_FULL;
+    other.batches[0].seed = 10;
+    int rc = run(&off) | run(&on) | run(&again) | run(&other);
+    ok(!rc && on.loss != off.loss && difference(&on, &off) > 0.05,
+       "%s: dropout has an effect: loss %.5f, without %.5f", folder, on.loss, off.loss);
+    ok(equal(&on, &again), "recomputed layers drop the same, bit for bit");
+    ok(on.loss != other.loss, "another seed drops others: loss %.5f", other.loss);
+    free(off.grad), free(on.grad), free(again.grad), free(other.grad);
+
+    rows.nbatches = B;
+    for (int b = 0; b < B; b++) {
+        rows.batches[b] = rows.batches[0];
+        rows.batches[b].B = 1;
+        rows.batches[b].tokens = tokens + b * (T + 1);
+        rows.batches[b].first_row = whole.batches[0].first_row + (uint64_t)b;
+    }
+    expect_close(&rows, &whole, "dropout row by row, and all rows at once");
+}
+
+int main(void)
+{
+    static const char *const folders[] = {"gpt2-tiny", "llama-odd"};
+
+    if (fsdp_oob_self_create(&oob, &err))
+        return 1;
+    for (int i = 0; i < NROWS; i++)
+        tokens[i] = (i * i * 7 + i * 3) % 53;
+    for (int i = 0; i < 2; i++) {
+        test_labels(folders[i]);
+        test_documents(folders[i]);
+        test_dropout(folders[i]);
+    }
+    oob->close(oob);
+    return tap_done();
+}
