@@ -8,8 +8,9 @@
 #ifndef BOOT_ENV_H
 #define BOOT_ENV_H
 
-#define BOOT_ENV_RENDEZVOUS "BOOT_RENDEZVOUS" /* address:port */
-#define BOOT_ENV_SECRET_FD "BOOT_SECRET_FD"   /* open descriptor, BOOT_SECRET_NBYTES at offset 0 */
+#define BOOT_ENV_RENDEZVOUS "BOOT_RENDEZVOUS" /* address[,address...]:port */
+enum { BOOT_RENDEZVOUS_NBYTES = 420 };
+#define BOOT_ENV_SECRET_FD "BOOT_SECRET_FD" /* open descriptor, BOOT_SECRET_NBYTES at offset 0 */
 #define BOOT_ENV_RANK "BOOT_RANK"
 #define BOOT_ENV_SIZE "BOOT_SIZE"
 #define BOOT_ENV_NODE "BOOT_NODE" /* index of the (emulated) node */

@@ -46,13 +46,20 @@ static int env_contact(struct boot_contact *out, struct fsdp_err *err)
     const char *colon = text ? strrchr(text, ':') : NULL;
     long port = colon ? strtol(colon + 1, NULL, 10) : 0;
     memset(out, 0, sizeof *out);
-    if (!colon || colon - text >= BOOT_ADDR_NBYTES || port < 1 || port > 65535)
-        return fsdp_err_set(err, FSDP_EINVAL, BOOT_ENV_RENDEZVOUS "=%.80s: expected address:port",
-                            text ? text : "(unset)");
-    memcpy(out->addr[0], text, (size_t)(colon - text));
-    out->naddrs = 1;
+    for (const char *addr = text, *end; addr && addr < colon; addr = end + 1) {
+        end = memchr(addr, ',', (size_t)(colon - addr));
+        end = end ? end : colon;
+        if (end == addr || end - addr >= BOOT_ADDR_NBYTES || out->naddrs == BOOT_MAX_ADDRS)
+            goto bad;
+        memcpy(out->addr[out->naddrs++], addr, (size_t)(end - addr));
+    }
     out->port = (uint16_t)port;
-    return FSDP_OK;
+    if (out->naddrs && port >= 1 && port <= 65535)
+        return FSDP_OK;
+bad:
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        BOOT_ENV_RENDEZVOUS "=%.80s: expected address[,address...]:port",
+                        text ? text : "(unset)");
 }
 
 static int read_secret(struct boot_secret *out, struct fsdp_err *err)
@@ -77,7 +84,6 @@ static int read_facts(struct boot_facts *facts, struct fsdp_err *err)
     FSDP_TRY(env_int(&node, BOOT_ENV_NODE, 0, facts->size - 1, err));
     FSDP_TRY(read_secret(&facts->secret, err));
     facts->has_secret = true;
-    facts->loopback = true;
     snprintf(facts->node_key, sizeof facts->node_key, "node%d", node);
     snprintf(facts->host, sizeof facts->host, "%s", host ? host : "this machine");
     snprintf(facts->job, sizeof facts->job, "%s", job ? job : "");
@@ -93,6 +99,8 @@ static int local_open(void **state, double deadline, struct fsdp_err *err)
         return rc;
     FSDP_TRY_GOTO(read_facts(&local->facts, err), out);
     FSDP_TRY_GOTO(env_contact(&at, err), out);
+    /* Else an agent on each node started its ranks. */
+    local->facts.loopback = at.naddrs == 1 && strcmp(at.addr[0], "127.0.0.1") == 0;
     FSDP_TRY_GOTO(
         boot_kvs_open(&local->kvs, &at, &local->facts.secret, local->facts.rank, deadline, err),
         out);

@@ -81,11 +81,18 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
         return program->print_config(args.config, args.noverrides, args.overrides);
     if (args.dump_schedule)
         return dump_schedule(&args, program);
+    if (args.ranks_per_task && launch_is_rank()) {
+        if (args.config && (code = launch_check(&args, program)))
+            return code;
+        return launch_run_agent(&args);
+    }
+    if (args.ranks_per_task) /* a task alone */
+        args.nranks = args.ranks_per_task;
     if (!starts_ranks(&args))
         return launch_run_rank(&args, program);
     if (args.config && (code = launch_check(&args, program)))
         return code;
     if ((code = refuse_many_singles(&args)))
         return code;
-    return launch_supervise(&args);
+    return launch_supervise(&args, NULL, NULL);
 }

@@ -13,10 +13,14 @@ static const char help_text[] =
     "       fsdp-launch [options] -- PROGRAM [ARGS ...]\n"
     "\n"
     "Trains as CONFIG.yaml says, or runs a program, on several ranks. Under srun (--mpi=pmix or\n"
-    "none) or mpirun it is one of the ranks that these started. Otherwise -n starts the ranks on this\n"
+    "none) or mpirun it is one of the ranks that these started. Otherwise -n starts the ranks on "
+    "this\n"
     "machine; without -n there is one.\n"
     "\n"
     "  -n N             start N ranks here\n"
+    "  --ranks-per-task N\n"
+    "                   under srun or mpirun: each task starts N ranks, and is none itself (for\n"
+    "                   one task a node)\n"
     "  --nodes K        present them as K nodes of N/K ranks each\n"
     "  --prefix-output  begin every line of ranks other than 0 with \"[rank R] \"\n"
     "  --timeout S      the ranks must have met after S seconds (default 60)\n"
@@ -38,8 +42,10 @@ static const char help_text[] =
     "first one.\n"
     "\n"
     "environment: BOOT_METHODS, how ranks look for each other (pmix,slurm,local,single);\n"
-    "BOOT_INTERFACE, network interfaces that others may reach this machine by, by the beginning of\n"
-    "their name; under srun without PMIx also BOOT_KEY_FILE, the user's key, which all nodes must see\n"
+    "BOOT_INTERFACE, network interfaces that others may reach this machine by, by the beginning "
+    "of\n"
+    "their name; under srun without PMIx also BOOT_KEY_FILE, the user's key, which all nodes must "
+    "see\n"
     "(~/.config/fsdp/key, made at first use), and BOOT_PORT, the first of four ports for rank 0.\n"
     "\n"
     "exit status: 0 done; 1 failed; 2 bad command line or configuration; 75 stopped on request "
@@ -159,6 +165,9 @@ static int parse_option(struct launch_args *out, char **argv, int argc, int *i)
     }
     if (with_value(argv, argc, i, "--nodes", &value))
         return value ? parse_count(&out->nnodes, "--nodes", value) : bad("--nodes needs a number");
+    if (with_value(argv, argc, i, "--ranks-per-task", &value))
+        return value ? parse_count(&out->ranks_per_task, "--ranks-per-task", value)
+                     : bad("--ranks-per-task needs a number");
     if (with_value(argv, argc, i, "--timeout", &value))
         return value ? parse_seconds(&out->timeout_s, "--timeout", value)
                      : bad("--timeout needs seconds");
@@ -183,6 +192,12 @@ static int check_counts(const struct launch_args *args)
     if (args->nranks > most_ranks() && !args->dump_schedule)
         return bad("-n %d: this machine has %ld cores, at most %d ranks make sense", args->nranks,
                    sysconf(_SC_NPROCESSORS_ONLN), most_ranks());
+    if (args->ranks_per_task && args->nranks)
+        return bad("-n says how many ranks there are here, --ranks-per-task how many each task "
+                   "starts; give one of them");
+    if (args->ranks_per_task > most_ranks())
+        return bad("--ranks-per-task %d: this machine has %ld cores, at most %d ranks make sense",
+                   args->ranks_per_task, sysconf(_SC_NPROCESSORS_ONLN), most_ranks());
     if (args->nnodes > 1 && !args->nranks)
         return bad("--nodes %d presents the ranks of -n as nodes; -n is missing", args->nnodes);
     if (args->nranks && args->nnodes > args->nranks)

@@ -92,12 +92,15 @@ int launch_free_port(void)
 
 int launch_node_of(const struct launch_job *job, int rank)
 {
-    return rank / (job->nranks / job->nnodes);
+    return job->agents ? job->agents->node_of[rank / job->nlocal]
+                       : rank / (job->nranks / job->nnodes);
 }
 
 const char *launch_host_of(const struct launch_job *job, int rank, char buf[FSDP_HOST_NBYTES])
 {
-    if (job->nnodes > 1)
+    if (job->agents)
+        snprintf(buf, FSDP_HOST_NBYTES, "%s", job->agents->host[rank / job->nlocal]);
+    else if (job->nnodes > 1)
         snprintf(buf, FSDP_HOST_NBYTES, "%.50s/node%d", job->host, launch_node_of(job, rank));
     else
         snprintf(buf, FSDP_HOST_NBYTES, "%s", job->host);
@@ -116,7 +119,7 @@ static int threads_per_rank(int nranks)
 static bool set(char ***next, const char *name, const char *fmt, ...) FSDP_PRINTF(3, 4);
 static bool set(char ***next, const char *name, const char *fmt, ...)
 {
-    char value[256];
+    char value[512];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(value, sizeof value, fmt, ap);
@@ -127,7 +130,7 @@ static bool set(char ***next, const char *name, const char *fmt, ...)
 
 static bool set_threads(char ***next, const struct launch_job *job)
 {
-    int threads = threads_per_rank(job->nranks);
+    int threads = threads_per_rank(job->nlocal);
     /* OPENBLAS_NUM_THREADS goes before OMP_NUM_THREADS, so it must not override the user's. */
     if (!getenv("OPENBLAS_NUM_THREADS") && !getenv("OMP_NUM_THREADS") &&
         !set(next, "OPENBLAS_NUM_THREADS", "%d", threads))
@@ -138,16 +141,22 @@ static bool set_threads(char ***next, const struct launch_job *job)
 static bool set_rank(char ***next, const struct launch_job *job, int rank)
 {
     char host[FSDP_HOST_NBYTES];
-    int per_node = job->nranks / job->nnodes;
+    int node = launch_node_of(job, rank), local_rank = 0, per_node = 0;
+
+    for (int r = 0; r < job->nranks; r++)
+        if (launch_node_of(job, r) == node) {
+            local_rank += r < rank;
+            per_node++;
+        }
     return set(next, "RANK", "%d", rank) && set(next, "WORLD_SIZE", "%d", job->nranks) &&
-           set(next, "LOCAL_RANK", "%d", rank % per_node) &&
-           set(next, "LOCAL_WORLD_SIZE", "%d", per_node) &&
-           set(next, "NODE_RANK", "%d", rank / per_node) && set(next, "MASTER_ADDR", "127.0.0.1") &&
+           set(next, "LOCAL_RANK", "%d", local_rank) &&
+           set(next, "LOCAL_WORLD_SIZE", "%d", per_node) && set(next, "NODE_RANK", "%d", node) &&
+           set(next, "MASTER_ADDR", "%s", job->master_addr) &&
            set(next, "MASTER_PORT", "%d", job->master_port) &&
            set(next, BOOT_ENV_RENDEZVOUS, "%s", job->rendezvous) &&
            set(next, BOOT_ENV_SECRET_FD, "%d", job->secret_fd) &&
            set(next, BOOT_ENV_RANK, "%d", rank) && set(next, BOOT_ENV_SIZE, "%d", job->nranks) &&
-           set(next, BOOT_ENV_NODE, "%d", launch_node_of(job, rank)) &&
+           set(next, BOOT_ENV_NODE, "%d", node) &&
            set(next, BOOT_ENV_HOST, "%s", launch_host_of(job, rank, host)) &&
            set(next, BOOT_ENV_JOB, "%s", job->name);
 }

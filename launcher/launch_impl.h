@@ -9,12 +9,14 @@
  *     launch_guard.c  a small process that outlives the launcher's sudden death
  *     launch_sweep.c  what ranks may leave behind: processes, shared memory
  *     supervise.c     starting ranks here and watching over them
+ *     launch_agent.c  the same as one of several that srun or mpirun started, one on each node
  */
 #ifndef LAUNCH_IMPL_H
 #define LAUNCH_IMPL_H
 
 #include <sys/types.h>
 
+#include "boot_env.h"
 #include "launch.h"
 
 enum {
@@ -25,6 +27,7 @@ enum {
 struct launch_args {
     int nranks; /* 0: not given */
     int nnodes;
+    int ranks_per_task; /* 0: this process, if somebody started it as one of several, is a rank */
     double timeout_s;
     bool verbose, print_config, prefix_output, help, version;
     bool dump_schedule;
@@ -48,6 +51,9 @@ void launch_say(const char *fmt, ...) FSDP_PRINTF(1, 2);
 
 /* ---- launch_rank.c ---- */
 
+/* Meets the others that were started with this process; says why where that fails. Returns an exit
+ * code. */
+int launch_open_boot(struct boot **out, const struct launch_args *args);
 /* Is this process a rank already (a resource manager or fsdp-launch started it)? */
 bool launch_is_rank(void);
 /* The configuration's check, and whether the file is there. Returns an exit code. */
@@ -57,12 +63,17 @@ int launch_run_rank(const struct launch_args *args, const struct launch_program 
 
 /* ---- launch_env.c ---- */
 
+/* The ranks first .. first + nlocal - 1 of nranks are started here: all of them, or those of one
+ * agent. */
 struct launch_job {
     const struct launch_args *args;
-    int nranks, nnodes;
-    char host[FSDP_HOST_NBYTES]; /* of this machine */
+    int nranks, first, nlocal;
+    int nnodes;                         /* that the ranks here are presented as; no agents */
+    const struct fsdp_node_map *agents; /* where agent rank / nlocal is; NULL: there are none */
+    char host[FSDP_HOST_NBYTES];        /* of this machine */
     char name[64];
-    char rendezvous[80];
+    char rendezvous[BOOT_RENDEZVOUS_NBYTES];
+    char master_addr[FSDP_HOST_NBYTES];
     int secret_fd, master_port;
 };
 
@@ -135,6 +146,14 @@ void launch_sweep_shm(const char *job);
 
 /* ---- supervise.c ---- */
 
-int launch_supervise(const struct launch_args *args);
+/* agents: NULL, or the channel of all agents, with where they are. */
+int launch_supervise(const struct launch_args *args, struct fsdp_oob *agents,
+                     const struct fsdp_node_map *nodes);
+
+/* ---- launch_agent.c ---- */
+
+/* With --ranks-per-task, under a resource manager: meets the other agents, then starts this one's
+ * ranks. */
+int launch_run_agent(const struct launch_args *args);
 
 #endif

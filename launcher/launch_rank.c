@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "boot_env.h"
 #include "launch_impl.h"
 #include "sys/boot_ops.h"
 
@@ -96,7 +95,7 @@ static int code_of_boot_failure(int status)
     return status == FSDP_ETIMEDOUT || status == FSDP_EPEER ? LAUNCH_PEER_LOST : LAUNCH_FAILED;
 }
 
-static int open_boot(struct boot **out, const struct launch_args *args)
+int launch_open_boot(struct boot **out, const struct launch_args *args)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
     struct trace trace = {.len = 0};
@@ -346,7 +345,7 @@ int launch_run_rank(const struct launch_args *args, const struct launch_program 
     int code;
 
     if (args->program) {
-        if ((code = open_boot(&boot, args)))
+        if ((code = launch_open_boot(&boot, args)))
             return code;
         return exec_program(args, boot);
     }
@@ -355,7 +354,7 @@ int launch_run_rank(const struct launch_args *args, const struct launch_program 
         return code;
     install_handlers();
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if ((code = open_boot(&boot, args)))
+    if ((code = launch_open_boot(&boot, args)))
         return code;
     code = check_counts(args, boot);
     if (!code && !watched && !alone)

@@ -15,17 +15,17 @@ enum { TERM_GRACE_S = 5, DRAIN_S = 2, TICK_MS = 250, ONE_REQUEST_MS = 100 };
 
 static void signal_ranks(struct launch_super *s, int sig)
 {
-    for (int r = 0; r < s->nstarted; r++)
-        if (s->procs[r].live)
-            kill(s->procs[r].pid, sig);
+    for (int i = 0; i < s->nstarted; i++)
+        if (s->procs[i].live)
+            kill(s->procs[i].pid, sig);
 }
 
 /* A group lives as long as anything of it does, and keeps its number; then the number is free for
  * strangers, who must not get what was meant for it. */
 static void note_groups(struct launch_super *s)
 {
-    for (int r = 0; r < s->nstarted; r++) {
-        struct launch_proc *proc = &s->procs[r];
+    for (int i = 0; i < s->nstarted; i++) {
+        struct launch_proc *proc = &s->procs[i];
         if (proc->live || proc->group_gone || kill(-proc->pid, 0) == 0 || errno != ESRCH)
             continue;
         proc->group_gone = true;
@@ -38,9 +38,9 @@ static void note_groups(struct launch_super *s)
 static void kill_groups(struct launch_super *s)
 {
     note_groups(s);
-    for (int r = 0; r < s->nstarted; r++)
-        if (!s->procs[r].group_gone)
-            kill(-s->procs[r].pid, SIGKILL);
+    for (int i = 0; i < s->nstarted; i++)
+        if (!s->procs[i].group_gone)
+            kill(-s->procs[i].pid, SIGKILL);
     s->phase = LAUNCH_KILLING;
 }
 
@@ -82,14 +82,14 @@ static void reap(struct launch_super *s)
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         if (pid == s->guard.pid) /* somebody killed it; the job does without */
             s->guard.pid = 0;
-        for (int r = 0; r < s->nstarted; r++) {
-            struct launch_proc *proc = &s->procs[r];
+        for (int i = 0; i < s->nstarted; i++) {
+            struct launch_proc *proc = &s->procs[i];
             if (proc->pid != pid || !proc->live)
                 continue;
             proc->live = false;
             proc->status = status;
             s->nlive--;
-            launch_judge(s, r);
+            launch_judge(s, i);
         }
     }
     note_groups(s);
@@ -113,29 +113,36 @@ static nfds_t list_fds(struct launch_super *s, struct pollfd *pf)
 {
     nfds_t nfds = 0;
     pf[nfds++] = (struct pollfd){s->sig_fd, POLLIN, 0};
-    pf[nfds++] = (struct pollfd){boot_kvs_server_fd(s->kvs), POLLIN, 0};
+    if (s->kvs)
+        pf[nfds++] = (struct pollfd){boot_kvs_server_fd(s->kvs), POLLIN, 0};
     for (int i = 0; i < 2; i++)
         if (s->sinks[i].nbytes)
             pf[nfds++] = (struct pollfd){s->sinks[i].fd, POLLOUT, 0};
-    for (int r = 0; r < s->nstarted; r++) {
-        struct launch_relay *both[2] = {&s->procs[r].out, &s->procs[r].err};
-        for (int i = 0; i < 2; i++)
-            if (both[i]->fd >= 0 && launch_sink_hungry(both[i]->to))
-                pf[nfds++] = (struct pollfd){both[i]->fd, POLLIN, 0};
+    for (int i = 0; i < s->nstarted; i++) {
+        struct launch_relay *both[2] = {&s->procs[i].out, &s->procs[i].err};
+        for (int which = 0; which < 2; which++)
+            if (both[which]->fd >= 0 && launch_sink_hungry(both[which]->to))
+                pf[nfds++] = (struct pollfd){both[which]->fd, POLLIN, 0};
     }
     return nfds;
+}
+
+static void serve(struct launch_super *s)
+{
+    if (s->kvs)
+        boot_kvs_server_step(s->kvs);
 }
 
 /* Returns whether a rank's output is still open. */
 static bool relay_all(struct launch_super *s)
 {
     bool open = false;
-    for (int r = 0; r < s->nstarted; r++) {
-        if (s->procs[r].out.fd >= 0)
-            launch_relay_read(&s->procs[r].out);
-        if (s->procs[r].err.fd >= 0)
-            launch_relay_read(&s->procs[r].err);
-        open |= s->procs[r].out.fd >= 0 || s->procs[r].err.fd >= 0;
+    for (int i = 0; i < s->nstarted; i++) {
+        if (s->procs[i].out.fd >= 0)
+            launch_relay_read(&s->procs[i].out);
+        if (s->procs[i].err.fd >= 0)
+            launch_relay_read(&s->procs[i].err);
+        open |= s->procs[i].out.fd >= 0 || s->procs[i].err.fd >= 0;
     }
     launch_sink_flush(&s->sinks[0]);
     launch_sink_flush(&s->sinks[1]);
@@ -149,9 +156,10 @@ static void watch(struct launch_super *s, struct pollfd *pf)
         bool timed = s->phase == LAUNCH_FAILING || s->phase == LAUNCH_ENDING;
         int ms = timed && left < TICK_MS ? (left > 0 ? (int)left + 1 : 0) : TICK_MS;
         poll(pf, list_fds(s, pf), ms);
-        boot_kvs_server_step(s->kvs); /* before exits: last words come before their rank's end */
+        serve(s); /* before exits: last words come before their rank's end */
         on_signals(s);
         reap(s);
+        launch_judge_agents(s);
         relay_all(s);
         advance(s);
     }
@@ -159,9 +167,9 @@ static void watch(struct launch_super *s, struct pollfd *pf)
 
 static void close_relays(struct launch_super *s)
 {
-    for (int r = 0; r < s->nstarted; r++) {
-        launch_relay_close(&s->procs[r].out);
-        launch_relay_close(&s->procs[r].err);
+    for (int i = 0; i < s->nstarted; i++) {
+        launch_relay_close(&s->procs[i].out);
+        launch_relay_close(&s->procs[i].err);
     }
 }
 
@@ -177,7 +185,7 @@ static void drain(struct launch_super *s, struct pollfd *pf)
     int nstops = s->nstops;
 
     for (;;) {
-        boot_kvs_server_step(s->kvs); /* hang-ups would keep poll from waiting */
+        serve(s); /* hang-ups would keep poll from waiting */
         bool open = relay_all(s);
         size_t nbytes = s->sinks[0].nbytes + s->sinks[1].nbytes;
         double now = fsdp_time_now();
@@ -212,16 +220,17 @@ static void clean_up(struct launch_super *s, struct pollfd *pf)
     launch_sweep_shm(s->job.name);
 }
 
-int launch_supervise(const struct launch_args *args)
+int launch_supervise(const struct launch_args *args, struct fsdp_oob *agents,
+                     const struct fsdp_node_map *nodes)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
     struct launch_super super;
     struct pollfd *pf = NULL;
     int code = LAUNCH_FAILED;
 
-    int rc = launch_super_init(&super, args, &err);
+    int rc = launch_super_init(&super, args, agents, nodes, &err);
     if (rc == FSDP_OK &&
-        !(pf = fsdp_alloc(4 + 2 * (size_t)super.job.nranks, sizeof *pf, "poll table", &err)))
+        !(pf = fsdp_alloc(4 + 2 * (size_t)super.job.nlocal, sizeof *pf, "poll table", &err)))
         rc = FSDP_ENOMEM;
     if (rc) {
         launch_say("%s", err.text);

@@ -29,19 +29,21 @@ struct launch_proc {
 
 struct launch_super {
     struct launch_job job;
-    struct launch_proc *procs; /* [job.nranks] */
+    struct launch_proc *procs; /* [job.nlocal] of the ranks from job.first on */
     int nstarted, nlive;
     struct launch_sink sinks[2]; /* stdout, stderr */
     struct launch_guard guard;
     struct launch_children spare;
-    struct boot_kvs_server *kvs;
+    struct boot_kvs_server *kvs; /* NULL: another agent's */
+    struct fsdp_oob *agents;     /* NULL: there are none */
     int sig_fd;
     sigset_t old_mask;
     struct sigaction old_pipe, old_child;
 
     enum launch_phase phase;
     double next;     /* when the phase goes over into the next */
-    int cause;       /* the first rank that failed, -1: none */
+    int cause;       /* index of the first rank here that failed, -1: none */
+    bool agent_lost; /* another agent is gone, or its ranks failed */
     int nstops;      /* requests to stop, by signal */
     int stop_signal; /* the last of them */
     double stopped;  /* when it came */
@@ -49,15 +51,20 @@ struct launch_super {
 
 /* ---- supervise_start.c ---- */
 
-int launch_super_init(struct launch_super *s, const struct launch_args *args, struct fsdp_err *err);
+/* agents: NULL, or the agents' channel, with where they are. */
+int launch_super_init(struct launch_super *s, const struct launch_args *args,
+                      struct fsdp_oob *agents, const struct fsdp_node_map *nodes,
+                      struct fsdp_err *err);
 void launch_super_destroy(struct launch_super *s);
 /* Starts all ranks. Returns an exit code; on failure prints why, and some may be running. */
 int launch_super_start(struct launch_super *s);
 
 /* ---- supervise_verdict.c ---- */
 
-/* A rank has ended: notes whether and how the job fails by it. */
-void launch_judge(struct launch_super *s, int rank);
+/* Process i has ended: notes whether and how the job fails by it. */
+void launch_judge(struct launch_super *s, int i);
+/* Another agent's ranks have failed, or it is gone. */
+void launch_judge_agents(struct launch_super *s);
 /* The job's exit code, after printing the last line where there is something to say. */
 int launch_conclude(const struct launch_super *s);
 

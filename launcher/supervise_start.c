@@ -15,9 +15,8 @@
 /* ---- what ranks need before they start ---- */
 
 /* The secret in an anonymous file that ranks inherit. Returns the descriptor or a status. */
-static int keep_secret(struct boot_secret *secret, struct fsdp_err *err)
+static int keep_secret(const struct boot_secret *secret, struct fsdp_err *err)
 {
-    FSDP_TRY(boot_secret_create(secret, err));
     int fd = memfd_create("boot-secret", MFD_CLOEXEC);
     if (fd < 0)
         return fsdp_err_sys(err, errno, "cannot make a file for the job's secret");
@@ -39,8 +38,9 @@ static int init_job(struct launch_job *job, const struct launch_args *args, stru
 {
     uint32_t salt;
     job->args = args;
-    job->nranks = args->nranks ? args->nranks : 1;
+    job->nranks = job->nlocal = args->nranks ? args->nranks : 1;
     job->nnodes = args->nnodes;
+    snprintf(job->master_addr, sizeof job->master_addr, "127.0.0.1");
     if (gethostname(job->host, sizeof job->host - 1))
         snprintf(job->host, sizeof job->host, "localhost");
     FSDP_TRY(boot_random(&salt, sizeof salt, err));
@@ -49,18 +49,55 @@ static int init_job(struct launch_job *job, const struct launch_args *args, stru
     return FSDP_OK;
 }
 
-static int init_rendezvous(struct launch_super *s, struct fsdp_err *err)
-{
+/* What agent 0 tells the others before any rank is started. */
+struct together {
     struct boot_secret secret;
     struct boot_contact at;
-    s->job.secret_fd = keep_secret(&secret, err);
-    if (s->job.secret_fd < 0)
-        return s->job.secret_fd;
-    FSDP_TRY(
-        boot_kvs_server_create(&s->kvs, s->job.nranks, &secret, true, 0, host_of_rank, &s->job, err));
-    boot_kvs_server_contact(s->kvs, &at);
-    snprintf(s->job.rendezvous, sizeof s->job.rendezvous, "%s:%u", at.addr[0], at.port);
+    char name[64];
+    int32_t per_task, master_port;
+};
+
+static int serve(struct launch_super *s, struct together *all, bool loopback, struct fsdp_err *err)
+{
+    FSDP_TRY(boot_secret_create(&all->secret, err));
+    FSDP_TRY(boot_kvs_server_create(&s->kvs, s->job.nranks, &all->secret, loopback, 0, host_of_rank,
+                                    &s->job, err));
+    boot_kvs_server_contact(s->kvs, &all->at);
+    memcpy(all->name, s->job.name, sizeof all->name);
+    all->per_task = s->job.nlocal;
+    all->master_port = s->job.master_port;
     return FSDP_OK;
+}
+
+static int tell_agents(struct launch_super *s, struct together *all, struct fsdp_err *err)
+{
+    const struct fsdp_node_map *nodes = s->job.agents;
+    int rc = s->agents->rank ? FSDP_OK : serve(s, all, nodes->nnodes == 1, err);
+
+    FSDP_TRY(fsdp_oob_agree(s->agents, rc, err));
+    FSDP_TRY(fsdp_oob_broadcast(s->agents, all, sizeof *all, 0, err));
+    if (all->per_task != s->job.nlocal)
+        rc = fsdp_err_set(err, FSDP_EMISMATCH, "--ranks-per-task %d here and %d at task 0",
+                          s->job.nlocal, all->per_task);
+    memcpy(s->job.name, all->name, sizeof s->job.name);
+    s->job.master_port = all->master_port;
+    if (nodes->nnodes > 1)
+        snprintf(s->job.master_addr, sizeof s->job.master_addr, "%s", nodes->host[0]);
+    return fsdp_oob_agree(s->agents, rc, err);
+}
+
+static int init_rendezvous(struct launch_super *s, struct fsdp_err *err)
+{
+    struct together all = {.per_task = 0};
+    char *to = s->job.rendezvous;
+    size_t len = 0, room = sizeof s->job.rendezvous;
+
+    FSDP_TRY(s->agents ? tell_agents(s, &all, err) : serve(s, &all, true, err));
+    for (int i = 0; i < all.at.naddrs; i++)
+        len += (size_t)snprintf(to + len, room - len, "%s%s", i ? "," : "", all.at.addr[i]);
+    snprintf(to + len, room - len, ":%u", all.at.port);
+    s->job.secret_fd = keep_secret(&all.secret, err);
+    return s->job.secret_fd < 0 ? s->job.secret_fd : FSDP_OK;
 }
 
 /* All signals of interest arrive through one descriptor. Those that the caller ignores stay so. */
@@ -79,16 +116,26 @@ static int init_signals(struct launch_super *s, struct fsdp_err *err)
     return s->sig_fd < 0 ? fsdp_err_sys(err, errno, "signalfd") : FSDP_OK;
 }
 
-int launch_super_init(struct launch_super *s, const struct launch_args *args, struct fsdp_err *err)
+int launch_super_init(struct launch_super *s, const struct launch_args *args,
+                      struct fsdp_oob *agents, const struct fsdp_node_map *nodes,
+                      struct fsdp_err *err)
 {
     *s = (struct launch_super){.cause = -1, .sig_fd = -1, .job.secret_fd = -1, .guard = {0, -1}};
     s->sinks[0].fd = STDOUT_FILENO;
     s->sinks[1].fd = STDERR_FILENO;
     FSDP_TRY(init_job(&s->job, args, err));
-    if (!(s->procs = fsdp_alloc((size_t)s->job.nranks, sizeof *s->procs, "ranks", err)))
+    if (agents) {
+        s->agents = agents;
+        s->job.agents = nodes;
+        s->job.nlocal = args->ranks_per_task;
+        s->job.nranks = agents->size * s->job.nlocal;
+        s->job.first = agents->rank * s->job.nlocal;
+        memcpy(s->job.host, nodes->host[agents->rank], sizeof s->job.host);
+    }
+    if (!(s->procs = fsdp_alloc((size_t)s->job.nlocal, sizeof *s->procs, "ranks", err)))
         return FSDP_ENOMEM;
-    for (int r = 0; r < s->job.nranks; r++)
-        s->procs[r].out.fd = s->procs[r].err.fd = -1;
+    for (int i = 0; i < s->job.nlocal; i++)
+        s->procs[i].out.fd = s->procs[i].err.fd = -1;
     launch_children_list(&s->spare);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     FSDP_TRY(init_rendezvous(s, err));
@@ -177,36 +224,38 @@ static void child_exec(const struct launch_super *s, const struct start *start, 
     _exit(why == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_CANNOT_EXECUTE);
 }
 
-static int open_relay(struct launch_super *s, struct launch_relay *relay, int rank, int which,
+static int open_relay(struct launch_super *s, struct launch_relay *relay, int i, int which,
                       int *theirs)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC))
         return -1;
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    *relay = (struct launch_relay){
-        .fd = ends[0], .rank = rank, .prefix = s->job.args->prefix_output, .to = &s->sinks[which]};
+    *relay = (struct launch_relay){.fd = ends[0],
+                                   .rank = s->job.first + i,
+                                   .prefix = s->job.args->prefix_output,
+                                   .to = &s->sinks[which]};
     *theirs = ends[1];
     return 0;
 }
 
 /* Rank 0 has what the launcher has, except a terminal's input, which belongs to the foreground. */
-static int choose_fds(struct launch_super *s, int rank, int null_fd, int fds[3])
+static int choose_fds(struct launch_super *s, int i, int null_fd, int fds[3])
 {
-    struct launch_proc *proc = &s->procs[rank];
-    fds[0] = rank == 0 && !isatty(STDIN_FILENO) ? STDIN_FILENO : null_fd;
+    struct launch_proc *proc = &s->procs[i];
+    bool root = s->job.first + i == 0;
+    fds[0] = root && !isatty(STDIN_FILENO) ? STDIN_FILENO : null_fd;
     fds[1] = STDOUT_FILENO;
     fds[2] = STDERR_FILENO;
-    if (rank == 0)
+    if (root)
         return 0;
-    return open_relay(s, &proc->out, rank, 0, &fds[1]) ||
-           open_relay(s, &proc->err, rank, 1, &fds[2]);
+    return open_relay(s, &proc->out, i, 0, &fds[1]) || open_relay(s, &proc->err, i, 1, &fds[2]);
 }
 
-static int start_rank(struct launch_super *s, struct start *start, int rank, int null_fd)
+static int start_rank(struct launch_super *s, struct start *start, int i, int null_fd)
 {
-    struct launch_proc *proc = &s->procs[rank];
-    int rc = choose_fds(s, rank, null_fd, start->fds) ? -errno : 0;
+    struct launch_proc *proc = &s->procs[i];
+    int rank = s->job.first + i, rc = choose_fds(s, i, null_fd, start->fds) ? -errno : 0;
 
     start->env = rc ? NULL : launch_env_create(&s->job, rank);
     if (!rc && !start->env)
@@ -217,9 +266,9 @@ static int start_rank(struct launch_super *s, struct start *start, int rank, int
     if (proc->pid < 0)
         rc = rc ? rc : -errno;
     launch_env_destroy(start->env);
-    for (int i = 1; i < 3; i++)
-        if (start->fds[i] > 2)
-            close(start->fds[i]);
+    for (int fd = 1; fd < 3; fd++)
+        if (start->fds[fd] > 2)
+            close(start->fds[fd]);
     if (rc)
         return rc;
     setpgid(proc->pid, proc->pid); /* whoever is first: a signal must not miss the group */
@@ -269,8 +318,8 @@ static int start_guard(struct launch_super *s)
         launch_say("%s", err.text);
         return LAUNCH_FAILED;
     }
-    for (int r = 0; r < s->nstarted; r++)
-        launch_guard_add(&s->guard, s->procs[r].pid);
+    for (int i = 0; i < s->nstarted; i++)
+        launch_guard_add(&s->guard, s->procs[i].pid);
     return 0;
 }
 
@@ -290,12 +339,13 @@ int launch_super_start(struct launch_super *s)
         rc = -errno;
     start.report_fd = report[1];
     fflush(NULL);
-    for (int r = 0; r < s->job.nranks && rc == 0; r++)
-        rc = start_rank(s, &start, r, null_fd);
+    for (int i = 0; i < s->job.nlocal && rc == 0; i++)
+        rc = start_rank(s, &start, i, null_fd);
     if (report[1] >= 0)
         close(report[1]);
     if (rc)
-        launch_say("cannot start rank %d of %d: %s", s->nstarted, s->job.nranks, strerror(-rc));
+        launch_say("cannot start rank %d of %d: %s", s->job.first + s->nstarted, s->job.nranks,
+                   strerror(-rc));
     rc = rc ? LAUNCH_FAILED : report_exec(s, report[0]);
     rc = rc ? rc : start_guard(s);
     if (report[0] >= 0)

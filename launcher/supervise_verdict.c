@@ -41,50 +41,71 @@ static bool consequence(const struct launch_super *s, int status)
     return !foreign(s) && exited(status, LAUNCH_PEER_LOST);
 }
 
+/* Last words of a rank here, as far as this agent serves them. */
+static const char *words_of(const struct launch_super *s, int i)
+{
+    return s->kvs ? boot_kvs_server_words(s->kvs, s->job.first + i) : NULL;
+}
+
 /* Ranks that fail together end in any order. The one that failed by itself goes before one that
  * lost another, and among those that left by themselves the one that said why: the others kept
  * quiet because they had heard it. Words come before their rank's end. */
-static bool better_cause(const struct launch_super *s, int rank, int than)
+static bool better_cause(const struct launch_super *s, int i, int than)
 {
-    int status = s->procs[rank].status, other = s->procs[than].status;
+    int status = s->procs[i].status, other = s->procs[than].status;
     if (consequence(s, status) || consequence(s, other))
         return consequence(s, other) && !consequence(s, status);
-    return WIFEXITED(status) && WIFEXITED(other) && boot_kvs_server_words(s->kvs, rank) &&
-           !boot_kvs_server_words(s->kvs, than);
+    return WIFEXITED(status) && WIFEXITED(other) && words_of(s, i) && !words_of(s, than);
 }
 
-void launch_judge(struct launch_super *s, int rank)
+static void begin_failing(struct launch_super *s)
 {
-    int status = s->procs[rank].status;
-    if (benign(s, status))
-        return;
-    if (s->phase >= LAUNCH_ENDING && ended_by_request(status))
-        return;
-    if (s->cause < 0 || better_cause(s, rank, s->cause))
-        s->cause = rank;
     if (s->phase == LAUNCH_RUNNING) {
         s->phase = LAUNCH_FAILING;
         s->next = fsdp_time_now() + (foreign(s) ? 0 : FIND_OUT_S);
     }
 }
 
-/* "rank 2 on HOST (node1)" */
-static void name_rank(const struct launch_super *s, int rank, char *out, size_t nbytes)
+void launch_judge(struct launch_super *s, int i)
 {
-    if (s->job.nnodes > 1)
+    int status = s->procs[i].status;
+    if (benign(s, status))
+        return;
+    if (s->phase >= LAUNCH_ENDING && ended_by_request(status))
+        return;
+    if (s->cause < 0 || better_cause(s, i, s->cause))
+        s->cause = i;
+    begin_failing(s);
+    if (s->agents)
+        s->agents->abort(s->agents, LAUNCH_PEER_LOST, "a rank that it started has failed");
+}
+
+void launch_judge_agents(struct launch_super *s)
+{
+    if (!s->agents || s->agent_lost || s->agents->health(s->agents, NULL) == FSDP_OK)
+        return;
+    s->agent_lost = s->cause < 0; /* else it has only heard of this one's */
+    begin_failing(s);
+}
+
+/* "rank 2 on HOST (node1)" */
+static void name_rank(const struct launch_super *s, int i, char *out, size_t nbytes)
+{
+    int rank = s->job.first + i;
+    if (!s->agents && s->job.nnodes > 1)
         snprintf(out, nbytes, "rank %d on %s (node%d)", rank, s->job.host,
                  launch_node_of(&s->job, rank));
     else
         snprintf(out, nbytes, "rank %d on %s", rank, s->job.host);
 }
 
-static void say_end(const struct launch_super *s, int rank)
+static void say_end(const struct launch_super *s, int i)
 {
     char name[FSDP_HOST_NBYTES + 64];
-    int status = s->procs[rank].status;
-    const char *words = boot_kvs_server_words(s->kvs, rank);
+    int status = s->procs[i].status;
+    const char *words = words_of(s, i);
 
-    name_rank(s, rank, name, sizeof name);
+    name_rank(s, i, name, sizeof name);
     if (WIFSIGNALED(status))
         launch_say("%s was killed by signal %d (%s)", name, WTERMSIG(status),
                    strsignal(WTERMSIG(status)));
@@ -112,25 +133,34 @@ static int code_of(const struct launch_super *s, int status)
     return own_fault(WTERMSIG(status)) ? LAUNCH_FAILED : LAUNCH_PEER_LOST;
 }
 
+static bool ended_by_others(const struct launch_super *s, int status)
+{
+    return consequence(s, status) || ended_by_request(status);
+}
+
 int launch_conclude(const struct launch_super *s)
 {
     int code = 0;
 
     if (s->cause >= 0) {
-        say_end(s, s->cause);
+        /* Of agents, the one whose rank failed first says so. */
+        if (!s->agent_lost || !ended_by_others(s, s->procs[s->cause].status))
+            say_end(s, s->cause);
         return code_of(s, s->procs[s->cause].status);
     }
     if (s->nstops > 1) {
         launch_say("ended on a second request (signal %d)", s->stop_signal);
         return 128 + s->stop_signal;
     }
-    for (int r = 0; r < s->nstarted; r++) {
-        int status = s->procs[r].status;
+    if (s->agent_lost)
+        return LAUNCH_PEER_LOST;
+    for (int i = 0; i < s->nstarted; i++) {
+        int status = s->procs[i].status;
         if (exited(status, LAUNCH_REQUEUE))
             return LAUNCH_REQUEUE;
         if (status && !code) {
             code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-            say_end(s, r);
+            say_end(s, i);
         }
     }
     return code;

@@ -13,7 +13,9 @@ meets() { # method, type of MPI, text
         grep -q "8 ranks on 4 nodes have met through $1" err
     ok $? "$3"
 }
+pmix=0
 if srun --mpi=list 2>&1 | grep -q pmix && "$L" --help >/dev/null && BOOT_METHODS=pmix "$L" c.yaml 2>&1 | grep -q 'no PMIx server'; then
+    pmix=1
     meets pmix pmix "8 ranks on 4 nodes through PMIx"
 else
     ok 0 "8 ranks on 4 nodes through PMIx # SKIP this build or this Slurm has no PMIx"
@@ -37,6 +39,28 @@ step --mpi=none "${four[@]}" "$BIN/fsdp-launch" -- sh -c \
 [ $rc = 0 ] && [ "$(sort -n log | paste -sd,)" = "0 0 8 2 0 0,1 1 8 2 0 1,2 0 8 2 1 2,3 1 8 2 1 3,4 0 8 2 2 4,5 1 8 2 2 5,6 0 8 2 3 6,7 1 8 2 3 7" ] &&
     [ "$(sort -u err | wc -l)" = 1 ]
 ok $? "a program gets what torchrun gives"
+
+for mpi in none pmix; do
+    [ $mpi = none ] || [ $pmix = 1 ] || continue
+    step --mpi=$mpi -N2 -n2 "$L" --ranks-per-task 3 -v c.yaml
+    [ $rc = 0 ] && [ "$(sed 's/^rank \([0-9]\) of 6, local \(.\) of 3, node \(.\) of 2.*/\1\2\3/' log | sort | xargs)" = \
+        "000 110 220 301 411 521" ]
+    ok $? "--mpi=$mpi, one task a node: each starts 3 ranks"
+done
+# shellcheck disable=SC2016
+step --mpi=none -N2 -n2 "$L" --ranks-per-task 2 -- sh -c 'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR'
+[ $rc = 0 ] && [ "$(sort log | paste -sd,)" = "0 0 4 2 0 n0,1 1 4 2 0 n0,2 0 4 2 1 n0,3 1 4 2 1 n0" ]
+ok $? "so does a program"
+step --mpi=none -N2 -n2 "$L" --ranks-per-task 2 c.yaml fake.mode=kill fake.rank=3
+[ $rc = 76 ] && grep -q "fsdp-launch: rank 3 on n1 was killed by signal 9" err
+ok $? "a killed rank of a task is named with its node"
+# shellcheck disable=SC2016
+step --mpi=none -N2 -n2 sh -c 'exec "$0" --ranks-per-task $((2 + SLURM_PROCID)) c.yaml' "$L"
+[ $rc != 0 ] && grep -q -e "--ranks-per-task 3 here and 2 at task 0" err
+ok $? "tasks that would start different numbers are told"
+step --mpi=none -N1 -n1 "$L" --ranks-per-task 2 c.yaml
+[ $rc = 0 ] && grep -q "rank 1 of 2" log
+ok $? "a task alone starts its ranks"
 
 step --mpi=none "${four[@]}" "$L" --timeout 4 c.yaml fake.mode=kill fake.rank=5
 [ $rc != 0 ] && grep -q "fsdp-launch: rank 5 on n2 is lost" err
