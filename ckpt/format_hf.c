@@ -41,7 +41,7 @@ static int refuse_incomplete(const struct ckpt_names *files, const char *folder,
     for (int i = 0; i < files->nnames; i++) {
         int part, of, end = 0;
         if (sscanf(files->names[i], "model-%5d-of-%5d.safetensors%n", &part, &of, &end) == 2 &&
-            end && !files->names[i][end]) {
+            end && (!files->names[i][end] || ckpt_codec_is_name(files->names[i]))) {
             if (most && of != most)
                 return fsdp_err_set(err, FSDP_ECORRUPT, "'%s/%s' belongs to another set than '%s'",
                                     folder, files->names[i], files->names[i - 1]);

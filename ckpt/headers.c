@@ -31,7 +31,7 @@ static int read_one(struct job *job, int i, struct fsdp_err *err)
                           (unsigned long long)st.nbytes, (unsigned long long)file->nbytes,
                           st.nbytes < file->nbytes ? "truncated" : "not the file that was saved");
     if (rc == FSDP_OK)
-        rc = ckpt_st_read(&job->headers[i], ckpt->store, path, err);
+        rc = ckpt_st_read(&job->headers[i], ckpt->store, path, ckpt->pool, err);
     if (rc == FSDP_OK && file->has_crc && job->headers[i].header_nbytes != file->header_nbytes)
         rc = fsdp_err_set(err, FSDP_ECORRUPT,
                           "'%s' is not the file that was saved: its header "

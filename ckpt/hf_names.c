@@ -12,7 +12,8 @@ static bool ends_with(const char *text, const char *end)
 
 bool ckpt_hf_is_weights(const char *name)
 {
-    return name[0] != '.' && ends_with(name, ".safetensors");
+    return name[0] != '.' &&
+           (ends_with(name, ".safetensors") || ends_with(name, ".safetensors.zst"));
 }
 
 bool ckpt_hf_is_index(const char *name)

@@ -7,6 +7,7 @@
 
 #define CKPT_HF_INDEX_NAME "model.safetensors.index.json"
 
+/* Plain or compressed. */
 bool ckpt_hf_is_weights(const char *name);
 /* Configuration and tokenizer: files that go along with weights. */
 bool ckpt_hf_is_extra(const char *name);

@@ -7,8 +7,8 @@
 #include "ckpt/ckpt.h"
 
 struct ckpt_layout_file {
-    char *path; /* relative to the checkpoint */
-    uint64_t nbytes, header_nbytes;
+    char *path;                     /* relative to the checkpoint */
+    uint64_t nbytes, header_nbytes; /* as it is stored; of what it holds */
     uint32_t crc32c;
     bool has_crc;
 };

@@ -24,6 +24,7 @@
 #define CKPT_OPEN_FILES 128 /* kept open while reading */
 #define CKPT_HEADER_THREADS 8
 #define CKPT_COPY_THREADS 2
+#define CKPT_COMPRESS_THREADS 4 /* beside the one that saves */
 #define CKPT_STALE_SECONDS 3600 /* an unfinished save untouched this long is dead */
 
 #endif

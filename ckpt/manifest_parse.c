@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codec.h"
 #include "limits.h"
 #include "manifest.h"
 #include "text.h"
@@ -103,7 +104,7 @@ static int read_files(const struct reader *r, const json_t *files)
         uint64_t nbytes, crc, header_nbytes;
         FSDP_TRY(read_file_entry(r, entry, &path, &nbytes, &crc));
         if (!ckpt_json_u64(&header_nbytes, json_object_get(entry, "header_nbytes")) ||
-            header_nbytes > nbytes)
+            (header_nbytes > nbytes && !ckpt_codec_is_name(path)))
             return BAD("'%s': file '%s' has no proper header_nbytes", r->path, path);
         FSDP_TRY(ckpt_layout_add_file(layout, path, nbytes, err));
         struct ckpt_layout_file *file = &layout->files[layout->nfiles - 1];

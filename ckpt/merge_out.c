@@ -84,6 +84,9 @@ int ckpt_merge_name(struct ckpt_merger *m, struct fsdp_err *err)
     char uuid[37];
     FSDP_TRY(ckpt_store_of(&m->store, m->args->out, err));
     m->folder = !ckpt_hf_is_weights(m->args->out);
+    if (ckpt_codec_is_name(m->args->out))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': merged weights are not compressed",
+                            m->args->out);
     if (!(m->final = fsdp_strdup(m->args->out, err)))
         return FSDP_ENOMEM;
     for (size_t len = strlen(m->final); len > 1 && m->final[len - 1] == '/'; len--)

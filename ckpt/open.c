@@ -123,6 +123,7 @@ int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err)
         return rc;
     pthread_mutex_init(&ckpt->lock, NULL);
     FSDP_TRY_GOTO(ckpt_store_of(&ckpt->store, path, err), out);
+    FSDP_TRY_GOTO(ckpt_codec_pool_create(&ckpt->pool, err), out);
     rc = FSDP_ENOMEM;
     if (!(ckpt->path = fsdp_strdup(path, err)))
         goto out;
@@ -152,8 +153,9 @@ void ckpt_close(struct ckpt *ckpt)
     if (!ckpt)
         return;
     for (int i = 0; ckpt->readers && i < ckpt->m.layout.nfiles; i++)
-        ckpt_store_close(ckpt->readers[i].file, NULL);
+        ckpt_data_close(ckpt->readers[i].data);
     fsdp_free(ckpt->readers);
+    ckpt_codec_pool_destroy(ckpt->pool);
     ckpt_manifest_free(&ckpt->m);
     pthread_mutex_destroy(&ckpt->lock);
     fsdp_free(ckpt->folder);

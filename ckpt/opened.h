@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "codec.h"
 #include "limits.h"
 #include "manifest.h"
 #include "plan.h"
@@ -20,12 +21,13 @@ struct ckpt {
 
     pthread_mutex_t lock; /* the open files */
     struct ckpt_reader {
-        struct ckpt_store_file *file;
+        struct ckpt_data *data;
         int users;
         uint64_t used; /* when it was last asked for */
     } * readers;       /* [nfiles] */
     int nopen;
     uint64_t clock;
+    struct ckpt_codec_pool *pool; /* what reading compressed files needs */
 };
 
 /* Format readers: fill in ckpt->m from ckpt->path, seal its layout. */
@@ -37,10 +39,15 @@ int ckpt_hf_open(struct ckpt *ckpt, struct fsdp_err *err);
 int ckpt_headers_read(struct ckpt_st_header *headers, const struct ckpt *ckpt,
                       struct fsdp_err *err);
 
-/* Bytes of a file of the layout. Files are opened when needed and kept, at most CKPT_OPEN_FILES of
- * them. Thread safe. */
+/* Bytes of a file of the layout, as they were before it was compressed. Files are opened when
+ * needed and kept, at most CKPT_OPEN_FILES of them. Thread safe. */
 int ckpt_file_pread(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
                     struct fsdp_err *err);
+
+/* How many there are, and bytes of the file as it is stored. Thread safe. */
+int ckpt_file_nbytes(uint64_t *out, struct ckpt *ckpt, int file, struct fsdp_err *err);
+int ckpt_file_pread_stored(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
+                           struct fsdp_err *err);
 
 /* Fills dst (block->nelem elements in stored dtype). scratch has room for scratch_nbytes, at least
  * one element. Thread safe. */

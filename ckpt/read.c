@@ -14,51 +14,73 @@ static void close_oldest(struct ckpt *ckpt)
     struct ckpt_reader *oldest = NULL;
     for (int i = 0; i < ckpt->m.layout.nfiles; i++) {
         struct ckpt_reader *reader = &ckpt->readers[i];
-        if (reader->file && !reader->users && (!oldest || reader->used < oldest->used))
+        if (reader->data && !reader->users && (!oldest || reader->used < oldest->used))
             oldest = reader;
     }
     if (oldest) {
-        ckpt_store_close(oldest->file, NULL);
-        oldest->file = NULL;
+        ckpt_data_close(oldest->data);
+        oldest->data = NULL;
         ckpt->nopen--;
     }
 }
 
-static int reader_get(struct ckpt_store_file **out, struct ckpt *ckpt, int file,
-                      struct fsdp_err *err)
+static int reader_get(struct ckpt_data **out, struct ckpt *ckpt, int file, struct fsdp_err *err)
 {
     struct ckpt_reader *reader = &ckpt->readers[file];
     int rc = FSDP_OK;
 
     pthread_mutex_lock(&ckpt->lock);
-    if (!reader->file) {
+    if (!reader->data) {
         char *path = ckpt_path_join(ckpt->folder, ckpt->m.layout.files[file].path, err);
         if (ckpt->nopen >= CKPT_OPEN_FILES)
             close_oldest(ckpt);
-        rc = path ? ckpt_store_open(&reader->file, ckpt->store, path, CKPT_STORE_READ, err)
-                  : FSDP_ENOMEM;
+        rc = path ? ckpt_data_open(&reader->data, ckpt->store, path, ckpt->pool, err) : FSDP_ENOMEM;
         ckpt->nopen += rc == FSDP_OK;
         fsdp_free(path);
     }
     if (rc == FSDP_OK) {
         reader->users++;
         reader->used = ++ckpt->clock;
-        *out = reader->file;
+        *out = reader->data;
     }
     pthread_mutex_unlock(&ckpt->lock);
     return rc;
 }
 
-int ckpt_file_pread(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
-                    struct fsdp_err *err)
+static void reader_put(struct ckpt *ckpt, int file)
 {
-    struct ckpt_store_file *handle = NULL;
-    FSDP_TRY(reader_get(&handle, ckpt, file, err));
-    int rc = ckpt_store_pread(handle, dst, nbytes, pos, err);
     pthread_mutex_lock(&ckpt->lock);
     ckpt->readers[file].users--;
     pthread_mutex_unlock(&ckpt->lock);
+}
+
+int ckpt_file_pread(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
+                    struct fsdp_err *err)
+{
+    struct ckpt_data *data = NULL;
+    FSDP_TRY(reader_get(&data, ckpt, file, err));
+    int rc = ckpt_data_pread(data, dst, nbytes, pos, err);
+    reader_put(ckpt, file);
     return rc;
+}
+
+int ckpt_file_pread_stored(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
+                           struct fsdp_err *err)
+{
+    struct ckpt_data *data = NULL;
+    FSDP_TRY(reader_get(&data, ckpt, file, err));
+    int rc = ckpt_data_pread_stored(data, dst, nbytes, pos, err);
+    reader_put(ckpt, file);
+    return rc;
+}
+
+int ckpt_file_nbytes(uint64_t *out, struct ckpt *ckpt, int file, struct fsdp_err *err)
+{
+    struct ckpt_data *data = NULL;
+    FSDP_TRY(reader_get(&data, ckpt, file, err));
+    *out = ckpt_data_nbytes(data);
+    reader_put(ckpt, file);
+    return FSDP_OK;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */

@@ -219,40 +219,39 @@ int ckpt_st_parse(struct ckpt_st_header *out, const char *json, size_t json_nbyt
 }
 
 int ckpt_st_read(struct ckpt_st_header *out, const struct ckpt_store_ops *ops, const char *path,
-                 struct fsdp_err *err)
+                 struct ckpt_codec_pool *pool, struct fsdp_err *err)
 {
-    struct ckpt_store_stat st;
-    struct ckpt_store_file *file = NULL;
+    struct ckpt_data *data = NULL;
     unsigned char raw[8];
     uint64_t json_nbytes = 0;
     char *json = NULL;
     int rc;
 
     memset(out, 0, sizeof *out);
-    FSDP_TRY(ckpt_store_stat(&st, ops, path, err));
-    FSDP_TRY(ckpt_store_open(&file, ops, path, CKPT_STORE_READ, err));
-    if (st.nbytes < sizeof raw) {
+    FSDP_TRY(ckpt_data_open(&data, ops, path, pool, err));
+    uint64_t nbytes = ckpt_data_nbytes(data);
+    if (nbytes < sizeof raw) {
         rc = BAD("'%s' has %llu bytes, too few for a safetensors file: truncated?", path,
-                 (unsigned long long)st.nbytes);
+                 (unsigned long long)nbytes);
         goto out;
     }
-    FSDP_TRY_GOTO(ckpt_store_pread(file, raw, sizeof raw, 0, err), out);
+    FSDP_TRY_GOTO(ckpt_data_pread(data, raw, sizeof raw, 0, err), out);
     for (int i = 7; i >= 0; i--)
         json_nbytes = json_nbytes << 8 | raw[i];
-    if (json_nbytes > CKPT_MAX_HEADER_NBYTES || json_nbytes > st.nbytes - sizeof raw) {
+    if (json_nbytes > CKPT_MAX_HEADER_NBYTES || json_nbytes > nbytes - sizeof raw) {
         rc = BAD("'%s': header length %llu, but the file has %llu bytes: truncated, or not a "
                  "safetensors file",
-                 path, (unsigned long long)json_nbytes, (unsigned long long)st.nbytes);
+                 path, (unsigned long long)json_nbytes, (unsigned long long)nbytes);
         goto out;
     }
     rc = FSDP_ENOMEM;
     if (!(json = fsdp_alloc((size_t)json_nbytes + 1, 1, "safetensors header", err)))
         goto out;
-    FSDP_TRY_GOTO(ckpt_store_pread(file, json, (size_t)json_nbytes, sizeof raw, err), out);
-    rc = ckpt_st_parse(out, json, (size_t)json_nbytes, st.nbytes, path, err);
+    FSDP_TRY_GOTO(ckpt_data_pread(data, json, (size_t)json_nbytes, sizeof raw, err), out);
+    rc = ckpt_st_parse(out, json, (size_t)json_nbytes, nbytes, path, err);
 out:
     fsdp_free(json);
-    ckpt_store_close(file, NULL);
+    ckpt_data_close(data);
     return rc;
 }
 

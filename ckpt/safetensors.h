@@ -9,7 +9,7 @@
 #ifndef CKPT_SAFETENSORS_H
 #define CKPT_SAFETENSORS_H
 
-#include "store.h"
+#include "codec.h"
 
 struct ckpt_st_entry {
     const char *name; /* the tensor this is (part of) */
@@ -35,8 +35,9 @@ struct ckpt_st_header {
  * lie inside their tensors. `path` is for error texts. */
 int ckpt_st_parse(struct ckpt_st_header *out, const char *json, size_t json_nbytes,
                   uint64_t file_nbytes, const char *path, struct fsdp_err *err);
+/* Also of a compressed file, by its name. */
 int ckpt_st_read(struct ckpt_st_header *out, const struct ckpt_store_ops *ops, const char *path,
-                 struct fsdp_err *err);
+                 struct ckpt_codec_pool *pool, struct fsdp_err *err);
 void ckpt_st_header_free(struct ckpt_st_header *header);
 
 /* The header of a file that holds these entries in this order; sets each entry's pos and nbytes.

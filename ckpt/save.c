@@ -175,6 +175,8 @@ static int prepare(struct ckpt_saver *s, struct fsdp_err *err)
 {
     FSDP_TRY(check_args(s->args, err));
     FSDP_TRY(ckpt_store_of(&s->store, s->args->root, err));
+    if (s->args->compress == CKPT_COMPRESS_ZSTD)
+        FSDP_TRY(ckpt_codec_check(s->args->root, err));
     FSDP_TRY(describe(s, err));
     return ckpt_save_collect(s, err);
 }
@@ -193,9 +195,13 @@ static int name_folders(struct ckpt_saver *s, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* Rank 0 makes the folder; every rank learns its name. */
+/* Rank 0 makes the folder; every rank learns its name, and whether files are compressed. */
 static int begin(struct ckpt_saver *s, struct fsdp_err *err)
 {
+    struct {
+        char uuid[sizeof s->m.uuid];
+        bool compress;
+    } told;
     int rc = FSDP_OK;
     if (s->oob->rank == 0)
         rc = ckpt_uuid_make(s->m.uuid, err);
@@ -204,7 +210,11 @@ static int begin(struct ckpt_saver *s, struct fsdp_err *err)
     if (rc == FSDP_OK && s->oob->rank == 0)
         rc = ckpt_save_begin(s, err);
     FSDP_TRY(fsdp_oob_agree(s->oob, rc, err));
-    FSDP_TRY(fsdp_oob_broadcast(s->oob, s->m.uuid, sizeof s->m.uuid, 0, err));
+    memcpy(told.uuid, s->m.uuid, sizeof told.uuid);
+    told.compress = s->compress;
+    FSDP_TRY(fsdp_oob_broadcast(s->oob, &told, sizeof told, 0, err));
+    memcpy(s->m.uuid, told.uuid, sizeof told.uuid);
+    s->compress = told.compress;
     rc = s->oob->rank == 0 ? FSDP_OK : name_folders(s, err);
     return fsdp_oob_agree(s->oob, rc, err);
 }
@@ -270,9 +280,10 @@ static int run(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp_err *err)
 static void undo(struct ckpt_saver *s)
 {
     for (int kind = 0; s->temp && !s->handed_over && kind < CKPT_NKINDS; kind++) {
-        char *name = s->files[kind].header_nbytes
-                         ? ckpt_shard_name(kind, ckpt_save_number(s, s->oob->rank), NULL)
-                         : NULL;
+        char *name =
+            s->files[kind].header_nbytes
+                ? ckpt_shard_name(kind, ckpt_save_number(s, s->oob->rank), s->compress, NULL)
+                : NULL;
         char *path = name ? ckpt_path_join(s->temp, name, NULL) : NULL;
         if (path && !s->published)
             ckpt_store_remove(s->store, path, NULL);

@@ -4,6 +4,7 @@
 #ifndef CKPT_SAVE_H
 #define CKPT_SAVE_H
 
+#include "codec.h"
 #include "limits.h"
 #include "manifest.h"
 #include "store.h"
@@ -31,13 +32,14 @@ struct ckpt_saver {
     struct ckpt_saved_file files[CKPT_NKINDS];
     size_t npieces, max_pieces;
     struct ckpt_saved_piece *pieces; /* of this rank, in the order of the slices */
+    bool compress;
     bool made_temp, handed_over, published, committed;
 };
 
 /* "model" and "optim" */
 const char *ckpt_kind_folder(int kind);
-/* "model/shard-00001-model-00001-of-00001.safetensors" */
-char *ckpt_shard_name(int kind, int number, struct fsdp_err *err);
+/* "model/shard-00001-model-00001-of-00001.safetensors", and ".zst" behind it if compressed */
+char *ckpt_shard_name(int kind, int number, bool compressed, struct fsdp_err *err);
 /* The number of a rank's files. They are numbered by shard: a checkpoint does not tell on how many
  * levels its ranks gathered. */
 static inline int ckpt_save_number(const struct ckpt_saver *saver, int rank)

@@ -20,6 +20,9 @@ int ckpt_save_begin(struct ckpt_saver *s, struct fsdp_err *err)
         return fsdp_err_set(err, rc, "%s", quiet.text);
     FSDP_TRY(ckpt_store_mkdir(s->store, s->temp, err));
     s->made_temp = true;
+    s->compress = s->args->compress == CKPT_COMPRESS_ZSTD ||
+                  (s->args->compress == CKPT_COMPRESS_AUTO && !ckpt_codec_check(s->temp, NULL) &&
+                   ckpt_store_is_remote(s->store, s->temp));
     for (int kind = 0; kind < CKPT_NKINDS; kind++) {
         char *folder = ckpt_path_join(s->temp, ckpt_kind_folder(kind), err);
         rc = folder ? ckpt_store_mkdir(s->store, folder, err) : FSDP_ENOMEM;
@@ -33,7 +36,7 @@ static int take_file(struct ckpt_saver *s, int rank, int kind, const struct ckpt
                      struct fsdp_err *err)
 {
     struct ckpt_layout *layout = &s->m.layout;
-    char *name = ckpt_shard_name(kind, ckpt_save_number(s, rank), err);
+    char *name = ckpt_shard_name(kind, ckpt_save_number(s, rank), s->compress, err);
     int rc = name ? ckpt_layout_add_file(layout, name, info->nbytes, err) : FSDP_ENOMEM;
     fsdp_free(name);
     FSDP_TRY(rc);

@@ -11,16 +11,17 @@
 #include "safetensors.h"
 #include "save.h"
 #include "text.h"
+#include "workers.h"
 
 const char *ckpt_kind_folder(int kind)
 {
     return kind == FSDP_SLICE_MODEL ? "model" : "optim";
 }
 
-char *ckpt_shard_name(int kind, int number, struct fsdp_err *err)
+char *ckpt_shard_name(int kind, int number, bool compressed, struct fsdp_err *err)
 {
-    return fsdp_sprintf(err, "%s/shard-%05d-model-00001-of-00001.safetensors",
-                        ckpt_kind_folder(kind), number + 1);
+    return fsdp_sprintf(err, "%s/shard-%05d-model-00001-of-00001.safetensors%s",
+                        ckpt_kind_folder(kind), number + 1, compressed ? CKPT_CODEC_SUFFIX : "");
 }
 
 /* ---- first pass: which boxes ----------------------------------------------------------------- */
@@ -91,6 +92,8 @@ struct stream {
     size_t elem_nbytes; /* written in this pass */
     size_t next;        /* piece that the next slice which is not empty must be */
     struct ckpt_store_file *file;
+    struct ckpt_encoder *encoder; /* NULL: not compressed */
+    uint64_t pos;                 /* bytes of the safetensors file so far */
     struct ckpt_saved_file *info;
     char *buffer;
     size_t buffer_nbytes;
@@ -98,6 +101,10 @@ struct stream {
 
 static int put(struct stream *w, const void *data, size_t nbytes, struct fsdp_err *err)
 {
+    uint64_t pos = w->pos;
+    w->pos += nbytes;
+    if (w->encoder)
+        return ckpt_encoder_put(w->encoder, data, nbytes, pos, err);
     w->info->crc32c = ckpt_crc32c(w->info->crc32c, data, nbytes);
     w->info->nbytes += nbytes;
     return ckpt_store_write(w->file, data, nbytes, err);
@@ -211,6 +218,46 @@ static bool has_pieces(const struct ckpt_saver *s, int kind, size_t elem_nbytes)
     return false;
 }
 
+static uint64_t pieces_nbytes(const struct ckpt_saver *s, int kind)
+{
+    uint64_t nbytes = 0;
+    for (size_t i = 0; i < s->npieces; i++) {
+        const struct ckpt_saved_piece *piece = &s->pieces[i];
+        const struct fsdp_tensor *tensor = &s->m.layout.tensors[piece->tensor].tensor;
+        if (piece->kind == kind)
+            nbytes += fsdp_box_nelem(&piece->box, tensor->ndim) * fsdp_dtype_nbytes(tensor->dtype);
+    }
+    return nbytes;
+}
+
+/* The header, and with it an encoder where one is wanted. */
+static int write_header(struct stream *w, const char *path, const char *header,
+                        size_t header_nbytes, struct fsdp_err *err)
+{
+    w->info->header_nbytes = header_nbytes;
+    if (!w->s->compress)
+        return put(w, header, header_nbytes, err);
+    int ncpus = ckpt_workers_default(CKPT_COMPRESS_THREADS);
+    struct ckpt_encoder_args args = {.header = header,
+                                     .header_nbytes = header_nbytes,
+                                     .nbytes = header_nbytes + pieces_nbytes(w->s, w->kind),
+                                     .window = ncpus + 2,
+                                     .nhelpers = ncpus > 1 ? ncpus : 0};
+    w->pos = header_nbytes;
+    return ckpt_encoder_create(&w->encoder, w->file, path, &args, err);
+}
+
+static int write_end(struct stream *w, struct fsdp_err *err)
+{
+    struct ckpt_encoder_result result;
+    if (w->encoder) {
+        FSDP_TRY(ckpt_encoder_finish(&result, w->encoder, err));
+        w->info->nbytes = result.stored_nbytes;
+        w->info->crc32c = result.stored_crc32c;
+    }
+    return w->s->args->fsync ? ckpt_store_sync(w->file, err) : FSDP_OK;
+}
+
 static int write_kind(struct stream *w, struct fsdp_err *err)
 {
     struct ckpt_saver *s = w->s;
@@ -222,21 +269,20 @@ static int write_kind(struct stream *w, struct fsdp_err *err)
     if (!header)
         return FSDP_OK;
     rc = FSDP_ENOMEM;
-    if (!(name = ckpt_shard_name(w->kind, ckpt_save_number(s, s->oob->rank), err)) ||
+    if (!(name = ckpt_shard_name(w->kind, ckpt_save_number(s, s->oob->rank), s->compress, err)) ||
         !(path = ckpt_path_join(s->temp, name, err)))
         goto out;
     FSDP_TRY_GOTO(ckpt_store_open(&w->file, s->store, path, CKPT_STORE_CREATE, err), out);
-    w->info->header_nbytes = header_nbytes;
-    FSDP_TRY_GOTO(put(w, header, header_nbytes, err), out);
+    FSDP_TRY_GOTO(write_header(w, path, header, header_nbytes, err), out);
     for (w->elem_nbytes = 8; w->elem_nbytes; w->elem_nbytes /= 2) {
         if (!has_pieces(s, w->kind, w->elem_nbytes))
             continue;
         w->next = 0;
         FSDP_TRY_GOTO(s->args->slices(s->args->slices_ctx, stream_slice, w, err), out);
     }
-    if (s->args->fsync)
-        rc = ckpt_store_sync(w->file, err);
-out:;
+    rc = write_end(w, err);
+out:
+    ckpt_encoder_destroy(w->encoder);
     int rc_close = ckpt_store_close(w->file, rc ? NULL : err);
     w->file = NULL;
     fsdp_free(path);

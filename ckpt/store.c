@@ -219,3 +219,8 @@ int ckpt_store_space(uint64_t *out, const struct ckpt_store_ops *ops, const char
     STRIKE("look at", path);
     return ops->space ? ops->space(out, path, err) : FSDP_OK;
 }
+
+bool ckpt_store_is_remote(const struct ckpt_store_ops *ops, const char *path)
+{
+    return ops->is_remote && ops->is_remote(path);
+}

@@ -32,6 +32,7 @@ int ckpt_store_rename(const struct ckpt_store_ops *ops, const char *from, const 
                       bool replace, struct fsdp_err *err);
 int ckpt_store_sync_folder(const struct ckpt_store_ops *ops, const char *path,
                            struct fsdp_err *err);
+bool ckpt_store_is_remote(const struct ckpt_store_ops *ops, const char *path);
 /* UINT64_MAX where the store cannot tell. */
 int ckpt_store_space(uint64_t *out, const struct ckpt_store_ops *ops, const char *path,
                      struct fsdp_err *err);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "store.h"
@@ -249,6 +250,21 @@ static int posix_sync_folder(const char *path, struct fsdp_err *err)
     return rc;
 }
 
+/* Network file systems of one server's speed; parallel ones (Lustre, GPFS) outrun a compressor. */
+static bool posix_is_remote(const char *path)
+{
+    static const uint32_t magics[] = {0x6969 /* NFS */,      0xff534d42 /* CIFS */,
+                                      0xfe534d42 /* SMB2 */, 0x00c36400 /* CephFS */,
+                                      0x5346414f /* AFS */,  0x65735546 /* FUSE */};
+    struct statfs fs;
+    if (statfs(path, &fs))
+        return false;
+    for (size_t i = 0; i < sizeof magics / sizeof magics[0]; i++)
+        if ((uint32_t)fs.f_type == magics[i])
+            return true;
+    return false;
+}
+
 static int posix_space(uint64_t *out, const char *path, struct fsdp_err *err)
 {
     struct statvfs vfs;
@@ -274,5 +290,6 @@ const struct ckpt_store_ops ckpt_store_posix = {
     .remove = posix_remove,
     .rename = posix_rename,
     .sync_folder = posix_sync_folder,
+    .is_remote = posix_is_remote,
     .space = posix_space,
 };

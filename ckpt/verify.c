@@ -11,20 +11,28 @@
 #include "crc.h"
 #include "opened.h"
 
+/* Of a file as it is stored, through a buffer of CKPT_BLOCK_NBYTES. */
+static int stored_checksum(uint32_t *out, struct ckpt *ckpt, int file, char *buffer,
+                           struct fsdp_err *err)
+{
+    uint64_t size = ckpt->m.layout.files[file].nbytes;
+    *out = 0;
+    for (uint64_t pos = 0; pos < size; pos += CKPT_BLOCK_NBYTES) {
+        uint64_t left = size - pos;
+        size_t nbytes = (size_t)(left < CKPT_BLOCK_NBYTES ? left : CKPT_BLOCK_NBYTES);
+        FSDP_TRY(ckpt_file_pread_stored(ckpt, file, buffer, nbytes, pos, err));
+        *out = ckpt_crc32c(*out, buffer, nbytes);
+    }
+    return FSDP_OK;
+}
+
 int ckpt_file_check(bool *bad, uint32_t *actual, struct ckpt *ckpt, int file, struct fsdp_err *err)
 {
     const struct ckpt_layout_file *info = &ckpt->m.layout.files[file];
     char *buffer = fsdp_alloc(CKPT_BLOCK_NBYTES, 1, "read buffer", err);
     uint32_t crc = 0;
-    int rc = buffer ? FSDP_OK : FSDP_ENOMEM;
+    int rc = buffer ? stored_checksum(&crc, ckpt, file, buffer, err) : FSDP_ENOMEM;
 
-    for (uint64_t pos = 0; rc == FSDP_OK && pos < info->nbytes; pos += CKPT_BLOCK_NBYTES) {
-        uint64_t left = info->nbytes - pos;
-        size_t nbytes = (size_t)(left < CKPT_BLOCK_NBYTES ? left : CKPT_BLOCK_NBYTES);
-        rc = ckpt_file_pread(ckpt, file, buffer, nbytes, pos, err);
-        if (rc == FSDP_OK)
-            crc = ckpt_crc32c(crc, buffer, nbytes);
-    }
     fsdp_free(buffer);
     *bad = rc == FSDP_OK && info->has_crc && crc != info->crc32c;
     if (actual)
@@ -132,13 +140,20 @@ static int check_file(struct check *c, int file, char *buffer, struct fsdp_err *
 {
     const struct ckpt_layout_file *info = &c->ckpt->m.layout.files[file];
     struct cursor cursor = {c->first[file], 0};
+    bool compressed = ckpt_codec_is_name(info->path);
+    uint64_t size = info->nbytes;
     uint32_t crc = 0;
 
-    for (uint64_t pos = 0; pos < info->nbytes; pos += CKPT_BLOCK_NBYTES) {
-        uint64_t left = info->nbytes - pos;
+    if (compressed) { /* checksums are of what is stored, fingerprints of what it holds */
+        FSDP_TRY(stored_checksum(&crc, c->ckpt, file, buffer, err));
+        FSDP_TRY(ckpt_file_nbytes(&size, c->ckpt, file, err));
+    }
+    for (uint64_t pos = 0; pos < size; pos += CKPT_BLOCK_NBYTES) {
+        uint64_t left = size - pos;
         size_t nbytes = (size_t)(left < CKPT_BLOCK_NBYTES ? left : CKPT_BLOCK_NBYTES);
         FSDP_TRY(ckpt_file_pread(c->ckpt, file, buffer, nbytes, pos, err));
-        crc = ckpt_crc32c(crc, buffer, nbytes);
+        if (!compressed)
+            crc = ckpt_crc32c(crc, buffer, nbytes);
         feed(c, &cursor, file, buffer, nbytes, pos);
     }
     if (!info->has_crc || crc == info->crc32c)

@@ -119,6 +119,8 @@ static const struct fsdp_tunable table[] = {
         "auto: from the newest checkpoint if there is one; never; must; or a checkpoint's path"),
     ROW(checkpoint, data_position, CHOICE, "restore", "restore|restart",
         "On resume: go on where the data was, and refuse other data; or start the data anew"),
+    ROW(checkpoint, compress, CHOICE, "auto", "none|zstd|auto",
+        "Compress checkpoints; auto: where they go over a network to one server (NFS, CIFS)"),
     ROW(checkpoint, fsync, BOOL, "true", NULL, "Wait until a checkpoint is on the disk"),
 
     ROW(log, metrics, STRING, "", NULL, "File of JSON lines, one per step; empty: none"),

@@ -61,7 +61,7 @@ struct config {
     struct {
         char path[CONFIG_TEXT], resume[CONFIG_TEXT];
         int64_t interval, keep;
-        int data_position;
+        int data_position, compress;
         bool fsync;
     } checkpoint;
     struct {

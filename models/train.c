@@ -119,6 +119,7 @@ static int save(void *ctx, const struct train_state *state, struct fsdp_err *err
     args.nextra = t->nextra;
     args.extra = (const char *const *)t->extra;
     args.fsync = t->parts.config->checkpoint.fsync;
+    args.compress = (enum ckpt_compress)t->parts.config->checkpoint.compress;
     int rc = ckpt_save(&result, &args, t->ckpt_oob, err);
     fsdp_free(json);
     if (rc != FSDP_OK)

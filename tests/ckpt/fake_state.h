@@ -218,6 +218,7 @@ struct fake_job {
     int shard_size, replicate_size;
     uint64_t seed;
     bool quiet;
+    enum ckpt_compress compress;
     int fault_rank, fault_nth;
     enum ckpt_store_fault fault;
 };
@@ -230,6 +231,7 @@ static inline int fake_save_rank(struct fsdp_oob *oob, const struct fsdp_node_ma
     struct fsdp_err err = FSDP_ERR_INIT;
     (void)nodes;
     args.fsync = job->fault != CKPT_FAULT_NONE;
+    args.compress = job->compress;
     fake_fill(f, job->seed);
     uint64_t before = ckpt_store_calls();
     if (job->fault && oob->rank == job->fault_rank)

@@ -44,8 +44,8 @@ static bool recovers(const char *root, bool killed, bool saved)
     return good;
 }
 
-static void strike_all(const char *root, int rank, enum ckpt_store_fault fault, const char *what,
-                       int at_least)
+static void strike_all(const char *root, int rank, enum ckpt_store_fault fault,
+                       enum ckpt_compress compress, const char *what, int at_least)
 {
     bool good = true, seen = true;
     int nth;
@@ -56,6 +56,7 @@ static void strike_all(const char *root, int rank, enum ckpt_store_fault fault, 
                                .replicate_size = 1,
                                .seed = NEW_SEED,
                                .quiet = true,
+                               .compress = compress,
                                .fault_rank = rank,
                                .fault_nth = nth,
                                .fault = fault};
@@ -266,10 +267,14 @@ int main(void)
         setenv("TMPDIR", "/dev/shm", 1);
     snprintf(root, sizeof root, "%s", scratch_create());
     ok(fake_save(root, 1, 2, 1, OLD_SEED) == 0, "a checkpoint to fall back on");
-    strike_all(root, 0, CKPT_FAULT_KILL, "killed", 20);
-    strike_all(root, 1, CKPT_FAULT_KILL, "killed", 6);
-    strike_all(root, 0, CKPT_FAULT_FAIL, "failed", 20);
-    strike_all(root, 1, CKPT_FAULT_NOSPACE, "no space", 6);
+    strike_all(root, 0, CKPT_FAULT_KILL, CKPT_COMPRESS_NONE, "killed", 20);
+    strike_all(root, 1, CKPT_FAULT_KILL, CKPT_COMPRESS_NONE, "killed", 6);
+    strike_all(root, 0, CKPT_FAULT_FAIL, CKPT_COMPRESS_NONE, "failed", 20);
+    strike_all(root, 1, CKPT_FAULT_NOSPACE, CKPT_COMPRESS_NONE, "no space", 6);
+#if HAVE_ZSTD
+    strike_all(root, 0, CKPT_FAULT_FAIL, CKPT_COMPRESS_ZSTD, "failed, compressed,", 20);
+    strike_all(root, 1, CKPT_FAULT_KILL, CKPT_COMPRESS_ZSTD, "killed, compressed,", 6);
+#endif
     test_retain(root);
     test_death_during_commit(root);
     ok(ranks_run(1, 1, 60, memory_rank, root, NULL) == 0, "out of memory at each allocation");

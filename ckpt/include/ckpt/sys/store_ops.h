@@ -66,6 +66,9 @@ struct ckpt_store_ops {
     int (*rename)(const char *from, const char *to, bool replace, struct fsdp_err *err);
     /* Makes creations and renames in a folder durable. */
     int (*sync_folder)(const char *path, struct fsdp_err *err);
+    /* Is what lies below path reached through a network, so that fewer bytes are worth processor
+     * time? (optional: no) */
+    bool (*is_remote)(const char *path);
     /* Bytes that can be written below path. (optional) */
     int (*space)(uint64_t *out, const char *path, struct fsdp_err *err);
 };
