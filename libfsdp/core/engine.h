@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * engine.h: struct fsdp, shared by fsdp.c (creation, agreement), arena.c (memory), exec.c (cursor),
- * view.c (what modules see), step.c (norm, clipping), update.c (optimizer) and state.c (slices).
+ * view.c (what modules see), step.c (norm, clipping), update.c (optimizer) state.c (slices) and
+ * access.c (whole parameters).
  *
  * Memory of one rank, per flat of W * s elements:
  *
@@ -28,6 +29,7 @@ struct flat_state {
     void *part; /* [W * s / regather_size] kept from forward to backward, or NULL */
     float *grad;
     float *optim[MAX_STATE]; /* as fsdp.state_names */
+    void *by_hand;           /* [W * s] param_dtype, between fsdp_unshard and fsdp_reshard */
 };
 
 /* A piece of a flat's shard that is updated with one set of settings. */
@@ -129,6 +131,12 @@ int arena_create(struct fsdp *f, struct fsdp_err *err);
 /* Allocates what the communicators move. Collective. */
 int arena_register(struct fsdp *f, struct fsdp_err *err);
 void arena_destroy(struct fsdp *f);
+
+/* After masters were written: replica 0's go to the others, and the gathered dtype follows.
+ * Collective, blocks. */
+int state_masters_changed(struct fsdp *f, struct fsdp_err *err);
+/* FSDP_EINVAL unless the cursor stands between steps, or before fsdp_step; names the call. */
+int exec_between_steps(const struct fsdp *f, const char *call, struct fsdp_err *err);
 
 /* Runs one automatic operation on its lane. */
 int exec_outer_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);

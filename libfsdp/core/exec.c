@@ -3,6 +3,7 @@
  */
 #include <stdio.h>
 
+#include "access.h"
 #include "engine.h"
 #include "trace.h"
 #include "view.h"
@@ -245,6 +246,26 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
     return rc;
 }
 
+int exec_between_steps(const struct fsdp *f, const char *call, struct fsdp_err *err)
+{
+    char at[160];
+
+    if (f->broken)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%s: the step was broken by an earlier error; fsdp_step_reset first",
+                            call);
+    if (!f->current || f->cursor == 0 || f->cursor == f->current->sched.nops)
+        return FSDP_OK;
+    const struct sched_op *op = &f->current->sched.ops[f->cursor];
+    if (op->kind == SCHED_STEP)
+        return FSDP_OK;
+    describe(f, op->kind, op->module, op->phase, op->micro, at, sizeof at);
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "%s in mid-step, where %s is next: call it between steps (fsdp_step_reset "
+                        "abandons this one)",
+                        call, at);
+}
+
 /* A program's lanes start only after all lanes of the one before: their edges know only themselves.
  */
 static int order_after_other_program(struct fsdp *f, struct fsdp_err *err)
@@ -264,6 +285,8 @@ int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struc
     bool at_start = index == 0 && (!f->current || f->cursor == f->current->sched.nops);
 
     if (at_start && !f->broken) {
+        if (program == FSDP_TRAIN)
+            FSDP_TRY(access_check_resharded(f, "a training step", err));
         if (f->current != p)
             FSDP_TRY(order_after_other_program(f, err));
         f->current = p;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "access.h"
 #include "engine.h"
 #include "trace.h"
 
@@ -356,6 +357,7 @@ void fsdp_destroy(struct fsdp *f)
     for (int lane = 0; lane < SCHED_NLANES; lane++) /* first: their threads may use what follows */
         fsdp_lane_destroy(f->lanes[lane]);
     trace_close(f);
+    access_destroy(f);
     arena_destroy(f);
     for (int lane = 0; lane < SCHED_NLANES; lane++)
         fsdp_event_destroy(f->tails[lane]);

@@ -123,19 +123,24 @@ static int broadcast_flat(struct fsdp *f, float *data, uint64_t nelem, struct fs
                                f->lanes[SCHED_COMPUTE], err);
 }
 
+int state_masters_changed(struct fsdp *f, struct fsdp_err *err)
+{
+    for (int k = 0; k < f->units.nflats && f->mesh->replicate_size > 1; k++)
+        FSDP_TRY(broadcast_flat(f, f->flats[k].master, f->units.flats[k].cut.shard_nelem, err));
+    FSDP_TRY(refresh_params(f, err));
+    return fsdp_sync(f, err);
+}
+
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
 {
     if (!f->ema_written) /* weights alone were loaded */
         FSDP_TRY(update_average_begin(f, err));
     f->ema_written = false;
-    for (int k = 0; k < f->units.nflats && f->mesh->replicate_size > 1; k++) {
-        uint64_t nelem = f->units.flats[k].cut.shard_nelem;
-        FSDP_TRY(broadcast_flat(f, f->flats[k].master, nelem, err));
+    for (int k = 0; k < f->units.nflats && f->mesh->replicate_size > 1; k++)
         for (int o = 0; f->units.flats[k].trainable && o < f->nstate; o++)
-            FSDP_TRY(broadcast_flat(f, f->flats[k].optim[o], nelem, err));
-    }
-    FSDP_TRY(refresh_params(f, err));
-    return fsdp_sync(f, err);
+            FSDP_TRY(
+                broadcast_flat(f, f->flats[k].optim[o], f->units.flats[k].cut.shard_nelem, err));
+    return state_masters_changed(f, err);
 }
 
 const struct fsdp_state_layout *fsdp_state_layout(const struct fsdp *f)

@@ -199,6 +199,57 @@ const struct fsdp_state_layout *fsdp_state_layout(const struct fsdp *f);
  * refreshed from the masters. Collective, blocks. */
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err);
 
+/* ---- access between steps -----------------------------------------------------------------------
+ *
+ * These calls belong between steps (or between the last fsdp_micro_end and fsdp_step); elsewhere
+ * they are refused with FSDP_EINVAL, which names where the step is. */
+
+/* Gathers the unit of `module` by hand, into memory of its own, and keeps it until fsdp_reshard.
+ * Not recursive: modules below it that are in other units stay as they are. The values do not
+ * follow the weights: a training step is refused while a unit is unsharded by hand. Collective,
+ * blocks. */
+int fsdp_unshard(struct fsdp *f, int module, struct fsdp_err *err);
+/* Gives that memory back; nothing happens where the unit is not unsharded by hand. Local, waits for
+ * all lanes. */
+int fsdp_reshard(struct fsdp *f, int module, struct fsdp_err *err);
+/* A whole parameter of a unit that is unsharded by hand, in the unit's param_dtype; NULL
+ * otherwise. Local. */
+const void *fsdp_unsharded_param(const struct fsdp *f, int param);
+
+struct fsdp_full_opts {
+    uint32_t version;
+    int module;      /* parameters of this module and those below it */
+    bool recurse;    /* false: of the module's unit alone */
+    int param;       /* this parameter alone; -1: as module says */
+    bool rank0_only; /* the others take part, and hold no more than a few MiB */
+    bool writeback;  /* what fn leaves in value and grad is written to the shards, by each rank to
+                      * its own; replicas then take replica 0's. Not with rank0_only */
+    bool with_grads; /* gradients of the latest micro-steps, as fsdp_step will see them or has seen
+                      * them: reduced, not clipped */
+};
+#define FSDP_FULL_OPTS_VERSION 1
+#define FSDP_FULL_OPTS_INIT                                                                        \
+    {                                                                                              \
+        .version = FSDP_FULL_OPTS_VERSION, .recurse = true, .param = -1                            \
+    }
+
+/* A whole tensor in host memory, fp32 (the master). It lives until fn returns. */
+struct fsdp_full_param {
+    int param; /* index in the tree */
+    struct fsdp_tensor tensor;
+    float *value;
+    float *grad; /* NULL without with_grads, and for a parameter that is not trained */
+};
+/* A nonzero return ends the calls on this rank, and becomes the result on every rank; the others
+ * finish first. */
+typedef int fsdp_full_param_f(void *ctx, const struct fsdp_full_param *param, struct fsdp_err *err);
+
+/* Calls fn with one whole parameter after the other, in the order of the tree; one is in memory at
+ * a time (FullyShardedDataParallel.summon_full_params). After a failure, parameters before it may
+ * have been written back. Collective, blocks. */
+int fsdp_full_params(struct fsdp *f, const struct fsdp_full_opts *opts, fsdp_full_param_f *fn,
+                     void *ctx, struct fsdp_err *err);
+
 /* ---- what was planned --------------------------------------------------------------------------
  */
 
