@@ -237,6 +237,7 @@ static int head_loss(const struct pass *p, const struct fsdp_view *view,
                                     .rows = rows,
                                     .vocab = p->m->config.vocab,
                                     .scale = (float)p->batch->loss_scale,
+                                    .loss_scale = view->loss_scale,
                                     .grad = p->train};
     FSDP_TRY(head_logits(p, view, mem, first, rows, mem->logits, err));
     return p->m->nn->cross_entropy(view->lane, &loss, err);

@@ -79,6 +79,7 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
     f->sums = take(c, sizeof(double) * (FSDP_CONTROL_NELEM + f->npartials), &rows->scalars);
     f->clip_coef = take(c, sizeof(float), &rows->scalars);
     f->grad_norm = take(c, sizeof(float), &rows->scalars);
+    f->scale = take(c, sizeof *f->scale, &rows->scalars);
 }
 
 /* Work memory nests: a child's lies behind its parent's, siblings share. */
@@ -205,6 +206,7 @@ int arena_create(struct fsdp *f, struct fsdp_err *err)
         !(f->param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)))
         return FSDP_ENOMEM;
     FSDP_TRY(place(f, plan_device, &f->device_mem, NULL, &rows, err));
+    FSDP_TRY(scale_begin(f, err));
     measure(f, plan_gather, &rows);
     measure(f, plan_reduce, &rows);
     overrides_dtypes(params, sizeof params, &f->units, false);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * engine.h: struct fsdp, shared by fsdp.c (creation, agreement), arena.c (memory), exec.c (cursor),
- * view.c (what modules see), step.c (norm, clipping), update.c (optimizer) state.c (slices) and
- * access.c (whole parameters).
+ * view.c (what modules see), step.c (norm, clipping), update.c (optimizer), scale.c (loss scale),
+ * state.c (slices) and access.c (whole parameters).
  *
  * Memory of one rank, per flat of W * s elements:
  *
@@ -105,6 +105,8 @@ struct fsdp {
     double *sums; /* [FSDP_CONTROL_NELEM + npartials] */
     size_t npartials;
     float *clip_coef, *grad_norm;
+    struct fsdp_loss_scale *scale;
+    bool scaled;                            /* the scale moves, and steps may be skipped */
     const struct fsdp_step_args *step_args; /* during fsdp_step */
 
     struct fsdp_state_layout layout;
@@ -137,6 +139,9 @@ void arena_destroy(struct fsdp *f);
 int state_masters_changed(struct fsdp *f, struct fsdp_err *err);
 /* FSDP_EINVAL unless the cursor stands between steps, or before fsdp_step; names the call. */
 int exec_between_steps(const struct fsdp *f, const char *call, struct fsdp_err *err);
+/* Decides whether the loss is scaled. Then, with memory: where the scale begins. */
+int scale_plan(struct fsdp *f, struct fsdp_err *err);
+int scale_begin(struct fsdp *f, struct fsdp_err *err);
 
 /* Runs one automatic operation on its lane. */
 int exec_outer_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);

@@ -159,6 +159,9 @@ static void write_opts(const struct fsdp *f, FILE *to)
     fprintf(to, "grad_buffers = %d\n", o->grad_buffers);
     fprintf(to, "activation checkpointing = %d\n", o->activation_checkpointing);
     fprintf(to, "accumulation = %d\n", o->accumulation);
+    fprintf(to, "loss scale = %d: %.17g growth %.17g backoff %.17g interval %d\n",
+            (int)o->scaler.mode, o->scaler.init, o->scaler.growth, o->scaler.backoff,
+            o->scaler.interval);
     fprintf(to, "seed = %llu\n", (unsigned long long)o->seed);
 }
 
@@ -261,6 +264,7 @@ static int plan(struct fsdp *f, struct fsdp_err *err)
     FSDP_TRY(check_opts(&f->opts, err));
     FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
     warn_of_padding(f);
+    FSDP_TRY(scale_plan(f, err));
     FSDP_TRY(describe_modules(f, err));
     FSDP_TRY(create_lanes(f, err));
     FSDP_TRY(program_create(f, FSDP_TRAIN, err));

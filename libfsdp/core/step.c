@@ -17,6 +17,13 @@ int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
     return fsdp_sumsq(lane, &partials[op->flat], grad, nelem, err);
 }
 
+static int scale_update(struct fsdp *f, struct fsdp_err *err)
+{
+    const struct fsdp_scaler_opts *o = &f->opts.scaler;
+    const struct fsdp_loss_scale_rule rule = {(float)o->growth, (float)o->backoff, o->interval};
+    return fsdp_loss_scale_update(f->lanes[SCHED_COMPUTE], f->scale, f->grad_norm, rule, err);
+}
+
 int exec_norm_sum(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     const struct fsdp_optim_opts *o = &f->opts.optim;
@@ -28,8 +35,9 @@ int exec_norm_sum(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
         FSDP_TRY(fsdp_copy(lane, f->sums, control, FSDP_CONTROL_NELEM * sizeof(double), err));
     FSDP_TRY(fsdp_comm_all_reduce(f->mesh->world, f->sums, f->sums,
                                   FSDP_CONTROL_NELEM + f->npartials, FSDP_F64, lane, err));
-    return fsdp_clip_coef(lane, f->clip_coef, f->grad_norm, f->sums + FSDP_CONTROL_NELEM,
-                          f->npartials, o->clip_norm, (float)o->clip_grad_norm, err);
+    FSDP_TRY(fsdp_clip_coef(lane, f->clip_coef, f->grad_norm, f->sums + FSDP_CONTROL_NELEM,
+                            f->npartials, o->clip_norm, (float)o->clip_grad_norm, f->scale, err));
+    return f->scaled ? scale_update(f, err) : FSDP_OK;
 }
 
 static int zero_sums(struct fsdp *f, struct fsdp_err *err)
@@ -54,10 +62,14 @@ int fsdp_step_result(struct fsdp *f, struct fsdp_step_result *out, struct fsdp_e
 {
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
     struct fsdp_step_result result;
+    struct fsdp_loss_scale scale;
     FSDP_TRY(fsdp_copy(lane, &result.grad_norm, f->grad_norm, sizeof result.grad_norm, err));
     FSDP_TRY(fsdp_copy(lane, result.control, f->sums, sizeof result.control, err));
+    FSDP_TRY(fsdp_copy(lane, &scale, f->scale, sizeof scale, err));
     FSDP_TRY(fsdp_lane_sync(lane, err));
     FSDP_TRY(fsdp_comm_status(f->mesh->world, err));
+    result.loss_scale = scale.scale;
+    result.skipped = scale.skip;
     *out = result;
     return FSDP_OK;
 }

@@ -84,6 +84,7 @@ static int update_one(struct fsdp *f, const struct update_run *run, struct fsdp_
         .master = s->master + run->pos,
         .grad = s->grad + run->pos,
         .grad_scale = f->clip_coef,
+        .loss_scale = f->scaled ? f->scale : NULL,
         .nelem = run->nelem,
         .step = f->step_args->step,
         .lr = f->step_args->lr,

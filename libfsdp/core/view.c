@@ -142,6 +142,7 @@ int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct 
         .grad_dtype = f->units.units[unit].reduce_dtype,
         .param = f->view_param,
         .grad = f->view_grad,
+        .loss_scale = &f->scale->factor,
         .saved = f->module_mem[module].saved,
         .recomputed = f->module_mem[module].recomputed,
         .work = f->module_mem[module].work,

@@ -197,10 +197,17 @@ int fsdp_absmax(struct fsdp_lane *lane, double *out, const float *x, size_t nele
 }
 
 int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *partial,
-                   size_t npartials, enum fsdp_norm type, float max_norm, struct fsdp_err *err)
+                   size_t npartials, enum fsdp_norm type, float max_norm,
+                   const struct fsdp_loss_scale *scale, struct fsdp_err *err)
 {
     return lane->device->ops->clip_coef(lane->state, coef, norm, partial, npartials, type, max_norm,
-                                        err);
+                                        scale, err);
+}
+
+int fsdp_loss_scale_update(struct fsdp_lane *lane, struct fsdp_loss_scale *scale, const float *norm,
+                           struct fsdp_loss_scale_rule rule, struct fsdp_err *err)
+{
+    return lane->device->ops->loss_scale_update(lane->state, scale, norm, rule, err);
 }
 
 int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err)

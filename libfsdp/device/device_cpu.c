@@ -309,6 +309,7 @@ const struct fsdp_device_ops fsdp_device_cpu_ops = {
     .sumsq = device_cpu_sumsq,
     .absmax = device_cpu_absmax,
     .clip_coef = device_cpu_clip_coef,
+    .loss_scale_update = device_cpu_loss_scale_update,
     .adamw = device_cpu_adamw,
     .sgd = device_cpu_sgd,
     .ema = device_cpu_ema,

@@ -20,7 +20,9 @@ int device_cpu_sumsq(void *lane, double *out, const float *x, size_t nelem, stru
 int device_cpu_absmax(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
 int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *partial,
                          size_t npartials, enum fsdp_norm type, float max_norm,
-                         struct fsdp_err *err);
+                         const struct fsdp_loss_scale *scale, struct fsdp_err *err);
+int device_cpu_loss_scale_update(void *lane, struct fsdp_loss_scale *scale, const float *norm,
+                                 struct fsdp_loss_scale_rule rule, struct fsdp_err *err);
 int device_cpu_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
 int device_cpu_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
 int device_cpu_ema(void *lane, float *average, const float *x, size_t nelem, double decay,

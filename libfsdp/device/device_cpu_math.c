@@ -154,6 +154,7 @@ struct clip_arg {
     size_t npartials;
     enum fsdp_norm type;
     float max_norm;
+    const struct fsdp_loss_scale *scale;
 };
 
 static int clip_run(void *arg, struct fsdp_err *err)
@@ -166,23 +167,57 @@ static int clip_run(void *arg, struct fsdp_err *err)
             total += a->partial[i];
         else if (!(a->partial[i] <= total)) /* takes a NaN, and keeps it */
             total = a->partial[i];
-    double norm = a->type == FSDP_NORM_2 ? sqrt(total) : total;
+    double inverse = a->scale ? (double)a->scale->inverse : 1;
+    double norm = (a->type == FSDP_NORM_2 ? sqrt(total) : total) * inverse;
     *a->norm = (float)norm;
-    *a->coef = 1;
+    *a->coef = (float)inverse;
     /* An infinite or NaN norm gives a zero or NaN factor, as in PyTorch: it must not pass for 1. */
     if (a->max_norm > 0) {
         double coef = (double)a->max_norm / (norm + 1e-6);
-        *a->coef = coef >= 1 ? 1 : (float)coef;
+        *a->coef = (float)(coef >= 1 ? inverse : coef * inverse);
     }
     return FSDP_OK;
 }
 
 int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *partial,
                          size_t npartials, enum fsdp_norm type, float max_norm,
-                         struct fsdp_err *err)
+                         const struct fsdp_loss_scale *scale, struct fsdp_err *err)
 {
-    struct clip_arg arg = {coef, norm, partial, npartials, type, max_norm};
+    struct clip_arg arg = {coef, norm, partial, npartials, type, max_norm, scale};
     return device_cpu_lane_call(lane, clip_run, &arg, sizeof arg, err);
+}
+
+struct scale_arg {
+    struct fsdp_loss_scale *scale;
+    const float *norm;
+    struct fsdp_loss_scale_rule rule;
+};
+
+static int scale_run(void *arg, struct fsdp_err *err)
+{
+    const struct scale_arg *a = arg;
+    struct fsdp_loss_scale *s = a->scale;
+    (void)err;
+    s->skip = !isfinite(*a->norm);
+    s->nskipped += s->skip;
+    s->good_steps = s->skip ? 0 : s->good_steps + 1;
+    if (s->skip) {
+        s->scale *= a->rule.backoff;
+    } else if (s->good_steps == a->rule.interval) {
+        s->good_steps = 0;
+        if (isfinite(s->scale * s->split * a->rule.growth))
+            s->scale *= a->rule.growth;
+    }
+    s->factor = s->scale * s->split;
+    s->inverse = 1 / s->factor;
+    return FSDP_OK;
+}
+
+int device_cpu_loss_scale_update(void *lane, struct fsdp_loss_scale *scale, const float *norm,
+                                 struct fsdp_loss_scale_rule rule, struct fsdp_err *err)
+{
+    struct scale_arg arg = {scale, norm, rule};
+    return device_cpu_lane_call(lane, scale_run, &arg, sizeof arg, err);
 }
 
 /* ---- AdamW: Loshchilov and Hutter, arXiv 1711.05101
@@ -192,11 +227,15 @@ static int adamw_run(void *arg, struct fsdp_err *err)
 {
     const struct fsdp_adamw_args *a = arg;
     (void)err;
+    if (a->loss_scale && a->loss_scale->skip)
+        return FSDP_OK;
+    const double t = (double)(a->nsteps - (a->loss_scale ? a->loss_scale->nskipped : 0));
+    const double bias1 = 1 - pow(a->beta1, t), bias2 = 1 - pow(a->beta2, t);
     const float scale = a->grad_scale ? *a->grad_scale : 1.0f;
     const float keep = (float)(1 - a->lr * a->weight_decay), eps = (float)a->eps;
     const float b1 = (float)a->beta1, b2 = (float)a->beta2;
     const float nb1 = (float)(1 - a->beta1), nb2 = (float)(1 - a->beta2);
-    const float step = (float)(a->lr / a->bias1), root = (float)(1 / sqrt(a->bias2));
+    const float step = (float)(a->lr / bias1), root = (float)(1 / sqrt(bias2));
     float *restrict p = a->master, *restrict m = a->exp_avg, *restrict v = a->exp_avg_sq;
     const float *restrict g = a->grad;
 

@@ -50,12 +50,12 @@ static void sgd_plain(const struct fsdp_sgd_args *a, float scale)
         p[i] -= lr * (g[i] * scale + decay * p[i]);
 }
 
-static void sgd_momentum(const struct fsdp_sgd_args *a, float scale)
+static void sgd_momentum(const struct fsdp_sgd_args *a, float scale, bool first)
 {
     const float decay = (float)a->weight_decay, lr = (float)a->lr;
     const float momentum = (float)a->momentum;
     /* In the first step the buffer becomes the gradient itself, dampened or not. */
-    const float take = a->first ? 1 : (float)(1 - a->dampening), keep = a->first ? 0 : momentum;
+    const float take = first ? 1 : (float)(1 - a->dampening), keep = first ? 0 : momentum;
     const bool nesterov = a->nesterov;
     float *restrict p = a->master, *restrict b = a->momentum_buffer;
     const float *restrict g = a->grad;
@@ -72,9 +72,12 @@ static int sgd_run(void *arg, struct fsdp_err *err)
 {
     const struct fsdp_sgd_args *a = arg;
     const float scale = a->grad_scale ? *a->grad_scale : 1.0f;
+    const int64_t nskipped = a->loss_scale ? a->loss_scale->nskipped : 0;
     (void)err;
+    if (a->loss_scale && a->loss_scale->skip)
+        return FSDP_OK;
     if (a->momentum_buffer)
-        sgd_momentum(a, scale);
+        sgd_momentum(a, scale, a->nsteps - nskipped == 1);
     else
         sgd_plain(a, scale);
     return FSDP_OK;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The optimizers. Each is a row of the table at the end. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,7 +39,6 @@ static int adamw_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
 static int adamw_update(struct fsdp_lane *lane, const struct optimizer_run *run,
                         struct fsdp_err *err)
 {
-    double t = (double)run->step + 1;
     struct fsdp_adamw_args args = {
         .master = run->master,
         .exp_avg = run->state[0],
@@ -55,8 +53,8 @@ static int adamw_update(struct fsdp_lane *lane, const struct optimizer_run *run,
         .beta2 = run->hyper.beta2,
         .eps = run->opts->eps,
         .weight_decay = run->hyper.weight_decay,
-        .bias1 = 1 - pow(run->hyper.beta1, t),
-        .bias2 = 1 - pow(run->hyper.beta2, t),
+        .nsteps = run->step + 1,
+        .loss_scale = run->loss_scale,
     };
     return fsdp_adamw(lane, &args, err);
 }
@@ -98,7 +96,8 @@ static int sgd_update(struct fsdp_lane *lane, const struct optimizer_run *run, s
         .dampening = run->opts->dampening,
         .weight_decay = run->hyper.weight_decay,
         .nesterov = run->opts->nesterov,
-        .first = run->step == 0,
+        .nsteps = run->step + 1,
+        .loss_scale = run->loss_scale,
     };
     FSDP_TRY(fsdp_sgd(lane, &args, err));
     if (!run->param)

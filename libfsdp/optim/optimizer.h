@@ -16,6 +16,7 @@ struct optimizer_hyper {
 struct optimizer_run {
     float *master, *state[OPTIMIZER_MAX_STATE]; /* [nelem], state as the optimizer's names */
     const float *grad, *grad_scale;             /* grad_scale: device scalar */
+    const struct fsdp_loss_scale *loss_scale;   /* on the device: skips steps; NULL: none */
     void *param; /* also written, in param_dtype; NULL where it is the master's memory */
     enum fsdp_dtype param_dtype;
     size_t nelem;

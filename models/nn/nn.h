@@ -159,13 +159,15 @@ struct nn_dropout {
 };
 
 /* Adds sum over rows of -log softmax(logits)[target] to *loss_sum, in double. Where `grad`, logits
- * become (softmax - onehot) * scale. A row with a negative target counts for nothing. */
+ * become (softmax - onehot) * scale * *loss_scale. A row with a negative target counts for nothing.
+ */
 struct nn_cross_entropy {
     float *logits;          /* (rows, vocab) */
     const int32_t *targets; /* (rows) */
     double *loss_sum;
     int rows, vocab;
     float scale;
+    const float *loss_scale; /* fsdp_view's; NULL: 1 */
     bool grad;
 };
 

@@ -73,6 +73,7 @@ static double exp_row(float *out, const float *x, size_t nelem, float most)
 static void cross_entropy(const struct nn_cross_entropy *a)
 {
     const size_t vocab = (size_t)a->vocab;
+    const float grad_scale = a->scale * (a->loss_scale ? *a->loss_scale : 1);
     double loss = 0;
     for (int r = 0; r < a->rows; r++) {
         float *x = a->logits + (size_t)r * vocab;
@@ -87,10 +88,10 @@ static void cross_entropy(const struct nn_cross_entropy *a)
         loss += log(sum) - ((double)x_target - (double)most);
         if (!a->grad)
             continue;
-        const float scale = (float)(a->scale / sum);
+        const float scale = (float)((double)grad_scale / sum);
         for (size_t i = 0; i < vocab; i++)
             x[i] *= scale;
-        x[target] -= a->scale;
+        x[target] -= grad_scale;
     }
     *a->loss_sum += loss;
 }

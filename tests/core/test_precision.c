@@ -118,6 +118,7 @@ struct work {
     size_t nelem;
     int param, row, use;
     enum fsdp_dtype param_dtype, grad_dtype;
+    const float *loss_scale;
     float beta;
 };
 
@@ -131,7 +132,7 @@ static int work_run(void *arg, struct fsdp_err *err)
             __atomic_add_fetch(&w->board->bad_param, 1, __ATOMIC_SEQ_CST);
         if (!w->grad)
             continue;
-        double g = contribution((double)p, w->param, i, w->row, w->use);
+        double g = contribution((double)p, w->param, i, w->row, w->use) * (double)*w->loss_scale;
         g += w->beta != 0.0f ? (double)load(w->grad, w->grad_dtype, i) : 0;
         store(w->grad, w->grad_dtype, i, (float)g);
     }
@@ -156,6 +157,7 @@ static int uses(struct run *r, const struct fsdp_view *v, const char *prefix, bo
         if (backward && v->grad[p]) {
             w.grad = v->grad[p];
             w.beta = fsdp_view_grad_beta(v, p);
+            w.loss_scale = v->loss_scale;
         }
         FSDP_TRY(fsdp_lane_call(v->lane, work_run, &w, sizeof w, err));
     }
@@ -312,6 +314,7 @@ static struct fsdp_opts opts_of(const struct cell *c)
     opts.noverrides = c->how & OVERRIDDEN ? 2 : 0;
     if (c->regather)
         opts.reshard_after_forward = c->regather;
+    opts.scaler.init = 64;
     opts.optim.beta1 = 0;
     opts.optim.clip_grad_norm = 0;
     return opts;

@@ -40,20 +40,37 @@ static void test_adamw(struct fsdp_lane *lane)
                                    .beta2 = 0.95,
                                    .eps = 1e-8,
                                    .weight_decay = 0.1,
-                                   .bias1 = 1 - pow(0.9, 3),
-                                   .bias2 = 1 - pow(0.95, 3)};
+                                   .nsteps = 3};
+    const double bias1 = 1 - pow(0.9, 3), bias2 = 1 - pow(0.95, 3);
     fsdp_adamw(lane, &args, NULL);
     fsdp_lane_sync(lane, NULL);
     for (int i = 0; i < N; i++) {
         double gi = (double)g[i] * 0.25, mi = 0.9 * (double)m0[i] + 0.1 * gi,
                vi = 0.95 * (double)v0[i] + 0.05 * gi * gi;
         double pi = (double)p0[i] * (1 - 1e-2 * 0.1);
-        pi -= 1e-2 / args.bias1 * mi / (sqrt(vi) / sqrt(args.bias2) + 1e-8);
+        pi -= 1e-2 / bias1 * mi / (sqrt(vi) / sqrt(bias2) + 1e-8);
         worst = fmax(worst, fabs(pi - (double)p[i]));
         worst = fmax(worst, fabs(mi - (double)m[i]));
         worst = fmax(worst, fabs(vi - (double)v[i]));
     }
     ok(worst < 3e-7, "adamw against fp64: worst difference %.2e", worst);
+
+    struct fsdp_loss_scale scale = {.skip = 1, .nskipped = 2};
+    float p1[N], v1[N];
+    memcpy(p1, p, sizeof p);
+    memcpy(v1, v, sizeof v);
+    args.loss_scale = &scale;
+    args.nsteps = 5;
+    fsdp_adamw(lane, &args, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(!memcmp(p, p1, sizeof p) && !memcmp(v, v1, sizeof v), "a skipped step changes nothing");
+    scale.skip = 0;
+    memcpy(p, p0, sizeof p);
+    memcpy(m, m0, sizeof m);
+    memcpy(v, v0, sizeof v);
+    fsdp_adamw(lane, &args, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(!memcmp(p, p1, sizeof p), "skipped steps do not count in the bias correction");
 }
 
 static void test_norm(struct fsdp_lane *lane)
@@ -67,19 +84,19 @@ static void test_norm(struct fsdp_lane *lane)
     fsdp_sumsq(lane, &sums[0], x, N, NULL);
     sums[1] = 2;
     sums[2] = 3;
-    fsdp_clip_coef(lane, &coef, &norm, sums, 3, FSDP_NORM_2, 1, NULL);
+    fsdp_clip_coef(lane, &coef, &norm, sums, 3, FSDP_NORM_2, 1, NULL, NULL);
     fsdp_lane_sync(lane, NULL);
     ok(fabs(sums[0] - want) < 1e-9 * want, "sum of squares");
     ok(fabs(norm - sqrt(want + 5)) < 1e-5, "norm of three partial sums");
     ok(fabs(coef - 1 / (sqrt(want + 5) + 1e-6)) < 1e-6, "clip factor");
-    fsdp_clip_coef(lane, &coef, &norm, sums, 3, FSDP_NORM_2, 1e9f, NULL);
+    fsdp_clip_coef(lane, &coef, &norm, sums, 3, FSDP_NORM_2, 1e9f, NULL, NULL);
     fsdp_lane_sync(lane, NULL);
     ok(coef == 1, "no clipping below the limit");
-    fsdp_clip_coef(lane, &coef, &norm, sums, 3, FSDP_NORM_2, 0, NULL);
+    fsdp_clip_coef(lane, &coef, &norm, sums, 3, FSDP_NORM_2, 0, NULL, NULL);
     fsdp_lane_sync(lane, NULL);
     ok(coef == 1, "a limit of 0 is off");
     sums[1] = NAN;
-    fsdp_clip_coef(lane, &coef, &norm, sums, 3, FSDP_NORM_2, 1, NULL);
+    fsdp_clip_coef(lane, &coef, &norm, sums, 3, FSDP_NORM_2, 1, NULL, NULL);
     fsdp_lane_sync(lane, NULL);
     ok(isnan(coef) && isnan(norm), "NaN does not pass for 1");
 }
@@ -92,7 +109,7 @@ static void test_norm_inf(struct fsdp_lane *lane)
         x[i] = noise(i);
     x[N - 1] = -2.5f;
     fsdp_absmax(lane, &partials[0], x, N, NULL);
-    fsdp_clip_coef(lane, &coef, &norm, partials, 2, FSDP_NORM_INF, 1.5f, NULL);
+    fsdp_clip_coef(lane, &coef, &norm, partials, 2, FSDP_NORM_INF, 1.5f, NULL, NULL);
     fsdp_absmax(lane, &most, x, 5, NULL);
     fsdp_lane_sync(lane, NULL);
     ok(partials[0] == 2.5 && norm == 3 && fabs(coef - 0.5) < 1e-6, "the greatest absolute value");
@@ -106,7 +123,7 @@ static void test_norm_inf(struct fsdp_lane *lane)
     x[500] = 0;
     partials[1] = most;
     fsdp_absmax(lane, &most, x, N, NULL);
-    fsdp_clip_coef(lane, &coef, &norm, partials, 2, FSDP_NORM_INF, 1.5f, NULL);
+    fsdp_clip_coef(lane, &coef, &norm, partials, 2, FSDP_NORM_INF, 1.5f, NULL, NULL);
     fsdp_lane_sync(lane, NULL);
     ok(isnan(most) && isnan(norm) && isnan(coef), "NaN stays");
 }
@@ -121,6 +138,7 @@ static void test_sgd(struct fsdp_lane *lane)
                  {0.9, 0.3, false, true},
                  {0.9, 0.3, false, false},
                  {0.9, 0, true, false}};
+    const struct fsdp_loss_scale skipped = {.nskipped = 2}, skip = {.skip = 1, .nskipped = 3};
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         float p[N], b[N], g[N], coef = 0.25f;
         double worst = 0;
@@ -139,12 +157,13 @@ static void test_sgd(struct fsdp_lane *lane)
                                      .dampening = cases[k].dampening,
                                      .weight_decay = 0.1,
                                      .nesterov = cases[k].nesterov,
-                                     .first = cases[k].first};
+                                     .nsteps = cases[k].first ? 3 : 4,
+                                     .loss_scale = &skipped};
         fsdp_sgd(lane, &args, NULL);
         fsdp_lane_sync(lane, NULL);
         for (int i = 0; i < N; i++) {
             double gi = (double)g[i] * 0.25 + 0.1 * (double)noise(i), bi = gi;
-            if (!args.first)
+            if (!cases[k].first)
                 bi = args.momentum * (double)noise(i + 7) + (1 - args.dampening) * gi;
             double step = args.nesterov ? gi + args.momentum * bi : bi;
             worst = fmax(worst, fabs((double)noise(i) - 1e-2 * step - (double)p[i]));
@@ -152,7 +171,12 @@ static void test_sgd(struct fsdp_lane *lane)
                 worst = fmax(worst, fabs(bi - (double)b[i]));
         }
         ok(worst < 2e-7, "sgd, momentum %g, dampening %g, nesterov %d, first %d: worst %.2e",
-           args.momentum, args.dampening, args.nesterov, args.first, worst);
+           args.momentum, args.dampening, args.nesterov, cases[k].first, worst);
+        const float p0 = p[7], b0 = b[7];
+        args.loss_scale = &skip;
+        fsdp_sgd(lane, &args, NULL);
+        fsdp_lane_sync(lane, NULL);
+        ok(p[7] == p0 && b[7] == b0, "a skipped step changes nothing");
     }
 }
 
@@ -174,6 +198,38 @@ static void test_ema(struct fsdp_lane *lane)
         }
         ok(worst < 2e-7, "moving average, decay %g: worst %.2e", decays[k], worst);
     }
+}
+
+/* torch.amp.GradScaler's rule, over a sequence of norms. */
+static void test_loss_scale(struct fsdp_lane *lane)
+{
+    const struct fsdp_loss_scale_rule rule = {2, 0.5f, 3};
+    struct fsdp_loss_scale s = {.scale = 1024, .split = 1.5f, .factor = 1536};
+    const float norms[] = {1, 2, INFINITY, 1, 1, 1, NAN, 1};
+    const float scales[] = {1024, 1024, 512, 512, 512, 1024, 512, 512};
+    const int good[] = {1, 2, 0, 1, 2, 0, 0, 1};
+    int bad = 0;
+
+    for (int i = 0; i < 8; i++) {
+        fsdp_loss_scale_update(lane, &s, &norms[i], rule, NULL);
+        fsdp_lane_sync(lane, NULL);
+        bad += s.scale != scales[i] || s.good_steps != good[i] || s.skip != !isfinite(norms[i]);
+        bad += s.factor != s.scale * 1.5f || s.inverse != 1 / s.factor;
+    }
+    ok(bad == 0 && s.nskipped == 2, "the loss scale grows after good steps and shrinks at others");
+    s.scale = 0x1p127f;
+    for (int i = 0; i < 3; i++)
+        fsdp_loss_scale_update(lane, &s, &norms[0], rule, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(isfinite(s.factor), "it stays finite");
+
+    const double sums[2] = {9 * 1536.0 * 1536.0, 16 * 1536.0 * 1536.0};
+    float coef, norm;
+    s = (struct fsdp_loss_scale){.inverse = 1 / 1536.0f};
+    fsdp_clip_coef(lane, &coef, &norm, sums, 2, FSDP_NORM_2, 1, &s, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(fabsf(norm - 5) < 1e-5f && fabsf(coef * 1536 - 0.2f) < 1e-6f,
+       "the norm is that of unscaled gradients, and the clip factor unscales");
 }
 
 static void test_casts(struct fsdp_lane *lane)
@@ -333,6 +389,7 @@ int main(void)
     test_norm_inf(lane);
     test_sgd(lane);
     test_ema(lane);
+    test_loss_scale(lane);
     test_casts(lane);
     test_init(lane);
     fsdp_lane_destroy(lane);

@@ -79,39 +79,65 @@ int fsdp_sumsq(struct fsdp_lane *lane, double *out, const float *x, size_t nelem
 int fsdp_absmax(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
                 struct fsdp_err *err);
 
+/* The loss scale, on the device: what the gradient of the loss is multiplied with, and whether the
+ * latest step is skipped (optim.h). */
+struct fsdp_loss_scale {
+    float factor;       /* of the loss gradient: scale * split */
+    float inverse;      /* 1 / factor: of the gradients */
+    float scale, split; /* split: of the ranks' divisor, constant */
+    int32_t good_steps; /* in a row, since the scale last changed */
+    int32_t skip;       /* the latest step had gradients that are not finite */
+    int64_t nskipped;   /* steps so far */
+};
+struct fsdp_loss_scale_rule {
+    float growth, backoff;
+    int32_t interval; /* 0: no growth */
+};
+
 enum fsdp_norm { FSDP_NORM_2, FSDP_NORM_INF };
-/* *norm = of partial[0 .. npartials): the root of their sum, added in order (NORM_2: partials are
- * sums of squares), or the greatest (NORM_INF). *coef = min(1, max_norm / (*norm + 1e-6)), or 1
- * where max_norm <= 0. As torch.nn.utils.clip_grad_norm_. */
+/* *norm = scale->inverse times the root of the sum of partial[0 .. npartials), added in order
+ * (NORM_2: partials are sums of squares), or times the greatest (NORM_INF). *coef, which gradients
+ * are multiplied with: scale->inverse times min(1, max_norm / (*norm + 1e-6)), times 1 where
+ * max_norm <= 0. As torch.nn.utils.clip_grad_norm_. scale NULL: 1. */
 int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *partial,
-                   size_t npartials, enum fsdp_norm type, float max_norm, struct fsdp_err *err);
+                   size_t npartials, enum fsdp_norm type, float max_norm,
+                   const struct fsdp_loss_scale *scale, struct fsdp_err *err);
+/* The step with this norm is skipped unless it is finite; the scale of the next one. */
+int fsdp_loss_scale_update(struct fsdp_lane *lane, struct fsdp_loss_scale *scale, const float *norm,
+                           struct fsdp_loss_scale_rule rule, struct fsdp_err *err);
 
 /* One AdamW step on a range of the flat shard (torch.optim.AdamW, decoupled decay):
  *   p *= 1 - lr*decay; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
  *   p -= lr/bias1 * m / (sqrt(v)/sqrt(bias2) + eps)     with g scaled by *grad_scale first.
- * bias1 = 1 - b1^t and bias2 = 1 - b2^t are given by the caller in double. Where param is not NULL
- * the new value is also written there in param_dtype. */
+ * bias1 = 1 - b1^t and bias2 = 1 - b2^t, in double, t the steps that were not skipped. Where param
+ * is not NULL the new value is also written there in param_dtype. */
 struct fsdp_adamw_args {
     float *master, *exp_avg, *exp_avg_sq;
     const float *grad;
     const float *grad_scale; /* device scalar, NULL: 1 */
+    /* On the device: skips the step, and counts those that were; NULL: none is. */
+    const struct fsdp_loss_scale *loss_scale;
     void *param;
     enum fsdp_dtype param_dtype;
     size_t nelem;
-    double lr, beta1, beta2, eps, weight_decay, bias1, bias2;
+    int64_t nsteps; /* with this one */
+    double lr, beta1, beta2, eps, weight_decay;
 };
 int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
 
 /* One step of stochastic gradient descent (torch.optim.SGD), with g scaled by *grad_scale first:
  *   g += decay*p; b = momentum*b + (1-dampening) g, but b = g in the first step;
- *   p -= lr * (nesterov ? g + momentum*b : b)           without momentum: p -= lr * g. */
+ *   p -= lr * (nesterov ? g + momentum*b : b)           without momentum: p -= lr * g.
+ * Steps that were skipped do not count for the first. */
 struct fsdp_sgd_args {
     float *master, *momentum_buffer; /* NULL without momentum */
     const float *grad;
-    const float *grad_scale; /* device scalar, NULL: 1 */
+    const float *grad_scale;                  /* device scalar, NULL: 1 */
+    const struct fsdp_loss_scale *loss_scale; /* as above */
     size_t nelem;
+    int64_t nsteps; /* with this one */
     double lr, momentum, dampening, weight_decay;
-    bool nesterov, first;
+    bool nesterov;
 };
 int fsdp_sgd(struct fsdp_lane *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
 

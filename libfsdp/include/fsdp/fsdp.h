@@ -88,7 +88,8 @@ struct fsdp_opts {
     int activation_checkpointing; /* FSDP_AC_* */
     int accumulation;             /* micro-steps per optimizer step */
     struct fsdp_optim_opts optim;
-    uint64_t seed; /* of initial values */
+    struct fsdp_scaler_opts scaler; /* fp16 */
+    uint64_t seed;                  /* of initial values */
     /* Text of everything else that must be equal on all ranks (data, schedule, ...), one `key =
      * value` a line; part of the hash that ranks compare. May be NULL. */
     const char *agree;
@@ -99,7 +100,7 @@ struct fsdp_opts {
         .version = FSDP_OPTS_VERSION, .strategy = FSDP_FULL_SHARD, .reshard_after_forward = -1,    \
         .wrap_policy = FSDP_WRAP_TRANSFORMER, .param_dtype = FSDP_F32, .reduce_dtype = FSDP_F32,   \
         .forward_prefetch = 1, .backward_prefetch = 1, .limit_all_gathers = 2, .grad_buffers = 2,  \
-        .accumulation = 1, .optim = FSDP_OPTIM_OPTS_INIT                                           \
+        .accumulation = 1, .optim = FSDP_OPTIM_OPTS_INIT, .scaler = FSDP_SCALER_OPTS_INIT          \
     }
 
 /* The group size that some unit's reshard_after_forward asks for, to be given to
@@ -134,7 +135,10 @@ struct fsdp_view {
     struct fsdp_lane *lane;                  /* where the module's work is enqueued */
     enum fsdp_dtype param_dtype, grad_dtype; /* of this module's parameters and gradients */
     const void *const *param;
-    void *const *grad;               /* BACKWARD only, of trainable parameters */
+    void *const *grad; /* BACKWARD only, of trainable parameters */
+    /* Device scalar with which the gradient of the loss is multiplied, beside the model's own
+     * factors: against underflow in fp16 (optim.h), else 1. It changes from step to step. */
+    const float *loss_scale;
     void *saved, *recomputed, *work; /* this module's activation memory (module.h) */
     struct fsdp *fsdp;
 };
@@ -171,7 +175,9 @@ struct fsdp_step_args {
     const double *control;
 };
 struct fsdp_step_result {
-    float grad_norm;                    /* global, before clipping */
+    float grad_norm;  /* global, before clipping */
+    float loss_scale; /* of the next step */
+    bool skipped;     /* gradients were not finite, and the loss is scaled: nothing changed */
     double control[FSDP_CONTROL_NELEM]; /* summed over all ranks */
 };
 /* Clip, update the local shard. Collective, enqueues; asking for the result (not NULL) waits on the
@@ -180,6 +186,14 @@ int fsdp_step(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_ste
               struct fsdp_err *err);
 /* The result of the latest step. Waits for the compute lane. Local. */
 int fsdp_step_result(struct fsdp *f, struct fsdp_step_result *out, struct fsdp_err *err);
+/* The loss scale, for checkpoints. Setting has no effect where the loss is not scaled; FSDP_EINVAL
+ * for one that cannot be. Wait for the compute lane. Local; the same on every rank. */
+struct fsdp_scaler_state {
+    double scale;
+    int64_t good_steps, nskipped;
+};
+int fsdp_scaler_get(struct fsdp *f, struct fsdp_scaler_state *out, struct fsdp_err *err);
+int fsdp_scaler_set(struct fsdp *f, const struct fsdp_scaler_state *state, struct fsdp_err *err);
 /* Sums device values over all ranks (evaluation loss). Collective, blocks. */
 int fsdp_control_sum(struct fsdp *f, double *values, int nelem, struct fsdp_err *err);
 /* Waits for all lanes. Local, blocks. */

@@ -50,6 +50,37 @@ struct fsdp_optim_opts {
         .clip_grad_norm = 1.0                                                                      \
     }
 
+/* ---- loss scaling, for fp16 -------------------------------------------------------------------
+ *
+ * The gradient of the loss is multiplied by a scale, so that small gradients do not vanish in fp16;
+ * gradients are divided by it again where they are clipped and used. A step whose gradients are not
+ * finite changes nothing on any rank and shrinks the scale; `interval` good steps in a row grow it.
+ * The rule and its numbers are torch.amp.GradScaler's. */
+
+enum fsdp_scaler_mode {
+    FSDP_SCALER_AUTO, /* on where parameters are gathered or gradients reduced in F16 */
+    FSDP_SCALER_ON,
+    FSDP_SCALER_OFF
+};
+
+struct fsdp_scaler_opts {
+    enum fsdp_scaler_mode mode;
+    double init, growth, backoff;
+    int interval; /* 0: it never grows */
+};
+#define FSDP_SCALER_OPTS_INIT                                                                      \
+    {                                                                                              \
+        .init = 65536, .growth = 2, .backoff = 0.5, .interval = 2000                               \
+    }
+
+/* FSDP_EINVAL names a setting that cannot work. Pure. */
+int fsdp_scaler_check(const struct fsdp_scaler_opts *opts, struct fsdp_err *err);
+
+/* Gradients in fp16 are divided by part of the number of ranks before they are summed and by the
+ * rest afterwards, so that neither they nor their sum leave the range. The part: a power of two
+ * near the root; FSDP's rule (torch.distributed.algorithms._comm_hooks). Pure. */
+int fsdp_scaler_predivisor(int nranks);
+
 enum fsdp_schedule_kind {
     FSDP_SCHEDULE_CONSTANT,
     FSDP_SCHEDULE_LINEAR, /* down to min_lr at the last step */

@@ -35,7 +35,10 @@ struct fsdp_device_ops {
     int (*sumsq)(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
     int (*absmax)(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
     int (*clip_coef)(void *lane, float *coef, float *norm, const double *partial, size_t npartials,
-                     enum fsdp_norm type, float max_norm, struct fsdp_err *err);
+                     enum fsdp_norm type, float max_norm, const struct fsdp_loss_scale *scale,
+                     struct fsdp_err *err);
+    int (*loss_scale_update)(void *lane, struct fsdp_loss_scale *scale, const float *norm,
+                             struct fsdp_loss_scale_rule rule, struct fsdp_err *err);
     int (*adamw)(void *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
     int (*sgd)(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
     int (*ema)(void *lane, float *average, const float *x, size_t nelem, double decay,
