@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CRC-64/XZ and CRC-32C: the bytes by ISA-L, the algebra here.
+ * CRC-64/XZ, CRC-32C and zip's CRC-32: the bytes by ISA-L, the algebra here.
  *
  * A reflected CRC register is a polynomial over GF(2) modulo P with x^0 in the highest bit.
  * Appending nbytes zero bytes multiplies it by x^(8*nbytes), and with the usual inversion at both
@@ -17,6 +17,7 @@
 
 #define POLY64 UINT64_C(0xc96c5795d7870f42)
 #define POLY32 UINT64_C(0x82f63b78)
+#define POLYZIP UINT64_C(0xedb88320)
 
 enum { NPOWERS = 67 }; /* x^(2^k); a length in bits has at most 67 */
 
@@ -27,6 +28,7 @@ struct field {
 
 static struct field field64 = {.poly = POLY64, .one = UINT64_C(1) << 63};
 static struct field field32 = {.poly = POLY32, .one = UINT64_C(1) << 31};
+static struct field field_zip = {.poly = POLYZIP, .one = UINT64_C(1) << 31};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static uint64_t multiply(const struct field *f, uint64_t a, uint64_t b)
@@ -47,16 +49,17 @@ static void fill(struct field *f)
         f->power[k] = multiply(f, f->power[k - 1], f->power[k - 1]);
 }
 
-static void fill_both(void)
+static void fill_all(void)
 {
     fill(&field64);
     fill(&field32);
+    fill(&field_zip);
 }
 
 /* crc * x^(8 * nbytes) */
 static uint64_t shift(const struct field *f, uint64_t crc, uint64_t nbytes)
 {
-    pthread_once(&once, fill_both);
+    pthread_once(&once, fill_all);
     for (int k = 3; nbytes; nbytes >>= 1, k++)
         if (nbytes & 1)
             crc = multiply(f, crc, f->power[k]);
@@ -82,6 +85,16 @@ uint32_t ckpt_crc32c(uint32_t crc, const void *data, size_t nbytes)
         nbytes -= part;
     }
     return ~crc;
+}
+
+uint32_t ckpt_crc32(uint32_t crc, const void *data, size_t nbytes)
+{
+    return nbytes ? crc32_gzip_refl(crc, data, nbytes) : crc; /* inverts at both ends itself */
+}
+
+uint32_t ckpt_crc32_shift(uint32_t crc, uint64_t nbytes)
+{
+    return (uint32_t)shift(&field_zip, crc, nbytes);
 }
 
 uint64_t ckpt_crc64_shift(uint64_t crc, uint64_t nbytes)

@@ -9,6 +9,10 @@
 uint64_t ckpt_crc64_shift(uint64_t crc, uint64_t nbytes);
 uint32_t ckpt_crc32c_shift(uint32_t crc, uint64_t nbytes);
 
+/* The CRC-32 of zip files (and of their writers' `zlib.crc32`). Start with 0. */
+uint32_t ckpt_crc32(uint32_t crc, const void *data, size_t nbytes);
+uint32_t ckpt_crc32_shift(uint32_t crc, uint64_t nbytes);
+
 /* What the box of a tensor, given row-major and in the tensor's dtype, contributes to the tensor's
  * fingerprint. The xor over boxes that tile the tensor is the fingerprint. */
 uint64_t ckpt_fingerprint_part(const struct fsdp_tensor *tensor, const struct fsdp_box *box,

@@ -39,7 +39,8 @@ int ckpt_layout_add_tensor(struct ckpt_layout *layout, const struct fsdp_tensor 
         return FSDP_ENOMEM;
     struct ckpt_tensor *mine = &layout->tensors[layout->ntensors++];
     *mine = (struct ckpt_tensor){.tensor = *tensor, .kind = kind};
-    mine->tensor.name = name;
+    mine->role = kind == FSDP_SLICE_MODEL ? CKPT_ROLE_MODEL : CKPT_ROLE_OPTIM;
+    mine->tensor.name = mine->stored = name;
     return FSDP_OK;
 }
 
@@ -158,8 +159,12 @@ int ckpt_layout_seal(struct ckpt_layout *layout, struct fsdp_err *err)
 
 void ckpt_layout_free(struct ckpt_layout *layout)
 {
-    for (int i = 0; i < layout->ntensors; i++)
-        fsdp_free((char *)(uintptr_t)layout->tensors[i].tensor.name);
+    for (int i = 0; i < layout->ntensors; i++) {
+        const struct ckpt_tensor *t = &layout->tensors[i];
+        if (t->stored != t->tensor.name)
+            fsdp_free((char *)(uintptr_t)t->stored);
+        fsdp_free((char *)(uintptr_t)t->tensor.name);
+    }
     for (int i = 0; i < layout->nfiles; i++)
         fsdp_free(layout->files[i].path);
     fsdp_free(layout->tensors);

@@ -13,11 +13,12 @@ struct ckpt_layout_file {
     bool has_crc;
 };
 
-/* A box whose bytes lie row-major and contiguous in a file. */
+/* A box whose bytes lie row-major and contiguous in a file, or in an archive in a file. */
 struct ckpt_piece {
     int tensor, file;
     struct fsdp_box box;
-    uint64_t pos;   /* first byte in the file */
+    uint64_t pos;   /* first byte in the file; of the blob, where there is one */
+    uint64_t blob_nbytes; /* a torch.save archive holds the bytes (blob.h); 0: they lie bare */
     uint64_t reach; /* largest end in dimension 0 of this and all pieces of the tensor before it */
 };
 

@@ -9,6 +9,10 @@
 #define CKPT_MAX_INDEX_NBYTES (256u << 20)       /* model.safetensors.index.json */
 #define CKPT_MAX_EXTRA_NBYTES (256u << 20)       /* one small file beside the weights */
 #define CKPT_MAX_FRAME_TABLE_NBYTES (256u << 20) /* of a compressed file: 16 TiB of data */
+#define CKPT_MAX_METADATA_NBYTES (1u << 30)      /* torch's .metadata */
+#define CKPT_MAX_ZIP_NBYTES (64u << 20)          /* directory of a zip archive */
+#define CKPT_MAX_VALUE_NBYTES (16u << 20)        /* a pickled Python value, and its JSON */
+#define CKPT_MAX_VALUE_DEPTH 64
 #define CKPT_MAX_TENSORS (1 << 22)
 #define CKPT_MAX_FILES (1 << 20)
 #define CKPT_MAX_UNITS (1 << 20)

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "blob.h"
+#include "dcp.h"
 #include "hf_names.h"
 #include "opened.h"
 
@@ -96,6 +98,11 @@ static int recognize(struct ckpt *ckpt, struct fsdp_err *err)
         ckpt->format = CKPT_NATIVE;
         return FSDP_OK;
     }
+    FSDP_TRY(ckpt_dcp_recognize(&has, ckpt, err));
+    if (has) {
+        ckpt->format = CKPT_DCP;
+        return FSDP_OK;
+    }
     int rc = ckpt_latest(latest, sizeof latest, ckpt->path, err);
     if (rc == FSDP_OK) {
         fsdp_free(ckpt->path);
@@ -110,13 +117,25 @@ static int recognize(struct ckpt *ckpt, struct fsdp_err *err)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_ENOTFOUND,
                         "'%s' is no checkpoint: it has no " CKPT_MANIFEST_NAME
-                        " (a save that never finished has none), no *.safetensors and no finished "
-                        "step-*",
+                        " (a save that never finished has none), no .metadata of torch, no "
+                        "*.safetensors and no finished step-*",
                         ckpt->path);
+}
+
+int ckpt_readers_create(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    size_t nfiles = (size_t)ckpt->m.layout.nfiles;
+    ckpt->readers = fsdp_alloc(nfiles, sizeof *ckpt->readers, "readers", err);
+    return ckpt->readers ? FSDP_OK : FSDP_ENOMEM;
 }
 
 int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err)
 {
+    static int (*const openers[])(struct ckpt *, struct fsdp_err *) = {
+        [CKPT_NATIVE] = ckpt_native_open,
+        [CKPT_HF] = ckpt_hf_open,
+        [CKPT_DCP] = ckpt_dcp_open,
+    };
     struct ckpt *ckpt = fsdp_alloc(1, sizeof *ckpt, "checkpoint", err);
     int rc = FSDP_ENOMEM;
     if (!ckpt)
@@ -134,12 +153,9 @@ int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err)
         rc = FSDP_ENOMEM;
         goto out;
     }
-    rc = ckpt->format == CKPT_NATIVE ? ckpt_native_open(ckpt, err) : ckpt_hf_open(ckpt, err);
-    if (rc)
-        goto out;
-    ckpt->readers =
-        fsdp_alloc((size_t)ckpt->m.layout.nfiles, sizeof *ckpt->readers, "readers", err);
-    rc = ckpt->readers ? FSDP_OK : FSDP_ENOMEM;
+    rc = openers[ckpt->format](ckpt, err);
+    if (rc == FSDP_OK && !ckpt->readers)
+        rc = ckpt_readers_create(ckpt, err);
 out:
     if (rc)
         ckpt_close(ckpt);
@@ -156,6 +172,7 @@ void ckpt_close(struct ckpt *ckpt)
         ckpt_data_close(ckpt->readers[i].data);
     fsdp_free(ckpt->readers);
     ckpt_codec_pool_destroy(ckpt->pool);
+    ckpt_blobs_destroy(ckpt);
     ckpt_manifest_free(&ckpt->m);
     pthread_mutex_destroy(&ckpt->lock);
     fsdp_free(ckpt->folder);

@@ -19,7 +19,9 @@ struct ckpt {
     /* A Hugging Face folder fills in what a manifest would have held, as far as it is known. */
     struct ckpt_manifest m;
 
-    pthread_mutex_t lock; /* the open files */
+    struct ckpt_blob *blobs; /* [npieces] torch's archives (blob.h); NULL in other formats */
+
+    pthread_mutex_t lock; /* the open files, the blobs */
     struct ckpt_reader {
         struct ckpt_data *data;
         int users;
@@ -33,11 +35,15 @@ struct ckpt {
 /* Format readers: fill in ckpt->m from ckpt->path, seal its layout. */
 int ckpt_native_open(struct ckpt *ckpt, struct fsdp_err *err);
 int ckpt_hf_open(struct ckpt *ckpt, struct fsdp_err *err);
+int ckpt_dcp_open(struct ckpt *ckpt, struct fsdp_err *err);
 
 /* The headers of all files, several at a time. headers[nfiles] is zeroed first; on failure all are
  * freed. A size that differs from the layout's is refused. */
 int ckpt_headers_read(struct ckpt_st_header *headers, const struct ckpt *ckpt,
                       struct fsdp_err *err);
+
+/* After the last file is in the layout: what ckpt_file_pread needs. Once. */
+int ckpt_readers_create(struct ckpt *ckpt, struct fsdp_err *err);
 
 /* Bytes of a file of the layout, as they were before it was compressed. Files are opened when
  * needed and kept, at most CKPT_OPEN_FILES of them. Thread safe. */

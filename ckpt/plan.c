@@ -27,7 +27,7 @@ static void extent_make(struct ckpt_extent *out, const struct ckpt_piece *piece,
         src += (both->offset[k] - piece->box.offset[k]) * src_stride[k];
         out->dst += (both->offset[k] - block->offset[k]) * dst_stride[k];
     }
-    out->pos = piece->pos + src * elem_nbytes;
+    out->pos = (piece->blob_nbytes ? 0 : piece->pos) + src * elem_nbytes;
     /* Dimensions that both boxes span whole are one run with the dimension before them. */
     while (d > 0) {
         d--;
@@ -103,6 +103,7 @@ static int block_add(struct ckpt_plan *plan, const struct ckpt_layout *layout,
         if (!fsdp_box_intersect(&both, &piece->box, box, tensor->ndim))
             continue;
         extent_make(&extent, piece, box, &both, tensor->ndim, fsdp_dtype_nbytes(tensor->dtype));
+        extent.piece = low;
         FSDP_TRY(extent_add(plan, &extent, err));
         block->nextents++;
     }

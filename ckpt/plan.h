@@ -15,7 +15,8 @@
  * (outermost first). Positions and strides count elements. */
 struct ckpt_extent {
     int file;
-    uint64_t pos;        /* byte of the file where the first run starts */
+    size_t piece; /* of the layout */
+    uint64_t pos; /* byte of the file where the first run starts; in the piece, if in a blob */
     uint64_t span_nelem; /* from the first run's start to the last one's end, in the file */
     uint64_t dst;        /* where in the block the first run goes */
     uint64_t run_nelem;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "blob.h"
 #include "crc.h"
 #include "opened.h"
 
@@ -136,6 +137,22 @@ static void feed(struct check *c, struct cursor *cursor, int file, const char *d
     }
 }
 
+/* torch's archives carry a checksum each. */
+static int check_blobs(struct check *c, int file)
+{
+    for (size_t i = c->first[file]; i < c->first[file + 1]; i++) {
+        struct fsdp_err err = FSDP_ERR_INIT;
+        int rc = ckpt_blob_check(c->ckpt, c->by_file[i], &err);
+        if (rc == FSDP_OK)
+            continue;
+        pthread_mutex_lock(&c->lock);
+        c->damaged[file] = true;
+        fault(c, err.text);
+        pthread_mutex_unlock(&c->lock);
+    }
+    return FSDP_OK;
+}
+
 static int check_file(struct check *c, int file, char *buffer, struct fsdp_err *err)
 {
     const struct ckpt_layout_file *info = &c->ckpt->m.layout.files[file];
@@ -144,6 +161,8 @@ static int check_file(struct check *c, int file, char *buffer, struct fsdp_err *
     uint64_t size = info->nbytes;
     uint32_t crc = 0;
 
+    if (c->ckpt->blobs)
+        return check_blobs(c, file);
     if (compressed) { /* checksums are of what is stored, fingerprints of what it holds */
         FSDP_TRY(stored_checksum(&crc, c->ckpt, file, buffer, err));
         FSDP_TRY(ckpt_file_nbytes(&size, c->ckpt, file, err));

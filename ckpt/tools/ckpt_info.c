@@ -48,7 +48,8 @@ static const char *shown(const char *name)
 
 static const char *format_name(const struct ckpt *ckpt)
 {
-    return ckpt_format(ckpt) == CKPT_NATIVE ? "native" : "safetensors";
+    static const char *const names[] = {"native", "safetensors", "dcp"};
+    return names[ckpt_format(ckpt)];
 }
 
 static void shape_text(char *out, size_t out_nbytes, const struct fsdp_tensor *tensor)

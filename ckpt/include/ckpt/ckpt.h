@@ -87,12 +87,28 @@ int ckpt_retain(const char *root, int keep, struct fsdp_err *err);
 /* ---- reading ------------------------------------------------------------------------------------
  */
 
-enum ckpt_format { CKPT_NATIVE, CKPT_HF }; /* HF: plain safetensors, a file or a folder */
+enum ckpt_format {
+    CKPT_NATIVE,
+    CKPT_HF,  /* safetensors: a file or a folder, plain or torch's sharded ones */
+    CKPT_DCP, /* torch.distributed.checkpoint: .metadata and .distcp */
+};
+
+/* What a tensor is for. */
+enum ckpt_role {
+    CKPT_ROLE_MODEL,
+    CKPT_ROLE_OPTIM, /* `state.<parameter>.<name>`: what an optimizer keeps for a parameter */
+    CKPT_ROLE_OTHER, /* anything else that somebody kept along: counters, schedules */
+};
+
 
 /* A tensor of an opened checkpoint. */
 struct ckpt_tensor {
     struct fsdp_tensor tensor;
-    enum fsdp_slice_kind kind;
+    enum fsdp_slice_kind kind; /* MODEL for weights, OPTIM for all else */
+    enum ckpt_role role;
+    /* The name that the source uses, never NULL. It differs from tensor.name in torch's checkpoints,
+     * where the containers `model` and `optim` are part of it. */
+    const char *stored;
     uint64_t fingerprint; /* CRC-64/XZ over the row-major bytes */
     bool has_fingerprint;
 };
@@ -106,8 +122,8 @@ struct ckpt_file_info {
 
 struct ckpt;
 
-/* Opens a native checkpoint folder (or a root of several: its newest), a Hugging Face folder, or a
- * .safetensors file; reads the manifest and all headers, and proves that the stored boxes tile
+/* Opens a native checkpoint folder (or a root of several: its newest), a folder that torch's
+ * distributed checkpoint wrote, a Hugging Face folder, or a .safetensors file; reads the manifest and all headers, and proves that the stored boxes tile
  * every tensor. Errors name file and tensor: missing, truncated, stray, overlapping. Local, blocks.
  */
 int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err);

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Python values of a torch checkpoint as JSON: epochs, learning rates, parameter groups. */
+#include <math.h>
+#include <string.h>
+
+#include "blob.h"
+#include "dcp.h"
+
+struct writer {
+    size_t room; /* values that may still be made: shared ones are written out each time */
+    int depth;
+    const char *why; /* what cannot be written */
+};
+
+static json_t *value_json(struct writer *w, const struct ckpt_pk *value);
+
+static json_t *refuse(struct writer *w, const char *why)
+{
+    if (!w->why)
+        w->why = why;
+    return NULL;
+}
+
+static json_t *list_json(struct writer *w, const struct ckpt_pk *value)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < value->nitems; i++) {
+        json_t *item = value_json(w, value->u.items[i]);
+        if (!item || json_array_append_new(out, item)) {
+            json_decref(out);
+            return NULL;
+        }
+    }
+    return out;
+}
+
+/* Keys that are no text become one, as Python's json does it. */
+static bool key_text(char *out, size_t out_nbytes, const struct ckpt_pk *key)
+{
+    if (key->type == CKPT_PK_T_TEXT && key->nitems < out_nbytes &&
+        !memchr(key->u.text, 0, key->nitems))
+        snprintf(out, out_nbytes, "%.*s", (int)key->nitems, key->u.text);
+    else if (key->type == CKPT_PK_T_INT)
+        snprintf(out, out_nbytes, "%lld", (long long)key->u.integer);
+    else if (key->type == CKPT_PK_T_BOOL)
+        snprintf(out, out_nbytes, key->u.integer ? "true" : "false");
+    else
+        return false;
+    return true;
+}
+
+static json_t *dict_json(struct writer *w, const struct ckpt_pk *value)
+{
+    json_t *out = json_object();
+    for (size_t i = 0; i + 1 < value->nitems; i += 2) {
+        char key[1024];
+        json_t *item = value_json(w, value->u.items[i + 1]);
+        if (item && !key_text(key, sizeof key, value->u.items[i])) {
+            json_decref(item);
+            item = refuse(w, "a dict's key is neither a short text nor an integer");
+        }
+        if (!item || json_object_set_new(out, key, item)) {
+            json_decref(out);
+            return refuse(w, "a dict's key is not in UTF-8");
+        }
+    }
+    return out;
+}
+
+/* Bytes in hexadecimal. */
+static json_t *bytes_json(struct writer *w, const struct ckpt_pk *value)
+{
+    size_t nbytes = value->nitems;
+    if (nbytes > w->room / 2)
+        return refuse(w, "it holds too many bytes");
+    w->room -= nbytes;
+    char *text = fsdp_alloc(2 * nbytes + 1, 1, "hex", NULL);
+    for (size_t i = 0; text && i < nbytes; i++)
+        snprintf(text + 2 * i, 3, "%02x", (unsigned char)value->u.text[i]);
+    json_t *out = text ? json_pack("{s:s}", "bytes", text) : NULL;
+    fsdp_free(text);
+    return out;
+}
+
+static json_t *global_json(const struct ckpt_pk_global *global)
+{
+    char text[256];
+    snprintf(text, sizeof text, "%s.%s", global->module, global->name);
+    return json_string(text);
+}
+
+static json_t *call_json(struct writer *w, const struct ckpt_pk *value)
+{
+    const struct ckpt_pk *first = ckpt_pk_item(value, 0);
+    switch (ckpt_pk_global_of(value)->role) {
+    case CKPT_PK_SIZE:
+        return first ? value_json(w, first) : json_array();
+    case CKPT_PK_ENCODE:
+        /* The text's code points are the bytes: kept as the text. */
+        return first ? json_pack("{s:o}", "bytes_latin1", value_json(w, first)) : NULL;
+    case CKPT_PK_PATH: {
+        json_t *parts = list_json(w, value->u.items[1]);
+        return parts ? json_pack("{s:o}", "path", parts) : NULL;
+    }
+    case CKPT_PK_BYTESIO:
+        first = first ? first : ckpt_pk_item(value->u.items[2], 0);
+        return first ? value_json(w, first) : refuse(w, "an empty BytesIO");
+    case CKPT_PK_OTHER:
+        return first ? value_json(w, first) : json_null();
+    default:
+        return refuse(w, "it holds a tensor or an object that JSON cannot");
+    }
+}
+
+static json_t *scalar_json(struct writer *w, const struct ckpt_pk *value)
+{
+    switch (value->type) {
+    case CKPT_PK_T_NONE:
+        return json_null();
+    case CKPT_PK_T_BOOL:
+        return json_boolean((int)value->u.integer);
+    case CKPT_PK_T_INT:
+        return json_integer(value->u.integer);
+    case CKPT_PK_T_FLOAT:
+        if (isnan(value->u.real))
+            return json_string("nan");
+        if (isinf(value->u.real))
+            return json_string(value->u.real > 0 ? "inf" : "-inf");
+        return json_real(value->u.real);
+    case CKPT_PK_T_TEXT: {
+        json_t *out = json_stringn(value->u.text, value->nitems);
+        w->room -= value->nitems < w->room ? value->nitems : w->room;
+        return out ? out : refuse(w, "a text is not in UTF-8");
+    }
+    case CKPT_PK_T_GLOBAL:
+        return global_json(value->u.global);
+    default:
+        return refuse(w, "an integer has more than 64 bits");
+    }
+}
+
+static json_t *value_json(struct writer *w, const struct ckpt_pk *value)
+{
+    json_t *out;
+    if (!w->room || w->depth >= CKPT_MAX_VALUE_DEPTH)
+        return refuse(w, "it is too large or too deep");
+    w->room--;
+    w->depth++;
+    switch (value->type) {
+    case CKPT_PK_T_LIST:
+    case CKPT_PK_T_TUPLE:
+        out = list_json(w, value);
+        break;
+    case CKPT_PK_T_DICT:
+        out = dict_json(w, value);
+        break;
+    case CKPT_PK_T_BYTES:
+        out = bytes_json(w, value);
+        break;
+    case CKPT_PK_T_CALL:
+        out = call_json(w, value);
+        break;
+    case CKPT_PK_T_PERSID:
+        out = refuse(w, "it holds a tensor");
+        break;
+    default:
+        out = scalar_json(w, value);
+    }
+    w->depth--;
+    return out;
+}
+
+int ckpt_dcp_value(json_t **out, struct ckpt *ckpt, int file, uint64_t pos, uint64_t nbytes,
+                   const char *name, struct fsdp_err *err)
+{
+    struct writer w = {.room = CKPT_MAX_VALUE_NBYTES / 16};
+    struct fsdp_err why = FSDP_ERR_INIT;
+    struct ckpt_pickle pickle = {0};
+    char *data;
+    int rc = ckpt_blob_value(&pickle, &data, ckpt, file, pos, nbytes, name, &why);
+    if (rc != FSDP_OK && rc != FSDP_EUNSUPPORTED)
+        return fsdp_err_set(err, rc, "%s", why.text);
+    *out = rc == FSDP_OK ? value_json(&w, pickle.root) : NULL;
+    if (!*out)
+        *out = json_pack("{s:s}", "unreadable", rc ? why.text : w.why ? w.why : "out of memory");
+    ckpt_pickle_free(&pickle);
+    fsdp_free(data);
+    return *out ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", name);
+}

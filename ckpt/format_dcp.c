@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch.distributed.checkpoint: `.metadata`, one pickle that says which chunks (boxes) of which
+ * tensors there are and where, and `*.distcp`, the chunks as torch.save archives back to back.
+ *
+ *     Metadata.state_dict_metadata   {name: TensorStorageMetadata | BytesStorageMetadata}
+ *     Metadata.planner_data          {name: path in the nested state dict}
+ *     Metadata.storage_data          {MetadataIndex(name, offset): _StorageInfo(file, offset,
+ * length)}
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "blob.h"
+#include "dcp.h"
+#include "dcp_names.h"
+#include "opened.h"
+
+#define BAD(...) fsdp_err_set(err, FSDP_ECORRUPT, __VA_ARGS__)
+
+/* Where a chunk or value is, by its name and offset. */
+struct place {
+    const struct ckpt_pk *name;
+    uint64_t hint; /* its position among the name's chunks; a hint only */
+    int ndim;      /* -1: a value, which has no offset */
+    uint64_t offset[FSDP_MAX_DIMS];
+    int file;
+    uint64_t pos, nbytes;
+};
+
+struct reader {
+    struct ckpt *ckpt;
+    const char *path; /* of .metadata */
+    const struct ckpt_pk *tensors, *paths;
+    size_t nplaces;
+    struct place *places; /* sorted */
+    size_t nfiles, max_files;
+    const struct ckpt_pk **files; /* names in the order of the layout's files, by hash */
+    int *by_hash;
+    size_t nhash;
+    bool contained;
+    size_t nvalues;
+    const struct place **values; /* Python values: read once all files are known */
+};
+
+/* A text value with a 0 byte; NULL with err set if it is none, too long, or holds a 0 byte. */
+static char *text_of(const struct ckpt_pk *value, size_t most, const char *path,
+                     struct fsdp_err *err)
+{
+    if (!value || value->type != CKPT_PK_T_TEXT || value->nitems > most || !value->nitems ||
+        memchr(value->u.text, 0, value->nitems)) {
+        BAD("'%s': a name is missing, too long or not a text", path);
+        return NULL;
+    }
+    return fsdp_sprintf(err, "%.*s", (int)value->nitems, value->u.text);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* torch follows separators and `..` out of the checkpoint; this reader does not. */
+static bool file_name_ok(const char *name)
+{
+    if (!strcmp(name, ".") || !strcmp(name, ".."))
+        return false;
+    for (const char *p = name; *p; p++)
+        if (*p == '/' || *p == '\\' || (unsigned char)*p < 0x20)
+            return false;
+    return true;
+}
+
+static int file_add(struct reader *r, const struct ckpt_pk *value, struct fsdp_err *err)
+{
+    struct ckpt *ckpt = r->ckpt;
+    struct ckpt_store_stat st;
+    char *name = text_of(value, CKPT_MAX_PATH_NBYTES, r->path, err), *path = NULL;
+    int rc = FSDP_ENOMEM;
+    if (!name)
+        return FSDP_ECORRUPT;
+    if (!file_name_ok(name)) {
+        rc = BAD("'%s' places data in '%s': a path that could leave the checkpoint is refused",
+                 r->path, name);
+        goto out;
+    }
+    if (!(path = ckpt_path_join(ckpt->folder, name, err)))
+        goto out;
+    rc = ckpt_store_stat(&st, ckpt->store, path, err);
+    if (rc == FSDP_ENOTFOUND)
+        rc = fsdp_err_set(err, rc,
+                          "'%s' is missing: .metadata places data in it (where each node saved to "
+                          "its own disk, bring the files of all nodes together)",
+                          path);
+    else if (rc == FSDP_OK && st.is_folder)
+        rc = BAD("'%s' is a folder", path);
+    if (rc == FSDP_OK)
+        rc = ckpt_layout_add_file(&ckpt->m.layout, name, st.nbytes, err);
+out:
+    fsdp_free(path);
+    fsdp_free(name);
+    return rc;
+}
+
+static bool same_text(const struct ckpt_pk *a, const struct ckpt_pk *b)
+{
+    return a->nitems == b->nitems && !memcmp(a->u.text, b->u.text, a->nitems);
+}
+
+static int hash_grow(struct reader *r, struct fsdp_err *err)
+{
+    size_t nhash = r->nhash ? 2 * r->nhash : 256;
+    int *by_hash = fsdp_alloc(nhash, sizeof *by_hash, "file index", err);
+    const struct ckpt_pk **files = fsdp_alloc(nhash, sizeof *files, "file index", err);
+    if (!by_hash || !files) {
+        fsdp_free(by_hash);
+        fsdp_free(files);
+        return FSDP_ENOMEM;
+    }
+    for (size_t i = 0; i < r->nfiles; i++) {
+        files[i] = r->files[i];
+        size_t at = fsdp_hash(FSDP_HASH_SEED, files[i]->u.text, files[i]->nitems) % nhash;
+        while (by_hash[at])
+            at = (at + 1) % nhash;
+        by_hash[at] = (int)i + 1;
+    }
+    fsdp_free(r->by_hash);
+    fsdp_free(r->files);
+    r->by_hash = by_hash;
+    r->files = files;
+    r->nhash = nhash;
+    return FSDP_OK;
+}
+
+static int file_find(int *out, struct reader *r, const struct ckpt_pk *name, struct fsdp_err *err)
+{
+    if (!name || name->type != CKPT_PK_T_TEXT)
+        return BAD("'%s': a chunk's file is not named", r->path);
+    if (2 * r->nfiles >= r->nhash)
+        FSDP_TRY(hash_grow(r, err));
+    size_t at = fsdp_hash(FSDP_HASH_SEED, name->u.text, name->nitems) % r->nhash;
+    for (; r->by_hash[at]; at = (at + 1) % r->nhash) {
+        *out = r->by_hash[at] - 1;
+        if (same_text(r->files[*out], name))
+            return FSDP_OK;
+    }
+    FSDP_TRY(file_add(r, name, err));
+    *out = (int)r->nfiles;
+    r->files[r->nfiles++] = name;
+    r->by_hash[at] = *out + 1;
+    return FSDP_OK;
+}
+
+/* ---- storage_data ---------------------------------------------------------------------------- */
+
+static int place_read(struct place *out, struct reader *r, const struct ckpt_pk *index,
+                      const struct ckpt_pk *info, struct fsdp_err *err)
+{
+    const struct ckpt_pk *offset = ckpt_pk_get(index, "offset");
+    const struct ckpt_pk *transforms = ckpt_pk_get(info, "transform_descriptors");
+
+    if (!ckpt_pk_is_call(index, CKPT_PK_INDEX) || !ckpt_pk_is_call(info, CKPT_PK_STORAGE_INFO))
+        return BAD("'%s': its storage_data is not as torch writes it", r->path);
+    out->name = ckpt_pk_get(index, "fqn");
+    if (!out->name || out->name->type != CKPT_PK_T_TEXT)
+        return BAD("'%s': a chunk has no name", r->path);
+    int len = (int)(out->name->nitems < 200 ? out->name->nitems : 200);
+    if (transforms && transforms->type != CKPT_PK_T_NONE && transforms->nitems) {
+        const struct ckpt_pk *first = ckpt_pk_item(transforms, 0);
+        bool named = first && first->type == CKPT_PK_T_TEXT && first->nitems < 200;
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "'%s': '%.*s' was written through the stream transform '%.*s', which "
+                            "is not read; save without extensions",
+                            r->path, len, out->name->u.text, named ? (int)first->nitems : 1,
+                            named ? first->u.text : "?");
+    }
+    out->ndim = -1;
+    if (!ckpt_pk_u64(&out->hint, ckpt_pk_get(index, "index")))
+        out->hint = UINT64_MAX;
+    if (offset && offset->type != CKPT_PK_T_NONE && !ckpt_pk_dims(out->offset, &out->ndim, offset))
+        return BAD("'%s': '%.*s' has a chunk whose offset is not a list of sizes", r->path, len,
+                   out->name->u.text);
+    FSDP_TRY(file_find(&out->file, r, ckpt_pk_get(info, "relative_path"), err));
+    const struct ckpt_layout_file *file = &r->ckpt->m.layout.files[out->file];
+    if (!ckpt_pk_u64(&out->pos, ckpt_pk_get(info, "offset")) ||
+        !ckpt_pk_u64(&out->nbytes, ckpt_pk_get(info, "length")))
+        return BAD("'%s': '%.*s' has no proper place in '%s'", r->path, len, out->name->u.text,
+                   file->path);
+    if (out->pos > file->nbytes || out->nbytes > file->nbytes - out->pos)
+        return BAD("'%s/%s' has %llu bytes, but '%.*s' is at bytes %llu to %llu of it: truncated",
+                   r->ckpt->path, file->path, (unsigned long long)file->nbytes, len,
+                   out->name->u.text, (unsigned long long)out->pos,
+                   (unsigned long long)(out->pos + out->nbytes));
+    return FSDP_OK;
+}
+
+static int compare_texts(const struct ckpt_pk *a, const struct ckpt_pk *b)
+{
+    size_t nbytes = a->nitems < b->nitems ? a->nitems : b->nitems;
+    int order = memcmp(a->u.text, b->u.text, nbytes);
+    return order ? order : a->nitems < b->nitems ? -1 : a->nitems > b->nitems;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    int order = compare_texts(x->name, y->name);
+    if (order || x->ndim != y->ndim)
+        return order ? order : x->ndim < y->ndim ? -1 : 1;
+    for (int d = 0; d < x->ndim; d++)
+        if (x->offset[d] != y->offset[d])
+            return x->offset[d] < y->offset[d] ? -1 : 1;
+    return 0;
+}
+
+static int places_read(struct reader *r, const struct ckpt_pk *storage, struct fsdp_err *err)
+{
+    if (!storage || storage->type != CKPT_PK_T_DICT)
+        return BAD("'%s' has no storage_data", r->path);
+    r->places = fsdp_alloc(storage->nitems / 2, sizeof *r->places, "chunks", err);
+    if (!r->places)
+        return FSDP_ENOMEM;
+    for (size_t i = 0; i + 1 < storage->nitems; i += 2)
+        FSDP_TRY(place_read(&r->places[r->nplaces++], r, storage->u.items[i],
+                            storage->u.items[i + 1], err));
+    if (r->nplaces)
+        qsort(r->places, r->nplaces, sizeof *r->places, compare_places);
+    return FSDP_OK;
+}
+
+/* NULL if there is none; of several, the one whose hint fits. */
+static const struct place *place_find(const struct reader *r, const struct place *key)
+{
+    size_t low = 0, high = r->nplaces;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (compare_places(&r->places[mid], key) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    const struct place *found = NULL;
+    for (; low < r->nplaces && !compare_places(&r->places[low], key); low++)
+        if (!found || r->places[low].hint == key->hint)
+            found = &r->places[low];
+    return found;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static int dtype_read(enum fsdp_dtype *out, const struct reader *r, const char *name,
+                      const struct ckpt_pk *entry, struct fsdp_err *err)
+{
+    const struct ckpt_pk *properties = ckpt_pk_get(entry, "properties");
+    const struct ckpt_pk *state =
+        ckpt_pk_is_call(properties, CKPT_PK_PROPERTIES) ? properties->u.items[2] : NULL;
+    const struct ckpt_pk *dtype = ckpt_pk_item(state, 0);
+    if (state && state->type == CKPT_PK_T_DICT)
+        dtype = ckpt_pk_get(state, "dtype");
+    const struct ckpt_pk_global *global = ckpt_pk_global_of(dtype);
+    if (!global || global->role != CKPT_PK_DTYPE)
+        return BAD("'%s': tensor '%s' has no dtype", r->path, name);
+    if (global->dtype == CKPT_PK_NO_DTYPE)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "'%s': tensor '%s' is of torch.%s, which is "
+                            "not supported",
+                            r->path, name, global->name);
+    *out = (enum fsdp_dtype)global->dtype;
+    return FSDP_OK;
+}
+
+static int chunk_take(struct reader *r, const char *stored, const struct ckpt_pk *name, size_t at,
+                      const struct ckpt_pk *chunk, struct fsdp_err *err)
+{
+    struct ckpt_layout *layout = &r->ckpt->m.layout;
+    const struct fsdp_tensor *tensor = &layout->tensors[layout->ntensors - 1].tensor;
+    struct place key = {.name = name, .hint = at};
+    struct ckpt_piece piece = {.tensor = layout->ntensors - 1};
+    int ndim = -1;
+
+    if (!ckpt_pk_is_call(chunk, CKPT_PK_CHUNK) ||
+        !ckpt_pk_dims(key.offset, &key.ndim, ckpt_pk_get(chunk, "offsets")) ||
+        !ckpt_pk_dims(piece.box.length, &ndim, ckpt_pk_get(chunk, "sizes")) || ndim != key.ndim ||
+        ndim != tensor->ndim)
+        return BAD("'%s': tensor '%s': chunk %zu is not as torch writes it", r->path, stored, at);
+    bool empty = false;
+    for (int d = 0; d < ndim; d++) {
+        empty |= !piece.box.length[d];
+        if (piece.box.length[d] > tensor->shape[d] ||
+            key.offset[d] > tensor->shape[d] - piece.box.length[d])
+            return BAD("'%s': tensor '%s': chunk %zu leaves the tensor in dimension %d", r->path,
+                       stored, at, d);
+    }
+    if (empty)
+        return FSDP_OK;
+    const struct place *place = place_find(r, &key);
+    if (!place)
+        return BAD("'%s': tensor '%s': storage_data does not say where chunk %zu is", r->path,
+                   stored, at);
+    memcpy(piece.box.offset, key.offset, sizeof piece.box.offset);
+    piece.file = place->file;
+    piece.pos = place->pos;
+    piece.blob_nbytes = place->nbytes;
+    if (!place->nbytes)
+        return BAD("'%s': tensor '%s': chunk %zu has no bytes", r->path, stored, at);
+    return ckpt_layout_add_piece(layout, &piece, err);
+}
+
+static const struct ckpt_pk *path_find(const struct reader *r, const struct ckpt_pk *name)
+{
+    const struct ckpt_pk *paths = r->paths;
+    for (size_t i = 0; paths && i + 1 < paths->nitems; i += 2)
+        if (paths->u.items[i]->type == CKPT_PK_T_TEXT && same_text(paths->u.items[i], name))
+            return ckpt_pk_is_list(paths->u.items[i + 1]) ? paths->u.items[i + 1] : NULL;
+    return NULL;
+}
+
+static int tensor_take(struct reader *r, const struct ckpt_pk *key, const char *stored,
+                       const struct ckpt_pk *entry, const struct ckpt_pk *path,
+                       struct fsdp_err *err)
+{
+    struct ckpt_layout *layout = &r->ckpt->m.layout;
+    struct fsdp_tensor tensor = {.name = stored};
+    const struct ckpt_pk *chunks = ckpt_pk_get(entry, "chunks");
+    struct fsdp_err why = FSDP_ERR_INIT;
+    enum ckpt_role role;
+    char *name;
+
+    if (ckpt_dcp_is_flat_param(stored))
+        return fsdp_err_set(
+            err, FSDP_EUNSUPPORTED,
+            "'%s': '%s' is a flat parameter of FSDP1 (LOCAL_STATE_DICT), which only a job with the "
+            "same wrapping and number of ranks can read: load it there and save it again under "
+            "StateDictType.SHARDED_STATE_DICT",
+            r->path, stored);
+    FSDP_TRY(dtype_read(&tensor.dtype, r, stored, entry, err));
+    if (!ckpt_pk_dims(tensor.shape, &tensor.ndim, ckpt_pk_get(entry, "size")))
+        return BAD("'%s': tensor '%s' has no proper size", r->path, stored);
+    if (fsdp_tensor_check(&tensor, &why))
+        return BAD("'%s': %s", r->path, why.text);
+    if (!ckpt_pk_is_list(chunks))
+        return BAD("'%s': tensor '%s' has no list of chunks", r->path, stored);
+    FSDP_TRY(ckpt_dcp_name(&name, &role, stored, path, r->contained, err));
+    tensor.name = name;
+    int rc = ckpt_layout_add_tensor(
+        layout, &tensor, role == CKPT_ROLE_MODEL ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM, err);
+    if (rc == FSDP_OK && strcmp(name, stored)) {
+        char *copy = fsdp_strdup(stored, err);
+        layout->tensors[layout->ntensors - 1].stored = copy ? copy : tensor.name;
+        rc = copy ? FSDP_OK : FSDP_ENOMEM;
+    }
+    fsdp_free(name);
+    FSDP_TRY(rc);
+    layout->tensors[layout->ntensors - 1].role = role;
+    for (size_t i = 0; i < chunks->nitems; i++)
+        FSDP_TRY(chunk_take(r, stored, key, i, chunks->u.items[i], err));
+    return FSDP_OK;
+}
+
+static int value_take(struct reader *r, const struct ckpt_pk *key, const char *stored,
+                      struct fsdp_err *err)
+{
+    struct place wanted = {.name = key, .ndim = -1};
+    const struct place *place = place_find(r, &wanted);
+    if (!place)
+        return BAD("'%s': storage_data does not say where '%s' is", r->path, stored);
+    r->values[r->nvalues++] = place;
+    return FSDP_OK;
+}
+
+static int entries_take(struct reader *r, struct fsdp_err *err)
+{
+    r->values = fsdp_alloc(r->tensors->nitems / 2, sizeof *r->values, "values", err);
+    if (!r->values)
+        return FSDP_ENOMEM;
+    for (size_t i = 0; r->paths && i + 1 < r->paths->nitems && !r->contained; i += 2)
+        r->contained = ckpt_dcp_is_contained(r->paths->u.items[i + 1]);
+    for (size_t i = 0; i + 1 < r->tensors->nitems; i += 2) {
+        const struct ckpt_pk *key = r->tensors->u.items[i], *entry = r->tensors->u.items[i + 1];
+        char *stored = text_of(key, CKPT_MAX_NAME_NBYTES, r->path, err);
+        int rc = stored ? FSDP_OK : FSDP_ECORRUPT;
+        /* planner_data has the same names, in the same order in all that torch writes. */
+        const struct ckpt_pk *path = NULL;
+        if (rc == FSDP_OK && r->paths && i + 1 < r->paths->nitems &&
+            r->paths->u.items[i]->type == CKPT_PK_T_TEXT && same_text(r->paths->u.items[i], key))
+            path = r->paths->u.items[i + 1];
+        else if (rc == FSDP_OK)
+            path = path_find(r, key);
+        if (rc == FSDP_OK && ckpt_pk_is_call(entry, CKPT_PK_TENSOR_STORAGE))
+            rc = tensor_take(r, key, stored, entry, ckpt_pk_is_list(path) ? path : NULL, err);
+        else if (rc == FSDP_OK && ckpt_pk_is_call(entry, CKPT_PK_BYTES_STORAGE))
+            rc = value_take(r, key, stored, err);
+        else if (rc == FSDP_OK)
+            rc = BAD("'%s': '%s' is neither a tensor nor a value", r->path, stored);
+        fsdp_free(stored);
+        FSDP_TRY(rc);
+    }
+    return FSDP_OK;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static int metadata_take(struct reader *r, const struct ckpt_pk *root, struct fsdp_err *err)
+{
+    if (!ckpt_pk_is_call(root, CKPT_PK_METADATA))
+        return BAD("'%s' is a pickle, but not of torch's checkpoint metadata", r->path);
+    r->tensors = ckpt_pk_get(root, "state_dict_metadata");
+    r->paths = ckpt_pk_get(root, "planner_data");
+    if (!r->tensors || r->tensors->type != CKPT_PK_T_DICT)
+        return BAD("'%s' has no state_dict_metadata", r->path);
+    if (r->tensors->nitems / 2 > CKPT_MAX_TENSORS)
+        return BAD("'%s' lists %u tensors", r->path, r->tensors->nitems / 2);
+    if (r->paths && r->paths->type != CKPT_PK_T_DICT)
+        r->paths = NULL;
+    FSDP_TRY(places_read(r, ckpt_pk_get(root, "storage_data"), err));
+    return entries_take(r, err);
+}
+
+/* The Python values as JSON: {"values": {name: value}}. */
+static int values_read(struct reader *r, struct fsdp_err *err)
+{
+    struct ckpt *ckpt = r->ckpt;
+    json_t *values = json_object();
+    int rc = values ? FSDP_OK : FSDP_ENOMEM;
+    for (size_t i = 0; rc == FSDP_OK && i < r->nvalues; i++) {
+        const struct place *place = r->values[i];
+        json_t *value = NULL;
+        char *name = text_of(place->name, CKPT_MAX_NAME_NBYTES, r->path, err);
+        rc = name ? ckpt_dcp_value(&value, ckpt, place->file, place->pos, place->nbytes, name, err)
+                  : FSDP_ECORRUPT;
+        if (rc == FSDP_OK && json_object_set_new(values, name, value))
+            rc = BAD("'%s': '%s' is not a name in UTF-8", r->path, name);
+        fsdp_free(name);
+    }
+    if (rc == FSDP_OK && r->nvalues) {
+        json_t *root = json_pack("{s:O}", "values", values);
+        char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+        ckpt->m.state_json = text ? fsdp_strdup(text, err) : NULL;
+        rc = ckpt->m.state_json ? FSDP_OK : FSDP_ENOMEM;
+        free(text);
+        json_decref(root);
+    }
+    json_decref(values);
+    return rc;
+}
+
+int ckpt_dcp_open(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct reader r = {.ckpt = ckpt};
+    struct ckpt_pickle pickle = {0};
+    char *path = ckpt_path_join(ckpt->folder, CKPT_DCP_METADATA_NAME, err), *data = NULL;
+    char *what = NULL;
+    size_t nbytes;
+    int rc = FSDP_ENOMEM;
+
+    ckpt->m.step = -1;
+    ckpt->m.shard_size = ckpt->m.replicate_size = 1;
+    r.path = path;
+    if (!path || !(what = fsdp_sprintf(err, "'%s'", path)))
+        goto out;
+    FSDP_TRY_GOTO(ckpt_store_get(&data, &nbytes, ckpt->store, path, CKPT_MAX_METADATA_NBYTES, err),
+                  out);
+    FSDP_TRY_GOTO(ckpt_pickle_parse(&pickle, data, nbytes, what, err), out);
+    FSDP_TRY_GOTO(metadata_take(&r, pickle.root, err), out);
+    FSDP_TRY_GOTO(ckpt_readers_create(ckpt, err), out);
+    FSDP_TRY_GOTO(values_read(&r, err), out);
+    FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
+    FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
+    FSDP_TRY_GOTO(ckpt_blobs_create(ckpt, err), out);
+    rc = ckpt_dcp_finish(ckpt, err);
+out:
+    ckpt_pickle_free(&pickle);
+    fsdp_free(r.values);
+    fsdp_free(r.places);
+    fsdp_free(r.files);
+    fsdp_free(r.by_hash);
+    fsdp_free(data);
+    fsdp_free(what);
+    fsdp_free(path);
+    return rc;
+}
