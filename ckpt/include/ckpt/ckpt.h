@@ -100,14 +100,13 @@ enum ckpt_role {
     CKPT_ROLE_OTHER, /* anything else that somebody kept along: counters, schedules */
 };
 
-
 /* A tensor of an opened checkpoint. */
 struct ckpt_tensor {
     struct fsdp_tensor tensor;
     enum fsdp_slice_kind kind; /* MODEL for weights, OPTIM for all else */
     enum ckpt_role role;
-    /* The name that the source uses, never NULL. It differs from tensor.name in torch's checkpoints,
-     * where the containers `model` and `optim` are part of it. */
+    /* The name that the source uses, never NULL. It differs from tensor.name in torch's
+     * checkpoints, where the containers `model` and `optim` are part of it. */
     const char *stored;
     uint64_t fingerprint; /* CRC-64/XZ over the row-major bytes */
     bool has_fingerprint;
@@ -123,8 +122,9 @@ struct ckpt_file_info {
 struct ckpt;
 
 /* Opens a native checkpoint folder (or a root of several: its newest), a folder that torch's
- * distributed checkpoint wrote, a Hugging Face folder, or a .safetensors file; reads the manifest and all headers, and proves that the stored boxes tile
- * every tensor. Errors name file and tensor: missing, truncated, stray, overlapping. Local, blocks.
+ * distributed checkpoint wrote, a Hugging Face folder, or a .safetensors file; reads the manifest
+ * and all headers, and proves that the stored boxes tile every tensor. Errors name file and tensor:
+ * missing, truncated, stray, overlapping. Local, blocks.
  */
 int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err);
 void ckpt_close(struct ckpt *ckpt);
