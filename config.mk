@@ -13,7 +13,7 @@ WITH_PMIX ?= auto
 WITH_ZSTD ?= auto
 
 CSTD  := -std=gnu11
-CWARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2
+CWARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Wpointer-arith
 ifeq ($(WERROR),1)
 CWARN += -Werror
 endif

@@ -96,6 +96,8 @@ static const struct fsdp_tunable table[] = {
         "Parameters that make a unit under wrap_policy size"),
     ROW(fsdp, param_dtype, CHOICE, "float32", DTYPES, "Type of gathered parameters"),
     ROW(fsdp, reduce_dtype, CHOICE, "float32", DTYPES, "Type in which gradients are reduced"),
+    ROW(fsdp, buffer_dtype, CHOICE, "float32", DTYPES,
+        "Type that tables of positions are rounded to"),
     ROW(fsdp, forward_prefetch, INT, "1", "true=1|false=0|0..64",
         "Units gathered ahead in the forward pass"),
     ROW(fsdp, backward_prefetch, INT, "1", "true=1|false=0|0..64",

@@ -63,7 +63,9 @@ static int gpt2_norm_forward(const struct model *m, struct fsdp_lane *lane,
                                 .b = norm->b,
                                 .rows = norm->rows,
                                 .dim = m->config.dim,
-                                .eps = (float)m->config.norm_eps};
+                                .eps = (float)m->config.norm_eps,
+                                .dtype = norm->dtype,
+                                .w_dtype = norm->w_dtype};
     return m->nn->layernorm_forward(lane, &args, err);
 }
 
@@ -82,7 +84,10 @@ static int gpt2_norm_backward(const struct model *m, struct fsdp_lane *lane,
                                          .rows = norm->rows,
                                          .dim = m->config.dim,
                                          .dx_beta = norm->dx_beta,
-                                         .dw_beta = norm->dw_beta};
+                                         .dw_beta = norm->dw_beta,
+                                         .dtype = norm->dtype,
+                                         .w_dtype = norm->w_dtype,
+                                         .dw_dtype = norm->dw_dtype};
     return m->nn->layernorm_backward(lane, &args, err);
 }
 
@@ -90,7 +95,7 @@ static int gpt2_norm_backward(const struct model *m, struct fsdp_lane *lane,
 
 /* blk->norm = norm(x), of the norm that begins at weight w. */
 static int norm(const struct model *m, const struct stack_block *blk, enum gpt2_weight w,
-                const float *x, float *mean, float *rstd, float *x_copy, struct fsdp_err *err)
+                const void *x, float *mean, float *rstd, void *x_copy, struct fsdp_err *err)
 {
     struct stack_norm args = {.y = blk->norm,
                               .mean = mean,
@@ -99,7 +104,9 @@ static int norm(const struct model *m, const struct stack_block *blk, enum gpt2_
                               .x = x,
                               .w = blk->w[w],
                               .b = blk->w[w + 1],
-                              .rows = blk->B * blk->Tq};
+                              .rows = blk->B * blk->Tq,
+                              .dtype = blk->dtype,
+                              .w_dtype = blk->w_dtype};
     return gpt2_norm_forward(m, blk->lane, &args, err);
 }
 
@@ -122,30 +129,33 @@ static struct columns qkv(const struct model *m, int part)
 
 /* out (rows, nout) = x (rows, nin) w + bias + beta out */
 static int project(const struct model *m, const struct stack_block *blk, struct columns c,
-                   float *out, const float *x, float beta, struct fsdp_err *err)
+                   void *out, const void *x, float beta, struct fsdp_err *err)
 {
     struct nn_affine args = {.out = out,
                              .x = x,
-                             .w = blk->w[c.w] + c.first,
-                             .b = blk->w[c.w + 1] + c.first,
+                             .w = nn_at(blk->w[c.w], blk->w_dtype, (size_t)c.first),
+                             .b = nn_at(blk->w[c.w + 1], blk->w_dtype, (size_t)c.first),
+                             .work = blk->work,
                              .rows = blk->B * blk->Tq,
                              .nin = c.nin,
                              .nout = c.nout,
                              .ldw = c.ldw,
-                             .beta = beta};
+                             .beta = beta,
+                             .dtype = blk->dtype,
+                             .w_dtype = blk->w_dtype};
     return m->nn->affine_forward(blk->lane, &args, err);
 }
 
 static struct nn_gelu gelu_of(const struct model *m, const struct stack_block *blk)
 {
     const size_t nelem = (size_t)blk->B * (size_t)blk->Tq * (size_t)m->config.ffn;
-    return (struct nn_gelu){.y = blk->act, .x = blk->up, .nelem = nelem};
+    return (struct nn_gelu){.y = blk->act, .x = blk->up, .nelem = nelem, .dtype = blk->dtype};
 }
 
 /* blk->out += dropout of x w + bias, a branch's end. The addition is the product's own where
  * nothing is dropped. */
 static int add_branch(const struct model *m, const struct stack_block *blk, struct columns c,
-                      const float *x, enum stack_site site, struct fsdp_err *err)
+                      const void *x, enum stack_site site, struct fsdp_err *err)
 {
     if (!stack_drops_branch(m, blk))
         return project(m, blk, c, blk->out, x, 1, err);
@@ -179,38 +189,44 @@ static int gpt2_block_forward(const struct model *m, const struct stack_block *b
 
 /* dx (rows, nin) = dy (rows, nout) wᵀ + beta dx */
 static int backward_input(const struct model *m, const struct stack_block *blk, struct columns c,
-                          float *dx, const float *dy, float beta, struct fsdp_err *err)
+                          void *dx, const void *dy, float beta, struct fsdp_err *err)
 {
     struct nn_affine args = {.out = dx,
                              .dy = dy,
-                             .w = blk->w[c.w] + c.first,
+                             .w = nn_at(blk->w[c.w], blk->w_dtype, (size_t)c.first),
+                             .work = blk->work,
                              .rows = blk->B * blk->Tq,
                              .nin = c.nin,
                              .nout = c.nout,
                              .ldw = c.ldw,
-                             .beta = beta};
+                             .beta = beta,
+                             .dtype = blk->dtype,
+                             .w_dtype = blk->w_dtype};
     return m->nn->affine_backward_input(blk->lane, &args, err);
 }
 
 /* dw = xᵀ dy + dw_beta dw, and the bias' */
 static int backward_weight(const struct model *m, const struct stack_block *blk, struct columns c,
-                           const float *dy, const float *x, struct fsdp_err *err)
+                           const void *dy, const void *x, struct fsdp_err *err)
 {
-    struct nn_affine args = {.out = blk->dw[c.w] + c.first,
-                             .db = blk->dw[c.w + 1] + c.first,
+    struct nn_affine args = {.out = nn_at(blk->dw[c.w], blk->dw_dtype, (size_t)c.first),
+                             .db = nn_at(blk->dw[c.w + 1], blk->dw_dtype, (size_t)c.first),
                              .dy = dy,
                              .x = x,
+                             .work = blk->work,
                              .rows = blk->B * blk->Tq,
                              .nin = c.nin,
                              .nout = c.nout,
                              .ldw = c.ldw,
-                             .beta = blk->dw_beta[c.w]};
+                             .beta = blk->dw_beta[c.w],
+                             .dtype = blk->dtype,
+                             .dw_dtype = blk->dw_dtype};
     return m->nn->affine_backward_weight(blk->lane, &args, err);
 }
 
 /* Adds the gradient that came through the norm to blk->out; blk->norm goes from dy to y. */
 static int backward_norm(const struct model *m, const struct stack_block *blk, enum gpt2_weight w,
-                         const float *x, float *mean, float *rstd, struct fsdp_err *err)
+                         const void *x, float *mean, float *rstd, struct fsdp_err *err)
 {
     struct stack_norm args = {.y = blk->norm,
                               .mean = mean,
@@ -223,7 +239,10 @@ static int backward_norm(const struct model *m, const struct stack_block *blk, e
                               .dw = blk->dw[w],
                               .db = blk->dw[w + 1],
                               .dx_beta = 1,
-                              .dw_beta = blk->dw_beta[w]};
+                              .dw_beta = blk->dw_beta[w],
+                              .dtype = blk->dtype,
+                              .w_dtype = blk->w_dtype,
+                              .dw_dtype = blk->dw_dtype};
     return gpt2_norm_backward(m, blk->lane, &args, err);
 }
 
@@ -234,7 +253,7 @@ static int backward_mlp(const struct model *m, const struct stack_block *blk, st
     const struct columns up = whole(GPT2_UP, m->config.dim, m->config.ffn);
     const struct columns down = whole(GPT2_DOWN, m->config.ffn, m->config.dim);
     const struct nn_gelu gelu = gelu_of(m, blk);
-    const float *dy;
+    const void *dy;
 
     FSDP_TRY(stack_drop_gradient(&dy, m, blk, STACK_MLP_OUT, err));
     FSDP_TRY(backward_input(m, blk, down, blk->act, dy, 0, err));
@@ -249,9 +268,9 @@ static int backward_attention(const struct model *m, const struct stack_block *b
                               struct fsdp_err *err)
 {
     const struct columns proj = whole(GPT2_O, m->config.dim, m->config.dim);
-    float *const parts[] = {blk->q, blk->k, blk->v};
+    void *const parts[] = {blk->q, blk->k, blk->v};
     struct nn_attention attention = stack_attention(m, blk);
-    const float *dy;
+    const void *dy;
 
     attention.d_o = blk->act;
     FSDP_TRY(stack_drop_gradient(&dy, m, blk, STACK_ATTENTION_OUT, err));

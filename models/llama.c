@@ -46,7 +46,9 @@ static int llama_norm_forward(const struct model *m, struct fsdp_lane *lane,
                               .w = norm->w,
                               .rows = norm->rows,
                               .dim = m->config.dim,
-                              .eps = (float)m->config.norm_eps};
+                              .eps = (float)m->config.norm_eps,
+                              .dtype = norm->dtype,
+                              .w_dtype = norm->w_dtype};
     return m->nn->rmsnorm_forward(lane, &args, err);
 }
 
@@ -62,7 +64,10 @@ static int llama_norm_backward(const struct model *m, struct fsdp_lane *lane,
                                        .rows = norm->rows,
                                        .dim = m->config.dim,
                                        .dx_beta = norm->dx_beta,
-                                       .dw_beta = norm->dw_beta};
+                                       .dw_beta = norm->dw_beta,
+                                       .dtype = norm->dtype,
+                                       .w_dtype = norm->w_dtype,
+                                       .dw_dtype = norm->dw_dtype};
     return m->nn->rmsnorm_backward(lane, &args, err);
 }
 
@@ -79,20 +84,24 @@ static struct dims dims_of(const struct model *m, const struct stack_block *blk)
 }
 
 /* out (rows, nout) = x (rows, nin) wᵀ + beta out */
-static int project(const struct model *m, const struct stack_block *blk, float *out, const float *x,
-                   const float *w, int nin, int nout, float beta, struct fsdp_err *err)
+static int project(const struct model *m, const struct stack_block *blk, void *out, const void *x,
+                   const void *w, int nin, int nout, float beta, struct fsdp_err *err)
 {
     struct nn_linear args = {.out = out,
                              .x = x,
                              .w = w,
+                             .work = blk->work,
                              .rows = blk->B * blk->Tq,
                              .nin = nin,
                              .nout = nout,
-                             .beta = beta};
+                             .beta = beta,
+                             .dtype = blk->dtype,
+                             .y_dtype = blk->dtype,
+                             .w_dtype = blk->w_dtype};
     return m->nn->linear_forward(blk->lane, &args, err);
 }
 
-static int rotate(const struct model *m, const struct stack_block *blk, float *x, int heads,
+static int rotate(const struct model *m, const struct stack_block *blk, void *x, int heads,
                   bool inverse, struct fsdp_err *err)
 {
     struct nn_rope args = {.x = x,
@@ -103,16 +112,30 @@ static int rotate(const struct model *m, const struct stack_block *blk, float *x
                            .T = blk->Tq,
                            .heads = heads,
                            .D = m->config.head_dim,
-                           .inverse = inverse};
+                           .inverse = inverse,
+                           .dtype = blk->dtype};
     return m->nn->rope(blk->lane, &args, err);
 }
 
-/* blk->norm = norm(x) */
-static int norm(const struct model *m, const struct stack_block *blk, const float *x,
-                const float *w, float *rstd, float *x_copy, struct fsdp_err *err)
+static struct nn_swiglu swiglu_of(const struct model *m, const struct stack_block *blk)
 {
-    struct stack_norm args = {
-        .y = blk->norm, .rstd = rstd, .x_copy = x_copy, .x = x, .w = w, .rows = blk->B * blk->Tq};
+    const size_t nelem = (size_t)blk->B * (size_t)blk->Tq * (size_t)m->config.ffn;
+    return (struct nn_swiglu){
+        .y = blk->act, .gate = blk->gate, .up = blk->up, .nelem = nelem, .dtype = blk->dtype};
+}
+
+/* blk->norm = norm(x) */
+static int norm(const struct model *m, const struct stack_block *blk, const void *x, const void *w,
+                float *rstd, void *x_copy, struct fsdp_err *err)
+{
+    struct stack_norm args = {.y = blk->norm,
+                              .rstd = rstd,
+                              .x_copy = x_copy,
+                              .x = x,
+                              .w = w,
+                              .rows = blk->B * blk->Tq,
+                              .dtype = blk->dtype,
+                              .w_dtype = blk->w_dtype};
     return llama_norm_forward(m, blk->lane, &args, err);
 }
 
@@ -138,45 +161,52 @@ static int llama_block_forward(const struct model *m, const struct stack_block *
     FSDP_TRY(project(m, blk, blk->up, blk->norm, blk->w[LLAMA_UP], d.C, d.F, 0, err));
     if (!mlp_out)
         return FSDP_OK;
-    struct nn_swiglu swiglu = {
-        .y = blk->act, .gate = blk->gate, .up = blk->up, .nelem = (size_t)d.rows * (size_t)d.F};
+    struct nn_swiglu swiglu = swiglu_of(m, blk);
     FSDP_TRY(m->nn->swiglu_forward(blk->lane, &swiglu, err));
     return project(m, blk, blk->out, blk->act, blk->w[LLAMA_DOWN], d.F, d.C, 1, err);
 }
 
 /* dx = dy w + beta dx */
-static int backward_input(const struct model *m, const struct stack_block *blk, float *dx,
-                          const float *dy, enum llama_weight w, int nin, int nout, float beta,
+static int backward_input(const struct model *m, const struct stack_block *blk, void *dx,
+                          const void *dy, enum llama_weight w, int nin, int nout, float beta,
                           struct fsdp_err *err)
 {
     struct nn_linear args = {.out = dx,
                              .dy = dy,
                              .w = blk->w[w],
+                             .work = blk->work,
                              .rows = blk->B * blk->Tq,
                              .nin = nin,
                              .nout = nout,
-                             .beta = beta};
+                             .beta = beta,
+                             .dtype = blk->dtype,
+                             .y_dtype = blk->dtype,
+                             .w_dtype = blk->w_dtype};
     return m->nn->linear_backward_input(blk->lane, &args, err);
 }
 
 /* dw = dyᵀ x + dw_beta dw */
 static int backward_weight(const struct model *m, const struct stack_block *blk,
-                           enum llama_weight w, const float *dy, const float *x, int nin, int nout,
+                           enum llama_weight w, const void *dy, const void *x, int nin, int nout,
                            struct fsdp_err *err)
 {
     struct nn_linear args = {.out = blk->dw[w],
                              .dy = dy,
                              .x = x,
+                             .work = blk->work,
                              .rows = blk->B * blk->Tq,
                              .nin = nin,
                              .nout = nout,
-                             .beta = blk->dw_beta[w]};
+                             .beta = blk->dw_beta[w],
+                             .dtype = blk->dtype,
+                             .y_dtype = blk->dtype,
+                             .dw_dtype = blk->dw_dtype};
     return m->nn->linear_backward_weight(blk->lane, &args, err);
 }
 
 /* Adds the gradient that came through the norm to blk->out; blk->norm goes from dy to y. */
 static int backward_norm(const struct model *m, const struct stack_block *blk, enum llama_weight w,
-                         const float *x, float *rstd, struct fsdp_err *err)
+                         const void *x, float *rstd, struct fsdp_err *err)
 {
     struct stack_norm args = {.y = blk->norm,
                               .dx = blk->out,
@@ -186,7 +216,10 @@ static int backward_norm(const struct model *m, const struct stack_block *blk, e
                               .rstd = rstd,
                               .rows = blk->B * blk->Tq,
                               .dx_beta = 1,
-                              .dw_beta = blk->dw_beta[w]};
+                              .dw_beta = blk->dw_beta[w],
+                              .dtype = blk->dtype,
+                              .w_dtype = blk->w_dtype,
+                              .dw_dtype = blk->dw_dtype};
     return llama_norm_backward(m, blk->lane, &args, err);
 }
 
@@ -195,8 +228,7 @@ static int backward_norm(const struct model *m, const struct stack_block *blk, e
 static int backward_mlp(const struct model *m, const struct stack_block *blk, struct fsdp_err *err)
 {
     const struct dims d = dims_of(m, blk);
-    struct nn_swiglu swiglu = {
-        .y = blk->act, .gate = blk->gate, .up = blk->up, .nelem = (size_t)d.rows * (size_t)d.F};
+    struct nn_swiglu swiglu = swiglu_of(m, blk);
 
     FSDP_TRY(backward_input(m, blk, blk->act, blk->out, LLAMA_DOWN, d.F, d.C, 0, err));
     FSDP_TRY(m->nn->swiglu_backward(blk->lane, &swiglu, err));

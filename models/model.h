@@ -33,6 +33,14 @@ struct model_batch {
     uint64_t seed, first_row;
 };
 
+/* What a model computes in. Parameters and gradients have the types that the engine's view says;
+ * these are the model's own. Zeros: all F32. */
+struct model_dtypes {
+    enum fsdp_dtype activation; /* the residual stream too; PyTorch's param_dtype */
+    enum fsdp_dtype buffer;     /* tables of positions: buffer_dtype */
+    bool mixed;                 /* some parameters or gradients are not F32 */
+};
+
 /* What config.json says beside the architecture. */
 enum { MODEL_MAX_EOS = 8 };
 struct model_info {
@@ -52,6 +60,8 @@ struct model_ops {
     /* Reads and checks config.json (a Hugging Face model folder's). Errors name file and key. */
     int (*create)(struct model **out, const char *config_json_path, struct fsdp_err *err);
     void (*destroy)(struct model *model);
+    /* Before describe, where not all is F32. */
+    void (*set_dtypes)(struct model *model, const struct model_dtypes *dtypes);
     /* Adds modules, parameters and activation bytes for micro-batches of B x T. recompute is
      * decided later, by the engine. */
     int (*describe)(struct model *model, struct fsdp_module_tree *tree, int B, int T,

@@ -18,6 +18,23 @@ static float *carve_f32(struct stack_carve *carve, size_t nelem)
     return stack_carve(carve, nelem, sizeof(float));
 }
 
+static void *carve_act(struct stack_carve *carve, const struct model *m, size_t nelem)
+{
+    return stack_carve(carve, nelem, fsdp_dtype_nbytes(m->dtypes.activation));
+}
+
+/* Elements of work that products of R rows with any of these weights take. */
+static size_t products_work(const struct model *m, int rows, const struct stack_weight *weights,
+                            int nweights)
+{
+    size_t most = 0;
+    for (int w = 0; w < nweights && m->dtypes.mixed; w++) {
+        size_t nelem = m->nn->linear_work_nelem(rows, weights[w].rows, weights[w].cols);
+        most = nelem > most ? nelem : most;
+    }
+    return most;
+}
+
 /* ---- memory layouts ------------------------------------------------------------------------- */
 
 size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int B, int T,
@@ -36,7 +53,7 @@ size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int 
         mem->cos = carve_f32(&area, table);
         mem->sin = carve_f32(&area, table);
     }
-    mem->stream = carve_f32(&area, rows * (size_t)c->dim);
+    mem->stream = carve_act(&area, m, rows * (size_t)c->dim);
     return area.nbytes;
 }
 
@@ -48,26 +65,31 @@ struct fsdp_act_bytes stack_layer_layout(struct stack_block *blk, const struct m
     const size_t rows = (size_t)B * (size_t)T, C = (size_t)c->dim, F = (size_t)c->ffn;
     const size_t D = (size_t)c->head_dim, NHD = (size_t)c->nheads * D;
     const size_t KVD = (size_t)c->nkv_heads * D;
+    const size_t attention = m->nn->attention_work_nelem(T, T, c->head_dim, m->dtypes.activation);
+    struct stack_weight weights[STACK_MAX_WEIGHTS];
 
-    blk->in_copy = carve_f32(&s, rows * C);
-    blk->mid = carve_f32(&r, rows * C);
+    m->family->weights(c, weights);
+    const size_t products = products_work(m, B * T, weights, m->family->nweights);
+    blk->dtype = m->dtypes.activation;
+    blk->in_copy = carve_act(&s, m, rows * C);
+    blk->mid = carve_act(&r, m, rows * C);
     if (m->family->norm_bias) {
         blk->mean1 = carve_f32(&r, rows);
         blk->mean2 = carve_f32(&r, rows);
     }
     blk->rstd1 = carve_f32(&r, rows);
     blk->rstd2 = carve_f32(&r, rows);
-    blk->q = carve_f32(&r, rows * NHD);
-    blk->k = blk->k_new = carve_f32(&r, rows * KVD);
-    blk->v = blk->v_new = carve_f32(&r, rows * KVD);
-    blk->o = carve_f32(&r, rows * NHD);
+    blk->q = carve_act(&r, m, rows * NHD);
+    blk->k = blk->k_new = carve_act(&r, m, rows * KVD);
+    blk->v = blk->v_new = carve_act(&r, m, rows * KVD);
+    blk->o = carve_act(&r, m, rows * NHD);
     blk->lse = carve_f32(&r, rows * (size_t)c->nheads);
     if (m->family->gated)
-        blk->gate = carve_f32(&r, rows * F);
-    blk->up = carve_f32(&r, rows * F);
-    blk->norm = carve_f32(&w, rows * C);
-    blk->act = carve_f32(&w, rows * (F > NHD ? F : NHD));
-    blk->attn = carve_f32(&w, m->nn->attention_work_nelem(T, T, c->head_dim));
+        blk->gate = carve_act(&r, m, rows * F);
+    blk->up = carve_act(&r, m, rows * F);
+    blk->norm = carve_act(&w, m, rows * C);
+    blk->act = carve_act(&w, m, rows * (F > NHD ? F : NHD));
+    blk->work = carve_f32(&w, attention > products ? attention : products);
     return (struct fsdp_act_bytes){s.nbytes, r.nbytes, w.nbytes};
 }
 
@@ -84,10 +106,12 @@ size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int 
     struct stack_carve area = {work, 0};
     size_t chunk = (size_t)stack_head_chunk(m, rows);
 
-    mem->norm = carve_f32(&area, chunk * (size_t)m->config.dim);
+    const struct stack_weight head = {.rows = m->config.vocab, .cols = m->config.dim};
+    mem->norm = carve_act(&area, m, chunk * (size_t)m->config.dim);
     mem->mean = carve_f32(&area, m->family->norm_bias ? chunk : 0);
     mem->rstd = carve_f32(&area, chunk);
     mem->logits = carve_f32(&area, chunk * (size_t)m->config.vocab);
+    mem->work = carve_f32(&area, products_work(m, (int)chunk, &head, 1));
     return area.nbytes;
 }
 
@@ -101,6 +125,12 @@ void stack_destroy(struct model *m)
         fsdp_free(m->layer_param);
         fsdp_free(m);
     }
+}
+
+void stack_set_dtypes(struct model *m, const struct model_dtypes *dtypes)
+{
+    m->dtypes = *dtypes;
+    m->dtypes.mixed |= dtypes->activation != FSDP_F32;
 }
 
 int stack_create(struct model **out, const struct stack_family *family,
@@ -294,13 +324,14 @@ struct nn_attention stack_attention(const struct model *m, const struct stack_bl
         .v = blk->v,
         .o = blk->o,
         .lse = blk->lse,
-        .work = blk->attn,
+        .work = blk->work,
         .B = blk->B,
         .Tq = blk->Tq,
         .Tk = blk->Tk,
         .NH = c->nheads,
         .NKV = c->nkv_heads,
         .D = c->head_dim,
+        .dtype = blk->dtype,
         .scale = (float)(1.0 / sqrt(c->head_dim)),
         .starts = blk->starts,
         .drop = stack_drop(blk->drop, blk->layer, STACK_ATTENTION, c->attn_drop),
@@ -336,6 +367,7 @@ static struct nn_dropout branch_dropout(const struct model *m, const struct stac
 {
     return (struct nn_dropout){.B = blk->B,
                                .row_nelem = (size_t)blk->Tq * (size_t)m->config.dim,
+                               .dtype = blk->dtype,
                                .drop =
                                    stack_drop(blk->drop, blk->layer, site, m->config.resid_drop)};
 }
@@ -350,7 +382,7 @@ int stack_drop_branch(const struct model *m, const struct stack_block *blk, enum
     return m->nn->dropout(blk->lane, &args, err);
 }
 
-int stack_drop_gradient(const float **dy, const struct model *m, const struct stack_block *blk,
+int stack_drop_gradient(const void **dy, const struct model *m, const struct stack_block *blk,
                         enum stack_site site, struct fsdp_err *err)
 {
     struct nn_dropout args = branch_dropout(m, blk, site);

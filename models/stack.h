@@ -32,12 +32,14 @@ struct stack_weight {
 
 /* Weight and bias of a norm. b and db may be NULL. */
 struct stack_norm {
-    float *y;                    /* backward: in dy, out y */
-    float *mean, *rstd, *x_copy; /* as in nn.h; mean and x_copy may be NULL */
-    const float *x, *w, *b;
+    void *y;            /* backward: in dy, out y */
+    float *mean, *rstd; /* as in nn.h; mean and x_copy may be NULL */
+    void *x_copy;
+    const void *x, *w, *b;
     int rows;
-    float *dx, *dw, *db; /* backward */
+    void *dx, *dw, *db; /* backward */
     float dx_beta, dw_beta;
+    enum fsdp_dtype dtype, w_dtype, dw_dtype;
 };
 
 struct stack_block;
@@ -68,6 +70,7 @@ struct model {
     const struct stack_family *family;
     struct stack_config config;
     const struct nn_ops *nn;
+    struct model_dtypes dtypes;
     double *inv_freq; /* head_dim / 2 rotary frequencies; NULL: no rotary positions */
     /* Indices in the module tree, set by describe. */
     int root, embed, head;
@@ -81,8 +84,9 @@ struct model {
  * NHD = nheads * head_dim, KVD = nkv_heads * head_dim, F = ffn. */
 struct stack_block {
     struct fsdp_lane *lane;
-    const float *w[STACK_MAX_WEIGHTS];
-    float *dw[STACK_MAX_WEIGHTS]; /* backward */
+    enum fsdp_dtype dtype, w_dtype, dw_dtype; /* as in nn.h */
+    const void *w[STACK_MAX_WEIGHTS];
+    void *dw[STACK_MAX_WEIGHTS]; /* backward */
     float dw_beta[STACK_MAX_WEIGHTS];
     const float *cos, *sin; /* (Tq, head_dim / 2); NULL without rotary positions */
     /* (B, Tq) where each position's document begins, and its place there; NULL: one document. */
@@ -93,22 +97,22 @@ struct stack_block {
      * attention's output is added (it is `in` itself, or in_copy), and the block's output at the
      * end. Backward: `in` is the input again, out goes from the gradient of the output to that of
      * the input. */
-    const float *in;
-    float *out;     /* (R, C) */
-    float *in_copy; /* (R, C) NULL: not kept */
-    float *mid;     /* (R, C) the stream between attention and MLP; NULL: not kept */
+    const void *in;
+    void *out;     /* (R, C) */
+    void *in_copy; /* (R, C) NULL: not kept */
+    void *mid;     /* (R, C) the stream between attention and MLP; NULL: not kept */
     /* Kept for the backward pass, which overwrites them. */
     float *mean1, *mean2; /* (R); NULL where the norm has no bias */
     float *rstd1, *rstd2; /* (R) */
-    float *q, *o;         /* (R, NHD) */
-    float *k, *v;         /* (B, Tk, KVD) */
-    float *k_new, *v_new; /* their last Tq positions */
+    void *q, *o;          /* (R, NHD) */
+    void *k, *v;          /* (B, Tk, KVD) */
+    void *k_new, *v_new;  /* their last Tq positions */
     float *lse;           /* (B, nheads, Tq) */
-    float *gate, *up;     /* (R, F); gate NULL where the MLP has none */
+    void *gate, *up;      /* (R, F); gate NULL where the MLP has none */
     /* Scratch. */
-    float *norm; /* (R, C) */
-    float *act;  /* (R, max(F, NHD)) */
-    float *attn; /* attention_work_nelem */
+    void *norm;  /* (R, C) */
+    void *act;   /* (R, max(F, NHD)) */
+    float *work; /* of attention and of products, which do not run at once */
 };
 
 /* The block's attention, for attention_forward and attention_backward. */
@@ -124,7 +128,7 @@ struct nn_drop stack_drop(const struct model_batch *batch, int layer, enum stack
 int stack_drop_branch(const struct model *m, const struct stack_block *blk, enum stack_site site,
                       struct fsdp_err *err);
 /* The gradient of that branch's output: blk->out, or where it has dropout blk->norm. */
-int stack_drop_gradient(const float **dy, const struct model *m, const struct stack_block *blk,
+int stack_drop_gradient(const void **dy, const struct model *m, const struct stack_block *blk,
                         enum stack_site site, struct fsdp_err *err);
 /* Has the block's branch dropout? */
 bool stack_drops_branch(const struct model *m, const struct stack_block *blk);
@@ -134,10 +138,12 @@ struct stack_root_mem {
     int32_t *inputs, *targets;   /* (B*T) */
     int32_t *starts, *positions; /* (B*T) */
     float *cos, *sin;            /* (T, D/2), where they are rotary */
-    float *stream;               /* (B*T, C) */
+    void *stream;                /* (B*T, C) */
 };
 struct stack_head_mem {
-    float *norm, *mean, *rstd, *logits; /* (chunk, C), (chunk), (chunk), (chunk, V) */
+    void *norm;                  /* (chunk, C) */
+    float *mean, *rstd, *logits; /* (chunk), (chunk), (chunk, V) */
+    float *work;                 /* of products */
 };
 
 /* Cuts a memory area into aligned pieces; with base NULL it only counts. */
@@ -167,6 +173,7 @@ int stack_config_read(struct stack_config *c, const struct hf_config *hf, struct
 
 /* The rest of struct model_ops. */
 void stack_destroy(struct model *m);
+void stack_set_dtypes(struct model *m, const struct model_dtypes *dtypes);
 int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
                    struct fsdp_err *err);
 void stack_set_dropout(struct model *m, double p);
@@ -186,9 +193,10 @@ int stack_decode(struct model_decoder *decoder, const int32_t *tokens, int ntoke
                  float *logits, struct fsdp_err *err);
 /* All of them but .create, .family and .wrap_classes. */
 #define STACK_MODEL_OPS                                                                            \
-    .destroy = stack_destroy, .describe = stack_describe, .set_dropout = stack_set_dropout,        \
-    .vocab_size = stack_vocab_size, .max_seq_len = stack_max_seq_len, .run = stack_run,            \
-    .logits = stack_logits, .flops_per_token = stack_flops_per_token, .info = stack_info,          \
+    .destroy = stack_destroy, .set_dtypes = stack_set_dtypes, .describe = stack_describe,          \
+    .set_dropout = stack_set_dropout, .vocab_size = stack_vocab_size,                              \
+    .max_seq_len = stack_max_seq_len, .run = stack_run, .logits = stack_logits,                    \
+    .flops_per_token = stack_flops_per_token, .info = stack_info,                                  \
     .decoder_create = stack_decoder_create, .decoder_destroy = stack_decoder_destroy,              \
     .decode = stack_decode
 

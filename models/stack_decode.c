@@ -48,8 +48,8 @@ static size_t layout(struct model_decoder *d, void *memory)
     blk->up = stack_carve(&area, rows * F, f32);
     blk->norm = stack_carve(&area, rows * (size_t)c->dim, f32);
     blk->act = stack_carve(&area, rows * (F > NHD ? F : NHD), f32);
-    blk->attn =
-        stack_carve(&area, d->m->nn->attention_work_nelem(STRIDE, d->max_tokens, c->head_dim), f32);
+    blk->work = stack_carve(
+        &area, d->m->nn->attention_work_nelem(STRIDE, d->max_tokens, c->head_dim, FSDP_F32), f32);
     return area.nbytes;
 }
 
@@ -116,8 +116,8 @@ static int decode_layers(struct model_decoder *d, int ntokens, struct fsdp_err *
         const size_t cache = (size_t)i * (size_t)d->max_tokens * KVD;
         blk.k = d->k + cache;
         blk.v = d->v + cache;
-        blk.k_new = blk.k + first * KVD;
-        blk.v_new = blk.v + first * KVD;
+        blk.k_new = nn_at(blk.k, FSDP_F32, first * KVD);
+        blk.v_new = nn_at(blk.v, FSDP_F32, first * KVD);
         for (int w = 0; w < d->m->family->nweights; w++)
             blk.w[w] = d->param[d->m->layer_param[i * d->m->family->nweights + w]];
         FSDP_TRY(d->m->family->block_forward(d->m, &blk, true, err));

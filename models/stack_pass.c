@@ -98,6 +98,8 @@ static struct stack_block block_of(const struct pass *p, const struct fsdp_view 
         .B = p->batch->B,
         .Tq = p->batch->T,
         .Tk = p->batch->T,
+        .w_dtype = view->param_dtype,
+        .dw_dtype = view->grad_dtype,
     };
     for (int w = 0; w < m->family->nweights; w++) {
         blk.w[w] = view->param[param[w]];
@@ -113,10 +115,6 @@ static int begin(struct pass *p, const struct fsdp_view *view, struct fsdp_err *
 {
     const struct model *m = p->m;
     const struct model_batch *b = p->batch;
-    if (view->param_dtype != FSDP_F32 || view->grad_dtype != FSDP_F32)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "param_dtype %s with reduce_dtype %s: the model computes in F32 only",
-                            fsdp_dtype_name(view->param_dtype), fsdp_dtype_name(view->grad_dtype));
     stack_root_layout(&p->mem, m, b->B, b->T, view->saved);
     struct nn_split_tokens split = {p->mem.inputs, p->mem.targets, b->tokens, b->B, b->T};
     const size_t nbytes = (size_t)b->B * (size_t)b->T * sizeof(int32_t);
@@ -134,7 +132,8 @@ static int begin(struct pass *p, const struct fsdp_view *view, struct fsdp_err *
                                   .sin = p->mem.sin,
                                   .inv_freq = m->inv_freq,
                                   .T = b->T,
-                                  .half = m->config.head_dim / 2};
+                                  .half = m->config.head_dim / 2,
+                                  .dtype = m->dtypes.buffer};
     return m->nn->rope_table(view->lane, &table, err);
 }
 
@@ -147,6 +146,7 @@ static int embed_dropout(const struct pass *p, struct fsdp_lane *lane, struct fs
         .x = p->mem.stream,
         .B = p->batch->B,
         .row_nelem = (size_t)p->batch->T * (size_t)c->dim,
+        .dtype = p->m->dtypes.activation,
         .drop = stack_drop(p->batch->dropout ? p->batch : NULL, 0, STACK_EMBED, c->embed_drop)};
     return args.drop.p > 0 ? p->m->nn->dropout(lane, &args, err) : FSDP_OK;
 }
@@ -161,7 +161,9 @@ static int embed_forward(struct pass *p, struct fsdp_err *err)
                                 .tokens = p->mem.inputs,
                                 .rows = p->batch->B * p->batch->T,
                                 .vocab = m->config.vocab,
-                                .dim = m->config.dim};
+                                .dim = m->config.dim,
+                                .dtype = m->dtypes.activation,
+                                .w_dtype = view.param_dtype};
     FSDP_TRY(m->nn->embedding_forward(view.lane, &args, err));
     if (m->family->position_weight) {
         args.w = view.param[m->position_param];
@@ -196,7 +198,8 @@ static struct stack_norm norm_of(const struct pass *p, const struct fsdp_view *v
 {
     const struct model *m = p->m;
     const bool biased = m->family->norm_bias, backward = view->grad;
-    float *stream = p->mem.stream + (size_t)first * (size_t)m->config.dim;
+    void *stream =
+        nn_at(p->mem.stream, m->dtypes.activation, (size_t)first * (size_t)m->config.dim);
     return (struct stack_norm){
         .y = mem->norm,
         .mean = mem->mean,
@@ -208,6 +211,9 @@ static struct stack_norm norm_of(const struct pass *p, const struct fsdp_view *v
         .dx = backward ? stream : NULL,
         .dw = backward ? view->grad[m->norm_param] : NULL,
         .db = backward && biased ? view->grad[m->norm_bias_param] : NULL,
+        .dtype = m->dtypes.activation,
+        .w_dtype = view->param_dtype,
+        .dw_dtype = view->grad_dtype,
     };
 }
 
@@ -221,9 +227,12 @@ static int head_logits(const struct pass *p, const struct fsdp_view *view,
     struct nn_linear linear = {.out = logits,
                                .x = mem->norm,
                                .w = view->param[m->head_param],
+                               .work = mem->work,
                                .rows = rows,
                                .nin = m->config.dim,
-                               .nout = m->config.vocab};
+                               .nout = m->config.vocab,
+                               .dtype = m->dtypes.activation,
+                               .w_dtype = view->param_dtype};
     FSDP_TRY(m->family->norm_forward(m, view->lane, &norm, err));
     return m->nn->linear_forward(view->lane, &linear, err);
 }
@@ -283,16 +292,22 @@ static int head_gradients(const struct pass *p, const struct fsdp_view *view,
     struct nn_linear weight = {.out = view->grad[m->head_param],
                                .x = mem->norm,
                                .dy = mem->logits,
+                               .work = mem->work,
                                .rows = rows,
                                .nin = m->config.dim,
                                .nout = m->config.vocab,
-                               .beta = fsdp_view_grad_beta(view, m->head_param)};
+                               .beta = fsdp_view_grad_beta(view, m->head_param),
+                               .dtype = m->dtypes.activation,
+                               .dw_dtype = view->grad_dtype};
     struct nn_linear input = {.out = mem->norm,
                               .w = view->param[m->head_param],
                               .dy = mem->logits,
+                              .work = mem->work,
                               .rows = rows,
                               .nin = m->config.dim,
-                              .nout = m->config.vocab};
+                              .nout = m->config.vocab,
+                              .dtype = m->dtypes.activation,
+                              .w_dtype = view->param_dtype};
     FSDP_TRY(m->nn->linear_backward_weight(view->lane, &weight, err));
     FSDP_TRY(m->nn->linear_backward_input(view->lane, &input, err));
     norm.dw_beta = fsdp_view_grad_beta(view, m->norm_param);
@@ -369,7 +384,9 @@ static int embed_backward(struct pass *p, struct fsdp_err *err)
                                 .rows = p->batch->B * p->batch->T,
                                 .vocab = m->config.vocab,
                                 .dim = m->config.dim,
-                                .beta = fsdp_view_grad_beta(&view, m->embed_param)};
+                                .beta = fsdp_view_grad_beta(&view, m->embed_param),
+                                .dtype = m->dtypes.activation,
+                                .dw_dtype = view.grad_dtype};
     FSDP_TRY(m->nn->embedding_backward(view.lane, &args, err));
     if (m->family->position_weight) {
         args.out = view.grad[m->position_param];

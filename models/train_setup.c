@@ -335,9 +335,24 @@ static int choose_shape(struct fsdp_mesh_shape *out, const struct config *c,
     return FSDP_OK;
 }
 
-static int describe_model(struct train_parts *p, struct fsdp_err *err)
+/* Activations are computed in param_dtype, residual stream included, as under PyTorch's
+ * MixedPrecisionPolicy; a unit with another type of its own keeps that for its weights. */
+static int set_dtypes(struct train_parts *p, const struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    struct model_dtypes dtypes = {.activation = opts->param_dtype};
+    char word[32];
+
+    FSDP_TRY(fsdp_dtype_parse(&dtypes.buffer,
+                              config_word(word, sizeof word, p->config, "fsdp.buffer_dtype"), err));
+    dtypes.mixed = opts->reduce_dtype != FSDP_F32 || opts->noverrides > 0;
+    p->ops->set_dtypes(p->model, &dtypes);
+    return FSDP_OK;
+}
+
+static int describe_model(struct train_parts *p, const struct fsdp_opts *opts, struct fsdp_err *err)
 {
     FSDP_TRY(fsdp_module_tree_create(&p->tree, err));
+    FSDP_TRY(set_dtypes(p, opts, err));
     return p->ops->describe(p->model, p->tree, p->batch.micro_rows, (int)p->config->data.seq_len,
                             err);
 }
@@ -356,7 +371,7 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
     if (rc == FSDP_OK)
         rc = choose_shape(&shape, c, &opts, nodes, err);
     if (rc == FSDP_OK)
-        rc = describe_model(p, err);
+        rc = describe_model(p, &opts, err);
     FSDP_TRY(fsdp_oob_agree(oob, rc, err));
     FSDP_TRY(fsdp_mesh_create(&p->mesh, shape,
                               config_word(backend, sizeof backend, c, "fsdp.backend"),
@@ -377,7 +392,7 @@ int train_parts_plan(struct train_parts *p, const char *path, int noverrides,
     FSDP_TRY(config_divide(&p->batch, p->config, nodes->nranks, err));
     FSDP_TRY(set_opts(p, &opts, err));
     FSDP_TRY(choose_shape(&shape, p->config, &opts, nodes, err));
-    FSDP_TRY(describe_model(p, err));
+    FSDP_TRY(describe_model(p, &opts, err));
     return fsdp_plan(&p->fsdp, p->tree, &opts, p->device, shape, err);
 }
 

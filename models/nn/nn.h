@@ -3,9 +3,15 @@
  * nn.h: the operators that models are written in, as work enqueued on a lane.
  *
  * Every operator takes one argument struct, which is copied, so the caller's may be a temporary;
- * the memory it points to is device memory and must live until the lane has run. fp32 throughout,
- * row-major, contiguous. `beta` is what the destination is multiplied with before the result is
- * added: 0 (overwrite; memory may hold anything) or 1 (add).
+ * the memory it points to is device memory and must live until the lane has run. Row-major,
+ * contiguous. `beta` is what the destination is multiplied with before the result is added: 0
+ * (overwrite; memory may hold anything) or 1 (add).
+ *
+ * Data types: what is `void *` below is F32, BF16 or F16. `dtype` is that of activations and their
+ * gradients, `w_dtype` of weights, `dw_dtype` of their gradients (under PyTorch's names mostly
+ * param_dtype, param_dtype and reduce_dtype); 0 is F32. Arithmetic is fp32 inside every operator,
+ * and a result is rounded when it is stored: once, but for gradients of embeddings (at each use of
+ * a token) and of norms (every 1024 rows). What is `float *` (statistics, logits) is fp32 always.
  *
  * Shapes: B sequences of T positions, C model width, NH heads of D elements, NKV key-value heads
  * (NH a multiple of NKV), V vocabulary. "rows" is any number of positions, B*T in training.
@@ -17,7 +23,7 @@
 
 #include "fsdp/device.h"
 
-#define NN_OPS_ABI 3
+#define NN_OPS_ABI 4
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -31,87 +37,101 @@ struct nn_drop {
 
 /* y = x wᵀ: x (rows, nin), w (nout, nin), y (rows, nout). */
 struct nn_linear {
-    float *out;      /* forward: y; backward_input: dx; backward_weight: dw */
-    const float *x;  /* forward, backward_weight */
-    const float *w;  /* forward, backward_input */
-    const float *dy; /* backward_* */
+    void *out;      /* forward: y; backward_input: dx; backward_weight: dw */
+    const void *x;  /* forward, backward_weight */
+    const void *w;  /* forward, backward_input */
+    const void *dy; /* backward_* */
+    float *work;    /* linear_work_nelem */
     int rows, nin, nout;
     float beta;
+    enum fsdp_dtype dtype, y_dtype, w_dtype, dw_dtype; /* dtype: x, dx; y_dtype: y, dy */
 };
 
 /* The same with a bias, and with the weight the other way round, as GPT-2 stores it:
  * y = x w + b: x (rows, nin), w (nin, nout), b (nout), y (rows, nout). The rows of w lie ldw
  * elements apart, so that it may be some columns of a wider weight. */
 struct nn_affine {
-    float *out;      /* forward: y; backward_input: dx; backward_weight: dw, as w lies */
-    float *db;       /* backward_weight */
-    const float *x;  /* forward, backward_weight */
-    const float *w;  /* forward, backward_input */
-    const float *b;  /* forward */
-    const float *dy; /* backward_* */
+    void *out;      /* forward: y; backward_input: dx; backward_weight: dw, as w lies */
+    void *db;       /* backward_weight */
+    const void *x;  /* forward, backward_weight */
+    const void *w;  /* forward, backward_input */
+    const void *b;  /* forward */
+    const void *dy; /* backward_* */
+    float *work;    /* linear_work_nelem */
     int rows, nin, nout, ldw;
-    float beta; /* of out, and of db */
+    float beta;                               /* of out, and of db */
+    enum fsdp_dtype dtype, w_dtype, dw_dtype; /* w_dtype: w, b; dw_dtype: dw, db */
 };
 
 /* y[i] = w[tokens[i]]: tokens (rows), w (V, C), y (rows, C). */
 struct nn_embedding {
-    float *out; /* forward: y; backward: dw */
-    const float *w;
-    const float *dy;
+    void *out; /* forward: y; backward: dw */
+    const void *w;
+    const void *dy;
     const int32_t *tokens;
     int rows, vocab, dim;
     float beta;
+    enum fsdp_dtype dtype, w_dtype, dw_dtype;
 };
 
 /* y = x / sqrt(mean(x²) + eps) * w over the last dimension. */
 struct nn_rmsnorm {
-    float *y;
-    float *rstd;   /* (rows) 1 / sqrt(mean(x²) + eps), for the backward pass */
-    float *x_copy; /* (rows, dim) NULL, or x again: a residual stream that is about to change */
-    const float *x, *w;
+    void *y;
+    float *rstd;  /* (rows) 1 / sqrt(mean(x²) + eps), for the backward pass */
+    void *x_copy; /* (rows, dim) NULL, or x again: a residual stream that is about to change */
+    const void *x, *w;
     int rows, dim;
     float eps;
+    enum fsdp_dtype dtype, w_dtype;
 };
 struct nn_rmsnorm_backward {
-    float *dy; /* in: dy (rows, dim); out: y, which the weight gradients behind this norm need */
-    float *dx; /* dx = dx_beta * dx + ...; may be x itself where dx_beta is 0 */
-    float *dw; /* (dim) */
-    const float *x, *w, *rstd;
+    void *dy; /* in: dy (rows, dim); out: y, which the weight gradients behind this norm need */
+    void *dx; /* dx = dx_beta * dx + ...; may be x itself where dx_beta is 0 */
+    void *dw; /* (dim) */
+    const void *x, *w;
+    const float *rstd;
     int rows, dim;
     float dx_beta, dw_beta;
+    enum fsdp_dtype dtype, w_dtype, dw_dtype;
 };
 
 /* y = (x - mean) / sqrt(variance + eps) * w + b over the last dimension. */
 struct nn_layernorm {
-    float *y;
+    void *y;
     float *mean, *rstd; /* (rows), for the backward pass */
-    float *x_copy;      /* as above */
-    const float *x, *w, *b;
+    void *x_copy;       /* as above */
+    const void *x, *w, *b;
     int rows, dim;
     float eps;
+    enum fsdp_dtype dtype, w_dtype;
 };
 struct nn_layernorm_backward {
-    float *dy;      /* in: dy (rows, dim); out: y, as above */
-    float *dx;      /* dx = dx_beta * dx + ...; may be x itself where dx_beta is 0 */
-    float *dw, *db; /* (dim) */
-    const float *x, *w, *b, *mean, *rstd;
+    void *dy;      /* in: dy (rows, dim); out: y, as above */
+    void *dx;      /* dx = dx_beta * dx + ...; may be x itself where dx_beta is 0 */
+    void *dw, *db; /* (dim) */
+    const void *x, *w, *b;
+    const float *mean, *rstd;
     int rows, dim;
     float dx_beta, dw_beta; /* dw_beta: of dw and db */
+    enum fsdp_dtype dtype, w_dtype, dw_dtype;
 };
 
-/* cos and sin of (first + t) * inv_freq[i]: (T, half) each, computed in double. */
+/* cos and sin of (first + t) * inv_freq[i]: (T, half) each, computed in double, rounded to dtype
+ * (PyTorch's buffer_dtype). */
 struct nn_rope_table {
     float *cos, *sin;
     const double *inv_freq; /* (half), host memory */
     int first, T, half;
+    enum fsdp_dtype dtype;
 };
 /* Rotates pairs (i, i + D/2) of every head in place: x (B, T, heads, D); inverse: the backward. */
 struct nn_rope {
-    float *x;
+    void *x;
     const float *cos, *sin;   /* (T, D/2) */
     const int32_t *positions; /* (B, T) row of cos and sin for each; NULL: t */
     int B, T, heads, D;
     bool inverse;
+    enum fsdp_dtype dtype;
 };
 
 /* Causal attention with grouped key-value heads. Query t of a sequence sees keys 0 .. Tk - Tq + t,
@@ -120,41 +140,45 @@ struct nn_rope {
  * bit-equal to the same document alone. `drop` applies to the probabilities. The backward pass
  * works in place: dq over q, dk over k, dv over v. */
 struct nn_attention {
-    float *q;              /* (B, Tq, NH, D) */
-    float *k, *v;          /* (B, Tk, NKV, D) */
-    float *o;              /* (B, Tq, NH, D): out; in for backward */
+    void *q;               /* (B, Tq, NH, D) */
+    void *k, *v;           /* (B, Tk, NKV, D) */
+    void *o;               /* (B, Tq, NH, D): out; in for backward */
     float *lse;            /* (B, NH, Tq) log of the sum of exp(scores): out; in for backward */
-    const float *d_o;      /* (B, Tq, NH, D) backward */
+    const void *d_o;       /* (B, Tq, NH, D) backward */
     float *work;           /* attention_work_nelem */
     const int32_t *starts; /* (B, Tq) first position of each one's document; NULL: 0 */
     int B, Tq, Tk, NH, NKV, D;
     float scale;
+    enum fsdp_dtype dtype;
     struct nn_drop drop;
 };
 
 /* y = silu(gate) * up. The backward pass works in place: gate becomes dgate, up becomes dup, and
  * dy becomes y. */
 struct nn_swiglu {
-    float *y; /* forward: y; backward: in dy, out y */
-    float *gate, *up;
+    void *y; /* forward: y; backward: in dy, out y */
+    void *gate, *up;
     size_t nelem;
+    enum fsdp_dtype dtype;
 };
 
 /* y = gelu(x) with the tanh approximation. The backward pass works in place: x becomes dx, and dy
  * becomes y. */
 struct nn_gelu {
-    float *y; /* forward: y; backward: in dy, out y */
-    float *x;
+    void *y; /* forward: y; backward: in dy, out y */
+    void *x;
     size_t nelem;
+    enum fsdp_dtype dtype;
 };
 
 /* out = drop(x) + beta out, over B rows of row_nelem elements; of a gradient, its own backward. */
 struct nn_dropout {
-    float *out;
-    const float *x; /* may be out where beta is 0 */
+    void *out;
+    const void *x; /* may be out where beta is 0 */
     int B;
     size_t row_nelem;
     float beta;
+    enum fsdp_dtype dtype;
     struct nn_drop drop;
 };
 
@@ -188,6 +212,9 @@ struct nn_positions {
 struct nn_ops {
     uint32_t abi;
     const char *name;
+    /* Elements of nn_linear.work and nn_affine.work where one of its types is not F32, enough for
+     * all three directions of this shape or a smaller one; without such types it may be NULL. */
+    size_t (*linear_work_nelem)(int rows, int nin, int nout);
     int (*linear_forward)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
     int (*linear_backward_input)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
     int (*linear_backward_weight)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
@@ -205,7 +232,7 @@ struct nn_ops {
     int (*rope_table)(struct fsdp_lane *, const struct nn_rope_table *, struct fsdp_err *);
     int (*rope)(struct fsdp_lane *, const struct nn_rope *, struct fsdp_err *);
     /* Elements of nn_attention.work, enough for both directions of this shape or a smaller one. */
-    size_t (*attention_work_nelem)(int Tq, int Tk, int D);
+    size_t (*attention_work_nelem)(int Tq, int Tk, int D, enum fsdp_dtype dtype);
     int (*attention_forward)(struct fsdp_lane *, const struct nn_attention *, struct fsdp_err *);
     int (*attention_backward)(struct fsdp_lane *, const struct nn_attention *, struct fsdp_err *);
     int (*swiglu_forward)(struct fsdp_lane *, const struct nn_swiglu *, struct fsdp_err *);
@@ -224,5 +251,11 @@ extern const struct nn_ops nn_cpu_ops;
 /* Name of the BLAS kernels in use, such as "SkylakeX"; "unknown" where the library does not tell.
  */
 const char *nn_blas_kernels(void);
+
+/* &x[nelem] */
+static inline void *nn_at(const void *x, enum fsdp_dtype dtype, size_t nelem)
+{
+    return (char *)(uintptr_t)x + nelem * fsdp_dtype_nbytes(dtype);
+}
 
 #endif

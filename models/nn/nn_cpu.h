@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "fsdp/sys/cpu.h"
 #include "nn/nn.h"
 
 /* Nobody reads the floating-point exception flags; without this, loops with a comparison in them
@@ -41,7 +42,8 @@ NN_CPU_OP(dropout, nn_dropout)
 NN_CPU_OP(cross_entropy, nn_cross_entropy)
 NN_CPU_OP(split_tokens, nn_split_tokens)
 NN_CPU_OP(positions, nn_positions)
-size_t nn_cpu_attention_work_nelem(int Tq, int Tk, int D);
+size_t nn_cpu_linear_work_nelem(int rows, int nin, int nout);
+size_t nn_cpu_attention_work_nelem(int Tq, int Tk, int D, enum fsdp_dtype dtype);
 
 /* Factors (0 or 1 / (1 - p)) of elements [first, first + nelem) of row `row` of the batch. */
 void nn_drop_factors(float *out, const struct nn_drop *drop, int row, uint64_t first, size_t nelem);
@@ -59,6 +61,71 @@ void nn_drop_factors(float *out, const struct nn_drop *drop, int row, uint64_t f
     {                                                                                              \
         return fsdp_lane_call(lane, run_##name, args, sizeof *args, err);                          \
     }
+
+/* ---- pieces in fp32 -----------------------------------------------------------------------------
+ * Loops are written once, in fp32, over pieces of at most NN_PIECE elements: of fp32 memory the
+ * piece is the memory itself, of a 16-bit type it is converted to and from `room`, which stays in
+ * the nearest cache. */
+enum { NN_PIECE = 1024 };
+
+/* x[at, at + nelem), to be read. */
+static inline const float *nn_read(const void *x, enum fsdp_dtype dtype, size_t at, size_t nelem,
+                                   float *room)
+{
+    if (dtype == FSDP_F32)
+        return (const float *)x + at;
+    fsdp_cpu_convert(room, FSDP_F32, nn_at(x, dtype, at), dtype, nelem);
+    return room;
+}
+
+/* Where the piece is made or, having been read, changed; nn_write then stores it. */
+static inline float *nn_piece(void *x, enum fsdp_dtype dtype, size_t at, float *room)
+{
+    return dtype == FSDP_F32 ? (float *)x + at : room;
+}
+
+static inline float *nn_change(void *x, enum fsdp_dtype dtype, size_t at, size_t nelem, float *room)
+{
+    nn_read(x, dtype, at, nelem, room);
+    return nn_piece(x, dtype, at, room);
+}
+
+static inline void nn_write(void *x, enum fsdp_dtype dtype, size_t at, size_t nelem,
+                            const float *piece)
+{
+    if (dtype != FSDP_F32)
+        fsdp_cpu_convert(nn_at(x, dtype, at), dtype, piece, FSDP_F32, nelem);
+}
+
+/* Gradients of a norm's weights are summed over blocks of rows, then over the blocks of a span, in
+ * fp32. A span ends with a store: fp32 loses nothing by it and a short one stays in the cache; a
+ * 16-bit type is rounded each time. */
+enum { NN_BLOCK_ROWS = 32, NN_SPAN_ROWS = 1024 };
+static inline int nn_span(enum fsdp_dtype dw_dtype)
+{
+    return dw_dtype == FSDP_F32 ? NN_BLOCK_ROWS : NN_SPAN_ROWS;
+}
+
+/* c (m, n) = alpha op(a) op(b) + bias + beta c, where op(a) is a (m, k) or the transpose of
+ * a (k, m), op(b) likewise, and bias (n) goes to every row. ld: elements from row to row. */
+struct nn_matrix {
+    const void *at;
+    int ld;
+    bool transposed;
+    enum fsdp_dtype dtype;
+};
+struct nn_gemm {
+    int m, n, k;
+    struct nn_matrix a, b;
+    void *c;
+    int ldc;
+    enum fsdp_dtype c_dtype;
+    const void *bias; /* NULL: none */
+    enum fsdp_dtype bias_dtype;
+    float alpha, beta;
+    float *work; /* nn_gemm_work_nelem, where not all is fp32 */
+};
+void nn_gemm(const struct nn_gemm *g);
 
 /* exp(x) within 1 ulp or so for x in [-87, 88], saturating outside. Loops over it vectorise, which
  * calls of libm's do not without relaxed arithmetic. Range reduction to |r| <= ln2/2 with a

@@ -16,12 +16,12 @@
 
 enum { QUERIES = 64 };
 
-/* One head of one document: its matrices, whose rows are nq_row (q, o, d_o) and nk_row (k, v)
- * elements apart. */
+/* One head of one document: its matrices in fp32, whose rows are nq_row (q, o, d_o) and nk_row (k,
+ * v) elements apart. Of a 16-bit type they are copies in a->work, and q_at and k_at say of what. */
 struct head {
-    float *q, *k, *v, *o, *lse;
-    const float *d_o;
+    float *q, *k, *v, *o, *d_o, *lse;
     int nq_row, nk_row, Tq, Tk;
+    size_t q_at, k_at;
     /* Dropout's element of query r and key i is drop_first + r drop_row + i, in row b. */
     int b;
     uint64_t drop_first, drop_row;
@@ -33,10 +33,12 @@ struct block {
     float *p, *dp; /* (nqueries, nkeys) */
 };
 
-size_t nn_cpu_attention_work_nelem(int Tq, int Tk, int D)
+/* p, dp | dk, dv | copies of q, o, d_o, k, v */
+size_t nn_cpu_attention_work_nelem(int Tq, int Tk, int D, enum fsdp_dtype dtype)
 {
-    size_t queries = Tq < QUERIES ? (size_t)Tq : QUERIES;
-    return 2 * queries * (size_t)Tk + 2 * (size_t)Tk * (size_t)D;
+    const size_t queries = Tq < QUERIES ? (size_t)Tq : QUERIES;
+    const size_t nq = (size_t)Tq * (size_t)D, nk = (size_t)Tk * (size_t)D;
+    return 2 * queries * (size_t)Tk + 2 * nk + (dtype == FSDP_F32 ? 0 : 3 * nq + 2 * nk);
 }
 
 /* The document of row b that begins at position `first` ends before this one. */
@@ -51,6 +53,17 @@ static int document_end(const struct nn_attention *a, int b, int first)
     return end;
 }
 
+static void place_copies(struct head *hd, const struct nn_attention *a)
+{
+    const size_t nq = (size_t)a->Tq * (size_t)a->D, nk = (size_t)a->Tk * (size_t)a->D;
+    hd->q = a->work + nn_cpu_attention_work_nelem(a->Tq, a->Tk, a->D, FSDP_F32);
+    hd->o = hd->q + nq;
+    hd->d_o = hd->o + nq;
+    hd->k = hd->d_o + nq;
+    hd->v = hd->k + nk;
+    hd->nq_row = hd->nk_row = a->D;
+}
+
 static struct head head_at(const struct nn_attention *a, int b, int first, int end, int h)
 {
     const int group = a->NH / a->NKV;
@@ -58,13 +71,10 @@ static struct head head_at(const struct nn_attention *a, int b, int first, int e
     const size_t q = ((size_t)b * (size_t)a->Tq + (size_t)first) * nq_row + (size_t)h * D;
     const size_t k = ((size_t)b * (size_t)a->Tk + (size_t)first) * nk_row + (size_t)(h / group) * D;
     const uint64_t drop_row = ((uint64_t)a->Tk + 31) / 32 * 32;
-    return (struct head){
-        .q = a->q + q,
-        .k = a->k + k,
-        .v = a->v + k,
-        .o = a->o + q,
+    struct head hd = {
+        .q_at = q,
+        .k_at = k,
         .lse = a->lse + ((size_t)b * (size_t)a->NH + (size_t)h) * (size_t)a->Tq + first,
-        .d_o = a->d_o ? a->d_o + q : NULL,
         .nq_row = (int)nq_row,
         .nk_row = (int)nk_row,
         .Tq = end - first,
@@ -73,6 +83,45 @@ static struct head head_at(const struct nn_attention *a, int b, int first, int e
         .drop_first = (uint64_t)(h * a->Tq + first) * drop_row + (uint64_t)first,
         .drop_row = drop_row,
     };
+    if (a->dtype != FSDP_F32) {
+        place_copies(&hd, a);
+        return hd;
+    }
+    hd.q = (float *)a->q + q;
+    hd.o = (float *)a->o + q;
+    hd.d_o = nn_at(a->d_o, FSDP_F32, a->d_o ? q : 0);
+    hd.k = (float *)a->k + k;
+    hd.v = (float *)a->v + k;
+    return hd;
+}
+
+/* A head's rows between the caller's memory, row_nelem apart, and a copy in fp32. */
+static void load_rows(float *to, const void *from, enum fsdp_dtype dtype, size_t at, int nrows,
+                      int row_nelem, int D)
+{
+    for (int t = 0; t < nrows; t++, to += D, at += (size_t)row_nelem)
+        fsdp_cpu_convert(to, FSDP_F32, nn_at(from, dtype, at), dtype, (size_t)D);
+}
+
+static void store_rows(void *to, enum fsdp_dtype dtype, size_t at, const float *from, int nrows,
+                       int row_nelem, int D)
+{
+    for (int t = 0; t < nrows; t++, from += D, at += (size_t)row_nelem)
+        fsdp_cpu_convert(nn_at(to, dtype, at), dtype, from, FSDP_F32, (size_t)D);
+}
+
+static void load_head(const struct nn_attention *a, const struct head *hd, bool backward)
+{
+    const int nq_row = a->NH * a->D, nk_row = a->NKV * a->D;
+    if (a->dtype == FSDP_F32)
+        return;
+    load_rows(hd->q, a->q, a->dtype, hd->q_at, hd->Tq, nq_row, a->D);
+    load_rows(hd->k, a->k, a->dtype, hd->k_at, hd->Tk, nk_row, a->D);
+    load_rows(hd->v, a->v, a->dtype, hd->k_at, hd->Tk, nk_row, a->D);
+    if (backward) {
+        load_rows(hd->o, a->o, a->dtype, hd->q_at, hd->Tq, nq_row, a->D);
+        load_rows(hd->d_o, a->d_o, a->dtype, hd->q_at, hd->Tq, nq_row, a->D);
+    }
 }
 
 static struct block block_at(const struct nn_attention *a, const struct head *hd, int first)
@@ -97,7 +146,7 @@ static void scores(const struct nn_attention *a, const struct head *hd, const st
                 blk->p, blk->nkeys);
 }
 
-static void exp_minus(float *x, size_t nelem, float shift)
+FSDP_CPU_CLONES static void exp_minus(float *x, size_t nelem, float shift)
 {
     for (size_t i = 0; i < nelem; i++)
         x[i] = nn_exp(x[i] - shift);
@@ -149,10 +198,13 @@ static void forward_document(const struct nn_attention *a, int b, int from, int 
 {
     for (int h = 0; h < a->NH; h++) {
         const struct head hd = head_at(a, b, from, end, h);
+        load_head(a, &hd, false);
         for (int first = 0; first < hd.Tq; first += QUERIES) {
             struct block blk = block_at(a, &hd, first);
             forward_block(a, &hd, &blk);
         }
+        if (a->dtype != FSDP_F32)
+            store_rows(a->o, a->dtype, hd.q_at, hd.o, hd.Tq, a->NH * a->D, a->D);
     }
 }
 
@@ -165,6 +217,16 @@ static void attention_forward(const struct nn_attention *a)
         }
 }
 
+/* p = exp(p - lse); dp = p (dp - delta) scale */
+FSDP_CPU_CLONES static void gradient_row(float *restrict p, float *restrict dp, size_t nelem,
+                                         float lse, float delta, float scale)
+{
+    for (size_t i = 0; i < nelem; i++) {
+        p[i] = nn_exp(p[i] - lse);
+        dp[i] = p[i] * (dp[i] - delta) * scale;
+    }
+}
+
 /* p becomes the probabilities (with dropout, those that were left), dp becomes the gradient of the
  * scores: ds = p (dp - sum(p dp)) scale, where sum(p dp) = d_o · o. */
 static void softmax_backward(const struct nn_attention *a, const struct head *hd,
@@ -175,15 +237,10 @@ static void softmax_backward(const struct nn_attention *a, const struct head *hd
         float *p = blk->p + (size_t)r * (size_t)blk->nkeys;
         float *dp = blk->dp + (size_t)r * (size_t)blk->nkeys;
         const size_t nvalid = valid(blk, r), at = (size_t)(blk->first + r);
-        const float delta = nn_dot(hd->d_o + at * row, hd->o + at * row, D), lse = hd->lse[at];
-        const float scale = a->scale;
+        const float delta = nn_dot(hd->d_o + at * row, hd->o + at * row, D);
         if (a->drop.p > 0)
             drop_row(dp, a, hd, blk, r, nvalid);
-#pragma GCC ivdep
-        for (size_t i = 0; i < nvalid; i++) {
-            p[i] = nn_exp(p[i] - lse);
-            dp[i] = p[i] * (dp[i] - delta) * scale;
-        }
+        gradient_row(p, dp, nvalid, hd->lse[at], delta, a->scale);
         if (a->drop.p > 0)
             drop_row(p, a, hd, blk, r, nvalid);
         memset(p + nvalid, 0, ((size_t)blk->nkeys - nvalid) * sizeof *p);
@@ -212,12 +269,6 @@ static void backward_block(const struct nn_attention *a, const struct head *hd,
                 hd->nk_row, 0, q, hd->nq_row);
 }
 
-static void copy_rows(float *to, int to_row, const float *from, int nrows, int row_nelem)
-{
-    for (int t = 0; t < nrows; t++, to += to_row, from += row_nelem)
-        memcpy(to, from, (size_t)row_nelem * sizeof *to);
-}
-
 /* The last block sees every key, so it goes first and writes dk and dv; all others add. */
 static void backward_document(const struct nn_attention *a, int b, int from, int end, float *dk,
                               float *dv)
@@ -226,23 +277,26 @@ static void backward_document(const struct nn_attention *a, int b, int from, int
 
     for (int h = 0; h < a->NH; h++) {
         const struct head hd = head_at(a, b, from, end, h);
+        load_head(a, &hd, true);
         for (int first = last; first >= 0; first -= QUERIES) {
             struct block blk = block_at(a, &hd, first);
             bool writes = h % group == 0 && first == last;
             backward_block(a, &hd, &blk, dk, dv, writes ? 0.0f : 1.0f);
         }
+        if (a->dtype != FSDP_F32)
+            store_rows(a->q, a->dtype, hd.q_at, hd.q, hd.Tq, a->NH * a->D, a->D);
         if (h % group == group - 1) {
-            copy_rows(hd.k, hd.nk_row, dk, hd.Tk, a->D);
-            copy_rows(hd.v, hd.nk_row, dv, hd.Tk, a->D);
+            store_rows(a->k, a->dtype, hd.k_at, dk, hd.Tk, a->NKV * a->D, a->D);
+            store_rows(a->v, a->dtype, hd.k_at, dv, hd.Tk, a->NKV * a->D, a->D);
         }
     }
 }
 
 static void attention_backward(const struct nn_attention *a)
 {
-    const size_t nscore = nn_cpu_attention_work_nelem(a->Tq, a->Tk, a->D);
+    const size_t nelem = nn_cpu_attention_work_nelem(a->Tq, a->Tk, a->D, FSDP_F32);
     const size_t nkv = (size_t)a->Tk * (size_t)a->D;
-    float *dk = a->work + nscore - 2 * nkv, *dv = dk + nkv;
+    float *dk = a->work + nelem - 2 * nkv, *dv = dk + nkv;
 
     for (int b = 0; b < a->B; b++)
         for (int from = 0, end; from < a->Tq; from = end) {

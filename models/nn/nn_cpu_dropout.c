@@ -63,21 +63,24 @@ void nn_drop_factors(float *out, const struct nn_drop *drop, int row, uint64_t f
 
 static void dropout(const struct nn_dropout *a)
 {
-    enum { PIECE = 16 * BLOCK };
-    float factors[PIECE];
+    float factors[NN_PIECE], x_room[NN_PIECE], out_room[NN_PIECE];
 
     for (int b = 0; b < a->B; b++)
-        for (size_t from = 0; from < a->row_nelem; from += PIECE) {
-            const size_t nelem = a->row_nelem - from < PIECE ? a->row_nelem - from : PIECE;
-            const float *x = a->x + (size_t)b * a->row_nelem + from;
-            float *out = a->out + (size_t)b * a->row_nelem + from;
+        for (size_t from = 0; from < a->row_nelem; from += NN_PIECE) {
+            const size_t nelem = a->row_nelem - from < NN_PIECE ? a->row_nelem - from : NN_PIECE;
+            const size_t at = (size_t)b * a->row_nelem + from;
+            const float *x = nn_read(a->x, a->dtype, at, nelem, x_room);
+            float *out = nn_piece(a->out, a->dtype, at, out_room);
             nn_drop_factors(factors, &a->drop, b, from, nelem);
-            if (a->beta == 0.0f)
+            if (a->beta == 0.0f) {
                 for (size_t i = 0; i < nelem; i++)
                     out[i] = factors[i] * x[i];
-            else
+            } else {
+                nn_read(a->out, a->dtype, at, nelem, out_room);
                 for (size_t i = 0; i < nelem; i++)
                     out[i] += factors[i] * x[i];
+            }
+            nn_write(a->out, a->dtype, at, nelem, out);
         }
 }
 

@@ -6,26 +6,48 @@
 #define GELU_A 1.5957691216057308f  /* 2 sqrt(2 / pi) */
 #define GELU_B (GELU_A * 0.044715f) /* 2u = A x + B x³ */
 
+FSDP_CPU_CLONES static void forward_piece(float *restrict y, const float *restrict x, size_t nelem)
+{
+    for (size_t i = 0; i < nelem; i++)
+        y[i] = x[i] / (1.0f + nn_exp(-x[i] * (GELU_A + GELU_B * x[i] * x[i])));
+}
+
 static void gelu_forward(const struct nn_gelu *a)
 {
-    const float *restrict x = a->x;
-    float *restrict y = a->y;
-#pragma GCC ivdep
-    for (size_t i = 0; i < a->nelem; i++)
-        y[i] = x[i] / (1.0f + nn_exp(-x[i] * (GELU_A + GELU_B * x[i] * x[i])));
+    float room[2][NN_PIECE];
+
+    for (size_t at = 0; at < a->nelem; at += NN_PIECE) {
+        const size_t n = a->nelem - at < NN_PIECE ? a->nelem - at : NN_PIECE;
+        const float *x = nn_read(a->x, a->dtype, at, n, room[0]);
+        float *y = nn_piece(a->y, a->dtype, at, room[1]);
+        forward_piece(y, x, n);
+        nn_write(a->y, a->dtype, at, n, y);
+    }
 }
 
 /* With e = exp(-2u) and s = sigmoid(2u) = 1 / (1 + e): d (x s) / dx = s + x s (1 - s) (A + 3 B x²),
  * where 1 - s = e s keeps its digits near s = 1. */
-static void gelu_backward(const struct nn_gelu *a)
+FSDP_CPU_CLONES static void backward_piece(float *restrict y, float *restrict x, size_t nelem)
 {
-    float *restrict x = a->x, *restrict y = a->y;
-#pragma GCC ivdep
-    for (size_t i = 0; i < a->nelem; i++) {
+    for (size_t i = 0; i < nelem; i++) {
         float v = x[i], sq = v * v, dy = y[i];
         float e = nn_exp(-v * (GELU_A + GELU_B * sq)), s = 1.0f / (1.0f + e), out = v * s;
         x[i] = dy * (s + out * (e * s) * (GELU_A + 3.0f * GELU_B * sq));
         y[i] = out;
+    }
+}
+
+static void gelu_backward(const struct nn_gelu *a)
+{
+    float room[2][NN_PIECE];
+
+    for (size_t at = 0; at < a->nelem; at += NN_PIECE) {
+        const size_t n = a->nelem - at < NN_PIECE ? a->nelem - at : NN_PIECE;
+        float *x = nn_change(a->x, a->dtype, at, n, room[0]);
+        float *y = nn_change(a->y, a->dtype, at, n, room[1]);
+        backward_piece(y, x, n);
+        nn_write(a->x, a->dtype, at, n, x);
+        nn_write(a->y, a->dtype, at, n, y);
     }
 }
 

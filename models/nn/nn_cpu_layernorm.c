@@ -1,97 +1,186 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LayerNorm: Ba, Kiros and Hinton, arXiv 1607.06450. */
+/* LayerNorm: Ba, Kiros and Hinton, arXiv 1607.06450. In blocks of rows and columns: weights are
+ * read once for many rows, and the sums of dw and db stay short, which makes them accurate. */
 #include <math.h>
 
 #include "nn/nn_cpu.h"
 
-/* Two passes, so that a mean that is large beside the deviation costs no digits. y is scratch for
- * the centred row. */
+enum { BLOCK_ROWS = NN_BLOCK_ROWS, BLOCK_COLS = 512 };
+
+static size_t ncols_at(size_t from, int dim)
+{
+    return (size_t)dim - from < BLOCK_COLS ? (size_t)dim - from : BLOCK_COLS;
+}
+
+/* Two passes, so that a mean that is large beside the deviation costs no digits. */
+static void statistics(const struct nn_layernorm *a, int row)
+{
+    const size_t dim = (size_t)a->dim;
+    float room[BLOCK_COLS], centred[BLOCK_COLS], sum = 0, square = 0;
+
+    for (size_t from = 0; from < dim; from += BLOCK_COLS) {
+        const size_t n = ncols_at(from, a->dim);
+        sum += nn_sum(nn_read(a->x, a->dtype, (size_t)row * dim + from, n, room), n);
+    }
+    const float mean = sum / (float)dim;
+    for (size_t from = 0; from < dim; from += BLOCK_COLS) {
+        const size_t n = ncols_at(from, a->dim);
+        const float *x = nn_read(a->x, a->dtype, (size_t)row * dim + from, n, room);
+        for (size_t i = 0; i < n; i++)
+            centred[i] = x[i] - mean;
+        square += nn_dot(centred, centred, n);
+    }
+    a->mean[row] = mean;
+    a->rstd[row] = 1.0f / sqrtf(square / (float)dim + a->eps);
+}
+
+FSDP_CPU_CLONES static void scale_piece(float *restrict y, const float *restrict x,
+                                        const float *restrict w, const float *restrict b,
+                                        float mean, float rstd, size_t nelem)
+{
+    for (size_t i = 0; i < nelem; i++)
+        y[i] = (x[i] - mean) * rstd * w[i] + b[i];
+}
+
 static void layernorm_forward(const struct nn_layernorm *a)
 {
     const size_t dim = (size_t)a->dim;
-    for (int r = 0; r < a->rows; r++) {
-        const float *x = a->x + (size_t)r * dim, *w = a->w, *b = a->b;
-        float *y = a->y + (size_t)r * dim;
-        const float mean = nn_sum(x, dim) / (float)dim;
-        for (size_t i = 0; i < dim; i++)
-            y[i] = x[i] - mean;
-        const float rstd = 1.0f / sqrtf(nn_dot(y, y, dim) / (float)dim + a->eps);
-        a->mean[r] = mean;
-        a->rstd[r] = rstd;
-#pragma GCC ivdep
-        for (size_t i = 0; i < dim; i++)
-            y[i] = y[i] * rstd * w[i] + b[i];
-        if (a->x_copy)
-            memcpy(a->x_copy + (size_t)r * dim, x, dim * sizeof *x);
+    float w_room[BLOCK_COLS], b_room[BLOCK_COLS], x_room[BLOCK_COLS], y_room[BLOCK_COLS];
+
+    for (int first = 0; first < a->rows; first += BLOCK_ROWS) {
+        const int end = a->rows - first < BLOCK_ROWS ? a->rows : first + BLOCK_ROWS;
+        for (int r = first; r < end; r++)
+            statistics(a, r);
+        for (size_t from = 0; from < dim; from += BLOCK_COLS) {
+            const size_t n = ncols_at(from, a->dim);
+            const float *w = nn_read(a->w, a->w_dtype, from, n, w_room);
+            const float *b = nn_read(a->b, a->w_dtype, from, n, b_room);
+            for (int r = first; r < end; r++) {
+                const size_t at = (size_t)r * dim + from;
+                const float *x = nn_read(a->x, a->dtype, at, n, x_room);
+                float *y = nn_piece(a->y, a->dtype, at, y_room);
+                scale_piece(y, x, w, b, a->mean[r], a->rstd[r], n);
+                nn_write(a->y, a->dtype, at, n, y);
+                if (a->x_copy)
+                    memcpy(nn_at(a->x_copy, a->dtype, at), nn_at(a->x, a->dtype, at),
+                           n * fsdp_dtype_nbytes(a->dtype));
+            }
+        }
     }
 }
-
-enum { BLOCK_ROWS = 32, BLOCK_COLS = 512 };
 
 /* Means over a row of g = dy w and of g xhat. */
 static void row_means(const struct nn_layernorm_backward *a, int row, float *g_mean, float *gx_mean)
 {
     const size_t dim = (size_t)a->dim;
-    const float *x = a->x + (size_t)row * dim, *dy = a->dy + (size_t)row * dim;
     const float mean = a->mean[row], rstd = a->rstd[row];
+    float x_room[BLOCK_COLS], dy_room[BLOCK_COLS], w_room[BLOCK_COLS];
     float g[BLOCK_COLS], xhat[BLOCK_COLS], sum = 0, sum_x = 0;
 
     for (size_t from = 0; from < dim; from += BLOCK_COLS) {
-        size_t ncols = dim - from < BLOCK_COLS ? dim - from : BLOCK_COLS;
-        for (size_t i = 0; i < ncols; i++) {
-            g[i] = dy[from + i] * a->w[from + i];
-            xhat[i] = (x[from + i] - mean) * rstd;
+        const size_t n = ncols_at(from, a->dim), at = (size_t)row * dim + from;
+        const float *w = nn_read(a->w, a->w_dtype, from, n, w_room);
+        const float *x = nn_read(a->x, a->dtype, at, n, x_room);
+        const float *dy = nn_read(a->dy, a->dtype, at, n, dy_room);
+        for (size_t i = 0; i < n; i++) {
+            g[i] = dy[i] * w[i];
+            xhat[i] = (x[i] - mean) * rstd;
         }
-        sum += nn_sum(g, ncols);
-        sum_x += nn_dot(g, xhat, ncols);
+        sum += nn_sum(g, n);
+        sum_x += nn_dot(g, xhat, n);
     }
     *g_mean = sum / (float)dim;
     *gx_mean = sum_x / (float)dim;
 }
 
-/* Columns [from, to) of rows [row, row + rows): dx, y and the block's part of dw and db.
- * dx = rstd (g - mean(g) - xhat mean(g xhat)). */
-static void backward_block(const struct nn_layernorm_backward *a, int row, int rows, size_t from,
-                           size_t to, const float *g_mean, const float *gx_mean, float dw_beta)
-{
-    const size_t dim = (size_t)a->dim, ncols = to - from;
-    float dw[BLOCK_COLS] = {0}, db[BLOCK_COLS] = {0};
-    const float *w = a->w + from, *b = a->b + from;
+/* A row's part of what backward_piece reads and changes. */
+struct row {
+    const float *x, *w, *b;
+    float *dx, *dy, *dw, *db;
+    float mean, rstd, g_mean, gx_mean, beta;
+};
 
-    for (int r = 0; r < rows; r++) {
-        const size_t at = (size_t)(row + r) * dim + from;
-        const float mean = a->mean[row + r], rstd = a->rstd[row + r], beta = a->dx_beta;
-        const float gm = g_mean[r], gx = gx_mean[r], *x = a->x + at;
-        float *dy = a->dy + at, *dx = a->dx + at;
+/* dx = rstd (g - mean(g) - xhat mean(g xhat)) + beta dx, which may be x; dy becomes y. */
+FSDP_CPU_CLONES static void backward_piece(const struct row *row, size_t nelem)
+{
+    const struct row r = *row;
 #pragma GCC ivdep
-        for (size_t i = 0; i < ncols; i++) {
-            float xhat = (x[i] - mean) * rstd, d = dy[i];
-            float out = (d * w[i] - gm - xhat * gx) * rstd;
-            dx[i] = beta == 0.0f ? out : dx[i] + out;
-            dw[i] += d * xhat;
-            db[i] += d;
-            dy[i] = xhat * w[i] + b[i];
-        }
-    }
-    for (size_t i = 0; i < ncols; i++) {
-        a->dw[from + i] = dw_beta == 0.0f ? dw[i] : a->dw[from + i] + dw[i];
-        a->db[from + i] = dw_beta == 0.0f ? db[i] : a->db[from + i] + db[i];
+    for (size_t i = 0; i < nelem; i++) {
+        float xhat = (r.x[i] - r.mean) * r.rstd, d = r.dy[i];
+        float out = (d * r.w[i] - r.g_mean - xhat * r.gx_mean) * r.rstd;
+        r.dx[i] = r.beta == 0.0f ? out : r.dx[i] + out;
+        r.dw[i] += d * xhat;
+        r.db[i] += d;
+        r.dy[i] = xhat * r.w[i] + r.b[i];
     }
 }
 
-/* Blocks of rows keep the sums of dw and db short, which is what makes them accurate. */
+/* Columns from `from` of rows [first, end): dx, y, and their part of dw and db is added to the
+ * sums that row holds. */
+static void backward_block(const struct nn_layernorm_backward *a, int first, int end, size_t from,
+                           struct row row, const float *g_mean, const float *gx_mean)
+{
+    const size_t dim = (size_t)a->dim, n = ncols_at(from, a->dim);
+    float x_room[BLOCK_COLS], dx_room[BLOCK_COLS], dy_room[BLOCK_COLS];
+    float dw[BLOCK_COLS] = {0}, db[BLOCK_COLS] = {0}, *dw_sum = row.dw, *db_sum = row.db;
+
+    row.dw = dw;
+    row.db = db;
+    for (int r = first; r < end; r++) {
+        const size_t at = (size_t)r * dim + from;
+        row.mean = a->mean[r];
+        row.rstd = a->rstd[r];
+        row.g_mean = g_mean[r - first];
+        row.gx_mean = gx_mean[r - first];
+        row.x = nn_read(a->x, a->dtype, at, n, x_room);
+        row.dy = nn_change(a->dy, a->dtype, at, n, dy_room);
+        row.dx = nn_piece(a->dx, a->dtype, at, dx_room);
+        if (a->dx_beta != 0.0f)
+            nn_read(a->dx, a->dtype, at, n, dx_room);
+        backward_piece(&row, n);
+        nn_write(a->dy, a->dtype, at, n, row.dy);
+        nn_write(a->dx, a->dtype, at, n, row.dx);
+    }
+    for (size_t i = 0; i < n; i++) {
+        dw_sum[i] += dw[i];
+        db_sum[i] += db[i];
+    }
+}
+
+/* Columns from `from` of a span of rows. */
+static void backward_span(const struct nn_layernorm_backward *a, int first, int end, size_t from,
+                          const float *g_mean, const float *gx_mean)
+{
+    const size_t n = ncols_at(from, a->dim);
+    float w_room[BLOCK_COLS], b_room[BLOCK_COLS], dw[BLOCK_COLS] = {0}, db[BLOCK_COLS] = {0};
+    void *dw_at = nn_at(a->dw, a->dw_dtype, from), *db_at = nn_at(a->db, a->dw_dtype, from);
+    const struct row row = {.w = nn_read(a->w, a->w_dtype, from, n, w_room),
+                            .b = nn_read(a->b, a->w_dtype, from, n, b_room),
+                            .dw = dw,
+                            .db = db,
+                            .beta = a->dx_beta};
+
+    if (first > 0 || a->dw_beta != 0.0f) {
+        fsdp_cpu_convert(dw, FSDP_F32, dw_at, a->dw_dtype, n);
+        fsdp_cpu_convert(db, FSDP_F32, db_at, a->dw_dtype, n);
+    }
+    for (int r = first; r < end; r += BLOCK_ROWS)
+        backward_block(a, r, end - r < BLOCK_ROWS ? end : r + BLOCK_ROWS, from, row,
+                       g_mean + (r - first), gx_mean + (r - first));
+    fsdp_cpu_convert(dw_at, a->dw_dtype, dw, FSDP_F32, n);
+    fsdp_cpu_convert(db_at, a->dw_dtype, db, FSDP_F32, n);
+}
+
 static void layernorm_backward(const struct nn_layernorm_backward *a)
 {
-    const size_t dim = (size_t)a->dim;
-    for (int row = 0; row < a->rows; row += BLOCK_ROWS) {
-        int rows = a->rows - row < BLOCK_ROWS ? a->rows - row : BLOCK_ROWS;
-        float g_mean[BLOCK_ROWS], gx_mean[BLOCK_ROWS];
-        for (int r = 0; r < rows; r++)
-            row_means(a, row + r, &g_mean[r], &gx_mean[r]);
-        for (size_t from = 0; from < dim; from += BLOCK_COLS) {
-            size_t to = from + BLOCK_COLS < dim ? from + BLOCK_COLS : dim;
-            backward_block(a, row, rows, from, to, g_mean, gx_mean, row ? 1.0f : a->dw_beta);
-        }
+    const int span = nn_span(a->dw_dtype);
+    float g_mean[NN_SPAN_ROWS], gx_mean[NN_SPAN_ROWS];
+    for (int first = 0; first < a->rows; first += span) {
+        const int end = a->rows - first < span ? a->rows : first + span;
+        for (int r = first; r < end; r++)
+            row_means(a, r, &g_mean[r - first], &gx_mean[r - first]);
+        for (size_t from = 0; from < (size_t)a->dim; from += BLOCK_COLS)
+            backward_span(a, first, end, from, g_mean, gx_mean);
     }
 }
 

@@ -5,39 +5,64 @@
 
 #include "nn/nn_cpu.h"
 
+static float rounded(double x, enum fsdp_dtype dtype)
+{
+    uint32_t room;
+    float value = (float)x;
+    fsdp_cpu_convert(&room, dtype, &value, FSDP_F32, 1);
+    fsdp_cpu_convert(&value, FSDP_F32, &room, dtype, 1);
+    return value;
+}
+
 static void rope_table(const struct nn_rope_table *a)
 {
     for (int t = 0; t < a->T; t++)
         for (int i = 0; i < a->half; i++) {
+            const size_t at = (size_t)t * (size_t)a->half + (size_t)i;
             double angle = (double)(a->first + t) * a->inv_freq[i], s, c;
             sincos(angle, &s, &c);
-            a->cos[(size_t)t * (size_t)a->half + (size_t)i] = (float)c;
-            a->sin[(size_t)t * (size_t)a->half + (size_t)i] = (float)s;
+            a->cos[at] = rounded(c, a->dtype);
+            a->sin[at] = rounded(s, a->dtype);
         }
 }
 
-static void rotate(float *restrict lo, float *restrict hi, const float *restrict c,
-                   const float *restrict s, int half, float sign)
+FSDP_CPU_CLONES static void rotate(float *restrict lo, float *restrict hi, const float *restrict c,
+                                   const float *restrict s, size_t half, float sign)
 {
-    for (int i = 0; i < half; i++) {
+    for (size_t i = 0; i < half; i++) {
         float x = lo[i], y = hi[i], sine = sign * s[i];
         lo[i] = x * c[i] - y * sine;
         hi[i] = y * c[i] + x * sine;
     }
 }
 
+/* A head at one position; halves longer than a piece go in several. */
+static void rotate_head(const struct nn_rope *a, size_t head, size_t table)
+{
+    const size_t half = (size_t)a->D / 2;
+    const float sign = a->inverse ? -1.0f : 1.0f;
+    float lo_room[NN_PIECE], hi_room[NN_PIECE];
+
+    for (size_t from = 0; from < half; from += NN_PIECE) {
+        const size_t n = half - from < NN_PIECE ? half - from : NN_PIECE;
+        float *lo = nn_change(a->x, a->dtype, head + from, n, lo_room);
+        float *hi = nn_change(a->x, a->dtype, head + half + from, n, hi_room);
+        rotate(lo, hi, a->cos + table + from, a->sin + table + from, n, sign);
+        nn_write(a->x, a->dtype, head + from, n, lo);
+        nn_write(a->x, a->dtype, head + half + from, n, hi);
+    }
+}
+
 static void rope(const struct nn_rope *a)
 {
-    const int half = a->D / 2;
-    const float sign = a->inverse ? -1.0f : 1.0f;
-    float *x = a->x;
+    const size_t half = (size_t)a->D / 2;
+    size_t head = 0;
     for (int b = 0; b < a->B; b++)
         for (int t = 0; t < a->T; t++) {
             const int position =
                 a->positions ? a->positions[(size_t)b * (size_t)a->T + (size_t)t] : t;
-            const size_t at = (size_t)position * (size_t)half;
-            for (int h = 0; h < a->heads; h++, x += a->D)
-                rotate(x, x + half, a->cos + at, a->sin + at, half, sign);
+            for (int h = 0; h < a->heads; h++, head += (size_t)a->D)
+                rotate_head(a, head, (size_t)position * half);
         }
 }
 

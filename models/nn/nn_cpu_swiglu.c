@@ -2,26 +2,55 @@
 /* SwiGLU: Shazeer, arXiv 2002.05202. */
 #include "nn/nn_cpu.h"
 
-static void swiglu_forward(const struct nn_swiglu *a)
+FSDP_CPU_CLONES static void forward_piece(float *restrict y, const float *restrict gate,
+                                          const float *restrict up, size_t nelem)
 {
-    const float *restrict gate = a->gate, *restrict up = a->up;
-    float *restrict y = a->y;
-#pragma GCC ivdep
-    for (size_t i = 0; i < a->nelem; i++)
+    for (size_t i = 0; i < nelem; i++)
         y[i] = gate[i] / (1.0f + nn_exp(-gate[i])) * up[i];
 }
 
-/* With s = sigmoid(gate) and silu = gate s: d silu / d gate = s (1 + gate (1 - s)). */
-static void swiglu_backward(const struct nn_swiglu *a)
+static void swiglu_forward(const struct nn_swiglu *a)
 {
-    float *restrict gate = a->gate, *restrict up = a->up, *restrict y = a->y;
-#pragma GCC ivdep
-    for (size_t i = 0; i < a->nelem; i++) {
+    const enum fsdp_dtype dtype = a->dtype;
+    float room[3][NN_PIECE];
+
+    for (size_t at = 0; at < a->nelem; at += NN_PIECE) {
+        const size_t n = a->nelem - at < NN_PIECE ? a->nelem - at : NN_PIECE;
+        const float *gate = nn_read(a->gate, dtype, at, n, room[0]);
+        const float *up = nn_read(a->up, dtype, at, n, room[1]);
+        float *y = nn_piece(a->y, dtype, at, room[2]);
+        forward_piece(y, gate, up, n);
+        nn_write(a->y, dtype, at, n, y);
+    }
+}
+
+/* With s = sigmoid(gate) and silu = gate s: d silu / d gate = s (1 + gate (1 - s)). */
+FSDP_CPU_CLONES static void backward_piece(float *restrict y, float *restrict gate,
+                                           float *restrict up, size_t nelem)
+{
+    for (size_t i = 0; i < nelem; i++) {
         float g = gate[i], u = up[i], dy = y[i];
         float s = 1.0f / (1.0f + nn_exp(-g)), silu = g * s;
         gate[i] = dy * u * (s + silu * (1.0f - s));
         up[i] = dy * silu;
         y[i] = silu * u;
+    }
+}
+
+static void swiglu_backward(const struct nn_swiglu *a)
+{
+    const enum fsdp_dtype dtype = a->dtype;
+    float room[3][NN_PIECE];
+
+    for (size_t at = 0; at < a->nelem; at += NN_PIECE) {
+        const size_t n = a->nelem - at < NN_PIECE ? a->nelem - at : NN_PIECE;
+        float *gate = nn_change(a->gate, dtype, at, n, room[0]);
+        float *up = nn_change(a->up, dtype, at, n, room[1]);
+        float *y = nn_change(a->y, dtype, at, n, room[2]);
+        backward_piece(y, gate, up, n);
+        nn_write(a->gate, dtype, at, n, gate);
+        nn_write(a->up, dtype, at, n, up);
+        nn_write(a->y, dtype, at, n, y);
     }
 }
 

@@ -24,18 +24,33 @@ static void positions(const struct nn_positions *a)
         }
 }
 
+/* to[at ..] += x, or = x where `overwrite`. */
+static void add_row(void *to, enum fsdp_dtype to_dtype, size_t at, const void *x,
+                    enum fsdp_dtype x_dtype, size_t x_at, size_t nelem, bool overwrite)
+{
+    float to_room[NN_PIECE], x_room[NN_PIECE];
+
+    if (overwrite) {
+        fsdp_cpu_convert(nn_at(to, to_dtype, at), to_dtype, nn_at(x, x_dtype, x_at), x_dtype,
+                         nelem);
+        return;
+    }
+    for (size_t from = 0; from < nelem; from += NN_PIECE) {
+        const size_t n = nelem - from < NN_PIECE ? nelem - from : NN_PIECE;
+        const float *restrict in = nn_read(x, x_dtype, x_at + from, n, x_room);
+        float *restrict out = nn_change(to, to_dtype, at + from, n, to_room);
+        for (size_t i = 0; i < n; i++)
+            out[i] += in[i];
+        nn_write(to, to_dtype, at + from, n, out);
+    }
+}
+
 static void embedding_forward(const struct nn_embedding *a)
 {
     const size_t dim = (size_t)a->dim;
-    for (int r = 0; r < a->rows; r++) {
-        float *restrict y = a->out + (size_t)r * dim;
-        const float *restrict w = a->w + (size_t)a->tokens[r] * dim;
-        if (a->beta == 0.0f)
-            memcpy(y, w, dim * sizeof *y);
-        else
-            for (size_t i = 0; i < dim; i++)
-                y[i] += w[i];
-    }
+    for (int r = 0; r < a->rows; r++)
+        add_row(a->out, a->dtype, (size_t)r * dim, a->w, a->w_dtype, (size_t)a->tokens[r] * dim,
+                dim, a->beta == 0.0f);
 }
 
 /* In the order of the rows, so that repeated tokens give the same sums in every run. */
@@ -43,13 +58,10 @@ static void embedding_backward(const struct nn_embedding *a)
 {
     const size_t dim = (size_t)a->dim;
     if (a->beta == 0.0f)
-        memset(a->out, 0, (size_t)a->vocab * dim * sizeof *a->out);
-    for (int r = 0; r < a->rows; r++) {
-        float *restrict dw = a->out + (size_t)a->tokens[r] * dim;
-        const float *restrict dy = a->dy + (size_t)r * dim;
-        for (size_t i = 0; i < dim; i++)
-            dw[i] += dy[i];
-    }
+        memset(a->out, 0, (size_t)a->vocab * dim * fsdp_dtype_nbytes(a->dw_dtype));
+    for (int r = 0; r < a->rows; r++)
+        add_row(a->out, a->dw_dtype, (size_t)a->tokens[r] * dim, a->dy, a->dtype, (size_t)r * dim,
+                dim, false);
 }
 
 /* exp(x - most) of one row into out (which may be x), and the sum of it. Pieces are summed while

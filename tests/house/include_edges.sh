@@ -29,7 +29,7 @@ part_of() { # path
     libfsdp/include/fsdp/*)
         local h=${1#libfsdp/include/fsdp/}
         case ${h#sys/} in
-        base.h | tunable.h) echo libfsdp/base ;;
+        base.h | tunable.h | cpu.h) echo libfsdp/base ;;
         device.h | device_ops.h) echo libfsdp/device ;;
         comm.h | comm_ops.h) echo libfsdp/comm ;;
         mesh.h) echo libfsdp/mesh ;;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fsdp/sys/cpu.h"
 #include "nn/nn.h"
 #include "tap.h"
 

@@ -149,7 +149,7 @@ static void test_attention(struct shape s, struct nn_drop drop, double spread)
     const size_t n_q = nq(s), n_k = nk(s), n_lse = (size_t)s.B * s.NH * s.Tq;
     float *q = ref_values(n_q, spread), *k = ref_values(n_k, spread), *v = ref_values(n_k, 1);
     float *o = ref_output(n_q, 0), *lse = ref_output(n_lse, 0), *d_o = ref_values(n_q, 1);
-    float *work = ref_output(nn->attention_work_nelem(s.Tq, s.Tk, s.D), 0);
+    float *work = ref_output(nn->attention_work_nelem(s.Tq, s.Tk, s.D, FSDP_F32), 0);
     double *wq = widen(q, n_q), *wk = widen(k, n_k), *wv = widen(v, n_k), *wd = widen(d_o, n_q);
     double *ro = ref_wide(n_q), *rlse = ref_wide(n_lse);
     double *rdq = ref_wide(n_q), *rdk = ref_wide(n_k), *rdv = ref_wide(n_k);
@@ -238,15 +238,15 @@ static bool same_alone(struct shape s, const struct nn_attention *row, float *co
     a.q = ref_copy(in[0] + q, n_q), a.k = ref_copy(in[1] + k, n_k), a.v = ref_copy(in[2] + k, n_k);
     a.o = ref_output(n_q, 0), a.lse = ref_output((size_t)s.NH * T, 0);
     a.d_o = d_o + q;
-    a.work = ref_output(nn->attention_work_nelem(T, T, s.D), 0);
+    a.work = ref_output(nn->attention_work_nelem(T, T, s.D, FSDP_F32), 0);
     a.starts = NULL;
     a.Tq = a.Tk = T;
     if (nn->attention_forward(ref_lane(), &a, &err) || nn->attention_backward(ref_lane(), &a, &err))
         abort();
-    bool same = !memcmp(a.o, row->o + q, n_q * sizeof(float)) &&
-                !memcmp(a.q, row->q + q, n_q * sizeof(float)) &&
-                !memcmp(a.k, row->k + k, n_k * sizeof(float)) &&
-                !memcmp(a.v, row->v + k, n_k * sizeof(float));
+    bool same = !memcmp(a.o, nn_at(row->o, FSDP_F32, q), n_q * sizeof(float)) &&
+                !memcmp(a.q, nn_at(row->q, FSDP_F32, q), n_q * sizeof(float)) &&
+                !memcmp(a.k, nn_at(row->k, FSDP_F32, k), n_k * sizeof(float)) &&
+                !memcmp(a.v, nn_at(row->v, FSDP_F32, k), n_k * sizeof(float));
     free(a.q), free(a.k), free(a.v), free(a.o), free(a.lse), free(a.work);
     return same;
 }
@@ -270,7 +270,7 @@ static void test_documents(void)
                              .o = ref_output(nq(s), 0),
                              .lse = ref_output((size_t)s.NH * T, 0),
                              .d_o = d_o,
-                             .work = ref_output(nn->attention_work_nelem(T, T, s.D), 0),
+                             .work = ref_output(nn->attention_work_nelem(T, T, s.D, FSDP_F32), 0),
                              .starts = starts,
                              .B = 1,
                              .Tq = T,

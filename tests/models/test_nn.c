@@ -217,8 +217,9 @@ static void layernorm_ref(const struct nn_layernorm *a, const float *dy, double 
                           double *dw, double *db)
 {
     const int dim = a->dim;
+    const float *w = a->w, *b = a->b;
     for (int r = 0; r < a->rows; r++, dy += dim, y += dim, dx += dim) {
-        const float *x = a->x + (size_t)r * (size_t)dim;
+        const float *x = (const float *)a->x + (size_t)r * (size_t)dim;
         double mean = 0, var = 0, g_mean = 0, gx_mean = 0;
         for (int i = 0; i < dim; i++)
             mean += (double)x[i] / dim;
@@ -226,15 +227,15 @@ static void layernorm_ref(const struct nn_layernorm *a, const float *dy, double 
             var += (x[i] - mean) * (x[i] - mean) / dim;
         double rstd = 1 / sqrt(var + a->eps);
         for (int i = 0; i < dim; i++) {
-            double xhat = (x[i] - mean) * rstd, g = (double)dy[i] * a->w[i];
-            y[i] = xhat * a->w[i] + a->b[i];
+            double xhat = (x[i] - mean) * rstd, g = (double)dy[i] * w[i];
+            y[i] = xhat * w[i] + b[i];
             dw[i] += dy[i] * xhat;
             db[i] += dy[i];
             g_mean += g / dim;
             gx_mean += g * xhat / dim;
         }
         for (int i = 0; i < dim; i++)
-            dx[i] += rstd * ((double)dy[i] * a->w[i] - g_mean - (x[i] - mean) * rstd * gx_mean);
+            dx[i] += rstd * ((double)dy[i] * w[i] - g_mean - (x[i] - mean) * rstd * gx_mean);
     }
 }
 

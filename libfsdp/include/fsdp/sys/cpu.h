@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cpu.h: for arithmetic on the CPU, of the device and of models' operators: loops compiled for
+ * several instruction sets, and conversion between the floating types.
+ */
+#ifndef FSDP_SYS_CPU_H
+#define FSDP_SYS_CPU_H
+
+#include "fsdp/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Marks a function whose loops vectorise: it is compiled for the build's own target and, where that
+ * is a lesser x86-64, for AVX-512; the loader takes what the machine has. Results do not depend on
+ * which: no sum may be reordered (no -ffast-math), and reductions hold a fixed number of partial
+ * sums. Not under sanitizers, whose start the choice would precede. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC__) &&       \
+    !defined(__AVX512F__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&    \
+    !defined(FSDP_NO_CLONES)
+#define FSDP_CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "default")))
+#else
+#define FSDP_CPU_CLONES
+#endif
+
+/* dst[i] = src[i] among F32, BF16 and F16, rounded to nearest even, NaN staying NaN. The ranges do
+ * not overlap, or are the same in types of one size. Local. */
+void fsdp_cpu_convert(void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                      enum fsdp_dtype src_dtype, size_t nelem);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
