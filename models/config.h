@@ -57,6 +57,9 @@ struct config {
         struct fsdp_tunable_list wrap_classes; /* empty: the model's own */
         struct fsdp_tunable_list unit_overrides;
         bool two_level, reduce_last;
+        int loss_scale; /* enum fsdp_scaler_mode */
+        double loss_scale_init, loss_scale_growth, loss_scale_backoff;
+        int64_t loss_scale_interval;
         double timeout;
     } fsdp;
     struct {

@@ -145,6 +145,10 @@ int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct
     to += sprintf(to, ", \"tokens\": %" PRId64, row->tokens);
     to = add_number(to, "tokens_per_s", row->tokens_per_s);
     to = add_number(to, "time", row->time);
+    if (row->loss_scale > 0)
+        to = add_number(to, "loss_scale", row->loss_scale);
+    if (row->skipped)
+        to = stpcpy(to, ", \"skipped\": true");
     if (row->has_eval)
         to = add_number(to, "eval_loss", row->eval_loss);
     to = stpcpy(to, "}\n");

@@ -12,6 +12,8 @@ struct metrics_row {
     double loss;      /* mean over the global batch's tokens, before the update */
     double grad_norm; /* before clipping */
     double lr;
+    double loss_scale;   /* of the next step; 0: the loss is not scaled */
+    bool skipped;        /* gradients overflowed: nothing was updated */
     int64_t tokens;      /* seen so far, this step's too */
     double tokens_per_s; /* of this step */
     double time;         /* seconds of training so far, those before a resume too */

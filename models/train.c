@@ -248,6 +248,8 @@ static int load_from(struct train *t, const char *path, bool resume, struct fsdp
         rc = restore_state(t, ckpt, err);
     FSDP_TRY_GOTO(fsdp_oob_agree(t->oob, rc, err), out);
     rc = load(t, ckpt, resume, err);
+    if (rc == FSDP_OK && resume)
+        rc = fsdp_scaler_set(t->parts.fsdp, &t->loop.state.scaler, err);
     if (rc == FSDP_OK && resume) {
         snprintf(t->resumed, sizeof t->resumed, "%s", ckpt_path(ckpt));
         t->loop.saved_step = t->loop.state.step;

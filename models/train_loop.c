@@ -135,6 +135,14 @@ static int check_finite(struct train_loop *l, const struct metrics_row *row, str
 
     if (isfinite(value))
         return FSDP_OK;
+    /* An overflow that a smaller scale mends. */
+    if (row->skipped && isfinite(row->loss) && row->loss_scale >= 1) {
+        report_line(l->report,
+                    "step %" PRId64 ": gradients overflowed and the step was skipped; the loss "
+                    "scale is %g now",
+                    row->step, row->loss_scale);
+        return FSDP_OK;
+    }
     if (l->config->train.on_nonfinite == CONFIG_NONFINITE_STOP)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "%sstep %" PRId64 ": the %s is %g, and train.on_nonfinite is stop; "
@@ -172,6 +180,8 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
     FSDP_TRY(fsdp_step_result(l->fsdp, &result, err));
     row->loss = result.control[TRAIN_CONTROL_LOSS] / step_ntokens(l);
     row->grad_norm = result.grad_norm;
+    row->loss_scale = result.loss_scale;
+    row->skipped = result.skipped;
     row->tokens_per_s = step_ntokens(l) / l->pending_seconds;
     l->stopped |= result.control[TRAIN_CONTROL_STOP] > 0;
     struct report_step shown = {row->step, row->loss,         row->grad_norm,
@@ -262,6 +272,7 @@ static int save_now(struct train_loop *l, struct fsdp_err *err)
     if (!l->save || l->saved_step == l->state.step)
         return FSDP_OK;
     FSDP_TRY(fsdp_sync(l->fsdp, err));
+    FSDP_TRY(fsdp_scaler_get(l->fsdp, &l->state.scaler, err));
     FSDP_TRY(l->save(l->save_ctx, &l->state, err));
     l->saved_step = l->state.step;
     l->paused += fsdp_time_now() - began;

@@ -316,6 +316,11 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     opts->activation_checkpointing = c->fsdp.activation_checkpointing;
     opts->accumulation = p->batch.accumulation;
     opts->seed = (uint64_t)c->model.seed;
+    opts->scaler.mode = (enum fsdp_scaler_mode)c->fsdp.loss_scale;
+    opts->scaler.init = c->fsdp.loss_scale_init;
+    opts->scaler.growth = c->fsdp.loss_scale_growth;
+    opts->scaler.backoff = c->fsdp.loss_scale_backoff;
+    opts->scaler.interval = (int)c->fsdp.loss_scale_interval;
     opts->agree = p->agree;
     FSDP_TRY(set_optim(p, &opts->optim, err));
     FSDP_TRY(set_overrides(p, opts, err));

@@ -18,7 +18,7 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
     json_t *root = json_pack_ex(
         &why, 0,
         "{s:i, s:I, s:I, s:I, s:f, s:I, s:{s:s, s:I, s:I}, s:{s:s, s:I, s:I, s:s}, "
-        "s:{s:i, s:f, s:f, s:I, s:I, s:I}, s:s}",
+        "s:{s:i, s:f, s:f, s:I, s:I, s:I}, s:{s:f, s:I, s:I}, s:s}",
         "version", STATE_VERSION, "step", (json_int_t)s->step, "rows", (json_int_t)s->rows,
         "tokens", (json_int_t)s->tokens, "seconds", s->seconds, "global_batch_size",
         (json_int_t)s->global_batch_size, "rng", "kind", "counter", "model_seed",
@@ -27,7 +27,9 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
         (json_int_t)s->data.nrows, "hash", hash, "schedule", "kind", (int)s->schedule.kind, "lr",
         s->schedule.lr, "min_lr", s->schedule.min_lr, "warmup_steps",
         (json_int_t)s->schedule.warmup_steps, "total_steps", (json_int_t)s->schedule.total_steps,
-        "decay_steps", (json_int_t)s->schedule.decay_steps, "config", config);
+        "decay_steps", (json_int_t)s->schedule.decay_steps, "loss_scale", "scale", s->scaler.scale,
+        "good_steps", (json_int_t)s->scaler.good_steps, "skipped", (json_int_t)s->scaler.nskipped,
+        "config", config);
     if (!root)
         return fsdp_err_set(err, FSDP_EINTERNAL, "training state: %s", why.text);
     char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
@@ -35,6 +37,22 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
     *out = text ? fsdp_strdup(text, err) : NULL;
     free(text);
     return *out ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
+}
+
+/* Not in the states of versions that had no scaler. */
+static int unpack_scaler(struct train_state *s, json_t *root, const char *path,
+                         struct fsdp_err *err)
+{
+    json_error_t why;
+    json_int_t good_steps = 0, nskipped = 0;
+
+    if (json_unpack_ex(root, &why, 0, "{s?{s:F, s:I, s:I}}", "loss_scale", "scale",
+                       &s->scaler.scale, "good_steps", &good_steps, "skipped", &nskipped) != 0)
+        return fsdp_err_set(err, FSDP_ECORRUPT, "%s: its training state cannot be read: %s", path,
+                            why.text);
+    s->scaler.good_steps = good_steps;
+    s->scaler.nskipped = nskipped;
+    return FSDP_OK;
 }
 
 static int unpack(struct train_state *s, json_t *root, const char *path, struct fsdp_err *err)
@@ -77,7 +95,7 @@ static int unpack(struct train_state *s, json_t *root, const char *path, struct 
     s->schedule.warmup_steps = warmup;
     s->schedule.total_steps = total;
     s->schedule.decay_steps = decay;
-    return FSDP_OK;
+    return unpack_scaler(s, root, path, err);
 }
 
 int train_state_read(struct train_state *out, const char *json, const char *path,
@@ -153,5 +171,6 @@ int train_state_resume(struct train_state *state, const struct train_state *save
     state->rows = restart_data ? 0 : saved->rows;
     state->tokens = saved->tokens;
     state->seconds = saved->seconds;
+    state->scaler = saved->scaler;
     return FSDP_OK;
 }

@@ -6,8 +6,7 @@
 #ifndef TRAIN_STATE_H
 #define TRAIN_STATE_H
 
-#include "fsdp/base.h"
-#include "fsdp/optim.h"
+#include "fsdp/fsdp.h"
 
 struct train_data_id {
     char layout[16];
@@ -23,6 +22,7 @@ struct train_state {
     int64_t model_seed, global_batch_size;
     struct train_data_id data;
     struct fsdp_schedule schedule;
+    struct fsdp_scaler_state scaler; /* scale 0: the loss is not scaled */
 };
 
 /* As JSON text, freed with fsdp_free. config: the settings as YAML, kept for people. */

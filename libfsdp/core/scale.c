@@ -55,16 +55,20 @@ int fsdp_scaler_get(struct fsdp *f, struct fsdp_scaler_state *out, struct fsdp_e
     struct fsdp_loss_scale s;
     FSDP_TRY(fsdp_copy(lane, &s, f->scale, sizeof s, err));
     FSDP_TRY(fsdp_lane_sync(lane, err));
-    *out = (struct fsdp_scaler_state){(double)s.scale, s.good_steps, s.nskipped};
+    *out = (struct fsdp_scaler_state){0};
+    if (f->scaled)
+        *out = (struct fsdp_scaler_state){(double)s.scale, s.good_steps, s.nskipped};
     return FSDP_OK;
 }
 
 int fsdp_scaler_set(struct fsdp *f, const struct fsdp_scaler_state *state, struct fsdp_err *err)
 {
     const double largest = 0x1p+120, smallest = 0x1p-120;
+    if (!f->scaled || state->scale == 0)
+        return FSDP_OK;
     if (!(state->scale >= smallest && state->scale <= largest) || state->good_steps < 0 ||
         state->good_steps > INT32_MAX || state->nskipped < 0)
         return fsdp_err_set(err, FSDP_EINVAL, "a loss scale of %g after %lld good steps cannot be",
                             state->scale, (long long)state->good_steps);
-    return f->scaled ? put(f, *state, err) : FSDP_OK;
+    return put(f, *state, err);
 }

@@ -68,7 +68,7 @@ int fsdp_step_result(struct fsdp *f, struct fsdp_step_result *out, struct fsdp_e
     FSDP_TRY(fsdp_copy(lane, &scale, f->scale, sizeof scale, err));
     FSDP_TRY(fsdp_lane_sync(lane, err));
     FSDP_TRY(fsdp_comm_status(f->mesh->world, err));
-    result.loss_scale = scale.scale;
+    result.loss_scale = f->scaled ? scale.scale : 0;
     result.skipped = scale.skip;
     *out = result;
     return FSDP_OK;

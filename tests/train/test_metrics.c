@@ -56,6 +56,10 @@ static void check_lines(void)
     ok(metrics_write(m, &row, &err) == FSDP_OK && strstr(content(), "\"loss\": null") &&
            strstr(content(), "\"grad_norm\": null") && strstr(content(), "\"eval_loss\": 2.25}\n"),
        "what is not finite is null");
+    row = (struct metrics_row){.step = 3, .loss_scale = 512, .skipped = true};
+    ok(metrics_write(m, &row, &err) == FSDP_OK &&
+           strstr(content(), "\"loss_scale\": 512, \"skipped\": true}\n"),
+       "a step that was skipped");
     metrics_close(m);
     metrics_close(NULL);
 }
@@ -99,7 +103,8 @@ static void check_state(void)
                             .model_seed = 3,
                             .global_batch_size = 8,
                             .data = {"stream", 32, 5, 100, UINT64_C(0xfedcba9876543210)},
-                            .schedule = {FSDP_SCHEDULE_COSINE, 1e-3, 1e-5, 10, 100, 20}};
+                            .schedule = {FSDP_SCHEDULE_COSINE, 1e-3, 1e-5, 10, 100, 20},
+                            .scaler = {32768, 12, 3}};
     struct train_state b, now;
     char *json = NULL;
 
@@ -111,12 +116,13 @@ static void check_state(void)
            a.schedule.min_lr == b.schedule.min_lr &&
            a.schedule.warmup_steps == b.schedule.warmup_steps &&
            a.schedule.total_steps == b.schedule.total_steps &&
-           a.schedule.decay_steps == b.schedule.decay_steps,
+           a.schedule.decay_steps == b.schedule.decay_steps && b.scaler.scale == 32768 &&
+           b.scaler.good_steps == 12 && b.scaler.nskipped == 3,
        "nothing is lost");
 
     now = (struct train_state){.data = a.data, .schedule = a.schedule, .global_batch_size = 8};
     ok(train_state_resume(&now, &b, false, "ck", &err) == FSDP_OK && now.step == 7 &&
-           now.rows == 56 && now.tokens == 1792,
+           now.rows == 56 && now.tokens == 1792 && now.scaler.scale == 32768,
        "resumed");
     static const char *const words[] = {"train.seed 5", "data.layout stream", "data.seq_len 32",
                                         "other data"};

@@ -176,7 +176,7 @@ struct fsdp_step_args {
 };
 struct fsdp_step_result {
     float grad_norm;  /* global, before clipping */
-    float loss_scale; /* of the next step */
+    float loss_scale; /* of the next step; 0: the loss is not scaled */
     bool skipped;     /* gradients were not finite, and the loss is scaled: nothing changed */
     double control[FSDP_CONTROL_NELEM]; /* summed over all ranks */
 };
@@ -186,8 +186,9 @@ int fsdp_step(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_ste
               struct fsdp_err *err);
 /* The result of the latest step. Waits for the compute lane. Local. */
 int fsdp_step_result(struct fsdp *f, struct fsdp_step_result *out, struct fsdp_err *err);
-/* The loss scale, for checkpoints. Setting has no effect where the loss is not scaled; FSDP_EINVAL
- * for one that cannot be. Wait for the compute lane. Local; the same on every rank. */
+/* The loss scale, for checkpoints; a scale of 0 where the loss is not scaled. Setting has no effect
+ * there, nor with a scale of 0; FSDP_EINVAL for one that cannot be. Wait for the compute lane.
+ * Local; the same on every rank. */
 struct fsdp_scaler_state {
     double scale;
     int64_t good_steps, nskipped;
