@@ -84,6 +84,11 @@ struct fsdp {
     struct update_run *runs; /* flat by flat */
     int nruns;
 
+    fsdp_reduce_hook_f *reduce_hook;
+    fsdp_grad_hook_f *grad_hook;
+    void *reduce_ctx, *grad_ctx;
+    void *reduce_scratch[SCHED_NLANES]; /* of the lanes that reduce; NULL: none was asked for */
+
     /* memory */
     void *device_mem, *gather_mem, *reduce_mem;
     struct flat_state *flats;

@@ -5,6 +5,7 @@
 
 #include "access.h"
 #include "engine.h"
+#include "hooks.h"
 #include "trace.h"
 #include "view.h"
 
@@ -84,8 +85,8 @@ static int reduce_to_shard(struct fsdp *f, const struct sched_op *op, struct fsd
     bool first = op->micro == 0 || f->current->input.reduce_last;
 
     if (first && dtype == FSDP_F32)
-        return fsdp_comm_reduce_scatter(comm, grad, send, nelem, dtype, lane, err);
-    FSDP_TRY(fsdp_comm_reduce_scatter(comm, mine, send, nelem, dtype, lane, err));
+        return hooks_reduce(f, op, comm, true, grad, send, nelem, dtype, err);
+    FSDP_TRY(hooks_reduce(f, op, comm, true, mine, send, nelem, dtype, err));
     if (first)
         return fsdp_cast(lane, grad, FSDP_F32, mine, dtype, nelem, err);
     return fsdp_accumulate(lane, grad, mine, dtype, nelem, err);
@@ -105,8 +106,8 @@ int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 
     if (!f->mesh->inner_size)
         return reduce_to_shard(f, op, f->mesh->reduce, slot, shard_in_slot(f, op), err);
-    return fsdp_comm_reduce_scatter(f->mesh->reduce, inner_part(f, op->flat, slot, dtype), slot,
-                                    inner_nelem(f, op->flat), dtype, f->lanes[SCHED_REDUCES], err);
+    return hooks_reduce(f, op, f->mesh->reduce, true, inner_part(f, op->flat, slot, dtype), slot,
+                        inner_nelem(f, op->flat), dtype, err);
 }
 
 int exec_outer_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
@@ -127,7 +128,7 @@ int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *
     void *sum = dtype == FSDP_F32 ? grad : f->replicate_staging;
 
     FSDP_TRY(fsdp_cast(lane, sum, dtype, grad, FSDP_F32, nelem, err));
-    FSDP_TRY(fsdp_comm_all_reduce(f->mesh->replicate, sum, sum, nelem, dtype, lane, err));
+    FSDP_TRY(hooks_reduce(f, op, f->mesh->replicate, false, sum, sum, nelem, dtype, err));
     return fsdp_cast(lane, grad, FSDP_F32, sum, dtype, nelem, err);
 }
 

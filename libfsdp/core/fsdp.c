@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "access.h"
-#include "engine.h"
+#include "hooks.h"
 #include "trace.h"
 
 static int check_dtype(const char *what, enum fsdp_dtype dtype, struct fsdp_err *err)
@@ -362,6 +362,7 @@ void fsdp_destroy(struct fsdp *f)
         fsdp_lane_destroy(f->lanes[lane]);
     trace_close(f);
     access_destroy(f);
+    hooks_destroy(f);
     arena_destroy(f);
     for (int lane = 0; lane < SCHED_NLANES; lane++)
         fsdp_event_destroy(f->tails[lane]);

@@ -37,7 +37,7 @@ enum sched_kind {
     SCHED_REDUCE,       /* reduce-scatter the flat's gradients out of their slot */
     SCHED_OUTER_REDUCE, /* two levels: reduce-scatter over the nodes what REDUCE left in the slot */
     SCHED_ALL_REDUCE,   /* sum the gradient shard over the replicas */
-    SCHED_NORM,         /* partial sum of squares of the gradient shard */
+    SCHED_NORM,         /* gradient hook, partial sum of squares of the gradient shard */
     SCHED_NORM_SUM,     /* one all-reduce of norm and control word, and the clip factor */
     SCHED_UPDATE,       /* optimizer on the flat's shard */
     SCHED_NKINDS

@@ -94,8 +94,8 @@ int sched_accesses(const struct sched *sched, const struct sched_input *in, int 
         return add(out, n, SCHED_GRAD_SHARD, op->flat, true);
     case SCHED_ALL_REDUCE:
         return add(out, n, SCHED_GRAD_SHARD, op->flat, true);
-    case SCHED_NORM:
-        n = add(out, n, SCHED_GRAD_SHARD, op->flat, false);
+    case SCHED_NORM: /* a gradient hook writes */
+        n = add(out, n, SCHED_GRAD_SHARD, op->flat, true);
         return add(out, n, SCHED_SCALARS, 0, true);
     case SCHED_NORM_SUM:
         return add(out, n, SCHED_SCALARS, 0, true);

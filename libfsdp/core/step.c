@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The optimizer step: global norm with the control word, and the clip factor. */
-#include "engine.h"
+#include "hooks.h"
 
 int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
@@ -9,6 +9,7 @@ int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
     uint64_t nelem = f->units.flats[op->flat].cut.shard_nelem;
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
 
+    FSDP_TRY(hooks_grad(f, op->flat, err));
     if (f->opts.optim.clip_norm == FSDP_NORM_INF)
         return fsdp_absmax(lane, &partials[f->mesh->rank], grad, nelem, err);
     /* Replicas hold the same gradient: one of them counts. */

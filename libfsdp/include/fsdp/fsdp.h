@@ -214,6 +214,62 @@ const struct fsdp_state_layout *fsdp_state_layout(const struct fsdp *f);
  * refreshed from the masters. Collective, blocks. */
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err);
 
+/* ---- hooks --------------------------------------------------------------------------------------
+ *
+ * What happens to a unit's gradients, in this order:
+ *
+ *   in every micro-step that reduces   the reduction hook, instead of the reduce-scatter over the
+ *     (or the last, see reduce_last)     shard group (on two levels: of each); the sum is added to
+ *                                        the fp32 shard
+ *   in the last micro-step             the reduction hook, instead of the all-reduce over replicas
+ *   in fsdp_step                       the gradient hook; the norm and the clip factor of all
+ *                                      units together; the optimizer; the average of the weights
+ *
+ * Hooks run on the host when their operation is issued, and enqueue on the lane they are given, in
+ * the same order on every rank. Setting one (NULL: none) belongs between steps and concerns the
+ * steps that follow. */
+
+/* One sum of a unit's gradients. */
+struct fsdp_reduction {
+    int module; /* root of the unit */
+    int micro;
+    struct fsdp_comm *comm; /* over whom */
+    bool scatter;           /* recv is this rank's part of the sum, as in fsdp_comm_reduce_scatter,
+                             * and may lie in send; else all of it, as in fsdp_comm_all_reduce */
+    void *recv;
+    const void *send;           /* may be changed; unspecified afterwards */
+    uint64_t nelem, send_nelem; /* of recv and of send */
+    enum fsdp_dtype dtype;      /* of both */
+    struct fsdp_lane *lane;     /* where this is enqueued */
+    void *scratch;              /* elem_nbytes for each element of send, this lane's own */
+};
+typedef int fsdp_reduce_hook_f(void *ctx, const struct fsdp_reduction *r, struct fsdp_err *err);
+/* What is done without a hook; a hook may call it, before or after work of its own. Collective,
+ * enqueues. */
+int fsdp_reduction_run(const struct fsdp_reduction *r, struct fsdp_err *err);
+/* elem_nbytes: scratch per element. Local, waits for all lanes. */
+int fsdp_reduce_hook_set(struct fsdp *f, fsdp_reduce_hook_f *fn, void *ctx, size_t elem_nbytes,
+                         struct fsdp_err *err);
+/* A hook that sends fp32 gradients as BF16 or F16, whichever *ctx (enum fsdp_dtype) is; needs
+ * elem_nbytes 2. torch's bf16_compress_hook and fp16_compress_hook. */
+int fsdp_compress_hook(void *ctx, const struct fsdp_reduction *r, struct fsdp_err *err);
+
+/* This rank's part of a parameter's gradient. */
+struct fsdp_grad_part {
+    int module; /* root of the unit */
+    int param;
+    struct fsdp_tensor tensor; /* the whole parameter */
+    uint64_t first, nelem;     /* elements [first, first + nelem) of it, row-major */
+    float *grad;               /* [nelem], to be changed */
+    int64_t step;              /* as in fsdp_step_args */
+    struct fsdp_lane *lane;    /* where changes are enqueued */
+};
+/* Replicas hold the same parts and must change them alike; what follows from (step, param, first)
+ * alone is the same at every world size. */
+typedef int fsdp_grad_hook_f(void *ctx, const struct fsdp_grad_part *part, struct fsdp_err *err);
+/* Local. */
+int fsdp_grad_hook_set(struct fsdp *f, fsdp_grad_hook_f *fn, void *ctx, struct fsdp_err *err);
+
 /* ---- access between steps -----------------------------------------------------------------------
  *
  * These calls belong between steps (or between the last fsdp_micro_end and fsdp_step); elsewhere
