@@ -4,6 +4,7 @@
  * host memory, a piece at a time.
  */
 #include "access.h"
+#include "state.h"
 
 /* ---- units by hand ------------------------------------------------------------------------------
  */
@@ -213,6 +214,7 @@ static int summon_param(struct summon *s, int param, fsdp_full_param_f *fn, void
     *said = fn(ctx, &full, said_err);
     if (*said || !s->opts->writeback)
         return FSDP_OK;
+    FSDP_TRY(snapshot_wait(s->f, err));
     FSDP_TRY(write_back(s, flat, i, state->master, s->value, err));
     return with_grad ? write_back(s, flat, i, state->grad, s->grad, err) : FSDP_OK;
 }

@@ -118,8 +118,9 @@ struct fsdp {
     struct fsdp_flat_desc *flat_descs;
     uint64_t hash;
 
-    struct trace *trace;           /* NULL: nothing is recorded (trace.h) */
-    struct fsdp_mesh planned_mesh; /* of fsdp_plan */
+    struct fsdp_snapshot *snapshot; /* NULL: none is ever taken */
+    struct trace *trace;            /* NULL: nothing is recorded (trace.h) */
+    struct fsdp_mesh planned_mesh;  /* of fsdp_plan */
 };
 
 static inline uint64_t flat_full_nelem(const struct flat *flat)

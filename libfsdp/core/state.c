@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine.h"
+#include "state.h"
 
 /* The gathered dtype from the masters; nothing to do where they are the same memory. */
 static int refresh_params(struct fsdp *f, struct fsdp_err *err)
@@ -74,40 +74,46 @@ static int slice_write(void *ctx, uint64_t pos, const void *src, size_t nbytes,
     return fsdp_lane_sync(m->lane, err);
 }
 
-static int give_slice(struct fsdp *f, int k, int i, enum fsdp_slice_kind kind, const char *name,
-                      float *base, bool *written, fsdp_slice_f *fn, void *ctx, struct fsdp_err *err)
+uint64_t state_slice_nelem(const struct fsdp *f, int flat, int tensor)
 {
-    const struct flat *flat = &f->units.flats[k];
-    struct fsdp_slice slice = {.tensor = flat->tensors[i],
-                               .replica = f->mesh->replicate_rank,
-                               .nreplica = f->mesh->replicate_size};
+    const struct flat *of = &f->units.flats[flat];
+    struct fsdp_box box;
     uint64_t pos;
-    uint64_t nelem =
-        fsdp_cut_box(&slice.box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
-    if (!nelem && !slice.tensor.ndim)
-        return FSDP_OK; /* a scalar has no empty box: only its owner gives it */
-    struct slice_mem mem = {f->lanes[SCHED_COMPUTE], (char *)(base + pos), nelem * sizeof(float),
-                            written};
-    struct fsdp_slice_io io = {&mem, slice_read, slice_write};
-
-    slice.tensor.name = name;
-    return fn(ctx, kind, &slice, &io, err);
+    return fsdp_cut_box(&box, &pos, &of->cut, of->tensors, tensor, f->mesh->shard_rank);
 }
 
-int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err *err)
+static int visit_slice(struct fsdp *f, struct state_slice *at, const char *name,
+                       state_visit_f *visit, void *ctx, fsdp_slice_f *fn, void *fn_ctx,
+                       struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[at->flat];
+    at->slice = (struct fsdp_slice){.tensor = flat->tensors[at->tensor],
+                                    .replica = f->mesh->replicate_rank,
+                                    .nreplica = f->mesh->replicate_size};
+    at->nelem = fsdp_cut_box(&at->slice.box, &at->pos, &flat->cut, flat->tensors, at->tensor,
+                             f->mesh->shard_rank);
+    if (!at->nelem && !at->slice.tensor.ndim)
+        return FSDP_OK; /* a scalar has no empty box: only its owner gives it */
+    at->slice.tensor.name = name;
+    return visit(ctx, at, fn, fn_ctx, err);
+}
+
+int state_visit(struct fsdp *f, state_visit_f *visit, void *ctx, fsdp_slice_f *fn, void *fn_ctx,
+                struct fsdp_err *err)
 {
     for (int k = 0; k < f->units.nflats; k++) {
         const struct flat *flat = &f->units.flats[k];
         for (int i = 0; i < flat->ntensors; i++) {
-            FSDP_TRY(give_slice(f, k, i, FSDP_SLICE_MODEL, flat->tensors[i].name,
-                                f->flats[k].master, NULL, fn, ctx, err));
+            struct state_slice at = {.flat = k, .tensor = i, .kind = FSDP_SLICE_MODEL};
+            FSDP_TRY(visit_slice(f, &at, flat->tensors[i].name, visit, ctx, fn, fn_ctx, err));
             for (int o = 0; flat->trainable && o < f->nstate; o++) {
                 char *name =
                     fsdp_sprintf(err, "state.%s.%s", flat->tensors[i].name, f->state_names[o]);
                 if (!name)
                     return FSDP_ENOMEM;
-                int rc = give_slice(f, k, i, FSDP_SLICE_OPTIM, name, f->flats[k].optim[o],
-                                    o == f->ema ? &f->ema_written : NULL, fn, ctx, err);
+                at = (struct state_slice){
+                    .flat = k, .tensor = i, .part = o + 1, .kind = FSDP_SLICE_OPTIM};
+                int rc = visit_slice(f, &at, name, visit, ctx, fn, fn_ctx, err);
                 fsdp_free(name);
                 if (rc)
                     return rc;
@@ -115,6 +121,25 @@ int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err
         }
     }
     return FSDP_OK;
+}
+
+static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn, void *fn_ctx,
+                      struct fsdp_err *err)
+{
+    struct fsdp *f = ctx;
+    struct flat_state *state = &f->flats[at->flat];
+    float *base = at->part ? state->optim[at->part - 1] : state->master;
+    struct slice_mem mem = {f->lanes[SCHED_COMPUTE], (char *)(base + at->pos),
+                            at->nelem * sizeof(float),
+                            at->part - 1 == f->ema && f->ema >= 0 ? &f->ema_written : NULL};
+    struct fsdp_slice_io io = {&mem, slice_read, slice_write};
+
+    return fn(fn_ctx, at->kind, &at->slice, &io, err);
+}
+
+int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err *err)
+{
+    return state_visit(f, visit_live, f, fn, ctx, err);
 }
 
 static int broadcast_flat(struct fsdp *f, float *data, uint64_t nelem, struct fsdp_err *err)

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "engine.h"
+#include "state.h"
 
 /* ---- planning ----------------------------------------------------------------------------------
  */
@@ -128,6 +128,7 @@ static int update_average(struct fsdp *f, int flat, struct fsdp_err *err)
 
 int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
+    FSDP_TRY(snapshot_hold(f, op->flat, err));
     for (int k = 0; k < f->nruns; k++)
         if (f->runs[k].flat == op->flat)
             FSDP_TRY(update_one(f, &f->runs[k], err));

@@ -321,6 +321,30 @@ typedef int fsdp_full_param_f(void *ctx, const struct fsdp_full_param *param, st
 int fsdp_full_params(struct fsdp *f, const struct fsdp_full_opts *opts, fsdp_full_param_f *fn,
                      void *ctx, struct fsdp_err *err);
 
+/* ---- a copy of the state, to save it while training goes on -----------------------------------
+ */
+
+struct fsdp_snapshot;
+/* Host memory for this rank's masters and optimizer tensors: at most budget_nbytes; 0: as much as
+ * they have. An engine has at most one. Destroy it before the engine. Local. */
+int fsdp_snapshot_create(struct fsdp_snapshot **out, struct fsdp *f, uint64_t budget_nbytes,
+                         double timeout_s, struct fsdp_err *err);
+void fsdp_snapshot_destroy(struct fsdp_snapshot *snapshot);
+/* Of host memory. */
+uint64_t fsdp_snapshot_nbytes(const struct fsdp_snapshot *snapshot);
+/* The state as it is after all that was enqueued so far. It is copied flat by flat on a lane of its
+ * own; the next update of a flat waits for its copy. What the budget has no room for is not copied
+ * but read where it is, and its next update waits on the host until it was read
+ * (FSDP_ETIMEDOUT after timeout_s). Local, enqueues. */
+int fsdp_snapshot_take(struct fsdp_snapshot *snapshot, struct fsdp_err *err);
+/* fsdp_state_each of the state that was taken; each slice is read in one visit, as often as one
+ * likes in others only if it was copied. io->write is refused. From any one thread, which may be
+ * another than the engine's. Blocks. */
+int fsdp_snapshot_each(struct fsdp_snapshot *snapshot, fsdp_slice_f *fn, void *ctx,
+                       struct fsdp_err *err);
+/* It is not read any more; no update waits for a reader. Any thread. */
+void fsdp_snapshot_release(struct fsdp_snapshot *snapshot);
+
 /* ---- what was planned --------------------------------------------------------------------------
  */
 
