@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "device_cpu.h"
+#include "fsdp/sys/cpu.h"
 #include "philox.h"
 
 struct copy_arg {
@@ -43,32 +44,6 @@ int device_cpu_zero(void *lane, void *dst, size_t nbytes, struct fsdp_err *err)
 /* ---- casts --------------------------------------------------------------------------------------
  */
 
-static float load(const void *src, enum fsdp_dtype dtype, size_t i)
-{
-    switch (dtype) {
-    case FSDP_BF16:
-        return fsdp_bf16_to_f32(((const uint16_t *)src)[i]);
-    case FSDP_F16:
-        return fsdp_f16_to_f32(((const uint16_t *)src)[i]);
-    default:
-        return ((const float *)src)[i];
-    }
-}
-
-static void store(void *dst, enum fsdp_dtype dtype, size_t i, float x)
-{
-    switch (dtype) {
-    case FSDP_BF16:
-        ((uint16_t *)dst)[i] = fsdp_f32_to_bf16(x);
-        break;
-    case FSDP_F16:
-        ((uint16_t *)dst)[i] = fsdp_f32_to_f16(x);
-        break;
-    default:
-        ((float *)dst)[i] = x;
-    }
-}
-
 struct cast_arg {
     void *dst;
     const void *src;
@@ -80,8 +55,7 @@ static int cast_run(void *arg, struct fsdp_err *err)
 {
     struct cast_arg *a = arg;
     (void)err;
-    for (size_t i = 0; i < a->nelem; i++)
-        store(a->dst, a->dst_dtype, i, load(a->src, a->src_dtype, i));
+    fsdp_cpu_convert(a->dst, a->dst_dtype, a->src, a->src_dtype, a->nelem);
     return FSDP_OK;
 }
 
@@ -92,18 +66,28 @@ int device_cpu_cast(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void
     return device_cpu_lane_call(lane, cast_run, &arg, sizeof arg, err);
 }
 
+FSDP_CPU_CLONES static void add(float *restrict dst, const float *restrict src, size_t nelem)
+{
+    for (size_t i = 0; i < nelem; i++)
+        dst[i] += src[i];
+}
+
 static int accumulate_run(void *arg, struct fsdp_err *err)
 {
+    enum { PIECE = 1024 };
     struct cast_arg *a = arg;
-    float *dst = a->dst;
+    const char *src = a->src;
+    float *dst = a->dst, piece[PIECE];
     (void)err;
     if (a->src_dtype == FSDP_F32) {
-        const float *src = a->src;
-        for (size_t i = 0; i < a->nelem; i++)
-            dst[i] += src[i];
-    } else {
-        for (size_t i = 0; i < a->nelem; i++)
-            dst[i] += load(a->src, a->src_dtype, i);
+        add(dst, a->src, a->nelem);
+        return FSDP_OK;
+    }
+    for (size_t at = 0; at < a->nelem; at += PIECE) {
+        size_t nelem = a->nelem - at < PIECE ? a->nelem - at : PIECE;
+        fsdp_cpu_convert(piece, FSDP_F32, src + at * fsdp_dtype_nbytes(a->src_dtype), a->src_dtype,
+                         nelem);
+        add(dst + at, piece, nelem);
     }
     return FSDP_OK;
 }
@@ -248,8 +232,7 @@ static int adamw_run(void *arg, struct fsdp_err *err)
         p[i] = p[i] * keep - step * mi / (sqrtf(vi) * root + eps);
     }
     if (a->param)
-        for (size_t i = 0; i < a->nelem; i++)
-            store(a->param, a->param_dtype, i, p[i]);
+        fsdp_cpu_convert(a->param, a->param_dtype, p, FSDP_F32, a->nelem);
     return FSDP_OK;
 }
 
