@@ -64,12 +64,12 @@ hybrid="fsdp.sharding_strategy=HYBRID_SHARD"
 run --dump-schedule run.yaml -n 2
 ok $? "--dump-schedule"
 ok "$(holds log 'training step: FULL_SHARD, 1 x 2' && holds log '^evaluation pass'; echo $?)" "shows both programs"
-ok "$(holds log '^ +[0-9]+  gather     gather       model\.layers\.1 +1 '; echo $?)" "units by name, in each micro-step"
+ok "$(holds log '^ +[0-9]+  gather +gather +model\.layers\.1 +1 '; echo $?)" "units by name, in each micro-step"
 ok "$(holds log ' prev:[0-9]+$'; echo $?)" "what waits for the step before"
 ok "$(! holds log ' $' && [ ! -s err ]; echo $?)" "no blank at a line's end, no complaint"
 run -n 512 --nodes 64 --dump-schedule=wide.txt run.yaml $hybrid train.global_batch_size=1024
 ok $? "of more ranks than this machine could run"
-ok "$(holds wide.txt 'HYBRID_SHARD, 64 x 8' && holds wide.txt 'replicate  all_reduce' && [ ! -s log ]; echo $?)" \
+ok "$(holds wide.txt 'HYBRID_SHARD, 64 x 8' && holds wide.txt 'replicate +all_reduce' && [ ! -s log ]; echo $?)" \
     "into a file"
 run -n 4 --nodes 2 --dump-schedule=plan.json run.yaml $hybrid
 ok $? "as a trace"
@@ -118,7 +118,7 @@ run -n 4 run.yaml fsdp.reshard_after_forward=2 log.trace=k.json
 ok "$([ $? = 0 ] && grep -q '"name": "regather model.layers.0"' k.json; echo $?)" "4 ranks that regather over 2"
 read_trace k.json 4
 run -n 4 --dump-schedule run.yaml fsdp.reshard_after_forward=2
-ok "$([ $? = 0 ] && holds log 'gather     regather     model.layers.0 ' && holds log 'gather     keep_part'; echo $?)" "as planned"
+ok "$([ $? = 0 ] && holds log 'gather +regather +model.layers.0 ' && holds log 'gather +keep_part'; echo $?)" "as planned"
 run run.yaml --trace=late.json log.trace_begin=6
 ok "$([ $? = 0 ] && holds err 'ended before step 6'; echo $?)" "a trace that would begin after the end is warned of"
 run -n 2 run.yaml --trace no/such/t.json
