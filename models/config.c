@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "config.h"
+#include "data.h"
 
 #define ROW(section, key, kind, def, allowed, help)                                                \
     {                                                                                              \
@@ -24,11 +25,18 @@ static const struct fsdp_tunable table[] = {
 
     ROW(data, path, LIST, "", NULL,
         "Files or folders (recursively, sorted by path) of training data; one or a list"),
-    ROW(data, format, CHOICE, "text", "text|u16|u32|llmc",
-        "text: bytes are tokens; u16, u32: raw little-endian token ids; llmc: llm.c's .bin"),
+    ROW(data, format, CHOICE, "text", "text|u16|u32|llmc|jsonl",
+        "text: bytes are tokens; u16, u32: raw little-endian token ids; llmc: llm.c's .bin; jsonl: "
+        "a document a line, {\"text\"}, {\"prompt\", \"completion\"} of which the completion is "
+        "learned, or {\"input_ids\", \"labels\"}"),
     ROW(data, layout, CHOICE, "stream", "stream|rows",
         "stream: windows of seq_len+1 tokens in a seeded order; rows: consecutive rows of "
-        "seq_len+1"),
+        "seq_len+1; of jsonl: rows in a seeded order, or as they stand"),
+    ROW(data, pack, CHOICE, "auto", "auto|none|documents",
+        "documents: those in a row do not see each other, and positions begin anew; none: they do, "
+        "and of jsonl a row is one document; auto: documents for jsonl, else none"),
+    ROW(data, document_end, INT, "auto", "auto=-1|none=-2|0..2147483647",
+        "Token that ends a document; jsonl: added to texts; auto: the model's eos_token_id"),
     ROW(data, seq_len, INT, "auto", "auto=0|1..1048576",
         "Tokens predicted per row; auto: 256, or the model's limit if that is less"),
     ROW(data, eval_path, LIST, "", NULL, "Held-out data, in the same format and layout"),
@@ -295,6 +303,15 @@ static int check_optim(const struct config *c, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static int check_data(const struct config *c, struct fsdp_err *err)
+{
+    if (c->data.document_end >= 0 && c->data.format != DATA_JSONL &&
+        c->data.pack != CONFIG_PACK_DOCUMENTS)
+        return refuse(c, "data.document_end", err,
+                      "has no effect unless data.pack is documents or data.format is jsonl");
+    return FSDP_OK;
+}
+
 static int check_rest(const struct config *c, struct fsdp_err *err)
 {
     if (strcmp(c->checkpoint.resume, "must") == 0 && !c->checkpoint.path[0])
@@ -315,6 +332,7 @@ int config_load(struct config **out, const char *path, int noverrides, char *con
     FSDP_TRY(config_load_unchecked(&config, path, noverrides, overrides, err));
     FSDP_TRY_GOTO(check_given(config, err), out);
     FSDP_TRY_GOTO(check_optim(config, err), out);
+    FSDP_TRY_GOTO(check_data(config, err), out);
     FSDP_TRY_GOTO(check_rest(config, err), out);
     *out = config;
     config = NULL;

@@ -17,6 +17,7 @@
 /* Positions of the words in the table's choices. */
 enum config_init { CONFIG_INIT_PRETRAINED, CONFIG_INIT_RANDOM };
 enum config_data_position { CONFIG_DATA_RESTORE, CONFIG_DATA_RESTART };
+enum config_pack { CONFIG_PACK_AUTO, CONFIG_PACK_NONE, CONFIG_PACK_DOCUMENTS };
 enum config_nonfinite { CONFIG_NONFINITE_WARN, CONFIG_NONFINITE_STOP };
 enum config_progress { CONFIG_PROGRESS_AUTO, CONFIG_PROGRESS_LINE, CONFIG_PROGRESS_PLAIN };
 enum config_color { CONFIG_COLOR_AUTO, CONFIG_COLOR_ALWAYS, CONFIG_COLOR_NEVER };
@@ -30,7 +31,8 @@ struct config {
     } model;
     struct {
         struct fsdp_tunable_list path, eval_path;
-        int format, layout;         /* enum data_format, enum data_layout */
+        int format, layout, pack;   /* enum data_format, data_layout, config_pack */
+        int64_t document_end;       /* a token; -1: the model's, -2: none */
         int64_t seq_len, eval_rows; /* seq_len 0: auto; eval_rows 0: all */
     } data;
     struct {

@@ -7,7 +7,8 @@
 struct data {
     struct data_opts opts;
     struct data_files files;
-    uint64_t all_rows, nrows; /* in the files, and of one pass */
+    struct data_documents *documents; /* of jsonl, else NULL */
+    uint64_t all_rows, nrows;         /* in the files, and of one pass */
 };
 
 /* ---- the order of a pass
@@ -53,6 +54,10 @@ static int count_rows(struct data *data, struct fsdp_err *err)
 {
     uint64_t row = (uint64_t)data->opts.seq_len + 1;
 
+    if (data->documents) {
+        data->all_rows = data_documents_nrows(data->documents);
+        return FSDP_OK;
+    }
     if (data->opts.layout == DATA_STREAM) {
         data->all_rows = (data->files.ntokens - 1) / (row - 1);
         if (!data->all_rows)
@@ -85,6 +90,10 @@ static int check_opts(const struct data_opts *opts, struct fsdp_err *err)
     if (opts->seq_len < 1 || opts->npaths < 1)
         return fsdp_err_set(err, FSDP_EINVAL, "data: no %s given",
                             opts->npaths < 1 ? "path" : "row length");
+    if (opts->documents && !opts->nends && opts->format != DATA_TEXT && opts->format != DATA_JSONL)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "data: no token is known that ends a document: the model's config.json "
+                            "has no eos_token_id; set data.document_end");
     return FSDP_OK;
 }
 
@@ -104,7 +113,10 @@ int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *
         fsdp_free(data);
         return rc;
     }
-    rc = count_rows(data, err);
+    if (opts->format == DATA_JSONL)
+        rc = data_documents_open(&data->documents, opts, &data->files, err);
+    if (rc == FSDP_OK)
+        rc = count_rows(data, err);
     if (rc != FSDP_OK) {
         data_close(data);
         return rc;
@@ -117,8 +129,10 @@ int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *
 
 void data_close(struct data *data)
 {
-    if (data)
+    if (data) {
+        data_documents_close(data->documents);
         data_files_close(&data->files);
+    }
     fsdp_free(data);
 }
 
@@ -137,12 +151,27 @@ int data_nfiles(const struct data *data)
     return data->files.nfiles;
 }
 
+bool data_has_labels(const struct data *data)
+{
+    return data->documents || data->opts.documents;
+}
+
+uint64_t data_ndocuments(const struct data *data, uint64_t *ntokens, uint64_t *ncut)
+{
+    *ntokens = *ncut = 0;
+    return data->documents ? data_documents_count(data->documents, ntokens, ncut) : 0;
+}
+
 uint64_t data_hash(const struct data *data)
 {
     uint64_t facts[] = {(uint64_t)data->opts.format, (uint64_t)data->opts.layout,
                         (uint64_t)data->opts.seq_len, data->nrows};
     uint64_t hash = fsdp_hash(FSDP_HASH_SEED, facts, sizeof facts);
 
+    if (data_has_labels(data)) {
+        hash = fsdp_hash(hash, &data->opts.documents, sizeof data->opts.documents);
+        hash = fsdp_hash(hash, data->opts.ends, (size_t)data->opts.nends * sizeof(int));
+    }
     for (int i = 0; i < data->files.nfiles; i++)
         hash = fsdp_hash(hash, &data->files.files[i].ntokens, sizeof(uint64_t));
     return hash;
@@ -151,7 +180,7 @@ uint64_t data_hash(const struct data *data)
 /* ---- rows
  * ----------------------------------------------------------------------------------------- */
 
-int data_row(struct data *data, uint64_t row, int32_t *out, struct fsdp_err *err)
+int data_row(struct data *data, uint64_t row, const struct data_row *out, struct fsdp_err *err)
 {
     const struct data_opts *opts = &data->opts;
     uint64_t pass = row / data->nrows, index = row % data->nrows;
@@ -161,6 +190,11 @@ int data_row(struct data *data, uint64_t row, int32_t *out, struct fsdp_err *err
         index = data_permute(index, data->nrows, mix(opts->seed) + mix(~pass));
     else if (data->nrows < data->all_rows)
         index = (uint64_t)((__uint128_t)index * data->all_rows / data->nrows);
-    return data_files_read(&data->files, index * stride, (size_t)opts->seq_len + 1, out,
-                           opts->vocab_size, err);
+    if (data->documents)
+        return data_documents_row(data->documents, &data->files, index, opts->seq_len, out, err);
+    FSDP_TRY(data_files_read(&data->files, index * stride, (size_t)opts->seq_len + 1, out->tokens,
+                             opts->vocab_size, err));
+    if (opts->documents)
+        data_documents_of_window(out, opts, &data->files, index * stride);
+    return FSDP_OK;
 }

@@ -9,15 +9,22 @@
  *           over the data (epoch) visits them in its own order, which the seed decides
  *   rows    each file is rows of seq_len+1 tokens, taken in order, again from the start at the end
  *
- * Files are read with pread as rows are asked for; memory is O(files).
+ * Format jsonl holds a document a line instead: {"text"}, {"prompt", "completion"} of which only
+ * the completion is learned, or {"input_ids"} with the "labels" of transformers. Rows are then
+ * whole documents and padding (data_documents.c), in the seeded order (stream) or as they stand
+ * (rows).
+ *
+ * Files are read with pread as rows are asked for; memory is O(files), of jsonl O(documents).
  */
 #ifndef DATA_H
 #define DATA_H
 
 #include "fsdp/base.h"
 
-enum data_format { DATA_TEXT, DATA_U16, DATA_U32, DATA_LLMC };
+enum data_format { DATA_TEXT, DATA_U16, DATA_U32, DATA_LLMC, DATA_JSONL };
 enum data_layout { DATA_STREAM, DATA_ROWS };
+enum { DATA_IGNORE = -100 }; /* label of a position whose prediction does not count */
+enum { DATA_MAX_ENDS = 8 };
 
 struct data_opts {
     uint32_t version;
@@ -30,6 +37,11 @@ struct data_opts {
     bool shuffle;   /* stream: the seeded order; else as they stand */
     uint64_t seed;
     uint64_t max_rows; /* without shuffle: only so many rows, spread evenly; 0: all */
+    /* Labels and positions stay inside documents, of which a row holds several. Documents end with
+     * one of the tokens `ends`, those of format text also with their file. jsonl: false is one
+     * document a row; the first of `ends` is added to texts. */
+    bool documents;
+    int nends, ends[DATA_MAX_ENDS];
 };
 #define DATA_OPTS_VERSION 1
 #define DATA_OPTS_INIT                                                                             \
@@ -51,9 +63,20 @@ int data_nfiles(const struct data *data);
  * resume, unless the data changed. */
 uint64_t data_hash(const struct data *data);
 
-/* Tokens of a row, seq_len + 1 of them, into out. Rows count on over the passes: row r is row
- * r % data_nrows of pass r / data_nrows. Errors name file and position. Local, blocks. */
-int data_row(struct data *data, uint64_t row, int32_t *out, struct fsdp_err *err);
+/* Do rows have labels and documents of their own? */
+bool data_has_labels(const struct data *data);
+/* Documents and tokens of jsonl, and how many are longer than a row and were cut; 0 otherwise. */
+uint64_t data_ndocuments(const struct data *data, uint64_t *ntokens, uint64_t *ncut);
+
+/* One row: seq_len + 1 tokens; per position of the first seq_len what it predicts (or DATA_IGNORE)
+ * and where in the row its document begins. Of jsonl the last token has no meaning. labels and
+ * starts may be NULL where data_has_labels is false. */
+struct data_row {
+    int32_t *tokens, *labels, *starts;
+};
+/* Rows count on over the passes: row r is row r % data_nrows of pass r / data_nrows. Errors name
+ * file and position. Local, blocks. */
+int data_row(struct data *data, uint64_t row, const struct data_row *out, struct fsdp_err *err);
 
 /* A permutation of 0 .. nelem-1 that needs no memory: the image of `index` under key. Pure. */
 uint64_t data_permute(uint64_t index, uint64_t nelem, uint64_t key);
@@ -89,5 +112,44 @@ void data_files_close(struct data_files *files);
 /* Tokens [first, first + ntokens) of all files. vocab_size as in data_opts. */
 int data_files_read(struct data_files *files, uint64_t first, size_t ntokens, int32_t *out,
                     int vocab_size, struct fsdp_err *err);
+/* The same as bytes, of one file whose tokens are bytes. */
+int data_files_bytes(struct data_files *files, uint64_t first, size_t nbytes, char *out,
+                     struct fsdp_err *err);
+/* The file that a token is in; and is it the first one there? */
+const char *data_files_path(const struct data_files *files, uint64_t token);
+bool data_files_begins(const struct data_files *files, uint64_t token);
+
+/* ---- private: data_jsonl.c ---------------------------------------------------------------------
+ */
+
+/* A document; labels[i] is tokens[i] or DATA_IGNORE. The other fields are the caller's: what errors
+ * name, the vocabulary (0: not checked), and the token that ends a text (-1: none). */
+struct data_line {
+    int32_t *tokens, *labels;
+    size_t ntokens, room;
+    const char *path;
+    uint64_t number;
+    int vocab_size, end;
+};
+int data_line_parse(struct data_line *line, const char *text, size_t nbytes, struct fsdp_err *err);
+void data_line_free(struct data_line *line);
+
+/* ---- private: data_documents.c -----------------------------------------------------------------
+ */
+
+/* Fills labels and starts of a window whose tokens are those from `first` on of all files. */
+void data_documents_of_window(const struct data_row *row, const struct data_opts *opts,
+                              const struct data_files *files, uint64_t first);
+
+/* The documents of jsonl files, cut into rows. */
+struct data_documents;
+int data_documents_open(struct data_documents **out, const struct data_opts *opts,
+                        const struct data_files *files, struct fsdp_err *err);
+void data_documents_close(struct data_documents *documents);
+uint64_t data_documents_nrows(const struct data_documents *documents);
+uint64_t data_documents_count(const struct data_documents *documents, uint64_t *ntokens,
+                              uint64_t *ncut);
+int data_documents_row(struct data_documents *documents, struct data_files *files, uint64_t row,
+                       int seq_len, const struct data_row *out, struct fsdp_err *err);
 
 #endif

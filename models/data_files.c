@@ -171,7 +171,7 @@ static int measure(struct data_file *file, enum data_format format, struct fsdp_
     uint64_t nbytes = (uint64_t)st.st_size;
     if (format == DATA_LLMC)
         return measure_llmc(file, nbytes, err);
-    file->token_nbytes = format == DATA_TEXT ? 1 : format == DATA_U16 ? 2 : 4;
+    file->token_nbytes = format == DATA_U16 ? 2 : format == DATA_U32 ? 4 : 1;
     uint64_t rest = nbytes % (uint64_t)file->token_nbytes;
     if (rest)
         return fsdp_err_set(err, FSDP_ECORRUPT,
@@ -243,7 +243,7 @@ static int file_fd(int *out, struct data_files *files, int i, struct fsdp_err *e
     return FSDP_OK;
 }
 
-static int read_bytes(struct data_files *files, int i, uint64_t token, size_t ntokens,
+static int read_bytes(struct data_files *files, int i, uint64_t token, size_t ntokens, char *to,
                       struct fsdp_err *err)
 {
     const struct data_file *file = &files->files[i];
@@ -253,7 +253,7 @@ static int read_bytes(struct data_files *files, int i, uint64_t token, size_t nt
 
     FSDP_TRY(file_fd(&fd, files, i, err));
     while (have < nbytes) {
-        ssize_t got = pread(fd, files->buffer + have, nbytes - have, (off_t)(offset + have));
+        ssize_t got = pread(fd, to + have, nbytes - have, (off_t)(offset + have));
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -311,11 +311,28 @@ int data_files_read(struct data_files *files, uint64_t first, size_t ntokens, in
         size_t here = left < ntokens ? (size_t)left : ntokens;
         if (!here)
             continue; /* an empty file */
-        FSDP_TRY(read_bytes(files, i, token, here, err));
+        FSDP_TRY(read_bytes(files, i, token, here, (char *)files->buffer, err));
         FSDP_TRY(decode(out, files, file, token, here, vocab_size, err));
         out += here;
         first += here;
         ntokens -= here;
     }
     return FSDP_OK;
+}
+
+int data_files_bytes(struct data_files *files, uint64_t first, size_t nbytes, char *out,
+                     struct fsdp_err *err)
+{
+    const int i = find_file(files, first);
+    return read_bytes(files, i, first - files->files[i].first, nbytes, out, err);
+}
+
+const char *data_files_path(const struct data_files *files, uint64_t token)
+{
+    return files->files[find_file(files, token)].path;
+}
+
+bool data_files_begins(const struct data_files *files, uint64_t token)
+{
+    return files->files[find_file(files, token)].first == token;
 }

@@ -143,6 +143,8 @@ int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct
     to = add_number(to, "grad_norm", row->grad_norm);
     to = add_number(to, "lr", row->lr);
     to += sprintf(to, ", \"tokens\": %" PRId64, row->tokens);
+    if (row->has_counted)
+        to += sprintf(to, ", \"counted_tokens\": %" PRId64, row->counted);
     to = add_number(to, "tokens_per_s", row->tokens_per_s);
     to = add_number(to, "time", row->time);
     if (row->loss_scale > 0)

@@ -329,6 +329,23 @@ static void show_mesh(struct train *t)
     report_row(&t->report, "plan", "%016" PRIx64, fsdp_plan_hash(p->fsdp));
 }
 
+static void show_documents(struct train *t, const char *what, const struct data *data)
+{
+    const struct config *c = t->parts.config;
+    char documents[REPORT_NUMBER_NBYTES], tokens[REPORT_NUMBER_NBYTES], rows[REPORT_NUMBER_NBYTES];
+    uint64_t ntokens, ncut, ndocuments = data_ndocuments(data, &ntokens, &ncut);
+
+    report_row(&t->report, what, "%s documents of %s tokens in %d file%s, %s rows of %" PRId64,
+               report_count(documents, ndocuments), report_count(tokens, ntokens),
+               data_nfiles(data), plural(data_nfiles(data)), report_count(rows, data_nrows(data)),
+               c->data.seq_len);
+    if (ncut && t->report.lead)
+        fsdp_log(FSDP_LOG_WARN,
+                 "%s: %" PRIu64 " of %" PRIu64 " documents are longer than data.seq_len (%" PRId64
+                 ") and are cut; a piece does not see the ones before",
+                 what, ncut, ndocuments, c->data.seq_len);
+}
+
 static void show_data(struct train *t, const char *what, const struct data *data,
                       int64_t rows_needed)
 {
@@ -336,11 +353,15 @@ static void show_data(struct train *t, const char *what, const struct data *data
     char format[16], layout[16], tokens[REPORT_NUMBER_NBYTES], rows[REPORT_NUMBER_NBYTES];
     double passes = (double)rows_needed / (double)data_nrows(data);
 
-    report_row(&t->report, what, "%s tokens in %d file%s (%s), %s rows (%s) of %" PRId64 "+1",
-               report_count(tokens, data_ntokens(data)), data_nfiles(data),
-               plural(data_nfiles(data)), config_word(format, sizeof format, c, "data.format"),
-               report_count(rows, data_nrows(data)),
-               config_word(layout, sizeof layout, c, "data.layout"), c->data.seq_len);
+    if (c->data.format == DATA_JSONL)
+        show_documents(t, what, data);
+    else
+        report_row(&t->report, what, "%s tokens in %d file%s (%s), %s rows (%s) of %" PRId64 "+1%s",
+                   report_count(tokens, data_ntokens(data)), data_nfiles(data),
+                   plural(data_nfiles(data)), config_word(format, sizeof format, c, "data.format"),
+                   report_count(rows, data_nrows(data)),
+                   config_word(layout, sizeof layout, c, "data.layout"), c->data.seq_len,
+                   data_has_labels(data) ? ", documents apart" : "");
     if (rows_needed)
         report_row(&t->report, "passes over it", "%.3g", passes);
 }
@@ -476,6 +497,7 @@ static int run_loop(struct train *t, struct fsdp_err *err)
     l->ops = t->parts.ops;
     l->model = t->parts.model;
     l->rank = t->info->rank;
+    l->oob = t->oob;
     l->data = t->parts.data;
     l->eval = t->parts.eval;
     l->report = &t->report;

@@ -5,6 +5,26 @@
 
 #include "train_loop.h"
 
+_Static_assert((int)DATA_IGNORE == (int)MODEL_IGNORE, "data and models mean the same");
+
+/* Where things stand in eval_sums. */
+enum { EVAL_LOSS, EVAL_NTOKENS, EVAL_IGNORED, EVAL_NSUMS };
+
+/* The data's format is the evaluation data's too. */
+static bool has_labels(const struct train_loop *l)
+{
+    return l->data && data_has_labels(l->data);
+}
+
+static int open_labels(struct train_loop *l, size_t nlabels, struct fsdp_err *err)
+{
+    if (!(l->labels = fsdp_alloc(nlabels, sizeof *l->labels, "labels", err)) ||
+        !(l->starts = fsdp_alloc(nlabels, sizeof *l->starts, "documents", err)) ||
+        !(l->counts = fsdp_alloc((size_t)l->batch.ranks, sizeof *l->counts, "counts", err)))
+        return FSDP_ENOMEM;
+    return FSDP_OK;
+}
+
 int train_loop_open(struct train_loop *l, struct fsdp_err *err)
 {
     size_t row_ntokens = (size_t)l->config->data.seq_len + 1;
@@ -20,16 +40,22 @@ int train_loop_open(struct train_loop *l, struct fsdp_err *err)
         if (!l->control[i])
             return FSDP_ENOMEM;
     }
-    l->eval_sums = fsdp_device_alloc(l->device, 2 * sizeof(double), "evaluation loss", err);
+    l->eval_sums =
+        fsdp_device_alloc(l->device, EVAL_NSUMS * sizeof(double), "evaluation loss", err);
     if (!l->eval_sums)
         return FSDP_ENOMEM;
     /* Two steps' rows: the device may still read the last step's while this one's are filled. */
     l->tokens = fsdp_alloc(2 * step_nrows * row_ntokens, sizeof *l->tokens, "rows of tokens", err);
-    return l->tokens ? FSDP_OK : FSDP_ENOMEM;
+    if (!l->tokens)
+        return FSDP_ENOMEM;
+    return has_labels(l) ? open_labels(l, 2 * step_nrows * (row_ntokens - 1), err) : FSDP_OK;
 }
 
 void train_loop_close(struct train_loop *l)
 {
+    fsdp_free(l->counts);
+    fsdp_free(l->starts);
+    fsdp_free(l->labels);
     fsdp_free(l->tokens);
     if (l->device) {
         fsdp_device_free(l->device, l->eval_sums);
@@ -37,7 +63,8 @@ void train_loop_close(struct train_loop *l)
         fsdp_device_free(l->device, l->control[0]);
     }
     fsdp_lane_destroy(l->lane);
-    l->tokens = NULL;
+    l->tokens = l->labels = l->starts = NULL;
+    l->counts = NULL;
     l->eval_sums = l->control[0] = l->control[1] = NULL;
     l->lane = NULL;
 }
@@ -67,30 +94,64 @@ static double step_ntokens(const struct train_loop *l)
     return (double)step_nrows(l) * (double)l->config->data.seq_len;
 }
 
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+/* Reads B rows, from row `first` of the data on, to place `slot` of the loop's memory. Adds how
+ * many of their tokens count. */
+static int read_rows(struct train_loop *l, struct data *data, uint64_t first, int B, size_t slot,
+                     uint64_t *ntokens, struct fsdp_err *err)
+{
+    const size_t T = (size_t)l->config->data.seq_len;
+
+    for (size_t row = 0; row < (size_t)B; row++) {
+        const size_t at = (slot + row) * T;
+        const struct data_row out = {.tokens = l->tokens + (slot + row) * (T + 1),
+                                     .labels = l->labels ? l->labels + at : NULL,
+                                     .starts = l->labels ? l->starts + at : NULL};
+        FSDP_TRY(data_row(data, first + row, &out, err));
+        if (!l->labels)
+            *ntokens += T;
+        for (size_t t = 0; l->labels && t < T; t++)
+            *ntokens += out.labels[t] != DATA_IGNORE;
+    }
+    return FSDP_OK;
+}
+
+/* The rows at a place as a batch. */
+static struct model_batch batch_at(const struct train_loop *l, size_t slot, int B)
+{
+    const size_t T = (size_t)l->config->data.seq_len;
+    return (struct model_batch){.tokens = l->tokens + slot * (T + 1),
+                                .labels = l->labels ? l->labels + slot * T : NULL,
+                                .starts = l->labels ? l->starts + slot * T : NULL,
+                                .B = B,
+                                .T = (int)T};
+}
+
 /* ---- evaluation
  * ---------------------------------------------------------------------------------- */
 
 /* One pass of every rank. A rank without rows left computes one that is not counted, because all
  * ranks take part in every gather. */
-static int eval_pass(struct train_loop *l, uint64_t first, struct fsdp_err *err)
+static int eval_pass(struct train_loop *l, uint64_t first, uint64_t *ntokens, struct fsdp_err *err)
 {
     uint64_t nrows = data_nrows(l->eval), room = (uint64_t)l->batch.micro_rows;
     uint64_t mine = first + (uint64_t)l->rank * room;
     uint64_t left = mine < nrows ? nrows - mine : 0;
-    int T = (int)l->config->data.seq_len, B = (int)(left < room ? left : room);
-    double *sum = l->eval_sums;
+    int B = (int)(left < room ? left : room);
+    double *sum = l->eval_sums + EVAL_LOSS;
+    uint64_t ignored = 0;
 
     if (!B) {
         B = 1;
         mine = 0;
-        sum = l->eval_sums + 1;
+        sum = l->eval_sums + EVAL_IGNORED;
+        ntokens = &ignored;
     }
     /* The pass before may still be reading. */
     FSDP_TRY(fsdp_sync(l->fsdp, err));
-    for (int row = 0; row < B; row++)
-        FSDP_TRY(data_row(l->eval, mine + (uint64_t)row, l->tokens + (size_t)row * ((size_t)T + 1),
-                          err));
-    struct model_batch batch = {.tokens = l->tokens, .B = B, .T = T, .loss_scale = 0};
+    FSDP_TRY(read_rows(l, l->eval, mine, B, 0, ntokens, err));
+    const struct model_batch batch = batch_at(l, 0, B);
     FSDP_TRY(fsdp_micro_begin(l->fsdp, FSDP_EVAL, 0, err));
     FSDP_TRY(l->ops->run(l->model, l->fsdp, &batch, false, sum, err));
     return fsdp_micro_end(l->fsdp, err);
@@ -100,14 +161,18 @@ static int evaluate(struct train_loop *l, double *loss, struct fsdp_err *err)
 {
     uint64_t nrows = data_nrows(l->eval);
     uint64_t stride = (uint64_t)l->batch.ranks * (uint64_t)l->batch.micro_rows;
-    double sum = 0;
+    uint64_t ntokens = 0;
+    double sum = 0, count;
 
-    FSDP_TRY(zero_device(l, l->eval_sums, 2, err));
+    FSDP_TRY(zero_device(l, l->eval_sums, EVAL_NSUMS, err));
     for (uint64_t first = 0; first < nrows; first += stride)
-        FSDP_TRY(eval_pass(l, first, err));
-    FSDP_TRY(fsdp_control_sum(l->fsdp, l->eval_sums, 1, err));
-    FSDP_TRY(copy_word(l, &sum, l->eval_sums, err));
-    *loss = sum / ((double)nrows * (double)l->config->data.seq_len);
+        FSDP_TRY(eval_pass(l, first, &ntokens, err));
+    count = (double)ntokens;
+    FSDP_TRY(copy_word(l, l->eval_sums + EVAL_NTOKENS, &count, err));
+    FSDP_TRY(fsdp_control_sum(l->fsdp, l->eval_sums, EVAL_NTOKENS + 1, err));
+    FSDP_TRY(copy_word(l, &sum, l->eval_sums + EVAL_LOSS, err));
+    FSDP_TRY(copy_word(l, &count, l->eval_sums + EVAL_NTOKENS, err));
+    *loss = count > 0 ? sum / count : 0;
     return FSDP_OK;
 }
 
@@ -178,7 +243,8 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
         return FSDP_OK;
     l->have_pending = false;
     FSDP_TRY(fsdp_step_result(l->fsdp, &result, err));
-    row->loss = result.control[TRAIN_CONTROL_LOSS] / step_ntokens(l);
+    row->loss =
+        l->pending_ntokens > 0 ? result.control[TRAIN_CONTROL_LOSS] / l->pending_ntokens : 0;
     row->grad_norm = result.grad_norm;
     row->loss_scale = result.loss_scale;
     row->skipped = result.skipped;
@@ -202,24 +268,49 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
 /* ---- a step
  * -------------------------------------------------------------------------------------- */
 
-static int micro_step(struct train_loop *l, int micro, double *loss_sum, struct fsdp_err *err)
+static size_t slot_of(const struct train_loop *l, int micro)
 {
-    int B = l->batch.micro_rows, T = (int)l->config->data.seq_len;
-    size_t row_ntokens = (size_t)T + 1;
-    size_t slot = (size_t)(l->state.step % 2 * l->batch.accumulation + micro) * (size_t)B;
-    int32_t *tokens = l->tokens + slot * row_ntokens;
+    return (size_t)(l->state.step % 2 * l->batch.accumulation + micro) *
+           (size_t)l->batch.micro_rows;
+}
 
-    const uint64_t first =
-        (uint64_t)(l->state.rows + config_batch_row(&l->batch, l->rank, micro, 0));
-    for (int row = 0; row < B; row++)
-        FSDP_TRY(data_row(l->data, first + (uint64_t)row, tokens + (size_t)row * row_ntokens, err));
-    struct model_batch batch = {.tokens = tokens,
-                                .B = B,
-                                .T = T,
-                                .loss_scale = 1 / step_ntokens(l),
-                                .dropout = true,
-                                .seed = (uint64_t)l->config->train.seed,
-                                .first_row = first};
+static uint64_t first_row(const struct train_loop *l, int micro)
+{
+    return (uint64_t)(l->state.rows + config_batch_row(&l->batch, l->rank, micro, 0));
+}
+
+/* Reads this rank's rows of the step; how many tokens count on all ranks divides the loss, and so
+ * is agreed on before the first micro-step. */
+static int read_step(struct train_loop *l, double *ntokens, struct fsdp_err *err)
+{
+    uint64_t mine = 0, all = 0;
+
+    for (int micro = 0; micro < l->batch.accumulation; micro++)
+        FSDP_TRY(read_rows(l, l->data, first_row(l, micro), l->batch.micro_rows, slot_of(l, micro),
+                           &mine, err));
+    *ntokens = step_ntokens(l);
+    if (!l->labels)
+        return FSDP_OK;
+    FSDP_TRY(l->oob->allgather(l->oob, &mine, sizeof mine, l->counts, err));
+    for (int rank = 0; rank < l->batch.ranks; rank++)
+        all += l->counts[rank];
+    *ntokens = (double)all;
+    if (!all && l->rank == 0)
+        fsdp_log(FSDP_LOG_WARN,
+                 "step %" PRId64 ": no token of its rows counts; its gradients are zero",
+                 l->state.step + 1);
+    return FSDP_OK;
+}
+
+static int micro_step(struct train_loop *l, int micro, double ntokens, double *loss_sum,
+                      struct fsdp_err *err)
+{
+    struct model_batch batch = batch_at(l, slot_of(l, micro), l->batch.micro_rows);
+
+    batch.loss_scale = ntokens > 0 ? 1 / ntokens : 0;
+    batch.dropout = true;
+    batch.seed = (uint64_t)l->config->train.seed;
+    batch.first_row = first_row(l, micro);
     FSDP_TRY(fsdp_micro_begin(l->fsdp, FSDP_TRAIN, micro, err));
     FSDP_TRY(l->ops->run(l->model, l->fsdp, &batch, true, loss_sum, err));
     return fsdp_micro_end(l->fsdp, err);
@@ -237,12 +328,13 @@ static double step_seconds(struct train_loop *l)
 static int one_step(struct train_loop *l, struct fsdp_err *err)
 {
     struct train_state *s = &l->state;
-    double *control = l->control[s->step % 2], stop;
+    double *control = l->control[s->step % 2], stop, ntokens;
 
     train_trace_next(l->trace, s->step);
+    FSDP_TRY(read_step(l, &ntokens, err));
     FSDP_TRY(zero_device(l, control, FSDP_CONTROL_NELEM, err));
     for (int micro = 0; micro < l->batch.accumulation; micro++)
-        FSDP_TRY(micro_step(l, micro, control + TRAIN_CONTROL_LOSS, err));
+        FSDP_TRY(micro_step(l, micro, ntokens, control + TRAIN_CONTROL_LOSS, err));
     if (l->late)
         FSDP_TRY(finish_pending(l, err));
     stop = l->stop_requested && l->stop_requested();
@@ -252,13 +344,18 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
     FSDP_TRY(fsdp_step(l->fsdp, &args, NULL, err));
 
     l->pending_seconds = step_seconds(l);
+    l->pending_ntokens = ntokens;
     s->step++;
     s->rows += step_nrows(l);
     s->tokens += (int64_t)step_ntokens(l);
     s->seconds += l->pending_seconds;
     l->have_pending = true;
-    l->pending = (struct metrics_row){
-        .step = s->step, .lr = args.lr, .tokens = s->tokens, .time = s->seconds};
+    l->pending = (struct metrics_row){.step = s->step,
+                                      .lr = args.lr,
+                                      .tokens = s->tokens,
+                                      .time = s->seconds,
+                                      .has_counted = l->labels,
+                                      .counted = (int64_t)ntokens};
     /* A late stop is seen one step after it was asked for, on every rank alike. */
     if (!l->late || eval_due(l, s->step) || save_due(l, s->step))
         return finish_pending(l, err);

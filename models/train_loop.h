@@ -26,6 +26,7 @@ struct train_loop {
     struct data *data, *eval;  /* eval NULL: no evaluation */
     struct metrics *metrics;   /* NULL: none; rank 0's */
     struct train_trace *trace; /* NULL: none */
+    struct fsdp_oob *oob;      /* where ranks agree on how many tokens of a step count */
     struct report *report;
     struct train_state state;     /* where the loop begins, and then where it is */
     bool (*stop_requested)(void); /* on this rank */
@@ -40,12 +41,14 @@ struct train_loop {
     /* The loop's own. */
     struct fsdp_lane *lane;
     double *control[2]; /* device: FSDP_CONTROL_NELEM of even and of odd steps */
-    double *eval_sums;  /* device: the loss, and what is not counted */
-    int32_t *tokens;    /* (2, accumulation, micro_rows, seq_len + 1) */
-    bool late;          /* results are read one step later */
+    double *eval_sums;  /* device: the loss, its tokens, and what is not counted */
+    /* (2, accumulation, micro_rows, seq_len + 1), and where data has labels (..., seq_len). */
+    int32_t *tokens, *labels, *starts;
+    uint64_t *counts; /* [ranks] where data has labels */
+    bool late;        /* results are read one step later */
     bool have_pending;
     struct metrics_row pending; /* the step whose result is not read yet */
-    double pending_seconds, mark, paused;
+    double pending_seconds, pending_ntokens, mark, paused;
 };
 
 /* Where things stand in the control word. */

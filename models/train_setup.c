@@ -134,6 +134,23 @@ static int open_paths(struct data **out, struct data_opts *opts,
     return rc;
 }
 
+static void set_documents(const struct train_parts *p, struct data_opts *opts)
+{
+    const struct config *c = p->config;
+    struct model_info info;
+
+    opts->documents = c->data.pack == CONFIG_PACK_DOCUMENTS ||
+                      (c->data.pack == CONFIG_PACK_AUTO && c->data.format == DATA_JSONL);
+    if (c->data.document_end >= 0)
+        opts->ends[opts->nends++] = (int)c->data.document_end;
+    if (c->data.document_end != -1)
+        return;
+    p->ops->info(p->model, &info);
+    for (int i = 0; i < info.neos && opts->nends < DATA_MAX_ENDS; i++)
+        if (info.eos[i] >= 0 && info.eos[i] < opts->vocab_size)
+            opts->ends[opts->nends++] = info.eos[i];
+}
+
 static int open_data(struct train_parts *p, struct fsdp_err *err)
 {
     const struct config *c = p->config;
@@ -146,6 +163,7 @@ static int open_data(struct train_parts *p, struct fsdp_err *err)
     opts.seq_len = (int)c->data.seq_len;
     opts.vocab_size = p->ops->vocab_size(p->model);
     opts.seed = (uint64_t)c->train.seed;
+    set_documents(p, &opts);
     FSDP_TRY(open_paths(&p->data, &opts, &c->data.path, c, "data.path", err));
     if (!c->data.eval_path.nelem)
         return FSDP_OK;

@@ -143,7 +143,7 @@ static int check_data(const struct train_data_id *now, const struct train_data_i
     if (now->hash != then->hash || now->nrows != then->nrows)
         return fsdp_err_set(err, FSDP_EMISMATCH,
                             "%s: was made with other data (%" PRIu64 " rows, now %" PRIu64
-                            "; files or their sizes differ): " DATA_MEND,
+                            "; files, their sizes or data.pack differ): " DATA_MEND,
                             path, then->nrows, now->nrows);
     return FSDP_OK;
 }

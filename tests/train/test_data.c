@@ -98,7 +98,7 @@ static void check_formats(void)
            "%s rows %s", names[f], err.text);
         bool in_order = data_nrows(data) == NTOKENS / (SEQ + 1);
         for (uint64_t r = 0; r < 2 * data_nrows(data); r++)
-            in_order &= data_row(data, r, row, &err) == FSDP_OK &&
+            in_order &= data_row(data, r, &(struct data_row){.tokens = row}, &err) == FSDP_OK &&
                         is_window(row, (int)(r % data_nrows(data)), SEQ, SEQ + 1);
         ok(in_order, "%s rows: consecutive, and again from the start", names[f]);
         data_close(data);
@@ -111,7 +111,8 @@ static void check_formats(void)
         for (int pass = 0; pass < 2; pass++) {
             int seen[(NTOKENS - 1) / SEQ] = {0};
             for (int r = 0; r < nwindows; r++) {
-                each_once &= data_row(data, (uint64_t)(pass * nwindows + r), row, &err) == FSDP_OK;
+                each_once &= data_row(data, (uint64_t)(pass * nwindows + r),
+                                      &(struct data_row){.tokens = row}, &err) == FSDP_OK;
                 int w = which_window(row, nwindows, SEQ);
                 each_once &= w >= 0 && !seen[w]++;
                 order[pass][r] = w;
@@ -152,8 +153,9 @@ static void check_folder(void)
        "a folder is read, links to folders are not followed %s", err.text);
     bool equal = data_ntokens(one) == data_ntokens(many) && data_nfiles(many) == NFILES;
     for (uint64_t r = 0; r < data_nrows(one); r++)
-        equal &=
-            !data_row(one, r, a, &err) && !data_row(many, r, b, &err) && !memcmp(a, b, sizeof a);
+        equal &= !data_row(one, r, &(struct data_row){.tokens = a}, &err) &&
+                 !data_row(many, r, &(struct data_row){.tokens = b}, &err) &&
+                 !memcmp(a, b, sizeof a);
     ok(equal, "files sorted by path make one stream");
     ok(data_hash(one) != data_hash(many), "but another data set");
     data_close(one);
@@ -206,7 +208,8 @@ static void check_worlds(void)
                 const struct config_batch *b = &batches[w];
                 int rank = k / (ROWS / b->ranks), rest = k % (ROWS / b->ranks);
                 int64_t at = config_batch_row(b, rank, rest / b->micro_rows, rest % b->micro_rows);
-                if (data_row(data, (uint64_t)(step * ROWS + at), row, &err))
+                if (data_row(data, (uint64_t)(step * ROWS + at), &(struct data_row){.tokens = row},
+                             &err))
                     abort();
                 sum[w][step] += fsdp_hash(FSDP_HASH_SEED, row, sizeof row);
             }
@@ -237,7 +240,8 @@ static void check_eval(void)
     ok(data_open(&data, &opts, &err) == FSDP_OK && data_nrows(data) == 25, "25 of 100 rows");
     bool spread = true;
     for (uint64_t r = 0; r < 25; r++)
-        spread &= !data_row(data, r, row, &err) && is_window(row, (int)r * 4, SEQ, SEQ);
+        spread &= !data_row(data, r, &(struct data_row){.tokens = row}, &err) &&
+                  is_window(row, (int)r * 4, SEQ, SEQ);
     ok(spread, "spread evenly, in order");
     data_close(data);
 }
@@ -301,19 +305,23 @@ static void check_bad_rows(void)
     put("bad", tokens, sizeof tokens);
     if (open_one(&data, "bad", DATA_U16, DATA_ROWS, 9, &err))
         abort();
-    ok(data_row(data, 4, row, &err) == FSDP_OK, "a row without it is read");
-    ok(data_row(data, 5, row, &err) == FSDP_EINVAL && strstr(err.text, "bad") &&
-           strstr(err.text, "token 57 is 256") && strstr(err.text, "vocabulary of 256"),
+    ok(data_row(data, 4, &(struct data_row){.tokens = row}, &err) == FSDP_OK,
+       "a row without it is read");
+    ok(data_row(data, 5, &(struct data_row){.tokens = row}, &err) == FSDP_EINVAL &&
+           strstr(err.text, "bad") && strstr(err.text, "token 57 is 256") &&
+           strstr(err.text, "vocabulary of 256"),
        "over the vocabulary: %s", err.text);
     if (truncate(in_dir("bad"), 150) != 0)
         abort();
-    ok(data_row(data, 9, row, &err) == FSDP_ECORRUPT && strstr(err.text, "has no byte 180"),
+    ok(data_row(data, 9, &(struct data_row){.tokens = row}, &err) == FSDP_ECORRUPT &&
+           strstr(err.text, "has no byte 180"),
        "truncated while it is read: %s", err.text);
     data_close(data);
     put("bad", "\xff\xff\xff\xff\0\0\0\0", 8);
     if (open_one(&data, "bad", DATA_U32, DATA_ROWS, 1, &err))
         abort();
-    ok(data_row(data, 0, row, &err) == FSDP_EINVAL && strstr(err.text, "4294967295"),
+    ok(data_row(data, 0, &(struct data_row){.tokens = row}, &err) == FSDP_EINVAL &&
+           strstr(err.text, "4294967295"),
        "no negative tokens: %s", err.text);
     data_close(data);
 }

@@ -78,6 +78,7 @@ static int train(struct train_parts *p, struct train_loop *l, struct fsdp_oob *o
     l->ops = p->ops;
     l->model = p->model;
     l->rank = oob->rank;
+    l->oob = oob;
     l->data = p->data;
     l->eval = p->eval;
     l->state = train_parts_state(p);
@@ -123,6 +124,21 @@ static void put(const char *name, const char *text, size_t nbytes)
         abort();
 }
 
+/* 72 documents: all that the run takes, in order. Those of the second step are prompts alone, so
+ * that no token counts; so is a micro-batch in the third. */
+static void make_documents(void)
+{
+    static char text[72 * 60];
+    char *to = text;
+
+    for (int i = 0; i < 72; i++) {
+        const bool silent = (i >= 12 && i < 24) || i == 25;
+        to += sprintf(to, "{\"prompt\": \"%.*s\", \"completion\": \"%.*s\"}\n", 2 + i % 7,
+                      "question", silent ? 0 : 1 + i % 5, "answer");
+    }
+    put("documents", text, (size_t)(to - text));
+}
+
 static void make_files(void)
 {
     static char text[4000];
@@ -138,11 +154,12 @@ static void make_files(void)
     put("held-out", text + 3000, 16 * 7 + 1); /* 7 rows: they divide among nothing */
     int nbytes = snprintf(text, sizeof text, config_yaml, dir, dir, dir, STEPS);
     put("run.yaml", text, (size_t)nbytes);
+    make_documents();
 }
 
 struct curve {
     int nsteps, nevals;
-    double loss[STEPS], norm[STEPS], eval[STEPS], tokens;
+    double loss[STEPS], norm[STEPS], eval[STEPS], tokens, counted;
 };
 
 static void read_curve(struct curve *curve)
@@ -157,6 +174,7 @@ static void read_curve(struct curve *curve)
         if (json_integer_value(json_object_get(row, "step")) == curve->nsteps + 1) {
             curve->loss[curve->nsteps] = json_number_value(json_object_get(row, "loss"));
             curve->norm[curve->nsteps] = json_number_value(json_object_get(row, "grad_norm"));
+            curve->counted = json_number_value(json_object_get(row, "counted_tokens"));
             curve->tokens = json_number_value(json_object_get(row, "tokens"));
             if (json_object_get(row, "eval_loss"))
                 curve->eval[curve->nevals++] = json_number_value(json_object_get(row, "eval_loss"));
@@ -221,6 +239,45 @@ static void check_worlds(void)
     struct curve plain = check_same(jobs, sizeof jobs / sizeof jobs[0], NULL);
     struct curve dropped = check_same(jobs + 1, 3, "model.dropout=0.1");
     ok(worst(dropped.loss, plain.loss, STEPS) > 1e-4, "dropout has an effect");
+}
+
+/* Labels that do not count: the divisor is the whole step's. */
+static void check_documents(void)
+{
+    static const struct job jobs[] = {
+        {1, 1, {"train.micro_batch_size=12"}, .step = STEPS},
+        {2, 1, {"train.micro_batch_size=1"}, .step = STEPS},
+        {2, 1, {"train.micro_batch_size=3", "train.late_results=true"}, .step = STEPS},
+        {4, 2, {"train.micro_batch_size=1", "fsdp.sharding_strategy=HYBRID_SHARD"}, .step = STEPS},
+    };
+    char train[200], eval[200];
+    struct curve first = {0}, curve;
+
+    snprintf(train, sizeof train, "data.path=%s/documents", dir);
+    snprintf(eval, sizeof eval, "data.eval_path=%s/documents", dir);
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+        struct job job = jobs[i];
+        const char *const more[] = {
+            "data.format=jsonl",   "data.pack=none", "data.layout=rows", train, eval,
+            "optim.weight_decay=0"};
+        int at = job.overrides[1] ? 2 : 1;
+        memcpy(job.overrides + at, more, sizeof more);
+        ok(ranks_run(job.nranks, job.nnodes, 60, rank_main, &job, NULL) == 0,
+           "%d ranks on documents, %s", job.nranks, job.overrides[0]);
+        read_curve(&curve);
+        if (i == 0)
+            first = curve;
+        const bool zero = curve.loss[1] == 0 && curve.norm[1] == 0;
+        curve.loss[1] = first.loss[1] = curve.norm[1] = first.norm[1] = 1;
+        double loss = worst(curve.loss, first.loss, STEPS);
+        double norm = worst(curve.norm, first.norm, STEPS);
+        double held_out = worst(curve.eval, first.eval, 2);
+        ok(curve.nsteps == STEPS && zero && isfinite(curve.loss[STEPS - 1]),
+           "a step without labels has no loss and no gradients");
+        ok(loss < 3e-6 && norm < 2e-5 && held_out < 3e-6,
+           "as one process computes: loss %.1e, norm %.1e, held-out %.1e", loss, norm, held_out);
+    }
+    ok(first.counted == 33, "the tokens that count are in the metrics: %g", first.counted);
 }
 
 static void check_stop(void)
@@ -294,6 +351,7 @@ int main(void)
         return 1;
     make_files();
     check_worlds();
+    check_documents();
     check_stop();
     check_refusals();
     snprintf(command, sizeof command, "rm -rf %s", dir);

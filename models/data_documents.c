@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of documents: what a row's tokens predict, and where its documents begin.
+ *
+ * Of JSON Lines, a document of n tokens is n - 1 positions, each of which predicts the next token.
+ * Rows are filled in the order of the files; what does not fit begins the next row, and a document
+ * that is longer than a row is cut into pieces of a row and a rest. The end of a row is padding, a
+ * document that predicts nothing:
+ *
+ *      inputs   a0 a1 a2 a3 | b0 b1 | c0 c1 c2 | 0 0
+ *      labels   a1 a2 a3 a4 | b1 b2 | c1 c2 c3 | - -
+ *      starts   0  0  0  0  | 4  4  | 6  6  6  | 9 9
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data.h"
+
+/* ---- windows of a stream of tokens --------------------------------------------------------- */
+
+static bool is_end(const struct data_opts *opts, int32_t token)
+{
+    for (int i = 0; i < opts->nends; i++)
+        if (opts->ends[i] == token)
+            return true;
+    return false;
+}
+
+void data_documents_of_window(const struct data_row *row, const struct data_opts *opts,
+                              const struct data_files *files, uint64_t first)
+{
+    const bool by_file = opts->format == DATA_TEXT;
+
+    for (int t = 0, start = 0; t < opts->seq_len; t++) {
+        const uint64_t next = first + (uint64_t)t + 1;
+        const bool ends =
+            is_end(opts, row->tokens[t]) || (by_file && data_files_begins(files, next));
+        row->starts[t] = start;
+        row->labels[t] = ends ? DATA_IGNORE : row->tokens[t + 1];
+        if (ends)
+            start = t + 1;
+    }
+}
+
+/* ---- the list of documents ------------------------------------------------------------------ */
+
+/* Document d, of ntokens tokens, is nbytes bytes at `first` of all files. Row r begins at position
+ * `position` of document `document`. */
+struct document {
+    uint64_t first;
+    uint32_t nbytes, ntokens;
+};
+struct row {
+    uint32_t document, position;
+};
+
+struct data_documents {
+    struct document *documents;
+    struct row *rows; /* and one more: the end */
+    uint64_t ndocuments, nrows, ntokens, ncut;
+    char *text; /* of the longest document */
+    struct data_line line;
+};
+
+static int push(void **array, uint64_t nelem, size_t elem_nbytes, const void *elem,
+                struct fsdp_err *err)
+{
+    if (!(nelem & (nelem - 1))) { /* capacity is the next power of two */
+        void *bigger = fsdp_alloc(nelem ? 2 * nelem : 1, elem_nbytes, "list of documents", err);
+        if (!bigger)
+            return FSDP_ENOMEM;
+        if (nelem)
+            memcpy(bigger, *array, nelem * elem_nbytes);
+        fsdp_free(*array);
+        *array = bigger;
+    }
+    memcpy((char *)*array + nelem * elem_nbytes, elem, elem_nbytes);
+    return FSDP_OK;
+}
+
+static int add_line(struct data_documents *d, const char *text, size_t nbytes, uint64_t first,
+                    struct fsdp_err *err)
+{
+    FSDP_TRY(data_line_parse(&d->line, text, nbytes, err));
+    if (nbytes > INT32_MAX || d->ndocuments == UINT32_MAX)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "data: %s:%" PRIu64 ": %s", d->line.path,
+                            d->line.number,
+                            nbytes > INT32_MAX ? "longer than 2 GiB" : "too many documents");
+    if (d->line.ntokens < 2)
+        return FSDP_OK; /* nothing to predict */
+    const struct document document = {first, (uint32_t)nbytes, (uint32_t)d->line.ntokens};
+    FSDP_TRY(push((void **)&d->documents, d->ndocuments, sizeof document, &document, err));
+    d->ndocuments++;
+    d->ntokens += document.ntokens;
+    return FSDP_OK;
+}
+
+static bool is_blank(const char *text, size_t nbytes)
+{
+    for (size_t i = 0; i < nbytes; i++)
+        if (!strchr(" \t\r\n", text[i]))
+            return false;
+    return true;
+}
+
+static int add_file(struct data_documents *d, const struct data_file *file, struct fsdp_err *err)
+{
+    FILE *in = fopen(file->path, "r");
+    char *text = NULL;
+    size_t room = 0;
+    uint64_t at = 0;
+    ssize_t nbytes;
+    int rc = FSDP_OK;
+
+    if (!in)
+        return fsdp_err_sys(err, errno, "data: %s", file->path);
+    d->line.path = file->path;
+    d->line.number = 0;
+    errno = 0;
+    while (rc == FSDP_OK && (nbytes = getline(&text, &room, in)) > 0) {
+        d->line.number++;
+        if (!is_blank(text, (size_t)nbytes))
+            rc = add_line(d, text, (size_t)nbytes, file->first + at, err);
+        at += (uint64_t)nbytes;
+        errno = 0;
+    }
+    if (rc == FSDP_OK && (ferror(in) || errno))
+        rc = fsdp_err_sys(err, errno ? errno : EIO, "data: %s", file->path);
+    free(text);
+    fclose(in);
+    return rc;
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static int end_row(struct data_documents *d, struct row next, int *used, struct fsdp_err *err)
+{
+    *used = 0;
+    FSDP_TRY(push((void **)&d->rows, d->nrows + 1, sizeof next, &next, err));
+    d->nrows++;
+    return FSDP_OK;
+}
+
+/* A document begins a new row where the rest of this one is too short for it, or where rows hold
+ * one document each. */
+static int add_document(struct data_documents *d, uint32_t document, bool several, int seq_len,
+                        int *used, struct fsdp_err *err)
+{
+    const uint32_t length = (uint32_t)seq_len, all = d->documents[document].ntokens - 1;
+
+    d->ncut += all > length;
+    if (*used && (!several || all > length - (uint32_t)*used))
+        FSDP_TRY(end_row(d, (struct row){document, 0}, used, err));
+    for (uint32_t at = 0; all - at > length; at += length)
+        FSDP_TRY(end_row(d, (struct row){document, at + length}, used, err));
+    *used += (int)((all - 1) % length + 1);
+    return FSDP_OK;
+}
+
+static int make_rows(struct data_documents *d, bool several, int seq_len, struct fsdp_err *err)
+{
+    const struct row first = {0, 0};
+    int used = 0;
+
+    FSDP_TRY(push((void **)&d->rows, 0, sizeof first, &first, err));
+    for (uint32_t i = 0; i < d->ndocuments; i++)
+        FSDP_TRY(add_document(d, i, several, seq_len, &used, err));
+    return used ? end_row(d, (struct row){(uint32_t)d->ndocuments, 0}, &used, err) : FSDP_OK;
+}
+
+int data_documents_open(struct data_documents **out, const struct data_opts *opts,
+                        const struct data_files *files, struct fsdp_err *err)
+{
+    struct data_documents *d = fsdp_alloc(1, sizeof *d, "documents", err);
+    size_t longest = 0;
+    int rc = FSDP_OK;
+
+    if (!d)
+        return FSDP_ENOMEM;
+    d->line.vocab_size = opts->vocab_size;
+    d->line.end = opts->nends ? opts->ends[0] : -1;
+    for (int i = 0; i < files->nfiles; i++)
+        FSDP_TRY_GOTO(add_file(d, &files->files[i], err), out);
+    if (!d->ndocuments) {
+        rc = fsdp_err_set(err, FSDP_EINVAL, "data: %s%s: no document of two tokens or more",
+                          files->files[0].path, files->nfiles > 1 ? " and the others" : "");
+        goto out;
+    }
+    FSDP_TRY_GOTO(make_rows(d, opts->documents, opts->seq_len, err), out);
+    for (uint64_t i = 0; i < d->ndocuments; i++)
+        longest = d->documents[i].nbytes > longest ? d->documents[i].nbytes : longest;
+    d->text = fsdp_alloc(longest, 1, "document", err);
+    rc = d->text ? FSDP_OK : FSDP_ENOMEM;
+out:
+    if (rc != FSDP_OK)
+        data_documents_close(d);
+    else
+        *out = d;
+    return rc;
+}
+
+void data_documents_close(struct data_documents *d)
+{
+    if (!d)
+        return;
+    data_line_free(&d->line);
+    fsdp_free(d->text);
+    fsdp_free(d->rows);
+    fsdp_free(d->documents);
+    fsdp_free(d);
+}
+
+uint64_t data_documents_nrows(const struct data_documents *d)
+{
+    return d->nrows;
+}
+
+uint64_t data_documents_count(const struct data_documents *d, uint64_t *ntokens, uint64_t *ncut)
+{
+    *ntokens = d->ntokens;
+    *ncut = d->ncut;
+    return d->ndocuments;
+}
+
+/* The document's tokens and labels into d->line. */
+static int read_document(struct data_documents *d, struct data_files *files,
+                         const struct document *document, struct fsdp_err *err)
+{
+    d->line.path = data_files_path(files, document->first);
+    d->line.number = 0;
+    FSDP_TRY(data_files_bytes(files, document->first, document->nbytes, d->text, err));
+    int rc = data_line_parse(&d->line, d->text, document->nbytes, NULL);
+    if (rc == FSDP_OK && d->line.ntokens == document->ntokens)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_ECORRUPT, "data: %s: a document has changed since the run began",
+                        d->line.path);
+}
+
+/* Positions [from, from + npositions) of the document in d->line, to positions at `to` of the row.
+ */
+static void place(const struct data_row *row, const struct data_line *line, int to, uint32_t from,
+                  int npositions)
+{
+    memcpy(row->tokens + to, line->tokens + from, (size_t)npositions * sizeof *row->tokens);
+    memcpy(row->labels + to, line->labels + from + 1, (size_t)npositions * sizeof *row->labels);
+    for (int i = 0; i < npositions; i++)
+        row->starts[to + i] = to;
+}
+
+int data_documents_row(struct data_documents *d, struct data_files *files, uint64_t index,
+                       int seq_len, const struct data_row *out, struct fsdp_err *err)
+{
+    const struct row end = d->rows[index + 1];
+    struct row at = d->rows[index];
+    int used = 0;
+
+    while (at.document < end.document ||
+           (at.document == end.document && at.position < end.position)) {
+        const struct document *document = &d->documents[at.document];
+        const uint32_t left = document->ntokens - 1 - at.position;
+        const int here = left < (uint32_t)(seq_len - used) ? (int)left : seq_len - used;
+        FSDP_TRY(read_document(d, files, document, err));
+        place(out, &d->line, used, at.position, here);
+        used += here;
+        at = (struct row){at.document + 1, 0};
+    }
+    for (int t = used; t <= seq_len; t++) {
+        out->tokens[t] = 0;
+        if (t < seq_len) {
+            out->labels[t] = DATA_IGNORE;
+            out->starts[t] = used;
+        }
+    }
+    return FSDP_OK;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One document of JSON Lines: its tokens, and which of them are to be predicted. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data.h"
+
+static int refuse(const struct data_line *line, const char *what, struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EINVAL, "data: %s:%" PRIu64 ": %s", line->path, line->number,
+                        what);
+}
+
+/* Room for ntokens more. */
+static int grow(struct data_line *line, size_t ntokens, struct fsdp_err *err)
+{
+    const size_t want = line->ntokens + ntokens,
+                 room = want < 2 * line->room ? 2 * line->room : want;
+    int32_t *tokens, *labels;
+
+    if (want <= line->room)
+        return FSDP_OK;
+    if (!(tokens = fsdp_alloc(room, sizeof *tokens, "document", err)))
+        return FSDP_ENOMEM;
+    if (!(labels = fsdp_alloc(room, sizeof *labels, "document", err))) {
+        fsdp_free(tokens);
+        return FSDP_ENOMEM;
+    }
+    if (line->ntokens) {
+        memcpy(tokens, line->tokens, line->ntokens * sizeof *tokens);
+        memcpy(labels, line->labels, line->ntokens * sizeof *labels);
+    }
+    fsdp_free(line->tokens);
+    fsdp_free(line->labels);
+    line->tokens = tokens;
+    line->labels = labels;
+    line->room = room;
+    return FSDP_OK;
+}
+
+static int add(struct data_line *line, json_int_t token, bool counts, struct fsdp_err *err)
+{
+    char text[120];
+
+    if (token < 0 || token > INT32_MAX || (line->vocab_size && token >= line->vocab_size)) {
+        snprintf(text, sizeof text,
+                 "token %" JSON_INTEGER_FORMAT ", not below the model's vocabulary of %d", token,
+                 line->vocab_size);
+        return refuse(line, text, err);
+    }
+    line->tokens[line->ntokens] = (int32_t)token;
+    line->labels[line->ntokens++] = counts ? (int32_t)token : DATA_IGNORE;
+    return FSDP_OK;
+}
+
+/* The bytes of a text are its tokens. */
+static int add_text(struct data_line *line, const json_t *text, bool counts, struct fsdp_err *err)
+{
+    const unsigned char *bytes = (const unsigned char *)json_string_value(text);
+    const size_t nbytes = json_string_length(text);
+
+    FSDP_TRY(grow(line, nbytes, err));
+    for (size_t i = 0; i < nbytes; i++)
+        FSDP_TRY(add(line, bytes[i], counts, err));
+    return FSDP_OK;
+}
+
+static int add_end(struct data_line *line, struct fsdp_err *err)
+{
+    if (line->end < 0)
+        return FSDP_OK;
+    FSDP_TRY(grow(line, 1, err));
+    return add(line, line->end, true, err);
+}
+
+/* labels, where given, are those of transformers: labels[i] is input_ids[i], or -100. */
+static int add_ids(struct data_line *line, const json_t *ids, const json_t *labels,
+                   struct fsdp_err *err)
+{
+    const size_t ntokens = json_array_size(ids);
+
+    if (labels && (!json_is_array(labels) || json_array_size(labels) != ntokens))
+        return refuse(line, "labels are no list as long as input_ids", err);
+    FSDP_TRY(grow(line, ntokens, err));
+    for (size_t i = 0; i < ntokens; i++) {
+        const json_t *id = json_array_get(ids, i), *label = labels ? json_array_get(labels, i) : id;
+        if (!json_is_integer(id) || !json_is_integer(label))
+            return refuse(line, "input_ids or labels hold something that is no whole number", err);
+        const bool ignored = json_integer_value(label) == DATA_IGNORE;
+        if (!ignored && json_integer_value(label) != json_integer_value(id))
+            return refuse(line, "a label is neither its token of input_ids nor -100", err);
+        FSDP_TRY(add(line, json_integer_value(id), !ignored, err));
+    }
+    return FSDP_OK;
+}
+
+static int add_document(struct data_line *line, const json_t *root, struct fsdp_err *err)
+{
+    const json_t *text = json_object_get(root, "text"), *ids = json_object_get(root, "input_ids");
+    const json_t *prompt = json_object_get(root, "prompt");
+    const json_t *completion = json_object_get(root, "completion");
+
+    if (json_is_array(ids))
+        return add_ids(line, ids, json_object_get(root, "labels"), err);
+    if (json_is_string(prompt) && json_is_string(completion)) {
+        FSDP_TRY(add_text(line, prompt, false, err));
+        FSDP_TRY(add_text(line, completion, true, err));
+        return add_end(line, err);
+    }
+    if (!json_is_string(text))
+        return refuse(line,
+                      "no document: it needs \"text\", or \"prompt\" and \"completion\", or "
+                      "\"input_ids\" (a list, perhaps with \"labels\")",
+                      err);
+    FSDP_TRY(add_text(line, text, true, err));
+    return add_end(line, err);
+}
+
+int data_line_parse(struct data_line *line, const char *text, size_t nbytes, struct fsdp_err *err)
+{
+    json_error_t why;
+    char what[JSON_ERROR_TEXT_LENGTH + 40];
+    json_t *root = json_loadb(text, nbytes, JSON_ALLOW_NUL, &why);
+    int rc;
+
+    line->ntokens = 0;
+    if (!root) {
+        snprintf(what, sizeof what, "not JSON: %s (byte %d)", why.text, why.position);
+        return refuse(line, what, err);
+    }
+    rc = add_document(line, root, err);
+    json_decref(root);
+    return rc;
+}
+
+void data_line_free(struct data_line *line)
+{
+    fsdp_free(line->tokens);
+    fsdp_free(line->labels);
+    *line = (struct data_line){0};
+}

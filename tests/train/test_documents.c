@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of documents: JSON Lines of every kind, windows over documents, and lines that are none. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data.h"
+#include "tap.h"
+
+enum { T = 6, END = 1 };
+static char dir[] = "/tmp/test_documents_XXXXXX";
+static struct fsdp_err err = FSDP_ERR_INIT;
+
+static const char *in_dir(const char *name)
+{
+    static char path[200];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+static void put(const char *name, const void *bytes, size_t nbytes)
+{
+    FILE *out = fopen(in_dir(name), "wb");
+    if (!out || fwrite(bytes, 1, nbytes, out) != nbytes || fclose(out) != 0)
+        abort();
+}
+
+static int open_data(struct data **out, const char *name, enum data_format format, bool documents)
+{
+    struct data_opts opts = DATA_OPTS_INIT;
+    const char *paths[] = {in_dir(name)};
+
+    opts.npaths = 1;
+    opts.paths = paths;
+    opts.format = format;
+    opts.shuffle = false;
+    opts.seq_len = T;
+    opts.vocab_size = 128;
+    opts.documents = documents;
+    opts.nends = 1;
+    opts.ends[0] = END;
+    return data_open(out, &opts, &err);
+}
+
+/* Text of a row: inputs as letters, a digit for where the document begins, and the label below
+ * ('-': does not count), such as "abc|000|bc-". Tokens under ten are shown as digits. */
+static const char *row_text(struct data *data, uint64_t index)
+{
+    static char text[3 * (T + 1)];
+    int32_t tokens[T + 1], labels[T], starts[T];
+    const struct data_row row = {tokens, labels, starts};
+    char *to = text;
+
+    if (data_row(data, index, &row, &err))
+        return err.text;
+    for (int t = 0; t < T; t++)
+        *to++ = (char)(tokens[t] < 10 ? '0' + tokens[t] : tokens[t]);
+    *to++ = '|';
+    for (int t = 0; t < T; t++)
+        *to++ = (char)('0' + starts[t]);
+    *to++ = '|';
+    for (int t = 0; t < T; t++)
+        *to++ = (char)(labels[t] == DATA_IGNORE ? '-'
+                       : labels[t] < 10         ? '0' + labels[t]
+                                                : labels[t]);
+    *to = 0;
+    return text;
+}
+
+static void expect_rows(const char *what, struct data *data, const char *const *rows)
+{
+    uint64_t nrows = 0;
+    bool same = true;
+
+    for (; rows[nrows]; nrows++) {
+        const char *got = row_text(data, nrows);
+        if (strcmp(got, rows[nrows])) {
+            same = false;
+            diag("row %d is %s, not %s", (int)nrows, got, rows[nrows]);
+        }
+    }
+    ok(same && data_nrows(data) == nrows && data_has_labels(data), "%s: %d rows", what, (int)nrows);
+    data_close(data);
+}
+
+static const char lines[] = "{\"text\": \"abc\"}\n"
+                            "{\"prompt\": \"AB\", \"completion\": \"cd\", \"id\": 7}\n"
+                            "\n"
+                            "{\"input_ids\": [65, 98, 99], \"labels\": [-100, -100, 99]}\n"
+                            "{\"text\": \"\"}\n"
+                            "{\"text\": \"abcdefghijklmnop\"}\n"
+                            "{\"input_ids\": [100, 101, 102]}";
+
+static void check_jsonl(void)
+{
+    static const char *const packed[] = {
+        "abc000|000333|bc1---", /* the prompt and its answer take four positions: the next row */
+        "ABcdAb|000044|-cd1-c",
+        "abcdef|000000|bcdefg",
+        "ghijkl|000000|hijklm",
+        "mnopde|000044|nop1ef",
+        NULL};
+    static const char *const apart[] = {"abc000|000333|bc1---", "ABcd00|000044|-cd1--",
+                                        "Ab0000|002222|-c----", "abcdef|000000|bcdefg",
+                                        "ghijkl|000000|hijklm", "mnop00|000044|nop1--",
+                                        "de0000|002222|ef----", NULL};
+    struct data *data;
+    uint64_t ntokens, ncut;
+
+    put("a.jsonl", lines, strlen(lines));
+    if (!ok(!open_data(&data, "a.jsonl", DATA_JSONL, true), "JSON Lines are read %s", err.text))
+        return;
+    ok(data_ndocuments(data, &ntokens, &ncut) == 5 && ntokens == 4 + 5 + 3 + 17 + 3 && ncut == 1,
+       "its documents are counted");
+    uint64_t hash = data_hash(data);
+    expect_rows("documents in rows", data, packed);
+    if (open_data(&data, "a.jsonl", DATA_JSONL, false))
+        abort();
+    ok(data_hash(data) != hash, "packed or not are different data");
+    expect_rows("a document a row", data, apart);
+}
+
+static void check_windows(void)
+{
+    static const char text[] = "abc\1de\1\1fghijkl"; /* END after c, e, and alone */
+    static const char *const rows[] = {"abc1de|000044|bc1-e1", "11fghi|012222|--ghij", NULL};
+    static const char *const files[] = {"abcdef|000333|bc-ef-", NULL};
+    char command[100];
+    struct data *data;
+
+    put("tokens", text, 14);
+    if (open_data(&data, "tokens", DATA_TEXT, true))
+        abort();
+    expect_rows("windows over tokens that end documents", data, rows);
+    snprintf(command, sizeof command, "mkdir %s/folder", dir);
+    if (system(command) != 0)
+        abort();
+    put("folder/1", "abc", 3);
+    put("folder/2", "def", 3);
+    put("folder/3", "g", 1);
+    if (!ok(!open_data(&data, "folder", DATA_TEXT, true), "a folder of texts %s", err.text))
+        return;
+    expect_rows("files of text are documents", data, files);
+}
+
+static void refuse(const char *line, int status, const char *holds)
+{
+    char text[300];
+    struct data *data;
+
+    int nbytes = snprintf(text, sizeof text, "{\"text\": \"good\"}\n\n%s\n", line);
+    put("bad.jsonl", text, (size_t)nbytes);
+    err.text[0] = 0;
+    int rc = open_data(&data, "bad.jsonl", DATA_JSONL, true);
+    if (!ok(rc == status && strstr(err.text, "bad.jsonl:3: ") && strstr(err.text, holds),
+            "refused: %s", err.text) &&
+        !rc)
+        data_close(data);
+}
+
+static void check_bad(void)
+{
+    struct data *data;
+
+    refuse("{\"text\": \"x", FSDP_EINVAL, "not JSON");
+    refuse("plain words", FSDP_EINVAL, "not JSON");
+    refuse("[1, 2]", FSDP_EINVAL, "it needs \"text\"");
+    refuse("{\"prompt\": \"x\"}", FSDP_EINVAL, "\"completion\"");
+    refuse("{\"text\": 5}", FSDP_EINVAL, "it needs \"text\"");
+    refuse("{\"text\": \"\\u00e4\"}", FSDP_EINVAL,
+           "token 195, not below the model's vocabulary of 128");
+    refuse("{\"input_ids\": [1, 128]}", FSDP_EINVAL, "token 128");
+    refuse("{\"input_ids\": [1, -2]}", FSDP_EINVAL, "token -2");
+    refuse("{\"input_ids\": [1, 99999999999]}", FSDP_EINVAL, "token 99999999999");
+    refuse("{\"input_ids\": [1, 2.5]}", FSDP_EINVAL, "no whole number");
+    refuse("{\"input_ids\": [1, 2], \"labels\": [1]}", FSDP_EINVAL, "as long as input_ids");
+    refuse("{\"input_ids\": [1, 2], \"labels\": [1, 3]}", FSDP_EINVAL, "nor -100");
+    put("bad.jsonl", "{\"text\": \"\"}\n", 13);
+    ok(open_data(&data, "bad.jsonl", DATA_JSONL, true) == FSDP_EINVAL &&
+           strstr(err.text, "no document of two tokens"),
+       "refused: %s", err.text);
+    put("late.jsonl", lines, strlen(lines));
+    if (open_data(&data, "late.jsonl", DATA_JSONL, true))
+        abort();
+    put("late.jsonl", "{\"text\": \"abd more\"}", 20);
+    ok(strstr(row_text(data, 0), "late.jsonl: a document has changed since"), "a changed file: %s",
+       err.text);
+    data_close(data);
+}
+
+static void check_memory(void)
+{
+    struct data *data = NULL;
+
+    put("a.jsonl", lines, strlen(lines));
+    const uint64_t before = fsdp_alloc_count();
+    if (open_data(&data, "a.jsonl", DATA_JSONL, true))
+        abort();
+    const uint64_t count = fsdp_alloc_count() - before;
+    bool all = true;
+    data_close(data);
+    for (uint64_t nth = 1; nth <= count; nth++) {
+        fsdp_alloc_fail_at(nth);
+        all &= open_data(&data, "a.jsonl", DATA_JSONL, true) == FSDP_ENOMEM;
+    }
+    fsdp_alloc_fail_at(0);
+    ok(all && count > 5, "each of %d allocations may fail", (int)count);
+}
+
+int main(void)
+{
+    char command[64];
+
+    if (!mkdtemp(dir))
+        return 1;
+    check_jsonl();
+    check_windows();
+    check_bad();
+    check_memory();
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    ok(system(command) == 0, "cleaned up");
+    return tap_done();
+}
