@@ -80,8 +80,7 @@ struct ckpt_dcp_train {
  * that holds them, freed with fsdp_free; *out_nbytes = 0: there is nothing to write. After all
  * tensors. */
 int ckpt_dcp_meta_train(char **out, size_t *out_nbytes, struct ckpt_dcp_meta *meta,
-                        const char *file, const struct ckpt_dcp_train *train,
-                        struct fsdp_err *err);
+                        const char *file, const struct ckpt_dcp_train *train, struct fsdp_err *err);
 
 /* The bytes of .metadata; *out is freed with fsdp_free. */
 int ckpt_dcp_meta_format(char **out, size_t *out_nbytes, const struct ckpt_dcp_meta *meta,

@@ -41,6 +41,7 @@ struct reader {
     bool contained;
     size_t nvalues;
     const struct place **values; /* Python values: read once all files are known */
+    json_t *kept;                /* paths of the values: {name: path} */
 };
 
 /* A text value with a 0 byte; NULL with err set if it is none, too long, or holds a 0 byte. */
@@ -354,21 +355,41 @@ static int tensor_take(struct reader *r, const struct ckpt_pk *key, const char *
     return FSDP_OK;
 }
 
+/* NULL if it holds anything but texts and integers. */
+static json_t *path_json(const struct ckpt_pk *path)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < path->nitems; i++) {
+        const struct ckpt_pk *item = path->u.items[i];
+        json_t *value = item->type == CKPT_PK_T_TEXT  ? json_stringn(item->u.text, item->nitems)
+                        : item->type == CKPT_PK_T_INT ? json_integer(item->u.integer)
+                                                      : NULL;
+        if (json_array_append_new(out, value)) {
+            json_decref(out);
+            return NULL;
+        }
+    }
+    return out;
+}
+
 static int value_take(struct reader *r, const struct ckpt_pk *key, const char *stored,
-                      struct fsdp_err *err)
+                      const struct ckpt_pk *path, struct fsdp_err *err)
 {
     struct place wanted = {.name = key, .ndim = -1};
     const struct place *place = place_find(r, &wanted);
     if (!place)
         return BAD("'%s': storage_data does not say where '%s' is", r->path, stored);
     r->values[r->nvalues++] = place;
+    if (path && path->nitems > 1 && json_object_set_new(r->kept, stored, path_json(path)))
+        return BAD("'%s': the path of '%s' is not made of texts and integers", r->path, stored);
     return FSDP_OK;
 }
 
 static int entries_take(struct reader *r, struct fsdp_err *err)
 {
     r->values = fsdp_alloc(r->tensors->nitems / 2, sizeof *r->values, "values", err);
-    if (!r->values)
+    r->kept = json_object();
+    if (!r->values || !r->kept)
         return FSDP_ENOMEM;
     for (size_t i = 0; r->paths && i + 1 < r->paths->nitems && !r->contained; i += 2)
         r->contained = ckpt_dcp_is_contained(r->paths->u.items[i + 1]);
@@ -386,7 +407,7 @@ static int entries_take(struct reader *r, struct fsdp_err *err)
         if (rc == FSDP_OK && ckpt_pk_is_call(entry, CKPT_PK_TENSOR_STORAGE))
             rc = tensor_take(r, key, stored, entry, ckpt_pk_is_list(path) ? path : NULL, err);
         else if (rc == FSDP_OK && ckpt_pk_is_call(entry, CKPT_PK_BYTES_STORAGE))
-            rc = value_take(r, key, stored, err);
+            rc = value_take(r, key, stored, ckpt_pk_is_list(path) ? path : NULL, err);
         else if (rc == FSDP_OK)
             rc = BAD("'%s': '%s' is neither a tensor nor a value", r->path, stored);
         fsdp_free(stored);
@@ -413,7 +434,7 @@ static int metadata_take(struct reader *r, const struct ckpt_pk *root, struct fs
     return entries_take(r, err);
 }
 
-/* The Python values as JSON: {"values": {name: value}}. */
+/* The Python values as JSON: {"values": {name: value}, "paths": {name: path}}. */
 static int values_read(struct reader *r, struct fsdp_err *err)
 {
     struct ckpt *ckpt = r->ckpt;
@@ -430,7 +451,7 @@ static int values_read(struct reader *r, struct fsdp_err *err)
         fsdp_free(name);
     }
     if (rc == FSDP_OK && r->nvalues) {
-        json_t *root = json_pack("{s:O}", "values", values);
+        json_t *root = json_pack("{s:O, s:O}", "values", values, "paths", r->kept);
         char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
         ckpt->m.state_json = text ? fsdp_strdup(text, err) : NULL;
         rc = ckpt->m.state_json ? FSDP_OK : FSDP_ENOMEM;
@@ -468,6 +489,7 @@ int ckpt_dcp_open(struct ckpt *ckpt, struct fsdp_err *err)
 out:
     ckpt_pickle_free(&pickle);
     fsdp_free(r.values);
+    json_decref(r.kept);
     fsdp_free(r.places);
     fsdp_free(r.files);
     fsdp_free(r.by_hash);
