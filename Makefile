@@ -43,7 +43,8 @@ endif
 ar_of    = $(OBJ)/lib$(1).a
 prog_of  = $(BIN)/$(subst _,-,$(notdir $(basename $(1))))
 LIBS     := $(foreach l,models boot ckpt fsdp,$(call ar_of,$(l)))
-CKPT_SRC := $(sort $(wildcard ckpt/tools/*.c))
+CKPT_SRC := $(sort $(wildcard ckpt/tools/ckpt_*.c))
+SRC_tool := $(sort $(filter-out $(CKPT_SRC),$(wildcard ckpt/tools/*.c)))
 TOOL_SRC := $(sort $(wildcard models/tools/*.c))
 TOOLS    := $(foreach s,$(CKPT_SRC),$(call prog_of,$(s)))
 PROGRAMS := $(TOOLS) $(foreach s,$(TOOL_SRC),$(call prog_of,$(s)))
@@ -185,7 +186,7 @@ define library
 $(call ar_of,$(1)): $(patsubst %.c,$(OBJ)/%.o,$(SRC_$(1)))
 	$$(call say,AR,$$(notdir $$@))$$(archive)
 endef
-$(foreach l,fsdp boot ckpt models tests,$(eval $(call library,$(l))))
+$(foreach l,fsdp boot ckpt tool models tests,$(eval $(call library,$(l))))
 
 # $(call program,source,libraries,what they need)
 define program
@@ -193,7 +194,7 @@ $(call prog_of,$(1)): $(OBJ)/$(basename $(1)).o $(2) $(FLAGS)
 	@mkdir -p $$(@D)
 	$$(call say,LD,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o %.a,$$^) $(3)
 endef
-$(foreach s,$(CKPT_SRC),$(eval $(call program,$(s),$(call ar_of,ckpt) $(call ar_of,fsdp),$(LIBS_ckpt))))
+$(foreach s,$(CKPT_SRC),$(eval $(call program,$(s),$(call ar_of,tool) $(call ar_of,ckpt) $(call ar_of,fsdp),$(LIBS_ckpt))))
 $(foreach s,$(TOOL_SRC),$(eval $(call program,$(s),$(LIBS),$(LIBS_all))))
 
 $(TESTS) $(BENCHES): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS) $(FLAGS)

@@ -25,9 +25,9 @@
 #define CKPT_HEADER_ALIGN 4096       /* data of a written file starts at a multiple */
 #define CKPT_BLOCK_NBYTES (8u << 20) /* streaming buffers */
 #define CKPT_MIN_BLOCK_NBYTES (64u << 10)
-#define CKPT_OPEN_FILES 128 /* kept open while reading */
+#define CKPT_JOB_BLOCK_NBYTES (4u << 20) /* what a thread of the tools writes at once */
+#define CKPT_OPEN_FILES 128              /* kept open while reading */
 #define CKPT_HEADER_THREADS 8
-#define CKPT_COPY_THREADS 2
 #define CKPT_COMPRESS_THREADS 4 /* beside the one that saves */
 #define CKPT_STALE_SECONDS 3600 /* an unfinished save untouched this long is dead */
 

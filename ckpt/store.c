@@ -206,6 +206,16 @@ int ckpt_store_rename(const struct ckpt_store_ops *ops, const char *from, const 
     return ops->rename(from, to, replace, err);
 }
 
+int ckpt_store_exchange(const struct ckpt_store_ops *ops, const char *a, const char *b,
+                        struct fsdp_err *err)
+{
+    STRIKE("exchange", a);
+    if (!ops->exchange)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': store '%s' cannot exchange names", a,
+                            ops->name);
+    return ops->exchange(a, b, err);
+}
+
 int ckpt_store_sync_folder(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
 {
     STRIKE("sync folder", path);

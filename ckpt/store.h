@@ -30,6 +30,8 @@ int ckpt_store_mkdir(const struct ckpt_store_ops *ops, const char *path, struct 
 int ckpt_store_remove(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
 int ckpt_store_rename(const struct ckpt_store_ops *ops, const char *from, const char *to,
                       bool replace, struct fsdp_err *err);
+int ckpt_store_exchange(const struct ckpt_store_ops *ops, const char *a, const char *b,
+                        struct fsdp_err *err);
 int ckpt_store_sync_folder(const struct ckpt_store_ops *ops, const char *path,
                            struct fsdp_err *err);
 bool ckpt_store_is_remote(const struct ckpt_store_ops *ops, const char *path);
@@ -70,6 +72,9 @@ int ckpt_store_get(char **out, size_t *out_nbytes, const struct ckpt_store_ops *
 /* Creates a whole small file; durable if `sync`. */
 int ckpt_store_put(const struct ckpt_store_ops *ops, const char *path, const void *data,
                    size_t nbytes, bool sync, struct fsdp_err *err);
+/* The same where a file of an earlier run may be in the way; durable. */
+int ckpt_store_replace(const struct ckpt_store_ops *ops, const char *path, const void *data,
+                       size_t nbytes, struct fsdp_err *err);
 /* Copies a file through a small buffer; durable if `sync`. Its size and CRC-32C are given too. to =
  * NULL: only these are wanted. */
 int ckpt_store_copy(uint64_t *nbytes, uint32_t *crc32c, const struct ckpt_store_ops *from_ops,

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
@@ -43,6 +44,14 @@ static void refresh_parents(const char *path)
     }
 }
 
+/* One writer at a time. Where locks are off, as on some shared file systems, all may write. */
+static int lock(int fd, const char *path, struct fsdp_err *err)
+{
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EEXIST, "'%s' is being written by another process", path);
+}
+
 static int open_retry(const char *path, int flags)
 {
     int fd;
@@ -55,7 +64,9 @@ static int open_retry(const char *path, int flags)
 static int posix_open(void **file, const char *path, enum ckpt_store_mode mode,
                       struct fsdp_err *err)
 {
-    int flags = mode == CKPT_STORE_READ ? O_RDONLY : O_WRONLY | O_CREAT | O_EXCL;
+    int flags = mode == CKPT_STORE_READ     ? O_RDONLY
+                : mode == CKPT_STORE_CREATE ? O_WRONLY | O_CREAT | O_EXCL
+                                            : O_RDWR | O_CREAT;
     int fd = open_retry(path, flags);
     if (fd < 0 && errno == ENOENT) {
         refresh_parents(path);
@@ -65,9 +76,14 @@ static int posix_open(void **file, const char *path, enum ckpt_store_mode mode,
         return fsdp_err_sys(err, errno, "cannot %s '%s'",
                             mode == CKPT_STORE_READ ? "open" : "create", path);
     struct stat st;
-    if (mode == CKPT_STORE_READ && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+    int rc = FSDP_OK;
+    if (mode == CKPT_STORE_READ && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
+        rc = fsdp_err_set(err, FSDP_EINVAL, "'%s' is not a regular file", path);
+    else if (mode == CKPT_STORE_RESUME)
+        rc = lock(fd, path, err);
+    if (rc) {
         close(fd);
-        return fsdp_err_set(err, FSDP_EINVAL, "'%s' is not a regular file", path);
+        return rc;
     }
     *file = (void *)(intptr_t)(fd + 1);
     return FSDP_OK;
@@ -237,6 +253,16 @@ static int posix_rename(const char *from, const char *to, bool replace, struct f
     return FSDP_OK;
 }
 
+static int posix_exchange(const char *a, const char *b, struct fsdp_err *err)
+{
+    if (renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0)
+        return FSDP_OK;
+    if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': the file system cannot exchange names",
+                            b);
+    return fsdp_err_sys(err, errno, "cannot exchange '%s' and '%s'", a, b);
+}
+
 static int posix_sync_folder(const char *path, struct fsdp_err *err)
 {
     int fd = open_retry(path, O_RDONLY | O_DIRECTORY);
@@ -289,6 +315,7 @@ const struct ckpt_store_ops ckpt_store_posix = {
     .mkdir = posix_mkdir,
     .remove = posix_remove,
     .rename = posix_rename,
+    .exchange = posix_exchange,
     .sync_folder = posix_sync_folder,
     .is_remote = posix_is_remote,
     .space = posix_space,

@@ -124,9 +124,12 @@ int ckpt_store_mkdirs(const struct ckpt_store_ops *ops, const char *path, struct
 int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
 {
     struct ckpt_store_stat st;
-    int rc = ckpt_store_stat(&st, ops, path, err), first = FSDP_OK;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = ckpt_store_stat(&st, ops, path, &why), first = FSDP_OK;
     if (rc == FSDP_ENOTFOUND)
         return FSDP_OK;
+    if (rc)
+        fsdp_err_set(err, rc, "%s", why.text); /* it is tried nevertheless */
     if (rc == FSDP_OK && st.is_folder) {
         struct ckpt_names names;
         first = ckpt_store_names(&names, ops, path, err);
@@ -183,6 +186,13 @@ int ckpt_store_put(const struct ckpt_store_ops *ops, const char *path, const voi
         rc = ckpt_store_sync(file, err);
     int rc_close = ckpt_store_close(file, rc ? NULL : err);
     return rc ? rc : rc_close;
+}
+
+int ckpt_store_replace(const struct ckpt_store_ops *ops, const char *path, const void *data,
+                       size_t nbytes, struct fsdp_err *err)
+{
+    FSDP_TRY(ckpt_store_remove_tree(ops, path, err));
+    return ckpt_store_put(ops, path, data, nbytes, true, err);
 }
 
 /* The bytes of `in`, through buffer, to `out` (NULL: nowhere). */

@@ -294,11 +294,11 @@ static void check_load(const struct damage *d, struct ckpt *c)
 static void check_merge(const struct damage *d, struct ckpt *c)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
-    struct ckpt_merge_args args = CKPT_MERGE_ARGS_INIT;
+    struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
     char out[400];
     snprintf(out, sizeof out, "%s/merged.safetensors", root);
     args.out = out;
-    int rc = ckpt_merge(NULL, c, &args, &err);
+    int rc = ckpt_reshard(NULL, c, &args, &err);
     if (d->by & MERGE)
         ok(rc == FSDP_ECORRUPT && says(d, err.text) && strstr(err.text, "tensor '") &&
                !exists(out) && count_entries(root, "merged") == 0,

@@ -63,19 +63,19 @@ static bool holds(const char *path, bool all, int dtype, int *nfiles)
     return good;
 }
 
-static int merge(const char *from, const struct ckpt_merge_args *args, struct fsdp_err *err)
+static int merge(const char *from, const struct ckpt_reshard_args *args, struct fsdp_err *err)
 {
     struct ckpt *c = NULL;
     int rc = ckpt_open(&c, from, err);
     if (rc == FSDP_OK)
-        rc = ckpt_merge(NULL, c, args, err);
+        rc = ckpt_reshard(NULL, c, args, err);
     ckpt_close(c);
     return rc;
 }
 
 static void test_outputs(void)
 {
-    struct ckpt_merge_args args = CKPT_MERGE_ARGS_INIT;
+    struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
     struct fsdp_err err = FSDP_ERR_INIT;
     int nfiles = 0;
 
@@ -97,7 +97,7 @@ static void test_outputs(void)
     ok(merge(saved, &args, &err) == FSDP_OK && holds(args.out, false, FSDP_F64, NULL),
        "to F64, in 1 MiB: %s", err.text);
 
-    args = (struct ckpt_merge_args)CKPT_MERGE_ARGS_INIT;
+    args = (struct ckpt_reshard_args)CKPT_RESHARD_ARGS_INIT;
     args.out = in_root("again.safetensors");
     ok(merge(in_root("one.safetensors"), &args, &err) == FSDP_OK &&
            holds(args.out, false, FSDP_F64, NULL),
@@ -106,7 +106,7 @@ static void test_outputs(void)
 
 static void test_folders(void)
 {
-    struct ckpt_merge_args args = CKPT_MERGE_ARGS_INIT;
+    struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
     struct fsdp_err err = FSDP_ERR_INIT;
     int nfiles = 0;
     args.out = in_root("hf");
@@ -147,7 +147,7 @@ static void test_folders(void)
 
 static void test_refusals(void)
 {
-    struct ckpt_merge_args args = CKPT_MERGE_ARGS_INIT;
+    struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
     struct fsdp_err err = FSDP_ERR_INIT;
     char inside[700];
     args.out = in_root("no.safetensors");
@@ -161,7 +161,7 @@ static void test_refusals(void)
     args.mem_nbytes = 1000;
     ok(merge(saved, &args, &err) == FSDP_EINVAL && strstr(err.text, "1000"), "no memory: %s",
        err.text);
-    args = (struct ckpt_merge_args)CKPT_MERGE_ARGS_INIT;
+    args = (struct ckpt_reshard_args)CKPT_RESHARD_ARGS_INIT;
     args.overwrite = true;
     args.out = saved;
     ok(merge(saved, &args, &err) != FSDP_OK && fake_holds(saved, SEED), "over its input's root: %s",
@@ -185,7 +185,7 @@ static void test_refusals(void)
 
 static void test_no_space(void)
 {
-    struct ckpt_merge_args args = CKPT_MERGE_ARGS_INIT;
+    struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
     struct fsdp_err err = FSDP_ERR_INIT;
     char small[400];
     snprintf(small, sizeof small, "%s/small", root);
@@ -212,7 +212,7 @@ static int stop_at(void *ctx, uint64_t done, uint64_t total)
 
 static void test_faults(void)
 {
-    struct ckpt_merge_args args = CKPT_MERGE_ARGS_INIT;
+    struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
     bool clean = true, whole = false;
     int nth = 1;
     args.out = in_root("faulty");
@@ -225,43 +225,49 @@ static void test_faults(void)
         uint64_t calls = ckpt_store_calls() - before;
         ckpt_store_fault_at(0, CKPT_FAULT_NONE);
         whole = rc == FSDP_OK && calls < (uint64_t)nth;
-        /* Published or not: never in part, and no remains. */
-        clean &= count_entries(root, "faulty.") == 0;
-        if (exists(args.out)) {
-            clean &= holds(args.out, false, -1, NULL);
-            ckpt_store_remove_tree(&ckpt_store_posix, args.out, NULL);
-        } else {
-            clean &= rc != FSDP_OK;
-        }
-        if (!clean)
+        /* Published or not, never in part; and the same call completes it. */
+        clean &= exists(args.out) ? holds(args.out, false, -1, NULL) : rc != FSDP_OK;
+        if ((rc || count_entries(root, "faulty.")) && merge(saved, &args, &err))
+            clean &= err.status == FSDP_EEXIST;
+        clean &= holds(args.out, false, -1, NULL) && count_entries(root, "faulty.") == 0;
+        ckpt_store_remove_tree(&ckpt_store_posix, args.out, NULL);
+        if (!clean) {
             diag("call %d: %s", nth, err.text);
+            break;
+        }
     }
     ok(clean && whole && nth > 60, "a failure at each of %d store calls leaves all or nothing",
        nth - 2);
 
     bool memory = true;
-    int rc = FSDP_ENOMEM;
-    for (nth = 1; rc && nth < 2000; nth++) {
+    whole = false;
+    for (nth = 1; !whole && nth < 2000; nth++) {
         struct fsdp_err err = FSDP_ERR_INIT;
         fsdp_alloc_fail_at((uint64_t)nth);
-        rc = merge(saved, &args, &err);
+        int rc = merge(saved, &args, &err);
         fsdp_alloc_fail_at(0);
-        memory &= rc == FSDP_OK || rc == FSDP_ENOMEM;
+        whole = rc == FSDP_OK && count_entries(root, "faulty.") == 0;
+        /* The last allocations are those of clearing up after the output was published. */
+        if (rc == FSDP_OK && !whole)
+            memory &= merge(saved, &args, &err) == FSDP_OK || err.status == FSDP_EEXIST;
+        memory &= (rc == FSDP_OK || rc == FSDP_ENOMEM) && count_entries(root, "faulty.") == 0;
         if (rc && rc != FSDP_ENOMEM)
             diag("allocation %d: %s", nth, err.text);
-        if (exists(args.out) && rc)
-            ckpt_store_remove_tree(&ckpt_store_posix, args.out, NULL);
-        memory &= count_entries(root, "faulty.") == 0;
+        ckpt_store_remove_tree(&ckpt_store_posix, args.out, NULL);
     }
-    ok(memory && rc == FSDP_OK && nth > 100, "out of memory at each of %d allocations", nth - 2);
-    ckpt_store_remove_tree(&ckpt_store_posix, args.out, NULL);
+    ok(memory && whole && nth > 100, "out of memory at each of %d allocations", nth - 2);
 
     uint64_t at = 20000;
     struct fsdp_err err = FSDP_ERR_INIT;
     args.progress = stop_at;
     args.progress_ctx = &at;
-    ok(merge(saved, &args, &err) == FSDP_ECANCELED && count_entries(root, "faulty") == 0,
+    ok(merge(saved, &args, &err) == FSDP_ECANCELED && !exists(args.out) &&
+           count_entries(root, "faulty.tmp.") == 1,
        "stopped half-way: %s", err.text);
+    args.progress = NULL;
+    ok(merge(saved, &args, &err) == FSDP_OK && holds(args.out, false, -1, NULL) &&
+           count_entries(root, "faulty.") == 0,
+       "the same call goes on: %s", err.text);
 }
 
 /* ---- memory
@@ -337,7 +343,7 @@ static int big_save(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, voi
 /* A fresh process, so that its peak is its own. */
 static int big_merge(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
-    struct ckpt_merge_args args = CKPT_MERGE_ARGS_INIT;
+    struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
     struct fsdp_err err = FSDP_ERR_INIT;
     char out[600];
     (void)oob, (void)nodes;

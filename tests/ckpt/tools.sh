@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The checkpoint tools from the command line: output, exit statuses, signals, faults. Prints TAP.
 # BIN (default build/bin) holds the programs.
@@ -25,7 +25,7 @@ run() { # status, program, arguments: did it exit so?
 }
 says() { grep -qF -- "$1" "$dir/out" "$dir/err"; }
 
-for tool in ckpt-merge ckpt-info ckpt-verify; do
+for tool in ckpt-merge ckpt-reshard ckpt-info ckpt-verify; do
     "$BIN/$tool" --help >"$dir/out" 2>"$dir/err" && says "Usage: $tool"
     check $? "$tool --help"
     "$BIN/$tool" --version >"$dir/out" 2>"$dir/err" && says "$tool "
@@ -80,10 +80,13 @@ CKPT_FAULT=kill:9 "$BIN/ckpt-merge" "$dir/in.safetensors" -o "$dir/killed.safete
     >"$dir/out" 2>"$dir/err"
 test $? -ne 0 && test ! -e "$dir/killed.safetensors"
 check $? "killed half-way: no output under its name"
-CKPT_FAULT=fail:9 "$BIN/ckpt-merge" "$dir/in.safetensors" -o "$dir/failed.safetensors" --mem 1M \
+CKPT_FAULT=fail:24 "$BIN/ckpt-merge" "$dir/in.safetensors" -o "$dir/failed.safetensors" --mem 1M \
     >"$dir/out" 2>"$dir/err"
-test $? -eq 1 && says "injected" && test -z "$(ls "$dir" | grep failed)"
-check $? "failed half-way: nothing is left"
+test $? -eq 1 && says "injected" && says "goes on from there" && test ! -e "$dir/failed.safetensors"
+check $? "failed half-way: it says how to go on"
+run 0 ckpt-merge "$dir/in.safetensors" -o "$dir/failed.safetensors" --mem 1M &&
+    tail -c 4000000 "$dir/failed.safetensors" | cmp -s - "$dir/a" && test -z "$(ls "$dir" | grep failed.*tmp)"
+check $? "and goes on"
 
 # A signal. The input is sparse and long, so that it comes while there is still much to do.
 header='{"w":{"dtype":"F32","shape":[1000,500000],"data_offsets":[0,2000000000]}}'
@@ -98,8 +101,14 @@ while ! ls "$dir" | grep -q slow.safetensors.tmp && kill -0 $pid 2>/dev/null; do
 kill -TERM $pid
 wait $pid 2>/dev/null
 status=$?
-test $status -eq 143 && says "stopped" && test -z "$(ls "$dir" | grep slow)"
-check $? "SIGTERM: stops, says so, leaves nothing (status $status)"
+test $status -eq 143 && says "stopped" && says "goes on from there" && test ! -e "$dir/slow.safetensors"
+check $? "SIGTERM: stops, says so and how to go on (status $status)"
+run 0 ckpt-merge "$dir/large.safetensors" -o "$dir/slow.safetensors" --mem 1M && says "from an earlier run" &&
+    test -z "$(ls "$dir" | grep slow.safetensors.tmp)"
+check $? "the same command goes on"
+head -c 2000000000 /dev/zero | cmp -s - <(tail -c 2000000000 "$dir/slow.safetensors")
+check $? "and its output is whole"
+rm -f "$dir/slow.safetensors"
 
 echo "1..$n"
 exit $failed

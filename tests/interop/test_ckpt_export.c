@@ -42,7 +42,7 @@ static bool put_expected(const char *folder, uint64_t seed)
 
 static bool merge(const char *from, const char *out, const char *dtype, uint64_t shard)
 {
-    struct ckpt_merge_args args = CKPT_MERGE_ARGS_INIT;
+    struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
     struct fsdp_err err = FSDP_ERR_INIT;
     struct ckpt *c = NULL;
     args.out = out;
@@ -50,7 +50,7 @@ static bool merge(const char *from, const char *out, const char *dtype, uint64_t
     args.max_shard_nbytes = shard;
     int rc = ckpt_open(&c, from, &err);
     if (rc == FSDP_OK)
-        rc = ckpt_merge(NULL, c, &args, &err);
+        rc = ckpt_reshard(NULL, c, &args, &err);
     if (rc)
         fprintf(stderr, "%s\n", err.text);
     ckpt_close(c);

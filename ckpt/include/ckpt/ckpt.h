@@ -180,38 +180,71 @@ int ckpt_latest(char *out, size_t out_nbytes, const char *root, struct fsdp_err 
 /* ---- whole-checkpoint operations: what the tools call
  * -------------------------------------------- */
 
-/* Called often, from one thread at a time. A nonzero return ends the operation with FSDP_ECANCELED;
- * what it wrote is removed. */
+/* Called often, from one thread at a time. A nonzero return ends the operation with FSDP_ECANCELED.
+ */
 typedef int ckpt_progress_f(void *ctx, uint64_t nbytes_done, uint64_t nbytes_total);
 
-struct ckpt_merge_args {
+/* Which tensors of a checkpoint, and under which names. */
+struct ckpt_select {
+    int ninclude, nexclude;
+    const char *const *include; /* globs of stored names; none: all */
+    const char *const *exclude; /* globs of stored names, stronger than include */
+};
+#define CKPT_SELECT_INIT                                                                           \
+    {                                                                                              \
+        0, 0, NULL, NULL                                                                           \
+    }
+
+enum ckpt_output {
+    CKPT_OUTPUT_WEIGHTS, /* whole tensors: a file if its name ends in .safetensors, else a Hugging
+                            Face folder */
+    CKPT_OUTPUT_NATIVE,
+};
+
+struct ckpt_reshard_args {
     uint32_t version;
-    const char *out;           /* FILE.safetensors, or a folder (DIR/) */
-    const char *dtype;         /* NULL: as stored */
+    const char *out;
+    enum ckpt_output output;
+    int shard_size, replicate_size; /* of sharded output: world = their product */
+    bool all;                       /* CKPT_OUTPUT_WEIGHTS: the optimizer's tensors too */
+    struct ckpt_select select;
+    const char *dtype;         /* floating tensors are cast to it; NULL: as stored */
+    uint64_t max_shard_nbytes; /* Hugging Face folder: a new file at this size; 0: one file */
     uint64_t mem_nbytes;       /* budget of buffers */
-    uint64_t max_shard_nbytes; /* folder output; 0: one file */
-    bool all;                  /* optimizer tensors too */
+    int nthreads;              /* 0: as many as there are processors, at most 8 */
     bool overwrite;
+    bool dry_run; /* plans and checks; writes nothing */
     ckpt_progress_f *progress;
     void *progress_ctx;
 };
-#define CKPT_MERGE_ARGS_VERSION 1
+#define CKPT_RESHARD_ARGS_VERSION 1
+#define CKPT_RESHARD_ARGS_INIT                                                                     \
+    {                                                                                              \
+        .version = CKPT_RESHARD_ARGS_VERSION, .shard_size = 1, .replicate_size = 1,                \
+        .mem_nbytes = 256u << 20                                                                   \
+    }
 /* "67108864", "64K", "256M", "5G", "5GB", "5GiB": K, M, G, T are powers of 1024, KB, MB, GB, TB
  * powers of 1000. FSDP_EINVAL for other text. */
 int ckpt_nbytes_parse(uint64_t *out, const char *text, struct fsdp_err *err);
-#define CKPT_MERGE_ARGS_INIT                                                                       \
-    {                                                                                              \
-        .version = CKPT_MERGE_ARGS_VERSION, .mem_nbytes = 256u << 20                               \
-    }
-struct ckpt_merge_result {
-    uint64_t nbytes;
-    int ntensors, nfiles;
+
+struct ckpt_reshard_result {
+    uint64_t nbytes_read, nbytes_written; /* written: of the files, as if none were compressed */
+    uint64_t nbytes_resumed;              /* of nbytes_written: found from an earlier run */
+    uint64_t nbytes_memory;               /* of all buffers */
+    int ntensors, nfiles, nthreads;
     double seconds;
 };
-/* Full weights of an opened checkpoint. Coverage is proved before a byte is written, fingerprints
- * are checked as it streams, output appears atomically. Local, blocks. */
-int ckpt_merge(struct ckpt_merge_result *out, struct ckpt *ckpt, const struct ckpt_merge_args *args,
-               struct fsdp_err *err);
+/* Writes the tensors of an opened checkpoint anew: whole (a merge), or cut for another number of
+ * ranks. A native checkpoint cut for M ranks gives the data files that libfsdp itself saves at M;
+ * tensors of which no unit is known are cut evenly along their first dimension. Coverage was proved
+ * before a byte is written, fingerprints are checked as the bytes pass, and the output appears
+ * complete or not at all.
+ *
+ * The work goes on in a folder OUT.tmp.<key> beside the output. After FSDP_ECANCELED, FSDP_EIO and
+ * FSDP_ENOSPC, and after SIGKILL, it stays, and the same call goes on where that one was. Other
+ * failures leave nothing. Local, blocks. */
+int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
+                 const struct ckpt_reshard_args *args, struct fsdp_err *err);
 
 /* Calls report (one line of text) per fault found in sizes, checksums, fingerprints; returns
  * FSDP_ECORRUPT if there was any. Opening already proved coverage. Local, blocks. */

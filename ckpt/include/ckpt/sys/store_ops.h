@@ -25,6 +25,10 @@ extern "C" {
 enum ckpt_store_mode {
     CKPT_STORE_READ,
     CKPT_STORE_CREATE, /* FSDP_EEXIST if the name is taken */
+    /* (optional: FSDP_EUNSUPPORTED) To go on with a file of an earlier, killed run, or to begin it:
+     * made if it is not there, read and pwritten at any offset, one process at a time: FSDP_EEXIST
+     * while another has it open so, as far as the store can know. */
+    CKPT_STORE_RESUME,
 };
 
 struct ckpt_store_stat {
@@ -64,6 +68,9 @@ struct ckpt_store_ops {
     /* A folder: atomic, FSDP_EEXIST if the target is anything but an empty folder.
      * A file: atomic; replaces the target if `replace`, else FSDP_EEXIST. */
     int (*rename)(const char *from, const char *to, bool replace, struct fsdp_err *err);
+    /* Two files or folders take each other's name at one instant. (optional; FSDP_EUNSUPPORTED
+     * where a file system cannot) */
+    int (*exchange)(const char *a, const char *b, struct fsdp_err *err);
     /* Makes creations and renames in a folder durable. */
     int (*sync_folder)(const char *path, struct fsdp_err *err);
     /* Is what lies below path reached through a network, so that fewer bytes are worth processor

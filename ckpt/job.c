@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include <unistd.h>
+
+#include "job.h"
+
+enum { MAX_THREADS = 8, MAX_GIVEN_THREADS = 256 };
+
+static int check_args(struct ckpt_job *job, struct fsdp_err *err)
+{
+    const struct ckpt_reshard_args *args = job->args;
+    if (args->version != CKPT_RESHARD_ARGS_VERSION)
+        return fsdp_err_set(err, FSDP_EINVAL, "ckpt_reshard: arguments of version %u",
+                            args->version);
+    if (!args->out || !args->out[0])
+        return fsdp_err_set(err, FSDP_EINVAL, "ckpt_reshard: no output is named");
+    if (args->shard_size < 1 || args->replicate_size < 1 || args->shard_size > CKPT_MAX_RANKS ||
+        args->replicate_size > CKPT_MAX_RANKS / args->shard_size)
+        return fsdp_err_set(err, FSDP_EINVAL, "a mesh of %d x %d is not one of 1 to %d ranks",
+                            args->replicate_size, args->shard_size, CKPT_MAX_RANKS);
+    if (args->nthreads < 0 || args->nthreads > MAX_GIVEN_THREADS)
+        return fsdp_err_set(err, FSDP_EINVAL, "%d threads: 1 to %d are accepted", args->nthreads,
+                            MAX_GIVEN_THREADS);
+    if (!args->dtype)
+        return FSDP_OK;
+    job->cast = true;
+    FSDP_TRY(fsdp_dtype_parse(&job->dtype, args->dtype, err));
+    if (!fsdp_dtype_is_float(job->dtype))
+        return fsdp_err_set(err, FSDP_EINVAL, "weights cannot be cast to %s: not a floating type",
+                            fsdp_dtype_name(job->dtype));
+    return FSDP_OK;
+}
+
+static int choose_threads(const struct ckpt_job *job)
+{
+    long ncpus = sysconf(_SC_NPROCESSORS_ONLN);
+    if (job->args->nthreads)
+        return job->args->nthreads;
+    return ncpus < 2 ? 2 : ncpus > MAX_THREADS ? MAX_THREADS : (int)ncpus;
+}
+
+/* Bytes of the conversion buffer per byte written. */
+static size_t widening_of(const struct ckpt_job *job)
+{
+    size_t widening = 0;
+    for (int i = 0; i < job->ntensors; i++) {
+        const struct ckpt_job_tensor *t = &job->tensors[i];
+        size_t to = fsdp_dtype_nbytes(t->tensor.dtype);
+        for (int k = 0; k < t->nparts; k++) {
+            int stored = job->parts[t->first_part + k].tensor;
+            enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[stored].tensor.dtype;
+            size_t need = dtype == t->tensor.dtype ? 0 : (fsdp_dtype_nbytes(dtype) + to - 1) / to;
+            widening = need > widening ? need : widening;
+        }
+    }
+    return widening;
+}
+
+/* Buffers of all threads fit in the budget: first by fewer threads, then by smaller blocks, so that
+ * most budgets give the same blocks and a killed run resumes under any of them. */
+static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
+{
+    uint64_t widening = widening_of(job), each = 2 + widening, mem = job->args->mem_nbytes;
+    if (mem < each * CKPT_MIN_BLOCK_NBYTES)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "a memory budget of %llu bytes is too small; at least %llu are needed",
+                            (unsigned long long)mem,
+                            (unsigned long long)(each * CKPT_MIN_BLOCK_NBYTES));
+    job->block_nbytes = CKPT_JOB_BLOCK_NBYTES;
+    job->nthreads = choose_threads(job);
+    while (job->nthreads > 1 && (uint64_t)job->nthreads * each * job->block_nbytes > mem)
+        job->nthreads--;
+    while (each * job->block_nbytes > mem)
+        job->block_nbytes /= 2;
+    job->in_nbytes = widening * job->block_nbytes;
+    return FSDP_OK;
+}
+
+/* Is it worth it that the same call goes on where this one was? */
+static bool keeps(const struct ckpt_job *job, int rc)
+{
+    return job->journal.file && (rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC);
+}
+
+static int run(struct ckpt_job *job, struct fsdp_err *err)
+{
+    bool done;
+    FSDP_TRY(check_args(job, err));
+    FSDP_TRY(ckpt_job_name(job, err));
+    FSDP_TRY(ckpt_job_select(job, err));
+    FSDP_TRY(fit_memory(job, err));
+    FSDP_TRY(ckpt_job_arrange(job, err));
+    FSDP_TRY(ckpt_job_name_temp(job, err));
+    FSDP_TRY(ckpt_job_refuse(&done, job, err));
+    if (done)
+        return ckpt_store_remove_tree(job->store, job->temp, err);
+    FSDP_TRY(ckpt_job_begin(job, err));
+    if (job->args->dry_run)
+        return FSDP_OK;
+    FSDP_TRY(ckpt_job_move(job, err));
+    return ckpt_job_publish(job, err);
+}
+
+static void fill_result(struct ckpt_reshard_result *out, const struct ckpt_job *job, double begun)
+{
+    const struct ckpt_layout *layout = &job->ckpt->m.layout;
+    *out = (struct ckpt_reshard_result){
+        .nbytes_written = job->written,
+        .nbytes_resumed = job->resumed,
+        .nbytes_memory = (uint64_t)job->nthreads * (2 * job->block_nbytes + job->in_nbytes),
+        .ntensors = job->ntensors,
+        .nfiles = job->nfiles,
+        .nthreads = job->nthreads,
+        .seconds = fsdp_time_now() - begun,
+    };
+    for (int i = 0; i < job->nparts; i++) {
+        const struct fsdp_tensor *t = &layout->tensors[job->parts[i].tensor].tensor;
+        uint64_t row_nbytes = fsdp_tensor_row_nelem(t) * fsdp_dtype_nbytes(t->dtype);
+        out->nbytes_read += job->parts[i].nrows * row_nbytes;
+    }
+}
+
+int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
+                 const struct ckpt_reshard_args *args, struct fsdp_err *err)
+{
+    struct ckpt_job job = {.ckpt = ckpt, .args = args};
+    double begun = fsdp_time_now();
+    int rc = run(&job, err);
+
+    if (rc == FSDP_OK && out)
+        fill_result(out, &job, begun);
+    bool kept = keeps(&job, rc);
+    ckpt_journal_close(&job.journal);
+    if (rc && job.made_temp) {
+        if (kept)
+            fsdp_log(FSDP_LOG_INFO,
+                     "what was written is kept in '%s'; the same command goes on from there",
+                     job.temp);
+        else
+            ckpt_store_remove_tree(job.store, job.temp, NULL);
+    }
+    ckpt_job_files_free(&job);
+    ckpt_job_tensors_free(&job);
+    fsdp_free(job.sums);
+    fsdp_free(job.seen);
+    fsdp_free(job.final);
+    fsdp_free(job.temp);
+    fsdp_free(job.out);
+    return rc;
+}

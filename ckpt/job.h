@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The writer under merge and reshard, in progress.
+ *
+ *   job_select.c   stored tensors -> output tensors: chosen, renamed, joined, cut, cast
+ *   job_files.c    output tensors -> files, and which rows each holds
+ *   job_name.c     what the output is called, what must not be overwritten, the temporary folder
+ *   job_move.c     threads that read, convert, prove and write; job_sink.c: where they write
+ *   job_publish.c  what goes along (index, configuration; job_manifest.c), and the final name
+ *   job.c          the steps in order
+ *
+ * Memory: the threads' buffers (args->mem_nbytes), the stored layout, and the pieces of the files
+ * that are being written.
+ */
+#ifndef CKPT_JOB_H
+#define CKPT_JOB_H
+
+#include "journal.h"
+#include "opened.h"
+
+/* In which order an output tensor takes the rows of a stored one. Groups (attention heads) of
+ * `group` rows are permuted alike where the rotary embedding turns other pairs of them. */
+enum ckpt_row_order {
+    CKPT_ROWS_SAME,
+    CKPT_ROWS_TO_HALVES, /* neighbours (Meta, torchtitan) -> halves of the head (Hugging Face) */
+    CKPT_ROWS_TO_PAIRS,  /* and back */
+};
+
+/* Rows [row, row + nrows) of an output tensor are rows of one stored tensor. */
+struct ckpt_job_part {
+    int tensor; /* stored */
+    uint64_t row, nrows, src_row;
+    enum ckpt_row_order order;
+    uint32_t group;
+    bool proves; /* its bytes count towards the stored tensor's fingerprint */
+};
+
+struct ckpt_job_tensor {
+    struct fsdp_tensor tensor; /* as written; name owned */
+    enum fsdp_slice_kind kind;
+    int first_part, nparts;
+    int unit;  /* of the source's manifest; -1: none */
+    int param; /* output tensor that this is the optimizer's state of, itself for a parameter; -1 */
+    uint64_t fingerprint; /* of what was written so far */
+};
+
+/* Rows of an output tensor as they lie in a file. */
+struct ckpt_job_piece {
+    int tensor; /* of the job */
+    uint64_t row, nrows;
+    uint64_t pos, nbytes; /* in the file */
+};
+
+struct ckpt_job_file {
+    char *name;          /* below the output folder; "" where the output is one file */
+    int rank, kind;      /* sharded output: whose, and of what */
+    int first, ntensors; /* whole tensors: items of job->order */
+    uint64_t nbytes, header_nbytes;
+    struct ckpt_job_sink *sink; /* while it is written */
+    uint64_t stored_nbytes;     /* when it is written: of the file on disk */
+    uint32_t crc32c;            /* of the file on disk */
+};
+
+struct ckpt_job {
+    struct ckpt *ckpt;
+    const struct ckpt_reshard_args *args;
+    const struct ckpt_store_ops *store; /* of the output */
+    char *final;                        /* the output's name */
+    char *temp;                         /* folder beside it that holds `out` and the journal */
+    char *out;                          /* what becomes `final` */
+    bool folder, cast, made_temp;
+    enum fsdp_dtype dtype; /* if cast */
+    uint64_t key;          /* of source and options: the same job has the same temporary folder */
+    struct ckpt_journal journal;
+
+    int ntensors, max_tensors;
+    struct ckpt_job_tensor *tensors;
+    int nparts, max_parts;
+    struct ckpt_job_part *parts;
+    int *order; /* [ntensors] as files of whole tensors hold them: largest elements first */
+    int nfiles;
+    struct ckpt_job_file *files;
+    struct ckpt_job_cut { /* [nunits] */
+        struct fsdp_cut cut;
+        struct fsdp_tensor *tensors; /* in the order of the unit */
+        int ntensors;
+    } * cuts;
+    int *cut_index;          /* [ntensors] which member of its unit's cut */
+    uint64_t total, written; /* bytes of tensors to write; of files */
+    uint64_t resumed;        /* of total: found from an earlier run */
+    int nthreads;
+    size_t block_nbytes, in_nbytes; /* of each thread's buffers: output; stored, if it converts */
+
+    uint64_t *sums, *seen; /* [stored tensors]: fingerprint and elements of what was read */
+};
+
+/* job_select.c */
+bool ckpt_select_matches(const struct ckpt_select *select, const char *name);
+int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err);
+/* Adds a tensor without parts; then its parts in the order of its rows. */
+int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
+                        enum fsdp_slice_kind kind, struct fsdp_err *err);
+int ckpt_job_add_part(struct ckpt_job *job, const struct ckpt_job_part *part, struct fsdp_err *err);
+/* The stored row that row `row` of the part's output is. */
+uint64_t ckpt_job_src_row(const struct ckpt_job_part *part, uint64_t row);
+void ckpt_job_tensors_free(struct ckpt_job *job);
+
+/* job_files.c */
+int ckpt_job_arrange(struct ckpt_job *job, struct fsdp_err *err);
+/* The pieces of a file in the order of its bytes, and its header. Both are freed with fsdp_free;
+ * header may be NULL. */
+int ckpt_job_pieces(struct ckpt_job_piece **out, int *npieces, char **header, struct ckpt_job *job,
+                    int file, struct fsdp_err *err);
+void ckpt_job_files_free(struct ckpt_job *job);
+
+/* job_name.c */
+/* The final name; refuses one that would hurt the input. */
+int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err);
+/* When all is arranged: the job's key, which names the temporary folder. */
+int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err);
+/* Refuses an existing output. *done: it is that of this very job, which was killed when it had
+ * published it. */
+int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err);
+/* Room on the disk, the temporary folder (a new one or that of an earlier run), the journal. */
+int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err);
+
+/* job_move.c */
+int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err);
+
+/* job_publish.c */
+int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err);
+
+/* job_manifest.c: the manifest of native output; extras: what was copied to hf/. */
+int ckpt_job_write_manifest(struct ckpt_job *job, const struct ckpt_extra *extras, int nextras,
+                            struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Moving the bytes. A file is cut into ranges ("tasks") of at most block_nbytes, in the order of
+ * its bytes; a task holds one block of a large piece, or many small pieces. Threads take tasks in
+ * order; each reads the blocks of its task, adds to the fingerprints, casts, writes the range, and
+ * records it in the journal. What the journal of an earlier run has is read back and proved
+ * instead. Where tasks begin and end follows from the job alone, so that both runs have the same.
+ */
+#include <string.h>
+
+#include "convert.h"
+#include "crc.h"
+#include "job.h"
+#include "job_sink.h"
+
+enum { MAX_SEGMENTS = CKPT_JOURNAL_MAX_PARTS };
+
+/* A block of one output tensor that is a box of one part of it. */
+struct segment {
+    int tensor, part;
+    struct fsdp_box box; /* of the output tensor */
+    uint64_t nelem;
+    size_t at; /* in the task's range */
+};
+
+struct task {
+    int file;
+    uint64_t pos;
+    size_t nbytes;
+    int nsegments;
+    struct segment segments[MAX_SEGMENTS];
+};
+
+struct file_state {
+    int npending; /* tasks handed out and not yet done */
+    bool given;   /* the last one is handed out */
+};
+
+struct mover {
+    struct ckpt_job *job;
+    pthread_mutex_t lock; /* all below, and the job's sums, fingerprints and journal */
+    struct file_state *states;
+    int file; /* that tasks are handed out of; pieces: its */
+    struct ckpt_job_piece *pieces;
+    int npieces, piece;
+    uint64_t nelem; /* of the piece, handed out */
+    uint64_t done, resumed;
+    int rc;
+    struct fsdp_err err;
+};
+
+static void fail(struct mover *m, int rc, const struct fsdp_err *err)
+{
+    if (m->rc)
+        return;
+    m->rc = rc;
+    m->err = *err;
+}
+
+/* ---- handing out ----------------------------------------------------------------------------- */
+
+static int open_file(struct mover *m, struct fsdp_err *err)
+{
+    struct ckpt_job *job = m->job;
+    struct ckpt_job_file *file = &job->files[m->file];
+    char *header = NULL, *path = NULL;
+
+    fsdp_free(m->pieces);
+    m->pieces = NULL;
+    m->piece = 0;
+    m->nelem = 0;
+    int rc = ckpt_job_pieces(&m->pieces, &m->npieces, &header, job, m->file, err);
+    if (rc == FSDP_OK && !(path = *file->name ? ckpt_path_join(job->out, file->name, err)
+                                              : fsdp_strdup(job->out, err)))
+        rc = FSDP_ENOMEM;
+    if (rc == FSDP_OK)
+        rc = ckpt_job_sink_open(&file->sink, job->store, path, header, file->header_nbytes,
+                                file->nbytes, err);
+    m->states[m->file].npending = 1; /* for handing out itself */
+    fsdp_free(header);
+    fsdp_free(path);
+    return rc;
+}
+
+/* The largest box that begins at element `at` of the rows [row, row + nrows) of a tensor, is
+ * contiguous in them, and has at most most_nelem elements (at least one). */
+static uint64_t box_at(struct fsdp_box *out, const struct fsdp_tensor *t, uint64_t row,
+                       uint64_t nrows, uint64_t at, uint64_t most_nelem)
+{
+    *out = ckpt_box_whole(t);
+    if (!t->ndim)
+        return 1;
+    out->offset[0] = row;
+    out->length[0] = nrows;
+    uint64_t inner = fsdp_box_nelem(out, t->ndim); /* of one index of the dimensions before d */
+    for (int d = 0; d < t->ndim; d++) {
+        uint64_t length = out->length[d];
+        inner /= length;
+        uint64_t index = at / inner % length, left = length - index;
+        bool aligned = at % inner == 0;
+        out->offset[d] += index;
+        if (aligned && inner <= most_nelem) {
+            out->length[d] = most_nelem / inner < left ? most_nelem / inner : left;
+            return out->length[d] * inner;
+        }
+        out->length[d] = 1;
+    }
+    return 1;
+}
+
+static int part_at(const struct ckpt_job *job, int tensor, uint64_t row)
+{
+    const struct ckpt_job_tensor *t = &job->tensors[tensor];
+    int part = t->first_part;
+    while (part < t->first_part + t->nparts - 1 &&
+           row >= job->parts[part].row + job->parts[part].nrows)
+        part++;
+    return part;
+}
+
+/* Adds the next block of the current piece; false where the task is full. */
+static bool add_segment(struct mover *m, struct task *task)
+{
+    const struct ckpt_job *job = m->job;
+    const struct ckpt_job_piece *piece = &m->pieces[m->piece];
+    const struct fsdp_tensor *t = &job->tensors[piece->tensor].tensor;
+    size_t elem_nbytes = fsdp_dtype_nbytes(t->dtype);
+    uint64_t left = piece->nbytes / elem_nbytes - m->nelem;
+    uint64_t room = (job->block_nbytes - task->nbytes) / elem_nbytes;
+
+    if (task->nsegments == MAX_SEGMENTS || (task->nsegments && left > room))
+        return false;
+    struct segment *s = &task->segments[task->nsegments++];
+    *s = (struct segment){.tensor = piece->tensor, .at = task->nbytes};
+    uint64_t row_nelem = piece->nbytes / elem_nbytes / piece->nrows;
+    uint64_t row = piece->row + m->nelem / row_nelem;
+    s->part = part_at(job, piece->tensor, row);
+    const struct ckpt_job_part *part = &job->parts[s->part];
+    uint64_t first = part->row > piece->row ? part->row : piece->row;
+    uint64_t end = part->row + part->nrows;
+    end = end < piece->row + piece->nrows ? end : piece->row + piece->nrows;
+    s->nelem = box_at(&s->box, t, first, end - first, m->nelem - (first - piece->row) * row_nelem,
+                      room ? room : 1);
+    if (task->nsegments == 1)
+        task->pos = piece->pos + m->nelem * elem_nbytes;
+    task->nbytes += s->nelem * elem_nbytes;
+    m->nelem += s->nelem;
+    return true;
+}
+
+/* Steps over pieces that are used up or empty; false at the end of the file. */
+static bool has_piece(struct mover *m)
+{
+    for (; m->piece < m->npieces; m->piece++) {
+        const struct ckpt_job_piece *piece = &m->pieces[m->piece];
+        size_t elem_nbytes = fsdp_dtype_nbytes(m->job->tensors[piece->tensor].tensor.dtype);
+        if (m->nelem * elem_nbytes < piece->nbytes)
+            return true;
+        m->nelem = 0;
+    }
+    return false;
+}
+
+/* The lock is held. *finished: a file whose last task was done before this was known, -1: none. */
+static bool next_task(struct task *task, int *finished, struct mover *m)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    *finished = -1;
+    while (!m->rc && m->file < m->job->nfiles) {
+        if (!m->job->files[m->file].sink) {
+            int rc = open_file(m, &err);
+            if (rc) {
+                fail(m, rc, &err);
+                return false;
+            }
+        }
+        task->file = m->file;
+        task->nbytes = 0;
+        task->nsegments = 0;
+        while (has_piece(m) && add_segment(m, task))
+            ;
+        if (task->nsegments) {
+            m->states[m->file].npending++;
+            return true;
+        }
+        struct file_state *state = &m->states[m->file];
+        if (--state->npending == 0) {
+            *finished = m->file++;
+            return true;
+        }
+        m->file++;
+    }
+    return false;
+}
+
+/* ---- one task -------------------------------------------------------------------------------- */
+
+struct worker {
+    struct mover *m;
+    char *out, *in, *scratch;
+    struct ckpt_journal_record record; /* parts: to the fingerprints of what was read */
+    uint64_t out_parts[MAX_SEGMENTS];  /* to those of what was written */
+};
+
+/* A box of a stored tensor, in its own dtype. */
+static int read_box(uint64_t *part, struct worker *w, int tensor, const struct fsdp_box *box,
+                    uint64_t nelem, void *dst, struct fsdp_err *err)
+{
+    struct ckpt *ckpt = w->m->job->ckpt;
+    const struct ckpt_tensor *t = &ckpt->m.layout.tensors[tensor];
+    struct ckpt_plan plan;
+    FSDP_TRY(ckpt_plan_make(&plan, &ckpt->m.layout, tensor, box, nelem, err));
+    int rc = ckpt_block_read(ckpt, &plan, &plan.blocks[0], dst, w->scratch, w->m->job->block_nbytes,
+                             err);
+    ckpt_plan_free(&plan);
+    if (rc == FSDP_OK)
+        *part ^= ckpt_fingerprint_part(&t->tensor, box, dst);
+    return rc;
+}
+
+static int read_segment(uint64_t *part, struct worker *w, const struct segment *s, char *dst,
+                        struct fsdp_err *err)
+{
+    const struct ckpt_job_part *from = &w->m->job->parts[s->part];
+    const struct fsdp_tensor *t = &w->m->job->ckpt->m.layout.tensors[from->tensor].tensor;
+    struct fsdp_box box = s->box;
+    if (from->order == CKPT_ROWS_SAME) {
+        box.offset[0] = t->ndim ? ckpt_job_src_row(from, box.offset[0]) : 0;
+        return read_box(part, w, from->tensor, &box, s->nelem, dst, err);
+    }
+    uint64_t nelem = s->nelem / s->box.length[0];
+    for (uint64_t r = 0; r < s->box.length[0]; r++) {
+        box.offset[0] = ckpt_job_src_row(from, s->box.offset[0] + r);
+        box.length[0] = 1;
+        FSDP_TRY(read_box(part, w, from->tensor, &box, nelem,
+                          dst + r * nelem * fsdp_dtype_nbytes(t->dtype), err));
+    }
+    return FSDP_OK;
+}
+
+static int fill_segment(struct worker *w, const struct task *task, int i, struct fsdp_err *err)
+{
+    const struct ckpt_job *job = w->m->job;
+    const struct segment *s = &task->segments[i];
+    const struct ckpt_job_part *from = &job->parts[s->part];
+    const struct fsdp_tensor *to = &job->tensors[s->tensor].tensor;
+    enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[from->tensor].tensor.dtype;
+    bool same = dtype == to->dtype;
+    char *dst = w->out + s->at;
+    uint64_t part = 0;
+
+    FSDP_TRY(read_segment(&part, w, s, same ? dst : w->in, err));
+    if (!same)
+        ckpt_convert(dst, to->dtype, w->in, dtype, s->nelem);
+    w->record.parts[i] = part;
+    w->out_parts[i] = part;
+    if (!same || from->order != CKPT_ROWS_SAME || job->tensors[s->tensor].nparts > 1 ||
+        from->nrows != (job->ckpt->m.layout.tensors[from->tensor].tensor.ndim
+                            ? job->ckpt->m.layout.tensors[from->tensor].tensor.shape[0]
+                            : 1))
+        w->out_parts[i] = ckpt_fingerprint_part(to, &s->box, dst);
+    return FSDP_OK;
+}
+
+/* Is the range there already? */
+static int recall(bool *same, struct worker *w, const struct task *task, struct fsdp_err *err)
+{
+    const struct ckpt_job *job = w->m->job;
+    *same = false;
+    if (!ckpt_journal_find(&w->record, &job->journal, (uint32_t)task->file, task->pos) ||
+        w->record.nbytes != task->nbytes || (int)w->record.nparts != task->nsegments)
+        return FSDP_OK;
+    FSDP_TRY(ckpt_job_sink_recall(same, job->files[task->file].sink, w->out, task->nbytes,
+                                  task->pos, w->record.crc32c, err));
+    for (int i = 0; *same && i < task->nsegments; i++) {
+        const struct segment *s = &task->segments[i];
+        w->out_parts[i] =
+            ckpt_fingerprint_part(&job->tensors[s->tensor].tensor, &s->box, w->out + s->at);
+    }
+    return FSDP_OK;
+}
+
+static int do_task(bool *recalled, struct worker *w, const struct task *task, struct fsdp_err *err)
+{
+    FSDP_TRY(recall(recalled, w, task, err));
+    if (*recalled)
+        return FSDP_OK;
+    for (int i = 0; i < task->nsegments; i++)
+        FSDP_TRY(fill_segment(w, task, i, err));
+    w->record.file = (uint32_t)task->file;
+    w->record.pos = task->pos;
+    w->record.nbytes = task->nbytes;
+    w->record.nparts = (uint32_t)task->nsegments;
+    w->record.crc32c = ckpt_crc32c(0, w->out, task->nbytes);
+    return ckpt_job_sink_put(w->m->job->files[task->file].sink, w->out, task->nbytes, task->pos,
+                             w->record.crc32c, err);
+}
+
+/* ---- accounts -------------------------------------------------------------------------------- */
+
+/* What a task read and wrote, into the fingerprints. *damaged: a stored tensor that is complete and
+ * not what was saved, -1: none. The lock is held. */
+static void account(int *damaged, struct worker *w, const struct task *task)
+{
+    struct ckpt_job *job = w->m->job;
+    *damaged = -1;
+    for (int i = 0; i < task->nsegments; i++) {
+        const struct segment *s = &task->segments[i];
+        const struct ckpt_job_part *from = &job->parts[s->part];
+        const struct ckpt_tensor *t = &job->ckpt->m.layout.tensors[from->tensor];
+        job->tensors[s->tensor].fingerprint ^= w->out_parts[i];
+        if (!from->proves || !t->has_fingerprint)
+            continue;
+        job->sums[from->tensor] ^= w->record.parts[i];
+        job->seen[from->tensor] += s->nelem;
+        if (job->seen[from->tensor] == fsdp_tensor_nelem(&t->tensor) &&
+            job->sums[from->tensor] != t->fingerprint)
+            *damaged = from->tensor;
+    }
+}
+
+static int finish_task(struct worker *w, const struct task *task, bool recalled,
+                       struct fsdp_err *err)
+{
+    struct mover *m = w->m;
+    const struct ckpt_reshard_args *args = m->job->args;
+    int damaged;
+    account(&damaged, w, task);
+    m->done += task->nbytes;
+    if (recalled)
+        m->resumed += task->nbytes;
+    else
+        FSDP_TRY(ckpt_journal_add(&m->job->journal, &w->record, err));
+    if (damaged >= 0)
+        return ckpt_fingerprint_blame(m->job->ckpt, damaged, m->job->sums[damaged], err);
+    if (args->progress && args->progress(args->progress_ctx, m->done, m->job->total))
+        return fsdp_err_set(err, FSDP_ECANCELED, "writing '%s' was stopped", m->job->final);
+    return FSDP_OK;
+}
+
+static int finish_file(struct ckpt_job_file *file, struct fsdp_err *err)
+{
+    struct ckpt_job_sink *sink = file->sink;
+    file->sink = NULL;
+    return ckpt_job_sink_finish(&file->stored_nbytes, &file->crc32c, sink, err);
+}
+
+/* A sync: others go on meanwhile. The lock is held before and after. */
+static void finish_unlocked(struct mover *m, int file)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    pthread_mutex_unlock(&m->lock);
+    int rc = finish_file(&m->job->files[file], &err);
+    pthread_mutex_lock(&m->lock);
+    if (rc)
+        fail(m, rc, &err);
+}
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    struct mover *m = w->m;
+    struct task task;
+    int finished;
+
+    pthread_mutex_lock(&m->lock);
+    while (next_task(&task, &finished, m)) {
+        struct fsdp_err err = FSDP_ERR_INIT;
+        bool recalled;
+        if (finished >= 0) {
+            finish_unlocked(m, finished);
+            continue;
+        }
+        pthread_mutex_unlock(&m->lock);
+        int rc = do_task(&recalled, w, &task, &err);
+        pthread_mutex_lock(&m->lock);
+        if (rc == FSDP_OK)
+            rc = finish_task(w, &task, recalled, &err);
+        if (rc)
+            fail(m, rc, &err);
+        else if (--m->states[task.file].npending == 0)
+            finish_unlocked(m, task.file);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return NULL;
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static int worker_create(struct worker *w, struct mover *m, struct fsdp_err *err)
+{
+    size_t block_nbytes = m->job->block_nbytes, in_nbytes = m->job->in_nbytes;
+    w->m = m;
+    w->out = fsdp_alloc(block_nbytes, 1, "output buffer", err);
+    w->scratch = fsdp_alloc(block_nbytes, 1, "read buffer", err);
+    w->in = fsdp_alloc(in_nbytes, 1, "conversion buffer", err);
+    return w->out && w->scratch && w->in ? FSDP_OK : FSDP_ENOMEM;
+}
+
+static int run_workers(struct mover *m, struct fsdp_err *err)
+{
+    int nworkers = m->job->nthreads, nthreads = 0, rc = FSDP_OK;
+    struct worker *workers = fsdp_alloc((size_t)nworkers, sizeof *workers, "workers", err);
+    pthread_t *threads = fsdp_alloc((size_t)nworkers, sizeof *threads, "workers", err);
+    if (!workers || !threads)
+        rc = FSDP_ENOMEM;
+    for (int i = 0; rc == FSDP_OK && i < nworkers; i++)
+        rc = worker_create(&workers[i], m, err);
+    if (rc == FSDP_OK) {
+        while (nthreads < nworkers - 1 &&
+               pthread_create(&threads[nthreads], NULL, work, &workers[nthreads + 1]) == 0)
+            nthreads++;
+        work(&workers[0]);
+        while (nthreads > 0)
+            pthread_join(threads[--nthreads], NULL);
+    }
+    for (int i = 0; workers && i < nworkers; i++) {
+        fsdp_free(workers[i].out);
+        fsdp_free(workers[i].in);
+        fsdp_free(workers[i].scratch);
+    }
+    fsdp_free(workers);
+    fsdp_free(threads);
+    return rc;
+}
+
+int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct mover m = {.job = job};
+    size_t count = (size_t)job->ckpt->m.layout.ntensors;
+    int rc = FSDP_ENOMEM;
+
+    m.states = fsdp_alloc((size_t)job->nfiles, sizeof *m.states, "file states", err);
+    job->sums = fsdp_alloc(count, sizeof *job->sums, "fingerprints", err);
+    job->seen = fsdp_alloc(count, sizeof *job->seen, "fingerprints", err);
+    if (m.states && job->sums && job->seen) {
+        pthread_mutex_init(&m.lock, NULL);
+        rc = run_workers(&m, err);
+        if (rc == FSDP_OK && m.rc)
+            rc = fsdp_err_set(err, m.rc, "%s", m.err.text);
+        pthread_mutex_destroy(&m.lock);
+    }
+    for (int i = 0; i < job->nfiles; i++) {
+        ckpt_job_sink_abandon(job->files[i].sink);
+        job->files[i].sink = NULL;
+    }
+    job->resumed = m.resumed;
+    fsdp_free(m.pieces);
+    fsdp_free(m.states);
+    return rc;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the output is called, what must not be overwritten, and the folder that it grows in. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec.h"
+#include "hf_names.h"
+#include "job.h"
+
+/* Is this an entry of a folder such as this job writes? Replacing deletes what it holds. */
+static bool is_ours(const struct ckpt_job *job, const char *name)
+{
+    static const char *const native[] = {CKPT_MANIFEST_NAME, "model", "optim", "hf"};
+    if (job->args->output == CKPT_OUTPUT_WEIGHTS)
+        return strcmp(name, CKPT_MANIFEST_NAME) &&
+               (ckpt_hf_is_weights(name) || ckpt_hf_is_extra(name) || ckpt_hf_is_index(name));
+    for (size_t i = 0; i < sizeof native / sizeof native[0]; i++)
+        if (!strcmp(name, native[i]))
+            return true;
+    return false;
+}
+
+static int refuse_other_folder(const struct ckpt_job *job, const struct ckpt_names *names,
+                               struct fsdp_err *err)
+{
+    for (int i = 0; i < names->nnames; i++)
+        if (!is_ours(job, names->names[i]))
+            return fsdp_err_set(err, FSDP_EEXIST,
+                                "'%s' is not overwritten: it holds '%s', which is not part of such "
+                                "an output; name another folder, or remove it yourself",
+                                job->final, names->names[i]);
+    return FSDP_OK;
+}
+
+static int refuse_folder(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct ckpt_names names;
+    FSDP_TRY(ckpt_store_names(&names, job->store, job->final, err));
+    int rc = FSDP_OK;
+    if (names.nnames && !job->args->overwrite)
+        rc = fsdp_err_set(err, FSDP_EEXIST,
+                          "'%s' exists and is not overwritten (--overwrite replaces it)",
+                          job->final);
+    else
+        rc = refuse_other_folder(job, &names, err);
+    ckpt_names_free(&names);
+    return rc;
+}
+
+static int open_journal(struct ckpt_journal *out, const struct ckpt_job *job, struct fsdp_err *err)
+{
+    char *path = ckpt_path_join(job->temp, "journal", err);
+    int rc = path ? ckpt_journal_open(out, job->store, path, job->key, err) : FSDP_ENOMEM;
+    fsdp_free(path);
+    return rc;
+}
+
+/* A killed run of this job had renamed its output, and left nothing but its journal. A folder that
+ * has not even that is removed. */
+static int was_published(bool *out, const struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct ckpt_journal journal;
+    struct ckpt_store_stat st;
+    struct fsdp_err quiet;
+    *out = false;
+    if (job->args->overwrite || ckpt_store_stat(&st, job->store, job->temp, &quiet) ||
+        ckpt_store_stat(&st, job->store, job->out, &quiet) != FSDP_ENOTFOUND)
+        return FSDP_OK;
+    FSDP_TRY(open_journal(&journal, job, err));
+    *out = journal.published;
+    ckpt_journal_close(&journal);
+    return *out ? FSDP_OK : ckpt_store_remove_tree(job->store, job->temp, err);
+}
+
+int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct ckpt_store_stat st;
+    struct fsdp_err quiet;
+    *done = false;
+    int rc = ckpt_store_stat(&st, job->store, job->final, &quiet);
+    if (rc == FSDP_ENOTFOUND)
+        return FSDP_OK;
+    if (rc)
+        return fsdp_err_set(err, rc, "%s", quiet.text);
+    if (st.is_folder != job->folder)
+        return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists and is a %s", job->final,
+                            st.is_folder ? "folder" : "file");
+    FSDP_TRY(was_published(done, job, err));
+    if (*done)
+        return FSDP_OK;
+    if (job->folder)
+        return refuse_folder(job, err);
+    if (job->args->overwrite)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EEXIST,
+                        "'%s' exists and is not overwritten (--overwrite replaces it)", job->final);
+}
+
+static bool is_inside(const char *path, const char *folder)
+{
+    size_t len = strlen(folder);
+    return !strncmp(path, folder, len) && (path[len] == '/' || path[len] == 0);
+}
+
+/* The output must not lie in the input, nor the input in it. */
+static int refuse_input(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    char in[PATH_MAX], out[PATH_MAX + 512];
+    char *parent = ckpt_path_parent(job->final, err);
+    if (!parent)
+        return FSDP_ENOMEM;
+    bool known = realpath(job->ckpt->path, in) && realpath(parent, out);
+    fsdp_free(parent);
+    if (!known)
+        return FSDP_OK; /* a parent that is yet to be made holds no input */
+    size_t len = strlen(out);
+    snprintf(out + len, sizeof out - len, "/%.500s", ckpt_path_base(job->final));
+    if (is_inside(out, in) || is_inside(in, out))
+        return fsdp_err_set(err, FSDP_EINVAL, "output '%s' and input '%s' lie in each other",
+                            job->final, job->ckpt->path);
+    return FSDP_OK;
+}
+
+int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
+{
+    FSDP_TRY(ckpt_store_of(&job->store, job->args->out, err));
+    if (job->args->output == CKPT_OUTPUT_WEIGHTS && ckpt_codec_is_name(job->args->out))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': merged weights are not compressed",
+                            job->args->out);
+    job->folder = job->args->output != CKPT_OUTPUT_WEIGHTS || !ckpt_hf_is_weights(job->args->out);
+    if (!(job->final = fsdp_strdup(job->args->out, err)))
+        return FSDP_ENOMEM;
+    for (size_t len = strlen(job->final); len > 1 && job->final[len - 1] == '/'; len--)
+        job->final[len - 1] = 0;
+    const char *base = ckpt_path_base(job->final);
+    if (!*base || !strcmp(base, ".") || !strcmp(base, ".."))
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "'%s' cannot be replaced as a whole; name a new folder", job->final);
+    return refuse_input(job, err);
+}
+
+/* ---- the temporary folder -------------------------------------------------------------------- */
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    return text ? fsdp_hash(hash, text, strlen(text) + 1) : fsdp_hash(hash, "\1", 1);
+}
+
+/* What the source is: its manifest says it, or the names, sizes and times of its files. */
+static int hash_source(uint64_t *hash, const struct ckpt_job *job, struct fsdp_err *err)
+{
+    const struct ckpt_layout *layout = &job->ckpt->m.layout;
+    *hash = hash_text(*hash, job->ckpt->m.uuid);
+    for (int i = 0; i < layout->nfiles; i++) {
+        const struct ckpt_layout_file *file = &layout->files[i];
+        struct ckpt_store_stat st = {.mtime = file->crc32c};
+        *hash = hash_text(*hash, file->path);
+        *hash = fsdp_hash(*hash, &file->nbytes, sizeof file->nbytes);
+        if (!file->has_crc) {
+            char *path = ckpt_path_join(job->ckpt->folder, file->path, err);
+            int rc = path ? ckpt_store_stat(&st, job->ckpt->store, path, err) : FSDP_ENOMEM;
+            fsdp_free(path);
+            FSDP_TRY(rc);
+        }
+        *hash = fsdp_hash(*hash, &st.mtime, sizeof st.mtime);
+    }
+    return FSDP_OK;
+}
+
+/* All that decides the bytes of the output and the ranges they are written in. */
+static int make_key(struct ckpt_job *job, struct fsdp_err *err)
+{
+    const struct ckpt_reshard_args *args = job->args;
+    uint64_t hash = hash_text(FSDP_HASH_SEED, FSDP_VERSION_STRING);
+    uint64_t numbers[] = {
+        args->output, (uint64_t)args->shard_size, job->block_nbytes, (uint64_t)args->replicate_size,
+        job->written, (uint64_t)job->nfiles,      job->ntensors};
+
+    FSDP_TRY(hash_source(&hash, job, err));
+    hash = fsdp_hash(hash, numbers, sizeof numbers);
+    for (int i = 0; i < job->ntensors; i++) {
+        const struct ckpt_job_tensor *t = &job->tensors[job->order[i]];
+        hash = hash_text(hash, t->tensor.name);
+        hash = fsdp_hash(hash, &t->tensor.dtype, sizeof t->tensor.dtype);
+        hash = fsdp_hash(hash, t->tensor.shape, sizeof t->tensor.shape);
+    }
+    for (int i = 0; i < job->nparts; i++) {
+        const struct ckpt_job_part *part = &job->parts[i];
+        uint64_t text[] = {(uint64_t)part->tensor, part->row,   part->nrows,
+                           part->src_row,          part->order, part->group};
+        hash = fsdp_hash(hash, text, sizeof text);
+    }
+    job->key = hash;
+    return FSDP_OK;
+}
+
+static int check_space(const struct ckpt_job *job, const char *parent, struct fsdp_err *err)
+{
+    uint64_t space, need = job->written, have = 0;
+    FSDP_TRY(ckpt_store_space(&space, job->store, parent, err));
+    for (int i = 0; job->folder && i < job->ckpt->m.nextras; i++)
+        need += job->ckpt->m.extras[i].nbytes;
+    /* An earlier run's files are there already. */
+    for (int i = 0; i < job->nfiles; i++) {
+        struct ckpt_store_stat st;
+        struct fsdp_err quiet;
+        char *path = *job->files[i].name ? ckpt_path_join(job->out, job->files[i].name, err)
+                                         : fsdp_strdup(job->out, err);
+        if (!path)
+            return FSDP_ENOMEM;
+        if (ckpt_store_stat(&st, job->store, path, &quiet) == FSDP_OK)
+            have += st.nbytes;
+        fsdp_free(path);
+        if (!have)
+            break;
+    }
+    if (space >= need || space >= need - (have < need ? have : need))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_ENOSPC,
+                        "'%s' needs %llu bytes; the file system of '%s' has room for %llu: free "
+                        "some, or name an output elsewhere",
+                        job->final, (unsigned long long)need, parent, (unsigned long long)space);
+}
+
+/* Folders of the output; those of an earlier run are fine. */
+static int make_folders(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    static const char *const below[] = {"model", "optim"};
+    FSDP_TRY(ckpt_store_mkdirs(job->store, job->temp, err));
+    if (!job->folder)
+        return FSDP_OK;
+    FSDP_TRY(ckpt_store_mkdirs(job->store, job->out, err));
+    for (int i = 0; job->args->output == CKPT_OUTPUT_NATIVE && i < 2; i++) {
+        char *path = ckpt_path_join(job->out, below[i], err);
+        int rc = path ? ckpt_store_mkdirs(job->store, path, err) : FSDP_ENOMEM;
+        fsdp_free(path);
+        FSDP_TRY(rc);
+    }
+    return FSDP_OK;
+}
+
+int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err)
+{
+    FSDP_TRY(make_key(job, err));
+    job->temp = fsdp_sprintf(err, "%s.tmp.%016llx", job->final, (unsigned long long)job->key);
+    job->out =
+        job->temp ? ckpt_path_join(job->temp, job->folder ? "out" : "out.safetensors", err) : NULL;
+    return job->out ? FSDP_OK : FSDP_ENOMEM;
+}
+
+/* An earlier run with --overwrite was killed while two names were exchanged: `out` may be what it
+ * had replaced. */
+static int start_anew(struct ckpt_job *job, struct fsdp_err *err)
+{
+    ckpt_journal_close(&job->journal);
+    FSDP_TRY(ckpt_store_remove_tree(job->store, job->temp, err));
+    FSDP_TRY(make_folders(job, err));
+    return open_journal(&job->journal, job, err);
+}
+
+/* The folder that the output will be in, or the nearest one above that exists. */
+static int parent_of(char **out, const struct ckpt_job *job, bool existing, struct fsdp_err *err)
+{
+    struct ckpt_store_stat st;
+    struct fsdp_err quiet;
+    if (!(*out = ckpt_path_parent(job->final, err)))
+        return FSDP_ENOMEM;
+    while (existing && strcmp(*out, "/") && strcmp(*out, ".") &&
+           ckpt_store_stat(&st, job->store, *out, &quiet) == FSDP_ENOTFOUND) {
+        char *above = ckpt_path_parent(*out, err);
+        fsdp_free(*out);
+        if (!(*out = above))
+            return FSDP_ENOMEM;
+    }
+    return FSDP_OK;
+}
+
+int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err)
+{
+    char *parent;
+    FSDP_TRY(parent_of(&parent, job, job->args->dry_run || job->folder, err));
+    int rc = check_space(job, parent, err);
+    fsdp_free(parent);
+    FSDP_TRY(rc);
+    if (job->args->dry_run)
+        return FSDP_OK;
+    job->made_temp = true;
+    FSDP_TRY(make_folders(job, err));
+    FSDP_TRY(open_journal(&job->journal, job, err));
+    return job->journal.published && job->args->overwrite ? start_anew(job, err) : FSDP_OK;
+}

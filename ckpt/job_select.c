@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From stored tensors to output tensors. */
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "convert.h"
+#include "job.h"
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
+                        enum fsdp_slice_kind kind, struct fsdp_err *err)
+{
+    if (job->ntensors == job->max_tensors) {
+        int max = job->max_tensors ? job->max_tensors * 2 : 64;
+        struct ckpt_job_tensor *grown = fsdp_alloc((size_t)max, sizeof *grown, "job tensors", err);
+        if (!grown)
+            return FSDP_ENOMEM;
+        if (job->ntensors)
+            memcpy(grown, job->tensors, (size_t)job->ntensors * sizeof *grown);
+        fsdp_free(job->tensors);
+        job->tensors = grown;
+        job->max_tensors = max;
+    }
+    char *name = fsdp_strdup(tensor->name, err);
+    if (!name)
+        return FSDP_ENOMEM;
+    struct ckpt_job_tensor *mine = &job->tensors[job->ntensors++];
+    *mine = (struct ckpt_job_tensor){
+        .tensor = *tensor, .kind = kind, .first_part = job->nparts, .unit = -1, .param = -1};
+    mine->tensor.name = name;
+    return FSDP_OK;
+}
+
+int ckpt_job_add_part(struct ckpt_job *job, const struct ckpt_job_part *part, struct fsdp_err *err)
+{
+    if (job->nparts == job->max_parts) {
+        int max = job->max_parts ? job->max_parts * 2 : 64;
+        struct ckpt_job_part *grown = fsdp_alloc((size_t)max, sizeof *grown, "job parts", err);
+        if (!grown)
+            return FSDP_ENOMEM;
+        if (job->nparts)
+            memcpy(grown, job->parts, (size_t)job->nparts * sizeof *grown);
+        fsdp_free(job->parts);
+        job->parts = grown;
+        job->max_parts = max;
+    }
+    job->parts[job->nparts++] = *part;
+    job->tensors[job->ntensors - 1].nparts++;
+    return FSDP_OK;
+}
+
+void ckpt_job_tensors_free(struct ckpt_job *job)
+{
+    for (int i = 0; i < job->ntensors; i++)
+        fsdp_free((char *)(uintptr_t)job->tensors[i].tensor.name);
+    fsdp_free(job->tensors);
+    fsdp_free(job->parts);
+    fsdp_free(job->order);
+}
+
+uint64_t ckpt_job_src_row(const struct ckpt_job_part *part, uint64_t row)
+{
+    uint64_t at = row - part->row;
+    if (part->order == CKPT_ROWS_SAME)
+        return part->src_row + at;
+    uint64_t in = at % part->group, half = part->group / 2;
+    uint64_t from =
+        part->order == CKPT_ROWS_TO_HALVES ? in % half * 2 + in / half : in % 2 * half + in / 2;
+    return part->src_row + at - in + from;
+}
+
+/* ---- the selection --------------------------------------------------------------------------- */
+
+static bool matches(const char *name, const char *const *globs, int nglobs)
+{
+    for (int i = 0; i < nglobs; i++)
+        if (fnmatch(globs[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
+bool ckpt_select_matches(const struct ckpt_select *select, const char *name)
+{
+    return (!select->ninclude || matches(name, select->include, select->ninclude)) &&
+           !matches(name, select->exclude, select->nexclude);
+}
+
+static bool wanted(const struct ckpt_job *job, const struct ckpt_tensor *t)
+{
+    const struct ckpt_reshard_args *args = job->args;
+    if (t->kind != FSDP_SLICE_MODEL && args->output == CKPT_OUTPUT_WEIGHTS && !args->all)
+        return false;
+    return ckpt_select_matches(&args->select, t->tensor.name);
+}
+
+static uint64_t rows_of(const struct fsdp_tensor *tensor)
+{
+    return tensor->ndim ? tensor->shape[0] : 1;
+}
+
+static int add_stored(struct ckpt_job *job, int index, struct fsdp_err *err)
+{
+    const struct ckpt_tensor *t = &job->ckpt->m.layout.tensors[index];
+    struct ckpt_job_part part = {.tensor = index, .nrows = rows_of(&t->tensor)};
+    FSDP_TRY(ckpt_job_add_tensor(job, &t->tensor, t->kind, err));
+    return ckpt_job_add_part(job, &part, err);
+}
+
+/* ---- what follows from it -------------------------------------------------------------------- */
+
+static void cast(struct ckpt_job *job)
+{
+    for (int i = 0; job->cast && i < job->ntensors; i++)
+        if (fsdp_dtype_is_float(job->tensors[i].tensor.dtype))
+            job->tensors[i].tensor.dtype = job->dtype;
+}
+
+/* The first output tensor that uses a stored one proves its fingerprint. */
+static int choose_proofs(struct ckpt_job *job, struct fsdp_err *err)
+{
+    size_t count = (size_t)job->ckpt->m.layout.ntensors;
+    bool *used = fsdp_alloc(count, sizeof *used, "job proofs", err);
+    if (!used)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < job->ntensors; i++) {
+        struct ckpt_job_part *parts = &job->parts[job->tensors[i].first_part];
+        for (int k = 0; k < job->tensors[i].nparts; k++)
+            parts[k].proves = !used[parts[k].tensor];
+        for (int k = 0; k < job->tensors[i].nparts; k++)
+            used[parts[k].tensor] = true;
+    }
+    fsdp_free(used);
+    return FSDP_OK;
+}
+
+/* Largest elements first, so that every tensor is aligned; else in stored order. */
+static int sort_tensors(struct ckpt_job *job, struct fsdp_err *err)
+{
+    int count = 0;
+    job->order = fsdp_alloc((size_t)job->ntensors, sizeof *job->order, "job order", err);
+    if (!job->order)
+        return FSDP_ENOMEM;
+    for (size_t elem_nbytes = 8; elem_nbytes; elem_nbytes /= 2)
+        for (int i = 0; i < job->ntensors; i++)
+            if (fsdp_dtype_nbytes(job->tensors[i].tensor.dtype) == elem_nbytes)
+                job->order[count++] = i;
+    return FSDP_OK;
+}
+
+struct by_name {
+    const char *name;
+    int index;
+};
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct by_name *)a)->name, ((const struct by_name *)b)->name);
+}
+
+static int find(const struct by_name *sorted, int count, const char *name, size_t len)
+{
+    int low = 0, high = count;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        int order = strncmp(name, sorted[mid].name, len);
+        if (order == 0 && sorted[mid].name[len])
+            order = -1;
+        if (order == 0)
+            return sorted[mid].index;
+        if (order < 0)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return -1;
+}
+
+/* Two tensors of one name are refused; "state.<parameter>.<name>" finds its parameter. */
+static int relate(struct ckpt_job *job, struct fsdp_err *err)
+{
+    static const char prefix[] = "state.";
+    struct by_name *sorted = fsdp_alloc((size_t)job->ntensors, sizeof *sorted, "job names", err);
+    int rc = FSDP_OK;
+    if (!sorted)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < job->ntensors; i++)
+        sorted[i] = (struct by_name){job->tensors[i].tensor.name, i};
+    qsort(sorted, (size_t)job->ntensors, sizeof *sorted, compare_names);
+    for (int i = 1; rc == FSDP_OK && i < job->ntensors; i++)
+        if (!strcmp(sorted[i].name, sorted[i - 1].name))
+            rc = fsdp_err_set(err, FSDP_EINVAL, "two tensors would be called '%s'", sorted[i].name);
+    for (int i = 0; i < job->ntensors; i++) {
+        struct ckpt_job_tensor *t = &job->tensors[i];
+        const char *name = t->tensor.name, *dot = strrchr(name, '.');
+        if (t->kind == FSDP_SLICE_MODEL)
+            t->param = i;
+        else if (!strncmp(name, prefix, sizeof prefix - 1) && dot >= name + sizeof prefix)
+            t->param = find(sorted, job->ntensors, name + sizeof prefix - 1,
+                            (size_t)(dot - name) - (sizeof prefix - 1));
+    }
+    fsdp_free(sorted);
+    return rc;
+}
+
+int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
+{
+    const struct ckpt_layout *layout = &job->ckpt->m.layout;
+    for (int i = 0; i < layout->ntensors; i++)
+        if (wanted(job, &layout->tensors[i]))
+            FSDP_TRY(add_stored(job, i, err));
+    if (!job->ntensors)
+        return fsdp_err_set(err, FSDP_EINVAL, "'%s' holds no tensors %s", job->ckpt->path,
+                            layout->ntensors ? "that were asked for" : "at all");
+    cast(job);
+    FSDP_TRY(relate(job, err));
+    FSDP_TRY(choose_proofs(job, err));
+    return sort_tensors(job, err);
+}

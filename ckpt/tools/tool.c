@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tool.h"
+
+enum { SAY_SECONDS = 10 }; /* between lines of progress where nobody watches */
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number)
+{
+    stop = number;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void clear_line(struct tool *tool)
+{
+    if (tool->draw && tool->percent >= 0)
+        fputs("\r\033[K", stderr);
+    tool->percent = -1;
+}
+
+static void on_log(void *ctx, enum fsdp_log_level level, const char *text)
+{
+    struct tool *tool = ctx;
+    if (tool->quiet && level > FSDP_LOG_WARN)
+        return;
+    clear_line(tool);
+    fprintf(stderr, "%s: %s\n", tool->name, text);
+}
+
+int tool_fail(const struct tool *tool, int status, const char *text)
+{
+    fprintf(stderr, "%s: %s\n", tool->name, text);
+    if (status == TOOL_USAGE)
+        fprintf(stderr, "Try '%s --help'.\n", tool->name);
+    return status;
+}
+
+const char *tool_shown(const char *name)
+{
+    static char text[512];
+    size_t i = 0;
+    for (; name[i] && i < sizeof text - 1; i++)
+        text[i] = (unsigned char)name[i] < ' ' || name[i] == 127 ? '?' : name[i];
+    text[i] = 0;
+    return text;
+}
+
+const char *tool_nbytes(uint64_t nbytes)
+{
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", "PB"};
+    static char texts[4][32];
+    static int turn;
+    double value = (double)nbytes;
+    int unit = 0;
+    for (; value >= 1000 && unit < 5; unit++)
+        value /= 1000;
+    turn = (turn + 1) % 4;
+    snprintf(texts[turn], sizeof texts[0], unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return texts[turn];
+}
+
+int tool_flush(const struct tool *tool, int status)
+{
+    if (!fflush(stdout) && !ferror(stdout))
+        return status;
+    return status ? status : tool_fail(tool, TOOL_FAILED, "cannot write the output");
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+void tool_begin(struct tool *tool, const char *name, const char *usage)
+{
+    *tool = (struct tool){.name = name,
+                          .usage = usage,
+                          .args = CKPT_RESHARD_ARGS_INIT,
+                          .percent = -1,
+                          .begun = fsdp_time_now()};
+    tool->args.select.include = tool->include;
+    tool->args.select.exclude = tool->exclude;
+    fsdp_log_set(on_log, tool, FSDP_LOG_INFO);
+}
+
+static int add_text(const char **list, int *count, const char *text, struct fsdp_err *err)
+{
+    if (*count == TOOL_MAX_GLOBS)
+        return fsdp_err_set(err, FSDP_EINVAL, "more than %d of an option", TOOL_MAX_GLOBS);
+    list[(*count)++] = text;
+    return FSDP_OK;
+}
+
+static int parse_threads(int *out, const char *text, struct fsdp_err *err)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (*end || end == text || value < 1 || value > 256)
+        return fsdp_err_set(err, FSDP_EINVAL, "--threads %s: not a number from 1 to 256", text);
+    *out = (int)value;
+    return FSDP_OK;
+}
+
+static int take_option(struct tool *tool, int option, struct fsdp_err *err)
+{
+    struct ckpt_reshard_args *args = &tool->args;
+    enum fsdp_dtype dtype;
+    switch (option) {
+    case 'q':
+        tool->quiet = true;
+        return FSDP_OK;
+    case TOOL_JSON:
+        tool->json = true;
+        return FSDP_OK;
+    case 'o':
+        args->out = optarg;
+        return FSDP_OK;
+    case TOOL_INCLUDE:
+        return add_text(tool->include, &args->select.ninclude, optarg, err);
+    case TOOL_EXCLUDE:
+        return add_text(tool->exclude, &args->select.nexclude, optarg, err);
+    case TOOL_DTYPE:
+        args->dtype = optarg;
+        return fsdp_dtype_parse(&dtype, optarg, err);
+    case TOOL_MEM:
+        return ckpt_nbytes_parse(&args->mem_nbytes, optarg, err);
+    case TOOL_THREADS:
+        return parse_threads(&args->nthreads, optarg, err);
+    case TOOL_OVERWRITE:
+        args->overwrite = true;
+        return FSDP_OK;
+    case TOOL_DRY_RUN:
+        args->dry_run = true;
+        return FSDP_OK;
+    default:
+        return fsdp_err_set(err, FSDP_EINVAL, "wrong usage");
+    }
+}
+
+bool tool_option(struct tool *tool, int option, int *status)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    if (option == 'h' || option == TOOL_VERSION) {
+        if (option == 'h')
+            fputs(tool->usage, stdout);
+        else
+            printf("%s %s\n", tool->name, FSDP_VERSION_STRING);
+        *status = tool_flush(tool, TOOL_DONE);
+        return false;
+    }
+    if (take_option(tool, option, &err)) {
+        *status = tool_fail(tool, TOOL_USAGE, err.text);
+        return false;
+    }
+    return true;
+}
+
+bool tool_arguments(const struct tool *tool, int argc, int nwanted, const char *what, int *status)
+{
+    char text[256];
+    if (argc - optind == nwanted)
+        return true;
+    snprintf(text, sizeof text, "%s to be named, no more and no less", what);
+    *status = tool_fail(tool, TOOL_USAGE, text);
+    return false;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static int progress(void *ctx, uint64_t done, uint64_t total)
+{
+    struct tool *tool = ctx;
+    double now = fsdp_time_now(), seconds = now - tool->begun;
+    int percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
+    double rate = seconds > 0 ? (double)done / seconds : 0;
+    if (tool->draw && percent != tool->percent) {
+        tool->percent = percent;
+        fprintf(stderr, "\r%3d %%  %s of %s, %s/s, %.0f s left \033[K", percent, tool_nbytes(done),
+                tool_nbytes(total), tool_nbytes((uint64_t)rate),
+                rate > 0 ? (double)(total - done) / rate : 0.0);
+    } else if (!tool->draw && !tool->quiet && now - tool->said >= SAY_SECONDS) {
+        tool->said = now;
+        fprintf(stderr, "%s: %d %%, %s of %s, %s/s\n", tool->name, percent, tool_nbytes(done),
+                tool_nbytes(total), tool_nbytes((uint64_t)rate));
+    }
+    return stop != 0;
+}
+
+static void print_json(const struct tool *tool, const struct ckpt_reshard_result *r)
+{
+    json_t *root = json_pack(
+        "{s:s, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:i, s:f}", "output", tool->args.out, "dry_run",
+        tool->args.dry_run, "tensors", r->ntensors, "files", r->nfiles, "bytes_read",
+        (json_int_t)r->nbytes_read, "bytes_written", (json_int_t)r->nbytes_written, "bytes_resumed",
+        (json_int_t)r->nbytes_resumed, "bytes_memory", (json_int_t)r->nbytes_memory, "threads",
+        r->nthreads, "seconds", r->seconds);
+    json_dumpf(root, stdout, JSON_INDENT(1));
+    putchar('\n');
+    json_decref(root);
+}
+
+static void print_result(const struct tool *tool, const struct ckpt_reshard_result *r)
+{
+    if (tool->json) {
+        print_json(tool, r);
+        return;
+    }
+    if (tool->quiet)
+        return;
+    if (tool->args.dry_run) {
+        printf("%s: nothing was written. The plan:\n", tool->args.out);
+        printf("  read     %s (%llu bytes)\n", tool_nbytes(r->nbytes_read),
+               (unsigned long long)r->nbytes_read);
+        printf("  write    %s (%llu bytes): %d tensors in %d file%s\n",
+               tool_nbytes(r->nbytes_written), (unsigned long long)r->nbytes_written, r->ntensors,
+               r->nfiles, r->nfiles == 1 ? "" : "s");
+        printf("  memory   %s of buffers for %d thread%s\n", tool_nbytes(r->nbytes_memory),
+               r->nthreads, r->nthreads == 1 ? "" : "s");
+        printf("  planned in %.3f s\n", r->seconds);
+        return;
+    }
+    printf("%s: %d tensors, %llu bytes in %d file%s, %.2f s", tool->args.out, r->ntensors,
+           (unsigned long long)r->nbytes_written, r->nfiles, r->nfiles == 1 ? "" : "s", r->seconds);
+    if (r->nbytes_resumed)
+        printf(", %s of it from an earlier run", tool_nbytes(r->nbytes_resumed));
+    putchar('\n');
+}
+
+int tool_write(struct tool *tool, const char *path)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct ckpt_reshard_result result;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct ckpt *ckpt = NULL;
+
+    if (!tool->args.out)
+        return tool_fail(tool, TOOL_USAGE, "no output is named (-o)");
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    tool->draw = !tool->quiet && isatty(STDERR_FILENO);
+    tool->said = fsdp_time_now();
+    tool->args.progress = progress;
+    tool->args.progress_ctx = tool;
+    int rc = ckpt_open(&ckpt, path, &err);
+    if (rc == FSDP_OK)
+        rc = ckpt_reshard(&result, ckpt, &tool->args, &err);
+    clear_line(tool);
+    int status = rc ? tool_fail(tool, TOOL_FAILED, err.text) : TOOL_DONE;
+    if (rc == FSDP_OK)
+        print_result(tool, &result);
+    ckpt_close(ckpt);
+    status = tool_flush(tool, status);
+    if (stop && status) {
+        signal(stop, SIG_DFL);
+        raise(stop); /* so that a shell sees why */
+    }
+    return status;
+}
