@@ -16,6 +16,7 @@
 
 /* Positions of the words in the table's choices. */
 enum config_init { CONFIG_INIT_PRETRAINED, CONFIG_INIT_RANDOM };
+enum config_busy { CONFIG_BUSY_WAIT, CONFIG_BUSY_SKIP };
 enum config_data_position { CONFIG_DATA_RESTORE, CONFIG_DATA_RESTART };
 enum config_pack { CONFIG_PACK_AUTO, CONFIG_PACK_NONE, CONFIG_PACK_DOCUMENTS };
 enum config_nonfinite { CONFIG_NONFINITE_WARN, CONFIG_NONFINITE_STOP };
@@ -66,9 +67,9 @@ struct config {
     } fsdp;
     struct {
         char path[CONFIG_TEXT], resume[CONFIG_TEXT];
-        int64_t interval, keep;
-        int data_position, compress;
-        bool fsync;
+        int64_t interval, keep, async_memory;
+        int data_position, compress, async_busy;
+        bool fsync, async;
     } checkpoint;
     struct {
         char metrics[CONFIG_TEXT], trace[CONFIG_TEXT];

@@ -151,6 +151,10 @@ int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct
         to = add_number(to, "loss_scale", row->loss_scale);
     if (row->skipped)
         to = stpcpy(to, ", \"skipped\": true");
+    if (row->saving)
+        to = stpcpy(to, ", \"saving\": true");
+    if (row->held > 0)
+        to = add_number(to, "save_held_s", row->held);
     if (row->has_eval)
         to = add_number(to, "eval_loss", row->eval_loss);
     to = stpcpy(to, "}\n");

@@ -19,6 +19,8 @@ struct metrics_row {
     bool has_counted;
     int64_t counted; /* of this step's tokens, those whose prediction counts */
     double time;         /* seconds of training so far, those before a resume too */
+    bool saving;         /* a checkpoint was being written in the background */
+    double held;         /* seconds that beginning a background save held this step back; 0: none */
     bool has_eval;
     double eval_loss; /* mean over the held-out tokens, after the update */
 };

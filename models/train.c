@@ -17,118 +17,23 @@
 #include "launch.h"
 
 #include "train.h"
+#include "train_save.h"
 #include "train_setup.h"
-
-enum { PATH_NBYTES = 4096 };
-
-/* Files of a Hugging Face folder that travel with the weights. */
-static const char *const hf_files[] = {
-    "config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
-    "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-    "merges.txt",      "chat_template.jinja",
-};
-enum { NHF_FILES = sizeof hf_files / sizeof hf_files[0] };
 
 struct train {
     struct boot *boot;
     const struct boot_info *info;
-    struct fsdp_oob *oob, *ckpt_oob; /* the job's, and checkpoints' own */
+    struct fsdp_oob *oob; /* the job's */
     struct report report;
     struct train_parts parts;
     struct train_loop loop;
-    char *settings; /* the configuration as YAML, for checkpoints */
-    struct ckpt_alias *aliases;
-    int naliases;
-    char *extra[NHF_FILES];
-    int nextra;
-    char resumed[PATH_NBYTES]; /* checkpoint that the run began from, "" for none */
-    char saved[PATH_NBYTES];   /* latest one written */
+    struct train_saver saver;
+    char resumed[TRAIN_PATH_NBYTES]; /* checkpoint that the run began from, "" for none */
 };
-
-/* ---- saving -------------------------------------------------------------------------------------
- */
 
 static int each_slice(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err *err)
 {
     return fsdp_state_each(ctx, fn, fn_ctx, err);
-}
-
-static int collect_aliases(struct train *t, struct fsdp_err *err)
-{
-    const struct fsdp_module_tree *tree = t->parts.tree;
-    const char *alias;
-    int param, count = 0;
-
-    while (fsdp_module_alias(tree, count, &alias, &param))
-        count++;
-    t->aliases = fsdp_alloc((size_t)count, sizeof *t->aliases, "aliases", err);
-    if (!t->aliases)
-        return FSDP_ENOMEM;
-    for (; fsdp_module_alias(tree, t->naliases, &alias, &param); t->naliases++)
-        t->aliases[t->naliases] = (struct ckpt_alias){alias, fsdp_param_tensor(tree, param).name};
-    return FSDP_OK;
-}
-
-/* The small files beside config.json that are there. */
-static int collect_extra(struct train *t, struct fsdp_err *err)
-{
-    const char *config = t->parts.model_config, *slash = strrchr(config, '/');
-    int folder_len = slash ? (int)(slash - config) + 1 : 0;
-
-    if (!(t->extra[t->nextra++] = fsdp_strdup(config, err)))
-        return FSDP_ENOMEM;
-    for (int i = 1; i < NHF_FILES; i++) {
-        char *path = fsdp_sprintf(err, "%.*s%s", folder_len, config, hf_files[i]);
-        if (!path)
-            return FSDP_ENOMEM;
-        if (access(path, R_OK) == 0)
-            t->extra[t->nextra++] = path;
-        else
-            fsdp_free(path);
-    }
-    return FSDP_OK;
-}
-
-/* Old checkpoints that cannot be removed are no reason to stop. */
-static void retain(struct train *t)
-{
-    const struct config *c = t->parts.config;
-    struct fsdp_err err = FSDP_ERR_INIT;
-
-    if (t->report.lead && ckpt_retain(c->checkpoint.path, (int)c->checkpoint.keep, &err) != FSDP_OK)
-        fsdp_log(FSDP_LOG_WARN, "old checkpoints stay: %s", err.text);
-}
-
-static int save(void *ctx, const struct train_state *state, struct fsdp_err *err)
-{
-    struct train *t = ctx;
-    struct ckpt_save_args args = CKPT_SAVE_ARGS_INIT;
-    struct ckpt_save_result result;
-    char nbytes[REPORT_NUMBER_NBYTES], seconds[REPORT_NUMBER_NBYTES];
-    char *json = NULL;
-
-    FSDP_TRY(train_state_write(&json, state, t->settings, err));
-    args.root = t->parts.config->checkpoint.path;
-    args.step = state->step;
-    args.layout = fsdp_state_layout(t->parts.fsdp);
-    args.slices = each_slice;
-    args.slices_ctx = t->parts.fsdp;
-    args.aliases = t->aliases;
-    args.naliases = t->naliases;
-    args.state_json = json;
-    args.nextra = t->nextra;
-    args.extra = (const char *const *)t->extra;
-    args.fsync = t->parts.config->checkpoint.fsync;
-    args.compress = (enum ckpt_compress)t->parts.config->checkpoint.compress;
-    int rc = ckpt_save(&result, &args, t->ckpt_oob, err);
-    fsdp_free(json);
-    if (rc != FSDP_OK)
-        return rc;
-    snprintf(t->saved, sizeof t->saved, "%s", result.path);
-    report_line(&t->report, "saved %s (%s in %s)", result.path, report_bytes(nbytes, result.nbytes),
-                report_seconds(seconds, result.seconds));
-    retain(t);
-    return FSDP_OK;
 }
 
 /* ---- where to start
@@ -199,7 +104,7 @@ static int prepare_root(struct train *t, struct fsdp_err *err)
 static int check_root(struct train *t, struct fsdp_err *err)
 {
     const char *root = t->parts.config->checkpoint.path;
-    char latest[PATH_NBYTES], where[CONFIG_TEXT + 128];
+    char latest[TRAIN_PATH_NBYTES], where[CONFIG_TEXT + 128];
 
     if (!root[0] || !t->report.lead)
         return FSDP_OK;
@@ -225,7 +130,7 @@ static int load(struct train *t, struct ckpt *ckpt, bool optim, struct fsdp_err 
     args.slices_ctx = t->parts.fsdp;
     args.optim = optim;
     args.replica = 0;
-    FSDP_TRY(ckpt_load(ckpt, &args, t->ckpt_oob, err));
+    FSDP_TRY(ckpt_load(ckpt, &args, t->saver.oob, err));
     return fsdp_state_loaded(t->parts.fsdp, err);
 }
 
@@ -474,13 +379,7 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
     report_open(&t->report, t->info->rank, t->parts.config, verbose);
     FSDP_TRY(train_parts_local(&t->parts, t->oob, nodes, err));
     FSDP_TRY(train_parts_engine(&t->parts, t->oob, nodes, err));
-    FSDP_TRY(t->oob->dup(t->oob, "checkpoint", &t->ckpt_oob, err));
-    int rc = config_text(&t->settings, t->parts.config, err);
-    if (rc == FSDP_OK)
-        rc = collect_aliases(t, err);
-    if (rc == FSDP_OK)
-        rc = collect_extra(t, err);
-    FSDP_TRY(fsdp_oob_agree(t->oob, rc, err));
+    FSDP_TRY(train_saver_open(&t->saver, &t->parts, t->oob, &t->report, err));
     FSDP_TRY(start(t, err));
     FSDP_TRY(open_metrics(t, err));
     return open_trace(t, err);
@@ -502,8 +401,9 @@ static int run_loop(struct train *t, struct fsdp_err *err)
     l->eval = t->parts.eval;
     l->report = &t->report;
     l->stop_requested = launch_stop_requested;
-    l->save = t->parts.config->checkpoint.path[0] ? save : NULL;
-    l->save_ctx = t;
+    if (t->parts.config->checkpoint.path[0])
+        l->save = &train_saver_ops;
+    l->save_ctx = &t->saver;
     FSDP_TRY(train_loop_open(l, err));
     if (l->state.step >= l->config->train.steps && t->resumed[0])
         report_line(&t->report, "nothing to do: %s is at step %" PRId64 " of %" PRId64, t->resumed,
@@ -520,7 +420,7 @@ static int finish(struct train *t)
     if (t->loop.stopped && s->step < t->parts.config->train.steps) {
         if (t->loop.saved_step == s->step) {
             report_line(&t->report, "stopped on request at step %" PRId64 "; resume from %s",
-                        s->step, t->saved);
+                        s->step, t->saver.saved);
             return LAUNCH_REQUEUE;
         }
         if (t->report.lead)
@@ -557,13 +457,8 @@ static void tear_down(struct train *t)
     train_loop_close(&t->loop);
     metrics_close(t->loop.metrics);
     train_trace_close(t->loop.trace);
+    train_saver_close(&t->saver);
     train_parts_close(&t->parts);
-    if (t->ckpt_oob)
-        t->ckpt_oob->close(t->ckpt_oob);
-    for (int i = 0; i < t->nextra; i++)
-        fsdp_free(t->extra[i]);
-    fsdp_free(t->aliases);
-    fsdp_free(t->settings);
     report_close(&t->report);
 }
 

@@ -250,6 +250,9 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
     row->skipped = result.skipped;
     row->tokens_per_s = step_ntokens(l) / l->pending_seconds;
     l->stopped |= result.control[TRAIN_CONTROL_STOP] > 0;
+    /* Every rank's part of a background save has ended: published or failed, all hear of it now. */
+    if (result.control[TRAIN_CONTROL_SAVED] > l->batch.ranks - 0.5)
+        FSDP_TRY(l->save->finish(l->save_ctx, err));
     struct report_step shown = {row->step, row->loss,         row->grad_norm,
                                 row->lr,   row->tokens_per_s, l->pending_seconds};
     report_progress(l->report, &shown, row->step == l->config->train.steps || l->stopped);
@@ -328,7 +331,8 @@ static double step_seconds(struct train_loop *l)
 static int one_step(struct train_loop *l, struct fsdp_err *err)
 {
     struct train_state *s = &l->state;
-    double *control = l->control[s->step % 2], stop, ntokens;
+    double *control = l->control[s->step % 2], stop, saved, ntokens;
+    bool saving = l->save && l->save->is_writing(l->save_ctx);
 
     train_trace_next(l->trace, s->step);
     FSDP_TRY(read_step(l, &ntokens, err));
@@ -339,6 +343,8 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
         FSDP_TRY(finish_pending(l, err));
     stop = l->stop_requested && l->stop_requested();
     FSDP_TRY(copy_word(l, control + TRAIN_CONTROL_STOP, &stop, err));
+    saved = l->save && l->save->is_done(l->save_ctx);
+    FSDP_TRY(copy_word(l, control + TRAIN_CONTROL_SAVED, &saved, err));
     struct fsdp_step_args args = {
         .step = s->step, .lr = fsdp_schedule_lr(&s->schedule, s->step), .control = control};
     FSDP_TRY(fsdp_step(l->fsdp, &args, NULL, err));
@@ -355,7 +361,10 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
                                       .tokens = s->tokens,
                                       .time = s->seconds,
                                       .has_counted = l->labels,
-                                      .counted = (int64_t)ntokens};
+                                      .counted = (int64_t)ntokens,
+                                      .saving = saving,
+                                      .held = l->held};
+    l->held = 0;
     /* A late stop is seen one step after it was asked for, on every rank alike. */
     if (!l->late || eval_due(l, s->step) || save_due(l, s->step))
         return finish_pending(l, err);
@@ -364,15 +373,19 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
 
 static int save_now(struct train_loop *l, struct fsdp_err *err)
 {
+    bool last = l->stopped || l->state.step >= l->config->train.steps, saved = true;
     double began = fsdp_time_now();
 
     if (!l->save || l->saved_step == l->state.step)
         return FSDP_OK;
     FSDP_TRY(fsdp_sync(l->fsdp, err));
     FSDP_TRY(fsdp_scaler_get(l->fsdp, &l->state.scaler, err));
-    FSDP_TRY(l->save(l->save_ctx, &l->state, err));
-    l->saved_step = l->state.step;
-    l->paused += fsdp_time_now() - began;
+    FSDP_TRY(l->save->save(l->save_ctx, &l->state, last, &saved, err));
+    if (saved)
+        l->saved_step = l->state.step;
+    double seconds = fsdp_time_now() - began;
+    l->held = l->save->is_writing(l->save_ctx) ? seconds : 0;
+    l->paused += seconds;
     return FSDP_OK;
 }
 
@@ -400,5 +413,6 @@ int train_loop_run(struct train_loop *l, struct fsdp_err *err)
     }
     FSDP_TRY(finish_pending(l, err));
     FSDP_TRY(trace_now(l, true, err));
-    return save_now(l, err);
+    FSDP_TRY(save_now(l, err));
+    return l->save ? l->save->finish(l->save_ctx, err) : FSDP_OK;
 }

@@ -14,6 +14,19 @@
 #include "train_state.h"
 #include "train_trace.h"
 
+/* How the loop saves. */
+struct train_save_ops {
+    /* Saves the state, or begins to. last: no step follows. *saved is false where it was skipped
+     * because the save before is still being written. Collective. */
+    int (*save)(void *ctx, const struct train_state *state, bool last, bool *saved,
+                struct fsdp_err *err);
+    /* Is a save being written in the background, and is it done on this rank? Local. */
+    bool (*is_writing)(void *ctx);
+    bool (*is_done)(void *ctx);
+    /* Waits for it, if there is one; its failure. Called by all ranks after the same step. */
+    int (*finish)(void *ctx, struct fsdp_err *err);
+};
+
 struct train_loop {
     /* Set by the caller, and its own. */
     const struct config *config;
@@ -28,10 +41,9 @@ struct train_loop {
     struct train_trace *trace; /* NULL: none */
     struct fsdp_oob *oob;      /* where ranks agree on how many tokens of a step count */
     struct report *report;
-    struct train_state state;     /* where the loop begins, and then where it is */
-    bool (*stop_requested)(void); /* on this rank */
-    /* Saves the state. Collective. NULL: nowhere to save. */
-    int (*save)(void *ctx, const struct train_state *state, struct fsdp_err *err);
+    struct train_state state;          /* where the loop begins, and then where it is */
+    bool (*stop_requested)(void);      /* on this rank */
+    const struct train_save_ops *save; /* NULL: nowhere */
     void *save_ctx;
 
     /* Results. */
@@ -48,11 +60,11 @@ struct train_loop {
     bool late;        /* results are read one step later */
     bool have_pending;
     struct metrics_row pending; /* the step whose result is not read yet */
-    double pending_seconds, pending_ntokens, mark, paused;
+    double pending_seconds, pending_ntokens, mark, paused, held;
 };
 
 /* Where things stand in the control word. */
-enum train_control { TRAIN_CONTROL_LOSS, TRAIN_CONTROL_STOP };
+enum train_control { TRAIN_CONTROL_LOSS, TRAIN_CONTROL_STOP, TRAIN_CONTROL_SAVED };
 
 /* Allocates what the loop needs. Local. */
 int train_loop_open(struct train_loop *loop, struct fsdp_err *err);

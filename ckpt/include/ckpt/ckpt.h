@@ -79,6 +79,19 @@ struct ckpt_save_result {
 int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, struct fsdp_oob *oob,
               struct fsdp_err *err);
 
+/* ckpt_save on a thread of its own, which yields to others. What args points to, the state that its
+ * slices read, and oob, a channel of its own, are borrowed until ckpt_saving_end; only finished
+ * (may be NULL), called from that thread, says earlier that nothing is read any more. Every rank
+ * must begin. Local. Blocks only where no thread can be had. */
+struct ckpt_saving;
+int ckpt_saving_begin(struct ckpt_saving **out, const struct ckpt_save_args *args,
+                      struct fsdp_oob *oob, void (*finished)(void *ctx), void *ctx,
+                      struct fsdp_err *err);
+/* Would ckpt_saving_end return at once? Local. */
+bool ckpt_saving_is_done(const struct ckpt_saving *saving);
+/* Waits for it and frees it; what ckpt_save returned. Local, blocks. */
+int ckpt_saving_end(struct ckpt_save_result *out, struct ckpt_saving *saving, struct fsdp_err *err);
+
 /* Removes all but the newest `keep` published checkpoints of root (0 keeps all), and remains of
  * saves that never finished: those untouched for an hour, since a younger one may still be written
  * by another job. Unpublishes first. Local: call on one rank. */
