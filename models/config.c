@@ -114,8 +114,11 @@ static const struct fsdp_tunable table[] = {
         "Gathered units alive beyond those that the strategy keeps; 0: no limit"),
     ROW(fsdp, grad_buffers, INT, "2", "1..64",
         "Buffers of unsharded gradients in rotation; all but one may be in reduction"),
-    ROW(fsdp, activation_checkpointing, CHOICE, "none", "none|full",
-        "full: recompute a layer's activations in the backward pass"),
+    ROW(fsdp, activation_checkpointing, CHOICE, "none", "none|full|selective",
+        "Activations made again in the backward pass. full: all of a layer's; selective: the "
+        "attention's, which cost memory and little time"),
+    ROW(fsdp, checkpoint_modules, LIST, "", NULL,
+        "Modules that activation_checkpointing covers, by name (model.layers.*); empty: all"),
     ROW(fsdp, loss_scale, CHOICE, "auto", "auto|true|false",
         "Scale the loss, and skip steps that overflow; auto: where a type is float16"),
     ROW(fsdp, loss_scale_init, FLOAT, "65536", "0<..", "Loss scale of the first step"),
@@ -320,6 +323,10 @@ static int check_data(const struct config *c, struct fsdp_err *err)
 
 static int check_rest(const struct config *c, struct fsdp_err *err)
 {
+    if (c->fsdp.checkpoint_modules.nelem &&
+        c->fsdp.activation_checkpointing == CONFIG_CHECKPOINTING_NONE)
+        return refuse(c, "fsdp.checkpoint_modules", err,
+                      "has no effect while fsdp.activation_checkpointing is none");
     if (strcmp(c->checkpoint.resume, "must") == 0 && !c->checkpoint.path[0])
         return refuse(c, "checkpoint.resume", err, "must resume, but checkpoint.path is not set");
     if (!c->checkpoint.resume[0])

@@ -19,6 +19,11 @@ enum config_init { CONFIG_INIT_PRETRAINED, CONFIG_INIT_RANDOM };
 enum config_busy { CONFIG_BUSY_WAIT, CONFIG_BUSY_SKIP };
 enum config_data_position { CONFIG_DATA_RESTORE, CONFIG_DATA_RESTART };
 enum config_pack { CONFIG_PACK_AUTO, CONFIG_PACK_NONE, CONFIG_PACK_DOCUMENTS };
+enum config_checkpointing {
+    CONFIG_CHECKPOINTING_NONE,
+    CONFIG_CHECKPOINTING_FULL,
+    CONFIG_CHECKPOINTING_SELECTIVE
+};
 enum config_nonfinite { CONFIG_NONFINITE_WARN, CONFIG_NONFINITE_STOP };
 enum config_progress { CONFIG_PROGRESS_AUTO, CONFIG_PROGRESS_LINE, CONFIG_PROGRESS_PLAIN };
 enum config_color { CONFIG_COLOR_AUTO, CONFIG_COLOR_ALWAYS, CONFIG_COLOR_NEVER };
@@ -57,7 +62,8 @@ struct config {
         int backend, device;
         int64_t shard_size, reshard_after_forward, min_num_params;
         int64_t forward_prefetch, backward_prefetch, limit_all_gathers, grad_buffers;
-        struct fsdp_tunable_list wrap_classes; /* empty: the model's own */
+        struct fsdp_tunable_list wrap_classes;       /* empty: the model's own */
+        struct fsdp_tunable_list checkpoint_modules; /* empty: all */
         struct fsdp_tunable_list unit_overrides;
         bool two_level, reduce_last;
         int loss_scale; /* enum fsdp_scaler_mode */

@@ -163,19 +163,27 @@ static int add_branch(const struct model *m, const struct stack_block *blk, stru
     return stack_drop_branch(m, blk, site, err);
 }
 
+static int gpt2_block_attend(const struct model *m, const struct stack_block *blk,
+                             struct fsdp_err *err)
+{
+    const struct columns out = whole(GPT2_O, m->config.dim, m->config.dim);
+    const struct nn_attention attention = stack_attention(m, blk);
+
+    FSDP_TRY(m->nn->attention_forward(blk->lane, &attention, err));
+    return add_branch(m, blk, out, blk->o, STACK_ATTENTION_OUT, err);
+}
+
 static int gpt2_block_forward(const struct model *m, const struct stack_block *blk, bool mlp_out,
                               struct fsdp_err *err)
 {
     const int C = m->config.dim, F = m->config.ffn;
-    const struct nn_attention attention = stack_attention(m, blk);
     const struct nn_gelu gelu = gelu_of(m, blk);
 
     FSDP_TRY(norm(m, blk, GPT2_NORM1, blk->in, blk->mean1, blk->rstd1, blk->in_copy, err));
     FSDP_TRY(project(m, blk, qkv(m, 0), blk->q, blk->norm, 0, err));
     FSDP_TRY(project(m, blk, qkv(m, 1), blk->k_new, blk->norm, 0, err));
     FSDP_TRY(project(m, blk, qkv(m, 2), blk->v_new, blk->norm, 0, err));
-    FSDP_TRY(m->nn->attention_forward(blk->lane, &attention, err));
-    FSDP_TRY(add_branch(m, blk, whole(GPT2_O, C, C), blk->o, STACK_ATTENTION_OUT, err));
+    FSDP_TRY(gpt2_block_attend(m, blk, err));
 
     FSDP_TRY(norm(m, blk, GPT2_NORM2, blk->out, blk->mean2, blk->rstd2, blk->mid, err));
     FSDP_TRY(project(m, blk, whole(GPT2_UP, C, F), blk->up, blk->norm, 0, err));
@@ -312,6 +320,7 @@ static const struct stack_family gpt2_family = {
     .norm_forward = gpt2_norm_forward,
     .norm_backward = gpt2_norm_backward,
     .block_forward = gpt2_block_forward,
+    .block_attend = gpt2_block_attend,
     .block_backward = gpt2_block_backward,
 };
 

@@ -139,12 +139,22 @@ static int norm(const struct model *m, const struct stack_block *blk, const void
     return llama_norm_forward(m, blk->lane, &args, err);
 }
 
+static int llama_block_attend(const struct model *m, const struct stack_block *blk,
+                              struct fsdp_err *err)
+{
+    const struct dims d = dims_of(m, blk);
+    const struct nn_attention attention = stack_attention(m, blk);
+
+    FSDP_TRY(m->nn->attention_forward(blk->lane, &attention, err));
+    /* Residual additions are the matrix products' own. */
+    return project(m, blk, blk->out, blk->o, blk->w[LLAMA_O], d.NHD, d.C, 1, err);
+}
+
 static int llama_block_forward(const struct model *m, const struct stack_block *blk, bool mlp_out,
                                struct fsdp_err *err)
 {
     const struct dims d = dims_of(m, blk);
     const struct stack_config *c = &m->config;
-    const struct nn_attention attention = stack_attention(m, blk);
 
     FSDP_TRY(norm(m, blk, blk->in, blk->w[LLAMA_NORM1], blk->rstd1, blk->in_copy, err));
     FSDP_TRY(project(m, blk, blk->q, blk->norm, blk->w[LLAMA_Q], d.C, d.NHD, 0, err));
@@ -152,9 +162,7 @@ static int llama_block_forward(const struct model *m, const struct stack_block *
     FSDP_TRY(project(m, blk, blk->v_new, blk->norm, blk->w[LLAMA_V], d.C, d.KVD, 0, err));
     FSDP_TRY(rotate(m, blk, blk->q, c->nheads, false, err));
     FSDP_TRY(rotate(m, blk, blk->k_new, c->nkv_heads, false, err));
-    FSDP_TRY(m->nn->attention_forward(blk->lane, &attention, err));
-    /* Residual additions are the matrix products' own. */
-    FSDP_TRY(project(m, blk, blk->out, blk->o, blk->w[LLAMA_O], d.NHD, d.C, 1, err));
+    FSDP_TRY(llama_block_attend(m, blk, err));
 
     FSDP_TRY(norm(m, blk, blk->out, blk->w[LLAMA_NORM2], blk->rstd2, blk->mid, err));
     FSDP_TRY(project(m, blk, blk->gate, blk->norm, blk->w[LLAMA_GATE], d.C, d.F, 0, err));
@@ -285,6 +293,7 @@ static const struct stack_family llama_family = {
     .norm_forward = llama_norm_forward,
     .norm_backward = llama_norm_backward,
     .block_forward = llama_block_forward,
+    .block_attend = llama_block_attend,
     .block_backward = llama_block_backward,
 };
 

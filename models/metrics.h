@@ -18,9 +18,9 @@ struct metrics_row {
     double tokens_per_s; /* of this step */
     bool has_counted;
     int64_t counted; /* of this step's tokens, those whose prediction counts */
-    double time;         /* seconds of training so far, those before a resume too */
-    bool saving;         /* a checkpoint was being written in the background */
-    double held;         /* seconds that beginning a background save held this step back; 0: none */
+    double time;     /* seconds of training so far, those before a resume too */
+    bool saving;     /* a checkpoint was being written in the background */
+    double held;     /* seconds that beginning a background save held this step back; 0: none */
     bool has_eval;
     double eval_loss; /* mean over the held-out tokens, after the update */
 };

@@ -58,10 +58,11 @@ size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int 
 }
 
 struct fsdp_act_bytes stack_layer_layout(struct stack_block *blk, const struct model *m, int B,
-                                         int T, void *saved, void *recomputed, void *work)
+                                         int T, const struct fsdp_view *view)
 {
     const struct stack_config *c = &m->config;
-    struct stack_carve s = {saved, 0}, r = {recomputed, 0}, w = {work, 0};
+    struct stack_carve s = {view ? view->saved : NULL, 0}, r = {view ? view->recomputed : NULL, 0};
+    struct stack_carve w = {view ? view->work : NULL, 0}, ch = {view ? view->cheap : NULL, 0};
     const size_t rows = (size_t)B * (size_t)T, C = (size_t)c->dim, F = (size_t)c->ffn;
     const size_t D = (size_t)c->head_dim, NHD = (size_t)c->nheads * D;
     const size_t KVD = (size_t)c->nkv_heads * D;
@@ -72,7 +73,7 @@ struct fsdp_act_bytes stack_layer_layout(struct stack_block *blk, const struct m
     const size_t products = products_work(m, B * T, weights, m->family->nweights);
     blk->dtype = m->dtypes.activation;
     blk->in_copy = carve_act(&s, m, rows * C);
-    blk->mid = carve_act(&r, m, rows * C);
+    blk->mid = carve_act(&ch, m, rows * C);
     if (m->family->norm_bias) {
         blk->mean1 = carve_f32(&r, rows);
         blk->mean2 = carve_f32(&r, rows);
@@ -82,15 +83,16 @@ struct fsdp_act_bytes stack_layer_layout(struct stack_block *blk, const struct m
     blk->q = carve_act(&r, m, rows * NHD);
     blk->k = blk->k_new = carve_act(&r, m, rows * KVD);
     blk->v = blk->v_new = carve_act(&r, m, rows * KVD);
-    blk->o = carve_act(&r, m, rows * NHD);
-    blk->lse = carve_f32(&r, rows * (size_t)c->nheads);
+    blk->o = carve_act(&ch, m, rows * NHD);
+    blk->lse = carve_f32(&ch, rows * (size_t)c->nheads);
     if (m->family->gated)
         blk->gate = carve_act(&r, m, rows * F);
     blk->up = carve_act(&r, m, rows * F);
     blk->norm = carve_act(&w, m, rows * C);
     blk->act = carve_act(&w, m, rows * (F > NHD ? F : NHD));
     blk->work = carve_f32(&w, attention > products ? attention : products);
-    return (struct fsdp_act_bytes){s.nbytes, r.nbytes, w.nbytes};
+    return (struct fsdp_act_bytes){
+        .saved = s.nbytes, .recomputed = r.nbytes, .work = w.nbytes, .cheap = ch.nbytes};
 }
 
 /* Enough for a good matrix product, about 16 MiB of logits beyond that. */
@@ -273,7 +275,7 @@ int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
     struct fsdp_act_bytes root_act = {.saved = stack_root_layout(&root_mem, m, B, T, NULL)};
     FSDP_TRY(fsdp_module_set_act(tree, m->root, root_act, err));
     FSDP_TRY(describe_embedding(m, tree, err));
-    struct fsdp_act_bytes layer_act = stack_layer_layout(&blk, m, B, T, NULL, NULL, NULL);
+    struct fsdp_act_bytes layer_act = stack_layer_layout(&blk, m, B, T, NULL);
     for (int i = 0; i < c->nlayers; i++)
         FSDP_TRY(describe_layer(m, tree, i, layer_act, err));
     FSDP_TRY(describe_head(m, tree, stack_head_layout(&head_mem, m, B * T, NULL), err));

@@ -62,6 +62,8 @@ struct stack_family {
     /* Enqueue. With mlp_out false the block's output is not wanted, only what backward needs. */
     int (*block_forward)(const struct model *m, const struct stack_block *blk, bool mlp_out,
                          struct fsdp_err *err);
+    /* The part of it from q, k and v to the sum of the attention's output and blk->out. */
+    int (*block_attend)(const struct model *m, const struct stack_block *blk, struct fsdp_err *err);
     int (*block_backward)(const struct model *m, const struct stack_block *blk,
                           struct fsdp_err *err);
 };
@@ -157,7 +159,7 @@ void *stack_carve(struct stack_carve *carve, size_t nelem, size_t elem_nbytes);
 size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int B, int T,
                          void *saved);
 struct fsdp_act_bytes stack_layer_layout(struct stack_block *blk, const struct model *m, int B,
-                                         int T, void *saved, void *recomputed, void *work);
+                                         int T, const struct fsdp_view *view);
 size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int rows, void *work);
 /* Rows of logits at once. */
 int stack_head_chunk(const struct model *m, int rows);

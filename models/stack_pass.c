@@ -4,7 +4,9 @@
  *
  *   ""              saved: tokens, documents, positions, the residual stream (B, T, C)
  *     embedding     writes the stream
- *     layer i       saved: its input; recomputed: what backward needs; work: scratch
+ *     layer i       saved: its input; recomputed: what backward needs; cheap: of that, the
+ *                   attention's output and the stream behind it, which are made from q, k, v with
+ *                   one small product; work: scratch
  *     head          work: logits of one chunk of tokens
  *
  * The stream is one buffer for the whole pass. In backward the same buffer carries the gradient of
@@ -106,8 +108,7 @@ static struct stack_block block_of(const struct pass *p, const struct fsdp_view 
         blk.dw[w] = backward ? view->grad[param[w]] : NULL;
         blk.dw_beta[w] = backward ? fsdp_view_grad_beta(view, param[w]) : 0;
     }
-    stack_layer_layout(&blk, m, p->batch->B, p->batch->T, view->saved, view->recomputed,
-                       view->work);
+    stack_layer_layout(&blk, m, p->batch->B, p->batch->T, view);
     return blk;
 }
 
@@ -350,10 +351,17 @@ static int layer_recompute(struct pass *p, int layer, struct fsdp_err *err)
     struct fsdp_view view;
     FSDP_TRY(fsdp_module_enter(p->f, module, FSDP_RECOMPUTE, &view, err));
     struct stack_block blk = block_of(p, &view, layer, false);
-    blk.in = blk.in_copy;            /* as saved */
-    blk.in_copy = blk.out = blk.mid; /* which grows from the input to the middle of the block */
-    blk.mid = NULL;
-    FSDP_TRY(p->m->family->block_forward(p->m, &blk, false, err));
+    blk.in = blk.in_copy; /* as saved */
+    blk.out = blk.mid;    /* which grows from the input to the middle of the block */
+    if (fsdp_module_checkpointing(p->f, module) == FSDP_AC_SELECTIVE) {
+        const size_t nelem = (size_t)blk.B * (size_t)blk.Tq * (size_t)p->m->config.dim;
+        FSDP_TRY(fsdp_copy(view.lane, blk.out, blk.in, nelem * fsdp_dtype_nbytes(blk.dtype), err));
+        FSDP_TRY(p->m->family->block_attend(p->m, &blk, err));
+    } else {
+        blk.in_copy = blk.mid;
+        blk.mid = NULL;
+        FSDP_TRY(p->m->family->block_forward(p->m, &blk, false, err));
+    }
     return fsdp_module_leave(p->f, module, FSDP_RECOMPUTE, err);
 }
 

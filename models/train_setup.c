@@ -233,20 +233,32 @@ int train_parts_local(struct train_parts *p, struct fsdp_oob *oob,
 /* ---- the engine
  * -------------------------------------------------------------------------------------- */
 
-static int set_wrap_classes(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
+/* The texts of a list as an array that ends with NULL; NULL for an empty list. */
+static int texts_of(const char ***out, const struct fsdp_tunable_list *list, const char *what,
+                    struct fsdp_err *err)
 {
-    const struct fsdp_tunable_list *list = &p->config->fsdp.wrap_classes;
-
-    opts->wrap_classes = p->ops->wrap_classes;
+    *out = NULL;
     if (!list->nelem)
         return FSDP_OK;
-    p->wrap_classes =
-        fsdp_alloc((size_t)list->nelem + 1, sizeof *p->wrap_classes, "wrap classes", err);
-    if (!p->wrap_classes)
+    if (!(*out = fsdp_alloc((size_t)list->nelem + 1, sizeof **out, what, err)))
         return FSDP_ENOMEM;
     for (int i = 0; i < list->nelem; i++)
-        p->wrap_classes[i] = fsdp_tunable_list_at(list, i);
-    opts->wrap_classes = p->wrap_classes;
+        (*out)[i] = fsdp_tunable_list_at(list, i);
+    return FSDP_OK;
+}
+
+_Static_assert((int)CONFIG_CHECKPOINTING_FULL == (int)FSDP_AC_FULL &&
+                   (int)CONFIG_CHECKPOINTING_SELECTIVE == (int)FSDP_AC_SELECTIVE,
+               "the words of the setting stand in the engine's order");
+
+static int set_modules(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+
+    FSDP_TRY(texts_of(&p->wrap_classes, &c->fsdp.wrap_classes, "wrap classes", err));
+    FSDP_TRY(texts_of(&p->checkpoint_modules, &c->fsdp.checkpoint_modules, "modules", err));
+    opts->wrap_classes = p->wrap_classes ? p->wrap_classes : p->ops->wrap_classes;
+    opts->checkpoint_modules = p->checkpoint_modules;
     return FSDP_OK;
 }
 
@@ -342,7 +354,7 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     opts->agree = p->agree;
     FSDP_TRY(set_optim(p, &opts->optim, err));
     FSDP_TRY(set_overrides(p, opts, err));
-    return set_wrap_classes(p, opts, err);
+    return set_modules(p, opts, err);
 }
 
 static int choose_shape(struct fsdp_mesh_shape *out, const struct config *c,
@@ -440,6 +452,7 @@ void train_parts_close(struct train_parts *p)
     fsdp_destroy(p->fsdp);
     fsdp_module_tree_destroy(p->tree);
     fsdp_mesh_destroy(p->mesh);
+    fsdp_free(p->checkpoint_modules);
     fsdp_free(p->wrap_classes);
     for (int i = 0; i < p->noverrides; i++)
         fsdp_free(p->override_texts[i]);

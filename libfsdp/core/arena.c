@@ -82,25 +82,43 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
     f->scale = take(c, sizeof *f->scale, &rows->scalars);
 }
 
+/* What a module drops shares one place with what others drop: only one is in its backward pass. */
+static void plan_dropped(struct fsdp *f, int module, struct cursor *shared, uint64_t begin,
+                         uint64_t *end)
+{
+    const struct fsdp_act_bytes act = f->tree->modules[module].act;
+    struct module_mem *mem = &f->module_mem[module];
+
+    shared->pos = begin;
+    if (f->checkpointing[module] == FSDP_AC_FULL)
+        mem->recomputed = take(shared, act.recomputed, NULL);
+    if (f->checkpointing[module] != FSDP_AC_NONE)
+        mem->cheap = take(shared, act.cheap, NULL);
+    if (shared->pos > *end)
+        *end = shared->pos;
+}
+
 /* Work memory nests: a child's lies behind its parent's, siblings share. */
 static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     const struct fsdp_module_tree *tree = f->tree;
-    uint64_t shared = 0, work_end = 0;
-    char *shared_mem, *work_mem;
+    uint64_t work_end = 0;
+    char *work_mem;
 
     for (int m = 0; m < tree->nmodules; m++) {
         struct fsdp_act_bytes act = tree->modules[m].act;
         f->module_mem[m].saved = take(c, act.saved, &rows->saved);
-        if (!f->recompute[m])
+        if (f->checkpointing[m] != FSDP_AC_FULL)
             f->module_mem[m].recomputed = take(c, act.recomputed, &rows->saved);
-        else if (act.recomputed > shared)
-            shared = act.recomputed;
+        if (f->checkpointing[m] == FSDP_AC_NONE)
+            f->module_mem[m].cheap = take(c, act.cheap, &rows->saved);
     }
-    shared_mem = take(c, shared, &rows->recomputed);
+    const uint64_t dropped = c->pos;
+    uint64_t end = dropped;
     for (int m = 0; m < tree->nmodules; m++)
-        if (f->recompute[m])
-            f->module_mem[m].recomputed = shared_mem;
+        plan_dropped(f, m, c, dropped, &end);
+    c->pos = end;
+    rows->recomputed += end - dropped;
 
     for (int pass = 0; pass < 2; pass++) {
         work_mem = pass ? take(c, work_end, &rows->work) : NULL;

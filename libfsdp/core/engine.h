@@ -47,7 +47,7 @@ struct program {
 };
 
 struct module_mem {
-    void *saved, *recomputed, *work;
+    void *saved, *recomputed, *work, *cheap;
 };
 
 struct arena_row {
@@ -69,6 +69,7 @@ struct fsdp {
     int *parent;
     struct sched_unit *sched_units;
     bool *recompute;
+    int *checkpointing; /* FSDP_AC_*; other than NONE where recompute */
     struct sched_flat *sched_flats;
 
     /* cursor */
@@ -134,6 +135,9 @@ int update_plan(struct fsdp *f, struct fsdp_err *err);
 int update_average_begin(struct fsdp *f, struct fsdp_err *err);
 /* Fills layout: who owns which box, for checkpoints. */
 int state_layout_create(struct fsdp *f, struct fsdp_err *err);
+/* Decides which modules are recomputed, and how much of them. FSDP_EINVAL for a pattern that names
+ * none. */
+int checkpointing_create(struct fsdp *f, struct fsdp_err *err);
 /* Plans all memory and allocates the device's. Local. */
 int arena_create(struct fsdp *f, struct fsdp_err *err);
 /* Allocates what the communicators move. Collective. */

@@ -312,6 +312,11 @@ void fsdp_step_reset(struct fsdp *f)
     f->broken = false;
 }
 
+int fsdp_module_checkpointing(const struct fsdp *f, int module)
+{
+    return f->checkpointing[module];
+}
+
 bool fsdp_module_recomputes(const struct fsdp *f, int module)
 {
     return f->recompute[module];

@@ -62,22 +62,14 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
 {
     size_t nmodules = (size_t)f->tree->nmodules;
     if (!(f->parent = fsdp_alloc(nmodules, sizeof *f->parent, "modules", err)) ||
-        !(f->recompute = fsdp_alloc(nmodules, sizeof *f->recompute, "modules", err)) ||
         !(f->sched_units =
               fsdp_alloc((size_t)f->units.nunits, sizeof *f->sched_units, "units", err)) ||
         !(f->sched_flats =
               fsdp_alloc((size_t)f->units.nflats, sizeof *f->sched_flats, "units", err)))
         return FSDP_ENOMEM;
-    for (int m = 0; m < f->tree->nmodules; m++) {
-        const struct module *module = &f->tree->modules[m];
-        f->parent[m] = module->parent;
-        /* The outermost module that has something to rebuild; what is inside goes with it. */
-        f->recompute[m] =
-            f->opts.activation_checkpointing == FSDP_AC_FULL && module->act.recomputed;
-        for (int p = module->parent; p >= 0; p = f->tree->modules[p].parent)
-            if (f->recompute[p])
-                f->recompute[m] = false;
-    }
+    for (int m = 0; m < f->tree->nmodules; m++)
+        f->parent[m] = f->tree->modules[m].parent;
+    FSDP_TRY(checkpointing_create(f, err));
     for (int u = 0; u < f->units.nunits; u++)
         FSDP_TRY(describe_unit(f, u, err));
     for (int k = 0; k < f->units.nflats; k++) {
@@ -157,7 +149,10 @@ static void write_opts(const struct fsdp *f, FILE *to)
     fprintf(to, "backward_prefetch = %d\n", o->backward_prefetch);
     fprintf(to, "limit_all_gathers = %d\n", o->limit_all_gathers);
     fprintf(to, "grad_buffers = %d\n", o->grad_buffers);
-    fprintf(to, "activation checkpointing = %d\n", o->activation_checkpointing);
+    fprintf(to, "activation checkpointing = %d of", o->activation_checkpointing);
+    for (int m = 0; m < f->tree->nmodules; m++)
+        fprintf(to, f->recompute[m] ? " %d" : "", m);
+    fprintf(to, "\n");
     fprintf(to, "accumulation = %d\n", o->accumulation);
     fprintf(to, "loss scale = %d: %.17g growth %.17g backoff %.17g interval %d\n",
             (int)o->scaler.mode, o->scaler.init, o->scaler.growth, o->scaler.backoff,
@@ -371,6 +366,7 @@ void fsdp_destroy(struct fsdp *f)
     units_destroy(&f->units);
     fsdp_free(f->parent);
     fsdp_free(f->recompute);
+    fsdp_free(f->checkpointing);
     fsdp_free(f->sched_units);
     fsdp_free(f->sched_flats);
     fsdp_free(f->runs);

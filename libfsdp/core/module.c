@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
+#include <fnmatch.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "module_tree.h"
@@ -177,4 +179,16 @@ bool fsdp_module_alias(const struct fsdp_module_tree *tree, int k, const char **
     *alias = tree->aliases[k].name;
     *param = tree->aliases[k].param;
     return true;
+}
+
+bool module_name_matches(const char *pattern, const char *name)
+{
+    char path[2][512];
+    const char *from[2] = {pattern, name};
+    for (int k = 0; k < 2; k++) {
+        snprintf(path[k], sizeof path[k], "%s", from[k]);
+        for (char *c = path[k]; *c; c++)
+            *c = *c == '.' ? '/' : *c;
+    }
+    return !fnmatch(path[0], path[1], FNM_PATHNAME);
 }

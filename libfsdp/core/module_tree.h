@@ -30,4 +30,7 @@ struct fsdp_module_tree {
     struct alias *aliases;
 };
 
+/* A wildcard stays within one level of names: "layers.*" are the layers, not what is in them. */
+bool module_name_matches(const char *pattern, const char *name);
+
 #endif

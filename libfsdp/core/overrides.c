@@ -1,26 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "overrides.h"
 
-#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A wildcard stays within one level of names: "layers.*" are the layers, not what is in them. */
-static bool matches(const char *pattern, const char *name)
-{
-    char path[2][512];
-    const char *from[2] = {pattern, name};
-    for (int k = 0; k < 2; k++) {
-        snprintf(path[k], sizeof path[k], "%s", from[k]);
-        for (char *c = path[k]; *c; c++)
-            *c = *c == '.' ? '/' : *c;
-    }
-    return !fnmatch(path[0], path[1], FNM_PATHNAME);
-}
-
 static bool names(const struct fsdp_unit_override *row, const struct module *module)
 {
-    if (row->module && !matches(row->module, module->name))
+    if (row->module && !module_name_matches(row->module, module->name))
         return false;
     return !row->class_name || !strcmp(row->class_name, module->class_name);
 }

@@ -145,6 +145,7 @@ int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct 
         .loss_scale = &f->scale->factor,
         .saved = f->module_mem[module].saved,
         .recomputed = f->module_mem[module].recomputed,
+        .cheap = f->module_mem[module].cheap,
         .work = f->module_mem[module].work,
         .fsdp = f,
     };

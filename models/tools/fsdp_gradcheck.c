@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "gradcheck.h"
@@ -24,7 +25,7 @@ static const char usage[] =
     "  --directions N     in which each parameter is moved (8)\n"
     "  --tolerance X      largest relative difference that passes (0.003)\n"
     "  --seed S           of weights, tokens and directions (0)\n"
-    "  --recompute        check with activation checkpointing\n"
+    "  --activation-checkpointing KIND   none, full or selective (none)\n"
     "  --dropout P        with this probability wherever the model has dropout (0)\n"
     "  --documents N      that attention does not cross, in each sequence (1)\n"
     "  --mask             every third token does not count\n"
@@ -38,7 +39,8 @@ struct settings {
     int batch, seq_len, directions, seed; /* seq_len 0: not given */
     int documents;
     double tolerance, dropout;
-    bool recompute, mask;
+    int checkpointing; /* FSDP_AC_* */
+    bool mask;
 };
 
 struct session {
@@ -63,7 +65,7 @@ enum {
     DIRECTIONS,
     TOLERANCE,
     SEED,
-    RECOMPUTE,
+    CHECKPOINTING,
     DROPOUT,
     DOCUMENTS,
     MASK
@@ -76,7 +78,7 @@ static const struct option options[] = {
     {"directions", required_argument, NULL, DIRECTIONS},
     {"tolerance", required_argument, NULL, TOLERANCE},
     {"seed", required_argument, NULL, SEED},
-    {"recompute", no_argument, NULL, RECOMPUTE},
+    {"activation-checkpointing", required_argument, NULL, CHECKPOINTING},
     {"dropout", required_argument, NULL, DROPOUT},
     {"documents", required_argument, NULL, DOCUMENTS},
     {"mask", no_argument, NULL, MASK},
@@ -109,6 +111,21 @@ static int parse_share(double *out, const char *name, bool zero)
     return 2;
 }
 
+static int parse_checkpointing(int *out)
+{
+    static const char *const kinds[] = {
+        [FSDP_AC_NONE] = "none", [FSDP_AC_FULL] = "full", [FSDP_AC_SELECTIVE] = "selective"};
+    for (int kind = 0; kind < 3; kind++)
+        if (!strcmp(optarg, kinds[kind])) {
+            *out = kind;
+            return 0;
+        }
+    fprintf(stderr,
+            "fsdp-gradcheck: --activation-checkpointing: '%s' is not none, full or selective\n",
+            optarg);
+    return 2;
+}
+
 static int parse_option(struct settings *s, int option)
 {
     switch (option) {
@@ -125,9 +142,8 @@ static int parse_option(struct settings *s, int option)
         return parse_share(&s->tolerance, "tolerance", false);
     case SEED:
         return parse_int(&s->seed, "seed", 0);
-    case RECOMPUTE:
-        s->recompute = true;
-        return 0;
+    case CHECKPOINTING:
+        return parse_checkpointing(&s->checkpointing);
     case DROPOUT:
         return parse_share(&s->dropout, "dropout", true);
     case DOCUMENTS:
@@ -240,7 +256,7 @@ static int open_session(struct session *s, const struct settings *set, struct fs
     FSDP_TRY(fsdp_oob_self_create(&s->oob, err));
     FSDP_TRY(fsdp_device_open(&s->device, "cpu", 0, err));
     FSDP_TRY(fsdp_mesh_create(&s->mesh, shape, "auto", 60, &nodes, s->oob, s->device, err));
-    opts.activation_checkpointing = set->recompute ? FSDP_AC_FULL : FSDP_AC_NONE;
+    opts.activation_checkpointing = set->checkpointing;
     opts.wrap_policy = FSDP_WRAP_TRANSFORMER;
     opts.wrap_classes = s->ops->wrap_classes;
     FSDP_TRY(fsdp_create(&s->f, s->tree, &opts, s->device, s->mesh, err));

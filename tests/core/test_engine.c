@@ -35,7 +35,7 @@ static void add(struct toy *t, int module, const char *name, int ndim, uint64_t 
 
 static void toy_make(struct toy *t)
 {
-    struct fsdp_act_bytes act = {100, 200, 50};
+    struct fsdp_act_bytes act = {.saved = 100, .recomputed = 200, .cheap = 60, .work = 50};
     if (fsdp_module_tree_create(&t->tree, NULL) ||
         fsdp_module_add(t->tree, -1, "", "Toy", &t->root, NULL))
         abort();
@@ -484,6 +484,7 @@ static void test_strategies(void)
 
 static void test_cursor(void)
 {
+    static const char *const nowhere[] = {"block.1", "head.*", NULL};
     static const int node_of[1];
     const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
     struct fsdp_oob *oob;
@@ -504,6 +505,12 @@ static void test_cursor(void)
         ok(false, "one process: %s", err.text);
         return;
     }
+    struct fsdp *other = NULL;
+    opts.activation_checkpointing = FSDP_AC_SELECTIVE;
+    opts.checkpoint_modules = nowhere;
+    ok(fsdp_create(&other, toy.tree, &opts, device, mesh, &err) == FSDP_EINVAL && !other &&
+           strstr(err.text, "'head.*' names no module"),
+       "recomputed modules that are not there: %s", err.text);
     ok(fsdp_module_enter(f, toy.root, FSDP_FORWARD, &v, &err) == FSDP_EINVAL,
        "enter before micro_begin: %s", err.text);
     ok(fsdp_micro_begin(f, FSDP_TRAIN, 0, &err) == FSDP_OK &&

@@ -25,11 +25,16 @@ expect 0 '^llama: 29 parameters, 0 over' "Llama with grouped heads, tied" --mode
     --seq-len 20 --batch 3
 expect 0 '^llama: 21 parameters, 0 over' "Llama, untied, by its config.json" \
     --model "$data/llama-tiny/config.json" --seed 5 --directions 3
-expect 0 '^gpt2: 28 parameters, 0 over' "with recomputation" --model "$data/gpt2-tiny" --recompute
+expect 0 '^gpt2: 28 parameters, 0 over' "with recomputation" --model "$data/gpt2-tiny" \
+    --activation-checkpointing full
+expect 0 '^llama: 29 parameters, 0 over' "of some of it" --model "$data/llama-odd" \
+    --activation-checkpointing selective --seq-len 20
+expect 2 "'some' is not none, full or selective" "of what is not known" --model "$data/gpt2-tiny" \
+    --activation-checkpointing some
 expect 1 '^gpt2: 28 parameters, [1-9].* over 1e-07' "differences over the tolerance fail" \
     --model "$data/gpt2-tiny" --tolerance 1e-7
 expect 0 '^gpt2: 28 parameters, 0 over' "with dropout in all its places, recomputed" \
-    --model "$data/gpt2-tiny" --dropout 0.3 --recompute
+    --model "$data/gpt2-tiny" --dropout 0.3 --activation-checkpointing selective
 expect 0 '^llama: 29 parameters, 0 over' "Llama with documents in a row, masked, with dropout" \
     --model "$data/llama-odd" --seq-len 20 --documents 3 --mask --dropout 0.2
 expect 0 '^gpt2: 28 parameters, 0 over' "GPT-2 likewise" \

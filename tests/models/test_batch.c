@@ -18,7 +18,9 @@ struct pass {
     const char *folder;
     int nbatches;
     struct model_batch batches[MAX_BATCHES];
-    int recompute; /* FSDP_AC_* */
+    int recompute;              /* FSDP_AC_* */
+    const char *const *modules; /* recomputed; NULL: all */
+    size_t saved;               /* planned bytes of what lives from forward to backward */
     double dropout;
     double loss;
     float *grad; /* of all parameters, one after the other */
@@ -39,6 +41,16 @@ static int collect(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_slice
     return FSDP_OK;
 }
 
+static size_t saved_nbytes(const struct fsdp *f)
+{
+    struct fsdp_memory_row rows[32];
+    const int nrows = fsdp_memory_plan(f, rows, 32);
+    for (int i = 0; i < nrows; i++)
+        if (strstr(rows[i].what, "saved for backward"))
+            return rows[i].nbytes;
+    return 0;
+}
+
 static int run(struct pass *p)
 {
     static const int node_of[1];
@@ -51,8 +63,10 @@ static int run(struct pass *p)
     p->nelem = 0;
     setup.opts.accumulation = p->nbatches;
     setup.opts.activation_checkpointing = p->recompute;
+    setup.opts.checkpoint_modules = p->modules;
     FSDP_TRY(ref_rank_open(&r, &setup, oob, &nodes, &err));
     r.ops->set_dropout(r.model, p->dropout);
+    p->saved = saved_nbytes(r.f);
     for (int m = 0; m < p->nbatches; m++) {
         p->batches[m].dropout = p->dropout > 0;
         FSDP_TRY(fsdp_micro_begin(r.f, FSDP_TRAIN, m, &err));
@@ -170,18 +184,28 @@ static void test_documents(const char *folder)
 
 static void test_dropout(const char *folder)
 {
+    static const char *const patterns[] = {"*.*.1", NULL}; /* the second layer */
     struct pass off = plain(folder), on = plain(folder), again = plain(folder);
+    struct pass part = plain(folder), one = plain(folder);
     struct pass other = plain(folder), whole = plain(folder), rows = plain(folder);
 
     on.dropout = again.dropout = other.dropout = whole.dropout = rows.dropout = 0.2;
     again.recompute = FSDP_AC_FULL;
+    part.dropout = one.dropout = 0.2;
+    part.recompute = one.recompute = FSDP_AC_SELECTIVE;
+    one.modules = patterns;
     other.batches[0].seed = 10;
-    int rc = run(&off) | run(&on) | run(&again) | run(&other);
+    int rc = run(&off) | run(&on) | run(&again) | run(&part) | run(&one) | run(&other);
     ok(!rc && on.loss != off.loss && difference(&on, &off) > 0.05,
        "%s: dropout has an effect: loss %.5f, without %.5f", folder, on.loss, off.loss);
     ok(equal(&on, &again), "recomputed layers drop the same, bit for bit");
+    ok(equal(&on, &part) && equal(&on, &one), "and those of which a part, or one, is recomputed");
+    ok(again.saved < part.saved && part.saved < one.saved && one.saved < on.saved,
+       "memory saved for backward: full %zu, selective %zu, of one layer %zu, none %zu",
+       again.saved, part.saved, one.saved, on.saved);
     ok(on.loss != other.loss, "another seed drops others: loss %.5f", other.loss);
     free(off.grad), free(on.grad), free(again.grad), free(other.grad);
+    free(part.grad), free(one.grad);
 
     rows.nbatches = B;
     for (int b = 0; b < B; b++) {

@@ -42,7 +42,9 @@ struct fsdp;
 enum fsdp_wrap_policy { FSDP_WRAP_TRANSFORMER, FSDP_WRAP_SIZE, FSDP_WRAP_NONE };
 int fsdp_wrap_policy_parse(enum fsdp_wrap_policy *out, const char *text, struct fsdp_err *err);
 
-enum { FSDP_AC_NONE, FSDP_AC_FULL }; /* activation checkpointing */
+/* Activation checkpointing: what a module drops after forward and makes again in backward. FULL:
+ * all that it can; SELECTIVE: what is cheap to make again (module.h). */
+enum { FSDP_AC_NONE, FSDP_AC_FULL, FSDP_AC_SELECTIVE };
 
 /* Settings of some units that differ from fsdp_opts. The modules that a row names become units of
  * their own. Of several rows that name a module the later ones win, setting by setting. */
@@ -86,7 +88,10 @@ struct fsdp_opts {
     int grad_buffers;
     int limit_all_gathers;        /* unsharded units alive beyond those kept; 0: no limit */
     int activation_checkpointing; /* FSDP_AC_* */
-    int accumulation;             /* micro-steps per optimizer step */
+    /* Patterns of the names of modules that it covers ("model.layers.*"; a wildcard stays within a
+     * level), NULL-terminated; NULL: all that can. */
+    const char *const *checkpoint_modules;
+    int accumulation; /* micro-steps per optimizer step */
     struct fsdp_optim_opts optim;
     struct fsdp_scaler_opts scaler; /* fp16 */
     uint64_t seed;                  /* of initial values */
@@ -139,7 +144,7 @@ struct fsdp_view {
     /* Device scalar with which the gradient of the loss is multiplied, beside the model's own
      * factors: against underflow in fp16 (optim.h), else 1. It changes from step to step. */
     const float *loss_scale;
-    void *saved, *recomputed, *work; /* this module's activation memory (module.h) */
+    void *saved, *recomputed, *work, *cheap; /* this module's activation memory (module.h) */
     struct fsdp *fsdp;
 };
 /* BACKWARD: what the next contribution to view->grad[param] multiplies the memory with: 0
@@ -158,6 +163,8 @@ int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct 
 int fsdp_module_leave(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_err *err);
 /* Must the model call RECOMPUTE on this module before its BACKWARD? Local. */
 bool fsdp_module_recomputes(const struct fsdp *f, int module);
+/* FSDP_AC_* of a module: what RECOMPUTE has to make again. Local. */
+int fsdp_module_checkpointing(const struct fsdp *f, int module);
 /* Abandons an unfinished step or pass (after a failure in the model). Local. */
 void fsdp_step_reset(struct fsdp *f);
 

@@ -40,10 +40,11 @@ int fsdp_module_tie(struct fsdp_module_tree *tree, int module, int param, const 
 
 /* Bytes of activations for one micro-batch. `saved`: live from the module's forward to its
  * backward; `recomputed`: what activation checkpointing drops and rebuilds (live like saved without
- * it, only during the module's backward with it); `work`: live only between one enter and its
- * leave. */
+ * it, only during the module's backward with it); `cheap`: the same, for what is rebuilt at little
+ * cost and so is dropped by selective checkpointing too; `work`: live only between one enter and
+ * its leave. */
 struct fsdp_act_bytes {
-    size_t saved, recomputed, work;
+    size_t saved, recomputed, work, cheap;
 };
 int fsdp_module_set_act(struct fsdp_module_tree *tree, int module, struct fsdp_act_bytes bytes,
                         struct fsdp_err *err);
