@@ -12,7 +12,7 @@
 #include "fsdp/tunable.h"
 
 #define CONFIG_TEXT FSDP_TUNABLE_STRING_NBYTES
-#define CONFIG_MAX_KEYS 80
+#define CONFIG_MAX_KEYS 128
 
 /* Positions of the words in the table's choices. */
 enum config_init { CONFIG_INIT_PRETRAINED, CONFIG_INIT_RANDOM };
@@ -64,6 +64,7 @@ struct config {
         int64_t forward_prefetch, backward_prefetch, limit_all_gathers, grad_buffers;
         struct fsdp_tunable_list wrap_classes;       /* empty: the model's own */
         struct fsdp_tunable_list checkpoint_modules; /* empty: all */
+        struct fsdp_tunable_list wrap_modules, frozen, ignored;
         struct fsdp_tunable_list unit_overrides;
         bool two_level, reduce_last;
         int loss_scale; /* enum fsdp_scaler_mode */

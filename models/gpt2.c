@@ -213,6 +213,12 @@ static int backward_input(const struct model *m, const struct stack_block *blk, 
     return m->nn->affine_backward_input(blk->lane, &args, err);
 }
 
+/* A weight's gradient and its bias' are written together, where both are wanted. */
+static float pair_beta(const struct stack_block *blk, int w)
+{
+    return blk->dw[w] ? blk->dw_beta[w] : blk->dw_beta[w + 1];
+}
+
 /* dw = xᵀ dy + dw_beta dw, and the bias' */
 static int backward_weight(const struct model *m, const struct stack_block *blk, struct columns c,
                            const void *dy, const void *x, struct fsdp_err *err)
@@ -226,7 +232,7 @@ static int backward_weight(const struct model *m, const struct stack_block *blk,
                              .nin = c.nin,
                              .nout = c.nout,
                              .ldw = c.ldw,
-                             .beta = blk->dw_beta[c.w],
+                             .beta = pair_beta(blk, (int)c.w),
                              .dtype = blk->dtype,
                              .dw_dtype = blk->dw_dtype};
     return m->nn->affine_backward_weight(blk->lane, &args, err);
@@ -247,7 +253,7 @@ static int backward_norm(const struct model *m, const struct stack_block *blk, e
                               .dw = blk->dw[w],
                               .db = blk->dw[w + 1],
                               .dx_beta = 1,
-                              .dw_beta = blk->dw_beta[w],
+                              .dw_beta = pair_beta(blk, (int)w),
                               .dtype = blk->dtype,
                               .w_dtype = blk->w_dtype,
                               .dw_dtype = blk->dw_dtype};

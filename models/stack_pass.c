@@ -312,8 +312,10 @@ static int head_gradients(const struct pass *p, const struct fsdp_view *view,
     FSDP_TRY(m->nn->linear_backward_weight(view->lane, &weight, err));
     FSDP_TRY(m->nn->linear_backward_input(view->lane, &input, err));
     norm.dw_beta = fsdp_view_grad_beta(view, m->norm_param);
-    if (norm.db)
-        fsdp_view_grad_beta(view, m->norm_bias_param); /* written together: the same */
+    if (norm.db) { /* written together: the same, where both are wanted */
+        float beta = fsdp_view_grad_beta(view, m->norm_bias_param);
+        norm.dw_beta = norm.dw ? norm.dw_beta : beta;
+    }
     return m->family->norm_backward(m, view->lane, &norm, err);
 }
 

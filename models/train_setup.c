@@ -251,14 +251,20 @@ _Static_assert((int)CONFIG_CHECKPOINTING_FULL == (int)FSDP_AC_FULL &&
                    (int)CONFIG_CHECKPOINTING_SELECTIVE == (int)FSDP_AC_SELECTIVE,
                "the words of the setting stand in the engine's order");
 
-static int set_modules(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
+static int set_names(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
 {
     const struct config *c = p->config;
 
     FSDP_TRY(texts_of(&p->wrap_classes, &c->fsdp.wrap_classes, "wrap classes", err));
+    FSDP_TRY(texts_of(&p->wrap_modules, &c->fsdp.wrap_modules, "modules", err));
     FSDP_TRY(texts_of(&p->checkpoint_modules, &c->fsdp.checkpoint_modules, "modules", err));
+    FSDP_TRY(texts_of(&p->frozen, &c->fsdp.frozen, "frozen parameters", err));
+    FSDP_TRY(texts_of(&p->ignored, &c->fsdp.ignored, "ignored parameters", err));
     opts->wrap_classes = p->wrap_classes ? p->wrap_classes : p->ops->wrap_classes;
+    opts->wrap_modules = p->wrap_modules;
     opts->checkpoint_modules = p->checkpoint_modules;
+    opts->frozen = p->frozen;
+    opts->ignored = p->ignored;
     return FSDP_OK;
 }
 
@@ -354,7 +360,7 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     opts->agree = p->agree;
     FSDP_TRY(set_optim(p, &opts->optim, err));
     FSDP_TRY(set_overrides(p, opts, err));
-    return set_modules(p, opts, err);
+    return set_names(p, opts, err);
 }
 
 static int choose_shape(struct fsdp_mesh_shape *out, const struct config *c,
@@ -454,6 +460,9 @@ void train_parts_close(struct train_parts *p)
     fsdp_mesh_destroy(p->mesh);
     fsdp_free(p->checkpoint_modules);
     fsdp_free(p->wrap_classes);
+    fsdp_free(p->wrap_modules);
+    fsdp_free(p->frozen);
+    fsdp_free(p->ignored);
     for (int i = 0; i < p->noverrides; i++)
         fsdp_free(p->override_texts[i]);
     fsdp_free(p->override_texts);

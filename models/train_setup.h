@@ -18,8 +18,9 @@ struct train_parts {
     struct data *data, *eval; /* NULL where there is none */
     struct fsdp_schedule schedule;
     int threads;
-    const char **wrap_classes, **checkpoint_modules; /* NULL-terminated, or NULL */
-    char optimizer[16];                              /* word of optim.name */
+    /* NULL-terminated, or NULL */
+    const char **wrap_classes, **wrap_modules, **checkpoint_modules, **frozen, **ignored;
+    char optimizer[16]; /* word of optim.name */
     struct fsdp_optim_group *groups;
     struct fsdp_unit_override *overrides; /* [noverrides] */
     char **override_texts;                /* what their patterns point into */

@@ -5,6 +5,7 @@
  */
 #include "access.h"
 #include "state.h"
+#include "state.h"
 
 /* ---- units by hand ------------------------------------------------------------------------------
  */
@@ -18,6 +19,8 @@ static int gather_flat(struct fsdp *f, int flat_index, void *whole, struct fsdp_
     const void *mine = f->flats[flat_index].param;
     uint64_t nelem = flat->cut.shard_nelem;
 
+    if (flat->whole)
+        return fsdp_copy(lane, whole, mine, nelem * fsdp_dtype_nbytes(flat->param_dtype), err);
     if (mesh->inner_size) {
         uint64_t part_nelem = nelem * (uint64_t)mesh->outer_size;
         uint64_t part = (uint64_t)(mesh->shard_rank / mesh->outer_size);
@@ -40,7 +43,7 @@ static int check_module(const struct fsdp *f, int module, struct fsdp_err *err)
 /* Memory for the unit's flats. Local. */
 static int take_memory(struct fsdp *f, const struct unit *unit, struct fsdp_err *err)
 {
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < UNIT_NFLATS; k++) {
         int flat = unit->flats[k];
         if (flat < 0)
             continue;
@@ -56,7 +59,7 @@ static int take_memory(struct fsdp *f, const struct unit *unit, struct fsdp_err 
 
 static void give_memory(struct fsdp *f, const struct unit *unit)
 {
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < UNIT_NFLATS; k++)
         if (unit->flats[k] >= 0) {
             fsdp_device_free(f->device, f->flats[unit->flats[k]].by_hand);
             f->flats[unit->flats[k]].by_hand = NULL;
@@ -65,7 +68,7 @@ static void give_memory(struct fsdp *f, const struct unit *unit)
 
 static bool is_by_hand(const struct fsdp *f, const struct unit *unit)
 {
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < UNIT_NFLATS; k++)
         if (unit->flats[k] >= 0 && f->flats[unit->flats[k]].by_hand)
             return true;
     return false;
@@ -81,7 +84,7 @@ int fsdp_unshard(struct fsdp *f, int module, struct fsdp_err *err)
     FSDP_TRY(fsdp_sync(f, err));
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = fsdp_oob_agree(f->mesh->oob, take_memory(f, unit, &why), &why);
-    for (int k = 0; k < 2 && !rc; k++)
+    for (int k = 0; k < UNIT_NFLATS && !rc; k++)
         if (unit->flats[k] >= 0)
             rc = gather_flat(f, unit->flats[k], f->flats[unit->flats[k]].by_hand, &why);
     if (!rc)
@@ -168,7 +171,7 @@ static int summon_tensor(struct summon *s, const struct flat *flat, int i, const
     const struct fsdp_mesh *mesh = s->f->mesh;
     struct fsdp_lane *lane = s->f->lanes[SCHED_COMPUTE];
 
-    for (int shard = 0; shard < mesh->shard_size; shard++) {
+    for (int shard = 0; shard < flat->cut.nranks; shard++) {
         uint64_t to, from, nelem = box_of(flat, i, shard, &to, &from);
         int root = owner_of(mesh, shard);
         for (uint64_t done = 0; done < nelem; done += PIECE_NELEM) {
@@ -188,7 +191,7 @@ static int write_back(struct summon *s, const struct flat *flat, int i, float *b
                       const float *whole, struct fsdp_err *err)
 {
     struct fsdp_lane *lane = s->f->lanes[SCHED_COMPUTE];
-    uint64_t from, to, nelem = box_of(flat, i, s->f->mesh->shard_rank, &from, &to);
+    uint64_t from, to, nelem = box_of(flat, i, flat_shard(s->f, flat), &from, &to);
     FSDP_TRY(fsdp_copy(lane, base + to, whole + from, nelem * sizeof(float), err));
     return fsdp_lane_sync(lane, err);
 }
@@ -232,9 +235,12 @@ static bool is_wanted(const struct fsdp *f, const struct fsdp_full_opts *opts, i
     return module == opts->module;
 }
 
-static int summon_memory(struct summon *s, struct fsdp_err *err)
+static int prepare(struct summon *s, struct fsdp_err *err)
 {
     uint64_t most = 1;
+
+    if (s->opts->writeback)
+        FSDP_TRY(snapshot_wait(s->f, err));
     for (int p = 0; p < s->f->units.nparams; p++) {
         uint64_t nelem = fsdp_tensor_nelem(&s->f->tree->params[p].tensor);
         if (is_wanted(s->f, s->opts, p) && nelem > most)
@@ -279,7 +285,7 @@ int fsdp_full_params(struct fsdp *f, const struct fsdp_full_opts *opts, fsdp_ful
 
     FSDP_TRY(check_full_opts(f, opts, err));
     FSDP_TRY(fsdp_sync(f, err));
-    FSDP_TRY_GOTO(fsdp_oob_agree(f->mesh->oob, summon_memory(&s, &why), &why), out);
+    FSDP_TRY_GOTO(fsdp_oob_agree(f->mesh->oob, prepare(&s, &why), &why), out);
     for (int p = 0; p < f->units.nparams && !rc; p++)
         if (is_wanted(f, opts, p))
             rc = summon_param(&s, p, fn, ctx, &said, &said_err, &why);

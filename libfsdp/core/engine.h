@@ -129,6 +129,12 @@ static inline uint64_t flat_full_nelem(const struct flat *flat)
     return flat->cut.shard_nelem * (uint64_t)flat->cut.nranks;
 }
 
+/* The shard of the flat that this rank holds. */
+static inline int flat_shard(const struct fsdp *f, const struct flat *flat)
+{
+    return flat->whole ? 0 : f->mesh->shard_rank;
+}
+
 /* Finds the optimizer and divides the shards into runs of equal settings. */
 int update_plan(struct fsdp *f, struct fsdp_err *err);
 /* The average begins as the weights. Enqueues. */

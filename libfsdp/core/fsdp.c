@@ -77,6 +77,7 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
         f->sched_flats[k] = (struct sched_flat){
             .unit = flat->unit,
             .trainable = flat->trainable,
+            .whole = flat->whole,
             .full_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->param_dtype),
             .grad_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->reduce_dtype),
             .grad_narrow = flat->reduce_dtype != FSDP_F32};
@@ -182,8 +183,11 @@ static void write_units(const struct fsdp *f, FILE *to)
         const struct sched_unit *unit = &f->sched_units[flat->unit];
         fprintf(to, "unit '%s' %s: shards of %llu elements, gathered in %s, reduced in %s%s%s\n",
                 f->tree->modules[f->units.units[flat->unit].module].name,
-                flat->trainable ? "trainable" : "frozen", (unsigned long long)flat->cut.shard_nelem,
-                fsdp_dtype_name(flat->param_dtype), fsdp_dtype_name(flat->reduce_dtype),
+                flat->trainable ? "trainable"
+                : flat->whole   ? "ignored"
+                                : "frozen",
+                (unsigned long long)flat->cut.shard_nelem, fsdp_dtype_name(flat->param_dtype),
+                fsdp_dtype_name(flat->reduce_dtype),
                 unit->reshard_after_forward ? ", reshards" : "",
                 unit->keep_part ? " and keeps a part" : "");
         for (int i = 0; i < flat->ntensors; i++) {
@@ -274,7 +278,8 @@ static int plan(struct fsdp *f, struct fsdp_err *err)
 static void forget_borrowed(struct fsdp *f)
 {
     f->opts.agree = NULL;
-    f->opts.wrap_classes = NULL;
+    f->opts.wrap_classes = f->opts.wrap_modules = f->opts.checkpoint_modules = NULL;
+    f->opts.frozen = f->opts.ignored = NULL;
     f->opts.overrides = NULL;
     f->opts.noverrides = 0;
     f->opts.optim.groups = NULL;

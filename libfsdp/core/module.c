@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <fnmatch.h>
 #include <stdio.h>

@@ -98,7 +98,7 @@ int overrides_apply(struct units *units, const struct fsdp_module_tree *tree,
         for (int i = 0; i < opts->noverrides; i++)
             if (names(&opts->overrides[i], &tree->modules[unit->module]))
                 apply_row(unit, &opts->overrides[i]);
-        for (int k = 0; k < 2; k++)
+        for (int k = 0; k < UNIT_NFLATS; k++)
             if (unit->flats[k] >= 0) {
                 units->flats[unit->flats[k]].param_dtype = unit->param_dtype;
                 units->flats[unit->flats[k]].reduce_dtype = unit->reduce_dtype;

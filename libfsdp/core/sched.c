@@ -79,20 +79,25 @@ static void slot_give(struct slots *slots, int slot)
 /* ---- gathering ---------------------------------------------------------------------------------
  */
 
-static bool unit_has_flats(const struct builder *b, int unit)
+static bool is_gathered(const struct builder *b, int flat, int unit)
+{
+    return b->in->flats[flat].unit == unit && sched_is_gathered(b->in, flat);
+}
+
+static bool unit_is_gathered(const struct builder *b, int unit)
 {
     for (int f = 0; f < b->in->nflats; f++)
-        if (b->in->flats[f].unit == unit)
+        if (is_gathered(b, f, unit))
             return true;
     return false;
 }
 
 static void gather_unit(struct builder *b, int unit)
 {
-    if (!b->in->sharded || b->live[unit] || !unit_has_flats(b, unit))
+    if (b->live[unit] || !unit_is_gathered(b, unit))
         return;
     for (int f = 0; f < b->in->nflats; f++) {
-        if (b->in->flats[f].unit != unit)
+        if (!is_gathered(b, f, unit))
             continue;
         b->param_slot[f] = slot_take(&b->param_slots, b->in->flats[f].full_nbytes, 1);
         if (b->in->two_level && !b->parted[unit])
@@ -114,7 +119,7 @@ static void free_unit(struct builder *b, int unit)
     if (!b->live[unit])
         return;
     for (int f = 0; f < b->in->nflats; f++) {
-        if (b->in->flats[f].unit != unit)
+        if (!is_gathered(b, f, unit))
             continue;
         emit_flat(b, SCHED_FREE, SCHED_GATHERS, f, b->param_slot[f]);
         slot_give(&b->param_slots, b->param_slot[f]);
@@ -130,7 +135,7 @@ static void keep_part(struct builder *b, int unit)
     if (!b->live[unit] || !b->in->units[unit].keep_part || b->in->program != FSDP_TRAIN)
         return;
     for (int f = 0; f < b->in->nflats; f++)
-        if (b->in->flats[f].unit == unit)
+        if (is_gathered(b, f, unit))
             emit_flat(b, SCHED_KEEP_PART, SCHED_GATHERS, f, b->param_slot[f]);
     b->parted[unit] = true;
 }
@@ -284,7 +289,7 @@ static void visit_backward(struct builder *b, int module)
 
 static void note_order(struct builder *b, int module)
 {
-    if (is_unit_root(b, module) && unit_has_flats(b, b->in->unit_of_module[module]))
+    if (is_unit_root(b, module) && unit_is_gathered(b, b->in->unit_of_module[module]))
         b->order[b->norder++] = b->in->unit_of_module[module];
 }
 

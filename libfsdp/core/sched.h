@@ -69,6 +69,7 @@ struct sched_op {
 struct sched_flat {
     int unit;
     bool trainable;
+    bool whole;           /* never gathered */
     uint64_t full_nbytes; /* of the unsharded parameters */
     uint64_t grad_nbytes; /* of the unsharded gradients */
     bool grad_narrow;     /* not fp32: they cannot be written straight into the shard */
@@ -101,6 +102,12 @@ struct sched_input {
     int limit_all_gathers; /* 0: none */
     int grad_slots; /* gradients in flight: the reduction of one overlaps the next's compute */
 };
+
+/* Does the flat have to be gathered before it is used? */
+static inline bool sched_is_gathered(const struct sched_input *in, int flat)
+{
+    return in->sharded && !in->flats[flat].whole;
+}
 
 struct sched {
     int nops, nwaits;

@@ -46,7 +46,7 @@ static int visit_accesses(const struct sched *sched, const struct sched_input *i
     for (int f = 0; f < in->nflats; f++) {
         if (in->flats[f].unit != unit)
             continue;
-        if (in->sharded)
+        if (sched_is_gathered(in, f))
             n = add(out, n, SCHED_PARAM_SLOT, sched_slot_of(sched, f, i), false);
         else
             n = add(out, n, SCHED_PARAM_SHARD, f, false);

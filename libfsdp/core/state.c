@@ -24,7 +24,7 @@ int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
             const struct param *p = &f->tree->params[flat->params[i]];
             struct fsdp_box box;
             uint64_t pos,
-                nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
+                nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, flat_shard(f, flat));
             uint64_t first = p->tensor.ndim ? box.offset[0] * fsdp_tensor_row_nelem(&p->tensor) : 0;
             /* The stream follows the name, so that a model may reorder its parameters. */
             uint64_t stream = fsdp_hash(FSDP_HASH_SEED, p->tensor.name, strlen(p->tensor.name));
@@ -79,7 +79,7 @@ uint64_t state_slice_nelem(const struct fsdp *f, int flat, int tensor)
     const struct flat *of = &f->units.flats[flat];
     struct fsdp_box box;
     uint64_t pos;
-    return fsdp_cut_box(&box, &pos, &of->cut, of->tensors, tensor, f->mesh->shard_rank);
+    return fsdp_cut_box(&box, &pos, &of->cut, of->tensors, tensor, flat_shard(f, of));
 }
 
 static int visit_slice(struct fsdp *f, struct state_slice *at, const char *name,
@@ -87,11 +87,12 @@ static int visit_slice(struct fsdp *f, struct state_slice *at, const char *name,
                        struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[at->flat];
+    bool whole = flat->whole;
     at->slice = (struct fsdp_slice){.tensor = flat->tensors[at->tensor],
-                                    .replica = f->mesh->replicate_rank,
-                                    .nreplica = f->mesh->replicate_size};
+                                    .replica = whole ? f->mesh->rank : f->mesh->replicate_rank,
+                                    .nreplica = whole ? f->mesh->size : f->mesh->replicate_size};
     at->nelem = fsdp_cut_box(&at->slice.box, &at->pos, &flat->cut, flat->tensors, at->tensor,
-                             f->mesh->shard_rank);
+                             flat_shard(f, flat));
     if (!at->nelem && !at->slice.tensor.ndim)
         return FSDP_OK; /* a scalar has no empty box: only its owner gives it */
     at->slice.tensor.name = name;
@@ -142,16 +143,21 @@ int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err
     return state_visit(f, visit_live, f, fn, ctx, err);
 }
 
-static int broadcast_flat(struct fsdp *f, float *data, uint64_t nelem, struct fsdp_err *err)
+/* Replica 0's values to the others. */
+static int broadcast_flat(struct fsdp *f, int k, float *data, struct fsdp_err *err)
 {
-    return fsdp_comm_broadcast(f->mesh->replicate, data, nelem, FSDP_F32, 0,
+    const struct flat *flat = &f->units.flats[k];
+    struct fsdp_comm *comm = flat->whole ? f->mesh->world : f->mesh->replicate;
+    if (fsdp_comm_size(comm) == 1)
+        return FSDP_OK;
+    return fsdp_comm_broadcast(comm, data, flat->cut.shard_nelem, FSDP_F32, 0,
                                f->lanes[SCHED_COMPUTE], err);
 }
 
 int state_masters_changed(struct fsdp *f, struct fsdp_err *err)
 {
-    for (int k = 0; k < f->units.nflats && f->mesh->replicate_size > 1; k++)
-        FSDP_TRY(broadcast_flat(f, f->flats[k].master, f->units.flats[k].cut.shard_nelem, err));
+    for (int k = 0; k < f->units.nflats; k++)
+        FSDP_TRY(broadcast_flat(f, k, f->flats[k].master, err));
     FSDP_TRY(refresh_params(f, err));
     return fsdp_sync(f, err);
 }
@@ -161,10 +167,9 @@ int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
     if (!f->ema_written) /* weights alone were loaded */
         FSDP_TRY(update_average_begin(f, err));
     f->ema_written = false;
-    for (int k = 0; k < f->units.nflats && f->mesh->replicate_size > 1; k++)
+    for (int k = 0; k < f->units.nflats; k++)
         for (int o = 0; f->units.flats[k].trainable && o < f->nstate; o++)
-            FSDP_TRY(
-                broadcast_flat(f, f->flats[k].optim[o], f->units.flats[k].cut.shard_nelem, err));
+            FSDP_TRY(broadcast_flat(f, k, f->flats[k].optim[o], err));
     return state_masters_changed(f, err);
 }
 

@@ -6,14 +6,14 @@
 
 int fsdp_wrap_policy_parse(enum fsdp_wrap_policy *out, const char *text, struct fsdp_err *err)
 {
-    static const char *const names[] = {"transformer", "size", "none"};
-    for (int i = 0; i < 3; i++)
+    static const char *const names[] = {"transformer", "size", "none", "list"};
+    for (int i = 0; i < 4; i++)
         if (!strcmp(text, names[i])) {
             *out = (enum fsdp_wrap_policy)i;
             return FSDP_OK;
         }
-    return fsdp_err_set(err, FSDP_EINVAL, "unknown wrap policy '%s' (transformer, size, none)",
-                        text);
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "unknown wrap policy '%s' (transformer, size, none, list)", text);
 }
 
 /* Is module b in the subtree of a? */
@@ -90,6 +90,23 @@ static int wrap_size(bool *is_unit, const struct fsdp_module_tree *tree, uint64_
     return FSDP_OK;
 }
 
+static int wrap_list(bool *is_unit, const struct fsdp_module_tree *tree,
+                     const char *const *patterns, struct fsdp_err *err)
+{
+    for (int k = 0; patterns && patterns[k]; k++) {
+        bool found = false;
+        for (int m = 0; m < tree->nmodules; m++) {
+            bool named = module_name_matches(patterns[k], tree->modules[m].name);
+            is_unit[m] |= named;
+            found |= named;
+        }
+        if (!found)
+            return fsdp_err_set(err, FSDP_EINVAL, "wrap policy list: no module matches '%s'",
+                                patterns[k]);
+    }
+    return FSDP_OK;
+}
+
 static int wrap(bool *is_unit, const struct fsdp_module_tree *tree, const struct fsdp_opts *opts,
                 struct fsdp_err *err)
 {
@@ -101,6 +118,14 @@ static int wrap(bool *is_unit, const struct fsdp_module_tree *tree, const struct
         return wrap_size(is_unit, tree, opts->min_num_params, err);
     case FSDP_WRAP_NONE:
         return FSDP_OK;
+    case FSDP_WRAP_LIST:
+        return wrap_list(is_unit, tree, opts->wrap_modules, err);
+    case FSDP_WRAP_CALLBACK:
+        for (int m = 1; opts->wrap_callback && m < tree->nmodules; m++)
+            is_unit[m] = opts->wrap_callback(opts->wrap_ctx, tree, m);
+        return opts->wrap_callback
+                   ? FSDP_OK
+                   : fsdp_err_set(err, FSDP_EINVAL, "wrap policy callback: no callback is given");
     }
     return fsdp_err_set(err, FSDP_EINVAL, "unknown wrap policy %d", (int)opts->wrap_policy);
 }
@@ -113,55 +138,120 @@ static void number_units(struct units *u, const struct fsdp_module_tree *tree, c
     for (int m = 0; m < tree->nmodules; m++) {
         if (is_unit[m]) {
             u->unit_of_module[m] = u->nunits;
-            u->units[u->nunits++] = (struct unit){.module = m, .flats = {-1, -1}};
+            u->units[u->nunits++] = (struct unit){.module = m, .flats = {-1, -1, -1}};
         } else {
             u->unit_of_module[m] = u->unit_of_module[tree->modules[m].parent];
         }
     }
 }
 
-static int fill_flat(struct units *u, const struct fsdp_module_tree *tree, int unit, bool trainable,
-                     int shard_size, struct fsdp_err *err)
+/* The kind of every parameter: by its flags and by the patterns of the options. */
+static int mark_kinds(unsigned char *kinds, const struct fsdp_module_tree *tree,
+                      const char *const *patterns, int kind, const char *what, struct fsdp_err *err)
+{
+    for (int k = 0; patterns && patterns[k]; k++) {
+        bool found = false;
+        for (int p = 0; p < tree->nparams; p++) {
+            if (!fsdp_glob_match(patterns[k], tree->params[p].tensor.name))
+                continue;
+            kinds[p] = (unsigned char)kind;
+            found = true;
+        }
+        if (!found)
+            return fsdp_err_set(err, FSDP_EINVAL, "%s parameters: none matches '%s'", what,
+                                patterns[k]);
+    }
+    return FSDP_OK;
+}
+
+static int choose_kinds(unsigned char *kinds, const struct fsdp_module_tree *tree,
+                        const struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    bool trains = false;
+    for (int p = 0; p < tree->nparams; p++) {
+        unsigned flags = tree->params[p].flags;
+        kinds[p] = flags & FSDP_PARAM_IGNORED  ? UNIT_IGNORED
+                   : flags & FSDP_PARAM_FROZEN ? UNIT_FROZEN
+                                               : UNIT_TRAINABLE;
+    }
+    FSDP_TRY(mark_kinds(kinds, tree, opts->frozen, UNIT_FROZEN, "frozen", err));
+    FSDP_TRY(mark_kinds(kinds, tree, opts->ignored, UNIT_IGNORED, "ignored", err));
+    for (int p = 0; p < tree->nparams; p++)
+        trains |= kinds[p] == UNIT_TRAINABLE;
+    return trains ? FSDP_OK
+                  : fsdp_err_set(err, FSDP_EINVAL, "every parameter is frozen or ignored");
+}
+
+static int fill_flat(struct units *u, const struct fsdp_module_tree *tree, int unit, int kind,
+                     const unsigned char *kinds, int shard_size, struct fsdp_err *err)
 {
     struct flat *flat = &u->flats[u->nflats];
     int ntensors = 0;
 
     for (int p = 0; p < tree->nparams; p++)
-        ntensors += u->flat_of_param[p] == unit &&
-                    !(tree->params[p].flags & FSDP_PARAM_FROZEN) == trainable;
+        ntensors += u->flat_of_param[p] == unit && kinds[p] == kind;
     if (!ntensors)
         return FSDP_OK;
-    *flat = (struct flat){.unit = unit, .trainable = trainable};
+    *flat = (struct flat){
+        .unit = unit, .trainable = kind == UNIT_TRAINABLE, .whole = kind == UNIT_IGNORED};
     flat->tensors = fsdp_alloc((size_t)ntensors, sizeof *flat->tensors, "unit tensors", err);
     flat->params = fsdp_alloc((size_t)ntensors, sizeof *flat->params, "unit tensors", err);
-    u->units[unit].flats[!trainable] = u->nflats++;
+    u->units[unit].flats[kind] = u->nflats++;
     if (!flat->tensors || !flat->params)
         return FSDP_ENOMEM;
     for (int p = 0; p < tree->nparams; p++) {
-        if (u->flat_of_param[p] != unit ||
-            !(tree->params[p].flags & FSDP_PARAM_FROZEN) != trainable)
+        if (u->flat_of_param[p] != unit || kinds[p] != kind)
             continue;
         flat->params[flat->ntensors] = p;
         flat->tensors[flat->ntensors++] = tree->params[p].tensor;
     }
-    return fsdp_cut_create(&flat->cut, flat->tensors, flat->ntensors, shard_size, err);
+    return fsdp_cut_create(&flat->cut, flat->tensors, flat->ntensors, flat->whole ? 1 : shard_size,
+                           err);
 }
 
-static int fill_flats(struct units *u, const struct fsdp_module_tree *tree, int shard_size,
-                      struct fsdp_err *err)
+static int fill_flats(struct units *u, const struct fsdp_module_tree *tree,
+                      const unsigned char *kinds, int shard_size, struct fsdp_err *err)
 {
     /* flat_of_param holds the unit while the flats are being made. */
     for (int p = 0; p < tree->nparams; p++)
         u->flat_of_param[p] = u->unit_of_module[home_of_param(tree, p)];
-    for (int unit = 0; unit < u->nunits; unit++) {
-        FSDP_TRY(fill_flat(u, tree, unit, true, shard_size, err));
-        FSDP_TRY(fill_flat(u, tree, unit, false, shard_size, err));
-    }
+    for (int unit = 0; unit < u->nunits; unit++)
+        for (int kind = 0; kind < UNIT_NFLATS; kind++)
+            FSDP_TRY(fill_flat(u, tree, unit, kind, kinds, shard_size, err));
     for (int f = 0; f < u->nflats; f++)
         for (int i = 0; i < u->flats[f].ntensors; i++) {
             u->flat_of_param[u->flats[f].params[i]] = f;
             u->index_in_flat[u->flats[f].params[i]] = i;
         }
+    return FSDP_OK;
+}
+
+static const char *name_of_unit(const struct units *u, const struct fsdp_module_tree *tree,
+                                int unit)
+{
+    const char *name = tree->modules[u->units[unit].module].name;
+    return *name ? name : "the root";
+}
+
+/* Policies that follow sizes or classes move a tied parameter to the unit around all its users;
+ * where the user named the units, that would be another wrapping than asked for. */
+static int check_tied(const struct units *u, const struct fsdp_module_tree *tree,
+                      const struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    if (opts->wrap_policy != FSDP_WRAP_LIST && opts->wrap_policy != FSDP_WRAP_CALLBACK)
+        return FSDP_OK;
+    for (int i = 0; i < tree->naliases; i++) {
+        const struct alias *alias = &tree->aliases[i];
+        const struct param *param = &tree->params[alias->param];
+        int one = u->unit_of_module[param->module], other = u->unit_of_module[alias->module];
+        if (one == other)
+            continue;
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "'%s' and '%s' are one tied parameter, but unit '%s' has the one and "
+                            "unit '%s' the other: make neither a unit, or a module around both",
+                            param->tensor.name, alias->name, name_of_unit(u, tree, one),
+                            name_of_unit(u, tree, other));
+    }
     return FSDP_OK;
 }
 
@@ -171,6 +261,7 @@ int units_create(struct units *out, const struct fsdp_module_tree *tree,
     size_t nmodules = (size_t)tree->nmodules, nparams = (size_t)tree->nparams;
     int rc = FSDP_ENOMEM;
     bool *is_unit = NULL;
+    unsigned char *kinds = NULL;
 
     memset(out, 0, sizeof *out);
     if (!tree->nmodules || !tree->nparams)
@@ -179,7 +270,8 @@ int units_create(struct units *out, const struct fsdp_module_tree *tree,
     out->nparams = tree->nparams;
     if (!(is_unit = fsdp_alloc(nmodules, sizeof *is_unit, "wrap policy", err)) ||
         !(out->units = fsdp_alloc(nmodules, sizeof *out->units, "units", err)) ||
-        !(out->flats = fsdp_alloc(2 * nmodules, sizeof *out->flats, "units", err)) ||
+        !(kinds = fsdp_alloc(nparams, 1, "parameter kinds", err)) ||
+        !(out->flats = fsdp_alloc(UNIT_NFLATS * nmodules, sizeof *out->flats, "units", err)) ||
         !(out->unit_of_module = fsdp_alloc(nmodules, sizeof(int), "units", err)) ||
         !(out->flat_of_param = fsdp_alloc(nparams, sizeof(int), "units", err)) ||
         !(out->index_in_flat = fsdp_alloc(nparams, sizeof(int), "units", err)))
@@ -187,10 +279,13 @@ int units_create(struct units *out, const struct fsdp_module_tree *tree,
     FSDP_TRY_GOTO(wrap(is_unit, tree, opts, err), out);
     FSDP_TRY_GOTO(overrides_wrap(is_unit, tree, opts, err), out);
     number_units(out, tree, is_unit);
-    FSDP_TRY_GOTO(fill_flats(out, tree, shard_size, err), out);
+    FSDP_TRY_GOTO(check_tied(out, tree, opts, err), out);
+    FSDP_TRY_GOTO(choose_kinds(kinds, tree, opts, err), out);
+    FSDP_TRY_GOTO(fill_flats(out, tree, kinds, shard_size, err), out);
     rc = overrides_apply(out, tree, opts, err);
 out:
     fsdp_free(is_unit);
+    fsdp_free(kinds);
     if (rc)
         units_destroy(out);
     return rc;

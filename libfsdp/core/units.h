@@ -3,8 +3,9 @@
  * units.h: from a module tree and a wrap policy to units, and from units to flat buffers.
  *
  * A unit is a module with what is below it and not in a unit of its own. Its parameters form at
- * most two flat buffers ("flats"), trainable and frozen, each with its own cut (fsdp_cut). All of
- * it is a pure function of the arguments.
+ * most three flat buffers ("flats"), trainable, frozen and ignored, each with its own cut
+ * (fsdp_cut); that of the ignored ones is for one rank. All of it is a pure function of the
+ * arguments.
  */
 #ifndef CORE_UNITS_H
 #define CORE_UNITS_H
@@ -15,6 +16,7 @@
 struct flat {
     int unit;
     bool trainable;
+    bool whole; /* on every rank, never gathered: ignored parameters */
     int ntensors;
     struct fsdp_tensor *tensors; /* as stored; names borrowed from the tree */
     int *params;                 /* [ntensors] index in the tree */
@@ -22,12 +24,14 @@ struct flat {
     enum fsdp_dtype param_dtype, reduce_dtype; /* of its unit */
 };
 
+enum { UNIT_TRAINABLE, UNIT_FROZEN, UNIT_IGNORED, UNIT_NFLATS };
+
 struct unit {
     int module; /* its root */
     enum fsdp_dtype param_dtype, reduce_dtype;
     int reshard_after_forward; /* as in fsdp_opts */
     bool reshard_always;       /* an override says so: even the root and the last unit */
-    int flats[2];              /* index of the trainable and of the frozen flat, -1: none */
+    int flats[UNIT_NFLATS];    /* index of each kind's flat, -1: none */
 };
 
 struct units {

@@ -23,7 +23,7 @@ static void show_grad(struct fsdp *f, int flat_index, char *full)
 static char *gathered(struct fsdp *f, int flat)
 {
     const struct program *p = f->current;
-    if (!p->input.sharded)
+    if (!sched_is_gathered(&p->input, flat))
         return f->flats[flat].param;
     int slot = sched_slot_of(&p->sched, flat, f->cursor);
     return slot < 0 ? NULL : f->param_slots[p->input.program][slot];
@@ -62,7 +62,7 @@ static int zero_padding(struct fsdp *f, int flat_index, char *grad, struct fsdp_
 static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro,
                      struct fsdp_err *err)
 {
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < UNIT_NFLATS; k++) {
         int flat = f->units.units[unit].flats[k];
         if (flat < 0)
             continue;
@@ -82,7 +82,7 @@ static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro,
 
 static void hide_unit(struct fsdp *f, int unit, enum fsdp_phase phase)
 {
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < UNIT_NFLATS; k++) {
         int flat = f->units.units[unit].flats[k];
         if (flat < 0)
             continue;
@@ -96,6 +96,8 @@ float fsdp_view_grad_beta(const struct fsdp_view *view, int param)
 {
     struct fsdp *f = view->fsdp;
     bool written = f->grad_written[param];
+    if (!view->grad[param])
+        return 0;
     f->grad_written[param] = true;
     return written ? 1.0f : 0.0f;
 }
@@ -105,9 +107,9 @@ int view_complete(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
     if (op->kind != SCHED_LEAVE || op->phase != FSDP_BACKWARD)
         return FSDP_OK;
     const struct unit *unit = &f->units.units[f->units.unit_of_module[op->module]];
-    if (unit->module != op->module || unit->flats[0] < 0)
+    if (unit->module != op->module || unit->flats[UNIT_TRAINABLE] < 0)
         return FSDP_OK;
-    const struct flat *flat = &f->units.flats[unit->flats[0]];
+    const struct flat *flat = &f->units.flats[unit->flats[UNIT_TRAINABLE]];
     size_t elem = fsdp_dtype_nbytes(flat->reduce_dtype);
     for (int i = 0; i < flat->ntensors; i++) {
         int param = flat->params[i];

@@ -47,6 +47,9 @@ struct nn_linear {
     enum fsdp_dtype dtype, y_dtype, w_dtype, dw_dtype; /* dtype: x, dx; y_dtype: y, dy */
 };
 
+/* Gradients of weights (out of backward_weight and of the embedding's backward, dw, db) that are
+ * NULL are not wanted: a frozen parameter has none. */
+
 /* The same with a bias, and with the weight the other way round, as GPT-2 stores it:
  * y = x w + b: x (rows, nin), w (nin, nout), b (nout), y (rows, nout). The rows of w lie ldw
  * elements apart, so that it may be some columns of a wider weight. */
@@ -252,10 +255,10 @@ extern const struct nn_ops nn_cpu_ops;
  */
 const char *nn_blas_kernels(void);
 
-/* &x[nelem] */
+/* &x[nelem]; NULL stays NULL */
 static inline void *nn_at(const void *x, enum fsdp_dtype dtype, size_t nelem)
 {
-    return (char *)(uintptr_t)x + nelem * fsdp_dtype_nbytes(dtype);
+    return x ? (char *)(uintptr_t)x + nelem * fsdp_dtype_nbytes(dtype) : NULL;
 }
 
 #endif

@@ -79,7 +79,10 @@ static void sum_rows(const struct nn_affine *a)
 
 static void affine_backward_weight(const struct nn_affine *a)
 {
-    sum_rows(a);
+    if (a->db)
+        sum_rows(a);
+    if (!a->out)
+        return;
     nn_gemm(&(struct nn_gemm){.m = a->nin,
                               .n = a->nout,
                               .k = a->rows,

@@ -147,13 +147,25 @@ static void backward_block(const struct nn_layernorm_backward *a, int first, int
     }
 }
 
+/* Sums so far, of a gradient that is wanted. */
+static void read_sums(float *sums, const void *grad, enum fsdp_dtype dtype, size_t from, size_t n)
+{
+    if (grad)
+        fsdp_cpu_convert(sums, FSDP_F32, nn_at((void *)(uintptr_t)grad, dtype, from), dtype, n);
+}
+
+static void write_sums(void *grad, enum fsdp_dtype dtype, size_t from, const float *sums, size_t n)
+{
+    if (grad)
+        fsdp_cpu_convert(nn_at(grad, dtype, from), dtype, sums, FSDP_F32, n);
+}
+
 /* Columns from `from` of a span of rows. */
 static void backward_span(const struct nn_layernorm_backward *a, int first, int end, size_t from,
                           const float *g_mean, const float *gx_mean)
 {
     const size_t n = ncols_at(from, a->dim);
     float w_room[BLOCK_COLS], b_room[BLOCK_COLS], dw[BLOCK_COLS] = {0}, db[BLOCK_COLS] = {0};
-    void *dw_at = nn_at(a->dw, a->dw_dtype, from), *db_at = nn_at(a->db, a->dw_dtype, from);
     const struct row row = {.w = nn_read(a->w, a->w_dtype, from, n, w_room),
                             .b = nn_read(a->b, a->w_dtype, from, n, b_room),
                             .dw = dw,
@@ -161,14 +173,14 @@ static void backward_span(const struct nn_layernorm_backward *a, int first, int 
                             .beta = a->dx_beta};
 
     if (first > 0 || a->dw_beta != 0.0f) {
-        fsdp_cpu_convert(dw, FSDP_F32, dw_at, a->dw_dtype, n);
-        fsdp_cpu_convert(db, FSDP_F32, db_at, a->dw_dtype, n);
+        read_sums(dw, a->dw, a->dw_dtype, from, n);
+        read_sums(db, a->db, a->dw_dtype, from, n);
     }
     for (int r = first; r < end; r += BLOCK_ROWS)
         backward_block(a, r, end - r < BLOCK_ROWS ? end : r + BLOCK_ROWS, from, row,
                        g_mean + (r - first), gx_mean + (r - first));
-    fsdp_cpu_convert(dw_at, a->dw_dtype, dw, FSDP_F32, n);
-    fsdp_cpu_convert(db_at, a->dw_dtype, db, FSDP_F32, n);
+    write_sums(a->dw, a->dw_dtype, from, dw, n);
+    write_sums(a->db, a->dw_dtype, from, db, n);
 }
 
 static void layernorm_backward(const struct nn_layernorm_backward *a)

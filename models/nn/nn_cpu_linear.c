@@ -41,6 +41,8 @@ static void linear_backward_input(const struct nn_linear *a)
 
 static void linear_backward_weight(const struct nn_linear *a)
 {
+    if (!a->out)
+        return;
     nn_gemm(&(struct nn_gemm){.m = a->nout,
                               .n = a->nin,
                               .k = a->rows,

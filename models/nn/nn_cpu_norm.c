@@ -127,12 +127,13 @@ static void backward_span(const struct nn_rmsnorm_backward *a, int first, int en
     float w_room[BLOCK_COLS], sum[BLOCK_COLS] = {0};
     const float *w = nn_read(a->w, a->w_dtype, from, n, w_room);
 
-    if (first > 0 || a->dw_beta != 0.0f)
+    if (a->dw && (first > 0 || a->dw_beta != 0.0f))
         fsdp_cpu_convert(sum, FSDP_F32, nn_at(a->dw, a->dw_dtype, from), a->dw_dtype, n);
     for (int row = first; row < end; row += BLOCK_ROWS)
         backward_block(a, row, end - row < BLOCK_ROWS ? end : row + BLOCK_ROWS, from, w,
                        coef + (row - first), sum);
-    fsdp_cpu_convert(nn_at(a->dw, a->dw_dtype, from), a->dw_dtype, sum, FSDP_F32, n);
+    if (a->dw)
+        fsdp_cpu_convert(nn_at(a->dw, a->dw_dtype, from), a->dw_dtype, sum, FSDP_F32, n);
 }
 
 static void rmsnorm_backward(const struct nn_rmsnorm_backward *a)

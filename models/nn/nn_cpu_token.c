@@ -57,6 +57,8 @@ static void embedding_forward(const struct nn_embedding *a)
 static void embedding_backward(const struct nn_embedding *a)
 {
     const size_t dim = (size_t)a->dim;
+    if (!a->out)
+        return;
     if (a->beta == 0.0f)
         memset(a->out, 0, (size_t)a->vocab * dim * fsdp_dtype_nbytes(a->dw_dtype));
     for (int r = 0; r < a->rows; r++)

@@ -38,9 +38,9 @@ static struct model model_make(int nblocks, bool wrap_all, bool frozen, bool rec
     }
     for (int u = 0; u < m.nunits; u++) {
         uint64_t nbytes = u ? 1000 : 3000;
-        m.flats[m.nflats++] = (struct sched_flat){u, true, nbytes, nbytes, u % 2};
+        m.flats[m.nflats++] = (struct sched_flat){u, true, false, nbytes, nbytes, u % 2};
         if (frozen && u % 2)
-            m.flats[m.nflats++] = (struct sched_flat){u, false, 500, 0, false};
+            m.flats[m.nflats++] = (struct sched_flat){u, false, false, 500, 0, false};
     }
     return m;
 }

@@ -39,7 +39,16 @@ extern "C" {
 
 struct fsdp;
 
-enum fsdp_wrap_policy { FSDP_WRAP_TRANSFORMER, FSDP_WRAP_SIZE, FSDP_WRAP_NONE };
+/* Which modules become units, beside the root. */
+enum fsdp_wrap_policy {
+    FSDP_WRAP_TRANSFORMER, /* by class */
+    FSDP_WRAP_SIZE,        /* by number of parameters */
+    FSDP_WRAP_NONE,        /* the whole model is one unit */
+    FSDP_WRAP_LIST,        /* by name */
+    FSDP_WRAP_CALLBACK,
+};
+/* Is the module a unit? Pure, and the same on every rank. */
+typedef bool fsdp_wrap_f(void *ctx, const struct fsdp_module_tree *tree, int module);
 int fsdp_wrap_policy_parse(enum fsdp_wrap_policy *out, const char *text, struct fsdp_err *err);
 
 /* Activation checkpointing: what a module drops after forward and makes again in backward. FULL:
@@ -76,6 +85,15 @@ struct fsdp_opts {
     enum fsdp_wrap_policy wrap_policy;
     const char *const *wrap_classes; /* TRANSFORMER: NULL-terminated class names */
     uint64_t min_num_params;         /* SIZE: a module with at least this many becomes a unit */
+    /* LIST: NULL-terminated patterns of module names; a wildcard stays within one level. Here and
+     * under CALLBACK all users of a tied parameter must be in one unit. */
+    const char *const *wrap_modules;
+    fsdp_wrap_f *wrap_callback; /* CALLBACK */
+    void *wrap_ctx;
+    /* NULL-terminated patterns of parameter names (fsdp_glob_match), beside those that the model
+     * declared frozen or ignored. Frozen: gathered, no gradient. Ignored: whole on every rank, no
+     * gradient; saved as any other. */
+    const char *const *frozen, *const *ignored;
     /* F32, BF16 or F16. Masters and optimizer state are fp32; what is gathered and computed with
      * is their copy in param_dtype. Gradients are written and reduced in reduce_dtype, and added
      * up over micro-steps in fp32 shards. */
@@ -150,7 +168,8 @@ struct fsdp_view {
 /* BACKWARD: what the next contribution to view->grad[param] multiplies the memory with: 0
  * (overwrite, it may hold anything) at the first, 1 (add) at later ones of this micro-step and,
  * where gradients accumulate in place, of later micro-steps. Asking is a promise to write the whole
- * tensor. A gradient that no module asked for is zero. Local. */
+ * tensor. A gradient that no module asked for is zero. 0 for a parameter that is not trained, whose
+ * gradient is NULL. Local. */
 float fsdp_view_grad_beta(const struct fsdp_view *view, int param);
 
 /* Begins micro-step `index` (0 .. accumulation-1) of the training program, or an evaluation pass

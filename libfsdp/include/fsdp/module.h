@@ -16,7 +16,10 @@ extern "C" {
 
 struct fsdp_module_tree;
 
-enum { FSDP_PARAM_FROZEN = 1 };
+enum {
+    FSDP_PARAM_FROZEN = 1,  /* gathered like the others, not trained */
+    FSDP_PARAM_IGNORED = 2, /* left whole on every rank, and not trained */
+};
 
 /* Empty tree. Its names are copied. */
 int fsdp_module_tree_create(struct fsdp_module_tree **out, struct fsdp_err *err);
