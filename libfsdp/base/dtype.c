@@ -110,3 +110,50 @@ uint16_t fsdp_f32_to_f16(float x)
     uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
     return (uint16_t)(sign | (rounded - 0x38000000u) >> 13);
 }
+
+float fsdp_f8_e4m3_to_f32(uint8_t x)
+{
+    uint32_t sign = (uint32_t)(x & 0x80) << 24, exponent = x >> 3 & 15, fraction = x & 7;
+
+    if ((x & 0x7f) == 0x7f)
+        return float_of(sign | 0x7fc00000u);
+    if (exponent)
+        return float_of(sign | (exponent + 120) << 23 | fraction << 20);
+    float subnormal = (float)fraction * 0x1p-9f;
+    return sign ? -subnormal : subnormal;
+}
+
+uint8_t fsdp_f32_to_f8_e4m3(float x)
+{
+    uint32_t u = bits_of(x), sign = u >> 24 & 0x80, magnitude = u & 0x7fffffffu;
+
+    if (magnitude > 0x43e80000u) /* beyond 464, the middle between 448 and what would be 480 */
+        return (uint8_t)(sign | 0x7f);
+    if (magnitude < 0x3c800000u) { /* subnormal: let float addition round at 2^-9 */
+        float shifted = float_of(magnitude) + 0x1p14f;
+        return (uint8_t)(sign | (bits_of(shifted) - 0x46800000u));
+    }
+    uint32_t rounded = magnitude + 0x7ffff + (magnitude >> 20 & 1);
+    return (uint8_t)(sign | (rounded - 0x3c000000u) >> 20);
+}
+
+float fsdp_f8_e5m2_to_f32(uint8_t x)
+{
+    return fsdp_f16_to_f32((uint16_t)(x << 8));
+}
+
+uint8_t fsdp_f32_to_f8_e5m2(float x)
+{
+    uint32_t u = bits_of(x), sign = u >> 24 & 0x80, magnitude = u & 0x7fffffffu;
+
+    if (magnitude > 0x7f800000u)
+        return (uint8_t)(sign | 0x7f);
+    if (magnitude >= 0x47700000u) /* 61440 and more round to infinity */
+        return (uint8_t)(sign | 0x7c);
+    if (magnitude < 0x38800000u) { /* subnormal: let float addition round at 2^-16 */
+        float shifted = float_of(magnitude) + 0x1p7f;
+        return (uint8_t)(sign | (bits_of(shifted) - 0x43000000u));
+    }
+    uint32_t rounded = magnitude + 0xfffff + (magnitude >> 21 & 1);
+    return (uint8_t)(sign | (rounded - 0x38000000u) >> 21);
+}

@@ -148,6 +148,12 @@ float fsdp_bf16_to_f32(uint16_t x);
 uint16_t fsdp_f32_to_bf16(float x);
 float fsdp_f16_to_f32(uint16_t x);
 uint16_t fsdp_f32_to_f16(float x);
+/* 8-bit floats (Micikevicius et al., arXiv 2209.05433). E4M3 has no infinity: what rounds beyond
+ * 448 becomes NaN, as in PyTorch. E5M2 is the upper half of an fp16; beyond 57344 lies infinity. */
+float fsdp_f8_e4m3_to_f32(uint8_t x);
+uint8_t fsdp_f32_to_f8_e4m3(float x);
+float fsdp_f8_e5m2_to_f32(uint8_t x);
+uint8_t fsdp_f32_to_f8_e5m2(float x);
 
 /* ---- tensors, boxes, slices ----------------------------------------------------------------- */
 
