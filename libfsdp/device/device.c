@@ -196,6 +196,42 @@ int fsdp_absmax(struct fsdp_lane *lane, double *out, const float *x, size_t nele
     return nelem ? lane->device->ops->absmax(lane->state, out, x, nelem, err) : FSDP_OK;
 }
 
+int fsdp_max_rows(struct fsdp_lane *lane, double *out, const double *in, size_t nrows, size_t ncols,
+                  struct fsdp_err *err)
+{
+    if (!nrows || !ncols)
+        return FSDP_OK;
+    return lane->device->ops->max_rows(lane->state, out, in, nrows, ncols, err);
+}
+
+static int check_narrow(struct fsdp_lane *lane, enum fsdp_dtype narrow, struct fsdp_err *err)
+{
+    if (narrow == FSDP_F8_E4M3)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL, "lane %s: quantize takes F8_E4M3, not %s", lane->name,
+                        fsdp_dtype_name(narrow));
+}
+
+int fsdp_quantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype narrow, const float *src,
+                  size_t nelem, const double *amax, struct fsdp_err *err)
+{
+    FSDP_TRY(check_narrow(lane, narrow, err));
+    if (!nelem)
+        return FSDP_OK;
+    return lane->device->ops->quantize(lane->state, dst, narrow, src, nelem, amax, err);
+}
+
+int fsdp_dequantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                    enum fsdp_dtype narrow, size_t nelem, const double *amax, struct fsdp_err *err)
+{
+    FSDP_TRY(check_narrow(lane, narrow, err));
+    FSDP_TRY(check_float(lane, dst_dtype, "dequantize", err));
+    if (!nelem)
+        return FSDP_OK;
+    return lane->device->ops->dequantize(lane->state, dst, dst_dtype, src, narrow, nelem, amax,
+                                         err);
+}
+
 int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *partial,
                    size_t npartials, enum fsdp_norm type, float max_norm,
                    const struct fsdp_loss_scale *scale, struct fsdp_err *err)

@@ -18,6 +18,13 @@ int device_cpu_accumulate(void *lane, float *dst, const void *src, enum fsdp_dty
                           size_t nelem, struct fsdp_err *err);
 int device_cpu_sumsq(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
 int device_cpu_absmax(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
+int device_cpu_max_rows(void *lane, double *out, const double *in, size_t nrows, size_t ncols,
+                        struct fsdp_err *err);
+int device_cpu_quantize(void *lane, void *dst, enum fsdp_dtype narrow, const float *src,
+                        size_t nelem, const double *amax, struct fsdp_err *err);
+int device_cpu_dequantize(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                          enum fsdp_dtype narrow, size_t nelem, const double *amax,
+                          struct fsdp_err *err);
 int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *partial,
                          size_t npartials, enum fsdp_norm type, float max_norm,
                          const struct fsdp_loss_scale *scale, struct fsdp_err *err);

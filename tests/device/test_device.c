@@ -267,6 +267,49 @@ static void test_casts(struct fsdp_lane *lane)
     ok(worst <= 0x1p-8, "bf16 cast and accumulate: relative %.1e", worst);
 }
 
+static void test_quantize(struct fsdp_lane *lane)
+{
+    static const float scales[] = {1e-6f, 1, 3e7f};
+    float x[N], back[N];
+    uint8_t code[N];
+    for (int k = 0; k < 3; k++) {
+        double amax = 0, worst = 0;
+        int bad = 0;
+        for (int i = 0; i < N; i++)
+            x[i] = scales[k] * noise(i) * (i % 3 ? 1 : 0x1p-9f);
+        fsdp_absmax(lane, &amax, x, N, NULL);
+        fsdp_quantize(lane, code, FSDP_F8_E4M3, x, N, &amax, NULL);
+        fsdp_dequantize(lane, back, FSDP_F32, code, FSDP_F8_E4M3, N, &amax, NULL);
+        fsdp_lane_sync(lane, NULL);
+        for (int i = 0; i < N; i++) {
+            float scale = (float)(448 / amax);
+            bad += code[i] != fsdp_f32_to_f8_e4m3(fminf(fmaxf(x[i] * scale, -448), 448));
+            double part = fabs((double)back[i] - (double)x[i]);
+            worst = fmax(worst, part / fmax(fabs((double)x[i]), 0x1p-6 * amax / 448));
+        }
+        ok(bad == 0 && worst <= 0x1p-4 * (1 + 1e-6), "amax %.1e in E4M3: within %.4f", amax, worst);
+    }
+    double amax = 0;
+    memset(x, 0, sizeof x);
+    fsdp_quantize(lane, code, FSDP_F8_E4M3, x, 4, &amax, NULL);
+    fsdp_dequantize(lane, back, FSDP_F32, code, FSDP_F8_E4M3, 4, &amax, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(back[0] == 0 && back[3] == 0, "zeros are zeros");
+    amax = INFINITY;
+    x[1] = INFINITY;
+    fsdp_quantize(lane, code, FSDP_F8_E4M3, x, 4, &amax, NULL);
+    fsdp_dequantize(lane, back, FSDP_F32, code, FSDP_F8_E4M3, 4, &amax, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(isnan(back[0]) && isnan(back[1]), "an infinity does not pass for 448");
+    const double in[] = {1, NAN, 3, 4, 5, 2, 0, 9, 8};
+    double most[3];
+    fsdp_max_rows(lane, most, in, 3, 3, NULL);
+    fsdp_lane_sync(lane, NULL);
+    ok(most[0] == 4 && isnan(most[1]) && most[2] == 8, "the greatest of every column");
+    ok(fsdp_quantize(lane, code, FSDP_F8_E5M2, x, 4, &amax, NULL) == FSDP_EINVAL,
+       "E5M2 is refused");
+}
+
 static void test_init(struct fsdp_lane *lane)
 {
     static float whole[100000], part[1000];
@@ -391,6 +434,7 @@ int main(void)
     test_ema(lane);
     test_loss_scale(lane);
     test_casts(lane);
+    test_quantize(lane);
     test_init(lane);
     fsdp_lane_destroy(lane);
     fsdp_device_close(device);

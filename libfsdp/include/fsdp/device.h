@@ -94,6 +94,19 @@ struct fsdp_loss_scale_rule {
     int32_t interval; /* 0: no growth */
 };
 
+/* out[j] = the greatest of in[i][j] over i < nrows; NaN if one is. */
+int fsdp_max_rows(struct fsdp_lane *lane, double *out, const double *in, size_t nrows, size_t ncols,
+                  struct fsdp_err *err);
+
+/* With a scale for all of them, so that the greatest absolute value *amax (device scalar) becomes
+ * the greatest of the narrow type (F8_E4M3: 448); NaN and infinities become NaN. quantize: dst[i] =
+ * src[i] * scale, rounded to nearest even; dequantize: dst[i] = src[i] / scale in F32, BF16, F16.
+ */
+int fsdp_quantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype narrow, const float *src,
+                  size_t nelem, const double *amax, struct fsdp_err *err);
+int fsdp_dequantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                    enum fsdp_dtype narrow, size_t nelem, const double *amax, struct fsdp_err *err);
+
 enum fsdp_norm { FSDP_NORM_2, FSDP_NORM_INF };
 /* *norm = scale->inverse times the root of the sum of partial[0 .. npartials), added in order
  * (NORM_2: partials are sums of squares), or times the greatest (NORM_INF). *coef, which gradients

@@ -34,6 +34,13 @@ struct fsdp_device_ops {
                       size_t nelem, struct fsdp_err *err);
     int (*sumsq)(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
     int (*absmax)(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
+    int (*max_rows)(void *lane, double *out, const double *in, size_t nrows, size_t ncols,
+                    struct fsdp_err *err);
+    int (*quantize)(void *lane, void *dst, enum fsdp_dtype narrow, const float *src, size_t nelem,
+                    const double *amax, struct fsdp_err *err);
+    int (*dequantize)(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                      enum fsdp_dtype narrow, size_t nelem, const double *amax,
+                      struct fsdp_err *err);
     int (*clip_coef)(void *lane, float *coef, float *norm, const double *partial, size_t npartials,
                      enum fsdp_norm type, float max_norm, const struct fsdp_loss_scale *scale,
                      struct fsdp_err *err);
