@@ -77,7 +77,7 @@ DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_ZSTD='$(WITH_ZSTD)' CBLAS_LIBS='$(if $(filt
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE all tools libs tests list deps check check-run check-interop check-interop-run check-slurm \
+.PHONY: FORCE all tools libs tests list deps check check-run check-long check-interop check-interop-run check-slurm \
 	check-slurm-run slurm-shell demo bench \
 	install uninstall format lint clean
 
@@ -107,6 +107,10 @@ check:
 
 check-run: all tests
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' TEST_CC='$(CC)' tests/run $(RUNFLAGS) $(T)
+
+## check-long       200 rounds of SIGKILL to save, merge and reshard (KILL_SEED=N repeats one run)
+check-long: all
+	@KILLS=200 $(MAKE) check-run T=tests/ckpt/kill.sh
 
 ## check-interop    compare with PyTorch: files it wrote, files it must read (fetches it from PyPI
 ##                  into build/venv, or set TORCH_PYTHON)
