@@ -284,8 +284,8 @@ static void show_training(struct train *t)
     report_row(&t->report, "model", "%s (%s), %s parameters", c->model.path, p->ops->family,
                report_count(count, fsdp_param_nelem_total(p->tree)));
     if (info.dropout > 0)
-        report_row(&t->report, "dropout", "%s%g", c->model.dropout < 0 ? "up to " : "",
-                   info.dropout);
+        report_row(&t->report, "dropout", "%g%s", info.dropout,
+                   c->model.dropout < 0 ? " at most, as config.json says" : "");
     if (p->data)
         show_data(t, "data", p->data, c->train.steps * rows);
     if (p->eval)

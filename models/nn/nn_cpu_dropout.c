@@ -7,37 +7,53 @@
  *     counter   0 .. 7      0 .. 7      0 .. 7      0 .. 7    | 8 ..
  *     word      0           1           2           3         | 0
  */
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 #include "nn/nn_cpu.h"
 
 enum { COUNTERS = 8, WORDS = 4, BLOCK = COUNTERS * WORDS };
 
-/* Philox 4x32-10 (Salmon et al., SC 2011) of the counters (row, 8 block + j). */
-static void philox(uint32_t out[WORDS][COUNTERS], uint64_t key, uint64_t row, uint64_t block)
-{
-    uint32_t c0[COUNTERS], c1[COUNTERS], c2[COUNTERS], c3[COUNTERS];
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+typedef uint32_t words __attribute__((vector_size(COUNTERS * sizeof(uint32_t))));
 
-    for (uint32_t j = 0; j < COUNTERS; j++) {
-        c0[j] = (uint32_t)(block * COUNTERS) + j;
-        c1[j] = (uint32_t)(block * COUNTERS >> 32);
-        c2[j] = (uint32_t)row;
-        c3[j] = (uint32_t)(row >> 32);
-    }
+/* High and low words of x * factor. */
+static inline void multiply(words *high, words *low, const words *x, uint32_t factor)
+{
+#ifdef __AVX2__ /* compilers do not find these two instructions by themselves */
+    const __m256i even = _mm256_mul_epu32((__m256i)*x, _mm256_set1_epi32((int)factor));
+    const __m256i odd =
+        _mm256_mul_epu32(_mm256_srli_epi64((__m256i)*x, 32), _mm256_set1_epi32((int)factor));
+    *high = (words)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+    *low = (words)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+#else
+    for (int j = 0; j < COUNTERS; j++)
+        (*high)[j] = (uint32_t)((uint64_t)(*x)[j] * factor >> 32);
+    *low = *x * factor;
+#endif
+}
+
+/* Philox 4x32-10 (Salmon et al., SC 2011) of the counters (row, 8 block + j). */
+static void philox(words c[WORDS], uint64_t key, uint64_t row, uint64_t block)
+{
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    const words count = {0, 1, 2, 3, 4, 5, 6, 7}, zero = {0};
+    words high0, high2, low0, low2;
+
+    c[0] = count + (uint32_t)(block * COUNTERS);
+    c[1] = zero + (uint32_t)(block * COUNTERS >> 32);
+    c[2] = zero + (uint32_t)row;
+    c[3] = zero + (uint32_t)(row >> 32);
     for (int round = 0; round < 10; round++) {
-        for (int j = 0; j < COUNTERS; j++) {
-            const uint64_t a = UINT64_C(0xD2511F53) * c0[j], b = UINT64_C(0xCD9E8D57) * c2[j];
-            c0[j] = (uint32_t)(b >> 32) ^ c1[j] ^ k0;
-            c2[j] = (uint32_t)(a >> 32) ^ c3[j] ^ k1;
-            c1[j] = (uint32_t)b;
-            c3[j] = (uint32_t)a;
-        }
+        multiply(&high0, &low0, &c[0], 0xD2511F53);
+        multiply(&high2, &low2, &c[2], 0xCD9E8D57);
+        c[0] = high2 ^ c[1] ^ k0;
+        c[2] = high0 ^ c[3] ^ k1;
+        c[1] = low2;
+        c[3] = low0;
         k0 += 0x9E3779B9;
         k1 += 0xBB67AE85;
     }
-    memcpy(out[0], c0, sizeof c0);
-    memcpy(out[1], c1, sizeof c1);
-    memcpy(out[2], c2, sizeof c2);
-    memcpy(out[3], c3, sizeof c3);
 }
 
 void nn_drop_factors(float *out, const struct nn_drop *drop, int row, uint64_t first, size_t nelem)
@@ -46,17 +62,17 @@ void nn_drop_factors(float *out, const struct nn_drop *drop, int row, uint64_t f
     const uint32_t least = all ? UINT32_MAX : (uint32_t)((double)drop->p * 4294967296.0);
     const float keep = all ? 0 : 1 / (1 - drop->p);
     const uint64_t number = drop->first_row + (uint64_t)row;
-    uint32_t words[WORDS][COUNTERS];
-    float factors[BLOCK];
+    words c[WORDS];
+    uint32_t keep_bits;
 
+    memcpy(&keep_bits, &keep, sizeof keep_bits);
     for (uint64_t at = first, end = first + nelem; at < end;) {
         const uint64_t block = at / BLOCK, skip = at % BLOCK;
         const uint64_t here = end - at < BLOCK - skip ? end - at : BLOCK - skip;
-        philox(words, drop->key, number, block);
+        philox(c, drop->key, number, block);
         for (int w = 0; w < WORDS; w++)
-            for (int j = 0; j < COUNTERS; j++)
-                factors[w * COUNTERS + j] = words[w][j] >= least ? keep : 0.0f;
-        memcpy(out + (at - first), factors + skip, here * sizeof *out);
+            c[w] = (words)(c[w] >= least) & keep_bits;
+        memcpy(out + (at - first), (const char *)c + skip * sizeof *out, here * sizeof *out);
         at += here;
     }
 }
