@@ -12,6 +12,11 @@ LIB := $(B)/lib
 CPPFLAGS += -D_GNU_SOURCE -DHAVE_PMIX=$(HAVE_PMIX) -DHAVE_ZSTD=$(HAVE_ZSTD)
 CFLAGS   += $(CSTD) $(OPT) -g -fPIC -pthread $(CWARN) $(SANITIZE)
 LDFLAGS  += -pthread -Wl,--as-needed $(SANITIZE)
+ifeq ($(FUZZING),1)
+CPPFLAGS += -DFUZZING
+CFLAGS   += -fsanitize=fuzzer-no-link
+LDFLAGS  += -fsanitize=fuzzer
+endif
 
 # What each folder may include is what it finds: tests/house/include_edges.sh checks the rest.
 INC_libfsdp  := -Ilibfsdp/include
@@ -161,6 +166,18 @@ ubsan-%:
 tsan-%:
 	+@TSAN_OPTIONS=$(TSAN_OPTIONS):halt_on_error=1 TEST_SANITIZER=tsan \
 		setarch -R $(call sanitized,tsan,-fsanitize=thread)
+
+## fuzz-NAME        look for inputs that break a reader (tests/fuzz/test_NAME.c), FUZZ_SECONDS=600;
+##                  make fuzz-safetensors, manifest, index, config, zip, pickle, dcp, frames
+FUZZ_SECONDS ?= 600
+fuzz-%:
+	@$(DEPS) fuzz
+	+@$(MAKE) $(JOBS) B=build/fuzz CC=clang OPT='-O1 -fno-omit-frame-pointer' FUZZING=1 \
+		SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=all' \
+		build/fuzz/bin/tests/fuzz/test_$*
+	@mkdir -p build/fuzz/corpus/$*
+	build/fuzz/bin/tests/fuzz/test_$* -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -timeout=20 \
+		-print_final_stats=1 -artifact_prefix=build/fuzz/$*- build/fuzz/corpus/$* tests/fuzz/corpus/$*
 
 # ---- how ----------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "opened.h"
+#include "pickle.h"
 
 #define CKPT_DCP_METADATA_NAME ".metadata"
 
@@ -13,8 +14,11 @@
  * it wrote in part or in a way that cannot be read. */
 int ckpt_dcp_recognize(bool *out, const struct ckpt *ckpt, struct fsdp_err *err);
 
-/* A Python value as JSON; *out is a new reference. One with parts that JSON cannot hold, or that
- * are not read on principle, is {"unreadable": "why"}: it must not keep anyone from the weights. */
+/* A Python value as JSON, a new reference; NULL where JSON cannot hold it, with *why (static). */
+json_t *ckpt_dcp_json(const struct ckpt_pk *value, const char **why);
+/* The value in a blob as JSON; *out is a new reference. One with parts that JSON cannot hold, or
+ * that are not read on principle, is {"unreadable": "why"}: it must not keep anyone from the
+ * weights. */
 int ckpt_dcp_value(json_t **out, struct ckpt *ckpt, int file, uint64_t pos, uint64_t nbytes,
                    const char *name, struct fsdp_err *err);
 

@@ -170,19 +170,27 @@ static json_t *value_json(struct writer *w, const struct ckpt_pk *value)
     return out;
 }
 
+json_t *ckpt_dcp_json(const struct ckpt_pk *value, const char **why)
+{
+    struct writer w = {.room = CKPT_MAX_VALUE_NBYTES / 16};
+    json_t *out = value_json(&w, value);
+    *why = out ? NULL : w.why ? w.why : "out of memory";
+    return out;
+}
+
 int ckpt_dcp_value(json_t **out, struct ckpt *ckpt, int file, uint64_t pos, uint64_t nbytes,
                    const char *name, struct fsdp_err *err)
 {
-    struct writer w = {.room = CKPT_MAX_VALUE_NBYTES / 16};
+    const char *reason = NULL;
     struct fsdp_err why = FSDP_ERR_INIT;
     struct ckpt_pickle pickle = {0};
     char *data;
     int rc = ckpt_blob_value(&pickle, &data, ckpt, file, pos, nbytes, name, &why);
     if (rc != FSDP_OK && rc != FSDP_EUNSUPPORTED)
         return fsdp_err_set(err, rc, "%s", why.text);
-    *out = rc == FSDP_OK ? value_json(&w, pickle.root) : NULL;
+    *out = rc == FSDP_OK ? ckpt_dcp_json(pickle.root, &reason) : NULL;
     if (!*out)
-        *out = json_pack("{s:s}", "unreadable", rc ? why.text : w.why ? w.why : "out of memory");
+        *out = json_pack("{s:s}", "unreadable", rc ? why.text : reason);
     ckpt_pickle_free(&pickle);
     fsdp_free(data);
     return *out ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", name);

@@ -163,7 +163,7 @@ static int push_items(struct machine *m, enum ckpt_pk_type type, size_t first)
     if (!value)
         return FSDP_ENOMEM;
     *value = (struct ckpt_pk){.type = (uint8_t)type};
-    FSDP_TRY(items_add(m, value, m->stack + first, m->nstack - first));
+    FSDP_TRY(items_add(m, value, m->stack ? m->stack + first : NULL, m->nstack - first));
     m->nstack = first;
     return push(m, value);
 }

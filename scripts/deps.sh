@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The one list of packages, and what each is for.
 #
-#   scripts/deps.sh [--list|--dry-run] [build|check|slurm|demo|interop|bench|lint]
+#   scripts/deps.sh [--list|--dry-run] [build|check|slurm|demo|interop|bench|fuzz|lint]
 #
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
 # command to run, and fails. Each level includes `build`. WITH_PMIX=0, WITH_ZSTD=0 and
@@ -37,6 +37,7 @@ interop  | cmd python3                   | python3         | python3           |
 interop  | py ensurepip                  | python3-venv    | python3           | a place of its own for PyTorch
 interop  | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certificates | fetching PyTorch from PyPI
 bench    | file /usr/bin/time            | time            | time              | peak memory of a benchmark
+fuzz     | cmd clang                     | clang           | clang             | libFuzzer, for the fuzz targets
 lint     | cmd clang-format              | clang-format    | clang-tools-extra | the layout of C files
 END
 }
@@ -71,7 +72,7 @@ for arg; do
     case $arg in
     --list) mode=list ;;
     --dry-run) mode=dry-run ;;
-    build | check | slurm | demo | interop | bench | lint) level=$arg ;;
+    build | check | slurm | demo | interop | bench | fuzz | lint) level=$arg ;;
     -h | --help) usage 0 ;;
     *) usage 2 >&2 ;;
     esac
