@@ -260,6 +260,61 @@ static int assemble(struct ckpt *ckpt, struct ckpt_st_header *headers, struct fs
     return ckpt_layout_seal(&ckpt->m.layout, err);
 }
 
+/* torch keeps the pieces that it consolidated in sharded/. Up to 2.14 it writes zeros for tensors
+ * without dimensions: these are read from the pieces. */
+static int scalars_take(struct ckpt *ckpt, const char *name, struct fsdp_err *err)
+{
+    struct ckpt_layout *layout = &ckpt->m.layout;
+    struct ckpt_st_header header = {0};
+    struct ckpt_store_stat st;
+    char *file = fsdp_sprintf(err, "sharded/%s", name);
+    char *path = file ? ckpt_path_join(ckpt->folder, file, err) : NULL;
+    int rc = path ? ckpt_store_stat(&st, ckpt->store, path, err) : FSDP_ENOMEM;
+    bool added = false;
+    if (rc == FSDP_OK)
+        rc = ckpt_st_read(&header, ckpt->store, path, ckpt->pool, err);
+    for (int i = 0; rc == FSDP_OK && i < header.nentries; i++) {
+        const struct ckpt_st_entry *entry = &header.entries[i];
+        int at = ckpt_layout_find(layout, entry->name);
+        const struct fsdp_tensor *tensor = at < 0 ? NULL : &layout->tensors[at].tensor;
+        if (!tensor || entry->ndim || tensor->ndim || entry->dtype != tensor->dtype)
+            continue;
+        if (!added)
+            rc = ckpt_layout_add_file(layout, file, st.nbytes, err);
+        added = true;
+        struct ckpt_piece *piece = &layout->pieces[layout->first[at]];
+        piece->file = layout->nfiles - 1;
+        piece->pos = entry->pos;
+    }
+    ckpt_st_header_free(&header);
+    fsdp_free(path);
+    fsdp_free(file);
+    return rc;
+}
+
+static int scalars_mend(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct ckpt_names names;
+    struct fsdp_err quiet = FSDP_ERR_INIT;
+    bool any = false;
+    for (int i = 0; i < ckpt->m.layout.ntensors; i++)
+        any |= ckpt->m.layout.tensors[i].tensor.ndim == 0;
+    if (!any || strcmp(ckpt->folder, ckpt->path))
+        return FSDP_OK;
+    char *folder = ckpt_path_join(ckpt->folder, "sharded", err);
+    if (!folder)
+        return FSDP_ENOMEM;
+    int rc = ckpt_store_names(&names, ckpt->store, folder, &quiet);
+    fsdp_free(folder);
+    if (rc)
+        return FSDP_OK; /* no such folder: nothing to mend from */
+    for (int i = 0; rc == FSDP_OK && i < names.nnames; i++)
+        if (ckpt_hf_is_weights(names.names[i]))
+            rc = scalars_take(ckpt, names.names[i], err);
+    ckpt_names_free(&names);
+    return rc;
+}
+
 static int files_find(struct ckpt *ckpt, struct ckpt_names *files, json_t **map,
                       struct fsdp_err *err)
 {
@@ -311,7 +366,8 @@ int ckpt_hf_open(struct ckpt *ckpt, struct fsdp_err *err)
     nread = layout->nfiles;
     if (map)
         FSDP_TRY_GOTO(index_match_tensors(map, ckpt, headers, err), out);
-    rc = assemble(ckpt, headers, err);
+    FSDP_TRY_GOTO(assemble(ckpt, headers, err), out);
+    rc = scalars_mend(ckpt, err);
 out:
     for (int i = 0; i < nread; i++)
         ckpt_st_header_free(&headers[i]);

@@ -12,6 +12,7 @@ void ckpt_st_header_free(struct ckpt_st_header *header)
 {
     fsdp_free(header->entries);
     fsdp_free(header->names);
+    fsdp_free(header->logical_names);
     memset(header, 0, sizeof *header);
 }
 
@@ -98,6 +99,35 @@ static int place_parse(struct ckpt_st_entry *entry, const json_t *info, const ch
     return FSDP_OK;
 }
 
+/* From here on, entries go by their tensors' names. */
+static int logical_names_take(struct ckpt_st_header *out, const json_t *info, const char *path,
+                              struct fsdp_err *err)
+{
+    size_t nbytes = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        char *next = out->logical_names;
+        for (int i = 0; i < out->nentries; i++) {
+            struct ckpt_st_entry *entry = &out->entries[i];
+            const json_t *name = json_object_get(json_object_get(info, entry->name), "logical_fqn");
+            size_t len = json_string_length(name);
+            if (!name)
+                continue;
+            if (!len || len > CKPT_MAX_NAME_NBYTES || strlen(json_string_value(name)) != len)
+                return BAD("'%s', tensor '%s': its logical_fqn is not a name", path, entry->name);
+            nbytes += len + 1;
+            if (pass) {
+                entry->name = strcpy(next, json_string_value(name));
+                next += len + 1;
+            }
+        }
+        if (!nbytes)
+            return FSDP_OK;
+        if (!pass && !(out->logical_names = fsdp_alloc(nbytes, 1, "header names", err)))
+            return FSDP_ENOMEM;
+    }
+    return FSDP_OK;
+}
+
 static int metadata_parse(struct ckpt_st_header *out, const json_t *metadata, const char *path,
                           struct fsdp_err *err)
 {
@@ -124,6 +154,8 @@ static int metadata_parse(struct ckpt_st_header *out, const json_t *metadata, co
     out->sharded = true;
     for (int i = 0; rc == FSDP_OK && i < out->nentries; i++)
         rc = place_parse(&out->entries[i], info, path, err);
+    if (rc == FSDP_OK)
+        rc = logical_names_take(out, info, path, err);
     json_decref(info);
     return rc;
 }
@@ -238,6 +270,13 @@ int ckpt_st_read(struct ckpt_st_header *out, const struct ckpt_store_ops *ops, c
     FSDP_TRY_GOTO(ckpt_data_pread(data, raw, sizeof raw, 0, err), out);
     for (int i = 7; i >= 0; i--)
         json_nbytes = json_nbytes << 8 | raw[i];
+    if (!memcmp(raw, "PK\3\4", 4)) {
+        rc = BAD("'%s' is a zip archive, no safetensors file: of a .distcp file open the folder; "
+                 "torch's Hugging Face writer makes such a file when it is given a Python value, "
+                 "and it is lost",
+                 path);
+        goto out;
+    }
     if (json_nbytes > CKPT_MAX_HEADER_NBYTES || json_nbytes > nbytes - sizeof raw) {
         rc = BAD("'%s': header length %llu, but the file has %llu bytes: truncated, or not a "
                  "safetensors file",

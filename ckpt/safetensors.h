@@ -4,7 +4,8 @@
  * (padded with spaces), and the tensors' bytes back to back.
  *
  * Files of a sharded checkpoint hold boxes. Their place is in __metadata__.DCP_SHARDING_INFO, a
- * string holding JSON: {"<name>": {"saved_offsets": [...], "global_shape": [...]}}.
+ * string holding JSON: {"<name>": {"saved_offsets": [...], "global_shape": [...]}}. torch's newer
+ * files may also have "logical_fqn": the tensor's name, where the file calls the box otherwise.
  */
 #ifndef CKPT_SAFETENSORS_H
 #define CKPT_SAFETENSORS_H
@@ -29,6 +30,7 @@ struct ckpt_st_header {
     int nentries;
     struct ckpt_st_entry *entries; /* in the order of their bytes */
     char *names;                   /* what entries' names point into */
+    char *logical_names;           /* or this, where they have a logical_fqn */
 };
 
 /* Proves what it returns: data ranges tile the rest of the file, sizes fit dtypes and shapes, boxes

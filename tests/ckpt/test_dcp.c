@@ -225,6 +225,7 @@ int main(void)
     test_sample("dcp-mixed-2r", 15, -1);
     test_sample("dcp-fsdp2-2r", 12, 3);
     test_sample("dcp-hf-sharded-2r", 8, -1);
+    test_sample("dcp-hf-consolidated-2r-scalar", 9, -1);
     test_names();
     test_damage();
     return tap_done();
