@@ -220,7 +220,10 @@ static int parts_take(struct ckpt *ckpt, const struct ckpt_st_header *headers,
             return fsdp_err_set(err, FSDP_ECORRUPT, "tensor '%s' is in '%s' and in '%s'",
                                 tensor.name, layout->files[parts[i - 1].file].path,
                                 layout->files[parts[i].file].path);
-    FSDP_TRY(ckpt_layout_add_tensor(layout, &tensor, FSDP_SLICE_MODEL, err));
+    /* In files of boxes this is how an optimizer's tensors are called. */
+    bool optim = headers[parts[0].file].sharded && !strncmp(tensor.name, "state.", 6);
+    FSDP_TRY(
+        ckpt_layout_add_tensor(layout, &tensor, optim ? FSDP_SLICE_OPTIM : FSDP_SLICE_MODEL, err));
     for (size_t i = 0; i < count; i++) {
         const struct ckpt_st_entry *entry = parts[i].entry;
         struct ckpt_piece piece = {

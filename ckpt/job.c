@@ -21,6 +21,12 @@ static int check_args(struct ckpt_job *job, struct fsdp_err *err)
     if (args->nthreads < 0 || args->nthreads > MAX_GIVEN_THREADS)
         return fsdp_err_set(err, FSDP_EINVAL, "%d threads: 1 to %d are accepted", args->nthreads,
                             MAX_GIVEN_THREADS);
+    if (args->compress == CKPT_COMPRESS_ZSTD && args->output != CKPT_OUTPUT_NATIVE)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "only native checkpoints are compressed: other readers know no such "
+                            "files");
+    if (args->compress == CKPT_COMPRESS_ZSTD)
+        FSDP_TRY(ckpt_codec_check(args->out, err));
     if (!args->dtype)
         return FSDP_OK;
     job->cast = true;
@@ -60,7 +66,10 @@ static size_t widening_of(const struct ckpt_job *job)
  * most budgets give the same blocks and a killed run resumes under any of them. */
 static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
 {
-    uint64_t widening = widening_of(job), each = 2 + widening, mem = job->args->mem_nbytes;
+    bool compress = job->args->compress == CKPT_COMPRESS_ZSTD;
+    uint64_t widening = widening_of(job), mem = job->args->mem_nbytes;
+    uint64_t each =
+        2 + widening + (compress ? 3 : 0); /* chunks and encoder of a thread: 3 blocks */
     if (mem < each * CKPT_MIN_BLOCK_NBYTES)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "a memory budget of %llu bytes is too small; at least %llu are needed",
@@ -73,6 +82,8 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
     while (each * job->block_nbytes > mem)
         job->block_nbytes /= 2;
     job->in_nbytes = widening * job->block_nbytes;
+    job->window = (int)((uint64_t)job->nthreads * job->block_nbytes / CKPT_CODEC_CHUNK_NBYTES) + 2;
+    job->memory = (uint64_t)job->nthreads * each * job->block_nbytes;
     return FSDP_OK;
 }
 
@@ -107,12 +118,16 @@ static void fill_result(struct ckpt_reshard_result *out, const struct ckpt_job *
     *out = (struct ckpt_reshard_result){
         .nbytes_written = job->written,
         .nbytes_resumed = job->resumed,
-        .nbytes_memory = (uint64_t)job->nthreads * (2 * job->block_nbytes + job->in_nbytes),
+        .nbytes_memory = job->memory,
         .ntensors = job->ntensors,
         .nfiles = job->nfiles,
         .nthreads = job->nthreads,
         .seconds = fsdp_time_now() - begun,
     };
+    if (!job->args->dry_run)
+        out->nbytes_written = 0;
+    for (int i = 0; !job->args->dry_run && i < job->nfiles; i++)
+        out->nbytes_written += job->files[i].stored_nbytes;
     for (int i = 0; i < job->nparts; i++) {
         const struct fsdp_tensor *t = &layout->tensors[job->parts[i].tensor].tensor;
         uint64_t row_nbytes = fsdp_tensor_row_nelem(t) * fsdp_dtype_nbytes(t->dtype);

@@ -6,6 +6,7 @@
  *   job_files.c    output tensors -> files, and which rows each holds
  *   job_name.c     what the output is called, what must not be overwritten, the temporary folder
  *   job_move.c     threads that read, convert, prove and write; job_sink.c: where they write
+ *   job_dcp.c      what torch's checkpoints have around the elements
  *   job_publish.c  what goes along (index, configuration; job_manifest.c), and the final name
  *   job.c          the steps in order
  *
@@ -38,6 +39,8 @@ struct ckpt_job_part {
 struct ckpt_job_tensor {
     struct fsdp_tensor tensor; /* as written; name owned */
     enum fsdp_slice_kind kind;
+    enum ckpt_role role;
+    const char *stored; /* the name that a torch source uses, borrowed; else NULL */
     int first_part, nparts;
     int unit;  /* of the source's manifest; -1: none */
     int param; /* output tensor that this is the optimizer's state of, itself for a parameter; -1 */
@@ -48,12 +51,12 @@ struct ckpt_job_tensor {
 struct ckpt_job_piece {
     int tensor; /* of the job */
     uint64_t row, nrows;
-    uint64_t pos, nbytes; /* in the file */
+    uint64_t pos, nbytes; /* of its elements in the file */
 };
 
 struct ckpt_job_file {
     char *name;          /* below the output folder; "" where the output is one file */
-    int rank, kind;      /* sharded output: whose, and of what */
+    int rank, kind;      /* sharded output: whose, and of what; kind -1: of all */
     int first, ntensors; /* whole tensors: items of job->order */
     uint64_t nbytes, header_nbytes;
     struct ckpt_job_sink *sink; /* while it is written */
@@ -89,6 +92,8 @@ struct ckpt_job {
     uint64_t total, written; /* bytes of tensors to write; of files */
     uint64_t resumed;        /* of total: found from an earlier run */
     int nthreads;
+    uint64_t memory;                /* all buffers */
+    int window;                     /* of compression: chunks in memory */
     size_t block_nbytes, in_nbytes; /* of each thread's buffers: output; stored, if it converts */
 
     uint64_t *sums, *seen; /* [stored tensors]: fingerprint and elements of what was read */
@@ -106,6 +111,11 @@ uint64_t ckpt_job_src_row(const struct ckpt_job_part *part, uint64_t row);
 void ckpt_job_tensors_free(struct ckpt_job *job);
 
 /* job_files.c */
+/* Is there a file for each rank? */
+static inline bool ckpt_job_is_sharded(const struct ckpt_job *job)
+{
+    return job->args->output != CKPT_OUTPUT_WEIGHTS;
+}
 int ckpt_job_arrange(struct ckpt_job *job, struct fsdp_err *err);
 /* The pieces of a file in the order of its bytes, and its header. Both are freed with fsdp_free;
  * header may be NULL. */
@@ -129,6 +139,16 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err);
 
 /* job_publish.c */
 int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err);
+
+/* The box of a piece: whole rows of its tensor. */
+struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt_job_piece *piece);
+/* job_dcp.c: places the pieces of a .distcp file, each in an archive of its own; writes the head
+ * and the tail of one around its elements; and when all files are written, .metadata. */
+int ckpt_job_dcp_place(struct ckpt_job_piece *pieces, int npieces, struct ckpt_job *job, int file,
+                       struct fsdp_err *err);
+int ckpt_job_dcp_wrap(struct ckpt_job *job, int file, const struct ckpt_job_piece *piece,
+                      uint32_t crc32, struct fsdp_err *err);
+int ckpt_job_dcp_metadata(struct ckpt_job *job, struct fsdp_err *err);
 
 /* job_manifest.c: the manifest of native output; extras: what was copied to hf/. */
 int ckpt_job_write_manifest(struct ckpt_job *job, const struct ckpt_extra *extras, int nextras,

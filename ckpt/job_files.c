@@ -8,11 +8,6 @@
 #include "job.h"
 #include "save.h"
 
-static bool is_sharded(const struct ckpt_job *job)
-{
-    return job->args->output != CKPT_OUTPUT_WEIGHTS;
-}
-
 static uint64_t nbytes_of(const struct fsdp_tensor *tensor)
 {
     return fsdp_tensor_nelem(tensor) * fsdp_dtype_nbytes(tensor->dtype);
@@ -128,6 +123,17 @@ static void add_piece(struct ckpt_job_piece *out, struct ckpt_st_entry *entry,
     memcpy(entry->global_shape, t->shape, sizeof entry->global_shape);
 }
 
+struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt_job_piece *piece)
+{
+    const struct fsdp_tensor *t = &job->tensors[piece->tensor].tensor;
+    struct fsdp_box box = ckpt_box_whole(t);
+    if (t->ndim) {
+        box.offset[0] = piece->row;
+        box.length[0] = piece->nrows;
+    }
+    return box;
+}
+
 static int list_pieces(struct ckpt_job_piece *out, struct ckpt_st_entry *entries,
                        const struct ckpt_job *job, const struct ckpt_job_file *file)
 {
@@ -136,8 +142,9 @@ static int list_pieces(struct ckpt_job_piece *out, struct ckpt_st_entry *entries
     for (int i = 0; i < job->ntensors; i++) {
         int tensor = job->order[i];
         const struct ckpt_job_tensor *t = &job->tensors[tensor];
-        if (is_sharded(job)) {
-            if ((int)t->kind != file->kind || !rank_box(&box, job, tensor, file->rank))
+        if (ckpt_job_is_sharded(job)) {
+            bool mine = file->kind < 0 || (int)t->kind == file->kind;
+            if (!mine || !rank_box(&box, job, tensor, file->rank))
                 continue;
         } else {
             if (i < file->first || i >= file->first + file->ntensors)
@@ -150,6 +157,23 @@ static int list_pieces(struct ckpt_job_piece *out, struct ckpt_st_entry *entries
     return count;
 }
 
+/* Header and places of a safetensors file. */
+static int place_pieces(struct ckpt_job_piece *pieces, struct ckpt_st_entry *entries, int npieces,
+                        char **header, struct ckpt_job *job, struct ckpt_job_file *file,
+                        struct fsdp_err *err)
+{
+    size_t header_nbytes;
+    FSDP_TRY(
+        ckpt_st_format(header, &header_nbytes, entries, npieces, ckpt_job_is_sharded(job), err));
+    file->nbytes = file->header_nbytes = header_nbytes;
+    for (int i = 0; i < npieces; i++) {
+        pieces[i].pos = entries[i].pos;
+        pieces[i].nbytes = entries[i].nbytes;
+        file->nbytes += entries[i].nbytes;
+    }
+    return FSDP_OK;
+}
+
 int ckpt_job_pieces(struct ckpt_job_piece **out, int *npieces, char **header, struct ckpt_job *job,
                     int index, struct fsdp_err *err)
 {
@@ -158,25 +182,19 @@ int ckpt_job_pieces(struct ckpt_job_piece **out, int *npieces, char **header, st
         fsdp_alloc((size_t)job->ntensors, sizeof *pieces, "job pieces", err);
     struct ckpt_st_entry *entries =
         fsdp_alloc((size_t)job->ntensors, sizeof *entries, "header entries", err);
-    size_t header_nbytes = 0;
     char *text = NULL;
     int rc = FSDP_ENOMEM, count = 0;
 
-    if (!pieces || !entries)
-        goto out;
-    count = list_pieces(pieces, entries, job, file);
-    rc = count || !is_sharded(job)
-             ? ckpt_st_format(&text, &header_nbytes, entries, count, is_sharded(job), err)
-             : FSDP_OK;
-    if (rc)
-        goto out;
-    file->nbytes = file->header_nbytes = header_nbytes;
-    for (int i = 0; i < count; i++) {
-        pieces[i].pos = entries[i].pos;
-        pieces[i].nbytes = entries[i].nbytes;
-        file->nbytes += entries[i].nbytes;
+    if (pieces && entries) {
+        count = list_pieces(pieces, entries, job, file);
+        file->nbytes = file->header_nbytes = 0;
+        if (!count)
+            rc = FSDP_OK;
+        else if (job->args->output == CKPT_OUTPUT_DCP)
+            rc = ckpt_job_dcp_place(pieces, count, job, index, err);
+        else
+            rc = place_pieces(pieces, entries, count, &text, job, file, err);
     }
-out:
     fsdp_free(entries);
     if (rc) {
         fsdp_free(pieces);
@@ -223,18 +241,31 @@ static int cut_files(struct ckpt_job *job, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static char *name_rank_file(const struct ckpt_job *job, int rank, int kind, struct fsdp_err *err)
+{
+    switch (job->args->output) {
+    case CKPT_OUTPUT_DCP:
+        return fsdp_sprintf(err, "__%d_0.distcp", rank);
+    case CKPT_OUTPUT_HF_DCP:
+        return fsdp_sprintf(err, "shard-%05d-model-00001-of-00001.safetensors", rank + 1);
+    default:
+        return ckpt_shard_name(kind, rank, job->args->compress == CKPT_COMPRESS_ZSTD, err);
+    }
+}
+
 static int rank_files(struct ckpt_job *job, struct fsdp_err *err)
 {
     int64_t nranks = (int64_t)job->args->shard_size * job->args->replicate_size;
+    bool native = job->args->output == CKPT_OUTPUT_NATIVE;
     job->files = fsdp_alloc((size_t)nranks * CKPT_NKINDS, sizeof *job->files, "job files", err);
     if (!job->files)
         return FSDP_ENOMEM;
     FSDP_TRY(make_cuts(job, err));
     for (int rank = 0; rank < nranks; rank++) {
-        for (int kind = 0; kind < CKPT_NKINDS; kind++) {
+        for (int kind = native ? 0 : -1; kind < (native ? CKPT_NKINDS : 0); kind++) {
             struct ckpt_job_file *file = &job->files[job->nfiles++];
             *file = (struct ckpt_job_file){.rank = rank, .kind = kind};
-            if (!(file->name = ckpt_shard_name(kind, rank, false, err)))
+            if (!(file->name = name_rank_file(job, rank, kind, err)))
                 return FSDP_ENOMEM;
         }
     }
@@ -244,7 +275,7 @@ static int rank_files(struct ckpt_job *job, struct fsdp_err *err)
 int ckpt_job_arrange(struct ckpt_job *job, struct fsdp_err *err)
 {
     int nfiles = 0;
-    FSDP_TRY(is_sharded(job) ? rank_files(job, err) : cut_files(job, err));
+    FSDP_TRY(ckpt_job_is_sharded(job) ? rank_files(job, err) : cut_files(job, err));
     for (int i = 0; i < job->nfiles; i++) {
         struct ckpt_job_piece *pieces;
         struct ckpt_job_file *file = &job->files[i];

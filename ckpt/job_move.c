@@ -17,7 +17,7 @@ enum { MAX_SEGMENTS = CKPT_JOURNAL_MAX_PARTS };
 
 /* A block of one output tensor that is a box of one part of it. */
 struct segment {
-    int tensor, part;
+    int piece, tensor, part;
     struct fsdp_box box; /* of the output tensor */
     uint64_t nelem;
     size_t at; /* in the task's range */
@@ -32,8 +32,13 @@ struct task {
 };
 
 struct file_state {
-    int npending; /* tasks handed out and not yet done */
-    bool given;   /* the last one is handed out */
+    int npending; /* tasks handed out and not yet done, and one for handing out */
+    /* torch's archives: what is done of each piece, and the CRC-32 of that. NULL in other files. */
+    struct ckpt_job_piece *pieces;
+    struct piece_state {
+        uint64_t nbytes;
+        uint32_t crc32;
+    } * done;
 };
 
 struct mover {
@@ -55,14 +60,29 @@ static void fail(struct mover *m, int rc, const struct fsdp_err *err)
         return;
     m->rc = rc;
     m->err = *err;
+    for (int i = 0; i < m->job->nfiles; i++)
+        ckpt_job_sink_stop(m->job->files[i].sink);
 }
 
 /* ---- handing out ----------------------------------------------------------------------------- */
+
+static int keep_pieces(struct file_state *state, const struct ckpt_job_piece *pieces, int npieces,
+                       struct fsdp_err *err)
+{
+    state->pieces = fsdp_alloc((size_t)npieces, sizeof *state->pieces, "pieces", err);
+    state->done = fsdp_alloc((size_t)npieces, sizeof *state->done, "pieces", err);
+    if (!state->pieces || !state->done)
+        return FSDP_ENOMEM;
+    memcpy(state->pieces, pieces, (size_t)npieces * sizeof *pieces);
+    return FSDP_OK;
+}
 
 static int open_file(struct mover *m, struct fsdp_err *err)
 {
     struct ckpt_job *job = m->job;
     struct ckpt_job_file *file = &job->files[m->file];
+    struct file_state *state = &m->states[m->file];
+    struct ckpt_journal_record done = {.nbytes = 0};
     char *header = NULL, *path = NULL;
 
     fsdp_free(m->pieces);
@@ -73,10 +93,19 @@ static int open_file(struct mover *m, struct fsdp_err *err)
     if (rc == FSDP_OK && !(path = *file->name ? ckpt_path_join(job->out, file->name, err)
                                               : fsdp_strdup(job->out, err)))
         rc = FSDP_ENOMEM;
-    if (rc == FSDP_OK)
-        rc = ckpt_job_sink_open(&file->sink, job->store, path, header, file->header_nbytes,
-                                file->nbytes, err);
-    m->states[m->file].npending = 1; /* for handing out itself */
+    if (rc == FSDP_OK && job->args->output == CKPT_OUTPUT_DCP)
+        rc = keep_pieces(state, m->pieces, m->npieces, err);
+    if (rc == FSDP_OK) {
+        ckpt_journal_find(&done, &job->journal, (uint32_t)m->file, CKPT_JOURNAL_WHOLE);
+        struct ckpt_job_sink_args args = {.header = header,
+                                          .header_nbytes = file->header_nbytes,
+                                          .nbytes = file->nbytes,
+                                          .window = job->window,
+                                          .done_nbytes = done.nbytes,
+                                          .done_crc32c = done.crc32c};
+        rc = ckpt_job_sink_open(&file->sink, job->store, path, &args, err);
+    }
+    state->npending = 1;
     fsdp_free(header);
     fsdp_free(path);
     return rc;
@@ -130,8 +159,11 @@ static bool add_segment(struct mover *m, struct task *task)
 
     if (task->nsegments == MAX_SEGMENTS || (task->nsegments && left > room))
         return false;
+    /* Between two of torch's archives there are other bytes. */
+    if (task->nsegments && task->pos + task->nbytes != piece->pos + m->nelem * elem_nbytes)
+        return false;
     struct segment *s = &task->segments[task->nsegments++];
-    *s = (struct segment){.tensor = piece->tensor, .at = task->nbytes};
+    *s = (struct segment){.piece = m->piece, .tensor = piece->tensor, .at = task->nbytes};
     uint64_t row_nelem = piece->nbytes / elem_nbytes / piece->nrows;
     uint64_t row = piece->row + m->nelem / row_nelem;
     s->part = part_at(job, piece->tensor, row);
@@ -201,6 +233,30 @@ struct worker {
     struct ckpt_journal_record record; /* parts: to the fingerprints of what was read */
     uint64_t out_parts[MAX_SEGMENTS];  /* to those of what was written */
 };
+
+/* torch's archives end with the CRC-32 of their elements: with the last of a piece, all around them
+ * is written. Called without the lock. */
+static int wrap_pieces(struct worker *w, const struct task *task, struct fsdp_err *err)
+{
+    struct mover *m = w->m;
+    struct file_state *state = &m->states[task->file];
+    for (int i = 0; state->pieces && i < task->nsegments; i++) {
+        const struct segment *s = &task->segments[i];
+        const struct ckpt_job_piece *piece = &state->pieces[s->piece];
+        struct piece_state *done = &state->done[s->piece];
+        uint64_t nbytes = s->nelem * fsdp_dtype_nbytes(m->job->tensors[s->tensor].tensor.dtype);
+        uint64_t behind = piece->pos + piece->nbytes - (task->pos + s->at) - nbytes;
+        uint32_t crc32 = ckpt_crc32_shift(ckpt_crc32(0, w->out + s->at, nbytes), behind);
+        pthread_mutex_lock(&m->lock);
+        done->crc32 ^= crc32;
+        done->nbytes += nbytes;
+        bool whole = done->nbytes == piece->nbytes;
+        pthread_mutex_unlock(&m->lock);
+        if (whole)
+            FSDP_TRY(ckpt_job_dcp_wrap(m->job, task->file, piece, done->crc32, err));
+    }
+    return FSDP_OK;
+}
 
 /* A box of a stored tensor, in its own dtype. */
 static int read_box(uint64_t *part, struct worker *w, int tensor, const struct fsdp_box *box,
@@ -284,7 +340,7 @@ static int do_task(bool *recalled, struct worker *w, const struct task *task, st
 {
     FSDP_TRY(recall(recalled, w, task, err));
     if (*recalled)
-        return FSDP_OK;
+        return wrap_pieces(w, task, err);
     for (int i = 0; i < task->nsegments; i++)
         FSDP_TRY(fill_segment(w, task, i, err));
     w->record.file = (uint32_t)task->file;
@@ -292,8 +348,9 @@ static int do_task(bool *recalled, struct worker *w, const struct task *task, st
     w->record.nbytes = task->nbytes;
     w->record.nparts = (uint32_t)task->nsegments;
     w->record.crc32c = ckpt_crc32c(0, w->out, task->nbytes);
-    return ckpt_job_sink_put(w->m->job->files[task->file].sink, w->out, task->nbytes, task->pos,
-                             w->record.crc32c, err);
+    FSDP_TRY(ckpt_job_sink_put(w->m->job->files[task->file].sink, w->out, task->nbytes, task->pos,
+                               w->record.crc32c, err));
+    return wrap_pieces(w, task, err);
 }
 
 /* ---- accounts -------------------------------------------------------------------------------- */
@@ -338,22 +395,28 @@ static int finish_task(struct worker *w, const struct task *task, bool recalled,
     return FSDP_OK;
 }
 
-static int finish_file(struct ckpt_job_file *file, struct fsdp_err *err)
-{
-    struct ckpt_job_sink *sink = file->sink;
-    file->sink = NULL;
-    return ckpt_job_sink_finish(&file->stored_nbytes, &file->crc32c, sink, err);
-}
-
 /* A sync: others go on meanwhile. The lock is held before and after. */
-static void finish_unlocked(struct mover *m, int file)
+static void finish_file(struct mover *m, int index)
 {
+    struct ckpt_job_file *file = &m->job->files[index];
+    struct ckpt_job_sink *sink = file->sink;
     struct fsdp_err err = FSDP_ERR_INIT;
+    file->sink = NULL;
     pthread_mutex_unlock(&m->lock);
-    int rc = finish_file(&m->job->files[file], &err);
+    int rc = ckpt_job_sink_finish(&file->stored_nbytes, &file->crc32c, sink, &err);
     pthread_mutex_lock(&m->lock);
+    struct ckpt_journal_record record = {.file = (uint32_t)index,
+                                         .pos = CKPT_JOURNAL_WHOLE,
+                                         .nbytes = file->stored_nbytes,
+                                         .crc32c = file->crc32c};
+    if (rc == FSDP_OK)
+        rc = ckpt_journal_add(&m->job->journal, &record, &err);
     if (rc)
         fail(m, rc, &err);
+    fsdp_free(m->states[index].pieces);
+    fsdp_free(m->states[index].done);
+    m->states[index].pieces = NULL;
+    m->states[index].done = NULL;
 }
 
 static void *work(void *arg)
@@ -368,7 +431,7 @@ static void *work(void *arg)
         struct fsdp_err err = FSDP_ERR_INIT;
         bool recalled;
         if (finished >= 0) {
-            finish_unlocked(m, finished);
+            finish_file(m, finished);
             continue;
         }
         pthread_mutex_unlock(&m->lock);
@@ -379,7 +442,7 @@ static void *work(void *arg)
         if (rc)
             fail(m, rc, &err);
         else if (--m->states[task.file].npending == 0)
-            finish_unlocked(m, task.file);
+            finish_file(m, task.file);
     }
     pthread_mutex_unlock(&m->lock);
     return NULL;
@@ -443,6 +506,10 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
     for (int i = 0; i < job->nfiles; i++) {
         ckpt_job_sink_abandon(job->files[i].sink);
         job->files[i].sink = NULL;
+        if (m.states) {
+            fsdp_free(m.states[i].pieces);
+            fsdp_free(m.states[i].done);
+        }
     }
     job->resumed = m.resumed;
     fsdp_free(m.pieces);

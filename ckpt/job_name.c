@@ -12,7 +12,11 @@
 static bool is_ours(const struct ckpt_job *job, const char *name)
 {
     static const char *const native[] = {CKPT_MANIFEST_NAME, "model", "optim", "hf"};
-    if (job->args->output == CKPT_OUTPUT_WEIGHTS)
+    size_t len = strlen(name);
+    if (job->args->output == CKPT_OUTPUT_DCP)
+        return !strcmp(name, ".metadata") || ckpt_hf_is_extra(name) ||
+               (len > 7 && !strcmp(name + len - 7, ".distcp"));
+    if (job->args->output != CKPT_OUTPUT_NATIVE)
         return strcmp(name, CKPT_MANIFEST_NAME) &&
                (ckpt_hf_is_weights(name) || ckpt_hf_is_extra(name) || ckpt_hf_is_index(name));
     for (size_t i = 0; i < sizeof native / sizeof native[0]; i++)
@@ -173,9 +177,14 @@ static int make_key(struct ckpt_job *job, struct fsdp_err *err)
 {
     const struct ckpt_reshard_args *args = job->args;
     uint64_t hash = hash_text(FSDP_HASH_SEED, FSDP_VERSION_STRING);
-    uint64_t numbers[] = {
-        args->output, (uint64_t)args->shard_size, job->block_nbytes, (uint64_t)args->replicate_size,
-        job->written, (uint64_t)job->nfiles,      job->ntensors};
+    uint64_t numbers[] = {args->output,
+                          args->compress == CKPT_COMPRESS_ZSTD,
+                          (uint64_t)args->shard_size,
+                          job->block_nbytes,
+                          (uint64_t)args->replicate_size,
+                          job->written,
+                          (uint64_t)job->nfiles,
+                          job->ntensors};
 
     FSDP_TRY(hash_source(&hash, job, err));
     hash = fsdp_hash(hash, numbers, sizeof numbers);

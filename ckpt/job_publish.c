@@ -216,7 +216,9 @@ static int write_companions(struct ckpt_job *job, struct fsdp_err *err)
     int rc = copy_extras(extras, &nextras, job, err);
     if (rc == FSDP_OK && job->args->output == CKPT_OUTPUT_NATIVE)
         rc = ckpt_job_write_manifest(job, extras, nextras, err);
-    else if (rc == FSDP_OK && job->nfiles > 1)
+    else if (rc == FSDP_OK && job->args->output == CKPT_OUTPUT_DCP)
+        rc = ckpt_job_dcp_metadata(job, err);
+    else if (rc == FSDP_OK && job->args->output == CKPT_OUTPUT_WEIGHTS && job->nfiles > 1)
         rc = write_index(job, err);
     extras_free(extras, nextras);
     return rc;

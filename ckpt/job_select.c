@@ -104,7 +104,14 @@ static int add_stored(struct ckpt_job *job, int index, struct fsdp_err *err)
 {
     const struct ckpt_tensor *t = &job->ckpt->m.layout.tensors[index];
     struct ckpt_job_part part = {.tensor = index, .nrows = rows_of(&t->tensor)};
-    FSDP_TRY(ckpt_job_add_tensor(job, &t->tensor, t->kind, err));
+    struct fsdp_tensor tensor = t->tensor;
+    /* All that a torch checkpoint holds is told apart by the names that torch gave it. */
+    if (job->args->output == CKPT_OUTPUT_WEIGHTS && job->args->all)
+        tensor.name = t->stored;
+    FSDP_TRY(ckpt_job_add_tensor(job, &tensor, t->kind, err));
+    struct ckpt_job_tensor *mine = &job->tensors[job->ntensors - 1];
+    mine->role = t->role;
+    mine->stored = job->ckpt->format == CKPT_DCP ? t->stored : NULL;
     return ckpt_job_add_part(job, &part, err);
 }
 

@@ -19,6 +19,8 @@ struct ckpt_journal_record {
     uint32_t nparts;
     uint64_t parts[CKPT_JOURNAL_MAX_PARTS];
 };
+/* As pos: the whole file is done; nbytes and crc32c are those of the file on disk. */
+#define CKPT_JOURNAL_WHOLE UINT64_MAX
 
 struct ckpt_journal {
     struct ckpt_store_file *file; /* NULL: there is none, nothing is recorded */

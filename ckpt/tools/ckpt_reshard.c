@@ -8,17 +8,18 @@
 static const char usage[] =
     "Usage: ckpt-reshard [options] CHECKPOINT -o OUTPUT --world N\n"
     "\n"
-    "Writes a checkpoint (a step-* folder, a folder of them: the newest, a Hugging Face folder, "
-    "or\n"
-    "a .safetensors file) anew for N ranks: model, optimizer and training state. From a "
-    "checkpoint\n"
-    "of fsdp-launch, the data files are those that N ranks would have saved. OUTPUT is a folder; "
-    "it\n"
-    "appears when it is complete, or not at all; a run that was stopped, even killed, goes on "
-    "where\n"
-    "it was when the same command is given again.\n"
+    "Writes a checkpoint (a step-* folder, a folder of them: the newest, a\n"
+    "torch.distributed.checkpoint, a Hugging Face folder, or a .safetensors file) anew for N "
+    "ranks:\n"
+    "model, optimizer and training state. From a checkpoint of fsdp-launch, the data files are\n"
+    "those that N ranks would have saved. OUTPUT is a folder; it appears when it is complete, or\n"
+    "not at all; a run that was stopped, even killed, goes on where it was when the same command\n"
+    "is given again.\n"
     "\n" TOOL_WRITE_HELP "      --world N              number of ranks\n"
-    "      --mesh RxS             as R replicas of S shards (default: 1xN)\n" TOOL_SELECT_HELP
+    "      --mesh RxS             as R replicas of S shards (default: 1xN)\n"
+    "      --format FORMAT        native (default), dcp (torch.distributed.checkpoint: .distcp\n"
+    "                             files) or hf-dcp (its Hugging Face layout)\n"
+    "      --compress HOW         zstd or none (default); native files only\n" TOOL_SELECT_HELP
         TOOL_LIMITS_HELP TOOL_HELP "\n"
     "Sizes: 5GB is 5 * 1000^3, 5G is 5 * 1024^3. Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
@@ -52,15 +53,41 @@ static int parse_mesh(struct tool *tool, const char *mesh, const char *world)
     return TOOL_DONE;
 }
 
+static int parse_format(struct tool *tool, const char *text)
+{
+    static const struct {
+        const char *name;
+        enum ckpt_output output;
+    } formats[] = {
+        {"native", CKPT_OUTPUT_NATIVE}, {"dcp", CKPT_OUTPUT_DCP}, {"hf-dcp", CKPT_OUTPUT_HF_DCP}};
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        if (!strcmp(text, formats[i].name)) {
+            tool->args.output = formats[i].output;
+            return TOOL_DONE;
+        }
+    }
+    return tool_fail(tool, TOOL_USAGE, "--format: native, dcp or hf-dcp");
+}
+
+static int parse_compress(struct tool *tool, const char *text)
+{
+    if (strcmp(text, "zstd") && strcmp(text, "none"))
+        return tool_fail(tool, TOOL_USAGE, "--compress: zstd or none");
+    tool->args.compress = strcmp(text, "zstd") ? CKPT_COMPRESS_NONE : CKPT_COMPRESS_ZSTD;
+    return TOOL_DONE;
+}
+
 int main(int argc, char **argv)
 {
-    enum { WORLD = TOOL_OWN, MESH };
+    enum { WORLD = TOOL_OWN, MESH, FORMAT, COMPRESS };
     static const struct option options[] = {
         TOOL_OPTIONS,
         TOOL_SELECT_OPTIONS,
         TOOL_WRITE_OPTIONS,
         {"world", required_argument, NULL, WORLD},
         {"mesh", required_argument, NULL, MESH},
+        {"format", required_argument, NULL, FORMAT},
+        {"compress", required_argument, NULL, COMPRESS},
         {NULL, 0, NULL, 0},
     };
     const char *world = NULL, *mesh = NULL;
@@ -71,11 +98,18 @@ int main(int argc, char **argv)
     tool.args.output = CKPT_OUTPUT_NATIVE;
     tool.args.all = true;
     while ((option = getopt_long(argc, argv, "o:qh", options, NULL)) != -1) {
+        status = TOOL_DONE;
         if (option == WORLD)
             world = optarg;
         else if (option == MESH)
             mesh = optarg;
+        else if (option == FORMAT)
+            status = parse_format(&tool, optarg);
+        else if (option == COMPRESS)
+            status = parse_compress(&tool, optarg);
         else if (!tool_option(&tool, option, &status))
+            return status;
+        if (status)
             return status;
     }
     if (!tool_arguments(&tool, argc, 1, "one checkpoint is", &status) ||

@@ -70,6 +70,14 @@ static bool same_files(const char *a, const char *b)
     return true;
 }
 
+/* Two folders hold the same. */
+static bool same_tree(const char *a, const char *b)
+{
+    char command[1500];
+    snprintf(command, sizeof command, "diff -r '%s' '%s' >&2", a, b);
+    return system(command) == 0;
+}
+
 /* The manifests agree in all but uuid, the text of the state (it is parsed in between) and their
  * own checksum. */
 static bool same_manifests(const char *a, const char *b)
@@ -173,6 +181,92 @@ static void test_options(void)
        "the same file as without that detour: %s", err.text);
 }
 
+/* Every way a checkpoint can be written holds the same tensors as the one it was made of. */
+static void test_formats(void)
+{
+    static const enum ckpt_output outputs[] = {CKPT_OUTPUT_NATIVE, CKPT_OUTPUT_DCP,
+                                               CKPT_OUTPUT_HF_DCP};
+    struct ckpt_reshard_args merge = CKPT_RESHARD_ARGS_INIT;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    merge.out = in_root("formats.safetensors");
+    merge.max_shard_nbytes = 0;
+    const char *const names[] = {"model.*"};
+    merge.select.include = names;
+    merge.select.ninclude = 1;
+    ok(!reshard(in_root("back.safetensors"), &merge, &err), "what is expected: %s", err.text);
+    for (int i = 0; i < 3; i++) {
+        struct ckpt_reshard_args args = native(in_root("format-%d", i), 3, 2);
+        args.output = outputs[i];
+        args.mem_nbytes = i ? 1 << 20 : 256 << 20;
+        struct ckpt_reshard_args again = merge;
+        again.out = in_root("format-%d.safetensors", i);
+        bool good = !reshard(in_root("real-3"), &args, &err);
+        /* Through a plain file, which orders its tensors by name. */
+        struct ckpt_reshard_args whole = CKPT_RESHARD_ARGS_INIT;
+        whole.out = in_root("format-%d-whole.safetensors", i);
+        whole.select = merge.select;
+        good = good && !reshard(args.out, &whole, &err) && !reshard(whole.out, &again, &err);
+        ok(good && same_bytes(again.out, merge.out), "through format %d: %s", i, err.text);
+    }
+    struct ckpt_reshard_args args = native(in_root("zst"), 2, 1);
+    args.compress = CKPT_COMPRESS_ZSTD;
+    if (reshard(in_root("real-3"), &args, &err) == FSDP_EUNSUPPORTED) {
+        tap_skip("compression: %s", err.text);
+        return;
+    }
+    struct ckpt *c = NULL;
+    ok(!ckpt_open(&c, args.out, &err) && !ckpt_verify(c, NULL, NULL, &err) &&
+           fake_holds(args.out, SEED) && strstr(ckpt_file_at(c, 0).path, ".safetensors.zst"),
+       "compressed: %s", err.text);
+    ckpt_close(c);
+    struct ckpt_reshard_args plain = native(in_root("plain"), 1, 1);
+    ok(!reshard(args.out, &plain, &err) && same_files(plain.out, in_root("real-0/step-00000007")),
+       "and back: %s", err.text);
+    args.output = CKPT_OUTPUT_DCP;
+    args.out = in_root("zst-dcp");
+    ok(reshard(in_root("real-3"), &args, &err) == FSDP_EUNSUPPORTED, "not for torch: %s", err.text);
+}
+
+/* ---- a run that was stopped ------------------------------------------------------------------ */
+
+static int stop_at(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)total;
+    return done >= *(uint64_t *)ctx;
+}
+
+static void test_resume(void)
+{
+    static const enum ckpt_output outputs[] = {CKPT_OUTPUT_NATIVE, CKPT_OUTPUT_DCP,
+                                               CKPT_OUTPUT_NATIVE};
+    for (int i = 0; i < 3; i++) {
+        const char *real = in_root("undisturbed-%d", i), *torn = in_root("torn-%d", i);
+        struct ckpt_reshard_args args = native(real, 4, 1);
+        struct ckpt_reshard_result result = {.nbytes_resumed = 0};
+        struct fsdp_err err = FSDP_ERR_INIT;
+        struct ckpt *c = NULL;
+        uint64_t at = 90000;
+        args.output = outputs[i];
+        args.nthreads = 1;
+        args.mem_nbytes = 5 * 65536; /* small blocks */
+        args.compress = i == 2 ? CKPT_COMPRESS_ZSTD : CKPT_COMPRESS_NONE;
+        int rc = reshard(in_root("real-2"), &args, &err);
+        if (rc == FSDP_EUNSUPPORTED)
+            continue;
+        args.out = torn;
+        args.progress = stop_at;
+        args.progress_ctx = &at;
+        ok(!rc && reshard(in_root("real-2"), &args, &err) == FSDP_ECANCELED && !exists(torn),
+           "stopped: %s", err.text);
+        args.progress = NULL;
+        ok(!ckpt_open(&c, in_root("real-2"), &err) && !ckpt_reshard(&result, c, &args, &err) &&
+               result.nbytes_resumed > 10000 && result.nbytes_resumed < 118000,
+           "gone on with: %s", err.text);
+        ckpt_close(c);
+        ok(same_tree(real, torn), "the same as without a stop");
+    }
+}
+
 static void test_dry_run(void)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
@@ -228,6 +322,8 @@ int main(void)
     snprintf(root, sizeof root, "%s", scratch_create());
     test_meshes();
     test_options();
+    test_formats();
+    test_resume();
     test_dry_run();
     test_refusals();
     scratch_remove(root);

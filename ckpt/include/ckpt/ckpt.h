@@ -212,6 +212,8 @@ enum ckpt_output {
     CKPT_OUTPUT_WEIGHTS, /* whole tensors: a file if its name ends in .safetensors, else a Hugging
                             Face folder */
     CKPT_OUTPUT_NATIVE,
+    CKPT_OUTPUT_DCP,    /* torch.distributed.checkpoint: .distcp files and .metadata */
+    CKPT_OUTPUT_HF_DCP, /* its Hugging Face layout: a safetensors file of boxes per rank */
 };
 
 struct ckpt_reshard_args {
@@ -221,6 +223,7 @@ struct ckpt_reshard_args {
     int shard_size, replicate_size; /* of sharded output: world = their product */
     bool all;                       /* CKPT_OUTPUT_WEIGHTS: the optimizer's tensors too */
     struct ckpt_select select;
+    enum ckpt_compress compress; /* native output: ZSTD, else as NONE */
     const char *dtype;         /* floating tensors are cast to it; NULL: as stored */
     uint64_t max_shard_nbytes; /* Hugging Face folder: a new file at this size; 0: one file */
     uint64_t mem_nbytes;       /* budget of buffers */
@@ -241,7 +244,7 @@ struct ckpt_reshard_args {
 int ckpt_nbytes_parse(uint64_t *out, const char *text, struct fsdp_err *err);
 
 struct ckpt_reshard_result {
-    uint64_t nbytes_read, nbytes_written; /* written: of the files, as if none were compressed */
+    uint64_t nbytes_read, nbytes_written; /* of tensors; of files (a dry run: uncompressed) */
     uint64_t nbytes_resumed;              /* of nbytes_written: found from an earlier run */
     uint64_t nbytes_memory;               /* of all buffers */
     int ntensors, nfiles, nthreads;
