@@ -320,8 +320,10 @@ void *fsdp_comm_mem_alloc(struct fsdp_comm *comm, size_t nbytes, struct fsdp_err
 {
     if (fsdp_comm_status(comm, err))
         return NULL;
-    return comm->ops->mem_alloc ? comm->ops->mem_alloc(comm->state, nbytes, err)
-                                : fsdp_device_alloc(comm->device, nbytes, comm->name, err);
+    if (!comm->ops->mem_alloc)
+        return fsdp_device_alloc(comm->device, nbytes, comm->name, err);
+    fsdp_device_count_alloc(comm->device, nbytes);
+    return comm->ops->mem_alloc(comm->state, nbytes, err);
 }
 
 void fsdp_comm_mem_free(struct fsdp_comm *comm, void *ptr)

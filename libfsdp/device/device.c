@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The dispatcher: checks arguments and a lane's sticky error once, so that backends need not. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "fsdp/sys/device_ops.h"
@@ -7,6 +8,7 @@
 struct fsdp_device {
     const struct fsdp_device_ops *ops;
     void *state;
+    _Atomic uint64_t nsyncs, nallocs, alloc_nbytes;
 };
 
 struct fsdp_lane {
@@ -54,7 +56,20 @@ const char *fsdp_device_name(const struct fsdp_device *device)
 void *fsdp_device_alloc(struct fsdp_device *device, size_t nbytes, const char *name,
                         struct fsdp_err *err)
 {
+    fsdp_device_count_alloc(device, nbytes);
     return device->ops->alloc(device->state, nbytes, name, err);
+}
+
+void fsdp_device_count_alloc(struct fsdp_device *device, size_t nbytes)
+{
+    atomic_fetch_add(&device->nallocs, 1);
+    atomic_fetch_add(&device->alloc_nbytes, nbytes);
+}
+
+struct fsdp_device_stats fsdp_device_stats(const struct fsdp_device *device)
+{
+    return (struct fsdp_device_stats){atomic_load(&device->nsyncs), atomic_load(&device->nallocs),
+                                      atomic_load(&device->alloc_nbytes)};
 }
 
 void fsdp_device_free(struct fsdp_device *device, void *ptr)
@@ -100,6 +115,7 @@ struct fsdp_device *fsdp_lane_device(const struct fsdp_lane *lane)
 
 int fsdp_lane_sync(struct fsdp_lane *lane, struct fsdp_err *err)
 {
+    atomic_fetch_add(&lane->device->nsyncs, 1);
     return lane->device->ops->lane_sync(lane->state, err);
 }
 

@@ -5,41 +5,14 @@
  * Unthreaded (the default) a lane runs its work in the caller, so enqueueing order is execution
  * order and events have nothing to do. Threaded, every lane is a ring of calls served by a thread
  * of its own, and events are counters: record enqueues "reached n", wait enqueues "block until n".
+ * Shuffled (device_cpu_shuffle.c), lanes have the same rings, and whoever waits for one runs them.
  */
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "device_cpu.h"
-
-enum { RING = 1024 };
-
-struct call {
-    fsdp_lane_f *fn;
-    _Alignas(16) unsigned char arg[FSDP_LANE_ARG_NBYTES];
-};
-
-struct device {
-    bool threaded;
-};
-
-struct lane {
-    struct device *device;
-    char name[32];
-    struct fsdp_err failure; /* sticky; guarded by lock */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    pthread_t thread;
-    struct call *ring;   /* [RING] */
-    uint64_t head, tail; /* calls done, calls enqueued */
-    bool stop;
-};
-
-struct event {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    uint64_t recorded, reached;
-};
+#include "device_cpu_lane.h"
 
 static int dev_open(void **state, unsigned flags, struct fsdp_err *err)
 {
@@ -47,6 +20,8 @@ static int dev_open(void **state, unsigned flags, struct fsdp_err *err)
     if (!d)
         return FSDP_ENOMEM;
     d->threaded = flags & FSDP_DEVICE_THREADED;
+    d->shuffled = flags & FSDP_DEVICE_SHUFFLED;
+    d->random = flags; /* holds the seed */
     *state = d;
     return FSDP_OK;
 }
@@ -87,7 +62,7 @@ static void dev_free(void *state, void *ptr)
 }
 
 /* After a failure the lane drops its work: what follows would compute on garbage. */
-static void lane_run(struct lane *l, fsdp_lane_f *fn, void *arg)
+void device_cpu_lane_run(struct lane *l, fsdp_lane_f *fn, void *arg)
 {
     struct fsdp_err failure = FSDP_ERR_INIT;
     int rc = fn(arg, &failure);
@@ -100,9 +75,6 @@ static void lane_run(struct lane *l, fsdp_lane_f *fn, void *arg)
     }
 }
 
-static int event_reached(void *arg, struct fsdp_err *err);
-static int event_block(void *arg, struct fsdp_err *err);
-
 static void *lane_main(void *ptr)
 {
     struct lane *l = ptr;
@@ -114,10 +86,10 @@ static void *lane_main(void *ptr)
             break;
         struct call *c = &l->ring[l->head % RING];
         /* Events still pass after a failure, or other lanes would wait for ever. */
-        bool dropped = l->failure.status && c->fn != event_reached && c->fn != event_block;
+        bool dropped = l->failure.status && !device_cpu_is_event(c->fn);
         pthread_mutex_unlock(&l->lock);
         if (!dropped)
-            lane_run(l, c->fn, c->arg);
+            device_cpu_lane_run(l, c->fn, c->arg);
         pthread_mutex_lock(&l->lock);
         l->head++;
         pthread_cond_broadcast(&l->changed);
@@ -135,7 +107,9 @@ static int lane_create(void **out, void *state, const char *name, struct fsdp_er
     strncpy(l->name, name, sizeof l->name - 1);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
-    if (l->device->threaded) {
+    if (l->device->shuffled) {
+        device_cpu_shuffle_add(l);
+    } else if (l->device->threaded) {
         l->ring = fsdp_alloc(RING, sizeof *l->ring, "cpu lane ring", err);
         int errnum = l->ring ? pthread_create(&l->thread, NULL, lane_main, l) : 0;
         if (!l->ring || errnum) {
@@ -153,7 +127,10 @@ static int lane_create(void **out, void *state, const char *name, struct fsdp_er
 static void lane_destroy(void *ptr)
 {
     struct lane *l = ptr;
-    if (l->device->threaded) {
+    if (l->device->shuffled) {
+        device_cpu_shuffle_sync(l, NULL);
+        device_cpu_shuffle_remove(l);
+    } else if (l->device->threaded) {
         pthread_mutex_lock(&l->lock);
         l->stop = true;
         pthread_cond_broadcast(&l->changed);
@@ -166,7 +143,7 @@ static void lane_destroy(void *ptr)
     fsdp_free(l);
 }
 
-static int lane_failure(struct lane *l, struct fsdp_err *err)
+int device_cpu_lane_failure(struct lane *l, struct fsdp_err *err)
 {
     if (l->failure.status && err)
         *err = l->failure;
@@ -176,10 +153,12 @@ static int lane_failure(struct lane *l, struct fsdp_err *err)
 static int lane_sync(void *ptr, struct fsdp_err *err)
 {
     struct lane *l = ptr;
+    if (l->device->shuffled)
+        return device_cpu_shuffle_sync(l, err);
     pthread_mutex_lock(&l->lock);
     while (l->head != l->tail)
         pthread_cond_wait(&l->changed, &l->lock);
-    int rc = lane_failure(l, err);
+    int rc = device_cpu_lane_failure(l, err);
     pthread_mutex_unlock(&l->lock);
     return rc;
 }
@@ -188,20 +167,21 @@ int device_cpu_lane_call(void *ptr, fsdp_lane_f *fn, const void *arg, size_t arg
                          struct fsdp_err *err)
 {
     struct lane *l = ptr;
+    if (l->device->shuffled)
+        return device_cpu_shuffle_call(l, fn, arg, arg_nbytes, err);
     if (!l->device->threaded) {
         if (l->failure.status)
-            return lane_failure(l, err);
+            return device_cpu_lane_failure(l, err);
         /* A copy, because fn may change its argument and the caller's is const. */
         struct call c;
         memcpy(c.arg, arg, arg_nbytes);
-        lane_run(l, fn, c.arg);
-        return lane_failure(l, err);
+        device_cpu_lane_run(l, fn, c.arg);
+        return device_cpu_lane_failure(l, err);
     }
     pthread_mutex_lock(&l->lock);
     while (l->tail - l->head == RING)
         pthread_cond_wait(&l->changed, &l->lock);
-    bool is_event = fn == event_reached || fn == event_block;
-    int rc = is_event ? FSDP_OK : lane_failure(l, err);
+    int rc = device_cpu_is_event(fn) ? FSDP_OK : device_cpu_lane_failure(l, err);
     if (!rc) {
         struct call *c = &l->ring[l->tail % RING];
         c->fn = fn;
@@ -215,12 +195,7 @@ int device_cpu_lane_call(void *ptr, fsdp_lane_f *fn, const void *arg, size_t arg
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-struct event_arg {
-    struct event *event;
-    uint64_t number;
-};
-
-static int event_reached(void *arg, struct fsdp_err *err)
+int device_cpu_event_reached(void *arg, struct fsdp_err *err)
 {
     struct event_arg *a = arg;
     (void)err;
@@ -232,7 +207,7 @@ static int event_reached(void *arg, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int event_block(void *arg, struct fsdp_err *err)
+int device_cpu_event_block(void *arg, struct fsdp_err *err)
 {
     struct event_arg *a = arg;
     (void)err;
@@ -267,24 +242,24 @@ static int event_record(void *ptr, void *lane, struct fsdp_err *err)
 {
     struct lane *l = lane;
     struct event *e = ptr;
-    if (!l->device->threaded)
+    if (!l->device->threaded && !l->device->shuffled)
         return FSDP_OK;
     pthread_mutex_lock(&e->lock);
     struct event_arg arg = {e, ++e->recorded};
     pthread_mutex_unlock(&e->lock);
-    return device_cpu_lane_call(lane, event_reached, &arg, sizeof arg, err);
+    return device_cpu_lane_call(lane, device_cpu_event_reached, &arg, sizeof arg, err);
 }
 
 static int event_wait(void *ptr, void *lane, struct fsdp_err *err)
 {
     struct lane *l = lane;
     struct event *e = ptr;
-    if (!l->device->threaded)
+    if (!l->device->threaded && !l->device->shuffled)
         return FSDP_OK;
     pthread_mutex_lock(&e->lock);
     struct event_arg arg = {e, e->recorded};
     pthread_mutex_unlock(&e->lock);
-    return device_cpu_lane_call(lane, event_block, &arg, sizeof arg, err);
+    return device_cpu_lane_call(lane, device_cpu_event_block, &arg, sizeof arg, err);
 }
 
 const struct fsdp_device_ops fsdp_device_cpu_ops = {

@@ -6,7 +6,8 @@
  * A lane runs its work in the order of enqueueing. Lanes are ordered among each other only by
  * events: record on one, wait on the other. On CUDA a lane is a stream. On the CPU a lane runs its
  * work at once in the calling thread (the default), or on a thread of its own
- * (FSDP_DEVICE_THREADED), which is how missing edges are found.
+ * (FSDP_DEVICE_THREADED), or in an order drawn by lot (FSDP_DEVICE_SHUFFLED), which is how missing
+ * edges are found.
  *
  * Failures of enqueued work are sticky on the lane and reported by fsdp_lane_sync and by every
  * later enqueue.
@@ -24,7 +25,13 @@ struct fsdp_device;
 struct fsdp_lane;
 struct fsdp_event;
 
-enum { FSDP_DEVICE_THREADED = 1 }; /* CPU: every lane has a thread */
+enum {
+    FSDP_DEVICE_THREADED = 1, /* CPU: every lane has a thread */
+    /* CPU: work is kept until a lane is waited for, and then run in any order that events allow;
+     * the bits from FSDP_DEVICE_SEED_SHIFT on choose which. */
+    FSDP_DEVICE_SHUFFLED = 2,
+    FSDP_DEVICE_SEED_SHIFT = 8
+};
 
 /* kind: "auto" or "cpu" here; "cuda" where libfsdp-cuda.so is found. Local. */
 int fsdp_device_open(struct fsdp_device **out, const char *kind, unsigned flags,
@@ -36,6 +43,15 @@ const char *fsdp_device_name(const struct fsdp_device *device);
 void *fsdp_device_alloc(struct fsdp_device *device, size_t nbytes, const char *name,
                         struct fsdp_err *err);
 void fsdp_device_free(struct fsdp_device *device, void *ptr);
+/* For communicators, which take memory in their own ways: it counts, too. */
+void fsdp_device_count_alloc(struct fsdp_device *device, size_t nbytes);
+
+/* Since the device was opened: waits of the host for a lane, allocations and their bytes, those of
+ * communicators included. A step loop adds to none of them. */
+struct fsdp_device_stats {
+    uint64_t nsyncs, nallocs, alloc_nbytes;
+};
+struct fsdp_device_stats fsdp_device_stats(const struct fsdp_device *device);
 
 int fsdp_lane_create(struct fsdp_lane **out, struct fsdp_device *device, const char *name,
                      struct fsdp_err *err);

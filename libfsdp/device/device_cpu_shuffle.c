@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lanes in an order drawn by lot: a test mode that proves edges.
+ *
+ * Nothing runs when it is enqueued. Whoever waits for a lane runs them all, in this thread: again
+ * and again one of the lanes whose next call may run is drawn, and runs up to its next event. So
+ * every order of the work that the events allow can come up, and one seed gives one of them. What
+ * lies between two events is the same on ranks that run the same schedule, so that equal seeds keep
+ * their collectives in step.
+ */
+#include <string.h>
+
+#include "device_cpu_lane.h"
+
+void device_cpu_shuffle_add(struct lane *lane)
+{
+    struct lane **end = &lane->device->lanes;
+    while (*end)
+        end = &(*end)->next;
+    *end = lane;
+}
+
+void device_cpu_shuffle_remove(struct lane *lane)
+{
+    struct lane **at = &lane->device->lanes;
+    while (*at != lane)
+        at = &(*at)->next;
+    *at = lane->next;
+}
+
+int device_cpu_shuffle_call(struct lane *l, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
+                            struct fsdp_err *err)
+{
+    if (!device_cpu_is_event(fn) && l->failure.status)
+        return device_cpu_lane_failure(l, err);
+    if (l->head == l->tail)
+        l->head = l->tail = 0;
+    if (l->tail == l->capacity) {
+        uint64_t capacity = l->capacity ? 2 * l->capacity : RING;
+        struct call *bigger = fsdp_alloc(capacity, sizeof *bigger, "cpu lane calls", err);
+        if (!bigger)
+            return FSDP_ENOMEM;
+        if (l->tail)
+            memcpy(bigger, l->ring, l->tail * sizeof *bigger);
+        fsdp_free(l->ring);
+        l->ring = bigger;
+        l->capacity = capacity;
+    }
+    struct call *c = &l->ring[l->tail++];
+    c->fn = fn;
+    memcpy(c->arg, arg, arg_nbytes);
+    return FSDP_OK;
+}
+
+static bool can_run(const struct lane *l)
+{
+    if (l->head == l->tail)
+        return false;
+    const struct call *c = &l->ring[l->head];
+    const struct event_arg *a = (const void *)c->arg;
+    return c->fn != device_cpu_event_block || a->event->reached >= a->number;
+}
+
+/* splitmix64 */
+static uint64_t draw(struct device *d)
+{
+    uint64_t z = d->random += 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+static struct lane *draw_lane(struct device *d)
+{
+    struct lane *drawn = NULL;
+    uint64_t count = 0;
+    for (struct lane *l = d->lanes; l; l = l->next)
+        if (can_run(l) && draw(d) % ++count == 0)
+            drawn = l;
+    return drawn;
+}
+
+static void run_to_event(struct lane *l)
+{
+    bool at_event = false;
+    while (!at_event && can_run(l)) {
+        struct call *c = &l->ring[l->head++];
+        at_event = device_cpu_is_event(c->fn);
+        if (at_event || !l->failure.status)
+            device_cpu_lane_run(l, c->fn, c->arg);
+    }
+}
+
+int device_cpu_shuffle_sync(struct lane *lane, struct fsdp_err *err)
+{
+    while (lane->head != lane->tail) {
+        struct lane *drawn = draw_lane(lane->device);
+        if (!drawn)
+            return fsdp_err_set(err, FSDP_EINTERNAL, "lane %s: all lanes wait for each other",
+                                lane->name);
+        run_to_event(drawn);
+    }
+    return device_cpu_lane_failure(lane, err);
+}
