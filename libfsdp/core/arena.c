@@ -186,9 +186,10 @@ static int place(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm *com
     struct rows ignored = {0};
     struct cursor c = {0};
     plan(f, &c, rows);
-    uint64_t nbytes = c.pos ? c.pos : ARENA_ALIGN;
-    *mem = comm ? fsdp_comm_mem_alloc(comm, nbytes, err)
-                : fsdp_device_alloc(f->device, nbytes, "arena", err);
+    if (c.pos == 0) /* as where nothing is reduced */
+        return FSDP_OK;
+    *mem = comm ? fsdp_comm_mem_alloc(comm, c.pos, err)
+                : fsdp_device_alloc(f->device, c.pos, "arena", err);
     if (!*mem)
         return FSDP_ENOMEM;
     c = (struct cursor){.base = *mem};

@@ -28,11 +28,9 @@ void device_cpu_shuffle_remove(struct lane *lane)
     *at = lane->next;
 }
 
-int device_cpu_shuffle_call(struct lane *l, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
-                            struct fsdp_err *err)
+static int enqueue(struct lane *l, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
+                   struct fsdp_err *err)
 {
-    if (!device_cpu_is_event(fn) && l->failure.status)
-        return device_cpu_lane_failure(l, err);
     if (l->head == l->tail)
         l->head = l->tail = 0;
     if (l->tail == l->capacity) {
@@ -50,6 +48,14 @@ int device_cpu_shuffle_call(struct lane *l, fsdp_lane_f *fn, const void *arg, si
     c->fn = fn;
     memcpy(c->arg, arg, arg_nbytes);
     return FSDP_OK;
+}
+
+int device_cpu_shuffle_call(struct lane *l, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
+                            struct fsdp_err *err)
+{
+    if (!device_cpu_is_event(fn) && l->failure.status)
+        return device_cpu_lane_failure(l, err);
+    return enqueue(l, fn, arg, arg_nbytes, err);
 }
 
 static bool can_run(const struct lane *l)
@@ -70,14 +76,31 @@ static uint64_t draw(struct device *d)
     return z ^ z >> 31;
 }
 
+static bool any_can_run(const struct device *d)
+{
+    for (const struct lane *l = d->lanes; l; l = l->next)
+        if (can_run(l))
+            return true;
+    return false;
+}
+
+/* Any lane, so that what a rank has between events does not decide how often is drawn. */
 static struct lane *draw_lane(struct device *d)
 {
     struct lane *drawn = NULL;
     uint64_t count = 0;
     for (struct lane *l = d->lanes; l; l = l->next)
-        if (can_run(l) && draw(d) % ++count == 0)
+        if (draw(d) % ++count == 0)
             drawn = l;
     return drawn;
+}
+
+static int mark(void *arg, struct fsdp_err *err)
+{
+    bool **reached = arg;
+    (void)err;
+    **reached = true;
+    return FSDP_OK;
 }
 
 static void run_to_event(struct lane *l)
@@ -85,7 +108,7 @@ static void run_to_event(struct lane *l)
     bool at_event = false;
     while (!at_event && can_run(l)) {
         struct call *c = &l->ring[l->head++];
-        at_event = device_cpu_is_event(c->fn);
+        at_event = device_cpu_is_event(c->fn) || c->fn == mark;
         if (at_event || !l->failure.status)
             device_cpu_lane_run(l, c->fn, c->arg);
     }
@@ -93,12 +116,16 @@ static void run_to_event(struct lane *l)
 
 int device_cpu_shuffle_sync(struct lane *lane, struct fsdp_err *err)
 {
-    while (lane->head != lane->tail) {
-        struct lane *drawn = draw_lane(lane->device);
-        if (!drawn)
+    bool done = false, *reached = &done;
+
+    FSDP_TRY(enqueue(lane, mark, &reached, sizeof reached, err));
+    while (!done) {
+        if (!any_can_run(lane->device)) {
+            lane->head = lane->tail; /* the mark among them, which is gone */
             return fsdp_err_set(err, FSDP_EINTERNAL, "lane %s: all lanes wait for each other",
                                 lane->name);
-        run_to_event(drawn);
+        }
+        run_to_event(draw_lane(lane->device));
     }
     return device_cpu_lane_failure(lane, err);
 }

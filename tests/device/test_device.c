@@ -381,7 +381,7 @@ static void test_lanes(unsigned flags)
     struct fsdp_lane *a, *b;
     struct fsdp_event *event;
     struct fsdp_err err = FSDP_ERR_INIT;
-    const char *mode = flags ? "threaded" : "inline";
+    const char *mode = flags == FSDP_DEVICE_THREADED ? "threaded" : flags ? "shuffled" : "inline";
     volatile int counter = 0, seen = 0, after = -1;
     fsdp_device_open(&device, "cpu", flags, &err);
     fsdp_lane_create(&a, device, "a", &err);
@@ -440,6 +440,7 @@ int main(void)
     fsdp_device_close(device);
     test_lanes(0);
     test_lanes(FSDP_DEVICE_THREADED);
+    test_lanes(FSDP_DEVICE_SHUFFLED | 5 << FSDP_DEVICE_SEED_SHIFT);
     fsdp_alloc_fail_at(1);
     ok(!fsdp_alloc(10, 1, "probe", &err) && err.status == FSDP_ENOMEM,
        "allocation failure on request: %s", err.text);
