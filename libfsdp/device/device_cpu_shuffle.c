@@ -84,11 +84,23 @@ static bool any_can_run(const struct device *d)
     return false;
 }
 
-/* Any lane, so that what a rank has between events does not decide how often is drawn. */
-static struct lane *draw_lane(struct device *d)
+static bool others_are_empty(const struct lane *lane)
 {
+    for (const struct lane *l = lane->device->lanes; l; l = l->next)
+        if (l != lane && l->head != l->tail)
+            return false;
+    return true;
+}
+
+/* Any lane, so that what a rank has between events does not decide how often is drawn. Without a
+ * choice nothing is: ranks read their own state, as much as they have, when all is done. */
+static struct lane *draw_lane(struct lane *waited_for)
+{
+    struct device *d = waited_for->device;
     struct lane *drawn = NULL;
     uint64_t count = 0;
+    if (others_are_empty(waited_for))
+        return waited_for;
     for (struct lane *l = d->lanes; l; l = l->next)
         if (draw(d) % ++count == 0)
             drawn = l;
@@ -125,7 +137,7 @@ int device_cpu_shuffle_sync(struct lane *lane, struct fsdp_err *err)
             return fsdp_err_set(err, FSDP_EINTERNAL, "lane %s: all lanes wait for each other",
                                 lane->name);
         }
-        run_to_event(draw_lane(lane->device));
+        run_to_event(draw_lane(lane));
     }
     return device_cpu_lane_failure(lane, err);
 }

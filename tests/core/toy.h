@@ -201,6 +201,7 @@ struct cell {
     int grad_buffers;      /* 0: as by default */
     const char *overrides; /* of units, separated by semicolons; NULL: none */
     unsigned shuffle;      /* seed of an order drawn by lot; 0: lanes run as they do */
+    int repeats;           /* engines one after the other, each in another order; 0: one */
     bool unwaited;         /* nobody waits before the last step */
     /* Called when the engine is made; may take an edge from it. */
     void (*sabotage)(struct fsdp *f, int index);
@@ -380,6 +381,23 @@ static inline int create_engine(struct fsdp **f, struct run *run, const struct f
     return FSDP_OK;
 }
 
+static inline int run_engine(struct run *run, const struct fsdp_opts *opts,
+                             struct fsdp_device *device, struct fsdp_mesh *mesh,
+                             struct fsdp_err *err)
+{
+    struct fsdp *f = NULL;
+    int rc = create_engine(&f, run, opts, device, mesh, err);
+
+    if (!rc)
+        rc = fsdp_init_params(f, err);
+    if (!rc && run->cell.traced)
+        rc = fsdp_trace_open(f, STEPS, err);
+    if (!rc)
+        rc = train(run, f, device, err);
+    fsdp_destroy(f);
+    return rc;
+}
+
 static inline int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
     struct run *run = arg;
@@ -388,7 +406,6 @@ static inline int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *no
     struct fsdp_device *device = NULL;
     struct fsdp_mesh_shape shape;
     struct fsdp_mesh *mesh = NULL;
-    struct fsdp *f = NULL;
     struct overrides overrides;
     struct toy toy;
     int rc;
@@ -396,33 +413,40 @@ static inline int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *no
     toy_make(&toy);
     run->toy = &toy;
     run->rank = oob->rank;
-    if ((rc = fsdp_device_open(&device, "cpu", device_flags(&run->cell), &err)) ||
-        (rc = set_overrides(&overrides, &opts, run->cell.overrides, &err)) ||
-        (rc = shape_of(&shape, &run->cell, &opts, nodes, &err)) ||
-        (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
-        (rc = create_engine(&f, run, &opts, device, mesh, &err)) ||
-        (rc = fsdp_init_params(f, &err)))
+    rc = fsdp_device_open(&device, "cpu", device_flags(&run->cell), &err);
+    if (!rc)
+        rc = set_overrides(&overrides, &opts, run->cell.overrides, &err);
+    if (!rc)
+        rc = shape_of(&shape, &run->cell, &opts, nodes, &err);
+    if (!rc)
+        rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err);
+    for (int i = 0; !rc && (i == 0 || i < run->cell.repeats); i++, run->out++)
+        rc = run_engine(run, &opts, device, mesh, &err);
+    if (rc)
         fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
-    else if ((run->cell.traced && (rc = fsdp_trace_open(f, STEPS, &err))) ||
-             (rc = train(run, f, device, &err)))
-        fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
-    fsdp_destroy(f);
     fsdp_mesh_destroy(mesh);
     fsdp_device_close(device);
     fsdp_module_tree_destroy(toy.tree);
     return rc != 0;
 }
 
+static inline size_t outcome_nbytes(const struct cell *cell)
+{
+    return sizeof(struct outcome) * (size_t)(cell->repeats ? cell->repeats : 1);
+}
+
+/* An outcome per repeat, to be unmapped by the caller; NULL if a rank failed. */
 static inline struct outcome *run_cell(const struct cell *cell)
 {
     struct run run = {.cell = *cell};
-    run.out =
-        mmap(NULL, sizeof *run.out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct outcome *out =
+        mmap(NULL, outcome_nbytes(cell), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    run.out = out;
     if (ranks_run(cell->nranks, cell->nnodes, 60, rank_main, &run, NULL)) {
-        munmap(run.out, sizeof *run.out);
+        munmap(out, outcome_nbytes(cell));
         return NULL;
     }
-    return run.out;
+    return out;
 }
 
 #endif
