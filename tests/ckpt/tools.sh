@@ -25,7 +25,7 @@ run() { # status, program, arguments: did it exit so?
 }
 says() { grep -qF -- "$1" "$dir/out" "$dir/err"; }
 
-for tool in ckpt-merge ckpt-reshard ckpt-info ckpt-verify; do
+for tool in ckpt-merge ckpt-reshard ckpt-info ckpt-verify ckpt-diff; do
     "$BIN/$tool" --help >"$dir/out" 2>"$dir/err" && says "Usage: $tool"
     check $? "$tool --help"
     "$BIN/$tool" --version >"$dir/out" 2>"$dir/err" && says "$tool "

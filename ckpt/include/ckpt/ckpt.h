@@ -224,10 +224,10 @@ struct ckpt_reshard_args {
     bool all;                       /* CKPT_OUTPUT_WEIGHTS: the optimizer's tensors too */
     struct ckpt_select select;
     enum ckpt_compress compress; /* native output: ZSTD, else as NONE */
-    const char *dtype;         /* floating tensors are cast to it; NULL: as stored */
-    uint64_t max_shard_nbytes; /* Hugging Face folder: a new file at this size; 0: one file */
-    uint64_t mem_nbytes;       /* budget of buffers */
-    int nthreads;              /* 0: as many as there are processors, at most 8 */
+    const char *dtype;           /* floating tensors are cast to it; NULL: as stored */
+    uint64_t max_shard_nbytes;   /* Hugging Face folder: a new file at this size; 0: one file */
+    uint64_t mem_nbytes;         /* budget of buffers */
+    int nthreads;                /* 0: as many as there are processors, at most 8 */
     bool overwrite;
     bool dry_run; /* plans and checks; writes nothing */
     ckpt_progress_f *progress;
@@ -261,6 +261,50 @@ struct ckpt_reshard_result {
  * failures leave nothing. Local, blocks. */
 int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
                  const struct ckpt_reshard_args *args, struct fsdp_err *err);
+
+enum ckpt_diff_result {
+    CKPT_DIFF_SAME,             /* every byte, or every value: zeros of both signs, NaNs */
+    CKPT_DIFF_SAME_FINGERPRINT, /* known without reading */
+    CKPT_DIFF_NEAR,             /* within the tolerance */
+    CKPT_DIFF_DATA,
+    CKPT_DIFF_DTYPE,
+    CKPT_DIFF_SHAPE,
+    CKPT_DIFF_ONLY_A,
+    CKPT_DIFF_ONLY_B,
+    CKPT_DIFF_UNREAD, /* never reported */
+};
+
+struct ckpt_diff_tensor {
+    const char *name;
+    enum ckpt_diff_result result;
+    const struct ckpt_tensor *a, *b; /* NULL where there is none */
+    uint64_t nnear, ndiffer;         /* elements within and beyond the tolerance, not equal */
+    uint64_t first;                  /* row-major index of the first of ndiffer */
+    double max_abs;                  /* over all elements that are not equal */
+    uint64_t max_ulp;                /* units in the last place, of finite floating elements */
+};
+
+struct ckpt_diff_args {
+    uint32_t version;
+    struct ckpt_select select;
+    bool model;        /* weights alone */
+    bool data;         /* read also where fingerprints are equal */
+    bool any_dtype;    /* floating types may differ: compared in the narrower one */
+    double atol, rtol; /* near: |a - b| <= atol + rtol * |b|, or at most ulp units apart */
+    uint64_t ulp;
+    uint64_t mem_nbytes;
+    int nthreads;
+};
+#define CKPT_DIFF_ARGS_VERSION 1
+#define CKPT_DIFF_ARGS_INIT                                                                        \
+    {                                                                                              \
+        .version = CKPT_DIFF_ARGS_VERSION, .mem_nbytes = 256u << 20                                \
+    }
+typedef void ckpt_diff_f(void *ctx, const struct ckpt_diff_tensor *tensor);
+/* Compares two opened checkpoints by tensor, whatever their formats and sharding; reports every
+ * tensor, in the order of a, then what only b has. Local, blocks. */
+int ckpt_diff(bool *same, struct ckpt *a, struct ckpt *b, const struct ckpt_diff_args *args,
+              ckpt_diff_f *report, void *ctx, struct fsdp_err *err);
 
 /* Calls report (one line of text) per fault found in sizes, checksums, fingerprints; returns
  * FSDP_ECORRUPT if there was any. Opening already proved coverage. Local, blocks. */

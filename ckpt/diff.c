@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Comparing two checkpoints by tensor, whatever their formats and sharding. Equal fingerprints of
+ * equal types settle a tensor without reading it; else both are streamed in the same blocks.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "convert.h"
+#include "job.h"
+#include "workers.h"
+
+struct differ {
+    struct ckpt *a, *b;
+    const struct ckpt_diff_args *args;
+    int ntensors;
+    struct ckpt_diff_tensor *tensors;
+    size_t block_nbytes;
+    atomic_int next;
+};
+
+/* One thread's buffers: a block of each, as stored and as compared. */
+struct buffers {
+    char *a, *b, *scratch, *as, *bs;
+};
+
+/* ---- which tensors --------------------------------------------------------------------------- */
+
+static bool wanted(const struct differ *d, const struct ckpt_tensor *t)
+{
+    return (t->kind == FSDP_SLICE_MODEL || !d->args->model) &&
+           ckpt_select_matches(&d->args->select, t->tensor.name);
+}
+
+static bool same_shape(const struct fsdp_tensor *a, const struct fsdp_tensor *b)
+{
+    return a->ndim == b->ndim && !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
+}
+
+/* What is known without reading data. */
+static enum ckpt_diff_result judge(const struct differ *d, const struct ckpt_tensor *a,
+                                   const struct ckpt_tensor *b)
+{
+    if (!same_shape(&a->tensor, &b->tensor))
+        return CKPT_DIFF_SHAPE;
+    if (a->tensor.dtype != b->tensor.dtype)
+        return d->args->any_dtype && ckpt_convert_can(a->tensor.dtype, b->tensor.dtype)
+                   ? CKPT_DIFF_UNREAD
+                   : CKPT_DIFF_DTYPE;
+    if (!d->args->data && a->has_fingerprint && b->has_fingerprint &&
+        a->fingerprint == b->fingerprint)
+        return CKPT_DIFF_SAME_FINGERPRINT;
+    return CKPT_DIFF_UNREAD;
+}
+
+static int list_tensors(struct differ *d, struct fsdp_err *err)
+{
+    size_t count = (size_t)ckpt_ntensors(d->a) + (size_t)ckpt_ntensors(d->b);
+    d->tensors = fsdp_alloc(count, sizeof *d->tensors, "differences", err);
+    if (!d->tensors)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < ckpt_ntensors(d->a); i++) {
+        const struct ckpt_tensor *t = ckpt_tensor_at(d->a, i);
+        if (!wanted(d, t))
+            continue;
+        struct ckpt_diff_tensor *out = &d->tensors[d->ntensors++];
+        *out = (struct ckpt_diff_tensor){.name = t->tensor.name, .a = t};
+        out->b = ckpt_tensor_find(d->b, t->tensor.name);
+        out->result = out->b ? judge(d, t, out->b) : CKPT_DIFF_ONLY_A;
+    }
+    for (int i = 0; i < ckpt_ntensors(d->b); i++) {
+        const struct ckpt_tensor *t = ckpt_tensor_at(d->b, i);
+        if (wanted(d, t) && !ckpt_tensor_find(d->a, t->tensor.name))
+            d->tensors[d->ntensors++] = (struct ckpt_diff_tensor){
+                .name = t->tensor.name, .b = t, .result = CKPT_DIFF_ONLY_B};
+    }
+    return FSDP_OK;
+}
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+/* Both are compared as this type: the narrower one; of two narrow ones neither holds the other. */
+static enum fsdp_dtype common_dtype(enum fsdp_dtype a, enum fsdp_dtype b)
+{
+    size_t na = fsdp_dtype_nbytes(a), nb = fsdp_dtype_nbytes(b);
+    if (a == b || na < nb)
+        return a;
+    return nb < na ? b : FSDP_F32;
+}
+
+/* The bits of a floating number as an integer in the order of the numbers: neighbours differ by 1,
+ * and both zeros are 0. */
+static int64_t rank_of(const void *at, size_t nbytes)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, at, nbytes); /* little-endian */
+    uint64_t sign = UINT64_C(1) << (8 * nbytes - 1);
+    return bits & sign ? -(int64_t)(bits & (sign - 1)) : (int64_t)bits;
+}
+
+static double value_of(const void *at, enum fsdp_dtype dtype)
+{
+    double wide;
+    float narrow;
+    int64_t rank;
+    if (dtype == FSDP_F64) {
+        memcpy(&wide, at, sizeof wide);
+        return wide;
+    }
+    if (fsdp_dtype_is_float(dtype)) {
+        ckpt_convert(&narrow, FSDP_F32, at, dtype, 1);
+        return (double)narrow;
+    }
+    bool is_signed =
+        dtype == FSDP_I8 || dtype == FSDP_I16 || dtype == FSDP_I32 || dtype == FSDP_I64;
+    size_t nbytes = fsdp_dtype_nbytes(dtype);
+    uint64_t bits = 0;
+    memcpy(&bits, at, nbytes);
+    if (!is_signed)
+        return (double)bits;
+    rank = (int64_t)(bits << (64 - 8 * nbytes)) >> (64 - 8 * nbytes);
+    return (double)rank;
+}
+
+/* Elements whose bytes differ. */
+static void compare_element(struct ckpt_diff_tensor *t, const struct ckpt_diff_args *args,
+                            const void *a, const void *b, enum fsdp_dtype dtype, uint64_t index)
+{
+    bool is_float = fsdp_dtype_is_float(dtype);
+    size_t nbytes = fsdp_dtype_nbytes(dtype);
+    double x = value_of(a, dtype), y = value_of(b, dtype), abs = fabs(x - y);
+    uint64_t ulp = 0;
+    if (isnan(x) && isnan(y))
+        return;
+    if (x == y && is_float) /* the two zeros */
+        return;
+    if (isnan(abs))
+        abs = INFINITY;
+    if (!is_float && abs < 1) /* beyond what a double can tell apart */
+        abs = 1;
+    if (is_float) {
+        int64_t ra = rank_of(a, nbytes), rb = rank_of(b, nbytes);
+        ulp = ra > rb ? (uint64_t)ra - (uint64_t)rb : (uint64_t)rb - (uint64_t)ra;
+        t->max_ulp = isfinite(abs) && ulp > t->max_ulp ? ulp : t->max_ulp;
+    }
+    t->max_abs = abs > t->max_abs ? abs : t->max_abs;
+    bool near = abs <= args->atol + args->rtol * fabs(y) || (is_float && ulp && ulp <= args->ulp);
+    if (near && isfinite(abs)) {
+        t->nnear++;
+        return;
+    }
+    if (!t->ndiffer++)
+        t->first = index;
+}
+
+static void compare_block(struct ckpt_diff_tensor *t, const struct ckpt_diff_args *args,
+                          const char *a, const char *b, enum fsdp_dtype dtype, uint64_t pos,
+                          uint64_t nelem)
+{
+    enum { STEP = 1024 }; /* most are equal: found so in larger steps */
+    size_t nbytes = fsdp_dtype_nbytes(dtype);
+    for (uint64_t i = 0; i < nelem; i += STEP) {
+        uint64_t part = nelem - i < STEP ? nelem - i : STEP;
+        if (!memcmp(a + i * nbytes, b + i * nbytes, part * nbytes))
+            continue;
+        for (uint64_t k = i; k < i + part; k++)
+            if (memcmp(a + k * nbytes, b + k * nbytes, nbytes))
+                compare_element(t, args, a + k * nbytes, b + k * nbytes, dtype, pos + k);
+    }
+}
+
+/* ---- streaming ------------------------------------------------------------------------------- */
+
+static int read_as(const void **out, struct ckpt *ckpt, const struct ckpt_plan *plan, size_t block,
+                   char *data, char *converted, enum fsdp_dtype dtype, struct buffers *buffers,
+                   size_t scratch_nbytes, struct fsdp_err *err)
+{
+    enum fsdp_dtype stored = ckpt->m.layout.tensors[plan->tensor].tensor.dtype;
+    FSDP_TRY(ckpt_block_read(ckpt, plan, &plan->blocks[block], data, buffers->scratch,
+                             scratch_nbytes, err));
+    *out = data;
+    if (stored != dtype) {
+        ckpt_convert(converted, dtype, data, stored, plan->blocks[block].nelem);
+        *out = converted;
+    }
+    return FSDP_OK;
+}
+
+static int compare_tensor(struct differ *d, struct ckpt_diff_tensor *t, struct buffers *buffers,
+                          struct fsdp_err *err)
+{
+    enum fsdp_dtype dtype = common_dtype(t->a->tensor.dtype, t->b->tensor.dtype);
+    struct fsdp_box whole = ckpt_box_whole(&t->a->tensor);
+    uint64_t block_nelem = d->block_nbytes / 8;
+    struct ckpt_plan pa, pb = {.tensor = 0};
+    const void *a, *b;
+
+    FSDP_TRY(ckpt_plan_make(&pa, &d->a->m.layout, ckpt_tensor_index(d->a, t->name), &whole,
+                            block_nelem, err));
+    int rc = ckpt_plan_make(&pb, &d->b->m.layout, ckpt_tensor_index(d->b, t->name), &whole,
+                            block_nelem, err);
+    for (size_t i = 0; rc == FSDP_OK && i < pa.nblocks; i++) {
+        rc = read_as(&a, d->a, &pa, i, buffers->a, buffers->as, dtype, buffers, d->block_nbytes,
+                     err);
+        if (rc == FSDP_OK)
+            rc = read_as(&b, d->b, &pb, i, buffers->b, buffers->bs, dtype, buffers, d->block_nbytes,
+                         err);
+        if (rc == FSDP_OK)
+            compare_block(t, d->args, a, b, dtype, pa.blocks[i].pos, pa.blocks[i].nelem);
+    }
+    ckpt_plan_free(&pa);
+    ckpt_plan_free(&pb);
+    t->result = t->ndiffer ? CKPT_DIFF_DATA : t->nnear ? CKPT_DIFF_NEAR : CKPT_DIFF_SAME;
+    return rc;
+}
+
+static int work(struct ckpt_workers *workers, int index, struct fsdp_err *err)
+{
+    struct differ *d = workers->ctx;
+    struct buffers buffers = {NULL, NULL, NULL, NULL, NULL};
+    char *all = fsdp_alloc(5, d->block_nbytes, "comparison buffers", err);
+    int rc = all ? FSDP_OK : FSDP_ENOMEM;
+    (void)index;
+    if (all)
+        buffers = (struct buffers){all, all + d->block_nbytes, all + 2 * d->block_nbytes,
+                                   all + 3 * d->block_nbytes, all + 4 * d->block_nbytes};
+    while (rc == FSDP_OK && !ckpt_workers_stopped(workers)) {
+        int i = atomic_fetch_add(&d->next, 1);
+        if (i >= d->ntensors)
+            break;
+        if (d->tensors[i].result == CKPT_DIFF_UNREAD)
+            rc = compare_tensor(d, &d->tensors[i], &buffers, err);
+    }
+    fsdp_free(all);
+    return rc;
+}
+
+/* Five buffers a thread within the budget. */
+static int fit_memory(struct differ *d, int *nworkers, struct fsdp_err *err)
+{
+    uint64_t mem = d->args->mem_nbytes;
+    *nworkers = d->args->nthreads ? d->args->nthreads : ckpt_workers_default(8);
+    if (*nworkers > CKPT_MAX_WORKERS)
+        *nworkers = CKPT_MAX_WORKERS;
+    if (mem < 5 * CKPT_MIN_BLOCK_NBYTES)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "a memory budget of %llu bytes is too small; at least %u are needed",
+                            (unsigned long long)mem, 5 * CKPT_MIN_BLOCK_NBYTES);
+    d->block_nbytes = CKPT_JOB_BLOCK_NBYTES;
+    while (*nworkers > 1 && (uint64_t)*nworkers * 5 * d->block_nbytes > mem)
+        --*nworkers;
+    while (5 * d->block_nbytes > mem)
+        d->block_nbytes /= 2;
+    return FSDP_OK;
+}
+
+int ckpt_diff(bool *same, struct ckpt *a, struct ckpt *b, const struct ckpt_diff_args *args,
+              ckpt_diff_f *report, void *ctx, struct fsdp_err *err)
+{
+    struct differ d = {.a = a, .b = b, .args = args};
+    int nworkers = 0, rc;
+
+    if (args->version != CKPT_DIFF_ARGS_VERSION)
+        return fsdp_err_set(err, FSDP_EINVAL, "ckpt_diff: arguments of version %u", args->version);
+    rc = fit_memory(&d, &nworkers, err);
+    if (rc == FSDP_OK)
+        rc = list_tensors(&d, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_workers_run(nworkers, work, &d, err);
+    *same = rc == FSDP_OK;
+    for (int i = 0; rc == FSDP_OK && i < d.ntensors; i++) {
+        *same &= d.tensors[i].result <= CKPT_DIFF_NEAR;
+        report(ctx, &d.tensors[i]);
+    }
+    if (rc == FSDP_OK && !d.ntensors)
+        rc = fsdp_err_set(err, FSDP_EINVAL,
+                          "neither '%s' nor '%s' holds a tensor that was asked for", a->path,
+                          b->path);
+    fsdp_free(d.tensors);
+    return rc;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ckpt_diff says of pairs of small files whose differences are known. */
+#include <math.h>
+
+#include "../../ckpt/safetensors.h"
+#include "fake_state.h"
+
+static char root[300];
+
+struct answer {
+    int ntensors;
+    struct ckpt_diff_tensor tensors[64];
+    char names[64][64];
+};
+
+static const char *in_root(const char *name)
+{
+    static char paths[16][600];
+    static int turn;
+    turn = (turn + 1) % 16;
+    snprintf(paths[turn], sizeof paths[0], "%s/%s", root, name);
+    return paths[turn];
+}
+
+/* A safetensors file of one tensor. */
+static const char *make(const char *file, const char *name, enum fsdp_dtype dtype, const void *data,
+                        uint64_t nelem)
+{
+    struct ckpt_st_entry entry = {.name = name, .dtype = dtype, .ndim = 2, .shape = {2, nelem / 2}};
+    const char *path = in_root(file);
+    char *header = NULL;
+    size_t header_nbytes = 0, nbytes = (size_t)nelem * fsdp_dtype_nbytes(dtype);
+    ckpt_st_format(&header, &header_nbytes, &entry, 1, false, NULL);
+    char *all = malloc(header_nbytes + nbytes);
+    memcpy(all, header, header_nbytes);
+    memcpy(all + header_nbytes, data, nbytes);
+    ckpt_store_put(&ckpt_store_posix, path, all, header_nbytes + nbytes, false, NULL);
+    free(all);
+    fsdp_free(header);
+    return path;
+}
+
+static void take(void *ctx, const struct ckpt_diff_tensor *t)
+{
+    struct answer *answer = ctx;
+    snprintf(answer->names[answer->ntensors], sizeof answer->names[0], "%s", t->name);
+    answer->tensors[answer->ntensors++] = *t;
+}
+
+/* 0 same, 1 different, negative: error. */
+static int diff(struct answer *out, const char *a, const char *b, const struct ckpt_diff_args *args)
+{
+    struct ckpt *x = NULL, *y = NULL;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    bool same = false;
+    memset(out, 0, sizeof *out);
+    int rc = ckpt_open(&x, a, &err);
+    if (!rc)
+        rc = ckpt_open(&y, b, &err);
+    if (!rc)
+        rc = ckpt_diff(&same, x, y, args, take, out, &err);
+    if (rc)
+        diag("%s", err.text);
+    ckpt_close(x);
+    ckpt_close(y);
+    return rc ? rc : !same;
+}
+
+static void test_values(void)
+{
+    const float a[6] = {1, 2, 3, 0.0f, NAN, 6};
+    float b[6] = {1, 2, 3, -0.0f, NAN, 6};
+    struct ckpt_diff_args args = CKPT_DIFF_ARGS_INIT;
+    struct answer answer;
+    const char *fa = make("a", "w", FSDP_F32, a, 6), *pa = in_root("a.safetensors");
+    rename(fa, pa);
+    const char *pb = in_root("b.safetensors");
+    rename(make("b", "w", FSDP_F32, b, 6), pb);
+    ok(diff(&answer, pa, pa, &args) == 0 && answer.tensors[0].result == CKPT_DIFF_SAME,
+       "a file and itself");
+    ok(diff(&answer, pa, pb, &args) == 0 && answer.ntensors == 1, "zeros of both signs, NaNs");
+    unlink(pb);
+    b[2] = nextafterf(3, 4);
+    b[5] = 8;
+    rename(make("b", "w", FSDP_F32, b, 6), pb);
+    ok(diff(&answer, pa, pb, &args) == 1 && answer.tensors[0].result == CKPT_DIFF_DATA &&
+           answer.tensors[0].ndiffer == 2 && answer.tensors[0].first == 2 &&
+           answer.tensors[0].max_abs == 2 && answer.tensors[0].max_ulp == 1 << 22,
+       "two elements: first %llu, at most %g, %llu ulp",
+       (unsigned long long)answer.tensors[0].first, answer.tensors[0].max_abs,
+       (unsigned long long)answer.tensors[0].max_ulp);
+    args.ulp = 1;
+    ok(diff(&answer, pa, pb, &args) == 1 && answer.tensors[0].ndiffer == 1 &&
+           answer.tensors[0].nnear == 1 && answer.tensors[0].first == 5,
+       "one of them is near by ulp");
+    args.ulp = 0;
+    args.rtol = 0.25;
+    ok(diff(&answer, pa, pb, &args) == 0 && answer.tensors[0].result == CKPT_DIFF_NEAR,
+       "both by rtol");
+    args.rtol = 0.2;
+    args.atol = 0.1;
+    ok(diff(&answer, pa, pb, &args) == 1 && answer.tensors[0].ndiffer == 1, "not by less");
+    unlink(pb);
+    b[2] = 3;
+    b[5] = INFINITY;
+    rename(make("b", "w", FSDP_F32, b, 6), pb);
+    args.atol = args.rtol = 1e30;
+    ok(diff(&answer, pa, pb, &args) == 1 && isinf(answer.tensors[0].max_abs),
+       "an infinity is near to nothing");
+    unlink(pb);
+}
+
+static void test_types(void)
+{
+    const float a[4] = {1, 2.5f, -3, 1e-3f};
+    const int64_t x[4] = {1, 2, 3, INT64_C(9007199254740993)};
+    int64_t y[4] = {1, 2, 3, INT64_C(9007199254740992)};
+    uint16_t half[4];
+    struct ckpt_diff_args args = CKPT_DIFF_ARGS_INIT;
+    struct answer answer;
+    const char *pa = in_root("a.safetensors"), *pb = in_root("b.safetensors");
+    for (int i = 0; i < 4; i++)
+        half[i] = fsdp_f32_to_bf16(a[i]);
+    unlink(pa);
+    rename(make("a", "w", FSDP_F32, a, 4), pa);
+    rename(make("b", "w", FSDP_BF16, half, 4), pb);
+    ok(diff(&answer, pa, pb, &args) == 1 && answer.tensors[0].result == CKPT_DIFF_DTYPE, "dtypes");
+    args.any_dtype = true;
+    ok(diff(&answer, pa, pb, &args) == 0, "the same in the narrower one");
+    half[1]++;
+    unlink(pb);
+    rename(make("b", "w", FSDP_BF16, half, 4), pb);
+    ok(diff(&answer, pa, pb, &args) == 1 && answer.tensors[0].max_ulp == 1 &&
+           answer.tensors[0].first == 1,
+       "one unit of bf16 apart");
+    unlink(pb);
+    rename(make("b", "w", FSDP_F32, a, 2), pb);
+    ok(diff(&answer, pa, pb, &args) == 1 && answer.tensors[0].result == CKPT_DIFF_SHAPE, "shapes");
+    unlink(pb);
+    rename(make("b", "v", FSDP_F32, a, 4), pb);
+    ok(diff(&answer, pa, pb, &args) == 1 && answer.ntensors == 2 &&
+           answer.tensors[0].result == CKPT_DIFF_ONLY_A &&
+           answer.tensors[1].result == CKPT_DIFF_ONLY_B,
+       "names");
+    unlink(pa);
+    unlink(pb);
+    rename(make("a", "w", FSDP_I64, x, 4), pa);
+    rename(make("b", "w", FSDP_I64, y, 4), pb);
+    ok(diff(&answer, pa, pb, &args) == 1 && answer.tensors[0].first == 3,
+       "integers that are one double");
+}
+
+static void test_meshes(void)
+{
+    struct ckpt_diff_args args = CKPT_DIFF_ARGS_INIT;
+    struct answer answer;
+    bool unread = true;
+    fake_save(in_root("two"), 1, 2, 1, 5);
+    fake_save(in_root("three"), 1, 3, 1, 5);
+    fake_save(in_root("other"), 1, 3, 1, 6);
+    int rc = diff(&answer, in_root("two"), in_root("three"), &args);
+    for (int i = 0; i < answer.ntensors; i++)
+        unread &= answer.tensors[i].result == CKPT_DIFF_SAME_FINGERPRINT;
+    ok(rc == 0 && unread && answer.ntensors == 23, "two and three ranks: by fingerprint alone");
+    args.data = true;
+    args.mem_nbytes = 1 << 20;
+    ok(diff(&answer, in_root("two"), in_root("three"), &args) == 0 &&
+           answer.tensors[0].result == CKPT_DIFF_SAME,
+       "and by data");
+    args.model = true;
+    ok(diff(&answer, in_root("two"), in_root("other"), &args) == 1 && answer.ntensors == 9 &&
+           answer.tensors[0].ndiffer > 1000,
+       "weights alone, of another seed");
+    args.mem_nbytes = 1000;
+    ok(diff(&answer, in_root("two"), in_root("other"), &args) == FSDP_EINVAL, "no memory");
+}
+
+int main(void)
+{
+    snprintf(root, sizeof root, "%s", scratch_create());
+    test_values();
+    test_types();
+    test_meshes();
+    scratch_remove(root);
+    return tap_done();
+}
