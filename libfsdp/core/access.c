@@ -4,6 +4,7 @@
  * host memory, a piece at a time.
  */
 #include "access.h"
+#include "gather.h"
 #include "state.h"
 #include "state.h"
 
@@ -11,26 +12,17 @@
  */
 
 /* All shards of a flat, in order, as the model sees them. */
-static int gather_flat(struct fsdp *f, int flat_index, void *whole, struct fsdp_err *err)
+static int gather_by_hand(struct fsdp *f, int flat_index, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[flat_index];
-    const struct fsdp_mesh *mesh = f->mesh;
+    struct flat_state *s = &f->flats[flat_index];
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
-    const void *mine = f->flats[flat_index].param;
-    uint64_t nelem = flat->cut.shard_nelem;
 
     if (flat->whole)
-        return fsdp_copy(lane, whole, mine, nelem * fsdp_dtype_nbytes(flat->param_dtype), err);
-    if (mesh->inner_size) {
-        uint64_t part_nelem = nelem * (uint64_t)mesh->outer_size;
-        uint64_t part = (uint64_t)(mesh->shard_rank / mesh->outer_size);
-        void *at = (char *)whole + part * part_nelem * fsdp_dtype_nbytes(flat->param_dtype);
-        FSDP_TRY(fsdp_comm_all_gather(mesh->outer_gather, at, mine, nelem, flat->param_dtype, lane,
-                                      err));
-        mine = at;
-        nelem = part_nelem;
-    }
-    return fsdp_comm_all_gather(mesh->gather, whole, mine, nelem, flat->param_dtype, lane, err);
+        return fsdp_copy(lane, s->by_hand, s->param, gather_shard_nbytes(flat), err);
+    if (f->mesh->inner_size)
+        FSDP_TRY(gather_outer(f, flat_index, s->by_hand, lane, err));
+    return gather_flat(f, flat_index, s->by_hand, lane, err);
 }
 
 static int check_module(const struct fsdp *f, int module, struct fsdp_err *err)
@@ -47,10 +39,8 @@ static int take_memory(struct fsdp *f, const struct unit *unit, struct fsdp_err 
         int flat = unit->flats[k];
         if (flat < 0)
             continue;
-        size_t nbytes = flat_full_nelem(&f->units.flats[flat]) *
-                        fsdp_dtype_nbytes(f->units.flats[flat].param_dtype);
-        f->flats[flat].by_hand =
-            fsdp_device_alloc(f->device, nbytes, "unit unsharded by hand", err);
+        f->flats[flat].by_hand = fsdp_device_alloc(
+            f->device, gather_slot_nbytes(&f->units.flats[flat]), "unit unsharded by hand", err);
         if (!f->flats[flat].by_hand)
             return FSDP_ENOMEM;
     }
@@ -86,7 +76,7 @@ int fsdp_unshard(struct fsdp *f, int module, struct fsdp_err *err)
     int rc = fsdp_oob_agree(f->mesh->oob, take_memory(f, unit, &why), &why);
     for (int k = 0; k < UNIT_NFLATS && !rc; k++)
         if (unit->flats[k] >= 0)
-            rc = gather_flat(f, unit->flats[k], f->flats[unit->flats[k]].by_hand, &why);
+            rc = gather_by_hand(f, unit->flats[k], &why);
     if (!rc)
         rc = fsdp_sync(f, &why);
     if (!rc)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "engine.h"
+#include "gather.h"
 #include "overrides.h"
 
 enum { ARENA_ALIGN = 4096 };
@@ -40,9 +41,12 @@ static void plan_parts(struct fsdp *f, struct cursor *c, struct rows *rows)
     const struct sched *sched = &f->programs[FSDP_TRAIN].sched;
     for (int i = 0; i < sched->nops; i++) {
         const struct sched_op *op = &sched->ops[i];
+        const struct flat *flat = op->flat >= 0 ? &f->units.flats[op->flat] : NULL;
         if (op->kind == SCHED_KEEP_PART && op->micro == 0)
             f->flats[op->flat].part =
-                take(c, f->sched_flats[op->flat].full_nbytes / (uint64_t)f->mesh->regather_size,
+                take(c,
+                     flat_full_nelem(flat) / (uint64_t)f->mesh->regather_size *
+                         fsdp_dtype_nbytes(flat->param_dtype),
                      &rows->kept);
     }
 }
@@ -59,14 +63,19 @@ static uint64_t staging_nbytes(const struct fsdp *f)
     return most;
 }
 
+/* Is what is gathered other memory than the masters? */
+static bool is_split(const struct flat *flat)
+{
+    return flat->codec || flat->param_dtype != FSDP_F32;
+}
+
 static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     for (int i = 0; i < f->units.nflats; i++) {
         const struct flat *flat = &f->units.flats[i];
         struct flat_state *s = &f->flats[i];
-        bool split = flat->param_dtype != FSDP_F32;
         uint64_t nbytes = flat->cut.shard_nelem * sizeof(float);
-        if (split) /* otherwise the master is what is gathered and lies in the gather arena */
+        if (is_split(flat)) /* else the master is what is gathered and lies in the gather arena */
             s->master = take(c, nbytes, &rows->master);
         if (!flat->trainable)
             continue;
@@ -80,6 +89,9 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
     f->clip_coef = take(c, sizeof(float), &rows->scalars);
     f->grad_norm = take(c, sizeof(float), &rows->scalars);
     f->scale = take(c, sizeof *f->scale, &rows->scalars);
+    f->amax = take(c, sizeof(double) * (uint64_t)f->namax, &rows->scalars);
+    f->amax_rows = take(c, sizeof(double) * (uint64_t)f->namax * (uint64_t)f->mesh->shard_size,
+                        &rows->scalars);
 }
 
 /* What a module drops shares one place with what others drop: only one is in its backward pass. */
@@ -146,9 +158,8 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
     for (int i = 0; i < f->units.nflats; i++) {
         const struct flat *flat = &f->units.flats[i];
         struct flat_state *s = &f->flats[i];
-        bool split = flat->param_dtype != FSDP_F32;
-        s->param = take(c, flat->cut.shard_nelem * fsdp_dtype_nbytes(flat->param_dtype),
-                        split ? &rows->param : &rows->master);
+        bool split = is_split(flat);
+        s->param = take(c, gather_shard_nbytes(flat), split ? &rows->param : &rows->master);
         if (!split)
             s->master = s->param;
     }
@@ -212,7 +223,7 @@ int arena_create(struct fsdp *f, struct fsdp_err *err)
 {
     size_t nflats = (size_t)f->units.nflats, nparams = (size_t)f->units.nparams;
     struct rows rows = {0};
-    char params[32], grads[32];
+    char sent[32], params[32], grads[32];
 
     if (!(f->flats = fsdp_alloc(nflats, sizeof *f->flats, "flats", err)) ||
         !(f->module_mem =
@@ -228,10 +239,11 @@ int arena_create(struct fsdp *f, struct fsdp_err *err)
     FSDP_TRY(scale_begin(f, err));
     measure(f, plan_gather, &rows);
     measure(f, plan_reduce, &rows);
-    overrides_dtypes(params, sizeof params, &f->units, false);
-    overrides_dtypes(grads, sizeof grads, &f->units, true);
+    overrides_dtypes(sent, sizeof sent, &f->units, OVERRIDES_GATHERED);
+    overrides_dtypes(params, sizeof params, &f->units, OVERRIDES_COMPUTED);
+    overrides_dtypes(grads, sizeof grads, &f->units, OVERRIDES_REDUCED);
     row(f, "parameter shards, fp32 masters", NULL, rows.master);
-    row(f, "parameter shards to gather", params, rows.param);
+    row(f, "parameter shards to gather", sent, rows.param);
     row(f, "optimizer state", NULL, rows.optim);
     row(f, "gradient shards", NULL, rows.grad);
     row(f, "parts kept after forward", params, rows.kept);

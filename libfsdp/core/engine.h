@@ -111,6 +111,10 @@ struct fsdp {
     double *sums; /* [FSDP_CONTROL_NELEM + npartials] */
     size_t npartials;
     float *clip_coef, *grad_norm;
+    /* Of encoded tensors, the trainable ones first (gather.h): their greatest absolute values, and
+     * what they are taken from, a row per shard rank. */
+    double *amax, *amax_rows;
+    int namax, namax_trainable;
     struct fsdp_loss_scale *scale;
     bool scaled;                            /* the scale moves, and steps may be skipped */
     const struct fsdp_step_args *step_args; /* during fsdp_step */

@@ -5,6 +5,7 @@
 
 #include "access.h"
 #include "engine.h"
+#include "gather.h"
 #include "hooks.h"
 #include "trace.h"
 #include "view.h"
@@ -12,41 +13,16 @@
 /* ---- automatic operations
  * ------------------------------------------------------------------------ */
 
-/* On two levels a node's rank `inner` has part `inner` of the flat: outer_size neighbouring shards,
- * of the ranks with its place in all nodes (fsdp_shard_of_index). */
-static uint64_t inner_nelem(const struct fsdp *f, int flat)
-{
-    return flat_full_nelem(&f->units.flats[flat]) / (uint64_t)f->mesh->inner_size;
-}
-
-static char *inner_part(const struct fsdp *f, int flat, void *slot, enum fsdp_dtype dtype)
-{
-    uint64_t part = (uint64_t)(f->mesh->shard_rank / f->mesh->outer_size);
-    return (char *)slot + part * inner_nelem(f, flat) * fsdp_dtype_nbytes(dtype);
-}
-
 int exec_outer_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    enum fsdp_dtype dtype = f->units.flats[op->flat].param_dtype;
     void *slot = f->param_slots[f->current->input.program][op->slot];
-    return fsdp_comm_all_gather(f->mesh->outer_gather, inner_part(f, op->flat, slot, dtype),
-                                f->flats[op->flat].param, f->units.flats[op->flat].cut.shard_nelem,
-                                dtype, f->lanes[SCHED_OUTER_GATHERS], err);
+    return gather_outer(f, op->flat, slot, f->lanes[SCHED_OUTER_GATHERS], err);
 }
 
 int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    enum fsdp_dtype dtype = f->units.flats[op->flat].param_dtype;
     void *slot = f->param_slots[f->current->input.program][op->slot];
-    const void *mine = f->flats[op->flat].param;
-    uint64_t nelem = f->units.flats[op->flat].cut.shard_nelem;
-
-    if (f->mesh->inner_size) {
-        mine = inner_part(f, op->flat, slot, dtype);
-        nelem = inner_nelem(f, op->flat);
-    }
-    return fsdp_comm_all_gather(f->mesh->gather, slot, mine, nelem, dtype, f->lanes[SCHED_GATHERS],
-                                err);
+    return gather_flat(f, op->flat, slot, f->lanes[SCHED_GATHERS], err);
 }
 
 /* Kept parts: rank j of the small group keeps part j of the gathered flat (fsdp_opts). */
@@ -90,6 +66,18 @@ static int reduce_to_shard(struct fsdp *f, const struct sched_op *op, struct fsd
     if (first)
         return fsdp_cast(lane, grad, FSDP_F32, mine, dtype, nelem, err);
     return fsdp_accumulate(lane, grad, mine, dtype, nelem, err);
+}
+
+/* On two levels, of the unsharded gradients: those that this rank's place in all nodes gets. */
+static uint64_t inner_nelem(const struct fsdp *f, int flat)
+{
+    return flat_full_nelem(&f->units.flats[flat]) / (uint64_t)f->mesh->inner_size;
+}
+
+static char *inner_part(const struct fsdp *f, int flat, void *slot, enum fsdp_dtype dtype)
+{
+    uint64_t part = (uint64_t)(f->mesh->shard_rank / f->mesh->outer_size);
+    return (char *)slot + part * inner_nelem(f, flat) * fsdp_dtype_nbytes(dtype);
 }
 
 static char *shard_in_slot(const struct fsdp *f, const struct sched_op *op)
@@ -155,6 +143,10 @@ static int run_op(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
         return exec_norm_sum(f, op, err);
     case SCHED_UPDATE:
         return exec_update(f, op, err);
+    case SCHED_AMAX:
+        return gather_amax(f, false, err);
+    case SCHED_ENCODE:
+        return gather_encode(f, op->flat, err);
     default:
         return FSDP_OK;
     }

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "access.h"
+#include "gather.h"
+#include "gather.h"
 #include "hooks.h"
 #include "trace.h"
 
@@ -78,7 +80,8 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
             .unit = flat->unit,
             .trainable = flat->trainable,
             .whole = flat->whole,
-            .full_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->param_dtype),
+            .full_nbytes = gather_slot_nbytes(flat),
+            .encoded = flat->codec,
             .grad_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->reduce_dtype),
             .grad_narrow = flat->reduce_dtype != FSDP_F32};
     }
@@ -186,7 +189,8 @@ static void write_units(const struct fsdp *f, FILE *to)
                 flat->trainable ? "trainable"
                 : flat->whole   ? "ignored"
                                 : "frozen",
-                (unsigned long long)flat->cut.shard_nelem, fsdp_dtype_name(flat->param_dtype),
+                (unsigned long long)flat->cut.shard_nelem,
+                flat->codec ? flat->codec->name : fsdp_dtype_name(flat->param_dtype),
                 fsdp_dtype_name(flat->reduce_dtype),
                 unit->reshard_after_forward ? ", reshards" : "",
                 unit->keep_part ? " and keeps a part" : "");
@@ -263,6 +267,7 @@ static int plan(struct fsdp *f, struct fsdp_err *err)
     FSDP_TRY(check_opts(&f->opts, err));
     FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
     warn_of_padding(f);
+    gather_plan(f);
     FSDP_TRY(scale_plan(f, err));
     FSDP_TRY(describe_modules(f, err));
     FSDP_TRY(create_lanes(f, err));

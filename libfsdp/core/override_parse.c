@@ -47,14 +47,21 @@ static int parse_reduce(struct fsdp_unit_override *out, const char *value, struc
     return parse_dtype(&out->reduce_dtype, value, err);
 }
 
+static int parse_codec(struct fsdp_unit_override *out, const char *value, struct fsdp_err *err)
+{
+    out->gather_codec = !strcmp(value, "true");
+    if (out->gather_codec || !strcmp(value, "false"))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL, "gather_codec=%s: true or false", value);
+}
+
 static const struct {
     const char *key;
     int (*parse)(struct fsdp_unit_override *out, const char *value, struct fsdp_err *err);
 } keys[] = {
-    {"class", parse_class},
-    {"reshard_after_forward", parse_reshard},
-    {"param_dtype", parse_param},
-    {"reduce_dtype", parse_reduce},
+    {"class", parse_class},        {"reshard_after_forward", parse_reshard},
+    {"param_dtype", parse_param},  {"reduce_dtype", parse_reduce},
+    {"gather_codec", parse_codec},
 };
 enum { NKEYS = sizeof keys / sizeof keys[0] };
 

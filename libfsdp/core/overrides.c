@@ -59,6 +59,8 @@ static void apply_row(struct unit *unit, const struct fsdp_unit_override *row)
         unit->param_dtype = (enum fsdp_dtype)row->param_dtype;
     if (row->reduce_dtype != FSDP_KEEP)
         unit->reduce_dtype = (enum fsdp_dtype)row->reduce_dtype;
+    if (row->gather_codec != FSDP_KEEP)
+        unit->encoded = row->gather_codec;
     if (row->reshard_after_forward != FSDP_KEEP) {
         unit->reshard_after_forward = row->reshard_after_forward;
         unit->reshard_always = row->reshard_after_forward > 0;
@@ -87,6 +89,17 @@ static int check_tied(const struct units *u, const struct fsdp_module_tree *tree
     return FSDP_OK;
 }
 
+static void apply_to_flat(struct flat *flat, const struct unit *unit,
+                          const struct fsdp_gather_codec *codec)
+{
+    bool any = false;
+    for (int i = 0; codec && i < flat->ntensors; i++)
+        any |= codec->applies(&flat->tensors[i]);
+    flat->param_dtype = unit->param_dtype;
+    flat->reduce_dtype = unit->reduce_dtype;
+    flat->codec = unit->encoded && any && flat->cut.nranks > 1 ? codec : NULL;
+}
+
 int overrides_apply(struct units *units, const struct fsdp_module_tree *tree,
                     const struct fsdp_opts *opts, struct fsdp_err *err)
 {
@@ -94,32 +107,39 @@ int overrides_apply(struct units *units, const struct fsdp_module_tree *tree,
         struct unit *unit = &units->units[u];
         unit->param_dtype = opts->param_dtype;
         unit->reduce_dtype = opts->reduce_dtype;
+        unit->encoded = true;
         unit->reshard_after_forward = opts->reshard_after_forward;
         for (int i = 0; i < opts->noverrides; i++)
             if (names(&opts->overrides[i], &tree->modules[unit->module]))
                 apply_row(unit, &opts->overrides[i]);
         for (int k = 0; k < UNIT_NFLATS; k++)
-            if (unit->flats[k] >= 0) {
-                units->flats[unit->flats[k]].param_dtype = unit->param_dtype;
-                units->flats[unit->flats[k]].reduce_dtype = unit->reduce_dtype;
-            }
+            if (unit->flats[k] >= 0)
+                apply_to_flat(&units->flats[unit->flats[k]], unit, opts->gather_codec);
     }
     return check_tied(units, tree, err);
 }
 
-const char *overrides_dtypes(char *out, size_t out_nbytes, const struct units *units, bool reduced)
+const char *overrides_dtypes(char *out, size_t out_nbytes, const struct units *units,
+                             enum overrides_what what)
 {
-    bool seen[FSDP_NDTYPES] = {false};
+    const char *seen[4];
+    int nseen = 0;
     size_t len = 0;
 
     *out = 0;
-    for (int u = 0; u < units->nunits; u++) {
-        enum fsdp_dtype dtype =
-            reduced ? units->units[u].reduce_dtype : units->units[u].param_dtype;
-        if (!seen[dtype] && len < out_nbytes)
-            len += (size_t)snprintf(out + len, out_nbytes - len, "%s%s", len ? " and " : "",
-                                    fsdp_dtype_name(dtype));
-        seen[dtype] = true;
+    for (int k = 0; k < units->nflats && nseen < 4; k++) {
+        const struct flat *flat = &units->flats[k];
+        const char *name =
+            fsdp_dtype_name(what == OVERRIDES_REDUCED ? flat->reduce_dtype : flat->param_dtype);
+        int i = 0;
+        if (what == OVERRIDES_GATHERED && flat->codec)
+            name = flat->codec->name;
+        while (i < nseen && strcmp(seen[i], name))
+            i++;
+        if (i < nseen || len >= out_nbytes)
+            continue;
+        seen[nseen++] = name;
+        len += (size_t)snprintf(out + len, out_nbytes - len, "%s%s", len ? " and " : "", name);
     }
     return out;
 }

@@ -336,6 +336,19 @@ static void emit_micro(struct builder *b)
     emit(b, op_of(SCHED_MICRO_END, SCHED_COMPUTE));
 }
 
+/* One scale a tensor, whoever holds it: all ranks look at all of it first. */
+static void emit_encode(struct builder *b)
+{
+    bool any = false;
+    for (int f = 0; f < b->in->nflats; f++)
+        any |= b->in->flats[f].encoded && b->in->flats[f].trainable;
+    if (any)
+        emit(b, op_of(SCHED_AMAX, SCHED_COMPUTE));
+    for (int f = 0; f < b->in->nflats; f++)
+        if (b->in->flats[f].encoded && b->in->flats[f].trainable)
+            emit_flat(b, SCHED_ENCODE, SCHED_COMPUTE, f, -1);
+}
+
 static void emit_step(struct builder *b)
 {
     emit(b, op_of(SCHED_STEP, SCHED_COMPUTE));
@@ -349,6 +362,7 @@ static void emit_step(struct builder *b)
     for (int f = 0; f < b->in->nflats; f++)
         if (b->in->flats[f].trainable)
             emit_flat(b, SCHED_UPDATE, SCHED_COMPUTE, f, -1);
+    emit_encode(b);
 }
 
 static int check_input(const struct sched_input *in, struct fsdp_err *err)
@@ -461,6 +475,8 @@ const char *sched_kind_name(enum sched_kind kind)
         [SCHED_NORM] = "norm",
         [SCHED_NORM_SUM] = "norm_sum",
         [SCHED_UPDATE] = "update",
+        [SCHED_AMAX] = "amax",
+        [SCHED_ENCODE] = "encode",
     };
     return names[kind];
 }

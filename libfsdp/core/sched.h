@@ -40,6 +40,8 @@ enum sched_kind {
     SCHED_NORM,         /* gradient hook, partial sum of squares of the gradient shard */
     SCHED_NORM_SUM,     /* one all-reduce of norm and control word, and the clip factor */
     SCHED_UPDATE,       /* optimizer on the flat's shard */
+    SCHED_AMAX,         /* greatest absolute values of encoded tensors, over all ranks */
+    SCHED_ENCODE,       /* what the flat's next gathers send, from its updated shard */
     SCHED_NKINDS
 };
 
@@ -72,6 +74,7 @@ struct sched_flat {
     bool whole;           /* never gathered */
     uint64_t full_nbytes; /* of the unsharded parameters */
     uint64_t grad_nbytes; /* of the unsharded gradients */
+    bool encoded;         /* what is gathered is made from the shard after its update */
     bool grad_narrow;     /* not fp32: they cannot be written straight into the shard */
 };
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "gather.h"
 #include "trace.h"
 
 const char *trace_op_name(char *out, size_t out_nbytes, const struct fsdp *f,
@@ -27,6 +28,18 @@ static uint64_t others_part(uint64_t nbytes, int nranks)
     return nbytes - nbytes / (uint64_t)nranks;
 }
 
+/* What all ranks of the shard group send to a gather together; and the parameters themselves. */
+static uint64_t sent_nbytes(const struct fsdp *f, int flat)
+{
+    return gather_shard_nbytes(&f->units.flats[flat]) * (uint64_t)f->mesh->shard_size;
+}
+
+static uint64_t param_nbytes(const struct fsdp *f, int flat)
+{
+    return flat_full_nelem(&f->units.flats[flat]) *
+           fsdp_dtype_nbytes(f->units.flats[flat].param_dtype);
+}
+
 uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op)
 {
     const struct fsdp_mesh *mesh = f->mesh;
@@ -35,12 +48,11 @@ uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op)
 
     switch (op->kind) {
     case SCHED_OUTER_GATHER:
-        return others_part(f->sched_flats[op->flat].full_nbytes / (uint64_t)mesh->inner_size,
-                           mesh->outer_size);
+        return others_part(sent_nbytes(f, op->flat) / (uint64_t)mesh->inner_size, mesh->outer_size);
     case SCHED_GATHER:
-        return others_part(f->sched_flats[op->flat].full_nbytes, inner);
+        return others_part(sent_nbytes(f, op->flat), inner);
     case SCHED_REGATHER:
-        return others_part(f->sched_flats[op->flat].full_nbytes, mesh->regather_size);
+        return others_part(param_nbytes(f, op->flat), mesh->regather_size);
     case SCHED_REDUCE:
         return others_part(f->sched_flats[op->flat].grad_nbytes, inner);
     case SCHED_OUTER_REDUCE:
@@ -51,6 +63,10 @@ uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op)
                                mesh->replicate_size);
     case SCHED_NORM_SUM:
         return 2 * others_part((FSDP_CONTROL_NELEM + nflats) * sizeof(double), mesh->size);
+    case SCHED_AMAX:
+        return 2 * others_part((uint64_t)f->namax_trainable * (uint64_t)mesh->shard_size *
+                                   sizeof(double),
+                               mesh->size);
     default:
         return 0;
     }
@@ -83,7 +99,7 @@ static double seconds_of(const struct fsdp *f, const struct sched_op *op,
         flop = (op->phase == FSDP_BACKWARD ? 4 : 2) * module_nelem(f->tree, op->module);
         return flop * cost->ntokens / cost->flops_per_s;
     case SCHED_KEEP_PART: /* read and written */
-        return 2 * (double)f->sched_flats[op->flat].full_nbytes / f->mesh->regather_size /
+        return 2 * (double)param_nbytes(f, op->flat) / f->mesh->regather_size /
                cost->memory_nbytes_per_s;
     case SCHED_NORM:
         return NORM_PASSES * shard_nbytes / cost->memory_nbytes_per_s;

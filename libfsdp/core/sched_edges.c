@@ -103,6 +103,11 @@ int sched_accesses(const struct sched *sched, const struct sched_input *in, int 
         n = add(out, n, SCHED_SCALARS, 0, false);
         n = add(out, n, SCHED_GRAD_SHARD, op->flat, false);
         return add(out, n, SCHED_PARAM_SHARD, op->flat, true);
+    case SCHED_AMAX: /* reads the masters, which this lane alone writes */
+        return add(out, n, SCHED_SCALARS, 0, true);
+    case SCHED_ENCODE:
+        n = add(out, n, SCHED_SCALARS, 0, false);
+        return add(out, n, SCHED_PARAM_SHARD, op->flat, true);
     default:
         return 0;
     }

@@ -120,8 +120,9 @@ static void print_program(const struct fsdp *f, enum fsdp_program program, FILE 
             "gathered in %s, reduced in %s\n\n",
             program_names[program], fsdp_strategy_name(f->opts.strategy), f->mesh->replicate_size,
             f->mesh->shard_size, f->mesh->inner_size ? ", two levels" : "", f->units.nunits,
-            s->nops, s->nwaits, overrides_dtypes(params, sizeof params, &f->units, false),
-            overrides_dtypes(grads, sizeof grads, &f->units, true));
+            s->nops, s->nwaits,
+            overrides_dtypes(params, sizeof params, &f->units, OVERRIDES_GATHERED),
+            overrides_dtypes(grads, sizeof grads, &f->units, OVERRIDES_REDUCED));
     fprintf(to, "%5s  %-12s  %-12s  %-*s  %-9s  %5s  %4s  %14s  %s\n", "index", "lane", "operation",
             width, "module", "phase", "micro", "slot", "bytes", "waits for");
     for (int i = 0; i < s->nops; i++)

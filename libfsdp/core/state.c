@@ -3,18 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gather.h"
 #include "state.h"
-
-/* The gathered dtype from the masters; nothing to do where they are the same memory. */
-static int refresh_params(struct fsdp *f, struct fsdp_err *err)
-{
-    for (int i = 0; i < f->units.nflats; i++)
-        if ((void *)f->flats[i].master != f->flats[i].param)
-            FSDP_TRY(fsdp_cast(f->lanes[SCHED_COMPUTE], f->flats[i].param,
-                               f->units.flats[i].param_dtype, f->flats[i].master, FSDP_F32,
-                               f->units.flats[i].cut.shard_nelem, err));
-    return FSDP_OK;
-}
 
 int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
 {
@@ -33,7 +23,7 @@ int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
         }
     }
     FSDP_TRY(update_average_begin(f, err));
-    FSDP_TRY(refresh_params(f, err));
+    FSDP_TRY(gather_refresh(f, err));
     return fsdp_sync(f, err);
 }
 
@@ -158,7 +148,7 @@ int state_masters_changed(struct fsdp *f, struct fsdp_err *err)
 {
     for (int k = 0; k < f->units.nflats; k++)
         FSDP_TRY(broadcast_flat(f, k, f->flats[k].master, err));
-    FSDP_TRY(refresh_params(f, err));
+    FSDP_TRY(gather_refresh(f, err));
     return fsdp_sync(f, err);
 }
 

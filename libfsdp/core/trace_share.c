@@ -14,6 +14,7 @@ bool trace_is_comm(const struct sched_op *op)
     case SCHED_OUTER_REDUCE:
     case SCHED_ALL_REDUCE:
     case SCHED_NORM_SUM:
+    case SCHED_AMAX:
         return true;
     default:
         return false;

@@ -22,6 +22,8 @@ struct flat {
     int *params;                 /* [ntensors] index in the tree */
     struct fsdp_cut cut;
     enum fsdp_dtype param_dtype, reduce_dtype; /* of its unit */
+    const struct fsdp_gather_codec *codec;     /* NULL: gathered in param_dtype */
+    int first_amax; /* of its encoded tensors among all of them (gather.h) */
 };
 
 enum { UNIT_TRAINABLE, UNIT_FROZEN, UNIT_IGNORED, UNIT_NFLATS };
@@ -29,6 +31,7 @@ enum { UNIT_TRAINABLE, UNIT_FROZEN, UNIT_IGNORED, UNIT_NFLATS };
 struct unit {
     int module; /* its root */
     enum fsdp_dtype param_dtype, reduce_dtype;
+    bool encoded;              /* what is gathered is encoded, if anything can be */
     int reshard_after_forward; /* as in fsdp_opts */
     bool reshard_always;       /* an override says so: even the root and the last unit */
     int flats[UNIT_NFLATS];    /* index of each kind's flat, -1: none */

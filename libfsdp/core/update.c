@@ -93,7 +93,7 @@ static int update_one(struct fsdp *f, const struct update_run *run, struct fsdp_
     };
     for (int k = 0; k < f->optimizer->nstate(&f->opts.optim); k++)
         args.state[k] = s->optim[k] + run->pos;
-    if (dtype != FSDP_F32) {
+    if (dtype != FSDP_F32 && !f->units.flats[run->flat].codec) {
         args.param = (char *)s->param + run->pos * fsdp_dtype_nbytes(dtype);
         args.param_dtype = dtype;
     }

@@ -22,7 +22,7 @@ struct net {
     int root, embed, block[NBLOCKS], head, tied;
 };
 
-enum { LAST = 1, THREADED = 2, OVERRIDDEN = 4 }; /* cell.how */
+enum { LAST = 1, THREADED = 2, OVERRIDDEN = 4, ENCODED = 8, TWO_LEVEL = 16 }; /* cell.how */
 struct cell {
     int nranks, nnodes, accumulation;
     enum fsdp_strategy strategy;
@@ -33,6 +33,7 @@ struct cell {
 
 struct board {
     float master[MAX_PARAMS][MAX_NELEM], grad[MAX_PARAMS][MAX_NELEM];
+    float seen[MAX_PARAMS][MAX_NELEM]; /* what modules must see of the masters */
     int bad_param, bad_grad, bad_dtype, still;
     double worst; /* error of a gradient in parts of its bound */
 };
@@ -109,6 +110,37 @@ static float rounded(float x, enum fsdp_dtype dtype)
     return load(&out, dtype, 0);
 }
 
+static enum fsdp_dtype dtype_of(const struct cell *c, const char *name, bool reduced)
+{
+    if ((c->how & OVERRIDDEN) && !strncmp(name, "block.1", 7))
+        return FSDP_F32;
+    if ((c->how & OVERRIDDEN) && !strncmp(name, "block.2", 7) && reduced)
+        return FSDP_F32;
+    return reduced ? c->reduce : c->param;
+}
+
+/* What modules must see of a parameter with this master: rounded; or through fp8, with one scale
+ * for the tensor, where it is gathered so. */
+static void see(float *out, const struct cell *c, const struct fsdp_tensor *tensor,
+                const float *master)
+{
+    enum fsdp_dtype dtype = dtype_of(c, tensor->name, false);
+    bool encoded = (c->how & ENCODED) && c->nranks > 1 && c->strategy != FSDP_NO_SHARD &&
+                   tensor->ndim > 1 &&
+                   !((c->how & OVERRIDDEN) && !strncmp(tensor->name, "block.1", 7));
+    size_t nelem = fsdp_tensor_nelem(tensor);
+    double amax = 0;
+
+    for (size_t i = 0; i < nelem; i++)
+        amax = fmax(amax, fabs((double)master[i]));
+    float scale = (float)(448 / amax);
+    for (size_t i = 0; i < nelem; i++) {
+        float x = fminf(fmaxf(master[i] * scale, -448), 448);
+        x = encoded ? fsdp_f8_e4m3_to_f32(fsdp_f32_to_f8_e4m3(x)) / scale : master[i];
+        out[i] = rounded(x, dtype);
+    }
+}
+
 /* ---- what a module does on its lane --------------------------------------------------------- */
 
 struct work {
@@ -128,7 +160,7 @@ static int work_run(void *arg, struct fsdp_err *err)
     (void)err;
     for (size_t i = 0; i < w->nelem; i++) {
         float p = load(w->value, w->param_dtype, i);
-        if (p != rounded(w->board->master[w->param][i], w->param_dtype))
+        if (p != w->board->seen[w->param][i])
             __atomic_add_fetch(&w->board->bad_param, 1, __ATOMIC_SEQ_CST);
         if (!w->grad)
             continue;
@@ -162,15 +194,6 @@ static int uses(struct run *r, const struct fsdp_view *v, const char *prefix, bo
         FSDP_TRY(fsdp_lane_call(v->lane, work_run, &w, sizeof w, err));
     }
     return FSDP_OK;
-}
-
-static enum fsdp_dtype dtype_of(const struct cell *c, const char *name, bool reduced)
-{
-    if ((c->how & OVERRIDDEN) && !strncmp(name, "block.1", 7))
-        return FSDP_F32;
-    if ((c->how & OVERRIDDEN) && !strncmp(name, "block.2", 7) && reduced)
-        return FSDP_F32;
-    return reduced ? c->reduce : c->param;
 }
 
 static int visit(struct run *r, struct fsdp *f, int module, const char *prefix,
@@ -239,13 +262,13 @@ static double bound_of(const struct cell *c, const char *name, int nuses, double
     return nroundings * u * magnitude + c->accumulation * 0x1p-23 * magnitude + 0x1p-24;
 }
 
-static void compare_param(struct run *r, const float *before, int p)
+static void compare_param(struct run *r, const float *before, const float *seen, int p)
 {
     struct fsdp_tensor tensor = fsdp_param_tensor(r->net.tree, p);
     const struct cell *c = &r->cell;
     int nuses = p == r->net.tied ? 2 : 1;
     for (size_t i = 0; i < fsdp_tensor_nelem(&tensor); i++) {
-        double value = (double)rounded(before[i], dtype_of(c, tensor.name, false));
+        double value = (double)seen[i];
         double sum = 0, magnitude = 0;
         for (int row = 0; row < c->nranks * c->accumulation; row++)
             for (int use = 0; use < nuses; use++) {
@@ -267,11 +290,22 @@ static int barrier(struct fsdp_oob *oob, struct fsdp_err *err)
     return oob->allgather(oob, &in, 1, all, err);
 }
 
+/* Rank 0 computes what everybody must see from now on. */
+static int look(struct run *r, struct fsdp_oob *oob, struct fsdp_err *err)
+{
+    FSDP_TRY(barrier(oob, err)); /* all masters are there */
+    for (int p = 0; r->rank == 0 && p < fsdp_param_count(r->net.tree); p++) {
+        struct fsdp_tensor tensor = fsdp_param_tensor(r->net.tree, p);
+        see(r->board->seen[p], &r->cell, &tensor, r->board->master[p]);
+    }
+    return barrier(oob, err);
+}
+
 static int one_step(struct run *r, struct fsdp *f, struct fsdp_oob *oob, struct fsdp_err *err)
 {
     const struct cell *c = &r->cell;
     struct fsdp_step_args args = {.step = r->step, .lr = 1e-4};
-    float before[MAX_PARAMS][MAX_NELEM];
+    float before[MAX_PARAMS][MAX_NELEM], seen[MAX_PARAMS][MAX_NELEM];
 
     for (int m = 0; m < c->accumulation; m++) {
         int row = r->rank * c->accumulation + m;
@@ -284,13 +318,14 @@ static int one_step(struct run *r, struct fsdp *f, struct fsdp_oob *oob, struct 
     FSDP_TRY(fsdp_sync(f, err));
     FSDP_TRY(barrier(oob, err)); /* everyone has looked at the masters */
     memcpy(before, r->board->master, sizeof before);
+    memcpy(seen, r->board->seen, sizeof seen);
     FSDP_TRY(barrier(oob, err));
     FSDP_TRY(fsdp_state_each(f, collect, r, err));
     FSDP_TRY(barrier(oob, err));
     for (int p = 0; r->rank == 0 && p < fsdp_param_count(r->net.tree); p++)
         if (!strstr(fsdp_param_tensor(r->net.tree, p).name, "frozen"))
-            compare_param(r, before[p], p);
-    return barrier(oob, err);
+            compare_param(r, before[p], seen[p], p);
+    return look(r, oob, err);
 }
 
 static struct fsdp_opts opts_of(const struct cell *c)
@@ -304,12 +339,14 @@ static struct fsdp_opts opts_of(const struct cell *c)
     rows[1].module = "*.1";
     rows[1].class_name = "Block";
     rows[1].param_dtype = FSDP_F32;
+    rows[1].gather_codec = 0;
     opts.strategy = c->strategy;
     opts.wrap_classes = classes;
     opts.accumulation = c->accumulation;
     opts.reduce_last = c->how & LAST;
     opts.param_dtype = c->param;
     opts.reduce_dtype = c->reduce;
+    opts.gather_codec = c->how & ENCODED ? &fsdp_gather_float8 : NULL;
     opts.overrides = rows;
     opts.noverrides = c->how & OVERRIDDEN ? 2 : 0;
     if (c->regather)
@@ -336,11 +373,12 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     if ((rc = fsdp_device_open(&device, "cpu", r->cell.how & THREADED ? FSDP_DEVICE_THREADED : 0,
                                &err)) ||
         (rc = fsdp_mesh_shape_for(&shape, r->cell.strategy, 0, nodes, &err)) ||
+        ((r->cell.how & TWO_LEVEL) && (rc = fsdp_mesh_shape_two_level(&shape, nodes, &err))) ||
         (r->cell.regather && (rc = fsdp_mesh_shape_regather(&shape, r->cell.regather, &err))) ||
         (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
         (rc = fsdp_create(&f, r->net.tree, &opts, device, mesh, &err)) ||
         (rc = fsdp_init_params(f, &err)) || (rc = fsdp_state_each(f, collect, r, &err)) ||
-        (rc = barrier(oob, &err)))
+        (rc = look(r, oob, &err)))
         fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
     for (r->step = 0; !rc && r->step < STEPS; r->step++)
         if ((rc = one_step(r, f, oob, &err)))
@@ -359,12 +397,14 @@ static void run_cell(const struct cell *c)
     run.board =
         mmap(NULL, sizeof *run.board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int bad = ranks_run(c->nranks, c->nnodes, 60, rank_main, &run, NULL);
-    snprintf(what, sizeof what, "%s, %d ranks on %d nodes, %s reduced in %s, accumulation %d%s%s%s",
+    snprintf(what, sizeof what,
+             "%s, %d ranks on %d nodes, %s reduced in %s, accumulation %d%s%s%s%s%s",
              fsdp_strategy_name(c->strategy), c->nranks, c->nnodes, fsdp_dtype_name(c->param),
              fsdp_dtype_name(c->reduce), c->accumulation, c->how & LAST ? " reduced last" : "",
-             c->how & THREADED ? ", threaded" : "", c->how & OVERRIDDEN ? ", overrides" : "");
+             c->how & THREADED ? ", threaded" : "", c->how & OVERRIDDEN ? ", overrides" : "",
+             c->how & ENCODED ? ", gathered in fp8" : "", c->how & TWO_LEVEL ? ", two levels" : "");
     ok(bad == 0 && run.board->bad_dtype == 0 && run.board->bad_param == 0,
-       "%s: parameters are their masters, rounded", what);
+       "%s: parameters are their masters in the gathered type", what);
     ok(run.board->bad_grad == 0 && run.board->worst > 0, "%s: gradients within %.2f of the bound",
        what, run.board->worst);
     /* Steps of 1e-4 are below the spacing of 16-bit values near 1. */
@@ -393,6 +433,26 @@ static void test_strategies(void)
         {3, 1, 2, FSDP_FULL_SHARD, FSDP_BF16, FSDP_BF16, OVERRIDDEN, 0},
         {4, 2, 2, FSDP_HYBRID_SHARD, FSDP_F16, FSDP_F16, OVERRIDDEN | THREADED, 0},
         {2, 1, 2, FSDP_NO_SHARD, FSDP_BF16, FSDP_BF16, OVERRIDDEN, 0},
+    };
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++)
+        run_cell(&cells[i]);
+}
+
+/* A codec changes what travels; what all see is a function of the masters alone, whoever has them.
+ */
+static void test_codec(void)
+{
+    static const struct cell cells[] = {
+        {1, 1, 1, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F32, ENCODED, 0},
+        {3, 1, 2, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F32, ENCODED, 0},
+        {2, 1, 1, FSDP_FULL_SHARD, FSDP_F32, FSDP_F32, ENCODED | THREADED, 0},
+        {4, 2, 2, FSDP_FULL_SHARD, FSDP_BF16, FSDP_BF16, ENCODED | THREADED | TWO_LEVEL, 0},
+        {6, 3, 1, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F32, ENCODED | TWO_LEVEL | OVERRIDDEN, 0},
+        {4, 1, 1, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F32, ENCODED | THREADED, 2},
+        {5, 1, 2, FSDP_SHARD_GRAD_OP, FSDP_F16, FSDP_F32, ENCODED | OVERRIDDEN, 0},
+        {4, 2, 1, FSDP_HYBRID_SHARD, FSDP_BF16, FSDP_BF16, ENCODED | THREADED, 0},
+        {3, 1, 2, FSDP_ZERO1, FSDP_BF16, FSDP_F32, ENCODED, 0},
+        {2, 1, 1, FSDP_NO_SHARD, FSDP_BF16, FSDP_F32, ENCODED, 0},
     };
     for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++)
         run_cell(&cells[i]);
@@ -463,6 +523,7 @@ static void test_plan(void)
 int main(void)
 {
     test_strategies();
+    test_codec();
     test_plan();
     return tap_done();
 }

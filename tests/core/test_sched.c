@@ -38,9 +38,9 @@ static struct model model_make(int nblocks, bool wrap_all, bool frozen, bool rec
     }
     for (int u = 0; u < m.nunits; u++) {
         uint64_t nbytes = u ? 1000 : 3000;
-        m.flats[m.nflats++] = (struct sched_flat){u, true, false, nbytes, nbytes, u % 2};
+        m.flats[m.nflats++] = (struct sched_flat){u, true, false, nbytes, nbytes, false, u % 2};
         if (frozen && u % 2)
-            m.flats[m.nflats++] = (struct sched_flat){u, false, false, 500, 0, false};
+            m.flats[m.nflats++] = (struct sched_flat){u, false, false, 500, 0, false, false};
     }
     return m;
 }
@@ -190,6 +190,8 @@ static void test_grid(void)
     int lists = 0, bad_pairs = 0, bad_limits = 0, repeats = 0;
     for (int bits = 0; bits < 512; bits++) {
         struct model m = model_make(1 + bits % 4, bits & 4, bits & 8, bits & 16);
+        for (int f = 0; f < m.nflats; f++)
+            m.flats[f].encoded = bits % 5 < 2;
         struct sched_input in = input_of(&m);
         struct sched s, again;
         struct fsdp_err err = FSDP_ERR_INIT;

@@ -55,6 +55,23 @@ int fsdp_wrap_policy_parse(enum fsdp_wrap_policy *out, const char *text, struct 
  * all that it can; SELECTIVE: what is cheap to make again (module.h). */
 enum { FSDP_AC_NONE, FSDP_AC_FULL, FSDP_AC_SELECTIVE };
 
+/* Sends parameters in another form than param_dtype where they are gathered: from the fp32 masters
+ * to that form on the rank that holds them, and from it to param_dtype on all. Tensors that it does
+ * not apply to travel in param_dtype. Borrowed as long as the engine lives. */
+struct fsdp_gather_codec {
+    const char *name;   /* for tables, and for the agreement of ranks */
+    size_t elem_nbytes; /* of an element in that form */
+    bool (*applies)(const struct fsdp_tensor *tensor);
+    /* Enqueue. amax (device scalar): the tensor's greatest absolute value, the same on all ranks;
+     * elements may be those of any rows of the tensor. */
+    int (*encode)(struct fsdp_lane *lane, void *dst, const float *src, size_t nelem,
+                  const double *amax, struct fsdp_err *err);
+    int (*decode)(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                  size_t nelem, const double *amax, struct fsdp_err *err);
+};
+/* Tensors of two and more dimensions in F8_E4M3, each with one scale (amax becomes 448). */
+extern const struct fsdp_gather_codec fsdp_gather_float8;
+
 /* Settings of some units that differ from fsdp_opts. The modules that a row names become units of
  * their own. Of several rows that name a module the later ones win, setting by setting. */
 enum { FSDP_KEEP = -1 }; /* what fsdp_opts or an earlier row says */
@@ -64,13 +81,15 @@ struct fsdp_unit_override {
     const char *module;
     const char *class_name;        /* NULL: any; one of the two must be given */
     int param_dtype, reduce_dtype; /* enum fsdp_dtype */
+    int gather_codec;              /* 0: parameters travel in param_dtype; 1: as fsdp_opts says */
     /* As in fsdp_opts, but meant: 1 and k free even the root and the last unit, which are kept from
      * forward to backward otherwise. */
     int reshard_after_forward;
 };
 #define FSDP_UNIT_OVERRIDE_INIT                                                                    \
     {                                                                                              \
-        .param_dtype = FSDP_KEEP, .reduce_dtype = FSDP_KEEP, .reshard_after_forward = FSDP_KEEP    \
+        .param_dtype = FSDP_KEEP, .reduce_dtype = FSDP_KEEP, .gather_codec = FSDP_KEEP,            \
+        .reshard_after_forward = FSDP_KEEP                                                         \
     }
 
 struct fsdp_opts {
@@ -98,7 +117,8 @@ struct fsdp_opts {
      * is their copy in param_dtype. Gradients are written and reduced in reduce_dtype, and added
      * up over micro-steps in fp32 shards. */
     enum fsdp_dtype param_dtype, reduce_dtype;
-    const struct fsdp_unit_override *overrides; /* [noverrides], borrowed by the call */
+    const struct fsdp_gather_codec *gather_codec; /* NULL: parameters travel in param_dtype */
+    const struct fsdp_unit_override *overrides;   /* [noverrides], borrowed by the call */
     int noverrides;
     int forward_prefetch, backward_prefetch; /* how many units ahead; 0: none */
     /* Buffers of unsharded gradients in rotation, beside those of enclosing units: 1 makes a unit's
@@ -142,7 +162,8 @@ int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
                 struct fsdp_err *err);
 void fsdp_destroy(struct fsdp *f);
 
-/* Random initial values, the same tensors at every world size. Local, enqueues. */
+/* Random initial values, the same tensors at every world size. Blocks; local, but collective with a
+ * gather codec. */
 int fsdp_init_params(struct fsdp *f, struct fsdp_err *err);
 
 /* ---- programs and the cursor -------------------------------------------------------------------
