@@ -111,6 +111,8 @@ static const struct fsdp_tunable table[] = {
     ROW(fsdp, min_num_params, INT, "100000000", "1..",
         "Parameters that make a unit under wrap_policy size"),
     ROW(fsdp, param_dtype, CHOICE, "float32", DTYPES, "Type of gathered parameters"),
+    ROW(fsdp, gather_dtype, CHOICE, "auto", "auto|float8_e4m3",
+        "Type in which matrices travel where they are gathered; auto: param_dtype"),
     ROW(fsdp, reduce_dtype, CHOICE, "float32", DTYPES, "Type in which gradients are reduced"),
     ROW(fsdp, buffer_dtype, CHOICE, "float32", DTYPES,
         "Type that tables of positions are rounded to"),

@@ -26,6 +26,7 @@ enum config_checkpointing {
 };
 enum config_nonfinite { CONFIG_NONFINITE_WARN, CONFIG_NONFINITE_STOP };
 enum config_progress { CONFIG_PROGRESS_AUTO, CONFIG_PROGRESS_LINE, CONFIG_PROGRESS_PLAIN };
+enum config_gather { CONFIG_GATHER_AUTO, CONFIG_GATHER_FLOAT8 };
 enum config_color { CONFIG_COLOR_AUTO, CONFIG_COLOR_ALWAYS, CONFIG_COLOR_NEVER };
 
 struct config {
@@ -57,7 +58,7 @@ struct config {
         int64_t warmup_steps, decay_steps; /* decay_steps -1: auto */
     } optim;
     struct {
-        int sharding_strategy, wrap_policy, param_dtype, reduce_dtype, buffer_dtype,
+        int sharding_strategy, wrap_policy, param_dtype, reduce_dtype, gather_dtype, buffer_dtype,
             activation_checkpointing;
         int backend, device;
         int64_t shard_size, reshard_after_forward, min_num_params;

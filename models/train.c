@@ -228,8 +228,10 @@ static void show_mesh(struct train *t)
                "%d by policy %s, %" PRId64 " forward and %" PRId64 " backward gathered ahead",
                fsdp_unit_count(p->fsdp), config_word(wrap, sizeof wrap, c, "fsdp.wrap_policy"),
                c->fsdp.forward_prefetch, c->fsdp.backward_prefetch);
-    report_row(&t->report, "types", "parameters %s, gradients reduced in %s",
+    report_row(&t->report, "types", "parameters %s%s, gradients reduced in %s",
                config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
+               c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? ", matrices gathered in float8_e4m3"
+                                                            : "",
                config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
     report_row(&t->report, "plan", "%016" PRIx64, fsdp_plan_hash(p->fsdp));
 }

@@ -142,6 +142,7 @@ int hooks_grad(struct fsdp *f, int flat_index, struct fsdp_err *err)
             .first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0,
             .nelem = nelem,
             .grad = f->flats[flat_index].grad + pos,
+            .loss_scale = &f->scale->factor,
             .step = f->step_args->step,
             .lane = f->lanes[SCHED_COMPUTE]};
         if (nelem)

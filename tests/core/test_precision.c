@@ -506,6 +506,15 @@ static void test_plan(void)
     free(text);
     fsdp_destroy(f);
 
+    row.gather_codec = 1; /* as opts says: none */
+    ok(plan_with(&f, &n, device, &row, 1, &err) == FSDP_OK, "plan: %s", err.text);
+    to = open_memstream(&text, &nbytes);
+    fsdp_schedule_print(f, &cost, to, &err);
+    fclose(to);
+    ok(!strstr(text, "amax"), "nothing is encoded without a codec");
+    free(text);
+    fsdp_destroy(f);
+
     row = (struct fsdp_unit_override)FSDP_UNIT_OVERRIDE_INIT;
     ok(refused(&n, device, row, "neither module nor class"), "a row that names nothing");
     row.module = "layer.*";

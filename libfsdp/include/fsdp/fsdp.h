@@ -308,6 +308,7 @@ struct fsdp_grad_part {
     struct fsdp_tensor tensor; /* the whole parameter */
     uint64_t first, nelem;     /* elements [first, first + nelem) of it, row-major */
     float *grad;               /* [nelem], to be changed */
+    const float *loss_scale;   /* device scalar: what it is multiplied with (fsdp_view) */
     int64_t step;              /* as in fsdp_step_args */
     struct fsdp_lane *lane;    /* where changes are enqueued */
 };
@@ -343,7 +344,7 @@ struct fsdp_full_opts {
     bool writeback;  /* what fn leaves in value and grad is written to the shards, by each rank to
                       * its own; replicas then take replica 0's. Not with rank0_only */
     bool with_grads; /* gradients of the latest micro-steps, as fsdp_step will see them or has seen
-                      * them: reduced, not clipped */
+                      * them: reduced, not clipped, and times the loss scale of the step */
 };
 #define FSDP_FULL_OPTS_VERSION 1
 #define FSDP_FULL_OPTS_INIT                                                                        \
