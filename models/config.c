@@ -54,7 +54,8 @@ static const struct fsdp_tunable table[] = {
     ROW(train, on_nonfinite, CHOICE, "warn", "warn|stop",
         "What to do when the loss or the gradient norm is not finite"),
     ROW(train, threads, INT, "auto", "auto=0|1..1024",
-        "Threads of a rank's matrix products; auto: the cores of the node divided by its ranks"),
+        "Threads that a rank computes with; auto: the cores that it may use, divided by their "
+        "ranks"),
     ROW(train, late_results, INT, "auto", "auto=-1|true=1|false=0",
         "Read a step's loss while the next one runs; auto: where the device works on its own"),
 

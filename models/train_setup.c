@@ -5,12 +5,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "nn/nn.h"
 #include "train_setup.h"
 
 enum { AUTO_SEQ_LEN = 256 };
-
-/* OpenBLAS; absent where another BLAS is linked. */
-extern void openblas_set_num_threads(int nthreads) __attribute__((weak));
 
 int train_parts_config(struct train_parts *p, struct fsdp_oob *oob, const char *path,
                        int noverrides, char *const *overrides, struct fsdp_err *err)
@@ -224,8 +222,7 @@ int train_parts_local(struct train_parts *p, struct fsdp_oob *oob,
 
     FSDP_TRY(share_of_cores(&share, oob, nodes, err));
     p->threads = p->config->train.threads ? (int)p->config->train.threads : share;
-    if (openblas_set_num_threads)
-        openblas_set_num_threads(p->threads);
+    nn_set_threads(p->threads);
     FSDP_TRY(fsdp_oob_agree(oob, open_local(p, oob->size, err), err));
     return agree_on_files(p, oob, err);
 }

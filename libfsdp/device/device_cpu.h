@@ -7,6 +7,9 @@
 
 #include "fsdp/sys/device_ops.h"
 
+/* Elements that a thread takes at least: a memory page or more of each operand. */
+enum { DEVICE_CPU_GRAIN = 1 << 14 };
+
 int device_cpu_lane_call(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
                          struct fsdp_err *err);
 

@@ -72,23 +72,30 @@ FSDP_CPU_CLONES static void add(float *restrict dst, const float *restrict src, 
         dst[i] += src[i];
 }
 
-static int accumulate_run(void *arg, struct fsdp_err *err)
+static void accumulate_part(void *arg, int worker, size_t from, size_t to)
 {
     enum { PIECE = 1024 };
-    struct cast_arg *a = arg;
+    const struct cast_arg *a = arg;
     const char *src = a->src;
     float *dst = a->dst, piece[PIECE];
-    (void)err;
+    (void)worker;
     if (a->src_dtype == FSDP_F32) {
-        add(dst, a->src, a->nelem);
-        return FSDP_OK;
+        add(dst + from, (const float *)a->src + from, to - from);
+        return;
     }
-    for (size_t at = 0; at < a->nelem; at += PIECE) {
-        size_t nelem = a->nelem - at < PIECE ? a->nelem - at : PIECE;
+    for (size_t at = from; at < to; at += PIECE) {
+        size_t nelem = to - at < PIECE ? to - at : PIECE;
         fsdp_cpu_convert(piece, FSDP_F32, src + at * fsdp_dtype_nbytes(a->src_dtype), a->src_dtype,
                          nelem);
         add(dst + at, piece, nelem);
     }
+}
+
+static int accumulate_run(void *arg, struct fsdp_err *err)
+{
+    struct cast_arg *a = arg;
+    (void)err;
+    fsdp_cpu_for(a->nelem, DEVICE_CPU_GRAIN, accumulate_part, a);
     return FSDP_OK;
 }
 
@@ -108,20 +115,54 @@ struct sumsq_arg {
     size_t nelem;
 };
 
-static int sumsq_run(void *arg, struct fsdp_err *err)
+/* Partial sums are of SPAN elements each, whatever number of threads takes them. */
+enum { SPAN = 1 << 16, NSPANS = 64 };
+
+struct sumsq_part {
+    const float *x;
+    size_t nelem;
+    double sum[NSPANS];
+};
+
+FSDP_CPU_CLONES static double sumsq(const float *x, size_t nelem)
 {
     enum { NACC = 16 }; /* independent accumulators: the order is fixed, and it vectorises */
-    struct sumsq_arg *a = arg;
     double acc[NACC] = {0}, total = 0;
     size_t i = 0;
-    (void)err;
-    for (; i + NACC <= a->nelem; i += NACC)
+    for (; i + NACC <= nelem; i += NACC)
         for (int k = 0; k < NACC; k++)
-            acc[k] += (double)a->x[i + (size_t)k] * (double)a->x[i + (size_t)k];
-    for (; i < a->nelem; i++)
-        acc[0] += (double)a->x[i] * (double)a->x[i];
+            acc[k] += (double)x[i + (size_t)k] * (double)x[i + (size_t)k];
+    for (; i < nelem; i++)
+        acc[0] += (double)x[i] * (double)x[i];
     for (int k = 0; k < NACC; k++)
         total += acc[k];
+    return total;
+}
+
+static void sumsq_spans(void *arg, int worker, size_t from, size_t to)
+{
+    struct sumsq_part *p = arg;
+    (void)worker;
+    for (size_t span = from; span < to; span++) {
+        const size_t rest = p->nelem - span * SPAN;
+        p->sum[span] = sumsq(p->x + span * SPAN, rest < SPAN ? rest : SPAN);
+    }
+}
+
+static int sumsq_run(void *arg, struct fsdp_err *err)
+{
+    const struct sumsq_arg *a = arg;
+    struct sumsq_part part;
+    double total = 0;
+    (void)err;
+    for (size_t at = 0; at < a->nelem; at += (size_t)SPAN * NSPANS) {
+        part.x = a->x + at;
+        part.nelem = a->nelem - at < (size_t)SPAN * NSPANS ? a->nelem - at : (size_t)SPAN * NSPANS;
+        const size_t nspans = (part.nelem + SPAN - 1) / SPAN;
+        fsdp_cpu_for(nspans, 1, sumsq_spans, &part);
+        for (size_t i = 0; i < nspans; i++)
+            total += part.sum[i];
+    }
     *a->out = total;
     return FSDP_OK;
 }
@@ -207,6 +248,44 @@ int device_cpu_loss_scale_update(void *lane, struct fsdp_loss_scale *scale, cons
 /* ---- AdamW: Loshchilov and Hutter, arXiv 1711.05101
  * ----------------------------------------------- */
 
+struct adamw {
+    const struct fsdp_adamw_args *args;
+    float scale, keep, eps, b1, b2, nb1, nb2, step, root;
+};
+
+FSDP_CPU_CLONES static void adamw_loop(const struct adamw *w, size_t from, size_t nelem)
+{
+    const struct adamw c = *w;
+    float *restrict p = c.args->master + from, *restrict m = c.args->exp_avg + from;
+    float *restrict v = c.args->exp_avg_sq + from;
+    const float *restrict g = c.args->grad + from;
+
+    for (size_t i = 0; i < nelem; i++) {
+        float gi = g[i] * c.scale;
+        float mi = c.b1 * m[i] + c.nb1 * gi;
+        float vi = c.b2 * v[i] + c.nb2 * gi * gi;
+        m[i] = mi;
+        v[i] = vi;
+        p[i] = p[i] * c.keep - c.step * mi / (sqrtf(vi) * c.root + c.eps);
+    }
+}
+
+/* The new values are converted while they are in the cache. */
+static void adamw_part(void *arg, int worker, size_t from, size_t to)
+{
+    enum { PIECE = 4096 };
+    const struct adamw *w = arg;
+    const struct fsdp_adamw_args *a = w->args;
+    (void)worker;
+    for (size_t at = from; at < to; at += PIECE) {
+        const size_t nelem = to - at < PIECE ? to - at : PIECE;
+        adamw_loop(w, at, nelem);
+        if (a->param)
+            fsdp_cpu_convert((char *)a->param + at * fsdp_dtype_nbytes(a->param_dtype),
+                             a->param_dtype, a->master + at, FSDP_F32, nelem);
+    }
+}
+
 static int adamw_run(void *arg, struct fsdp_err *err)
 {
     const struct fsdp_adamw_args *a = arg;
@@ -215,24 +294,17 @@ static int adamw_run(void *arg, struct fsdp_err *err)
         return FSDP_OK;
     const double t = (double)(a->nsteps - (a->loss_scale ? a->loss_scale->nskipped : 0));
     const double bias1 = 1 - pow(a->beta1, t), bias2 = 1 - pow(a->beta2, t);
-    const float scale = a->grad_scale ? *a->grad_scale : 1.0f;
-    const float keep = (float)(1 - a->lr * a->weight_decay), eps = (float)a->eps;
-    const float b1 = (float)a->beta1, b2 = (float)a->beta2;
-    const float nb1 = (float)(1 - a->beta1), nb2 = (float)(1 - a->beta2);
-    const float step = (float)(a->lr / bias1), root = (float)(1 / sqrt(bias2));
-    float *restrict p = a->master, *restrict m = a->exp_avg, *restrict v = a->exp_avg_sq;
-    const float *restrict g = a->grad;
-
-    for (size_t i = 0; i < a->nelem; i++) {
-        float gi = g[i] * scale;
-        float mi = b1 * m[i] + nb1 * gi;
-        float vi = b2 * v[i] + nb2 * gi * gi;
-        m[i] = mi;
-        v[i] = vi;
-        p[i] = p[i] * keep - step * mi / (sqrtf(vi) * root + eps);
-    }
-    if (a->param)
-        fsdp_cpu_convert(a->param, a->param_dtype, p, FSDP_F32, a->nelem);
+    struct adamw w = {.args = a,
+                      .scale = a->grad_scale ? *a->grad_scale : 1.0f,
+                      .keep = (float)(1 - a->lr * a->weight_decay),
+                      .eps = (float)a->eps,
+                      .b1 = (float)a->beta1,
+                      .b2 = (float)a->beta2,
+                      .nb1 = (float)(1 - a->beta1),
+                      .nb2 = (float)(1 - a->beta2),
+                      .step = (float)(a->lr / bias1),
+                      .root = (float)(1 / sqrt(bias2))};
+    fsdp_cpu_for(a->nelem, DEVICE_CPU_GRAIN, adamw_part, &w);
     return FSDP_OK;
 }
 

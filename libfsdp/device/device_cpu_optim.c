@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "device_cpu.h"
+#include "fsdp/sys/cpu.h"
 
 /* ---- the greatest absolute value, for clipping by the infinity norm ----------------------------
  */
@@ -40,7 +41,7 @@ int device_cpu_absmax(void *lane, double *out, const float *x, size_t nelem, str
 /* ---- SGD ----------------------------------------------------------------------------------------
  */
 
-static void sgd_plain(const struct fsdp_sgd_args *a, float scale)
+FSDP_CPU_CLONES static void sgd_plain(const struct fsdp_sgd_args *a, float scale)
 {
     const float decay = (float)a->weight_decay, lr = (float)a->lr;
     float *restrict p = a->master;
@@ -50,7 +51,7 @@ static void sgd_plain(const struct fsdp_sgd_args *a, float scale)
         p[i] -= lr * (g[i] * scale + decay * p[i]);
 }
 
-static void sgd_momentum(const struct fsdp_sgd_args *a, float scale, bool first)
+FSDP_CPU_CLONES static void sgd_momentum(const struct fsdp_sgd_args *a, float scale, bool first)
 {
     const float decay = (float)a->weight_decay, lr = (float)a->lr;
     const float momentum = (float)a->momentum;

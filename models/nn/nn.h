@@ -248,12 +248,18 @@ struct nn_ops {
     int (*positions)(struct fsdp_lane *, const struct nn_positions *, struct fsdp_err *);
 };
 
-/* On CBLAS, single-threaded elsewhere. Sums are taken in an order that depends on shapes alone. */
+/* On CBLAS and the threads of nn_set_threads. Sums are taken in an order that depends on shapes
+ * alone, as far as the BLAS library's do. */
 extern const struct nn_ops nn_cpu_ops;
 
 /* Name of the BLAS kernels in use, such as "SkylakeX"; "unknown" where the library does not tell.
  */
 const char *nn_blas_kernels(void);
+
+/* Threads that the operators, and the device's arithmetic, use from now on; the BLAS library gets
+ * one, since products are divided among these. Before models are described: scratch memory is a
+ * thread's own. Until the first call there is one, and the BLAS library has what it takes. */
+void nn_set_threads(int nthreads);
 
 /* &x[nelem]; NULL stays NULL */
 static inline void *nn_at(const void *x, enum fsdp_dtype dtype, size_t nelem)

@@ -8,12 +8,6 @@
 #include "fsdp/sys/cpu.h"
 #include "nn/nn.h"
 
-/* Nobody reads the floating-point exception flags; without this, loops with a comparison in them
- * (the clamp of nn_exp) stay scalar. */
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("no-trapping-math")
-#endif
-
 /* One operator: `run` has the lane's signature and gets a copy of the arguments. */
 #define NN_CPU_OP(name, type)                                                                      \
     int nn_cpu_##name(struct fsdp_lane *lane, const struct type *args, struct fsdp_err *err);
@@ -67,6 +61,8 @@ void nn_drop_factors(float *out, const struct nn_drop *drop, int row, uint64_t f
  * piece is the memory itself, of a 16-bit type it is converted to and from `room`, which stays in
  * the nearest cache. */
 enum { NN_PIECE = 1024 };
+/* What a thread takes at least of a loop over elements. */
+enum { NN_GRAIN = 16 * NN_PIECE };
 
 /* x[at, at + nelem), to be read. */
 static inline const float *nn_read(const void *x, enum fsdp_dtype dtype, size_t at, size_t nelem,

@@ -34,11 +34,17 @@ struct block {
 };
 
 /* p, dp | dk, dv | copies of q, o, d_o, k, v */
-size_t nn_cpu_attention_work_nelem(int Tq, int Tk, int D, enum fsdp_dtype dtype)
+static size_t work_nelem(int Tq, int Tk, int D, enum fsdp_dtype dtype)
 {
     const size_t queries = Tq < QUERIES ? (size_t)Tq : QUERIES;
     const size_t nq = (size_t)Tq * (size_t)D, nk = (size_t)Tk * (size_t)D;
     return 2 * queries * (size_t)Tk + 2 * nk + (dtype == FSDP_F32 ? 0 : 3 * nq + 2 * nk);
+}
+
+/* Each thread has its own. */
+size_t nn_cpu_attention_work_nelem(int Tq, int Tk, int D, enum fsdp_dtype dtype)
+{
+    return work_nelem(Tq, Tk, D, dtype) * (size_t)fsdp_cpu_threads();
 }
 
 /* The document of row b that begins at position `first` ends before this one. */
@@ -56,7 +62,7 @@ static int document_end(const struct nn_attention *a, int b, int first)
 static void place_copies(struct head *hd, const struct nn_attention *a)
 {
     const size_t nq = (size_t)a->Tq * (size_t)a->D, nk = (size_t)a->Tk * (size_t)a->D;
-    hd->q = a->work + nn_cpu_attention_work_nelem(a->Tq, a->Tk, a->D, FSDP_F32);
+    hd->q = a->work + work_nelem(a->Tq, a->Tk, a->D, FSDP_F32);
     hd->o = hd->q + nq;
     hd->d_o = hd->o + nq;
     hd->k = hd->d_o + nq;
@@ -194,10 +200,25 @@ static void forward_block(const struct nn_attention *a, const struct head *hd,
             o[i] *= inv_sum[r];
 }
 
-static void forward_document(const struct nn_attention *a, int b, int from, int end)
+/* A group is the query heads that share a key-value head, over a row: what one thread does. */
+struct group {
+    struct nn_attention a; /* with this thread's work */
+    int b, first_head, end_head;
+};
+
+static struct group group_of(const struct nn_attention *a, size_t number, int worker)
 {
-    for (int h = 0; h < a->NH; h++) {
-        const struct head hd = head_at(a, b, from, end, h);
+    const int nheads = a->NH / a->NKV, kv_head = (int)(number % (size_t)a->NKV);
+    struct group g = {*a, (int)(number / (size_t)a->NKV), kv_head * nheads, (kv_head + 1) * nheads};
+    g.a.work += (size_t)worker * work_nelem(a->Tq, a->Tk, a->D, a->dtype);
+    return g;
+}
+
+static void forward_document(const struct group *g, int from, int end)
+{
+    const struct nn_attention *a = &g->a;
+    for (int h = g->first_head; h < g->end_head; h++) {
+        const struct head hd = head_at(a, g->b, from, end, h);
         load_head(a, &hd, false);
         for (int first = 0; first < hd.Tq; first += QUERIES) {
             struct block blk = block_at(a, &hd, first);
@@ -208,13 +229,20 @@ static void forward_document(const struct nn_attention *a, int b, int from, int 
     }
 }
 
-static void attention_forward(const struct nn_attention *a)
+static void forward_groups(void *arg, int worker, size_t first, size_t last)
 {
-    for (int b = 0; b < a->B; b++)
-        for (int from = 0, end; from < a->Tq; from = end) {
-            end = document_end(a, b, from);
-            forward_document(a, b, from, end);
+    for (size_t number = first; number < last; number++) {
+        const struct group g = group_of(arg, number, worker);
+        for (int from = 0, end; from < g.a.Tq; from = end) {
+            end = document_end(&g.a, g.b, from);
+            forward_document(&g, from, end);
         }
+    }
+}
+
+static void attention_forward(struct nn_attention *a)
+{
+    fsdp_cpu_for((size_t)a->B * (size_t)a->NKV, 1, forward_groups, a);
 }
 
 /* p = exp(p - lse); dp = p (dp - delta) scale */
@@ -270,39 +298,43 @@ static void backward_block(const struct nn_attention *a, const struct head *hd,
 }
 
 /* The last block sees every key, so it goes first and writes dk and dv; all others add. */
-static void backward_document(const struct nn_attention *a, int b, int from, int end, float *dk,
-                              float *dv)
+static void backward_document(const struct group *g, int from, int end)
 {
-    const int group = a->NH / a->NKV, last = (end - from - 1) / QUERIES * QUERIES;
+    const struct nn_attention *a = &g->a;
+    const int last = (end - from - 1) / QUERIES * QUERIES, nk_row = a->NKV * a->D;
+    const size_t nkv = (size_t)a->Tk * (size_t)a->D;
+    float *dk = a->work + work_nelem(a->Tq, a->Tk, a->D, FSDP_F32) - 2 * nkv, *dv = dk + nkv;
+    struct head hd = {0};
 
-    for (int h = 0; h < a->NH; h++) {
-        const struct head hd = head_at(a, b, from, end, h);
+    for (int h = g->first_head; h < g->end_head; h++) {
+        hd = head_at(a, g->b, from, end, h);
         load_head(a, &hd, true);
         for (int first = last; first >= 0; first -= QUERIES) {
             struct block blk = block_at(a, &hd, first);
-            bool writes = h % group == 0 && first == last;
+            bool writes = h == g->first_head && first == last;
             backward_block(a, &hd, &blk, dk, dv, writes ? 0.0f : 1.0f);
         }
         if (a->dtype != FSDP_F32)
             store_rows(a->q, a->dtype, hd.q_at, hd.q, hd.Tq, a->NH * a->D, a->D);
-        if (h % group == group - 1) {
-            store_rows(a->k, a->dtype, hd.k_at, dk, hd.Tk, a->NKV * a->D, a->D);
-            store_rows(a->v, a->dtype, hd.k_at, dv, hd.Tk, a->NKV * a->D, a->D);
+    }
+    store_rows(a->k, a->dtype, hd.k_at, dk, hd.Tk, nk_row, a->D);
+    store_rows(a->v, a->dtype, hd.k_at, dv, hd.Tk, nk_row, a->D);
+}
+
+static void backward_groups(void *arg, int worker, size_t first, size_t last)
+{
+    for (size_t number = first; number < last; number++) {
+        const struct group g = group_of(arg, number, worker);
+        for (int from = 0, end; from < g.a.Tq; from = end) {
+            end = document_end(&g.a, g.b, from);
+            backward_document(&g, from, end);
         }
     }
 }
 
-static void attention_backward(const struct nn_attention *a)
+static void attention_backward(struct nn_attention *a)
 {
-    const size_t nelem = nn_cpu_attention_work_nelem(a->Tq, a->Tk, a->D, FSDP_F32);
-    const size_t nkv = (size_t)a->Tk * (size_t)a->D;
-    float *dk = a->work + nelem - 2 * nkv, *dv = dk + nkv;
-
-    for (int b = 0; b < a->B; b++)
-        for (int from = 0, end; from < a->Tq; from = end) {
-            end = document_end(a, b, from);
-            backward_document(a, b, from, end, dk, dv);
-        }
+    fsdp_cpu_for((size_t)a->B * (size_t)a->NKV, 1, backward_groups, a);
 }
 
 NN_CPU_ENQUEUE(attention_forward, nn_attention)

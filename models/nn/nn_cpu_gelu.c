@@ -12,12 +12,14 @@ FSDP_CPU_CLONES static void forward_piece(float *restrict y, const float *restri
         y[i] = x[i] / (1.0f + nn_exp(-x[i] * (GELU_A + GELU_B * x[i] * x[i])));
 }
 
-static void gelu_forward(const struct nn_gelu *a)
+static void forward_part(void *arg, int worker, size_t from, size_t to)
 {
+    const struct nn_gelu *a = arg;
     float room[2][NN_PIECE];
 
-    for (size_t at = 0; at < a->nelem; at += NN_PIECE) {
-        const size_t n = a->nelem - at < NN_PIECE ? a->nelem - at : NN_PIECE;
+    (void)worker;
+    for (size_t at = from; at < to; at += NN_PIECE) {
+        const size_t n = to - at < NN_PIECE ? to - at : NN_PIECE;
         const float *x = nn_read(a->x, a->dtype, at, n, room[0]);
         float *y = nn_piece(a->y, a->dtype, at, room[1]);
         forward_piece(y, x, n);
@@ -37,18 +39,30 @@ FSDP_CPU_CLONES static void backward_piece(float *restrict y, float *restrict x,
     }
 }
 
-static void gelu_backward(const struct nn_gelu *a)
+static void backward_part(void *arg, int worker, size_t from, size_t to)
 {
+    const struct nn_gelu *a = arg;
     float room[2][NN_PIECE];
 
-    for (size_t at = 0; at < a->nelem; at += NN_PIECE) {
-        const size_t n = a->nelem - at < NN_PIECE ? a->nelem - at : NN_PIECE;
+    (void)worker;
+    for (size_t at = from; at < to; at += NN_PIECE) {
+        const size_t n = to - at < NN_PIECE ? to - at : NN_PIECE;
         float *x = nn_change(a->x, a->dtype, at, n, room[0]);
         float *y = nn_change(a->y, a->dtype, at, n, room[1]);
         backward_piece(y, x, n);
         nn_write(a->x, a->dtype, at, n, x);
         nn_write(a->y, a->dtype, at, n, y);
     }
+}
+
+static void gelu_forward(struct nn_gelu *a)
+{
+    fsdp_cpu_for(a->nelem, NN_GRAIN, forward_part, a);
+}
+
+static void gelu_backward(struct nn_gelu *a)
+{
+    fsdp_cpu_for(a->nelem, NN_GRAIN, backward_part, a);
 }
 
 NN_CPU_ENQUEUE(gelu_forward, nn_gelu)

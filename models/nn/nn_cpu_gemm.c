@@ -21,11 +21,17 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
+/* Of one thread. */
+static size_t work_nelem(int m, int n, int k)
+{
+    const size_t rows = (size_t)least(m, BLOCK), cols = (size_t)least(n, BLOCK);
+    const size_t depth = (size_t)least(k, BLOCK);
+    return rows * depth + depth * cols + rows * cols;
+}
+
 size_t nn_cpu_linear_work_nelem(int rows, int nin, int nout)
 {
-    const size_t r = (size_t)least(rows, BLOCK), i = (size_t)least(nin, BLOCK);
-    const size_t o = (size_t)least(nout, BLOCK);
-    return r * i + i * o + r * o;
+    return work_nelem(rows, nin, nout) * (size_t)fsdp_cpu_threads();
 }
 
 static CBLAS_TRANSPOSE transposed(const struct nn_matrix *x)
@@ -125,7 +131,7 @@ static void block(const struct nn_gemm *g, int row, int col, int nrows, int ncol
         store_block(g, sums, row, col, nrows, ncols);
 }
 
-void nn_gemm(const struct nn_gemm *g)
+static void gemm(const struct nn_gemm *g)
 {
     struct nn_gemm rest = *g;
 
@@ -141,4 +147,40 @@ void nn_gemm(const struct nn_gemm *g)
     for (int row = 0; row < g->m; row += BLOCK)
         for (int col = 0; col < g->n; col += BLOCK)
             block(&rest, row, col, least(g->m - row, BLOCK), least(g->n - col, BLOCK));
+}
+
+/* Rows [from, to) of c, or as many columns where c is wide. */
+static void gemm_part(void *arg, int worker, size_t from, size_t to)
+{
+    const struct nn_gemm *g = arg;
+    const bool by_rows = g->m >= g->n;
+    struct nn_matrix *x;
+    struct nn_gemm part = *g;
+
+    if (g->work)
+        part.work += (size_t)worker * work_nelem(g->m, g->n, g->k);
+    if (by_rows) {
+        x = &part.a;
+        part.m = (int)(to - from);
+        part.c = nn_at(g->c, g->c_dtype, from * (size_t)g->ldc);
+    } else {
+        x = &part.b;
+        part.n = (int)(to - from);
+        part.c = nn_at(g->c, g->c_dtype, from);
+        if (g->bias)
+            part.bias = nn_at(g->bias, g->bias_dtype, from);
+    }
+    x->at = nn_at(x->at, x->dtype, from * (by_rows != x->transposed ? (size_t)x->ld : 1));
+    gemm(&part);
+}
+
+/* A part for each thread, unless handing it over takes longer than the product. */
+void nn_gemm(const struct nn_gemm *g)
+{
+    const double nflops = 2.0 * g->m * g->n * g->k, worth = 4e6;
+    const int most = g->m >= g->n ? g->m : g->n, nthreads = fsdp_cpu_threads();
+    const int share = (most + nthreads - 1) / nthreads, grain = (share + 31) / 32 * 32;
+    struct nn_gemm whole = *g;
+
+    fsdp_cpu_for((size_t)most, (size_t)(nflops < worth ? most : grain), gemm_part, &whole);
 }

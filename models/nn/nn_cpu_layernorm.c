@@ -42,13 +42,15 @@ FSDP_CPU_CLONES static void scale_piece(float *restrict y, const float *restrict
         y[i] = (x[i] - mean) * rstd * w[i] + b[i];
 }
 
-static void layernorm_forward(const struct nn_layernorm *a)
+static void forward_rows(void *arg, int worker, size_t begin, size_t finish)
 {
+    const struct nn_layernorm *a = arg;
     const size_t dim = (size_t)a->dim;
     float w_room[BLOCK_COLS], b_room[BLOCK_COLS], x_room[BLOCK_COLS], y_room[BLOCK_COLS];
 
-    for (int first = 0; first < a->rows; first += BLOCK_ROWS) {
-        const int end = a->rows - first < BLOCK_ROWS ? a->rows : first + BLOCK_ROWS;
+    (void)worker;
+    for (int first = (int)begin; first < (int)finish; first += BLOCK_ROWS) {
+        const int end = (int)finish - first < BLOCK_ROWS ? (int)finish : first + BLOCK_ROWS;
         for (int r = first; r < end; r++)
             statistics(a, r);
         for (size_t from = 0; from < dim; from += BLOCK_COLS) {
@@ -67,6 +69,11 @@ static void layernorm_forward(const struct nn_layernorm *a)
             }
         }
     }
+}
+
+static void layernorm_forward(struct nn_layernorm *a)
+{
+    fsdp_cpu_for((size_t)a->rows, BLOCK_ROWS, forward_rows, a);
 }
 
 /* Means over a row of g = dy w and of g xhat. */

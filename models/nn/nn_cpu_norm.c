@@ -31,13 +31,15 @@ static float rstd_of_row(const struct nn_rmsnorm *a, int row)
     return 1.0f / sqrtf(sum / (float)dim + a->eps);
 }
 
-static void rmsnorm_forward(const struct nn_rmsnorm *a)
+static void forward_rows(void *arg, int worker, size_t begin, size_t finish)
 {
+    const struct nn_rmsnorm *a = arg;
     const size_t dim = (size_t)a->dim;
     float w_room[BLOCK_COLS], x_room[BLOCK_COLS], y_room[BLOCK_COLS];
 
-    for (int first = 0; first < a->rows; first += BLOCK_ROWS) {
-        const int end = a->rows - first < BLOCK_ROWS ? a->rows : first + BLOCK_ROWS;
+    (void)worker;
+    for (int first = (int)begin; first < (int)finish; first += BLOCK_ROWS) {
+        const int end = (int)finish - first < BLOCK_ROWS ? (int)finish : first + BLOCK_ROWS;
         for (int r = first; r < end; r++)
             a->rstd[r] = rstd_of_row(a, r);
         for (size_t from = 0; from < dim; from += BLOCK_COLS) {
@@ -55,6 +57,11 @@ static void rmsnorm_forward(const struct nn_rmsnorm *a)
             }
         }
     }
+}
+
+static void rmsnorm_forward(struct nn_rmsnorm *a)
+{
+    fsdp_cpu_for((size_t)a->rows, BLOCK_ROWS, forward_rows, a);
 }
 
 /* With xhat = x rstd and g = dy w: dx = rstd (g - xhat mean(g xhat)); coef is rstd² mean(g xhat).

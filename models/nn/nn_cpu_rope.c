@@ -53,17 +53,22 @@ static void rotate_head(const struct nn_rope *a, size_t head, size_t table)
     }
 }
 
-static void rope(const struct nn_rope *a)
+/* Rows of all sequences, a row being a position's heads. */
+static void rotate_rows(void *arg, int worker, size_t from, size_t to)
 {
-    const size_t half = (size_t)a->D / 2;
-    size_t head = 0;
-    for (int b = 0; b < a->B; b++)
-        for (int t = 0; t < a->T; t++) {
-            const int position =
-                a->positions ? a->positions[(size_t)b * (size_t)a->T + (size_t)t] : t;
-            for (int h = 0; h < a->heads; h++, head += (size_t)a->D)
-                rotate_head(a, head, (size_t)position * half);
-        }
+    const struct nn_rope *a = arg;
+    const size_t half = (size_t)a->D / 2, heads = (size_t)a->heads, D = (size_t)a->D;
+    (void)worker;
+    for (size_t row = from; row < to; row++) {
+        const size_t position = a->positions ? (size_t)a->positions[row] : row % (size_t)a->T;
+        for (size_t h = 0; h < heads; h++)
+            rotate_head(a, (row * heads + h) * D, position * half);
+    }
+}
+
+static void rope(struct nn_rope *a)
+{
+    fsdp_cpu_for((size_t)a->B * (size_t)a->T, 32, rotate_rows, a);
 }
 
 NN_CPU_ENQUEUE(rope_table, nn_rope_table)

@@ -9,13 +9,15 @@ FSDP_CPU_CLONES static void forward_piece(float *restrict y, const float *restri
         y[i] = gate[i] / (1.0f + nn_exp(-gate[i])) * up[i];
 }
 
-static void swiglu_forward(const struct nn_swiglu *a)
+static void forward_part(void *arg, int worker, size_t from, size_t to)
 {
+    const struct nn_swiglu *a = arg;
     const enum fsdp_dtype dtype = a->dtype;
     float room[3][NN_PIECE];
 
-    for (size_t at = 0; at < a->nelem; at += NN_PIECE) {
-        const size_t n = a->nelem - at < NN_PIECE ? a->nelem - at : NN_PIECE;
+    (void)worker;
+    for (size_t at = from; at < to; at += NN_PIECE) {
+        const size_t n = to - at < NN_PIECE ? to - at : NN_PIECE;
         const float *gate = nn_read(a->gate, dtype, at, n, room[0]);
         const float *up = nn_read(a->up, dtype, at, n, room[1]);
         float *y = nn_piece(a->y, dtype, at, room[2]);
@@ -37,13 +39,15 @@ FSDP_CPU_CLONES static void backward_piece(float *restrict y, float *restrict ga
     }
 }
 
-static void swiglu_backward(const struct nn_swiglu *a)
+static void backward_part(void *arg, int worker, size_t from, size_t to)
 {
+    const struct nn_swiglu *a = arg;
     const enum fsdp_dtype dtype = a->dtype;
     float room[3][NN_PIECE];
 
-    for (size_t at = 0; at < a->nelem; at += NN_PIECE) {
-        const size_t n = a->nelem - at < NN_PIECE ? a->nelem - at : NN_PIECE;
+    (void)worker;
+    for (size_t at = from; at < to; at += NN_PIECE) {
+        const size_t n = to - at < NN_PIECE ? to - at : NN_PIECE;
         float *gate = nn_change(a->gate, dtype, at, n, room[0]);
         float *up = nn_change(a->up, dtype, at, n, room[1]);
         float *y = nn_change(a->y, dtype, at, n, room[2]);
@@ -52,6 +56,16 @@ static void swiglu_backward(const struct nn_swiglu *a)
         nn_write(a->up, dtype, at, n, up);
         nn_write(a->y, dtype, at, n, y);
     }
+}
+
+static void swiglu_forward(struct nn_swiglu *a)
+{
+    fsdp_cpu_for(a->nelem, NN_GRAIN, forward_part, a);
+}
+
+static void swiglu_backward(struct nn_swiglu *a)
+{
+    fsdp_cpu_for(a->nelem, NN_GRAIN, backward_part, a);
 }
 
 NN_CPU_ENQUEUE(swiglu_forward, nn_swiglu)

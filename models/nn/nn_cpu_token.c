@@ -66,6 +66,19 @@ static void embedding_backward(const struct nn_embedding *a)
                 dim, false);
 }
 
+FSDP_CPU_CLONES static void exp_piece(float *to, const float *in, size_t nelem, float most)
+{
+#pragma GCC ivdep
+    for (size_t i = 0; i < nelem; i++)
+        to[i] = nn_exp(in[i] - most);
+}
+
+FSDP_CPU_CLONES static void scale_row(float *x, size_t nelem, float scale)
+{
+    for (size_t i = 0; i < nelem; i++)
+        x[i] *= scale;
+}
+
 /* exp(x - most) of one row into out (which may be x), and the sum of it. Pieces are summed while
  * they are in the nearest cache. */
 static double exp_row(float *out, const float *x, size_t nelem, float most)
@@ -74,38 +87,59 @@ static double exp_row(float *out, const float *x, size_t nelem, float most)
     double sum = 0;
     for (size_t from = 0; from < nelem; from += PIECE) {
         size_t n = nelem - from < PIECE ? nelem - from : PIECE;
-        const float *in = x + from;
-        float *to = out + from;
-#pragma GCC ivdep
-        for (size_t i = 0; i < n; i++)
-            to[i] = nn_exp(in[i] - most);
-        sum += (double)nn_sum(to, n);
+        exp_piece(out + from, x + from, n, most);
+        sum += (double)nn_sum(out + from, n);
     }
     return sum;
 }
 
-static void cross_entropy(const struct nn_cross_entropy *a)
+/* The row's loss; its logits become gradients if they are wanted. */
+static double entropy_row(const struct nn_cross_entropy *a, size_t row)
 {
     const size_t vocab = (size_t)a->vocab;
-    const float grad_scale = a->scale * (a->loss_scale ? *a->loss_scale : 1);
+    float *x = a->logits + row * vocab;
+
+    if (a->targets[row] < 0) {
+        if (a->grad)
+            memset(x, 0, vocab * sizeof *x);
+        return 0;
+    }
+    const size_t target = (size_t)a->targets[row];
+    const float most = nn_max(x, vocab), x_target = x[target];
+    const double sum = exp_row(x, x, vocab, most);
+    if (a->grad) {
+        scale_row(x, vocab, (float)(a->scale / sum));
+        x[target] -= a->scale;
+    }
+    return log(sum) - ((double)x_target - (double)most);
+}
+
+enum { SPAN_ROWS = 256 };
+
+/* Rows from `first` on; their losses are added up afterwards, in order. */
+struct span {
+    const struct nn_cross_entropy *a;
+    int first;
+    double loss[SPAN_ROWS];
+};
+
+static void entropy_rows(void *arg, int worker, size_t from, size_t to)
+{
+    struct span *span = arg;
+    (void)worker;
+    for (size_t r = from; r < to; r++)
+        span->loss[r] = entropy_row(span->a, (size_t)span->first + r);
+}
+
+static void cross_entropy(const struct nn_cross_entropy *a)
+{
+    struct span span = {.a = a};
     double loss = 0;
-    for (int r = 0; r < a->rows; r++) {
-        float *x = a->logits + (size_t)r * vocab;
-        if (a->targets[r] < 0) {
-            if (a->grad)
-                memset(x, 0, vocab * sizeof *x);
-            continue;
-        }
-        const size_t target = (size_t)a->targets[r];
-        const float most = nn_max(x, vocab), x_target = x[target];
-        double sum = exp_row(x, x, vocab, most);
-        loss += log(sum) - ((double)x_target - (double)most);
-        if (!a->grad)
-            continue;
-        const float scale = (float)((double)grad_scale / sum);
-        for (size_t i = 0; i < vocab; i++)
-            x[i] *= scale;
-        x[target] -= grad_scale;
+    for (; span.first < a->rows; span.first += SPAN_ROWS) {
+        const int rest = a->rows - span.first, nrows = rest < SPAN_ROWS ? rest : SPAN_ROWS;
+        fsdp_cpu_for((size_t)nrows, 4, entropy_rows, &span);
+        for (int r = 0; r < nrows; r++)
+            loss += span.loss[r];
     }
     *a->loss_sum += loss;
 }

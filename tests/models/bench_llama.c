@@ -3,6 +3,7 @@
  * A benchmark, not a test: seconds per training step of one process, and where they go.
  *
  *   bench_llama [name=value ...]     dim layers heads kv_heads ffn vocab batch seq steps recompute
+ * threads
  */
 #include <stdio.h>
 #include <sys/resource.h>
@@ -59,9 +60,10 @@ static struct nn_ops timed_ops(void)
 static struct {
     const char *name;
     int value;
-} sizes[] = {{"dim", 512},    {"layers", 8}, {"heads", 8}, {"kv_heads", 8}, {"ffn", 1408},
-             {"vocab", 8192}, {"batch", 4},  {"seq", 256}, {"steps", 7},    {"recompute", 0}};
-enum { DIM, LAYERS, HEADS, KV_HEADS, FFN, VOCAB, BATCH, SEQ, NSTEPS, RECOMPUTE, NSIZES };
+} sizes[] = {{"dim", 512},  {"layers", 8},    {"heads", 8},  {"kv_heads", 8},
+             {"ffn", 1408}, {"vocab", 8192},  {"batch", 4},  {"seq", 256},
+             {"steps", 7},  {"recompute", 0}, {"threads", 0}};
+enum { DIM, LAYERS, HEADS, KV_HEADS, FFN, VOCAB, BATCH, SEQ, NSTEPS, RECOMPUTE, THREADS, NSIZES };
 
 static int parse(int argc, char **argv)
 {
@@ -104,6 +106,13 @@ static double cpu_seconds(void)
            1e-6 * (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec);
 }
 
+/* All but the products of weights, whose time is the BLAS library's. */
+static double outside_products(double total)
+{
+    return total - seconds[AT_linear_forward] - seconds[AT_linear_backward_input] -
+           seconds[AT_linear_backward_weight];
+}
+
 static void report(const double *step, double run, double update)
 {
     const int nsteps = sizes[NSTEPS].value;
@@ -118,6 +127,9 @@ static void report(const double *step, double run, double update)
     }
     printf("%-24s %8.4f s %5.1f %%\n", "engine in the pass", rest / nsteps, 100 * rest / total);
     printf("%-24s %8.4f s %5.1f %%\n", "clip and update", update / nsteps, 100 * update / total);
+    rest = outside_products(total);
+    printf("%-24s %8.4f s %5.1f %%\n", "outside matrix products", rest / nsteps,
+           100 * rest / total);
 }
 
 static int bench(struct ref_rank *r, struct fsdp_err *err)
@@ -179,6 +191,7 @@ int main(int argc, char **argv)
     if (parse(argc, argv) || fsdp_oob_self_create(&oob, &err))
         return 2;
     config = write_config();
+    nn_set_threads(sizes[THREADS].value);
     printf("BLAS kernels: %s\n", nn_blas_kernels());
     opts.wrap_classes = r.ops->wrap_classes;
     opts.activation_checkpointing = sizes[RECOMPUTE].value ? FSDP_AC_FULL : FSDP_AC_NONE;

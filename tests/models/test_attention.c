@@ -314,7 +314,7 @@ static struct shape shape(int B, int Tq, int Tk, int NH, int NKV, int D)
     return packed(B, Tq, Tk, NH, NKV, D, NULL);
 }
 
-int main(void)
+static void test_all(void)
 {
     const struct nn_drop drop = {.p = 0.3f, .key = 12345, .first_row = UINT64_C(1) << 40};
     int32_t *starts = some_starts(2, 150);
@@ -333,5 +333,12 @@ int main(void)
     test_attention(packed(2, 150, 150, 4, 2, 16, starts), drop, 1);
     test_documents();
     free(starts);
+}
+
+int main(void)
+{
+    test_all();
+    nn_set_threads(3);
+    test_all();
     return tap_done();
 }

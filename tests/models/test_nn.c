@@ -439,10 +439,8 @@ static void test_split_tokens(void)
        "and anew in every document");
 }
 
-int main(void)
+static void test_operators(void)
 {
-    ok(nn->abi == NN_OPS_ABI && !strcmp(nn->name, "cpu"), "the table is the CPU's");
-    diag("BLAS kernels: %s", nn_blas_kernels());
     for (int beta = 0; beta < 2; beta++) {
         test_linear(1, 37, 53, (float)beta);
         test_linear(5, 1, 3, (float)beta);
@@ -478,5 +476,28 @@ int main(void)
     test_cross_entropy(3, 3, 80, true);
     test_cross_entropy(9, 1031, 3, false);
     test_split_tokens();
+}
+
+/* Sizes at which a second thread gets something to do. */
+static void test_large(void)
+{
+    test_linear(170, 130, 131, 0);
+    test_linear(90, 130, 300, 1);
+    test_affine(170, 130, 131, 3, 140, 0);
+    test_affine(90, 130, 300, 0, 300, 1);
+    test_swiglu(100003);
+    test_gelu(100003);
+    test_cross_entropy(600, 67, 3, true);
+}
+
+int main(void)
+{
+    ok(nn->abi == NN_OPS_ABI && !strcmp(nn->name, "cpu"), "the table is the CPU's");
+    diag("BLAS kernels: %s", nn_blas_kernels());
+    test_operators();
+    test_large();
+    nn_set_threads(3);
+    test_operators();
+    test_large();
     return tap_done();
 }

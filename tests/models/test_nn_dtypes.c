@@ -364,7 +364,7 @@ static void test_attention(int B, int T, int NH, int NKV, int D)
     drop(q), drop(k), drop(v), drop(o), drop(d_o), free(lse), free(work);
 }
 
-int main(void)
+static void test_all(void)
 {
     static const enum fsdp_dtype types[] = {FSDP_BF16, FSDP_F16};
     for (int t = 0; t < 2; t++) {
@@ -389,5 +389,12 @@ int main(void)
         test_attention(2, 37, 4, 2, 10);
         test_attention(1, 130, 2, 2, 16);
     }
+}
+
+int main(void)
+{
+    test_all();
+    nn_set_threads(3);
+    test_all();
     return tap_done();
 }

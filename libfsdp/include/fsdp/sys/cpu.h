@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cpu.h: for arithmetic on the CPU, of the device and of models' operators: loops compiled for
- * several instruction sets, and conversion between the floating types.
+ * several instruction sets, threads, and conversion between the floating types.
  */
 #ifndef FSDP_SYS_CPU_H
 #define FSDP_SYS_CPU_H
@@ -28,6 +28,23 @@ extern "C" {
  * not overlap, or are the same in types of one size. Local. */
 void fsdp_cpu_convert(void *dst, enum fsdp_dtype dst_dtype, const void *src,
                       enum fsdp_dtype src_dtype, size_t nelem);
+
+/* ---- threads ------------------------------------------------------------------------------------
+ * One set of worker threads for all arithmetic of the process. Nobody has any until they are asked
+ * for, so that a process may fork before. */
+
+/* From now on nthreads threads compute, the caller of fsdp_cpu_for among them; fewer where the
+ * system gives no more. Not while work is under way. Local. */
+void fsdp_cpu_set_threads(int nthreads);
+int fsdp_cpu_threads(void);
+
+/* Runs fn(arg, worker, from, to) until [0, nitems) is covered, in pieces of `grain` items or a
+ * multiple, in no order, and returns when all have run. worker is below fsdp_cpu_threads() and
+ * nobody else's at the time, to choose scratch memory by. How items fall into pieces depends on the
+ * number of threads, so what fn makes must not depend on it. A second caller at the same time (on
+ * another lane, or from inside fn) does its work alone, as worker 0 of its own loop. Local. */
+typedef void fsdp_cpu_f(void *arg, int worker, size_t from, size_t to);
+void fsdp_cpu_for(size_t nitems, size_t grain, fsdp_cpu_f *fn, void *arg);
 
 #ifdef __cplusplus
 }

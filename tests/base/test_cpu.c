@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads for loops, and conversions between floating types in loops against the scalar ones. */
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fsdp/sys/cpu.h"
+#include "tap.h"
+
+/* ---- loops ---------------------------------------------------------------------------------- */
+
+enum { MOST = 10007 };
+
+struct counts {
+    _Atomic int seen[MOST];
+    _Atomic int bad_worker, bad_piece;
+    size_t nitems, grain;
+    bool nested;
+};
+
+static void count(void *arg, int worker, size_t from, size_t to)
+{
+    struct counts *c = arg;
+    if (worker < 0 || worker >= fsdp_cpu_threads())
+        c->bad_worker++;
+    if (from % c->grain || (to != c->nitems && (to - from) % c->grain))
+        c->bad_piece++;
+    for (size_t i = from; i < to; i++)
+        c->seen[i]++;
+    if (c->nested) {
+        struct counts *inner = calloc(1, sizeof *inner);
+        inner->nitems = 100;
+        inner->grain = 7;
+        fsdp_cpu_for(100, 7, count, inner);
+        for (size_t i = 0; i < 100; i++)
+            c->bad_piece += inner->seen[i] != 1;
+        free(inner);
+    }
+}
+
+static bool covered(size_t nitems, size_t grain, bool nested)
+{
+    struct counts *c = calloc(1, sizeof *c);
+    c->nitems = nitems;
+    c->grain = grain;
+    c->nested = nested;
+    fsdp_cpu_for(nitems, grain, count, c);
+    bool good = !c->bad_worker && !c->bad_piece;
+    for (size_t i = 0; i < MOST; i++)
+        good &= c->seen[i] == (i < nitems);
+    free(c);
+    return good;
+}
+
+static void test_loops(int nthreads)
+{
+    static const size_t nitems[] = {0, 1, 6, 7, 8, 1000, MOST}, grains[] = {1, 7, 4096};
+    bool good = true, again = true;
+
+    fsdp_cpu_set_threads(nthreads);
+    for (int n = 0; n < 7; n++)
+        for (int g = 0; g < 3; g++)
+            good &= covered(nitems[n], grains[g], false);
+    ok(good && fsdp_cpu_threads() == nthreads, "%d threads: every item once, in whole grains",
+       nthreads);
+    for (int i = 0; i < 2000; i++)
+        again &= covered(64, 1, false);
+    ok(again, "%d threads: many short loops after each other", nthreads);
+    ok(covered(MOST, 16, true), "%d threads: loops inside a loop", nthreads);
+}
+
+static void *caller(void *arg)
+{
+    bool *good = arg;
+    for (int i = 0; i < 200; i++)
+        *good &= covered(1000, 3, false);
+    return NULL;
+}
+
+static void test_two_callers(void)
+{
+    bool good[2] = {true, true};
+    pthread_t thread[2];
+    for (int i = 0; i < 2; i++)
+        if (pthread_create(&thread[i], NULL, caller, &good[i]))
+            abort();
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    ok(good[0] && good[1], "two threads run loops at once");
+}
+
+/* ---- conversions ---------------------------------------------------------------------------- */
+
+static void test_widen(enum fsdp_dtype dtype, float (*scalar)(uint16_t))
+{
+    uint16_t *x = malloc(65536 * sizeof *x);
+    float *y = malloc(65536 * sizeof *y);
+    int wrong = 0;
+
+    for (int i = 0; i < 65536; i++)
+        x[i] = (uint16_t)i;
+    fsdp_cpu_convert(y, FSDP_F32, x, dtype, 65536);
+    for (int i = 0; i < 65536; i++) {
+        float want = scalar(x[i]);
+        wrong += isnan(want) ? !isnan(y[i]) : memcmp(&want, &y[i], sizeof want) != 0;
+    }
+    ok(!wrong, "%s to F32, all values: %d wrong", fsdp_dtype_name(dtype), wrong);
+    free(x), free(y);
+}
+
+/* Every 16-bit value, its neighbours and the ties between them, and lengths that are no multiple of
+ * anything. */
+static void test_narrow(enum fsdp_dtype dtype, float (*wide)(uint16_t), uint16_t (*scalar)(float))
+{
+    enum { N = 3 * 65536 - 3 };
+    float *x = malloc(N * sizeof *x);
+    uint16_t *y = malloc(N * sizeof *y);
+    int wrong = 0;
+
+    for (int i = 0; i < N; i++) {
+        const float value = wide((uint16_t)(i / 3)), next = wide((uint16_t)(i / 3 + 1));
+        x[i] = i % 3 == 0 ? value : i % 3 == 1 ? value + (next - value) / 2 : nextafterf(value, 9);
+    }
+    fsdp_cpu_convert(y, dtype, x, FSDP_F32, N);
+    for (int i = 0; i < N; i++) {
+        const uint16_t want = scalar(x[i]);
+        wrong += isnan(x[i]) ? !isnan(wide(y[i])) : y[i] != want;
+    }
+    ok(!wrong, "F32 to %s: %d wrong", fsdp_dtype_name(dtype), wrong);
+    free(x), free(y);
+}
+
+static void test_others(void)
+{
+    uint16_t x[700], y[700], z[700];
+    bool good = true;
+    for (int i = 0; i < 700; i++)
+        x[i] = fsdp_f32_to_bf16((float)(i - 350) / 7);
+    fsdp_cpu_convert(y, FSDP_F16, x, FSDP_BF16, 700);
+    for (int i = 0; i < 700; i++)
+        good &= y[i] == fsdp_f32_to_f16(fsdp_bf16_to_f32(x[i]));
+    fsdp_cpu_convert(z, FSDP_F16, y, FSDP_F16, 700);
+    ok(good && !memcmp(y, z, sizeof y), "between 16-bit types, and a type and itself");
+}
+
+int main(void)
+{
+    test_loops(1);
+    test_loops(2);
+    test_loops(5);
+    test_two_callers();
+    fsdp_cpu_set_threads(1);
+    ok(fsdp_cpu_threads() == 1 && covered(1000, 3, false), "threads end again");
+    test_widen(FSDP_BF16, fsdp_bf16_to_f32);
+    test_widen(FSDP_F16, fsdp_f16_to_f32);
+    test_narrow(FSDP_BF16, fsdp_bf16_to_f32, fsdp_f32_to_bf16);
+    test_narrow(FSDP_F16, fsdp_f16_to_f32, fsdp_f32_to_f16);
+    test_others();
+    return tap_done();
+}
