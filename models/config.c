@@ -202,6 +202,11 @@ const char *config_word(char *out, size_t out_nbytes, const struct config *confi
     return out;
 }
 
+void config_value(char *out, const struct config *config, const char *key)
+{
+    fsdp_tunable_format(out, &table[row_of(key)], config);
+}
+
 /* ---- loading ----------------------------------------------------------------------------------
  */
 

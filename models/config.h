@@ -102,6 +102,11 @@ const char *config_where(char *out, size_t out_nbytes, const struct config *conf
                          const char *key);
 /* The word of a CHOICE key, such as "HYBRID_SHARD"; into out, which is returned. */
 const char *config_word(char *out, size_t out_nbytes, const struct config *config, const char *key);
+/* The value of a key as YAML, into out of FSDP_TUNABLE_FORMAT_NBYTES. */
+void config_value(char *out, const struct config *config, const char *key);
+/* Logs a warning for each setting that is not the default and has no effect, for what another one
+ * says. */
+void config_warn_idle(const struct config *config);
 /* All keys as YAML that config_load takes; with help, each under a comment with its help, default
  * and what is allowed. */
 int config_print(const struct config *config, bool help, FILE *to, struct fsdp_err *err);

@@ -328,19 +328,14 @@ static void show_memory(struct train *t)
     report_row(&t->report, "in all", "%12s", report_bytes(nbytes, total));
 }
 
-/* Settings that have no effect; an override may have emptied the other half. */
-static void warn_of_halves(struct train *t)
+/* What the user may not have meant. */
+static void warn_of_settings(struct train *t)
 {
     const struct config *c = t->parts.config;
 
     if (!t->report.lead)
         return;
-    if (c->checkpoint.interval > 0 && !c->checkpoint.path[0])
-        fsdp_log(FSDP_LOG_WARN, "checkpoint.interval is set, but checkpoint.path is not: nothing "
-                                "will be saved");
-    if (c->train.eval_interval > 0 && !c->data.eval_path.nelem)
-        fsdp_log(FSDP_LOG_WARN, "train.eval_interval is set, but data.eval_path is not: nothing "
-                                "will be evaluated");
+    config_warn_idle(c);
     if (c->data.layout == DATA_ROWS && t->parts.data &&
         (uint64_t)(c->train.steps * c->train.global_batch_size) > data_nrows(t->parts.data))
         fsdp_log(FSDP_LOG_WARN,
@@ -485,7 +480,7 @@ int train_run(struct boot *boot, const char *config, int noverrides, char *const
         show_mesh(t);
         show_training(t);
         show_memory(t);
-        warn_of_halves(t);
+        warn_of_settings(t);
         rc = run_loop(t, &err);
     }
     err.status = rc;

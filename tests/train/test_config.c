@@ -223,6 +223,47 @@ static void check_print(bool help)
     fsdp_free(b);
 }
 
+static char warnings[2000];
+
+static void hear(void *ctx, enum fsdp_log_level level, const char *text)
+{
+    (void)ctx;
+    if (level == FSDP_LOG_WARN)
+        snprintf(warnings + strlen(warnings), sizeof warnings - strlen(warnings), "%s\n", text);
+}
+
+/* What has no effect is said, once each; what is as by default is not worth a word. */
+static void check_idle(void)
+{
+    static char text[] = GOOD "optim:\n  momentum: 0.5\n  eps: 1.0e-6\n  schedule: constant\n"
+                              "  min_lr: 1.0e-4\ncheckpoint:\n  interval: 10\n  keep: 0\n";
+    struct fsdp_err err = FSDP_ERR_INIT;
+    char *saved[] = {"checkpoint.path=ck", "optim.name=sgd", "optim.min_lr=0"}, expect[600];
+    struct config *c = load(text, 0, NULL, &err);
+
+    fsdp_log_set(hear, NULL, FSDP_LOG_WARN);
+    if (!ok(c != NULL, "idle settings are no error %s", err.text))
+        return;
+    config_warn_idle(c);
+    snprintf(expect, sizeof expect,
+             "%s:8: optim.momentum has no effect while optim.name is adamw\n"
+             "%s:11: optim.min_lr has no effect while optim.schedule is constant\n"
+             "%s:13: checkpoint.interval has no effect while checkpoint.path is empty\n",
+             file, file, file);
+    if (!ok(!strcmp(warnings, expect), "but are told"))
+        diag("%s", warnings);
+    fsdp_free(c);
+    warnings[0] = 0;
+    c = load(text, 3, saved, &err);
+    config_warn_idle(c);
+    snprintf(expect, sizeof expect, "%s:9: optim.eps has no effect while optim.name is sgd\n",
+             file);
+    if (!ok(!strcmp(warnings, expect), "and what the command line changed counts"))
+        diag("%s", warnings);
+    fsdp_free(c);
+    fsdp_log_set(NULL, NULL, FSDP_LOG_WARN);
+}
+
 static void check_agree(void)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
@@ -322,6 +363,7 @@ int main(void)
     check_print(true);
     check_print(false);
     check_agree();
+    check_idle();
     check_divide();
     check_rows();
     unlink(file);

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Settings that have no effect, because of what another one says. */
+#include <string.h>
+
+#include "config.h"
+
+/* `key` has an effect where `needs` is one of the words (NULL: where it is not empty). */
+static const struct {
+    const char *key, *needs, *words;
+} idle[] = {
+    {"model.seed", "model.init", "random"},
+    {"data.eval_rows", "data.eval_path", NULL},
+    {"train.eval_interval", "data.eval_path", NULL},
+    {"optim.betas", "optim.name", "adamw"},
+    {"optim.eps", "optim.name", "adamw"},
+    {"optim.momentum", "optim.name", "sgd"},
+    {"optim.dampening", "optim.name", "sgd"},
+    {"optim.nesterov", "optim.name", "sgd"},
+    {"optim.min_lr", "optim.schedule", "linear|cosine|wsd"},
+    {"optim.decay_steps", "optim.schedule", "wsd"},
+    {"fsdp.wrap_classes", "fsdp.wrap_policy", "transformer"},
+    {"fsdp.min_num_params", "fsdp.wrap_policy", "size"},
+    {"checkpoint.interval", "checkpoint.path", NULL},
+    {"checkpoint.keep", "checkpoint.path", NULL},
+    {"checkpoint.async", "checkpoint.path", NULL},
+    {"checkpoint.async_memory", "checkpoint.async", "true"},
+    {"checkpoint.async_busy", "checkpoint.async", "true"},
+    {"log.trace_begin", "log.trace", NULL},
+    {"log.trace_steps", "log.trace", NULL},
+};
+enum { NIDLE = sizeof idle / sizeof idle[0] };
+
+static bool is_one_of(const char *value, const char *words)
+{
+    const size_t len = strlen(value);
+
+    for (const char *at = words; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
+        if (!strncmp(at, value, len) && (at[len] == '|' || !at[len]))
+            return true;
+    return false;
+}
+
+static bool has_effect(const struct config *config, int i, char *value)
+{
+    config_value(value, config, idle[i].needs);
+    if (idle[i].words)
+        return is_one_of(value, idle[i].words);
+    return *value && strcmp(value, "\"\"") != 0 && strcmp(value, "[]") != 0;
+}
+
+/* Is a key given that says what is so anyway? All are, in what --print-config wrote. */
+static bool is_default(const struct config *config, const struct config *defaults, int i,
+                       char *value)
+{
+    char other[FSDP_TUNABLE_STRING_NBYTES];
+
+    config_value(value, defaults, idle[i].key);
+    snprintf(other, sizeof other, "%s", value);
+    config_value(value, config, idle[i].key);
+    return !strncmp(value, other, sizeof other - 1);
+}
+
+void config_warn_idle(const struct config *config)
+{
+    char *value = fsdp_alloc(FSDP_TUNABLE_FORMAT_NBYTES, 1, "setting", NULL);
+    struct config *defaults = NULL;
+    char where[CONFIG_TEXT + 128];
+
+    if (value && config_load_unchecked(&defaults, NULL, 0, NULL, NULL) == FSDP_OK)
+        for (int i = 0; i < NIDLE; i++)
+            if (!is_default(config, defaults, i, value) && !has_effect(config, i, value))
+                fsdp_log(FSDP_LOG_WARN, "%s has no effect while %s is %s",
+                         config_where(where, sizeof where, config, idle[i].key), idle[i].needs,
+                         idle[i].words ? value : "empty");
+    fsdp_free(defaults);
+    fsdp_free(value);
+}
