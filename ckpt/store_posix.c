@@ -19,14 +19,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "posix_file.h"
 #include "store.h"
-
-enum { MAX_CALL_NBYTES = 1 << 30, WRITEBACK_NBYTES = 4 << 20 };
-
-static int fd_of(void *file)
-{
-    return (int)(intptr_t)file - 1;
-}
 
 /* Makes an NFS client forget absent names on the way to path. */
 static void refresh_parents(const char *path)
@@ -50,6 +44,21 @@ static int lock(int fd, const char *path, struct fsdp_err *err)
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EEXIST, "'%s' is being written by another process", path);
+}
+
+/* Network file systems of one server's speed; parallel ones (Lustre, GPFS) outrun a compressor. */
+static bool posix_is_remote(const char *path)
+{
+    static const uint32_t magics[] = {0x6969 /* NFS */,      0xff534d42 /* CIFS */,
+                                      0xfe534d42 /* SMB2 */, 0x00c36400 /* CephFS */,
+                                      0x5346414f /* AFS */,  0x65735546 /* FUSE */};
+    struct statfs fs;
+    if (statfs(path, &fs))
+        return false;
+    for (size_t i = 0; i < sizeof magics / sizeof magics[0]; i++)
+        if ((uint32_t)fs.f_type == magics[i])
+            return true;
+    return false;
 }
 
 static int open_retry(const char *path, int flags)
@@ -85,92 +94,38 @@ static int posix_open(void **file, const char *path, enum ckpt_store_mode mode,
         close(fd);
         return rc;
     }
-    *file = (void *)(intptr_t)(fd + 1);
+    struct posix_file *opened;
+    FSDP_TRY(posix_file_create(&opened, fd, !posix_is_remote(path), err));
+    *file = opened;
     return FSDP_OK;
 }
 
 static int posix_pread(void *file, const char *path, void *dst, size_t nbytes, uint64_t offset,
                        struct fsdp_err *err)
 {
-    char *p = dst;
-    if (offset > INT64_MAX || nbytes > INT64_MAX - offset)
-        return fsdp_err_set(err, FSDP_ECORRUPT, "'%s': offset %llu is beyond any file", path,
-                            (unsigned long long)offset);
-    while (nbytes) {
-        size_t most = nbytes < MAX_CALL_NBYTES ? nbytes : MAX_CALL_NBYTES;
-        ssize_t got = pread(fd_of(file), p, most, (off_t)offset);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return fsdp_err_sys(err, errno, "cannot read '%s'", path);
-        if (got == 0)
-            return fsdp_err_set(err, FSDP_ECORRUPT,
-                                "'%s' ends at byte %llu, %zu bytes before it should: truncated",
-                                path, (unsigned long long)offset, nbytes);
-        p += got;
-        offset += (uint64_t)got;
-        nbytes -= (size_t)got;
-    }
-    return FSDP_OK;
+    return posix_file_pread(file, path, dst, nbytes, offset, err);
 }
 
 static int posix_write(void *file, const char *path, const void *src, size_t nbytes,
                        struct fsdp_err *err)
 {
-    const char *p = src;
-    while (nbytes) {
-        size_t most = nbytes < MAX_CALL_NBYTES ? nbytes : MAX_CALL_NBYTES;
-        ssize_t put = write(fd_of(file), p, most);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return fsdp_err_sys(err, put ? errno : ENOSPC, "cannot write '%s'", path);
-        /* Starts writing back now, so that the sync at the end has little left to wait for. */
-        if (put >= WRITEBACK_NBYTES) {
-            off_t end = lseek(fd_of(file), 0, SEEK_CUR);
-            sync_file_range(fd_of(file), end - put, put, SYNC_FILE_RANGE_WRITE);
-        }
-        p += put;
-        nbytes -= (size_t)put;
-    }
-    return FSDP_OK;
+    return posix_file_write(file, path, src, nbytes, err);
 }
 
 static int posix_pwrite(void *file, const char *path, const void *src, size_t nbytes,
                         uint64_t offset, struct fsdp_err *err)
 {
-    const char *p = src;
-    while (nbytes) {
-        size_t most = nbytes < MAX_CALL_NBYTES ? nbytes : MAX_CALL_NBYTES;
-        ssize_t put = pwrite(fd_of(file), p, most, (off_t)offset);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return fsdp_err_sys(err, put ? errno : ENOSPC, "cannot write '%s'", path);
-        if (put >= WRITEBACK_NBYTES)
-            sync_file_range(fd_of(file), (off_t)offset, put, SYNC_FILE_RANGE_WRITE);
-        p += put;
-        offset += (uint64_t)put;
-        nbytes -= (size_t)put;
-    }
-    return FSDP_OK;
+    return posix_file_pwrite(file, path, src, nbytes, offset, err);
 }
 
 static int posix_sync(void *file, const char *path, struct fsdp_err *err)
 {
-    int rc;
-    do {
-        rc = fsync(fd_of(file));
-    } while (rc && errno == EINTR);
-    return rc ? fsdp_err_sys(err, errno, "cannot sync '%s'", path) : FSDP_OK;
+    return posix_file_sync(file, path, err);
 }
 
 static int posix_close(void *file, const char *path, struct fsdp_err *err)
 {
-    /* Linux has closed the descriptor even where it reports EINTR. */
-    if (close(fd_of(file)) && errno != EINTR)
-        return fsdp_err_sys(err, errno, "cannot close '%s'", path);
-    return FSDP_OK;
+    return posix_file_close(file, path, err);
 }
 
 static int posix_stat(struct ckpt_store_stat *out, const char *path, struct fsdp_err *err)
@@ -274,21 +229,6 @@ static int posix_sync_folder(const char *path, struct fsdp_err *err)
                  : FSDP_OK;
     close(fd);
     return rc;
-}
-
-/* Network file systems of one server's speed; parallel ones (Lustre, GPFS) outrun a compressor. */
-static bool posix_is_remote(const char *path)
-{
-    static const uint32_t magics[] = {0x6969 /* NFS */,      0xff534d42 /* CIFS */,
-                                      0xfe534d42 /* SMB2 */, 0x00c36400 /* CephFS */,
-                                      0x5346414f /* AFS */,  0x65735546 /* FUSE */};
-    struct statfs fs;
-    if (statfs(path, &fs))
-        return false;
-    for (size_t i = 0; i < sizeof magics / sizeof magics[0]; i++)
-        if ((uint32_t)fs.f_type == magics[i])
-            return true;
-    return false;
 }
 
 static int posix_space(uint64_t *out, const char *path, struct fsdp_err *err)

@@ -21,23 +21,23 @@ void fsdp_alloc_fail_at(uint64_t nth)
 
 void *fsdp_alloc(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp_err *err)
 {
-    enum { ALIGN = 64 };
+    enum { LINE = 64, PAGE = 4096, LARGE = 64 << 10 };
     uint64_t mine = atomic_fetch_add(&count, 1) + 1;
     size_t nbytes;
 
-    if (__builtin_mul_overflow(nelem, elem_nbytes, &nbytes) || nbytes > SIZE_MAX - ALIGN) {
+    if (__builtin_mul_overflow(nelem, elem_nbytes, &nbytes) || nbytes > SIZE_MAX - PAGE) {
         fsdp_err_set(err, FSDP_ENOMEM, "%s: %zu elements of %zu bytes overflow the address space",
                      name, nelem, elem_nbytes);
         return NULL;
     }
-    size_t rounded = (nbytes + ALIGN - 1) / ALIGN * ALIGN;
-    void *ptr =
-        atomic_load(&fail_at) == mine ? NULL : aligned_alloc(ALIGN, rounded ? rounded : ALIGN);
+    size_t align = nbytes < LARGE ? LINE : PAGE;
+    size_t rounded = nbytes ? (nbytes + align - 1) / align * align : align;
+    void *ptr = atomic_load(&fail_at) == mine ? NULL : aligned_alloc(align, rounded);
     if (!ptr) {
         fsdp_err_set(err, FSDP_ENOMEM, "%s: out of memory allocating %zu bytes", name, nbytes);
         return NULL;
     }
-    memset(ptr, 0, rounded ? rounded : ALIGN);
+    memset(ptr, 0, rounded);
     return ptr;
 }
 

@@ -102,7 +102,7 @@ void fsdp_log(enum fsdp_log_level level, const char *fmt, ...) FSDP_PRINTF(2, 3)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Zeroed, 64-byte aligned, counted. `name` (static) appears in errors and in the memory table.
+/* Zeroed, 64-byte aligned (4096 from 64 KiB on), counted. `name` (static) appears in errors and in the memory table.
  * Returns NULL with err set (FSDP_ENOMEM). nelem * elem_nbytes is checked for overflow; an empty
  * request gives a valid pointer. Freed with fsdp_free (NULL allowed). Thread safe. */
 void *fsdp_alloc(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp_err *err);

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * posix_file.h: an open file of store_posix. Large transfers go past the page cache (O_DIRECT)
+ * where the file system can: several times as fast where the cache's own work is what limits a
+ * disk, and nothing of the machine's memory is used up. Everything else, and what is cached
+ * already, goes through it.
+ */
+#ifndef CKPT_POSIX_FILE_H
+#define CKPT_POSIX_FILE_H
+
+#include "fsdp/base.h"
+
+struct posix_file;
+
+/* Takes fd over, in any case. may_bypass: large transfers may go past the page cache. */
+int posix_file_create(struct posix_file **out, int fd, bool may_bypass, struct fsdp_err *err);
+/* As the members of ckpt_store_ops. path: of the file, while it has that name. */
+int posix_file_pread(struct posix_file *file, const char *path, void *dst, size_t nbytes,
+                     uint64_t offset, struct fsdp_err *err);
+int posix_file_write(struct posix_file *file, const char *path, const void *src, size_t nbytes,
+                     struct fsdp_err *err);
+int posix_file_pwrite(struct posix_file *file, const char *path, const void *src, size_t nbytes,
+                      uint64_t offset, struct fsdp_err *err);
+int posix_file_sync(struct posix_file *file, const char *path, struct fsdp_err *err);
+int posix_file_close(struct posix_file *file, const char *path, struct fsdp_err *err);
+
+#endif
