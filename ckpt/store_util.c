@@ -128,9 +128,9 @@ int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path, s
     int rc = ckpt_store_stat(&st, ops, path, &why), first = FSDP_OK;
     if (rc == FSDP_ENOTFOUND)
         return FSDP_OK;
-    if (rc)
-        fsdp_err_set(err, rc, "%s", why.text); /* it is tried nevertheless */
-    if (rc == FSDP_OK && st.is_folder) {
+    if (rc) /* it may be a file that can be removed all the same; if not, this is why */
+        return ckpt_store_remove(ops, path, NULL) ? fsdp_err_set(err, rc, "%s", why.text) : FSDP_OK;
+    if (st.is_folder) {
         struct ckpt_names names;
         first = ckpt_store_names(&names, ops, path, err);
         for (int i = 0; first != FSDP_ENOMEM && i < names.nnames; i++) {

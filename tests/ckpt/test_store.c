@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every store must do, in one suite that is run on each: a new backend is a row of `stores`.
+ * Then what the dispatcher adds, which is the same for all. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../ckpt/store.h"
+#include "../../ckpt/workers.h"
+#include "tap.h"
+
+static struct fsdp_err err;
+
+struct store {
+    const struct ckpt_store_ops *ops;
+    const char *base; /* an empty folder */
+};
+
+static const char *at(const struct store *s, const char *name)
+{
+    static char paths[16][512];
+    static int turn;
+    turn = (turn + 1) % 16;
+    snprintf(paths[turn], sizeof paths[0], "%s/%s", s->base, name);
+    return paths[turn];
+}
+
+static uint64_t state = 1;
+
+static size_t random_below(size_t n)
+{
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return n ? (size_t)(state >> 20) % n : 0;
+}
+
+enum { BIG = (9 << 20) + 777 };
+static unsigned char *pattern;
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static int write_in_pieces(const struct store *s, const char *path, size_t nbytes)
+{
+    static const size_t pieces[] = {1, 4095, 4097, 100000, 1 << 20, (1 << 20) + 5, (5 << 20) + 3};
+    struct ckpt_store_file *file = NULL;
+    FSDP_TRY(ckpt_store_open(&file, s->ops, path, CKPT_STORE_CREATE, &err));
+    int rc = FSDP_OK;
+    for (size_t pos = 0, i = 0; rc == FSDP_OK && pos < nbytes; i++) {
+        size_t part = pieces[i % 7] < nbytes - pos ? pieces[i % 7] : nbytes - pos;
+        rc = ckpt_store_write(file, pattern + pos, part, &err);
+        pos += part;
+    }
+    if (rc == FSDP_OK)
+        rc = ckpt_store_sync(file, &err);
+    int rc_close = ckpt_store_close(file, rc ? NULL : &err);
+    return rc ? rc : rc_close;
+}
+
+static bool holds(const struct store *s, const char *path, const unsigned char *want, size_t nbytes)
+{
+    struct ckpt_store_file *file = NULL;
+    struct ckpt_store_stat st;
+    unsigned char *got = malloc(nbytes + 1);
+    bool same = !ckpt_store_stat(&st, s->ops, path, &err) && st.nbytes == nbytes && !st.is_folder &&
+                !ckpt_store_open(&file, s->ops, path, CKPT_STORE_READ, &err) &&
+                !ckpt_store_pread(file, got, nbytes, 0, &err) && !memcmp(got, want, nbytes);
+    ckpt_store_close(file, NULL);
+    free(got);
+    return same;
+}
+
+struct reading {
+    struct ckpt_store_file *file;
+    size_t nbytes;
+};
+
+/* Any range, to any address: large transfers may take other ways than small ones. */
+static int read_ranges(struct ckpt_workers *workers, int index, struct fsdp_err *error)
+{
+    struct reading *r = workers->ctx;
+    unsigned char *buffer = malloc(r->nbytes + 64);
+    int rc = FSDP_OK;
+    for (int i = 0; rc == FSDP_OK && i < 40; i++) {
+        size_t pos = (size_t)(i * 7919 + index * 104729) * 37 % r->nbytes;
+        size_t most = i % 4 ? 70000 : r->nbytes, left = r->nbytes - pos;
+        size_t nbytes = left < most ? left : most, skew = (size_t)i % 2 * (size_t)(i % 61);
+        if (i % 8 == 0)
+            pos = pos / 4096 * 4096;
+        rc = ckpt_store_pread(r->file, buffer + skew, nbytes, pos, error);
+        if (rc == FSDP_OK && memcmp(buffer + skew, pattern + pos, nbytes))
+            rc = fsdp_err_set(error, FSDP_EINTERNAL, "%zu bytes from %zu differ", nbytes, pos);
+    }
+    free(buffer);
+    return rc;
+}
+
+static void test_files(const struct store *s)
+{
+    struct ckpt_store_file *file = NULL;
+    const char *path = at(s, "big");
+    ok(ckpt_store_open(&file, s->ops, path, CKPT_STORE_READ, &err) == FSDP_ENOTFOUND,
+       "a file that is not there: %s", err.text);
+    ok(write_in_pieces(s, path, BIG) == FSDP_OK, "a file is appended to in pieces of all sizes");
+    ok(holds(s, path, pattern, BIG), "and holds them");
+    ok(ckpt_store_open(&file, s->ops, path, CKPT_STORE_CREATE, &err) == FSDP_EEXIST,
+       "a name is not taken twice: %s", err.text);
+    ok(holds(s, path, pattern, BIG), "which leaves the file as it is");
+
+    int rc = ckpt_store_open(&file, s->ops, path, CKPT_STORE_READ, &err);
+    struct reading reading = {file, BIG};
+    if (rc == FSDP_OK)
+        rc = ckpt_workers_run(3, read_ranges, &reading, &err);
+    ok(rc == FSDP_OK, "any range is read to any address, by three threads: %s", rc ? err.text : "");
+    unsigned char few[8];
+    ok(ckpt_store_pread(file, few, 8, BIG - 4, &err) == FSDP_ECORRUPT, "beyond the end: %s",
+       err.text);
+    ok(ckpt_store_pread(file, few, 1, UINT64_MAX - 1, &err) == FSDP_ECORRUPT, "far beyond it: %s",
+       err.text);
+    unsigned char *much = malloc(2 << 20);
+    ok(ckpt_store_pread(file, much, 2 << 20, BIG - (1 << 20), &err) == FSDP_ECORRUPT,
+       "much of it beyond: %s", err.text);
+    free(much);
+    ok(ckpt_store_pread(file, few, 0, 0, &err) == FSDP_OK, "no bytes are always there");
+    ckpt_store_close(file, NULL);
+    ok(write_in_pieces(s, at(s, "empty"), 0) == FSDP_OK && holds(s, at(s, "empty"), pattern, 0),
+       "a file may be empty");
+}
+
+struct writing {
+    struct ckpt_store_file *file;
+    size_t block;
+    atomic_size_t next;
+};
+
+static int write_blocks(struct ckpt_workers *workers, int index, struct fsdp_err *error)
+{
+    struct writing *w = workers->ctx;
+    (void)index;
+    for (;;) {
+        size_t pos = atomic_fetch_add(&w->next, 1) * w->block;
+        if (pos >= BIG)
+            return FSDP_OK;
+        size_t nbytes = w->block < BIG - pos ? w->block : BIG - pos;
+        FSDP_TRY(ckpt_store_pwrite(w->file, pattern + pos, nbytes, pos, error));
+    }
+}
+
+static void test_pwrite(const struct store *s)
+{
+    static const size_t blocks[] = {4096, 65537, 1 << 20, (1 << 20) + 4096, (3 << 20) + 11};
+    bool good = true;
+    if (!s->ops->pwrite) {
+        tap_skip("%s writes in order only", s->ops->name);
+        return;
+    }
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+        struct writing w = {.block = blocks[i]};
+        char name[32];
+        snprintf(name, sizeof name, "pwrite-%zu", i);
+        int rc = ckpt_store_open(&w.file, s->ops, at(s, name), CKPT_STORE_CREATE, &err);
+        if (rc == FSDP_OK)
+            rc = ckpt_workers_run(3, write_blocks, &w, &err);
+        if (rc == FSDP_OK)
+            rc = ckpt_store_sync(w.file, &err);
+        ckpt_store_close(w.file, NULL);
+        if (rc || !holds(s, at(s, name), pattern, BIG)) {
+            diag("blocks of %zu: %s", blocks[i], err.text);
+            good = false;
+        }
+    }
+    ok(good, "three threads write blocks of any size");
+}
+
+static void test_resume(const struct store *s)
+{
+    struct ckpt_store_file *file = NULL, *other = NULL;
+    const char *path = at(s, "resumed");
+    int rc = ckpt_store_open(&file, s->ops, path, CKPT_STORE_RESUME, &err);
+    if (rc == FSDP_EUNSUPPORTED) {
+        tap_skip("%s does not go on with files", s->ops->name);
+        return;
+    }
+    ok(rc == FSDP_OK && !ckpt_store_pwrite(file, pattern, 3 << 20, 0, &err),
+       "a file to go on with is begun");
+    ok(ckpt_store_open(&other, s->ops, path, CKPT_STORE_RESUME, &err) == FSDP_EEXIST,
+       "by one writer at a time: %s", err.text);
+    unsigned char *got = malloc(3 << 20);
+    ok(!ckpt_store_pread(file, got, 3 << 20, 0, &err) && !memcmp(got, pattern, 3 << 20),
+       "it reads what it wrote");
+    free(got);
+    ckpt_store_close(file, NULL);
+    rc = ckpt_store_open(&file, s->ops, path, CKPT_STORE_RESUME, &err);
+    if (rc == FSDP_OK)
+        rc = ckpt_store_pwrite(file, pattern + (3 << 20), BIG - (3 << 20), 3 << 20, &err);
+    int rc_close = ckpt_store_close(file, &err);
+    ok(rc == FSDP_OK && rc_close == FSDP_OK && holds(s, path, pattern, BIG), "and is gone on with");
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static void put(const struct store *s, const char *name, const char *text)
+{
+    if (ckpt_store_put(s->ops, at(s, name), text, strlen(text), false, &err))
+        diag("%s", err.text);
+}
+
+static bool is(const struct store *s, const char *name, const char *text)
+{
+    return holds(s, at(s, name), (const unsigned char *)text, strlen(text));
+}
+
+static bool is_absent(const struct store *s, const char *name)
+{
+    struct ckpt_store_stat st;
+    return ckpt_store_stat(&st, s->ops, at(s, name), &err) == FSDP_ENOTFOUND;
+}
+
+static void test_folders(const struct store *s)
+{
+    struct ckpt_store_stat st;
+    struct ckpt_names names;
+    ok(ckpt_store_mkdir(s->ops, at(s, "folder"), &err) == FSDP_OK &&
+           !ckpt_store_stat(&st, s->ops, at(s, "folder"), &err) && st.is_folder,
+       "a folder");
+    ok(ckpt_store_mkdir(s->ops, at(s, "folder"), &err) == FSDP_EEXIST, "is made once: %s",
+       err.text);
+    char name[32];
+    for (int i = 0; i < 150; i++) {
+        snprintf(name, sizeof name, "folder/entry-%03d", i);
+        put(s, name, name);
+    }
+    ckpt_store_mkdir(s->ops, at(s, "folder/below"), &err);
+    int rc = ckpt_store_names(&names, s->ops, at(s, "folder"), &err);
+    ok(rc == FSDP_OK && names.nnames == 151 && !strcmp(names.names[0], "below") &&
+           !strcmp(names.names[150], "entry-149"),
+       "lists all that is in it, and nothing else");
+    ckpt_names_free(&names);
+    ok(ckpt_store_names(&names, s->ops, at(s, "nowhere"), &err) == FSDP_ENOTFOUND,
+       "no list of a folder that is not there: %s", err.text);
+    ok(ckpt_store_remove(s->ops, at(s, "folder"), &err) != FSDP_OK &&
+           is(s, "folder/entry-000", "folder/entry-000"),
+       "a folder that is not empty is not removed: %s", err.text);
+    ok(ckpt_store_remove(s->ops, at(s, "folder/entry-000"), &err) == FSDP_OK &&
+           is_absent(s, "folder/entry-000"),
+       "a file is removed");
+    ok(ckpt_store_remove(s->ops, at(s, "folder/entry-000"), &err) == FSDP_ENOTFOUND, "once: %s",
+       err.text);
+    ok(ckpt_store_remove_tree(s->ops, at(s, "folder"), &err) == FSDP_OK && is_absent(s, "folder"),
+       "a folder with all that is in it");
+    ok(ckpt_store_mkdirs(s->ops, at(s, "a/b/c"), &err) == FSDP_OK &&
+           ckpt_store_mkdirs(s->ops, at(s, "a/b/c"), &err) == FSDP_OK,
+       "folders with their parents");
+    ok(ckpt_store_sync_folder(s->ops, at(s, "a/b"), &err) == FSDP_OK, "are made durable");
+}
+
+static void test_rename(const struct store *s)
+{
+    put(s, "from", "one");
+    put(s, "to", "two");
+    ok(ckpt_store_rename(s->ops, at(s, "from"), at(s, "to"), false, &err) == FSDP_EEXIST &&
+           is(s, "from", "one") && is(s, "to", "two"),
+       "a rename that must not replace leaves both: %s", err.text);
+    ok(ckpt_store_rename(s->ops, at(s, "from"), at(s, "fresh"), false, &err) == FSDP_OK &&
+           is_absent(s, "from") && is(s, "fresh", "one"),
+       "but takes a free name");
+    ok(ckpt_store_rename(s->ops, at(s, "fresh"), at(s, "to"), true, &err) == FSDP_OK &&
+           is_absent(s, "fresh") && is(s, "to", "one"),
+       "one that may replace does");
+    ok(ckpt_store_rename(s->ops, at(s, "nobody"), at(s, "x"), true, &err) == FSDP_ENOTFOUND,
+       "nothing cannot be renamed: %s", err.text);
+
+    ckpt_store_mkdir(s->ops, at(s, "full"), &err);
+    put(s, "full/file", "kept");
+    ckpt_store_mkdir(s->ops, at(s, "new"), &err);
+    put(s, "new/file", "new");
+    ok(ckpt_store_rename(s->ops, at(s, "new"), at(s, "full"), false, &err) == FSDP_EEXIST &&
+           is(s, "full/file", "kept") && is(s, "new/file", "new"),
+       "a folder does not replace a full one: %s", err.text);
+    ok(ckpt_store_rename(s->ops, at(s, "new"), at(s, "published"), false, &err) == FSDP_OK &&
+           is_absent(s, "new") && is(s, "published/file", "new"),
+       "it moves as a whole");
+    ok(ckpt_store_rename(s->ops, at(s, "full"), at(s, "to"), false, &err) == FSDP_EEXIST &&
+           is(s, "to", "one"),
+       "nor a file: %s", err.text);
+    int rc = ckpt_store_exchange(s->ops, at(s, "full"), at(s, "published"), &err);
+    if (rc == FSDP_EUNSUPPORTED)
+        tap_skip("%s does not exchange names: %s", s->ops->name, err.text);
+    else
+        ok(rc == FSDP_OK && is(s, "full/file", "new") && is(s, "published/file", "kept"),
+           "two folders exchange their names");
+    uint64_t space = 0;
+    ok(ckpt_store_space(&space, s->ops, s->base, &err) == FSDP_OK && space > 0,
+       "there is room, or no telling");
+}
+
+/* Many publish under one name: one wins, and what is there is the winner's. */
+struct race {
+    const struct store *s;
+    atomic_int nwon, nlost;
+};
+
+static int race_run(struct ckpt_workers *workers, int index, struct fsdp_err *error)
+{
+    struct race *r = workers->ctx;
+    char mine[512], name[512];
+    snprintf(mine, sizeof mine, "%s/racer-%d", r->s->base, index);
+    snprintf(name, sizeof name, "%s/prize", r->s->base);
+    FSDP_TRY(ckpt_store_put(r->s->ops, mine, mine, strlen(mine), false, error));
+    int rc = ckpt_store_rename(r->s->ops, mine, name, false, error);
+    atomic_fetch_add(rc == FSDP_OK ? &r->nwon : &r->nlost, 1);
+    return rc == FSDP_EEXIST ? FSDP_OK : rc;
+}
+
+static void test_race(const struct store *s)
+{
+    struct race race = {.s = s};
+    int rc = ckpt_workers_run(12, race_run, &race, &err);
+    ok(rc == FSDP_OK && race.nwon == 1 && race.nlost == 11, "of 12 racers for a name 1 wins");
+}
+
+/* ---- the dispatcher -------------------------------------------------------------------------- */
+
+/* Each of the calls of a small life of a file fails in turn, with the status of what struck it. */
+static int live(const struct store *s, struct fsdp_err *error)
+{
+    struct ckpt_store_file *file = NULL;
+    struct ckpt_store_stat st;
+    char byte;
+    FSDP_TRY(ckpt_store_mkdir(s->ops, at(s, "life"), error));
+    FSDP_TRY(ckpt_store_open(&file, s->ops, at(s, "life/file"), CKPT_STORE_CREATE, error));
+    int rc = ckpt_store_write(file, "text", 4, error);
+    if (rc && ckpt_store_sync(file, NULL) != FSDP_EIO)
+        rc = FSDP_EINTERNAL; /* a file that failed once takes no more */
+    if (rc == FSDP_OK)
+        rc = ckpt_store_sync(file, error);
+    int rc_close = ckpt_store_close(file, rc ? NULL : error);
+    FSDP_TRY(rc ? rc : rc_close);
+    FSDP_TRY(ckpt_store_stat(&st, s->ops, at(s, "life/file"), error));
+    FSDP_TRY(ckpt_store_open(&file, s->ops, at(s, "life/file"), CKPT_STORE_READ, error));
+    rc = ckpt_store_pread(file, &byte, 1, 0, error);
+    ckpt_store_close(file, NULL);
+    FSDP_TRY(rc);
+    FSDP_TRY(ckpt_store_rename(s->ops, at(s, "life"), at(s, "after"), false, error));
+    return ckpt_store_remove_tree(s->ops, at(s, "after"), error);
+}
+
+static void test_faults(const struct store *s)
+{
+    static const enum ckpt_store_fault faults[] = {CKPT_FAULT_FAIL, CKPT_FAULT_NOSPACE};
+    static const int statuses[] = {FSDP_EIO, FSDP_ENOSPC};
+    uint64_t before = ckpt_store_calls();
+    bool good = live(s, &err) == FSDP_OK;
+    int ncalls = (int)(ckpt_store_calls() - before), nfailed = 0;
+    for (int kind = 0; kind < 2; kind++) {
+        for (int nth = 1; nth <= ncalls; nth++) {
+            struct fsdp_err why = FSDP_ERR_INIT;
+            ckpt_store_fault_at((uint64_t)nth, faults[kind]);
+            int rc = live(s, &why);
+            ckpt_store_fault_at(0, CKPT_FAULT_NONE);
+            nfailed += rc != FSDP_OK;
+            /* Two do not matter: closing what was read, and looking at a file before removing it.
+             */
+            if (rc && (rc != statuses[kind] || !strstr(why.text, s->base))) {
+                diag("call %d: %d %s", nth, rc, why.text);
+                good = false;
+            }
+            ckpt_store_remove_tree(s->ops, at(s, "life"), NULL);
+            ckpt_store_remove_tree(s->ops, at(s, "after"), NULL);
+        }
+    }
+    ok(good && nfailed == 2 * (ncalls - 2),
+       "each of %d calls fails with the status and the name of what struck it", ncalls);
+}
+
+static void test_refusals(void)
+{
+    const struct ckpt_store_ops *ops;
+    ok(ckpt_store_of(&ops, "gopher://bucket/x", &err) == FSDP_EUNSUPPORTED,
+       "a store that no build has: %s", err.text);
+    ok(ckpt_store_of(&ops, "a/b://c", &err) == FSDP_OK && ops == &ckpt_store_posix,
+       "a path is a path");
+}
+
+int main(void)
+{
+    char base[512];
+    const char *tmp = getenv("TEST_TMP");
+    snprintf(base, sizeof base, "%s/store", tmp ? tmp : ".");
+    const struct store stores[] = {{&ckpt_store_posix, base}};
+
+    pattern = malloc(BIG);
+    for (size_t i = 0; i < BIG; i++)
+        pattern[i] = (unsigned char)random_below(256);
+    test_refusals();
+    for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) {
+        const struct store *s = &stores[i];
+        ok(ckpt_store_mkdirs(s->ops, s->base, &err) == FSDP_OK, "store %s", s->ops->name);
+        test_files(s);
+        test_pwrite(s);
+        test_resume(s);
+        test_folders(s);
+        test_rename(s);
+        test_race(s);
+        test_faults(s);
+        ok(ckpt_store_remove_tree(s->ops, s->base, &err) == FSDP_OK, "all is removed");
+    }
+    free(pattern);
+    return tap_done();
+}
