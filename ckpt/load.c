@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "blob.h"
 #include "crc.h"
 #include "opened.h"
 
@@ -108,6 +109,15 @@ static enum verdict judge(uint64_t *actual, const struct share *shares, size_t s
     return verdict;
 }
 
+/* torch's archives have checksums of their own, of whole pieces. */
+static enum verdict was_read(const struct share *shares, size_t stride, int nranks)
+{
+    for (int r = 0; r < nranks; r++)
+        if (shares[(size_t)r * stride].nelem)
+            return UNKNOWN;
+    return UNREAD;
+}
+
 /* All ranks judge all tensors alike. *damaged: the first damaged tensor, -1 if none. */
 static int judge_all(struct loader *l, int *damaged, uint64_t *actual, struct fsdp_err *err)
 {
@@ -125,8 +135,10 @@ static int judge_all(struct loader *l, int *damaged, uint64_t *actual, struct fs
         for (size_t i = 0; rc == FSDP_OK && i < count; i++) {
             const struct ckpt_tensor *tensor = &layout->tensors[from + (int)i];
             uint64_t sum;
-            enum verdict verdict =
-                tensor->has_fingerprint ? judge(&sum, &all[i], count, l->oob->size, tensor) : GOOD;
+            enum verdict verdict = tensor->has_fingerprint
+                                       ? judge(&sum, &all[i], count, l->oob->size, tensor)
+                                   : l->ckpt->blobs ? was_read(&all[i], count, l->oob->size)
+                                                    : GOOD;
             if (verdict == DAMAGED && *damaged < 0) {
                 *damaged = from + (int)i;
                 *actual = sum;
@@ -140,6 +152,17 @@ static int judge_all(struct loader *l, int *damaged, uint64_t *actual, struct fs
     return rc;
 }
 
+/* Of a file of torch's archives: those of the tensors that were asked for. */
+static int check_blobs(struct loader *l, int file, struct fsdp_err *err)
+{
+    const struct ckpt_layout *layout = &l->ckpt->m.layout;
+    for (size_t p = 0; p < layout->npieces; p++)
+        if (layout->pieces[p].file == file &&
+            (l->args->optim || layout->tensors[layout->pieces[p].tensor].kind == FSDP_SLICE_MODEL))
+            FSDP_TRY(ckpt_blob_check(l->ckpt, p, err));
+    return FSDP_OK;
+}
+
 /* The suspect files, shared out among the ranks. */
 static int check_suspects(struct loader *l, struct fsdp_err *err)
 {
@@ -148,6 +171,10 @@ static int check_suspects(struct loader *l, struct fsdp_err *err)
         bool bad = false;
         if (!l->suspect[i] || turn++ % l->oob->size != l->oob->rank)
             continue;
+        if (l->ckpt->blobs) {
+            FSDP_TRY(check_blobs(l, i, err));
+            continue;
+        }
         FSDP_TRY(ckpt_file_check(&bad, NULL, l->ckpt, i, err));
         for (int t = 0; bad && t < l->ckpt->m.layout.ntensors; t++) {
             const struct ckpt_layout *layout = &l->ckpt->m.layout;

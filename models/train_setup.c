@@ -306,20 +306,29 @@ static int set_groups(struct train_parts *p, struct fsdp_optim_opts *optim, stru
     return FSDP_OK;
 }
 
+/* What the settings say of the optimizer itself; its name lies in `p`. */
+static struct fsdp_optim_opts hyperparameters(const struct train_parts *p)
+{
+    const struct config *c = p->config;
+    struct fsdp_optim_opts optim = FSDP_OPTIM_OPTS_INIT;
+    optim.name = p->optimizer;
+    optim.beta1 = c->optim.betas[0];
+    optim.beta2 = c->optim.betas[1];
+    optim.eps = c->optim.eps;
+    optim.momentum = c->optim.momentum;
+    optim.dampening = c->optim.dampening;
+    optim.nesterov = c->optim.nesterov;
+    optim.weight_decay = c->optim.weight_decay;
+    optim.decay = (enum fsdp_decay)c->optim.decay;
+    return optim;
+}
+
 static int set_optim(struct train_parts *p, struct fsdp_optim_opts *optim, struct fsdp_err *err)
 {
     const struct config *c = p->config;
 
-    *optim = (struct fsdp_optim_opts)FSDP_OPTIM_OPTS_INIT;
-    optim->name = config_word(p->optimizer, sizeof p->optimizer, c, "optim.name");
-    optim->beta1 = c->optim.betas[0];
-    optim->beta2 = c->optim.betas[1];
-    optim->eps = c->optim.eps;
-    optim->momentum = c->optim.momentum;
-    optim->dampening = c->optim.dampening;
-    optim->nesterov = c->optim.nesterov;
-    optim->weight_decay = c->optim.weight_decay;
-    optim->decay = (enum fsdp_decay)c->optim.decay;
+    config_word(p->optimizer, sizeof p->optimizer, c, "optim.name");
+    *optim = hyperparameters(p);
     optim->clip_grad_norm = c->optim.clip_grad_norm;
     optim->clip_norm = (enum fsdp_norm)c->optim.clip_norm_type;
     optim->ema_decay = c->optim.ema_decay;
@@ -441,6 +450,7 @@ struct train_state train_parts_state(const struct train_parts *p)
         .model_seed = p->config->model.seed,
         .global_batch_size = p->config->train.global_batch_size,
         .schedule = p->schedule,
+        .optim = hyperparameters(p),
         .data = {.seq_len = p->config->data.seq_len, .seed = p->config->train.seed},
     };
     config_word(state.data.layout, sizeof state.data.layout, p->config, "data.layout");

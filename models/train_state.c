@@ -8,6 +8,17 @@
 
 enum { STATE_VERSION = 1 };
 
+/* The hyperparameters, for checkpoints in other formats. */
+static json_t *optim_json(const struct train_state *s)
+{
+    const struct fsdp_optim_opts *o = &s->optim;
+    return json_pack("{s:s, s:f, s:[f, f], s:f, s:f, s:f, s:b, s:f, s:s}", "name",
+                     o->name ? o->name : "adamw", "lr", s->schedule.lr, "betas", o->beta1, o->beta2,
+                     "eps", o->eps, "momentum", o->momentum, "dampening", o->dampening, "nesterov",
+                     (int)o->nesterov, "weight_decay", o->weight_decay, "decay",
+                     o->decay == FSDP_DECAY_ALL ? "all" : "matrices");
+}
+
 int train_state_write(char **out, const struct train_state *s, const char *config,
                       struct fsdp_err *err)
 {
@@ -18,7 +29,7 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
     json_t *root = json_pack_ex(
         &why, 0,
         "{s:i, s:I, s:I, s:I, s:f, s:I, s:{s:s, s:I, s:I}, s:{s:s, s:I, s:I, s:s}, "
-        "s:{s:i, s:f, s:f, s:I, s:I, s:I}, s:{s:f, s:I, s:I}, s:s}",
+        "s:{s:i, s:f, s:f, s:I, s:I, s:I}, s:{s:f, s:I, s:I}, s:o, s:s}",
         "version", STATE_VERSION, "step", (json_int_t)s->step, "rows", (json_int_t)s->rows,
         "tokens", (json_int_t)s->tokens, "seconds", s->seconds, "global_batch_size",
         (json_int_t)s->global_batch_size, "rng", "kind", "counter", "model_seed",
@@ -29,7 +40,7 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
         (json_int_t)s->schedule.warmup_steps, "total_steps", (json_int_t)s->schedule.total_steps,
         "decay_steps", (json_int_t)s->schedule.decay_steps, "loss_scale", "scale", s->scaler.scale,
         "good_steps", (json_int_t)s->scaler.good_steps, "skipped", (json_int_t)s->scaler.nskipped,
-        "config", config);
+        "optim", optim_json(s), "config", config);
     if (!root)
         return fsdp_err_set(err, FSDP_EINTERNAL, "training state: %s", why.text);
     char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
@@ -116,6 +127,34 @@ int train_state_read(struct train_state *out, const char *json, const char *path
     int rc = unpack(out, root, path, err);
     json_decref(root);
     return rc;
+}
+
+bool train_state_is_foreign(const char *json)
+{
+    json_t *root = json ? json_loads(json, 0, NULL) : NULL;
+    bool ours = !root || json_object_get(root, "version");
+    json_decref(root);
+    return json && !ours;
+}
+
+int train_state_adopt(struct train_state *out, const struct train_state *now, int64_t step,
+                      const char *path, struct fsdp_err *err)
+{
+    if (step < 0)
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "%s: no optimizer's step is in it, so a run cannot resume from it; for "
+            "its weights alone, set model.path to it and checkpoint.resume to never",
+            path);
+    *out = *now;
+    out->step = step;
+    out->rows = step * now->global_batch_size;
+    fsdp_log(FSDP_LOG_INFO,
+             "%s was made by another program: the data go on behind %" PRId64 " rows, %" PRId64
+             " for each of its steps; set checkpoint.data_position to restart to "
+             "begin with the first",
+             path, out->rows, now->global_batch_size);
+    return FSDP_OK;
 }
 
 #define DATA_MEND                                                                                  \

@@ -22,6 +22,7 @@ struct train_state {
     int64_t model_seed, global_batch_size;
     struct train_data_id data;
     struct fsdp_schedule schedule;
+    struct fsdp_optim_opts optim;    /* told in the state; its groups are not */
     struct fsdp_scaler_state scaler; /* scale 0: the loss is not scaled */
 };
 
@@ -31,6 +32,12 @@ int train_state_write(char **out, const struct train_state *state, const char *c
 /* json: of the checkpoint at `path`, which errors name. */
 int train_state_read(struct train_state *out, const char *json, const char *path,
                      struct fsdp_err *err);
+/* Is this the state of another program (PyTorch), which has no position that this one knows? */
+bool train_state_is_foreign(const char *json);
+/* What such a checkpoint means for the run `now`: that `step` optimizer steps were made, each with
+ * the rows that this run takes for one. step < 0 is refused: no optimizer made it. */
+int train_state_adopt(struct train_state *out, const struct train_state *now, int64_t step,
+                      const char *path, struct fsdp_err *err);
 /* Takes the position of a saved state into *state. Other data, or another order of it, is refused
  * (FSDP_EMISMATCH), unless the data starts anew; another schedule or batch size is a warning. */
 int train_state_resume(struct train_state *state, const struct train_state *saved,
