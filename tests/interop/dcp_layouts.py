@@ -2,9 +2,9 @@
 """Checkpoints of many shapes, made and read by torch's own writers and readers.
 
     dcp_layouts.py make FOLDER             FOLDER/NAME/ckpt and FOLDER/NAME/expected.safetensors
-    dcp_layouts.py same MERGED EXPECTED    two safetensors files hold the same tensors
-    dcp_layouts.py load WORLD KIND CKPT EXPECTED
-                                           torch reads CKPT on WORLD ranks; KIND: dcp or hf
+    dcp_layouts.py same FOLDER MERGED      FOLDER/NAME/MERGED holds the tensors expected of each NAME
+    dcp_layouts.py load WORLD KIND CKPT EXPECTED [KIND CKPT EXPECTED...]
+                                           torch reads each CKPT on WORLD ranks; KIND: dcp or hf
 """
 import os
 import sys
@@ -125,21 +125,22 @@ def make_rank(rank, world, folder, port):
     dist.destroy_process_group()
 
 
-def load_rank(rank, world, kind, path, expected, port):
+def load_rank(rank, world, jobs, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
     mesh = init_device_mesh("cpu", (world,))
-    want = load_file(expected)
     zero = lambda t: spread(torch.zeros_like(t), mesh) if t.dim() else torch.zeros_like(t)
-    state = {name: zero(value) for name, value in want.items()}
-    dcp.load(state, checkpoint_id=path,
-             storage_reader=HuggingFaceStorageReader(path) if kind == "hf" else None)
-    for name, value in want.items():
-        have = state[name]
-        if isinstance(have, DTensor):
-            have, value = have.to_local(), spread(value, mesh).to_local()
-        assert same_bits(have, value), name
+    for kind, path, expected in jobs:
+        want = load_file(expected)
+        state = {name: zero(value) for name, value in want.items()}
+        dcp.load(state, checkpoint_id=path,
+                 storage_reader=HuggingFaceStorageReader(path) if kind == "hf" else None)
+        for name, value in want.items():
+            have = state[name]
+            if isinstance(have, DTensor):
+                have, value = have.to_local(), spread(value, mesh).to_local()
+            assert same_bits(have, value), f"{path}: {name}"
     dist.destroy_process_group()
 
 
@@ -148,11 +149,14 @@ def same_bits(a, b):
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(raw(a), raw(b))
 
 
-def same(merged, expected):
-    have, want = load_file(merged), load_file(expected)
-    assert set(have) == set(want), set(have) ^ set(want)
-    for name, value in want.items():
-        assert same_bits(have[name], value), name
+def same(folder, merged):
+    names = sorted(os.listdir(folder))
+    assert len(names) >= 16, names
+    for name in names:
+        have, want = load_file(f"{folder}/{name}/{merged}"), load_file(f"{folder}/{name}/expected.safetensors")
+        assert set(have) == set(want), f"{name}: {set(have) ^ set(want)}"
+        for key, value in want.items():
+            assert same_bits(have[key], value), f"{name}: {key}"
 
 
 if __name__ == "__main__":
@@ -163,4 +167,5 @@ if __name__ == "__main__":
     elif sys.argv[1] == "same":
         same(*sys.argv[2:])
     else:
-        mp.spawn(load_rank, (int(sys.argv[2]), *sys.argv[3:], port), int(sys.argv[2]))
+        jobs = [sys.argv[i:i + 3] for i in range(3, len(sys.argv), 3)]
+        mp.spawn(load_rank, (int(sys.argv[2]), jobs, port), int(sys.argv[2]))

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A run goes from PyTorch's FSDP2 to fsdp-launch and back in the middle, weights and AdamW's moments
 # and step: the next losses are those of the run that was not moved.
-# run: timeout=400
+# run: timeout=600
 if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, numpy' 2>/dev/null; then
     echo "1..0 # SKIP no Python with torch, transformers and numpy (set TORCH_PYTHON)"
     exit 0
@@ -43,21 +43,19 @@ ok $? "fsdp-launch goes on from there on 4 ranks"
 close a.jsonl 5 want.json 0
 ok $? "its losses are torch's"
 
-if [ -x "$BIN/ckpt-reshard" ]; then
-    "$BIN/ckpt-reshard" torch-ck -o native --world 2 >log 2>err &&
-        launch -n 2 checkpoint.resume=native checkpoint.path=b log.metrics=b.jsonl
-    ok $? "also through ckpt-reshard"
-    close b.jsonl 5 want.json 0
-    ok $? "with the same losses"
-fi
+"$BIN/ckpt-reshard" torch-ck -o native --world 2 >log 2>err &&
+    launch -n 2 checkpoint.resume=native checkpoint.path=b log.metrics=b.jsonl
+ok $? "also through ckpt-reshard"
+close b.jsonl 5 want.json 0
+ok $? "with the same losses"
 
 launch -n 4 checkpoint.path=c log.metrics=c.jsonl
 ok $? "fsdp-launch trains eight steps"
 close c.jsonl 5 want.json 0
 ok $? "its losses are torch's all along"
-"$BIN/tests/ckpt/test_dcp_write" c/step-00000004 back 3 >log 2>err &&
+"$BIN/ckpt-reshard" c/step-00000004 -o back --format dcp --world 3 >log 2>err &&
     torch model tokens 2 4 8 back.json --load back
-ok $? "torch loads its fourth step as a DCP checkpoint and goes on"
+ok $? "torch loads its fourth step, resharded to DCP, and goes on"
 close c.jsonl 5 back.json 0
 ok $? "with the same losses"
 echo "1..$n"

@@ -1,0 +1,42 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Checkpoints that torch writes in many layouts (worlds, threads, files, nesting, dtypes, strides)
+# merge to what was saved; what the tools write in three formats torch reads on 1, 2 and 3 ranks.
+# run: timeout=600
+if ! "${TORCH_PYTHON:-python3}" -c 'import torch, safetensors.torch' 2>/dev/null; then
+    echo "1..0 # SKIP no Python with torch and safetensors (set TORCH_PYTHON)"
+    exit 0
+fi
+cd "$TEST_TMP" || exit 1
+export OMP_NUM_THREADS=1
+. "$TOP/tests/lib/tap.sh"
+layouts() { "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/dcp_layouts.py" "$@" >log 2>err; }
+reshard() { "$BIN/ckpt-reshard" "$@" -q >log 2>err; }
+
+layouts make saved
+ok $? "torch saves"
+for dir in saved/*; do
+    "$BIN/ckpt-merge" -q --all "$dir/ckpt" -o "$dir/all.safetensors" 2>err &&
+        "$BIN/ckpt-verify" "$dir/ckpt" >log 2>>err
+    ok $? "${dir#saved/} merges and verifies"
+done
+layouts same saved all.safetensors
+ok $? "every tensor of every layout is equal, under its stored name"
+
+from=saved/3r-nested/ckpt
+"$BIN/ckpt-merge" -q $from -o weights.safetensors 2>err
+ok $? "the weights alone"
+reshard $from -o dcp --format dcp --world 4 && reshard saved/4r-items/ckpt -o dtypes --format dcp --world 2 &&
+    reshard saved/1r-odd/ckpt -o odd --format dcp --world 3 &&
+    reshard $from -o hf --format hf-dcp --world 3 && reshard $from -o native --world 2
+ok $? "resharded to DCP, to its Hugging Face layout and to our own"
+model=hf
+[ -d hf/model ] && model=hf/model
+for world in 1 2 3; do
+    layouts load $world dcp dcp saved/3r-nested/expected.safetensors \
+        dcp dtypes saved/4r-items/expected.safetensors dcp odd saved/1r-odd/expected.safetensors \
+        hf $model weights.safetensors hf native/model weights.safetensors
+    ok $? "torch reads them on $world ranks"
+done
+echo "1..$n"
+exit $bad
