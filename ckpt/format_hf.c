@@ -318,6 +318,23 @@ static int scalars_mend(struct ckpt *ckpt, struct fsdp_err *err)
     return rc;
 }
 
+/* Shapes that are only as large as the files reach: a lost tail is nothing that shows. */
+static void warn_of_guesses(const struct ckpt *ckpt, const struct ckpt_st_header *headers)
+{
+    int nguessed = 0, nsharded = 0;
+    for (int i = 0; i < ckpt->m.layout.nfiles; i++) {
+        nsharded += headers[i].sharded;
+        for (int k = 0; headers[i].sharded && k < headers[i].nentries; k++)
+            nguessed += headers[i].entries[k].ndim && !headers[i].entries[k].has_global_shape;
+    }
+    if (nguessed)
+        fsdp_log(
+            FSDP_LOG_WARN,
+            "'%s': its %d sharded files do not say how large the tensors are; if the last ones "
+            "are missing, it cannot be noticed",
+            ckpt->path, nsharded);
+}
+
 static int files_find(struct ckpt *ckpt, struct ckpt_names *files, json_t **map,
                       struct fsdp_err *err)
 {
@@ -370,6 +387,7 @@ int ckpt_hf_open(struct ckpt *ckpt, struct fsdp_err *err)
     if (map)
         FSDP_TRY_GOTO(index_match_tensors(map, ckpt, headers, err), out);
     FSDP_TRY_GOTO(assemble(ckpt, headers, err), out);
+    warn_of_guesses(ckpt, headers);
     rc = scalars_mend(ckpt, err);
 out:
     for (int i = 0; i < nread; i++)

@@ -174,6 +174,26 @@ static bool unreadable(const char *path, const char *name, const char *says)
     return good;
 }
 
+static void test_types(void)
+{
+    char path[1200];
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct ckpt *c = NULL;
+    snprintf(path, sizeof path, "%s/dcp-mixed-2r/ckpt", data_root);
+    if (!ok(ckpt_open(&c, path, &err) == FSDP_OK, "a checkpoint of many types"))
+        return;
+    struct fsdp_tensor want = ckpt_tensor_find(c, "w.fp32_5x3")->tensor;
+    want.dtype = FSDP_I64;
+    struct bytes b = read_tensor(c, &want, &err);
+    ok(!b.data && strstr(err.text, "F32") && strstr(err.text, "I64"), "%s", err.text);
+    want = ckpt_tensor_find(c, "w.bf16_4x6")->tensor;
+    want.dtype = FSDP_F32;
+    b = read_tensor(c, &want, &err);
+    ok(b.data != NULL, "floating types convert");
+    free(b.data);
+    ckpt_close(c);
+}
+
 static void test_damage(void)
 {
     char path[2400];
@@ -227,6 +247,7 @@ int main(void)
     test_sample("dcp-hf-sharded-2r", 8, -1);
     test_sample("dcp-hf-consolidated-2r-scalar", 9, -1);
     test_names();
+    test_types();
     test_damage();
     return tap_done();
 }

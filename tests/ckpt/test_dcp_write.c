@@ -91,7 +91,8 @@ static int box_write(FILE *f, uint64_t *pos, struct ckpt_dcp_meta *meta, int at,
     return FSDP_OK;
 }
 
-static int write_all(struct ckpt *c, const char *out, int nranks, struct fsdp_err *err)
+/* lost: the rank whose boxes .metadata forgets; -1: none. */
+static int write_all(struct ckpt *c, const char *out, int nranks, int lost, struct fsdp_err *err)
 {
     struct ckpt_dcp_meta *meta;
     struct ckpt_dcp_train train = {ckpt_step(c), ckpt_state_json(c), true};
@@ -117,7 +118,7 @@ static int write_all(struct ckpt *c, const char *out, int nranks, struct fsdp_er
         for (int i = 0; f && i < ckpt_ntensors(c); i++) {
             const struct fsdp_tensor *t = &ckpt_tensor_at(c, i)->tensor;
             struct fsdp_box box = part_of(t, r, nranks);
-            if (r == 0 || t->ndim)
+            if (r != lost && (r == 0 || t->ndim))
                 FSDP_TRY(box_write(f, &pos, meta, at[i], c, t, &box, name, err));
         }
         if (!f || fclose(f))
@@ -170,7 +171,8 @@ static void test_round(const char *name, const char *from, int nranks)
     char out[1000];
     snprintf(out, sizeof out, "%s/%s-%d", getenv("TEST_TMP") ? getenv("TEST_TMP") : "/tmp", name,
              nranks);
-    bool good = ckpt_open(&a, from, &err) == FSDP_OK && write_all(a, out, nranks, &err) == FSDP_OK;
+    bool good =
+        ckpt_open(&a, from, &err) == FSDP_OK && write_all(a, out, nranks, -1, &err) == FSDP_OK;
     ok(good && ckpt_open(&b, out, &err) == FSDP_OK, "%s for %d ranks %s", name, nranks, err.text);
     if (b) {
         const char *x = ckpt_state_json(a), *y = ckpt_state_json(b);
@@ -180,6 +182,24 @@ static void test_round(const char *name, const char *from, int nranks)
     }
     ckpt_close(a);
     ckpt_close(b);
+}
+
+static void test_hole(const char *from)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct ckpt *a = NULL, *b = NULL;
+    char out[1000];
+    for (int lost = 1; lost < 3; lost++) {
+        snprintf(out, sizeof out, "%s/hole-%d", getenv("TEST_TMP") ? getenv("TEST_TMP") : "/tmp",
+                 lost);
+        bool good =
+            ckpt_open(&a, from, &err) == FSDP_OK && write_all(a, out, 3, lost, &err) == FSDP_OK;
+        ok(good && ckpt_open(&b, out, &err) == FSDP_ECORRUPT && strstr(err.text, "no file holds"),
+           "a hole among the chunks: %s", err.text);
+        ckpt_close(a);
+        ckpt_close(b);
+        a = b = NULL;
+    }
 }
 
 /* ---- more than 4 GiB ------------------------------------------------------------------------- */
@@ -228,7 +248,7 @@ int main(int argc, char **argv)
     struct ckpt *c;
     char path[1000];
     if (argc == 4) {
-        if (ckpt_open(&c, argv[1], &err) || write_all(c, argv[2], atoi(argv[3]), &err)) {
+        if (ckpt_open(&c, argv[1], &err) || write_all(c, argv[2], atoi(argv[3]), -1, &err)) {
             fprintf(stderr, "test_dcp_write: %s\n", err.text);
             return 1;
         }
@@ -241,6 +261,7 @@ int main(int argc, char **argv)
         snprintf(path, sizeof path, "%s/tests/data/dcp-mixed-2r/ckpt", getenv("TOP"));
         test_round("mixed", path, nranks);
     }
+    test_hole(path);
     test_large();
     return tap_done();
 }

@@ -158,12 +158,36 @@ static void test_sharded(void)
     ok(refused(in_root("sh"), "[3:4, 0:2]"), "with a hole between");
 }
 
+/* A file whose two boxes of `w` go by other names, as newer torch writes them. */
+static void test_logical(void)
+{
+    static const char json[] =
+        "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"k0\\\":{\\\"saved_offsets\\\":[0,0],"
+        "\\\"logical_fqn\\\":\\\"w\\\"},\\\"k1\\\":{\\\"saved_offsets\\\":[2,0],"
+        "\\\"logical_fqn\\\":\\\"w\\\"}}\"},"
+        "\"k0\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]},"
+        "\"k1\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[16,24]}}";
+    const size_t len = sizeof json - 1;
+    char file[8 + sizeof json + 24] = {(char)(len & 0xff), (char)(len >> 8)};
+    memcpy(file + 8, json, len);
+    for (int i = 0; i < 6; i++) {
+        float x = (float)i;
+        memcpy(file + 8 + len + i * 4, &x, 4);
+    }
+    ckpt_store_put(&ckpt_store_posix, in_root("logical.safetensors"), file, 8 + len + 24, false,
+                   NULL);
+    ok(opens(in_root("logical.safetensors"), "w", 3), "boxes under a name of their own");
+    put_text(in_root("zip.safetensors"), "PK\3\4 and so on, like an archive");
+    ok(refused(in_root("zip.safetensors"), "Python value"), "a file that a Python value spoiled");
+}
+
 int main(void)
 {
     snprintf(root, sizeof root, "%s", scratch_create());
     test_plain();
     test_index();
     test_sharded();
+    test_logical();
     scratch_remove(root);
     return tap_done();
 }
