@@ -84,7 +84,7 @@ DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_ZSTD='$(WITH_ZSTD)' CBLAS_LIBS='$(if $(filt
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE all tools libs tests list deps check check-run check-long check-interop check-interop-run check-slurm \
+.PHONY: FORCE all tools libs tests list deps table check check-run check-long check-interop check-interop-run check-slurm \
 	check-slurm-run slurm-shell demo bench \
 	install uninstall format lint clean
 
@@ -128,6 +128,10 @@ check-interop:
 check-interop-run: all tests
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_torch.sh \
 		tests/run $(RUNFLAGS) $(or $(T),tests/interop)
+
+## table            write docs/table.md: what each combination of settings differs by from one process
+table: all tests
+	@TOP='$(CURDIR)' COVER_TABLE='$(CURDIR)/docs/table.md' $(BIN)/tests/models/test_cover
 
 ## check-slurm      the launcher under a real Slurm of several nodes on this machine
 check-slurm:

@@ -231,6 +231,51 @@ static void test_grid(void)
     ok(repeats == lists, "the same input gives the same schedule");
 }
 
+/* How many units' gathers stand before the pass enters unit `unit`, since the pass began. */
+static int gathers_before(const struct sched *s, const struct sched_input *in, int unit,
+                          enum fsdp_phase phase)
+{
+    int count = 0, begin = 0, i = 0;
+    for (; i < s->nops; i++) {
+        const struct sched_op *op = &s->ops[i];
+        if (op->kind == SCHED_LEAVE && op->module == 0 && op->phase == FSDP_FORWARD)
+            begin = i; /* the turn */
+        if (op->kind == SCHED_ENTER && op->phase == phase && op->module == in->units[unit].module)
+            break;
+    }
+    for (int k = phase == FSDP_BACKWARD ? begin : 0; k < i; k++)
+        count += s->ops[k].kind == SCHED_GATHER;
+    return count;
+}
+
+/* A root and six blocks; the root and the last block are there when the backward pass begins. */
+static void test_prefetch(void)
+{
+    struct model m = model_make(6, false, false, false);
+    struct sched_input in = input_of(&m);
+    bool forward = true, backward = true, turn = true;
+    in.limit_all_gathers = 0;
+    for (int depth = 0; depth <= 8; depth++) {
+        struct sched s;
+        in.forward_prefetch = in.backward_prefetch = depth;
+        sched_create(&s, &in, NULL);
+        for (int u = 0; u < 7; u++) {
+            int want = u + 1 + depth < 7 ? u + 1 + depth : 7;
+            forward &= gathers_before(&s, &in, u, FSDP_FORWARD) == want;
+        }
+        for (int u = 1; u < 7; u++) { /* block u is number 7 - u in backward, after the root */
+            int ahead = 7 - u + depth < 6 ? 7 - u + depth : 6;
+            backward &= gathers_before(&s, &in, u, FSDP_BACKWARD) == ahead - 1;
+        }
+        int at_turn = depth < 6 ? depth - 1 : 5;
+        turn &= gathers_before(&s, &in, 0, FSDP_BACKWARD) == (at_turn > 0 ? at_turn : 0);
+        sched_destroy(&s);
+    }
+    ok(forward, "forward prefetch of 0 to 8 units gathers so many ahead");
+    ok(backward, "backward prefetch, too");
+    ok(turn, "at the turn nothing is gathered before the root's forward pass is over");
+}
+
 /* The proof must be able to fail: without its edges a schedule has unordered pairs. */
 static void test_proof_can_fail(void)
 {
@@ -303,6 +348,7 @@ int main(void)
 {
     test_text();
     test_grid();
+    test_prefetch();
     test_proof_can_fail();
     test_refusals();
     return tap_done();

@@ -22,7 +22,7 @@ struct ref_rank {
 struct ref_setup {
     const char *folder; /* of tests/data */
     int B, T;           /* micro-batch of a rank */
-    bool threaded;
+    bool threaded, two_level;
     struct fsdp_opts opts;
 };
 
@@ -72,6 +72,10 @@ static inline int ref_rank_open(struct ref_rank *r, const struct ref_setup *setu
     FSDP_TRY(r->ops->describe(r->model, r->tree, setup->B, setup->T, err));
     FSDP_TRY(fsdp_device_open(&r->device, "cpu", flags, err));
     FSDP_TRY(fsdp_mesh_shape_for(&shape, opts.strategy, 0, nodes, err));
+    if (fsdp_opts_regather_size(&opts))
+        FSDP_TRY(fsdp_mesh_shape_regather(&shape, fsdp_opts_regather_size(&opts), err));
+    if (setup->two_level)
+        FSDP_TRY(fsdp_mesh_shape_two_level(&shape, nodes, err));
     FSDP_TRY(fsdp_mesh_create(&r->mesh, shape, "auto", 60, nodes, oob, r->device, err));
     opts.wrap_classes = r->ops->wrap_classes;
     FSDP_TRY(fsdp_create(&r->f, r->tree, &opts, r->device, r->mesh, err));

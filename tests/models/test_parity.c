@@ -169,12 +169,14 @@ static void check_gradients(const char *what, const struct outcome *got, int nte
 static const struct {
     enum fsdp_strategy strategy;
     const char *name;
-} strategies[] = {{FSDP_FULL_SHARD, "FULL_SHARD"},
-                  {FSDP_SHARD_GRAD_OP, "SHARD_GRAD_OP"},
-                  {FSDP_HYBRID_SHARD, "HYBRID_SHARD"},
-                  {FSDP_NO_SHARD, "NO_SHARD"},
-                  {FSDP_HYBRID_SHARD_ZERO2, "HYBRID_SHARD_ZERO2"},
-                  {FSDP_ZERO1, "ZERO1"}};
+    bool two_level; /* of four ranks on two nodes */
+} strategies[] = {{FSDP_FULL_SHARD, "FULL_SHARD", false},
+                  {FSDP_SHARD_GRAD_OP, "SHARD_GRAD_OP", false},
+                  {FSDP_HYBRID_SHARD, "HYBRID_SHARD", false},
+                  {FSDP_NO_SHARD, "NO_SHARD", false},
+                  {FSDP_HYBRID_SHARD_ZERO2, "HYBRID_SHARD_ZERO2", false},
+                  {FSDP_ZERO1, "ZERO1", false},
+                  {FSDP_FULL_SHARD, "FULL_SHARD on two levels", true}};
 enum { NSTRATEGIES = sizeof strategies / sizeof strategies[0] };
 
 /* A run that PyTorch made: steps of ROWS rows of T + 1 tokens. */
@@ -190,13 +192,17 @@ static void test_reference(const struct reference *ref, int s, int nranks, int a
                            bool threaded)
 {
     char what[128];
-    const bool by_node = fsdp_strategy_info(strategies[s].strategy)->group == FSDP_SHARD_OVER_NODE;
+    const bool by_node = strategies[s].two_level ||
+                         fsdp_strategy_info(strategies[s].strategy)->group == FSDP_SHARD_OVER_NODE;
     struct cell c = {.nranks = nranks, .nsteps = ref->nsteps, .nrows = ROWS};
+    if (strategies[s].two_level && nranks < 4)
+        return;
     c.nnodes = by_node && nranks > 1 ? 2 : 1;
     c.setup = setup_of(ref->folder, strategies[s].strategy, ROWS / nranks / accumulation, ref->T);
     c.setup.opts.accumulation = accumulation;
     c.setup.opts.activation_checkpointing = ac;
     c.setup.threaded = threaded;
+    c.setup.two_level = strategies[s].two_level;
     snprintf(what, sizeof what, "%s, %s, %d ranks, accumulation %d%s%s", ref->folder,
              strategies[s].name, nranks, accumulation, ac == FSDP_AC_FULL ? ", recompute" : "",
              threaded ? ", threaded lanes" : "");
@@ -278,6 +284,8 @@ static void test_fifteen(const struct reference *ref)
         char what[96];
         const int s = k / 2;
         struct cell c = one;
+        if (strategies[s].two_level)
+            continue;
         const bool hybrid =
             fsdp_strategy_info(strategies[s].strategy)->group == FSDP_SHARD_OVER_NODE;
         c.nranks = k % 2 ? 5 : 3;
