@@ -280,6 +280,62 @@ static void check_documents(void)
     ok(first.counted == 33, "the tokens that count are in the metrics: %g", first.counted);
 }
 
+/* 16-bit runs against one process in fp32. What is rounded once is off by a part u of itself; the
+ * bounds let that happen some times over on the way to a loss, or to a norm. */
+static void check_dtypes(void)
+{
+    static const double bf16 = 0x1p-9, f16 = 0x1p-11, f8 = 0x1p-4;
+    static const char *const param16 = "fsdp.param_dtype=bf16",
+                             *reduce16 = "fsdp.reduce_dtype=bf16";
+    static const char *const half = "fsdp.param_dtype=fp16",
+                             *reduce_half = "fsdp.reduce_dtype=fp16";
+    const struct {
+        struct job job;
+        double u;
+    } runs[] = {
+        {{1, 1, {param16}, .step = STEPS}, bf16},
+        {{3, 1, {param16, reduce16, "train.micro_batch_size=2"}, .step = STEPS}, bf16},
+        {{2, 1, {param16, reduce16, "fsdp.sharding_strategy=NO_SHARD"}, .step = STEPS}, bf16},
+        {{2, 1, {param16, "fsdp.activation_checkpointing=full"}, .step = STEPS}, bf16},
+        {{4, 2, {param16, reduce16, "fsdp.sharding_strategy=HYBRID_SHARD"}, .step = STEPS}, bf16},
+        {{2, 1, {half, reduce_half, "fsdp.sharding_strategy=SHARD_GRAD_OP"}, .step = STEPS}, f16},
+        {{3,
+          1,
+          {half, reduce_half, "fsdp.reduce_last=true", "train.micro_batch_size=1"},
+          .step = STEPS},
+         f16},
+        {{4, 2, {half, reduce_half, "fsdp.sharding_strategy=HYBRID_SHARD"}, .step = STEPS}, f16},
+        {{2, 1, {"fsdp.param_dtype=fp32", reduce16}, .step = STEPS}, bf16},
+        {{2,
+          1,
+          {param16, reduce16,
+           "fsdp.unit_overrides=[lm_head param_dtype=fp32 "
+           "reduce_dtype=fp32]"},
+          .step = STEPS},
+         bf16},
+        {{3, 1, {param16, "fsdp.gather_dtype=float8_e4m3"}, .step = STEPS}, f8},
+    };
+    const struct job one = {1, 1, {"fsdp.sharding_strategy=NO_SHARD"}, .step = STEPS};
+    struct curve want, got;
+
+    ok(ranks_run(1, 1, 60, rank_main, (void *)(uintptr_t)&one, NULL) == 0, "one process in fp32");
+    read_curve(&want);
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        struct job job = runs[i].job;
+        ok(ranks_run(job.nranks, job.nnodes, 60, rank_main, &job, NULL) == 0, "%d ranks, %s %s %s",
+           job.nranks, job.overrides[0], job.overrides[1] ? job.overrides[1] : "",
+           job.overrides[2] ? job.overrides[2] : "");
+        read_curve(&got);
+        double loss = worst(got.loss, want.loss, STEPS) / runs[i].u;
+        double norm = worst(got.norm, want.norm, STEPS) / runs[i].u;
+        double eval = worst(got.eval, want.eval, 2) / runs[i].u;
+        ok(got.nsteps == STEPS && loss < 1 && eval < 1 && norm < 8,
+           "in roundings of its type: loss %.3f of 1, held-out %.3f of 1, norm %.2f of 8", loss,
+           eval, norm);
+        ok(loss > 1e-4, "and it is not fp32 that ran");
+    }
+}
+
 static void check_stop(void)
 {
     struct job job = {2, 1, {NULL}, .stop_rank = 1, .stop_step = 2, .step = 2};
@@ -352,6 +408,7 @@ int main(void)
     make_files();
     check_worlds();
     check_documents();
+    check_dtypes();
     check_stop();
     check_refusals();
     snprintf(command, sizeof command, "rm -rf %s", dir);
