@@ -115,6 +115,8 @@ static const struct fsdp_tunable table[] = {
     ROW(fsdp, gather_dtype, CHOICE, "auto", "auto|float8_e4m3",
         "Type in which matrices travel where they are gathered; auto: param_dtype"),
     ROW(fsdp, reduce_dtype, CHOICE, "float32", DTYPES, "Type in which gradients are reduced"),
+    ROW(fsdp, output_dtype, CHOICE, "float32", DTYPES,
+        "Type that the model's outputs (logits) and their gradients are rounded to"),
     ROW(fsdp, buffer_dtype, CHOICE, "float32", DTYPES,
         "Type that tables of positions are rounded to"),
     ROW(fsdp, forward_prefetch, INT, "1", "true=1|false=0|0..64",

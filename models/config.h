@@ -58,8 +58,8 @@ struct config {
         int64_t warmup_steps, decay_steps; /* decay_steps -1: auto */
     } optim;
     struct {
-        int sharding_strategy, wrap_policy, param_dtype, reduce_dtype, gather_dtype, buffer_dtype,
-            activation_checkpointing;
+        int sharding_strategy, wrap_policy, param_dtype, reduce_dtype, gather_dtype, output_dtype,
+            buffer_dtype, activation_checkpointing;
         int backend, device;
         int64_t shard_size, reshard_after_forward, min_num_params;
         int64_t forward_prefetch, backward_prefetch, limit_all_gathers, grad_buffers;

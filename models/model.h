@@ -38,6 +38,7 @@ struct model_batch {
 struct model_dtypes {
     enum fsdp_dtype activation; /* the residual stream too; PyTorch's param_dtype */
     enum fsdp_dtype buffer;     /* tables of positions: buffer_dtype */
+    enum fsdp_dtype output;     /* logits, and their gradients, are rounded to it: output_dtype */
     bool mixed;                 /* some parameters or gradients are not F32 */
 };
 

@@ -114,6 +114,10 @@ size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int 
     mem->rstd = carve_f32(&area, chunk);
     mem->logits = carve_f32(&area, chunk * (size_t)m->config.vocab);
     mem->work = carve_f32(&area, products_work(m, (int)chunk, &head, 1));
+    mem->output = NULL;
+    if (m->dtypes.output != FSDP_F32)
+        mem->output = stack_carve(&area, chunk * (size_t)m->config.vocab,
+                                  fsdp_dtype_nbytes(m->dtypes.output));
     return area.nbytes;
 }
 
@@ -132,7 +136,7 @@ void stack_destroy(struct model *m)
 void stack_set_dtypes(struct model *m, const struct model_dtypes *dtypes)
 {
     m->dtypes = *dtypes;
-    m->dtypes.mixed |= dtypes->activation != FSDP_F32;
+    m->dtypes.mixed |= dtypes->activation != FSDP_F32 || dtypes->output != FSDP_F32;
 }
 
 int stack_create(struct model **out, const struct stack_family *family,

@@ -146,6 +146,7 @@ struct stack_head_mem {
     void *norm;                  /* (chunk, C) */
     float *mean, *rstd, *logits; /* (chunk), (chunk), (chunk, V) */
     float *work;                 /* of products */
+    void *output;                /* (chunk, V) logits in the output's type; NULL where it is F32 */
 };
 
 /* Cuts a memory area into aligned pieces; with base NULL it only counts. */

@@ -225,7 +225,7 @@ static int head_logits(const struct pass *p, const struct fsdp_view *view,
 {
     const struct model *m = p->m;
     struct stack_norm norm = norm_of(p, view, mem, first, rows);
-    struct nn_linear linear = {.out = logits,
+    struct nn_linear linear = {.out = mem->output ? mem->output : logits,
                                .x = mem->norm,
                                .w = view->param[m->head_param],
                                .work = mem->work,
@@ -233,9 +233,14 @@ static int head_logits(const struct pass *p, const struct fsdp_view *view,
                                .nin = m->config.dim,
                                .nout = m->config.vocab,
                                .dtype = m->dtypes.activation,
+                               .y_dtype = m->dtypes.output,
                                .w_dtype = view->param_dtype};
     FSDP_TRY(m->family->norm_forward(m, view->lane, &norm, err));
-    return m->nn->linear_forward(view->lane, &linear, err);
+    FSDP_TRY(m->nn->linear_forward(view->lane, &linear, err));
+    if (!mem->output)
+        return FSDP_OK;
+    return fsdp_cast(view->lane, logits, FSDP_F32, mem->output, m->dtypes.output,
+                     (size_t)rows * (size_t)m->config.vocab, err);
 }
 
 static int head_loss(const struct pass *p, const struct fsdp_view *view,
@@ -289,26 +294,32 @@ static int head_gradients(const struct pass *p, const struct fsdp_view *view,
                           struct fsdp_err *err)
 {
     const struct model *m = p->m;
+    const void *dy = mem->output ? mem->output : (const void *)mem->logits;
     struct stack_norm norm = norm_of(p, view, mem, first, rows);
     struct nn_linear weight = {.out = view->grad[m->head_param],
                                .x = mem->norm,
-                               .dy = mem->logits,
+                               .dy = dy,
                                .work = mem->work,
                                .rows = rows,
                                .nin = m->config.dim,
                                .nout = m->config.vocab,
                                .beta = fsdp_view_grad_beta(view, m->head_param),
                                .dtype = m->dtypes.activation,
+                               .y_dtype = m->dtypes.output,
                                .dw_dtype = view->grad_dtype};
     struct nn_linear input = {.out = mem->norm,
                               .w = view->param[m->head_param],
-                              .dy = mem->logits,
+                              .dy = dy,
                               .work = mem->work,
                               .rows = rows,
                               .nin = m->config.dim,
                               .nout = m->config.vocab,
                               .dtype = m->dtypes.activation,
+                              .y_dtype = m->dtypes.output,
                               .w_dtype = view->param_dtype};
+    if (mem->output)
+        FSDP_TRY(fsdp_cast(view->lane, mem->output, m->dtypes.output, mem->logits, FSDP_F32,
+                           (size_t)rows * (size_t)m->config.vocab, err));
     FSDP_TRY(m->nn->linear_backward_weight(view->lane, &weight, err));
     FSDP_TRY(m->nn->linear_backward_input(view->lane, &input, err));
     norm.dw_beta = fsdp_view_grad_beta(view, m->norm_param);

@@ -392,6 +392,8 @@ static int set_dtypes(struct train_parts *p, const struct fsdp_opts *opts, struc
 
     FSDP_TRY(fsdp_dtype_parse(&dtypes.buffer,
                               config_word(word, sizeof word, p->config, "fsdp.buffer_dtype"), err));
+    FSDP_TRY(fsdp_dtype_parse(&dtypes.output,
+                              config_word(word, sizeof word, p->config, "fsdp.output_dtype"), err));
     dtypes.mixed = opts->reduce_dtype != FSDP_F32 || opts->noverrides > 0;
     p->ops->set_dtypes(p->model, &dtypes);
     return FSDP_OK;

@@ -97,6 +97,7 @@ static double exp_row(float *out, const float *x, size_t nelem, float most)
 static double entropy_row(const struct nn_cross_entropy *a, size_t row)
 {
     const size_t vocab = (size_t)a->vocab;
+    const float grad_scale = a->scale * (a->loss_scale ? *a->loss_scale : 1);
     float *x = a->logits + row * vocab;
 
     if (a->targets[row] < 0) {
@@ -108,8 +109,8 @@ static double entropy_row(const struct nn_cross_entropy *a, size_t row)
     const float most = nn_max(x, vocab), x_target = x[target];
     const double sum = exp_row(x, x, vocab, most);
     if (a->grad) {
-        scale_row(x, vocab, (float)(a->scale / sum));
-        x[target] -= a->scale;
+        scale_row(x, vocab, (float)((double)grad_scale / sum));
+        x[target] -= grad_scale;
     }
     return log(sum) - ((double)x_target - (double)most);
 }

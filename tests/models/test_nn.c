@@ -387,6 +387,7 @@ static void test_cross_entropy(int rows, int vocab, double spread, bool grad)
 {
     size_t n = (size_t)rows * vocab;
     const double scale = 1.0 / 77;
+    const float loss_scale = 1024; /* of fp16, beside the model's own */
     float *logits = ref_values(n, spread);
     double *want = ref_wide(n), loss = 0.25, expected = loss;
     int32_t *targets = malloc((size_t)rows * sizeof *targets);
@@ -403,7 +404,8 @@ static void test_cross_entropy(int rows, int vocab, double spread, bool grad)
             sum += exp(x[i] - most);
         expected += log(sum) + most - x[targets[r]];
         for (int i = 0; i < vocab; i++)
-            want[(size_t)r * vocab + i] = scale * (exp(x[i] - most) / sum - (i == targets[r]));
+            want[(size_t)r * vocab + i] =
+                1024 * scale * (exp(x[i] - most) / sum - (i == targets[r]));
     }
     struct nn_cross_entropy a = {.logits = logits,
                                  .targets = targets,
@@ -411,6 +413,7 @@ static void test_cross_entropy(int rows, int vocab, double spread, bool grad)
                                  .rows = rows,
                                  .vocab = vocab,
                                  .scale = (float)scale,
+                                 .loss_scale = &loss_scale,
                                  .grad = grad};
     int rc = nn->cross_entropy(ref_lane(), &a, &err);
     double error = grad ? ref_error(logits, want, n) : 0;

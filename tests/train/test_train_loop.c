@@ -313,6 +313,9 @@ static void check_dtypes(void)
            "reduce_dtype=fp32]"},
           .step = STEPS},
          bf16},
+        {{2, 1, {param16, "fsdp.output_dtype=bf16", "fsdp.buffer_dtype=bf16"}, .step = STEPS},
+         bf16},
+        {{2, 1, {"fsdp.output_dtype=fp16"}, .step = STEPS}, f16},
         {{3, 1, {param16, "fsdp.gather_dtype=float8_e4m3"}, .step = STEPS}, f8},
     };
     const struct job one = {1, 1, {"fsdp.sharding_strategy=NO_SHARD"}, .step = STEPS};
