@@ -9,7 +9,7 @@ B   := build
 BIN := $(B)/bin
 LIB := $(B)/lib
 
-CPPFLAGS += -D_GNU_SOURCE -DHAVE_PMIX=$(HAVE_PMIX) -DHAVE_ZSTD=$(HAVE_ZSTD)
+CPPFLAGS += -D_GNU_SOURCE -DHAVE_PMIX=$(HAVE_PMIX) -DHAVE_ZSTD=$(HAVE_ZSTD) -DHAVE_DNNL=$(HAVE_DNNL)
 # Nobody reads errno after a square root, or the flags of floating-point exceptions; loops that
 # hold a root or a comparison vectorise without them. No result changes.
 CFLAGS   += $(CSTD) $(OPT) -fno-math-errno -fno-trapping-math -g -fPIC -pthread $(CWARN) $(SANITIZE)
@@ -31,7 +31,7 @@ pkg_cflags = $(if $(1),$(shell pkg-config --cflags $(1) 2>/dev/null))
 pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1) 2>/dev/null))
 PKG_CFLAGS := $(call pkg_cflags,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $(CBLAS_CFLAGS)
 LIBS_ckpt  := $(call pkg_libs,$(sort $(PKGS_fsdp) $(PKGS_ckpt))) -lm -lrt
-LIBS_all   := $(call pkg_libs,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $(CBLAS_LIBS) -lm -ldl -lrt
+LIBS_all   := $(call pkg_libs,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $(CBLAS_LIBS) $(DNNL_LIBS) -lm -ldl -lrt
 
 FLAGHASH := $(shell printf '%s' '$(CC) $(CPPFLAGS) $(CFLAGS) $(PKG_CFLAGS)' | cksum | cut -d' ' -f1)
 OBJ := build/obj/$(FLAGHASH)
@@ -79,7 +79,8 @@ Q := $(if $(filter 1,$(V)),,@)
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 # What is installed is what this build uses; another CBLAS is the user's affair.
-DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_ZSTD='$(WITH_ZSTD)' CBLAS_LIBS='$(if $(filter file,$(origin CBLAS_LIBS)),,$(CBLAS_LIBS))' \
+DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_ZSTD='$(WITH_ZSTD)' WITH_DNNL='$(WITH_DNNL)' \
+	CBLAS_LIBS='$(if $(filter file,$(origin CBLAS_LIBS)),,$(CBLAS_LIBS))' \
 	scripts/deps.sh
 
 .DEFAULT_GOAL := all
@@ -157,7 +158,7 @@ bench: all $(BENCHES)
 	@$(DEPS) bench
 	@BIN='$(abspath $(BIN))' scripts/bench.sh merge
 	@BIN='$(abspath $(BIN))' scripts/bench.sh comm
-	@BIN='$(abspath $(BIN))' scripts/bench.sh llama
+	@BIN='$(abspath $(BIN))' scripts/bench.sh torch
 
 ## asan-TARGET      any target with the address sanitizer, such as asan-check; also
 ##                  ubsan-TARGET (undefined behaviour) and tsan-TARGET (threads)

@@ -11,6 +11,7 @@ V       ?= 0
 # Optional parts: auto (use it if it is here), 1 (stop if it is not) or 0.
 WITH_PMIX ?= auto
 WITH_ZSTD ?= auto
+WITH_DNNL ?= auto
 
 CSTD  := -std=gnu11
 CWARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Wpointer-arith
@@ -47,6 +48,17 @@ endif
 endef
 $(eval $(call probe,PMIX,pmix,boot))
 $(eval $(call probe,ZSTD,libzstd,ckpt))
+
+# oneDNN has no pkg-config file everywhere: its header tells.
+ifeq ($(filter auto 0 1,$(WITH_DNNL)),)
+$(error WITH_DNNL=$(WITH_DNNL): use auto, 1 or 0)
+endif
+HAVE_DNNL := $(if $(filter 0,$(WITH_DNNL)),0,$(shell \
+	$(CC) -include oneapi/dnnl/dnnl.h -E -x c /dev/null >/dev/null 2>&1 && echo 1 || echo 0))
+ifeq ($(WITH_DNNL)$(HAVE_DNNL),10)
+$(error WITH_DNNL=1, but there is no oneapi/dnnl/dnnl.h; scripts/deps.sh installs it, WITH_DNNL=0 does without)
+endif
+DNNL_LIBS := $(if $(filter 1,$(HAVE_DNNL)),-ldnnl)
 
 # GEMM for models: any CBLAS. For another one: make CBLAS_CFLAGS=... CBLAS_LIBS=...
 CBLAS_CFLAGS ?= $(shell pkg-config --cflags openblas 2>/dev/null)

@@ -5,9 +5,9 @@
 #   scripts/deps.sh [--list|--dry-run] [build|check|slurm|demo|interop|bench|fuzz|lint]
 #
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
-# command to run, and fails. Each level includes `build`. WITH_PMIX=0, WITH_ZSTD=0 and
-# CBLAS_LIBS=... in the environment mean what they mean to make: no PMIx, no zstd, and another CBLAS
-# than OpenBLAS.
+# command to run, and fails. Each level includes `build`. WITH_PMIX=0, WITH_ZSTD=0, WITH_DNNL=0 and
+# CBLAS_LIBS=... in the environment mean what they mean to make: no PMIx, no zstd, no oneDNN, and
+# another CBLAS than OpenBLAS.
 set -u -o pipefail
 
 # level    what proves it is there       apt (Debian 12)   dnf (untried)       what it is for
@@ -24,6 +24,7 @@ build    | pkg yaml-0.1                  | libyaml-dev     | libyaml-devel     |
 build    | pkg libcrypto                 | libssl-dev      | openssl-devel     | HMAC of the launcher's rendezvous
 build    | pkg pmix                      | libpmix-dev     | pmix-devel        | starting under Slurm and mpirun (optional: WITH_PMIX=0)
 build    | pkg libzstd                   | libzstd-dev     | libzstd-devel     | compressed checkpoints (optional: WITH_ZSTD=0)
+build    | inc oneapi/dnnl/dnnl.h        | libdnnl-dev     | oneDNN-devel      | products of bf16 on processors that have them (optional: WITH_DNNL=0)
 check    | cmd c++                       | g++             | gcc-c++           | the public headers are also C++
 check    | cmd mpirun                    | openmpi-bin     | openmpi           | a PMIx server to start ranks under
 check    | cmd ps                        | procps          | procps-ng         | tests look for processes left behind
@@ -47,6 +48,7 @@ unwanted() { # kind, what
     case $2 in
     pmix) [ "${WITH_PMIX:-}" = 0 ] ;;
     libzstd) [ "${WITH_ZSTD:-}" = 0 ] ;;
+    oneapi/dnnl/dnnl.h) [ "${WITH_DNNL:-}" = 0 ] ;;
     openblas) [ -n "${CBLAS_LIBS:-}" ] ;;
     *) false ;;
     esac

@@ -123,6 +123,12 @@ struct nn_gemm {
 };
 void nn_gemm(const struct nn_gemm *g);
 
+/* Products through oneDNN, on the calling thread. False: it was not built with, has no such product
+ * or cannot; nothing was done then. */
+bool nn_dnnl_gemm(const struct nn_gemm *g);
+/* Has it kernels for bf16 that use this processor's own? */
+bool nn_dnnl_is_fast(void);
+
 /* exp(x) within 1 ulp or so for x in [-87, 88], saturating outside. Loops over it vectorise, which
  * calls of libm's do not without relaxed arithmetic. Range reduction to |r| <= ln2/2 with a
  * two-part ln2, then a polynomial for (exp(r) - 1 - r) / r². */

@@ -2,7 +2,8 @@
 /*
  * Matrix products of any mix of types. fp32 goes to CBLAS as it is. Else blocks that fit the second
  * cache are converted to fp32 and multiplied there, sums stay in fp32 over all of k, and the result
- * is rounded once:
+ * is rounded once. Products of bf16 by bf16 are oneDNN's instead where it has kernels for them.
+ *
  *
  *            b  [ k x n ]            for each block of c:
  *               [   |   ]                for each block of k: convert a's and b's, multiply, add
@@ -135,6 +136,8 @@ static void gemm(const struct nn_gemm *g)
 {
     struct nn_gemm rest = *g;
 
+    if (g->a.dtype == FSDP_BF16 && g->b.dtype == FSDP_BF16 && nn_dnnl_is_fast() && nn_dnnl_gemm(g))
+        return;
     if (g->bias && g->c_dtype == FSDP_F32) {
         add_bias(g);
         rest.bias = NULL;

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Products through oneDNN against those through the CBLAS: transposed or not, added or not, with a
+ * bias, of parts of wider matrices. In fp32, which every processor can, for how matrices are
+ * described; in bf16 where the processor can.
+ */
+#include "nn/nn_cpu.h"
+#include "nn_ref.h"
+
+static struct nn_matrix matrix(int rows, int cols, bool transposed, enum fsdp_dtype dtype,
+                               const float *values)
+{
+    const int ld = (transposed ? rows : cols) + 5;
+    const size_t nelem = (size_t)(transposed ? cols : rows) * ld;
+    void *x = malloc(nelem * fsdp_dtype_nbytes(dtype));
+    fsdp_cpu_convert(x, dtype, values, FSDP_F32, nelem);
+    return (struct nn_matrix){x, ld, transposed, dtype};
+}
+
+static void test_product(int m, int n, int k, int mode, enum fsdp_dtype dtype,
+                         enum fsdp_dtype c_dtype)
+{
+    const bool at = mode & 1, bt = mode & 2, biased = mode & 4, adds = mode & 8;
+    const size_t nc = (size_t)m * (n + 3), width = fsdp_dtype_nbytes(c_dtype);
+    float *values = ref_values((size_t)(m + n + k + 5) * (m + n + k + 5), 1),
+          *c = ref_values(nc, 1);
+    float *got = malloc(nc * sizeof *got), *want = malloc(nc * sizeof *want);
+    float *work = malloc(nn_cpu_linear_work_nelem(m, k, n) * sizeof *work);
+    void *out[2] = {malloc(nc * width), malloc(nc * width)};
+    struct nn_gemm g = {.m = m,
+                        .n = n,
+                        .k = k,
+                        .a = matrix(m, k, at, dtype, values),
+                        .b = matrix(k, n, bt, dtype, values + 3),
+                        .ldc = n + 3,
+                        .c_dtype = c_dtype,
+                        .bias = biased ? values : NULL,
+                        .alpha = 1,
+                        .beta = adds ? 1 : 0,
+                        .work = work};
+    double *wide = ref_wide(nc);
+
+    for (int i = 0; i < 2; i++)
+        fsdp_cpu_convert(out[i], c_dtype, c, FSDP_F32, nc);
+    g.c = out[0];
+    bool done = nn_dnnl_gemm(&g);
+    g.c = out[1];
+    nn_gemm(&g);
+    fsdp_cpu_convert(got, FSDP_F32, out[0], c_dtype, nc);
+    fsdp_cpu_convert(want, FSDP_F32, out[1], c_dtype, nc);
+    for (size_t i = 0; i < nc; i++)
+        wide[i] = want[i];
+    const double e = ref_error(got, wide, nc), bound = c_dtype == FSDP_BF16 ? 2e-3 : 1e-6;
+    ok(done && e < bound, "%d x %d x %d of %s to %s%s%s%s%s: %.1e", m, n, k, fsdp_dtype_name(dtype),
+       fsdp_dtype_name(c_dtype), at ? ", a transposed" : "", bt ? ", b transposed" : "",
+       biased ? ", bias" : "", adds ? ", added" : "", e);
+    free(values), free(c), free(got), free(want), free(work), free(out[0]), free(out[1]);
+    free(wide), free(nn_at(g.a.at, dtype, 0)), free(nn_at(g.b.at, dtype, 0));
+}
+
+int main(void)
+{
+    if (!HAVE_DNNL) {
+        tap_skip("built without oneDNN");
+        return tap_done();
+    }
+    for (int mode = 0; mode < 16; mode++) {
+        test_product(37, 53, 19, mode, FSDP_F32, FSDP_F32);
+        test_product(130, 64, 96, mode, FSDP_F32, FSDP_F32);
+    }
+    test_product(37, 53, 19, 0, FSDP_F32, FSDP_F32); /* one that is known */
+    if (nn_dnnl_is_fast()) {
+        for (int mode = 0; mode < 16; mode++) {
+            test_product(130, 65, 96, mode, FSDP_BF16, FSDP_BF16);
+            test_product(130, 65, 96, mode, FSDP_BF16, FSDP_F32);
+        }
+    } else {
+        tap_skip("this processor has no products of bf16");
+    }
+    return tap_done();
+}
