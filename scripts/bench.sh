@@ -4,7 +4,8 @@
 #
 #   scripts/bench.sh merge [GB]   ckpt-merge of a checkpoint of GB (2) against cp of the same bytes
 #   scripts/bench.sh comm         bandwidth of the communication backends
-#   scripts/bench.sh llama        a training step of one process
+#   scripts/bench.sh llama        a training step of one process, and where it goes
+#   scripts/bench.sh torch [R]    training steps against PyTorch, in R (3) rounds (docs/benchmarks.md)
 set -u
 TOP=$(cd "$(dirname "$0")/.." && pwd)
 BIN=${BIN:-$TOP/build/bin}
@@ -65,9 +66,110 @@ END
     done
 }
 
+# Median seconds of a step, and the peak MiB of the largest rank.
+ours() { # ranks batch seq dtype steps
+    local out
+    cat >"$work/run.yaml" <<END
+model: {path: $work/model}
+data: {path: $work/$3.u16, format: u16, layout: rows, seq_len: $3}
+train: {steps: $(($5 + 2)), global_batch_size: $(($1 * $2)), micro_batch_size: $2, threads: 1}
+optim: {lr: 3e-4, schedule: constant, decay: all}
+fsdp: {param_dtype: $4}
+log: {metrics: $work/metrics}
+END
+    rm -f "$work/metrics"
+    out=$({ /usr/bin/time -f 'TIME %M' "$BIN/fsdp-launch" -n "$1" "$work/run.yaml"; } 2>&1) ||
+        die "failed: $out"
+    awk '/^TIME/ {print $2 / 1024}' <<<"$out" >"$work/mib"
+    sed -n 's/.*"loss": *\([0-9.]*\).*"tokens_per_s": *\([0-9.e+]*\).*/\1 \2/p' "$work/metrics" |
+        awk -v tokens=$(($1 * $2 * $3)) -v mib="$(cat "$work/mib")" '
+            NR == 1 {first = $1} {last = $1} NR > 2 {s[++n] = tokens / $2}
+            END {for (i = 1; i <= n; i++) for (j = i + 1; j <= n; j++)
+                     if (s[j] < s[i]) {t = s[i]; s[i] = s[j]; s[j] = t}
+                 m = n % 2 ? s[(n + 1) / 2] : (s[n / 2] + s[n / 2 + 1]) / 2
+                 printf "%.4f %.0f %.4f %.4f\n", m, mib, first, last}'
+}
+
+theirs() { # ranks batch seq dtype steps
+    # Where PyTorch has no fast bf16 products a step takes a minute: then that one is the figure.
+    "$TORCH_PYTHON" scripts/bench_torch.py --ranks "$1" --batch "$2" --seq "$3" --dtype "$4" \
+        --steps "$5" --model "$work/model" --tokens "$work/$3.u16" --seconds 40 || die "PyTorch failed"
+}
+
+median() {
+    sort -g | awk '{x[NR] = $1} END {print NR % 2 ? x[(NR + 1) / 2] : (x[NR / 2] + x[NR / 2 + 1]) / 2}'
+}
+
+# The two take turns; each figure is the median of the rounds.
+against_torch() { # name ranks batch seq dtype steps
+    local name=$1 round
+    shift
+    rm -f "$work"/*.rounds
+    for ((round = 0; round < rounds; round++)); do
+        ours "$@" >>"$work/ours.rounds"
+        theirs "$@" >>"$work/theirs.rounds"
+    done
+    local s ts m tm loss
+    s=$(cut -d' ' -f1 "$work/ours.rounds" | median) ts=$(cut -d' ' -f1 "$work/theirs.rounds" | median)
+    m=$(cut -d' ' -f2 "$work/ours.rounds" | median) tm=$(cut -d' ' -f2 "$work/theirs.rounds" | median)
+    loss="$(head -n 1 "$work/ours.rounds" | cut -d' ' -f3) $(head -n 1 "$work/theirs.rounds" | cut -d' ' -f3)"
+    awk -v name="$name" -v s="$s" -v ts="$ts" -v m="$m" -v tm="$tm" -v loss="$loss" '
+        BEGIN {split(loss, l, " ")
+               printf "%-38s %8.3f %8.3f %7.2f x %6d %6d   %s %s\n", name, s, ts, ts / s, m, tm, l[1], l[2]}'
+}
+
+make_model() {
+    mkdir "$work/random"
+    cat >"$work/random/config.json" <<END
+{"model_type": "llama", "vocab_size": 8192, "hidden_size": 512, "intermediate_size": 1408,
+ "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8,
+ "hidden_act": "silu", "max_position_embeddings": 256, "initializer_range": 0.02,
+ "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false}
+END
+    "$TORCH_PYTHON" - "$work" <<'END' || die "cannot write tokens"
+import sys, numpy as np
+for seq in (64, 256):
+    tokens = np.random.default_rng(seq).integers(0, 8192, (512, seq + 1), dtype=np.uint16)
+    tokens.tofile(f"{sys.argv[1]}/{seq}.u16")
+END
+    cat >"$work/init.yaml" <<END
+model: {path: $work/random, init: random}
+data: {path: $work/64.u16, format: u16, layout: rows, seq_len: 64}
+train: {steps: 0, global_batch_size: 1}
+checkpoint: {path: $work/checkpoints}
+END
+    "$BIN/fsdp-launch" "$work/init.yaml" >"$work/log" 2>&1 &&
+        "$BIN/ckpt-merge" "$work/checkpoints/step-00000000" -o "$work/model" >>"$work/log" 2>&1 ||
+        die "$(tail -n 5 "$work/log")"
+}
+
+against_pytorch() {
+    rounds=${1:-3}
+    # A kernel chosen by hand is not what either side would run.
+    unset OPENBLAS_CORETYPE
+    export OMP_NUM_THREADS=1
+    work=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-bench.XXXXXX") || exit 1
+    trap 'rm -rf "$work"' EXIT
+    make_model
+    "$TORCH_PYTHON" -c 'import torch, re
+blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+print("PyTorch", torch.__version__, "with", blas and blas[1], "and", torch.backends.cpu.get_cpu_capability())'
+    "$BIN/tests/models/bench_llama" steps=3 threads=1 | grep -v '^step [-0-9]'
+    printf '\n%-38s %8s %8s %9s %6s %6s   %s\n' "seconds a step, one thread a rank" ours PyTorch ratio \
+        MiB 'MiB' 'first loss of each'
+    against_torch "2 ranks FULL_SHARD fp32, 4 x 256" 2 4 256 float32 5
+    against_torch "2 ranks FULL_SHARD fp32, 1 x 64" 2 1 64 float32 15
+    against_torch "2 ranks FULL_SHARD bf16, 4 x 256" 2 4 256 bfloat16 5
+    against_torch "1 process fp32, 4 x 256" 1 4 256 float32 5
+}
+
 case ${1:-} in
 merge) merge "${2:-2}" ;;
 comm) "$BIN/tests/comm/bench_comm" ;;
 llama) "$BIN/tests/models/bench_llama" ;;
-*) sed -n '3,8s/^# \{0,1\}//p' "$0" && exit 2 ;;
+torch)
+    [ -n "${TORCH_PYTHON:-}" ] || exec scripts/with_torch.sh "$0" "$@"
+    against_pytorch "${2:-3}"
+    ;;
+*) sed -n '3,9s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac
