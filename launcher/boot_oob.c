@@ -184,7 +184,13 @@ static int chan_allgather(struct fsdp_oob *oob, const void *in, size_t nbytes, v
                           struct fsdp_err *err)
 {
     struct tree_chan *c = oob->ctx;
-    return tree_allgather(c, in, nbytes, out, fsdp_time_now() + c->tree->wait_s, err);
+    return tree_allgather(c, in, nbytes, out, fsdp_time_now() + c->wait_s, err);
+}
+
+static void chan_set_wait(struct fsdp_oob *oob, double seconds)
+{
+    struct tree_chan *c = oob->ctx;
+    c->wait_s = seconds;
 }
 
 /* ---- the rest of the table ---- */
@@ -297,6 +303,7 @@ int tree_chan_create(struct tree_chan **out, struct boot_tree *tree, const char 
     if (!c)
         return FSDP_ENOMEM;
     c->tree = tree;
+    c->wait_s = tree->wait_s;
     c->id = id;
     snprintf(c->tag, sizeof c->tag, "%s", tag);
     c->oob = (struct fsdp_oob){.abi = FSDP_OOB_ABI,
@@ -307,7 +314,8 @@ int tree_chan_create(struct tree_chan **out, struct boot_tree *tree, const char 
                                .dup = chan_dup,
                                .health = chan_health,
                                .abort = chan_abort,
-                               .close = chan_close};
+                               .close = chan_close,
+                               .set_wait = chan_set_wait};
     pthread_mutex_lock(&tree->lock);
     c->next = tree->chans;
     tree->chans = c;

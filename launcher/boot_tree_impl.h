@@ -53,6 +53,7 @@ struct tree_chan {
     struct fsdp_oob oob;
     struct boot_tree *tree;
     char tag[32];
+    double wait_s; /* deadline of its calls */
     uint64_t id, seq;
     unsigned int ndups;
     /* the call in progress */

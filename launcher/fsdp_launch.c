@@ -94,5 +94,7 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
         return code;
     if ((code = refuse_many_singles(&args)))
         return code;
-    return launch_supervise(&args, NULL, NULL);
+    code = launch_supervise(&args, NULL, NULL);
+    launch_requeue(&args, code, NULL);
+    return code;
 }

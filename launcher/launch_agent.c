@@ -16,6 +16,7 @@ int launch_run_agent(const struct launch_args *args)
     if (code)
         return code;
     code = launch_supervise(args, boot_oob(boot), boot_nodes(boot));
+    launch_requeue(args, code, boot_oob(boot));
     boot_close(boot);
     return code;
 }

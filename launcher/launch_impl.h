@@ -5,6 +5,7 @@
  *     launch_args.c   the command line
  *     launch_env.c    the environment of a rank that is started here
  *     launch_rank.c   being a rank: bootstrap, run, last words
+ *     launch_requeue.c  queueing the job again
  *     launch_relay.c  output of ranks, line by line
  *     launch_guard.c  a small process that outlives the launcher's sudden death
  *     launch_sweep.c  what ranks may leave behind: processes, shared memory
@@ -29,6 +30,7 @@ struct launch_args {
     int nnodes;
     int ranks_per_task; /* 0: this process, if somebody started it as one of several, is a rank */
     double timeout_s;
+    bool requeue;
     bool verbose, print_config, prefix_output, help, version;
     bool dump_schedule;
     const char *dump_file; /* NULL: standard output */
@@ -60,6 +62,13 @@ bool launch_is_rank(void);
 int launch_check(const struct launch_args *args, const struct launch_program *program);
 /* Returns the exit code of this process. */
 int launch_run_rank(const struct launch_args *args, const struct launch_program *program);
+
+/* ---- launch_requeue.c ---- */
+
+/* After a job that ended with `code`: asks Slurm to queue it again where --requeue and the code say
+ * so. oob: the channel of all who call this at the job's end, one of whom does it; NULL: this
+ * process is alone. Prints what went wrong. */
+void launch_requeue(const struct launch_args *args, int code, struct fsdp_oob *oob);
 
 /* ---- launch_env.c ---- */
 

@@ -361,6 +361,8 @@ int launch_run_rank(const struct launch_args *args, const struct launch_program 
         code = check_together(args, program, boot);
     if (!code)
         code = run_config(args, program, boot, watched);
+    if (!watched)
+        launch_requeue(args, code, boot_oob(boot));
     boot_close(boot);
     return code;
 }

@@ -142,6 +142,10 @@ static const struct fsdp_tunable table[] = {
     ROW(fsdp, backend, CHOICE, "auto", "auto|self|host|mpi|nccl", "Communication backend"),
     ROW(fsdp, device, CHOICE, "auto", "auto|cpu|cuda", "Device"),
     ROW(fsdp, timeout, FLOAT, "600", "0<..", "Seconds after which a silent rank ends the job"),
+    ROW(fsdp, hang_timeout, FLOAT, "60", "0..",
+        "Seconds without progress in a step that end the job, or ten of the longest step if that "
+        "is "
+        "more; 0: no watchdog"),
 
     ROW(checkpoint, path, STRING, "", NULL,
         "Folder of checkpoints, shared by all ranks; empty: none"),
@@ -160,6 +164,10 @@ static const struct fsdp_tunable table[] = {
         "When a save is due while the one before is still being written: wait for it, or skip"),
     ROW(checkpoint, compress, CHOICE, "auto", "none|zstd|auto",
         "Compress checkpoints; auto: where they go over a network to one server (NFS, CIFS)"),
+    ROW(checkpoint, before_end, FLOAT, "auto", "auto=-1|0..",
+        "Seconds before the job's end (as Slurm has it) at which the last checkpoint is begun; "
+        "auto: "
+        "by the time that saves take; 0: never"),
     ROW(checkpoint, fsync, BOOL, "true", NULL, "Wait until a checkpoint is on the disk"),
 
     ROW(log, metrics, STRING, "", NULL, "File of JSON lines, one per step; empty: none"),

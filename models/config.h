@@ -71,11 +71,12 @@ struct config {
         int loss_scale; /* enum fsdp_scaler_mode */
         double loss_scale_init, loss_scale_growth, loss_scale_backoff;
         int64_t loss_scale_interval;
-        double timeout;
+        double timeout, hang_timeout;
     } fsdp;
     struct {
         char path[CONFIG_TEXT], resume[CONFIG_TEXT];
         int64_t interval, keep, async_memory;
+        double before_end;
         int data_position, compress, async_busy;
         bool fsync, async;
     } checkpoint;

@@ -17,6 +17,7 @@
 #include "launch.h"
 
 #include "train.h"
+#include "train_life.h"
 #include "train_save.h"
 #include "train_setup.h"
 
@@ -27,6 +28,7 @@ struct train {
     struct report report;
     struct train_parts parts;
     struct train_loop loop;
+    struct train_life *life;
     struct train_saver saver;
     char resumed[TRAIN_PATH_NBYTES]; /* checkpoint that the run began from, "" for none */
 };
@@ -193,7 +195,10 @@ static int start(struct train *t, struct fsdp_err *err)
         FSDP_TRY(load_pretrained(t, err));
     else
         FSDP_TRY(fsdp_init_params(t->parts.fsdp, err));
-    return fsdp_oob_agree(t->oob, check_root(t, err), err);
+    int rc = check_root(t, err);
+    if (rc == FSDP_OK)
+        rc = train_life_begin(t->life, t->loop.state.step, t->resumed[0] != 0, err);
+    return fsdp_oob_agree(t->oob, rc, err);
 }
 
 /* ---- tables
@@ -280,6 +285,7 @@ static void show_training(struct train *t)
 {
     const struct train_parts *p = &t->parts;
     const struct config *c = p->config;
+    char end[32];
     char count[REPORT_NUMBER_NBYTES], name[32], schedule[32];
     struct model_info info;
     int64_t rows = c->train.global_batch_size;
@@ -313,6 +319,8 @@ static void show_training(struct train *t)
                                                          : "");
     report_row(&t->report, "checkpoints", "%s",
                c->checkpoint.path[0] ? c->checkpoint.path : "none (checkpoint.path is not set)");
+    if (train_life_end(t->life, end, sizeof end))
+        report_row(&t->report, "the job ends", "%s", end);
 }
 
 static void show_memory(struct train *t)
@@ -377,12 +385,23 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
 
     FSDP_TRY(train_parts_config(&t->parts, t->oob, config, noverrides, overrides, err));
     report_open(&t->report, t->info->rank, t->parts.config, verbose);
+    FSDP_TRY(train_life_open(&t->life, t->parts.config, t->report.lead, err));
     FSDP_TRY(train_parts_local(&t->parts, t->oob, nodes, err));
     FSDP_TRY(train_parts_engine(&t->parts, t->oob, nodes, err));
+    FSDP_TRY(train_watch_open(&t->loop.watch, t->parts.config, t->parts.fsdp, t->parts.mesh, t->oob,
+                              nodes, err));
     FSDP_TRY(train_saver_open(&t->saver, &t->parts, t->oob, &t->report, err));
+    t->saver.life = t->life;
     FSDP_TRY(start(t, err));
     FSDP_TRY(open_metrics(t, err));
     return open_trace(t, err);
+}
+
+/* Signals count on every rank, clock and files on rank 0. */
+static unsigned asks(void *ctx, double step_seconds)
+{
+    struct train *t = ctx;
+    return train_life_asks(t->life, step_seconds) | (launch_stop_requested() ? TRAIN_ASK_STOP : 0);
 }
 
 static int run_loop(struct train *t, struct fsdp_err *err)
@@ -400,7 +419,8 @@ static int run_loop(struct train *t, struct fsdp_err *err)
     l->data = t->parts.data;
     l->eval = t->parts.eval;
     l->report = &t->report;
-    l->stop_requested = launch_stop_requested;
+    l->asks = asks;
+    l->asks_ctx = t;
     if (t->parts.config->checkpoint.path[0])
         l->save = &train_saver_ops;
     l->save_ctx = &t->saver;
@@ -439,7 +459,8 @@ static int finish(struct train *t)
  * of those who lost a peer, the lowest two speak, as one of them may be the lost one. */
 static int fail(struct train *t, const struct fsdp_err *err)
 {
-    bool lost = err->status == FSDP_EPEER;
+    /* A communicator that another rank aborted is that rank's loss, too. */
+    bool lost = err->status == FSDP_EPEER || err->status == FSDP_ECANCELED;
     bool others = strncmp(err->text, "rank ", 5) == 0;
     bool mismatch = err->status == FSDP_EMISMATCH;
 
@@ -454,10 +475,12 @@ static int fail(struct train *t, const struct fsdp_err *err)
 
 static void tear_down(struct train *t)
 {
+    train_watch_close(t->loop.watch);
     train_loop_close(&t->loop);
     metrics_close(t->loop.metrics);
     train_trace_close(t->loop.trace);
     train_saver_close(&t->saver);
+    train_life_close(t->life);
     train_parts_close(&t->parts);
     report_close(&t->report);
 }

@@ -250,6 +250,7 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
     row->skipped = result.skipped;
     row->tokens_per_s = step_ntokens(l) / l->pending_seconds;
     l->stopped |= result.control[TRAIN_CONTROL_STOP] > 0;
+    l->save_asked |= result.control[TRAIN_CONTROL_SAVE] > 0;
     /* Every rank's part of a background save has ended: published or failed, all hear of it now. */
     if (result.control[TRAIN_CONTROL_SAVED] > l->batch.ranks - 0.5)
         FSDP_TRY(l->save->finish(l->save_ctx, err));
@@ -328,10 +329,22 @@ static double step_seconds(struct train_loop *l)
     return seconds > 1e-9 ? seconds : 1e-9;
 }
 
+/* What this rank asks for, and whether its part of a background save has ended, goes to all. */
+static int ask(struct train_loop *l, double *control, struct fsdp_err *err)
+{
+    unsigned asks = l->asks ? l->asks(l->asks_ctx, l->pending_seconds) : 0;
+    double stop = (asks & TRAIN_ASK_STOP) != 0, save = (asks & TRAIN_ASK_SAVE) != 0;
+    double saved = l->save && l->save->is_done(l->save_ctx);
+
+    FSDP_TRY(copy_word(l, control + TRAIN_CONTROL_STOP, &stop, err));
+    FSDP_TRY(copy_word(l, control + TRAIN_CONTROL_SAVE, &save, err));
+    return copy_word(l, control + TRAIN_CONTROL_SAVED, &saved, err);
+}
+
 static int one_step(struct train_loop *l, struct fsdp_err *err)
 {
     struct train_state *s = &l->state;
-    double *control = l->control[s->step % 2], stop, saved, ntokens;
+    double *control = l->control[s->step % 2], ntokens;
     bool saving = l->save && l->save->is_writing(l->save_ctx);
 
     train_trace_next(l->trace, s->step);
@@ -341,15 +354,13 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
         FSDP_TRY(micro_step(l, micro, ntokens, control + TRAIN_CONTROL_LOSS, err));
     if (l->late)
         FSDP_TRY(finish_pending(l, err));
-    stop = l->stop_requested && l->stop_requested();
-    FSDP_TRY(copy_word(l, control + TRAIN_CONTROL_STOP, &stop, err));
-    saved = l->save && l->save->is_done(l->save_ctx);
-    FSDP_TRY(copy_word(l, control + TRAIN_CONTROL_SAVED, &saved, err));
+    FSDP_TRY(ask(l, control, err));
     struct fsdp_step_args args = {
         .step = s->step, .lr = fsdp_schedule_lr(&s->schedule, s->step), .control = control};
     FSDP_TRY(fsdp_step(l->fsdp, &args, NULL, err));
 
     l->pending_seconds = step_seconds(l);
+    train_watch_step(l->watch, s->step + 1, l->pending_seconds);
     l->pending_ntokens = ntokens;
     s->step++;
     s->rows += step_nrows(l);
@@ -380,9 +391,12 @@ static int save_now(struct train_loop *l, struct fsdp_err *err)
         return FSDP_OK;
     FSDP_TRY(fsdp_sync(l->fsdp, err));
     FSDP_TRY(fsdp_scaler_get(l->fsdp, &l->state.scaler, err));
+    train_watch_phase(l->watch, "saving a checkpoint");
     FSDP_TRY(l->save->save(l->save_ctx, &l->state, last, &saved, err));
+    train_watch_phase(l->watch, NULL);
     if (saved)
         l->saved_step = l->state.step;
+    l->save_asked = false;
     double seconds = fsdp_time_now() - began;
     l->held = l->save->is_writing(l->save_ctx) ? seconds : 0;
     l->paused += seconds;
@@ -405,14 +419,16 @@ int train_loop_run(struct train_loop *l, struct fsdp_err *err)
 {
     l->mark = fsdp_time_now();
     l->paused = 0;
+    train_watch_phase(l->watch, NULL);
     while (l->state.step < l->config->train.steps && !l->stopped) {
         FSDP_TRY(one_step(l, err));
         FSDP_TRY(trace_now(l, false, err));
-        if (save_due(l, l->state.step))
+        if (save_due(l, l->state.step) || l->save_asked)
             FSDP_TRY(save_now(l, err));
     }
     FSDP_TRY(finish_pending(l, err));
     FSDP_TRY(trace_now(l, true, err));
     FSDP_TRY(save_now(l, err));
+    train_watch_phase(l->watch, "ending");
     return l->save ? l->save->finish(l->save_ctx, err) : FSDP_OK;
 }

@@ -10,9 +10,11 @@
 #include "data.h"
 #include "metrics.h"
 #include "model.h"
+#include "train_life.h"
 #include "train_report.h"
 #include "train_state.h"
 #include "train_trace.h"
+#include "train_watch.h"
 
 /* How the loop saves. */
 struct train_save_ops {
@@ -39,10 +41,13 @@ struct train_loop {
     struct data *data, *eval;  /* eval NULL: no evaluation */
     struct metrics *metrics;   /* NULL: none; rank 0's */
     struct train_trace *trace; /* NULL: none */
+    struct train_watch *watch; /* NULL: none */
     struct fsdp_oob *oob;      /* where ranks agree on how many tokens of a step count */
     struct report *report;
-    struct train_state state;          /* where the loop begins, and then where it is */
-    bool (*stop_requested)(void);      /* on this rank */
+    struct train_state state; /* where the loop begins, and then where it is */
+    /* What this rank asks for, TRAIN_ASK_*; step_seconds: of the latest step. NULL: nothing. */
+    unsigned (*asks)(void *ctx, double step_seconds);
+    void *asks_ctx;
     const struct train_save_ops *save; /* NULL: nowhere */
     void *save_ctx;
 
@@ -59,12 +64,18 @@ struct train_loop {
     uint64_t *counts; /* [ranks] where data has labels */
     bool late;        /* results are read one step later */
     bool have_pending;
+    bool save_asked;            /* by any rank, at the latest step whose result was read */
     struct metrics_row pending; /* the step whose result is not read yet */
     double pending_seconds, pending_ntokens, mark, paused, held;
 };
 
 /* Where things stand in the control word. */
-enum train_control { TRAIN_CONTROL_LOSS, TRAIN_CONTROL_STOP, TRAIN_CONTROL_SAVED };
+enum train_control {
+    TRAIN_CONTROL_LOSS,
+    TRAIN_CONTROL_STOP,
+    TRAIN_CONTROL_SAVE,
+    TRAIN_CONTROL_SAVED
+};
 
 /* Allocates what the loop needs. Local. */
 int train_loop_open(struct train_loop *loop, struct fsdp_err *err);

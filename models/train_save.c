@@ -90,7 +90,8 @@ static void retain(const struct train_saver *s)
         fsdp_log(FSDP_LOG_WARN, "old checkpoints stay: %s", err.text);
 }
 
-static void published(struct train_saver *s, const struct ckpt_save_result *result, const char *how)
+static void published(struct train_saver *s, int64_t step, const struct ckpt_save_result *result,
+                      const char *how)
 {
     char nbytes[REPORT_NUMBER_NBYTES], seconds[REPORT_NUMBER_NBYTES];
 
@@ -98,6 +99,7 @@ static void published(struct train_saver *s, const struct ckpt_save_result *resu
     report_line(s->report, "saved %s (%s in %s%s)", result->path,
                 report_bytes(nbytes, result->nbytes), report_seconds(seconds, result->seconds),
                 how);
+    train_life_saved(s->life, step, result->seconds);
     retain(s);
 }
 
@@ -148,7 +150,7 @@ static int finish(void *ctx, struct fsdp_err *err)
     fsdp_free(s->writing_state);
     s->writing_state = NULL;
     if (rc == FSDP_OK)
-        published(s, &result, ", in the background");
+        published(s, s->writing_step, &result, ", in the background");
     return rc;
 }
 
@@ -169,7 +171,7 @@ static int save_now(struct train_saver *s, int64_t step, const char *json, struc
     struct ckpt_save_result result;
 
     FSDP_TRY(ckpt_save(&result, &args, s->oob, err));
-    published(s, &result, "");
+    published(s, step, &result, "");
     return FSDP_OK;
 }
 
@@ -183,6 +185,7 @@ static int save_behind(struct train_saver *s, int64_t step, char *json, struct f
     args.slices_ctx = s->snapshot;
     if (rc == FSDP_OK)
         rc = ckpt_saving_begin(&s->writing, &args, s->oob, release, s->snapshot, err);
+    s->writing_step = step;
     if (rc == FSDP_OK)
         s->writing_state = json;
     else

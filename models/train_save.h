@@ -16,9 +16,10 @@ enum { TRAIN_PATH_NBYTES = 4096, TRAIN_MAX_EXTRA = 16 };
 struct train_saver {
     const struct train_parts *parts;
     struct report *report;
-    struct fsdp_oob *oob;   /* checkpoints' own; the background's while it writes */
-    struct fsdp_oob *asked; /* for what ranks agree on meanwhile */
-    char *settings;         /* the configuration as YAML */
+    struct train_life *life; /* hears of every checkpoint; NULL is allowed */
+    struct fsdp_oob *oob;    /* checkpoints' own; the background's while it writes */
+    struct fsdp_oob *asked;  /* for what ranks agree on meanwhile */
+    char *settings;          /* the configuration as YAML */
     struct ckpt_alias *aliases;
     int naliases;
     char *extra[TRAIN_MAX_EXTRA]; /* files that go along */
@@ -27,7 +28,8 @@ struct train_saver {
     struct fsdp_snapshot *snapshot; /* NULL: saves are not in the background */
     struct ckpt_saving *writing;    /* NULL: none is in flight */
     char *writing_state;            /* its state_json */
-    char saved[TRAIN_PATH_NBYTES];  /* latest one published */
+    int64_t writing_step;
+    char saved[TRAIN_PATH_NBYTES]; /* latest one published */
 };
 
 extern const struct train_save_ops train_saver_ops; /* ctx: struct train_saver */

@@ -16,6 +16,8 @@
 #define CORE_ENGINE_H
 
 #include "../optim/optimizer.h"
+#include <stdatomic.h>
+
 #include "fsdp/fsdp.h"
 #include "sched.h"
 #include "units.h"
@@ -75,6 +77,7 @@ struct fsdp {
     /* cursor */
     struct program *current; /* NULL between programs */
     int cursor;
+    atomic_uint_least64_t progress, comm_ns; /* for other threads (progress.c) */
     bool broken; /* a call was refused in mid-step; fsdp_step_reset mends it */
 
     /* the optimizer */

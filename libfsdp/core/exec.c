@@ -7,6 +7,7 @@
 #include "engine.h"
 #include "gather.h"
 #include "hooks.h"
+#include "progress.h"
 #include "trace.h"
 #include "view.h"
 
@@ -175,9 +176,12 @@ static int run_automatic(struct fsdp *f, struct fsdp_err *err)
     struct sched *s = &f->current->sched;
     while (f->cursor < s->nops && !sched_is_driven(s->ops[f->cursor].kind)) {
         int i = f->cursor++;
+        progress_note(f, i);
         FSDP_TRY(op_begin(f, &s->ops[i], err));
         FSDP_TRY(trace_stamp(f, i, TRACE_BEGIN, err));
+        double began = fsdp_time_now();
         FSDP_TRY(run_op(f, &s->ops[i], err));
+        progress_spent(f, &s->ops[i], fsdp_time_now() - began);
         FSDP_TRY(trace_stamp(f, i, TRACE_END, err));
         FSDP_TRY(op_end(f, i, err));
     }
@@ -232,6 +236,7 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
         (!visit && kind != SCHED_STEP && op->micro != micro))
         return refuse(f, kind, module, phase, micro, err);
     int i = f->cursor++, rc;
+    progress_note(f, i);
     if ((rc = trace_stamp(f, i, TRACE_BEGIN, err)) || (rc = op_begin(f, op, err)) ||
         (rc = view_complete(f, op, err)) || (rc = op_end(f, i, err)) ||
         (rc = run_automatic(f, err)) || (rc = trace_stamp(f, i, TRACE_END, err)))

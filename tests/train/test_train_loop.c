@@ -47,10 +47,13 @@ struct job {
 static struct train_loop *current;
 static const struct job *current_job;
 
-static bool stop_requested(void)
+static unsigned asks(void *ctx, double step_seconds)
 {
+    (void)ctx, (void)step_seconds;
     return current_job->stop_step && current->rank == current_job->stop_rank &&
-           current->state.step + 1 >= current_job->stop_step;
+                   current->state.step + 1 >= current_job->stop_step
+               ? TRAIN_ASK_STOP
+               : 0;
 }
 
 static int train(struct train_parts *p, struct train_loop *l, struct fsdp_oob *oob,
@@ -82,7 +85,7 @@ static int train(struct train_parts *p, struct train_loop *l, struct fsdp_oob *o
     l->data = p->data;
     l->eval = p->eval;
     l->state = train_parts_state(p);
-    l->stop_requested = stop_requested;
+    l->asks = asks;
     l->saved_step = -1;
     if (oob->rank == 0) {
         snprintf(config, sizeof config, "%s/metrics.jsonl", dir);

@@ -294,6 +294,8 @@ struct fsdp_oob {
     /* Local. Tells the others why this rank gives up; they see it in health(). Returns. */
     void (*abort)(struct fsdp_oob *oob, int code, const char *text);
     void (*close)(struct fsdp_oob *oob);
+    /* (optional) Local. Deadline of this channel's later calls, in seconds. */
+    void (*set_wait)(struct fsdp_oob *oob, double seconds);
 };
 
 /* The channel of a job of one rank. Owned by the caller, closed with oob->close(oob). */

@@ -393,6 +393,20 @@ int fsdp_snapshot_each(struct fsdp_snapshot *snapshot, fsdp_slice_f *fn, void *c
 /* It is not read any more; no update waits for a reader. Any thread. */
 void fsdp_snapshot_release(struct fsdp_snapshot *snapshot);
 
+/* ---- where a step is, for a watchdog ------------------------------------------------------------
+ */
+
+struct fsdp_position {
+    bool eval;      /* an evaluation pass's list */
+    bool comm;      /* a collective, which waits for other ranks */
+    char text[160]; /* "ENTER of model.layers.3 (BACKWARD), micro-step 2"; "" before the first */
+    double comm_seconds; /* that collectives have held the caller so far (lanes in the caller) */
+};
+/* Operations so far, which at the same place is the same number on every rank, and what the latest
+ * one is (out may be NULL). Any thread, also while another is inside the engine or hangs there.
+ * Never blocks. */
+uint64_t fsdp_progress(const struct fsdp *f, struct fsdp_position *out);
+
 /* ---- what was planned --------------------------------------------------------------------------
  */
 

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch_impl.h"
+
+/* Rank 0, or rank 1 where rank 0 is the lost one: exactly one of those who are left. */
+static bool mine_to_do(struct fsdp_oob *oob)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    int lost = -1;
+    if (!oob)
+        return true;
+    if (oob->health(oob, &err) != FSDP_OK)
+        sscanf(err.text, "rank %d", &lost);
+    return oob->rank == (lost == 0);
+}
+
+/* No shell, and nothing of the environment that srun might take for its own matters to scontrol. */
+static int run_scontrol(const char *job)
+{
+    int status = -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        execlp("scontrol", "scontrol", "requeue", job, (char *)NULL);
+        _exit(LAUNCH_NOT_FOUND);
+    }
+    if (pid > 0 && waitpid(pid, &status, 0) != pid)
+        status = -1;
+    return pid < 0 || !WIFEXITED(status) ? -1 : WEXITSTATUS(status);
+}
+
+/* A job that its owner has cancelled would come back by a requeue. */
+static bool cancelled(const char *job)
+{
+    char command[96], line[2048] = "";
+    FILE *from;
+
+    if (strspn(job, "0123456789_") != strlen(job))
+        return false;
+    snprintf(command, sizeof command, "scontrol -o show job %.40s 2>/dev/null", job);
+    if ((from = popen(command, "re"))) {
+        if (!fgets(line, sizeof line, from))
+            line[0] = 0;
+        pclose(from);
+    }
+    return strstr(line, "JobState=CANCELLED") != NULL;
+}
+
+void launch_requeue(const struct launch_args *args, int code, struct fsdp_oob *oob)
+{
+    const char *job = getenv("SLURM_JOB_ID");
+
+    if (!args->requeue || (code != LAUNCH_REQUEUE && code != LAUNCH_PEER_LOST) || !mine_to_do(oob))
+        return;
+    if (!job) {
+        launch_say("--requeue: not a Slurm job (SLURM_JOB_ID is not set), so nothing is queued "
+                   "again");
+        return;
+    }
+    if (cancelled(job)) {
+        launch_say("job %s was cancelled, so it is not queued again", job);
+        return;
+    }
+    launch_say("queueing job %s again", job);
+    int failed = run_scontrol(job);
+    if (failed == LAUNCH_NOT_FOUND)
+        launch_say("--requeue: there is no scontrol here; let the batch script call "
+                   "'scontrol requeue %s' on exit status %d",
+                   job, code);
+    else if (failed)
+        launch_say("--requeue: 'scontrol requeue %s' failed; was the job submitted with "
+                   "--requeue?",
+                   job);
+}

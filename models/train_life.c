@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "train_life.h"
+
+enum { LOOK_S = 1, MARGIN_S = 20, MAX_SAME_STARTS = 3, PATH_NBYTES = 4300 };
+
+struct train_life {
+    const struct config *config;
+    bool lead;
+    char job[64];     /* Slurm's number of it, "" for none; of an array, the array's */
+    char restart[96]; /* "restart 2" or "array task 3" if it ran before, else "" */
+    int64_t end;      /* seconds since 1970, -1: none */
+    double save_s;    /* the longest save so far, 0: none yet */
+    double looked;    /* when files were last looked for */
+    unsigned asks;    /* what was found and not yet told */
+    int64_t begin, saved;
+    int same; /* earlier starts of this job at `begin` */
+};
+
+/* ---- the job ---- */
+
+static const char *var(const char *name)
+{
+    const char *text = getenv(name);
+    return text && text[0] ? text : NULL;
+}
+
+static void read_job(struct train_life *life)
+{
+    const char *array = var("SLURM_ARRAY_JOB_ID"), *job = array ? array : var("SLURM_JOB_ID");
+    const char *task = var("SLURM_ARRAY_TASK_ID"), *first = var("SLURM_ARRAY_TASK_MIN");
+    const char *count = var("SLURM_RESTART_COUNT");
+
+    snprintf(life->job, sizeof life->job, "%s", job ? job : "");
+    if (!job)
+        return;
+    if (count && atoi(count) > 0)
+        snprintf(life->restart, sizeof life->restart, "restart %d of job %.20s", atoi(count), job);
+    else if (array && task && first && atoll(task) > atoll(first))
+        snprintf(life->restart, sizeof life->restart, "task %.20s of job array %.20s", task, job);
+}
+
+int64_t train_life_parse_end(const char *line)
+{
+    const char *at = strstr(line, "EndTime=");
+    struct tm tm = {.tm_isdst = -1};
+
+    if (!at || sscanf(at, "EndTime=%d-%d-%dT%d:%d:%d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
+                      &tm.tm_hour, &tm.tm_min, &tm.tm_sec) != 6)
+        return -1;
+    tm.tm_year -= 1900;
+    tm.tm_mon -= 1;
+    return (int64_t)mktime(&tm);
+}
+
+/* Newer versions of Slurm say it in the environment, but an administrator may move it, so that
+ * scontrol goes first. A container may have none. */
+static int64_t ask_end(void)
+{
+    const char *job = var("SLURM_JOB_ID"), *said = var("SLURM_JOB_END_TIME");
+    char command[96], line[8192] = "";
+    FILE *from;
+
+    if (!job || strspn(job, "0123456789_") != strlen(job))
+        return -1;
+    snprintf(command, sizeof command, "scontrol -o show job %.40s 2>/dev/null", job);
+    if ((from = popen(command, "re"))) {
+        if (!fgets(line, sizeof line, from))
+            line[0] = 0;
+        pclose(from);
+    }
+    return line[0] ? train_life_parse_end(line) : said ? atoll(said) : -1;
+}
+
+bool train_life_end(const struct train_life *life, char *out, size_t out_nbytes)
+{
+    time_t end = (time_t)life->end;
+    struct tm tm;
+    return life->end >= 0 && localtime_r(&end, &tm) &&
+           strftime(out, out_nbytes, "%Y-%m-%d %H:%M:%S", &tm) > 0;
+}
+
+/* Seconds before the end at which the last save must begin: two of the longest, two steps, and what
+ * a busy file system may need more. */
+static double margin(const struct train_life *life, double step_seconds)
+{
+    double set = life->config->checkpoint.before_end;
+    return set > 0 ? set : MARGIN_S + 2 * life->save_s + 2 * step_seconds;
+}
+
+static bool ends_soon(struct train_life *life, double step_seconds)
+{
+    double left = (double)(life->end - (int64_t)time(NULL));
+
+    if (life->end < 0 || life->config->checkpoint.before_end == 0 ||
+        left > margin(life, step_seconds))
+        return false;
+    life->end = ask_end(); /* it may have been moved */
+    left = (double)(life->end - (int64_t)time(NULL));
+    if (life->end < 0 || left > margin(life, step_seconds))
+        return false;
+    fsdp_log(FSDP_LOG_WARN, "the job ends in %.0f s: saving and leaving", left);
+    life->end = -1; /* said once */
+    return true;
+}
+
+/* ---- job.json ---- */
+
+static bool path_of(const struct train_life *life, char out[PATH_NBYTES], const char *name)
+{
+    const char *root = life->config->checkpoint.path;
+    if (!root[0] || strstr(root, "://")) /* an object store has no place for a switch */
+        return false;
+    return snprintf(out, PATH_NBYTES, "%s/%s", root, name) < PATH_NBYTES;
+}
+
+/* Notes of this job's earlier starts. Returns false where there are none. */
+static bool read_notes(struct train_life *life, const char *path, int64_t *begin)
+{
+    json_t *notes = json_load_file(path, 0, NULL);
+    const char *job = json_string_value(json_object_get(notes, "job"));
+    bool mine = job && strcmp(job, life->job) == 0;
+
+    *begin = mine ? json_integer_value(json_object_get(notes, "begin")) : -1;
+    life->saved = mine ? json_integer_value(json_object_get(notes, "saved")) : -1;
+    life->same = mine ? (int)json_integer_value(json_object_get(notes, "same")) : 0;
+    json_decref(notes);
+    return mine;
+}
+
+/* Replaced whole. What goes wrong costs no more than the protection against starting in vain. */
+static void write_notes(const struct train_life *life)
+{
+    char path[PATH_NBYTES], temp[PATH_NBYTES + 8];
+    json_t *notes;
+
+    if (!life->job[0] || !path_of(life, path, "job.json"))
+        return;
+    snprintf(temp, sizeof temp, "%s.tmp", path);
+    notes = json_pack("{s:s, s:I, s:i, s:I}", "job", life->job, "begin", (json_int_t)life->begin,
+                      "same", life->same, "saved", (json_int_t)life->saved);
+    if (!notes || json_dump_file(notes, temp, JSON_INDENT(1)) || rename(temp, path))
+        fsdp_log(FSDP_LOG_WARN, "cannot write %s: %s", path, strerror(errno));
+    json_decref(notes);
+}
+
+int train_life_begin(struct train_life *life, int64_t step, bool resumed, struct fsdp_err *err)
+{
+    char path[PATH_NBYTES];
+    int64_t begin;
+
+    if (!life->lead || !life->job[0] || !path_of(life, path, "job.json"))
+        return FSDP_OK;
+    bool known = read_notes(life, path, &begin);
+    life->same = known && begin == step ? life->same + 1 : 0;
+    life->begin = step;
+    if (life->restart[0] && !resumed && strcmp(life->config->checkpoint.resume, "auto") == 0 &&
+        (!known || life->saved >= 0))
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%s finds no checkpoint in %s%s; is it the same folder, and mounted "
+                            "here? checkpoint.resume=never starts over",
+                            life->restart, life->config->checkpoint.path,
+                            known ? ", although one was saved" : " nor a trace of its first start");
+    if (life->same >= MAX_SAME_STARTS && life->restart[0])
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%s begins at step %" PRId64 " for the %dth time: it does not get "
+                            "further, and queueing it again would not help; see why it ended, then "
+                            "remove %s",
+                            life->restart, step, life->same + 1, path);
+    write_notes(life);
+    return FSDP_OK;
+}
+
+void train_life_saved(struct train_life *life, int64_t step, double seconds)
+{
+    if (!life)
+        return;
+    life->save_s = seconds > life->save_s ? seconds : life->save_s;
+    life->saved = step;
+    if (life->lead)
+        write_notes(life);
+}
+
+/* ---- switches ---- */
+
+static bool take_switch(const struct train_life *life, const char *name)
+{
+    char path[PATH_NBYTES];
+    if (!path_of(life, path, name) || access(path, F_OK))
+        return false;
+    if (unlink(path)) {
+        fsdp_log(FSDP_LOG_WARN, "%s is there, but cannot be removed (%s), so it is not heeded",
+                 path, strerror(errno));
+        return false;
+    }
+    fsdp_log(FSDP_LOG_INFO, "%s: done at this step", path);
+    return true;
+}
+
+unsigned train_life_asks(struct train_life *life, double step_seconds)
+{
+    unsigned asks = 0;
+    double now = fsdp_time_now();
+
+    if (!life->lead || now - life->looked < LOOK_S)
+        return 0;
+    life->looked = now;
+    if (take_switch(life, "checkpoint-now"))
+        asks |= TRAIN_ASK_SAVE;
+    if (take_switch(life, "stop") || ends_soon(life, step_seconds))
+        asks |= TRAIN_ASK_STOP;
+    return asks;
+}
+
+/* ---- beginning and end ---- */
+
+int train_life_open(struct train_life **out, const struct config *config, bool lead,
+                    struct fsdp_err *err)
+{
+    struct train_life *life = fsdp_alloc(1, sizeof *life, "job", err);
+    if (!life)
+        return FSDP_ENOMEM;
+    life->config = config;
+    life->lead = lead;
+    life->end = life->saved = -1;
+    read_job(life);
+    if (lead && life->job[0])
+        life->end = ask_end();
+    *out = life;
+    return FSDP_OK;
+}
+
+void train_life_close(struct train_life *life)
+{
+    fsdp_free(life);
+}

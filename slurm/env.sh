@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# env.sh: the one file that a site edits. The scripts beside it read it; so may yours:
+#
+#     . slurm/env.sh
+#     fsdp_srun fsdp-launch run.yaml
+#
+# What is set in the environment of sbatch goes before what stands here.
+
+# Where the programs are, if not on PATH; or load a module here.
+: "${FSDP_BIN:=}"
+[ -z "$FSDP_BIN" ] || PATH=$FSDP_BIN:$PATH
+# module load fsdp
+
+# How ranks meet: pmix, none or pmi2 (srun --mpi=list). Empty: pmix if this Slurm has it, else none.
+: "${FSDP_MPI:=}"
+
+# More arguments of every srun, such as --cpu-bind=cores or --gpus-per-node=8.
+: "${FSDP_SRUN_ARGS:=}"
+
+# A prefix of every program, such as "apptainer exec --nv fsdp.sif"; enroot and pyxis go into
+# FSDP_SRUN_ARGS (--container-image=...).
+: "${FSDP_RUN:=}"
+
+# The key that keeps strangers out of jobs that meet without PMIx; a folder that all nodes see.
+# export BOOT_KEY_FILE=$HOME/.config/fsdp/key
+
+# Which network the ranks use among each other, by the beginning of its name.
+# export BOOT_INTERFACE=ib
+
+if [ -z "$FSDP_MPI" ]; then
+    if srun --mpi=list 2>&1 | grep -q pmix; then FSDP_MPI=pmix; else FSDP_MPI=none; fi
+fi
+
+# Ranks end each other over their own control channel. --kill-on-bad-exit=1 would take the first rank
+# that leaves with 75 for a failure and kill others while they save. --wait: a rank that does not end
+# with the others, because it was stopped, is killed.
+fsdp_srun() {
+    # shellcheck disable=SC2086
+    srun --mpi="$FSDP_MPI" --kill-on-bad-exit=0 --wait=60 $FSDP_SRUN_ARGS $FSDP_RUN "$@"
+}

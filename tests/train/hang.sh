@@ -1,0 +1,58 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A rank that hangs, one that is stopped, and one that is slow: the job ends by itself, or says which.
+# run: timeout=240
+. "$TOP/tests/lib/tap.sh"
+unset RANK WORLD_SIZE
+cat >run.yaml <<END
+model: {path: $TOP/examples/llama-tiny, init: random}
+data: {path: [$TOP/README.md], seq_len: 64}
+train: {steps: 1000000, global_batch_size: 8}
+fsdp: {sharding_strategy: HYBRID_SHARD, hang_timeout: 4}
+log: {interval: 1000}
+END
+start() { # overrides...
+    timeout -k 5 100 "$BIN/fsdp-launch" -n 4 --nodes 2 run.yaml "$@" >log 2>err &
+    launcher=$!
+}
+rank_pid() { # rank
+    local p
+    for p in /proc/[0-9]*; do
+        grep -z -q -x "RANK=$1" "$p/environ" 2>/dev/null && grep -z -q "^TEST_TMP=$TEST_TMP\$" "$p/environ" &&
+            [ "$(cat "$p/comm")" = fsdp-launch ] && echo "${p#/proc/}" && return
+    done
+}
+running() {
+    local i
+    for i in $(seq 400); do
+        grep -q "^step" log && return
+        sleep 0.1
+    done
+}
+
+# Rank 0 writes its metrics to a pipe that nobody reads: after 64 KiB it hangs in write.
+mkfifo pipe
+sleep 1000 <>pipe &
+reader=$!
+start log.metrics=pipe
+wait $launcher
+rc=$?
+kill $reader
+wait $reader 2>/dev/null
+[ $rc = 76 ] && grep -q "no progress for . s; where each rank is:" err
+ok $? "a hang ends the job"
+grep -q "ranks\? .* on .*node1: step .*waits for other ranks" err
+ok $? "it is said where the others wait"
+grep -q "rank 0 on .*node0 hangs: no progress for .* s at step" err
+ok $? "and who is behind"
+
+start
+running
+kill -STOP "$(rank_pid 2)"
+wait $launcher
+rc=$?
+[ $rc = 76 ] && grep -q "no sign of life for 8 s from rank 2 on .*node1: stopped, or its machine hangs" err
+ok $? "a stopped rank is named"
+
+echo "1..$n"
+exit $bad

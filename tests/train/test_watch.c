@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the watchdog concludes from what the ranks tell it. */
+#include "tap.h"
+#include "train_life.h"
+#include "train_watch.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { N = 4 };
+
+static void all_at(struct watch_beat *beats, int64_t step, uint64_t nops)
+{
+    for (int r = 0; r < N; r++)
+        beats[r] = (struct watch_beat){
+            .step = step, .nops = nops, .step_s = 1, .busy_s = 0.6, .longest_s = 2};
+}
+
+int main(void)
+{
+    struct watch_beat beats[N];
+    double median = 0;
+
+    all_at(beats, 10, 7);
+    ok(watch_deadline(beats, N, 60, 600) == 60, "short steps: the floor");
+    beats[2].longest_s = 9;
+    ok(watch_deadline(beats, N, 60, 600) == 90, "long steps: ten of the longest of any rank");
+    beats[1].longest_s = 0;
+    ok(watch_deadline(beats, N, 60, 600) == 600, "before a rank's first step: that of phases");
+    all_at(beats, 10, 7);
+    beats[3].phase = 1;
+    ok(watch_deadline(beats, N, 60, 600) == 600, "while a rank saves, too");
+
+    all_at(beats, 10, 7);
+    ok(watch_hung(beats, N, 60) == -1, "nobody is late");
+    for (int r = 0; r < N; r++)
+        beats[r].idle_s = 61;
+    beats[2].nops = 5;
+    ok(watch_hung(beats, N, 60) == 2, "who has come to fewer operations");
+    all_at(beats, 10, 7);
+    for (int r = 0; r < N; r++) {
+        beats[r].idle_s = 61;
+        beats[r].comm = r != 3;
+    }
+    ok(watch_hung(beats, N, 60) == 3, "who is not in the collective that the others are in");
+
+    all_at(beats, 10, 7);
+    ok(watch_straggler(beats, N, &median) == -1, "all are equally fast");
+    beats[1].busy_s = 1;
+    ok(watch_straggler(beats, N, &median) == 1 && median == 0.6, "one computes longer");
+    beats[1].busy_s = 0.85;
+    ok(watch_straggler(beats, N, &median) == -1, "but not by a little");
+    beats[1].busy_s = 5;
+    beats[0].phase = 1;
+    ok(watch_straggler(beats, N, &median) == -1, "nobody is judged while a rank saves");
+
+    setenv("TZ", "UTC", 1);
+    tzset();
+    ok(train_life_parse_end("JobId=7 StartTime=2026-11-22T17:00:00 EndTime=2026-11-22T18:00:01 "
+                            "Deadline=N/A") == 1795370401,
+       "the end of a job");
+    ok(train_life_parse_end("JobId=7 EndTime=Unknown Deadline=N/A") == -1, "a job without an end");
+    ok(train_life_parse_end("slurm_load_jobs error") == -1, "no job");
+    return tap_done();
+}
