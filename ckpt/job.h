@@ -3,6 +3,7 @@
  * The writer under merge and reshard, in progress.
  *
  *   job_select.c   stored tensors -> output tensors: chosen, renamed, joined, cut, cast
+ *   job_map.c      the renaming, joining and cutting
  *   job_files.c    output tensors -> files, and which rows each holds
  *   job_name.c     what the output is called, what must not be overwritten, the temporary folder
  *   job_move.c     threads that read, convert, prove and write; job_sink.c: where they write
@@ -33,7 +34,6 @@ struct ckpt_job_part {
     uint64_t row, nrows, src_row;
     enum ckpt_row_order order;
     uint32_t group;
-    bool proves; /* its bytes count towards the stored tensor's fingerprint */
 };
 
 struct ckpt_job_tensor {
@@ -80,6 +80,12 @@ struct ckpt_job {
     struct ckpt_job_tensor *tensors;
     int nparts, max_parts;
     struct ckpt_job_part *parts;
+    int naliases;
+    struct ckpt_job_alias { /* other names of stored tensors that are in the output, for tied ones
+                             */
+        char *name;
+        int stored;
+    } * aliases;
     int *order; /* [ntensors] as files of whole tensors hold them: largest elements first */
     int nfiles;
     struct ckpt_job_file *files;
@@ -108,7 +114,12 @@ int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
 int ckpt_job_add_part(struct ckpt_job *job, const struct ckpt_job_part *part, struct fsdp_err *err);
 /* The stored row that row `row` of the part's output is. */
 uint64_t ckpt_job_src_row(const struct ckpt_job_part *part, uint64_t row);
+/* The output tensor that is the whole stored tensor, -1: none. */
+int ckpt_job_find_stored(const struct ckpt_job *job, int stored);
 void ckpt_job_tensors_free(struct ckpt_job *job);
+
+/* job_map.c: renames, joins and splits what was selected */
+int ckpt_job_map(struct ckpt_job *job, struct fsdp_err *err);
 
 /* job_files.c */
 /* Is there a file for each rank? */

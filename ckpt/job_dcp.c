@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Output for torch.distributed.checkpoint: the archives around the elements, and .metadata. */
-#include <string.h>
-
 #include "dcp_write.h"
 #include "job.h"
 #include "job_sink.h"
@@ -88,11 +86,11 @@ static int add_boxes(struct ckpt_dcp_meta *meta, const int *at, struct ckpt_job 
 static int add_aliases(struct ckpt_dcp_meta *meta, const int *at, const struct ckpt_job *job,
                        struct fsdp_err *err)
 {
-    const struct ckpt_manifest *m = &job->ckpt->m;
-    for (int i = 0; i < m->naliases; i++)
-        for (int k = 0; k < job->ntensors; k++)
-            if (!strcmp(job->tensors[k].tensor.name, m->aliases[i].target))
-                FSDP_TRY(ckpt_dcp_meta_alias(meta, m->aliases[i].name, at[k], err));
+    for (int i = 0; i < job->naliases; i++) {
+        int target = ckpt_job_find_stored(job, job->aliases[i].stored);
+        if (target >= 0)
+            FSDP_TRY(ckpt_dcp_meta_alias(meta, job->aliases[i].name, at[target], err));
+    }
     return FSDP_OK;
 }
 

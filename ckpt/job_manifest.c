@@ -91,17 +91,16 @@ static int take_optim(struct ckpt_manifest *m, const struct ckpt_job *job, struc
 /* Other names of tensors that are still there. */
 static int take_aliases(struct ckpt_manifest *m, const struct ckpt_job *job, struct fsdp_err *err)
 {
-    const struct ckpt_manifest *from = &job->ckpt->m;
-    m->aliases = fsdp_alloc((size_t)from->naliases, sizeof *m->aliases, "aliases", err);
+    m->aliases = fsdp_alloc((size_t)job->naliases, sizeof *m->aliases, "aliases", err);
     if (!m->aliases)
         return FSDP_ENOMEM;
-    for (int i = 0; i < from->naliases; i++) {
-        if (ckpt_layout_find(&m->layout, from->aliases[i].target) < 0 ||
-            ckpt_layout_find(&m->layout, from->aliases[i].name) >= 0)
+    for (int i = 0; i < job->naliases; i++) {
+        int target = ckpt_job_find_stored(job, job->aliases[i].stored);
+        if (target < 0 || ckpt_layout_find(&m->layout, job->aliases[i].name) >= 0)
             continue;
         struct ckpt_alias *alias = &m->aliases[m->naliases++];
-        alias->name = fsdp_strdup(from->aliases[i].name, err);
-        alias->target = fsdp_strdup(from->aliases[i].target, err);
+        alias->name = fsdp_strdup(job->aliases[i].name, err);
+        alias->target = fsdp_strdup(job->tensors[target].tensor.name, err);
         if (!alias->name || !alias->target)
             return FSDP_ENOMEM;
     }

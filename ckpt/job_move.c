@@ -366,7 +366,7 @@ static void account(int *damaged, struct worker *w, const struct task *task)
         const struct ckpt_job_part *from = &job->parts[s->part];
         const struct ckpt_tensor *t = &job->ckpt->m.layout.tensors[from->tensor];
         job->tensors[s->tensor].fingerprint ^= w->out_parts[i];
-        if (!from->proves || !t->has_fingerprint)
+        if (!t->has_fingerprint)
             continue;
         job->sums[from->tensor] ^= w->record.parts[i];
         job->seen[from->tensor] += s->nelem;

@@ -55,6 +55,9 @@ void ckpt_job_tensors_free(struct ckpt_job *job)
 {
     for (int i = 0; i < job->ntensors; i++)
         fsdp_free((char *)(uintptr_t)job->tensors[i].tensor.name);
+    for (int i = 0; i < job->naliases; i++)
+        fsdp_free(job->aliases[i].name);
+    fsdp_free(job->aliases);
     fsdp_free(job->tensors);
     fsdp_free(job->parts);
     fsdp_free(job->order);
@@ -122,24 +125,6 @@ static void cast(struct ckpt_job *job)
     for (int i = 0; job->cast && i < job->ntensors; i++)
         if (fsdp_dtype_is_float(job->tensors[i].tensor.dtype))
             job->tensors[i].tensor.dtype = job->dtype;
-}
-
-/* The first output tensor that uses a stored one proves its fingerprint. */
-static int choose_proofs(struct ckpt_job *job, struct fsdp_err *err)
-{
-    size_t count = (size_t)job->ckpt->m.layout.ntensors;
-    bool *used = fsdp_alloc(count, sizeof *used, "job proofs", err);
-    if (!used)
-        return FSDP_ENOMEM;
-    for (int i = 0; i < job->ntensors; i++) {
-        struct ckpt_job_part *parts = &job->parts[job->tensors[i].first_part];
-        for (int k = 0; k < job->tensors[i].nparts; k++)
-            parts[k].proves = !used[parts[k].tensor];
-        for (int k = 0; k < job->tensors[i].nparts; k++)
-            used[parts[k].tensor] = true;
-    }
-    fsdp_free(used);
-    return FSDP_OK;
 }
 
 /* Largest elements first, so that every tensor is aligned; else in stored order. */
@@ -211,6 +196,33 @@ static int relate(struct ckpt_job *job, struct fsdp_err *err)
     return rc;
 }
 
+static int list_aliases(struct ckpt_job *job, struct fsdp_err *err)
+{
+    const struct ckpt_manifest *m = &job->ckpt->m;
+    job->aliases = fsdp_alloc((size_t)m->naliases, sizeof *job->aliases, "job aliases", err);
+    if (!job->aliases)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < m->naliases; i++) {
+        struct ckpt_job_alias *alias = &job->aliases[job->naliases];
+        alias->stored = ckpt_layout_find(&m->layout, m->aliases[i].target);
+        if (!(alias->name = fsdp_strdup(m->aliases[i].name, err)))
+            return FSDP_ENOMEM;
+        job->naliases++;
+    }
+    return FSDP_OK;
+}
+
+int ckpt_job_find_stored(const struct ckpt_job *job, int stored)
+{
+    const struct fsdp_tensor *t = &job->ckpt->m.layout.tensors[stored].tensor;
+    for (int i = 0; i < job->ntensors; i++) {
+        const struct ckpt_job_part *part = &job->parts[job->tensors[i].first_part];
+        if (job->tensors[i].nparts == 1 && part->tensor == stored && part->nrows == rows_of(t))
+            return i;
+    }
+    return -1;
+}
+
 int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
 {
     const struct ckpt_layout *layout = &job->ckpt->m.layout;
@@ -220,8 +232,9 @@ int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
     if (!job->ntensors)
         return fsdp_err_set(err, FSDP_EINVAL, "'%s' holds no tensors %s", job->ckpt->path,
                             layout->ntensors ? "that were asked for" : "at all");
+    FSDP_TRY(list_aliases(job, err));
+    FSDP_TRY(ckpt_job_map(job, err));
     cast(job);
     FSDP_TRY(relate(job, err));
-    FSDP_TRY(choose_proofs(job, err));
     return sort_tensors(job, err);
 }

@@ -84,6 +84,7 @@ void tool_begin(struct tool *tool, const char *name, const char *usage)
                           .begun = fsdp_time_now()};
     tool->args.select.include = tool->include;
     tool->args.select.exclude = tool->exclude;
+    tool->args.select.maps = tool->maps;
     fsdp_log_set(on_log, tool, FSDP_LOG_INFO);
 }
 
@@ -105,6 +106,15 @@ static int parse_threads(int *out, const char *text, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static int parse_heads(struct ckpt_select *select, const char *text, struct fsdp_err *err)
+{
+    int end = 0;
+    if (sscanf(text, "%9dx%9d%n", &select->nheads, &select->nkv_heads, &end) == 2 && !text[end] &&
+        select->nheads > 0 && select->nkv_heads > 0)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL, "--heads %s: not of the form 32x8", text);
+}
+
 static int take_option(struct tool *tool, int option, struct fsdp_err *err)
 {
     struct ckpt_reshard_args *args = &tool->args;
@@ -123,6 +133,10 @@ static int take_option(struct tool *tool, int option, struct fsdp_err *err)
         return add_text(tool->include, &args->select.ninclude, optarg, err);
     case TOOL_EXCLUDE:
         return add_text(tool->exclude, &args->select.nexclude, optarg, err);
+    case TOOL_MAP:
+        return add_text(tool->maps, &args->select.nmaps, optarg, err);
+    case TOOL_HEADS:
+        return parse_heads(&args->select, optarg, err);
     case TOOL_DTYPE:
         args->dtype = optarg;
         return fsdp_dtype_parse(&dtype, optarg, err);

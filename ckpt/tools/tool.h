@@ -36,6 +36,8 @@ enum {
     TOOL_THREADS,
     TOOL_OVERWRITE,
     TOOL_DRY_RUN,
+    TOOL_MAP,
+    TOOL_HEADS,
     TOOL_OWN = 768,
 };
 #define TOOL_OPTIONS                                                                               \
@@ -53,6 +55,8 @@ enum {
     }
 #define TOOL_WRITE_OPTIONS                                                                         \
     {"output", required_argument, NULL, 'o'}, {"dtype", required_argument, NULL, TOOL_DTYPE},      \
+        {"map", required_argument, NULL, TOOL_MAP},                                                \
+        {"heads", required_argument, NULL, TOOL_HEADS},                                            \
         {"overwrite", no_argument, NULL, TOOL_OVERWRITE},                                          \
     {                                                                                              \
         "dry-run", no_argument, NULL, TOOL_DRY_RUN                                                 \
@@ -75,6 +79,11 @@ enum {
     "  -o, --output OUTPUT        what to write\n"                                                 \
     "      --dtype TYPE           cast floating tensors: float32, bfloat16, float16, ...\n"        \
     "                             (default: as stored)\n"                                          \
+    "      --map MAP              rename tensors: a file of rules FROM -> TO, or one of\n"         \
+    "                             torchtitan-to-hf, hf-to-torchtitan, fuse-qkv, split-qkv,\n"      \
+    "                             fuse-gate-up, split-gate-up; several apply in order\n"           \
+    "      --heads QxK            attention heads of queries and of keys, for maps that need\n"    \
+    "                             them (default: as config.json has them)\n"                       \
     "      --overwrite            replace an existing output\n"                                    \
     "      --dry-run              print what would be done, write nothing\n"
 

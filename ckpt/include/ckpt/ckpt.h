@@ -199,13 +199,18 @@ typedef int ckpt_progress_f(void *ctx, uint64_t nbytes_done, uint64_t nbytes_tot
 
 /* Which tensors of a checkpoint, and under which names. */
 struct ckpt_select {
-    int ninclude, nexclude;
+    int ninclude, nexclude, nmaps;
     const char *const *include; /* globs of stored names; none: all */
     const char *const *exclude; /* globs of stored names, stronger than include */
+    /* What they are called in the output, applied in order: files of rules (FROM -> TO, a line
+     * each), or torchtitan-to-hf, hf-to-torchtitan, fuse-qkv, split-qkv, fuse-gate-up,
+     * split-gate-up. */
+    const char *const *maps;
+    int nheads, nkv_heads; /* for maps that need them; 0: as config.json has them */
 };
 #define CKPT_SELECT_INIT                                                                           \
     {                                                                                              \
-        0, 0, NULL, NULL                                                                           \
+        0                                                                                          \
     }
 
 enum ckpt_output {

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Renaming, joining and splitting the output tensors, as ckpt_select.maps asks. An optimizer's
+ * tensors follow their parameter.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "job.h"
+#include "map.h"
+
+/* Attention heads: of queries, and of keys and values. */
+struct heads {
+    uint64_t query, key;
+};
+
+/* From the options, else from the config.json that goes along. */
+static int find_heads(struct heads *out, const struct ckpt_job *job, const char *what,
+                      struct fsdp_err *err)
+{
+    const struct ckpt_select *select = &job->args->select;
+    const char *path = ckpt_extra_path(job->ckpt, "config.json");
+    json_t *root = path && !select->nheads ? json_load_file(path, 0, NULL) : NULL;
+    json_int_t query = json_integer_value(json_object_get(root, "num_attention_heads"));
+    json_int_t key = json_integer_value(json_object_get(root, "num_key_value_heads"));
+    json_decref(root);
+    *out = (struct heads){(uint64_t)select->nheads, (uint64_t)select->nkv_heads};
+    if (!out->query && query > 0)
+        *out = (struct heads){(uint64_t)query, (uint64_t)(key > 0 ? key : query)};
+    if (out->query && out->key)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "tensor '%s': how many attention heads? '%s' has no config.json that says "
+                        "so: give them (--heads 32x8: of queries x of keys)",
+                        what, job->ckpt->path);
+}
+
+static uint64_t rows_of(const struct ckpt_job_tensor *t)
+{
+    return t->tensor.ndim ? t->tensor.shape[0] : 1;
+}
+
+/* ---- names and the order of rows ------------------------------------------------------------- */
+
+static int order_rows(struct ckpt_job *job, struct ckpt_job_tensor *t, const struct ckpt_map *map,
+                      enum ckpt_map_rows rows, struct fsdp_err *err)
+{
+    struct ckpt_job_part *part = &job->parts[t->first_part];
+    struct heads heads;
+    FSDP_TRY(find_heads(&heads, job, t->tensor.name, err));
+    uint64_t nheads = rows == CKPT_MAP_ROWS_QUERY ? heads.query : heads.key;
+    uint64_t group = rows_of(t) / nheads;
+    if (rows_of(t) % nheads || group % 2 || group > UINT32_MAX)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "tensor '%s' has %llu rows, which are not %llu heads of an even number "
+                            "of rows: wrong --heads?",
+                            t->tensor.name, (unsigned long long)rows_of(t),
+                            (unsigned long long)nheads);
+    enum ckpt_row_order order = map->to_pairs ? CKPT_ROWS_TO_PAIRS : CKPT_ROWS_TO_HALVES;
+    if (t->nparts > 1 || (part->order != CKPT_ROWS_SAME && part->order == order))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "tensor '%s': its rows cannot be ordered again; give the maps in "
+                            "another order, or one after the other",
+                            t->tensor.name);
+    part->order = part->order == CKPT_ROWS_SAME ? order : CKPT_ROWS_SAME;
+    part->group = (uint32_t)group;
+    return FSDP_OK;
+}
+
+/* The parameter's part of a name under a map; what is around it stays. */
+static char *map_name(const struct ckpt_map *map, const char *name, bool optim,
+                    enum ckpt_map_rows *rows, struct fsdp_err *err)
+{
+    size_t begin, end;
+    ckpt_map_parameter(name, optim, &begin, &end);
+    char *inner = fsdp_sprintf(err, "%.*s", (int)(end - begin), name + begin);
+    char *mapped = inner ? ckpt_map_name(map, inner, rows, err) : NULL;
+    char *out = mapped ? fsdp_sprintf(err, "%.*s%s%s", (int)begin, name, mapped, name + end) : NULL;
+    fsdp_free(inner);
+    fsdp_free(mapped);
+    return out;
+}
+
+static int rename_all(struct ckpt_job *job, const struct ckpt_map *map, struct fsdp_err *err)
+{
+    for (int i = 0; i < job->ntensors; i++) {
+        struct ckpt_job_tensor *t = &job->tensors[i];
+        enum ckpt_map_rows rows;
+        char *name = map_name(map, t->tensor.name, t->kind == FSDP_SLICE_OPTIM, &rows, err);
+        if (!name)
+            return FSDP_ENOMEM;
+        if (strcmp(name, t->tensor.name))
+            t->stored = NULL;
+        fsdp_free((char *)(uintptr_t)t->tensor.name);
+        t->tensor.name = name;
+        if (rows != CKPT_MAP_ROWS_SAME)
+            FSDP_TRY(order_rows(job, t, map, rows, err));
+    }
+    for (int i = 0; i < job->naliases; i++) {
+        char *name = map_name(map, job->aliases[i].name, false, NULL, err);
+        if (!name)
+            return FSDP_ENOMEM;
+        fsdp_free(job->aliases[i].name);
+        job->aliases[i].name = name;
+    }
+    return FSDP_OK;
+}
+
+/* ---- joining and splitting ------------------------------------------------------------------- */
+
+/* Tensors that are one, in the order of their rows. */
+struct fusion {
+    const char *whole;
+    int nmembers;
+    const char *members[3];
+};
+static const struct fusion qkv = {
+    "self_attn.qkv_proj", 3, {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}};
+static const struct fusion gate_up = {"mlp.gate_up_proj", 2, {"mlp.gate_proj", "mlp.up_proj"}};
+
+/* `name` with the module `from` (whole path elements) replaced; NULL, no error, if it has none. */
+static char *replace_module(const char *name, const char *from, const char *to,
+                            struct fsdp_err *err)
+{
+    size_t len = strlen(from);
+    for (const char *p = strstr(name, from); p; p = strstr(p + 1, from))
+        if ((p == name || p[-1] == '.') && (p[len] == '.' || !p[len]))
+            return fsdp_sprintf(err, "%.*s%s%s", (int)(p - name), name, to, p + len);
+    return NULL;
+}
+
+static bool has_module(const char *name, const char *module)
+{
+    size_t len = strlen(module);
+    for (const char *p = strstr(name, module); p; p = strstr(p + 1, module))
+        if ((p == name || p[-1] == '.') && (p[len] == '.' || !p[len]))
+            return true;
+    return false;
+}
+
+/* The tensors before a map, while the job's list is made anew. */
+struct old {
+    int ntensors;
+    struct ckpt_job_tensor *tensors;
+    struct ckpt_job_part *parts;
+};
+
+static const struct ckpt_job_tensor *find_old(const struct old *old, const char *name)
+{
+    for (int i = 0; i < old->ntensors; i++)
+        if (!strcmp(old->tensors[i].tensor.name, name))
+            return &old->tensors[i];
+    return NULL;
+}
+
+/* Rows [from, from + nrows) of an old tensor become the next rows of the newest one. */
+static int add_rows(struct ckpt_job *job, const struct old *old, const struct ckpt_job_tensor *t,
+                    uint64_t from, uint64_t nrows, uint64_t row, struct fsdp_err *err)
+{
+    for (int i = t->first_part; i < t->first_part + t->nparts; i++) {
+        struct ckpt_job_part part = old->parts[i];
+        uint64_t begin = part.row > from ? part.row : from, end = part.row + part.nrows;
+        end = end < from + nrows ? end : from + nrows;
+        if (begin >= end)
+            continue;
+        if (part.order != CKPT_ROWS_SAME && (begin - part.row) % part.group)
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED, "tensor '%s' is split inside of a head",
+                                t->tensor.name);
+        part.src_row += begin - part.row;
+        part.row = row + begin - from;
+        part.nrows = end - begin;
+        FSDP_TRY(ckpt_job_add_part(job, &part, err));
+    }
+    return FSDP_OK;
+}
+
+static int add_like(struct ckpt_job *job, const struct ckpt_job_tensor *t, char *name,
+                    uint64_t nrows, struct fsdp_err *err)
+{
+    struct fsdp_tensor tensor = t->tensor;
+    if (!name)
+        return FSDP_ENOMEM;
+    tensor.name = name;
+    if (tensor.ndim)
+        tensor.shape[0] = nrows;
+    int rc = ckpt_job_add_tensor(job, &tensor, t->kind, err);
+    if (rc == FSDP_OK) {
+        job->tensors[job->ntensors - 1].role = t->role;
+        job->tensors[job->ntensors - 1].stored = strcmp(name, t->tensor.name) ? NULL : t->stored;
+    }
+    fsdp_free(name);
+    return rc;
+}
+
+static bool fits(const struct fsdp_tensor *a, const struct fsdp_tensor *b)
+{
+    return a->dtype == b->dtype && a->ndim == b->ndim && a->ndim > 0 &&
+           !memcmp(a->shape + 1, b->shape + 1, (size_t)(a->ndim - 1) * sizeof *a->shape);
+}
+
+static int fuse(struct ckpt_job *job, const struct old *old, const struct ckpt_job_tensor *first,
+                const struct fusion *fusion, struct fsdp_err *err)
+{
+    const struct ckpt_job_tensor *members[3] = {first};
+    uint64_t nrows = rows_of(first), row = 0;
+    for (int i = 1; i < fusion->nmembers; i++) {
+        char *name =
+            replace_module(first->tensor.name, fusion->members[0], fusion->members[i], err);
+        if (!name)
+            return FSDP_ENOMEM;
+        members[i] = find_old(old, name);
+        int rc = FSDP_OK;
+        if (!members[i] || !fits(&first->tensor, &members[i]->tensor))
+            rc = fsdp_err_set(err, FSDP_EINVAL, "'%s' cannot be joined with '%s': %s",
+                              first->tensor.name, name,
+                              members[i] ? "another dtype or row" : "there is none");
+        fsdp_free(name);
+        FSDP_TRY(rc);
+        nrows += rows_of(members[i]);
+    }
+    FSDP_TRY(add_like(job, first,
+                      replace_module(first->tensor.name, fusion->members[0], fusion->whole, err),
+                      nrows, err));
+    for (int i = 0; i < fusion->nmembers; i++) {
+        FSDP_TRY(add_rows(job, old, members[i], 0, rows_of(members[i]), row, err));
+        row += rows_of(members[i]);
+    }
+    return FSDP_OK;
+}
+
+static int split(struct ckpt_job *job, const struct old *old, const struct ckpt_job_tensor *t,
+                 const struct fusion *fusion, struct fsdp_err *err)
+{
+    uint64_t shares[3] = {1, 1, 1}, all = 0, from = 0;
+    struct heads heads;
+    if (fusion->nmembers == 3) {
+        FSDP_TRY(find_heads(&heads, job, t->tensor.name, err));
+        shares[0] = heads.query;
+        shares[1] = shares[2] = heads.key;
+    }
+    for (int i = 0; i < fusion->nmembers; i++)
+        all += shares[i];
+    if (!t->tensor.ndim || rows_of(t) % all)
+        return fsdp_err_set(
+            err, FSDP_EINVAL, "tensor '%s' has %llu rows, which are not %llu equal parts",
+            t->tensor.name, (unsigned long long)rows_of(t), (unsigned long long)all);
+    for (int i = 0; i < fusion->nmembers; i++) {
+        uint64_t nrows = rows_of(t) / all * shares[i];
+        FSDP_TRY(add_like(job, t,
+                          replace_module(t->tensor.name, fusion->whole, fusion->members[i], err),
+                          nrows, err));
+        FSDP_TRY(add_rows(job, old, t, from, nrows, 0, err));
+        from += nrows;
+    }
+    return FSDP_OK;
+}
+
+static int remake_one(struct ckpt_job *job, const struct old *old, const struct ckpt_job_tensor *t,
+                      const struct fusion *fusion, bool join, struct fsdp_err *err)
+{
+    const char *name = t->tensor.name;
+    if (join && has_module(name, fusion->members[0]))
+        return fuse(job, old, t, fusion, err);
+    for (int i = 1; join && i < fusion->nmembers; i++)
+        if (has_module(name, fusion->members[i]))
+            return FSDP_OK; /* it came with the first */
+    if (!join && has_module(name, fusion->whole))
+        return split(job, old, t, fusion, err);
+    FSDP_TRY(add_like(job, t, fsdp_strdup(name, err), rows_of(t), err));
+    return add_rows(job, old, t, 0, rows_of(t), 0, err);
+}
+
+/* Lists all tensors anew, with those of a fusion joined or split. */
+static int remake(struct ckpt_job *job, const struct fusion *fusion, bool join,
+                  struct fsdp_err *err)
+{
+    struct old old = {job->ntensors, job->tensors, job->parts};
+    int rc = FSDP_OK;
+    job->tensors = NULL;
+    job->parts = NULL;
+    job->ntensors = job->max_tensors = job->nparts = job->max_parts = 0;
+    for (int i = 0; rc == FSDP_OK && i < old.ntensors; i++)
+        rc = remake_one(job, &old, &old.tensors[i], fusion, join, err);
+    for (int i = 0; i < old.ntensors; i++)
+        fsdp_free((char *)(uintptr_t)old.tensors[i].tensor.name);
+    fsdp_free(old.tensors);
+    fsdp_free(old.parts);
+    return rc;
+}
+
+static int apply(struct ckpt_job *job, const struct ckpt_map *map, struct fsdp_err *err)
+{
+    switch (map->action) {
+    case CKPT_MAP_FUSE_QKV:
+        return remake(job, &qkv, true, err);
+    case CKPT_MAP_SPLIT_QKV:
+        return remake(job, &qkv, false, err);
+    case CKPT_MAP_FUSE_GATE_UP:
+        return remake(job, &gate_up, true, err);
+    case CKPT_MAP_SPLIT_GATE_UP:
+        return remake(job, &gate_up, false, err);
+    default:
+        return rename_all(job, map, err);
+    }
+}
+
+int ckpt_job_map(struct ckpt_job *job, struct fsdp_err *err)
+{
+    int rc = FSDP_OK;
+    for (int i = 0; rc == FSDP_OK && i < job->args->select.nmaps; i++) {
+        struct ckpt_map map;
+        FSDP_TRY(ckpt_map_create(&map, job->args->select.maps[i], err));
+        rc = apply(job, &map, err);
+        ckpt_map_destroy(&map);
+    }
+    return rc;
+}
