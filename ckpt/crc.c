@@ -117,6 +117,32 @@ uint32_t ckpt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b)
     return ckpt_crc32c_shift(crc_a, nbytes_b) ^ crc_b;
 }
 
+/* An error of e(x) with k bytes behind it leaves e(x) x^(64 + 8k) in the register. Backwards over
+ * one byte after the other, the register becomes the error itself where it began. */
+bool ckpt_crc64_locate(uint64_t *pos, uint16_t *error, uint64_t difference, uint64_t nbytes)
+{
+    uint64_t table[256];
+    unsigned char by_top[256]; /* the entry with this highest byte */
+    for (unsigned i = 0; i < 256; i++) {
+        uint64_t crc = i;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc & 1 ? crc >> 1 ^ POLY64 : crc >> 1;
+        table[i] = crc;
+        by_top[crc >> 56] = (unsigned char)i;
+    }
+    uint64_t crc = difference;
+    for (uint64_t at = nbytes; crc && at-- > 0;) {
+        unsigned char byte = by_top[crc >> 56];
+        crc = (crc ^ table[byte]) << 8 | byte;
+        if (crc >> 16 || (at + 1 == nbytes && crc >> 8))
+            continue;
+        *pos = at;
+        *error = (uint16_t)crc;
+        return true;
+    }
+    return false;
+}
+
 uint64_t ckpt_fingerprint_part(const struct fsdp_tensor *tensor, const struct fsdp_box *box,
                                const void *data)
 {

@@ -11,6 +11,7 @@
 #include "blob.h"
 #include "crc.h"
 #include "opened.h"
+#include "text.h"
 
 /* Of a file as it is stored, through a buffer of CKPT_BLOCK_NBYTES. */
 static int stored_checksum(uint32_t *out, struct ckpt *ckpt, int file, char *buffer,
@@ -74,7 +75,9 @@ struct check {
     size_t *by_file; /* [npieces] piece indices, by file and position */
     size_t *first;   /* [nfiles + 1] into by_file */
     uint64_t *sums;  /* [ntensors] */
-    bool *damaged;   /* [nfiles] */
+    bool *damaged;   /* [nfiles] unreadable, or: */
+    bool *wrong;     /* [nfiles] read to the end, and the checksum is wrong */
+    bool *explained; /* [nfiles] by a tensor in it that is wrong */
     atomic_int next;
     pthread_mutex_t lock; /* report, sums, nfaults, rc */
     int nfaults, rc;
@@ -181,7 +184,7 @@ static int check_file(struct check *c, int file, char *buffer, struct fsdp_err *
     snprintf(text, sizeof text, "file '%s': checksum %08x instead of %08x", info->path, crc,
              info->crc32c);
     pthread_mutex_lock(&c->lock);
-    c->damaged[file] = true;
+    c->damaged[file] = c->wrong[file] = true;
     fault(c, text);
     pthread_mutex_unlock(&c->lock);
     return FSDP_OK;
@@ -230,7 +233,9 @@ static int sort_pieces(struct check *c, struct fsdp_err *err)
     c->first = fsdp_alloc((size_t)layout->nfiles + 1, sizeof *c->first, "pieces", err);
     c->sums = fsdp_alloc((size_t)layout->ntensors, sizeof *c->sums, "fingerprints", err);
     c->damaged = fsdp_alloc((size_t)layout->nfiles, sizeof *c->damaged, "files", err);
-    if (!c->by_file || !c->first || !c->sums || !c->damaged)
+    c->wrong = fsdp_alloc((size_t)layout->nfiles, sizeof *c->wrong, "files", err);
+    c->explained = fsdp_alloc((size_t)layout->nfiles, sizeof *c->explained, "files", err);
+    if (!c->by_file || !c->first || !c->sums || !c->damaged || !c->wrong || !c->explained)
         return FSDP_ENOMEM;
     for (size_t i = 0; i < layout->npieces; i++) {
         c->by_file[i] = i;
@@ -268,17 +273,125 @@ static int sum_by_plan(struct check *c, int tensor, struct fsdp_err *err)
     return rc;
 }
 
+/* The piece that holds the element with this row-major index, and the element's place in it. */
+static const struct ckpt_piece *piece_of(uint64_t *nelem_before, uint64_t *index,
+                                         const struct ckpt_layout *layout, int tensor, uint64_t at)
+{
+    const struct fsdp_tensor *t = &layout->tensors[tensor].tensor;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        index[d] = at % t->shape[d];
+        at /= t->shape[d];
+    }
+    for (size_t p = layout->first[tensor]; p < layout->first[tensor + 1]; p++) {
+        const struct ckpt_piece *piece = &layout->pieces[p];
+        bool inside = true;
+        *nelem_before = 0;
+        for (int d = 0; d < t->ndim; d++) {
+            inside &= index[d] >= piece->box.offset[d] &&
+                      index[d] - piece->box.offset[d] < piece->box.length[d];
+            *nelem_before = *nelem_before * piece->box.length[d] + index[d] - piece->box.offset[d];
+        }
+        if (inside)
+            return piece;
+    }
+    return NULL;
+}
+
+/* One wrong byte, or two neighbours, can be found by their CRC alone. False where it is more. */
+static bool say_byte(struct ckpt_text *text, struct check *c, int tensor)
+{
+    const struct ckpt_layout *layout = &c->ckpt->m.layout;
+    const struct ckpt_tensor *t = &layout->tensors[tensor];
+    size_t elem_nbytes = fsdp_dtype_nbytes(t->tensor.dtype);
+    uint64_t pos, before, index[FSDP_MAX_DIMS];
+    unsigned char is = 0;
+    uint16_t error;
+
+    if (!ckpt_crc64_locate(&pos, &error, c->sums[tensor] ^ t->fingerprint,
+                           fsdp_tensor_nelem(&t->tensor) * elem_nbytes))
+        return false;
+    const struct ckpt_piece *piece = piece_of(&before, index, layout, tensor, pos / elem_nbytes);
+    if (!piece)
+        return false;
+    uint64_t at = piece->pos + before * elem_nbytes + pos % elem_nbytes;
+    if (ckpt_file_pread(c->ckpt, piece->file, &is, 1, at, NULL))
+        return false;
+    ckpt_text_printf(text, ": byte %llu of '%s' is %02x and was %02x", (unsigned long long)at,
+                     layout->files[piece->file].path, is, is ^ (error & 0xff));
+    if (error >> 8)
+        ckpt_text_printf(text, ", and the one behind it is wrong too");
+    ckpt_text_printf(text, "; element ");
+    ckpt_text_dims(text, index, t->tensor.ndim);
+    return true;
+}
+
+/* Else: what the files with a wrong checksum hold of the tensor. */
+static void say_ranges(struct ckpt_text *text, const struct check *c, int tensor)
+{
+    const struct ckpt_layout *layout = &c->ckpt->m.layout;
+    const struct fsdp_tensor *t = &layout->tensors[tensor].tensor;
+    const char *before = ": somewhere in ";
+    for (size_t p = layout->first[tensor]; p < layout->first[tensor + 1]; p++) {
+        const struct ckpt_piece *piece = &layout->pieces[p];
+        char box[256];
+        if (!c->damaged[piece->file])
+            continue;
+        uint64_t nbytes = fsdp_box_nelem(&piece->box, t->ndim) * fsdp_dtype_nbytes(t->dtype);
+        ckpt_box_text(box, sizeof box, &piece->box, t->ndim);
+        ckpt_text_printf(text, "%sbytes %llu to %llu of '%s', which hold %s", before,
+                         (unsigned long long)piece->pos,
+                         (unsigned long long)(piece->pos + nbytes - 1),
+                         layout->files[piece->file].path, box);
+        before = ", or ";
+    }
+    if (before[0] == ':')
+        ckpt_text_printf(text, ", though the checksums of its files are right");
+}
+
+static int tensor_fault(struct check *c, int tensor, struct fsdp_err *err)
+{
+    const struct ckpt_layout *layout = &c->ckpt->m.layout;
+    const struct ckpt_tensor *t = &layout->tensors[tensor];
+    struct ckpt_text text = {0};
+    ckpt_text_printf(&text, "tensor '%s': fingerprint %016llx instead of %016llx", t->tensor.name,
+                     (unsigned long long)c->sums[tensor], (unsigned long long)t->fingerprint);
+    if (!say_byte(&text, c, tensor))
+        say_ranges(&text, c, tensor);
+    if (text.failed)
+        return fsdp_err_set(err, FSDP_ENOMEM, "verify: out of memory");
+    for (size_t p = layout->first[tensor]; p < layout->first[tensor + 1]; p++)
+        c->explained[layout->pieces[p].file] = true;
+    fault(c, text.data);
+    ckpt_text_free(&text);
+    return FSDP_OK;
+}
+
+/* A file with a wrong checksum whose tensors are all right. */
+static void header_faults(struct check *c)
+{
+    const struct ckpt_layout *layout = &c->ckpt->m.layout;
+    for (int i = 0; i < layout->nfiles; i++) {
+        char text[1024];
+        if (!c->wrong[i] || c->explained[i] || !layout->files[i].header_nbytes)
+            continue;
+        snprintf(text, sizeof text,
+                 "file '%s': what it holds of tensors is right; the damage is in its header (bytes "
+                 "0 to %llu)%s",
+                 layout->files[i].path, (unsigned long long)layout->files[i].header_nbytes - 1,
+                 ckpt_codec_is_name(layout->files[i].path) ? " or its frames" : "");
+        fault(c, text);
+    }
+}
+
 static int check_tensors(struct check *c, struct fsdp_err *err)
 {
     const struct ckpt_layout *layout = &c->ckpt->m.layout;
     for (int i = 0; i < layout->ntensors; i++) {
         const struct ckpt_tensor *t = &layout->tensors[i];
-        const char *damaged = NULL;
-        bool rows = true;
+        bool rows = true, damaged = false;
         for (size_t p = layout->first[i]; p < layout->first[i + 1]; p++) {
             rows &= is_rows(&t->tensor, &layout->pieces[p].box);
-            if (c->damaged[layout->pieces[p].file] && !damaged)
-                damaged = layout->files[layout->pieces[p].file].path;
+            damaged |= c->damaged[layout->pieces[p].file] && !c->wrong[layout->pieces[p].file];
         }
         if (!t->has_fingerprint)
             continue;
@@ -286,12 +399,9 @@ static int check_tensors(struct check *c, struct fsdp_err *err)
             FSDP_TRY(sum_by_plan(c, i, err));
         if (c->sums[i] == t->fingerprint || (!rows && damaged))
             continue;
-        char text[1024];
-        snprintf(text, sizeof text, "tensor '%.500s': fingerprint %016llx instead of %016llx%s%s%s",
-                 t->tensor.name, (unsigned long long)c->sums[i], (unsigned long long)t->fingerprint,
-                 damaged ? " (in '" : "", damaged ? damaged : "", damaged ? "')" : "");
-        fault(c, text);
+        FSDP_TRY(tensor_fault(c, i, err));
     }
+    header_faults(c);
     return FSDP_OK;
 }
 
@@ -319,5 +429,7 @@ int ckpt_verify(struct ckpt *ckpt, ckpt_fault_f *report, void *ctx, struct fsdp_
     fsdp_free(c.first);
     fsdp_free(c.sums);
     fsdp_free(c.damaged);
+    fsdp_free(c.wrong);
+    fsdp_free(c.explained);
     return rc;
 }

@@ -118,8 +118,44 @@ static void test_fingerprint(void)
     }
 }
 
+/* A wrong byte, or two, is found from two checksums alone; other damage is not taken for one. */
+static void test_locate(void)
+{
+    unsigned char data[3000];
+    bool found = true, quiet = true;
+    uint64_t pos;
+    uint16_t error;
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)(i * 37 >> 2);
+    uint64_t right = ckpt_crc64(0, data, sizeof data);
+    for (size_t at = 0; at < sizeof data; at++) {
+        unsigned wrong = 1 + (unsigned)at * 7919 % 255, next = at % 2 ? 0 : (unsigned)at % 251;
+        if (at + 1 == sizeof data)
+            next = 0;
+        data[at] ^= (unsigned char)wrong;
+        if (next)
+            data[at + 1] ^= (unsigned char)next;
+        uint64_t difference = right ^ ckpt_crc64(0, data, sizeof data);
+        found &= ckpt_crc64_locate(&pos, &error, difference, sizeof data) && pos == at &&
+                 error == (wrong | next << 8);
+        data[at] ^= (unsigned char)wrong;
+        if (next)
+            data[at + 1] ^= (unsigned char)next;
+        if (at < 100) { /* two bytes far apart */
+            data[at] ^= 1, data[at + 2000] ^= 1;
+            difference = right ^ ckpt_crc64(0, data, sizeof data);
+            quiet &= !ckpt_crc64_locate(&pos, &error, difference, sizeof data);
+            data[at] ^= 1, data[at + 2000] ^= 1;
+        }
+    }
+    ok(found, "each byte of 3000, and pairs, found by what they do to the checksum");
+    ok(quiet, "two bytes far apart are not taken for one");
+    ok(!ckpt_crc64_locate(&pos, &error, 0, sizeof data), "nothing is wrong: nothing is found");
+}
+
 int main(void)
 {
+    test_locate();
     test_values();
     test_combine();
     test_fingerprint();
