@@ -289,9 +289,13 @@ int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err)
 {
     char *parent;
     FSDP_TRY(parent_of(&parent, job, job->args->dry_run || job->folder, err));
-    int rc = check_space(job, parent, err);
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = check_space(job, parent, &why);
     fsdp_free(parent);
-    FSDP_TRY(rc);
+    if (job->args->dry_run && rc == FSDP_ENOSPC)
+        fsdp_log(FSDP_LOG_WARN, "%s", why.text);
+    else if (rc)
+        return fsdp_err_set(err, rc, "%s", why.text);
     if (job->args->dry_run)
         return FSDP_OK;
     job->made_temp = true;
