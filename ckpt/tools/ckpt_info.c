@@ -1,28 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt-info: what is in a checkpoint, as a table or as JSON. Reads headers only. */
-#include <getopt.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/ckpt.h"
+#include "tool.h"
 
-static const char usage[] = "Usage: ckpt-info [options] CHECKPOINT\n"
-                            "\n"
-                            "Shows a checkpoint: a step-* folder, a folder of them (the newest), a "
-                            "Hugging Face folder, or a\n"
-                            ".safetensors file. Missing, truncated or stray files are an error; "
-                            "contents are not read (that is\n"
-                            "ckpt-verify's work).\n"
-                            "\n"
-                            "  -a, --all    the optimizer's tensors and the files too\n"
-                            "      --json   everything as one JSON object\n"
-                            "  -h, --help   this text\n"
-                            "      --version\n"
-                            "\n"
-                            "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+static const char usage[] =
+    "Usage: ckpt-info [options] CHECKPOINT\n"
+    "\n"
+    "Shows a checkpoint: a step-* folder, a folder of them (the newest), a\n"
+    "torch.distributed.checkpoint, a Hugging Face folder, or a .safetensors file. Missing,\n"
+    "truncated or stray files are an error; contents are not read (that is ckpt-verify's work).\n"
+    "\n"
+    "  -a, --all                  the optimizer's tensors and the files too\n" TOOL_HELP "\n"
+    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 static uint64_t nbytes_of(const struct fsdp_tensor *tensor)
 {
@@ -32,18 +25,6 @@ static uint64_t nbytes_of(const struct fsdp_tensor *tensor)
 static const char *kind_name(enum fsdp_slice_kind kind)
 {
     return kind == FSDP_SLICE_MODEL ? "model" : "optim";
-}
-
-/* Names come from files: what would command a terminal is shown as '?'. Static memory, one at a
- * time. */
-static const char *shown(const char *name)
-{
-    static char text[512];
-    size_t i = 0;
-    for (; name[i] && i < sizeof text - 1; i++)
-        text[i] = (unsigned char)name[i] < ' ' || name[i] == 127 ? '?' : name[i];
-    text[i] = 0;
-    return text;
 }
 
 static const char *format_name(const struct ckpt *ckpt)
@@ -111,7 +92,7 @@ static void print_tensors(const struct ckpt *ckpt, bool all)
         shape_text(shape, sizeof shape, &t->tensor);
         if (t->has_fingerprint)
             snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, t->fingerprint);
-        printf("%-*s  %-8s %-20s %14" PRIu64 "  %s\n", width, shown(t->tensor.name),
+        printf("%-*s  %-8s %-20s %14" PRIu64 "  %s\n", width, tool_shown(t->tensor.name),
                fsdp_dtype_name(t->tensor.dtype), shape, nbytes_of(&t->tensor), fingerprint);
     }
 }
@@ -191,52 +172,32 @@ static void print_json(const struct ckpt *ckpt)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"all", no_argument, NULL, 'a'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
-    };
+        TOOL_OPTIONS, {"all", no_argument, NULL, 'a'}, {NULL, 0, NULL, 0}};
     struct fsdp_err err = FSDP_ERR_INIT;
     struct ckpt *ckpt = NULL;
-    bool all = false, json = false;
-    int option;
+    struct tool tool;
+    bool all = false;
+    int option, status;
 
-    while ((option = getopt_long(argc, argv, "ah", options, NULL)) != -1) {
-        switch (option) {
-        case 'a':
+    tool_begin(&tool, "ckpt-info", usage);
+    while ((option = getopt_long(argc, argv, "aqh", options, NULL)) != -1) {
+        if (option == 'a')
             all = true;
-            break;
-        case 'j':
-            json = true;
-            break;
-        case 'h':
-            fputs(usage, stdout);
-            return 0;
-        case 'V':
-            puts("ckpt-info " FSDP_VERSION_STRING);
-            return 0;
-        default:
-            fprintf(stderr, "Try 'ckpt-info --help'.\n");
-            return 2;
-        }
+        else if (!tool_option(&tool, option, &status))
+            return status;
     }
-    if (optind != argc - 1) {
-        fprintf(stderr, "ckpt-info: name one checkpoint. Try 'ckpt-info --help'.\n");
-        return 2;
-    }
-    if (ckpt_open(&ckpt, argv[optind], &err)) {
-        fprintf(stderr, "ckpt-info: %s\n", err.text);
-        return 1;
-    }
-    if (json) {
+    if (!tool_arguments(&tool, argc, 1, "one checkpoint is", &status))
+        return status;
+    if (ckpt_open(&ckpt, argv[optind], &err))
+        return tool_fail(&tool, TOOL_FAILED, err.text);
+    if (tool.json) {
         print_json(ckpt);
-    } else {
+    } else if (!tool.quiet) {
         print_head(ckpt);
         print_tensors(ckpt, all);
         if (all)
             print_files(ckpt);
     }
     ckpt_close(ckpt);
-    return fflush(stdout) || ferror(stdout) ? 1 : 0;
+    return tool_flush(&tool, TOOL_DONE);
 }

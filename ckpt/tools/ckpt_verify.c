@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt-verify: proves a checkpoint whole. */
-#include <getopt.h>
-#include <stdio.h>
+#include <jansson.h>
 
-#include "ckpt/ckpt.h"
+#include "tool.h"
 
 static const char usage[] =
     "Usage: ckpt-verify [options] CHECKPOINT\n"
@@ -11,17 +10,20 @@ static const char usage[] =
     "Proves that the files of a checkpoint are those that were saved: nothing missing, truncated, "
     "stray or\n"
     "overlapping, every checksum and every tensor's fingerprint right. Prints a line per fault.\n"
-    "\n"
-    "  -q, --quiet  print nothing but errors\n"
-    "  -h, --help   this text\n"
-    "      --version\n"
-    "\n"
+    "\n" TOOL_HELP "\n"
     "Exit status: 0 whole, 1 damaged or unreadable, 2 wrong usage.\n";
+
+struct output {
+    json_t *faults; /* NULL: lines */
+};
 
 static void report(void *ctx, const char *text)
 {
-    (void)ctx;
-    fprintf(stderr, "%s\n", text);
+    struct output *out = ctx;
+    if (out->faults)
+        json_array_append_new(out->faults, json_string(text));
+    else
+        fprintf(stderr, "%s\n", text);
 }
 
 static void summary(const struct ckpt *ckpt)
@@ -37,46 +39,42 @@ static void summary(const struct ckpt *ckpt)
            checked ? "whole" : "complete and readable (this format has no checksums)");
 }
 
+static void print_json(const struct ckpt *ckpt, const struct output *out, int rc,
+                       const struct fsdp_err *err)
+{
+    json_t *root = json_pack("{s:b, s:O, s:s*, s:i}", "whole", rc == FSDP_OK, "faults", out->faults,
+                             "error", rc ? err->text : NULL, "files", ckpt ? ckpt_nfiles(ckpt) : 0);
+    json_dumpf(root, stdout, JSON_INDENT(1));
+    putchar('\n');
+    json_decref(root);
+}
+
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"quiet", no_argument, NULL, 'q'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
-    };
+    static const struct option options[] = {TOOL_OPTIONS, {NULL, 0, NULL, 0}};
+    struct output out = {NULL};
     struct fsdp_err err = FSDP_ERR_INIT;
     struct ckpt *ckpt = NULL;
-    bool quiet = false;
-    int option;
+    struct tool tool;
+    int option, status;
 
-    while ((option = getopt_long(argc, argv, "qh", options, NULL)) != -1) {
-        switch (option) {
-        case 'q':
-            quiet = true;
-            break;
-        case 'h':
-            fputs(usage, stdout);
-            return 0;
-        case 'V':
-            puts("ckpt-verify " FSDP_VERSION_STRING);
-            return 0;
-        default:
-            fprintf(stderr, "Try 'ckpt-verify --help'.\n");
-            return 2;
-        }
-    }
-    if (optind != argc - 1) {
-        fprintf(stderr, "ckpt-verify: name one checkpoint. Try 'ckpt-verify --help'.\n");
-        return 2;
-    }
+    tool_begin(&tool, "ckpt-verify", usage);
+    while ((option = getopt_long(argc, argv, "qh", options, NULL)) != -1)
+        if (!tool_option(&tool, option, &status))
+            return status;
+    if (!tool_arguments(&tool, argc, 1, "one checkpoint is", &status))
+        return status;
+    if (tool.json)
+        out.faults = json_array();
     int rc = ckpt_open(&ckpt, argv[optind], &err);
     if (rc == FSDP_OK)
-        rc = ckpt_verify(ckpt, report, NULL, &err);
-    if (rc)
-        fprintf(stderr, "ckpt-verify: %s\n", err.text);
-    else if (!quiet)
+        rc = ckpt_verify(ckpt, report, &out, &err);
+    status = rc ? tool_fail(&tool, TOOL_FAILED, err.text) : TOOL_DONE;
+    if (tool.json)
+        print_json(ckpt, &out, rc, &err);
+    else if (!rc && !tool.quiet)
         summary(ckpt);
+    json_decref(out.faults);
     ckpt_close(ckpt);
-    return rc ? 1 : 0;
+    return tool_flush(&tool, status);
 }
