@@ -250,10 +250,11 @@ static void show_documents(struct train *t, const char *what, const struct data 
     char documents[REPORT_NUMBER_NBYTES], tokens[REPORT_NUMBER_NBYTES], rows[REPORT_NUMBER_NBYTES];
     uint64_t ntokens, ncut, ndocuments = data_ndocuments(data, &ntokens, &ncut);
 
-    report_row(&t->report, what, "%s documents of %s tokens in %d file%s, %s rows of %" PRId64,
+    report_row(&t->report, what,
+               "%s documents of %s tokens in %d file%s, %s rows of %" PRId64 ", %s",
                report_count(documents, ndocuments), report_count(tokens, ntokens),
                data_nfiles(data), plural(data_nfiles(data)), report_count(rows, data_nrows(data)),
-               c->data.seq_len);
+               c->data.seq_len, c->data.pack == CONFIG_PACK_NONE ? "one in each" : "packed");
     if (ncut && t->report.lead)
         fsdp_log(FSDP_LOG_WARN,
                  "%s: %" PRIu64 " of %" PRIu64 " documents are longer than data.seq_len (%" PRId64

@@ -106,6 +106,25 @@ ok "$([ "$(tail -n 1 dead.jsonl | grep -c "\"step\": $step,")" = 1 ] &&
     [ "$(sed 's/{"step": \([0-9]*\).*/\1/' dead.jsonl | sort -n -u | wc -l)" = $step ]; echo $?)" \
     "metrics have every step once"
 
+# ---- prompts, packed, with dropout and selective checkpointing ------------------------------------------
+
+for i in $(seq 150); do
+    echo "{\"prompt\": \"$i times $((i % 7)) is \", \"completion\": \"$((i * (i % 7)))\"}"
+done >prompts
+prompts="data.format=jsonl data.path=prompts data.eval_path= train.eval_interval=0 data.document_end=10
+    model.dropout=0.2 fsdp.activation_checkpointing=selective"
+run -n 2 run.yaml $prompts checkpoint.path=packed log.metrics=packed.jsonl
+ok $? "a run on prompts"
+ok "$(holds log '150 documents of' && holds log 'dropout' && [ ! -s err ]; echo $?)" "says what it has, and complains of nothing"
+run -n 2 run.yaml $prompts checkpoint.path=packed2 log.metrics=packed2.jsonl train.steps=4
+run -n 2 run.yaml $prompts checkpoint.path=packed2 log.metrics=packed2.jsonl
+ok "$(holds log 'resumes from packed2/step-00000004'; echo $?)" "the same in two parts"
+ok "$(cmp -s <(prints packed/step-00000008) <(prints packed2/step-00000008) &&
+    [ -n "$(prints packed/step-00000008)" ] &&
+    cmp -s <(numbers packed.jsonl) <(numbers packed2.jsonl); echo $?)" "is bit-equal, with what was dropped"
+run -n 2 run.yaml $prompts checkpoint.path=packed data.pack=none train.steps=9
+ok "$([ $? = 1 ] && holds err 'files, their sizes or data.pack differ'; echo $?)" "and goes on with rows packed alike alone"
+
 # ---- where a run begins ------------------------------------------------------------------------------
 
 run -n 2 run.yaml train.steps=0 checkpoint.path=initial
