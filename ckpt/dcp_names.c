@@ -59,18 +59,20 @@ static bool is_other(const struct ckpt_pk *path)
     return false;
 }
 
-static bool has_model(const struct ckpt_pk *path)
+/* Elements up to the container `model`, itself included; 0: there is none. */
+static size_t model_end(const struct ckpt_pk *path)
 {
     for (size_t k = 0; k + 1 < path->nitems; k++)
         if (ckpt_pk_is_text(ckpt_pk_item(path, k), "model"))
-            return true;
-    return false;
+            return k + 1;
+    return 0;
 }
 
-int ckpt_dcp_name(char **name, enum ckpt_role *role, const char *stored, const struct ckpt_pk *path,
-                  bool contained, struct fsdp_err *err)
+int ckpt_dcp_name(char **name, size_t *outer_nbytes, enum ckpt_role *role, const char *stored,
+                  const struct ckpt_pk *path, bool contained, struct fsdp_err *err)
 {
     size_t skip = 0, begin;
+    *outer_nbytes = 0;
     *role = contained ? CKPT_ROLE_OTHER : CKPT_ROLE_MODEL;
     if (ckpt_dcp_is_contained(path)) {
         *role = CKPT_ROLE_MODEL;
@@ -80,8 +82,11 @@ int ckpt_dcp_name(char **name, enum ckpt_role *role, const char *stored, const s
         skip = before(path, begin);
     } else if (path && is_other(path)) {
         *role = CKPT_ROLE_OTHER;
-    } else if (path && has_model(path)) {
+    } else if (path && (begin = model_end(path))) {
         *role = CKPT_ROLE_MODEL;
+        *outer_nbytes = before(path, begin);
+        if (*outer_nbytes >= strlen(stored))
+            *outer_nbytes = 0;
     }
     if (skip >= strlen(stored))
         skip = 0; /* a path that does not spell the name */

@@ -19,8 +19,8 @@
 /* The role of the tensor `stored` with a path (a tuple of texts and integers, or NULL: not kept),
  * and its name here, freed with fsdp_free. `contained`: some tensor lies in a container `model`, so
  * that what lies outside is no weight. */
-int ckpt_dcp_name(char **name, enum ckpt_role *role, const char *stored, const struct ckpt_pk *path,
-                  bool contained, struct fsdp_err *err);
+int ckpt_dcp_name(char **name, size_t *outer_nbytes, enum ckpt_role *role, const char *stored,
+                  const struct ckpt_pk *path, bool contained, struct fsdp_err *err);
 bool ckpt_dcp_is_contained(const struct ckpt_pk *path);
 /* Is this the flat parameter of an FSDP1 unit, whose shards only the same job can read? */
 bool ckpt_dcp_is_flat_param(const char *stored);

@@ -141,7 +141,7 @@ static void roles_settle(struct ckpt *ckpt)
             continue;
         size_t len = (size_t)(last - t->tensor.name) - 6; /* without "state." */
         snprintf(name, sizeof name, "%.*s", (int)len, t->tensor.name + 6);
-        int at = ckpt_layout_find(layout, name);
+        int at = ckpt_tensor_index(ckpt, name);
         const struct fsdp_tensor *param = at < 0 ? NULL : &layout->tensors[at].tensor;
         bool same =
             param && layout->tensors[at].role == CKPT_ROLE_MODEL && param->ndim == t->tensor.ndim;

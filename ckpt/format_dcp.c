@@ -313,6 +313,30 @@ static const struct ckpt_pk *path_find(const struct reader *r, const struct ckpt
     return NULL;
 }
 
+/* Keeps a tensor's name and why it cannot be read. */
+static int unread_add(struct ckpt *ckpt, const char *name, const char *stored, enum ckpt_role role,
+                      const struct fsdp_err *why, struct fsdp_err *err)
+{
+    size_t count = (size_t)ckpt->nunread;
+    struct ckpt_unread *grown = fsdp_alloc(count + 1, sizeof *grown, "unreadable tensors", err);
+    if (!grown)
+        return FSDP_ENOMEM;
+    if (count)
+        memcpy(grown, ckpt->unread, count * sizeof *grown);
+    fsdp_free(ckpt->unread);
+    ckpt->unread = grown;
+    struct ckpt_unread *mine = &grown[ckpt->nunread++];
+    mine->tensor.role = role;
+    mine->tensor.kind = role == CKPT_ROLE_MODEL ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM;
+    mine->tensor.tensor.name = fsdp_strdup(name, err);
+    mine->tensor.stored = fsdp_strdup(stored, err);
+    mine->why = fsdp_strdup(why->text, err);
+    if (!mine->tensor.tensor.name || !mine->tensor.stored || !mine->why)
+        return FSDP_ENOMEM;
+    fsdp_log(FSDP_LOG_WARN, "%s", why->text);
+    return FSDP_OK;
+}
+
 static int tensor_take(struct reader *r, const struct ckpt_pk *key, const char *stored,
                        const struct ckpt_pk *entry, const struct ckpt_pk *path,
                        struct fsdp_err *err)
@@ -322,6 +346,7 @@ static int tensor_take(struct reader *r, const struct ckpt_pk *key, const char *
     const struct ckpt_pk *chunks = ckpt_pk_get(entry, "chunks");
     struct fsdp_err why = FSDP_ERR_INIT;
     enum ckpt_role role;
+    size_t outer = 0;
     char *name;
 
     if (ckpt_dcp_is_flat_param(stored))
@@ -331,15 +356,23 @@ static int tensor_take(struct reader *r, const struct ckpt_pk *key, const char *
             "same wrapping and number of ranks can read: load it there and save it again under "
             "StateDictType.SHARDED_STATE_DICT",
             r->path, stored);
-    FSDP_TRY(dtype_read(&tensor.dtype, r, stored, entry, err));
+    int readable = dtype_read(&tensor.dtype, r, stored, entry, &why);
+    if (readable != FSDP_OK && readable != FSDP_EUNSUPPORTED)
+        return fsdp_err_set(err, readable, "%s", why.text);
     if (!ckpt_pk_dims(tensor.shape, &tensor.ndim, ckpt_pk_get(entry, "size")))
         return BAD("'%s': tensor '%s' has no proper size", r->path, stored);
-    if (fsdp_tensor_check(&tensor, &why))
-        return BAD("'%s': %s", r->path, why.text);
+    struct fsdp_err wrong = FSDP_ERR_INIT;
+    if (fsdp_tensor_check(&tensor, &wrong))
+        return BAD("'%s': %s", r->path, wrong.text);
     if (!ckpt_pk_is_list(chunks))
         return BAD("'%s': tensor '%s' has no list of chunks", r->path, stored);
-    FSDP_TRY(ckpt_dcp_name(&name, &role, stored, path, r->contained, err));
+    FSDP_TRY(ckpt_dcp_name(&name, &outer, &role, stored, path, r->contained, err));
     tensor.name = name;
+    if (readable != FSDP_OK) {
+        int kept = unread_add(r->ckpt, name, stored, role, &why, err);
+        fsdp_free(name);
+        return kept;
+    }
     int rc = ckpt_layout_add_tensor(
         layout, &tensor, role == CKPT_ROLE_MODEL ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM, err);
     if (rc == FSDP_OK && strcmp(name, stored)) {
@@ -350,6 +383,7 @@ static int tensor_take(struct reader *r, const struct ckpt_pk *key, const char *
     fsdp_free(name);
     FSDP_TRY(rc);
     layout->tensors[layout->ntensors - 1].role = role;
+    layout->tensors[layout->ntensors - 1].outer_nbytes = outer;
     for (size_t i = 0; i < chunks->nitems; i++)
         FSDP_TRY(chunk_take(r, stored, key, i, chunks->u.items[i], err));
     return FSDP_OK;

@@ -111,6 +111,8 @@ static int add_stored(struct ckpt_job *job, int index, struct fsdp_err *err)
     /* All that a torch checkpoint holds is told apart by the names that torch gave it. */
     if (job->args->output == CKPT_OUTPUT_WEIGHTS && job->args->all)
         tensor.name = t->stored;
+    if (job->args->output != CKPT_OUTPUT_WEIGHTS)
+        tensor.name += t->outer_nbytes;
     FSDP_TRY(ckpt_job_add_tensor(job, &tensor, t->kind, err));
     struct ckpt_job_tensor *mine = &job->tensors[job->ntensors - 1];
     mine->role = t->role;
@@ -229,6 +231,10 @@ int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
     for (int i = 0; i < layout->ntensors; i++)
         if (wanted(job, &layout->tensors[i]))
             FSDP_TRY(add_stored(job, i, err));
+    for (int i = 0; i < job->ckpt->nunread; i++)
+        if (wanted(job, &job->ckpt->unread[i].tensor))
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s; --exclude it to go without",
+                                job->ckpt->unread[i].why);
     if (!job->ntensors)
         return fsdp_err_set(err, FSDP_EINVAL, "'%s' holds no tensors %s", job->ckpt->path,
                             layout->ntensors ? "that were asked for" : "at all");

@@ -173,6 +173,12 @@ void ckpt_close(struct ckpt *ckpt)
     fsdp_free(ckpt->readers);
     ckpt_codec_pool_destroy(ckpt->pool);
     ckpt_blobs_destroy(ckpt);
+    for (int i = 0; i < ckpt->nunread; i++) {
+        fsdp_free((char *)(uintptr_t)ckpt->unread[i].tensor.tensor.name);
+        fsdp_free((char *)(uintptr_t)ckpt->unread[i].tensor.stored);
+        fsdp_free(ckpt->unread[i].why);
+    }
+    fsdp_free(ckpt->unread);
     ckpt_manifest_free(&ckpt->m);
     pthread_mutex_destroy(&ckpt->lock);
     fsdp_free(ckpt->folder);
@@ -221,9 +227,30 @@ static int compare_alias(const void *key, const void *alias)
     return strcmp(key, ((const struct ckpt_alias *)alias)->name);
 }
 
+/* The weight of that name within containers around `model`. */
+static int find_contained(const struct ckpt *ckpt, const char *name)
+{
+    for (int i = 0; ckpt->format == CKPT_DCP && i < ckpt->m.layout.ntensors; i++) {
+        const struct ckpt_tensor *t = &ckpt->m.layout.tensors[i];
+        if (t->outer_nbytes && !strcmp(t->tensor.name + t->outer_nbytes, name))
+            return i;
+    }
+    return -1;
+}
+
+const char *ckpt_unread_why(const struct ckpt *ckpt, const char *name)
+{
+    for (int i = 0; i < ckpt->nunread; i++)
+        if (!strcmp(ckpt->unread[i].tensor.tensor.name, name))
+            return ckpt->unread[i].why;
+    return NULL;
+}
+
 int ckpt_tensor_index(const struct ckpt *ckpt, const char *name)
 {
     int at = ckpt_layout_find(&ckpt->m.layout, name);
+    if (at < 0)
+        at = find_contained(ckpt, name);
     if (at >= 0 || !ckpt->m.naliases)
         return at;
     const struct ckpt_alias *alias =

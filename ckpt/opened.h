@@ -19,6 +19,14 @@ struct ckpt {
     /* A Hugging Face folder fills in what a manifest would have held, as far as it is known. */
     struct ckpt_manifest m;
 
+    /* Tensors that are there but cannot be read: of a dtype that has no name here. Who asks for one
+     * is told why. */
+    int nunread;
+    struct ckpt_unread {
+        struct ckpt_tensor tensor; /* texts owned; its dtype says nothing */
+        char *why;
+    } * unread;
+
     struct ckpt_blob *blobs; /* [npieces] torch's archives (blob.h); NULL in other formats */
 
     pthread_mutex_t lock; /* the open files, the blobs */
@@ -79,8 +87,11 @@ int ckpt_file_check(bool *bad, uint32_t *actual, struct ckpt *ckpt, int file, st
  */
 int ckpt_fingerprint_blame(struct ckpt *ckpt, int tensor, uint64_t actual, struct fsdp_err *err);
 
-/* The index of a tensor by name or alias, -1 if there is none. */
+/* The index of a tensor by name or alias, -1 if there is none. In a torch checkpoint of nested
+ * containers (app.model.x) also by the name within `model`. */
 int ckpt_tensor_index(const struct ckpt *ckpt, const char *name);
+/* Why a tensor of this name cannot be read; NULL if there is none such. */
+const char *ckpt_unread_why(const struct ckpt *ckpt, const char *name);
 /* The stored tensor that a slice means; checks shape, box and convertible dtype. */
 int ckpt_slice_match(int *tensor, const struct ckpt *ckpt, const struct fsdp_slice *slice,
                      struct fsdp_err *err);

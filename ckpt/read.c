@@ -330,6 +330,9 @@ int ckpt_slice_match(int *tensor, const struct ckpt *ckpt, const struct fsdp_sli
 {
     const struct fsdp_tensor *want = &slice->tensor;
     int at = ckpt_tensor_index(ckpt, want->name);
+    const char *why = at < 0 ? ckpt_unread_why(ckpt, want->name) : NULL;
+    if (why)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s", why);
     if (at < 0)
         return fsdp_err_set(err, FSDP_ENOTFOUND, "'%s' has no tensor '%s'", ckpt->path, want->name);
     const struct fsdp_tensor *have = &ckpt->m.layout.tensors[at].tensor;

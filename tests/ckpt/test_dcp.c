@@ -194,6 +194,29 @@ static void test_types(void)
     ckpt_close(c);
 }
 
+/* A dtype that has no name here keeps nobody from the other tensors. */
+static void test_unread(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct ckpt *c = NULL;
+    const char *path = damaged(".metadata", "\x8c\x05uint8", "\x8c\x05qint8", 7);
+    if (!ok(ckpt_open(&c, path, &err) == FSDP_OK, "a tensor of torch.qint8 %s", err.text))
+        return;
+    struct fsdp_tensor t = {.name = "b.uint8_6", .dtype = FSDP_U8, .ndim = 1, .shape = {6}};
+    struct bytes b = read_tensor(c, &t, &err);
+    ok(!b.data && strstr(err.text, "torch.qint8"), "asked for: %s", err.text);
+    ok(ckpt_ntensors(c) == 14 && ckpt_verify(c, NULL, NULL, NULL) == FSDP_OK,
+       "the others are there");
+    struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
+    char out[1100];
+    snprintf(out, sizeof out, "%s/unread.safetensors", scratch);
+    args.out = out;
+    args.output = CKPT_OUTPUT_WEIGHTS;
+    ok(ckpt_reshard(NULL, c, &args, &err) == FSDP_EUNSUPPORTED && strstr(err.text, "--exclude"),
+       "a merge that wants it says how to go without");
+    ckpt_close(c);
+}
+
 static void test_damage(void)
 {
     char path[2400];
@@ -249,5 +272,6 @@ int main(void)
     test_names();
     test_types();
     test_damage();
+    test_unread();
     return tap_done();
 }

@@ -30,6 +30,9 @@ reshard $from -o dcp --format dcp --world 4 && reshard saved/4r-items/ckpt -o dt
     reshard saved/1r-odd/ckpt -o odd --format dcp --world 3 &&
     reshard $from -o hf --format hf-dcp --world 3 && reshard $from -o native --world 2
 ok $? "resharded to DCP, to its Hugging Face layout and to our own"
+reshard saved/3r-app/ckpt -o app --world 2 && "$BIN/ckpt-info" app >log &&
+    grep -q '^layers.0.weight ' log && ! grep -q app.model log
+ok $? "containers around the model are not in what a job resumes from"
 model=hf
 [ -d hf/model ] && model=hf/model
 for world in 1 2 3; do
