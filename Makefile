@@ -85,7 +85,7 @@ DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_ZSTD='$(WITH_ZSTD)' WITH_DNNL='$(WITH_DNNL)
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE all tools libs tests list deps table check check-run check-long check-interop check-interop-run check-slurm \
+.PHONY: FORCE bench-ckpt all tools libs tests list deps table check check-run check-long check-interop check-interop-run check-slurm \
 	check-slurm-run slurm-shell demo bench \
 	install uninstall format lint clean
 
@@ -159,6 +159,10 @@ bench: all $(BENCHES)
 	@BIN='$(abspath $(BIN))' scripts/bench.sh merge
 	@BIN='$(abspath $(BIN))' scripts/bench.sh comm
 	@BIN='$(abspath $(BIN))' scripts/bench.sh torch
+
+## bench-ckpt       checkpoint tools and codec against copy loops and torch's tools (TORCH_PYTHON)
+bench-ckpt: all $(BENCHES)
+	@BIN='$(abspath $(BIN))' scripts/bench_ckpt.sh
 
 ## asan-TARGET      any target with the address sanitizer, such as asan-check; also
 ##                  ubsan-TARGET (undefined behaviour) and tsan-TARGET (threads)
