@@ -69,7 +69,7 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
     bool compress = job->args->compress == CKPT_COMPRESS_ZSTD;
     uint64_t widening = widening_of(job), mem = job->args->mem_nbytes;
     uint64_t each =
-        2 + widening + (compress ? 3 : 0); /* chunks and encoder of a thread: 3 blocks */
+        2 + widening + (compress ? 4 : 0); /* chunks and compressors: 4 blocks a thread */
     if (mem < each * CKPT_MIN_BLOCK_NBYTES)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "a memory budget of %llu bytes is too small; at least %llu are needed",
@@ -82,7 +82,7 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
     while (each * job->block_nbytes > mem)
         job->block_nbytes /= 2;
     job->in_nbytes = widening * job->block_nbytes;
-    job->window = (int)((uint64_t)job->nthreads * job->block_nbytes / CKPT_CODEC_CHUNK_NBYTES) + 2;
+    job->window = job->nthreads + 2;
     job->memory = (uint64_t)job->nthreads * each * job->block_nbytes;
     return FSDP_OK;
 }

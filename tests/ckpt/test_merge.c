@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Merged output equals the state; it appears whole or not at all; memory stays within the budget.
+/*
+ * run: timeout=240
+ *
+ * Merged output equals the state; it appears whole or not at all; memory stays within the budget.
  */
 #include <signal.h>
 #include <sys/mount.h>
@@ -358,6 +361,30 @@ static int big_merge(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     return rc != FSDP_OK || peak_kib() > (32 + 16) << 10;
 }
 
+/* The same for 64 ranks, compressed where that can be. */
+static int big_reshard(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    char out[600];
+    (void)oob, (void)nodes;
+    snprintf(out, sizeof out, "%s/resharded", (char *)arg);
+    args.out = out;
+    args.output = CKPT_OUTPUT_NATIVE;
+    args.shard_size = 64;
+    args.mem_nbytes = 32 << 20;
+    args.compress = CKPT_COMPRESS_ZSTD;
+    int rc = merge(arg, &args, &err);
+    if (rc == FSDP_EUNSUPPORTED) {
+        args.compress = CKPT_COMPRESS_NONE;
+        rc = merge(arg, &args, &err);
+    }
+    diag("resharding it for 64 ranks peaked at %ld MiB", peak_kib() >> 10);
+    if (rc)
+        diag("%s", err.text);
+    return rc != FSDP_OK || peak_kib() > (32 + 32) << 10;
+}
+
 static void test_memory(void)
 {
     char big[400];
@@ -368,6 +395,7 @@ static void test_memory(void)
     snprintf(big, sizeof big, "%s/big", root);
     ok(ranks_run(3, 1, 120, big_save, big, NULL) == 0, "256 MiB saved by 3 ranks, each in 40 MiB");
     ok(ranks_run(1, 1, 120, big_merge, big, NULL) == 0, "and merged in 32 MiB and headers");
+    ok(ranks_run(1, 1, 120, big_reshard, big, NULL) == 0, "and resharded");
 }
 
 static int save_model(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
