@@ -110,8 +110,10 @@ static void store_block(const struct nn_gemm *g, const float *sums, int row, int
     }
 }
 
+/* Blocks of a row of c follow each other, and where k is one block a's stays converted. */
 static void block(const struct nn_gemm *g, int row, int col, int nrows, int ncols)
 {
+    const bool kept = col > 0 && g->k <= BLOCK && g->a.dtype != FSDP_F32;
     float *a_room = g->work, *b_room = a_room + (size_t)nrows * (size_t)least(g->k, BLOCK);
     float *sums = b_room + (size_t)ncols * (size_t)least(g->k, BLOCK);
     const bool direct = g->c_dtype == FSDP_F32;
@@ -123,7 +125,11 @@ static void block(const struct nn_gemm *g, int row, int col, int nrows, int ncol
     }
     for (int k = 0; k < g->k; k += BLOCK) {
         part.k = least(g->k - k, BLOCK);
-        part.a = block_of(&g->a, row, k, nrows, part.k, a_room);
+        if (kept)
+            part.a = (struct nn_matrix){a_room, g->a.transposed ? nrows : g->k, g->a.transposed,
+                                        FSDP_F32};
+        else
+            part.a = block_of(&g->a, row, k, nrows, part.k, a_room);
         part.b = block_of(&g->b, k, col, part.k, ncols, b_room);
         part.beta = k ? 1.0f : direct ? g->beta : 0.0f;
         sgemm(&part);
