@@ -139,6 +139,9 @@ static const struct fsdp_tunable table[] = {
     ROW(fsdp, loss_scale_backoff, FLOAT, "0.5", "0<..1", "What it shrinks by at an overflow"),
     ROW(fsdp, loss_scale_interval, INT, "2000", "0..1000000000",
         "Steps without overflow before it grows; 0: never"),
+    ROW(fsdp, memory_limit, FLOAT, "0", "0..",
+        "GiB that the plan of a rank may take; beyond, the run is refused and told what saves how "
+        "much; 0: what the device gives"),
     ROW(fsdp, backend, CHOICE, "auto", "auto|self|host|mpi|nccl", "Communication backend"),
     ROW(fsdp, device, CHOICE, "auto", "auto|cpu|cuda", "Device"),
     ROW(fsdp, timeout, FLOAT, "600", "0<..", "Seconds after which a silent rank ends the job"),

@@ -359,6 +359,7 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     opts->accumulation = p->batch.accumulation;
     opts->seed = (uint64_t)c->model.seed;
     opts->gather_codec = c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? &fsdp_gather_float8 : NULL;
+    opts->memory_limit = (uint64_t)(c->fsdp.memory_limit * (double)(1 << 30));
     opts->scaler.mode = (enum fsdp_scaler_mode)c->fsdp.loss_scale;
     opts->scaler.init = c->fsdp.loss_scale_init;
     opts->scaler.growth = c->fsdp.loss_scale_growth;

@@ -6,7 +6,6 @@
 #include "access.h"
 #include "gather.h"
 #include "state.h"
-#include "state.h"
 
 /* ---- units by hand ------------------------------------------------------------------------------
  */

@@ -219,7 +219,7 @@ static void row(struct fsdp *f, const char *what, const char *dtypes, uint64_t n
     to->nbytes = nbytes;
 }
 
-int arena_create(struct fsdp *f, struct fsdp_err *err)
+int arena_plan(struct fsdp *f, struct fsdp_err *err)
 {
     size_t nflats = (size_t)f->units.nflats, nparams = (size_t)f->units.nparams;
     struct rows rows = {0};
@@ -235,8 +235,7 @@ int arena_create(struct fsdp *f, struct fsdp_err *err)
         !(f->param_slots[0] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
         !(f->param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)))
         return FSDP_ENOMEM;
-    FSDP_TRY(place(f, plan_device, &f->device_mem, NULL, &rows, err));
-    FSDP_TRY(scale_begin(f, err));
+    measure(f, plan_device, &rows);
     measure(f, plan_gather, &rows);
     measure(f, plan_reduce, &rows);
     overrides_dtypes(sent, sizeof sent, &f->units, OVERRIDES_GATHERED);
@@ -255,6 +254,26 @@ int arena_create(struct fsdp *f, struct fsdp_err *err)
     row(f, "activations, workspace", NULL, rows.work);
     row(f, "scalars", NULL, rows.scalars);
     return FSDP_OK;
+}
+
+static int check_limit(const struct fsdp *f, struct fsdp_err *err)
+{
+    uint64_t nbytes = 0, limit = f->opts.memory_limit;
+    for (int i = 0; i < f->nrows; i++)
+        nbytes += f->rows[i].nbytes;
+    if (!limit || nbytes <= limit)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_ENOMEM,
+                        "out of memory: %llu bytes are needed, and memory_limit is %llu",
+                        (unsigned long long)nbytes, (unsigned long long)limit);
+}
+
+int arena_create(struct fsdp *f, struct fsdp_err *err)
+{
+    struct rows ignored = {0};
+    FSDP_TRY(check_limit(f, err));
+    FSDP_TRY(place(f, plan_device, &f->device_mem, NULL, &ignored, err));
+    return scale_begin(f, err);
 }
 
 int arena_register(struct fsdp *f, struct fsdp_err *err)

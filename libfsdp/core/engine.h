@@ -151,7 +151,9 @@ int state_layout_create(struct fsdp *f, struct fsdp_err *err);
 /* Decides which modules are recomputed, and how much of them. FSDP_EINVAL for a pattern that names
  * none. */
 int checkpointing_create(struct fsdp *f, struct fsdp_err *err);
-/* Plans all memory and allocates the device's. Local. */
+/* Plans all memory: the rows. Local. */
+int arena_plan(struct fsdp *f, struct fsdp_err *err);
+/* Allocates the device's part of it, unless it is over the limit. Local. */
 int arena_create(struct fsdp *f, struct fsdp_err *err);
 /* Allocates what the communicators move. Collective. */
 int arena_register(struct fsdp *f, struct fsdp_err *err);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "access.h"
-#include "gather.h"
+#include "advice.h"
 #include "gather.h"
 #include "hooks.h"
 #include "trace.h"
@@ -141,7 +141,7 @@ static void program_destroy(struct program *p)
 static void write_opts(const struct fsdp *f, FILE *to)
 {
     const struct fsdp_opts *o = &f->opts;
-    fprintf(to, "libfsdp version = %s\n", FSDP_VERSION_STRING);
+    fprintf(to, "libfsdp version = %s\n", fsdp_version());
     fprintf(to, "sharding strategy = %s\n", fsdp_strategy_name(o->strategy));
     fprintf(to, "mesh = %d x %d, %d a node\n", f->mesh->replicate_size, f->mesh->shard_size,
             f->mesh->inner_size);
@@ -161,6 +161,7 @@ static void write_opts(const struct fsdp *f, FILE *to)
     fprintf(to, "loss scale = %d: %.17g growth %.17g backoff %.17g interval %d\n",
             (int)o->scaler.mode, o->scaler.init, o->scaler.growth, o->scaler.backoff,
             o->scaler.interval);
+    fprintf(to, "memory_limit = %llu\n", (unsigned long long)o->memory_limit);
     fprintf(to, "seed = %llu\n", (unsigned long long)o->seed);
 }
 
@@ -266,7 +267,6 @@ static int plan(struct fsdp *f, struct fsdp_err *err)
 {
     FSDP_TRY(check_opts(&f->opts, err));
     FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
-    warn_of_padding(f);
     gather_plan(f);
     FSDP_TRY(scale_plan(f, err));
     FSDP_TRY(describe_modules(f, err));
@@ -276,6 +276,7 @@ static int plan(struct fsdp *f, struct fsdp_err *err)
     FSDP_TRY(update_plan(f, err));
     f->npartials =
         f->opts.optim.clip_norm == FSDP_NORM_INF ? (size_t)f->mesh->size : (size_t)f->units.nflats;
+    FSDP_TRY(arena_plan(f, err));
     return state_layout_create(f, err);
 }
 
@@ -289,6 +290,22 @@ static void forget_borrowed(struct fsdp *f)
     f->opts.noverrides = 0;
     f->opts.optim.groups = NULL;
     f->opts.optim.ngroups = 0;
+}
+
+/* One rank that has too little tells the plan, and all learn what would help. Collective. */
+static int agree_on_memory(const struct fsdp *f, const struct fsdp_opts *opts, int rc,
+                           struct fsdp_err *err)
+{
+    char mine[FSDP_ERR_TEXT_NBYTES] = "";
+
+    if (rc == FSDP_ENOMEM || rc == FSDP_ENOSPC) {
+        advice_give(f, opts, err);
+        strcpy(mine, err->text);
+    }
+    rc = fsdp_oob_agree(f->mesh->oob, rc, err);
+    if (*mine && !strcmp(mine, err->text)) /* the others repeat this rank's text behind its name */
+        advice_log(f, opts);
+    return rc;
 }
 
 int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
@@ -310,13 +327,15 @@ int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
         if (rc == FSDP_OK)
             rc = plan_text(&text, f, &local);
         forget_borrowed(f);
+        if (rc == FSDP_OK)
+            warn_of_padding(f);
     }
     /* Local work ends in agreement before each exchange: a rank that failed must not leave the
      * others waiting in it. */
     FSDP_TRY_GOTO(fsdp_oob_agree(mesh->oob, rc, &local), out);
     FSDP_TRY_GOTO(fsdp_oob_agree_text(mesh->oob, "plan", text, &local), out);
-    FSDP_TRY_GOTO(fsdp_oob_agree(mesh->oob, arena_create(f, &local), &local), out);
-    rc = fsdp_oob_agree(mesh->oob, arena_register(f, &local), &local);
+    FSDP_TRY_GOTO(agree_on_memory(f, opts, arena_create(f, &local), &local), out);
+    rc = agree_on_memory(f, opts, arena_register(f, &local), &local);
 out:
     free(text);
     if (rc) {

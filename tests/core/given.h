@@ -21,6 +21,8 @@ static const int given_start[GIVEN_NPARAMS + 1] = {0, 7, 37, 43, 73, 79};
 struct given {
     struct fsdp_module_tree *tree;
     int root, block[2];
+    int param[GIVEN_NPARAMS]; /* index in the tree */
+    int skip;                 /* the parameter that takes no part in a backward pass; -1: none */
 };
 
 static inline void given_param(struct given *g, int module, int p)
@@ -28,14 +30,15 @@ static inline void given_param(struct given *g, int module, int p)
     static const uint64_t shapes[GIVEN_NPARAMS][2] = {{7, 0}, {5, 6}, {6, 0}, {5, 6}, {6, 0}};
     struct fsdp_init init = {FSDP_INIT_NORMAL, 1.0f};
     int ndim = shapes[p][1] ? 2 : 1;
-    if (fsdp_module_add_param(g->tree, module, given_names[p], ndim, shapes[p], init, 0, NULL,
-                              NULL))
+    if (fsdp_module_add_param(g->tree, module, given_names[p], ndim, shapes[p], init, 0,
+                              &g->param[p], NULL))
         abort();
 }
 
-/* The tree is the caller's to destroy. */
-static inline void given_make(struct given *g)
+/* tied: the second block's w is the first's. The tree is the caller's to destroy. */
+static inline void given_make_tied(struct given *g, bool tied)
 {
+    g->skip = -1;
     if (fsdp_module_tree_create(&g->tree, NULL) ||
         fsdp_module_add(g->tree, -1, "", "Model", &g->root, NULL))
         abort();
@@ -44,9 +47,19 @@ static inline void given_make(struct given *g)
         if (fsdp_module_add(g->tree, g->root, i ? "blocks.1" : "blocks.0", "Block", &g->block[i],
                             NULL))
             abort();
-        given_param(g, g->block[i], 1 + 2 * i);
+        if (i && tied && fsdp_module_tie(g->tree, g->block[i], g->param[1], given_names[3], NULL))
+            abort();
+        if (i && tied)
+            g->param[3] = g->param[1];
+        else
+            given_param(g, g->block[i], 1 + 2 * i);
         given_param(g, g->block[i], 2 + 2 * i);
     }
+}
+
+static inline void given_make(struct given *g)
+{
+    given_make_tied(g, false);
 }
 
 /* ---- a micro-step ------------------------------------------------------------------------------
@@ -57,6 +70,7 @@ struct given_arg {
     const float *from;
     int nelem;
     float beta, scale;
+    const float *loss_scale;
     enum fsdp_dtype dtype;
 };
 
@@ -68,13 +82,13 @@ static inline float given_load(const void *from, enum fsdp_dtype dtype, int i)
     return dtype == FSDP_BF16 ? fsdp_bf16_to_f32(half) : fsdp_f16_to_f32(half);
 }
 
-/* grad = beta * grad + scale * from, rounded to grad's type. */
+/* grad = beta * grad + scale * loss_scale * from, rounded to grad's type. */
 static inline int given_write(void *arg, struct fsdp_err *err)
 {
     struct given_arg *a = arg;
     (void)err;
     for (int i = 0; i < a->nelem; i++) {
-        float x = a->scale * a->from[i];
+        float x = a->scale * *a->loss_scale * a->from[i];
         if (a->beta != 0)
             x += a->beta * given_load(a->grad, a->dtype, i);
         if (a->dtype == FSDP_F32)
@@ -87,19 +101,20 @@ static inline int given_write(void *arg, struct fsdp_err *err)
 }
 
 /* Parameters that are not trained have no gradient and are passed over. */
-static inline int given_grads(struct fsdp *f, int module, int first, int last, const float *values,
-                              float scale, struct fsdp_err *err)
+static inline int given_grads(const struct given *g, struct fsdp *f, int module, int first,
+                              int last, const float *values, float scale, struct fsdp_err *err)
 {
     struct fsdp_view view;
     FSDP_TRY(fsdp_module_enter(f, module, FSDP_BACKWARD, &view, err));
     for (int p = first; p <= last; p++) {
-        if (!view.grad[p])
+        if (!view.grad[g->param[p]] || p == g->skip)
             continue;
-        struct given_arg arg = {view.grad[p],
+        struct given_arg arg = {view.grad[g->param[p]],
                                 values + given_start[p],
                                 given_start[p + 1] - given_start[p],
-                                fsdp_view_grad_beta(&view, p),
+                                fsdp_view_grad_beta(&view, g->param[p]),
                                 scale,
+                                view.loss_scale,
                                 view.grad_dtype};
         FSDP_TRY(fsdp_lane_call(view.lane, given_write, &arg, sizeof arg, err));
     }
@@ -120,9 +135,9 @@ static inline int given_forward(const struct given *g, struct fsdp *f, struct fs
 static inline int given_backward(const struct given *g, struct fsdp *f, const float *values,
                                  float scale, struct fsdp_err *err)
 {
-    FSDP_TRY(given_grads(f, g->root, 0, 0, values, scale, err));
+    FSDP_TRY(given_grads(g, f, g->root, 0, 0, values, scale, err));
     for (int i = 1; i >= 0; i--) {
-        FSDP_TRY(given_grads(f, g->block[i], 1 + 2 * i, 2 + 2 * i, values, scale, err));
+        FSDP_TRY(given_grads(g, f, g->block[i], 1 + 2 * i, 2 + 2 * i, values, scale, err));
         FSDP_TRY(fsdp_module_leave(f, g->block[i], FSDP_BACKWARD, err));
     }
     return fsdp_module_leave(f, g->root, FSDP_BACKWARD, err);

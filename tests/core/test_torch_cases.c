@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs that PyTorch's FSDP2 made (tests/interop/torch_cases.py writes the files and describes
- * them), repeated under every strategy: weights after every step, gradient norms, and the
- * optimizer's state after the last.
+ * Runs that PyTorch's FSDP made (tests/interop/torch_cases.py writes the files and describes
+ * them), repeated under every strategy: weights after every step, gradient norms, loss scales, and
+ * the optimizer's state after the last.
  */
 #include <dirent.h>
 #include <sys/mman.h>
@@ -12,7 +12,7 @@
 #include "ranks.h"
 #include "tap.h"
 
-enum { MAX_STEPS = 8, MAX_GROUPS = 4 };
+enum { MAX_STEPS = 8, MAX_LIST = 4 };
 
 static const char *const state_keys[] = {"exp_avg", "exp_avg_sq", "momentum_buffer", "ema"};
 enum { NSTATES = sizeof state_keys / sizeof state_keys[0] };
@@ -23,6 +23,7 @@ struct torch_case {
     json_t *spec;
     int steps, accumulation;
     const float *init, *given, *param, *norm, *state[NSTATES];
+    const float *scale, *summoned; /* NULL where there are none */
 };
 
 enum { NRANKS = 2 };
@@ -50,6 +51,8 @@ static bool case_open(struct torch_case *c, const char *file)
     c->norm = ref_tensor(&c->tensors, "norm", steps);
     for (int k = 0; k < NSTATES; k++)
         c->state[k] = ref_tensor(&c->tensors, state_keys[k], nelem);
+    c->scale = ref_tensor(&c->tensors, "scale", steps);
+    c->summoned = ref_tensor(&c->tensors, "summoned", 2 * nelem);
     return c->steps > 0 && c->steps <= MAX_STEPS && c->init && c->given && c->param && c->norm;
 }
 
@@ -64,6 +67,7 @@ static void case_close(struct torch_case *c)
 
 struct outcome {
     float param[MAX_STEPS][GIVEN_NELEM], norm[MAX_STEPS], state[NSTATES][GIVEN_NELEM];
+    float scale[MAX_STEPS], summoned[2][GIVEN_NELEM];
 };
 
 struct run {
@@ -73,7 +77,15 @@ struct run {
     struct outcome *out; /* shared by the ranks */
 };
 
-static int set_optim(struct fsdp_optim_opts *o, struct fsdp_optim_group groups[MAX_GROUPS],
+/* What the options of a run point into. */
+struct lists {
+    struct fsdp_optim_group groups[MAX_LIST];
+    struct fsdp_unit_override overrides[MAX_LIST];
+    char texts[MAX_LIST][128];
+    const char *frozen[MAX_LIST + 1];
+};
+
+static int set_optim(struct fsdp_optim_opts *o, struct fsdp_optim_group groups[MAX_LIST],
                      const struct torch_case *c, struct fsdp_err *err)
 {
     const json_t *betas = json_object_get(c->spec, "betas");
@@ -93,29 +105,116 @@ static int set_optim(struct fsdp_optim_opts *o, struct fsdp_optim_group groups[M
     o->ema_decay = number(c, "ema_decay", 0);
     o->groups = groups;
     o->ngroups = (int)json_array_size(list);
-    for (int g = 0; g < o->ngroups && g < MAX_GROUPS; g++)
+    for (int g = 0; g < o->ngroups && g < MAX_LIST; g++)
         FSDP_TRY(fsdp_optim_group_parse(&groups[g],
                                         json_string_value(json_array_get(list, (size_t)g)),
                                         number(c, "lr", 0), err));
     return FSDP_OK;
 }
 
-static int train(struct run *run, const struct given *model, struct fsdp *f, int rank,
+static int set_dtype(enum fsdp_dtype *out, const struct torch_case *c, const char *key,
+                     struct fsdp_err *err)
+{
+    const char *text = json_string_value(json_object_get(c->spec, key));
+    return text ? fsdp_dtype_parse(out, text, err) : FSDP_OK;
+}
+
+static int set_opts(struct fsdp_opts *o, struct lists *lists, const struct torch_case *c,
+                    struct fsdp_err *err)
+{
+    const json_t *frozen = json_object_get(c->spec, "frozen");
+    const json_t *overrides = json_object_get(c->spec, "overrides");
+    const json_t *scaler = json_object_get(c->spec, "scaler");
+
+    o->accumulation = c->accumulation;
+    for (size_t i = 0; i < json_array_size(frozen); i++)
+        lists->frozen[i] = json_string_value(json_array_get(frozen, i));
+    o->frozen = lists->frozen;
+    o->noverrides = (int)json_array_size(overrides);
+    o->overrides = lists->overrides;
+    for (int i = 0; i < o->noverrides; i++) {
+        snprintf(lists->texts[i], sizeof lists->texts[i], "%s",
+                 json_string_value(json_array_get(overrides, (size_t)i)));
+        FSDP_TRY(fsdp_unit_override_parse(&lists->overrides[i], lists->texts[i], err));
+    }
+    o->scaler.mode = scaler ? FSDP_SCALER_ON : FSDP_SCALER_OFF;
+    if (scaler) {
+        o->scaler.init = json_number_value(json_object_get(scaler, "init"));
+        o->scaler.growth = json_number_value(json_object_get(scaler, "growth"));
+        o->scaler.backoff = json_number_value(json_object_get(scaler, "backoff"));
+        o->scaler.interval = (int)json_integer_value(json_object_get(scaler, "interval"));
+    }
+    FSDP_TRY(set_dtype(&o->param_dtype, c, "param_dtype", err));
+    FSDP_TRY(set_dtype(&o->reduce_dtype, c, "reduce_dtype", err));
+    return set_optim(&o->optim, lists->groups, c, err);
+}
+
+static bool is_unused(const struct torch_case *c, int step, int rank)
+{
+    const json_t *list = json_object_get(c->spec, "unused");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_integer_value(json_array_get(json_array_get(list, i), 0)) == step &&
+            json_integer_value(json_array_get(json_array_get(list, i), 1)) == rank)
+            return true;
+    return false;
+}
+
+static int keep(void *ctx, const struct fsdp_full_param *param, struct fsdp_err *err)
+{
+    struct run *run = ctx;
+    size_t nbytes = fsdp_tensor_nelem(&param->tensor) * sizeof(float);
+    (void)err;
+    memcpy(&run->out->summoned[0][given_start[param->param]], param->value, nbytes);
+    memcpy(&run->out->summoned[1][given_start[param->param]], param->grad, nbytes);
+    return FSDP_OK;
+}
+
+static int twice(void *ctx, const struct fsdp_full_param *param, struct fsdp_err *err)
+{
+    (void)ctx;
+    (void)err;
+    for (uint64_t i = 0; i < fsdp_tensor_nelem(&param->tensor); i++)
+        param->value[i] *= 2;
+    return FSDP_OK;
+}
+
+/* Before the optimizer: rank 0 alone sees weights and gradients; then one unit is doubled. */
+static int summon(struct run *run, const struct given *model, struct fsdp *f, struct fsdp_err *err)
+{
+    struct fsdp_full_opts opts = FSDP_FULL_OPTS_INIT;
+    opts.with_grads = opts.rank0_only = true;
+    FSDP_TRY(fsdp_full_params(f, &opts, keep, run, err));
+    opts.with_grads = opts.rank0_only = false;
+    opts.writeback = true;
+    opts.module = model->block[0];
+    return fsdp_full_params(f, &opts, twice, NULL, err);
+}
+
+static int train(struct run *run, struct given *model, struct fsdp *f, int rank,
                  struct fsdp_err *err)
 {
     const struct torch_case *c = run->c;
-    float scale = 1.0f / (float)(NRANKS * c->accumulation);
+    float scale = 1.0f / (float)(number(c, "factor", NRANKS) * c->accumulation);
+    static enum fsdp_dtype sent;
 
     FSDP_TRY(given_load_params(f, c->init, err));
+    if (json_object_get(c->spec, "hook")) {
+        FSDP_TRY(set_dtype(&sent, c, "hook", err));
+        FSDP_TRY(fsdp_reduce_hook_set(f, fsdp_compress_hook, &sent, 2, err));
+    }
     for (int step = 0; step < c->steps; step++) {
         struct fsdp_step_args args = {.step = step, .lr = number(c, "lr", 0)};
         struct fsdp_step_result result;
+        model->skip = is_unused(c, step, rank) ? 3 : -1;
         for (int micro = 0; micro < c->accumulation; micro++) {
             int at = (step * NRANKS + rank) * c->accumulation + micro;
             FSDP_TRY(given_micro(model, f, micro, c->given + (size_t)at * GIVEN_NELEM, scale, err));
         }
+        if (step == (int)number(c, "summon", -1))
+            FSDP_TRY(summon(run, model, f, err));
         FSDP_TRY(fsdp_step(f, &args, &result, err));
         run->out->norm[step] = result.grad_norm;
+        run->out->scale[step] = result.loss_scale;
         FSDP_TRY(given_read(f, "", run->out->param[step], err));
     }
     for (int k = 0; k < NSTATES; k++)
@@ -129,7 +228,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     struct run *run = arg;
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_opts opts = FSDP_OPTS_INIT;
-    struct fsdp_optim_group groups[MAX_GROUPS];
+    struct lists lists = {0};
     struct fsdp_device *device = NULL;
     struct fsdp_mesh_shape shape;
     struct fsdp_mesh *mesh = NULL;
@@ -137,12 +236,11 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     struct given model;
     int rc;
 
-    given_make(&model);
+    given_make_tied(&model, json_is_true(json_object_get(run->c->spec, "tied")));
     opts.strategy = run->strategy;
     opts.wrap_policy = run->wrap;
     opts.wrap_classes = classes;
-    opts.accumulation = run->c->accumulation;
-    if ((rc = set_optim(&opts.optim, groups, run->c, &err)) ||
+    if ((rc = set_opts(&opts, &lists, run->c, &err)) ||
         (rc = fsdp_device_open(&device, "cpu", 0, &err)) ||
         (rc = fsdp_mesh_shape_for(&shape, run->strategy, 0, nodes, &err)) ||
         (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
@@ -159,28 +257,42 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
 /* ---- comparing ----------------------------------------------------------------------------------
  */
 
-/* Largest difference, relative where the wanted value is large. */
+/* Largest difference, relative where the wanted value is large. Equal infinities are equal, and so
+ * are values that are not finite in other ways. */
 static double worst(const float *got, const float *want, int nelem)
 {
     double most = 0;
     for (int i = 0; i < nelem; i++) {
         double bad = fabs((double)got[i] - (double)want[i]) / fmax(1, fabs((double)want[i]));
+        if (!isfinite(got[i]) && !isfinite(want[i]))
+            continue;
         most = bad <= most ? most : bad;
     }
     return most;
 }
 
-static void compare(const struct torch_case *c, const struct outcome *got, const char *what)
+static void compare(const struct torch_case *c, struct outcome *got, const char *what)
 {
+    double tolerance = number(c, "tolerance", 1e-6);
     double params = 0, norms = worst(got->norm, c->norm, c->steps), states = 0;
-    for (int s = 0; s < c->steps; s++)
+    bool tied = json_is_true(json_object_get(c->spec, "tied"));
+    for (int s = 0; s < c->steps; s++) {
+        if (tied)
+            memcpy(&got->param[s][given_start[3]], &got->param[s][given_start[1]],
+                   30 * sizeof(float));
         params = fmax(params, worst(got->param[s], c->param + s * GIVEN_NELEM, GIVEN_NELEM));
+    }
     for (int k = 0; k < NSTATES; k++)
         if (c->state[k])
             states = fmax(states, worst(got->state[k], c->state[k], GIVEN_NELEM));
-    ok(params <= 1e-6 && norms <= 1e-6 && states <= 1e-6,
+    ok(params <= tolerance && norms <= tolerance && states <= tolerance,
        "%s: weights differ by %.1e, norms by %.1e, optimizer state by %.1e", what, params, norms,
        states);
+    if (c->scale)
+        ok(worst(got->scale, c->scale, c->steps) == 0, "%s: loss scales", what);
+    if (c->summoned)
+        ok(worst(got->summoned[0], c->summoned, 2 * GIVEN_NELEM) <= tolerance,
+           "%s: summoned weights and gradients", what);
 }
 
 static void run_case(const struct torch_case *c)
@@ -212,7 +324,7 @@ int main(void)
     struct dirent **list;
     int ncases = scandir(ref_path("torch-cases", ""), &list, is_case, alphasort);
 
-    ok(ncases >= 9, "%d cases of PyTorch", ncases);
+    ok(ncases >= 23, "%d cases of PyTorch", ncases);
     for (int i = 0; i < ncases; i++) {
         struct torch_case c;
         if (ok(case_open(&c, list[i]->d_name), "%s can be read", list[i]->d_name))

@@ -30,6 +30,8 @@ extern "C" {
 #define FSDP_VERSION_MINOR 1
 #define FSDP_VERSION_PATCH 0
 #define FSDP_VERSION_STRING "0.1.0"
+/* Of the library that runs, which may be another than the headers'. Static. */
+const char *fsdp_version(void);
 
 #if defined(__GNUC__)
 #define FSDP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))

@@ -133,6 +133,7 @@ struct fsdp_opts {
     struct fsdp_optim_opts optim;
     struct fsdp_scaler_opts scaler; /* fp16 */
     uint64_t seed;                  /* of initial values */
+    uint64_t memory_limit; /* bytes of a rank's plan beyond which creation fails; 0: none */
     /* Text of everything else that must be equal on all ranks (data, schedule, ...), one `key =
      * value` a line; part of the hash that ranks compare. May be NULL. */
     const char *agree;
@@ -154,9 +155,10 @@ int fsdp_opts_regather_size(const struct fsdp_opts *opts);
  * is changed. FSDP_EINVAL names the known keys. Local. */
 int fsdp_unit_override_parse(struct fsdp_unit_override *out, char *text, struct fsdp_err *err);
 
-/* Plans, allocates and agrees. Parameters hold nothing until fsdp_init_params or a load. The tree,
- * device and mesh are borrowed until destroy. Collective, blocks. FSDP_EMISMATCH names the first
- * differing item and the rank. */
+/* Plans, allocates and agrees. Where memory is short, the error (FSDP_ENOMEM) tells which settings
+ * would save most, and a rank that lacks it logs the plan and what every setting would save.
+ * Parameters hold nothing until fsdp_init_params or a load. The tree, device and mesh are borrowed
+ * until destroy. Collective, blocks. FSDP_EMISMATCH names the first differing item and the rank. */
 int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
                 const struct fsdp_opts *opts, struct fsdp_device *device, struct fsdp_mesh *mesh,
                 struct fsdp_err *err);
@@ -414,7 +416,8 @@ struct fsdp_memory_row {
     const char *what; /* "parameters (fp32 master)", "unsharded units", ... */
     uint64_t nbytes;  /* on this rank */
 };
-/* Rows of the memory plan in printing order; returns their count, writes at most max. Local. */
+/* Rows of the memory plan in printing order, of fsdp_plan's engines too; returns their count,
+ * writes at most max. Local. */
 int fsdp_memory_plan(const struct fsdp *f, struct fsdp_memory_row *rows, int max);
 int fsdp_unit_count(const struct fsdp *f);
 /* FNV hash of (units, schedule, options) that the ranks agreed on. */

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * When memory is short: what would save how much. Each knob is turned on a copy of the options, and
+ * the engine that would come of it is planned; the difference is what it saves.
+ */
+#include "advice.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* An engine that could be. */
+struct choice {
+    struct fsdp_opts opts;
+    struct fsdp_mesh_shape shape;
+    unsigned divisor; /* of the activations */
+};
+
+/* ---- knobs: false where there is nothing to turn ------------------------------------------------
+ */
+
+static bool checkpoint_all(struct choice *c)
+{
+    bool turned = c->opts.activation_checkpointing != FSDP_AC_FULL || c->opts.checkpoint_modules;
+    c->opts.activation_checkpointing = FSDP_AC_FULL;
+    c->opts.checkpoint_modules = NULL;
+    return turned;
+}
+
+static bool checkpoint_some(struct choice *c)
+{
+    bool turned = c->opts.activation_checkpointing == FSDP_AC_NONE;
+    c->opts.activation_checkpointing = FSDP_AC_SELECTIVE;
+    return turned;
+}
+
+static bool reshard(struct choice *c)
+{
+    bool turned = c->opts.reshard_after_forward != 1;
+    c->opts.reshard_after_forward = 1;
+    c->shape.regather_size = 0;
+    return turned;
+}
+
+static bool shard_all(struct choice *c)
+{
+    bool turned = c->opts.strategy != FSDP_FULL_SHARD;
+    c->opts.strategy = FSDP_FULL_SHARD;
+    c->shape = (struct fsdp_mesh_shape){.shard_size = c->shape.shard_size * c->shape.replicate_size,
+                                        .replicate_size = 1};
+    return turned;
+}
+
+static bool more_ranks(struct choice *c)
+{
+    if (c->opts.strategy == FSDP_NO_SHARD)
+        return false;
+    c->shape.shard_size *= 2;
+    return true;
+}
+
+static bool smaller_batch(struct choice *c)
+{
+    c->divisor = 2;
+    return true;
+}
+
+static bool gather_bf16(struct choice *c)
+{
+    bool turned = c->opts.param_dtype == FSDP_F32;
+    c->opts.param_dtype = FSDP_BF16;
+    return turned;
+}
+
+static bool reduce_bf16(struct choice *c)
+{
+    bool turned = c->opts.reduce_dtype == FSDP_F32;
+    c->opts.reduce_dtype = FSDP_BF16;
+    return turned;
+}
+
+static bool reduce_each(struct choice *c)
+{
+    bool turned = c->opts.reduce_last;
+    c->opts.reduce_last = false;
+    return turned;
+}
+
+static bool no_prefetch(struct choice *c)
+{
+    bool turned = c->opts.forward_prefetch || c->opts.backward_prefetch;
+    c->opts.forward_prefetch = c->opts.backward_prefetch = 0;
+    return turned;
+}
+
+static bool one_buffer(struct choice *c)
+{
+    bool turned = c->opts.grad_buffers > 1;
+    c->opts.grad_buffers = 1;
+    return turned;
+}
+
+static const struct knob {
+    const char *what;
+    bool (*turn)(struct choice *c);
+} knobs[] = {
+    {"activation_checkpointing full", checkpoint_all},
+    {"activation_checkpointing selective", checkpoint_some},
+    {"half the rows in a micro-batch", smaller_batch},
+    {"twice the ranks in a shard group", more_ranks},
+    {"reshard_after_forward true", reshard},
+    {"sharding strategy FULL_SHARD over all ranks", shard_all},
+    {"param_dtype bfloat16", gather_bf16},
+    {"reduce_dtype bfloat16", reduce_bf16},
+    {"reduce_last false", reduce_each},
+    {"no prefetch", no_prefetch},
+    {"grad_buffers 1", one_buffer},
+};
+enum { NKNOBS = sizeof knobs / sizeof knobs[0], NTOLD = 3 };
+
+/* ---- planning what could be ---------------------------------------------------------------------
+ */
+
+static uint64_t total_of(const struct fsdp *f)
+{
+    uint64_t nbytes = 0;
+    for (int i = 0; i < f->nrows; i++)
+        nbytes += f->rows[i].nbytes;
+    return nbytes;
+}
+
+static void divide_activations(struct fsdp_module_tree *tree, unsigned divisor)
+{
+    for (int m = 0; m < tree->nmodules; m++) {
+        struct fsdp_act_bytes *act = &tree->modules[m].act;
+        act->saved /= divisor;
+        act->recomputed /= divisor;
+        act->cheap /= divisor;
+        act->work /= divisor;
+    }
+}
+
+/* Bytes of a rank with one knob turned, or what it needs now where that cannot be. */
+static uint64_t planned(const struct fsdp *f, const struct fsdp_opts *opts, const struct knob *knob)
+{
+    const struct fsdp_mesh *m = f->mesh;
+    struct choice c = {.opts = *opts,
+                       .shape = {.shard_size = m->shard_size,
+                                 .replicate_size = m->replicate_size,
+                                 .regather_size = m->regather_size,
+                                 .inner_size = m->inner_size},
+                       .divisor = 1};
+    struct fsdp_module_tree tree = *f->tree;
+    struct fsdp *other = NULL;
+    uint64_t nbytes = total_of(f);
+
+    if (!knob->turn(&c))
+        return nbytes;
+    tree.modules = fsdp_alloc((size_t)tree.nmodules, sizeof *tree.modules, "advice", NULL);
+    if (!tree.modules)
+        return nbytes;
+    memcpy(tree.modules, f->tree->modules, (size_t)tree.nmodules * sizeof *tree.modules);
+    divide_activations(&tree, c.divisor);
+    c.opts.memory_limit = 0;
+    if (fsdp_plan(&other, &tree, &c.opts, f->device, c.shape, NULL) == FSDP_OK)
+        nbytes = total_of(other);
+    fsdp_destroy(other);
+    fsdp_free(tree.modules);
+    return nbytes;
+}
+
+struct saving {
+    const char *what;
+    uint64_t nbytes;
+};
+
+/* What saves at least a hundredth, the largest first; returns their number. */
+static int find_savings(struct saving out[NKNOBS], const struct fsdp *f,
+                        const struct fsdp_opts *opts)
+{
+    uint64_t now = total_of(f);
+    int count = 0;
+
+    for (int k = 0; k < NKNOBS; k++) {
+        uint64_t then = planned(f, opts, &knobs[k]);
+        if (then >= now || now - then < now / 100)
+            continue;
+        int at = count++;
+        for (; at > 0 && out[at - 1].nbytes < now - then; at--)
+            out[at] = out[at - 1];
+        out[at] = (struct saving){knobs[k].what, now - then};
+    }
+    return count;
+}
+
+/* ---- telling ------------------------------------------------------------------------------------
+ */
+
+static const char *amount(char out[32], uint64_t nbytes)
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)nbytes;
+    int unit = 0;
+    for (; value >= 1024 && unit < 4; unit++)
+        value /= 1024;
+    snprintf(out, 32, "%.*f %s", unit ? 1 : 0, value, units[unit]);
+    return out;
+}
+
+void advice_give(const struct fsdp *f, const struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    struct saving savings[NKNOBS];
+    char nbytes[32], cause[400];
+    int count = find_savings(savings, f, opts);
+
+    snprintf(cause, sizeof cause, "%.399s", err->text);
+    fsdp_err_set(err, err->status, "%s; the plan of a rank is %s", cause,
+                 amount(nbytes, total_of(f)));
+    for (int k = 0; k < count && k < NTOLD; k++) {
+        size_t len = strlen(err->text);
+        snprintf(err->text + len, sizeof err->text - len, "%s %s saves %s", k ? "," : ";",
+                 savings[k].what, amount(nbytes, savings[k].nbytes));
+    }
+}
+
+void advice_log(const struct fsdp *f, const struct fsdp_opts *opts)
+{
+    struct saving savings[NKNOBS];
+    char nbytes[32];
+    int count = find_savings(savings, f, opts);
+
+    fsdp_log(FSDP_LOG_ERROR, "memory of a rank, as planned:");
+    for (int i = 0; i < f->nrows; i++)
+        fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", f->rows[i].what,
+                 amount(nbytes, f->rows[i].nbytes));
+    fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", "in all", amount(nbytes, total_of(f)));
+    fsdp_log(FSDP_LOG_ERROR, "what would save how much, each alone:");
+    for (int k = 0; k < count; k++)
+        fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", savings[k].what,
+                 amount(nbytes, savings[k].nbytes));
+}

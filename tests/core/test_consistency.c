@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks that do not mean the same run are told so before it starts, by the first line that differs
+ * and by rank; and a rank without memory tells what would help.
+ */
+#include <sys/resource.h>
+
+#include "given.h"
+#include "ranks.h"
+#include "tap.h"
+
+enum { NRANKS = 3, ODD = 2 }; /* the rank that differs */
+
+static const char *version = FSDP_VERSION_STRING;
+
+/* In the library's place: what a rank with another library says. */
+const char *fsdp_version(void)
+{
+    return version;
+}
+
+struct difference {
+    const char *what, *expect; /* in the error */
+    void (*make)(struct fsdp_opts *opts, struct given *model);
+};
+
+/* ---- differences --------------------------------------------------------------------------------
+ */
+
+static void wrapping(struct fsdp_opts *opts, struct given *model)
+{
+    (void)model;
+    opts->wrap_policy = FSDP_WRAP_NONE;
+}
+
+static void order(struct fsdp_opts *opts, struct given *model)
+{
+    static const uint64_t shapes[2][2] = {{5, 6}, {6, 0}};
+    struct fsdp_init init = {FSDP_INIT_NORMAL, 1.0f};
+    (void)opts;
+    fsdp_module_tree_destroy(model->tree);
+    if (fsdp_module_tree_create(&model->tree, NULL) ||
+        fsdp_module_add(model->tree, -1, "", "Model", &model->root, NULL) ||
+        fsdp_module_add_param(model->tree, 0, given_names[0], 1, (uint64_t[]){7}, init, 0, NULL,
+                              NULL))
+        abort();
+    for (int i = 0; i < 2; i++) { /* b before w in the second block */
+        int module;
+        if (fsdp_module_add(model->tree, 0, i ? "blocks.1" : "blocks.0", "Block", &module, NULL))
+            abort();
+        for (int k = 0; k < 2; k++) {
+            int which = i ? !k : k;
+            if (fsdp_module_add_param(model->tree, module, given_names[1 + 2 * i + which],
+                                      which ? 1 : 2, shapes[which], init, 0, NULL, NULL))
+                abort();
+        }
+    }
+}
+
+static void dtype(struct fsdp_opts *opts, struct given *model)
+{
+    (void)model;
+    opts->param_dtype = FSDP_BF16;
+}
+
+static void strategy(struct fsdp_opts *opts, struct given *model)
+{
+    (void)model;
+    opts->strategy = FSDP_SHARD_GRAD_OP;
+}
+
+static void seed(struct fsdp_opts *opts, struct given *model)
+{
+    (void)model;
+    opts->seed = 43;
+}
+
+static void data(struct fsdp_opts *opts, struct given *model)
+{
+    (void)model;
+    opts->agree = "train.steps = 10\ndata.hash = 2";
+}
+
+static void library(struct fsdp_opts *opts, struct given *model)
+{
+    (void)opts;
+    (void)model;
+    version = "0.0.9";
+}
+
+static void groups(struct fsdp_opts *opts, struct given *model)
+{
+    static const struct fsdp_optim_group group = {"*.b", 0.5, -1, -1, -1};
+    (void)model;
+    opts->optim.groups = &group;
+    opts->optim.ngroups = 1;
+}
+
+static void freezing(struct fsdp_opts *opts, struct given *model)
+{
+    static const char *const names[] = {"scale", NULL};
+    (void)model;
+    opts->frozen = names;
+}
+
+static void clipping(struct fsdp_opts *opts, struct given *model)
+{
+    (void)model;
+    opts->optim.clip_norm = FSDP_NORM_INF;
+}
+
+static const struct difference differences[] = {
+    {"wrapping", "unit ''", wrapping},
+    {"order of parameters", "parameter blocks.1.b", order},
+    {"dtype", "param_dtype", dtype},
+    {"strategy", "sharding strategy", strategy},
+    {"seed", "seed", seed},
+    {"data", "data.hash", data},
+    {"library version", "libfsdp version", library},
+    {"parameter groups", "parameter group 1", groups},
+    {"frozen parameters", "frozen", freezing},
+    {"norm to clip by", "clip_grad_norm", clipping},
+};
+
+/* ---- running ------------------------------------------------------------------------------------
+ */
+
+struct job {
+    struct fsdp_device *device;
+    struct fsdp_mesh *mesh;
+    struct given model;
+    struct fsdp_opts opts;
+};
+
+static int job_open(struct job *j, struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
+                    struct fsdp_err *err)
+{
+    static const char *const classes[] = {"Block", NULL};
+    struct fsdp_mesh_shape shape;
+    given_make(&j->model);
+    j->opts = (struct fsdp_opts)FSDP_OPTS_INIT;
+    j->opts.wrap_classes = classes;
+    j->opts.seed = 42;
+    j->opts.agree = "train.steps = 10\ndata.hash = 1";
+    FSDP_TRY(fsdp_device_open(&j->device, "cpu", 0, err));
+    FSDP_TRY(fsdp_mesh_shape_for(&shape, FSDP_FULL_SHARD, 0, nodes, err));
+    return fsdp_mesh_create(&j->mesh, shape, "auto", 20, nodes, oob, j->device, err);
+}
+
+static void job_close(struct job *j)
+{
+    fsdp_mesh_destroy(j->mesh);
+    fsdp_device_close(j->device);
+    fsdp_module_tree_destroy(j->model.tree);
+}
+
+static int disagree(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    const struct difference *d = arg;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct job j;
+    struct fsdp *f = NULL;
+
+    if (job_open(&j, oob, nodes, &err))
+        return 1;
+    if (oob->rank == ODD)
+        d->make(&j.opts, &j.model);
+    int rc = fsdp_create(&f, j.model.tree, &j.opts, j.device, j.mesh, &err);
+    bool good = rc == FSDP_EMISMATCH && strstr(err.text, "rank 2") && strstr(err.text, d->expect);
+    if (!good)
+        fprintf(stderr, "rank %d: rc %d, '%s'\n", oob->rank, rc, err.text);
+    job_close(&j);
+    return !good;
+}
+
+/* ---- memory -------------------------------------------------------------------------------------
+ */
+
+static char logged[8192];
+
+static void keep_log(void *ctx, enum fsdp_log_level level, const char *text)
+{
+    size_t len = strlen(logged);
+    (void)ctx;
+    if (level == FSDP_LOG_ERROR)
+        snprintf(logged + len, sizeof logged - len, "%s\n", text);
+}
+
+enum shortage { LIMITED, NO_ADDRESS_SPACE };
+
+static bool advised(const struct fsdp_err *err, int rank, int teller)
+{
+    bool good = strstr(err->text, "the plan of a rank is") && strstr(err->text, "saves") &&
+                strstr(err->text, "activation_checkpointing full");
+    if (rank != teller)
+        return good && strstr(err->text, "rank ") && !*logged;
+    return good && strstr(logged, "optimizer state") && strstr(logged, "in all") &&
+           strstr(logged, "param_dtype bfloat16") && strstr(logged, "reduce_dtype bfloat16") &&
+           strstr(logged, "half the rows in a micro-batch") && strstr(logged, "twice the ranks") &&
+           strstr(logged, "reshard_after_forward true");
+}
+
+/* Blocks with large weights and activations. */
+static void add_blocks(struct job *j)
+{
+    struct fsdp_act_bytes act = {.saved = 16 << 20, .recomputed = 192 << 20, .work = 1 << 20};
+    struct fsdp_init init = {FSDP_INIT_ZEROS, 0};
+    uint64_t shape[2] = {2048, 4096};
+    for (int i = 2; i < 5; i++) {
+        char name[32];
+        int module;
+        snprintf(name, sizeof name, "blocks.%d", i);
+        if (fsdp_module_add(j->model.tree, 0, name, "Block", &module, NULL))
+            abort();
+        snprintf(name, sizeof name, "blocks.%d.large", i);
+        if (fsdp_module_add_param(j->model.tree, module, name, 2, shape, init, 0, NULL, NULL) ||
+            fsdp_module_set_act(j->model.tree, module, act, NULL))
+            abort();
+    }
+}
+
+/* On a rank that has no room for them. */
+static int run_short(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    enum shortage shortage = *(enum shortage *)arg;
+    const struct rlimit little = {256 << 20, 256 << 20};
+    int teller = shortage == LIMITED ? 0 : ODD;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp *f = NULL;
+    struct job j;
+
+    if (job_open(&j, oob, nodes, &err))
+        return 1;
+    add_blocks(&j);
+    j.opts.strategy = FSDP_SHARD_GRAD_OP;
+    fsdp_log_set(keep_log, NULL, FSDP_LOG_ERROR);
+    if (shortage == LIMITED)
+        j.opts.memory_limit = 100 << 20;
+    else if (oob->rank == ODD && setrlimit(RLIMIT_AS, &little))
+        return 1;
+    int rc = fsdp_create(&f, j.model.tree, &j.opts, j.device, j.mesh, &err);
+    bool good = rc == FSDP_ENOMEM && advised(&err, oob->rank, teller);
+    if (!good)
+        fprintf(stderr, "rank %d: rc %d, '%s'\n%s", oob->rank, rc, err.text, logged);
+    job_close(&j);
+    return !good;
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++)
+        ok(ranks_run(NRANKS, 1, 30, disagree, (void *)(uintptr_t)&differences[i], NULL) == 0,
+           "a rank with another %s is named on every rank, and the line that differs",
+           differences[i].what);
+    enum shortage shortages[] = {LIMITED, NO_ADDRESS_SPACE};
+    ok(ranks_run(NRANKS, 1, 30, run_short, &shortages[0], NULL) == 0,
+       "beyond memory_limit: every rank learns what saves most, one logs the plan");
+    if (getenv("TEST_SANITIZER"))
+        tap_skip("a process under a sanitizer cannot live in little address space");
+    else
+        ok(ranks_run(NRANKS, 1, 30, run_short, &shortages[1], NULL) == 0,
+           "a rank whose memory the system refuses tells the others");
+    return tap_done();
+}
