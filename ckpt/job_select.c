@@ -93,7 +93,7 @@ bool ckpt_select_matches(const struct ckpt_select *select, const char *name)
 static bool wanted(const struct ckpt_job *job, const struct ckpt_tensor *t)
 {
     const struct ckpt_reshard_args *args = job->args;
-    if (t->kind != FSDP_SLICE_MODEL && args->output == CKPT_OUTPUT_WEIGHTS && !args->all)
+    if (t->kind != FSDP_SLICE_MODEL && !args->all)
         return false;
     return ckpt_select_matches(&args->select, t->tensor.name);
 }

@@ -14,19 +14,22 @@ static const char usage[] =
     "\n" TOOL_WRITE_HELP
     "      --max-shard-size SIZE  start a new file of a folder at this size (default: 5GB; 0:\n"
     "                             never)\n"
+    "      --dcp                  write a folder for torch.distributed.checkpoint instead "
+    "(.distcp)\n"
     "      --all                  the optimizer's tensors too\n" TOOL_SELECT_HELP TOOL_LIMITS_HELP
         TOOL_HELP "\n"
     "Sizes: 5GB is 5 * 1000^3, 5G is 5 * 1024^3. Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 int main(int argc, char **argv)
 {
-    enum { ALL = TOOL_OWN, SHARD };
+    enum { ALL = TOOL_OWN, SHARD, DCP };
     static const struct option options[] = {
         TOOL_OPTIONS,
         TOOL_SELECT_OPTIONS,
         TOOL_WRITE_OPTIONS,
         {"max-shard-size", required_argument, NULL, SHARD},
         {"all", no_argument, NULL, ALL},
+        {"dcp", no_argument, NULL, DCP},
         {NULL, 0, NULL, 0},
     };
     struct fsdp_err err = FSDP_ERR_INIT;
@@ -38,6 +41,8 @@ int main(int argc, char **argv)
     while ((option = getopt_long(argc, argv, "o:qh", options, NULL)) != -1) {
         if (option == ALL)
             tool.args.all = true;
+        else if (option == DCP)
+            tool.args.output = CKPT_OUTPUT_DCP;
         else if (option == SHARD && ckpt_nbytes_parse(&tool.args.max_shard_nbytes, optarg, &err))
             return tool_fail(&tool, TOOL_USAGE, err.text);
         else if (option != SHARD && !tool_option(&tool, option, &status))

@@ -196,6 +196,7 @@ static void test_native(void)
     ckpt_store_put(&ckpt_store_posix, rules, text, sizeof text - 1, false, NULL);
     fake_save(in_root("saved"), 1, 2, 1, 9);
     args.output = CKPT_OUTPUT_NATIVE;
+    args.all = true;
     args.shard_size = 3;
     args.out = in_root("renamed");
     args.select.maps = &rules;

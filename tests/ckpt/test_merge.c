@@ -371,6 +371,7 @@ static int big_reshard(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
     snprintf(out, sizeof out, "%s/resharded", (char *)arg);
     args.out = out;
     args.output = CKPT_OUTPUT_NATIVE;
+    args.all = true;
     args.shard_size = 64;
     args.mem_nbytes = 32 << 20;
     args.compress = CKPT_COMPRESS_ZSTD;

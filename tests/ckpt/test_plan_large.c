@@ -177,6 +177,7 @@ static int plan(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *a
     snprintf(to, sizeof to, "%s/out", root);
     args.output = *(enum ckpt_output *)arg;
     args.shard_size = args.output == CKPT_OUTPUT_WEIGHTS ? 1 : NRANKS / 2;
+    args.all = args.output == CKPT_OUTPUT_NATIVE;
     args.mem_nbytes = MEM;
     args.max_shard_nbytes = UINT64_C(5000000000);
     args.dry_run = true;

@@ -34,6 +34,7 @@ static struct ckpt_reshard_args native(const char *out, int shard_size, int repl
 {
     struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
     args.output = CKPT_OUTPUT_NATIVE;
+    args.all = true;
     args.out = out;
     args.shard_size = shard_size;
     args.replicate_size = replicate_size;
@@ -248,7 +249,7 @@ static void test_resume(void)
         uint64_t at = 90000;
         args.output = outputs[i];
         args.nthreads = 1;
-        args.mem_nbytes = 5 * 65536; /* small blocks */
+        args.mem_nbytes = 6 * 65536; /* small blocks */
         args.compress = i == 2 ? CKPT_COMPRESS_ZSTD : CKPT_COMPRESS_NONE;
         int rc = reshard(in_root("real-2"), &args, &err);
         if (rc == FSDP_EUNSUPPORTED)

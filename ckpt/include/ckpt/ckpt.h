@@ -229,7 +229,7 @@ struct ckpt_reshard_args {
     const char *out;
     enum ckpt_output output;
     int shard_size, replicate_size; /* of sharded output: world = their product */
-    bool all;                       /* CKPT_OUTPUT_WEIGHTS: the optimizer's tensors too */
+    bool all;                       /* the optimizer's tensors too */
     struct ckpt_select select;
     enum ckpt_compress compress; /* native output: ZSTD, else as NONE */
     const char *dtype;           /* floating tensors are cast to it; NULL: as stored */
