@@ -4,7 +4,9 @@
  * And such orders find what is missing: without one of the edges some order changes something,
  * unless what is written too early is what stood there (a unit that is gathered twice into one
  * slot; test_sched proves that each edge is needed). The host runs ahead of all lanes by three
- * steps, so that edges between steps count, too. run: timeout=240
+ * steps, so that edges between steps count, too.
+ *
+ * run: timeout=600
  */
 #include "../../libfsdp/core/engine.h"
 #include "toy.h"
