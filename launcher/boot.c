@@ -32,6 +32,7 @@ struct card {
     struct boot_contact contact;
     char job[64];              /* rank 0's counts */
     struct boot_secret secret; /* of rank 0 where the method gives none */
+    uint32_t reorder;          /* rank 0's counts */
 };
 
 /* ---- choosing a method ---- */
@@ -118,9 +119,10 @@ static void clean_name(char *text)
 }
 
 static int fill_card(struct card *card, struct boot_facts *facts, struct boot_acceptor *acceptor,
-                     struct fsdp_err *err)
+                     bool reorder, struct fsdp_err *err)
 {
     memset(card, 0, sizeof *card);
+    card->reorder = reorder;
     card->version = CARD_VERSION;
     card->nbytes = sizeof *card;
     memcpy(card->host, facts->host, sizeof card->host);
@@ -154,6 +156,35 @@ static int exchange(struct card *cards, const struct card *mine, struct boot *bo
             return fsdp_err_set(err, FSDP_ECORRUPT, "rank %d sent a malformed card", r);
     }
     return FSDP_OK;
+}
+
+/* Renumbers the ranks so that those of a node are neighbours: nodes by their lowest rank, the ranks
+ * of a node in their order. Rank 0 stays rank 0. */
+static int group_by_node(struct card *cards, struct boot_facts *facts, struct fsdp_err *err)
+{
+    int size = facts->size, nplaced = 0, mine = 0;
+    struct card *sorted = fsdp_alloc((size_t)size, sizeof *sorted, "boot cards", err);
+    bool *placed = fsdp_alloc((size_t)size, sizeof *placed, "boot cards", err);
+    int rc = sorted && placed ? FSDP_OK : FSDP_ENOMEM;
+
+    for (int first = 0; rc == FSDP_OK && first < size; first++) {
+        if (placed[first])
+            continue;
+        for (int r = first; r < size; r++) {
+            if (strcmp(cards[r].node_key, cards[first].node_key) != 0)
+                continue;
+            mine = r == facts->rank ? nplaced : mine;
+            sorted[nplaced++] = cards[r];
+            placed[r] = true;
+        }
+    }
+    if (rc == FSDP_OK) {
+        memcpy(cards, sorted, (size_t)size * sizeof *cards);
+        facts->rank = mine;
+    }
+    fsdp_free(sorted);
+    fsdp_free(placed);
+    return rc;
 }
 
 /* Nodes are numbered by their lowest rank. */
@@ -225,8 +256,11 @@ static int meet_others(struct boot *boot, struct boot_facts *facts, const struct
     if (!cards)
         return rc;
     FSDP_TRY_GOTO(boot_acceptor_create(&acceptor, &facts->secret, facts->loopback, 0, err), out);
-    FSDP_TRY_GOTO(fill_card(&mine, facts, acceptor, err), out);
+    FSDP_TRY_GOTO(fill_card(&mine, facts, acceptor, opts->reorder, err), out);
     FSDP_TRY_GOTO(exchange(cards, &mine, boot, facts->size, deadline, err), out);
+    if (cards[0].reorder)
+        FSDP_TRY_GOTO(group_by_node(cards, facts, err), out);
+    boot->info.rank = facts->rank;
     FSDP_TRY_GOTO(map_nodes(boot, cards, facts->size, err), out);
     memcpy(boot->info.job, cards[0].job, sizeof boot->info.job);
     rc = grow_tree(boot, cards, facts, acceptor, opts, deadline, err);

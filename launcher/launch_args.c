@@ -23,6 +23,7 @@ static const char help_text[] =
     "                   one task a node)\n"
     "  --nodes K        present them as K nodes of N/K ranks each\n"
     "  --prefix-output  begin every line of ranks other than 0 with \"[rank R] \"\n"
+    "  --reorder        number the ranks of a node in a row, however srun dealt them out\n"
     "  --requeue        in a Slurm job that ends with 75 or 76: queue it again (scontrol requeue)\n"
     "  --timeout S      the ranks must have met after S seconds (default 60)\n"
     "  --print-config   print every key with its value, default and meaning, and exit\n"
@@ -148,6 +149,7 @@ static int parse_option(struct launch_args *out, char **argv, int argc, int *i)
                  {"--print-config", NULL, &out->print_config},
                  {"--prefix-output", NULL, &out->prefix_output},
                  {"--requeue", NULL, &out->requeue},
+                 {"--reorder", NULL, &out->reorder},
                  {"--help", "-h", &out->help},
                  {"--version", NULL, &out->version}};
 

@@ -30,7 +30,7 @@ struct launch_args {
     int nnodes;
     int ranks_per_task; /* 0: this process, if somebody started it as one of several, is a rank */
     double timeout_s;
-    bool requeue;
+    bool requeue, reorder;
     bool verbose, print_config, prefix_output, help, version;
     bool dump_schedule;
     const char *dump_file; /* NULL: standard output */

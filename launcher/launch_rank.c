@@ -103,6 +103,7 @@ int launch_open_boot(struct boot **out, const struct launch_args *args)
     opts.timeout_s = args->timeout_s;
     opts.trace = add_trace;
     opts.trace_ctx = &trace;
+    opts.reorder = args->reorder;
 
     int rc = boot_open(out, &opts, &err);
     if (args->verbose && (rc || boot_info(*out)->rank == 0))

@@ -15,8 +15,8 @@
  *
  * Environment: BOOT_METHODS replaces the order; BOOT_INTERFACE chooses network interfaces by the
  * beginning of their name. The slurm method also heeds BOOT_KEY_FILE (the user's key, by default
- * ~/.config/fsdp/key, made at first use) and BOOT_PORT (the first of the ports that rank 0 may serve
- * the rendezvous on).
+ * ~/.config/fsdp/key, made at first use) and BOOT_PORT (the first of the ports that rank 0 may
+ * serve the rendezvous on).
  */
 #ifndef BOOT_H
 #define BOOT_H
@@ -30,11 +30,14 @@ typedef void boot_trace_f(void *ctx, const char *method, const char *text);
 
 struct boot_opts {
     uint32_t version;
-    const char *methods; /* comma-separated order, NULL: BOOT_METHODS or "pmix,slurm,local,single" */
-    double timeout_s;    /* for the whole bootstrap */
-    double wait_s;       /* deadline of every later wait on the channel */
+    const char
+        *methods;     /* comma-separated order, NULL: BOOT_METHODS or "pmix,slurm,local,single" */
+    double timeout_s; /* for the whole bootstrap */
+    double wait_s;    /* deadline of every later wait on the channel */
     boot_trace_f *trace; /* (optional) one line per method tried */
     void *trace_ctx;
+    bool reorder; /* number the ranks of a node in a row, however they were started; rank 0's counts
+                   */
 };
 #define BOOT_OPTS_VERSION 1
 #define BOOT_OPTS_INIT                                                                             \

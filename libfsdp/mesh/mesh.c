@@ -51,7 +51,7 @@ static int check_blocks(const char *what, const struct fsdp_node_map *nodes, str
                     err, FSDP_EINVAL,
                     "%s groups consecutive ranks inside a node, but ranks %d and "
                     "%d are on node %s and rank %d is not: start the ranks in blocks "
-                    "with srun --distribution=block",
+                    "with srun --distribution=block, or number them so with fsdp-launch --reorder",
                     what, q, r, host_of(nodes, r), r - 1);
     }
     return FSDP_OK;

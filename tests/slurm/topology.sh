@@ -1,0 +1,61 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Shard groups and nodes under a real srun: what would cross nodes unasked is refused with the options
+# that mend it, and they do.
+# run: timeout=300
+. "$TOP/tests/slurm/lib/cluster.sh"
+cat >run.yaml <<END
+model: {path: $TOP/examples/llama-tiny, init: random}
+data: {path: $TOP/README.md, seq_len: 64}
+train: {steps: 3, global_batch_size: 12}
+fsdp: {sharding_strategy: HYBRID_SHARD}
+log: {metrics: metrics.jsonl, interval: 1}
+END
+losses() { sed 's/.*"step": \([0-9]*\), "loss": \([^,]*\),.*/\1 \2/' "$1"; }
+train() { # name, arguments of srun..., -- , of the launcher
+    local name=$1 args=()
+    shift
+    while [ "$1" != -- ]; do args+=("$1") && shift; done
+    shift
+    step --mpi=none "${args[@]}" fsdp-launch run.yaml log.metrics="$name" "$@"
+}
+
+train block -N2 -n4 --ntasks-per-node=2 -m block --
+[ $rc = 0 ] && grep -q "HYBRID_SHARD, 2 x 2 (replicate x shard)" log
+ok $? "ranks in blocks: groups inside nodes"
+train cyclic -N2 -n4 --ntasks-per-node=2 -m cyclic --
+[ $rc = 1 ] && grep -q "ranks 0 and 2 are on node n. and rank 1 is not.*srun --distribution=block, or .*--reorder" err
+ok $? "dealt out in turn: refused, with what mends it"
+train reordered -N2 -n4 --ntasks-per-node=2 -m cyclic -- --reorder
+[ $rc = 0 ] && grep -q "2 x 2 (replicate x shard)" log && cmp -s <(losses block) <(losses reordered)
+ok $? "--reorder mends it: the losses of ranks in blocks, to the last digit"
+L=$BIN/tests/boot/test_launch
+echo "fake: {}" >c.yaml
+step --mpi=none -N3 -n6 --ntasks-per-node=2 -m cyclic "$L" --reorder c.yaml
+[ $rc = 0 ] && [ "$(sed 's/^rank \(.\) of 6, local \(.\) of 2, node \(.\) of 3, .*/\1\2\3/' log | sort | xargs)" = \
+    "000 110 201 311 402 512" ]
+ok $? "ranks, local ranks and nodes are in order"
+step --mpi=none -N2 -n2 -m cyclic "$L" --reorder --ranks-per-task 2 c.yaml
+[ $rc = 0 ] && grep -q "rank 2 of 4, local 0 of 2, node 1 of 2" log
+ok $? "with one task a node, too"
+# shellcheck disable=SC2016
+step --mpi=none -N2 -n4 --ntasks-per-node=2 -m cyclic fsdp-launch --reorder -- sh -c 'echo $RANK $LOCAL_RANK $NODE_RANK $SLURM_NODEID'
+[ $rc = 0 ] && [ "$(sort log | paste -sd,)" = "0 0 0 0,1 1 0 0,2 0 1 1,3 1 1 1" ]
+ok $? "a program gets the new numbers"
+# shellcheck disable=SC2016
+step --mpi=none -N2 -n4 --ntasks-per-node=2 -m cyclic sh -c 'f=; [ $SLURM_PROCID = 0 ] && f=--reorder; exec "$0" $f c.yaml' "$L"
+[ $rc = 0 ] && grep -q "rank 1 of 4, local 1 of 2, node 0 of 2" log
+ok $? "rank 0 decides for all"
+
+train uneven -N2 -n3 --ntasks-per-node=2 --
+[ $rc = 1 ] && grep -q "node n. has 2 ranks and node n. has 1: give each node the same number with srun --ntasks-per-node=N" err
+ok $? "uneven nodes are refused with what mends it"
+train between -N2 -n6 --ntasks-per-node=3 -- fsdp.shard_size=2
+[ $rc = 1 ] && grep -q "shard groups would cross nodes; choose a shard_size that divides 3 or is a multiple of it" err
+ok $? "groups that lie across a node's edge are refused"
+train asked -N2 -n6 --ntasks-per-node=3 -- fsdp.shard_size=6
+[ $rc = 0 ] && grep -q "1 x 6 (replicate x shard)" log
+ok $? "groups over whole nodes that were asked for are not"
+
+echo "1..$n"
+exit $bad
