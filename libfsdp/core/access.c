@@ -21,7 +21,8 @@ static int gather_by_hand(struct fsdp *f, int flat_index, struct fsdp_err *err)
         return fsdp_copy(lane, s->by_hand, s->param, gather_shard_nbytes(flat), err);
     if (f->mesh->inner_size)
         FSDP_TRY(gather_outer(f, flat_index, s->by_hand, lane, err));
-    return gather_flat(f, flat_index, s->by_hand, lane, err);
+    FSDP_TRY(gather_flat(f, flat_index, s->by_hand, lane, err));
+    return gather_is_unpacked(flat) ? gather_unpack(f, flat_index, s->by_hand, lane, err) : FSDP_OK;
 }
 
 static int check_module(const struct fsdp *f, int module, struct fsdp_err *err)

@@ -31,8 +31,8 @@ static void *take(struct cursor *c, uint64_t nbytes, uint64_t *row)
 }
 
 struct rows {
-    uint64_t master, optim, grad, param, kept, staging, unsharded, unsharded_grad, saved,
-        recomputed, work, scalars;
+    uint64_t master, optim, grad, param, kept, staging, unsharded, unsharded_grad, gather_staging,
+        reduce_staging, saved, recomputed, work, scalars;
 };
 
 /* For the flats whose parts the schedule keeps; the same in every micro-step. */
@@ -58,6 +58,21 @@ static uint64_t staging_nbytes(const struct fsdp *f)
         const struct flat *flat = &f->units.flats[i];
         uint64_t nbytes = flat->cut.shard_nelem * fsdp_dtype_nbytes(flat->reduce_dtype);
         if (flat->trainable && flat->reduce_dtype != FSDP_F32 && nbytes > most)
+            most = nbytes;
+    }
+    return most;
+}
+
+/* For the largest flat that is gathered, or reduced, as chunks. */
+static uint64_t chunks_nbytes(const struct fsdp *f, bool reduced)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < f->units.nflats; i++) {
+        const struct flat *flat = &f->units.flats[i];
+        enum fsdp_dtype dtype = reduced ? flat->reduce_dtype : flat->param_dtype;
+        bool counts = reduced ? flat_is_chunked(flat) && flat->trainable : gather_is_unpacked(flat);
+        uint64_t nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(dtype);
+        if (counts && nbytes > most)
             most = nbytes;
     }
     return most;
@@ -174,6 +189,7 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
     }
     c->pos = end;
     rows->unsharded += end - begin;
+    f->gather_staging = take(c, chunks_nbytes(f, false), &rows->gather_staging);
 }
 
 static void plan_reduce(struct fsdp *f, struct cursor *c, struct rows *rows)
@@ -181,6 +197,7 @@ static void plan_reduce(struct fsdp *f, struct cursor *c, struct rows *rows)
     const struct sched *sched = &f->programs[FSDP_TRAIN].sched;
     for (int k = 0; k < sched->ngrad_slots; k++)
         f->grad_slots[k] = take(c, sched->grad_slot_nbytes[k], &rows->unsharded_grad);
+    f->reduce_staging = take(c, chunks_nbytes(f, true), &rows->reduce_staging);
 }
 
 typedef void plan_f(struct fsdp *, struct cursor *, struct rows *);
@@ -249,6 +266,8 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     row(f, "gradient shard summed over replicas", grads, rows.staging);
     row(f, "unsharded parameters", params, rows.unsharded);
     row(f, "unsharded gradients", grads, rows.unsharded_grad);
+    row(f, "chunks of parameters, gathered", params, rows.gather_staging);
+    row(f, "chunks of gradients, to reduce", grads, rows.reduce_staging);
     row(f, "activations, saved for backward", NULL, rows.saved);
     row(f, "activations, recomputed", NULL, rows.recomputed);
     row(f, "activations, workspace", NULL, rows.work);

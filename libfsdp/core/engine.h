@@ -10,6 +10,7 @@
  *   param      [s] param_dtype, persistent: the shard that is gathered
  *   optim      [s] fp32 each, persistent, trainable flats: exp_avg, momentum_buffer, ema, ...
  *   grad       [s] fp32, persistent: the reduced gradient, accumulated over micro-steps
+ *   staging    [W * s] what is gathered or reduced of a chunked flat (fsdp_cut), one for each lane
  *   slots      [W * s] unsharded parameters or gradients, shared by flats as the schedule says
  */
 #ifndef CORE_ENGINE_H
@@ -98,6 +99,7 @@ struct fsdp {
     struct flat_state *flats;
     void **param_slots[2]; /* by program */
     void **grad_slots;
+    void *gather_staging, *reduce_staging; /* W * s elements of the largest chunked flat */
     void *replicate_staging; /* a shard in reduce_dtype, for the largest that is not fp32 */
     struct module_mem *module_mem;
     struct arena_row rows[ARENA_MAX_ROWS];
@@ -136,6 +138,13 @@ static inline uint64_t flat_full_nelem(const struct flat *flat)
     return flat->cut.shard_nelem * (uint64_t)flat->cut.nranks;
 }
 
+/* Are its shards gathered and reduced as chunks, which a copy turns into whole tensors and back? On
+ * one rank the two are the same. */
+static inline bool flat_is_chunked(const struct flat *flat)
+{
+    return flat->cut.chunked && flat->cut.nranks > 1;
+}
+
 /* The shard of the flat that this rank holds. */
 static inline int flat_shard(const struct fsdp *f, const struct flat *flat)
 {
@@ -171,8 +180,10 @@ int scale_begin(struct fsdp *f, struct fsdp_err *err);
 /* Runs one automatic operation on its lane. */
 int exec_outer_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
+int exec_unpack(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
+int exec_pack(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_outer_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);

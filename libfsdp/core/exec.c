@@ -26,6 +26,12 @@ int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
     return gather_flat(f, op->flat, slot, f->lanes[SCHED_GATHERS], err);
 }
 
+int exec_unpack(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    void *slot = f->param_slots[f->current->input.program][op->slot];
+    return gather_unpack(f, op->flat, slot, f->lanes[SCHED_GATHERS], err);
+}
+
 /* Kept parts: rank j of the small group keeps part j of the gathered flat (fsdp_opts). */
 static uint64_t part_nelem(const struct fsdp *f, int flat)
 {
@@ -47,6 +53,35 @@ int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
     return fsdp_comm_all_gather(f->mesh->regather, f->param_slots[FSDP_TRAIN][op->slot],
                                 f->flats[op->flat].part, part_nelem(f, op->flat),
                                 f->units.flats[op->flat].param_dtype, f->lanes[SCHED_GATHERS], err);
+}
+
+/* Every shard is written whole: what is between its chunks is summed, too, and must be zero. */
+int exec_pack(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[op->flat];
+    uint64_t elem = fsdp_dtype_nbytes(flat->reduce_dtype), nranks = (uint64_t)flat->cut.nranks;
+    struct fsdp_lane *lane = f->lanes[SCHED_REDUCES];
+    const char *slot = f->grad_slots[op->slot];
+
+    for (int i = 0; i < flat->ntensors; i++) {
+        uint64_t chunk = fsdp_cut_chunk_nelem(&flat->cut, &flat->tensors[i]) * elem;
+        uint64_t end = i + 1 < flat->ntensors ? flat->cut.start[i + 1] : flat_full_nelem(flat);
+        uint64_t room = (end - flat->cut.start[i]) / nranks * elem;
+        const char *from = slot + flat->cut.start[i] * elem;
+        char *to = (char *)f->reduce_staging + flat->cut.start[i] / nranks * elem;
+        for (uint64_t rank = 0; rank < nranks; rank++) {
+            FSDP_TRY(fsdp_copy(lane, to, from + rank * chunk, chunk, err));
+            FSDP_TRY(fsdp_zero(lane, to + chunk, room - chunk, err));
+            to += flat->cut.shard_nelem * elem;
+        }
+    }
+    return FSDP_OK;
+}
+
+/* What is reduced: the unsharded gradients, or the ranks' chunks of them. */
+static char *scattered(const struct fsdp *f, const struct sched_op *op)
+{
+    return flat_is_chunked(&f->units.flats[op->flat]) ? f->reduce_staging : f->grad_slots[op->slot];
 }
 
 /* Sums what the ranks of comm have in send and gives this rank's part of it, in the slot at mine,
@@ -85,13 +120,13 @@ static char *shard_in_slot(const struct fsdp *f, const struct sched_op *op)
 {
     const struct flat *flat = &f->units.flats[op->flat];
     uint64_t pos = (uint64_t)f->mesh->shard_rank * flat->cut.shard_nelem;
-    return (char *)f->grad_slots[op->slot] + pos * fsdp_dtype_nbytes(flat->reduce_dtype);
+    return scattered(f, op) + pos * fsdp_dtype_nbytes(flat->reduce_dtype);
 }
 
 int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     enum fsdp_dtype dtype = f->units.flats[op->flat].reduce_dtype;
-    char *slot = f->grad_slots[op->slot];
+    char *slot = scattered(f, op);
 
     if (!f->mesh->inner_size)
         return reduce_to_shard(f, op, f->mesh->reduce, slot, shard_in_slot(f, op), err);
@@ -102,7 +137,7 @@ int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 int exec_outer_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     enum fsdp_dtype dtype = f->units.flats[op->flat].reduce_dtype;
-    char *part = inner_part(f, op->flat, f->grad_slots[op->slot], dtype);
+    char *part = inner_part(f, op->flat, scattered(f, op), dtype);
     return reduce_to_shard(f, op, f->mesh->outer_reduce, part, shard_in_slot(f, op), err);
 }
 
@@ -128,10 +163,14 @@ static int run_op(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
         return exec_outer_gather(f, op, err);
     case SCHED_GATHER:
         return exec_gather(f, op, err);
+    case SCHED_UNPACK:
+        return exec_unpack(f, op, err);
     case SCHED_KEEP_PART:
         return exec_keep_part(f, op, err);
     case SCHED_REGATHER:
         return exec_regather(f, op, err);
+    case SCHED_PACK:
+        return exec_pack(f, op, err);
     case SCHED_REDUCE:
         return exec_reduce(f, op, err);
     case SCHED_OUTER_REDUCE:

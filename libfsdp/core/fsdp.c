@@ -82,6 +82,7 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
             .whole = flat->whole,
             .full_nbytes = gather_slot_nbytes(flat),
             .encoded = flat->codec,
+            .chunked = flat_is_chunked(flat),
             .grad_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->reduce_dtype),
             .grad_narrow = flat->reduce_dtype != FSDP_F32};
     }
@@ -185,12 +186,12 @@ static void write_units(const struct fsdp *f, FILE *to)
     for (int k = 0; k < f->units.nflats; k++) {
         const struct flat *flat = &f->units.flats[k];
         const struct sched_unit *unit = &f->sched_units[flat->unit];
-        fprintf(to, "unit '%s' %s: shards of %llu elements, gathered in %s, reduced in %s%s%s\n",
+        fprintf(to, "unit '%s' %s: shards of %llu elements%s, gathered in %s, reduced in %s%s%s\n",
                 f->tree->modules[f->units.units[flat->unit].module].name,
                 flat->trainable ? "trainable"
                 : flat->whole   ? "ignored"
                                 : "frozen",
-                (unsigned long long)flat->cut.shard_nelem,
+                (unsigned long long)flat->cut.shard_nelem, flat->cut.chunked ? " in chunks" : "",
                 flat->codec ? flat->codec->name : fsdp_dtype_name(flat->param_dtype),
                 fsdp_dtype_name(flat->reduce_dtype),
                 unit->reshard_after_forward ? ", reshards" : "",
@@ -243,7 +244,7 @@ static int create_lanes(struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* Cuts fall between rows, so rows of lengths without a small common multiple cost padding. */
+/* Cuts fall between rows, and chunks have equal sizes: tensors of few long rows cost padding. */
 static void warn_of_padding(const struct fsdp *f)
 {
     for (int k = 0; f->mesh->rank == 0 && k < f->units.nflats; k++) {
@@ -254,12 +255,12 @@ static void warn_of_padding(const struct fsdp *f)
         uint64_t padding = (full - nelem) * sizeof(float);
         if ((full - nelem) * 100 > 3 * nelem && padding / (uint64_t)flat->cut.nranks > mib)
             fsdp_log(FSDP_LOG_WARN,
-                     "unit '%s' is padded from %llu to %llu MiB, because the row lengths of its "
-                     "parameters have no small common multiple; sizes that are multiples of 64, or "
-                     "smaller shard groups, mend it",
+                     "unit '%s' is padded from %llu to %llu MiB, because its parameters have few "
+                     "rows for %d ranks, of lengths without a small common multiple; sizes that "
+                     "are multiples of 64, or smaller shard groups, mend it",
                      f->tree->modules[f->units.units[flat->unit].module].name,
                      (unsigned long long)(nelem * sizeof(float) / mib),
-                     (unsigned long long)(full * sizeof(float) / mib));
+                     (unsigned long long)(full * sizeof(float) / mib), flat->cut.nranks);
     }
 }
 

@@ -64,9 +64,16 @@ void gather_plan(struct fsdp *f)
 /* ---- gathering ---------------------------------------------------------------------------------
  */
 
-/* What the ranks' pieces are gathered into. */
-static char *area(const struct flat *flat, void *slot)
+bool gather_is_unpacked(const struct flat *flat)
 {
+    return flat_is_chunked(flat) && !flat->codec;
+}
+
+/* What the ranks' pieces are gathered into. */
+static char *area(const struct fsdp *f, const struct flat *flat, void *slot)
+{
+    if (gather_is_unpacked(flat))
+        return f->gather_staging;
     return (char *)slot + (flat->codec ? aligned(whole_nbytes(flat)) : 0);
 }
 
@@ -75,7 +82,7 @@ static char *area(const struct flat *flat, void *slot)
 static char *inner_part(const struct fsdp *f, const struct flat *flat, void *slot)
 {
     uint64_t part = (uint64_t)(f->mesh->shard_rank / f->mesh->outer_size);
-    return area(flat, slot) + part * (uint64_t)f->mesh->outer_size * gather_shard_nbytes(flat);
+    return area(f, flat, slot) + part * (uint64_t)f->mesh->outer_size * gather_shard_nbytes(flat);
 }
 
 static int all_gather(struct fsdp_comm *comm, const struct flat *flat, void *recv, const void *send,
@@ -101,16 +108,17 @@ static int decode_rows(struct fsdp *f, const struct flat *flat, int i, int rank,
                        struct fsdp_lane *lane, struct fsdp_err *err)
 {
     const struct fsdp_tensor *tensor = &flat->tensors[i];
-    const char *sent = area(flat, slot) + (uint64_t)rank * gather_shard_nbytes(flat);
+    const char *sent = area(f, flat, slot) + (uint64_t)rank * gather_shard_nbytes(flat);
     size_t elem = fsdp_dtype_nbytes(flat->param_dtype);
     struct fsdp_box box;
     uint64_t pos, nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, rank);
-    char *to = slot + ((uint64_t)rank * flat->cut.shard_nelem + pos) * elem;
+    uint64_t first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0;
+    char *to = slot + (flat->cut.start[i] + first) * elem;
 
-    if (!is_encoded(flat, i)) {
-        uint64_t first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0;
+    if (!nelem)
+        return FSDP_OK;
+    if (!is_encoded(flat, i))
         return fsdp_copy(lane, to, sent + raw_start(flat, i) + first * elem, nelem * elem, err);
-    }
     int before = 0;
     for (int k = 0; k < i; k++)
         before += is_encoded(flat, k);
@@ -121,13 +129,9 @@ static int decode_rows(struct fsdp *f, const struct flat *flat, int i, int rank,
 static int decode(struct fsdp *f, const struct flat *flat, char *slot, struct fsdp_lane *lane,
                   struct fsdp_err *err)
 {
-    for (int i = 0; i < flat->ntensors; i++) {
-        uint64_t begin = flat->cut.start[i], nelem = fsdp_tensor_nelem(&flat->tensors[i]);
-        uint64_t first = begin / flat->cut.shard_nelem;
-        uint64_t last = nelem ? (begin + nelem - 1) / flat->cut.shard_nelem : first;
-        for (uint64_t rank = first; nelem && rank <= last; rank++)
-            FSDP_TRY(decode_rows(f, flat, i, (int)rank, slot, lane, err));
-    }
+    for (int i = 0; i < flat->ntensors; i++)
+        for (int rank = 0; rank < flat->cut.nranks; rank++)
+            FSDP_TRY(decode_rows(f, flat, i, rank, slot, lane, err));
     return FSDP_OK;
 }
 
@@ -142,8 +146,25 @@ int gather_flat(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *la
         mine = inner_part(f, flat, slot);
         nshards = (uint64_t)f->mesh->outer_size;
     }
-    FSDP_TRY(all_gather(f->mesh->gather, flat, area(flat, slot), mine, nshards, lane, err));
+    FSDP_TRY(all_gather(f->mesh->gather, flat, area(f, flat, slot), mine, nshards, lane, err));
     return flat->codec ? decode(f, flat, slot, lane, err) : FSDP_OK;
+}
+
+int gather_unpack(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *lane,
+                  struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    uint64_t elem = fsdp_dtype_nbytes(flat->param_dtype), nranks = (uint64_t)flat->cut.nranks;
+
+    for (int i = 0; i < flat->ntensors; i++) {
+        uint64_t chunk = fsdp_cut_chunk_nelem(&flat->cut, &flat->tensors[i]) * elem;
+        const char *from = (char *)f->gather_staging + flat->cut.start[i] / nranks * elem;
+        char *to = (char *)slot + flat->cut.start[i] * elem;
+        for (uint64_t rank = 0; rank < nranks; rank++)
+            FSDP_TRY(fsdp_copy(lane, to + rank * chunk, from + rank * flat->cut.shard_nelem * elem,
+                               chunk, err));
+    }
+    return FSDP_OK;
 }
 
 /* ---- encoding ----------------------------------------------------------------------------------

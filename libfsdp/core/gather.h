@@ -24,6 +24,11 @@ void gather_plan(struct fsdp *f);
 int gather_outer(struct fsdp *f, int flat, void *slot, struct fsdp_lane *lane,
                  struct fsdp_err *err);
 int gather_flat(struct fsdp *f, int flat, void *slot, struct fsdp_lane *lane, struct fsdp_err *err);
+/* Does a gather of the flat leave the ranks' chunks in the staging? Then this copies them into the
+ * slot, as whole tensors. Enqueues. */
+bool gather_is_unpacked(const struct flat *flat);
+int gather_unpack(struct fsdp *f, int flat, void *slot, struct fsdp_lane *lane,
+                  struct fsdp_err *err);
 
 /* The greatest absolute values of the encoded tensors over all ranks: of the trainable ones, or of
  * all. Enqueues on the compute lane. Collective. */

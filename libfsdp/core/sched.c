@@ -104,6 +104,8 @@ static void gather_unit(struct builder *b, int unit)
             emit_flat(b, SCHED_OUTER_GATHER, SCHED_OUTER_GATHERS, f, b->param_slot[f]);
         emit_flat(b, b->parted[unit] ? SCHED_REGATHER : SCHED_GATHER, SCHED_GATHERS, f,
                   b->param_slot[f]);
+        if (sched_is_unpacked(b->in, f) && !b->parted[unit])
+            emit_flat(b, SCHED_UNPACK, SCHED_GATHERS, f, b->param_slot[f]);
     }
     b->parted[unit] = false;
     b->live[unit] = true;
@@ -256,6 +258,8 @@ static void reduce_unit(struct builder *b, int unit)
         if (b->in->flats[f].unit != unit || !b->in->flats[f].trainable)
             continue;
         if (needs_reduce(b, f) && (last || !b->in->reduce_last)) {
+            if (b->in->flats[f].chunked)
+                emit_flat(b, SCHED_PACK, SCHED_REDUCES, f, slot[f]);
             emit_flat(b, SCHED_REDUCE, SCHED_REDUCES, f, slot[f]);
             if (b->in->two_level)
                 emit_flat(b, SCHED_OUTER_REDUCE, SCHED_OUTER_REDUCES, f, slot[f]);
@@ -466,9 +470,11 @@ const char *sched_kind_name(enum sched_kind kind)
         [SCHED_STEP] = "step",
         [SCHED_OUTER_GATHER] = "outer_gather",
         [SCHED_GATHER] = "gather",
+        [SCHED_UNPACK] = "unpack",
         [SCHED_KEEP_PART] = "keep_part",
         [SCHED_REGATHER] = "regather",
         [SCHED_FREE] = "free",
+        [SCHED_PACK] = "pack",
         [SCHED_REDUCE] = "reduce",
         [SCHED_OUTER_REDUCE] = "outer_reduce",
         [SCHED_ALL_REDUCE] = "all_reduce",

@@ -31,9 +31,11 @@ enum sched_kind {
     SCHED_OUTER_GATHER, /* two levels: all-gather over the nodes, into this rank's part of the slot
                          */
     SCHED_GATHER,       /* all-gather a flat into its slot; of two levels the inner */
+    SCHED_UNPACK,       /* chunked flats: copy what was gathered into the slot, tensor by tensor */
     SCHED_KEEP_PART,    /* after forward: copy this rank's part of the flat out of its slot */
     SCHED_REGATHER,     /* in backward: all-gather the kept parts over the small group */
     SCHED_FREE,         /* the flat's slot may be reused */
+    SCHED_PACK,         /* chunked flats: copy the gradients out of their slot, rank by rank */
     SCHED_REDUCE,       /* reduce-scatter the flat's gradients out of their slot */
     SCHED_OUTER_REDUCE, /* two levels: reduce-scatter over the nodes what REDUCE left in the slot */
     SCHED_ALL_REDUCE,   /* sum the gradient shard over the replicas */
@@ -75,6 +77,7 @@ struct sched_flat {
     uint64_t full_nbytes; /* of the unsharded parameters */
     uint64_t grad_nbytes; /* of the unsharded gradients */
     bool encoded;         /* what is gathered is made from the shard after its update */
+    bool chunked;         /* gathered and reduced through staging (fsdp_cut); of several ranks */
     bool grad_narrow;     /* not fp32: they cannot be written straight into the shard */
 };
 
@@ -112,6 +115,12 @@ static inline bool sched_is_gathered(const struct sched_input *in, int flat)
     return in->sharded && !in->flats[flat].whole;
 }
 
+/* Chunked flats that are encoded are unpacked where they are decoded. */
+static inline bool sched_is_unpacked(const struct sched_input *in, int flat)
+{
+    return in->flats[flat].chunked && !in->flats[flat].encoded;
+}
+
 struct sched {
     int nops, nwaits;
     struct sched_op *ops;
@@ -138,11 +147,13 @@ enum sched_buffer {
     SCHED_KEPT_PART,
     SCHED_PARAM_SLOT,
     SCHED_GRAD_SLOT,
+    SCHED_GATHER_STAGING,
+    SCHED_REDUCE_STAGING,
     SCHED_SCALARS
 };
 struct sched_access {
     enum sched_buffer buffer;
-    int index; /* flat or slot; 0 for the scalars */
+    int index; /* flat or slot; 0 for the staging and the scalars */
     bool write;
 };
 enum { SCHED_MAX_ACCESSES = 16 };

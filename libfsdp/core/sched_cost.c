@@ -101,6 +101,10 @@ static double seconds_of(const struct fsdp *f, const struct sched_op *op,
     case SCHED_KEEP_PART: /* read and written */
         return 2 * (double)param_nbytes(f, op->flat) / f->mesh->regather_size /
                cost->memory_nbytes_per_s;
+    case SCHED_UNPACK:
+        return 2 * (double)param_nbytes(f, op->flat) / cost->memory_nbytes_per_s;
+    case SCHED_PACK:
+        return 2 * (double)f->sched_flats[op->flat].grad_nbytes / cost->memory_nbytes_per_s;
     case SCHED_NORM:
         return NORM_PASSES * shard_nbytes / cost->memory_nbytes_per_s;
     case SCHED_UPDATE:

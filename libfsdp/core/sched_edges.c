@@ -61,6 +61,25 @@ static int visit_accesses(const struct sched *sched, const struct sched_input *i
     return n;
 }
 
+/* What a flat's gathers fill: its slot, or the staging that it is unpacked from. */
+static int add_gathered(struct sched_access *out, int n, const struct sched_input *in,
+                        const struct sched_op *op)
+{
+    if (sched_is_unpacked(in, op->flat))
+        return add(out, n, SCHED_GATHER_STAGING, 0, true);
+    return add(out, n, SCHED_PARAM_SLOT, op->slot, true);
+}
+
+/* What a flat's gradients are scattered in: their slot, or the staging that they are packed into.
+ */
+static int add_scattered(struct sched_access *out, int n, const struct sched_input *in,
+                         const struct sched_op *op)
+{
+    if (in->flats[op->flat].chunked)
+        return add(out, n, SCHED_REDUCE_STAGING, 0, true);
+    return add(out, n, SCHED_GRAD_SLOT, op->slot, true);
+}
+
 int sched_accesses(const struct sched *sched, const struct sched_input *in, int i,
                    struct sched_access out[SCHED_MAX_ACCESSES])
 {
@@ -73,10 +92,13 @@ int sched_accesses(const struct sched *sched, const struct sched_input *in, int 
         return visit_accesses(sched, in, i, out);
     case SCHED_OUTER_GATHER:
         n = add(out, n, SCHED_PARAM_SHARD, op->flat, false);
-        return add(out, n, SCHED_PARAM_SLOT, op->slot, true);
+        return add_gathered(out, n, in, op);
     case SCHED_GATHER:
-        if (!in->two_level) /* the outer gather has brought it into the slot */
+        if (!in->two_level) /* the outer gather has brought it there */
             n = add(out, n, SCHED_PARAM_SHARD, op->flat, false);
+        return add_gathered(out, n, in, op);
+    case SCHED_UNPACK:
+        n = add(out, n, SCHED_GATHER_STAGING, 0, false);
         return add(out, n, SCHED_PARAM_SLOT, op->slot, true);
     case SCHED_KEEP_PART:
         n = add(out, n, SCHED_PARAM_SLOT, op->slot, false);
@@ -84,13 +106,16 @@ int sched_accesses(const struct sched *sched, const struct sched_input *in, int 
     case SCHED_REGATHER:
         n = add(out, n, SCHED_KEPT_PART, op->flat, false);
         return add(out, n, SCHED_PARAM_SLOT, op->slot, true);
-    case SCHED_REDUCE: /* scatters in place within the slot, then adds to the shard */
-        n = add(out, n, SCHED_GRAD_SLOT, op->slot, true);
+    case SCHED_PACK:
+        n = add(out, n, SCHED_GRAD_SLOT, op->slot, false);
+        return add(out, n, SCHED_REDUCE_STAGING, 0, true);
+    case SCHED_REDUCE: /* scatters in place, then adds to the shard */
+        n = add_scattered(out, n, in, op);
         if (in->two_level) /* the outer reduction does the second */
             return n;
         return add(out, n, SCHED_GRAD_SHARD, op->flat, true);
     case SCHED_OUTER_REDUCE:
-        n = add(out, n, SCHED_GRAD_SLOT, op->slot, true);
+        n = add_scattered(out, n, in, op);
         return add(out, n, SCHED_GRAD_SHARD, op->flat, true);
     case SCHED_ALL_REDUCE:
         return add(out, n, SCHED_GRAD_SHARD, op->flat, true);
@@ -209,7 +234,8 @@ int sched_add_edges(struct sched *sched, const struct sched_input *in, struct fs
     const int nslots = in->nflats + 2; /* the most that sched.c makes of a kind */
     const int counts[] = {[SCHED_PARAM_SHARD] = in->nflats, [SCHED_GRAD_SHARD] = in->nflats,
                           [SCHED_KEPT_PART] = in->nflats,   [SCHED_PARAM_SLOT] = nslots,
-                          [SCHED_GRAD_SLOT] = nslots,       [SCHED_SCALARS] = 1};
+                          [SCHED_GRAD_SLOT] = nslots,       [SCHED_GATHER_STAGING] = 1,
+                          [SCHED_REDUCE_STAGING] = 1,       [SCHED_SCALARS] = 1};
     for (int k = 0; k <= SCHED_SCALARS; k++)
         e.base[k + 1] = e.base[k] + counts[k];
     e.nbuffers = e.base[SCHED_SCALARS + 1];

@@ -30,11 +30,21 @@ static const struct fsdp_tensor fake_frozen[] = {
     {"model.table", FSDP_BF16, 2, {99, 7}},
     {"model.ids \"\\\n\xc3\xa9", FSDP_F64, 1, {37}}, /* a name that must be escaped */
 };
+/* Row lengths without a small common multiple: this unit is cut in chunks. */
+static const struct fsdp_tensor fake_odd[] = {
+    {"model.odd.up", FSDP_F32, 2, {7, 1023}},
+    {"model.odd.bias", FSDP_F32, 1, {37}},
+    {"model.odd.down", FSDP_F32, 2, {4, 767}},
+    {"model.odd.scale", FSDP_F32, 0, {0}},
+};
+static bool fake_with_odd; /* has the state this unit, too? */
 static const struct fsdp_flat_desc fake_flats[] = {
     {"", true, 2, fake_root},
     {"model.layers.0", true, 5, fake_block},
     {"model.frozen", false, 2, fake_frozen},
+    {"model.odd", true, 4, fake_odd},
 };
+enum { FAKE_NFLATS = sizeof fake_flats / sizeof fake_flats[0] };
 static const char *const fake_optim[] = {"exp_avg", "exp_avg_sq"};
 static const struct ckpt_alias fake_aliases[] = {
     {"lm_head.weight", "model.embed_tokens.weight"},
@@ -85,7 +95,7 @@ static inline struct fake *fake_create(int rank, int shard_size, int replicate_s
     f->layout = (struct fsdp_state_layout){
         .shard_size = shard_size,
         .replicate_size = replicate_size,
-        .nflats = sizeof fake_flats / sizeof fake_flats[0],
+        .nflats = fake_with_odd ? FAKE_NFLATS : FAKE_NFLATS - 1,
         .flats = fake_flats,
         .noptim = 2,
         .optim = fake_optim,

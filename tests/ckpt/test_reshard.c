@@ -108,23 +108,23 @@ static bool same_manifests(const char *a, const char *b)
     return same;
 }
 
-static void test_meshes(void)
+static void test_meshes(const char *name)
 {
     static const int meshes[][2] = {{1, 1}, {2, 1}, {3, 1}, {5, 1}, {2, 2}, {1, 3}, {3, 2}};
     enum { NMESHES = sizeof meshes / sizeof meshes[0] };
     bool saved = true, equal = true;
     for (int i = 0; i < NMESHES; i++)
-        saved &= !fake_save(in_root("real-%d", i), 7, meshes[i][0], meshes[i][1], SEED);
-    ok(saved, "a state saved on %d meshes", NMESHES);
+        saved &= !fake_save(in_root("%s-%d", name, i), 7, meshes[i][0], meshes[i][1], SEED);
+    ok(saved, "a state saved on %d meshes: %s", NMESHES, name);
     for (int i = 0; i < NMESHES; i++) {
         for (int k = 0; k < NMESHES; k++) {
-            const char *out = in_root("from-%d-to-%d", i, k);
-            const char *real = in_root("real-%d/step-00000007", k);
+            const char *out = in_root("%s-from-%d-to-%d", name, i, k);
+            const char *real = in_root("%s-%d/step-00000007", name, k);
             struct ckpt_reshard_args args = native(out, meshes[k][0], meshes[k][1]);
             struct fsdp_err err = FSDP_ERR_INIT;
             args.nthreads = 1 + (i + k) % 3;
             args.mem_nbytes = (i + k) % 2 ? 1 << 20 : 256 << 20;
-            bool same = !reshard(in_root("real-%d", i), &args, &err) && same_files(out, real) &&
+            bool same = !reshard(in_root("%s-%d", name, i), &args, &err) && same_files(out, real) &&
                         same_manifests(out, real);
             if (!same)
                 diag("from mesh %d to mesh %d: %s", i, k, err.text);
@@ -134,7 +134,18 @@ static void test_meshes(void)
         }
     }
     ok(equal, "each resharded to each: the data files and manifest that a real save makes");
-    ok(fake_holds(in_root("from-4-to-1"), SEED), "it loads");
+    ok(fake_holds(in_root("%s-from-4-to-1", name), SEED), "it loads");
+}
+
+/* A unit that is cut in chunks, which the tools know from its tensors alone. */
+static void test_chunks(void)
+{
+    struct fsdp_cut cut;
+    ok(!fsdp_cut_create(&cut, fake_odd, 4, 2, NULL) && cut.chunked, "odd row lengths");
+    fsdp_cut_destroy(&cut);
+    fake_with_odd = true;
+    test_meshes("chunks");
+    fake_with_odd = false;
 }
 
 static void test_options(void)
@@ -321,7 +332,8 @@ static void test_refusals(void)
 int main(void)
 {
     snprintf(root, sizeof root, "%s", scratch_create());
-    test_meshes();
+    test_meshes("real");
+    test_chunks();
     test_options();
     test_formats();
     test_resume();

@@ -14,12 +14,13 @@ static void compare(const struct cell *c, const struct outcome *want, const char
     char what[320];
     snprintf(
         what, sizeof what,
-        "%s%s, %d ranks, %d nodes, regather %d, accumulation %d%s, wrap %d, prefetch %d, limit "
+        "%s%s%s, %d ranks, %d nodes, regather %d, accumulation %d%s, wrap %d, prefetch %d, limit "
         "%d%s%s%s%s%s",
-        name, c->two_level ? " on two levels" : "", c->nranks, c->nnodes, c->regather,
-        c->accumulation, c->reduce_last ? " reduced last" : "", (int)c->wrap, c->prefetch, c->limit,
-        c->checkpointing ? ", recompute" : "", c->threaded ? ", threaded lanes" : "",
-        c->traced ? ", traced" : "", c->overrides ? ", " : "", c->overrides ? c->overrides : "");
+        name, c->odd ? " in chunks" : "", c->two_level ? " on two levels" : "", c->nranks,
+        c->nnodes, c->regather, c->accumulation, c->reduce_last ? " reduced last" : "",
+        (int)c->wrap, c->prefetch, c->limit, c->checkpointing ? ", recompute" : "",
+        c->threaded ? ", threaded lanes" : "", c->traced ? ", traced" : "",
+        c->overrides ? ", " : "", c->overrides ? c->overrides : "");
     if (!ok(got != NULL, "%s: runs", what))
         return;
     ok(!memcmp(got->value, want->value, sizeof got->value) &&
@@ -160,6 +161,87 @@ static void test_strategies(void)
     munmap(want, sizeof *want);
 }
 
+static int same_by_hand(void *ctx, const struct fsdp_full_param *param, struct fsdp_err *err)
+{
+    const void *by_hand = fsdp_unsharded_param(ctx, param->param);
+    size_t nbytes = fsdp_tensor_nelem(&param->tensor) * sizeof(float);
+    if (by_hand && !memcmp(by_hand, param->value, nbytes))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINTERNAL, "%s differs", param->tensor.name);
+}
+
+/* All units by hand, against the tensors as they are summoned from the ranks' boxes. */
+static int unshard_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    struct cell cell = {.nranks = 3, .nnodes = 1, .accumulation = 1, .odd = true};
+    struct fsdp_opts opts = opts_of(&cell);
+    struct fsdp_full_opts full = FSDP_FULL_OPTS_INIT;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_device *device = NULL;
+    struct fsdp_mesh_shape shape;
+    struct fsdp_mesh *mesh = NULL;
+    struct fsdp *f = NULL;
+    struct toy toy;
+    int rc;
+    (void)arg;
+    toy_make_widths(&toy, true);
+    if ((rc = fsdp_device_open(&device, "cpu", 0, &err)) ||
+        (rc = shape_of(&shape, &cell, &opts, nodes, &err)) ||
+        (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
+        (rc = fsdp_create(&f, toy.tree, &opts, device, mesh, &err)) ||
+        (rc = fsdp_init_params(f, &err)) || (rc = fsdp_unshard(f, toy.root, &err)) ||
+        (rc = fsdp_unshard(f, toy.block[0], &err)) || (rc = fsdp_unshard(f, toy.block[1], &err)) ||
+        (rc = fsdp_unshard(f, toy.block[2], &err)) ||
+        (rc = fsdp_full_params(f, &full, same_by_hand, f, &err)))
+        fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
+    fsdp_destroy(f);
+    fsdp_mesh_destroy(mesh);
+    fsdp_device_close(device);
+    fsdp_module_tree_destroy(toy.tree);
+    return rc != 0;
+}
+
+/* Rows of odd lengths: units are chunked, and a copy stands between shards and whole tensors. */
+static void test_chunks(void)
+{
+    static const struct cell cells[] = {
+        {.nranks = 2, .prefetch = 1, .limit = 2},
+        {.nranks = 3, .accumulation = 2, .prefetch = 2, .threaded = true},
+        {.nranks = 4, .accumulation = 3, .wrap = FSDP_WRAP_SIZE, .checkpointing = FSDP_AC_FULL},
+        {.nranks = 2, .strategy = FSDP_SHARD_GRAD_OP, .accumulation = 3, .threaded = true},
+        {.nranks = 3, .strategy = FSDP_SHARD_GRAD_OP, .wrap = FSDP_WRAP_NONE},
+        {.nranks = 4, .strategy = FSDP_ZERO1, .accumulation = 3, .reduce_last = true},
+        {.nranks = 3, .strategy = FSDP_ZERO1, .traced = true},
+        {.nranks = 3, .strategy = FSDP_NO_SHARD, .accumulation = 2},
+        {.nranks = 4, .nnodes = 2, .strategy = FSDP_HYBRID_SHARD, .accumulation = 3},
+        {.nranks = 6, .nnodes = 2, .strategy = FSDP_HYBRID_SHARD, .threaded = true},
+        {.nranks = 4, .nnodes = 2, .strategy = FSDP_HYBRID_SHARD_ZERO2, .prefetch = 1},
+        {.nranks = 4, .regather = 2, .prefetch = 1, .limit = 2, .threaded = true},
+        {.nranks = 4, .nnodes = 2, .two_level = true, .prefetch = 2, .threaded = true},
+        {.nranks = 6, .nnodes = 3, .two_level = true, .accumulation = 2, .regather = 3},
+        {.nranks = 6, .nnodes = 2, .two_level = true, .strategy = FSDP_ZERO1},
+    };
+    struct cell one = {.nranks = 1, .nnodes = 1, .accumulation = 1, .odd = true};
+    struct outcome *want = run_cell(&one);
+    if (!ok(want && want->seen[0][2] == 4 * 1023 && want->value[0][2][5] != 0,
+            "one process, odd widths"))
+        return;
+    ok(want->planned_nbytes < 4 << 20,
+       "in %llu bytes: padding between rows would take a hundred "
+       "times as much",
+       (unsigned long long)want->planned_nbytes);
+    for (size_t k = 0; k < sizeof cells / sizeof cells[0]; k++) {
+        struct cell c = cells[k];
+        c.odd = true;
+        c.nnodes = c.nnodes ? c.nnodes : 1;
+        c.accumulation = c.accumulation ? c.accumulation : 1;
+        compare(&c, want, fsdp_strategy_name(c.strategy));
+    }
+    munmap(want, sizeof *want);
+    ok(ranks_run(3, 1, 30, unshard_main, NULL, NULL) == 0,
+       "unsharded by hand, they are what is summoned");
+}
+
 /* ---- the cursor
  * ------------------------------------------------------------------------------------ */
 
@@ -265,6 +347,7 @@ static int disagree_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes
 int main(void)
 {
     test_strategies();
+    test_chunks();
     test_cursor();
     ok(ranks_run(3, 1, 30, disagree_main, "data.seed = 2", NULL) == 0,
        "a differing configuration line is named on every rank");

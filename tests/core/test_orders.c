@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The edges suffice: with lanes run in orders drawn by lot, 200 of them, nothing changes by a bit.
+ * The edges suffice: with lanes run in orders drawn by lot, 240 of them, nothing changes by a bit.
  * And such orders find what is missing: without one of the edges some order changes something,
  * unless what is written too early is what stood there (a unit that is gathered twice into one
  * slot; test_sched proves that each edge is needed). The host runs ahead of all lanes by three
@@ -43,6 +43,8 @@ static const struct cell cells[] = {
     {.nranks = 4, .nnodes = 2, .accumulation = 3, .prefetch = 1, .strategy = FSDP_HYBRID_SHARD},
     {.nranks = 2, .nnodes = 1, .accumulation = 2, .strategy = FSDP_ZERO1},
     {.nranks = 2, .nnodes = 1, .accumulation = 1, .strategy = FSDP_NO_SHARD},
+    {.nranks = 3, .nnodes = 1, .accumulation = 2, .prefetch = 2, .odd = true},
+    {.nranks = 4, .nnodes = 2, .accumulation = 1, .prefetch = 2, .two_level = true, .odd = true},
 };
 enum { NCELLS = sizeof cells / sizeof cells[0], NSEEDS = 20 };
 

@@ -15,14 +15,21 @@
 #include "ranks.h"
 #include "tap.h"
 
-enum { NBLOCKS = 3, STEPS = 3, MAX_PARAMS = 12, MAX_NELEM = 128 };
+enum { NBLOCKS = 3, STEPS = 3, MAX_PARAMS = 12, MAX_NELEM = 512 };
 
 struct net {
     struct fsdp_module_tree *tree;
     int root, embed, block[NBLOCKS], head, tied;
 };
 
-enum { LAST = 1, THREADED = 2, OVERRIDDEN = 4, ENCODED = 8, TWO_LEVEL = 16 }; /* cell.how */
+enum {
+    LAST = 1,
+    THREADED = 2,
+    OVERRIDDEN = 4,
+    ENCODED = 8,
+    TWO_LEVEL = 16,
+    ODD = 32
+}; /* cell.how */
 struct cell {
     int nranks, nnodes, accumulation;
     enum fsdp_strategy strategy;
@@ -59,14 +66,15 @@ static void add(struct net *n, int module, const char *name, int ndim, uint64_t 
         n->tied = index;
 }
 
-static void net_make(struct net *n)
+/* odd: the root's rows have lengths whose common multiple is large, so that it is chunked. */
+static void net_make(struct net *n, bool odd)
 {
     if (fsdp_module_tree_create(&n->tree, NULL) ||
         fsdp_module_add(n->tree, -1, "", "Net", &n->root, NULL))
         abort();
-    add(n, n->root, "scale", 1, 7, 1, 0);
+    add(n, n->root, "scale", odd ? 2 : 1, odd ? 2 : 7, odd ? 103 : 1, 0);
     fsdp_module_add(n->tree, n->root, "embed", "Embedding", &n->embed, NULL);
-    add(n, n->embed, "embed.weight", 2, 13, 6, 0);
+    add(n, n->embed, "embed.weight", 2, odd ? 4 : 13, odd ? 101 : 6, 0);
     for (int i = 0; i < NBLOCKS; i++) {
         char name[32];
         snprintf(name, sizeof name, "block.%d", i);
@@ -368,7 +376,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     struct fsdp *f = NULL;
     int rc;
 
-    net_make(&r->net);
+    net_make(&r->net, r->cell.how & ODD);
     r->rank = oob->rank;
     if ((rc = fsdp_device_open(&device, "cpu", r->cell.how & THREADED ? FSDP_DEVICE_THREADED : 0,
                                &err)) ||
@@ -398,11 +406,12 @@ static void run_cell(const struct cell *c)
         mmap(NULL, sizeof *run.board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int bad = ranks_run(c->nranks, c->nnodes, 60, rank_main, &run, NULL);
     snprintf(what, sizeof what,
-             "%s, %d ranks on %d nodes, %s reduced in %s, accumulation %d%s%s%s%s%s",
+             "%s, %d ranks on %d nodes, %s reduced in %s, accumulation %d%s%s%s%s%s%s",
              fsdp_strategy_name(c->strategy), c->nranks, c->nnodes, fsdp_dtype_name(c->param),
              fsdp_dtype_name(c->reduce), c->accumulation, c->how & LAST ? " reduced last" : "",
              c->how & THREADED ? ", threaded" : "", c->how & OVERRIDDEN ? ", overrides" : "",
-             c->how & ENCODED ? ", gathered in fp8" : "", c->how & TWO_LEVEL ? ", two levels" : "");
+             c->how & ENCODED ? ", gathered in fp8" : "", c->how & TWO_LEVEL ? ", two levels" : "",
+             c->how & ODD ? ", chunked" : "");
     ok(bad == 0 && run.board->bad_dtype == 0 && run.board->bad_param == 0,
        "%s: parameters are their masters in the gathered type", what);
     ok(run.board->bad_grad == 0 && run.board->worst > 0, "%s: gradients within %.2f of the bound",
@@ -433,6 +442,23 @@ static void test_strategies(void)
         {3, 1, 2, FSDP_FULL_SHARD, FSDP_BF16, FSDP_BF16, OVERRIDDEN, 0},
         {4, 2, 2, FSDP_HYBRID_SHARD, FSDP_F16, FSDP_F16, OVERRIDDEN | THREADED, 0},
         {2, 1, 2, FSDP_NO_SHARD, FSDP_BF16, FSDP_BF16, OVERRIDDEN, 0},
+    };
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++)
+        run_cell(&cells[i]);
+}
+
+/* Units in chunks, which are copied in the gathered and the reduced type, or decoded. */
+static void test_chunks(void)
+{
+    static const struct cell cells[] = {
+        {1, 1, 2, FSDP_FULL_SHARD, FSDP_BF16, FSDP_BF16, ODD, 0},
+        {3, 1, 2, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F32, ODD, 0},
+        {2, 1, 2, FSDP_SHARD_GRAD_OP, FSDP_F16, FSDP_F16, ODD | THREADED, 0},
+        {4, 1, 1, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F32, ODD | LAST, 2},
+        {4, 2, 2, FSDP_HYBRID_SHARD, FSDP_BF16, FSDP_BF16, ODD, 0},
+        {2, 1, 2, FSDP_NO_SHARD, FSDP_BF16, FSDP_BF16, ODD, 0},
+        {3, 1, 2, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F32, ODD | ENCODED, 0},
+        {4, 2, 2, FSDP_FULL_SHARD, FSDP_F32, FSDP_BF16, ODD | ENCODED | TWO_LEVEL | THREADED, 0},
     };
     for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++)
         run_cell(&cells[i]);
@@ -493,7 +519,7 @@ static void test_plan(void)
     char *text = NULL;
     size_t nbytes;
 
-    net_make(&n);
+    net_make(&n, false);
     fsdp_device_open(&device, "cpu", 0, &err);
     row.class_name = "Block";
     row.param_dtype = FSDP_F32;
@@ -532,6 +558,7 @@ static void test_plan(void)
 int main(void)
 {
     test_strategies();
+    test_chunks();
     test_codec();
     test_plan();
     return tap_done();

@@ -38,9 +38,13 @@ static struct model model_make(int nblocks, bool wrap_all, bool frozen, bool rec
     }
     for (int u = 0; u < m.nunits; u++) {
         uint64_t nbytes = u ? 1000 : 3000;
-        m.flats[m.nflats++] = (struct sched_flat){u, true, false, nbytes, nbytes, false, u % 2};
+        m.flats[m.nflats++] = (struct sched_flat){.unit = u,
+                                                  .trainable = true,
+                                                  .full_nbytes = nbytes,
+                                                  .grad_nbytes = nbytes,
+                                                  .grad_narrow = u % 2};
         if (frozen && u % 2)
-            m.flats[m.nflats++] = (struct sched_flat){u, false, false, 500, 0, false, false};
+            m.flats[m.nflats++] = (struct sched_flat){.unit = u, .full_nbytes = 500};
     }
     return m;
 }
@@ -198,6 +202,8 @@ static void test_grid(void)
         in.program = bits & 32 ? FSDP_TRAIN : FSDP_EVAL;
         in.accumulation = in.program == FSDP_TRAIN ? 1 + (bits >> 6) % 3 : 1;
         in.sharded = bits % 7 != 0;
+        for (int f = 0; f < m.nflats; f++)
+            m.flats[f].chunked = in.sharded && (bits + f) % 19 < 8;
         in.replicated = bits % 3 != 0;
         for (int u = 0; u < m.nunits; u++) {
             struct sched_unit *unit = &m.units[u];
@@ -277,11 +283,13 @@ static void test_prefetch(void)
 }
 
 /* The proof must be able to fail: without its edges a schedule has unordered pairs. */
-static void test_proof_can_fail(void)
+static void test_proof_can_fail(bool chunked)
 {
     struct model m = model_make(3, false, false, false);
     struct sched_input in = input_of(&m);
     m.units[1].keep_part = m.units[2].keep_part = true;
+    for (int f = 0; f < m.nflats; f++)
+        m.flats[f].chunked = chunked;
     in.two_level = true;
     struct sched s;
     int caught = 0, removed = 0;
@@ -296,17 +304,16 @@ static void test_proof_can_fail(void)
         s.ops[i].nwaits = keep;
     }
     ok(removed > 10 && caught == removed,
-       "each of %d edges is needed: removing it is noticed %d times", removed, caught);
+       "each of %d edges%s is needed: removing it is noticed %d times", removed,
+       chunked ? " of chunked units" : "", caught);
     sched_destroy(&s);
 }
 
-static void test_text(void)
+static void check_text(const struct sched_input *in, const char *want, const char *what)
 {
-    struct model m = model_make(2, false, false, false);
-    struct sched_input in = input_of(&m);
     struct sched s;
     char text[2000] = "";
-    sched_create(&s, &in, NULL);
+    sched_create(&s, in, NULL);
     for (int i = 0; i < s.nops; i++) {
         const struct sched_op *op = &s.ops[i];
         char word[64];
@@ -314,6 +321,15 @@ static void test_text(void)
         snprintf(word, sizeof word, "%s%s%d", i ? " " : "", sched_kind_name(op->kind), index);
         strcat(text, word);
     }
+    if (!ok(!strcmp(text, want), "FULL_SHARD list of two blocks, prefetch 1%s", what))
+        diag("%s", text);
+    sched_destroy(&s);
+}
+
+static void test_text(void)
+{
+    struct model m = model_make(2, false, false, false);
+    struct sched_input in = input_of(&m);
     /* modules: 0 root, 1 embedding, 2 and 3 blocks, 4 head; flats: 0 root, 1 and 2 blocks */
     static const char *const want =
         "micro_begin-1 gather0 gather1 enter0 enter1 leave1 gather2 enter2 leave2 free1 "
@@ -321,9 +337,15 @@ static void test_text(void)
         "enter0 enter4 leave4 gather1 enter3 leave3 free2 reduce2 all_reduce2 "
         "enter2 leave2 free1 reduce1 all_reduce1 enter1 leave1 leave0 free0 reduce0 all_reduce0 "
         "micro_end-1 step-1 norm2 norm1 norm0 norm_sum-1 update0 update1 update2";
-    if (!ok(!strcmp(text, want), "FULL_SHARD list of two blocks, prefetch 1"))
-        diag("%s", text);
-    sched_destroy(&s);
+    check_text(&in, want, "");
+    static const char *const chunked =
+        "micro_begin-1 gather0 gather1 unpack1 enter0 enter1 leave1 gather2 enter2 leave2 free1 "
+        "enter3 leave3 enter4 leave4 leave0 "
+        "enter0 enter4 leave4 gather1 unpack1 enter3 leave3 free2 reduce2 all_reduce2 "
+        "enter2 leave2 free1 pack1 reduce1 all_reduce1 enter1 leave1 leave0 free0 reduce0 "
+        "all_reduce0 micro_end-1 step-1 norm2 norm1 norm0 norm_sum-1 update0 update1 update2";
+    m.flats[1].chunked = true;
+    check_text(&in, chunked, ", the first in chunks");
 }
 
 static void test_refusals(void)
@@ -349,7 +371,8 @@ int main(void)
     test_text();
     test_grid();
     test_prefetch();
-    test_proof_can_fail();
+    test_proof_can_fail(false);
+    test_proof_can_fail(true);
     test_refusals();
     return tap_done();
 }

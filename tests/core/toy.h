@@ -36,32 +36,39 @@ static inline void add(struct toy *t, int module, const char *name, int ndim, ui
         t->tied = index;
 }
 
-static inline void toy_make(struct toy *t)
+/* odd: rows whose lengths have no small common multiple, so that the units
+ * are chunked (fsdp_cut); ranks have unequal parts, or none. */
+static inline void toy_make_widths(struct toy *t, bool odd)
 {
     struct fsdp_act_bytes act = {.saved = 100, .recomputed = 200, .cheap = 60, .work = 50};
     if (fsdp_module_tree_create(&t->tree, NULL) ||
         fsdp_module_add(t->tree, -1, "", "Toy", &t->root, NULL))
         abort();
-    add(t, t->root, "scale", 1, 7, 1, 0);
+    add(t, t->root, "scale", odd ? 2 : 1, odd ? 2 : 7, odd ? 767 : 1, 0);
     add(t, t->root, "scalar", 0, 0, 0, 0);
     fsdp_module_add(t->tree, t->root, "embed", "Embedding", &t->embed, NULL);
-    add(t, t->embed, "embed.weight", 2, 13, 6, 0);
+    add(t, t->embed, "embed.weight", 2, odd ? 4 : 13, odd ? 1023 : 6, 0);
     for (int i = 0; i < NBLOCKS; i++) {
         char name[32];
         snprintf(name, sizeof name, "block.%d", i);
         fsdp_module_add(t->tree, t->root, name, "Block", &t->block[i], NULL);
         fsdp_module_set_act(t->tree, t->block[i], act, NULL);
         snprintf(name, sizeof name, "block.%d.w", i);
-        add(t, t->block[i], name, 2, 5, 6, 0);
+        add(t, t->block[i], name, 2, 5, odd ? 513 : 6, 0);
         snprintf(name, sizeof name, "block.%d.b", i);
-        add(t, t->block[i], name, 1, 6, 1, 0);
+        add(t, t->block[i], name, odd ? 2 : 1, odd ? 3 : 6, odd ? 767 : 1, 0);
         snprintf(name, sizeof name, "block.%d.frozen", i);
-        add(t, t->block[i], name, 2, 3, 4, FSDP_PARAM_FROZEN);
+        add(t, t->block[i], name, 2, odd ? 1 : 3, odd ? 4001 : 4, FSDP_PARAM_FROZEN);
         snprintf(name, sizeof name, "block.%d.rare", i);
         add(t, t->block[i], name, 1, 5, 1, 0);
     }
     fsdp_module_add(t->tree, t->root, "head", "Head", &t->head, NULL);
     fsdp_module_tie(t->tree, t->head, t->tied, "head.weight", NULL);
+}
+
+static inline void toy_make(struct toy *t)
+{
+    toy_make_widths(t, false);
 }
 
 /* grad[i] = beta * grad[i] + sum over rows r of ((r mod 5) - 1) * round(64 p[i]) / 64, which is
@@ -195,8 +202,8 @@ struct cell {
     enum fsdp_wrap_policy wrap;
     int prefetch, limit, checkpointing;
     bool threaded, clip, reduce_last;
-    bool traced;
-    int regather; /* reshard_after_forward as a group size; 0: the strategy's own */
+    bool traced, odd; /* odd: toy_make_widths */
+    int regather;     /* reshard_after_forward as a group size; 0: the strategy's own */
     bool two_level;
     int grad_buffers;      /* 0: as by default */
     const char *overrides; /* of units, separated by semicolons; NULL: none */
@@ -410,7 +417,7 @@ static inline int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *no
     struct toy toy;
     int rc;
 
-    toy_make(&toy);
+    toy_make_widths(&toy, run->cell.odd);
     run->toy = &toy;
     run->rank = oob->rank;
     rc = fsdp_device_open(&device, "cpu", device_flags(&run->cell), &err);

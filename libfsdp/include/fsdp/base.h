@@ -104,9 +104,10 @@ void fsdp_log(enum fsdp_log_level level, const char *fmt, ...) FSDP_PRINTF(2, 3)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Zeroed, 64-byte aligned (4096 from 64 KiB on), counted. `name` (static) appears in errors and in the memory table.
- * Returns NULL with err set (FSDP_ENOMEM). nelem * elem_nbytes is checked for overflow; an empty
- * request gives a valid pointer. Freed with fsdp_free (NULL allowed). Thread safe. */
+/* Zeroed, 64-byte aligned (4096 from 64 KiB on), counted. `name` (static) appears in errors and in
+ * the memory table. Returns NULL with err set (FSDP_ENOMEM). nelem * elem_nbytes is checked for
+ * overflow; an empty request gives a valid pointer. Freed with fsdp_free (NULL allowed). Thread
+ * safe. */
 void *fsdp_alloc(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp_err *err);
 void fsdp_free(void *ptr);
 char *fsdp_strdup(const char *text, struct fsdp_err *err);
@@ -220,13 +221,27 @@ typedef int fsdp_slice_f(void *ctx, enum fsdp_slice_kind kind, const struct fsdp
  *
  * Tensor i starts at a multiple of lcm(FSDP_CUT_ALIGN, row_i), and shard_nelem is a multiple of
  * lcm(FSDP_CUT_ALIGN, all rows), so a rank's part of a tensor is one box of whole rows (of any
- * height, possibly none) and contiguous in memory. Pure function of its arguments. */
+ * height, possibly none) and contiguous in memory.
+ *
+ * Where that would pad the buffer by more than both 3 % and 1 MiB (of fp32) a rank, because row
+ * lengths have no small common multiple, and chunks would pad it less, the unit is chunked: every
+ * rank owns ceil(rows / W) rows of each tensor (the last ones fewer, or none), and a copy stands
+ * between the ranks' shards and the whole tensors.
+ *
+ *      shards, gathered   [ 0: chunk of A |pad| chunk of B |pad][ 1: chunk of A |pad| chunk ...
+ *      whole              [ A, chunk by chunk |pad........][ B, chunk by chunk |pad........]
+ *
+ * Both are W * shard_nelem elements long, and a tensor that starts at p in every shard starts at
+ * W * p in the whole: the two have rank and tensor exchanged. On one rank they are the same.
+ *
+ * Pure function of its arguments. */
 #define FSDP_CUT_ALIGN 128
 
 struct fsdp_cut {
     int ntensors, nranks;
+    bool chunked;
     uint64_t shard_nelem;
-    uint64_t *start; /* [ntensors] first element in the flat buffer; owned */
+    uint64_t *start; /* [ntensors] first element in the buffer of whole tensors; owned */
 };
 
 /* Local. FSDP_EINVAL if a size overflows. */
@@ -235,9 +250,12 @@ int fsdp_cut_create(struct fsdp_cut *out, const struct fsdp_tensor *tensors, int
 void fsdp_cut_destroy(struct fsdp_cut *cut);
 /* The box of tensors[i] that `rank` owns. Returns its number of elements (0: none, box all zero
  * lengths in dimension 0) and the position of its first element within the rank's shard. A
- * 0-d tensor is owned by the rank whose range holds its start. */
+ * 0-d tensor is owned by the rank whose range holds its start; chunked, by rank 0. */
 uint64_t fsdp_cut_box(struct fsdp_box *out, uint64_t *shard_pos, const struct fsdp_cut *cut,
                       const struct fsdp_tensor *tensors, int i, int rank);
+
+/* Chunked: elements of `tensor` that a rank has room for, ceil(rows / W) rows. */
+uint64_t fsdp_cut_chunk_nelem(const struct fsdp_cut *cut, const struct fsdp_tensor *tensor);
 
 /* One flat buffer of a unit; tensors are borrowed. */
 struct fsdp_flat_desc {
