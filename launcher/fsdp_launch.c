@@ -77,6 +77,10 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
     }
     if (args.trace && (code = set_trace(&args, program)))
         return code;
+    if (args.check && !program->check_nodes) {
+        launch_say("--check: %s has no check of nodes", program->name);
+        return LAUNCH_USAGE;
+    }
     if (args.print_config)
         return program->print_config(args.config, args.noverrides, args.overrides);
     if (args.dump_schedule)

@@ -10,6 +10,7 @@
 
 static const char help_text[] =
     "usage: fsdp-launch [options] CONFIG.yaml [section.key=value ...]\n"
+    "       fsdp-launch --check [options] [CONFIG.yaml [section.key=value ...]]\n"
     "       fsdp-launch [options] -- PROGRAM [ARGS ...]\n"
     "\n"
     "Trains as CONFIG.yaml says, or runs a program, on several ranks. Under srun (--mpi=pmix or\n"
@@ -26,6 +27,12 @@ static const char help_text[] =
     "  --reorder        number the ranks of a node in a row, however srun dealt them out\n"
     "  --requeue        in a Slurm job that ends with 75 or 76: queue it again (scontrol requeue)\n"
     "  --timeout S      the ranks must have met after S seconds (default 60)\n"
+    "  --check          train nothing; see within seconds whether the nodes are fit: clocks, "
+    "limits,\n"
+    "                   checkpoint folder, collectives inside nodes and between them; CONFIG.yaml "
+    "is\n"
+    "                   not needed. Exit status 1 and a line \"bad nodes: n1,n3\" where some are "
+    "not\n"
     "  --print-config   print every key with its value, default and meaning, and exit\n"
     "  --dump-schedule[=FILE]\n"
     "                   print what a step does, operation by operation, on -n N ranks as\n"
@@ -149,6 +156,7 @@ static int parse_option(struct launch_args *out, char **argv, int argc, int *i)
                  {"--print-config", NULL, &out->print_config},
                  {"--prefix-output", NULL, &out->prefix_output},
                  {"--requeue", NULL, &out->requeue},
+                 {"--check", NULL, &out->check},
                  {"--reorder", NULL, &out->reorder},
                  {"--help", "-h", &out->help},
                  {"--version", NULL, &out->version}};
@@ -223,7 +231,9 @@ static int check_what(const struct launch_args *args)
     if (args->program && (args->dump_schedule || args->trace))
         return bad("%s belongs to a configuration, not to a program",
                    args->dump_schedule ? "--dump-schedule" : "--trace");
-    if (!args->config && !args->program && !args->print_config)
+    if (args->program && args->check)
+        return bad("--check starts no program");
+    if (!args->config && !args->program && !args->print_config && !args->check)
         return bad("nothing to run: give a configuration or -- PROGRAM");
     return 0;
 }

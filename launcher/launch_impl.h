@@ -32,10 +32,11 @@ struct launch_args {
     double timeout_s;
     bool requeue, reorder;
     bool verbose, print_config, prefix_output, help, version;
+    bool check; /* the nodes, instead of running */
     bool dump_schedule;
     const char *dump_file; /* NULL: standard output */
     const char *trace;     /* NULL: none */
-    const char *config;    /* NULL where there is a program */
+    const char *config;    /* NULL where there is a program; may be with check */
     int noverrides;
     char **overrides;
     char **program; /* NULL, or argv of a foreign program */

@@ -156,6 +156,8 @@ static int check_counts(const struct launch_args *args, struct boot *boot)
 
 int launch_check(const struct launch_args *args, const struct launch_program *program)
 {
+    if (!args->config)
+        return 0;
     if (access(args->config, R_OK)) {
         launch_say("%s: %s", args->config, strerror(errno));
         return LAUNCH_USAGE;
@@ -293,11 +295,12 @@ static int run_config(const struct launch_args *args, const struct launch_progra
 
     if (!watched && oob->size > 1)
         watchdog_start(&dog, boot);
-    int code = program->run(boot, args->config, args->noverrides, args->overrides, args->verbose);
+    int code = (args->check ? program->check_nodes : program->run)(
+        boot, args->config, args->noverrides, args->overrides, args->verbose);
     fflush(NULL);
     if (!watched && oob->size > 1)
         watchdog_stop(&dog);
-    if (code != LAUNCH_DONE && code != LAUNCH_REQUEUE && code != LAUNCH_PEER_LOST) {
+    if (code != LAUNCH_DONE && code != LAUNCH_REQUEUE && code != LAUNCH_PEER_LOST && !args->check) {
         await_words(oob);
         oob->abort(oob, code, "see its messages above"); /* unless a program has said more */
     }

@@ -281,7 +281,7 @@ static int start_rank(struct launch_super *s, struct start *start, int i, int nu
 /* argv of a rank that runs a configuration: this program again, as a rank. */
 static char **own_argv(const struct launch_args *args, char *timeout, size_t timeout_nbytes)
 {
-    size_t nargs = 6 + (size_t)args->noverrides, i = 0;
+    size_t nargs = 7 + (size_t)args->noverrides, i = 0;
     char **argv = fsdp_alloc(nargs, sizeof *argv, "command line", NULL);
     if (!argv)
         return NULL;
@@ -290,7 +290,10 @@ static char **own_argv(const struct launch_args *args, char *timeout, size_t tim
     argv[i++] = timeout;
     if (args->verbose)
         argv[i++] = (char *)(uintptr_t) "-v";
-    argv[i++] = (char *)(uintptr_t)args->config;
+    if (args->check)
+        argv[i++] = (char *)(uintptr_t) "--check";
+    if (args->config)
+        argv[i++] = (char *)(uintptr_t)args->config;
     for (int o = 0; o < args->noverrides; o++)
         argv[i++] = args->overrides[o];
     return argv;

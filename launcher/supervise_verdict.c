@@ -105,6 +105,8 @@ static void say_end(const struct launch_super *s, int i)
     int status = s->procs[i].status;
     const char *words = words_of(s, i);
 
+    if (s->job.args->check && exited(status, LAUNCH_FAILED))
+        return; /* the check has found something, and said what */
     name_rank(s, i, name, sizeof name);
     if (WIFSIGNALED(status))
         launch_say("%s was killed by signal %d (%s)", name, WTERMSIG(status),

@@ -18,5 +18,9 @@ int train_dump_schedule(const char *config, int noverrides, char *const *overrid
 /* Trains; runs in every rank. Returns an exit code. Collective. */
 int train_run(struct boot *boot, const char *config, int noverrides, char *const *overrides,
               bool verbose);
+/* Tries out what a job needs of its nodes, trains nothing, and prints those that are bad; config
+ * may be NULL. Returns an exit code: LAUNCH_FAILED where a node is bad. Collective. */
+int train_check_nodes(struct boot *boot, const char *config, int noverrides, char *const *overrides,
+                      bool verbose);
 
 #endif

@@ -31,6 +31,10 @@ struct launch_program {
     /* Runs in every rank. Returns an exit code. */
     int (*run)(struct boot *boot, const char *config, int noverrides, char *const *overrides,
                bool verbose);
+    /* Instead of run under --check: are the ranks' nodes fit? config may be NULL. NULL: the program
+     * has no such check. */
+    int (*check_nodes)(struct boot *boot, const char *config, int noverrides,
+                       char *const *overrides, bool verbose);
 };
 
 /* main() of fsdp-launch. Returns the exit code. */

@@ -10,6 +10,7 @@ static const struct launch_program program = {
     .dump_schedule = train_dump_schedule,
     .trace_key = "log.trace",
     .run = train_run,
+    .check_nodes = train_check_nodes,
 };
 
 int main(int argc, char **argv)

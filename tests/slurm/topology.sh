@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Shard groups and nodes under a real srun: what would cross nodes unasked is refused with the options
-# that mend it, and they do.
+# that mend it, and they do; the check of nodes.
 # run: timeout=300
 . "$TOP/tests/slurm/lib/cluster.sh"
 cat >run.yaml <<END
@@ -56,6 +56,32 @@ ok $? "groups that lie across a node's edge are refused"
 train asked -N2 -n6 --ntasks-per-node=3 -- fsdp.shard_size=6
 [ $rc = 0 ] && grep -q "1 x 6 (replicate x shard)" log
 ok $? "groups over whole nodes that were asked for are not"
+
+# ---- the check of nodes
+step --mpi=none -N2 -n4 --ntasks-per-node=2 fsdp-launch --check
+[ $rc = 0 ] && [ "$(grep -c "n. *2 ranks, .*inside .* GB/s, across .* GB/s" log)" = 2 ] && grep -q "all is well: 4 ranks on 2 nodes" log
+ok $? "--check: two nodes that are alike are well"
+step --mpi=none -N2 -n4 --ntasks-per-node=2 fsdp-launch --check run.yaml checkpoint.path=not/yet
+[ $rc = 0 ] && [ "$(grep -c "checkpoints .* GB/s" log)" = 2 ] && [ ! -e not ] && [ -z "$(ls -A | grep check-)" ] && [ ! -e metrics.jsonl ]
+ok $? "with a configuration the checkpoint folder is tried, and nothing stays"
+# shellcheck disable=SC2016
+step --mpi=none -N3 -n3 --ntasks-per-node=1 -w n0,n1,n2 sh -c '[ $SLURM_NODEID != 1 ] || ulimit -n 300; exec fsdp-launch --check'
+[ $rc = 1 ] && grep -q "error: n1: limit of open files (ulimit -n): 300 files, elsewhere" err && grep -E -q "^bad nodes: (.*,)?n1(,.*)?$" log
+ok $? "a node with a lower limit is named, with status 1"
+# The node whose path is a file.
+echo text >file
+mkdir folder
+# shellcheck disable=SC2016
+step --mpi=none -N2 -n2 --ntasks-per-node=1 -w n0,n1 sh -c 'p=folder; [ $SLURM_NODEID = 0 ] || p=file/below; exec fsdp-launch --check run.yaml checkpoint.path=$p'
+[ $rc = 1 ] && grep -q "error: n1: cannot write in file/below: Not a directory" err && grep -q "^bad nodes: n1$" log
+ok $? "so is one that cannot write to the checkpoint folder"
+# shellcheck disable=SC2016
+step --mpi=none -N2 -n2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 1 ] && sleep 8 || exec fsdp-launch --timeout 3 --check'
+[ $rc != 0 ] && grep -q "waited .* s at the rendezvous for rank 1 on n." err
+ok $? "a rank that does not come is named"
+step --mpi=none -N2 -n2 --ntasks-per-node=1 fsdp-launch --check --ranks-per-task 2
+[ $rc = 0 ] && grep -q "all is well: 4 ranks on 2 nodes" log
+ok $? "one task a node, too"
 
 echo "1..$n"
 exit $bad

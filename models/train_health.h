@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * train_health.h: fsdp-launch --check: are the nodes fit for a job? Nothing is trained; it takes
+ * seconds. Every rank tells what it finds, which is folded into a row for each node, and a node
+ * that cannot do what the others can is named.
+ */
+#ifndef TRAIN_HEALTH_H
+#define TRAIN_HEALTH_H
+
+#include "fsdp/comm.h"
+
+/* What one rank finds; folded over the ranks of a node, the worst of each. */
+struct health {
+    char host[FSDP_HOST_NBYTES];
+    char version[32];
+    double clock_s;                 /* ahead of rank 0's */
+    double shm_free, files, locked; /* bytes of /dev/shm, descriptors, bytes; INFINITY: no limit */
+    double write_rate;              /* bytes/s to the checkpoint folder; 0: not tried */
+    double inside,
+        across; /* bytes/s of an all-gather in the node, with another node; 0: not tried */
+    char write_error[256], comm_error[256]; /* "": it works */
+    int nranks;                             /* that it is folded from */
+};
+
+/* rows[nnodes] of the ranks' findings ranks[nodes->nranks]. Pure. */
+void health_fold(struct health *rows, const struct health *ranks,
+                 const struct fsdp_node_map *nodes);
+
+/* What is wrong with row `node` that makes a job fail or slow there and not elsewhere; returns
+ * whether there is something. Speeds are compared with the lower median, so that of two nodes
+ * neither is an outlier. Pure. */
+bool health_fault(char *out, size_t nbytes, const struct health *rows, int nnodes, int node);
+/* What the user may not have meant, but all nodes may share. Pure. */
+bool health_warning(char *out, size_t nbytes, const struct health *rows, int nnodes, int node);
+
+#endif
