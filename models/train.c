@@ -209,6 +209,25 @@ static const char *plural(int64_t count)
     return count == 1 ? "" : "s";
 }
 
+/* Which cores rank 0 has; a warning where ranks crowd on few of a machine's many. */
+static void show_cores(struct train *t)
+{
+    const struct train_cores *cores = &t->parts.cores;
+    char list[64], shared[48] = "not shared";
+
+    if (cores->sharers > 1)
+        snprintf(shared, sizeof shared, "shared by %d ranks", cores->sharers);
+    report_row(&t->report, "its cores", "%s, %d of %d, %s",
+               train_cores_list(list, sizeof list, &cores->mask), CPU_COUNT(&cores->mask),
+               cores->nonline, shared);
+    if (cores->crowded >= 0 && t->report.lead)
+        fsdp_log(FSDP_LOG_WARN,
+                 "rank %d on %s may use %d core%s, which %d ranks share, although its machine has "
+                 "enough for all: srun --cpus-per-task=N --cpu-bind=cores gives each its own",
+                 cores->crowded, boot_nodes(t->boot)->host[cores->crowded], cores->crowded_ncores,
+                 plural(cores->crowded_ncores), cores->crowded_sharers);
+}
+
 static void show_environment(struct train *t)
 {
     const struct boot_info *info = t->info;
@@ -218,6 +237,7 @@ static void show_environment(struct train *t)
     report_row(&t->report, "ranks", "%d on %d node%s, started by %s", info->size, info->nnodes,
                plural(info->nnodes), info->method);
     report_row(&t->report, "rank 0", "host %s, process %d", info->host, (int)getpid());
+    show_cores(t);
     report_row(&t->report, "device", "%s, %d thread%s a rank", fsdp_device_name(t->parts.device),
                t->parts.threads, plural(t->parts.threads));
 }

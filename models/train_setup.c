@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -18,35 +17,6 @@ int train_parts_config(struct train_parts *p, struct fsdp_oob *oob, const char *
         rc = config_agree_text(&p->agree, p->config, err);
     FSDP_TRY(fsdp_oob_agree(oob, rc, err));
     return fsdp_oob_agree_text(oob, "configuration", p->agree, err);
-}
-
-/* ---- threads
- * --------------------------------------------------------------------------------------- */
-
-/* Cores this rank may use, divided by the ranks of its node that may use the same ones. Collective.
- */
-static int share_of_cores(int *out, struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
-                          struct fsdp_err *err)
-{
-    cpu_set_t mask;
-    uint64_t mine = 0, *all = fsdp_alloc((size_t)oob->size, sizeof *all, "cores of ranks", err);
-
-    if (!all)
-        return FSDP_ENOMEM;
-    CPU_ZERO(&mask);
-    int ncores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
-    mine = fsdp_hash(FSDP_HASH_SEED, &mask, sizeof mask);
-    int rc = oob->allgather(oob, &mine, sizeof mine, all, err);
-    int sharers = 0;
-    /* Emulated nodes share one machine, which their host names tell. */
-    for (int r = 0; rc == FSDP_OK && r < oob->size; r++) {
-        bool same_node = nodes->node_of[r] == nodes->node_of[oob->rank];
-        bool same_host = nodes->host && !strcmp(nodes->host[r], nodes->host[oob->rank]);
-        sharers += all[r] == mine && (same_node || same_host);
-    }
-    fsdp_free(all);
-    *out = sharers > 0 && ncores > sharers ? ncores / sharers : 1;
-    return rc;
 }
 
 /* ---- model, data, device
@@ -218,10 +188,9 @@ static int agree_on_files(struct train_parts *p, struct fsdp_oob *oob, struct fs
 int train_parts_local(struct train_parts *p, struct fsdp_oob *oob,
                       const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
-    int share = 1;
-
-    FSDP_TRY(share_of_cores(&share, oob, nodes, err));
-    p->threads = p->config->train.threads ? (int)p->config->train.threads : share;
+    FSDP_TRY(train_cores_find(&p->cores, oob, nodes, err));
+    p->threads =
+        p->config->train.threads ? (int)p->config->train.threads : train_cores_share(&p->cores);
     nn_set_threads(p->threads);
     FSDP_TRY(fsdp_oob_agree(oob, open_local(p, oob->size, err), err));
     return agree_on_files(p, oob, err);

@@ -4,6 +4,7 @@
 #ifndef TRAIN_SETUP_H
 #define TRAIN_SETUP_H
 
+#include "train_cores.h"
 #include "train_loop.h"
 
 struct train_parts {
@@ -17,6 +18,7 @@ struct train_parts {
     struct model *model;
     struct data *data, *eval; /* NULL where there is none */
     struct fsdp_schedule schedule;
+    struct train_cores cores;
     int threads;
     /* NULL-terminated, or NULL */
     const char **wrap_classes, **wrap_modules, **checkpoint_modules, **frozen, **ignored;

@@ -57,12 +57,20 @@ train asked -N2 -n6 --ntasks-per-node=3 -- fsdp.shard_size=6
 [ $rc = 0 ] && grep -q "1 x 6 (replicate x shard)" log
 ok $? "groups over whole nodes that were asked for are not"
 
+# ---- cores
+core=$(taskset -pc $$ | sed 's/.*: \([0-9]*\).*/\1/')
+step --mpi=none -N1 -n2 taskset -c "$core" fsdp-launch run.yaml log.metrics=crowd
+crowded="may use 1 core, which 2 ranks share, although its machine has enough for all: srun --cpus-per-task"
+[ "$(getconf _NPROCESSORS_ONLN)" -ge 2 ] || crowded=
+[ $rc = 0 ] && grep -q "its cores  *$core, 1 of [0-9]*, shared by 2 ranks" log && grep -q "$crowded" err
+ok $? "ranks that crowd on one core are warned of"
+
 # ---- the check of nodes
 step --mpi=none -N2 -n4 --ntasks-per-node=2 fsdp-launch --check
 [ $rc = 0 ] && [ "$(grep -c "n. *2 ranks, .*inside .* GB/s, across .* GB/s" log)" = 2 ] && grep -q "all is well: 4 ranks on 2 nodes" log
 ok $? "--check: two nodes that are alike are well"
 step --mpi=none -N2 -n4 --ntasks-per-node=2 fsdp-launch --check run.yaml checkpoint.path=not/yet
-[ $rc = 0 ] && [ "$(grep -c "checkpoints .* GB/s" log)" = 2 ] && [ ! -e not ] && [ -z "$(ls -A | grep check-)" ] && [ ! -e metrics.jsonl ]
+[ $rc = 0 ] && [ "$(grep -c "checkpoints .* GB/s" log)" = 2 ] && [ ! -e not ] && ! compgen -G ".check-*" >noise && [ ! -e metrics.jsonl ]
 ok $? "with a configuration the checkpoint folder is tried, and nothing stays"
 # shellcheck disable=SC2016
 step --mpi=none -N3 -n3 --ntasks-per-node=1 -w n0,n1,n2 sh -c '[ $SLURM_NODEID != 1 ] || ulimit -n 300; exec fsdp-launch --check'
