@@ -33,18 +33,19 @@ static int refuse_strays(const struct ckpt *ckpt, const char *below,
     return rc;
 }
 
-static int entry_take(struct ckpt *ckpt, int file, const struct ckpt_st_entry *entry,
+/* `*at`: the tensor found last; in and out. */
+static int entry_take(struct ckpt *ckpt, int file, const struct ckpt_st_entry *entry, int *at,
                       struct fsdp_err *err)
 {
     struct ckpt_layout *layout = &ckpt->m.layout;
     const char *path = layout->files[file].path;
-    int at = ckpt_layout_find(layout, entry->name);
 
-    if (at < 0)
+    *at = ckpt_layout_find_near(layout, entry->name, *at + 1);
+    if (*at < 0)
         return fsdp_err_set(err, FSDP_ECORRUPT,
                             "'%s/%s' holds tensor '%s', which the manifest does not list",
                             ckpt->path, path, entry->name);
-    const struct fsdp_tensor *tensor = &layout->tensors[at].tensor;
+    const struct fsdp_tensor *tensor = &layout->tensors[*at].tensor;
     if (entry->dtype != tensor->dtype)
         return fsdp_err_set(err, FSDP_ECORRUPT,
                             "'%s/%s' holds tensor '%s' as %s; the manifest "
@@ -58,7 +59,7 @@ static int entry_take(struct ckpt *ckpt, int file, const struct ckpt_st_entry *e
         return fsdp_err_set(err, FSDP_ECORRUPT,
                             "'%s/%s' holds tensor '%s' of another shape than the manifest says",
                             ckpt->path, path, entry->name);
-    struct ckpt_piece piece = {.tensor = at, .file = file, .pos = entry->pos};
+    struct ckpt_piece piece = {.tensor = *at, .file = file, .pos = entry->pos};
     memcpy(piece.box.offset, entry->offset, sizeof piece.box.offset);
     memcpy(piece.box.length, entry->shape, sizeof piece.box.length);
     return ckpt_layout_add_piece(layout, &piece, err);
@@ -117,9 +118,9 @@ int ckpt_native_open(struct ckpt *ckpt, struct fsdp_err *err)
         goto out;
     FSDP_TRY_GOTO(ckpt_headers_read(headers, ckpt, err), out);
     nfiles = ckpt->m.layout.nfiles;
-    for (int i = 0; i < nfiles; i++)
+    for (int i = 0, at = -1; i < nfiles; i++)
         for (int k = 0; k < headers[i].nentries; k++)
-            FSDP_TRY_GOTO(entry_take(ckpt, i, &headers[i].entries[k], err), out);
+            FSDP_TRY_GOTO(entry_take(ckpt, i, &headers[i].entries[k], &at, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
     rc = extras_place(ckpt, err);
 out:

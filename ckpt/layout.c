@@ -5,6 +5,7 @@
 
 #include "layout.h"
 #include "limits.h"
+#include "text.h"
 
 /* Makes room for one more element. */
 static int grow(void **data, size_t *max, size_t count, size_t elem_nbytes, const char *what,
@@ -74,45 +75,45 @@ int ckpt_layout_add_piece(struct ckpt_layout *layout, const struct ckpt_piece *p
     return FSDP_OK;
 }
 
-static int compare_names(const void *a, const void *b, void *ctx)
+/* Where `name` is in layout->slots, or the free slot where it belongs. */
+static size_t slot_of(const struct ckpt_layout *layout, const char *name)
 {
-    const struct ckpt_layout *layout = ctx;
-    return strcmp(layout->tensors[*(const int *)a].tensor.name,
-                  layout->tensors[*(const int *)b].tensor.name);
+    size_t at = (size_t)ckpt_hash((uintptr_t)layout->slots, name, strlen(name));
+    for (at &= layout->nslots - 1; layout->slots[at]; at = (at + 1) & (layout->nslots - 1))
+        if (!strcmp(name, layout->tensors[layout->slots[at] - 1].tensor.name))
+            break;
+    return at;
 }
 
 int ckpt_layout_index(struct ckpt_layout *layout, struct fsdp_err *err)
 {
-    size_t count = (size_t)layout->ntensors;
-    fsdp_free(layout->by_name);
-    layout->by_name = fsdp_alloc(count, sizeof *layout->by_name, "tensor index", err);
-    if (!layout->by_name)
+    layout->nslots = 64;
+    while (layout->nslots < 2 * (size_t)layout->ntensors)
+        layout->nslots *= 2;
+    fsdp_free(layout->slots);
+    layout->slots = fsdp_alloc(layout->nslots, sizeof *layout->slots, "tensor index", err);
+    if (!layout->slots)
         return FSDP_ENOMEM;
-    for (int i = 0; i < layout->ntensors; i++)
-        layout->by_name[i] = i;
-    qsort_r(layout->by_name, count, sizeof *layout->by_name, compare_names, layout);
-    for (int i = 1; i < layout->ntensors; i++) {
-        const char *name = layout->tensors[layout->by_name[i]].tensor.name;
-        if (!strcmp(name, layout->tensors[layout->by_name[i - 1]].tensor.name))
+    for (int i = 0; i < layout->ntensors; i++) {
+        const char *name = layout->tensors[i].tensor.name;
+        size_t at = slot_of(layout, name);
+        if (layout->slots[at])
             return fsdp_err_set(err, FSDP_ECORRUPT, "tensor '%s' is listed twice", name);
+        layout->slots[at] = i + 1;
     }
     return FSDP_OK;
 }
 
 int ckpt_layout_find(const struct ckpt_layout *layout, const char *name)
 {
-    int low = 0, high = layout->ntensors;
-    while (low < high) {
-        int mid = low + (high - low) / 2;
-        int order = strcmp(name, layout->tensors[layout->by_name[mid]].tensor.name);
-        if (order == 0)
-            return layout->by_name[mid];
-        if (order < 0)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return -1;
+    return layout->slots ? layout->slots[slot_of(layout, name)] - 1 : -1;
+}
+
+int ckpt_layout_find_near(const struct ckpt_layout *layout, const char *name, int near)
+{
+    if (near >= 0 && near < layout->ntensors && !strcmp(name, layout->tensors[near].tensor.name))
+        return near;
+    return ckpt_layout_find(layout, name);
 }
 
 static int compare_pieces(const void *a, const void *b)
@@ -171,7 +172,7 @@ void ckpt_layout_free(struct ckpt_layout *layout)
     fsdp_free(layout->files);
     fsdp_free(layout->pieces);
     fsdp_free(layout->first);
-    fsdp_free(layout->by_name);
+    fsdp_free(layout->slots);
     memset(layout, 0, sizeof *layout);
 }
 

@@ -30,7 +30,8 @@ struct ckpt_layout {
     size_t npieces, max_pieces;
     struct ckpt_piece *pieces; /* sorted by tensor, then offset, once sealed */
     size_t *first;             /* [ntensors + 1] first piece of each tensor */
-    int *by_name;              /* [ntensors] indices in the order of names */
+    size_t nslots;             /* a power of two */
+    int *slots;                /* tensors by their names' hash: index + 1; 0: free */
 };
 
 /* Each copies what it is given. Their indices count up from 0. */
@@ -45,6 +46,8 @@ int ckpt_layout_add_piece(struct ckpt_layout *layout, const struct ckpt_piece *p
 int ckpt_layout_index(struct ckpt_layout *layout, struct fsdp_err *err);
 /* -1 if there is none. */
 int ckpt_layout_find(const struct ckpt_layout *layout, const char *name);
+/* Looks at `near` first: lists of the same tensors mostly have one order. */
+int ckpt_layout_find_near(const struct ckpt_layout *layout, const char *name, int near);
 /* After the last piece: sorts the pieces and proves that they tile every tensor: no hole, no
  * overlap. The error names tensor, file and range. O(n log n) for cuts along dimensions. */
 int ckpt_layout_seal(struct ckpt_layout *layout, struct fsdp_err *err);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "codec.h"
+#include "json_read.h"
 #include "limits.h"
 #include "manifest.h"
 #include "text.h"
@@ -136,42 +137,93 @@ static int read_extras(const struct reader *r, const json_t *extras)
     return FSDP_OK;
 }
 
-static int read_tensor(const struct reader *r, const char *name, const json_t *entry)
+/* What the JSON says of a tensor, before any of it is believed. */
+struct raw_tensor {
+    struct ckpt_json_text kind, dtype;
+    bool has_kind, has_dtype, has_shape, has_fingerprint;
+    int ndim;
+    uint64_t shape[FSDP_MAX_DIMS], fingerprint;
+};
+
+static void read_raw(struct raw_tensor *out, struct ckpt_json_reader *json)
+{
+    struct ckpt_json_text key;
+
+    out->has_kind = out->has_dtype = out->has_shape = out->has_fingerprint = false;
+    if (!ckpt_json_read_object(json))
+        return;
+    while (ckpt_json_read_key(json, &key)) {
+        if (ckpt_json_text_is(&key, "kind"))
+            out->has_kind = ckpt_json_read_text(json, &out->kind);
+        else if (ckpt_json_text_is(&key, "dtype"))
+            out->has_dtype = ckpt_json_read_text(json, &out->dtype);
+        else if (ckpt_json_text_is(&key, "shape"))
+            out->has_shape = ckpt_json_read_dims(json, out->shape, &out->ndim);
+        else if (ckpt_json_text_is(&key, "fingerprint"))
+            out->has_fingerprint = ckpt_json_read_hex(json, &out->fingerprint, 16);
+        else
+            ckpt_json_read_skip(json, NULL);
+    }
+}
+
+static int read_tensor(const struct reader *r, const char *name, const struct raw_tensor *raw)
 {
     struct fsdp_err *err = r->err, why = FSDP_ERR_INIT;
     struct ckpt_layout *layout = &r->m->layout;
-    const char *kind = json_string_value(json_object_get(entry, "kind"));
-    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    struct fsdp_tensor tensor = {.name = name};
-    uint64_t fingerprint;
+    struct fsdp_tensor tensor = {.name = name, .ndim = raw->ndim};
+    bool model = raw->has_kind && ckpt_json_text_is(&raw->kind, "model");
+    char dtype[64] = "";
 
-    if (strlen(name) > CKPT_MAX_NAME_NBYTES)
-        return BAD("'%s': a tensor's name has %zu bytes", r->path, strlen(name));
-    if (!kind || (strcmp(kind, "model") && strcmp(kind, "optim")))
+    if (!model && (!raw->has_kind || !ckpt_json_text_is(&raw->kind, "optim")))
         return BAD("'%s', tensor '%s': its kind is neither model nor optim", r->path, name);
-    if (!dtype || fsdp_dtype_parse(&tensor.dtype, dtype, NULL))
-        return BAD("'%s', tensor '%s': unknown dtype '%s'", r->path, name, dtype ? dtype : "");
-    if (!ckpt_json_dims(tensor.shape, &tensor.ndim, json_object_get(entry, "shape")))
+    if (raw->has_dtype && raw->dtype.nbytes < sizeof dtype)
+        memcpy(dtype, raw->dtype.data, raw->dtype.nbytes);
+    if (fsdp_dtype_parse(&tensor.dtype, dtype, NULL))
+        return BAD("'%s', tensor '%s': unknown dtype '%s'", r->path, name, dtype);
+    if (!raw->has_shape)
         return BAD("'%s', tensor '%s': no proper shape", r->path, name);
+    memcpy(tensor.shape, raw->shape, (size_t)raw->ndim * sizeof *tensor.shape);
     if (fsdp_tensor_check(&tensor, &why))
         return BAD("'%s': %s", r->path, why.text);
-    if (!ckpt_json_hex(&fingerprint, json_object_get(entry, "fingerprint"), 16))
+    if (!raw->has_fingerprint)
         return BAD("'%s', tensor '%s': no proper fingerprint", r->path, name);
-    FSDP_TRY(ckpt_layout_add_tensor(
-        layout, &tensor, strcmp(kind, "model") ? FSDP_SLICE_OPTIM : FSDP_SLICE_MODEL, err));
-    layout->tensors[layout->ntensors - 1].fingerprint = fingerprint;
+    FSDP_TRY(
+        ckpt_layout_add_tensor(layout, &tensor, model ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM, err));
+    layout->tensors[layout->ntensors - 1].fingerprint = raw->fingerprint;
     layout->tensors[layout->ntensors - 1].has_fingerprint = true;
     return FSDP_OK;
 }
 
-static int read_tensors(const struct reader *r, json_t *tensors)
+static int read_tensor_list(const struct reader *r, struct ckpt_json_reader *json)
 {
     struct fsdp_err *err = r->err;
-    const char *name;
-    json_t *entry;
-    if (!json_is_object(tensors))
+    struct ckpt_json_text key;
+    struct raw_tensor raw;
+
+    if (!ckpt_json_read_object(json))
+        return json->rc ? json->rc : BAD("'%s': no list of tensors", r->path);
+    while (ckpt_json_read_key(json, &key)) {
+        char name[CKPT_MAX_NAME_NBYTES + 1];
+        if (key.nbytes > CKPT_MAX_NAME_NBYTES)
+            return BAD("'%s': a tensor's name has %zu bytes", r->path, key.nbytes);
+        memcpy(name, key.data, key.nbytes);
+        name[key.nbytes] = 0;
+        read_raw(&raw, json);
+        FSDP_TRY(json->rc);
+        FSDP_TRY(read_tensor(r, name, &raw));
+    }
+    return json->rc;
+}
+
+static int read_tensors(const struct reader *r, const struct ckpt_json_text *tensors)
+{
+    struct fsdp_err *err = r->err;
+    struct ckpt_json_reader json;
+
+    if (!tensors->data)
         return BAD("'%s': no list of tensors", r->path);
-    json_object_foreach(tensors, name, entry) FSDP_TRY(read_tensor(r, name, entry));
+    ckpt_json_read_begin(&json, tensors->data, tensors->nbytes, r->path, ": tensors", err);
+    FSDP_TRY(ckpt_json_read_end(&json, read_tensor_list(r, &json)));
     return ckpt_layout_index(&r->m->layout, err);
 }
 
@@ -287,15 +339,8 @@ static int read_head(const struct reader *r, const json_t *root)
     return FSDP_OK;
 }
 
-static int read_root(const struct reader *r, const json_t *root)
+static int read_state(const struct reader *r, const json_t *state)
 {
-    FSDP_TRY(read_head(r, root));
-    FSDP_TRY(read_files(r, json_object_get(root, "files")));
-    FSDP_TRY(read_extras(r, json_object_get(root, "extras")));
-    FSDP_TRY(read_tensors(r, json_object_get(root, "tensors")));
-    FSDP_TRY(read_units(r, json_object_get(root, "units"), json_object_get(root, "optim")));
-    FSDP_TRY(read_aliases(r, json_object_get(root, "aliases")));
-    const json_t *state = json_object_get(root, "state");
     if (json_is_null(state))
         return FSDP_OK;
     if (!json_is_object(state))
@@ -307,21 +352,61 @@ static int read_root(const struct reader *r, const json_t *root)
                             : fsdp_err_set(r->err, FSDP_ENOMEM, "'%s': out of memory", r->path);
 }
 
+/* The tensors, which are many, as bytes; all else, which is little, as a tree. */
+static int split_root(const struct reader *r, json_t *root, struct ckpt_json_text *tensors,
+                      struct ckpt_json_reader *json)
+{
+    struct fsdp_err *err = r->err;
+    struct ckpt_json_text key, value;
+    json_error_t why;
+
+    if (!ckpt_json_read_object(json))
+        return json->rc ? json->rc : BAD("'%s' is not a JSON object", r->path);
+    while (ckpt_json_read_key(json, &key)) {
+        ckpt_json_read_skip(json, &value);
+        FSDP_TRY(json->rc);
+        if (ckpt_json_text_is(&key, "tensors")) {
+            *tensors = value;
+            continue;
+        }
+        json_t *tree =
+            json_loadb(value.data, value.nbytes, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
+        if (!tree)
+            return BAD("'%s' is not valid JSON: %s", r->path, why.text);
+        if (json_object_setn_new(root, key.data, key.nbytes, tree))
+            return fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", r->path);
+    }
+    return json->rc;
+}
+
+static int read_root(const struct reader *r, const json_t *root,
+                     const struct ckpt_json_text *tensors)
+{
+    FSDP_TRY(read_head(r, root));
+    FSDP_TRY(read_files(r, json_object_get(root, "files")));
+    FSDP_TRY(read_extras(r, json_object_get(root, "extras")));
+    FSDP_TRY(read_tensors(r, tensors));
+    FSDP_TRY(read_units(r, json_object_get(root, "units"), json_object_get(root, "optim")));
+    FSDP_TRY(read_aliases(r, json_object_get(root, "aliases")));
+    return read_state(r, json_object_get(root, "state"));
+}
+
 int ckpt_manifest_parse(struct ckpt_manifest *out, const char *data, size_t nbytes,
                         const char *path, struct fsdp_err *err)
 {
     struct reader r = {out, path, err};
-    json_t *root = NULL;
+    struct ckpt_json_text tensors = {0};
+    struct ckpt_json_reader json;
 
     memset(out, 0, sizeof *out);
     FSDP_TRY(check_crc(data, nbytes, path, err));
-    char *what = fsdp_sprintf(err, "'%s'", path);
-    if (!what)
-        return FSDP_ENOMEM;
-    int rc = ckpt_json_parse(&root, data, nbytes, what, err);
-    fsdp_free(what);
+    json_t *root = json_object();
+    if (!root)
+        return fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", path);
+    ckpt_json_read_begin(&json, data, nbytes, path, "", err);
+    int rc = ckpt_json_read_end(&json, split_root(&r, root, &tensors, &json));
     if (rc == FSDP_OK)
-        rc = read_root(&r, root);
+        rc = read_root(&r, root, &tensors);
     json_decref(root);
     if (rc)
         ckpt_manifest_free(out);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json_read.h"
 #include "limits.h"
 #include "safetensors.h"
 #include "text.h"
@@ -16,78 +17,150 @@ void ckpt_st_header_free(struct ckpt_st_header *header)
     memset(header, 0, sizeof *header);
 }
 
+/* For "%.*s" */
+static int text_len(const struct ckpt_json_text *text)
+{
+    return (int)(text->nbytes < 200 ? text->nbytes : 200);
+}
+
+/* What the JSON says of an entry, before any of it is believed. */
+struct raw_entry {
+    struct ckpt_json_text dtype;
+    bool is_object, has_dtype, has_shape, has_range;
+    int ndim;
+    uint64_t shape[FSDP_MAX_DIMS], range[FSDP_MAX_DIMS];
+};
+
+static void entry_read(struct raw_entry *out, struct ckpt_json_reader *r)
+{
+    struct ckpt_json_text key;
+    int count;
+
+    out->has_dtype = out->has_shape = out->has_range = false;
+    out->is_object = ckpt_json_read_object(r);
+    while (out->is_object && ckpt_json_read_key(r, &key)) {
+        if (ckpt_json_text_is(&key, "dtype"))
+            out->has_dtype = ckpt_json_read_text(r, &out->dtype);
+        else if (ckpt_json_text_is(&key, "shape"))
+            out->has_shape = ckpt_json_read_dims(r, out->shape, &out->ndim);
+        else if (ckpt_json_text_is(&key, "data_offsets"))
+            out->has_range = ckpt_json_read_dims(r, out->range, &count) && count == 2;
+        else
+            ckpt_json_read_skip(r, NULL);
+    }
+}
+
 /* Exactly the container's names: fsdp_dtype_parse is more generous. */
-static int dtype_parse(enum fsdp_dtype *out, const json_t *value, const char *path,
+static int dtype_parse(enum fsdp_dtype *out, const struct raw_entry *raw, const char *path,
                        const char *name, struct fsdp_err *err)
 {
-    const char *text = json_string_value(value);
-    for (int i = 0; text && i < FSDP_NDTYPES; i++) {
-        if (!strcmp(text, fsdp_dtype_name((enum fsdp_dtype)i))) {
+    for (int i = 0; raw->has_dtype && i < FSDP_NDTYPES; i++) {
+        if (ckpt_json_text_is(&raw->dtype, fsdp_dtype_name((enum fsdp_dtype)i))) {
             *out = (enum fsdp_dtype)i;
             return FSDP_OK;
         }
     }
-    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s', tensor '%s': unknown dtype '%s'", path, name,
-                        text ? text : "(none)");
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s', tensor '%s': unknown dtype '%.*s'", path,
+                        name, raw->has_dtype ? text_len(&raw->dtype) : 6,
+                        raw->has_dtype ? raw->dtype.data : "(none)");
 }
 
-static int entry_parse(struct ckpt_st_entry *out, const json_t *value, uint64_t data_nbytes,
-                       const char *path, struct fsdp_err *err)
+static int entry_parse(struct ckpt_st_entry *out, const struct raw_entry *raw, uint64_t data_nbytes,
+                       const char *path, const char *name, struct fsdp_err *err)
 {
-    const json_t *range = json_object_get(value, "data_offsets");
-    uint64_t begin, end;
+    uint64_t begin = raw->range[0], end = raw->range[1];
+    struct fsdp_tensor tensor = {.name = name, .ndim = raw->ndim};
+    struct fsdp_err why = FSDP_ERR_INIT;
 
-    if (!json_is_object(value))
-        return BAD("'%s', tensor '%s': its entry is not an object", path, out->name);
-    FSDP_TRY(dtype_parse(&out->dtype, json_object_get(value, "dtype"), path, out->name, err));
-    if (!ckpt_json_dims(out->shape, &out->ndim, json_object_get(value, "shape")))
-        return BAD("'%s', tensor '%s': shape is not a list of at most %d sizes", path, out->name,
+    if (!raw->is_object)
+        return BAD("'%s', tensor '%s': its entry is not an object", path, name);
+    FSDP_TRY(dtype_parse(&tensor.dtype, raw, path, name, err));
+    if (!raw->has_shape)
+        return BAD("'%s', tensor '%s': shape is not a list of at most %d sizes", path, name,
                    FSDP_MAX_DIMS);
-    if (json_array_size(range) != 2 || !ckpt_json_u64(&begin, json_array_get(range, 0)) ||
-        !ckpt_json_u64(&end, json_array_get(range, 1)))
-        return BAD("'%s', tensor '%s': data_offsets are not two positions", path, out->name);
+    if (!raw->has_range)
+        return BAD("'%s', tensor '%s': data_offsets are not two positions", path, name);
     if (begin > end || end > data_nbytes)
         return BAD("'%s', tensor '%s': data_offsets [%llu, %llu] leave the file, which has %llu "
                    "bytes of data: truncated?",
-                   path, out->name, (unsigned long long)begin, (unsigned long long)end,
+                   path, name, (unsigned long long)begin, (unsigned long long)end,
                    (unsigned long long)data_nbytes);
-    struct fsdp_tensor tensor = {.name = out->name, .dtype = out->dtype, .ndim = out->ndim};
-    memcpy(tensor.shape, out->shape, sizeof tensor.shape);
-    struct fsdp_err why = FSDP_ERR_INIT;
+    memcpy(tensor.shape, raw->shape, (size_t)raw->ndim * sizeof *tensor.shape);
     if (fsdp_tensor_check(&tensor, &why))
         return BAD("'%s': %s", path, why.text);
-    if (fsdp_tensor_nelem(&tensor) * fsdp_dtype_nbytes(out->dtype) != end - begin)
+    uint64_t need = fsdp_tensor_nelem(&tensor) * fsdp_dtype_nbytes(tensor.dtype);
+    if (need != end - begin)
         return BAD("'%s', tensor '%s': dtype and shape need %llu bytes, data_offsets hold %llu",
-                   path, out->name,
-                   (unsigned long long)(fsdp_tensor_nelem(&tensor) * fsdp_dtype_nbytes(out->dtype)),
-                   (unsigned long long)(end - begin));
-    out->pos = begin;
-    out->nbytes = end - begin;
+                   path, name, (unsigned long long)need, (unsigned long long)(end - begin));
+    *out = (struct ckpt_st_entry){
+        .dtype = tensor.dtype, .ndim = tensor.ndim, .pos = begin, .nbytes = end - begin};
+    memcpy(out->shape, tensor.shape, sizeof out->shape);
     return FSDP_OK;
 }
 
+/* ---- DCP_SHARDING_INFO ----------------------------------------------------------------------- */
+
+/* What the JSON says of the place of one entry's box. */
+struct raw_place {
+    struct ckpt_json_text name; /* logical_fqn */
+    bool has_offset, has_global, global_fits, has_name, name_fits;
+    int offset_ndim, global_ndim;
+    uint64_t offset[FSDP_MAX_DIMS], global[FSDP_MAX_DIMS];
+};
+
+struct places {
+    struct ckpt_st_header *header;
+    const char *path;
+    int near;      /* the entry after the one found last: both lists mostly have one order */
+    int *by_name;  /* NULL until it is needed */
+    bool *placed;  /* [nentries] */
+    size_t *names; /* [nentries] 1 + where its logical name begins; 0: it has none */
+    struct ckpt_text text;
+};
+
+static void place_read(struct raw_place *out, struct ckpt_json_reader *r)
+{
+    struct ckpt_json_text key;
+
+    out->has_offset = out->has_global = out->has_name = false;
+    if (!ckpt_json_read_object(r))
+        return;
+    while (ckpt_json_read_key(r, &key)) {
+        if (ckpt_json_text_is(&key, "saved_offsets")) {
+            out->has_offset = ckpt_json_read_dims(r, out->offset, &out->offset_ndim);
+        } else if (ckpt_json_text_is(&key, "global_shape")) {
+            out->has_global = true;
+            out->global_fits = ckpt_json_read_dims(r, out->global, &out->global_ndim);
+        } else if (ckpt_json_text_is(&key, "logical_fqn")) {
+            out->has_name = true;
+            out->name_fits = ckpt_json_read_text(r, &out->name) && out->name.nbytes &&
+                             out->name.nbytes <= CKPT_MAX_NAME_NBYTES;
+        } else {
+            ckpt_json_read_skip(r, NULL);
+        }
+    }
+}
+
 /* Where the box of one entry lies. */
-static int place_parse(struct ckpt_st_entry *entry, const json_t *info, const char *path,
+static int place_parse(struct ckpt_st_entry *entry, const struct raw_place *raw, const char *path,
                        struct fsdp_err *err)
 {
-    const json_t *place = json_object_get(info, entry->name), *global;
-    int ndim;
-
-    if (!ckpt_json_dims(entry->offset, &ndim, json_object_get(place, "saved_offsets")) ||
-        ndim != entry->ndim)
+    int ndim = entry->ndim;
+    if (!raw->has_offset || raw->offset_ndim != ndim)
         return BAD("'%s', tensor '%s': DCP_SHARDING_INFO has no saved_offsets of %d dimensions",
-                   path, entry->name, entry->ndim);
+                   path, entry->name, ndim);
     for (int d = 0; d < ndim; d++)
-        if (entry->offset[d] > UINT64_MAX / 4 - entry->shape[d])
+        if (raw->offset[d] > UINT64_MAX / 4 - entry->shape[d])
             return BAD("'%s', tensor '%s': saved_offsets overflow", path, entry->name);
-    global = json_object_get(place, "global_shape");
-    if (!global)
+    memcpy(entry->offset, raw->offset, (size_t)ndim * sizeof *entry->offset);
+    if (!raw->has_global)
         return FSDP_OK;
-    struct fsdp_tensor whole = {.name = entry->name, .dtype = entry->dtype, .ndim = entry->ndim};
+    struct fsdp_tensor whole = {.name = entry->name, .dtype = entry->dtype, .ndim = ndim};
     struct fsdp_err why = FSDP_ERR_INIT;
-    if (!ckpt_json_dims(whole.shape, &ndim, global) || ndim != entry->ndim)
+    if (!raw->global_fits || raw->global_ndim != ndim)
         return BAD("'%s', tensor '%s': global_shape does not have %d dimensions", path, entry->name,
-                   entry->ndim);
+                   ndim);
+    memcpy(whole.shape, raw->global, (size_t)ndim * sizeof *whole.shape);
     if (fsdp_tensor_check(&whole, &why))
         return BAD("'%s': global_shape: %s", path, why.text);
     for (int d = 0; d < ndim; d++)
@@ -99,65 +172,147 @@ static int place_parse(struct ckpt_st_entry *entry, const json_t *info, const ch
     return FSDP_OK;
 }
 
-/* From here on, entries go by their tensors' names. */
-static int logical_names_take(struct ckpt_st_header *out, const json_t *info, const char *path,
-                              struct fsdp_err *err)
+static int name_take(struct places *p, int at, const struct raw_place *raw, struct fsdp_err *err)
 {
-    size_t nbytes = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        char *next = out->logical_names;
-        for (int i = 0; i < out->nentries; i++) {
-            struct ckpt_st_entry *entry = &out->entries[i];
-            const json_t *name = json_object_get(json_object_get(info, entry->name), "logical_fqn");
-            size_t len = json_string_length(name);
-            if (!name)
-                continue;
-            if (!len || len > CKPT_MAX_NAME_NBYTES || strlen(json_string_value(name)) != len)
-                return BAD("'%s', tensor '%s': its logical_fqn is not a name", path, entry->name);
-            nbytes += len + 1;
-            if (pass) {
-                entry->name = strcpy(next, json_string_value(name));
-                next += len + 1;
-            }
-        }
-        if (!nbytes)
-            return FSDP_OK;
-        if (!pass && !(out->logical_names = fsdp_alloc(nbytes, 1, "header names", err)))
-            return FSDP_ENOMEM;
-    }
+    if (!raw->name_fits)
+        return BAD("'%s', tensor '%s': its logical_fqn is not a name", p->path,
+                   p->header->entries[at].name);
+    p->names[at] = p->text.nbytes + 1;
+    ckpt_text_add(&p->text, raw->name.data, raw->name.nbytes);
+    ckpt_text_add(&p->text, "", 1);
     return FSDP_OK;
 }
 
-static int metadata_parse(struct ckpt_st_header *out, const json_t *metadata, const char *path,
-                          struct fsdp_err *err)
+static int order_of(const struct ckpt_json_text *text, const char *name)
 {
-    const char *key;
-    json_t *value, *info;
+    int order = strncmp(text->data, name, text->nbytes);
+    return order ? order : name[text->nbytes] ? -1 : 0;
+}
 
-    if (!metadata)
+static int compare_names(const void *a, const void *b, void *ctx)
+{
+    const struct ckpt_st_entry *entries = ctx;
+    return strcmp(entries[*(const int *)a].name, entries[*(const int *)b].name);
+}
+
+/* *at gets the entry of that name; -1: there is none. */
+static int entry_find(int *at, struct places *p, const struct ckpt_json_text *name,
+                      struct fsdp_err *err)
+{
+    struct ckpt_st_entry *entries = p->header->entries;
+    int low = 0, high = p->header->nentries;
+
+    *at = p->near;
+    if (*at < high && !order_of(name, entries[*at].name))
         return FSDP_OK;
-    if (!json_is_object(metadata))
-        return BAD("'%s': __metadata__ is not an object", path);
-    json_object_foreach(
-        (json_t *)(uintptr_t)metadata, key,
-        value) if (!json_is_string(value)) return BAD("'%s': __metadata__ '%.200s' is not a string",
-                                                      path, key);
-    value = json_object_get(metadata, "DCP_SHARDING_INFO");
-    if (!value)
-        return FSDP_OK;
-    char *what = fsdp_sprintf(err, "'%s': DCP_SHARDING_INFO", path);
-    if (!what)
-        return FSDP_ENOMEM;
-    int rc = ckpt_json_parse(&info, json_string_value(value), json_string_length(value), what, err);
-    fsdp_free(what);
-    FSDP_TRY(rc);
-    out->sharded = true;
-    for (int i = 0; rc == FSDP_OK && i < out->nentries; i++)
-        rc = place_parse(&out->entries[i], info, path, err);
+    if (!p->by_name) {
+        if (!(p->by_name = fsdp_alloc((size_t)high, sizeof *p->by_name, "header names", err)))
+            return FSDP_ENOMEM;
+        for (int i = 0; i < high; i++)
+            p->by_name[i] = i;
+        qsort_r(p->by_name, (size_t)high, sizeof *p->by_name, compare_names, entries);
+    }
+    while (low < high) {
+        int mid = low + (high - low) / 2, order = order_of(name, entries[p->by_name[mid]].name);
+        if (!order) {
+            *at = p->by_name[mid];
+            return FSDP_OK;
+        }
+        if (order < 0)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    *at = -1;
+    return FSDP_OK;
+}
+
+static int places_read(struct places *p, struct ckpt_json_reader *r, struct fsdp_err *err)
+{
+    struct ckpt_json_text key;
+    struct raw_place raw;
+    int at;
+
+    if (!ckpt_json_read_object(r))
+        return r->rc ? r->rc : BAD("'%s': DCP_SHARDING_INFO is not a JSON object", p->path);
+    while (ckpt_json_read_key(r, &key)) {
+        place_read(&raw, r);
+        if (r->rc)
+            break;
+        FSDP_TRY(entry_find(&at, p, &key, err));
+        if (at < 0)
+            continue;
+        FSDP_TRY(place_parse(&p->header->entries[at], &raw, p->path, err));
+        if (raw.has_name)
+            FSDP_TRY(name_take(p, at, &raw, err));
+        p->placed[at] = true;
+        p->near = at + 1;
+    }
+    return r->rc;
+}
+
+/* All entries have a place; from here on, they go by their tensors' names. */
+static int places_finish(struct places *p, struct fsdp_err *err)
+{
+    struct ckpt_st_header *header = p->header;
+    if (p->text.failed)
+        return fsdp_err_set(err, FSDP_ENOMEM, "'%s': header names: out of memory", p->path);
+    for (int i = 0; i < header->nentries; i++) {
+        struct ckpt_st_entry *entry = &header->entries[i];
+        if (!p->placed[i])
+            return BAD("'%s', tensor '%s': DCP_SHARDING_INFO has no saved_offsets of %d dimensions",
+                       p->path, entry->name, entry->ndim);
+        if (p->names[i])
+            entry->name = p->text.data + p->names[i] - 1;
+    }
+    header->logical_names = p->text.data;
+    p->text = (struct ckpt_text){0};
+    return FSDP_OK;
+}
+
+static int sharding_parse(struct ckpt_st_header *out, const struct ckpt_json_text *info,
+                          const char *path, struct fsdp_err *err)
+{
+    size_t count = (size_t)out->nentries;
+    struct places p = {.header = out, .path = path};
+    struct ckpt_json_reader r;
+    int rc = FSDP_ENOMEM;
+
+    ckpt_json_read_begin(&r, info->data, info->nbytes, path, ": DCP_SHARDING_INFO", err);
+    p.placed = fsdp_alloc(count, sizeof *p.placed, "places", err);
+    p.names = fsdp_alloc(count, sizeof *p.names, "places", err);
+    if (p.placed && p.names)
+        rc = places_read(&p, &r, err);
+    rc = ckpt_json_read_end(&r, rc);
     if (rc == FSDP_OK)
-        rc = logical_names_take(out, info, path, err);
-    json_decref(info);
+        rc = places_finish(&p, err);
+    out->sharded = true;
+    ckpt_text_free(&p.text);
+    fsdp_free(p.by_name);
+    fsdp_free(p.placed);
+    fsdp_free(p.names);
     return rc;
+}
+
+/* ---- the header ------------------------------------------------------------------------------ */
+
+/* *info gets DCP_SHARDING_INFO, if it is there. */
+static int metadata_read(struct ckpt_json_text *info, struct ckpt_json_reader *r, const char *path,
+                         struct fsdp_err *err)
+{
+    struct ckpt_json_text key, value;
+
+    if (!ckpt_json_read_object(r))
+        return r->rc ? r->rc : BAD("'%s': __metadata__ is not an object", path);
+    while (ckpt_json_read_key(r, &key)) {
+        if (!ckpt_json_read_text(r, &value))
+            return r->rc ? r->rc
+                         : BAD("'%s': __metadata__ '%.*s' is not a string", path, text_len(&key),
+                               key.data);
+        if (ckpt_json_text_is(&key, "DCP_SHARDING_INFO"))
+            *info = value;
+    }
+    return r->rc;
 }
 
 static int compare_pos(const void *a, const void *b)
@@ -175,7 +330,10 @@ static int tile(struct ckpt_st_header *out, uint64_t data_nbytes, const char *pa
                 struct fsdp_err *err)
 {
     uint64_t next = 0;
-    if (out->nentries)
+    bool sorted = true;
+    for (int i = 1; sorted && i < out->nentries; i++)
+        sorted = compare_pos(&out->entries[i - 1], &out->entries[i]) < 0;
+    if (!sorted)
         qsort(out->entries, (size_t)out->nentries, sizeof *out->entries, compare_pos);
     for (int i = 0; i < out->nentries; i++) {
         struct ckpt_st_entry *entry = &out->entries[i];
@@ -192,44 +350,95 @@ static int tile(struct ckpt_st_header *out, uint64_t data_nbytes, const char *pa
     return FSDP_OK;
 }
 
-static int root_parse(struct ckpt_st_header *out, json_t *root, uint64_t data_nbytes,
+/* A header while it is read: entries get their names' addresses when all names are there. */
+struct building {
+    struct ckpt_st_header *header;
+    int max_entries;
+    struct ckpt_text names;
+};
+
+static int entries_reserve(struct building *b, int max_entries, struct fsdp_err *err)
+{
+    struct ckpt_st_header *header = b->header;
+    size_t count = (size_t)header->nentries;
+    struct ckpt_st_entry *entries =
+        fsdp_alloc((size_t)max_entries, sizeof *entries, "header entries", err);
+    if (!entries)
+        return FSDP_ENOMEM;
+    if (count)
+        memcpy(entries, header->entries, count * sizeof *entries);
+    fsdp_free(header->entries);
+    header->entries = entries;
+    b->max_entries = max_entries;
+    return FSDP_OK;
+}
+
+/* How many entries there are, unless somebody writes with needless escapes. */
+static int entries_count(const char *json, const char *end)
+{
+    static const char mark[] = "\"data_offsets\"";
+    int count = 0;
+    while (count < CKPT_MAX_TENSORS &&
+           (json = memmem(json, (size_t)(end - json), mark, sizeof mark - 1))) {
+        json += sizeof mark - 1;
+        count++;
+    }
+    return count;
+}
+
+static int entry_take(struct building *b, struct ckpt_json_reader *r,
+                      const struct ckpt_json_text *key, uint64_t data_nbytes, const char *path,
+                      struct fsdp_err *err)
+{
+    struct ckpt_st_header *header = b->header;
+    struct raw_entry raw;
+    size_t at = b->names.nbytes;
+
+    if (key->nbytes > CKPT_MAX_NAME_NBYTES)
+        return BAD("'%s': a tensor's name has %zu bytes", path, key->nbytes);
+    ckpt_text_add(&b->names, key->data, key->nbytes);
+    ckpt_text_add(&b->names, "", 1);
+    if (b->names.failed)
+        return fsdp_err_set(err, FSDP_ENOMEM, "'%s': header names: out of memory", path);
+    entry_read(&raw, r);
+    if (r->rc)
+        return r->rc;
+    struct ckpt_st_entry entry;
+    FSDP_TRY(entry_parse(&entry, &raw, data_nbytes, path, b->names.data + at, err));
+    if (header->nentries == CKPT_MAX_TENSORS)
+        return BAD("'%s' lists more than %d tensors", path, CKPT_MAX_TENSORS);
+    if (header->nentries == b->max_entries)
+        FSDP_TRY(entries_reserve(b, 2 * b->max_entries + 64, err));
+    header->entries[header->nentries++] = entry;
+    return FSDP_OK;
+}
+
+static int root_parse(struct building *b, struct ckpt_json_reader *r, uint64_t data_nbytes,
                       const char *path, struct fsdp_err *err)
 {
-    size_t names_nbytes = 0, count = json_object_size(root);
-    const char *key;
-    json_t *value;
+    struct ckpt_st_header *header = b->header;
+    struct ckpt_json_text key, info = {0};
 
-    if (count > CKPT_MAX_TENSORS)
-        return BAD("'%s' lists %zu tensors", path, count);
-    json_object_foreach(root, key, value)
-    {
-        size_t len = strlen(key);
-        if (len > CKPT_MAX_NAME_NBYTES)
-            return BAD("'%s': a tensor's name has %zu bytes", path, len);
-        names_nbytes += len + 1;
-    }
-    out->entries = fsdp_alloc(count, sizeof *out->entries, "header entries", err);
-    out->names = fsdp_alloc(names_nbytes, 1, "header names", err);
-    if (!out->entries || !out->names)
-        return FSDP_ENOMEM;
-    char *next = out->names;
-    json_object_foreach(root, key, value)
-    {
-        if (!strcmp(key, "__metadata__"))
-            continue;
-        struct ckpt_st_entry *entry = &out->entries[out->nentries++];
-        entry->name = strcpy(next, key);
-        next += strlen(key) + 1;
-        FSDP_TRY(entry_parse(entry, value, data_nbytes, path, err));
-    }
-    FSDP_TRY(tile(out, data_nbytes, path, err));
-    return metadata_parse(out, json_object_get(root, "__metadata__"), path, err);
+    FSDP_TRY(entries_reserve(b, entries_count(r->begin, r->end), err));
+    if (ckpt_json_read_object(r))
+        while (ckpt_json_read_key(r, &key))
+            FSDP_TRY(ckpt_json_text_is(&key, "__metadata__")
+                         ? metadata_read(&info, r, path, err)
+                         : entry_take(b, r, &key, data_nbytes, path, err));
+    FSDP_TRY(r->rc);
+    const char *name = header->names = b->names.data;
+    b->names = (struct ckpt_text){0};
+    for (int i = 0; i < header->nentries; i++, name += strlen(name) + 1)
+        header->entries[i].name = name;
+    FSDP_TRY(tile(header, data_nbytes, path, err));
+    return info.data ? sharding_parse(header, &info, path, err) : FSDP_OK;
 }
 
 int ckpt_st_parse(struct ckpt_st_header *out, const char *json, size_t json_nbytes,
                   uint64_t file_nbytes, const char *path, struct fsdp_err *err)
 {
-    json_t *root = NULL;
+    struct building b = {.header = out};
+    struct ckpt_json_reader r;
 
     memset(out, 0, sizeof *out);
     if (json_nbytes > CKPT_MAX_HEADER_NBYTES || json_nbytes + 8 > file_nbytes)
@@ -237,14 +446,10 @@ int ckpt_st_parse(struct ckpt_st_header *out, const char *json, size_t json_nbyt
     if (!json_nbytes || json[0] != '{')
         return BAD("'%s': its header does not begin with '{': not a safetensors file", path);
     out->header_nbytes = 8 + json_nbytes;
-    char *what = fsdp_sprintf(err, "'%s': its header", path);
-    if (!what)
-        return FSDP_ENOMEM;
-    int rc = ckpt_json_parse(&root, json, json_nbytes, what, err);
-    fsdp_free(what);
-    if (rc == FSDP_OK)
-        rc = root_parse(out, root, file_nbytes - out->header_nbytes, path, err);
-    json_decref(root);
+    ckpt_json_read_begin(&r, json, json_nbytes, path, ": its header", err);
+    int rc = root_parse(&b, &r, file_nbytes - out->header_nbytes, path, err);
+    rc = ckpt_json_read_end(&r, rc);
+    ckpt_text_free(&b.names);
     if (rc)
         ckpt_st_header_free(out);
     return rc;

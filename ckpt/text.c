@@ -75,6 +75,18 @@ void ckpt_text_free(struct ckpt_text *text)
     memset(text, 0, sizeof *text);
 }
 
+uint64_t ckpt_hash(uint64_t seed, const char *data, size_t nbytes)
+{
+    uint64_t hash = seed;
+    for (; nbytes; data += nbytes < 8 ? nbytes : 8, nbytes -= nbytes < 8 ? nbytes : 8) {
+        uint64_t word = 0;
+        memcpy(&word, data, nbytes < 8 ? nbytes : 8);
+        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
 bool ckpt_utf8_check(const char *text)
 {
     json_t *value = json_string(text);

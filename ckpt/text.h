@@ -20,6 +20,8 @@ void ckpt_text_json(struct ckpt_text *text, const char *value);
 void ckpt_text_dims(struct ckpt_text *text, const uint64_t *dims, int ndim);
 void ckpt_text_free(struct ckpt_text *text);
 bool ckpt_utf8_check(const char *text);
+/* For tables in memory. The table's address is a seed that nobody who makes a file can foresee. */
+uint64_t ckpt_hash(uint64_t seed, const char *data, size_t nbytes);
 
 /* Parses an object, refusing duplicate keys, bad UTF-8 and text behind it. `what` names it in
  * errors. */
