@@ -465,6 +465,7 @@ static int metadata_take(struct reader *r, const struct ckpt_pk *root, struct fs
     if (r->paths && r->paths->type != CKPT_PK_T_DICT)
         r->paths = NULL;
     FSDP_TRY(places_read(r, ckpt_pk_get(root, "storage_data"), err));
+    FSDP_TRY(ckpt_layout_reserve_pieces(&r->ckpt->m.layout, r->nplaces, err));
     return entries_take(r, err);
 }
 

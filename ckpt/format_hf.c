@@ -250,7 +250,7 @@ static int assemble(struct ckpt *ckpt, struct ckpt_st_header *headers, struct fs
             parts[n++] = (struct part){&headers[i].entries[k], i};
     if (count)
         qsort(parts, count, sizeof *parts, compare_parts);
-    int rc = FSDP_OK;
+    int rc = ckpt_layout_reserve_pieces(&ckpt->m.layout, count, err);
     for (size_t i = 0, end; rc == FSDP_OK && i < count; i = end) {
         for (end = i + 1; end < count; end++)
             if (strcmp(parts[end].entry->name, parts[i].entry->name))

@@ -118,6 +118,10 @@ int ckpt_native_open(struct ckpt *ckpt, struct fsdp_err *err)
         goto out;
     FSDP_TRY_GOTO(ckpt_headers_read(headers, ckpt, err), out);
     nfiles = ckpt->m.layout.nfiles;
+    size_t npieces = 0;
+    for (int i = 0; i < nfiles; i++)
+        npieces += (size_t)headers[i].nentries;
+    FSDP_TRY_GOTO(ckpt_layout_reserve_pieces(&ckpt->m.layout, npieces, err), out);
     for (int i = 0, at = -1; i < nfiles; i++)
         for (int k = 0; k < headers[i].nentries; k++)
             FSDP_TRY_GOTO(entry_take(ckpt, i, &headers[i].entries[k], &at, err), out);

@@ -383,7 +383,7 @@ static bool number_scan(struct ckpt_json_reader *r, uint64_t *out)
     if (!is_digit(r))
         return fail(r, "invalid token");
     for (; is_digit(r); r->at++) {
-        fits &= *out <= (INT64_MAX - (uint64_t)(*r->at - '0')) / 10;
+        fits &= *out <= (INT64_MAX + (uint64_t)negative - (uint64_t)(*r->at - '0')) / 10;
         *out = *out * 10 + (uint64_t)(*r->at - '0');
     }
     if (*begin == '0' && r->at > begin + 1)

@@ -7,13 +7,10 @@
 #include "limits.h"
 #include "text.h"
 
-/* Makes room for one more element. */
-static int grow(void **data, size_t *max, size_t count, size_t elem_nbytes, const char *what,
-                struct fsdp_err *err)
+/* Makes room for `more` elements in all. */
+static int reserve(void **data, size_t *max, size_t count, size_t more, size_t elem_nbytes,
+                   const char *what, struct fsdp_err *err)
 {
-    if (count < *max)
-        return FSDP_OK;
-    size_t more = *max ? *max * 2 : 64;
     void *grown = fsdp_alloc(more, elem_nbytes, what, err);
     if (!grown)
         return FSDP_ENOMEM;
@@ -23,6 +20,15 @@ static int grow(void **data, size_t *max, size_t count, size_t elem_nbytes, cons
     *data = grown;
     *max = more;
     return FSDP_OK;
+}
+
+/* Makes room for one more element. */
+static int grow(void **data, size_t *max, size_t count, size_t elem_nbytes, const char *what,
+                struct fsdp_err *err)
+{
+    if (count < *max)
+        return FSDP_OK;
+    return reserve(data, max, count, *max ? *max * 2 : 64, elem_nbytes, what, err);
 }
 
 int ckpt_layout_add_tensor(struct ckpt_layout *layout, const struct fsdp_tensor *tensor,
@@ -59,6 +65,17 @@ int ckpt_layout_add_file(struct ckpt_layout *layout, const char *path, uint64_t 
     if (!copy)
         return FSDP_ENOMEM;
     layout->files[layout->nfiles++] = (struct ckpt_layout_file){.path = copy, .nbytes = nbytes};
+    return FSDP_OK;
+}
+
+int ckpt_layout_reserve_pieces(struct ckpt_layout *layout, size_t npieces, struct fsdp_err *err)
+{
+    void *data = layout->pieces;
+    if (npieces <= layout->max_pieces)
+        return FSDP_OK;
+    FSDP_TRY(reserve(&data, &layout->max_pieces, layout->npieces, npieces, sizeof *layout->pieces,
+                     "pieces", err));
+    layout->pieces = data;
     return FSDP_OK;
 }
 

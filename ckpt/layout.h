@@ -39,6 +39,8 @@ int ckpt_layout_add_tensor(struct ckpt_layout *layout, const struct fsdp_tensor 
                            enum fsdp_slice_kind kind, struct fsdp_err *err);
 int ckpt_layout_add_file(struct ckpt_layout *layout, const char *path, uint64_t nbytes,
                          struct fsdp_err *err);
+/* Room for npieces in all: growing step by step touches three times the memory. */
+int ckpt_layout_reserve_pieces(struct ckpt_layout *layout, size_t npieces, struct fsdp_err *err);
 /* Empty boxes are dropped. */
 int ckpt_layout_add_piece(struct ckpt_layout *layout, const struct ckpt_piece *piece,
                           struct fsdp_err *err);

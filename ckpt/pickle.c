@@ -163,7 +163,15 @@ static int push_items(struct machine *m, enum ckpt_pk_type type, size_t first)
     if (!value)
         return FSDP_ENOMEM;
     *value = (struct ckpt_pk){.type = (uint8_t)type};
-    FSDP_TRY(items_add(m, value, m->stack ? m->stack + first : NULL, m->nstack - first));
+    size_t count = m->nstack - first;
+    if (type == CKPT_PK_T_TUPLE && count && count <= UINT32_MAX) { /* never grows: exactly */
+        if (!(value->u.items = take(m, count * sizeof *value->u.items)))
+            return FSDP_ENOMEM;
+        memcpy(value->u.items, m->stack + first, count * sizeof *value->u.items);
+        value->nitems = (uint32_t)count;
+    } else {
+        FSDP_TRY(items_add(m, value, m->stack ? m->stack + first : NULL, count));
+    }
     m->nstack = first;
     return push(m, value);
 }
