@@ -38,6 +38,7 @@ struct job_seen {
 struct job {
     int nranks, nnodes;
     bool cyclic;  /* ranks dealt out over nodes in turn instead of in blocks */
+    bool reorder; /* rank 0 asks for new numbers */
     int absent;   /* rank that is not started, -1: none */
     int stranger; /* rank that has another secret, -1: none */
     int nsilent;  /* connections that say nothing, made before the ranks start */
@@ -89,6 +90,7 @@ static void job_child(struct job *job, int rank, const struct boot_contact *at, 
     opts.timeout_s = job->timeout_s;
     opts.wait_s = job->wait_s;
     opts.methods = "local";
+    opts.reorder = job->reorder && rank == 0;
     snprintf(text, sizeof text, "%s:%u", at->addr[0], at->port);
     setenv(BOOT_ENV_RENDEZVOUS, text, 1);
     job_setenv(BOOT_ENV_SECRET_FD, secret_fd);

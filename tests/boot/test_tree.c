@@ -83,6 +83,46 @@ static void check_works(int nranks, int nnodes, bool cyclic)
     job_free(&job);
 }
 
+/* ---- ranks dealt out in turn, renumbered ---- */
+
+/* Rank `rank` was started on node rank % nnodes, as the rank / nnodes-th there. */
+static int main_reordered(struct job *job, int rank, struct boot *boot)
+{
+    int node = rank % job->nnodes, first = 0, last = -1;
+    char host[32];
+    if (!boot)
+        return 2;
+    const struct boot_info *info = boot_info(boot);
+    const struct fsdp_node_map *nodes = boot_nodes(boot);
+    for (int n = 0; n < node; n++)
+        first += (job->nranks - n + job->nnodes - 1) / job->nnodes;
+    snprintf(host, sizeof host, "box/node%d", node);
+    bool good = info->rank == first + rank / job->nnodes && info->node == node &&
+                info->local_rank == rank / job->nnodes && boot_oob(boot)->rank == info->rank &&
+                strcmp(nodes->host[info->rank], host) == 0;
+    for (int r = 0; r < job->nranks; r++) {
+        good &= nodes->node_of[r] >= last;
+        last = nodes->node_of[r];
+    }
+    for (int round = 0; round < 5; round++)
+        good &= gather_ok(boot_oob(boot), 4096, round);
+    boot_close(boot);
+    return !good;
+}
+
+static void check_reordered(int nranks, int nnodes)
+{
+    struct job job = JOB_INIT;
+    job.nranks = nranks;
+    job.nnodes = nnodes;
+    job.cyclic = job.reorder = true;
+    bool good = job_run(&job, main_reordered);
+    for (int r = 0; r < nranks; r++)
+        good &= job.status[r] == 0;
+    ok(good, "%d ranks on %d nodes in turn get new numbers, a node's in a row", nranks, nnodes);
+    job_free(&job);
+}
+
 /* ---- channels side by side ---- */
 
 struct user {
@@ -400,6 +440,8 @@ int main(void)
                                     {5, 2, 0}, {6, 3, 1}, {7, 7, 0}, {8, 1, 0}, {8, 3, 1}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         check_works(shapes[i][0], shapes[i][1], shapes[i][2]);
+    check_reordered(6, 3);
+    check_reordered(7, 2);
     check_channels();
     check_loss(2, 1, 1, false, "death of the only other rank");
     check_loss(5, 2, 1, false, "death of a leaf below the root");
