@@ -158,6 +158,7 @@ static int time_gather(double *rate, struct fsdp_comm *comm, char *whole, char *
         FSDP_TRY(fsdp_lane_sync(lane, err));
         double begin = fsdp_time_now();
         FSDP_TRY(fsdp_comm_all_gather(comm, whole, part, nelem, FSDP_F32, lane, err));
+        FSDP_TRY(fsdp_comm_barrier(comm, lane, err)); /* what a rank sends counts for it, too */
         FSDP_TRY(fsdp_lane_sync(lane, err));
         best = fmin(best, fsdp_time_now() - begin);
     }

@@ -19,5 +19,13 @@ done
 BOOT_INTERFACE=eth0 step --mpi=none -N3 -n3 "$L" -v c.yaml
 [ $rc = 0 ]
 ok $? "on the interface that is named"
+step --mpi=none -N1 -n1 -w n1 tc qdisc add dev eth0 root tbf rate 400mbit burst 256kb latency 50ms
+if [ $rc = 0 ]; then
+    step --mpi=none -N3 -n3 -w n0,n1,n2 fsdp-launch --check
+    [ $rc = 1 ] && grep -q "error: n1: all-gather with other nodes: 0.[01][0-9]* GB/s, elsewhere" err && grep -q -x "bad nodes: n1" log
+    ok $? "--check names the node behind a slow link, and no other"
+else
+    ok 0 "--check names the node behind a slow link # SKIP no tc here"
+fi
 echo "1..$n"
 exit $bad
