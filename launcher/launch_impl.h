@@ -5,7 +5,7 @@
  *     launch_args.c   the command line
  *     launch_env.c    the environment of a rank that is started here
  *     launch_rank.c   being a rank: bootstrap, run, last words
- *     launch_requeue.c  queueing the job again
+ *     launch_requeue.c  queueing the job again (slurm_job.c: what Slurm says of it)
  *     launch_relay.c  output of ranks, line by line
  *     launch_guard.c  a small process that outlives the launcher's sudden death
  *     launch_sweep.c  what ranks may leave behind: processes, shared memory

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "launch_impl.h"
+#include "slurm_job.h"
 
 /* Rank 0, or rank 1 where rank 0 is the lost one: exactly one of those who are left. */
 static bool mine_to_do(struct fsdp_oob *oob)
@@ -33,26 +34,10 @@ static int run_scontrol(const char *job)
     return pid < 0 || !WIFEXITED(status) ? -1 : WEXITSTATUS(status);
 }
 
-/* A job that its owner has cancelled would come back by a requeue. */
-static bool cancelled(const char *job)
-{
-    char command[96], line[2048] = "";
-    FILE *from;
-
-    if (strspn(job, "0123456789_") != strlen(job))
-        return false;
-    snprintf(command, sizeof command, "scontrol -o show job %.40s 2>/dev/null", job);
-    if ((from = popen(command, "re"))) {
-        if (!fgets(line, sizeof line, from))
-            line[0] = 0;
-        pclose(from);
-    }
-    return strstr(line, "JobState=CANCELLED") != NULL;
-}
-
 void launch_requeue(const struct launch_args *args, int code, struct fsdp_oob *oob)
 {
     const char *job = getenv("SLURM_JOB_ID");
+    struct slurm_job now;
 
     if (!args->requeue || (code != LAUNCH_REQUEUE && code != LAUNCH_PEER_LOST) || !mine_to_do(oob))
         return;
@@ -61,8 +46,10 @@ void launch_requeue(const struct launch_args *args, int code, struct fsdp_oob *o
                    "again");
         return;
     }
-    if (cancelled(job)) {
-        launch_say("job %s was cancelled, so it is not queued again", job);
+    /* Somebody else has ended it: its owner, who does not want it back, or one who has queued it
+     * again already. */
+    if (slurm_job_ask(&now) && !now.running && !now.out_of_time) {
+        launch_say("job %s was ended from outside, so it is not queued again from here", job);
         return;
     }
     launch_say("queueing job %s again", job);

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "slurm_job.h"
+
 #include "train_life.h"
 
 enum { LOOK_S = 1, MARGIN_S = 20, MAX_SAME_STARTS = 3, PATH_NBYTES = 4300 };
@@ -48,36 +50,12 @@ static void read_job(struct train_life *life)
         snprintf(life->restart, sizeof life->restart, "task %.20s of job array %.20s", task, job);
 }
 
-int64_t train_life_parse_end(const char *line)
-{
-    const char *at = strstr(line, "EndTime=");
-    struct tm tm = {.tm_isdst = -1};
-
-    if (!at || sscanf(at, "EndTime=%d-%d-%dT%d:%d:%d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
-                      &tm.tm_hour, &tm.tm_min, &tm.tm_sec) != 6)
-        return -1;
-    tm.tm_year -= 1900;
-    tm.tm_mon -= 1;
-    return (int64_t)mktime(&tm);
-}
-
-/* Newer versions of Slurm say it in the environment, but an administrator may move it, so that
- * scontrol goes first. A container may have none. */
+/* Newer versions of Slurm say it in the environment, but an administrator may move it. */
 static int64_t ask_end(void)
 {
-    const char *job = var("SLURM_JOB_ID"), *said = var("SLURM_JOB_END_TIME");
-    char command[96], line[8192] = "";
-    FILE *from;
-
-    if (!job || strspn(job, "0123456789_") != strlen(job))
-        return -1;
-    snprintf(command, sizeof command, "scontrol -o show job %.40s 2>/dev/null", job);
-    if ((from = popen(command, "re"))) {
-        if (!fgets(line, sizeof line, from))
-            line[0] = 0;
-        pclose(from);
-    }
-    return line[0] ? train_life_parse_end(line) : said ? atoll(said) : -1;
+    const char *said = var("SLURM_JOB_END_TIME");
+    struct slurm_job job;
+    return slurm_job_ask(&job) ? job.end : said && var("SLURM_JOB_ID") ? atoll(said) : -1;
 }
 
 bool train_life_end(const struct train_life *life, char *out, size_t out_nbytes)

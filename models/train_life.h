@@ -37,10 +37,4 @@ unsigned train_life_asks(struct train_life *life, double step_seconds);
 /* "2026-11-22 18:00:00", when the job ends; false if it has no end or none is known. Local. */
 bool train_life_end(const struct train_life *life, char *out, size_t out_nbytes);
 
-/* ---- for tests ---- */
-
-/* Seconds since 1970 of "2026-11-22T18:00:00", the local time that scontrol prints after EndTime=;
- * -1 for a job without an end, or other text. Pure but for the time zone. */
-int64_t train_life_parse_end(const char *scontrol_line);
-
 #endif

@@ -34,7 +34,7 @@ fi
 # Ranks end each other over their own control channel. --kill-on-bad-exit=1 would take the first rank
 # that leaves with 75 for a failure and kill others while they save. --wait: a rank that does not end
 # with the others, because it was stopped, is killed.
-fsdp_srun() {
-    # shellcheck disable=SC2086
-    srun --mpi="$FSDP_MPI" --kill-on-bad-exit=0 --wait=60 $FSDP_SRUN_ARGS $FSDP_RUN "$@"
-}
+# shellcheck disable=SC2206
+FSDP_SRUN=(srun --mpi="$FSDP_MPI" --kill-on-bad-exit=0 --wait=60 $FSDP_SRUN_ARGS)
+# shellcheck disable=SC2086
+fsdp_srun() { "${FSDP_SRUN[@]}" $FSDP_RUN "$@"; }

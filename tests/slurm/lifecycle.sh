@@ -8,7 +8,7 @@ export FSDP_ENV=$TOP/slurm/env.sh FSDP_BIN=$BIN
 cat >run.yaml <<END
 model: {path: $TOP/examples/llama-tiny, init: random}
 data: {path: [$TOP/README.md, $TOP/docs], seq_len: 64}
-train: {steps: 300, global_batch_size: 8}
+train: {steps: 800, global_batch_size: 8}
 fsdp: {sharding_strategy: HYBRID_SHARD}
 checkpoint: {path: ck, interval: 100}
 log: {metrics: metrics.jsonl, interval: 100}
@@ -61,9 +61,9 @@ rank_pid() { # rank
 fresh calm
 submit calm
 ends calm
-[ "$(state)" = COMPLETED ] && [ "$(steps calm)" = 300 ] && grep -q "done: 300 steps" err && grep -q "the job ends" err
+[ "$(state)" = COMPLETED ] && [ "$(steps calm)" = 800 ] && grep -q "done: 800 steps" err && grep -q "the job ends" err
 ok $? "a job that nothing happens to"
-[ "$(losses calm | tail -n 1)" = "$(cd calm && fsdp-launch -n 4 --nodes 2 run.yaml checkpoint.path=one log.metrics=one.jsonl >log 2>err; sed -n '300s/.*"step": \([0-9]*\), "loss": \([^,]*\),.*/\1 \2/p' one.jsonl)" ]
+[ "$(losses calm | tail -n 1)" = "$(cd calm && fsdp-launch -n 4 --nodes 2 run.yaml checkpoint.path=one log.metrics=one.jsonl >log 2>err; sed -n '800s/.*"step": \([0-9]*\), "loss": \([^,]*\),.*/\1 \2/p' one.jsonl)" ]
 ok $? "is the same as the ranks on one machine"
 
 # Stopped in its tracks, wherever that is.
@@ -108,7 +108,7 @@ at_step cancelled 20
 scancel "$job"
 ends cancelled
 sleep 1
-[ "$(state)" = CANCELLED ] && [ "$(squeue -h | wc -l)" = 0 ]
+[ "$(state)" = CANCELLED ] && [ "$(squeue -h | wc -l)" = 0 ] && grep -q "not queued again from here" err
 ok $? "scancel ends it for good"
 
 fresh switches
@@ -152,7 +152,7 @@ fresh chain
 script=array-chain.sbatch submit chain --array=1-3%1
 at_step chain 120
 kill -USR1 "$(job=$(squeue -h -t running -o %A) rank_pid 0)"
-for t in $(seq 900); do [ "$(steps chain)" = 300 ] && [ -z "$(squeue -h)" ] && break || sleep 0.1; done
+for t in $(seq 900); do [ "$(steps chain)" = 800 ] && [ -z "$(squeue -h)" ] && break || sleep 0.1; done
 cp chain/out err
 cmp -s <(losses calm) <(losses chain)
 ok $? "the next element of an array goes on: bit-equal"

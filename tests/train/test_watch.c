@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the watchdog concludes from what the ranks tell it. */
 #include "tap.h"
-#include "train_life.h"
 #include "train_watch.h"
-
-#include <stdlib.h>
-#include <time.h>
 
 enum { N = 4 };
 
@@ -53,13 +49,5 @@ int main(void)
     beats[1].busy_s = 5;
     beats[0].phase = 1;
     ok(watch_straggler(beats, N, &median) == -1, "nobody is judged while a rank saves");
-
-    setenv("TZ", "UTC", 1);
-    tzset();
-    ok(train_life_parse_end("JobId=7 StartTime=2026-11-22T17:00:00 EndTime=2026-11-22T18:00:01 "
-                            "Deadline=N/A") == 1795370401,
-       "the end of a job");
-    ok(train_life_parse_end("JobId=7 EndTime=Unknown Deadline=N/A") == -1, "a job without an end");
-    ok(train_life_parse_end("slurm_load_jobs error") == -1, "no job");
     return tap_done();
 }
