@@ -88,8 +88,18 @@ void launch_guard_remove(struct launch_guard *guard, pid_t pgid)
 
 void launch_guard_stop(struct launch_guard *guard)
 {
+    enum { STOP_MS = 2000, STEP_MS = 2 };
+
     tell(guard, 0);
     close(guard->fd);
+    /* It ends at once, unless somebody has stopped it; then it has nothing left to guard. */
+    for (int ms = 0; ms < STOP_MS; ms += STEP_MS) {
+        pid_t got = waitpid(guard->pid, NULL, WNOHANG);
+        if (got == guard->pid || (got < 0 && errno != EINTR))
+            return;
+        usleep(STEP_MS * 1000);
+    }
+    kill(guard->pid, SIGKILL);
     while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR)
         ;
 }

@@ -315,6 +315,28 @@ static int refuse(const struct config *config, const char *key, struct fsdp_err 
                         config_where(where, sizeof where, config, key), text);
 }
 
+/* What is read and written here are files; an address would become an odd folder. */
+static int check_paths(const struct config *c, struct fsdp_err *err)
+{
+    const struct {
+        const char *key, *path;
+    } paths[] = {{"model.path", c->model.path},
+                 {"checkpoint.path", c->checkpoint.path},
+                 {"checkpoint.resume", c->checkpoint.resume},
+                 {"log.metrics", c->log.metrics},
+                 {"log.trace", c->log.trace}};
+
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        if (strstr(paths[i].path, "://"))
+            return refuse(c, paths[i].key, err, "%s: this build knows files and folders only",
+                          paths[i].path);
+    const char *data = c->data.path.text;
+    for (int i = 0; i < c->data.path.nelem; i++, data += strlen(data) + 1)
+        if (strstr(data, "://"))
+            return refuse(c, "data.path", err, "%s: this build knows files and folders only", data);
+    return FSDP_OK;
+}
+
 static int check_given(const struct config *c, struct fsdp_err *err)
 {
     for (int i = 0; i < NROWS; i++)
@@ -325,7 +347,7 @@ static int check_given(const struct config *c, struct fsdp_err *err)
     if (c->train.steps > 0 && c->data.path.nelem == 0)
         return refuse(c, "data.path", err, "must be given where train.steps is not 0: %s",
                       table[row_of("data.path")].help);
-    return FSDP_OK;
+    return check_paths(c, err);
 }
 
 static int check_optim(const struct config *c, struct fsdp_err *err)

@@ -149,6 +149,16 @@ static int restore_state(struct train *t, struct ckpt *ckpt, struct fsdp_err *er
     return train_state_resume(&t->loop.state, &saved, restart, path, err);
 }
 
+/* A tensor of the optimizer that the checkpoint lacks: the run that wrote it had other settings. */
+static void explain_missing(int rc, struct fsdp_err *err)
+{
+    size_t len = err ? strlen(err->text) : 0;
+    if (rc == FSDP_ENOTFOUND && len && strstr(err->text, "'state."))
+        snprintf(err->text + len, sizeof err->text - len,
+                 "; was it written with another optim.name or optim.ema_decay? Set them as they "
+                 "were, or begin a new run with model.path at its merged weights");
+}
+
 static int load_from(struct train *t, const char *path, bool resume, struct fsdp_err *err)
 {
     struct ckpt *ckpt = NULL;
@@ -158,6 +168,7 @@ static int load_from(struct train *t, const char *path, bool resume, struct fsdp
         rc = restore_state(t, ckpt, err);
     FSDP_TRY_GOTO(fsdp_oob_agree(t->oob, rc, err), out);
     rc = load(t, ckpt, resume, err);
+    explain_missing(rc, err);
     if (rc == FSDP_OK && resume)
         rc = fsdp_scaler_set(t->parts.fsdp, &t->loop.state.scaler, err);
     if (rc == FSDP_OK && resume) {
@@ -175,8 +186,14 @@ static int load_pretrained(struct train *t, struct fsdp_err *err)
     const char *path = t->parts.config->model.path, *slash = strrchr(path, '/');
     char folder[CONFIG_TEXT];
 
-    if (strcmp(path, t->parts.model_config) != 0)
-        return load_from(t, path, false, err);
+    if (strcmp(path, t->parts.model_config) != 0) {
+        int rc = load_from(t, path, false, err);
+        size_t len = err ? strlen(err->text) : 0;
+        if (rc == FSDP_ENOTFOUND && len)
+            snprintf(err->text + len, sizeof err->text - len,
+                     " (model.init: random begins without weights)");
+        return rc;
+    }
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
     return load_from(t, folder, false, err);
 }

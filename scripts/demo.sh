@@ -122,7 +122,8 @@ settings=(train.steps="$DEMO_STEPS" train.eval_interval=$(((DEMO_STEPS + 2) / 3)
 
 heading "3. Four ranks, two nodes of two; one is killed"
 tell "HYBRID_SHARD: parameters, gradients and optimizer state are sharded over the two ranks of a node," \
-    "and the nodes, emulated on this machine, hold replicas. At step $kill_at, rank 2 gets SIGKILL."
+    "and the nodes, emulated on this machine, hold replicas. At step $kill_at (or before, on a slow machine)," \
+    "rank 2 gets SIGKILL."
 echo
 say fsdp-launch -n 4 --nodes 2 $config "${settings[@]}"
 fsdp-launch -n 4 --nodes 2 $config "${settings[@]}" 2>$demo/stderr &

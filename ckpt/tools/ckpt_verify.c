@@ -36,7 +36,10 @@ static void summary(const struct ckpt *ckpt)
     }
     printf("%s: %d tensors in %d files, %llu bytes: %s\n", ckpt_path(ckpt), ckpt_ntensors(ckpt),
            ckpt_nfiles(ckpt), (unsigned long long)nbytes,
-           checked ? "whole" : "complete and readable (this format has no checksums)");
+           checked                         ? "whole"
+           : ckpt_format(ckpt) == CKPT_DCP ? "whole, by the checksums of its archives"
+                                           : "complete and readable (this format has no "
+                                             "checksums)");
 }
 
 static void print_json(const struct ckpt *ckpt, const struct output *out, int rc,

@@ -92,14 +92,14 @@ static void describe_range(char *out, size_t out_nbytes, const char *noun, const
     struct range r = piece_range((struct piece){allowed, len});
     append(out, out_nbytes, "%s", noun);
     if (r.has_lo && r.has_hi && !r.lo_open && !r.hi_open) {
-        append(out, out_nbytes, " from %g to %g", r.lo, r.hi);
+        append(out, out_nbytes, " from %.10g to %.10g", r.lo, r.hi);
         return;
     }
     if (r.has_lo)
-        append(out, out_nbytes, r.lo_open ? " above %g" : " of at least %g", r.lo);
+        append(out, out_nbytes, r.lo_open ? " above %.10g" : " of at least %.10g", r.lo);
     if (r.has_hi)
-        append(out, out_nbytes, r.hi_open ? "%s below %g" : "%s up to %g", r.has_lo ? " and" : "",
-               r.hi);
+        append(out, out_nbytes, r.hi_open ? "%s below %.10g" : "%s up to %.10g",
+               r.has_lo ? " and" : "", r.hi);
 }
 
 static void describe_alternatives(char *out, size_t out_nbytes, const struct fsdp_tunable *row)
@@ -549,6 +549,8 @@ static char *format_string(char *out, const char *text)
 static char *format_float(char *out, double x)
 {
     int len = 0;
+    if (fabs(x) < 1e6 && x == floor(x)) /* 600, not 6e+02 */
+        return out + sprintf(out, "%.0f", x);
     for (int digits = 1; digits <= 17; digits++) {
         len = sprintf(out, "%.*g", digits, x);
         if (strtod(out, NULL) == x)
