@@ -192,7 +192,7 @@ static void ask_scontrol(struct boot_contact *to, const char *host, bool loopbac
     if (strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") !=
         strlen(host))
         return;
-    snprintf(command, sizeof command, "scontrol -o show node %s 2>/dev/null", host);
+    snprintf(command, sizeof command, "timeout 10 scontrol -o show node %s 2>/dev/null", host);
     FILE *from = popen(command, "re");
     if (!from)
         return;

@@ -53,7 +53,8 @@ bool slurm_job_ask(struct slurm_job *out)
 
     if (!job || !job[0] || strspn(job, "0123456789_") != strlen(job))
         return false;
-    snprintf(command, sizeof command, "scontrol -o show job %.40s 2>/dev/null", job);
+    /* A controller that does not answer must not hold the job. */
+    snprintf(command, sizeof command, "timeout 20 scontrol -o show job %.40s 2>/dev/null", job);
     if (!(from = popen(command, "re")))
         return false;
     bool said = fgets(line, sizeof line, from) != NULL && strstr(line, " JobState=");
