@@ -115,6 +115,7 @@ fresh switches
 submit switches -- checkpoint.interval=0
 at_step switches 50
 touch switches/ck/checkpoint-now
+for t in $(seq 100); do [ -e switches/ck/checkpoint-now ] && sleep 0.05 || break; done # seen: else both count as one
 at_step switches 150
 touch switches/ck/stop
 as_if_nothing switches "checkpoint-now, then stop"
