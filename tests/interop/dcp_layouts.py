@@ -12,12 +12,13 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.multiprocessing as mp
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter, HuggingFaceStorageReader
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+import ranks
 
 
 def numbers(*shape, dtype=torch.float32, seed=0):
@@ -94,10 +95,7 @@ def optimizer(params, flattened):
             "param_groups": [{"lr": 0.1, "betas": (0.9, 0.95), "params": list(params)}]}
 
 
-def make_rank(rank, world, folder, port):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=world)
+def make_rank(rank, world, folder):
     mesh = init_device_mesh("cpu", (world,))
     shard = lambda t, dim=0: spread(t, mesh, dim)
     params = {"layers.0.weight": shard(numbers(7, 4)), "norm.weight": shard(numbers(5)),
@@ -122,13 +120,9 @@ def make_rank(rank, world, folder, port):
                                         "b": put(numbers(6, 6), Shard(0), Shard(1)),
                                         "c": put(numbers(5, 5), Replicate(), Replicate())}},
              planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True))
-    dist.destroy_process_group()
 
 
-def load_rank(rank, world, jobs, port):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=world)
+def load_rank(rank, world, jobs):
     mesh = init_device_mesh("cpu", (world,))
     zero = lambda t: spread(torch.zeros_like(t), mesh) if t.dim() else torch.zeros_like(t)
     for kind, path, expected in jobs:
@@ -141,7 +135,6 @@ def load_rank(rank, world, jobs, port):
             if isinstance(have, DTensor):
                 have, value = have.to_local(), spread(value, mesh).to_local()
             assert same_bits(have, value), f"{path}: {name}"
-    dist.destroy_process_group()
 
 
 def same_bits(a, b):
@@ -160,12 +153,11 @@ def same(folder, merged):
 
 
 if __name__ == "__main__":
-    port = str(20000 + os.getpid() % 20000)
     if sys.argv[1] == "make":
-        for ranks in (1, 3, 4):
-            mp.spawn(make_rank, (ranks, sys.argv[2], port), ranks)
+        for world in (1, 3, 4):
+            ranks.run(make_rank, world, sys.argv[2])
     elif sys.argv[1] == "same":
         same(*sys.argv[2:])
     else:
         jobs = [sys.argv[i:i + 3] for i in range(3, len(sys.argv), 3)]
-        mp.spawn(load_rank, (int(sys.argv[2]), jobs, port), int(sys.argv[2]))
+        ranks.run(load_rank, int(sys.argv[2]), jobs)

@@ -9,17 +9,17 @@ Usage: dcp_train.py MODEL TOKENS WORLD FIRST LAST [--load CHECKPOINT] [--save CH
 """
 import argparse
 import json
-import os
 import sys
 
 import numpy as np
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.multiprocessing as mp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
 from transformers import LlamaConfig, LlamaForCausalLM
+
+import ranks
 
 ROWS, SEQ = 4, 32
 
@@ -34,9 +34,6 @@ def make(model, tokens):
 
 
 def train(rank, world, args):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=args.port)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=world)
     model = LlamaForCausalLM.from_pretrained(args.model, dtype=torch.float32,
                                              attn_implementation="eager")
     for layer in model.model.layers:
@@ -69,7 +66,6 @@ def train(rank, world, args):
     if rank == 0:
         with open(args.losses, "w") as file:
             json.dump(losses, file)
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
@@ -86,5 +82,4 @@ if __name__ == "__main__":
     parser.add_argument("--load")
     parser.add_argument("--save")
     arguments = parser.parse_args()
-    arguments.port = str(20000 + os.getpid() % 20000)
-    mp.spawn(train, (arguments.world, arguments), arguments.world)
+    ranks.run(train, arguments.world, arguments)

@@ -34,7 +34,6 @@ import warnings
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch.distributed.algorithms._comm_hooks import default_hooks
@@ -43,6 +42,8 @@ from torch.distributed.fsdp import MixedPrecision, MixedPrecisionPolicy, fully_s
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+import ranks
 
 PARAMS = {"scale": (7,), "blocks.0.w": (5, 6), "blocks.0.b": (6,), "blocks.1.w": (5, 6), "blocks.1.b": (6,)}
 RANKS = 2
@@ -299,18 +300,15 @@ def run_case(name, spec, rank):
     return out
 
 
-def rank_main(rank, folder, names):
+def rank_main(rank, world, folder, names):
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     torch.Tensor.record_stream = lambda tensor, stream: None  # the supplied hooks call it on the CPU, too
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS)
     for name in names:
         spec = {**DEFAULTS, **CASES[name]}
         out = run_case(name, spec, rank)
         if rank == 0:
             tensors = {k: v.contiguous() for k, v in out.items()}
             save_file(tensors, f"{folder}/{name}.safetensors", metadata={"case": json.dumps(spec, sort_keys=True)})
-    dist.destroy_process_group()
 
 
 def read(path):
@@ -338,7 +336,7 @@ def main():
     mode, folder, *names = sys.argv[1:]
     names = names or list(CASES)
     with tempfile.TemporaryDirectory() as scratch:
-        mp.spawn(rank_main, args=(scratch, names), nprocs=RANKS)
+        ranks.run(rank_main, RANKS, scratch, names)
         if mode == "check":
             return check(folder, scratch)
         for name in names:
