@@ -130,7 +130,7 @@ check-interop-run: all tests
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_torch.sh \
 		tests/run $(RUNFLAGS) $(or $(T),tests/interop)
 
-## table            write docs/table.md: what each combination of settings differs by from one process
+## table            write docs/table.md: what each combination of settings differs by from double precision
 table: all tests
 	@TOP='$(CURDIR)' COVER_TABLE='$(CURDIR)/docs/table.md' $(BIN)/tests/models/test_cover
 
