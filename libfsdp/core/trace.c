@@ -68,14 +68,6 @@ void trace_pass(struct fsdp *f, enum fsdp_program program)
     t->now = t->times + (size_t)t->nsteps * (size_t)t->nops;
 }
 
-static int take_time(void *arg, struct fsdp_err *err)
-{
-    double *to = *(double **)arg;
-    (void)err;
-    *to = fsdp_time_now();
-    return FSDP_OK;
-}
-
 int trace_stamp_now(struct fsdp *f, int i, enum trace_which which, struct fsdp_err *err)
 {
     struct trace *t = f->trace;
@@ -84,7 +76,7 @@ int trace_stamp_now(struct fsdp *f, int i, enum trace_which which, struct fsdp_e
     double *to = which == TRACE_BEGIN ? &t->now[i].begin : &t->now[i].end;
 
     if (op->kind != SCHED_FREE)
-        FSDP_TRY(fsdp_lane_call(f->lanes[op->lane], take_time, &to, sizeof to, err));
+        FSDP_TRY(fsdp_lane_stamp(f->lanes[op->lane], to, err));
     if (which == TRACE_END && sched_is_driven(op->kind) && f->cursor == s->nops) {
         t->nsteps++;
         t->now = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The dispatcher: checks arguments and a lane's sticky error once, so that backends need not. */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -15,6 +16,8 @@ struct fsdp_lane {
     struct fsdp_device *device;
     void *state;
     char name[32];
+    pthread_mutex_t lock; /* of failure */
+    struct fsdp_err failure;
 };
 
 struct fsdp_event {
@@ -91,6 +94,7 @@ int fsdp_lane_create(struct fsdp_lane **out, struct fsdp_device *device, const c
         fsdp_free(lane);
         return rc;
     }
+    pthread_mutex_init(&lane->lock, NULL);
     *out = lane;
     return FSDP_OK;
 }
@@ -99,6 +103,7 @@ void fsdp_lane_destroy(struct fsdp_lane *lane)
 {
     if (lane) {
         lane->device->ops->lane_destroy(lane->state);
+        pthread_mutex_destroy(&lane->lock);
         fsdp_free(lane);
     }
 }
@@ -113,10 +118,50 @@ struct fsdp_device *fsdp_lane_device(const struct fsdp_lane *lane)
     return lane->device;
 }
 
+void *fsdp_lane_native(const struct fsdp_lane *lane)
+{
+    const struct fsdp_device_ops *ops = lane->device->ops;
+    return ops->lane_native ? ops->lane_native(lane->state) : NULL;
+}
+
+void fsdp_lane_fail(struct fsdp_lane *lane, const struct fsdp_err *err)
+{
+    pthread_mutex_lock(&lane->lock);
+    if (!lane->failure.status)
+        lane->failure = *err;
+    pthread_mutex_unlock(&lane->lock);
+}
+
+/* What was said of the lane from beside it. */
+static int lane_failure(struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    pthread_mutex_lock(&lane->lock);
+    int rc = lane->failure.status;
+    if (rc && err)
+        *err = lane->failure;
+    pthread_mutex_unlock(&lane->lock);
+    return rc;
+}
+
 int fsdp_lane_sync(struct fsdp_lane *lane, struct fsdp_err *err)
 {
     atomic_fetch_add(&lane->device->nsyncs, 1);
-    return lane->device->ops->lane_sync(lane->state, err);
+    int rc = lane->device->ops->lane_sync(lane->state, err), failed = lane_failure(lane, err);
+    return failed ? failed : rc;
+}
+
+static int take_time(void *arg, struct fsdp_err *err)
+{
+    (void)err;
+    **(double **)arg = fsdp_time_now();
+    return FSDP_OK;
+}
+
+int fsdp_lane_stamp(struct fsdp_lane *lane, double *to, struct fsdp_err *err)
+{
+    const struct fsdp_device_ops *ops = lane->device->ops;
+    return ops->lane_stamp ? ops->lane_stamp(lane->state, to, err)
+                           : ops->lane_call(lane->state, take_time, &to, sizeof to, err);
 }
 
 int fsdp_event_create(struct fsdp_event **out, struct fsdp_device *device, struct fsdp_err *err)
@@ -152,9 +197,15 @@ int fsdp_event_wait(struct fsdp_event *event, struct fsdp_lane *lane, struct fsd
     return lane->device->ops->event_wait(event->state, lane->state, err);
 }
 
+int fsdp_event_done(struct fsdp_event *event, bool *done, struct fsdp_err *err)
+{
+    return event->device->ops->event_done(event->state, done, err);
+}
+
 int fsdp_lane_call(struct fsdp_lane *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
                    struct fsdp_err *err)
 {
+    FSDP_TRY(lane_failure(lane, err));
     if (arg_nbytes > FSDP_LANE_ARG_NBYTES)
         return fsdp_err_set(err, FSDP_EINVAL, "lane %s: argument of %zu bytes (at most %d)",
                             lane->name, arg_nbytes, FSDP_LANE_ARG_NBYTES);

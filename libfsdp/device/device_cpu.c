@@ -262,6 +262,16 @@ static int event_wait(void *ptr, void *lane, struct fsdp_err *err)
     return device_cpu_lane_call(lane, device_cpu_event_block, &arg, sizeof arg, err);
 }
 
+static int event_done(void *ptr, bool *done, struct fsdp_err *err)
+{
+    struct event *e = ptr;
+    (void)err;
+    pthread_mutex_lock(&e->lock);
+    *done = e->reached >= e->recorded;
+    pthread_mutex_unlock(&e->lock);
+    return FSDP_OK;
+}
+
 const struct fsdp_device_ops fsdp_device_cpu_ops = {
     .abi = FSDP_DEVICE_OPS_ABI,
     .name = "cpu",
@@ -277,6 +287,7 @@ const struct fsdp_device_ops fsdp_device_cpu_ops = {
     .event_destroy = event_destroy,
     .event_record = event_record,
     .event_wait = event_wait,
+    .event_done = event_done,
     .copy = device_cpu_copy,
     .zero = device_cpu_zero,
     .cast = device_cpu_cast,

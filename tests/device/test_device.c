@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU device: arithmetic against fp64 references, lanes and events, initial values. */
 #include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -375,6 +377,52 @@ static int copy_counter(void *arg, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static int pass_gate(void *arg, struct fsdp_err *err)
+{
+    (void)err;
+    while (!atomic_load(*(atomic_int **)arg))
+        sched_yield();
+    return FSDP_OK;
+}
+
+/* What is asked and said of a lane from beside it. */
+static void test_beside(const char *mode, struct fsdp_device *device, bool asynchronous)
+{
+    struct fsdp_lane *lane;
+    struct fsdp_event *event;
+    struct fsdp_err err = FSDP_ERR_INIT, said = FSDP_ERR_INIT;
+    atomic_int open = !asynchronous, *gate = &open;
+    double before = fsdp_time_now(), stamp[2] = {0, 0};
+    bool done = false, early = false;
+
+    fsdp_lane_create(&lane, device, "beside", &err);
+    fsdp_event_create(&event, device, &err);
+    ok(fsdp_event_done(event, &done, &err) == FSDP_OK && done, "%s: nothing recorded: done", mode);
+    fsdp_lane_stamp(lane, &stamp[0], &err);
+    fsdp_lane_call(lane, pass_gate, &gate, sizeof gate, &err);
+    fsdp_lane_stamp(lane, &stamp[1], &err);
+    fsdp_event_record(event, lane, &err);
+    fsdp_event_done(event, &early, &err);
+    atomic_store(&open, 1);
+    fsdp_lane_sync(lane, &err);
+    fsdp_event_done(event, &done, &err);
+    ok(early != asynchronous && done, "%s: an event is done when its work is", mode);
+    ok(stamp[0] >= before && stamp[1] >= stamp[0] && stamp[1] <= fsdp_time_now(),
+       "%s: stamps are times of the lane, in order", mode);
+    fsdp_err_set(&said, FSDP_EPEER, "said from beside");
+    fsdp_lane_fail(lane, &said);
+    fsdp_err_set(&said, FSDP_EIO, "said later");
+    fsdp_lane_fail(lane, &said);
+    ok(fsdp_lane_sync(lane, &err) == FSDP_EPEER && !strcmp(err.text, "said from beside"),
+       "%s: a lane keeps the first failure that it is told", mode);
+    ok(fsdp_lane_call(lane, pass_gate, &gate, sizeof gate, &err) == FSDP_EPEER &&
+           fsdp_event_record(event, lane, &err) == FSDP_OK,
+       "%s: and refuses work, but not events", mode);
+    ok(!fsdp_lane_native(lane), "%s: there is no queue of a maker's library", mode);
+    fsdp_event_destroy(event);
+    fsdp_lane_destroy(lane);
+}
+
 static void test_lanes(unsigned flags)
 {
     struct fsdp_device *device;
@@ -412,6 +460,7 @@ static void test_lanes(unsigned flags)
     char big[FSDP_LANE_ARG_NBYTES + 1] = {0};
     ok(fsdp_lane_call(b, bump, big, sizeof big, &err) == FSDP_EINVAL,
        "%s: too large an argument: %s", mode, err.text);
+    test_beside(mode, device, flags != 0);
     fsdp_event_destroy(event);
     fsdp_lane_destroy(a);
     fsdp_lane_destroy(b);

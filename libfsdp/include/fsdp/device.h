@@ -60,6 +60,15 @@ const char *fsdp_lane_name(const struct fsdp_lane *lane);
 struct fsdp_device *fsdp_lane_device(const struct fsdp_lane *lane);
 /* Blocks until all enqueued work ran; returns the lane's sticky error. */
 int fsdp_lane_sync(struct fsdp_lane *lane, struct fsdp_err *err);
+/* What libraries of the device's maker take for a queue: on CUDA the cudaStream_t; NULL where there
+ * is no such thing. Local. */
+void *fsdp_lane_native(const struct fsdp_lane *lane);
+/* For who learns beside the lane that its work has failed (a communicator that was aborted): err
+ * becomes the lane's sticky error unless it has one. Local; from any thread. */
+void fsdp_lane_fail(struct fsdp_lane *lane, const struct fsdp_err *err);
+/* *to = the time (fsdp_time_now) at which the lane comes here; there once the lane was synced.
+ * Enqueues. */
+int fsdp_lane_stamp(struct fsdp_lane *lane, double *to, struct fsdp_err *err);
 
 int fsdp_event_create(struct fsdp_event **out, struct fsdp_device *device, struct fsdp_err *err);
 void fsdp_event_destroy(struct fsdp_event *event);
@@ -67,6 +76,9 @@ void fsdp_event_destroy(struct fsdp_event *event);
 int fsdp_event_record(struct fsdp_event *event, struct fsdp_lane *lane, struct fsdp_err *err);
 /* Later work of lane starts only after the event's latest record completed. Enqueues. */
 int fsdp_event_wait(struct fsdp_event *event, struct fsdp_lane *lane, struct fsdp_err *err);
+/* *done: the event's latest record completed, or there was none. Local, never blocks; from any
+ * thread. */
+int fsdp_event_done(struct fsdp_event *event, bool *done, struct fsdp_err *err);
 
 /* Runs fn(arg copy) in lane order; arg (at most FSDP_LANE_ARG_NBYTES) is copied. A nonzero return
  * becomes the lane's sticky error. This is how CPU communication and CPU models run on a lane.

@@ -26,6 +26,7 @@ struct fsdp_device_ops {
     void (*event_destroy)(void *event);
     int (*event_record)(void *event, void *lane, struct fsdp_err *err);
     int (*event_wait)(void *event, void *lane, struct fsdp_err *err);
+    int (*event_done)(void *event, bool *done, struct fsdp_err *err);
     int (*copy)(void *lane, void *dst, const void *src, size_t nbytes, struct fsdp_err *err);
     int (*zero)(void *lane, void *dst, size_t nbytes, struct fsdp_err *err);
     int (*cast)(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
@@ -52,6 +53,10 @@ struct fsdp_device_ops {
                struct fsdp_err *err);
     int (*init_fill)(void *lane, float *dst, uint64_t first, size_t nelem, struct fsdp_init init,
                      uint64_t seed, uint64_t stream, struct fsdp_err *err);
+    /* (optional) */
+    void *(*lane_native)(void *lane);
+    /* (optional) device.c falls back to a lane_call that reads the clock. */
+    int (*lane_stamp)(void *lane, double *to, struct fsdp_err *err);
 };
 
 extern const struct fsdp_device_ops fsdp_device_cpu_ops;
