@@ -151,7 +151,7 @@ static const struct fsdp_tunable table[] = {
         "more; 0: no watchdog"),
 
     ROW(checkpoint, path, STRING, "", NULL,
-        "Folder of checkpoints, shared by all ranks; empty: none"),
+        "Folder of checkpoints, shared by all ranks, or a store's address; empty: none"),
     ROW(checkpoint, interval, INT, "0", "0..",
         "Steps between checkpoints; 0: only at the end and when stopped"),
     ROW(checkpoint, keep, INT, "0", "0..", "Newest checkpoints kept; 0: all"),
@@ -167,6 +167,9 @@ static const struct fsdp_tunable table[] = {
         "When a save is due while the one before is still being written: wait for it, or skip"),
     ROW(checkpoint, compress, CHOICE, "auto", "none|zstd|auto",
         "Compress checkpoints; auto: where they go over a network to one server (NFS, CIFS)"),
+    ROW(checkpoint, switches, STRING, "auto", NULL,
+        "Folder where files checkpoint-now and stop are looked for; auto: checkpoint.path, unless "
+        "that is an address"),
     ROW(checkpoint, before_end, FLOAT, "auto", "auto=-1|0..",
         "Seconds before the job's end (as Slurm has it) at which the last checkpoint is begun; "
         "auto: "
@@ -315,25 +318,45 @@ static int refuse(const struct config *config, const char *key, struct fsdp_err 
                         config_where(where, sizeof where, config, key), text);
 }
 
-/* What is read and written here are files; an address would become an odd folder. */
+/* Only checkpoints have stores; elsewhere an address would become an odd folder. Its user part
+ * would be printed, and kept in every checkpoint. */
+static int check_path(const struct config *c, const char *key, const char *path, const char *mend,
+                      struct fsdp_err *err)
+{
+    const char *scheme = strstr(path, "://");
+
+    if (!scheme)
+        return FSDP_OK;
+    if (mend)
+        return refuse(c, key, err, "%s: this is read and written as a file%s", path, mend);
+    if (memchr(scheme + 3, '@', strcspn(scheme + 3, "/")))
+        return refuse(c, key, err,
+                      "an address must not hold a name or secret before '@'; credentials come from "
+                      "the environment or the profile's files");
+    return FSDP_OK;
+}
+
 static int check_paths(const struct config *c, struct fsdp_err *err)
 {
+    static const char copy_first[] = "; ckpt-cp copies a checkpoint from a store to a folder";
     const struct {
-        const char *key, *path;
-    } paths[] = {{"model.path", c->model.path},
-                 {"checkpoint.path", c->checkpoint.path},
-                 {"checkpoint.resume", c->checkpoint.resume},
-                 {"log.metrics", c->log.metrics},
-                 {"log.trace", c->log.trace}};
+        const char *key, *path, *mend; /* NULL: a store will do */
+    } paths[] = {{"model.path", c->model.path, copy_first},
+                 {"checkpoint.path", c->checkpoint.path, NULL},
+                 {"checkpoint.resume", c->checkpoint.resume, NULL},
+                 {"checkpoint.switches", c->checkpoint.switches, ""},
+                 {"log.metrics", c->log.metrics, ""},
+                 {"log.trace", c->log.trace, ""}};
+    const struct {
+        const char *key;
+        const struct fsdp_tunable_list *list;
+    } lists[] = {{"data.path", &c->data.path}, {"data.eval_path", &c->data.eval_path}};
 
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
-        if (strstr(paths[i].path, "://"))
-            return refuse(c, paths[i].key, err, "%s: this build knows files and folders only",
-                          paths[i].path);
-    const char *data = c->data.path.text;
-    for (int i = 0; i < c->data.path.nelem; i++, data += strlen(data) + 1)
-        if (strstr(data, "://"))
-            return refuse(c, "data.path", err, "%s: this build knows files and folders only", data);
+        FSDP_TRY(check_path(c, paths[i].key, paths[i].path, paths[i].mend, err));
+    for (size_t k = 0; k < sizeof lists / sizeof lists[0]; k++)
+        for (int i = 0; i < lists[k].list->nelem; i++)
+            FSDP_TRY(check_path(c, lists[k].key, fsdp_tunable_list_at(lists[k].list, i), "", err));
     return FSDP_OK;
 }
 

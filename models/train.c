@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ckpt/ckpt.h"
@@ -77,29 +76,23 @@ static int64_t step_of(const char *path)
     return sscanf(name ? name + 1 : path, "step-%" SCNd64, &step) == 1 ? step : -1;
 }
 
-/* A folder that cannot be written should be known now, not after the first hour. Rank 0's part. */
+/* A place that cannot be written should be known now, not after the first hour. Rank 0's part. */
 static int prepare_root(struct train *t, struct fsdp_err *err)
 {
     const char *root = t->parts.config->checkpoint.path;
-    char where[CONFIG_TEXT + 128], probe[CONFIG_TEXT + 32];
+    char where[CONFIG_TEXT + 128];
+    struct fsdp_err why = FSDP_ERR_INIT;
 
     if (!root[0] || !t->report.lead)
         return FSDP_OK;
-    config_where(where, sizeof where, t->parts.config, "checkpoint.path");
-    snprintf(probe, sizeof probe, "%s/", root);
-    for (char *slash = strchr(probe + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        if (mkdir(probe, 0777) != 0 && errno != EEXIST)
-            return fsdp_err_sys(err, errno, "%s: cannot create folder %s", where, probe);
-        *slash = '/';
-    }
-    snprintf(probe, sizeof probe, "%s/.probe-XXXXXX", root);
-    int fd = mkstemp(probe);
-    if (fd < 0)
-        return fsdp_err_sys(err, errno, "%s: cannot write in %s", where, root);
-    close(fd);
-    unlink(probe);
-    return FSDP_OK;
+    int rc = ckpt_root_make(root, &why);
+    if (rc == FSDP_OK)
+        rc = ckpt_root_try(NULL, root, 1, &why);
+    if (rc)
+        fsdp_err_set(err, rc, "%.300s: %.700s",
+                     config_where(where, sizeof where, t->parts.config, "checkpoint.path"),
+                     why.text);
+    return rc;
 }
 
 /* Saves of this run must not meet checkpoints of another that went further. Rank 0's part. */
@@ -569,6 +562,8 @@ int train_check(const char *config, int noverrides, char *const *overrides)
     struct config *settings = NULL;
     int rc = config_load(&settings, config, noverrides, overrides, &err);
 
+    if (rc == FSDP_OK)
+        rc = train_stores_check(settings, &err);
     fsdp_free(settings);
     return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
 }

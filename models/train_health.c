@@ -7,7 +7,6 @@
  * A try that fails is the node's finding, and the check goes on; only a rank that is lost ends it.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ckpt/ckpt.h"
 #include "launch.h"
 
 #include "train.h"
@@ -103,45 +103,23 @@ static void nearest_folder(char *path)
     }
 }
 
-static int write_all(int fd, const char *data, size_t nbytes)
-{
-    while (nbytes > 0) {
-        ssize_t done = write(fd, data, nbytes);
-        if (done < 0 && errno != EINTR)
-            return -1;
-        if (done > 0) {
-            data += done;
-            nbytes -= (size_t)done;
-        }
-    }
-    return fsync(fd);
-}
-
 /* One rank of each node, all at once as in a save. */
 static void try_folder(struct check *c)
 {
-    char path[CONFIG_TEXT + 32];
+    char path[CONFIG_TEXT];
     struct health *h = &c->mine;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    double seconds;
 
     if (!c->config || !c->config->checkpoint.path[0] || c->info->local_rank != 0)
         return;
-    snprintf(path, sizeof path - 24, "%s", c->config->checkpoint.path);
-    nearest_folder(path);
-    size_t len = strlen(path);
-    snprintf(path + len, sizeof path - len, "/.check-XXXXXX");
-    char *data = calloc(1, WRITE_NBYTES);
-    int fd = data ? mkstemp(path) : -1;
-    double begin = fsdp_time_now();
-    if (fd >= 0)
-        unlink(path); /* whatever happens, nothing stays */
-    if (fd < 0 || write_all(fd, data, WRITE_NBYTES) != 0)
-        snprintf(h->write_error, sizeof h->write_error, "cannot write in %.*s: %s", (int)len, path,
-                 strerror(errno));
+    snprintf(path, sizeof path, "%s", c->config->checkpoint.path);
+    if (!ckpt_path_is_url(path))
+        nearest_folder(path);
+    if (ckpt_root_try(&seconds, path, WRITE_NBYTES, &err))
+        snprintf(h->write_error, sizeof h->write_error, "%s", err.text);
     else
-        h->write_rate = WRITE_NBYTES / (fsdp_time_now() - begin);
-    if (fd >= 0)
-        close(fd);
-    free(data);
+        h->write_rate = WRITE_NBYTES / seconds;
 }
 
 /* ---- collectives ---- */

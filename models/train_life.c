@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -8,10 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ckpt/ckpt.h"
 #include "slurm_job.h"
 
 #include "train_life.h"
 
+#define NOTES "job.json"
 enum { LOOK_S = 1, MARGIN_S = 20, MAX_SAME_STARTS = 3, PATH_NBYTES = 4300 };
 
 struct train_life {
@@ -92,18 +93,12 @@ static bool ends_soon(struct train_life *life, double step_seconds)
 
 /* ---- job.json ---- */
 
-static bool path_of(const struct train_life *life, char out[PATH_NBYTES], const char *name)
-{
-    const char *root = life->config->checkpoint.path;
-    if (!root[0] || strstr(root, "://")) /* an object store has no place for a switch */
-        return false;
-    return snprintf(out, PATH_NBYTES, "%s/%s", root, name) < PATH_NBYTES;
-}
-
 /* Notes of this job's earlier starts. Returns false where there are none. */
-static bool read_notes(struct train_life *life, const char *path, int64_t *begin)
+static bool read_notes(struct train_life *life, int64_t *begin)
 {
-    json_t *notes = json_load_file(path, 0, NULL);
+    char *text = NULL;
+    ckpt_note_read(&text, life->config->checkpoint.path, NOTES, NULL);
+    json_t *notes = text ? json_loads(text, 0, NULL) : NULL;
     const char *job = json_string_value(json_object_get(notes, "job"));
     bool mine = job && strcmp(job, life->job) == 0;
 
@@ -111,33 +106,37 @@ static bool read_notes(struct train_life *life, const char *path, int64_t *begin
     life->saved = mine ? json_integer_value(json_object_get(notes, "saved")) : -1;
     life->same = mine ? (int)json_integer_value(json_object_get(notes, "same")) : 0;
     json_decref(notes);
+    fsdp_free(text);
     return mine;
 }
 
 /* Replaced whole. What goes wrong costs no more than the protection against starting in vain. */
 static void write_notes(const struct train_life *life)
 {
-    char path[PATH_NBYTES], temp[PATH_NBYTES + 8];
-    json_t *notes;
+    const char *root = life->config->checkpoint.path;
+    struct fsdp_err err = FSDP_ERR_INIT;
 
-    if (!life->job[0] || !path_of(life, path, "job.json"))
+    if (!life->job[0] || !root[0])
         return;
-    snprintf(temp, sizeof temp, "%s.tmp", path);
-    notes = json_pack("{s:s, s:I, s:i, s:I}", "job", life->job, "begin", (json_int_t)life->begin,
-                      "same", life->same, "saved", (json_int_t)life->saved);
-    if (!notes || json_dump_file(notes, temp, JSON_INDENT(1)) || rename(temp, path))
-        fsdp_log(FSDP_LOG_WARN, "cannot write %s: %s", path, strerror(errno));
+    json_t *notes =
+        json_pack("{s:s, s:I, s:i, s:I}", "job", life->job, "begin", (json_int_t)life->begin,
+                  "same", life->same, "saved", (json_int_t)life->saved);
+    char *text = notes ? json_dumps(notes, JSON_INDENT(1)) : NULL;
+    if (!text || ckpt_note_write(root, NOTES, text, &err))
+        fsdp_log(FSDP_LOG_WARN, "no note for the job's next start: %s",
+                 text ? err.text : "out of memory");
+    free(text);
     json_decref(notes);
 }
 
 int train_life_begin(struct train_life *life, int64_t step, bool resumed, struct fsdp_err *err)
 {
-    char path[PATH_NBYTES];
+    const char *root = life->config->checkpoint.path;
     int64_t begin;
 
-    if (!life->lead || !life->job[0] || !path_of(life, path, "job.json"))
+    if (!life->lead || !life->job[0] || !root[0])
         return FSDP_OK;
-    bool known = read_notes(life, path, &begin);
+    bool known = read_notes(life, &begin);
     life->same = known && begin == step ? life->same + 1 : 0;
     life->begin = step;
     if (life->restart[0] && !resumed && strcmp(life->config->checkpoint.resume, "auto") == 0 &&
@@ -145,14 +144,14 @@ int train_life_begin(struct train_life *life, int64_t step, bool resumed, struct
         return fsdp_err_set(err, FSDP_EINVAL,
                             "%s finds no checkpoint in %s%s; is it the same folder, and mounted "
                             "here? checkpoint.resume=never starts over",
-                            life->restart, life->config->checkpoint.path,
+                            life->restart, root,
                             known ? ", although one was saved" : " nor a trace of its first start");
     if (life->same >= MAX_SAME_STARTS && life->restart[0])
         return fsdp_err_set(err, FSDP_EINVAL,
                             "%s begins at step %" PRId64 " for the %dth time: it does not get "
                             "further, and queueing it again would not help; see why it ended, then "
-                            "remove %s",
-                            life->restart, step, life->same + 1, path);
+                            "remove %s/" NOTES,
+                            life->restart, step, life->same + 1, root);
     write_notes(life);
     return FSDP_OK;
 }
@@ -168,6 +167,19 @@ void train_life_saved(struct train_life *life, int64_t step, double seconds)
 }
 
 /* ---- switches ---- */
+
+/* An object store has no place for a switch: asking it every second would cost money and hold the
+ * training. */
+static bool path_of(const struct train_life *life, char out[PATH_NBYTES], const char *name)
+{
+    const char *root = life->config->checkpoint.switches;
+    if (strcmp(root, "auto") == 0) {
+        root = life->config->checkpoint.path;
+        if (ckpt_path_is_url(root))
+            return false;
+    }
+    return root[0] && snprintf(out, PATH_NBYTES, "%s/%s", root, name) < PATH_NBYTES;
+}
 
 static bool take_switch(const struct train_life *life, const char *name)
 {

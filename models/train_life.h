@@ -3,9 +3,10 @@
  * train_life.h: a run as a job of a cluster: when it must end, what its owner asks of it while it
  * runs, and whether starting it again makes sense.
  *
- * In checkpoint.path, which is where an owner looks:
+ * In checkpoint.path, which is where an owner looks, or in checkpoint.switches:
  *     checkpoint-now  asks for a checkpoint at the next step; removed when it is seen
  *     stop            asks for a checkpoint and the end; likewise
+ * In checkpoint.path, which may be a store:
  *     job.json        of a Slurm job: where it began, how often from the same step, what it saved
  *
  * Rank 0 alone looks at clock and files; what it finds travels in the control word, so that all

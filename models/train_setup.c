@@ -4,15 +4,34 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "ckpt/ckpt.h"
 #include "nn/nn.h"
 #include "train_setup.h"
 
 enum { AUTO_SEQ_LEN = 256 };
 
+int train_stores_check(const struct config *c, struct fsdp_err *err)
+{
+    static const char *const keys[] = {"checkpoint.path", "checkpoint.resume"};
+    const char *const paths[] = {c->checkpoint.path, c->checkpoint.resume};
+    char where[CONFIG_TEXT + 128];
+    struct fsdp_err why = FSDP_ERR_INIT;
+
+    for (int i = 0; i < 2; i++) {
+        int rc = ckpt_path_check(paths[i], &why);
+        if (rc)
+            return fsdp_err_set(err, rc, "%.300s: %.700s",
+                                config_where(where, sizeof where, c, keys[i]), why.text);
+    }
+    return FSDP_OK;
+}
+
 int train_parts_config(struct train_parts *p, struct fsdp_oob *oob, const char *path,
                        int noverrides, char *const *overrides, struct fsdp_err *err)
 {
     int rc = config_load(&p->config, path, noverrides, overrides, err);
+    if (rc == FSDP_OK)
+        rc = train_stores_check(p->config, err);
     if (rc == FSDP_OK)
         rc = config_agree_text(&p->agree, p->config, err);
     FSDP_TRY(fsdp_oob_agree(oob, rc, err));

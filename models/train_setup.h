@@ -32,6 +32,8 @@ struct train_parts {
     struct fsdp *fsdp;
 };
 
+/* FSDP_EUNSUPPORTED, naming the key, where this build has no store for an address. Local. */
+int train_stores_check(const struct config *config, struct fsdp_err *err);
 /* Configuration, on all ranks the same. FSDP_EMISMATCH names the first setting and rank that
  * differ. Collective, blocks, ends in one agreed status. */
 int train_parts_config(struct train_parts *parts, struct fsdp_oob *oob, const char *path,

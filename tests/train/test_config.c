@@ -98,6 +98,11 @@ static const struct {
      10,
      {"optim.decay_steps", "do not fit"}},
     {"must resume from nowhere", GOOD "checkpoint:\n  resume: must\n", 8, {"checkpoint.resume"}},
+    {"metrics at an address", GOOD "log:\n  metrics: s3://b/m\n", 8, {"log.metrics", "as a file"}},
+    {"a model at an address",
+     "model:\n  path: s3://b/m\ntrain:\n  steps: 1\ndata:\n  path: d\n",
+     2,
+     {"model.path", "s3://b/m", "ckpt-cp"}},
 };
 
 static void check_bad(void)
@@ -116,6 +121,24 @@ static void check_bad(void)
         ok(good, "%s: %s", bad[i].what, err.text);
         fsdp_free(config);
     }
+}
+
+/* Checkpoints may have addresses; a secret in one is refused without being shown. */
+static void check_addresses(void)
+{
+    char *good[] = {(char[]){"checkpoint.path=s3://bucket/run"},
+                    (char[]){"checkpoint.resume=s3://bucket/run@5/step-00000001"}};
+    char *bad_one[] = {(char[]){"checkpoint.path=s3://KEY:SECRET@bucket/run"}};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct config *config = load(GOOD, 2, good, &err);
+
+    ok(config && !strcmp(config->checkpoint.path, "s3://bucket/run"), "addresses of checkpoints");
+    fsdp_free(config);
+    config = load(GOOD, 1, bad_one, &err);
+    ok(!config && strstr(err.text, "checkpoint.path") && strstr(err.text, "credentials") &&
+           !strstr(err.text, "SECRET") && !strstr(err.text, "KEY"),
+       "none with a secret in it, which is not shown: %s", err.text);
+    fsdp_free(config);
 }
 
 static void check_overrides(void)
@@ -359,6 +382,7 @@ int main(void)
     close(fd);
     check_bad();
     check_overrides();
+    check_addresses();
     check_good();
     check_print(true);
     check_print(false);

@@ -28,6 +28,23 @@ uint32_t ckpt_crc32c(uint32_t crc, const void *data, size_t nbytes);
 uint64_t ckpt_crc64_combine(uint64_t crc_a, uint64_t crc_b, uint64_t nbytes_b);
 uint32_t ckpt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b);
 
+/* ---- where checkpoints are ---------------------------------------------------------------------
+ */
+
+/* Is it an address, such as s3://bucket/run, and not a path of this machine? */
+bool ckpt_path_is_url(const char *path);
+/* FSDP_EUNSUPPORTED where this build has no store for the path or address. Local. */
+int ckpt_path_check(const char *path, struct fsdp_err *err);
+/* Makes a folder of checkpoints with all above it. Local, blocks. */
+int ckpt_root_make(const char *root, struct fsdp_err *err);
+/* Writes a file of nbytes there, waits until it is durable and removes it; seconds (NULL is
+ * allowed): how long that took. Local, blocks. */
+int ckpt_root_try(double *seconds, const char *root, size_t nbytes, struct fsdp_err *err);
+/* A small text beside the checkpoints, replaced whole. *out is freed with fsdp_free;
+ * FSDP_ENOTFOUND where there is none. Local, blocks. */
+int ckpt_note_read(char **out, const char *root, const char *name, struct fsdp_err *err);
+int ckpt_note_write(const char *root, const char *name, const char *text, struct fsdp_err *err);
+
 /* ---- saving from a job -------------------------------------------------------------------------
  */
 
