@@ -5,8 +5,8 @@
 
 #include "opened.h"
 
-static int refuse_strays(const struct ckpt *ckpt, const char *below,
-                         const struct ckpt_layout *layout, struct fsdp_err *err)
+static int refuse_strays_in(const struct ckpt *ckpt, const char *below,
+                            const struct ckpt_layout *layout, struct fsdp_err *err)
 {
     struct ckpt_names names;
     char *folder = ckpt_path_join(ckpt->folder, below, err);
@@ -15,9 +15,9 @@ static int refuse_strays(const struct ckpt *ckpt, const char *below,
     int rc = ckpt_store_names(&names, ckpt->store, folder, err);
     if (rc == FSDP_ENOTFOUND)
         rc = FSDP_OK; /* nothing was saved of that kind, or its files are found missing later */
+    size_t len = strlen(below);
     for (int i = 0; rc == FSDP_OK && i < names.nnames; i++) {
         bool listed = !strstr(names.names[i], ".safetensors");
-        size_t len = strlen(below);
         for (int k = 0; !listed && k < layout->nfiles; k++)
             listed = !strncmp(layout->files[k].path, below, len) &&
                      layout->files[k].path[len] == '/' &&
@@ -30,6 +30,60 @@ static int refuse_strays(const struct ckpt *ckpt, const char *below,
     }
     ckpt_names_free(&names);
     fsdp_free(folder);
+    return rc;
+}
+
+/* Bytes of the folder that all data lies in, "<uuid>/", where a flat store holds it. */
+static int attempt_nbytes(const struct ckpt_layout *layout)
+{
+    const char *path = layout->nfiles ? layout->files[0].path : "";
+    const char *kind = strstr(path, "/model/");
+    kind = kind ? kind : strstr(path, "/optim/");
+    return kind ? (int)(kind + 1 - path) : 0;
+}
+
+int ckpt_attempt_of(char **out, const struct ckpt_store_ops *ops, const char *folder,
+                    struct fsdp_err *err)
+{
+    struct ckpt_manifest m;
+    char *path = ckpt_path_join(folder, CKPT_MANIFEST_NAME, err), *data = NULL;
+    size_t nbytes;
+    memset(&m, 0, sizeof m);
+    *out = NULL;
+    int rc = path ? ckpt_store_get(&data, &nbytes, ops, path, CKPT_MAX_MANIFEST_NBYTES, err)
+                  : FSDP_ENOMEM;
+    if (rc == FSDP_OK)
+        rc = ckpt_manifest_parse(&m, data, nbytes, path, err);
+    int len = rc == FSDP_OK ? attempt_nbytes(&m.layout) : 0;
+    if (len && !(*out = fsdp_sprintf(err, "%.*s", len - 1, m.layout.files[0].path)))
+        rc = FSDP_ENOMEM;
+    ckpt_manifest_free(&m);
+    fsdp_free(data);
+    fsdp_free(path);
+    return rc;
+}
+
+bool ckpt_attempt_retract(const struct ckpt_store_ops *ops, const char *folder, const char *attempt)
+{
+    char *there = NULL, *path = NULL;
+    int rc = ckpt_attempt_of(&there, ops, folder, NULL);
+    if (rc)
+        return rc == FSDP_ENOTFOUND;
+    bool gone = !there || strcmp(there, attempt) != 0;
+    if (!gone && (path = ckpt_path_join(folder, CKPT_MANIFEST_NAME, NULL)))
+        gone = ckpt_store_remove(ops, path, NULL) == FSDP_OK;
+    fsdp_free(path);
+    fsdp_free(there);
+    return gone;
+}
+
+static int refuse_strays(const struct ckpt *ckpt, const char *kind, struct fsdp_err *err)
+{
+    const struct ckpt_layout *layout = &ckpt->m.layout;
+    char *below = fsdp_sprintf(err, "%.*s%s", attempt_nbytes(layout),
+                               layout->nfiles ? layout->files[0].path : "", kind);
+    int rc = below ? refuse_strays_in(ckpt, below, layout, err) : FSDP_ENOMEM;
+    fsdp_free(below);
     return rc;
 }
 
@@ -111,8 +165,8 @@ int ckpt_native_open(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(ckpt_store_get(&data, &nbytes, ckpt->store, path, CKPT_MAX_MANIFEST_NBYTES, err),
                   out);
     FSDP_TRY_GOTO(ckpt_manifest_parse(&ckpt->m, data, nbytes, path, err), out);
-    FSDP_TRY_GOTO(refuse_strays(ckpt, "model", &ckpt->m.layout, err), out);
-    FSDP_TRY_GOTO(refuse_strays(ckpt, "optim", &ckpt->m.layout, err), out);
+    FSDP_TRY_GOTO(refuse_strays(ckpt, "model", err), out);
+    FSDP_TRY_GOTO(refuse_strays(ckpt, "optim", err), out);
     rc = FSDP_ENOMEM;
     if (!(headers = fsdp_alloc((size_t)ckpt->m.layout.nfiles, sizeof *headers, "headers", err)))
         goto out;

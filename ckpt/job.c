@@ -151,7 +151,8 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
             fsdp_log(FSDP_LOG_INFO,
                      "what was written is kept in '%s'; the same command goes on from there",
                      job.temp);
-        else
+        else if (!job.store->flat || args->output != CKPT_OUTPUT_NATIVE ||
+                 ckpt_attempt_retract(job.store, job.final, ckpt_path_base(job.temp)))
             ckpt_store_remove_tree(job.store, job.temp, NULL);
     }
     ckpt_job_files_free(&job);

@@ -26,11 +26,22 @@ static int take_tensors(struct ckpt_manifest *m, const struct ckpt_job *job, str
     return ckpt_layout_index(&m->layout, err);
 }
 
+/* Relative to the manifest, which in a flat store lies above the data. */
+static char *path_of(const struct ckpt_job *job, const char *name, struct fsdp_err *err)
+{
+    return job->store->flat ? ckpt_path_join(ckpt_path_base(job->out), name, err)
+                            : fsdp_strdup(name, err);
+}
+
 static int take_files(struct ckpt_manifest *m, const struct ckpt_job *job, struct fsdp_err *err)
 {
     for (int i = 0; i < job->nfiles; i++) {
         const struct ckpt_job_file *file = &job->files[i];
-        FSDP_TRY(ckpt_layout_add_file(&m->layout, file->name, file->stored_nbytes, err));
+        char *path = path_of(job, file->name, err);
+        int rc =
+            path ? ckpt_layout_add_file(&m->layout, path, file->stored_nbytes, err) : FSDP_ENOMEM;
+        fsdp_free(path);
+        FSDP_TRY(rc);
         m->layout.files[i].header_nbytes = file->header_nbytes;
         m->layout.files[i].crc32c = file->crc32c;
         m->layout.files[i].has_crc = true;
@@ -107,15 +118,15 @@ static int take_aliases(struct ckpt_manifest *m, const struct ckpt_job *job, str
     return FSDP_OK;
 }
 
-static int take_extras(struct ckpt_manifest *m, const struct ckpt_extra *extras, int nextras,
-                       struct fsdp_err *err)
+static int take_extras(struct ckpt_manifest *m, const struct ckpt_job *job,
+                       const struct ckpt_extra *extras, int nextras, struct fsdp_err *err)
 {
     if (!(m->extras = fsdp_alloc((size_t)nextras, sizeof *m->extras, "extras", err)))
         return FSDP_ENOMEM;
     for (int i = 0; i < nextras; i++) {
         m->extras[i] = (struct ckpt_extra){.nbytes = extras[i].nbytes, .crc32c = extras[i].crc32c};
         m->nextras++;
-        if (!(m->extras[i].path = fsdp_strdup(extras[i].path, err)))
+        if (!(m->extras[i].path = path_of(job, extras[i].path, err)))
             return FSDP_ENOMEM;
     }
     return FSDP_OK;
@@ -134,7 +145,7 @@ static int fill(struct ckpt_manifest *m, const struct ckpt_job *job,
     FSDP_TRY(take_units(m, job, err));
     FSDP_TRY(take_optim(m, job, err));
     FSDP_TRY(take_aliases(m, job, err));
-    FSDP_TRY(take_extras(m, extras, nextras, err));
+    FSDP_TRY(take_extras(m, job, extras, nextras, err));
     if (from->state_json && !(m->state_json = fsdp_strdup(from->state_json, err)))
         return FSDP_ENOMEM;
     return FSDP_OK;
@@ -157,7 +168,8 @@ int ckpt_job_write_manifest(struct ckpt_job *job, const struct ckpt_extra *extra
 {
     struct ckpt_manifest m;
     memset(&m, 0, sizeof m);
-    char *path = ckpt_path_join(job->out, CKPT_MANIFEST_NAME, err), *text = NULL;
+    const char *folder = job->store->flat ? job->final : job->out;
+    char *path = ckpt_path_join(folder, CKPT_MANIFEST_NAME, err), *text = NULL;
     size_t nbytes;
     int rc = path ? fill(&m, job, extras, nextras, err) : FSDP_ENOMEM;
     if (rc == FSDP_OK)
@@ -165,7 +177,9 @@ int ckpt_job_write_manifest(struct ckpt_job *job, const struct ckpt_extra *extra
     if (rc == FSDP_OK)
         rc = ckpt_manifest_format(&text, &nbytes, &m, err);
     if (rc == FSDP_OK)
-        rc = ckpt_store_replace(job->store, path, text, nbytes, err);
+        rc = job->store->flat && !job->args->overwrite
+                 ? ckpt_store_put(job->store, path, text, nbytes, true, err)
+                 : ckpt_store_replace(job->store, path, text, nbytes, err);
     ckpt_manifest_free(&m);
     fsdp_free(text);
     fsdp_free(path);

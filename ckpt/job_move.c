@@ -101,6 +101,7 @@ static int open_file(struct mover *m, struct fsdp_err *err)
                                           .header_nbytes = file->header_nbytes,
                                           .nbytes = file->nbytes,
                                           .window = job->window,
+                                          .replace = job->args->overwrite,
                                           .done_nbytes = done.nbytes,
                                           .done_crc32c = done.crc32c};
         rc = ckpt_job_sink_open(&file->sink, job->store, path, &args, err);

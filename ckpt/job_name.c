@@ -77,11 +77,41 @@ static int was_published(bool *out, const struct ckpt_job *job, struct fsdp_err 
     return *out ? FSDP_OK : ckpt_store_remove_tree(job->store, job->temp, err);
 }
 
+/* In a flat store nothing is replaced but one file, or what one manifest names. */
+static int refuse_flat(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    bool native = job->args->output == CKPT_OUTPUT_NATIVE, exists;
+    struct ckpt_store_stat st;
+    struct fsdp_err quiet = FSDP_ERR_INIT;
+    if (native) {
+        FSDP_TRY(ckpt_is_published(&exists, job->store, job->final, err));
+    } else {
+        int rc = ckpt_store_stat(&st, job->store, job->final, &quiet);
+        if (rc && rc != FSDP_ENOTFOUND)
+            return fsdp_err_set(err, rc, "%s", quiet.text);
+        exists = rc == FSDP_OK;
+    }
+    if (!exists)
+        return FSDP_OK;
+    if (!job->args->overwrite)
+        return fsdp_err_set(err, FSDP_EEXIST,
+                            "'%s' exists and is not overwritten (--overwrite replaces it)",
+                            job->final);
+    if (!native && job->folder)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "'%s' exists, and store '%s' cannot replace a folder at one instant: "
+                            "remove it, or name another",
+                            job->final, job->store->name);
+    return FSDP_OK;
+}
+
 int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err)
 {
     struct ckpt_store_stat st;
     struct fsdp_err quiet;
     *done = false;
+    if (job->store->flat)
+        return refuse_flat(job, err);
     int rc = ckpt_store_stat(&st, job->store, job->final, &quiet);
     if (rc == FSDP_ENOTFOUND)
         return FSDP_OK;
@@ -111,10 +141,18 @@ static bool is_inside(const char *path, const char *folder)
 static int refuse_input(const struct ckpt_job *job, struct fsdp_err *err)
 {
     char in[PATH_MAX], out[PATH_MAX + 512];
+    const char *from = job->ckpt->path;
+    if (job->store->flat) {
+        if (job->ckpt->store != job->store ||
+            (!is_inside(job->final, from) && !is_inside(from, job->final)))
+            return FSDP_OK;
+        return fsdp_err_set(err, FSDP_EINVAL, "output '%s' and input '%s' lie in each other",
+                            job->final, from);
+    }
     char *parent = ckpt_path_parent(job->final, err);
     if (!parent)
         return FSDP_ENOMEM;
-    bool known = realpath(job->ckpt->path, in) && realpath(parent, out);
+    bool known = realpath(from, in) && realpath(parent, out);
     fsdp_free(parent);
     if (!known)
         return FSDP_OK; /* a parent that is yet to be made holds no input */
@@ -122,7 +160,7 @@ static int refuse_input(const struct ckpt_job *job, struct fsdp_err *err)
     snprintf(out + len, sizeof out - len, "/%.500s", ckpt_path_base(job->final));
     if (is_inside(out, in) || is_inside(in, out))
         return fsdp_err_set(err, FSDP_EINVAL, "output '%s' and input '%s' lie in each other",
-                            job->final, job->ckpt->path);
+                            job->final, from);
     return FSDP_OK;
 }
 
@@ -249,9 +287,23 @@ static int make_folders(const struct ckpt_job *job, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* In a flat store files grow unseen: at their final names, native ones in a fresh folder, which
+ * nobody reads before there is a manifest. */
+static int name_flat(struct ckpt_job *job, struct fsdp_err *err)
+{
+    char uuid[37];
+    FSDP_TRY(ckpt_uuid_make(uuid, err));
+    job->temp = job->args->output == CKPT_OUTPUT_NATIVE ? ckpt_path_join(job->final, uuid, err)
+                                                        : fsdp_strdup(job->final, err);
+    job->out = job->temp ? fsdp_strdup(job->temp, err) : NULL;
+    return job->out ? FSDP_OK : FSDP_ENOMEM;
+}
+
 int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err)
 {
     FSDP_TRY(make_key(job, err));
+    if (job->store->flat)
+        return name_flat(job, err);
     job->temp = fsdp_sprintf(err, "%s.tmp.%016llx", job->final, (unsigned long long)job->key);
     job->out =
         job->temp ? ckpt_path_join(job->temp, job->folder ? "out" : "out.safetensors", err) : NULL;
@@ -288,6 +340,11 @@ static int parent_of(char **out, const struct ckpt_job *job, bool existing, stru
 int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err)
 {
     char *parent;
+    if (job->store
+            ->flat) { /* one file is there or not; of several, some may be left by a failure */
+        job->made_temp = job->folder && !job->args->dry_run;
+        return FSDP_OK;
+    }
     FSDP_TRY(parent_of(&parent, job, job->args->dry_run || job->folder, err));
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = check_space(job, parent, &why);

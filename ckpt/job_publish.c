@@ -127,7 +127,7 @@ static int copy_extra(struct ckpt_extra *out, struct ckpt_job *job, const struct
     int rc = FSDP_OK;
     if (!native && !strcmp(ckpt_path_base(to), "config.json"))
         rc = adjust_config(&text, job, extra->full_path, err);
-    if (rc == FSDP_OK)
+    if (rc == FSDP_OK && !job->store->flat)
         rc = ckpt_store_remove_tree(job->store, to, err); /* of an earlier run */
     if (rc == FSDP_OK && text)
         rc = ckpt_store_put(job->store, to, text, strlen(text), true, err);
@@ -224,8 +224,28 @@ static int write_companions(struct ckpt_job *job, struct fsdp_err *err)
     return rc;
 }
 
+/* The last file that is written publishes all: manifest, index or .metadata. */
+static int publish_flat(struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    char *old = NULL, *path = NULL;
+    bool replaces = job->args->output == CKPT_OUTPUT_NATIVE && job->args->overwrite;
+    if (replaces && ckpt_attempt_of(&old, job->store, job->final, &why) == FSDP_OK && old)
+        path = ckpt_path_join(job->final, old, NULL);
+    int rc = job->folder ? write_companions(job, err) : FSDP_OK;
+    job->made_temp &= rc != FSDP_OK;
+    if (rc == FSDP_OK && path && ckpt_store_remove_tree(job->store, path, &why))
+        fsdp_log(FSDP_LOG_WARN, "'%s' is done; what it replaced is left in '%s': %s", job->final,
+                 path, why.text);
+    fsdp_free(path);
+    fsdp_free(old);
+    return rc;
+}
+
 int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err)
 {
+    if (job->store->flat)
+        return publish_flat(job, err);
     if (job->folder) {
         FSDP_TRY(write_companions(job, err));
         FSDP_TRY(ckpt_store_sync_folder(job->store, job->out, err));

@@ -48,7 +48,8 @@ static int open_compressed(struct ckpt_job_sink *sink, const struct ckpt_store_o
         FSDP_TRY(ckpt_codec_pool_create(&sink->pool, err));
         return ckpt_data_open(&sink->data, ops, path, sink->pool, err);
     }
-    FSDP_TRY(ckpt_store_remove_tree(ops, path, err));
+    if (!ops->flat)
+        FSDP_TRY(ckpt_store_remove_tree(ops, path, err));
     FSDP_TRY(ckpt_store_open(&sink->file, ops, path, CKPT_STORE_CREATE, err));
     return ckpt_encoder_create(&sink->encoder, sink->file, path, &encoder, err);
 }
@@ -56,7 +57,9 @@ static int open_compressed(struct ckpt_job_sink *sink, const struct ckpt_store_o
 static int open_plain(struct ckpt_job_sink *sink, const struct ckpt_store_ops *ops,
                       const char *path, const struct ckpt_job_sink_args *args, struct fsdp_err *err)
 {
-    int rc = ckpt_store_open(&sink->file, ops, path, CKPT_STORE_RESUME, err);
+    int rc =
+        ckpt_store_open(&sink->file, ops, path,
+                        ops->flat && args->replace ? CKPT_STORE_REPLACE : CKPT_STORE_RESUME, err);
     if (rc == FSDP_EUNSUPPORTED)
         rc = ckpt_store_open(&sink->file, ops, path, CKPT_STORE_CREATE, err);
     if (rc || !args->header)
@@ -136,9 +139,10 @@ int ckpt_job_sink_finish(uint64_t *nbytes, uint32_t *crc32c, struct ckpt_job_sin
         rc = ckpt_store_sync(sink->file, err);
     ckpt_encoder_destroy(sink->encoder);
     sink->encoder = NULL;
-    if (sink->file)
-        rc_close = ckpt_store_close(sink->file, rc ? NULL : err);
-    sink->file = NULL;
+    if (sink->file && rc == FSDP_OK) {
+        rc_close = ckpt_store_close(sink->file, err);
+        sink->file = NULL;
+    }
     *nbytes = result.stored_nbytes;
     *crc32c = result.stored_crc32c;
     ckpt_job_sink_abandon(sink);
@@ -150,7 +154,7 @@ void ckpt_job_sink_abandon(struct ckpt_job_sink *sink)
     if (!sink)
         return;
     ckpt_encoder_destroy(sink->encoder);
-    ckpt_store_close(sink->file, NULL);
+    ckpt_store_abandon(sink->file);
     ckpt_data_close(sink->data);
     ckpt_codec_pool_destroy(sink->pool);
     fsdp_free(sink);

@@ -13,6 +13,7 @@ struct ckpt_job_sink_args {
     size_t header_nbytes;
     uint64_t nbytes; /* of the whole file, uncompressed */
     int window;      /* of compression: chunks in memory */
+    bool replace;    /* a flat store's file of that name */
     /* A compressed file is gone on with only if it is complete: its size and checksum on disk as an
      * earlier run noted them; 0: it did not. */
     uint64_t done_nbytes;

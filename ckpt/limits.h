@@ -28,7 +28,8 @@
 #define CKPT_JOB_BLOCK_NBYTES (4u << 20) /* what a thread of the tools writes at once */
 #define CKPT_OPEN_FILES 128              /* kept open while reading */
 #define CKPT_HEADER_THREADS 8
-#define CKPT_COMPRESS_THREADS 4 /* beside the one that saves */
-#define CKPT_STALE_SECONDS 3600 /* an unfinished save untouched this long is dead */
+#define CKPT_COMPRESS_THREADS 4         /* beside the one that saves */
+#define CKPT_STALE_SECONDS 3600         /* an unfinished save untouched this long is dead */
+#define CKPT_STALE_UPLOAD_SECONDS 86400 /* an upload, of which only the beginning is known */
 
 #endif

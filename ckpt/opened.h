@@ -104,6 +104,14 @@ int ckpt_slice_read(struct ckpt *ckpt, int tensor, const struct fsdp_slice *slic
  */
 int ckpt_is_published(bool *out, const struct ckpt_store_ops *ops, const char *folder,
                       struct fsdp_err *err);
+/* The folder below `folder` that the data of its manifest lies in, NULL where it lies beside the
+ * manifest. FSDP_ENOTFOUND if there is no manifest. */
+int ckpt_attempt_of(char **out, const struct ckpt_store_ops *ops, const char *folder,
+                    struct fsdp_err *err);
+/* After a failed commit to a flat store, whose last word may have been lost: no manifest of this
+ * attempt is there any more. False where that cannot be told: the data must stay. */
+bool ckpt_attempt_retract(const struct ckpt_store_ops *ops, const char *folder,
+                          const char *attempt);
 /* "step-<8 or more digits>" with nothing behind it: its step; -1 otherwise. */
 int64_t ckpt_step_of_name(const char *name);
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "opened.h"
 #include "save.h"
 #include "text.h"
 
@@ -186,13 +187,19 @@ static int name_folders(struct ckpt_saver *s, struct fsdp_err *err)
     char name[128];
     snprintf(name, sizeof name, "step-%08lld", (long long)s->args->step);
     s->final = ckpt_path_join(s->args->root, name, err);
-    snprintf(name, sizeof name, "step-%08lld.tmp.%s", (long long)s->args->step, s->m.uuid);
+    snprintf(name, sizeof name, "step-%08lld%s%s", (long long)s->args->step,
+             s->store->flat ? "/" : ".tmp.", s->m.uuid);
     s->temp = ckpt_path_join(s->args->root, name, err);
     if (!s->final || !s->temp)
         return FSDP_ENOMEM;
     if (strlen(s->final) >= sizeof((struct ckpt_save_result *)0)->path)
         return fsdp_err_set(err, FSDP_EINVAL, "'%s': path too long", s->final);
     return FSDP_OK;
+}
+
+char *ckpt_save_path(const struct ckpt_saver *s, const char *name, struct fsdp_err *err)
+{
+    return s->store->flat ? ckpt_path_join(s->m.uuid, name, err) : fsdp_strdup(name, err);
 }
 
 /* Rank 0 makes the folder; every rank learns its name, and whether files are compressed. */
@@ -292,6 +299,8 @@ static void undo(struct ckpt_saver *s)
     }
     if (!s->made_temp ||
         s->committed) /* committed, and then a rank was lost: it is good, it stays */
+        return;
+    if (s->store->flat && !ckpt_attempt_retract(s->store, s->final, s->m.uuid))
         return;
     /* Published, but not known to be durable: the caller is told of a failure, so there must be
      * none. */

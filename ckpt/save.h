@@ -40,6 +40,8 @@ struct ckpt_saver {
 const char *ckpt_kind_folder(int kind);
 /* "model/shard-00001-model-00001-of-00001.safetensors", and ".zst" behind it if compressed */
 char *ckpt_shard_name(int kind, int number, bool compressed, struct fsdp_err *err);
+/* A file's path relative to the manifest, from its path below `temp`. */
+char *ckpt_save_path(const struct ckpt_saver *saver, const char *name, struct fsdp_err *err);
 /* The number of a rank's files. They are numbered by shard: a checkpoint does not tell on how many
  * levels its ranks gathered. */
 static inline int ckpt_save_number(const struct ckpt_saver *saver, int rank)

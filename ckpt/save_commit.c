@@ -1,23 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rank 0's part of a save: a fresh folder beside the target at the beginning; at the end proof that
- * what all ranks wrote is whole, then manifest, one rename, and the parent made durable.
+ * what all ranks wrote is whole, then manifest, one rename, and the parent made durable. In a flat
+ * store the fresh folder is below the target, and the manifest, of which one writer can make one,
+ * is the commit.
  */
 #include <string.h>
 
+#include "opened.h"
 #include "save.h"
+
+/* In a flat store others may be writing below the same name; who comes first to the manifest wins.
+ */
+static int refuse_existing(const struct ckpt_saver *s, struct fsdp_err *err)
+{
+    struct ckpt_store_stat st;
+    struct fsdp_err quiet = FSDP_ERR_INIT;
+    bool exists;
+    int rc;
+    if (s->store->flat) {
+        FSDP_TRY(ckpt_is_published(&exists, s->store, s->final, err));
+        rc = exists ? FSDP_OK : FSDP_ENOTFOUND;
+    } else {
+        rc = ckpt_store_stat(&st, s->store, s->final, &quiet);
+    }
+    if (rc == FSDP_OK)
+        return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists already", s->final);
+    return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", quiet.text);
+}
 
 int ckpt_save_begin(struct ckpt_saver *s, struct fsdp_err *err)
 {
-    struct ckpt_store_stat st;
-    struct fsdp_err quiet;
-
+    int rc;
     FSDP_TRY(ckpt_store_mkdirs(s->store, s->args->root, err));
-    int rc = ckpt_store_stat(&st, s->store, s->final, &quiet);
-    if (rc == FSDP_OK)
-        return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists already", s->final);
-    if (rc != FSDP_ENOTFOUND)
-        return fsdp_err_set(err, rc, "%s", quiet.text);
+    FSDP_TRY(refuse_existing(s, err));
     FSDP_TRY(ckpt_store_mkdir(s->store, s->temp, err));
     s->made_temp = true;
     s->compress = s->args->compress == CKPT_COMPRESS_ZSTD ||
@@ -37,7 +53,9 @@ static int take_file(struct ckpt_saver *s, int rank, int kind, const struct ckpt
 {
     struct ckpt_layout *layout = &s->m.layout;
     char *name = ckpt_shard_name(kind, ckpt_save_number(s, rank), s->compress, err);
-    int rc = name ? ckpt_layout_add_file(layout, name, info->nbytes, err) : FSDP_ENOMEM;
+    char *path = name ? ckpt_save_path(s, name, err) : NULL;
+    int rc = path ? ckpt_layout_add_file(layout, path, info->nbytes, err) : FSDP_ENOMEM;
+    fsdp_free(path);
     fsdp_free(name);
     FSDP_TRY(rc);
     struct ckpt_layout_file *file = &layout->files[layout->nfiles - 1];
@@ -88,13 +106,17 @@ static int copy_extra(struct ckpt_saver *s, const char *from, struct fsdp_err *e
             return fsdp_err_set(err, FSDP_EINVAL, "two files to keep are called '%s'",
                                 ckpt_path_base(from));
     FSDP_TRY(ckpt_store_of(&from_store, from, err));
-    if (!(extra->path = fsdp_sprintf(err, "hf/%s", ckpt_path_base(from))))
+    char *name = fsdp_sprintf(err, "hf/%s", ckpt_path_base(from));
+    char *to = name ? ckpt_path_join(s->temp, name, err) : NULL;
+    extra->path = to ? ckpt_save_path(s, name, err) : NULL;
+    fsdp_free(name);
+    if (!extra->path) {
+        fsdp_free(to);
         return FSDP_ENOMEM;
+    }
     s->m.nextras++;
-    char *to = ckpt_path_join(s->temp, extra->path, err);
-    int rc = to ? ckpt_store_copy(&extra->nbytes, &extra->crc32c, from_store, from, s->store, to,
-                                  s->args->fsync, err)
-                : FSDP_ENOMEM;
+    int rc = ckpt_store_copy(&extra->nbytes, &extra->crc32c, from_store, from, s->store, to,
+                             s->args->fsync, err);
     fsdp_free(to);
     return rc;
 }
@@ -116,7 +138,8 @@ static int copy_extras(struct ckpt_saver *s, struct fsdp_err *err)
 
 static int write_manifest(struct ckpt_saver *s, struct fsdp_err *err)
 {
-    char *path = ckpt_path_join(s->temp, CKPT_MANIFEST_NAME, err), *text = NULL;
+    const char *folder = s->store->flat ? s->final : s->temp;
+    char *path = ckpt_path_join(folder, CKPT_MANIFEST_NAME, err), *text = NULL;
     size_t nbytes;
     int rc = path ? ckpt_manifest_format(&text, &nbytes, &s->m, err) : FSDP_ENOMEM;
     if (rc == FSDP_OK)
@@ -148,7 +171,11 @@ int ckpt_save_commit(struct ckpt_saver *s, const char *reports, const size_t *le
     FSDP_TRY(copy_extras(s, err));
     if (s->args->fsync)
         FSDP_TRY(sync_folders(s, err));
-    FSDP_TRY(write_manifest(s, err));
+    FSDP_TRY(write_manifest(s, err)); /* in a flat store, the commit */
+    if (s->store->flat) {
+        s->published = true;
+        return FSDP_OK;
+    }
     if (s->args->fsync)
         FSDP_TRY(ckpt_store_sync_folder(s->store, s->temp, err));
     /* The commit. */

@@ -283,7 +283,11 @@ static int write_kind(struct stream *w, struct fsdp_err *err)
     rc = write_end(w, err);
 out:
     ckpt_encoder_destroy(w->encoder);
-    int rc_close = ckpt_store_close(w->file, rc ? NULL : err);
+    int rc_close = FSDP_OK;
+    if (rc)
+        ckpt_store_abandon(w->file);
+    else
+        rc_close = ckpt_store_close(w->file, err);
     w->file = NULL;
     fsdp_free(path);
     fsdp_free(name);

@@ -164,6 +164,10 @@ int ckpt_store_close(struct ckpt_store_file *file, struct fsdp_err *err)
 {
     if (!file)
         return FSDP_OK;
+    if (atomic_load(&file->failed) && file->ops->abandon) { /* which was said when it failed */
+        ckpt_store_abandon(file);
+        return FSDP_OK;
+    }
     struct fsdp_err fault_err = FSDP_ERR_INIT;
     int fault = struck(strike(), "close", file->path, &fault_err);
     int rc = file->ops->close(file->file, file->path, err);
@@ -171,6 +175,17 @@ int ckpt_store_close(struct ckpt_store_file *file, struct fsdp_err *err)
         rc = fsdp_err_set(err, fault, "%s", fault_err.text);
     fsdp_free(file);
     return rc;
+}
+
+void ckpt_store_abandon(struct ckpt_store_file *file)
+{
+    if (!file)
+        return;
+    if (file->ops->abandon)
+        file->ops->abandon(file->file, file->path);
+    else
+        file->ops->close(file->file, file->path, NULL);
+    fsdp_free(file);
 }
 
 int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *ops, const char *path,
@@ -190,7 +205,7 @@ int ckpt_store_list(const struct ckpt_store_ops *ops, const char *path, ckpt_sto
 int ckpt_store_mkdir(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
 {
     STRIKE("make folder", path);
-    return ops->mkdir(path, err);
+    return ops->mkdir ? ops->mkdir(path, err) : FSDP_OK;
 }
 
 int ckpt_store_remove(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
@@ -199,10 +214,21 @@ int ckpt_store_remove(const struct ckpt_store_ops *ops, const char *path, struct
     return ops->remove(path, err);
 }
 
+int ckpt_store_sweep(uint64_t *nuploads, const struct ckpt_store_ops *ops, const char *path,
+                     int64_t before, struct fsdp_err *err)
+{
+    *nuploads = 0;
+    STRIKE("sweep", path);
+    return ops->sweep ? ops->sweep(nuploads, path, before, err) : FSDP_OK;
+}
+
 int ckpt_store_rename(const struct ckpt_store_ops *ops, const char *from, const char *to,
                       bool replace, struct fsdp_err *err)
 {
     STRIKE("rename", from);
+    if (!ops->rename)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': store '%s' cannot rename", from,
+                            ops->name);
     return ops->rename(from, to, replace, err);
 }
 
@@ -219,7 +245,7 @@ int ckpt_store_exchange(const struct ckpt_store_ops *ops, const char *a, const c
 int ckpt_store_sync_folder(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
 {
     STRIKE("sync folder", path);
-    return ops->sync_folder(path, err);
+    return ops->sync_folder ? ops->sync_folder(path, err) : FSDP_OK;
 }
 
 int ckpt_store_space(uint64_t *out, const struct ckpt_store_ops *ops, const char *path,

@@ -21,6 +21,8 @@ int ckpt_store_pwrite(struct ckpt_store_file *file, const void *src, size_t nbyt
 int ckpt_store_sync(struct ckpt_store_file *file, struct fsdp_err *err);
 /* Frees the handle in any case. NULL is allowed. */
 int ckpt_store_close(struct ckpt_store_file *file, struct fsdp_err *err);
+/* The same where what was written is not wanted: in a flat store it never appears. */
+void ckpt_store_abandon(struct ckpt_store_file *file);
 
 int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *ops, const char *path,
                     struct fsdp_err *err);
@@ -28,6 +30,9 @@ int ckpt_store_list(const struct ckpt_store_ops *ops, const char *path, ckpt_sto
                     void *ctx, struct fsdp_err *err);
 int ckpt_store_mkdir(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
 int ckpt_store_remove(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
+/* *nuploads: how many were ended. */
+int ckpt_store_sweep(uint64_t *nuploads, const struct ckpt_store_ops *ops, const char *path,
+                     int64_t before, struct fsdp_err *err);
 int ckpt_store_rename(const struct ckpt_store_ops *ops, const char *from, const char *to,
                       bool replace, struct fsdp_err *err);
 int ckpt_store_exchange(const struct ckpt_store_ops *ops, const char *a, const char *b,

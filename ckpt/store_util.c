@@ -106,6 +106,8 @@ int ckpt_store_mkdirs(const struct ckpt_store_ops *ops, const char *path, struct
 {
     struct ckpt_store_stat st;
     struct fsdp_err quiet;
+    if (ops->flat)
+        return FSDP_OK;
     if (ckpt_store_stat(&st, ops, path, &quiet) == FSDP_OK) {
         if (st.is_folder)
             return FSDP_OK;
@@ -123,6 +125,8 @@ int ckpt_store_mkdirs(const struct ckpt_store_ops *ops, const char *path, struct
 
 int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
 {
+    if (ops->remove_tree)
+        return ops->remove_tree(path, err);
     struct ckpt_store_stat st;
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = ckpt_store_stat(&st, ops, path, &why), first = FSDP_OK;
@@ -176,11 +180,11 @@ int ckpt_store_get(char **out, size_t *out_nbytes, const struct ckpt_store_ops *
     return FSDP_OK;
 }
 
-int ckpt_store_put(const struct ckpt_store_ops *ops, const char *path, const void *data,
-                   size_t nbytes, bool sync, struct fsdp_err *err)
+static int put(const struct ckpt_store_ops *ops, const char *path, enum ckpt_store_mode mode,
+               const void *data, size_t nbytes, bool sync, struct fsdp_err *err)
 {
     struct ckpt_store_file *file = NULL;
-    FSDP_TRY(ckpt_store_open(&file, ops, path, CKPT_STORE_CREATE, err));
+    FSDP_TRY(ckpt_store_open(&file, ops, path, mode, err));
     int rc = ckpt_store_write(file, data, nbytes, err);
     if (rc == FSDP_OK && sync)
         rc = ckpt_store_sync(file, err);
@@ -188,9 +192,17 @@ int ckpt_store_put(const struct ckpt_store_ops *ops, const char *path, const voi
     return rc ? rc : rc_close;
 }
 
+int ckpt_store_put(const struct ckpt_store_ops *ops, const char *path, const void *data,
+                   size_t nbytes, bool sync, struct fsdp_err *err)
+{
+    return put(ops, path, CKPT_STORE_CREATE, data, nbytes, sync, err);
+}
+
 int ckpt_store_replace(const struct ckpt_store_ops *ops, const char *path, const void *data,
                        size_t nbytes, struct fsdp_err *err)
 {
+    if (ops->flat)
+        return put(ops, path, CKPT_STORE_REPLACE, data, nbytes, true, err);
     FSDP_TRY(ckpt_store_remove_tree(ops, path, err));
     return ckpt_store_put(ops, path, data, nbytes, true, err);
 }
@@ -234,7 +246,11 @@ int ckpt_store_copy(uint64_t *nbytes, uint32_t *crc32c, const struct ckpt_store_
         rc = ckpt_store_sync(out, err);
 out:
     ckpt_store_close(in, NULL);
-    rc_close = ckpt_store_close(out, rc ? NULL : err);
+    rc_close = FSDP_OK;
+    if (rc)
+        ckpt_store_abandon(out);
+    else
+        rc_close = ckpt_store_close(out, err);
     fsdp_free(buffer);
     return rc ? rc : rc_close;
 }

@@ -3,10 +3,14 @@
  * store_ops.h: where checkpoint files live. For writers of store backends.
  *
  * A store holds files in folders, named by paths with '/'. Files are created once, written from
- * beginning to end, and never overwritten; the commit of a checkpoint is one rename. The dispatcher
- * (store.c) checks arguments, remembers a failed write (a file that failed once takes no more),
- * counts calls for fault injection, and hands the path to the backend for its error texts; backends
- * trust it.
+ * beginning to end, and never overwritten; the commit of a checkpoint is one rename.
+ *
+ * An object store is flat: it has files alone, a folder is there while a name begins with it, and
+ * nothing can be renamed. In return a file appears whole or not at all, when it is synced or
+ * closed, and of several writers of one name one wins; the commit of a checkpoint is its last file.
+ * The dispatcher (store.c) checks arguments, remembers a failed write (a file that failed once
+ * takes no more), counts calls for fault injection, and hands the path to the backend for its error
+ * texts; backends trust it.
  *
  * Status codes a backend must tell apart: FSDP_ENOTFOUND, FSDP_EEXIST, FSDP_ENOSPC; all else
  * FSDP_EIO.
@@ -20,15 +24,16 @@
 extern "C" {
 #endif
 
-#define CKPT_STORE_ABI 1
+#define CKPT_STORE_ABI 2
 
 enum ckpt_store_mode {
     CKPT_STORE_READ,
-    CKPT_STORE_CREATE, /* FSDP_EEXIST if the name is taken */
+    CKPT_STORE_CREATE, /* FSDP_EEXIST if the name is taken; flat: now, or when it is to appear */
     /* (optional: FSDP_EUNSUPPORTED) To go on with a file of an earlier, killed run, or to begin it:
      * made if it is not there, read and pwritten at any offset, one process at a time: FSDP_EEXIST
      * while another has it open so, as far as the store can know. */
     CKPT_STORE_RESUME,
+    CKPT_STORE_REPLACE, /* flat stores only: in place of what has the name, at one instant */
 };
 
 struct ckpt_store_stat {
@@ -44,6 +49,7 @@ typedef int ckpt_store_entry_f(void *ctx, const char *name, struct fsdp_err *err
 struct ckpt_store_ops {
     uint32_t abi;
     const char *name; /* "posix" */
+    bool flat;
 
     int (*open)(void **file, const char *path, enum ckpt_store_mode mode, struct fsdp_err *err);
     /* Exactly nbytes from offset; FSDP_ECORRUPT if the file ends before. Thread safe. */
@@ -55,23 +61,34 @@ struct ckpt_store_ops {
     /* At any offset, from several threads. (optional) */
     int (*pwrite)(void *file, const char *path, const void *src, size_t nbytes, uint64_t offset,
                   struct fsdp_err *err);
-    /* Durable when it returns. After a failure the file is lost. */
+    /* Durable when it returns; of a flat store's file it is the end. After a failure the file is
+     * lost. */
     int (*sync)(void *file, const char *path, struct fsdp_err *err);
     /* The file is gone whatever it returns; for a written file a failure means lost data. */
     int (*close)(void *file, const char *path, struct fsdp_err *err);
+    /* In place of close: what was written is not wanted. (flat stores only) */
+    void (*abandon)(void *file, const char *path);
 
     int (*stat)(struct ckpt_store_stat *out, const char *path, struct fsdp_err *err);
     int (*list)(const char *path, ckpt_store_entry_f *fn, void *ctx, struct fsdp_err *err);
+    /* (flat stores have none) */
     int (*mkdir)(const char *path, struct fsdp_err *err);
     /* A file or an empty folder. */
     int (*remove)(const char *path, struct fsdp_err *err);
+    /* A file or a folder with all that is in it, uploads that never ended included; what is not
+     * there is fine. (optional) */
+    int (*remove_tree)(const char *path, struct fsdp_err *err);
+    /* Ends the uploads below path that were begun before that time (seconds since the epoch) and
+     * never ended: they cost room and show nowhere. (flat stores only) */
+    int (*sweep)(uint64_t *nuploads, const char *path, int64_t before, struct fsdp_err *err);
     /* A folder: atomic, FSDP_EEXIST if the target is anything but an empty folder.
-     * A file: atomic; replaces the target if `replace`, else FSDP_EEXIST. */
+     * A file: atomic; replaces the target if `replace`, else FSDP_EEXIST.
+     * (flat stores have none) */
     int (*rename)(const char *from, const char *to, bool replace, struct fsdp_err *err);
     /* Two files or folders take each other's name at one instant. (optional; FSDP_EUNSUPPORTED
      * where a file system cannot) */
     int (*exchange)(const char *a, const char *b, struct fsdp_err *err);
-    /* Makes creations and renames in a folder durable. */
+    /* Makes creations and renames in a folder durable. (flat stores have none) */
     int (*sync_folder)(const char *path, struct fsdp_err *err);
     /* Is what lies below path reached through a network, so that fewer bytes are worth processor
      * time? (optional: no) */
