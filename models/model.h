@@ -39,7 +39,8 @@ struct model_dtypes {
     enum fsdp_dtype activation; /* the residual stream too; PyTorch's param_dtype */
     enum fsdp_dtype buffer;     /* tables of positions: buffer_dtype */
     enum fsdp_dtype output;     /* logits, and their gradients, are rounded to it: output_dtype */
-    bool mixed;                 /* some parameters or gradients are not F32 */
+    enum fsdp_dtype grad;       /* gradients of weights: reduce_dtype */
+    bool overrides;             /* some units' weights and gradients have other types than these */
 };
 
 /* What config.json says beside the architecture. */

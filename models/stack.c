@@ -23,16 +23,49 @@ static void *carve_act(struct stack_carve *carve, const struct model *m, size_t 
     return stack_carve(carve, nelem, fsdp_dtype_nbytes(m->dtypes.activation));
 }
 
-/* Elements of work that products of R rows with any of these weights take. */
-static size_t products_work(const struct model *m, int rows, const struct stack_weight *weights,
-                            int nweights)
+/* Elements of work that a product of this shape takes, whatever types its weight may have. */
+static size_t product_work(const struct model *m, struct nn_linear shape)
 {
-    size_t most = 0;
-    for (int w = 0; w < nweights && m->dtypes.mixed; w++) {
-        size_t nelem = m->nn->linear_work_nelem(rows, weights[w].rows, weights[w].cols);
+    static const enum fsdp_dtype types[] = {FSDP_F32, FSDP_BF16};
+    size_t most = m->nn->linear_work_nelem(&shape);
+    for (int i = 0; i < 4 && m->dtypes.overrides; i++) {
+        shape.w_dtype = types[i / 2];
+        shape.dw_dtype = types[i % 2];
+        size_t nelem = m->nn->linear_work_nelem(&shape);
         most = nelem > most ? nelem : most;
     }
     return most;
+}
+
+/* The same of R rows with any of these weights, giving `output`. */
+static size_t products_work(const struct model *m, int rows, const struct stack_weight *weights,
+                            int nweights, enum fsdp_dtype output)
+{
+    size_t most = 0;
+    for (int w = 0; w < nweights; w++) {
+        const size_t nelem = product_work(m, (struct nn_linear){.rows = rows,
+                                                                .nin = weights[w].cols,
+                                                                .nout = weights[w].rows,
+                                                                .dtype = m->dtypes.activation,
+                                                                .y_dtype = output,
+                                                                .w_dtype = m->dtypes.activation,
+                                                                .dw_dtype = m->dtypes.grad});
+        most = nelem > most ? nelem : most;
+    }
+    return most;
+}
+
+static size_t attention_work(const struct model *m, int B, int T)
+{
+    const struct stack_config *c = &m->config;
+    const struct nn_attention shape = {.B = B,
+                                       .Tq = T,
+                                       .Tk = T,
+                                       .NH = c->nheads,
+                                       .NKV = c->nkv_heads,
+                                       .D = c->head_dim,
+                                       .dtype = m->dtypes.activation};
+    return m->nn->attention_work_nelem(&shape);
 }
 
 /* ---- memory layouts ------------------------------------------------------------------------- */
@@ -66,11 +99,12 @@ struct fsdp_act_bytes stack_layer_layout(struct stack_block *blk, const struct m
     const size_t rows = (size_t)B * (size_t)T, C = (size_t)c->dim, F = (size_t)c->ffn;
     const size_t D = (size_t)c->head_dim, NHD = (size_t)c->nheads * D;
     const size_t KVD = (size_t)c->nkv_heads * D;
-    const size_t attention = m->nn->attention_work_nelem(T, T, c->head_dim, m->dtypes.activation);
+    const size_t attention = attention_work(m, B, T);
     struct stack_weight weights[STACK_MAX_WEIGHTS];
 
     m->family->weights(c, weights);
-    const size_t products = products_work(m, B * T, weights, m->family->nweights);
+    const size_t products =
+        products_work(m, B * T, weights, m->family->nweights, m->dtypes.activation);
     blk->dtype = m->dtypes.activation;
     blk->in_copy = carve_act(&s, m, rows * C);
     blk->mid = carve_act(&ch, m, rows * C);
@@ -113,7 +147,7 @@ size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int 
     mem->mean = carve_f32(&area, m->family->norm_bias ? chunk : 0);
     mem->rstd = carve_f32(&area, chunk);
     mem->logits = carve_f32(&area, chunk * (size_t)m->config.vocab);
-    mem->work = carve_f32(&area, products_work(m, (int)chunk, &head, 1));
+    mem->work = carve_f32(&area, products_work(m, (int)chunk, &head, 1, m->dtypes.output));
     mem->output = NULL;
     if (m->dtypes.output != FSDP_F32)
         mem->output = stack_carve(&area, chunk * (size_t)m->config.vocab,
@@ -136,7 +170,6 @@ void stack_destroy(struct model *m)
 void stack_set_dtypes(struct model *m, const struct model_dtypes *dtypes)
 {
     m->dtypes = *dtypes;
-    m->dtypes.mixed |= dtypes->activation != FSDP_F32 || dtypes->output != FSDP_F32;
 }
 
 int stack_create(struct model **out, const struct stack_family *family,

@@ -48,8 +48,13 @@ static size_t layout(struct model_decoder *d, void *memory)
     blk->up = stack_carve(&area, rows * F, f32);
     blk->norm = stack_carve(&area, rows * (size_t)c->dim, f32);
     blk->act = stack_carve(&area, rows * (F > NHD ? F : NHD), f32);
-    blk->work = stack_carve(
-        &area, d->m->nn->attention_work_nelem(STRIDE, d->max_tokens, c->head_dim, FSDP_F32), f32);
+    const struct nn_attention shape = {.B = 1,
+                                       .Tq = STRIDE,
+                                       .Tk = d->max_tokens,
+                                       .NH = c->nheads,
+                                       .NKV = c->nkv_heads,
+                                       .D = c->head_dim};
+    blk->work = stack_carve(&area, d->m->nn->attention_work_nelem(&shape), f32);
     return area.nbytes;
 }
 

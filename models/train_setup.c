@@ -376,14 +376,15 @@ static int choose_shape(struct fsdp_mesh_shape *out, const struct config *c,
  * MixedPrecisionPolicy; a unit with another type of its own keeps that for its weights. */
 static int set_dtypes(struct train_parts *p, const struct fsdp_opts *opts, struct fsdp_err *err)
 {
-    struct model_dtypes dtypes = {.activation = opts->param_dtype};
+    struct model_dtypes dtypes = {.activation = opts->param_dtype,
+                                  .grad = opts->reduce_dtype,
+                                  .overrides = opts->noverrides > 0};
     char word[32];
 
     FSDP_TRY(fsdp_dtype_parse(&dtypes.buffer,
                               config_word(word, sizeof word, p->config, "fsdp.buffer_dtype"), err));
     FSDP_TRY(fsdp_dtype_parse(&dtypes.output,
                               config_word(word, sizeof word, p->config, "fsdp.output_dtype"), err));
-    dtypes.mixed = opts->reduce_dtype != FSDP_F32 || opts->noverrides > 0;
     p->ops->set_dtypes(p->model, &dtypes);
     return FSDP_OK;
 }

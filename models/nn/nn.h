@@ -23,7 +23,11 @@
 
 #include "fsdp/device.h"
 
-#define NN_OPS_ABI 4
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NN_OPS_ABI 5
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -215,9 +219,10 @@ struct nn_positions {
 struct nn_ops {
     uint32_t abi;
     const char *name;
-    /* Elements of nn_linear.work and nn_affine.work where one of its types is not F32, enough for
-     * all three directions of this shape or a smaller one; without such types it may be NULL. */
-    size_t (*linear_work_nelem)(int rows, int nin, int nout);
+    /* Elements of nn_linear.work (and nn_affine.work, whose y has the type of x), enough for all
+     * three directions of this shape or one of fewer rows. Only sizes and types are read. 0: work
+     * may be NULL, as where all types are F32. */
+    size_t (*linear_work_nelem)(const struct nn_linear *shape);
     int (*linear_forward)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
     int (*linear_backward_input)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
     int (*linear_backward_weight)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
@@ -234,8 +239,9 @@ struct nn_ops {
                               struct fsdp_err *);
     int (*rope_table)(struct fsdp_lane *, const struct nn_rope_table *, struct fsdp_err *);
     int (*rope)(struct fsdp_lane *, const struct nn_rope *, struct fsdp_err *);
-    /* Elements of nn_attention.work, enough for both directions of this shape or a smaller one. */
-    size_t (*attention_work_nelem)(int Tq, int Tk, int D, enum fsdp_dtype dtype);
+    /* Elements of nn_attention.work, enough for both directions of this shape or a smaller one. Of
+     * the shape, sizes and type are read. */
+    size_t (*attention_work_nelem)(const struct nn_attention *shape);
     int (*attention_forward)(struct fsdp_lane *, const struct nn_attention *, struct fsdp_err *);
     int (*attention_backward)(struct fsdp_lane *, const struct nn_attention *, struct fsdp_err *);
     int (*swiglu_forward)(struct fsdp_lane *, const struct nn_swiglu *, struct fsdp_err *);
@@ -267,4 +273,7 @@ static inline void *nn_at(const void *x, enum fsdp_dtype dtype, size_t nelem)
     return x ? (char *)(uintptr_t)x + nelem * fsdp_dtype_nbytes(dtype) : NULL;
 }
 
+#ifdef __cplusplus
+}
+#endif
 #endif

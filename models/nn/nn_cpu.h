@@ -36,8 +36,8 @@ NN_CPU_OP(dropout, nn_dropout)
 NN_CPU_OP(cross_entropy, nn_cross_entropy)
 NN_CPU_OP(split_tokens, nn_split_tokens)
 NN_CPU_OP(positions, nn_positions)
-size_t nn_cpu_linear_work_nelem(int rows, int nin, int nout);
-size_t nn_cpu_attention_work_nelem(int Tq, int Tk, int D, enum fsdp_dtype dtype);
+size_t nn_cpu_linear_work_nelem(const struct nn_linear *shape);
+size_t nn_cpu_attention_work_nelem(const struct nn_attention *shape);
 
 /* Factors (0 or 1 / (1 - p)) of elements [first, first + nelem) of row `row` of the batch. */
 void nn_drop_factors(float *out, const struct nn_drop *drop, int row, uint64_t first, size_t nelem);

@@ -42,9 +42,9 @@ static size_t work_nelem(int Tq, int Tk, int D, enum fsdp_dtype dtype)
 }
 
 /* Each thread has its own. */
-size_t nn_cpu_attention_work_nelem(int Tq, int Tk, int D, enum fsdp_dtype dtype)
+size_t nn_cpu_attention_work_nelem(const struct nn_attention *s)
 {
-    return work_nelem(Tq, Tk, D, dtype) * (size_t)fsdp_cpu_threads();
+    return work_nelem(s->Tq, s->Tk, s->D, s->dtype) * (size_t)fsdp_cpu_threads();
 }
 
 /* The document of row b that begins at position `first` ends before this one. */

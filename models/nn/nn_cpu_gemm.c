@@ -30,9 +30,11 @@ static size_t work_nelem(int m, int n, int k)
     return rows * depth + depth * cols + rows * cols;
 }
 
-size_t nn_cpu_linear_work_nelem(int rows, int nin, int nout)
+size_t nn_cpu_linear_work_nelem(const struct nn_linear *s)
 {
-    return work_nelem(rows, nin, nout) * (size_t)fsdp_cpu_threads();
+    if (!s->dtype && !s->y_dtype && !s->w_dtype && !s->dw_dtype)
+        return 0;
+    return work_nelem(s->rows, s->nin, s->nout) * (size_t)fsdp_cpu_threads();
 }
 
 static CBLAS_TRANSPOSE transposed(const struct nn_matrix *x)

@@ -66,8 +66,7 @@ static inline int ref_rank_open(struct ref_rank *r, const struct ref_setup *setu
     FSDP_TRY(model_find(&r->ops, config, err));
     FSDP_TRY(r->ops->create(&r->model, config, err));
     FSDP_TRY(fsdp_module_tree_create(&r->tree, err));
-    const struct model_dtypes dtypes = {.activation = opts.param_dtype,
-                                        .mixed = opts.reduce_dtype != FSDP_F32};
+    const struct model_dtypes dtypes = {.activation = opts.param_dtype, .grad = opts.reduce_dtype};
     r->ops->set_dtypes(r->model, &dtypes);
     FSDP_TRY(r->ops->describe(r->model, r->tree, setup->B, setup->T, err));
     FSDP_TRY(fsdp_device_open(&r->device, "cpu", flags, err));

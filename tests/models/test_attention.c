@@ -119,6 +119,13 @@ static void backward_ref(struct shape s, const double *q, const double *k, const
     free(p), free(dp);
 }
 
+static float *work_for(struct shape s)
+{
+    const struct nn_attention a = {
+        .B = s.B, .Tq = s.Tq, .Tk = s.Tk, .NH = s.NH, .NKV = s.NKV, .D = s.D};
+    return ref_output(nn->attention_work_nelem(&a), 0);
+}
+
 static double *widen(const float *x, size_t nelem)
 {
     double *y = ref_wide(nelem);
@@ -149,7 +156,7 @@ static void test_attention(struct shape s, struct nn_drop drop, double spread)
     const size_t n_q = nq(s), n_k = nk(s), n_lse = (size_t)s.B * s.NH * s.Tq;
     float *q = ref_values(n_q, spread), *k = ref_values(n_k, spread), *v = ref_values(n_k, 1);
     float *o = ref_output(n_q, 0), *lse = ref_output(n_lse, 0), *d_o = ref_values(n_q, 1);
-    float *work = ref_output(nn->attention_work_nelem(s.Tq, s.Tk, s.D, FSDP_F32), 0);
+    float *work = work_for(s);
     double *wq = widen(q, n_q), *wk = widen(k, n_k), *wv = widen(v, n_k), *wd = widen(d_o, n_q);
     double *ro = ref_wide(n_q), *rlse = ref_wide(n_lse);
     double *rdq = ref_wide(n_q), *rdk = ref_wide(n_k), *rdv = ref_wide(n_k);
@@ -238,7 +245,8 @@ static bool same_alone(struct shape s, const struct nn_attention *row, float *co
     a.q = ref_copy(in[0] + q, n_q), a.k = ref_copy(in[1] + k, n_k), a.v = ref_copy(in[2] + k, n_k);
     a.o = ref_output(n_q, 0), a.lse = ref_output((size_t)s.NH * T, 0);
     a.d_o = d_o + q;
-    a.work = ref_output(nn->attention_work_nelem(T, T, s.D, FSDP_F32), 0);
+    s.Tq = s.Tk = T;
+    a.work = work_for(s);
     a.starts = NULL;
     a.Tq = a.Tk = T;
     if (nn->attention_forward(ref_lane(), &a, &err) || nn->attention_backward(ref_lane(), &a, &err))
@@ -270,7 +278,7 @@ static void test_documents(void)
                              .o = ref_output(nq(s), 0),
                              .lse = ref_output((size_t)s.NH * T, 0),
                              .d_o = d_o,
-                             .work = ref_output(nn->attention_work_nelem(T, T, s.D, FSDP_F32), 0),
+                             .work = work_for(s),
                              .starts = starts,
                              .B = 1,
                              .Tq = T,

@@ -25,7 +25,8 @@ static void test_product(int m, int n, int k, int mode, enum fsdp_dtype dtype,
     float *values = ref_values((size_t)(m + n + k + 5) * (m + n + k + 5), 1),
           *c = ref_values(nc, 1);
     float *got = malloc(nc * sizeof *got), *want = malloc(nc * sizeof *want);
-    float *work = malloc(nn_cpu_linear_work_nelem(m, k, n) * sizeof *work);
+    const struct nn_linear shape = {.rows = m, .nin = k, .nout = n, .dtype = FSDP_BF16};
+    float *work = malloc(nn_cpu_linear_work_nelem(&shape) * sizeof *work);
     void *out[2] = {malloc(nc * width), malloc(nc * width)};
     struct nn_gemm g = {.m = m,
                         .n = n,

@@ -71,12 +71,12 @@ static void test_linear(int rows, int nin, int nout, float beta)
     struct pair x = pair((size_t)rows * nin, 1), w = pair((size_t)nout * nin, 1);
     struct pair dy = pair((size_t)rows * nout, 1), y = pair(dy.nelem, 9), dx = pair(x.nelem, 9);
     struct pair dw = pair(w.nelem, 9), out[3] = {y, dx, dw};
-    float *work = room(nn->linear_work_nelem(rows, nin, nout));
     struct nn_linear a = {.rows = rows, .nin = nin, .nout = nout, .beta = beta}, b = a;
+    a.dtype = a.y_dtype = a.w_dtype = a.dw_dtype = type;
+    float *work = room(nn->linear_work_nelem(&a));
     int rc = 0;
 
     a.x = x.narrow, a.w = w.narrow, a.dy = dy.narrow, a.work = work;
-    a.dtype = a.y_dtype = a.w_dtype = a.dw_dtype = type;
     b.x = x.wide, b.w = w.wide, b.dy = dy.wide;
     a.out = y.narrow, b.out = y.wide;
     rc |= nn->linear_forward(ref_lane(), &a, &err) | nn->linear_forward(ref_lane(), &b, &err);
@@ -95,14 +95,14 @@ static void test_linear_mixed(int rows, int nin, int nout)
 {
     struct pair x = pair((size_t)rows * nin, 1), w = pair((size_t)nout * nin, 1);
     struct pair dy = pair((size_t)rows * nout, 1), dx = pair(x.nelem, 9);
-    float *work = room(nn->linear_work_nelem(rows, nin, nout));
-    float *y[2] = {room(dy.nelem), room(dy.nelem)}, *dw[2] = {room(w.nelem), room(w.nelem)};
     struct nn_linear a = {.rows = rows, .nin = nin, .nout = nout}, b = a;
+    a.dtype = a.w_dtype = type;
+    float *work = room(nn->linear_work_nelem(&a));
+    float *y[2] = {room(dy.nelem), room(dy.nelem)}, *dw[2] = {room(w.nelem), room(w.nelem)};
     double *ry = ref_wide(dy.nelem), *rdw = ref_wide(w.nelem);
     int rc = 0;
 
     a.x = x.narrow, a.w = w.narrow, a.dy = dy.wide, a.work = work;
-    a.dtype = a.w_dtype = type;
     b.x = x.wide, b.w = w.wide, b.dy = dy.wide;
     a.out = y[0], b.out = y[1];
     rc |= nn->linear_forward(ref_lane(), &a, &err) | nn->linear_forward(ref_lane(), &b, &err);
@@ -131,7 +131,14 @@ static void test_affine(int rows, int nin, int nout, float beta)
     struct pair dy = pair((size_t)rows * nout, 1), y = pair(dy.nelem, 9), dx = pair(x.nelem, 9);
     struct pair bias = pair((size_t)nout, 1), db = pair((size_t)nout, 9), dw = pair(w.nelem, 9);
     struct pair out[4] = {y, dx, dw, db};
-    float *work = room(nn->linear_work_nelem(rows, nin, nout));
+    const struct nn_linear shape = {.rows = rows,
+                                    .nin = nin,
+                                    .nout = nout,
+                                    .dtype = type,
+                                    .y_dtype = type,
+                                    .w_dtype = type,
+                                    .dw_dtype = type};
+    float *work = room(nn->linear_work_nelem(&shape));
     struct nn_affine a = {.rows = rows, .nin = nin, .nout = nout, .ldw = ldw, .beta = beta}, b = a;
     int rc = 0;
 
@@ -327,7 +334,9 @@ static void test_attention(int B, int T, int NH, int NKV, int D)
     const size_t nq = (size_t)B * T * NH * D, nk = (size_t)B * T * NKV * D;
     struct pair q = pair(nq, 1), k = pair(nk, 1), v = pair(nk, 1), o = pair(nq, 1);
     struct pair d_o = pair(nq, 1), *grads[3] = {&q, &k, &v};
-    float *lse = room((size_t)B * NH * T), *work = room(nn->attention_work_nelem(T, T, D, type));
+    const struct nn_attention shape = {
+        .B = B, .Tq = T, .Tk = T, .NH = NH, .NKV = NKV, .D = D, .dtype = type};
+    float *lse = room((size_t)B * NH * T), *work = room(nn->attention_work_nelem(&shape));
     const double bound = type == FSDP_BF16 ? 4e-3 : 5e-4;
     struct nn_attention a = {.q = q.wide,
                              .k = k.wide,
