@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings that have no effect, because of what another one says. */
+/* Settings that have no effect, or not the one meant, because of what another one says. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "config.h"
+
+/* Of fsdp.loss_scale: true, or auto while a type is float16. */
+static const char SCALED[] = "true";
 
 /* `key` has an effect where `needs` is one of the words (NULL: where it is not empty). */
 static const struct {
@@ -20,6 +24,10 @@ static const struct {
     {"optim.decay_steps", "optim.schedule", "wsd"},
     {"fsdp.wrap_classes", "fsdp.wrap_policy", "transformer"},
     {"fsdp.min_num_params", "fsdp.wrap_policy", "size"},
+    {"fsdp.loss_scale_init", "fsdp.loss_scale", SCALED},
+    {"fsdp.loss_scale_growth", "fsdp.loss_scale", SCALED},
+    {"fsdp.loss_scale_backoff", "fsdp.loss_scale", SCALED},
+    {"fsdp.loss_scale_interval", "fsdp.loss_scale", SCALED},
     {"checkpoint.interval", "checkpoint.path", NULL},
     {"checkpoint.keep", "checkpoint.path", NULL},
     {"checkpoint.async", "checkpoint.path", NULL},
@@ -40,11 +48,27 @@ static bool is_one_of(const char *value, const char *words)
     return false;
 }
 
+/* As fsdp_scaler_opts says of FSDP_SCALER_AUTO. */
+static bool any_float16(const struct config *config, char *value)
+{
+    static const char *const keys[] = {"fsdp.param_dtype", "fsdp.reduce_dtype"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        config_value(value, config, keys[i]);
+        if (is_one_of(value, "float16|fp16"))
+            return true;
+    }
+    config_value(value, config, "fsdp.unit_overrides");
+    return strstr(value, "=float16") || strstr(value, "=fp16");
+}
+
 static bool has_effect(const struct config *config, int i, char *value)
 {
+    const bool half = idle[i].words == SCALED && any_float16(config, value);
+
     config_value(value, config, idle[i].needs);
     if (idle[i].words)
-        return is_one_of(value, idle[i].words);
+        return is_one_of(value, idle[i].words) || (half && is_one_of(value, "auto"));
     return *value && strcmp(value, "\"\"") != 0 && strcmp(value, "[]") != 0;
 }
 
@@ -69,9 +93,18 @@ void config_warn_idle(const struct config *config)
     if (value && config_load_unchecked(&defaults, NULL, 0, NULL, NULL) == FSDP_OK)
         for (int i = 0; i < NIDLE; i++)
             if (!is_default(config, defaults, i, value) && !has_effect(config, i, value))
-                fsdp_log(FSDP_LOG_WARN, "%s has no effect while %s is %s",
+                fsdp_log(FSDP_LOG_WARN, "%s has no effect while %s is %s%s",
                          config_where(where, sizeof where, config, idle[i].key), idle[i].needs,
-                         idle[i].words ? value : "empty");
+                         idle[i].words ? value : "empty",
+                         idle[i].words == SCALED && is_one_of(value, "auto")
+                             ? " and no type is float16"
+                             : "");
+    if (config->optim.warmup_steps > config->train.steps && config->train.steps > 0)
+        fsdp_log(FSDP_LOG_WARN,
+                 "%s: %" PRId64 " steps of warm-up are more than the run's %" PRId64
+                 ": it ends before optim.lr is reached",
+                 config_where(where, sizeof where, config, "optim.warmup_steps"),
+                 config->optim.warmup_steps, config->train.steps);
     fsdp_free(defaults);
     fsdp_free(value);
 }

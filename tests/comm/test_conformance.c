@@ -281,7 +281,7 @@ static bool chosen(size_t nelem, int dtype, int mode, bool threaded)
     if (nelem < 1000)
         return true;
     if (nelem == BIG)
-        return dtype == FSDP_F32 || (dtype == FSDP_BF16 && turn);
+        return dtype == FSDP_F32 || ((dtype == FSDP_BF16 || dtype == FSDP_F16) && turn);
     return dtype == FSDP_F32 || turn;
 }
 

@@ -262,6 +262,10 @@ static void check_idle(void)
                               "  min_lr: 1.0e-4\ncheckpoint:\n  interval: 10\n  keep: 0\n";
     struct fsdp_err err = FSDP_ERR_INIT;
     char *saved[] = {"checkpoint.path=ck", "optim.name=sgd", "optim.min_lr=0"}, expect[600];
+    char *scale[] = {"fsdp.loss_scale_init=1", "checkpoint.path=ck", "optim.name=sgd",
+                     "optim.min_lr=0",         "optim.eps=1e-8",     "optim.warmup_steps=11"};
+    char *half[] = {"fsdp.param_dtype=fp16", "fsdp.reduce_dtype=float16",
+                    "fsdp.unit_overrides=[lm_head reduce_dtype=fp16]", "fsdp.loss_scale=true"};
     struct config *c = load(text, 0, NULL, &err);
 
     fsdp_log_set(hear, NULL, FSDP_LOG_WARN);
@@ -284,6 +288,25 @@ static void check_idle(void)
     if (!ok(!strcmp(warnings, expect), "and what the command line changed counts"))
         diag("%s", warnings);
     fsdp_free(c);
+    warnings[0] = 0;
+    c = load(text, 6, scale, &err);
+    config_warn_idle(c);
+    if (!ok(!strcmp(warnings, "command line: fsdp.loss_scale_init has no effect while "
+                              "fsdp.loss_scale is auto and no type is float16\n"
+                              "command line: optim.warmup_steps: 11 steps of warm-up are more than "
+                              "the run's 10: it ends before optim.lr is reached\n"),
+            "a loss scale that nothing has, and a warm-up that does not end"))
+        diag("%s", warnings);
+    fsdp_free(c);
+    scale[5] = "train.steps=10";
+    for (size_t i = 0; i < sizeof half / sizeof half[0]; i++) {
+        warnings[0] = 0;
+        scale[4] = half[i];
+        c = load(text, 6, scale, &err);
+        config_warn_idle(c);
+        ok(c && !strstr(warnings, "loss_scale"), "with %s it has one", half[i]);
+        fsdp_free(c);
+    }
     fsdp_log_set(NULL, NULL, FSDP_LOG_WARN);
 }
 

@@ -1,0 +1,77 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run: timeout=240
+# A run in two parts is the same run: with SGD, parameter groups and a moving average; and for units
+# that are cut in chunks, on other numbers of ranks.
+set -u
+cd "$TEST_TMP" || exit 1
+launch=$BIN/fsdp-launch
+. "$TOP/tests/lib/tap.sh"
+run() { "$launch" "$@" >log 2>err || { sed 's/^/# /' err; false; }; }
+holds() { grep -q -F -- "$2" "$1"; }
+# The lines of metrics without what depends on the clock.
+numbers() { sed -E 's/"tokens_per_s": [^,]*, "time": [^,}]*//' "$1"; }
+# The tensors of a checkpoint with their fingerprints; of one kind, or of all.
+prints() { grep -o "\"[^\"]*\": {\"kind\": \"${2:-[^\"]*}\".*\"fingerprint\": \"[^\"]*\"" "$1/manifest.json" | sort; }
+same() { [ -n "$(prints "$1" "${3:-}")" ] && cmp -s <(prints "$1" "${3:-}") <(prints "$2" "${3:-}"); }
+
+cp -r "$TOP/examples/llama-tiny" model
+for i in $(seq 400); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+cat >run.yaml <<END
+model: {path: model, init: random, seed: 1}
+data: {path: text, seq_len: 32}
+train: {steps: 6, global_batch_size: 12, seed: 2}
+optim: {lr: 3.0e-3, schedule: cosine, warmup_steps: 2}
+fsdp: {timeout: 60}
+checkpoint: {interval: 3, fsync: false}
+END
+
+# ---- SGD, groups, a moving average -----------------------------------------------------------------
+
+cat >sgd.yaml <<END
+model: {path: model, init: random, seed: 1}
+data: {path: text, seq_len: 32}
+train: {steps: 6, global_batch_size: 12, seed: 2}
+optim: {name: sgd, lr: 0.1, momentum: 0.8, dampening: 0.1, ema_decay: 0.9, schedule: linear, warmup_steps: 2,
+        groups: ["*norm*: weight_decay=0", "model.embed_tokens.* lm_head.*: lr=0.03 weight_decay=0.2"]}
+fsdp: {timeout: 60}
+checkpoint: {interval: 3, fsync: false}
+END
+run -n 3 sgd.yaml checkpoint.path=whole log.metrics=whole.jsonl
+ok $? "3 ranks train with SGD, parameter groups and a moving average"
+ok "$(grep -q -F 'state.lm_head.weight.ema' whole/step-00000006/manifest.json &&
+    grep -q -F 'state.lm_head.weight.momentum' whole/step-00000006/manifest.json; echo $?)" \
+    "momentum and average are saved"
+cp -r whole parts && rm -r parts/step-00000006 && cp whole.jsonl parts.jsonl
+run -n 3 sgd.yaml checkpoint.path=parts log.metrics=parts.jsonl
+ok "$([ $? = 0 ] && holds log 'resumes from parts/step-00000003'; echo $?)" "its second half, once more"
+ok "$(same whole/step-00000006 parts/step-00000006; echo $?)" "weights, momentum and average are bit-equal"
+ok "$(cmp -s <(numbers whole.jsonl) <(numbers parts.jsonl); echo $?)" "and so are the metrics"
+ok "$(! same whole/step-00000003 whole/step-00000006; echo $?)" "which are others than before it"
+
+# ---- units cut in chunks ----------------------------------------------------------------------------
+
+# Row lengths of 24 and 1103 have no small multiple in common: cut between rows, each shard of a layer
+# would be padded by more than a MiB.
+sed -E 's/("hidden_size": )[0-9]+/\124/; s/("intermediate_size": )[0-9]+/\11103/; s/("head_dim": )[0-9]+/\16/;
+    s/("num_attention_heads": )[0-9]+/\14/; s/("num_key_value_heads": )[0-9]+/\12/' -i model/config.json
+run -n 4 run.yaml --dump-schedule
+ok "$(holds log unpack; echo $?)" "a model whose layers are cut in chunks"
+run -n 4 run.yaml checkpoint.path=four log.metrics=four.jsonl
+ok $? "4 ranks train it"
+for ranks in 1 3; do
+    cp -r four other$ranks && rm -r other$ranks/step-00000006 && cp four.jsonl other$ranks.jsonl
+    run -n $ranks run.yaml checkpoint.path=other$ranks log.metrics=other$ranks.jsonl
+    ok "$([ $? = 0 ] && holds log "resumes from other$ranks/step-00000003"; echo $?)" "$ranks resume what the 4 saved"
+    far=$(paste <(sed 's/.*"loss": \([^,]*\),.*/\1/' four.jsonl) <(sed 's/.*"loss": \([^,]*\),.*/\1/' other$ranks.jsonl) |
+        awk '{d = $1 - $2; if (d < 0) d = -d; if (!(d < 2e-5)) bad = bad " " NR ":" $1 "/" $2} END {print bad}')
+    ok "$([ -z "$far" ] && [ "$(grep -c . other$ranks.jsonl)" = 6 ]; echo $?)" "and the loss goes on where it was$far"
+done
+cp -r four still && rm -r still/step-00000006
+run -n 3 run.yaml checkpoint.path=still train.steps=4 optim.lr=0
+ok $? "3 ranks take a step of no length from what the 4 saved"
+ok "$(same four/step-00000003 still/step-00000004 model; echo $?)" "and save the same weights to the bit"
+ok "$(! same four/step-00000003 four/step-00000006 model; echo $?)" "a step of some length does not"
+
+echo "1..$n"
+exit $bad
