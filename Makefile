@@ -33,12 +33,30 @@ PKG_CFLAGS := $(call pkg_cflags,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $
 LIBS_ckpt  := $(call pkg_libs,$(sort $(PKGS_fsdp) $(PKGS_ckpt))) -lm -lrt
 LIBS_all   := $(call pkg_libs,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $(CBLAS_LIBS) $(DNNL_LIBS) -lm -ldl -lrt
 
-FLAGHASH := $(shell printf '%s' '$(CC) $(CPPFLAGS) $(CFLAGS) $(PKG_CFLAGS)' | cksum | cut -d' ' -f1)
+# libfsdp-cuda.so: C files see CUDA's headers, .cu files are nvcc's.
+CUDA_CPPFLAGS := -DHAVE_NCCL=$(HAVE_NCCL) -DHAVE_CUDNN=$(HAVE_CUDNN) -isystem $(CUDA_HOME)/include
+comma     := ,
+empty     :=
+NVCCFLAGS += -std=c++17 -O3 -lineinfo $(foreach a,$(CUDA_SM),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
+	$(foreach a,$(CUDA_PTX),-gencode arch=compute_$(a)$(comma)code=compute_$(a)) -D_GNU_SOURCE \
+	-Xcompiler -fPIC$(comma)-Wall$(comma)-Wextra$(comma)-g$(comma)-fvisibility=hidden \
+	$(if $(filter 1,$(WERROR)),-Werror all-warnings)
+CUDA_LIBS := -L$(CUDA_LIB) -Wl,-rpath,$(CUDA_LIB) -lcudart_static -lcublasLt \
+	$(if $(filter 1,$(HAVE_CUDNN)),-lcudnn) $(if $(filter 1,$(HAVE_NCCL)),-lnccl) -lstdc++ -lm -ldl -lrt
+
+FLAGHASH := $(shell printf '%s' '$(CC) $(CPPFLAGS) $(CFLAGS) $(PKG_CFLAGS) $(if $(filter 1,$(HAVE_CUDA)),\
+	$(CUDA_CPPFLAGS) $(NVCC) $(NVCCFLAGS))' | cksum | cut -d' ' -f1)
 OBJ := build/obj/$(FLAGHASH)
 
 # ---- what there is to build: found by folder ----------------------------------------------------
 
-SRC_fsdp   := $(sort $(wildcard libfsdp/*/*.c))
+CUDA_ALL   := $(sort $(wildcard libfsdp/device/device_cuda*.c libfsdp/comm/comm_nccl*.c models/nn/cuda/*.c \
+	libfsdp/device/*.cu models/nn/cuda/*.cu))
+SRC_cuda   := $(if $(filter 1,$(HAVE_CUDA)),$(CUDA_ALL))
+ifneq ($(HAVE_NCCL),1)
+SRC_cuda := $(filter-out libfsdp/comm/comm_nccl%,$(SRC_cuda))
+endif
+SRC_fsdp   := $(filter-out $(CUDA_ALL),$(sort $(wildcard libfsdp/*/*.c)))
 SRC_boot   := $(sort $(wildcard launcher/*.c))
 SRC_ckpt   := $(sort $(wildcard ckpt/*.c))
 SRC_models := $(sort $(wildcard models/*.c models/nn/*.c))
@@ -59,13 +77,14 @@ BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_
 TESTS    := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/test_*.c)))
 BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_*.c)))
 HEADERS  := $(wildcard libfsdp/include/fsdp/*.h libfsdp/include/fsdp/sys/*.h ckpt/include/ckpt/*.h)
-C_FILES   = $(sort $(shell find libfsdp launcher ckpt models tests -name '*.[ch]'))
+C_FILES   = $(sort $(shell find libfsdp launcher ckpt models tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh'))
 
 version  = $(shell sed -n 's/^.define FSDP_VERSION_$(1) *"*\([0-9.]*\)"*/\1/p' libfsdp/include/fsdp/base.h)
 VERSION := $(call version,STRING)
 SONAME  := libfsdp.so.$(call version,MAJOR)
 SHARED  := libfsdp.so.$(VERSION)
-LIBRARIES := $(LIB)/libfsdp.a $(LIB)/$(SHARED) $(LIB)/libckpt.a
+CUDA_SHARED := $(if $(SRC_cuda),$(LIB)/libfsdp-cuda.so)
+LIBRARIES := $(LIB)/libfsdp.a $(LIB)/$(SHARED) $(LIB)/libckpt.a $(CUDA_SHARED)
 
 # V=1 shows commands.
 ifeq ($(V),1)
@@ -96,7 +115,7 @@ all: $(PROGRAMS) $(LIBRARIES)
 ## tools            build the checkpoint tools alone (needs no PMIx, BLAS or YAML)
 tools: $(TOOLS)
 
-## libs             build libfsdp.a, libfsdp.so and libckpt.a
+## libs             build libfsdp.a, libfsdp.so, libckpt.a, and libfsdp-cuda.so where nvcc is
 libs: $(LIBRARIES)
 
 ## tests            build the test programs
@@ -204,6 +223,14 @@ $(OBJ)/%.o: %.c | $(OBJ)/.ready
 	$(call say,CC,$<)$(CC) $(INC_$(firstword $(subst /, ,$<))) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) \
 		-MMD -MP -c -o $@ $<
 
+OBJ_cuda := $(patsubst %.c,$(OBJ)/%.o,$(patsubst %.cu,$(OBJ)/%.cu.o,$(SRC_cuda)))
+$(filter-out %.cu.o,$(OBJ_cuda)): CPPFLAGS += $(CUDA_CPPFLAGS)
+
+$(OBJ)/%.cu.o: %.cu | $(OBJ)/.ready
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)$(NVCC_LAUNCHER) $(NVCC) $(INC_$(firstword $(subst /, ,$<))) $(NVCCFLAGS) \
+		-MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
 # Programs are linked again when they were last linked from objects of other flags.
 FLAGS := $(BIN)/.flags
 $(FLAGS): FORCE
@@ -243,6 +270,12 @@ $(LIB)/$(SHARED): $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) scripts/libfsdp.map $(F
 		-Wl,--version-script=scripts/libfsdp.map -o $@ $(filter %.o,$^) $(call pkg_libs,$(PKGS_fsdp)) -lm -ldl -lrt
 	$(Q)ln -sf $(SHARED) $(LIB)/$(SONAME) && ln -sf $(SONAME) $(LIB)/libfsdp.so
 
+# Complete in itself: of libfsdp it holds copies of what it uses, and shows one table alone.
+$(LIB)/libfsdp-cuda.so: $(OBJ_cuda) $(call ar_of,fsdp) scripts/libfsdp-cuda.map $(FLAGS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) \
+		-Wl,--version-script=scripts/libfsdp-cuda.map -o $@ $(filter %.o %.a,$^) $(CUDA_LIBS)
+
 # ---- install ------------------------------------------------------------------------------------
 
 bindir     := $(PREFIX)/bin
@@ -263,6 +296,7 @@ install: all
 	$(Q)install -m 644 $(filter ckpt/%,$(HEADERS)) $(DESTDIR)$(includedir)/ckpt
 	$(Q)install -m 644 $(filter %.a,$(LIBRARIES)) $(DESTDIR)$(libdir)
 	$(Q)install -m 755 $(LIB)/$(SHARED) $(DESTDIR)$(libdir)
+	$(Q)$(if $(CUDA_SHARED),install -m 755 $(CUDA_SHARED) $(DESTDIR)$(libdir))
 	$(Q)ln -sf $(SHARED) $(DESTDIR)$(libdir)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $(DESTDIR)$(libdir)/libfsdp.so
 	$(Q)$(foreach p,fsdp ckpt,sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(libdir)|' \
@@ -273,7 +307,7 @@ install: all
 uninstall:
 	$(call say,RM,$(DESTDIR)$(PREFIX))rm -rf $(addprefix $(DESTDIR),$(includedir)/fsdp $(includedir)/ckpt)
 	$(Q)rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PROGRAMS))) \
-		$(addprefix $(DESTDIR)$(libdir)/,libfsdp.a libckpt.a libfsdp.so $(SONAME) $(SHARED)) \
+		$(addprefix $(DESTDIR)$(libdir)/,libfsdp.a libckpt.a libfsdp.so $(SONAME) $(SHARED) libfsdp-cuda.so) \
 		$(addprefix $(DESTDIR)$(pcdir)/,fsdp.pc ckpt.pc) \
 		$(addprefix $(DESTDIR)$(mandir)/,$(notdir $(MAN)))
 

@@ -12,6 +12,9 @@ V       ?= 0
 WITH_PMIX ?= auto
 WITH_ZSTD ?= auto
 WITH_DNNL ?= auto
+WITH_CUDA ?= auto
+WITH_NCCL ?= auto
+WITH_CUDNN ?= auto
 
 CSTD  := -std=gnu11
 CWARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Wpointer-arith
@@ -63,3 +66,38 @@ DNNL_LIBS := $(if $(filter 1,$(HAVE_DNNL)),-ldnnl)
 # GEMM for models: any CBLAS. For another one: make CBLAS_CFLAGS=... CBLAS_LIBS=...
 CBLAS_CFLAGS ?= $(shell pkg-config --cflags openblas 2>/dev/null)
 CBLAS_LIBS   ?= $(shell pkg-config --libs openblas 2>/dev/null || echo -lopenblas)
+
+# CUDA: libfsdp-cuda.so, where there is nvcc and a C++ compiler for it. NCCL and cuDNN are looked for
+# in CUDA_HOME and among the system's headers. Sanitizer builds do without: nvcc's code has none.
+CUDA_HOME ?= $(firstword $(patsubst %/bin/nvcc,%,$(shell command -v nvcc)) $(wildcard /usr/local/cuda) \
+	$(shell ls -d /usr/local/cuda-* 2>/dev/null | sort -rV))
+NVCC      ?= $(CUDA_HOME)/bin/nvcc
+CUDA_LIB  ?= $(firstword $(wildcard $(foreach d,lib64 lib targets/$(shell uname -m)-linux/lib,$(CUDA_HOME)/$(d))))
+# Real architectures to compile for, and the one whose PTX newer GPUs translate.
+CUDA_SM   ?= 80 90
+CUDA_PTX  ?= 90
+# $(call cuda_probe,NAME,test that it is there,what is missing)
+define cuda_probe
+ifeq ($$(filter auto 0 1,$$(WITH_$(1))),)
+$$(error WITH_$(1)=$$(WITH_$(1)): use auto, 1 or 0)
+endif
+HAVE_$(1) := $$(if $$(or $$(filter 0,$$(WITH_$(1))),$$(SANITIZE)),0,$$(shell $(2) >/dev/null 2>&1 && echo 1 || echo 0))
+ifeq ($$(WITH_$(1))$$(HAVE_$(1)),10)
+$$(error WITH_$(1)=1, but $(if $(SANITIZE),a sanitizer build has no CUDA,$(3)); WITH_$(1)=0 does without)
+endif
+endef
+has_header = echo '\#include <$(1)>' | $(CC) -E -I$(CUDA_HOME)/include -x c -
+$(eval $(call cuda_probe,CUDA,test -x $(NVCC) && test -f $(CUDA_HOME)/include/cuda_runtime.h && \
+	test -f $(CUDA_LIB)/libcudart_static.a && command -v g++ c++,there is no $(NVCC) or no headers \
+	libcudart_static.a and C++ compiler to it; set CUDA_HOME))
+ifeq ($(HAVE_CUDA),0)
+ifneq ($(filter 1,$(WITH_NCCL) $(WITH_CUDNN)),)
+$(error WITH_NCCL=1 and WITH_CUDNN=1 need CUDA, which this build has not; see WITH_CUDA=1)
+endif
+HAVE_NCCL  := 0
+HAVE_CUDNN := 0
+else
+$(eval $(call cuda_probe,NCCL,$(call has_header,nccl.h),there is no nccl.h in $(CUDA_HOME)/include))
+$(eval $(call cuda_probe,CUDNN,$(call has_header,cudnn.h),there is no cudnn.h in $(CUDA_HOME)/include))
+endif
+NVCC_LAUNCHER ?= $(shell command -v ccache)

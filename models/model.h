@@ -62,6 +62,9 @@ struct model_ops {
     /* Reads and checks config.json (a Hugging Face model folder's). Errors name file and key. */
     int (*create)(struct model **out, const char *config_json_path, struct fsdp_err *err);
     void (*destroy)(struct model *model);
+    /* Before describe, where it runs elsewhere than on the CPU. FSDP_EUNSUPPORTED: no operators for
+     * this device. */
+    int (*set_device)(struct model *model, const struct fsdp_device *device, struct fsdp_err *err);
     /* Before describe, where not all is F32. */
     void (*set_dtypes)(struct model *model, const struct model_dtypes *dtypes);
     /* Adds modules, parameters and activation bytes for micro-batches of B x T. recompute is

@@ -379,6 +379,11 @@ struct nn_attention stack_attention(const struct model *m, const struct stack_bl
 
 /* ---- dropout -------------------------------------------------------------------------------- */
 
+int stack_set_device(struct model *m, const struct fsdp_device *device, struct fsdp_err *err)
+{
+    return nn_ops_of(&m->nn, device, err);
+}
+
 void stack_set_dropout(struct model *m, double p)
 {
     m->config.attn_drop = p;

@@ -179,6 +179,7 @@ void stack_destroy(struct model *m);
 void stack_set_dtypes(struct model *m, const struct model_dtypes *dtypes);
 int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
                    struct fsdp_err *err);
+int stack_set_device(struct model *m, const struct fsdp_device *device, struct fsdp_err *err);
 void stack_set_dropout(struct model *m, double p);
 int stack_vocab_size(const struct model *m);
 int stack_max_seq_len(const struct model *m);
@@ -197,7 +198,7 @@ int stack_decode(struct model_decoder *decoder, const int32_t *tokens, int ntoke
 /* All of them but .create, .family and .wrap_classes. */
 #define STACK_MODEL_OPS                                                                            \
     .destroy = stack_destroy, .set_dtypes = stack_set_dtypes, .describe = stack_describe,          \
-    .set_dropout = stack_set_dropout, .vocab_size = stack_vocab_size,                              \
+    .set_device = stack_set_device, .set_dropout = stack_set_dropout, .vocab_size = stack_vocab_size,                              \
     .max_seq_len = stack_max_seq_len, .run = stack_run, .logits = stack_logits,                    \
     .flops_per_token = stack_flops_per_token, .info = stack_info,                                  \
     .decoder_create = stack_decoder_create, .decoder_destroy = stack_decoder_destroy,              \

@@ -87,6 +87,7 @@ static int open_model(struct train_parts *p, struct fsdp_err *err)
     FSDP_TRY(hash_file(&p->model_hash, p->model_config, err));
     FSDP_TRY(model_find(&p->ops, p->model_config, err));
     FSDP_TRY(p->ops->create(&p->model, p->model_config, err));
+    FSDP_TRY(p->ops->set_device(p->model, p->device, err));
     if (p->config->model.dropout >= 0)
         p->ops->set_dropout(p->model, p->config->model.dropout);
     int longest = p->ops->max_seq_len(p->model);

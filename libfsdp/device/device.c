@@ -1,46 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The dispatcher: checks arguments and a lane's sticky error once, so that backends need not. */
 #include <pthread.h>
-#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "device_handles.h"
+#include "device_load.h"
 #include "fsdp/sys/device_ops.h"
 
-struct fsdp_device {
-    const struct fsdp_device_ops *ops;
-    void *state;
-    _Atomic uint64_t nsyncs, nallocs, alloc_nbytes;
-};
-
-struct fsdp_lane {
-    struct fsdp_device *device;
-    void *state;
-    char name[32];
-    pthread_mutex_t lock; /* of failure */
-    struct fsdp_err failure;
-};
-
-struct fsdp_event {
-    struct fsdp_device *device;
-    void *state;
-};
-
-int fsdp_device_open(struct fsdp_device **out, const char *kind, unsigned flags,
-                     struct fsdp_err *err)
+int fsdp_device_open_ops(struct fsdp_device **out, const struct fsdp_device_ops *ops, int ordinal,
+                         unsigned flags, struct fsdp_err *err)
 {
-    if (strcmp(kind, "auto") && strcmp(kind, "cpu"))
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "device '%s': this build has only 'cpu'", kind);
     struct fsdp_device *device = fsdp_alloc(1, sizeof *device, "device", err);
     if (!device)
         return FSDP_ENOMEM;
-    device->ops = &fsdp_device_cpu_ops;
-    int rc = device->ops->open(&device->state, flags, err);
+    device->ops = ops;
+    int rc = ops->open(&device->state, ordinal, flags, err);
     if (rc) {
         fsdp_free(device);
         return rc;
     }
     *out = device;
     return FSDP_OK;
+}
+
+static int open_cuda(struct fsdp_device **out, int ordinal, unsigned flags, struct fsdp_err *err)
+{
+    const struct fsdp_cuda_backend *backend;
+    int ndevices;
+
+    FSDP_TRY(device_load_cuda(&backend, &ndevices, err));
+    if (ordinal >= ndevices)
+        return fsdp_err_set(err, FSDP_ENOTFOUND,
+                            "device cuda:%d: this process sees %d GPU%s, numbered from 0 "
+                            "(CUDA_VISIBLE_DEVICES says which)",
+                            ordinal, ndevices, ndevices == 1 ? "" : "s");
+    return fsdp_device_open_ops(out, backend->device_ops, ordinal, flags, err);
+}
+
+/* Whoever has the library meant to use a GPU, and is told why not. */
+static int open_auto(struct fsdp_device **out, unsigned flags, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = open_cuda(out, 0, flags, &why);
+    if (!rc)
+        return FSDP_OK;
+    fsdp_log(rc == FSDP_EUNSUPPORTED ? FSDP_LOG_DEBUG : FSDP_LOG_INFO,
+             "device auto: the CPU is used (%s)", why.text);
+    return fsdp_device_open_ops(out, &fsdp_device_cpu_ops, 0, flags, err);
+}
+
+int fsdp_device_open(struct fsdp_device **out, const char *kind, unsigned flags,
+                     struct fsdp_err *err)
+{
+    int ordinal = 0, end = 0;
+
+    if (!strcmp(kind, "auto"))
+        return open_auto(out, flags, err);
+    if (!strcmp(kind, "cpu"))
+        return fsdp_device_open_ops(out, &fsdp_device_cpu_ops, 0, flags, err);
+    if (!strcmp(kind, "cuda"))
+        return open_cuda(out, 0, flags, err);
+    if (sscanf(kind, "cuda:%4d%n", &ordinal, &end) == 1 && !kind[end] && ordinal >= 0)
+        return open_cuda(out, ordinal, flags, err);
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "device '%s': use auto, cpu, cuda or cuda:N", kind);
+}
+
+const struct fsdp_cuda_backend *fsdp_device_cuda_backend(const struct fsdp_device *device)
+{
+    const struct fsdp_cuda_backend *backend = device_loaded_cuda();
+    return backend && device->ops == backend->device_ops ? backend : NULL;
 }
 
 void fsdp_device_close(struct fsdp_device *device)
@@ -63,10 +92,21 @@ void *fsdp_device_alloc(struct fsdp_device *device, size_t nbytes, const char *n
     return device->ops->alloc(device->state, nbytes, name, err);
 }
 
-void fsdp_device_count_alloc(struct fsdp_device *device, size_t nbytes)
+void *fsdp_host_alloc(struct fsdp_device *device, size_t nbytes, const char *name,
+                      struct fsdp_err *err)
 {
-    atomic_fetch_add(&device->nallocs, 1);
-    atomic_fetch_add(&device->alloc_nbytes, nbytes);
+    return device->ops->host_alloc(device->state, nbytes, name, err);
+}
+
+void fsdp_host_free(struct fsdp_device *device, void *ptr)
+{
+    if (ptr)
+        device->ops->host_free(device->state, ptr);
+}
+
+bool fsdp_device_is_host(const struct fsdp_device *device)
+{
+    return device->ops->is_host;
 }
 
 struct fsdp_device_stats fsdp_device_stats(const struct fsdp_device *device)
@@ -81,15 +121,15 @@ void fsdp_device_free(struct fsdp_device *device, void *ptr)
         device->ops->free(device->state, ptr);
 }
 
-int fsdp_lane_create(struct fsdp_lane **out, struct fsdp_device *device, const char *name,
-                     struct fsdp_err *err)
+static int create_lane(struct fsdp_lane **out, struct fsdp_device *device, const char *name,
+                       bool urgent, struct fsdp_err *err)
 {
     struct fsdp_lane *lane = fsdp_alloc(1, sizeof *lane, "lane", err);
     if (!lane)
         return FSDP_ENOMEM;
     lane->device = device;
     strncpy(lane->name, name, sizeof lane->name - 1);
-    int rc = device->ops->lane_create(&lane->state, device->state, lane->name, err);
+    int rc = device->ops->lane_create(&lane->state, device->state, lane->name, urgent, err);
     if (rc) {
         fsdp_free(lane);
         return rc;
@@ -99,6 +139,18 @@ int fsdp_lane_create(struct fsdp_lane **out, struct fsdp_device *device, const c
     return FSDP_OK;
 }
 
+int fsdp_lane_create(struct fsdp_lane **out, struct fsdp_device *device, const char *name,
+                     struct fsdp_err *err)
+{
+    return create_lane(out, device, name, false, err);
+}
+
+int fsdp_lane_create_urgent(struct fsdp_lane **out, struct fsdp_device *device, const char *name,
+                            struct fsdp_err *err)
+{
+    return create_lane(out, device, name, true, err);
+}
+
 void fsdp_lane_destroy(struct fsdp_lane *lane)
 {
     if (lane) {
@@ -106,30 +158,6 @@ void fsdp_lane_destroy(struct fsdp_lane *lane)
         pthread_mutex_destroy(&lane->lock);
         fsdp_free(lane);
     }
-}
-
-const char *fsdp_lane_name(const struct fsdp_lane *lane)
-{
-    return lane->name;
-}
-
-struct fsdp_device *fsdp_lane_device(const struct fsdp_lane *lane)
-{
-    return lane->device;
-}
-
-void *fsdp_lane_native(const struct fsdp_lane *lane)
-{
-    const struct fsdp_device_ops *ops = lane->device->ops;
-    return ops->lane_native ? ops->lane_native(lane->state) : NULL;
-}
-
-void fsdp_lane_fail(struct fsdp_lane *lane, const struct fsdp_err *err)
-{
-    pthread_mutex_lock(&lane->lock);
-    if (!lane->failure.status)
-        lane->failure = *err;
-    pthread_mutex_unlock(&lane->lock);
 }
 
 /* What was said of the lane from beside it. */

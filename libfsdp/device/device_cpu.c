@@ -14,8 +14,9 @@
 #include "device_cpu.h"
 #include "device_cpu_lane.h"
 
-static int dev_open(void **state, unsigned flags, struct fsdp_err *err)
+static int dev_open(void **state, int ordinal, unsigned flags, struct fsdp_err *err)
 {
+    (void)ordinal;
     struct device *d = fsdp_alloc(1, sizeof *d, "cpu device", err);
     if (!d)
         return FSDP_ENOMEM;
@@ -98,8 +99,9 @@ static void *lane_main(void *ptr)
     return NULL;
 }
 
-static int lane_create(void **out, void *state, const char *name, struct fsdp_err *err)
+static int lane_create(void **out, void *state, const char *name, bool urgent, struct fsdp_err *err)
 {
+    (void)urgent;
     struct lane *l = fsdp_alloc(1, sizeof *l, "cpu lane", err);
     if (!l)
         return FSDP_ENOMEM;
@@ -275,10 +277,13 @@ static int event_done(void *ptr, bool *done, struct fsdp_err *err)
 const struct fsdp_device_ops fsdp_device_cpu_ops = {
     .abi = FSDP_DEVICE_OPS_ABI,
     .name = "cpu",
+    .is_host = true,
     .open = dev_open,
     .close = dev_close,
     .alloc = dev_alloc,
     .free = dev_free,
+    .host_alloc = dev_alloc,
+    .host_free = dev_free,
     .lane_create = lane_create,
     .lane_destroy = lane_destroy,
     .lane_sync = lane_sync,

@@ -258,6 +258,9 @@ struct nn_ops {
  * alone, as far as the BLAS library's do. */
 extern const struct nn_ops nn_cpu_ops;
 
+/* The operators of a device. FSDP_EUNSUPPORTED: there are none. */
+int nn_ops_of(const struct nn_ops **out, const struct fsdp_device *device, struct fsdp_err *err);
+
 /* Name of the BLAS kernels in use, such as "SkylakeX"; "unknown" where the library does not tell.
  */
 const char *nn_blas_kernels(void);

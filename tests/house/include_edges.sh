@@ -19,6 +19,7 @@ launcher        libfsdp/base libfsdp/comm
 ckpt            libfsdp/base
 ckpt/tools      libfsdp/base ckpt
 models/nn       libfsdp/base libfsdp/device
+models/nn/cuda  libfsdp/base libfsdp/device models/nn
 models          libfsdp/base libfsdp/device libfsdp/core models/nn
 models/train    libfsdp/base libfsdp/device libfsdp/comm libfsdp/mesh libfsdp/optim libfsdp/core launcher ckpt models models/nn
 models/tools    libfsdp/base libfsdp/device libfsdp/comm libfsdp/mesh libfsdp/optim libfsdp/core launcher ckpt models models/train
@@ -30,7 +31,7 @@ part_of() { # path
         local h=${1#libfsdp/include/fsdp/}
         case ${h#sys/} in
         base.h | tunable.h | cpu.h) echo libfsdp/base ;;
-        device.h | device_ops.h) echo libfsdp/device ;;
+        device.h | device_ops.h | cuda.h) echo libfsdp/device ;;
         comm.h | comm_ops.h) echo libfsdp/comm ;;
         mesh.h) echo libfsdp/mesh ;;
         optim.h) echo libfsdp/optim ;;
@@ -43,6 +44,7 @@ part_of() { # path
     ckpt/tools/*) echo ckpt/tools ;;
     ckpt/*) echo ckpt ;;
     models/tools/*) echo models/tools ;;
+    models/nn/cuda/*) echo models/nn/cuda ;;
     models/nn/*) echo models/nn ;;
     models/train*) echo models/train ;;
     models/*) echo models ;;
@@ -70,7 +72,7 @@ while IFS=: read -r file name; do
     edges+="$from $to $file: $name"$'\n'
     # Between top-level folders, public headers only.
     [ "${from%%/*}" = "${to%%/*}" ] || [[ $target == */include/* ]] || private+="$file: $name"$'\n'
-done < <(find libfsdp launcher ckpt models -name '*.[ch]' -print0 | sort -z |
+done < <(find libfsdp launcher ckpt models \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z |
     xargs -0 grep -E -H -o '^ *# *include +["<][^">]+[">]' |
     sed -n -e 's/: *# *include *"\(.*\)"$/:\1/p' -e 's/: *# *include *<\(fsdp\/.*\|ckpt\/.*\)>$/:\1/p')
 

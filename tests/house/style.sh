@@ -16,8 +16,8 @@ check() { # text, offending lines
 }
 
 code=$(find libfsdp launcher ckpt models tests scripts .ci Makefile config.mk -type f \
-    \( -name '*.[ch]' -o -name '*.sh' -o -name '*.py' -o -name Makefile -o -name '*.mk' -o -name run \))
-c_code=$(grep '\.[ch]$' <<<"$code")
+    \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' -o -name '*.py' -o -name Makefile -o -name '*.mk' -o -name run \))
+c_code=$(grep -E '\.([ch]|cuh?)$' <<<"$code")
 # Not the programs: tools, the training program, the process side of fsdp-launch.
 libraries=$(grep -E '^(libfsdp|launcher|ckpt|models)/' <<<"$c_code" |
     grep -v -E '/tools/|^models/train|^launcher/(launch_|fsdp_launch|supervise)')

@@ -33,7 +33,10 @@ enum {
     FSDP_DEVICE_SEED_SHIFT = 8
 };
 
-/* kind: "auto" or "cpu" here; "cuda" where libfsdp-cuda.so is found. Local. */
+/* kind: "cpu"; "cuda" or "cuda:N", the Nth GPU that this process sees (0 is the first); "auto", the
+ * first GPU if libfsdp-cuda.so is found and can use one, else the CPU. flags: 0 but for the CPU.
+ * FSDP_EUNSUPPORTED: no such kind, no libfsdp-cuda.so; FSDP_ENOTFOUND: no driver, no such GPU.
+ * Local. */
 int fsdp_device_open(struct fsdp_device **out, const char *kind, unsigned flags,
                      struct fsdp_err *err);
 void fsdp_device_close(struct fsdp_device *device);
@@ -43,6 +46,14 @@ const char *fsdp_device_name(const struct fsdp_device *device);
 void *fsdp_device_alloc(struct fsdp_device *device, size_t nbytes, const char *name,
                         struct fsdp_err *err);
 void fsdp_device_free(struct fsdp_device *device, void *ptr);
+/* Host memory that the device copies from and to by itself, without a detour: zeroed. It is what
+ * the host reads and writes; the device's own memory it may touch only where fsdp_device_is_host.
+ * Not for the step loop. */
+void *fsdp_host_alloc(struct fsdp_device *device, size_t nbytes, const char *name,
+                      struct fsdp_err *err);
+void fsdp_host_free(struct fsdp_device *device, void *ptr);
+/* The device's memory is the host's: the CPU. */
+bool fsdp_device_is_host(const struct fsdp_device *device);
 /* For communicators, which take memory in their own ways: it counts, too. */
 void fsdp_device_count_alloc(struct fsdp_device *device, size_t nbytes);
 
@@ -55,6 +66,9 @@ struct fsdp_device_stats fsdp_device_stats(const struct fsdp_device *device);
 
 int fsdp_lane_create(struct fsdp_lane **out, struct fsdp_device *device, const char *name,
                      struct fsdp_err *err);
+/* The same; where the device can, work of an urgent lane goes before that of others. */
+int fsdp_lane_create_urgent(struct fsdp_lane **out, struct fsdp_device *device, const char *name,
+                            struct fsdp_err *err);
 void fsdp_lane_destroy(struct fsdp_lane *lane);
 const char *fsdp_lane_name(const struct fsdp_lane *lane);
 struct fsdp_device *fsdp_lane_device(const struct fsdp_lane *lane);

@@ -8,16 +8,20 @@
 
 #include "fsdp/device.h"
 
-#define FSDP_DEVICE_OPS_ABI 1
+#define FSDP_DEVICE_OPS_ABI 2
 
 struct fsdp_device_ops {
     uint32_t abi;
     const char *name;
-    int (*open)(void **state, unsigned flags, struct fsdp_err *err);
+    bool is_host; /* the host may read and write its memory */
+    int (*open)(void **state, int ordinal, unsigned flags, struct fsdp_err *err);
     void (*close)(void *state);
     void *(*alloc)(void *state, size_t nbytes, const char *name, struct fsdp_err *err);
     void (*free)(void *state, void *ptr);
-    int (*lane_create)(void **lane, void *state, const char *name, struct fsdp_err *err);
+    void *(*host_alloc)(void *state, size_t nbytes, const char *name, struct fsdp_err *err);
+    void (*host_free)(void *state, void *ptr);
+    int (*lane_create)(void **lane, void *state, const char *name, bool urgent,
+                       struct fsdp_err *err);
     void (*lane_destroy)(void *lane);
     int (*lane_sync)(void *lane, struct fsdp_err *err);
     int (*lane_call)(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
@@ -60,5 +64,9 @@ struct fsdp_device_ops {
 };
 
 extern const struct fsdp_device_ops fsdp_device_cpu_ops;
+
+/* A device of this backend, whatever kind it is: for backends that are not in the tree, and tests. */
+int fsdp_device_open_ops(struct fsdp_device **out, const struct fsdp_device_ops *ops, int ordinal,
+                         unsigned flags, struct fsdp_err *err);
 
 #endif
