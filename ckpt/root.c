@@ -94,3 +94,13 @@ int ckpt_note_write(const char *root, const char *name, const char *text, struct
     fsdp_free(path);
     return rc;
 }
+
+int ckpt_note_remove(const char *root, const char *name, struct fsdp_err *err)
+{
+    const struct ckpt_store_ops *ops;
+    FSDP_TRY(ckpt_store_of(&ops, root, err));
+    char *path = ckpt_path_join(root, name, err);
+    int rc = path ? ckpt_store_remove(ops, path, err) : FSDP_ENOMEM;
+    fsdp_free(path);
+    return rc;
+}

@@ -16,6 +16,7 @@
 #include "launch.h"
 
 #include "train.h"
+#include "train_claim.h"
 #include "train_life.h"
 #include "train_save.h"
 #include "train_setup.h"
@@ -29,6 +30,7 @@ struct train {
     struct train_loop loop;
     struct train_life *life;
     struct train_saver saver;
+    struct train_claim *claim;       /* rank 0's on checkpoint.path */
     char resumed[TRAIN_PATH_NBYTES]; /* checkpoint that the run began from, "" for none */
 };
 
@@ -76,7 +78,8 @@ static int64_t step_of(const char *path)
     return sscanf(name ? name + 1 : path, "step-%" SCNd64, &step) == 1 ? step : -1;
 }
 
-/* A place that cannot be written should be known now, not after the first hour. Rank 0's part. */
+/* A place that cannot be written, or is another run's, should be known now, not after the first
+ * hour. Rank 0's part. */
 static int prepare_root(struct train *t, struct fsdp_err *err)
 {
     const char *root = t->parts.config->checkpoint.path;
@@ -92,7 +95,7 @@ static int prepare_root(struct train *t, struct fsdp_err *err)
         fsdp_err_set(err, rc, "%.300s: %.700s",
                      config_where(where, sizeof where, t->parts.config, "checkpoint.path"),
                      why.text);
-    return rc;
+    return rc ? rc : train_claim_take(&t->claim, t->parts.config, err);
 }
 
 /* Saves of this run must not meet checkpoints of another that went further. Rank 0's part. */
@@ -198,6 +201,7 @@ static int start(struct train *t, struct fsdp_err *err)
     t->loop.state = train_parts_state(&t->parts);
     t->loop.saved_step = -1;
     FSDP_TRY(fsdp_oob_agree(t->oob, prepare_root(t, err), err));
+    t->saver.claim = t->claim;
     FSDP_TRY(choose_checkpoint(t, err));
     if (t->resumed[0])
         FSDP_TRY(load_from(t, t->resumed, true, err));
@@ -206,6 +210,8 @@ static int start(struct train *t, struct fsdp_err *err)
     else
         FSDP_TRY(fsdp_init_params(t->parts.fsdp, err));
     int rc = check_root(t, err);
+    if (rc == FSDP_OK)
+        rc = train_claim_check(t->claim, err); /* two that came at one moment */
     if (rc == FSDP_OK)
         rc = train_life_begin(t->life, t->loop.state.step, t->resumed[0] != 0, err);
     return fsdp_oob_agree(t->oob, rc, err);
@@ -428,11 +434,13 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
     return open_trace(t, err);
 }
 
-/* Signals count on every rank, clock and files on rank 0. */
+/* Signals count on every rank, clock and files on rank 0. A run that has lost its folder stops
+ * where it would save, and is refused there. */
 static unsigned asks(void *ctx, double step_seconds)
 {
     struct train *t = ctx;
-    return train_life_asks(t->life, step_seconds) | (launch_stop_requested() ? TRAIN_ASK_STOP : 0);
+    bool stop = launch_stop_requested() || train_claim_is_lost(t->claim);
+    return train_life_asks(t->life, step_seconds) | (stop ? TRAIN_ASK_STOP : 0);
 }
 
 static int run_loop(struct train *t, struct fsdp_err *err)
@@ -511,6 +519,7 @@ static void tear_down(struct train *t)
     metrics_close(t->loop.metrics);
     train_trace_close(t->loop.trace);
     train_saver_close(&t->saver);
+    train_claim_release(t->claim);
     train_life_close(t->life);
     train_parts_close(&t->parts);
     report_close(&t->report);

@@ -86,7 +86,8 @@ static void retain(const struct train_saver *s)
     const struct config *c = s->parts->config;
     struct fsdp_err err = FSDP_ERR_INIT;
 
-    if (s->report->lead && ckpt_retain(c->checkpoint.path, (int)c->checkpoint.keep, &err))
+    if (s->report->lead && !train_claim_is_lost(s->claim) &&
+        ckpt_retain(c->checkpoint.path, (int)c->checkpoint.keep, &err))
         fsdp_log(FSDP_LOG_WARN, "old checkpoints stay: %s", err.text);
 }
 
@@ -220,6 +221,7 @@ static int save(void *ctx, const struct train_state *state, bool last, bool *sav
     bool early = false;
     char *json = NULL;
 
+    FSDP_TRY(fsdp_oob_agree(s->asked, train_claim_check(s->claim, err), err));
     if (s->writing && !last && s->parts->config->checkpoint.async_busy == CONFIG_BUSY_SKIP)
         FSDP_TRY(is_too_early(s, state->step, &early, err));
     *saved = !early;

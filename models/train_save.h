@@ -9,6 +9,7 @@
 
 #include "ckpt/ckpt.h"
 
+#include "train_claim.h"
 #include "train_setup.h"
 
 enum { TRAIN_PATH_NBYTES = 4096, TRAIN_MAX_EXTRA = 16 };
@@ -16,10 +17,11 @@ enum { TRAIN_PATH_NBYTES = 4096, TRAIN_MAX_EXTRA = 16 };
 struct train_saver {
     const struct train_parts *parts;
     struct report *report;
-    struct train_life *life; /* hears of every checkpoint; NULL is allowed */
-    struct fsdp_oob *oob;    /* checkpoints' own; the background's while it writes */
-    struct fsdp_oob *asked;  /* for what ranks agree on meanwhile */
-    char *settings;          /* the configuration as YAML */
+    struct train_life *life;   /* hears of every checkpoint; NULL is allowed */
+    struct train_claim *claim; /* NULL but on rank 0 */
+    struct fsdp_oob *oob;      /* checkpoints' own; the background's while it writes */
+    struct fsdp_oob *asked;    /* for what ranks agree on meanwhile */
+    char *settings;            /* the configuration as YAML */
     struct ckpt_alias *aliases;
     int naliases;
     char *extra[TRAIN_MAX_EXTRA]; /* files that go along */

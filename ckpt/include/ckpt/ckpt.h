@@ -44,6 +44,7 @@ int ckpt_root_try(double *seconds, const char *root, size_t nbytes, struct fsdp_
  * FSDP_ENOTFOUND where there is none. Local, blocks. */
 int ckpt_note_read(char **out, const char *root, const char *name, struct fsdp_err *err);
 int ckpt_note_write(const char *root, const char *name, const char *text, struct fsdp_err *err);
+int ckpt_note_remove(const char *root, const char *name, struct fsdp_err *err);
 
 /* ---- saving from a job -------------------------------------------------------------------------
  */
