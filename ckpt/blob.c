@@ -299,12 +299,6 @@ static int blob_read(struct ckpt_blob *out, struct ckpt *ckpt, size_t index, str
     return rc;
 }
 
-int ckpt_blobs_create(struct ckpt *ckpt, struct fsdp_err *err)
-{
-    ckpt->blobs = fsdp_alloc(ckpt->m.layout.npieces, sizeof *ckpt->blobs, "blobs", err);
-    return ckpt->blobs ? FSDP_OK : FSDP_ENOMEM;
-}
-
 void ckpt_blobs_destroy(struct ckpt *ckpt)
 {
     for (size_t i = 0; ckpt->blobs && i < ckpt->m.layout.npieces; i++)
@@ -316,10 +310,14 @@ void ckpt_blobs_destroy(struct ckpt *ckpt)
 int ckpt_blob_find(struct ckpt_blob *out, struct ckpt *ckpt, size_t piece, struct fsdp_err *err)
 {
     pthread_mutex_lock(&ckpt->lock);
-    *out = ckpt->blobs[piece];
+    if (!ckpt->blobs)
+        ckpt->blobs = fsdp_alloc(ckpt->m.layout.npieces, sizeof *ckpt->blobs, "blobs", err);
+    bool made = ckpt->blobs != NULL;
+    if (made)
+        *out = ckpt->blobs[piece];
     pthread_mutex_unlock(&ckpt->lock);
-    if (out->resolved)
-        return FSDP_OK;
+    if (!made || out->resolved)
+        return made ? FSDP_OK : FSDP_ENOMEM;
     FSDP_TRY(blob_read(out, ckpt, piece, err));
     /* Two threads may have read it: the later one's copy goes. */
     pthread_mutex_lock(&ckpt->lock);

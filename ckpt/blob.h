@@ -30,7 +30,6 @@ struct ckpt_blob {
     uint64_t nsummed;
 };
 
-int ckpt_blobs_create(struct ckpt *ckpt, struct fsdp_err *err);
 void ckpt_blobs_destroy(struct ckpt *ckpt);
 
 /* A copy of the blob of a piece, resolved. Thread safe. */

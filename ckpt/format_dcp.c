@@ -34,6 +34,7 @@ struct reader {
     const struct ckpt_pk *tensors, *paths;
     size_t nplaces;
     struct place *places; /* sorted */
+    size_t near;          /* the place after the one found last */
     size_t nfiles, max_files;
     const struct ckpt_pk **files; /* names in the order of the layout's files, by hash */
     int *by_hash;
@@ -102,7 +103,7 @@ out:
 
 static bool same_text(const struct ckpt_pk *a, const struct ckpt_pk *b)
 {
-    return a->nitems == b->nitems && !memcmp(a->u.text, b->u.text, a->nitems);
+    return a == b || (a->nitems == b->nitems && !memcmp(a->u.text, b->u.text, a->nitems));
 }
 
 static int hash_grow(struct reader *r, struct fsdp_err *err)
@@ -194,6 +195,8 @@ static int place_read(struct place *out, struct reader *r, const struct ckpt_pk 
 
 static int compare_texts(const struct ckpt_pk *a, const struct ckpt_pk *b)
 {
+    if (a == b)
+        return 0;
     size_t nbytes = a->nitems < b->nitems ? a->nitems : b->nitems;
     int order = memcmp(a->u.text, b->u.text, nbytes);
     return order ? order : a->nitems < b->nitems ? -1 : a->nitems > b->nitems;
@@ -221,15 +224,22 @@ static int places_read(struct reader *r, const struct ckpt_pk *storage, struct f
     for (size_t i = 0; i + 1 < storage->nitems; i += 2)
         FSDP_TRY(place_read(&r->places[r->nplaces++], r, storage->u.items[i],
                             storage->u.items[i + 1], err));
-    if (r->nplaces)
+    bool sorted = true;
+    for (size_t i = 1; sorted && i < r->nplaces; i++)
+        sorted = compare_places(&r->places[i - 1], &r->places[i]) <= 0;
+    if (!sorted)
         qsort(r->places, r->nplaces, sizeof *r->places, compare_places);
     return FSDP_OK;
 }
 
-/* NULL if there is none; of several, the one whose hint fits. */
-static const struct place *place_find(const struct reader *r, const struct place *key)
+/* The first place that is not before `key`. Looks first behind the one found last: a tensor's
+ * chunks mostly come in the order of their offsets. */
+static size_t place_first(const struct reader *r, const struct place *key)
 {
-    size_t low = 0, high = r->nplaces;
+    size_t low = 0, high = r->nplaces, near = r->near;
+    if (near < high && !compare_places(&r->places[near], key) &&
+        (!near || compare_places(&r->places[near - 1], key)))
+        return near;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         if (compare_places(&r->places[mid], key) < 0)
@@ -237,10 +247,18 @@ static const struct place *place_find(const struct reader *r, const struct place
         else
             high = mid;
     }
+    return low;
+}
+
+/* NULL if there is none; of several, the one whose hint fits. */
+static const struct place *place_find(struct reader *r, const struct place *key)
+{
     const struct place *found = NULL;
-    for (; low < r->nplaces && !compare_places(&r->places[low], key); low++)
-        if (!found || r->places[low].hint == key->hint)
-            found = &r->places[low];
+    size_t at = place_first(r, key);
+    for (; at < r->nplaces && !compare_places(&r->places[at], key); at++)
+        if (!found || r->places[at].hint == key->hint)
+            found = &r->places[at];
+    r->near = at;
     return found;
 }
 
@@ -519,7 +537,6 @@ int ckpt_dcp_open(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(values_read(&r, err), out);
     FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
-    FSDP_TRY_GOTO(ckpt_blobs_create(ckpt, err), out);
     rc = ckpt_dcp_finish(ckpt, err);
 out:
     ckpt_pickle_free(&pickle);

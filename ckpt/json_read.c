@@ -77,26 +77,49 @@ int ckpt_json_read_end(struct ckpt_json_reader *r, int rc)
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* Of eight bytes, in memory order: the high bit of those that end a run of plain ASCII, and perhaps
- * of bytes behind the first such. */
-static uint64_t special(uint64_t word)
+/* How many of the eight bytes at p begin a run of plain ASCII: neither quote nor backslash. (Bytes
+ * behind the first other may be taken for others, too; the machine is little-endian.) */
+static inline int plain_bytes(const char *p)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
+    uint64_t word;
+    memcpy(&word, p, 8);
     uint64_t quote = word ^ ones * '"', slash = word ^ ones * '\\';
-    return (word | (word - ones * 0x20) | (quote - ones) | (slash - ones)) & high;
+    uint64_t other = (word | (word - ones * 0x20) | (quote - ones) | (slash - ones)) & high;
+    return other ? __builtin_ctzll(other) / 8 : 8;
+}
+
+static inline bool is_plain(char c)
+{
+    return (unsigned char)c >= 0x20 && (unsigned char)c < 0x80 && c != '"' && c != '\\';
 }
 
 static const char *plain_end(const char *p, const char *end)
 {
-    for (; end - p >= 8; p += 8) {
-        uint64_t word;
-        memcpy(&word, p, 8);
-        if (special(word))
-            break;
+    while (end - p >= 8) {
+        int nbytes = plain_bytes(p);
+        p += nbytes;
+        if (nbytes < 8)
+            return p;
     }
-    while (p < end && (unsigned char)*p >= 0x20 && (unsigned char)*p < 0x80 && *p != '"' &&
-           *p != '\\')
+    while (p < end && is_plain(*p))
         p++;
+    return p;
+}
+
+/* plain_end, and copies. *to has room for end - p bytes. */
+static const char *plain_copy(char **to, const char *p, const char *end)
+{
+    while (end - p >= 8) {
+        int nbytes = plain_bytes(p);
+        memcpy(*to, p, 8);
+        *to += nbytes;
+        p += nbytes;
+        if (nbytes < 8)
+            return p;
+    }
+    while (p < end && is_plain(*p))
+        *(*to)++ = *p++;
     return p;
 }
 
@@ -172,7 +195,7 @@ static bool escape(struct ckpt_json_reader *r, char **to)
     char name = r->end - r->at > 1 ? r->at[1] : 0;
     if (name == 'u')
         return unicode_escape(r, to);
-    const char *found = name ? strchr(names, name) : NULL;
+    const char *found = name == '"' ? names : name ? strchr(names, name) : NULL;
     if (!found)
         return fail(r, "invalid escape");
     *(*to)++ = values[found - names];
@@ -184,7 +207,7 @@ static bool escape(struct ckpt_json_reader *r, char **to)
 static bool text_decode(struct ckpt_json_reader *r, struct ckpt_json_text *out, const char *begin)
 {
     if (!r->decoded) {
-        r->decoded = fsdp_alloc((size_t)(r->end - begin), 1, "JSON", r->err);
+        r->decoded = fsdp_alloc_unset((size_t)(r->end - begin), 1, "JSON", r->err);
         r->decoded_end = r->decoded;
         if (!r->decoded)
             return fail_memory(r);
@@ -192,18 +215,17 @@ static bool text_decode(struct ckpt_json_reader *r, struct ckpt_json_text *out, 
     char *to = r->decoded_end;
     out->data = to;
     r->at = begin;
-    while (r->at < r->end && *r->at != '"') {
-        const char *run = r->at, *end = plain_end(run, r->end);
-        int n = end < r->end && (unsigned char)*end >= 0x80 ? utf8_nbytes(end, r->end) : 0;
-        r->at = end += n;
-        memcpy(to, run, (size_t)(end - run));
-        to += end - run;
-        if (n || end == r->end || *end == '"')
-            continue;
-        if (*end != '\\')
+    for (;;) {
+        r->at = plain_copy(&to, r->at, r->end);
+        if (r->at == r->end || *r->at == '"')
+            break;
+        int n = (unsigned char)*r->at >= 0x80 ? utf8_nbytes(r->at, r->end) : 0;
+        if (!n && *r->at != '\\')
             return fail(r, "control character or bad UTF-8");
-        if (!escape(r, &to))
+        if (!n && !escape(r, &to))
             return false;
+        for (; n; n--)
+            *to++ = *r->at++;
     }
     if (r->at == r->end)
         return fail(r, "");
@@ -243,7 +265,8 @@ bool ckpt_json_text_is(const struct ckpt_json_text *text, const char *other)
 
 static bool same_keys(const struct ckpt_json_key *a, const struct ckpt_json_key *b)
 {
-    return a->nbytes == b->nbytes && !memcmp(a->data, b->data, a->nbytes);
+    return a->nbytes == b->nbytes && (!a->nbytes || *a->data == *b->data) &&
+           !memcmp(a->data, b->data, a->nbytes);
 }
 
 static bool fail_twice(struct ckpt_json_reader *r, const struct ckpt_json_key *key)
@@ -257,8 +280,10 @@ static bool fail_twice(struct ckpt_json_reader *r, const struct ckpt_json_key *k
 /* No two of the innermost object's keys are the same. */
 static bool keys_check(struct ckpt_json_reader *r)
 {
-    const struct ckpt_json_key *keys = r->keys + r->levels[r->depth].first_key;
     uint32_t count = (uint32_t)(r->nkeys - r->levels[r->depth].first_key), size = 4 * FEW_KEYS;
+    if (count < 2) /* there may be no list yet */
+        return true;
+    const struct ckpt_json_key *keys = r->keys + r->levels[r->depth].first_key;
     for (uint32_t i = 1; count <= FEW_KEYS && i < count; i++)
         for (uint32_t k = 0; k < i; k++)
             if (same_keys(&keys[i], &keys[k]))
@@ -285,7 +310,7 @@ static bool key_push(struct ckpt_json_reader *r, const struct ckpt_json_text *ke
 {
     if (r->nkeys == r->max_keys) {
         size_t more = r->max_keys ? 2 * r->max_keys : 64;
-        struct ckpt_json_key *grown = fsdp_alloc(more, sizeof *grown, "JSON keys", r->err);
+        struct ckpt_json_key *grown = fsdp_alloc_unset(more, sizeof *grown, "JSON keys", r->err);
         if (!grown)
             return fail_memory(r);
         if (r->nkeys)
@@ -379,13 +404,18 @@ static bool number_scan(struct ckpt_json_reader *r, uint64_t *out)
 {
     bool negative = *r->at == '-', fits = true, real = false;
     const char *begin = r->at += negative;
-    *out = 0;
-    if (!is_digit(r))
-        return fail(r, "invalid token");
-    for (; is_digit(r); r->at++) {
-        fits &= *out <= (INT64_MAX + (uint64_t)negative - (uint64_t)(*r->at - '0')) / 10;
-        *out = *out * 10 + (uint64_t)(*r->at - '0');
+    uint64_t value = 0;
+    const char *p = begin;
+    for (; p < r->end && *p >= '0' && *p <= '9'; p++) {
+        uint64_t digit = (uint64_t)(*p - '0');
+        if (p - begin >= 18) /* fewer always fit */
+            fits &= value <= (INT64_MAX + (uint64_t)negative - digit) / 10;
+        value = value * 10 + digit;
     }
+    r->at = p;
+    *out = value;
+    if (p == begin)
+        return fail(r, "invalid token");
     if (*begin == '0' && r->at > begin + 1)
         return fail(r, "invalid token");
     if (r->at < r->end && *r->at == '.') {
@@ -406,7 +436,7 @@ static bool number_scan(struct ckpt_json_reader *r, uint64_t *out)
     }
     if (!real && !fits)
         return fail_at(r, r->at, "too big integer");
-    return !real && (!negative || *out == 0);
+    return !real && (!negative || value == 0);
 }
 
 static bool word_scan(struct ckpt_json_reader *r, const char *word)

@@ -7,11 +7,11 @@
 #include "limits.h"
 #include "text.h"
 
-/* Makes room for `more` elements in all. */
+/* Makes room for `more` elements in all; what is added is not set. */
 static int reserve(void **data, size_t *max, size_t count, size_t more, size_t elem_nbytes,
                    const char *what, struct fsdp_err *err)
 {
-    void *grown = fsdp_alloc(more, elem_nbytes, what, err);
+    void *grown = fsdp_alloc_unset(more, elem_nbytes, what, err);
     if (!grown)
         return FSDP_ENOMEM;
     if (count)

@@ -127,6 +127,7 @@ static int judge_all(struct loader *l, int *damaged, uint64_t *actual, struct fs
     struct share *all = fsdp_alloc((size_t)l->oob->size * most, sizeof *all, "load shares", err);
     int rc = fsdp_oob_agree(l->oob, all ? FSDP_OK : FSDP_ENOMEM, err);
 
+    bool is_dcp = l->ckpt->format == CKPT_DCP;
     *damaged = -1;
     for (int from = 0; rc == FSDP_OK && from < layout->ntensors; from += EXCHANGE_NTENSORS) {
         int left = layout->ntensors - from;
@@ -137,8 +138,8 @@ static int judge_all(struct loader *l, int *damaged, uint64_t *actual, struct fs
             uint64_t sum;
             enum verdict verdict = tensor->has_fingerprint
                                        ? judge(&sum, &all[i], count, l->oob->size, tensor)
-                                   : l->ckpt->blobs ? was_read(&all[i], count, l->oob->size)
-                                                    : GOOD;
+                                   : is_dcp ? was_read(&all[i], count, l->oob->size)
+                                            : GOOD;
             if (verdict == DAMAGED && *damaged < 0) {
                 *damaged = from + (int)i;
                 *actual = sum;
@@ -171,7 +172,7 @@ static int check_suspects(struct loader *l, struct fsdp_err *err)
         bool bad = false;
         if (!l->suspect[i] || turn++ % l->oob->size != l->oob->rank)
             continue;
-        if (l->ckpt->blobs) {
+        if (l->ckpt->format == CKPT_DCP) {
             FSDP_TRY(check_blobs(l, i, err));
             continue;
         }

@@ -27,7 +27,7 @@ struct ckpt {
         char *why;
     } * unread;
 
-    struct ckpt_blob *blobs; /* [npieces] torch's archives (blob.h); NULL in other formats */
+    struct ckpt_blob *blobs; /* [npieces] torch's archives (blob.h); NULL until one is read */
 
     pthread_mutex_t lock; /* the open files, the blobs */
     struct ckpt_reader {

@@ -15,7 +15,8 @@ struct ckpt_pk_chunk {
 enum {
     CHUNK_NBYTES = 256 << 10,
     SMALL_CHUNK_NBYTES = 4 << 10,
-    GROWTH = 64, /* bytes of values for a byte of input: honest ones take fewer */
+    LARGE_CHUNK_NBYTES = 4 << 20, /* has huge pages */
+    GROWTH = 64,                  /* bytes of values for a byte of input: honest ones take fewer */
 };
 
 struct machine {
@@ -33,13 +34,31 @@ struct machine {
     struct fsdp_err *err;
 };
 
-static int bad(const struct machine *m, const char *text)
+__attribute__((cold, noinline)) static int bad(const struct machine *m, const char *text)
 {
     return fsdp_err_set(m->err, FSDP_ECORRUPT, "%s is damaged: %s at byte %zu", m->what, text,
                         m->pos);
 }
 
-static void *take(struct machine *m, size_t nbytes)
+/* A chunk of at least nbytes. */
+static int chunk_add(struct machine *m, size_t nbytes)
+{
+    size_t want = m->nbytes < SMALL_CHUNK_NBYTES   ? SMALL_CHUNK_NBYTES
+                  : m->nbytes < LARGE_CHUNK_NBYTES ? CHUNK_NBYTES
+                                                   : LARGE_CHUNK_NBYTES;
+    want = nbytes > want ? nbytes : want;
+    struct ckpt_pk_chunk *fresh = fsdp_alloc_unset(sizeof *fresh + want, 1, "pickle", m->err);
+    if (!fresh)
+        return FSDP_ENOMEM;
+    fresh->nbytes = want;
+    fresh->used = 0;
+    fresh->next = m->out->chunks;
+    m->out->chunks = fresh;
+    return FSDP_OK;
+}
+
+/* Bytes of any value. */
+static inline void *take(struct machine *m, size_t nbytes)
 {
     struct ckpt_pk_chunk *chunk = m->out->chunks;
     nbytes = (nbytes + 7) & ~(size_t)7;
@@ -49,14 +68,9 @@ static void *take(struct machine *m, size_t nbytes)
     }
     m->room -= nbytes;
     if (!chunk || chunk->nbytes - chunk->used < nbytes) {
-        size_t want = m->nbytes < SMALL_CHUNK_NBYTES ? SMALL_CHUNK_NBYTES : CHUNK_NBYTES;
-        want = nbytes > want ? nbytes : want;
-        struct ckpt_pk_chunk *fresh = fsdp_alloc(sizeof *fresh + want, 1, "pickle", m->err);
-        if (!fresh)
+        if (chunk_add(m, nbytes))
             return NULL;
-        fresh->nbytes = want;
-        fresh->next = chunk;
-        m->out->chunks = chunk = fresh;
+        chunk = m->out->chunks;
     }
     void *at = chunk->data + chunk->used;
     chunk->used += nbytes;
@@ -81,7 +95,7 @@ static int grow(struct machine *m, void **data, size_t *max, size_t count, size_
 
 /* ---- the stack ------------------------------------------------------------------------------- */
 
-static int push(struct machine *m, struct ckpt_pk *value)
+static inline int push(struct machine *m, struct ckpt_pk *value)
 {
     if (m->nstack == m->max_stack) {
         void *data = m->stack;
@@ -101,8 +115,24 @@ static int push_new(struct machine *m, struct ckpt_pk value)
     return push(m, at);
 }
 
+/* Values that nothing can change, and that are most of a pickle: one of each serves all. */
+#define INT(i)                                                                                     \
+    {                                                                                              \
+        .type = CKPT_PK_T_INT, .u.integer = (i)                                                    \
+    }
+#define INT4(i) INT(i), INT((i) + 1), INT((i) + 2), INT((i) + 3)
+#define INT16(i) INT4(i), INT4((i) + 4), INT4((i) + 8), INT4((i) + 12)
+#define INT64(i) INT16(i), INT16((i) + 16), INT16((i) + 32), INT16((i) + 48)
+static struct ckpt_pk small_ints[] = {INT64(0), INT64(64), INT64(128), INT64(192)};
+static struct ckpt_pk none = {.type = CKPT_PK_T_NONE};
+static struct ckpt_pk empty_tuple = {.type = CKPT_PK_T_TUPLE};
+static struct ckpt_pk truth[] = {{.type = CKPT_PK_T_BOOL, .u.integer = 0},
+                                 {.type = CKPT_PK_T_BOOL, .u.integer = 1}};
+
 static int push_int(struct machine *m, int64_t value)
 {
+    if (value >= 0 && value < (int64_t)(sizeof small_ints / sizeof *small_ints))
+        return push(m, &small_ints[value]);
     return push_new(m, (struct ckpt_pk){.type = CKPT_PK_T_INT, .u.integer = value});
 }
 
@@ -132,16 +162,19 @@ static int pop_mark(size_t *first, struct machine *m)
 
 /* ---- lists, tuples, dicts -------------------------------------------------------------------- */
 
+/* Exactly what is there at first, for most are filled at once; then in powers of two. */
 static int items_add(struct machine *m, struct ckpt_pk *to, struct ckpt_pk *const *items,
                      size_t count)
 {
-    size_t have = to->nitems, need = have + count, room = have ? 4 : 0;
+    size_t have = to->nitems, need = have + count, room = have && !to->exact ? 4 : have;
+    if (!count)
+        return FSDP_OK;
     if (need > UINT32_MAX)
         return bad(m, "a list is too long");
-    while (have && room < have)
+    while (!to->exact && room < have)
         room *= 2;
     if (need > room) {
-        size_t max = room ? room : 4;
+        size_t max = have ? 4 : need;
         while (max < need)
             max *= 2;
         struct ckpt_pk **grown = take(m, max * sizeof *grown);
@@ -150,9 +183,9 @@ static int items_add(struct machine *m, struct ckpt_pk *to, struct ckpt_pk *cons
         if (have)
             memcpy(grown, to->u.items, have * sizeof *grown);
         to->u.items = grown;
+        to->exact = !have;
     }
-    if (count)
-        memcpy(to->u.items + have, items, count * sizeof *items);
+    memcpy(to->u.items + have, items, count * sizeof *items);
     to->nitems = (uint32_t)need;
     return FSDP_OK;
 }
@@ -163,15 +196,7 @@ static int push_items(struct machine *m, enum ckpt_pk_type type, size_t first)
     if (!value)
         return FSDP_ENOMEM;
     *value = (struct ckpt_pk){.type = (uint8_t)type};
-    size_t count = m->nstack - first;
-    if (type == CKPT_PK_T_TUPLE && count && count <= UINT32_MAX) { /* never grows: exactly */
-        if (!(value->u.items = take(m, count * sizeof *value->u.items)))
-            return FSDP_ENOMEM;
-        memcpy(value->u.items, m->stack + first, count * sizeof *value->u.items);
-        value->nitems = (uint32_t)count;
-    } else {
-        FSDP_TRY(items_add(m, value, m->stack ? m->stack + first : NULL, count));
-    }
+    FSDP_TRY(items_add(m, value, m->stack ? m->stack + first : NULL, m->nstack - first));
     m->nstack = first;
     return push(m, value);
 }
@@ -233,7 +258,8 @@ static int fill_dict(struct machine *m, struct ckpt_pk *to, const struct ckpt_pk
     return FSDP_OK;
 }
 
-/* Calls of containers become containers: torch fills them with SETITEMS and APPENDS. */
+/* Calls of containers become containers: torch fills them with SETITEMS and APPENDS. That of
+ * torch.Size, of which there are three a chunk, becomes its tuple. */
 static int push_call(struct machine *m, struct ckpt_pk *callee, struct ckpt_pk *args)
 {
     struct ckpt_pk call = {.type = CKPT_PK_T_CALL};
@@ -255,6 +281,8 @@ static int push_call(struct machine *m, struct ckpt_pk *callee, struct ckpt_pk *
             FSDP_TRY(items_add(m, &call, first->u.items, first->nitems));
         return push_new(m, call);
     }
+    if (role == CKPT_PK_SIZE && ckpt_pk_is_list(first))
+        return push(m, args->u.items[0]);
     FSDP_TRY(items_add(m, &call, parts, 3));
     return push_new(m, call);
 }
@@ -291,7 +319,7 @@ static int stack_global(struct machine *m)
 
 /* ---- reading the input ----------------------------------------------------------------------- */
 
-static int need(const unsigned char **out, struct machine *m, uint64_t nbytes)
+static inline int need(const unsigned char **out, struct machine *m, uint64_t nbytes)
 {
     if (nbytes > m->nbytes - m->pos)
         return bad(m, "it ends too early");
@@ -300,7 +328,9 @@ static int need(const unsigned char **out, struct machine *m, uint64_t nbytes)
     return FSDP_OK;
 }
 
-static int number(uint64_t *out, struct machine *m, int nbytes)
+/* nbytes is a constant wherever speed matters. */
+static inline __attribute__((always_inline)) int number(uint64_t *out, struct machine *m,
+                                                        int nbytes)
 {
     const unsigned char *at = NULL;
     FSDP_TRY(need(&at, m, (uint64_t)nbytes));
@@ -310,7 +340,8 @@ static int number(uint64_t *out, struct machine *m, int nbytes)
     return FSDP_OK;
 }
 
-static int push_text(struct machine *m, enum ckpt_pk_type type, int length_nbytes)
+static inline __attribute__((always_inline)) int
+push_text(struct machine *m, enum ckpt_pk_type type, int length_nbytes)
 {
     const unsigned char *at = NULL;
     uint64_t nbytes = 0;
@@ -390,7 +421,7 @@ static int memo_put(struct machine *m, uint64_t at)
     return FSDP_OK;
 }
 
-static int memo_get(struct machine *m, int index_nbytes)
+static inline __attribute__((always_inline)) int memo_get(struct machine *m, int index_nbytes)
 {
     uint64_t at = 0;
     FSDP_TRY(number(&at, m, index_nbytes));
@@ -399,7 +430,7 @@ static int memo_get(struct machine *m, int index_nbytes)
     return push(m, m->memo[at]);
 }
 
-static int memo_put_at(struct machine *m, int index_nbytes)
+static inline __attribute__((always_inline)) int memo_put_at(struct machine *m, int index_nbytes)
 {
     uint64_t at = 0;
     FSDP_TRY(number(&at, m, index_nbytes));
@@ -441,7 +472,8 @@ static int extend_by(struct machine *m, enum ckpt_pk_type type, size_t count)
     return extend(m, type, m->nstack - count);
 }
 
-static int push_bytes_number(struct machine *m, int nbytes, bool is_signed)
+static inline __attribute__((always_inline)) int push_bytes_number(struct machine *m, int nbytes,
+                                                                   bool is_signed)
 {
     uint64_t value = 0;
     FSDP_TRY(number(&value, m, nbytes));
@@ -463,10 +495,10 @@ static int step(struct machine *m, unsigned char op)
     case '(':
         return mark(m);
     case 'N':
-        return push_new(m, (struct ckpt_pk){.type = CKPT_PK_T_NONE});
+        return push(m, &none);
     case 0x88: /* NEWTRUE, NEWFALSE */
     case 0x89:
-        return push_new(m, (struct ckpt_pk){.type = CKPT_PK_T_BOOL, .u.integer = op == 0x88});
+        return push(m, &truth[op == 0x88]);
     case 'K': /* BININT1, BININT2, BININT */
         return push_bytes_number(m, 1, false);
     case 'M':
@@ -498,7 +530,7 @@ static int step(struct machine *m, unsigned char op)
     case 0x8f:
         return push_new(m, (struct ckpt_pk){.type = CKPT_PK_T_LIST});
     case ')':
-        return push_new(m, (struct ckpt_pk){.type = CKPT_PK_T_TUPLE});
+        return push(m, &empty_tuple);
     case 't':
         return push_marked(m, CKPT_PK_T_TUPLE);
     case 0x91: /* FROZENSET */
@@ -630,13 +662,17 @@ bool ckpt_pk_is_list(const struct ckpt_pk *value)
 
 const struct ckpt_pk *ckpt_pk_get(const struct ckpt_pk *value, const char *key)
 {
+    size_t nbytes = strlen(key);
     if (value && value->type == CKPT_PK_T_CALL)
         value = value->u.items[2];
     if (!value || value->type != CKPT_PK_T_DICT)
         return NULL;
-    for (size_t i = value->nitems; i >= 2; i -= 2)
-        if (ckpt_pk_is_text(value->u.items[i - 2], key))
+    for (size_t i = value->nitems; i >= 2; i -= 2) {
+        const struct ckpt_pk *mine = value->u.items[i - 2];
+        if (mine->nitems == nbytes && mine->type == CKPT_PK_T_TEXT &&
+            !memcmp(mine->u.text, key, nbytes))
             return value->u.items[i - 1];
+    }
     return NULL;
 }
 
@@ -649,8 +685,6 @@ const struct ckpt_pk *ckpt_pk_item(const struct ckpt_pk *value, size_t i)
 
 bool ckpt_pk_dims(uint64_t *dims, int *ndim, const struct ckpt_pk *value)
 {
-    if (ckpt_pk_is_call(value, CKPT_PK_SIZE))
-        value = ckpt_pk_item(value, 0);
     if (!ckpt_pk_is_list(value) || value->nitems > FSDP_MAX_DIMS)
         return false;
     *ndim = (int)value->nitems;

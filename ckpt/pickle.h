@@ -23,7 +23,7 @@ enum ckpt_pk_role {
     CKPT_PK_PROPERTIES,
     CKPT_PK_STORAGE_INFO,
     CKPT_PK_STORAGE_META,
-    CKPT_PK_SIZE,  /* torch.Size((2, 3)) */
+    CKPT_PK_SIZE,  /* torch.Size((2, 3)): a call becomes its tuple */
     CKPT_PK_DTYPE, /* torch.float32 */
     CKPT_PK_STORAGE,
     CKPT_PK_UNTYPED,   /* a storage that counts bytes */
@@ -64,6 +64,7 @@ enum ckpt_pk_type {
 
 struct ckpt_pk {
     uint8_t type;
+    bool exact;      /* items has no room for more; else for the next power of two */
     uint32_t nitems; /* of items; bytes of text */
     union {
         int64_t integer;
@@ -97,7 +98,7 @@ bool ckpt_pk_is_list(const struct ckpt_pk *value);
 const struct ckpt_pk *ckpt_pk_get(const struct ckpt_pk *value, const char *key);
 /* Item i of a list or tuple, of a call's arguments; NULL if there is none. */
 const struct ckpt_pk *ckpt_pk_item(const struct ckpt_pk *value, size_t i);
-/* A list, tuple or torch.Size of at most FSDP_MAX_DIMS sizes. */
+/* A list or tuple of at most FSDP_MAX_DIMS sizes. */
 bool ckpt_pk_dims(uint64_t *dims, int *ndim, const struct ckpt_pk *value);
 
 #endif

@@ -277,7 +277,7 @@ int ckpt_block_read(struct ckpt *ckpt, const struct ckpt_plan *plan, const struc
     for (size_t i = 0; i < block->nextents; i++) {
         const struct ckpt_extent *x = &plan->extents[block->first + i];
         s.file = x->file;
-        if (ckpt->blobs)
+        if (ckpt->format == CKPT_DCP)
             FSDP_TRY(blob_extent_read(&s, x, block, tensor));
         else
             FSDP_TRY(read_runs(&s, x, 0, x->pos, s.dst + x->dst * s.elem_nbytes));

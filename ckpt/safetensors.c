@@ -362,7 +362,7 @@ static int entries_reserve(struct building *b, int max_entries, struct fsdp_err 
     struct ckpt_st_header *header = b->header;
     size_t count = (size_t)header->nentries;
     struct ckpt_st_entry *entries =
-        fsdp_alloc((size_t)max_entries, sizeof *entries, "header entries", err);
+        fsdp_alloc_unset((size_t)max_entries, sizeof *entries, "header entries", err);
     if (!entries)
         return FSDP_ENOMEM;
     if (count)
@@ -489,7 +489,7 @@ int ckpt_st_read(struct ckpt_st_header *out, const struct ckpt_store_ops *ops, c
         goto out;
     }
     rc = FSDP_ENOMEM;
-    if (!(json = fsdp_alloc((size_t)json_nbytes + 1, 1, "safetensors header", err)))
+    if (!(json = fsdp_alloc_unset((size_t)json_nbytes, 1, "safetensors header", err)))
         goto out;
     FSDP_TRY_GOTO(ckpt_data_pread(data, json, (size_t)json_nbytes, sizeof raw, err), out);
     rc = ckpt_st_parse(out, json, (size_t)json_nbytes, nbytes, path, err);

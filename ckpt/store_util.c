@@ -162,9 +162,10 @@ int ckpt_store_get(char **out, size_t *out_nbytes, const struct ckpt_store_ops *
     if (st.nbytes > max_nbytes)
         return fsdp_err_set(err, FSDP_EINVAL, "'%s' has %llu bytes; at most %zu are accepted", path,
                             (unsigned long long)st.nbytes, max_nbytes);
-    char *data = fsdp_alloc((size_t)st.nbytes + 1, 1, "file", err);
+    char *data = fsdp_alloc_unset((size_t)st.nbytes + 1, 1, "file", err);
     if (!data)
         return FSDP_ENOMEM;
+    data[st.nbytes] = 0;
     int rc = ckpt_store_open(&file, ops, path, CKPT_STORE_READ, err);
     if (rc == FSDP_OK)
         rc = ckpt_store_pread(file, data, (size_t)st.nbytes, 0, err);

@@ -11,7 +11,7 @@ static bool reserve(struct ckpt_text *text, size_t more)
     if (text->nbytes + more < text->max)
         return true;
     size_t max = (text->nbytes + more) * 2 + 64;
-    char *grown = fsdp_alloc(max, 1, "text", NULL);
+    char *grown = fsdp_alloc_unset(max, 1, "text", NULL);
     if (!grown) {
         text->failed = true;
         return false;

@@ -164,7 +164,7 @@ static int check_file(struct check *c, int file, char *buffer, struct fsdp_err *
     uint64_t size = info->nbytes;
     uint32_t crc = 0;
 
-    if (c->ckpt->blobs)
+    if (c->ckpt->format == CKPT_DCP)
         return check_blobs(c, file);
     if (compressed) { /* checksums are of what is stored, fingerprints of what it holds */
         FSDP_TRY(stored_checksum(&crc, c->ckpt, file, buffer, err));

@@ -109,12 +109,14 @@ void fsdp_log(enum fsdp_log_level level, const char *fmt, ...) FSDP_PRINTF(2, 3)
  * overflow; an empty request gives a valid pointer. Freed with fsdp_free (NULL allowed). Thread
  * safe. */
 void *fsdp_alloc(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp_err *err);
+/* The same, not zeroed: for what is written before it is read. */
+void *fsdp_alloc_unset(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp_err *err);
 void fsdp_free(void *ptr);
 char *fsdp_strdup(const char *text, struct fsdp_err *err);
 char *fsdp_sprintf(struct fsdp_err *err, const char *fmt, ...) FSDP_PRINTF(2, 3);
-/* Calls of fsdp_alloc so far: a step loop that allocates shows here. */
+/* Allocations so far: a step loop that allocates shows here. */
 uint64_t fsdp_alloc_count(void);
-/* Fault injection: the nth following fsdp_alloc fails (1 = the next); 0 turns it off. */
+/* Fault injection: the nth following allocation fails (1 = the next); 0 turns it off. */
 void fsdp_alloc_fail_at(uint64_t nth);
 
 /* ---- data types ----------------------------------------------------------------------------- */
