@@ -177,6 +177,7 @@ bench: all $(BENCHES)
 	@$(DEPS) bench
 	@BIN='$(abspath $(BIN))' scripts/bench.sh merge
 	@BIN='$(abspath $(BIN))' scripts/bench.sh comm
+	@BIN='$(abspath $(BIN))' scripts/bench.sh save
 	@BIN='$(abspath $(BIN))' scripts/bench.sh torch
 
 ## bench-ckpt       checkpoint tools and codec against copy loops and torch's tools (TORCH_PYTHON)

@@ -33,8 +33,8 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Training comes first where processors are short. Linux has a niceness per thread, which those
- * that it starts inherit. */
+/* Where no share is set: others come first where processors are short. Linux has a niceness per
+ * thread, which those that it starts inherit. */
 static void *work_behind(void *arg)
 {
     enum { NICER = 10 };
@@ -59,7 +59,7 @@ int ckpt_saving_begin(struct ckpt_saving **out, const struct ckpt_save_args *arg
     /* Signals are for the threads that expect them. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->joins = pthread_create(&s->thread, NULL, work_behind, s) == 0;
+    s->joins = pthread_create(&s->thread, NULL, args->share > 0 ? work : work_behind, s) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!s->joins)
         work(s); /* the other ranks wait for this one: late, but saved */

@@ -15,6 +15,9 @@ static const char *const hf_files[] = {
 enum { NHF_FILES = sizeof hf_files / sizeof hf_files[0] };
 _Static_assert((int)NHF_FILES <= (int)TRAIN_MAX_EXTRA, "room for all");
 
+/* Of one core, while the training computes on all: steps become at most so much longer. */
+#define WRITER_SHARE 0.15
+
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
@@ -184,6 +187,9 @@ static int save_behind(struct train_saver *s, int64_t step, char *json, struct f
 
     args.slices = each_taken;
     args.slices_ctx = s->snapshot;
+    /* A device of its own leaves the cores to the writer. */
+    if (!strncmp(fsdp_device_name(s->parts->device), "cpu", 3))
+        args.share = WRITER_SHARE;
     if (rc == FSDP_OK)
         rc = ckpt_saving_begin(&s->writing, &args, s->oob, release, s->snapshot, err);
     s->writing_step = step;

@@ -3,6 +3,7 @@
 # Benchmarks, as ratios against another program in the same run. Nothing here is a test.
 #
 #   scripts/bench.sh merge [GB]   ckpt-merge of a checkpoint of GB (2) against cp of the same bytes
+#   scripts/bench.sh save [GB]    saving a state of GB (1) in the background against saving at once
 #   scripts/bench.sh comm         bandwidth of the communication backends
 #   scripts/bench.sh llama        a training step of one process, and where it goes
 #   scripts/bench.sh torch [R]    training steps against PyTorch, in R (3) rounds (docs/benchmarks.md)
@@ -165,11 +166,12 @@ print("PyTorch", torch.__version__, "with", blas and blas[1], "and", torch.backe
 
 case ${1:-} in
 merge) merge "${2:-2}" ;;
+save) scripts/bench_save.sh "${2:-1}" ;;
 comm) "$BIN/tests/comm/bench_comm" ;;
 llama) "$BIN/tests/models/bench_llama" ;;
 torch)
     [ -n "${TORCH_PYTHON:-}" ] || exec scripts/with_torch.sh "$0" "$@"
     against_pytorch "${2:-3}"
     ;;
-*) sed -n '3,9s/^# \{0,1\}//p' "$0" && exit 2 ;;
+*) sed -n '3,10s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac

@@ -79,8 +79,11 @@ struct ckpt_save_args {
     const char *const *extra; /* their paths; rank 0 copies them */
     bool fsync;
     enum ckpt_compress compress; /* rank 0's counts */
+    /* Of one processor's time, what this rank's part of the save may take while there is other work
+     * for it; waiting for the disk counts as leaving it. 0: no limit. */
+    double share;
 };
-#define CKPT_SAVE_ARGS_VERSION 1
+#define CKPT_SAVE_ARGS_VERSION 2
 #define CKPT_SAVE_ARGS_INIT                                                                        \
     {                                                                                              \
         .version = CKPT_SAVE_ARGS_VERSION, .fsync = true                                           \
@@ -97,7 +100,8 @@ struct ckpt_save_result {
 int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, struct fsdp_oob *oob,
               struct fsdp_err *err);
 
-/* ckpt_save on a thread of its own, which yields to others. What args points to, the state that its
+/* ckpt_save on a thread of its own, which keeps to args->share, or, where that is 0, yields to
+ * others. What args points to, the state that its
  * slices read, and oob, a channel of its own, are borrowed until ckpt_saving_end; only finished
  * (may be NULL), called from that thread, says earlier that nothing is read any more. Every rank
  * must begin. Local. Blocks only where no thread can be had. */
