@@ -57,18 +57,35 @@ static int check_blocks(const char *what, const struct fsdp_node_map *nodes, str
     return FSDP_OK;
 }
 
+/* Is every group of consecutive ranks inside one node, or made of whole nodes? */
+static bool groups_fit(int shard_size, const struct fsdp_node_map *nodes)
+{
+    for (int first = 0; first < nodes->nranks; first += shard_size) {
+        bool inside = true, whole = true;
+        for (int r = first; r < first + shard_size; r++)
+            inside &= nodes->node_of[r] == nodes->node_of[first];
+        for (int r = first; r < first + shard_size && !inside; r++)
+            for (int q = 0; q < nodes->nranks; q++)
+                whole &= nodes->node_of[q] != nodes->node_of[r] || q / shard_size == r / shard_size;
+        if (!inside && !whole)
+            return false;
+    }
+    return true;
+}
+
 static int hybrid_shape(int *shard_size, enum fsdp_strategy strategy,
                         const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
     const char *name = fsdp_strategy_name(strategy);
     int per_node = 0;
 
+    if (*shard_size && groups_fit(*shard_size, nodes))
+        return FSDP_OK;
     FSDP_TRY(node_size(&per_node, name, nodes, err));
     FSDP_TRY(check_blocks(name, nodes, err));
     if (*shard_size == 0)
         *shard_size = per_node;
-    /* Either groups tile the node, or nodes tile the group: nothing in between. */
-    if (per_node % *shard_size == 0 || *shard_size % per_node == 0)
+    if (*shard_size == per_node)
         return FSDP_OK;
     return fsdp_err_set(
         err, FSDP_EINVAL,

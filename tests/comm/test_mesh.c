@@ -53,7 +53,13 @@ static const struct {
     {"0001", FSDP_HYBRID_SHARD, 0, 0, 0,
      "node n0 has 3 ranks and node n1 has 1: give each node the "
      "same number with srun --ntasks-per-node"},
+    {"0001", FSDP_HYBRID_SHARD, 4, 4, 1, NULL}, /* one group holds all nodes, even or not */
+    {"0101", FSDP_HYBRID_SHARD, 4, 4, 1, NULL},
+    {"000011", FSDP_HYBRID_SHARD, 2, 2, 3, NULL}, /* no group crosses */
+    {"0001", FSDP_HYBRID_SHARD, 1, 1, 4, NULL},
+    {"0001", FSDP_HYBRID_SHARD_ZERO2, 2, 0, 0, "node n0 has 3 ranks and node n1 has 1"},
     {"0101", FSDP_HYBRID_SHARD, 0, 0, 0, "srun --distribution=block"},
+    {"0101", FSDP_HYBRID_SHARD, 2, 0, 0, "srun --distribution=block"},
     {"000111", FSDP_HYBRID_SHARD, 2, 0, 0, "would cross nodes"},
     {"000111", FSDP_HYBRID_SHARD, 2, 0, 0, "srun --ntasks-per-node=2"},
 };
