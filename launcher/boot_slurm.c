@@ -213,7 +213,7 @@ static void find_root(struct slurm *s)
         add_address(&s->root, "127.0.0.1");
     else if (!resolve(&s->root, s->root_host, false))
         ask_scontrol(&s->root, s->root_host, true);
-    if (launch)
+    if (launch && launch[0])
         add_address(&s->root, launch);
 }
 

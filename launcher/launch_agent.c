@@ -13,8 +13,10 @@ int launch_run_agent(const struct launch_args *args)
     struct boot *boot;
     int code = launch_open_boot(&boot, args);
 
-    if (code)
+    if (code) {
+        launch_requeue_unmet(args, code);
         return code;
+    }
     code = launch_supervise(args, boot_oob(boot), boot_nodes(boot));
     launch_requeue(args, code, boot_oob(boot));
     boot_close(boot);

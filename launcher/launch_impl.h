@@ -71,6 +71,10 @@ int launch_run_rank(const struct launch_args *args, const struct launch_program 
  * process is alone. Prints what went wrong. */
 void launch_requeue(const struct launch_args *args, int code, struct fsdp_oob *oob);
 
+/* After a start of ranks that did not meet. A job that has run before is queued again, a few times;
+ * one that never met is not, since the same would happen. */
+void launch_requeue_unmet(const struct launch_args *args, int code);
+
 /* ---- launch_env.c ---- */
 
 /* The ranks first .. first + nlocal - 1 of nranks are started here: all of them, or those of one

@@ -358,8 +358,11 @@ int launch_run_rank(const struct launch_args *args, const struct launch_program 
         return code;
     install_handlers();
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if ((code = launch_open_boot(&boot, args)))
+    if ((code = launch_open_boot(&boot, args))) {
+        if (!watched)
+            launch_requeue_unmet(args, code);
         return code;
+    }
     code = check_counts(args, boot);
     if (!code && !watched && !alone)
         code = check_together(args, program, boot);

@@ -34,24 +34,16 @@ static int run_scontrol(const char *job)
     return pid < 0 || !WIFEXITED(status) ? -1 : WEXITSTATUS(status);
 }
 
-void launch_requeue(const struct launch_args *args, int code, struct fsdp_oob *oob)
+/* Somebody else has ended it: its owner, who does not want it back, or one who has queued it again
+ * already. */
+static bool ended_by_others(void)
 {
-    const char *job = getenv("SLURM_JOB_ID");
     struct slurm_job now;
+    return slurm_job_ask(&now) && !now.running && !now.out_of_time;
+}
 
-    if (!args->requeue || (code != LAUNCH_REQUEUE && code != LAUNCH_PEER_LOST) || !mine_to_do(oob))
-        return;
-    if (!job) {
-        launch_say("--requeue: not a Slurm job (SLURM_JOB_ID is not set), so nothing is queued "
-                   "again");
-        return;
-    }
-    /* Somebody else has ended it: its owner, who does not want it back, or one who has queued it
-     * again already. */
-    if (slurm_job_ask(&now) && !now.running && !now.out_of_time) {
-        launch_say("job %s was ended from outside, so it is not queued again from here", job);
-        return;
-    }
+static void queue_again(const char *job, int code)
+{
     launch_say("queueing job %s again", job);
     int failed = run_scontrol(job);
     if (failed == LAUNCH_NOT_FOUND)
@@ -62,4 +54,40 @@ void launch_requeue(const struct launch_args *args, int code, struct fsdp_oob *o
         launch_say("--requeue: 'scontrol requeue %s' failed; was the job submitted with "
                    "--requeue?",
                    job);
+}
+
+void launch_requeue(const struct launch_args *args, int code, struct fsdp_oob *oob)
+{
+    const char *job = getenv("SLURM_JOB_ID");
+
+    if (!args->requeue || (code != LAUNCH_REQUEUE && code != LAUNCH_PEER_LOST) || !mine_to_do(oob))
+        return;
+    if (!job)
+        launch_say("--requeue: not a Slurm job (SLURM_JOB_ID is not set), so nothing is queued "
+                   "again");
+    else if (ended_by_others())
+        launch_say("job %s was ended from outside, so it is not queued again from here", job);
+    else
+        queue_again(job, code);
+}
+
+/* Task 0 does it; should it be the one that did not come, task 1, which gives it a moment. */
+void launch_requeue_unmet(const struct launch_args *args, int code)
+{
+    enum { MOST_RESTARTS = 10, MOMENT_S = 3 };
+    const char *job = getenv("SLURM_JOB_ID"), *task = getenv("SLURM_PROCID");
+    const char *again = getenv("SLURM_RESTART_COUNT");
+    int restarts = again ? atoi(again) : 0;
+
+    if (!args->requeue || code != LAUNCH_PEER_LOST || !job || !task || atoi(task) > 1)
+        return;
+    if (atoi(task) == 1)
+        sleep(MOMENT_S);
+    if (ended_by_others())
+        return;
+    if (restarts >= 1 && restarts <= MOST_RESTARTS)
+        queue_again(job, code);
+    else if (atoi(task) == 0)
+        launch_say("job %s is not queued again: %s", job,
+                   restarts ? "it has been, often enough" : "its ranks have never met");
 }

@@ -5,7 +5,8 @@
 export PATH=$BIN:$PATH:/usr/sbin
 export BOOT_KEY_FILE=$PWD/key # not the user's
 unset RANK WORLD_SIZE
-cluster() { "$TOP/tests/slurm/lib/cluster" "$1" "$PWD/slurm" "${@:2}"; }
+cluster_folder=$PWD/slurm
+cluster() { "$TOP/tests/slurm/lib/cluster" "$1" "$cluster_folder" "${@:2}"; }
 for tool in slurmctld slurmd munged srun; do
     if ! command -v $tool >/dev/null; then
         echo "1..0 # SKIP no $tool here (scripts/deps.sh slurm)"
