@@ -32,6 +32,7 @@ slurm    | cmd slurmctld                 | slurm-wlm       | slurm-slurmctld   |
 slurm    | cmd munged                    | munge           | munge             | its authentication
 slurm    | pkg pmix                      | libpmix-dev     | pmix-devel        | its PMIx plugin opens libpmix.so
 slurm    | cmd ip                        | iproute2        | iproute           | networks of its nodes that can be cut
+slurm    | cmd shellcheck             | shellcheck      | ShellCheck        | looks over the scripts of slurm/
 demo     | cmd bible                     | bible-kjv       | -                 | 4 MB of English prose to learn from
 demo     | cmd gnuplot                   | gnuplot-nox     | gnuplot-minimal   | the picture of the loss curve
 interop  | cmd python3                   | python3         | python3           | runs PyTorch, which the results are compared with

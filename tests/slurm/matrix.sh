@@ -1,0 +1,64 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Nodes times ranks a node times ways to start them: HYBRID_SHARD trains to the losses of one process,
+# with the fence that Slurm comes with. MATRIX=all: every cell (make check-long); else some that have
+# each value of each at least once.
+# run: timeout=1800
+export MPI_CONF=''
+. "$TOP/tests/slurm/lib/cluster.sh"
+cat >run.yaml <<END
+model: {path: $TOP/examples/llama-tiny, init: random}
+data: {path: $TOP/README.md, seq_len: 64}
+train: {steps: 6, global_batch_size: 16}
+fsdp: {sharding_strategy: HYBRID_SHARD}
+checkpoint: {path: ''}
+log: {metrics: metrics.jsonl, interval: 6}
+END
+losses() { sed 's/.*"step": \([0-9]*\), "loss": \([^,]*\),.*/\1 \2/' "$1"; }
+near() { # two files of losses: equal but for the order of sums
+    paste -d' ' "$1" "$2" | awk '{ d = $2 - $4; if (d < 0) d = -d } $1 != $3 || d > 2e-5 * $2 { bad = 1 }
+        END { exit bad || NR != 6 }'
+}
+"$BIN/fsdp-launch" -n 1 run.yaml log.metrics=one.jsonl >log 2>err
+losses one.jsonl >one
+[ "$(wc -l <one)" = 6 ]
+ok $? "one process"
+
+pmix=1
+srun --mpi=list 2>&1 | grep -q pmix && BOOT_METHODS=pmix fsdp-launch -n 1 run.yaml 2>&1 | grep -q "no PMIx server" || pmix=0
+cell() { # nodes, ranks a node, how
+    [[ $3 != *pmix* ]] || [ $pmix = 1 ] || {
+        ok 0 "$1 nodes x $2 ranks, $3 # SKIP this build or this Slurm has no PMIx"
+        return
+    }
+    local ntasks=$2 args=(--mpi="$3") launch=(fsdp-launch -v)
+    case $3 in
+    pmix-ring) args=(--mpi=pmix) ;;
+    task | task-pmix) ntasks=1 args=(--mpi=none) launch+=(--ranks-per-task "$2") ;;
+    esac
+    [ "$3" != task-pmix ] || args=(--mpi=pmix)
+    rm -f metrics.jsonl
+    SLURM_PMIX_FENCE=$([ "$3" = pmix-ring ] && echo ring || echo tree) LIMIT=240 step "${args[@]}" -N "$1" \
+        -n $(($1 * ntasks)) --ntasks-per-node="$ntasks" "${launch[@]}" run.yaml </dev/null
+    losses metrics.jsonl >here 2>>err
+    [ $rc = 0 ] && near one here && { [ $(($1 * $2)) = 1 ] || grep -q "HYBRID_SHARD, $1 x $2 (replicate x shard)" log; }
+    ok $? "$1 nodes x $2 ranks, $3"
+}
+if [ "${MATRIX:-}" = all ]; then
+    for nodes in 1 2 4; do
+        for ranks in 1 2 4; do
+            for way in pmix pmix-ring pmi2 none task task-pmix; do cell $nodes $ranks "$way"; done
+        done
+    done
+else
+    while read -r nodes ranks way; do cell "$nodes" "$ranks" "$way"; done <<'END'
+4 2 pmix
+2 4 pmix-ring
+4 1 none
+1 4 pmi2
+2 2 task
+1 2 task-pmix
+END
+fi
+echo "1..$n"
+exit $bad
