@@ -259,9 +259,34 @@ endef
 $(foreach s,$(CKPT_SRC),$(eval $(call program,$(s),$(call ar_of,tool) $(call ar_of,ckpt) $(call ar_of,fsdp),$(LIBS_ckpt))))
 $(foreach s,$(TOOL_SRC),$(eval $(call program,$(s),$(LIBS),$(LIBS_all))))
 
-$(TESTS) $(BENCHES): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS) $(FLAGS)
+$(filter-out $(BIN)/tests/simt/%,$(TESTS)) $(BENCHES): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS) $(FLAGS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS_all)
+
+# The CUDA part compiled for the CPU, with tests/simt in place of CUDA's headers: host files by CC,
+# kernels by CXX. Objects lie apart, in obj/.../simt.
+SRC_simt := $(sort $(filter-out libfsdp/comm/% %_backend.c models/nn/cuda/%.c,$(CUDA_ALL)) \
+	$(wildcard tests/simt/*.cc))
+OBJ_simt := $(patsubst %,$(OBJ)/simt/%.o,$(SRC_simt))
+SIMT_INC  = -Itests/simt/include -Itests/lib $(INC_$(firstword $(subst /, ,$<)))
+SIMT_CXXFLAGS = -std=c++17 $(OPT) -g -pthread -D_GNU_SOURCE -Wall -Wextra -Wno-unknown-pragmas \
+	$(if $(filter 1,$(WERROR)),-Werror) $(SANITIZE)
+$(OBJ)/simt/%.c.o: %.c | $(OBJ)/.ready
+	@mkdir -p $(@D)
+	$(call say,SIMT,$<)$(CC) $(SIMT_INC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(OBJ)/simt/%.cu.o: %.cu | $(OBJ)/.ready
+	@mkdir -p $(@D)
+	$(call say,SIMT,$<)$(CXX) $(SIMT_INC) $(SIMT_CXXFLAGS) -MMD -MP -c -o $@ -x c++ $<
+$(OBJ)/simt/%.cc.o: %.cc | $(OBJ)/.ready
+	@mkdir -p $(@D)
+	$(call say,SIMT,$<)$(CXX) $(SIMT_INC) $(SIMT_CXXFLAGS) -MMD -MP -c -o $@ $<
+$(OBJ)/libsimt.a: $(OBJ_simt)
+	$(call say,AR,$(@F))$(archive)
+SIMT_TESTS := $(filter $(BIN)/tests/simt/%,$(TESTS))
+$(patsubst $(BIN)/%,$(OBJ)/%.o,$(SIMT_TESTS)): INC_tests += -Itests/simt/include
+$(SIMT_TESTS): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(OBJ)/libsimt.a $(LIBS) $(FLAGS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CXX) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS_all)
 
 $(LIB)/libfsdp.a $(LIB)/libckpt.a: $(LIB)/lib%.a: $(OBJ)/lib%.a $(FLAGS)
 	@mkdir -p $(@D)

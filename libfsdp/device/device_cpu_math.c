@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine's arithmetic on the CPU. Loops are written for the vectoriser. */
-#include <math.h>
 #include <string.h>
 
 #include "device_cpu.h"
+#include "formula.h"
 #include "fsdp/sys/cpu.h"
-#include "philox.h"
 
 struct copy_arg {
     void *dst;
@@ -185,22 +184,8 @@ struct clip_arg {
 static int clip_run(void *arg, struct fsdp_err *err)
 {
     struct clip_arg *a = arg;
-    double total = 0;
     (void)err;
-    for (size_t i = 0; i < a->npartials; i++)
-        if (a->type == FSDP_NORM_2)
-            total += a->partial[i];
-        else if (!(a->partial[i] <= total)) /* takes a NaN, and keeps it */
-            total = a->partial[i];
-    double inverse = a->scale ? (double)a->scale->inverse : 1;
-    double norm = (a->type == FSDP_NORM_2 ? sqrt(total) : total) * inverse;
-    *a->norm = (float)norm;
-    *a->coef = (float)inverse;
-    /* An infinite or NaN norm gives a zero or NaN factor, as in PyTorch: it must not pass for 1. */
-    if (a->max_norm > 0) {
-        double coef = (double)a->max_norm / (norm + 1e-6);
-        *a->coef = (float)(coef >= 1 ? inverse : coef * inverse);
-    }
+    clip_of(a->coef, a->norm, a->partial, a->npartials, a->type, a->max_norm, a->scale);
     return FSDP_OK;
 }
 
@@ -221,20 +206,8 @@ struct scale_arg {
 static int scale_run(void *arg, struct fsdp_err *err)
 {
     const struct scale_arg *a = arg;
-    struct fsdp_loss_scale *s = a->scale;
     (void)err;
-    s->skip = !isfinite(*a->norm);
-    s->nskipped += s->skip;
-    s->good_steps = s->skip ? 0 : s->good_steps + 1;
-    if (s->skip) {
-        s->scale *= a->rule.backoff;
-    } else if (s->good_steps == a->rule.interval) {
-        s->good_steps = 0;
-        if (isfinite(s->scale * s->split * a->rule.growth))
-            s->scale *= a->rule.growth;
-    }
-    s->factor = s->scale * s->split;
-    s->inverse = 1 / s->factor;
+    loss_scale_next(a->scale, *a->norm, a->rule);
     return FSDP_OK;
 }
 
@@ -245,36 +218,30 @@ int device_cpu_loss_scale_update(void *lane, struct fsdp_loss_scale *scale, cons
     return device_cpu_lane_call(lane, scale_run, &arg, sizeof arg, err);
 }
 
-/* ---- AdamW: Loshchilov and Hutter, arXiv 1711.05101
- * ----------------------------------------------- */
+/* ---- AdamW --------------------------------------------------------------------------------------
+ */
 
-struct adamw {
+struct adamw_arg {
     const struct fsdp_adamw_args *args;
-    float scale, keep, eps, b1, b2, nb1, nb2, step, root;
+    struct adamw factors;
 };
 
-FSDP_CPU_CLONES static void adamw_loop(const struct adamw *w, size_t from, size_t nelem)
+FSDP_CPU_CLONES static void adamw_loop(const struct adamw_arg *arg, size_t from, size_t nelem)
 {
-    const struct adamw c = *w;
-    float *restrict p = c.args->master + from, *restrict m = c.args->exp_avg + from;
-    float *restrict v = c.args->exp_avg_sq + from;
-    const float *restrict g = c.args->grad + from;
+    const struct adamw factors = arg->factors;
+    float *restrict p = arg->args->master + from, *restrict m = arg->args->exp_avg + from;
+    float *restrict v = arg->args->exp_avg_sq + from;
+    const float *restrict g = arg->args->grad + from;
 
-    for (size_t i = 0; i < nelem; i++) {
-        float gi = g[i] * c.scale;
-        float mi = c.b1 * m[i] + c.nb1 * gi;
-        float vi = c.b2 * v[i] + c.nb2 * gi * gi;
-        m[i] = mi;
-        v[i] = vi;
-        p[i] = p[i] * c.keep - c.step * mi / (sqrtf(vi) * c.root + c.eps);
-    }
+    for (size_t i = 0; i < nelem; i++)
+        adamw_element(&factors, &p[i], &m[i], &v[i], g[i]);
 }
 
 /* The new values are converted while they are in the cache. */
 static void adamw_part(void *arg, int worker, size_t from, size_t to)
 {
     enum { PIECE = 4096 };
-    const struct adamw *w = arg;
+    const struct adamw_arg *w = arg;
     const struct fsdp_adamw_args *a = w->args;
     (void)worker;
     for (size_t at = from; at < to; at += PIECE) {
@@ -292,18 +259,7 @@ static int adamw_run(void *arg, struct fsdp_err *err)
     (void)err;
     if (a->loss_scale && a->loss_scale->skip)
         return FSDP_OK;
-    const double t = (double)(a->nsteps - (a->loss_scale ? a->loss_scale->nskipped : 0));
-    const double bias1 = 1 - pow(a->beta1, t), bias2 = 1 - pow(a->beta2, t);
-    struct adamw w = {.args = a,
-                      .scale = a->grad_scale ? *a->grad_scale : 1.0f,
-                      .keep = (float)(1 - a->lr * a->weight_decay),
-                      .eps = (float)a->eps,
-                      .b1 = (float)a->beta1,
-                      .b2 = (float)a->beta2,
-                      .nb1 = (float)(1 - a->beta1),
-                      .nb2 = (float)(1 - a->beta2),
-                      .step = (float)(a->lr / bias1),
-                      .root = (float)(1 / sqrt(bias2))};
+    struct adamw_arg w = {a, adamw_of(a)};
     fsdp_cpu_for(a->nelem, DEVICE_CPU_GRAIN, adamw_part, &w);
     return FSDP_OK;
 }
@@ -324,25 +280,6 @@ struct init_arg {
     uint64_t seed, stream;
 };
 
-/* Element i of a tensor comes from block i / 4 of its stream, so a shard that begins anywhere
- * computes the same values as the whole. Box-Muller takes the words of a block in pairs. */
-static void init_block(float out[4], const struct init_arg *a, uint64_t block)
-{
-    uint32_t word[4];
-    philox4x32(word, a->seed, a->stream, block);
-    if (a->init.kind == FSDP_INIT_UNIFORM) {
-        for (int k = 0; k < 4; k++)
-            out[k] = a->init.scale * ((float)(word[k] >> 8) * 0x1p-23f - 1.0f);
-        return;
-    }
-    for (int k = 0; k < 4; k += 2) {
-        double u = ((double)word[k] + 0.5) * 0x1p-32, w = (double)word[k + 1] * 0x1p-32;
-        double radius = sqrt(-2 * log(u)), angle = 2 * M_PI * w;
-        out[k] = (float)(a->init.scale * radius * cos(angle));
-        out[k + 1] = (float)(a->init.scale * radius * sin(angle));
-    }
-}
-
 static int init_run(void *arg, struct fsdp_err *err)
 {
     struct init_arg *a = arg;
@@ -357,7 +294,7 @@ static int init_run(void *arg, struct fsdp_err *err)
     for (size_t i = 0; i < a->nelem; i++) {
         uint64_t element = a->first + i;
         if (element / 4 != loaded)
-            init_block(block, a, loaded = element / 4);
+            init_block(block, a->init, a->seed, a->stream, loaded = element / 4);
         a->dst[i] = block[element % 4];
     }
     return FSDP_OK;

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "device_cpu.h"
+#include "formula.h"
 #include "fsdp/sys/cpu.h"
 
 /* ---- the greatest absolute value, for clipping by the infinity norm ----------------------------
@@ -25,10 +26,7 @@ static int absmax_run(void *arg, struct fsdp_err *err)
         most = x > most ? x : most;
         bad |= x != x;
     }
-    if (bad)
-        *a->out = NAN;
-    else if ((double)most > *a->out) /* false where a NaN is kept */
-        *a->out = (double)most;
+    *a->out = greater(*a->out, bad ? NAN : (double)most);
     return FSDP_OK;
 }
 
@@ -41,46 +39,26 @@ int device_cpu_absmax(void *lane, double *out, const float *x, size_t nelem, str
 /* ---- SGD ----------------------------------------------------------------------------------------
  */
 
-FSDP_CPU_CLONES static void sgd_plain(const struct fsdp_sgd_args *a, float scale)
+FSDP_CPU_CLONES static void sgd_loop(const struct fsdp_sgd_args *a)
 {
-    const float decay = (float)a->weight_decay, lr = (float)a->lr;
-    float *restrict p = a->master;
-    const float *restrict g = a->grad;
-
-    for (size_t i = 0; i < a->nelem; i++)
-        p[i] -= lr * (g[i] * scale + decay * p[i]);
-}
-
-FSDP_CPU_CLONES static void sgd_momentum(const struct fsdp_sgd_args *a, float scale, bool first)
-{
-    const float decay = (float)a->weight_decay, lr = (float)a->lr;
-    const float momentum = (float)a->momentum;
-    /* In the first step the buffer becomes the gradient itself, dampened or not. */
-    const float take = first ? 1 : (float)(1 - a->dampening), keep = first ? 0 : momentum;
-    const bool nesterov = a->nesterov;
+    const struct sgd s = sgd_of(a);
     float *restrict p = a->master, *restrict b = a->momentum_buffer;
     const float *restrict g = a->grad;
 
-    for (size_t i = 0; i < a->nelem; i++) {
-        float gi = g[i] * scale + decay * p[i];
-        float bi = keep * b[i] + take * gi;
-        b[i] = bi;
-        p[i] -= lr * (nesterov ? gi + momentum * bi : bi);
-    }
+    if (b)
+        for (size_t i = 0; i < a->nelem; i++)
+            sgd_momentum(&s, &p[i], &b[i], g[i]);
+    else
+        for (size_t i = 0; i < a->nelem; i++)
+            sgd_plain(&s, &p[i], g[i]);
 }
 
 static int sgd_run(void *arg, struct fsdp_err *err)
 {
     const struct fsdp_sgd_args *a = arg;
-    const float scale = a->grad_scale ? *a->grad_scale : 1.0f;
-    const int64_t nskipped = a->loss_scale ? a->loss_scale->nskipped : 0;
     (void)err;
-    if (a->loss_scale && a->loss_scale->skip)
-        return FSDP_OK;
-    if (a->momentum_buffer)
-        sgd_momentum(a, scale, a->nsteps - nskipped == 1);
-    else
-        sgd_plain(a, scale);
+    if (!a->loss_scale || !a->loss_scale->skip)
+        sgd_loop(a);
     return FSDP_OK;
 }
 
@@ -102,16 +80,16 @@ struct ema_arg {
 static int ema_run(void *arg, struct fsdp_err *err)
 {
     struct ema_arg *a = arg;
-    const float weight = (float)(1 - a->decay), rest = 1 - weight;
+    const float weight = (float)(1 - a->decay);
     float *restrict average = a->average;
     const float *restrict x = a->x;
     (void)err;
     if (weight < 0.5f)
         for (size_t i = 0; i < a->nelem; i++)
-            average[i] += weight * (x[i] - average[i]);
+            average[i] = ema_near(average[i], x[i], weight);
     else
         for (size_t i = 0; i < a->nelem; i++)
-            average[i] = x[i] - rest * (x[i] - average[i]);
+            average[i] = ema_far(average[i], x[i], weight);
     return FSDP_OK;
 }
 

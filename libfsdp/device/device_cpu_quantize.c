@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* 8-bit floats with one scale for many elements. */
-#include <math.h>
 #include <string.h>
 
 #include "device_cpu.h"
+#include "formula.h"
 #include "fsdp/sys/cpu.h"
-
-/* The scale of F8_E4M3: 448 / amax; 1 for zeros, NaN (and so all elements) for what is not finite.
- */
-static float scale_of(double amax)
-{
-    if (amax == 0)
-        return 1;
-    return isfinite(amax) ? (float)(448 / amax) : NAN;
-}
 
 struct rows_arg {
     double *out;
@@ -27,11 +18,8 @@ static int rows_run(void *arg, struct fsdp_err *err)
     (void)err;
     memcpy(a->out, a->in, a->ncols * sizeof *a->out);
     for (size_t i = 1; i < a->nrows; i++)
-        for (size_t j = 0; j < a->ncols; j++) {
-            double x = a->in[i * a->ncols + j];
-            if (!(x <= a->out[j]) && !isnan(a->out[j])) /* takes a NaN, and keeps it */
-                a->out[j] = x;
-        }
+        for (size_t j = 0; j < a->ncols; j++)
+            a->out[j] = greater(a->out[j], a->in[i * a->ncols + j]);
     return FSDP_OK;
 }
 
@@ -50,30 +38,18 @@ struct quantize_arg {
     const double *amax;
 };
 
-/* fsdp_f32_to_f8_e4m3 of x * scale, clamped to +-448, without branches. */
 FSDP_CPU_CLONES static void encode_e4m3(uint8_t *restrict dst, const float *restrict src,
                                         size_t nelem, float scale)
 {
-    for (size_t i = 0; i < nelem; i++) {
-        float x = src[i] * scale, magnitude = fabsf(x), shifted;
-        uint32_t u, m, small;
-        magnitude = magnitude > 448 ? 448 : magnitude; /* NaN stays */
-        shifted = magnitude + 0x1p14f;
-        memcpy(&u, &x, sizeof u);
-        memcpy(&m, &magnitude, sizeof m);
-        memcpy(&small, &shifted, sizeof small);
-        uint32_t normal = (m + 0x7ffff + (m >> 20 & 1) - 0x3c000000u) >> 20;
-        uint32_t code = m < 0x3c800000u ? small - 0x46800000u : normal;
-        code = m > 0x7f800000u ? 0x7f : code;
-        dst[i] = (uint8_t)((u >> 24 & 0x80) | code);
-    }
+    for (size_t i = 0; i < nelem; i++)
+        dst[i] = e4m3_encode(src[i] * scale);
 }
 
 static int quantize_run(void *arg, struct fsdp_err *err)
 {
     const struct quantize_arg *a = arg;
     (void)err;
-    encode_e4m3(a->dst, a->src, a->nelem, scale_of(*a->amax));
+    encode_e4m3(a->dst, a->src, a->nelem, e4m3_scale(*a->amax));
     return FSDP_OK;
 }
 
@@ -89,7 +65,7 @@ static int dequantize_run(void *arg, struct fsdp_err *err)
     enum { PIECE = 1024 };
     const struct quantize_arg *a = arg;
     const uint8_t *src = a->src;
-    const float scale = scale_of(*a->amax);
+    const float scale = e4m3_scale(*a->amax);
     float value[256], piece[PIECE];
     (void)err;
     for (int code = 0; code < 256; code++)

@@ -42,12 +42,14 @@ struct cuda_lane {
     pthread_mutex_t lock;
     struct fsdp_err failure; /* sticky; guarded by lock once `failed` */
     atomic_bool failed;
-    struct call *ring; /* [RING] */
-    uint64_t tail;     /* calls enqueued */
+    struct call *ring;     /* [RING] */
+    uint64_t tail;         /* calls enqueued */
     _Atomic uint64_t head; /* calls done */
+    double *partials;      /* [CUDA_PARTIALS] */
 };
 
-/* ---- errors ----------------------------------------------------------------------------------- */
+/* ---- errors -----------------------------------------------------------------------------------
+ */
 
 int fsdp_cuda_check(int cuda_error, struct fsdp_err *err, const char *what, ...)
 {
@@ -107,6 +109,11 @@ int device_cuda_launched(struct cuda_lane *l, const char *kernel, struct fsdp_er
     return lane_check(l, cudaGetLastError(), kernel, err);
 }
 
+double *device_cuda_partials(const struct cuda_lane *l)
+{
+    return l->partials;
+}
+
 cudaStream_t device_cuda_stream(const struct cuda_lane *l)
 {
     return l->stream;
@@ -128,7 +135,8 @@ int fsdp_cuda_launched(const struct fsdp_lane *lane, const char *kernel, struct 
     return device_cuda_launched(fsdp_lane_state(lane), kernel, err);
 }
 
-/* ---- device and memory ------------------------------------------------------------------------ */
+/* ---- device and memory ------------------------------------------------------------------------
+ */
 
 static int dev_open(void **state, int ordinal, unsigned flags, struct fsdp_err *err)
 {
@@ -215,7 +223,8 @@ static void host_free(void *state, void *ptr)
     cudaFreeHost(ptr);
 }
 
-/* ---- lanes ------------------------------------------------------------------------------------ */
+/* ---- lanes ------------------------------------------------------------------------------------
+ */
 
 static int lane_create(void **out, void *state, const char *name, bool urgent, struct fsdp_err *err)
 {
@@ -231,11 +240,13 @@ static int lane_create(void **out, void *state, const char *name, bool urgent, s
     l->ring = ring;
     strncpy(l->name, name, sizeof l->name - 1);
     cudaError_t e = cudaSetDevice(d->ordinal);
+    e = e ? e : cudaMalloc((void **)&l->partials, CUDA_PARTIALS * sizeof *l->partials);
     e = e ? e
           : cudaStreamCreateWithPriority(&l->stream, cudaStreamNonBlocking,
                                          urgent ? d->greatest : d->least);
     int rc = fsdp_cuda_check((int)e, err, "lane %s: cannot create its stream", name);
     if (rc) {
+        cudaFree(l->partials);
         fsdp_free(ring);
         fsdp_free(l);
         return rc;
@@ -265,6 +276,7 @@ static void lane_destroy(void *lane)
     struct cuda_lane *l = lane;
     lane_sync(l, NULL); /* calls in flight read the ring */
     cudaStreamDestroy(l->stream);
+    cudaFree(l->partials);
     pthread_mutex_destroy(&l->lock);
     fsdp_free(l->ring);
     fsdp_free(l);
@@ -291,8 +303,10 @@ static int lane_call(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nb
 {
     struct cuda_lane *l = lane;
     FSDP_TRY(device_cuda_enter(l, err));
-    while (l->tail - atomic_load(&l->head) == RING)
+    while (l->tail - atomic_load(&l->head) == RING) {
+        cudaStreamQuery(l->stream); /* some runtimes submit work late unless asked */
         nanosleep(&(struct timespec){0, 20000}, NULL);
+    }
     struct call *c = &l->ring[l->tail % RING];
     c->lane = l;
     c->fn = fn;
@@ -302,7 +316,8 @@ static int lane_call(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nb
     return FSDP_OK;
 }
 
-/* ---- events: without timing. They pass a failed lane, or other lanes would wait for ever. ------ */
+/* ---- events: without timing. They pass a failed lane, or other lanes would wait for ever. ------
+ */
 
 static int event_create(void **out, void *state, struct fsdp_err *err)
 {
@@ -339,7 +354,8 @@ static int event_done(void *event, bool *done, struct fsdp_err *err)
     return e == cudaErrorNotReady ? FSDP_OK : fsdp_cuda_check((int)e, err, "asking for an event");
 }
 
-/* ---- copies ----------------------------------------------------------------------------------- */
+/* ---- copies -----------------------------------------------------------------------------------
+ */
 
 static int copy(void *lane, void *dst, const void *src, size_t nbytes, struct fsdp_err *err)
 {
@@ -376,5 +392,18 @@ const struct fsdp_device_ops fsdp_device_cuda_ops = {
     .event_done = event_done,
     .copy = copy,
     .zero = zero,
+    .cast = device_cuda_cast,
+    .accumulate = device_cuda_accumulate,
+    .sumsq = device_cuda_sumsq,
+    .absmax = device_cuda_absmax,
+    .max_rows = device_cuda_max_rows,
+    .quantize = device_cuda_quantize,
+    .dequantize = device_cuda_dequantize,
+    .clip_coef = device_cuda_clip_coef,
+    .loss_scale_update = device_cuda_loss_scale_update,
+    .adamw = device_cuda_adamw,
+    .sgd = device_cuda_sgd,
+    .ema = device_cuda_ema,
+    .init_fill = device_cuda_init_fill,
     .lane_native = lane_native,
 };

@@ -18,8 +18,7 @@
 #define NCCL_TEXT ", no NCCL"
 #endif
 #if HAVE_CUDNN
-#define CUDNN_TEXT                                                                                 \
-    ", cuDNN " TEXT(CUDNN_MAJOR) "." TEXT(CUDNN_MINOR) "." TEXT(CUDNN_PATCHLEVEL)
+#define CUDNN_TEXT ", cuDNN " TEXT(CUDNN_MAJOR) "." TEXT(CUDNN_MINOR) "." TEXT(CUDNN_PATCHLEVEL)
 #else
 #define CUDNN_TEXT ", no cuDNN"
 #endif
@@ -28,7 +27,9 @@
 extern const struct fsdp_comm_ops fsdp_comm_nccl_ops __attribute__((weak));
 extern const struct nn_ops nn_cuda_ops __attribute__((weak));
 
-enum { LEAST_MAJOR = 8 }; /* compute capability; the Makefile's list of architectures begins there */
+enum {
+    LEAST_MAJOR = 8
+}; /* compute capability; the Makefile's list of architectures begins there */
 
 static int version_major(int version)
 {

@@ -6,7 +6,15 @@
 
 #include <stdint.h>
 
-static inline void philox4x32(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t counter)
+/* Before a function that kernels call, too. */
+#ifdef __CUDACC__
+#define FSDP_ON_DEVICE __host__ __device__
+#else
+#define FSDP_ON_DEVICE
+#endif
+
+static inline FSDP_ON_DEVICE void philox4x32(uint32_t out[4], uint64_t seed, uint64_t stream,
+                                             uint64_t counter)
 {
     uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32);
     uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);

@@ -31,7 +31,7 @@ part_of() { # path
         local h=${1#libfsdp/include/fsdp/}
         case ${h#sys/} in
         base.h | tunable.h | cpu.h) echo libfsdp/base ;;
-        device.h | device_ops.h | cuda.h) echo libfsdp/device ;;
+        device.h | device_ops.h | cuda.h | cuda_kernel.cuh) echo libfsdp/device ;;
         comm.h | comm_ops.h) echo libfsdp/comm ;;
         mesh.h) echo libfsdp/mesh ;;
         optim.h) echo libfsdp/optim ;;

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* formula.h: what one element, or one scalar, becomes: the same text on the CPU and on GPUs. */
+#ifndef FSDP_FORMULA_H
+#define FSDP_FORMULA_H
+
+#include <math.h>
+#include <string.h>
+
+#include "fsdp/device.h"
+#include "philox.h"
+
+/* ---- AdamW: Loshchilov and Hutter, arXiv 1711.05101 -------------------------------------------
+ */
+
+struct adamw {
+    float scale, keep, eps, b1, b2, nb1, nb2, step, root;
+};
+
+/* The factors of a step that is not skipped. */
+static inline FSDP_ON_DEVICE struct adamw adamw_of(const struct fsdp_adamw_args *a)
+{
+    const double t = (double)(a->nsteps - (a->loss_scale ? a->loss_scale->nskipped : 0));
+    const double bias1 = 1 - pow(a->beta1, t), bias2 = 1 - pow(a->beta2, t);
+    struct adamw w;
+
+    w.scale = a->grad_scale ? *a->grad_scale : 1.0f;
+    w.keep = (float)(1 - a->lr * a->weight_decay);
+    w.eps = (float)a->eps;
+    w.b1 = (float)a->beta1;
+    w.b2 = (float)a->beta2;
+    w.nb1 = (float)(1 - a->beta1);
+    w.nb2 = (float)(1 - a->beta2);
+    w.step = (float)(a->lr / bias1);
+    w.root = (float)(1 / sqrt(bias2));
+    return w;
+}
+
+static inline FSDP_ON_DEVICE void adamw_element(const struct adamw *w, float *p, float *m, float *v,
+                                                float g)
+{
+    float gi = g * w->scale;
+    float mi = w->b1 * *m + w->nb1 * gi;
+    float vi = w->b2 * *v + w->nb2 * gi * gi;
+    *m = mi;
+    *v = vi;
+    *p = *p * w->keep - w->step * mi / (sqrtf(vi) * w->root + w->eps);
+}
+
+/* ---- SGD --------------------------------------------------------------------------------------
+ */
+
+struct sgd {
+    float scale, decay, lr, momentum, take, keep;
+    bool nesterov;
+};
+
+static inline FSDP_ON_DEVICE struct sgd sgd_of(const struct fsdp_sgd_args *a)
+{
+    /* In the first step the buffer becomes the gradient itself, dampened or not. */
+    const bool first = a->nsteps - (a->loss_scale ? a->loss_scale->nskipped : 0) == 1;
+    struct sgd s;
+
+    s.scale = a->grad_scale ? *a->grad_scale : 1.0f;
+    s.decay = (float)a->weight_decay;
+    s.lr = (float)a->lr;
+    s.momentum = (float)a->momentum;
+    s.take = first ? 1 : (float)(1 - a->dampening);
+    s.keep = first ? 0 : s.momentum;
+    s.nesterov = a->nesterov;
+    return s;
+}
+
+static inline FSDP_ON_DEVICE void sgd_plain(const struct sgd *s, float *p, float g)
+{
+    *p -= s->lr * (g * s->scale + s->decay * *p);
+}
+
+static inline FSDP_ON_DEVICE void sgd_momentum(const struct sgd *s, float *p, float *b, float g)
+{
+    float gi = g * s->scale + s->decay * *p;
+    float bi = s->keep * *b + s->take * gi;
+    *b = bi;
+    *p -= s->lr * (s->nesterov ? gi + s->momentum * bi : bi);
+}
+
+/* ---- averages of weights: torch.lerp, which goes by the nearer end ----------------------------
+ */
+
+static inline FSDP_ON_DEVICE float ema_near(float average, float x, float weight)
+{
+    return average + weight * (x - average);
+}
+
+static inline FSDP_ON_DEVICE float ema_far(float average, float x, float weight)
+{
+    return x - (1 - weight) * (x - average);
+}
+
+/* ---- norms, clipping, the loss scale ----------------------------------------------------------
+ */
+
+/* The greater of two that are not negative: takes a NaN, and keeps it. */
+static inline FSDP_ON_DEVICE double greater(double most, double x)
+{
+    return isnan(most) || x <= most ? most : x;
+}
+
+static inline FSDP_ON_DEVICE void clip_of(float *coef, float *norm, const double *partial,
+                                          size_t npartials, enum fsdp_norm type, float max_norm,
+                                          const struct fsdp_loss_scale *scale)
+{
+    double total = 0;
+    for (size_t i = 0; i < npartials; i++)
+        total = type == FSDP_NORM_2 ? total + partial[i] : greater(total, partial[i]);
+    double inverse = scale ? (double)scale->inverse : 1;
+    double root = (type == FSDP_NORM_2 ? sqrt(total) : total) * inverse;
+    *norm = (float)root;
+    *coef = (float)inverse;
+    /* An infinite or NaN norm gives a zero or NaN factor, as in PyTorch: it must not pass for 1. */
+    if (max_norm > 0) {
+        double c = (double)max_norm / (root + 1e-6);
+        *coef = (float)(c >= 1 ? inverse : c * inverse);
+    }
+}
+
+static inline FSDP_ON_DEVICE void loss_scale_next(struct fsdp_loss_scale *s, float norm,
+                                                  struct fsdp_loss_scale_rule rule)
+{
+    s->skip = !isfinite(norm);
+    s->nskipped += s->skip;
+    s->good_steps = s->skip ? 0 : s->good_steps + 1;
+    if (s->skip) {
+        s->scale *= rule.backoff;
+    } else if (s->good_steps == rule.interval) {
+        s->good_steps = 0;
+        if (isfinite(s->scale * s->split * rule.growth))
+            s->scale *= rule.growth;
+    }
+    s->factor = s->scale * s->split;
+    s->inverse = 1 / s->factor;
+}
+
+/* ---- 8-bit floats with one scale for many elements --------------------------------------------
+ */
+
+/* The scale of F8_E4M3: 448 / amax; 1 for zeros, NaN (and so all elements) for what is not finite.
+ */
+static inline FSDP_ON_DEVICE float e4m3_scale(double amax)
+{
+    if (amax == 0)
+        return 1;
+    return isfinite(amax) ? (float)(448 / amax) : NAN;
+}
+
+/* fsdp_f32_to_f8_e4m3, clamped to +-448, without branches. */
+static inline FSDP_ON_DEVICE uint8_t e4m3_encode(float x)
+{
+    float magnitude = fabsf(x), shifted;
+    uint32_t u, m, small;
+    magnitude = magnitude > 448 ? 448 : magnitude; /* NaN stays */
+    shifted = magnitude + 0x1p14f;
+    memcpy(&u, &x, sizeof u);
+    memcpy(&m, &magnitude, sizeof m);
+    memcpy(&small, &shifted, sizeof small);
+    uint32_t normal = (m + 0x7ffff + (m >> 20 & 1) - 0x3c000000u) >> 20;
+    uint32_t code = m < 0x3c800000u ? small - 0x46800000u : normal;
+    code = m > 0x7f800000u ? 0x7f : code;
+    return (uint8_t)((u >> 24 & 0x80) | code);
+}
+
+static inline FSDP_ON_DEVICE float e4m3_decode(uint8_t code)
+{
+    /* Exponent and fraction lie in an fp32 as they would there, for another bias. */
+    const uint32_t bits = (uint32_t)(code & 0x7f) << 20;
+    float magnitude;
+    memcpy(&magnitude, &bits, sizeof bits);
+    magnitude = (code & 0x7f) == 0x7f ? NAN : magnitude * 0x1p120f;
+    return code & 0x80 ? -magnitude : magnitude;
+}
+
+/* ---- initial values ---------------------------------------------------------------------------
+ */
+
+/* Element i of a tensor comes from block i / 4 of its stream, so a shard that begins anywhere
+ * computes the same values as the whole. Box-Muller takes the words of a block in pairs. */
+static inline FSDP_ON_DEVICE void init_block(float out[4], struct fsdp_init init, uint64_t seed,
+                                             uint64_t stream, uint64_t block)
+{
+    const double pi = 3.14159265358979323846;
+    uint32_t word[4];
+    philox4x32(word, seed, stream, block);
+    if (init.kind == FSDP_INIT_UNIFORM) {
+        for (int k = 0; k < 4; k++)
+            out[k] = init.scale * ((float)(word[k] >> 8) * 0x1p-23f - 1.0f);
+        return;
+    }
+    for (int k = 0; k < 4; k += 2) {
+        double u = ((double)word[k] + 0.5) * 0x1p-32, w = (double)word[k + 1] * 0x1p-32;
+        double radius = sqrt(-2 * log(u)), angle = 2 * pi * w;
+        out[k] = (float)((double)init.scale * radius * cos(angle));
+        out[k + 1] = (float)((double)init.scale * radius * sin(angle));
+    }
+}
+
+#endif

@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA's runtime on the CPU: streams are lists of work that is done when somebody waits for it, and
+// device memory is closed to the host while no work runs.
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <sys/mman.h>
+#include <vector>
+
+#include "simt.h"
+
+struct CUevent_st {
+    uint64_t recorded, reached, nasked;
+};
+
+struct CUstream_st {
+    struct work {
+        std::function<void()> run;
+        bool opens;        // device memory, while it runs
+        cudaEvent_t until; // waits for this event's number
+        uint64_t number;
+    };
+    std::deque<work> queue;
+    bool busy;
+};
+
+namespace
+{
+
+const size_t PAGE = 4096, ARENA_NBYTES = (size_t)1 << 36;
+
+std::recursive_mutex lock;
+std::vector<cudaStream_t> streams;
+struct CUstream_st default_stream;
+cudaError_t last_error, device_error, launch_error;
+int driver_version = CUDART_VERSION, nopen;
+char *arena;
+size_t arena_used;
+std::map<char *, size_t> blocks;
+std::multimap<size_t, char *> free_blocks;
+
+cudaError_t fail(cudaError_t error)
+{
+    last_error = error;
+    return error;
+}
+
+void protect(int how)
+{
+    if (arena_used && mprotect(arena, arena_used, how)) {
+        perror("simt: mprotect");
+        abort();
+    }
+}
+
+struct open_memory {
+    open_memory()
+    {
+        if (nopen++ == 0)
+            protect(PROT_READ | PROT_WRITE);
+    }
+    ~open_memory()
+    {
+        if (--nopen == 0)
+            protect(PROT_NONE);
+    }
+};
+
+void run_one(cudaStream_t s);
+
+// The work that the event marks, wherever it is.
+void reach(cudaEvent_t event, uint64_t number)
+{
+    while (event->reached < number) {
+        bool moved = false;
+        for (size_t i = 0; i < streams.size() && event->reached < number; i++)
+            if (!streams[i]->busy && !streams[i]->queue.empty()) {
+                run_one(streams[i]);
+                moved = true;
+            }
+        if (!moved) {
+            fprintf(stderr, "simt: all streams wait for each other\n");
+            abort();
+        }
+    }
+}
+
+void run_one(cudaStream_t s)
+{
+    CUstream_st::work w = std::move(s->queue.front());
+    s->queue.pop_front();
+    s->busy = true;
+    if (w.until)
+        reach(w.until, w.number);
+    if (w.run && w.opens) {
+        open_memory open;
+        w.run();
+    } else if (w.run) {
+        w.run();
+    }
+    s->busy = false;
+}
+
+void drain(cudaStream_t s)
+{
+    while (!s->queue.empty())
+        run_one(s);
+}
+
+cudaStream_t of(cudaStream_t s)
+{
+    return s ? s : &default_stream;
+}
+
+void enqueue(cudaStream_t s, bool opens, std::function<void()> run)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    of(s)->queue.push_back({std::move(run), opens, nullptr, 0});
+}
+
+bool on_device(const void *ptr)
+{
+    return arena && (const char *)ptr >= arena && (const char *)ptr < arena + ARENA_NBYTES;
+}
+
+} // namespace
+
+extern "C" {
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    switch (error) {
+    case cudaSuccess:
+        return "cudaSuccess";
+    case cudaErrorMemoryAllocation:
+        return "cudaErrorMemoryAllocation";
+    case cudaErrorIllegalAddress:
+        return "cudaErrorIllegalAddress";
+    case cudaErrorLaunchFailure:
+        return "cudaErrorLaunchFailure";
+    default:
+        return "cudaError";
+    }
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    switch (error) {
+    case cudaSuccess:
+        return "no error";
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorIllegalAddress:
+        return "an illegal memory access was encountered";
+    case cudaErrorLaunchFailure:
+        return "unspecified launch failure";
+    default:
+        return "an error";
+    }
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last_error;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = driver_version;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *ndevices)
+{
+    *ndevices = device_error ? 0 : 1;
+    return device_error;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    return device == 0 ? cudaSuccess : fail(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
+{
+    (void)device;
+    *value = attr == cudaDevAttrComputeCapabilityMajor ? 9
+             : attr == cudaDevAttrMultiProcessorCount  ? 4
+                                                       : 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
+    return cudaSuccess;
+}
+
+// ---- memory
+// ---------------------------------------------------------------------------------------
+
+cudaError_t cudaMalloc(void **ptr, size_t nbytes)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    const size_t rounded = (nbytes + PAGE - 1) / PAGE * PAGE + PAGE; // a closed page behind it
+    if (!arena) {
+        void *all = mmap(nullptr, ARENA_NBYTES, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (all == MAP_FAILED)
+            return fail(cudaErrorMemoryAllocation);
+        arena = (char *)all;
+    }
+    auto reuse = free_blocks.lower_bound(rounded);
+    char *block = arena + arena_used;
+    size_t size = rounded;
+    if (reuse != free_blocks.end()) {
+        block = reuse->second;
+        size = reuse->first;
+        free_blocks.erase(reuse);
+    } else if (rounded > ARENA_NBYTES - arena_used) {
+        return fail(cudaErrorMemoryAllocation);
+    } else {
+        arena_used += rounded;
+    }
+    blocks[block] = size;
+    // Off by less than a page, as CUDA's alignment is 256 bytes.
+    *ptr = block + 256;
+    open_memory open;
+    memset(block, 0xcd, size);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *ptr)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    if (!ptr)
+        return cudaSuccess;
+    auto at = blocks.find((char *)ptr - 256);
+    if (at == blocks.end())
+        return fail(cudaErrorInvalidValue);
+    cudaDeviceSynchronize();
+    free_blocks.insert({at->second, at->first});
+    blocks.erase(at);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **ptr, size_t nbytes, unsigned flags)
+{
+    (void)flags;
+    *ptr = aligned_alloc(PAGE, (nbytes + PAGE - 1) / PAGE * PAGE);
+    return *ptr ? cudaSuccess : fail(cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFreeHost(void *ptr)
+{
+    cudaDeviceSynchronize();
+    free(ptr);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *ptr, int value, size_t nbytes, cudaStream_t stream)
+{
+    enqueue(stream, true, [=]() { memset(ptr, value, nbytes); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *ptr, int value, size_t nbytes)
+{
+    return cudaMemsetAsync(ptr, value, nbytes, nullptr);
+}
+
+// From memory that is not page-locked CUDA copies before it returns; here all host memory is taken
+// for page-locked, which must stay as it is until the copy ran: the stricter of the two.
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t nbytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    (void)kind;
+    enqueue(stream, on_device(dst) || on_device(src), [=]() { memmove(dst, src, nbytes); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t nbytes, enum cudaMemcpyKind kind)
+{
+    cudaMemcpyAsync(dst, src, nbytes, kind, nullptr);
+    return cudaStreamSynchronize(nullptr);
+}
+
+// ---- streams and events
+// ---------------------------------------------------------------------------
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    (void)flags;
+    (void)priority;
+    if (streams.empty())
+        streams.push_back(&default_stream);
+    *stream = new CUstream_st();
+    streams.push_back(*stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    drain(of(stream));
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    drain(stream);
+    for (size_t i = 0; i < streams.size(); i++)
+        if (streams[i] == stream)
+            streams.erase(streams.begin() + (long)i);
+    delete stream;
+    return cudaSuccess;
+}
+
+// Asking moves it on by one.
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    cudaStream_t s = of(stream);
+    if (s->queue.empty())
+        return cudaSuccess;
+    if (!s->busy)
+        run_one(s);
+    return cudaErrorNotReady;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    drain(&default_stream);
+    for (size_t i = 0; i < streams.size(); i++)
+        drain(streams[i]);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    (void)flags;
+    *event = new CUevent_st();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    cudaDeviceSynchronize();
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    const uint64_t number = ++event->recorded;
+    enqueue(stream, false, [=]() { event->reached = number; });
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    (void)flags;
+    of(stream)->queue.push_back({nullptr, false, event, event->recorded});
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    if (event->reached >= event->recorded)
+        return cudaSuccess;
+    if (++event->nasked % 8 == 0) // whoever polls must come through in the end
+        for (size_t i = 0; i < streams.size(); i++)
+            if (!streams[i]->busy && !streams[i]->queue.empty())
+                run_one(streams[i]);
+    return cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    reach(event, event->recorded);
+    return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
+{
+    enqueue(stream, false, [=]() { fn(arg); });
+    return cudaSuccess;
+}
+
+// ---- beyond CUDA
+// ----------------------------------------------------------------------------------
+
+void simt_call(cudaStream_t stream, void (*fn)(void *arg), const void *arg, size_t arg_nbytes)
+{
+    std::vector<char> copy((const char *)arg, (const char *)arg + arg_nbytes);
+    enqueue(stream, true, [=]() mutable { fn(copy.data()); });
+}
+
+void simt_set_device(cudaError_t error, int version)
+{
+    device_error = error;
+    driver_version = version;
+}
+
+void simt_fail_launch(cudaError_t error)
+{
+    launch_error = error;
+}
+
+} // extern "C"
+
+void simt_launch_body(dim3 grid, dim3 block, size_t nbytes, cudaStream_t stream, const char *name,
+                      std::function<void()> body)
+{
+    const size_t nthreads = (size_t)block.x * block.y * block.z;
+    if (launch_error || !nthreads || nthreads > 1024 || !grid.x || !grid.y || !grid.z ||
+        grid.y > 65535 || grid.z > 65535 || nbytes > 227 << 10) {
+        fail(launch_error ? launch_error : cudaErrorInvalidValue);
+        launch_error = cudaSuccess;
+        return;
+    }
+    enqueue(stream, true, [=]() { simt_run_kernel(grid, block, nbytes, name, body); });
+}

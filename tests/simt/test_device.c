@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA device, its kernels and its lanes, emulated on the CPU. */
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../device/device_suite.h"
+#include "cuda_runtime_api.h"
+#include "fsdp/sys/cuda.h"
+#include "fsdp/sys/device_ops.h"
+
+static int nothing(void *arg, struct fsdp_err *err)
+{
+    (void)arg;
+    (void)err;
+    return FSDP_OK;
+}
+
+/* The emulation itself: what no GPU allows must not pass here. */
+static void test_closed_memory(const volatile char *memory)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(memory[0] ? 1 : 0);
+    waitpid(child, &status, 0);
+    ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, "the host cannot read device memory");
+}
+
+static void test_own(struct fsdp_device *device)
+{
+    struct fsdp_lane *lane;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    char *small = fsdp_device_alloc(device, 5, "small", &err);
+    char *page = fsdp_device_alloc(device, 4096, "page", &err);
+    unsigned char *host = fsdp_host_alloc(device, 4096, "host", &err);
+    int sum = 0;
+
+    fsdp_lane_create_urgent(&lane, device, "own", &err);
+    ok(small && page && (uintptr_t)small % 4096 == 0 && (uintptr_t)page % 4096 == 0,
+       "memory begins at a page");
+    memset(host, 1, 4096);
+    fsdp_copy(lane, host, page, 4096, &err);
+    fsdp_lane_sync(lane, &err);
+    for (int i = 0; i < 4096; i++)
+        sum += host[i];
+    ok(sum == 0, "and is zeroed");
+    test_closed_memory(page);
+    int rc = FSDP_OK;
+    for (int i = 0; i < 3000 && !rc; i++)
+        rc = fsdp_lane_call(lane, nothing, &i, sizeof i, &err);
+    ok(rc == FSDP_OK && fsdp_lane_sync(lane, &err) == FSDP_OK, "more calls than the ring holds");
+    simt_fail_launch(cudaErrorLaunchFailure);
+    rc = fsdp_max_rows(lane, (double *)page, (double *)page, 1, 1, &err);
+    ok(rc == FSDP_EINTERNAL && strstr(err.text, "own: greatest of rows") &&
+           strstr(err.text, "cudaErrorLaunchFailure"),
+       "a kernel that cannot be launched: %s", err.text);
+    ok(fsdp_copy(lane, page, small, 5, &err) == FSDP_EINTERNAL && fsdp_lane_sync(lane, &err),
+       "fails the lane");
+    ok(!fsdp_device_alloc(device, (size_t)1 << 50, "too much", &err) && err.status == FSDP_ENOMEM,
+       "out of memory: %s", err.text);
+    fsdp_lane_destroy(lane);
+    fsdp_device_free(device, small);
+    fsdp_device_free(device, page);
+    fsdp_host_free(device, host);
+}
+
+int main(void)
+{
+    struct fsdp_device *device;
+    struct fsdp_lane *lane;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (fsdp_device_open_ops(&device, &fsdp_device_cuda_ops, 0, 0, &err) ||
+        fsdp_lane_create(&lane, device, "test", &err))
+        return 1;
+    run_arithmetic(lane);
+    fsdp_lane_destroy(lane);
+    test_lanes("simt", device, true);
+    test_own(device);
+    fsdp_device_close(device);
+    return tap_done();
+}
