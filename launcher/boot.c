@@ -187,6 +187,15 @@ static int group_by_node(struct card *cards, struct boot_facts *facts, struct fs
     return rc;
 }
 
+static enum fsdp_starter starter_of(const struct boot *boot)
+{
+    const char *method = boot->info.method;
+    if (!strcmp(method, "local") || !strcmp(method, "single"))
+        return FSDP_STARTED_HERE;
+    return getenv("SLURM_STEP_ID") && !getenv("OMPI_COMM_WORLD_SIZE") ? FSDP_STARTED_BY_SRUN
+                                                                      : FSDP_STARTED_BY_MPIRUN;
+}
+
 /* Nodes are numbered by their lowest rank. */
 static int map_nodes(struct boot *boot, const struct card *cards, int size, struct fsdp_err *err)
 {
@@ -207,9 +216,9 @@ static int map_nodes(struct boot *boot, const struct card *cards, int size, stru
             info->local_rank += r < info->rank;
             info->local_size++;
         }
-    boot->nodes =
-        (struct fsdp_node_map){size, info->nnodes, boot->node_of,
-                               (const char(*)[FSDP_HOST_NBYTES])(const void *)boot->hosts};
+    boot->nodes = (struct fsdp_node_map){size, info->nnodes, boot->node_of,
+                                         (const char(*)[FSDP_HOST_NBYTES])(const void *)boot->hosts,
+                                         starter_of(boot)};
     return FSDP_OK;
 }
 

@@ -120,9 +120,7 @@ void tree_report(struct boot_tree *tree, int rank, int code, const char *text)
 static void lost_text(const struct boot_tree *tree, int peer, int why, char *text, size_t nbytes)
 {
     char name[FSDP_HOST_NBYTES + 32];
-    snprintf(text, nbytes,
-             "%s is lost: its control connection ended without goodbye%s%s (the process died, or "
-             "its machine was cut off)",
+    snprintf(text, nbytes, "%s is lost: its connection ended without goodbye%s%s",
              tree_name(tree, peer, name, sizeof name), why ? ": " : "", why ? strerror(why) : "");
 }
 

@@ -67,6 +67,7 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
 
     if (code)
         return code;
+    args.speaks = program->speaks;
     if (args.help) {
         launch_print_help();
         return LAUNCH_DONE;

@@ -205,13 +205,14 @@ static int check_together(const struct launch_args *args, const struct launch_pr
 
 /* ---- who is lost, where no launcher of ours watches ---- */
 
-/* One rank prints it: rank 0, or rank 1 where rank 0 is the lost one. */
-static void print_loss(struct boot *boot)
+/* One rank prints it: rank 0, or rank 1 where rank 0 is the lost one. A rank that gave up and said
+ * why has been heard. */
+static void print_loss(const struct launch_args *args, struct boot *boot)
 {
     struct fsdp_oob *oob = boot_oob(boot);
     struct fsdp_err err = FSDP_ERR_INIT;
     int lost = -1;
-    if (oob->health(oob, &err) == FSDP_OK)
+    if (oob->health(oob, &err) == FSDP_OK || (args->speaks && strstr(err.text, " gave up (code")))
         return;
     if (sscanf(err.text, "rank %d", &lost) == 1 && oob->rank == (lost == 0))
         launch_say("%s", err.text);
@@ -221,6 +222,7 @@ struct watchdog {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    const struct launch_args *args;
     struct boot *boot;
     bool running, stop;
 };
@@ -245,7 +247,7 @@ static void *watchdog_thread(void *arg)
         if (lost_at == 0)
             lost_at = fsdp_time_now();
         if (fsdp_time_now() - lost_at > NOTICE_S) {
-            print_loss(dog->boot);
+            print_loss(dog->args, dog->boot);
             _exit(LAUNCH_PEER_LOST);
         }
     }
@@ -253,10 +255,10 @@ static void *watchdog_thread(void *arg)
     return NULL;
 }
 
-static void watchdog_start(struct watchdog *dog, struct boot *boot)
+static void watchdog_start(struct watchdog *dog, const struct launch_args *args, struct boot *boot)
 {
     sigset_t all, old;
-    *dog = (struct watchdog){.boot = boot};
+    *dog = (struct watchdog){.args = args, .boot = boot};
     pthread_mutex_init(&dog->lock, NULL);
     pthread_cond_init(&dog->changed, NULL);
     sigfillset(&all);
@@ -294,7 +296,7 @@ static int run_config(const struct launch_args *args, const struct launch_progra
     struct watchdog dog;
 
     if (!watched && oob->size > 1)
-        watchdog_start(&dog, boot);
+        watchdog_start(&dog, args, boot);
     int code = (args->check ? program->check_nodes : program->run)(
         boot, args->config, args->noverrides, args->overrides, args->verbose);
     fflush(NULL);
@@ -305,7 +307,7 @@ static int run_config(const struct launch_args *args, const struct launch_progra
         oob->abort(oob, code, "see its messages above"); /* unless a program has said more */
     }
     if (!watched)
-        print_loss(boot);
+        print_loss(args, boot);
     return code;
 }
 

@@ -107,6 +107,8 @@ static void say_end(const struct launch_super *s, int i)
 
     if (s->job.args->check && exited(status, LAUNCH_FAILED))
         return; /* the check has found something, and said what */
+    if (s->job.args->speaks && words && WIFEXITED(status) && !consequence(s, status))
+        return; /* it has said so itself */
     name_rank(s, i, name, sizeof name);
     if (WIFSIGNALED(status))
         launch_say("%s was killed by signal %d (%s)", name, WTERMSIG(status),

@@ -210,6 +210,25 @@ const char *config_where(char *out, size_t out_nbytes, const struct config *conf
     return out;
 }
 
+/* The engine's settings are the keys of two sections. */
+int config_blame(const struct config *config, int status, struct fsdp_err *err)
+{
+    static const char *const sections[] = {"fsdp", "optim"};
+    char key[64], where[CONFIG_TEXT + 128];
+    struct fsdp_err why = *err;
+
+    for (size_t i = 0; status && why.setting[0] && i < sizeof sections / sizeof sections[0]; i++) {
+        int row = -1;
+        snprintf(key, sizeof key, "%s.%s", sections[i], why.setting);
+        if (fsdp_tunable_find(&row, table, NROWS, "", key, NULL))
+            continue;
+        fsdp_err_set(err, status, "%.300s: %.700s", config_where(where, sizeof where, config, key),
+                     why.text);
+        return fsdp_err_blame(err, status, key);
+    }
+    return status;
+}
+
 const char *config_word(char *out, size_t out_nbytes, const struct config *config, const char *key)
 {
     const struct fsdp_tunable *row = &table[row_of(key)];
@@ -314,8 +333,9 @@ static int refuse(const struct config *config, const char *key, struct fsdp_err 
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return fsdp_err_set(err, FSDP_EINVAL, "%.480s: %s",
-                        config_where(where, sizeof where, config, key), text);
+    fsdp_err_set(err, FSDP_EINVAL, "%.480s: %s", config_where(where, sizeof where, config, key),
+                 text);
+    return fsdp_err_blame(err, FSDP_EINVAL, key);
 }
 
 /* Only checkpoints have stores; elsewhere an address would become an odd folder. Its user part

@@ -102,6 +102,8 @@ int config_load_unchecked(struct config **out, const char *path, int noverrides,
  * key". Into out, which is returned. For errors found later. */
 const char *config_where(char *out, size_t out_nbytes, const struct config *config,
                          const char *key);
+/* An error's text begins with where the setting that it blames got its value. Returns status. */
+int config_blame(const struct config *config, int status, struct fsdp_err *err);
 /* The word of a CHOICE key, such as "HYBRID_SHARD"; into out, which is returned. */
 const char *config_word(char *out, size_t out_nbytes, const struct config *config, const char *key);
 /* The value of a key as YAML, into out of FSDP_TUNABLE_FORMAT_NBYTES. */

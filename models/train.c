@@ -498,6 +498,7 @@ static int finish(struct train *t)
  * of those who lost a peer, the lowest two speak, as one of them may be the lost one. */
 static int fail(struct train *t, const struct fsdp_err *err)
 {
+    const int own = err->setting[0] ? LAUNCH_USAGE : LAUNCH_FAILED;
     /* A communicator that another rank aborted is that rank's loss, too. */
     bool lost = err->status == FSDP_EPEER || err->status == FSDP_ECANCELED;
     bool others = strncmp(err->text, "rank ", 5) == 0;
@@ -506,10 +507,10 @@ static int fail(struct train *t, const struct fsdp_err *err)
     if (lost ? t->info->rank < 2 : mismatch ? t->report.lead : !others)
         report_error(&t->report, t->info->host, err->text);
     if (!others) /* else rank R says it better */
-        t->oob->abort(t->oob, lost ? LAUNCH_PEER_LOST : LAUNCH_FAILED, err->text);
+        t->oob->abort(t->oob, lost ? LAUNCH_PEER_LOST : own, err->text);
     if (t->parts.mesh)
         fsdp_mesh_abort(t->parts.mesh, err->text);
-    return lost ? LAUNCH_PEER_LOST : LAUNCH_FAILED;
+    return lost ? LAUNCH_PEER_LOST : own;
 }
 
 static void tear_down(struct train *t)

@@ -50,7 +50,8 @@ int train_dump_schedule(const char *config, int noverrides, char *const *overrid
     struct fsdp_err err = FSDP_ERR_INIT;
     struct train_parts parts = {0};
     int *node_of = lay_out(nranks, nnodes, &err);
-    struct fsdp_node_map nodes = {.nranks = nranks, .nnodes = nnodes, .node_of = node_of};
+    struct fsdp_node_map nodes = {
+        .nranks = nranks, .nnodes = nnodes, .node_of = node_of, .starter = FSDP_STARTED_HERE};
     int code = LAUNCH_DONE, rc = FSDP_ENOMEM;
 
     if (node_of)

@@ -117,7 +117,7 @@ static void try_folder(struct check *c)
     if (!ckpt_path_is_url(path))
         nearest_folder(path);
     if (ckpt_root_try(&seconds, path, WRITE_NBYTES, &err))
-        snprintf(h->write_error, sizeof h->write_error, "%s", err.text);
+        snprintf(h->write_error, sizeof h->write_error, "%.255s", err.text);
     else
         h->write_rate = WRITE_NBYTES / seconds;
 }

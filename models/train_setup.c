@@ -267,7 +267,8 @@ static int set_overrides(struct train_parts *p, struct fsdp_opts *opts, struct f
         if (!(p->override_texts[i] = fsdp_strdup(fsdp_tunable_list_at(list, i), err)))
             return FSDP_ENOMEM;
         p->noverrides++;
-        FSDP_TRY(fsdp_unit_override_parse(&p->overrides[i], p->override_texts[i], err));
+        int rc = fsdp_unit_override_parse(&p->overrides[i], p->override_texts[i], err);
+        FSDP_TRY(fsdp_err_blame(err, rc, "unit_overrides"));
     }
     opts->overrides = p->overrides;
     opts->noverrides = p->noverrides;
@@ -278,17 +279,14 @@ static int set_groups(struct train_parts *p, struct fsdp_optim_opts *optim, stru
 {
     const struct config *c = p->config;
     const struct fsdp_tunable_list *list = &c->optim.groups;
-    struct fsdp_err why = FSDP_ERR_INIT;
-    char where[CONFIG_TEXT + 128];
 
     p->groups = fsdp_alloc((size_t)list->nelem, sizeof *p->groups, "parameter groups", err);
     if (!p->groups)
         return FSDP_ENOMEM;
     for (int i = 0; i < list->nelem; i++) {
         const char *text = fsdp_tunable_list_at(list, i);
-        if (fsdp_optim_group_parse(&p->groups[i], text, c->optim.lr, &why))
-            return fsdp_err_set(err, FSDP_EINVAL, "%.300s: %.600s",
-                                config_where(where, sizeof where, c, "optim.groups"), why.text);
+        int rc = fsdp_optim_group_parse(&p->groups[i], text, c->optim.lr, err);
+        FSDP_TRY(fsdp_err_blame(err, rc, "groups"));
     }
     optim->groups = p->groups;
     optim->ngroups = list->nelem;
@@ -413,11 +411,15 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
         rc = choose_shape(&shape, c, &opts, nodes, err);
     if (rc == FSDP_OK)
         rc = describe_model(p, &opts, err);
-    FSDP_TRY(fsdp_oob_agree(oob, rc, err));
-    FSDP_TRY(fsdp_mesh_create(&p->mesh, shape,
-                              config_word(backend, sizeof backend, c, "fsdp.backend"),
-                              c->fsdp.timeout, nodes, oob, p->device, err));
-    return fsdp_create(&p->fsdp, p->tree, &opts, p->device, p->mesh, err);
+    FSDP_TRY(fsdp_oob_agree(oob, config_blame(c, rc, err), err));
+    rc = fsdp_mesh_create(&p->mesh, shape, config_word(backend, sizeof backend, c, "fsdp.backend"),
+                          c->fsdp.timeout, nodes, oob, p->device, err);
+    if (rc == FSDP_EINVAL)
+        fsdp_err_blame(err, rc, "backend");
+    if (rc == FSDP_OK)
+        rc = fsdp_create(&p->fsdp, p->tree, &opts, p->device, p->mesh, err);
+    /* What another rank found stays its own, "rank R: ..." */
+    return strncmp(err->text, "rank ", 5) ? config_blame(c, rc, err) : rc;
 }
 
 int train_parts_plan(struct train_parts *p, const char *path, int noverrides,
@@ -431,10 +433,14 @@ int train_parts_plan(struct train_parts *p, const char *path, int noverrides,
     FSDP_TRY(fsdp_device_open(&p->device, "cpu", 0, err));
     FSDP_TRY(open_model(p, err));
     FSDP_TRY(config_divide(&p->batch, p->config, nodes->nranks, err));
-    FSDP_TRY(set_opts(p, &opts, err));
-    FSDP_TRY(choose_shape(&shape, p->config, &opts, nodes, err));
-    FSDP_TRY(describe_model(p, &opts, err));
-    return fsdp_plan(&p->fsdp, p->tree, &opts, p->device, shape, err);
+    int rc = set_opts(p, &opts, err);
+    if (rc == FSDP_OK)
+        rc = choose_shape(&shape, p->config, &opts, nodes, err);
+    if (rc == FSDP_OK)
+        rc = describe_model(p, &opts, err);
+    if (rc == FSDP_OK)
+        rc = fsdp_plan(&p->fsdp, p->tree, &opts, p->device, shape, err);
+    return config_blame(p->config, rc, err);
 }
 
 struct train_state train_parts_state(const struct train_parts *p)

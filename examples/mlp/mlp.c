@@ -296,7 +296,7 @@ static int job_open(struct job *j, struct mlp *m, const struct fsdp_opts *opts,
                     struct fsdp_err *err)
 {
     static const int node_of[1];
-    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    const struct fsdp_node_map nodes = {.nranks = 1, .nnodes = 1, .node_of = node_of};
     struct fsdp_mesh_shape shape;
 
     FSDP_TRY(fsdp_module_tree_create(&j->tree, err));

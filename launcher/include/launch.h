@@ -27,6 +27,7 @@ struct launch_program {
      * NULL: to standard output. NULL: the program has none. */
     int (*dump_schedule)(const char *config, int noverrides, char *const *overrides, int nranks,
                          int nnodes, const char *file);
+    bool speaks;           /* its ranks print themselves what they leave as last words */
     const char *trace_key; /* what --trace FILE sets, "section.key"; NULL: nothing */
     /* Runs in every rank. Returns an exit code. */
     int (*run)(struct boot *boot, const char *config, int noverrides, char *const *overrides,

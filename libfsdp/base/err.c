@@ -11,6 +11,7 @@ int fsdp_err_set(struct fsdp_err *err, int status, const char *fmt, ...)
         va_list ap;
         va_start(ap, fmt);
         err->status = status;
+        err->setting[0] = 0;
         vsnprintf(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
     }
@@ -42,11 +43,19 @@ int fsdp_err_sys(struct fsdp_err *err, int errnum, const char *fmt, ...)
         va_list ap;
         va_start(ap, fmt);
         err->status = status;
+        err->setting[0] = 0;
         int len = vsnprintf(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
         if (len >= 0 && (size_t)len < sizeof err->text)
             snprintf(err->text + len, sizeof err->text - (size_t)len, ": %s", strerror(errnum));
     }
+    return status;
+}
+
+int fsdp_err_blame(struct fsdp_err *err, int status, const char *setting)
+{
+    if (status && err && !err->setting[0])
+        snprintf(err->setting, sizeof err->setting, "%s", setting);
     return status;
 }
 

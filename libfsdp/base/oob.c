@@ -122,8 +122,11 @@ int fsdp_oob_agree(struct fsdp_oob *oob, int status, struct fsdp_err *err)
     FSDP_TRY_GOTO(fsdp_oob_broadcast(oob, &first, sizeof first, rank, err), out);
     first.text[sizeof first.text - 1] = 0;
     rc = first.status;
-    if (rank != oob->rank)
+    if (rank != oob->rank) {
         fsdp_err_set(err, rc, "rank %d: %.1000s", rank, first.text);
+        first.setting[sizeof first.setting - 1] = 0;
+        fsdp_err_blame(err, rc, first.setting);
+    }
 out:
     if (all != few)
         fsdp_free(all);

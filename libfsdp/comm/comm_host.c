@@ -256,7 +256,7 @@ static void break_down(struct host_comm *h, const struct host_op *op, const stru
     if (op)
         snprintf(where, sizeof where, " (this rank was in %s #%llu)", host_kind_name(op->kind),
                  (unsigned long long)op->seq);
-    if (fail->reporter != h->group->world_rank[h->group->rank] &&
+    if (fail->reporter != h->group->world_rank[h->group->rank] && fail->status != FSDP_EPEER &&
         strncmp(fail->what, culprit, strlen(culprit)))
         snprintf(seen, sizeof seen, ", says rank %d", fail->reporter);
     pthread_mutex_lock(&h->status_lock);

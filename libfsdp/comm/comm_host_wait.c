@@ -44,8 +44,7 @@ int host_explain(struct host_comm *h, bool owns_tcp, struct host_fail *fail)
             return fail->status;
         }
         if (h->oob->health(h->oob, &lost)) {
-            size_t len = strlen(fail->what);
-            snprintf(fail->what + len, sizeof fail->what - len, "; %.300s", lost.text);
+            snprintf(fail->what, sizeof fail->what, "%.500s", lost.text);
             return fail->status;
         }
         nanosleep(&(struct timespec){0, 10000000}, NULL);

@@ -71,7 +71,7 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
         return FSDP_ENOMEM;
     for (int m = 0; m < f->tree->nmodules; m++)
         f->parent[m] = f->tree->modules[m].parent;
-    FSDP_TRY(checkpointing_create(f, err));
+    FSDP_TRY(fsdp_err_blame(err, checkpointing_create(f, err), "checkpoint_modules"));
     for (int u = 0; u < f->units.nunits; u++)
         FSDP_TRY(describe_unit(f, u, err));
     for (int k = 0; k < f->units.nflats; k++) {
@@ -341,7 +341,8 @@ out:
     free(text);
     if (rc) {
         fsdp_destroy(f);
-        return fsdp_err_set(err, rc, "%s", local.text);
+        fsdp_err_set(err, rc, "%s", local.text);
+        return fsdp_err_blame(err, rc, local.setting);
     }
     *out = f;
     return FSDP_OK;

@@ -113,13 +113,15 @@ static int wrap(bool *is_unit, const struct fsdp_module_tree *tree, const struct
     is_unit[0] = true;
     switch (opts->wrap_policy) {
     case FSDP_WRAP_TRANSFORMER:
-        return wrap_transformer(is_unit, tree, opts->wrap_classes, err);
+        return fsdp_err_blame(err, wrap_transformer(is_unit, tree, opts->wrap_classes, err),
+                              "wrap_classes");
     case FSDP_WRAP_SIZE:
         return wrap_size(is_unit, tree, opts->min_num_params, err);
     case FSDP_WRAP_NONE:
         return FSDP_OK;
     case FSDP_WRAP_LIST:
-        return wrap_list(is_unit, tree, opts->wrap_modules, err);
+        return fsdp_err_blame(err, wrap_list(is_unit, tree, opts->wrap_modules, err),
+                              "wrap_modules");
     case FSDP_WRAP_CALLBACK:
         for (int m = 1; opts->wrap_callback && m < tree->nmodules; m++)
             is_unit[m] = opts->wrap_callback(opts->wrap_ctx, tree, m);
@@ -158,8 +160,10 @@ static int mark_kinds(unsigned char *kinds, const struct fsdp_module_tree *tree,
             found = true;
         }
         if (!found)
-            return fsdp_err_set(err, FSDP_EINVAL, "%s parameters: none matches '%s'", what,
-                                patterns[k]);
+            return fsdp_err_blame(err,
+                                  fsdp_err_set(err, FSDP_EINVAL, "%s parameters: none matches '%s'",
+                                               what, patterns[k]),
+                                  what);
     }
     return FSDP_OK;
 }
@@ -179,7 +183,9 @@ static int choose_kinds(unsigned char *kinds, const struct fsdp_module_tree *tre
     for (int p = 0; p < tree->nparams; p++)
         trains |= kinds[p] == UNIT_TRAINABLE;
     return trains ? FSDP_OK
-                  : fsdp_err_set(err, FSDP_EINVAL, "every parameter is frozen or ignored");
+                  : fsdp_err_blame(
+                        err, fsdp_err_set(err, FSDP_EINVAL, "every parameter is frozen or ignored"),
+                        "frozen");
 }
 
 static int fill_flat(struct units *u, const struct fsdp_module_tree *tree, int unit, int kind,
@@ -277,12 +283,13 @@ int units_create(struct units *out, const struct fsdp_module_tree *tree,
         !(out->index_in_flat = fsdp_alloc(nparams, sizeof(int), "units", err)))
         goto out;
     FSDP_TRY_GOTO(wrap(is_unit, tree, opts, err), out);
-    FSDP_TRY_GOTO(overrides_wrap(is_unit, tree, opts, err), out);
+    FSDP_TRY_GOTO(fsdp_err_blame(err, overrides_wrap(is_unit, tree, opts, err), "unit_overrides"),
+                  out);
     number_units(out, tree, is_unit);
-    FSDP_TRY_GOTO(check_tied(out, tree, opts, err), out);
+    FSDP_TRY_GOTO(fsdp_err_blame(err, check_tied(out, tree, opts, err), "wrap_modules"), out);
     FSDP_TRY_GOTO(choose_kinds(kinds, tree, opts, err), out);
     FSDP_TRY_GOTO(fill_flats(out, tree, kinds, shard_size, err), out);
-    rc = overrides_apply(out, tree, opts, err);
+    rc = fsdp_err_blame(err, overrides_apply(out, tree, opts, err), "unit_overrides");
 out:
     fsdp_free(is_unit);
     fsdp_free(kinds);

@@ -20,6 +20,18 @@ static const char *host_of(const struct fsdp_node_map *nodes, int rank)
     return nodes->host ? nodes->host[rank] : "?";
 }
 
+/* How to have another number of ranks, the same number on every node, and ranks in blocks. */
+static const struct {
+    const char *ranks, *per_node, *blocks;
+} advice[] = {
+    [FSDP_STARTED_BY_SRUN] = {"srun --ntasks", "srun --ntasks-per-node",
+                              "srun --distribution=block"},
+    [FSDP_STARTED_BY_MPIRUN] = {"mpirun -n", "mpirun --map-by ppr:N:node",
+                                "mpirun --map-by ppr:N:node"},
+    [FSDP_STARTED_HERE] = {"fsdp-launch -n", "fsdp-launch -n and --nodes, or --ranks-per-task",
+                           "srun --distribution=block"},
+};
+
 /* Ranks a node, where that is the same everywhere. what: the option that needs it. */
 static int node_size(int *out, const char *what, const struct fsdp_node_map *nodes,
                      struct fsdp_err *err)
@@ -32,8 +44,9 @@ static int node_size(int *out, const char *what, const struct fsdp_node_map *nod
             return fsdp_err_set(
                 err, FSDP_EINVAL,
                 "%s groups the ranks of a node, but node %s has %d ranks and node %s has %d: "
-                "give each node the same number with srun --ntasks-per-node=N",
-                what, host_of(nodes, 0), first, host_of(nodes, r), count);
+                "give each node the same number (%s)",
+                what, host_of(nodes, 0), first, host_of(nodes, r), count,
+                advice[nodes->starter].per_node);
     }
     *out = first;
     return FSDP_OK;
@@ -51,8 +64,8 @@ static int check_blocks(const char *what, const struct fsdp_node_map *nodes, str
                     err, FSDP_EINVAL,
                     "%s groups consecutive ranks inside a node, but ranks %d and "
                     "%d are on node %s and rank %d is not: start the ranks in blocks "
-                    "with srun --distribution=block, or number them so with fsdp-launch --reorder",
-                    what, q, r, host_of(nodes, r), r - 1);
+                    "(%s), or number them so with fsdp-launch --reorder",
+                    what, q, r, host_of(nodes, r), r - 1, advice[nodes->starter].blocks);
     }
     return FSDP_OK;
 }
@@ -90,9 +103,9 @@ static int hybrid_shape(int *shard_size, enum fsdp_strategy strategy,
     return fsdp_err_set(
         err, FSDP_EINVAL,
         "%s with shard_size %d and %d ranks a node: shard groups would cross nodes; "
-        "choose a shard_size that divides %d or is a multiple of it, or change the "
-        "ranks a node with srun --ntasks-per-node=%d",
-        name, *shard_size, per_node, per_node, *shard_size);
+        "choose a shard_size that divides %d or is a multiple of it, or have %d ranks "
+        "a node (%s)",
+        name, *shard_size, per_node, per_node, *shard_size, advice[nodes->starter].per_node);
 }
 
 static int check_map(const struct fsdp_node_map *nodes, struct fsdp_err *err)
@@ -126,20 +139,17 @@ static int fixed_shape(int *shard_size, enum fsdp_strategy strategy, int world,
     return FSDP_OK;
 }
 
-int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy, int shard_size,
-                        const struct fsdp_node_map *nodes, struct fsdp_err *err)
+static int shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy, int shard_size,
+                     const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
-    FSDP_TRY(check_map(nodes, err));
-    if (!fsdp_strategy_info(strategy))
-        return fsdp_err_set(err, FSDP_EINVAL, "mesh: unknown strategy %d", (int)strategy);
     if (shard_size < 0)
         return fsdp_err_set(err, FSDP_EINVAL, "shard_size %d is negative", shard_size);
     if (shard_size && nodes->nranks % shard_size)
         return fsdp_err_set(
             err, FSDP_EINVAL,
             "shard_size %d does not divide the world of %d ranks: choose a divisor, or "
-            "another number of ranks with srun --ntasks",
-            shard_size, nodes->nranks);
+            "another number of ranks (%s)",
+            shard_size, nodes->nranks, advice[nodes->starter].ranks);
     if (fsdp_strategy_info(strategy)->group == FSDP_SHARD_OVER_NODE)
         FSDP_TRY(hybrid_shape(&shard_size, strategy, nodes, err));
     else
@@ -147,6 +157,16 @@ int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy
     *out = (struct fsdp_mesh_shape){.shard_size = shard_size,
                                     .replicate_size = nodes->nranks / shard_size};
     return FSDP_OK;
+}
+
+int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy, int shard_size,
+                        const struct fsdp_node_map *nodes, struct fsdp_err *err)
+{
+    FSDP_TRY(check_map(nodes, err));
+    if (!fsdp_strategy_info(strategy))
+        return fsdp_err_set(err, FSDP_EINVAL, "mesh: unknown strategy %d", (int)strategy);
+    return fsdp_err_blame(err, shape_for(out, strategy, shard_size, nodes, err),
+                          shard_size ? "shard_size" : "sharding_strategy");
 }
 
 int fsdp_mesh_shape_regather(struct fsdp_mesh_shape *shape, int k, struct fsdp_err *err)
@@ -159,10 +179,11 @@ int fsdp_mesh_shape_regather(struct fsdp_mesh_shape *shape, int k, struct fsdp_e
             if (shape->shard_size % d == 0)
                 snprintf(divisors + len, sizeof divisors - len, ", %d", d);
         }
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "reshard_after_forward %d does not divide the shard group of %d ranks: "
-                            "choose true, false%s",
-                            k, shape->shard_size, divisors);
+        fsdp_err_set(err, FSDP_EINVAL,
+                     "reshard_after_forward %d does not divide the shard group of %d ranks: "
+                     "choose true, false%s",
+                     k, shape->shard_size, divisors);
+        return fsdp_err_blame(err, FSDP_EINVAL, "reshard_after_forward");
     }
     shape->regather_size = k > 1 && k < shape->shard_size ? k : 0;
     return FSDP_OK;
@@ -177,8 +198,10 @@ int fsdp_mesh_shape_two_level(struct fsdp_mesh_shape *shape, const struct fsdp_n
     FSDP_TRY(check_map(nodes, err));
     if (nodes->nnodes == 1 || shape->shard_size == 1)
         return FSDP_OK;
-    FSDP_TRY(node_size(&per_node, "two_level", nodes, err));
-    FSDP_TRY(check_blocks("two_level", nodes, err));
+    int rc = node_size(&per_node, "two_level", nodes, err);
+    if (!rc)
+        rc = check_blocks("two_level", nodes, err);
+    FSDP_TRY(fsdp_err_blame(err, rc, "two_level"));
     if (per_node > 1 && shape->shard_size > per_node)
         shape->inner_size = per_node;
     return FSDP_OK;

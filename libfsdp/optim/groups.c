@@ -157,11 +157,13 @@ int optimizer_check_names(const struct fsdp_optim_opts *opts, int nnames,
             int i = 0;
             while (i < nnames && !fsdp_glob_match(pattern, name(ctx, i)))
                 i++;
-            if (i == nnames)
-                return fsdp_err_set(err, FSDP_EINVAL,
-                                    "parameter group %d: no parameter that is trained matches "
-                                    "'%s' (there are: %.100s, ...)",
-                                    g + 1, pattern, nnames ? name(ctx, 0) : "none");
+            if (i < nnames)
+                continue;
+            fsdp_err_set(err, FSDP_EINVAL,
+                         "parameter group %d: no parameter that is trained matches "
+                         "'%s' (there are: %.100s, ...)",
+                         g + 1, pattern, nnames ? name(ctx, 0) : "none");
+            return fsdp_err_blame(err, FSDP_EINVAL, "groups");
         }
     }
     return FSDP_OK;

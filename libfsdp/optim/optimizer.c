@@ -24,12 +24,14 @@ static int check_beta(const char *name, double beta, struct fsdp_err *err)
 
 static int adamw_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
 {
-    FSDP_TRY(check_beta("beta1", opts->beta1, err));
-    FSDP_TRY(check_beta("beta2", opts->beta2, err));
+    FSDP_TRY(fsdp_err_blame(err, check_beta("beta1", opts->beta1, err), "betas"));
+    FSDP_TRY(fsdp_err_blame(err, check_beta("beta2", opts->beta2, err), "betas"));
     for (int g = 0; g < opts->ngroups; g++) {
         const struct fsdp_optim_group *group = &opts->groups[g];
-        FSDP_TRY(check_beta("a group's beta1", group->beta1 < 0 ? 0 : group->beta1, err));
-        FSDP_TRY(check_beta("a group's beta2", group->beta2 < 0 ? 0 : group->beta2, err));
+        int rc = check_beta("a group's beta1", group->beta1 < 0 ? 0 : group->beta1, err);
+        if (!rc)
+            rc = check_beta("a group's beta2", group->beta2 < 0 ? 0 : group->beta2, err);
+        FSDP_TRY(fsdp_err_blame(err, rc, "groups"));
     }
     if (!(opts->eps > 0)) /* padding between parameters has zero moments */
         return fsdp_err_set(err, FSDP_EINVAL, "adamw: eps is %g; it must be above 0", opts->eps);
@@ -70,16 +72,23 @@ static int sgd_nstate(const struct fsdp_optim_opts *opts)
 static int sgd_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
 {
     if (!(opts->momentum >= 0))
-        return fsdp_err_set(err, FSDP_EINVAL, "sgd: momentum is %g; it must be at least 0",
-                            opts->momentum);
-    if (opts->nesterov && (opts->momentum == 0 || opts->dampening != 0))
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "sgd: nesterov needs a momentum and no dampening, not %g and %g",
-                            opts->momentum, opts->dampening);
+        return fsdp_err_blame(err,
+                              fsdp_err_set(err, FSDP_EINVAL,
+                                           "sgd: momentum is %g; it must be at least 0",
+                                           opts->momentum),
+                              "momentum");
+    if (opts->nesterov && (opts->momentum == 0 || opts->dampening != 0)) {
+        fsdp_err_set(err, FSDP_EINVAL,
+                     "sgd: nesterov needs a momentum and no dampening, not %g and %g",
+                     opts->momentum, opts->dampening);
+        return fsdp_err_blame(err, FSDP_EINVAL, "nesterov");
+    }
     for (int g = 0; g < opts->ngroups; g++)
-        if (opts->groups[g].beta1 >= 0 || opts->groups[g].beta2 >= 0)
-            return fsdp_err_set(err, FSDP_EINVAL, "sgd: it has no betas, but group '%.100s' does",
-                                opts->groups[g].names);
+        if (opts->groups[g].beta1 >= 0 || opts->groups[g].beta2 >= 0) {
+            fsdp_err_set(err, FSDP_EINVAL, "sgd: it has no betas, but group '%.100s' does",
+                         opts->groups[g].names);
+            return fsdp_err_blame(err, FSDP_EINVAL, "groups");
+        }
     return FSDP_OK;
 }
 

@@ -245,7 +245,7 @@ static int make_batch(struct session *s, const struct settings *set, struct fsdp
 static int open_session(struct session *s, const struct settings *set, struct fsdp_err *err)
 {
     static const int node_of[1];
-    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    const struct fsdp_node_map nodes = {.nranks = 1, .nnodes = 1, .node_of = node_of};
     const struct fsdp_mesh_shape shape = {.shard_size = 1, .replicate_size = 1};
     struct fsdp_opts opts = gradcheck_opts();
 

@@ -36,7 +36,8 @@ static void *serve(void *arg)
 
 static void start(pthread_t *thread, struct boot_hello *hello, int rank)
 {
-    if (boot_secret_create(&secret, NULL) || boot_acceptor_create(&acceptor, &secret, true, 0, NULL))
+    if (boot_secret_create(&secret, NULL) ||
+        boot_acceptor_create(&acceptor, &secret, true, 0, NULL))
         abort();
     boot_acceptor_set_rank(acceptor, rank);
     boot_acceptor_contact(acceptor, &at);
@@ -142,7 +143,7 @@ static bool refused(struct boot_link *link, const char *text)
 static void check_refused_again(void)
 {
     int node_of[3] = {0, 0, 0}, ends[2];
-    struct fsdp_node_map nodes = {3, 1, node_of, NULL};
+    struct fsdp_node_map nodes = {3, 1, node_of, NULL, FSDP_STARTED_HERE};
     struct tree_link links[3] = {{.bye = false}};
     struct boot_link other;
     bool left[3] = {false};

@@ -355,7 +355,7 @@ static void check_absent_in_tree(void)
     struct boot_contact contacts[NRANKS];
     struct boot_acceptor *acceptors[NRANKS];
     struct boot_secret secret = {{1}};
-    struct fsdp_node_map nodes = {NRANKS, 2, node_of, NULL};
+    struct fsdp_node_map nodes = {NRANKS, 2, node_of, NULL, FSDP_STARTED_HERE};
     pid_t pids[NRANKS];
 
     for (int r = 0; r < NRANKS; r++) {

@@ -52,7 +52,7 @@ static const struct {
     {"0011", FSDP_FULL_SHARD, -1, 0, 0, "negative"},
     {"0001", FSDP_HYBRID_SHARD, 0, 0, 0,
      "node n0 has 3 ranks and node n1 has 1: give each node the "
-     "same number with srun --ntasks-per-node"},
+     "same number (srun --ntasks-per-node)"},
     {"0001", FSDP_HYBRID_SHARD, 4, 4, 1, NULL}, /* one group holds all nodes, even or not */
     {"0101", FSDP_HYBRID_SHARD, 4, 4, 1, NULL},
     {"000011", FSDP_HYBRID_SHARD, 2, 2, 3, NULL}, /* no group crosses */
@@ -61,7 +61,7 @@ static const struct {
     {"0101", FSDP_HYBRID_SHARD, 0, 0, 0, "srun --distribution=block"},
     {"0101", FSDP_HYBRID_SHARD, 2, 0, 0, "srun --distribution=block"},
     {"000111", FSDP_HYBRID_SHARD, 2, 0, 0, "would cross nodes"},
-    {"000111", FSDP_HYBRID_SHARD, 2, 0, 0, "srun --ntasks-per-node=2"},
+    {"000111", FSDP_HYBRID_SHARD, 2, 0, 0, "have 2 ranks a node (srun --ntasks-per-node)"},
 };
 
 static void test_shapes(void)
@@ -82,6 +82,23 @@ static void test_shapes(void)
             ok(rc == FSDP_EINVAL && strstr(err.text, cases[i].says) && shape.shard_size == -1,
                "%s on %s, shard_size %d is refused: %s", fsdp_strategy_name(cases[i].strategy),
                cases[i].nodes, cases[i].shard_size, err.text);
+    }
+}
+
+/* The same mistake, and what to tell whoever started the ranks. */
+static void test_advice(void)
+{
+    static const char *const says[] = {[FSDP_STARTED_BY_SRUN] = "(srun --ntasks)",
+                                       [FSDP_STARTED_BY_MPIRUN] = "(mpirun -n)",
+                                       [FSDP_STARTED_HERE] = "(fsdp-launch -n)"};
+    for (int i = 0; i < 3; i++) {
+        int node_of[8];
+        struct fsdp_node_map map = map_of(node_of, "0011");
+        struct fsdp_mesh_shape shape;
+        struct fsdp_err err = FSDP_ERR_INIT;
+        map.starter = (enum fsdp_starter)i;
+        fsdp_mesh_shape_for(&shape, FSDP_FULL_SHARD, 3, &map, &err);
+        ok(strstr(err.text, says[i]) && !strcmp(err.setting, "shard_size"), "%s", err.text);
     }
 }
 
@@ -281,6 +298,7 @@ int main(void)
     test_shapes();
     test_arguments();
     test_names();
+    test_advice();
     test_two_level();
     test_created(mesh_main, 1, 1, 1, 0);
     test_created(mesh_main, 4, 2, 2, 0);

@@ -249,7 +249,7 @@ static void test_cursor(void)
 {
     static const char *const nowhere[] = {"block.1", "head.*", NULL};
     static const int node_of[1];
-    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    const struct fsdp_node_map nodes = {.nranks = 1, .nnodes = 1, .node_of = node_of};
     struct fsdp_oob *oob;
     struct cell cell = {.nranks = 1, .nnodes = 1, .accumulation = 1, .prefetch = 1, .limit = 2};
     struct fsdp_opts opts = opts_of(&cell);

@@ -234,8 +234,8 @@ int ranks_run(int nranks, int nnodes, double timeout_s, rank_main_f *fn, void *a
             theirs[r][c] = sv[1];
         }
     }
-    struct fsdp_node_map nodes = {nranks, nnodes, node_of,
-                                  (const char(*)[FSDP_HOST_NBYTES])(void *)hosts};
+    struct fsdp_node_map nodes = {
+        nranks, nnodes, node_of, (const char(*)[FSDP_HOST_NBYTES])(void *)hosts, FSDP_STARTED_HERE};
     fflush(NULL);
     for (int r = 0; r < nranks; r++) {
         pid[r] = fork();

@@ -178,7 +178,7 @@ static int bench(struct ref_rank *r, struct fsdp_err *err)
 int main(int argc, char **argv)
 {
     static const int node_of[1];
-    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    const struct fsdp_node_map nodes = {.nranks = 1, .nnodes = 1, .node_of = node_of};
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_opts opts = FSDP_OPTS_INIT;
     struct nn_ops ops = timed_ops();

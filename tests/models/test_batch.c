@@ -54,7 +54,7 @@ static size_t saved_nbytes(const struct fsdp *f)
 static int run(struct pass *p)
 {
     static const int node_of[1];
-    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    const struct fsdp_node_map nodes = {.nranks = 1, .nnodes = 1, .node_of = node_of};
     struct ref_setup setup = {.folder = p->folder, .B = B, .T = T, .opts = gradcheck_opts()};
     const struct fsdp_step_args args = {0};
     struct ref_rank r;

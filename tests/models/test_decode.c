@@ -232,7 +232,7 @@ static void test_engine(struct fsdp_oob *oob, const char *folder, const int32_t 
 {
     enum { B = 4 };
     static const int node_of[1];
-    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    const struct fsdp_node_map nodes = {.nranks = 1, .nnodes = 1, .node_of = node_of};
     struct ref_setup setup = {.folder = folder, .B = B, .T = T, .opts = FSDP_OPTS_INIT};
     struct ref_tensors expected =
         ref_tensors_open(ref_path(folder, "expected/logits_step0.safetensors"));
@@ -295,7 +295,7 @@ static int check_init(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_sl
 static void test_init(struct fsdp_oob *oob)
 {
     static const int node_of[1];
-    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    const struct fsdp_node_map nodes = {.nranks = 1, .nnodes = 1, .node_of = node_of};
     struct ref_setup setup = {.folder = "gpt2-tiny", .B = 1, .T = 8, .opts = FSDP_OPTS_INIT};
     struct ref_rank r;
 

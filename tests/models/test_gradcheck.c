@@ -98,7 +98,7 @@ static void test_faults(struct fsdp *f, const struct fsdp_module_tree *tree, str
 int main(void)
 {
     static const int node_of[1];
-    const struct fsdp_node_map nodes = {1, 1, node_of, NULL};
+    const struct fsdp_node_map nodes = {.nranks = 1, .nnodes = 1, .node_of = node_of};
     const struct fsdp_mesh_shape one = {.shard_size = 1, .replicate_size = 1};
     const struct fsdp_init zeros = {FSDP_INIT_ZEROS, 0};
     const struct fsdp_opts opts = gradcheck_opts();

@@ -161,7 +161,13 @@ head -c 100 text >short
 run -n 2 run.yaml checkpoint.path=new data.path=short data.format=u16 data.layout=rows
 refused '' "short: truncated" "a truncated data file"
 run -n 5 run.yaml checkpoint.path=new
-refused '' "12 rows do not divide among 5 ranks; 10 or 15 would" "rows that do not divide"
+refused 2 "run.yaml:3: train.global_batch_size: 12 rows do not divide among 5 ranks; 10 or 15 would" "rows that do not divide"
+ok "$([ "$(grep -c . err)" = 1 ] && holds err "rank 0 on $(uname -n)"; echo $?)" "which is said once, naming rank and host"
+run -n 4 run.yaml checkpoint.path=new $hybrid fsdp.shard_size=3
+refused 2 "command line: fsdp.shard_size: shard_size 3 does not divide the world of 4 ranks: choose a divisor, or another number of ranks (fsdp-launch -n)" \
+    "a mesh that the ranks do not make: where it was asked for, and how to have others"
+run -n 2 run.yaml checkpoint.path=new "fsdp.frozen=[nothing]"
+refused 2 "command line: fsdp.frozen: frozen parameters: none matches 'nothing'" "a name that the model does not have"
 run -n 3 run.yaml checkpoint.path=new train.global_batch_size=2
 refused '' "3 ranks are more than the 2 rows" "more ranks than rows"
 sed 's/"llama"/"camel"/' model/config.json >model/config.new && mkdir camel && mv model/config.new camel/config.json

@@ -25,8 +25,10 @@ static void bind(const int *first, int ncores)
 
 int main(void)
 {
-    const struct fsdp_node_map apart = {RANKS, 2, node_of, real};
-    const struct fsdp_node_map together = {RANKS, 2, node_of, emulated};
+    const struct fsdp_node_map apart = {
+        .nranks = RANKS, .nnodes = 2, .node_of = node_of, .host = real};
+    const struct fsdp_node_map together = {
+        .nranks = RANKS, .nnodes = 2, .node_of = node_of, .host = emulated};
     struct train_cores cores;
     char list[16];
 

@@ -11,7 +11,8 @@ enum { NODES = 4, RANKS = 8 };
 
 static struct health ranks[RANKS], rows[NODES];
 static int node_of[RANKS] = {0, 0, 1, 1, 2, 2, 3, 3};
-static const struct fsdp_node_map nodes = {RANKS, NODES, node_of, NULL};
+static const struct fsdp_node_map nodes = {
+    .nranks = RANKS, .nnodes = NODES, .node_of = node_of, .host = NULL};
 static char text[400];
 
 static void all_alike(void)

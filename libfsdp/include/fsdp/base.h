@@ -63,11 +63,13 @@ enum fsdp_status {
 struct fsdp_err {
     int status;
     char text[FSDP_ERR_TEXT_NBYTES]; /* one line, no trailing newline */
+    /* The setting at fault, as option structs and configurations name it; "" where it is none's. */
+    char setting[40];
 };
 
 #define FSDP_ERR_INIT                                                                              \
     {                                                                                              \
-        0, ""                                                                                      \
+        0, "", ""                                                                                  \
     }
 
 /* Sets *err (if not NULL) and returns status, so that a failure is set and returned in one line. */
@@ -75,6 +77,9 @@ int fsdp_err_set(struct fsdp_err *err, int status, const char *fmt, ...) FSDP_PR
 /* The same with ": <strerror(errnum)>" appended. ENOSPC and EDQUOT become FSDP_ENOSPC, ENOENT
  * becomes FSDP_ENOTFOUND, EEXIST and ENOTEMPTY FSDP_EEXIST, ENOMEM FSDP_ENOMEM, others FSDP_EIO. */
 int fsdp_err_sys(struct fsdp_err *err, int errnum, const char *fmt, ...) FSDP_PRINTF(3, 4);
+/* Notes that `setting` is at fault, unless a setting is noted already. Returns status; FSDP_OK is
+ * nobody's fault. */
+int fsdp_err_blame(struct fsdp_err *err, int status, const char *setting);
 /* Name of a status code, such as "FSDP_EPEER". Static. */
 const char *fsdp_status_name(int status);
 

@@ -27,11 +27,15 @@ struct fsdp_comm;
 
 #define FSDP_HOST_NBYTES 64
 
+/* Who started the ranks, so that an error can say what to tell him. */
+enum fsdp_starter { FSDP_STARTED_BY_SRUN, FSDP_STARTED_BY_MPIRUN, FSDP_STARTED_HERE };
+
 /* Where every rank of the world runs; borrowed arrays of nranks entries. */
 struct fsdp_node_map {
     int nranks, nnodes;
     const int *node_of;                   /* node index 0..nnodes-1 of each world rank */
     const char (*host)[FSDP_HOST_NBYTES]; /* host name of each world rank, NULL: unknown */
+    enum fsdp_starter starter;
 };
 
 struct fsdp_comm_opts {
