@@ -33,7 +33,8 @@ PKG_CFLAGS := $(call pkg_cflags,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $
 LIBS_ckpt  := $(call pkg_libs,$(sort $(PKGS_fsdp) $(PKGS_ckpt))) -lm -lrt
 LIBS_all   := $(call pkg_libs,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $(CBLAS_LIBS) $(DNNL_LIBS) -lm -ldl -lrt
 
-# libfsdp-cuda.so: C files see CUDA's headers, .cu files are nvcc's.
+# libfsdp-cuda.so: C files see CUDA's headers, .cu files are nvcc's. What the assembler says of
+# kernels is kept beside the library, for tests/device/registers.sh.
 CUDA_CPPFLAGS := -DHAVE_NCCL=$(HAVE_NCCL) -DHAVE_CUDNN=$(HAVE_CUDNN) -isystem $(CUDA_HOME)/include
 comma     := ,
 empty     :=
@@ -232,7 +233,8 @@ $(filter-out %.cu.o,$(OBJ_cuda)): CPPFLAGS += $(CUDA_CPPFLAGS)
 $(OBJ)/%.cu.o: %.cu | $(OBJ)/.ready
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)$(NVCC_LAUNCHER) $(NVCC) $(INC_$(firstword $(subst /, ,$<))) $(NVCCFLAGS) \
-		-MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+		-Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
+	@grep -v -e '^ptxas info' -e 'bytes stack frame' $(@:.o=.ptxas) >&2 || true
 
 # Programs are linked again when they were last linked from objects of other flags.
 FLAGS := $(BIN)/.flags
@@ -303,6 +305,7 @@ $(LIB)/libfsdp-cuda.so: $(OBJ_cuda) $(call ar_of,fsdp) scripts/libfsdp-cuda.map 
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) \
 		-Wl,--version-script=scripts/libfsdp-cuda.map -o $@ $(filter %.o %.a,$^) $(CUDA_LIBS)
+	$(Q)cat $(patsubst %.o,%.ptxas,$(filter %.cu.o,$^)) >$(@:.so=.ptxas)
 
 # ---- install ------------------------------------------------------------------------------------
 
