@@ -33,13 +33,12 @@ static int refuse_strays_in(const struct ckpt *ckpt, const char *below,
     return rc;
 }
 
-/* Bytes of the folder that all data lies in, "<uuid>/", where a flat store holds it. */
-static int attempt_nbytes(const struct ckpt_layout *layout)
+size_t ckpt_attempt_nbytes(const struct ckpt_layout *layout)
 {
     const char *path = layout->nfiles ? layout->files[0].path : "";
     const char *kind = strstr(path, "/model/");
     kind = kind ? kind : strstr(path, "/optim/");
-    return kind ? (int)(kind + 1 - path) : 0;
+    return kind ? (size_t)(kind + 1 - path) : 0;
 }
 
 int ckpt_attempt_of(char **out, const struct ckpt_store_ops *ops, const char *folder,
@@ -54,7 +53,7 @@ int ckpt_attempt_of(char **out, const struct ckpt_store_ops *ops, const char *fo
                   : FSDP_ENOMEM;
     if (rc == FSDP_OK)
         rc = ckpt_manifest_parse(&m, data, nbytes, path, err);
-    int len = rc == FSDP_OK ? attempt_nbytes(&m.layout) : 0;
+    int len = rc == FSDP_OK ? (int)ckpt_attempt_nbytes(&m.layout) : 0;
     if (len && !(*out = fsdp_sprintf(err, "%.*s", len - 1, m.layout.files[0].path)))
         rc = FSDP_ENOMEM;
     ckpt_manifest_free(&m);
@@ -80,7 +79,7 @@ bool ckpt_attempt_retract(const struct ckpt_store_ops *ops, const char *folder, 
 static int refuse_strays(const struct ckpt *ckpt, const char *kind, struct fsdp_err *err)
 {
     const struct ckpt_layout *layout = &ckpt->m.layout;
-    char *below = fsdp_sprintf(err, "%.*s%s", attempt_nbytes(layout),
+    char *below = fsdp_sprintf(err, "%.*s%s", (int)ckpt_attempt_nbytes(layout),
                                layout->nfiles ? layout->files[0].path : "", kind);
     int rc = below ? refuse_strays_in(ckpt, below, layout, err) : FSDP_ENOMEM;
     fsdp_free(below);

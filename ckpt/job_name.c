@@ -137,19 +137,18 @@ static bool is_inside(const char *path, const char *folder)
     return !strncmp(path, folder, len) && (path[len] == '/' || path[len] == 0);
 }
 
-/* The output must not lie in the input, nor the input in it. */
-static int refuse_input(const struct ckpt_job *job, struct fsdp_err *err)
+int ckpt_refuse_nested(const struct ckpt *ckpt, const char *final,
+                       const struct ckpt_store_ops *store, struct fsdp_err *err)
 {
     char in[PATH_MAX], out[PATH_MAX + 512];
-    const char *from = job->ckpt->path;
-    if (job->store->flat) {
-        if (job->ckpt->store != job->store ||
-            (!is_inside(job->final, from) && !is_inside(from, job->final)))
+    const char *from = ckpt->path;
+    if (store->flat) {
+        if (ckpt->store != store || (!is_inside(final, from) && !is_inside(from, final)))
             return FSDP_OK;
-        return fsdp_err_set(err, FSDP_EINVAL, "output '%s' and input '%s' lie in each other",
-                            job->final, from);
+        return fsdp_err_set(err, FSDP_EINVAL, "output '%s' and input '%s' lie in each other", final,
+                            from);
     }
-    char *parent = ckpt_path_parent(job->final, err);
+    char *parent = ckpt_path_parent(final, err);
     if (!parent)
         return FSDP_ENOMEM;
     bool known = realpath(from, in) && realpath(parent, out);
@@ -157,10 +156,10 @@ static int refuse_input(const struct ckpt_job *job, struct fsdp_err *err)
     if (!known)
         return FSDP_OK; /* a parent that is yet to be made holds no input */
     size_t len = strlen(out);
-    snprintf(out + len, sizeof out - len, "/%.500s", ckpt_path_base(job->final));
+    snprintf(out + len, sizeof out - len, "/%.500s", ckpt_path_base(final));
     if (is_inside(out, in) || is_inside(in, out))
-        return fsdp_err_set(err, FSDP_EINVAL, "output '%s' and input '%s' lie in each other",
-                            job->final, from);
+        return fsdp_err_set(err, FSDP_EINVAL, "output '%s' and input '%s' lie in each other", final,
+                            from);
     return FSDP_OK;
 }
 
@@ -179,7 +178,7 @@ int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
     if (!*base || !strcmp(base, ".") || !strcmp(base, ".."))
         return fsdp_err_set(err, FSDP_EINVAL,
                             "'%s' cannot be replaced as a whole; name a new folder", job->final);
-    return refuse_input(job, err);
+    return ckpt_refuse_nested(job->ckpt, job->final, job->store, err);
 }
 
 /* ---- the temporary folder -------------------------------------------------------------------- */
@@ -189,19 +188,18 @@ static uint64_t hash_text(uint64_t hash, const char *text)
     return text ? fsdp_hash(hash, text, strlen(text) + 1) : fsdp_hash(hash, "\1", 1);
 }
 
-/* What the source is: its manifest says it, or the names, sizes and times of its files. */
-static int hash_source(uint64_t *hash, const struct ckpt_job *job, struct fsdp_err *err)
+int ckpt_source_hash(uint64_t *hash, const struct ckpt *ckpt, struct fsdp_err *err)
 {
-    const struct ckpt_layout *layout = &job->ckpt->m.layout;
-    *hash = hash_text(*hash, job->ckpt->m.uuid);
+    const struct ckpt_layout *layout = &ckpt->m.layout;
+    *hash = hash_text(*hash, ckpt->m.uuid);
     for (int i = 0; i < layout->nfiles; i++) {
         const struct ckpt_layout_file *file = &layout->files[i];
         struct ckpt_store_stat st = {.mtime = file->crc32c};
         *hash = hash_text(*hash, file->path);
         *hash = fsdp_hash(*hash, &file->nbytes, sizeof file->nbytes);
         if (!file->has_crc) {
-            char *path = ckpt_path_join(job->ckpt->folder, file->path, err);
-            int rc = path ? ckpt_store_stat(&st, job->ckpt->store, path, err) : FSDP_ENOMEM;
+            char *path = ckpt_path_join(ckpt->folder, file->path, err);
+            int rc = path ? ckpt_store_stat(&st, ckpt->store, path, err) : FSDP_ENOMEM;
             fsdp_free(path);
             FSDP_TRY(rc);
         }
@@ -224,7 +222,7 @@ static int make_key(struct ckpt_job *job, struct fsdp_err *err)
                           (uint64_t)job->nfiles,
                           job->ntensors};
 
-    FSDP_TRY(hash_source(&hash, job, err));
+    FSDP_TRY(ckpt_source_hash(&hash, job->ckpt, err));
     hash = fsdp_hash(hash, numbers, sizeof numbers);
     for (int i = 0; i < job->ntensors; i++) {
         const struct ckpt_job_tensor *t = &job->tensors[job->order[i]];

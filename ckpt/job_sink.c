@@ -76,7 +76,7 @@ int ckpt_job_sink_open(struct ckpt_job_sink **out, const struct ckpt_store_ops *
     if (!sink)
         return FSDP_ENOMEM;
     sink->nbytes = args->nbytes;
-    int rc = ckpt_codec_is_name(path) ? open_compressed(sink, ops, path, args, err)
+    int rc = !args->stored && ckpt_codec_is_name(path) ? open_compressed(sink, ops, path, args, err)
                                       : open_plain(sink, ops, path, args, err);
     if (rc)
         ckpt_job_sink_abandon(sink);
@@ -121,6 +121,11 @@ void ckpt_job_sink_stop(struct ckpt_job_sink *sink)
 {
     if (sink && sink->encoder)
         ckpt_encoder_stop(sink->encoder);
+}
+
+uint32_t ckpt_job_sink_crc(const struct ckpt_job_sink *sink)
+{
+    return (uint32_t)atomic_load(&sink->crc32c);
 }
 
 int ckpt_job_sink_finish(uint64_t *nbytes, uint32_t *crc32c, struct ckpt_job_sink *sink,

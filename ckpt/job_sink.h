@@ -14,6 +14,7 @@ struct ckpt_job_sink_args {
     uint64_t nbytes; /* of the whole file, uncompressed */
     int window;      /* of compression: chunks in memory */
     bool replace;    /* a flat store's file of that name */
+    bool stored;     /* the bytes are those of a file as it is stored: nothing is compressed */
     /* A compressed file is gone on with only if it is complete: its size and checksum on disk as an
      * earlier run noted them; 0: it did not. */
     uint64_t done_nbytes;
@@ -32,6 +33,8 @@ int ckpt_job_sink_recall(bool *same, struct ckpt_job_sink *sink, void *data, siz
                          uint64_t pos, uint32_t crc32c, struct fsdp_err *err);
 /* Lets waiting puts fail. */
 void ckpt_job_sink_stop(struct ckpt_job_sink *sink);
+/* Of what was put so far, which must be all of a file that is not compressed. */
+uint32_t ckpt_job_sink_crc(const struct ckpt_job_sink *sink);
 /* After the last range: makes the file durable and gives its size and checksum on disk. The sink is
  * gone whatever it returns. */
 int ckpt_job_sink_finish(uint64_t *nbytes, uint32_t *crc32c, struct ckpt_job_sink *sink,

@@ -104,6 +104,9 @@ int ckpt_slice_read(struct ckpt *ckpt, int tensor, const struct fsdp_slice *slic
  */
 int ckpt_is_published(bool *out, const struct ckpt_store_ops *ops, const char *folder,
                       struct fsdp_err *err);
+/* Bytes of the folder that all data of a native checkpoint lies in, "<uuid>/", where a flat store
+ * holds it; else 0. */
+size_t ckpt_attempt_nbytes(const struct ckpt_layout *layout);
 /* The folder below `folder` that the data of its manifest lies in, NULL where it lies beside the
  * manifest. FSDP_ENOTFOUND if there is no manifest. */
 int ckpt_attempt_of(char **out, const struct ckpt_store_ops *ops, const char *folder,
@@ -112,6 +115,11 @@ int ckpt_attempt_of(char **out, const struct ckpt_store_ops *ops, const char *fo
  * attempt is there any more. False where that cannot be told: the data must stay. */
 bool ckpt_attempt_retract(const struct ckpt_store_ops *ops, const char *folder,
                           const char *attempt);
+/* Adds to a hash what the checkpoint is: its manifest's uuid, or names, sizes and times of files. */
+int ckpt_source_hash(uint64_t *hash, const struct ckpt *ckpt, struct fsdp_err *err);
+/* Refuses a new name that lies in the checkpoint, or the checkpoint in it. */
+int ckpt_refuse_nested(const struct ckpt *ckpt, const char *final,
+                       const struct ckpt_store_ops *store, struct fsdp_err *err);
 /* "step-<8 or more digits>" with nothing behind it: its step; -1 otherwise. */
 int64_t ckpt_step_of_name(const char *name);
 

@@ -185,7 +185,7 @@ bool tool_arguments(const struct tool *tool, int argc, int nwanted, const char *
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static int progress(void *ctx, uint64_t done, uint64_t total)
+int tool_progress(void *ctx, uint64_t done, uint64_t total)
 {
     struct tool *tool = ctx;
     double now = fsdp_time_now(), seconds = now - tool->begun;
@@ -244,21 +244,37 @@ static void print_result(const struct tool *tool, const struct ckpt_reshard_resu
     putchar('\n');
 }
 
-int tool_write(struct tool *tool, const char *path)
+void tool_watch(struct tool *tool)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    tool->draw = !tool->quiet && isatty(STDERR_FILENO);
+    tool->said = fsdp_time_now();
+}
+
+int tool_end(struct tool *tool, int status)
+{
+    clear_line(tool);
+    status = tool_flush(tool, status);
+    if (stop && status) {
+        signal(stop, SIG_DFL);
+        raise(stop); /* so that a shell sees why */
+    }
+    return status;
+}
+
+int tool_write(struct tool *tool, const char *path)
+{
     struct ckpt_reshard_result result;
     struct fsdp_err err = FSDP_ERR_INIT;
     struct ckpt *ckpt = NULL;
 
     if (!tool->args.out)
         return tool_fail(tool, TOOL_USAGE, "no output is named (-o)");
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
-    tool->draw = !tool->quiet && isatty(STDERR_FILENO);
-    tool->said = fsdp_time_now();
-    tool->args.progress = progress;
+    tool_watch(tool);
+    tool->args.progress = tool_progress;
     tool->args.progress_ctx = tool;
     int rc = ckpt_open(&ckpt, path, &err);
     if (rc == FSDP_OK)
@@ -268,10 +284,5 @@ int tool_write(struct tool *tool, const char *path)
     if (rc == FSDP_OK)
         print_result(tool, &result);
     ckpt_close(ckpt);
-    status = tool_flush(tool, status);
-    if (stop && status) {
-        signal(stop, SIG_DFL);
-        raise(stop); /* so that a shell sees why */
-    }
-    return status;
+    return tool_end(tool, status);
 }

@@ -292,6 +292,36 @@ struct ckpt_reshard_result {
 int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
                  const struct ckpt_reshard_args *args, struct fsdp_err *err);
 
+struct ckpt_copy_args {
+    uint32_t version;
+    const char *out; /* the copy; with '/' at its end: a folder or address that it shall be in, under
+                        its own name */
+    bool verify;     /* read the copy again before it is published */
+    bool dry_run;
+    uint64_t mem_nbytes;
+    int nthreads; /* 0: as many as suit the stores, at most 8 */
+    ckpt_progress_f *progress;
+    void *progress_ctx;
+};
+#define CKPT_COPY_ARGS_VERSION 1
+#define CKPT_COPY_ARGS_INIT                                                                        \
+    {                                                                                              \
+        .version = CKPT_COPY_ARGS_VERSION, .mem_nbytes = 256u << 20                                \
+    }
+struct ckpt_copy_result {
+    uint64_t nbytes, nbytes_resumed; /* of data files; of these, found from an earlier run */
+    int nfiles, nthreads;
+    bool was_there; /* the very checkpoint is there already: nothing was copied */
+    double seconds;
+    char path[4096];
+};
+/* Copies an opened checkpoint of any format, byte for byte, to another folder or store. Every
+ * file's checksum is compared as its bytes pass (plain safetensors have none), and the copy appears
+ * when it is complete. FSDP_EEXIST where something else has the name. After FSDP_ECANCELED,
+ * FSDP_EIO, FSDP_ENOSPC and SIGKILL the same call goes on where that one was. Local, blocks. */
+int ckpt_copy(struct ckpt_copy_result *out, struct ckpt *ckpt, const struct ckpt_copy_args *args,
+              struct fsdp_err *err);
+
 enum ckpt_diff_result {
     CKPT_DIFF_SAME,             /* every byte, or every value: zeros of both signs, NaNs */
     CKPT_DIFF_SAME_FINGERPRINT, /* known without reading */

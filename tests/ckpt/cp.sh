@@ -1,0 +1,88 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run: timeout=240
+# ckpt-cp between folders: copies of every format, kills, damage, names that are taken.
+set -u
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+copy() { { "$BIN/ckpt-cp" "$@" >log 2>err; } 2>>noise; } # noise: the shell on what was killed
+same() { diff -r "$1" "$2" >diff 2>&1; }
+holds() { grep -q -F -- "$2" "$1"; }
+alone() { [ "$(find . -maxdepth 1 -name "$1*" | tr '\n' ' ')" = "./$1 " ]; }
+none() { [ -z "$(find . -maxdepth 1 -name "$1*")" ]; }
+
+cp -r "$TOP/examples/llama-tiny" model
+seq 2000 >text
+cat >run.yaml <<END
+model: {path: model, init: random, seed: 1}
+data: {path: text, seq_len: 32}
+train: {steps: 4, global_batch_size: 4}
+checkpoint: {path: ck, interval: 2, fsync: false}
+END
+"$BIN/fsdp-launch" -n 2 run.yaml >log 2>err || { cat err; exit 1; }
+last=ck/step-00000004
+
+copy ck out/
+ok $? "a folder of checkpoints: the newest, under its own name"
+ok "$(same $last out/step-00000004; echo $?)" "is equal to the last byte"
+copy ck out/
+ok "$([ $? = 0 ] && holds log 'this very checkpoint already'; echo $?)" "once more: nothing to do"
+copy ck/step-00000002 out/step-00000004
+ok "$([ $? = 1 ] && holds err "'out/step-00000004' exists and is not overwritten" &&
+    same $last out/step-00000004; echo $?)" "another checkpoint does not take its name"
+copy --dry-run ck/step-00000002 new && [ ! -e new ] && holds log 'nothing was written'
+ok $? "--dry-run writes nothing"
+copy --json ck/step-00000002 new
+ok "$([ $? = 0 ] && holds log '"was_there": false' && holds log '"files": 4' &&
+    same ck/step-00000002 new; echo $?)" "--json says what was done"
+
+"$BIN/ckpt-merge" -q ck -o hf && "$BIN/ckpt-merge" -q --max-shard-size 200K ck -o split &&
+    "$BIN/ckpt-merge" -q ck -o one.safetensors && "$BIN/ckpt-reshard" -q --world 3 ck -o three
+ok $? "other formats of it"
+for what in hf split three "$TOP"/tests/data/dcp-{mixed,hf-sharded}-2r/ckpt; do
+    rm -rf of
+    copy --verify "$what" of
+    ok "$([ $? = 0 ] && same "$what" of; echo $?)" "a copy of ${what#"$TOP/tests/data/"}"
+done
+copy one.safetensors two.safetensors && cmp -s one.safetensors two.safetensors
+ok $? "a copy of one file"
+
+# ---- kills and failures ------------------------------------------------------------------------------
+
+wrong=0 resumed=0
+for at in 3 9 15 21 27 33 39 45 51 57 63 69 75 81; do
+    CKPT_FAULT=kill:$at copy --threads 1 ck killed
+    if [ -e killed ]; then same $last killed || wrong=$at; fi
+    copy --threads 1 ck killed || wrong=$at
+    holds log 'from an earlier run' && resumed=1
+    same $last killed || wrong=$at
+    alone killed || wrong=$at
+    rm -rf killed
+done
+ok $wrong "killed at 14 moments: complete or not there, and completed by the same command"
+ok $((1 - resumed)) "which does not begin anew"
+CKPT_FAULT=fail:70 copy ck failed
+ok "$([ $? = 1 ] && [ ! -e failed ] && holds err 'the same command goes on'; echo $?)" \
+    "after a failure it says how to go on"
+copy ck failed && same $last failed && alone failed
+ok $? "and does"
+
+# ---- damage, wrong use -------------------------------------------------------------------------------
+
+cp -r $last damaged
+file=$(find damaged/optim -name '*.safetensors' | sort | head -n 1)
+printf x | dd of="$file" bs=1 seek=9000 conv=notrunc 2>noise
+copy damaged taken
+ok "$([ $? = 1 ] && holds err "$(basename "$file")" && holds err 'its checksum is' && none taken; echo $?)" \
+    "a damaged file is named, and nothing is left"
+truncate -s -1 "$file"
+copy damaged taken
+ok "$([ $? = 1 ] && holds err "$(basename "$file")" && none taken; echo $?)" "so is a truncated one"
+copy ck $last/below
+ok "$([ $? = 1 ] && holds err 'lie in each other' && [ ! -e $last/below ]; echo $?)" "not into itself"
+copy ck 'gopher://bucket/x'
+ok "$([ $? = 1 ] && holds err "no store for 'gopher://'"; echo $?)" "an address without a store"
+copy ck
+ok "$([ $? = 2 ] && holds err 'to be named'; echo $?)" "wrong usage"
+echo "1..$n"
+exit $bad
