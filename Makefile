@@ -9,7 +9,8 @@ B   := build
 BIN := $(B)/bin
 LIB := $(B)/lib
 
-CPPFLAGS += -D_GNU_SOURCE -DHAVE_PMIX=$(HAVE_PMIX) -DHAVE_ZSTD=$(HAVE_ZSTD) -DHAVE_DNNL=$(HAVE_DNNL)
+CPPFLAGS += -D_GNU_SOURCE -DHAVE_PMIX=$(HAVE_PMIX) -DHAVE_ZSTD=$(HAVE_ZSTD) -DHAVE_DNNL=$(HAVE_DNNL) \
+	-DHAVE_CURL=$(HAVE_CURL)
 # Nobody reads errno after a square root, or the flags of floating-point exceptions; loops that
 # hold a root or a comparison vectorise without them. No result changes.
 CFLAGS   += $(CSTD) $(OPT) -fno-math-errno -fno-trapping-math -g -fPIC -pthread $(CWARN) $(SANITIZE)
@@ -64,6 +65,9 @@ SRC_models := $(sort $(wildcard models/*.c models/nn/*.c))
 SRC_tests  := $(sort $(wildcard tests/lib/*.c))
 ifneq ($(HAVE_PMIX),1)
 SRC_boot := $(filter-out launcher/boot_pmix.c,$(SRC_boot))
+endif
+ifneq ($(HAVE_CURL),1)
+SRC_ckpt := $(filter-out ckpt/store_s3.c ckpt/s3_%.c,$(SRC_ckpt))
 endif
 
 ar_of    = $(OBJ)/lib$(1).a
@@ -168,6 +172,20 @@ check-slurm-run: all tests
 slurm-shell: all
 	@$(DEPS) slurm
 	@PATH='$(abspath $(BIN))':$$PATH tests/slurm/lib/cluster shell build/slurm
+
+## check-s3         checkpoints on a real S3 server (Ceph's gateway), started for this on this machine
+check-s3:
+	@$(DEPS) s3
+	@$(MAKE) $(JOBS) check-s3-run
+
+check-s3-run: all tests
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_aws.sh tests/s3/lib/server run \
+		tests/run $(RUNFLAGS) $(or $(T),tests/s3)
+
+## s3-shell         a shell beside such a server, its address and keys in the environment
+s3-shell: all
+	@$(DEPS) s3
+	@PATH='$(abspath $(BIN))':$$PATH tests/s3/lib/server run
 
 ## demo             install what is missing, build, train a small Llama and show everything
 demo:
@@ -352,9 +370,9 @@ format:
 lint:
 	@scripts/lint.sh $(C_FILES)
 
-## clean            remove everything built, the demo's results too (build/venv stays)
+## clean            remove everything built, the demo's results too (build/venv* stay)
 clean:
-	rm -rf $(filter-out build/venv,$(wildcard build/*))
+	rm -rf $(filter-out build/venv build/venv-aws,$(wildcard build/*))
 
 ## list             show this list
 list:

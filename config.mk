@@ -15,6 +15,7 @@ WITH_DNNL ?= auto
 WITH_CUDA ?= auto
 WITH_NCCL ?= auto
 WITH_CUDNN ?= auto
+WITH_CURL ?= auto
 
 CSTD  := -std=gnu11
 CWARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Wpointer-arith
@@ -51,6 +52,7 @@ endif
 endef
 $(eval $(call probe,PMIX,pmix,boot))
 $(eval $(call probe,ZSTD,libzstd,ckpt))
+$(eval $(call probe,CURL,libcurl libcrypto,ckpt))
 
 # oneDNN has no pkg-config file everywhere: its header tells.
 ifeq ($(filter auto 0 1,$(WITH_DNNL)),)

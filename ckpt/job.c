@@ -68,6 +68,8 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
 {
     bool compress = job->args->compress == CKPT_COMPRESS_ZSTD;
     uint64_t widening = widening_of(job), mem = job->args->mem_nbytes;
+    uint64_t store_mem = ckpt_store_memory(job->store, mem / 2) ? mem / 2 : 0;
+    mem -= store_mem;
     uint64_t each =
         2 + widening + (compress ? 4 : 0); /* chunks and compressors: 4 blocks a thread */
     if (mem < each * CKPT_MIN_BLOCK_NBYTES)
@@ -83,7 +85,7 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
         job->block_nbytes /= 2;
     job->in_nbytes = widening * job->block_nbytes;
     job->window = job->nthreads + 2;
-    job->memory = (uint64_t)job->nthreads * each * job->block_nbytes;
+    job->memory = (uint64_t)job->nthreads * each * job->block_nbytes + store_mem;
     return FSDP_OK;
 }
 

@@ -37,6 +37,16 @@ static int put(struct ckpt_job *job, int file, char *data, size_t nbytes, uint64
     return rc;
 }
 
+/* Zeros up to the next archive: not every store has files with holes. */
+static int fill(struct ckpt_job *job, int file, uint64_t pos, struct fsdp_err *err)
+{
+    uint64_t end = (pos + CKPT_DCP_ALIGN - 1) / CKPT_DCP_ALIGN * CKPT_DCP_ALIGN;
+    if (pos == end || end > job->files[file].nbytes)
+        return FSDP_OK;
+    char *zeros = fsdp_alloc((size_t)(end - pos), 1, "padding", err);
+    return zeros ? put(job, file, zeros, (size_t)(end - pos), pos, err) : FSDP_ENOMEM;
+}
+
 int ckpt_job_dcp_wrap(struct ckpt_job *job, int file, const struct ckpt_job_piece *piece,
                       uint32_t crc32, struct fsdp_err *err)
 {
@@ -47,7 +57,8 @@ int ckpt_job_dcp_wrap(struct ckpt_job *job, int file, const struct ckpt_job_piec
     FSDP_TRY(ckpt_dcp_blob_head(&data, &nbytes, t->dtype, box.length, t->ndim, err));
     FSDP_TRY(put(job, file, data, nbytes, piece->pos - nbytes, err));
     FSDP_TRY(ckpt_dcp_blob_tail(&data, &nbytes, t->dtype, box.length, t->ndim, crc32, err));
-    return put(job, file, data, nbytes, piece->pos + piece->nbytes, err);
+    FSDP_TRY(put(job, file, data, nbytes, piece->pos + piece->nbytes, err));
+    return fill(job, file, piece->pos + piece->nbytes + nbytes, err);
 }
 
 /* ---- .metadata ------------------------------------------------------------------------------- */

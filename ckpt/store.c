@@ -75,6 +75,17 @@ static int struck(enum ckpt_store_fault fault, const char *what, const char *pat
 int ckpt_store_of(const struct ckpt_store_ops **out, const char *path, struct fsdp_err *err)
 {
     const char *scheme = strstr(path, "://");
+    if (!strncmp(path, "s3://", 5)) {
+#if HAVE_CURL
+        *out = &ckpt_store_s3;
+        return FSDP_OK;
+#else
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "'%s': this build has no store for s3://, because it was made without "
+                            "libcurl (WITH_CURL=1)",
+                            path);
+#endif
+    }
     if (scheme && scheme != path && !memchr(path, '/', (size_t)(scheme - path)))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': this build has no store for '%.*s://'",
                             path, (int)(scheme - path), path);
@@ -214,6 +225,13 @@ int ckpt_store_remove(const struct ckpt_store_ops *ops, const char *path, struct
     return ops->remove(path, err);
 }
 
+int ckpt_store_remove_whole(const struct ckpt_store_ops *ops, const char *path,
+                            struct fsdp_err *err)
+{
+    STRIKE("remove", path);
+    return ops->remove_tree(path, err);
+}
+
 int ckpt_store_sweep(uint64_t *nuploads, const struct ckpt_store_ops *ops, const char *path,
                      int64_t before, struct fsdp_err *err)
 {
@@ -259,4 +277,11 @@ int ckpt_store_space(uint64_t *out, const struct ckpt_store_ops *ops, const char
 bool ckpt_store_is_remote(const struct ckpt_store_ops *ops, const char *path)
 {
     return ops->is_remote && ops->is_remote(path);
+}
+
+bool ckpt_store_memory(const struct ckpt_store_ops *ops, uint64_t nbytes)
+{
+    if (ops->memory)
+        ops->memory(nbytes);
+    return ops->memory != NULL;
 }

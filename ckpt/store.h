@@ -30,6 +30,8 @@ int ckpt_store_list(const struct ckpt_store_ops *ops, const char *path, ckpt_sto
                     void *ctx, struct fsdp_err *err);
 int ckpt_store_mkdir(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
 int ckpt_store_remove(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
+int ckpt_store_remove_whole(const struct ckpt_store_ops *ops, const char *path,
+                            struct fsdp_err *err); /* a store that removes trees itself */
 /* *nuploads: how many were ended. */
 int ckpt_store_sweep(uint64_t *nuploads, const struct ckpt_store_ops *ops, const char *path,
                      int64_t before, struct fsdp_err *err);
@@ -40,6 +42,8 @@ int ckpt_store_exchange(const struct ckpt_store_ops *ops, const char *a, const c
 int ckpt_store_sync_folder(const struct ckpt_store_ops *ops, const char *path,
                            struct fsdp_err *err);
 bool ckpt_store_is_remote(const struct ckpt_store_ops *ops, const char *path);
+/* Buffers of the store's own, over all its files; false: it has none. */
+bool ckpt_store_memory(const struct ckpt_store_ops *ops, uint64_t nbytes);
 /* UINT64_MAX where the store cannot tell. */
 int ckpt_store_space(uint64_t *out, const struct ckpt_store_ops *ops, const char *path,
                      struct fsdp_err *err);

@@ -126,7 +126,7 @@ int ckpt_store_mkdirs(const struct ckpt_store_ops *ops, const char *path, struct
 int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
 {
     if (ops->remove_tree)
-        return ops->remove_tree(path, err);
+        return ckpt_store_remove_whole(ops, path, err);
     struct ckpt_store_stat st;
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = ckpt_store_stat(&st, ops, path, &why), first = FSDP_OK;

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # The one list of packages, and what each is for.
 #
-#   scripts/deps.sh [--list|--dry-run] [build|check|slurm|demo|interop|bench|fuzz|lint]
+#   scripts/deps.sh [--list|--dry-run] [build|check|slurm|s3|demo|interop|bench|fuzz|lint]
 #
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
-# command to run, and fails. Each level includes `build`. WITH_PMIX=0, WITH_ZSTD=0, WITH_DNNL=0 and
-# CBLAS_LIBS=... in the environment mean what they mean to make: no PMIx, no zstd, no oneDNN, and
+# command to run, and fails. Each level includes `build`. WITH_PMIX=0, WITH_ZSTD=0, WITH_DNNL=0, WITH_CURL=0 and
+# CBLAS_LIBS=... in the environment mean what they mean to make: no PMIx, no zstd, no oneDNN, no libcurl, and
 # another CBLAS than OpenBLAS.
 set -u -o pipefail
 
@@ -25,6 +25,7 @@ build    | pkg libcrypto                 | libssl-dev      | openssl-devel     |
 build    | pkg pmix                      | libpmix-dev     | pmix-devel        | starting under Slurm and mpirun (optional: WITH_PMIX=0)
 build    | pkg libzstd                   | libzstd-dev     | libzstd-devel     | compressed checkpoints (optional: WITH_ZSTD=0)
 build    | inc oneapi/dnnl/dnnl.h        | libdnnl-dev     | oneDNN-devel      | products of bf16 on processors that have them (optional: WITH_DNNL=0)
+build    | pkg libcurl                   | libcurl4-openssl-dev | libcurl-devel  | checkpoints on S3 (optional: WITH_CURL=0)
 check    | cmd c++                       | g++             | gcc-c++           | the public headers are also C++
 check    | cmd mpirun                    | openmpi-bin     | openmpi           | a PMIx server to start ranks under
 check    | cmd ps                        | procps          | procps-ng         | tests look for processes left behind
@@ -33,6 +34,14 @@ slurm    | cmd munged                    | munge           | munge             |
 slurm    | pkg pmix                      | libpmix-dev     | pmix-devel        | its PMIx plugin opens libpmix.so
 slurm    | cmd ip                        | iproute2        | iproute           | networks of its nodes that can be cut
 slurm    | cmd shellcheck             | shellcheck      | ShellCheck        | looks over the scripts of slurm/
+s3       | cmd ceph-mon                  | ceph-mon        | ceph-mon          | an S3 server of the tests' own: its monitor
+s3       | cmd ceph-osd                  | ceph-osd        | ceph-osd          | its storage, in memory
+s3       | cmd radosgw                   | radosgw         | ceph-radosgw      | its gateway
+s3       | cmd ceph                      | ceph-common     | ceph-common       | sets it up
+s3       | cmd curl                      | curl            | curl              | makes buckets; what transfers are compared with
+s3       | cmd python3                   | python3         | python3           | runs the AWS CLI, which reads what we write
+s3       | py ensurepip                  | python3-venv    | python3           | a place of its own for it
+s3       | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certificates | fetching it from PyPI
 demo     | cmd bible                     | bible-kjv       | -                 | 4 MB of English prose to learn from
 demo     | cmd gnuplot                   | gnuplot-nox     | gnuplot-minimal   | the picture of the loss curve
 interop  | cmd python3                   | python3         | python3           | runs PyTorch, which the results are compared with
@@ -50,6 +59,7 @@ unwanted() { # kind, what
     pmix) [ "${WITH_PMIX:-}" = 0 ] ;;
     libzstd) [ "${WITH_ZSTD:-}" = 0 ] ;;
     oneapi/dnnl/dnnl.h) [ "${WITH_DNNL:-}" = 0 ] ;;
+    libcurl) [ "${WITH_CURL:-}" = 0 ] ;;
     openblas) [ -n "${CBLAS_LIBS:-}" ] ;;
     *) false ;;
     esac
@@ -75,7 +85,7 @@ for arg; do
     case $arg in
     --list) mode=list ;;
     --dry-run) mode=dry-run ;;
-    build | check | slurm | demo | interop | bench | fuzz | lint) level=$arg ;;
+    build | check | slurm | s3 | demo | interop | bench | fuzz | lint) level=$arg ;;
     -h | --help) usage 0 ;;
     *) usage 2 >&2 ;;
     esac

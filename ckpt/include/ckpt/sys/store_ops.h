@@ -93,11 +93,14 @@ struct ckpt_store_ops {
     /* Is what lies below path reached through a network, so that fewer bytes are worth processor
      * time? (optional: no) */
     bool (*is_remote)(const char *path);
+    /* How many bytes the store may have in buffers of its own, over all files. (optional) */
+    void (*memory)(uint64_t nbytes);
     /* Bytes that can be written below path. (optional) */
     int (*space)(uint64_t *out, const char *path, struct fsdp_err *err);
 };
 
 extern const struct ckpt_store_ops ckpt_store_posix;
+extern const struct ckpt_store_ops ckpt_store_s3; /* in builds with libcurl */
 
 /* Fault injection, for tests. Counts every store call of this process; the nth following one is
  * struck. The environment can ask for the same before the first call: CKPT_FAULT=fail:N, nospace:N,

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Signatures, against the examples that AWS publishes ("Signature Calculations for the
+ * Authorization Header", S3 API reference), and the little XML. */
+#include <string.h>
+
+#include "tap.h"
+#if HAVE_CURL
+#include "../../ckpt/s3_sign.h"
+#include "../../ckpt/s3_upload.h"
+#include "../../ckpt/s3_xml.h"
+
+static struct fsdp_err err;
+
+static struct ckpt_s3_sign_args example(const char *method, const char *path, const char *hash)
+{
+    return (struct ckpt_s3_sign_args){.method = method,
+                                      .path = path,
+                                      .payload_hash = hash,
+                                      .region = "us-east-1",
+                                      .service = "s3",
+                                      .key_id = "AKIAIOSFODNN7EXAMPLE",
+                                      .secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+                                      .time = 1369353600}; /* 20130524T000000Z */
+}
+
+/* Ends the value with that signature? */
+static bool signs(const struct ckpt_s3_sign_args *args, const char *names, const char *signature)
+{
+    struct ckpt_text text = {0};
+    char want[600];
+    snprintf(want, sizeof want,
+             "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, "
+             "SignedHeaders=%s, Signature=%s",
+             names, signature);
+    bool same = !ckpt_s3_sign(&text, args, &err) && !strcmp(text.data, want);
+    if (!same)
+        diag("%s\n# instead of\n# %s", text.data ? text.data : err.text, want);
+    ckpt_text_free(&text);
+    return same;
+}
+
+#define HOST                                                                                       \
+    {                                                                                              \
+        "host", "examplebucket.s3.amazonaws.com"                                                   \
+    }
+#define DATE                                                                                       \
+    {                                                                                              \
+        "x-amz-date", "20130524T000000Z"                                                           \
+    }
+
+static void test_examples(void)
+{
+    static const char empty[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    char hash[CKPT_S3_HASH_NBYTES];
+    struct ckpt_s3_pair get[] = {
+        {"x-amz-content-sha256", empty}, DATE, {"range", "bytes=0-9"}, HOST};
+    struct ckpt_s3_sign_args args = example("GET", "/test.txt", empty);
+    args.headers = get;
+    args.nheaders = 4;
+    ok(signs(&args, "host;range;x-amz-content-sha256;x-amz-date",
+             "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"),
+       "a range of an object");
+
+    ok(!ckpt_s3_sha256(hash, "Welcome to Amazon S3.", 21, &err), "the hash of a body");
+    struct ckpt_s3_pair put[] = {HOST,
+                                 {"date", "Fri, 24 May 2013 00:00:00 GMT"},
+                                 DATE,
+                                 {"x-amz-storage-class", "REDUCED_REDUNDANCY"},
+                                 {"x-amz-content-sha256", hash}};
+    struct ckpt_text path = {0};
+    ckpt_s3_encode(&path, "/test$file.text", true);
+    args = example("PUT", path.data, hash);
+    args.headers = put;
+    args.nheaders = 5;
+    ok(signs(&args, "date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class",
+             "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd"),
+       "an object, its name encoded");
+    ckpt_text_free(&path);
+
+    struct ckpt_s3_pair bare[] = {HOST, {"x-amz-content-sha256", empty}, DATE};
+    struct ckpt_s3_pair lifecycle[] = {{"lifecycle", ""}};
+    args = example("GET", "/", empty);
+    args.headers = bare;
+    args.nheaders = 3;
+    args.query = lifecycle;
+    args.nquery = 1;
+    ok(signs(&args, "host;x-amz-content-sha256;x-amz-date",
+             "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"),
+       "a query without a value");
+    struct ckpt_s3_pair list[] = {{"prefix", "J"}, {"max-keys", "2"}};
+    args.query = list;
+    args.nquery = 2;
+    ok(signs(&args, "host;x-amz-content-sha256;x-amz-date",
+             "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"),
+       "a query to be sorted");
+    args.secret = "another";
+    struct ckpt_text text = {0};
+    ok(!ckpt_s3_sign(&text, &args, &err) && !strstr(text.data, "34b48302"),
+       "another secret, another signature");
+    ckpt_text_free(&text);
+}
+
+static void test_encode(void)
+{
+    struct ckpt_text text = {0};
+    struct ckpt_s3_pair query[] = {{"prefix", "a/b c+\xc3\xa4"}, {"delimiter", "/"}};
+    ckpt_s3_query(&text, query, 2);
+    ok(text.data && !strcmp(text.data, "delimiter=%2F&prefix=a%2Fb%20c%2B%C3%A4"), "a query: %s",
+       text.data);
+    ckpt_text_free(&text);
+    ckpt_s3_encode(&text, "a/b=c&d%~", true);
+    ok(text.data && !strcmp(text.data, "a/b%3Dc%26d%25~"), "a path: %s", text.data);
+    ckpt_text_free(&text);
+}
+
+static bool has(const char *xml, const char *name, const char *want)
+{
+    char got[16];
+    struct ckpt_s3_span all = {xml, strlen(xml)};
+    bool found = ckpt_s3_xml_text(got, sizeof got, all, name);
+    return want ? found && !strcmp(got, want) : !found && !*got;
+}
+
+static void test_xml(void)
+{
+    ok(has("<a xmlns=\"x\"><Key>x&amp;&lt;&#x41;&quot;</Key></a>", "Key", "x&<A\""), "entities");
+    ok(has("<KeyCount>1</KeyCount><Key>k</Key>", "Key", "k"), "a name is taken whole");
+    ok(has("<Key/><Key>k</Key>", "Key", ""), "an empty element");
+    ok(has("<Key>0123456789abcdefgh</Key>", "Key", "0123456789abcde"), "what is too long is cut");
+    ok(has("<Key>k", "Key", NULL) && has("<Key", "Key", NULL) && has("", "Key", NULL) &&
+           has("<", "Key", NULL) && has("<Ke>k</Ke>", "Key", NULL) &&
+           has("<Key>k</Ke", "Key", NULL),
+       "nothing is made of what is cut off");
+    struct ckpt_s3_span rest = {"<C>1</C><D/><C>2</C>", 20}, one;
+    int count = 0;
+    while (ckpt_s3_xml_next(&one, &rest, "C"))
+        count++;
+    ok(count == 2, "elements one after the other");
+}
+
+/* Every byte lies in one part, of at least the least size, and no object needs too many. */
+static void test_parts(void)
+{
+    uint64_t begin, nbytes, end = 0, first = 16 << 20;
+    bool good = true;
+    uint32_t number = 0;
+    for (; number < CKPT_S3_MAX_PARTS && good; number++) {
+        good = ckpt_s3_part_of(&begin, &nbytes, first, end) == number && begin == end &&
+               nbytes >= first &&
+               ckpt_s3_part_of(&begin, &nbytes, first, end + nbytes - 1) == number;
+        end += nbytes;
+    }
+    ok(good && end > UINT64_C(1600) << 30, "10,000 parts tile %llu GiB",
+       (unsigned long long)(end >> 30));
+}
+
+int main(void)
+{
+    test_examples();
+    test_encode();
+    test_xml();
+    test_parts();
+    return tap_done();
+}
+#else
+int main(void)
+{
+    tap_skip("this build has no libcurl");
+    return tap_done();
+}
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Saving to a real S3 server and loading from it; many savers of one step; what faults leave.
+ * `test_save make URL` makes a root with two checkpoints of four ranks, for other tests.
+ *
+ * run: timeout=600
+ */
+#include "../ckpt/fake_state.h"
+#include "fsdp/base.h"
+
+static char root[300];
+static struct fsdp_err err;
+
+static const char *in_root(const char *name)
+{
+    static char paths[8][400];
+    static int turn;
+    turn = (turn + 1) % 8;
+    snprintf(paths[turn], sizeof paths[0], "%s/%s", root, name);
+    return paths[turn];
+}
+
+static const struct ckpt_store_ops *store(void)
+{
+    const struct ckpt_store_ops *ops = NULL;
+    if (ckpt_store_of(&ops, root, &err))
+        diag("%s", err.text);
+    return ops;
+}
+
+/* Names below a folder, and no upload that never ended. */
+static bool has_names(const char *path, int nnames)
+{
+    struct ckpt_names names = {0};
+    uint64_t nuploads = 0;
+    int rc = ckpt_store_names(&names, store(), path, &err);
+    int found = rc == FSDP_ENOTFOUND ? 0 : names.nnames;
+    bool good = (rc == FSDP_OK || rc == FSDP_ENOTFOUND) && found == nnames &&
+                !ckpt_store_sweep(&nuploads, store(), path, INT64_MAX, &err) && !nuploads;
+    if (!good)
+        diag("%s: %d names instead of %d, %llu uploads: %s", path, found, nnames,
+             (unsigned long long)nuploads, rc ? err.text : "");
+    ckpt_names_free(&names);
+    return good;
+}
+
+static void test_save(void)
+{
+    ok(fake_save(root, 1, 2, 2, 5) == 0 && fake_holds(in_root("step-00000001"), 5),
+       "four ranks save, one loads");
+    ok(has_names(in_root("step-00000001"), 2), "a manifest and one folder of data are there");
+    struct fake_job again = {
+        .root = root, .step = 1, .shard_size = 3, .replicate_size = 1, .seed = 6, .quiet = true};
+    ok(ranks_run(3, 1, 120, fake_save_rank, &again, NULL) == 3 &&
+           fake_holds(in_root("step-00000001"), 5) && has_names(in_root("step-00000001"), 2),
+       "a step is not saved twice");
+    struct fake_job compressed = {.root = root,
+                                  .step = 2,
+                                  .shard_size = 3,
+                                  .replicate_size = 1,
+                                  .seed = 7,
+                                  .compress = CKPT_COMPRESS_AUTO};
+    ok(ranks_run(3, 1, 120, fake_save_rank, &compressed, NULL) == 0 && fake_holds(root, 7),
+       "three ranks save the next, the newest of the root");
+    ok(ckpt_retain(root, 1, &err) == FSDP_OK && has_names(root, 1) && fake_holds(root, 7),
+       "the older one goes: %s", err.text);
+}
+
+enum { RACERS = 24 };
+
+/* Each racer is a job of its own. */
+static int race_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    struct fake_job job = {.root = root,
+                           .step = 3,
+                           .shard_size = 1,
+                           .replicate_size = 1,
+                           .seed = 100 + (uint64_t)oob->rank,
+                           .quiet = true};
+    struct fsdp_oob *alone;
+    (void)arg;
+    if (fsdp_oob_self_create(&alone, NULL))
+        return 1;
+    int status = fake_save_rank(alone, nodes, &job);
+    alone->close(alone);
+    return status;
+}
+
+static void test_race(void)
+{
+    int statuses[RACERS], nwon = 0, nlost = 0, winner = 0;
+    ranks_run(RACERS, 1, 300, race_rank, NULL, statuses);
+    for (int i = 0; i < RACERS; i++) {
+        int status = WIFEXITED(statuses[i]) ? WEXITSTATUS(statuses[i]) : -1;
+        nwon += status == 0;
+        nlost += status == -FSDP_EEXIST;
+        winner = status == 0 ? i : winner;
+    }
+    ok(nwon == 1 && nlost == RACERS - 1, "of %d savers of a step %d won and %d came too late",
+       RACERS, nwon, nlost);
+    ok(fake_holds(in_root("step-00000003"), 100 + (uint64_t)winner) &&
+           has_names(in_root("step-00000003"), 2),
+       "what is there is the winner's alone");
+}
+
+/* Every call of two ranks fails once; what is published is whole, what is not leaves nothing. */
+static void test_faults(void)
+{
+    int nstruck = 0, npublished = 0;
+    bool good = true;
+    for (int nth = 2; nth < 40; nth++) {
+        struct fake_job job = {.root = in_root("faults"),
+                               .step = nth,
+                               .shard_size = 2,
+                               .replicate_size = 1,
+                               .seed = (uint64_t)nth,
+                               .quiet = true,
+                               .fault = CKPT_FAULT_FAIL,
+                               .fault_rank = nth % 2,
+                               .fault_nth = nth / 2};
+        char path[500];
+        int statuses[2];
+        ranks_run(2, 1, 120, fake_save_rank, &job, statuses);
+        snprintf(path, sizeof path, "%s/step-%08d", job.root, nth);
+        if (WEXITSTATUS(statuses[nth % 2]) == 99)
+            continue;
+        nstruck++;
+        struct ckpt_store_stat st;
+        bool published = ckpt_store_stat(&st, store(), path, &err) == FSDP_OK;
+        npublished += published;
+        if (published ? !fake_holds(path, (uint64_t)nth) : !has_names(path, 0)) {
+            diag("call %d", nth);
+            good = false;
+        }
+    }
+    ok(good && nstruck > 10, "%d faults: %d saves were whole, the others left nothing", nstruck,
+       npublished);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "make"))
+        return fake_save(argv[2], 6, 2, 2, 5) || fake_save(argv[2], 7, 4, 1, 7);
+    const char *url = getenv("S3_TEST_URL");
+    if (!url) {
+        tap_skip("no S3 server: make check-s3 starts one");
+        return tap_done();
+    }
+    snprintf(root, sizeof root, "%s/save-%d", url, (int)getpid());
+    test_save();
+    test_race();
+    test_faults();
+    ok(ckpt_store_remove_tree(store(), root, &err) == FSDP_OK, "all is removed");
+    return tap_done();
+}
