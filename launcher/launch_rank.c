@@ -114,8 +114,9 @@ int launch_open_boot(struct boot **out, const struct launch_args *args)
     }
     const struct boot_info *info = boot_info(*out);
     if (args->verbose && info->rank == 0)
-        launch_say("boot: %d ranks on %d nodes have met through %s; job %s", info->size,
-                   info->nnodes, info->method, info->job);
+        launch_say("boot: %d rank%s on %d node%s have met through %s; job %s", info->size,
+                   info->size == 1 ? "" : "s", info->nnodes, info->nnodes == 1 ? "" : "s",
+                   info->method, info->job);
     return 0;
 }
 

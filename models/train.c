@@ -31,6 +31,7 @@ struct train {
     struct train_life *life;
     struct train_saver saver;
     struct train_claim *claim;       /* rank 0's on checkpoint.path */
+    struct train_state begun;        /* where this run takes over */
     char resumed[TRAIN_PATH_NBYTES]; /* checkpoint that the run began from, "" for none */
 };
 
@@ -209,6 +210,7 @@ static int start(struct train *t, struct fsdp_err *err)
         FSDP_TRY(load_pretrained(t, err));
     else
         FSDP_TRY(fsdp_init_params(t->parts.fsdp, err));
+    t->begun = t->loop.state;
     int rc = check_root(t, err);
     if (rc == FSDP_OK)
         rc = train_claim_check(t->claim, err); /* two that came at one moment */
@@ -370,10 +372,10 @@ static void show_memory(struct train *t)
 
     report_title(&t->report, "memory of rank 0, planned");
     for (int i = 0; i < nrows && i < MAX_ROWS; i++) {
-        report_row(&t->report, rows[i].what, "%12s", report_bytes(nbytes, rows[i].nbytes));
+        report_row(&t->report, rows[i].what, "%12s", fsdp_nbytes_text(nbytes, rows[i].nbytes));
         total += rows[i].nbytes;
     }
-    report_row(&t->report, "in all", "%12s", report_bytes(nbytes, total));
+    report_row(&t->report, "in all", "%12s", fsdp_nbytes_text(nbytes, total));
 }
 
 /* What the user may not have meant. */
@@ -472,8 +474,10 @@ static int run_loop(struct train *t, struct fsdp_err *err)
 
 static int finish(struct train *t)
 {
-    const struct train_state *s = &t->loop.state;
+    const struct train_state *s = &t->loop.state, *begun = &t->begun;
     char tokens[REPORT_NUMBER_NBYTES], seconds[REPORT_NUMBER_NBYTES];
+    const int64_t nsteps = s->step - begun->step;
+    char here[48] = "";
 
     train_trace_report(t->loop.trace);
     if (t->loop.stopped && s->step < t->parts.config->train.steps) {
@@ -489,8 +493,13 @@ static int finish(struct train *t)
                      s->step);
         return LAUNCH_FAILED;
     }
-    report_line(&t->report, "done: %" PRId64 " steps, %s tokens in %s", s->step,
-                report_count(tokens, (uint64_t)s->tokens), report_seconds(seconds, s->seconds));
+    if (!nsteps && t->resumed[0])
+        return LAUNCH_DONE; /* it was said that there is nothing to do */
+    if (begun->step)
+        snprintf(here, sizeof here, ", %" PRId64 " of them now", nsteps);
+    report_line(&t->report, "done: %" PRId64 " step%s%s, %s tokens in %s", s->step, plural(s->step),
+                here, report_count(tokens, (uint64_t)(s->tokens - begun->tokens)),
+                report_seconds(seconds, s->seconds - begun->seconds));
     return LAUNCH_DONE;
 }
 

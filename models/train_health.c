@@ -233,8 +233,8 @@ static void show_node(struct check *c, int node)
     add_rate(rates, sizeof rates, "across", row->across);
     add_rate(rates, sizeof rates, "checkpoints", row->write_rate);
     report_row(&c->report, row->host, "%d rank%s, %s of /dev/shm, %.0f files%s", row->nranks,
-               row->nranks == 1 ? "" : "s", report_bytes(shm, (uint64_t)row->shm_free), row->files,
-               rates);
+               row->nranks == 1 ? "" : "s", fsdp_nbytes_text(shm, (uint64_t)row->shm_free),
+               row->files, rates);
 }
 
 /* Returns how many nodes are bad; rank 0 prints them. */

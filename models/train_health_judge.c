@@ -89,9 +89,10 @@ static bool find_outlier(char *out, size_t nbytes, const struct health *rows, in
         {"all-gather with other nodes", "GB/s", 1e9, offsetof(struct health, across), LOWER},
         {"writing to the checkpoint folder", "GB/s", 1e9, offsetof(struct health, write_rate),
          LOWER},
-        {"/dev/shm", "GB free", 1e9, offsetof(struct health, shm_free), UPPER},
+        {"/dev/shm", "GiB free", 0x1p30, offsetof(struct health, shm_free), UPPER},
         {"limit of open files (ulimit -n)", "files", 1, offsetof(struct health, files), UPPER},
-        {"limit of locked memory (ulimit -l)", "kB", 1e3, offsetof(struct health, locked), UPPER},
+        {"limit of locked memory (ulimit -l)", "KiB", 0x1p10, offsetof(struct health, locked),
+         UPPER},
     };
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
         double value, usual = median(rows, nnodes, members[i].member, members[i].median);
@@ -125,13 +126,15 @@ bool health_warning(char *out, size_t nbytes, const struct health *rows, int nno
 {
     const double few_files = 1024, shm_a_rank = 64 << 20;
     const struct health *row = &rows[node];
+    char free_text[FSDP_NBYTES_TEXT];
 
     (void)nnodes;
     if (fabs(row->clock_s - rows[0].clock_s) > 1)
         snprintf(out, nbytes, "the clock is %+.1f s off that of %s", row->clock_s, rows[0].host);
     else if (row->shm_free < shm_a_rank * row->nranks)
-        snprintf(out, nbytes, "/dev/shm has %.0f MB free for %d ranks: a container's --shm-size?",
-                 row->shm_free / 1e6, row->nranks);
+        snprintf(out, nbytes, "/dev/shm has %s free for %d rank%s: a container's --shm-size?",
+                 fsdp_nbytes_text(free_text, (uint64_t)row->shm_free), row->nranks,
+                 row->nranks == 1 ? "" : "s");
     else if (row->files < few_files)
         snprintf(out, nbytes, "a process may open %.0f files (ulimit -n)", row->files);
     else

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -28,18 +29,6 @@ const char *report_count(char out[REPORT_NUMBER_NBYTES], uint64_t count)
         *to++ = digits[i];
     }
     *to = 0;
-    return out;
-}
-
-const char *report_bytes(char out[REPORT_NUMBER_NBYTES], uint64_t nbytes)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double x = (double)nbytes;
-    size_t unit = 0;
-
-    for (; x >= 1000 && unit + 1 < sizeof units / sizeof units[0]; unit++)
-        x /= 1024;
-    snprintf(out, REPORT_NUMBER_NBYTES, unit ? "%.1f %s" : "%.0f %s", x, units[unit]);
     return out;
 }
 
@@ -206,9 +195,15 @@ static bool shows(struct report *report, const struct report_step *step, bool la
     return true;
 }
 
+/* The sign of what is no number says nothing. */
+static double unsigned_nan(double x)
+{
+    return isnan(x) ? (double)NAN : x;
+}
+
 void report_progress(struct report *report, const struct report_step *step, bool last)
 {
-    char memory[REPORT_NUMBER_NBYTES], left[REPORT_NUMBER_NBYTES], line[300];
+    char memory[FSDP_NBYTES_TEXT], left[REPORT_NUMBER_NBYTES], line[300];
 
     /* The first steps touch memory for the first time; later ones weigh more. */
     report->step_seconds =
@@ -219,8 +214,8 @@ void report_progress(struct report *report, const struct report_step *step, bool
     snprintf(line, sizeof line,
              "step %" PRId64 "/%" PRId64
              "  loss %.4f  norm %.3g  lr %.3g  %.4g tokens/s  %s  %s left",
-             step->step, report->steps, step->loss, step->grad_norm, step->lr, step->tokens_per_s,
-             report_bytes(memory, resident_nbytes()), left);
+             step->step, report->steps, unsigned_nan(step->loss), unsigned_nan(step->grad_norm),
+             step->lr, step->tokens_per_s, fsdp_nbytes_text(memory, resident_nbytes()), left);
     if (report->in_place)
         printf("\r%.*s%s", terminal_columns(), line, CLEAR_TO_END);
     else

@@ -40,10 +40,9 @@ void report_error(struct report *report, const char *host, const char *text);
 /* The progress line; `last` is printed whatever the interval. */
 void report_progress(struct report *report, const struct report_step *step, bool last);
 
-/* "1,234,567", "12.3 MiB", "3m05s"; into out, which is returned. */
+/* "1,234,567", "3m05s"; into out, which is returned. */
 enum { REPORT_NUMBER_NBYTES = 32 };
 const char *report_count(char out[REPORT_NUMBER_NBYTES], uint64_t count);
-const char *report_bytes(char out[REPORT_NUMBER_NBYTES], uint64_t nbytes);
 const char *report_seconds(char out[REPORT_NUMBER_NBYTES], double seconds);
 
 #endif

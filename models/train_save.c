@@ -101,7 +101,7 @@ static void published(struct train_saver *s, int64_t step, const struct ckpt_sav
 
     snprintf(s->saved, sizeof s->saved, "%s", result->path);
     report_line(s->report, "saved %s (%s in %s%s)", result->path,
-                report_bytes(nbytes, result->nbytes), report_seconds(seconds, result->seconds),
+                fsdp_nbytes_text(nbytes, result->nbytes), report_seconds(seconds, result->seconds),
                 how);
     train_life_saved(s->life, step, result->seconds);
     retain(s);

@@ -61,10 +61,11 @@ static void print_head(const struct ckpt *ckpt)
         printf("%-12s %" PRId64 "\n%-12s %d x %d (replicate x shard)\n", "step", ckpt_step(ckpt),
                "mesh", replicate, shard);
     }
-    printf("%-12s %d tensors, %" PRIu64 " parameters, %.3f MB\n", "model", ntensors[0], nelem,
-           1e-6 * (double)nbytes[0]);
+    printf("%-12s %d tensor%s, %" PRIu64 " parameters, %s\n", "model", ntensors[0],
+           ntensors[0] == 1 ? "" : "s", nelem, tool_nbytes(nbytes[0]));
     if (ntensors[1])
-        printf("%-12s %d tensors, %.3f MB\n", "optimizer", ntensors[1], 1e-6 * (double)nbytes[1]);
+        printf("%-12s %d tensor%s, %s\n", "optimizer", ntensors[1], ntensors[1] == 1 ? "" : "s",
+               tool_nbytes(nbytes[1]));
     printf("%-12s %d\n", "files", ckpt_nfiles(ckpt));
     for (int i = 0; i < ckpt_naliases(ckpt); i++)
         printf("%-12s %s = %s\n", i ? "" : "tied", ckpt_alias_at(ckpt, i).name,

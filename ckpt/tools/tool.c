@@ -54,16 +54,10 @@ const char *tool_shown(const char *name)
 
 const char *tool_nbytes(uint64_t nbytes)
 {
-    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", "PB"};
-    static char texts[4][32];
+    static char texts[4][FSDP_NBYTES_TEXT];
     static int turn;
-    double value = (double)nbytes;
-    int unit = 0;
-    for (; value >= 1000 && unit < 5; unit++)
-        value /= 1000;
     turn = (turn + 1) % 4;
-    snprintf(texts[turn], sizeof texts[0], unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-    return texts[turn];
+    return fsdp_nbytes_text(texts[turn], nbytes);
 }
 
 int tool_flush(const struct tool *tool, int status)

@@ -109,7 +109,7 @@ int tool_end(struct tool *tool, int status);
 /* Names come from files: what would command a terminal is shown as '?'. Static memory, one at a
  * time. */
 const char *tool_shown(const char *name);
-/* "12.3 GB" in static memory; up to four at a time. */
+/* "12.3 GiB" in static memory; up to four at a time. */
 const char *tool_nbytes(uint64_t nbytes);
 /* Flushes stdout: a full disk or closed pipe is a failure. */
 int tool_flush(const struct tool *tool, int status);

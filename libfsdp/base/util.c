@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <fnmatch.h>
 #include <time.h>
 
@@ -23,4 +24,17 @@ uint64_t fsdp_hash(uint64_t seed, const void *data, size_t nbytes)
 bool fsdp_glob_match(const char *pattern, const char *name)
 {
     return fnmatch(pattern, name, 0) == 0;
+}
+
+const char *fsdp_nbytes_text(char out[FSDP_NBYTES_TEXT], uint64_t nbytes)
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    const int last = sizeof units / sizeof units[0] - 1;
+    double value = (double)nbytes;
+    int unit = 0;
+
+    for (; value >= 1000 && unit < last; unit++)
+        value /= 1024;
+    snprintf(out, FSDP_NBYTES_TEXT, "%.*f %s", unit ? 1 : 0, value, units[unit]);
+    return out;
 }

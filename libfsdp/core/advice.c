@@ -196,46 +196,35 @@ static int find_savings(struct saving out[NKNOBS], const struct fsdp *f,
 /* ---- telling ------------------------------------------------------------------------------------
  */
 
-static const char *amount(char out[32], uint64_t nbytes)
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)nbytes;
-    int unit = 0;
-    for (; value >= 1024 && unit < 4; unit++)
-        value /= 1024;
-    snprintf(out, 32, "%.*f %s", unit ? 1 : 0, value, units[unit]);
-    return out;
-}
-
 void advice_give(const struct fsdp *f, const struct fsdp_opts *opts, struct fsdp_err *err)
 {
     struct saving savings[NKNOBS];
-    char nbytes[32], cause[400];
+    char nbytes[FSDP_NBYTES_TEXT], cause[400];
     int count = find_savings(savings, f, opts);
 
     snprintf(cause, sizeof cause, "%.399s", err->text);
     fsdp_err_set(err, err->status, "%s; the plan of a rank is %s", cause,
-                 amount(nbytes, total_of(f)));
+                 fsdp_nbytes_text(nbytes, total_of(f)));
     for (int k = 0; k < count && k < NTOLD; k++) {
         size_t len = strlen(err->text);
         snprintf(err->text + len, sizeof err->text - len, "%s %s saves %s", k ? "," : ";",
-                 savings[k].what, amount(nbytes, savings[k].nbytes));
+                 savings[k].what, fsdp_nbytes_text(nbytes, savings[k].nbytes));
     }
 }
 
 void advice_log(const struct fsdp *f, const struct fsdp_opts *opts)
 {
     struct saving savings[NKNOBS];
-    char nbytes[32];
+    char nbytes[FSDP_NBYTES_TEXT];
     int count = find_savings(savings, f, opts);
 
     fsdp_log(FSDP_LOG_ERROR, "memory of a rank, as planned:");
     for (int i = 0; i < f->nrows; i++)
         fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", f->rows[i].what,
-                 amount(nbytes, f->rows[i].nbytes));
-    fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", "in all", amount(nbytes, total_of(f)));
+                 fsdp_nbytes_text(nbytes, f->rows[i].nbytes));
+    fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", "in all", fsdp_nbytes_text(nbytes, total_of(f)));
     fsdp_log(FSDP_LOG_ERROR, "what would save how much, each alone:");
     for (int k = 0; k < count; k++)
         fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", savings[k].what,
-                 amount(nbytes, savings[k].nbytes));
+                 fsdp_nbytes_text(nbytes, savings[k].nbytes));
 }

@@ -31,7 +31,8 @@ static const char usage[] =
     "  --top-p P          choose among the most likely that together have probability P (1)\n"
     "  --seed S           of the random choice (0)\n"
     "  --ignore-eos       go on after the model's end-of-sequence token\n"
-    "  -h, --help         show this\n";
+    "  -h, --help         show this\n"
+    "  --version          print the version\n";
 
 struct settings {
     const char *model, *prompt, *tokens;
@@ -123,6 +124,7 @@ static const struct option options[] = {
     {"seed", required_argument, NULL, SEED},
     {"ignore-eos", no_argument, NULL, IGNORE_EOS},
     {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
 };
 
@@ -172,6 +174,10 @@ static int parse(struct settings *s, int argc, char **argv)
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (option == 'h') {
             fputs(usage, stdout);
+            return 1;
+        }
+        if (option == 'V') {
+            puts("fsdp-generate " FSDP_VERSION_STRING);
             return 1;
         }
         if ((rc = parse_option(s, option)))

@@ -30,6 +30,7 @@ static const char usage[] =
     "  --documents N      that attention does not cross, in each sequence (1)\n"
     "  --mask             every third token does not count\n"
     "  -h, --help         show this\n"
+    "  --version          print the version\n"
     "\n"
     "The exit status is the verdict: 0 if all parameters pass, 1 if not, 2 for a bad command "
     "line.\n";
@@ -83,6 +84,7 @@ static const struct option options[] = {
     {"documents", required_argument, NULL, DOCUMENTS},
     {"mask", no_argument, NULL, MASK},
     {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
 };
 
@@ -165,6 +167,10 @@ static int parse(struct settings *s, int argc, char **argv)
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (option == 'h') {
             fputs(usage, stdout);
+            return 1;
+        }
+        if (option == 'V') {
+            puts("fsdp-gradcheck " FSDP_VERSION_STRING);
             return 1;
         }
         if ((rc = parse_option(s, option)))

@@ -74,7 +74,7 @@ run c.yaml
 ok $? "one rank without -n"
 run -v -n 2 c.yaml
 [ $rc = 0 ] && grep -q "boot: pmix: no PMIx server" err && grep -q "boot: local: " err &&
-    grep -q "2 ranks on 1 nodes have met through local" err && grep -q verbose out
+    grep -q "2 ranks on 1 node have met through local" err && grep -q verbose out
 ok $? "-v traces the methods"
 # shellcheck disable=SC2016
 SLURM_PROCID=7 SLURM_NTASKS=9 PMIX_RANK=3 OMPI_COMM_WORLD_SIZE=5 RANK=8 OMPI_MCA_btl=x KEEP=me \

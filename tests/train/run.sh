@@ -52,6 +52,7 @@ run -n 4 --nodes 2 run.yaml $hybrid train.steps=4 checkpoint.path=parts log.metr
     run -n 4 --nodes 2 run.yaml $hybrid checkpoint.path=parts log.metrics=parts.jsonl
 ok $? "the same run in two parts"
 ok "$(holds log 'resumes from parts/step-00000004'; echo $?)" "the second resumes"
+ok "$(grep -q '^done: 8 steps, 4 of them now, 1,536 tokens in ' log; echo $?)" "and says what it did itself"
 ok "$(cmp -s <(numbers whole.jsonl) <(numbers parts.jsonl); echo $?)" "metrics are equal to the last digit"
 ok "$([ -n "$(prints whole/step-00000008)" ] &&
     cmp -s <(prints whole/step-00000008) <(prints parts/step-00000008); echo $?)" \

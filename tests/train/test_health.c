@@ -66,7 +66,7 @@ static void check_faults(void)
     ranks[2].inside = 1e9;
     ok(bad(2) == -1, "of two nodes that differ in speed neither is called bad");
     ranks[2].locked = 65536;
-    ok(bad(2) == 1 && strstr(text, "65.54 kB, elsewhere inf"), "of two limits the lower one: %s",
+    ok(bad(2) == 1 && strstr(text, "64 KiB, elsewhere inf"), "of two limits the lower one: %s",
        text);
     all_alike();
     ranks[6].write_rate = 0;
@@ -92,7 +92,7 @@ static void check_warnings(void)
     for (int r = 0; r < RANKS; r++)
         ranks[r].shm_free = 64 << 20;
     ok(bad(NODES) == -1 && health_warning(text, sizeof text, rows, NODES, 1) &&
-           strstr(text, "67 MB free for 2 ranks"),
+           strstr(text, "64.0 MiB free for 2 ranks"),
        "shared memory that is small everywhere: %s", text);
 }
 

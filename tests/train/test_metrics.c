@@ -160,8 +160,9 @@ static void check_numbers(void)
            !strcmp(report_count(out, 1000), "1,000") &&
            !strcmp(report_count(out, UINT64_MAX), "18,446,744,073,709,551,615"),
        "counts");
-    ok(!strcmp(report_bytes(out, 999), "999 B") && !strcmp(report_bytes(out, 1536), "1.5 KiB") &&
-           !strcmp(report_bytes(out, 1u << 30), "1.0 GiB"),
+    ok(!strcmp(fsdp_nbytes_text(out, 999), "999 bytes") &&
+           !strcmp(fsdp_nbytes_text(out, 1536), "1.5 KiB") &&
+           !strcmp(fsdp_nbytes_text(out, 1u << 30), "1.0 GiB"),
        "bytes");
     ok(!strcmp(report_seconds(out, 0.25), "0.2s") && !strcmp(report_seconds(out, 59.6), "1m00s") &&
            !strcmp(report_seconds(out, 185), "3m05s") &&

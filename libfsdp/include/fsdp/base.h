@@ -345,6 +345,9 @@ int fsdp_oob_broadcast(struct fsdp_oob *oob, void *data, size_t nbytes, int root
 
 /* ---- small shared helpers ------------------------------------------------------------------- */
 
+/* An amount for people: "12.3 MiB"; into out, which is returned. */
+enum { FSDP_NBYTES_TEXT = 24 };
+const char *fsdp_nbytes_text(char out[FSDP_NBYTES_TEXT], uint64_t nbytes);
 /* Does the shell pattern (*, ?, [...]) match the whole name? A star takes dots too. */
 bool fsdp_glob_match(const char *pattern, const char *name);
 
