@@ -18,7 +18,7 @@ static char *setting(const char *const *variables, const char *name, struct fsdp
         if (value && *value)
             return fsdp_strdup(value, err);
     }
-    return ckpt_s3_profile(name);
+    return ckpt_s3_profile_get(name, NULL);
 }
 
 static int find_region(struct ckpt_s3_bucket *b, struct fsdp_err *err)
@@ -39,11 +39,12 @@ static int use_endpoint(struct ckpt_s3_bucket *b, const char *endpoint, struct f
 {
     const char *host = strstr(endpoint, "://");
     size_t nbytes = host ? strcspn(host + 3, "/") : 0;
+    const char *quote = strchr(endpoint, '@') ? "" : "'"; /* a password may be in it */
     b->tls = !strncmp(endpoint, "https://", 8);
     if (!nbytes || (!b->tls && strncmp(endpoint, "http://", 7)) || strpbrk(host, "@?# "))
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "AWS_ENDPOINT_URL: '%s' is not http://HOST[:PORT] or https://...",
-                            strchr(endpoint, '@') ? "(with a user's name)" : endpoint);
+        return fsdp_err_set(
+            err, FSDP_EINVAL, "AWS_ENDPOINT_URL: %s%s%s is not http://HOST[:PORT] or https://...",
+            quote, strchr(endpoint, '@') ? "what it has (with an @)" : endpoint, quote);
     const char *path = host + 3 + nbytes;
     size_t npath = strlen(path);
     while (npath && path[npath - 1] == '/')

@@ -1,35 +1,199 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
 #include <openssl/crypto.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "s3_creds.h"
+
+enum { RETRY_SECONDS = 60 };
 
 void ckpt_s3_creds_wipe(struct ckpt_s3_creds *creds)
 {
     OPENSSL_cleanse(creds, sizeof *creds);
 }
 
-char *ckpt_s3_profile(const char *setting)
+int64_t ckpt_s3_time(const char *text)
 {
-    (void)setting;
-    return NULL;
+    struct tm tm = {0};
+    const char *end = text ? strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) : NULL;
+    if (!end)
+        return 0;
+    int64_t time = (int64_t)timegm(&tm);
+    int hours, minutes;
+    end += strspn(end, ".0123456789");
+    if ((*end == '+' || *end == '-') && sscanf(end + 1, "%2d:%2d", &hours, &minutes) == 2)
+        time -= (*end == '-' ? -1 : 1) * (hours * 3600 + minutes * 60);
+    return time;
+}
+
+/* Copies a text that must be there and fit. */
+static int take(char *out, size_t out_nbytes, const char *value, const char *name, const char *from,
+                struct fsdp_err *err)
+{
+    if (!value || !*value)
+        return fsdp_err_set(err, FSDP_EINVAL, "credentials of %s have no %s", from, name);
+    if (strlen(value) >= out_nbytes || strpbrk(value, "\r\n"))
+        return fsdp_err_set(err, FSDP_EINVAL, "credentials of %s: no proper %s", from, name);
+    strcpy(out, value);
+    return FSDP_OK;
+}
+
+int ckpt_s3_creds_json(struct ckpt_s3_creds *out, const char *data, size_t nbytes,
+                       const char *token_name, const char *from, struct fsdp_err *err)
+{
+    json_error_t ignored; /* it would quote what it could not read */
+    json_t *root = json_loadb(data ? data : "", nbytes, 0, &ignored);
+    const char *token = json_string_value(json_object_get(root, token_name));
+    const char *expires = json_string_value(json_object_get(root, "Expiration"));
+    int rc = FSDP_OK;
+    if (!json_is_object(root))
+        rc = fsdp_err_set(err, FSDP_EINVAL, "credentials of %s are no JSON object", from);
+    if (rc == FSDP_OK)
+        rc =
+            take(out->key_id, sizeof out->key_id,
+                 json_string_value(json_object_get(root, "AccessKeyId")), "AccessKeyId", from, err);
+    if (rc == FSDP_OK)
+        rc = take(out->secret, sizeof out->secret,
+                  json_string_value(json_object_get(root, "SecretAccessKey")), "SecretAccessKey",
+                  from, err);
+    if (rc == FSDP_OK && token && *token)
+        rc = take(out->token, sizeof out->token, token, token_name, from, err);
+    if (rc == FSDP_OK && expires && !(out->expires = ckpt_s3_time(expires)))
+        rc = fsdp_err_set(err, FSDP_EINVAL, "credentials of %s: no proper Expiration", from);
+    json_decref(root);
+    return rc;
+}
+
+/* ---- the sources that need no network -------------------------------------------------------- */
+
+static int from_environment(struct ckpt_s3_creds *out, struct fsdp_err *err)
+{
+    const char *id = getenv("AWS_ACCESS_KEY_ID"), *secret = getenv("AWS_SECRET_ACCESS_KEY");
+    const char *token = getenv("AWS_SESSION_TOKEN"), *from = out->source;
+    if ((!id || !*id) && (!secret || !*secret))
+        return fsdp_err_set(err, FSDP_ENOTFOUND, "AWS_ACCESS_KEY_ID is not set");
+    FSDP_TRY(take(out->key_id, sizeof out->key_id, id, "AWS_ACCESS_KEY_ID", from, err));
+    FSDP_TRY(take(out->secret, sizeof out->secret, secret, "AWS_SECRET_ACCESS_KEY", from, err));
+    return token && *token
+               ? take(out->token, sizeof out->token, token, "AWS_SESSION_TOKEN", from, err)
+               : FSDP_OK;
+}
+
+static int from_keys(struct ckpt_s3_creds *out, const char *id, const char *secret,
+                     const char *token, struct fsdp_err *err)
+{
+    const char *from = out->source;
+    FSDP_TRY(take(out->key_id, sizeof out->key_id, id, "aws_access_key_id", from, err));
+    FSDP_TRY(take(out->secret, sizeof out->secret, secret, "aws_secret_access_key", from, err));
+    return token ? take(out->token, sizeof out->token, token, "aws_session_token", from, err)
+                 : FSDP_OK;
+}
+
+static int from_profile(struct ckpt_s3_creds *out, struct fsdp_err *err)
+{
+    bool known = false;
+    char *id = ckpt_s3_profile_get("aws_access_key_id", &known);
+    char *secret = ckpt_s3_profile_get("aws_secret_access_key", NULL);
+    char *token = ckpt_s3_profile_get("aws_session_token", NULL);
+    char *command = ckpt_s3_profile_get("credential_process", NULL);
+    const char *name = ckpt_s3_profile_name();
+    int rc;
+    if (id || secret)
+        rc = from_keys(out, id, secret, token, err);
+    else if (command)
+        rc = ckpt_s3_creds_process(out, command, err);
+    else if (known || !strcmp(name, "default"))
+        rc = fsdp_err_set(err, FSDP_ENOTFOUND, "profile '%s' has no keys", name);
+    else
+        rc = fsdp_err_set(
+            err, FSDP_EINVAL,
+            "AWS_PROFILE: there is no profile '%s' in the files credentials and config", name);
+    if (secret)
+        OPENSSL_cleanse(secret, strlen(secret));
+    if (token)
+        OPENSSL_cleanse(token, strlen(token));
+    fsdp_free(id);
+    fsdp_free(secret);
+    fsdp_free(token);
+    fsdp_free(command);
+    return rc;
+}
+
+/* ---- the chain ------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    int (*get)(struct ckpt_s3_creds *out, struct fsdp_err *err);
+} sources[] = {
+    {"the environment", from_environment},
+    {"the web identity", ckpt_s3_creds_web_identity},
+    {"the profile", from_profile},
+    {"the container", ckpt_s3_creds_container},
+    {"the instance", ckpt_s3_creds_instance},
+};
+
+static int look(struct ckpt_s3_creds *out, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    char all[600] = "";
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
+        memset(out, 0, sizeof *out);
+        out->source = sources[i].name;
+        int rc = sources[i].get(out, &why);
+        if (rc == FSDP_OK)
+            return rc;
+        if (rc != FSDP_ENOTFOUND)
+            return fsdp_err_set(err, rc, "%s", why.text);
+        size_t len = strlen(all);
+        snprintf(all + len, sizeof all - len, "%s%.150s", len ? "; " : "", why.text);
+    }
+    return fsdp_err_set(err, FSDP_ENOTFOUND, "no credentials for S3: %s", all);
+}
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ckpt_s3_creds current;
+static int64_t not_before; /* of another try, where fetching fresh ones failed */
+
+static bool is_fresh(const struct ckpt_s3_creds *stale, int64_t now)
+{
+    if (!current.source)
+        return false;
+    if (stale && current.expires && !strcmp(stale->key_id, current.key_id) &&
+        !strcmp(stale->token, current.token))
+        return false;
+    return !current.expires || now + CKPT_S3_REFRESH_SECONDS < current.expires ||
+           (now < not_before && now < current.expires);
 }
 
 int ckpt_s3_creds_get(struct ckpt_s3_creds *out, const struct ckpt_s3_creds *stale,
                       struct fsdp_err *err)
 {
-    const char *id = getenv("AWS_ACCESS_KEY_ID"), *secret = getenv("AWS_SECRET_ACCESS_KEY");
-    const char *token = getenv("AWS_SESSION_TOKEN");
-    (void)stale;
-    memset(out, 0, sizeof *out);
-    if (!id || !*id || !secret || !*secret)
-        return fsdp_err_set(err, FSDP_ENOTFOUND,
-                            "no credentials for S3: set AWS_ACCESS_KEY_ID and "
-                            "AWS_SECRET_ACCESS_KEY");
-    snprintf(out->key_id, sizeof out->key_id, "%s", id);
-    snprintf(out->secret, sizeof out->secret, "%s", secret);
-    snprintf(out->token, sizeof out->token, "%s", token ? token : "");
-    out->source = "the environment";
-    return FSDP_OK;
+    int64_t now = (int64_t)time(NULL);
+    struct ckpt_s3_creds found;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = FSDP_OK;
+    pthread_mutex_lock(&lock);
+    if (!is_fresh(stale, now)) {
+        rc = look(&found, &why);
+        if (rc == FSDP_OK) {
+            current = found;
+            /* Some are given out again until shortly before they expire. */
+            not_before = now + RETRY_SECONDS;
+        } else if (current.source && now < current.expires) {
+            fsdp_log(FSDP_LOG_WARN,
+                     "fresh credentials for S3 could not be had, the old ones are "
+                     "good for %lld s: %s",
+                     (long long)(current.expires - now), why.text);
+            not_before = now + RETRY_SECONDS;
+            rc = FSDP_OK;
+        }
+    }
+    if (rc == FSDP_OK)
+        *out = current;
+    pthread_mutex_unlock(&lock);
+    ckpt_s3_creds_wipe(&found);
+    return rc ? fsdp_err_set(err, rc, "%s", why.text) : FSDP_OK;
 }

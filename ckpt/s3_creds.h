@@ -10,6 +10,8 @@
 
 #include "fsdp/base.h"
 
+enum { CKPT_S3_REFRESH_SECONDS = 600 };
+
 struct ckpt_s3_creds {
     char key_id[256], secret[512], token[8192]; /* token: "" if there is none */
     int64_t expires;                            /* seconds since the epoch; 0: never */
@@ -22,8 +24,26 @@ int ckpt_s3_creds_get(struct ckpt_s3_creds *out, const struct ckpt_s3_creds *sta
                       struct fsdp_err *err);
 void ckpt_s3_creds_wipe(struct ckpt_s3_creds *creds);
 
-/* A setting of the profile (region, endpoint_url, ...): from config, or from credentials. NULL if
- * it has none. Freed with fsdp_free. */
-char *ckpt_s3_profile(const char *setting);
+/* ---- the sources: FSDP_ENOTFOUND where one does not apply, else it is the one that counts ---- */
+
+/* s3_creds_http.c */
+int ckpt_s3_creds_web_identity(struct ckpt_s3_creds *out, struct fsdp_err *err);
+int ckpt_s3_creds_container(struct ckpt_s3_creds *out, struct fsdp_err *err);
+int ckpt_s3_creds_instance(struct ckpt_s3_creds *out, struct fsdp_err *err);
+/* s3_creds_process.c: what a program prints */
+int ckpt_s3_creds_process(struct ckpt_s3_creds *out, const char *command, struct fsdp_err *err);
+
+/* From JSON as container, instance and programs give it. `from` names it in errors. */
+int ckpt_s3_creds_json(struct ckpt_s3_creds *out, const char *data, size_t nbytes,
+                       const char *token_name, const char *from, struct fsdp_err *err);
+/* "2009-10-12T17:50:30Z"; 0 if it is something else. */
+int64_t ckpt_s3_time(const char *text);
+
+/* ---- s3_profile.c ---- */
+
+/* A setting of the profile, from the files credentials and config. NULL if it has none; freed with
+ * fsdp_free. *known (may be NULL) is set if a file has the profile. */
+char *ckpt_s3_profile_get(const char *setting, bool *known);
+const char *ckpt_s3_profile_name(void);
 
 #endif

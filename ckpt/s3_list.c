@@ -2,8 +2,8 @@
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "s3_creds.h"
 #include "s3_list.h"
 #include "s3_xml.h"
 
@@ -186,13 +186,6 @@ struct sweep {
     char key_marker[MAX_KEY_NBYTES], id_marker[MAX_MARKER_NBYTES];
 };
 
-/* "2009-10-12T17:50:30.000Z"; 0 if it is something else. */
-static int64_t parse_time(const char *text)
-{
-    struct tm tm = {0};
-    return strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) ? (int64_t)timegm(&tm) : 0;
-}
-
 static int end_upload(struct sweep *s, struct ckpt_s3_span element, struct fsdp_err *err)
 {
     char key[MAX_KEY_NBYTES], id[MAX_MARKER_NBYTES], begun[64];
@@ -204,7 +197,7 @@ static int end_upload(struct sweep *s, struct ckpt_s3_span element, struct fsdp_
     ckpt_s3_xml_text(begun, sizeof begun, element, "Initiated");
     bool below = !s->key_nbytes || (!strncmp(key, s->key, s->key_nbytes) &&
                                     (!key[s->key_nbytes] || key[s->key_nbytes] == '/'));
-    if (!below || (s->before != INT64_MAX && (!*begun || parse_time(begun) >= s->before)))
+    if (!below || (s->before != INT64_MAX && (!*begun || ckpt_s3_time(begun) >= s->before)))
         return FSDP_OK;
     ckpt_s3_call_init(&call, s->bucket, "end the upload of", "DELETE", key);
     ckpt_s3_call_query(&call, "uploadId", id);

@@ -1,0 +1,105 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Where credentials come from, against a small server in place of STS, a container's endpoint and an
+# instance's metadata; that they are renewed; that no secret is ever printed. And what else a store may
+# answer: slow down, half an answer, another region.
+# run: timeout=300
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+for v in $(compgen -e AWS_); do unset "$v"; done
+unset S3_TEST_URL
+export HOME=$TEST_TMP AWS_EC2_METADATA_DISABLED=true AWS_REGION=us-east-1
+
+header='{"w":{"dtype":"F32","shape":[1000],"data_offsets":[0,4000]}}'
+{ printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header" && head -c 4000 /dev/zero; } >object
+echo 'AKIDFAKE SECRET-OF-THE-SERVER' >keys
+echo identity-token >identity
+python3 "$TOP/tests/s3/lib/fake.py" . object >fake.log 2>&1 &
+fake=$!
+trap 'kill $fake 2>/dev/null; wait' EXIT
+for i in $(seq 600); do [ -s port ] && break; sleep 0.1; done
+at=http://127.0.0.1:$(cat port)
+export AWS_ENDPOINT_URL=$at
+
+# Reads the object of a bucket; what is printed must hold none of the secrets.
+reads() { # bucket
+    : >requests
+    "$BIN/ckpt-info" "s3://$1/w.safetensors" >log 2>err
+    local rc=$?
+    ! grep -E 'OF-THE-SERVER|TOPSECRET|-token|token-[0-9]' log err >leak || { echo "leak: $(cat leak)" >>err; return 99; }
+    return $rc
+}
+refused() { # text of the error
+    reads bucket
+    [ $? = 1 ] && grep -qF -- "$1" err
+}
+
+refused 'no credentials for S3'
+ok $? "none: $(cat err)"
+AWS_ACCESS_KEY_ID=AKIDENV AWS_SECRET_ACCESS_KEY=TOPSECRET reads bucket
+ok $? "environment"
+(export AWS_ACCESS_KEY_ID=AKIDENV; refused 'AWS_SECRET_ACCESS_KEY')
+ok $? "half of it: $(cat err)"
+
+mkdir .aws
+printf '[default]\naws_access_key_id = AKIDDEF\naws_secret_access_key = TOPSECRET\n' >.aws/credentials
+reads bucket
+ok $? "the default profile"
+printf '[profile other]\nregion = eu-north-7\nendpoint_url = %s\ns3 =\n  addressing_style = path\ncredential_process = %s\n' \
+    "$at" "cat $TEST_TMP/printed" >.aws/config
+printf '{"Version": 1, "AccessKeyId": "AKIDPROC", "SecretAccessKey": "TOPSECRET", "SessionToken": "token-9"}' >printed
+(unset AWS_ENDPOINT_URL AWS_REGION; AWS_PROFILE=other reads elsewhere) && ! grep -q GET.*sts requests
+ok $? "another profile: its command, endpoint and region"
+(export AWS_PROFILE=nobody; refused "there is no profile 'nobody'")
+ok $? "no such profile: $(cat err)"
+echo 'no TOPSECRET json' >printed
+(export AWS_PROFILE=other; refused 'credential_process are no JSON')
+ok $? "what a command prints is not repeated: $(cat err)"
+sed -i 's/^credential_process.*/credential_process = exit 3/' .aws/config
+(export AWS_PROFILE=other; refused 'failed (status 3)')
+ok $? "a command that fails: $(cat err)"
+rm -r .aws
+
+export AWS_ENDPOINT_URL_STS=$at/sts AWS_ROLE_ARN=arn:role
+AWS_WEB_IDENTITY_TOKEN_FILE=$PWD/identity reads bucket && grep -q 'POST /sts' requests
+ok $? "web identity"
+echo wrong >wrong
+(export AWS_WEB_IDENTITY_TOKEN_FILE=$PWD/wrong; refused 'InvalidIdentityToken')
+ok $? "which STS refuses: $(cat err)"
+(export AWS_WEB_IDENTITY_TOKEN_FILE=$PWD/nothing; refused "$PWD/nothing")
+ok $? "whose file is not there: $(cat err)"
+
+echo container-token >token
+AWS_CONTAINER_CREDENTIALS_FULL_URI=$at/container AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=$PWD/token reads bucket
+ok $? "a container's endpoint"
+(export AWS_CONTAINER_CREDENTIALS_FULL_URI=$at/container; refused 'HTTP 403')
+ok $? "which refuses: $(cat err)"
+(export AWS_CONTAINER_CREDENTIALS_FULL_URI=http://192.0.2.1/x; refused 'neither https')
+ok $? "which is somewhere else: $(cat err)"
+export AWS_EC2_METADATA_SERVICE_ENDPOINT=$at AWS_EC2_METADATA_DISABLED=false
+reads bucket && grep -q 'PUT /latest/api/token' requests
+ok $? "an instance's metadata"
+
+reads bucket && [ "$(grep -c the-role requests)" = 1 ]
+ok $? "which is asked once"
+echo -5 >lifetime
+reads bucket && [ "$(grep -c the-role requests)" -ge 2 ]
+ok $? "and again when what it gave has expired"
+echo 3600 >lifetime
+seq -f token-%g 1 200 >expired
+(reads expiring; [ $? = 1 ] && grep -q 'session token has expired' err && [ "$(grep -c the-role requests)" -ge 2 ])
+ok $? "an expired token: $(cat err)"
+: >expired
+reads expiring
+ok $? "one that is good"
+
+reads throttled
+ok $? "a store that says slow down is asked again"
+reads torn
+ok $? "half an answer is asked for again"
+reads elsewhere
+ok $? "a bucket in another region is found"
+AWS_ENDPOINT_URL=http://user@127.0.0.1 refused 'AWS_ENDPOINT_URL'
+ok $? "an endpoint that is none: $(cat err)"
+echo "1..$n"
+exit $bad
