@@ -58,7 +58,8 @@ SRC_cuda   := $(if $(filter 1,$(HAVE_CUDA)),$(CUDA_ALL))
 ifneq ($(HAVE_NCCL),1)
 SRC_cuda := $(filter-out libfsdp/comm/comm_nccl%,$(SRC_cuda))
 endif
-SRC_fsdp   := $(filter-out $(CUDA_ALL),$(sort $(wildcard libfsdp/*/*.c)))
+MPI_ALL    := $(sort $(wildcard libfsdp/comm/comm_mpi*.c))
+SRC_fsdp   := $(filter-out $(CUDA_ALL) $(MPI_ALL),$(sort $(wildcard libfsdp/*/*.c)))
 SRC_boot   := $(sort $(wildcard launcher/*.c))
 SRC_ckpt   := $(sort $(wildcard ckpt/*.c))
 SRC_models := $(sort $(wildcard models/*.c models/nn/*.c))
@@ -89,7 +90,8 @@ VERSION := $(call version,STRING)
 SONAME  := libfsdp.so.$(call version,MAJOR)
 SHARED  := libfsdp.so.$(VERSION)
 CUDA_SHARED := $(if $(SRC_cuda),$(LIB)/libfsdp-cuda.so)
-LIBRARIES := $(LIB)/libfsdp.a $(LIB)/$(SHARED) $(LIB)/libckpt.a $(CUDA_SHARED)
+MPI_SHARED := $(if $(filter 1,$(HAVE_MPI)),$(LIB)/libfsdp-mpi.so)
+LIBRARIES := $(LIB)/libfsdp.a $(LIB)/$(SHARED) $(LIB)/libckpt.a $(CUDA_SHARED) $(MPI_SHARED)
 
 # V=1 shows commands.
 ifeq ($(V),1)
@@ -103,7 +105,7 @@ Q := $(if $(filter 1,$(V)),,@)
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 # What is installed is what this build uses; another CBLAS is the user's affair.
-DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_ZSTD='$(WITH_ZSTD)' WITH_DNNL='$(WITH_DNNL)' \
+DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_ZSTD='$(WITH_ZSTD)' WITH_DNNL='$(WITH_DNNL)' WITH_MPI='$(WITH_MPI)' \
 	CBLAS_LIBS='$(if $(filter file,$(origin CBLAS_LIBS)),,$(CBLAS_LIBS))' \
 	scripts/deps.sh
 
@@ -120,7 +122,8 @@ all: $(PROGRAMS) $(LIBRARIES)
 ## tools            build the checkpoint tools alone (needs no PMIx, BLAS or YAML)
 tools: $(TOOLS)
 
-## libs             build libfsdp.a, libfsdp.so, libckpt.a, and libfsdp-cuda.so where nvcc is
+## libs             build libfsdp.a, libfsdp.so, libckpt.a, and libfsdp-cuda.so where nvcc is, libfsdp-mpi.so
+##                  where MPI is
 libs: $(LIBRARIES)
 
 ## tests            build the test programs
@@ -325,6 +328,14 @@ $(LIB)/libfsdp-cuda.so: $(OBJ_cuda) $(call ar_of,fsdp) scripts/libfsdp-cuda.map 
 		-Wl,--version-script=scripts/libfsdp-cuda.map -o $@ $(filter %.o %.a,$^) $(CUDA_LIBS)
 	$(Q)cat $(patsubst %.o,%.ptxas,$(filter %.cu.o,$^)) >$(@:.so=.ptxas)
 
+# Of its kind, too.
+OBJ_mpi := $(patsubst %.c,$(OBJ)/%.o,$(if $(MPI_SHARED),$(MPI_ALL)))
+$(OBJ_mpi): CPPFLAGS += $(patsubst -I%,-isystem %,$(call pkg_cflags,$(MPI_PKG)))
+$(LIB)/libfsdp-mpi.so: $(OBJ_mpi) $(call ar_of,fsdp) scripts/libfsdp-mpi.map $(FLAGS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(@F) \
+		-Wl,--version-script=scripts/libfsdp-mpi.map -o $@ $(filter %.o %.a,$^) $(call pkg_libs,$(MPI_PKG)) -lm -ldl -lrt
+
 # ---- install ------------------------------------------------------------------------------------
 
 bindir     := $(PREFIX)/bin
@@ -345,7 +356,7 @@ install: all
 	$(Q)install -m 644 $(filter ckpt/%,$(HEADERS)) $(DESTDIR)$(includedir)/ckpt
 	$(Q)install -m 644 $(filter %.a,$(LIBRARIES)) $(DESTDIR)$(libdir)
 	$(Q)install -m 755 $(LIB)/$(SHARED) $(DESTDIR)$(libdir)
-	$(Q)$(if $(CUDA_SHARED),install -m 755 $(CUDA_SHARED) $(DESTDIR)$(libdir))
+	$(Q)$(if $(CUDA_SHARED)$(MPI_SHARED),install -m 755 $(CUDA_SHARED) $(MPI_SHARED) $(DESTDIR)$(libdir))
 	$(Q)ln -sf $(SHARED) $(DESTDIR)$(libdir)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $(DESTDIR)$(libdir)/libfsdp.so
 	$(Q)$(foreach p,fsdp ckpt,sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(libdir)|' \
@@ -356,7 +367,7 @@ install: all
 uninstall:
 	$(call say,RM,$(DESTDIR)$(PREFIX))rm -rf $(addprefix $(DESTDIR),$(includedir)/fsdp $(includedir)/ckpt)
 	$(Q)rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PROGRAMS))) \
-		$(addprefix $(DESTDIR)$(libdir)/,libfsdp.a libckpt.a libfsdp.so $(SONAME) $(SHARED) libfsdp-cuda.so) \
+		$(addprefix $(DESTDIR)$(libdir)/,libfsdp.a libckpt.a libfsdp.so $(SONAME) $(SHARED) libfsdp-cuda.so libfsdp-mpi.so) \
 		$(addprefix $(DESTDIR)$(pcdir)/,fsdp.pc ckpt.pc) \
 		$(addprefix $(DESTDIR)$(mandir)/,$(notdir $(MAN)))
 

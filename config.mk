@@ -12,6 +12,7 @@ V       ?= 0
 WITH_PMIX ?= auto
 WITH_ZSTD ?= auto
 WITH_DNNL ?= auto
+WITH_MPI  ?= auto
 WITH_CUDA ?= auto
 WITH_NCCL ?= auto
 WITH_CUDNN ?= auto
@@ -53,6 +54,17 @@ endef
 $(eval $(call probe,PMIX,pmix,boot))
 $(eval $(call probe,ZSTD,libzstd,ckpt))
 $(eval $(call probe,CURL,libcurl libcrypto,ckpt))
+
+# MPI, for libfsdp-mpi.so alone: Open MPI or MPICH by their pkg-config files.
+ifeq ($(filter auto 0 1,$(WITH_MPI)),)
+$(error WITH_MPI=$(WITH_MPI): use auto, 1 or 0)
+endif
+MPI_PKG  := $(if $(filter 0,$(WITH_MPI)),,$(firstword $(foreach p,ompi-c mpich,$(shell \
+	pkg-config --exists $(p) 2>/dev/null && echo $(p)))))
+HAVE_MPI := $(if $(MPI_PKG),1,0)
+ifeq ($(WITH_MPI)$(HAVE_MPI),10)
+$(error WITH_MPI=1, but pkg-config finds neither 'ompi-c' nor 'mpich'; scripts/deps.sh check installs one, WITH_MPI=0 does without)
+endif
 
 # oneDNN has no pkg-config file everywhere: its header tells.
 ifeq ($(filter auto 0 1,$(WITH_DNNL)),)

@@ -325,7 +325,7 @@ int boot_open(struct boot **out, const struct boot_opts *opts, struct fsdp_err *
                          : meet_others(boot, &facts, opts, deadline, err);
     if (rc)
         goto out;
-    if (!ops->abort) { /* the tree stands: the introducer has done its work */
+    if (!ops->abort && !opts->keep) { /* the tree stands: the introducer has done its work */
         ops->close(boot->state, true);
         boot->ops = NULL;
     }

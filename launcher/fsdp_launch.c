@@ -82,6 +82,8 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
         launch_say("--check: %s has no check of nodes", program->name);
         return LAUNCH_USAGE;
     }
+    args.uses_mpi = args.config && program->uses_mpi &&
+                    program->uses_mpi(args.config, args.noverrides, args.overrides);
     if (args.print_config)
         return program->print_config(args.config, args.noverrides, args.overrides);
     if (args.dump_schedule)

@@ -32,8 +32,9 @@ struct launch_args {
     double timeout_s;
     bool requeue, reorder;
     bool verbose, print_config, prefix_output, help, version;
-    bool check;  /* the nodes, instead of running */
-    bool speaks; /* the program's ranks print their last words themselves */
+    bool uses_mpi; /* the configuration does */
+    bool check;    /* the nodes, instead of running */
+    bool speaks;   /* the program's ranks print their last words themselves */
     bool dump_schedule;
     const char *dump_file; /* NULL: standard output */
     const char *trace;     /* NULL: none */

@@ -104,6 +104,7 @@ int launch_open_boot(struct boot **out, const struct launch_args *args)
     opts.trace = add_trace;
     opts.trace_ctx = &trace;
     opts.reorder = args->reorder;
+    opts.keep = args->uses_mpi;
 
     int rc = boot_open(out, &opts, &err);
     if (args->verbose && (rc || boot_info(*out)->rank == 0))

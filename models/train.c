@@ -587,6 +587,17 @@ int train_check(const char *config, int noverrides, char *const *overrides)
     return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
 }
 
+bool train_uses_mpi(const char *config, int noverrides, char *const *overrides)
+{
+    struct config *settings = NULL;
+    char word[16] = "";
+
+    if (config_load(&settings, config, noverrides, overrides, NULL) == FSDP_OK)
+        config_word(word, sizeof word, settings, "fsdp.backend");
+    fsdp_free(settings);
+    return strcmp(word, "mpi") == 0;
+}
+
 int train_print_config(const char *config, int noverrides, char *const *overrides)
 {
     struct fsdp_err err = FSDP_ERR_INIT;

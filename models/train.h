@@ -15,6 +15,8 @@ int train_print_config(const char *config, int noverrides, char *const *override
  * as a Chrome trace where its name ends in .json, else as text; NULL: text to standard output. */
 int train_dump_schedule(const char *config, int noverrides, char *const *overrides, int nranks,
                         int nnodes, const char *file);
+/* Is fsdp.backend mpi? False where the configuration cannot be read: the check says so. */
+bool train_uses_mpi(const char *config, int noverrides, char *const *overrides);
 /* Trains; runs in every rank. Returns an exit code. Collective. */
 int train_run(struct boot *boot, const char *config, int noverrides, char *const *overrides,
               bool verbose);

@@ -5,9 +5,9 @@
 #   scripts/deps.sh [--list|--dry-run] [build|check|slurm|s3|demo|interop|bench|fuzz|lint]
 #
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
-# command to run, and fails. Each level includes `build`. WITH_PMIX=0, WITH_ZSTD=0, WITH_DNNL=0, WITH_CURL=0 and
-# CBLAS_LIBS=... in the environment mean what they mean to make: no PMIx, no zstd, no oneDNN, no libcurl, and
-# another CBLAS than OpenBLAS.
+# command to run, and fails. Each level includes `build`. WITH_PMIX=0, WITH_ZSTD=0, WITH_DNNL=0,
+# WITH_CURL=0, WITH_MPI=0 and CBLAS_LIBS=... in the environment mean what they mean to make: no PMIx,
+# no zstd, no oneDNN, no libcurl, no MPI, and another CBLAS than OpenBLAS.
 set -u -o pipefail
 
 # level    what proves it is there       apt (Debian 12)   dnf (untried)       what it is for
@@ -28,6 +28,7 @@ build    | inc oneapi/dnnl/dnnl.h        | libdnnl-dev     | oneDNN-devel      |
 build    | pkg libcurl                   | libcurl4-openssl-dev | libcurl-devel  | checkpoints on S3 (optional: WITH_CURL=0)
 check    | cmd c++                       | g++             | gcc-c++           | the public headers are also C++
 check    | cmd mpirun                    | openmpi-bin     | openmpi           | a PMIx server to start ranks under
+check    | pkg ompi-c                    | libopenmpi-dev  | openmpi-devel     | MPI between the CPUs of a cluster (optional: WITH_MPI=0)
 check    | cmd ps                        | procps          | procps-ng         | tests look for processes left behind
 slurm    | cmd slurmctld                 | slurm-wlm       | slurm-slurmctld   | a Slurm of several nodes on this machine
 slurm    | cmd munged                    | munge           | munge             | its authentication
@@ -57,6 +58,7 @@ END
 unwanted() { # kind, what
     case $2 in
     pmix) [ "${WITH_PMIX:-}" = 0 ] ;;
+    ompi-c) [ "${WITH_MPI:-}" = 0 ] ;;
     libzstd) [ "${WITH_ZSTD:-}" = 0 ] ;;
     oneapi/dnnl/dnnl.h) [ "${WITH_DNNL:-}" = 0 ] ;;
     libcurl) [ "${WITH_CURL:-}" = 0 ] ;;

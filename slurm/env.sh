@@ -21,6 +21,10 @@
 # FSDP_SRUN_ARGS (--container-image=...).
 : "${FSDP_RUN:=}"
 
+# Between few nodes the fences of Slurm's PMIx do not wait for everybody unless they are told to. The
+# toolkit does without; MPI's own beginning (fsdp.backend=mpi) does not.
+export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
+
 # The key that keeps strangers out of jobs that meet without PMIx; a folder that all nodes see.
 # export BOOT_KEY_FILE=$HOME/.config/fsdp/key
 

@@ -36,6 +36,7 @@ struct boot_opts {
     double wait_s;    /* deadline of every later wait on the channel */
     boot_trace_f *trace; /* (optional) one line per method tried */
     void *trace_ctx;
+    bool keep;    /* the method's connection stays until boot_close: MPI will share it */
     bool reorder; /* number the ranks of a node in a row, however they were started; rank 0's counts
                    */
 };

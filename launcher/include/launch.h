@@ -29,6 +29,9 @@ struct launch_program {
                          int nnodes, const char *file);
     bool speaks;           /* its ranks print themselves what they leave as last words */
     const char *trace_key; /* what --trace FILE sets, "section.key"; NULL: nothing */
+    /* Does this configuration use MPI, which needs the connection that ranks met through? NULL:
+     * none does. */
+    bool (*uses_mpi)(const char *config, int noverrides, char *const *overrides);
     /* Runs in every rank. Returns an exit code. */
     int (*run)(struct boot *boot, const char *config, int noverrides, char *const *overrides,
                bool verbose);

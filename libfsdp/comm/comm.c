@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm_load.h"
 #include "fsdp/sys/comm_ops.h"
 
-static const struct fsdp_comm_ops *const backends[] = {&fsdp_comm_self_ops, &fsdp_comm_host_ops};
-enum { NBACKENDS = sizeof backends / sizeof backends[0], BACKEND_AUTO = -1 };
+enum backend { BACKEND_AUTO = -1, BACKEND_SELF, BACKEND_HOST, BACKEND_MPI, NBACKENDS };
+static const char *const backend_names[NBACKENDS] = {"self", "host", "mpi"};
 
 struct fsdp_comm {
     const struct fsdp_comm_ops *ops;
@@ -29,6 +30,14 @@ struct card {
     char text[256];
 };
 
+/* NULL: there is none, and `why` says why. */
+static const struct fsdp_comm_ops *backend_ops(int backend, char *why, size_t why_nbytes)
+{
+    if (backend == BACKEND_MPI)
+        return comm_load_mpi(why, why_nbytes);
+    return backend == BACKEND_SELF ? &fsdp_comm_self_ops : &fsdp_comm_host_ops;
+}
+
 static int backend_parse(int32_t *out, const char *name, struct fsdp_err *err)
 {
     char known[128] = "auto";
@@ -38,11 +47,11 @@ static int backend_parse(int32_t *out, const char *name, struct fsdp_err *err)
     if (!name || !strcmp(name, "auto"))
         return FSDP_OK;
     for (int i = 0; i < NBACKENDS; i++) {
-        if (!strcmp(name, backends[i]->name)) {
+        if (!strcmp(name, backend_names[i])) {
             *out = i;
             return FSDP_OK;
         }
-        len += (size_t)snprintf(known + len, sizeof known - len, ", %s", backends[i]->name);
+        len += (size_t)snprintf(known + len, sizeof known - len, ", %s", backend_names[i]);
     }
     return fsdp_err_set(err, FSDP_EINVAL, "no communication backend '%s' in this build (known: %s)",
                         name, known);
@@ -132,12 +141,7 @@ static int backend_of(const struct card *all, int nranks, int rank)
 {
     if (all[rank].backend != BACKEND_AUTO)
         return all[rank].backend;
-    const struct fsdp_comm_ops *ops =
-        group_size(all, nranks, all[rank].color) == 1 ? &fsdp_comm_self_ops : &fsdp_comm_host_ops;
-    int i = 0;
-    while (backends[i] != ops)
-        i++;
-    return i;
+    return group_size(all, nranks, all[rank].color) == 1 ? BACKEND_SELF : BACKEND_HOST;
 }
 
 static int group_make(struct fsdp_comm *comm, const struct card *all,
@@ -190,16 +194,17 @@ static int backends_create(struct fsdp_comm *comm, const struct card *all, struc
             used |= backend_of(all, oob->size, r) == i;
         if (!used)
             continue;
-        int rc = backends[i]->create(&state, &comm->group, oob, comm->device, err);
+        const struct fsdp_comm_ops *ops = backend_ops(i, NULL, 0);
+        int rc = ops->create(&state, &comm->group, oob, comm->device, err);
         if (rc) {
             if (comm->ops)
                 comm->ops->destroy(comm->state, false);
             return rc;
         }
         if (i != mine) {
-            backends[i]->destroy(state, true);
+            ops->destroy(state, true);
         } else {
-            comm->ops = backends[i];
+            comm->ops = ops;
             comm->state = state;
         }
     }
@@ -217,14 +222,15 @@ static void comm_free(struct fsdp_comm *comm)
     }
 }
 
-static int backend_check(const struct fsdp_comm *comm, const struct fsdp_comm_ops *ops,
-                         struct fsdp_err *err)
+static int backend_check(const struct fsdp_comm *comm, int backend, struct fsdp_err *err)
 {
-    char why[256] = "no reason given";
-    if (ops->usable(&comm->group, comm->device, why, sizeof why))
+    char why[512] = "no reason given";
+    const struct fsdp_comm_ops *ops = backend_ops(backend, why, sizeof why);
+
+    if (ops && ops->usable(&comm->group, comm->device, why, sizeof why))
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EUNSUPPORTED, "comm %s: backend '%s' cannot serve this group: %s",
-                        comm->name, ops->name, why);
+                        comm->name, backend_names[backend], why);
 }
 
 int fsdp_comm_create(struct fsdp_comm **out, const struct fsdp_comm_opts *opts,
@@ -249,7 +255,7 @@ int fsdp_comm_create(struct fsdp_comm **out, const struct fsdp_comm_opts *opts,
         rc = group_make(comm, all, opts, oob, &own);
     }
     if (rc == FSDP_OK)
-        rc = backend_check(comm, backends[backend_of(all, oob->size, oob->rank)], &own);
+        rc = backend_check(comm, backend_of(all, oob->size, oob->rank), &own);
     FSDP_TRY_GOTO(fsdp_oob_agree(oob, rc, &own), out);
     FSDP_TRY_GOTO(backends_create(comm, all, oob, &own), out);
     *out = comm;

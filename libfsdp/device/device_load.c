@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "device_load.h"
 #include "fsdp/sys/device_ops.h"
+#include "fsdp/sys/library.h"
 
 #define LIBRARY "libfsdp-cuda.so"
 
@@ -20,32 +20,6 @@ static void forward_log(void *ctx, enum fsdp_log_level level, const char *text)
 {
     (void)ctx;
     fsdp_log(level, "%s", text);
-}
-
-/* In the folder of `object`, or in ../lib of there. */
-static bool find_near(char path[PATH_MAX], const char *object)
-{
-    static const char *const places[] = {LIBRARY, "../lib/" LIBRARY};
-    char real[PATH_MAX];
-
-    if (!realpath(object, real))
-        return false;
-    *strrchr(real, '/') = 0;
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        int len = snprintf(path, PATH_MAX, "%s/%s", real, places[i]);
-        if (len > 0 && len < PATH_MAX && access(path, R_OK) == 0)
-            return true;
-    }
-    return false;
-}
-
-static bool find(char path[PATH_MAX])
-{
-    static const char here;
-    Dl_info info;
-
-    return find_near(path, "/proc/self/exe") ||
-           (dladdr(&here, &info) && info.dli_fname && find_near(path, info.dli_fname));
 }
 
 /* What the library links to is large: its driver is asked for first. */
@@ -89,7 +63,7 @@ static int open_library(struct fsdp_err *err)
         return FSDP_OK;
     if (given && *given)
         return load(given, err);
-    if (!find(path))
+    if (!fsdp_library_find(path, sizeof path, LIBRARY))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "device cuda: there is no " LIBRARY " beside this program, in ../lib "
                             "of there or beside libfsdp.so; build with CUDA (make WITH_CUDA=1), or "

@@ -10,6 +10,7 @@ static const struct launch_program program = {
     .speaks = true,
     .dump_schedule = train_dump_schedule,
     .trace_key = "log.trace",
+    .uses_mpi = train_uses_mpi,
     .run = train_run,
     .check_nodes = train_check_nodes,
 };

@@ -4,6 +4,7 @@
 #define COMM_TEST_H
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,19 @@ static inline struct board *board_make(void)
 {
     struct board *board =
         mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return board == MAP_FAILED ? NULL : board;
+}
+
+/* The same in a file, for ranks that are not children of one process. */
+static inline struct board *board_map(const char *path)
+{
+    struct board *board = MAP_FAILED;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+    if (fd >= 0 && ftruncate(fd, sizeof *board) == 0)
+        board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0)
+        close(fd);
     return board == MAP_FAILED ? NULL : board;
 }
 

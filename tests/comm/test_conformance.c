@@ -5,6 +5,7 @@
  * threads, against a reference computed here. Expected values are compared byte by byte, so
  * equality of all ranks' results follows.
  */
+#include "boot.h"
 #include "comm_test.h"
 
 enum { GUARD = 64, BIG = 300007 };
@@ -488,8 +489,35 @@ static void suite_run(const char *backend, int nranks, int nnodes, bool threaded
     munmap(plan.board, sizeof *plan.board);
 }
 
-int main(void)
+/* A rank that mpirun started (mpi.sh): the board is a file that all of them map. */
+static int mpi_rank_main(const char *path, bool threaded)
 {
+    struct boot_opts opts = BOOT_OPTS_INIT;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct plan plan = {.backend = "mpi", .threaded = threaded, .board = board_map(path)};
+    struct boot *boot;
+
+    opts.keep = true;
+    if (!plan.board || boot_open(&boot, &opts, &err)) {
+        fprintf(stderr, "%s: %s\n", path, err.text);
+        return 1;
+    }
+    plan.nranks = boot_info(boot)->size;
+    plan.nnodes = boot_info(boot)->nnodes;
+    int rc = suite_main(boot_oob(boot), boot_nodes(boot), &plan);
+    fsdp_oob_agree(boot_oob(boot), FSDP_OK, NULL); /* all have written */
+    if (boot_info(boot)->rank == 0)
+        printf("%d checks, %d bad%s%s\n", atomic_load(&plan.board->nchecks),
+               atomic_load(&plan.board->nbad), plan.board->first_bad[0] ? ": " : "",
+               plan.board->first_bad);
+    boot_close(boot);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3)
+        return mpi_rank_main(argv[1], !strcmp(argv[2], "threaded"));
     suite_run("self", 1, 1, false);
     suite_run("self", 1, 1, true);
     for (int nranks = 1; nranks <= 6; nranks++)

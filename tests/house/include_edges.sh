@@ -30,9 +30,9 @@ part_of() { # path
     libfsdp/include/fsdp/*)
         local h=${1#libfsdp/include/fsdp/}
         case ${h#sys/} in
-        base.h | tunable.h | cpu.h) echo libfsdp/base ;;
+        base.h | tunable.h | cpu.h | library.h) echo libfsdp/base ;;
         device.h | device_ops.h | cuda.h | cuda_kernel.cuh) echo libfsdp/device ;;
-        comm.h | comm_ops.h) echo libfsdp/comm ;;
+        comm.h | comm_ops.h | mpi.h) echo libfsdp/comm ;;
         mesh.h) echo libfsdp/mesh ;;
         optim.h) echo libfsdp/optim ;;
         fsdp.h | module.h) echo libfsdp/core ;;

@@ -119,7 +119,7 @@ at_stop() {
 at_down() {
     strike down scontrol update nodename="$second" state=down reason=test
     row down '`scontrol update state=down` of a node'
-    scontrol update nodename="$second" state=resume
+    scontrol update nodename="$second" state=resume 2>noise # it may have come back by itself
 }
 at_slurmd() {
     after=last_step strike slurmd kill -KILL "$(cat "slurm/pids/slurmd.$second")"

@@ -6,6 +6,7 @@
 # run: timeout=1800
 export MPI_CONF=''
 . "$TOP/tests/slurm/lib/cluster.sh"
+export OMPI_MCA_mpi_yield_when_idle=1
 cat >run.yaml <<END
 model: {path: $TOP/examples/llama-tiny, init: random}
 data: {path: $TOP/README.md, seq_len: 64}
@@ -27,19 +28,24 @@ ok $? "one process"
 pmix=1
 srun --mpi=list 2>&1 | grep -q pmix && BOOT_METHODS=pmix fsdp-launch -n 1 run.yaml 2>&1 | grep -q "no PMIx server" || pmix=0
 cell() { # nodes, ranks a node, how
-    [[ $3 != *pmix* ]] || [ $pmix = 1 ] || {
+    [[ $3 != *pmix* && $3 != mpi ]] || [ $pmix = 1 ] || {
         ok 0 "$1 nodes x $2 ranks, $3 # SKIP this build or this Slurm has no PMIx"
         return
     }
-    local ntasks=$2 args=(--mpi="$3") launch=(fsdp-launch -v)
+    [ "$3" != mpi ] || [ -e "$BIN/../lib/libfsdp-mpi.so" ] || {
+        ok 0 "$1 nodes x $2 ranks, $3 # SKIP this build has no MPI"
+        return
+    }
+    local ntasks=$2 args=(--mpi="$3") launch=(fsdp-launch -v) more=()
     case $3 in
     pmix-ring) args=(--mpi=pmix) ;;
+    mpi) args=(--mpi=pmix) more=(fsdp.backend=mpi) ;;
     task | task-pmix) ntasks=1 args=(--mpi=none) launch+=(--ranks-per-task "$2") ;;
     esac
     [ "$3" != task-pmix ] || args=(--mpi=pmix)
     rm -f metrics.jsonl
-    SLURM_PMIX_FENCE=$([ "$3" = pmix-ring ] && echo ring || echo tree) LIMIT=240 step "${args[@]}" -N "$1" \
-        -n $(($1 * ntasks)) --ntasks-per-node="$ntasks" "${launch[@]}" run.yaml </dev/null
+    SLURM_PMIX_FENCE=$([[ $3 == pmix-ring || $3 == mpi ]] && echo ring || echo tree) LIMIT=240 step "${args[@]}" -N "$1" \
+        -n $(($1 * ntasks)) --ntasks-per-node="$ntasks" "${launch[@]}" run.yaml "${more[@]}" </dev/null
     losses metrics.jsonl >here 2>>err
     [ $rc = 0 ] && near one here && { [ $(($1 * $2)) = 1 ] || grep -q "HYBRID_SHARD, $1 x $2 (replicate x shard)" log; }
     ok $? "$1 nodes x $2 ranks, $3"
@@ -47,7 +53,7 @@ cell() { # nodes, ranks a node, how
 if [ "${MATRIX:-}" = all ]; then
     for nodes in 1 2 4; do
         for ranks in 1 2 4; do
-            for way in pmix pmix-ring pmi2 none task task-pmix; do cell $nodes $ranks "$way"; done
+            for way in pmix pmix-ring mpi pmi2 none task task-pmix; do cell $nodes $ranks "$way"; done
         done
     done
 else
@@ -58,6 +64,7 @@ else
 1 4 pmi2
 2 2 task
 1 2 task-pmix
+2 2 mpi
 END
 fi
 echo "1..$n"

@@ -40,7 +40,7 @@ struct fsdp_node_map {
 
 struct fsdp_comm_opts {
     uint32_t version;
-    const char *backend; /* "auto", "self", "host"; later "mpi", "nccl" */
+    const char *backend; /* "auto", "self", "host", "mpi"; later "nccl" */
     const char *name;    /* "gather", "reduce", ...: appears in errors; static */
     int color;           /* ranks with equal color form one group; >= 0 */
     int key;             /* orders the ranks of the group; ties by world rank */
@@ -90,7 +90,7 @@ void fsdp_comm_mem_free(struct fsdp_comm *comm, void *ptr);
  * broadcast:  buf[nelem] of root to all.
  *
  * Sums are taken in rank order of the group, bf16 and fp16 in fp32 and rounded once, so results are
- * the same on every rank and in every run (comm_host; other backends state their own order). */
+ * the same on every rank and in every run (host, mpi; other backends state their own order). */
 int fsdp_comm_all_gather(struct fsdp_comm *comm, void *recv, const void *send, size_t nelem,
                          enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err);
 int fsdp_comm_reduce_scatter(struct fsdp_comm *comm, void *recv, const void *send, size_t nelem,

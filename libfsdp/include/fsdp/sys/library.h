@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* library.h: parts of this build that are opened at run time. */
+#ifndef FSDP_SYS_LIBRARY_H
+#define FSDP_SYS_LIBRARY_H
+
+#include "fsdp/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Looks for a shared library of this build: beside the program, in ../lib of there, and in the same
+ * places of libfsdp.so. Returns false where it is not. Local. */
+bool fsdp_library_find(char *path, size_t path_nbytes, const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
