@@ -384,6 +384,14 @@ int ckpt_blob_note(struct ckpt *ckpt, size_t piece, uint32_t part, uint64_t nbyt
     return suspect ? ckpt_blob_check(ckpt, piece, err) : FSDP_OK;
 }
 
+int ckpt_blobs_finish(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    for (size_t i = 0; ckpt->blobs && i < ckpt->m.layout.npieces; i++)
+        if (ckpt->blobs[i].nsummed)
+            FSDP_TRY(ckpt_blob_check(ckpt, i, err));
+    return FSDP_OK;
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
 int ckpt_blob_value(struct ckpt_pickle *out, char **data, struct ckpt *ckpt, int file, uint64_t pos,

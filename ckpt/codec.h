@@ -49,6 +49,13 @@ uint64_t ckpt_data_stored_nbytes(const struct ckpt_data *data);
  * checksum) or the file ends before. Thread safe. */
 int ckpt_data_pread(struct ckpt_data *data, void *dst, size_t nbytes, uint64_t pos,
                     struct fsdp_err *err);
+/* The same of a header, which is read again and again. */
+int ckpt_data_pread_header(struct ckpt_data *data, void *dst, size_t nbytes, uint64_t pos,
+                           struct fsdp_err *err);
+/* The same for who reads all of the file in order: *crc32c, 0 at first, is in the end that of the
+ * file as it is stored. */
+int ckpt_data_pread_summed(uint32_t *crc32c, struct ckpt_data *data, void *dst, size_t nbytes,
+                           uint64_t pos, struct fsdp_err *err);
 /* The file's own bytes, compressed or not. Thread safe. */
 int ckpt_data_pread_stored(struct ckpt_data *data, void *dst, size_t nbytes, uint64_t pos,
                            struct fsdp_err *err);

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "ckpt/ckpt.h"
 #include "codec.h"
 
 /* ---- what threads that read need --------------------------------------------------------------
@@ -233,21 +234,27 @@ static int fetch(struct span *have, struct ckpt_data *data, struct desk *desk, s
     return FSDP_OK;
 }
 
+/* crc32c (or NULL): the frames of chunks that begin in the range are added to it. */
 static int read_range(struct ckpt_data *data, struct desk *desk, char *dst, uint64_t pos,
-                      uint64_t stop, size_t index, struct fsdp_err *err)
+                      uint64_t stop, uint32_t *crc32c, struct fsdp_err *err)
 {
     struct span have = {0, 0};
+    uint64_t from = pos;
 
-    for (; pos < stop; index++) {
+    for (size_t index = chunk_at(&data->table, pos); pos < stop; index++) {
         const struct ckpt_codec_chunk *chunk = &data->table.chunks[index];
         uint64_t end = chunk->pos + chunk->nbytes;
         size_t skip = (size_t)(pos - chunk->pos);
         size_t part = (size_t)((end < stop ? end : stop) - pos);
-        bool cached = desk->data_id == data->id && desk->index == index;
+        bool summed = crc32c && chunk->pos >= from;
+        bool cached = !summed && desk->data_id == data->id && desk->index == index;
         bool whole = part == chunk->nbytes;
         if (!cached) {
             FSDP_TRY(fetch(&have, data, desk, index, stop, err));
             const char *frames = desk->in + (chunk->stored_pos - have.begin);
+            if (summed)
+                *crc32c =
+                    ckpt_crc32c(*crc32c, frames, (size_t)(stored_end(chunk) - chunk->stored_pos));
             if (!whole)
                 desk->data_id = 0; /* until it is whole again */
             FSDP_TRY(ckpt_codec_decode(whole ? dst : desk->chunk, chunk, frames, data->path,
@@ -265,22 +272,59 @@ static int read_range(struct ckpt_data *data, struct desk *desk, char *dst, uint
     return FSDP_OK;
 }
 
-int ckpt_data_pread(struct ckpt_data *data, void *dst, size_t nbytes, uint64_t pos,
-                    struct fsdp_err *err)
+static int read_compressed(uint32_t *crc32c, struct ckpt_data *data, void *dst, size_t nbytes,
+                           uint64_t pos, struct fsdp_err *err)
 {
     struct desk *desk;
 
-    if (!data->compressed)
-        return ckpt_store_pread(data->file, dst, nbytes, pos, err);
     if (pos > data->table.nbytes || nbytes > data->table.nbytes - pos)
         return fsdp_err_set(err, FSDP_ECORRUPT, "'%s' holds %llu bytes; %zu from %llu are missing",
                             data->path, (unsigned long long)data->table.nbytes, nbytes,
                             (unsigned long long)pos);
     if (!nbytes)
         return FSDP_OK;
-    size_t index = chunk_at(&data->table, pos);
-    FSDP_TRY(desk_take(&desk, data->pool, data->id, index, err));
-    int rc = read_range(data, desk, dst, pos, pos + nbytes, index, err);
+    FSDP_TRY(desk_take(&desk, data->pool, data->id, chunk_at(&data->table, pos), err));
+    int rc = read_range(data, desk, dst, pos, pos + nbytes, crc32c, err);
     desk_give_back(data->pool, desk);
     return rc;
+}
+
+int ckpt_data_pread(struct ckpt_data *data, void *dst, size_t nbytes, uint64_t pos,
+                    struct fsdp_err *err)
+{
+    return data->compressed ? read_compressed(NULL, data, dst, nbytes, pos, err)
+                            : ckpt_store_pread(data->file, dst, nbytes, pos, err);
+}
+
+int ckpt_data_pread_header(struct ckpt_data *data, void *dst, size_t nbytes, uint64_t pos,
+                           struct fsdp_err *err)
+{
+    return data->compressed ? read_compressed(NULL, data, dst, nbytes, pos, err)
+                            : ckpt_store_pread_cached(data->file, dst, nbytes, pos, err);
+}
+
+/* What lies behind the chunks. */
+static int sum_table(uint32_t *crc32c, struct ckpt_data *data, struct fsdp_err *err)
+{
+    const struct ckpt_codec_table *table = &data->table;
+    uint64_t begin = table->nchunks ? stored_end(&table->chunks[table->nchunks - 1]) : 0;
+    size_t nbytes = (size_t)(data->stored_nbytes - begin);
+    char *raw = fsdp_alloc(nbytes, 1, "frame table", err);
+    int rc = raw ? ckpt_store_pread(data->file, raw, nbytes, begin, err) : FSDP_ENOMEM;
+    if (rc == FSDP_OK)
+        *crc32c = ckpt_crc32c(*crc32c, raw, nbytes);
+    fsdp_free(raw);
+    return rc;
+}
+
+int ckpt_data_pread_summed(uint32_t *crc32c, struct ckpt_data *data, void *dst, size_t nbytes,
+                           uint64_t pos, struct fsdp_err *err)
+{
+    if (data->compressed) {
+        FSDP_TRY(read_compressed(crc32c, data, dst, nbytes, pos, err));
+        return pos + nbytes == data->table.nbytes ? sum_table(crc32c, data, err) : FSDP_OK;
+    }
+    FSDP_TRY(ckpt_store_pread(data->file, dst, nbytes, pos, err));
+    *crc32c = ckpt_crc32c(*crc32c, dst, nbytes);
+    return FSDP_OK;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "opened.h"
+#include "workers.h"
 
 struct job {
     struct ckpt_st_header *headers;
@@ -42,14 +43,13 @@ static int read_one(struct job *job, int i, struct fsdp_err *err)
     return rc;
 }
 
-static void *work(void *arg)
+/* A failure is no reason to stop the others: of several, the same one is told each time. */
+static int work(struct ckpt_workers *workers, int index, struct fsdp_err *unused)
 {
-    struct job *job = arg;
-    for (;;) {
+    struct job *job = workers->ctx;
+    (void)index, (void)unused;
+    for (int i; (i = atomic_fetch_add(&job->next, 1)) < job->ckpt->m.layout.nfiles;) {
         struct fsdp_err err = FSDP_ERR_INIT;
-        int i = atomic_fetch_add(&job->next, 1);
-        if (i >= job->ckpt->m.layout.nfiles)
-            return NULL;
         int rc = read_one(job, i, &err);
         if (rc == FSDP_OK)
             continue;
@@ -61,27 +61,22 @@ static void *work(void *arg)
         }
         pthread_mutex_unlock(&job->lock);
     }
+    return FSDP_OK;
 }
 
 int ckpt_headers_read(struct ckpt_st_header *headers, const struct ckpt *ckpt, struct fsdp_err *err)
 {
-    int nfiles = ckpt->m.layout.nfiles, nthreads = 0;
-    pthread_t threads[CKPT_HEADER_THREADS];
+    int nfiles = ckpt->m.layout.nfiles, nworkers = 1 + nfiles / 4;
     struct job job = {.headers = headers, .ckpt = ckpt, .failed = nfiles};
 
     memset(headers, 0, (size_t)nfiles * sizeof *headers);
     pthread_mutex_init(&job.lock, NULL);
-    while (nthreads < CKPT_HEADER_THREADS - 1 && nthreads < nfiles / 4 &&
-           pthread_create(&threads[nthreads], NULL, work, &job) == 0)
-        nthreads++;
-    work(&job); /* also alone, where no thread could be had */
-    while (nthreads > 0)
-        pthread_join(threads[--nthreads], NULL);
+    int rc = ckpt_workers_run(nworkers < CKPT_HEADER_THREADS ? nworkers : CKPT_HEADER_THREADS, work,
+                              &job, err);
     pthread_mutex_destroy(&job.lock);
-    if (job.rc) {
-        for (int i = 0; i < nfiles; i++)
-            ckpt_st_header_free(&headers[i]);
-        return fsdp_err_set(err, job.rc, "%s", job.err.text);
-    }
-    return FSDP_OK;
+    if (rc == FSDP_OK && job.rc)
+        rc = fsdp_err_set(err, job.rc, "%s", job.err.text);
+    for (int i = 0; rc && i < nfiles; i++)
+        ckpt_st_header_free(&headers[i]);
+    return rc;
 }

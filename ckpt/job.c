@@ -3,8 +3,9 @@
 #include <unistd.h>
 
 #include "job.h"
+#include "workers.h"
 
-enum { MAX_THREADS = 8, MAX_GIVEN_THREADS = 256 };
+enum { MAX_THREADS = 8, MAX_GIVEN_THREADS = CKPT_MAX_WORKERS };
 
 static int check_args(struct ckpt_job *job, struct fsdp_err *err)
 {

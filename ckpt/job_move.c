@@ -8,10 +8,12 @@
  */
 #include <string.h>
 
+#include "blob.h"
 #include "convert.h"
 #include "crc.h"
 #include "job.h"
 #include "job_sink.h"
+#include "workers.h"
 
 enum { MAX_SEGMENTS = CKPT_JOURNAL_MAX_PARTS };
 
@@ -420,12 +422,14 @@ static void finish_file(struct mover *m, int index)
     m->states[index].done = NULL;
 }
 
-static void *work(void *arg)
+/* A failure goes to the mover, who also ends what others wait for. */
+static int work(struct ckpt_workers *workers, int index, struct fsdp_err *unused)
 {
-    struct worker *w = arg;
+    struct worker *w = (struct worker *)workers->ctx + index;
     struct mover *m = w->m;
     struct task task;
     int finished;
+    (void)unused;
 
     pthread_mutex_lock(&m->lock);
     while (next_task(&task, &finished, m)) {
@@ -446,7 +450,7 @@ static void *work(void *arg)
             finish_file(m, task.file);
     }
     pthread_mutex_unlock(&m->lock);
-    return NULL;
+    return FSDP_OK;
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -463,28 +467,19 @@ static int worker_create(struct worker *w, struct mover *m, struct fsdp_err *err
 
 static int run_workers(struct mover *m, struct fsdp_err *err)
 {
-    int nworkers = m->job->nthreads, nthreads = 0, rc = FSDP_OK;
+    int nworkers = m->job->nthreads;
     struct worker *workers = fsdp_alloc((size_t)nworkers, sizeof *workers, "workers", err);
-    pthread_t *threads = fsdp_alloc((size_t)nworkers, sizeof *threads, "workers", err);
-    if (!workers || !threads)
-        rc = FSDP_ENOMEM;
+    int rc = workers ? FSDP_OK : FSDP_ENOMEM;
     for (int i = 0; rc == FSDP_OK && i < nworkers; i++)
         rc = worker_create(&workers[i], m, err);
-    if (rc == FSDP_OK) {
-        while (nthreads < nworkers - 1 &&
-               pthread_create(&threads[nthreads], NULL, work, &workers[nthreads + 1]) == 0)
-            nthreads++;
-        work(&workers[0]);
-        while (nthreads > 0)
-            pthread_join(threads[--nthreads], NULL);
-    }
+    if (rc == FSDP_OK)
+        rc = ckpt_workers_run(nworkers, work, workers, err);
     for (int i = 0; workers && i < nworkers; i++) {
         fsdp_free(workers[i].out);
         fsdp_free(workers[i].in);
         fsdp_free(workers[i].scratch);
     }
     fsdp_free(workers);
-    fsdp_free(threads);
     return rc;
 }
 
@@ -502,6 +497,8 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
         rc = run_workers(&m, err);
         if (rc == FSDP_OK && m.rc)
             rc = fsdp_err_set(err, m.rc, "%s", m.err.text);
+        if (rc == FSDP_OK && job->ckpt->format == CKPT_DCP)
+            rc = ckpt_blobs_finish(job->ckpt, err);
         pthread_mutex_destroy(&m.lock);
     }
     for (int i = 0; i < job->nfiles; i++) {

@@ -58,6 +58,9 @@ int ckpt_readers_create(struct ckpt *ckpt, struct fsdp_err *err);
 int ckpt_file_pread(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
                     struct fsdp_err *err);
 
+/* The same, as ckpt_data_pread_summed. */
+int ckpt_file_pread_summed(uint32_t *crc32c, struct ckpt *ckpt, int file, void *dst, size_t nbytes,
+                           uint64_t pos, struct fsdp_err *err);
 /* How many there are, and bytes of the file as it is stored. Thread safe. */
 int ckpt_file_nbytes(uint64_t *out, struct ckpt *ckpt, int file, struct fsdp_err *err);
 int ckpt_file_pread_stored(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,

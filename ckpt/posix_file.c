@@ -11,7 +11,7 @@
 
 enum {
     ALIGN = 4096, /* of memory, offset and length past the cache */
-    LARGE_NBYTES = 1 << 20,
+    LARGE_NBYTES = POSIX_FILE_CACHED_NBYTES + 1,
     GATHER_NBYTES = 4 << 20,
     MAX_CALL_NBYTES = 1 << 30,
 };

@@ -12,7 +12,10 @@
 
 struct posix_file;
 
-/* Takes fd over, in any case. may_bypass: large transfers may go past the page cache. */
+/* Transfers of more may go past the page cache. */
+enum { POSIX_FILE_CACHED_NBYTES = (1 << 20) - 1 };
+
+/* Takes fd over, in any case. may_bypass: large transfers may do so. */
 int posix_file_create(struct posix_file **out, int fd, bool may_bypass, struct fsdp_err *err);
 /* As the members of ckpt_store_ops. path: of the file, while it has that name. */
 int posix_file_pread(struct posix_file *file, const char *path, void *dst, size_t nbytes,

@@ -65,6 +65,16 @@ int ckpt_file_pread(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint6
     return rc;
 }
 
+int ckpt_file_pread_summed(uint32_t *crc32c, struct ckpt *ckpt, int file, void *dst, size_t nbytes,
+                           uint64_t pos, struct fsdp_err *err)
+{
+    struct ckpt_data *data = NULL;
+    FSDP_TRY(reader_get(&data, ckpt, file, err));
+    int rc = ckpt_data_pread_summed(crc32c, data, dst, nbytes, pos, err);
+    reader_put(ckpt, file);
+    return rc;
+}
+
 int ckpt_file_pread_stored(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
                            struct fsdp_err *err)
 {

@@ -491,7 +491,7 @@ int ckpt_st_read(struct ckpt_st_header *out, const struct ckpt_store_ops *ops, c
     rc = FSDP_ENOMEM;
     if (!(json = fsdp_alloc_unset((size_t)json_nbytes, 1, "safetensors header", err)))
         goto out;
-    FSDP_TRY_GOTO(ckpt_data_pread(data, json, (size_t)json_nbytes, sizeof raw, err), out);
+    FSDP_TRY_GOTO(ckpt_data_pread_header(data, json, (size_t)json_nbytes, sizeof raw, err), out);
     rc = ckpt_st_parse(out, json, (size_t)json_nbytes, nbytes, path, err);
 out:
     fsdp_free(json);

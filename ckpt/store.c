@@ -119,6 +119,17 @@ int ckpt_store_pread(struct ckpt_store_file *file, void *dst, size_t nbytes, uin
     return nbytes ? file->ops->pread(file->file, file->path, dst, nbytes, offset, err) : FSDP_OK;
 }
 
+int ckpt_store_pread_cached(struct ckpt_store_file *file, void *dst, size_t nbytes, uint64_t offset,
+                            struct fsdp_err *err)
+{
+    size_t most = file->ops->cached_nbytes ? file->ops->cached_nbytes : nbytes;
+    for (size_t done = 0, part; done < nbytes; done += part) {
+        part = nbytes - done < most ? nbytes - done : most;
+        FSDP_TRY(ckpt_store_pread(file, (char *)dst + done, part, offset + done, err));
+    }
+    return FSDP_OK;
+}
+
 static int refuse_failed(const struct ckpt_store_file *file, struct fsdp_err *err)
 {
     return fsdp_err_set(err, FSDP_EIO, "'%s': an earlier write failed", file->path);

@@ -14,6 +14,10 @@ int ckpt_store_open(struct ckpt_store_file **out, const struct ckpt_store_ops *o
                     const char *path, enum ckpt_store_mode mode, struct fsdp_err *err);
 int ckpt_store_pread(struct ckpt_store_file *file, void *dst, size_t nbytes, uint64_t offset,
                      struct fsdp_err *err);
+/* Of what is read again and again, as headers and manifests are: it stays in the system's cache,
+ * where there is one. */
+int ckpt_store_pread_cached(struct ckpt_store_file *file, void *dst, size_t nbytes, uint64_t offset,
+                            struct fsdp_err *err);
 int ckpt_store_write(struct ckpt_store_file *file, const void *src, size_t nbytes,
                      struct fsdp_err *err);
 int ckpt_store_pwrite(struct ckpt_store_file *file, const void *src, size_t nbytes, uint64_t offset,

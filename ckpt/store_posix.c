@@ -259,4 +259,5 @@ const struct ckpt_store_ops ckpt_store_posix = {
     .sync_folder = posix_sync_folder,
     .is_remote = posix_is_remote,
     .space = posix_space,
+    .cached_nbytes = POSIX_FILE_CACHED_NBYTES,
 };

@@ -168,7 +168,7 @@ int ckpt_store_get(char **out, size_t *out_nbytes, const struct ckpt_store_ops *
     data[st.nbytes] = 0;
     int rc = ckpt_store_open(&file, ops, path, CKPT_STORE_READ, err);
     if (rc == FSDP_OK)
-        rc = ckpt_store_pread(file, data, (size_t)st.nbytes, 0, err);
+        rc = ckpt_store_pread_cached(file, data, (size_t)st.nbytes, 0, err);
     int rc_close = ckpt_store_close(file, rc ? NULL : err);
     rc = rc ? rc : rc_close;
     if (rc) {

@@ -12,6 +12,7 @@
 #include "crc.h"
 #include "opened.h"
 #include "text.h"
+#include "workers.h"
 
 /* Of a file as it is stored, through a buffer of CKPT_BLOCK_NBYTES. */
 static int stored_checksum(uint32_t *out, struct ckpt *ckpt, int file, char *buffer,
@@ -79,9 +80,8 @@ struct check {
     bool *wrong;     /* [nfiles] read to the end, and the checksum is wrong */
     bool *explained; /* [nfiles] by a tensor in it that is wrong */
     atomic_int next;
-    pthread_mutex_t lock; /* report, sums, nfaults, rc */
-    int nfaults, rc;
-    struct fsdp_err err;
+    pthread_mutex_t lock; /* report, sums, nfaults */
+    int nfaults;
 };
 
 static void fault(struct check *c, const char *text)
@@ -160,22 +160,17 @@ static int check_file(struct check *c, int file, char *buffer, struct fsdp_err *
 {
     const struct ckpt_layout_file *info = &c->ckpt->m.layout.files[file];
     struct cursor cursor = {c->first[file], 0};
-    bool compressed = ckpt_codec_is_name(info->path);
     uint64_t size = info->nbytes;
-    uint32_t crc = 0;
+    uint32_t crc = 0; /* of what is stored; fingerprints are of what it holds */
 
     if (c->ckpt->format == CKPT_DCP)
         return check_blobs(c, file);
-    if (compressed) { /* checksums are of what is stored, fingerprints of what it holds */
-        FSDP_TRY(stored_checksum(&crc, c->ckpt, file, buffer, err));
+    if (ckpt_codec_is_name(info->path))
         FSDP_TRY(ckpt_file_nbytes(&size, c->ckpt, file, err));
-    }
     for (uint64_t pos = 0; pos < size; pos += CKPT_BLOCK_NBYTES) {
         uint64_t left = size - pos;
         size_t nbytes = (size_t)(left < CKPT_BLOCK_NBYTES ? left : CKPT_BLOCK_NBYTES);
-        FSDP_TRY(ckpt_file_pread(c->ckpt, file, buffer, nbytes, pos, err));
-        if (!compressed)
-            crc = ckpt_crc32c(crc, buffer, nbytes);
+        FSDP_TRY(ckpt_file_pread_summed(&crc, c->ckpt, file, buffer, nbytes, pos, err));
         feed(c, &cursor, file, buffer, nbytes, pos);
     }
     if (!info->has_crc || crc == info->crc32c)
@@ -190,31 +185,28 @@ static int check_file(struct check *c, int file, char *buffer, struct fsdp_err *
     return FSDP_OK;
 }
 
-static void *work(void *arg)
+static int work(struct ckpt_workers *workers, int index, struct fsdp_err *err)
 {
-    struct check *c = arg;
-    char *buffer = fsdp_alloc(CKPT_BLOCK_NBYTES, 1, "read buffer", NULL);
-    for (;;) {
-        struct fsdp_err err = FSDP_ERR_INIT;
-        int file = atomic_fetch_add(&c->next, 1);
-        if (file >= c->ckpt->m.layout.nfiles)
-            break;
-        int rc = buffer ? check_file(c, file, buffer, &err)
-                        : fsdp_err_set(&err, FSDP_ENOMEM, "read buffer: out of memory");
-        if (rc == FSDP_OK)
-            continue;
-        pthread_mutex_lock(&c->lock);
+    struct check *c = workers->ctx;
+    char *buffer = fsdp_alloc(CKPT_BLOCK_NBYTES, 1, "read buffer", err);
+    int rc = buffer ? FSDP_OK : FSDP_ENOMEM, file;
+    (void)index;
+    while (rc == FSDP_OK && !ckpt_workers_stopped(workers) &&
+           (file = atomic_fetch_add(&c->next, 1)) < c->ckpt->m.layout.nfiles) {
+        struct fsdp_err why = FSDP_ERR_INIT;
+        rc = check_file(c, file, buffer, &why);
         if (rc == FSDP_ECORRUPT || rc == FSDP_EIO || rc == FSDP_ENOTFOUND) {
+            pthread_mutex_lock(&c->lock);
             c->damaged[file] = true;
-            fault(c, err.text); /* this file; the others are still worth a look */
-        } else if (!c->rc) {
-            c->rc = rc;
-            c->err = err;
+            fault(c, why.text); /* this file; the others are still worth a look */
+            pthread_mutex_unlock(&c->lock);
+            rc = FSDP_OK;
+        } else if (rc) {
+            rc = fsdp_err_set(err, rc, "%s", why.text);
         }
-        pthread_mutex_unlock(&c->lock);
     }
     fsdp_free(buffer);
-    return NULL;
+    return rc;
 }
 
 static int compare_pos(const void *a, const void *b, void *ctx)
@@ -408,17 +400,11 @@ static int check_tensors(struct check *c, struct fsdp_err *err)
 int ckpt_verify(struct ckpt *ckpt, ckpt_fault_f *report, void *ctx, struct fsdp_err *err)
 {
     struct check c = {.ckpt = ckpt, .report = report, .ctx = ctx};
-    pthread_t thread;
-
     int rc = sort_pieces(&c, err);
     if (rc == FSDP_OK) {
         pthread_mutex_init(&c.lock, NULL);
-        bool helped = ckpt->m.layout.nfiles > 1 && !pthread_create(&thread, NULL, work, &c);
-        work(&c);
-        if (helped)
-            pthread_join(thread, NULL);
+        rc = ckpt_workers_run(ckpt->m.layout.nfiles > 1 ? 2 : 1, work, &c, err);
         pthread_mutex_destroy(&c.lock);
-        rc = c.rc ? fsdp_err_set(err, c.rc, "%s", c.err.text) : FSDP_OK;
     }
     if (rc == FSDP_OK)
         rc = check_tensors(&c, err);

@@ -7,7 +7,7 @@
 
 #include "fsdp/base.h"
 
-enum { CKPT_MAX_WORKERS = 64 };
+enum { CKPT_MAX_WORKERS = 256 };
 
 /* What a worker is given. It looks for work until there is none or ckpt_workers_stopped. */
 struct ckpt_workers {

@@ -97,6 +97,9 @@ struct ckpt_store_ops {
     void (*memory)(uint64_t nbytes);
     /* Bytes that can be written below path. (optional) */
     int (*space)(uint64_t *out, const char *path, struct fsdp_err *err);
+    /* Reads of at most so many bytes stay in the system's cache, larger ones may not. (optional: no
+     * difference) */
+    size_t cached_nbytes;
 };
 
 extern const struct ckpt_store_ops ckpt_store_posix;
