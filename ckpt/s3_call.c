@@ -279,6 +279,8 @@ static void explain(struct ckpt_s3_call *call, CURLcode code)
     for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
         if (!strcmp(reasons[i].code, call->code))
             text = reasons[i].text;
+    if (call->status == 403 && !*call->code) /* an answer without a body */
+        text = "access denied: a policy does not allow it";
     if (!*text && ckpt_s3_xml_text(message, sizeof message, text_of(call), "Message"))
         text = message;
     if (call->status == 403 || call->status == 400 || call->status == 401) {

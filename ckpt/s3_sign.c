@@ -30,10 +30,10 @@ void ckpt_s3_date(char out[17], time_t time)
     strftime(out, 17, "%Y%m%dT%H%M%SZ", &tm);
 }
 
+static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+
 void ckpt_s3_encode(struct ckpt_text *out, const char *text, bool keep_slash)
 {
-    static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
     for (const char *p = text; *p; p++) {
         if (strchr(plain, *p) || (*p == '/' && keep_slash))
             ckpt_text_add(out, p, 1);
@@ -42,11 +42,24 @@ void ckpt_s3_encode(struct ckpt_text *out, const char *text, bool keep_slash)
     }
 }
 
+/* The order of encoded texts: the '%' that stands for a sign is less than all that stay. */
+static int rank_of(char c)
+{
+    return !c ? 0 : strchr(plain, c) ? 256 + c : (unsigned char)c;
+}
+
+static int compare_texts(const char *x, const char *y)
+{
+    while (*x && *x == *y)
+        x++, y++;
+    return rank_of(*x) - rank_of(*y);
+}
+
 static int compare_pairs(const void *a, const void *b)
 {
     const struct ckpt_s3_pair *x = a, *y = b;
-    int order = strcmp(x->name, y->name);
-    return order ? order : strcmp(x->value, y->value);
+    int order = compare_texts(x->name, y->name);
+    return order ? order : compare_texts(x->value, y->value);
 }
 
 void ckpt_s3_query(struct ckpt_text *out, struct ckpt_s3_pair *query, int nquery)

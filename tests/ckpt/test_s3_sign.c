@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signatures, against the examples that AWS publishes ("Signature Calculations for the
  * Authorization Header", S3 API reference), and the little XML. */
+#include <stdio.h>
 #include <string.h>
 
 #include "tap.h"
@@ -154,8 +155,73 @@ static void test_parts(void)
        (unsigned long long)(end >> 30));
 }
 
-int main(void)
+static uint64_t state = 1;
+
+static unsigned draw(unsigned below)
 {
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (unsigned)(state >> 33) % below;
+}
+
+/* A text of letters and of what must be encoded. */
+static char *draw_text(char *out, size_t most, bool slash)
+{
+    static const char alphabet[] = "abcXYZ019-._~ +%=&@:,$!*'()/";
+    size_t nbytes = 1 + draw((unsigned)most);
+    for (size_t i = 0; i < nbytes; i++) {
+        out[i] = alphabet[draw(sizeof alphabet - 1)];
+        if (out[i] == '/' && (!slash || !i || out[i - 1] == '/'))
+            out[i] = '_';
+    }
+    out[nbytes] = 0;
+    return out;
+}
+
+/* Requests drawn by lot and our signatures, a line each, for another program to compare:
+ * method, path, query, headers, time, Authorization. */
+static int print_requests(void)
+{
+    static const char *const methods[] = {"GET", "PUT", "HEAD", "POST", "DELETE"};
+    for (int i = 0; i < 300; i++) {
+        char texts[8][40], hash[CKPT_S3_HASH_NBYTES], date[17];
+        struct ckpt_text path = {0}, query = {0}, out = {0};
+        struct ckpt_s3_pair pairs[3];
+        int nquery = (int)draw(4);
+        ckpt_text_add(&path, "/", 1);
+        ckpt_s3_encode(&path, draw_text(texts[0], 30, true), true);
+        for (int k = 0; k < nquery; k++)
+            pairs[k] = (struct ckpt_s3_pair){draw_text(texts[1 + k], 10, true),
+                                             k ? draw_text(texts[4 + k], 20, true) : ""};
+        ckpt_s3_query(&query, pairs, nquery);
+        ckpt_s3_sha256(hash, texts[0], strlen(texts[0]), &err);
+        struct ckpt_s3_sign_args args = example(methods[draw(5)], path.data, hash);
+        args.time += (time_t)draw(1u << 30);
+        ckpt_s3_date(date, args.time);
+        struct ckpt_s3_pair headers[] = {
+            {"host", "b.s3.amazonaws.com"}, {"x-amz-content-sha256", hash},
+            {"x-amz-date", date},           {"x-amz-meta-a", "  two  blanks "},
+            {"x-amz-meta-a-b", "x"},        {"range", "bytes=1-2"}};
+        args.headers = headers;
+        args.nheaders = 3 + (int)draw(4);
+        args.query = pairs;
+        args.nquery = nquery;
+        if (ckpt_s3_sign(&out, &args, &err))
+            return 1;
+        printf("%s\t%s\t%s\t", args.method, path.data, query.data ? query.data : "");
+        for (int k = 0; k < args.nheaders; k++)
+            printf("%s%s=%s", k ? ";" : "", headers[k].name, headers[k].value);
+        printf("\t%lld\t%s\n", (long long)args.time, out.data);
+        ckpt_text_free(&path);
+        ckpt_text_free(&query);
+        ckpt_text_free(&out);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && !strcmp(argv[1], "sign"))
+        return print_requests();
     test_examples();
     test_encode();
     test_xml();
