@@ -68,8 +68,7 @@ static int number_write(void *ctx, uint64_t pos, const void *src, size_t nbytes,
     return FSDP_OK;
 }
 
-/* The number in a tensor of one element, rounded. */
-static int scalar_read(int64_t *out, struct ckpt *ckpt, int tensor, struct fsdp_err *err)
+int ckpt_scalar_read(int64_t *out, struct ckpt *ckpt, int tensor, struct fsdp_err *err)
 {
     const struct fsdp_tensor *t = &ckpt->m.layout.tensors[tensor].tensor;
     struct number n = {.dtype = t->dtype, .value = -1};
@@ -124,7 +123,7 @@ static int step_find(struct ckpt *ckpt, struct fsdp_err *err)
         }
     }
     ckpt->m.step = step_of_values(ckpt->m.state_json);
-    return best < 0 ? FSDP_OK : scalar_read(&ckpt->m.step, ckpt, best, err);
+    return best < 0 ? FSDP_OK : ckpt_scalar_read(&ckpt->m.step, ckpt, best, err);
 }
 
 /* ---- the optimizer's tensors ----------------------------------------------------------------- */

@@ -7,11 +7,13 @@
 #include <string.h>
 
 #include "convert.h"
+#include "diff_names.h"
 #include "job.h"
 #include "workers.h"
 
 struct differ {
     struct ckpt *a, *b;
+    struct ckpt_diff_names names_a, names_b;
     const struct ckpt_diff_args *args;
     int ntensors;
     struct ckpt_diff_tensor *tensors;
@@ -26,10 +28,10 @@ struct buffers {
 
 /* ---- which tensors --------------------------------------------------------------------------- */
 
-static bool wanted(const struct differ *d, const struct ckpt_tensor *t)
+static bool wanted(const struct differ *d, const struct ckpt_tensor *t, const char *name)
 {
     return (t->kind == FSDP_SLICE_MODEL || !d->args->model) &&
-           ckpt_select_matches(&d->args->select, t->tensor.name);
+           ckpt_select_matches(&d->args->select, name);
 }
 
 static bool same_shape(const struct fsdp_tensor *a, const struct fsdp_tensor *b)
@@ -53,6 +55,19 @@ static enum ckpt_diff_result judge(const struct differ *d, const struct ckpt_ten
     return CKPT_DIFF_UNREAD;
 }
 
+/* torch keeps the step beside every parameter, as `state.<parameter>.step`; a checkpoint of ours
+ * says it once. Does this tensor, which `other` lacks, say what `other` says? */
+static bool is_step_of(struct ckpt *ckpt, const struct ckpt_tensor *t, const struct ckpt *other)
+{
+    const char *dot = strrchr(t->tensor.name, '.');
+    int64_t step;
+    return other->format == CKPT_NATIVE && t->kind == FSDP_SLICE_OPTIM && dot &&
+           !strcmp(dot, ".step") && fsdp_tensor_nelem(&t->tensor) == 1 &&
+           ckpt_scalar_read(&step, ckpt, ckpt_tensor_index(ckpt, t->tensor.name), NULL) ==
+               FSDP_OK &&
+           step == ckpt_step(other);
+}
+
 static int list_tensors(struct differ *d, struct fsdp_err *err)
 {
     size_t count = (size_t)ckpt_ntensors(d->a) + (size_t)ckpt_ntensors(d->b);
@@ -61,18 +76,24 @@ static int list_tensors(struct differ *d, struct fsdp_err *err)
         return FSDP_ENOMEM;
     for (int i = 0; i < ckpt_ntensors(d->a); i++) {
         const struct ckpt_tensor *t = ckpt_tensor_at(d->a, i);
-        if (!wanted(d, t))
+        const char *name = ckpt_diff_name(&d->names_a, i);
+        if (!wanted(d, t, name))
             continue;
         struct ckpt_diff_tensor *out = &d->tensors[d->ntensors++];
-        *out = (struct ckpt_diff_tensor){.name = t->tensor.name, .a = t};
-        out->b = ckpt_tensor_find(d->b, t->tensor.name);
-        out->result = out->b ? judge(d, t, out->b) : CKPT_DIFF_ONLY_A;
+        *out = (struct ckpt_diff_tensor){.name = name, .a = t};
+        out->b = ckpt_diff_find(&d->names_b, name);
+        out->result = out->b                      ? judge(d, t, out->b)
+                      : is_step_of(d->a, t, d->b) ? CKPT_DIFF_SAME
+                                                  : CKPT_DIFF_ONLY_A;
     }
     for (int i = 0; i < ckpt_ntensors(d->b); i++) {
         const struct ckpt_tensor *t = ckpt_tensor_at(d->b, i);
-        if (wanted(d, t) && !ckpt_tensor_find(d->a, t->tensor.name))
-            d->tensors[d->ntensors++] = (struct ckpt_diff_tensor){
-                .name = t->tensor.name, .b = t, .result = CKPT_DIFF_ONLY_B};
+        const char *name = ckpt_diff_name(&d->names_b, i);
+        if (!wanted(d, t, name) || ckpt_diff_find(&d->names_a, name))
+            continue;
+        bool known = is_step_of(d->b, t, d->a);
+        d->tensors[d->ntensors++] = (struct ckpt_diff_tensor){
+            .name = name, .b = t, .result = known ? CKPT_DIFF_SAME : CKPT_DIFF_ONLY_B};
     }
     return FSDP_OK;
 }
@@ -195,10 +216,10 @@ static int compare_tensor(struct differ *d, struct ckpt_diff_tensor *t, struct b
     struct ckpt_plan pa, pb = {.tensor = 0};
     const void *a, *b;
 
-    FSDP_TRY(ckpt_plan_make(&pa, &d->a->m.layout, ckpt_tensor_index(d->a, t->name), &whole,
-                            block_nelem, err));
-    int rc = ckpt_plan_make(&pb, &d->b->m.layout, ckpt_tensor_index(d->b, t->name), &whole,
-                            block_nelem, err);
+    FSDP_TRY(ckpt_plan_make(&pa, &d->a->m.layout, ckpt_tensor_index(d->a, t->a->tensor.name),
+                            &whole, block_nelem, err));
+    int rc = ckpt_plan_make(&pb, &d->b->m.layout, ckpt_tensor_index(d->b, t->b->tensor.name),
+                            &whole, block_nelem, err);
     for (size_t i = 0; rc == FSDP_OK && i < pa.nblocks; i++) {
         rc = read_as(&a, d->a, &pa, i, buffers->a, buffers->as, dtype, buffers, d->block_nbytes,
                      err);
@@ -257,12 +278,16 @@ static int fit_memory(struct differ *d, int *nworkers, struct fsdp_err *err)
 int ckpt_diff(bool *same, struct ckpt *a, struct ckpt *b, const struct ckpt_diff_args *args,
               ckpt_diff_f *report, void *ctx, struct fsdp_err *err)
 {
-    struct differ d = {.a = a, .b = b, .args = args};
+    struct differ d = {.a = a, .b = b, .names_a.ckpt = a, .names_b.ckpt = b, .args = args};
     int nworkers = 0, rc;
 
     if (args->version != CKPT_DIFF_ARGS_VERSION)
         return fsdp_err_set(err, FSDP_EINVAL, "ckpt_diff: arguments of version %u", args->version);
     rc = fit_memory(&d, &nworkers, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_diff_names_create(&d.names_a, a, &args->select, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_diff_names_create(&d.names_b, b, &args->select, err);
     if (rc == FSDP_OK)
         rc = list_tensors(&d, err);
     if (rc == FSDP_OK)
@@ -277,5 +302,7 @@ int ckpt_diff(bool *same, struct ckpt *a, struct ckpt *b, const struct ckpt_diff
                           "neither '%s' nor '%s' holds a tensor that was asked for", a->path,
                           b->path);
     fsdp_free(d.tensors);
+    ckpt_diff_names_destroy(&d.names_a);
+    ckpt_diff_names_destroy(&d.names_b);
     return rc;
 }

@@ -69,26 +69,13 @@ static int order_rows(struct ckpt_job *job, struct ckpt_job_tensor *t, const str
     return FSDP_OK;
 }
 
-/* The parameter's part of a name under a map; what is around it stays. */
-static char *map_name(const struct ckpt_map *map, const char *name, bool optim,
-                    enum ckpt_map_rows *rows, struct fsdp_err *err)
-{
-    size_t begin, end;
-    ckpt_map_parameter(name, optim, &begin, &end);
-    char *inner = fsdp_sprintf(err, "%.*s", (int)(end - begin), name + begin);
-    char *mapped = inner ? ckpt_map_name(map, inner, rows, err) : NULL;
-    char *out = mapped ? fsdp_sprintf(err, "%.*s%s%s", (int)begin, name, mapped, name + end) : NULL;
-    fsdp_free(inner);
-    fsdp_free(mapped);
-    return out;
-}
-
 static int rename_all(struct ckpt_job *job, const struct ckpt_map *map, struct fsdp_err *err)
 {
     for (int i = 0; i < job->ntensors; i++) {
         struct ckpt_job_tensor *t = &job->tensors[i];
         enum ckpt_map_rows rows;
-        char *name = map_name(map, t->tensor.name, t->kind == FSDP_SLICE_OPTIM, &rows, err);
+        char *name =
+            ckpt_map_tensor_name(map, t->tensor.name, t->kind == FSDP_SLICE_OPTIM, &rows, err);
         if (!name)
             return FSDP_ENOMEM;
         if (strcmp(name, t->tensor.name))
@@ -99,7 +86,7 @@ static int rename_all(struct ckpt_job *job, const struct ckpt_map *map, struct f
             FSDP_TRY(order_rows(job, t, map, rows, err));
     }
     for (int i = 0; i < job->naliases; i++) {
-        char *name = map_name(map, job->aliases[i].name, false, NULL, err);
+        char *name = ckpt_map_tensor_name(map, job->aliases[i].name, false, NULL, err);
         if (!name)
             return FSDP_ENOMEM;
         fsdp_free(job->aliases[i].name);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From stored tensors to output tensors. */
 #include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +91,22 @@ bool ckpt_select_matches(const struct ckpt_select *select, const char *name)
            !matches(name, select->exclude, select->nexclude);
 }
 
+/* The average of a weight: its index, -1 if there is none. */
+static int average_of(const struct ckpt *ckpt, const struct ckpt_tensor *weight)
+{
+    char name[CKPT_MAX_NAME_NBYTES + 16];
+    snprintf(name, sizeof name, "state.%s.ema", weight->tensor.name);
+    return ckpt_layout_find(&ckpt->m.layout, name);
+}
+
+/* Where the values of a stored tensor are taken from: it, or its average. */
+static int source_of(const struct ckpt_job *job, int index)
+{
+    const int average =
+        job->args->ema ? average_of(job->ckpt, &job->ckpt->m.layout.tensors[index]) : -1;
+    return average < 0 ? index : average;
+}
+
 static bool wanted(const struct ckpt_job *job, const struct ckpt_tensor *t)
 {
     const struct ckpt_reshard_args *args = job->args;
@@ -106,8 +123,9 @@ static uint64_t rows_of(const struct fsdp_tensor *tensor)
 static int add_stored(struct ckpt_job *job, int index, struct fsdp_err *err)
 {
     const struct ckpt_tensor *t = &job->ckpt->m.layout.tensors[index];
-    struct ckpt_job_part part = {.tensor = index, .nrows = rows_of(&t->tensor)};
+    struct ckpt_job_part part = {.tensor = source_of(job, index), .nrows = rows_of(&t->tensor)};
     struct fsdp_tensor tensor = t->tensor;
+    tensor.dtype = job->ckpt->m.layout.tensors[part.tensor].tensor.dtype;
     /* All that a torch checkpoint holds is told apart by the names that torch gave it. */
     if (job->args->output == CKPT_OUTPUT_WEIGHTS && job->args->all)
         tensor.name = t->stored;
@@ -206,7 +224,7 @@ static int list_aliases(struct ckpt_job *job, struct fsdp_err *err)
         return FSDP_ENOMEM;
     for (int i = 0; i < m->naliases; i++) {
         struct ckpt_job_alias *alias = &job->aliases[job->naliases];
-        alias->stored = ckpt_layout_find(&m->layout, m->aliases[i].target);
+        alias->stored = source_of(job, ckpt_layout_find(&m->layout, m->aliases[i].target));
         if (!(alias->name = fsdp_strdup(m->aliases[i].name, err)))
             return FSDP_ENOMEM;
         job->naliases++;
@@ -225,9 +243,34 @@ int ckpt_job_find_stored(const struct ckpt_job *job, int stored)
     return -1;
 }
 
+static int check_averages(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    const struct ckpt_layout *layout = &job->ckpt->m.layout;
+    int naverages = 0;
+    for (int i = 0; i < layout->ntensors; i++) {
+        const int average = average_of(job->ckpt, &layout->tensors[i]);
+        const struct fsdp_tensor *a = &layout->tensors[i].tensor;
+        const struct fsdp_tensor *b = average < 0 ? a : &layout->tensors[average].tensor;
+        if (a->ndim != b->ndim || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape))
+            return fsdp_err_set(err, FSDP_ECORRUPT, "'%s': '%s' has another shape than '%s'",
+                                job->ckpt->path, b->name, a->name);
+        naverages += average >= 0;
+    }
+    return naverages ? FSDP_OK
+                     : fsdp_err_set(err, FSDP_ENOTFOUND,
+                                    "'%s' holds no moving average of the weights: the run that "
+                                    "wrote it had no optim.ema_decay",
+                                    job->ckpt->path);
+}
+
 int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
 {
     const struct ckpt_layout *layout = &job->ckpt->m.layout;
+    if (job->args->ema && job->args->all)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "averages in place of weights, or all tensors: not both");
+    if (job->args->ema)
+        FSDP_TRY(check_averages(job, err));
     for (int i = 0; i < layout->ntensors; i++)
         if (wanted(job, &layout->tensors[i]))
             FSDP_TRY(add_stored(job, i, err));

@@ -339,22 +339,20 @@ static int read_head(const struct reader *r, const json_t *root)
     return FSDP_OK;
 }
 
-static int read_state(const struct reader *r, const json_t *state)
+/* Kept as the text that it is: numbers that were parsed and printed again might be others. */
+static int read_state(const struct reader *r, const struct ckpt_json_text *state)
 {
-    if (json_is_null(state))
+    if (!state->nbytes || ckpt_json_text_is(state, "null"))
         return FSDP_OK;
-    if (!json_is_object(state))
+    if (state->data[0] != '{')
         return fsdp_err_set(r->err, FSDP_ECORRUPT, "'%s': state is not an object", r->path);
-    char *text = json_dumps(state, JSON_COMPACT);
-    r->m->state_json = text ? fsdp_strdup(text, r->err) : NULL;
-    free(text);
-    return r->m->state_json ? FSDP_OK
-                            : fsdp_err_set(r->err, FSDP_ENOMEM, "'%s': out of memory", r->path);
+    r->m->state_json = fsdp_sprintf(r->err, "%.*s", (int)state->nbytes, state->data);
+    return r->m->state_json ? FSDP_OK : FSDP_ENOMEM;
 }
 
-/* The tensors, which are many, as bytes; all else, which is little, as a tree. */
+/* The tensors, which are many, and the state as bytes; all else, which is little, as a tree. */
 static int split_root(const struct reader *r, json_t *root, struct ckpt_json_text *tensors,
-                      struct ckpt_json_reader *json)
+                      struct ckpt_json_text *state, struct ckpt_json_reader *json)
 {
     struct fsdp_err *err = r->err;
     struct ckpt_json_text key, value;
@@ -369,6 +367,10 @@ static int split_root(const struct reader *r, json_t *root, struct ckpt_json_tex
             *tensors = value;
             continue;
         }
+        if (ckpt_json_text_is(&key, "state")) {
+            *state = value;
+            continue;
+        }
         json_t *tree =
             json_loadb(value.data, value.nbytes, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
         if (!tree)
@@ -380,7 +382,7 @@ static int split_root(const struct reader *r, json_t *root, struct ckpt_json_tex
 }
 
 static int read_root(const struct reader *r, const json_t *root,
-                     const struct ckpt_json_text *tensors)
+                     const struct ckpt_json_text *tensors, const struct ckpt_json_text *state)
 {
     FSDP_TRY(read_head(r, root));
     FSDP_TRY(read_files(r, json_object_get(root, "files")));
@@ -388,14 +390,14 @@ static int read_root(const struct reader *r, const json_t *root,
     FSDP_TRY(read_tensors(r, tensors));
     FSDP_TRY(read_units(r, json_object_get(root, "units"), json_object_get(root, "optim")));
     FSDP_TRY(read_aliases(r, json_object_get(root, "aliases")));
-    return read_state(r, json_object_get(root, "state"));
+    return read_state(r, state);
 }
 
 int ckpt_manifest_parse(struct ckpt_manifest *out, const char *data, size_t nbytes,
                         const char *path, struct fsdp_err *err)
 {
     struct reader r = {out, path, err};
-    struct ckpt_json_text tensors = {0};
+    struct ckpt_json_text tensors = {0}, state = {0};
     struct ckpt_json_reader json;
 
     memset(out, 0, sizeof *out);
@@ -404,9 +406,9 @@ int ckpt_manifest_parse(struct ckpt_manifest *out, const char *data, size_t nbyt
     if (!root)
         return fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", path);
     ckpt_json_read_begin(&json, data, nbytes, path, "", err);
-    int rc = ckpt_json_read_end(&json, split_root(&r, root, &tensors, &json));
+    int rc = ckpt_json_read_end(&json, split_root(&r, root, &tensors, &state, &json));
     if (rc == FSDP_OK)
-        rc = read_root(&r, root, &tensors);
+        rc = read_root(&r, root, &tensors, &state);
     json_decref(root);
     if (rc)
         ckpt_manifest_free(out);

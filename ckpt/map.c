@@ -238,3 +238,16 @@ void ckpt_map_parameter(const char *name, bool optim, size_t *begin, size_t *end
         *end = (size_t)(dot - name);
     }
 }
+
+char *ckpt_map_tensor_name(const struct ckpt_map *map, const char *name, bool optim,
+                           enum ckpt_map_rows *rows, struct fsdp_err *err)
+{
+    size_t begin, end;
+    ckpt_map_parameter(name, optim, &begin, &end);
+    char *inner = fsdp_sprintf(err, "%.*s", (int)(end - begin), name + begin);
+    char *mapped = inner ? ckpt_map_name(map, inner, rows, err) : NULL;
+    char *out = mapped ? fsdp_sprintf(err, "%.*s%s%s", (int)begin, name, mapped, name + end) : NULL;
+    fsdp_free(inner);
+    fsdp_free(mapped);
+    return out;
+}

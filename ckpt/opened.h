@@ -93,6 +93,8 @@ int ckpt_fingerprint_blame(struct ckpt *ckpt, int tensor, uint64_t actual, struc
 /* The index of a tensor by name or alias, -1 if there is none. In a torch checkpoint of nested
  * containers (app.model.x) also by the name within `model`. */
 int ckpt_tensor_index(const struct ckpt *ckpt, const char *name);
+/* The number in a tensor of one element, rounded; -1 where it is negative or no number. */
+int ckpt_scalar_read(int64_t *out, struct ckpt *ckpt, int tensor, struct fsdp_err *err);
 /* Why a tensor of this name cannot be read; NULL if there is none such. */
 const char *ckpt_unread_why(const struct ckpt *ckpt, const char *name);
 /* The stored tensor that a slice means; checks shape, box and convertible dtype. */
@@ -118,7 +120,8 @@ int ckpt_attempt_of(char **out, const struct ckpt_store_ops *ops, const char *fo
  * attempt is there any more. False where that cannot be told: the data must stay. */
 bool ckpt_attempt_retract(const struct ckpt_store_ops *ops, const char *folder,
                           const char *attempt);
-/* Adds to a hash what the checkpoint is: its manifest's uuid, or names, sizes and times of files. */
+/* Adds to a hash what the checkpoint is: its manifest's uuid, or names, sizes and times of files.
+ */
 int ckpt_source_hash(uint64_t *hash, const struct ckpt *ckpt, struct fsdp_err *err);
 /* Refuses a new name that lies in the checkpoint, or the checkpoint in it. */
 int ckpt_refuse_nested(const struct ckpt *ckpt, const char *final,

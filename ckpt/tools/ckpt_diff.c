@@ -20,6 +20,7 @@ static const char usage[] =
     "place (ulp), and the index of the first.\n"
     "\n"
     "      --model                weights alone\n" TOOL_SELECT_HELP
+    "      --map MAP              rename tensors of both first: a file of rules FROM -> TO\n"
     "      --atol X, --rtol X     elements with |a - b| <= atol + rtol * |b| are near enough\n"
     "      --ulp N                and those at most N units in the last place apart\n"
     "      --any-dtype            floating types may differ; compared in the narrower one\n"
@@ -163,6 +164,7 @@ int main(int argc, char **argv)
     static const struct option options[] = {
         TOOL_OPTIONS,
         TOOL_SELECT_OPTIONS,
+        {"map", required_argument, NULL, TOOL_MAP},
         {"atol", required_argument, NULL, ATOL},
         {"rtol", required_argument, NULL, RTOL},
         {"ulp", required_argument, NULL, ULP},

@@ -16,19 +16,22 @@ static const char usage[] =
     "                             never)\n"
     "      --dcp                  write a folder for torch.distributed.checkpoint instead "
     "(.distcp)\n"
-    "      --all                  the optimizer's tensors too\n" TOOL_SELECT_HELP TOOL_LIMITS_HELP
-        TOOL_HELP "\n"
+    "      --all                  the optimizer's tensors too\n"
+    "      --ema                  the moving averages of the weights in their place\n"
+    "                             (optim.ema_decay); what was not trained is as it "
+    "is\n" TOOL_SELECT_HELP TOOL_LIMITS_HELP TOOL_HELP "\n"
     "Sizes: 5GB is 5 * 1000^3, 5G is 5 * 1024^3. Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 int main(int argc, char **argv)
 {
-    enum { ALL = TOOL_OWN, SHARD, DCP };
+    enum { ALL = TOOL_OWN, EMA, SHARD, DCP };
     static const struct option options[] = {
         TOOL_OPTIONS,
         TOOL_SELECT_OPTIONS,
         TOOL_WRITE_OPTIONS,
         {"max-shard-size", required_argument, NULL, SHARD},
         {"all", no_argument, NULL, ALL},
+        {"ema", no_argument, NULL, EMA},
         {"dcp", no_argument, NULL, DCP},
         {NULL, 0, NULL, 0},
     };
@@ -41,6 +44,8 @@ int main(int argc, char **argv)
     while ((option = getopt_long(argc, argv, "o:qh", options, NULL)) != -1) {
         if (option == ALL)
             tool.args.all = true;
+        else if (option == EMA)
+            tool.args.ema = true;
         else if (option == DCP)
             tool.args.output = CKPT_OUTPUT_DCP;
         else if (option == SHARD && ckpt_nbytes_parse(&tool.args.max_shard_nbytes, optarg, &err))
@@ -48,6 +53,8 @@ int main(int argc, char **argv)
         else if (option != SHARD && !tool_option(&tool, option, &status))
             return status;
     }
+    if (tool.args.all && tool.args.ema)
+        return tool_fail(&tool, TOOL_USAGE, "--ema takes the place of weights; --all keeps them");
     if (!tool_arguments(&tool, argc, 1, "one checkpoint is", &status))
         return status;
     return tool_write(&tool, argv[optind]);

@@ -175,12 +175,85 @@ static void test_meshes(void)
     ok(diff(&answer, in_root("two"), in_root("other"), &args) == FSDP_EINVAL, "no memory");
 }
 
+/* Into torch's form, which keeps the step beside every parameter. */
+static const char *to_torch(const char *from)
+{
+    struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
+    struct ckpt *ckpt = NULL;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    args.out = in_root("torch");
+    args.output = CKPT_OUTPUT_DCP;
+    args.shard_size = 2;
+    args.all = true;
+    if (ckpt_open(&ckpt, from, &err) || ckpt_reshard(NULL, ckpt, &args, &err))
+        diag("%s", err.text);
+    ckpt_close(ckpt);
+    return args.out;
+}
+
+static void test_steps(void)
+{
+    struct ckpt_diff_args args = CKPT_DIFF_ARGS_INIT;
+    struct answer answer;
+    const char *torch = to_torch(in_root("two"));
+    int nsteps = 0, nothers = 0;
+
+    ok(diff(&answer, in_root("two"), torch, &args) == 0 && answer.ntensors > 23 &&
+           diff(&answer, torch, in_root("three"), &args) == 0,
+       "the step of each parameter, which torch keeps, is no difference");
+    fake_save(in_root("later"), 2, 2, 1, 5);
+    int rc = diff(&answer, in_root("later"), torch, &args);
+    for (int i = 0; i < answer.ntensors; i++) {
+        bool step = strstr(answer.names[i], ".step");
+        nsteps += step && answer.tensors[i].result == CKPT_DIFF_ONLY_B;
+        nothers += !step && answer.tensors[i].result > CKPT_DIFF_NEAR;
+    }
+    ok(rc == 1 && nsteps == answer.ntensors - 23 && nothers == 0,
+       "unless it is another step: %d, and %d others", nsteps, nothers);
+}
+
+static const char *rules(const char *text)
+{
+    const char *path = in_root("rules");
+    unlink(path);
+    ckpt_store_put(&ckpt_store_posix, path, text, strlen(text), false, NULL);
+    return path;
+}
+
+static void test_maps(void)
+{
+    const float a[4] = {1, 2, 3, 4};
+    struct ckpt_diff_args args = CKPT_DIFF_ARGS_INIT;
+    struct answer answer;
+    const char *pa = in_root("a.safetensors"), *pb = in_root("b.safetensors");
+    const char *map = rules("old.* -> new.$1\n");
+    args.select.maps = &map;
+    args.select.nmaps = 1;
+    unlink(pa);
+    unlink(pb);
+    rename(make("a", "old.w", FSDP_F32, a, 4), pa);
+    rename(make("b", "new.w", FSDP_F32, a, 4), pb);
+    ok(diff(&answer, pa, pb, &args) == 0 && answer.ntensors == 1 &&
+           !strcmp(answer.names[0], "new.w") && diff(&answer, pb, pa, &args) == 0,
+       "the same under other names, whichever comes first");
+    args.select.nmaps = 0;
+    ok(diff(&answer, pa, pb, &args) == 1 && answer.ntensors == 2, "without the map they are two");
+    args.select.nmaps = 1;
+    rules("model.** -> one\n");
+    ok(diff(&answer, in_root("two"), in_root("three"), &args) == FSDP_EINVAL,
+       "a map that makes two tensors one");
+    map = "split-qkv";
+    ok(diff(&answer, pa, pb, &args) == FSDP_EUNSUPPORTED, "a map that does more than rename");
+}
+
 int main(void)
 {
     snprintf(root, sizeof root, "%s", scratch_create());
     test_values();
     test_types();
     test_meshes();
+    test_steps();
+    test_maps();
     scratch_remove(root);
     return tap_done();
 }

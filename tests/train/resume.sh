@@ -34,7 +34,7 @@ data: {path: text, seq_len: 32}
 train: {steps: 6, global_batch_size: 12, seed: 2}
 optim: {name: sgd, lr: 0.1, momentum: 0.8, dampening: 0.1, ema_decay: 0.9, schedule: linear, warmup_steps: 2,
         groups: ["*norm*: weight_decay=0", "model.embed_tokens.* lm_head.*: lr=0.03 weight_decay=0.2"]}
-fsdp: {timeout: 60}
+fsdp: {timeout: 60, frozen: [model.norm.weight]}
 checkpoint: {interval: 3, fsync: false}
 END
 run -n 3 sgd.yaml checkpoint.path=whole log.metrics=whole.jsonl
@@ -48,6 +48,19 @@ ok "$([ $? = 0 ] && holds log 'resumes from parts/step-00000003'; echo $?)" "its
 ok "$(same whole/step-00000006 parts/step-00000006; echo $?)" "weights, momentum and average are bit-equal"
 ok "$(cmp -s <(numbers whole.jsonl) <(numbers parts.jsonl); echo $?)" "and so are the metrics"
 ok "$(! same whole/step-00000003 whole/step-00000006; echo $?)" "which are others than before it"
+
+tool() { "$BIN/$1" "${@:2}" >log 2>err; }
+echo 'state.**.ema -> $1' >rules
+tool ckpt-merge whole -o weights && tool ckpt-merge whole --ema -o averages &&
+    tool ckpt-merge whole --all --include 'state.*.ema' -o kept.safetensors
+ok $? "weights and averages, merged"
+tool ckpt-diff averages weights
+ok "$([ $? = 1 ] && holds log '1 tensors are the same, 0 near, 20 different'; echo $?)" \
+    "averages are other weights, but for what is frozen"
+tool ckpt-diff --map rules --exclude model.norm.weight averages kept.safetensors
+ok "$([ $? = 0 ] && holds log '20 tensors are the same'; echo $?)" "and those that were kept"
+tool ckpt-merge weights --ema -o none
+ok "$([ $? = 1 ] && holds err 'no moving average of the weights'; echo $?)" "where there are none, it is said"
 
 # ---- units cut in chunks ----------------------------------------------------------------------------
 

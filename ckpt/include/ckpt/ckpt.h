@@ -252,6 +252,8 @@ struct ckpt_reshard_args {
     enum ckpt_output output;
     int shard_size, replicate_size; /* of sharded output: world = their product */
     bool all;                       /* the optimizer's tensors too */
+    bool ema; /* weights are their moving averages (optim.ema_decay) where there is one; not with
+                 all. FSDP_ENOTFOUND where there is none at all */
     struct ckpt_select select;
     enum ckpt_compress compress; /* native output: ZSTD, else as NONE */
     const char *dtype;           /* floating tensors are cast to it; NULL: as stored */
@@ -294,8 +296,8 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
 
 struct ckpt_copy_args {
     uint32_t version;
-    const char *out; /* the copy; with '/' at its end: a folder or address that it shall be in, under
-                        its own name */
+    const char *out; /* the copy; with '/' at its end: a folder or address that it shall be in,
+                        under its own name */
     bool verify;     /* read the copy again before it is published */
     bool dry_run;
     uint64_t mem_nbytes;
@@ -346,6 +348,8 @@ struct ckpt_diff_tensor {
 
 struct ckpt_diff_args {
     uint32_t version;
+    /* Its maps apply to the names of both, and may only rename: with them, include and exclude mean
+     * the names that they make. */
     struct ckpt_select select;
     bool model;        /* weights alone */
     bool data;         /* read also where fingerprints are equal */
