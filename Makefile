@@ -82,6 +82,7 @@ PROGRAMS := $(TOOLS) $(foreach s,$(TOOL_SRC),$(call prog_of,$(s)))
 BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_*.c)))
 TESTS    := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/test_*.c)))
 BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_*.c)))
+NCCL_SIM := $(BIN)/tests/simt/libfsdp-nccl-sim.so
 HEADERS  := $(wildcard libfsdp/include/fsdp/*.h libfsdp/include/fsdp/sys/*.h ckpt/include/ckpt/*.h)
 C_FILES   = $(sort $(shell find libfsdp launcher ckpt models tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh'))
 
@@ -127,7 +128,7 @@ tools: $(TOOLS)
 libs: $(LIBRARIES)
 
 ## tests            build the test programs
-tests: $(TESTS) $(BENCHES)
+tests: $(TESTS) $(BENCHES) $(NCCL_SIM)
 	@:
 
 ## deps             install what building needs (as root), or say what is missing
@@ -335,6 +336,17 @@ $(LIB)/libfsdp-mpi.so: $(OBJ_mpi) $(call ar_of,fsdp) scripts/libfsdp-mpi.map $(F
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(@F) \
 		-Wl,--version-script=scripts/libfsdp-mpi.map -o $@ $(filter %.o %.a,$^) $(call pkg_libs,$(MPI_PKG)) -lm -ldl -lrt
+
+# A library like it for tests without a GPU: comm_nccl*.c on a stand-in for NCCL.
+NCCL_SIM_SRC := $(wildcard libfsdp/comm/comm_nccl*.c tests/simt/nccl/*.c)
+NCCL_SIM_OBJ := $(patsubst %.c,$(OBJ)/nccl-sim/%.o,$(NCCL_SIM_SRC))
+$(NCCL_SIM_OBJ): $(OBJ)/nccl-sim/%.o: %.c | $(OBJ)/.ready
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) -Itests/simt/include $(INC_libfsdp) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(NCCL_SIM): $(NCCL_SIM_OBJ) $(call ar_of,fsdp) scripts/libfsdp-cuda.map $(FLAGS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) \
+		-Wl,--version-script=scripts/libfsdp-cuda.map -o $@ $(filter %.o %.a,$^) -lm -ldl -lrt
 
 # ---- install ------------------------------------------------------------------------------------
 

@@ -9,9 +9,17 @@
 
 #include "comm_load.h"
 #include "fsdp/sys/comm_ops.h"
+#include "fsdp/sys/cuda.h"
 
-enum backend { BACKEND_AUTO = -1, BACKEND_SELF, BACKEND_HOST, BACKEND_MPI, NBACKENDS };
-static const char *const backend_names[NBACKENDS] = {"self", "host", "mpi"};
+enum backend {
+    BACKEND_AUTO = -1,
+    BACKEND_SELF,
+    BACKEND_HOST,
+    BACKEND_MPI,
+    BACKEND_NCCL,
+    NBACKENDS
+};
+static const char *const backend_names[NBACKENDS] = {"self", "host", "mpi", "nccl"};
 
 struct fsdp_comm {
     const struct fsdp_comm_ops *ops;
@@ -26,13 +34,31 @@ struct fsdp_comm {
 /* What every rank shows the others before groups are made. */
 struct card {
     int32_t status, color, key, backend;
+    char device[16];
     uint64_t nodes_hash;
     char text[256];
 };
 
-/* NULL: there is none, and `why` says why. */
-static const struct fsdp_comm_ops *backend_ops(int backend, char *why, size_t why_nbytes)
+/* NCCL is in the library that has the device. */
+static const struct fsdp_comm_ops *nccl_ops(const struct fsdp_device *device, char *why,
+                                            size_t why_nbytes)
 {
+    const struct fsdp_cuda_backend *cuda = fsdp_device_cuda_backend(device);
+
+    if (!cuda)
+        snprintf(why, why_nbytes, "it moves memory of CUDA devices, and the device is '%s'",
+                 fsdp_device_name(device));
+    else if (!cuda->comm_ops)
+        snprintf(why, why_nbytes, "libfsdp-cuda.so was built without NCCL (make WITH_NCCL=1)");
+    return cuda ? cuda->comm_ops : NULL;
+}
+
+/* NULL: there is none, and `why` says why. */
+static const struct fsdp_comm_ops *backend_ops(int backend, const struct fsdp_device *device,
+                                               char *why, size_t why_nbytes)
+{
+    if (backend == BACKEND_NCCL)
+        return nccl_ops(device, why, why_nbytes);
     if (backend == BACKEND_MPI)
         return comm_load_mpi(why, why_nbytes);
     return backend == BACKEND_SELF ? &fsdp_comm_self_ops : &fsdp_comm_host_ops;
@@ -86,12 +112,13 @@ static int opts_check(const struct fsdp_comm_opts *opts, const struct fsdp_oob *
 
 /* Exchanges cards and fails on all ranks alike if one of them is bad or they contradict. */
 static int cards_exchange(struct card *all, const struct fsdp_comm_opts *opts, struct fsdp_oob *oob,
-                          struct fsdp_err *err)
+                          const struct fsdp_device *device, struct fsdp_err *err)
 {
     struct fsdp_err mine_err = FSDP_ERR_INIT;
     struct card mine;
 
     memset(&mine, 0, sizeof mine); /* travels whole, padding too */
+    snprintf(mine.device, sizeof mine.device, "%s", fsdp_device_name(device));
     mine.status = opts_check(opts, oob, &mine_err);
     if (mine.status == FSDP_OK)
         mine.status = backend_parse(&mine.backend, opts->backend, &mine_err);
@@ -116,6 +143,11 @@ static int cards_exchange(struct card *all, const struct fsdp_comm_opts *opts, s
             return fsdp_err_set(err, FSDP_EMISMATCH,
                                 "comm %s: ranks 0 and %d ask for different backends", opts->name,
                                 r);
+        if (strcmp(all[r].device, all[0].device))
+            return fsdp_err_set(err, FSDP_EMISMATCH,
+                                "comm %s: rank 0 has device %s and rank %d has %s: give every rank "
+                                "a GPU (device: cuda says why one has none), or use device cpu",
+                                opts->name, all[0].device, r, all[r].device);
         if (all[r].nodes_hash != all[0].nodes_hash)
             return fsdp_err_set(err, FSDP_EMISMATCH,
                                 "comm %s: ranks 0 and %d have different node maps", opts->name, r);
@@ -137,11 +169,14 @@ static int group_size(const struct card *all, int nranks, int color)
     return size;
 }
 
-static int backend_of(const struct card *all, int nranks, int rank)
+static int backend_of(const struct card *all, int nranks, int rank,
+                      const struct fsdp_device *device)
 {
     if (all[rank].backend != BACKEND_AUTO)
         return all[rank].backend;
-    return group_size(all, nranks, all[rank].color) == 1 ? BACKEND_SELF : BACKEND_HOST;
+    if (group_size(all, nranks, all[rank].color) == 1)
+        return BACKEND_SELF;
+    return fsdp_device_is_host(device) ? BACKEND_HOST : BACKEND_NCCL;
 }
 
 static int group_make(struct fsdp_comm *comm, const struct card *all,
@@ -185,16 +220,16 @@ static int group_make(struct fsdp_comm *comm, const struct card *all,
 static int backends_create(struct fsdp_comm *comm, const struct card *all, struct fsdp_oob *oob,
                            struct fsdp_err *err)
 {
-    int mine = backend_of(all, oob->size, oob->rank);
+    int mine = backend_of(all, oob->size, oob->rank, comm->device);
 
     for (int i = 0; i < NBACKENDS; i++) {
         bool used = false;
         void *state = NULL;
         for (int r = 0; r < oob->size; r++)
-            used |= backend_of(all, oob->size, r) == i;
+            used |= backend_of(all, oob->size, r, comm->device) == i;
         if (!used)
             continue;
-        const struct fsdp_comm_ops *ops = backend_ops(i, NULL, 0);
+        const struct fsdp_comm_ops *ops = backend_ops(i, comm->device, NULL, 0);
         int rc = ops->create(&state, &comm->group, oob, comm->device, err);
         if (rc) {
             if (comm->ops)
@@ -225,7 +260,7 @@ static void comm_free(struct fsdp_comm *comm)
 static int backend_check(const struct fsdp_comm *comm, int backend, struct fsdp_err *err)
 {
     char why[512] = "no reason given";
-    const struct fsdp_comm_ops *ops = backend_ops(backend, why, sizeof why);
+    const struct fsdp_comm_ops *ops = backend_ops(backend, comm->device, why, sizeof why);
 
     if (ops && ops->usable(&comm->group, comm->device, why, sizeof why))
         return FSDP_OK;
@@ -245,7 +280,7 @@ int fsdp_comm_create(struct fsdp_comm **out, const struct fsdp_comm_opts *opts,
     struct card *all = fsdp_alloc((size_t)oob->size, sizeof *all, "comm cards", err);
     if (!all)
         return FSDP_ENOMEM;
-    FSDP_TRY_GOTO(cards_exchange(all, opts, oob, &own), out);
+    FSDP_TRY_GOTO(cards_exchange(all, opts, oob, device, &own), out);
     /* From here a failure of one rank is agreed upon, so that no other waits for it. */
     comm = fsdp_alloc(1, sizeof *comm, "comm", &own);
     rc = comm ? FSDP_OK : FSDP_ENOMEM;
@@ -255,7 +290,7 @@ int fsdp_comm_create(struct fsdp_comm **out, const struct fsdp_comm_opts *opts,
         rc = group_make(comm, all, opts, oob, &own);
     }
     if (rc == FSDP_OK)
-        rc = backend_check(comm, backend_of(all, oob->size, oob->rank), &own);
+        rc = backend_check(comm, backend_of(all, oob->size, oob->rank, device), &own);
     FSDP_TRY_GOTO(fsdp_oob_agree(oob, rc, &own), out);
     FSDP_TRY_GOTO(backends_create(comm, all, oob, &own), out);
     *out = comm;

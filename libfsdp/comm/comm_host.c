@@ -4,13 +4,11 @@
  * an operation onto its lane, and what happens when one fails.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "comm_host.h"
@@ -112,26 +110,6 @@ static int host_new(struct host_comm **out, const struct fsdp_comm_group *group,
     return FSDP_OK;
 }
 
-/* Equal for ranks that reach each other over loopback: same kernel, same network namespace. */
-static uint64_t machine_id(void)
-{
-    char text[128] = "";
-    struct stat ns = {0};
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd >= 0 ? read(fd, text, sizeof text) : -1;
-
-    if (fd >= 0)
-        close(fd);
-    if (len <= 0) {
-        gethostname(text, sizeof text - 1);
-        len = (ssize_t)strlen(text);
-    }
-    uint64_t hash = fsdp_hash(FSDP_HASH_SEED, text, (size_t)len);
-    if (stat("/proc/self/ns/net", &ns) == 0)
-        hash = fsdp_hash(hash, &ns.st_ino, sizeof ns.st_ino);
-    return hash;
-}
-
 static int card_fill(struct host_comm *h, struct host_card *card, struct fsdp_err *err)
 {
     cpu_set_t cpus;
@@ -139,7 +117,7 @@ static int card_fill(struct host_comm *h, struct host_card *card, struct fsdp_er
     CPU_ZERO(&cpus);
     if (getrandom(card->token, sizeof card->token, 0) != sizeof card->token)
         return fsdp_err_sys(err, errno, "comm %s: getrandom", h->group->name);
-    card->machine = machine_id();
+    card->machine = comm_machine_id();
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
         card->ncpus = CPU_COUNT(&cpus);
         card->affinity = fsdp_hash(FSDP_HASH_SEED, &cpus, sizeof cpus);
@@ -187,25 +165,6 @@ static int cards_exchange(struct host_card **cards, struct host_comm *h, int sta
     return FSDP_OK;
 }
 
-/* Where one rank cannot connect, others only wait for it in vain: let the cause be the agreed
- * error, not the time-out of a lower rank. */
-static int agree_on_cause(struct fsdp_oob *oob, int status, struct fsdp_err *err)
-{
-    int32_t mine = status;
-    bool cause = false;
-    int32_t *all = fsdp_alloc((size_t)oob->size, sizeof *all, "comm status", err);
-
-    if (!all)
-        return FSDP_ENOMEM;
-    int rc = oob->allgather(oob, &mine, sizeof mine, all, err);
-    for (int r = 0; r < oob->size && rc == FSDP_OK; r++)
-        cause |= all[r] != FSDP_OK && all[r] != FSDP_ETIMEDOUT;
-    fsdp_free(all);
-    if (rc)
-        return rc;
-    return fsdp_oob_agree(oob, cause && status == FSDP_ETIMEDOUT ? FSDP_OK : status, err);
-}
-
 static int host_create(void **out, const struct fsdp_comm_group *group, struct fsdp_oob *oob,
                        struct fsdp_device *device, struct fsdp_err *err)
 {
@@ -221,7 +180,7 @@ static int host_create(void **out, const struct fsdp_comm_group *group, struct f
     h->spin_ns = spin_choose(cards, oob->size, oob->rank);
     FSDP_TRY_GOTO(fsdp_oob_agree(oob, host_shm_attach(h, cards, &own), &own), out);
     host_shm_unlink(h); /* all have it mapped: no crash can leave it behind */
-    FSDP_TRY_GOTO(agree_on_cause(oob, host_connect(h, cards, &own), &own), out);
+    FSDP_TRY_GOTO(comm_agree_on_cause(oob, host_connect(h, cards, &own), &own), out);
     *out = h;
     h = NULL;
 out:

@@ -19,13 +19,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "comm_meet.h"
 #include "fsdp/sys/comm_ops.h"
 
 enum {
     HOST_TOKEN_NBYTES = 16,
     HOST_NAME_NBYTES = 128,
     HOST_WHAT_NBYTES = 512,
-    HOST_MAX_ADDRS = 8,
     HOST_SMALL_NBYTES = 16 << 10,  /* up to this much a rank, one barrier moves everything */
     HOST_SLOT_NBYTES = 512 << 10,  /* staging slot; less where many ranks share a node */
     HOST_PART_NBYTES = 64,         /* a slot holds at least this much for each seat */
@@ -151,10 +151,7 @@ struct host_card {
     uint64_t affinity;                /* hash of the CPU set; ncpus is its size */
     int32_t ncpus;
     char segment[HOST_NAME_NBYTES];
-    struct host_addr {
-        int32_t family;
-        uint8_t bytes[16];
-    } addr[HOST_MAX_ADDRS];
+    struct comm_addr addr[COMM_MAX_ADDRS];
 };
 
 /* ---- comm_host.c ---------------------------------------------------------------------------- */

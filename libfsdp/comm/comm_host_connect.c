@@ -16,8 +16,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -69,58 +67,7 @@ struct meeting {
     int ndials, nguests, max_guests, missing;
 };
 
-/* ---- this rank's addresses ------------------------------------------------------------------ */
-
-/* FSDP_COMM_IFNAME: comma-separated beginnings of the interface names that may be used. */
-static bool interface_wanted(const char *name)
-{
-    const char *list = getenv("FSDP_COMM_IFNAME");
-
-    if (!list || !*list)
-        return true;
-    while (*list) {
-        size_t len = strcspn(list, ",");
-        if (len && !strncmp(name, list, len))
-            return true;
-        list += len + (list[len] == ',');
-    }
-    return false;
-}
-
-static void addr_add(struct host_card *card, const struct sockaddr *sa)
-{
-    struct host_addr *addr = &card->addr[card->naddrs];
-
-    if (card->naddrs == HOST_MAX_ADDRS)
-        return;
-    if (sa->sa_family == AF_INET) {
-        memcpy(addr->bytes, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, 4);
-    } else {
-        const struct in6_addr *in6 = &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr;
-        if (IN6_IS_ADDR_LINKLOCAL(in6)) /* means nothing to another host */
-            return;
-        memcpy(addr->bytes, in6, 16);
-    }
-    addr->family = sa->sa_family;
-    card->naddrs++;
-}
-
-/* IPv4 first: where a host has both, IPv6 is the one more often left without a route. */
-static int addrs_list(struct host_card *card, struct fsdp_err *err)
-{
-    static const int families[] = {AF_INET, AF_INET6};
-    struct ifaddrs *list;
-
-    if (getifaddrs(&list))
-        return fsdp_err_sys(err, errno, "listing network interfaces");
-    for (int f = 0; f < 2; f++)
-        for (struct ifaddrs *i = list; i; i = i->ifa_next)
-            if (i->ifa_addr && i->ifa_addr->sa_family == families[f] && (i->ifa_flags & IFF_UP) &&
-                !(i->ifa_flags & IFF_LOOPBACK) && interface_wanted(i->ifa_name))
-                addr_add(card, i->ifa_addr);
-    freeifaddrs(list);
-    return FSDP_OK;
-}
+/* ---- this rank's listener -------------------------------------------------------------------- */
 
 /* A fixed buffer size turns the kernel's own tuning off, so it is set only where it may be large.
  */
@@ -173,7 +120,7 @@ int host_listen(struct host_comm *h, struct host_card *card, struct fsdp_err *er
         errnum = bind_any(&h->tcp.listener, AF_INET, &card->port);
     if (errnum)
         return fsdp_err_sys(err, errnum, "comm %s: opening a listening socket", h->group->name);
-    return addrs_list(card, err);
+    return comm_addrs_list(card->addr, &card->naddrs, err);
 }
 
 /* ---- sockets -------------------------------------------------------------------------------- */
@@ -210,7 +157,7 @@ static bool candidate(struct meeting *m, int peer, int i, struct sockaddr_storag
         return true;
     }
     i -= local ? 2 : 0;
-    if (i >= card->naddrs || i >= HOST_MAX_ADDRS)
+    if (i >= card->naddrs || i >= COMM_MAX_ADDRS)
         return false;
     out->ss_family = (sa_family_t)card->addr[i].family;
     if (card->addr[i].family == AF_INET) {

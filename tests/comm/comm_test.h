@@ -91,6 +91,38 @@ static inline bool env_open(struct env *env, struct fsdp_oob *oob,
            fsdp_lane_create(&env->lane, env->device, "comm", NULL) == 0;
 }
 
+/* A GPU (FSDP_TEST_GPU=1: scripts/check_gpu.sh), or the library that stands in for one. */
+static inline bool on_gpu(void)
+{
+    const char *asked = getenv("FSDP_TEST_GPU");
+    return asked && *asked == '1';
+}
+
+static inline bool env_open_cuda(struct env *env, struct fsdp_oob *oob,
+                                 const struct fsdp_node_map *nodes)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    char path[4096] = "", id[32];
+    const char *bin = getenv("BIN");
+
+    *env = (struct env){.oob = oob, .nodes = nodes};
+    snprintf(path, sizeof path, "%s/tests/simt/libfsdp-nccl-sim.so", bin ? bin : "build/bin");
+    if (!on_gpu())
+        setenv("FSDP_CUDA_LIBRARY", path, 1);
+    /* NCCL refuses ranks of one host on one GPU: each is a host of its own. */
+    snprintf(id, sizeof id, "test-rank-%d", oob->rank);
+    setenv("NCCL_HOSTID", id, 1);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
+    setenv("NCCL_MAX_CTAS", "2", 0);
+    if (fsdp_device_open(&env->device, "cuda", 0, &err) ||
+        fsdp_lane_create(&env->lane, env->device, "comm", &err)) {
+        fprintf(stderr, "# %s\n", err.text);
+        return false;
+    }
+    return true;
+}
+
 static inline void env_close(struct env *env)
 {
     fsdp_lane_destroy(env->lane);

@@ -3,7 +3,9 @@
  * One suite for every communication backend: each collective, in place and not, plain and
  * registered memory, odd sizes, all dtypes, 1 to 6 ranks on 1 to 3 nodes, on lanes with and without
  * threads, against a reference computed here. Expected values are compared byte by byte, so
- * equality of all ranks' results follows.
+ * equality of all ranks' results follows. On a GPU (FSDP_TEST_GPU=1) values are small integers,
+ * whose sums are exact in any order; else nccl is the stand-in (tests/simt/nccl), which sums in
+ * rank order.
  */
 #include "boot.h"
 #include "comm_test.h"
@@ -28,10 +30,11 @@ struct suite {
     struct fsdp_comm *comm;
     struct board *board;
     int me, size;
-    bool threaded;
+    bool threaded, nccl;
     uint64_t salt;
     char *registered; /* two halves: send, recv */
     char *plain;      /* the same */
+    char *mirror;     /* the same, where the host does not see the device's memory; else NULL */
     char *expected;   /* [size][BIG] of the largest dtype tested at that size */
     size_t half;
 };
@@ -54,12 +57,15 @@ static void fill(void *dst, uint64_t salt, int rank, int part, size_t nelem, enu
     for (size_t i = 0; i < nelem; i++) {
         uint64_t x = mix(base + i);
         float value = (float)((int64_t)(x >> 40) - (1 << 23)) * 0x1p-23f * (float)(1 << (x & 7));
+        if (on_gpu())
+            value = (float)((int)(x >> 40) % 17 - 8);
         switch (dtype) {
         case FSDP_F32:
             ((float *)dst)[i] = value;
             break;
         case FSDP_F64:
-            ((double *)dst)[i] = (double)value * (1.0 + (double)(x & 0xffff) * 0x1p-48);
+            ((double *)dst)[i] =
+                (double)value * (on_gpu() ? 1.0 : 1.0 + (double)(x & 0xffff) * 0x1p-48);
             break;
         case FSDP_BF16:
             ((uint16_t *)dst)[i] = fsdp_f32_to_bf16(value);
@@ -130,7 +136,8 @@ static void reference_sum(struct suite *s, void *dst, int part, size_t nelem, en
 /* ---- one collective ------------------------------------------------------------------------- */
 
 struct run {
-    char *send, *recv;
+    char *send, *recv;           /* the device's */
+    char *send_seen, *recv_seen; /* where the host writes and reads them */
     size_t nelem, part_nbytes;
     enum fsdp_dtype dtype;
     enum mode mode;
@@ -144,12 +151,49 @@ static struct run run_make(struct suite *s, const char *op, size_t nelem, enum f
     bool registered =
         mode == REGISTERED || mode == REGISTERED_IN_PLACE || (mode == MIXED && s->me % 2 == 0);
     char *base = registered ? s->registered : s->plain;
-    struct run run = {base,  base + s->half, nelem, nelem * fsdp_dtype_nbytes(dtype),
-                      dtype, mode,           op};
+    char *seen = s->mirror ? s->mirror : base;
+    struct run run = {.send = base,
+                      .recv = base + s->half,
+                      .send_seen = seen,
+                      .recv_seen = seen + s->half,
+                      .nelem = nelem,
+                      .part_nbytes = nelem * fsdp_dtype_nbytes(dtype),
+                      .dtype = dtype,
+                      .mode = mode,
+                      .op = op};
     s->salt++;
-    memset(run.send, 0xa5, run.part_nbytes * (size_t)s->size + GUARD);
-    memset(run.recv, 0x5a, run.part_nbytes * (size_t)s->size + GUARD);
+    memset(run.send_seen, 0xa5, run.part_nbytes * (size_t)s->size + GUARD);
+    memset(run.recv_seen, 0x5a, run.part_nbytes * (size_t)s->size + GUARD);
     return run;
+}
+
+/* What the host wrote goes to the device. */
+static void upload(struct suite *s, const struct run *run)
+{
+    size_t nbytes = run->part_nbytes * (size_t)s->size + GUARD;
+
+    if (!s->mirror)
+        return;
+    fsdp_copy(s->env.lane, run->send, run->send_seen, nbytes, NULL);
+    fsdp_copy(s->env.lane, run->recv, run->recv_seen, nbytes, NULL);
+}
+
+/* The collective's outcome, once the device is done and the host sees it. */
+static int finish(struct suite *s, const struct run *run, int rc, struct fsdp_err *err)
+{
+    size_t nbytes = run->part_nbytes * (size_t)s->size + GUARD;
+
+    if (rc == FSDP_OK && s->mirror) {
+        fsdp_copy(s->env.lane, run->send_seen, run->send, nbytes, err);
+        rc = fsdp_copy(s->env.lane, run->recv_seen, run->recv, nbytes, err);
+    }
+    return rc ? rc : fsdp_lane_sync(s->env.lane, err);
+}
+
+/* The place in the host's sight of a place on the device. */
+static char *seen(const struct run *run, const char *at)
+{
+    return at >= run->recv ? run->recv_seen + (at - run->recv) : run->send_seen + (at - run->send);
 }
 
 static bool in_place(const struct run *run)
@@ -193,16 +237,18 @@ static void test_all_gather(struct suite *s, size_t nelem, enum fsdp_dtype dtype
 
     for (int r = 0; r < s->size; r++)
         fill(s->expected + (size_t)r * run.part_nbytes, s->salt, r, 0, nelem, dtype);
-    fill(send, s->salt, s->me, 0, nelem, dtype);
+    fill(seen(&run, send), s->salt, s->me, 0, nelem, dtype);
+    upload(s, &run);
     int rc = fsdp_comm_all_gather(s->comm, run.recv, send, nelem, dtype, s->env.lane, &err);
-    rc = sync_lane(s, rc, &err);
-    verify(s, &run, rc, &err, run.recv, run.part_nbytes * (size_t)s->size);
-    check(s->board, untouched(run.recv + run.part_nbytes * (size_t)s->size, 0x5a),
+    rc = finish(s, &run, rc, &err);
+    verify(s, &run, rc, &err, run.recv_seen, run.part_nbytes * (size_t)s->size);
+    check(s->board, untouched(run.recv_seen + run.part_nbytes * (size_t)s->size, 0x5a),
           "all_gather wrote behind recv (nelem %zu)", nelem);
     if (!in_place(&run))
-        check(s->board,
-              !memcmp(send, s->expected + (size_t)s->me * run.part_nbytes, run.part_nbytes),
-              "all_gather changed send (nelem %zu)", nelem);
+        check(
+            s->board,
+            !memcmp(run.send_seen, s->expected + (size_t)s->me * run.part_nbytes, run.part_nbytes),
+            "all_gather changed send (nelem %zu)", nelem);
 }
 
 static void test_reduce_scatter(struct suite *s, size_t nelem, enum fsdp_dtype dtype,
@@ -214,18 +260,19 @@ static void test_reduce_scatter(struct suite *s, size_t nelem, enum fsdp_dtype d
 
     reference_sum(s, s->expected, s->me, nelem, dtype);
     for (int p = 0; p < s->size; p++)
-        fill(run.send + (size_t)p * run.part_nbytes, s->salt, s->me, p, nelem, dtype);
+        fill(run.send_seen + (size_t)p * run.part_nbytes, s->salt, s->me, p, nelem, dtype);
+    upload(s, &run);
     int rc = fsdp_comm_reduce_scatter(s->comm, recv, run.send, nelem, dtype, s->env.lane, &err);
-    rc = sync_lane(s, rc, &err);
-    verify(s, &run, rc, &err, recv, run.part_nbytes);
+    rc = finish(s, &run, rc, &err);
+    verify(s, &run, rc, &err, seen(&run, recv), run.part_nbytes);
     if (in_place(&run))
         return;
-    check(s->board, untouched(run.recv + run.part_nbytes, 0x5a),
+    check(s->board, untouched(run.recv_seen + run.part_nbytes, 0x5a),
           "reduce_scatter wrote behind recv (nelem %zu)", nelem);
     for (int p = 0; p < s->size; p++) {
         fill(s->expected, s->salt, s->me, p, nelem, dtype);
         check(s->board,
-              !memcmp(run.send + (size_t)p * run.part_nbytes, s->expected, run.part_nbytes),
+              !memcmp(run.send_seen + (size_t)p * run.part_nbytes, s->expected, run.part_nbytes),
               "reduce_scatter changed send (nelem %zu)", nelem);
     }
 }
@@ -237,15 +284,16 @@ static void test_all_reduce(struct suite *s, size_t nelem, enum fsdp_dtype dtype
     char *send = in_place(&run) ? run.recv : run.send;
 
     reference_sum(s, s->expected, 0, nelem, dtype);
-    fill(send, s->salt, s->me, 0, nelem, dtype);
+    fill(seen(&run, send), s->salt, s->me, 0, nelem, dtype);
+    upload(s, &run);
     int rc = fsdp_comm_all_reduce(s->comm, run.recv, send, nelem, dtype, s->env.lane, &err);
-    rc = sync_lane(s, rc, &err);
-    verify(s, &run, rc, &err, run.recv, run.part_nbytes);
-    check(s->board, untouched(run.recv + run.part_nbytes, 0x5a),
+    rc = finish(s, &run, rc, &err);
+    verify(s, &run, rc, &err, run.recv_seen, run.part_nbytes);
+    check(s->board, untouched(run.recv_seen + run.part_nbytes, 0x5a),
           "all_reduce wrote behind recv (nelem %zu)", nelem);
     if (!in_place(&run)) {
         fill(s->expected, s->salt, s->me, 0, nelem, dtype);
-        check(s->board, !memcmp(send, s->expected, run.part_nbytes),
+        check(s->board, !memcmp(run.send_seen, s->expected, run.part_nbytes),
               "all_reduce changed send (nelem %zu)", nelem);
     }
 }
@@ -258,16 +306,20 @@ static void test_broadcast(struct suite *s, size_t nelem, enum fsdp_dtype dtype,
 
     fill(s->expected, s->salt, root, 0, nelem, dtype);
     if (s->me == root)
-        memcpy(run.recv, s->expected, run.part_nbytes);
+        memcpy(run.recv_seen, s->expected, run.part_nbytes);
+    upload(s, &run);
     int rc = fsdp_comm_broadcast(s->comm, run.recv, nelem, dtype, root, s->env.lane, &err);
-    rc = sync_lane(s, rc, &err);
-    verify(s, &run, rc, &err, run.recv, run.part_nbytes);
-    check(s->board, untouched(run.recv + run.part_nbytes, 0x5a),
+    rc = finish(s, &run, rc, &err);
+    verify(s, &run, rc, &err, run.recv_seen, run.part_nbytes);
+    check(s->board, untouched(run.recv_seen + run.part_nbytes, 0x5a),
           "broadcast wrote behind buf (nelem %zu)", nelem);
 }
 
-static bool sums(enum fsdp_dtype dtype)
+/* Are these summed? NCCL has no 16-bit integers. */
+static bool sums(const struct suite *s, enum fsdp_dtype dtype)
 {
+    if (s->nccl && (dtype == FSDP_I16 || dtype == FSDP_U16))
+        return false;
     return dtype != FSDP_BOOL && dtype != FSDP_F8_E4M3 && dtype != FSDP_F8_E5M2;
 }
 
@@ -297,7 +349,7 @@ static void collectives(struct suite *s)
                     continue;
                 test_all_gather(s, sizes[z], dtype, mode);
                 test_broadcast(s, sizes[z], dtype, mode, (z + d) % s->size);
-                if (!sums(dtype))
+                if (!sums(s, dtype))
                     continue;
                 test_reduce_scatter(s, sizes[z], dtype, mode);
                 test_all_reduce(s, sizes[z], dtype, mode);
@@ -329,18 +381,21 @@ static void pipelined(struct suite *s)
     enum { NELEM = 9000, ROUNDS = 30 };
     struct fsdp_err err = FSDP_ERR_INIT;
     int rc = FSDP_OK;
-    uint64_t *x = (uint64_t *)(void *)s->plain, expected = 1;
+    struct run run = run_make(s, "pipelined", NELEM, FSDP_U64, PLAIN);
+    uint64_t *x = (uint64_t *)(void *)run.send, *got = (uint64_t *)(void *)run.send_seen;
+    uint64_t expected = 1;
 
     for (size_t i = 0; i < NELEM; i++)
-        x[i] = 1;
+        got[i] = 1;
+    upload(s, &run);
     for (int i = 0; i < ROUNDS && rc == FSDP_OK; i++) {
         rc = fsdp_comm_all_reduce(s->comm, x, x, i % 2 ? NELEM : 100, FSDP_U64, s->env.lane, &err);
         expected *= (uint64_t)s->size;
     }
-    rc = sync_lane(s, rc, &err);
-    check(s->board, rc == FSDP_OK && x[0] == expected && x[99] == expected,
+    rc = finish(s, &run, rc, &err);
+    check(s->board, rc == FSDP_OK && got[0] == expected && got[99] == expected,
           "rank %d: %d all_reduce in a row give %llu, not %llu: %s", s->me, ROUNDS,
-          (unsigned long long)x[0], (unsigned long long)expected, err.text);
+          (unsigned long long)got[0], (unsigned long long)expected, err.text);
 }
 
 /* Infinities and NaN pass through sums of 16-bit floats. */
@@ -352,11 +407,13 @@ static void specials(struct suite *s)
 
     for (int k = 0; k < 2; k++) {
         enum fsdp_dtype dtype = k ? FSDP_F16 : FSDP_BF16;
-        uint16_t *x = (uint16_t *)(void *)s->plain;
+        struct run run = run_make(s, "specials", 40, dtype, PLAIN);
+        uint16_t *x = (uint16_t *)(void *)run.send_seen;
         for (int i = 0; i < 40; i++)
             x[i] = s->me ? 0 : i % 2 ? inf[k] : nan[k];
-        int rc = fsdp_comm_all_reduce(s->comm, x, x, 40, dtype, s->env.lane, &err);
-        rc = sync_lane(s, rc, &err);
+        upload(s, &run);
+        int rc = fsdp_comm_all_reduce(s->comm, run.send, run.send, 40, dtype, s->env.lane, &err);
+        rc = finish(s, &run, rc, &err);
         for (int i = 0; i < 40; i++) {
             float got = k ? fsdp_f16_to_f32(x[i]) : fsdp_bf16_to_f32(x[i]);
             check(s->board, rc == FSDP_OK && (i % 2 ? got > 1e30f : got != got),
@@ -400,6 +457,11 @@ static void bad_arguments(struct suite *s)
               "a lane of another device was not refused");
     fsdp_lane_destroy(foreign);
     fsdp_device_close(other);
+    if (s->nccl)
+        check(s->board,
+              fsdp_comm_all_reduce(s->comm, p, p, 1, FSDP_I16, lane, &err) == FSDP_EUNSUPPORTED &&
+                  strstr(err.text, "NCCL cannot sum I16"),
+              "a sum of I16: %s", err.text);
     check(s->board, fsdp_comm_status(s->comm, &err) == FSDP_OK,
           "a refused call ended the communicator: %s", err.text);
 }
@@ -413,15 +475,21 @@ static void registered_memory(struct suite *s)
         size_t nbytes = (size_t)round * 3001;
         unsigned char *a = fsdp_comm_mem_alloc(s->comm, nbytes, &err);
         unsigned char *b = fsdp_comm_mem_alloc(s->comm, 100, &err);
+        unsigned char *seen_a = s->mirror ? (unsigned char *)s->mirror : a;
         bool zero = true;
         if (!check(s->board, a && b, "mem_alloc: %s", err.text))
             return;
+        if (s->mirror)
+            fsdp_copy(s->env.lane, seen_a, a, nbytes, &err);
+        fsdp_lane_sync(s->env.lane, &err);
         for (size_t i = 0; i < nbytes; i++)
-            zero &= a[i] == 0;
+            zero &= seen_a[i] == 0;
         check(s->board, zero, "mem_alloc gave memory that is not zeroed");
         check(s->board, (uintptr_t)a % 64 == 0 && a != b, "mem_alloc: alignment or overlap");
-        memset(a, 0xff, nbytes);
-        memset(b, 0xff, 100);
+        memset(seen_a, 0xff, nbytes);
+        if (s->mirror)
+            fsdp_copy(s->env.lane, a, seen_a, nbytes, &err);
+        fsdp_lane_sync(s->env.lane, &err);
         fsdp_comm_mem_free(s->comm, round % 2 ? a : b);
         fsdp_comm_mem_free(s->comm, round % 2 ? b : a);
     }
@@ -435,7 +503,9 @@ static bool suite_open(struct suite *s, const struct plan *plan, struct fsdp_oob
     size_t widest = (size_t)plan->nranks * BIG * 4, other = (size_t)plan->nranks * 65537 * 8;
 
     *s = (struct suite){.board = plan->board, .threaded = plan->threaded};
-    if (!env_open(&s->env, oob, nodes, plan->threaded))
+    s->nccl = !strcmp(plan->backend, "nccl");
+    if (!(s->nccl ? env_open_cuda(&s->env, oob, nodes)
+                  : env_open(&s->env, oob, nodes, plan->threaded)))
         return check(s->board, false, "cannot open a device");
     struct fsdp_comm_opts opts = comm_opts(&s->env, plan->backend, 60);
     if (!check(s->board, fsdp_comm_create(&s->comm, &opts, oob, s->env.device, &err) == FSDP_OK,
@@ -445,7 +515,9 @@ static bool suite_open(struct suite *s, const struct plan *plan, struct fsdp_oob
     s->size = fsdp_comm_size(s->comm);
     s->half = ((widest > other ? widest : other) + GUARD + 4095) / 4096 * 4096;
     s->registered = fsdp_comm_mem_alloc(s->comm, 2 * s->half, &err);
-    s->plain = fsdp_alloc(2 * s->half, 1, "plain", &err);
+    s->plain = fsdp_device_alloc(s->env.device, 2 * s->half, "plain", &err);
+    if (!fsdp_device_is_host(s->env.device))
+        s->mirror = fsdp_alloc(2 * s->half, 1, "mirror", &err);
     s->expected = fsdp_alloc(s->half, 1, "expected", &err);
     return check(s->board, s->registered && s->plain && s->expected, "memory: %s", err.text);
 }
@@ -468,7 +540,8 @@ static int suite_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, v
     pipelined(&s);
     specials(&s);
     fsdp_comm_mem_free(s.comm, s.registered);
-    fsdp_free(s.plain);
+    fsdp_device_free(s.env.device, s.plain);
+    fsdp_free(s.mirror);
     fsdp_free(s.expected);
     fsdp_comm_destroy(s.comm);
     fsdp_comm_destroy(NULL);
@@ -518,11 +591,16 @@ int main(int argc, char **argv)
 {
     if (argc == 3)
         return mpi_rank_main(argv[1], !strcmp(argv[2], "threaded"));
+#ifdef CONFORMANCE_OF_NCCL /* test_conformance_nccl.c */
+    for (int nranks = 1; nranks <= 4; nranks++)
+        suite_run("nccl", nranks, nranks > 2 ? 2 : 1, true);
+#else
     suite_run("self", 1, 1, false);
     suite_run("self", 1, 1, true);
     for (int nranks = 1; nranks <= 6; nranks++)
         for (int nnodes = 1; nnodes <= 3 && nnodes <= nranks; nnodes++)
             for (int threaded = 0; threaded < 2; threaded++)
                 suite_run("host", nranks, nnodes, threaded);
+#endif
     return tap_done();
 }

@@ -10,8 +10,14 @@
  * silent peer is named by world rank and host. FSDP_EMISMATCH names two ranks that are not in the
  * same operation.
  *
+ * Backends: self, groups of one rank; host, memory of the CPU, shared in a node and over TCP
+ * between nodes; mpi, memory of the CPU over MPI; nccl, memory of CUDA devices. "auto" takes self,
+ * else what fits the device, which is of one kind on all ranks. Where host is asked for by name on
+ * a CUDA device, it is refused.
+ *
  * Environment: FSDP_COMM_IFNAME, comma-separated beginnings of the names of the network interfaces
- * whose addresses comm_host gives to ranks on other nodes (default: all but loopback).
+ * whose addresses a rank gives to those on other nodes (default: all but loopback). NCCL has its
+ * own, NCCL_SOCKET_IFNAME.
  */
 #ifndef FSDP_COMM_H
 #define FSDP_COMM_H
@@ -40,7 +46,7 @@ struct fsdp_node_map {
 
 struct fsdp_comm_opts {
     uint32_t version;
-    const char *backend; /* "auto", "self", "host", "mpi"; later "nccl" */
+    const char *backend; /* "auto", "self", "host", "mpi", "nccl" */
     const char *name;    /* "gather", "reduce", ...: appears in errors; static */
     int color;           /* ranks with equal color form one group; >= 0 */
     int key;             /* orders the ranks of the group; ties by world rank */
@@ -90,7 +96,9 @@ void fsdp_comm_mem_free(struct fsdp_comm *comm, void *ptr);
  * broadcast:  buf[nelem] of root to all.
  *
  * Sums are taken in rank order of the group, bf16 and fp16 in fp32 and rounded once, so results are
- * the same on every rank and in every run (host, mpi; other backends state their own order). */
+ * the same on every rank and in every run (host, mpi). NCCL chooses its order by size and links,
+ * 16-bit types may be rounded at each hop, I16 and U16 are not summed (FSDP_EUNSUPPORTED); all
+ * ranks have the same result, and so has every run on the same machines. */
 int fsdp_comm_all_gather(struct fsdp_comm *comm, void *recv, const void *send, size_t nelem,
                          enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err);
 int fsdp_comm_reduce_scatter(struct fsdp_comm *comm, void *recv, const void *send, size_t nelem,

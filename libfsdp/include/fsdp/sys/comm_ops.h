@@ -52,5 +52,6 @@ struct fsdp_comm_ops {
 };
 
 extern const struct fsdp_comm_ops fsdp_comm_self_ops, fsdp_comm_host_ops;
+extern const struct fsdp_comm_ops fsdp_comm_nccl_ops; /* in libfsdp-cuda.so (sys/cuda.h) */
 
 #endif

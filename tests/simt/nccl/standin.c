@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stand-in's communicators: meeting, splitting, ending. What takes others runs in a thread,
+ * while the communicator reports that it is in progress. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "standin.h"
+
+static __thread char last_error[200];
+
+/* ---- the library
+ * --------------------------------------------------------------------------------- */
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    const char *text = getenv("NCCL_STANDIN_VERSION");
+    *version = text ? atoi(text) : NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    static const char *const names[] = {"no error",
+                                        "unhandled cuda error",
+                                        "unhandled system error",
+                                        "internal error",
+                                        "invalid argument",
+                                        "invalid usage",
+                                        "remote process exited or there was a network error",
+                                        "in progress"};
+    return names[result];
+}
+
+const char *ncclGetLastError(ncclComm_t comm)
+{
+    (void)comm;
+    return last_error;
+}
+
+static ncclResult_t refuse(const char *why)
+{
+    snprintf(last_error, sizeof last_error, "%s", why);
+    return ncclInvalidUsage;
+}
+
+ncclResult_t ncclMemAlloc(void **ptr, size_t nbytes)
+{
+    *ptr = aligned_alloc(NCCL_WIN_REQUIRED_ALIGNMENT, nbytes);
+    if (*ptr)
+        memset(*ptr, 0xab, nbytes);
+    return *ptr ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+ncclResult_t ncclMemFree(void *ptr)
+{
+    free(ptr);
+    return ncclSuccess;
+}
+
+/* ---- segments
+ * ------------------------------------------------------------------------------------ */
+
+/* The id is the path by which others find the file; it stays open as long as the process. */
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    int fd = memfd_create("nccl stand-in", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, sizeof(struct segment)))
+        return ncclSystemError;
+    memset(id, 0, sizeof *id);
+    snprintf(id->internal, sizeof id->internal, "/proc/%d/fd/%d", (int)getpid(), fd);
+    return ncclSuccess;
+}
+
+static struct segment *segment_map(const ncclUniqueId *id)
+{
+    int fd = open(id->internal, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    void *mem = mmap(NULL, sizeof(struct segment), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    return mem == MAP_FAILED ? NULL : mem;
+}
+
+/* ---- jobs
+ * ---------------------------------------------------------------------------------------- */
+
+static struct faults faults_read(void)
+{
+    struct faults f = {0};
+    const char *text = getenv("NCCL_STANDIN");
+
+    for (; text && *text; text += strcspn(text, ","), text += *text == ',') {
+        sscanf(text, "stall=%ld", &f.stall);
+        sscanf(text, "error=%ld:%d", &f.error, &f.error_result);
+        sscanf(text, "init=%d", &f.init_result);
+        f.absent |= !strncmp(text, "absent", 6);
+        f.nosplit |= !strncmp(text, "nosplit", 7);
+        f.norevoke |= !strncmp(text, "norevoke", 8);
+    }
+    return f;
+}
+
+static struct ncclComm *comm_new(int nranks, int rank, const ncclUniqueId *id)
+{
+    struct ncclComm *comm = calloc(1, sizeof *comm);
+
+    comm->rank = rank;
+    comm->nranks = nranks;
+    comm->id = *id;
+    comm->faults = faults_read();
+    atomic_store(&comm->state, ncclInProgress);
+    return comm;
+}
+
+static ncclResult_t do_init(struct ncclComm *comm)
+{
+    if (comm->faults.init_result)
+        return (ncclResult_t)comm->faults.init_result;
+    comm->segment = segment_map(&comm->id);
+    if (!comm->segment)
+        return ncclSystemError;
+    if (!comm->faults.absent)
+        atomic_fetch_add(&comm->segment->arrived, 1);
+    while (comm->faults.absent || atomic_load(&comm->segment->arrived) < comm->nranks) {
+        if (standin_stopped(comm))
+            return ncclInternalError;
+        standin_nap();
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t do_split(struct ncclComm *parent)
+{
+    struct segment *s = parent->segment;
+    int color = s->splits[parent->rank].color, key = s->splits[parent->rank].key;
+    int rank = 0, nranks = 0, first = -1;
+
+    while (parent->faults.nosplit && !standin_stopped(parent))
+        standin_nap();
+    if (ncclGetUniqueId(&s->splits[parent->rank].id) || !standin_meet(parent, &s->of_calls))
+        return ncclSystemError;
+    for (int r = 0; r < parent->nranks; r++) {
+        if (s->splits[r].color != color)
+            continue;
+        nranks++;
+        rank += s->splits[r].key < key || (s->splits[r].key == key && r < parent->rank);
+        first = first < 0 ? r : first;
+    }
+    struct ncclComm *child = comm_new(nranks, rank, &s->splits[first].id);
+    child->parent = parent;
+    bool met = standin_meet(parent, &s->of_calls); /* all have read */
+    atomic_store(&child->state, met ? (int)do_init(child) : (int)ncclSystemError);
+    child->parent = NULL;
+    if (standin_stopped(parent)) { /* nobody looks there any more */
+        if (child->segment)
+            munmap(child->segment, sizeof *child->segment);
+        free(child);
+        return ncclInternalError;
+    }
+    *parent->child_out = child;
+    return ncclSuccess;
+}
+
+static ncclResult_t do_wait(struct ncclComm *comm, const atomic_int *until, int value)
+{
+    while (atomic_load(until) != value && !atomic_load(&comm->aborted))
+        standin_nap();
+    return ncclSuccess;
+}
+
+static void *job_main(void *arg)
+{
+    struct ncclComm *comm = arg;
+    ncclResult_t rc = ncclSuccess;
+
+    if (comm->job == JOB_INIT) {
+        rc = do_init(comm);
+    } else if (comm->job == JOB_SPLIT) {
+        rc = do_split(comm);
+    } else if (comm->job == JOB_WINDOW) {
+        rc = standin_meet(comm, &comm->segment->of_calls) ? ncclSuccess : ncclInternalError;
+    } else if (comm->job == JOB_REVOKE) {
+        rc = do_wait(comm, &comm->running, 0);
+    } else if (comm->job == JOB_FINALIZE) {
+        atomic_fetch_add(&comm->segment->left, 1);
+        rc = do_wait(comm, &comm->segment->left, comm->nranks);
+    } else {
+        for (int i = 0; i < 20; i++)
+            standin_nap();
+        standin_launch(comm->stream, standin_run, &comm->op, sizeof comm->op);
+    }
+    atomic_store(&comm->state, rc);
+    return NULL;
+}
+
+static void job_join(struct ncclComm *comm)
+{
+    if (comm->has_thread)
+        pthread_join(comm->thread, NULL);
+    comm->has_thread = false;
+}
+
+static ncclResult_t job_start(struct ncclComm *comm, enum job_kind job)
+{
+    job_join(comm);
+    comm->job = job;
+    atomic_store(&comm->state, ncclInProgress);
+    comm->has_thread = pthread_create(&comm->thread, NULL, job_main, comm) == 0;
+    return comm->has_thread ? ncclInProgress : ncclSystemError;
+}
+
+/* Only between calls, and only where nothing went wrong before. */
+static ncclResult_t ready(const struct ncclComm *comm)
+{
+    if (atomic_load(&comm->revoked) || atomic_load(&comm->finalized))
+        return refuse("the communicator is revoked or finalized");
+    if (atomic_load(&comm->state) != ncclSuccess)
+        return refuse("the communicator is busy or has failed");
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
+{
+    *state = (ncclResult_t)atomic_load(&comm->state);
+    return ncclSuccess;
+}
+
+/* ---- communicators
+ * ------------------------------------------------------------------------------- */
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    if (config->size != sizeof *config || config->magic != 0xcafebeef || config->blocking != 0)
+        return refuse("this library takes communicators that do not block");
+    *comm = comm_new(nranks, rank, &id);
+    return job_start(*comm, JOB_INIT);
+}
+
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int nranks, int rank, int nids,
+                                      ncclUniqueId *ids, ncclConfig_t *config)
+{
+    (void)nids;
+    return ncclCommInitRankConfig(comm, nranks, ids[0], rank, config);
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *child,
+                           ncclConfig_t *config)
+{
+    ncclResult_t rc = ready(comm);
+
+    if (rc != ncclSuccess || config->blocking != 0)
+        return rc != ncclSuccess ? rc : refuse("a child that blocks");
+    comm->segment->splits[comm->rank].color = color;
+    comm->segment->splits[comm->rank].key = key;
+    comm->child_out = child;
+    return job_start(comm, JOB_SPLIT);
+}
+
+static void comm_free(struct ncclComm *comm)
+{
+    job_join(comm);
+    while (atomic_load(&comm->running))
+        standin_nap();
+    if (comm->segment)
+        munmap(comm->segment, sizeof *comm->segment);
+    free(comm);
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    atomic_store(&comm->aborted, true);
+    comm_free(comm);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
+{
+    if (flags || comm->faults.norevoke)
+        return refuse("revoke takes no flags, or not at all");
+    atomic_store(&comm->revoked, true);
+    return job_start(comm, JOB_REVOKE);
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+    ncclResult_t rc = ready(comm);
+
+    if (rc != ncclSuccess || comm->nwindows)
+        return rc != ncclSuccess ? rc : refuse("windows are still registered");
+    atomic_store(&comm->finalized, true);
+    return job_start(comm, JOB_FINALIZE);
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    if (!atomic_load(&comm->finalized) || atomic_load(&comm->state) == ncclInProgress)
+        return refuse("destroyed before it was finalized");
+    comm_free(comm);
+    return ncclSuccess;
+}
+
+/* ---- windows
+ * ------------------------------------------------------------------------------------- */
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *ptr, size_t nbytes, ncclWindow_t *window,
+                                    int flags)
+{
+    ncclResult_t rc = ready(comm);
+
+    if (rc != ncclSuccess)
+        return rc;
+    if ((uintptr_t)ptr % NCCL_WIN_REQUIRED_ALIGNMENT || nbytes % NCCL_WIN_REQUIRED_ALIGNMENT ||
+        flags != NCCL_WIN_COLL_SYMMETRIC)
+        return ncclInvalidArgument;
+    *window = (ncclWindow_t)ptr;
+    comm->nwindows++;
+    return job_start(comm, JOB_WINDOW);
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
+{
+    (void)window;
+    comm->nwindows--;
+    return ready(comm);
+}
+
+/* ---- collectives
+ * --------------------------------------------------------------------------------- */
+
+static ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, enum op_kind kind,
+                            const void *send, void *recv, size_t count, int type, int root)
+{
+    ncclResult_t rc = ready(comm);
+
+    if (rc != ncclSuccess)
+        return rc;
+    struct op op = {.comm = comm, .send = send, .recv = recv, .seq = ++comm->nops};
+    memset(&op.is, 0, sizeof op.is); /* compared whole */
+    op.is.kind = (int)kind;
+    op.is.type = type;
+    op.is.root = root;
+    op.is.count = count;
+    atomic_fetch_add(&comm->running, 1);
+    if (comm->nops > 1) {
+        standin_launch(stream, standin_run, &op, sizeof op);
+        return ncclSuccess;
+    }
+    /* The first one connects, and is on its stream only then. */
+    comm->op = op;
+    comm->stream = stream;
+    return job_start(comm, JOB_ENQUEUE);
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return enqueue(comm, stream, OP_ALL_GATHER, send, recv, count, (int)type, 0);
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    if (op != ncclSum)
+        return ncclInvalidArgument;
+    return enqueue(comm, stream, OP_REDUCE_SCATTER, send, recv, count, (int)type, 0);
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    if (op != ncclSum)
+        return ncclInvalidArgument;
+    return enqueue(comm, stream, OP_ALL_REDUCE, send, recv, count, (int)type, 0);
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream)
+{
+    return enqueue(comm, stream, OP_BROADCAST, send, recv, count, (int)type, root);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * standin.h: a library with NCCL's interface whose ranks are processes of one machine and whose
+ * streams are lanes of CPU threads. It is as strict as NCCL's documentation and as unhelpful as
+ * NCCL where something goes wrong: what is called while the communicator is busy is refused, calls
+ * return before their work is done, peers that call different things wait for ever, memory is not
+ * zeroed. So it shows whether comm_nccl*.c calls the right things in the right order and gets out
+ * of each trap; it shows nothing of NCCL itself.
+ *
+ * NCCL_STANDIN makes this rank fail, comma-separated:
+ *     stall=N     the Nth operation of every communicator never ends on the GPU
+ *     error=N:R   it does not end either, and the communicator reports result R
+ *     init=R      a new communicator reports result R
+ *     absent      this rank never comes to the meeting of a new communicator
+ *     nosplit     a split never ends
+ *     norevoke    communicators cannot be revoked, as in older versions
+ * NCCL_STANDIN_VERSION is the library's version (22809).
+ */
+#ifndef STANDIN_H
+#define STANDIN_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "nccl.h"
+
+enum { MAX_RANKS = 16, SLOT_NBYTES = 96 << 10 };
+
+struct meeting {
+    atomic_uint count, generation;
+};
+
+struct description {
+    int kind, type, root;
+    size_t count;
+};
+
+/* Shared among the ranks of a communicator; a memory file that the giver of the id holds open. */
+struct segment {
+    atomic_int arrived, left;
+    struct meeting of_ops, of_calls;
+    struct description descriptions[MAX_RANKS];
+    struct {
+        int color, key;
+        ncclUniqueId id;
+    } splits[MAX_RANKS];
+    _Alignas(64) char slots[MAX_RANKS][SLOT_NBYTES];
+};
+
+struct faults {
+    long stall, error;
+    int error_result, init_result;
+    bool absent, nosplit, norevoke;
+};
+
+enum job_kind { JOB_INIT, JOB_SPLIT, JOB_ENQUEUE, JOB_REVOKE, JOB_FINALIZE, JOB_WINDOW };
+enum op_kind { OP_ALL_GATHER, OP_REDUCE_SCATTER, OP_ALL_REDUCE, OP_BROADCAST };
+
+struct op {
+    struct ncclComm *comm;
+    const void *send;
+    void *recv;
+    long seq;
+    struct description is;
+};
+
+struct ncclComm {
+    int rank, nranks, nwindows;
+    ncclUniqueId id;
+    struct segment *segment;
+    struct faults faults;
+    atomic_bool aborted, revoked, finalized;
+    atomic_int running; /* operations on lanes */
+    atomic_int state;   /* ncclResult_t */
+    long nops;
+    /* What goes on after a call returned. */
+    pthread_t thread;
+    bool has_thread;
+    enum job_kind job;
+    struct op op;
+    cudaStream_t stream;
+    ncclComm_t *child_out;
+    const struct ncclComm *parent; /* while it is split off */
+};
+
+/* Enqueues; standin_plugin.c knows what a stream is. */
+void standin_launch(cudaStream_t stream, int (*fn)(void *arg), const void *arg, size_t nbytes);
+/* Runs an operation where its lane has come to it: standin_ops.c. */
+int standin_run(void *arg);
+size_t standin_type_nbytes(int type);
+/* All ranks have come; false where this one was stopped meanwhile. */
+bool standin_meet(struct ncclComm *comm, struct meeting *meeting);
+bool standin_stopped(const struct ncclComm *comm);
+void standin_nap(void);
+
+#endif
