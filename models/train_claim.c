@@ -40,7 +40,7 @@ struct train_claim {
 /* ---- who ---- */
 
 /* The 22nd word of /proc/PID/stat, counted behind the name, which may hold anything; -1: no such
- * process. */
+ * process, or one that has ended and that nobody has asked for. */
 static int64_t begun_of(int pid)
 {
     char path[64], text[1024];
@@ -52,6 +52,8 @@ static int64_t begun_of(int pid)
         fclose(in);
     text[nbytes] = 0;
     const char *at = strrchr(text, ')');
+    if (at && (strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0))
+        return -1;
     for (int word = 2; at && word < 22; word++)
         at = strchr(at + 1, ' ');
     return at ? atoll(at) : -1;

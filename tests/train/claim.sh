@@ -65,6 +65,20 @@ run -n 2 run.yaml train.steps=$steps
 ok "$([ $? = 0 ] && holds log "resumes from ck/$last" && ! holds log "waiting up to"; echo $?)" \
     "which holds up nobody on that machine"
 
+# shellcheck disable=SC2016
+sh -c '"$0" run.yaml log.metrics=c.jsonl & exec sleep 1000' "$launch" >log 2>err &
+holder=$!
+wait_for c.jsonl '"step":'
+leader=$(sed -n 's/.*"process": \([0-9]*\).*/\1/p' ck/running.json)
+kill -KILL "$leader"
+wait_for "/proc/$leader/stat" ') Z'
+last=$(published ck | tail -n 1)
+steps=$((10#${last#step-} + 3))
+run -n 2 run.yaml train.steps=$steps
+ok "$([ $? = 0 ] && holds log "resumes from ck/$last"; echo $?)" "nor does one that ended and stays a zombie"
+kill $holder
+wait
+
 # ---- on another machine -----------------------------------------------------------------------------
 
 (for i in $(seq 2000); do
