@@ -24,7 +24,7 @@ train block -N2 -n4 --ntasks-per-node=2 -m block --
 [ $rc = 0 ] && grep -q "HYBRID_SHARD, 2 x 2 (replicate x shard)" log
 ok $? "ranks in blocks: groups inside nodes"
 train cyclic -N2 -n4 --ntasks-per-node=2 -m cyclic --
-[ $rc = 1 ] && grep -q "ranks 0 and 2 are on node n. and rank 1 is not.*srun --distribution=block, or .*--reorder" err
+[ $rc = 2 ] && grep -q "ranks 0 and 2 are on node n. and rank 1 is not.*(srun --distribution=block), or .*--reorder" err
 ok $? "dealt out in turn: refused, with what mends it"
 train reordered -N2 -n4 --ntasks-per-node=2 -m cyclic -- --reorder
 [ $rc = 0 ] && grep -q "2 x 2 (replicate x shard)" log && cmp -s <(losses block) <(losses reordered)
@@ -48,11 +48,14 @@ step --mpi=none -N2 -n4 --ntasks-per-node=2 -m cyclic sh -c 'f=; [ $SLURM_PROCID
 ok $? "rank 0 decides for all"
 
 train uneven -N2 -n3 --ntasks-per-node=2 --
-[ $rc = 1 ] && grep -q "node n. has 2 ranks and node n. has 1: give each node the same number with srun --ntasks-per-node=N" err
+[ $rc = 2 ] && grep -q "node n. has 2 ranks and node n. has 1: give each node the same number (srun --ntasks-per-node" err
 ok $? "uneven nodes are refused with what mends it"
 train between -N2 -n6 --ntasks-per-node=3 -- fsdp.shard_size=2
-[ $rc = 1 ] && grep -q "shard groups would cross nodes; choose a shard_size that divides 3 or is a multiple of it" err
+[ $rc = 2 ] && grep -q "shard groups would cross nodes; choose a shard_size that divides 3 or is a multiple of it" err
 ok $? "groups that lie across a node's edge are refused"
+train whole -N2 -n3 -m block -- fsdp.shard_size=3
+[ $rc = 0 ] && grep -q "1 x 3 (replicate x shard)" log
+ok $? "one group of all ranks is not, on uneven nodes either"
 train asked -N2 -n6 --ntasks-per-node=3 -- fsdp.shard_size=6
 [ $rc = 0 ] && grep -q "1 x 6 (replicate x shard)" log
 ok $? "groups over whole nodes that were asked for are not"
