@@ -289,7 +289,7 @@ $(filter-out $(BIN)/tests/simt/%,$(TESTS)) $(BENCHES): $(BIN)/tests/%: $(OBJ)/te
 
 # The CUDA part compiled for the CPU, with tests/simt in place of CUDA's headers: host files by CC,
 # kernels by CXX. Objects lie apart, in obj/.../simt.
-SRC_simt := $(sort $(filter-out libfsdp/comm/% %_backend.c models/nn/cuda/%.c,$(CUDA_ALL)) \
+SRC_simt := $(sort $(filter-out libfsdp/comm/% %_backend.c %_tune.c %_cudnn.c,$(CUDA_ALL)) \
 	$(wildcard tests/simt/*.cc))
 OBJ_simt := $(patsubst %,$(OBJ)/simt/%.o,$(SRC_simt))
 SIMT_INC  = -Itests/simt/include -Itests/lib $(INC_$(firstword $(subst /, ,$<)))

@@ -155,9 +155,17 @@ void fsdp_lane_destroy(struct fsdp_lane *lane)
 {
     if (lane) {
         lane->device->ops->lane_destroy(lane->state);
+        fsdp_device_free(lane->device, lane->scratch);
         pthread_mutex_destroy(&lane->lock);
         fsdp_free(lane);
     }
+}
+
+void *fsdp_lane_scratch(struct fsdp_lane *lane, size_t nbytes, struct fsdp_err *err)
+{
+    if (!lane->scratch)
+        lane->scratch = fsdp_device_alloc(lane->device, nbytes, "a lane's scratch memory", err);
+    return lane->scratch;
 }
 
 /* What was said of the lane from beside it. */

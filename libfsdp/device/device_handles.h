@@ -20,6 +20,7 @@ struct fsdp_lane {
     char name[32];
     pthread_mutex_t lock; /* of failure */
     struct fsdp_err failure;
+    void *scratch; /* NULL until somebody asks */
 };
 
 struct fsdp_event {

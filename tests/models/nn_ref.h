@@ -62,14 +62,4 @@ static inline double ref_error(const float *got, const double *want, size_t nele
     return isfinite(error) ? error : 1e30;
 }
 
-static inline struct fsdp_lane *ref_lane(void)
-{
-    static struct fsdp_device *device;
-    static struct fsdp_lane *lane;
-    if (!lane && (fsdp_device_open(&device, "cpu", 0, NULL) ||
-                  fsdp_lane_create(&lane, device, "compute", NULL)))
-        abort();
-    return lane;
-}
-
 #endif

@@ -105,8 +105,15 @@ void run_one(cudaStream_t s)
 
 void drain(cudaStream_t s)
 {
-    while (!s->queue.empty())
-        run_one(s);
+    while (!s->queue.empty()) {
+        if (s->queue.front().until || !s->queue.front().opens) {
+            run_one(s);
+            continue;
+        }
+        open_memory open; // once for all that follow each other
+        while (!s->queue.empty() && s->queue.front().opens && !s->queue.front().until)
+            run_one(s);
+    }
 }
 
 cudaStream_t of(cudaStream_t s)

@@ -171,6 +171,15 @@ template <class T> static inline void __stcs(T *at, T value)
     *at = value;
 }
 
+static inline unsigned __umulhi(unsigned x, unsigned y)
+{
+    return (unsigned)((uint64_t)x * y >> 32);
+}
+static inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+
 /* Names that the C library has for itself. */
 #define __expf expf
 #define __logf logf

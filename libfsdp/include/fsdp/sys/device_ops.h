@@ -8,6 +8,10 @@
 
 #include "fsdp/device.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define FSDP_DEVICE_OPS_ABI 2
 
 struct fsdp_device_ops {
@@ -65,8 +69,15 @@ struct fsdp_device_ops {
 
 extern const struct fsdp_device_ops fsdp_device_cpu_ops;
 
+/* Device memory of the lane's own, for work on it that leaves nothing behind: nbytes, the same in
+ * every call, allocated by the first and freed with the lane. NULL: there is no such memory. */
+void *fsdp_lane_scratch(struct fsdp_lane *lane, size_t nbytes, struct fsdp_err *err);
+
 /* A device of this backend, whatever kind it is: for backends that are not in the tree, and tests. */
 int fsdp_device_open_ops(struct fsdp_device **out, const struct fsdp_device_ops *ops, int ordinal,
                          unsigned flags, struct fsdp_err *err);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

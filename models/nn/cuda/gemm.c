@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Products of mixed types, in terms of those that cuBLASLt has.
+ *
+ * F32 by a 16-bit type: the F32 matrix is taken as the sum of two 16-bit ones, high + low, which
+ * has 16 bits of bf16 and 22 of fp16; two products on tensor cores are faster than one in fp32. An
+ * output that cuBLASLt cannot give is made in F32 and converted.
+ */
+#include "gemm.h"
+
+static int rows_of(const struct gemm_matrix *x, int rows, int cols)
+{
+    return x->transposed ? cols : rows;
+}
+
+static size_t nelem_of(int rows, int cols)
+{
+    return ((size_t)rows * (size_t)cols + 63) / 64 * 64; /* work is cut at multiples of 256 bytes */
+}
+
+static bool is_mixed(const struct gemm *g)
+{
+    return g->a.dtype != g->b.dtype;
+}
+
+/* The type in which the products run. */
+static enum fsdp_dtype narrow_of(const struct gemm *g)
+{
+    return g->a.dtype == FSDP_F32 ? g->b.dtype : g->a.dtype;
+}
+
+static bool needs_store(const struct gemm *g)
+{
+    return g->c_dtype != FSDP_F32 && g->c_dtype != narrow_of(g);
+}
+
+size_t gemm_work_nelem(const struct gemm *g)
+{
+    size_t nelem = 0;
+    if (is_mixed(g))
+        nelem += g->a.dtype == FSDP_F32 ? nelem_of(g->m, g->k) : nelem_of(g->k, g->n);
+    if (needs_store(g))
+        nelem += nelem_of(g->m, g->n);
+    return nelem;
+}
+
+/* One type for both operands. */
+static int uniform(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *err)
+{
+    struct gemm plain = *g;
+
+    if (!needs_store(g) && (!g->bias || g->bias_dtype == g->c_dtype))
+        return gemm_lt(lane, g, err);
+    plain.bias = NULL;
+    if (needs_store(g)) {
+        plain.c = g->work;
+        plain.ldc = g->n;
+        plain.c_dtype = FSDP_F32;
+        plain.beta = 0;
+    }
+    FSDP_TRY(gemm_lt(lane, &plain, err));
+    if (g->bias)
+        FSDP_TRY(nn_cuda_add_row(lane, plain.c, plain.c_dtype, plain.ldc, g->bias, g->bias_dtype,
+                                 g->m, g->n, err));
+    if (!needs_store(g))
+        return FSDP_OK;
+    return nn_cuda_store(lane, g->c, g->c_dtype, g->ldc, g->work, g->m, g->n, g->beta, err);
+}
+
+/* The small part first, so that the large one is rounded with it. */
+static int mixed(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *err)
+{
+    const enum fsdp_dtype narrow = narrow_of(g);
+    struct gemm part = *g;
+    struct gemm_matrix *wide = g->a.dtype == FSDP_F32 ? &part.a : &part.b;
+    const int rows = wide == &part.a ? g->m : g->k, cols = wide == &part.a ? g->k : g->n;
+    const int nrows = rows_of(wide, rows, cols), ncols = rows + cols - nrows;
+    const size_t nelem = nelem_of(rows, cols);
+    void *high = g->work, *low = nn_at(high, narrow, nelem);
+
+    FSDP_TRY(nn_cuda_split(lane, high, low, narrow, wide->at, wide->ld, nrows, ncols, err));
+    wide->ld = ncols;
+    wide->dtype = narrow;
+    wide->at = low;
+    part.work = g->work + nelem;
+    part.bias = NULL;
+    FSDP_TRY(uniform(lane, &part, err));
+    wide->at = high;
+    part.bias = g->bias;
+    part.beta = 1;
+    return uniform(lane, &part, err);
+}
+
+int gemm(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_cuda_enter(lane, err));
+    if (g->a.dtype != FSDP_F32 && g->b.dtype != FSDP_F32 && is_mixed(g))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "a product of %s with %s: not on CUDA",
+                            fsdp_dtype_name(g->a.dtype), fsdp_dtype_name(g->b.dtype));
+    return is_mixed(g) ? mixed(lane, g, err) : uniform(lane, g, err);
+}

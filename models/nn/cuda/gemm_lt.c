@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One product through cuBLASLt: descriptors and algorithm are made once for each shape. */
+#include <pthread.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+
+#include "gemm_lt.h"
+
+enum { MOST_DEVICES = 64, BUCKETS = 1024, ALIGNMENT = 16 };
+
+struct node {
+    struct gemm_plan plan;
+    struct node *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static cublasLtHandle_t handles[MOST_DEVICES];
+static struct node *buckets[BUCKETS];
+
+void gemm_lt_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void gemm_lt_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+int gemm_lt_check(cublasStatus_t status, const struct gemm *g, const char *what,
+                  struct fsdp_err *err)
+{
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return FSDP_OK;
+    return fsdp_err_set(
+        err, status == CUBLAS_STATUS_NOT_SUPPORTED ? FSDP_EUNSUPPORTED : FSDP_EINTERNAL,
+        "product %d x %d x %d of %s to %s: %s: %s", g->m, g->n, g->k, fsdp_dtype_name(g->a.dtype),
+        fsdp_dtype_name(g->c_dtype), what, cublasLtGetStatusString(status));
+}
+
+static cudaDataType_t type_of(enum fsdp_dtype dtype)
+{
+    return dtype == FSDP_F32 ? CUDA_R_32F : dtype == FSDP_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+static uint8_t alignment_of(const void *ptr)
+{
+    const uintptr_t low = (uintptr_t)ptr & (ALIGNMENT - 1);
+    return (uint8_t)(low ? low & -low : ALIGNMENT);
+}
+
+static struct gemm_key key_of(const struct gemm *g, int ordinal)
+{
+    return (struct gemm_key){.ordinal = ordinal,
+                             .m = g->m,
+                             .n = g->n,
+                             .k = g->k,
+                             .a_ld = g->a.ld,
+                             .b_ld = g->b.ld,
+                             .c_ld = g->ldc,
+                             .a_transposed = g->a.transposed,
+                             .b_transposed = g->b.transposed,
+                             .dtype = (uint8_t)g->a.dtype,
+                             .c_dtype = (uint8_t)g->c_dtype,
+                             .biased = g->bias != NULL,
+                             .adds = g->beta != 0.0f,
+                             .a_align = alignment_of(g->a.at),
+                             .b_align = alignment_of(g->b.at),
+                             .c_align = alignment_of(g->c),
+                             .bias_align = g->bias ? alignment_of(g->bias) : 0};
+}
+
+/* ---- making a plan ----------------------------------------------------------------------------
+ */
+
+/* Our matrix of rows x cols, row-major, is the library's of cols x rows. */
+static cublasStatus_t layout(cublasLtMatrixLayout_t *out, enum fsdp_dtype dtype, int rows, int cols,
+                             int ld)
+{
+    return cublasLtMatrixLayoutCreate(out, type_of(dtype), (uint64_t)cols, (uint64_t)rows, ld);
+}
+
+static cublasStatus_t operand(cublasLtMatrixLayout_t *out, const struct gemm_matrix *x, int rows,
+                              int cols)
+{
+    return layout(out, x->dtype, x->transposed ? cols : rows, x->transposed ? rows : cols, x->ld);
+}
+
+static cublasStatus_t set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
+                          const void *value, size_t nbytes)
+{
+    return cublasLtMatmulDescSetAttribute(desc, what, value, nbytes);
+}
+
+static cublasStatus_t describe(struct gemm_plan *p, const struct gemm *g)
+{
+    const cublasOperation_t op_a = g->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t op_b = g->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    cublasStatus_t s = cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+
+    s = s ? s : set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_b, sizeof op_b);
+    s = s ? s : set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_a, sizeof op_a);
+    if (g->bias && !s)
+        s = set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (g->bias && !s)
+        s = set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
+    s = s ? s : operand(&p->b, &g->b, g->k, g->n);
+    s = s ? s : operand(&p->a, &g->a, g->m, g->k);
+    return s ? s : layout(&p->c, g->c_dtype, g->m, g->n, g->ldc);
+}
+
+static void undescribe(struct gemm_plan *p)
+{
+    if (p->desc)
+        cublasLtMatmulDescDestroy(p->desc);
+    if (p->a)
+        cublasLtMatrixLayoutDestroy(p->a);
+    if (p->b)
+        cublasLtMatrixLayoutDestroy(p->b);
+    if (p->c)
+        cublasLtMatrixLayoutDestroy(p->c);
+}
+
+static cublasStatus_t prefer(cublasLtMatmulPreference_t pref, const struct gemm_key *key)
+{
+    static const cublasLtMatmulPreferenceAttributes_t what[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    /* The library's first operand is our second. */
+    const uint32_t alignment[] = {key->b_align, key->a_align, key->c_align, key->c_align};
+    const size_t workspace = NN_CUDA_SCRATCH_NBYTES;
+    cublasStatus_t s = cublasLtMatmulPreferenceSetAttribute(
+        pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    for (int i = 0; i < 4 && !s; i++)
+        s = cublasLtMatmulPreferenceSetAttribute(pref, what[i], &alignment[i], sizeof alignment[i]);
+    return s;
+}
+
+int gemm_plan_proposals(cublasLtMatmulHeuristicResult_t *out, int *nout, int most,
+                        const struct gemm_plan *p, cublasLtHandle_t handle, struct fsdp_err *err)
+{
+    const struct gemm what = {.m = p->key.m,
+                              .n = p->key.n,
+                              .k = p->key.k,
+                              .a = {.dtype = (enum fsdp_dtype)p->key.dtype},
+                              .c_dtype = (enum fsdp_dtype)p->key.c_dtype};
+    cublasLtMatmulPreference_t pref = NULL;
+    cublasStatus_t s = cublasLtMatmulPreferenceCreate(&pref);
+
+    *nout = 0;
+    s = s ? s : prefer(pref, &p->key);
+    s = s ? s
+          : cublasLtMatmulAlgoGetHeuristic(handle, p->desc, p->b, p->a, p->c, p->c, pref, most, out,
+                                           nout);
+    if (pref)
+        cublasLtMatmulPreferenceDestroy(pref);
+    return gemm_lt_check(s || *nout ? s : CUBLAS_STATUS_NOT_SUPPORTED, &what,
+                         "asking cuBLASLt for algorithms", err);
+}
+
+static int handle_of(cublasLtHandle_t *out, int ordinal, const struct gemm *g, struct fsdp_err *err)
+{
+    if (ordinal >= MOST_DEVICES)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "GPU %d: at most %d in a process", ordinal,
+                            MOST_DEVICES);
+    if (!handles[ordinal])
+        FSDP_TRY(gemm_lt_check(cublasLtCreate(&handles[ordinal]), g, "opening cuBLASLt", err));
+    *out = handles[ordinal];
+    return FSDP_OK;
+}
+
+static int make_plan(struct gemm_plan *p, cublasLtHandle_t handle, const struct gemm *g,
+                     struct fsdp_err *err)
+{
+    cublasLtMatmulHeuristicResult_t first;
+    int nfound, rc = gemm_lt_check(describe(p, g), g, "describing it to cuBLASLt", err);
+
+    if (!rc)
+        rc = gemm_plan_proposals(&first, &nfound, 1, p, handle, err);
+    if (rc)
+        undescribe(p);
+    else
+        p->algo = first.algo;
+    return rc;
+}
+
+int gemm_plan(struct gemm_plan **out, cublasLtHandle_t *handle, struct fsdp_lane *lane,
+              const struct gemm *g, struct fsdp_err *err)
+{
+    const struct gemm_key key = key_of(g, fsdp_cuda_ordinal(lane));
+    struct node **bucket = &buckets[fsdp_hash(FSDP_HASH_SEED, &key, sizeof key) % BUCKETS], *node;
+
+    FSDP_TRY(handle_of(handle, key.ordinal, g, err));
+    for (node = *bucket; node; node = node->next)
+        if (!memcmp(&node->plan.key, &key, sizeof key)) {
+            *out = &node->plan;
+            return FSDP_OK;
+        }
+    if (!(node = fsdp_alloc(1, sizeof *node, "plan of a product", err)))
+        return FSDP_ENOMEM;
+    node->plan.key = key;
+    int rc = make_plan(&node->plan, *handle, g, err);
+    if (rc) {
+        fsdp_free(node);
+        return rc;
+    }
+    node->next = *bucket;
+    *bucket = node;
+    *out = &node->plan;
+    return FSDP_OK;
+}
+
+/* ---- running it -------------------------------------------------------------------------------
+ */
+
+int gemm_plan_run(const struct gemm_plan *p, cublasLtHandle_t handle, struct fsdp_lane *lane,
+                  const struct gemm *g, void *workspace, const cublasLtMatmulAlgo_t *algo,
+                  struct fsdp_err *err)
+{
+    const float alpha = 1;
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+
+    if (g->bias)
+        s = set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
+    s = s ? s
+          : cublasLtMatmul(handle, p->desc, &alpha, g->b.at, p->b, g->a.at, p->a, &g->beta, g->c,
+                           p->c, g->c, p->c, algo, workspace, NN_CUDA_SCRATCH_NBYTES,
+                           (cudaStream_t)fsdp_lane_native(lane));
+    return gemm_lt_check(s, g, "cuBLASLt", err);
+}
+
+int gemm_lt(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *err)
+{
+    struct gemm_plan *plan;
+    cublasLtHandle_t handle;
+    void *workspace;
+
+    FSDP_TRY(nn_cuda_scratch(&workspace, lane, err));
+    gemm_lt_lock();
+    int rc = gemm_plan(&plan, &handle, lane, g, err);
+    if (!rc)
+        rc = gemm_plan_run(plan, handle, lane, g, workspace, &plan->algo, err);
+    gemm_lt_unlock();
+    return rc ? rc : fsdp_cuda_launched(lane, "product", err);
+}

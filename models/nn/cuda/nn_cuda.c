@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "nn_cuda.h"
+
+const struct nn_ops nn_cuda_ops = {
+    .abi = NN_OPS_ABI,
+    .name = "cuda",
+    .linear_work_nelem = nn_cuda_linear_work_nelem,
+    .linear_forward = nn_cuda_linear_forward,
+    .linear_backward_input = nn_cuda_linear_backward_input,
+    .linear_backward_weight = nn_cuda_linear_backward_weight,
+    .affine_forward = nn_cuda_affine_forward,
+    .affine_backward_input = nn_cuda_affine_backward_input,
+    .affine_backward_weight = nn_cuda_affine_backward_weight,
+    .embedding_forward = nn_cuda_embedding_forward,
+    .embedding_backward = nn_cuda_embedding_backward,
+    .rmsnorm_forward = nn_cuda_rmsnorm_forward,
+    .rmsnorm_backward = nn_cuda_rmsnorm_backward,
+    .layernorm_forward = nn_cuda_layernorm_forward,
+    .layernorm_backward = nn_cuda_layernorm_backward,
+    .rope_table = nn_cuda_rope_table,
+    .rope = nn_cuda_rope,
+    .attention_work_nelem = nn_cuda_attention_work_nelem,
+    .attention_forward = nn_cuda_attention_forward,
+    .attention_backward = nn_cuda_attention_backward,
+    .swiglu_forward = nn_cuda_swiglu_forward,
+    .swiglu_backward = nn_cuda_swiglu_backward,
+    .gelu_forward = nn_cuda_gelu_forward,
+    .gelu_backward = nn_cuda_gelu_backward,
+    .dropout = nn_cuda_dropout,
+    .cross_entropy = nn_cuda_cross_entropy,
+    .split_tokens = nn_cuda_split_tokens,
+    .positions = nn_cuda_positions,
+};

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* nn_cuda.h: the operators on CUDA, and what they share on the host. Private to models/nn/cuda. */
+#ifndef NN_CUDA_H
+#define NN_CUDA_H
+
+#include "fsdp/sys/cuda.h"
+#include "fsdp/sys/device_ops.h"
+#include "nn/nn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NN_CUDA_OP(name, type)                                                                     \
+    int nn_cuda_##name(struct fsdp_lane *lane, const struct type *args, struct fsdp_err *err);
+
+NN_CUDA_OP(linear_forward, nn_linear)
+NN_CUDA_OP(linear_backward_input, nn_linear)
+NN_CUDA_OP(linear_backward_weight, nn_linear)
+NN_CUDA_OP(affine_forward, nn_affine)
+NN_CUDA_OP(affine_backward_input, nn_affine)
+NN_CUDA_OP(affine_backward_weight, nn_affine)
+NN_CUDA_OP(embedding_forward, nn_embedding)
+NN_CUDA_OP(embedding_backward, nn_embedding)
+NN_CUDA_OP(rmsnorm_forward, nn_rmsnorm)
+NN_CUDA_OP(rmsnorm_backward, nn_rmsnorm_backward)
+NN_CUDA_OP(layernorm_forward, nn_layernorm)
+NN_CUDA_OP(layernorm_backward, nn_layernorm_backward)
+NN_CUDA_OP(rope_table, nn_rope_table)
+NN_CUDA_OP(rope, nn_rope)
+NN_CUDA_OP(attention_forward, nn_attention)
+NN_CUDA_OP(attention_backward, nn_attention)
+NN_CUDA_OP(swiglu_forward, nn_swiglu)
+NN_CUDA_OP(swiglu_backward, nn_swiglu)
+NN_CUDA_OP(gelu_forward, nn_gelu)
+NN_CUDA_OP(gelu_backward, nn_gelu)
+NN_CUDA_OP(dropout, nn_dropout)
+NN_CUDA_OP(cross_entropy, nn_cross_entropy)
+NN_CUDA_OP(split_tokens, nn_split_tokens)
+NN_CUDA_OP(positions, nn_positions)
+size_t nn_cuda_linear_work_nelem(const struct nn_linear *shape);
+size_t nn_cuda_attention_work_nelem(const struct nn_attention *shape);
+
+extern const struct nn_ops nn_cuda_ops;
+
+/* ---- a lane's scratch ---------------------------------------------------------------------------
+ * Memory that one operator uses and no operator finds as it left it: partial sums, and the
+ * workspace of cuBLASLt. One piece a lane, allocated at the lane's first operator. */
+enum { NN_CUDA_SCRATCH_NBYTES = 64 << 20 };
+static inline int nn_cuda_scratch(void **out, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    *out = fsdp_lane_scratch(lane, NN_CUDA_SCRATCH_NBYTES, err);
+    return *out ? FSDP_OK : FSDP_ENOMEM;
+}
+
+/* ---- pieces that several operators are made of --------------------------------------------------
+ */
+
+/* out[col] = sum of in[row][col] over nrows + beta out[col], in a fixed order: in (nrows, ncols).
+ */
+int nn_cuda_sum_rows(struct fsdp_lane *lane, void *out, enum fsdp_dtype out_dtype, const void *in,
+                     enum fsdp_dtype in_dtype, int nrows, int ncols, float beta,
+                     struct fsdp_err *err);
+
+/* high + low = x, up to the rounding of low: x (nrows, ncols) with rows ld apart, high and low of
+ * type `narrow` without gaps. */
+int nn_cuda_split(struct fsdp_lane *lane, void *high, void *low, enum fsdp_dtype narrow,
+                  const float *x, int ld, int nrows, int ncols, struct fsdp_err *err);
+
+/* Every row of c (nrows, ncols) += row. */
+int nn_cuda_add_row(struct fsdp_lane *lane, void *c, enum fsdp_dtype dtype, int ld, const void *row,
+                    enum fsdp_dtype row_dtype, int nrows, int ncols, struct fsdp_err *err);
+
+/* dst = src + beta dst, where rows of dst lie ld elements apart. */
+int nn_cuda_store(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dtype, int ld,
+                  const float *src, int nrows, int ncols, float beta, struct fsdp_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

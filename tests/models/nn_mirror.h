@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nn_mirror.h: operators of a device whose memory the host does not see, for suites that know host
+ * memory alone. Every call copies what its pointers point to, runs the operator there, waits, and
+ * copies it all back. Pieces of memory end where their allocation does, so that what reaches past
+ * the end is seen where anything sees it.
+ */
+#ifndef NN_MIRROR_H
+#define NN_MIRROR_H
+
+#include "suite.h"
+
+enum { MIRROR_MOST = 16, MIRROR_PAGE = 4096 };
+
+struct mirror_piece {
+    void *host; /* NULL: unused */
+    char *base, *at;
+    size_t nbytes, pages_nbytes;
+    bool back;
+};
+
+static struct {
+    const struct nn_ops *ops;
+    struct fsdp_device *device;
+    struct fsdp_lane *lane;
+    struct mirror_piece piece[MIRROR_MOST]; /* memory stays for later calls */
+} mirror;
+
+static inline void mirror_must(int rc)
+{
+    if (rc) {
+        diag("%s", err.text);
+        abort();
+    }
+}
+
+/* Unused memory of that size, or the last that is unused. */
+static inline struct mirror_piece *mirror_free_piece(size_t pages_nbytes)
+{
+    struct mirror_piece *unused = NULL;
+    for (int i = 0; i < MIRROR_MOST; i++)
+        if (!mirror.piece[i].host) {
+            unused = &mirror.piece[i];
+            if (unused->pages_nbytes == pages_nbytes)
+                return unused;
+        }
+    fsdp_device_free(mirror.device, unused->base);
+    unused->base = fsdp_device_alloc(mirror.device, pages_nbytes, "mirror", &err);
+    unused->pages_nbytes = pages_nbytes;
+    mirror_must(unused->base ? FSDP_OK : FSDP_ENOMEM);
+    return unused;
+}
+
+/* The device's copy of host memory; the same one for the same memory. */
+static inline void *mirror_up(const void *host, size_t nbytes, bool back)
+{
+    if (!host || !nbytes)
+        return NULL;
+    for (int i = 0; i < MIRROR_MOST; i++)
+        if (mirror.piece[i].host == host) {
+            mirror.piece[i].back |= back;
+            return mirror.piece[i].at;
+        }
+    const size_t pages = (nbytes + MIRROR_PAGE - 1) / MIRROR_PAGE * MIRROR_PAGE;
+    struct mirror_piece *p = mirror_free_piece(pages);
+    p->host = (void *)(uintptr_t)host;
+    p->at = p->base + (pages - nbytes);
+    p->nbytes = nbytes;
+    p->back = back;
+    mirror_must(fsdp_copy(mirror.lane, p->at, p->host, nbytes, &err));
+    return p->at;
+}
+
+static inline int mirror_down(int rc)
+{
+    for (int i = 0; i < MIRROR_MOST && !rc; i++)
+        if (mirror.piece[i].host && mirror.piece[i].back)
+            rc = fsdp_copy(mirror.lane, mirror.piece[i].host, mirror.piece[i].at,
+                           mirror.piece[i].nbytes, &err);
+    rc = rc ? rc : fsdp_lane_sync(mirror.lane, &err);
+    for (int i = 0; i < MIRROR_MOST; i++)
+        mirror.piece[i].host = NULL;
+    if (rc)
+        diag("%s", err.text);
+    return rc;
+}
+
+static inline size_t mirror_nbytes(size_t nelem, enum fsdp_dtype dtype)
+{
+    return nelem * fsdp_dtype_nbytes(dtype);
+}
+
+/* a.FIELD of a copy becomes the device's: nelem of a type; OUT comes back. */
+#define MIRROR_IN(field, nelem, dtype) a.field = mirror_up(a.field, mirror_nbytes(nelem, dtype), 0)
+#define MIRROR_OUT(field, nelem, dtype) a.field = mirror_up(a.field, mirror_nbytes(nelem, dtype), 1)
+/* Defines mirror_NAME, whose body fits the copy `a`. */
+#define MIRROR(name, type, body)                                                                   \
+    static int mirror_##name(struct fsdp_lane *lane, const struct type *args,                      \
+                             struct fsdp_err *failure)                                             \
+    {                                                                                              \
+        struct type a = *args;                                                                     \
+        (void)lane;                                                                                \
+        body return mirror_down(mirror.ops->name(mirror.lane, &a, failure));                       \
+    }
+
+static inline size_t area(int rows, int cols)
+{
+    return (size_t)rows * (size_t)cols;
+}
+
+static inline void mirror_linear_work(struct nn_linear *p)
+{
+    struct nn_linear a = *p;
+    MIRROR_OUT(work, mirror.ops->linear_work_nelem(&a), FSDP_F32);
+    p->work = a.work;
+}
+
+MIRROR(linear_forward, nn_linear, {
+    mirror_linear_work(&a);
+    MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
+    MIRROR_IN(w, area(a.nout, a.nin), a.w_dtype);
+    MIRROR_OUT(out, area(a.rows, a.nout), a.y_dtype);
+})
+MIRROR(linear_backward_input, nn_linear, {
+    mirror_linear_work(&a);
+    MIRROR_IN(dy, area(a.rows, a.nout), a.y_dtype);
+    MIRROR_IN(w, area(a.nout, a.nin), a.w_dtype);
+    MIRROR_OUT(out, area(a.rows, a.nin), a.dtype);
+})
+MIRROR(linear_backward_weight, nn_linear, {
+    mirror_linear_work(&a);
+    MIRROR_IN(dy, area(a.rows, a.nout), a.y_dtype);
+    MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
+    MIRROR_OUT(out, area(a.nout, a.nin), a.dw_dtype);
+})
+
+/* Of some columns of a wider weight: up to the last element that belongs to them. */
+static inline size_t columns(const struct nn_affine *a)
+{
+    return area(a->nin - 1, a->ldw) + (size_t)a->nout;
+}
+
+static inline void mirror_affine_work(struct nn_affine *p)
+{
+    const struct nn_linear shape = {.rows = p->rows,
+                                    .nin = p->nin,
+                                    .nout = p->nout,
+                                    .dtype = p->dtype,
+                                    .y_dtype = p->dtype,
+                                    .w_dtype = p->w_dtype,
+                                    .dw_dtype = p->dw_dtype};
+    p->work = mirror_up(p->work, 4 * mirror.ops->linear_work_nelem(&shape), true);
+}
+
+MIRROR(affine_forward, nn_affine, {
+    mirror_affine_work(&a);
+    MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
+    MIRROR_IN(w, columns(&a), a.w_dtype);
+    MIRROR_IN(b, (size_t)a.nout, a.w_dtype);
+    MIRROR_OUT(out, area(a.rows, a.nout), a.dtype);
+})
+MIRROR(affine_backward_input, nn_affine, {
+    mirror_affine_work(&a);
+    MIRROR_IN(dy, area(a.rows, a.nout), a.dtype);
+    MIRROR_IN(w, columns(&a), a.w_dtype);
+    MIRROR_OUT(out, area(a.rows, a.nin), a.dtype);
+})
+MIRROR(affine_backward_weight, nn_affine, {
+    mirror_affine_work(&a);
+    MIRROR_IN(dy, area(a.rows, a.nout), a.dtype);
+    MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
+    MIRROR_OUT(out, columns(&a), a.dw_dtype);
+    MIRROR_OUT(db, (size_t)a.nout, a.dw_dtype);
+})
+MIRROR(embedding_forward, nn_embedding, {
+    MIRROR_IN(w, area(a.vocab, a.dim), a.w_dtype);
+    a.tokens = mirror_up(a.tokens, (size_t)a.rows * sizeof(int32_t), false);
+    MIRROR_OUT(out, area(a.rows, a.dim), a.dtype);
+})
+MIRROR(embedding_backward, nn_embedding, {
+    MIRROR_IN(dy, area(a.rows, a.dim), a.dtype);
+    a.tokens = mirror_up(a.tokens, (size_t)a.rows * sizeof(int32_t), false);
+    MIRROR_OUT(out, area(a.vocab, a.dim), a.dw_dtype);
+})
+MIRROR(rmsnorm_forward, nn_rmsnorm, {
+    MIRROR_IN(x, area(a.rows, a.dim), a.dtype);
+    MIRROR_IN(w, (size_t)a.dim, a.w_dtype);
+    MIRROR_OUT(y, area(a.rows, a.dim), a.dtype);
+    MIRROR_OUT(x_copy, area(a.rows, a.dim), a.dtype);
+    MIRROR_OUT(rstd, (size_t)a.rows, FSDP_F32);
+})
+MIRROR(rmsnorm_backward, nn_rmsnorm_backward, {
+    MIRROR_IN(x, area(a.rows, a.dim), a.dtype);
+    MIRROR_IN(w, (size_t)a.dim, a.w_dtype);
+    MIRROR_IN(rstd, (size_t)a.rows, FSDP_F32);
+    MIRROR_OUT(dy, area(a.rows, a.dim), a.dtype);
+    MIRROR_OUT(dx, area(a.rows, a.dim), a.dtype);
+    MIRROR_OUT(dw, (size_t)a.dim, a.dw_dtype);
+})
+MIRROR(layernorm_forward, nn_layernorm, {
+    MIRROR_IN(x, area(a.rows, a.dim), a.dtype);
+    MIRROR_IN(w, (size_t)a.dim, a.w_dtype);
+    MIRROR_IN(b, (size_t)a.dim, a.w_dtype);
+    MIRROR_OUT(y, area(a.rows, a.dim), a.dtype);
+    MIRROR_OUT(x_copy, area(a.rows, a.dim), a.dtype);
+    MIRROR_OUT(mean, (size_t)a.rows, FSDP_F32);
+    MIRROR_OUT(rstd, (size_t)a.rows, FSDP_F32);
+})
+MIRROR(layernorm_backward, nn_layernorm_backward, {
+    MIRROR_IN(x, area(a.rows, a.dim), a.dtype);
+    MIRROR_IN(w, (size_t)a.dim, a.w_dtype);
+    MIRROR_IN(b, (size_t)a.dim, a.w_dtype);
+    MIRROR_IN(mean, (size_t)a.rows, FSDP_F32);
+    MIRROR_IN(rstd, (size_t)a.rows, FSDP_F32);
+    MIRROR_OUT(dy, area(a.rows, a.dim), a.dtype);
+    MIRROR_OUT(dx, area(a.rows, a.dim), a.dtype);
+    MIRROR_OUT(dw, (size_t)a.dim, a.dw_dtype);
+    MIRROR_OUT(db, (size_t)a.dim, a.dw_dtype);
+})
+MIRROR(rope_table, nn_rope_table, { /* the frequencies are host memory */
+                                    MIRROR_OUT(cos, area(a.T, a.half), FSDP_F32);
+                                    MIRROR_OUT(sin, area(a.T, a.half), FSDP_F32);
+})
+
+/* The tables have a row for each position that occurs. */
+static inline int rope_rows(const struct nn_rope *a)
+{
+    int most = a->T - 1;
+    for (int i = 0; a->positions && i < a->B * a->T; i++)
+        most = a->positions[i] > most ? a->positions[i] : most;
+    return most + 1;
+}
+
+MIRROR(rope, nn_rope, {
+    const int nrows = rope_rows(&a);
+    MIRROR_IN(cos, area(nrows, a.D / 2), FSDP_F32);
+    MIRROR_IN(sin, area(nrows, a.D / 2), FSDP_F32);
+    a.positions = mirror_up(a.positions, area(a.B, a.T) * sizeof(int32_t), false);
+    MIRROR_OUT(x, area(a.B * a.T, a.heads * a.D), a.dtype);
+})
+
+static inline void mirror_attention_args(struct nn_attention *p)
+{
+    struct nn_attention a = *p;
+    const size_t nq = area(a.B * a.Tq, a.NH * a.D), nk = area(a.B * a.Tk, a.NKV * a.D);
+    MIRROR_OUT(q, nq, a.dtype);
+    MIRROR_OUT(k, nk, a.dtype);
+    MIRROR_OUT(v, nk, a.dtype);
+    MIRROR_OUT(o, nq, a.dtype);
+    MIRROR_OUT(lse, area(a.B * a.NH, a.Tq), FSDP_F32);
+    MIRROR_IN(d_o, nq, a.dtype);
+    MIRROR_OUT(work, mirror.ops->attention_work_nelem(p), FSDP_F32);
+    a.starts = mirror_up(a.starts, area(a.B, a.Tq) * sizeof(int32_t), false);
+    *p = a;
+}
+
+MIRROR(attention_forward, nn_attention, {
+    a.d_o = NULL;
+    mirror_attention_args(&a);
+})
+MIRROR(attention_backward, nn_attention, { mirror_attention_args(&a); })
+MIRROR(swiglu_forward, nn_swiglu, {
+    MIRROR_IN(gate, a.nelem, a.dtype);
+    MIRROR_IN(up, a.nelem, a.dtype);
+    MIRROR_OUT(y, a.nelem, a.dtype);
+})
+MIRROR(swiglu_backward, nn_swiglu, {
+    MIRROR_OUT(gate, a.nelem, a.dtype);
+    MIRROR_OUT(up, a.nelem, a.dtype);
+    MIRROR_OUT(y, a.nelem, a.dtype);
+})
+MIRROR(gelu_forward, nn_gelu, {
+    MIRROR_IN(x, a.nelem, a.dtype);
+    MIRROR_OUT(y, a.nelem, a.dtype);
+})
+MIRROR(gelu_backward, nn_gelu, {
+    MIRROR_OUT(x, a.nelem, a.dtype);
+    MIRROR_OUT(y, a.nelem, a.dtype);
+})
+MIRROR(dropout, nn_dropout, {
+    MIRROR_IN(x, (size_t)a.B * a.row_nelem, a.dtype);
+    MIRROR_OUT(out, (size_t)a.B * a.row_nelem, a.dtype);
+})
+MIRROR(cross_entropy, nn_cross_entropy, {
+    MIRROR_OUT(logits, area(a.rows, a.vocab), FSDP_F32);
+    a.targets = mirror_up(a.targets, (size_t)a.rows * sizeof(int32_t), false);
+    a.loss_sum = mirror_up(a.loss_sum, sizeof(double), true);
+    MIRROR_IN(loss_scale, 1, FSDP_F32);
+})
+MIRROR(split_tokens, nn_split_tokens,
+       { /* the tokens are host memory */
+         a.inputs = mirror_up(a.inputs, area(a.B, a.T) * sizeof(int32_t), true);
+         a.targets = mirror_up(a.targets, area(a.B, a.T) * sizeof(int32_t), true);
+       })
+MIRROR(positions, nn_positions, {
+    a.out = mirror_up(a.out, area(a.B, a.T) * sizeof(int32_t), true);
+    a.starts = mirror_up(a.starts, area(a.B, a.T) * sizeof(int32_t), false);
+})
+
+static inline size_t mirror_linear_work_nelem(const struct nn_linear *shape)
+{
+    return mirror.ops->linear_work_nelem(shape);
+}
+
+static inline size_t mirror_attention_work_nelem(const struct nn_attention *shape)
+{
+    return mirror.ops->attention_work_nelem(shape);
+}
+
+static const struct nn_ops mirror_ops = {
+    .abi = NN_OPS_ABI,
+    .name = "mirror",
+    .linear_work_nelem = mirror_linear_work_nelem,
+    .linear_forward = mirror_linear_forward,
+    .linear_backward_input = mirror_linear_backward_input,
+    .linear_backward_weight = mirror_linear_backward_weight,
+    .affine_forward = mirror_affine_forward,
+    .affine_backward_input = mirror_affine_backward_input,
+    .affine_backward_weight = mirror_affine_backward_weight,
+    .embedding_forward = mirror_embedding_forward,
+    .embedding_backward = mirror_embedding_backward,
+    .rmsnorm_forward = mirror_rmsnorm_forward,
+    .rmsnorm_backward = mirror_rmsnorm_backward,
+    .layernorm_forward = mirror_layernorm_forward,
+    .layernorm_backward = mirror_layernorm_backward,
+    .rope_table = mirror_rope_table,
+    .rope = mirror_rope,
+    .attention_work_nelem = mirror_attention_work_nelem,
+    .attention_forward = mirror_attention_forward,
+    .attention_backward = mirror_attention_backward,
+    .swiglu_forward = mirror_swiglu_forward,
+    .swiglu_backward = mirror_swiglu_backward,
+    .gelu_forward = mirror_gelu_forward,
+    .gelu_backward = mirror_gelu_backward,
+    .dropout = mirror_dropout,
+    .cross_entropy = mirror_cross_entropy,
+    .split_tokens = mirror_split_tokens,
+    .positions = mirror_positions,
+};
+
+/* From now on the suites test these operators of this device. */
+static inline void mirror_use(const struct nn_ops *ops, struct fsdp_device *device)
+{
+    mirror.ops = ops;
+    mirror.device = device;
+    mirror_must(fsdp_lane_create(&mirror.lane, device, "compute", &err));
+    nn = &mirror_ops;
+    suite_mixed_slack = 20;
+}
+
+#endif

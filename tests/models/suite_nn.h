@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every operator but attention against plain loops in fp64, backward passes against their formulas
+ * or finite differences, at sizes that are no multiple of anything. */
+#ifndef SUITE_NN_H
+#define SUITE_NN_H
+
+#include "suite.h"
+
+static void test_linear(int rows, int nin, int nout, float beta)
+{
+    size_t nx = (size_t)rows * nin, nw = (size_t)nout * nin, ny = (size_t)rows * nout;
+    float *x = ref_values(nx, 1), *w = ref_values(nw, 1), *dy = ref_values(ny, 1);
+    float *y = ref_output(ny, beta), *dx = ref_output(nx, beta), *dw = ref_output(nw, beta);
+    double *ry = ref_wide(ny), *rdx = ref_wide(nx), *rdw = ref_wide(nw);
+
+    for (size_t i = 0; i < ny && beta != 0.0f; i++)
+        ry[i] = beta * y[i];
+    for (size_t i = 0; i < nx && beta != 0.0f; i++)
+        rdx[i] = beta * dx[i];
+    for (size_t i = 0; i < nw && beta != 0.0f; i++)
+        rdw[i] = beta * dw[i];
+    for (int r = 0; r < rows; r++)
+        for (int o = 0; o < nout; o++)
+            for (int i = 0; i < nin; i++) {
+                ry[r * nout + o] += (double)x[r * nin + i] * w[o * nin + i];
+                rdx[r * nin + i] += (double)dy[r * nout + o] * w[o * nin + i];
+                rdw[o * nin + i] += (double)dy[r * nout + o] * x[r * nin + i];
+            }
+    struct nn_linear a = {
+        .x = x, .w = w, .dy = dy, .rows = rows, .nin = nin, .nout = nout, .beta = beta};
+    a.out = y;
+    int rc = nn->linear_forward(ref_lane(), &a, &err);
+    a.out = dx;
+    rc |= nn->linear_backward_input(ref_lane(), &a, &err);
+    a.out = dw;
+    rc |= nn->linear_backward_weight(ref_lane(), &a, &err);
+    ok(!rc && ref_error(y, ry, ny) < 1e-6 && ref_error(dx, rdx, nx) < 1e-6 &&
+           ref_error(dw, rdw, nw) < 1e-6,
+       "linear %d x %d -> %d, beta %g: %.1e %.1e %.1e", rows, nin, nout, beta, ref_error(y, ry, ny),
+       ref_error(dx, rdx, nx), ref_error(dw, rdw, nw));
+    free(x), free(w), free(dy), free(y), free(dx), free(dw), free(ry), free(rdx), free(rdw);
+}
+
+/* out = beta * (what was there) + sum over k of a[i][k] b[k][j], all three given by strides. */
+static void product(double *out, const float *a, const float *b, const int size[3], int a_row,
+                    int a_col, int b_row, int b_col)
+{
+    for (int i = 0; i < size[0]; i++)
+        for (int j = 0; j < size[1]; j++)
+            for (int k = 0; k < size[2]; k++)
+                out[i * size[1] + j] += (double)a[i * a_row + k * a_col] * b[k * b_row + j * b_col];
+}
+
+static double *widen(const float *x, size_t nelem, float beta)
+{
+    double *wide = ref_wide(nelem);
+    for (size_t i = 0; i < nelem && beta != 0.0f; i++)
+        wide[i] = beta * x[i];
+    return wide;
+}
+
+/* Columns [first, first + nout) of a weight that is `ldw` wide, whose others must stay. */
+static void test_affine(int rows, int nin, int nout, int first, int ldw, float beta)
+{
+    size_t nx = (size_t)rows * nin, nw = (size_t)nin * ldw, ny = (size_t)rows * nout;
+    size_t npart = (size_t)nin * nout;
+    float *x = ref_values(nx, 1), *w = ref_values(nw, 1), *dy = ref_values(ny, 1);
+    float *b = ref_values((size_t)nout, 1), *db = ref_output((size_t)nout, beta);
+    float *y = ref_output(ny, beta), *dx = ref_output(nx, beta), *dw = ref_values(nw, 1);
+    float *part = ref_output(npart, 0), *before = ref_copy(dw, nw);
+    double *ry = widen(y, ny, beta), *rdx = widen(dx, nx, beta);
+    double *rdb = widen(db, (size_t)nout, beta), *rdw = ref_wide(npart);
+    bool kept = true;
+
+    for (size_t i = 0; i < npart && beta != 0.0f; i++)
+        rdw[i] = beta * dw[i / (size_t)nout * ldw + i % (size_t)nout + first];
+    for (size_t i = 0; i < ny; i++) {
+        ry[i] += b[i % (size_t)nout];
+        rdb[i % (size_t)nout] += dy[i];
+    }
+    product(ry, x, w + first, (int[]){rows, nout, nin}, nin, 1, ldw, 1);
+    product(rdx, dy, w + first, (int[]){rows, nin, nout}, nout, 1, 1, ldw);
+    product(rdw, x, dy, (int[]){nin, nout, rows}, 1, nin, nout, 1);
+    struct nn_affine a = {.out = y,
+                          .db = db,
+                          .x = x,
+                          .w = w + first,
+                          .b = b,
+                          .dy = dy,
+                          .rows = rows,
+                          .nin = nin,
+                          .nout = nout,
+                          .ldw = ldw,
+                          .beta = beta};
+    int rc = nn->affine_forward(ref_lane(), &a, &err);
+    a.out = dx;
+    rc |= nn->affine_backward_input(ref_lane(), &a, &err);
+    a.out = dw + first;
+    rc |= nn->affine_backward_weight(ref_lane(), &a, &err);
+    for (size_t i = 0; i < nw; i++) {
+        const int column = (int)(i % (size_t)ldw) - first;
+        if (column >= 0 && column < nout)
+            part[i / (size_t)ldw * (size_t)nout + (size_t)column] = dw[i];
+        else
+            kept &= dw[i] == before[i];
+    }
+    double e[4] = {ref_error(y, ry, ny), ref_error(dx, rdx, nx), ref_error(part, rdw, npart),
+                   ref_error(db, rdb, (size_t)nout)};
+    ok(!rc && kept && e[0] < 1e-6 && e[1] < 1e-6 && e[2] < 1e-6 && e[3] < 1e-6,
+       "affine %d x %d -> %d of %d, beta %g: %.1e %.1e %.1e %.1e", rows, nin, nout, ldw, beta, e[0],
+       e[1], e[2], e[3]);
+    free(x), free(w), free(dy), free(b), free(db), free(y), free(dx), free(dw), free(part);
+    free(before), free(ry), free(rdx), free(rdb), free(rdw);
+}
+
+static void test_embedding(int rows, int vocab, int dim, float beta)
+{
+    size_t nw = (size_t)vocab * dim, ny = (size_t)rows * dim;
+    float *w = ref_values(nw, 1), *y = ref_output(ny, beta), *dy = ref_values(ny, 1);
+    float *dw = ref_output(nw, beta), *before = ref_copy(y, ny);
+    double *rdw = ref_wide(nw);
+    int32_t *tokens = malloc((size_t)rows * sizeof *tokens);
+    bool exact = true;
+
+    for (size_t i = 0; i < nw && beta != 0.0f; i++)
+        rdw[i] = dw[i];
+    for (int r = 0; r < rows; r++) {
+        tokens[r] = r % 3 ? (int32_t)((r * 7) % vocab) : vocab - 1; /* many repeats */
+        for (int i = 0; i < dim; i++)
+            rdw[(size_t)tokens[r] * dim + i] += dy[r * dim + i];
+    }
+    struct nn_embedding a = {.out = y,
+                             .w = w,
+                             .dy = dy,
+                             .tokens = tokens,
+                             .rows = rows,
+                             .vocab = vocab,
+                             .dim = dim,
+                             .beta = beta};
+    int rc = nn->embedding_forward(ref_lane(), &a, &err);
+    for (size_t i = 0; i < ny; i++) {
+        float value = w[(size_t)tokens[i / (size_t)dim] * dim + i % (size_t)dim];
+        exact &= y[i] == (beta == 0.0f ? value : before[i] + value);
+    }
+    a.out = dw;
+    rc |= nn->embedding_backward(ref_lane(), &a, &err);
+    ok(!rc && exact && ref_error(dw, rdw, nw) < 1e-6, "embedding %d of %d x %d, beta %g: %.1e",
+       rows, vocab, dim, beta, ref_error(dw, rdw, nw));
+    free(w), free(y), free(dy), free(dw), free(before), free(rdw), free(tokens);
+}
+
+static void rmsnorm_ref(const float *x, const float *w, const float *dy, int rows, int dim,
+                        double eps, double *y, double *dx, double *dw)
+{
+    for (int r = 0; r < rows; r++, x += dim, dy += dim, y += dim, dx += dim) {
+        double sq = 0, dot = 0;
+        for (int i = 0; i < dim; i++)
+            sq += (double)x[i] * x[i];
+        double rstd = 1 / sqrt(sq / dim + eps);
+        for (int i = 0; i < dim; i++) {
+            y[i] = x[i] * rstd * w[i];
+            dot += (double)dy[i] * w[i] * x[i];
+            dw[i] += dy[i] * x[i] * rstd;
+        }
+        for (int i = 0; i < dim; i++)
+            dx[i] += rstd * dy[i] * w[i] - rstd * rstd * rstd * x[i] * dot / dim;
+    }
+}
+
+/* in_place: dx is x, as at the head of the model. */
+static void test_rmsnorm(int rows, int dim, float dx_beta, float dw_beta, bool in_place)
+{
+    size_t n = (size_t)rows * dim;
+    float *x = ref_values(n, 2), *w = ref_values((size_t)dim, 1), *dy = ref_values(n, 1);
+    float *y = ref_output(n, 0), *copy = ref_output(n, 0), *rstd = ref_output((size_t)rows, 0);
+    float *dx = in_place ? x : ref_output(n, dx_beta), *dw = ref_output((size_t)dim, dw_beta);
+    double *ry = ref_wide(n), *rdx = ref_wide(n), *rdw = ref_wide((size_t)dim);
+
+    for (size_t i = 0; i < n && dx_beta != 0.0f; i++)
+        rdx[i] = dx[i];
+    for (int i = 0; i < dim && dw_beta != 0.0f; i++)
+        rdw[i] = dw[i];
+    rmsnorm_ref(x, w, dy, rows, dim, 1e-5, ry, rdx, rdw);
+    struct nn_rmsnorm f = {.y = y,
+                           .rstd = rstd,
+                           .x_copy = copy,
+                           .x = x,
+                           .w = w,
+                           .rows = rows,
+                           .dim = dim,
+                           .eps = 1e-5f};
+    struct nn_rmsnorm_backward b = {.dy = dy,
+                                    .dx = dx,
+                                    .dw = dw,
+                                    .x = x,
+                                    .w = w,
+                                    .rstd = rstd,
+                                    .rows = rows,
+                                    .dim = dim,
+                                    .dx_beta = dx_beta,
+                                    .dw_beta = dw_beta};
+    int rc = nn->rmsnorm_forward(ref_lane(), &f, &err);
+    bool copied = !memcmp(copy, x, n * sizeof *x);
+    rc |= nn->rmsnorm_backward(ref_lane(), &b, &err);
+    double e[4] = {ref_error(y, ry, n), ref_error(dx, rdx, n), ref_error(dw, rdw, (size_t)dim),
+                   ref_error(dy, ry, n)};
+    ok(!rc && copied && e[0] < 5e-7 && e[1] < 5e-7 && e[2] < 5e-7 && e[3] < 5e-7,
+       "rmsnorm %d x %d, betas %g %g%s: %.1e %.1e %.1e, y again %.1e", rows, dim, dx_beta, dw_beta,
+       in_place ? ", in place" : "", e[0], e[1], e[2], e[3]);
+    if (!in_place)
+        free(dx);
+    free(x), free(w), free(dy), free(y), free(copy), free(rstd), free(dw), free(ry), free(rdx);
+    free(rdw);
+}
+
+static void layernorm_ref(const struct nn_layernorm *a, const float *dy, double *y, double *dx,
+                          double *dw, double *db)
+{
+    const int dim = a->dim;
+    const float *w = a->w, *b = a->b;
+    for (int r = 0; r < a->rows; r++, dy += dim, y += dim, dx += dim) {
+        const float *x = (const float *)a->x + (size_t)r * (size_t)dim;
+        double mean = 0, var = 0, g_mean = 0, gx_mean = 0;
+        for (int i = 0; i < dim; i++)
+            mean += (double)x[i] / dim;
+        for (int i = 0; i < dim; i++)
+            var += (x[i] - mean) * (x[i] - mean) / dim;
+        double rstd = 1 / sqrt(var + a->eps);
+        for (int i = 0; i < dim; i++) {
+            double xhat = (x[i] - mean) * rstd, g = (double)dy[i] * w[i];
+            y[i] = xhat * w[i] + b[i];
+            dw[i] += dy[i] * xhat;
+            db[i] += dy[i];
+            g_mean += g / dim;
+            gx_mean += g * xhat / dim;
+        }
+        for (int i = 0; i < dim; i++)
+            dx[i] += rstd * ((double)dy[i] * w[i] - g_mean - (x[i] - mean) * rstd * gx_mean);
+    }
+}
+
+/* offset: a mean that is large beside the deviation. in_place: dx is x. */
+static void test_layernorm(int rows, int dim, float offset, float dx_beta, float dw_beta,
+                           bool in_place)
+{
+    const size_t n = (size_t)rows * dim, nw = (size_t)dim;
+    float *x = ref_values(n, 2), *w = ref_values(nw, 1), *b = ref_values(nw, 1);
+    float *dy = ref_values(n, 1), *y = ref_output(n, 0), *copy = ref_output(n, 0);
+    float *mean = ref_output((size_t)rows, 0), *rstd = ref_output((size_t)rows, 0);
+    for (size_t i = 0; i < n; i++)
+        x[i] += offset;
+    float *dx = in_place ? x : ref_output(n, dx_beta);
+    float *dw = ref_output(nw, dw_beta), *db = ref_output(nw, dw_beta);
+    double *ry = ref_wide(n), *rdx = widen(dx, n, dx_beta);
+    double *rdw = widen(dw, nw, dw_beta), *rdb = widen(db, nw, dw_beta);
+    struct nn_layernorm f = {.y = y,
+                             .mean = mean,
+                             .rstd = rstd,
+                             .x_copy = copy,
+                             .x = x,
+                             .w = w,
+                             .b = b,
+                             .rows = rows,
+                             .dim = dim,
+                             .eps = 1e-5f};
+    struct nn_layernorm_backward back = {.dy = dy,
+                                         .dx = dx,
+                                         .dw = dw,
+                                         .db = db,
+                                         .x = x,
+                                         .w = w,
+                                         .b = b,
+                                         .mean = mean,
+                                         .rstd = rstd,
+                                         .rows = rows,
+                                         .dim = dim,
+                                         .dx_beta = dx_beta,
+                                         .dw_beta = dw_beta};
+    layernorm_ref(&f, dy, ry, rdx, rdw, rdb);
+    int rc = nn->layernorm_forward(ref_lane(), &f, &err);
+    bool copied = !memcmp(copy, x, n * sizeof *x);
+    rc |= nn->layernorm_backward(ref_lane(), &back, &err);
+    double e[5] = {ref_error(y, ry, n), ref_error(dx, rdx, n), ref_error(dw, rdw, nw),
+                   ref_error(db, rdb, nw), ref_error(dy, ry, n)};
+    const double bound = offset == 0.0f ? 1e-6 : 1e-4;
+    bool good = !rc && copied;
+    for (int i = 0; i < 5; i++)
+        good &= e[i] < bound;
+    ok(good, "layernorm %d x %d, betas %g %g%s: %.1e %.1e %.1e %.1e, y again %.1e", rows, dim,
+       dx_beta, dw_beta, in_place ? ", in place" : "", e[0], e[1], e[2], e[3], e[4]);
+    if (!in_place)
+        free(dx);
+    free(x), free(w), free(b), free(dy), free(y), free(copy), free(mean), free(rstd), free(dw);
+    free(db), free(ry), free(rdx), free(rdw), free(rdb);
+}
+
+/* backwards: positions run the other way in each row, from a list. */
+static void test_rope(int B, int T, int heads, int D, int first, bool backwards)
+{
+    const int half = D / 2;
+    size_t n = (size_t)B * T * heads * D, ntable = (size_t)T * half;
+    float *x = ref_values(n, 1), *before = ref_copy(x, n);
+    float *cosine = ref_output(ntable, 0), *sine = ref_output(ntable, 0);
+    double *inv_freq = ref_wide((size_t)half), *want = ref_wide(n), *same = ref_wide(n);
+    int32_t *positions = malloc((size_t)B * T * sizeof *positions);
+
+    for (int i = 0; i < B * T; i++)
+        positions[i] = T - 1 - i % T;
+    for (int i = 0; i < half; i++)
+        inv_freq[i] = pow(500000.0, -2.0 * i / D);
+    for (size_t i = 0; i < n; i++) {
+        size_t t = i / ((size_t)heads * D) % T, d = i % D, pair = d % half;
+        size_t pos = first + (backwards ? T - 1 - t : t);
+        double angle = pos * inv_freq[pair], other = d < (size_t)half ? -x[i + half] : x[i - half];
+        want[i] = x[i] * cos(angle) + other * sin(angle);
+        same[i] = x[i];
+    }
+    struct nn_rope_table t = {
+        .cos = cosine, .sin = sine, .inv_freq = inv_freq, .first = first, .T = T, .half = half};
+    struct nn_rope a = {.x = x, .cos = cosine, .sin = sine, .B = B, .T = T, .heads = heads, .D = D};
+    a.positions = backwards ? positions : NULL;
+    int rc = nn->rope_table(ref_lane(), &t, &err) | nn->rope(ref_lane(), &a, &err);
+    double forward = ref_error(x, want, n);
+    a.inverse = true; /* the transpose of a rotation undoes it */
+    rc |= nn->rope(ref_lane(), &a, &err);
+    ok(!rc && forward < 2e-7 && ref_error(x, same, n) < 2e-7,
+       "rope %d x %d x %d x %d from %d: %.1e, undone %.1e", B, T, heads, D, first, forward,
+       ref_error(x, same, n));
+    free(x), free(before), free(cosine), free(sine), free(inv_freq), free(want), free(same);
+    free(positions);
+}
+
+static double silu_mul(double gate, double up)
+{
+    return gate / (1 + exp(-gate)) * up;
+}
+
+static void test_swiglu(size_t n)
+{
+    float *gate = ref_values(n, 8), *up = ref_values(n, 2), *y = ref_output(n, 0);
+    float *dy = ref_values(n, 1);
+    double *ry = ref_wide(n), *rgate = ref_wide(n), *rup = ref_wide(n);
+    const double h = 1e-5;
+
+    for (size_t i = 0; i < n; i++) {
+        gate[i] = i == 0 ? -200.0f : i == 1 ? 200.0f : gate[i]; /* saturates, stays finite */
+        double g = gate[i], u = up[i];
+        ry[i] = silu_mul(g, u);
+        rgate[i] = dy[i] * (silu_mul(g + h, u) - silu_mul(g - h, u)) / (2 * h);
+        rup[i] = dy[i] * silu_mul(g, 1);
+    }
+    struct nn_swiglu f = {.y = y, .gate = gate, .up = up, .nelem = n};
+    struct nn_swiglu b = {.y = dy, .gate = gate, .up = up, .nelem = n};
+    int rc = nn->swiglu_forward(ref_lane(), &f, &err) | nn->swiglu_backward(ref_lane(), &b, &err);
+    double e[4] = {ref_error(y, ry, n), ref_error(gate, rgate, n), ref_error(up, rup, n),
+                   ref_error(dy, ry, n)};
+    ok(!rc && e[0] < 5e-7 && e[1] < 5e-7 && e[2] < 5e-7 && e[3] < 5e-7,
+       "swiglu of %zu: %.1e %.1e %.1e, y again %.1e", n, e[0], e[1], e[2], e[3]);
+    free(gate), free(up), free(y), free(dy), free(ry), free(rgate), free(rup);
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static void test_gelu(size_t n)
+{
+    float *x = ref_values(n, 6), *y = ref_output(n, 0), *dy = ref_values(n, 1);
+    double *ry = ref_wide(n), *rdx = ref_wide(n);
+    const double h = 1e-5;
+
+    for (size_t i = 0; i < n; i++) {
+        x[i] = i == 0 ? -200.0f : i == 1 ? 200.0f : x[i]; /* saturates, stays finite */
+        ry[i] = gelu(x[i]);
+        rdx[i] = dy[i] * (gelu(x[i] + h) - gelu(x[i] - h)) / (2 * h);
+    }
+    struct nn_gelu f = {.y = y, .x = x, .nelem = n}, b = {.y = dy, .x = x, .nelem = n};
+    int rc = nn->gelu_forward(ref_lane(), &f, &err) | nn->gelu_backward(ref_lane(), &b, &err);
+    double e[3] = {ref_error(y, ry, n), ref_error(x, rdx, n), ref_error(dy, ry, n)};
+    ok(!rc && e[0] < 5e-7 && e[1] < 5e-7 && e[2] < 5e-7, "gelu of %zu: %.1e %.1e, y again %.1e", n,
+       e[0], e[1], e[2]);
+    free(x), free(y), free(dy), free(ry), free(rdx);
+}
+
+static void test_cross_entropy(int rows, int vocab, double spread, bool grad)
+{
+    size_t n = (size_t)rows * vocab;
+    const double scale = 1.0 / 77;
+    const float loss_scale = 1024; /* of fp16, beside the model's own */
+    float *logits = ref_values(n, spread);
+    double *want = ref_wide(n), loss = 0.25, expected = loss;
+    int32_t *targets = malloc((size_t)rows * sizeof *targets);
+
+    for (int r = 0; r < rows; r++) {
+        const float *x = logits + (size_t)r * vocab;
+        double most = x[0], sum = 0;
+        targets[r] = r == 0 ? vocab - 1 : r % 3 == 1 ? -100 : (r * 5) % vocab;
+        if (targets[r] < 0) /* not counted: no loss, no gradient */
+            continue;
+        for (int i = 0; i < vocab; i++)
+            most = x[i] > most ? x[i] : most;
+        for (int i = 0; i < vocab; i++)
+            sum += exp(x[i] - most);
+        expected += log(sum) + most - x[targets[r]];
+        for (int i = 0; i < vocab; i++)
+            want[(size_t)r * vocab + i] =
+                1024 * scale * (exp(x[i] - most) / sum - (i == targets[r]));
+    }
+    struct nn_cross_entropy a = {.logits = logits,
+                                 .targets = targets,
+                                 .loss_sum = &loss,
+                                 .rows = rows,
+                                 .vocab = vocab,
+                                 .scale = (float)scale,
+                                 .loss_scale = &loss_scale,
+                                 .grad = grad};
+    int rc = nn->cross_entropy(ref_lane(), &a, &err);
+    double error = grad ? ref_error(logits, want, n) : 0;
+    ok(!rc && fabs(loss - expected) < 1e-7 * fabs(expected) && error < 3e-7,
+       "cross entropy %d x %d, spread %g%s: %.10g, off by %.1e; gradient %.1e", rows, vocab, spread,
+       grad ? "" : ", loss only", loss, loss - expected, error);
+    free(logits), free(want), free(targets);
+}
+
+static void test_split_tokens(void)
+{
+    const int32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8}, x[] = {1, 2, 3, 5, 6, 7},
+                  y[] = {2, 3, 4, 6, 7, 8};
+    int32_t inputs[6], targets[6];
+    struct nn_split_tokens a = {inputs, targets, tokens, 2, 3};
+    int rc = nn->split_tokens(ref_lane(), &a, &err);
+    ok(!rc && !memcmp(x, inputs, sizeof x) && !memcmp(y, targets, sizeof y),
+       "tokens split into inputs and targets");
+    static const int32_t count[] = {7, 8, 9, 7, 8, 9};
+    struct nn_positions p = {.out = inputs, .first = 7, .B = 2, .T = 3};
+    ok(!nn->positions(ref_lane(), &p, &err) && !memcmp(count, inputs, sizeof count),
+       "positions count from the first in every sequence");
+    static const int32_t starts[] = {0, 1, 1, 0, 0, 2}, restarted[] = {0, 0, 1, 0, 1, 0};
+    p = (struct nn_positions){.out = inputs, .starts = starts, .B = 2, .T = 3};
+    ok(!nn->positions(ref_lane(), &p, &err) && !memcmp(restarted, inputs, sizeof restarted),
+       "and anew in every document");
+}
+
+static void test_operators(void)
+{
+    for (int beta = 0; beta < 2; beta++) {
+        test_linear(1, 37, 53, (float)beta);
+        test_linear(5, 1, 3, (float)beta);
+        test_linear(67, 64, 33, (float)beta);
+        test_affine(1, 37, 53, 0, 53, (float)beta);
+        test_affine(5, 1, 3, 2, 7, (float)beta);
+        test_affine(67, 64, 33, 33, 99, (float)beta);
+        test_affine(70, 3, 1031, 0, 1031, (float)beta);
+        test_embedding(41, 13, 7, (float)beta);
+        test_embedding(3, 256, 64, (float)beta);
+        test_rmsnorm(1, 3, (float)beta, 0, false);
+        test_rmsnorm(65, 67, (float)beta, 1, false);
+        test_rmsnorm(33, 1031, (float)beta, 0, false);
+    }
+    test_rmsnorm(70, 515, 0, 0, true);
+    for (int beta = 0; beta < 2; beta++) {
+        test_layernorm(1, 3, 0, (float)beta, 0, false);
+        test_layernorm(65, 67, 0, (float)beta, 1, false);
+        test_layernorm(33, 1031, 0, (float)beta, 0, false);
+    }
+    test_layernorm(70, 515, 0, 0, 0, true);
+    test_layernorm(9, 515, 300, 0, 0, false);
+    test_rope(2, 5, 3, 16, 0, false);
+    test_rope(1, 67, 1, 64, 0, false);
+    test_rope(1, 3, 2, 6, 1000, false);
+    test_rope(2, 5, 3, 16, 0, true);
+    test_swiglu(1021);
+    test_swiglu(3);
+    test_gelu(1021);
+    test_gelu(3);
+    test_cross_entropy(7, 256, 3, true);
+    test_cross_entropy(5, 2053, 30, true);
+    test_cross_entropy(3, 3, 80, true);
+    test_cross_entropy(9, 1031, 3, false);
+    test_split_tokens();
+}
+
+/* Sizes at which a second thread gets something to do. */
+static void test_large(void)
+{
+    test_linear(170, 130, 131, 0);
+    test_linear(90, 130, 300, 1);
+    test_affine(170, 130, 131, 3, 140, 0);
+    test_affine(90, 130, 300, 0, 300, 1);
+    test_swiglu(100003);
+    test_gelu(100003);
+    test_cross_entropy(600, 67, 3, true);
+}
+
+static void run_operators(void)
+{
+    test_operators();
+    test_large();
+}
+
+#endif

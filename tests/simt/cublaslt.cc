@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuBLASLt on the CPU: column-major, as its documentation has it, with sums in fp64. The algorithm
+// carries what it was chosen for, so that one for another product, or for better aligned pointers,
+// is refused, as the library may refuse it or read past an end.
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "cublasLt.h"
+#include "fsdp/base.h"
+
+struct simt_lt_handle {
+    int unused;
+};
+struct simt_lt_desc {
+    cublasOperation_t op_a, op_b;
+    cublasLtEpilogue_t epilogue;
+    const void *bias;
+};
+struct simt_lt_layout {
+    cudaDataType_t type;
+    uint64_t rows, cols;
+    int64_t ld;
+};
+struct simt_lt_preference {
+    uint64_t workspace;
+    uint32_t alignment[4];
+};
+
+namespace
+{
+
+struct call {
+    simt_lt_desc desc;
+    simt_lt_layout a, b, d;
+    const void *a_at, *b_at;
+    void *d_at;
+    float alpha, beta;
+};
+
+float load(const void *at, cudaDataType_t type, uint64_t i)
+{
+    const uint16_t *narrow = (const uint16_t *)at;
+    return type == CUDA_R_32F    ? ((const float *)at)[i]
+           : type == CUDA_R_16BF ? fsdp_bf16_to_f32(narrow[i])
+                                 : fsdp_f16_to_f32(narrow[i]);
+}
+
+void store(void *at, cudaDataType_t type, uint64_t i, float x)
+{
+    if (type == CUDA_R_32F)
+        ((float *)at)[i] = x;
+    else
+        ((uint16_t *)at)[i] = type == CUDA_R_16BF ? fsdp_f32_to_bf16(x) : fsdp_f32_to_f16(x);
+}
+
+// Element (row, col) of op(x).
+uint64_t place(const simt_lt_layout &x, cublasOperation_t op, uint64_t row, uint64_t col)
+{
+    return op == CUBLAS_OP_N ? col * (uint64_t)x.ld + row : row * (uint64_t)x.ld + col;
+}
+
+void multiply(void *arg)
+{
+    const call &c = *(const call *)arg;
+    const uint64_t k = c.desc.op_a == CUBLAS_OP_N ? c.a.cols : c.a.rows;
+    std::vector<float> row(k);
+    for (uint64_t i = 0; i < c.d.rows; i++) {
+        for (uint64_t l = 0; l < k; l++)
+            row[l] = load(c.a_at, c.a.type, place(c.a, c.desc.op_a, i, l));
+        for (uint64_t j = 0; j < c.d.cols; j++) {
+            const uint64_t to = j * (uint64_t)c.d.ld + i;
+            double sum = 0;
+            for (uint64_t l = 0; l < k; l++)
+                sum += (double)row[l] * load(c.b_at, c.b.type, place(c.b, c.desc.op_b, l, j));
+            sum *= c.alpha;
+            if (c.desc.epilogue == CUBLASLT_EPILOGUE_BIAS)
+                sum += load(c.desc.bias, c.d.type, i);
+            if (c.beta != 0)
+                sum += (double)c.beta * load(c.d_at, c.d.type, to);
+            store(c.d_at, c.d.type, to, (float)sum);
+        }
+    }
+}
+
+bool fits(const simt_lt_layout &x)
+{
+    return x.rows && x.cols && x.ld >= (int64_t)x.rows;
+}
+
+bool supported(const simt_lt_desc &desc, const simt_lt_layout &a, const simt_lt_layout &b,
+               const simt_lt_layout &d)
+{
+    const bool na = desc.op_a == CUBLAS_OP_N, nb = desc.op_b == CUBLAS_OP_N;
+    return fits(a) && fits(b) && fits(d) && a.type == b.type &&
+           (d.type == a.type || d.type == CUDA_R_32F) && (na ? a.rows : a.cols) == d.rows &&
+           (nb ? b.cols : b.rows) == d.cols && (na ? a.cols : a.rows) == (nb ? b.rows : b.cols);
+}
+
+uint64_t checksum(const simt_lt_desc &desc, const simt_lt_layout &a, const simt_lt_layout &b,
+                  const simt_lt_layout &d)
+{
+    const uint64_t all[] = {(uint64_t)desc.op_a,
+                            (uint64_t)desc.op_b,
+                            (uint64_t)desc.epilogue,
+                            (uint64_t)a.type,
+                            a.rows,
+                            a.cols,
+                            (uint64_t)a.ld,
+                            (uint64_t)b.type,
+                            b.rows,
+                            b.cols,
+                            (uint64_t)b.ld,
+                            (uint64_t)d.type,
+                            d.rows,
+                            d.cols,
+                            (uint64_t)d.ld};
+    return fsdp_hash(FSDP_HASH_SEED, all, sizeof all);
+}
+
+} // namespace
+
+extern "C" {
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED   ? "CUBLAS_STATUS_NOT_SUPPORTED"
+           : status == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE"
+                                                   : "CUBLAS_STATUS_SUCCESS";
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    *handle = new simt_lt_handle();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+    if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    *desc = new simt_lt_desc{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    delete desc;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t what,
+                                              const void *value, size_t nbytes)
+{
+    void *to = what == CUBLASLT_MATMUL_DESC_TRANSA     ? (void *)&desc->op_a
+               : what == CUBLASLT_MATMUL_DESC_TRANSB   ? (void *)&desc->op_b
+               : what == CUBLASLT_MATMUL_DESC_EPILOGUE ? (void *)&desc->epilogue
+                                                       : (void *)&desc->bias;
+    if (nbytes != (what == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, value, nbytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type,
+                                          uint64_t rows, uint64_t cols, int64_t ld)
+{
+    *layout = new simt_lt_layout{type, rows, cols, ld};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    delete layout;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *pref)
+{
+    *pref = new simt_lt_preference{0, {256, 256, 256, 256}};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t pref)
+{
+    delete pref;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
+                                                    cublasLtMatmulPreferenceAttributes_t what,
+                                                    const void *value, size_t nbytes)
+{
+    const bool workspace = what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+    if (nbytes != (workspace ? sizeof(uint64_t) : sizeof(uint32_t)))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(workspace ? (void *)&pref->workspace
+                     : &pref->alignment[what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES],
+           value, nbytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t pref, int most,
+                                              cublasLtMatmulHeuristicResult_t *out, int *nout)
+{
+    (void)handle;
+    *nout = 0;
+    if (most < 1 || c->ld != d->ld || c->type != d->type)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!supported(*desc, *a, *b, *d))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    *out = cublasLtMatmulHeuristicResult_t{};
+    out->algo.data[0] = checksum(*desc, *a, *b, *d);
+    for (int i = 0; i < 4; i++)
+        out->algo.data[1 + i] = pref->alignment[i];
+    out->workspaceSize = out->algo.data[5] = pref->workspace;
+    *nout = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
+                              void *workspace, size_t workspace_nbytes, cudaStream_t stream)
+{
+    const void *const at[] = {a, b, c, d};
+    const call args = {*desc,
+                       *a_layout,
+                       *b_layout,
+                       *d_layout,
+                       a,
+                       b,
+                       d,
+                       *(const float *)alpha,
+                       *(const float *)beta};
+    if (!handle || c != d || c_layout->ld != d_layout->ld || (uintptr_t)workspace % 16 ||
+        workspace_nbytes < algo->data[5] ||
+        algo->data[0] != checksum(*desc, *a_layout, *b_layout, *d_layout) ||
+        (desc->epilogue == CUBLASLT_EPILOGUE_BIAS) != (desc->bias != nullptr))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    for (int i = 0; i < 4; i++)
+        if ((uintptr_t)at[i] % algo->data[1 + i])
+            return CUBLAS_STATUS_INVALID_VALUE;
+    simt_call(stream, multiply, &args, sizeof args);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+} // extern "C"
