@@ -15,108 +15,17 @@
 #include <time.h>
 
 #include "opened.h"
+#include "remains.h"
 
-/* Latest modification of a path or of anything below it. */
-static int64_t newest_mtime(const struct ckpt_store_ops *ops, const char *path)
+/* Remains of steps; those of other names may be a tool's, which goes on with them. */
+static int sweep(void *ctx, const struct ckpt_remains *remains, struct fsdp_err *err)
 {
-    struct ckpt_store_stat st;
-    struct ckpt_names names;
-    if (ckpt_store_stat(&st, ops, path, NULL))
-        return 0;
-    if (!st.is_folder || ckpt_store_names(&names, ops, path, NULL))
-        return st.mtime;
-    for (int i = 0; i < names.nnames; i++) {
-        char *below = ckpt_path_join(path, names.names[i], NULL);
-        int64_t mtime = below ? newest_mtime(ops, below) : INT64_MAX;
-        st.mtime = mtime > st.mtime ? mtime : st.mtime;
-        fsdp_free(below);
-    }
-    ckpt_names_free(&names);
-    return st.mtime;
-}
-
-/* "step-<digits>.<mark>.<anything>" */
-static bool is_remains(const char *name, const char *mark)
-{
-    char step[64];
-    const char *dot = strchr(name, '.');
-    if (!dot || (size_t)(dot - name) >= sizeof step || strncmp(dot + 1, mark, 3) || dot[4] != '.')
-        return false;
-    memcpy(step, name, (size_t)(dot - name));
-    step[dot - name] = 0;
-    return ckpt_step_of_name(step) >= 0;
-}
-
-static bool is_stale(const struct ckpt_store_ops *ops, const char *path)
-{
-    return newest_mtime(ops, path) + CKPT_STALE_SECONDS < (int64_t)time(NULL);
-}
-
-/* What is below a step of a flat store and not named by its manifest. */
-static int sweep_attempts(const struct ckpt_store_ops *ops, const char *step, struct fsdp_err *err)
-{
-    struct ckpt_names names;
-    char *attempt = NULL;
-    FSDP_TRY(ckpt_store_names(&names, ops, step, err));
-    int nfolders = 0, rc = FSDP_OK;
-    bool published = false;
-    for (int i = 0; i < names.nnames; i++) {
-        if (!strcmp(names.names[i], CKPT_MANIFEST_NAME))
-            published = true;
-        else
-            nfolders++;
-    }
-    if (published && nfolders > 1) /* else what there is, is its own */
-        rc = ckpt_attempt_of(&attempt, ops, step, err);
-    for (int i = 0; rc == FSDP_OK && i < names.nnames && (!published || attempt); i++) {
-        if (!strcmp(names.names[i], CKPT_MANIFEST_NAME) ||
-            (attempt && !strcmp(names.names[i], attempt)))
-            continue;
-        char *path = ckpt_path_join(step, names.names[i], err);
-        rc = path ? FSDP_OK : FSDP_ENOMEM;
-        if (path && is_stale(ops, path))
-            rc = ckpt_store_remove_tree(ops, path, err);
-        fsdp_free(path);
-    }
-    fsdp_free(attempt);
-    ckpt_names_free(&names);
-    return rc == FSDP_ENOTFOUND ? FSDP_OK : rc;
-}
-
-static int sweep_flat(const struct ckpt_store_ops *ops, const char *root,
-                      const struct ckpt_names *all, struct fsdp_err *err)
-{
-    uint64_t nuploads;
-    int rc = FSDP_OK;
-    for (int i = 0; rc == FSDP_OK && i < all->nnames; i++) {
-        if (ckpt_step_of_name(all->names[i]) < 0)
-            continue;
-        char *path = ckpt_path_join(root, all->names[i], err);
-        rc = path ? sweep_attempts(ops, path, err) : FSDP_ENOMEM;
-        if (rc == FSDP_ENOTFOUND) /* it was just removed */
-            rc = FSDP_OK;
-        fsdp_free(path);
-    }
-    if (rc == FSDP_OK)
-        rc = ckpt_store_sweep(&nuploads, ops, root, (int64_t)time(NULL) - CKPT_STALE_UPLOAD_SECONDS,
-                              err);
-    return rc;
-}
-
-static int sweep(const struct ckpt_store_ops *ops, const char *root, const char *name,
-                 struct fsdp_err *err)
-{
-    bool removed = is_remains(name, "del"), unfinished = is_remains(name, "tmp");
-    int rc = FSDP_OK;
-    if (!removed && !unfinished)
-        return FSDP_OK;
-    char *path = ckpt_path_join(root, name, err);
-    if (!path)
-        return FSDP_ENOMEM;
-    if (removed || is_stale(ops, path))
-        rc = ckpt_store_remove_tree(ops, path, err);
-    fsdp_free(path);
-    return rc;
+    const struct ckpt_store_ops *ops = ctx;
+    bool old = remains->touched + CKPT_STALE_SECONDS < (int64_t)time(NULL);
+    bool is_step = ckpt_step_of_name(remains->name) >= 0;
+    if (is_step && (remains->kind == CKPT_REMAINS_REMOVED || old))
+        return ckpt_store_remove_tree(ops, remains->path, err);
+    return FSDP_OK;
 }
 
 static int unpublish_flat(const struct ckpt_store_ops *ops, const char *root, const char *name,
@@ -161,6 +70,7 @@ int ckpt_retain(const char *root, int keep, struct fsdp_err *err)
 {
     const struct ckpt_store_ops *ops;
     struct ckpt_names all, published = {0};
+    uint64_t nuploads;
 
     if (keep < 0)
         return fsdp_err_set(err, FSDP_EINVAL, "cannot keep %d checkpoints", keep);
@@ -181,10 +91,11 @@ int ckpt_retain(const char *root, int keep, struct fsdp_err *err)
         qsort(published.names, (size_t)published.nnames, sizeof *published.names, newest_first);
     for (int i = keep; keep && rc == FSDP_OK && i < published.nnames; i++)
         rc = unpublish(ops, root, published.names[i], err);
-    if (rc == FSDP_OK && ops->flat)
-        rc = sweep_flat(ops, root, &all, err);
-    for (int i = 0; rc == FSDP_OK && !ops->flat && i < all.nnames; i++)
-        rc = sweep(ops, root, all.names[i], err);
+    if (rc == FSDP_OK)
+        rc = ckpt_remains_each(ops, root, sweep, (void *)(uintptr_t)ops, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_store_sweep(&nuploads, ops, root, (int64_t)time(NULL) - CKPT_STALE_UPLOAD_SECONDS,
+                              false, err);
     ckpt_names_free(&published);
     ckpt_names_free(&all);
     return rc;

@@ -182,6 +182,7 @@ struct sweep {
     const char *key;
     size_t key_nbytes; /* without a slash at its end */
     int64_t before;
+    bool dry_run;
     uint64_t nuploads;
     char key_marker[MAX_KEY_NBYTES], id_marker[MAX_MARKER_NBYTES];
 };
@@ -198,6 +199,9 @@ static int end_upload(struct sweep *s, struct ckpt_s3_span element, struct fsdp_
     bool below = !s->key_nbytes || (!strncmp(key, s->key, s->key_nbytes) &&
                                     (!key[s->key_nbytes] || key[s->key_nbytes] == '/'));
     if (!below || (s->before != INT64_MAX && (!*begun || ckpt_s3_time(begun) >= s->before)))
+        return FSDP_OK;
+    s->nuploads += s->dry_run;
+    if (s->dry_run)
         return FSDP_OK;
     ckpt_s3_call_init(&call, s->bucket, "end the upload of", "DELETE", key);
     ckpt_s3_call_query(&call, "uploadId", id);
@@ -233,9 +237,13 @@ static int sweep_page(bool *more, struct sweep *s, struct fsdp_err *err)
 }
 
 int ckpt_s3_sweep_uploads(uint64_t *nuploads, struct ckpt_s3_bucket *bucket, const char *key,
-                          int64_t before, struct fsdp_err *err)
+                          int64_t before, bool dry_run, struct fsdp_err *err)
 {
-    struct sweep s = {.bucket = bucket, .key = key, .key_nbytes = strlen(key), .before = before};
+    struct sweep s = {.bucket = bucket,
+                      .key = key,
+                      .key_nbytes = strlen(key),
+                      .before = before,
+                      .dry_run = dry_run};
     bool more = false;
     int rc;
     while (s.key_nbytes && key[s.key_nbytes - 1] == '/')

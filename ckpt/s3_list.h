@@ -23,8 +23,9 @@ void ckpt_s3_list_free(struct ckpt_s3_list *list);
 /* Removes them all, a thousand at a time. */
 int ckpt_s3_remove_listed(const struct ckpt_s3_list *list, struct fsdp_err *err);
 
-/* Ends the uploads of a key, or below it, that were begun before that time. */
+/* Ends the uploads of a key, or below it, that were begun before that time; a dry run counts them.
+ */
 int ckpt_s3_sweep_uploads(uint64_t *nuploads, struct ckpt_s3_bucket *bucket, const char *key,
-                          int64_t before, struct fsdp_err *err);
+                          int64_t before, bool dry_run, struct fsdp_err *err);
 
 #endif

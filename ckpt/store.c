@@ -244,11 +244,11 @@ int ckpt_store_remove_whole(const struct ckpt_store_ops *ops, const char *path,
 }
 
 int ckpt_store_sweep(uint64_t *nuploads, const struct ckpt_store_ops *ops, const char *path,
-                     int64_t before, struct fsdp_err *err)
+                     int64_t before, bool dry_run, struct fsdp_err *err)
 {
     *nuploads = 0;
     STRIKE("sweep", path);
-    return ops->sweep ? ops->sweep(nuploads, path, before, err) : FSDP_OK;
+    return ops->sweep ? ops->sweep(nuploads, path, before, dry_run, err) : FSDP_OK;
 }
 
 int ckpt_store_rename(const struct ckpt_store_ops *ops, const char *from, const char *to,

@@ -36,9 +36,9 @@ int ckpt_store_mkdir(const struct ckpt_store_ops *ops, const char *path, struct 
 int ckpt_store_remove(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
 int ckpt_store_remove_whole(const struct ckpt_store_ops *ops, const char *path,
                             struct fsdp_err *err); /* a store that removes trees itself */
-/* *nuploads: how many were ended. */
+/* *nuploads: how many were ended, or in a dry run would be. */
 int ckpt_store_sweep(uint64_t *nuploads, const struct ckpt_store_ops *ops, const char *path,
-                     int64_t before, struct fsdp_err *err);
+                     int64_t before, bool dry_run, struct fsdp_err *err);
 int ckpt_store_rename(const struct ckpt_store_ops *ops, const char *from, const char *to,
                       bool replace, struct fsdp_err *err);
 int ckpt_store_exchange(const struct ckpt_store_ops *ops, const char *a, const char *b,

@@ -265,7 +265,7 @@ static int s3_remove_tree(const char *path, struct fsdp_err *err)
         rc = ckpt_s3_remove_listed(&list, err);
     ckpt_s3_list_free(&list);
     FSDP_TRY(rc);
-    FSDP_TRY(ckpt_s3_sweep_uploads(&nuploads, list.bucket, list.prefix, INT64_MAX, err));
+    FSDP_TRY(ckpt_s3_sweep_uploads(&nuploads, list.bucket, list.prefix, INT64_MAX, false, err));
     if (list.prefix[strlen(list.prefix) - 1] == '/')
         return FSDP_OK;
     ckpt_s3_call_init(&call, list.bucket, "remove", "DELETE", list.prefix);
@@ -274,12 +274,13 @@ static int s3_remove_tree(const char *path, struct fsdp_err *err)
     return rc;
 }
 
-static int s3_sweep(uint64_t *nuploads, const char *path, int64_t before, struct fsdp_err *err)
+static int s3_sweep(uint64_t *nuploads, const char *path, int64_t before, bool dry_run,
+                    struct fsdp_err *err)
 {
     struct ckpt_s3_bucket *bucket;
     const char *key;
     FSDP_TRY(ckpt_s3_bucket_of(&bucket, &key, path, err));
-    return ckpt_s3_sweep_uploads(nuploads, bucket, key, before, err);
+    return ckpt_s3_sweep_uploads(nuploads, bucket, key, before, dry_run, err);
 }
 
 static bool s3_is_remote(const char *path)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt-info: what is in a checkpoint, as a table or as JSON. Reads headers only. */
+/* ckpt-info: what is in a checkpoint, as a table or as JSON. Reads headers only. And what lies
+ * beside checkpoints and is none: remains of saves and tools. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -9,12 +10,22 @@
 
 static const char usage[] =
     "Usage: ckpt-info [options] CHECKPOINT\n"
+    "       ckpt-info --gc [--dry-run] [--older AGE] FOLDER\n"
     "\n"
     "Shows a checkpoint: a step-* folder, a folder of them (the newest), a\n"
     "torch.distributed.checkpoint, a Hugging Face folder, or a .safetensors file. Missing,\n"
     "truncated or stray files are an error; contents are not read (that is ckpt-verify's work).\n"
     "\n"
-    "  -a, --all                  the optimizer's tensors and the files too\n" TOOL_HELP "\n"
+    "With --gc it removes from a folder of checkpoints, or below an address, what saves, removals\n"
+    "and tools left that never ended: *.tmp.*, *.del.*, in a store files that no manifest names,\n"
+    "and unfinished uploads. What is published stays.\n"
+    "\n"
+    "  -a, --all                  the optimizer's tensors and the files too\n"
+    "      --gc                   remove remains\n"
+    "      --dry-run              list them, remove nothing\n"
+    "      --older AGE            only those untouched for 90s, 30m, 2h or 7d (default: 1h, and\n"
+    "                             uploads begun 1d ago); less than a save takes endangers a\n"
+    "                             live one\n" TOOL_HELP "\n"
     "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 static uint64_t nbytes_of(const struct fsdp_tensor *tensor)
@@ -170,11 +181,101 @@ static void print_json(const struct ckpt *ckpt)
     json_decref(root);
 }
 
+/* ---- remains --------------------------------------------------------------------------------- */
+
+struct gc {
+    const struct tool *tool;
+    bool dry_run;
+    json_t *items; /* NULL: lines */
+};
+
+/* "90 s", "3 h" in static memory. */
+static const char *age_text(int64_t seconds)
+{
+    static const struct {
+        int64_t seconds;
+        const char *unit;
+    } units[] = {{86400, "d"}, {3600, "h"}, {60, "min"}, {1, "s"}};
+    static char text[32];
+    int i = 0;
+    while (i < 3 && seconds < 2 * units[i].seconds)
+        i++;
+    snprintf(text, sizeof text, "%" PRId64 " %s", seconds / units[i].seconds, units[i].unit);
+    return text;
+}
+
+static void gc_item(void *ctx, const struct ckpt_gc_item *item)
+{
+    struct gc *gc = ctx;
+    if (gc->items)
+        json_array_append_new(
+            gc->items, json_pack("{s:s, s:s, s:I, s:I, s:b}", "path", item->path, "what",
+                                 item->what, "nbytes", (json_int_t)item->nbytes, "age_s",
+                                 (json_int_t)item->age_s, "removed", item->is_old && !gc->dry_run));
+    else if (!gc->tool->quiet)
+        printf("%-12s %s  %s, untouched for %s: it %s%s\n",
+               !item->is_old ? "stays"
+               : gc->dry_run ? "would go"
+                             : "removed",
+               item->path, tool_nbytes(item->nbytes), age_text(item->age_s), item->what,
+               item->is_old ? "" : ", or is being written");
+}
+
+/* "90s", "30m", "2h", "7d", or seconds. */
+static bool parse_age(int64_t *out, const char *text)
+{
+    char *end;
+    long long value = strtoll(text, &end, 10);
+    int64_t unit = *end == 'd' ? 86400 : *end == 'h' ? 3600 : *end == 'm' ? 60 : 1;
+    if (end == text || value < 0 || value > 1000000 || (*end && (!strchr("smhd", *end) || end[1])))
+        return false;
+    *out = value * unit;
+    return true;
+}
+
+static int gc_run(const struct tool *tool, const char *root, int64_t older_s)
+{
+    struct gc gc = {.tool = tool, .dry_run = tool->args.dry_run};
+    struct ckpt_gc_args args = CKPT_GC_ARGS_INIT;
+    struct ckpt_gc_result r;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    gc.items = tool->json ? json_array() : NULL;
+    args.older_s = older_s;
+    args.dry_run = gc.dry_run;
+    args.report = gc_item;
+    args.report_ctx = &gc;
+    if (ckpt_gc(&r, root, &args, &err)) {
+        json_decref(gc.items);
+        return tool_fail(tool, TOOL_FAILED, err.text);
+    }
+    if (tool->json) {
+        json_t *out = json_pack("{s:s, s:b, s:o, s:I}", "path", root, "dry_run", gc.dry_run,
+                                "remains", gc.items, "uploads", (json_int_t)r.nuploads);
+        json_dumpf(out, stdout, JSON_INDENT(1));
+        putchar('\n');
+        json_decref(out);
+    } else if (!tool->quiet) {
+        printf("%s: %" PRIu64 " remains %s, %s; %" PRIu64 " unfinished uploads %s; %" PRIu64
+               " younger remains stay\n",
+               root, r.nold, gc.dry_run ? "would go" : "removed", tool_nbytes(r.nbytes), r.nuploads,
+               gc.dry_run ? "would be ended" : "ended", r.nyoung);
+    }
+    return tool_flush(tool, TOOL_DONE);
+}
+
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        TOOL_OPTIONS, {"all", no_argument, NULL, 'a'}, {NULL, 0, NULL, 0}};
+    enum { GC = TOOL_OWN, OLDER };
+    static const struct option options[] = {TOOL_OPTIONS,
+                                            {"all", no_argument, NULL, 'a'},
+                                            {"gc", no_argument, NULL, GC},
+                                            {"dry-run", no_argument, NULL, TOOL_DRY_RUN},
+                                            {"older", required_argument, NULL, OLDER},
+                                            {NULL, 0, NULL, 0}};
     struct fsdp_err err = FSDP_ERR_INIT;
+    int64_t older_s = -1;
+    bool gc = false;
     struct ckpt *ckpt = NULL;
     struct tool tool;
     bool all = false;
@@ -184,11 +285,21 @@ int main(int argc, char **argv)
     while ((option = getopt_long(argc, argv, "aqh", options, NULL)) != -1) {
         if (option == 'a')
             all = true;
+        else if (option == GC)
+            gc = true;
+        else if (option == OLDER && !parse_age(&older_s, optarg))
+            return tool_fail(&tool, TOOL_USAGE, "--older: not of the form 90s, 30m, 2h or 7d");
+        else if (option == OLDER)
+            continue;
         else if (!tool_option(&tool, option, &status))
             return status;
     }
     if (!tool_arguments(&tool, argc, 1, "one checkpoint is", &status))
         return status;
+    if (!gc && (older_s >= 0 || tool.args.dry_run))
+        return tool_fail(&tool, TOOL_USAGE, "--older and --dry-run belong to --gc");
+    if (gc)
+        return gc_run(&tool, argv[optind], older_s);
     if (ckpt_open(&ckpt, argv[optind], &err))
         return tool_fail(&tool, TOOL_FAILED, err.text);
     if (tool.json) {

@@ -238,7 +238,7 @@ static void test_flat_folders(const struct store *s)
     ok(ckpt_store_rename(s->ops, at(s, "big"), at(s, "other"), false, &err) == FSDP_EUNSUPPORTED,
        "nothing is renamed: %s", err.text);
     uint64_t nuploads = 1;
-    ok(ckpt_store_sweep(&nuploads, s->ops, s->base, INT64_MAX, &err) == FSDP_OK && !nuploads,
+    ok(ckpt_store_sweep(&nuploads, s->ops, s->base, INT64_MAX, false, &err) == FSDP_OK && !nuploads,
        "no upload is left open");
 }
 

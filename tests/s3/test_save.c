@@ -36,7 +36,7 @@ static bool has_names(const char *path, int nnames)
     int rc = ckpt_store_names(&names, store(), path, &err);
     int found = rc == FSDP_ENOTFOUND ? 0 : names.nnames;
     bool good = (rc == FSDP_OK || rc == FSDP_ENOTFOUND) && found == nnames &&
-                !ckpt_store_sweep(&nuploads, store(), path, INT64_MAX, &err) && !nuploads;
+                !ckpt_store_sweep(&nuploads, store(), path, INT64_MAX, false, &err) && !nuploads;
     if (!good)
         diag("%s: %d names instead of %d, %llu uploads: %s", path, found, nnames,
              (unsigned long long)nuploads, rc ? err.text : "");

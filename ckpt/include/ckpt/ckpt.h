@@ -119,6 +119,37 @@ int ckpt_saving_end(struct ckpt_save_result *out, struct ckpt_saving *saving, st
  * by another job. Unpublishes first. Local: call on one rank. */
 int ckpt_retain(const char *root, int keep, struct fsdp_err *err);
 
+/* What saves, removals and tools left that never ended. */
+struct ckpt_gc_item {
+    const char *path, *what; /* what: "was never finished", ... */
+    uint64_t nbytes;
+    int64_t age_s; /* since anything in it was touched */
+    bool is_old;   /* removed, or would be; else it may be being written, and stays */
+};
+typedef void ckpt_gc_f(void *ctx, const struct ckpt_gc_item *item);
+struct ckpt_gc_args {
+    uint32_t version;
+    /* Younger ones stay; -1: an hour, and for uploads, of which only the beginning is known, a day.
+     * Less than a save takes removes what a live one writes. */
+    int64_t older_s;
+    bool dry_run;
+    ckpt_gc_f *report; /* called for each; NULL is allowed */
+    void *report_ctx;
+};
+#define CKPT_GC_ARGS_VERSION 1
+#define CKPT_GC_ARGS_INIT                                                                          \
+    {                                                                                              \
+        .version = CKPT_GC_ARGS_VERSION, .older_s = -1                                             \
+    }
+struct ckpt_gc_result {
+    uint64_t nold, nyoung, nbytes; /* nbytes: of the old ones */
+    uint64_t nuploads;             /* to an object store that were never finished, and are old */
+};
+/* Removes them from a folder of checkpoints or below an address. What is published stays. Local,
+ * blocks. */
+int ckpt_gc(struct ckpt_gc_result *out, const char *root, const struct ckpt_gc_args *args,
+            struct fsdp_err *err);
+
 /* ---- reading ------------------------------------------------------------------------------------
  */
 

@@ -79,8 +79,9 @@ struct ckpt_store_ops {
      * there is fine. (optional) */
     int (*remove_tree)(const char *path, struct fsdp_err *err);
     /* Ends the uploads below path that were begun before that time (seconds since the epoch) and
-     * never ended: they cost room and show nowhere. (flat stores only) */
-    int (*sweep)(uint64_t *nuploads, const char *path, int64_t before, struct fsdp_err *err);
+     * never ended: they cost room and show nowhere. A dry run counts them. (flat stores only) */
+    int (*sweep)(uint64_t *nuploads, const char *path, int64_t before, bool dry_run,
+                 struct fsdp_err *err);
     /* A folder: atomic, FSDP_EEXIST if the target is anything but an empty folder.
      * A file: atomic; replaces the target if `replace`, else FSDP_EEXIST.
      * (flat stores have none) */

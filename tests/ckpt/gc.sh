@@ -1,0 +1,71 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run: timeout=120
+# ckpt-info --gc: remains go when they are old, nothing else ever does.
+set -u
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+gc() { "$BIN/ckpt-info" --gc "$@" >log 2>err; }
+holds() { grep -q -F -- "$2" "$1"; }
+
+cp -r "$TOP/examples/llama-tiny" model
+seq 2000 >text
+cat >run.yaml <<YAML
+model: {path: model, init: random, seed: 1}
+data: {path: text, seq_len: 32}
+train: {steps: 2, global_batch_size: 2}
+checkpoint: {path: ck, fsync: false}
+YAML
+"$BIN/fsdp-launch" run.yaml >log 2>err || { cat err; exit 1; }
+uuid=01234567-89ab-4def-8123-456789abcdef
+mkdir -p ck/step-00000009.tmp.$uuid/model ck/step-00000001.del.$uuid ck/merged.tmp.0123456789abcdef/out \
+    ck/young.tmp.$uuid ck/my.tmp.files ck/step-00000008 ck/x.tmp.0123
+echo data >ck/step-00000009.tmp.$uuid/model/shard
+echo data >ck/step-00000001.del.$uuid/manifest.json
+echo data >ck/merged.tmp.0123456789abcdef/journal
+echo data >ck/.check-$uuid
+find ck -mindepth 1 -not -path 'ck/young*' -exec touch -d '2 hours ago' {} +
+find ck | sort >before
+
+gc --dry-run ck
+ok $? "a dry run"
+ok "$(find ck | sort | cmp -s - before; echo $?)" "removes nothing"
+for what in step-00000009.tmp.$uuid step-00000001.del.$uuid merged.tmp.0123456789abcdef .check-$uuid; do
+    ok "$(grep -q "^would go  *ck/$what " log; echo $?)" "names ck/$what"
+done
+ok "$(grep -q "^stays  *ck/young.tmp.$uuid " log && holds log 'or is being written'; echo $?)" "a young one may be alive"
+ok "$([ "$(grep -c '^[a-z ]* ck/' log)" = 5 ]; echo $?)" "and no other"
+gc --older 3h ck
+ok "$([ $? = 0 ] && [ "$(grep -c ^stays log)" = 4 ] && grep -q '^removed  *ck/step-00000001.del' log; echo $?)" \
+    "--older 3h: only what was being removed goes"
+gc --json ck
+ok "$([ $? = 0 ] && [ "$(grep -c '"removed": true' log)" = 3 ]; echo $?)" "an hour: the others, as JSON"
+ok "$([ "$(ls -A ck | grep -v json | tr '\n' ' ')" = "my.tmp.files step-00000002 step-00000008 x.tmp.0123 young.tmp.$uuid " ]; echo $?)" \
+    "what is published, or somebody's own, stays"
+ok "$("$BIN/ckpt-verify" ck >log 2>&1; echo $?)" "and is whole"
+gc --older 0s ck && [ ! -e ck/young.tmp.$uuid ]
+ok $? "--older 0s: the young one too"
+
+# A copy that is stopped somewhere between its first folder and the final name is alive.
+for at in $(seq 20 4 80); do
+    CKPT_FAULT=stop:$at "$BIN/ckpt-cp" ck/step-00000002 ck/copy >log2 2>err2 &
+    pid=$!
+    until state=$(ps -o stat= -p $pid) && [ "${state:0:1}" = T ] || ! kill -0 $pid 2>noise; do sleep 0.05; done
+    compgen -G 'ck/copy.tmp.*' >noise && break
+    kill -CONT $pid 2>noise
+    wait $pid
+    rm -rf ck/copy
+done
+gc ck
+ok "$([ $? = 0 ] && grep -q '^stays  *ck/copy.tmp.' log; echo $?)" "what is being written stays"
+kill -CONT $pid
+wait $pid
+ok "$([ $? = 0 ] && "$BIN/ckpt-diff" ck/copy ck/step-00000002 >log; echo $?)" "and is finished"
+gc nowhere
+ok "$([ $? = 1 ] && holds err nowhere; echo $?)" "a folder that is not there"
+"$BIN/ckpt-info" --older 2h ck >log 2>err
+ok "$([ $? = 2 ] && holds err 'belong to --gc'; echo $?)" "--older without --gc"
+gc --older 2x ck
+ok "$([ $? = 2 ] && holds err '30m'; echo $?)" "an age that is none"
+echo "1..$n"
+exit $bad
