@@ -113,7 +113,7 @@ static void say_end(const struct launch_super *s, int i)
     if (WIFSIGNALED(status))
         launch_say("%s was killed by signal %d (%s)", name, WTERMSIG(status),
                    strsignal(WTERMSIG(status)));
-    else if (words)
+    else if (words && !(s->job.args->speaks && consequence(s, status)))
         launch_say("%s failed: %s (exit code %d)", name, words, WEXITSTATUS(status));
     else if (consequence(s, status))
         launch_say("%s lost another rank (exit code %d)", name, WEXITSTATUS(status));

@@ -503,8 +503,20 @@ static int finish(struct train *t)
     return LAUNCH_DONE;
 }
 
+/* Of those who lost a rank one says so: rank 0, or rank 1 where rank 0 is the lost one. Where the
+ * job's channel does not know who it is, both do. */
+static bool speaks_of_loss(struct train *t)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int lost;
+
+    if (t->oob->health(t->oob, &why) && sscanf(why.text, "rank %d", &lost) == 1)
+        return t->info->rank == (lost == 0);
+    return t->info->rank < 2;
+}
+
 /* Says why, once: a failure that all ranks agreed on begins with "rank R: " on all but rank R; and
- * of those who lost a peer, the lowest two speak, as one of them may be the lost one. */
+ * of those who lost a peer one speaks. */
 static int fail(struct train *t, const struct fsdp_err *err)
 {
     const int own = err->setting[0] ? LAUNCH_USAGE : LAUNCH_FAILED;
@@ -513,7 +525,7 @@ static int fail(struct train *t, const struct fsdp_err *err)
     bool others = strncmp(err->text, "rank ", 5) == 0;
     bool mismatch = err->status == FSDP_EMISMATCH;
 
-    if (lost ? t->info->rank < 2 : mismatch ? t->report.lead : !others)
+    if (lost ? speaks_of_loss(t) : mismatch ? t->report.lead : !others)
         report_error(&t->report, t->info->host, err->text);
     if (!others) /* else rank R says it better */
         t->oob->abort(t->oob, lost ? LAUNCH_PEER_LOST : own, err->text);

@@ -179,8 +179,11 @@ static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
 {
     char device[16];
 
-    FSDP_TRY(fsdp_device_open(
-        &p->device, config_word(device, sizeof device, p->config, "fsdp.device"), 0, err));
+    config_word(device, sizeof device, p->config, "fsdp.device");
+    int rc = fsdp_device_open(&p->device, device, 0, err);
+    if (rc && strcmp(device, "auto") != 0)
+        fsdp_err_blame(err, rc, "device");
+    FSDP_TRY(config_blame(p->config, rc, err));
     FSDP_TRY(open_model(p, err));
     FSDP_TRY(config_divide(&p->batch, p->config, nranks, err));
     FSDP_TRY(open_data(p, err));
@@ -414,7 +417,7 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
     FSDP_TRY(fsdp_oob_agree(oob, config_blame(c, rc, err), err));
     rc = fsdp_mesh_create(&p->mesh, shape, config_word(backend, sizeof backend, c, "fsdp.backend"),
                           c->fsdp.timeout, nodes, oob, p->device, err);
-    if (rc == FSDP_EINVAL)
+    if ((rc == FSDP_EINVAL || rc == FSDP_EUNSUPPORTED) && strcmp(backend, "auto") != 0)
         fsdp_err_blame(err, rc, "backend");
     if (rc == FSDP_OK)
         rc = fsdp_create(&p->fsdp, p->tree, &opts, p->device, p->mesh, err);

@@ -97,6 +97,8 @@ wait $pid
 code=$?
 ok "$([ $code != 0 ] && [ $code != 75 ]; echo $?)" "SIGKILL to a rank ends the job ($code)"
 ok "$(grep -q -i -E 'rank [0-9]+.*(signal 9|killed|SIGKILL)' err; echo $?)" "and the rank is named"
+ok "$([ "$(grep -c 'is lost' err)" -le 1 ] && [ "$(grep -c '^fsdp-launch: rank 3 .* was killed' err)" = 1 ]; echo $?)" \
+    "by one of those who lost it, and by the launcher"
 ok "$([ "$(ls -d dead/step-* | grep -c -v tmp)" -le 3 ]; echo $?)" "old checkpoints were removed"
 from=$(latest dead)
 step=$((10#${from##*-} + 2))
@@ -167,6 +169,8 @@ ok "$([ "$(grep -c . err)" = 1 ] && holds err "rank 0 on $(uname -n)"; echo $?)"
 run -n 4 run.yaml checkpoint.path=new $hybrid fsdp.shard_size=3
 refused 2 "command line: fsdp.shard_size: shard_size 3 does not divide the world of 4 ranks: choose a divisor, or another number of ranks (fsdp-launch -n)" \
     "a mesh that the ranks do not make: where it was asked for, and how to have others"
+run -n 2 run.yaml checkpoint.path=new fsdp.backend=self
+refused 2 "command line: fsdp.backend: comm world: backend 'self' cannot serve" "a backend that cannot"
 run -n 2 run.yaml checkpoint.path=new "fsdp.frozen=[nothing]"
 refused 2 "command line: fsdp.frozen: frozen parameters: none matches 'nothing'" "a name that the model does not have"
 run -n 3 run.yaml checkpoint.path=new train.global_batch_size=2
