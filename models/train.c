@@ -17,6 +17,7 @@
 
 #include "train.h"
 #include "train_claim.h"
+#include "train_health.h"
 #include "train_life.h"
 #include "train_save.h"
 #include "train_setup.h"
@@ -424,6 +425,7 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
 
     FSDP_TRY(train_parts_config(&t->parts, t->oob, config, noverrides, overrides, err));
     report_open(&t->report, t->info->rank, t->parts.config, verbose);
+    FSDP_TRY(train_check_start(t->boot, t->parts.config, &t->report, err));
     FSDP_TRY(train_life_open(&t->life, t->parts.config, t->report.lead, err));
     FSDP_TRY(train_parts_local(&t->parts, t->oob, nodes, err));
     FSDP_TRY(train_parts_engine(&t->parts, t->oob, nodes, err));

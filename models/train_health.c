@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fsdp-launch --check: what a job needs of its nodes, tried out.
+ * What a job needs of its nodes, tried out: by fsdp-launch --check all of it,
  *
  *   limits, versions -> clocks -> checkpoint folder -> all-gather inside nodes -> between nodes
+ *
+ * and before a job on several nodes the first three, with a small file.
  *
  * A try that fails is the node's finding, and the check goes on; only a rank that is lost ends it.
  */
@@ -23,9 +25,18 @@
 #include "train_health.h"
 #include "train_report.h"
 
-enum { WRITE_NBYTES = 64 << 20, GATHER_NBYTES = 16 << 20, ROUNDS = 10, CLOCK_ROUNDS = 5 };
+enum {
+    WRITE_NBYTES = 64 << 20,
+    TOUCH_NBYTES = 4 << 10,
+    GATHER_NBYTES = 16 << 20,
+    ROUNDS = 10,
+    CLOCK_ROUNDS = 5
+};
 enum { ENOUGH_FILES = 65536 }; /* nodes that allow more are alike */
-#define TRY_SECONDS 20.0       /* deadline of a communicator */
+enum {
+    START_SECONDS = 120
+};                       /* budget of the check before a job; a dead file system takes it all */
+#define TRY_SECONDS 20.0 /* deadline of a communicator */
 
 struct check {
     const struct boot_info *info;
@@ -104,7 +115,7 @@ static void nearest_folder(char *path)
 }
 
 /* One rank of each node, all at once as in a save. */
-static void try_folder(struct check *c)
+static void try_folder(struct check *c, size_t nbytes)
 {
     char path[CONFIG_TEXT];
     struct health *h = &c->mine;
@@ -116,9 +127,9 @@ static void try_folder(struct check *c)
     snprintf(path, sizeof path, "%s", c->config->checkpoint.path);
     if (!ckpt_path_is_url(path))
         nearest_folder(path);
-    if (ckpt_root_try(&seconds, path, WRITE_NBYTES, &err))
+    if (ckpt_root_try(&seconds, path, nbytes, &err))
         snprintf(h->write_error, sizeof h->write_error, "%.255s", err.text);
-    else
+    else if (nbytes == WRITE_NBYTES) /* less is over too soon to say how fast it is */
         h->write_rate = WRITE_NBYTES / seconds;
 }
 
@@ -265,6 +276,83 @@ static int show(struct check *c)
     return nbad;
 }
 
+static int gather_findings(struct check *c, struct fsdp_err *err)
+{
+    FSDP_TRY(c->oob->allgather(c->oob, &c->mine, sizeof c->mine, c->ranks, err));
+    health_fold(c->rows, c->ranks, c->nodes);
+    return FSDP_OK;
+}
+
+static int alloc_findings(struct check *c, struct fsdp_err *err)
+{
+    c->ranks = fsdp_alloc((size_t)c->info->size, sizeof *c->ranks, "findings", NULL);
+    c->rows = fsdp_alloc((size_t)c->info->nnodes, sizeof *c->rows, "findings", NULL);
+    if (c->ranks && c->rows)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_ENOMEM, "no memory for what %d ranks find", c->info->size);
+}
+
+/* ---- before a job ---- */
+
+/* What no node can do is no node's fault, and told where it is needed. */
+static int judge_start(const struct check *c, struct fsdp_err *err)
+{
+    const int nnodes = c->info->nnodes;
+    char text[400], list[512] = "", first[400] = "";
+    int nbad = 0;
+
+    for (int i = 0; i < nnodes; i++) {
+        size_t len = strlen(list);
+        if (!health_broken(text, sizeof text, c->rows, i))
+            continue;
+        if (nbad++ == 0)
+            memcpy(first, text, sizeof first);
+        snprintf(list + len, sizeof list - len, "%s%s", len ? "," : "", c->rows[i].host);
+    }
+    if (nbad && nbad < nnodes) {
+        if (c->report.lead)
+            printf("bad nodes: %s\n", list);
+        return fsdp_err_set(err, FSDP_EIO,
+                            "%snode%s %s %s not fit for this job: %.300s; begin again without "
+                            "(sbatch --exclude=%s)",
+                            c->report.lead ? "" : "rank 0: ", nbad > 1 ? "s" : "", list,
+                            nbad > 1 ? "are" : "is", first, list);
+    }
+    for (int i = 0; i < nnodes && c->report.lead; i++)
+        if (health_warning(text, sizeof text, c->rows, nnodes, i) ||
+            (!nbad && health_fault(text, sizeof text, c->rows, nnodes, i)))
+            fsdp_log(FSDP_LOG_WARN, "%s: %s", c->rows[i].host, text);
+    return FSDP_OK;
+}
+
+int train_check_start(struct boot *boot, struct config *config, struct report *report,
+                      struct fsdp_err *err)
+{
+    struct check c = {
+        .info = boot_info(boot), .nodes = boot_nodes(boot), .config = config, .report = *report};
+    struct fsdp_oob *oob = boot_oob(boot);
+    int rc;
+
+    if (c.info->nnodes == 1)
+        return FSDP_OK;
+    FSDP_TRY(oob->dup(oob, "check", &c.oob, err));
+    if (c.oob->set_wait)
+        c.oob->set_wait(c.oob, START_SECONDS);
+    FSDP_TRY_GOTO(fsdp_oob_agree(c.oob, alloc_findings(&c, err), err), out);
+    look_here(&c);
+    FSDP_TRY_GOTO(compare_clocks(&c, err), out);
+    try_folder(&c, TOUCH_NBYTES);
+    FSDP_TRY_GOTO(gather_findings(&c, err), out);
+    rc = judge_start(&c, err);
+out:
+    c.oob->close(c.oob);
+    fsdp_free(c.ranks);
+    fsdp_free(c.rows);
+    return rc;
+}
+
+/* ---- the check alone ---- */
+
 static int examine(struct check *c, const char *config, int noverrides, char *const *overrides,
                    struct fsdp_err *err)
 {
@@ -279,19 +367,15 @@ static int examine(struct check *c, const char *config, int noverrides, char *co
         rc = fsdp_device_open(&c->device, device, 0, err);
     if (rc == FSDP_OK)
         rc = fsdp_lane_create(&c->lane, c->device, "check", err);
-    c->ranks = fsdp_alloc((size_t)c->info->size, sizeof *c->ranks, "findings", NULL);
-    c->rows = fsdp_alloc((size_t)c->info->nnodes, sizeof *c->rows, "findings", NULL);
-    if (rc == FSDP_OK && (!c->ranks || !c->rows))
-        rc = fsdp_err_set(err, FSDP_ENOMEM, "no memory for what %d ranks find", c->info->size);
+    if (rc == FSDP_OK)
+        rc = alloc_findings(c, err);
     FSDP_TRY(fsdp_oob_agree(c->oob, rc, err));
     look_here(c);
     FSDP_TRY(compare_clocks(c, err));
-    try_folder(c);
+    try_folder(c, WRITE_NBYTES);
     FSDP_TRY(try_inside(c, err));
     FSDP_TRY(try_across(c, err));
-    FSDP_TRY(c->oob->allgather(c->oob, &c->mine, sizeof c->mine, c->ranks, err));
-    health_fold(c->rows, c->ranks, c->nodes);
-    return FSDP_OK;
+    return gather_findings(c, err);
 }
 
 int train_check_nodes(struct boot *boot, const char *config, int noverrides, char *const *overrides,

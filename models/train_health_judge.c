@@ -106,7 +106,7 @@ static bool find_outlier(char *out, size_t nbytes, const struct health *rows, in
     return false;
 }
 
-bool health_fault(char *out, size_t nbytes, const struct health *rows, int nnodes, int node)
+bool health_broken(char *out, size_t nbytes, const struct health *rows, int node)
 {
     const struct health *row = &rows[node];
 
@@ -118,8 +118,13 @@ bool health_fault(char *out, size_t nbytes, const struct health *rows, int nnode
     else if (row->write_error[0])
         snprintf(out, nbytes, "%s", row->write_error);
     else
-        return find_outlier(out, nbytes, rows, nnodes, node);
+        return false;
     return true;
+}
+
+bool health_fault(char *out, size_t nbytes, const struct health *rows, int nnodes, int node)
+{
+    return health_broken(out, nbytes, rows, node) || find_outlier(out, nbytes, rows, nnodes, node);
 }
 
 bool health_warning(char *out, size_t nbytes, const struct health *rows, int nnodes, int node)

@@ -86,6 +86,20 @@ mkdir folder
 step --mpi=none -N2 -n2 --ntasks-per-node=1 -w n0,n1 sh -c 'p=folder; [ $SLURM_NODEID = 0 ] || p=file/below; exec fsdp-launch --check run.yaml checkpoint.path=$p'
 [ $rc = 1 ] && grep -q "error: n1: cannot create .file/below/.check-.*: Not a directory" err && grep -q "^bad nodes: n1$" log
 ok $? "so is one that cannot write to the checkpoint folder"
+# A job begins with the cheap part of it: here the second node has a file where the folder should be.
+mkdir elsewhere
+echo text >elsewhere/ck
+# shellcheck disable=SC2016
+step --mpi=none -N2 -n4 --ntasks-per-node=2 -w n0,n1 sh -c '[ $SLURM_NODEID = 0 ] || cd elsewhere; exec "$@"' sh \
+    fsdp-launch "$PWD/run.yaml" checkpoint.path=ck/here log.metrics=
+[ $rc = 1 ] && [ "$(tail -n 1 log)" = "bad nodes: n1" ] &&
+    [ "$(grep -c "^fsdp-launch: .*node n1 is not fit for this job: .*ck/here.*: Not a directory; .*--exclude=n1" err)" = 1 ] && [ ! -e ck ]
+ok $? "a job refuses to begin with such a node, and names it"
+# shellcheck disable=SC2016
+step --mpi=none -N2 -n2 --ntasks-per-node=1 -w n0,n1 sh -c '[ $SLURM_NODEID = 0 ] || ulimit -n 300; exec "$@"' sh \
+    fsdp-launch run.yaml log.metrics=
+[ $rc = 0 ] && grep -q "warning: n1: .*ulimit -n" err
+ok $? "a lower limit is a warning"
 # shellcheck disable=SC2016
 step --mpi=none -N2 -n2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 1 ] && sleep 8 || exec fsdp-launch --timeout 3 --check'
 [ $rc != 0 ] && grep -q "waited .* s at the rendezvous for rank 1 on n." err
