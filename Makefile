@@ -112,7 +112,7 @@ DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_ZSTD='$(WITH_ZSTD)' WITH_DNNL='$(WITH_DNNL)
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE bench-ckpt all tools libs tests list deps table check check-run check-long check-interop check-interop-run check-slurm \
+.PHONY: FORCE bench-ckpt check-memory all tools libs tests list deps table check check-run check-long check-interop check-interop-run check-slurm \
 	check-slurm-run slurm-shell demo bench \
 	install uninstall format lint clean
 
@@ -205,9 +205,15 @@ bench: all $(BENCHES)
 	@BIN='$(abspath $(BIN))' scripts/bench.sh save
 	@BIN='$(abspath $(BIN))' scripts/bench.sh torch
 
-## bench-ckpt       checkpoint tools and codec against copy loops and torch's tools (TORCH_PYTHON)
+## bench-ckpt       checkpoint tools and codec against copy loops and torch's tools (TORCH_PYTHON);
+##                  ROWS='merge info' chooses rows
 bench-ckpt: all $(BENCHES)
-	@BIN='$(abspath $(BIN))' scripts/bench_ckpt.sh
+	@BIN='$(abspath $(BIN))' scripts/bench_ckpt.sh $(ROWS)
+
+## check-memory     peak memory of merge and reshard on checkpoints of 8 GB from 2, 8 and 64 ranks
+check-memory: tools
+	@$(DEPS) bench
+	@BIN='$(abspath $(BIN))' scripts/check_memory.sh
 
 ## asan-TARGET      any target with the address sanitizer, such as asan-check; also
 ##                  ubsan-TARGET (undefined behaviour) and tsan-TARGET (threads)

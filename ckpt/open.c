@@ -2,6 +2,7 @@
 /* Opening a checkpoint of whatever kind, and questions about an opened one. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "blob.h"
 #include "dcp.h"
@@ -122,9 +123,19 @@ static int recognize(struct ckpt *ckpt, struct fsdp_err *err)
                         ckpt->path);
 }
 
+/* A file may take two descriptors, and others need some. */
+static int most_open(void)
+{
+    struct rlimit limit;
+    bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    rlim_t most = known ? limit.rlim_cur / 4 : CKPT_OPEN_FILES;
+    return most < CKPT_OPEN_FILES ? (int)most : CKPT_OPEN_FILES;
+}
+
 int ckpt_readers_create(struct ckpt *ckpt, struct fsdp_err *err)
 {
     size_t nfiles = (size_t)ckpt->m.layout.nfiles;
+    ckpt->most_open = most_open();
     ckpt->readers = fsdp_alloc(nfiles, sizeof *ckpt->readers, "readers", err);
     return ckpt->readers ? FSDP_OK : FSDP_ENOMEM;
 }

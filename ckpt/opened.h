@@ -35,7 +35,7 @@ struct ckpt {
         int users;
         uint64_t used; /* when it was last asked for */
     } * readers;       /* [nfiles] */
-    int nopen;
+    int nopen, most_open;
     uint64_t clock;
     struct ckpt_codec_pool *pool; /* what reading compressed files needs */
 };
@@ -54,7 +54,8 @@ int ckpt_headers_read(struct ckpt_st_header *headers, const struct ckpt *ckpt,
 int ckpt_readers_create(struct ckpt *ckpt, struct fsdp_err *err);
 
 /* Bytes of a file of the layout, as they were before it was compressed. Files are opened when
- * needed and kept, at most CKPT_OPEN_FILES of them. Thread safe. */
+ * needed and kept, at most CKPT_OPEN_FILES of them, fewer where a process may have few. Thread safe.
+ */
 int ckpt_file_pread(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
                     struct fsdp_err *err);
 

@@ -33,7 +33,7 @@ static int reader_get(struct ckpt_data **out, struct ckpt *ckpt, int file, struc
     pthread_mutex_lock(&ckpt->lock);
     if (!reader->data) {
         char *path = ckpt_path_join(ckpt->folder, ckpt->m.layout.files[file].path, err);
-        if (ckpt->nopen >= CKPT_OPEN_FILES)
+        if (ckpt->nopen >= ckpt->most_open)
             close_oldest(ckpt);
         rc = path ? ckpt_data_open(&reader->data, ckpt->store, path, ckpt->pool, err) : FSDP_ENOMEM;
         ckpt->nopen += rc == FSDP_OK;

@@ -274,6 +274,47 @@ static void test_faults(void)
        "the same call goes on: %s", err.text);
 }
 
+/* In a process of its own, which may have 40 files open: merging what 96 ranks wrote, and writing
+ * for 96. */
+static int few_files(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
+    struct rlimit limit = {40, 40};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    (void)oob, (void)nodes;
+    args.out = in_root("few.safetensors");
+    args.nthreads = 4;
+    int rc = setrlimit(RLIMIT_NOFILE, &limit) ? FSDP_EIO : merge(arg, &args, &err);
+    args.out = in_root("few");
+    args.output = CKPT_OUTPUT_NATIVE;
+    args.all = true;
+    args.shard_size = 96;
+    if (rc == FSDP_OK)
+        rc = merge(arg, &args, &err);
+    if (rc)
+        diag("%s", err.text);
+    return rc != FSDP_OK;
+}
+
+static void test_open_files(void)
+{
+    struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    char *many = strdup(in_root("many"));
+    struct ckpt *c = NULL;
+    args.out = many;
+    args.output = CKPT_OUTPUT_NATIVE;
+    args.all = true;
+    args.shard_size = 96;
+    ok(!merge(saved, &args, &err) && !ckpt_open(&c, many, &err) && ckpt_nfiles(c) > 64,
+       "the files of 96 ranks: %d %s", c ? ckpt_nfiles(c) : 0, err.text);
+    ckpt_close(c);
+    ok(ranks_run(1, 1, 120, few_files, many, NULL) == 0 &&
+           holds(in_root("few.safetensors"), false, -1, NULL) && exists(in_root("few")),
+       "are read, and written, with 40 open");
+    free(many);
+}
+
 /* ---- memory
  * -------------------------------------------------------------------------------------- */
 
@@ -458,6 +499,7 @@ int main(void)
     test_refusals();
     test_no_space();
     test_faults();
+    test_open_files();
     test_memory();
     scratch_remove(root);
     return tap_done();

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A checkpoint written anew for M ranks is the one that M ranks would have saved. */
+/*
+ * run: timeout=300
+ *
+ * A checkpoint written anew for M ranks is the one that M ranks would have saved.
+ */
 #include <sys/stat.h>
 
+#include "../../ckpt/safetensors.h"
 #include "fake_state.h"
 
 enum { SEED = 33 };
@@ -279,6 +284,123 @@ static void test_resume(void)
     }
 }
 
+/* A plain file of one tensor of 256 KiB: four of the smallest blocks. */
+static bool write_large(const char *path)
+{
+    enum { NELEM = 65536 };
+    struct ckpt_st_entry entry = {.name = "large", .dtype = FSDP_F32, .ndim = 1, .shape = {NELEM}};
+    static float data[NELEM];
+    char *header;
+    size_t nbytes;
+    if (ckpt_st_format(&header, &nbytes, &entry, 1, false, NULL))
+        return false;
+    for (int i = 0; i < NELEM; i++)
+        data[i] = (float)i;
+    FILE *file = fopen(path, "w");
+    bool good = file && fwrite(header, 1, nbytes, file) == nbytes &&
+                fwrite(data, sizeof *data, NELEM, file) == NELEM;
+    fsdp_free(header);
+    return file && !fclose(file) && good;
+}
+
+/* A piece of torch's archives has one checksum for all of it: a run that goes on in its middle does
+ * not pass over what the run before it has read. */
+static void test_resume_damaged(void)
+{
+    const char *plain = in_root("large.safetensors"), *source = in_root("archives");
+    struct ckpt_reshard_args args = native(source, 1, 1);
+    struct fsdp_err err = FSDP_ERR_INIT;
+    uint64_t at = 1;
+
+    args.output = CKPT_OUTPUT_DCP;
+    ok(write_large(plain) && !reshard(plain, &args, &err), "one tensor as .distcp: %s", err.text);
+    FILE *file = fopen(in_root("archives/__0_0.distcp"), "r+");
+    ok(file && !fseek(file, 9000, SEEK_SET) && fputc('X', file) == 'X' && !fclose(file),
+       "a byte of its first block is changed");
+    args = native(in_root("from-archives"), 1, 1);
+    args.nthreads = 1;
+    args.mem_nbytes = 3 * 65536;
+    args.progress = stop_at;
+    args.progress_ctx = &at;
+    ok(reshard(source, &args, &err) == FSDP_ECANCELED, "stopped behind it: %s", err.text);
+    args.progress = NULL;
+    ok(reshard(source, &args, &err) == FSDP_ECORRUPT && strstr(err.text, "__0_0.distcp") &&
+           !exists(args.out),
+       "going on finds it: %s", err.text);
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* Whatever happened before: the same call gives the same output, and leaves nothing beside it. */
+static bool completes(const char *from, const struct ckpt_reshard_args *args, const char *expected)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    int rc = reshard(from, args, &err);
+    bool good = (rc == FSDP_OK || rc == FSDP_EEXIST) && same_tree(expected, args->out) &&
+                count_entries(root, "faulty.") == 0;
+    if (!good)
+        diag("%d %s", rc, err.text);
+    return good;
+}
+
+/* The nth store call, or the nth allocation, fails. *ncalls: how many there were. */
+static int reshard_faulty(uint64_t *ncalls, const char *from, const struct ckpt_reshard_args *args,
+                          uint64_t nth, bool memory)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    uint64_t before = memory ? fsdp_alloc_count() : ckpt_store_calls();
+    if (memory)
+        fsdp_alloc_fail_at(nth);
+    else
+        ckpt_store_fault_at(nth, nth % 2 ? CKPT_FAULT_FAIL : CKPT_FAULT_NOSPACE);
+    int rc = reshard(from, args, &err);
+    *ncalls = (memory ? fsdp_alloc_count() : ckpt_store_calls()) - before;
+    fsdp_alloc_fail_at(0);
+    ckpt_store_fault_at(0, CKPT_FAULT_NONE);
+    return rc;
+}
+
+/* All or nothing, whatever fails, with each `stride`th call. */
+static void fail_each(const char *name, const char *from, const struct ckpt_reshard_args *args,
+                      const char *expected, bool memory, int stride)
+{
+    bool good = true, through = false;
+    int nth = 1;
+    for (; good && !through && nth < 4000; nth += stride) {
+        uint64_t ncalls;
+        int rc = reshard_faulty(&ncalls, from, args, (uint64_t)nth, memory);
+        through = rc == FSDP_OK && ncalls < (uint64_t)nth;
+        good = memory ? rc == FSDP_OK || rc == FSDP_ENOMEM : exists(args->out) || rc != FSDP_OK;
+        /* The last allocations are those of clearing up; those before them leave nothing. */
+        if (!memory || count_entries(root, "faulty"))
+            good = good && completes(from, args, expected);
+        if (!good)
+            diag("%s %d: status %d", memory ? "allocation" : "store call", nth, rc);
+        ckpt_store_remove_tree(&ckpt_store_posix, args->out, NULL);
+    }
+    ok(good && through && nth > 60, "%s: all or nothing, when one of %d %s fails (every %d.)", name,
+       nth - stride, memory ? "allocations" : "store calls", stride);
+}
+
+static void test_faults(void)
+{
+    static const char *const names[] = {"native", "compressed", "torch's"};
+    const char *from = in_root("real-2");
+    for (int i = 0; i < 3; i++) {
+        struct ckpt_reshard_args args = native(in_root("faultless-%d", i), 2, 1);
+        const char *expected = args.out;
+        struct fsdp_err err = FSDP_ERR_INIT;
+        args.output = i == 2 ? CKPT_OUTPUT_DCP : CKPT_OUTPUT_NATIVE;
+        args.compress = i == 1 ? CKPT_COMPRESS_ZSTD : CKPT_COMPRESS_NONE;
+        args.nthreads = 1;
+        if (reshard(from, &args, &err) == FSDP_EUNSUPPORTED)
+            continue;
+        args.out = in_root("faulty");
+        fail_each(names[i], from, &args, expected, false, i ? 5 : 1);
+        fail_each(names[i], from, &args, expected, true, i ? 7 : 1);
+    }
+}
+
 static void test_dry_run(void)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
@@ -337,6 +459,8 @@ int main(void)
     test_options();
     test_formats();
     test_resume();
+    test_resume_damaged();
+    test_faults();
     test_dry_run();
     test_refusals();
     scratch_remove(root);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include "../../ckpt/store.h"
@@ -19,7 +20,7 @@ struct store {
 
 static const char *at(const struct store *s, const char *name)
 {
-    static char paths[16][512];
+    static char paths[16][600];
     static int turn;
     turn = (turn + 1) % 16;
     snprintf(paths[turn], sizeof paths[0], "%s/%s", s->base, name);
@@ -408,6 +409,28 @@ static void test_faults(const struct store *s)
        "each of %d calls fails with the status and the name of what struck it", ncalls);
 }
 
+/* A disk that fills up while a file is written: said as such, and with the file goes its share. */
+static void test_full_disk(const struct store *s)
+{
+    char base[512];
+    snprintf(base, sizeof base, "%s/small", s->base);
+    const struct store small = {s->ops, base};
+    if (s->ops != &ckpt_store_posix) /* others have no end that could be near */
+        return;
+    bool made = ckpt_store_mkdirs(s->ops, base, &err) == FSDP_OK;
+    if (geteuid() != 0 || !made || mount("store-test", base, "tmpfs", 0, "size=1m")) {
+        tap_skip("full disk: no tmpfs can be mounted here");
+        return;
+    }
+    int rc = write_in_pieces(&small, at(&small, "large"), BIG);
+    ok(rc == FSDP_ENOSPC && strstr(err.text, "large"), "a full disk: %s", err.text);
+    ok(ckpt_store_remove(s->ops, at(&small, "large"), &err) == FSDP_OK &&
+           write_in_pieces(&small, at(&small, "fits"), 500000) == FSDP_OK &&
+           holds(&small, at(&small, "fits"), pattern, 500000),
+       "without the file there is room again: %s", err.text);
+    umount(base);
+}
+
 static void test_refusals(void)
 {
     const struct ckpt_store_ops *ops;
@@ -455,6 +478,7 @@ int main(void)
             test_rename(s);
         test_race(s);
         test_faults(s);
+        test_full_disk(s);
         ok(ckpt_store_remove_tree(s->ops, s->base, &err) == FSDP_OK, "all is removed");
     }
     free(pattern);
