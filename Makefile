@@ -144,10 +144,12 @@ check:
 check-run: all tests
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' TEST_CC='$(CC)' tests/run $(RUNFLAGS) $(T)
 
-## check-long       200 rounds of SIGKILL to save, merge and reshard (KILL_SEED=N repeats one run); under
-##                  Slurm, 100 jobs killed and resumed (CYCLE_SEED=N), and every way to start ranks
+## check-long       200 rounds of SIGKILL to save, merge and reshard (KILL_SEED=N repeats one run); 200 of
+##                  a store's and a network's faults (FAULT_SEED=N); under Slurm, 100 jobs killed and
+##                  resumed (CYCLE_SEED=N), and every way to start ranks
 check-long: all
 	@KILLS=200 $(MAKE) check-run T=tests/ckpt/kill.sh
+	@FAULTS=200 $(MAKE) check-s3 T=tests/s3/faults.sh
 	@CYCLES=100 MATRIX=all $(MAKE) check-slurm T='tests/slurm/matrix.sh tests/slurm/cycles.sh'
 
 ## check-interop    compare with PyTorch: files it wrote, files it must read (fetches it from PyPI

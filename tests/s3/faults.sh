@@ -1,0 +1,93 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Save, merge, reshard and copy while a proxy between them and the store answers 503 and 500, cuts
+# connections before and after the store has acted, stalls, truncates, says 200 with an error in it,
+# claims another time, and is slow to start. Nothing is lost, nothing partial is published, and
+# after a gc nothing is left. FAULTS=200 does more rounds, FAULT_SEED=N repeats them.
+# run: timeout=3000
+set -u
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+rounds=${FAULTS:-20}
+seed=${FAULT_SEED:-$((RANDOM * 32768 + RANDOM))}
+at=$S3_TEST_URL/faults-$$
+direct=$AWS_ENDPOINT_URL
+echo "# FAULT_SEED=$seed FAULTS=$rounds"
+
+cp -r "$TOP/examples/llama-tiny" model
+seq 2000 >text
+cat >run.yaml <<YAML
+model: {path: model, init: random, seed: 1}
+data: {path: text, seq_len: 32}
+train: {steps: 2, global_batch_size: 2, threads: 1}
+checkpoint: {path: ck, interval: 1}
+YAML
+"$BIN/fsdp-launch" -n 2 run.yaml >log 2>err && "$BIN/ckpt-reshard" -q ck --world 3 -o three &&
+    "$BIN/ckpt-merge" -q ck -o full.safetensors && "$BIN/ckpt-cp" -q ck "$at/source"
+ok $? "what the rounds are held against"
+
+# The operation of a round; its result goes to $1.
+try() { # what, where
+    case $1 in
+    save) "$BIN/fsdp-launch" -n 2 run.yaml checkpoint.async=true checkpoint.path="$2" ;;
+    merge) "$BIN/ckpt-merge" -q "$at/source" -o "$2/full.safetensors" ;;
+    reshard) "$BIN/ckpt-reshard" -q "$at/source" --world 3 -o "$2/step-00000002" ;;
+    copy) "$BIN/ckpt-cp" -q "$at/source" "$2/step-00000002" ;;
+    esac >log 2>err
+}
+
+# What is there is right, and there is nothing else.
+holds() { # what, where
+    case $1 in
+    merge) "$BIN/ckpt-diff" --data "$2/full.safetensors" full.safetensors ;;
+    reshard) "$BIN/ckpt-verify" "$2" && "$BIN/ckpt-diff" "$2" three ;;
+    *) "$BIN/ckpt-verify" "$2" && "$BIN/ckpt-diff" "$2" ck ;;
+    esac >log 2>err || return 1
+    "$BIN/ckpt-info" --gc --older 0s "$2" >log 2>err &&
+        "$BIN/ckpt-info" --gc --older 0s --dry-run --json "$2" >left 2>err && grep -q '"remains": \[\]' left &&
+        grep -q '"uploads": 0' left
+}
+
+# A failure is allowed, a lie is not: what a failed command left is no checkpoint, and the same
+# command completes it.
+round() { # number
+    local what where tries=0 port failed=
+    what=$(printf '%s\n' save merge reshard copy | sed -n "$(($1 % 4 + 1))p")
+    where=$at/round-$1
+    coproc PROXY { exec "$TOP/tests/s3/lib/proxy" "$seed-$1" 8 "${direct#http://}"; }
+    read -r port <&"${PROXY[0]}"
+    until AWS_ENDPOINT_URL=http://127.0.0.1:$port try "$what" "$where"; do
+        tries=$((tries + 1))
+        failed+=$(tail -n 2 err)
+        if [ $tries = 5 ]; then break; fi
+    done
+    exec {PROXY[1]}>&-
+    read -r struck <&"${PROXY[0]}"
+    wait "$PROXY_PID"
+    holds "$what" "$where"
+    ok $? "round $1, $what: $struck; again after a failure: $tries"
+    if [ -n "$failed" ]; then sed 's/^/# /' <<<"$failed"; fi
+}
+for ((i = 0; i < rounds; i++)); do round $i; done
+
+# Seen by another program: every object is a manifest's or what it names.
+"$S3_PYTHON" - "$at" >log 2>err <<'PYTHON'
+import json, sys
+import botocore.session
+
+bucket, prefix = sys.argv[1][len("s3://"):].split("/", 1)
+s3 = botocore.session.get_session().create_client("s3")
+keys = {o["Key"] for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix + "/")
+        for o in page.get("Contents", [])}
+known = {k for k in keys if k.endswith(("/full.safetensors", "/job.json"))}
+for key in [k for k in keys if k.endswith("/manifest.json")]:
+    m = json.load(s3.get_object(Bucket=bucket, Key=key)["Body"])
+    folder = key[: -len("manifest.json")]
+    known |= {key} | {folder + f["path"] for f in m["files"]} | {folder + f["path"] for f in m.get("extras", [])}
+uploads = [u["Key"] for u in s3.list_multipart_uploads(Bucket=bucket, Prefix=prefix + "/").get("Uploads", [])]
+print("not named:", sorted(keys - known), "missing:", sorted(known - keys), "uploads:", uploads)
+sys.exit(bool(keys ^ known or uploads))
+PYTHON
+ok $? "another client sees nothing else: $(head -c 300 log)"
+echo "1..$n"
+exit $bad
