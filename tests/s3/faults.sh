@@ -14,34 +14,42 @@ at=$S3_TEST_URL/faults-$$
 direct=$AWS_ENDPOINT_URL
 echo "# FAULT_SEED=$seed FAULTS=$rounds"
 
-cp -r "$TOP/examples/llama-tiny" model
-seq 2000 >text
-cat >run.yaml <<YAML
-model: {path: model, init: random, seed: 1}
+# What the rounds are held against, of two sizes: files of one request, and files of several parts.
+prepare() { # size
+    mkdir "$1"
+    cat >"$1/run.yaml" <<YAML
+model: {path: $1/model, init: random, seed: 1}
 data: {path: text, seq_len: 32}
 train: {steps: 2, global_batch_size: 2, threads: 1}
-checkpoint: {path: ck, interval: 1}
+checkpoint: {path: $1/ck, interval: 1, compress: none}
 YAML
-"$BIN/fsdp-launch" -n 2 run.yaml >log 2>err && "$BIN/ckpt-reshard" -q ck --world 3 -o three &&
-    "$BIN/ckpt-merge" -q ck -o full.safetensors && "$BIN/ckpt-cp" -q ck "$at/source"
-ok $? "what the rounds are held against"
+    cp -r "$TOP/examples/llama-tiny" "$1/model"
+    [ "$1" = small ] || sed -i 's/"vocab_size": [0-9]*/"vocab_size": 36000/' "$1/model/config.json"
+    "$BIN/fsdp-launch" -n 2 "$1/run.yaml" && "$BIN/ckpt-reshard" -q "$1/ck" --world 3 -o "$1/three" &&
+        "$BIN/ckpt-merge" -q "$1/ck" -o "$1/full.safetensors" && "$BIN/ckpt-cp" -q "$1/ck" "$at/source-$1"
+}
+seq 2000 >text
+for size in small large; do
+    prepare $size >log 2>err
+    ok $? "what $size rounds are held against"
+done
 
 # The operation of a round; its result goes to $1.
 try() { # what, where
     case $1 in
-    save) "$BIN/fsdp-launch" -n 2 run.yaml checkpoint.async=true checkpoint.path="$2" ;;
-    merge) "$BIN/ckpt-merge" -q "$at/source" -o "$2/full.safetensors" ;;
-    reshard) "$BIN/ckpt-reshard" -q "$at/source" --world 3 -o "$2/step-00000002" ;;
-    copy) "$BIN/ckpt-cp" -q "$at/source" "$2/step-00000002" ;;
+    save) "$BIN/fsdp-launch" -n 2 $size/run.yaml checkpoint.async=true checkpoint.path="$2" ;;
+    merge) "$BIN/ckpt-merge" -q "$at/source-$size" -o "$2/full.safetensors" ;;
+    reshard) "$BIN/ckpt-reshard" -q "$at/source-$size" --world 3 -o "$2/step-00000002" ;;
+    copy) "$BIN/ckpt-cp" -q "$at/source-$size" "$2/step-00000002" ;;
     esac >log 2>err
 }
 
 # What is there is right, and there is nothing else.
 holds() { # what, where
     case $1 in
-    merge) "$BIN/ckpt-diff" --data "$2/full.safetensors" full.safetensors ;;
-    reshard) "$BIN/ckpt-verify" "$2" && "$BIN/ckpt-diff" "$2" three ;;
-    *) "$BIN/ckpt-verify" "$2" && "$BIN/ckpt-diff" "$2" ck ;;
+    merge) "$BIN/ckpt-diff" --data "$2/full.safetensors" $size/full.safetensors ;;
+    reshard) "$BIN/ckpt-verify" "$2" && "$BIN/ckpt-diff" "$2" $size/three ;;
+    *) "$BIN/ckpt-verify" "$2" && "$BIN/ckpt-diff" "$2" $size/ck ;;
     esac >log 2>err || return 1
     "$BIN/ckpt-info" --gc --older 0s "$2" >log 2>err &&
         "$BIN/ckpt-info" --gc --older 0s --dry-run --json "$2" >left 2>err && grep -q '"remains": \[\]' left &&
@@ -51,7 +59,8 @@ holds() { # what, where
 # A failure is allowed, a lie is not: what a failed command left is no checkpoint, and the same
 # command completes it.
 round() { # number
-    local what where tries=0 port failed=
+    local what where size=small tries=0 port failed=
+    if [ "$1" -lt 8 ]; then size=large; fi # the store keeps all in memory
     what=$(printf '%s\n' save merge reshard copy | sed -n "$(($1 % 4 + 1))p")
     where=$at/round-$1
     coproc PROXY { exec "$TOP/tests/s3/lib/proxy" "$seed-$1" 8 "${direct#http://}"; }
@@ -65,7 +74,7 @@ round() { # number
     read -r struck <&"${PROXY[0]}"
     wait "$PROXY_PID"
     holds "$what" "$where"
-    ok $? "round $1, $what: $struck; again after a failure: $tries"
+    ok $? "round $1, $size $what: $struck; again after a failure: $tries"
     if [ -n "$failed" ]; then sed 's/^/# /' <<<"$failed"; fi
 }
 for ((i = 0; i < rounds; i++)); do round $i; done
