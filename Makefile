@@ -320,6 +320,14 @@ $(SIMT_TESTS): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(OBJ)/libsi
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CXX) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS_all)
 
+# A stand-in for libfsdp-cuda.so on the CPU, whose memory the host cannot touch.
+OPAQUE := $(BIN)/tests/libfsdp-opaque.so
+tests: $(OPAQUE)
+$(OPAQUE): $(OBJ)/tests/opaque/opaque.o $(LIBS) scripts/libfsdp-cuda.map $(FLAGS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,--version-script=scripts/libfsdp-cuda.map \
+		-o $@ $(filter %.o %.a,$^) $(LIBS_all)
+
 $(LIB)/libfsdp.a $(LIB)/libckpt.a: $(LIB)/lib%.a: $(OBJ)/lib%.a $(FLAGS)
 	@mkdir -p $(@D)
 	$(Q)cp $< $@

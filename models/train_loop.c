@@ -32,7 +32,7 @@ int train_loop_open(struct train_loop *l, struct fsdp_err *err)
     int64_t late = l->config->train.late_results;
 
     /* On the CPU a lane runs its work at once: there is nothing to overlap. */
-    l->late = late >= 0 ? late : strncmp(fsdp_device_name(l->device), "cpu", 3) != 0;
+    l->late = late >= 0 ? late : !fsdp_device_is_host(l->device);
     FSDP_TRY(fsdp_lane_create(&l->lane, l->device, "control", err));
     for (int i = 0; i < 2; i++) {
         l->control[i] =

@@ -188,7 +188,7 @@ static int save_behind(struct train_saver *s, int64_t step, char *json, struct f
     args.slices = each_taken;
     args.slices_ctx = s->snapshot;
     /* A device of its own leaves the cores to the writer. */
-    if (!strncmp(fsdp_device_name(s->parts->device), "cpu", 3))
+    if (fsdp_device_is_host(s->parts->device))
         args.share = WRITER_SHARE;
     if (rc == FSDP_OK)
         rc = ckpt_saving_begin(&s->writing, &args, s->oob, release, s->snapshot, err);

@@ -378,7 +378,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
 
     net_make(&r->net, r->cell.how & ODD);
     r->rank = oob->rank;
-    if ((rc = fsdp_device_open(&device, "cpu", r->cell.how & THREADED ? FSDP_DEVICE_THREADED : 0,
+    if ((rc = fsdp_device_open(&device, ranks_device(), r->cell.how & THREADED ? FSDP_DEVICE_THREADED : 0,
                                &err)) ||
         (rc = fsdp_mesh_shape_for(&shape, r->cell.strategy, 0, nodes, &err)) ||
         ((r->cell.how & TWO_LEVEL) && (rc = fsdp_mesh_shape_two_level(&shape, nodes, &err))) ||
@@ -520,7 +520,7 @@ static void test_plan(void)
     size_t nbytes;
 
     net_make(&n, false);
-    fsdp_device_open(&device, "cpu", 0, &err);
+    fsdp_device_open(&device, ranks_device(), 0, &err);
     row.class_name = "Block";
     row.param_dtype = FSDP_F32;
     ok(plan_with(&f, &n, device, &row, 1, &err) == FSDP_OK, "plan: %s", err.text);

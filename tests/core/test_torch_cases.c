@@ -241,7 +241,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     opts.wrap_policy = run->wrap;
     opts.wrap_classes = classes;
     if ((rc = set_opts(&opts, &lists, run->c, &err)) ||
-        (rc = fsdp_device_open(&device, "cpu", 0, &err)) ||
+        (rc = fsdp_device_open(&device, ranks_device(), 0, &err)) ||
         (rc = fsdp_mesh_shape_for(&shape, run->strategy, 0, nodes, &err)) ||
         (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
         (rc = fsdp_create(&f, model.tree, &opts, device, mesh, &err)) ||

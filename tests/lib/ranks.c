@@ -300,3 +300,9 @@ int ranks_run(int nranks, int nnodes, double timeout_s, rank_main_f *fn, void *a
     munmap(board, sizeof *board);
     return bad;
 }
+
+const char *ranks_device(void)
+{
+    const char *kind = getenv("TEST_DEVICE");
+    return kind ? kind : "cpu";
+}

@@ -15,4 +15,7 @@ typedef int rank_main_f(struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
  * diag. */
 int ranks_run(int nranks, int nnodes, double timeout_s, rank_main_f *fn, void *arg, int *statuses);
 
+/* The kind of device that engine tests open: TEST_DEVICE, else "cpu". */
+const char *ranks_device(void);
+
 #endif

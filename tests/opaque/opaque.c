@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A CPU device whose memory the host cannot touch, as a GPU's: open while work of a lane runs, closed
+ * else. With OPAQUE_SEED=N no work runs before somebody waits for it, and then in an order drawn by
+ * lot (FSDP_DEVICE_SHUFFLED), so that what the host gave must still be there. It is built into a library of the form of libfsdp-cuda.so, so that every program can be run
+ * on it: FSDP_CUDA_LIBRARY=build/bin/tests/libfsdp-opaque.so fsdp-launch ... fsdp.device=cuda. A
+ * touch ends the program and says where (addr2line).
+ */
+#include <execinfo.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fsdp/sys/cuda.h"
+#include "fsdp/sys/device_ops.h"
+#include "nn/nn.h"
+
+enum { PAGE = 4096 };
+static const size_t arena_nbytes = (size_t)1 << 34;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* One thread at a time works on lanes: shuffled ones are not made for several. */
+static pthread_mutex_t lanes = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static char *arena;
+static size_t arena_used;
+static int nopen;
+
+#define CPU fsdp_device_cpu_ops
+
+static void say_where(int signum)
+{
+    static const char text[] = "the host touched device memory:\n";
+    void *frames[16];
+    if (write(STDERR_FILENO, text, sizeof text - 1) > 0)
+        backtrace_symbols_fd(frames, backtrace(frames, 16), STDERR_FILENO);
+    signal(signum, SIG_DFL);
+    raise(signum);
+}
+
+static void protect(int by, int how)
+{
+    pthread_mutex_lock(&lock);
+    nopen += by;
+    if (arena_used && nopen == (by > 0))
+        mprotect(arena, arena_used, how);
+    pthread_mutex_unlock(&lock);
+}
+
+static void open_memory(void)
+{
+    pthread_mutex_lock(&lanes);
+    protect(1, PROT_READ | PROT_WRITE);
+}
+
+static void close_memory(void)
+{
+    protect(-1, PROT_NONE);
+    pthread_mutex_unlock(&lanes);
+}
+
+/* Work runs before the call returns, or in a lane's synchronisation. */
+#define OPENED(call)                                                                               \
+    {                                                                                              \
+        open_memory();                                                                             \
+        int rc = call;                                                                             \
+        close_memory();                                                                            \
+        return rc;                                                                                 \
+    }
+
+static int dev_open(void **state, int ordinal, unsigned flags, struct fsdp_err *err)
+{
+    const char *seed = getenv("OPAQUE_SEED");
+    /* Threads of their own would run while the host does. */
+    flags = seed ? FSDP_DEVICE_SHUFFLED | (unsigned)atoi(seed) << FSDP_DEVICE_SEED_SHIFT : 0;
+    pthread_mutex_lock(&lock);
+    if (!arena) {
+        arena = mmap(NULL, arena_nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                     0);
+        signal(SIGSEGV, say_where);
+    }
+    pthread_mutex_unlock(&lock);
+    if (arena == MAP_FAILED)
+        return fsdp_err_set(err, FSDP_ENOMEM, "opaque device: no address space");
+    return CPU.open(state, ordinal, flags, err);
+}
+
+/* Fresh pages each time, with a closed one behind them; what is freed is not given out again. */
+static void *dev_alloc(void *state, size_t nbytes, const char *name, struct fsdp_err *err)
+{
+    const size_t rounded = (nbytes + PAGE - 1) / PAGE * PAGE + PAGE;
+    char *ptr = NULL;
+    (void)state;
+    pthread_mutex_lock(&lock);
+    if (rounded <= arena_nbytes - arena_used) {
+        ptr = arena + arena_used;
+        arena_used += rounded;
+        if (nopen)
+            mprotect(ptr, rounded, PROT_READ | PROT_WRITE);
+    }
+    pthread_mutex_unlock(&lock);
+    if (!ptr)
+        fsdp_err_set(err, FSDP_ENOMEM, "%s: the opaque device is full", name);
+    return ptr;
+}
+
+static void dev_free(void *state, void *ptr)
+{
+    (void)state;
+    (void)ptr;
+}
+
+static int lane_sync(void *l, struct fsdp_err *e)
+    OPENED(CPU.lane_sync(l, e))
+static void lane_destroy(void *l)
+{
+    open_memory();
+    CPU.lane_destroy(l);
+    close_memory();
+}
+static int lane_call(void *l, fsdp_lane_f *fn, const void *arg, size_t nbytes, struct fsdp_err *e)
+    OPENED(CPU.lane_call(l, fn, arg, nbytes, e))
+static int event_record(void *event, void *l, struct fsdp_err *e)
+    OPENED(CPU.event_record(event, l, e))
+static int event_wait(void *event, void *l, struct fsdp_err *e)
+    OPENED(CPU.event_wait(event, l, e))
+static int copy(void *l, void *dst, const void *src, size_t nbytes, struct fsdp_err *e)
+    OPENED(CPU.copy(l, dst, src, nbytes, e))
+static int zero(void *l, void *dst, size_t nbytes, struct fsdp_err *e)
+    OPENED(CPU.zero(l, dst, nbytes, e))
+static int cast(void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s, size_t n,
+                struct fsdp_err *e)
+    OPENED(CPU.cast(l, dst, d, src, s, n, e))
+static int accumulate(void *l, float *dst, const void *src, enum fsdp_dtype d, size_t n,
+                      struct fsdp_err *e)
+    OPENED(CPU.accumulate(l, dst, src, d, n, e))
+static int sumsq(void *l, double *out, const float *x, size_t n, struct fsdp_err *e)
+    OPENED(CPU.sumsq(l, out, x, n, e))
+static int absmax(void *l, double *out, const float *x, size_t n, struct fsdp_err *e)
+    OPENED(CPU.absmax(l, out, x, n, e))
+static int max_rows(void *l, double *out, const double *in, size_t nrows, size_t ncols,
+                    struct fsdp_err *e)
+    OPENED(CPU.max_rows(l, out, in, nrows, ncols, e))
+static int quantize(void *l, void *dst, enum fsdp_dtype d, const float *src, size_t n,
+                    const double *amax, struct fsdp_err *e)
+    OPENED(CPU.quantize(l, dst, d, src, n, amax, e))
+static int dequantize(void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s,
+                      size_t n, const double *amax, struct fsdp_err *e)
+    OPENED(CPU.dequantize(l, dst, d, src, s, n, amax, e))
+static int clip_coef(void *l, float *coef, float *norm, const double *partial, size_t n,
+                     enum fsdp_norm type, float most, const struct fsdp_loss_scale *scale,
+                     struct fsdp_err *e)
+    OPENED(CPU.clip_coef(l, coef, norm, partial, n, type, most, scale, e))
+static int loss_scale_update(void *l, struct fsdp_loss_scale *scale, const float *norm,
+                             struct fsdp_loss_scale_rule rule, struct fsdp_err *e)
+    OPENED(CPU.loss_scale_update(l, scale, norm, rule, e))
+static int adamw(void *l, const struct fsdp_adamw_args *args, struct fsdp_err *e)
+    OPENED(CPU.adamw(l, args, e))
+static int sgd(void *l, const struct fsdp_sgd_args *args, struct fsdp_err *e)
+    OPENED(CPU.sgd(l, args, e))
+static int ema(void *l, float *average, const float *x, size_t n, double decay, struct fsdp_err *e)
+    OPENED(CPU.ema(l, average, x, n, decay, e))
+static int init_fill(void *l, float *dst, uint64_t first, size_t n, struct fsdp_init init,
+                     uint64_t seed, uint64_t stream, struct fsdp_err *e)
+    OPENED(CPU.init_fill(l, dst, first, n, init, seed, stream, e))
+
+static struct fsdp_device_ops opaque_ops;
+
+/* The rest is the CPU's; the name, too, so that ranks meet as they do there. */
+__attribute__((constructor)) static void fill_ops(void)
+{
+    opaque_ops = fsdp_device_cpu_ops;
+    opaque_ops.name = "cpu";
+    opaque_ops.is_host = false;
+    opaque_ops.open = dev_open;
+    opaque_ops.alloc = dev_alloc;
+    opaque_ops.free = dev_free;
+    opaque_ops.lane_sync = lane_sync;
+    opaque_ops.lane_destroy = lane_destroy;
+    opaque_ops.lane_call = lane_call;
+    opaque_ops.event_record = event_record;
+    opaque_ops.event_wait = event_wait;
+    opaque_ops.copy = copy;
+    opaque_ops.zero = zero;
+    opaque_ops.cast = cast;
+    opaque_ops.accumulate = accumulate;
+    opaque_ops.sumsq = sumsq;
+    opaque_ops.absmax = absmax;
+    opaque_ops.max_rows = max_rows;
+    opaque_ops.quantize = quantize;
+    opaque_ops.dequantize = dequantize;
+    opaque_ops.clip_coef = clip_coef;
+    opaque_ops.loss_scale_update = loss_scale_update;
+    opaque_ops.adamw = adamw;
+    opaque_ops.sgd = sgd;
+    opaque_ops.ema = ema;
+    opaque_ops.init_fill = init_fill;
+}
+
+static int probe(int *ndevices, struct fsdp_err *err)
+{
+    (void)err;
+    *ndevices = 1;
+    return FSDP_OK;
+}
+
+const struct fsdp_cuda_backend fsdp_cuda_backend = {
+    .abi = FSDP_CUDA_ABI,
+    .version = FSDP_VERSION_STRING,
+    .built = "opaque CPU memory, for tests",
+    .log_set = fsdp_log_set,
+    .probe = probe,
+    .device_ops = &opaque_ops,
+    .nn_ops = &nn_cpu_ops,
+};

@@ -1,0 +1,66 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Whole runs on a device whose memory the host cannot touch (opaque.c) end in the CPU's bits: with work
+# done at once, and with work put off until somebody waits for it, in an order drawn by lot.
+# run: timeout=400
+cd "$TOP" || exit 1
+export FSDP_CUDA_LIBRARY=$BIN/tests/libfsdp-opaque.so
+
+n=0 bad=0
+run() { # folder, setting of the environment, options of fsdp-launch, key=value...
+    local to=$TEST_TMP/$1
+    # shellcheck disable=SC2086
+    env "$2" "$BIN/fsdp-launch" $3 examples/llama-tiny.yaml train.threads=1 train.steps=4 \
+        train.eval_interval=2 optim.warmup_steps=1 "checkpoint.path=$to" "${@:4}" >"$to.out" 2>&1
+}
+same() { # text, options, key=value...
+    local text=$1 how seed
+    shift
+    n=$((n + 1))
+    rm -rf "$TEST_TMP"/{cpu,opaque}
+    if ! run cpu _= "$@" fsdp.device=cpu; then
+        echo "not ok $n - $text: the CPU's own run"
+        bad=1
+        tail -n 5 "$TEST_TMP/cpu.out" | sed 's/^/# /'
+        return
+    fi
+    for how in at-once put-off; do
+        seed=_=
+        [ $how = at-once ] || seed=OPAQUE_SEED=$n
+        rm -rf "$TEST_TMP/opaque"
+        if ! run opaque "$seed" "$@" fsdp.device=cuda ||
+            ! "$BIN/ckpt-diff" "$TEST_TMP/cpu/step-00000004" "$TEST_TMP/opaque/step-00000004" \
+                >"$TEST_TMP/diff" 2>&1; then
+            echo "not ok $n - $text, $how"
+            bad=1
+            tail -n 12 "$TEST_TMP/opaque.out" "$TEST_TMP/diff" | sed 's/^/# /'
+            return
+        fi
+    done
+    echo "ok $n - $text"
+}
+same "bf16, saved in the background" "-n 1" fsdp.param_dtype=bfloat16 fsdp.reduce_dtype=bfloat16 \
+    checkpoint.interval=2 checkpoint.async=true
+same "fp16 with its loss scale, accumulated, traced" "-n 1" fsdp.param_dtype=float16 \
+    train.micro_batch_size=4 "log.trace=$TEST_TMP/trace.json" log.trace_steps=2
+same "two ranks, recomputed, averages, gathered as fp8" "-n 2" fsdp.activation_checkpointing=full \
+    optim.ema_decay=0.9 fsdp.gather_dtype=float8_e4m3
+same "two nodes, SGD, dropout, results read late" "-n 2 --nodes 2" fsdp.sharding_strategy=HYBRID_SHARD \
+    optim.name=sgd optim.momentum=0.9 model.dropout=0.1 train.late_results=true
+
+# On another number of ranks, from what the other device left.
+n=$((n + 1))
+rm -rf "$TEST_TMP"/{cpu,opaque}
+run cpu _= "-n 2" fsdp.device=cpu train.steps=2 && cp -r "$TEST_TMP/cpu" "$TEST_TMP/opaque" &&
+    run cpu _= "-n 1" fsdp.device=cpu && run opaque OPAQUE_SEED=1 "-n 1" fsdp.device=cuda &&
+    grep -q 'resum' "$TEST_TMP/opaque.out" &&
+    "$BIN/ckpt-diff" "$TEST_TMP/cpu/step-00000004" "$TEST_TMP/opaque/step-00000004" >"$TEST_TMP/diff"
+if [ $? = 0 ]; then
+    echo "ok $n - resumed by one rank from two"
+else
+    echo "not ok $n - resumed by one rank from two"
+    tail -n 12 "$TEST_TMP/opaque.out" "$TEST_TMP/diff" | sed 's/^/# /'
+    bad=1
+fi
+echo "1..$n"
+exit $bad
