@@ -16,10 +16,17 @@ static bool has_labels(const struct train_loop *l)
     return l->data && data_has_labels(l->data);
 }
 
+/* The device copies from it by itself. */
+static int32_t *host_rows(struct train_loop *l, size_t nelem, const char *name,
+                          struct fsdp_err *err)
+{
+    return fsdp_host_alloc(l->device, nelem * sizeof(int32_t), name, err);
+}
+
 static int open_labels(struct train_loop *l, size_t nlabels, struct fsdp_err *err)
 {
-    if (!(l->labels = fsdp_alloc(nlabels, sizeof *l->labels, "labels", err)) ||
-        !(l->starts = fsdp_alloc(nlabels, sizeof *l->starts, "documents", err)) ||
+    if (!(l->labels = host_rows(l, nlabels, "labels", err)) ||
+        !(l->starts = host_rows(l, nlabels, "documents", err)) ||
         !(l->counts = fsdp_alloc((size_t)l->batch.ranks, sizeof *l->counts, "counts", err)))
         return FSDP_ENOMEM;
     return FSDP_OK;
@@ -45,7 +52,7 @@ int train_loop_open(struct train_loop *l, struct fsdp_err *err)
     if (!l->eval_sums)
         return FSDP_ENOMEM;
     /* Two steps' rows: the device may still read the last step's while this one's are filled. */
-    l->tokens = fsdp_alloc(2 * step_nrows * row_ntokens, sizeof *l->tokens, "rows of tokens", err);
+    l->tokens = host_rows(l, 2 * step_nrows * row_ntokens, "rows of tokens", err);
     if (!l->tokens)
         return FSDP_ENOMEM;
     return has_labels(l) ? open_labels(l, 2 * step_nrows * (row_ntokens - 1), err) : FSDP_OK;
@@ -54,10 +61,10 @@ int train_loop_open(struct train_loop *l, struct fsdp_err *err)
 void train_loop_close(struct train_loop *l)
 {
     fsdp_free(l->counts);
-    fsdp_free(l->starts);
-    fsdp_free(l->labels);
-    fsdp_free(l->tokens);
     if (l->device) {
+        fsdp_host_free(l->device, l->starts);
+        fsdp_host_free(l->device, l->labels);
+        fsdp_host_free(l->device, l->tokens);
         fsdp_device_free(l->device, l->eval_sums);
         fsdp_device_free(l->device, l->control[1]);
         fsdp_device_free(l->device, l->control[0]);

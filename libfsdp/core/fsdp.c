@@ -237,8 +237,12 @@ static int plan_text(char **out, struct fsdp *f, struct fsdp_err *err)
 static int create_lanes(struct fsdp *f, struct fsdp_err *err)
 {
     for (int lane = 0; lane < SCHED_NLANES; lane++) {
-        FSDP_TRY(fsdp_lane_create(&f->lanes[lane], f->device,
-                                  sched_lane_name((enum sched_lane)lane), err));
+        const char *name = sched_lane_name((enum sched_lane)lane);
+        /* Communication goes before compute where both could start: compute waits for it. */
+        if (lane == SCHED_COMPUTE)
+            FSDP_TRY(fsdp_lane_create(&f->lanes[lane], f->device, name, err));
+        else
+            FSDP_TRY(fsdp_lane_create_urgent(&f->lanes[lane], f->device, name, err));
         FSDP_TRY(fsdp_event_create(&f->tails[lane], f->device, err));
     }
     return FSDP_OK;

@@ -89,7 +89,7 @@ static int find_room(struct fsdp_snapshot *s, uint64_t budget_nbytes, struct fsd
     for (int k = 0; k < f->units.nflats; k++)
         nmarks += (size_t)f->units.flats[k].ntensors * (size_t)nparts(f);
     place_all(s, budget_nbytes);
-    s->host = fsdp_alloc((size_t)s->host_nbytes, 1, "snapshot", err);
+    s->host = fsdp_host_alloc(s->f->device, (size_t)s->host_nbytes, "snapshot", err);
     uint8_t *mark = s->read = fsdp_alloc(nmarks, 1, "snapshot marks", err);
     if (!s->host || !s->read)
         return FSDP_ENOMEM;
@@ -158,7 +158,7 @@ void fsdp_snapshot_destroy(struct fsdp_snapshot *s)
     fsdp_free(s->held);
     fsdp_free(s->nunread);
     fsdp_free(s->read);
-    fsdp_free(s->host);
+    fsdp_host_free(s->f->device, s->host);
     fsdp_free(s);
 }
 

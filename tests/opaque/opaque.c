@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A CPU device whose memory the host cannot touch, as a GPU's: open while work of a lane runs, closed
- * else. With OPAQUE_SEED=N no work runs before somebody waits for it, and then in an order drawn by
- * lot (FSDP_DEVICE_SHUFFLED), so that what the host gave must still be there. It is built into a library of the form of libfsdp-cuda.so, so that every program can be run
- * on it: FSDP_CUDA_LIBRARY=build/bin/tests/libfsdp-opaque.so fsdp-launch ... fsdp.device=cuda. A
- * touch ends the program and says where (addr2line).
+ * A CPU device whose memory the host cannot touch, as a GPU's: open while work of a lane runs,
+ * closed else. With OPAQUE_SEED=N no work runs before somebody waits for it, and then in an order
+ * drawn by lot (FSDP_DEVICE_SHUFFLED), so that what the host gave must still be there. It is built
+ * into a library of the form of libfsdp-cuda.so, so that every program can be run on it:
+ * FSDP_CUDA_LIBRARY=build/bin/tests/libfsdp-opaque.so fsdp-launch ... fsdp.device=cuda. A touch
+ * ends the program and says where (addr2line).
  */
 #include <execinfo.h>
 #include <pthread.h>
@@ -78,8 +79,8 @@ static int dev_open(void **state, int ordinal, unsigned flags, struct fsdp_err *
     flags = seed ? FSDP_DEVICE_SHUFFLED | (unsigned)atoi(seed) << FSDP_DEVICE_SEED_SHIFT : 0;
     pthread_mutex_lock(&lock);
     if (!arena) {
-        arena = mmap(NULL, arena_nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                     0);
+        arena =
+            mmap(NULL, arena_nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         signal(SIGSEGV, say_where);
     }
     pthread_mutex_unlock(&lock);
@@ -114,60 +115,119 @@ static void dev_free(void *state, void *ptr)
 }
 
 static int lane_sync(void *l, struct fsdp_err *e)
-    OPENED(CPU.lane_sync(l, e))
-static void lane_destroy(void *l)
+    OPENED(CPU.lane_sync(l, e)) static void lane_destroy(void *l)
 {
     open_memory();
     CPU.lane_destroy(l);
     close_memory();
 }
-static int lane_call(void *l, fsdp_lane_f *fn, const void *arg, size_t nbytes, struct fsdp_err *e)
-    OPENED(CPU.lane_call(l, fn, arg, nbytes, e))
-static int event_record(void *event, void *l, struct fsdp_err *e)
-    OPENED(CPU.event_record(event, l, e))
-static int event_wait(void *event, void *l, struct fsdp_err *e)
-    OPENED(CPU.event_wait(event, l, e))
-static int copy(void *l, void *dst, const void *src, size_t nbytes, struct fsdp_err *e)
-    OPENED(CPU.copy(l, dst, src, nbytes, e))
-static int zero(void *l, void *dst, size_t nbytes, struct fsdp_err *e)
-    OPENED(CPU.zero(l, dst, nbytes, e))
-static int cast(void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s, size_t n,
-                struct fsdp_err *e)
-    OPENED(CPU.cast(l, dst, d, src, s, n, e))
-static int accumulate(void *l, float *dst, const void *src, enum fsdp_dtype d, size_t n,
-                      struct fsdp_err *e)
-    OPENED(CPU.accumulate(l, dst, src, d, n, e))
-static int sumsq(void *l, double *out, const float *x, size_t n, struct fsdp_err *e)
-    OPENED(CPU.sumsq(l, out, x, n, e))
-static int absmax(void *l, double *out, const float *x, size_t n, struct fsdp_err *e)
-    OPENED(CPU.absmax(l, out, x, n, e))
-static int max_rows(void *l, double *out, const double *in, size_t nrows, size_t ncols,
-                    struct fsdp_err *e)
-    OPENED(CPU.max_rows(l, out, in, nrows, ncols, e))
-static int quantize(void *l, void *dst, enum fsdp_dtype d, const float *src, size_t n,
-                    const double *amax, struct fsdp_err *e)
-    OPENED(CPU.quantize(l, dst, d, src, n, amax, e))
-static int dequantize(void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s,
-                      size_t n, const double *amax, struct fsdp_err *e)
-    OPENED(CPU.dequantize(l, dst, d, src, s, n, amax, e))
-static int clip_coef(void *l, float *coef, float *norm, const double *partial, size_t n,
-                     enum fsdp_norm type, float most, const struct fsdp_loss_scale *scale,
-                     struct fsdp_err *e)
-    OPENED(CPU.clip_coef(l, coef, norm, partial, n, type, most, scale, e))
-static int loss_scale_update(void *l, struct fsdp_loss_scale *scale, const float *norm,
-                             struct fsdp_loss_scale_rule rule, struct fsdp_err *e)
-    OPENED(CPU.loss_scale_update(l, scale, norm, rule, e))
-static int adamw(void *l, const struct fsdp_adamw_args *args, struct fsdp_err *e)
-    OPENED(CPU.adamw(l, args, e))
-static int sgd(void *l, const struct fsdp_sgd_args *args, struct fsdp_err *e)
-    OPENED(CPU.sgd(l, args, e))
-static int ema(void *l, float *average, const float *x, size_t n, double decay, struct fsdp_err *e)
-    OPENED(CPU.ema(l, average, x, n, decay, e))
-static int init_fill(void *l, float *dst, uint64_t first, size_t n, struct fsdp_init init,
-                     uint64_t seed, uint64_t stream, struct fsdp_err *e)
-    OPENED(CPU.init_fill(l, dst, first, n, init, seed, stream, e))
+static int
+lane_call(void *l, fsdp_lane_f *fn, const void *arg, size_t nbytes,
+          struct fsdp_err *e) OPENED(CPU.lane_call(l, fn, arg, nbytes,
+                                                   e)) static int event_record(void *event, void *l,
+                                                                               struct fsdp_err *e)
+    OPENED(CPU.event_record(event, l, e)) static int event_wait(
+        void *event, void *l,
+        struct fsdp_err *e) OPENED(CPU.event_wait(event, l, e)) static int copy(void *l, void *dst,
+                                                                                const void *src,
+                                                                                size_t nbytes,
+                                                                                struct fsdp_err *e)
+        OPENED(CPU.copy(l, dst, src, nbytes, e)) static int zero(void *l, void *dst, size_t nbytes,
+                                                                 struct fsdp_err *e)
+            OPENED(CPU.zero(l, dst, nbytes, e)) static int cast(void *l, void *dst,
+                                                                enum fsdp_dtype d, const void *src,
+                                                                enum fsdp_dtype s, size_t n,
+                                                                struct fsdp_err *e)
+                OPENED(CPU.cast(l, dst, d, src, s,
+                                n, e)) static int accumulate(void *l, float *dst, const void *src,
+                                                             enum fsdp_dtype d,
+                                                             size_t n, struct fsdp_err *e)
+                    OPENED(CPU.accumulate(l, dst, src, d, n, e)) static int sumsq(
+                        void *l, double *out, const float *x, size_t n,
+                        struct fsdp_err *e)
+                        OPENED(CPU.sumsq(l, out, x, n, e)) static int absmax(
+                            void *l, double *out, const float *x, size_t n, struct fsdp_err *e)
+                            OPENED(CPU.absmax(l, out, x, n, e)) static int max_rows(
+                                void *l, double *out, const double *in, size_t nrows, size_t ncols,
+                                struct fsdp_err *e)
+                                OPENED(CPU.max_rows(l, out, in, nrows, ncols,
+                                                    e)) static int quantize(void *l, void *dst,
+                                                                            enum fsdp_dtype d,
+                                                                            const float *src,
+                                                                            size_t n,
+                                                                            const double *amax,
+                                                                            struct fsdp_err *e)
+                                    OPENED(CPU.quantize(
+                                        l, dst,
+                                        d, src,
+                                        n, amax, e)) static int dequantize(void *l, void *dst,
+                                                                           enum fsdp_dtype d,
+                                                                           const void *src,
+                                                                           enum fsdp_dtype s,
+                                                                           size_t n,
+                                                                           const double *amax,
+                                                                           struct fsdp_err *e)
+                                        OPENED(CPU.dequantize(
+                                            l, dst,
+                                            d, src,
+                                            s, n, amax,
+                                            e)) static int clip_coef(void *l, float *coef,
+                                                                     float *norm,
+                                                                     const double
+                                                                         *partial,
+                                                                     size_t n,
+                                                                     enum fsdp_norm type,
+                                                                     float most,
+                                                                     const struct fsdp_loss_scale
+                                                                         *scale,
+                                                                     struct fsdp_err *e)
+                                            OPENED(CPU.clip_coef(
+                                                l, coef, norm, partial, n, type, most, scale,
+                                                e)) static int loss_scale_update(void *l,
+                                                                                 struct
+                                                                                 fsdp_loss_scale
+                                                                                     *scale,
+                                                                                 const float *norm,
+                                                                                 struct
+                                                                                 fsdp_loss_scale_rule
+                                                                                     rule,
+                                                                                 struct fsdp_err *e)
+                                                OPENED(CPU.loss_scale_update(
+                                                    l, scale, norm, rule,
+                                                    e)) static int adamw(void *l,
+                                                                         const struct
+                                                                         fsdp_adamw_args *args,
+                                                                         struct fsdp_err *e)
+                                                    OPENED(CPU.adamw(l, args, e)) static int sgd(
+                                                        void *l, const struct fsdp_sgd_args *args,
+                                                        struct fsdp_err *e)
+                                                        OPENED(CPU.sgd(l, args, e)) static int ema(
+                                                            void *l, float *average, const float *x,
+                                                            size_t n, double decay,
+                                                            struct fsdp_err *e)
+                                                            OPENED(CPU.ema(
+                                                                l, average, x, n, decay,
+                                                                e)) static int init_fill(void *l,
+                                                                                         float *dst,
+                                                                                         uint64_t
+                                                                                             first,
+                                                                                         size_t n,
+                                                                                         struct
+                                                                                         fsdp_init
+                                                                                             init,
+                                                                                         uint64_t
+                                                                                             seed,
+                                                                                         uint64_t
+                                                                                             stream,
+                                                                                         struct
+                                                                                         fsdp_err
+                                                                                             *e)
+                                                                OPENED(CPU.init_fill(l, dst, first,
+                                                                                     n, init, seed,
+                                                                                     stream, e))
 
-static struct fsdp_device_ops opaque_ops;
+                                                                    static struct fsdp_device_ops
+    opaque_ops;
 
 /* The rest is the CPU's; the name, too, so that ranks meet as they do there. */
 __attribute__((constructor)) static void fill_ops(void)
