@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "fsdp/sys/comm_ops.h"
 #include "fsdp/sys/cuda.h"
 #include "fsdp/sys/device_ops.h"
 #include "nn/nn.h"
@@ -274,5 +275,6 @@ const struct fsdp_cuda_backend fsdp_cuda_backend = {
     .log_set = fsdp_log_set,
     .probe = probe,
     .device_ops = &opaque_ops,
+    .comm_ops = &fsdp_comm_host_ops,
     .nn_ops = &nn_cpu_ops,
 };
