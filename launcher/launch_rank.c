@@ -308,7 +308,7 @@ static int run_config(const struct launch_args *args, const struct launch_progra
         await_words(oob);
         oob->abort(oob, code, "see its messages above"); /* unless a program has said more */
     }
-    if (!watched)
+    if (!watched && !(args->speaks && code == LAUNCH_PEER_LOST))
         print_loss(args, boot);
     return code;
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Backend mpi under mpirun: the conformance suite, training to the last digit of backend host, and what
 # is said where there is no MPI.
-# run: timeout=400
+# run: timeout=1200
 . "$TOP/tests/lib/tap.sh"
 export PATH=$BIN:$PATH OMPI_MCA_mpi_yield_when_idle=1
 if ! command -v mpirun >/dev/null || ! [ -e "$BIN/../lib/libfsdp-mpi.so" ]; then
@@ -10,7 +10,7 @@ if ! command -v mpirun >/dev/null || ! [ -e "$BIN/../lib/libfsdp-mpi.so" ]; then
     exit 0
 fi
 run() { # ranks, command...
-    timeout -k 5 100 mpirun --oversubscribe -n "$@" >log 2>err
+    timeout -k 5 300 mpirun --oversubscribe -n "$@" >log 2>err
 }
 for size in 1 3 4; do
     for lanes in plain threaded; do
@@ -33,7 +33,7 @@ ok $? "as three ranks of backend host, to the last digit"
 run 2 fsdp-launch run.yaml fsdp.backend=mpi train.steps=10 log.metrics=mpi.jsonl && grep -q "steps .* 8 to 10" log
 ok $? "two ranks resume"
 fsdp-launch -n 2 run.yaml fsdp.backend=mpi >log 2>err
-[ $? = 1 ] && grep -q "backend 'mpi' cannot serve this group: MPI needs ranks that srun --mpi=pmix or mpirun started" err
+[ $? = 2 ] && grep -q "backend 'mpi' cannot serve this group: MPI needs ranks that srun --mpi=pmix or mpirun started" err
 ok $? "ranks of fsdp-launch -n are told who must start them"
 FSDP_MPI_LIBRARY=$PWD/nothing.so run 2 fsdp-launch run.yaml fsdp.backend=mpi checkpoint.path=other
 [ $? != 0 ] && grep -q "backend 'mpi' cannot serve this group: .*nothing.so: cannot open" err
