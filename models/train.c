@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "binding.h"
 #include "ckpt/ckpt.h"
 #include "launch.h"
 
@@ -383,10 +384,13 @@ static void show_memory(struct train *t)
 static void warn_of_settings(struct train *t)
 {
     const struct config *c = t->parts.config;
+    char text[400];
 
     if (!t->report.lead)
         return;
     config_warn_idle(c);
+    if (binding_gpus_hidden(text, sizeof text, t->info->local_size, getenv))
+        fsdp_log(FSDP_LOG_WARN, "%s", text);
     if (c->data.layout == DATA_ROWS && t->parts.data &&
         (uint64_t)(c->train.steps * c->train.global_batch_size) > data_nrows(t->parts.data))
         fsdp_log(FSDP_LOG_WARN,

@@ -7,6 +7,7 @@
 #   scripts/bench.sh comm         bandwidth of the communication backends
 #   scripts/bench.sh llama        a training step of one process, and where it goes
 #   scripts/bench.sh torch [R]    training steps against PyTorch, in R (3) rounds (docs/benchmarks.md)
+#   scripts/bench.sh slurm [R...] from srun to the first step on R (2 4 8 16 32 64) ranks, beside mpirun
 set -u
 TOP=$(cd "$(dirname "$0")/.." && pwd)
 BIN=${BIN:-$TOP/build/bin}
@@ -168,10 +169,11 @@ case ${1:-} in
 merge) merge "${2:-2}" ;;
 save) scripts/bench_save.sh "${2:-1}" ;;
 comm) "$BIN/tests/comm/bench_comm" ;;
+slurm) exec scripts/bench_slurm.sh "${@:2}" ;;
 llama) "$BIN/tests/models/bench_llama" ;;
 torch)
     [ -n "${TORCH_PYTHON:-}" ] || exec scripts/with_torch.sh "$0" "$@"
     against_pytorch "${2:-3}"
     ;;
-*) sed -n '3,10s/^# \{0,1\}//p' "$0" && exit 2 ;;
+*) sed -n '3,11s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac

@@ -68,6 +68,10 @@ crowded="may use 1 core, which 2 ranks share, although its machine has enough fo
 [ $rc = 0 ] && grep -q "its cores  *$core, 1 of [0-9]*, shared by 2 ranks" log && grep -q "$crowded" err
 ok $? "ranks that crowd on one core are warned of"
 
+step --mpi=none -N1 -n2 env CUDA_VISIBLE_DEVICES=0 SLURM_GPUS_PER_TASK=1 fsdp-launch run.yaml log.metrics= fsdp.device=cpu
+[ $rc = 0 ] && [ "$(grep -c "warning: --gpus-per-task shows each of the 2 ranks of a node one GPU alone" err)" = 1 ]
+ok $? "GPUs that are hidden from each other are warned of"
+
 # ---- the check of nodes
 step --mpi=none -N2 -n4 --ntasks-per-node=2 fsdp-launch --check
 [ $rc = 0 ] && [ "$(grep -c "n. *2 ranks, .*inside .* GB/s, across .* GB/s" log)" = 2 ] && grep -q "all is well: 4 ranks on 2 nodes" log
