@@ -21,15 +21,20 @@ static char *setting(const char *const *variables, const char *name, struct fsdp
     return ckpt_s3_profile_get(name, NULL);
 }
 
+/* It becomes part of a host's name. */
+static bool region_ok(const char *region)
+{
+    return *region && strspn(region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                     "0123456789-_") == strlen(region);
+}
+
 static int find_region(struct ckpt_s3_bucket *b, struct fsdp_err *err)
 {
     static const char *const variables[] = {"AWS_REGION", "AWS_DEFAULT_REGION", NULL};
     char *region = setting(variables, "region", err);
     int nbytes = snprintf(b->region, sizeof b->region, "%s", region ? region : "us-east-1");
     fsdp_free(region);
-    if (nbytes >= (int)sizeof b->region || strspn(b->region, "abcdefghijklmnopqrstuvwxyz"
-                                                             "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                             "0123456789-_.") != strlen(b->region))
+    if (nbytes >= (int)sizeof b->region || !region_ok(b->region))
         return fsdp_err_set(err, FSDP_EINVAL, "AWS_REGION: '%s' is no region", b->region);
     return FSDP_OK;
 }
@@ -72,6 +77,47 @@ static int use_aws(struct ckpt_s3_bucket *b, struct fsdp_err *err)
     b->base = b->host ? fsdp_sprintf(err, "https://%s", b->host) : NULL;
     b->path = path_style ? fsdp_sprintf(err, "/%s/", b->name) : fsdp_strdup("/", err);
     return b->base && b->path ? FSDP_OK : FSDP_ENOMEM;
+}
+
+void ckpt_s3_bucket_address(struct ckpt_s3_address *out, struct ckpt_s3_bucket *b)
+{
+    pthread_mutex_lock(&b->lock);
+    out->base = b->base;
+    out->host = b->host;
+    memcpy(out->region, b->region, sizeof out->region);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static bool move_locked(struct ckpt_s3_bucket *b, const char *region)
+{
+    struct ckpt_s3_bucket there = {.name = b->name};
+    if (b->moved) /* by another call, or in vain */
+        return !strcmp(b->region, region);
+    b->moved = true;
+    snprintf(b->region, sizeof b->region, "%s", region);
+    memcpy(there.region, b->region, sizeof there.region);
+    if (b->custom)
+        return true;
+    bool good = use_aws(&there, NULL) == FSDP_OK;
+    if (good) {
+        b->former_base = b->base;
+        b->former_host = b->host;
+        b->base = there.base;
+        b->host = there.host;
+    } else {
+        fsdp_free(there.base);
+        fsdp_free(there.host);
+    }
+    fsdp_free(there.path);
+    return good;
+}
+
+bool ckpt_s3_bucket_move(struct ckpt_s3_bucket *b, const char *region)
+{
+    pthread_mutex_lock(&b->lock);
+    bool useful = region_ok(region) && move_locked(b, region);
+    pthread_mutex_unlock(&b->lock);
+    return useful;
 }
 
 static void bucket_free(struct ckpt_s3_bucket *b)

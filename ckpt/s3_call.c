@@ -96,22 +96,18 @@ static size_t take_line(char *line, size_t elem_nbytes, size_t nelem, void *arg)
 }
 
 /* All that is signed: the caller's headers and the common ones. */
-static int sign(struct ckpt_s3_call *call, const struct ckpt_s3_creds *creds, const char *path,
-                struct fsdp_err *err)
+static int sign(struct ckpt_s3_call *call, const struct ckpt_s3_creds *creds,
+                const struct ckpt_s3_address *address, const char *path, struct fsdp_err *err)
 {
     struct ckpt_s3_pair headers[CKPT_S3_MAX_HEADERS + 5], query[CKPT_S3_MAX_QUERY];
     struct ckpt_text auth = {0};
-    char region[64];
     int n = call->nheaders;
     time_t now = time(NULL) + (time_t)atomic_load(&clock_skew);
 
-    pthread_mutex_lock(&call->bucket->lock);
-    memcpy(region, call->bucket->region, sizeof region);
-    pthread_mutex_unlock(&call->bucket->lock);
     memcpy(headers, call->headers, (size_t)n * sizeof *headers);
     memcpy(query, call->query, sizeof query);
     ckpt_s3_date(call->date, now);
-    headers[n++] = (struct ckpt_s3_pair){"host", call->bucket->host};
+    headers[n++] = (struct ckpt_s3_pair){"host", address->host};
     headers[n++] = (struct ckpt_s3_pair){"x-amz-content-sha256", call->payload_hash};
     headers[n++] = (struct ckpt_s3_pair){"x-amz-date", call->date};
     if (call->token)
@@ -123,7 +119,7 @@ static int sign(struct ckpt_s3_call *call, const struct ckpt_s3_creds *creds, co
                                      .headers = headers,
                                      .nheaders = n,
                                      .payload_hash = call->payload_hash,
-                                     .region = region,
+                                     .region = address->region,
                                      .service = "s3",
                                      .key_id = creds->key_id,
                                      .secret = creds->secret,
@@ -173,6 +169,7 @@ static int prepare(struct ckpt_http_job *job, CURL *curl, struct fsdp_err *err)
     struct ckpt_s3_creds creds;
     struct ckpt_text path = {0}, query = {0};
     struct ckpt_s3_pair pairs[CKPT_S3_MAX_QUERY];
+    struct ckpt_s3_address address;
 
     call->status = 0;
     call->got_nbytes = 0;
@@ -181,9 +178,11 @@ static int prepare(struct ckpt_http_job *job, CURL *curl, struct fsdp_err *err)
     call->server_time = 0;
     ckpt_text_free(&call->text);
     int rc = ckpt_s3_creds_get(&creds, NULL, err);
-    if (rc == FSDP_OK && creds.token[0] && !call->token &&
-        !(call->token = fsdp_strdup(creds.token, err)))
+    fsdp_free(call->token); /* of the last try */
+    call->token = NULL;
+    if (rc == FSDP_OK && creds.token[0] && !(call->token = fsdp_strdup(creds.token, err)))
         rc = FSDP_ENOMEM;
+    ckpt_s3_bucket_address(&address, call->bucket);
     ckpt_text_printf(&path, "%s", call->bucket->path);
     if (!*call->key && path.nbytes > 1 && !path.failed)
         path.data[--path.nbytes] = 0; /* the bucket itself: "/bucket" */
@@ -193,12 +192,12 @@ static int prepare(struct ckpt_http_job *job, CURL *curl, struct fsdp_err *err)
     fsdp_free(call->url);
     call->url = NULL;
     if (rc == FSDP_OK && !path.failed && !query.failed)
-        call->url = fsdp_sprintf(err, "%s%s%s%s", call->bucket->base, path.data,
-                                 query.nbytes ? "?" : "", query.nbytes ? query.data : "");
+        call->url = fsdp_sprintf(err, "%s%s%s%s", address.base, path.data, query.nbytes ? "?" : "",
+                                 query.nbytes ? query.data : "");
     if (rc == FSDP_OK && !call->url)
         rc = fsdp_err_set(err, FSDP_ENOMEM, "request: out of memory");
     if (rc == FSDP_OK)
-        rc = sign(call, &creds, path.data, err);
+        rc = sign(call, &creds, &address, path.data, err);
     if (rc == FSDP_OK)
         set_up(call, curl);
     ckpt_s3_creds_wipe(&creds);
@@ -316,10 +315,7 @@ static bool mend_region(struct ckpt_s3_call *call)
     if (!*region)
         return false;
     call->moved = true;
-    pthread_mutex_lock(&call->bucket->lock);
-    memcpy(call->bucket->region, region, sizeof region);
-    pthread_mutex_unlock(&call->bucket->lock);
-    return true;
+    return ckpt_s3_bucket_move(call->bucket, region);
 }
 
 /* Fresh credentials, where these are of a kind that is given out anew. */
@@ -336,10 +332,6 @@ static bool mend_credentials(struct ckpt_s3_call *call)
     call->refreshed = true;
     bool differ = stale.expires && !ckpt_s3_creds_get(&fresh, &stale, NULL) &&
                   (strcmp(stale.key_id, fresh.key_id) || strcmp(stale.token, fresh.token));
-    if (differ) {
-        fsdp_free(call->token);
-        call->token = NULL;
-    }
     ckpt_s3_creds_wipe(&stale);
     ckpt_s3_creds_wipe(&fresh);
     return differ;

@@ -22,9 +22,20 @@ struct ckpt_s3_bucket {
     bool custom;            /* an endpoint that was set: not AWS itself */
     atomic_bool answered;   /* it did once: what fails now may pass */
     atomic_int conditional; /* enum ckpt_s3_conditional */
-    pthread_mutex_t lock;   /* region */
+    pthread_mutex_t lock;   /* base, host, region: they change when it lies in another region */
+    char region[64];
+    bool moved;
+    char *former_base, *former_host; /* somebody may still use them */
+};
+
+/* As they are now; borrowed. */
+struct ckpt_s3_address {
+    const char *base, *host;
     char region[64];
 };
+void ckpt_s3_bucket_address(struct ckpt_s3_address *out, struct ckpt_s3_bucket *bucket);
+/* The store says that the bucket is in another region. Believed once; false: no more. */
+bool ckpt_s3_bucket_move(struct ckpt_s3_bucket *bucket, const char *region);
 
 /* Does the store heed If-None-Match? */
 enum ckpt_s3_conditional { CKPT_S3_UNTRIED, CKPT_S3_HEEDED, CKPT_S3_IGNORED };

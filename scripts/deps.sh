@@ -40,6 +40,7 @@ s3       | cmd ceph-osd                  | ceph-osd        | ceph-osd          |
 s3       | cmd radosgw                   | radosgw         | ceph-radosgw      | its gateway
 s3       | cmd ceph                      | ceph-common     | ceph-common       | sets it up
 s3       | cmd curl                      | curl            | curl              | makes buckets; what transfers are compared with
+s3       | cmd openssl                   | openssl         | openssl           | a certificate of the tests' own
 s3       | cmd python3                   | python3         | python3           | runs the AWS CLI, which reads what we write
 s3       | py ensurepip                  | python3-venv    | python3           | a place of its own for it
 s3       | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certificates | fetching it from PyPI

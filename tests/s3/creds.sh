@@ -101,5 +101,20 @@ reads elsewhere
 ok $? "a bucket in another region is found"
 AWS_ENDPOINT_URL=http://user@127.0.0.1 refused 'AWS_ENDPOINT_URL'
 ok $? "an endpoint that is none: $(cat err)"
+
+# TLS: only with a certificate that somebody vouches for, for this very name.
+mkdir tls
+openssl req -x509 -newkey rsa:2048 -nodes -keyout tls/key -out tls/cert -days 2 -subj /CN=127.0.0.1 \
+    -addext subjectAltName=IP:127.0.0.1 >log 2>&1
+python3 "$TOP/tests/s3/lib/fake.py" tls object tls/cert tls/key >tls.log 2>&1 &
+fake="$fake $!"
+for i in $(seq 600); do [ -s tls/port ] && break; sleep 0.1; done
+export AWS_ENDPOINT_URL=https://127.0.0.1:$(cat tls/port) AWS_ACCESS_KEY_ID=AKIDENV AWS_SECRET_ACCESS_KEY=TOPSECRET
+refused 'certificate'
+ok $? "a certificate that nobody vouches for: $(cat err)"
+AWS_CA_BUNDLE=$PWD/tls/cert reads bucket
+ok $? "AWS_CA_BUNDLE vouches"
+(export AWS_CA_BUNDLE=$PWD/tls/nothing; refused tls/nothing)
+ok $? "a bundle that is not there: $(cat err)"
 echo "1..$n"
 exit $bad

@@ -2,7 +2,7 @@
 """A small HTTP server that gives credentials as AWS does, and one object that is to be read with
 them. Every request is a line of the file `requests`.
 
-  fake.py FOLDER OBJECT    writes its port to FOLDER/port
+  fake.py FOLDER OBJECT [CERT KEY]    writes its port to FOLDER/port; with a certificate, over TLS
 
 POST /sts            STS: AssumeRoleWithWebIdentity, with the token in FOLDER/identity alone
 GET  /container      a container's endpoint, with Authorization: container-token alone
@@ -17,6 +17,7 @@ import http.server
 import json
 import os
 import re
+import ssl
 import sys
 import threading
 import time
@@ -119,6 +120,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+if len(sys.argv) > 3:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[3], sys.argv[4])
+    server.socket = context.wrap_socket(server.socket, server_side=True)
 with open(os.path.join(folder, "port.new"), "w") as f:
     f.write(str(server.server_port))
 os.rename(os.path.join(folder, "port.new"), os.path.join(folder, "port"))
