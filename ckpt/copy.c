@@ -246,7 +246,7 @@ static void leave(struct ckpt_copy *c, int rc)
     const char *place = c->temp ? c->temp : c->out;
     struct fsdp_err why = FSDP_ERR_INIT;
 
-    if (rc && (goes_on || (c->store->flat && !native)))
+    if (rc && (goes_on || (c->store->flat && !native && rc != FSDP_EEXIST)))
         fsdp_log(FSDP_LOG_INFO,
                  "what was copied is kept in '%s'; the same command goes on from there", place);
     else if (rc && c->store->flat && rc != FSDP_EEXIST)

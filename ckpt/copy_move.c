@@ -46,6 +46,35 @@ static int open_once(struct ckpt_copy *c, struct ckpt_copy_file *f, struct fsdp_
     return rc;
 }
 
+/* Is the copy what was read? Without a checksum of the source, a file that was there is compared
+ * with the source itself. */
+static int check_file(struct ckpt_copy *c, int file, struct fsdp_err *err)
+{
+    const struct ckpt_layout_file *from = &c->ckpt->m.layout.files[file];
+    struct ckpt_copy_file *f = &c->files[file];
+    uint64_t nbytes;
+    uint32_t crc32c;
+
+    if (f->there && !from->has_crc) {
+        char *source = source_of(c, file, err);
+        int rc = source ? ckpt_store_copy(&nbytes, &f->crc32c, c->ckpt->store, source, NULL, NULL,
+                                          false, err)
+                        : FSDP_ENOMEM;
+        fsdp_free(source);
+        FSDP_TRY(rc);
+    }
+    FSDP_TRY(ckpt_store_copy(&nbytes, &crc32c, c->store, f->to, NULL, NULL, false, err));
+    if (nbytes == f->nbytes && crc32c == f->crc32c)
+        return FSDP_OK;
+    if (f->there)
+        return fsdp_err_set(err, FSDP_EEXIST,
+                            "'%s' exists, holds other bytes, and is not overwritten", f->to);
+    return fsdp_err_set(err, FSDP_ECORRUPT,
+                        "'%s': read again, it has %llu bytes of checksum %08x, not %llu of %08x",
+                        f->to, (unsigned long long)nbytes, crc32c, (unsigned long long)f->nbytes,
+                        f->crc32c);
+}
+
 /* After its last block. */
 static int finish(struct ckpt_copy *c, int file, struct fsdp_err *err)
 {
@@ -54,8 +83,8 @@ static int finish(struct ckpt_copy *c, int file, struct fsdp_err *err)
     uint64_t nbytes;
 
     f->crc32c = from->crc32c;
-    if (f->there)
-        return FSDP_OK;
+    if (f->there) /* below a checkpoint's own uuid nobody else's file has this name */
+        return from->has_crc ? FSDP_OK : check_file(c, file, err);
     struct ckpt_job_sink *sink = f->sink;
     f->sink = NULL;
     if (!from->has_crc || ckpt_job_sink_crc(sink) == from->crc32c)
@@ -154,31 +183,6 @@ int ckpt_copy_move(struct ckpt_copy *c, struct fsdp_err *err)
 
 /* ---- reading again ----------------------------------------------------------------------------
  */
-
-/* Without a checksum of the source, an earlier run's file is compared with the source itself. */
-static int check_file(struct ckpt_copy *c, int file, struct fsdp_err *err)
-{
-    const struct ckpt_layout_file *from = &c->ckpt->m.layout.files[file];
-    struct ckpt_copy_file *f = &c->files[file];
-    uint64_t nbytes;
-    uint32_t crc32c;
-
-    if (f->there && !from->has_crc) {
-        char *source = source_of(c, file, err);
-        int rc = source ? ckpt_store_copy(&nbytes, &f->crc32c, c->ckpt->store, source, NULL, NULL,
-                                          false, err)
-                        : FSDP_ENOMEM;
-        fsdp_free(source);
-        FSDP_TRY(rc);
-    }
-    FSDP_TRY(ckpt_store_copy(&nbytes, &crc32c, c->store, f->to, NULL, NULL, false, err));
-    if (nbytes == f->nbytes && crc32c == f->crc32c)
-        return FSDP_OK;
-    return fsdp_err_set(err, FSDP_ECORRUPT,
-                        "'%s': read again, it has %llu bytes of checksum %08x, not %llu of %08x",
-                        f->to, (unsigned long long)nbytes, crc32c, (unsigned long long)f->nbytes,
-                        f->crc32c);
-}
 
 static int check_files(struct ckpt_workers *workers, int index, struct fsdp_err *err)
 {

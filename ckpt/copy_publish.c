@@ -4,6 +4,20 @@
 #include "copy.h"
 #include "hf_names.h"
 
+/* What a flat store has of that name is an earlier run's, and whole; or somebody else's. */
+static int compare_small(struct ckpt_copy *c, const char *from, const char *to,
+                         struct fsdp_err *err)
+{
+    uint64_t nbytes, to_nbytes;
+    uint32_t crc32c, to_crc32c;
+    FSDP_TRY(ckpt_store_copy(&nbytes, &crc32c, c->ckpt->store, from, NULL, NULL, false, err));
+    FSDP_TRY(ckpt_store_copy(&to_nbytes, &to_crc32c, c->store, to, NULL, NULL, false, err));
+    if (nbytes == to_nbytes && crc32c == to_crc32c)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists, holds other bytes, and is not overwritten",
+                        to);
+}
+
 static int copy_small(struct ckpt_copy *c, const char *from, const char *to,
                       const struct ckpt_extra *extra, struct fsdp_err *err)
 {
@@ -11,9 +25,8 @@ static int copy_small(struct ckpt_copy *c, const char *from, const char *to,
     uint32_t crc32c;
     struct ckpt_store_stat st;
 
-    if (c->store->flat && ckpt_store_stat(&st, c->store, to, NULL) == FSDP_OK &&
-        (!extra || st.nbytes == extra->nbytes))
-        return FSDP_OK; /* an earlier run's, and whole */
+    if (c->store->flat && ckpt_store_stat(&st, c->store, to, NULL) == FSDP_OK)
+        return compare_small(c, from, to, err);
     if (!c->store->flat)
         FSDP_TRY(ckpt_store_remove_tree(c->store, to, err));
     FSDP_TRY(ckpt_store_copy(&nbytes, &crc32c, c->ckpt->store, from, c->store, to, true, err));

@@ -65,6 +65,13 @@ ok $? "the same command completes it"
 run ckpt-merge "$at/run" -o hf && run ckpt-cp hf "$at/hf" && run ckpt-diff --model "$at/hf" local
 ok $? "a Hugging Face folder"
 
+run ckpt-merge "$at/run" -o one.safetensors && run ckpt-merge local/step-00000004 -o two.safetensors &&
+    run ckpt-cp one.safetensors "$at/one.safetensors" && run ckpt-cp one.safetensors "$at/one.safetensors"
+ok $? "one file, and once more"
+run ckpt-cp two.safetensors "$at/one.safetensors"
+ok "$([ $? = 1 ] && holds err 'holds other bytes, and is not overwritten' &&
+    run ckpt-diff --data "$at/one.safetensors" one.safetensors; echo $?)" "another of equal size is not taken for it"
+
 # ---- remains -----------------------------------------------------------------------------------------
 
 { CKPT_FAULT=kill:60 "$BIN/ckpt-cp" --threads 1 local/step-00000004 "$at/run/step-00000009" >log 2>err; } 2>noise
