@@ -14,7 +14,7 @@
 #include "train_claim.h"
 
 #define NOTE "running.json"
-enum { BEAT_S = 3, BEAT_URL_S = 15, LONGEST_BEAT_S = 60, SILENT_BEATS = 4 };
+enum { BEAT_S = 5, BEAT_URL_S = 15, LONGEST_BEAT_S = 60, SILENT_BEATS = 4 };
 
 /* Who a run is, as its note says. */
 struct owner {

@@ -17,11 +17,11 @@ wait_for() { # file, pattern: until a line of it has come
     done
     return 1
 }
-# The note of a run on another machine: folder, its number, Slurm's job.
+# The note of a run on another machine: folder, its number, Slurm's job, seconds between its beats.
 note() {
     cat >"$1/running.new" <<END
 {"host": "elsewhere", "process": 7, "since": "2026-01-01 00:00:00", "job": "$3", "restart": 0,
- "place": "another kernel", "begun": 1, "beat_seconds": 1, "beats": $2}
+ "place": "another kernel", "begun": 1, "beat_seconds": ${4:-1}, "beats": $2}
 END
     mv "$1/running.new" "$1/running.json"
 }
@@ -83,7 +83,7 @@ wait
 
 (for i in $(seq 2000); do
     [ -e quiet ] && exit
-    note ck "$i" ""
+    note ck "$i" "" 20
     sleep 0.2
 done) &
 wait_for ck/running.json elsewhere
@@ -92,6 +92,7 @@ ok "$([ $? = 1 ] && holds err "process 7 on elsewhere trains into ck since 2026"
     "a run on another machine is seen to live"
 touch quiet
 wait
+note ck 1 ""
 run -n 2 run.yaml train.steps=$((steps + 2))
 ok "$([ $? = 0 ] && holds log "ck/running.json is of process 7 on elsewhere: waiting up to 4 s" &&
     [ ! -e ck/running.json ]; echo $?)" "and one whose note stands still, to be dead"
