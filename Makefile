@@ -44,7 +44,7 @@ NVCCFLAGS += -std=c++17 -O3 -lineinfo $(foreach a,$(CUDA_SM),-gencode arch=compu
 	-Xcompiler -fPIC$(comma)-Wall$(comma)-Wextra$(comma)-g$(comma)-fvisibility=hidden \
 	$(if $(filter 1,$(WERROR)),-Werror all-warnings)
 CUDA_LIBS := -L$(CUDA_LIB) -Wl,-rpath,$(CUDA_LIB) -lcudart_static -lcublasLt \
-	$(if $(filter 1,$(HAVE_CUDNN)),-lcudnn) $(if $(filter 1,$(HAVE_NCCL)),-lnccl) -lstdc++ -lm -ldl -lrt
+	$(if $(filter 1,$(HAVE_NCCL)),-lnccl) -lstdc++ -lm -ldl -lrt
 
 FLAGHASH := $(shell printf '%s' '$(CC) $(CPPFLAGS) $(CFLAGS) $(PKG_CFLAGS) $(if $(filter 1,$(HAVE_CUDA)),\
 	$(CUDA_CPPFLAGS) $(NVCC) $(NVCCFLAGS))' | cksum | cut -d' ' -f1)
@@ -57,6 +57,9 @@ CUDA_ALL   := $(sort $(wildcard libfsdp/device/device_cuda*.c libfsdp/comm/comm_
 SRC_cuda   := $(if $(filter 1,$(HAVE_CUDA)),$(CUDA_ALL))
 ifneq ($(HAVE_NCCL),1)
 SRC_cuda := $(filter-out libfsdp/comm/comm_nccl%,$(SRC_cuda))
+endif
+ifneq ($(HAVE_CUDNN),1)
+SRC_cuda := $(filter-out models/nn/cuda/cudnn_%,$(SRC_cuda))
 endif
 MPI_ALL    := $(sort $(wildcard libfsdp/comm/comm_mpi*.c))
 SRC_fsdp   := $(filter-out $(CUDA_ALL) $(MPI_ALL),$(sort $(wildcard libfsdp/*/*.c)))
@@ -297,7 +300,7 @@ $(filter-out $(BIN)/tests/simt/%,$(TESTS)) $(BENCHES): $(BIN)/tests/%: $(OBJ)/te
 
 # The CUDA part compiled for the CPU, with tests/simt in place of CUDA's headers: host files by CC,
 # kernels by CXX. Objects lie apart, in obj/.../simt.
-SRC_simt := $(sort $(filter-out libfsdp/comm/% %_backend.c %_tune.c %_cudnn.c,$(CUDA_ALL)) \
+SRC_simt := $(sort $(filter-out libfsdp/comm/% %_backend.c models/nn/cuda/cudnn_%,$(CUDA_ALL)) \
 	$(wildcard tests/simt/*.cc))
 OBJ_simt := $(patsubst %,$(OBJ)/simt/%.o,$(SRC_simt))
 SIMT_INC  = -Itests/simt/include -Itests/lib $(INC_$(firstword $(subst /, ,$<)))

@@ -129,12 +129,15 @@ struct fsdp_act_bytes stack_layer_layout(struct stack_block *blk, const struct m
         .saved = s.nbytes, .recomputed = r.nbytes, .work = w.nbytes, .cheap = ch.nbytes};
 }
 
-/* Enough for a good matrix product, about 16 MiB of logits beyond that. */
+/* Enough for a good matrix product, as many logits as the device likes beyond that; many rows in
+ * multiples of what products on GPUs are cut into. */
 int stack_head_chunk(const struct model *m, int rows)
 {
-    int chunk = (4 << 20) / m->config.vocab;
-    chunk = chunk < 64 ? 64 : chunk > 1024 ? 1024 : chunk;
-    return chunk < rows ? chunk : rows;
+    const size_t most = m->nn->logits_nelem >> 12;
+    size_t chunk = m->nn->logits_nelem / (size_t)m->config.vocab;
+    chunk = chunk < 64 ? 64 : chunk > most ? most : chunk;
+    chunk = chunk > 1024 ? chunk / 128 * 128 : chunk;
+    return chunk < (size_t)rows ? (int)chunk : rows;
 }
 
 size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int rows, void *work)

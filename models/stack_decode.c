@@ -65,6 +65,9 @@ int stack_decoder_create(struct model_decoder **out, const struct model *model,
     struct model_decoder *d;
     int rc = FSDP_ENOMEM;
 
+    if (!fsdp_device_is_host(fsdp_lane_device(lane)))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "device %s: generation runs on the CPU",
+                            fsdp_device_name(fsdp_lane_device(lane)));
     if (max_tokens < 1 || max_tokens > model->config.max_seq_len)
         return fsdp_err_set(err, FSDP_EINVAL, "%d tokens: the model's %s is %d", max_tokens,
                             model->family->max_seq_len_key, model->config.max_seq_len);

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 5
+#define NN_OPS_ABI 6
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -219,6 +219,9 @@ struct nn_positions {
 struct nn_ops {
     uint32_t abi;
     const char *name;
+    /* About how many logits the head of a model should make at once: enough rows that its products
+     * are not bound by reading the weight. */
+    size_t logits_nelem;
     /* Elements of nn_linear.work (and nn_affine.work, whose y has the type of x), enough for all
      * three directions of this shape or one of fewer rows. Only sizes and types are read. 0: work
      * may be NULL, as where all types are F32. */

@@ -137,7 +137,7 @@ static __device__ inline int end_key(const attention_args &a, int t)
  * they are: a document's results are those it has alone. */
 
 template <class T, int R, int W>
-__global__ void __launch_bounds__(R *QUAD)
+__global__ void __launch_bounds__(R *QUAD, 2)
     attention_forward_kernel(T *o, const T *q, const T *k, const T *v, attention_args a)
 {
     __shared__ tile<R, W> queries, keys;
@@ -248,7 +248,7 @@ static __device__ inline float score_gradient(float *p, const attention_args &a,
 }
 
 template <class T, int R, int W>
-__global__ void __launch_bounds__(R *QUAD)
+__global__ void __launch_bounds__(R *QUAD, 2)
     attention_dq_kernel(T *dq, const T *q, const T *k, const T *v, const T *d_o, attention_args a)
 {
     __shared__ tile<R, W> queries, grads, keys, values;
@@ -285,7 +285,7 @@ __global__ void __launch_bounds__(R *QUAD)
 }
 
 template <class T, int R, int W>
-__global__ void __launch_bounds__(R *QUAD)
+__global__ void __launch_bounds__(R *QUAD, 2)
     attention_dkv_kernel(T *k, T *v, const T *q, const T *d_o, attention_args a)
 {
     __shared__ tile<R, W> queries, grads, keys, values;
@@ -379,8 +379,8 @@ static int prepare(attention_args *out, struct fsdp_lane *lane, const struct nn_
     return fsdp_cuda_enter(lane, err);
 }
 
-extern "C" int nn_cuda_attention_forward(struct fsdp_lane *lane, const struct nn_attention *x,
-                                         struct fsdp_err *err)
+extern "C" int nn_cuda_plain_attention_forward(struct fsdp_lane *lane, const struct nn_attention *x,
+                                               struct fsdp_err *err)
 {
     attention_args a;
     FSDP_TRY(prepare(&a, lane, x, err));
@@ -395,14 +395,14 @@ static size_t delta_nelem(const struct nn_attention *x)
     return ((size_t)x->B * (size_t)x->NH * (size_t)x->Tq + 63) / 64 * 64;
 }
 
-extern "C" size_t nn_cuda_attention_work_nelem(const struct nn_attention *x)
+extern "C" size_t nn_cuda_plain_attention_work_nelem(const struct nn_attention *x)
 {
     const size_t nq = (size_t)x->B * (size_t)x->Tq * (size_t)x->NH * (size_t)x->D;
     return delta_nelem(x) + (x->dtype == FSDP_F32 ? nq : (nq + 1) / 2);
 }
 
-extern "C" int nn_cuda_attention_backward(struct fsdp_lane *lane, const struct nn_attention *x,
-                                          struct fsdp_err *err)
+extern "C" int nn_cuda_plain_attention_backward(struct fsdp_lane *lane,
+                                                const struct nn_attention *x, struct fsdp_err *err)
 {
     const size_t heads = (size_t)x->B * (size_t)x->Tq * (size_t)x->NH;
     void *dq = x->work + delta_nelem(x);

@@ -67,6 +67,13 @@ int nn_cuda_sum_rows(struct fsdp_lane *lane, void *out, enum fsdp_dtype out_dtyp
 int nn_cuda_split(struct fsdp_lane *lane, void *high, void *low, enum fsdp_dtype narrow,
                   const float *x, int ld, int nrows, int ncols, struct fsdp_err *err);
 
+/* Attention by plain kernels: any shape with heads of at most 256 elements. */
+size_t nn_cuda_plain_attention_work_nelem(const struct nn_attention *shape);
+int nn_cuda_plain_attention_forward(struct fsdp_lane *lane, const struct nn_attention *args,
+                                    struct fsdp_err *err);
+int nn_cuda_plain_attention_backward(struct fsdp_lane *lane, const struct nn_attention *args,
+                                     struct fsdp_err *err);
+
 /* Every row of c (nrows, ncols) += row. */
 int nn_cuda_add_row(struct fsdp_lane *lane, void *c, enum fsdp_dtype dtype, int ld, const void *row,
                     enum fsdp_dtype row_dtype, int nrows, int ncols, struct fsdp_err *err);

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cudnn_attention.h: attention by cuDNN, for attention.c. */
+#ifndef NN_CUDA_CUDNN_ATTENTION_H
+#define NN_CUDA_CUDNN_ATTENTION_H
+
+#include "nn_cuda.h"
+
+/* Makes the plans for a shape, on the thread's GPU; says in the log if there are none. Elements of
+ * work that they take; 0: none were made. `deterministic`: backward gives the same bits again. */
+size_t cudnn_attention_plan(const struct nn_attention *shape, bool deterministic);
+/* Were plans made for this shape, and has it nothing that they know not? */
+bool cudnn_attention_can(const struct fsdp_lane *lane, const struct nn_attention *args);
+int cudnn_attention_forward(struct fsdp_lane *lane, const struct nn_attention *args,
+                            struct fsdp_err *err);
+int cudnn_attention_backward(struct fsdp_lane *lane, const struct nn_attention *args,
+                             struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cudnn_sdpa.h: causal attention as graphs for cuDNN. Private to models/nn/cuda. */
+#ifndef NN_CUDA_CUDNN_SDPA_H
+#define NN_CUDA_CUDNN_SDPA_H
+
+#include "cudnn_graph.h"
+
+/* What plans are made for: as of nn_attention, T = Tq = Tk. */
+struct sdpa_shape {
+    int32_t B, T, NH, NKV, D, dtype;
+    int32_t deterministic; /* backward without atomics, for O(B NH T²) bytes of workspace */
+};
+
+/* Names of tensors in a graph. */
+enum sdpa_uid {
+    SDPA_Q = 1,
+    SDPA_K,
+    SDPA_V,
+    SDPA_O,
+    SDPA_LSE,
+    SDPA_DO,
+    SDPA_DQ,
+    SDPA_DK,
+    SDPA_DV,
+    SDPA_DELTA,    /* (B, NH, T) sums of d_o o */
+    SDPA_DQ_ACCUM, /* (B, NH, T, D) in fp32 */
+    SDPA_SCALE,
+    SDPA_MINUS_INF,
+    SDPA_ONE,
+    SDPA_NUIDS
+};
+
+void sdpa_forward_graph(struct graph *g, const struct sdpa_shape *s);
+void sdpa_backward_graph(struct graph *g, const struct sdpa_shape *s);
+
+#endif

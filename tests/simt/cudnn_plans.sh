@@ -1,0 +1,33 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# cuDNN takes our graphs of attention, for a GPU that it is told of: up to the loading of the kernel
+# that it compiled, which needs a driver. CUDA's stub stands for that.
+# run: timeout=300
+. "$TOP/tests/lib/tap.sh"
+
+cuda=${CUDA_HOME:-$(ls -d /usr/local/cuda /usr/local/cuda-* 2>/dev/null | head -n 1)}
+lib=$(dirname "$(ls "$cuda"/lib64/libcudnn.so.9 "$cuda"/lib/libcudnn.so.9 2>/dev/null | head -n 1)")
+if [ ! -f "$cuda/include/cudnn.h" ] || [ ! -f "$lib/libcudnn.so.9" ] || [ ! -f "$lib/stubs/libcuda.so" ]; then
+    echo "1..0 # SKIP no cuDNN here"
+    exit 0
+fi
+ln -s "$lib/stubs/libcuda.so" libcuda.so.1
+$TEST_CC -std=gnu11 -O1 -D_GNU_SOURCE -DHAVE_CUDNN=1 -I"$TOP/models" -I"$TOP/models/nn/cuda" \
+    -I"$TOP/libfsdp/include" -isystem "$cuda/include" -o plans "$TOP/tests/simt/cudnn_plans.c" \
+    "$TOP"/models/nn/cuda/cudnn_{sdpa,graph}.c "$BIN/../lib/libfsdp.a" -lm -ldl -lrt -pthread || exit 1
+LD_LIBRARY_PATH="$TEST_TMP:$lib" ./plans >log 2>&1
+
+compiled() { # shape, text
+    test "$(grep -c "$1: \(compiled\|planned\)$" log)" = 2
+    ok $? "$2"
+}
+compiled 'B4 T4096 heads 32/8 of 128 BF16' 'grouped heads of 128'
+compiled 'B8 T1024 heads 12/12 of 64 BF16' 'heads of 64'
+compiled 'B2 T1024 heads 8/8 of 128 F16' 'fp16'
+compiled 'B3 T1000 heads 6/2 of 64 F16' 'a length that is no multiple of anything'
+compiled 'B1 T4096 heads 32/8 of 128 BF16 deterministic' 'deterministic, grouped heads'
+compiled 'B1 T1024 heads 12/12 of 64 BF16 deterministic' 'deterministic'
+test "$(grep -c 'of 100 BF16: cuDNN, .*NOT_SUPPORTED' log)" = 2
+ok $? 'heads of 100 are refused in its words'
+echo "1..$n"
+exit $bad
