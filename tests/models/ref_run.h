@@ -5,6 +5,7 @@
 
 #include <sys/mman.h>
 
+#include "fsdp/sys/device_ops.h"
 #include "model.h"
 #include "ranks.h"
 #include "ref_files.h"
@@ -24,6 +25,8 @@ struct ref_setup {
     int B, T;           /* micro-batch of a rank */
     bool threaded, two_level;
     struct fsdp_opts opts;
+    const struct fsdp_device_ops *device_ops; /* NULL: the CPU's */
+    void (*use_ops)(struct model *model);     /* and the operators that go with them */
 };
 
 static inline void ref_rank_close(struct ref_rank *r)
@@ -68,8 +71,11 @@ static inline int ref_rank_open(struct ref_rank *r, const struct ref_setup *setu
     FSDP_TRY(fsdp_module_tree_create(&r->tree, err));
     const struct model_dtypes dtypes = {.activation = opts.param_dtype, .grad = opts.reduce_dtype};
     r->ops->set_dtypes(r->model, &dtypes);
+    FSDP_TRY(fsdp_device_open_ops(
+        &r->device, setup->device_ops ? setup->device_ops : &fsdp_device_cpu_ops, 0, flags, err));
+    if (setup->use_ops)
+        setup->use_ops(r->model);
     FSDP_TRY(r->ops->describe(r->model, r->tree, setup->B, setup->T, err));
-    FSDP_TRY(fsdp_device_open(&r->device, "cpu", flags, err));
     FSDP_TRY(fsdp_mesh_shape_for(&shape, opts.strategy, 0, nodes, err));
     if (fsdp_opts_regather_size(&opts))
         FSDP_TRY(fsdp_mesh_shape_regather(&shape, fsdp_opts_regather_size(&opts), err));
@@ -90,10 +96,13 @@ static inline int ref_rank_step(struct ref_rank *r, const struct ref_setup *setu
                                 const int32_t *tokens, int nrows, struct fsdp_step_args args,
                                 double *loss, double *norm, struct fsdp_err *err)
 {
-    double control[FSDP_CONTROL_NELEM] = {0};
+    double *control =
+        fsdp_device_alloc(r->device, FSDP_CONTROL_NELEM * sizeof *control, "control word", err);
     struct fsdp_step_result result;
     const double ntokens = (double)nrows * setup->T;
 
+    if (!control)
+        return FSDP_ENOMEM;
     for (int m = 0; m < setup->opts.accumulation; m++) {
         int row = (r->mesh->rank * setup->opts.accumulation + m) * setup->B;
         struct model_batch batch = {.tokens = tokens + (size_t)row * (size_t)(setup->T + 1),
@@ -106,6 +115,7 @@ static inline int ref_rank_step(struct ref_rank *r, const struct ref_setup *setu
     }
     args.control = control;
     FSDP_TRY(fsdp_step(r->f, &args, &result, err));
+    fsdp_device_free(r->device, control);
     *loss = result.control[0] / ntokens;
     *norm = result.grad_norm;
     return FSDP_OK;
