@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "gpu.h"
 #include "launch_impl.h"
 #include "sys/boot_ops.h"
 
@@ -60,6 +61,18 @@ static int dump_schedule(const struct launch_args *args, const struct launch_pro
                                   args->nranks ? args->nranks : 1, args->nnodes, args->dump_file);
 }
 
+/* Ranks find it in their environment, whoever starts them. */
+static int set_ranks_per_gpu(int n)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", n);
+    if (setenv(GPU_ENV_RANKS_PER_GPU, text, 1) == 0)
+        return 0;
+    launch_say("--ranks-per-gpu %d: no memory for it", n);
+    return LAUNCH_FAILED;
+}
+
 int launch_main(int argc, char **argv, const struct launch_program *program)
 {
     struct launch_args args;
@@ -77,6 +90,8 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
         return LAUNCH_DONE;
     }
     if (args.trace && (code = set_trace(&args, program)))
+        return code;
+    if (args.ranks_per_gpu && (code = set_ranks_per_gpu(args.ranks_per_gpu)))
         return code;
     if (args.check && !program->check_nodes) {
         launch_say("--check: %s has no check of nodes", program->name);

@@ -23,6 +23,8 @@ static const char help_text[] =
     "                   under srun or mpirun: each task starts N ranks, and is none itself (for\n"
     "                   one task a node)\n"
     "  --nodes K        present them as K nodes of N/K ranks each\n"
+    "  --ranks-per-gpu N\n"
+    "                   let N ranks of a node share each GPU, for tests (NCCL over sockets)\n"
     "  --prefix-output  begin every line of ranks other than 0 with \"[rank R] \"\n"
     "  --reorder        number the ranks of a node in a row, however srun dealt them out\n"
     "  --requeue        in a Slurm job that ends with 75 or 76: queue it again (scontrol requeue)\n"
@@ -180,6 +182,9 @@ static int parse_option(struct launch_args *out, char **argv, int argc, int *i)
     if (with_value(argv, argc, i, "--ranks-per-task", &value))
         return value ? parse_count(&out->ranks_per_task, "--ranks-per-task", value)
                      : bad("--ranks-per-task needs a number");
+    if (with_value(argv, argc, i, "--ranks-per-gpu", &value))
+        return value ? parse_count(&out->ranks_per_gpu, "--ranks-per-gpu", value)
+                     : bad("--ranks-per-gpu needs a number");
     if (with_value(argv, argc, i, "--timeout", &value))
         return value ? parse_seconds(&out->timeout_s, "--timeout", value)
                      : bad("--timeout needs seconds");
@@ -231,6 +236,8 @@ static int check_what(const struct launch_args *args)
     if (args->program && (args->dump_schedule || args->trace))
         return bad("%s belongs to a configuration, not to a program",
                    args->dump_schedule ? "--dump-schedule" : "--trace");
+    if (args->program && args->ranks_per_gpu)
+        return bad("--ranks-per-gpu belongs to a configuration, not to a program");
     if (args->program && args->check)
         return bad("--check starts no program");
     if (!args->config && !args->program && !args->print_config && !args->check)

@@ -29,6 +29,7 @@ struct launch_args {
     int nranks; /* 0: not given */
     int nnodes;
     int ranks_per_task; /* 0: this process, if somebody started it as one of several, is a rank */
+    int ranks_per_gpu;  /* 0: not given */
     double timeout_s;
     bool requeue, reorder;
     bool verbose, print_config, prefix_output, help, version;

@@ -248,6 +248,22 @@ static void show_cores(struct train *t)
                  plural(cores->crowded_ncores), cores->crowded_sharers);
 }
 
+static void show_device(struct train *t)
+{
+    const struct train_gpu *gpu = &t->parts.gpu;
+    char device[96] = "";
+
+    if (gpu->ngpus)
+        snprintf(device, sizeof device, ": %s of %d, in order of %s", gpu->device, gpu->ngpus,
+                 gpu->order);
+    report_row(&t->report, "device", "%s%s, %d thread%s a rank", fsdp_device_name(t->parts.device),
+               device, t->parts.threads, plural(t->parts.threads));
+    if (*gpu->set)
+        report_row(&t->report, "set for it", "%s", gpu->set);
+    if (*gpu->kept)
+        report_row(&t->report, "yours, kept", "%s", gpu->kept);
+}
+
 static void show_environment(struct train *t)
 {
     const struct boot_info *info = t->info;
@@ -258,8 +274,7 @@ static void show_environment(struct train *t)
                plural(info->nnodes), info->method);
     report_row(&t->report, "rank 0", "host %s, process %d", info->host, (int)getpid());
     show_cores(t);
-    report_row(&t->report, "device", "%s, %d thread%s a rank", fsdp_device_name(t->parts.device),
-               t->parts.threads, plural(t->parts.threads));
+    show_device(t);
 }
 
 static void show_mesh(struct train *t)
@@ -431,6 +446,7 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
     report_open(&t->report, t->info->rank, t->parts.config, verbose);
     FSDP_TRY(train_check_start(t->boot, t->parts.config, &t->report, err));
     FSDP_TRY(train_life_open(&t->life, t->parts.config, t->report.lead, err));
+    t->parts.info = t->info;
     FSDP_TRY(train_parts_local(&t->parts, t->oob, nodes, err));
     FSDP_TRY(train_parts_engine(&t->parts, t->oob, nodes, err));
     FSDP_TRY(train_watch_open(&t->loop.watch, t->parts.config, t->parts.fsdp, t->parts.mesh, t->oob,
@@ -624,6 +640,8 @@ int train_print_config(const char *config, int noverrides, char *const *override
 
     if (rc == FSDP_OK)
         rc = config_print(settings, true, stdout, &err);
+    if (rc == FSDP_OK)
+        train_gpu_print(stdout);
     if (rc == FSDP_OK && fflush(stdout) != 0)
         rc = fsdp_err_sys(&err, errno, "standard output");
     fsdp_free(settings);

@@ -22,6 +22,7 @@
 #include "launch.h"
 
 #include "train.h"
+#include "train_gpu.h"
 #include "train_health.h"
 #include "train_report.h"
 
@@ -357,6 +358,7 @@ static int examine(struct check *c, const char *config, int noverrides, char *co
                    struct fsdp_err *err)
 {
     char device[16] = "auto";
+    struct train_gpu gpu;
     int rc = FSDP_OK;
 
     if (config)
@@ -364,7 +366,9 @@ static int examine(struct check *c, const char *config, int noverrides, char *co
     if (rc == FSDP_OK && config)
         config_word(device, sizeof device, c->config, "fsdp.device");
     if (rc == FSDP_OK)
-        rc = fsdp_device_open(&c->device, device, 0, err);
+        rc = train_gpu_choose(&gpu, device, c->info, err);
+    if (rc == FSDP_OK)
+        rc = fsdp_device_open(&c->device, gpu.device, 0, err);
     if (rc == FSDP_OK)
         rc = fsdp_lane_create(&c->lane, c->device, "check", err);
     if (rc == FSDP_OK)

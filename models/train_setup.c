@@ -180,7 +180,9 @@ static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
     char device[16];
 
     config_word(device, sizeof device, p->config, "fsdp.device");
-    int rc = fsdp_device_open(&p->device, device, 0, err);
+    int rc = train_gpu_choose(&p->gpu, device, p->info, err);
+    if (rc == FSDP_OK)
+        rc = fsdp_device_open(&p->device, p->gpu.device, 0, err);
     if (rc && strcmp(device, "auto") != 0)
         fsdp_err_blame(err, rc, "device");
     FSDP_TRY(config_blame(p->config, rc, err));

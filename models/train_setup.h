@@ -5,6 +5,7 @@
 #define TRAIN_SETUP_H
 
 #include "train_cores.h"
+#include "train_gpu.h"
 #include "train_loop.h"
 
 struct train_parts {
@@ -13,6 +14,8 @@ struct train_parts {
     char *model_config;  /* path of config.json */
     uint64_t model_hash; /* of its bytes */
     struct config_batch batch;
+    const struct boot_info *info; /* the caller's */
+    struct train_gpu gpu;
     struct fsdp_device *device;
     const struct model_ops *ops;
     struct model *model;

@@ -38,6 +38,12 @@ static int open_cuda(struct fsdp_device **out, int ordinal, unsigned flags, stru
     return fsdp_device_open_ops(out, backend->device_ops, ordinal, flags, err);
 }
 
+int fsdp_device_count(int *out, struct fsdp_err *err)
+{
+    const struct fsdp_cuda_backend *backend;
+    return device_load_cuda(&backend, out, err);
+}
+
 /* Whoever has the library meant to use a GPU, and is told why not. */
 static int open_auto(struct fsdp_device **out, unsigned flags, struct fsdp_err *err)
 {

@@ -39,6 +39,8 @@ enum {
  * Local. */
 int fsdp_device_open(struct fsdp_device **out, const char *kind, unsigned flags,
                      struct fsdp_err *err);
+/* *out = GPUs that this process sees; errors as of fsdp_device_open("cuda"). Local. */
+int fsdp_device_count(int *out, struct fsdp_err *err);
 void fsdp_device_close(struct fsdp_device *device);
 const char *fsdp_device_name(const struct fsdp_device *device);
 

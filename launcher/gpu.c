@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu.h"
+
+/* ---- which one ----------------------------------------------------------------------------------
+ */
+
+void gpu_order_by_links(int *order, const int *links, int ngpus)
+{
+    for (int i = 0; i < ngpus; i++)
+        order[i] = i;
+    for (int i = 1; i < ngpus; i++) {
+        const int *to = links + order[i - 1] * ngpus;
+        int best = i;
+        for (int k = i + 1; k < ngpus; k++)
+            if (to[order[k]] > to[order[best]])
+                best = k;
+        int gpu = order[best];
+        memmove(order + i + 1, order + i, (size_t)(best - i) * sizeof *order);
+        order[i] = gpu;
+    }
+}
+
+int gpu_assign(int *gpu, const struct boot_info *info, int ngpus, int ranks_per_gpu,
+               const int *order, struct fsdp_err *err)
+{
+    bool given = strcmp(info->method, "local") != 0 && strcmp(info->method, "single") != 0;
+    int needed = (info->local_size + ranks_per_gpu - 1) / ranks_per_gpu;
+
+    if (ngpus == 1 && given && ranks_per_gpu == 1) {
+        *gpu = 0;
+        return FSDP_OK;
+    }
+    if (needed > ngpus)
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "%d ranks on host %s, where a process sees %d GPU%s%s: start at most %d there (srun "
+            "--ntasks-per-node=%d, fsdp-launch -n %d), or for a test let them share: fsdp-launch "
+            "--ranks-per-gpu %d",
+            info->local_size, info->host, ngpus, ngpus == 1 ? "" : "s",
+            getenv("CUDA_VISIBLE_DEVICES") ? " (CUDA_VISIBLE_DEVICES)" : "", ngpus * ranks_per_gpu,
+            ngpus * ranks_per_gpu, ngpus * ranks_per_gpu, (info->local_size + ngpus - 1) / ngpus);
+    int place = info->local_rank / ranks_per_gpu;
+    *gpu = order ? order[place] : place;
+    return FSDP_OK;
+}
+
+/* ---- NVML: the driver's library, so it is looked for at run time
+ * ---------------------------------- */
+
+struct nvml_pci {
+    char legacy_id[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char id[32];
+};
+enum { NVML_MAX_LINKS = 18 };
+
+struct nvml {
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*count)(unsigned *n);
+    int (*handle)(unsigned i, void **device);
+    int (*pci)(void *device, struct nvml_pci *pci);
+    int (*remote)(void *device, unsigned link, struct nvml_pci *pci);
+};
+
+static bool nvml_find(struct nvml *nvml, void *library)
+{
+    const struct {
+        const char *name;
+        void **to;
+    } symbols[] = {{"nvmlInit_v2", (void **)(void *)&nvml->init},
+                   {"nvmlShutdown", (void **)(void *)&nvml->shutdown},
+                   {"nvmlDeviceGetCount_v2", (void **)(void *)&nvml->count},
+                   {"nvmlDeviceGetHandleByIndex_v2", (void **)(void *)&nvml->handle},
+                   {"nvmlDeviceGetPciInfo_v3", (void **)(void *)&nvml->pci},
+                   {"nvmlDeviceGetNvLinkRemotePciInfo_v2", (void **)(void *)&nvml->remote}};
+
+    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++)
+        if (!(*symbols[i].to = dlsym(library, symbols[i].name)))
+            return false;
+    return true;
+}
+
+static bool same_place(const struct nvml_pci *a, const struct nvml_pci *b)
+{
+    return a->domain == b->domain && a->bus == b->bus && a->device == b->device;
+}
+
+/* A link to a switch leads to no GPU: all are equally near then. */
+static bool links_count(const struct nvml *nvml, int *links, int ngpus, struct nvml_pci *at)
+{
+    struct nvml_pci remote;
+    void *device;
+
+    memset(links, 0, (size_t)ngpus * (size_t)ngpus * sizeof *links);
+    for (int i = 0; i < ngpus; i++)
+        if (nvml->handle((unsigned)i, &device) || nvml->pci(device, &at[i]))
+            return false;
+    for (int i = 0; i < ngpus; i++) {
+        if (nvml->handle((unsigned)i, &device))
+            return false;
+        for (unsigned l = 0; l < NVML_MAX_LINKS; l++) {
+            if (nvml->remote(device, l, &remote))
+                continue;
+            for (int k = 0; k < ngpus; k++)
+                links[i * ngpus + k] += k != i && same_place(&remote, &at[k]);
+        }
+    }
+    return true;
+}
+
+int gpu_links_read(int *links, int ngpus, struct fsdp_err *err)
+{
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+    struct nvml nvml;
+    unsigned count = 0;
+    bool done = false;
+
+    if (!library)
+        return fsdp_err_set(err, FSDP_ENOTFOUND, "there is no libnvidia-ml.so.1");
+    struct nvml_pci *at = fsdp_alloc((size_t)ngpus, sizeof *at, "GPUs of the node", err);
+    if (at && nvml_find(&nvml, library) && nvml.init() == 0) {
+        done = nvml.count(&count) == 0 && count == (unsigned)ngpus &&
+               links_count(&nvml, links, ngpus, at);
+        nvml.shutdown();
+    }
+    fsdp_free(at);
+    dlclose(library);
+    return done
+               ? FSDP_OK
+               : fsdp_err_set(err, FSDP_ENOTFOUND, "NVML knows %u GPUs, and CUDA %d", count, ngpus);
+}
+
+/* ---- the environment
+ * ------------------------------------------------------------------------------ */
+
+struct setting {
+    const char *name, *value;
+};
+
+static const struct setting always[] = {
+    {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},   /* as NVML and Slurm number them */
+    {"CUDA_DEVICE_MAX_CONNECTIONS", "32"}, /* a hardware queue for each lane */
+    {"NCCL_LAUNCH_ORDER_IMPLICIT", "1"},   /* communicators that overlap keep the host's order */
+    {"NCCL_NVLS_ENABLE", "1"},             /* all ranks or none; 2 lets each fall back alone */
+};
+
+/* NCCL takes ranks of one host on one GPU for a mistake, so each is a host of its own
+ * (NCCL_HOSTID), and they talk over sockets. With few blocks each, they fit the GPU side by side.
+ */
+static const struct setting shared[] = {
+    {"NCCL_NET", "Socket"},   {"NCCL_NVLS_ENABLE", "0"}, {"NCCL_MNNVL_ENABLE", "0"},
+    {"NCCL_RAS_ENABLE", "0"}, {"NCCL_MAX_CTAS", "2"},    {"NCCL_ALGO", "Ring"},
+    {"NCCL_PROTO", "Simple"},
+};
+
+static void add(char *text, size_t nbytes, const char *name, const char *value)
+{
+    size_t len = strlen(text);
+    snprintf(text + len, nbytes - len, "%s%s=%s", len ? " " : "", name, value);
+}
+
+struct account {
+    char *set, *kept;
+    size_t set_nbytes, kept_nbytes;
+    bool dry;
+};
+
+static void offer(struct account *a, const char *name, const char *value)
+{
+    const char *theirs = getenv(name);
+
+    if (theirs && strcmp(theirs, value) != 0) {
+        add(a->kept, a->kept_nbytes, name, theirs);
+        return;
+    }
+    add(a->set, a->set_nbytes, name, value);
+    if (!a->dry)
+        setenv(name, value, 0);
+}
+
+int gpu_ranks_per_gpu(void)
+{
+    const char *text = getenv(GPU_ENV_RANKS_PER_GPU);
+    int n = text ? atoi(text) : 1;
+    return n > 1 ? n : 1;
+}
+
+void gpu_environment(const struct boot_info *info, int ranks_per_gpu, char *set, size_t set_nbytes,
+                     char *kept, size_t kept_nbytes)
+{
+    struct account a = {set, kept, set_nbytes, kept_nbytes, info == NULL};
+    char id[96];
+
+    *set = *kept = 0;
+    if (ranks_per_gpu > 1) {
+        if (info && info->nnodes == 1)
+            offer(&a, "NCCL_SOCKET_IFNAME", "lo");
+        for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++)
+            offer(&a, shared[i].name, shared[i].value);
+        snprintf(id, sizeof id, "%s-rank-%d", info ? info->job : "JOB", info ? info->rank : 0);
+        offer(&a, "NCCL_HOSTID", id);
+    }
+    for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
+        if (ranks_per_gpu == 1 || strcmp(always[i].name, "NCCL_NVLS_ENABLE") != 0)
+            offer(&a, always[i].name, always[i].value);
+}

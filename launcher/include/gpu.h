@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpu.h: which GPU of its node a rank gets, and what is set for CUDA and NCCL before they start. */
+#ifndef GPU_H
+#define GPU_H
+
+#include "boot.h"
+
+/* order[i] is the GPU of place i: from GPU 0 on always the one that has most links to the last;
+ * among equals the first. links[a * ngpus + b]: NVLinks between a and b. Pure. */
+void gpu_order_by_links(int *order, const int *links, int ngpus);
+
+/* NVML's view of the node: ngpus GPUs in the order of the PCI bus, and their links. FSDP_ENOTFOUND:
+ * there is no NVML, or it has another number of GPUs. Local. */
+int gpu_links_read(int *links, int ngpus, struct fsdp_err *err);
+
+/* The GPU of a rank: place local_rank / ranks_per_gpu of the order. ngpus: those that the process
+ * sees. Where a resource manager shows each rank one GPU, that is its own. FSDP_EINVAL: there are
+ * more ranks on the node than GPUs; names the mend. order NULL: as they are numbered. Pure. */
+int gpu_assign(int *gpu, const struct boot_info *info, int ngpus, int ranks_per_gpu,
+               const int *order, struct fsdp_err *err);
+
+/* How many ranks share a GPU: fsdp-launch --ranks-per-gpu, 1 without. Local. */
+int gpu_ranks_per_gpu(void);
+#define GPU_ENV_RANKS_PER_GPU "FSDP_RANKS_PER_GPU"
+
+/* Sets what is not set, before the first call of CUDA or NCCL. Writes "NAME=value ..." of what was
+ * set to `set`, and of what the user had chosen otherwise to `kept`. info NULL: says what would be
+ * set, and sets nothing. Local. */
+void gpu_environment(const struct boot_info *info, int ranks_per_gpu, char *set, size_t set_nbytes,
+                     char *kept, size_t kept_nbytes);
+
+#endif

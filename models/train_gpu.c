@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu.h"
+#include "train_gpu.h"
+
+enum { MAX_GPUS = 64 };
+
+/* Whoever sees a part of the node's GPUs has chosen their order, too. */
+static const int *read_order(struct train_gpu *g, int order[MAX_GPUS])
+{
+    static int links[MAX_GPUS * MAX_GPUS];
+    struct fsdp_err why = FSDP_ERR_INIT;
+    bool linked = false;
+
+    if (getenv("CUDA_VISIBLE_DEVICES")) {
+        snprintf(g->order, sizeof g->order, "CUDA_VISIBLE_DEVICES");
+        return NULL;
+    }
+    if (g->ngpus > MAX_GPUS || gpu_links_read(links, g->ngpus, &why)) {
+        fsdp_log(FSDP_LOG_DEBUG, "GPUs are taken in CUDA's order: %s", why.text);
+        snprintf(g->order, sizeof g->order, "CUDA");
+        return NULL;
+    }
+    for (int i = 0; i < g->ngpus * g->ngpus; i++)
+        linked |= links[i] > 0;
+    snprintf(g->order, sizeof g->order, linked ? "PCI and NVLink" : "PCI");
+    gpu_order_by_links(order, links, g->ngpus);
+    return order;
+}
+
+int train_gpu_choose(struct train_gpu *g, const char *kind, const struct boot_info *info,
+                     struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int order[MAX_GPUS], gpu = 0, ranks_per_gpu = gpu_ranks_per_gpu();
+
+    *g = (struct train_gpu){.device = "cpu"};
+    if (!strcmp(kind, "cpu"))
+        return FSDP_OK;
+    gpu_environment(info, ranks_per_gpu, g->set, sizeof g->set, g->kept, sizeof g->kept);
+    int rc = fsdp_device_count(&g->ngpus, &why);
+    if (rc && !strcmp(kind, "auto")) {
+        /* fsdp_device_open says why, and which it takes. */
+        snprintf(g->device, sizeof g->device, "auto");
+        *g->set = *g->kept = 0;
+        return FSDP_OK;
+    }
+    if (rc) {
+        if (err)
+            *err = why;
+        return rc;
+    }
+    FSDP_TRY(gpu_assign(&gpu, info, g->ngpus, ranks_per_gpu, read_order(g, order), err));
+    snprintf(g->device, sizeof g->device, "cuda:%d", gpu);
+    return FSDP_OK;
+}
+
+void train_gpu_print(FILE *to)
+{
+    char set[512], kept[512];
+
+    gpu_environment(NULL, gpu_ranks_per_gpu(), set, sizeof set, kept, sizeof kept);
+    fprintf(to, "\n# Environment of a rank on a GPU, unless you set it otherwise:\n# %s\n%s%s%s",
+            set, *kept ? "# Yours, kept:\n# " : "", kept, *kept ? "\n" : "");
+}
