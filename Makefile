@@ -115,7 +115,7 @@ DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_ZSTD='$(WITH_ZSTD)' WITH_DNNL='$(WITH_DNNL)
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE bench-ckpt check-memory all tools libs tests list deps table check check-run check-long check-interop check-interop-run check-slurm \
+.PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps table check check-run check-long check-interop check-interop-run check-slurm \
 	check-slurm-run slurm-shell demo bench \
 	install uninstall format lint clean
 
@@ -209,6 +209,15 @@ bench: all $(BENCHES)
 	@BIN='$(abspath $(BIN))' scripts/bench.sh comm
 	@BIN='$(abspath $(BIN))' scripts/bench.sh save
 	@BIN='$(abspath $(BIN))' scripts/bench.sh torch
+
+## check-gpu        what must hold on a GPU (scripts/check_gpu.sh runs a part of it); needs no network,
+##                  and with scripts/gpu_pack.sh's file no packages
+check-gpu:
+	@scripts/check_gpu.sh $(PARTS)
+
+## bench-gpu        training beside PyTorch on a GPU, and each kernel (scripts/bench_gpu.sh)
+bench-gpu:
+	@scripts/bench_gpu.sh $(PARTS)
 
 ## bench-ckpt       checkpoint tools and codec against copy loops and torch's tools (TORCH_PYTHON);
 ##                  ROWS='merge info' chooses rows

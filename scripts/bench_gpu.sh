@@ -1,0 +1,77 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Training speed and memory on one GPU beside PyTorch's, on a machine as check_gpu.sh's:
+#
+#   scripts/bench_gpu.sh [--dry-run] [PART...]       (default: all parts, in this order)
+#
+#   gpt2-124m   T 1024, 32 rows
+#   llama-1b    T 4096, 4 rows, moments in float32
+#   llama-8b    T 4096, 2 rows, moments in bfloat16
+#   kernels     each operator at the 8B model's shapes, beside the time its bytes or products take
+#
+# PyTorch runs twice in each: FSDP2 with compiled blocks, and the whole model compiled; fused AdamW,
+# cuDNN's or flash attention, the same batch, recomputation and types. Each part runs alone and takes
+# less than 8 minutes. Results are added to docs/results/DATE-gpu-bench.txt and .json. STEPS=25 and
+# BATCH=N choose others. --dry-run runs small models on the CPU instead, and writes no results.
+set -u -o pipefail
+cd "$(dirname "$0")/.." || exit 2
+. scripts/gpu_env.sh
+
+dry=
+parts=()
+for arg; do
+    case $arg in
+    --dry-run) dry=1 ;;
+    gpt2-124m | llama-1b | llama-8b | kernels) parts+=("$arg") ;;
+    *) sed -n '3,18s/^# \{0,1\}//p' "$0" && exit 2 ;;
+    esac
+done
+[ ${#parts[@]} -gt 0 ] || parts=(gpt2-124m llama-1b llama-8b kernels)
+
+BIN=$PWD/build/bin
+work=$PWD/build/gpu-bench
+nfailed=0
+mkdir -p "$work"
+have_all || [ -n "$dry" ] || use_pack
+[ -n "$dry" ] || use_cuda
+python_of
+[ -n "$PYTHON" ] || die "no Python with PyTorch: set TORCH_PYTHON"
+table= json=
+[ -x "$BIN/fsdp-launch" ] || die "nothing is built: scripts/check_gpu.sh build"
+if [ -z "$dry" ]; then
+    nvidia-smi -L >/dev/null 2>&1 || die "nvidia-smi shows no GPU; --dry-run runs small models on the CPU"
+    result_open gpu-bench
+fi
+
+small=()
+[ -z "$dry" ] || small=(--tiny --eager --steps 4 --warmup 1)
+
+part_model() { # name
+    "$PYTHON" scripts/bench_gpu.py bench --model "$1" --bin "$BIN" --work "$work" --steps "${STEPS:-25}" \
+        ${BATCH:+--batch "$BATCH"} ${small[@]+"${small[@]}"} | tee "$work/$1.log"
+    keep "$1" $?
+}
+
+part_kernels() {
+    "$BIN/tests/gpu/bench_kernels" ${dry:+cpu small} | tee "$work/kernels.log"
+    keep kernels $?
+}
+
+# What is for people is printed; the last line, JSON, goes where JSON is.
+keep() { # part, status
+    [ "$2" = 0 ] || nfailed=$((nfailed + 1))
+    [ -z "$dry" ] || return 0
+    grep -v '^{' "$work/$1.log" >>"$table"
+    grep '^{' "$work/$1.log" >>"$json"
+}
+
+for part in "${parts[@]}"; do
+    say "== $part"
+    begin=$SECONDS
+    case $part in
+    kernels) part_kernels ;;
+    *) part_model "$part" ;;
+    esac
+    say "== $part: $((SECONDS - begin)) s"
+done
+[ $nfailed = 0 ] || die "$nfailed of ${#parts[@]} parts did not complete"
