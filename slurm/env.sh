@@ -14,7 +14,9 @@
 # How ranks meet: pmix, none or pmi2 (srun --mpi=list). Empty: pmix if this Slurm has it, else none.
 : "${FSDP_MPI:=}"
 
-# More arguments of every srun, such as --cpu-bind=cores or --gpus-per-node=8.
+# More arguments of every srun, such as --cpu-bind=cores. GPUs are asked for with the job: as many a node
+# as tasks (sbatch --ntasks-per-node=8 --gpus-per-node=8), so that each task sees all of its node; of
+# --gpus-per-task=1 NCCL may see too little to use NVLink.
 : "${FSDP_SRUN_ARGS:=}"
 
 # A prefix of every program, such as "apptainer exec --nv fsdp.sif"; enroot and pyxis go into

@@ -46,6 +46,7 @@ struct cuda_lane {
     uint64_t tail;         /* calls enqueued */
     _Atomic uint64_t head; /* calls done */
     double *partials;      /* [CUDA_PARTIALS] */
+    struct cuda_stamps stamps;
 };
 
 /* ---- errors -----------------------------------------------------------------------------------
@@ -268,13 +269,22 @@ static int lane_sync(void *lane, struct fsdp_err *err)
     cudaError_t e = cudaSetDevice(l->device->ordinal);
     e = e ? e : cudaStreamSynchronize(l->stream);
     FSDP_TRY(lane_check(l, e, "enqueued work failed", err));
+    cuda_stamps_read(&l->stamps);
     return lane_failure(l, err);
+}
+
+static int lane_stamp(void *lane, double *to, struct fsdp_err *err)
+{
+    struct cuda_lane *l = lane;
+    FSDP_TRY(device_cuda_enter(l, err));
+    return cuda_stamps_add(&l->stamps, l->stream, to, err);
 }
 
 static void lane_destroy(void *lane)
 {
     struct cuda_lane *l = lane;
     lane_sync(l, NULL); /* calls in flight read the ring */
+    cuda_stamps_free(&l->stamps);
     cudaStreamDestroy(l->stream);
     cudaFree(l->partials);
     pthread_mutex_destroy(&l->lock);
@@ -406,4 +416,5 @@ const struct fsdp_device_ops fsdp_device_cuda_ops = {
     .ema = device_cuda_ema,
     .init_fill = device_cuda_init_fill,
     .lane_native = lane_native,
+    .lane_stamp = lane_stamp,
 };

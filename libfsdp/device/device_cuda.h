@@ -15,6 +15,18 @@ extern "C" {
 
 struct cuda_lane;
 
+/* device_cuda_stamp.c: fsdp_lane_stamp. Zeroed: none. */
+struct cuda_stamps {
+    struct cuda_stamp *stamps; /* [max_stamps] */
+    int nstamps, max_stamps;
+    cudaEvent_t origin; /* passed at origin_time */
+    double origin_time;
+};
+int cuda_stamps_add(struct cuda_stamps *s, cudaStream_t stream, double *to, struct fsdp_err *err);
+/* The lane was synced. */
+void cuda_stamps_read(struct cuda_stamps *s);
+void cuda_stamps_free(struct cuda_stamps *s);
+
 enum { CUDA_PARTIALS = 1024 };
 
 cudaStream_t device_cuda_stream(const struct cuda_lane *lane);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA's runtime on the CPU: streams are lists of work that is done when somebody waits for it, and
 // device memory is closed to the host while no work runs.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -13,6 +14,8 @@
 
 struct CUevent_st {
     uint64_t recorded, reached, nasked;
+    bool timed;
+    std::chrono::steady_clock::time_point time; // of the latest record that was reached
 };
 
 struct CUstream_st {
@@ -364,8 +367,8 @@ cudaError_t cudaDeviceSynchronize(void)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
-    (void)flags;
     *event = new CUevent_st();
+    (*event)->timed = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
 }
 
@@ -381,7 +384,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
     const uint64_t number = ++event->recorded;
-    enqueue(stream, false, [=]() { event->reached = number; });
+    enqueue(stream, false, [=]() {
+        event->reached = number;
+        event->time = std::chrono::steady_clock::now();
+    });
     return cudaSuccess;
 }
 
@@ -409,6 +415,17 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
     reach(event, event->recorded);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    if (!begin->timed || !end->timed)
+        return cudaErrorInvalidValue;
+    if (begin->reached < begin->recorded || end->reached < end->recorded)
+        return cudaErrorNotReady;
+    *ms = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
     return cudaSuccess;
 }
 
