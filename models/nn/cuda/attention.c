@@ -6,6 +6,7 @@
  * FSDP_CUDA_ATTENTION=cudnn (the default) | deterministic (cuDNN, and gradients that are the same
  * bits in every run) | plain
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,10 +14,25 @@
 #if HAVE_CUDNN
 #include "cudnn_attention.h"
 
-static bool chosen(const char *word)
+enum choice { CUDNN, DETERMINISTIC, PLAIN };
+
+static enum choice chosen;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void choose(void)
 {
+    static const char *const words[] = {"cudnn", "deterministic", "plain"};
     const char *text = getenv("FSDP_CUDA_ATTENTION");
-    return text && !strcmp(text, word);
+
+    if (!text || !*text)
+        return;
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(text, words[i])) {
+            chosen = (enum choice)i;
+            return;
+        }
+    fsdp_log(FSDP_LOG_WARN,
+             "FSDP_CUDA_ATTENTION=%s: takes cudnn, deterministic or plain; cudnn is used", text);
 }
 #endif
 
@@ -24,8 +40,9 @@ size_t nn_cuda_attention_work_nelem(const struct nn_attention *shape)
 {
     const size_t plain = nn_cuda_plain_attention_work_nelem(shape);
 #if HAVE_CUDNN
+    pthread_once(&once, choose);
     const size_t planned =
-        chosen("plain") ? 0 : cudnn_attention_plan(shape, chosen("deterministic"));
+        chosen == PLAIN ? 0 : cudnn_attention_plan(shape, chosen == DETERMINISTIC);
     return planned > plain ? planned : plain;
 #else
     return plain;

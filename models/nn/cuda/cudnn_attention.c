@@ -23,6 +23,7 @@ enum { MOST_DEVICES = 64, MOST_D = 128, ALIGNMENT = 256 };
 struct plans {
     struct sdpa_shape shape; /* its B: sequences at once */
     int B, ordinal;
+    bool none; /* they could not be made, which is not tried again */
     cudnnBackendDescriptor_t forward, backward;
     int64_t forward_nbytes, backward_nbytes; /* workspaces */
     struct plans *next;
@@ -137,7 +138,7 @@ static size_t plan_for(const struct nn_attention *a, int ordinal, bool determini
     struct plans *p = find(a, ordinal);
 
     if (p)
-        return work_nelem(p);
+        return p->none ? 0 : work_nelem(p);
     if (!(p = fsdp_alloc(1, sizeof *p, "plans of attention", &err)))
         return 0;
     p->shape = (struct sdpa_shape){.B = deterministic ? 1 : a->B,
@@ -149,14 +150,12 @@ static size_t plan_for(const struct nn_attention *a, int ordinal, bool determini
                                    .deterministic = deterministic};
     p->B = a->B;
     p->ordinal = ordinal;
-    if (make(p, &err)) {
+    p->none = make(p, &err) != FSDP_OK;
+    if (p->none)
         fsdp_log(FSDP_LOG_WARN, "attention: plain kernels are used, which are slow (%s)", err.text);
-        fsdp_free(p);
-        return 0;
-    }
     p->next = all;
     all = p;
-    return work_nelem(p);
+    return p->none ? 0 : work_nelem(p);
 }
 
 size_t cudnn_attention_plan(const struct nn_attention *shape, bool deterministic)
@@ -185,9 +184,9 @@ bool cudnn_attention_can(const struct fsdp_lane *lane, const struct nn_attention
         !aligned(a->v) || !aligned(a->o) || !aligned(a->d_o) || !aligned(a->work))
         return false;
     pthread_mutex_lock(&lock);
-    const bool found = find(a, fsdp_cuda_ordinal(lane));
+    const struct plans *p = find(a, fsdp_cuda_ordinal(lane));
     pthread_mutex_unlock(&lock);
-    return found;
+    return p && !p->none;
 }
 
 /* Pointers by their names in the graph. */
