@@ -39,18 +39,20 @@ as_if_nothing() { # name, text
     ok $? "$2: resumed, bit-equal"
 }
 
-# The ranks of a job here, by their place among all: rank 0 is first.
-rank_pid() { # rank
+# The job's ranks on this machine, which may run other clusters with jobs of the same number.
+is_rank() { # /proc/PID
+    [ "$(cat "$1/comm" 2>/dev/null)" = fsdp-launch ] && grep -z -q -x "SLURM_JOB_ID=$job" "$1/environ" 2>/dev/null &&
+        grep -z -q -x "SLURM_CONF=$SLURM_CONF" "$1/environ" 2>/dev/null
+}
+ranks() { # the pids of all
     local p
     for p in /proc/[0-9]*; do
-        grep -z -q -x "SLURM_PROCID=$1" "$p/environ" 2>/dev/null && grep -z -q -x "SLURM_JOB_ID=$job" "$p/environ" &&
-            [ "$(cat "$p/comm")" = fsdp-launch ] && echo "${p#/proc/}" && return
+        is_rank "$p" && echo "${p#/proc/}"
     done
 }
-ranks() { # the pids of all ranks of the job
+rank_pid() { # rank: by its place among all, rank 0 is first
     local p
     for p in /proc/[0-9]*; do
-        [ "$(cat "$p/comm" 2>/dev/null)" = fsdp-launch ] && grep -z -q -x "SLURM_JOB_ID=$job" "$p/environ" 2>/dev/null &&
-            echo "${p#/proc/}"
+        is_rank "$p" && grep -z -q -x "SLURM_PROCID=$1" "$p/environ" 2>/dev/null && echo "${p#/proc/}" && return
     done
 }
