@@ -229,6 +229,12 @@ check-memory: tools
 	@$(DEPS) bench
 	@BIN='$(abspath $(BIN))' scripts/check_memory.sh
 
+## bench-s3         transfers to a real S3 server against parallel curl and the AWS CLI
+bench-s3: all $(BENCHES)
+	@$(DEPS) s3
+	@$(DEPS) bench
+	@BIN='$(abspath $(BIN))' scripts/with_aws.sh tests/s3/lib/server run scripts/bench_s3.sh
+
 ## asan-TARGET      any target with the address sanitizer, such as asan-check; also
 ##                  ubsan-TARGET (undefined behaviour) and tsan-TARGET (threads)
 sanitized = $(MAKE) $* B=build/$(1) OPT='-O1 -fno-omit-frame-pointer' SANITIZE='$(2)'

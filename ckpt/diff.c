@@ -260,7 +260,8 @@ static int work(struct ckpt_workers *workers, int index, struct fsdp_err *err)
 static int fit_memory(struct differ *d, int *nworkers, struct fsdp_err *err)
 {
     uint64_t mem = d->args->mem_nbytes;
-    *nworkers = d->args->nthreads ? d->args->nthreads : ckpt_workers_default(8);
+    bool far = d->a->store->flat || d->b->store->flat; /* threads wait, not processors */
+    *nworkers = d->args->nthreads ? d->args->nthreads : far ? 8 : ckpt_workers_default(8);
     if (*nworkers > CKPT_MAX_WORKERS)
         *nworkers = CKPT_MAX_WORKERS;
     if (mem < 5 * CKPT_MIN_BLOCK_NBYTES)

@@ -43,6 +43,8 @@ static int choose_threads(const struct ckpt_job *job)
     long ncpus = sysconf(_SC_NPROCESSORS_ONLN);
     if (job->args->nthreads)
         return job->args->nthreads;
+    if (job->store->flat || job->ckpt->store->flat) /* they wait for a store far away */
+        return MAX_THREADS;
     return ncpus < 2 ? 2 : ncpus > MAX_THREADS ? MAX_THREADS : (int)ncpus;
 }
 

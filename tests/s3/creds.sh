@@ -12,6 +12,7 @@ export HOME=$TEST_TMP AWS_EC2_METADATA_DISABLED=true AWS_REGION=us-east-1
 
 header='{"w":{"dtype":"F32","shape":[1000],"data_offsets":[0,4000]}}'
 { printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header" && head -c 4000 /dev/zero; } >object
+cp object object.safetensors
 echo 'AKIDFAKE SECRET-OF-THE-SERVER' >keys
 echo identity-token >identity
 python3 "$TOP/tests/s3/lib/fake.py" . object >fake.log 2>&1 &
@@ -102,6 +103,17 @@ ok $? "a bucket in another region is found"
 AWS_ENDPOINT_URL=http://user@127.0.0.1 refused 'AWS_ENDPOINT_URL'
 ok $? "an endpoint that is none: $(cat err)"
 
+export AWS_ACCESS_KEY_ID=AKIDENV AWS_SECRET_ACCESS_KEY=TOPSECRET
+# Stores without conditions: seen by a probe, said once; what is there is not overwritten.
+for how in refusing:refuses ignoring:ignores; do
+    "$BIN/ckpt-reshard" object.safetensors --world 1 -o s3://${how%:*}/out >log 2>err && grep -q "${how#*:} If-None-Match" err &&
+        [ "$(grep -c If-None-Match err)" = 1 ] && "$BIN/ckpt-verify" s3://${how%:*}/out >log 2>err
+    ok $? "a store that ${how#*:} conditions"
+    "$BIN/ckpt-reshard" object.safetensors --world 1 -o s3://${how%:*}/out >log 2>err
+    [ $? = 1 ] && grep -q 'is not overwritten' err
+    ok $? "which keeps what it has"
+done
+
 # TLS: only with a certificate that somebody vouches for, for this very name.
 mkdir tls
 openssl req -x509 -newkey rsa:2048 -nodes -keyout tls/key -out tls/cert -days 2 -subj /CN=127.0.0.1 \
@@ -109,7 +121,7 @@ openssl req -x509 -newkey rsa:2048 -nodes -keyout tls/key -out tls/cert -days 2 
 python3 "$TOP/tests/s3/lib/fake.py" tls object tls/cert tls/key >tls.log 2>&1 &
 fake="$fake $!"
 for i in $(seq 600); do [ -s tls/port ] && break; sleep 0.1; done
-export AWS_ENDPOINT_URL=https://127.0.0.1:$(cat tls/port) AWS_ACCESS_KEY_ID=AKIDENV AWS_SECRET_ACCESS_KEY=TOPSECRET
+export AWS_ENDPOINT_URL=https://127.0.0.1:$(cat tls/port)
 refused 'certificate'
 ok $? "a certificate that nobody vouches for: $(cat err)"
 AWS_CA_BUNDLE=$PWD/tls/cert reads bucket

@@ -290,7 +290,7 @@ struct ckpt_reshard_args {
     const char *dtype;           /* floating tensors are cast to it; NULL: as stored */
     uint64_t max_shard_nbytes;   /* Hugging Face folder: a new file at this size; 0: one file */
     uint64_t mem_nbytes;         /* budget of buffers */
-    int nthreads;                /* 0: as many as there are processors, at most 8 */
+    int nthreads;                /* 0: as many as suit the stores, at most 8 */
     bool overwrite;
     bool dry_run; /* plans and checks; writes nothing */
     ckpt_progress_f *progress;

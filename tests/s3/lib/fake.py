@@ -9,7 +9,8 @@ GET  /container      a container's endpoint, with Authorization: container-token
 PUT, GET /latest/... the metadata service of an instance, version 2
 GET, HEAD /BUCKET/K  the object; in bucket `expiring` with a token that is not among those refused in
                      FOLDER/expired; `throttled`: 503 to the first three; `torn`: half of the first
-                     two answers; `elsewhere`: only signed for eu-north-7
+                     two answers; `elsewhere`: only signed for eu-north-7; `refusing` and
+                     `ignoring` keep small objects, and do so with If-None-Match
 What is given out has the key and the secret of FOLDER/keys, the token token-N for the Nth answer, and
 expires in as many seconds as FOLDER/lifetime says.
 """
@@ -25,7 +26,7 @@ import urllib.parse
 
 folder, data = sys.argv[1], open(sys.argv[2], "rb").read()
 lock = threading.Lock()
-given, seen = [0], {}
+given, seen, kept = [0], {}, {}
 
 
 def read(name, default=""):
@@ -80,6 +81,25 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(200, "the-role")
         self.answer(200, json.dumps(creds("Token")))
 
+    def keep(self, bucket, path, query, body):
+        """A store of small objects without conditions."""
+        if self.command == "PUT":
+            if bucket == "refusing" and self.headers.get("If-None-Match"):
+                return self.error(501, "NotImplemented")
+            kept[path] = body
+            return self.answer(200, "", [("ETag", '"e"')])
+        if "list-type" in query:
+            begin = "/%s/%s" % (bucket, query.get("prefix", [""])[0])
+            names = "".join("<Contents><Key>%s</Key></Contents>" % k[len(bucket) + 2:] for k in sorted(kept) if k.startswith(begin))
+            return self.answer(200, "<ListBucketResult>%s<IsTruncated>false</IsTruncated></ListBucketResult>" % names)
+        if self.command == "DELETE":
+            return self.answer(204 if kept.pop(path, None) is not None else 404)
+        if path not in kept:
+            return self.error(404, "NoSuchKey")
+        part = re.match(r"bytes=(\d+)-(\d+)$", self.headers.get("Range", ""))
+        data_here = kept[path][int(part[1]):int(part[2]) + 1] if part else kept[path]
+        self.answer(206 if part else 200, data_here, [("ETag", '"e"'), ("Content-Length", str(len(data_here)))])
+
     def object(self, bucket, query):
         token = self.headers.get("X-Amz-Security-Token", "")
         auth = self.headers.get("Authorization", "")
@@ -114,7 +134,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(200, json.dumps(creds("Token"))) if ok else self.answer(403)
         if url.path.startswith("/latest/"):
             return self.metadata(url.path)
-        self.object(url.path.split("/")[1], urllib.parse.parse_qs(url.query, keep_blank_values=True))
+        bucket, query = url.path.split("/")[1], urllib.parse.parse_qs(url.query, keep_blank_values=True)
+        if bucket in ("refusing", "ignoring"):
+            return self.keep(bucket, url.path, query, body)
+        self.object(bucket, query)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any
 
