@@ -37,8 +37,6 @@ LIBS_all   := $(call pkg_libs,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $(C
 # libfsdp-cuda.so: C files see CUDA's headers, .cu files are nvcc's. What the assembler says of
 # kernels is kept beside the library, for tests/device/registers.sh.
 CUDA_CPPFLAGS := -DHAVE_NCCL=$(HAVE_NCCL) -DHAVE_CUDNN=$(HAVE_CUDNN) -isystem $(CUDA_HOME)/include
-comma     := ,
-empty     :=
 NVCCFLAGS += -std=c++17 -O3 -lineinfo $(foreach a,$(CUDA_SM),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
 	$(foreach a,$(CUDA_PTX),-gencode arch=compute_$(a)$(comma)code=compute_$(a)) -D_GNU_SOURCE \
 	-Xcompiler -fPIC$(comma)-Wall$(comma)-Wextra$(comma)-g$(comma)-fvisibility=hidden \

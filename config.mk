@@ -90,6 +90,7 @@ CUDA_LIB  ?= $(firstword $(wildcard $(foreach d,lib64 lib targets/$(shell uname 
 # Real architectures to compile for, and the one whose PTX newer GPUs translate.
 CUDA_SM   ?= 80 90
 CUDA_PTX  ?= 90
+comma := ,
 # $(call cuda_probe,NAME,test that it is there,what is missing)
 define cuda_probe
 ifeq ($$(filter auto 0 1,$$(WITH_$(1))),)
@@ -102,8 +103,8 @@ endif
 endef
 has_header = echo '\#include <$(1)>' | $(CC) -E -I$(CUDA_HOME)/include -x c -
 $(eval $(call cuda_probe,CUDA,test -x $(NVCC) && test -f $(CUDA_HOME)/include/cuda_runtime.h && \
-	test -f $(CUDA_LIB)/libcudart_static.a && command -v g++ c++,there is no $(NVCC) or no headers \
-	libcudart_static.a and C++ compiler to it; set CUDA_HOME))
+	test -f $(CUDA_LIB)/libcudart_static.a && command -v g++ c++,one of $(NVCC)$(comma) its \
+	headers$(comma) libcudart_static.a and g++ is not there; set CUDA_HOME))
 ifeq ($(HAVE_CUDA),0)
 ifneq ($(filter 1,$(WITH_NCCL) $(WITH_CUDNN)),)
 $(error WITH_NCCL=1 and WITH_CUDNN=1 need CUDA, which this build has not; see WITH_CUDA=1)

@@ -29,6 +29,10 @@ expect fail "does not find 'pmix'.*scripts/deps.sh" "WITH_PMIX=1 without PMIx" W
 expect ok '^check ' "WITH_PMIX=auto without PMIx" list
 expect fail 'missing: .*jansson.*scripts/deps.sh build' "required packages that are missing" \
     OPT=-O0 "B=$TEST_TMP/b"
+expect fail 'nvcc, its .*set CUDA_HOME' "WITH_CUDA=1 without CUDA" WITH_CUDA=1 "CUDA_HOME=$TEST_TMP" list
+expect ok '^check ' "WITH_CUDA=auto without CUDA" "CUDA_HOME=$TEST_TMP" list
+expect fail 'need CUDA, which this build has not' "NCCL without CUDA" WITH_NCCL=1 WITH_CUDA=0 list
+expect fail 'a sanitizer build has no CUDA' "CUDA under a sanitizer" WITH_CUDA=1 SANITIZE=-fsanitize=address list
 expect ok 'rm -rf' "cleaning needs none of them" -n clean
 
 
