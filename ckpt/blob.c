@@ -151,7 +151,7 @@ struct view {
     uint64_t offset; /* in elements */
     int ndim;
     uint64_t size[FSDP_MAX_DIMS], stride[FSDP_MAX_DIMS];
-    bool negative;
+    bool negative, conjugate;
 };
 
 static int dtype_of(enum fsdp_dtype *out, const struct ckpt_pk *value, const struct source *s,
@@ -190,6 +190,11 @@ static int storage_read(struct view *v, const struct ckpt_pk *id, const struct s
     return FSDP_OK;
 }
 
+static bool is_true(const struct ckpt_pk *value)
+{
+    return value && value->type == CKPT_PK_T_BOOL && value->u.integer;
+}
+
 static int view_read(struct view *v, const struct ckpt_pk *root, const struct source *s,
                      struct fsdp_err *err)
 {
@@ -206,8 +211,9 @@ static int view_read(struct view *v, const struct ckpt_pk *root, const struct so
         !ckpt_pk_dims(v->size, &v->ndim, ckpt_pk_item(root, 2)) ||
         !ckpt_pk_dims(v->stride, &ndim, ckpt_pk_item(root, 3)) || ndim != v->ndim)
         return BAD("%s: its size and strides are not as torch writes them", s->what);
-    const struct ckpt_pk *neg = ckpt_pk_get(ckpt_pk_item(root, v3 ? 7 : 6), "neg");
-    v->negative = neg && neg->type == CKPT_PK_T_BOOL && neg->u.integer;
+    const struct ckpt_pk *metadata = ckpt_pk_item(root, v3 ? 7 : 6);
+    v->negative = is_true(ckpt_pk_get(metadata, "neg"));
+    v->conjugate = is_true(ckpt_pk_get(metadata, "conj")) && v->dtype == FSDP_C64;
     return FSDP_OK;
 }
 
@@ -263,6 +269,7 @@ static int blob_fill(struct ckpt_blob *out, struct source *s, const struct view 
         nelem *= v->size[d];
     out->whole = plain && nelem * fsdp_dtype_nbytes(v->dtype) == entry->nbytes;
     out->negative = v->negative;
+    out->conjugate = v->conjugate;
     out->crc32 = entry->crc32;
     out->storage_pos = s->pos + pos;
     out->storage_nbytes = entry->nbytes;

@@ -20,6 +20,7 @@
 struct ckpt_blob {
     bool resolved;
     bool negative;  /* the elements are those of the storage, negated */
+    bool conjugate; /* ... their imaginary parts are */
     bool whole;     /* the piece is all of the storage */
     uint32_t crc32; /* of the storage; 0: not known */
     uint64_t storage_pos, storage_nbytes;

@@ -130,11 +130,12 @@ static void end_add(struct ckpt_text *text, const struct member *members, int nm
 static const char *storage_global(enum fsdp_dtype dtype)
 {
     static const char *const names[FSDP_NDTYPES] = {
-        [FSDP_F32] = "torch\nFloatStorage\n", [FSDP_BF16] = "torch\nBFloat16Storage\n",
-        [FSDP_F16] = "torch\nHalfStorage\n",  [FSDP_F64] = "torch\nDoubleStorage\n",
-        [FSDP_I64] = "torch\nLongStorage\n",  [FSDP_I32] = "torch\nIntStorage\n",
-        [FSDP_I16] = "torch\nShortStorage\n", [FSDP_I8] = "torch\nCharStorage\n",
-        [FSDP_U8] = "torch\nByteStorage\n",   [FSDP_BOOL] = "torch\nBoolStorage\n",
+        [FSDP_F32] = "torch\nFloatStorage\n",        [FSDP_BF16] = "torch\nBFloat16Storage\n",
+        [FSDP_F16] = "torch\nHalfStorage\n",         [FSDP_F64] = "torch\nDoubleStorage\n",
+        [FSDP_I64] = "torch\nLongStorage\n",         [FSDP_I32] = "torch\nIntStorage\n",
+        [FSDP_I16] = "torch\nShortStorage\n",        [FSDP_I8] = "torch\nCharStorage\n",
+        [FSDP_U8] = "torch\nByteStorage\n",          [FSDP_BOOL] = "torch\nBoolStorage\n",
+        [FSDP_C64] = "torch\nComplexFloatStorage\n",
     };
     return names[dtype];
 }
@@ -142,14 +143,23 @@ static const char *storage_global(enum fsdp_dtype dtype)
 const char *ckpt_dcp_dtype_global(enum fsdp_dtype dtype)
 {
     static const char *const names[FSDP_NDTYPES] = {
-        [FSDP_F32] = "torch\nfloat32\n",         [FSDP_BF16] = "torch\nbfloat16\n",
-        [FSDP_F16] = "torch\nfloat16\n",         [FSDP_F64] = "torch\nfloat64\n",
-        [FSDP_I64] = "torch\nint64\n",           [FSDP_I32] = "torch\nint32\n",
-        [FSDP_I16] = "torch\nint16\n",           [FSDP_I8] = "torch\nint8\n",
-        [FSDP_U64] = "torch\nuint64\n",          [FSDP_U32] = "torch\nuint32\n",
-        [FSDP_U16] = "torch\nuint16\n",          [FSDP_U8] = "torch\nuint8\n",
-        [FSDP_BOOL] = "torch\nbool\n",           [FSDP_F8_E4M3] = "torch\nfloat8_e4m3fn\n",
+        [FSDP_F32] = "torch\nfloat32\n",
+        [FSDP_BF16] = "torch\nbfloat16\n",
+        [FSDP_F16] = "torch\nfloat16\n",
+        [FSDP_F64] = "torch\nfloat64\n",
+        [FSDP_I64] = "torch\nint64\n",
+        [FSDP_I32] = "torch\nint32\n",
+        [FSDP_I16] = "torch\nint16\n",
+        [FSDP_I8] = "torch\nint8\n",
+        [FSDP_U64] = "torch\nuint64\n",
+        [FSDP_U32] = "torch\nuint32\n",
+        [FSDP_U16] = "torch\nuint16\n",
+        [FSDP_U8] = "torch\nuint8\n",
+        [FSDP_BOOL] = "torch\nbool\n",
+        [FSDP_F8_E4M3] = "torch\nfloat8_e4m3fn\n",
         [FSDP_F8_E5M2] = "torch\nfloat8_e5m2\n",
+        [FSDP_C64] = "torch\ncomplex64\n",
+        [FSDP_F8_E8M0] = "torch\nfloat8_e8m0fnu\n",
     };
     return names[dtype];
 }

@@ -132,6 +132,10 @@ static double value_of(const void *at, enum fsdp_dtype dtype)
         ckpt_convert(&narrow, FSDP_F32, at, dtype, 1);
         return (double)narrow;
     }
+    if (dtype == FSDP_F8_E8M0) {
+        uint8_t exponent = *(const uint8_t *)at;
+        return exponent == 0xff ? NAN : ldexp(1, exponent - 127);
+    }
     bool is_signed =
         dtype == FSDP_I8 || dtype == FSDP_I16 || dtype == FSDP_I32 || dtype == FSDP_I64;
     size_t nbytes = fsdp_dtype_nbytes(dtype);
@@ -143,21 +147,39 @@ static double value_of(const void *at, enum fsdp_dtype dtype)
     return (double)rank;
 }
 
+/* |a - b|; NaN where either is no number. */
+static double distance(const void *a, const void *b, enum fsdp_dtype dtype)
+{
+    if (dtype != FSDP_C64)
+        return fabs(value_of(a, dtype) - value_of(b, dtype));
+    const char *x = a, *y = b;
+    return hypot(value_of(x, FSDP_F32) - value_of(y, FSDP_F32),
+                 value_of(x + 4, FSDP_F32) - value_of(y + 4, FSDP_F32));
+}
+
+static double magnitude(const void *at, enum fsdp_dtype dtype)
+{
+    if (dtype != FSDP_C64)
+        return fabs(value_of(at, dtype));
+    return hypot(value_of(at, FSDP_F32), value_of((const char *)at + 4, FSDP_F32));
+}
+
 /* Elements whose bytes differ. */
 static void compare_element(struct ckpt_diff_tensor *t, const struct ckpt_diff_args *args,
                             const void *a, const void *b, enum fsdp_dtype dtype, uint64_t index)
 {
     bool is_float = fsdp_dtype_is_float(dtype);
     size_t nbytes = fsdp_dtype_nbytes(dtype);
-    double x = value_of(a, dtype), y = value_of(b, dtype), abs = fabs(x - y);
+    bool is_number = is_float || dtype == FSDP_C64 || dtype == FSDP_F8_E8M0;
+    double x = magnitude(a, dtype), y = magnitude(b, dtype), abs = distance(a, b, dtype);
     uint64_t ulp = 0;
     if (isnan(x) && isnan(y))
         return;
-    if (x == y && is_float) /* the two zeros */
+    if (abs == 0 && is_number) /* the two zeros */
         return;
     if (isnan(abs))
         abs = INFINITY;
-    if (!is_float && abs < 1) /* beyond what a double can tell apart */
+    if (!is_number && abs < 1) /* beyond what a double can tell apart */
         abs = 1;
     if (is_float) {
         int64_t ra = rank_of(a, nbytes), rb = rank_of(b, nbytes);
@@ -165,7 +187,7 @@ static void compare_element(struct ckpt_diff_tensor *t, const struct ckpt_diff_a
         t->max_ulp = isfinite(abs) && ulp > t->max_ulp ? ulp : t->max_ulp;
     }
     t->max_abs = abs > t->max_abs ? abs : t->max_abs;
-    bool near = abs <= args->atol + args->rtol * fabs(y) || (is_float && ulp && ulp <= args->ulp);
+    bool near = abs <= args->atol + args->rtol * y || (is_float && ulp && ulp <= args->ulp);
     if (near && isfinite(abs)) {
         t->nnear++;
         return;

@@ -229,15 +229,19 @@ static void extent_restride(struct ckpt_extent *x, const struct ckpt_piece *piec
     }
 }
 
-static void negate(void *data, const struct ckpt_extent *x, int loop, enum fsdp_dtype dtype)
+/* real: of complex numbers the real parts, too. */
+static void negate(void *data, const struct ckpt_extent *x, int loop, enum fsdp_dtype dtype,
+                   bool real)
 {
     size_t elem_nbytes = fsdp_dtype_nbytes(dtype);
     unsigned char *p = data;
     for (uint64_t i = 0; loop < x->nloops && i < x->count[loop]; i++)
-        negate(p + i * x->dst_stride[loop] * elem_nbytes, x, loop + 1, dtype);
+        negate(p + i * x->dst_stride[loop] * elem_nbytes, x, loop + 1, dtype, real);
     for (uint64_t i = 0; loop == x->nloops && i < x->run_nelem; i++, p += elem_nbytes) {
-        if (fsdp_dtype_is_float(dtype)) {
+        if (fsdp_dtype_is_float(dtype) || dtype == FSDP_C64) {
             p[elem_nbytes - 1] ^= 0x80;
+            if (dtype == FSDP_C64 && real)
+                p[elem_nbytes / 2 - 1] ^= 0x80;
             continue;
         }
         unsigned carry = 1;
@@ -268,7 +272,9 @@ static int blob_extent_read(const struct scatter *s, const struct ckpt_extent *e
         FSDP_TRY(run_sum_note(&sum));
     }
     if (blob.negative)
-        negate(dst, &x, 0, tensor->dtype);
+        negate(dst, &x, 0, tensor->dtype, true);
+    if (blob.conjugate)
+        negate(dst, &x, 0, tensor->dtype, false);
     return FSDP_OK;
 }
 

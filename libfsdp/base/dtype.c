@@ -9,7 +9,7 @@ static const struct {
     const char *torch; /* PyTorch and configuration files */
     const char *alias; /* short form, NULL: none */
     size_t nbytes;
-    bool is_float;
+    bool is_float; /* can be cast to the others that are */
 } dtypes[FSDP_NDTYPES] = {
     [FSDP_F32] = {"F32", "float32", "fp32", 4, true},
     [FSDP_BF16] = {"BF16", "bfloat16", NULL, 2, true},
@@ -26,6 +26,8 @@ static const struct {
     [FSDP_BOOL] = {"BOOL", "bool", NULL, 1, false},
     [FSDP_F8_E4M3] = {"F8_E4M3", "float8_e4m3fn", NULL, 1, true},
     [FSDP_F8_E5M2] = {"F8_E5M2", "float8_e5m2", NULL, 1, true},
+    [FSDP_C64] = {"C64", "complex64", NULL, 8, false},
+    [FSDP_F8_E8M0] = {"F8_E8M0", "float8_e8m0fnu", NULL, 1, false},
 };
 
 size_t fsdp_dtype_nbytes(enum fsdp_dtype dtype)

@@ -390,8 +390,9 @@ static int begin(struct fsdp_comm *comm, const char *op, enum fsdp_dtype dtype, 
     if ((unsigned)dtype >= FSDP_NDTYPES)
         return fsdp_err_set(err, FSDP_EINVAL, "comm %s: %s: unknown dtype %d", comm->name, op,
                             (int)dtype);
-    if ((flags & NEEDS_SUM) &&
-        (dtype == FSDP_BOOL || dtype == FSDP_F8_E4M3 || dtype == FSDP_F8_E5M2))
+    bool no_sum = dtype == FSDP_BOOL || dtype == FSDP_F8_E4M3 || dtype == FSDP_F8_E5M2 ||
+                  dtype == FSDP_C64 || dtype == FSDP_F8_E8M0;
+    if ((flags & NEEDS_SUM) && no_sum)
         return fsdp_err_set(err, FSDP_EINVAL, "comm %s: %s: %s cannot be summed", comm->name, op,
                             fsdp_dtype_name(dtype));
     if (fsdp_lane_device(lane) != comm->device)

@@ -165,6 +165,8 @@ void host_sum(void *dst, const void *const *src, int nsrc, size_t nelem, enum fs
     case FSDP_BOOL:
     case FSDP_F8_E4M3:
     case FSDP_F8_E5M2:
+    case FSDP_C64:
+    case FSDP_F8_E8M0:
     case FSDP_NDTYPES:
         break; /* comm.c refused them */
     }

@@ -246,6 +246,37 @@ static void test_maps(void)
     ok(diff(&answer, pa, pb, &args) == FSDP_EUNSUPPORTED, "a map that does more than rename");
 }
 
+/* Types that are carried and compared, but not computed with. */
+static void test_carried(void)
+{
+    const float x[4] = {1, 2, 3, 4}, y[4] = {1, 2, 3.3f, 3.6f}; /* (1 + 2i, 3 + 4i) */
+    const uint8_t e[4] = {127, 128, 129, 0xff}, f[4] = {127, 128, 130, 0xff};
+    struct ckpt_diff_args args = CKPT_DIFF_ARGS_INIT;
+    struct answer answer;
+    const char *px = in_root("x.safetensors"), *py = in_root("y.safetensors");
+    rename(make("x", "w", FSDP_C64, x, 2), px);
+    rename(make("y", "w", FSDP_C64, y, 2), py);
+    ok(diff(&answer, px, py, &args) == 1 && answer.tensors[0].ndiffer == 1 &&
+           fabs(answer.tensors[0].max_abs - 0.5) < 1e-6,
+       "complex numbers differ by a distance");
+    unlink(px);
+    unlink(py);
+    rename(make("x", "w", FSDP_F8_E8M0, e, 4), px);
+    rename(make("y", "w", FSDP_F8_E8M0, f, 4), py);
+    ok(diff(&answer, px, py, &args) == 1 && answer.tensors[0].first == 2 &&
+           answer.tensors[0].max_abs == 4,
+       "scales are powers of two");
+    struct ckpt_reshard_args merge = CKPT_RESHARD_ARGS_INIT;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct ckpt *c = NULL;
+    merge.out = in_root("cast.safetensors");
+    merge.dtype = "bf16";
+    ok(!ckpt_open(&c, px, &err) && !ckpt_reshard(NULL, c, &merge, &err) &&
+           diff(&answer, px, merge.out, &args) == 0,
+       "a cast leaves them as they are: %s", err.text);
+    ckpt_close(c);
+}
+
 int main(void)
 {
     snprintf(root, sizeof root, "%s", scratch_create());
@@ -254,6 +285,7 @@ int main(void)
     test_meshes();
     test_steps();
     test_maps();
+    test_carried();
     scratch_remove(root);
     return tap_done();
 }

@@ -26,6 +26,10 @@ def numbers(*shape, dtype=torch.float32, seed=0):
     x = torch.randn(*shape, generator=generator) * 3
     if dtype == torch.bool:
         return x > 0
+    if dtype == torch.complex64:
+        return torch.complex(x, x.flip(0))
+    if dtype == torch.float8_e8m0fnu:
+        return x.abs().to(dtype)
     return x.abs().mul(20).to(dtype) if not dtype.is_floating_point else x.to(dtype)
 
 
@@ -79,7 +83,7 @@ class App(Stateful):
 
 def dtypes():
     names = ("float32 bfloat16 float16 float64 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool "
-             "float8_e4m3fn float8_e5m2").split()
+             "float8_e4m3fn float8_e5m2 float8_e8m0fnu complex64").split()
     return {f"d.{n}": numbers(5, 3, dtype=getattr(torch, n)) for n in names}
 
 
@@ -111,7 +115,8 @@ def make_rank(rank, world, folder):
     square = numbers(6, 6)
     odd = {"t": square.t(), "sliced": numbers(8, 5)[2:6, 1:4], "scalar": torch.tensor(3.5),
            "empty": torch.zeros(0, 4), "ended": torch.zeros(3, 0), "expanded": torch.ones(1, 3).expand(4, 3),
-           "neg": torch._neg_view(numbers(4, 3)), "four": numbers(2, 3, 4, 5).permute(3, 1, 0, 2)}
+           "neg": torch._neg_view(numbers(4, 3)),
+           "conj": numbers(4, 3, dtype=torch.complex64).conj(), "four": numbers(2, 3, 4, 5).permute(3, 1, 0, 2)}
     save(folder, tag + "odd", {**odd, "epoch": 3}, planner=DefaultSavePlanner(flatten_state_dict=False))
     if world == 4:
         grid = init_device_mesh("cpu", (2, 2))

@@ -143,6 +143,8 @@ enum fsdp_dtype {
     FSDP_BOOL,
     FSDP_F8_E4M3,
     FSDP_F8_E5M2,
+    FSDP_C64,     /* two floats; this and the next are carried by checkpoints, not computed with */
+    FSDP_F8_E8M0, /* a power of two, as scales are */
     FSDP_NDTYPES
 };
 
