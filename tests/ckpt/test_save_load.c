@@ -393,6 +393,9 @@ static void make_old(const char *path)
     utimensat(AT_FDCWD, path, times, 0);
 }
 
+#define OLD_UUID "01234567-89ab-4cde-8f01-23456789abcd"
+#define NEW_UUID "89abcdef-0123-4567-89ab-cdef01234567"
+
 static void test_retain(void)
 {
     char dir[300], path[400], latest[500];
@@ -405,10 +408,10 @@ static void test_retain(void)
     for (int i = 0; i < 4; i++)
         fake_save(dir, steps[i], 1, 1, (uint64_t)i);
     static const char *const others[] = {
-        "step-00000777",         /* unfinished, by an earlier version or by hand: no manifest */
-        "step-00000031.tmp.old", /* of a dead save */
-        "step-00000032.tmp.new", /* of a save in progress */
-        "step-00000033.del.x",   /* of an interrupted removal */
+        "step-00000777", /* unfinished, by an earlier version or by hand: no manifest */
+        "step-00000031.tmp." OLD_UUID, /* of a dead save */
+        "step-00000032.tmp." NEW_UUID, /* of a save in progress */
+        "step-00000033.del." OLD_UUID, /* of an interrupted removal */
         "step-1",
         "notes",
         "step-00000005-copy",
@@ -434,9 +437,9 @@ static void test_retain(void)
     ok(exists(path) && fake_holds(path, 1), "the newest two stay");
     snprintf(path, sizeof path, "%s/step-00000030", dir);
     ok(!exists(path), "older ones go");
-    snprintf(path, sizeof path, "%s/step-00000032.tmp.new", dir);
+    snprintf(path, sizeof path, "%s/step-00000032.tmp." NEW_UUID, dir);
     ok(exists(path), "a save that may be in progress stays");
-    ok(count_entries(dir, ".del.") == 0 && count_entries(dir, ".tmp.old") == 0,
+    ok(count_entries(dir, ".del.") == 0 && count_entries(dir, ".tmp." OLD_UUID) == 0,
        "remains are swept");
     snprintf(path, sizeof path, "%s/step-00000777", dir);
     ok(exists(path) && count_entries(dir, "notes") == 1, "what is not ours stays");
