@@ -404,7 +404,8 @@ install: all
 	$(Q)ln -sf $(SHARED) $(DESTDIR)$(libdir)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $(DESTDIR)$(libdir)/libfsdp.so
 	$(Q)$(foreach p,fsdp ckpt,sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(libdir)|' \
-		-e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(PKGS_$(p))|' scripts/$(p).pc.in \
+		-e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(PKGS_$(p))|' \
+		-e 's|@LIBS@|$(call pkg_libs,$(PKGS_$(p)))|' scripts/$(p).pc.in \
 		>$(DESTDIR)$(pcdir)/$(p).pc &&) true
 	$(Q)install -m 644 $(MAN) $(DESTDIR)$(mandir)
 

@@ -94,8 +94,12 @@ static inline bool env_open(struct env *env, struct fsdp_oob *oob,
 /* A GPU (FSDP_TEST_GPU=1: scripts/check_gpu.sh), or the library that stands in for one. */
 static inline bool on_gpu(void)
 {
-    const char *asked = getenv("FSDP_TEST_GPU");
-    return asked && *asked == '1';
+    static int on = -1; /* asked for every element that a test fills */
+    const char *asked = on < 0 ? getenv("FSDP_TEST_GPU") : NULL;
+
+    if (on < 0)
+        on = asked && *asked == '1';
+    return on;
 }
 
 static inline bool env_open_cuda(struct env *env, struct fsdp_oob *oob,
