@@ -186,6 +186,7 @@ static bool check_hang(struct train_watch *w)
     if (w->oob->rank == 0) {
         fsdp_log(FSDP_LOG_ERROR, "no progress for %.0f s; where each rank is:", deadline);
         print_places(w);
+        fsdp_log(FSDP_LOG_ERROR, "%s", why); /* who else tells depends on who ends first */
     }
     end_job(w, why);
     return true;
@@ -215,12 +216,17 @@ static void end_silent(struct train_watch *w, const struct fsdp_err *err)
     const char *who = strstr(err->text, "rank ");
     struct watch_beat mine;
     char why[400];
+    int silent = 0;
 
     fill_beat(w, &mine, fsdp_time_now());
     fsdp_log(FSDP_LOG_ERROR, "rank %d on %s: step %lld, %s, for %.0f s", w->oob->rank,
              host(w, w->oob->rank), (long long)mine.step + 1, mine.text, mine.idle_s);
     snprintf(why, sizeof why, "no sign of life for %d s from %.300s: stopped, or its machine hangs",
              w->wait_s, who ? who : err->text);
+    if (who)
+        (void)sscanf(who, "rank %d", &silent);
+    if (w->oob->rank == (silent == 0)) /* once, by rank 0 or, if that is silent, rank 1 */
+        fsdp_log(FSDP_LOG_ERROR, "%s", why);
     end_job(w, why);
 }
 
