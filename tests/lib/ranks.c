@@ -188,6 +188,7 @@ static void serve(struct gather *g, int (*fd)[NCHANNELS], int ch, int rank, int 
         return;
     }
     if (!g->have) {
+        free(g->data); /* of a rank that died between its length and its data */
         g->len = len;
         g->data = malloc((size_t)len * (size_t)nranks + 1);
     }
