@@ -47,11 +47,13 @@ try() {
     "$@"
 }
 
-verdict() { # part, what, figures, status
+# The status comes first and is taken before the figures are made: a command in an argument would
+# replace it.
+verdict() { # part, what, status, figures
     [ -z "$dry" ] || return 0
     local word=ok
-    [ "$4" = 0 ] || { word=FAILED && nfailed=$((nfailed + 1)); }
-    result "$1" "$2" "$word" "$3"
+    [ "$3" = 0 ] || { word=FAILED && nfailed=$((nfailed + 1)); }
+    result "$1" "$2" "$word" "$4"
 }
 
 # ---- programs of tests/ -----------------------------------------------------------------------------
@@ -66,14 +68,16 @@ run_tests() { # part, tests...
     TOP=$PWD tests/run -j 1 -t 400 "$@" | tee "$log"
     status=$?
     last=$(tail -n 1 "$log")
-    verdict "$part" "$*" "$last" $status
+    verdict "$part" "$*" $status "$last"
 }
 
 part_build() {
-    local begin=$SECONDS
+    local begin=$SECONDS status
     try make -j"$(nproc)" WITH_CUDA=1 WITH_NCCL=1 WITH_PMIX=0 WITH_DNNL=0 WITH_CURL=0 \
         ${CBLAS_LIBS:+CBLAS_LIBS="$CBLAS_LIBS" CBLAS_CFLAGS="$CBLAS_CFLAGS"} all tests
-    verdict build "make all tests" "$((SECONDS - begin)) s on $(nproc) cores" $?
+    status=$?
+    [ $status != 0 ] || [ -n "$dry" ] || [ -e build/lib/libfsdp-cuda.so ] || status=1
+    verdict build "make all tests" $status "$((SECONDS - begin)) s on $(nproc) cores"
 }
 
 part_device() { run_tests device tests/gpu/test_device.c; }
@@ -107,7 +111,7 @@ compare() { # part, what, bound, name, name
         END {printf "%d steps, last loss %s, greatest difference %.2e (bound %s)", n, last, worst, bound
              exit !(n > 1 && worst <= bound)}')
     status=$?
-    verdict "$1" "$2" "$figures" $status
+    verdict "$1" "$2" $status "$figures"
 }
 
 part_parity() {
@@ -128,10 +132,10 @@ part_resume() {
     train first 1 fsdp.device=cuda train.steps=10 checkpoint.path="$at/parts" checkpoint.interval=10
     train resumed 1 fsdp.device=cuda train.steps=20 checkpoint.path="$at/parts" checkpoint.interval=20
     try "$BIN/ckpt-diff" "$at/whole/step-00000020" "$at/parts/step-00000020"
-    verdict resume "20 steps, and 10 + 10" "ckpt-diff of weights and moments" $?
+    verdict resume "20 steps, and 10 + 10" $? "ckpt-diff of weights and moments"
     train two 2 fsdp.device=cuda train.steps=20 checkpoint.path="$at/two" checkpoint.interval=10
     try "$BIN/ckpt-verify" "$at/two/step-00000020"
-    verdict resume "a checkpoint of 2 ranks" "ckpt-verify" $?
+    verdict resume "a checkpoint of 2 ranks" $? "ckpt-verify"
 }
 
 part_strategies() {
@@ -156,11 +160,12 @@ part_torch() {
     [ -n "${PYTHON:-}" ] || python_of
     try "${PYTHON:-python3}" scripts/bench_gpu.py losses --bin "$BIN" --work "$work" --steps 200 |
         tee "$work/torch.log"
-    verdict torch "200 steps, bfloat16, against PyTorch" "$(tail -n 1 "$work/torch.log")" $?
+    verdict torch "200 steps, bfloat16, against PyTorch" $? \
+        "$([ -n "$dry" ] || tail -n 1 "$work/torch.log")"
 }
 
 part_sanitizer() {
-    local tool sanitizer
+    local tool sanitizer program status
     sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
     for tool in memcheck racecheck; do
         # Devices that a hypervisor hides from the sanitizer are no fault of the kernels.
@@ -171,8 +176,10 @@ part_sanitizer() {
         fi
         for program in test_device test_nn; do
             try "$sanitizer" --tool $tool --error-exitcode 9 "$BIN/tests/gpu/$program" >"$work/$tool.log" 2>&1
-            verdict sanitizer "$tool, $program" "$(grep -o 'ERROR SUMMARY.*' "$work/$tool.log" | tail -n 1)" $?
+            status=$?
             [ -z "$dry" ] || cat "$work/$tool.log"
+            verdict sanitizer "$tool, $program" $status \
+                "$(grep -o 'ERROR SUMMARY.*' "$work/$tool.log" | tail -n 1)"
         done
     done
 }

@@ -89,11 +89,12 @@ export FSDP_CUDA_LIBRARY=${FSDP_CUDA_LIBRARY:-$PWD/build/lib/libfsdp-cuda.so}
 
 # ---- results ----------------------------------------------------------------------------------------
 
-# One line of text for people and one of JSON for programs; both grow while parts run alone.
+# One line of text for people and one of JSON for programs, in $RESULTS; both grow while parts run
+# alone.
 result_open() { # name
     day=$(date -u +%F)
-    mkdir -p docs/results
-    table=docs/results/$day-$1.txt json=docs/results/$day-$1.json
+    mkdir -p "${RESULTS:=docs/results}"
+    table=$RESULTS/$day-$1.txt json=$RESULTS/$day-$1.json
     [ -e "$table" ] || versions >"$table"
     [ -e "$json" ] || : >"$json"
 }

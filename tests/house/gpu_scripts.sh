@@ -34,6 +34,19 @@ PATH=$PWD/bin:$PATH CUDA_HOME=$PWD/cuda "$TOP/scripts/check_gpu.sh" device >log 
 [ $? = 1 ] && grep -q 'nvidia-smi shows no GPU' log
 ok $? "without a GPU it says so"
 
+# Where what a part runs fails, the part fails, and the table says so.
+printf '#!/bin/sh\nexit 2\n' >bin/make
+printf '#!/bin/sh\necho "ERROR SUMMARY: 1 error"\nexit 9\n' >bin/compute-sanitizer
+printf '#!/bin/sh\n[ "$1" = -c ] || { echo "mean of losses"; exit 1; }\n' >bin/python
+printf '#!/bin/sh\necho "GPU 0"\n' >bin/nvidia-smi
+chmod +x bin/*
+for part in build sanitizer torch; do
+    PATH=$PWD/bin:$PATH CUDA_HOME=$PWD/cuda TORCH_PYTHON=$PWD/bin/python RESULTS=$PWD/$part \
+        "$TOP/scripts/check_gpu.sh" $part >log 2>&1
+    [ $? = 1 ] && grep -q "^$part .* FAILED " "$part"/*.txt && grep -q '"verdict": "FAILED"' "$part"/*.json
+    ok $? "$part: a failure is a failure"
+done
+
 "$BIN/tests/gpu/bench_kernels" cpu small >log 2>&1 && tail -n 1 log | grep -q '^{"copy_TB_s": .*adamw.*}$'
 ok $? "the table of operators, of small ones on the CPU"
 echo "1..$n"
