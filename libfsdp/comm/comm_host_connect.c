@@ -88,36 +88,14 @@ static void buffers_enlarge(int fd)
     }
 }
 
-static int bind_any(int *out, int family, int *port)
-{
-    union {
-        struct sockaddr sa;
-        struct sockaddr_in in;
-        struct sockaddr_in6 in6;
-    } addr = {.sa.sa_family = (sa_family_t)family};
-    socklen_t len = family == AF_INET ? sizeof addr.in : sizeof addr.in6;
-    int off = 0, fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd < 0)
-        return errno;
-    if (family == AF_INET6)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    buffers_enlarge(fd); /* accepted connections inherit them, with the window scale */
-    if (bind(fd, &addr.sa, len) || listen(fd, SOMAXCONN) || getsockname(fd, &addr.sa, &len)) {
-        int errnum = errno;
-        close(fd);
-        return errnum;
-    }
-    *port = ntohs(family == AF_INET ? addr.in.sin_port : addr.in6.sin6_port);
-    *out = fd;
-    return 0;
-}
-
 int host_listen(struct host_comm *h, struct host_card *card, struct fsdp_err *err)
 {
-    int errnum = bind_any(&h->tcp.listener, AF_INET6, &card->port); /* serves IPv4 too */
-    if (errnum)
-        errnum = bind_any(&h->tcp.listener, AF_INET, &card->port);
+    int family, errnum = comm_bind_any(&h->tcp.listener, &family, SOCK_STREAM, &card->port);
+
+    if (!errnum) {
+        buffers_enlarge(h->tcp.listener); /* accepted connections inherit them, with the window */
+        errnum = listen(h->tcp.listener, SOMAXCONN) ? errno : 0;
+    }
     if (errnum)
         return fsdp_err_sys(err, errnum, "comm %s: opening a listening socket", h->group->name);
     return comm_addrs_list(card->addr, &card->naddrs, err);

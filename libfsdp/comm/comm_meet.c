@@ -65,6 +65,41 @@ int comm_addrs_list(struct comm_addr out[COMM_MAX_ADDRS], int32_t *naddrs, struc
     return FSDP_OK;
 }
 
+static int bind_family(int *out, int family, int type, int32_t *port)
+{
+    union {
+        struct sockaddr sa;
+        struct sockaddr_in in;
+        struct sockaddr_in6 in6;
+    } addr = {.sa.sa_family = (sa_family_t)family};
+    socklen_t len = family == AF_INET ? sizeof addr.in : sizeof addr.in6;
+    int off = 0, fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return errno;
+    if (family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(fd, &addr.sa, len) || getsockname(fd, &addr.sa, &len)) {
+        int errnum = errno;
+        close(fd);
+        return errnum;
+    }
+    *port = ntohs(family == AF_INET ? addr.in.sin_port : addr.in6.sin6_port);
+    *out = fd;
+    return 0;
+}
+
+int comm_bind_any(int *out, int *family, int type, int32_t *port)
+{
+    *family = AF_INET6;
+    int errnum = bind_family(out, *family, type, port);
+    if (errnum) {
+        *family = AF_INET;
+        errnum = bind_family(out, *family, type, port);
+    }
+    return errnum;
+}
+
 uint64_t comm_machine_id(void)
 {
     char text[128] = "";

@@ -16,40 +16,11 @@
 
 enum { MAGIC = 0x6673646e };
 
-static int bind_any(int *out, int family, int32_t *port)
-{
-    union {
-        struct sockaddr sa;
-        struct sockaddr_in in;
-        struct sockaddr_in6 in6;
-    } addr = {.sa.sa_family = (sa_family_t)family};
-    socklen_t len = family == AF_INET ? sizeof addr.in : sizeof addr.in6;
-    int off = 0, fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd < 0)
-        return errno;
-    if (family == AF_INET6)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (bind(fd, &addr.sa, len) || getsockname(fd, &addr.sa, &len)) {
-        int errnum = errno;
-        close(fd);
-        return errnum;
-    }
-    *port = ntohs(family == AF_INET ? addr.in.sin_port : addr.in6.sin6_port);
-    *out = fd;
-    return 0;
-}
-
 int nccl_peers_open(struct nccl_comm *h, int32_t *port, struct fsdp_err *err)
 {
     if (getrandom(h->token, sizeof h->token, 0) != sizeof h->token)
         return fsdp_err_sys(err, errno, "comm %s: getrandom", h->group->name);
-    h->family = AF_INET6; /* serves IPv4 too */
-    int errnum = bind_any(&h->socket, h->family, port);
-    if (errnum) {
-        h->family = AF_INET;
-        errnum = bind_any(&h->socket, h->family, port);
-    }
+    int errnum = comm_bind_any(&h->socket, &h->family, SOCK_DGRAM, port);
     if (errnum)
         return fsdp_err_sys(err, errnum, "comm %s: opening a datagram socket", h->group->name);
     return FSDP_OK;
