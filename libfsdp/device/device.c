@@ -283,6 +283,8 @@ int fsdp_cast(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, cons
     FSDP_TRY(check_float(lane, src_dtype, "cast", err));
     if (dst_dtype == src_dtype)
         return fsdp_copy(lane, dst, src, nelem * fsdp_dtype_nbytes(dst_dtype), err);
+    if (!nelem)
+        return FSDP_OK;
     return lane->device->ops->cast(lane->state, dst, dst_dtype, src, src_dtype, nelem, err);
 }
 
@@ -290,6 +292,8 @@ int fsdp_accumulate(struct fsdp_lane *lane, float *dst, const void *src, enum fs
                     size_t nelem, struct fsdp_err *err)
 {
     FSDP_TRY(check_float(lane, src_dtype, "accumulate", err));
+    if (!nelem)
+        return FSDP_OK;
     return lane->device->ops->accumulate(lane->state, dst, src, src_dtype, nelem, err);
 }
 

@@ -29,6 +29,13 @@ struct cuda_device {
     struct block *blocks;
 };
 
+/* Threads that never chose a GPU ask for events, too; without a choice CUDA would make a context
+ * for them on the first one, which is another rank's. */
+struct cuda_event {
+    cudaEvent_t event;
+    int ordinal;
+};
+
 struct call {
     struct cuda_lane *lane;
     fsdp_lane_f *fn;
@@ -56,6 +63,7 @@ int fsdp_cuda_check(int cuda_error, struct fsdp_err *err, const char *what, ...)
 {
     if (cuda_error == cudaSuccess)
         return FSDP_OK;
+    cudaGetLastError(); /* it is told here, and not again by the thread's next launch */
     char text[256];
     va_list ap;
     va_start(ap, what);
@@ -220,7 +228,8 @@ static void *host_alloc(void *state, size_t nbytes, const char *name, struct fsd
 
 static void host_free(void *state, void *ptr)
 {
-    (void)state;
+    struct cuda_device *d = state;
+    cudaSetDevice(d->ordinal);
     cudaFreeHost(ptr);
 }
 
@@ -314,7 +323,10 @@ static int lane_call(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nb
     struct cuda_lane *l = lane;
     FSDP_TRY(device_cuda_enter(l, err));
     while (l->tail - atomic_load(&l->head) == RING) {
-        cudaStreamQuery(l->stream); /* some runtimes submit work late unless asked */
+        /* Of a GPU that has failed no call comes back. */
+        cudaError_t e = cudaStreamQuery(l->stream);
+        if (e != cudaErrorNotReady)
+            FSDP_TRY(lane_check(l, e, "enqueued work failed", err));
         nanosleep(&(struct timespec){0, 20000}, NULL);
     }
     struct call *c = &l->ring[l->tail % RING];
@@ -332,36 +344,53 @@ static int lane_call(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nb
 static int event_create(void **out, void *state, struct fsdp_err *err)
 {
     struct cuda_device *d = state;
-    cudaEvent_t event;
+    struct cuda_event *v = fsdp_alloc(1, sizeof *v, "cuda event", err);
+    if (!v)
+        return FSDP_ENOMEM;
+    v->ordinal = d->ordinal;
     cudaError_t e = cudaSetDevice(d->ordinal);
-    e = e ? e : cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-    FSDP_TRY(fsdp_cuda_check((int)e, err, "cannot create an event"));
-    *out = event;
+    e = e ? e : cudaEventCreateWithFlags(&v->event, cudaEventDisableTiming);
+    int rc = fsdp_cuda_check((int)e, err, "cannot create an event");
+    if (rc) {
+        fsdp_free(v);
+        return rc;
+    }
+    *out = v;
     return FSDP_OK;
 }
 
 static void event_destroy(void *event)
 {
-    cudaEventDestroy(event);
+    struct cuda_event *v = event;
+    cudaSetDevice(v->ordinal);
+    cudaEventDestroy(v->event);
+    fsdp_free(v);
 }
 
 static int event_record(void *event, void *lane, struct fsdp_err *err)
 {
+    struct cuda_event *v = event;
     struct cuda_lane *l = lane;
-    return lane_check(l, cudaEventRecord(event, l->stream), "recording an event", err);
+    cudaError_t e = cudaSetDevice(v->ordinal);
+    return lane_check(l, e ? e : cudaEventRecord(v->event, l->stream), "recording an event", err);
 }
 
 static int event_wait(void *event, void *lane, struct fsdp_err *err)
 {
+    struct cuda_event *v = event;
     struct cuda_lane *l = lane;
-    return lane_check(l, cudaStreamWaitEvent(l->stream, event, 0), "waiting for an event", err);
+    cudaError_t e = cudaSetDevice(l->device->ordinal);
+    return lane_check(l, e ? e : cudaStreamWaitEvent(l->stream, v->event, 0),
+                      "waiting for an event", err);
 }
 
 static int event_done(void *event, bool *done, struct fsdp_err *err)
 {
-    cudaError_t e = cudaEventQuery(event);
+    struct cuda_event *v = event;
+    cudaError_t e = cudaSetDevice(v->ordinal);
+    e = e ? e : cudaEventQuery(v->event);
     *done = e == cudaSuccess;
-    return e == cudaErrorNotReady ? FSDP_OK : fsdp_cuda_check((int)e, err, "asking for an event");
+    return e == cudaErrorNotReady ? FSDP_OK : fsdp_cuda_check((int)e, err, "the GPU failed");
 }
 
 /* ---- copies -----------------------------------------------------------------------------------

@@ -454,6 +454,8 @@ static void test_odd_ranges(struct fsdp_lane *lane)
     fsdp_accumulate(lane, (float *)UP(sum) + 5, (uint16_t *)UP(half) + 3, FSDP_F16, N - 7, NULL);
     fsdp_quantize(lane, (uint8_t *)UP(code) + 1, FSDP_F8_E4M3, (float *)UP(x) + 3, N - 7, UP(amax),
                   NULL);
+    bad += fsdp_cast(lane, UP(half), FSDP_F16, UP(x), FSDP_F32, 0, NULL);
+    bad += fsdp_accumulate(lane, UP(sum), UP(half), FSDP_F16, 0, NULL);
     fsdp_sumsq(lane, UP(got), (float *)UP(x) + 1, 300006, NULL);
     fsdp_sumsq(lane, (double *)UP(got) + 1, (float *)UP(x) + 1, 300006, NULL);
     down(lane);
@@ -464,7 +466,7 @@ static void test_odd_ranges(struct fsdp_lane *lane)
     }
     bad += half[2] != 0 || half[N - 4] != 0 || code[0] != 0 || code[N - 6] != 0;
     bad += sum[4] != noise(7) || sum[N - 2] != noise(N + 1);
-    ok(bad == 0, "ranges that begin anywhere, and nothing beside them");
+    ok(bad == 0, "ranges that begin anywhere, or are empty, and nothing beside them");
     ok(fabs(got[0] - want) < 1e-12 * want && got[0] == got[1],
        "a long sum, twice to the same bits");
 }

@@ -37,7 +37,10 @@ const size_t PAGE = 4096, ARENA_NBYTES = (size_t)1 << 36;
 std::recursive_mutex lock;
 std::vector<cudaStream_t> streams;
 struct CUstream_st default_stream;
-cudaError_t last_error, device_error, launch_error;
+cudaError_t device_error, launch_error, lost;
+thread_local cudaError_t last_error;
+thread_local bool has_device; // it chose one, or a call made the runtime choose the first
+int nunchosen;
 int driver_version = CUDART_VERSION, nopen;
 char *arena;
 size_t arena_used;
@@ -48,6 +51,14 @@ cudaError_t fail(cudaError_t error)
 {
     last_error = error;
     return error;
+}
+
+// Of calls that make a context where the thread has none. After an error of the GPU all report it.
+cudaError_t enter()
+{
+    nunchosen += !has_device;
+    has_device = true;
+    return lost ? fail(lost) : cudaSuccess;
 }
 
 void protect(int how)
@@ -197,6 +208,7 @@ cudaError_t cudaGetDeviceCount(int *ndevices)
 
 cudaError_t cudaSetDevice(int device)
 {
+    has_device = true;
     return device == 0 ? cudaSuccess : fail(cudaErrorInvalidDevice);
 }
 
@@ -329,6 +341,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
+    if (enter())
+        return lost;
     drain(of(stream));
     return cudaSuccess;
 }
@@ -348,6 +362,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
+    if (enter())
+        return lost;
     cudaStream_t s = of(stream);
     if (s->queue.empty())
         return cudaSuccess;
@@ -383,6 +399,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
+    if (enter())
+        return lost;
     const uint64_t number = ++event->recorded;
     enqueue(stream, false, [=]() {
         event->reached = number;
@@ -395,6 +413,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
     (void)flags;
+    if (enter())
+        return lost;
     of(stream)->queue.push_back({nullptr, false, event, event->recorded});
     return cudaSuccess;
 }
@@ -402,6 +422,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
+    if (enter())
+        return lost;
     if (event->reached >= event->recorded)
         return cudaSuccess;
     if (++event->nasked % 8 == 0) // whoever polls must come through in the end
@@ -453,6 +475,16 @@ void simt_set_device(cudaError_t error, int version)
 void simt_fail_launch(cudaError_t error)
 {
     launch_error = error;
+}
+
+void simt_lose_gpu(cudaError_t error)
+{
+    lost = error;
+}
+
+int simt_unchosen(void)
+{
+    return nunchosen;
 }
 
 } // extern "C"

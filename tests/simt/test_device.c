@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA device, its kernels and its lanes, emulated on the CPU. */
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +26,60 @@ static void test_closed_memory(const volatile char *memory)
         _exit(memory[0] ? 1 : 0);
     waitpid(child, &status, 0);
     ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, "the host cannot read device memory");
+}
+
+static void *ask(void *event)
+{
+    bool done;
+    return fsdp_event_done(event, &done, NULL) == FSDP_OK ? event : NULL;
+}
+
+/* A thread that polls, as those that watch communicators: it must not wake the first GPU. */
+static void test_other_thread(struct fsdp_device *device)
+{
+    struct fsdp_event *event = NULL;
+    pthread_t thread;
+    void *asked = NULL;
+    int before = simt_unchosen();
+
+    if (fsdp_event_create(&event, device, NULL) == FSDP_OK &&
+        pthread_create(&thread, NULL, ask, event) == 0)
+        pthread_join(thread, &asked);
+    fsdp_event_destroy(event);
+    ok(asked && simt_unchosen() == before, "an event is asked for on its own GPU, on any thread");
+}
+
+/* What was told once is not the fault of who launches next on this thread. */
+static void test_stale_error(struct fsdp_device *device)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_lane *lane = NULL;
+    double *x = fsdp_device_alloc(device, sizeof *x, "x", &err);
+
+    fsdp_lane_create(&lane, device, "sound", &err);
+    ok(!fsdp_device_alloc(device, (size_t)1 << 50, "too much", &err) && err.status == FSDP_ENOMEM,
+       "out of memory: %s", err.text);
+    ok(fsdp_max_rows(lane, x, x, 1, 1, &err) == FSDP_OK && fsdp_lane_sync(lane, &err) == FSDP_OK,
+       "and a sound lane goes on");
+    fsdp_lane_destroy(lane);
+    fsdp_device_free(device, x);
+}
+
+static void test_lost_gpu(struct fsdp_device *device)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_lane *lane = NULL;
+    int rc = fsdp_lane_create(&lane, device, "lost", &err);
+
+    for (int i = 0; i < 1024 && !rc; i++)
+        rc = fsdp_lane_call(lane, nothing, &i, sizeof i, &err);
+    simt_lose_gpu(cudaErrorIllegalAddress);
+    for (int i = 0; i < 2 && !rc; i++)
+        rc = fsdp_lane_call(lane, nothing, &i, sizeof i, &err);
+    ok(rc == FSDP_EINTERNAL && strstr(err.text, "cudaErrorIllegalAddress"),
+       "a full ring of a GPU that has failed is not waited for: %s", err.text);
+    simt_lose_gpu(cudaSuccess);
+    fsdp_lane_destroy(lane);
 }
 
 static void test_own(struct fsdp_device *device)
@@ -57,8 +112,6 @@ static void test_own(struct fsdp_device *device)
        "a kernel that cannot be launched: %s", err.text);
     ok(fsdp_copy(lane, page, small, 5, &err) == FSDP_EINTERNAL && fsdp_lane_sync(lane, &err),
        "fails the lane");
-    ok(!fsdp_device_alloc(device, (size_t)1 << 50, "too much", &err) && err.status == FSDP_ENOMEM,
-       "out of memory: %s", err.text);
     fsdp_lane_destroy(lane);
     fsdp_device_free(device, small);
     fsdp_device_free(device, page);
@@ -78,6 +131,9 @@ int main(void)
     fsdp_lane_destroy(lane);
     test_lanes("simt", device, true);
     test_own(device);
+    test_other_thread(device);
+    test_stale_error(device);
+    test_lost_gpu(device);
     fsdp_device_close(device);
     return tap_done();
 }

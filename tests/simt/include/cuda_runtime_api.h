@@ -93,6 +93,11 @@ void simt_call(cudaStream_t stream, void (*fn)(void *arg), const void *arg, size
 void simt_set_device(cudaError_t error, int driver_version);
 /* The next launch of a kernel fails with this error. */
 void simt_fail_launch(cudaError_t error);
+/* From here on streams do nothing more and every call on them gives this error; cudaSuccess: well
+ * again. */
+void simt_lose_gpu(cudaError_t error);
+/* Calls of threads that had not chosen a GPU before: the runtime takes the first one for them. */
+int simt_unchosen(void);
 
 #ifdef __cplusplus
 }
