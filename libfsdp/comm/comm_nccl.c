@@ -8,6 +8,8 @@
 
 #include "comm_nccl.h"
 
+static const double CAUSE_S = 10; /* for the watch thread to say why a communicator failed */
+
 static bool nccl_usable(const struct fsdp_comm_group *group, const struct fsdp_device *device,
                         char *why, size_t why_nbytes)
 {
@@ -98,7 +100,7 @@ void nccl_fail(struct nccl_comm *h, const struct nccl_fail *fail)
         snprintf(seen, sizeof seen, ", says rank %d", fail->reporter);
     pthread_mutex_lock(&h->lock);
     if (!h->fail.status) {
-        nccl_watch_retire(h);
+        nccl_watch_retire(h, NULL);
         const struct nccl_op *op = &h->pending[(h->done + 1) % NCCL_NPENDING].op;
         if (h->done < h->enqueued)
             snprintf(where, sizeof where, " (this rank was in %s #%llu)", kind_name(op->kind),
@@ -192,7 +194,7 @@ static int wait_for_room(struct nccl_comm *h, struct fsdp_err *err)
         FSDP_TRY(nccl_status(h, err));
         pthread_mutex_lock(&h->lock);
         if (h->enqueued - h->done == NCCL_NPENDING)
-            nccl_watch_retire(h);
+            nccl_watch_retire(h, NULL); /* a GPU that failed: the watch thread says so */
         bool room = h->enqueued - h->done < NCCL_NPENDING;
         pthread_mutex_unlock(&h->lock);
         if (room)
@@ -230,6 +232,18 @@ static int pending_end(struct nccl_comm *h, const struct nccl_op *op, struct fsd
     return FSDP_OK;
 }
 
+/* A communicator that has failed refuses calls without a reason. The watch thread has it, or waits
+ * for a better account of it from elsewhere. */
+static void wait_for_cause(struct nccl_comm *h)
+{
+    ncclResult_t state = nccl_lib_state(h->comm);
+    double deadline = fsdp_time_now() + CAUSE_S;
+
+    while (state != ncclSuccess && state != ncclInProgress && !atomic_load(&h->failed) &&
+           fsdp_time_now() < deadline)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
 /* The first operation of a communicator connects it, which goes on after the call returned; the
  * deadline is the watch thread's. */
 static int issue(struct nccl_comm *h, const struct nccl_op *op, void *recv, const void *send,
@@ -243,6 +257,7 @@ static int issue(struct nccl_comm *h, const struct nccl_op *op, void *recv, cons
         rc = nccl_lib_settle(h->comm, &h->failed, DBL_MAX, NULL, NULL);
     if (rc == ncclSuccess)
         return pending_end(h, op, err);
+    wait_for_cause(h);
     nccl_fail_set(h, &fail, nccl_lib_status(rc), "%s: %s: %.400s",
                   nccl_peer_name(me, h, h->group->rank), kind_name(op->kind),
                   nccl_lib_error(text, h->comm, rc));

@@ -185,8 +185,8 @@ void nccl_mem_free_all(struct nccl_comm *h);
 int nccl_watch_start(struct nccl_comm *h, struct fsdp_err *err);
 void nccl_watch_stop(struct nccl_comm *h);
 void nccl_watch_wake(struct nccl_comm *h);
-/* Under lock: operations that the GPU has done leave the queue. */
-void nccl_watch_retire(struct nccl_comm *h);
+/* Under lock: operations that the GPU has done leave the queue. Fails where the GPU has. */
+int nccl_watch_retire(struct nccl_comm *h, struct fsdp_err *err);
 
 /* ---- comm_nccl_peers.c ----------------------------------------------------------------------- */
 /* Opens the socket and makes the token. */

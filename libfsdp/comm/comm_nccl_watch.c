@@ -31,15 +31,18 @@ struct watch {
     bool ended;
 };
 
-void nccl_watch_retire(struct nccl_comm *h)
+int nccl_watch_retire(struct nccl_comm *h, struct fsdp_err *err)
 {
     bool done = true;
 
     while (h->done < h->enqueued && done) {
         struct nccl_pending *p = &h->pending[(h->done + 1) % NCCL_NPENDING];
-        done = p->issued && fsdp_event_done(p->end, &done, NULL) == FSDP_OK && done;
+        done = p->issued;
+        if (done)
+            FSDP_TRY(fsdp_event_done(p->end, &done, err));
         h->done += done;
     }
+    return FSDP_OK;
 }
 
 /* ---- who is late ------------------------------------------------------------------------------
@@ -179,21 +182,30 @@ static void watch_oldest(struct watch *w, double now)
 {
     struct nccl_comm *h = w->h;
     struct nccl_op op = {0};
+    struct nccl_fail fail;
+    struct fsdp_err gpu = FSDP_ERR_INIT;
     double began = 0;
+    char me[96];
 
     pthread_mutex_lock(&h->lock);
-    nccl_watch_retire(h);
-    if (h->done < h->enqueued) {
+    int rc = nccl_watch_retire(h, &gpu);
+    if (rc == FSDP_OK && h->done < h->enqueued) {
         struct nccl_pending *p = &h->pending[(h->done + 1) % NCCL_NPENDING];
         bool begun = p->began != 0;
-        if (!begun && fsdp_event_done(p->begin, &begun, NULL) == FSDP_OK && begun)
+        if (!begun)
+            rc = fsdp_event_done(p->begin, &begun, &gpu);
+        if (begun && !p->began)
             p->began = now;
         op = p->op;
         began = p->began;
     }
     pthread_mutex_unlock(&h->lock);
-    if (began)
+    if (rc) { /* its kernels are dead, NCCL's too: the others would wait for the deadline */
+        nccl_fail_set(h, &fail, rc, "%s: %.400s", nccl_peer_name(me, h, h->group->rank), gpu.text);
+        nccl_fail(h, &fail);
+    } else if (began) {
         watch_waiting(w, &op, began, now);
+    }
 }
 
 /* ---- errors that come later -------------------------------------------------------------------

@@ -96,6 +96,7 @@ static struct faults faults_read(void)
     for (; text && *text; text += strcspn(text, ","), text += *text == ',') {
         sscanf(text, "stall=%ld", &f.stall);
         sscanf(text, "error=%ld:%d", &f.error, &f.error_result);
+        sscanf(text, "gpu=%ld", &f.gpu);
         sscanf(text, "init=%d", &f.init_result);
         f.absent |= !strncmp(text, "absent", 6);
         f.nosplit |= !strncmp(text, "nosplit", 7);

@@ -10,6 +10,7 @@
  * NCCL_STANDIN makes this rank fail, comma-separated:
  *     stall=N     the Nth operation of every communicator never ends on the GPU
  *     error=N:R   it does not end either, and the communicator reports result R
+ *     gpu=N       the rank's GPU fails in it
  *     init=R      a new communicator reports result R
  *     absent      this rank never comes to the meeting of a new communicator
  *     nosplit     a split never ends
@@ -50,7 +51,7 @@ struct segment {
 };
 
 struct faults {
-    long stall, error;
+    long stall, error, gpu;
     int error_result, init_result;
     bool absent, nosplit, norevoke;
 };
@@ -92,6 +93,8 @@ int standin_run(void *arg);
 size_t standin_type_nbytes(int type);
 /* All ranks have come; false where this one was stopped meanwhile. */
 bool standin_meet(struct ncclComm *comm, struct meeting *meeting);
+/* A kernel has made this process lose its GPU. */
+extern atomic_bool standin_gpu_lost;
 bool standin_stopped(const struct ncclComm *comm);
 void standin_nap(void);
 

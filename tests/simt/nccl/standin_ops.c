@@ -6,6 +6,8 @@
 #include "fsdp/base.h"
 #include "standin.h"
 
+atomic_bool standin_gpu_lost;
+
 void standin_nap(void)
 {
     nanosleep(&(struct timespec){0, 50000}, NULL);
@@ -169,7 +171,10 @@ int standin_run(void *arg)
 
     if (op->seq == comm->faults.error)
         atomic_store(&comm->state, comm->faults.error_result);
-    if (op->seq == comm->faults.stall || op->seq == comm->faults.error)
+    if (op->seq == comm->faults.gpu)
+        atomic_store(&standin_gpu_lost, true);
+    if (op->seq == comm->faults.stall || op->seq == comm->faults.error ||
+        op->seq == comm->faults.gpu)
         hang(comm);
     if (!standin_stopped(comm))
         transfer(op);

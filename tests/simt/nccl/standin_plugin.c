@@ -37,6 +37,14 @@ static int dev_open(void **state, int ordinal, unsigned flags, struct fsdp_err *
     return fsdp_device_cpu_ops.open(state, ordinal, flags | FSDP_DEVICE_THREADED, err);
 }
 
+static int event_done(void *event, bool *done, struct fsdp_err *err)
+{
+    if (!atomic_load(&standin_gpu_lost))
+        return fsdp_device_cpu_ops.event_done(event, done, err);
+    *done = false;
+    return fsdp_err_set(err, FSDP_EINTERNAL, "the GPU failed: an illegal memory access");
+}
+
 static void *lane_native(void *lane)
 {
     return lane;
@@ -67,5 +75,6 @@ __attribute__((constructor)) static void fill(void)
     device_ops.name = "cuda";
     device_ops.is_host = false;
     device_ops.open = dev_open;
+    device_ops.event_done = event_done;
     device_ops.lane_native = lane_native;
 }
