@@ -6,6 +6,8 @@
  * equality of all ranks' results follows. On a GPU (FSDP_TEST_GPU=1) values are small integers,
  * whose sums are exact in any order; else nccl is the stand-in (tests/simt/nccl), which sums in
  * rank order.
+ *
+ * run: timeout=400
  */
 #include "boot.h"
 #include "comm_test.h"
