@@ -9,8 +9,8 @@ B   := build
 BIN := $(B)/bin
 LIB := $(B)/lib
 
-CPPFLAGS += -D_GNU_SOURCE -DHAVE_PMIX=$(HAVE_PMIX) -DHAVE_ZSTD=$(HAVE_ZSTD) -DHAVE_DNNL=$(HAVE_DNNL) \
-	-DHAVE_CURL=$(HAVE_CURL)
+CPPFLAGS += -D_GNU_SOURCE -DHAVE_PMIX=$(HAVE_PMIX) -DHAVE_HWLOC=$(HAVE_HWLOC) -DHAVE_ZSTD=$(HAVE_ZSTD) \
+	-DHAVE_DNNL=$(HAVE_DNNL) -DHAVE_CURL=$(HAVE_CURL)
 # Nobody reads errno after a square root, or the flags of floating-point exceptions; loops that
 # hold a root or a comparison vectorise without them. No result changes.
 CFLAGS   += $(CSTD) $(OPT) -fno-math-errno -fno-trapping-math -g -fPIC -pthread $(CWARN) $(SANITIZE)
@@ -68,6 +68,9 @@ SRC_tests  := $(sort $(wildcard tests/lib/*.c))
 ifneq ($(HAVE_PMIX),1)
 SRC_boot := $(filter-out launcher/boot_pmix.c,$(SRC_boot))
 endif
+ifneq ($(HAVE_HWLOC),1)
+SRC_boot := $(filter-out launcher/binding_hwloc.c,$(SRC_boot))
+endif
 ifneq ($(HAVE_CURL),1)
 SRC_ckpt := $(filter-out ckpt/store_s3.c ckpt/s3_%.c,$(SRC_ckpt))
 endif
@@ -107,8 +110,8 @@ Q := $(if $(filter 1,$(V)),,@)
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 # What is installed is what this build uses; another CBLAS is the user's affair.
-DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_ZSTD='$(WITH_ZSTD)' WITH_DNNL='$(WITH_DNNL)' WITH_MPI='$(WITH_MPI)' \
-	CBLAS_LIBS='$(if $(filter file,$(origin CBLAS_LIBS)),,$(CBLAS_LIBS))' \
+DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_HWLOC='$(WITH_HWLOC)' WITH_ZSTD='$(WITH_ZSTD)' WITH_DNNL='$(WITH_DNNL)' \
+	WITH_MPI='$(WITH_MPI)' CBLAS_LIBS='$(if $(filter file,$(origin CBLAS_LIBS)),,$(CBLAS_LIBS))' \
 	scripts/deps.sh
 
 .DEFAULT_GOAL := all
@@ -335,6 +338,13 @@ $(patsubst $(BIN)/%,$(OBJ)/%.o,$(SIMT_TESTS)): INC_tests += -Itests/simt/include
 $(SIMT_TESTS): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(OBJ)/libsimt.a $(LIBS) $(FLAGS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CXX) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS_all)
+
+# A stand-in for the driver's NVML.
+NVML_SIM := $(BIN)/tests/nvml/libnvidia-ml.so.1
+tests: $(NVML_SIM)
+$(NVML_SIM): $(OBJ)/tests/nvml/nvml.o $(FLAGS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -o $@ $(filter %.o,$^)
 
 # A stand-in for libfsdp-cuda.so on the CPU, whose memory the host cannot touch.
 OPAQUE := $(BIN)/tests/libfsdp-opaque.so

@@ -10,6 +10,7 @@ V       ?= 0
 
 # Optional parts: auto (use it if it is here), 1 (stop if it is not) or 0.
 WITH_PMIX ?= auto
+WITH_HWLOC ?= auto
 WITH_ZSTD ?= auto
 WITH_DNNL ?= auto
 WITH_MPI  ?= auto
@@ -52,6 +53,7 @@ PKGS_$(3) += $(2)
 endif
 endef
 $(eval $(call probe,PMIX,pmix,boot))
+$(eval $(call probe,HWLOC,hwloc,boot))
 $(eval $(call probe,ZSTD,libzstd,ckpt))
 $(eval $(call probe,CURL,libcurl libcrypto,ckpt))
 

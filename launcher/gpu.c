@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gpu.h"
+#include "nvml.h"
 
 /* ---- which one ----------------------------------------------------------------------------------
  */
@@ -49,42 +49,7 @@ int gpu_assign(int *gpu, const struct boot_info *info, int ngpus, int ranks_per_
     return FSDP_OK;
 }
 
-/* ---- NVML: the driver's library, so it is looked for at run time
- * ---------------------------------- */
-
-struct nvml_pci {
-    char legacy_id[16];
-    unsigned domain, bus, device, device_id, subsystem_id;
-    char id[32];
-};
-enum { NVML_MAX_LINKS = 18 };
-
-struct nvml {
-    int (*init)(void);
-    int (*shutdown)(void);
-    int (*count)(unsigned *n);
-    int (*handle)(unsigned i, void **device);
-    int (*pci)(void *device, struct nvml_pci *pci);
-    int (*remote)(void *device, unsigned link, struct nvml_pci *pci);
-};
-
-static bool nvml_find(struct nvml *nvml, void *library)
-{
-    const struct {
-        const char *name;
-        void **to;
-    } symbols[] = {{"nvmlInit_v2", (void **)(void *)&nvml->init},
-                   {"nvmlShutdown", (void **)(void *)&nvml->shutdown},
-                   {"nvmlDeviceGetCount_v2", (void **)(void *)&nvml->count},
-                   {"nvmlDeviceGetHandleByIndex_v2", (void **)(void *)&nvml->handle},
-                   {"nvmlDeviceGetPciInfo_v3", (void **)(void *)&nvml->pci},
-                   {"nvmlDeviceGetNvLinkRemotePciInfo_v2", (void **)(void *)&nvml->remote}};
-
-    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++)
-        if (!(*symbols[i].to = dlsym(library, symbols[i].name)))
-            return false;
-    return true;
-}
+/* ---- what NVML knows ---- */
 
 static bool same_place(const struct nvml_pci *a, const struct nvml_pci *b)
 {
@@ -116,24 +81,101 @@ static bool links_count(const struct nvml *nvml, int *links, int ngpus, struct n
 
 int gpu_links_read(int *links, int ngpus, struct fsdp_err *err)
 {
-    void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
     struct nvml nvml;
     unsigned count = 0;
     bool done = false;
 
-    if (!library)
-        return fsdp_err_set(err, FSDP_ENOTFOUND, "there is no libnvidia-ml.so.1");
+    if (!nvml_open(&nvml))
+        return fsdp_err_set(err, FSDP_ENOTFOUND, "there is no libnvidia-ml.so.1 that works");
     struct nvml_pci *at = fsdp_alloc((size_t)ngpus, sizeof *at, "GPUs of the node", err);
-    if (at && nvml_find(&nvml, library) && nvml.init() == 0) {
+    if (at)
         done = nvml.count(&count) == 0 && count == (unsigned)ngpus &&
                links_count(&nvml, links, ngpus, at);
-        nvml.shutdown();
-    }
     fsdp_free(at);
-    dlclose(library);
+    nvml_close(&nvml);
     return done
                ? FSDP_OK
                : fsdp_err_set(err, FSDP_ENOTFOUND, "NVML knows %u GPUs, and CUDA %d", count, ngpus);
+}
+
+bool gpu_name_of(char *out, size_t nbytes, int gpu, const char *visible, const char *order)
+{
+    const char *at = visible;
+
+    if (!order || strcmp(order, "PCI_BUS_ID") != 0) /* CUDA's numbers are not NVML's then */
+        at = visible && strncmp(visible, "GPU-", 4) == 0 ? visible : NULL;
+    else if (!visible)
+        return snprintf(out, nbytes, "%d", gpu) > 0;
+    for (int i = 0; at && i < gpu; i++)
+        if ((at = strchr(at, ',')))
+            at++;
+    size_t len = at ? strcspn(at, ",") : 0;
+    if (len == 0 || len >= nbytes || at[0] == '-')
+        return false;
+    memcpy(out, at, len);
+    out[len] = 0;
+    return true;
+}
+
+static bool handle_of(const struct nvml *nvml, const char *name, void **device)
+{
+    char *end;
+    unsigned long index = strtoul(name, &end, 10);
+
+    if (*name && !*end)
+        return nvml->handle((unsigned)index, device) == 0;
+    return nvml->handle_of_uuid && nvml->handle_of_uuid(name, device) == 0;
+}
+
+static void look_at(struct gpu_look *out, const struct nvml *nvml, void *device)
+{
+    enum { WORD_BITS = 8 * sizeof(unsigned long), NWORDS = CPU_SETSIZE / WORD_BITS };
+    unsigned long near[NWORDS] = {0};
+    struct nvml_memory memory;
+    unsigned active, lanes, most;
+
+    if (nvml->affinity && nvml->affinity(device, NWORDS, near) == 0)
+        for (int i = 0; i < CPU_SETSIZE; i++)
+            if (near[i / WORD_BITS] >> (i % WORD_BITS) & 1)
+                CPU_SET(i, &out->near);
+    if (nvml->memory && nvml->memory(device, &memory) == 0) {
+        out->free = (double)memory.free;
+        out->total = (double)memory.total;
+    }
+    for (unsigned l = 0; nvml->link_state && l < NVML_MAX_LINKS; l++)
+        if (nvml->link_state(device, l, &active) == 0) {
+            out->nlinks++;
+            out->nlinks_up += active != 0;
+        }
+    if (nvml->lanes && nvml->lanes_max && nvml->lanes(device, &lanes) == 0 &&
+        nvml->lanes_max(device, &most) == 0) {
+        out->lanes = (int)lanes;
+        out->lanes_max = (int)most;
+    }
+}
+
+int gpu_look_at(struct gpu_look *out, int gpu, struct fsdp_err *err)
+{
+    char name[64];
+    struct nvml nvml;
+    struct nvml_pci pci;
+    void *device;
+
+    *out = (struct gpu_look){.total = 0};
+    if (!gpu_name_of(name, sizeof name, gpu, getenv("CUDA_VISIBLE_DEVICES"),
+                     getenv("CUDA_DEVICE_ORDER")))
+        return fsdp_err_set(err, FSDP_ENOTFOUND, "which GPU is number %d of CUDA's is not known",
+                            gpu);
+    if (!nvml_open(&nvml))
+        return fsdp_err_set(err, FSDP_ENOTFOUND, "there is no libnvidia-ml.so.1 that works");
+    bool found = handle_of(&nvml, name, &device) && nvml.pci(device, &pci) == 0;
+    if (found) {
+        snprintf(out->pci, sizeof out->pci, "%04x:%02x:%02x.0", pci.domain & 0xffffu,
+                 pci.bus & 0xffu, pci.device & 0xffu);
+        look_at(out, &nvml, device);
+    }
+    nvml_close(&nvml);
+    return found ? FSDP_OK : fsdp_err_set(err, FSDP_ENOTFOUND, "NVML knows no GPU %s", name);
 }
 
 /* ---- the environment
@@ -198,9 +240,13 @@ void gpu_environment(const struct boot_info *info, int ranks_per_gpu, char *set,
     char id[96];
 
     *set = *kept = 0;
+    /* NCCL meets over sockets, whatever carries its data: the network that the user chose for us.
+     */
+    if (ranks_per_gpu > 1 && info && info->nnodes == 1)
+        offer(&a, "NCCL_SOCKET_IFNAME", "lo");
+    else if (getenv("BOOT_INTERFACE") && *getenv("BOOT_INTERFACE"))
+        offer(&a, "NCCL_SOCKET_IFNAME", getenv("BOOT_INTERFACE"));
     if (ranks_per_gpu > 1) {
-        if (info && info->nnodes == 1)
-            offer(&a, "NCCL_SOCKET_IFNAME", "lo");
         for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++)
             offer(&a, shared[i].name, shared[i].value);
         snprintf(id, sizeof id, "%s-rank-%d", info ? info->job : "JOB", info ? info->rank : 0);

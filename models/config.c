@@ -56,6 +56,9 @@ static const struct fsdp_tunable table[] = {
     ROW(train, threads, INT, "auto", "auto=0|1..1024",
         "Threads that a rank computes with; auto: the cores that it may use, divided by their "
         "ranks"),
+    ROW(train, bind, CHOICE, "auto", "auto|none",
+        "Ranks of a machine that may all run on the same cores: auto gives each whole cores of its "
+        "own, near its GPU"),
     ROW(train, late_results, INT, "auto", "auto=-1|true=1|false=0",
         "Read a step's loss while the next one runs; auto: where the device works on its own"),
 
@@ -594,7 +597,8 @@ static bool is_local(const char *key)
 {
     if (strncmp(key, "log.trace", 9) == 0)
         return false;
-    return strncmp(key, "log.", 4) == 0 || strcmp(key, "train.threads") == 0;
+    return strncmp(key, "log.", 4) == 0 || strcmp(key, "train.threads") == 0 ||
+           strcmp(key, "train.bind") == 0;
 }
 
 int config_agree_text(char **out, const struct config *config, struct fsdp_err *err)

@@ -25,6 +25,7 @@ enum config_checkpointing {
     CONFIG_CHECKPOINTING_SELECTIVE
 };
 enum config_nonfinite { CONFIG_NONFINITE_WARN, CONFIG_NONFINITE_STOP };
+enum config_bind { CONFIG_BIND_AUTO, CONFIG_BIND_NONE };
 enum config_progress { CONFIG_PROGRESS_AUTO, CONFIG_PROGRESS_LINE, CONFIG_PROGRESS_PLAIN };
 enum config_gather { CONFIG_GATHER_AUTO, CONFIG_GATHER_FLOAT8 };
 enum config_color { CONFIG_COLOR_AUTO, CONFIG_COLOR_ALWAYS, CONFIG_COLOR_NEVER };
@@ -45,8 +46,8 @@ struct config {
     struct {
         int64_t steps, global_batch_size, micro_batch_size; /* micro_batch_size 0: auto */
         int64_t seed, eval_interval, threads;               /* threads 0: auto */
-        int on_nonfinite;
-        int64_t late_results; /* -1 auto, 0, 1 */
+        int on_nonfinite, bind;                             /* enum config_nonfinite, config_bind */
+        int64_t late_results;                               /* -1 auto, 0, 1 */
     } train;
     struct {
         int name;

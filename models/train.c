@@ -587,6 +587,9 @@ int train_run(struct boot *boot, const char *config, int noverrides, char *const
     int rc = set_up(t, config, noverrides, overrides, verbose, &err);
     if (rc == FSDP_OK) {
         show_environment(t);
+        rc = train_bind_show(&t->report, &t->parts.binding, t->oob, boot_nodes(boot), &err);
+    }
+    if (rc == FSDP_OK) {
         show_mesh(t);
         show_training(t);
         show_memory(t);

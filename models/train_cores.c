@@ -3,19 +3,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "binding.h"
 #include "train_cores.h"
-
-/* Emulated nodes share one machine: HOST/node0, HOST/node1. */
-static bool same_machine(const struct fsdp_node_map *nodes, int a, int b)
-{
-    if (nodes->node_of[a] == nodes->node_of[b])
-        return true;
-    if (!nodes->host)
-        return false;
-    size_t len = strcspn(nodes->host[a], "/");
-    return len == strcspn(nodes->host[b], "/") && nodes->host[a][len] == '/' &&
-           nodes->host[b][len] == '/' && !memcmp(nodes->host[a], nodes->host[b], len);
-}
 
 static bool overlap(const cpu_set_t *a, const cpu_set_t *b)
 {
@@ -34,7 +23,7 @@ void train_cores_judge(struct train_cores *out, const cpu_set_t *masks, const in
         if (out->crowded >= 0 && r != rank)
             continue;
         for (int q = 0; q < nodes->nranks; q++) {
-            if (!same_machine(nodes, r, q))
+            if (!binding_same_machine(nodes, r, q))
                 continue;
             nlocal++;
             sharers += overlap(&masks[r], &masks[q]);

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu.h"
 #include "train_gpu.h"
 
 enum { MAX_GPUS = 64 };
@@ -55,6 +54,8 @@ int train_gpu_choose(struct train_gpu *g, const char *kind, const struct boot_in
     }
     FSDP_TRY(gpu_assign(&gpu, info, g->ngpus, ranks_per_gpu, read_order(g, order), err));
     snprintf(g->device, sizeof g->device, "cuda:%d", gpu);
+    if (gpu_look_at(&g->look, gpu, &why))
+        fsdp_log(FSDP_LOG_DEBUG, "where GPU %d is: %s", gpu, why.text);
     return FSDP_OK;
 }
 

@@ -7,12 +7,14 @@
 
 #include "boot.h"
 #include "fsdp/device.h"
+#include "gpu.h"
 
 struct train_gpu {
     char device[16];          /* for fsdp_device_open: "cpu", "cuda:3" */
     int ngpus;                /* that this process sees */
     char order[32];           /* by what the GPUs were ordered */
     char set[512], kept[512]; /* gpu_environment */
+    struct gpu_look look;     /* what NVML says of it; look.pci "": nothing */
 };
 
 /* What fsdp.device (auto, cpu, cuda) means for this rank; sets the environment of CUDA and NCCL

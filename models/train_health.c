@@ -22,7 +22,7 @@
 #include "launch.h"
 
 #include "train.h"
-#include "train_gpu.h"
+#include "train_bind.h"
 #include "train_health.h"
 #include "train_report.h"
 
@@ -47,6 +47,7 @@ struct check {
     struct fsdp_device *device;
     struct fsdp_lane *lane;
     struct report report;
+    struct binding binding;
     struct health mine;
     struct health *ranks, *rows; /* [nranks], [nnodes] */
 };
@@ -59,6 +60,27 @@ static double soft_limit(int resource)
     if (getrlimit((__rlimit_resource_t)resource, &limit) || limit.rlim_cur == RLIM_INFINITY)
         return INFINITY;
     return (double)limit.rlim_cur;
+}
+
+/* Memory that is taken, links and lanes that are not used, before this process uses the GPU. */
+static void look_at_gpu(struct health *h, const struct gpu_look *gpu)
+{
+    char free_text[FSDP_NBYTES_TEXT], total[FSDP_NBYTES_TEXT];
+
+    h->gpu_free = gpu->free;
+    h->gpu_links = gpu->nlinks_up;
+    h->gpu_lanes = gpu->lanes;
+    if (gpu->free < 0.9 * gpu->total)
+        snprintf(h->gpu_warning, sizeof h->gpu_warning,
+                 "GPU %s has %s of %s free: another process?", gpu->pci,
+                 fsdp_nbytes_text(free_text, (uint64_t)gpu->free),
+                 fsdp_nbytes_text(total, (uint64_t)gpu->total));
+    else if (gpu->nlinks_up && gpu->nlinks_up < gpu->nlinks)
+        snprintf(h->gpu_warning, sizeof h->gpu_warning, "GPU %s: %d of %d NVLinks work", gpu->pci,
+                 gpu->nlinks_up, gpu->nlinks);
+    else if (gpu->lanes < gpu->lanes_max)
+        snprintf(h->gpu_warning, sizeof h->gpu_warning, "GPU %s uses %d of %d lanes of PCIe",
+                 gpu->pci, gpu->lanes, gpu->lanes_max);
 }
 
 static void look_here(struct check *c)
@@ -239,11 +261,16 @@ static void add_rate(char *text, size_t nbytes, const char *what, double rate)
 static void show_node(struct check *c, int node)
 {
     const struct health *row = &c->rows[node];
-    char shm[REPORT_NUMBER_NBYTES], rates[128] = "";
+    char shm[REPORT_NUMBER_NBYTES], rates[192] = "";
 
     add_rate(rates, sizeof rates, "inside", row->inside);
     add_rate(rates, sizeof rates, "across", row->across);
     add_rate(rates, sizeof rates, "checkpoints", row->write_rate);
+    if (row->gpu_free > 0) {
+        size_t len = strlen(rates);
+        snprintf(rates + len, sizeof rates - len, ", GPUs with %s and %.0f NVLinks at least",
+                 fsdp_nbytes_text(shm, (uint64_t)row->gpu_free), row->gpu_links);
+    }
     report_row(&c->report, row->host, "%d rank%s, %s of /dev/shm, %.0f files%s", row->nranks,
                row->nranks == 1 ? "" : "s", fsdp_nbytes_text(shm, (uint64_t)row->shm_free),
                row->files, rates);
@@ -359,6 +386,7 @@ static int examine(struct check *c, const char *config, int noverrides, char *co
 {
     char device[16] = "auto";
     struct train_gpu gpu;
+    bool off = false;
     int rc = FSDP_OK;
 
     if (config)
@@ -367,8 +395,12 @@ static int examine(struct check *c, const char *config, int noverrides, char *co
         config_word(device, sizeof device, c->config, "fsdp.device");
     if (rc == FSDP_OK)
         rc = train_gpu_choose(&gpu, device, c->info, err);
-    if (rc == FSDP_OK)
-        rc = fsdp_device_open(&c->device, gpu.device, 0, err);
+    if (rc == FSDP_OK && config)
+        off = c->config->train.bind == CONFIG_BIND_NONE;
+    FSDP_TRY(fsdp_oob_agree(c->oob, rc, err));
+    look_at_gpu(&c->mine, &gpu.look);
+    FSDP_TRY(train_bind(&c->binding, &gpu, off, c->oob, c->nodes, err));
+    rc = fsdp_device_open(&c->device, gpu.device, 0, err);
     if (rc == FSDP_OK)
         rc = fsdp_lane_create(&c->lane, c->device, "check", err);
     if (rc == FSDP_OK)
@@ -379,6 +411,7 @@ static int examine(struct check *c, const char *config, int noverrides, char *co
     try_folder(c, WRITE_NBYTES);
     FSDP_TRY(try_inside(c, err));
     FSDP_TRY(try_across(c, err));
+    FSDP_TRY(train_bind_show(&c->report, &c->binding, c->oob, c->nodes, err));
     return gather_findings(c, err);
 }
 

@@ -23,6 +23,10 @@ struct health {
     double write_rate;              /* bytes/s to the checkpoint folder; 0: not tried */
     double inside,
         across; /* bytes/s of an all-gather in the node, with another node; 0: not tried */
+    /* Of the rank's GPU by NVML, 0 where it says nothing: bytes free, NVLinks that work, lanes of
+     * PCIe in use. */
+    double gpu_free, gpu_links, gpu_lanes;
+    char gpu_warning[96];                   /* "": nothing */
     char write_error[256], comm_error[256]; /* "": it works */
     int nranks;                             /* that it is folded from */
 };

@@ -38,6 +38,10 @@ void health_fold(struct health *rows, const struct health *ranks, const struct f
         keep_less(&row->shm_free, rank->shm_free);
         keep_less(&row->files, rank->files);
         keep_less(&row->locked, rank->locked);
+        keep_less(&row->gpu_free, rank->gpu_free);
+        keep_less(&row->gpu_links, rank->gpu_links);
+        keep_less(&row->gpu_lanes, rank->gpu_lanes);
+        keep_text(row->gpu_warning, sizeof row->gpu_warning, rank->gpu_warning);
         keep_less(&row->inside, rank->inside);
         keep_less(&row->across, rank->across);
         if (rank->write_rate > row->write_rate) /* one rank of a node writes */
@@ -76,28 +80,31 @@ static double median(const struct health *rows, int nnodes, size_t member, enum 
     return found;
 }
 
-/* What a node has less of than half of what the others have. */
+/* What a node has less of than `part` of what the others have. */
 static bool find_outlier(char *out, size_t nbytes, const struct health *rows, int nnodes, int node)
 {
     static const struct {
         const char *what, *unit;
-        double scale;
+        double scale, part;
         size_t member;
         enum which median; /* LOWER for what is timed, and so differs a little anyway */
     } members[] = {
-        {"all-gather inside the node", "GB/s", 1e9, offsetof(struct health, inside), LOWER},
-        {"all-gather with other nodes", "GB/s", 1e9, offsetof(struct health, across), LOWER},
-        {"writing to the checkpoint folder", "GB/s", 1e9, offsetof(struct health, write_rate),
+        {"all-gather inside the node", "GB/s", 1e9, 0.5, offsetof(struct health, inside), LOWER},
+        {"all-gather with other nodes", "GB/s", 1e9, 0.5, offsetof(struct health, across), LOWER},
+        {"writing to the checkpoint folder", "GB/s", 1e9, 0.5, offsetof(struct health, write_rate),
          LOWER},
-        {"/dev/shm", "GiB free", 0x1p30, offsetof(struct health, shm_free), UPPER},
-        {"limit of open files (ulimit -n)", "files", 1, offsetof(struct health, files), UPPER},
-        {"limit of locked memory (ulimit -l)", "KiB", 0x1p10, offsetof(struct health, locked),
+        {"/dev/shm", "GiB free", 0x1p30, 0.5, offsetof(struct health, shm_free), UPPER},
+        {"limit of open files (ulimit -n)", "files", 1, 0.5, offsetof(struct health, files), UPPER},
+        {"limit of locked memory (ulimit -l)", "KiB", 0x1p10, 0.5, offsetof(struct health, locked),
          UPPER},
+        {"memory of a GPU", "GiB free", 0x1p30, 0.5, offsetof(struct health, gpu_free), UPPER},
+        {"NVLinks of a GPU that work", "links", 1, 1, offsetof(struct health, gpu_links), UPPER},
+        {"PCIe of a GPU", "lanes", 1, 1, offsetof(struct health, gpu_lanes), UPPER},
     };
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
         double value, usual = median(rows, nnodes, members[i].member, members[i].median);
         memcpy(&value, (const char *)&rows[node] + members[i].member, sizeof value);
-        if ((value <= 0 && members[i].median == LOWER) || value >= usual / 2)
+        if ((value <= 0 && members[i].median == LOWER) || value >= usual * members[i].part)
             continue;
         snprintf(out, nbytes, "%s: %.4g %s, elsewhere %.4g", members[i].what,
                  value / members[i].scale, members[i].unit, usual / members[i].scale);
@@ -140,6 +147,8 @@ bool health_warning(char *out, size_t nbytes, const struct health *rows, int nno
         snprintf(out, nbytes, "/dev/shm has %s free for %d rank%s: a container's --shm-size?",
                  fsdp_nbytes_text(free_text, (uint64_t)row->shm_free), row->nranks,
                  row->nranks == 1 ? "" : "s");
+    else if (row->gpu_warning[0])
+        snprintf(out, nbytes, "%s", row->gpu_warning);
     else if (row->files < few_files)
         snprintf(out, nbytes, "a process may open %.0f files (ulimit -n)", row->files);
     else

@@ -175,17 +175,28 @@ static void set_schedule(struct train_parts *p)
     };
 }
 
-static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
+/* The device of fsdp.device could not be had. */
+static int blame_device(struct train_parts *p, int rc, struct fsdp_err *err)
 {
     char device[16];
 
     config_word(device, sizeof device, p->config, "fsdp.device");
-    int rc = train_gpu_choose(&p->gpu, device, p->info, err);
-    if (rc == FSDP_OK)
-        rc = fsdp_device_open(&p->device, p->gpu.device, 0, err);
     if (rc && strcmp(device, "auto") != 0)
         fsdp_err_blame(err, rc, "device");
-    FSDP_TRY(config_blame(p->config, rc, err));
+    return config_blame(p->config, rc, err);
+}
+
+static int choose_gpu(struct train_parts *p, struct fsdp_err *err)
+{
+    char device[16];
+
+    config_word(device, sizeof device, p->config, "fsdp.device");
+    return blame_device(p, train_gpu_choose(&p->gpu, device, p->info, err), err);
+}
+
+static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
+{
+    FSDP_TRY(blame_device(p, fsdp_device_open(&p->device, p->gpu.device, 0, err), err));
     FSDP_TRY(open_model(p, err));
     FSDP_TRY(config_divide(&p->batch, p->config, nranks, err));
     FSDP_TRY(open_data(p, err));
@@ -213,9 +224,14 @@ static int agree_on_files(struct train_parts *p, struct fsdp_oob *oob, struct fs
 int train_parts_local(struct train_parts *p, struct fsdp_oob *oob,
                       const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
+    const struct config *c = p->config;
+
+    FSDP_TRY(fsdp_oob_agree(oob, choose_gpu(p, err), err));
+    FSDP_TRY(train_bind(&p->binding, &p->gpu, c->train.bind == CONFIG_BIND_NONE, oob, nodes, err));
     FSDP_TRY(train_cores_find(&p->cores, oob, nodes, err));
-    p->threads =
-        p->config->train.threads ? (int)p->config->train.threads : train_cores_share(&p->cores);
+    p->threads = c->train.threads    ? (int)c->train.threads
+                 : p->binding.ncores ? p->binding.ncores
+                                     : train_cores_share(&p->cores);
     nn_set_threads(p->threads);
     FSDP_TRY(fsdp_oob_agree(oob, open_local(p, oob->size, err), err));
     return agree_on_files(p, oob, err);

@@ -4,8 +4,8 @@
 #ifndef TRAIN_SETUP_H
 #define TRAIN_SETUP_H
 
+#include "train_bind.h"
 #include "train_cores.h"
-#include "train_gpu.h"
 #include "train_loop.h"
 
 struct train_parts {
@@ -21,6 +21,7 @@ struct train_parts {
     struct model *model;
     struct data *data, *eval; /* NULL where there is none */
     struct fsdp_schedule schedule;
+    struct binding binding;
     struct train_cores cores;
     int threads;
     /* NULL-terminated, or NULL */

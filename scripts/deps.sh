@@ -5,9 +5,9 @@
 #   scripts/deps.sh [--list|--dry-run] [build|check|slurm|s3|demo|interop|bench|fuzz|lint]
 #
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
-# command to run, and fails. Each level includes `build`. WITH_PMIX=0, WITH_ZSTD=0, WITH_DNNL=0,
-# WITH_CURL=0, WITH_MPI=0 and CBLAS_LIBS=... in the environment mean what they mean to make: no PMIx,
-# no zstd, no oneDNN, no libcurl, no MPI, and another CBLAS than OpenBLAS.
+# command to run, and fails. Each level includes `build`. WITH_PMIX=0, WITH_HWLOC=0, WITH_ZSTD=0,
+# WITH_DNNL=0, WITH_CURL=0, WITH_MPI=0 and CBLAS_LIBS=... in the environment mean what they mean to
+# make: no PMIx, no hwloc, no zstd, no oneDNN, no libcurl, no MPI, and another CBLAS than OpenBLAS.
 set -u -o pipefail
 
 # level    what proves it is there       apt (Debian 12)   dnf (untried)       what it is for
@@ -23,6 +23,7 @@ build    | pkg jansson                   | libjansson-dev  | jansson-devel     |
 build    | pkg yaml-0.1                  | libyaml-dev     | libyaml-devel     | YAML: the configuration file
 build    | pkg libcrypto                 | libssl-dev      | openssl-devel     | HMAC of the launcher's rendezvous
 build    | pkg pmix                      | libpmix-dev     | pmix-devel        | starting under Slurm and mpirun (optional: WITH_PMIX=0)
+build    | pkg hwloc                     | libhwloc-dev    | hwloc-devel       | binds ranks to cores (optional: WITH_HWLOC=0)
 build    | pkg libzstd                   | libzstd-dev     | libzstd-devel     | compressed checkpoints (optional: WITH_ZSTD=0)
 build    | inc oneapi/dnnl/dnnl.h        | libdnnl-dev     | oneDNN-devel      | products of bf16 on processors that have them (optional: WITH_DNNL=0)
 build    | pkg libcurl                   | libcurl4-openssl-dev | libcurl-devel  | checkpoints on S3 (optional: WITH_CURL=0)
@@ -59,6 +60,7 @@ END
 unwanted() { # kind, what
     case $2 in
     pmix) [ "${WITH_PMIX:-}" = 0 ] ;;
+    hwloc) [ "${WITH_HWLOC:-}" = 0 ] ;;
     ompi-c) [ "${WITH_MPI:-}" = 0 ] ;;
     libzstd) [ "${WITH_ZSTD:-}" = 0 ] ;;
     oneapi/dnnl/dnnl.h) [ "${WITH_DNNL:-}" = 0 ] ;;

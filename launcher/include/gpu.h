@@ -3,6 +3,8 @@
 #ifndef GPU_H
 #define GPU_H
 
+#include <sched.h>
+
 #include "boot.h"
 
 /* order[i] is the GPU of place i: from GPU 0 on always the one that has most links to the last;
@@ -12,6 +14,23 @@ void gpu_order_by_links(int *order, const int *links, int ngpus);
 /* NVML's view of the node: ngpus GPUs in the order of the PCI bus, and their links. FSDP_ENOTFOUND:
  * there is no NVML, or it has another number of GPUs. Local. */
 int gpu_links_read(int *links, int ngpus, struct fsdp_err *err);
+
+/* What NVML says of one GPU; what it does not say is 0, or empty. */
+struct gpu_look {
+    char pci[16];          /* "0000:1b:00.0" */
+    cpu_set_t near;        /* cores that the driver takes for its own */
+    double free, total;    /* bytes of its memory */
+    int nlinks, nlinks_up; /* NVLinks that it has, and that work */
+    int lanes, lanes_max;  /* of PCIe */
+};
+
+/* The GPU that CUDA numbers `gpu` in this process. FSDP_ENOTFOUND: there is no NVML, or it cannot
+ * say which one that is (CUDA_VISIBLE_DEVICES names parts of GPUs, or CUDA_DEVICE_ORDER is not the
+ * bus's). Local. */
+int gpu_look_at(struct gpu_look *out, int gpu, struct fsdp_err *err);
+/* NVML's index or UUID of it, by the values of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER (NULL:
+ * not set); false: not to be known. Pure. */
+bool gpu_name_of(char *out, size_t nbytes, int gpu, const char *visible, const char *order);
 
 /* The GPU of a rank: place local_rank / ranks_per_gpu of the order. ngpus: those that the process
  * sees. Where a resource manager shows each rank one GPU, that is its own. FSDP_EINVAL: there are

@@ -72,14 +72,46 @@ static void test_environment(void)
            !strcmp(getenv("NCCL_NVLS_ENABLE"), "2") && !strcmp(kept, "NCCL_NVLS_ENABLE=2"),
        "the user's own is kept: %s", kept);
     ok(!strstr(set, "NCCL_HOSTID"), "ranks with a GPU of their own are on one host");
+    setenv("BOOT_INTERFACE", "ib", 1);
+    gpu_environment(&info, 1, set, sizeof set, kept, sizeof kept);
+    ok(!strcmp(getenv("NCCL_SOCKET_IFNAME"), "ib"), "NCCL meets over the network that ranks do");
+    unsetenv("BOOT_INTERFACE");
+    unsetenv("NCCL_SOCKET_IFNAME");
     gpu_environment(&info, 2, set, sizeof set, kept, sizeof kept);
     ok(!strcmp(getenv("NCCL_HOSTID"), "job7-rank-1") && !strcmp(getenv("NCCL_NET"), "Socket") &&
            strstr(set, "NCCL_SOCKET_IFNAME=lo"),
        "ranks that share one are hosts of their own: %s", set);
 }
 
+static void test_name(void)
+{
+    static const struct {
+        int gpu;
+        const char *visible, *order, *name; /* name NULL: not to be known */
+    } cases[] = {
+        {3, NULL, "PCI_BUS_ID", "3"},
+        {1, "4,6", "PCI_BUS_ID", "6"},
+        {1, "GPU-aa,GPU-bb", "PCI_BUS_ID", "GPU-bb"},
+        {0, "GPU-aa", NULL, "GPU-aa"},
+        {2, "4,6", "PCI_BUS_ID", NULL},
+        {1, "4,-1,5", "PCI_BUS_ID", NULL},
+        {0, "", "PCI_BUS_ID", NULL},
+        {0, "4,6", "FASTEST_FIRST", NULL},
+        {0, NULL, NULL, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char name[16] = "";
+        bool known = gpu_name_of(name, sizeof name, cases[i].gpu, cases[i].visible, cases[i].order);
+        ok(cases[i].name ? known && !strcmp(name, cases[i].name) : !known,
+           "GPU %d of %s in order %s: %s", cases[i].gpu,
+           cases[i].visible ? cases[i].visible : "all", cases[i].order ? cases[i].order : "unset",
+           known ? name : "not known");
+    }
+}
+
 int main(void)
 {
+    test_name();
     test_order();
     test_assign();
     test_environment();

@@ -48,11 +48,11 @@ lists() { # pattern that the list of missing packages has, pattern that it has n
         bad=1
     fi
 }
-unset WITH_PMIX WITH_ZSTD WITH_DNNL WITH_MPI CBLAS_LIBS
+unset WITH_PMIX WITH_HWLOC WITH_ZSTD WITH_DNNL WITH_MPI CBLAS_LIBS
 lists pmix '' "deps.sh lists PMIx"
 lists openblas '' "and OpenBLAS"
-WITH_PMIX=0 WITH_ZSTD=0 WITH_DNNL=0 CBLAS_LIBS=-lblas lists jansson 'pmix\|openblas\|zstd\|dnnl' "but not what a build does without"
-expect ok "WITH_PMIX='0' WITH_ZSTD='0' WITH_DNNL='0' WITH_MPI='0' .*CBLAS_LIBS='-lblas'" "make passes that on" -n deps WITH_PMIX=0 WITH_ZSTD=0 WITH_DNNL=0 WITH_MPI=0 CBLAS_LIBS=-lblas
+WITH_PMIX=0 WITH_HWLOC=0 WITH_ZSTD=0 WITH_DNNL=0 CBLAS_LIBS=-lblas lists jansson 'pmix\|hwloc\|openblas\|zstd\|dnnl' "but not what a build does without"
+expect ok "WITH_PMIX='0' WITH_HWLOC='0' WITH_ZSTD='0' WITH_DNNL='0' WITH_MPI='0' .*CBLAS_LIBS='-lblas'" "make passes that on" -n deps WITH_PMIX=0 WITH_HWLOC=0 WITH_ZSTD=0 WITH_DNNL=0 WITH_MPI=0 CBLAS_LIBS=-lblas
 expect ok "CBLAS_LIBS=''" "and its own choice is none" -n deps
 
 echo "1..$n"

@@ -23,6 +23,9 @@ static void all_alike(void)
                                    .files = 65536,
                                    .locked = INFINITY,
                                    .write_rate = r % 2 ? 0 : 1e9,
+                                   .gpu_free = 79 * 0x1p30,
+                                   .gpu_links = 12,
+                                   .gpu_lanes = 16,
                                    .inside = 10e9,
                                    .across = 2e9};
         snprintf(ranks[r].host, sizeof ranks[r].host, "n%d", node_of[r]);
@@ -68,6 +71,22 @@ static void check_faults(void)
     ranks[2].locked = 65536;
     ok(bad(2) == 1 && strstr(text, "64 KiB, elsewhere inf"), "of two limits the lower one: %s",
        text);
+    all_alike();
+    ranks[5].gpu_free = 10 * 0x1p30;
+    ok(bad(NODES) == 2 && strstr(text, "memory of a GPU: 10 GiB free, elsewhere 79"),
+       "a GPU whose memory another process holds: %s", text);
+    all_alike();
+    ranks[1].gpu_links = 11;
+    ok(bad(NODES) == 0 && strstr(text, "NVLinks of a GPU that work: 11 links, elsewhere 12"),
+       "one NVLink less than elsewhere is a fault: %s", text);
+    all_alike();
+    ranks[7].gpu_lanes = 8;
+    ok(bad(NODES) == 3 && strstr(text, "PCIe of a GPU: 8 lanes, elsewhere 16"),
+       "so are fewer lanes: %s", text);
+    all_alike();
+    for (int r = 0; r < RANKS; r++)
+        ranks[r].gpu_free = ranks[r].gpu_links = ranks[r].gpu_lanes = 0;
+    ok(bad(NODES) == -1, "no GPUs anywhere are no fault");
     all_alike();
     ranks[6].write_rate = 0;
     snprintf(ranks[6].write_error, sizeof ranks[6].write_error, "cannot write in ck: Read-only");
