@@ -19,6 +19,16 @@ struct machine {
     hwloc_topology_t topology;
 };
 
+/* Linux itself tells of PCI devices; the plugins for them and for GPUs only take time, start
+ * drivers and leak. */
+static void do_without_plugins(hwloc_topology_t topology)
+{
+    static const char *const names[] = {"pci", "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, names[i]);
+}
+
 int machine_open(struct machine **out, struct fsdp_err *err)
 {
     struct machine *m = fsdp_alloc(1, sizeof *m, "machine", err);
@@ -29,6 +39,7 @@ int machine_open(struct machine **out, struct fsdp_err *err)
         fsdp_free(m);
         return fsdp_err_set(err, FSDP_ENOMEM, "hwloc does not begin");
     }
+    do_without_plugins(m->topology);
     hwloc_topology_set_io_types_filter(m->topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     if (hwloc_topology_load(m->topology)) {
         machine_close(m);
