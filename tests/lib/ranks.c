@@ -22,8 +22,8 @@
 enum { NCHANNELS = 16, MAX_RANKS = 64 };
 
 struct board {
-    atomic_int dead_rank; /* rank + 1 */
-    char text[256];
+    atomic_int dead_rank; /* rank + 1 of the first */
+    char text[MAX_RANKS][256];
 };
 
 struct chan {
@@ -36,8 +36,8 @@ struct chan {
 
 static int lost(struct chan *c, struct fsdp_err *err)
 {
-    return fsdp_err_set(err, FSDP_EPEER, "rank %d lost: %s", atomic_load(&c->board->dead_rank) - 1,
-                        c->board->text);
+    int rank = atomic_load(&c->board->dead_rank) - 1;
+    return fsdp_err_set(err, FSDP_EPEER, "rank %d lost: %s", rank, c->board->text[rank]);
 }
 
 static int move(struct chan *c, bool send, void *data, size_t nbytes, struct fsdp_err *err)
@@ -46,7 +46,7 @@ static int move(struct chan *c, bool send, void *data, size_t nbytes, struct fsd
     while (nbytes) {
         struct pollfd pf = {c->fd, send ? POLLOUT : POLLIN, 0};
         int n = poll(&pf, 1, 50);
-        if (n == 0) {
+        if (n == 0 || (n < 0 && errno == EINTR)) {
             if (atomic_load(&c->board->dead_rank))
                 return lost(c, err);
             continue;
@@ -95,12 +95,13 @@ static int chan_health(struct fsdp_oob *oob, struct fsdp_err *err)
     return atomic_load(&c->board->dead_rank) ? lost(c, err) : FSDP_OK;
 }
 
+/* Several may be the first at the same time: each writes a text of its own. */
 static void publish(struct board *board, int rank, const char *text)
 {
     int none = 0;
     if (atomic_load(&board->dead_rank))
         return;
-    snprintf(board->text, sizeof board->text, "%s", text);
+    snprintf(board->text[rank], sizeof board->text[rank], "%s", text);
     atomic_compare_exchange_strong(&board->dead_rank, &none, rank + 1);
 }
 
@@ -142,27 +143,13 @@ static void child(int rank, int nranks, const int fds[NCHANNELS], struct board *
     exit(status);
 }
 
+/* One round of a channel: from each rank its length, then its data. */
 struct gather {
-    uint64_t len;
+    uint64_t len, lens[MAX_RANKS];
+    size_t got[MAX_RANKS]; /* bytes of both */
     char *data;
     int have;
-    bool seen[MAX_RANKS];
 };
-
-static bool read_all(int fd, void *data, size_t nbytes)
-{
-    char *p = data;
-    while (nbytes) {
-        ssize_t k = read(fd, p, nbytes);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return false;
-        p += k;
-        nbytes -= (size_t)k;
-    }
-    return true;
-}
 
 static bool write_all(int fd, const void *data, size_t nbytes)
 {
@@ -179,115 +166,162 @@ static bool write_all(int fd, const void *data, size_t nbytes)
     return true;
 }
 
+static bool has_come(const struct gather *g, int rank)
+{
+    return g->data && g->got[rank] == sizeof g->len + g->len;
+}
+
+static void hang_up(int *fd)
+{
+    close(*fd);
+    *fd = -1;
+}
+
+/* Takes what there is of a rank's message: the rank may be stopped or killed in the middle of it.
+ * A rank that has given its part is not heard before the round ends. */
+static void hear(struct gather *g, int *fd, int rank, int nranks)
+{
+    size_t *got = &g->got[rank];
+
+    while (!has_come(g, rank)) {
+        bool head = *got < sizeof g->len;
+        char *to = head ? (char *)&g->lens[rank] + *got
+                        : g->data + (size_t)rank * g->len + (*got - sizeof g->len);
+        size_t want = (head ? sizeof g->len : sizeof g->len + g->len) - *got;
+        ssize_t k = recv(*fd, to, want, MSG_DONTWAIT);
+        if (k < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (k <= 0) {
+            hang_up(fd);
+            return;
+        }
+        *got += (size_t)k;
+        if (*got != sizeof g->len)
+            continue;
+        if (!g->data) {
+            g->len = g->lens[rank];
+            g->data = malloc((size_t)g->len * (size_t)nranks + 1);
+        }
+        if (g->lens[rank] != g->len) { /* one that gave up, or a mistake: it is told either way */
+            fprintf(stderr, "ranks: rank %d gathers %llu bytes, others %llu\n", rank,
+                    (unsigned long long)g->lens[rank], (unsigned long long)g->len);
+            hang_up(fd);
+            return;
+        }
+    }
+    g->have++;
+}
+
 static void serve(struct gather *g, int (*fd)[NCHANNELS], int ch, int rank, int nranks)
 {
-    uint64_t len;
-    if (!read_all(fd[rank][ch], &len, sizeof len)) {
-        close(fd[rank][ch]);
-        fd[rank][ch] = -1;
+    hear(g, &fd[rank][ch], rank, nranks);
+    if (g->have < nranks)
         return;
+    for (int r = 0; r < nranks; r++)
+        if (fd[r][ch] >= 0)
+            write_all(fd[r][ch], g->data, (size_t)g->len * (size_t)nranks);
+    free(g->data);
+    *g = (struct gather){0};
+}
+
+/* The rank's ends of its channels are this process's until it has forked. */
+static pid_t start_rank(int rank, int nranks, int (*fd)[NCHANNELS], struct board *board,
+                        const struct fsdp_node_map *nodes, rank_main_f *fn, void *arg)
+{
+    int theirs[NCHANNELS];
+
+    for (int c = 0; c < NCHANNELS; c++) {
+        int sv[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv)) {
+            perror("socketpair");
+            abort();
+        }
+        fd[rank][c] = sv[0];
+        theirs[c] = sv[1];
     }
-    if (!g->have) {
-        free(g->data); /* of a rank that died between its length and its data */
-        g->len = len;
-        g->data = malloc((size_t)len * (size_t)nranks + 1);
-    }
-    if (len != g->len) {
-        fprintf(stderr, "ranks: rank %d gathers %llu bytes, others %llu\n", rank,
-                (unsigned long long)len, (unsigned long long)g->len);
+    pid_t pid = fork();
+    if (pid < 0) {
+        perror("fork");
         abort();
     }
-    if (!read_all(fd[rank][ch], g->data + (size_t)rank * len, (size_t)len))
-        return;
-    g->have++;
-    if (g->have == nranks) {
-        for (int r = 0; r < nranks; r++)
-            if (fd[r][ch] >= 0)
-                write_all(fd[r][ch], g->data, (size_t)len * (size_t)nranks);
-        free(g->data);
-        *g = (struct gather){0};
+    if (pid == 0) {
+        for (int r = 0; r <= rank; r++)
+            for (int c = 0; c < NCHANNELS; c++)
+                if (fd[r][c] >= 0)
+                    close(fd[r][c]);
+        child(rank, nranks, theirs, board, nodes, fn, arg);
     }
+    for (int c = 0; c < NCHANNELS; c++)
+        close(theirs[c]);
+    return pid;
+}
+
+/* Has the rank ended? Then its death, if it was one, is published. */
+static bool reap(pid_t pid, int *status, int rank, const char *host, struct board *board)
+{
+    char text[64];
+
+    if (waitpid(pid, status, WNOHANG) != pid)
+        return false;
+    snprintf(text, sizeof text, "%s %d on %.16s",
+             WIFSIGNALED(*status) ? "killed by signal" : "exited with",
+             WIFSIGNALED(*status) ? WTERMSIG(*status) : WEXITSTATUS(*status), host);
+    if (*status)
+        publish(board, rank, text);
+    return true;
+}
+
+static void serve_all(struct gather *gathers, int (*fd)[NCHANNELS], int nranks)
+{
+    struct pollfd pf[MAX_RANKS * NCHANNELS];
+
+    for (int r = 0; r < nranks; r++)
+        for (int c = 0; c < NCHANNELS; c++)
+            pf[r * NCHANNELS + c] =
+                (struct pollfd){has_come(&gathers[c], r) ? -1 : fd[r][c], POLLIN, 0};
+    if (poll(pf, (nfds_t)(nranks * NCHANNELS), 20) <= 0)
+        return;
+    for (int r = 0; r < nranks; r++)
+        for (int c = 0; c < NCHANNELS; c++)
+            if (pf[r * NCHANNELS + c].revents)
+                serve(&gathers[c], fd, c, r, nranks);
 }
 
 int ranks_run(int nranks, int nnodes, double timeout_s, rank_main_f *fn, void *arg, int *statuses)
 {
     static char hosts[MAX_RANKS][FSDP_HOST_NBYTES];
     static int node_of[MAX_RANKS];
-    int fd[MAX_RANKS][NCHANNELS], theirs[MAX_RANKS][NCHANNELS], st[MAX_RANKS], live = nranks;
+    int fd[MAX_RANKS][NCHANNELS], st[MAX_RANKS], live = nranks, bad = 0;
     pid_t pid[MAX_RANKS];
     struct gather gathers[NCHANNELS] = {{0}};
     if (nranks < 1 || nranks > MAX_RANKS)
         abort();
     struct board *board =
         mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    double deadline = fsdp_time_now() + timeout_s;
+    double deadline = fsdp_time_now() + timeout_s * (getenv("TEST_SANITIZER") ? 4 : 2);
 
     for (int r = 0; r < nranks; r++) {
         node_of[r] = (int)((long)r * nnodes / nranks);
         snprintf(hosts[r], sizeof hosts[r], "node%d", node_of[r]);
-        for (int c = 0; c < NCHANNELS; c++) {
-            int sv[2];
-            if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv)) {
-                perror("socketpair");
-                abort();
-            }
-            fd[r][c] = sv[0];
-            theirs[r][c] = sv[1];
-        }
     }
     struct fsdp_node_map nodes = {
         nranks, nnodes, node_of, (const char(*)[FSDP_HOST_NBYTES])(void *)hosts, FSDP_STARTED_HERE};
     fflush(NULL);
-    for (int r = 0; r < nranks; r++) {
-        pid[r] = fork();
-        if (pid[r] == 0) {
-            for (int q = 0; q < nranks; q++)
-                for (int c = 0; c < NCHANNELS; c++) {
-                    close(fd[q][c]);
-                    if (q != r)
-                        close(theirs[q][c]);
-                }
-            child(r, nranks, theirs[r], board, &nodes, fn, arg);
-        }
-    }
     for (int r = 0; r < nranks; r++)
-        for (int c = 0; c < NCHANNELS; c++)
-            close(theirs[r][c]);
+        pid[r] = start_rank(r, nranks, fd, board, &nodes, fn, arg);
     void (*old_pipe)(int) = signal(SIGPIPE, SIG_IGN);
-    bool killed = false;
     while (live) {
-        struct pollfd pf[MAX_RANKS * NCHANNELS];
-        for (int r = 0; r < nranks; r++)
-            for (int c = 0; c < NCHANNELS; c++)
-                pf[r * NCHANNELS + c] = (struct pollfd){fd[r][c], POLLIN, 0};
-        poll(pf, (nfds_t)(nranks * NCHANNELS), 20);
-        for (int r = 0; r < nranks; r++)
-            for (int c = 0; c < NCHANNELS; c++)
-                if (pf[r * NCHANNELS + c].revents && fd[r][c] >= 0)
-                    serve(&gathers[c], fd, c, r, nranks);
+        serve_all(gathers, fd, nranks);
         for (int r = 0; r < nranks; r++) {
-            int status;
-            if (pid[r] > 0 && waitpid(pid[r], &status, WNOHANG) == pid[r]) {
-                char text[64];
+            if (pid[r] > 0 && fsdp_time_now() > deadline)
+                kill(pid[r], SIGKILL);
+            if (pid[r] > 0 && reap(pid[r], &st[r], r, hosts[r], board)) {
                 pid[r] = 0;
-                st[r] = status;
                 live--;
-                snprintf(text, sizeof text, "%s %d on %.16s",
-                         WIFSIGNALED(status) ? "killed by signal" : "exited with",
-                         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), hosts[r]);
-                if (status)
-                    publish(board, r, text);
             }
-        }
-        if (!killed && fsdp_time_now() > deadline) {
-            killed = true;
-            for (int r = 0; r < nranks; r++)
-                if (pid[r] > 0)
-                    kill(pid[r], SIGKILL);
         }
     }
     signal(SIGPIPE, old_pipe);
-    int bad = 0;
     for (int r = 0; r < nranks; r++) {
         for (int c = 0; c < NCHANNELS; c++)
             if (fd[r][c] >= 0)

@@ -10,9 +10,9 @@
 typedef int rank_main_f(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg);
 
 /* Forks nranks processes spread in blocks over nnodes emulated nodes (hosts "node0", "node1", ...)
- * and waits for them; any left after timeout_s are killed. statuses (may be NULL) gets wait
- * statuses. Returns how many did not exit with 0. Children write to the test's stdout only through
- * diag. */
+ * and waits for them; any left after twice timeout_s (four times under a sanitizer) are killed.
+ * statuses (may be NULL) gets wait statuses. Returns how many did not exit with 0. Children write
+ * to the test's stdout only through diag. */
 int ranks_run(int nranks, int nnodes, double timeout_s, rank_main_f *fn, void *arg, int *statuses);
 
 /* The kind of device that engine tests open: TEST_DEVICE, else "cpu". */
