@@ -135,7 +135,7 @@ static void fake_children(const struct fake *f)
 static void fake_shm(struct fake *f)
 {
     char name[128];
-    snprintf(name, sizeof name, "/%s-test-%d", boot_info(f->boot)->job, f->oob->rank);
+    snprintf(name, sizeof name, "/%s-test-%s-%d", boot_info(f->boot)->job, f->text, f->oob->rank);
     close(shm_open(name, O_RDWR | O_CREAT, 0600));
 }
 
@@ -189,7 +189,7 @@ static int fake_together(struct fake *f)
 {
     if (f->oob->rank != f->oob->size - 1)
         return LAUNCH_FAILED;
-    usleep(100000);
+    usleep(20000);
     f->oob->abort(f->oob, LAUNCH_FAILED, f->text);
     usleep(500000);
     return LAUNCH_FAILED;

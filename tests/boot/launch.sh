@@ -45,21 +45,33 @@ command -v ps >/dev/null || {
     echo "Bail out! no ps: what stays behind cannot be seen"
     exit 1
 }
-left() { # what to look for in the process table; without a look, it is taken to be there
+runs() { # what to look for in the process table; without a look, it is taken to be there
     local table
-    for ((i = 0; i < 40; i++)); do
-        table=$(ps -eo stat=,args=) && [[ $table == *"${L##*/}"* || $table == *bash* ]] || return 0
-        grep -v -e '^Z' -e grep <<<"$table" | grep -q -F -e "$1" || return 1
+    table=$(ps -eo stat=,args=) && [[ $table == *"${L##*/}"* || $table == *bash* ]] || return 0
+    grep -v -e '^Z' -e grep <<<"$table" | grep -q -F -e "$1"
+}
+left() { # the same, half a minute long
+    for ((i = 0; i < 600; i++)); do
+        runs "$1" || return 1
         sleep 0.05
     done
     return 0
 }
+alive() { # a pid
+    [[ $(cat "/proc/$1/stat" 2>/dev/null) == *") "[!Z]* ]]
+}
 gone() { # a pid
-    for ((i = 0; i < 40; i++)); do
-        [[ $(cat "/proc/$1/stat" 2>/dev/null) == *") "[!Z]* ]] || return 0
+    for ((i = 0; i < 600; i++)); do
+        alive "$1" || return 0
         sleep 0.05
     done
     return 1
+}
+insist() { # a signal, until the launcher ends: two that meet before it looks would be one
+    while alive $launcher; do
+        kill "-$1" $launcher
+        sleep 0.5
+    done
 }
 
 # ---- ranks and their environment ----
@@ -161,40 +173,41 @@ finish
 [ $rc = 75 ]
 ok $? "SIGUSR1 as well"
 start -n 2 -- sh -c 'trap "" TERM; touch t.$RANK; while :; do sleep 0.1; done'
-await t.0 && await t.1 && kill -TERM $launcher && sleep 0.3 && kill -TERM $launcher
+await t.0 && await t.1 && insist TERM
 finish
 [ $rc = 143 ] && last "fsdp-launch: ended on a second request (signal 15)"
 ok $? "a second SIGTERM kills"
 start c.yaml fake.mode=long "fake.text=$PWD/long"
-await long.0 && kill -TERM $launcher && sleep 0.5 && kill -TERM $launcher
+await long.0 && insist TERM
 finish
 [ $rc = 143 ]
 ok $? "a second SIGTERM ends a process alone"
 start -n 2 c.yaml fake.mode=long "fake.text=$PWD/long2"
-await long2.0 && await long2.1 && kill -TERM $launcher && sleep 0.5 && kill -TERM $launcher
+await long2.0 && await long2.1 && insist TERM
 finish
 [ $rc = 143 ] && last "fsdp-launch: ended on a second request (signal 15)"
 ok $? "and ranks in a long set-up"
 start -n 2 c.yaml fake.mode=stop "fake.text=$PWD/twice"
-await twice.0 && await twice.1 && kill -TERM $launcher && kill -TERM $launcher
+# Stopped, it sees them together however slow this shell is.
+await twice.0 && await twice.1 && for sig in STOP TERM INT CONT; do kill -$sig $launcher; done
 finish
 [ $rc = 75 ]
 ok $? "two at once are one"
-start -n 2 -- sh -c 'touch p.$RANK; exec sleep 4322.5'
+id=4321.$$ # seconds of sleep that nobody else sleeps
+start -n 2 -- sh -c "touch p.\$RANK; exec sleep $id"
 await p.0 && await p.1 && kill -TERM $launcher
 finish
-[ $rc = 143 ] && ! left "sleep 4322.5"
+[ $rc = 143 ] && ! left "sleep $id"
 ok $? "a program gets SIGTERM"
 
 # ---- nothing stays ----
 
-id=4321.$$
 run -n 2 c.yaml fake.mode=children fake.text=$id
 [ $rc = 0 ] && ! left "sleep $id"
 ok $? "children of ranks, also those in sessions of their own"
 run -n 2 c.yaml fake.mode=shm fake.text=$id
 # shellcheck disable=SC2010
-[ $rc = 76 ] && ! left "sleep $id" && ! ls /dev/shm | grep -q '^fsdp-.*-test-'
+[ $rc = 76 ] && ! left "sleep $id" && ! ls /dev/shm | grep -q "^fsdp-.*-test-$id-"
 ok $? "after a kill: processes and shared memory"
 run -n 2 c.yaml fake.mode=segment
 [ $rc = 76 ] && grep -q 'rank 0 on .* was killed by signal 9' err &&
@@ -202,7 +215,7 @@ run -n 2 c.yaml fake.mode=segment
     ! sed -n 's/^pid \(.*\)/fsdp-\1-/p' out | grep -q -F -f - <(ls /dev/shm)
 ok $? "a communicator's shared memory, of a rank killed while making it"
 start -n 2 -- sh -c "touch k.\$RANK; sleep $id; true"
-await k.0 && await k.1 && left "sleep $id" && kill -9 $launcher
+await k.0 && await k.1 && runs "sleep $id" && kill -9 $launcher
 finish
 ! left "sleep $id"
 ok $? "after kill -9 of the launcher"
@@ -230,7 +243,7 @@ ok $? "an unfinished last line"
 rc=$?
 [ "$(sort -n out | uniq -c | awk '$1 != 2' | wc -l)" = 0 ] && [ "$(wc -l <out)" = 800000 ]
 ok $? "a slow reader loses nothing"
-timeout 20 "$L" -n 3 -- sh -c '[ "$RANK" = 0 ] || seq 1 400000' 2>err | head -n 1 >out
+timeout 100 "$L" -n 3 -- sh -c '[ "$RANK" = 0 ] || seq 1 400000' 2>err | head -n 1 >out
 rc=${PIPESTATUS[0]}
 [ "$rc" != 124 ]
 ok $? "a reader that leaves holds up nobody"
@@ -247,7 +260,7 @@ exec 7>&-
 exec 7<>stalled
 "$L" -n 2 -- sh -c '[ "$RANK" = 0 ] || seq 1 20000; touch "e.$RANK"' >stalled 2>err &
 launcher=$!
-await e.0 && await e.1 && kill -TERM $launcher && sleep 0.5 && kill -TERM $launcher
+await e.0 && await e.1 && insist TERM
 finish
 [ $rc = 143 ] && last "fsdp-launch: ended on a second request (signal 15)"
 ok $? "nor a job from its end on the second request"

@@ -23,7 +23,7 @@ static int on_terminal(char *const argv[], const char *want, char key, char *out
     bool sent = false;
     pid_t pid = forkpty(&fd, NULL, NULL, NULL);
     if (pid == 0) {
-        alarm(60);
+        alarm(300);
         execv("/proc/self/exe", argv);
         _exit(99);
     }

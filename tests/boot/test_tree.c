@@ -298,7 +298,7 @@ static int main_nothing(struct job *job, int rank, struct boot *boot)
 static void check_late(void)
 {
     struct job job = JOB_INIT;
-    job.wait_s = 1;
+    job.wait_s = 3;
     bool good = job_run(&job, main_late);
     int ntold = 0;
     for (int r = 0; r < 4; r++) {
@@ -317,7 +317,7 @@ static void check_bootstrap_failure(int absent, int stranger, const char *name)
 {
     struct job job = JOB_INIT;
     int who = absent >= 0 ? absent : stranger;
-    job.timeout_s = 3;
+    job.timeout_s = 5;
     job.absent = absent;
     job.stranger = stranger;
     bool good = job_run(&job, main_nothing);
@@ -371,7 +371,7 @@ static void check_absent_in_tree(void)
             .rank = r, .nodes = &nodes, .contacts = contacts, .secret = secret, .wait_s = 10};
         struct boot_tree *tree;
         struct fsdp_err err = FSDP_ERR_INIT;
-        int rc = boot_tree_create(&tree, &opts, acceptors[r], fsdp_time_now() + 1, &err);
+        int rc = boot_tree_create(&tree, &opts, acceptors[r], fsdp_time_now() + 5, &err);
         if (!strstr(err.text, "rank 3"))
             diag("rank %d: %s", r, err.text);
         _exit(!((rc == FSDP_ETIMEDOUT || rc == FSDP_EPEER) && strstr(err.text, "rank 3")));
