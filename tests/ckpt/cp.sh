@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run: timeout=240
 # ckpt-cp between folders: copies of every format, kills, damage, names that are taken.
 set -u
 cd "$TEST_TMP" || exit 1

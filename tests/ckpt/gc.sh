@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run: timeout=120
 # ckpt-info --gc: remains go when they are old, nothing else ever does.
 set -u
 cd "$TEST_TMP" || exit 1

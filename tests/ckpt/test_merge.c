@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run: timeout=240
- *
  * Merged output equals the state; it appears whole or not at all; memory stays within the budget.
  */
 #include <malloc.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run: timeout=240
- *
  * A checkpoint of a 70B Llama with AdamW from 1,024 ranks, manifest and headers alone (the data are
  * holes): opened and planned, for 512 ranks and as one model, within the memory of the tools.
  */

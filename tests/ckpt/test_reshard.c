@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run: timeout=300
- *
  * A checkpoint written anew for M ranks is the one that M ranks would have saved.
  */
 #include <sys/stat.h>

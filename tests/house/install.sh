@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `make install` leaves is complete: programs that run, manual pages, headers and libraries that a
 # program of somebody else's builds on, shared and static; and `make uninstall` takes it away again.
-# run: timeout=300
 cd "$TOP" || exit 1
 
 if [ -n "${TEST_SANITIZER:-}" ]; then

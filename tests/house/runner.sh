@@ -61,7 +61,7 @@ run 1 "1 passed, 1 failed, 0 skipped" "a crash"
 grep -q SIGSEGV out
 ok $? "names its signal"
 write slow <<'END'
-# run: timeout=1
+# run: timeout=5
 echo "ok 1"; sleep 600; echo 1..1
 END
 run 1 "1 passed, 1 failed, 0 skipped" "one that does not end"

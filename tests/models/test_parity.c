@@ -4,7 +4,6 @@
  * size, accumulation and checkpointing of activations that its four rows a step allow, and ten of a
  * GPT-2 under some of them; a step of a model with uneven sizes and tied weights; and world sizes
  * that the rows of a step divide oddly, against one process.
- * run: timeout=240
  */
 #include "ref_run.h"
 

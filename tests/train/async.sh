@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run: timeout=240
 # Saving in the background: the same checkpoints as without, whatever happens beside them.
 set -u
 cd "$TEST_TMP" || exit 1

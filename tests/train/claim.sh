@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run: timeout=240
 # One run at a time in a folder of checkpoints: a second is refused, whatever machine the first is on;
 # what a killed one left behind stops nobody; a run that was succeeded neither saves nor removes.
 set -u

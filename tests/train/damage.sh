@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run: timeout=240
 # What training says to damaged checkpoints, wrong weights, a full disk and ranks that differ: the object
 # is named, the status is not zero, and nothing is lost.
 set -u

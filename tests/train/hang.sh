@@ -1,7 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A rank that hangs, one that is stopped, and one that is slow: the job ends by itself, or says which.
-# run: timeout=240
 . "$TOP/tests/lib/tap.sh"
 unset RANK WORLD_SIZE
 cat >run.yaml <<END

@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run: timeout=240
 # A run in two parts is the same run: with SGD, parameter groups and a moving average; and for units
 # that are cut in chunks, on other numbers of ranks.
 set -u

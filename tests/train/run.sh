@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run: timeout=240
 # Whole runs of fsdp-launch: train, resume on the same and on another mesh, stop, die, refuse.
 set -u
 cd "$TEST_TMP" || exit 1

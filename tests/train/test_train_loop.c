@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run: timeout=300
  * The step loop with ranks as processes: every world size, strategy and division of the batch gives
  * the same losses; evaluation counts every row once; a stop on one rank stops all; ranks that
  * differ are named.
