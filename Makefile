@@ -150,7 +150,11 @@ check-run: all tests
 
 ## check-long       200 rounds of SIGKILL to save, merge and reshard (KILL_SEED=N repeats one run); 200 of
 ##                  a store's and a network's faults (FAULT_SEED=N); under Slurm, 100 jobs killed and
-##                  resumed (CYCLE_SEED=N), and every way to start ranks
+##                  resumed (CYCLE_SEED=N), and every way to start ranks. Each run has other seeds,
+##                  while those of check are always the same.
+check-long: export KILL_SEED  ?= $(shell date +%s)
+check-long: export FAULT_SEED ?= $(KILL_SEED)
+check-long: export CYCLE_SEED ?= $(KILL_SEED)
 check-long: all
 	@KILLS=200 $(MAKE) check-run T=tests/ckpt/kill.sh
 	@FAULTS=200 $(MAKE) check-s3 T=tests/s3/faults.sh
