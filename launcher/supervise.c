@@ -174,15 +174,14 @@ static void close_relays(struct launch_super *s)
 }
 
 /* Nothing that the ranks wrote may be lost on a slow reader, who has all the time of a job that
- * went well. After a failure one that takes nothing for DRAIN_S is given up, after a second request
- * to stop (which may come now) every one. Pipes that somebody else holds open are left after
- * DRAIN_S.
- */
+ * went well. After a failure one that takes nothing for DRAIN_S is given up; DRAIN_S after a second
+ * request to stop (which may come now) every one is, however many requests follow. Pipes that
+ * somebody else holds open are left after DRAIN_S. */
 static void drain(struct launch_super *s, struct pollfd *pf)
 {
     double moved = fsdp_time_now(), ordered = moved, closing = moved + DRAIN_S;
     size_t before = 0;
-    int nstops = s->nstops;
+    bool is_ordered = s->nstops > 1;
 
     for (;;) {
         serve(s); /* hang-ups would keep poll from waiting */
@@ -199,10 +198,11 @@ static void drain(struct launch_super *s, struct pollfd *pf)
             continue;
         }
         on_signals(s);
-        if (s->nstops != nstops)
+        if (s->nstops > 1 && !is_ordered) {
+            is_ordered = true;
             ordered = now;
-        nstops = s->nstops;
-        if ((s->cause >= 0 && now - moved > DRAIN_S) || (nstops > 1 && now - ordered > DRAIN_S))
+        }
+        if ((s->cause >= 0 && now - moved > DRAIN_S) || (is_ordered && now - ordered > DRAIN_S))
             return;
         poll(pf, list_fds(s, pf), open ? 5 : TICK_MS);
     }
