@@ -212,10 +212,13 @@ static void hear(struct gather *g, int *fd, int rank, int nranks)
     g->have++;
 }
 
-static void serve(struct gather *g, int (*fd)[NCHANNELS], int ch, int rank, int nranks)
+/* No round ends after a death, also one to which the dead rank gave its part in time: else it would
+ * hang on the moment whether the others succeed. */
+static void serve(struct gather *g, int (*fd)[NCHANNELS], int ch, int rank, int nranks,
+                  struct board *board)
 {
     hear(g, &fd[rank][ch], rank, nranks);
-    if (g->have < nranks)
+    if (g->have < nranks || atomic_load(&board->dead_rank))
         return;
     for (int r = 0; r < nranks; r++)
         if (fd[r][ch] >= 0)
@@ -271,7 +274,7 @@ static bool reap(pid_t pid, int *status, int rank, const char *host, struct boar
     return true;
 }
 
-static void serve_all(struct gather *gathers, int (*fd)[NCHANNELS], int nranks)
+static void serve_all(struct gather *gathers, int (*fd)[NCHANNELS], int nranks, struct board *board)
 {
     struct pollfd pf[MAX_RANKS * NCHANNELS];
 
@@ -284,7 +287,7 @@ static void serve_all(struct gather *gathers, int (*fd)[NCHANNELS], int nranks)
     for (int r = 0; r < nranks; r++)
         for (int c = 0; c < NCHANNELS; c++)
             if (pf[r * NCHANNELS + c].revents)
-                serve(&gathers[c], fd, c, r, nranks);
+                serve(&gathers[c], fd, c, r, nranks, board);
 }
 
 int ranks_run(int nranks, int nnodes, double timeout_s, rank_main_f *fn, void *arg, int *statuses)
@@ -311,7 +314,7 @@ int ranks_run(int nranks, int nnodes, double timeout_s, rank_main_f *fn, void *a
         pid[r] = start_rank(r, nranks, fd, board, &nodes, fn, arg);
     void (*old_pipe)(int) = signal(SIGPIPE, SIG_IGN);
     while (live) {
-        serve_all(gathers, fd, nranks);
+        serve_all(gathers, fd, nranks, board);
         for (int r = 0; r < nranks; r++) {
             if (pid[r] > 0 && fsdp_time_now() > deadline)
                 kill(pid[r], SIGKILL);
