@@ -76,7 +76,7 @@ ok "$(same sync/step-00000008 failed/step-00000008; echo $?)" "the same command 
 "$launch" -n 2 run.yaml $async checkpoint.path=stopped log.metrics=stop.jsonl train.steps=100000 \
     checkpoint.interval=50 >log 2>err &
 pid=$!
-for _ in $(seq 600); do [ -d stopped/step-00000050 ] && break; sleep 0.05; done
+until [ -d stopped/step-00000050 ] || ! kill -0 $pid; do sleep 0.05; done
 kill -TERM $pid
 wait $pid
 ok "$([ $? != 0 ] && holds log 'stopped on request'; echo $?)" "a stop request waits for the save in flight"

@@ -10,7 +10,7 @@ run() { "$launch" "$@" >log 2>err; }
 holds() { grep -q -F -- "$2" "$1"; }
 published() { find "$1" -maxdepth 1 -name 'step-*' ! -name '*.*' -printf '%f\n' | sort; }
 wait_for() { # file, pattern: until a line of it has come
-    for _ in $(seq 900); do
+    for _ in $(seq 3000); do
         grep -q -e "$2" "$1" 2>/dev/null && return 0
         sleep 0.1
     done

@@ -13,7 +13,7 @@ numbers() { sed -E 's/"tokens_per_s": [^,]*, "time": [^,}]*//' "$1"; }
 prints() { grep -o '"[^"]*": {"kind": .*"fingerprint": "[^"]*"' "$1/manifest.json" | sort; }
 latest() { ls -d "$1"/step-* 2>/dev/null | grep -v tmp | tail -n 1; }
 wait_for() { # file, pattern: until a line of it has come
-    for _ in $(seq 600); do
+    for _ in $(seq 3000); do
         grep -q -e "$2" "$1" 2>/dev/null && return 0
         sleep 0.1
     done
