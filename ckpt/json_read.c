@@ -365,7 +365,8 @@ bool ckpt_json_read_object(struct ckpt_json_reader *r)
     return false;
 }
 
-bool ckpt_json_read_array(struct ckpt_json_reader *r)
+/* As an object is entered, and its elements come. */
+static bool read_array(struct ckpt_json_reader *r)
 {
     if (peek(r) == '[')
         return enter(r, false);
@@ -373,7 +374,7 @@ bool ckpt_json_read_array(struct ckpt_json_reader *r)
     return false;
 }
 
-bool ckpt_json_read_item(struct ckpt_json_reader *r)
+static bool read_item(struct ckpt_json_reader *r)
 {
     return next_element(r, ']');
 }
@@ -472,7 +473,7 @@ void ckpt_json_read_skip(struct ckpt_json_reader *r, struct ckpt_json_text *raw)
     const char *begin = r->at;
     value_scan(r);
     while (r->depth > depth && !r->rc)
-        if (r->levels[r->depth].is_object ? ckpt_json_read_key(r, &key) : ckpt_json_read_item(r))
+        if (r->levels[r->depth].is_object ? ckpt_json_read_key(r, &key) : read_item(r))
             value_scan(r);
     if (raw)
         *raw = (struct ckpt_json_text){begin, (size_t)(r->at - begin)};
@@ -484,14 +485,6 @@ bool ckpt_json_read_text(struct ckpt_json_reader *r, struct ckpt_json_text *out)
         return text_scan(r, out);
     ckpt_json_read_skip(r, NULL);
     return false;
-}
-
-bool ckpt_json_read_bool(struct ckpt_json_reader *r, bool *out)
-{
-    char c = peek(r);
-    ckpt_json_read_skip(r, NULL);
-    *out = c == 't';
-    return !r->rc && (c == 't' || c == 'f');
 }
 
 bool ckpt_json_read_u64(struct ckpt_json_reader *r, uint64_t *out)
@@ -507,9 +500,9 @@ bool ckpt_json_read_dims(struct ckpt_json_reader *r, uint64_t *dims, int *ndim)
 {
     bool fine = true;
     *ndim = 0;
-    if (!ckpt_json_read_array(r))
+    if (!read_array(r))
         return false;
-    while (ckpt_json_read_item(r)) {
+    while (read_item(r)) {
         uint64_t value;
         fine &= ckpt_json_read_u64(r, &value) && *ndim < FSDP_MAX_DIMS;
         if (fine)

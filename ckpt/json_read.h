@@ -52,15 +52,11 @@ void ckpt_json_read_begin(struct ckpt_json_reader *r, const char *data, size_t n
  * space is left and returns r->rc. */
 int ckpt_json_read_end(struct ckpt_json_reader *r, int rc);
 
-/* True: inside of it; read_key or read_item then gives each element, and leaves it when it returns
- * false. */
+/* True: inside of it; read_key then gives each element, and leaves it when it returns false. */
 bool ckpt_json_read_object(struct ckpt_json_reader *r);
-bool ckpt_json_read_array(struct ckpt_json_reader *r);
 bool ckpt_json_read_key(struct ckpt_json_reader *r, struct ckpt_json_text *key);
-bool ckpt_json_read_item(struct ckpt_json_reader *r);
 
 bool ckpt_json_read_text(struct ckpt_json_reader *r, struct ckpt_json_text *out);
-bool ckpt_json_read_bool(struct ckpt_json_reader *r, bool *out);
 /* An integer that is not negative. */
 bool ckpt_json_read_u64(struct ckpt_json_reader *r, uint64_t *out);
 /* An array of at most FSDP_MAX_DIMS of those. */

@@ -228,7 +228,8 @@ char *ckpt_map_name(const struct ckpt_map *map, const char *name, enum ckpt_map_
     return fsdp_strdup(name, err);
 }
 
-void ckpt_map_parameter(const char *name, bool optim, size_t *begin, size_t *end)
+/* "state.<parameter>.<name>": the parameter between prefix and suffix; else all of it. */
+static void find_parameter(const char *name, bool optim, size_t *begin, size_t *end)
 {
     const char *dot = strrchr(name, '.');
     *begin = 0;
@@ -243,7 +244,7 @@ char *ckpt_map_tensor_name(const struct ckpt_map *map, const char *name, bool op
                            enum ckpt_map_rows *rows, struct fsdp_err *err)
 {
     size_t begin, end;
-    ckpt_map_parameter(name, optim, &begin, &end);
+    find_parameter(name, optim, &begin, &end);
     char *inner = fsdp_sprintf(err, "%.*s", (int)(end - begin), name + begin);
     char *mapped = inner ? ckpt_map_name(map, inner, rows, err) : NULL;
     char *out = mapped ? fsdp_sprintf(err, "%.*s%s%s", (int)begin, name, mapped, name + end) : NULL;

@@ -47,7 +47,5 @@ char *ckpt_map_name(const struct ckpt_map *map, const char *name, enum ckpt_map_
  * stays. Freed with fsdp_free. */
 char *ckpt_map_tensor_name(const struct ckpt_map *map, const char *name, bool optim,
                            enum ckpt_map_rows *rows, struct fsdp_err *err);
-/* "state.<parameter>.<name>": the parameter between prefix and suffix; else all of it. */
-void ckpt_map_parameter(const char *name, bool optim, size_t *begin, size_t *end);
 
 #endif

@@ -54,7 +54,8 @@ int ckpt_headers_read(struct ckpt_st_header *headers, const struct ckpt *ckpt,
 int ckpt_readers_create(struct ckpt *ckpt, struct fsdp_err *err);
 
 /* Bytes of a file of the layout, as they were before it was compressed. Files are opened when
- * needed and kept, at most CKPT_OPEN_FILES of them, fewer where a process may have few. Thread safe.
+ * needed and kept, at most CKPT_OPEN_FILES of them, fewer where a process may have few. Thread
+ * safe.
  */
 int ckpt_file_pread(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
                     struct fsdp_err *err);
@@ -78,10 +79,6 @@ struct ckpt_buffers {
     size_t nbytes, converted_nbytes;
 };
 int ckpt_buffers_create(struct ckpt_buffers *out, size_t nbytes, struct fsdp_err *err);
-/* buffers->data (nelem elements) in another dtype: in place where none is needed, else in
- * ->converted. */
-int ckpt_buffers_convert(const void **out, struct ckpt_buffers *buffers, enum fsdp_dtype to,
-                         enum fsdp_dtype from, size_t nelem, struct fsdp_err *err);
 void ckpt_buffers_destroy(struct ckpt_buffers *buffers);
 
 /* Streams a file and compares its checksum; *bad says whether it differed, *actual (may be NULL)

@@ -114,11 +114,3 @@ const struct ckpt_pk_global *ckpt_pk_global_find(const char *module, size_t modu
             return &globals[i];
     return NULL;
 }
-
-const char *ckpt_pk_dtype_name(enum fsdp_dtype dtype, enum ckpt_pk_role role)
-{
-    for (size_t i = 0; i < sizeof globals / sizeof globals[0]; i++)
-        if (globals[i].role == role && globals[i].dtype == (int)dtype)
-            return globals[i].name;
-    return NULL;
-}

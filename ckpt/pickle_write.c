@@ -23,13 +23,6 @@ int ckpt_pkw_end(char **out, size_t *out_nbytes, struct ckpt_pkw *w, struct fsdp
     return FSDP_OK;
 }
 
-void ckpt_pkw_abandon(struct ckpt_pkw *w)
-{
-    fsdp_free(w->kept);
-    ckpt_text_free(&w->text);
-    memset(w, 0, sizeof *w);
-}
-
 void ckpt_pkw_op(struct ckpt_pkw *w, char op)
 {
     ckpt_text_add(&w->text, &op, 1);
@@ -68,7 +61,7 @@ void ckpt_pkw_u64(struct ckpt_pkw *w, uint64_t value)
     ckpt_text_add(&w->text, "\0", 1);
 }
 
-void ckpt_pkw_float(struct ckpt_pkw *w, double value)
+static void add_float(struct ckpt_pkw *w, double value)
 {
     uint64_t bits;
     char raw[9] = {'G'};
@@ -193,7 +186,7 @@ void ckpt_pkw_json(struct ckpt_pkw *w, const json_t *value)
         ckpt_pkw_int(w, json_integer_value(value));
         break;
     case JSON_REAL:
-        ckpt_pkw_float(w, json_real_value(value));
+        add_float(w, json_real_value(value));
         break;
     case JSON_STRING:
         ckpt_pkw_text(w, json_string_value(value));

@@ -22,12 +22,10 @@ struct ckpt_pkw {
 void ckpt_pkw_begin(struct ckpt_pkw *w);
 /* Appends STOP; *out is freed with fsdp_free. `w` is finished whatever it returns. */
 int ckpt_pkw_end(char **out, size_t *out_nbytes, struct ckpt_pkw *w, struct fsdp_err *err);
-void ckpt_pkw_abandon(struct ckpt_pkw *w);
 
 void ckpt_pkw_op(struct ckpt_pkw *w, char op);
 void ckpt_pkw_int(struct ckpt_pkw *w, int64_t value);
 void ckpt_pkw_u64(struct ckpt_pkw *w, uint64_t value);
-void ckpt_pkw_float(struct ckpt_pkw *w, double value);
 void ckpt_pkw_text(struct ckpt_pkw *w, const char *text);
 /* The same; recalled when the same address comes again. */
 void ckpt_pkw_kept_text(struct ckpt_pkw *w, const char *text);

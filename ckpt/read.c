@@ -312,8 +312,10 @@ int ckpt_buffers_create(struct ckpt_buffers *out, size_t nbytes, struct fsdp_err
     return FSDP_ENOMEM;
 }
 
-int ckpt_buffers_convert(const void **out, struct ckpt_buffers *buffers, enum fsdp_dtype to,
-                         enum fsdp_dtype from, size_t nelem, struct fsdp_err *err)
+/* buffers->data (nelem elements) in another dtype: in place where none is needed, else in
+ * ->converted. */
+static int convert_buffer(const void **out, struct ckpt_buffers *buffers, enum fsdp_dtype to,
+                          enum fsdp_dtype from, size_t nelem, struct fsdp_err *err)
 {
     size_t need = buffers->nbytes / fsdp_dtype_nbytes(from) * fsdp_dtype_nbytes(to);
     *out = buffers->data;
@@ -398,8 +400,7 @@ int ckpt_slice_read(struct ckpt *ckpt, int tensor, const struct fsdp_slice *slic
             break;
         if (part)
             *part ^= ckpt_fingerprint_part(have, &block->box, buffers->data);
-        rc = ckpt_buffers_convert(&data, buffers, slice->tensor.dtype, have->dtype, block->nelem,
-                                  err);
+        rc = convert_buffer(&data, buffers, slice->tensor.dtype, have->dtype, block->nelem, err);
         if (rc)
             break;
         rc = io->write(io->ctx, block->pos * out_nbytes, data, block->nelem * out_nbytes, err);

@@ -244,11 +244,3 @@ int ckpt_http_submit(struct ckpt_http_job *job, struct fsdp_err *err)
         curl_multi_wakeup(e->multis[i]);
     return FSDP_OK;
 }
-
-int ckpt_http_limit(void)
-{
-    pthread_mutex_lock(&engine_lock);
-    int limit = engine ? engine->limit : 0;
-    pthread_mutex_unlock(&engine_lock);
-    return limit;
-}

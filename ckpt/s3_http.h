@@ -55,8 +55,6 @@ struct ckpt_http_job {
 /* Begins it; job->ops->done is called some time. Starts the engine when first called in a process.
  * FSDP_ENOMEM and the like where no thread can be had: then nothing was begun. */
 int ckpt_http_submit(struct ckpt_http_job *job, struct fsdp_err *err);
-/* How many may be under way at once now. */
-int ckpt_http_limit(void);
 
 /* What every exchange has: timeouts, certificates, no signals, no redirects. */
 void ckpt_http_defaults(CURL *curl, char *text);

@@ -118,17 +118,6 @@ bool ckpt_json_u64(uint64_t *out, const json_t *value)
     return true;
 }
 
-bool ckpt_json_dims(uint64_t *dims, int *ndim, const json_t *value)
-{
-    if (!json_is_array(value) || json_array_size(value) > FSDP_MAX_DIMS)
-        return false;
-    *ndim = (int)json_array_size(value);
-    for (int d = 0; d < *ndim; d++)
-        if (!ckpt_json_u64(&dims[d], json_array_get(value, (size_t)d)))
-            return false;
-    return true;
-}
-
 bool ckpt_json_hex(uint64_t *out, const json_t *value, int ndigits)
 {
     const char *text = json_string_value(value);

@@ -29,8 +29,6 @@ int ckpt_json_parse(json_t **out, const char *data, size_t nbytes, const char *w
                     struct fsdp_err *err);
 /* False if absent, not an integer, or negative. */
 bool ckpt_json_u64(uint64_t *out, const json_t *value);
-/* An array of at most FSDP_MAX_DIMS such integers. */
-bool ckpt_json_dims(uint64_t *dims, int *ndim, const json_t *value);
 /* A string of exactly ndigits lower-case hexadecimal digits. */
 bool ckpt_json_hex(uint64_t *out, const json_t *value, int ndigits);
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -616,24 +617,4 @@ void fsdp_tunable_format(char *out, const struct fsdp_tunable *row, const void *
         strcpy(out, "]");
         break;
     }
-}
-
-void fsdp_tunable_print(const struct fsdp_tunable *table, int nrows, const void *base, bool help,
-                        FILE *to)
-{
-    char allowed[400];
-    char *value = fsdp_alloc(FSDP_TUNABLE_FORMAT_NBYTES, 1, "setting", NULL);
-
-    if (!value)
-        return;
-    for (int i = 0; i < nrows; i++) {
-        fsdp_tunable_format(value, &table[i], base);
-        fprintf(to, "%s = %s\n", table[i].name, value);
-        if (!help)
-            continue;
-        fsdp_tunable_allowed(allowed, sizeof allowed, &table[i]);
-        fprintf(to, "    %s\n    default: %s; allowed: %s\n", table[i].help,
-                table[i].def ? table[i].def : "none, must be given", allowed);
-    }
-    fsdp_free(value);
 }

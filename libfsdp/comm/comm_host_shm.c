@@ -47,7 +47,9 @@ static const char *job_name(void)
     return job && strlen(job) < JOB_NBYTES && !job[strspn(job, fit)] ? job : "";
 }
 
-void host_segment_name(char name[HOST_NAME_NBYTES], const uint8_t token[HOST_TOKEN_NBYTES])
+/* This process's id for people, a token against collisions, and the job's name where fsdp-launch
+ * gave one, by which it finds what killed ranks leave. */
+static void segment_name(char name[HOST_NAME_NBYTES], const uint8_t token[HOST_TOKEN_NBYTES])
 {
     const char *job = job_name();
     int len = snprintf(name, HOST_NAME_NBYTES, "/fsdp-%ld-", (long)getpid());
@@ -142,7 +144,7 @@ int host_shm_prepare(struct host_comm *h, const uint8_t token[HOST_TOKEN_NBYTES]
     shm_layout(h);
     if (h->nseats == 1 || h->seat != 0)
         return FSDP_OK;
-    host_segment_name(h->shm.name, token);
+    segment_name(h->shm.name, token);
     int rc = host_segment_create(&h->shm.fd, h->shm.name, h->shm.map_nbytes, err);
     if (rc == FSDP_OK)
         rc = host_segment_reserve(h->shm.fd, 0, h->shm.map_nbytes, err);

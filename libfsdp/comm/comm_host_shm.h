@@ -34,9 +34,6 @@ static inline size_t round_up(size_t nbytes, size_t multiple)
     return (nbytes + multiple - 1) / multiple * multiple;
 }
 
-/* The name of a segment: this process's id for people, a token against collisions, and the job's
- * name where fsdp-launch gave one, by which it finds what killed ranks leave. */
-void host_segment_name(char name[HOST_NAME_NBYTES], const uint8_t token[HOST_TOKEN_NBYTES]);
 int host_segment_create(int *fd, const char *name, size_t nbytes, struct fsdp_err *err);
 /* Without this, a full /dev/shm is a SIGBUS at first touch. Each seat reserves its own part, so
  * that its pages lie near it. */

@@ -91,8 +91,6 @@ int comm_mpi_send(struct mpi_comm *m, const void *buf, size_t nbytes, int peer,
 int comm_mpi_recv(struct mpi_comm *m, void *buf, size_t nbytes, int peer, struct mpi_fail *fail);
 /* Waits for all that were begun. */
 int comm_mpi_wait(struct mpi_comm *m, struct mpi_fail *fail);
-/* Has a peer said why it failed? */
-bool comm_mpi_told(struct mpi_comm *m, struct mpi_fail *fail);
 bool comm_mpi_interrupted(struct mpi_comm *m, struct mpi_fail *fail);
 
 /* ---- comm_mpi_coll.c ---- */

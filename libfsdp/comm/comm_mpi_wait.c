@@ -65,7 +65,8 @@ int comm_mpi_recv(struct mpi_comm *m, void *buf, size_t nbytes, int peer, struct
                  "MPI_Irecv", peer, fail);
 }
 
-bool comm_mpi_told(struct mpi_comm *m, struct mpi_fail *fail)
+/* Has a peer said why it failed? */
+static bool is_told(struct mpi_comm *m, struct mpi_fail *fail)
 {
     int done = 0;
 
@@ -115,7 +116,7 @@ static int look_around(struct mpi_comm *m, double begin, double now, struct mpi_
 {
     struct fsdp_err lost = FSDP_ERR_INIT;
 
-    if (comm_mpi_told(m, fail))
+    if (is_told(m, fail))
         return fail->status;
     if (m->oob->health(m->oob, &lost))
         return comm_mpi_fail_set(m, fail, lost.status, "%.500s", lost.text);

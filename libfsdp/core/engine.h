@@ -178,15 +178,6 @@ int scale_plan(struct fsdp *f, struct fsdp_err *err);
 int scale_begin(struct fsdp *f, struct fsdp_err *err);
 
 /* Runs one automatic operation on its lane. */
-int exec_outer_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
-int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
-int exec_unpack(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
-int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
-int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
-int exec_pack(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
-int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
-int exec_outer_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
-int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_norm_sum(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);

@@ -14,19 +14,19 @@
 /* ---- automatic operations
  * ------------------------------------------------------------------------ */
 
-int exec_outer_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+static int exec_outer_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     void *slot = f->param_slots[f->current->input.program][op->slot];
     return gather_outer(f, op->flat, slot, f->lanes[SCHED_OUTER_GATHERS], err);
 }
 
-int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+static int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     void *slot = f->param_slots[f->current->input.program][op->slot];
     return gather_flat(f, op->flat, slot, f->lanes[SCHED_GATHERS], err);
 }
 
-int exec_unpack(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+static int exec_unpack(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     void *slot = f->param_slots[f->current->input.program][op->slot];
     return gather_unpack(f, op->flat, slot, f->lanes[SCHED_GATHERS], err);
@@ -38,7 +38,7 @@ static uint64_t part_nelem(const struct fsdp *f, int flat)
     return flat_full_nelem(&f->units.flats[flat]) / (uint64_t)f->mesh->regather_size;
 }
 
-int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+static int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     size_t nbytes =
         part_nelem(f, op->flat) * fsdp_dtype_nbytes(f->units.flats[op->flat].param_dtype);
@@ -48,7 +48,7 @@ int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp_err *e
                      nbytes, err);
 }
 
-int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+static int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     return fsdp_comm_all_gather(f->mesh->regather, f->param_slots[FSDP_TRAIN][op->slot],
                                 f->flats[op->flat].part, part_nelem(f, op->flat),
@@ -56,7 +56,7 @@ int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
 }
 
 /* Every shard is written whole: what is between its chunks is summed, too, and must be zero. */
-int exec_pack(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+static int exec_pack(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[op->flat];
     uint64_t elem = fsdp_dtype_nbytes(flat->reduce_dtype), nranks = (uint64_t)flat->cut.nranks;
@@ -123,7 +123,7 @@ static char *shard_in_slot(const struct fsdp *f, const struct sched_op *op)
     return scattered(f, op) + pos * fsdp_dtype_nbytes(flat->reduce_dtype);
 }
 
-int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+static int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     enum fsdp_dtype dtype = f->units.flats[op->flat].reduce_dtype;
     char *slot = scattered(f, op);
@@ -134,7 +134,7 @@ int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
                         inner_nelem(f, op->flat), dtype, err);
 }
 
-int exec_outer_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+static int exec_outer_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     enum fsdp_dtype dtype = f->units.flats[op->flat].reduce_dtype;
     char *part = inner_part(f, op->flat, scattered(f, op), dtype);
@@ -142,7 +142,7 @@ int exec_outer_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err
 }
 
 /* Replicas sum in reduce_dtype, too; the staging belongs to this lane alone. */
-int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+static int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[op->flat];
     uint64_t nelem = flat->cut.shard_nelem;

@@ -146,11 +146,6 @@ int fsdp_module_set_act(struct fsdp_module_tree *tree, int module, struct fsdp_a
     return FSDP_OK;
 }
 
-int fsdp_module_count(const struct fsdp_module_tree *tree)
-{
-    return tree->nmodules;
-}
-
 int fsdp_param_count(const struct fsdp_module_tree *tree)
 {
     return tree->nparams;

@@ -162,11 +162,6 @@ void fsdp_snapshot_destroy(struct fsdp_snapshot *s)
     fsdp_free(s);
 }
 
-uint64_t fsdp_snapshot_nbytes(const struct fsdp_snapshot *s)
-{
-    return s->host_nbytes;
-}
-
 /* ---- taking -----------------------------------------------------------------------------------
  */
 

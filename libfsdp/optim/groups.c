@@ -113,7 +113,8 @@ int fsdp_optim_group_parse(struct fsdp_optim_group *out, const char *text, doubl
 /* ---- belonging ----------------------------------------------------------------------------------
  */
 
-int optimizer_group(const struct fsdp_optim_opts *opts, const char *name)
+/* Group of a parameter, -1 where none names it. */
+static int group_of(const struct fsdp_optim_opts *opts, const char *name)
 {
     char pattern[MAX_WORD];
 
@@ -131,7 +132,7 @@ struct optimizer_hyper optimizer_hyper_of(const struct fsdp_optim_opts *opts,
 {
     bool decays = opts->decay == FSDP_DECAY_ALL || tensor->ndim >= 2;
     struct optimizer_hyper hyper = {1, decays ? opts->weight_decay : 0, opts->beta1, opts->beta2};
-    int g = optimizer_group(opts, tensor->name);
+    int g = group_of(opts, tensor->name);
     const struct fsdp_optim_group *group = g < 0 ? NULL : &opts->groups[g];
 
     if (group && group->lr_scale >= 0)

@@ -40,8 +40,6 @@ int optimizer_find(const struct optimizer **out, const char *name, struct fsdp_e
 /* Everything of the settings that needs no parameters. */
 int optimizer_check(const struct optimizer *optimizer, const struct fsdp_optim_opts *opts,
                     struct fsdp_err *err);
-/* Group of a parameter, -1 where none names it. Pure. */
-int optimizer_group(const struct fsdp_optim_opts *opts, const char *name);
 /* What a parameter is updated with. Pure. */
 struct optimizer_hyper optimizer_hyper_of(const struct fsdp_optim_opts *opts,
                                           const struct fsdp_tensor *tensor);

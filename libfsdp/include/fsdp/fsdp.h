@@ -380,8 +380,6 @@ struct fsdp_snapshot;
 int fsdp_snapshot_create(struct fsdp_snapshot **out, struct fsdp *f, uint64_t budget_nbytes,
                          double timeout_s, struct fsdp_err *err);
 void fsdp_snapshot_destroy(struct fsdp_snapshot *snapshot);
-/* Of host memory. */
-uint64_t fsdp_snapshot_nbytes(const struct fsdp_snapshot *snapshot);
 /* The state as it is after all that was enqueued so far. It is copied flat by flat on a lane of its
  * own; the next update of a flat waits for its copy. What the budget has no room for is not copied
  * but read where it is, and its next update waits on the host until it was read

@@ -52,7 +52,6 @@ struct fsdp_act_bytes {
 int fsdp_module_set_act(struct fsdp_module_tree *tree, int module, struct fsdp_act_bytes bytes,
                         struct fsdp_err *err);
 
-int fsdp_module_count(const struct fsdp_module_tree *tree);
 int fsdp_param_count(const struct fsdp_module_tree *tree);
 const char *fsdp_module_name(const struct fsdp_module_tree *tree, int module);
 /* Name and shape of a parameter, dtype F32. The name lives as long as the tree. */

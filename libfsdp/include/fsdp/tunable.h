@@ -15,8 +15,6 @@
 #ifndef FSDP_TUNABLE_H
 #define FSDP_TUNABLE_H
 
-#include <stdio.h>
-
 #include "fsdp/base.h"
 
 #ifdef __cplusplus
@@ -79,9 +77,6 @@ void fsdp_tunable_allowed(char *out, size_t out_nbytes, const struct fsdp_tunabl
 void fsdp_tunable_word(char *out, size_t out_nbytes, const struct fsdp_tunable *row, int index);
 /* Text `index` of a list, NULL past the end. */
 const char *fsdp_tunable_list_at(const struct fsdp_tunable_list *list, int index);
-/* One line `name = value` per row; with help, also default, allowed and help text. */
-void fsdp_tunable_print(const struct fsdp_tunable *table, int nrows, const void *base, bool help,
-                        FILE *to);
 
 #ifdef __cplusplus
 }
