@@ -30,6 +30,8 @@ static int describe_optim(struct ckpt_saver *s, const struct fsdp_tensor *param,
         if (!name)
             return FSDP_ENOMEM;
         tensor.name = name;
+        if (layout->optim_dtypes)
+            tensor.dtype = layout->optim_dtypes[i];
         int rc = ckpt_layout_add_tensor(&s->m.layout, &tensor, FSDP_SLICE_OPTIM, err);
         fsdp_free(name);
         FSDP_TRY(rc);

@@ -80,6 +80,12 @@ static const struct fsdp_tunable table[] = {
     ROW(optim, clip_norm_type, CHOICE, "2", "2|inf", "The norm that is bounded, and shown"),
     ROW(optim, ema_decay, FLOAT, "0", "0..<1",
         "Decay of a moving average of the weights, stored as state.NAME.ema; 0: none"),
+    ROW(optim, moment_dtype, CHOICE, "float32", "float32|bfloat16|fp32|bf16",
+        "Type of the moments (adamw); bfloat16: 4 bytes a parameter less, rounded by chance so "
+        "that they are right on average"),
+    ROW(optim, master, CHOICE, "whole", "whole|split",
+        "The fp32 master where fsdp.param_dtype is bfloat16: beside what is gathered, or split "
+        "into that and the 16 bits it lacks: 2 bytes a parameter less, the same arithmetic"),
     ROW(optim, schedule, CHOICE, "cosine", "constant|linear|cosine|wsd",
         "Learning rate after the warm-up; wsd: stable, then linear decay"),
     ROW(optim, warmup_steps, INT, "0", "0..", "Steps of linear warm-up"),

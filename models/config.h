@@ -53,7 +53,9 @@ struct config {
         int name;
         double lr, betas[FSDP_TUNABLE_FLOATS_NELEM], eps, momentum, dampening, weight_decay;
         bool nesterov;
-        int decay, schedule, clip_norm_type; /* enum fsdp_decay, _schedule_kind, _norm */
+        int decay, schedule, clip_norm_type, master; /* enum fsdp_decay, _schedule_kind, _norm,
+                                                        _master */
+        int moment_dtype;
         double clip_grad_norm, min_lr, ema_decay;
         struct fsdp_tunable_list groups;
         int64_t warmup_steps, decay_steps; /* decay_steps -1: auto */

@@ -17,6 +17,7 @@ static const struct {
     {"train.eval_interval", "data.eval_path", NULL},
     {"optim.betas", "optim.name", "adamw"},
     {"optim.eps", "optim.name", "adamw"},
+    {"optim.master", "fsdp.param_dtype", "bfloat16|bf16"},
     {"optim.momentum", "optim.name", "sgd"},
     {"optim.dampening", "optim.name", "sgd"},
     {"optim.nesterov", "optim.name", "sgd"},

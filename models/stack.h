@@ -198,9 +198,9 @@ int stack_decode(struct model_decoder *decoder, const int32_t *tokens, int ntoke
 /* All of them but .create, .family and .wrap_classes. */
 #define STACK_MODEL_OPS                                                                            \
     .destroy = stack_destroy, .set_dtypes = stack_set_dtypes, .describe = stack_describe,          \
-    .set_device = stack_set_device, .set_dropout = stack_set_dropout, .vocab_size = stack_vocab_size,                              \
-    .max_seq_len = stack_max_seq_len, .run = stack_run, .logits = stack_logits,                    \
-    .flops_per_token = stack_flops_per_token, .info = stack_info,                                  \
+    .set_device = stack_set_device, .set_dropout = stack_set_dropout,                              \
+    .vocab_size = stack_vocab_size, .max_seq_len = stack_max_seq_len, .run = stack_run,            \
+    .logits = stack_logits, .flops_per_token = stack_flops_per_token, .info = stack_info,          \
     .decoder_create = stack_decoder_create, .decoder_destroy = stack_decoder_destroy,              \
     .decode = stack_decode
 

@@ -35,6 +35,7 @@ struct train {
     struct train_claim *claim;       /* rank 0's on checkpoint.path */
     struct train_state begun;        /* where this run takes over */
     char resumed[TRAIN_PATH_NBYTES]; /* checkpoint that the run began from, "" for none */
+    char converted[64];              /* and what of it was converted, as text */
 };
 
 static int each_slice(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err *err)
@@ -158,6 +159,22 @@ static void explain_missing(int rc, struct fsdp_err *err)
                  "were, or begin a new run with model.path at its merged weights");
 }
 
+/* What becomes of optimizer tensors that are kept in another type than the checkpoint's. */
+static void note_conversion(struct train *t, const struct ckpt *ckpt)
+{
+    const struct fsdp_state_layout *now = fsdp_state_layout(t->parts.fsdp);
+
+    for (int i = 0; !t->converted[0] && i < ckpt_ntensors(ckpt); i++) {
+        const struct ckpt_tensor *stored = ckpt_tensor_at(ckpt, i);
+        const char *dot = strrchr(stored->tensor.name, '.');
+        for (int k = 0; stored->kind == FSDP_SLICE_OPTIM && dot && k < now->noptim; k++)
+            if (!strcmp(dot + 1, now->optim[k]) && stored->tensor.dtype != now->optim_dtypes[k])
+                snprintf(t->converted, sizeof t->converted, ", whose moments in %s go on in %s",
+                         fsdp_dtype_name(stored->tensor.dtype),
+                         fsdp_dtype_name(now->optim_dtypes[k]));
+    }
+}
+
 static int load_from(struct train *t, const char *path, bool resume, struct fsdp_err *err)
 {
     struct ckpt *ckpt = NULL;
@@ -168,6 +185,8 @@ static int load_from(struct train *t, const char *path, bool resume, struct fsdp
     FSDP_TRY_GOTO(fsdp_oob_agree(t->oob, rc, err), out);
     rc = load(t, ckpt, resume, err);
     explain_missing(rc, err);
+    if (rc == FSDP_OK && resume)
+        note_conversion(t, ckpt);
     if (rc == FSDP_OK && resume)
         rc = fsdp_scaler_set(t->parts.fsdp, &t->loop.state.scaler, err);
     if (rc == FSDP_OK && resume) {
@@ -343,6 +362,7 @@ static void show_training(struct train *t)
     const struct config *c = p->config;
     char end[32];
     char count[REPORT_NUMBER_NBYTES], name[32], schedule[32];
+    const struct fsdp_state_layout *state = fsdp_state_layout(p->fsdp);
     struct model_info info;
     int64_t rows = c->train.global_batch_size;
 
@@ -362,17 +382,20 @@ static void show_training(struct train *t)
                report_count(count, (uint64_t)(rows * c->data.seq_len)), rows, p->batch.ranks,
                plural(p->batch.ranks), p->batch.accumulation, plural(p->batch.accumulation),
                p->batch.micro_rows, plural(p->batch.micro_rows));
-    report_row(&t->report, "optimizer", "%s, lr %g, %s, %" PRId64 " steps of warm-up",
+    report_row(&t->report, "optimizer", "%s, lr %g, %s, %" PRId64 " steps of warm-up%s%s",
                config_word(name, sizeof name, c, "optim.name"), c->optim.lr,
-               config_word(schedule, sizeof schedule, c, "optim.schedule"), c->optim.warmup_steps);
+               config_word(schedule, sizeof schedule, c, "optim.schedule"), c->optim.warmup_steps,
+               state->noptim && state->optim_dtypes[0] == FSDP_BF16 ? ", moments in bfloat16" : "",
+               c->optim.master ? ", masters split" : "");
     report_row(&t->report, "steps", "%" PRId64 " to %" PRId64, t->loop.state.step, c->train.steps);
-    report_row(&t->report, "start", "%s%s",
+    report_row(&t->report, "start", "%s%s%s",
                t->resumed[0]                             ? "resumes from "
                : c->model.init == CONFIG_INIT_PRETRAINED ? "weights of "
                                                          : "random values",
                t->resumed[0]                             ? t->resumed
                : c->model.init == CONFIG_INIT_PRETRAINED ? c->model.path
-                                                         : "");
+                                                         : "",
+               t->converted);
     report_row(&t->report, "checkpoints", "%s",
                c->checkpoint.path[0] ? c->checkpoint.path : "none (checkpoint.path is not set)");
     if (train_life_end(t->life, end, sizeof end))

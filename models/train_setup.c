@@ -334,12 +334,16 @@ static struct fsdp_optim_opts hyperparameters(const struct train_parts *p)
 static int set_optim(struct train_parts *p, struct fsdp_optim_opts *optim, struct fsdp_err *err)
 {
     const struct config *c = p->config;
+    char word[32];
 
     config_word(p->optimizer, sizeof p->optimizer, c, "optim.name");
     *optim = hyperparameters(p);
     optim->clip_grad_norm = c->optim.clip_grad_norm;
     optim->clip_norm = (enum fsdp_norm)c->optim.clip_norm_type;
     optim->ema_decay = c->optim.ema_decay;
+    optim->master = (enum fsdp_master)c->optim.master;
+    FSDP_TRY(fsdp_dtype_parse(&optim->moment_dtype,
+                              config_word(word, sizeof word, c, "optim.moment_dtype"), err));
     return set_groups(p, optim, err);
 }
 

@@ -260,12 +260,6 @@ def run(command, tiny):
     return done.stdout, mib, ""
 
 
-def supports(a, key):
-    text = subprocess.run([os.path.join(a.bin, "fsdp-launch"), "--print-config"], capture_output=True,
-                          text=True).stdout
-    return key in text
-
-
 def our_side(a, spec, folder, tokens, steps):
     metrics = os.path.join(folder, "metrics.jsonl")
     if os.path.exists(metrics):
@@ -279,9 +273,7 @@ def our_side(a, spec, folder, tokens, steps):
         f"fsdp.activation_checkpointing={spec['recompute']}", f"log.metrics={metrics}",
         "log.interval=1000"]
     if spec["moments"] == "bfloat16":
-        if not supports(a, "moment_dtype"):
-            return dict(error="this build has no moments in bfloat16 (optim.moment_dtype)")
-        settings.append("optim.moment_dtype=bfloat16")
+        settings += ["optim.moment_dtype=bfloat16", "optim.master=split"]
     config = os.path.join(folder, "run.yaml")
     with open(config, "w") as file:
         file.write("".join(f"# {s}\n" for s in settings))

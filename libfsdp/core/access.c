@@ -5,6 +5,7 @@
  */
 #include "access.h"
 #include "gather.h"
+#include "master.h"
 #include "state.h"
 
 /* ---- units by hand ------------------------------------------------------------------------------
@@ -153,11 +154,12 @@ static uint64_t box_of(const struct flat *flat, int i, int s, uint64_t *in_tenso
     return nelem;
 }
 
-/* Tensor i of a flat out of all ranks' shards, which begin at base, into whole (NULL: this rank
- * only passes it on). */
-static int summon_tensor(struct summon *s, const struct flat *flat, int i, const float *base,
-                         float *whole, struct fsdp_err *err)
+/* Tensor i of flat k, its gradient or its master, out of all ranks' shards into whole (NULL: this
+ * rank only passes it on). */
+static int summon_tensor(struct summon *s, int k, int i, bool grad, float *whole,
+                         struct fsdp_err *err)
 {
+    const struct flat *flat = &s->f->units.flats[k];
     const struct fsdp_mesh *mesh = s->f->mesh;
     struct fsdp_lane *lane = s->f->lanes[SCHED_COMPUTE];
 
@@ -166,8 +168,11 @@ static int summon_tensor(struct summon *s, const struct flat *flat, int i, const
         int root = owner_of(mesh, shard);
         for (uint64_t done = 0; done < nelem; done += PIECE_NELEM) {
             size_t count = nelem - done < PIECE_NELEM ? nelem - done : PIECE_NELEM;
-            if (mesh->rank == root)
-                FSDP_TRY(fsdp_copy(lane, s->piece, base + from + done, count * 4, err));
+            if (mesh->rank == root && grad)
+                FSDP_TRY(
+                    fsdp_copy(lane, s->piece, s->f->flats[k].grad + from + done, count * 4, err));
+            else if (mesh->rank == root)
+                FSDP_TRY(master_copy(s->f, k, from + done, s->piece, count, err));
             FSDP_TRY(fsdp_comm_broadcast(mesh->world, s->piece, count, FSDP_F32, root, lane, err));
             if (whole)
                 FSDP_TRY(fsdp_copy(lane, whole + to + done, s->piece, count * 4, err));
@@ -177,12 +182,17 @@ static int summon_tensor(struct summon *s, const struct flat *flat, int i, const
 }
 
 /* This rank's box of the tensor back into its shard. */
-static int write_back(struct summon *s, const struct flat *flat, int i, float *base,
-                      const float *whole, struct fsdp_err *err)
+static int write_back(struct summon *s, int k, int i, bool grad, const float *whole,
+                      struct fsdp_err *err)
 {
+    const struct flat *flat = &s->f->units.flats[k];
     struct fsdp_lane *lane = s->f->lanes[SCHED_COMPUTE];
     uint64_t from, to, nelem = box_of(flat, i, flat_shard(s->f, flat), &from, &to);
-    FSDP_TRY(fsdp_copy(lane, base + to, whole + from, nelem * sizeof(float), err));
+    if (grad)
+        FSDP_TRY(
+            fsdp_copy(lane, s->f->flats[k].grad + to, whole + from, nelem * sizeof(float), err));
+    else
+        FSDP_TRY(master_set(s->f, k, to, whole + from, nelem, err));
     return fsdp_lane_sync(lane, err);
 }
 
@@ -192,24 +202,23 @@ static int summon_param(struct summon *s, int param, fsdp_full_param_f *fn, void
 {
     int k = s->f->units.flat_of_param[param], i = s->f->units.index_in_flat[param];
     const struct flat *flat = &s->f->units.flats[k];
-    struct flat_state *state = &s->f->flats[k];
     bool with_grad = s->opts->with_grads && flat->trainable;
     struct fsdp_full_param full = {.param = param,
                                    .tensor = flat->tensors[i],
                                    .value = s->value,
                                    .grad = with_grad ? s->grad : NULL};
 
-    FSDP_TRY(summon_tensor(s, flat, i, state->master, s->value, err));
+    FSDP_TRY(summon_tensor(s, k, i, false, s->value, err));
     if (with_grad)
-        FSDP_TRY(summon_tensor(s, flat, i, state->grad, s->grad, err));
+        FSDP_TRY(summon_tensor(s, k, i, true, s->grad, err));
     if (!s->mine || *said)
         return FSDP_OK;
     *said = fn(ctx, &full, said_err);
     if (*said || !s->opts->writeback)
         return FSDP_OK;
     FSDP_TRY(snapshot_wait(s->f, err));
-    FSDP_TRY(write_back(s, flat, i, state->master, s->value, err));
-    return with_grad ? write_back(s, flat, i, state->grad, s->grad, err) : FSDP_OK;
+    FSDP_TRY(write_back(s, k, i, false, s->value, err));
+    return with_grad ? write_back(s, k, i, true, s->grad, err) : FSDP_OK;
 }
 
 static bool is_wanted(const struct fsdp *f, const struct fsdp_full_opts *opts, int param)

@@ -72,6 +72,20 @@ static bool gather_bf16(struct choice *c)
     return turned;
 }
 
+static bool narrow_moments(struct choice *c)
+{
+    bool turned = c->opts.optim.moment_dtype == FSDP_F32;
+    c->opts.optim.moment_dtype = FSDP_BF16;
+    return turned;
+}
+
+static bool split_masters(struct choice *c)
+{
+    bool turned = c->opts.optim.master != FSDP_MASTER_SPLIT;
+    c->opts.optim.master = FSDP_MASTER_SPLIT;
+    return turned;
+}
+
 static bool reduce_bf16(struct choice *c)
 {
     bool turned = c->opts.reduce_dtype == FSDP_F32;
@@ -111,6 +125,8 @@ static const struct knob {
     {"reshard_after_forward true", reshard},
     {"sharding strategy FULL_SHARD over all ranks", shard_all},
     {"param_dtype bfloat16", gather_bf16},
+    {"optim.moment_dtype bfloat16", narrow_moments},
+    {"optim.master split", split_masters},
     {"reduce_dtype bfloat16", reduce_bf16},
     {"reduce_last false", reduce_each},
     {"no prefetch", no_prefetch},

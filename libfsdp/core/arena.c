@@ -11,6 +11,7 @@
 
 #include "engine.h"
 #include "gather.h"
+#include "master.h"
 #include "overrides.h"
 
 enum { ARENA_ALIGN = 4096 };
@@ -31,8 +32,8 @@ static void *take(struct cursor *c, uint64_t nbytes, uint64_t *row)
 }
 
 struct rows {
-    uint64_t master, optim, grad, param, kept, staging, unsharded, unsharded_grad, gather_staging,
-        reduce_staging, saved, recomputed, work, scalars;
+    uint64_t master, rest, joined, optim, grad, param, kept, staging, unsharded, unsharded_grad,
+        gather_staging, reduce_staging, saved, recomputed, work, scalars;
 };
 
 /* For the flats whose parts the schedule keeps; the same in every micro-step. */
@@ -78,26 +79,23 @@ static uint64_t chunks_nbytes(const struct fsdp *f, bool reduced)
     return most;
 }
 
-/* Is what is gathered other memory than the masters? */
-static bool is_split(const struct flat *flat)
-{
-    return flat->codec || flat->param_dtype != FSDP_F32;
-}
-
 static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     for (int i = 0; i < f->units.nflats; i++) {
         const struct flat *flat = &f->units.flats[i];
         struct flat_state *s = &f->flats[i];
-        uint64_t nbytes = flat->cut.shard_nelem * sizeof(float);
-        if (is_split(flat)) /* else the master is what is gathered and lies in the gather arena */
-            s->master = take(c, nbytes, &rows->master);
+        uint64_t nelem = flat->cut.shard_nelem;
+        if (flat_is_split(f, flat))
+            s->rest = take(c, nelem * sizeof *s->rest, &rows->rest);
+        else if (flat_is_apart(f, flat)) /* else it is what is gathered, in the gather arena */
+            s->master = take(c, nelem * sizeof(float), &rows->master);
         if (!flat->trainable)
             continue;
         for (int k = 0; k < f->nstate; k++)
-            s->optim[k] = take(c, nbytes, &rows->optim);
-        s->grad = take(c, nbytes, &rows->grad);
+            s->optim[k] = take(c, nelem * fsdp_dtype_nbytes(f->state_dtypes[k]), &rows->optim);
+        s->grad = take(c, nelem * sizeof(float), &rows->grad);
     }
+    f->joined = take(c, master_joined_nbytes(f), &rows->joined);
     plan_parts(f, c, rows);
     f->replicate_staging = take(c, staging_nbytes(f), &rows->staging);
     f->sums = take(c, sizeof(double) * (FSDP_CONTROL_NELEM + f->npartials), &rows->scalars);
@@ -173,9 +171,9 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
     for (int i = 0; i < f->units.nflats; i++) {
         const struct flat *flat = &f->units.flats[i];
         struct flat_state *s = &f->flats[i];
-        bool split = is_split(flat);
-        s->param = take(c, gather_shard_nbytes(flat), split ? &rows->param : &rows->master);
-        if (!split)
+        bool apart = flat_is_apart(f, flat) || flat_is_split(f, flat);
+        s->param = take(c, gather_shard_nbytes(flat), apart ? &rows->param : &rows->master);
+        if (!apart)
             s->master = s->param;
     }
     uint64_t begin = c->pos, end = begin;
@@ -260,7 +258,10 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     overrides_dtypes(grads, sizeof grads, &f->units, OVERRIDES_REDUCED);
     row(f, "parameter shards, fp32 masters", NULL, rows.master);
     row(f, "parameter shards to gather", sent, rows.param);
-    row(f, "optimizer state", NULL, rows.optim);
+    row(f, "the rest of split masters, 16 bits", NULL, rows.rest);
+    row(f, "pieces of split masters, joined", NULL, rows.joined);
+    row(f, "optimizer state", f->opts.optim.moment_dtype == FSDP_BF16 ? "moments in BF16" : NULL,
+        rows.optim);
     row(f, "gradient shards", NULL, rows.grad);
     row(f, "parts kept after forward", params, rows.kept);
     row(f, "gradient shard summed over replicas", grads, rows.staging);

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * engine.h: struct fsdp, shared by fsdp.c (creation, agreement), arena.c (memory), exec.c (cursor),
- * view.c (what modules see), step.c (norm, clipping), update.c (optimizer), scale.c (loss scale),
- * state.c (slices) and access.c (whole parameters).
+ * view.c (what modules see), step.c (norm, clipping), update.c (optimizer), master.c (masters
+ * however they are kept), scale.c (loss scale), state.c (slices) and access.c (whole parameters).
  *
  * Memory of one rank, per flat of W * s elements:
  *
- *   master     [s] fp32, persistent; where param_dtype is fp32 it is also what is gathered
+ *   master     [s] fp32, persistent; where param_dtype is fp32 it is also what is gathered; NULL
+ *              where it is split, into param and rest (master.c)
+ *   rest       [s] 16 bits, persistent: the lower half of a split master
  *   param      [s] param_dtype, persistent: the shard that is gathered
- *   optim      [s] fp32 each, persistent, trainable flats: exp_avg, momentum_buffer, ema, ...
+ *   optim      [s] each, persistent, trainable flats: exp_avg, momentum_buffer, ema, ...; fp32, but
+ *              moments in moment_dtype
  *   grad       [s] fp32, persistent: the reduced gradient, accumulated over micro-steps
  *   staging    [W * s] what is gathered or reduced of a chunked flat (fsdp_cut), one for each lane
  *   slots      [W * s] unsharded parameters or gradients, shared by flats as the schedule says
@@ -28,11 +31,12 @@ enum { MAX_STATE = OPTIMIZER_MAX_STATE + 1 };
 
 struct flat_state {
     float *master;
+    uint16_t *rest;
     void *param;
     void *part; /* [W * s / regather_size] kept from forward to backward, or NULL */
     float *grad;
-    float *optim[MAX_STATE]; /* as fsdp.state_names */
-    void *by_hand;           /* [W * s] param_dtype, between fsdp_unshard and fsdp_reshard */
+    void *optim[MAX_STATE]; /* as fsdp.state_names, in fsdp.state_dtypes */
+    void *by_hand;          /* [W * s] param_dtype, between fsdp_unshard and fsdp_reshard */
 };
 
 /* A piece of a flat's shard that is updated with one set of settings. */
@@ -40,6 +44,8 @@ struct update_run {
     int flat;
     uint64_t pos, nelem; /* within the shard */
     struct optimizer_hyper hyper;
+    /* Of runs of one tensor, as they are with moments that are rounded by chance. */
+    uint64_t key, first; /* fsdp_rounding */
 };
 
 /* A program: its list, and an event per operation that another lane waits for. */
@@ -57,7 +63,7 @@ struct arena_row {
     char what[80];
     uint64_t nbytes;
 };
-enum { ARENA_MAX_ROWS = 16 };
+enum { ARENA_MAX_ROWS = 24 };
 
 struct fsdp {
     const struct fsdp_module_tree *tree;
@@ -85,6 +91,7 @@ struct fsdp {
     const struct optimizer *optimizer;
     int nstate, ema; /* ema: which of the state tensors is the average, -1: none */
     const char *state_names[MAX_STATE];
+    enum fsdp_dtype state_dtypes[MAX_STATE];
     bool ema_written;        /* by a load, since the latest fsdp_state_loaded */
     struct update_run *runs; /* flat by flat */
     int nruns;
@@ -99,6 +106,7 @@ struct fsdp {
     struct flat_state *flats;
     void **param_slots[2]; /* by program */
     void **grad_slots;
+    float *joined;                         /* [MASTER_PIECE] of split masters, if there are any */
     void *gather_staging, *reduce_staging; /* W * s elements of the largest chunked flat */
     void *replicate_staging; /* a shard in reduce_dtype, for the largest that is not fp32 */
     struct module_mem *module_mem;
@@ -149,6 +157,25 @@ static inline bool flat_is_chunked(const struct flat *flat)
 static inline int flat_shard(const struct fsdp *f, const struct flat *flat)
 {
     return flat->whole ? 0 : f->mesh->shard_rank;
+}
+
+/* Is the flat's master split? */
+static inline bool flat_is_split(const struct fsdp *f, const struct flat *flat)
+{
+    return f->opts.optim.master == FSDP_MASTER_SPLIT && flat->param_dtype == FSDP_BF16 &&
+           !flat->codec;
+}
+
+/* Has it a whole master beside what is gathered? */
+static inline bool flat_is_apart(const struct fsdp *f, const struct flat *flat)
+{
+    return (flat->codec || flat->param_dtype != FSDP_F32) && !flat_is_split(f, flat);
+}
+
+/* Optimizer tensor k of a flat from an element on. */
+static inline void *state_at(const struct fsdp *f, int flat, int k, uint64_t pos)
+{
+    return (char *)f->flats[flat].optim[k] + pos * fsdp_dtype_nbytes(f->state_dtypes[k]);
 }
 
 /* Finds the optimizer and divides the shards into runs of equal settings. */

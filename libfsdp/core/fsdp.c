@@ -8,6 +8,7 @@
 #include "advice.h"
 #include "gather.h"
 #include "hooks.h"
+#include "master.h"
 #include "trace.h"
 
 static int check_dtype(const char *what, enum fsdp_dtype dtype, struct fsdp_err *err)
@@ -175,6 +176,8 @@ static void write_optim(const struct fsdp_optim_opts *o, FILE *to)
     fprintf(to, "weight decay = %.17g of %d\n", o->weight_decay, (int)o->decay);
     fprintf(to, "clip_grad_norm = %.17g of norm %d\n", o->clip_grad_norm, (int)o->clip_norm);
     fprintf(to, "ema_decay = %.17g\n", o->ema_decay);
+    fprintf(to, "moments in = %s, masters %s\n", fsdp_dtype_name(o->moment_dtype),
+            o->master == FSDP_MASTER_SPLIT ? "split" : "whole");
     for (int g = 0; g < o->ngroups; g++)
         fprintf(to, "parameter group %d = %s; lr_scale %.17g decay %.17g betas %.17g %.17g\n",
                 g + 1, o->groups[g].names, o->groups[g].lr_scale, o->groups[g].weight_decay,
@@ -279,6 +282,7 @@ static int plan(struct fsdp *f, struct fsdp_err *err)
     FSDP_TRY(program_create(f, FSDP_TRAIN, err));
     FSDP_TRY(program_create(f, FSDP_EVAL, err));
     FSDP_TRY(update_plan(f, err));
+    FSDP_TRY(master_plan(f, err));
     f->npartials =
         f->opts.optim.clip_norm == FSDP_NORM_INF ? (size_t)f->mesh->size : (size_t)f->units.nflats;
     FSDP_TRY(arena_plan(f, err));

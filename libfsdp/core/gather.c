@@ -249,7 +249,7 @@ int gather_refresh(struct fsdp *f, struct fsdp_err *err)
         const struct flat_state *s = &f->flats[k];
         if (flat->codec)
             FSDP_TRY(gather_encode(f, k, err));
-        else if ((void *)s->master != s->param)
+        else if (s->master && (void *)s->master != s->param)
             FSDP_TRY(fsdp_cast(f->lanes[SCHED_COMPUTE], s->param, flat->param_dtype, s->master,
                                FSDP_F32, flat->cut.shard_nelem, err));
     }

@@ -2,7 +2,8 @@
 /*
  * A copy of the state in host memory, for a writer beside the training.
  *
- *   parts     of a flat's shard: the master and each optimizer tensor, shard_nelem fp32 each
+ *   parts     of a flat's shard: the master (a split one as its two halves) and each optimizer
+ *             tensor, shard_nelem elements each
  *   copied    those that the budget has room for, chosen once: the last that a writer comes to,
  *             which writes all masters before all optimizer tensors
  *   read live those that it has not, and frozen flats, which nothing updates
@@ -17,12 +18,15 @@
 #include <string.h>
 #include <time.h>
 
+#include "master.h"
 #include "state.h"
 
 struct part {
-    const float *live;
+    const char *live;
+    const uint16_t *rest; /* of a split master, whose parameters live is; else NULL */
+    size_t elem_nbytes;   /* of live */
     bool is_copied;
-    uint64_t pos;  /* of the copy, in host */
+    uint64_t pos;  /* of the copy, in host; a rest lies behind the parameters */
     uint8_t *read; /* [ntensors] of a live part: its slice was read, and may have changed since */
 };
 
@@ -33,7 +37,7 @@ struct fsdp_snapshot {
     struct fsdp_event *taken;   /* the state is as it shall be copied */
     struct fsdp_event **copied; /* [nflats] */
     struct part *parts;         /* [nflats][1 + nstate]: the master, then the optimizer's */
-    float *host;
+    char *host;
     uint64_t host_nbytes;
     uint8_t *read;
     bool *held; /* [nflats] its next update is not yet enqueued */
@@ -57,18 +61,23 @@ static struct part *part_of(const struct fsdp_snapshot *s, int flat, int i)
 /* ---- what is copied ---------------------------------------------------------------------------
  */
 
+static uint64_t part_nbytes(const struct fsdp_snapshot *s, int flat, const struct part *part)
+{
+    uint64_t nelem = s->f->units.flats[flat].cut.shard_nelem;
+    return nelem * (part->elem_nbytes + (part->rest ? sizeof *part->rest : 0));
+}
+
 /* Part i of a flat gets a place in host memory, if there is room. */
 static void place(struct fsdp_snapshot *s, int flat, int i, uint64_t budget_nbytes)
 {
     struct part *part = part_of(s, flat, i);
-    uint64_t nelem = s->f->units.flats[flat].cut.shard_nelem;
+    uint64_t nbytes = part_nbytes(s, flat, part);
 
-    if (!s->f->units.flats[flat].trainable ||
-        s->host_nbytes + nelem * sizeof(float) > budget_nbytes)
+    if (!s->f->units.flats[flat].trainable || s->host_nbytes + nbytes > budget_nbytes)
         return;
     part->is_copied = true;
-    part->pos = s->host_nbytes / sizeof(float);
-    s->host_nbytes += nelem * sizeof(float);
+    part->pos = s->host_nbytes;
+    s->host_nbytes += nbytes;
 }
 
 static void place_all(struct fsdp_snapshot *s, uint64_t budget_nbytes)
@@ -81,25 +90,35 @@ static void place_all(struct fsdp_snapshot *s, uint64_t budget_nbytes)
         place(s, k, 0, budget_nbytes);
 }
 
+static struct part live_part(const struct fsdp *f, int flat, int i)
+{
+    const struct flat_state *s = &f->flats[flat];
+    if (i)
+        return (struct part){.live = s->optim[i - 1],
+                             .elem_nbytes = fsdp_dtype_nbytes(f->state_dtypes[i - 1])};
+    if (s->master)
+        return (struct part){.live = (const char *)s->master, .elem_nbytes = sizeof(float)};
+    return (struct part){.live = s->param, .rest = s->rest, .elem_nbytes = sizeof *s->rest};
+}
+
 static int find_room(struct fsdp_snapshot *s, uint64_t budget_nbytes, struct fsdp_err *err)
 {
     struct fsdp *f = s->f;
     size_t nmarks = 0;
 
-    for (int k = 0; k < f->units.nflats; k++)
+    for (int k = 0; k < f->units.nflats; k++) {
         nmarks += (size_t)f->units.flats[k].ntensors * (size_t)nparts(f);
+        for (int i = 0; i < nparts(f); i++)
+            *part_of(s, k, i) = live_part(f, k, i);
+    }
     place_all(s, budget_nbytes);
     s->host = fsdp_host_alloc(s->f->device, (size_t)s->host_nbytes, "snapshot", err);
     uint8_t *mark = s->read = fsdp_alloc(nmarks, 1, "snapshot marks", err);
     if (!s->host || !s->read)
         return FSDP_ENOMEM;
-    for (int k = 0; k < f->units.nflats; k++) {
-        for (int i = 0; i < nparts(f); i++, mark += f->units.flats[k].ntensors) {
-            struct part *part = part_of(s, k, i);
-            part->live = i ? f->flats[k].optim[i - 1] : f->flats[k].master;
-            part->read = mark;
-        }
-    }
+    for (int k = 0; k < f->units.nflats; k++)
+        for (int i = 0; i < nparts(f); i++, mark += f->units.flats[k].ntensors)
+            part_of(s, k, i)->read = mark;
     return FSDP_OK;
 }
 
@@ -174,8 +193,10 @@ static int copy_flat(struct fsdp_snapshot *s, int k, struct fsdp_err *err)
     for (int i = 0; flat->trainable && i < nparts(s->f); i++) {
         struct part *part = part_of(s, k, i);
         if (part->is_copied) {
-            FSDP_TRY(fsdp_copy(s->lane, s->host + part->pos, part->live,
-                               flat->cut.shard_nelem * sizeof(float), err));
+            uint64_t nbytes = flat->cut.shard_nelem * part->elem_nbytes;
+            FSDP_TRY(fsdp_copy(s->lane, s->host + part->pos, part->live, nbytes, err));
+            if (part->rest)
+                FSDP_TRY(fsdp_copy(s->lane, s->host + part->pos + nbytes, part->rest, nbytes, err));
             continue;
         }
         for (int t = 0; t < flat->ntensors; t++) {
@@ -256,7 +277,8 @@ int snapshot_hold(struct fsdp *f, int flat, struct fsdp_err *err)
 struct view {
     struct fsdp_snapshot *s;
     const struct part *part;
-    const char *data; /* the slice's */
+    const char *data;     /* the slice's */
+    const uint16_t *rest; /* of a split master */
     uint64_t nbytes;
     int tensor;
     bool was_read;
@@ -269,13 +291,15 @@ static int view_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct f
         return fsdp_err_set(err, FSDP_EINVAL, "bytes %llu + %zu of a slice of %llu",
                             (unsigned long long)pos, nbytes, (unsigned long long)v->nbytes);
     v->was_read = true;
-    if (v->part->is_copied) {
+    if (v->part->is_copied && !v->rest) {
         memcpy(dst, v->data + pos, nbytes);
         return FSDP_OK;
     }
-    if (v->part->read[v->tensor])
+    if (!v->part->is_copied && v->part->read[v->tensor])
         return fsdp_err_set(err, FSDP_EINTERNAL,
                             "a snapshot without room for all is read twice, but training went on");
+    if (v->rest)
+        return master_read_split(v->data, v->rest, v->s->lane, pos, dst, nbytes, err);
     FSDP_TRY(fsdp_copy(v->s->lane, dst, v->data + pos, nbytes, err));
     return fsdp_lane_sync(v->s->lane, err);
 }
@@ -302,11 +326,15 @@ static int visit(void *ctx, const struct state_slice *at, fsdp_slice_f *fn, void
 {
     struct fsdp_snapshot *s = ctx;
     const struct part *part = part_of(s, at->flat, at->part);
-    const float *data = part->is_copied ? s->host + part->pos : part->live;
+    const char *data = part->is_copied ? s->host + part->pos : part->live;
+    const uint16_t *rest = part->rest;
+    if (rest && part->is_copied)
+        rest = (const uint16_t *)data + s->f->units.flats[at->flat].cut.shard_nelem;
     struct view view = {.s = s,
                         .part = part,
-                        .data = (const char *)(data + at->pos),
-                        .nbytes = at->nelem * sizeof(float),
+                        .data = data + at->pos * part->elem_nbytes,
+                        .rest = rest ? rest + at->pos : NULL,
+                        .nbytes = at->nelem * fsdp_dtype_nbytes(at->slice.tensor.dtype),
                         .tensor = at->tensor};
     struct fsdp_slice_io io = {&view, view_read, view_write};
 

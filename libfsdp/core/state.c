@@ -4,24 +4,45 @@
 #include <string.h>
 
 #include "gather.h"
+#include "master.h"
 #include "state.h"
+
+struct filling {
+    struct fsdp *f;
+    const struct param *param;
+    uint64_t first; /* element of the tensor */
+};
+
+static int fill_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
+{
+    const struct filling *p = ctx;
+    const char *name = p->param->tensor.name;
+    /* The stream follows the name, so that a model may reorder its parameters. */
+    uint64_t stream = fsdp_hash(FSDP_HASH_SEED, name, strlen(name));
+    return fsdp_init_fill(p->f->lanes[SCHED_COMPUTE], x, p->first + at, nelem, p->param->init,
+                          p->f->opts.seed, stream, err);
+}
+
+static int init_flat(struct fsdp *f, int k, struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[k];
+
+    for (int i = 0; i < flat->ntensors; i++) {
+        const struct param *p = &f->tree->params[flat->params[i]];
+        struct fsdp_box box;
+        uint64_t pos,
+            nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, flat_shard(f, flat));
+        struct filling filling = {
+            f, p, p->tensor.ndim ? box.offset[0] * fsdp_tensor_row_nelem(&p->tensor) : 0};
+        FSDP_TRY(master_each(f, k, pos, nelem, false, true, fill_piece, &filling, err));
+    }
+    return FSDP_OK;
+}
 
 int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
 {
-    for (int k = 0; k < f->units.nflats; k++) {
-        const struct flat *flat = &f->units.flats[k];
-        for (int i = 0; i < flat->ntensors; i++) {
-            const struct param *p = &f->tree->params[flat->params[i]];
-            struct fsdp_box box;
-            uint64_t pos,
-                nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, flat_shard(f, flat));
-            uint64_t first = p->tensor.ndim ? box.offset[0] * fsdp_tensor_row_nelem(&p->tensor) : 0;
-            /* The stream follows the name, so that a model may reorder its parameters. */
-            uint64_t stream = fsdp_hash(FSDP_HASH_SEED, p->tensor.name, strlen(p->tensor.name));
-            FSDP_TRY(fsdp_init_fill(f->lanes[SCHED_COMPUTE], f->flats[k].master + pos, first, nelem,
-                                    p->init, f->opts.seed, stream, err));
-        }
-    }
+    for (int k = 0; k < f->units.nflats; k++)
+        FSDP_TRY(init_flat(f, k, err));
     FSDP_TRY(update_average_begin(f, err));
     FSDP_TRY(gather_refresh(f, err));
     return fsdp_sync(f, err);
@@ -33,6 +54,7 @@ int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
 struct slice_mem {
     struct fsdp_lane *lane;
     char *data;
+    uint16_t *rest; /* of a split master, whose parameters data are; else NULL */
     uint64_t nbytes;
     bool *written; /* set by a write; may be NULL */
 };
@@ -49,6 +71,8 @@ static int slice_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct 
 {
     struct slice_mem *m = ctx;
     FSDP_TRY(check_range(m, pos, nbytes, err));
+    if (m->rest)
+        return master_read_split(m->data, m->rest, m->lane, pos, dst, nbytes, err);
     FSDP_TRY(fsdp_copy(m->lane, dst, m->data + pos, nbytes, err));
     return fsdp_lane_sync(m->lane, err);
 }
@@ -60,6 +84,8 @@ static int slice_write(void *ctx, uint64_t pos, const void *src, size_t nbytes,
     FSDP_TRY(check_range(m, pos, nbytes, err));
     if (m->written)
         *m->written = true;
+    if (m->rest)
+        return master_write_split(m->data, m->rest, m->lane, pos, src, nbytes, err);
     FSDP_TRY(fsdp_copy(m->lane, m->data + pos, src, nbytes, err));
     return fsdp_lane_sync(m->lane, err);
 }
@@ -86,6 +112,8 @@ static int visit_slice(struct fsdp *f, struct state_slice *at, const char *name,
     if (!at->nelem && !at->slice.tensor.ndim)
         return FSDP_OK; /* a scalar has no empty box: only its owner gives it */
     at->slice.tensor.name = name;
+    if (at->part)
+        at->slice.tensor.dtype = f->state_dtypes[at->part - 1];
     return visit(ctx, at, fn, fn_ctx, err);
 }
 
@@ -119,10 +147,17 @@ static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn,
 {
     struct fsdp *f = ctx;
     struct flat_state *state = &f->flats[at->flat];
-    float *base = at->part ? state->optim[at->part - 1] : state->master;
-    struct slice_mem mem = {f->lanes[SCHED_COMPUTE], (char *)(base + at->pos),
-                            at->nelem * sizeof(float),
-                            at->part - 1 == f->ema && f->ema >= 0 ? &f->ema_written : NULL};
+    struct slice_mem mem = {.lane = f->lanes[SCHED_COMPUTE],
+                            .nbytes = at->nelem * fsdp_dtype_nbytes(at->slice.tensor.dtype)};
+    if (at->part) {
+        mem.data = state_at(f, at->flat, at->part - 1, at->pos);
+        mem.written = at->part - 1 == f->ema ? &f->ema_written : NULL;
+    } else if (state->master) {
+        mem.data = (char *)(state->master + at->pos);
+    } else {
+        mem.data = (char *)((uint16_t *)state->param + at->pos);
+        mem.rest = state->rest + at->pos;
+    }
     struct fsdp_slice_io io = {&mem, slice_read, slice_write};
 
     return fn(fn_ctx, at->kind, &at->slice, &io, err);
@@ -134,20 +169,30 @@ int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err
 }
 
 /* Replica 0's values to the others. */
-static int broadcast_flat(struct fsdp *f, int k, float *data, struct fsdp_err *err)
+static int broadcast_flat(struct fsdp *f, int k, void *data, enum fsdp_dtype dtype,
+                          struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[k];
     struct fsdp_comm *comm = flat->whole ? f->mesh->world : f->mesh->replicate;
     if (fsdp_comm_size(comm) == 1)
         return FSDP_OK;
-    return fsdp_comm_broadcast(comm, data, flat->cut.shard_nelem, FSDP_F32, 0,
-                               f->lanes[SCHED_COMPUTE], err);
+    return fsdp_comm_broadcast(comm, data, flat->cut.shard_nelem, dtype, 0, f->lanes[SCHED_COMPUTE],
+                               err);
+}
+
+static int broadcast_master(struct fsdp *f, int k, struct fsdp_err *err)
+{
+    struct flat_state *s = &f->flats[k];
+    if (s->master)
+        return broadcast_flat(f, k, s->master, FSDP_F32, err);
+    FSDP_TRY(broadcast_flat(f, k, s->param, FSDP_BF16, err));
+    return broadcast_flat(f, k, s->rest, FSDP_BF16, err); /* 16 bits, whatever they mean */
 }
 
 int state_masters_changed(struct fsdp *f, struct fsdp_err *err)
 {
     for (int k = 0; k < f->units.nflats; k++)
-        FSDP_TRY(broadcast_flat(f, k, f->flats[k].master, err));
+        FSDP_TRY(broadcast_master(f, k, err));
     FSDP_TRY(gather_refresh(f, err));
     return fsdp_sync(f, err);
 }
@@ -159,7 +204,7 @@ int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
     f->ema_written = false;
     for (int k = 0; k < f->units.nflats; k++)
         for (int o = 0; f->units.flats[k].trainable && o < f->nstate; o++)
-            FSDP_TRY(broadcast_flat(f, k, f->flats[k].optim[o], err));
+            FSDP_TRY(broadcast_flat(f, k, f->flats[k].optim[o], f->state_dtypes[o], err));
     return state_masters_changed(f, err);
 }
 
@@ -187,6 +232,7 @@ int state_layout_create(struct fsdp *f, struct fsdp_err *err)
                                            .nflats = f->units.nflats,
                                            .flats = f->flat_descs,
                                            .noptim = f->nstate,
-                                           .optim = f->state_names};
+                                           .optim = f->state_names,
+                                           .optim_dtypes = f->state_dtypes};
     return FSDP_OK;
 }

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "master.h"
 #include "state.h"
 
 /* ---- planning ----------------------------------------------------------------------------------
@@ -40,13 +41,22 @@ static void add_run(struct fsdp *f, int flat_index, int i)
     uint64_t pos;
     uint64_t nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
     struct update_run *last = f->nruns ? &f->runs[f->nruns - 1] : NULL;
+    const struct fsdp_tensor *tensor = &flat->tensors[i];
+    bool by_chance = f->opts.optim.moment_dtype != FSDP_F32;
 
     if (!nelem)
         return;
-    if (last && last->flat == flat_index && !memcmp(&last->hyper, &hyper, sizeof hyper))
+    if (last && !by_chance && last->flat == flat_index &&
+        !memcmp(&last->hyper, &hyper, sizeof hyper))
         last->nelem = pos + nelem - last->pos;
     else
-        f->runs[f->nruns++] = (struct update_run){flat_index, pos, nelem, hyper};
+        f->runs[f->nruns++] = (struct update_run){
+            .flat = flat_index,
+            .pos = pos,
+            .nelem = nelem,
+            .hyper = hyper,
+            .key = fsdp_hash(FSDP_HASH_SEED, tensor->name, strlen(tensor->name)),
+            .first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0};
 }
 
 int update_plan(struct fsdp *f, struct fsdp_err *err)
@@ -57,11 +67,14 @@ int update_plan(struct fsdp *f, struct fsdp_err *err)
     FSDP_TRY(optimizer_find(&f->optimizer, opts->name, err));
     FSDP_TRY(optimizer_check(f->optimizer, opts, err));
     FSDP_TRY(optimizer_check_names(opts, ntrainable, trainable_name, &f->units, err));
-    for (int k = 0; k < f->optimizer->nstate(opts); k++)
+    for (int k = 0; k < f->optimizer->nstate(opts); k++) {
+        f->state_dtypes[f->nstate] = opts->moment_dtype;
         f->state_names[f->nstate++] = f->optimizer->state[k];
+    }
     f->ema = -1;
     if (opts->ema_decay > 0) {
         f->ema = f->nstate;
+        f->state_dtypes[f->nstate] = FSDP_F32;
         f->state_names[f->nstate++] = "ema";
     }
     f->runs = fsdp_alloc((size_t)ntrainable, sizeof *f->runs, "parameter groups", err);
@@ -76,35 +89,64 @@ int update_plan(struct fsdp *f, struct fsdp_err *err)
 /* ---- running ------------------------------------------------------------------------------------
  */
 
-static int update_one(struct fsdp *f, const struct update_run *run, struct fsdp_err *err)
+/* Elements [pos, pos + nelem) of the run's flat; the master is the caller's to set. */
+static struct optimizer_run run_of(const struct fsdp *f, const struct update_run *run, uint64_t pos,
+                                   uint64_t nelem)
 {
     enum fsdp_dtype dtype = f->units.flats[run->flat].param_dtype;
-    struct flat_state *s = &f->flats[run->flat];
+    const struct flat_state *s = &f->flats[run->flat];
     struct optimizer_run args = {
-        .master = s->master + run->pos,
-        .grad = s->grad + run->pos,
+        .grad = s->grad + pos,
         .grad_scale = f->clip_coef,
         .loss_scale = f->scaled ? f->scale : NULL,
-        .nelem = run->nelem,
+        .rounding = {run->key, (uint64_t)f->step_args->step, run->first + pos - run->pos},
+        .nelem = nelem,
         .step = f->step_args->step,
         .lr = f->step_args->lr,
         .hyper = run->hyper,
         .opts = &f->opts.optim,
     };
     for (int k = 0; k < f->optimizer->nstate(&f->opts.optim); k++)
-        args.state[k] = s->optim[k] + run->pos;
+        args.state[k] = state_at(f, run->flat, k, pos);
     if (dtype != FSDP_F32 && !f->units.flats[run->flat].codec) {
-        args.param = (char *)s->param + run->pos * fsdp_dtype_nbytes(dtype);
+        args.param = (char *)s->param + pos * fsdp_dtype_nbytes(dtype);
         args.param_dtype = dtype;
     }
+    return args;
+}
+
+struct updating {
+    struct fsdp *f;
+    const struct update_run *run;
+};
+
+/* A piece of a split master that was joined: it is split again, and so the parameter written. */
+static int update_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
+{
+    const struct updating *u = ctx;
+    struct optimizer_run args = run_of(u->f, u->run, u->run->pos + at, nelem);
+    args.master = x;
+    args.param = NULL;
+    return u->f->optimizer->update(u->f->lanes[SCHED_COMPUTE], &args, err);
+}
+
+static int update_one(struct fsdp *f, const struct update_run *run, struct fsdp_err *err)
+{
+    const struct flat_state *s = &f->flats[run->flat];
+    struct updating u = {f, run};
+    struct optimizer_run args = run_of(f, run, run->pos, run->nelem);
+
+    if (!s->master && !f->optimizer->splits)
+        return master_each(f, run->flat, run->pos, run->nelem, true, true, update_piece, &u, err);
+    args.master = s->master ? s->master + run->pos : NULL;
+    args.rest = s->rest ? s->rest + run->pos : NULL;
     return f->optimizer->update(f->lanes[SCHED_COMPUTE], &args, err);
 }
 
 static int copy_to_average(struct fsdp *f, int flat, struct fsdp_err *err)
 {
-    struct flat_state *s = &f->flats[flat];
-    return fsdp_copy(f->lanes[SCHED_COMPUTE], s->optim[f->ema], s->master,
-                     f->units.flats[flat].cut.shard_nelem * sizeof(float), err);
+    return master_copy(f, flat, 0, f->flats[flat].optim[f->ema],
+                       f->units.flats[flat].cut.shard_nelem, err);
 }
 
 int update_average_begin(struct fsdp *f, struct fsdp_err *err)
@@ -115,15 +157,27 @@ int update_average_begin(struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+struct averaging {
+    struct fsdp *f;
+    float *average;
+};
+
+static int average_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
+{
+    const struct averaging *a = ctx;
+    return fsdp_ema(a->f->lanes[SCHED_COMPUTE], a->average + at, x, nelem,
+                    a->f->opts.optim.ema_decay, err);
+}
+
 /* After the first step the average is the weights themselves, as in PyTorch's AveragedModel. */
 static int update_average(struct fsdp *f, int flat, struct fsdp_err *err)
 {
-    struct flat_state *s = &f->flats[flat];
+    struct averaging a = {f, f->flats[flat].optim[f->ema]};
 
     if (f->step_args->step == 0)
         return copy_to_average(f, flat, err);
-    return fsdp_ema(f->lanes[SCHED_COMPUTE], s->optim[f->ema], s->master,
-                    f->units.flats[flat].cut.shard_nelem, f->opts.optim.ema_decay, err);
+    return master_each(f, flat, 0, f->units.flats[flat].cut.shard_nelem, true, false, average_piece,
+                       &a, err);
 }
 
 int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)

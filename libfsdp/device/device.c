@@ -361,9 +361,28 @@ int fsdp_loss_scale_update(struct fsdp_lane *lane, struct fsdp_loss_scale *scale
 
 int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err)
 {
+    const bool split = !args->master;
     if (args->param)
         FSDP_TRY(check_float(lane, args->param_dtype, "adamw", err));
+    if (args->moment_dtype != FSDP_F32 && args->moment_dtype != FSDP_BF16)
+        return fsdp_err_set(err, FSDP_EINVAL, "lane %s: adamw keeps moments in F32 or BF16, not %s",
+                            lane->name, fsdp_dtype_name(args->moment_dtype));
+    if (split && (!args->param || !args->rest || args->param_dtype != FSDP_BF16))
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "lane %s: adamw without a master needs its two halves", lane->name);
     return args->nelem ? lane->device->ops->adamw(lane->state, args, err) : FSDP_OK;
+}
+
+int fsdp_split(struct fsdp_lane *lane, void *param, uint16_t *rest, const float *x, size_t nelem,
+               struct fsdp_err *err)
+{
+    return nelem ? lane->device->ops->split(lane->state, param, rest, x, nelem, err) : FSDP_OK;
+}
+
+int fsdp_join(struct fsdp_lane *lane, float *x, const void *param, const uint16_t *rest,
+              size_t nelem, struct fsdp_err *err)
+{
+    return nelem ? lane->device->ops->join(lane->state, x, param, rest, nelem, err) : FSDP_OK;
 }
 
 int fsdp_sgd(struct fsdp_lane *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err)

@@ -218,57 +218,6 @@ int device_cpu_loss_scale_update(void *lane, struct fsdp_loss_scale *scale, cons
     return device_cpu_lane_call(lane, scale_run, &arg, sizeof arg, err);
 }
 
-/* ---- AdamW --------------------------------------------------------------------------------------
- */
-
-struct adamw_arg {
-    const struct fsdp_adamw_args *args;
-    struct adamw factors;
-};
-
-FSDP_CPU_CLONES static void adamw_loop(const struct adamw_arg *arg, size_t from, size_t nelem)
-{
-    const struct adamw factors = arg->factors;
-    float *restrict p = arg->args->master + from, *restrict m = arg->args->exp_avg + from;
-    float *restrict v = arg->args->exp_avg_sq + from;
-    const float *restrict g = arg->args->grad + from;
-
-    for (size_t i = 0; i < nelem; i++)
-        adamw_element(&factors, &p[i], &m[i], &v[i], g[i]);
-}
-
-/* The new values are converted while they are in the cache. */
-static void adamw_part(void *arg, int worker, size_t from, size_t to)
-{
-    enum { PIECE = 4096 };
-    const struct adamw_arg *w = arg;
-    const struct fsdp_adamw_args *a = w->args;
-    (void)worker;
-    for (size_t at = from; at < to; at += PIECE) {
-        const size_t nelem = to - at < PIECE ? to - at : PIECE;
-        adamw_loop(w, at, nelem);
-        if (a->param)
-            fsdp_cpu_convert((char *)a->param + at * fsdp_dtype_nbytes(a->param_dtype),
-                             a->param_dtype, a->master + at, FSDP_F32, nelem);
-    }
-}
-
-static int adamw_run(void *arg, struct fsdp_err *err)
-{
-    const struct fsdp_adamw_args *a = arg;
-    (void)err;
-    if (a->loss_scale && a->loss_scale->skip)
-        return FSDP_OK;
-    struct adamw_arg w = {a, adamw_of(a)};
-    fsdp_cpu_for(a->nelem, DEVICE_CPU_GRAIN, adamw_part, &w);
-    return FSDP_OK;
-}
-
-int device_cpu_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err)
-{
-    return device_cpu_lane_call(lane, adamw_run, args, sizeof *args, err);
-}
-
 /* ---- initial values
  * ------------------------------------------------------------------------------ */
 

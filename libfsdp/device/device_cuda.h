@@ -55,6 +55,10 @@ int device_cuda_clip_coef(void *lane, float *coef, float *norm, const double *pa
 int device_cuda_loss_scale_update(void *lane, struct fsdp_loss_scale *scale, const float *norm,
                                   struct fsdp_loss_scale_rule rule, struct fsdp_err *err);
 int device_cuda_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
+int device_cuda_split(void *lane, void *param, uint16_t *rest, const float *x, size_t nelem,
+                      struct fsdp_err *err);
+int device_cuda_join(void *lane, float *x, const void *param, const uint16_t *rest, size_t nelem,
+                     struct fsdp_err *err);
 int device_cuda_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
 int device_cuda_ema(void *lane, float *average, const float *x, size_t nelem, double decay,
                     struct fsdp_err *err);

@@ -46,6 +46,43 @@ static inline FSDP_ON_DEVICE void adamw_element(const struct adamw *w, float *p,
     *p = *p * w->keep - w->step * mi / (sqrtf(vi) * w->root + w->eps);
 }
 
+/* ---- BF16 by chance, and masters in two halves -------------------------------------------------
+ */
+
+/* x rounded to one of its two BF16 neighbours by 16 random bits; a NaN stays one. */
+static inline FSDP_ON_DEVICE uint16_t bf16_by_chance(float x, uint32_t random)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint32_t rounded = (bits + (random & 0xffff)) >> 16, quiet = bits >> 16 | 0x40;
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+static inline FSDP_ON_DEVICE float bf16_value(uint16_t half)
+{
+    const uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline FSDP_ON_DEVICE void master_split(uint16_t *param, uint16_t *rest, float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u; /* rounding up must not make a number */
+    *param = (uint16_t)(nan ? bits >> 16 | 0x40 : (bits + 0x8000) >> 16);
+    *rest = (uint16_t)(nan ? 0 : bits);
+}
+
+static inline FSDP_ON_DEVICE float master_join(uint16_t param, uint16_t rest)
+{
+    const uint32_t bits = (((uint32_t)param - (rest >> 15)) << 16) | rest;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 /* ---- SGD --------------------------------------------------------------------------------------
  */
 

@@ -48,7 +48,10 @@ static int adamw_update(struct fsdp_lane *lane, const struct optimizer_run *run,
         .grad = run->grad,
         .grad_scale = run->grad_scale,
         .param = run->param,
+        .rest = run->rest,
         .param_dtype = run->param_dtype,
+        .moment_dtype = run->opts->moment_dtype,
+        .rounding = run->rounding,
         .nelem = run->nelem,
         .lr = run->lr * run->hyper.lr_scale,
         .beta1 = run->hyper.beta1,
@@ -82,6 +85,11 @@ static int sgd_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
                      "sgd: nesterov needs a momentum and no dampening, not %g and %g",
                      opts->momentum, opts->dampening);
         return fsdp_err_blame(err, FSDP_EINVAL, "nesterov");
+    }
+    if (opts->moment_dtype != FSDP_F32) {
+        fsdp_err_set(err, FSDP_EUNSUPPORTED, "sgd: its momentum is kept in F32, not in %s",
+                     fsdp_dtype_name(opts->moment_dtype));
+        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "moment_dtype");
     }
     for (int g = 0; g < opts->ngroups; g++)
         if (opts->groups[g].beta1 >= 0 || opts->groups[g].beta2 >= 0) {
@@ -120,6 +128,7 @@ static int sgd_update(struct fsdp_lane *lane, const struct optimizer_run *run, s
 static const struct optimizer optimizers[] = {
     {.name = "adamw",
      .state = {"exp_avg", "exp_avg_sq"},
+     .splits = true,
      .nstate = adamw_nstate,
      .check = adamw_check,
      .update = adamw_update},
@@ -155,6 +164,11 @@ int optimizer_check(const struct optimizer *optimizer, const struct fsdp_optim_o
     if (!(opts->ema_decay >= 0 && opts->ema_decay < 1))
         return fsdp_err_set(err, FSDP_EINVAL, "ema_decay is %g; it must be at least 0 and below 1",
                             opts->ema_decay);
+    if (opts->moment_dtype != FSDP_F32 && opts->moment_dtype != FSDP_BF16) {
+        fsdp_err_set(err, FSDP_EUNSUPPORTED, "moments in %s; they can be F32 or BF16",
+                     fsdp_dtype_name(opts->moment_dtype));
+        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "moment_dtype");
+    }
     if (opts->clip_norm != FSDP_NORM_2 && opts->clip_norm != FSDP_NORM_INF)
         return fsdp_err_set(err, FSDP_EINVAL, "unknown norm %d to clip by", (int)opts->clip_norm);
     return optimizer->check(opts, err);

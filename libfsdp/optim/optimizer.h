@@ -14,11 +14,14 @@ struct optimizer_hyper {
 
 /* One update of a contiguous run of a rank's flat shard. */
 struct optimizer_run {
-    float *master, *state[OPTIMIZER_MAX_STATE]; /* [nelem], state as the optimizer's names */
-    const float *grad, *grad_scale;             /* grad_scale: device scalar */
-    const struct fsdp_loss_scale *loss_scale;   /* on the device: skips steps; NULL: none */
+    float *master;                    /* [nelem]; NULL: split, in param and rest */
+    void *state[OPTIMIZER_MAX_STATE]; /* [nelem], as the optimizer's names */
+    uint16_t *rest;
+    const float *grad, *grad_scale;           /* grad_scale: device scalar */
+    const struct fsdp_loss_scale *loss_scale; /* on the device: skips steps; NULL: none */
     void *param; /* also written, in param_dtype; NULL where it is the master's memory */
     enum fsdp_dtype param_dtype;
+    struct fsdp_rounding rounding; /* of moments in BF16 */
     size_t nelem;
     int64_t step; /* 0 is the first */
     double lr;
@@ -28,7 +31,8 @@ struct optimizer_run {
 
 struct optimizer {
     const char *name;
-    const char *state[OPTIMIZER_MAX_STATE]; /* tensors per parameter, fp32: state.<fqn>.<name> */
+    const char *state[OPTIMIZER_MAX_STATE]; /* tensors per parameter: state.<fqn>.<name> */
+    bool splits; /* it takes split masters as they are; else whole ones, in pieces */
     int (*nstate)(const struct fsdp_optim_opts *opts); /* how many of them it keeps */
     int (*check)(const struct fsdp_optim_opts *opts, struct fsdp_err *err);
     /* Enqueues. */

@@ -65,13 +65,15 @@ static void close_memory(void)
 }
 
 /* Work runs before the call returns, or in a lane's synchronisation. */
-#define OPENED(call)                                                                               \
+#define OPENED(op, params, args)                                                                   \
+    static int op params                                                                           \
     {                                                                                              \
         open_memory();                                                                             \
-        int rc = call;                                                                             \
+        int rc = CPU.op args;                                                                      \
         close_memory();                                                                            \
         return rc;                                                                                 \
-    }
+    }                                                                                              \
+    struct fsdp_err
 
 static int dev_open(void **state, int ordinal, unsigned flags, struct fsdp_err *err)
 {
@@ -115,120 +117,66 @@ static void dev_free(void *state, void *ptr)
     (void)ptr;
 }
 
-static int lane_sync(void *l, struct fsdp_err *e)
-    OPENED(CPU.lane_sync(l, e)) static void lane_destroy(void *l)
+static void lane_destroy(void *l)
 {
     open_memory();
     CPU.lane_destroy(l);
     close_memory();
 }
-static int
-lane_call(void *l, fsdp_lane_f *fn, const void *arg, size_t nbytes,
-          struct fsdp_err *e) OPENED(CPU.lane_call(l, fn, arg, nbytes,
-                                                   e)) static int event_record(void *event, void *l,
-                                                                               struct fsdp_err *e)
-    OPENED(CPU.event_record(event, l, e)) static int event_wait(
-        void *event, void *l,
-        struct fsdp_err *e) OPENED(CPU.event_wait(event, l, e)) static int copy(void *l, void *dst,
-                                                                                const void *src,
-                                                                                size_t nbytes,
-                                                                                struct fsdp_err *e)
-        OPENED(CPU.copy(l, dst, src, nbytes, e)) static int zero(void *l, void *dst, size_t nbytes,
-                                                                 struct fsdp_err *e)
-            OPENED(CPU.zero(l, dst, nbytes, e)) static int cast(void *l, void *dst,
-                                                                enum fsdp_dtype d, const void *src,
-                                                                enum fsdp_dtype s, size_t n,
-                                                                struct fsdp_err *e)
-                OPENED(CPU.cast(l, dst, d, src, s,
-                                n, e)) static int accumulate(void *l, float *dst, const void *src,
-                                                             enum fsdp_dtype d,
-                                                             size_t n, struct fsdp_err *e)
-                    OPENED(CPU.accumulate(l, dst, src, d, n, e)) static int sumsq(
-                        void *l, double *out, const float *x, size_t n,
-                        struct fsdp_err *e)
-                        OPENED(CPU.sumsq(l, out, x, n, e)) static int absmax(
-                            void *l, double *out, const float *x, size_t n, struct fsdp_err *e)
-                            OPENED(CPU.absmax(l, out, x, n, e)) static int max_rows(
-                                void *l, double *out, const double *in, size_t nrows, size_t ncols,
-                                struct fsdp_err *e)
-                                OPENED(CPU.max_rows(l, out, in, nrows, ncols,
-                                                    e)) static int quantize(void *l, void *dst,
-                                                                            enum fsdp_dtype d,
-                                                                            const float *src,
-                                                                            size_t n,
-                                                                            const double *amax,
-                                                                            struct fsdp_err *e)
-                                    OPENED(CPU.quantize(
-                                        l, dst,
-                                        d, src,
-                                        n, amax, e)) static int dequantize(void *l, void *dst,
-                                                                           enum fsdp_dtype d,
-                                                                           const void *src,
-                                                                           enum fsdp_dtype s,
-                                                                           size_t n,
-                                                                           const double *amax,
-                                                                           struct fsdp_err *e)
-                                        OPENED(CPU.dequantize(
-                                            l, dst,
-                                            d, src,
-                                            s, n, amax,
-                                            e)) static int clip_coef(void *l, float *coef,
-                                                                     float *norm,
-                                                                     const double
-                                                                         *partial,
-                                                                     size_t n,
-                                                                     enum fsdp_norm type,
-                                                                     float most,
-                                                                     const struct fsdp_loss_scale
-                                                                         *scale,
-                                                                     struct fsdp_err *e)
-                                            OPENED(CPU.clip_coef(
-                                                l, coef, norm, partial, n, type, most, scale,
-                                                e)) static int loss_scale_update(void *l,
-                                                                                 struct
-                                                                                 fsdp_loss_scale
-                                                                                     *scale,
-                                                                                 const float *norm,
-                                                                                 struct
-                                                                                 fsdp_loss_scale_rule
-                                                                                     rule,
-                                                                                 struct fsdp_err *e)
-                                                OPENED(CPU.loss_scale_update(
-                                                    l, scale, norm, rule,
-                                                    e)) static int adamw(void *l,
-                                                                         const struct
-                                                                         fsdp_adamw_args *args,
-                                                                         struct fsdp_err *e)
-                                                    OPENED(CPU.adamw(l, args, e)) static int sgd(
-                                                        void *l, const struct fsdp_sgd_args *args,
-                                                        struct fsdp_err *e)
-                                                        OPENED(CPU.sgd(l, args, e)) static int ema(
-                                                            void *l, float *average, const float *x,
-                                                            size_t n, double decay,
-                                                            struct fsdp_err *e)
-                                                            OPENED(CPU.ema(
-                                                                l, average, x, n, decay,
-                                                                e)) static int init_fill(void *l,
-                                                                                         float *dst,
-                                                                                         uint64_t
-                                                                                             first,
-                                                                                         size_t n,
-                                                                                         struct
-                                                                                         fsdp_init
-                                                                                             init,
-                                                                                         uint64_t
-                                                                                             seed,
-                                                                                         uint64_t
-                                                                                             stream,
-                                                                                         struct
-                                                                                         fsdp_err
-                                                                                             *e)
-                                                                OPENED(CPU.init_fill(l, dst, first,
-                                                                                     n, init, seed,
-                                                                                     stream, e))
 
-                                                                    static struct fsdp_device_ops
-    opaque_ops;
+OPENED(lane_sync, (void *l, struct fsdp_err *e), (l, e));
+OPENED(lane_call, (void *l, fsdp_lane_f *fn, const void *arg, size_t nbytes, struct fsdp_err *e),
+       (l, fn, arg, nbytes, e));
+OPENED(event_record, (void *event, void *l, struct fsdp_err *e), (event, l, e));
+OPENED(event_wait, (void *event, void *l, struct fsdp_err *e), (event, l, e));
+OPENED(copy, (void *l, void *dst, const void *src, size_t nbytes, struct fsdp_err *e),
+       (l, dst, src, nbytes, e));
+OPENED(zero, (void *l, void *dst, size_t nbytes, struct fsdp_err *e), (l, dst, nbytes, e));
+OPENED(cast,
+       (void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s, size_t n,
+        struct fsdp_err *e),
+       (l, dst, d, src, s, n, e));
+OPENED(accumulate,
+       (void *l, float *dst, const void *src, enum fsdp_dtype d, size_t n, struct fsdp_err *e),
+       (l, dst, src, d, n, e));
+OPENED(sumsq, (void *l, double *out, const float *x, size_t n, struct fsdp_err *e),
+       (l, out, x, n, e));
+OPENED(absmax, (void *l, double *out, const float *x, size_t n, struct fsdp_err *e),
+       (l, out, x, n, e));
+OPENED(max_rows,
+       (void *l, double *out, const double *in, size_t nrows, size_t ncols, struct fsdp_err *e),
+       (l, out, in, nrows, ncols, e));
+OPENED(quantize,
+       (void *l, void *dst, enum fsdp_dtype d, const float *src, size_t n, const double *amax,
+        struct fsdp_err *e),
+       (l, dst, d, src, n, amax, e));
+OPENED(dequantize,
+       (void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s, size_t n,
+        const double *amax, struct fsdp_err *e),
+       (l, dst, d, src, s, n, amax, e));
+OPENED(clip_coef,
+       (void *l, float *coef, float *norm, const double *partial, size_t n, enum fsdp_norm type,
+        float most, const struct fsdp_loss_scale *scale, struct fsdp_err *e),
+       (l, coef, norm, partial, n, type, most, scale, e));
+OPENED(loss_scale_update,
+       (void *l, struct fsdp_loss_scale *scale, const float *norm, struct fsdp_loss_scale_rule rule,
+        struct fsdp_err *e),
+       (l, scale, norm, rule, e));
+OPENED(adamw, (void *l, const struct fsdp_adamw_args *args, struct fsdp_err *e), (l, args, e));
+OPENED(split, (void *l, void *param, uint16_t *rest, const float *x, size_t n, struct fsdp_err *e),
+       (l, param, rest, x, n, e));
+OPENED(join,
+       (void *l, float *x, const void *param, const uint16_t *rest, size_t n, struct fsdp_err *e),
+       (l, x, param, rest, n, e));
+OPENED(sgd, (void *l, const struct fsdp_sgd_args *args, struct fsdp_err *e), (l, args, e));
+OPENED(ema, (void *l, float *average, const float *x, size_t n, double decay, struct fsdp_err *e),
+       (l, average, x, n, decay, e));
+OPENED(init_fill,
+       (void *l, float *dst, uint64_t first, size_t n, struct fsdp_init init, uint64_t seed,
+        uint64_t stream, struct fsdp_err *e),
+       (l, dst, first, n, init, seed, stream, e));
+
+static struct fsdp_device_ops opaque_ops;
 
 /* The rest is the CPU's; the name, too, so that ranks meet as they do there. */
 __attribute__((constructor)) static void fill_ops(void)
@@ -256,6 +204,8 @@ __attribute__((constructor)) static void fill_ops(void)
     opaque_ops.clip_coef = clip_coef;
     opaque_ops.loss_scale_update = loss_scale_update;
     opaque_ops.adamw = adamw;
+    opaque_ops.split = split;
+    opaque_ops.join = join;
     opaque_ops.sgd = sgd;
     opaque_ops.ema = ema;
     opaque_ops.init_fill = init_fill;

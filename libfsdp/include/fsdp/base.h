@@ -295,9 +295,10 @@ struct fsdp_state_layout {
                        by shard, and so the same on one level and on two */
     int nflats;
     const struct fsdp_flat_desc *flats;
-    int noptim; /* optimizer tensors per trainable tensor, same dtype and shape */
+    int noptim; /* optimizer tensors per trainable tensor, of its shape */
     const char *const
         *optim; /* their names: "exp_avg", "exp_avg_sq"; stored as state.<fqn>.<name> */
+    const enum fsdp_dtype *optim_dtypes; /* [noptim]; NULL: that of the tensor */
 };
 
 /* ---- out-of-band channel ----------------------------------------------------------------------

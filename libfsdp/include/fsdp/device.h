@@ -163,24 +163,48 @@ int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const doubl
 int fsdp_loss_scale_update(struct fsdp_lane *lane, struct fsdp_loss_scale *scale, const float *norm,
                            struct fsdp_loss_scale_rule rule, struct fsdp_err *err);
 
+/* Where the random bits of stochastic rounding come from, which so do not depend on how a tensor is
+ * divided: element i of the range takes word (first + i) mod 4 of block (first + i) / 4 of
+ * Philox 4x32-10 under (key, step), the low half for exp_avg and the high half for exp_avg_sq. */
+struct fsdp_rounding {
+    uint64_t key;   /* the tensor's */
+    uint64_t step;  /* the optimizer's */
+    uint64_t first; /* the range's first element in the tensor */
+};
+
 /* One AdamW step on a range of the flat shard (torch.optim.AdamW, decoupled decay):
  *   p *= 1 - lr*decay; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
  *   p -= lr/bias1 * m / (sqrt(v)/sqrt(bias2) + eps)     with g scaled by *grad_scale first.
  * bias1 = 1 - b1^t and bias2 = 1 - b2^t, in double, t the steps that were not skipped. Where param
- * is not NULL the new value is also written there in param_dtype. */
+ * is not NULL the new value is also written there in param_dtype.
+ * Moments in BF16 are rounded stochastically after the step has used them: up with the probability
+ * of what lies above the lower neighbour, so that they are right on average however small the
+ * changes are. A master may be split (fsdp_split): then param and rest hold it. */
 struct fsdp_adamw_args {
-    float *master, *exp_avg, *exp_avg_sq;
+    float *master;              /* NULL: split */
+    void *exp_avg, *exp_avg_sq; /* in moment_dtype */
     const float *grad;
     const float *grad_scale; /* device scalar, NULL: 1 */
     /* On the device: skips the step, and counts those that were; NULL: none is. */
     const struct fsdp_loss_scale *loss_scale;
     void *param;
+    uint16_t *rest; /* of a split master */
     enum fsdp_dtype param_dtype;
+    enum fsdp_dtype moment_dtype;  /* F32 or BF16 */
+    struct fsdp_rounding rounding; /* of BF16 moments */
     size_t nelem;
     int64_t nsteps; /* with this one */
     double lr, beta1, beta2, eps, weight_decay;
 };
 int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
+
+/* An fp32 master in two halves of 16 bits: param, which is x rounded to the nearest BF16 (of two
+ * that are equally near the one that is farther from zero: a tie to even would not leave enough
+ * bits), and rest, its low half. Joined they are x to the bit; a NaN is a quiet one. */
+int fsdp_split(struct fsdp_lane *lane, void *param, uint16_t *rest, const float *x, size_t nelem,
+               struct fsdp_err *err);
+int fsdp_join(struct fsdp_lane *lane, float *x, const void *param, const uint16_t *rest,
+              size_t nelem, struct fsdp_err *err);
 
 /* One step of stochastic gradient descent (torch.optim.SGD), with g scaled by *grad_scale first:
  *   g += decay*p; b = momentum*b + (1-dampening) g, but b = g in the first step;

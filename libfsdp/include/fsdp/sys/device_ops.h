@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define FSDP_DEVICE_OPS_ABI 2
+#define FSDP_DEVICE_OPS_ABI 3
 
 struct fsdp_device_ops {
     uint32_t abi;
@@ -56,6 +56,10 @@ struct fsdp_device_ops {
     int (*loss_scale_update)(void *lane, struct fsdp_loss_scale *scale, const float *norm,
                              struct fsdp_loss_scale_rule rule, struct fsdp_err *err);
     int (*adamw)(void *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
+    int (*split)(void *lane, void *param, uint16_t *rest, const float *x, size_t nelem,
+                 struct fsdp_err *err);
+    int (*join)(void *lane, float *x, const void *param, const uint16_t *rest, size_t nelem,
+                struct fsdp_err *err);
     int (*sgd)(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
     int (*ema)(void *lane, float *average, const float *x, size_t nelem, double decay,
                struct fsdp_err *err);
@@ -73,7 +77,8 @@ extern const struct fsdp_device_ops fsdp_device_cpu_ops;
  * every call, allocated by the first and freed with the lane. NULL: there is no such memory. */
 void *fsdp_lane_scratch(struct fsdp_lane *lane, size_t nbytes, struct fsdp_err *err);
 
-/* A device of this backend, whatever kind it is: for backends that are not in the tree, and tests. */
+/* A device of this backend, whatever kind it is: for backends that are not in the tree, and tests.
+ */
 int fsdp_device_open_ops(struct fsdp_device **out, const struct fsdp_device_ops *ops, int ordinal,
                          unsigned flags, struct fsdp_err *err);
 

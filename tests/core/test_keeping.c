@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How the state is kept changes nothing of what is computed. Split masters give the bits of whole
+ * ones, and moments in BF16 the same bits at every world size and under every strategy. Gradients
+ * are given (given.h), the same on every rank, so that their sum is exact.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "given.h"
+#include "ranks.h"
+#include "tap.h"
+
+enum { STEPS = 5, NKEYS = 5 };
+static const char *const keys[NKEYS] = {"", "exp_avg", "exp_avg_sq", "momentum_buffer", "ema"};
+
+enum { SPLIT = 1, NARROW = 2, SGD = 4, EMA = 8, CLIP = 16, THREADED = 32, SAVED = 64 };
+struct cell {
+    int nranks, nnodes;
+    enum fsdp_strategy strategy;
+    unsigned how;
+};
+
+struct outcome {
+    float value[NKEYS][GIVEN_NELEM];
+    float summoned[GIVEN_NELEM];
+};
+
+struct run {
+    struct cell cell;
+    struct outcome *out;
+    float (*to)[GIVEN_NELEM]; /* where slices go */
+    bool write;               /* there and back, odd bytes first */
+};
+
+/* ---- one run ----------------------------------------------------------------------------------
+ */
+
+static int place_of(const char *name, int *key)
+{
+    for (*key = 0; *key < NKEYS; ++*key)
+        for (int p = 0; p < GIVEN_NPARAMS; p++) {
+            char want[64];
+            snprintf(want, sizeof want, "%s%s%s%s", *key ? "state." : "", given_names[p],
+                     *key ? "." : "", keys[*key]);
+            if (!strcmp(name, want))
+                return given_start[p];
+        }
+    abort();
+}
+
+static int read_slice(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_slice *slice,
+                      const struct fsdp_slice_io *io, struct fsdp_err *err)
+{
+    struct run *run = ctx;
+    size_t nelem = fsdp_box_nelem(&slice->box, slice->tensor.ndim), nbytes = nelem * 4;
+    char raw[GIVEN_NELEM * 4];
+    int key, at = place_of(slice->tensor.name, &key);
+    bool narrow = (run->cell.how & NARROW) && (key == 1 || key == 2);
+
+    (void)kind;
+    if (slice->tensor.dtype != (narrow ? FSDP_BF16 : FSDP_F32))
+        return fsdp_err_set(err, FSDP_EINTERNAL, "%s is %s", slice->tensor.name,
+                            fsdp_dtype_name(slice->tensor.dtype));
+    nbytes /= narrow ? 2 : 1;
+    float *to = run->to[key] + at + slice->box.offset[0] * fsdp_tensor_row_nelem(&slice->tensor);
+    if (!nelem)
+        return FSDP_OK;
+    for (size_t from = 0, part = 3; from < nbytes; from += part, part = 7) { /* any bytes */
+        part = part < nbytes - from ? part : nbytes - from;
+        FSDP_TRY(io->read(io->ctx, from, raw + from, part, err));
+        if (run->write)
+            FSDP_TRY(io->write(io->ctx, from, raw + from, part, err));
+    }
+    for (size_t i = 0; i < nelem; i++)
+        if (narrow)
+            to[i] = fsdp_bf16_to_f32(((const uint16_t *)(const void *)raw)[i]);
+        else
+            memcpy(&to[i], raw + i * 4, 4);
+    return FSDP_OK;
+}
+
+static int read_live(struct run *run, struct fsdp *f, float (*to)[GIVEN_NELEM], bool write,
+                     struct fsdp_err *err)
+{
+    run->to = to;
+    run->write = write;
+    FSDP_TRY(fsdp_sync(f, err));
+    return fsdp_state_each(f, read_slice, run, err);
+}
+
+/* A snapshot of any size is the live state. */
+static int check_snapshot(struct run *run, struct fsdp *f, uint64_t budget, struct fsdp_err *err)
+{
+    static float live[NKEYS][GIVEN_NELEM], taken[NKEYS][GIVEN_NELEM];
+    struct fsdp_snapshot *snapshot = NULL;
+
+    FSDP_TRY(read_live(run, f, live, false, err));
+    FSDP_TRY(fsdp_snapshot_create(&snapshot, f, budget, 20, err));
+    int rc = fsdp_snapshot_take(snapshot, err);
+    run->to = taken;
+    if (!rc && !budget)
+        rc = fsdp_snapshot_each(snapshot, read_slice, run, err);
+    fsdp_snapshot_release(snapshot);
+    fsdp_snapshot_destroy(snapshot);
+    if (!rc && !budget && memcmp(live, taken, sizeof live))
+        rc = fsdp_err_set(err, FSDP_EINTERNAL, "a snapshot is not the state");
+    return rc;
+}
+
+static int summon(void *ctx, const struct fsdp_full_param *param, struct fsdp_err *err)
+{
+    struct run *run = ctx;
+    size_t nelem = fsdp_tensor_nelem(&param->tensor);
+    (void)err;
+    memcpy(run->out->summoned + given_start[param->param], param->value, nelem * sizeof(float));
+    for (size_t i = 0; i < nelem; i++)
+        param->value[i] *= 1.25f;
+    return FSDP_OK;
+}
+
+static int train(struct run *run, struct given *model, struct fsdp *f, struct fsdp_err *err)
+{
+    struct fsdp_full_opts full = FSDP_FULL_OPTS_INIT;
+    float given[GIVEN_NELEM];
+
+    full.writeback = true;
+    full.module = model->block[1];
+    FSDP_TRY(fsdp_init_params(f, err));
+    for (int step = 0; step < STEPS; step++) {
+        struct fsdp_step_args args = {.step = step, .lr = 0.01};
+        for (int i = 0; i < GIVEN_NELEM; i++)
+            given[i] = sinf((float)(1 + step) * (0.3f + (float)i));
+        FSDP_TRY(given_micro(model, f, 0, given, 1.0f / (float)run->cell.nranks, err));
+        FSDP_TRY(fsdp_step(f, &args, NULL, err));
+        FSDP_TRY(fsdp_sync(f, err));
+        if (step == 1 && (run->cell.how & SAVED)) {
+            FSDP_TRY(check_snapshot(run, f, 0, err));
+            FSDP_TRY(check_snapshot(run, f, 100, err));
+            FSDP_TRY(read_live(run, f, run->out->value, true, err));
+            FSDP_TRY(fsdp_state_loaded(f, err));
+        }
+        if (step == 2)
+            FSDP_TRY(fsdp_full_params(f, &full, summon, run, err));
+    }
+    return read_live(run, f, run->out->value, false, err);
+}
+
+static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    static const char *const classes[] = {"Block", NULL};
+    struct run *run = arg;
+    unsigned how = run->cell.how, flags = how & THREADED ? FSDP_DEVICE_THREADED : 0;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_opts opts = FSDP_OPTS_INIT;
+    struct fsdp_device *device = NULL;
+    struct fsdp_mesh_shape shape;
+    struct fsdp_mesh *mesh = NULL;
+    struct fsdp *f = NULL;
+    struct given model;
+    int rc;
+
+    given_make(&model);
+    opts.strategy = run->cell.strategy;
+    opts.wrap_classes = classes;
+    opts.param_dtype = FSDP_BF16;
+    opts.seed = 3;
+    opts.optim.name = how & SGD ? "sgd" : "adamw";
+    opts.optim.master = how & SPLIT ? FSDP_MASTER_SPLIT : FSDP_MASTER_WHOLE;
+    opts.optim.moment_dtype = how & NARROW ? FSDP_BF16 : FSDP_F32;
+    opts.optim.ema_decay = how & EMA ? 0.75 : 0;
+    opts.optim.clip_grad_norm = how & CLIP ? 0.5 : 0;
+    if ((rc = fsdp_device_open(&device, ranks_device(), flags, &err)) ||
+        (rc = fsdp_mesh_shape_for(&shape, opts.strategy, 0, nodes, &err)) ||
+        (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
+        (rc = fsdp_create(&f, model.tree, &opts, device, mesh, &err)) ||
+        (rc = train(run, &model, f, &err)))
+        fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
+    fsdp_destroy(f);
+    fsdp_mesh_destroy(mesh);
+    fsdp_device_close(device);
+    fsdp_module_tree_destroy(model.tree);
+    return rc != 0;
+}
+
+static struct outcome *run_cell(struct cell cell)
+{
+    struct outcome *out =
+        mmap(NULL, sizeof *out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct run run = {.cell = cell, .out = out};
+    if (ranks_run(cell.nranks, cell.nnodes, 60, rank_main, &run, NULL)) {
+        munmap(out, sizeof *out);
+        return NULL;
+    }
+    return out;
+}
+
+/* ---- the cells --------------------------------------------------------------------------------
+ */
+
+static bool equal(const struct outcome *a, const struct outcome *b)
+{
+    for (int k = 0; a && b && k < NKEYS; k++)
+        for (int i = 0; i < GIVEN_NELEM; i++)
+            if (memcmp(&a->value[k][i], &b->value[k][i], 4)) {
+                diag("element %d of '%s': %.9g and %.9g", i, keys[k], (double)a->value[k][i],
+                     (double)b->value[k][i]);
+                return false;
+            }
+    return a && b && !memcmp(a->summoned, b->summoned, sizeof a->summoned);
+}
+
+static void forget(struct outcome *out)
+{
+    if (out)
+        munmap(out, sizeof *out);
+}
+
+static void test_split(void)
+{
+    static const struct cell cells[] = {
+        {1, 1, FSDP_FULL_SHARD, CLIP},
+        {2, 1, FSDP_FULL_SHARD, CLIP | EMA | SAVED},
+        {4, 1, FSDP_SHARD_GRAD_OP, SGD | EMA},
+        {2, 1, FSDP_NO_SHARD, NARROW | CLIP | SAVED | THREADED},
+        {4, 2, FSDP_HYBRID_SHARD, SGD | CLIP | SAVED},
+    };
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
+        struct cell cell = cells[i];
+        struct outcome *whole = run_cell(cell);
+        cell.how |= SPLIT;
+        struct outcome *split = run_cell(cell);
+        ok(equal(whole, split), "%d ranks, %s, how %u: split masters give the bits of whole ones",
+           cell.nranks, fsdp_strategy_name(cell.strategy), cell.how);
+        forget(whole);
+        forget(split);
+    }
+}
+
+/* How far the weights of a run with moments in BF16 are from those in fp32, in parts of what they
+ * moved by at most: lr a step. */
+static double distance(const struct outcome *a, const struct outcome *b)
+{
+    double worst = 0;
+    for (int i = 0; i < GIVEN_NELEM; i++)
+        worst = fmax(worst, fabs((double)a->value[0][i] - (double)b->value[0][i]));
+    return worst / (0.01 * STEPS);
+}
+
+static void test_narrow(void)
+{
+    static const struct cell cells[] = {
+        {2, 1, FSDP_FULL_SHARD, NARROW | SAVED},    {4, 1, FSDP_FULL_SHARD, NARROW | THREADED},
+        {4, 2, FSDP_HYBRID_SHARD, NARROW},          {2, 1, FSDP_NO_SHARD, NARROW},
+        {4, 1, FSDP_SHARD_GRAD_OP, NARROW | SPLIT},
+    };
+    struct outcome *alone = run_cell((struct cell){1, 1, FSDP_FULL_SHARD, NARROW});
+    struct outcome *wide = run_cell((struct cell){1, 1, FSDP_FULL_SHARD, 0});
+
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
+        struct outcome *out = run_cell(cells[i]);
+        ok(equal(alone, out), "moments in BF16: %d ranks, %s, have the bits of one",
+           cells[i].nranks, fsdp_strategy_name(cells[i].strategy));
+        forget(out);
+    }
+    double far = alone && wide ? distance(alone, wide) : 1;
+    ok(far > 0 && far < 0.02, "weights are %.4f of their way from those with moments in fp32", far);
+    forget(alone);
+    forget(wide);
+}
+
+/* What the options cannot do is said. */
+static void test_refused(void)
+{
+    struct fsdp_opts opts = FSDP_OPTS_INIT;
+    struct fsdp_mesh_shape shape = {.shard_size = 2, .replicate_size = 1};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_device *device = NULL;
+    struct fsdp *f = NULL;
+    struct given model;
+
+    given_make(&model);
+    fsdp_device_open(&device, "cpu", 0, NULL);
+    opts.optim.master = FSDP_MASTER_SPLIT;
+    ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EINVAL &&
+           !strcmp(err.setting, "master") && strstr(err.text, "bfloat16"),
+       "masters of parameters in fp32 are not split: %s", err.text);
+    opts.optim.master = FSDP_MASTER_WHOLE;
+    opts.optim.moment_dtype = FSDP_BF16;
+    opts.optim.name = "sgd";
+    ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EUNSUPPORTED &&
+           !strcmp(err.setting, "moment_dtype"),
+       "nor SGD's momentum narrowed: %s", err.text);
+    opts.optim.name = "adamw";
+    opts.optim.moment_dtype = FSDP_F16;
+    ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EUNSUPPORTED,
+       "moments in F16: %s", err.text);
+    fsdp_device_close(device);
+    fsdp_module_tree_destroy(model.tree);
+}
+
+/* The plan of one rank of two for a matrix of 2^20 elements. */
+static uint64_t planned(enum fsdp_dtype moments, enum fsdp_master master)
+{
+    const uint64_t shape[2] = {1024, 1024};
+    const struct fsdp_init init = {FSDP_INIT_ZEROS, 0};
+    struct fsdp_opts opts = FSDP_OPTS_INIT;
+    struct fsdp_mesh_shape mesh = {.shard_size = 2, .replicate_size = 1};
+    struct fsdp_memory_row rows[32];
+    struct fsdp_module_tree *tree = NULL;
+    struct fsdp_device *device = NULL;
+    struct fsdp *f = NULL;
+    uint64_t nbytes = 0;
+    int root, param;
+
+    opts.param_dtype = FSDP_BF16;
+    opts.optim.moment_dtype = moments;
+    opts.optim.master = master;
+    if (fsdp_module_tree_create(&tree, NULL) ||
+        fsdp_module_add(tree, -1, "", "Model", &root, NULL) ||
+        fsdp_module_add_param(tree, root, "w", 2, shape, init, 0, &param, NULL) ||
+        fsdp_device_open(&device, "cpu", 0, NULL) || fsdp_plan(&f, tree, &opts, device, mesh, NULL))
+        abort();
+    for (int i = 0, nrows = fsdp_memory_plan(f, rows, 32); i < nrows; i++)
+        nbytes += strcmp(rows[i].what, "pieces of split masters, joined") ? rows[i].nbytes : 0;
+    fsdp_destroy(f);
+    fsdp_device_close(device);
+    fsdp_module_tree_destroy(tree);
+    return nbytes;
+}
+
+static void test_memory(void)
+{
+    const uint64_t shard = 1 << 19, all = planned(FSDP_F32, FSDP_MASTER_WHOLE);
+    ok(all - planned(FSDP_BF16, FSDP_MASTER_WHOLE) == 4 * shard,
+       "moments in BF16 save 4 bytes a parameter");
+    ok(all - planned(FSDP_F32, FSDP_MASTER_SPLIT) == 2 * shard,
+       "split masters save 2 bytes a parameter");
+}
+
+int main(void)
+{
+    test_split();
+    test_narrow();
+    test_refused();
+    test_memory();
+    return tap_done();
+}

@@ -1,0 +1,102 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run: timeout=400
+# Moments in bfloat16 and split masters in whole runs: they train as fp32 does, within a bound; a run in
+# two parts is the same run; checkpoints hold what was kept, and go on in either type.
+set -u
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+run() { "$BIN/fsdp-launch" "$@" >log 2>err || { sed 's/^/# /' err; false; }; }
+tool() { "$BIN/$1" "${@:2}" >log 2>err || { sed 's/^/# /' err log; false; }; }
+holds() { grep -q -F -- "$2" "$1"; }
+# Moments of a checkpoint that are stored in a type, and all of them.
+moments() { grep -o "\"state\.[^\"]*\.exp_avg[^\"]*\": {\"kind\": \"optim\", \"dtype\": \"$2\"" "$1/manifest.json" | wc -l; }
+same() { tool ckpt-diff "$1" "$2"; }
+# Losses of two runs' metrics, no farther apart than $3 in any step.
+near() {
+    paste <(sed 's/.*"loss": \([^,]*\),.*/\1/' "$1") <(sed 's/.*"loss": \([^,]*\),.*/\1/' "$2") |
+        awk -v most="$3" '{d = $1 - $2; if (d < 0) d = -d; if (d > far) far = d}
+            END {print "# apart by at most " far " of " NR " steps"; exit !(NR > 0 && far <= most)}'
+}
+
+cp -r "$TOP/examples/llama-tiny" model
+for i in $(seq 400); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+cat >run.yaml <<END
+model: {path: model, init: random, seed: 1}
+data: {path: text, seq_len: 32}
+train: {steps: 24, global_batch_size: 12, seed: 2}
+optim: {lr: 3.0e-3, schedule: cosine, warmup_steps: 4}
+fsdp: {timeout: 60}
+checkpoint: {interval: 12, fsync: false}
+END
+narrow=optim.moment_dtype=bfloat16
+
+# ---- training -------------------------------------------------------------------------------------
+
+run -n 2 run.yaml checkpoint.path=wide log.metrics=wide.jsonl
+ok $? "2 ranks train with moments in fp32"
+run -n 2 run.yaml $narrow checkpoint.path=whole log.metrics=whole.jsonl
+ok "$([ $? = 0 ] && holds log 'moments in bfloat16' && holds log 'optimizer state, moments in BF16'; echo $?)" \
+    "and in bfloat16, which its tables show"
+near wide.jsonl whole.jsonl 0.02
+ok $? "losses stay within 0.02 of each other"
+ok "$(! same wide/step-00000024 whole/step-00000024 >/dev/null; echo $?)" "though the weights are not the same"
+ok "$([ "$(moments whole/step-00000024 BF16)" -gt 0 ] && [ "$(moments whole/step-00000024 F32)" = 0 ] &&
+    [ "$(moments wide/step-00000024 BF16)" = 0 ]; echo $?)" "a checkpoint holds moments as they are kept"
+
+cp -r whole parts && rm -r parts/step-00000024 && cp whole.jsonl parts.jsonl
+run -n 2 run.yaml $narrow checkpoint.path=parts log.metrics=parts.jsonl
+ok "$([ $? = 0 ] && holds log 'resumes from parts/step-00000012'; echo $?)" "its second half, once more"
+same whole/step-00000024 parts/step-00000024
+ok $? "weights and moments are bit-equal"
+
+run -n 2 run.yaml $narrow checkpoint.path=behind checkpoint.async=true
+same whole/step-00000024 behind/step-00000024 && same whole/step-00000012 behind/step-00000012
+ok $? "and saved in the background"
+
+# ---- from one type to the other -------------------------------------------------------------------
+
+cp -r whole wider && rm -r wider/step-00000024
+run -n 2 run.yaml checkpoint.path=wider
+ok "$([ $? = 0 ] && holds log 'moments in BF16 go on in F32' &&
+    [ "$(moments wider/step-00000024 BF16)" = 0 ]; echo $?)" "a run goes on with its moments in fp32, and says so"
+cp -r wide narrower && rm -r narrower/step-00000024
+run -n 3 run.yaml $narrow checkpoint.path=narrower
+ok "$([ $? = 0 ] && holds log 'moments in F32 go on in BF16' &&
+    [ "$(moments narrower/step-00000024 F32)" = 0 ]; echo $?)" "and the other way round, on another number of ranks"
+
+# ---- tools ----------------------------------------------------------------------------------------
+
+tool ckpt-reshard whole/step-00000024 -o five --world 5 && tool ckpt-reshard five -o two --world 2 &&
+    same whole/step-00000024 two
+ok "$([ $? = 0 ] && [ "$(moments five F32)" = 0 ]; echo $?)" "resharded to 5 ranks and back"
+tool ckpt-merge whole --all -o all.safetensors && same whole/step-00000024 all.safetensors
+ok "$([ $? = 0 ] && head -c 100000 all.safetensors | tr -d '\0' | grep -a -q '"BF16"'; echo $?)" "merged with all its state"
+tool ckpt-reshard whole/step-00000024 -o dcp --format dcp --world 3 && same whole/step-00000024 dcp
+ok $? "and exported to torch's format"
+
+# ---- split masters --------------------------------------------------------------------------------
+
+half="fsdp.param_dtype=bfloat16"
+run -n 2 run.yaml $half checkpoint.path=apart log.metrics=apart.jsonl
+ok $? "parameters gathered in bfloat16, with masters beside them"
+run -n 2 run.yaml $half optim.master=split checkpoint.path=split log.metrics=split.jsonl
+ok "$([ $? = 0 ] && holds log 'masters split' && holds log 'the rest of split masters'; echo $?)" \
+    "and with masters split, which the tables show"
+near apart.jsonl split.jsonl 0.02
+ok $? "losses differ by no more than ties in rounding make"
+cp -r split again && rm -r again/step-00000024
+run -n 2 run.yaml $half optim.master=split checkpoint.path=again
+same split/step-00000024 again/step-00000024
+ok $? "resumed to the same bits"
+cp -r split onward && rm -r onward/step-00000024
+run -n 2 run.yaml $half checkpoint.path=onward train.steps=13
+ok $? "its checkpoint is one like any other: masters beside the parameters go on from it"
+
+"$BIN/fsdp-launch" -n 1 run.yaml optim.master=split >log 2>err
+ok "$([ $? != 0 ] && holds err 'optim.master' && holds err 'bfloat16'; echo $?)" "there is nothing to split of fp32: it is said"
+"$BIN/fsdp-launch" -n 1 run.yaml optim.name=sgd $narrow >log 2>err
+ok "$([ $? != 0 ] && holds err 'optim.moment_dtype'; echo $?)" "nor has SGD moments"
+
+echo "1..$n"
+exit $bad
