@@ -22,6 +22,7 @@
 #include "train_life.h"
 #include "train_save.h"
 #include "train_setup.h"
+#include "train_warm.h"
 
 struct train {
     struct boot *boot;
@@ -514,6 +515,8 @@ static int run_loop(struct train *t, struct fsdp_err *err)
     if (l->state.step >= l->config->train.steps && t->resumed[0])
         report_line(&t->report, "nothing to do: %s is at step %" PRId64 " of %" PRId64, t->resumed,
                     l->state.step, l->config->train.steps);
+    else if (l->state.step < l->config->train.steps)
+        FSDP_TRY(train_warm(l, err));
     return train_loop_run(l, err);
 }
 

@@ -135,6 +135,16 @@ static struct model_batch batch_at(const struct train_loop *l, size_t slot, int 
                                 .T = (int)T};
 }
 
+struct model_batch train_loop_batch(const struct train_loop *l, int micro)
+{
+    struct model_batch batch =
+        batch_at(l, (size_t)(micro * l->batch.micro_rows), l->batch.micro_rows);
+
+    batch.loss_scale = 1 / step_ntokens(l);
+    batch.dropout = true;
+    return batch;
+}
+
 /* ---- evaluation
  * ---------------------------------------------------------------------------------- */
 

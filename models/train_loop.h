@@ -80,6 +80,8 @@ enum train_control {
 /* Allocates what the loop needs. Local. */
 int train_loop_open(struct train_loop *loop, struct fsdp_err *err);
 void train_loop_close(struct train_loop *loop);
+/* The rows at place `micro` of the loop's memory, as a batch that is no step's. Local. */
+struct model_batch train_loop_batch(const struct train_loop *loop, int micro);
 /* Runs to train.steps or until a rank asks to stop, evaluates and saves when due and at the end.
  * Collective, blocks. */
 int train_loop_run(struct train_loop *loop, struct fsdp_err *err);

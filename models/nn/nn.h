@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 6
+#define NN_OPS_ABI 7
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -216,6 +216,15 @@ struct nn_positions {
     int first, B, T;
 };
 
+/* What was found out about a device's libraries by timing them. */
+enum { NN_TUNING_WHO = 200 };
+struct nn_tuning {
+    char who[NN_TUNING_WHO]; /* out: the device and the libraries that it holds for, one line */
+    void *table;             /* in, out: what is known, NULL: nothing; of fsdp_alloc */
+    size_t nbytes;
+    int nknown, ntimed; /* out: products that took an algorithm of the table, and that were timed */
+};
+
 struct nn_ops {
     uint32_t abi;
     const char *name;
@@ -255,6 +264,11 @@ struct nn_ops {
     int (*cross_entropy)(struct fsdp_lane *, const struct nn_cross_entropy *, struct fsdp_err *);
     int (*split_tokens)(struct fsdp_lane *, const struct nn_split_tokens *, struct fsdp_err *);
     int (*positions)(struct fsdp_lane *, const struct nn_positions *, struct fsdp_err *);
+    /* (optional) Products that were made on this lane's device so far take the algorithm that the
+     * table names, from now on. Those that it lacks are timed, where `measure`, and added to it:
+     * once more with the memory of their last call, so that what they gave is lost. A table of
+     * another device, or that makes no sense, is as none. Blocks. */
+    int (*tune)(struct fsdp_lane *, struct nn_tuning *, bool measure, struct fsdp_err *);
 };
 
 /* On CBLAS and the threads of nn_set_threads. Sums are taken in an order that depends on shapes

@@ -211,6 +211,34 @@ __attribute__((constructor)) static void fill_ops(void)
     opaque_ops.init_fill = init_fill;
 }
 
+/* A tuner of one product that the CPU has not: who decides, who follows, and where it is kept. */
+static int tune(struct fsdp_lane *lane, struct nn_tuning *t, bool measure, struct fsdp_err *err)
+{
+    static const char answer[] = "the second";
+
+    (void)lane;
+    snprintf(t->who, sizeof t->who, "opaque");
+    t->nknown = t->nbytes == sizeof answer && !memcmp(t->table, answer, sizeof answer);
+    t->ntimed = !t->nknown && measure;
+    if (!t->ntimed)
+        return FSDP_OK;
+    fsdp_free(t->table);
+    if (!(t->table = fsdp_alloc(1, sizeof answer, "table of products", err)))
+        return FSDP_ENOMEM;
+    memcpy(t->table, answer, sizeof answer);
+    t->nbytes = sizeof answer;
+    fsdp_log(FSDP_LOG_INFO, "a product was timed");
+    return FSDP_OK;
+}
+
+static struct nn_ops opaque_nn;
+
+__attribute__((constructor)) static void fill_nn(void)
+{
+    opaque_nn = nn_cpu_ops;
+    opaque_nn.tune = tune;
+}
+
 static int probe(int *ndevices, struct fsdp_err *err)
 {
     (void)err;
@@ -226,5 +254,5 @@ const struct fsdp_cuda_backend fsdp_cuda_backend = {
     .probe = probe,
     .device_ops = &opaque_ops,
     .comm_ops = &fsdp_comm_host_ops,
-    .nn_ops = &nn_cpu_ops,
+    .nn_ops = &opaque_nn,
 };

@@ -4,7 +4,7 @@
 # done at once, and with work put off until somebody waits for it, in an order drawn by lot.
 # run: timeout=400
 cd "$TOP" || exit 1
-export FSDP_CUDA_LIBRARY=$BIN/tests/libfsdp-opaque.so
+export FSDP_CUDA_LIBRARY=$BIN/tests/libfsdp-opaque.so FSDP_CUDA_TUNE=$TEST_TMP/tune
 
 n=0 bad=0
 run() { # folder, setting of the environment, options of fsdp-launch, key=value...
@@ -47,6 +47,28 @@ same "two ranks, recomputed, averages, gathered as fp8" "-n 2" fsdp.activation_c
     optim.ema_decay=0.9 fsdp.gather_dtype=float8_e4m3
 same "two nodes, SGD, dropout, results read late" "-n 2 --nodes 2" fsdp.sharding_strategy=HYBRID_SHARD \
     optim.name=sgd optim.momentum=0.9 model.dropout=0.1 train.late_results=true
+
+# What is timed before the first step is kept, is the same on all ranks, and a file that is damaged is
+# made anew.
+n=$((n + 1))
+tuned() { # what is said of it
+    rm -rf "$TEST_TMP/opaque"
+    run opaque "FSDP_CUDA_TUNE=$TEST_TMP/cache/below" "-n 2" fsdp.device=cuda train.steps=1 &&
+        grep -q "warmed up in .*products: $1\$" "$TEST_TMP/opaque.out" &&
+        [ "$(echo "$TEST_TMP"/cache/below/*)" = "$TEST_TMP/cache/below/products-"???????????????? ]
+}
+tuned "0 known, 1 timed" && tuned "1 known, 0 timed" && truncate -s -1 "$TEST_TMP"/cache/below/products-* &&
+    tuned "0 known, 1 timed" && grep -q 'products-.* is damaged' "$TEST_TMP/opaque.out" &&
+    tuned "1 known, 0 timed" && ! grep -q 'damaged' "$TEST_TMP/opaque.out" &&
+    run opaque FSDP_CUDA_TUNE=off "-n 2" fsdp.device=cuda train.steps=1 checkpoint.resume=never \
+        checkpoint.path= && ! grep -q 'products:' "$TEST_TMP/opaque.out"
+if [ $? = 0 ]; then
+    echo "ok $n - products are timed once"
+else
+    echo "not ok $n - products are timed once"
+    tail -n 12 "$TEST_TMP/opaque.out" | sed 's/^/# /'
+    bad=1
+fi
 
 # On another number of ranks, from what the other device left.
 n=$((n + 1))

@@ -36,7 +36,13 @@ struct call {
     const void *a_at, *b_at;
     void *d_at;
     float alpha, beta;
+    double seconds; // that the algorithm takes
 };
+
+int last;
+// Of the proposals, in the library's order: its first guess is not the best one.
+const double proposal_seconds[] = {0.1, 0.01, 0.05};
+enum { PROPOSALS = 3 };
 
 float load(const void *at, cudaDataType_t type, uint64_t i)
 {
@@ -63,6 +69,7 @@ uint64_t place(const simt_lt_layout &x, cublasOperation_t op, uint64_t row, uint
 void multiply(void *arg)
 {
     const call &c = *(const call *)arg;
+    simt_spend(c.seconds);
     const uint64_t k = c.desc.op_a == CUBLAS_OP_N ? c.a.cols : c.a.rows;
     std::vector<float> row(k);
     for (uint64_t i = 0; i < c.d.rows; i++) {
@@ -214,13 +221,45 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!supported(*desc, *a, *b, *d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    *out = cublasLtMatmulHeuristicResult_t{};
-    out->algo.data[0] = checksum(*desc, *a, *b, *d);
-    for (int i = 0; i < 4; i++)
-        out->algo.data[1 + i] = pref->alignment[i];
-    out->workspaceSize = out->algo.data[5] = pref->workspace;
-    *nout = 1;
+    // What cannot run may stand between what can.
+    for (int n = 0; n < most && n <= PROPOSALS; n++) {
+        out[n] = cublasLtMatmulHeuristicResult_t{};
+        const int proposal = n == 0 ? 0 : n - 1;
+        out[n].state = n == 1 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+        *nout = n + 1;
+        if (n == 1)
+            continue;
+        out[n].algo.data[0] = checksum(*desc, *a, *b, *d);
+        for (int i = 0; i < 4; i++)
+            out[n].algo.data[1 + i] = pref->alignment[i];
+        out[n].workspaceSize = out[n].algo.data[5] = pref->workspace;
+        out[n].algo.data[6] = (uint64_t)proposal;
+    }
     return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    (void)handle;
+    (void)c;
+    result->workspaceSize = algo->data[5];
+    return algo->data[0] == checksum(*desc, *a, *b, *d) && algo->data[6] < PROPOSALS
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+size_t cublasLtGetVersion(void)
+{
+    return 130000;
+}
+
+int simt_lt_last(void)
+{
+    return last;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
@@ -239,15 +278,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                        b,
                        d,
                        *(const float *)alpha,
-                       *(const float *)beta};
+                       *(const float *)beta,
+                       proposal_seconds[algo->data[6] % PROPOSALS]};
     if (!handle || c != d || c_layout->ld != d_layout->ld || (uintptr_t)workspace % 16 ||
-        workspace_nbytes < algo->data[5] ||
+        workspace_nbytes < algo->data[5] || algo->data[6] >= PROPOSALS ||
         algo->data[0] != checksum(*desc, *a_layout, *b_layout, *d_layout) ||
         (desc->epilogue == CUBLASLT_EPILOGUE_BIAS) != (desc->bias != nullptr))
         return CUBLAS_STATUS_INVALID_VALUE;
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)at[i] % algo->data[1 + i])
             return CUBLAS_STATUS_INVALID_VALUE;
+    last = (int)algo->data[6];
     simt_call(stream, multiply, &args, sizeof args);
     return CUBLAS_STATUS_SUCCESS;
 }

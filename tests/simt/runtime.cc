@@ -41,6 +41,7 @@ cudaError_t device_error, launch_error, lost;
 thread_local cudaError_t last_error;
 thread_local bool has_device; // it chose one, or a call made the runtime choose the first
 int nunchosen;
+std::chrono::duration<double> spent; // by work, beside what it took
 int driver_version = CUDART_VERSION, nopen;
 char *arena;
 size_t arena_used;
@@ -227,6 +228,15 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
     return cudaSuccess;
 }
 
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *props, int device)
+{
+    (void)device;
+    *props = {};
+    snprintf(props->name, sizeof props->name, "emulated");
+    props->multiProcessorCount = 4;
+    return cudaSuccess;
+}
+
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
     *least = 0;
@@ -404,7 +414,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     const uint64_t number = ++event->recorded;
     enqueue(stream, false, [=]() {
         event->reached = number;
-        event->time = std::chrono::steady_clock::now();
+        event->time = std::chrono::steady_clock::now() +
+                      std::chrono::duration_cast<std::chrono::steady_clock::duration>(spent);
     });
     return cudaSuccess;
 }
@@ -464,6 +475,11 @@ void simt_call(cudaStream_t stream, void (*fn)(void *arg), const void *arg, size
 {
     std::vector<char> copy((const char *)arg, (const char *)arg + arg_nbytes);
     enqueue(stream, true, [=]() mutable { fn(copy.data()); });
+}
+
+void simt_spend(double seconds)
+{
+    spent += std::chrono::duration<double>(seconds);
 }
 
 void simt_set_device(cudaError_t error, int version)

@@ -5,6 +5,8 @@
  *
  * FSDP_CUDA_ATTENTION=cudnn (the default) | deterministic (cuDNN, and gradients that are the same
  * bits in every run) | plain
+ *
+ * Each way that is taken, and why it is not cuDNN's, is logged once.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -36,13 +38,69 @@ static void choose(void)
 }
 #endif
 
+enum { CUDNN_MOST_D = 128, MOST_REASONS = 16 };
+
+/* What cuDNN's plans do not do; NULL: none of it is asked for. */
+static const char *beyond_cudnn(const struct nn_attention *a)
+{
+    if (a->dtype == FSDP_F32)
+        return "fp32";
+    if (a->starts)
+        return "several documents in a row";
+    if (a->drop.p > 0)
+        return "dropout";
+    if (a->Tq != a->Tk)
+        return "keys kept from before";
+    return a->D % 8 == 0 && a->D <= CUDNN_MOST_D ? NULL : "heads of this size";
+}
+
+/* Reasons are constants, so that their addresses tell them apart. */
+static void tell(const char *why)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static const char *told[MOST_REASONS];
+    static int ntold;
+    bool is_new = true;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < ntold; i++)
+        is_new &= told[i] != why;
+    is_new &= ntold < MOST_REASONS;
+    if (is_new)
+        told[ntold++] = why;
+    pthread_mutex_unlock(&lock);
+    if (is_new && why)
+        fsdp_log(FSDP_LOG_INFO,
+                 "attention: plain kernels, without tensor cores and slow, because of: %s", why);
+    else if (is_new)
+        fsdp_log(FSDP_LOG_INFO, "attention: cuDNN's kernels");
+}
+
+static bool takes_cudnn(const struct fsdp_lane *lane, const struct nn_attention *a)
+{
+    const char *why = beyond_cudnn(a);
+#if HAVE_CUDNN
+    pthread_once(&once, choose);
+    if (!why && chosen == PLAIN)
+        why = "FSDP_CUDA_ATTENTION=plain";
+    else if (!why && !cudnn_attention_can(lane, a))
+        why = "a batch of another shape than planned, or no plan of cuDNN for it";
+#else
+    (void)lane;
+    why = why ? why : "a build without cuDNN";
+#endif
+    tell(why);
+    return !why;
+}
+
 size_t nn_cuda_attention_work_nelem(const struct nn_attention *shape)
 {
     const size_t plain = nn_cuda_plain_attention_work_nelem(shape);
 #if HAVE_CUDNN
     pthread_once(&once, choose);
-    const size_t planned =
-        chosen == PLAIN ? 0 : cudnn_attention_plan(shape, chosen == DETERMINISTIC);
+    const size_t planned = chosen == PLAIN || beyond_cudnn(shape)
+                               ? 0
+                               : cudnn_attention_plan(shape, chosen == DETERMINISTIC);
     return planned > plain ? planned : plain;
 #else
     return plain;
@@ -52,9 +110,12 @@ size_t nn_cuda_attention_work_nelem(const struct nn_attention *shape)
 int nn_cuda_attention_forward(struct fsdp_lane *lane, const struct nn_attention *args,
                               struct fsdp_err *err)
 {
+    const bool cudnn = takes_cudnn(lane, args);
 #if HAVE_CUDNN
-    if (cudnn_attention_can(lane, args))
+    if (cudnn)
         return cudnn_attention_forward(lane, args, err);
+#else
+    (void)cudnn;
 #endif
     return nn_cuda_plain_attention_forward(lane, args, err);
 }
@@ -62,9 +123,12 @@ int nn_cuda_attention_forward(struct fsdp_lane *lane, const struct nn_attention 
 int nn_cuda_attention_backward(struct fsdp_lane *lane, const struct nn_attention *args,
                                struct fsdp_err *err)
 {
+    const bool cudnn = takes_cudnn(lane, args);
 #if HAVE_CUDNN
-    if (cudnn_attention_can(lane, args))
+    if (cudnn)
         return cudnn_attention_backward(lane, args, err);
+#else
+    (void)cudnn;
 #endif
     return nn_cuda_plain_attention_backward(lane, args, err);
 }

@@ -18,7 +18,7 @@
 #include "cudnn_attention.h"
 #include "cudnn_sdpa.h"
 
-enum { MOST_DEVICES = 64, MOST_D = 128, ALIGNMENT = 256 };
+enum { MOST_DEVICES = 64, ALIGNMENT = 256 };
 
 struct plans {
     struct sdpa_shape shape; /* its B: sequences at once */
@@ -32,11 +32,6 @@ struct plans {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cudnnHandle_t handles[MOST_DEVICES];
 static struct plans *all;
-
-static bool suits(const struct nn_attention *a)
-{
-    return a->dtype != FSDP_F32 && a->Tq == a->Tk && a->D % 8 == 0 && a->D <= MOST_D;
-}
 
 static struct plans *find(const struct nn_attention *a, int ordinal)
 {
@@ -162,7 +157,7 @@ size_t cudnn_attention_plan(const struct nn_attention *shape, bool deterministic
 {
     int ordinal;
 
-    if (!suits(shape) || cudaGetDevice(&ordinal))
+    if (cudaGetDevice(&ordinal))
         return 0;
     pthread_mutex_lock(&lock);
     const size_t nelem = plan_for(shape, ordinal, deterministic);
@@ -180,8 +175,8 @@ static bool aligned(const void *x)
 
 bool cudnn_attention_can(const struct fsdp_lane *lane, const struct nn_attention *a)
 {
-    if (!suits(a) || a->starts || a->drop.p > 0 || !aligned(a->q) || !aligned(a->k) ||
-        !aligned(a->v) || !aligned(a->o) || !aligned(a->d_o) || !aligned(a->work))
+    if (!aligned(a->q) || !aligned(a->k) || !aligned(a->v) || !aligned(a->o) || !aligned(a->d_o) ||
+        !aligned(a->work))
         return false;
     pthread_mutex_lock(&lock);
     const struct plans *p = find(a, fsdp_cuda_ordinal(lane));

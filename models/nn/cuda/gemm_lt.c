@@ -11,12 +11,18 @@ enum { MOST_DEVICES = 64, BUCKETS = 1024, ALIGNMENT = 16 };
 
 struct node {
     struct gemm_plan plan;
-    struct node *next;
+    struct node *next; /* of its bucket */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cublasLtHandle_t handles[MOST_DEVICES];
 static struct node *buckets[BUCKETS];
+static struct gemm_plan *all;
+
+struct gemm_plan *gemm_plans(void)
+{
+    return all;
+}
 
 void gemm_lt_lock(void)
 {
@@ -156,7 +162,12 @@ int gemm_plan_proposals(cublasLtMatmulHeuristicResult_t *out, int *nout, int mos
                                            nout);
     if (pref)
         cublasLtMatmulPreferenceDestroy(pref);
-    return gemm_lt_check(s || *nout ? s : CUBLAS_STATUS_NOT_SUPPORTED, &what,
+    int nvalid = 0;
+    for (int i = 0; i < *nout; i++)
+        if (out[i].state == CUBLAS_STATUS_SUCCESS)
+            out[nvalid++] = out[i];
+    *nout = nvalid;
+    return gemm_lt_check(s || nvalid ? s : CUBLAS_STATUS_NOT_SUPPORTED, &what,
                          "asking cuBLASLt for algorithms", err);
 }
 
@@ -208,6 +219,8 @@ int gemm_plan(struct gemm_plan **out, cublasLtHandle_t *handle, struct fsdp_lane
     }
     node->next = *bucket;
     *bucket = node;
+    node->plan.next = all;
+    all = &node->plan;
     *out = &node->plan;
     return FSDP_OK;
 }
@@ -240,8 +253,11 @@ int gemm_lt(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *err)
     FSDP_TRY(nn_cuda_scratch(&workspace, lane, err));
     gemm_lt_lock();
     int rc = gemm_plan(&plan, &handle, lane, g, err);
-    if (!rc)
+    if (!rc) {
+        plan->last = *g;
+        plan->lane = lane;
         rc = gemm_plan_run(plan, handle, lane, g, workspace, &plan->algo, err);
+    }
     gemm_lt_unlock();
     return rc ? rc : fsdp_cuda_launched(lane, "product", err);
 }

@@ -23,6 +23,10 @@ struct gemm_plan {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
+    /* Its last call, for timing. */
+    struct gemm last;
+    struct fsdp_lane *lane;
+    struct gemm_plan *next; /* of all, in no order */
 };
 
 /* The plan for g, made if there is none, with the algorithm that the library names first. Plans are
@@ -32,6 +36,8 @@ int gemm_plan(struct gemm_plan **out, cublasLtHandle_t *handle, struct fsdp_lane
 int gemm_plan_run(const struct gemm_plan *plan, cublasLtHandle_t handle, struct fsdp_lane *lane,
                   const struct gemm *g, void *workspace, const cublasLtMatmulAlgo_t *algo,
                   struct fsdp_err *err);
+/* All plans, under the lock. */
+struct gemm_plan *gemm_plans(void);
 /* What the library proposes, best first; at least one. */
 int gemm_plan_proposals(cublasLtMatmulHeuristicResult_t *out, int *nout, int most,
                         const struct gemm_plan *plan, cublasLtHandle_t handle,

@@ -31,4 +31,5 @@ const struct nn_ops nn_cuda_ops = {
     .cross_entropy = nn_cuda_cross_entropy,
     .split_tokens = nn_cuda_split_tokens,
     .positions = nn_cuda_positions,
+    .tune = nn_cuda_tune,
 };

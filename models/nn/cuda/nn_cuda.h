@@ -38,6 +38,8 @@ NN_CUDA_OP(dropout, nn_dropout)
 NN_CUDA_OP(cross_entropy, nn_cross_entropy)
 NN_CUDA_OP(split_tokens, nn_split_tokens)
 NN_CUDA_OP(positions, nn_positions)
+int nn_cuda_tune(struct fsdp_lane *lane, struct nn_tuning *tuning, bool measure,
+                 struct fsdp_err *err);
 size_t nn_cuda_linear_work_nelem(const struct nn_linear *shape);
 size_t nn_cuda_attention_work_nelem(const struct nn_attention *shape);
 

@@ -79,6 +79,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
                               void *workspace, size_t workspace_nbytes, cudaStream_t stream);
 
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result);
+size_t cublasLtGetVersion(void);
+
+/* ---- beyond cuBLASLt: which proposal the last product ran with, 0 for the first; the second is the
+ * fastest. */
+int simt_lt_last(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -48,6 +48,12 @@ enum cudaDeviceAttr {
 };
 enum { cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2, cudaHostAllocPortable = 1 };
 
+struct cudaDeviceProp {
+    char name[256];
+    int multiProcessorCount;
+};
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *props, int device);
 const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError(void);
@@ -89,6 +95,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 /* A library call in place of a kernel (a matrix product): fn(arg copy) runs in the stream's order,
  * with device memory open. arg is copied. */
 void simt_call(cudaStream_t stream, void (*fn)(void *arg), const void *arg, size_t arg_nbytes);
+/* In simt_call's fn: the work takes so long by the clock of events. */
+void simt_spend(double seconds);
 /* What the next cudaGetDeviceCount gives, for tests of a missing GPU; cudaSuccess: one GPU. */
 void simt_set_device(cudaError_t error, int driver_version);
 /* The next launch of a kernel fails with this error. */

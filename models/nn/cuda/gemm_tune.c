@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which of cuBLASLt's algorithms is the fastest for each product: the library's own order is a
+ * guess from the shape. Each is timed where the product's last call left its operands, which are
+ * what training has there: real values, since a GPU is faster on zeros, and real alignment.
+ *
+ * A table is a list of choices. It travels among ranks and lies in files, so nothing in it is
+ * trusted: the library is asked whether an algorithm is one for this product.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+
+#include "gemm_lt.h"
+
+enum { CANDIDATES = 8, ROUNDS = 3, MOST_REPEATS = 20 };
+static const float ROUND_MS = 2; /* about as long is a round */
+/* The library's first choice stays unless another is faster by more than clocks and caches vary, so
+ * that a table made anew is mostly the same. */
+static const float WORTH = 0.98f;
+
+struct choice {
+    struct gemm_key key; /* ordinal 0: GPUs of a kind are alike */
+    cublasLtMatmulAlgo_t algo;
+};
+
+static struct gemm_key key_of(const struct gemm_plan *p)
+{
+    struct gemm_key key = p->key;
+    key.ordinal = 0;
+    return key;
+}
+
+static const struct choice *find(const struct nn_tuning *t, const struct gemm_key *key)
+{
+    const struct choice *all = t->table;
+    for (size_t i = 0; i < t->nbytes / sizeof *all; i++)
+        if (!memcmp(&all[i].key, key, sizeof *key))
+            return &all[i];
+    return NULL;
+}
+
+static bool accepts(const struct gemm_plan *p, cublasLtHandle_t handle,
+                    const cublasLtMatmulAlgo_t *algo)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    return !cublasLtMatmulAlgoCheck(handle, p->desc, p->b, p->a, p->c, p->c, algo, &result) &&
+           result.workspaceSize <= NN_CUDA_SCRATCH_NBYTES;
+}
+
+/* ---- timing -----------------------------------------------------------------------------------
+ */
+
+struct timer {
+    struct gemm_plan *plan;
+    cublasLtHandle_t handle;
+    void *workspace;
+    cudaEvent_t begin, end;
+};
+
+static int timer_open(struct timer *t, struct gemm_plan *p, cublasLtHandle_t handle,
+                      struct fsdp_err *err)
+{
+    *t = (struct timer){.plan = p, .handle = handle};
+    FSDP_TRY(nn_cuda_scratch(&t->workspace, p->lane, err));
+    cudaError_t e = cudaEventCreateWithFlags(&t->begin, cudaEventDefault);
+    e = e ? e : cudaEventCreateWithFlags(&t->end, cudaEventDefault);
+    return fsdp_cuda_check((int)e, err, "cannot create an event with timing");
+}
+
+static void timer_close(struct timer *t)
+{
+    if (t->begin)
+        cudaEventDestroy(t->begin);
+    if (t->end)
+        cudaEventDestroy(t->end);
+}
+
+/* Milliseconds of one run; *unfit: the library refuses this algorithm after all. */
+static int measure(float *ms, bool *unfit, const struct timer *t, const cublasLtMatmulAlgo_t *algo,
+                   int repeats, struct fsdp_err *err)
+{
+    cudaStream_t stream = fsdp_lane_native(t->plan->lane);
+    cudaError_t e = cudaEventRecord(t->begin, stream);
+
+    *unfit = false;
+    for (int i = 0; i < repeats && !e && !*unfit; i++)
+        *unfit = gemm_plan_run(t->plan, t->handle, t->plan->lane, &t->plan->last, t->workspace,
+                               algo, NULL) != FSDP_OK;
+    e = e ? e : cudaEventRecord(t->end, stream);
+    e = e ? e : cudaEventSynchronize(t->end);
+    e = e ? e : cudaEventElapsedTime(ms, t->begin, t->end);
+    *ms /= (float)repeats;
+    return fsdp_cuda_check((int)e, err, "timing a product");
+}
+
+/* The least of some rounds. The first run, which loads the kernel, does not count. */
+static int time_algo(float *best_ms, bool *unfit, const struct timer *t,
+                     const cublasLtMatmulAlgo_t *algo, struct fsdp_err *err)
+{
+    float ms = 0;
+
+    FSDP_TRY(measure(&ms, unfit, t, algo, 1, err));
+    if (!*unfit)
+        FSDP_TRY(measure(&ms, unfit, t, algo, 1, err));
+    const float wanted = ms > 0 ? ROUND_MS / ms : MOST_REPEATS;
+    const int repeats = wanted < 1 ? 1 : wanted < MOST_REPEATS ? (int)wanted : MOST_REPEATS;
+    *best_ms = ms;
+    for (int round = 0; round < ROUNDS && !*unfit; round++) {
+        FSDP_TRY(measure(&ms, unfit, t, algo, repeats, err));
+        *best_ms = ms < *best_ms ? ms : *best_ms;
+    }
+    return FSDP_OK;
+}
+
+static int choose(struct gemm_plan *p, cublasLtHandle_t handle, struct fsdp_err *err)
+{
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    float ms, first_ms = 0, best_ms = 0;
+    int nfound = 0, best = -1;
+    struct timer timer;
+    bool unfit;
+    int rc = timer_open(&timer, p, handle, err);
+
+    if (!rc)
+        rc = gemm_plan_proposals(found, &nfound, CANDIDATES, p, handle, err);
+    for (int i = 0; i < nfound && !rc; i++) {
+        rc = time_algo(&ms, &unfit, &timer, &found[i].algo, err);
+        if (rc || unfit)
+            continue;
+        if (best < 0)
+            first_ms = ms;
+        if (best < 0 || (ms < best_ms && ms < first_ms * WORTH)) {
+            best = i;
+            best_ms = ms;
+        }
+    }
+    if (!rc && best >= 0) {
+        p->algo = found[best].algo;
+        fsdp_log(FSDP_LOG_DEBUG,
+                 "product %d x %d x %d of %s to %s: choice %d of %d, %.3f ms (the first: %.3f)",
+                 p->key.m, p->key.n, p->key.k, fsdp_dtype_name((enum fsdp_dtype)p->key.dtype),
+                 fsdp_dtype_name((enum fsdp_dtype)p->key.c_dtype), best + 1, nfound,
+                 (double)best_ms, (double)first_ms);
+    }
+    timer_close(&timer);
+    return rc;
+}
+
+/* ---- the table --------------------------------------------------------------------------------
+ */
+
+static int add(struct nn_tuning *t, const struct gemm_plan *p, struct fsdp_err *err)
+{
+    const size_t n = t->nbytes / sizeof(struct choice);
+    struct choice *table = fsdp_alloc(n + 1, sizeof *table, "table of products", err);
+
+    if (!table)
+        return FSDP_ENOMEM;
+    if (n)
+        memcpy(table, t->table, n * sizeof *table);
+    table[n] = (struct choice){key_of(p), p->algo};
+    fsdp_free(t->table);
+    t->table = table;
+    t->nbytes = (n + 1) * sizeof *table;
+    return FSDP_OK;
+}
+
+static int describe(char who[NN_TUNING_WHO], int ordinal, struct fsdp_err *err)
+{
+    struct cudaDeviceProp props;
+    int driver = 0;
+    cudaError_t e = cudaGetDeviceProperties(&props, ordinal);
+
+    e = e ? e : cudaDriverGetVersion(&driver);
+    FSDP_TRY(fsdp_cuda_check((int)e, err, "asking for the GPU's name"));
+    snprintf(who, NN_TUNING_WHO, "%.100s, %d processors, driver %d, cuBLASLt %zu", props.name,
+             props.multiProcessorCount, driver, cublasLtGetVersion());
+    return FSDP_OK;
+}
+
+static int tune_plan(struct gemm_plan *p, struct nn_tuning *t, bool timed, struct fsdp_err *err)
+{
+    const struct gemm_key key = key_of(p);
+    const struct choice *known = find(t, &key);
+    struct gemm_plan *same;
+    cublasLtHandle_t handle;
+
+    FSDP_TRY(gemm_plan(&same, &handle, p->lane, &p->last, err));
+    if (known && accepts(p, handle, &known->algo)) {
+        p->algo = known->algo;
+        t->nknown++;
+        return FSDP_OK;
+    }
+    if (!timed || known)
+        return FSDP_OK;
+    FSDP_TRY(choose(p, handle, err));
+    t->ntimed++;
+    return add(t, p, err);
+}
+
+int nn_cuda_tune(struct fsdp_lane *lane, struct nn_tuning *tuning, bool timed, struct fsdp_err *err)
+{
+    const int ordinal = fsdp_cuda_ordinal(lane);
+
+    tuning->nknown = tuning->ntimed = 0;
+    FSDP_TRY(fsdp_cuda_enter(lane, err));
+    FSDP_TRY(describe(tuning->who, ordinal, err));
+    if (tuning->nbytes % sizeof(struct choice))
+        tuning->nbytes = 0;
+    gemm_lt_lock();
+    int rc = FSDP_OK;
+    for (struct gemm_plan *p = gemm_plans(); p && !rc; p = p->next)
+        if (p->key.ordinal == ordinal && p->lane)
+            rc = tune_plan(p, tuning, timed, err);
+    gemm_lt_unlock();
+    return rc;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which algorithm a product takes: the stand-in's second proposal is its fastest one. */
+#include <string.h>
+
+#include "cublasLt.h"
+#include "fsdp/sys/cuda.h"
+#include "fsdp/sys/device_ops.h"
+#include "nn/nn.h"
+#include "tap.h"
+
+extern const struct nn_ops nn_cuda_ops;
+
+enum { ROWS = 24, NIN = 16, NOUT = 40 };
+
+static struct fsdp_err err = FSDP_ERR_INIT;
+static struct fsdp_device *device;
+static struct fsdp_lane *lane;
+static float *x, *w, *y;
+
+/* y = x wᵀ of the first `rows` rows, which are ones: all of y are NIN. */
+static int product(int rows)
+{
+    const struct nn_linear a = {.out = y, .x = x, .w = w, .rows = rows, .nin = NIN, .nout = NOUT};
+    int rc = nn_cuda_ops.linear_forward(lane, &a, &err);
+    return rc ? rc : fsdp_lane_sync(lane, &err);
+}
+
+static bool product_is(float value)
+{
+    static float host[ROWS * NOUT];
+    if (fsdp_copy(lane, host, y, sizeof host, &err) || fsdp_lane_sync(lane, &err))
+        return false;
+    for (int i = 0; i < ROWS * NOUT; i++)
+        if (host[i] != value)
+            return false;
+    return true;
+}
+
+static float *ones(size_t nelem)
+{
+    float *at = fsdp_device_alloc(device, nelem * sizeof *at, "ones", &err);
+    fsdp_init_fill(lane, at, 0, nelem, (struct fsdp_init){FSDP_INIT_ONES, 0}, 1, 1, &err);
+    return at;
+}
+
+static void test_timed(struct nn_tuning *t)
+{
+    ok(product(ROWS) == FSDP_OK && simt_lt_last() == 0, "the library's first choice, before");
+    ok(nn_cuda_ops.tune(lane, t, false, &err) == FSDP_OK && t->ntimed == 0 && t->nbytes == 0 &&
+           strstr(t->who, "emulated, 4 processors"),
+       "who it is for: %s", t->who);
+    ok(nn_cuda_ops.tune(lane, t, true, &err) == FSDP_OK && t->ntimed == 1 && t->nknown == 0 &&
+           t->nbytes > 0,
+       "one product is timed: %s", err.text);
+    ok(product(ROWS) == FSDP_OK && simt_lt_last() == 1 && product_is(NIN),
+       "then the fastest of them, to the same result");
+}
+
+static void test_known(struct nn_tuning *t)
+{
+    const size_t nbytes = t->nbytes;
+
+    ok(nn_cuda_ops.tune(lane, t, true, &err) == FSDP_OK && t->ntimed == 0 && t->nknown == 1 &&
+           t->nbytes == nbytes,
+       "what the table has is not timed again");
+    ok(product(ROWS / 2) == FSDP_OK && simt_lt_last() == 0, "another shape is another product");
+    ok(nn_cuda_ops.tune(lane, t, false, &err) == FSDP_OK && t->ntimed == 0 && t->nknown == 1 &&
+           product(ROWS / 2) == FSDP_OK && simt_lt_last() == 0,
+       "which stays as it is where nothing may be timed");
+    ok(nn_cuda_ops.tune(lane, t, true, &err) == FSDP_OK && t->ntimed == 1 && t->nknown == 1 &&
+           t->nbytes == 2 * nbytes && product(ROWS / 2) == FSDP_OK && simt_lt_last() == 1,
+       "else it is added");
+}
+
+/* What a file or another rank may hand over. */
+static void test_nonsense(struct nn_tuning *t)
+{
+    unsigned char *bytes = t->table;
+    const size_t each = t->nbytes / 2;
+
+    for (size_t i = each / 2; i < each; i++) /* the algorithms; keys come first */
+        bytes[i] = bytes[each + i] = 0xee;
+    ok(nn_cuda_ops.tune(lane, t, false, &err) == FSDP_OK && t->nknown == 0 &&
+           product(ROWS) == FSDP_OK && simt_lt_last() == 1 && product_is(NIN),
+       "algorithms that the library does not accept are not taken");
+    t->nbytes--;
+    ok(nn_cuda_ops.tune(lane, t, true, &err) == FSDP_OK && t->nknown == 0 && t->ntimed == 2,
+       "a table of a strange length is as none");
+}
+
+int main(void)
+{
+    struct nn_tuning t = {.who = ""};
+
+    if (fsdp_device_open_ops(&device, &fsdp_device_cuda_ops, 0, 0, &err) ||
+        fsdp_lane_create(&lane, device, "test", &err))
+        return 1;
+    x = ones((size_t)ROWS * NIN);
+    w = ones((size_t)NOUT * NIN);
+    y = fsdp_device_alloc(device, sizeof(float) * ROWS * NOUT, "y", &err);
+    test_timed(&t);
+    test_known(&t);
+    test_nonsense(&t);
+    fsdp_free(t.table);
+    fsdp_device_free(device, x);
+    fsdp_device_free(device, w);
+    fsdp_device_free(device, y);
+    fsdp_lane_destroy(lane);
+    fsdp_device_close(device);
+    return tap_done();
+}
