@@ -109,10 +109,10 @@ void fsdp_log(enum fsdp_log_level level, const char *fmt, ...) FSDP_PRINTF(2, 3)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Zeroed, 64-byte aligned (4096 from 64 KiB on), counted. `name` (static) appears in errors and in
- * the memory table. Returns NULL with err set (FSDP_ENOMEM). nelem * elem_nbytes is checked for
- * overflow; an empty request gives a valid pointer. Freed with fsdp_free (NULL allowed). Thread
- * safe. */
+/* Zeroed, 64-byte aligned (4096 from 64 KiB on; 2 MiB from there on, in huge pages where there are
+ * some), counted. `name` (static) appears in errors and in the memory table. Returns NULL with err
+ * set (FSDP_ENOMEM), also where nelem * elem_nbytes overflows; an empty request gives a valid
+ * pointer. Freed with fsdp_free (NULL allowed). Thread safe. */
 void *fsdp_alloc(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp_err *err);
 /* The same, not zeroed: for what is written before it is read. */
 void *fsdp_alloc_unset(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp_err *err);

@@ -27,8 +27,8 @@ struct fsdp_event;
 
 enum {
     FSDP_DEVICE_THREADED = 1, /* CPU: every lane has a thread */
-    /* CPU: work is kept until a lane is waited for, and then run in any order that events allow;
-     * the bits from FSDP_DEVICE_SEED_SHIFT on choose which. */
+    /* CPU, of one thread: work is kept until a lane is waited for, and then run in any order that
+     * events allow; the bits from FSDP_DEVICE_SEED_SHIFT on choose which. */
     FSDP_DEVICE_SHUFFLED = 2,
     FSDP_DEVICE_SEED_SHIFT = 8
 };
