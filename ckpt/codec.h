@@ -127,6 +127,8 @@ int ckpt_codec_table_parse(struct ckpt_codec_table *out, const void *data, size_
 int ckpt_codec_table_format(char **out, size_t *out_nbytes, const struct ckpt_codec_table *table,
                             struct fsdp_err *err);
 void ckpt_codec_table_free(struct ckpt_codec_table *table);
+/* The chunk that holds byte pos of the safetensors file, which has one. */
+size_t ckpt_codec_chunk_at(const struct ckpt_codec_table *table, uint64_t pos);
 
 /* One thread's compressor or decompressor. */
 struct ckpt_codec_worker;

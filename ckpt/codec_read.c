@@ -188,20 +188,6 @@ int ckpt_data_pread_stored(struct ckpt_data *data, void *dst, size_t nbytes, uin
     return ckpt_store_pread(data->file, dst, nbytes, pos, err);
 }
 
-/* The chunk that holds byte pos of the safetensors file, which has one. */
-static size_t chunk_at(const struct ckpt_codec_table *table, uint64_t pos)
-{
-    size_t low = 0, high = table->nchunks;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (table->chunks[middle].pos <= pos)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 static uint64_t stored_end(const struct ckpt_codec_chunk *chunk)
 {
     uint64_t end = chunk->stored_pos;
@@ -241,7 +227,7 @@ static int read_range(struct ckpt_data *data, struct desk *desk, char *dst, uint
     struct span have = {0, 0};
     uint64_t from = pos;
 
-    for (size_t index = chunk_at(&data->table, pos); pos < stop; index++) {
+    for (size_t index = ckpt_codec_chunk_at(&data->table, pos); pos < stop; index++) {
         const struct ckpt_codec_chunk *chunk = &data->table.chunks[index];
         uint64_t end = chunk->pos + chunk->nbytes;
         size_t skip = (size_t)(pos - chunk->pos);
@@ -283,7 +269,7 @@ static int read_compressed(uint32_t *crc32c, struct ckpt_data *data, void *dst, 
                             (unsigned long long)pos);
     if (!nbytes)
         return FSDP_OK;
-    FSDP_TRY(desk_take(&desk, data->pool, data->id, chunk_at(&data->table, pos), err));
+    FSDP_TRY(desk_take(&desk, data->pool, data->id, ckpt_codec_chunk_at(&data->table, pos), err));
     int rc = read_range(data, desk, dst, pos, pos + nbytes, crc32c, err);
     desk_give_back(data->pool, desk);
     return rc;

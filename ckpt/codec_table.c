@@ -41,6 +41,19 @@ void ckpt_codec_table_free(struct ckpt_codec_table *table)
     memset(table, 0, sizeof *table);
 }
 
+size_t ckpt_codec_chunk_at(const struct ckpt_codec_table *table, uint64_t pos)
+{
+    size_t low = 0, high = table->nchunks;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (table->chunks[middle].pos <= pos)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 int ckpt_codec_tail_parse(uint64_t *table_nbytes, const void *tail, uint64_t file_nbytes,
                           const char *path, struct fsdp_err *err)
 {

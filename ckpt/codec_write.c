@@ -104,19 +104,6 @@ static int cut(struct ckpt_codec_table *table, const struct ckpt_encoder_args *a
     return table->chunks ? FSDP_OK : FSDP_ENOMEM;
 }
 
-static size_t chunk_at(const struct ckpt_codec_table *table, uint64_t pos)
-{
-    size_t low = 0, high = table->nchunks;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (table->chunks[middle].pos <= pos)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* ---- the ring: called with the lock held ------------------------------------------------------
  */
 
@@ -282,7 +269,7 @@ int ckpt_encoder_put(struct ckpt_encoder *e, const void *src, size_t nbytes, uin
     if (pos > e->table.nbytes || nbytes > e->table.nbytes - pos)
         return fsdp_err_set(err, FSDP_EINTERNAL, "encoder: bytes beyond the end of the file");
     pthread_mutex_lock(&e->lock);
-    for (size_t i = nbytes ? chunk_at(&e->table, pos) : 0; nbytes; i++) {
+    for (size_t i = nbytes ? ckpt_codec_chunk_at(&e->table, pos) : 0; nbytes; i++) {
         const struct ckpt_codec_chunk *chunk = &e->table.chunks[i];
         struct slot *slot = slot_wait(e, i);
         if (!slot)
