@@ -119,7 +119,7 @@ ok $? "a program's exit code"
 run -n 2 -- sh -c 'kill -6 $$'
 [ $rc = 134 ] && grep -q "was killed by signal 6" err
 ok $? "a program's signal"
-run -n 3 -- no-such-program x
+PATH=/usr/bin:/bin run -n 3 -- no-such-program x # of folders that all may look into
 [ $rc = 127 ] && [ "$(cat err)" = "fsdp-launch: no-such-program: No such file or directory" ]
 ok $? "a program that is not there"
 run -n 2 -- ./c.yaml
