@@ -50,7 +50,7 @@ ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 
 static void await(int counter)
 {
-    for (int i = 0; i < 4000 && !atomic_load(&board->counter[counter]); i++)
+    for (int i = 0; i < 24000 && !atomic_load(&board->counter[counter]); i++)
         nap(5);
 }
 
