@@ -7,13 +7,11 @@
 #include <string.h>
 
 #include "convert.h"
-#include "diff_names.h"
-#include "job.h"
+#include "diff_side.h"
 #include "workers.h"
 
 struct differ {
-    struct ckpt *a, *b;
-    struct ckpt_diff_names names_a, names_b;
+    struct ckpt_diff_side a, b;
     const struct ckpt_diff_args *args;
     int ntensors;
     struct ckpt_diff_tensor *tensors;
@@ -28,10 +26,10 @@ struct buffers {
 
 /* ---- which tensors --------------------------------------------------------------------------- */
 
-static bool wanted(const struct differ *d, const struct ckpt_tensor *t, const char *name)
+static bool wanted(const struct differ *d, const struct ckpt_tensor *t)
 {
     return (t->kind == FSDP_SLICE_MODEL || !d->args->model) &&
-           ckpt_select_matches(&d->args->select, name);
+           ckpt_select_matches(&d->args->select, t->tensor.name);
 }
 
 static bool same_shape(const struct fsdp_tensor *a, const struct fsdp_tensor *b)
@@ -57,43 +55,48 @@ static enum ckpt_diff_result judge(const struct differ *d, const struct ckpt_ten
 
 /* torch keeps the step beside every parameter, as `state.<parameter>.step`; a checkpoint of ours
  * says it once. Does this tensor, which `other` lacks, say what `other` says? */
-static bool is_step_of(struct ckpt *ckpt, const struct ckpt_tensor *t, const struct ckpt *other)
+static bool is_step_of(const struct ckpt_diff_side *side, int tensor, const struct ckpt *other)
 {
+    const struct ckpt_tensor *t = &side->tensors[tensor];
     const char *dot = strrchr(t->tensor.name, '.');
     int64_t step;
     return other->format == CKPT_NATIVE && t->kind == FSDP_SLICE_OPTIM && dot &&
            !strcmp(dot, ".step") && fsdp_tensor_nelem(&t->tensor) == 1 &&
-           ckpt_scalar_read(&step, ckpt, ckpt_tensor_index(ckpt, t->tensor.name), NULL) ==
-               FSDP_OK &&
+           ckpt_scalar_read(&step, side->ckpt,
+                            side->job.parts[side->job.tensors[tensor].first_part].tensor,
+                            NULL) == FSDP_OK &&
            step == ckpt_step(other);
+}
+
+static void list_pair(struct differ *d, const char *name, int a, int b)
+{
+    struct ckpt_diff_tensor *out = &d->tensors[d->ntensors++];
+    *out = (struct ckpt_diff_tensor){
+        .name = name, .a = a < 0 ? NULL : &d->a.tensors[a], .b = b < 0 ? NULL : &d->b.tensors[b]};
+    if (out->a && out->b)
+        out->result = judge(d, out->a, out->b);
+    else if (out->a)
+        out->result = is_step_of(&d->a, a, d->b.ckpt) ? CKPT_DIFF_SAME : CKPT_DIFF_ONLY_A;
+    else
+        out->result = is_step_of(&d->b, b, d->a.ckpt) ? CKPT_DIFF_SAME : CKPT_DIFF_ONLY_B;
 }
 
 static int list_tensors(struct differ *d, struct fsdp_err *err)
 {
-    size_t count = (size_t)ckpt_ntensors(d->a) + (size_t)ckpt_ntensors(d->b);
-    d->tensors = fsdp_alloc(count, sizeof *d->tensors, "differences", err);
+    int na = d->a.job.ntensors, nb = d->b.job.ntensors;
+    d->tensors = fsdp_alloc((size_t)na + (size_t)nb, sizeof *d->tensors, "differences", err);
     if (!d->tensors)
         return FSDP_ENOMEM;
-    for (int i = 0; i < ckpt_ntensors(d->a); i++) {
-        const struct ckpt_tensor *t = ckpt_tensor_at(d->a, i);
-        const char *name = ckpt_diff_name(&d->names_a, i);
-        if (!wanted(d, t, name))
-            continue;
-        struct ckpt_diff_tensor *out = &d->tensors[d->ntensors++];
-        *out = (struct ckpt_diff_tensor){.name = name, .a = t};
-        out->b = ckpt_diff_find(&d->names_b, name);
-        out->result = out->b                      ? judge(d, t, out->b)
-                      : is_step_of(d->a, t, d->b) ? CKPT_DIFF_SAME
-                                                  : CKPT_DIFF_ONLY_A;
-    }
-    for (int i = 0; i < ckpt_ntensors(d->b); i++) {
-        const struct ckpt_tensor *t = ckpt_tensor_at(d->b, i);
-        const char *name = ckpt_diff_name(&d->names_b, i);
-        if (!wanted(d, t, name) || ckpt_diff_find(&d->names_a, name))
-            continue;
-        bool known = is_step_of(d->b, t, d->a);
-        d->tensors[d->ntensors++] = (struct ckpt_diff_tensor){
-            .name = name, .b = t, .result = known ? CKPT_DIFF_SAME : CKPT_DIFF_ONLY_B};
+    for (int i = 0; i < na; i++)
+        if (wanted(d, &d->a.tensors[i]))
+            list_pair(d, d->a.tensors[i].tensor.name, i,
+                      ckpt_diff_side_find(&d->b, d->a.tensors[i].tensor.name));
+    for (int i = 0; i < nb; i++) {
+        const char *name = d->b.tensors[i].tensor.name;
+        int at = ckpt_diff_side_find(&d->a, name);
+        /* What a has under another name, tied to this one, is not yet compared with it. */
+        if (wanted(d, &d->b.tensors[i]) && (at < 0 || strcmp(d->a.tensors[at].tensor.name, name)))
+            list_pair(d, name, at, i);
     }
     return FSDP_OK;
 }
@@ -214,16 +217,16 @@ static void compare_block(struct ckpt_diff_tensor *t, const struct ckpt_diff_arg
 
 /* ---- streaming ------------------------------------------------------------------------------- */
 
-static int read_as(const void **out, struct ckpt *ckpt, const struct ckpt_plan *plan, size_t block,
-                   char *data, char *converted, enum fsdp_dtype dtype, struct buffers *buffers,
-                   size_t scratch_nbytes, struct fsdp_err *err)
+static int read_as(const void **out, const struct ckpt_diff_side *side, int tensor,
+                   const struct fsdp_box *box, uint64_t nelem, char *data, char *converted,
+                   enum fsdp_dtype dtype, void *scratch, size_t scratch_nbytes,
+                   struct fsdp_err *err)
 {
-    enum fsdp_dtype stored = ckpt->m.layout.tensors[plan->tensor].tensor.dtype;
-    FSDP_TRY(ckpt_block_read(ckpt, plan, &plan->blocks[block], data, buffers->scratch,
-                             scratch_nbytes, err));
+    enum fsdp_dtype stored = side->tensors[tensor].tensor.dtype;
+    FSDP_TRY(ckpt_diff_side_read(side, tensor, box, data, scratch, scratch_nbytes, err));
     *out = data;
     if (stored != dtype) {
-        ckpt_convert(converted, dtype, data, stored, plan->blocks[block].nelem);
+        ckpt_convert(converted, dtype, data, stored, nelem);
         *out = converted;
     }
     return FSDP_OK;
@@ -232,29 +235,23 @@ static int read_as(const void **out, struct ckpt *ckpt, const struct ckpt_plan *
 static int compare_tensor(struct differ *d, struct ckpt_diff_tensor *t, struct buffers *buffers,
                           struct fsdp_err *err)
 {
-    enum fsdp_dtype dtype = common_dtype(t->a->tensor.dtype, t->b->tensor.dtype);
-    struct fsdp_box whole = ckpt_box_whole(&t->a->tensor);
-    uint64_t block_nelem = d->block_nbytes / 8;
-    struct ckpt_plan pa, pb = {.tensor = 0};
+    const struct fsdp_tensor *tensor = &t->a->tensor;
+    enum fsdp_dtype dtype = common_dtype(tensor->dtype, t->b->tensor.dtype);
+    uint64_t total = fsdp_tensor_nelem(tensor), nelem;
+    struct fsdp_box box;
     const void *a, *b;
 
-    FSDP_TRY(ckpt_plan_make(&pa, &d->a->m.layout, ckpt_tensor_index(d->a, t->a->tensor.name),
-                            &whole, block_nelem, err));
-    int rc = ckpt_plan_make(&pb, &d->b->m.layout, ckpt_tensor_index(d->b, t->b->tensor.name),
-                            &whole, block_nelem, err);
-    for (size_t i = 0; rc == FSDP_OK && i < pa.nblocks; i++) {
-        rc = read_as(&a, d->a, &pa, i, buffers->a, buffers->as, dtype, buffers, d->block_nbytes,
-                     err);
-        if (rc == FSDP_OK)
-            rc = read_as(&b, d->b, &pb, i, buffers->b, buffers->bs, dtype, buffers, d->block_nbytes,
-                         err);
-        if (rc == FSDP_OK)
-            compare_block(t, d->args, a, b, dtype, pa.blocks[i].pos, pa.blocks[i].nelem);
+    for (uint64_t at = 0; at < total; at += nelem) {
+        nelem = ckpt_box_run(&box, tensor, 0, tensor->ndim ? tensor->shape[0] : 1, at,
+                             d->block_nbytes / 8);
+        FSDP_TRY(read_as(&a, &d->a, (int)(t->a - d->a.tensors), &box, nelem, buffers->a,
+                         buffers->as, dtype, buffers->scratch, d->block_nbytes, err));
+        FSDP_TRY(read_as(&b, &d->b, (int)(t->b - d->b.tensors), &box, nelem, buffers->b,
+                         buffers->bs, dtype, buffers->scratch, d->block_nbytes, err));
+        compare_block(t, d->args, a, b, dtype, at, nelem);
     }
-    ckpt_plan_free(&pa);
-    ckpt_plan_free(&pb);
     t->result = t->ndiffer ? CKPT_DIFF_DATA : t->nnear ? CKPT_DIFF_NEAR : CKPT_DIFF_SAME;
-    return rc;
+    return FSDP_OK;
 }
 
 static int work(struct ckpt_workers *workers, int index, struct fsdp_err *err)
@@ -282,7 +279,7 @@ static int work(struct ckpt_workers *workers, int index, struct fsdp_err *err)
 static int fit_memory(struct differ *d, int *nworkers, struct fsdp_err *err)
 {
     uint64_t mem = d->args->mem_nbytes;
-    bool far = d->a->store->flat || d->b->store->flat; /* threads wait, not processors */
+    bool far = d->a.ckpt->store->flat || d->b.ckpt->store->flat; /* threads wait, not processors */
     *nworkers = d->args->nthreads ? d->args->nthreads : far ? 8 : ckpt_workers_default(8);
     if (*nworkers > CKPT_MAX_WORKERS)
         *nworkers = CKPT_MAX_WORKERS;
@@ -301,16 +298,16 @@ static int fit_memory(struct differ *d, int *nworkers, struct fsdp_err *err)
 int ckpt_diff(bool *same, struct ckpt *a, struct ckpt *b, const struct ckpt_diff_args *args,
               ckpt_diff_f *report, void *ctx, struct fsdp_err *err)
 {
-    struct differ d = {.a = a, .b = b, .names_a.ckpt = a, .names_b.ckpt = b, .args = args};
+    struct differ d = {.a.ckpt = a, .b.ckpt = b, .args = args};
     int nworkers = 0, rc;
 
     if (args->version != CKPT_DIFF_ARGS_VERSION)
         return fsdp_err_set(err, FSDP_EINVAL, "ckpt_diff: arguments of version %u", args->version);
     rc = fit_memory(&d, &nworkers, err);
     if (rc == FSDP_OK)
-        rc = ckpt_diff_names_create(&d.names_a, a, &args->select, err);
+        rc = ckpt_diff_side_create(&d.a, a, &args->select, err);
     if (rc == FSDP_OK)
-        rc = ckpt_diff_names_create(&d.names_b, b, &args->select, err);
+        rc = ckpt_diff_side_create(&d.b, b, &args->select, err);
     if (rc == FSDP_OK)
         rc = list_tensors(&d, err);
     if (rc == FSDP_OK)
@@ -325,7 +322,7 @@ int ckpt_diff(bool *same, struct ckpt *a, struct ckpt *b, const struct ckpt_diff
                           "neither '%s' nor '%s' holds a tensor that was asked for", a->path,
                           b->path);
     fsdp_free(d.tensors);
-    ckpt_diff_names_destroy(&d.names_a);
-    ckpt_diff_names_destroy(&d.names_b);
+    ckpt_diff_side_destroy(&d.a);
+    ckpt_diff_side_destroy(&d.b);
     return rc;
 }

@@ -218,7 +218,7 @@ static int places_read(struct reader *r, const struct ckpt_pk *storage, struct f
 {
     if (!storage || storage->type != CKPT_PK_T_DICT)
         return BAD("'%s' has no storage_data", r->path);
-    r->places = fsdp_alloc(storage->nitems / 2, sizeof *r->places, "chunks", err);
+    r->places = fsdp_alloc_unset(storage->nitems / 2, sizeof *r->places, "chunks", err);
     if (!r->places)
         return FSDP_ENOMEM;
     for (size_t i = 0; i + 1 < storage->nitems; i += 2)
@@ -483,6 +483,7 @@ static int metadata_take(struct reader *r, const struct ckpt_pk *root, struct fs
     if (r->paths && r->paths->type != CKPT_PK_T_DICT)
         r->paths = NULL;
     FSDP_TRY(places_read(r, ckpt_pk_get(root, "storage_data"), err));
+    FSDP_TRY(ckpt_layout_reserve_tensors(&r->ckpt->m.layout, r->tensors->nitems / 2, err));
     FSDP_TRY(ckpt_layout_reserve_pieces(&r->ckpt->m.layout, r->nplaces, err));
     return entries_take(r, err);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
 #include <time.h>
 
 #include "limits.h"
@@ -35,6 +36,15 @@ static int collect(void *ctx, const struct ckpt_remains *remains, struct fsdp_er
     return FSDP_OK;
 }
 
+/* "s3://bucket", "s3://bucket/" */
+static bool is_bucket(const char *root)
+{
+    const char *name = strstr(root, "://");
+    name = name ? name + 3 : root;
+    name += strcspn(name, "/");
+    return name[strspn(name, "/")] == 0;
+}
+
 int ckpt_gc(struct ckpt_gc_result *out, const char *root, const struct ckpt_gc_args *args,
             struct fsdp_err *err)
 {
@@ -45,6 +55,12 @@ int ckpt_gc(struct ckpt_gc_result *out, const char *root, const struct ckpt_gc_a
     if (args->version != CKPT_GC_ARGS_VERSION)
         return fsdp_err_set(err, FSDP_EINVAL, "ckpt_gc: arguments of version %u", args->version);
     FSDP_TRY(ckpt_store_of(&gc.ops, root, err));
+    if (gc.ops->flat && is_bucket(root) && !args->whole_bucket && !args->dry_run)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "'%s' is a whole bucket: unfinished uploads of other programs would be "
+                            "ended, too. Name the prefix of the checkpoints ('%s%sPREFIX'), look "
+                            "first (--dry-run), or allow it (--whole-bucket)",
+                            root, root, root[strlen(root) - 1] == '/' ? "" : "/");
     int rc = ckpt_remains_each(gc.ops, root, collect, &gc, err);
     /* In a flat store a folder in which there are only uploads is not there. */
     if (rc && (rc != FSDP_ENOTFOUND || !gc.ops->flat))

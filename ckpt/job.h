@@ -6,6 +6,7 @@
  *   job_map.c      the renaming, joining and cutting
  *   job_files.c    output tensors -> files, and which rows each holds
  *   job_name.c     what the output is called, what must not be overwritten, the temporary folder
+ *   job_read.c     elements of output tensors, out of stored ones
  *   job_move.c     threads that read, convert, prove and write; job_sink.c: where they write
  *   job_dcp.c      what torch's checkpoints have around the elements
  *   job_publish.c  what goes along (index, configuration; job_manifest.c), and the final name
@@ -108,6 +109,8 @@ struct ckpt_job {
 /* job_select.c */
 bool ckpt_select_matches(const struct ckpt_select *select, const char *name);
 int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err);
+/* All that is stored, under the names that the maps make of tensor.name. */
+int ckpt_job_select_all(struct ckpt_job *job, struct fsdp_err *err);
 /* Adds a tensor without parts; then its parts in the order of its rows. */
 int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
                         enum fsdp_slice_kind kind, struct fsdp_err *err);
@@ -144,6 +147,13 @@ int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err);
 int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err);
 /* Room on the disk, the temporary folder (a new one or that of an earlier run), the journal. */
 int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err);
+
+/* job_read.c: a box of an output tensor that lies in one part, row-major in the stored dtype. The
+ * scratch buffer is for boxes that lie scattered. *sum (or NULL) gets what was read added, as parts
+ * of the stored tensor's fingerprint. */
+int ckpt_job_read(uint64_t *sum, const struct ckpt_job *job, const struct ckpt_job_part *part,
+                  const struct fsdp_box *box, void *dst, void *scratch, size_t scratch_nbytes,
+                  struct fsdp_err *err);
 
 /* job_move.c */
 int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err);

@@ -114,32 +114,6 @@ static int open_file(struct mover *m, struct fsdp_err *err)
     return rc;
 }
 
-/* The largest box that begins at element `at` of the rows [row, row + nrows) of a tensor, is
- * contiguous in them, and has at most most_nelem elements (at least one). */
-static uint64_t box_at(struct fsdp_box *out, const struct fsdp_tensor *t, uint64_t row,
-                       uint64_t nrows, uint64_t at, uint64_t most_nelem)
-{
-    *out = ckpt_box_whole(t);
-    if (!t->ndim)
-        return 1;
-    out->offset[0] = row;
-    out->length[0] = nrows;
-    uint64_t inner = fsdp_box_nelem(out, t->ndim); /* of one index of the dimensions before d */
-    for (int d = 0; d < t->ndim; d++) {
-        uint64_t length = out->length[d];
-        inner /= length;
-        uint64_t index = at / inner % length, left = length - index;
-        bool aligned = at % inner == 0;
-        out->offset[d] += index;
-        if (aligned && inner <= most_nelem) {
-            out->length[d] = most_nelem / inner < left ? most_nelem / inner : left;
-            return out->length[d] * inner;
-        }
-        out->length[d] = 1;
-    }
-    return 1;
-}
-
 static int part_at(const struct ckpt_job *job, int tensor, uint64_t row)
 {
     const struct ckpt_job_tensor *t = &job->tensors[tensor];
@@ -174,8 +148,8 @@ static bool add_segment(struct mover *m, struct task *task)
     uint64_t first = part->row > piece->row ? part->row : piece->row;
     uint64_t end = part->row + part->nrows;
     end = end < piece->row + piece->nrows ? end : piece->row + piece->nrows;
-    s->nelem = box_at(&s->box, t, first, end - first, m->nelem - (first - piece->row) * row_nelem,
-                      room ? room : 1);
+    s->nelem = ckpt_box_run(&s->box, t, first, end - first,
+                            m->nelem - (first - piece->row) * row_nelem, room ? room : 1);
     if (task->nsegments == 1)
         task->pos = piece->pos + m->nelem * elem_nbytes;
     task->nbytes += s->nelem * elem_nbytes;
@@ -261,45 +235,9 @@ static int wrap_pieces(struct worker *w, const struct task *task, struct fsdp_er
     return FSDP_OK;
 }
 
-/* A box of a stored tensor, in its own dtype. */
-static int read_box(uint64_t *part, struct worker *w, int tensor, const struct fsdp_box *box,
-                    uint64_t nelem, void *dst, struct fsdp_err *err)
-{
-    struct ckpt *ckpt = w->m->job->ckpt;
-    const struct ckpt_tensor *t = &ckpt->m.layout.tensors[tensor];
-    struct ckpt_plan plan;
-    FSDP_TRY(ckpt_plan_make(&plan, &ckpt->m.layout, tensor, box, nelem, err));
-    int rc = ckpt_block_read(ckpt, &plan, &plan.blocks[0], dst, w->scratch, w->m->job->block_nbytes,
-                             err);
-    ckpt_plan_free(&plan);
-    if (rc == FSDP_OK)
-        *part ^= ckpt_fingerprint_part(&t->tensor, box, dst);
-    return rc;
-}
-
-static int read_segment(uint64_t *part, struct worker *w, const struct segment *s, char *dst,
-                        struct fsdp_err *err)
-{
-    const struct ckpt_job_part *from = &w->m->job->parts[s->part];
-    const struct fsdp_tensor *t = &w->m->job->ckpt->m.layout.tensors[from->tensor].tensor;
-    struct fsdp_box box = s->box;
-    if (from->order == CKPT_ROWS_SAME) {
-        box.offset[0] = t->ndim ? ckpt_job_src_row(from, box.offset[0]) : 0;
-        return read_box(part, w, from->tensor, &box, s->nelem, dst, err);
-    }
-    uint64_t nelem = s->nelem / s->box.length[0];
-    for (uint64_t r = 0; r < s->box.length[0]; r++) {
-        box.offset[0] = ckpt_job_src_row(from, s->box.offset[0] + r);
-        box.length[0] = 1;
-        FSDP_TRY(read_box(part, w, from->tensor, &box, nelem,
-                          dst + r * nelem * fsdp_dtype_nbytes(t->dtype), err));
-    }
-    return FSDP_OK;
-}
-
 static int fill_segment(struct worker *w, const struct task *task, int i, struct fsdp_err *err)
 {
-    const struct ckpt_job *job = w->m->job;
+    struct ckpt_job *job = w->m->job;
     const struct segment *s = &task->segments[i];
     const struct ckpt_job_part *from = &job->parts[s->part];
     const struct fsdp_tensor *to = &job->tensors[s->tensor].tensor;
@@ -308,7 +246,8 @@ static int fill_segment(struct worker *w, const struct task *task, int i, struct
     char *dst = w->out + s->at;
     uint64_t part = 0;
 
-    FSDP_TRY(read_segment(&part, w, s, same ? dst : w->in, err));
+    FSDP_TRY(ckpt_job_read(&part, job, from, &s->box, same ? dst : w->in, w->scratch,
+                           job->block_nbytes, err));
     if (!same)
         ckpt_convert(dst, to->dtype, w->in, dtype, s->nelem);
     w->record.parts[i] = part;

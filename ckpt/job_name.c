@@ -137,17 +137,27 @@ static bool is_inside(const char *path, const char *folder)
     return !strncmp(path, folder, len) && (path[len] == '/' || path[len] == 0);
 }
 
+/* Of names without links. */
+static int refuse_nested(const char *final, const char *out, const char *from, const char *in,
+                         struct fsdp_err *err)
+{
+    if (!strcmp(out, in))
+        return fsdp_err_set(err, FSDP_EINVAL, "output '%s' and input '%s' are the same", final,
+                            from);
+    if (is_inside(out, in))
+        return fsdp_err_set(err, FSDP_EINVAL, "output '%s' lies in the input '%s'", final, from);
+    if (is_inside(in, out))
+        return fsdp_err_set(err, FSDP_EINVAL, "input '%s' lies in the output '%s'", from, final);
+    return FSDP_OK;
+}
+
 int ckpt_refuse_nested(const struct ckpt *ckpt, const char *final,
                        const struct ckpt_store_ops *store, struct fsdp_err *err)
 {
     char in[PATH_MAX], out[PATH_MAX + 512];
     const char *from = ckpt->path;
-    if (store->flat) {
-        if (ckpt->store != store || (!is_inside(final, from) && !is_inside(from, final)))
-            return FSDP_OK;
-        return fsdp_err_set(err, FSDP_EINVAL, "output '%s' and input '%s' lie in each other", final,
-                            from);
-    }
+    if (store->flat)
+        return ckpt->store == store ? refuse_nested(final, final, from, from, err) : FSDP_OK;
     char *parent = ckpt_path_parent(final, err);
     if (!parent)
         return FSDP_ENOMEM;
@@ -157,10 +167,7 @@ int ckpt_refuse_nested(const struct ckpt *ckpt, const char *final,
         return FSDP_OK; /* a parent that is yet to be made holds no input */
     size_t len = strlen(out);
     snprintf(out + len, sizeof out - len, "/%.500s", ckpt_path_base(final));
-    if (is_inside(out, in) || is_inside(in, out))
-        return fsdp_err_set(err, FSDP_EINVAL, "output '%s' and input '%s' lie in each other", final,
-                            from);
-    return FSDP_OK;
+    return refuse_nested(final, out, from, in, err);
 }
 
 int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)

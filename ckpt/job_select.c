@@ -202,7 +202,8 @@ static int relate(struct ckpt_job *job, struct fsdp_err *err)
     qsort(sorted, (size_t)job->ntensors, sizeof *sorted, compare_names);
     for (int i = 1; rc == FSDP_OK && i < job->ntensors; i++)
         if (!strcmp(sorted[i].name, sorted[i - 1].name))
-            rc = fsdp_err_set(err, FSDP_EINVAL, "two tensors would be called '%s'", sorted[i].name);
+            rc = fsdp_err_set(err, FSDP_EINVAL, "'%s': two tensors would be called '%s'",
+                              job->ckpt->path, sorted[i].name);
     for (int i = 0; i < job->ntensors; i++) {
         struct ckpt_job_tensor *t = &job->tensors[i];
         const char *name = t->tensor.name, *dot = strrchr(name, '.');
@@ -261,6 +262,15 @@ static int check_averages(const struct ckpt_job *job, struct fsdp_err *err)
                                     "'%s' holds no moving average of the weights: the run that "
                                     "wrote it had no optim.ema_decay",
                                     job->ckpt->path);
+}
+
+int ckpt_job_select_all(struct ckpt_job *job, struct fsdp_err *err)
+{
+    for (int i = 0; i < job->ckpt->m.layout.ntensors; i++)
+        FSDP_TRY(add_stored(job, i, err));
+    FSDP_TRY(list_aliases(job, err));
+    FSDP_TRY(ckpt_job_map(job, err));
+    return relate(job, err);
 }
 
 int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)

@@ -2,6 +2,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "json_read.h"
 #include "text.h"
@@ -57,6 +60,8 @@ static bool fail_memory(struct ckpt_json_reader *r)
 static char peek(struct ckpt_json_reader *r)
 {
     const char *p = r->at;
+    if (p < r->end && (unsigned char)*p > ' ')
+        return *p;
     while (p < r->end && (*p == ' ' || *p == '\n' || *p == '\t' || *p == '\r'))
         p++;
     r->at = p;
@@ -77,8 +82,21 @@ int ckpt_json_read_end(struct ckpt_json_reader *r, int rc)
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* How many of the eight bytes at p begin a run of plain ASCII: neither quote nor backslash. (Bytes
- * behind the first other may be taken for others, too; the machine is little-endian.) */
+/* How many of the WIDE bytes at p begin a run of plain ASCII: neither quote nor backslash. */
+#ifdef __SSE2__
+enum { WIDE = 16 };
+static inline int plain_bytes(const char *p)
+{
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
+    __m128i quote = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('"'));
+    __m128i slash = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'));
+    __m128i low = _mm_cmplt_epi8(bytes, _mm_set1_epi8(0x20)); /* signed: from 0x80 on, too */
+    int other = _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quote, slash), low));
+    return other ? __builtin_ctz((unsigned)other) : WIDE;
+}
+#else
+enum { WIDE = 8 };
+/* Bytes behind the first other may be taken for others, too; the machine is little-endian. */
 static inline int plain_bytes(const char *p)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
@@ -86,8 +104,9 @@ static inline int plain_bytes(const char *p)
     memcpy(&word, p, 8);
     uint64_t quote = word ^ ones * '"', slash = word ^ ones * '\\';
     uint64_t other = (word | (word - ones * 0x20) | (quote - ones) | (slash - ones)) & high;
-    return other ? __builtin_ctzll(other) / 8 : 8;
+    return other ? __builtin_ctzll(other) / 8 : WIDE;
 }
+#endif
 
 static inline bool is_plain(char c)
 {
@@ -96,10 +115,10 @@ static inline bool is_plain(char c)
 
 static const char *plain_end(const char *p, const char *end)
 {
-    while (end - p >= 8) {
+    while (end - p >= WIDE) {
         int nbytes = plain_bytes(p);
         p += nbytes;
-        if (nbytes < 8)
+        if (nbytes < WIDE)
             return p;
     }
     while (p < end && is_plain(*p))
@@ -110,12 +129,12 @@ static const char *plain_end(const char *p, const char *end)
 /* plain_end, and copies. *to has room for end - p bytes. */
 static const char *plain_copy(char **to, const char *p, const char *end)
 {
-    while (end - p >= 8) {
+    while (end - p >= WIDE) {
         int nbytes = plain_bytes(p);
-        memcpy(*to, p, 8);
+        memcpy(*to, p, WIDE);
         *to += nbytes;
         p += nbytes;
-        if (nbytes < 8)
+        if (nbytes < WIDE)
             return p;
     }
     while (p < end && is_plain(*p))
@@ -256,11 +275,6 @@ static bool text_scan(struct ckpt_json_reader *r, struct ckpt_json_text *out)
     }
 }
 
-bool ckpt_json_text_is(const struct ckpt_json_text *text, const char *other)
-{
-    return strlen(other) == text->nbytes && !memcmp(text->data, other, text->nbytes);
-}
-
 /* ---- containers ------------------------------------------------------------------------------ */
 
 static bool same_keys(const struct ckpt_json_key *a, const struct ckpt_json_key *b)
@@ -309,7 +323,7 @@ static bool keys_check(struct ckpt_json_reader *r)
 static bool key_push(struct ckpt_json_reader *r, const struct ckpt_json_text *key)
 {
     if (r->nkeys == r->max_keys) {
-        size_t more = r->max_keys ? 2 * r->max_keys : 64;
+        size_t more = r->max_keys ? 4 * r->max_keys : 64;
         struct ckpt_json_key *grown = fsdp_alloc_unset(more, sizeof *grown, "JSON keys", r->err);
         if (!grown)
             return fail_memory(r);
@@ -496,9 +510,43 @@ bool ckpt_json_read_u64(struct ckpt_json_reader *r, uint64_t *out)
     return false;
 }
 
+/* The common form, [1,2,3] with at most a blank after commas and numbers that always fit; at any
+ * other the array is left as it was. */
+static bool dims_scan(struct ckpt_json_reader *r, uint64_t *dims, int *ndim)
+{
+    enum { DIGITS = 18 };
+    const char *p = r->at;
+    int count = 0;
+
+    if (r->end - p < 3 || *p++ != '[')
+        return false;
+    const char *last = r->end - 1; /* beyond it no number goes on */
+    while (count < FSDP_MAX_DIMS) {
+        const char *begin = p;
+        uint64_t value = 0;
+        for (; p < last && p - begin <= DIGITS && *p >= '0' && *p <= '9'; p++)
+            value = value * 10 + (uint64_t)(*p - '0');
+        if (p == begin || p - begin > DIGITS || (*begin == '0' && p - begin > 1))
+            return false;
+        dims[count++] = value;
+        if (*p == ']') {
+            r->at = p + 1;
+            *ndim = count;
+            return true;
+        }
+        if (*p++ != ',')
+            return false;
+        p += p < last && *p == ' ';
+    }
+    return false;
+}
+
 bool ckpt_json_read_dims(struct ckpt_json_reader *r, uint64_t *dims, int *ndim)
 {
     bool fine = true;
+    peek(r);
+    if (dims_scan(r, dims, ndim))
+        return true;
     *ndim = 0;
     if (!read_array(r))
         return false;

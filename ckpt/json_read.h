@@ -18,6 +18,8 @@
 #ifndef CKPT_JSON_READ_H
 #define CKPT_JSON_READ_H
 
+#include <string.h>
+
 #include "fsdp/base.h"
 
 enum { CKPT_JSON_DEPTH = 2048 };
@@ -66,6 +68,11 @@ bool ckpt_json_read_hex(struct ckpt_json_reader *r, uint64_t *out, int ndigits);
 /* Any value; `raw` (or NULL) gets its bytes. */
 void ckpt_json_read_skip(struct ckpt_json_reader *r, struct ckpt_json_text *raw);
 
-bool ckpt_json_text_is(const struct ckpt_json_text *text, const char *other);
+/* Inline: with a literal it is a few comparisons. */
+static inline bool ckpt_json_text_is(const struct ckpt_json_text *text, const char *other)
+{
+    size_t nbytes = strlen(other);
+    return nbytes == text->nbytes && !memcmp(text->data, other, nbytes);
+}
 
 #endif

@@ -31,6 +31,20 @@ static int grow(void **data, size_t *max, size_t count, size_t elem_nbytes, cons
     return reserve(data, max, count, *max ? *max * 2 : 64, elem_nbytes, what, err);
 }
 
+int ckpt_layout_reserve_tensors(struct ckpt_layout *layout, size_t ntensors, struct fsdp_err *err)
+{
+    size_t max = (size_t)layout->max_tensors;
+    void *data = layout->tensors;
+    ntensors = ntensors < CKPT_MAX_TENSORS ? ntensors : CKPT_MAX_TENSORS;
+    if (ntensors <= max)
+        return FSDP_OK;
+    FSDP_TRY(reserve(&data, &max, (size_t)layout->ntensors, ntensors, sizeof *layout->tensors,
+                     "tensors", err));
+    layout->tensors = data;
+    layout->max_tensors = (int)max;
+    return FSDP_OK;
+}
+
 int ckpt_layout_add_tensor(struct ckpt_layout *layout, const struct fsdp_tensor *tensor,
                            enum fsdp_slice_kind kind, struct fsdp_err *err)
 {
@@ -156,7 +170,10 @@ int ckpt_layout_seal(struct ckpt_layout *layout, struct fsdp_err *err)
         fsdp_free(order);
         return FSDP_ENOMEM;
     }
-    if (count)
+    bool sorted = true;
+    for (size_t i = 1; sorted && i < count; i++)
+        sorted = compare_pieces(&layout->pieces[i - 1], &layout->pieces[i]) < 0;
+    if (!sorted)
         qsort(layout->pieces, count, sizeof *layout->pieces, compare_pieces);
     for (int t = 0; t < layout->ntensors; t++) {
         layout->first[t] = p;
@@ -209,6 +226,31 @@ struct fsdp_box ckpt_box_whole(const struct fsdp_tensor *tensor)
     struct fsdp_box box = {{0}, {0}};
     memcpy(box.length, tensor->shape, (size_t)tensor->ndim * sizeof *tensor->shape);
     return box;
+}
+
+uint64_t ckpt_box_run(struct fsdp_box *out, const struct fsdp_tensor *tensor, uint64_t row,
+                      uint64_t nrows, uint64_t at, uint64_t most_nelem)
+{
+    *out = ckpt_box_whole(tensor);
+    if (!tensor->ndim)
+        return 1;
+    out->offset[0] = row;
+    out->length[0] = nrows;
+    uint64_t inner =
+        fsdp_box_nelem(out, tensor->ndim); /* of one index of the dimensions before d */
+    for (int d = 0; d < tensor->ndim; d++) {
+        uint64_t length = out->length[d];
+        inner /= length;
+        uint64_t index = at / inner % length, left = length - index;
+        bool aligned = at % inner == 0;
+        out->offset[d] += index;
+        if (aligned && inner <= most_nelem) {
+            out->length[d] = most_nelem / inner < left ? most_nelem / inner : left;
+            return out->length[d] * inner;
+        }
+        out->length[d] = 1;
+    }
+    return 1;
 }
 
 uint64_t ckpt_replica_part(struct fsdp_box *out, const struct fsdp_box *box, int ndim, int replica,

@@ -39,7 +39,8 @@ int ckpt_layout_add_tensor(struct ckpt_layout *layout, const struct fsdp_tensor 
                            enum fsdp_slice_kind kind, struct fsdp_err *err);
 int ckpt_layout_add_file(struct ckpt_layout *layout, const char *path, uint64_t nbytes,
                          struct fsdp_err *err);
-/* Room for npieces in all: growing step by step touches three times the memory. */
+/* Room for so many in all: growing step by step touches three times the memory. */
+int ckpt_layout_reserve_tensors(struct ckpt_layout *layout, size_t ntensors, struct fsdp_err *err);
 int ckpt_layout_reserve_pieces(struct ckpt_layout *layout, size_t npieces, struct fsdp_err *err);
 /* Empty boxes are dropped. */
 int ckpt_layout_add_piece(struct ckpt_layout *layout, const struct ckpt_piece *piece,
@@ -62,6 +63,10 @@ int ckpt_coverage_prove(const struct ckpt_layout *layout, int tensor, size_t *or
 /* "[0:4, 8:16]" into out. */
 void ckpt_box_text(char *out, size_t out_nbytes, const struct fsdp_box *box, int ndim);
 struct fsdp_box ckpt_box_whole(const struct fsdp_tensor *tensor);
+/* The largest box that begins at element `at` of the rows [row, row + nrows) of a tensor, is
+ * contiguous in them, and has at most most_nelem elements (at least one). Returns how many. */
+uint64_t ckpt_box_run(struct fsdp_box *out, const struct fsdp_tensor *tensor, uint64_t row,
+                      uint64_t nrows, uint64_t at, uint64_t most_nelem);
 /* The part of a box that replica `replica` of nreplica writes: an even share of its rows. A scalar
  * goes to replica 0. Returns its number of elements. */
 uint64_t ckpt_replica_part(struct fsdp_box *out, const struct fsdp_box *box, int ndim, int replica,

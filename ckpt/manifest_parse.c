@@ -202,6 +202,7 @@ static int read_tensor_list(const struct reader *r, struct ckpt_json_reader *jso
 
     if (!ckpt_json_read_object(json))
         return json->rc ? json->rc : BAD("'%s': no list of tensors", r->path);
+    const char *first = json->at;
     while (ckpt_json_read_key(json, &key)) {
         char name[CKPT_MAX_NAME_NBYTES + 1];
         if (key.nbytes > CKPT_MAX_NAME_NBYTES)
@@ -211,6 +212,10 @@ static int read_tensor_list(const struct reader *r, struct ckpt_json_reader *jso
         read_raw(&raw, json);
         FSDP_TRY(json->rc);
         FSDP_TRY(read_tensor(r, name, &raw));
+        if (r->m->layout.ntensors == 1) /* the others are mostly about as long */
+            FSDP_TRY(ckpt_layout_reserve_tensors(
+                &r->m->layout,
+                64 + (size_t)(json->end - json->at) / (size_t)(json->at - first) * 9 / 8, err));
     }
     return json->rc;
 }

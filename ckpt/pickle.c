@@ -77,16 +77,18 @@ static inline void *take(struct machine *m, size_t nbytes)
     return at;
 }
 
-static int grow(struct machine *m, void **data, size_t *max, size_t count, size_t elem_nbytes)
+/* Makes room for more than `count` elements, of which the first `used` are kept. */
+static int grow(struct machine *m, void **data, size_t *max, size_t count, size_t used,
+                size_t elem_nbytes)
 {
-    size_t more = *max ? *max * 2 : 64;
+    size_t more = *max ? *max * 4 : 64;
     while (more <= count)
         more *= 2;
-    void *grown = fsdp_alloc(more, elem_nbytes, "pickle stack", m->err);
+    void *grown = fsdp_alloc_unset(more, elem_nbytes, "pickle stack", m->err);
     if (!grown)
         return FSDP_ENOMEM;
-    if (*max)
-        memcpy(grown, *data, *max * elem_nbytes);
+    if (used)
+        memcpy(grown, *data, used * elem_nbytes);
     fsdp_free(*data);
     *data = grown;
     *max = more;
@@ -99,7 +101,7 @@ static inline int push(struct machine *m, struct ckpt_pk *value)
 {
     if (m->nstack == m->max_stack) {
         void *data = m->stack;
-        FSDP_TRY(grow(m, &data, &m->max_stack, m->nstack, sizeof *m->stack));
+        FSDP_TRY(grow(m, &data, &m->max_stack, m->nstack, m->nstack, sizeof *m->stack));
         m->stack = data;
     }
     m->stack[m->nstack++] = value;
@@ -413,11 +415,12 @@ static int memo_put(struct machine *m, uint64_t at)
         return bad(m, "a memo index is too large");
     if (at >= m->max_memo) {
         void *data = m->memo;
-        FSDP_TRY(grow(m, &data, &m->max_memo, (size_t)at, sizeof *m->memo));
+        FSDP_TRY(grow(m, &data, &m->max_memo, (size_t)at, m->nmemo, sizeof *m->memo));
         m->memo = data;
     }
+    while (m->nmemo <= at)
+        m->memo[m->nmemo++] = NULL;
     m->memo[at] = m->stack[m->nstack - 1];
-    m->nmemo = at >= m->nmemo ? (size_t)at + 1 : m->nmemo;
     return FSDP_OK;
 }
 
@@ -441,7 +444,7 @@ static int mark(struct machine *m)
 {
     if (m->nmarks == m->max_marks) {
         void *data = m->marks;
-        FSDP_TRY(grow(m, &data, &m->max_marks, m->nmarks, sizeof *m->marks));
+        FSDP_TRY(grow(m, &data, &m->max_marks, m->nmarks, m->nmarks, sizeof *m->marks));
         m->marks = data;
     }
     m->marks[m->nmarks++] = m->nstack;

@@ -373,23 +373,22 @@ static int entries_reserve(struct building *b, int max_entries, struct fsdp_err 
     return FSDP_OK;
 }
 
-/* How many entries there are, unless somebody writes with needless escapes. */
-static int entries_count(const char *json, const char *end)
+/* Room for all entries, if they are about as long as the first, whose bytes begin at `first`. What
+ * is not used is not touched. */
+static int entries_expect(struct building *b, const struct ckpt_json_reader *r, const char *first,
+                          struct fsdp_err *err)
 {
-    static const char mark[] = "\"data_offsets\"";
-    int count = 0;
-    while (count < CKPT_MAX_TENSORS &&
-           (json = memmem(json, (size_t)(end - json), mark, sizeof mark - 1))) {
-        json += sizeof mark - 1;
-        count++;
-    }
-    return count;
+    size_t each = (size_t)(r->at - first), left = (size_t)(r->end - r->at);
+    size_t count = 64 + left / each + left / each / 8;
+    ckpt_text_reserve(&b->names, left / each * b->names.nbytes * 5 / 4);
+    return entries_reserve(b, count < CKPT_MAX_TENSORS ? (int)count : CKPT_MAX_TENSORS, err);
 }
 
 static int entry_take(struct building *b, struct ckpt_json_reader *r,
                       const struct ckpt_json_text *key, uint64_t data_nbytes, const char *path,
                       struct fsdp_err *err)
 {
+    const char *begin = r->at;
     struct ckpt_st_header *header = b->header;
     struct raw_entry raw;
     size_t at = b->names.nbytes;
@@ -408,7 +407,8 @@ static int entry_take(struct building *b, struct ckpt_json_reader *r,
     if (header->nentries == CKPT_MAX_TENSORS)
         return BAD("'%s' lists more than %d tensors", path, CKPT_MAX_TENSORS);
     if (header->nentries == b->max_entries)
-        FSDP_TRY(entries_reserve(b, 2 * b->max_entries + 64, err));
+        FSDP_TRY(header->nentries ? entries_reserve(b, 2 * b->max_entries, err)
+                                  : entries_expect(b, r, begin, err));
     header->entries[header->nentries++] = entry;
     return FSDP_OK;
 }
@@ -419,7 +419,6 @@ static int root_parse(struct building *b, struct ckpt_json_reader *r, uint64_t d
     struct ckpt_st_header *header = b->header;
     struct ckpt_json_text key, info = {0};
 
-    FSDP_TRY(entries_reserve(b, entries_count(r->begin, r->end), err));
     if (ckpt_json_read_object(r))
         while (ckpt_json_read_key(r, &key))
             FSDP_TRY(ckpt_json_text_is(&key, "__metadata__")

@@ -4,13 +4,8 @@
 
 #include "text.h"
 
-static bool reserve(struct ckpt_text *text, size_t more)
+static bool grow(struct ckpt_text *text, size_t max)
 {
-    if (text->failed)
-        return false;
-    if (text->nbytes + more < text->max)
-        return true;
-    size_t max = (text->nbytes + more) * 2 + 64;
     char *grown = fsdp_alloc_unset(max, 1, "text", NULL);
     if (!grown) {
         text->failed = true;
@@ -22,6 +17,19 @@ static bool reserve(struct ckpt_text *text, size_t more)
     text->data = grown;
     text->max = max;
     return true;
+}
+
+static bool reserve(struct ckpt_text *text, size_t more)
+{
+    if (text->failed || text->nbytes + more < text->max)
+        return !text->failed;
+    return grow(text, (text->nbytes + more) * 2 + 64);
+}
+
+void ckpt_text_reserve(struct ckpt_text *text, size_t more)
+{
+    if (!text->failed && text->nbytes + more >= text->max)
+        grow(text, text->nbytes + more + 1);
 }
 
 void ckpt_text_add(struct ckpt_text *text, const char *data, size_t nbytes)

@@ -12,6 +12,8 @@ struct ckpt_text {
     size_t nbytes, max;
     bool failed; /* out of memory; sticky, later additions do nothing */
 };
+/* Room for `more` bytes: what is not used is not touched. */
+void ckpt_text_reserve(struct ckpt_text *text, size_t more);
 void ckpt_text_add(struct ckpt_text *text, const char *data, size_t nbytes);
 void ckpt_text_printf(struct ckpt_text *text, const char *fmt, ...) FSDP_PRINTF(2, 3);
 /* A quoted JSON string. */

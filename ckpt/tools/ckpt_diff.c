@@ -20,7 +20,11 @@ static const char usage[] =
     "place (ulp), and the index of the first.\n"
     "\n"
     "      --model                weights alone\n" TOOL_SELECT_HELP
-    "      --map MAP              rename tensors of both first: a file of rules FROM -> TO\n"
+    "      --map MAP              rename, join or split tensors of both first: a map as\n"
+    "                             ckpt-merge has them; --include and --exclude then mean the\n"
+    "                             names that it makes\n"
+    "      --heads QxK            attention heads of queries and of keys, for maps that need\n"
+    "                             them (default: as config.json has them)\n"
     "      --atol X, --rtol X     elements with |a - b| <= atol + rtol * |b| are near enough\n"
     "      --ulp N                and those at most N units in the last place apart\n"
     "      --any-dtype            floating types may differ; compared in the narrower one\n"
@@ -77,8 +81,9 @@ static void print_line(const struct ckpt_diff_tensor *t)
         shape_text(other, sizeof other, t->b->tensor.shape, t->b->tensor.ndim);
         printf(": %s and %s", one, other);
     } else if (t->result == CKPT_DIFF_DATA || t->result == CKPT_DIFF_NEAR) {
-        printf(": %" PRIu64 " of %" PRIu64 " elements, at most %g", t->ndiffer + t->nnear,
-               fsdp_tensor_nelem(&t->a->tensor), t->max_abs);
+        printf(": %" PRIu64 " of %" PRIu64 " element%s, at most %g", t->ndiffer + t->nnear,
+               fsdp_tensor_nelem(&t->a->tensor),
+               fsdp_tensor_nelem(&t->a->tensor) == 1 ? "" : "s", t->max_abs);
         if (fsdp_dtype_is_float(t->a->tensor.dtype))
             printf(" (%" PRIu64 " ulp)", t->max_ulp);
         if (t->ndiffer) {
@@ -141,8 +146,8 @@ static int compare(const struct tool *tool, const struct ckpt_diff_args *args, b
         putchar('\n');
         json_decref(root);
     } else if (rc == FSDP_OK && !tool->quiet) {
-        printf("%" PRIu64 " tensors are the same, %" PRIu64 " near, %" PRIu64 " different\n",
-               out.nsame, out.nnear, out.ndifferent);
+        printf("%" PRIu64 " tensor%s the same, %" PRIu64 " near, %" PRIu64 " different\n",
+               out.nsame, out.nsame == 1 ? " is" : "s are", out.nnear, out.ndifferent);
     }
     json_decref(out.json);
     ckpt_close(ckpts[0]);
@@ -165,6 +170,7 @@ int main(int argc, char **argv)
         TOOL_OPTIONS,
         TOOL_SELECT_OPTIONS,
         {"map", required_argument, NULL, TOOL_MAP},
+        {"heads", required_argument, NULL, TOOL_HEADS},
         {"atol", required_argument, NULL, ATOL},
         {"rtol", required_argument, NULL, RTOL},
         {"ulp", required_argument, NULL, ULP},

@@ -10,7 +10,7 @@
 
 static const char usage[] =
     "Usage: ckpt-info [options] CHECKPOINT\n"
-    "       ckpt-info --gc [--dry-run] [--older AGE] FOLDER\n"
+    "       ckpt-info --gc [--dry-run] [--older AGE] [--whole-bucket] FOLDER\n"
     "\n"
     "Shows a checkpoint: a step-* folder, a folder of them (the newest), a\n"
     "torch.distributed.checkpoint, a Hugging Face folder, or a .safetensors file. Missing,\n"
@@ -25,7 +25,9 @@ static const char usage[] =
     "      --dry-run              list them, remove nothing\n"
     "      --older AGE            only those untouched for 90s, 30m, 2h or 7d (default: 1h, and\n"
     "                             uploads begun 1d ago); less than a save takes endangers a\n"
-    "                             live one\n" TOOL_HELP "\n"
+    "                             live one\n"
+    "      --whole-bucket         let --gc end all old uploads of a bucket, those of other\n"
+    "                             programs, too, if its address has no prefix\n" TOOL_HELP "\n"
     "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 static uint64_t nbytes_of(const struct fsdp_tensor *tensor)
@@ -42,16 +44,6 @@ static const char *format_name(const struct ckpt *ckpt)
 {
     static const char *const names[] = {"native", "safetensors", "dcp"};
     return names[ckpt_format(ckpt)];
-}
-
-static void shape_text(char *out, size_t out_nbytes, const struct fsdp_tensor *tensor)
-{
-    size_t len = (size_t)snprintf(out, out_nbytes, "[");
-    for (int d = 0; d < tensor->ndim && len < out_nbytes; d++)
-        len += (size_t)snprintf(out + len, out_nbytes - len, "%s%" PRIu64, d ? ", " : "",
-                                tensor->shape[d]);
-    if (len < out_nbytes)
-        snprintf(out + len, out_nbytes - len, "]");
 }
 
 /* ---- table ----------------------------------------------------------------------------------- */
@@ -85,6 +77,64 @@ static void print_head(const struct ckpt *ckpt)
         printf("%-12s %s\n", i ? "" : "kept", ckpt_extra_at(ckpt, i));
 }
 
+/* The decimal digits and a 0 byte; where they end. */
+static char *u64_text(char *out, uint64_t value)
+{
+    char digits[20];
+    int ndigits = 0;
+    do {
+        digits[ndigits++] = (char)('0' + value % 10);
+    } while (value /= 10);
+    while (ndigits)
+        *out++ = digits[--ndigits];
+    *out = 0;
+    return out;
+}
+
+static void shape_text(char *out, const struct fsdp_tensor *tensor)
+{
+    *out++ = '[';
+    for (int d = 0; d < tensor->ndim; d++) {
+        out = u64_text(out, tensor->shape[d]);
+        if (d < tensor->ndim - 1) {
+            *out++ = ',';
+            *out++ = ' ';
+        }
+    }
+    *out++ = ']';
+    *out = 0;
+}
+
+/* As "%*s" has it. */
+static void put_column(const char *text, int width)
+{
+    int len = (int)strlen(text);
+    for (int i = len; i < width; i++)
+        putchar_unlocked(' ');
+    fwrite(text, 1, (size_t)len, stdout);
+    for (int i = len; i < -width; i++)
+        putchar_unlocked(' ');
+}
+
+/* printf alone would take a third of all the time of a checkpoint of many tensors. */
+static void print_tensor(const struct ckpt_tensor *t, int width)
+{
+    char shape[FSDP_MAX_DIMS * 22 + 3], nbytes[21], fingerprint[17] = "-";
+    shape_text(shape, &t->tensor);
+    u64_text(nbytes, nbytes_of(&t->tensor));
+    for (int i = 0; t->has_fingerprint && i < 16; i++)
+        fingerprint[i] = "0123456789abcdef"[t->fingerprint >> (60 - 4 * i) & 15];
+    put_column(tool_shown(t->tensor.name), -width);
+    put_column("  ", 0);
+    put_column(fsdp_dtype_name(t->tensor.dtype), -8);
+    put_column(" ", 0);
+    put_column(shape, -20);
+    put_column(nbytes, 15);
+    put_column("  ", 0);
+    put_column(fingerprint, 0);
+    putchar_unlocked('\n');
+}
+
 static void print_tensors(const struct ckpt *ckpt, bool all)
 {
     int width = 6;
@@ -98,14 +148,8 @@ static void print_tensors(const struct ckpt *ckpt, bool all)
            "fingerprint");
     for (int i = 0; i < ckpt_ntensors(ckpt); i++) {
         const struct ckpt_tensor *t = ckpt_tensor_at(ckpt, i);
-        char shape[256], fingerprint[17] = "-";
-        if (!all && t->kind != FSDP_SLICE_MODEL)
-            continue;
-        shape_text(shape, sizeof shape, &t->tensor);
-        if (t->has_fingerprint)
-            snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, t->fingerprint);
-        printf("%-*s  %-8s %-20s %14" PRIu64 "  %s\n", width, tool_shown(t->tensor.name),
-               fsdp_dtype_name(t->tensor.dtype), shape, nbytes_of(&t->tensor), fingerprint);
+        if (all || t->kind == FSDP_SLICE_MODEL)
+            print_tensor(t, width);
     }
 }
 
@@ -154,7 +198,7 @@ static void print_json(const struct ckpt *ckpt)
 {
     int shard, replicate;
     json_t *tensors = json_object(), *files = json_array(), *aliases = json_object();
-    json_t *extras = json_array(), *state = NULL;
+    json_t *extras = json_array();
 
     ckpt_mesh(ckpt, &shard, &replicate);
     for (int i = 0; i < ckpt_ntensors(ckpt); i++)
@@ -169,15 +213,18 @@ static void print_json(const struct ckpt *ckpt)
                             json_string(ckpt_alias_at(ckpt, i).target));
     for (int i = 0; i < ckpt_nextra(ckpt); i++)
         json_array_append_new(extras, json_string(ckpt_extra_at(ckpt, i)));
-    if (ckpt_state_json(ckpt))
-        state = json_loads(ckpt_state_json(ckpt), 0, NULL);
     json_t *root =
-        json_pack("{s:s, s:s, s:I, s:{s:i, s:i}, s:o, s:o, s:o, s:o, s:o*}", "path",
+        json_pack("{s:s, s:s, s:I, s:{s:i, s:i}, s:o, s:o, s:o, s:o}", "path",
                   ckpt_path(ckpt), "format", format_name(ckpt), "step", (json_int_t)ckpt_step(ckpt),
                   "mesh", "shard_size", shard, "replicate_size", replicate, "files", files,
-                  "extras", extras, "aliases", aliases, "tensors", tensors, "state", state);
-    json_dumpf(root, stdout, JSON_INDENT(1));
-    putchar('\n');
+                  "extras", extras, "aliases", aliases, "tensors", tensors);
+    char *text = json_dumps(root, JSON_INDENT(1));
+    /* The state as it was saved: numbers that are read and printed again may be others. */
+    if (text && ckpt_state_json(ckpt))
+        printf("%.*s,\n \"state\": %s\n}\n", (int)strlen(text) - 2, text, ckpt_state_json(ckpt));
+    else if (text)
+        puts(text);
+    free(text);
     json_decref(root);
 }
 
@@ -233,7 +280,7 @@ static bool parse_age(int64_t *out, const char *text)
     return true;
 }
 
-static int gc_run(const struct tool *tool, const char *root, int64_t older_s)
+static int gc_run(const struct tool *tool, const char *root, int64_t older_s, bool whole_bucket)
 {
     struct gc gc = {.tool = tool, .dry_run = tool->args.dry_run};
     struct ckpt_gc_args args = CKPT_GC_ARGS_INIT;
@@ -242,6 +289,7 @@ static int gc_run(const struct tool *tool, const char *root, int64_t older_s)
 
     gc.items = tool->json ? json_array() : NULL;
     args.older_s = older_s;
+    args.whole_bucket = whole_bucket;
     args.dry_run = gc.dry_run;
     args.report = gc_item;
     args.report_ctx = &gc;
@@ -256,26 +304,27 @@ static int gc_run(const struct tool *tool, const char *root, int64_t older_s)
         putchar('\n');
         json_decref(out);
     } else if (!tool->quiet) {
-        printf("%s: %" PRIu64 " remains %s, %s; %" PRIu64 " unfinished uploads %s; %" PRIu64
+        printf("%s: %" PRIu64 " remains %s, %s; %" PRIu64 " unfinished upload%s %s; %" PRIu64
                " younger remains stay\n",
                root, r.nold, gc.dry_run ? "would go" : "removed", tool_nbytes(r.nbytes), r.nuploads,
-               gc.dry_run ? "would be ended" : "ended", r.nyoung);
+               r.nuploads == 1 ? "" : "s", gc.dry_run ? "would be ended" : "ended", r.nyoung);
     }
     return tool_flush(tool, TOOL_DONE);
 }
 
 int main(int argc, char **argv)
 {
-    enum { GC = TOOL_OWN, OLDER };
+    enum { GC = TOOL_OWN, OLDER, WHOLE };
     static const struct option options[] = {TOOL_OPTIONS,
                                             {"all", no_argument, NULL, 'a'},
                                             {"gc", no_argument, NULL, GC},
                                             {"dry-run", no_argument, NULL, TOOL_DRY_RUN},
                                             {"older", required_argument, NULL, OLDER},
+                                            {"whole-bucket", no_argument, NULL, WHOLE},
                                             {NULL, 0, NULL, 0}};
     struct fsdp_err err = FSDP_ERR_INIT;
     int64_t older_s = -1;
-    bool gc = false;
+    bool gc = false, whole = false;
     struct ckpt *ckpt = NULL;
     struct tool tool;
     bool all = false;
@@ -287,6 +336,8 @@ int main(int argc, char **argv)
             all = true;
         else if (option == GC)
             gc = true;
+        else if (option == WHOLE)
+            whole = true;
         else if (option == OLDER && !parse_age(&older_s, optarg))
             return tool_fail(&tool, TOOL_USAGE, "--older: not of the form 90s, 30m, 2h or 7d");
         else if (option == OLDER)
@@ -296,10 +347,10 @@ int main(int argc, char **argv)
     }
     if (!tool_arguments(&tool, argc, 1, "one checkpoint is", &status))
         return status;
-    if (!gc && (older_s >= 0 || tool.args.dry_run))
-        return tool_fail(&tool, TOOL_USAGE, "--older and --dry-run belong to --gc");
+    if (!gc && (older_s >= 0 || tool.args.dry_run || whole))
+        return tool_fail(&tool, TOOL_USAGE, "--older, --dry-run and --whole-bucket belong to --gc");
     if (gc)
-        return gc_run(&tool, argv[optind], older_s);
+        return gc_run(&tool, argv[optind], older_s, whole);
     if (ckpt_open(&ckpt, argv[optind], &err))
         return tool_fail(&tool, TOOL_FAILED, err.text);
     if (tool.json) {

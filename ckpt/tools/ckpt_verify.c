@@ -34,8 +34,9 @@ static void summary(const struct ckpt *ckpt)
         nbytes += ckpt_file_at(ckpt, i).nbytes;
         checked &= ckpt_file_at(ckpt, i).has_crc;
     }
-    printf("%s: %d tensors in %d files, %llu bytes: %s\n", ckpt_path(ckpt), ckpt_ntensors(ckpt),
-           ckpt_nfiles(ckpt), (unsigned long long)nbytes,
+    printf("%s: %d tensor%s in %d file%s, %llu bytes: %s\n", ckpt_path(ckpt), ckpt_ntensors(ckpt),
+           ckpt_ntensors(ckpt) == 1 ? "" : "s", ckpt_nfiles(ckpt),
+           ckpt_nfiles(ckpt) == 1 ? "" : "s", (unsigned long long)nbytes,
            checked                         ? "whole"
            : ckpt_format(ckpt) == CKPT_DCP ? "whole, by the checksums of its archives"
                                            : "complete and readable (this format has no "

@@ -223,16 +223,16 @@ static void print_result(const struct tool *tool, const struct ckpt_reshard_resu
         printf("%s: nothing was written. The plan:\n", tool->args.out);
         printf("  read     %s (%llu bytes)\n", tool_nbytes(r->nbytes_read),
                (unsigned long long)r->nbytes_read);
-        printf("  write    %s (%llu bytes): %d tensors in %d file%s\n",
+        printf("  write    %s (%llu bytes): %d tensor%s in %d file%s\n",
                tool_nbytes(r->nbytes_written), (unsigned long long)r->nbytes_written, r->ntensors,
-               r->nfiles, r->nfiles == 1 ? "" : "s");
+               r->ntensors == 1 ? "" : "s", r->nfiles, r->nfiles == 1 ? "" : "s");
         printf("  memory   %s of buffers for %d thread%s\n", tool_nbytes(r->nbytes_memory),
                r->nthreads, r->nthreads == 1 ? "" : "s");
         printf("  planned in %.3f s\n", r->seconds);
         return;
     }
-    printf("%s: %d tensors, %llu bytes in %d file%s, %.2f s", tool->args.out, r->ntensors,
-           (unsigned long long)r->nbytes_written, r->nfiles, r->nfiles == 1 ? "" : "s", r->seconds);
+    printf("%s: %d tensor%s, %llu bytes in %d file%s, %.2f s", tool->args.out, r->ntensors,
+           r->ntensors == 1 ? "" : "s", (unsigned long long)r->nbytes_written, r->nfiles, r->nfiles == 1 ? "" : "s", r->seconds);
     if (r->nbytes_resumed)
         printf(", %s of it from an earlier run", tool_nbytes(r->nbytes_resumed));
     putchar('\n');

@@ -77,8 +77,13 @@ ok "$([ $? = 1 ] && holds err "$(basename "$file")" && holds err 'its checksum i
 truncate -s -1 "$file"
 copy damaged taken
 ok "$([ $? = 1 ] && holds err "$(basename "$file")" && none taken; echo $?)" "so is a truncated one"
+"$BIN/ckpt-info" --json $last >log && state=$(grep '^ "state": ' log) && [ ${#state} -gt 100 ] &&
+    grep -q -F -x -- "$state," $last/manifest.json
+ok $? "ckpt-info --json has the state as it is saved, numbers to the last digit"
+copy $last $last
+ok "$([ $? = 1 ] && holds err 'are the same'; echo $?)" "not onto itself"
 copy ck $last/below
-ok "$([ $? = 1 ] && holds err 'lie in each other' && [ ! -e $last/below ]; echo $?)" "not into itself"
+ok "$([ $? = 1 ] && holds err 'lies in the input' && [ ! -e $last/below ]; echo $?)" "not into itself"
 copy ck 'gopher://bucket/x'
 ok "$([ $? = 1 ] && holds err "no store for 'gopher://'"; echo $?)" "an address without a store"
 copy ck

@@ -64,6 +64,12 @@ gc nowhere
 ok "$([ $? = 1 ] && holds err nowhere; echo $?)" "a folder that is not there"
 "$BIN/ckpt-info" --older 2h ck >log 2>err
 ok "$([ $? = 2 ] && holds err 'belong to --gc'; echo $?)" "--older without --gc"
+"$BIN/ckpt-info" --whole-bucket ck >log 2>err
+ok "$([ $? = 2 ] && holds err 'belong to --gc'; echo $?)" "nor --whole-bucket"
+for at in s3://bucket s3://bucket/; do
+    AWS_ENDPOINT_URL=http://127.0.0.1:1 gc --older 0s $at
+    ok "$([ $? = 1 ] && holds err "a whole bucket" && holds err "('s3://bucket/PREFIX')"; echo $?)" "$at: not all of a bucket"
+done
 gc --older 2x ck
 ok "$([ $? = 2 ] && holds err '30m'; echo $?)" "an age that is none"
 echo "1..$n"

@@ -61,7 +61,7 @@ run 2 ckpt-merge "$dir/in.safetensors" -o "$dir/x.safetensors" --mem much && say
 check $? "ckpt-merge --mem much: wrong usage"
 run 2 ckpt-merge "$dir/in.safetensors" -o "$dir/x.safetensors" --dtype f33 && says "f33"
 check $? "ckpt-merge --dtype f33: wrong usage"
-run 0 ckpt-merge "$dir/in.safetensors" -o "$dir/out.safetensors" --mem 1M && says "1 tensors"
+run 0 ckpt-merge "$dir/in.safetensors" -o "$dir/out.safetensors" --mem 1M && says "1 tensor,"
 check $? "ckpt-merge"
 tail -c 4000000 "$dir/in.safetensors" >"$dir/a" && tail -c 4000000 "$dir/out.safetensors" >"$dir/b"
 cmp -s "$dir/a" "$dir/b"

@@ -54,7 +54,7 @@ tool ckpt-merge whole -o weights && tool ckpt-merge whole --ema -o averages &&
     tool ckpt-merge whole --all --include 'state.*.ema' -o kept.safetensors
 ok $? "weights and averages, merged"
 tool ckpt-diff averages weights
-ok "$([ $? = 1 ] && holds log '1 tensors are the same, 0 near, 20 different'; echo $?)" \
+ok "$([ $? = 1 ] && holds log '1 tensor is the same, 0 near, 20 different'; echo $?)" \
     "averages are other weights, but for what is frozen"
 tool ckpt-diff --map rules --exclude model.norm.weight averages kept.safetensors
 ok "$([ $? = 0 ] && holds log '20 tensors are the same'; echo $?)" "and those that were kept"

@@ -133,6 +133,7 @@ struct ckpt_gc_args {
      * Less than a save takes removes what a live one writes. */
     int64_t older_s;
     bool dry_run;
+    bool whole_bucket; /* root may be a bucket without a prefix: uploads of others are ended, too */
     ckpt_gc_f *report; /* called for each; NULL is allowed */
     void *report_ctx;
 };
@@ -379,8 +380,8 @@ struct ckpt_diff_tensor {
 
 struct ckpt_diff_args {
     uint32_t version;
-    /* Its maps apply to the names of both, and may only rename: with them, include and exclude mean
-     * the names that they make. */
+    /* Its maps apply to the tensors of both: with them, include and exclude mean the names that
+     * they make, and a ckpt_diff_tensor is what they make. */
     struct ckpt_select select;
     bool model;        /* weights alone */
     bool data;         /* read also where fingerprints are equal */
