@@ -212,11 +212,21 @@ static int groups_make(struct trainer *t, const json_t *state, json_t *params)
 /* Did the source keep this value whole? Only plain ones go back. */
 static bool is_plain(const json_t *value)
 {
-    static const char *const marks[] = {"unreadable", "bytes", "bytes_latin1", "path"};
+    static const char *const marks[] = {"unreadable", "bytes", "path"};
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
         if (json_object_size(value) == 1 && json_object_get(value, marks[i]))
             return false;
     return true;
+}
+
+/* An item of a list that held tensors, too, is written under its name alone: torch takes a list
+ * that lost them for one value. */
+static json_t *path_of(const json_t *paths, const char *stored)
+{
+    json_t *path = json_object_get(paths, stored);
+    size_t count = json_array_size(path);
+    return count && !json_is_integer(json_array_get(path, count - 1)) ? json_incref(path)
+                                                                      : json_pack("[s]", stored);
 }
 
 static int values_add(struct trainer *t, const json_t *state, bool *grouped)
@@ -227,13 +237,13 @@ static int values_add(struct trainer *t, const json_t *state, bool *grouped)
     int rc = FSDP_OK;
     json_object_foreach(values, stored, value)
     {
-        json_t *path = json_object_get(paths, stored);
+        if (rc == FSDP_OK && !is_plain(value))
+            fsdp_log(FSDP_LOG_WARN, "the Python value '%s' cannot be written back and is left out",
+                     stored);
         if (rc || !is_plain(value))
             continue;
         *grouped |= strstr(stored, "param_groups") != NULL;
-        rc =
-            value_add(t, stored, json_is_array(path) ? json_incref(path) : json_pack("[s]", stored),
-                      json_incref(value));
+        rc = value_add(t, stored, path_of(paths, stored), json_incref(value));
     }
     return rc;
 }
@@ -244,11 +254,13 @@ static int fill(struct trainer *t)
     json_t *params = params_find(t), *container;
     bool grouped = false;
     const char *name;
-    int rc = FSDP_OK;
+    int rc = !t->train->state_json || state
+                 ? FSDP_OK
+                 : fsdp_err_set(t->err, FSDP_ECORRUPT, "the training state is not valid JSON");
 
     for (int i = 0; i < t->meta->nentries; i++)
         json_object_set_new(t->stored, t->meta->entries[i].stored, json_true());
-    if (t->train->optim && t->train->step >= 0) {
+    if (rc == FSDP_OK && t->train->optim && t->train->step >= 0) {
         json_object_foreach(params, name, container)
         {
             if (rc == FSDP_OK)

@@ -67,16 +67,25 @@ static json_t *dict_json(struct writer *w, const struct ckpt_pk *value)
     return out;
 }
 
-/* Bytes in hexadecimal. */
-static json_t *bytes_json(struct writer *w, const struct ckpt_pk *value)
+/* Bytes in hexadecimal. is_latin1: they are the code points of a text, as protocol 2 has them. */
+static json_t *bytes_json(struct writer *w, const struct ckpt_pk *value, bool is_latin1)
 {
-    size_t nbytes = value->nitems;
-    if (nbytes > w->room / 2)
+    const unsigned char *p = (const unsigned char *)value->u.text, *end = p + value->nitems;
+    if (value->nitems > w->room / 2)
         return refuse(w, "it holds too many bytes");
-    w->room -= nbytes;
-    char *text = fsdp_alloc(2 * nbytes + 1, 1, "hex", NULL);
-    for (size_t i = 0; text && i < nbytes; i++)
-        snprintf(text + 2 * i, 3, "%02x", (unsigned char)value->u.text[i]);
+    w->room -= value->nitems;
+    char *text = fsdp_alloc(2 * (size_t)value->nitems + 1, 1, "hex", NULL), *to = text;
+    while (to && p < end) {
+        unsigned byte = *p++;
+        if (is_latin1 && byte >= 0x80) {
+            if ((byte & 0xfc) != 0xc0 || p == end) {
+                fsdp_free(text);
+                return refuse(w, "its bytes are not a text in Latin-1");
+            }
+            byte = (byte & 3) << 6 | (*p++ & 0x3f);
+        }
+        to += snprintf(to, 3, "%02x", byte);
+    }
     json_t *out = text ? json_pack("{s:s}", "bytes", text) : NULL;
     fsdp_free(text);
     return out;
@@ -96,8 +105,8 @@ static json_t *call_json(struct writer *w, const struct ckpt_pk *value)
     case CKPT_PK_SIZE:
         return first ? value_json(w, first) : json_array();
     case CKPT_PK_ENCODE:
-        /* The text's code points are the bytes: kept as the text. */
-        return first ? json_pack("{s:o}", "bytes_latin1", value_json(w, first)) : NULL;
+        return first && first->type == CKPT_PK_T_TEXT ? bytes_json(w, first, true)
+                                                      : refuse(w, "bytes that are not a text");
     case CKPT_PK_PATH: {
         json_t *parts = list_json(w, value->u.items[1]);
         return parts ? json_pack("{s:o}", "path", parts) : NULL;
@@ -108,7 +117,8 @@ static json_t *call_json(struct writer *w, const struct ckpt_pk *value)
     case CKPT_PK_OTHER:
         return first ? value_json(w, first) : json_null();
     default:
-        return refuse(w, "it holds a tensor or an object that JSON cannot");
+        return refuse(w, "it holds a tensor or an object that JSON cannot hold (was it saved with "
+                         "flatten_state_dict=False?)");
     }
 }
 
@@ -128,6 +138,8 @@ static json_t *scalar_json(struct writer *w, const struct ckpt_pk *value)
             return json_string(value->u.real > 0 ? "inf" : "-inf");
         return json_real(value->u.real);
     case CKPT_PK_T_TEXT: {
+        if (memchr(value->u.text, 0, value->nitems))
+            return refuse(w, "a text has a 0 byte");
         json_t *out = json_stringn(value->u.text, value->nitems);
         w->room -= value->nitems < w->room ? value->nitems : w->room;
         return out ? out : refuse(w, "a text is not in UTF-8");
@@ -155,13 +167,13 @@ static json_t *value_json(struct writer *w, const struct ckpt_pk *value)
         out = dict_json(w, value);
         break;
     case CKPT_PK_T_BYTES:
-        out = bytes_json(w, value);
+        out = bytes_json(w, value, false);
         break;
     case CKPT_PK_T_CALL:
         out = call_json(w, value);
         break;
     case CKPT_PK_T_PERSID:
-        out = refuse(w, "it holds a tensor");
+        out = refuse(w, "it holds a tensor (was it saved with flatten_state_dict=False?)");
         break;
     default:
         out = scalar_json(w, value);
@@ -189,8 +201,12 @@ int ckpt_dcp_value(json_t **out, struct ckpt *ckpt, int file, uint64_t pos, uint
     if (rc != FSDP_OK && rc != FSDP_EUNSUPPORTED)
         return fsdp_err_set(err, rc, "%s", why.text);
     *out = rc == FSDP_OK ? ckpt_dcp_json(pickle.root, &reason) : NULL;
-    if (!*out)
-        *out = json_pack("{s:s}", "unreadable", rc ? why.text : reason);
+    if (!*out) {
+        reason = rc ? why.text : reason;
+        fsdp_log(FSDP_LOG_WARN, "'%s': the Python value '%s' is left out: %s", ckpt->path, name,
+                 reason);
+        *out = json_pack("{s:s}", "unreadable", reason);
+    }
     ckpt_pickle_free(&pickle);
     fsdp_free(data);
     return *out ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", name);

@@ -305,9 +305,9 @@ int ckpt_diff(bool *same, struct ckpt *a, struct ckpt *b, const struct ckpt_diff
         return fsdp_err_set(err, FSDP_EINVAL, "ckpt_diff: arguments of version %u", args->version);
     rc = fit_memory(&d, &nworkers, err);
     if (rc == FSDP_OK)
-        rc = ckpt_diff_side_create(&d.a, a, &args->select, err);
+        rc = ckpt_diff_side_create(&d.a, a, b, &args->select, err);
     if (rc == FSDP_OK)
-        rc = ckpt_diff_side_create(&d.b, b, &args->select, err);
+        rc = ckpt_diff_side_create(&d.b, b, a, &args->select, err);
     if (rc == FSDP_OK)
         rc = list_tensors(&d, err);
     if (rc == FSDP_OK)

@@ -27,7 +27,15 @@ static int by_name(const void *a, const void *b, void *ctx)
     return strcmp(tensors[*(const int *)a].tensor.name, tensors[*(const int *)b].tensor.name);
 }
 
-int ckpt_diff_side_create(struct ckpt_diff_side *out, struct ckpt *ckpt,
+static bool has_containers(const struct ckpt *ckpt)
+{
+    for (int i = 0; i < ckpt_ntensors(ckpt); i++)
+        if (ckpt_tensor_at(ckpt, i)->outer_nbytes)
+            return true;
+    return false;
+}
+
+int ckpt_diff_side_create(struct ckpt_diff_side *out, struct ckpt *ckpt, const struct ckpt *other,
                           const struct ckpt_select *select, struct fsdp_err *err)
 {
     static const struct ckpt_reshard_args all = CKPT_RESHARD_ARGS_INIT;
@@ -35,6 +43,7 @@ int ckpt_diff_side_create(struct ckpt_diff_side *out, struct ckpt *ckpt,
 
     *out = (struct ckpt_diff_side){.ckpt = ckpt, .args = all};
     out->args.select = *select;
+    out->args.output = has_containers(other) ? CKPT_OUTPUT_WEIGHTS : CKPT_OUTPUT_NATIVE;
     out->job.ckpt = ckpt;
     out->job.args = &out->args;
     FSDP_TRY_GOTO(ckpt_job_select_all(&out->job, err), out);

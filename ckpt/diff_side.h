@@ -13,8 +13,9 @@ struct ckpt_diff_side {
     int *sorted;                 /* by name */
 };
 
-/* FSDP_EINVAL: a map does not fit, or two tensors would have one name. */
-int ckpt_diff_side_create(struct ckpt_diff_side *out, struct ckpt *ckpt,
+/* Containers around the model (app.model.) are part of names only where `other` has some, too.
+ * FSDP_EINVAL: a map does not fit, or two tensors would have one name. */
+int ckpt_diff_side_create(struct ckpt_diff_side *out, struct ckpt *ckpt, const struct ckpt *other,
                           const struct ckpt_select *select, struct fsdp_err *err);
 void ckpt_diff_side_destroy(struct ckpt_diff_side *side);
 /* By name or alias; -1: absent. */

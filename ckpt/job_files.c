@@ -144,8 +144,13 @@ static int list_pieces(struct ckpt_job_piece *out, struct ckpt_st_entry *entries
         const struct ckpt_job_tensor *t = &job->tensors[tensor];
         if (ckpt_job_is_sharded(job)) {
             bool mine = file->kind < 0 || (int)t->kind == file->kind;
-            if (!mine || !rank_box(&box, job, tensor, file->rank))
+            /* Where nothing else lists the tensors, one without elements is the first rank's. */
+            bool lists = job->args->output == CKPT_OUTPUT_HF_DCP && file->rank == 0 &&
+                         !fsdp_tensor_nelem(&t->tensor);
+            if (!mine || (!rank_box(&box, job, tensor, file->rank) && !lists))
                 continue;
+            if (lists)
+                box = ckpt_box_whole(&t->tensor);
         } else {
             if (i < file->first || i >= file->first + file->ntensors)
                 continue;

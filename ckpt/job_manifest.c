@@ -176,6 +176,10 @@ int ckpt_job_write_manifest(struct ckpt_job *job, const struct ckpt_extra *extra
         rc = sync_folders(job, err);
     if (rc == FSDP_OK)
         rc = ckpt_manifest_format(&text, &nbytes, &m, err);
+    if (rc == FSDP_OK) { /* what cannot be read is not published */
+        ckpt_manifest_free(&m);
+        rc = ckpt_manifest_parse(&m, text, nbytes, path, err);
+    }
     if (rc == FSDP_OK)
         rc = job->store->flat && !job->args->overwrite
                  ? ckpt_store_put(job->store, path, text, nbytes, true, err)

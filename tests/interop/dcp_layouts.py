@@ -56,6 +56,8 @@ def flat(value, prefix=""):
         for key, item in value.items():
             out.update(flat(item, f"{prefix}{key}."))
         return out
+    if isinstance(value, list):
+        return flat(dict(enumerate(value)), prefix)
     if not torch.is_tensor(value):
         return {}
     if isinstance(value, DTensor):
@@ -112,6 +114,9 @@ def make_rank(rank, world, folder):
     save(folder, tag + "app", {"app": App(params, optimizer(params, False))}, thread_count=3)
     save(folder, tag + "items", {"model": {k: shard(v) for k, v in dtypes().items()}},
          single_file_per_rank=False)
+    save(folder, tag + "objects", {"bytes": b"\0\xff", "text": "a\0b", "list": [numbers(2), "x", None, (1, 2)],
+                                   "big": 2**70, "dtype": torch.bfloat16, "epoch": 3, "nan": float("nan"),
+                                   "nothing": {"t": torch.zeros(0, 4), "u": torch.zeros(3, 0)}, "w": shard(numbers(4, 2))})
     square = numbers(6, 6)
     odd = {"t": square.t(), "sliced": numbers(8, 5)[2:6, 1:4], "scalar": torch.tensor(3.5),
            "empty": torch.zeros(0, 4), "ended": torch.zeros(3, 0), "expanded": torch.ones(1, 3).expand(4, 3),

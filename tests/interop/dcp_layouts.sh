@@ -33,11 +33,23 @@ ok $? "resharded to DCP, to its Hugging Face layout and to our own"
 reshard saved/3r-app/ckpt -o app --world 2 && "$BIN/ckpt-info" app >log &&
     grep -q '^layers.0.weight ' log && ! grep -q app.model log
 ok $? "containers around the model are not in what a job resumes from"
+"$BIN/ckpt-diff" saved/3r-app/ckpt app >log 2>err
+ok $? "nor are they a difference"
+from=saved/3r-objects/ckpt
+reshard $from -o objects --world 2 && reshard objects -o objects-dcp --world 2 --format dcp &&
+    reshard $from -o objects-hf --world 2 --format hf-dcp && "$BIN/ckpt-verify" objects >log &&
+    "$BIN/ckpt-info" --json objects | grep -q '"bytes": *{"bytes": *"00ff"}' &&
+    "$BIN/ckpt-info" --json objects-dcp 2>err | grep -q '"epoch": *3' &&
+    "$BIN/ckpt-diff" $from objects >log && "$BIN/ckpt-diff" $from objects-hf >log
+ok $? "Python values of all kinds go along, and tensors without elements"
+"$BIN/ckpt-reshard" $from -o left --world 1 --format dcp >log 2>err && grep -q "'big' is left out: an integer has more" err &&
+    grep -q "value 'bytes' cannot be written back" err
+ok $? "and what does not is named"
 model=hf
 [ -d hf/model ] && model=hf/model
 for world in 1 2 3; do
     layouts load $world dcp dcp saved/3r-nested/expected.safetensors \
-        dcp dtypes saved/4r-items/expected.safetensors dcp odd saved/1r-odd/expected.safetensors \
+        dcp dtypes saved/4r-items/expected.safetensors dcp odd saved/1r-odd/expected.safetensors dcp objects-dcp saved/3r-objects/expected.safetensors \
         hf $model weights.safetensors hf native/model weights.safetensors
     ok $? "torch reads them on $world ranks"
 done
