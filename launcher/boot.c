@@ -11,7 +11,7 @@
 
 #define DEFAULT_METHODS "pmix,slurm,local,single"
 #define CARD_KEY "card"
-enum { CARD_VERSION = 1 };
+enum { CARD_VERSION = 2 };
 
 struct boot {
     struct boot_info info;
@@ -32,7 +32,7 @@ struct card {
     struct boot_contact contact;
     char job[64];              /* rank 0's counts */
     struct boot_secret secret; /* of rank 0 where the method gives none */
-    uint32_t reorder;          /* rank 0's counts */
+    uint32_t reorder, count;   /* rank 0's counts */
 };
 
 /* ---- choosing a method ---- */
@@ -119,10 +119,11 @@ static void clean_name(char *text)
 }
 
 static int fill_card(struct card *card, struct boot_facts *facts, struct boot_acceptor *acceptor,
-                     bool reorder, struct fsdp_err *err)
+                     const struct boot_opts *opts, struct fsdp_err *err)
 {
     memset(card, 0, sizeof *card);
-    card->reorder = reorder;
+    card->reorder = opts->reorder;
+    card->count = opts->count;
     card->version = CARD_VERSION;
     card->nbytes = sizeof *card;
     memcpy(card->host, facts->host, sizeof card->host);
@@ -143,9 +144,13 @@ static int exchange(struct card *cards, const struct card *mine, struct boot *bo
     const struct boot_ops *ops = boot->ops;
     FSDP_TRY(ops->put(boot->state, CARD_KEY, mine, sizeof *mine, deadline, err));
     FSDP_TRY(ops->fence(boot->state, deadline, err));
+    if (ops->get_all)
+        FSDP_TRY(ops->get_all(boot->state, CARD_KEY, cards, sizeof *cards, deadline, err));
+    boot->info.cost.ncalls = 2 + (ops->get_all ? 1 : size);
     for (int r = 0; r < size; r++) {
         struct card *card = &cards[r];
-        FSDP_TRY(ops->get(boot->state, r, CARD_KEY, card, sizeof *card, deadline, err));
+        if (!ops->get_all)
+            FSDP_TRY(ops->get(boot->state, r, CARD_KEY, card, sizeof *card, deadline, err));
         if (card->version != CARD_VERSION || card->nbytes != sizeof *card)
             return fsdp_err_set(err, FSDP_EMISMATCH, "rank %d runs another version of this program",
                                 r);
@@ -255,9 +260,29 @@ static int grow_tree(struct boot *boot, const struct card *cards, const struct b
     return rc;
 }
 
+/* What meeting has cost; the counting itself is not counted. */
+static int count_cost(struct boot *boot, double began, struct fsdp_err *err)
+{
+    uint64_t mine = boot_messages_so_far();
+    uint64_t *all = fsdp_alloc((size_t)boot->info.size, sizeof *all, "messages", err);
+    struct fsdp_oob *oob = boot_oob(boot);
+
+    boot->info.cost.seconds = fsdp_time_now() - began;
+    int rc = fsdp_oob_agree(oob, all ? FSDP_OK : FSDP_ENOMEM, err);
+    if (rc == FSDP_OK)
+        rc = oob->allgather(oob, &mine, sizeof mine, all, err);
+    for (int r = 0; rc == FSDP_OK && r < boot->info.size; r++) {
+        uint64_t *to = r ? &boot->info.cost.most : &boot->info.cost.root;
+        *to = all[r] > *to ? all[r] : *to;
+    }
+    fsdp_free(all);
+    return rc;
+}
+
 static int meet_others(struct boot *boot, struct boot_facts *facts, const struct boot_opts *opts,
                        double deadline, struct fsdp_err *err)
 {
+    const double began = deadline - opts->timeout_s;
     struct boot_acceptor *acceptor = NULL;
     struct card mine, *cards = fsdp_alloc((size_t)facts->size, sizeof *cards, "boot cards", err);
     int rc = FSDP_ENOMEM;
@@ -265,7 +290,7 @@ static int meet_others(struct boot *boot, struct boot_facts *facts, const struct
     if (!cards)
         return rc;
     FSDP_TRY_GOTO(boot_acceptor_create(&acceptor, &facts->secret, facts->loopback, 0, err), out);
-    FSDP_TRY_GOTO(fill_card(&mine, facts, acceptor, opts->reorder, err), out);
+    FSDP_TRY_GOTO(fill_card(&mine, facts, acceptor, opts, err), out);
     FSDP_TRY_GOTO(exchange(cards, &mine, boot, facts->size, deadline, err), out);
     if (cards[0].reorder)
         FSDP_TRY_GOTO(group_by_node(cards, facts, err), out);
@@ -274,6 +299,8 @@ static int meet_others(struct boot *boot, struct boot_facts *facts, const struct
     memcpy(boot->info.job, cards[0].job, sizeof boot->info.job);
     rc = grow_tree(boot, cards, facts, acceptor, opts, deadline, err);
     acceptor = NULL;
+    if (rc == FSDP_OK && cards[0].count)
+        rc = count_cost(boot, began, err);
 out:
     boot_acceptor_destroy(acceptor);
     fsdp_free(cards);

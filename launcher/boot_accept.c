@@ -315,6 +315,7 @@ bool boot_acceptor_step(struct boot_acceptor *acceptor, int *fd, struct boot_hel
             *hello = (struct boot_hello){le32toh(p->hello.purpose), (int32_t)le32toh(p->hello.rank),
                                          acceptor->rank};
             p->fd = -1;
+            boot_message_count(BOOT_HANDSHAKE_NMESSAGES);
             return true;
         }
     }

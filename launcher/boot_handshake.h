@@ -27,6 +27,7 @@ bool boot_handshake_check(const unsigned char mac[BOOT_MAC_NBYTES],
                           const struct boot_secret *secret, const char *side,
                           const struct boot_hello_msg *hello,
                           const unsigned char nonce[BOOT_NONCE_NBYTES]);
+enum { BOOT_HANDSHAKE_NMESSAGES = 4 };
 /* Options of every socket of the job. */
 void boot_socket_tune(int fd);
 

@@ -149,6 +149,14 @@ int boot_kvs_get_rank(struct boot_kvs *kvs, int rank, const char *key, void *dat
     return boot_kvs_get(kvs, full, data, nbytes, deadline, err);
 }
 
+int boot_kvs_get_ranks(struct boot_kvs *kvs, const char *key, void *data, size_t nbytes,
+                       double deadline, struct fsdp_err *err)
+{
+    struct boot_frame ask = {
+        .type = KVS_GET_ALL, .nbytes = strlen(key) + 1, .data = (unsigned char *)(uintptr_t)key};
+    return call(kvs, &ask, key, deadline, data, nbytes, err);
+}
+
 int boot_kvs_fence(struct boot_kvs *kvs, double deadline, struct fsdp_err *err)
 {
     /* The server knows who is missing, so its answer is waited for a little longer. */

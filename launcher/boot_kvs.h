@@ -48,6 +48,9 @@ int boot_kvs_put_rank(struct boot_kvs *kvs, int rank, const char *key, const voi
                       size_t nbytes, double deadline, struct fsdp_err *err);
 int boot_kvs_get_rank(struct boot_kvs *kvs, int rank, const char *key, void *data, size_t nbytes,
                       double deadline, struct fsdp_err *err);
+/* What all ranks have put, in rank order, in one message. FSDP_EINVAL: not nbytes in all. */
+int boot_kvs_get_ranks(struct boot_kvs *kvs, const char *key, void *data, size_t nbytes,
+                       double deadline, struct fsdp_err *err);
 /* Collective. FSDP_ETIMEDOUT names the ranks that did not come. */
 int boot_kvs_fence(struct boot_kvs *kvs, double deadline, struct fsdp_err *err);
 /* Thread safe; waits at most a second. */

@@ -7,11 +7,12 @@
 #include "boot_link.h"
 
 enum {
-    KVS_PUT = 1,   /* key, zero byte, value */
-    KVS_GET = 2,   /* key */
-    KVS_FENCE = 3, /* seq: milliseconds until the rank's deadline */
-    KVS_WORDS = 4, /* text */
-    KVS_REPLY = 5, /* value, or the text of a failure */
+    KVS_PUT = 1,     /* key, zero byte, value */
+    KVS_GET = 2,     /* key */
+    KVS_FENCE = 3,   /* seq: milliseconds until the rank's deadline */
+    KVS_WORDS = 4,   /* text */
+    KVS_REPLY = 5,   /* value, or the text of a failure */
+    KVS_GET_ALL = 6, /* key: what all ranks have put under it, in rank order */
 };
 
 #endif

@@ -29,6 +29,7 @@ struct boot_kvs_server {
     boot_host_of_f *host_of;
     void *ctx;
     struct entry *entries;
+    struct entry *all;      /* what ranks have put under one key, until somebody puts again */
     struct client *clients; /* [nranks] */
 };
 
@@ -76,6 +77,7 @@ void boot_kvs_server_destroy(struct boot_kvs_server *s)
         s->entries = e->next;
         fsdp_free(e);
     }
+    fsdp_free(s->all);
     boot_acceptor_destroy(s->acceptor);
     if (s->ep_fd >= 0)
         close(s->ep_fd);
@@ -153,6 +155,8 @@ static void do_put(struct boot_kvs_server *s, int rank, const struct boot_frame 
     e->next = old ? old->next : NULL;
     *at = e;
     fsdp_free(old);
+    fsdp_free(s->all);
+    s->all = NULL;
     reply(s, rank, FSDP_OK, NULL, 0);
 }
 
@@ -161,6 +165,51 @@ static void do_get(struct boot_kvs_server *s, int rank, const struct boot_frame 
     const struct entry *e = *find(s, (const char *)f->data);
     if (e)
         reply(s, rank, FSDP_OK, e->data, e->nbytes);
+    else
+        reply(s, rank, FSDP_ENOTFOUND, NULL, 0);
+}
+
+/* What a rank has put under a key, NULL: nothing. */
+static const struct entry *of_rank(struct boot_kvs_server *s, int rank, const char *key)
+{
+    char full[BOOT_KEY_NBYTES];
+    int len = snprintf(full, sizeof full, "%d/%s", rank, key);
+    return len < (int)sizeof full ? *find(s, full) : NULL;
+}
+
+/* One entry of what all ranks have put under a key; NULL: one of them has not, or no memory. */
+static struct entry *join(struct boot_kvs_server *s, const char *key)
+{
+    const struct entry *e;
+    size_t nbytes = 0;
+
+    for (int r = 0; r < s->nranks; r++) {
+        if (!(e = of_rank(s, r, key)))
+            return NULL;
+        nbytes += e->nbytes;
+    }
+    struct entry *all = fsdp_alloc(1, sizeof *all + nbytes, "rendezvous entries", NULL);
+    if (!all)
+        return NULL;
+    snprintf(all->key, sizeof all->key, "%s", key);
+    for (int r = 0; r < s->nranks; r++) {
+        e = of_rank(s, r, key);
+        memcpy(all->data + all->nbytes, e->data, e->nbytes);
+        all->nbytes += e->nbytes;
+    }
+    return all;
+}
+
+static void do_get_all(struct boot_kvs_server *s, int rank, const struct boot_frame *f)
+{
+    const char *key = (const char *)f->data;
+
+    if (!s->all || strcmp(s->all->key, key) != 0) {
+        fsdp_free(s->all);
+        s->all = join(s, key);
+    }
+    if (s->all)
+        reply(s, rank, FSDP_OK, s->all->data, s->all->nbytes);
     else
         reply(s, rank, FSDP_ENOTFOUND, NULL, 0);
 }
@@ -247,6 +296,8 @@ static void client_read(struct boot_kvs_server *s, int rank)
             do_put(s, rank, f);
         } else if (f->type == KVS_GET) {
             do_get(s, rank, f);
+        } else if (f->type == KVS_GET_ALL) {
+            do_get_all(s, rank, f);
         } else if (f->type == KVS_FENCE) {
             do_fence(s, rank, f);
         } else if (f->type == KVS_WORDS) {

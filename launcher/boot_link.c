@@ -105,6 +105,7 @@ int boot_link_send(struct boot_link *link, struct boot_packet *packet, struct fs
     q->packet = packet;
     *link->last = q;
     link->last = &q->next;
+    boot_message_count(1);
     return FSDP_OK;
 }
 
@@ -171,6 +172,7 @@ int boot_link_recv(struct boot_link *link, struct boot_frame **out, int *why)
         if (link->have == want && link->in_payload) {
             link->in_payload = false;
             link->have = 0;
+            boot_message_count(1);
             *out = &link->frame;
             return 1;
         }

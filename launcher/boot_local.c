@@ -137,6 +137,14 @@ static int local_get(void *state, int rank, const char *key, void *data, size_t 
     return boot_kvs_get_rank(local->kvs, rank, key, data, nbytes, deadline, err);
 }
 
+static int local_get_all(void *state, const char *key, void *out, size_t nbytes, double deadline,
+                         struct fsdp_err *err)
+{
+    struct local *local = state;
+    return boot_kvs_get_ranks(local->kvs, key, out, (size_t)local->facts.size * nbytes, deadline,
+                              err);
+}
+
 static void local_abort(void *state, int code, const char *text)
 {
     struct local *local = state;
@@ -160,6 +168,7 @@ const struct boot_ops boot_local_ops = {
     .put = local_put,
     .fence = local_fence,
     .get = local_get,
+    .get_all = local_get_all,
     .abort = local_abort,
     .close = local_close,
 };

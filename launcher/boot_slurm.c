@@ -387,6 +387,13 @@ static int slurm_get(void *state, int rank, const char *key, void *data, size_t 
     return boot_kvs_get_rank(s->kvs, rank, key, data, nbytes, deadline, err);
 }
 
+static int slurm_get_all(void *state, const char *key, void *out, size_t nbytes, double deadline,
+                         struct fsdp_err *err)
+{
+    struct slurm *s = state;
+    return boot_kvs_get_ranks(s->kvs, key, out, (size_t)s->facts.size * nbytes, deadline, err);
+}
+
 const struct boot_ops boot_slurm_ops = {
     .abi = BOOT_OPS_ABI,
     .name = "slurm",
@@ -396,5 +403,6 @@ const struct boot_ops boot_slurm_ops = {
     .put = slurm_put,
     .fence = slurm_fence,
     .get = slurm_get,
+    .get_all = slurm_get_all,
     .close = slurm_close,
 };

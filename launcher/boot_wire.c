@@ -9,6 +9,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -107,6 +108,18 @@ void boot_socket_tune(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof tries);
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof user_ms);
+}
+
+static atomic_ullong nmessages;
+
+void boot_message_count(int n)
+{
+    atomic_fetch_add(&nmessages, (unsigned long long)n);
+}
+
+uint64_t boot_messages_so_far(void)
+{
+    return atomic_load(&nmessages);
 }
 
 /* Both families through one path. Returns the length, 0 if the text is no numeric address. */
@@ -209,6 +222,7 @@ int boot_dial(int *fd, const struct boot_contact *to, const struct boot_secret *
         if (sock >= 0) {
             rc = prove(sock, secret, hello, who, addr, until, &why);
             if (rc == FSDP_OK) {
+                boot_message_count(BOOT_HANDSHAKE_NMESSAGES);
                 *fd = sock;
                 return FSDP_OK;
             }

@@ -69,4 +69,9 @@ int boot_acceptor_fd(const struct boot_acceptor *acceptor);
  * (non-blocking, the caller's) is an authenticated connection. */
 bool boot_acceptor_step(struct boot_acceptor *acceptor, int *fd, struct boot_hello *hello);
 
+/* Messages that this process has sent and received over connections of a job: frames, and those of
+ * handshakes. Any thread. */
+void boot_message_count(int n);
+uint64_t boot_messages_so_far(void);
+
 #endif

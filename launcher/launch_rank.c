@@ -105,6 +105,7 @@ int launch_open_boot(struct boot **out, const struct launch_args *args)
     opts.trace_ctx = &trace;
     opts.reorder = args->reorder;
     opts.keep = args->uses_mpi;
+    opts.count = args->verbose;
 
     int rc = boot_open(out, &opts, &err);
     if (args->verbose && (rc || boot_info(*out)->rank == 0))
@@ -118,6 +119,11 @@ int launch_open_boot(struct boot **out, const struct launch_args *args)
         launch_say("boot: %d rank%s on %d node%s have met through %s; job %s", info->size,
                    info->size == 1 ? "" : "s", info->nnodes, info->nnodes == 1 ? "" : "s",
                    info->method, info->job);
+    if (args->verbose && info->rank == 0 && info->size > 1)
+        launch_say("boot: in %.2f s; messages of rank 0: %llu, of another at most %llu; calls of "
+                   "%s by each: %d",
+                   info->cost.seconds, (unsigned long long)info->cost.root,
+                   (unsigned long long)info->cost.most, info->method, info->cost.ncalls);
     return 0;
 }
 

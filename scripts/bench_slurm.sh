@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# From srun to the first step, by differences, on a Slurm of four emulated nodes on this machine; beside
-# it `mpirun` of a program that says hello. Called by scripts/bench.sh slurm [RANKS...].
+# From srun to the first step on a Slurm of four emulated nodes on this machine, seconds: an srun of
+# `true`; until all ranks have met, as they say; the rest of a run of one step, by difference. Beside it `mpirun` of a program that says hello. Called by scripts/bench.sh slurm [RANKS...].
 set -u
 TOP=$(cd "$(dirname "$0")/.." && pwd)
 BIN=${BIN:-$TOP/build/bin}
@@ -43,19 +43,28 @@ seconds() { # command...: the median
         awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN { print b - a }'
     done | sort -n | sed -n "$(((ROUNDS + 1) / 2))p"
 }
+# What the ranks say of their meeting: seconds, messages of rank 0, of another rank, calls of the method.
+meeting() {
+    sed -n 's/.*boot: in \([0-9.]*\) s; messages of rank 0: \([0-9]*\), of another at most \([0-9]*\); calls of [a-z]* by each: \([0-9]*\)/\1 \2 \3 \4/p' err
+}
 # shellcheck disable=SC2016
-printf '| ranks | | tasks start | ranks meet | ready, first step, end | in all | `mpirun` hello |\n'
-printf '| --- | --- | --- | --- | --- | --- | --- |\n'
+printf '| ranks | | tasks start | ranks meet | set-up, first step, end | in all | messages of rank 0, of another; calls of each | `mpirun` hello |\n'
+printf '| --- | --- | --- | --- | --- | --- | --- | --- |\n'
 for ranks in "${@:-2 4 8 16 32 64}"; do for n in $ranks; do
     nodes=$((n < 4 ? n : 4))
     for mpi in pmix none; do
         step=(srun --quiet "--mpi=$mpi" -N "$nodes" -n "$n" --ntasks-per-node=$((n / nodes)))
         starts=$(seconds "${step[@]}" true)
-        meets=$(seconds "${step[@]}" fsdp-launch -- true)
+        for ((i = 0; i < ROUNDS; i++)); do # the median meeting
+            "${step[@]}" fsdp-launch -v -- true >log 2>err </dev/null || { tail -n 3 err >&2; continue; }
+            meeting
+        done | sort -n | sed -n "$(((ROUNDS + 1) / 2))p" >met
+        read -r meets root other calls <met || meets=nan root=- other=- calls=-
         trains=$(seconds "${step[@]}" fsdp-launch run.yaml)
         mpirun=-
         [ -z "$hello" ] || [ $mpi != pmix ] || mpirun=$(seconds mpirun --oversubscribe -n "$n" ./hello)
-        awk -v n="$n" -v m=$mpi -v a="$starts" -v b="$meets" -v c="$trains" -v d="$mpirun" 'BEGIN {
-            printf "| %d | `--mpi=%s` | %.2f | %.2f | %.2f | %.2f | %s |\n", n, m, a, b > a ? b - a : 0, c > b ? c - b : 0, c, d == "-" ? "" : sprintf("%.2f", d) }'
+        awk -v n="$n" -v m=$mpi -v a="$starts" -v b="$meets" -v c="$trains" -v d="$mpirun" -v r="$root" -v o="$other" -v k="$calls" 'BEGIN {
+            printf "| %d | `--mpi=%s` | %.2f | %.2f | %.2f | %.2f | %s, %s; %s | %s |\n", n, m, a, b, c - a - b, c, r, o, k,
+                d == "-" ? "" : sprintf("%.2f", d) }'
     done
 done; done

@@ -37,6 +37,7 @@ struct boot_opts {
     boot_trace_f *trace; /* (optional) one line per method tried */
     void *trace_ctx;
     bool keep;    /* the method's connection stays until boot_close: MPI will share it */
+    bool count;   /* fill boot_info.cost; rank 0's counts */
     bool reorder; /* number the ranks of a node in a row, however they were started; rank 0's counts
                    */
 };
@@ -53,6 +54,12 @@ struct boot_info {
     char host[FSDP_HOST_NBYTES];
     char method[16];
     char job[64]; /* unique name of the job on its machines: part of segment names */
+    struct {
+        double seconds;      /* that boot_open took on this rank */
+        uint64_t root, most; /* messages that rank 0, and the busiest other rank, have sent and
+                                received by then: handshakes, rendezvous, tree */
+        int ncalls;          /* of the method by this rank: put, fence, get */
+    } cost;                  /* boot_opts.count; else zeros */
 };
 
 /* Meets all ranks. Collective, blocks; FSDP_ETIMEDOUT names the ranks that did not come. */

@@ -109,6 +109,38 @@ static void check_values(void)
     free(got);
 }
 
+static void check_all_ranks(void)
+{
+    struct boot_kvs *kvs[NRANKS];
+    struct fsdp_err err = FSDP_ERR_INIT;
+    int32_t got[NRANKS];
+    bool good = true;
+
+    for (int32_t r = 0; r < NRANKS; r++) {
+        kvs[r] = client(r);
+        if (r == NRANKS - 1)
+            ok(boot_kvs_get_ranks(kvs[0], "card", got, sizeof got, soon(), &err) == FSDP_ENOTFOUND,
+               "all ranks' values, while one has put none: %s", err.text);
+        good &= boot_kvs_put_rank(kvs[r], r, "card", &r, sizeof r, soon(), &err) == FSDP_OK;
+    }
+    for (int ask = 0; ask < NRANKS; ask++) {
+        memset(got, 0xff, sizeof got);
+        good &= boot_kvs_get_ranks(kvs[ask], "card", got, sizeof got, soon(), &err) == FSDP_OK;
+        for (int32_t r = 0; r < NRANKS; r++)
+            good &= got[r] == r;
+    }
+    ok(good, "all ranks' values in one message, in their order");
+    int32_t other = 77;
+    ok(boot_kvs_put_rank(kvs[1], 1, "card", &other, sizeof other, soon(), &err) == FSDP_OK &&
+           boot_kvs_get_ranks(kvs[0], "card", got, sizeof got, soon(), &err) == FSDP_OK &&
+           got[1] == 77 && got[2] == 2,
+       "a value that is put again is seen");
+    ok(boot_kvs_get_ranks(kvs[0], "card", got, sizeof got - 1, soon(), &err) == FSDP_EINVAL,
+       "another length in all than expected: %s", err.text);
+    for (int r = 0; r < NRANKS; r++)
+        boot_kvs_close(kvs[r]);
+}
+
 struct fencer {
     struct boot_kvs *kvs;
     double seconds;
@@ -247,6 +279,7 @@ int main(void)
 {
     start_server();
     check_values();
+    check_all_ranks();
     check_fences();
     check_strangers();
     check_words();

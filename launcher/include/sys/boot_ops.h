@@ -48,6 +48,10 @@ struct boot_ops {
     /* What `rank` put; FSDP_EINVAL if it is not exactly nbytes long. */
     int (*get)(void *state, int rank, const char *key, void *data, size_t nbytes, double deadline,
                struct fsdp_err *err);
+    /* (optional) What all ranks put, in rank order, out[size * nbytes], where that is one message
+     * instead of one for each. */
+    int (*get_all)(void *state, const char *key, void *out, size_t nbytes, double deadline,
+                   struct fsdp_err *err);
     /* (optional) Last words to whoever started the ranks. A method that has it stays open for the
      * life of the job; the others are closed as soon as the control tree stands. Any thread. */
     void (*abort)(void *state, int code, const char *text);
