@@ -23,6 +23,7 @@
 #include "train_save.h"
 #include "train_setup.h"
 #include "train_warm.h"
+#include "train_watch.h"
 
 struct train {
     struct boot *boot;
@@ -551,16 +552,17 @@ static int finish(struct train *t)
     return LAUNCH_DONE;
 }
 
-/* Of those who lost a rank one says so: rank 0, or rank 1 where rank 0 is the lost one. Where the
- * job's channel does not know who it is, both do. */
-static bool speaks_of_loss(struct train *t)
+/* Of those who lost a rank one says so, once. The job's channel knows best who died; where it does
+ * not, ranks 0 and 1 both speak. */
+static bool speaks_of_loss(struct train *t, const char *cause)
 {
-    struct fsdp_err why = FSDP_ERR_INIT;
-    int lost;
+    struct fsdp_err health = FSDP_ERR_INIT;
+    int speaker = watch_speaker(cause);
 
-    if (t->oob->health(t->oob, &why) && sscanf(why.text, "rank %d", &lost) == 1)
-        return t->info->rank == (lost == 0);
-    return t->info->rank < 2;
+    if (t->oob->health(t->oob, &health) && strstr(health.text, " is lost"))
+        speaker = watch_speaker(health.text);
+    return (speaker >= 0 ? t->info->rank == speaker : t->info->rank < 2) &&
+           train_watch_may_tell(t->loop.watch);
 }
 
 /* Says why, once: a failure that all ranks agreed on begins with "rank R: " on all but rank R; and
@@ -572,13 +574,15 @@ static int fail(struct train *t, const struct fsdp_err *err)
     bool lost = err->status == FSDP_EPEER || err->status == FSDP_ECANCELED;
     bool others = strncmp(err->text, "rank ", 5) == 0;
     bool mismatch = err->status == FSDP_EMISMATCH;
+    char cause[FSDP_ERR_TEXT_NBYTES];
+    const char *why = lost ? watch_cause(cause, sizeof cause, err->text) : err->text;
 
-    if (lost ? speaks_of_loss(t) : mismatch ? t->report.lead : !others)
-        report_error(&t->report, t->info->host, err->text);
+    if (lost ? speaks_of_loss(t, why) : mismatch ? t->report.lead : !others)
+        report_error(&t->report, t->info->host, why);
     if (!others) /* else rank R says it better */
-        t->oob->abort(t->oob, lost ? LAUNCH_PEER_LOST : own, err->text);
+        t->oob->abort(t->oob, lost ? LAUNCH_PEER_LOST : own, why);
     if (t->parts.mesh)
-        fsdp_mesh_abort(t->parts.mesh, err->text);
+        fsdp_mesh_abort(t->parts.mesh, why);
     return lost ? LAUNCH_PEER_LOST : own;
 }
 

@@ -30,6 +30,8 @@ struct train_watch {
     double steps_s, longest_s;
     bool leaving;
 
+    atomic_flag told;
+
     /* the thread's own */
     struct watch_beat *beats; /* [size] */
     uint64_t progress;
@@ -94,6 +96,41 @@ int watch_straggler(const struct watch_beat *beats, int nranks, double *median_s
     qsort(sample, (size_t)nsample, sizeof *sample, by_value);
     *median_s = sample[(nsample - 1) / 2];
     return beats[slowest].busy_s > 1.5 * *median_s ? slowest : -1;
+}
+
+int watch_speaker(const char *why)
+{
+    const char *at = strstr(why, "rank ");
+    int about;
+
+    return at && sscanf(at, "rank %d", &about) == 1 ? about == 0 : -1;
+}
+
+/* Behind the last occurrence of a mark, NULL: there is none. */
+static const char *behind_last(const char *text, const char *mark)
+{
+    const char *found = NULL;
+
+    while ((text = strstr(text, mark)))
+        found = text += strlen(mark);
+    return found;
+}
+
+const char *watch_cause(char *out, size_t nbytes, const char *text)
+{
+    static const char here[] = " (this rank was in ";
+    const char *begin = text, *aborted = behind_last(text, " aborted: ");
+    const char *gave_up = behind_last(aborted ? aborted : text, " gave up (code ");
+    const char *mine = behind_last(text, here);
+
+    if (aborted)
+        begin = aborted;
+    if (gave_up && (gave_up = strstr(gave_up, "): ")))
+        begin = gave_up + 3;
+    const char *end = strstr(begin, here);
+    snprintf(out, nbytes, "%.*s%s%s", (int)(end ? (size_t)(end - begin) : strlen(begin)), begin,
+             mine ? here : "", mine ? mine : "");
+    return out;
 }
 
 /* ---- the thread ----------------------------------------------------------------------------- */
@@ -172,6 +209,13 @@ static void print_places(const struct train_watch *w)
     }
 }
 
+/* By one rank, and there by its thread or by train.c. */
+static void tell(struct train_watch *w, const char *why)
+{
+    if (w->oob->rank == watch_speaker(why) && train_watch_may_tell(w))
+        fsdp_log(FSDP_LOG_ERROR, "%s", why);
+}
+
 static bool check_hang(struct train_watch *w)
 {
     double deadline = watch_deadline(w->beats, w->oob->size, w->floor_s, w->phase_s);
@@ -186,8 +230,8 @@ static bool check_hang(struct train_watch *w)
     if (w->oob->rank == 0) {
         fsdp_log(FSDP_LOG_ERROR, "no progress for %.0f s; where each rank is:", deadline);
         print_places(w);
-        fsdp_log(FSDP_LOG_ERROR, "%s", why); /* who else tells depends on who ends first */
     }
+    tell(w, why);
     end_job(w, why);
     return true;
 }
@@ -216,17 +260,13 @@ static void end_silent(struct train_watch *w, const struct fsdp_err *err)
     const char *who = strstr(err->text, "rank ");
     struct watch_beat mine;
     char why[400];
-    int silent = 0;
 
     fill_beat(w, &mine, fsdp_time_now());
-    fsdp_log(FSDP_LOG_ERROR, "rank %d on %s: step %lld, %s, for %.0f s", w->oob->rank,
+    fsdp_log(FSDP_LOG_ERROR, "%son %s: step %lld, %s, for %.0f s", w->oob->rank ? "" : "rank 0 ",
              host(w, w->oob->rank), (long long)mine.step + 1, mine.text, mine.idle_s);
     snprintf(why, sizeof why, "no sign of life for %d s from %.300s: stopped, or its machine hangs",
              w->wait_s, who ? who : err->text);
-    if (who)
-        (void)sscanf(who, "rank %d", &silent);
-    if (w->oob->rank == (silent == 0)) /* once, by rank 0 or, if that is silent, rank 1 */
-        fsdp_log(FSDP_LOG_ERROR, "%s", why);
+    tell(w, why);
     end_job(w, why);
 }
 
@@ -303,6 +343,7 @@ int train_watch_open(struct train_watch **out, const struct config *config, stru
     w->phase_s = config->fsdp.timeout > w->floor_s ? config->fsdp.timeout : w->floor_s;
     w->wait_s = (int)ceil(w->floor_s) + 2 * INTERVAL_S;
     w->phase = "starting";
+    atomic_flag_clear(&w->told);
     w->beats = fsdp_alloc((size_t)oob->size, sizeof *w->beats, "watchdog", err);
     w->slow = fsdp_alloc((size_t)oob->size, sizeof *w->slow, "watchdog", err);
     if (!w->beats || !w->slow)
@@ -337,6 +378,11 @@ void train_watch_close(struct train_watch *w)
     fsdp_free(w->beats);
     fsdp_free(w->slow);
     fsdp_free(w);
+}
+
+bool train_watch_may_tell(struct train_watch *w)
+{
+    return !w || !atomic_flag_test_and_set(&w->told);
 }
 
 void train_watch_phase(struct train_watch *w, const char *phase)

@@ -24,12 +24,22 @@ int train_watch_open(struct train_watch **out, const struct config *config, stru
                      const struct fsdp_node_map *nodes, struct fsdp_err *err);
 /* The thread ends when all ranks come here, or one is lost. NULL is allowed. */
 void train_watch_close(struct train_watch *watch);
+/* True once in a process: of the thread and the rank itself, which both see the end, one says why.
+ * NULL is allowed. Local. */
+bool train_watch_may_tell(struct train_watch *watch);
 /* The rank is about to do something else than a step, "saving"; NULL: steps again. Local. */
 void train_watch_phase(struct train_watch *watch, const char *phase);
 /* Step `step` took this long. Local. */
 void train_watch_step(struct train_watch *watch, int64_t step, double seconds);
 
-/* ---- pure, for tests ---- */
+/* ---- pure ---- */
+
+/* The rank that says why a job ends: rank 0, or rank 1 where rank 0 is what it is about. why names
+ * that one first, "... rank 3 on n1 ..."; -1: it names none. */
+int watch_speaker(const char *why);
+/* What is behind a rank's loss of another, which may have been aborted by yet others that lost one:
+ * the innermost reason, and where this rank was. Returns out. */
+const char *watch_cause(char *out, size_t nbytes, const char *text);
 
 /* What ranks tell each other. */
 struct watch_beat {

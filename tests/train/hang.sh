@@ -39,16 +39,16 @@ wait $reader 2>/dev/null
 ok $? "a hang ends the job"
 grep -q "ranks\? .* on .*node1: step .*waits for other ranks" err
 ok $? "it is said where the others wait"
-grep -q "rank 0 on .*node0 hangs: no progress for .* s at step" err
-ok $? "and who is behind"
+[ "$(grep -c "rank 0 on .*node0 hangs: no progress for .* s at step" err)" = 1 ]
+ok $? "and, once, who is behind"
 
 start log.interval=1
 running
 kill -STOP "$(rank_pid 2)"
 wait $launcher
 rc=$?
-[ $rc = 76 ] && grep -q "no sign of life for 14 s from rank 2 on .*node1: stopped, or its machine hangs" err
-ok $? "a stopped rank is named"
+[ $rc = 76 ] && [ "$(grep -c "no sign of life for 14 s from rank 2 on .*node1: stopped, or its machine hangs" err)" = 1 ]
+ok $? "a stopped rank is named, once"
 
 echo "1..$n"
 exit $bad
