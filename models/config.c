@@ -151,8 +151,11 @@ static const struct fsdp_tunable table[] = {
     ROW(fsdp, memory_limit, FLOAT, "0", "0..",
         "GiB that the plan of a rank may take; beyond, the run is refused and told what saves how "
         "much; 0: what the device gives"),
-    ROW(fsdp, backend, CHOICE, "auto", "auto|self|host|mpi|nccl", "Communication backend"),
-    ROW(fsdp, device, CHOICE, "auto", "auto|cpu|cuda", "Device"),
+    ROW(fsdp, backend, CHOICE, "auto", "auto|self|host|mpi|nccl",
+        "Communication backend; mpi and nccl are libraries of their own, opened when a run takes "
+        "them, and refused where they are not"),
+    ROW(fsdp, device, CHOICE, "auto", "auto|cpu|cuda",
+        "Device; cuda is a library of its own, too; auto: a GPU where one can be used"),
     ROW(fsdp, timeout, FLOAT, "600", "0<..", "Seconds after which a silent rank ends the job"),
     ROW(fsdp, hang_timeout, FLOAT, "60", "0..",
         "Seconds without progress in a step that end the job, or ten of the longest step if that "

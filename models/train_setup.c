@@ -41,6 +41,13 @@ int train_parts_config(struct train_parts *p, struct fsdp_oob *oob, const char *
 /* ---- model, data, device
  * ----------------------------------------------------------------------------- */
 
+/* A path that is not there is the configuration's fault; one that cannot be read may be a node's.
+ */
+static int blame_missing(struct fsdp_err *err, int status, const char *key)
+{
+    return status == FSDP_ENOTFOUND ? fsdp_err_blame(err, status, key) : status;
+}
+
 /* config.json of a Hugging Face folder or of a checkpoint, or the file itself. */
 static int find_model_config(struct train_parts *p, struct fsdp_err *err)
 {
@@ -50,8 +57,11 @@ static int find_model_config(struct train_parts *p, struct fsdp_err *err)
     struct stat st;
 
     if (stat(path, &st) != 0)
-        return fsdp_err_sys(err, errno, "%s: %s",
-                            config_where(where, sizeof where, p->config, "model.path"), path);
+        return blame_missing(
+            err,
+            fsdp_err_sys(err, errno, "%s: %s",
+                         config_where(where, sizeof where, p->config, "model.path"), path),
+            "model.path");
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         snprintf(full, sizeof full, "%s%s", path, places[i]);
         if (stat(full, &st) == 0 && S_ISREG(st.st_mode)) {
@@ -59,8 +69,11 @@ static int find_model_config(struct train_parts *p, struct fsdp_err *err)
             return p->model_config ? FSDP_OK : FSDP_ENOMEM;
         }
     }
-    return fsdp_err_set(err, FSDP_ENOTFOUND, "%s: %s holds no config.json",
-                        config_where(where, sizeof where, p->config, "model.path"), path);
+    return blame_missing(err,
+                         fsdp_err_set(err, FSDP_ENOTFOUND, "%s: %s holds no config.json",
+                                      config_where(where, sizeof where, p->config, "model.path"),
+                                      path),
+                         "model.path");
 }
 
 static int hash_file(uint64_t *out, const char *path, struct fsdp_err *err)
@@ -119,7 +132,7 @@ static int open_paths(struct data **out, struct data_opts *opts,
     if (rc != FSDP_OK)
         fsdp_err_set(err, rc, "%.300s: %.700s", config_where(where, sizeof where, config, key),
                      why.text);
-    return rc;
+    return blame_missing(err, rc, key);
 }
 
 static void set_documents(const struct train_parts *p, struct data_opts *opts)

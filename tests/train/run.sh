@@ -174,6 +174,13 @@ run -n 2 run.yaml checkpoint.path=new "fsdp.frozen=[nothing]"
 refused 2 "command line: fsdp.frozen: frozen parameters: none matches 'nothing'" "a name that the model does not have"
 run -n 3 run.yaml checkpoint.path=new train.global_batch_size=2
 refused '' "3 ranks are more than the 2 rows" "more ranks than rows"
+run -n 2 run.yaml checkpoint.path=new model.path=nowhere
+refused 2 "command line: model.path: nowhere: No such file or directory" "a model that is not there"
+mkdir empty
+run -n 2 run.yaml checkpoint.path=new model.path=empty
+refused 2 "model.path: empty holds no config.json" "a folder without a model"
+run -n 2 run.yaml checkpoint.path=new "data.path=[nowhere]"
+refused 2 "data.path: data: nowhere: No such file or directory" "data that is not there"
 sed 's/"llama"/"camel"/' model/config.json >model/config.new && mkdir camel && mv model/config.new camel/config.json
 run -n 2 run.yaml checkpoint.path=new model.path=camel
 refused '' "camel" "a model of another family"
