@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "binding.h"
@@ -149,6 +150,28 @@ static void choose(struct binding *out, const struct machine *machine,
     tell_cards(out, machine, opts, &cores, local);
 }
 
+/* Reading a machine takes a rank tens of milliseconds, so it is left out where it cannot help:
+ * fewer cores than ranks are shared, or each rank has been given some. */
+static bool needless(struct binding *out, int rank, const struct fsdp_node_map *nodes,
+                     const struct binding_opts *opts)
+{
+    cpu_set_t allowed;
+    int nlocal = 0, ncores;
+
+    for (int r = 0; r < nodes->nranks; r++)
+        nlocal += binding_same_machine(nodes, r, rank);
+    if (opts->gpu[0] || opts->off || getenv("HWLOC_XMLFILE") || getenv("HWLOC_SYNTHETIC") ||
+        sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return false;
+    ncores = CPU_COUNT(&allowed);
+    if (nlocal == 1)
+        tell(out, "not bound: the only rank of its machine");
+    else if (ncores < nlocal)
+        tell(out, "not bound: %d core%s, and %d ranks on its machine", ncores,
+             ncores == 1 ? "" : "s", nlocal);
+    return out->text[0] != 0;
+}
+
 int binding_choose(struct binding *out, struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
                    const struct binding_opts *opts, struct fsdp_err *err)
 {
@@ -159,14 +182,14 @@ int binding_choose(struct binding *out, struct fsdp_oob *oob, const struct fsdp_
     *out = (struct binding){.ncores = 0};
     CPU_ZERO(&mine.allowed);
     mine.wish = mine.allowed;
-    if (machine_open(&machine, &why) == FSDP_OK)
+    if (!needless(out, oob->rank, nodes, opts) && machine_open(&machine, &why) == FSDP_OK)
         fill_card(&mine, machine, opts);
     int rc = fsdp_oob_agree(oob, cards ? FSDP_OK : FSDP_ENOMEM, err);
     if (rc == FSDP_OK)
         rc = oob->allgather(oob, &mine, sizeof mine, cards, err);
     if (rc == FSDP_OK && machine)
         choose(out, machine, cards, nodes, oob->rank, opts);
-    else if (rc == FSDP_OK)
+    else if (rc == FSDP_OK && !out->text[0])
         tell(out, "not bound: %s", why.text);
     machine_close(machine);
     fsdp_free(cards);
