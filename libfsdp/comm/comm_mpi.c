@@ -42,12 +42,19 @@ static void end_mpi(void)
 
 static int begin_mpi(struct fsdp_err *err)
 {
+    const char *fence = getenv("SLURM_PMIX_FENCE");
     int begun = 0, ended = 0, level = 0;
 
     MPI_Finalized(&ended);
     MPI_Initialized(&begun);
     if (ended)
         return fsdp_err_set(err, FSDP_EINVAL, "MPI has been finalized in this process");
+    /* MPI itself would end the process, now and then, with words that do not help. */
+    if (!begun && fence && strcmp(fence, "tree") == 0)
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "SLURM_PMIX_FENCE=tree: MPI cannot begin reliably on fences that do not "
+            "wait for other nodes; unset it or say ring before srun");
     if (!begun && MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level))
         return fsdp_err_set(err, FSDP_EPEER, "MPI_Init_thread failed");
     MPI_Query_thread(&level);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Nodes times ranks a node times ways to start them: HYBRID_SHARD trains to the losses of one process,
 # with the fence that Slurm comes with. MATRIX=all: every cell (make check-long); else some that have
-# each value of each at least once.
+# each value of each at least once. MATRIX_TABLE=FILE gets the table of docs/cycle-table.md.
 # run: timeout=1800
 export MPI_CONF=''
 . "$TOP/tests/slurm/lib/cluster.sh"
@@ -44,16 +44,22 @@ cell() { # nodes, ranks a node, how
     esac
     [ "$3" != task-pmix ] || args=(--mpi=pmix)
     rm -f metrics.jsonl
+    local begin=${EPOCHREALTIME/[.,]/}
     SLURM_PMIX_FENCE=$([[ $3 == pmix-ring || $3 == mpi ]] && echo ring || echo tree) LIMIT=240 step "${args[@]}" -N "$1" \
         -n $(($1 * ntasks)) --ntasks-per-node="$ntasks" "${launch[@]}" run.yaml "${more[@]}" </dev/null
     losses metrics.jsonl >here 2>>err
     [ $rc = 0 ] && near one here && { [ $(($1 * $2)) = 1 ] || grep -q "HYBRID_SHARD, $1 x $2 (replicate x shard)" log; }
-    ok $? "$1 nodes x $2 ranks, $3"
+    local equal=$?
+    ok $equal "$1 nodes x $2 ranks, $3"
+    [ $equal = 0 ] && took[$1 $2 $3]=$(awk -v us=$((${EPOCHREALTIME/[.,]/} - begin)) 'BEGIN { printf "%.1f", us / 1e6 }') ||
+        took[$1 $2 $3]=fails
 }
+ways=(pmix pmix-ring mpi pmi2 none task task-pmix)
+declare -A took
 if [ "${MATRIX:-}" = all ]; then
     for nodes in 1 2 4; do
         for ranks in 1 2 4; do
-            for way in pmix pmix-ring mpi pmi2 none task task-pmix; do cell $nodes $ranks "$way"; done
+            for way in "${ways[@]}"; do cell $nodes $ranks "$way"; done
         done
     done
 else
@@ -67,5 +73,16 @@ else
 2 2 mpi
 END
 fi
+[ -z "${MATRIX_TABLE:-}" ] || {
+    echo "| nodes x ranks on each |$(printf ' %s |' "${ways[@]}")"
+    echo "| --- |$(printf ' --- |%.0s' "${ways[@]}")"
+    for nodes in 1 2 4; do
+        for ranks in 1 2 4; do
+            printf '| %s x %s |' $nodes $ranks
+            for way in "${ways[@]}"; do printf ' %s |' "${took[$nodes $ranks $way]:-}"; done
+            echo
+        done
+    done
+} >"$MATRIX_TABLE"
 echo "1..$n"
 exit $bad
