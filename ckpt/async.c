@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A save on a thread of its own. Its slices come from a copy of the state, its ranks agree over a
- * channel of their own, so that it is ckpt_save and nothing else. */
+/* A save, or the flush of a staged one, on a thread of its own. Its slices come from a copy of the
+ * state, its ranks agree over a channel of their own, so that it is ckpt_save and nothing else. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -11,7 +11,10 @@
 #include "ckpt/ckpt.h"
 
 struct ckpt_saving {
+    bool is_flush;
     struct ckpt_save_args args;
+    struct ckpt_flush_args flush;
+    atomic_int_fast64_t limit_us; /* a flush gives up then; 0: not */
     struct fsdp_oob *oob;
     void (*finished)(void *ctx);
     void *ctx;
@@ -26,7 +29,8 @@ struct ckpt_saving {
 static void *work(void *arg)
 {
     struct ckpt_saving *s = arg;
-    s->rc = ckpt_save(&s->result, &s->args, s->oob, &s->err);
+    s->rc = s->is_flush ? ckpt_flush(&s->result, &s->flush, s->oob, &s->err)
+                        : ckpt_save(&s->result, &s->args, s->oob, &s->err);
     if (s->finished)
         s->finished(s->ctx);
     atomic_store(&s->done, true);
@@ -43,28 +47,65 @@ static void *work_behind(void *arg)
     return work(arg);
 }
 
+static void start(struct ckpt_saving *s, double share)
+{
+    sigset_t all, before;
+    /* Signals are for the threads that expect them. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    s->joins = pthread_create(&s->thread, NULL, share > 0 ? work : work_behind, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!s->joins)
+        work(s); /* the other ranks wait for this one: late, but saved */
+}
+
 int ckpt_saving_begin(struct ckpt_saving **out, const struct ckpt_save_args *args,
                       struct fsdp_oob *oob, void (*finished)(void *ctx), void *ctx,
                       struct fsdp_err *err)
 {
     struct ckpt_saving *s = fsdp_alloc(1, sizeof *s, "background save", err);
-    sigset_t all, before;
-
     if (!s)
         return FSDP_ENOMEM;
     s->args = *args;
     s->oob = oob;
     s->finished = finished;
     s->ctx = ctx;
-    /* Signals are for the threads that expect them. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->joins = pthread_create(&s->thread, NULL, args->share > 0 ? work : work_behind, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!s->joins)
-        work(s); /* the other ranks wait for this one: late, but saved */
+    start(s, args->share);
     *out = s;
     return FSDP_OK;
+}
+
+static int64_t now_us(void)
+{
+    return (int64_t)(1e6 * fsdp_time_now());
+}
+
+static bool gives_up(void *ctx)
+{
+    struct ckpt_saving *s = ctx;
+    int64_t limit = atomic_load(&s->limit_us);
+    return limit && now_us() >= limit;
+}
+
+int ckpt_flushing_begin(struct ckpt_saving **out, const struct ckpt_flush_args *args,
+                        struct fsdp_oob *oob, struct fsdp_err *err)
+{
+    struct ckpt_saving *s = fsdp_alloc(1, sizeof *s, "flush", err);
+    if (!s)
+        return FSDP_ENOMEM;
+    s->is_flush = true;
+    s->flush = *args;
+    s->flush.gives_up = gives_up;
+    s->flush.gives_up_ctx = s;
+    s->oob = oob;
+    start(s, args->share);
+    *out = s;
+    return FSDP_OK;
+}
+
+void ckpt_flushing_limit(struct ckpt_saving *s, double seconds)
+{
+    atomic_store(&s->limit_us, now_us() + (int64_t)(1e6 * seconds) + 1);
 }
 
 bool ckpt_saving_is_done(const struct ckpt_saving *saving)

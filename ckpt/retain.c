@@ -100,3 +100,25 @@ int ckpt_retain(const char *root, int keep, struct fsdp_err *err)
     ckpt_names_free(&all);
     return rc;
 }
+
+int ckpt_staged_retain(const char *staging, const int64_t *steps, int nsteps, struct fsdp_err *err)
+{
+    const struct ckpt_store_ops *ops;
+    struct ckpt_names names;
+
+    FSDP_TRY(ckpt_store_of(&ops, staging, err));
+    FSDP_TRY(ckpt_store_names(&names, ops, staging, err));
+    int rc = FSDP_OK;
+    for (int i = 0; rc == FSDP_OK && i < names.nnames; i++) {
+        int64_t step = ckpt_step_of_name(names.names[i]);
+        struct fsdp_err why = FSDP_ERR_INIT;
+        bool wanted = step < 0;
+        for (int k = 0; k < nsteps; k++)
+            wanted |= steps[k] == step;
+        rc = wanted ? FSDP_OK : unpublish(ops, staging, names.names[i], &why);
+        if (rc) /* another node that sees the same folder may have been faster */
+            rc = rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", why.text);
+    }
+    ckpt_names_free(&names);
+    return rc;
+}

@@ -10,6 +10,9 @@
  *
  * Between these steps all agree on one status; after a failure rank 0 removes the folder. Nothing
  * is learned by looking at another rank's files.
+ *
+ * In staging a leader of each node does what rank 0 does to the folder, in its node's own; rank 0's
+ * manifest goes to all of them.
  */
 #include <stdio.h>
 #include <string.h>
@@ -177,21 +180,23 @@ static int check_args(const struct ckpt_save_args *args, struct fsdp_err *err)
 static int prepare(struct ckpt_saver *s, struct fsdp_err *err)
 {
     FSDP_TRY(check_args(s->args, err));
-    FSDP_TRY(ckpt_store_of(&s->store, s->args->root, err));
+    s->root = s->staged ? s->args->staging : s->args->root;
+    s->leads = s->oob->rank == 0;
+    FSDP_TRY(ckpt_store_of(&s->store, s->root, err));
     if (s->args->compress == CKPT_COMPRESS_ZSTD)
         FSDP_TRY(ckpt_codec_check(s->args->root, err));
     FSDP_TRY(describe(s, err));
     return ckpt_save_collect(s, err);
 }
 
-static int name_folders(struct ckpt_saver *s, struct fsdp_err *err)
+int ckpt_save_name(struct ckpt_saver *s, struct fsdp_err *err)
 {
     char name[128];
     snprintf(name, sizeof name, "step-%08lld", (long long)s->args->step);
-    s->final = ckpt_path_join(s->args->root, name, err);
+    s->final = ckpt_path_join(s->root, name, err);
     snprintf(name, sizeof name, "step-%08lld%s%s", (long long)s->args->step,
              s->store->flat ? "/" : ".tmp.", s->m.uuid);
-    s->temp = ckpt_path_join(s->args->root, name, err);
+    s->temp = ckpt_path_join(s->root, name, err);
     if (!s->final || !s->temp)
         return FSDP_ENOMEM;
     if (strlen(s->final) >= sizeof((struct ckpt_save_result *)0)->path)
@@ -204,7 +209,49 @@ char *ckpt_save_path(const struct ckpt_saver *s, const char *name, struct fsdp_e
     return s->store->flat ? ckpt_path_join(s->m.uuid, name, err) : fsdp_strdup(name, err);
 }
 
-/* Rank 0 makes the folder; every rank learns its name, and whether files are compressed. */
+static uint64_t pieces_nbytes(const struct ckpt_saver *s)
+{
+    uint64_t nbytes = 0;
+    for (size_t i = 0; i < s->npieces; i++) {
+        const struct fsdp_tensor *tensor = &s->m.layout.tensors[s->pieces[i].tensor].tensor;
+        nbytes +=
+            fsdp_box_nelem(&s->pieces[i].box, tensor->ndim) * fsdp_dtype_nbytes(tensor->dtype);
+    }
+    return nbytes;
+}
+
+/* The first rank of each node leads, and looks whether there is room for what its ranks write. */
+static int lead_nodes(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    struct claim {
+        int64_t node;
+        uint64_t nbytes;
+    } mine = {s->args->node, pieces_nbytes(s)};
+    struct claim *all = fsdp_alloc((size_t)s->oob->size, sizeof *all, "staging", err);
+    uint64_t needed = 0, room = 0;
+    char need[FSDP_NBYTES_TEXT], has[FSDP_NBYTES_TEXT];
+
+    int rc = fsdp_oob_agree(s->oob, all ? FSDP_OK : FSDP_ENOMEM, err);
+    if (rc == FSDP_OK)
+        rc = s->oob->allgather(s->oob, &mine, sizeof mine, all, err);
+    s->leads = true;
+    for (int r = 0; rc == FSDP_OK && r < s->oob->size; r++) {
+        s->leads &= r >= s->oob->rank || all[r].node != mine.node;
+        needed += all[r].node == mine.node ? all[r].nbytes : 0;
+    }
+    fsdp_free(all);
+    FSDP_TRY(rc);
+    if (s->leads)
+        rc = ckpt_store_mkdirs(s->store, s->root, err);
+    if (rc == FSDP_OK && s->leads)
+        rc = ckpt_store_space(&room, s->store, s->root, err);
+    if (rc == FSDP_OK && s->leads && room < needed)
+        rc = fsdp_err_set(err, FSDP_ENOSPC, "'%s' has %s free, and the checkpoint takes %s there",
+                          s->root, fsdp_nbytes_text(has, room), fsdp_nbytes_text(need, needed));
+    return fsdp_oob_agree(s->oob, rc, err);
+}
+
+/* Who leads makes the folder; every rank learns its name, and whether files are compressed. */
 static int begin(struct ckpt_saver *s, struct fsdp_err *err)
 {
     struct {
@@ -212,19 +259,21 @@ static int begin(struct ckpt_saver *s, struct fsdp_err *err)
         bool compress;
     } told;
     int rc = FSDP_OK;
+    if (s->staged)
+        FSDP_TRY(lead_nodes(s, err));
     if (s->oob->rank == 0)
         rc = ckpt_uuid_make(s->m.uuid, err);
     if (rc == FSDP_OK && s->oob->rank == 0)
-        rc = name_folders(s, err);
-    if (rc == FSDP_OK && s->oob->rank == 0)
-        rc = ckpt_save_begin(s, err);
+        rc = ckpt_save_choose(s, err);
     FSDP_TRY(fsdp_oob_agree(s->oob, rc, err));
     memcpy(told.uuid, s->m.uuid, sizeof told.uuid);
     told.compress = s->compress;
     FSDP_TRY(fsdp_oob_broadcast(s->oob, &told, sizeof told, 0, err));
     memcpy(s->m.uuid, told.uuid, sizeof told.uuid);
     s->compress = told.compress;
-    rc = s->oob->rank == 0 ? FSDP_OK : name_folders(s, err);
+    rc = ckpt_save_name(s, err);
+    if (rc == FSDP_OK && s->leads)
+        rc = ckpt_save_begin(s, err);
     return fsdp_oob_agree(s->oob, rc, err);
 }
 
@@ -252,6 +301,33 @@ static uint64_t reports_nbytes(const char *reports, const size_t *lens, int nran
     return total;
 }
 
+/* The manifest, from rank 0, whose status so far is `gathered`; in staging all who lead get it. */
+static int publish(struct ckpt_saver *s, int gathered, struct fsdp_err *err)
+{
+    char *text = NULL;
+    void *told = NULL;
+    size_t nbytes = 0, *lens = fsdp_alloc((size_t)s->oob->size, sizeof *lens, "lens", err);
+    int rc = gathered ? gathered : lens ? FSDP_OK : FSDP_ENOMEM;
+
+    if (rc == FSDP_OK && s->oob->rank == 0)
+        rc = ckpt_manifest_format(&text, &nbytes, &s->m, err);
+    if (s->staged) {
+        FSDP_TRY_GOTO(fsdp_oob_agree(s->oob, rc, err), out);
+        FSDP_TRY_GOTO(fsdp_oob_allgatherv(s->oob, text, nbytes, &told, lens, err), out);
+        nbytes = lens[0];
+    }
+    if (rc == FSDP_OK && s->leads)
+        rc = ckpt_save_publish(s, told ? told : text, nbytes, err);
+    /* What one node has published another may have failed to: only rank 0's word is final. */
+    s->committed = !s->staged && s->published && rc == FSDP_OK;
+    FSDP_TRY_GOTO(fsdp_oob_agree(s->oob, rc, err), out);
+out:
+    fsdp_free(told);
+    fsdp_free(text);
+    fsdp_free(lens);
+    return rc;
+}
+
 static int report_and_commit(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp_err *err)
 {
     char *report = NULL;
@@ -260,13 +336,13 @@ static int report_and_commit(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp
     int rc = lens ? report_make(&report, &report_nbytes, s, err) : FSDP_ENOMEM;
 
     FSDP_TRY_GOTO(fsdp_oob_agree(s->oob, rc, err), out);
-    s->handed_over = true; /* rank 0 may publish these files, even if this rank never hears of it */
+    s->handed_over =
+        true; /* who leads may publish these files, even if this rank never hears of it */
     FSDP_TRY_GOTO(fsdp_oob_allgatherv(s->oob, report, report_nbytes, &reports, lens, err), out);
     if (s->oob->rank == 0)
-        rc = ckpt_save_commit(s, reports, lens, err);
-    s->committed = s->published && rc == FSDP_OK;
-    FSDP_TRY_GOTO(fsdp_oob_agree(s->oob, rc, err), out);
+        rc = ckpt_save_gather(s, reports, lens, err);
     *nbytes = reports_nbytes(reports, lens, s->oob->size);
+    rc = publish(s, rc, err);
 out:
     fsdp_free(reports);
     fsdp_free(report);
@@ -284,9 +360,9 @@ static int run(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp_err *err)
 }
 
 /* Takes back what this rank did. Ranks arrive here together unless one was lost. Until its files
- * are handed over each rank removes its own; from then on they are rank 0's, which may be
+ * are handed over each rank removes its own; from then on they are theirs who lead, who may be
  * publishing them while others learn of a loss. */
-static void undo(struct ckpt_saver *s)
+void ckpt_save_undo(struct ckpt_saver *s)
 {
     for (int kind = 0; s->temp && !s->handed_over && kind < CKPT_NKINDS; kind++) {
         char *name =
@@ -311,26 +387,53 @@ static void undo(struct ckpt_saver *s)
     ckpt_store_remove_tree(s->store, s->temp, NULL);
 }
 
-int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, struct fsdp_oob *oob,
-              struct fsdp_err *err)
+void ckpt_save_free(struct ckpt_saver *s)
 {
-    struct ckpt_saver s = {.args = args, .oob = oob};
-    struct fsdp_err local = FSDP_ERR_INIT;
+    ckpt_manifest_free(&s->m);
+    fsdp_free(s->pieces);
+    fsdp_free(s->temp);
+    fsdp_free(s->final);
+}
+
+static int save_to(struct ckpt_save_result *out, const struct ckpt_save_args *args, bool staged,
+                   struct fsdp_oob *oob, struct fsdp_err *err)
+{
+    struct ckpt_saver s = {.args = args, .oob = oob, .staged = staged};
     double begun = fsdp_time_now();
     uint64_t nbytes = 0;
 
-    int rc =
-        run(&s, &nbytes, &local); /* agreeing needs a text, whether the caller wants it or not */
+    int rc = run(&s, &nbytes, err);
     if (rc) {
-        undo(&s);
-        fsdp_err_set(err, rc, "%s", local.text);
+        ckpt_save_undo(&s);
     } else if (out) {
-        *out = (struct ckpt_save_result){.nbytes = nbytes, .seconds = fsdp_time_now() - begun};
+        *out = (struct ckpt_save_result){
+            .nbytes = nbytes, .seconds = fsdp_time_now() - begun, .staged = staged};
         strcpy(out->path, s.final);
     }
-    ckpt_manifest_free(&s.m);
-    fsdp_free(s.pieces);
-    fsdp_free(s.temp);
-    fsdp_free(s.final);
+    ckpt_save_free(&s);
     return rc;
+}
+
+/* Is it the staging folder's fault, so that another place may do? */
+static bool is_of_folder(int rc)
+{
+    return rc == FSDP_EIO || rc == FSDP_ENOSPC || rc == FSDP_ENOTFOUND || rc == FSDP_EEXIST;
+}
+
+int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, struct fsdp_oob *oob,
+              struct fsdp_err *err)
+{
+    /* Agreeing needs a text, whether the caller wants it or not. */
+    struct fsdp_err why = FSDP_ERR_INIT;
+    bool staged = args->version == CKPT_SAVE_ARGS_VERSION && args->staging;
+    int rc = save_to(out, args, staged, oob, &why);
+
+    if (staged && is_of_folder(rc)) {
+        if (oob->rank == 0)
+            fsdp_log(FSDP_LOG_WARN, "step %lld is not staged but saved to '%s' at once: %s",
+                     (long long)args->step, args->root, why.text);
+        why = (struct fsdp_err)FSDP_ERR_INIT;
+        rc = save_to(out, args, false, oob, &why);
+    }
+    return rc ? fsdp_err_set(err, rc, "%s", why.text) : FSDP_OK;
 }

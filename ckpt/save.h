@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A save in progress. save.c runs it, save_write.c writes one rank's files, save_commit.c is rank
- * 0's part. */
+/* A save in progress. save.c runs it, save_write.c writes one rank's files, save_commit.c is the
+ * part of rank 0, and in staging of each node's leader. flush.c publishes with it, too. */
 #ifndef CKPT_SAVE_H
 #define CKPT_SAVE_H
 
@@ -25,6 +25,9 @@ struct ckpt_saved_file {
 struct ckpt_saver {
     const struct ckpt_save_args *args;
     struct fsdp_oob *oob;
+    bool staged;      /* made in args->staging */
+    bool leads;       /* makes and publishes the folder: rank 0; in staging, a rank of each */
+    const char *root; /* that the folder is made in */
     const struct ckpt_store_ops *store;
     char *temp, *final; /* folders: written, then published as */
     struct ckpt_manifest
@@ -55,11 +58,24 @@ static inline int ckpt_save_number(const struct ckpt_saver *saver, int rank)
 int ckpt_save_collect(struct ckpt_saver *saver, struct fsdp_err *err);
 int ckpt_save_write(struct ckpt_saver *saver, struct fsdp_err *err);
 
-/* save_commit.c, on rank 0: makes the folder; takes what all ranks report (reports[r] begins with
- * ckpt_saved_file[CKPT_NKINDS], then its pieces), proves coverage, writes the manifest, publishes.
- * Local. */
+/* Names temp and final by step and uuid. Local. */
+int ckpt_save_name(struct ckpt_saver *saver, struct fsdp_err *err);
+/* Takes back what this rank did. Local. */
+void ckpt_save_undo(struct ckpt_saver *saver);
+/* Frees what the saver holds. */
+void ckpt_save_free(struct ckpt_saver *saver);
+
+/* save_commit.c. Local.
+ *   choose    rank 0: root is there; are files compressed?
+ *   begin     who leads: makes the folder
+ *   gather    rank 0: takes what all ranks report (reports[r] begins with
+ *             ckpt_saved_file[CKPT_NKINDS], then its pieces), proves coverage, copies the extras
+ *   publish   who leads: writes the manifest, publishes */
+int ckpt_save_choose(struct ckpt_saver *saver, struct fsdp_err *err);
 int ckpt_save_begin(struct ckpt_saver *saver, struct fsdp_err *err);
-int ckpt_save_commit(struct ckpt_saver *saver, const char *reports, const size_t *lens,
+int ckpt_save_gather(struct ckpt_saver *saver, const char *reports, const size_t *lens,
                      struct fsdp_err *err);
+int ckpt_save_publish(struct ckpt_saver *saver, const char *manifest, size_t nbytes,
+                      struct fsdp_err *err);
 
 #endif

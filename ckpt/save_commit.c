@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rank 0's part of a save: a fresh folder beside the target at the beginning; at the end proof that
- * what all ranks wrote is whole, then manifest, one rename, and the parent made durable. In a flat
- * store the fresh folder is below the target, and the manifest, of which one writer can make one,
- * is the commit.
+ * A fresh folder beside the target at the beginning; at the end proof that what all ranks wrote is
+ * whole, then manifest, one rename, and the parent made durable. In a flat store the fresh folder
+ * is below the target, and the manifest, of which one writer can make one, is the commit. In
+ * staging each node's leader does this for its node's folder, with rank 0's manifest.
  */
 #include <string.h>
 
@@ -29,19 +29,45 @@ static int refuse_existing(const struct ckpt_saver *s, struct fsdp_err *err)
     return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", quiet.text);
 }
 
+int ckpt_save_choose(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    const char *root = s->args->root;
+    const struct ckpt_store_ops *store; /* that the files are for, staged or not */
+    FSDP_TRY(ckpt_store_of(&store, root, err));
+    if (!s->staged)
+        FSDP_TRY(ckpt_store_mkdirs(store, root, err));
+    s->compress = s->args->compress == CKPT_COMPRESS_ZSTD ||
+                  (s->args->compress == CKPT_COMPRESS_AUTO && !ckpt_codec_check(root, NULL) &&
+                   ckpt_store_is_remote(store, root));
+    return FSDP_OK;
+}
+
+static int make_temp(struct ckpt_saver *s, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    if (!s->staged) {
+        FSDP_TRY(refuse_existing(s, err));
+        return ckpt_store_mkdir(s->store, s->temp, err);
+    }
+    FSDP_TRY(ckpt_store_mkdirs(s->store, s->root, err));
+    int rc = ckpt_store_mkdir(s->store, s->temp, &why);
+    if (rc == FSDP_EEXIST) { /* another node's leader sees the same folder, and came first */
+        s->leads = false;
+        return FSDP_OK;
+    }
+    if (rc)
+        return fsdp_err_set(err, rc, "%s", why.text);
+    /* A staged checkpoint of that step is of an earlier start, which went further and lost it. */
+    return ckpt_store_remove_tree(s->store, s->final, err);
+}
+
 int ckpt_save_begin(struct ckpt_saver *s, struct fsdp_err *err)
 {
-    int rc;
-    FSDP_TRY(ckpt_store_mkdirs(s->store, s->args->root, err));
-    FSDP_TRY(refuse_existing(s, err));
-    FSDP_TRY(ckpt_store_mkdir(s->store, s->temp, err));
-    s->made_temp = true;
-    s->compress = s->args->compress == CKPT_COMPRESS_ZSTD ||
-                  (s->args->compress == CKPT_COMPRESS_AUTO && !ckpt_codec_check(s->temp, NULL) &&
-                   ckpt_store_is_remote(s->store, s->temp));
-    for (int kind = 0; kind < CKPT_NKINDS; kind++) {
+    FSDP_TRY(make_temp(s, err));
+    s->made_temp = s->leads;
+    for (int kind = 0; s->leads && kind < CKPT_NKINDS; kind++) {
         char *folder = ckpt_path_join(s->temp, ckpt_kind_folder(kind), err);
-        rc = folder ? ckpt_store_mkdir(s->store, folder, err) : FSDP_ENOMEM;
+        int rc = folder ? ckpt_store_mkdir(s->store, folder, err) : FSDP_ENOMEM;
         fsdp_free(folder);
         FSDP_TRY(rc);
     }
@@ -136,15 +162,23 @@ static int copy_extras(struct ckpt_saver *s, struct fsdp_err *err)
     return rc;
 }
 
-static int write_manifest(struct ckpt_saver *s, struct fsdp_err *err)
+int ckpt_save_gather(struct ckpt_saver *s, const char *reports, const size_t *lens,
+                     struct fsdp_err *err)
+{
+    for (int rank = 0; rank < s->oob->size; rank++) {
+        FSDP_TRY(take_report(s, rank, reports, lens[rank], err));
+        reports += lens[rank];
+    }
+    FSDP_TRY(ckpt_layout_seal(&s->m.layout, err));
+    return copy_extras(s, err);
+}
+
+static int write_manifest(struct ckpt_saver *s, const char *text, size_t nbytes,
+                          struct fsdp_err *err)
 {
     const char *folder = s->store->flat ? s->final : s->temp;
-    char *path = ckpt_path_join(folder, CKPT_MANIFEST_NAME, err), *text = NULL;
-    size_t nbytes;
-    int rc = path ? ckpt_manifest_format(&text, &nbytes, &s->m, err) : FSDP_ENOMEM;
-    if (rc == FSDP_OK)
-        rc = ckpt_store_put(s->store, path, text, nbytes, s->args->fsync, err);
-    fsdp_free(text);
+    char *path = ckpt_path_join(folder, CKPT_MANIFEST_NAME, err);
+    int rc = path ? ckpt_store_put(s->store, path, text, nbytes, s->args->fsync, err) : FSDP_ENOMEM;
     fsdp_free(path);
     return rc;
 }
@@ -160,18 +194,12 @@ static int sync_folders(struct ckpt_saver *s, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-int ckpt_save_commit(struct ckpt_saver *s, const char *reports, const size_t *lens,
-                     struct fsdp_err *err)
+int ckpt_save_publish(struct ckpt_saver *s, const char *manifest, size_t nbytes,
+                      struct fsdp_err *err)
 {
-    for (int rank = 0; rank < s->oob->size; rank++) {
-        FSDP_TRY(take_report(s, rank, reports, lens[rank], err));
-        reports += lens[rank];
-    }
-    FSDP_TRY(ckpt_layout_seal(&s->m.layout, err));
-    FSDP_TRY(copy_extras(s, err));
     if (s->args->fsync)
         FSDP_TRY(sync_folders(s, err));
-    FSDP_TRY(write_manifest(s, err)); /* in a flat store, the commit */
+    FSDP_TRY(write_manifest(s, manifest, nbytes, err)); /* in a flat store, the commit */
     if (s->store->flat) {
         s->published = true;
         return FSDP_OK;
@@ -181,5 +209,5 @@ int ckpt_save_commit(struct ckpt_saver *s, const char *reports, const size_t *le
     /* The commit. */
     FSDP_TRY(ckpt_store_rename(s->store, s->temp, s->final, false, err));
     s->published = true;
-    return s->args->fsync ? ckpt_store_sync_folder(s->store, s->args->root, err) : FSDP_OK;
+    return s->args->fsync ? ckpt_store_sync_folder(s->store, s->root, err) : FSDP_OK;
 }

@@ -6,16 +6,13 @@
  * own.
  */
 #include <string.h>
-#include <time.h>
 
 #include "crc.h"
+#include "pace.h"
 #include "safetensors.h"
 #include "save.h"
 #include "text.h"
 #include "workers.h"
-
-/* What a thread with a share does between two rests: short enough that a step hardly notices. */
-enum { PACED_BLOCK_NBYTES = 2 << 20 };
 
 const char *ckpt_kind_folder(int kind)
 {
@@ -90,41 +87,6 @@ int ckpt_save_collect(struct ckpt_saver *s, struct fsdp_err *err)
 
 /* ---- second pass: their bytes ---------------------------------------------------------------- */
 
-/* Keeps a thread to a share of one processor, block by block: what it took beyond its share, it
- * rests. A thread that merely had a lower priority would wait on a busy machine for time slices
- * that others never leave, and each wait for the disk would end in such a wait. */
-struct pace {
-    double share; /* 0: unlimited */
-    double wall, cpu;
-    double ahead; /* seconds of processor time taken in advance */
-};
-
-static double thread_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static void pace_keep(struct pace *p)
-{
-    if (p->share <= 0)
-        return;
-    double wall = fsdp_time_now(), cpu = thread_seconds();
-    if (p->wall > 0)
-        p->ahead += cpu - p->cpu - p->share * (wall - p->wall);
-    p->wall = wall;
-    p->cpu = cpu;
-    if (p->ahead <= 0) {
-        p->ahead = 0; /* long waits earn no burst */
-        return;
-    }
-    double rest = p->ahead / p->share;
-    struct timespec ts = {.tv_sec = (time_t)rest,
-                          .tv_nsec = (long)(1e9 * (rest - (double)(time_t)rest))};
-    nanosleep(&ts, NULL);
-}
-
 struct stream {
     struct ckpt_saver *s;
     int kind;
@@ -136,7 +98,7 @@ struct stream {
     struct ckpt_saved_file *info;
     char *buffer;
     size_t buffer_nbytes;
-    struct pace pace;
+    struct ckpt_pace pace;
 };
 
 static int put(struct stream *w, const void *data, size_t nbytes, struct fsdp_err *err)
@@ -182,7 +144,7 @@ static int stream_part(struct stream *w, uint64_t *sum, const struct fsdp_tensor
             rows.offset[0] += rows.length[0];
         }
         FSDP_TRY(put(w, w->buffer, nbytes, err));
-        pace_keep(&w->pace);
+        ckpt_pace_keep(&w->pace);
         pos += nbytes;
         left -= nbytes;
     }
@@ -346,7 +308,7 @@ int ckpt_save_write(struct ckpt_saver *s, struct fsdp_err *err)
             fsdp_box_nelem(&s->pieces[i].box, tensor->ndim) * fsdp_dtype_nbytes(tensor->dtype);
         largest = nbytes > largest ? nbytes : largest;
     }
-    size_t most = s->args->share > 0 ? PACED_BLOCK_NBYTES : CKPT_BLOCK_NBYTES;
+    size_t most = s->args->share > 0 ? CKPT_PACED_BLOCK_NBYTES : CKPT_BLOCK_NBYTES;
     size_t buffer_nbytes = largest < most ? (size_t)largest : most;
     char *buffer = fsdp_alloc(buffer_nbytes, 1, "save buffer", err);
     if (!buffer)

@@ -167,6 +167,12 @@ static const struct fsdp_tunable table[] = {
     ROW(checkpoint, interval, INT, "0", "0..",
         "Steps between checkpoints; 0: only at the end and when stopped"),
     ROW(checkpoint, keep, INT, "0", "0..", "Newest checkpoints kept; 0: all"),
+    ROW(checkpoint, staging, STRING, "", NULL,
+        "Folder on each node's own disk or in its memory in which checkpoints are made, to be "
+        "copied to checkpoint.path behind the training; %h: the node's name, %n: its number; "
+        "empty: none"),
+    ROW(checkpoint, staging_keep, INT, "1", "1..1000",
+        "Newest checkpoints kept there, beside those that are not yet copied"),
     ROW(checkpoint, resume, STRING, "auto", NULL,
         "auto: from the newest checkpoint if there is one; never; must; or a checkpoint's path"),
     ROW(checkpoint, data_position, CHOICE, "restore", "restore|restart",
@@ -376,6 +382,7 @@ static int check_paths(const struct config *c, struct fsdp_err *err)
     } paths[] = {{"model.path", c->model.path, copy_first},
                  {"checkpoint.path", c->checkpoint.path, NULL},
                  {"checkpoint.resume", c->checkpoint.resume, NULL},
+                 {"checkpoint.staging", c->checkpoint.staging, ""},
                  {"checkpoint.switches", c->checkpoint.switches, ""},
                  {"log.metrics", c->log.metrics, ""},
                  {"log.trace", c->log.trace, ""}};
@@ -435,6 +442,16 @@ static int check_rest(const struct config *c, struct fsdp_err *err)
                       "has no effect while fsdp.activation_checkpointing is none");
     if (strcmp(c->checkpoint.resume, "must") == 0 && !c->checkpoint.path[0])
         return refuse(c, "checkpoint.resume", err, "must resume, but checkpoint.path is not set");
+    if (c->checkpoint.staging[0] && c->checkpoint.staging[0] != '/')
+        return refuse(
+            c, "checkpoint.staging", err,
+            "'%s' is not a whole path: it is a folder of each node, which may be elsewhere "
+            "than where the run was started",
+            c->checkpoint.staging);
+    for (const char *at = strchr(c->checkpoint.staging, '%'); at; at = strchr(at + 2, '%'))
+        if (!at[1] || !strchr("hn%", at[1]))
+            return refuse(c, "checkpoint.staging", err, "'%.2s': only %%h, %%n and %%%% are known",
+                          at);
     if (!c->checkpoint.resume[0])
         return refuse(c, "checkpoint.resume", err,
                       "is empty; allowed: auto, never, must, or a "

@@ -78,8 +78,8 @@ struct config {
         double timeout, hang_timeout;
     } fsdp;
     struct {
-        char path[CONFIG_TEXT], resume[CONFIG_TEXT], switches[CONFIG_TEXT];
-        int64_t interval, keep, async_memory;
+        char path[CONFIG_TEXT], staging[CONFIG_TEXT], resume[CONFIG_TEXT], switches[CONFIG_TEXT];
+        int64_t interval, keep, staging_keep, async_memory;
         double before_end;
         int data_position, compress, async_busy;
         bool fsync, async;

@@ -32,8 +32,9 @@ static const struct {
     {"checkpoint.interval", "checkpoint.path", NULL},
     {"checkpoint.keep", "checkpoint.path", NULL},
     {"checkpoint.async", "checkpoint.path", NULL},
+    {"checkpoint.staging", "checkpoint.path", NULL},
+    {"checkpoint.staging_keep", "checkpoint.staging", NULL},
     {"checkpoint.async_memory", "checkpoint.async", "true"},
-    {"checkpoint.async_busy", "checkpoint.async", "true"},
     {"log.trace_begin", "log.trace", NULL},
     {"log.trace_steps", "log.trace", NULL},
 };

@@ -155,6 +155,8 @@ int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct
         to = stpcpy(to, ", \"saving\": true");
     if (row->held > 0)
         to = add_number(to, "save_held_s", row->held);
+    if (row->flushed > 0)
+        to = add_number(to, "flush_s", row->flushed);
     if (row->has_eval)
         to = add_number(to, "eval_loss", row->eval_loss);
     to = stpcpy(to, "}\n");

@@ -21,6 +21,7 @@ struct metrics_row {
     double time;     /* seconds of training so far, those before a resume too */
     bool saving;     /* a checkpoint was being written in the background */
     double held;     /* seconds that beginning a background save held this step back; 0: none */
+    double flushed;  /* seconds that copying a staged checkpoint took, which ended here; 0: none */
     bool has_eval;
     double eval_loss; /* mean over the held-out tokens, after the update */
 };

@@ -84,6 +84,25 @@ static int64_t step_of(const char *path)
     return sscanf(name ? name + 1 : path, "step-%" SCNd64, &step) == 1 ? step : -1;
 }
 
+/* A staged checkpoint that is newer than what checkpoint.path has goes there first. */
+static int recover_staged(struct train *t, struct fsdp_err *err)
+{
+    const struct config *c = t->parts.config;
+    char latest[TRAIN_PATH_NBYTES];
+    int64_t newest = -1;
+    int rc = FSDP_OK;
+
+    if (!t->saver.stage.folder ||
+        (strcmp(c->checkpoint.resume, "auto") != 0 && strcmp(c->checkpoint.resume, "must") != 0))
+        return FSDP_OK;
+    if (t->report.lead)
+        rc = ckpt_latest(latest, sizeof latest, c->checkpoint.path, err);
+    if (t->report.lead && rc == FSDP_OK)
+        newest = step_of(latest);
+    FSDP_TRY(fsdp_oob_agree(t->oob, rc == FSDP_ENOTFOUND ? FSDP_OK : rc, err));
+    return train_stage_recover(&t->saver.stage, newest, err);
+}
+
 /* A place that cannot be written, or is another run's, should be known now, not after the first
  * hour. Rank 0's part. */
 static int prepare_root(struct train *t, struct fsdp_err *err)
@@ -226,6 +245,8 @@ static int start(struct train *t, struct fsdp_err *err)
     t->loop.saved_step = -1;
     FSDP_TRY(fsdp_oob_agree(t->oob, prepare_root(t, err), err));
     t->saver.claim = t->claim;
+    FSDP_TRY(train_stage_open(&t->saver.stage, &t->parts, t->oob, t->saver.asked, &t->report, err));
+    FSDP_TRY(recover_staged(t, err));
     FSDP_TRY(choose_checkpoint(t, err));
     if (t->resumed[0])
         FSDP_TRY(load_from(t, t->resumed, true, err));
@@ -542,6 +563,8 @@ static int finish(struct train *t)
                      s->step);
         return LAUNCH_FAILED;
     }
+    if (t->saver.left_staged)
+        return LAUNCH_REQUEUE; /* to bring the last checkpoint to where it belongs */
     if (!nsteps && t->resumed[0])
         return LAUNCH_DONE; /* it was said that there is nothing to do */
     if (begun->step)

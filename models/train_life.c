@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -21,6 +22,7 @@ struct train_life {
     char job[64];     /* Slurm's number of it, "" for none; of an array, the array's */
     char restart[96]; /* "restart 2" or "array task 3" if it ran before, else "" */
     int64_t end;      /* seconds since 1970, -1: none */
+    bool told;        /* that it ends soon */
     double save_s;    /* the longest save so far, 0: none yet */
     double looked;    /* when files were last looked for */
     unsigned asks;    /* what was found and not yet told */
@@ -67,6 +69,11 @@ bool train_life_end(const struct train_life *life, char *out, size_t out_nbytes)
            strftime(out, out_nbytes, "%Y-%m-%d %H:%M:%S", &tm) > 0;
 }
 
+double train_life_left(const struct train_life *life)
+{
+    return life && life->end >= 0 ? (double)(life->end - (int64_t)time(NULL)) : INFINITY;
+}
+
 /* Seconds before the end at which the last save must begin: two of the longest, two steps, and what
  * a busy file system may need more. */
 static double margin(const struct train_life *life, double step_seconds)
@@ -79,7 +86,7 @@ static bool ends_soon(struct train_life *life, double step_seconds)
 {
     double left = (double)(life->end - (int64_t)time(NULL));
 
-    if (life->end < 0 || life->config->checkpoint.before_end == 0 ||
+    if (life->end < 0 || life->told || life->config->checkpoint.before_end == 0 ||
         left > margin(life, step_seconds))
         return false;
     life->end = ask_end(); /* it may have been moved */
@@ -87,7 +94,7 @@ static bool ends_soon(struct train_life *life, double step_seconds)
     if (life->end < 0 || left > margin(life, step_seconds))
         return false;
     fsdp_log(FSDP_LOG_WARN, "the job ends in %.0f s: saving and leaving", left);
-    life->end = -1; /* said once */
+    life->told = true;
     return true;
 }
 

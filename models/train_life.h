@@ -35,6 +35,8 @@ int train_life_begin(struct train_life *life, int64_t step, bool resumed, struct
 void train_life_saved(struct train_life *life, int64_t step, double seconds);
 /* TRAIN_ASK_*, asked before each step; step_seconds: of the latest. Local. */
 unsigned train_life_asks(struct train_life *life, double step_seconds);
+/* Seconds until the job ends, INFINITY where it has no end or none is known. Local. */
+double train_life_left(const struct train_life *life);
 /* "2026-11-22 18:00:00", when the job ends; false if it has no end or none is known. Local. */
 bool train_life_end(const struct train_life *life, char *out, size_t out_nbytes);
 

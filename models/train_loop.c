@@ -270,7 +270,7 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
     l->save_asked |= result.control[TRAIN_CONTROL_SAVE] > 0;
     /* Every rank's part of a background save has ended: published or failed, all hear of it now. */
     if (result.control[TRAIN_CONTROL_SAVED] > l->batch.ranks - 0.5)
-        FSDP_TRY(l->save->finish(l->save_ctx, err));
+        FSDP_TRY(l->save->finish(l->save_ctx, false, err));
     struct report_step shown = {row->step, row->loss,         row->grad_norm,
                                 row->lr,   row->tokens_per_s, l->pending_seconds};
     report_progress(l->report, &shown, row->step == l->config->train.steps || l->stopped);
@@ -282,6 +282,7 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
         l->paused += fsdp_time_now() - began;
         report_line(l->report, "step %" PRId64 ": held-out loss %.4f", row->step, row->eval_loss);
     }
+    row->flushed = l->save ? l->save->flushed(l->save_ctx) : 0;
     write_metrics(l, row);
     return FSDP_OK;
 }
@@ -447,5 +448,5 @@ int train_loop_run(struct train_loop *l, struct fsdp_err *err)
     FSDP_TRY(trace_now(l, true, err));
     FSDP_TRY(save_now(l, err));
     train_watch_phase(l->watch, "ending");
-    return l->save ? l->save->finish(l->save_ctx, err) : FSDP_OK;
+    return l->save ? l->save->finish(l->save_ctx, true, err) : FSDP_OK;
 }

@@ -25,8 +25,12 @@ struct train_save_ops {
     /* Is a save being written in the background, and is it done on this rank? Local. */
     bool (*is_writing)(void *ctx);
     bool (*is_done)(void *ctx);
-    /* Waits for it, if there is one; its failure. Called by all ranks after the same step. */
-    int (*finish)(void *ctx, struct fsdp_err *err);
+    /* Waits for it, if there is one, or (all) for whatever is not yet where it belongs; its
+     * failure. Called by all ranks after the same step. */
+    int (*finish)(void *ctx, bool all, struct fsdp_err *err);
+    /* Seconds that the flush of a staged checkpoint took that ended since this was last asked; 0:
+     * none did. Local. */
+    double (*flushed)(void *ctx);
 };
 
 struct train_loop {

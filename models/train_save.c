@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,9 +15,6 @@ static const char *const hf_files[] = {
 };
 enum { NHF_FILES = sizeof hf_files / sizeof hf_files[0] };
 _Static_assert((int)NHF_FILES <= (int)TRAIN_MAX_EXTRA, "room for all");
-
-/* Of one core, while the training computes on all: steps become at most so much longer. */
-#define WRITER_SHARE 0.15
 
 /* ---- opening ----------------------------------------------------------------------------------
  */
@@ -94,17 +92,44 @@ static void retain(const struct train_saver *s)
         fsdp_log(FSDP_LOG_WARN, "old checkpoints stay: %s", err.text);
 }
 
+/* seconds: until it was published, since it was begun. */
 static void published(struct train_saver *s, int64_t step, const struct ckpt_save_result *result,
-                      const char *how)
+                      double seconds, const char *how)
 {
-    char nbytes[REPORT_NUMBER_NBYTES], seconds[REPORT_NUMBER_NBYTES];
+    char nbytes[REPORT_NUMBER_NBYTES], text[REPORT_NUMBER_NBYTES];
 
     snprintf(s->saved, sizeof s->saved, "%s", result->path);
     report_line(s->report, "saved %s (%s in %s%s)", result->path,
+                fsdp_nbytes_text(nbytes, result->nbytes), report_seconds(text, result->seconds),
+                how);
+    train_life_saved(s->life, step, seconds);
+    retain(s);
+}
+
+/* A save has ended: in the store, or staged on its way there. */
+static int made(struct train_saver *s, int64_t step, const struct ckpt_save_result *result,
+                const char *how, struct fsdp_err *err)
+{
+    char nbytes[REPORT_NUMBER_NBYTES], seconds[REPORT_NUMBER_NBYTES];
+
+    if (!result->staged) {
+        published(s, step, result, result->seconds, how);
+        return FSDP_OK;
+    }
+    snprintf(s->saved, sizeof s->saved, "%s", result->path);
+    report_line(s->report, "staged %s (%s in %s%s)", result->path,
                 fsdp_nbytes_text(nbytes, result->nbytes), report_seconds(seconds, result->seconds),
                 how);
-    train_life_saved(s->life, step, result->seconds);
-    retain(s);
+    return train_stage_add(&s->stage, step, result, err);
+}
+
+/* A flush has ended, unless step is -1: it was given up. */
+static void flushed(struct train_saver *s, int64_t step, const struct ckpt_save_result *result)
+{
+    if (step < 0)
+        return;
+    s->flushed = result->seconds;
+    published(s, step, result, s->stage.seconds + result->seconds, ", from staging");
 }
 
 static int each_live(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err *err)
@@ -139,12 +164,13 @@ static struct ckpt_save_args args_of(const struct train_saver *s, int64_t step, 
     args.extra = (const char *const *)s->extra;
     args.fsync = c->checkpoint.fsync;
     args.compress = (enum ckpt_compress)c->checkpoint.compress;
+    args.staging = s->stage.folder;
+    args.node = s->parts->info->node;
     return args;
 }
 
-static int finish(void *ctx, struct fsdp_err *err)
+static int finish_writing(struct train_saver *s, struct fsdp_err *err)
 {
-    struct train_saver *s = ctx;
     struct ckpt_save_result result;
 
     if (!s->writing)
@@ -153,20 +179,67 @@ static int finish(void *ctx, struct fsdp_err *err)
     s->writing = NULL;
     fsdp_free(s->writing_state);
     s->writing_state = NULL;
-    if (rc == FSDP_OK)
-        published(s, s->writing_step, &result, ", in the background");
-    return rc;
+    return rc ? rc : made(s, s->writing_step, &result, ", in the background", err);
+}
+
+static int finish_flush(struct train_saver *s, struct fsdp_err *err)
+{
+    struct ckpt_save_result result;
+    int64_t step;
+    FSDP_TRY(train_stage_finish(&s->stage, &step, &result, err));
+    flushed(s, step, &result);
+    return FSDP_OK;
+}
+
+/* At the end of a run a staged checkpoint must do, if the job's time does not last for more: the
+ * next start flushes it. */
+static int finish_in_time(struct train_saver *s, struct fsdp_err *err)
+{
+    enum { RESERVE_S = 10 };
+    struct ckpt_save_result result;
+    int64_t last = s->stage.flushing_step, step;
+    double left = train_life_left(s->life) - RESERVE_S;
+
+    FSDP_TRY(train_stage_finish_within(&s->stage, left > 0 ? left : 0, &step, &result, err));
+    flushed(s, step, &result);
+    s->left_staged = step < 0;
+    if (s->left_staged && s->report->lead)
+        fsdp_log(FSDP_LOG_WARN,
+                 "the job's time does not last for copying step %" PRId64
+                 " to %s: it is staged on the nodes, where the next start on them takes it from",
+                 last, s->parts->config->checkpoint.path);
+    return FSDP_OK;
+}
+
+static int finish(void *ctx, bool all, struct fsdp_err *err)
+{
+    struct train_saver *s = ctx;
+    if (!all)
+        return s->writing ? finish_writing(s, err) : finish_flush(s, err);
+    FSDP_TRY(finish_writing(s, err));
+    while (s->stage.flushing)
+        FSDP_TRY(s->stage.pending >= 0 ? finish_flush(s, err) : finish_in_time(s, err));
+    return FSDP_OK;
 }
 
 static bool is_writing(void *ctx)
 {
-    return ((struct train_saver *)ctx)->writing != NULL;
+    const struct train_saver *s = ctx;
+    return s->writing || s->stage.flushing;
 }
 
 static bool is_done(void *ctx)
 {
     const struct train_saver *s = ctx;
-    return s->writing && ckpt_saving_is_done(s->writing);
+    return s->writing ? ckpt_saving_is_done(s->writing) : train_stage_is_done(&s->stage);
+}
+
+static double tell_flushed(void *ctx)
+{
+    struct train_saver *s = ctx;
+    double seconds = s->flushed;
+    s->flushed = 0;
+    return seconds;
 }
 
 static int save_now(struct train_saver *s, int64_t step, const char *json, struct fsdp_err *err)
@@ -175,8 +248,7 @@ static int save_now(struct train_saver *s, int64_t step, const char *json, struc
     struct ckpt_save_result result;
 
     FSDP_TRY(ckpt_save(&result, &args, s->oob, err));
-    published(s, step, &result, "");
-    return FSDP_OK;
+    return made(s, step, &result, "", err);
 }
 
 /* The state is taken over: it lives until the save ends. */
@@ -189,7 +261,7 @@ static int save_behind(struct train_saver *s, int64_t step, char *json, struct f
     args.slices_ctx = s->snapshot;
     /* A device of its own leaves the cores to the writer. */
     if (fsdp_device_is_host(s->parts->device))
-        args.share = WRITER_SHARE;
+        args.share = TRAIN_WRITER_SHARE;
     if (rc == FSDP_OK)
         rc = ckpt_saving_begin(&s->writing, &args, s->oob, release, s->snapshot, err);
     s->writing_step = step;
@@ -203,7 +275,9 @@ static int save_behind(struct train_saver *s, int64_t step, char *json, struct f
 /* Whether the save in flight leaves no time for this one; what one rank sees decides for all. */
 static int is_too_early(struct train_saver *s, int64_t step, bool *early, struct fsdp_err *err)
 {
-    int32_t done = is_done(s), ranks = s->asked->size, ndone = 0;
+    bool full = train_stage_is_full(&s->stage);
+    int32_t done = !full && (!s->writing || ckpt_saving_is_done(s->writing)),
+            ranks = s->asked->size, ndone = 0;
     int32_t *all = fsdp_alloc((size_t)ranks, sizeof *all, "saves", err);
 
     FSDP_TRY(fsdp_oob_agree(s->asked, all ? FSDP_OK : FSDP_ENOMEM, err));
@@ -220,20 +294,32 @@ static int is_too_early(struct train_saver *s, int64_t step, bool *early, struct
     return rc;
 }
 
+/* Makes room for another save. */
+static int wait_for_room(struct train_saver *s, bool stopping, struct fsdp_err *err)
+{
+    int rc = finish_writing(s, err);
+    if (stopping)
+        train_stage_give_up(&s->stage);
+    if (rc == FSDP_OK && (stopping || s->stage.pending >= 0))
+        rc = finish_flush(s, err);
+    return rc;
+}
+
 static int save(void *ctx, const struct train_state *state, bool last, bool *saved,
                 struct fsdp_err *err)
 {
     struct train_saver *s = ctx;
+    const struct config *c = s->parts->config;
     bool early = false;
     char *json = NULL;
 
     FSDP_TRY(fsdp_oob_agree(s->asked, train_claim_check(s->claim, err), err));
-    if (s->writing && !last && s->parts->config->checkpoint.async_busy == CONFIG_BUSY_SKIP)
+    if (is_writing(s) && !last && c->checkpoint.async_busy == CONFIG_BUSY_SKIP)
         FSDP_TRY(is_too_early(s, state->step, &early, err));
     *saved = !early;
     if (early)
         return FSDP_OK;
-    int rc = finish(s, err);
+    int rc = wait_for_room(s, last && state->step < c->train.steps, err);
     if (rc && !last)
         return rc;
     if (rc && s->report->lead) /* all the more reason to save what there is now */
@@ -250,6 +336,7 @@ void train_saver_close(struct train_saver *s)
 {
     if (s->writing)
         ckpt_saving_end(NULL, s->writing, NULL);
+    train_stage_close(&s->stage);
     fsdp_free(s->writing_state);
     fsdp_snapshot_destroy(s->snapshot);
     if (s->asked)
@@ -263,5 +350,8 @@ void train_saver_close(struct train_saver *s)
     memset(s, 0, sizeof *s);
 }
 
-const struct train_save_ops train_saver_ops = {
-    .save = save, .is_writing = is_writing, .is_done = is_done, .finish = finish};
+const struct train_save_ops train_saver_ops = {.save = save,
+                                               .is_writing = is_writing,
+                                               .is_done = is_done,
+                                               .finish = finish,
+                                               .flushed = tell_flushed};

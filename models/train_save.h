@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * train_save.h: saving from a run, at once or in the background. A background save writes a
+ * train_save.h: saving from a run, at once, in the background, or by way of staging
+ * (train_stage.h). A background save writes a
  * snapshot of the state on a thread of its own; at most one is in flight. What it says (published,
  * failed) is heard by all ranks in the same step, because its end is part of the control word.
  */
@@ -11,6 +12,7 @@
 
 #include "train_claim.h"
 #include "train_setup.h"
+#include "train_stage.h"
 
 enum { TRAIN_PATH_NBYTES = 4096, TRAIN_MAX_EXTRA = 16 };
 
@@ -31,8 +33,15 @@ struct train_saver {
     struct ckpt_saving *writing;    /* NULL: none is in flight */
     char *writing_state;            /* its state_json */
     int64_t writing_step;
-    char saved[TRAIN_PATH_NBYTES]; /* latest one published */
+    char saved[TRAIN_PATH_NBYTES]; /* latest one published, or staged after it */
+
+    struct train_stage stage;
+    double flushed;   /* seconds, not yet told */
+    bool left_staged; /* the job's time ends before the last checkpoint is in the store */
 };
+/* Of one core, what a writer takes while the training computes on all: steps become at most so much
+ * longer. */
+#define TRAIN_WRITER_SHARE 0.15
 
 extern const struct train_save_ops train_saver_ops; /* ctx: struct train_saver */
 

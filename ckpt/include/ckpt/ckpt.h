@@ -82,8 +82,14 @@ struct ckpt_save_args {
     /* Of one processor's time, what this rank's part of the save may take while there is other work
      * for it; waiting for the disk counts as leaving it. 0: no limit. */
     double share;
+    /* A folder of this rank's node, of this run alone, that takes the checkpoint in place of root:
+     * its ranks' files, and the manifest of all; ckpt_flush brings it to root. Nodes that see one
+     * folder share it. Where it has no room or fails, root gets the checkpoint at once and a
+     * warning says so. NULL: none. */
+    const char *staging;
+    int node; /* of this rank, 0...; with staging */
 };
-#define CKPT_SAVE_ARGS_VERSION 2
+#define CKPT_SAVE_ARGS_VERSION 3
 #define CKPT_SAVE_ARGS_INIT                                                                        \
     {                                                                                              \
         .version = CKPT_SAVE_ARGS_VERSION, .fsync = true                                           \
@@ -93,6 +99,7 @@ struct ckpt_save_result {
     uint64_t nbytes; /* written by all ranks, as stored */
     double seconds;
     char path[4096]; /* of the published checkpoint */
+    bool staged;     /* it is in the staging folders, and not in root */
 };
 /* Collective, blocks, ends in one agreed status. On failure nothing is published and what was
  * written is removed; only where the ranks can no longer agree after the commit (one of them is
@@ -113,6 +120,46 @@ int ckpt_saving_begin(struct ckpt_saving **out, const struct ckpt_save_args *arg
 bool ckpt_saving_is_done(const struct ckpt_saving *saving);
 /* Waits for it and frees it; what ckpt_save returned. Local, blocks. */
 int ckpt_saving_end(struct ckpt_save_result *out, struct ckpt_saving *saving, struct fsdp_err *err);
+
+/* ---- staged checkpoints: from the nodes' folders to the store ----------------------------------
+ */
+
+/* The newest staged checkpoint of a step after `after` whose files are all in the staging folders
+ * of these ranks, whichever of them has which; -1 if there is none. report (NULL is allowed), on
+ * rank 0, hears of those that are not whole. Collective, blocks, agreed. */
+typedef void ckpt_staged_f(void *ctx, int64_t step, const char *why);
+int ckpt_staged_latest(int64_t *step, const char *staging, int64_t after, ckpt_staged_f *report,
+                       void *report_ctx, struct fsdp_oob *oob, struct fsdp_err *err);
+/* Removes from a staging folder what is no staged checkpoint of these steps. Local, blocks. */
+int ckpt_staged_retain(const char *staging, const int64_t *steps, int nsteps, struct fsdp_err *err);
+
+struct ckpt_flush_args {
+    uint32_t version;
+    const char *staging, *root; /* as they were saved with */
+    int64_t step;
+    bool fsync;
+    double share; /* as in ckpt_save_args */
+    /* Asked between blocks, on the thread that copies: true on any rank gives up, FSDP_ECANCELED on
+     * all. NULL is allowed. */
+    bool (*gives_up)(void *ctx);
+    void *gives_up_ctx;
+};
+#define CKPT_FLUSH_ARGS_VERSION 1
+#define CKPT_FLUSH_ARGS_INIT                                                                       \
+    {                                                                                              \
+        .version = CKPT_FLUSH_ARGS_VERSION, .fsync = true                                          \
+    }
+/* Copies a staged checkpoint to root, each file by a rank that sees it and against its checksum,
+ * and publishes it there as ckpt_save does: after a failure there is nothing of it, and the staged
+ * one stays. The ranks may be others, of another number. Collective, blocks, agreed. FSDP_ENOTFOUND
+ * where files are missing; FSDP_EEXIST where root has that step. */
+int ckpt_flush(struct ckpt_save_result *out, const struct ckpt_flush_args *args,
+               struct fsdp_oob *oob, struct fsdp_err *err);
+/* ckpt_flush on a thread of its own, as ckpt_saving_begin; gives_up is the handle's. */
+int ckpt_flushing_begin(struct ckpt_saving **out, const struct ckpt_flush_args *args,
+                        struct fsdp_oob *oob, struct fsdp_err *err);
+/* In so many seconds this rank's part of a flush gives up. Local. */
+void ckpt_flushing_limit(struct ckpt_saving *flushing, double seconds);
 
 /* Removes all but the newest `keep` published checkpoints of root (0 keeps all), and remains of
  * saves that never finished: those untouched for an hour, since a younger one may still be written
