@@ -117,7 +117,7 @@ DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_HWLOC='$(WITH_HWLOC)' WITH_ZSTD='$(WITH_ZST
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps table check check-run check-long check-interop check-interop-run check-slurm \
-	check-slurm-run slurm-shell demo bench \
+	check-slurm-run slurm-shell check-nfs check-nfs-run demo bench \
 	install uninstall format lint clean
 
 ## all              build programs and libraries (the default)
@@ -149,8 +149,8 @@ check-run: all tests
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' TEST_CC='$(CC)' tests/run $(RUNFLAGS) $(T)
 
 ## check-long       200 rounds of SIGKILL to save, merge and reshard (KILL_SEED=N repeats one run); 200 of
-##                  a store's and a network's faults (FAULT_SEED=N); under Slurm, 100 jobs killed and
-##                  resumed (CYCLE_SEED=N), and every way to start ranks. Each run has other seeds,
+##                  a store's and a network's faults (FAULT_SEED=N); NFS; under Slurm, 100 jobs killed
+##                  and resumed (CYCLE_SEED=N), and every way to start ranks. Each run has other seeds,
 ##                  while those of check are always the same.
 check-long: export KILL_SEED  ?= $(shell date +%s)
 check-long: export FAULT_SEED ?= $(KILL_SEED)
@@ -158,6 +158,7 @@ check-long: export CYCLE_SEED ?= $(KILL_SEED)
 check-long: all
 	@KILLS=200 $(MAKE) check-run T=tests/ckpt/kill.sh
 	@FAULTS=200 $(MAKE) check-s3 T=tests/s3/faults.sh
+	@$(MAKE) check-nfs
 	@CYCLES=100 MATRIX=all $(MAKE) check-slurm T='tests/slurm/matrix.sh tests/slurm/cycles.sh'
 
 ## check-interop    compare with PyTorch: files it wrote, files it must read (fetches it from PyPI
@@ -195,6 +196,14 @@ check-s3:
 check-s3-run: all tests
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_aws.sh tests/s3/lib/server run \
 		tests/run $(RUNFLAGS) $(or $(T),tests/s3)
+
+## check-nfs        the commit of checkpoints on a real NFS server, v4 and v3, in an emulated machine
+check-nfs:
+	@$(DEPS) nfs
+	@$(MAKE) $(JOBS) check-nfs-run
+
+check-nfs-run: all
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' tests/run -j 1 -v $(RUNFLAGS) $(or $(T),tests/nfs)
 
 ## s3-shell         a shell beside such a server, its address and keys in the environment
 s3-shell: all

@@ -3,11 +3,25 @@
 
 #include "pace.h"
 
+enum { TICK_NS = 10000000 };
+
 static double thread_seconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Until a tick, at the earliest in so many seconds. The clock is the machines' own: those of a
+ * cluster are set alike to less than a tick. */
+static void rest_until_tick(double seconds)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    int64_t at = (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec + (int64_t)(1e9 * seconds);
+    at += TICK_NS - at % TICK_NS;
+    ts = (struct timespec){.tv_sec = at / 1000000000, .tv_nsec = at % 1000000000};
+    clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &ts, NULL);
 }
 
 void ckpt_pace_keep(struct ckpt_pace *p)
@@ -19,12 +33,10 @@ void ckpt_pace_keep(struct ckpt_pace *p)
         p->ahead += cpu - p->cpu - p->share * (wall - p->wall);
     p->wall = wall;
     p->cpu = cpu;
-    if (p->ahead <= 0) {
-        p->ahead = 0; /* long waits earn no burst */
-        return;
-    }
-    double rest = p->ahead / p->share;
-    struct timespec ts = {.tv_sec = (time_t)rest,
-                          .tv_nsec = (long)(1e9 * (rest - (double)(time_t)rest))};
-    nanosleep(&ts, NULL);
+    /* Long waits earn no burst, but what was slept for a tick is made up for. */
+    double most = 1e-9 * TICK_NS * p->share;
+    if (p->ahead < -most)
+        p->ahead = -most;
+    if (p->ahead > 0)
+        rest_until_tick(p->ahead / p->share);
 }

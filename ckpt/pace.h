@@ -3,6 +3,12 @@
  * Keeps a thread to a share of one processor, block by block: what it took beyond its share, it
  * rests. A thread that merely had a lower priority would wait on a busy machine for time slices
  * that others never leave, and each wait for the disk would end in such a wait.
+ *
+ * Who rests wakes at a tick of the clock that all share: ranks that compute in step wait for the
+ * slowest, so that writers who worked one after another would hold all of them each time.
+ *
+ *     rank 0  ##......##......##......     #: its writer works
+ *     rank 1  ##......##......##......     a step is longer by one share, not by two
  */
 #ifndef CKPT_PACE_H
 #define CKPT_PACE_H

@@ -297,12 +297,14 @@ static int is_too_early(struct train_saver *s, int64_t step, bool *early, struct
 /* Makes room for another save. */
 static int wait_for_room(struct train_saver *s, bool stopping, struct fsdp_err *err)
 {
-    int rc = finish_writing(s, err);
-    if (stopping)
-        train_stage_give_up(&s->stage);
-    if (rc == FSDP_OK && (stopping || s->stage.pending >= 0))
-        rc = finish_flush(s, err);
-    return rc;
+    struct ckpt_save_result result;
+    int64_t step;
+    FSDP_TRY(finish_writing(s, err));
+    if (!stopping)
+        return s->stage.pending >= 0 ? finish_flush(s, err) : FSDP_OK;
+    FSDP_TRY(train_stage_give_up(&s->stage, &step, &result, err));
+    flushed(s, step, &result);
+    return FSDP_OK;
 }
 
 static int save(void *ctx, const struct train_state *state, bool last, bool *saved,

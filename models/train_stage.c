@@ -199,17 +199,29 @@ int train_stage_add(struct train_stage *s, int64_t step, const struct ckpt_save_
     return FSDP_OK;
 }
 
-void train_stage_give_up(struct train_stage *s)
+static void stays_out(const struct train_stage *s, int64_t step)
 {
-    if (!s->flushing)
-        return;
-    if (s->pending >= 0 && s->report->lead)
+    if (step >= 0 && s->report->lead)
         fsdp_log(FSDP_LOG_WARN,
                  "step %" PRId64 " stays out of %s: the run stops, and a newer one goes first",
-                 s->pending, s->parts->config->checkpoint.path);
+                 step, s->parts->config->checkpoint.path);
+}
+
+int train_stage_give_up(struct train_stage *s, int64_t *step, struct ckpt_save_result *result,
+                        struct fsdp_err *err)
+{
+    int64_t flushing = s->flushing_step, pending = s->pending;
+    *step = -1;
+    if (!s->flushing)
+        return FSDP_OK;
     s->pending = -1;
     s->dropped = true;
     ckpt_flushing_limit(s->flushing, 0);
+    FSDP_TRY(train_stage_finish(s, step, result, err));
+    if (*step < 0)
+        stays_out(s, flushing);
+    stays_out(s, pending);
+    return FSDP_OK;
 }
 
 int train_stage_finish_within(struct train_stage *s, double seconds, int64_t *step,

@@ -52,8 +52,10 @@ bool train_stage_is_full(const struct train_stage *stage);
  * agreed. */
 int train_stage_finish(struct train_stage *stage, int64_t *step, struct ckpt_save_result *result,
                        struct fsdp_err *err);
-/* The run stops: older steps than what is staged next need not be flushed. */
-void train_stage_give_up(struct train_stage *stage);
+/* The run stops: older steps than the one that is staged next need not be flushed. Else as
+ * train_stage_finish. */
+int train_stage_give_up(struct train_stage *stage, int64_t *step, struct ckpt_save_result *result,
+                        struct fsdp_err *err);
 /* Waits for the flush of the last step for at most so many seconds (INFINITY: without limit; rank
  * 0's count), as train_stage_finish. Collective, agreed. */
 int train_stage_finish_within(struct train_stage *stage, double seconds, int64_t *step,

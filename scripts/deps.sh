@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The one list of packages, and what each is for.
 #
-#   scripts/deps.sh [--list|--dry-run] [build|check|slurm|s3|demo|interop|bench|fuzz|lint]
+#   scripts/deps.sh [--list|--dry-run] [build|check|slurm|s3|nfs|demo|interop|bench|fuzz|lint]
 #
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
 # command to run, and fails. Each level includes `build`. WITH_PMIX=0, WITH_HWLOC=0, WITH_ZSTD=0,
@@ -45,6 +45,8 @@ s3       | cmd openssl                   | openssl         | openssl           |
 s3       | cmd python3                   | python3         | python3           | runs the AWS CLI, which reads what we write
 s3       | py ensurepip                  | python3-venv    | python3           | a place of its own for it
 s3       | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certificates | fetching it from PyPI
+nfs      | cmd qemu-system-x86_64        | qemu-system-x86 | qemu-system-x86-core | a machine of the tests' own, with a kernel that knows NFS
+nfs      | cmd mkfs.ext4                 | e2fsprogs       | e2fsprogs         | the disk that it exports
 demo     | cmd bible                     | bible-kjv       | -                 | 4 MB of English prose to learn from
 demo     | cmd gnuplot                   | gnuplot-nox     | gnuplot-minimal   | the picture of the loss curve
 interop  | cmd python3                   | python3         | python3           | runs PyTorch, which the results are compared with
@@ -90,7 +92,7 @@ for arg; do
     case $arg in
     --list) mode=list ;;
     --dry-run) mode=dry-run ;;
-    build | check | slurm | s3 | demo | interop | bench | fuzz | lint) level=$arg ;;
+    build | check | slurm | s3 | nfs | demo | interop | bench | fuzz | lint) level=$arg ;;
     -h | --help) usage 0 ;;
     *) usage 2 >&2 ;;
     esac

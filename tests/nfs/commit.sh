@@ -1,0 +1,122 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The commit of a checkpoint on a real NFS server, mounted twice as two clients, over NFSv4.2 and NFSv3:
+# kills, racing writers, a reader whose file is removed, a new name seen elsewhere, a full disk. Runs in
+# an emulated machine (lib/guest), as few hosts let a test mount anything.
+# run: timeout=3600
+set -u
+here=$(dirname "$(realpath "$0")")
+if [ -z "${NFS_KERNEL:-}" ]; then
+    cd "$TEST_TMP" || exit 1
+    TMPDIR=$TEST_TMP GUEST_TIMEOUT=3400 exec "$here/lib/guest" run bash "$here/commit.sh"
+fi
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+launch=$BIN/fsdp-launch
+run() { "$launch" -n 2 run.yaml "$@" >log 2>err; }
+tool() { "$BIN/$1" "${@:2}" >log 2>err; }
+holds() { grep -q -F -- "$2" "$1"; }
+prints() { grep -o '"[^"]*": {"kind": .*"fingerprint": "[^"]*"' "$1/manifest.json" | sort; }
+same() { [ -n "$(prints "$1")" ] && cmp -s <(prints "$1") <(prints "$2"); }
+
+cp -r "$TOP/examples/llama-tiny" model
+head -c 6000 "$TOP/README.md" >text
+cat >run.yaml <<END
+model: {path: model, init: random, seed: 1}
+data: {path: text, seq_len: 16}
+train: {steps: 3, global_batch_size: 2, seed: 2, threads: 1}
+optim: {lr: 3.0e-3, schedule: constant}
+fsdp: {timeout: 600}
+checkpoint: {path: ck, interval: 1, fsync: true, compress: none}
+END
+echo "# kernel $NFS_KERNEL"
+run checkpoint.path=memory
+ok $? "a run without NFS"
+
+client() { # version
+    local v=$1 a=/mnt/a$1 b=/mnt/b$1
+    mkdir -p "$NFS_EXPORTS/v$v"
+    guest mount "$v" "/v$v" "$a" && guest mount "$v" "/v$v" "$b"
+    ok "$([ $? = 0 ] && grep -q " $a nfs4\? .*vers=$v" /proc/mounts; echo $?)" "NFS $v: mounted by two clients"
+
+    run checkpoint.path="$a/ck"
+    ok "$([ $? = 0 ] && same memory/step-00000003 "$a/ck/step-00000003"; echo $?)" "NFS $v: a run saves every step"
+    tool ckpt-verify "$b/ck"
+    ok $? "NFS $v: the other client reads it, every byte"
+    run checkpoint.path="$a/behind" checkpoint.async=true
+    ok "$([ $? = 0 ] && same memory/step-00000003 "$b/behind/step-00000003"; echo $?)" "NFS $v: and one in the background"
+    run checkpoint.path="$a/staged" checkpoint.staging=/dev/shm/stage
+    ok "$([ $? = 0 ] && same memory/step-00000003 "$b/staged/step-00000003"; echo $?)" "NFS $v: and one by way of the node's memory"
+
+    # ---- kills
+    local wrong='' i call nkilled=0
+    RANDOM=${KILL_SEED:-5}
+    for i in $(seq "${NFS_KILLS:-6}"); do
+        call=$((10 + RANDOM % 120))
+        { CKPT_FAULT=kill:$call run checkpoint.path="$a/kill$i" || nkilled=$((nkilled + 1)); } 2>noise
+        for step in "$b/kill$i"/step-????????; do
+            [ ! -d "$step" ] || tool ckpt-verify "$step" || wrong="$wrong $call: $step is not whole;"
+        done
+        run checkpoint.path="$a/kill$i" && same memory/step-00000003 "$b/kill$i/step-00000003" ||
+            wrong="$wrong $call: ends elsewhere;"
+        tool ckpt-info --gc --older 0s "$b/kill$i" || wrong="$wrong $call: gc;"
+        [ -z "$(find "$a/kill$i" -name '*.tmp.*')" ] || wrong="$wrong $call: remains;"
+    done
+    ok "$([ -z "$wrong" ] && [ $nkilled -ge 2 ]; echo $?)" "NFS $v: $nkilled kills: what is published is whole, the same command completes it$wrong"
+
+    # ---- two clients
+    ls "$b" >noise
+    [ ! -e "$b/late" ] && tool ckpt-info "$b/late"
+    tool ckpt-cp "$a/ck/step-00000001" "$a/late/" && tool ckpt-info "$b/late"
+    ok $? "NFS $v: a name once looked up as absent is seen as soon as it is there"
+    local racers=8 won=0
+    for i in $(seq $racers); do
+        [ $((i % 2)) = 0 ] && at=$a || at=$b
+        ("$BIN/ckpt-reshard" "$a/ck/step-00000002" -o "$at/race" --world $((1 + i % 3)) --threads 1 --quiet >race$i.log 2>&1
+            echo $? >race$i) &
+    done
+    wait
+    for i in $(seq $racers); do [ "$(cat race$i)" = 0 ] && won=$((won + 1)); done
+    ok "$([ $won = 1 ] && tool ckpt-verify "$b/race" && tool ckpt-diff "$b/race" memory/step-00000002; echo $?)" \
+        "NFS $v: of $racers writers of one name on both, $won won"
+
+    # ---- stale handles: a reader of files that the other client removes
+    cp -r "$a/ck/step-00000002" "$a/gone"
+    exec 7<"$b/gone/manifest.json" 8<"$b/gone/model/$(ls "$b/gone/model" | head -n 1)"
+    rm -r "$a/gone"
+    echo 3 >/proc/sys/vm/drop_caches
+    ok "$(! cat <&8 >noise 2>err && holds err 'tale file handle'; echo $?)" "NFS $v: a file removed elsewhere is a stale handle here"
+    exec 7<&- 8<&-
+    cp -r "$a/ck/step-00000002" "$a/going"
+    { CKPT_FAULT=stop:12 "$BIN/ckpt-verify" "$b/going" >log 2>err & } 2>noise
+    local pid=$!
+    for _ in $(seq 600); do grep -q '^State:.T' /proc/$pid/status 2>noise && break; sleep 0.1; done
+    rm -r "$a/going"
+    echo 3 >/proc/sys/vm/drop_caches
+    kill -CONT $pid
+    wait $pid
+    local status=$?
+    ok "$([ $status != 0 ] && [ $status -lt 128 ] && holds err going; echo $?)" \
+        "NFS $v: a tool that meets one says which file, and fails: $(head -c 150 err | tr '\n' ' ')"
+
+    # ---- a full disk
+    local room
+    room=$(df --output=avail -k "$a" | tail -n 1)
+    head -c $(((room - 700) * 1024)) /dev/zero >"$a/filler"
+    run checkpoint.path="$a/full"
+    ok "$([ $? != 0 ] && holds err 'o space left'; echo $?)" "NFS $v: a full disk ends the run with its error: $(grep -i 'no space' err | head -c 160)"
+    wrong=
+    for step in "$b/full"/step-????????; do
+        [ ! -d "$step" ] || tool ckpt-verify "$step" || wrong=1
+    done
+    ok "$([ -z "$wrong" ] && [ -z "$(find "$a/full" -name '*.tmp.*')" ]; echo $?)" "NFS $v: nothing half made is published, nothing is left over"
+    rm "$a/filler"
+    run checkpoint.path="$a/full"
+    ok "$([ $? = 0 ] && same memory/step-00000003 "$b/full/step-00000003"; echo $?)" "NFS $v: with room again, the same command completes it"
+    cd / && umount "$a" "$b" && cd "$TEST_TMP" && rm -rf "$NFS_EXPORTS/v$v"
+}
+for version in ${NFS_VERSIONS:-4.2 3}; do
+    client $version
+done
+echo "1..$n"
+exit $bad
