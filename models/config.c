@@ -136,6 +136,12 @@ static const struct fsdp_tunable table[] = {
         "Gathered units alive beyond those that the strategy keeps; 0: no limit"),
     ROW(fsdp, grad_buffers, INT, "2", "1..64",
         "Buffers of unsharded gradients in rotation; all but one may be in reduction"),
+    ROW(fsdp, offload, CHOICE, "none", "none|optimizer|params",
+        "What lives in host memory and is copied to the device when it is needed. optimizer: its "
+        "state, and masters beside what is gathered; params: the shards that are gathered, too"),
+    ROW(fsdp, offload_slots, INT, "2", "1..64",
+        "Units of offloaded state on the device at a time; with 2 one is copied while the other is "
+        "updated"),
     ROW(fsdp, activation_checkpointing, CHOICE, "none", "none|full|selective",
         "Activations made again in the backward pass. full: all of a layer's; selective: the "
         "attention's, which cost memory and little time"),

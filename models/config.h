@@ -63,10 +63,10 @@ struct config {
     struct {
         int sharding_strategy, wrap_policy, param_dtype, reduce_dtype, gather_dtype, output_dtype,
             buffer_dtype, activation_checkpointing;
-        int backend, device;
-        double memory_limit; /* GiB */
+        int backend, device, offload; /* enum fsdp_offload */
+        double memory_limit;          /* GiB */
         int64_t shard_size, reshard_after_forward, min_num_params;
-        int64_t forward_prefetch, backward_prefetch, limit_all_gathers, grad_buffers;
+        int64_t forward_prefetch, backward_prefetch, limit_all_gathers, grad_buffers, offload_slots;
         struct fsdp_tunable_list wrap_classes;       /* empty: the model's own */
         struct fsdp_tunable_list checkpoint_modules; /* empty: all */
         struct fsdp_tunable_list wrap_modules, frozen, ignored;

@@ -333,6 +333,12 @@ static void show_mesh(struct train *t)
                "%d by policy %s, %" PRId64 " forward and %" PRId64 " backward gathered ahead",
                fsdp_unit_count(p->fsdp), config_word(wrap, sizeof wrap, c, "fsdp.wrap_policy"),
                c->fsdp.forward_prefetch, c->fsdp.backward_prefetch);
+    if (c->fsdp.offload)
+        report_row(&t->report, "offloaded", "%s, through %" PRId64 " place%s on the device",
+                   c->fsdp.offload == FSDP_OFFLOAD_PARAMS
+                       ? "parameters and the optimizer's state, to host memory"
+                       : "the optimizer's state, to host memory",
+                   c->fsdp.offload_slots, plural(c->fsdp.offload_slots));
     report_row(&t->report, "types", "parameters %s%s, gradients reduced in %s",
                config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
                c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? ", matrices gathered in float8_e4m3"
@@ -435,10 +441,14 @@ static void show_memory(struct train *t)
 
     report_title(&t->report, "memory of rank 0, planned");
     for (int i = 0; i < nrows && i < MAX_ROWS; i++) {
-        report_row(&t->report, rows[i].what, "%12s", fsdp_nbytes_text(nbytes, rows[i].nbytes));
-        total += rows[i].nbytes;
+        if (!rows[i].host)
+            report_row(&t->report, rows[i].what, "%12s", fsdp_nbytes_text(nbytes, rows[i].nbytes));
+        total += rows[i].host ? 0 : rows[i].nbytes;
     }
     report_row(&t->report, "in all", "%12s", fsdp_nbytes_text(nbytes, total));
+    for (int i = 0; i < nrows && i < MAX_ROWS; i++)
+        if (rows[i].host)
+            report_row(&t->report, rows[i].what, "%12s", fsdp_nbytes_text(nbytes, rows[i].nbytes));
 }
 
 /* What the user may not have meant. */

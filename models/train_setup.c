@@ -379,6 +379,8 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     opts->forward_prefetch = (int)c->fsdp.forward_prefetch;
     opts->backward_prefetch = (int)c->fsdp.backward_prefetch;
     opts->grad_buffers = (int)c->fsdp.grad_buffers;
+    opts->offload = (enum fsdp_offload)c->fsdp.offload;
+    opts->offload_slots = (int)c->fsdp.offload_slots;
     opts->limit_all_gathers = (int)c->fsdp.limit_all_gathers;
     opts->activation_checkpointing = c->fsdp.activation_checkpointing;
     opts->accumulation = p->batch.accumulation;

@@ -6,6 +6,7 @@
 #include "access.h"
 #include "gather.h"
 #include "master.h"
+#include "offload.h"
 #include "state.h"
 
 /* ---- units by hand ------------------------------------------------------------------------------
@@ -20,6 +21,8 @@ static int gather_by_hand(struct fsdp *f, int flat_index, struct fsdp_err *err)
 
     if (flat->whole)
         return fsdp_copy(lane, s->by_hand, s->param, gather_shard_nbytes(flat), err);
+    if (offload_param(f, flat_index))
+        FSDP_TRY(gather_load(f, flat_index, s->by_hand, lane, err));
     if (f->mesh->inner_size)
         FSDP_TRY(gather_outer(f, flat_index, s->by_hand, lane, err));
     FSDP_TRY(gather_flat(f, flat_index, s->by_hand, lane, err));

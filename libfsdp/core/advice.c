@@ -86,6 +86,20 @@ static bool split_masters(struct choice *c)
     return turned;
 }
 
+static bool offload_optimizer(struct choice *c)
+{
+    bool turned = c->opts.offload == FSDP_OFFLOAD_NONE;
+    c->opts.offload = FSDP_OFFLOAD_OPTIMIZER;
+    return turned;
+}
+
+static bool offload_params(struct choice *c)
+{
+    bool turned = c->opts.offload != FSDP_OFFLOAD_PARAMS;
+    c->opts.offload = FSDP_OFFLOAD_PARAMS;
+    return turned;
+}
+
 static bool reduce_bf16(struct choice *c)
 {
     bool turned = c->opts.reduce_dtype == FSDP_F32;
@@ -127,6 +141,8 @@ static const struct knob {
     {"param_dtype bfloat16", gather_bf16},
     {"optim.moment_dtype bfloat16", narrow_moments},
     {"optim.master split", split_masters},
+    {"offload optimizer", offload_optimizer},
+    {"offload params", offload_params},
     {"reduce_dtype bfloat16", reduce_bf16},
     {"reduce_last false", reduce_each},
     {"no prefetch", no_prefetch},
@@ -136,14 +152,6 @@ enum { NKNOBS = sizeof knobs / sizeof knobs[0], NTOLD = 3 };
 
 /* ---- planning what could be ---------------------------------------------------------------------
  */
-
-static uint64_t total_of(const struct fsdp *f)
-{
-    uint64_t nbytes = 0;
-    for (int i = 0; i < f->nrows; i++)
-        nbytes += f->rows[i].nbytes;
-    return nbytes;
-}
 
 static void divide_activations(struct fsdp_module_tree *tree, unsigned divisor)
 {
@@ -168,7 +176,7 @@ static uint64_t planned(const struct fsdp *f, const struct fsdp_opts *opts, cons
                        .divisor = 1};
     struct fsdp_module_tree tree = *f->tree;
     struct fsdp *other = NULL;
-    uint64_t nbytes = total_of(f);
+    uint64_t nbytes = arena_nbytes(f);
 
     if (!knob->turn(&c))
         return nbytes;
@@ -179,7 +187,7 @@ static uint64_t planned(const struct fsdp *f, const struct fsdp_opts *opts, cons
     divide_activations(&tree, c.divisor);
     c.opts.memory_limit = 0;
     if (fsdp_plan(&other, &tree, &c.opts, f->device, c.shape, NULL) == FSDP_OK)
-        nbytes = total_of(other);
+        nbytes = arena_nbytes(other);
     fsdp_destroy(other);
     fsdp_free(tree.modules);
     return nbytes;
@@ -194,7 +202,7 @@ struct saving {
 static int find_savings(struct saving out[NKNOBS], const struct fsdp *f,
                         const struct fsdp_opts *opts)
 {
-    uint64_t now = total_of(f);
+    uint64_t now = arena_nbytes(f);
     int count = 0;
 
     for (int k = 0; k < NKNOBS; k++) {
@@ -220,7 +228,7 @@ void advice_give(const struct fsdp *f, const struct fsdp_opts *opts, struct fsdp
 
     snprintf(cause, sizeof cause, "%.399s", err->text);
     fsdp_err_set(err, err->status, "%s; the plan of a rank is %s", cause,
-                 fsdp_nbytes_text(nbytes, total_of(f)));
+                 fsdp_nbytes_text(nbytes, arena_nbytes(f)));
     for (int k = 0; k < count && k < NTOLD; k++) {
         size_t len = strlen(err->text);
         snprintf(err->text + len, sizeof err->text - len, "%s %s saves %s", k ? "," : ";",
@@ -235,10 +243,11 @@ void advice_log(const struct fsdp *f, const struct fsdp_opts *opts)
     int count = find_savings(savings, f, opts);
 
     fsdp_log(FSDP_LOG_ERROR, "memory of a rank, as planned:");
-    for (int i = 0; i < f->nrows; i++)
-        fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", f->rows[i].what,
-                 fsdp_nbytes_text(nbytes, f->rows[i].nbytes));
-    fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", "in all", fsdp_nbytes_text(nbytes, total_of(f)));
+    for (int i = 0; i < f->nrows; i++) /* the host's memory is the device's, or is not short */
+        if (arena_counts(f, i))
+            fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", f->rows[i].what,
+                     fsdp_nbytes_text(nbytes, f->rows[i].nbytes));
+    fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", "in all", fsdp_nbytes_text(nbytes, arena_nbytes(f)));
     fsdp_log(FSDP_LOG_ERROR, "what would save how much, each alone:");
     for (int k = 0; k < count; k++)
         fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", savings[k].what,

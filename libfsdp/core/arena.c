@@ -12,6 +12,7 @@
 #include "engine.h"
 #include "gather.h"
 #include "master.h"
+#include "offload.h"
 #include "overrides.h"
 
 enum { ARENA_ALIGN = 4096 };
@@ -33,7 +34,7 @@ static void *take(struct cursor *c, uint64_t nbytes, uint64_t *row)
 
 struct rows {
     uint64_t master, rest, joined, optim, grad, param, kept, staging, unsharded, unsharded_grad,
-        gather_staging, reduce_staging, saved, recomputed, work, scalars;
+        gather_staging, reduce_staging, saved, recomputed, work, scalars, passing, host;
 };
 
 /* For the flats whose parts the schedule keeps; the same in every micro-step. */
@@ -85,17 +86,21 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
         const struct flat *flat = &f->units.flats[i];
         struct flat_state *s = &f->flats[i];
         uint64_t nelem = flat->cut.shard_nelem;
-        if (flat_is_split(f, flat))
+        bool offloaded = offload_state(f, i);
+        if (flat_is_split(f, flat) && !offloaded)
             s->rest = take(c, nelem * sizeof *s->rest, &rows->rest);
-        else if (flat_is_apart(f, flat)) /* else it is what is gathered, in the gather arena */
+        if (flat_is_apart(f, flat) && (!offloaded || flat->codec))
             s->master = take(c, nelem * sizeof(float), &rows->master);
         if (!flat->trainable)
             continue;
-        for (int k = 0; k < f->nstate; k++)
+        for (int k = 0; !offloaded && k < f->nstate; k++)
             s->optim[k] = take(c, nelem * fsdp_dtype_nbytes(f->state_dtypes[k]), &rows->optim);
         s->grad = take(c, nelem * sizeof(float), &rows->grad);
     }
     f->joined = take(c, master_joined_nbytes(f), &rows->joined);
+    uint64_t slot_nbytes = offload_slot_nbytes(f);
+    for (int k = 0; slot_nbytes && k < f->opts.offload_slots; k++)
+        f->state_slots[k] = take(c, slot_nbytes, &rows->passing);
     plan_parts(f, c, rows);
     f->replicate_staging = take(c, staging_nbytes(f), &rows->staging);
     f->sums = take(c, sizeof(double) * (FSDP_CONTROL_NELEM + f->npartials), &rows->scalars);
@@ -158,6 +163,13 @@ static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows
     }
 }
 
+/* What is offloaded, flat by flat. */
+static void plan_host(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    for (int i = 0; i < f->units.nflats; i++)
+        offload_place(f, i, take(c, offload_nbytes(f, i), &rows->host));
+}
+
 static void plan_device(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     plan_persistent(f, c, rows);
@@ -171,6 +183,8 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
     for (int i = 0; i < f->units.nflats; i++) {
         const struct flat *flat = &f->units.flats[i];
         struct flat_state *s = &f->flats[i];
+        if (offload_param(f, i))
+            continue;
         bool apart = flat_is_apart(f, flat) || flat_is_split(f, flat);
         s->param = take(c, gather_shard_nbytes(flat), apart ? &rows->param : &rows->master);
         if (!apart)
@@ -206,6 +220,7 @@ static void measure(struct fsdp *f, plan_f *plan, struct rows *rows)
     plan(f, &c, rows);
 }
 
+/* comm NULL: memory of the device, or of the host. */
 static int place(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm *comm,
                  struct rows *rows, struct fsdp_err *err)
 {
@@ -214,8 +229,9 @@ static int place(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm *com
     plan(f, &c, rows);
     if (c.pos == 0) /* as where nothing is reduced */
         return FSDP_OK;
-    *mem = comm ? fsdp_comm_mem_alloc(comm, c.pos, err)
-                : fsdp_device_alloc(f->device, c.pos, "arena", err);
+    *mem = comm                ? fsdp_comm_mem_alloc(comm, c.pos, err)
+           : plan == plan_host ? fsdp_host_alloc(f->device, c.pos, "offloaded state", err)
+                               : fsdp_device_alloc(f->device, c.pos, "arena", err);
     if (!*mem)
         return FSDP_ENOMEM;
     c = (struct cursor){.base = *mem};
@@ -230,6 +246,7 @@ static void row(struct fsdp *f, const char *what, const char *dtypes, uint64_t n
     if (!nbytes)
         return;
     f->nrows++;
+    to->host = false;
     snprintf(to->what, sizeof to->what, "%s%s%s", what, dtypes ? ", " : "", dtypes ? dtypes : "");
     to->nbytes = nbytes;
 }
@@ -248,8 +265,10 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
         !(f->grad_written = fsdp_alloc(nparams, sizeof *f->grad_written, "view", err)) ||
         !(f->grad_slots = fsdp_alloc(nflats + 2, sizeof *f->grad_slots, "slots", err)) ||
         !(f->param_slots[0] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
-        !(f->param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)))
+        !(f->param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
+        !(f->state_slots = fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)))
         return FSDP_ENOMEM;
+    measure(f, plan_host, &rows);
     measure(f, plan_device, &rows);
     measure(f, plan_gather, &rows);
     measure(f, plan_reduce, &rows);
@@ -262,6 +281,7 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     row(f, "pieces of split masters, joined", NULL, rows.joined);
     row(f, "optimizer state", f->opts.optim.moment_dtype == FSDP_BF16 ? "moments in BF16" : NULL,
         rows.optim);
+    row(f, "offloaded state passing through", NULL, rows.passing);
     row(f, "gradient shards", NULL, rows.grad);
     row(f, "parts kept after forward", params, rows.kept);
     row(f, "gradient shard summed over replicas", grads, rows.staging);
@@ -273,14 +293,28 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     row(f, "activations, recomputed", NULL, rows.recomputed);
     row(f, "activations, workspace", NULL, rows.work);
     row(f, "scalars", NULL, rows.scalars);
+    row(f, "state offloaded to the host", NULL, rows.host);
+    if (rows.host)
+        f->rows[f->nrows - 1].host = true;
     return FSDP_OK;
+}
+
+bool arena_counts(const struct fsdp *f, int row)
+{
+    return !f->rows[row].host || fsdp_device_is_host(f->device);
+}
+
+uint64_t arena_nbytes(const struct fsdp *f)
+{
+    uint64_t nbytes = 0;
+    for (int i = 0; i < f->nrows; i++)
+        nbytes += arena_counts(f, i) ? f->rows[i].nbytes : 0;
+    return nbytes;
 }
 
 static int check_limit(const struct fsdp *f, struct fsdp_err *err)
 {
-    uint64_t nbytes = 0, limit = f->opts.memory_limit;
-    for (int i = 0; i < f->nrows; i++)
-        nbytes += f->rows[i].nbytes;
+    uint64_t nbytes = arena_nbytes(f), limit = f->opts.memory_limit;
     if (!limit || nbytes <= limit)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_ENOMEM,
@@ -293,6 +327,7 @@ int arena_create(struct fsdp *f, struct fsdp_err *err)
     struct rows ignored = {0};
     FSDP_TRY(check_limit(f, err));
     FSDP_TRY(place(f, plan_device, &f->device_mem, NULL, &ignored, err));
+    FSDP_TRY(place(f, plan_host, &f->host_mem, NULL, &ignored, err));
     return scale_begin(f, err);
 }
 
@@ -312,6 +347,8 @@ void arena_destroy(struct fsdp *f)
     if (f->reduce_mem)
         fsdp_comm_mem_free(f->mesh->reduce, f->reduce_mem);
     fsdp_device_free(f->device, f->device_mem);
+    fsdp_host_free(f->device, f->host_mem);
+    fsdp_free(f->state_slots);
     fsdp_free(f->flats);
     fsdp_free(f->module_mem);
     fsdp_free(f->view_param);
@@ -325,6 +362,6 @@ void arena_destroy(struct fsdp *f)
 int fsdp_memory_plan(const struct fsdp *f, struct fsdp_memory_row *rows, int max)
 {
     for (int i = 0; i < f->nrows && i < max; i++)
-        rows[i] = (struct fsdp_memory_row){f->rows[i].what, f->rows[i].nbytes};
+        rows[i] = (struct fsdp_memory_row){f->rows[i].what, f->rows[i].nbytes, f->rows[i].host};
     return f->nrows;
 }

@@ -12,9 +12,11 @@
  *   param      [s] param_dtype, persistent: the shard that is gathered
  *   optim      [s] each, persistent, trainable flats: exp_avg, momentum_buffer, ema, ...; fp32, but
  *              moments in moment_dtype
- *   grad       [s] fp32, persistent: the reduced gradient, accumulated over micro-steps
- *   staging    [W * s] what is gathered or reduced of a chunked flat (fsdp_cut), one for each lane
- *   slots      [W * s] unsharded parameters or gradients, shared by flats as the schedule says
+ *              Offloaded (offload.c), what stands above lies in host memory: copies of it on the
+ * device are in a state slot during an update, or in the slot that is gathered into grad       [s]
+ * fp32, persistent: the reduced gradient, accumulated over micro-steps staging    [W * s] what is
+ * gathered or reduced of a chunked flat (fsdp_cut), one for each lane slots      [W * s] unsharded
+ * parameters or gradients, shared by flats as the schedule says
  */
 #ifndef CORE_ENGINE_H
 #define CORE_ENGINE_H
@@ -62,6 +64,7 @@ struct module_mem {
 struct arena_row {
     char what[80];
     uint64_t nbytes;
+    bool host;
 };
 enum { ARENA_MAX_ROWS = 24 };
 
@@ -102,7 +105,8 @@ struct fsdp {
     void *reduce_scratch[SCHED_NLANES]; /* of the lanes that reduce; NULL: none was asked for */
 
     /* memory */
-    void *device_mem, *gather_mem, *reduce_mem;
+    void *device_mem, *gather_mem, *reduce_mem, *host_mem;
+    char **state_slots; /* [opts.offload_slots] of offloaded state, or NULL */
     struct flat_state *flats;
     void **param_slots[2]; /* by program */
     void **grad_slots;
@@ -172,10 +176,10 @@ static inline bool flat_is_apart(const struct fsdp *f, const struct flat *flat)
     return (flat->codec || flat->param_dtype != FSDP_F32) && !flat_is_split(f, flat);
 }
 
-/* Optimizer tensor k of a flat from an element on. */
-static inline void *state_at(const struct fsdp *f, int flat, int k, uint64_t pos)
+/* Optimizer tensor k from an element on. */
+static inline void *state_at(const struct fsdp *f, const struct flat_state *s, int k, uint64_t pos)
 {
-    return (char *)f->flats[flat].optim[k] + pos * fsdp_dtype_nbytes(f->state_dtypes[k]);
+    return (char *)s->optim[k] + pos * fsdp_dtype_nbytes(f->state_dtypes[k]);
 }
 
 /* Finds the optimizer and divides the shards into runs of equal settings. */
@@ -189,6 +193,9 @@ int state_layout_create(struct fsdp *f, struct fsdp_err *err);
 int checkpointing_create(struct fsdp *f, struct fsdp_err *err);
 /* Plans all memory: the rows. Local. */
 int arena_plan(struct fsdp *f, struct fsdp_err *err);
+/* Is a row memory of the device; and bytes of all that are. */
+bool arena_counts(const struct fsdp *f, int row);
+uint64_t arena_nbytes(const struct fsdp *f);
 /* Allocates the device's part of it, unless it is over the limit. Local. */
 int arena_create(struct fsdp *f, struct fsdp_err *err);
 /* Allocates what the communicators move. Collective. */

@@ -7,6 +7,7 @@
 #include "engine.h"
 #include "gather.h"
 #include "hooks.h"
+#include "offload.h"
 #include "progress.h"
 #include "trace.h"
 #include "view.h"
@@ -24,6 +25,12 @@ static int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_er
 {
     void *slot = f->param_slots[f->current->input.program][op->slot];
     return gather_flat(f, op->flat, slot, f->lanes[SCHED_GATHERS], err);
+}
+
+static int exec_load(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    void *slot = f->param_slots[f->current->input.program][op->slot];
+    return gather_load(f, op->flat, slot, f->lanes[SCHED_UPLOADS], err);
 }
 
 static int exec_unpack(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
@@ -159,6 +166,8 @@ static int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsd
 static int run_op(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     switch (op->kind) {
+    case SCHED_LOAD:
+        return exec_load(f, op, err);
     case SCHED_OUTER_GATHER:
         return exec_outer_gather(f, op, err);
     case SCHED_GATHER:
@@ -181,8 +190,12 @@ static int run_op(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
         return exec_norm(f, op, err);
     case SCHED_NORM_SUM:
         return exec_norm_sum(f, op, err);
+    case SCHED_FETCH:
+        return offload_fetch(f, op->flat, op->slot, f->lanes[SCHED_UPLOADS], err);
     case SCHED_UPDATE:
         return exec_update(f, op, err);
+    case SCHED_STORE:
+        return offload_store(f, op->flat, op->slot, f->lanes[SCHED_DOWNLOADS], err);
     case SCHED_AMAX:
         return gather_amax(f, false, err);
     case SCHED_ENCODE:

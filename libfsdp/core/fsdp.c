@@ -9,6 +9,7 @@
 #include "gather.h"
 #include "hooks.h"
 #include "master.h"
+#include "offload.h"
 #include "trace.h"
 
 static int check_dtype(const char *what, enum fsdp_dtype dtype, struct fsdp_err *err)
@@ -84,6 +85,7 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
             .full_nbytes = gather_slot_nbytes(flat),
             .encoded = flat->codec,
             .chunked = flat_is_chunked(flat),
+            .offloaded = flat->trainable && offload_state(f, k),
             .grad_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->reduce_dtype),
             .grad_narrow = flat->reduce_dtype != FSDP_F32};
     }
@@ -118,6 +120,8 @@ static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_e
         .backward_prefetch = f->opts.backward_prefetch,
         .limit_all_gathers = f->opts.limit_all_gathers,
         .grad_slots = f->opts.grad_buffers,
+        .offload_params = f->opts.offload == FSDP_OFFLOAD_PARAMS,
+        .state_slots = f->opts.offload_slots,
     };
     FSDP_TRY(sched_create(&p->sched, &p->input, err));
     p->events = fsdp_alloc((size_t)p->sched.nops, sizeof *p->events, "schedule events", err);
@@ -155,6 +159,7 @@ static void write_opts(const struct fsdp *f, FILE *to)
     fprintf(to, "backward_prefetch = %d\n", o->backward_prefetch);
     fprintf(to, "limit_all_gathers = %d\n", o->limit_all_gathers);
     fprintf(to, "grad_buffers = %d\n", o->grad_buffers);
+    fprintf(to, "offload = %d through %d places\n", (int)o->offload, o->offload_slots);
     fprintf(to, "activation checkpointing = %d of", o->activation_checkpointing);
     for (int m = 0; m < f->tree->nmodules; m++)
         fprintf(to, f->recompute[m] ? " %d" : "", m);
@@ -275,6 +280,7 @@ static int plan(struct fsdp *f, struct fsdp_err *err)
 {
     FSDP_TRY(check_opts(&f->opts, err));
     FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
+    FSDP_TRY(offload_plan(f, err));
     gather_plan(f);
     FSDP_TRY(scale_plan(f, err));
     FSDP_TRY(describe_modules(f, err));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gather.h"
+#include "offload.h"
 
 #include <string.h>
 
@@ -85,6 +86,23 @@ static char *inner_part(const struct fsdp *f, const struct flat *flat, void *slo
     return area(f, flat, slot) + part * (uint64_t)f->mesh->outer_size * gather_shard_nbytes(flat);
 }
 
+/* What this rank sends: its shard; if that is offloaded, its place in what is gathered, where the
+ * load has brought it. */
+static void *mine(const struct fsdp *f, int flat_index, void *slot)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    if (!offload_param(f, flat_index))
+        return f->flats[flat_index].param;
+    return area(f, flat, slot) + (uint64_t)f->mesh->shard_rank * gather_shard_nbytes(flat);
+}
+
+int gather_load(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *lane,
+                struct fsdp_err *err)
+{
+    return fsdp_copy(lane, mine(f, flat_index, slot), f->flats[flat_index].param,
+                     gather_shard_nbytes(&f->units.flats[flat_index]), err);
+}
+
 static int all_gather(struct fsdp_comm *comm, const struct flat *flat, void *recv, const void *send,
                       uint64_t nshards, struct fsdp_lane *lane, struct fsdp_err *err)
 {
@@ -100,7 +118,7 @@ int gather_outer(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *l
 {
     const struct flat *flat = &f->units.flats[flat_index];
     return all_gather(f->mesh->outer_gather, flat, inner_part(f, flat, slot),
-                      f->flats[flat_index].param, 1, lane, err);
+                      mine(f, flat_index, slot), 1, lane, err);
 }
 
 /* Tensor i's rows of one rank. */
@@ -139,14 +157,14 @@ int gather_flat(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *la
                 struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[flat_index];
-    const void *mine = f->flats[flat_index].param;
+    const void *send = mine(f, flat_index, slot);
     uint64_t nshards = 1;
 
     if (f->mesh->inner_size) {
-        mine = inner_part(f, flat, slot);
+        send = inner_part(f, flat, slot);
         nshards = (uint64_t)f->mesh->outer_size;
     }
-    FSDP_TRY(all_gather(f->mesh->gather, flat, area(f, flat, slot), mine, nshards, lane, err));
+    FSDP_TRY(all_gather(f->mesh->gather, flat, area(f, flat, slot), send, nshards, lane, err));
     return flat->codec ? decode(f, flat, slot, lane, err) : FSDP_OK;
 }
 
@@ -241,18 +259,24 @@ int gather_amax(struct fsdp *f, bool all, struct fsdp_err *err)
     return fsdp_max_rows(lane, f->amax, f->amax_rows, nrows, ncols, err);
 }
 
+static int cast_master(struct fsdp *f, int k, struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[k];
+    struct flat_state s;
+    FSDP_TRY(offload_begin(&s, f, k, err));
+    FSDP_TRY(fsdp_cast(f->lanes[SCHED_COMPUTE], s.param, flat->param_dtype, s.master, FSDP_F32,
+                       flat->cut.shard_nelem, err));
+    return offload_end(f, k, err);
+}
+
 int gather_refresh(struct fsdp *f, struct fsdp_err *err)
 {
     FSDP_TRY(gather_amax(f, true, err));
-    for (int k = 0; k < f->units.nflats; k++) {
-        const struct flat *flat = &f->units.flats[k];
-        const struct flat_state *s = &f->flats[k];
-        if (flat->codec)
+    for (int k = 0; k < f->units.nflats; k++)
+        if (f->units.flats[k].codec)
             FSDP_TRY(gather_encode(f, k, err));
-        else if (s->master && (void *)s->master != s->param)
-            FSDP_TRY(fsdp_cast(f->lanes[SCHED_COMPUTE], s->param, flat->param_dtype, s->master,
-                               FSDP_F32, flat->cut.shard_nelem, err));
-    }
+        else if (flat_is_apart(f, &f->units.flats[k]))
+            FSDP_TRY(cast_master(f, k, err));
     return FSDP_OK;
 }
 

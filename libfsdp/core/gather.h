@@ -19,6 +19,8 @@ uint64_t gather_slot_nbytes(const struct flat *flat);
 
 /* Numbers the encoded tensors. Local. */
 void gather_plan(struct fsdp *f);
+/* Where shards are offloaded this comes first: it brings the rank's to its place. Enqueues. */
+int gather_load(struct fsdp *f, int flat, void *slot, struct fsdp_lane *lane, struct fsdp_err *err);
 /* Gathers a flat's shards into a slot, on two levels the first of them and then the second.
  * Collective, enqueue. */
 int gather_outer(struct fsdp *f, int flat, void *slot, struct fsdp_lane *lane,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../device/formula.h"
+#include "offload.h"
 
 int master_plan(const struct fsdp *f, struct fsdp_err *err)
 {
@@ -29,24 +30,76 @@ uint64_t master_joined_nbytes(const struct fsdp *f)
     return (most < MASTER_PIECE ? most : MASTER_PIECE) * sizeof(float);
 }
 
+/* A range of a flat's master, on the device, and where it comes from. */
+struct range {
+    struct fsdp *f;
+    const struct flat_state *s, *home; /* home NULL: it is there */
+    uint64_t pos, nelem;
+};
+
+/* Between the homes of a range and the device. */
+static int bring(const struct range *r, bool back, struct fsdp_err *err)
+{
+    const struct flat_state *to = back ? r->home : r->s, *from = back ? r->s : r->home;
+    struct fsdp_lane *lane = r->f->lanes[SCHED_COMPUTE];
+
+    if (!r->home)
+        return FSDP_OK;
+    if (to->master)
+        return fsdp_copy(lane, to->master + r->pos, from->master + r->pos,
+                         r->nelem * sizeof *to->master, err);
+    FSDP_TRY(fsdp_copy(lane, (uint16_t *)to->param + r->pos, (uint16_t *)from->param + r->pos,
+                       r->nelem * sizeof(uint16_t), err));
+    return fsdp_copy(lane, to->rest + r->pos, from->rest + r->pos, r->nelem * sizeof(uint16_t),
+                     err);
+}
+
+static int visit_range(const struct range *r, uint64_t at, bool reads, bool writes,
+                       master_piece_f *fn, void *ctx, struct fsdp_err *err)
+{
+    struct fsdp_lane *lane = r->f->lanes[SCHED_COMPUTE];
+    bool split = !r->s->master;
+    uint16_t *param = split ? (uint16_t *)r->s->param + r->pos : NULL;
+    uint16_t *rest = split ? r->s->rest + r->pos : NULL;
+    float *x = split ? r->f->joined : r->s->master + r->pos;
+
+    if (reads)
+        FSDP_TRY(bring(r, false, err));
+    if (reads && split)
+        FSDP_TRY(fsdp_join(lane, x, param, rest, r->nelem, err));
+    FSDP_TRY(fn(ctx, x, at, r->nelem, err));
+    if (writes && split)
+        FSDP_TRY(fsdp_split(lane, param, rest, x, r->nelem, err));
+    return writes ? bring(r, true, err) : FSDP_OK;
+}
+
+static int visit_pieces(struct fsdp *f, const struct flat_state *s, const struct flat_state *home,
+                        uint64_t pos, uint64_t nelem, bool reads, bool writes, master_piece_f *fn,
+                        void *ctx, struct fsdp_err *err)
+{
+    uint64_t most = s->master && !home ? nelem : MASTER_PIECE;
+
+    for (uint64_t at = 0; at < nelem; at += most) {
+        struct range range = {f, s, home, pos + at, nelem - at < most ? nelem - at : most};
+        FSDP_TRY(visit_range(&range, at, reads, writes, fn, ctx, err));
+    }
+    return FSDP_OK;
+}
+
+int master_each_at(struct fsdp *f, const struct flat_state *s, uint64_t pos, uint64_t nelem,
+                   bool reads, bool writes, master_piece_f *fn, void *ctx, struct fsdp_err *err)
+{
+    return visit_pieces(f, s, NULL, pos, nelem, reads, writes, fn, ctx, err);
+}
+
 int master_each(struct fsdp *f, int flat, uint64_t pos, uint64_t nelem, bool reads, bool writes,
                 master_piece_f *fn, void *ctx, struct fsdp_err *err)
 {
-    struct flat_state *s = &f->flats[flat];
-    struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
-
-    if (s->master)
-        return nelem ? fn(ctx, s->master + pos, 0, nelem, err) : FSDP_OK;
-    for (uint64_t at = 0; at < nelem; at += MASTER_PIECE) {
-        uint64_t here = nelem - at < MASTER_PIECE ? nelem - at : MASTER_PIECE;
-        uint16_t *param = (uint16_t *)s->param + pos + at, *rest = s->rest + pos + at;
-        if (reads)
-            FSDP_TRY(fsdp_join(lane, f->joined, param, rest, here, err));
-        FSDP_TRY(fn(ctx, f->joined, at, here, err));
-        if (writes)
-            FSDP_TRY(fsdp_split(lane, param, rest, f->joined, here, err));
-    }
-    return FSDP_OK;
+    const struct flat_state *home = &f->flats[flat];
+    if (!offload_state(f, flat))
+        return visit_pieces(f, home, NULL, pos, nelem, reads, writes, fn, ctx, err);
+    const struct flat_state s = offload_at(f, flat, 0);
+    return visit_pieces(f, &s, home, pos, nelem, reads, writes, fn, ctx, err);
 }
 
 struct copying {

@@ -13,13 +13,17 @@ int master_plan(const struct fsdp *f, struct fsdp_err *err);
 /* Room for joined pieces: 0 where no master is split. */
 uint64_t master_joined_nbytes(const struct fsdp *f);
 
-/* Calls fn for pieces of the master in fp32 on the device, at most MASTER_PIECE elements each where
- * it is split; where fn writes, they are split again. `at` counts from pos. */
+/* Calls fn for pieces of the master in fp32 on the device; where fn writes, they go where they came
+ * from. Only of whole ones that are there anyway the piece is all. `at` counts from pos. Between
+ * steps: state slot 0 is used where masters are offloaded. */
 typedef int master_piece_f(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err);
 int master_each(struct fsdp *f, int flat, uint64_t pos, uint64_t nelem, bool reads, bool writes,
                 master_piece_f *fn, void *ctx, struct fsdp_err *err);
+/* The same in a step, of state that is on the device. */
+int master_each_at(struct fsdp *f, const struct flat_state *s, uint64_t pos, uint64_t nelem,
+                   bool reads, bool writes, master_piece_f *fn, void *ctx, struct fsdp_err *err);
 
-/* dst: device memory. */
+/* dst: memory that the lane copies to. */
 int master_copy(struct fsdp *f, int flat, uint64_t pos, float *dst, uint64_t nelem,
                 struct fsdp_err *err);
 /* src: any memory that the lane copies from; it may be changed once the lane was synced. */

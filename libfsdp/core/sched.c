@@ -100,6 +100,8 @@ static void gather_unit(struct builder *b, int unit)
         if (!is_gathered(b, f, unit))
             continue;
         b->param_slot[f] = slot_take(&b->param_slots, b->in->flats[f].full_nbytes, 1);
+        if (b->in->offload_params && !b->parted[unit])
+            emit_flat(b, SCHED_LOAD, SCHED_UPLOADS, f, b->param_slot[f]);
         if (b->in->two_level && !b->parted[unit])
             emit_flat(b, SCHED_OUTER_GATHER, SCHED_OUTER_GATHERS, f, b->param_slot[f]);
         emit_flat(b, b->parted[unit] ? SCHED_REGATHER : SCHED_GATHER, SCHED_GATHERS, f,
@@ -353,19 +355,50 @@ static void emit_encode(struct builder *b)
             emit_flat(b, SCHED_ENCODE, SCHED_COMPUTE, f, -1);
 }
 
+/* The next flat after `flat` whose state is to be fetched; nflats: none. */
+static int next_offloaded(const struct builder *b, int flat)
+{
+    for (flat++; flat < b->in->nflats; flat++)
+        if (b->in->flats[flat].offloaded)
+            return flat;
+    return flat;
+}
+
+/* In the order in which the next forward gathers them. Offloaded state goes through the slots in
+ * turn: as many flats are fetched ahead as there are slots, the first of them before the norm. */
+static void emit_updates(struct builder *b, int ahead, int fetched)
+{
+    int turn = 0;
+    for (int f = 0; f < b->in->nflats; f++) {
+        if (!b->in->flats[f].trainable)
+            continue;
+        if (!b->in->flats[f].offloaded) {
+            emit_flat(b, SCHED_UPDATE, SCHED_COMPUTE, f, -1);
+            continue;
+        }
+        int slot = turn++ % b->in->state_slots;
+        emit_flat(b, SCHED_UPDATE, SCHED_COMPUTE, f, slot);
+        emit_flat(b, SCHED_STORE, SCHED_DOWNLOADS, f, slot);
+        if (ahead < b->in->nflats)
+            emit_flat(b, SCHED_FETCH, SCHED_UPLOADS, ahead, fetched++ % b->in->state_slots);
+        ahead = next_offloaded(b, ahead);
+    }
+}
+
 static void emit_step(struct builder *b)
 {
+    int ahead = next_offloaded(b, -1), fetched = 0;
+
     emit(b, op_of(SCHED_STEP, SCHED_COMPUTE));
+    for (; ahead < b->in->nflats && fetched < b->in->state_slots; ahead = next_offloaded(b, ahead))
+        emit_flat(b, SCHED_FETCH, SCHED_UPLOADS, ahead, fetched++);
     /* In the order in which backward finished them, so that the first need not wait for the last.
      */
     for (int f = b->in->nflats - 1; f >= 0; f--)
         if (b->in->flats[f].trainable)
             emit_flat(b, SCHED_NORM, SCHED_COMPUTE, f, -1);
     emit(b, op_of(SCHED_NORM_SUM, SCHED_COMPUTE));
-    /* In the order in which the next forward gathers them. */
-    for (int f = 0; f < b->in->nflats; f++)
-        if (b->in->flats[f].trainable)
-            emit_flat(b, SCHED_UPDATE, SCHED_COMPUTE, f, -1);
+    emit_updates(b, ahead, fetched);
     emit_encode(b);
 }
 
@@ -384,6 +417,11 @@ static int check_input(const struct sched_input *in, struct fsdp_err *err)
     if (in->grad_slots < 1)
         return fsdp_err_set(err, FSDP_EINVAL, "%d gradient buffers: there must be one",
                             in->grad_slots);
+    for (int f = 0; f < in->nflats; f++)
+        if (in->flats[f].offloaded && in->state_slots < 1)
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "%d places for offloaded state: there must be one",
+                                in->state_slots);
     if (in->forward_prefetch < 0 || in->backward_prefetch < 0 || in->limit_all_gathers < 0)
         return fsdp_err_set(
             err, FSDP_EINVAL,
@@ -468,6 +506,7 @@ const char *sched_kind_name(enum sched_kind kind)
         [SCHED_LEAVE] = "leave",
         [SCHED_MICRO_END] = "micro_end",
         [SCHED_STEP] = "step",
+        [SCHED_LOAD] = "load",
         [SCHED_OUTER_GATHER] = "outer_gather",
         [SCHED_GATHER] = "gather",
         [SCHED_UNPACK] = "unpack",
@@ -480,7 +519,9 @@ const char *sched_kind_name(enum sched_kind kind)
         [SCHED_ALL_REDUCE] = "all_reduce",
         [SCHED_NORM] = "norm",
         [SCHED_NORM_SUM] = "norm_sum",
+        [SCHED_FETCH] = "fetch",
         [SCHED_UPDATE] = "update",
+        [SCHED_STORE] = "store",
         [SCHED_AMAX] = "amax",
         [SCHED_ENCODE] = "encode",
     };
@@ -490,7 +531,8 @@ const char *sched_kind_name(enum sched_kind kind)
 const char *sched_lane_name(enum sched_lane lane)
 {
     static const char *const names[SCHED_NLANES] = {"compute",   "gather",       "reduce",
-                                                    "replicate", "outer_gather", "outer_reduce"};
+                                                    "replicate", "outer_gather", "outer_reduce",
+                                                    "upload",    "download"};
     return names[lane];
 }
 

@@ -28,6 +28,7 @@ enum sched_kind {
     SCHED_LEAVE,
     SCHED_MICRO_END,
     SCHED_STEP,
+    SCHED_LOAD, /* copy the shard of an offloaded flat from the host to its place in the slot */
     SCHED_OUTER_GATHER, /* two levels: all-gather over the nodes, into this rank's part of the slot
                          */
     SCHED_GATHER,       /* all-gather a flat into its slot; of two levels the inner */
@@ -41,7 +42,9 @@ enum sched_kind {
     SCHED_ALL_REDUCE,   /* sum the gradient shard over the replicas */
     SCHED_NORM,         /* gradient hook, partial sum of squares of the gradient shard */
     SCHED_NORM_SUM,     /* one all-reduce of norm and control word, and the clip factor */
+    SCHED_FETCH,        /* copy the flat's optimizer state from the host to a state slot */
     SCHED_UPDATE,       /* optimizer on the flat's shard */
+    SCHED_STORE,        /* copy what the update wrote from the state slot to the host */
     SCHED_AMAX,         /* greatest absolute values of encoded tensors, over all ranks */
     SCHED_ENCODE,       /* what the flat's next gathers send, from its updated shard */
     SCHED_NKINDS
@@ -54,6 +57,8 @@ enum sched_lane {
     SCHED_REPLICATES,
     SCHED_OUTER_GATHERS,
     SCHED_OUTER_REDUCES,
+    SCHED_UPLOADS,   /* from host memory; the two directions do not wait for each other */
+    SCHED_DOWNLOADS, /* to it */
     SCHED_NLANES
 };
 
@@ -63,7 +68,8 @@ struct sched_op {
     enum fsdp_phase phase; /* ENTER, LEAVE */
     int module;            /* ENTER, LEAVE; else -1 */
     int flat;              /* GATHER .. UPDATE; else -1 */
-    int slot;              /* GATHER .. FREE: parameter slot; REDUCE: gradient slot; else -1 */
+    int slot;              /* LOAD .. FREE: parameter slot; REDUCE: gradient slot; FETCH .. STORE:
+                            * state slot, -1 where the state is on the device; else -1 */
     int micro;             /* micro-step it belongs to; accumulation count for the step's part */
     int waits, nwaits;     /* entries of sched.waits that must complete first */
     bool waited_for;       /* some operation waits for it: record an event */
@@ -77,6 +83,7 @@ struct sched_flat {
     uint64_t full_nbytes; /* of the unsharded parameters */
     uint64_t grad_nbytes; /* of the unsharded gradients */
     bool encoded;         /* what is gathered is made from the shard after its update */
+    bool offloaded;       /* its optimizer state */
     bool chunked;         /* gathered and reduced through staging (fsdp_cut); of several ranks */
     bool grad_narrow;     /* not fp32: they cannot be written straight into the shard */
 };
@@ -106,13 +113,15 @@ struct sched_input {
     int accumulation;
     int forward_prefetch, backward_prefetch;
     int limit_all_gathers; /* 0: none */
-    int grad_slots; /* gradients in flight: the reduction of one overlaps the next's compute */
+    int grad_slots;      /* gradients in flight: the reduction of one overlaps the next's compute */
+    bool offload_params; /* shards are in host memory, and gathered even by one rank */
+    int state_slots;     /* through which offloaded state passes */
 };
 
 /* Does the flat have to be gathered before it is used? */
 static inline bool sched_is_gathered(const struct sched_input *in, int flat)
 {
-    return in->sharded && !in->flats[flat].whole;
+    return (in->sharded || in->offload_params) && !in->flats[flat].whole;
 }
 
 /* Chunked flats that are encoded are unpacked where they are decoded. */
@@ -149,6 +158,9 @@ enum sched_buffer {
     SCHED_GRAD_SLOT,
     SCHED_GATHER_STAGING,
     SCHED_REDUCE_STAGING,
+    SCHED_HOST_PARAM,
+    SCHED_HOST_STATE,
+    SCHED_STATE_SLOT,
     SCHED_SCALARS
 };
 struct sched_access {

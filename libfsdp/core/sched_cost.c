@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "gather.h"
+#include "offload.h"
 #include "trace.h"
 
 const char *trace_op_name(char *out, size_t out_nbytes, const struct fsdp *f,
@@ -47,6 +48,10 @@ uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op)
     int inner = mesh->inner_size ? mesh->inner_size : mesh->shard_size;
 
     switch (op->kind) {
+    case SCHED_LOAD:
+    case SCHED_FETCH:
+    case SCHED_STORE:
+        return offload_op_nbytes(f, op);
     case SCHED_OUTER_GATHER:
         return others_part(sent_nbytes(f, op->flat) / (uint64_t)mesh->inner_size, mesh->outer_size);
     case SCHED_GATHER:
@@ -109,6 +114,10 @@ static double seconds_of(const struct fsdp *f, const struct sched_op *op,
         return NORM_PASSES * shard_nbytes / cost->memory_nbytes_per_s;
     case SCHED_UPDATE:
         return UPDATE_PASSES * shard_nbytes / cost->memory_nbytes_per_s;
+    case SCHED_LOAD:
+    case SCHED_FETCH:
+    case SCHED_STORE:
+        return (double)trace_op_nbytes(f, op) / cost->link_nbytes_per_s;
     default:
         if (!trace_is_comm(op) || f->mesh->size == 1)
             return 0;

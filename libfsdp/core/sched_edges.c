@@ -90,11 +90,15 @@ int sched_accesses(const struct sched *sched, const struct sched_input *in, int 
     case SCHED_ENTER:
     case SCHED_LEAVE:
         return visit_accesses(sched, in, i, out);
+    case SCHED_LOAD:
+        n = add(out, n, SCHED_HOST_PARAM, op->flat, false);
+        return add_gathered(out, n, in, op);
     case SCHED_OUTER_GATHER:
-        n = add(out, n, SCHED_PARAM_SHARD, op->flat, false);
+        if (!in->offload_params) /* the load has brought it there */
+            n = add(out, n, SCHED_PARAM_SHARD, op->flat, false);
         return add_gathered(out, n, in, op);
     case SCHED_GATHER:
-        if (!in->two_level) /* the outer gather has brought it there */
+        if (!in->two_level && !in->offload_params) /* the outer gather, or the load */
             n = add(out, n, SCHED_PARAM_SHARD, op->flat, false);
         return add_gathered(out, n, in, op);
     case SCHED_UNPACK:
@@ -124,10 +128,19 @@ int sched_accesses(const struct sched *sched, const struct sched_input *in, int 
         return add(out, n, SCHED_SCALARS, 0, true);
     case SCHED_NORM_SUM:
         return add(out, n, SCHED_SCALARS, 0, true);
+    case SCHED_FETCH:
+        n = add(out, n, SCHED_HOST_STATE, op->flat, false);
+        n = add(out, n, SCHED_HOST_PARAM, op->flat, false);
+        return add(out, n, SCHED_STATE_SLOT, op->slot, true);
     case SCHED_UPDATE:
         n = add(out, n, SCHED_SCALARS, 0, false);
         n = add(out, n, SCHED_GRAD_SHARD, op->flat, false);
+        n = add(out, n, SCHED_STATE_SLOT, op->slot, true);
         return add(out, n, SCHED_PARAM_SHARD, op->flat, true);
+    case SCHED_STORE:
+        n = add(out, n, SCHED_STATE_SLOT, op->slot, false);
+        n = add(out, n, SCHED_HOST_STATE, op->flat, true);
+        return add(out, n, SCHED_HOST_PARAM, op->flat, true);
     case SCHED_AMAX: /* reads the masters, which this lane alone writes */
         return add(out, n, SCHED_SCALARS, 0, true);
     case SCHED_ENCODE:
@@ -232,10 +245,17 @@ int sched_add_edges(struct sched *sched, const struct sched_input *in, struct fs
     int rc = FSDP_ENOMEM;
 
     const int nslots = in->nflats + 2; /* the most that sched.c makes of a kind */
-    const int counts[] = {[SCHED_PARAM_SHARD] = in->nflats, [SCHED_GRAD_SHARD] = in->nflats,
-                          [SCHED_KEPT_PART] = in->nflats,   [SCHED_PARAM_SLOT] = nslots,
-                          [SCHED_GRAD_SLOT] = nslots,       [SCHED_GATHER_STAGING] = 1,
-                          [SCHED_REDUCE_STAGING] = 1,       [SCHED_SCALARS] = 1};
+    const int counts[] = {[SCHED_PARAM_SHARD] = in->nflats,
+                          [SCHED_GRAD_SHARD] = in->nflats,
+                          [SCHED_KEPT_PART] = in->nflats,
+                          [SCHED_PARAM_SLOT] = nslots,
+                          [SCHED_GRAD_SLOT] = nslots,
+                          [SCHED_GATHER_STAGING] = 1,
+                          [SCHED_REDUCE_STAGING] = 1,
+                          [SCHED_HOST_PARAM] = in->nflats,
+                          [SCHED_HOST_STATE] = in->nflats,
+                          [SCHED_STATE_SLOT] = in->state_slots,
+                          [SCHED_SCALARS] = 1};
     for (int k = 0; k <= SCHED_SCALARS; k++)
         e.base[k + 1] = e.base[k] + counts[k];
     e.nbuffers = e.base[SCHED_SCALARS + 1];

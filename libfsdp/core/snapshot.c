@@ -216,6 +216,9 @@ int fsdp_snapshot_take(struct fsdp_snapshot *s, struct fsdp_err *err)
     /* The latest update ran on the compute lane. */
     FSDP_TRY(fsdp_event_record(s->taken, f->lanes[SCHED_COMPUTE], err));
     FSDP_TRY(fsdp_event_wait(s->taken, s->lane, err));
+    /* What it wrote to the device may be on its way to the host. */
+    FSDP_TRY(fsdp_event_record(s->taken, f->lanes[SCHED_DOWNLOADS], err));
+    FSDP_TRY(fsdp_event_wait(s->taken, s->lane, err));
     for (int k = 0; k < f->units.nflats; k++)
         FSDP_TRY(copy_flat(s, k, err));
     s->active = true;

@@ -5,6 +5,7 @@
 
 #include "gather.h"
 #include "master.h"
+#include "offload.h"
 #include "state.h"
 
 struct filling {
@@ -150,7 +151,7 @@ static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn,
     struct slice_mem mem = {.lane = f->lanes[SCHED_COMPUTE],
                             .nbytes = at->nelem * fsdp_dtype_nbytes(at->slice.tensor.dtype)};
     if (at->part) {
-        mem.data = state_at(f, at->flat, at->part - 1, at->pos);
+        mem.data = state_at(f, state, at->part - 1, at->pos);
         mem.written = at->part - 1 == f->ema ? &f->ema_written : NULL;
     } else if (state->master) {
         mem.data = (char *)(state->master + at->pos);
@@ -168,33 +169,47 @@ int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err
     return state_visit(f, visit_live, f, fn, ctx, err);
 }
 
-/* Replica 0's values to the others. */
-static int broadcast_flat(struct fsdp *f, int k, void *data, enum fsdp_dtype dtype,
-                          struct fsdp_err *err)
+/* Those who hold the same values of a flat. */
+static struct fsdp_comm *replicas(const struct fsdp *f, int k)
 {
-    const struct flat *flat = &f->units.flats[k];
-    struct fsdp_comm *comm = flat->whole ? f->mesh->world : f->mesh->replicate;
-    if (fsdp_comm_size(comm) == 1)
-        return FSDP_OK;
-    return fsdp_comm_broadcast(comm, data, flat->cut.shard_nelem, dtype, 0, f->lanes[SCHED_COMPUTE],
-                               err);
+    return f->units.flats[k].whole ? f->mesh->world : f->mesh->replicate;
 }
 
-static int broadcast_master(struct fsdp *f, int k, struct fsdp_err *err)
+static int broadcast(struct fsdp *f, int k, void *data, enum fsdp_dtype dtype, struct fsdp_err *err)
 {
-    struct flat_state *s = &f->flats[k];
-    if (s->master)
-        return broadcast_flat(f, k, s->master, FSDP_F32, err);
-    FSDP_TRY(broadcast_flat(f, k, s->param, FSDP_BF16, err));
-    return broadcast_flat(f, k, s->rest, FSDP_BF16, err); /* 16 bits, whatever they mean */
+    return fsdp_comm_broadcast(replicas(f, k), data, f->units.flats[k].cut.shard_nelem, dtype, 0,
+                               f->lanes[SCHED_COMPUTE], err);
+}
+
+/* Replica 0's values to the others. */
+static int broadcast_flat(struct fsdp *f, int k, bool optim, struct fsdp_err *err)
+{
+    struct flat_state s;
+    if (fsdp_comm_size(replicas(f, k)) == 1)
+        return FSDP_OK;
+    FSDP_TRY(offload_begin(&s, f, k, err));
+    for (int o = 0; optim && f->units.flats[k].trainable && o < f->nstate; o++)
+        FSDP_TRY(broadcast(f, k, s.optim[o], f->state_dtypes[o], err));
+    if (s.master) {
+        FSDP_TRY(broadcast(f, k, s.master, FSDP_F32, err));
+    } else {
+        FSDP_TRY(broadcast(f, k, s.param, FSDP_BF16, err));
+        FSDP_TRY(broadcast(f, k, s.rest, FSDP_BF16, err)); /* 16 bits, whatever they mean */
+    }
+    return offload_end(f, k, err);
+}
+
+static int state_changed(struct fsdp *f, bool optim, struct fsdp_err *err)
+{
+    for (int k = 0; k < f->units.nflats; k++)
+        FSDP_TRY(broadcast_flat(f, k, optim, err));
+    FSDP_TRY(gather_refresh(f, err));
+    return fsdp_sync(f, err);
 }
 
 int state_masters_changed(struct fsdp *f, struct fsdp_err *err)
 {
-    for (int k = 0; k < f->units.nflats; k++)
-        FSDP_TRY(broadcast_master(f, k, err));
-    FSDP_TRY(gather_refresh(f, err));
-    return fsdp_sync(f, err);
+    return state_changed(f, false, err);
 }
 
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
@@ -202,10 +217,7 @@ int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
     if (!f->ema_written) /* weights alone were loaded */
         FSDP_TRY(update_average_begin(f, err));
     f->ema_written = false;
-    for (int k = 0; k < f->units.nflats; k++)
-        for (int o = 0; f->units.flats[k].trainable && o < f->nstate; o++)
-            FSDP_TRY(broadcast_flat(f, k, f->flats[k].optim[o], f->state_dtypes[o], err));
-    return state_masters_changed(f, err);
+    return state_changed(f, true, err);
 }
 
 const struct fsdp_state_layout *fsdp_state_layout(const struct fsdp *f)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "master.h"
+#include "offload.h"
 #include "state.h"
 
 /* ---- planning ----------------------------------------------------------------------------------
@@ -90,11 +91,10 @@ int update_plan(struct fsdp *f, struct fsdp_err *err)
  */
 
 /* Elements [pos, pos + nelem) of the run's flat; the master is the caller's to set. */
-static struct optimizer_run run_of(const struct fsdp *f, const struct update_run *run, uint64_t pos,
-                                   uint64_t nelem)
+static struct optimizer_run run_of(const struct fsdp *f, const struct flat_state *s,
+                                   const struct update_run *run, uint64_t pos, uint64_t nelem)
 {
     enum fsdp_dtype dtype = f->units.flats[run->flat].param_dtype;
-    const struct flat_state *s = &f->flats[run->flat];
     struct optimizer_run args = {
         .grad = s->grad + pos,
         .grad_scale = f->clip_coef,
@@ -107,7 +107,7 @@ static struct optimizer_run run_of(const struct fsdp *f, const struct update_run
         .opts = &f->opts.optim,
     };
     for (int k = 0; k < f->optimizer->nstate(&f->opts.optim); k++)
-        args.state[k] = state_at(f, run->flat, k, pos);
+        args.state[k] = state_at(f, s, k, pos);
     if (dtype != FSDP_F32 && !f->units.flats[run->flat].codec) {
         args.param = (char *)s->param + pos * fsdp_dtype_nbytes(dtype);
         args.param_dtype = dtype;
@@ -117,6 +117,7 @@ static struct optimizer_run run_of(const struct fsdp *f, const struct update_run
 
 struct updating {
     struct fsdp *f;
+    const struct flat_state *s;
     const struct update_run *run;
 };
 
@@ -124,36 +125,31 @@ struct updating {
 static int update_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
 {
     const struct updating *u = ctx;
-    struct optimizer_run args = run_of(u->f, u->run, u->run->pos + at, nelem);
+    struct optimizer_run args = run_of(u->f, u->s, u->run, u->run->pos + at, nelem);
     args.master = x;
     args.param = NULL;
     return u->f->optimizer->update(u->f->lanes[SCHED_COMPUTE], &args, err);
 }
 
-static int update_one(struct fsdp *f, const struct update_run *run, struct fsdp_err *err)
+static int update_one(struct fsdp *f, const struct flat_state *s, const struct update_run *run,
+                      struct fsdp_err *err)
 {
-    const struct flat_state *s = &f->flats[run->flat];
-    struct updating u = {f, run};
-    struct optimizer_run args = run_of(f, run, run->pos, run->nelem);
+    struct updating u = {f, s, run};
+    struct optimizer_run args = run_of(f, s, run, run->pos, run->nelem);
 
     if (!s->master && !f->optimizer->splits)
-        return master_each(f, run->flat, run->pos, run->nelem, true, true, update_piece, &u, err);
+        return master_each_at(f, s, run->pos, run->nelem, true, true, update_piece, &u, err);
     args.master = s->master ? s->master + run->pos : NULL;
     args.rest = s->rest ? s->rest + run->pos : NULL;
     return f->optimizer->update(f->lanes[SCHED_COMPUTE], &args, err);
-}
-
-static int copy_to_average(struct fsdp *f, int flat, struct fsdp_err *err)
-{
-    return master_copy(f, flat, 0, f->flats[flat].optim[f->ema],
-                       f->units.flats[flat].cut.shard_nelem, err);
 }
 
 int update_average_begin(struct fsdp *f, struct fsdp_err *err)
 {
     for (int k = 0; f->ema >= 0 && k < f->units.nflats; k++)
         if (f->units.flats[k].trainable)
-            FSDP_TRY(copy_to_average(f, k, err));
+            FSDP_TRY(master_copy(f, k, 0, f->flats[k].optim[f->ema],
+                                 f->units.flats[k].cut.shard_nelem, err));
     return FSDP_OK;
 }
 
@@ -165,26 +161,27 @@ struct averaging {
 static int average_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
 {
     const struct averaging *a = ctx;
-    return fsdp_ema(a->f->lanes[SCHED_COMPUTE], a->average + at, x, nelem,
-                    a->f->opts.optim.ema_decay, err);
+    struct fsdp_lane *lane = a->f->lanes[SCHED_COMPUTE];
+    if (a->f->step_args->step == 0)
+        return fsdp_copy(lane, a->average + at, x, nelem * sizeof *x, err);
+    return fsdp_ema(lane, a->average + at, x, nelem, a->f->opts.optim.ema_decay, err);
 }
 
 /* After the first step the average is the weights themselves, as in PyTorch's AveragedModel. */
-static int update_average(struct fsdp *f, int flat, struct fsdp_err *err)
+static int update_average(struct fsdp *f, int flat, const struct flat_state *s,
+                          struct fsdp_err *err)
 {
-    struct averaging a = {f, f->flats[flat].optim[f->ema]};
-
-    if (f->step_args->step == 0)
-        return copy_to_average(f, flat, err);
-    return master_each(f, flat, 0, f->units.flats[flat].cut.shard_nelem, true, false, average_piece,
-                       &a, err);
+    struct averaging a = {f, s->optim[f->ema]};
+    return master_each_at(f, s, 0, f->units.flats[flat].cut.shard_nelem, true, false, average_piece,
+                          &a, err);
 }
 
 int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
+    const struct flat_state s = offload_at(f, op->flat, op->slot);
     FSDP_TRY(snapshot_hold(f, op->flat, err));
     for (int k = 0; k < f->nruns; k++)
         if (f->runs[k].flat == op->flat)
-            FSDP_TRY(update_one(f, &f->runs[k], err));
-    return f->ema < 0 ? FSDP_OK : update_average(f, op->flat, err);
+            FSDP_TRY(update_one(f, &s, &f->runs[k], err));
+    return f->ema < 0 ? FSDP_OK : update_average(f, op->flat, &s, err);
 }

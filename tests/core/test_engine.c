@@ -95,6 +95,34 @@ static void test_overrides(const struct outcome *want)
     }
 }
 
+/* In every strategy, on one rank too. */
+static void test_offload(const struct outcome *want)
+{
+    static const struct cell cells[] = {
+        {.nranks = 1, .nnodes = 1, .accumulation = 1},
+        {.nranks = 2, .nnodes = 1, .accumulation = 3, .prefetch = 1, .limit = 2},
+        {.nranks = 3, .nnodes = 1, .accumulation = 2, .slots = 1, .threaded = true},
+        {.nranks = 4, .nnodes = 1, .accumulation = 1, .regather = 2, .prefetch = 1},
+        {.nranks = 4, .nnodes = 1, .accumulation = 3, .strategy = FSDP_SHARD_GRAD_OP, .slots = 64},
+        {.nranks = 2, .nnodes = 1, .accumulation = 2, .strategy = FSDP_NO_SHARD, .prefetch = 2},
+        {.nranks = 4,
+         .nnodes = 2,
+         .accumulation = 1,
+         .strategy = FSDP_HYBRID_SHARD,
+         .traced = true},
+        {.nranks = 4, .nnodes = 2, .accumulation = 3, .strategy = FSDP_HYBRID_SHARD_ZERO2},
+        {.nranks = 3, .nnodes = 1, .accumulation = 2, .strategy = FSDP_ZERO1, .reduce_last = true},
+        {.nranks = 6, .nnodes = 3, .accumulation = 2, .two_level = true, .threaded = true},
+    };
+    for (size_t k = 0; k < sizeof cells / sizeof cells[0]; k++) {
+        struct cell c = cells[k];
+        c.offload = FSDP_OFFLOAD_OPTIMIZER;
+        compare(&c, want, "optimizer offloaded");
+        c.offload = FSDP_OFFLOAD_PARAMS;
+        compare(&c, want, "parameters offloaded");
+    }
+}
+
 static void test_strategies(void)
 {
     static const struct {
@@ -157,6 +185,7 @@ static void test_strategies(void)
     for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
         compare(&parts[k], want, "parts kept after forward");
     test_two_levels(want);
+    test_offload(want);
     test_overrides(want);
     munmap(want, sizeof *want);
 }

@@ -159,7 +159,8 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     opts.accumulation = c->accumulation;
     opts.optim.name = "sgd";
     opts.optim.momentum = opts.optim.weight_decay = opts.optim.clip_grad_norm = 0;
-    if ((rc = fsdp_device_open(&device, ranks_device(), c->threaded ? FSDP_DEVICE_THREADED : 0, &err)) ||
+    if ((rc = fsdp_device_open(&device, ranks_device(), c->threaded ? FSDP_DEVICE_THREADED : 0,
+                               &err)) ||
         (rc = fsdp_mesh_shape_for(&shape, c->strategy, 0, nodes, &err)) ||
         (c->two_level && (rc = fsdp_mesh_shape_two_level(&shape, nodes, &err))) ||
         (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||

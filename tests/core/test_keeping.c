@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How the state is kept changes nothing of what is computed. Split masters give the bits of whole
- * ones, and moments in BF16 the same bits at every world size and under every strategy. Gradients
- * are given (given.h), the same on every rank, so that their sum is exact.
+ * ones, moments in BF16 the same bits at every world size and under every strategy, and state that
+ * is offloaded the bits of what is not. Gradients are given (given.h), the same on every rank, so
+ * that their sum is exact.
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +18,18 @@
 enum { STEPS = 5, NKEYS = 5 };
 static const char *const keys[NKEYS] = {"", "exp_avg", "exp_avg_sq", "momentum_buffer", "ema"};
 
-enum { SPLIT = 1, NARROW = 2, SGD = 4, EMA = 8, CLIP = 16, THREADED = 32, SAVED = 64 };
+enum {
+    SPLIT = 1,
+    NARROW = 2,
+    SGD = 4,
+    EMA = 8,
+    CLIP = 16,
+    THREADED = 32,
+    SAVED = 64,
+    STATE_AWAY = 128,
+    PARAMS_AWAY = 256,
+    WIDE = 512
+};
 struct cell {
     int nranks, nnodes;
     enum fsdp_strategy strategy;
@@ -166,7 +178,10 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     given_make(&model);
     opts.strategy = run->cell.strategy;
     opts.wrap_classes = classes;
-    opts.param_dtype = FSDP_BF16;
+    opts.param_dtype = how & WIDE ? FSDP_F32 : FSDP_BF16;
+    opts.offload = how & PARAMS_AWAY  ? FSDP_OFFLOAD_PARAMS
+                   : how & STATE_AWAY ? FSDP_OFFLOAD_OPTIMIZER
+                                      : FSDP_OFFLOAD_NONE;
     opts.seed = 3;
     opts.optim.name = how & SGD ? "sgd" : "adamw";
     opts.optim.master = how & SPLIT ? FSDP_MASTER_SPLIT : FSDP_MASTER_WHOLE;
@@ -272,6 +287,31 @@ static void test_narrow(void)
     forget(wide);
 }
 
+static void test_offload(void)
+{
+    static const struct cell cells[] = {
+        {1, 1, FSDP_FULL_SHARD, SPLIT | NARROW | EMA | SAVED},
+        {2, 1, FSDP_FULL_SHARD, CLIP | EMA | SAVED},
+        {2, 1, FSDP_FULL_SHARD, WIDE | CLIP | EMA | SAVED | THREADED},
+        {4, 1, FSDP_SHARD_GRAD_OP, SGD | SPLIT | EMA | SAVED},
+        {2, 1, FSDP_NO_SHARD, NARROW | CLIP | SAVED | THREADED},
+        {4, 2, FSDP_HYBRID_SHARD, SPLIT | CLIP | SAVED},
+    };
+    static const unsigned away[] = {STATE_AWAY, PARAMS_AWAY};
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
+        struct outcome *at_home = run_cell(cells[i]);
+        for (int k = 0; k < 2; k++) {
+            struct cell cell = cells[i];
+            cell.how |= away[k];
+            struct outcome *out = run_cell(cell);
+            ok(equal(at_home, out), "%d ranks, %s, how %u: offloaded, the bits are the same",
+               cell.nranks, fsdp_strategy_name(cell.strategy), cell.how);
+            forget(out);
+        }
+        forget(at_home);
+    }
+}
+
 /* What the options cannot do is said. */
 static void test_refused(void)
 {
@@ -298,12 +338,24 @@ static void test_refused(void)
     opts.optim.moment_dtype = FSDP_F16;
     ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EUNSUPPORTED,
        "moments in F16: %s", err.text);
+    opts.optim.moment_dtype = FSDP_F32;
+    opts.gather_codec = &fsdp_gather_float8;
+    opts.offload = FSDP_OFFLOAD_PARAMS;
+    ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EUNSUPPORTED &&
+           !strcmp(err.setting, "offload"),
+       "what is gathered as fp8 is not offloaded: %s", err.text);
+    opts.gather_codec = NULL;
+    opts.offload_slots = 0;
+    ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EINVAL &&
+           !strcmp(err.setting, "offload_slots"),
+       "nor without a place on the device: %s", err.text);
     fsdp_device_close(device);
     fsdp_module_tree_destroy(model.tree);
 }
 
 /* The plan of one rank of two for a matrix of 2^20 elements. */
-static uint64_t planned(enum fsdp_dtype moments, enum fsdp_master master)
+static uint64_t planned(enum fsdp_dtype moments, enum fsdp_master master, enum fsdp_offload offload,
+                        uint64_t *host)
 {
     const uint64_t shape[2] = {1024, 1024};
     const struct fsdp_init init = {FSDP_INIT_ZEROS, 0};
@@ -313,19 +365,25 @@ static uint64_t planned(enum fsdp_dtype moments, enum fsdp_master master)
     struct fsdp_module_tree *tree = NULL;
     struct fsdp_device *device = NULL;
     struct fsdp *f = NULL;
-    uint64_t nbytes = 0;
+    uint64_t nbytes = 0, other;
     int root, param;
 
     opts.param_dtype = FSDP_BF16;
     opts.optim.moment_dtype = moments;
     opts.optim.master = master;
+    opts.offload = offload;
+    host = host ? host : &other;
+    *host = 0;
     if (fsdp_module_tree_create(&tree, NULL) ||
         fsdp_module_add(tree, -1, "", "Model", &root, NULL) ||
         fsdp_module_add_param(tree, root, "w", 2, shape, init, 0, &param, NULL) ||
         fsdp_device_open(&device, "cpu", 0, NULL) || fsdp_plan(&f, tree, &opts, device, mesh, NULL))
         abort();
     for (int i = 0, nrows = fsdp_memory_plan(f, rows, 32); i < nrows; i++)
-        nbytes += strcmp(rows[i].what, "pieces of split masters, joined") ? rows[i].nbytes : 0;
+        if (rows[i].host)
+            *host += rows[i].nbytes;
+        else if (strcmp(rows[i].what, "pieces of split masters, joined"))
+            nbytes += rows[i].nbytes;
     fsdp_destroy(f);
     fsdp_device_close(device);
     fsdp_module_tree_destroy(tree);
@@ -334,17 +392,26 @@ static uint64_t planned(enum fsdp_dtype moments, enum fsdp_master master)
 
 static void test_memory(void)
 {
-    const uint64_t shard = 1 << 19, all = planned(FSDP_F32, FSDP_MASTER_WHOLE);
-    ok(all - planned(FSDP_BF16, FSDP_MASTER_WHOLE) == 4 * shard,
+    const uint64_t shard = 1 << 19;
+    uint64_t host, all = planned(FSDP_F32, FSDP_MASTER_WHOLE, FSDP_OFFLOAD_NONE, &host);
+    ok(host == 0 &&
+           all - planned(FSDP_BF16, FSDP_MASTER_WHOLE, FSDP_OFFLOAD_NONE, NULL) == 4 * shard,
        "moments in BF16 save 4 bytes a parameter");
-    ok(all - planned(FSDP_F32, FSDP_MASTER_SPLIT) == 2 * shard,
+    ok(all - planned(FSDP_F32, FSDP_MASTER_SPLIT, FSDP_OFFLOAD_NONE, NULL) == 2 * shard,
        "split masters save 2 bytes a parameter");
+    /* One unit: each of the two places has room for all of its state. */
+    uint64_t away = planned(FSDP_F32, FSDP_MASTER_WHOLE, FSDP_OFFLOAD_OPTIMIZER, &host);
+    ok(host == 12 * shard && away == all + 12 * shard,
+       "12 bytes a parameter are offloaded, and pass through the device");
+    planned(FSDP_F32, FSDP_MASTER_WHOLE, FSDP_OFFLOAD_PARAMS, &host);
+    ok(host == 14 * shard, "with what is gathered 14");
 }
 
 int main(void)
 {
     test_split();
     test_narrow();
+    test_offload();
     test_refused();
     test_memory();
     return tap_done();

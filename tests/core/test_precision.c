@@ -378,8 +378,8 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
 
     net_make(&r->net, r->cell.how & ODD);
     r->rank = oob->rank;
-    if ((rc = fsdp_device_open(&device, ranks_device(), r->cell.how & THREADED ? FSDP_DEVICE_THREADED : 0,
-                               &err)) ||
+    if ((rc = fsdp_device_open(&device, ranks_device(),
+                               r->cell.how & THREADED ? FSDP_DEVICE_THREADED : 0, &err)) ||
         (rc = fsdp_mesh_shape_for(&shape, r->cell.strategy, 0, nodes, &err)) ||
         ((r->cell.how & TWO_LEVEL) && (rc = fsdp_mesh_shape_two_level(&shape, nodes, &err))) ||
         (r->cell.regather && (rc = fsdp_mesh_shape_regather(&shape, r->cell.regather, &err))) ||

@@ -172,7 +172,7 @@ static bool limits_hold(const struct sched *s, const struct sched_input *in)
             live--;
             int unit = in->flats[op->flat].unit;
             counted -= --flats_of[unit] == 0 && !is_kept(in, unit);
-        } else if (op->kind == SCHED_ENTER && in->sharded) {
+        } else if (op->kind == SCHED_ENTER && (in->sharded || in->offload_params)) {
             int unit = in->unit_of_module[op->module];
             for (int f = 0; f < in->nflats; f++) {
                 bool found = false;
@@ -205,6 +205,10 @@ static void test_grid(void)
         for (int f = 0; f < m.nflats; f++)
             m.flats[f].chunked = in.sharded && (bits + f) % 19 < 8;
         in.replicated = bits % 3 != 0;
+        in.state_slots = 1 + bits % 4;
+        for (int f = 0; f < m.nflats; f++)
+            m.flats[f].offloaded = m.flats[f].trainable && !m.flats[f].encoded && bits % 23 < 12;
+        in.offload_params = bits % 5 >= 2 && bits % 13 < 5;
         for (int u = 0; u < m.nunits; u++) {
             struct sched_unit *unit = &m.units[u];
             unit->reshard_after_forward = bits % 5 == 1 ? u % 2 == 0 : bits % 5 != 0;

@@ -218,8 +218,8 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     opts.strategy = cell->strategy;
     opts.wrap_classes = classes;
     (void)((rc = model_make(&m, &err)) ||
-           (rc = fsdp_device_open(&device, ranks_device(), cell->threaded ? FSDP_DEVICE_THREADED : 0,
-                                  &err)) ||
+           (rc = fsdp_device_open(&device, ranks_device(),
+                                  cell->threaded ? FSDP_DEVICE_THREADED : 0, &err)) ||
            (rc = fsdp_mesh_shape_for(&shape, cell->strategy, 0, nodes, &err)) ||
            (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
            (rc = fsdp_create(&f, m.tree, &opts, device, mesh, &err)) ||

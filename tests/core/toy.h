@@ -205,6 +205,8 @@ struct cell {
     bool traced, odd; /* odd: toy_make_widths */
     int regather;     /* reshard_after_forward as a group size; 0: the strategy's own */
     bool two_level;
+    enum fsdp_offload offload;
+    int slots;             /* of offloaded state; 0: as by default */
     int grad_buffers;      /* 0: as by default */
     const char *overrides; /* of units, separated by semicolons; NULL: none */
     unsigned shuffle;      /* seed of an order drawn by lot; 0: lanes run as they do */
@@ -329,6 +331,9 @@ static inline struct fsdp_opts opts_of(const struct cell *c)
     opts.forward_prefetch = opts.backward_prefetch = c->prefetch;
     opts.limit_all_gathers = c->limit;
     opts.activation_checkpointing = c->checkpointing;
+    opts.offload = c->offload;
+    if (c->slots)
+        opts.offload_slots = c->slots;
     if (c->grad_buffers)
         opts.grad_buffers = c->grad_buffers;
     opts.optim.clip_grad_norm = c->clip ? 0.5 : 0;
@@ -384,7 +389,7 @@ static inline int create_engine(struct fsdp **f, struct run *run, const struct f
         return FSDP_OK;
     run->out->taken_nbytes = fsdp_device_stats(device).alloc_nbytes - before;
     for (int i = fsdp_memory_plan(*f, rows, 32) - 1; i >= 0; i--)
-        run->out->planned_nbytes += rows[i].nbytes;
+        run->out->planned_nbytes += rows[i].host ? 0 : rows[i].nbytes;
     return FSDP_OK;
 }
 

@@ -47,6 +47,10 @@ same "two ranks, recomputed, averages, gathered as fp8" "-n 2" fsdp.activation_c
     optim.ema_decay=0.9 fsdp.gather_dtype=float8_e4m3
 same "two nodes, SGD, dropout, results read late" "-n 2 --nodes 2" fsdp.sharding_strategy=HYBRID_SHARD \
     optim.name=sgd optim.momentum=0.9 model.dropout=0.1 train.late_results=true
+same "two ranks, masters split, moments in bf16, all of it offloaded, saved in the background" "-n 2" \
+    fsdp.param_dtype=bfloat16 optim.moment_dtype=bfloat16 optim.master=split fsdp.offload=params \
+    checkpoint.interval=2 checkpoint.async=true
+same "the optimizer's state offloaded, accumulated" "-n 1" fsdp.offload=optimizer train.micro_batch_size=4
 
 # What is timed before the first step is kept, is the same on all ranks, and a file that is damaged is
 # made anew.

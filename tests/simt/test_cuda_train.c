@@ -72,7 +72,9 @@ static void compare(const char *what, struct ref_setup setup, const int32_t *tok
     munmap(both, 2 * sizeof *both);
 }
 
-static void test_model(const char *folder, int T, int vocab, enum fsdp_dtype reduce_dtype)
+/* lean: in bf16 with all that a rank's memory can do without. */
+static void test_model(const char *folder, int T, int vocab, enum fsdp_dtype reduce_dtype,
+                       bool lean)
 {
     int32_t tokens[STEPS * ROWS * (MAX_T + 1)];
     struct ref_setup setup = {.folder = folder, .B = 2, .T = T, .opts = FSDP_OPTS_INIT};
@@ -85,14 +87,19 @@ static void test_model(const char *folder, int T, int vocab, enum fsdp_dtype red
     compare(what, setup, tokens, 1e-6, 1e-5);
     setup.opts.param_dtype = FSDP_BF16;
     setup.opts.reduce_dtype = reduce_dtype;
-    snprintf(what, sizeof what, "%s in bf16, gradients in %s", folder,
-             fsdp_dtype_name(reduce_dtype));
+    if (lean) {
+        setup.opts.optim.moment_dtype = FSDP_BF16;
+        setup.opts.optim.master = FSDP_MASTER_SPLIT;
+        setup.opts.offload = FSDP_OFFLOAD_PARAMS;
+    }
+    snprintf(what, sizeof what, "%s in bf16, gradients in %s%s", folder,
+             fsdp_dtype_name(reduce_dtype), lean ? ", split and offloaded" : "");
     compare(what, setup, tokens, 5e-3, 1e-2);
 }
 
 int main(void)
 {
-    test_model("llama-tiny", 16, 256, FSDP_F32);
-    test_model("gpt2-tiny", 16, 211, FSDP_BF16);
+    test_model("llama-tiny", 16, 256, FSDP_F32, true);
+    test_model("gpt2-tiny", 16, 211, FSDP_BF16, false);
     return tap_done();
 }

@@ -51,6 +51,14 @@ enum fsdp_wrap_policy {
 typedef bool fsdp_wrap_f(void *ctx, const struct fsdp_module_tree *tree, int module);
 int fsdp_wrap_policy_parse(enum fsdp_wrap_policy *out, const char *text, struct fsdp_err *err);
 
+/* What lives in host memory (fsdp_host_alloc) and is copied to the device when it is needed, on
+ * lanes of its own. OPTIMIZER: optimizer tensors, and masters that are not themselves what is
+ * gathered; in steps they pass through offload_slots places on the device. PARAMS: the shards that
+ * are gathered, too. Parameters that are gathered as a codec's form keep their masters on the
+ * device, and those that are whole on every rank (ignored) stay there. PyTorch's CPUOffload, but
+ * gradients stay and the optimizer runs on the device. */
+enum fsdp_offload { FSDP_OFFLOAD_NONE, FSDP_OFFLOAD_OPTIMIZER, FSDP_OFFLOAD_PARAMS };
+
 /* Activation checkpointing: what a module drops after forward and makes again in backward. FULL:
  * all that it can; SELECTIVE: what is cheap to make again (module.h). */
 enum { FSDP_AC_NONE, FSDP_AC_FULL, FSDP_AC_SELECTIVE };
@@ -124,6 +132,8 @@ struct fsdp_opts {
     /* Buffers of unsharded gradients in rotation, beside those of enclosing units: 1 makes a unit's
      * backward wait for the reduction before it, n lets n - 1 reductions be under way meanwhile. */
     int grad_buffers;
+    enum fsdp_offload offload;
+    int offload_slots; /* units of state on the device at a time: 2 copy one while one is updated */
     int limit_all_gathers;        /* unsharded units alive beyond those kept; 0: no limit */
     int activation_checkpointing; /* FSDP_AC_* */
     /* Patterns of the names of modules that it covers ("model.layers.*"; a wildcard stays within a
@@ -138,13 +148,14 @@ struct fsdp_opts {
      * value` a line; part of the hash that ranks compare. May be NULL. */
     const char *agree;
 };
-#define FSDP_OPTS_VERSION 1
+#define FSDP_OPTS_VERSION 2
 #define FSDP_OPTS_INIT                                                                             \
     {                                                                                              \
         .version = FSDP_OPTS_VERSION, .strategy = FSDP_FULL_SHARD, .reshard_after_forward = -1,    \
         .wrap_policy = FSDP_WRAP_TRANSFORMER, .param_dtype = FSDP_F32, .reduce_dtype = FSDP_F32,   \
         .forward_prefetch = 1, .backward_prefetch = 1, .limit_all_gathers = 2, .grad_buffers = 2,  \
-        .accumulation = 1, .optim = FSDP_OPTIM_OPTS_INIT, .scaler = FSDP_SCALER_OPTS_INIT          \
+        .offload_slots = 2, .accumulation = 1, .optim = FSDP_OPTIM_OPTS_INIT,                      \
+        .scaler = FSDP_SCALER_OPTS_INIT                                                            \
     }
 
 /* The group size that some unit's reshard_after_forward asks for, to be given to
@@ -413,6 +424,7 @@ uint64_t fsdp_progress(const struct fsdp *f, struct fsdp_position *out);
 struct fsdp_memory_row {
     const char *what; /* "parameters (fp32 master)", "unsharded units", ... */
     uint64_t nbytes;  /* on this rank */
+    bool host;        /* of the host, not the device */
 };
 /* Rows of the memory plan in printing order, of fsdp_plan's engines too; returns their count,
  * writes at most max. Local. */

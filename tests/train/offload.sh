@@ -1,0 +1,69 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run: timeout=400
+# Whole runs whose optimizer state, or parameters too, live in host memory end in the bits of a run that
+# keeps them on the device: accumulated, clipped, saved, saved in the background, resumed either way.
+set -u
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+run() { "$BIN/fsdp-launch" "$@" >log 2>err || { sed 's/^/# /' err; false; }; }
+holds() { grep -q -F -- "$2" "$1"; }
+same() { "$BIN/ckpt-diff" "$1" "$2" >log 2>err || { sed 's/^/# /' err log; false; }; }
+losses() { sed -E 's/.*"loss": ([^,]*),.*"grad_norm": ([^,]*),.*/\1 \2/' "$1"; }
+
+cp -r "$TOP/examples/llama-tiny" model
+for i in $(seq 400); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+cat >run.yaml <<END
+model: {path: model, init: random, seed: 1}
+data: {path: text, seq_len: 32}
+train: {steps: 6, global_batch_size: 12, micro_batch_size: 2, seed: 2, eval_interval: 2}
+optim: {lr: 3.0e-3, schedule: cosine, warmup_steps: 2, clip_grad_norm: 0.5, ema_decay: 0.9}
+fsdp: {timeout: 60}
+checkpoint: {interval: 3, fsync: false}
+END
+narrow="fsdp.param_dtype=bfloat16 optim.moment_dtype=bfloat16 optim.master=split"
+
+compare() { # text, ranks, settings
+    # shellcheck disable=SC2086
+    run -n "$2" run.yaml $3 checkpoint.path="here$n" log.metrics="here$n.jsonl"
+    local here=here$n what
+    for what in optimizer params; do
+        # shellcheck disable=SC2086
+        run -n "$2" run.yaml $3 fsdp.offload=$what checkpoint.path="$here-$what" log.metrics="$here-$what.jsonl" \
+            checkpoint.async=true && cmp -s <(losses "$here.jsonl") <(losses "$here-$what.jsonl") &&
+            same "$here/step-00000003" "$here-$what/step-00000003" &&
+            same "$here/step-00000006" "$here-$what/step-00000006"
+        ok $? "$1: $what offloaded, losses, norms and two checkpoints are the same"
+    done
+}
+compare "2 ranks in fp32" 2 ""
+compare "3 ranks, masters split, moments in bfloat16" 3 "$narrow"
+compare "1 rank, SGD with split masters" 1 "fsdp.param_dtype=bfloat16 optim.master=split optim.name=sgd optim.lr=0.05"
+compare "2 ranks in fp16, whose first steps are skipped" 2 \
+    "fsdp.param_dtype=float16 fsdp.loss_scale_init=1.0e12 fsdp.loss_scale_backoff=1.0e-4"
+ok "$(grep -q -E '"skipped": ?2' here*/step-00000006/manifest.json; echo $?)" "two of them were"
+
+# shellcheck disable=SC2086
+run -n 2 run.yaml $narrow checkpoint.path=a && cp -r a b && rm -r b/step-00000006 &&
+    run -n 2 run.yaml $narrow checkpoint.path=b fsdp.offload=params && same a/step-00000006 b/step-00000006
+ok $? "resumed with its parameters offloaded"
+# shellcheck disable=SC2086
+cp -r b c && rm -r c/step-00000006 && run -n 2 run.yaml $narrow checkpoint.path=c fsdp.offload=optimizer \
+    fsdp.offload_slots=1 && same a/step-00000006 c/step-00000006
+ok $? "and with the optimizer's state, through one place"
+
+run -n 2 run.yaml fsdp.offload=optimizer train.steps=1
+ok "$([ $? = 0 ] && holds log "the optimizer's state, to host memory, through 2 places" &&
+    holds log 'offloaded state passing through' && holds log 'state offloaded to the host'; echo $?)" "the tables show it"
+"$BIN/fsdp-launch" -n 2 run.yaml fsdp.offload=params --dump-schedule >log 2>err
+ok "$([ $? = 0 ] && grep -q 'upload *load' log && grep -q 'upload *fetch' log && grep -q 'download *store' log; echo $?)" \
+    "and so does the schedule"
+"$BIN/fsdp-launch" -n 2 run.yaml fsdp.offload=params fsdp.gather_dtype=float8_e4m3 >log 2>err
+ok "$([ $? != 0 ] && holds err 'fsdp.offload' && holds err 'F8_E4M3'; echo $?)" \
+    "what is gathered as fp8 cannot be offloaded: it is said"
+run -n 2 run.yaml fsdp.offload=optimizer fsdp.gather_dtype=float8_e4m3 checkpoint.path=d &&
+    run -n 2 run.yaml fsdp.gather_dtype=float8_e4m3 checkpoint.path=e && same d/step-00000006 e/step-00000006
+ok $? "but the optimizer beside it can"
+
+echo "1..$n"
+exit $bad
