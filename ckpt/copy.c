@@ -268,6 +268,7 @@ int ckpt_copy(struct ckpt_copy_result *out, struct ckpt *ckpt, const struct ckpt
     if (rc == FSDP_OK && out) {
         *out = (struct ckpt_copy_result){.nbytes = c.total,
                                          .nbytes_resumed = c.resumed,
+                                         .nbytes_within = c.within,
                                          .nfiles = c.nfiles,
                                          .nthreads = c.nthreads,
                                          .was_there = done,

@@ -19,10 +19,14 @@ struct ckpt_copy_file {
     char *to; /* path of the copy while it is made */
     uint64_t nbytes;
     struct ckpt_job_sink *sink;
-    pthread_mutex_t lock;      /* opening */
-    bool opened, there;        /* there: an earlier run had put it into a flat store */
-    atomic_uint_fast64_t left; /* bytes not yet moved */
-    uint32_t crc32c;           /* of what was read, when it is done */
+    pthread_mutex_t lock; /* opening */
+    bool opened, there;   /* there: an earlier run had put it into a flat store */
+    bool moved;           /* by the store itself */
+    bool unproved;        /* it is to be read again */
+    struct ckpt_store_file *again;
+    atomic_uint_fast32_t crc_again; /* the xor of what all blocks contribute */
+    atomic_uint_fast64_t left;      /* bytes not yet moved */
+    uint32_t crc32c;                /* of what was read, when it is done */
 };
 
 struct ckpt_copy {
@@ -38,10 +42,11 @@ struct ckpt_copy {
     int nfiles; /* those of the layout */
     struct ckpt_copy_file *files;
     int nthreads;
+    bool reading; /* again, what is unproved */
     size_t block_nbytes;
     pthread_mutex_t lock; /* below, and the journal's end */
     int next_file;
-    uint64_t next_pos, total, done, resumed;
+    uint64_t next_pos, total, done, resumed, within; /* within: moved by the store itself */
 };
 
 /* "model/x" for "<uuid>/model/x": a file's path without the folder that a flat store adds. */
@@ -49,7 +54,7 @@ const char *ckpt_copy_plain(const struct ckpt_copy *copy, const char *path);
 /* The path of the copy of a file, while it is made. */
 char *ckpt_copy_to(const struct ckpt_copy *copy, const char *path, struct fsdp_err *err);
 
-/* All files of the layout. */
+/* All files of the layout, proved against the checksums that the source has of them. */
 int ckpt_copy_move(struct ckpt_copy *copy, struct fsdp_err *err);
 /* Reads the copy again: what is there is what was read. */
 int ckpt_copy_verify(struct ckpt_copy *copy, struct fsdp_err *err);

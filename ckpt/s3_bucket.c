@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "s3_call.h"
 #include "s3_creds.h"
@@ -64,6 +65,15 @@ static int use_endpoint(struct ckpt_s3_bucket *b, const char *endpoint, struct f
     if (len > nown && !strcmp(b->host + len - nown, own))
         b->host[len - nown] = 0;
     return b->base && b->host && b->path ? FSDP_OK : FSDP_ENOMEM;
+}
+
+/* Hashing costs a core a second for 1.5 GB on either side: a trusted network may do without. */
+static bool signs_payload(const struct ckpt_s3_bucket *b)
+{
+    char *wanted = ckpt_s3_profile_get("s3.payload_signing_enabled", NULL);
+    bool signs = wanted ? !strcasecmp(wanted, "true") : !b->tls;
+    fsdp_free(wanted);
+    return signs;
 }
 
 /* AWS: the bucket is part of the host's name, unless a dot in it would break the certificate's. */
@@ -144,6 +154,7 @@ static int bucket_create(struct ckpt_s3_bucket **out, const char *name, size_t n
     if (rc == FSDP_OK)
         rc = endpoint ? use_endpoint(b, endpoint, err) : use_aws(b, err);
     fsdp_free(endpoint);
+    b->signs_payload = signs_payload(b);
     if (rc)
         bucket_free(b);
     else

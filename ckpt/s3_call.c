@@ -2,7 +2,7 @@
 /*
  * A call is signed anew for each try. The body's hash is part of the signature over plain HTTP;
  * over TLS, which protects it already, the body is unsigned and has a CRC-32C that the store
- * checks.
+ * checks. A profile can have it otherwise, by the setting that other tools know.
  */
 #include <openssl/evp.h>
 #include <stdlib.h>
@@ -294,12 +294,18 @@ static void explain(struct ckpt_s3_call *call, CURLcode code)
                      call->code, *call->code ? ", " : "", call->status, call->bucket->base, tries);
 }
 
-/* Two moments of time are too far apart: ours is corrected. */
+/* Two moments of time are too far apart: ours is corrected. A HEAD is refused without a reason, but
+ * with the store's time. */
 static bool mend_clock(struct ckpt_s3_call *call)
 {
-    if (!call->server_time || strcmp(call->code, "RequestTimeTooSkewed"))
+    enum { FAR_SECONDS = 300 };
+    int64_t now = (int64_t)time(NULL), skew = call->server_time - now;
+    int64_t change = skew - atomic_load(&clock_skew);
+    bool silent = call->status == 403 && !strcmp(call->method, "HEAD") &&
+                  (change > FAR_SECONDS || change < -FAR_SECONDS);
+    if (!call->server_time || (!silent && strcmp(call->code, "RequestTimeTooSkewed")))
         return false;
-    atomic_store(&clock_skew, call->server_time - (int64_t)time(NULL));
+    atomic_store(&clock_skew, skew);
     return true;
 }
 
@@ -444,7 +450,7 @@ int ckpt_s3_call_begin(struct ckpt_s3_call *call, struct fsdp_err *err)
     call->job.ops = &ops;
     call->job.max_tries = tries();
     call->job.deadline = fsdp_time_now() + CKPT_S3_DEADLINE_SECONDS;
-    if (call->bucket->tls && call->body_nbytes)
+    if (!call->bucket->signs_payload && call->body_nbytes)
         strcpy(call->payload_hash, "UNSIGNED-PAYLOAD");
     else
         FSDP_TRY(ckpt_s3_sha256(call->payload_hash, call->body ? call->body : "", call->body_nbytes,

@@ -18,7 +18,7 @@ struct ckpt_s3_bucket {
     char *base; /* "https://host:port" */
     char *host; /* as in the header */
     char *path; /* before a key: "/", or "/bucket/" */
-    bool tls;
+    bool tls, signs_payload;
     bool custom;            /* an endpoint that was set: not AWS itself */
     atomic_bool answered;   /* it did once: what fails now may pass */
     atomic_int conditional; /* enum ckpt_s3_conditional */

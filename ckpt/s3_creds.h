@@ -41,7 +41,8 @@ int64_t ckpt_s3_time(const char *text);
 
 /* ---- s3_profile.c ---- */
 
-/* A setting of the profile, from the files credentials and config. NULL if it has none; freed with
+/* A setting of the profile ("region"; "s3.x" for x below "s3 ="), from the files credentials and
+ * config. NULL if it has none; freed with
  * fsdp_free. *known (may be NULL) is set if a file has the profile. */
 char *ckpt_s3_profile_get(const char *setting, bool *known);
 const char *ckpt_s3_profile_name(void);

@@ -13,7 +13,7 @@ struct engine {
     pid_t pid; /* threads do not survive a fork: a child makes its own engine */
     pthread_mutex_t lock;
     struct ckpt_http_job *first, **last; /* waiting for a place */
-    int nthreads, nactive, limit, ngood;
+    int nthreads, nactive, nlarge, limit, ngood;
     CURLM *multis[MAX_THREADS];
 };
 
@@ -26,6 +26,7 @@ struct thread {
 
 static pthread_mutex_t engine_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct engine *engine;
+static atomic_int max_large = MAX_THREADS * PER_THREAD;
 
 /* ---- one exchange ---------------------------------------------------------------------------- */
 
@@ -43,7 +44,7 @@ void ckpt_http_defaults(CURL *curl, char *text)
     curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(curl, CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
     curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 512L << 10);
-    curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, 2L << 20);
+    curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, 1L << 20);
     if (ca && *ca)
         curl_easy_setopt(curl, CURLOPT_CAINFO, ca);
 }
@@ -68,9 +69,10 @@ static void release(struct ckpt_http_job *job)
     job->headers = NULL;
 }
 
-/* False if it could not even begin, in which case it is over. */
-static bool begin(struct thread *t, struct ckpt_http_job *job)
+/* False if it could not even begin, in which case it is over, and no more than *large is left. */
+static bool begin(struct thread *t, struct ckpt_http_job *job, bool *large)
 {
+    *large = job->large;
     job->ntries++;
     job->curl_text[0] = 0;
     job->curl = curl_easy_init();
@@ -92,10 +94,11 @@ static bool begin(struct thread *t, struct ckpt_http_job *job)
     return true;
 }
 
-static void place_freed(struct engine *e, enum ckpt_http_verdict verdict)
+static void place_freed(struct engine *e, bool large, enum ckpt_http_verdict verdict)
 {
     pthread_mutex_lock(&e->lock);
     e->nactive--;
+    e->nlarge -= large;
     if (verdict == CKPT_HTTP_THROTTLED) {
         e->limit = e->limit > 1 ? e->limit / 2 : 1;
         e->ngood = 0;
@@ -115,7 +118,7 @@ static void end(struct thread *t, struct ckpt_http_job *job, CURLcode code)
     curl_multi_remove_handle(t->multi, job->curl);
     release(job);
     t->nactive--;
-    place_freed(t->engine, verdict);
+    place_freed(t->engine, job->large, verdict);
     if (last || verdict == CKPT_HTTP_DONE) {
         finish(job);
         return;
@@ -129,40 +132,41 @@ static void end(struct thread *t, struct ckpt_http_job *job, CURLcode code)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-/* A place among those under way. */
-static bool take_place(struct engine *e)
-{
-    bool taken = e->nactive < e->limit;
-    e->nactive += taken;
-    return taken;
-}
-
-static void give_place(struct engine *e)
+static void give_place(struct engine *e, bool large)
 {
     pthread_mutex_lock(&e->lock);
     e->nactive--;
+    e->nlarge -= large;
     pthread_mutex_unlock(&e->lock);
+}
+
+/* The engine's lock is held. */
+static bool may_begin(const struct engine *e, const struct ckpt_http_job *job, double now)
+{
+    return job->not_before <= now && (!job->large || e->nlarge < atomic_load(&max_large));
 }
 
 /* One of the thread's own whose pause is over, else the queue's first; NULL: none, or no place. */
 static struct ckpt_http_job *next_job(struct thread *t)
 {
     struct engine *e = t->engine;
-    struct ckpt_http_job *job = NULL;
+    struct ckpt_http_job *job = NULL, **at = &t->paused;
     double now = fsdp_time_now();
     if (t->nactive >= PER_THREAD)
         return NULL;
     pthread_mutex_lock(&e->lock);
-    struct ckpt_http_job **at = &t->paused;
-    while (*at && (*at)->not_before > now)
+    while (*at && !may_begin(e, *at, now))
         at = &(*at)->next;
-    if ((*at || e->first) && take_place(e)) {
-        job = *at ? *at : e->first;
-        if (*at) {
-            *at = job->next;
-        } else if (!(e->first = job->next)) {
-            e->last = &e->first;
-        }
+    if (!*at)
+        for (at = &e->first; *at && !may_begin(e, *at, now);)
+            at = &(*at)->next;
+    if (*at && e->nactive < e->limit) {
+        job = *at;
+        if (e->last == &job->next)
+            e->last = at;
+        *at = job->next;
+        e->nactive++;
+        e->nlarge += job->large;
     }
     pthread_mutex_unlock(&e->lock);
     return job;
@@ -175,10 +179,10 @@ static void *run(void *arg)
         struct ckpt_http_job *job;
         struct CURLMsg *msg;
         int nrunning, nmsgs;
-        bool ended = false;
+        bool ended = false, large;
         while ((job = next_job(t)))
-            if (!begin(t, job))
-                give_place(t->engine);
+            if (!begin(t, job, &large))
+                give_place(t->engine, large);
         curl_multi_perform(t->multi, &nrunning);
         while ((msg = curl_multi_info_read(t->multi, &nmsgs))) {
             CURLcode code = msg->data.result;
@@ -236,6 +240,7 @@ int ckpt_http_submit(struct ckpt_http_job *job, struct fsdp_err *err)
     pthread_mutex_unlock(&engine_lock);
     FSDP_TRY(rc);
     pthread_mutex_lock(&e->lock);
+    job->not_before = 0;
     job->next = NULL;
     *e->last = job;
     e->last = &job->next;
@@ -243,4 +248,9 @@ int ckpt_http_submit(struct ckpt_http_job *job, struct fsdp_err *err)
     for (int i = 0; i < e->nthreads; i++)
         curl_multi_wakeup(e->multis[i]);
     return FSDP_OK;
+}
+
+void ckpt_http_large(int most)
+{
+    atomic_store(&max_large, most > 1 ? most : 1);
 }

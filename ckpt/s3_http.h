@@ -38,6 +38,7 @@ struct ckpt_http_ops {
 
 struct ckpt_http_job {
     const struct ckpt_http_ops *ops;
+    bool large; /* moves megabytes: of these fewer are under way at once (ckpt_http_large) */
     int max_tries;
     double deadline;             /* fsdp_time_now() after which there is no other try */
     const atomic_bool *given_up; /* NULL, or: no other try once it is set */
@@ -55,6 +56,9 @@ struct ckpt_http_job {
 /* Begins it; job->ops->done is called some time. Starts the engine when first called in a process.
  * FSDP_ENOMEM and the like where no thread can be had: then nothing was begun. */
 int ckpt_http_submit(struct ckpt_http_job *job, struct fsdp_err *err);
+/* How many large ones may be: where memory bounds what is sent, some of it is to be filled while
+ * the rest is on its way. */
+void ckpt_http_large(int most);
 
 /* What every exchange has: timeouts, certificates, no signals, no redirects. */
 void ckpt_http_defaults(CURL *curl, char *text);

@@ -45,23 +45,35 @@ static bool is_section(char *line, const char *profile, bool config)
     return !strcmp(line, profile) && (marked || !config || !strcmp(profile, "default"));
 }
 
+/* "name", or "parent.name" for what is nested: "parent =" and below it "  name = value". */
+static bool is_setting(char parent[64], const char *name, bool indented, const char *setting)
+{
+    size_t len = strlen(parent);
+    if (indented)
+        return len && !strncmp(setting, parent, len) && setting[len] == '.' &&
+               !strcmp(setting + len + 1, name);
+    snprintf(parent, 64, "%s", name);
+    return !strcmp(name, setting);
+}
+
 /* *known: the profile has a section in the file. */
 static char *look_up(bool *known, const char *path, bool config, const char *setting)
 {
     const char *profile = ckpt_s3_profile_name();
     FILE *file = path ? fopen(path, "re") : NULL;
-    char *line = NULL, *found = NULL;
+    char *line = NULL, *found = NULL, parent[64] = "";
     size_t room = 0;
     bool here = false;
     while (file && !found && getline(&line, &room, file) >= 0) {
-        bool indented = strchr(" \t", line[0]) && line[0]; /* of a nested setting */
+        bool indented = strchr(" \t", line[0]) && line[0];
         char *text = trim(line), *equals = strchr(text, '=');
         if (*text == '[') {
             here = is_section(text, profile, config);
+            parent[0] = 0;
             *known |= here;
-        } else if (here && !indented && equals && *text != '#' && *text != ';') {
+        } else if (here && equals && *text != '#' && *text != ';') {
             *equals = 0;
-            if (!strcmp(trim(text), setting))
+            if (is_setting(parent, trim(text), indented, setting))
                 found = fsdp_strdup(trim(equals + 1), NULL);
         }
     }

@@ -146,20 +146,41 @@ static bool is_complete(struct ckpt_s3_bucket *bucket, const char *key, const ch
     return rc == FSDP_OK && !strcmp(call.id, id);
 }
 
+static void list_parts(struct ckpt_text *list, const struct ckpt_s3_sent *sent, uint32_t nsent)
+{
+    ckpt_text_printf(list, "<CompleteMultipartUpload "
+                           "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
+    for (uint32_t i = 0; i < nsent; i++) {
+        ckpt_text_printf(list, "<Part><PartNumber>%u</PartNumber><ETag>", i + 1);
+        ckpt_s3_xml_add(list, sent[i].etag);
+        ckpt_text_printf(list, "</ETag>");
+        if (sent[i].checksum[0])
+            ckpt_text_printf(list, "<ChecksumCRC32C>%s</ChecksumCRC32C>", sent[i].checksum);
+        ckpt_text_printf(list, "</Part>");
+    }
+    ckpt_text_printf(list, "</CompleteMultipartUpload>");
+}
+
 int ckpt_s3_multipart_complete(struct ckpt_s3_bucket *bucket, const char *key,
-                               const char *upload_id, const char *id, const struct ckpt_text *list,
+                               const char *upload_id, const char *id,
+                               const struct ckpt_s3_sent *sent, uint32_t nsent,
                                struct fsdp_err *err)
 {
     struct ckpt_s3_call call;
+    struct ckpt_text list = {0};
     struct fsdp_err why = FSDP_ERR_INIT;
+    list_parts(&list, sent, nsent);
+    if (list.failed)
+        return fsdp_err_set(err, FSDP_ENOMEM, "list of parts: out of memory");
     ckpt_s3_call_init(&call, bucket, "complete", "POST", key);
     ckpt_s3_call_query(&call, "uploadId", upload_id);
     ckpt_s3_call_header(&call, "content-type", "application/xml");
-    call.body = list->data;
-    call.body_nbytes = list->nbytes;
+    call.body = list.data;
+    call.body_nbytes = list.nbytes;
     call.may_fail_inside = true;
     int rc = ckpt_s3_call_one(&call, &why);
     ckpt_text_free(&call.text);
+    ckpt_text_free(&list);
     if (rc == FSDP_OK || (call.job.ntries > 1 && is_complete(bucket, key, id)))
         return FSDP_OK;
     return fsdp_err_set(err, rc, "%s", why.text);

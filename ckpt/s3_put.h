@@ -14,8 +14,15 @@ int ckpt_s3_put_whole(struct ckpt_s3_bucket *bucket, const char *key, const void
 /* `id`, ours, goes into the object's metadata. *upload_id is freed with fsdp_free. */
 int ckpt_s3_multipart_begin(char **upload_id, struct ckpt_s3_bucket *bucket, const char *key,
                             const char *id, struct fsdp_err *err);
+/* What the store said of a part that it has. */
+struct ckpt_s3_sent {
+    char etag[128], checksum[16]; /* CRC-32C as base64; "": none was sent, or told */
+    uint64_t nbytes;
+};
+/* Makes one object of parts 1 to nsent. */
 int ckpt_s3_multipart_complete(struct ckpt_s3_bucket *bucket, const char *key,
-                               const char *upload_id, const char *id, const struct ckpt_text *list,
+                               const char *upload_id, const char *id,
+                               const struct ckpt_s3_sent *sent, uint32_t nsent,
                                struct fsdp_err *err);
 /* As far as it can; what stays, a sweep ends. */
 void ckpt_s3_multipart_abort(struct ckpt_s3_bucket *bucket, const char *key, const char *upload_id);

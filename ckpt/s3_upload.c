@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <limits.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "s3_put.h"
 #include "s3_upload.h"
-#include "s3_xml.h"
 #include "store.h"
 
-enum { GROW_EVERY = 500 };
-#define FIRST_PART_NBYTES (16u << 20)
+enum { GROW_EVERY = 500, MAX_IDLE = 32 };
+#define SMALL_NBYTES (1u << 20)
+#define FIRST_PART_NBYTES (8u << 20)
 #define DEFAULT_MEMORY_NBYTES (128u << 20)
 
 struct part {
@@ -18,14 +19,9 @@ struct part {
     char *data;
     uint64_t begin, nbytes; /* of the object; when it is full */
     size_t filled, room;
+    int nfillers; /* threads that copy into data, without the lock */
     struct ckpt_s3_call call;
     char number_text[16];
-};
-
-/* What the store said of a part that it has. */
-struct sent {
-    char etag[128], checksum[16];
-    uint64_t nbytes;
 };
 
 struct ckpt_s3_upload {
@@ -40,7 +36,7 @@ struct ckpt_s3_upload {
     pthread_cond_t cond;
     struct part *open; /* that are being filled */
     int nflying;
-    struct sent *sent; /* [max_sent] */
+    struct ckpt_s3_sent *sent; /* [max_sent] */
     uint32_t nsent, max_sent;
     atomic_bool failed;
     int rc;
@@ -80,14 +76,65 @@ static void budget_give(uint64_t nbytes, int nflying)
     pthread_mutex_unlock(&budget_lock);
 }
 
+/* Buffers of whole parts are used again while there are uploads: to have the system clear fresh
+ * pages costs more than all that is done with the bytes in them. */
+static char *idle[MAX_IDLE];
+static size_t idle_nbytes; /* of each */
+static int nidle, nuploads;
+
+/* The budget's lock is held. */
+static void idle_free(void)
+{
+    while (nidle)
+        fsdp_free(idle[--nidle]);
+}
+
+static char *buffer_take(size_t nbytes, struct fsdp_err *err)
+{
+    char *data = NULL;
+    pthread_mutex_lock(&budget_lock);
+    if (nbytes > SMALL_NBYTES && nbytes != idle_nbytes)
+        idle_free(); /* they would be beyond the budget */
+    if (nidle && nbytes == idle_nbytes)
+        data = idle[--nidle];
+    pthread_mutex_unlock(&budget_lock);
+    return data ? data : fsdp_alloc_unset(nbytes, 1, "part of an upload", err);
+}
+
+static void buffer_give(char *data, size_t nbytes, bool whole)
+{
+    pthread_mutex_lock(&budget_lock);
+    bool keep = data && whole && nuploads && nidle < MAX_IDLE && (!nidle || nbytes == idle_nbytes);
+    if (keep) {
+        idle[nidle++] = data;
+        idle_nbytes = nbytes;
+    }
+    pthread_mutex_unlock(&budget_lock);
+    if (!keep)
+        fsdp_free(data);
+}
+
+static void uploads_add(int change)
+{
+    pthread_mutex_lock(&budget_lock);
+    nuploads += change;
+    if (!nuploads)
+        idle_free();
+    pthread_mutex_unlock(&budget_lock);
+}
+
+/* Sixteen parts fill the budget; a quarter of it is filled while the others are on their way. */
 static uint64_t first_part_nbytes(void)
 {
     pthread_mutex_lock(&budget_lock);
-    uint64_t nbytes = budget_nbytes / 8;
+    uint64_t nbytes = budget_nbytes / 16, all = budget_nbytes;
     pthread_mutex_unlock(&budget_lock);
-    return nbytes < CKPT_S3_MIN_PART_NBYTES ? CKPT_S3_MIN_PART_NBYTES
-           : nbytes > FIRST_PART_NBYTES     ? FIRST_PART_NBYTES
-                                            : nbytes;
+    nbytes = nbytes < CKPT_S3_MIN_PART_NBYTES ? CKPT_S3_MIN_PART_NBYTES
+             : nbytes > FIRST_PART_NBYTES     ? FIRST_PART_NBYTES
+                                              : nbytes;
+    uint64_t most = all / nbytes * 3 / 4;
+    ckpt_http_large(most < INT_MAX ? (int)most : INT_MAX);
+    return nbytes;
 }
 
 uint32_t ckpt_s3_part_of(uint64_t *begin, uint64_t *nbytes, uint64_t first_nbytes, uint64_t offset)
@@ -118,22 +165,24 @@ static void fail(struct ckpt_s3_upload *u, int rc, const struct fsdp_err *err)
 
 static void part_free(struct part *part, int nflying)
 {
+    buffer_give(part->data, part->room, part->room == part->nbytes);
     budget_give(part->nbytes, nflying);
-    fsdp_free(part->data);
     fsdp_free(part);
 }
 
-/* The lock is held. Space for `more` bytes in a part, which grows as it is filled: a small object
- * needs no large part. */
+/* The lock is held, and let go while others fill the part. Space for `more` bytes in it: a small
+ * object needs no large part. */
 static int part_grow(struct part *part, size_t more, struct fsdp_err *err)
 {
+    while (more > part->room && part->nfillers)
+        pthread_cond_wait(&part->upload->cond, &part->upload->lock);
     if (more <= part->room)
         return FSDP_OK;
-    size_t room = part->room ? part->room * 4 : 256 << 10;
-    while (room < more)
-        room *= 4;
+    size_t room = more <= SMALL_NBYTES / 4 ? SMALL_NBYTES / 4
+                  : more <= SMALL_NBYTES   ? SMALL_NBYTES
+                                           : (size_t)part->nbytes;
     room = room > part->nbytes ? (size_t)part->nbytes : room;
-    char *data = fsdp_alloc(room, 1, "part of an upload", err);
+    char *data = buffer_take(room, err);
     if (!data)
         return FSDP_ENOMEM;
     if (part->room)
@@ -221,7 +270,7 @@ static int sent_reserve(struct ckpt_s3_upload *u, uint32_t number, struct fsdp_e
     if (number < u->max_sent)
         return FSDP_OK;
     uint32_t max = number * 2 + 16;
-    struct sent *grown = fsdp_alloc(max, sizeof *grown, "parts of an upload", err);
+    struct ckpt_s3_sent *grown = fsdp_alloc(max, sizeof *grown, "parts of an upload", err);
     if (!grown)
         return FSDP_ENOMEM;
     if (u->max_sent)
@@ -240,7 +289,7 @@ static void part_done(struct ckpt_s3_call *call)
     if (call->job.rc) {
         fail(u, call->job.rc, &call->job.err);
     } else {
-        struct sent *sent = &u->sent[part->number];
+        struct ckpt_s3_sent *sent = &u->sent[part->number];
         snprintf(sent->etag, sizeof sent->etag, "%s", call->etag);
         snprintf(sent->checksum, sizeof sent->checksum, "%s", call->checksum);
         sent->nbytes = part->filled;
@@ -278,6 +327,7 @@ static int part_send(struct part *part, struct fsdp_err *err)
     part->call.body_nbytes = part->filled;
     part->call.done = part_done;
     part->call.ctx = part;
+    part->call.job.large = true;
     part->call.job.given_up = &u->failed;
     rc = ckpt_s3_call_begin(&part->call, err);
     pthread_mutex_lock(&u->lock);
@@ -305,11 +355,12 @@ int ckpt_s3_upload_create(struct ckpt_s3_upload **out, struct ckpt_s3_bucket *bu
     u->bucket = bucket;
     u->replace = replace;
     u->first_nbytes = first_part_nbytes();
+    uploads_add(1);
     *out = u;
     return FSDP_OK;
 }
 
-/* The lock is held. */
+/* The lock is held, and let go meanwhile. */
 static int put_locked(struct ckpt_s3_upload *u, const char *data, size_t nbytes, uint64_t offset,
                       struct fsdp_err *err)
 {
@@ -321,7 +372,12 @@ static int put_locked(struct ckpt_s3_upload *u, const char *data, size_t nbytes,
         size_t at = (size_t)(offset - part->begin), left = (size_t)part->nbytes - at;
         size_t some = nbytes < left ? nbytes : left;
         FSDP_TRY(part_grow(part, at + some, err));
+        part->nfillers++;
+        pthread_mutex_unlock(&u->lock);
         memcpy(part->data + at, data, some);
+        pthread_mutex_lock(&u->lock);
+        if (!--part->nfillers)
+            pthread_cond_broadcast(&u->cond);
         part->filled += some;
         data += some;
         offset += some;
@@ -351,30 +407,17 @@ int ckpt_s3_upload_append(struct ckpt_s3_upload *u, const void *data, size_t nby
     return rc;
 }
 
-/* The list of parts, which the store is asked to make one object of. */
 static int complete(struct ckpt_s3_upload *u, struct fsdp_err *err)
 {
-    struct ckpt_text list = {0};
     uint64_t total = 0;
-    ckpt_text_printf(&list, "<CompleteMultipartUpload "
-                            "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
-    for (uint32_t i = 0; i < u->nsent; i++) {
-        ckpt_text_printf(&list, "<Part><PartNumber>%u</PartNumber><ETag>", i + 1);
-        ckpt_s3_xml_add(&list, u->sent[i].etag);
-        ckpt_text_printf(&list, "</ETag>");
-        if (u->sent[i].checksum[0])
-            ckpt_text_printf(&list, "<ChecksumCRC32C>%s</ChecksumCRC32C>", u->sent[i].checksum);
-        ckpt_text_printf(&list, "</Part>");
+    for (uint32_t i = 0; i < u->nsent; i++)
         total += u->sent[i].nbytes;
-    }
-    ckpt_text_printf(&list, "</CompleteMultipartUpload>");
-    int rc = list.failed || total != u->end
-                 ? fsdp_err_set(err, FSDP_EINTERNAL,
-                                "'s3://%s/%s': %llu of %llu bytes were written", u->bucket->name,
-                                u->key, (unsigned long long)total, (unsigned long long)u->end)
-                 : ckpt_s3_multipart_complete(u->bucket, u->key, u->upload_id, u->id, &list, err);
-    ckpt_text_free(&list);
-    return rc;
+    if (total != u->end)
+        return fsdp_err_set(err, FSDP_EINTERNAL, "'s3://%s/%s': %llu of %llu bytes were written",
+                            u->bucket->name, u->key, (unsigned long long)total,
+                            (unsigned long long)u->end);
+    return ckpt_s3_multipart_complete(u->bucket, u->key, u->upload_id, u->id, u->sent, u->nsent,
+                                      err);
 }
 
 /* The lock is held: sends what is left, and waits for all. */
@@ -433,6 +476,7 @@ void ckpt_s3_upload_destroy(struct ckpt_s3_upload *u)
     }
     if (u->upload_id && !u->finished)
         ckpt_s3_multipart_abort(u->bucket, u->key, u->upload_id);
+    uploads_add(-1);
     pthread_mutex_destroy(&u->lock);
     pthread_cond_destroy(&u->cond);
     fsdp_free(u->sent);

@@ -35,7 +35,7 @@ void ckpt_s3_upload_destroy(struct ckpt_s3_upload *upload);
 void ckpt_s3_upload_memory(uint64_t nbytes);
 
 /* The part that a byte lies in: parts grow by the first one's size every 500, so that an object of
- * any size is cut without knowing it (1.6 TiB for first parts of 16 MiB). */
+ * any size is cut without knowing it (0.8 TiB for first parts of 8 MiB). */
 uint32_t ckpt_s3_part_of(uint64_t *begin, uint64_t *nbytes, uint64_t first_nbytes, uint64_t offset);
 
 #endif

@@ -285,6 +285,17 @@ int ckpt_store_space(uint64_t *out, const struct ckpt_store_ops *ops, const char
     return ops->space ? ops->space(out, path, err) : FSDP_OK;
 }
 
+int ckpt_store_copy_within(struct ckpt_store_copied *out, const struct ckpt_store_ops *ops,
+                           const char *from, const char *to, uint64_t nbytes,
+                           ckpt_store_moved_f *moved, void *ctx, struct fsdp_err *err)
+{
+    STRIKE("copy", from);
+    if (!ops->copy)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': store '%s' does not copy", from,
+                            ops->name);
+    return ops->copy(out, from, to, nbytes, moved, ctx, err);
+}
+
 bool ckpt_store_is_remote(const struct ckpt_store_ops *ops, const char *path)
 {
     return ops->is_remote && ops->is_remote(path);

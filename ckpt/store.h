@@ -45,6 +45,10 @@ int ckpt_store_exchange(const struct ckpt_store_ops *ops, const char *a, const c
                         struct fsdp_err *err);
 int ckpt_store_sync_folder(const struct ckpt_store_ops *ops, const char *path,
                            struct fsdp_err *err);
+/* By the store itself; FSDP_EUNSUPPORTED: read and write. */
+int ckpt_store_copy_within(struct ckpt_store_copied *out, const struct ckpt_store_ops *ops,
+                           const char *from, const char *to, uint64_t nbytes,
+                           ckpt_store_moved_f *moved, void *ctx, struct fsdp_err *err);
 bool ckpt_store_is_remote(const struct ckpt_store_ops *ops, const char *path);
 /* Buffers of the store's own, over all its files; false: it has none. */
 bool ckpt_store_memory(const struct ckpt_store_ops *ops, uint64_t nbytes);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "s3_copy.h"
 #include "s3_list.h"
 #include "s3_upload.h"
 #include "store.h"
@@ -283,6 +284,23 @@ static int s3_sweep(uint64_t *nuploads, const char *path, int64_t before, bool d
     return ckpt_s3_sweep_uploads(nuploads, bucket, key, before, dry_run, err);
 }
 
+static int s3_copy(struct ckpt_store_copied *out, const char *from, const char *to, uint64_t nbytes,
+                   ckpt_store_moved_f *moved, void *ctx, struct fsdp_err *err)
+{
+    struct ckpt_s3_copy_args args = {.nbytes = nbytes, .moved = moved, .ctx = ctx};
+    struct ckpt_s3_call call;
+    FSDP_TRY(ckpt_s3_bucket_of(&args.from, &args.from_key, from, err));
+    FSDP_TRY(ckpt_s3_bucket_of(&args.to, &args.to_key, to, err));
+    if (!nbytes || !ckpt_s3_copy_is_near(args.from, args.to))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': not copied by the store", from);
+    FSDP_TRY(head(&call, args.from, args.from_key, err));
+    if (call.length != nbytes)
+        return fsdp_err_set(err, FSDP_ECORRUPT, "'%s' has %llu bytes instead of %llu", from,
+                            (unsigned long long)call.length, (unsigned long long)nbytes);
+    args.etag = call.etag;
+    return ckpt_s3_copy(out, &args, err);
+}
+
 static bool s3_is_remote(const char *path)
 {
     (void)path;
@@ -305,6 +323,7 @@ const struct ckpt_store_ops ckpt_store_s3 = {
     .remove = s3_remove,
     .remove_tree = s3_remove_tree,
     .sweep = s3_sweep,
+    .copy = s3_copy,
     .is_remote = s3_is_remote,
     .memory = ckpt_s3_upload_memory,
 };

@@ -9,23 +9,23 @@ static const char usage[] =
     "\n"
     "Copies a checkpoint (a step-* folder, a folder of them: the newest, a\n"
     "torch.distributed.checkpoint, a Hugging Face folder, or a .safetensors file) byte for byte\n"
-    "between folders and stores such as s3://BUCKET/PREFIX, comparing the checksum of every file\n"
-    "as it passes. A COPY that ends in '/' is where the copy shall be, under its own name. It\n"
-    "appears when it is complete, or not at all; a run that was stopped, even killed, goes on\n"
-    "where it was when the same command is given again.\n"
+    "between folders and stores such as s3://BUCKET/PREFIX, comparing the checksum of every file.\n"
+    "Within one store, the store moves the large files itself. A COPY that ends in '/' is where\n"
+    "the copy shall be, under its own name. It appears when it is complete, or not at all; a run\n"
+    "that was stopped, even killed, goes on where it was when the same command is given again.\n"
     "\n"
     "      --verify               read the copy again before it is published\n"
-    "      --dry-run              print what would be done, write nothing\n" TOOL_LIMITS_HELP TOOL_HELP
-    "\n"
+    "      --dry-run              print what would be done, write nothing\n" TOOL_LIMITS_HELP
+        TOOL_HELP "\n"
     "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 static void print_json(const struct ckpt_copy_result *r, bool dry_run)
 {
-    json_t *root = json_pack("{s:s, s:b, s:b, s:i, s:I, s:I, s:i, s:f}", "output", r->path,
-                             "dry_run", dry_run, "was_there", r->was_there, "files", r->nfiles,
-                             "bytes", (json_int_t)r->nbytes, "bytes_resumed",
-                             (json_int_t)r->nbytes_resumed, "threads", r->nthreads, "seconds",
-                             r->seconds);
+    json_t *root = json_pack(
+        "{s:s, s:b, s:b, s:i, s:I, s:I, s:I, s:i, s:f}", "output", r->path, "dry_run", dry_run,
+        "was_there", r->was_there, "files", r->nfiles, "bytes", (json_int_t)r->nbytes,
+        "bytes_resumed", (json_int_t)r->nbytes_resumed, "bytes_within",
+        (json_int_t)r->nbytes_within, "threads", r->nthreads, "seconds", r->seconds);
     json_dumpf(root, stdout, JSON_INDENT(1));
     putchar('\n');
     json_decref(root);
@@ -47,6 +47,8 @@ static void print_result(const struct tool *tool, const struct ckpt_copy_result 
                r->nfiles == 1 ? "" : "s", r->seconds);
         if (r->nbytes_resumed)
             printf(", %s of it from an earlier run", tool_nbytes(r->nbytes_resumed));
+        if (r->nbytes_within)
+            printf(", %s moved by the store itself", tool_nbytes(r->nbytes_within));
         putchar('\n');
     }
 }

@@ -7,6 +7,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include "../../ckpt/crc.h"
 #include "../../ckpt/store.h"
 #include "../../ckpt/workers.h"
 #include "tap.h"
@@ -409,6 +410,53 @@ static void test_faults(const struct store *s)
        "each of %d calls fails with the status and the name of what struck it", ncalls);
 }
 
+static int count_moved(void *ctx, uint64_t nbytes)
+{
+    *(uint64_t *)ctx += nbytes;
+    return 0;
+}
+
+static int stop_at_once(void *ctx, uint64_t nbytes)
+{
+    (void)ctx, (void)nbytes;
+    return 1;
+}
+
+/* What a store copies itself. */
+static void test_copy(const struct store *s)
+{
+    struct ckpt_store_copied copied;
+    uint64_t moved = 0;
+    char from[600], to[600];
+    snprintf(from, sizeof from, "%s", at(s, "copy from %here"));
+    snprintf(to, sizeof to, "%s", at(s, "copy to"));
+    if (!s->ops->copy) {
+        ok(ckpt_store_copy_within(&copied, s->ops, from, to, 1, NULL, NULL, &err) ==
+               FSDP_EUNSUPPORTED,
+           "a store that does not copy says so: %s", err.text);
+        return;
+    }
+    int rc = write_in_pieces(s, from, BIG);
+    if (rc == FSDP_OK)
+        rc = ckpt_store_copy_within(&copied, s->ops, from, to, BIG, count_moved, &moved, &err);
+    ok(rc == FSDP_OK && moved == BIG && holds(s, to, pattern, BIG) &&
+           (!copied.has_crc || copied.crc32c == ckpt_crc32c(0, pattern, BIG)),
+       "a file is copied by the store: %s", err.text);
+    snprintf(to, sizeof to, "%s", at(s, "another"));
+    ok(ckpt_store_copy_within(&copied, s->ops, from, to, BIG - 1, NULL, NULL, &err) ==
+           FSDP_ECORRUPT,
+       "not if it has another size: %s", err.text);
+    ok(ckpt_store_copy_within(&copied, s->ops, from, to, BIG, stop_at_once, NULL, &err) ==
+           FSDP_ECANCELED,
+       "not if it is stopped: %s", err.text);
+    struct ckpt_store_stat st;
+    uint64_t nuploads = 1;
+    ok(ckpt_store_stat(&st, s->ops, to, &err) == FSDP_ENOTFOUND &&
+           ckpt_store_sweep(&nuploads, s->ops, s->base, INT64_MAX, true, &err) == FSDP_OK &&
+           !nuploads,
+       "and nothing is left of those");
+}
+
 /* A disk that fills up while a file is written: said as such, and with the file goes its share. */
 static void test_full_disk(const struct store *s)
 {
@@ -477,6 +525,7 @@ int main(void)
         else
             test_rename(s);
         test_race(s);
+        test_copy(s);
         test_faults(s);
         test_full_disk(s);
         ok(ckpt_store_remove_tree(s->ops, s->base, &err) == FSDP_OK, "all is removed");

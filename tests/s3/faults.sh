@@ -3,7 +3,8 @@
 # Save, merge, reshard and copy while a proxy between them and the store answers 503 and 500, cuts
 # connections before and after the store has acted, stalls, truncates, says 200 with an error in it,
 # claims another time, and is slow to start. Nothing is lost, nothing partial is published, and
-# after a gc nothing is left. FAULTS=200 does more rounds, FAULT_SEED=N (1) chooses them.
+# after a gc nothing is left. FAULTS=200 does more rounds, FAULT_SEED=N (1) chooses them; what was
+# done how often is a table at the end, and in so long a run each must have been done.
 # run: timeout=3000
 set -u
 cd "$TEST_TMP" || exit 1
@@ -60,7 +61,7 @@ holds() { # what, where
 # command completes it.
 round() { # number
     local what where size=small tries=0 port failed=
-    if [ "$1" -lt 8 ]; then size=large; fi # the store keeps all in memory
+    if [ $(($1 % 40)) -lt 4 ] || [ "$1" -lt 8 ]; then size=large; fi # the store keeps all in memory
     what=$(printf '%s\n' save merge reshard copy | sed -n "$(($1 % 4 + 1))p")
     where=$at/round-$1
     coproc PROXY { exec "$TOP/tests/s3/lib/proxy" "$seed-$1" 8 "${direct#http://}"; }
@@ -73,11 +74,24 @@ round() { # number
     exec {PROXY[1]}>&-
     read -r struck <&"${PROXY[0]}"
     wait "$PROXY_PID"
+    tr ',;' '\n\n' <<<"${struck#*requests;}" | sed 's/^ *//' >>counts
     holds "$what" "$where"
     ok $? "round $1, $size $what: $struck; again after a failure: $tries"
+    echo "$what $tries" >>again
     if [ -n "$failed" ]; then sed 's/^/# /' <<<"$failed"; fi
 }
 for ((i = 0; i < rounds; i++)); do round $i; done
+
+echo "# what was done to requests:"
+awk 'NF { n = $1; $1 = ""; count[$0] += n } END { for (k in count) printf "#  %5d%s\n", count[k], k }' counts | sort -k 3 | tee table
+echo "# commands that failed and were given again: $(awk '{ n += $2 } END { print n + 0 " in " NR " rounds" }' again)"
+missing=
+for kind in 503 500 reset 'slow start' lost-reply stall truncate skew 'skew (HEAD)' '200 with an error (copy)' \
+    '200 with an error (complete)'; do
+    grep -qF " $kind" table || missing+=" $kind;"
+done
+[ "$rounds" -lt 200 ] || [ -z "$missing" ]
+ok $? "everything was done to some request${missing:+; not:$missing}"
 
 # Seen by another program: every object is a manifest's or what it names.
 "$S3_PYTHON" - "$at" >log 2>err <<'PYTHON'

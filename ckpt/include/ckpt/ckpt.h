@@ -391,13 +391,15 @@ struct ckpt_copy_args {
     }
 struct ckpt_copy_result {
     uint64_t nbytes, nbytes_resumed; /* of data files; of these, found from an earlier run */
+    uint64_t nbytes_within;          /* moved by the store itself, which is both sides */
     int nfiles, nthreads;
     bool was_there; /* the very checkpoint is there already: nothing was copied */
     double seconds;
     char path[4096];
 };
 /* Copies an opened checkpoint of any format, byte for byte, to another folder or store. Every
- * file's checksum is compared as its bytes pass (plain safetensors have none), and the copy appears
+ * file's checksum is compared as its bytes pass, or with what lies there where the store moved it
+ * (plain safetensors have none), and the copy appears
  * when it is complete. FSDP_EEXIST where something else has the name. After FSDP_ECANCELED,
  * FSDP_EIO, FSDP_ENOSPC and SIGKILL the same call goes on where that one was. Local, blocks. */
 int ckpt_copy(struct ckpt_copy_result *out, struct ckpt *ckpt, const struct ckpt_copy_args *args,

@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define CKPT_STORE_ABI 2
+#define CKPT_STORE_ABI 3
 
 enum ckpt_store_mode {
     CKPT_STORE_READ,
@@ -45,6 +45,14 @@ struct ckpt_store_stat {
 /* Called per entry of a folder, "." and ".." excluded, in any order. A nonzero return ends the
  * listing and is passed on. */
 typedef int ckpt_store_entry_f(void *ctx, const char *name, struct fsdp_err *err);
+
+/* What a store says of a file that it has copied itself. */
+struct ckpt_store_copied {
+    bool has_crc; /* of all bytes, as they lie there now */
+    uint32_t crc32c;
+};
+/* So many bytes more are there. A nonzero return ends the copy. */
+typedef int ckpt_store_moved_f(void *ctx, uint64_t nbytes);
 
 struct ckpt_store_ops {
     uint32_t abi;
@@ -91,6 +99,12 @@ struct ckpt_store_ops {
     int (*exchange)(const char *a, const char *b, struct fsdp_err *err);
     /* Makes creations and renames in a folder durable. (flat stores have none) */
     int (*sync_folder)(const char *path, struct fsdp_err *err);
+    /* Copies a whole file within the store, without its bytes passing through here; it appears when
+     * it is complete. `to` is a name that nobody has. FSDP_EUNSUPPORTED, with nothing done, where
+     * the store does not copy, or the two do not lie together; FSDP_ECANCELED if `moved` says so.
+     * (optional, flat stores) */
+    int (*copy)(struct ckpt_store_copied *out, const char *from, const char *to, uint64_t nbytes,
+                ckpt_store_moved_f *moved, void *ctx, struct fsdp_err *err);
     /* Is what lies below path reached through a network, so that fewer bytes are worth processor
      * time? (optional: no) */
     bool (*is_remote)(const char *path);
