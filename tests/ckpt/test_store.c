@@ -428,8 +428,8 @@ static void test_copy(const struct store *s)
     struct ckpt_store_copied copied;
     uint64_t moved = 0;
     char from[600], to[600];
-    snprintf(from, sizeof from, "%s", at(s, "copy from %here"));
-    snprintf(to, sizeof to, "%s", at(s, "copy to"));
+    snprintf(from, sizeof from, "%s", at(s, "copy from here"));
+    snprintf(to, sizeof to, "%s", at(s, "copy to %there"));
     if (!s->ops->copy) {
         ok(ckpt_store_copy_within(&copied, s->ops, from, to, 1, NULL, NULL, &err) ==
                FSDP_EUNSUPPORTED,
@@ -442,6 +442,9 @@ static void test_copy(const struct store *s)
     ok(rc == FSDP_OK && moved == BIG && holds(s, to, pattern, BIG) &&
            (!copied.has_crc || copied.crc32c == ckpt_crc32c(0, pattern, BIG)),
        "a file is copied by the store: %s", err.text);
+    ok(ckpt_store_copy_within(&copied, s->ops, to, from, BIG, NULL, NULL, &err) ==
+           FSDP_EUNSUPPORTED,
+       "not from a name that stores read differently: %s", err.text);
     snprintf(to, sizeof to, "%s", at(s, "another"));
     ok(ckpt_store_copy_within(&copied, s->ops, from, to, BIG - 1, NULL, NULL, &err) ==
            FSDP_ECORRUPT,
