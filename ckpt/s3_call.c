@@ -102,8 +102,9 @@ static int sign(struct ckpt_s3_call *call, const struct ckpt_s3_creds *creds,
     struct ckpt_s3_pair headers[CKPT_S3_MAX_HEADERS + 5], query[CKPT_S3_MAX_QUERY];
     struct ckpt_text auth = {0};
     int n = call->nheaders;
-    time_t now = time(NULL) + (time_t)atomic_load(&clock_skew);
 
+    call->clock_skew = atomic_load(&clock_skew);
+    time_t now = time(NULL) + (time_t)call->clock_skew;
     memcpy(headers, call->headers, (size_t)n * sizeof *headers);
     memcpy(query, call->query, sizeof query);
     ckpt_s3_date(call->date, now);
@@ -300,7 +301,7 @@ static bool mend_clock(struct ckpt_s3_call *call)
 {
     enum { FAR_SECONDS = 300 };
     int64_t now = (int64_t)time(NULL), skew = call->server_time - now;
-    int64_t change = skew - atomic_load(&clock_skew);
+    int64_t change = skew - call->clock_skew; /* another call may have corrected it meanwhile */
     bool silent = call->status == 403 && !strcmp(call->method, "HEAD") &&
                   (change > FAR_SECONDS || change < -FAR_SECONDS);
     if (!call->server_time || (!silent && strcmp(call->code, "RequestTimeTooSkewed")))

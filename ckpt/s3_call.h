@@ -77,7 +77,7 @@ struct ckpt_s3_call {
     char payload_hash[CKPT_S3_HASH_NBYTES];
     char date[17], server_region[64];
     char checksum[16];
-    int64_t server_time;
+    int64_t server_time, clock_skew; /* clock_skew: that it was signed with */
     char *token, *url;
     bool refreshed, moved, finished;
 };
