@@ -168,7 +168,7 @@ check-interop:
 	@$(MAKE) $(JOBS) check-interop-run
 
 check-interop-run: all tests
-	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_torch.sh \
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_python.sh torch \
 		tests/run $(RUNFLAGS) $(or $(T),tests/interop)
 
 ## table            write docs/table.md: what each combination of settings differs by from double precision
@@ -194,7 +194,7 @@ check-s3:
 	@$(MAKE) $(JOBS) check-s3-run
 
 check-s3-run: all tests
-	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_aws.sh tests/s3/lib/server run \
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_python.sh aws tests/s3/lib/server run \
 		tests/run $(RUNFLAGS) $(or $(T),tests/s3)
 
 ## check-nfs        the commit of checkpoints on a real NFS server, v4 and v3, in an emulated machine
@@ -247,7 +247,7 @@ check-memory: tools
 bench-s3: all $(BENCHES)
 	@$(DEPS) s3
 	@$(DEPS) bench
-	@BIN='$(abspath $(BIN))' scripts/with_aws.sh tests/s3/lib/server run scripts/bench_s3.sh
+	@BIN='$(abspath $(BIN))' scripts/with_python.sh aws tests/s3/lib/server run scripts/bench_s3.sh
 
 ## asan-TARGET      any target with the address sanitizer, such as asan-check; also
 ##                  ubsan-TARGET (undefined behaviour) and tsan-TARGET (threads)

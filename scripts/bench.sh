@@ -172,7 +172,7 @@ comm) "$BIN/tests/comm/bench_comm" ;;
 slurm) exec scripts/bench_slurm.sh "${@:2}" ;;
 llama) "$BIN/tests/models/bench_llama" ;;
 torch)
-    [ -n "${TORCH_PYTHON:-}" ] || exec scripts/with_torch.sh "$0" "$@"
+    [ -n "${TORCH_PYTHON:-}" ] || exec scripts/with_python.sh torch "$0" "$@"
     against_pytorch "${2:-3}"
     ;;
 *) sed -n '3,11s/^# \{0,1\}//p' "$0" && exit 2 ;;

@@ -1,0 +1,61 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs a command with a Python that has what it is for, whose path is put into a variable:
+#
+#   scripts/with_python.sh torch COMMAND...   TORCH_PYTHON: PyTorch, safetensors, transformers, numpy
+#   scripts/with_python.sh aws COMMAND...     S3_PYTHON: the AWS CLI and botocore
+#
+# The Python is the one in that variable, python3, or a virtual environment below build/, made on
+# first use from PyPI (for PyTorch a download of a few GB).
+set -u
+top=$(cd "$(dirname "$0")/.." && pwd)
+
+case ${1:-} in
+torch)
+    variable=TORCH_PYTHON venv=$top/build/venv what=PyTorch
+    imports='torch, safetensors.torch, transformers, numpy'
+    packages=(torch safetensors transformers numpy)
+    versions='import torch, transformers as t; print("PyTorch", torch.__version__ + ", transformers", t.__version__)'
+    ;;
+aws)
+    variable=S3_PYTHON venv=$top/build/venv-aws what='the AWS CLI'
+    imports='awscli, botocore'
+    packages=(awscli)
+    versions='import awscli, botocore; print("AWS CLI", awscli.__version__ + ", botocore", botocore.__version__)'
+    ;;
+*)
+    sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+esac
+shift
+
+serves() {
+    "$1" -c "import $imports" >/dev/null 2>&1
+}
+
+if [ -n "${!variable:-}" ] && ! serves "${!variable}"; then
+    echo "$variable=${!variable} cannot import $imports" >&2
+    exit 1
+fi
+for python in "${!variable:-}" "$venv/bin/python" "$(command -v python3)"; do
+    [ -n "$python" ] && serves "$python" && break
+    python=
+done
+if [ -z "$python" ]; then
+    python=$venv/bin/python
+    echo "Fetching $what from PyPI into $venv" >&2
+    log=$venv.log
+    mkdir -p "$top/build"
+    rm -rf "$venv"
+    if ! { python3 -m venv "$venv" && "$python" -m pip install --quiet --no-input \
+        --disable-pip-version-check "${packages[@]}"; } </dev/null >"$log" 2>&1 || ! serves "$python"; then
+        tail -n 20 "$log" >&2
+        echo "could not make $venv; set $variable to a Python that has $what" >&2
+        exit 1
+    fi
+    rm -f "$log"
+fi
+export "$variable=$python"
+"$python" -c "$versions"
+exec "$@"
