@@ -19,7 +19,7 @@ static char *setting(const char *const *variables, const char *name, struct fsdp
         if (value && *value)
             return fsdp_strdup(value, err);
     }
-    return ckpt_s3_profile_get(name, NULL);
+    return ckpt_s3_profile_get(NULL, name, NULL);
 }
 
 /* It becomes part of a host's name. */
@@ -70,7 +70,7 @@ static int use_endpoint(struct ckpt_s3_bucket *b, const char *endpoint, struct f
 /* Hashing costs a core a second for 1.5 GB on either side: a trusted network may do without. */
 static bool signs_payload(const struct ckpt_s3_bucket *b)
 {
-    char *wanted = ckpt_s3_profile_get("s3.payload_signing_enabled", NULL);
+    char *wanted = ckpt_s3_profile_get(NULL, "s3.payload_signing_enabled", NULL);
     bool signs = wanted ? !strcasecmp(wanted, "true") : !b->tls;
     fsdp_free(wanted);
     return signs;

@@ -92,34 +92,72 @@ static int from_keys(struct ckpt_s3_creds *out, const char *id, const char *secr
                  : FSDP_OK;
 }
 
-static int from_profile(struct ckpt_s3_creds *out, struct fsdp_err *err)
+static int from_named(struct ckpt_s3_creds *out, const char *name, int depth, struct fsdp_err *err);
+
+/* The source's keys of itself, if it is the same profile, else whatever the source has. */
+static int from_role(struct ckpt_s3_creds *out, const char *name, const char *role, int depth,
+                     struct fsdp_err *err)
+{
+    enum { MAX_ROLES = 4 };
+    struct ckpt_s3_creds who = {.source = out->source};
+    char *source = ckpt_s3_profile_get(name, "source_profile", NULL);
+    char *external_id = ckpt_s3_profile_get(name, "external_id", NULL);
+    int rc;
+    if (!source)
+        rc = fsdp_err_set(err, FSDP_EINVAL,
+                          "profile '%s' has the role_arn '%s', and no source_profile that takes it",
+                          name, role);
+    else if (depth == MAX_ROLES)
+        rc = fsdp_err_set(err, FSDP_EINVAL, "profile '%s': source_profile leads in a circle", name);
+    else
+        rc = from_named(&who, source, depth + 1, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_s3_creds_role(out, &who, role, external_id, err);
+    ckpt_s3_creds_wipe(&who);
+    fsdp_free(source);
+    fsdp_free(external_id);
+    return rc == FSDP_ENOTFOUND ? FSDP_EINVAL : rc;
+}
+
+static int from_named(struct ckpt_s3_creds *out, const char *name, int depth, struct fsdp_err *err)
 {
     bool known = false;
-    char *id = ckpt_s3_profile_get("aws_access_key_id", &known);
-    char *secret = ckpt_s3_profile_get("aws_secret_access_key", NULL);
-    char *token = ckpt_s3_profile_get("aws_session_token", NULL);
-    char *command = ckpt_s3_profile_get("credential_process", NULL);
-    const char *name = ckpt_s3_profile_name();
+    char *role = ckpt_s3_profile_get(name, "role_arn", &known);
+    char *id = ckpt_s3_profile_get(name, "aws_access_key_id", &known);
+    char *secret = ckpt_s3_profile_get(name, "aws_secret_access_key", NULL);
+    char *token = ckpt_s3_profile_get(name, "aws_session_token", NULL);
+    char *command = ckpt_s3_profile_get(name, "credential_process", NULL);
+    char *source = ckpt_s3_profile_get(name, "source_profile", NULL);
+    bool own = depth && source && !strcmp(source, name) && id; /* it takes its own role */
     int rc;
-    if (id || secret)
+    if (role && !own)
+        rc = from_role(out, name, role, depth, err);
+    else if (id || secret)
         rc = from_keys(out, id, secret, token, err);
     else if (command)
         rc = ckpt_s3_creds_process(out, command, err);
     else if (known || !strcmp(name, "default"))
         rc = fsdp_err_set(err, FSDP_ENOTFOUND, "profile '%s' has no keys", name);
     else
-        rc = fsdp_err_set(
-            err, FSDP_EINVAL,
-            "AWS_PROFILE: there is no profile '%s' in the files credentials and config", name);
+        rc = fsdp_err_set(err, FSDP_EINVAL,
+                          "%s: there is no profile '%s' in the files credentials and config",
+                          depth ? "source_profile" : "AWS_PROFILE", name);
     if (secret)
         OPENSSL_cleanse(secret, strlen(secret));
     if (token)
         OPENSSL_cleanse(token, strlen(token));
+    fsdp_free(role);
+    fsdp_free(source);
     fsdp_free(id);
     fsdp_free(secret);
     fsdp_free(token);
     fsdp_free(command);
     return rc;
+}
+
+static int from_profile(struct ckpt_s3_creds *out, struct fsdp_err *err)
+{
+    return from_named(out, ckpt_s3_profile_name(), 0, err);
 }
 
 /* ---- the chain ------------------------------------------------------------------------------- */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who we are: the first that has an answer of environment, web identity (STS), profile files
- * (credentials, config; keys, credential_process), container endpoint, instance metadata (IMDSv2).
- * What expires is fetched anew ten minutes before. Nothing secret is ever part of an error or a log
- * line.
+ * (credentials, config; keys, credential_process, a role of another profile), container endpoint,
+ * instance metadata (IMDSv2). What expires is fetched anew ten minutes before. Nothing secret is
+ * ever part of an error or a log line.
  */
 #ifndef CKPT_S3_CREDS_H
 #define CKPT_S3_CREDS_H
@@ -28,6 +28,9 @@ void ckpt_s3_creds_wipe(struct ckpt_s3_creds *creds);
 
 /* s3_creds_http.c */
 int ckpt_s3_creds_web_identity(struct ckpt_s3_creds *out, struct fsdp_err *err);
+/* The role's, which `who` may take. external_id: NULL if none is agreed on. */
+int ckpt_s3_creds_role(struct ckpt_s3_creds *out, const struct ckpt_s3_creds *who, const char *role,
+                       const char *external_id, struct fsdp_err *err);
 int ckpt_s3_creds_container(struct ckpt_s3_creds *out, struct fsdp_err *err);
 int ckpt_s3_creds_instance(struct ckpt_s3_creds *out, struct fsdp_err *err);
 /* s3_creds_process.c: what a program prints */
@@ -41,10 +44,10 @@ int64_t ckpt_s3_time(const char *text);
 
 /* ---- s3_profile.c ---- */
 
-/* A setting of the profile ("region"; "s3.x" for x below "s3 ="), from the files credentials and
- * config. NULL if it has none; freed with
- * fsdp_free. *known (may be NULL) is set if a file has the profile. */
-char *ckpt_s3_profile_get(const char *setting, bool *known);
+/* A setting of a profile, NULL: of the one that is used ("region"; "s3.x" for x below "s3 ="), from
+ * the files credentials and config. NULL if it has none; freed with fsdp_free. *known (may be NULL)
+ * is set if a file has the profile. */
+char *ckpt_s3_profile_get(const char *profile, const char *setting, bool *known);
 const char *ckpt_s3_profile_name(void);
 
 #endif

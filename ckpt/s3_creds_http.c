@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Credentials that are asked for: of STS with a token (Kubernetes), of a container's endpoint, of
- * the instance. */
+/* Credentials that are asked for: of STS with a token (Kubernetes) or by another identity, of a
+ * container's endpoint, of the instance. */
 #include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,8 @@ static const char *variable(const char *name)
 /* ---- one question ---------------------------------------------------------------------------- */
 
 struct question {
-    const char *method, *url, *header; /* header: one line, may be NULL */
+    const char *method, *url;
+    const char *headers[4]; /* lines, up to the first NULL */
     const char *body;
     long timeout_seconds;
     int tries;
@@ -46,9 +47,11 @@ static size_t take_answer(char *data, size_t elem_nbytes, size_t nelem, void *ar
 static CURLcode ask_once(struct question *q, bool proxy)
 {
     CURL *curl = curl_easy_init();
-    struct curl_slist *headers = q->header ? curl_slist_append(NULL, q->header) : NULL;
+    struct curl_slist *headers = NULL;
     if (!curl)
         return CURLE_OUT_OF_MEMORY;
+    for (int i = 0; i < 4 && q->headers[i]; i++)
+        headers = curl_slist_append(headers, q->headers[i]);
     ckpt_text_free(&q->answer);
     q->why[0] = 0;
     ckpt_http_defaults(curl, q->why);
@@ -122,31 +125,71 @@ static int take_role(struct ckpt_s3_creds *out, const struct question *q, struct
     return FSDP_OK;
 }
 
-static int assume_role(struct ckpt_s3_creds *out, const char *role, const char *token,
-                       struct fsdp_err *err)
+/* Signed lines for a question to STS that is to be asked by `who`. Freed with fsdp_free. */
+static int sign_question(char *lines[3], const char *url, const char *region, const char *body,
+                         const struct ckpt_s3_creds *who, struct fsdp_err *err)
 {
-    const char *endpoint = variable("AWS_ENDPOINT_URL_STS"),
-               *session = variable("AWS_ROLE_SESSION_NAME");
-    const char *region = variable("AWS_REGION");
-    struct ckpt_s3_pair form[] = {{"Action", "AssumeRoleWithWebIdentity"},
-                                  {"Version", "2011-06-15"},
-                                  {"RoleArn", role},
-                                  {"RoleSessionName", session ? session : "libfsdp"},
-                                  {"WebIdentityToken", token}};
+    const char *host = strstr(url, "://") ? strstr(url, "://") + 3 : url;
+    const char *path = host + strcspn(host, "/");
+    char date[17], hash[CKPT_S3_HASH_NBYTES];
+    struct ckpt_text auth = {0};
+    struct ckpt_s3_pair headers[3];
+    time_t now = time(NULL);
+    char *name = fsdp_sprintf(err, "%.*s", (int)(path - host), host);
+    int rc = name ? ckpt_s3_sha256(hash, body, strlen(body), err) : FSDP_ENOMEM;
+    ckpt_s3_date(date, now);
+    headers[0] = (struct ckpt_s3_pair){"host", name};
+    headers[1] = (struct ckpt_s3_pair){"x-amz-date", date};
+    headers[2] = (struct ckpt_s3_pair){"x-amz-security-token", who->token};
+    const struct ckpt_s3_sign_args args = {.method = "POST",
+                                           .path = *path ? path : "/",
+                                           .headers = headers,
+                                           .nheaders = who->token[0] ? 3 : 2,
+                                           .payload_hash = hash,
+                                           .region = region,
+                                           .service = "sts",
+                                           .key_id = who->key_id,
+                                           .secret = who->secret,
+                                           .time = now};
+    if (rc == FSDP_OK)
+        rc = ckpt_s3_sign(&auth, &args, err);
+    if (rc == FSDP_OK && (!(lines[0] = fsdp_sprintf(err, "authorization: %s", auth.data)) ||
+                          !(lines[1] = fsdp_sprintf(err, "x-amz-date: %s", date))))
+        rc = FSDP_ENOMEM;
+    if (rc == FSDP_OK && who->token[0] &&
+        !(lines[2] = fsdp_sprintf(err, "x-amz-security-token: %s", who->token)))
+        rc = FSDP_ENOMEM;
+    ckpt_text_free(&auth);
+    fsdp_free(name);
+    return rc;
+}
+
+/* who: signs the question; NULL: the form has what proves us. */
+static int ask_sts(struct ckpt_s3_creds *out, struct ckpt_s3_pair *form, int nform,
+                   const char *role, const struct ckpt_s3_creds *who, struct fsdp_err *err)
+{
+    const char *endpoint = variable("AWS_ENDPOINT_URL_STS"), *region = variable("AWS_REGION");
     struct ckpt_text body = {0};
     struct fsdp_err why = FSDP_ERR_INIT;
-    char code[64];
+    char code[64], *lines[3] = {NULL, NULL, NULL};
     region = region ? region : variable("AWS_DEFAULT_REGION");
+    region = region ? region : "us-east-1";
     char *url = endpoint ? fsdp_strdup(endpoint, err)
-                         : fsdp_sprintf(err, "https://sts.%s.amazonaws.com/",
-                                        region ? region : "us-east-1");
+                         : fsdp_sprintf(err, "https://sts.%s.amazonaws.com/", region);
     if (!url)
         return FSDP_ENOMEM;
-    ckpt_s3_query(&body, form, 5);
-    struct question q = {
-        .method = "POST", .url = url, .body = body.data, .timeout_seconds = 20, .tries = 3};
-    int rc = body.failed ? fsdp_err_set(err, FSDP_ENOMEM, "STS: out of memory")
-                         : ask(&q, "STS", true, &why);
+    ckpt_s3_query(&body, form, nform);
+    int rc = body.failed ? fsdp_err_set(&why, FSDP_ENOMEM, "STS: out of memory") : FSDP_OK;
+    if (rc == FSDP_OK && who)
+        rc = sign_question(lines, url, region, body.data, who, &why);
+    struct question q = {.method = "POST",
+                         .url = url,
+                         .headers = {lines[0], lines[1], lines[2]},
+                         .body = body.data,
+                         .timeout_seconds = 20,
+                         .tries = 3};
+    if (rc == FSDP_OK)
+        rc = ask(&q, "STS", true, &why);
     struct ckpt_s3_span answer = {q.answer.data, q.answer.nbytes};
     if (rc == FSDP_OK)
         rc = take_role(out, &q, err);
@@ -156,8 +199,30 @@ static int assume_role(struct ckpt_s3_creds *out, const char *role, const char *
         rc = fsdp_err_set(err, rc, "%s", why.text);
     forget(&q.answer);
     forget(&body);
+    for (int i = 0; i < 3; i++) {
+        if (lines[i])
+            OPENSSL_cleanse(lines[i], strlen(lines[i]));
+        fsdp_free(lines[i]);
+    }
     fsdp_free(url);
     return rc;
+}
+
+static const char *session_name(void)
+{
+    const char *session = variable("AWS_ROLE_SESSION_NAME");
+    return session ? session : "libfsdp";
+}
+
+int ckpt_s3_creds_role(struct ckpt_s3_creds *out, const struct ckpt_s3_creds *who, const char *role,
+                       const char *external_id, struct fsdp_err *err)
+{
+    struct ckpt_s3_pair form[] = {{"Action", "AssumeRole"},
+                                  {"Version", "2011-06-15"},
+                                  {"RoleArn", role},
+                                  {"RoleSessionName", session_name()},
+                                  {"ExternalId", external_id}};
+    return ask_sts(out, form, external_id ? 5 : 4, role, who, err);
 }
 
 int ckpt_s3_creds_web_identity(struct ckpt_s3_creds *out, struct fsdp_err *err)
@@ -172,7 +237,12 @@ int ckpt_s3_creds_web_identity(struct ckpt_s3_creds *out, struct fsdp_err *err)
                             "AWS_WEB_IDENTITY_TOKEN_FILE is set, AWS_ROLE_ARN is not");
     if (read_token(&token, path, &why))
         return fsdp_err_set(err, FSDP_EINVAL, "AWS_WEB_IDENTITY_TOKEN_FILE: %s", why.text);
-    int rc = assume_role(out, role, token, err);
+    struct ckpt_s3_pair form[] = {{"Action", "AssumeRoleWithWebIdentity"},
+                                  {"Version", "2011-06-15"},
+                                  {"RoleArn", role},
+                                  {"RoleSessionName", session_name()},
+                                  {"WebIdentityToken", token}};
+    int rc = ask_sts(out, form, 5, role, NULL, err);
     OPENSSL_cleanse(token, strlen(token));
     fsdp_free(token);
     return rc;
@@ -229,7 +299,7 @@ int ckpt_s3_creds_container(struct ckpt_s3_creds *out, struct fsdp_err *err)
     char *url =
         relative ? fsdp_sprintf(err, "http://169.254.170.2%s", relative) : fsdp_strdup(full, err);
     struct question q = {
-        .method = "GET", .url = url, .header = header, .timeout_seconds = 5, .tries = 3};
+        .method = "GET", .url = url, .headers = {header}, .timeout_seconds = 5, .tries = 3};
     int rc = url ? ask(&q, "the container", false, err) : FSDP_ENOMEM;
     if (rc == FSDP_OK)
         rc = ckpt_s3_creds_json(out, q.answer.data, q.answer.nbytes, "Token", "the container", err);
@@ -248,7 +318,7 @@ static int ask_instance(struct ckpt_text *answer, const char *method, const char
     const char *endpoint = variable("AWS_EC2_METADATA_SERVICE_ENDPOINT");
     char *url = fsdp_sprintf(err, "%s%s", endpoint ? endpoint : "http://169.254.169.254", path);
     struct question q = {
-        .method = method, .url = url, .header = header, .timeout_seconds = 1, .tries = 2};
+        .method = method, .url = url, .headers = {header}, .timeout_seconds = 1, .tries = 2};
     if (!url)
         return FSDP_ENOMEM;
     int rc = ask(&q, "the instance", false, err);

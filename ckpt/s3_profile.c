@@ -57,9 +57,9 @@ static bool is_setting(char parent[64], const char *name, bool indented, const c
 }
 
 /* *known: the profile has a section in the file. */
-static char *look_up(bool *known, const char *path, bool config, const char *setting)
+static char *look_up(bool *known, const char *path, bool config, const char *profile,
+                     const char *setting)
 {
-    const char *profile = ckpt_s3_profile_name();
     FILE *file = path ? fopen(path, "re") : NULL;
     char *line = NULL, *found = NULL, parent[64] = "";
     size_t room = 0;
@@ -89,7 +89,7 @@ static char *look_up(bool *known, const char *path, bool config, const char *set
     return found;
 }
 
-char *ckpt_s3_profile_get(const char *setting, bool *known)
+char *ckpt_s3_profile_get(const char *profile, const char *setting, bool *known)
 {
     static const struct {
         const char *variable, *name;
@@ -100,7 +100,8 @@ char *ckpt_s3_profile_get(const char *setting, bool *known)
     bool ignored = false;
     for (int i = 0; i < 2 && !value; i++) {
         char *path = file_of(files[i].variable, files[i].name);
-        value = look_up(known ? known : &ignored, path, files[i].config, setting);
+        value = look_up(known ? known : &ignored, path, files[i].config,
+                        profile ? profile : ckpt_s3_profile_name(), setting);
         fsdp_free(path);
     }
     return value;

@@ -59,6 +59,40 @@ ok $? "what a command prints is not repeated: $(cat err)"
 sed -i 's/^credential_process.*/credential_process = exit 3/' .aws/config
 (export AWS_PROFILE=other; refused 'failed (status 3)')
 ok $? "a command that fails: $(cat err)"
+
+# A role that another profile takes.
+export AWS_ENDPOINT_URL_STS=$at/sts
+role() { # lines of the profile
+    printf '[profile job]\nrole_arn = arn:role\n%b\n[profile src]\naws_access_key_id = AKIDSRC\naws_secret_access_key = TOPSECRET\n' "$1" >.aws/config
+}
+role 'source_profile = src\nexternal_id = agreed'
+AWS_PROFILE=job reads bucket && grep -q 'POST /sts' requests
+ok $? "a role, by another profile's keys"
+role 'source_profile = src'
+(export AWS_PROFILE=job; refused "AccessDenied, for role 'arn:role'")
+ok $? "which STS refuses: $(cat err)"
+role 'external_id = agreed'
+(export AWS_PROFILE=job; refused 'no source_profile')
+ok $? "with nobody to take it: $(cat err)"
+role 'source_profile = nobody'
+(export AWS_PROFILE=job; refused "source_profile: there is no profile 'nobody'")
+ok $? "by somebody who is not there: $(cat err)"
+role 'source_profile = job'
+(export AWS_PROFILE=job; refused 'leads in a circle')
+ok $? "by itself, without keys: $(cat err)"
+unset AWS_ENDPOINT_URL_STS
+
+# What is sent over plain HTTP is hashed, unless the profile says otherwise.
+printf '[default]\ns3 =\n  addressing_style = path\n  payload_signing_enabled = false\nregion = us-east-1\n' >.aws/config
+export AWS_ACCESS_KEY_ID=AKIDENV AWS_SECRET_ACCESS_KEY=TOPSECRET
+: >requests
+"$BIN/ckpt-reshard" -q object.safetensors --world 1 -o s3://ignoring/unsigned 2>err && grep -q '^PUT.* unsigned$' requests
+ok $? "payload_signing_enabled = false"
+rm .aws/config
+: >requests
+"$BIN/ckpt-reshard" -q object.safetensors --world 1 -o s3://ignoring/signed 2>err && grep -q '^PUT' requests && ! grep -q unsigned requests
+ok $? "and without"
+unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
 rm -r .aws
 
 export AWS_ENDPOINT_URL_STS=$at/sts AWS_ROLE_ARN=arn:role

@@ -4,7 +4,8 @@ them. Every request is a line of the file `requests`.
 
   fake.py FOLDER OBJECT [CERT KEY]    writes its port to FOLDER/port; with a certificate, over TLS
 
-POST /sts            STS: AssumeRoleWithWebIdentity, with the token in FOLDER/identity alone
+POST /sts            STS: AssumeRoleWithWebIdentity, with the token in FOLDER/identity alone;
+                     AssumeRole, signed for STS by AKIDSRC, with the external id "agreed"
 GET  /container      a container's endpoint, with Authorization: container-token alone
 PUT, GET /latest/... the metadata service of an instance, version 2
 GET, HEAD /BUCKET/K  the object; in bucket `expiring` with a token that is not among those refused in
@@ -67,7 +68,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(status, "<Error><Code>%s</Code><Message>m</Message>%s</Error>" % (code, more))
 
     def sts(self, form):
-        if form.get("WebIdentityToken") != [read("identity")] or form.get("RoleArn") != ["arn:role"]:
+        auth = self.headers.get("Authorization", "")
+        if form.get("Action") == ["AssumeRole"]:
+            if not re.match(r"AWS4-HMAC-SHA256 Credential=AKIDSRC/\d{8}/us-east-1/sts/aws4_request, SignedHeaders=host;x-amz-date,", auth):
+                return self.error(403, "InvalidClientTokenId")
+            if form.get("RoleArn") != ["arn:role"] or form.get("ExternalId") != ["agreed"]:
+                return self.error(403, "AccessDenied")
+        elif form.get("WebIdentityToken") != [read("identity")] or form.get("RoleArn") != ["arn:role"]:
             return self.error(400, "InvalidIdentityToken")
         c = creds("SessionToken")
         self.answer(200, "<R><Credentials>%s</Credentials></R>" % "".join("<%s>%s</%s>" % (k, v, k) for k, v in c.items()))
@@ -126,7 +133,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         url = urllib.parse.urlsplit(self.path)
         with lock, open(os.path.join(folder, "requests"), "a") as f:
-            f.write("%s %s\n" % (self.command, self.path))
+            hashed = self.headers.get("x-amz-content-sha256", "").replace("UNSIGNED-PAYLOAD", " unsigned")
+            f.write("%s %s%s\n" % (self.command, self.path, hashed if hashed.startswith(" ") else ""))
         if url.path == "/sts":
             return self.sts(urllib.parse.parse_qs(body.decode()))
         if url.path == "/container":
