@@ -8,6 +8,7 @@
  * After a lost answer, "the name is taken" may mean by ourselves: compared too.
  */
 #include <string.h>
+#include <time.h>
 
 #include "s3_put.h"
 #include "s3_xml.h"
@@ -55,12 +56,14 @@ static void note_ignored(struct ckpt_s3_bucket *bucket, const char *how)
                  bucket->name, bucket->base, how);
 }
 
-/* Where conditions are not known: a look before, a look behind. */
+/* Where conditions are not known: a look before, a look behind. The second is late enough to see
+ * whoever looked before this one wrote, and writes without delay. */
 static int put_unconditional(struct ckpt_s3_bucket *bucket, const char *key, const void *data,
                              size_t nbytes, struct fsdp_err *err)
 {
     struct ckpt_s3_call call;
     struct fsdp_err why = FSDP_ERR_INIT;
+    const struct timespec settled = {.tv_sec = 2};
     bool same;
     ckpt_s3_call_init(&call, bucket, "look at", "HEAD", key);
     int rc = ckpt_s3_call_one(&call, &why);
@@ -70,6 +73,7 @@ static int put_unconditional(struct ckpt_s3_bucket *bucket, const char *key, con
     if (rc != FSDP_ENOTFOUND)
         return fsdp_err_set(err, rc, "%s", why.text);
     FSDP_TRY(put_once(&call, bucket, key, data, nbytes, false, err));
+    nanosleep(&settled, NULL);
     FSDP_TRY(compare(&same, bucket, key, data, nbytes, err));
     return same ? FSDP_OK : taken(bucket, key, err);
 }

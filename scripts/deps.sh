@@ -40,6 +40,7 @@ s3       | cmd ceph-mon                  | ceph-mon        | ceph-mon          |
 s3       | cmd ceph-osd                  | ceph-osd        | ceph-osd          | its storage, in memory
 s3       | cmd radosgw                   | radosgw         | ceph-radosgw      | its gateway
 s3       | cmd ceph                      | ceph-common     | ceph-common       | sets it up
+s3       | file /usr/lib/python3/dist-packages/swift | python3-swift | python3-swift    | another store, which refuses conditional PUTs
 s3       | cmd curl                      | curl            | curl              | makes buckets; what transfers are compared with
 s3       | cmd openssl                   | openssl         | openssl           | a certificate of the tests' own
 s3       | cmd python3                   | python3         | python3           | runs the AWS CLI, which reads what we write
