@@ -36,7 +36,7 @@ ok $? "containers around the model are not in what a job resumes from"
 "$BIN/ckpt-diff" saved/3r-app/ckpt app >log 2>err
 ok $? "nor are they a difference"
 from=saved/3r-objects/ckpt
-reshard $from -o objects --world 2 && reshard objects -o objects-dcp --world 2 --format dcp &&
+reshard $from -o objects --world 2 && reshard $from -o objects-dcp --world 2 --format dcp &&
     reshard $from -o objects-hf --world 2 --format hf-dcp && "$BIN/ckpt-verify" objects >log &&
     "$BIN/ckpt-info" --json objects | grep -q '"bytes": *{"bytes": *"00ff"}' &&
     "$BIN/ckpt-info" --json objects-dcp 2>err | grep -q '"epoch": *3' &&
@@ -49,7 +49,8 @@ model=hf
 [ -d hf/model ] && model=hf/model
 for world in 1 2 3; do
     layouts load $world dcp dcp saved/3r-nested/expected.safetensors \
-        dcp dtypes saved/4r-items/expected.safetensors dcp odd saved/1r-odd/expected.safetensors dcp objects-dcp saved/3r-objects/expected.safetensors \
+        dcp dtypes saved/4r-items/expected.safetensors dcp odd saved/1r-odd/expected.safetensors \
+        dcp objects-dcp saved/3r-objects/expected.safetensors \
         hf $model weights.safetensors hf native/model weights.safetensors
     ok $? "torch reads them on $world ranks"
 done
