@@ -166,6 +166,10 @@ void fsdp_snapshot_destroy(struct fsdp_snapshot *s)
         return;
     if (s->f->snapshot == s)
         s->f->snapshot = NULL;
+    /* Copies may be under way, and updates may wait for them. */
+    if (s->lane)
+        fsdp_lane_sync(s->lane, NULL);
+    fsdp_lane_sync(s->f->lanes[SCHED_COMPUTE], NULL);
     for (int k = 0; s->copied && k < s->f->units.nflats; k++)
         fsdp_event_destroy(s->copied[k]);
     fsdp_event_destroy(s->taken);
