@@ -717,8 +717,8 @@ static void test_beside(const char *mode, struct fsdp_device *device, bool async
        "%s: and refuses work, but not events", mode);
     ok(!fsdp_lane_native(lane) == fsdp_device_is_host(device),
        "%s: a queue of the maker's library where there is such a thing", mode);
+    fsdp_lane_destroy(lane); /* what it still has to do may name the event */
     fsdp_event_destroy(event);
-    fsdp_lane_destroy(lane);
 }
 
 /* On a device that the caller opened for it. */
