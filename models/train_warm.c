@@ -141,6 +141,8 @@ static int follow(struct train_loop *l, const struct nn_ops *nn, struct nn_tunin
     memcpy(theirs, t->who, sizeof theirs);
     FSDP_TRY(fsdp_oob_broadcast(l->oob, theirs, sizeof theirs, 0, err));
     FSDP_TRY(fsdp_oob_broadcast(l->oob, &nbytes, sizeof nbytes, 0, err));
+    if (!nbytes)
+        return FSDP_OK;
     if (l->rank != 0 && !(t->table = fsdp_alloc((size_t)nbytes + 1, 1, "table of products", err)))
         rc = FSDP_ENOMEM;
     FSDP_TRY(fsdp_oob_agree(l->oob, rc, err));

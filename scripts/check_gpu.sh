@@ -35,6 +35,7 @@ BIN=$PWD/build/bin
 work=$PWD/build/gpu-check
 nfailed=0
 export FSDP_TEST_GPU=1
+export FSDP_CUDA_TUNE=$work/tune # one choice for all runs, which are compared
 
 # Runs a command, or shows it.
 try() {
