@@ -48,10 +48,10 @@ for mpi in none pmix; do
     ok $? "--mpi=$mpi, one task a node: each starts 3 ranks"
 done
 # shellcheck disable=SC2016
-step --mpi=none -N2 -n2 "$L" --ranks-per-task 2 -- sh -c 'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR'
+step --mpi=none -N2 -n2 -w n0,n1 "$L" --ranks-per-task 2 -- sh -c 'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR'
 [ $rc = 0 ] && [ "$(sort log | paste -sd,)" = "0 0 4 2 0 n0,1 1 4 2 0 n0,2 0 4 2 1 n0,3 1 4 2 1 n0" ]
 ok $? "so does a program"
-step --mpi=none -N2 -n2 "$L" --ranks-per-task 2 c.yaml fake.mode=kill fake.rank=3
+step --mpi=none -N2 -n2 -w n0,n1 "$L" --ranks-per-task 2 c.yaml fake.mode=kill fake.rank=3
 [ $rc = 76 ] && grep -q "fsdp-launch: rank 3 on n1 was killed by signal 9" err
 ok $? "a killed rank of a task is named with its node"
 # shellcheck disable=SC2016

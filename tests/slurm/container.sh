@@ -57,7 +57,7 @@ for mpi in none pmix; do
     ok $? "ranks in containers train, --mpi=$mpi"
 done
 if [ "${MODE:-}" = net ]; then
-    step --mpi=none -N2 -n4 --ntasks-per-node=2 "$PWD/inside" fsdp-launch --timeout 8 run.yaml
+    step --mpi=none -N2 -n4 --ntasks-per-node=2 -w n0,n1 "$PWD/inside" fsdp-launch --timeout 8 run.yaml
     [ $rc = 76 ] && grep -q "rank 2 on n1 found no rank 0 on n0: " err
     ok $? "srun from elsewhere cannot do that, and ends with the name of who was not found"
 fi

@@ -59,11 +59,11 @@ declare -A texts
 # What follows the name strikes its job, which runs. Leaves the seconds until the ranks that ran then have
 # ended and until the job runs again, and in NAME/words what its user saw in between.
 strike() { # name, command...
-    local name=$1 begin before nlines nrestarts
+    local name=$1 begin before nlines nrestarts # nlines: or the caller's $from
     shift
     before=$(ranks)
     nrestarts=$(said Restarts)
-    nlines=$(wc -l <"$name/out")
+    nlines=${from:-$(wc -l <"$name/out")}
     begin=$(date +%s.%N)
     "$@"
     await 300 gone "$before"
@@ -139,10 +139,13 @@ at_cut() {
     cluster mend "$second"
 }
 unwell() { # name: queued again, cannot start then, and is queued again
+    local from
+    from=$(wc -l <"$1/out") # what it says may come before anybody looks
     scontrol requeue "$job"
     await 300 again 0
     await 60 begun
     strike "$1" true
+    sed -i '/^stopped on request/d;/was ended from outside/d;/exit code 75$/d' "$1/words" # the first life's
 }
 at_late() {
     unwell late
