@@ -8,16 +8,16 @@
 #include "launch_impl.h"
 #include "slurm_job.h"
 
-/* Rank 0, or rank 1 where rank 0 is the lost one: exactly one of those who are left. */
-static bool mine_to_do(struct fsdp_oob *oob)
+enum { MOMENT_S = 3 };
+
+/* Ranks may see different ends of one job, so rank 0 does it whatever it saw; rank 1 stands in
+ * where it is about rank 0, which may be gone, or be ended before it comes to this. */
+static bool stands_in(struct fsdp_oob *oob)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
-    int lost = -1;
-    if (!oob)
-        return true;
-    if (oob->health(oob, &err) != FSDP_OK)
-        sscanf(err.text, "rank %d", &lost);
-    return oob->rank == (lost == 0);
+    int about = -1;
+    return oob && oob->rank == 1 && oob->health(oob, &err) != FSDP_OK &&
+           sscanf(err.text, "rank %d", &about) == 1 && about == 0;
 }
 
 /* No shell, and nothing of the environment that srun might take for its own matters to scontrol. */
@@ -60,7 +60,15 @@ void launch_requeue(const struct launch_args *args, int code, struct fsdp_oob *o
 {
     const char *job = getenv("SLURM_JOB_ID");
 
-    if (!args->requeue || (code != LAUNCH_REQUEUE && code != LAUNCH_PEER_LOST) || !mine_to_do(oob))
+    if (!args->requeue || (code != LAUNCH_REQUEUE && code != LAUNCH_PEER_LOST))
+        return;
+    if (stands_in(oob)) {
+        sleep(MOMENT_S); /* rank 0's own */
+        if (job && !ended_by_others())
+            queue_again(job, code);
+        return;
+    }
+    if (oob && oob->rank != 0)
         return;
     if (!job)
         launch_say("--requeue: not a Slurm job (SLURM_JOB_ID is not set), so nothing is queued "
@@ -74,7 +82,7 @@ void launch_requeue(const struct launch_args *args, int code, struct fsdp_oob *o
 /* Task 0 does it; should it be the one that did not come, task 1, which gives it a moment. */
 void launch_requeue_unmet(const struct launch_args *args, int code)
 {
-    enum { MOST_RESTARTS = 10, MOMENT_S = 3 };
+    enum { MOST_RESTARTS = 10 };
     const char *job = getenv("SLURM_JOB_ID"), *task = getenv("SLURM_PROCID");
     const char *again = getenv("SLURM_RESTART_COUNT");
     int restarts = again ? atoi(again) : 0;
