@@ -83,15 +83,36 @@ struct open_memory {
     }
 };
 
-void run_one(cudaStream_t s);
+// Its next work is there and waits for nothing.
+bool can_run(cudaStream_t s)
+{
+    if (s->busy || s->queue.empty())
+        return false;
+    const CUstream_st::work &w = s->queue.front();
+    return !w.until || w.until->reached >= w.number;
+}
 
-// The work that the event marks, wherever it is.
+void run_one(cudaStream_t s)
+{
+    CUstream_st::work w = std::move(s->queue.front());
+    s->queue.pop_front();
+    s->busy = true;
+    if (w.run && w.opens) {
+        open_memory open;
+        w.run();
+    } else if (w.run) {
+        w.run();
+    }
+    s->busy = false;
+}
+
+// The work that the event marks, wherever it is, and what it waits for.
 void reach(cudaEvent_t event, uint64_t number)
 {
     while (event->reached < number) {
         bool moved = false;
         for (size_t i = 0; i < streams.size() && event->reached < number; i++)
-            if (!streams[i]->busy && !streams[i]->queue.empty()) {
+            if (can_run(streams[i])) {
                 run_one(streams[i]);
                 moved = true;
             }
@@ -102,27 +123,20 @@ void reach(cudaEvent_t event, uint64_t number)
     }
 }
 
-void run_one(cudaStream_t s)
+// Its next work, after what that waits for.
+void step(cudaStream_t s)
 {
-    CUstream_st::work w = std::move(s->queue.front());
-    s->queue.pop_front();
-    s->busy = true;
+    const CUstream_st::work &w = s->queue.front();
     if (w.until)
         reach(w.until, w.number);
-    if (w.run && w.opens) {
-        open_memory open;
-        w.run();
-    } else if (w.run) {
-        w.run();
-    }
-    s->busy = false;
+    run_one(s);
 }
 
 void drain(cudaStream_t s)
 {
     while (!s->queue.empty()) {
         if (s->queue.front().until || !s->queue.front().opens) {
-            run_one(s);
+            step(s);
             continue;
         }
         open_memory open; // once for all that follow each other
@@ -378,7 +392,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     if (s->queue.empty())
         return cudaSuccess;
     if (!s->busy)
-        run_one(s);
+        step(s);
     return cudaErrorNotReady;
 }
 
@@ -439,7 +453,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
         return cudaSuccess;
     if (++event->nasked % 8 == 0) // whoever polls must come through in the end
         for (size_t i = 0; i < streams.size(); i++)
-            if (!streams[i]->busy && !streams[i]->queue.empty())
+            if (can_run(streams[i]))
                 run_one(streams[i]);
     return cudaErrorNotReady;
 }
