@@ -381,6 +381,7 @@ int main(void)
     run(refused_main, 3, 2, NULL, 2, 0, "another library on one rank");
     run(unfit_main, 2, 1, NULL, 0, 0, "what does not fit");
     run(groups_main, 4, 2, NULL, 0, 0, "groups split off");
-    run(nosplit_main, 4, 2, "nosplit", 0, 0, "a split that does not end");
+    if (!getenv("TEST_SANITIZER")) /* NCCL may still write to the child, so that stays allocated */
+        run(nosplit_main, 4, 2, "nosplit", 0, 0, "a split that does not end");
     return tap_done();
 }

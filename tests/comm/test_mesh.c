@@ -6,10 +6,12 @@
 
 static const char hosts[8][FSDP_HOST_NBYTES] = {"n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"};
 
+enum { MAP_RANKS = 16 };
+
 /* A node map from digits: "0011" is four ranks on two nodes. */
-static struct fsdp_node_map map_of(int node_of[8], const char *digits)
+static struct fsdp_node_map map_of(int node_of[MAP_RANKS], const char *digits)
 {
-    static char host[8][FSDP_HOST_NBYTES];
+    static char host[MAP_RANKS][FSDP_HOST_NBYTES];
     struct fsdp_node_map map = {.node_of = node_of};
 
     map.host = (const char(*)[FSDP_HOST_NBYTES])(void *)host;
@@ -67,7 +69,7 @@ static const struct {
 static void test_shapes(void)
 {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        int node_of[8];
+        int node_of[MAP_RANKS];
         struct fsdp_node_map map = map_of(node_of, cases[i].nodes);
         struct fsdp_mesh_shape shape = {.shard_size = -1, .replicate_size = -1};
         struct fsdp_err err = FSDP_ERR_INIT;
@@ -92,7 +94,7 @@ static void test_advice(void)
                                        [FSDP_STARTED_BY_MPIRUN] = "(mpirun -n)",
                                        [FSDP_STARTED_HERE] = "(fsdp-launch -n)"};
     for (int i = 0; i < 3; i++) {
-        int node_of[8];
+        int node_of[MAP_RANKS];
         struct fsdp_node_map map = map_of(node_of, "0011");
         struct fsdp_mesh_shape shape;
         struct fsdp_err err = FSDP_ERR_INIT;
@@ -120,7 +122,7 @@ static void test_two_level(void)
         {"0101", 4, -1, "srun --distribution=block"},
     };
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
-        int node_of[16];
+        int node_of[MAP_RANKS];
         struct fsdp_node_map map = map_of(node_of, levels[i].nodes);
         struct fsdp_mesh_shape shape = {.shard_size = levels[i].shard,
                                         .replicate_size = map.nranks / levels[i].shard};
@@ -138,7 +140,7 @@ static void test_two_level(void)
 
 static void test_arguments(void)
 {
-    int node_of[8];
+    int node_of[MAP_RANKS];
     struct fsdp_node_map map = map_of(node_of, "0011"), empty = {0};
     struct fsdp_mesh_shape shape;
     struct fsdp_err err = FSDP_ERR_INIT;
