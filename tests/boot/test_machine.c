@@ -113,7 +113,7 @@ static void test_big(const char *xml)
                                        "0000:4f:00.0", "0000:87:00.0", "0000:8f:00.0",
                                        "0000:c7:00.0", "0000:cf:00.0"};
     for (int i = 0; i < 8; i++) {
-        char expected[16];
+        char expected[24];
         snprintf(expected, sizeof expected, "mlx5_%d", i);
         machine_nic(machine, gpus[i], &all, 3, nic, sizeof nic);
         ok(!strcmp(nic, expected), "GPU %d: the card of its switch, %s", i, nic);
