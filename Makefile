@@ -362,10 +362,18 @@ $(NVML_SIM): $(OBJ)/tests/nvml/nvml.o $(FLAGS)
 # A stand-in for libfsdp-cuda.so on the CPU, whose memory the host cannot touch.
 OPAQUE := $(BIN)/tests/libfsdp-opaque.so
 tests: $(OPAQUE)
-$(OPAQUE): $(OBJ)/tests/opaque/opaque.o $(LIBS) scripts/libfsdp-cuda.map $(FLAGS)
+$(OPAQUE): $(OBJ)/tests/opaque/opaque.o $(OBJ)/libfsdp/device/device_cuda_nvtx.o $(LIBS) scripts/libfsdp-cuda.map $(FLAGS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,--version-script=scripts/libfsdp-cuda.map \
 		-o $@ $(filter %.o %.a,$^) $(LIBS_all)
+
+# What listens to NVTX's ranges in place of a profiler, where CUDA brought NVTX's headers.
+NVTX_RECORDER := $(if $(SRC_cuda),$(BIN)/tests/opaque/libnvtx-recorder.so)
+$(OBJ)/tests/opaque/nvtx_recorder.o: CPPFLAGS += $(CUDA_CPPFLAGS)
+tests: $(NVTX_RECORDER)
+$(BIN)/tests/opaque/libnvtx-recorder.so: $(OBJ)/tests/opaque/nvtx_recorder.o $(FLAGS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -o $@ $(filter %.o,$^)
 
 $(LIB)/libfsdp.a $(LIB)/libckpt.a: $(LIB)/lib%.a: $(OBJ)/lib%.a $(FLAGS)
 	@mkdir -p $(@D)

@@ -142,6 +142,7 @@ struct fsdp {
 
     struct fsdp_snapshot *snapshot; /* NULL: none is ever taken */
     struct trace *trace;            /* NULL: nothing is recorded (trace.h) */
+    int nranges;                    /* open ones (ranges.h) */
     struct fsdp_mesh planned_mesh;  /* of fsdp_plan */
 };
 

@@ -9,6 +9,7 @@
 #include "hooks.h"
 #include "offload.h"
 #include "progress.h"
+#include "ranges.h"
 #include "trace.h"
 #include "view.h"
 
@@ -229,6 +230,7 @@ static int run_automatic(struct fsdp *f, struct fsdp_err *err)
     while (f->cursor < s->nops && !sched_is_driven(s->ops[f->cursor].kind)) {
         int i = f->cursor++;
         progress_note(f, i);
+        ranges_op_begin(f, &s->ops[i]);
         FSDP_TRY(op_begin(f, &s->ops[i], err));
         FSDP_TRY(trace_stamp(f, i, TRACE_BEGIN, err));
         double began = fsdp_time_now();
@@ -236,6 +238,7 @@ static int run_automatic(struct fsdp *f, struct fsdp_err *err)
         progress_spent(f, &s->ops[i], fsdp_time_now() - began);
         FSDP_TRY(trace_stamp(f, i, TRACE_END, err));
         FSDP_TRY(op_end(f, i, err));
+        ranges_op_end(f, &s->ops[i]);
     }
     return FSDP_OK;
 }
@@ -289,10 +292,13 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
         return refuse(f, kind, module, phase, micro, err);
     int i = f->cursor++, rc;
     progress_note(f, i);
+    ranges_drive_begin(f, op);
     if ((rc = trace_stamp(f, i, TRACE_BEGIN, err)) || (rc = op_begin(f, op, err)) ||
         (rc = view_complete(f, op, err)) || (rc = op_end(f, i, err)) ||
         (rc = run_automatic(f, err)) || (rc = trace_stamp(f, i, TRACE_END, err)))
         f->broken = true;
+    else
+        ranges_drive_end(f, op);
     return rc;
 }
 
@@ -356,6 +362,7 @@ int fsdp_micro_end(struct fsdp *f, struct fsdp_err *err)
 
 void fsdp_step_reset(struct fsdp *f)
 {
+    ranges_reset(f);
     f->current = NULL;
     f->cursor = 0;
     f->broken = false;

@@ -10,6 +10,7 @@
 #include "hooks.h"
 #include "master.h"
 #include "offload.h"
+#include "ranges.h"
 #include "trace.h"
 
 static int check_dtype(const char *what, enum fsdp_dtype dtype, struct fsdp_err *err)
@@ -398,6 +399,7 @@ void fsdp_destroy(struct fsdp *f)
 {
     if (!f)
         return;
+    ranges_reset(f);
     for (int lane = 0; lane < SCHED_NLANES; lane++) /* first: their threads may use what follows */
         fsdp_lane_destroy(f->lanes[lane]);
     trace_close(f);

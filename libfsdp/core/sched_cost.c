@@ -23,6 +23,23 @@ const char *trace_op_name(char *out, size_t out_nbytes, const struct fsdp *f,
     return out;
 }
 
+const char *trace_op_label(char *out, size_t out_nbytes, const struct fsdp *f,
+                           const struct sched_op *op)
+{
+    char name[200];
+
+    trace_op_name(name, sizeof name, f, op);
+    if (op->kind == SCHED_STEP)
+        snprintf(out, out_nbytes, "optimizer");
+    else if (op->kind == SCHED_MICRO_BEGIN)
+        snprintf(out, out_nbytes, "micro-step %d", op->micro);
+    else
+        snprintf(out, out_nbytes, "%s%s%s",
+                 op->kind == SCHED_ENTER ? fsdp_phase_name(op->phase) : sched_kind_name(op->kind),
+                 *name ? " " : "", name);
+    return out;
+}
+
 /* Of nbytes that nranks ranks share, all but its own part reaches each. */
 static uint64_t others_part(uint64_t nbytes, int nranks)
 {

@@ -58,6 +58,10 @@ void trace_share(struct fsdp_trace_share *out, const struct sched *sched,
  * for operations of neither; into out, which is returned. */
 const char *trace_op_name(char *out, size_t out_nbytes, const struct fsdp *f,
                           const struct sched_op *op);
+enum { TRACE_LABEL_NBYTES = 240 };
+/* With what is done: "gather layers.1", "forward layers.1", "micro-step 0", "optimizer". */
+const char *trace_op_label(char *out, size_t out_nbytes, const struct fsdp *f,
+                           const struct sched_op *op);
 /* Bytes that each rank receives, with ring algorithms. */
 uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op);
 /* Steady state: times of one pass that follows another, from 0. scratch: [nops]. */

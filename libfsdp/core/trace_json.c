@@ -135,26 +135,22 @@ static void put_op(struct trace_json *json, const struct fsdp *f, const struct s
                    int i, const struct trace_time *times)
 {
     const struct sched_op *op = &s->ops[i];
-    char module[200], name[240];
+    char name[TRACE_LABEL_NBYTES];
     double begin = times[i].begin, end = times[i].end;
     const char *category = sched_kind_name(op->kind);
 
-    trace_op_name(module, sizeof module, f, op);
-    snprintf(name, sizeof name, "%s%s%s", category, *module ? " " : "", module);
+    trace_op_label(name, sizeof name, f, op);
     if (op->kind == SCHED_ENTER) {
         category = fsdp_phase_name(op->phase);
-        snprintf(name, sizeof name, "%s %s", category, module);
         begin = times[i].end;
         end = times[leave_of(s, i)].begin;
     }
     int track = LANE_TRACK + (int)op->lane;
     if (op->kind == SCHED_STEP) {
         track = STEP_TRACK;
-        snprintf(name, sizeof name, "optimizer");
     } else if (op->kind == SCHED_MICRO_BEGIN) {
         track = STEP_TRACK;
         category = "micro";
-        snprintf(name, sizeof name, "micro-step %d", op->micro);
         end = times[micro_end_of(s, i)].end;
     }
     put_interval(json, pid, track, category, name, begin, end);

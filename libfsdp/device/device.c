@@ -206,6 +206,21 @@ int fsdp_lane_stamp(struct fsdp_lane *lane, double *to, struct fsdp_err *err)
                            : ops->lane_call(lane->state, take_time, &to, sizeof to, err);
 }
 
+bool fsdp_device_is_profiled(const struct fsdp_device *device)
+{
+    return device->ops->is_profiled && device->ops->is_profiled();
+}
+
+void fsdp_range_push(const struct fsdp_device *device, const char *name)
+{
+    device->ops->range_push(name);
+}
+
+void fsdp_range_pop(const struct fsdp_device *device)
+{
+    device->ops->range_pop();
+}
+
 int fsdp_event_create(struct fsdp_event **out, struct fsdp_device *device, struct fsdp_err *err)
 {
     struct fsdp_event *event = fsdp_alloc(1, sizeof *event, "event", err);

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "device_cuda.h"
+#include "device_cuda_nvtx.h"
 
 enum { RING = 1024, PAGE_NBYTES = 4096 };
 
@@ -448,4 +449,7 @@ const struct fsdp_device_ops fsdp_device_cuda_ops = {
     .init_fill = device_cuda_init_fill,
     .lane_native = lane_native,
     .lane_stamp = lane_stamp,
+    .is_profiled = device_cuda_is_profiled,
+    .range_push = device_cuda_range_push,
+    .range_pop = device_cuda_range_pop,
 };

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../../libfsdp/device/device_cuda_nvtx.h"
 #include "fsdp/sys/comm_ops.h"
 #include "fsdp/sys/cuda.h"
 #include "fsdp/sys/device_ops.h"
@@ -209,6 +210,9 @@ __attribute__((constructor)) static void fill_ops(void)
     opaque_ops.sgd = sgd;
     opaque_ops.ema = ema;
     opaque_ops.init_fill = init_fill;
+    opaque_ops.is_profiled = device_cuda_is_profiled;
+    opaque_ops.range_push = device_cuda_range_push;
+    opaque_ops.range_pop = device_cuda_range_pop;
 }
 
 /* A tuner of one product that the CPU has not: who decides, who follows, and where it is kept. */

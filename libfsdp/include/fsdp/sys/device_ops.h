@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define FSDP_DEVICE_OPS_ABI 3
+#define FSDP_DEVICE_OPS_ABI 4
 
 struct fsdp_device_ops {
     uint32_t abi;
@@ -69,6 +69,11 @@ struct fsdp_device_ops {
     void *(*lane_native)(void *lane);
     /* (optional) device.c falls back to a lane_call that reads the clock. */
     int (*lane_stamp)(void *lane, double *to, struct fsdp_err *err);
+    /* (optional, all or none) Does a profiler listen; and for it, named ranges of the calling
+     * thread, which nest. */
+    bool (*is_profiled)(void);
+    void (*range_push)(const char *name);
+    void (*range_pop)(void);
 };
 
 extern const struct fsdp_device_ops fsdp_device_cpu_ops;
@@ -76,6 +81,11 @@ extern const struct fsdp_device_ops fsdp_device_cpu_ops;
 /* Device memory of the lane's own, for work on it that leaves nothing behind: nbytes, the same in
  * every call, allocated by the first and freed with the lane. NULL: there is no such memory. */
 void *fsdp_lane_scratch(struct fsdp_lane *lane, size_t nbytes, struct fsdp_err *err);
+
+/* Ranges are pushed only where a profiler listens. Local. */
+bool fsdp_device_is_profiled(const struct fsdp_device *device);
+void fsdp_range_push(const struct fsdp_device *device, const char *name);
+void fsdp_range_pop(const struct fsdp_device *device);
 
 /* A device of this backend, whatever kind it is: for backends that are not in the tree, and tests.
  */
