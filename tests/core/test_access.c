@@ -17,6 +17,7 @@ struct job {
     struct cell cell;
     struct given model;
     struct fsdp *f;
+    struct fsdp_lane *lane; /* the test's own */
     int rank;
     float init[GIVEN_NELEM], given[GIVEN_NELEM];
     int failures;
@@ -190,8 +191,19 @@ static void test_gradients(struct job *j)
     EXPECT(j, same(seen.value, j->init, 0, GIVEN_NELEM));
 }
 
+/* A parameter of a unit that is unsharded by hand, in the host's memory. */
+static bool fetch(void *host, const struct job *j, int p)
+{
+    const void *whole = fsdp_unsharded_param(j->f, p);
+    const size_t nelem = (size_t)(given_start[p + 1] - given_start[p]);
+    return whole &&
+           !fsdp_copy(j->lane, host, whole, nelem * fsdp_dtype_nbytes(j->cell.dtype), NULL) &&
+           !fsdp_lane_sync(j->lane, NULL);
+}
+
 static void test_unshard(struct job *j)
 {
+    float host[GIVEN_NELEM];
     struct fsdp_full_opts opts = FSDP_FULL_OPTS_INIT;
     struct fsdp_err err = FSDP_ERR_INIT;
     struct seen seen = {.scale = 1};
@@ -199,14 +211,15 @@ static void test_unshard(struct job *j)
 
     EXPECT(j, !fsdp_unsharded_param(j->f, 3));
     EXPECT(j, !fsdp_unshard(j->f, module, &err) && !fsdp_unshard(j->f, module, &err));
-    for (int p = 3; p <= 4; p++)
+    for (int p = 3; p <= 4; p++) {
+        EXPECT(j, fetch(host, j, p));
         for (int i = given_start[p]; i < given_start[p + 1]; i++) {
             float want = j->init[i];
             if (j->cell.dtype == FSDP_BF16)
                 want = fsdp_bf16_to_f32(fsdp_f32_to_bf16(want));
-            const void *whole = fsdp_unsharded_param(j->f, p);
-            EXPECT(j, whole && given_load(whole, j->cell.dtype, i - given_start[p]) == want);
+            EXPECT(j, given_load(host, j->cell.dtype, i - given_start[p]) == want);
         }
+    }
     EXPECT(j, !fsdp_unsharded_param(j->f, 0) && !fsdp_unsharded_param(j->f, 99));
     EXPECT(j, fsdp_micro_begin(j->f, FSDP_TRAIN, 0, &err) == FSDP_EINVAL &&
                   strstr(err.text, "unit 'blocks.1'"));
@@ -237,7 +250,8 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     opts.param_dtype = j.cell.dtype;
     opts.optim.clip_grad_norm = 0;
     opts.optim.weight_decay = 0;
-    if (fsdp_device_open(&device, "cpu", 0, &err) ||
+    if (fsdp_device_open(&device, ranks_device(), 0, &err) ||
+        fsdp_lane_create(&j.lane, device, "test", &err) ||
         fsdp_mesh_shape_for(&shape, opts.strategy, 0, nodes, &err) ||
         (j.cell.two_level && fsdp_mesh_shape_two_level(&shape, nodes, &err)) ||
         fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err) ||
@@ -254,6 +268,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     fsdp_unshard(j.f, 0, &err); /* left to destroy */
     fsdp_destroy(j.f);
     fsdp_mesh_destroy(mesh);
+    fsdp_lane_destroy(j.lane);
     fsdp_device_close(device);
     fsdp_module_tree_destroy(j.model.tree);
     return j.failures != 0;

@@ -1,12 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Tests of the engine again, on a device whose memory the host cannot touch (opaque.c): snapshots,
-# slices, hooks, every precision, split and offloaded state.
+# slices, hooks, every precision, split and offloaded state,
+# whole parameters and units unsharded by hand.
 # run: timeout=400
 export FSDP_CUDA_LIBRARY=$BIN/tests/libfsdp-opaque.so TEST_DEVICE=cuda
 
 n=0 bad=0
-for name in test_snapshot test_hooks test_precision test_keeping; do
+for name in test_snapshot test_hooks test_precision test_keeping test_access; do
     n=$((n + 1))
     out=$("$BIN/tests/core/$name" 2>&1)
     rc=$?
