@@ -142,6 +142,10 @@ static const struct fsdp_tunable table[] = {
     ROW(fsdp, offload_slots, INT, "2", "1..64",
         "Units of offloaded state on the device at a time; with 2 one is copied while the other is "
         "updated"),
+    ROW(fsdp, offload_dir, STRING, "", NULL,
+        "With offload optimizer: a folder on fast local disks (NVMe) in which that state lives, in "
+        "a "
+        "file for each rank, instead of host memory; empty: none"),
     ROW(fsdp, activation_checkpointing, CHOICE, "none", "none|full|selective",
         "Activations made again in the backward pass. full: all of a layer's; selective: the "
         "attention's, which cost memory and little time"),

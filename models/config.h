@@ -67,6 +67,7 @@ struct config {
         double memory_limit;          /* GiB */
         int64_t shard_size, reshard_after_forward, min_num_params;
         int64_t forward_prefetch, backward_prefetch, limit_all_gathers, grad_buffers, offload_slots;
+        char offload_dir[CONFIG_TEXT];
         struct fsdp_tunable_list wrap_classes;       /* empty: the model's own */
         struct fsdp_tunable_list checkpoint_modules; /* empty: all */
         struct fsdp_tunable_list wrap_modules, frozen, ignored;

@@ -26,6 +26,7 @@ static const struct {
     {"fsdp.wrap_classes", "fsdp.wrap_policy", "transformer"},
     {"fsdp.min_num_params", "fsdp.wrap_policy", "size"},
     {"fsdp.offload_slots", "fsdp.offload", "optimizer|params"},
+    {"fsdp.offload_dir", "fsdp.offload", "optimizer|params"},
     {"fsdp.loss_scale_init", "fsdp.loss_scale", SCALED},
     {"fsdp.loss_scale_growth", "fsdp.loss_scale", SCALED},
     {"fsdp.loss_scale_backoff", "fsdp.loss_scale", SCALED},

@@ -334,10 +334,11 @@ static void show_mesh(struct train *t)
                fsdp_unit_count(p->fsdp), config_word(wrap, sizeof wrap, c, "fsdp.wrap_policy"),
                c->fsdp.forward_prefetch, c->fsdp.backward_prefetch);
     if (c->fsdp.offload)
-        report_row(&t->report, "offloaded", "%s, through %" PRId64 " place%s on the device",
-                   c->fsdp.offload == FSDP_OFFLOAD_PARAMS
-                       ? "parameters and the optimizer's state, to host memory"
-                       : "the optimizer's state, to host memory",
+        report_row(&t->report, "offloaded",
+                   "%s, to %s%s, through %" PRId64 " place%s on the device",
+                   c->fsdp.offload == FSDP_OFFLOAD_PARAMS ? "parameters and the optimizer's state"
+                                                          : "the optimizer's state",
+                   *c->fsdp.offload_dir ? "files in " : "host memory", c->fsdp.offload_dir,
                    c->fsdp.offload_slots, plural(c->fsdp.offload_slots));
     report_row(&t->report, "types", "parameters %s%s, gradients reduced in %s",
                config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),

@@ -381,6 +381,7 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     opts->grad_buffers = (int)c->fsdp.grad_buffers;
     opts->offload = (enum fsdp_offload)c->fsdp.offload;
     opts->offload_slots = (int)c->fsdp.offload_slots;
+    opts->offload_dir = c->fsdp.offload_dir;
     opts->limit_all_gathers = (int)c->fsdp.limit_all_gathers;
     opts->activation_checkpointing = c->fsdp.activation_checkpointing;
     opts->accumulation = p->batch.accumulation;

@@ -97,6 +97,7 @@ static bool offload_params(struct choice *c)
 {
     bool turned = c->opts.offload != FSDP_OFFLOAD_PARAMS;
     c->opts.offload = FSDP_OFFLOAD_PARAMS;
+    c->opts.offload_dir = NULL;
     return turned;
 }
 

@@ -13,6 +13,7 @@
 #include "gather.h"
 #include "master.h"
 #include "offload.h"
+#include "offload_file.h"
 #include "overrides.h"
 
 enum { ARENA_ALIGN = 4096 };
@@ -34,7 +35,7 @@ static void *take(struct cursor *c, uint64_t nbytes, uint64_t *row)
 
 struct rows {
     uint64_t master, rest, joined, optim, grad, param, kept, staging, unsharded, unsharded_grad,
-        gather_staging, reduce_staging, saved, recomputed, work, scalars, passing, host;
+        gather_staging, reduce_staging, saved, recomputed, work, scalars, passing, host, staged;
 };
 
 /* For the flats whose parts the schedule keeps; the same in every micro-step. */
@@ -163,6 +164,13 @@ static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows
     }
 }
 
+/* On the way between a file and the device. */
+static void plan_staged(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    for (int k = 0; k < f->opts.offload_slots; k++)
+        f->staged_slots[k] = take(c, offload_slot_nbytes(f), &rows->staged);
+}
+
 /* What is offloaded, flat by flat. */
 static void plan_host(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
@@ -229,14 +237,32 @@ static int place(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm *com
     plan(f, &c, rows);
     if (c.pos == 0) /* as where nothing is reduced */
         return FSDP_OK;
-    *mem = comm                ? fsdp_comm_mem_alloc(comm, c.pos, err)
-           : plan == plan_host ? fsdp_host_alloc(f->device, c.pos, "offloaded state", err)
-                               : fsdp_device_alloc(f->device, c.pos, "arena", err);
+    *mem = comm ? fsdp_comm_mem_alloc(comm, c.pos, err)
+           : plan == plan_host || plan == plan_staged
+               ? fsdp_host_alloc(f->device, c.pos, "offloaded state", err)
+               : fsdp_device_alloc(f->device, c.pos, "arena", err);
     if (!*mem)
         return FSDP_ENOMEM;
     c = (struct cursor){.base = *mem};
     plan(f, &c, &ignored);
     return FSDP_OK;
+}
+
+/* What is offloaded to a file, and the way to it. */
+static int place_file(struct fsdp *f, const char *dir, struct fsdp_err *err)
+{
+    struct rows ignored = {0};
+    struct cursor c = {0};
+    plan_host(f, &c, &ignored);
+    if (c.pos == 0)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_err_blame(
+        err, offload_file_create(&f->offload_file, dir, c.pos, f->mesh->rank, err), "offload_dir"));
+    c = (struct cursor){.base = offload_file_base(f->offload_file)};
+    plan_host(f, &c, &ignored);
+    if (fsdp_device_is_host(f->device))
+        return FSDP_OK;
+    return place(f, plan_staged, &f->staged_mem, NULL, &ignored, err);
 }
 
 /* dtypes: what the memory is in, NULL where it goes without saying. */
@@ -246,7 +272,7 @@ static void row(struct fsdp *f, const char *what, const char *dtypes, uint64_t n
     if (!nbytes)
         return;
     f->nrows++;
-    to->host = false;
+    to->host = to->file = false;
     snprintf(to->what, sizeof to->what, "%s%s%s", what, dtypes ? ", " : "", dtypes ? dtypes : "");
     to->nbytes = nbytes;
 }
@@ -266,9 +292,14 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
         !(f->grad_slots = fsdp_alloc(nflats + 2, sizeof *f->grad_slots, "slots", err)) ||
         !(f->param_slots[0] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
         !(f->param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
-        !(f->state_slots = fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)))
+        !(f->state_slots =
+              fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)) ||
+        !(f->staged_slots =
+              fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)))
         return FSDP_ENOMEM;
     measure(f, plan_host, &rows);
+    if (offload_in_file(f) && !fsdp_device_is_host(f->device))
+        measure(f, plan_staged, &rows);
     measure(f, plan_device, &rows);
     measure(f, plan_gather, &rows);
     measure(f, plan_reduce, &rows);
@@ -293,15 +324,21 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     row(f, "activations, recomputed", NULL, rows.recomputed);
     row(f, "activations, workspace", NULL, rows.work);
     row(f, "scalars", NULL, rows.scalars);
-    row(f, "state offloaded to the host", NULL, rows.host);
-    if (rows.host)
+    bool in_file = offload_in_file(f);
+    row(f, in_file ? "state offloaded to a file" : "state offloaded to the host", NULL, rows.host);
+    if (rows.host) {
+        f->rows[f->nrows - 1].host = true;
+        f->rows[f->nrows - 1].file = in_file;
+    }
+    row(f, "on its way between file and device", NULL, rows.staged);
+    if (rows.staged)
         f->rows[f->nrows - 1].host = true;
     return FSDP_OK;
 }
 
 bool arena_counts(const struct fsdp *f, int row)
 {
-    return !f->rows[row].host || fsdp_device_is_host(f->device);
+    return !f->rows[row].host || (fsdp_device_is_host(f->device) && !f->rows[row].file);
 }
 
 uint64_t arena_nbytes(const struct fsdp *f)
@@ -322,12 +359,15 @@ static int check_limit(const struct fsdp *f, struct fsdp_err *err)
                         (unsigned long long)nbytes, (unsigned long long)limit);
 }
 
-int arena_create(struct fsdp *f, struct fsdp_err *err)
+int arena_create(struct fsdp *f, const char *offload_dir, struct fsdp_err *err)
 {
     struct rows ignored = {0};
     FSDP_TRY(check_limit(f, err));
     FSDP_TRY(place(f, plan_device, &f->device_mem, NULL, &ignored, err));
-    FSDP_TRY(place(f, plan_host, &f->host_mem, NULL, &ignored, err));
+    if (offload_dir && *offload_dir)
+        FSDP_TRY(place_file(f, offload_dir, err));
+    else
+        FSDP_TRY(place(f, plan_host, &f->host_mem, NULL, &ignored, err));
     return scale_begin(f, err);
 }
 
@@ -348,7 +388,10 @@ void arena_destroy(struct fsdp *f)
         fsdp_comm_mem_free(f->mesh->reduce, f->reduce_mem);
     fsdp_device_free(f->device, f->device_mem);
     fsdp_host_free(f->device, f->host_mem);
+    fsdp_host_free(f->device, f->staged_mem);
+    offload_file_destroy(f->offload_file);
     fsdp_free(f->state_slots);
+    fsdp_free(f->staged_slots);
     fsdp_free(f->flats);
     fsdp_free(f->module_mem);
     fsdp_free(f->view_param);

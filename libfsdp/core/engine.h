@@ -64,7 +64,7 @@ struct module_mem {
 struct arena_row {
     char what[80];
     uint64_t nbytes;
-    bool host;
+    bool host, file;
 };
 enum { ARENA_MAX_ROWS = 24 };
 
@@ -107,6 +107,11 @@ struct fsdp {
     /* memory */
     void *device_mem, *gather_mem, *reduce_mem, *host_mem;
     char **state_slots; /* [opts.offload_slots] of offloaded state, or NULL */
+    /* Where that lives in a file; and what each slot passes through on the host, NULL where the
+     * device can be read and written by it. */
+    struct offload_file *offload_file;
+    char **staged_slots;
+    void *staged_mem;
     struct flat_state *flats;
     void **param_slots[2]; /* by program */
     void **grad_slots;
@@ -197,8 +202,9 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err);
 /* Is a row memory of the device; and bytes of all that are. */
 bool arena_counts(const struct fsdp *f, int row);
 uint64_t arena_nbytes(const struct fsdp *f);
-/* Allocates the device's part of it, unless it is over the limit. Local. */
-int arena_create(struct fsdp *f, struct fsdp_err *err);
+/* Allocates the device's part of it, unless it is over the limit, and what is offloaded.
+ * offload_dir as in fsdp_opts. Local. */
+int arena_create(struct fsdp *f, const char *offload_dir, struct fsdp_err *err);
 /* Allocates what the communicators move. Collective. */
 int arena_register(struct fsdp *f, struct fsdp_err *err);
 void arena_destroy(struct fsdp *f);

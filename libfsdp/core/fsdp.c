@@ -160,7 +160,8 @@ static void write_opts(const struct fsdp *f, FILE *to)
     fprintf(to, "backward_prefetch = %d\n", o->backward_prefetch);
     fprintf(to, "limit_all_gathers = %d\n", o->limit_all_gathers);
     fprintf(to, "grad_buffers = %d\n", o->grad_buffers);
-    fprintf(to, "offload = %d through %d places\n", (int)o->offload, o->offload_slots);
+    fprintf(to, "offload = %d through %d places%s\n", (int)o->offload, o->offload_slots,
+            offload_in_file(f) ? ", in files" : "");
     fprintf(to, "activation checkpointing = %d of", o->activation_checkpointing);
     for (int m = 0; m < f->tree->nmodules; m++)
         fprintf(to, f->recompute[m] ? " %d" : "", m);
@@ -299,7 +300,7 @@ static int plan(struct fsdp *f, struct fsdp_err *err)
 /* What was borrowed for the call that made the engine. */
 static void forget_borrowed(struct fsdp *f)
 {
-    f->opts.agree = NULL;
+    f->opts.agree = f->opts.offload_dir = NULL;
     f->opts.wrap_classes = f->opts.wrap_modules = f->opts.checkpoint_modules = NULL;
     f->opts.frozen = f->opts.ignored = NULL;
     f->opts.overrides = NULL;
@@ -350,7 +351,8 @@ int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
      * others waiting in it. */
     FSDP_TRY_GOTO(fsdp_oob_agree(mesh->oob, rc, &local), out);
     FSDP_TRY_GOTO(fsdp_oob_agree_text(mesh->oob, "plan", text, &local), out);
-    FSDP_TRY_GOTO(agree_on_memory(f, opts, arena_create(f, &local), &local), out);
+    FSDP_TRY_GOTO(agree_on_memory(f, opts, arena_create(f, opts->offload_dir, &local), &local),
+                  out);
     rc = agree_on_memory(f, opts, arena_register(f, &local), &local);
 out:
     free(text);

@@ -46,12 +46,12 @@ static int bring(const struct range *r, bool back, struct fsdp_err *err)
     if (!r->home)
         return FSDP_OK;
     if (to->master)
-        return fsdp_copy(lane, to->master + r->pos, from->master + r->pos,
-                         r->nelem * sizeof *to->master, err);
-    FSDP_TRY(fsdp_copy(lane, (uint16_t *)to->param + r->pos, (uint16_t *)from->param + r->pos,
-                       r->nelem * sizeof(uint16_t), err));
-    return fsdp_copy(lane, to->rest + r->pos, from->rest + r->pos, r->nelem * sizeof(uint16_t),
-                     err);
+        return offload_copy(r->f, lane, to->master + r->pos, from->master + r->pos,
+                            r->nelem * sizeof *to->master, err);
+    FSDP_TRY(offload_copy(r->f, lane, (uint16_t *)to->param + r->pos,
+                          (uint16_t *)from->param + r->pos, r->nelem * sizeof(uint16_t), err));
+    return offload_copy(r->f, lane, to->rest + r->pos, from->rest + r->pos,
+                        r->nelem * sizeof(uint16_t), err);
 }
 
 static int visit_range(const struct range *r, uint64_t at, bool reads, bool writes,
@@ -103,6 +103,7 @@ int master_each(struct fsdp *f, int flat, uint64_t pos, uint64_t nelem, bool rea
 }
 
 struct copying {
+    const struct fsdp *f;
     struct fsdp_lane *lane;
     float *dst;
     const float *src;
@@ -111,7 +112,7 @@ struct copying {
 static int copy_out(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
 {
     struct copying *c = ctx;
-    return fsdp_copy(c->lane, c->dst + at, x, nelem * sizeof *x, err);
+    return offload_copy(c->f, c->lane, c->dst + at, x, nelem * sizeof *x, err);
 }
 
 static int copy_in(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
@@ -123,14 +124,14 @@ static int copy_in(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp
 int master_copy(struct fsdp *f, int flat, uint64_t pos, float *dst, uint64_t nelem,
                 struct fsdp_err *err)
 {
-    struct copying c = {.lane = f->lanes[SCHED_COMPUTE], .dst = dst};
+    struct copying c = {.f = f, .lane = f->lanes[SCHED_COMPUTE], .dst = dst};
     return master_each(f, flat, pos, nelem, true, false, copy_out, &c, err);
 }
 
 int master_set(struct fsdp *f, int flat, uint64_t pos, const float *src, uint64_t nelem,
                struct fsdp_err *err)
 {
-    struct copying c = {.lane = f->lanes[SCHED_COMPUTE], .src = src};
+    struct copying c = {.f = f, .lane = f->lanes[SCHED_COMPUTE], .src = src};
     return master_each(f, flat, pos, nelem, false, true, copy_in, &c, err);
 }
 
@@ -145,24 +146,24 @@ struct halves {
 };
 
 /* The elements [first, first + nelem) into h. */
-static int fetch(struct halves *h, const void *param, const uint16_t *rest, struct fsdp_lane *lane,
-                 uint64_t first, size_t nelem, struct fsdp_err *err)
+static int fetch(const struct fsdp *f, struct halves *h, const void *param, const uint16_t *rest,
+                 struct fsdp_lane *lane, uint64_t first, size_t nelem, struct fsdp_err *err)
 {
-    FSDP_TRY(fsdp_copy(lane, h->param, (const uint16_t *)param + first, nelem * 2, err));
-    FSDP_TRY(fsdp_copy(lane, h->rest, rest + first, nelem * 2, err));
+    FSDP_TRY(offload_copy_host(f, lane, h->param, (const uint16_t *)param + first, nelem * 2, err));
+    FSDP_TRY(offload_copy_host(f, lane, h->rest, rest + first, nelem * 2, err));
     FSDP_TRY(fsdp_lane_sync(lane, err));
     for (size_t i = 0; i < nelem; i++)
         h->x[i] = master_join(h->param[i], h->rest[i]);
     return FSDP_OK;
 }
 
-static int store(struct halves *h, void *param, uint16_t *rest, struct fsdp_lane *lane,
-                 uint64_t first, size_t nelem, struct fsdp_err *err)
+static int store(const struct fsdp *f, struct halves *h, void *param, uint16_t *rest,
+                 struct fsdp_lane *lane, uint64_t first, size_t nelem, struct fsdp_err *err)
 {
     for (size_t i = 0; i < nelem; i++)
         master_split(&h->param[i], &h->rest[i], h->x[i]);
-    FSDP_TRY(fsdp_copy(lane, (uint16_t *)param + first, h->param, nelem * 2, err));
-    FSDP_TRY(fsdp_copy(lane, rest + first, h->rest, nelem * 2, err));
+    FSDP_TRY(offload_copy_host(f, lane, (uint16_t *)param + first, h->param, nelem * 2, err));
+    FSDP_TRY(offload_copy_host(f, lane, rest + first, h->rest, nelem * 2, err));
     return fsdp_lane_sync(lane, err);
 }
 
@@ -176,8 +177,9 @@ static size_t piece_of(uint64_t pos, uint64_t end, uint64_t *first, size_t *skip
     return (*skip + *nbytes + 3) / 4;
 }
 
-int master_read_split(const void *param, const uint16_t *rest, struct fsdp_lane *lane, uint64_t pos,
-                      void *dst, size_t nbytes, struct fsdp_err *err)
+int master_read_split(const struct fsdp *f, const void *param, const uint16_t *rest,
+                      struct fsdp_lane *lane, uint64_t pos, void *dst, size_t nbytes,
+                      struct fsdp_err *err)
 {
     struct halves *h = fsdp_alloc(1, sizeof *h, "halves of masters", err);
     char *to = dst;
@@ -186,7 +188,7 @@ int master_read_split(const void *param, const uint16_t *rest, struct fsdp_lane 
     for (uint64_t end = pos + nbytes; pos < end && !rc;) {
         uint64_t first;
         size_t skip, here, nelem = piece_of(pos, end, &first, &skip, &here);
-        rc = fetch(h, param, rest, lane, first, nelem, err);
+        rc = fetch(f, h, param, rest, lane, first, nelem, err);
         if (!rc)
             memcpy(to, (const char *)h->x + skip, here);
         pos += here;
@@ -196,8 +198,8 @@ int master_read_split(const void *param, const uint16_t *rest, struct fsdp_lane 
     return rc;
 }
 
-int master_write_split(void *param, uint16_t *rest, struct fsdp_lane *lane, uint64_t pos,
-                       const void *src, size_t nbytes, struct fsdp_err *err)
+int master_write_split(const struct fsdp *f, void *param, uint16_t *rest, struct fsdp_lane *lane,
+                       uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
 {
     struct halves *h = fsdp_alloc(1, sizeof *h, "halves of masters", err);
     const char *from = src;
@@ -207,10 +209,10 @@ int master_write_split(void *param, uint16_t *rest, struct fsdp_lane *lane, uint
         uint64_t first;
         size_t skip, here, nelem = piece_of(pos, end, &first, &skip, &here);
         if (skip || here % 4) /* the rest of an element stays */
-            rc = fetch(h, param, rest, lane, first, nelem, err);
+            rc = fetch(f, h, param, rest, lane, first, nelem, err);
         memcpy((char *)h->x + skip, from, here);
         if (!rc)
-            rc = store(h, param, rest, lane, first, nelem, err);
+            rc = store(f, h, param, rest, lane, first, nelem, err);
         pos += here;
         from += here;
     }

@@ -23,7 +23,7 @@ int master_each(struct fsdp *f, int flat, uint64_t pos, uint64_t nelem, bool rea
 int master_each_at(struct fsdp *f, const struct flat_state *s, uint64_t pos, uint64_t nelem,
                    bool reads, bool writes, master_piece_f *fn, void *ctx, struct fsdp_err *err);
 
-/* dst: memory that the lane copies to. */
+/* dst: memory that the lane copies to, or offloaded state. */
 int master_copy(struct fsdp *f, int flat, uint64_t pos, float *dst, uint64_t nelem,
                 struct fsdp_err *err);
 /* src: any memory that the lane copies from; it may be changed once the lane was synced. */
@@ -32,9 +32,10 @@ int master_set(struct fsdp *f, int flat, uint64_t pos, const float *src, uint64_
 
 /* Bytes [pos, pos + nbytes) of a split master whose halves begin at param and rest, as if it were
  * fp32: to host memory and from it. On any lane that nothing else is under way on. Block. */
-int master_read_split(const void *param, const uint16_t *rest, struct fsdp_lane *lane, uint64_t pos,
-                      void *dst, size_t nbytes, struct fsdp_err *err);
-int master_write_split(void *param, uint16_t *rest, struct fsdp_lane *lane, uint64_t pos,
-                       const void *src, size_t nbytes, struct fsdp_err *err);
+int master_read_split(const struct fsdp *f, const void *param, const uint16_t *rest,
+                      struct fsdp_lane *lane, uint64_t pos, void *dst, size_t nbytes,
+                      struct fsdp_err *err);
+int master_write_split(const struct fsdp *f, void *param, uint16_t *rest, struct fsdp_lane *lane,
+                       uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err);
 
 #endif

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Offloaded state: the parts of a flat that have their home in host memory, in this order, each on
- * a boundary of PART_ALIGN, there and in a state slot alike:
+ * Offloaded state: the parts of a flat that have their home in host memory, or a file, in this
+ * order, each on a boundary of PART_ALIGN, there and in a state slot alike:
  *
  *   master | rest | optimizer tensors ... | what is gathered
  */
 #include "offload.h"
 
 #include "gather.h"
+#include "offload_file.h"
 
-enum { PART_ALIGN = 4096, MAX_PARTS = 3 + MAX_STATE };
+enum { PART_ALIGN = OFFLOAD_FILE_BLOCK, MAX_PARTS = 3 + MAX_STATE };
 
 struct part {
     void **at; /* of the flat_state that is asked about */
@@ -26,6 +27,11 @@ bool offload_state(const struct fsdp *f, int flat)
     return f->opts.offload != FSDP_OFFLOAD_NONE && !f->units.flats[flat].whole;
 }
 
+bool offload_in_file(const struct fsdp *f)
+{
+    return f->opts.offload != FSDP_OFFLOAD_NONE && f->opts.offload_dir && *f->opts.offload_dir;
+}
+
 int offload_plan(const struct fsdp *f, struct fsdp_err *err)
 {
     for (int k = 0; f->opts.offload == FSDP_OFFLOAD_PARAMS && k < f->units.nflats; k++)
@@ -36,7 +42,15 @@ int offload_plan(const struct fsdp *f, struct fsdp_err *err)
                          f->units.flats[k].codec->name);
             return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "offload");
         }
-    if (f->opts.offload == FSDP_OFFLOAD_NONE || f->opts.offload_slots >= 1)
+    if (f->opts.offload == FSDP_OFFLOAD_NONE)
+        return FSDP_OK;
+    if (f->opts.offload == FSDP_OFFLOAD_PARAMS && offload_in_file(f)) {
+        fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                     "files hold the optimizer's state alone: offload the optimizer, or parameters "
+                     "to host memory");
+        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "offload_dir");
+    }
+    if (f->opts.offload_slots >= 1)
         return FSDP_OK;
     fsdp_err_set(err, FSDP_EINVAL, "%d places for offloaded state: there must be one",
                  f->opts.offload_slots);
@@ -133,6 +147,21 @@ struct flat_state offload_at(const struct fsdp *f, int flat, int slot)
 /* ---- copies -------------------------------------------------------------------------------------
  */
 
+/* All of a flat's parts at once: they lie in the file as in a slot, and in whole blocks. */
+static int copy_file(struct fsdp *f, const struct part *parts, int n, int slot, bool fetch,
+                     struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    char *home = *parts[0].at, *there = f->state_slots[slot], *staged = f->staged_slots[slot];
+    uint64_t nbytes = (end_of(parts, n) + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+
+    staged = staged ? staged : there; /* the device is the host */
+    if (fetch)
+        FSDP_TRY(offload_file_read(f->offload_file, lane, staged, home, nbytes, err));
+    if (staged != there)
+        FSDP_TRY(fsdp_copy(lane, fetch ? there : staged, fetch ? staged : there, nbytes, err));
+    return fetch ? FSDP_OK : offload_file_write(f->offload_file, lane, home, staged, nbytes, err);
+}
+
 static int copy_parts(struct fsdp *f, int flat, int slot, bool fetch, struct fsdp_lane *lane,
                       struct fsdp_err *err)
 {
@@ -140,6 +169,8 @@ static int copy_parts(struct fsdp *f, int flat, int slot, bool fetch, struct fsd
     struct part parts[MAX_PARTS];
     int n = parts_of(parts, f, flat, &home);
 
+    if (n && f->offload_file)
+        return copy_file(f, parts, n, slot, fetch, lane, err);
     for (int i = 0; i < n; i++) {
         void *at_home = *parts[i].at, *there = f->state_slots[slot] + parts[i].pos;
         FSDP_TRY(fsdp_copy(lane, fetch ? there : at_home, fetch ? at_home : there, parts[i].nbytes,
@@ -156,6 +187,33 @@ int offload_fetch(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, st
 int offload_store(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, struct fsdp_err *err)
 {
     return copy_parts(f, flat, slot, false, lane, err);
+}
+
+int offload_copy_host(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const void *src,
+                      size_t nbytes, struct fsdp_err *err)
+{
+    if (offload_file_holds(f->offload_file, src))
+        return offload_file_read(f->offload_file, lane, dst, src, nbytes, err);
+    if (offload_file_holds(f->offload_file, dst))
+        return offload_file_write(f->offload_file, lane, dst, src, nbytes, err);
+    return fsdp_copy(lane, dst, src, nbytes, err);
+}
+
+int offload_copy(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const void *src,
+                 size_t nbytes, struct fsdp_err *err)
+{
+    char *to = dst, *staged = f->offload_file ? f->staged_slots[0] : NULL;
+    const char *from = src;
+    bool read = offload_file_holds(f->offload_file, src);
+
+    if (!staged || (!read && !offload_file_holds(f->offload_file, dst)))
+        return offload_copy_host(f, lane, dst, src, nbytes, err);
+    for (size_t at = 0, n, most = offload_slot_nbytes(f); at < nbytes; at += n) {
+        n = nbytes - at < most ? nbytes - at : most;
+        FSDP_TRY(offload_copy_host(f, lane, staged, from + at, n, err));
+        FSDP_TRY(offload_copy_host(f, lane, to + at, staged, n, err));
+    }
+    return FSDP_OK;
 }
 
 int offload_begin(struct flat_state *out, struct fsdp *f, int flat, struct fsdp_err *err)

@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "master.h"
+#include "offload.h"
 #include "state.h"
 
 struct part {
@@ -198,9 +199,11 @@ static int copy_flat(struct fsdp_snapshot *s, int k, struct fsdp_err *err)
         struct part *part = part_of(s, k, i);
         if (part->is_copied) {
             uint64_t nbytes = flat->cut.shard_nelem * part->elem_nbytes;
-            FSDP_TRY(fsdp_copy(s->lane, s->host + part->pos, part->live, nbytes, err));
+            FSDP_TRY(
+                offload_copy_host(s->f, s->lane, s->host + part->pos, part->live, nbytes, err));
             if (part->rest)
-                FSDP_TRY(fsdp_copy(s->lane, s->host + part->pos + nbytes, part->rest, nbytes, err));
+                FSDP_TRY(offload_copy_host(s->f, s->lane, s->host + part->pos + nbytes, part->rest,
+                                           nbytes, err));
             continue;
         }
         for (int t = 0; t < flat->ntensors; t++) {
@@ -306,8 +309,8 @@ static int view_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct f
         return fsdp_err_set(err, FSDP_EINTERNAL,
                             "a snapshot without room for all is read twice, but training went on");
     if (v->rest)
-        return master_read_split(v->data, v->rest, v->s->lane, pos, dst, nbytes, err);
-    FSDP_TRY(fsdp_copy(v->s->lane, dst, v->data + pos, nbytes, err));
+        return master_read_split(v->s->f, v->data, v->rest, v->s->lane, pos, dst, nbytes, err);
+    FSDP_TRY(offload_copy_host(v->s->f, v->s->lane, dst, v->data + pos, nbytes, err));
     return fsdp_lane_sync(v->s->lane, err);
 }
 

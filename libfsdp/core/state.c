@@ -53,6 +53,7 @@ int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
  * --------------------------------------------------------------------------------------- */
 
 struct slice_mem {
+    const struct fsdp *f;
     struct fsdp_lane *lane;
     char *data;
     uint16_t *rest; /* of a split master, whose parameters data are; else NULL */
@@ -73,8 +74,8 @@ static int slice_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct 
     struct slice_mem *m = ctx;
     FSDP_TRY(check_range(m, pos, nbytes, err));
     if (m->rest)
-        return master_read_split(m->data, m->rest, m->lane, pos, dst, nbytes, err);
-    FSDP_TRY(fsdp_copy(m->lane, dst, m->data + pos, nbytes, err));
+        return master_read_split(m->f, m->data, m->rest, m->lane, pos, dst, nbytes, err);
+    FSDP_TRY(offload_copy_host(m->f, m->lane, dst, m->data + pos, nbytes, err));
     return fsdp_lane_sync(m->lane, err);
 }
 
@@ -86,8 +87,8 @@ static int slice_write(void *ctx, uint64_t pos, const void *src, size_t nbytes,
     if (m->written)
         *m->written = true;
     if (m->rest)
-        return master_write_split(m->data, m->rest, m->lane, pos, src, nbytes, err);
-    FSDP_TRY(fsdp_copy(m->lane, m->data + pos, src, nbytes, err));
+        return master_write_split(m->f, m->data, m->rest, m->lane, pos, src, nbytes, err);
+    FSDP_TRY(offload_copy_host(m->f, m->lane, m->data + pos, src, nbytes, err));
     return fsdp_lane_sync(m->lane, err);
 }
 
@@ -148,7 +149,8 @@ static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn,
 {
     struct fsdp *f = ctx;
     struct flat_state *state = &f->flats[at->flat];
-    struct slice_mem mem = {.lane = f->lanes[SCHED_COMPUTE],
+    struct slice_mem mem = {.f = f,
+                            .lane = f->lanes[SCHED_COMPUTE],
                             .nbytes = at->nelem * fsdp_dtype_nbytes(at->slice.tensor.dtype)};
     if (at->part) {
         mem.data = state_at(f, state, at->part - 1, at->pos);

@@ -28,7 +28,8 @@ enum {
     SAVED = 64,
     STATE_AWAY = 128,
     PARAMS_AWAY = 256,
-    WIDE = 512
+    WIDE = 512,
+    IN_FILE = 1024
 };
 struct cell {
     int nranks, nnodes;
@@ -182,6 +183,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     opts.offload = how & PARAMS_AWAY  ? FSDP_OFFLOAD_PARAMS
                    : how & STATE_AWAY ? FSDP_OFFLOAD_OPTIMIZER
                                       : FSDP_OFFLOAD_NONE;
+    opts.offload_dir = how & IN_FILE ? getenv("TEST_TMP") : NULL;
     opts.seed = 3;
     opts.optim.name = how & SGD ? "sgd" : "adamw";
     opts.optim.master = how & SPLIT ? FSDP_MASTER_SPLIT : FSDP_MASTER_WHOLE;
@@ -297,10 +299,10 @@ static void test_offload(void)
         {2, 1, FSDP_NO_SHARD, NARROW | CLIP | SAVED | THREADED},
         {4, 2, FSDP_HYBRID_SHARD, SPLIT | CLIP | SAVED},
     };
-    static const unsigned away[] = {STATE_AWAY, PARAMS_AWAY};
+    static const unsigned away[] = {STATE_AWAY, PARAMS_AWAY, STATE_AWAY | IN_FILE};
     for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
         struct outcome *at_home = run_cell(cells[i]);
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < 3; k++) {
             struct cell cell = cells[i];
             cell.how |= away[k];
             struct outcome *out = run_cell(cell);
@@ -345,6 +347,11 @@ static void test_refused(void)
            !strcmp(err.setting, "offload"),
        "what is gathered as fp8 is not offloaded: %s", err.text);
     opts.gather_codec = NULL;
+    opts.offload_dir = "/tmp";
+    ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EUNSUPPORTED &&
+           !strcmp(err.setting, "offload_dir"),
+       "nor are parameters to files: %s", err.text);
+    opts.offload_dir = NULL;
     opts.offload_slots = 0;
     ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EINVAL &&
            !strcmp(err.setting, "offload_slots"),

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # run: timeout=400
-# Whole runs whose optimizer state, or parameters too, live in host memory end in the bits of a run that
+# Whole runs whose optimizer state, or parameters too, live in host memory, or that state in files, end in the bits of a run that
 # keeps them on the device: accumulated, clipped, saved, saved in the background, resumed either way.
 set -u
 cd "$TEST_TMP" || exit 1
@@ -23,13 +23,16 @@ checkpoint: {interval: 3, fsync: false}
 END
 narrow="fsdp.param_dtype=bfloat16 optim.moment_dtype=bfloat16 optim.master=split"
 
+declare -A to=([optimizer]=fsdp.offload=optimizer [params]=fsdp.offload=params
+    [files]="fsdp.offload=optimizer fsdp.offload_dir=disk")
+mkdir disk
 compare() { # text, ranks, settings
     # shellcheck disable=SC2086
     run -n "$2" run.yaml $3 checkpoint.path="here$n" log.metrics="here$n.jsonl"
     local here=here$n what
-    for what in optimizer params; do
+    for what in optimizer params files; do
         # shellcheck disable=SC2086
-        run -n "$2" run.yaml $3 fsdp.offload=$what checkpoint.path="$here-$what" log.metrics="$here-$what.jsonl" \
+        run -n "$2" run.yaml $3 ${to[$what]} checkpoint.path="$here-$what" log.metrics="$here-$what.jsonl" \
             checkpoint.async=true && cmp -s <(losses "$here.jsonl") <(losses "$here-$what.jsonl") &&
             same "$here/step-00000003" "$here-$what/step-00000003" &&
             same "$here/step-00000006" "$here-$what/step-00000006"
@@ -51,10 +54,37 @@ ok $? "resumed with its parameters offloaded"
 cp -r b c && rm -r c/step-00000006 && run -n 2 run.yaml $narrow checkpoint.path=c fsdp.offload=optimizer \
     fsdp.offload_slots=1 && same a/step-00000006 c/step-00000006
 ok $? "and with the optimizer's state, through one place"
+# shellcheck disable=SC2086
+cp -r b f && rm -r f/step-00000006 && cp -r b g && rm -r g/step-00000006 &&
+    run -n 3 run.yaml $narrow checkpoint.path=f && run -n 3 run.yaml $narrow checkpoint.path=g ${to[files]} &&
+    same f/step-00000006 g/step-00000006
+ok $? "with that in files, on other ranks"
+# shellcheck disable=SC2086
+run -n 2 run.yaml $narrow checkpoint.path=h ${to[files]} && same a/step-00000006 h/step-00000006 && rm -r h/step-00000006 &&
+    run -n 2 run.yaml $narrow checkpoint.path=h && same a/step-00000006 h/step-00000006
+ok $? "and back from them"
 
 run -n 2 run.yaml fsdp.offload=optimizer train.steps=1
 ok "$([ $? = 0 ] && holds log "the optimizer's state, to host memory, through 2 places" &&
     holds log 'offloaded state passing through' && holds log 'state offloaded to the host'; echo $?)" "the tables show it"
+run -n 2 run.yaml ${to[files]} train.steps=1
+ok "$([ $? = 0 ] && holds log "the optimizer's state, to files in disk, through 2 places" &&
+    holds log 'state offloaded to a file' && ! holds log 'state offloaded to the host'; echo $?)" "those of files, too"
+ok "$([ -z "$(ls -A disk)" ]; echo $?)" "none of which stays"
+"$BIN/fsdp-launch" -n 2 run.yaml fsdp.offload=optimizer fsdp.offload_dir=none >log 2>err
+ok "$([ $? != 0 ] && holds err 'offloaded state of rank ' && holds err ', in none/' && holds err 'No such file or directory' &&
+    holds err 'fsdp.offload_dir'; echo $?)" "a folder that is not there is refused"
+"$BIN/fsdp-launch" -n 2 run.yaml fsdp.offload=params fsdp.offload_dir=disk >log 2>err
+ok "$([ $? != 0 ] && holds err 'fsdp.offload_dir'; echo $?)" "and parameters in files"
+if unshare -m true 2>noise; then
+    mkdir small
+    unshare -m sh -c 'mount -t tmpfs -o size=300k tmpfs small && exec "$@"' - "$BIN/fsdp-launch" -n 2 run.yaml \
+        fsdp.offload=optimizer fsdp.offload_dir=small log.metrics=small.jsonl >log 2>err
+    ok "$([ $? != 0 ] && holds err 'No space left on device' && holds err ', in small/' && holds err 'free as much' &&
+        [ ! -s small.jsonl ]; echo $?)" "a full disk is found before the first step"
+else
+    n=$((n + 1)) && echo "ok $n # SKIP small disks need root"
+fi
 "$BIN/fsdp-launch" -n 2 run.yaml fsdp.offload=params --dump-schedule >log 2>err
 ok "$([ $? = 0 ] && grep -q 'upload *load' log && grep -q 'upload *fetch' log && grep -q 'download *store' log; echo $?)" \
     "and so does the schedule"

@@ -134,6 +134,9 @@ struct fsdp_opts {
     int grad_buffers;
     enum fsdp_offload offload;
     int offload_slots; /* units of state on the device at a time: 2 copy one while one is updated */
+    /* OPTIMIZER: a folder for files, one for each rank without a name, in which that state lives
+     * instead of host memory; may differ between hosts. NULL or empty: none. */
+    const char *offload_dir;
     int limit_all_gathers;        /* unsharded units alive beyond those kept; 0: no limit */
     int activation_checkpointing; /* FSDP_AC_* */
     /* Patterns of the names of modules that it covers ("model.layers.*"; a wildcard stays within a
@@ -148,7 +151,7 @@ struct fsdp_opts {
      * value` a line; part of the hash that ranks compare. May be NULL. */
     const char *agree;
 };
-#define FSDP_OPTS_VERSION 2
+#define FSDP_OPTS_VERSION 3
 #define FSDP_OPTS_INIT                                                                             \
     {                                                                                              \
         .version = FSDP_OPTS_VERSION, .strategy = FSDP_FULL_SHARD, .reshard_after_forward = -1,    \
@@ -424,7 +427,7 @@ uint64_t fsdp_progress(const struct fsdp *f, struct fsdp_position *out);
 struct fsdp_memory_row {
     const char *what; /* "parameters (fp32 master)", "unsharded units", ... */
     uint64_t nbytes;  /* on this rank */
-    bool host;        /* of the host, not the device */
+    bool host;        /* of the host, or a file there, not the device */
 };
 /* Rows of the memory plan in printing order, of fsdp_plan's engines too; returns their count,
  * writes at most max. Local. */
