@@ -29,6 +29,7 @@ static const char usage[] =
     "  --dropout P        with this probability wherever the model has dropout (0)\n"
     "  --documents N      that attention does not cross, in each sequence (1)\n"
     "  --mask             every third token does not count\n"
+    "  --device KIND      auto (a GPU if there is one), cpu or cuda (auto)\n"
     "  -h, --help         show this\n"
     "  --version          print the version\n"
     "\n"
@@ -36,7 +37,7 @@ static const char usage[] =
     "line.\n";
 
 struct settings {
-    const char *model;
+    const char *model, *device;
     int batch, seq_len, directions, seed; /* seq_len 0: not given */
     int documents;
     double tolerance, dropout;
@@ -50,6 +51,8 @@ struct session {
     struct fsdp_module_tree *tree;
     struct fsdp_oob *oob;
     struct fsdp_device *device;
+    struct fsdp_lane *lane; /* carries losses */
+    double *loss;           /* on the device */
     struct fsdp_mesh *mesh;
     struct fsdp *f;
     int32_t *tokens, *labels, *starts;
@@ -69,7 +72,8 @@ enum {
     CHECKPOINTING,
     DROPOUT,
     DOCUMENTS,
-    MASK
+    MASK,
+    DEVICE
 };
 
 static const struct option options[] = {
@@ -83,6 +87,7 @@ static const struct option options[] = {
     {"dropout", required_argument, NULL, DROPOUT},
     {"documents", required_argument, NULL, DOCUMENTS},
     {"mask", no_argument, NULL, MASK},
+    {"device", required_argument, NULL, DEVICE},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
@@ -128,6 +133,15 @@ static int parse_checkpointing(int *out)
     return 2;
 }
 
+static int parse_device(const char **out)
+{
+    *out = optarg;
+    if (!strcmp(optarg, "auto") || !strcmp(optarg, "cpu") || !strcmp(optarg, "cuda"))
+        return 0;
+    fprintf(stderr, "fsdp-gradcheck: --device: '%s' is not auto, cpu or cuda\n", optarg);
+    return 2;
+}
+
 static int parse_option(struct settings *s, int option)
 {
     switch (option) {
@@ -153,6 +167,8 @@ static int parse_option(struct settings *s, int option)
     case MASK:
         s->mask = true;
         return 0;
+    case DEVICE:
+        return parse_device(&s->device);
     default: /* getopt has said what is wrong */
         fprintf(stderr, "Try 'fsdp-gradcheck --help'.\n");
         return 2;
@@ -260,7 +276,10 @@ static int open_session(struct session *s, const struct settings *set, struct fs
     FSDP_TRY(fsdp_module_tree_create(&s->tree, err));
     FSDP_TRY(s->ops->describe(s->model, s->tree, s->batch.B, s->batch.T, err));
     FSDP_TRY(fsdp_oob_self_create(&s->oob, err));
-    FSDP_TRY(fsdp_device_open(&s->device, "cpu", 0, err));
+    FSDP_TRY(fsdp_device_open(&s->device, set->device, 0, err));
+    FSDP_TRY(fsdp_lane_create(&s->lane, s->device, "losses", err));
+    if (!(s->loss = fsdp_device_alloc(s->device, sizeof *s->loss, "loss", err)))
+        return FSDP_ENOMEM;
     FSDP_TRY(fsdp_mesh_create(&s->mesh, shape, "auto", 60, &nodes, s->oob, s->device, err));
     opts.activation_checkpointing = set->checkpointing;
     opts.wrap_policy = FSDP_WRAP_TRANSFORMER;
@@ -278,6 +297,9 @@ static void close_session(struct session *s)
     fsdp_free(s->rows);
     fsdp_destroy(s->f);
     fsdp_mesh_destroy(s->mesh);
+    fsdp_lane_destroy(s->lane);
+    if (s->device)
+        fsdp_device_free(s->device, s->loss);
     fsdp_device_close(s->device);
     if (s->oob)
         s->oob->close(s->oob);
@@ -292,7 +314,16 @@ static void close_session(struct session *s)
 static int pass(void *ctx, struct fsdp *f, bool train, double *loss, struct fsdp_err *err)
 {
     struct session *s = ctx;
-    return s->ops->run(s->model, f, &s->batch, train, loss, err);
+    double here;
+
+    FSDP_TRY(fsdp_zero(s->lane, s->loss, sizeof here, err));
+    FSDP_TRY(fsdp_lane_sync(s->lane, err));
+    FSDP_TRY(s->ops->run(s->model, f, &s->batch, train, s->loss, err));
+    FSDP_TRY(fsdp_sync(f, err));
+    FSDP_TRY(fsdp_copy(s->lane, &here, s->loss, sizeof here, err));
+    FSDP_TRY(fsdp_lane_sync(s->lane, err));
+    *loss += here;
+    return FSDP_OK;
 }
 
 /* ---- output --------------------------------------------------------------------------------- */
@@ -319,7 +350,8 @@ static int report(const struct session *s, double tolerance)
 
 int main(int argc, char **argv)
 {
-    struct settings settings = {.batch = 2, .directions = 8, .documents = 1, .tolerance = 0.003};
+    struct settings settings = {
+        .device = "auto", .batch = 2, .directions = 8, .documents = 1, .tolerance = 0.003};
     struct session session = {0};
     struct fsdp_err err = FSDP_ERR_INIT;
     bool failed = true;

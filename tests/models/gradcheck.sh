@@ -52,6 +52,25 @@ expect 2 "'0' is not an integer of 1" "no directions" --model "$data/gpt2-tiny" 
 expect 2 "'1x' is not" "not a number" --model "$data/gpt2-tiny" --batch 1x
 expect 2 'between 0 and 1' "dropout out of range" --model "$data/gpt2-tiny" --dropout 1
 expect 2 'between 0 and 1' "a tolerance out of range" --model "$data/gpt2-tiny" --tolerance 2
+expect 2 "'tpu' is not auto, cpu or cuda" "a device that there is not" --model "$data/gpt2-tiny" --device tpu
+
+# Memory that the host cannot touch (tests/opaque) in place of a GPU's; the numbers are the CPU's.
+export FSDP_CUDA_LIBRARY=$BIN/tests/libfsdp-opaque.so
+expect 0 '^gpt2: 28 parameters, 0 over' "on the CPU" --model "$data/gpt2-tiny" --directions 1 --device cpu
+mv out on-cpu
+expect 0 "$(tail -n 1 on-cpu)" "on a device" --model "$data/gpt2-tiny" --directions 1 --device cuda
+n=$((n + 1))
+if cmp -s out on-cpu; then
+    echo "ok $n - with the same numbers"
+else
+    echo "not ok $n - with the same numbers"
+    diff on-cpu out | sed 's/^/# /'
+    bad=1
+fi
+export FSDP_CUDA_LIBRARY=nowhere.so
+expect 1 'device cuda: nowhere.so cannot be opened' "no GPU" --model "$data/gpt2-tiny" --device cuda
+expect 0 '^gpt2: 28 parameters, 0 over' "auto without one" --model "$data/gpt2-tiny"
+unset FSDP_CUDA_LIBRARY
 expect 2 'fsdp-gradcheck --help' "an unknown option" --frobnicate
 
 echo "1..$n"

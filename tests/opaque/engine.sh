@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Tests of the engine again, on a device whose memory the host cannot touch (opaque.c): snapshots,
-# slices, hooks, every precision, split and offloaded state,
-# whole parameters and units unsharded by hand.
+# slices, hooks, every precision, split and offloaded state, whole parameters and units
+# unsharded by hand.
 # run: timeout=400
 export FSDP_CUDA_LIBRARY=$BIN/tests/libfsdp-opaque.so TEST_DEVICE=cuda
 
