@@ -362,6 +362,8 @@ int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err)
         return FSDP_OK;
     job->made_temp = true;
     FSDP_TRY(make_folders(job, err));
-    FSDP_TRY(open_journal(&job->journal, job, err));
+    rc = open_journal(&job->journal, job, err);
+    job->made_temp = rc != FSDP_EEXIST; /* another process is at work in it */
+    FSDP_TRY(rc);
     return job->journal.published && job->args->overwrite ? start_anew(job, err) : FSDP_OK;
 }

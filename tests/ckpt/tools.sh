@@ -98,6 +98,8 @@ CKPT_FAULT=stop:60 "$BIN/ckpt-merge" "$dir/large.safetensors" -o "$dir/slow.safe
     >"$dir/out" 2>"$dir/err" &
 pid=$!
 until [[ $(ps -o stat= -p $pid) == T* ]] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
+run 1 ckpt-merge "$dir/large.safetensors" -o "$dir/slow.safetensors" --mem 1M && says "being written by another process"
+check $? "the same command beside it is refused, and takes nothing away from it"
 kill -TERM $pid
 kill -CONT $pid
 wait $pid 2>/dev/null
