@@ -80,6 +80,15 @@ grep -q "left processes running" out && ! grep -q sleep "/proc/$(cat escaped)/cm
 ok $? "is told and killed"
 write other <<<'sleep 0.3 & setsid sleep 0.3 & echo "ok 1"; echo 1..1'
 run 0 "1 passed, 0 failed, 0 skipped" "processes that end in a moment"
+write early <<'END'
+echo "ok 1 - early"
+for _ in $(seq 600); do grep -q "ok 1 - early" "$TOP/out" && break; sleep 0.1; done
+grep -q "ok 1 - early" "$TOP/out" && echo "ok 2"
+echo "not ok 3 - late"; echo "1..3"; exit 1
+END
+run 1 "2 passed, 1 failed, 0 skipped" "-v -j 1 shows a result as it comes" -v -j 1
+[ "$(grep -c "ok . - early\|ok 3 - late" out)" = 2 ]
+ok $? "and once"
 rm -f tests/a/*
 run 2 "tests/run: no tests" "no test at all"
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The commit of a checkpoint on a real NFS server, mounted twice as two clients, over NFSv4.2 and NFSv3:
 # kills, racing writers, a reader whose file is removed, a new name seen elsewhere, a full disk. Runs in
-# an emulated machine (lib/guest), as few hosts let a test mount anything. NFS_KILLS (6) of saves, from
+# an emulated machine (lib/guest), as few hosts let a test mount anything. NFS_KILLS (4) of saves, from
 # KILL_SEED; NFS_VERSIONS.
 # run: timeout=3600
 set -u
@@ -53,9 +53,10 @@ client() { # version
     # ---- kills
     local wrong='' i call nkilled=0
     RANDOM=${KILL_SEED:-5}
-    for i in $(seq "${NFS_KILLS:-6}"); do
-        call=$((10 + RANDOM % 120))
-        { CKPT_FAULT=kill:$call run checkpoint.path="$a/kill$i" || nkilled=$((nkilled + 1)); } 2>noise
+    for i in $(seq "${NFS_KILLS:-4}"); do
+        call=$((10 + RANDOM % 200))
+        CKPT_FAULT=kill:$call run checkpoint.path="$a/kill$i"
+        holds err 'killed by signal 9' && nkilled=$((nkilled + 1))
         for step in "$b/kill$i"/step-????????; do
             [ ! -d "$step" ] || tool ckpt-verify "$step" || wrong="$wrong $call: $step is not whole;"
         done
@@ -64,12 +65,11 @@ client() { # version
         tool ckpt-info --gc --older 0s "$b/kill$i" || wrong="$wrong $call: gc;"
         [ -z "$(find "$a/kill$i" -name '*.tmp.*')" ] || wrong="$wrong $call: remains;"
     done
-    ok "$([ -z "$wrong" ] && [ $nkilled -ge 2 ]; echo $?)" "NFS $v: $nkilled kills: what is published is whole, the same command completes it$wrong"
+    ok "$([ -z "$wrong" ] && [ $nkilled -gt 0 ]; echo $?)" "NFS $v: $nkilled kills: what is published is whole, the same command completes it$wrong"
 
     # ---- two clients
     ls "$b" >noise
-    [ ! -e "$b/late" ] && tool ckpt-info "$b/late"
-    tool ckpt-cp "$a/ck/step-00000001" "$a/late/" && tool ckpt-info "$b/late"
+    [ ! -e "$b/late" ] && ! tool ckpt-info "$b/late" && tool ckpt-cp "$a/ck/step-00000001" "$a/late/" && tool ckpt-info "$b/late"
     ok $? "NFS $v: a name once looked up as absent is seen as soon as it is there"
     local racers=8 won=0
     for i in $(seq $racers); do
@@ -78,6 +78,7 @@ client() { # version
             echo $? >race$i) &
     done
     wait
+    cat race?.log >log && : >err
     for i in $(seq $racers); do [ "$(cat race$i)" = 0 ] && won=$((won + 1)); done
     ok "$([ $won = 1 ] && tool ckpt-verify "$b/race" && tool ckpt-diff "$b/race" memory/step-00000002; echo $?)" \
         "NFS $v: of $racers writers of one name on both, $won won"
@@ -112,7 +113,7 @@ client() { # version
     cat /dev/zero >"$a/filler" 2>noise
     truncate -s -700K "$a/filler" && sync
     run checkpoint.path="$a/full"
-    ok "$([ $? != 0 ] && holds err 'o space left'; echo $?)" "NFS $v: a full disk ends the run with its error: $(grep -i 'no space' err | head -c 160)"
+    ok "$([ $? != 0 ] && holds err 'o space left'; echo $?)" "NFS $v: a full disk ends the run with its error: $(grep -o -i 'no space.*' err | head -c 160)"
     wrong=
     for step in "$b/full"/step-????????; do
         [ ! -d "$step" ] || tool ckpt-verify "$step" || wrong=1
