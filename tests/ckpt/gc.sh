@@ -68,7 +68,9 @@ ok "$([ $? = 2 ] && holds err 'belong to --gc'; echo $?)" "--older without --gc"
 ok "$([ $? = 2 ] && holds err 'belong to --gc'; echo $?)" "nor --whole-bucket"
 for at in s3://bucket s3://bucket/; do
     AWS_ENDPOINT_URL=http://127.0.0.1:1 gc --older 0s $at
-    ok "$([ $? = 1 ] && holds err "a whole bucket" && holds err "('s3://bucket/PREFIX')"; echo $?)" "$at: not all of a bucket"
+    rc=$?
+    holds err 'made without libcurl' && continue # such a build has no buckets
+    ok "$([ $rc = 1 ] && holds err "a whole bucket" && holds err "('s3://bucket/PREFIX')"; echo $?)" "$at: not all of a bucket"
 done
 gc --older 2x ck
 ok "$([ $? = 2 ] && holds err '30m'; echo $?)" "an age that is none"
