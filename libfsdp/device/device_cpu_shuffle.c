@@ -6,7 +6,8 @@
  * and again one of the lanes whose next call may run is drawn, and runs up to its next event. So
  * every order of the work that the events allow can come up, and one seed gives one of them. What
  * lies between two events is the same on ranks that run the same schedule, so that equal seeds keep
- * their collectives in step.
+ * their collectives in step. That takes waits at the same places of all ranks' programs: where a
+ * second thread waits beside (the writer of a snapshot), there may be one rank only.
  */
 #include <string.h>
 
@@ -33,17 +34,11 @@ static int enqueue(struct lane *l, fsdp_lane_f *fn, const void *arg, size_t arg_
 {
     if (l->head == l->tail)
         l->head = l->tail = 0;
-    if (l->tail == l->capacity) {
-        uint64_t capacity = l->capacity ? 2 * l->capacity : RING;
-        struct call *bigger = fsdp_alloc(capacity, sizeof *bigger, "cpu lane calls", err);
-        if (!bigger)
-            return FSDP_ENOMEM;
-        if (l->tail)
-            memcpy(bigger, l->ring, l->tail * sizeof *bigger);
-        fsdp_free(l->ring);
-        l->ring = bigger;
-        l->capacity = capacity;
-    }
+    struct call *ring =
+        fsdp_alloc_grow(l->ring, l->tail, &l->max_calls, sizeof *ring, "cpu lane calls", err);
+    if (!ring)
+        return FSDP_ENOMEM;
+    l->ring = ring;
     struct call *c = &l->ring[l->tail++];
     c->fn = fn;
     memcpy(c->arg, arg, arg_nbytes);
@@ -92,18 +87,33 @@ static bool others_are_empty(const struct lane *lane)
     return true;
 }
 
+/* Number of a lane. One at a time is drawn seldom, so that the others come far ahead of it, as a
+ * slow link lets them; which, if any, changes now and then. */
+static uint64_t draw_number(struct device *d)
+{
+    enum { OFTEN = 512, SELDOM = 32 };
+    uint64_t nlanes = 0, drawn;
+
+    for (struct lane *l = d->lanes; l; l = l->next)
+        nlanes++;
+    if (draw(d) % OFTEN == 0)
+        d->slow = draw(d) % (nlanes + nlanes / 2);
+    do
+        drawn = draw(d) % nlanes;
+    while (drawn == d->slow && draw(d) % SELDOM);
+    return drawn;
+}
+
 /* Any lane, so that what a rank has between events does not decide how often is drawn. Without a
  * choice nothing is: ranks read their own state, as much as they have, when all is done. */
 static struct lane *draw_lane(struct lane *waited_for)
 {
-    struct device *d = waited_for->device;
-    struct lane *drawn = NULL;
-    uint64_t count = 0;
+    struct lane *drawn = waited_for->device->lanes;
+
     if (others_are_empty(waited_for))
         return waited_for;
-    for (struct lane *l = d->lanes; l; l = l->next)
-        if (draw(d) % ++count == 0)
-            drawn = l;
+    for (uint64_t left = draw_number(waited_for->device); left; left--)
+        drawn = drawn->next;
     return drawn;
 }
 

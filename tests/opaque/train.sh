@@ -47,9 +47,13 @@ same "two ranks, recomputed, averages, gathered as fp8" "-n 2" fsdp.activation_c
     optim.ema_decay=0.9 fsdp.gather_dtype=float8_e4m3
 same "two nodes, SGD, dropout, results read late" "-n 2 --nodes 2" fsdp.sharding_strategy=HYBRID_SHARD \
     optim.name=sgd optim.momentum=0.9 model.dropout=0.1 train.late_results=true
-same "two ranks, masters split, moments in bf16, all of it offloaded, saved in the background" "-n 2" \
-    fsdp.param_dtype=bfloat16 optim.moment_dtype=bfloat16 optim.master=split fsdp.offload=params \
-    checkpoint.interval=2 checkpoint.async=true
+same "two nodes, results of four micro-steps summed between them" "-n 2 --nodes 2" \
+    fsdp.sharding_strategy=HYBRID_SHARD train.micro_batch_size=2 optim.ema_decay=0.9
+offloaded=(fsdp.param_dtype=bfloat16 optim.moment_dtype=bfloat16 optim.master=split fsdp.offload=params)
+same "two ranks, masters split, moments in bf16, all of it offloaded" "-n 2" "${offloaded[@]}"
+# One rank: a writer's wait comes at another moment on each, and with it another order by lot.
+same "all of it offloaded, saved in the background" "-n 1" "${offloaded[@]}" checkpoint.interval=2 \
+    checkpoint.async=true
 same "the optimizer's state offloaded, accumulated" "-n 1" fsdp.offload=optimizer train.micro_batch_size=4
 
 # What is timed before the first step is kept, is the same on all ranks, and a file that is damaged is
@@ -70,6 +74,19 @@ if [ $? = 0 ]; then
     echo "ok $n - products are timed once"
 else
     echo "not ok $n - products are timed once"
+    tail -n 12 "$TEST_TMP/opaque.out" | sed 's/^/# /'
+    bad=1
+fi
+
+# A device that hangs for good does not hold a run that has failed: the process ends, with its code.
+n=$((n + 1))
+run opaque OPAQUE_HANGS=1 "-n 1" fsdp.device=cuda checkpoint.path= train.steps=20 train.on_nonfinite=stop \
+    optim.lr=1e30 optim.clip_grad_norm=0 optim.warmup_steps=0
+if [ $? = 1 ] && grep -q 'train.on_nonfinite is stop' "$TEST_TMP/opaque.out" &&
+    grep -q 'rank 0 on .*: its GPU hangs: .* within 30 s of the abort' "$TEST_TMP/opaque.out"; then
+    echo "ok $n - a device that hangs does not hold a run that has failed"
+else
+    echo "not ok $n - a device that hangs does not hold a run that has failed"
     tail -n 12 "$TEST_TMP/opaque.out" | sed 's/^/# /'
     bad=1
 fi
