@@ -64,6 +64,32 @@ void *fsdp_alloc(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp
     return ptr ? memset(ptr, 0, nelem * elem_nbytes) : NULL;
 }
 
+void *fsdp_alloc_reserve(void *array, size_t nelem, size_t *max, size_t want, size_t elem_nbytes,
+                         const char *name, struct fsdp_err *err)
+{
+    if (want <= *max)
+        return array;
+    void *grown = fsdp_alloc_unset(want, elem_nbytes, name, err);
+    if (!grown)
+        return NULL;
+    if (nelem)
+        memcpy(grown, array, nelem * elem_nbytes);
+    fsdp_free(array);
+    *max = want;
+    return grown;
+}
+
+void *fsdp_alloc_grow(void *array, size_t nelem, size_t *max, size_t elem_nbytes, const char *name,
+                      struct fsdp_err *err)
+{
+    enum { FIRST = 16 };
+
+    if (nelem < *max)
+        return array;
+    size_t more = *max > SIZE_MAX / 2 ? SIZE_MAX : *max ? 2 * *max : FIRST;
+    return fsdp_alloc_reserve(array, nelem, max, more, elem_nbytes, name, err);
+}
+
 void fsdp_free(void *ptr)
 {
     free(ptr);

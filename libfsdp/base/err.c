@@ -12,6 +12,7 @@ int fsdp_err_set(struct fsdp_err *err, int status, const char *fmt, ...)
         va_start(ap, fmt);
         err->status = status;
         err->setting[0] = 0;
+        err->of_other = false;
         vsnprintf(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
     }
@@ -44,6 +45,7 @@ int fsdp_err_sys(struct fsdp_err *err, int errnum, const char *fmt, ...)
         va_start(ap, fmt);
         err->status = status;
         err->setting[0] = 0;
+        err->of_other = false;
         int len = vsnprintf(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
         if (len >= 0 && (size_t)len < sizeof err->text)
@@ -56,6 +58,18 @@ int fsdp_err_blame(struct fsdp_err *err, int status, const char *setting)
 {
     if (status && err && !err->setting[0])
         snprintf(err->setting, sizeof err->setting, "%s", setting);
+    return status;
+}
+
+int fsdp_err_of_rank(struct fsdp_err *err, int status, int rank)
+{
+    char text[FSDP_ERR_TEXT_NBYTES];
+
+    if (status && err) {
+        snprintf(text, sizeof text, "%s", err->text);
+        snprintf(err->text, sizeof err->text, "rank %d: %.1000s", rank, text);
+        err->of_other = true;
+    }
     return status;
 }
 

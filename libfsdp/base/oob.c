@@ -122,10 +122,10 @@ int fsdp_oob_agree(struct fsdp_oob *oob, int status, struct fsdp_err *err)
     FSDP_TRY_GOTO(fsdp_oob_broadcast(oob, &first, sizeof first, rank, err), out);
     first.text[sizeof first.text - 1] = 0;
     rc = first.status;
-    if (rank != oob->rank) {
-        fsdp_err_set(err, rc, "rank %d: %.1000s", rank, first.text);
-        first.setting[sizeof first.setting - 1] = 0;
-        fsdp_err_blame(err, rc, first.setting);
+    first.setting[sizeof first.setting - 1] = 0;
+    if (rank != oob->rank && err) {
+        *err = first;
+        fsdp_err_of_rank(err, rc, rank);
     }
 out:
     if (all != few)

@@ -135,9 +135,10 @@ static int cards_exchange(struct card *all, const struct fsdp_comm_opts *opts, s
         return mine.status;
     }
     for (int r = 0; r < oob->size; r++)
-        if (all[r].status)
-            return fsdp_err_set(err, all[r].status, "rank %d: %.*s", r, (int)sizeof all[r].text - 1,
-                                all[r].text);
+        if (all[r].status) {
+            fsdp_err_set(err, all[r].status, "%.*s", (int)sizeof all[r].text - 1, all[r].text);
+            return fsdp_err_of_rank(err, all[r].status, r);
+        }
     for (int r = 0; r < oob->size; r++) {
         if (all[r].backend != all[0].backend)
             return fsdp_err_set(err, FSDP_EMISMATCH,

@@ -158,10 +158,13 @@ static int cards_exchange(struct host_card **cards, struct host_comm *h, int sta
     FSDP_TRY(oob->allgather(oob, mine, sizeof *mine, *cards, own));
     if (status)
         return status;
-    for (int r = 0; r < oob->size; r++)
-        if ((*cards)[r].status)
-            return fsdp_err_set(own, (*cards)[r].status, "rank %d: %.*s", r,
-                                (int)sizeof(*cards)[r].text - 1, (*cards)[r].text);
+    for (int r = 0; r < oob->size; r++) {
+        const struct host_card *card = &(*cards)[r];
+        if (card->status) {
+            fsdp_err_set(own, card->status, "%.*s", (int)sizeof card->text - 1, card->text);
+            return fsdp_err_of_rank(own, card->status, r);
+        }
+    }
     return FSDP_OK;
 }
 

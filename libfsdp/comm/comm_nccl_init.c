@@ -159,9 +159,11 @@ static int cards_compare(const struct nccl_comm *h, const struct card *cards, st
     const struct fsdp_oob *oob = h->oob;
 
     for (int r = 0; r < oob->size; r++)
-        if (cards[r].status && r != oob->rank)
-            return fsdp_err_set(err, cards[r].status, "rank %d: %.*s", r,
-                                (int)sizeof cards[r].text - 1, cards[r].text);
+        if (cards[r].status && r != oob->rank) {
+            fsdp_err_set(err, cards[r].status, "%.*s", (int)sizeof cards[r].text - 1,
+                         cards[r].text);
+            return fsdp_err_of_rank(err, cards[r].status, r);
+        }
     for (int r = 0; r < oob->size; r++) {
         if (cards[r].version != cards[0].version)
             return fsdp_err_set(err, FSDP_EMISMATCH,

@@ -18,6 +18,7 @@ struct device {
     bool threaded, shuffled;
     uint64_t random;    /* shuffled: state of the generator */
     struct lane *lanes; /* shuffled: all of them, in order of creation */
+    uint64_t slow;      /* shuffled: number of the lane that is seldom drawn; of none */
 };
 
 struct lane {
@@ -27,9 +28,9 @@ struct lane {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
-    struct call *ring;   /* threaded: [RING]; shuffled: [capacity], not a ring */
+    struct call *ring;   /* threaded: [RING]; shuffled: [max_calls], not a ring */
     uint64_t head, tail; /* calls done, calls enqueued */
-    uint64_t capacity;
+    size_t max_calls;
     struct lane *next;
     bool stop;
 };

@@ -145,8 +145,33 @@ static void test_others(void)
     ok(good && !memcmp(y, z, sizeof y), "between 16-bit types, and a type and itself");
 }
 
+/* Any alignment and length, and nothing beside. */
+static void test_copy_past(void)
+{
+    enum { ROOM = 3 << 20 };
+    const size_t lengths[] = {0, 1, 63, 64, 65, 127, 128, 1000, 4096, (2 << 20) + 77};
+    unsigned char *from = malloc(ROOM), *to = malloc(ROOM);
+    int wrong = 0;
+
+    for (size_t i = 0; i < ROOM; i++)
+        from[i] = (unsigned char)(i * 31 + i / 251);
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+        for (size_t shift = 0; shift < 130; shift += l < 9 ? 1 : 43) {
+            unsigned char *dst = to + 64 + shift, *src = from + shift * 7 % 64;
+            size_t n = lengths[l];
+            memset(to, 0xee, n + 400);
+            fsdp_cpu_copy_past(dst, src, n);
+            wrong += memcmp(dst, src, n) || dst[-1] != 0xee || dst[n] != 0xee;
+        }
+    ok(!wrong, "copies past the caches: %d wrong", wrong);
+    free(from), free(to);
+}
+
 int main(void)
 {
+    test_copy_past();
+    fsdp_cpu_set_threads(3);
+    test_copy_past();
     test_loops(1);
     test_loops(2);
     test_loops(5);

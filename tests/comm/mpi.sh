@@ -42,6 +42,11 @@ ok $? "ranks of fsdp-launch -n are told who must start them"
 FSDP_MPI_LIBRARY=$PWD/nothing.so run 2 fsdp-launch run.yaml fsdp.backend=mpi checkpoint.path=other
 [ $? != 0 ] && grep -q "backend 'mpi' cannot serve this group: .*nothing.so: cannot open" err
 ok $? "a library that is not there is named"
+SLURM_PMIX_FENCE=tree run 2 fsdp-launch run.yaml fsdp.backend=mpi checkpoint.path=other
+[ $? = 2 ] && [ "$(grep -c "SLURM_PMIX_FENCE=tree: MPI cannot begin reliably .*; unset it or say ring before srun" err)" = 1 ]
+ok $? "fences of PMIx that do not wait are refused, with the mend"
+SLURM_PMIX_FENCE=ring run 2 fsdp-launch run.yaml fsdp.backend=mpi train.steps=1 checkpoint.path=ring && grep -q "backend mpi" log
+ok $? "and others are not"
 ! ldd "$BIN/fsdp-launch" "$BIN/ckpt-merge" | grep -q libmpi
 ok $? "the programs themselves need no MPI"
 echo "1..$n"

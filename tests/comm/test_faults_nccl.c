@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "comm_test.h"
+#include "fsdp/mesh.h"
 
 enum { FOREVER_S = 600, SHORT_S = 4, RUN_S = 100, VICTIM = 1 };
 
@@ -308,6 +309,61 @@ static int unfit_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, v
     return 0;
 }
 
+/* ---- all of a rank's communicators --------------------------------------------------------------
+ */
+
+enum { NCOMMS = 4 };
+
+/* The victim comes to no collective and aborts its mesh: each communicator that it is in ends
+ * everywhere, whatever hangs in the others. */
+static int mesh_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    const struct plan *plan = arg;
+    static float x[NCOMMS][100], y[NCOMMS][400];
+    struct fsdp_mesh_shape shape;
+    struct fsdp_mesh *mesh = NULL;
+    struct fsdp_lane *lanes[NCOMMS];
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct env env;
+
+    if (plan->fault)
+        setenv("NCCL_STANDIN", plan->fault, 1);
+    if (!env_open_cuda(&env, oob, nodes) ||
+        fsdp_mesh_shape_for(&shape, FSDP_HYBRID_SHARD, 0, nodes, &err) ||
+        fsdp_mesh_create(&mesh, shape, "auto", FOREVER_S, nodes, oob, env.device, &err)) {
+        check(plan->board, false, "a mesh: %s", err.text);
+        return 1;
+    }
+    struct fsdp_comm *comms[NCOMMS] = {mesh->gather, mesh->reduce, mesh->replicate, mesh->world};
+    const bool of_victim[NCOMMS] = {oob->rank / 2 == VICTIM / 2, oob->rank / 2 == VICTIM / 2,
+                                    oob->rank % 2 == VICTIM % 2, true};
+    for (int i = 0; i < NCOMMS; i++)
+        if (fsdp_lane_create(&lanes[i], env.device, fsdp_comm_name(comms[i]), &err))
+            return 1;
+    for (int i = 0; i < NCOMMS && oob->rank != VICTIM; i++)
+        if (of_victim[i])
+            check(plan->board,
+                  fsdp_comm_all_gather(comms[i], y[i], x[i], 100, FSDP_F32, lanes[i], &err) == 0,
+                  "%s", err.text);
+    atomic_fetch_add(&plan->board->counter[1], 1);
+    while (atomic_load(&plan->board->counter[1]) < oob->size)
+        nap(5);
+    if (oob->rank == VICTIM)
+        fsdp_mesh_abort(mesh, "the test says so");
+    for (int i = 0; i < NCOMMS && oob->rank != VICTIM; i++) {
+        int rc = fsdp_lane_sync(lanes[i], &err);
+        check(plan->board,
+              of_victim[i] ? rc == FSDP_ECANCELED && names(err.text, VICTIM) : rc == FSDP_OK,
+              "rank %d, %s: %d: %s", oob->rank, fsdp_comm_name(comms[i]), rc, err.text);
+    }
+    for (int i = 0; i < NCOMMS; i++)
+        fsdp_lane_destroy(lanes[i]);
+    fsdp_mesh_abort(mesh, "the test is over");
+    fsdp_mesh_destroy(mesh);
+    env_close(&env);
+    return 0;
+}
+
 /* ---- groups -------------------------------------------------------------------------------------
  */
 
@@ -380,6 +436,8 @@ int main(void)
     run(refused_main, 3, 2, "absent", 1, 0, "a meeting to which a rank does not come");
     run(refused_main, 3, 2, NULL, 2, 0, "another library on one rank");
     run(unfit_main, 2, 1, NULL, 0, 0, "what does not fit");
+    run(mesh_main, 4, 2, NULL, 0, 0, "all communicators of a rank");
+    run(mesh_main, 4, 2, "norevoke", 0, 0, "the same where nothing can be revoked");
     run(groups_main, 4, 2, NULL, 0, 0, "groups split off");
     if (!getenv("TEST_SANITIZER")) /* NCCL may still write to the child, so that stays allocated */
         run(nosplit_main, 4, 2, "nosplit", 0, 0, "a split that does not end");

@@ -11,6 +11,34 @@ static void on_cpu(const char *mode, unsigned flags)
     fsdp_device_close(device);
 }
 
+static void test_grow(void)
+{
+    enum { COUNT = 1000 };
+    struct fsdp_err err = FSDP_ERR_INIT;
+    uint64_t before = fsdp_alloc_count();
+    size_t max = 0, nequal = 0;
+    int *array = NULL;
+
+    for (size_t i = 0; i < COUNT; i++) {
+        int *grown = fsdp_alloc_grow(array, i, &max, sizeof *array, "probe", &err);
+        if (!grown || max <= i)
+            abort();
+        array = grown;
+        array[i] = (int)i;
+    }
+    for (size_t i = 0; i < COUNT; i++)
+        nequal += array[i] == (int)i;
+    ok(nequal == COUNT && fsdp_alloc_count() - before <= 8,
+       "an array grows to %d elements in %d allocations", COUNT,
+       (int)(fsdp_alloc_count() - before));
+    fsdp_alloc_fail_at(1);
+    size_t full = max;
+    ok(!fsdp_alloc_grow(array, full, &max, sizeof *array, "probe", &err) && max == full &&
+           err.status == FSDP_ENOMEM && array[COUNT - 1] == COUNT - 1,
+       "one that cannot grow stays: %s", err.text);
+    fsdp_free(array);
+}
+
 int main(void)
 {
     struct fsdp_device *device;
@@ -33,5 +61,6 @@ int main(void)
     ok(p != NULL, "only that one fails");
     fsdp_free(p);
     ok(!fsdp_alloc(SIZE_MAX / 2, 4, "probe", &err), "overflow: %s", err.text);
+    test_grow();
     return tap_done();
 }

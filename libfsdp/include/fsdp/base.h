@@ -65,11 +65,12 @@ struct fsdp_err {
     char text[FSDP_ERR_TEXT_NBYTES]; /* one line, no trailing newline */
     /* The setting at fault, as option structs and configurations name it; "" where it is none's. */
     char setting[40];
+    bool of_other; /* another rank's failure, which that rank tells itself */
 };
 
 #define FSDP_ERR_INIT                                                                              \
     {                                                                                              \
-        0, "", ""                                                                                  \
+        0, "", "", false                                                                           \
     }
 
 /* Sets *err (if not NULL) and returns status, so that a failure is set and returned in one line. */
@@ -80,6 +81,9 @@ int fsdp_err_sys(struct fsdp_err *err, int errnum, const char *fmt, ...) FSDP_PR
 /* Notes that `setting` is at fault, unless a setting is noted already. Returns status; FSDP_OK is
  * nobody's fault. */
 int fsdp_err_blame(struct fsdp_err *err, int status, const char *setting);
+/* Notes that the failure is rank's and not this one's: "rank R: " goes before its text. Returns
+ * status; FSDP_OK is nobody's failure. */
+int fsdp_err_of_rank(struct fsdp_err *err, int status, int rank);
 /* Name of a status code, such as "FSDP_EPEER". Static. */
 const char *fsdp_status_name(int status);
 
@@ -116,6 +120,14 @@ void fsdp_log(enum fsdp_log_level level, const char *fmt, ...) FSDP_PRINTF(2, 3)
 void *fsdp_alloc(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp_err *err);
 /* The same, not zeroed: for what is written before it is read. */
 void *fsdp_alloc_unset(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp_err *err);
+/* An array of nelem elements with room for one more: itself while nelem < *max, else one of twice
+ * the size into which it was moved; *max says the size. What is added is not set. NULL with err set
+ * (FSDP_ENOMEM): the array stays as it was. Begin with NULL and a *max of 0. */
+void *fsdp_alloc_grow(void *array, size_t nelem, size_t *max, size_t elem_nbytes, const char *name,
+                      struct fsdp_err *err);
+/* The same with room for want elements in all; NULL without an error if there are none. */
+void *fsdp_alloc_reserve(void *array, size_t nelem, size_t *max, size_t want, size_t elem_nbytes,
+                         const char *name, struct fsdp_err *err);
 void fsdp_free(void *ptr);
 char *fsdp_strdup(const char *text, struct fsdp_err *err);
 char *fsdp_sprintf(struct fsdp_err *err, const char *fmt, ...) FSDP_PRINTF(2, 3);
@@ -205,11 +217,15 @@ bool fsdp_box_intersect(struct fsdp_box *out, const struct fsdp_box *a, const st
                         int ndim);
 
 /* Access to the bytes of a slice: little-endian, row-major over the slice's box.
- * `pos` and `nbytes` are within the box. Local, blocks. */
+ * `pos` and `nbytes` are within the box. Local, blocks.
+ *   at   optional: where the bytes lie in the host's memory, which saves the reader a copy of them;
+ *        they stay as they are until the call that got this io returns. NULL: they are to be read.
+ */
 struct fsdp_slice_io {
     void *ctx;
     int (*read)(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct fsdp_err *err);
     int (*write)(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err);
+    const void *(*at)(void *ctx, uint64_t pos, size_t nbytes);
 };
 
 enum fsdp_slice_kind { FSDP_SLICE_MODEL, FSDP_SLICE_OPTIM };
@@ -336,7 +352,7 @@ int fsdp_oob_allgatherv(struct fsdp_oob *oob, const void *in, size_t nbytes, voi
                         size_t *lens, struct fsdp_err *err);
 /* Collective. Ends a blocking collective call in one agreed status: every rank gives its own
  * status and error, all return FSDP_OK only if all gave it, else the failure of the lowest rank
- * that has one, its text prefixed with "rank R: " where R is another rank. */
+ * that has one, marked as its own (fsdp_err_of_rank) on the others. */
 int fsdp_oob_agree(struct fsdp_oob *oob, int status, struct fsdp_err *err);
 /* Collective. FSDP_EMISMATCH on every rank unless all give the same text; names `what` it is, the
  * first differing line, and the lowest rank that differs from rank 0. */

@@ -258,6 +258,12 @@ struct fsdp_scaler_state {
 };
 int fsdp_scaler_get(struct fsdp *f, struct fsdp_scaler_state *out, struct fsdp_err *err);
 int fsdp_scaler_set(struct fsdp *f, const struct fsdp_scaler_state *state, struct fsdp_err *err);
+/* What else only the first step's end would do first, on a GPU: the sums between replicas connect,
+ * the kernels of the update are loaded, which may wait for all that runs there. After micro-steps
+ * whose gradients are to be thrown away, and fsdp_sync; then fsdp_step_reset. The sums are of those
+ * gradients, the rest works on memory of its own: weights and state stay as they are. Collective,
+ * blocks. */
+int fsdp_warm(struct fsdp *f, struct fsdp_err *err);
 /* Sums device values over all ranks (evaluation loss). Collective, blocks. */
 int fsdp_control_sum(struct fsdp *f, double *values, int nelem, struct fsdp_err *err);
 /* Waits for all lanes. Local, blocks. */

@@ -35,6 +35,10 @@ enum { FSDP_PHILOX_WORDS = 4, FSDP_PHILOX_COUNTERS = 8 };
 void fsdp_cpu_philox(uint32_t out[FSDP_PHILOX_WORDS][FSDP_PHILOX_COUNTERS], uint64_t key,
                      uint64_t stream, uint64_t counter);
 
+/* memcpy of what nobody reads soon: past the caches, which would first read what dst held, by the
+ * threads below. */
+void fsdp_cpu_copy_past(void *dst, const void *src, size_t nbytes);
+
 /* ---- threads ------------------------------------------------------------------------------------
  * One set of worker threads for all arithmetic of the process. Nobody has any until they are asked
  * for, so that a process may fork before. */
