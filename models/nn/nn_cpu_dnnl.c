@@ -9,6 +9,7 @@
 #if HAVE_DNNL
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
+#include <stdlib.h>
 
 /* oneDNN divides its work with OpenMP; here the callers are the threads. */
 extern void omp_set_num_threads(int nthreads) __attribute__((weak));
@@ -25,7 +26,8 @@ struct shape {
 struct product {
     struct shape shape;
     dnnl_primitive_t primitive; /* NULL: oneDNN has no such product */
-    dnnl_memory_desc_t a, b, c, bias;
+    dnnl_memory_desc_t a, b, c, bias, scratch;
+    size_t scratch_nbytes;
 };
 
 /* Products are added under the lock and then stay as they are. */
@@ -102,6 +104,25 @@ static bool add_to_c(dnnl_post_ops_t post)
 #endif
 }
 
+static bool describe_scratch(struct product *p, const_dnnl_primitive_desc_t desc)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    const_dnnl_memory_desc_t scratch =
+        dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    bool good = scratch && !dnnl_memory_desc_clone(&p->scratch, scratch);
+#else
+    const dnnl_memory_desc_t *scratch =
+        dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    bool good = scratch;
+    if (good)
+        p->scratch = *scratch;
+#endif
+    p->scratch_nbytes = good ? dnnl_memory_desc_get_size(scratch) : 0;
+    return good;
+}
+
+/* By one thread for all: oneDNN plans for as many as the one that makes it has, and its own memory
+ * for intermediate results would be that thread's, whoever computes. */
 static void make_product(struct product *p, const struct shape *s)
 {
     dnnl_primitive_attr_t attr = NULL;
@@ -114,8 +135,9 @@ static void make_product(struct product *p, const struct shape *s)
                 describe(&p->c, s->m, s->n, s->c_dtype, s->ldc, false) &&
                 (s->bias_dtype < 0 || describe(&p->bias, 1, s->n, s->bias_dtype, s->n, false)) &&
                 !dnnl_primitive_attr_create(&attr) && !dnnl_post_ops_create(&post) &&
+                !dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) &&
                 (!s->adds || add_to_c(post)) && !dnnl_primitive_attr_set_post_ops(attr, post) &&
-                !make_desc(&desc, p, attr);
+                !make_desc(&desc, p, attr) && describe_scratch(p, desc);
     if (!good || dnnl_primitive_create(&p->primitive, desc))
         p->primitive = NULL;
     dnnl_primitive_desc_destroy(desc);
@@ -128,6 +150,8 @@ static const struct product *find_product(const struct shape *s)
     const struct product *found = NULL;
 
     pthread_mutex_lock(&lock);
+    if (omp_set_num_threads)
+        omp_set_num_threads(1);
     if (!engine && dnnl_engine_create(&engine, dnnl_cpu, 0))
         engine = NULL;
     for (int i = 0; i < nproducts && !found; i++)
@@ -141,17 +165,55 @@ static const struct product *find_product(const struct shape *s)
     return found && found->primitive ? found : NULL;
 }
 
-/* Each thread has a stream. */
-static dnnl_stream_t this_stream(void)
+/* What a thread has of its own: a stream, and memory for intermediate results. */
+struct worker {
+    dnnl_stream_t stream;
+    void *scratch;
+    size_t scratch_nbytes;
+};
+
+static pthread_key_t worker_key;
+static pthread_once_t worker_once = PTHREAD_ONCE_INIT;
+static bool has_worker_key;
+
+static void worker_destroy(void *arg)
 {
-    static _Thread_local dnnl_stream_t stream;
-    if (!stream) {
-        if (omp_set_num_threads)
-            omp_set_num_threads(1);
-        if (dnnl_stream_create(&stream, engine, dnnl_stream_default_flags))
-            stream = NULL;
+    struct worker *w = arg;
+    dnnl_stream_destroy(w->stream);
+    free(w->scratch);
+    free(w);
+}
+
+static void make_worker_key(void)
+{
+    has_worker_key = !pthread_key_create(&worker_key, worker_destroy);
+}
+
+static struct worker *this_worker(void)
+{
+    pthread_once(&worker_once, make_worker_key);
+    struct worker *w = has_worker_key ? pthread_getspecific(worker_key) : NULL;
+    if (w || !has_worker_key || !(w = calloc(1, sizeof *w)))
+        return w;
+    if (omp_set_num_threads)
+        omp_set_num_threads(1);
+    if (dnnl_stream_create(&w->stream, engine, dnnl_stream_default_flags) ||
+        pthread_setspecific(worker_key, w)) {
+        worker_destroy(w);
+        return NULL;
     }
-    return stream;
+    return w;
+}
+
+static bool has_scratch(struct worker *w, size_t nbytes)
+{
+    enum { ALIGN = 64 };
+    if (w->scratch_nbytes >= nbytes)
+        return true;
+    free(w->scratch);
+    w->scratch = aligned_alloc(ALIGN, (nbytes + ALIGN - 1) / ALIGN * ALIGN);
+    w->scratch_nbytes = w->scratch ? nbytes : 0;
+    return w->scratch;
 }
 
 static bool execute(const struct product *p, const struct nn_gemm *g)
@@ -159,19 +221,21 @@ static bool execute(const struct product *p, const struct nn_gemm *g)
     dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, NULL},
                               {DNNL_ARG_WEIGHTS, NULL},
                               {DNNL_ARG_DST, NULL},
+                              {DNNL_ARG_SCRATCHPAD, NULL},
                               {DNNL_ARG_BIAS, NULL}};
-    dnnl_stream_t stream = this_stream();
+    struct worker *w = this_worker();
     bool good =
-        stream &&
+        w && has_scratch(w, p->scratch_nbytes) &&
         !dnnl_memory_create(&args[0].memory, DESC(p->a), engine, nn_at(g->a.at, FSDP_F32, 0)) &&
         !dnnl_memory_create(&args[1].memory, DESC(p->b), engine, nn_at(g->b.at, FSDP_F32, 0)) &&
         !dnnl_memory_create(&args[2].memory, DESC(p->c), engine, g->c) &&
+        !dnnl_memory_create(&args[3].memory, DESC(p->scratch), engine, w->scratch) &&
         (!g->bias ||
-         !dnnl_memory_create(&args[3].memory, DESC(p->bias), engine, nn_at(g->bias, FSDP_F32, 0)));
+         !dnnl_memory_create(&args[4].memory, DESC(p->bias), engine, nn_at(g->bias, FSDP_F32, 0)));
 
-    good = good && !dnnl_primitive_execute(p->primitive, stream, g->bias ? 4 : 3, args) &&
-           !dnnl_stream_wait(stream);
-    for (int i = 0; i < 4; i++)
+    good = good && !dnnl_primitive_execute(p->primitive, w->stream, g->bias ? 5 : 4, args) &&
+           !dnnl_stream_wait(w->stream);
+    for (int i = 0; i < 5; i++)
         dnnl_memory_destroy(args[i].memory);
     return good;
 }
