@@ -144,17 +144,15 @@ size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int 
 {
     struct stack_carve area = {work, 0};
     size_t chunk = (size_t)stack_head_chunk(m, rows);
+    const int align = m->nn->logits_align;
 
     const struct stack_weight head = {.rows = m->config.vocab, .cols = m->config.dim};
     mem->norm = carve_act(&area, m, chunk * (size_t)m->config.dim);
     mem->mean = carve_f32(&area, m->family->norm_bias ? chunk : 0);
     mem->rstd = carve_f32(&area, chunk);
-    mem->logits = carve_f32(&area, chunk * (size_t)m->config.vocab);
     mem->work = carve_f32(&area, products_work(m, (int)chunk, &head, 1, m->dtypes.output));
-    mem->output = NULL;
-    if (m->dtypes.output != FSDP_F32)
-        mem->output = stack_carve(&area, chunk * (size_t)m->config.vocab,
-                                  fsdp_dtype_nbytes(m->dtypes.output));
+    mem->ld = (m->config.vocab + align - 1) / align * align;
+    mem->logits = stack_carve(&area, chunk * (size_t)mem->ld, fsdp_dtype_nbytes(m->dtypes.output));
     return area.nbytes;
 }
 

@@ -143,10 +143,11 @@ struct stack_root_mem {
     void *stream;                /* (B*T, C) */
 };
 struct stack_head_mem {
-    void *norm;                  /* (chunk, C) */
-    float *mean, *rstd, *logits; /* (chunk), (chunk), (chunk, V) */
-    float *work;                 /* of products */
-    void *output;                /* (chunk, V) logits in the output's type; NULL where it is F32 */
+    void *norm;         /* (chunk, C) */
+    float *mean, *rstd; /* (chunk) */
+    float *work;        /* of products */
+    void *logits;       /* (chunk, V) in the output's type, and their gradients */
+    int ld;             /* elements from a row of logits to the next */
 };
 
 /* Cuts a memory area into aligned pieces; with base NULL it only counts. */

@@ -4,18 +4,23 @@
 
 #include "stack.h"
 
-enum { STRIDE = 256 }; /* most tokens at once; a longer prompt goes in pieces */
+/* Most tokens at once, and most rows of logits on a device whose memory is not the host's. More go
+ * in pieces. */
+enum { STRIDE = 256, LOGIT_ROWS = 32 };
 
 struct model_decoder {
     const struct model *m;
     const float *const *param;
     struct fsdp_lane *lane;
     int max_tokens, ntokens;
+    bool on_host; /* logits are made where the caller wants them */
     void *memory;
     float *cos, *sin;         /* (max_tokens, D/2), where positions are rotary */
+    int32_t *tokens;          /* (STRIDE) */
     int32_t *positions;       /* (STRIDE), where they are learned */
     float *k, *v;             /* (nlayers, max_tokens, KVD) */
     float *stream;            /* (STRIDE, C) */
+    float *logits;            /* (LOGIT_ROWS, V); NULL on the host */
     struct stack_block block; /* scratch of one layer */
 };
 
@@ -32,11 +37,14 @@ static size_t layout(struct model_decoder *d, void *memory)
         d->cos = stack_carve(&area, max * D / 2, f32);
         d->sin = stack_carve(&area, max * D / 2, f32);
     }
+    d->tokens = stack_carve(&area, rows, sizeof(int32_t));
     if (d->m->family->position_weight)
         d->positions = stack_carve(&area, rows, sizeof(int32_t));
     d->k = stack_carve(&area, cache, f32);
     d->v = stack_carve(&area, cache, f32);
     d->stream = stack_carve(&area, rows * (size_t)c->dim, f32);
+    if (!d->on_host)
+        d->logits = stack_carve(&area, LOGIT_ROWS * (size_t)c->vocab, f32);
     if (d->m->family->norm_bias)
         blk->mean1 = blk->mean2 = stack_carve(&area, rows, f32);
     blk->rstd1 = blk->rstd2 = stack_carve(&area, rows, f32);
@@ -62,12 +70,10 @@ int stack_decoder_create(struct model_decoder **out, const struct model *model,
                          const float *const *param, struct fsdp_lane *lane, int max_tokens,
                          struct fsdp_err *err)
 {
+    struct fsdp_device *device = fsdp_lane_device(lane);
     struct model_decoder *d;
     int rc = FSDP_ENOMEM;
 
-    if (!fsdp_device_is_host(fsdp_lane_device(lane)))
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "device %s: generation runs on the CPU",
-                            fsdp_device_name(fsdp_lane_device(lane)));
     if (max_tokens < 1 || max_tokens > model->config.max_seq_len)
         return fsdp_err_set(err, FSDP_EINVAL, "%d tokens: the model's %s is %d", max_tokens,
                             model->family->max_seq_len_key, model->config.max_seq_len);
@@ -77,7 +83,9 @@ int stack_decoder_create(struct model_decoder **out, const struct model *model,
     d->param = param;
     d->lane = lane;
     d->max_tokens = max_tokens;
-    if (!(d->memory = fsdp_alloc(layout(d, NULL), 1, "decoder memory", err)))
+    d->on_host = fsdp_device_is_host(device);
+    d->memory = fsdp_device_alloc(device, layout(d, NULL), "keys, values and scratch", err);
+    if (!d->memory)
         goto out;
     layout(d, d->memory);
     if (model->inv_freq) {
@@ -100,7 +108,7 @@ void stack_decoder_destroy(struct model_decoder *d)
 {
     if (d) {
         fsdp_lane_sync(d->lane, NULL);
-        fsdp_free(d->memory);
+        fsdp_device_free(fsdp_lane_device(d->lane), d->memory);
         fsdp_free(d);
     }
 }
@@ -133,16 +141,16 @@ static int decode_layers(struct model_decoder *d, int ntokens, struct fsdp_err *
     return FSDP_OK;
 }
 
-/* Logits of the last `rows` rows of the stream's ntokens. */
-static int decode_head(struct model_decoder *d, int ntokens, int rows, float *logits,
-                       struct fsdp_err *err)
+/* Logits of `rows` rows of the stream, from row `first` on. */
+static int decode_logits(struct model_decoder *d, int first, int rows, float *logits,
+                         struct fsdp_err *err)
 {
     const struct model *m = d->m;
     const struct stack_config *c = &m->config;
     struct stack_norm norm = {.y = d->block.norm,
                               .mean = d->block.mean1,
                               .rstd = d->block.rstd1,
-                              .x = d->stream + (size_t)(ntokens - rows) * (size_t)c->dim,
+                              .x = d->stream + (size_t)first * (size_t)c->dim,
                               .w = d->param[m->norm_param],
                               .b = m->family->norm_bias ? d->param[m->norm_bias_param] : NULL,
                               .rows = rows};
@@ -156,16 +164,33 @@ static int decode_head(struct model_decoder *d, int ntokens, int rows, float *lo
     return m->nn->linear_forward(d->lane, &linear, err);
 }
 
+/* Those of the last `rows` of the stream's ntokens, into the host's memory. */
+static int decode_head(struct model_decoder *d, int ntokens, int rows, float *logits,
+                       struct fsdp_err *err)
+{
+    const size_t vocab = (size_t)d->m->config.vocab;
+    if (d->on_host)
+        return rows ? decode_logits(d, ntokens - rows, rows, logits, err) : FSDP_OK;
+    for (int done = 0; done < rows; done += LOGIT_ROWS) {
+        const int n = rows - done < LOGIT_ROWS ? rows - done : LOGIT_ROWS;
+        FSDP_TRY(decode_logits(d, ntokens - rows + done, n, d->logits, err));
+        FSDP_TRY(fsdp_copy(d->lane, logits + (size_t)done * vocab, d->logits,
+                           (size_t)n * vocab * sizeof *logits, err));
+    }
+    return FSDP_OK;
+}
+
 static int decode_embed(struct model_decoder *d, const int32_t *tokens, int ntokens,
                         struct fsdp_err *err)
 {
     const struct model *m = d->m;
     struct nn_embedding embed = {.out = d->stream,
                                  .w = d->param[m->embed_param],
-                                 .tokens = tokens,
+                                 .tokens = d->tokens,
                                  .rows = ntokens,
                                  .vocab = m->config.vocab,
                                  .dim = m->config.dim};
+    FSDP_TRY(fsdp_copy(d->lane, d->tokens, tokens, (size_t)ntokens * sizeof *tokens, err));
     FSDP_TRY(m->nn->embedding_forward(d->lane, &embed, err));
     if (!d->positions)
         return FSDP_OK;
@@ -184,8 +209,7 @@ static int decode_piece(struct model_decoder *d, const int32_t *tokens, int ntok
 {
     FSDP_TRY(decode_embed(d, tokens, ntokens, err));
     FSDP_TRY(decode_layers(d, ntokens, err));
-    if (nlogits)
-        FSDP_TRY(decode_head(d, ntokens, nlogits, logits, err));
+    FSDP_TRY(decode_head(d, ntokens, nlogits, logits, err));
     FSDP_TRY(fsdp_lane_sync(d->lane, err));
     d->ntokens += ntokens;
     return FSDP_OK;

@@ -218,29 +218,41 @@ static struct stack_norm norm_of(const struct pass *p, const struct fsdp_view *v
     };
 }
 
-/* Those rows through the last norm and the head. */
-static int head_logits(const struct pass *p, const struct fsdp_view *view,
-                       const struct stack_head_mem *mem, int first, int rows, float *logits,
+/* Those rows through the last norm and the head, to logits in the output's type, `ld` apart. */
+static int head_output(const struct pass *p, const struct fsdp_view *view,
+                       const struct stack_head_mem *mem, int first, int rows, void *logits, int ld,
                        struct fsdp_err *err)
 {
     const struct model *m = p->m;
     struct stack_norm norm = norm_of(p, view, mem, first, rows);
-    struct nn_linear linear = {.out = mem->output ? mem->output : logits,
+    struct nn_linear linear = {.out = logits,
                                .x = mem->norm,
                                .w = view->param[m->head_param],
                                .work = mem->work,
                                .rows = rows,
                                .nin = m->config.dim,
                                .nout = m->config.vocab,
+                               .ldy = ld,
                                .dtype = m->dtypes.activation,
                                .y_dtype = m->dtypes.output,
                                .w_dtype = view->param_dtype};
     FSDP_TRY(m->family->norm_forward(m, view->lane, &norm, err));
-    FSDP_TRY(m->nn->linear_forward(view->lane, &linear, err));
-    if (!mem->output)
-        return FSDP_OK;
-    return fsdp_cast(view->lane, logits, FSDP_F32, mem->output, m->dtypes.output,
-                     (size_t)rows * (size_t)m->config.vocab, err);
+    return m->nn->linear_forward(view->lane, &linear, err);
+}
+
+/* The same for the caller, in fp32 and without gaps. */
+static int head_logits(const struct pass *p, const struct fsdp_view *view,
+                       const struct stack_head_mem *mem, int first, int rows, float *logits,
+                       struct fsdp_err *err)
+{
+    const enum fsdp_dtype dtype = p->m->dtypes.output;
+    const int vocab = p->m->config.vocab;
+
+    if (dtype == FSDP_F32)
+        return head_output(p, view, mem, first, rows, logits, vocab, err);
+    FSDP_TRY(head_output(p, view, mem, first, rows, mem->logits, vocab, err));
+    return fsdp_cast(view->lane, logits, FSDP_F32, mem->logits, dtype, (size_t)rows * (size_t)vocab,
+                     err);
 }
 
 static int head_loss(const struct pass *p, const struct fsdp_view *view,
@@ -251,10 +263,12 @@ static int head_loss(const struct pass *p, const struct fsdp_view *view,
                                     .loss_sum = p->loss_sum,
                                     .rows = rows,
                                     .vocab = p->m->config.vocab,
+                                    .ld = mem->ld,
                                     .scale = (float)p->batch->loss_scale,
                                     .loss_scale = view->loss_scale,
-                                    .grad = p->train};
-    FSDP_TRY(head_logits(p, view, mem, first, rows, mem->logits, err));
+                                    .grad = p->train,
+                                    .dtype = p->m->dtypes.output};
+    FSDP_TRY(head_output(p, view, mem, first, rows, mem->logits, mem->ld, err));
     return p->m->nn->cross_entropy(view->lane, &loss, err);
 }
 
@@ -294,32 +308,30 @@ static int head_gradients(const struct pass *p, const struct fsdp_view *view,
                           struct fsdp_err *err)
 {
     const struct model *m = p->m;
-    const void *dy = mem->output ? mem->output : (const void *)mem->logits;
     struct stack_norm norm = norm_of(p, view, mem, first, rows);
     struct nn_linear weight = {.out = view->grad[m->head_param],
                                .x = mem->norm,
-                               .dy = dy,
+                               .dy = mem->logits,
                                .work = mem->work,
                                .rows = rows,
                                .nin = m->config.dim,
                                .nout = m->config.vocab,
+                               .ldy = mem->ld,
                                .beta = fsdp_view_grad_beta(view, m->head_param),
                                .dtype = m->dtypes.activation,
                                .y_dtype = m->dtypes.output,
                                .dw_dtype = view->grad_dtype};
     struct nn_linear input = {.out = mem->norm,
                               .w = view->param[m->head_param],
-                              .dy = dy,
+                              .dy = mem->logits,
                               .work = mem->work,
                               .rows = rows,
                               .nin = m->config.dim,
                               .nout = m->config.vocab,
+                              .ldy = mem->ld,
                               .dtype = m->dtypes.activation,
                               .y_dtype = m->dtypes.output,
                               .w_dtype = view->param_dtype};
-    if (mem->output)
-        FSDP_TRY(fsdp_cast(view->lane, mem->output, m->dtypes.output, mem->logits, FSDP_F32,
-                           (size_t)rows * (size_t)m->config.vocab, err));
     FSDP_TRY(m->nn->linear_backward_weight(view->lane, &weight, err));
     FSDP_TRY(m->nn->linear_backward_input(view->lane, &input, err));
     norm.dw_beta = fsdp_view_grad_beta(view, m->norm_param);

@@ -112,12 +112,16 @@ static __device__ void adamw_load(const fsdp_adamw_args &a, size_t at, float *p,
     }
 }
 
-/* The factors hold powers in double: one thread computes them for its block. Packed ranges begin at
- * a multiple of PER_THREAD of their tensor, so that a thread's words are of one counter. */
+/* The factors hold powers in double, which take one thread longer than its block's loads and
+ * stores: the host has computed them, `known`, unless the number of steps is known to the device
+ * alone. Packed ranges begin at a multiple of PER_THREAD of their tensor, so that a thread's words
+ * are of one counter. */
 template <class MASTER, class ONE, class M>
-static __global__ void __launch_bounds__(BLOCK) adamw_kernel(struct fsdp_adamw_args a, bool packed)
+static __global__ void __launch_bounds__(BLOCK)
+    adamw_kernel(struct fsdp_adamw_args a, struct adamw known, bool packed)
 {
-    __shared__ struct adamw factors;
+    __shared__ struct adamw made;
+    struct adamw factors = known;
     const size_t first = ((size_t)blockIdx.x * BLOCK + threadIdx.x) * PER_THREAD;
     const bool whole = packed && first + PER_THREAD <= a.nelem;
     float p[PER_THREAD], m[PER_THREAD], v[PER_THREAD], g[PER_THREAD];
@@ -127,11 +131,15 @@ static __global__ void __launch_bounds__(BLOCK) adamw_kernel(struct fsdp_adamw_a
         return;
     if (whole) /* on their way while the factors are computed */
         adamw_load<MASTER, M, PER_THREAD>(a, first, p, m, v, g);
-    if (threadIdx.x == 0)
-        factors = adamw_of(&a);
+    if (a.loss_scale && threadIdx.x == 0)
+        made = adamw_of(&a);
     if (sizeof(M) == 2 && whole)
         philox4x32(words, a.rounding.key, a.rounding.step, (a.rounding.first + first) / PER_THREAD);
-    __syncthreads();
+    if (a.loss_scale) {
+        __syncthreads();
+        factors = made;
+    } else if (a.grad_scale)
+        factors.scale = *a.grad_scale;
     if (whole) {
 #pragma unroll
         for (int k = 0; k < PER_THREAD; k++)
@@ -155,12 +163,15 @@ template <class MASTER, class ONE>
 static void adamw_launch(struct cuda_lane *l, const struct fsdp_adamw_args &a, bool packed)
 {
     const unsigned nblocks = fsdp_nblocks(a.nelem, BLOCK, PER_THREAD);
+    struct fsdp_adamw_args here = a; /* what the host can read of them */
+    here.grad_scale = NULL;
+    const struct adamw known = a.loss_scale ? (struct adamw){} : adamw_of(&here);
     if (a.moment_dtype == FSDP_BF16)
         FSDP_LAUNCH((adamw_kernel<MASTER, ONE, uint16_t>), nblocks, BLOCK, 0, device_cuda_stream(l),
-                    a, packed);
+                    a, known, packed);
     else
         FSDP_LAUNCH((adamw_kernel<MASTER, ONE, float>), nblocks, BLOCK, 0, device_cuda_stream(l), a,
-                    packed);
+                    known, packed);
 }
 
 /* Of PER_THREAD elements. */

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 7
+#define NN_OPS_ABI 8
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -47,9 +47,14 @@ struct nn_linear {
     const void *dy; /* backward_* */
     float *work;    /* linear_work_nelem */
     int rows, nin, nout;
+    int ldy; /* elements from a row of y, or dy, to the next; 0: nout */
     float beta;
     enum fsdp_dtype dtype, y_dtype, w_dtype, dw_dtype; /* dtype: x, dx; y_dtype: y, dy */
 };
+static inline int nn_linear_ldy(const struct nn_linear *a)
+{
+    return a->ldy ? a->ldy : a->nout;
+}
 
 /* Gradients of weights (out of backward_weight and of the embedding's backward, dw, db) that are
  * NULL are not wanted: a frozen parameter has none. */
@@ -193,14 +198,20 @@ struct nn_dropout {
  * become (softmax - onehot) * scale * *loss_scale. A row with a negative target counts for nothing.
  */
 struct nn_cross_entropy {
-    float *logits;          /* (rows, vocab) */
+    void *logits;           /* (rows, vocab), and gradients of the same type */
     const int32_t *targets; /* (rows) */
     double *loss_sum;
     int rows, vocab;
+    int ld; /* elements from a row of logits to the next; 0: vocab */
     float scale;
     const float *loss_scale; /* fsdp_view's; NULL: 1 */
     bool grad;
+    enum fsdp_dtype dtype;
 };
+static inline int nn_cross_entropy_ld(const struct nn_cross_entropy *a)
+{
+    return a->ld ? a->ld : a->vocab;
+}
 
 /* (B, T+1) token ids to inputs (B, T) and the targets one position later (B, T). */
 struct nn_split_tokens {
@@ -231,6 +242,8 @@ struct nn_ops {
     /* About how many logits the head of a model should make at once: enough rows that its products
      * are not bound by reading the weight. */
     size_t logits_nelem;
+    /* Products are fast where rows of logits begin at multiples of as many elements. */
+    int logits_align;
     /* Elements of nn_linear.work (and nn_affine.work, whose y has the type of x), enough for all
      * three directions of this shape or one of fewer rows. Only sizes and types are read. 0: work
      * may be NULL, as where all types are F32. */

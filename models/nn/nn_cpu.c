@@ -5,6 +5,7 @@ const struct nn_ops nn_cpu_ops = {
     .abi = NN_OPS_ABI,
     .name = "cpu",
     .logits_nelem = (size_t)4 << 20,
+    .logits_align = 1,
     .linear_work_nelem = nn_cpu_linear_work_nelem,
     .linear_forward = nn_cpu_linear_forward,
     .linear_backward_input = nn_cpu_linear_backward_input,

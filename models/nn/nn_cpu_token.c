@@ -93,19 +93,51 @@ static double exp_row(float *out, const float *x, size_t nelem, float most)
     return sum;
 }
 
+/* A row of a 16-bit type, in pieces that are converted: as a row of fp32 with these values. */
+static double entropy_narrow_row(const struct nn_cross_entropy *a, void *row, size_t target,
+                                 float grad_scale)
+{
+    const size_t vocab = (size_t)a->vocab;
+    float room[NN_PIECE], most = -INFINITY, x_target = 0;
+    double sum = 0;
+
+    for (size_t from = 0, n; from < vocab; from += n) {
+        n = vocab - from < NN_PIECE ? vocab - from : NN_PIECE;
+        most = fmaxf(most, nn_max(nn_read(row, a->dtype, from, n, room), n));
+        if (target >= from && target - from < n)
+            x_target = room[target - from];
+    }
+    for (size_t from = 0, n; from < vocab; from += n) {
+        n = vocab - from < NN_PIECE ? vocab - from : NN_PIECE;
+        exp_piece(room, nn_read(row, a->dtype, from, n, room), n, most);
+        sum += (double)nn_sum(room, n);
+    }
+    for (size_t from = 0, n; from < vocab && a->grad; from += n) {
+        n = vocab - from < NN_PIECE ? vocab - from : NN_PIECE;
+        exp_piece(room, nn_read(row, a->dtype, from, n, room), n, most);
+        scale_row(room, n, (float)((double)grad_scale / sum));
+        if (target >= from && target - from < n)
+            room[target - from] -= grad_scale;
+        fsdp_cpu_convert(nn_at(row, a->dtype, from), a->dtype, room, FSDP_F32, n);
+    }
+    return log(sum) - ((double)x_target - (double)most);
+}
+
 /* The row's loss; its logits become gradients if they are wanted. */
 static double entropy_row(const struct nn_cross_entropy *a, size_t row)
 {
     const size_t vocab = (size_t)a->vocab;
     const float grad_scale = a->scale * (a->loss_scale ? *a->loss_scale : 1);
-    float *x = a->logits + row * vocab;
+    float *x = nn_at(a->logits, a->dtype, row * (size_t)nn_cross_entropy_ld(a));
 
     if (a->targets[row] < 0) {
         if (a->grad)
-            memset(x, 0, vocab * sizeof *x);
+            memset(x, 0, vocab * fsdp_dtype_nbytes(a->dtype));
         return 0;
     }
     const size_t target = (size_t)a->targets[row];
+    if (a->dtype != FSDP_F32)
+        return entropy_narrow_row(a, x, target, grad_scale);
     const float most = nn_max(x, vocab), x_target = x[target];
     const double sum = exp_row(x, x, vocab, most);
     if (a->grad) {

@@ -31,11 +31,12 @@ static const char usage[] =
     "  --top-p P          choose among the most likely that together have probability P (1)\n"
     "  --seed S           of the random choice (0)\n"
     "  --ignore-eos       go on after the model's end-of-sequence token\n"
+    "  --device KIND      auto (a GPU if there is one), cpu or cuda (auto)\n"
     "  -h, --help         show this\n"
     "  --version          print the version\n";
 
 struct settings {
-    const char *model, *prompt, *tokens;
+    const char *model, *prompt, *tokens, *device;
     bool logits, ignore_eos;
     int max_tokens;
     struct generate_opts sampling;
@@ -47,14 +48,14 @@ struct session {
     const struct model_ops *ops;
     struct model *model;
     struct fsdp_module_tree *tree;
-    float **param;
+    float **param; /* each on the device */
     struct fsdp_device *device;
     struct fsdp_lane *lane;
     struct model_decoder *decoder;
     struct generate_sampler *sampler;
     int32_t *prompt;
     int nprompt, vocab;
-    float *row; /* logits of one position */
+    float *row; /* logits of one position, on the host */
 };
 
 /* ---- settings ------------------------------------------------------------------------------- */
@@ -108,7 +109,8 @@ enum {
     TOP_K,
     TOP_P,
     SEED,
-    IGNORE_EOS
+    IGNORE_EOS,
+    DEVICE
 };
 
 static const struct option options[] = {
@@ -123,10 +125,19 @@ static const struct option options[] = {
     {"top-p", required_argument, NULL, TOP_P},
     {"seed", required_argument, NULL, SEED},
     {"ignore-eos", no_argument, NULL, IGNORE_EOS},
+    {"device", required_argument, NULL, DEVICE},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
 };
+
+static int parse_device(const char **out, const char *text)
+{
+    if (strcmp(text, "auto") != 0 && strcmp(text, "cpu") != 0 && strcmp(text, "cuda") != 0)
+        return bad_value("device", text, "auto, cpu or cuda");
+    *out = text;
+    return 0;
+}
 
 static int parse_option(struct settings *s, int option)
 {
@@ -159,6 +170,8 @@ static int parse_option(struct settings *s, int option)
     case IGNORE_EOS:
         s->ignore_eos = true;
         return 0;
+    case DEVICE:
+        return parse_device(&s->device, optarg);
     default: /* getopt has said what is wrong */
         fprintf(stderr, "Try 'fsdp-generate --help'.\n");
         return 2;
@@ -197,22 +210,47 @@ static int parse(struct settings *s, int argc, char **argv)
 
 /* ---- loading -------------------------------------------------------------------------------- */
 
-static int write_memory(void *ctx, uint64_t pos, const void *src, size_t nbytes,
-                        struct fsdp_err *err)
+static void on_log(void *ctx, enum fsdp_log_level level, const char *text)
 {
-    (void)err;
-    memcpy((char *)ctx + pos, src, nbytes);
-    return FSDP_OK;
+    (void)ctx;
+    fprintf(stderr, "fsdp-generate: %s%s\n", level == FSDP_LOG_WARN ? "warning: " : "", text);
+}
+
+/* Which device `auto` took is said once; of what the device does later only warnings are told. */
+static int open_device(struct session *s, const char *kind, struct fsdp_err *err)
+{
+    fsdp_log_set(on_log, NULL, FSDP_LOG_INFO);
+    FSDP_TRY(fsdp_device_open(&s->device, kind, 0, err));
+    if (!strcmp(kind, "auto") && !fsdp_device_is_host(s->device))
+        fsdp_log(FSDP_LOG_INFO, "device auto: the first GPU is used (--device cpu for the CPU)");
+    fsdp_log_set(on_log, NULL, FSDP_LOG_WARN);
+    return fsdp_lane_create(&s->lane, s->device, "compute", err);
+}
+
+struct destination {
+    struct fsdp_lane *lane;
+    char *at;
+};
+
+/* The reader uses src again when this returns. */
+static int write_param(void *ctx, uint64_t pos, const void *src, size_t nbytes,
+                       struct fsdp_err *err)
+{
+    const struct destination *to = ctx;
+    FSDP_TRY(fsdp_copy(to->lane, to->at + pos, src, nbytes, err));
+    return fsdp_lane_sync(to->lane, err);
 }
 
 static int load_param(struct session *s, int i, struct fsdp_err *err)
 {
     struct fsdp_slice slice = {.tensor = fsdp_param_tensor(s->tree, i), .nreplica = 1};
+    const size_t nbytes = fsdp_tensor_nelem(&slice.tensor) * sizeof(float);
     memcpy(slice.box.length, slice.tensor.shape, sizeof slice.box.length);
-    s->param[i] = fsdp_alloc(fsdp_tensor_nelem(&slice.tensor), sizeof(float), "weights", err);
+    s->param[i] = fsdp_device_alloc(s->device, nbytes, slice.tensor.name, err);
     if (!s->param[i])
         return FSDP_ENOMEM;
-    struct fsdp_slice_io io = {.ctx = s->param[i], .write = write_memory};
+    struct destination to = {s->lane, (char *)s->param[i]};
+    struct fsdp_slice_io io = {.ctx = &to, .write = write_param};
     return ckpt_read_slice(s->ckpt, &slice, &io, err);
 }
 
@@ -231,7 +269,7 @@ static char *find_extra(const struct session *s, const char *path, const char *n
     return NULL;
 }
 
-static int load_model(struct session *s, const char *path, struct fsdp_err *err)
+static int load_model(struct session *s, const char *path, const char *device, struct fsdp_err *err)
 {
     FSDP_TRY(ckpt_open(&s->ckpt, path, err));
     char *config = find_extra(s, path, "config.json");
@@ -244,6 +282,8 @@ static int load_model(struct session *s, const char *path, struct fsdp_err *err)
     fsdp_free(config);
     if (rc)
         return rc;
+    FSDP_TRY(open_device(s, device, err));
+    FSDP_TRY(s->ops->set_device(s->model, s->device, err));
     FSDP_TRY(fsdp_module_tree_create(&s->tree, err));
     FSDP_TRY(s->ops->describe(s->model, s->tree, 1, 1, err));
     s->vocab = s->ops->vocab_size(s->model);
@@ -296,7 +336,7 @@ static int read_prompt(struct session *s, const struct settings *set, struct fsd
 
 static int open_session(struct session *s, const struct settings *set, struct fsdp_err *err)
 {
-    FSDP_TRY(load_model(s, set->model, err));
+    FSDP_TRY(load_model(s, set->model, set->device, err));
     FSDP_TRY(read_prompt(s, set, err));
     const int room = s->ops->max_seq_len(s->model);
     if (s->nprompt > room)
@@ -308,8 +348,6 @@ static int open_session(struct session *s, const struct settings *set, struct fs
     if (!s->row)
         return FSDP_ENOMEM;
     FSDP_TRY(generate_sampler_create(&s->sampler, &set->sampling, s->vocab, err));
-    FSDP_TRY(fsdp_device_open(&s->device, "cpu", 0, err));
-    FSDP_TRY(fsdp_lane_create(&s->lane, s->device, "compute", err));
     return s->ops->decoder_create(&s->decoder, s->model, (const float *const *)s->param, s->lane,
                                   set->logits ? s->nprompt : s->nprompt + max_tokens, err);
 }
@@ -318,13 +356,13 @@ static void close_session(struct session *s)
 {
     if (s->decoder)
         s->ops->decoder_destroy(s->decoder);
+    for (int i = 0; s->param && i < fsdp_param_count(s->tree); i++)
+        fsdp_device_free(s->device, s->param[i]);
     fsdp_lane_destroy(s->lane);
     fsdp_device_close(s->device);
     generate_sampler_destroy(s->sampler);
     fsdp_free(s->row);
     fsdp_free(s->prompt);
-    for (int i = 0; s->param && i < fsdp_param_count(s->tree); i++)
-        fsdp_free(s->param[i]);
     fsdp_free(s->param);
     fsdp_module_tree_destroy(s->tree);
     if (s->model)
@@ -408,7 +446,8 @@ static int generate(struct session *s, const struct settings *set, struct fsdp_e
 
 int main(int argc, char **argv)
 {
-    struct settings settings = {.max_tokens = 200, .sampling = GENERATE_OPTS_INIT};
+    struct settings settings = {
+        .device = "auto", .max_tokens = 200, .sampling = GENERATE_OPTS_INIT};
     struct session session = {0};
     struct fsdp_err err = FSDP_ERR_INIT;
 

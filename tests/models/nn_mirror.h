@@ -115,21 +115,27 @@ static inline void mirror_linear_work(struct nn_linear *p)
     p->work = a.work;
 }
 
+/* Up to the last element of y. */
+static inline size_t y_nelem(const struct nn_linear *a)
+{
+    return area(a->rows - 1, nn_linear_ldy(a)) + (size_t)a->nout;
+}
+
 MIRROR(linear_forward, nn_linear, {
     mirror_linear_work(&a);
     MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
     MIRROR_IN(w, area(a.nout, a.nin), a.w_dtype);
-    MIRROR_OUT(out, area(a.rows, a.nout), a.y_dtype);
+    MIRROR_OUT(out, y_nelem(&a), a.y_dtype);
 })
 MIRROR(linear_backward_input, nn_linear, {
     mirror_linear_work(&a);
-    MIRROR_IN(dy, area(a.rows, a.nout), a.y_dtype);
+    MIRROR_IN(dy, y_nelem(&a), a.y_dtype);
     MIRROR_IN(w, area(a.nout, a.nin), a.w_dtype);
     MIRROR_OUT(out, area(a.rows, a.nin), a.dtype);
 })
 MIRROR(linear_backward_weight, nn_linear, {
     mirror_linear_work(&a);
-    MIRROR_IN(dy, area(a.rows, a.nout), a.y_dtype);
+    MIRROR_IN(dy, y_nelem(&a), a.y_dtype);
     MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
     MIRROR_OUT(out, area(a.nout, a.nin), a.dw_dtype);
 })
@@ -282,7 +288,7 @@ MIRROR(dropout, nn_dropout, {
     MIRROR_OUT(out, (size_t)a.B * a.row_nelem, a.dtype);
 })
 MIRROR(cross_entropy, nn_cross_entropy, {
-    MIRROR_OUT(logits, area(a.rows, a.vocab), FSDP_F32);
+    MIRROR_OUT(logits, area(a.rows - 1, nn_cross_entropy_ld(&a)) + (size_t)a.vocab, a.dtype);
     a.targets = mirror_up(a.targets, (size_t)a.rows * sizeof(int32_t), false);
     a.loss_sum = mirror_up(a.loss_sum, sizeof(double), true);
     MIRROR_IN(loss_scale, 1, FSDP_F32);

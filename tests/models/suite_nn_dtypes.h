@@ -162,6 +162,75 @@ static void test_affine(int rows, int nin, int nout, float beta)
     drop(x), drop(w), drop(dy), drop(y), drop(dx), drop(bias), drop(db), drop(dw), free(work);
 }
 
+/* ---- the head: logits whose rows lie apart, and their loss ------------------------------------
+ */
+
+/* The rows of `from`, ld apart, into a pair, whose fp32 side may become the same values. */
+static bool gather_rows(struct pair to, const uint16_t *from, int rows, int cols, int ld, bool both)
+{
+    bool kept = true;
+    for (int r = 0; r < rows; r++) {
+        memcpy((uint16_t *)to.narrow + (size_t)r * cols, from + (size_t)r * ld, (size_t)cols * 2);
+        for (int i = cols; i < ld && r + 1 < rows; i++)
+            kept &= from[(size_t)r * ld + i] == 0x1234;
+    }
+    if (both)
+        fsdp_cpu_convert(to.wide, FSDP_F32, to.narrow, type, to.nelem);
+    return kept;
+}
+
+static void test_head(int rows, int nin, int vocab, int ld)
+{
+    const size_t n = (size_t)rows * vocab;
+    struct pair x = pair((size_t)rows * nin, 1), w = pair((size_t)vocab * nin, 1), y = pair(n, 1);
+    struct pair dx = pair(x.nelem, 9), dw = pair(w.nelem, 9), out[3] = {y, dx, dw};
+    struct nn_linear a = {.rows = rows, .nin = nin, .nout = vocab}, b = a;
+    a.dtype = a.y_dtype = a.w_dtype = a.dw_dtype = type;
+    float *work = room(nn->linear_work_nelem(&a));
+    uint16_t *logits = malloc((size_t)rows * (size_t)ld * 2);
+    int32_t *targets = malloc((size_t)rows * sizeof *targets);
+    double loss = 0, want = 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < (size_t)rows * (size_t)ld; i++)
+        logits[i] = 0x1234;
+    for (int r = 0; r < rows; r++)
+        targets[r] = r % 4 == 1 ? -100 : (r * 7) % vocab;
+    a.ldy = ld;
+    a.x = x.narrow, a.w = w.narrow, a.dy = logits, a.work = work;
+    b.x = x.wide, b.w = w.wide, b.dy = y.wide;
+    a.out = logits, b.out = y.wide;
+    rc |= nn->linear_forward(ref_lane(), &a, &err) | nn->linear_forward(ref_lane(), &b, &err);
+    bool kept = gather_rows(y, logits, rows, vocab, ld, false);
+    check(rc, "logits whose rows lie apart", out, 1);
+    gather_rows(y, logits, rows, vocab, ld, true);
+    struct nn_cross_entropy c = {.logits = logits,
+                                 .targets = targets,
+                                 .loss_sum = &loss,
+                                 .rows = rows,
+                                 .vocab = vocab,
+                                 .ld = ld,
+                                 .scale = 0.25f,
+                                 .grad = true,
+                                 .dtype = type};
+    struct nn_cross_entropy d = c;
+    d.logits = y.wide, d.loss_sum = &want, d.ld = 0, d.dtype = FSDP_F32;
+    rc |= nn->cross_entropy(ref_lane(), &c, &err) | nn->cross_entropy(ref_lane(), &d, &err);
+    kept &= gather_rows(y, logits, rows, vocab, ld, false);
+    check(rc, "their gradients", out, 1);
+    ok(kept && want > 0 && fabs(loss - want) <= 1e-6 * want,
+       "their loss, and nothing between rows");
+    gather_rows(y, logits, rows, vocab, ld, true);
+    a.out = dx.narrow, b.out = dx.wide;
+    rc |= nn->linear_backward_input(ref_lane(), &a, &err) |
+          nn->linear_backward_input(ref_lane(), &b, &err);
+    a.out = dw.narrow, b.out = dw.wide;
+    rc |= nn->linear_backward_weight(ref_lane(), &a, &err) |
+          nn->linear_backward_weight(ref_lane(), &b, &err);
+    check(rc, "products of them", out + 1, 2);
+    drop(x), drop(w), drop(y), drop(dx), drop(dw), free(work), free(logits), free(targets);
+}
+
 /* ---- the others ----------------------------------------------------------------------------- */
 
 /* No token twice: a repeated one is rounded at each addition. */
@@ -391,9 +460,12 @@ static void run_types(void)
         test_linear(530, 70, 33, 1);
         test_linear(9, 600, 1030, 1);
         test_linear(1, 40, 30, 0);
-        test_linear_mixed(33, 50, 600);
+        test_linear_mixed(33, 50, 603);
         test_affine(7, 19, 13, 0);
         test_affine(65, 600, 530, 1);
+        test_head(9, 40, 1031, 1040);
+        test_head(5, 33, 67, 67);
+        test_head(3, 16, 8200, 8256);
         test_embedding(5, 11, 1030, 0);
         test_embedding(5, 11, 7, 1);
         test_rmsnorm(70, 515, 0);

@@ -300,13 +300,13 @@ static void begin_table(FILE *table, const struct cover *c)
     fprintf(table,
             "# What was compared\n\n"
             "Made by `make table`. Three steps of a Llama of two layers with the settings of each "
-            "row, against the same steps in double\nprecision, written down as plain loops "
-            "(`tests/models/llama64.h`): the largest difference of the loss; that of the "
-            "gradient\nnorm, relative; and the difference of all weights after the last step, "
-            "relative to how far they went. The fp32 rows are\nalso held to one process in fp32 "
-            "(the last two columns, within %.0e and %.0e), from which the order of sums alone\n"
-            "divides them. The %d rows hold every pair of values of two columns that can occur, %d "
-            "in all (`tests/models/test_cover.c`).\n\n"
+            "row, against the same steps in\ndouble precision, written down as plain loops "
+            "(`tests/models/llama64.h`): the largest difference of the loss; that of\nthe gradient "
+            "norm, relative; and the difference of all weights after the last step, relative to "
+            "how far they went. The\nfp32 rows are also held to one process in fp32 (the last two "
+            "columns, within %.0e and %.0e), from which the order of\nsums alone divides them. The "
+            "%d rows hold every pair of values of two columns that can occur, %d in all\n"
+            "(`tests/models/test_cover.c`).\n\n"
             "| data types | loss within | norm within | weights within |\n"
             "| --- | --- | --- | --- |\n",
             one_process.loss, one_process.norm, c->nrows, c->npairs);

@@ -2,8 +2,9 @@
 /*
  * A CPU device whose memory the host cannot touch, as a GPU's: open while work of a lane runs,
  * closed else. With OPAQUE_SEED=N no work runs before somebody waits for it, and then in an order
- * drawn by lot (FSDP_DEVICE_SHUFFLED), so that what the host gave must still be there. It is built
- * into a library of the form of libfsdp-cuda.so, so that every program can be run on it:
+ * drawn by lot (FSDP_DEVICE_SHUFFLED), so that what the host gave must still be there. With
+ * OPAQUE_HANGS=1 the device hangs when a lane is given back. It is built into a library of the form
+ * of libfsdp-cuda.so, so that every program can be run on it:
  * FSDP_CUDA_LIBRARY=build/bin/tests/libfsdp-opaque.so fsdp-launch ... fsdp.device=cuda. A touch
  * ends the program and says where (addr2line).
  */
@@ -65,17 +66,6 @@ static void close_memory(void)
     pthread_mutex_unlock(&lanes);
 }
 
-/* Work runs before the call returns, or in a lane's synchronisation. */
-#define OPENED(op, params, args)                                                                   \
-    static int op params                                                                           \
-    {                                                                                              \
-        open_memory();                                                                             \
-        int rc = CPU.op args;                                                                      \
-        close_memory();                                                                            \
-        return rc;                                                                                 \
-    }                                                                                              \
-    struct fsdp_err
-
 static int dev_open(void **state, int ordinal, unsigned flags, struct fsdp_err *err)
 {
     const char *seed = getenv("OPAQUE_SEED");
@@ -120,64 +110,102 @@ static void dev_free(void *state, void *ptr)
 
 static void lane_destroy(void *l)
 {
+    while (getenv("OPAQUE_HANGS"))
+        pause();
     open_memory();
     CPU.lane_destroy(l);
     close_memory();
 }
 
-OPENED(lane_sync, (void *l, struct fsdp_err *e), (l, e));
-OPENED(lane_call, (void *l, fsdp_lane_f *fn, const void *arg, size_t nbytes, struct fsdp_err *e),
-       (l, fn, arg, nbytes, e));
-OPENED(event_record, (void *event, void *l, struct fsdp_err *e), (event, l, e));
-OPENED(event_wait, (void *event, void *l, struct fsdp_err *e), (event, l, e));
-OPENED(copy, (void *l, void *dst, const void *src, size_t nbytes, struct fsdp_err *e),
-       (l, dst, src, nbytes, e));
-OPENED(zero, (void *l, void *dst, size_t nbytes, struct fsdp_err *e), (l, dst, nbytes, e));
-OPENED(cast,
-       (void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s, size_t n,
-        struct fsdp_err *e),
-       (l, dst, d, src, s, n, e));
-OPENED(accumulate,
-       (void *l, float *dst, const void *src, enum fsdp_dtype d, size_t n, struct fsdp_err *e),
-       (l, dst, src, d, n, e));
-OPENED(sumsq, (void *l, double *out, const float *x, size_t n, struct fsdp_err *e),
-       (l, out, x, n, e));
-OPENED(absmax, (void *l, double *out, const float *x, size_t n, struct fsdp_err *e),
-       (l, out, x, n, e));
-OPENED(max_rows,
-       (void *l, double *out, const double *in, size_t nrows, size_t ncols, struct fsdp_err *e),
-       (l, out, in, nrows, ncols, e));
-OPENED(quantize,
-       (void *l, void *dst, enum fsdp_dtype d, const float *src, size_t n, const double *amax,
-        struct fsdp_err *e),
-       (l, dst, d, src, n, amax, e));
-OPENED(dequantize,
-       (void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s, size_t n,
-        const double *amax, struct fsdp_err *e),
-       (l, dst, d, src, s, n, amax, e));
-OPENED(clip_coef,
-       (void *l, float *coef, float *norm, const double *partial, size_t n, enum fsdp_norm type,
-        float most, const struct fsdp_loss_scale *scale, struct fsdp_err *e),
-       (l, coef, norm, partial, n, type, most, scale, e));
-OPENED(loss_scale_update,
-       (void *l, struct fsdp_loss_scale *scale, const float *norm, struct fsdp_loss_scale_rule rule,
-        struct fsdp_err *e),
-       (l, scale, norm, rule, e));
-OPENED(adamw, (void *l, const struct fsdp_adamw_args *args, struct fsdp_err *e), (l, args, e));
-OPENED(split, (void *l, void *param, uint16_t *rest, const float *x, size_t n, struct fsdp_err *e),
-       (l, param, rest, x, n, e));
-OPENED(join,
-       (void *l, float *x, const void *param, const uint16_t *rest, size_t n, struct fsdp_err *e),
-       (l, x, param, rest, n, e));
-OPENED(sgd, (void *l, const struct fsdp_sgd_args *args, struct fsdp_err *e), (l, args, e));
-OPENED(ema, (void *l, float *average, const float *x, size_t n, double decay, struct fsdp_err *e),
-       (l, average, x, n, decay, e));
-OPENED(init_fill,
-       (void *l, float *dst, uint64_t first, size_t n, struct fsdp_init init, uint64_t seed,
-        uint64_t stream, struct fsdp_err *e),
-       (l, dst, first, n, init, seed, stream, e));
+/* Calls whose work runs before they return, or in a lane's synchronisation: name, parameters,
+ * arguments. clang-format would run their lines together. */
+/* clang-format off */
+#define OPENED_CALLS(X)                                                                           \
+    X(lane_sync,                                                                                  \
+      (void *l, struct fsdp_err *e),                                                              \
+      (l, e))                                                                                     \
+    X(lane_call,                                                                                  \
+      (void *l, fsdp_lane_f *fn, const void *arg, size_t nbytes, struct fsdp_err *e),             \
+      (l, fn, arg, nbytes, e))                                                                    \
+    X(event_record,                                                                               \
+      (void *event, void *l, struct fsdp_err *e),                                                 \
+      (event, l, e))                                                                              \
+    X(event_wait,                                                                                 \
+      (void *event, void *l, struct fsdp_err *e),                                                 \
+      (event, l, e))                                                                              \
+    X(copy,                                                                                       \
+      (void *l, void *dst, const void *src, size_t nbytes, struct fsdp_err *e),                   \
+      (l, dst, src, nbytes, e))                                                                   \
+    X(zero,                                                                                       \
+      (void *l, void *dst, size_t nbytes, struct fsdp_err *e),                                    \
+      (l, dst, nbytes, e))                                                                        \
+    X(cast,                                                                                       \
+      (void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s, size_t n,       \
+       struct fsdp_err *e),                                                                       \
+      (l, dst, d, src, s, n, e))                                                                  \
+    X(accumulate,                                                                                 \
+      (void *l, float *dst, const void *src, enum fsdp_dtype d, size_t n, struct fsdp_err *e),    \
+      (l, dst, src, d, n, e))                                                                     \
+    X(sumsq,                                                                                      \
+      (void *l, double *out, const float *x, size_t n, struct fsdp_err *e),                       \
+      (l, out, x, n, e))                                                                          \
+    X(absmax,                                                                                     \
+      (void *l, double *out, const float *x, size_t n, struct fsdp_err *e),                       \
+      (l, out, x, n, e))                                                                          \
+    X(max_rows,                                                                                   \
+      (void *l, double *out, const double *in, size_t nrows, size_t ncols, struct fsdp_err *e),   \
+      (l, out, in, nrows, ncols, e))                                                              \
+    X(quantize,                                                                                   \
+      (void *l, void *dst, enum fsdp_dtype d, const float *src, size_t n, const double *amax,     \
+       struct fsdp_err *e),                                                                       \
+      (l, dst, d, src, n, amax, e))                                                               \
+    X(dequantize,                                                                                 \
+      (void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s, size_t n,       \
+       const double *amax, struct fsdp_err *e),                                                   \
+      (l, dst, d, src, s, n, amax, e))                                                            \
+    X(clip_coef,                                                                                  \
+      (void *l, float *coef, float *norm, const double *partial, size_t n, enum fsdp_norm type,   \
+       float most, const struct fsdp_loss_scale *scale, struct fsdp_err *e),                      \
+      (l, coef, norm, partial, n, type, most, scale, e))                                          \
+    X(loss_scale_update,                                                                          \
+      (void *l, struct fsdp_loss_scale *scale, const float *norm,                                 \
+       struct fsdp_loss_scale_rule rule, struct fsdp_err *e),                                     \
+      (l, scale, norm, rule, e))                                                                  \
+    X(adamw,                                                                                      \
+      (void *l, const struct fsdp_adamw_args *args, struct fsdp_err *e),                          \
+      (l, args, e))                                                                               \
+    X(split,                                                                                      \
+      (void *l, void *param, uint16_t *rest, const float *x, size_t n, struct fsdp_err *e),       \
+      (l, param, rest, x, n, e))                                                                  \
+    X(join,                                                                                       \
+      (void *l, float *x, const void *param, const uint16_t *rest, size_t n,                      \
+       struct fsdp_err *e),                                                                       \
+      (l, x, param, rest, n, e))                                                                  \
+    X(sgd,                                                                                        \
+      (void *l, const struct fsdp_sgd_args *args, struct fsdp_err *e),                            \
+      (l, args, e))                                                                               \
+    X(ema,                                                                                        \
+      (void *l, float *average, const float *x, size_t n, double decay, struct fsdp_err *e),      \
+      (l, average, x, n, decay, e))                                                               \
+    X(init_fill,                                                                                  \
+      (void *l, float *dst, uint64_t first, size_t n, struct fsdp_init init, uint64_t seed,       \
+       uint64_t stream, struct fsdp_err *e),                                                      \
+      (l, dst, first, n, init, seed, stream, e))
+/* clang-format on */
+
+#define DEFINE_OPENED(op, params, args)                                                            \
+    static int op params                                                                           \
+    {                                                                                              \
+        open_memory();                                                                             \
+        int rc = CPU.op args;                                                                      \
+        close_memory();                                                                            \
+        return rc;                                                                                 \
+    }
+OPENED_CALLS(DEFINE_OPENED)
 
 static struct fsdp_device_ops opaque_ops;
+
+#define FILL_OPENED(op, params, args) opaque_ops.op = op;
 
 /* The rest is the CPU's; the name, too, so that ranks meet as they do there. */
 __attribute__((constructor)) static void fill_ops(void)
@@ -188,28 +216,8 @@ __attribute__((constructor)) static void fill_ops(void)
     opaque_ops.open = dev_open;
     opaque_ops.alloc = dev_alloc;
     opaque_ops.free = dev_free;
-    opaque_ops.lane_sync = lane_sync;
     opaque_ops.lane_destroy = lane_destroy;
-    opaque_ops.lane_call = lane_call;
-    opaque_ops.event_record = event_record;
-    opaque_ops.event_wait = event_wait;
-    opaque_ops.copy = copy;
-    opaque_ops.zero = zero;
-    opaque_ops.cast = cast;
-    opaque_ops.accumulate = accumulate;
-    opaque_ops.sumsq = sumsq;
-    opaque_ops.absmax = absmax;
-    opaque_ops.max_rows = max_rows;
-    opaque_ops.quantize = quantize;
-    opaque_ops.dequantize = dequantize;
-    opaque_ops.clip_coef = clip_coef;
-    opaque_ops.loss_scale_update = loss_scale_update;
-    opaque_ops.adamw = adamw;
-    opaque_ops.split = split;
-    opaque_ops.join = join;
-    opaque_ops.sgd = sgd;
-    opaque_ops.ema = ema;
-    opaque_ops.init_fill = init_fill;
+    OPENED_CALLS(FILL_OPENED)
     opaque_ops.is_profiled = device_cuda_is_profiled;
     opaque_ops.range_push = device_cuda_range_push;
     opaque_ops.range_pop = device_cuda_range_pop;

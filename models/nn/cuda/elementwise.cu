@@ -30,7 +30,7 @@ __global__ void swiglu_forward_kernel(T *y, const T *gate, const T *up, size_t n
     load8(u, up, at, nelem, aligned);
 #pragma unroll
     for (int i = 0; i < VEC; i++)
-        g[i] = g[i] / (1.0f + expf(-g[i])) * u[i];
+        g[i] = quotient_for<T>(g[i], 1.0f + exp_for<T>(-g[i])) * u[i];
     store8(y, at, nelem, aligned, g);
 }
 
@@ -47,7 +47,7 @@ __global__ void swiglu_backward_kernel(T *y, T *gate, T *up, size_t nelem, bool 
     load8(dy, y, at, nelem, aligned);
 #pragma unroll
     for (int i = 0; i < VEC; i++) {
-        const float s = 1.0f / (1.0f + expf(-g[i])), silu = g[i] * s, d = dy[i];
+        const float s = quotient_for<T>(1.0f, 1.0f + exp_for<T>(-g[i])), silu = g[i] * s, d = dy[i];
         g[i] = d * u[i] * (s + silu * (1.0f - s));
         dy[i] = silu * u[i];
         u[i] = d * silu;
@@ -92,7 +92,7 @@ template <class T> __global__ void gelu_forward_kernel(T *y, const T *x, size_t 
     load8(v, x, at, nelem, aligned);
 #pragma unroll
     for (int i = 0; i < VEC; i++)
-        v[i] = v[i] / (1.0f + expf(-v[i] * (GELU_A + GELU_B * v[i] * v[i])));
+        v[i] = quotient_for<T>(v[i], 1.0f + exp_for<T>(-v[i] * (GELU_A + GELU_B * v[i] * v[i])));
     store8(y, at, nelem, aligned, v);
 }
 
@@ -109,7 +109,8 @@ template <class T> __global__ void gelu_backward_kernel(T *y, T *x, size_t nelem
 #pragma unroll
     for (int i = 0; i < VEC; i++) {
         const float sq = v[i] * v[i], u2 = v[i] * (GELU_A + GELU_B * sq);
-        const float e = expf(-fabsf(u2)), most = 1.0f / (1.0f + e), least = e * most;
+        const float e = exp_for<T>(-fabsf(u2)), most = quotient_for<T>(1.0f, 1.0f + e),
+                    least = e * most;
         const float s = u2 >= 0 ? most : least, rest = u2 >= 0 ? least : most;
         const float out = v[i] * s, slope = GELU_A + 3.0f * GELU_B * sq;
         v[i] = dy[i] * (s + out * rest * slope);
@@ -184,10 +185,11 @@ static dim3 matrix_grid(int nrows, int ncols, int first)
                 (unsigned)(nrows - first < MOST_ROWS ? nrows - first : MOST_ROWS));
 }
 
-template <class T> __global__ void split_kernel(T *high, T *low, const float *x, int ld, int ncols)
+template <class T>
+__global__ void split_kernel(T *high, T *low, int to_ld, const float *x, int ld, int ncols)
 {
     const int col = (int)(blockIdx.x * THREADS + threadIdx.x);
-    const size_t row = blockIdx.y, to = row * (size_t)ncols + (size_t)col;
+    const size_t row = blockIdx.y, to = row * (size_t)to_ld + (size_t)col;
     if (col >= ncols)
         return;
     const float v = x[row * (size_t)ld + (size_t)col];
@@ -196,12 +198,13 @@ template <class T> __global__ void split_kernel(T *high, T *low, const float *x,
 }
 
 extern "C" int nn_cuda_split(struct fsdp_lane *lane, void *high, void *low, enum fsdp_dtype narrow,
-                             const float *x, int ld, int nrows, int ncols, struct fsdp_err *err)
+                             int to_ld, const float *x, int ld, int nrows, int ncols,
+                             struct fsdp_err *err)
 {
     for (int row = 0; row < nrows; row += MOST_ROWS) {
-        const size_t to = (size_t)row * (size_t)ncols;
+        const size_t to = (size_t)row * (size_t)to_ld;
         LAUNCH_FOR(narrow, lane, split_kernel, matrix_grid(nrows, ncols, row), THREADS,
-                   TO(high) + to, TO(low) + to, x + (size_t)row * (size_t)ld, ld, ncols);
+                   TO(high) + to, TO(low) + to, to_ld, x + (size_t)row * (size_t)ld, ld, ncols);
     }
     return fsdp_cuda_launched(lane, "split", err);
 }

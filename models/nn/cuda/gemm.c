@@ -18,6 +18,20 @@ static size_t nelem_of(int rows, int cols)
     return ((size_t)rows * (size_t)cols + 63) / 64 * 64; /* work is cut at multiples of 256 bytes */
 }
 
+/* A matrix that is taken in two 16-bit halves: its shape as it lies, and how far apart the halves'
+ * rows lie, at multiples of 16 bytes, where tensor cores read fast. */
+struct halves {
+    int nrows, ncols, ld;
+};
+
+static struct halves halves_of(const struct gemm *g)
+{
+    const bool a = g->a.dtype == FSDP_F32;
+    const int rows = a ? g->m : g->k, cols = a ? g->k : g->n;
+    const int nrows = rows_of(a ? &g->a : &g->b, rows, cols), ncols = rows + cols - nrows;
+    return (struct halves){nrows, ncols, (ncols + 7) / 8 * 8};
+}
+
 static bool is_mixed(const struct gemm *g)
 {
     return g->a.dtype != g->b.dtype;
@@ -37,8 +51,10 @@ static bool needs_store(const struct gemm *g)
 size_t gemm_work_nelem(const struct gemm *g)
 {
     size_t nelem = 0;
-    if (is_mixed(g))
-        nelem += g->a.dtype == FSDP_F32 ? nelem_of(g->m, g->k) : nelem_of(g->k, g->n);
+    if (is_mixed(g)) {
+        const struct halves h = halves_of(g);
+        nelem += nelem_of(h.nrows, h.ld);
+    }
     if (needs_store(g))
         nelem += nelem_of(g->m, g->n);
     return nelem;
@@ -73,13 +89,13 @@ static int mixed(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *
     const enum fsdp_dtype narrow = narrow_of(g);
     struct gemm part = *g;
     struct gemm_matrix *wide = g->a.dtype == FSDP_F32 ? &part.a : &part.b;
-    const int rows = wide == &part.a ? g->m : g->k, cols = wide == &part.a ? g->k : g->n;
-    const int nrows = rows_of(wide, rows, cols), ncols = rows + cols - nrows;
-    const size_t nelem = nelem_of(rows, cols);
+    const struct halves h = halves_of(g);
+    const size_t nelem = nelem_of(h.nrows, h.ld);
     void *high = g->work, *low = nn_at(high, narrow, nelem);
 
-    FSDP_TRY(nn_cuda_split(lane, high, low, narrow, wide->at, wide->ld, nrows, ncols, err));
-    wide->ld = ncols;
+    FSDP_TRY(
+        nn_cuda_split(lane, high, low, narrow, h.ld, wide->at, wide->ld, h.nrows, h.ncols, err));
+    wide->ld = h.ld;
     wide->dtype = narrow;
     wide->at = low;
     part.work = g->work + nelem;

@@ -134,8 +134,11 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t pref, const struct gemm_
     static const cublasLtMatmulPreferenceAttributes_t what[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    /* The library's first operand is our second. */
-    const uint32_t alignment[] = {key->b_align, key->a_align, key->c_align, key->c_align};
+    /* The library's first operand is our second; of the bias it is not told, but of what the bias
+     * goes to. */
+    const uint32_t d_align =
+        key->biased && key->bias_align < key->c_align ? key->bias_align : key->c_align;
+    const uint32_t alignment[] = {key->b_align, key->a_align, key->c_align, d_align};
     const size_t workspace = NN_CUDA_SCRATCH_NBYTES;
     cublasStatus_t s = cublasLtMatmulPreferenceSetAttribute(
         pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);

@@ -11,7 +11,7 @@ enum { WARP = 32, VEC = 8 /* elements that a thread takes at once */ };
 #define FULL_MASK 0xffffffffu
 
 /* ---- eight elements at a time -------------------------------------------------------------------
- * Element `at` and the next seven, of `nelem` in all; what is beyond is read as zero and not
+ * Element `at` and the next seven, of `nelem` in all; what is beyond is read as `beyond` and not
  * written. `aligned` says that `x` and all rows begin at multiples of 16 bytes, and then eight
  * elements are one access of 128 bits (two of fp32). */
 template <class T> using lot = fsdp_pack<T, 16 / sizeof(T)>;
@@ -23,7 +23,7 @@ static inline bool is_aligned(const void *x)
 
 template <class T>
 static __device__ inline void load8(float out[VEC], const T *x, size_t at, size_t nelem,
-                                    bool aligned)
+                                    bool aligned, float beyond = 0.0f)
 {
     enum { N = 16 / sizeof(T) };
     if (aligned && at + VEC <= nelem) {
@@ -38,7 +38,7 @@ static __device__ inline void load8(float out[VEC], const T *x, size_t at, size_
     }
 #pragma unroll
     for (int i = 0; i < VEC; i++)
-        out[i] = at + i < nelem ? fsdp_to_float(x[at + i]) : 0.0f;
+        out[i] = at + i < nelem ? fsdp_to_float(x[at + i]) : beyond;
 }
 
 template <class T>
@@ -107,6 +107,21 @@ static __device__ inline void store_any(void *x, enum fsdp_dtype dtype, size_t a
         ((__nv_bfloat16 *)x)[at] = fsdp_from_float<__nv_bfloat16>(value);
     else
         ((__half *)x)[at] = fsdp_from_float<__half>(value);
+}
+
+/* ---- exponentials and quotients for results of type T
+ * -------------------------------------------- Of 16 bits, which do not hold what the shorter
+ * instructions lose (some 1e-6): with the full ones a kernel would issue instructions for as long
+ * as memory takes. */
+template <class T> static __device__ inline float exp_for(float x)
+{
+    return sizeof(T) == 2 ? __expf(x) : expf(x);
+}
+
+/* y of 2^126 or more may count as infinite. */
+template <class T> static __device__ inline float quotient_for(float x, float y)
+{
+    return sizeof(T) == 2 ? __fdividef(x, y) : x / y;
 }
 
 /* ---- sums, in an order that depends on the number of threads alone ------------------------------

@@ -5,6 +5,7 @@ const struct nn_ops nn_cuda_ops = {
     .abi = NN_OPS_ABI,
     .name = "cuda",
     .logits_nelem = (size_t)512 << 20,
+    .logits_align = 64,
     .linear_work_nelem = nn_cuda_linear_work_nelem,
     .linear_forward = nn_cuda_linear_forward,
     .linear_backward_input = nn_cuda_linear_backward_input,

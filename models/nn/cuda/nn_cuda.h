@@ -65,8 +65,8 @@ int nn_cuda_sum_rows(struct fsdp_lane *lane, void *out, enum fsdp_dtype out_dtyp
                      struct fsdp_err *err);
 
 /* high + low = x, up to the rounding of low: x (nrows, ncols) with rows ld apart, high and low of
- * type `narrow` without gaps. */
-int nn_cuda_split(struct fsdp_lane *lane, void *high, void *low, enum fsdp_dtype narrow,
+ * type `narrow` with rows to_ld apart. */
+int nn_cuda_split(struct fsdp_lane *lane, void *high, void *low, enum fsdp_dtype narrow, int to_ld,
                   const float *x, int ld, int nrows, int ncols, struct fsdp_err *err);
 
 /* Attention by plain kernels: any shape with heads of at most 256 elements. */

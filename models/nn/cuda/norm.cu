@@ -22,7 +22,8 @@ enum { PARTS_NBYTES = NN_CUDA_SCRATCH_NBYTES - (1 << 20) };
 static_assert(MOST_DIM == WIDE_LOTS * VEC * GRAD_THREADS, "one limit for both directions");
 
 struct norm_args {
-    const float *w, *b; /* b, mean: NULL for an RMSNorm */
+    const void *w, *b;       /* b, mean: NULL for an RMSNorm */
+    enum fsdp_dtype w_dtype; /* backward: fp32 */
     float *mean, *rstd;
     int rows, dim;
     float eps, dx_beta;
@@ -82,9 +83,9 @@ static __device__ inline void forward_row(T *y, T *x_copy, const T *x, const nor
             break;
         if (x_copy)
             store8(x_copy + row * dim, at, dim, a.aligned, v[k]);
-        load8(w, a.w, at, dim, a.aligned);
+        load8_any(w, a.w, a.w_dtype, at, dim, a.aligned);
         if (CENTRED)
-            load8(b, a.b, at, dim, a.aligned);
+            load8_any(b, a.b, a.w_dtype, at, dim, a.aligned);
 #pragma unroll
         for (int i = 0; i < VEC; i++)
             v[k][i] = (v[k][i] - mean) * rstd * w[i] + (CENTRED ? b[i] : 0.0f);
@@ -139,7 +140,7 @@ static __device__ inline void backward_rows(T *dy, T *dx, const T *x, const norm
                 break;
             load8(v, x + row, at, dim, a.aligned);
             load8(d, dy + row, at, dim, a.aligned);
-            load8(w, a.w, at, dim, a.aligned);
+            load8(w, (const float *)a.w, at, dim, a.aligned);
 #pragma unroll
             for (int i = 0; i < VEC; i++) {
                 sum += d[i] * w[i];
@@ -155,7 +156,7 @@ static __device__ inline void backward_rows(T *dy, T *dx, const T *x, const norm
                 break;
             load8(v, x + row, at, dim, a.aligned);
             load8(d, dy + row, at, dim, a.aligned);
-            load8(w, a.w, at, dim, a.aligned);
+            load8(w, (const float *)a.w, at, dim, a.aligned);
             float to[VEC] = {};
             if (a.dx_beta != 0.0f)
                 load8(to, dx + row, at, dim, a.aligned);
@@ -170,7 +171,7 @@ static __device__ inline void backward_rows(T *dy, T *dx, const T *x, const norm
             }
             store8(dx + row, at, dim, a.aligned, to);
             if (CENTRED) {
-                load8(w, a.b, at, dim, a.aligned);
+                load8(w, (const float *)a.b, at, dim, a.aligned);
 #pragma unroll
                 for (int i = 0; i < VEC; i++)
                     v[i] += w[i];
@@ -220,12 +221,13 @@ __global__ void __launch_bounds__(GRAD_THREADS)
 /* ---- operators --------------------------------------------------------------------------------
  */
 
-/* Weights in fp32, at the end of the scratch memory unless they are. */
-static int widen(const float **out, struct fsdp_lane *lane, const void *w, enum fsdp_dtype dtype,
+/* Weights in fp32, at the end of the scratch memory unless they are: backward has no registers for
+ * the other types. */
+static int widen(const void **out, struct fsdp_lane *lane, const void *w, enum fsdp_dtype dtype,
                  int dim, int place, struct fsdp_err *err)
 {
     void *scratch;
-    *out = (const float *)w;
+    *out = w;
     if (dtype == FSDP_F32 || !w)
         return FSDP_OK;
     FSDP_TRY(nn_cuda_scratch(&scratch, lane, err));
@@ -236,15 +238,21 @@ static int widen(const float **out, struct fsdp_lane *lane, const void *w, enum 
 
 /* What all four have in common; b is NULL for an RMSNorm. */
 static int prepare(norm_args *a, struct fsdp_lane *lane, int rows, int dim, const void *w,
-                   const void *b, enum fsdp_dtype w_dtype, struct fsdp_err *err)
+                   const void *b, enum fsdp_dtype w_dtype, bool widened, struct fsdp_err *err)
 {
     if (dim > MOST_DIM)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "a norm over %d elements: on CUDA at most %d are supported", dim,
                             (int)MOST_DIM);
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    FSDP_TRY(widen(&a->w, lane, w, w_dtype, dim, 0, err));
-    FSDP_TRY(widen(&a->b, lane, b, w_dtype, dim, 1, err));
+    a->w = w;
+    a->b = b;
+    a->w_dtype = w_dtype;
+    if (widened) {
+        FSDP_TRY(widen(&a->w, lane, w, w_dtype, dim, 0, err));
+        FSDP_TRY(widen(&a->b, lane, b, w_dtype, dim, 1, err));
+        a->w_dtype = FSDP_F32;
+    }
     a->rows = rows;
     a->dim = dim;
     a->aligned = dim % VEC == 0 && is_aligned(a->w) && is_aligned(a->b);
@@ -255,7 +263,7 @@ extern "C" int nn_cuda_rmsnorm_forward(struct fsdp_lane *lane, const struct nn_r
                                        struct fsdp_err *err)
 {
     norm_args a = {};
-    FSDP_TRY(prepare(&a, lane, f->rows, f->dim, f->w, NULL, f->w_dtype, err));
+    FSDP_TRY(prepare(&a, lane, f->rows, f->dim, f->w, NULL, f->w_dtype, false, err));
     a.rstd = f->rstd;
     a.eps = f->eps;
     a.aligned &= is_aligned(f->x) && is_aligned(f->y) && is_aligned(f->x_copy);
@@ -268,7 +276,7 @@ extern "C" int nn_cuda_layernorm_forward(struct fsdp_lane *lane, const struct nn
                                          struct fsdp_err *err)
 {
     norm_args a = {};
-    FSDP_TRY(prepare(&a, lane, f->rows, f->dim, f->w, f->b, f->w_dtype, err));
+    FSDP_TRY(prepare(&a, lane, f->rows, f->dim, f->w, f->b, f->w_dtype, false, err));
     a.mean = f->mean;
     a.rstd = f->rstd;
     a.eps = f->eps;
@@ -306,7 +314,7 @@ extern "C" int nn_cuda_rmsnorm_backward(struct fsdp_lane *lane, const struct nn_
 {
     norm_args a = {};
     norm_parts parts = {};
-    FSDP_TRY(prepare(&a, lane, g->rows, g->dim, g->w, NULL, g->w_dtype, err));
+    FSDP_TRY(prepare(&a, lane, g->rows, g->dim, g->w, NULL, g->w_dtype, true, err));
     FSDP_TRY(parts_for(&parts, lane, g->rows, g->dim, g->dw, false, err));
     a.rstd = (float *)g->rstd;
     a.dx_beta = g->dx_beta;
@@ -324,7 +332,7 @@ extern "C" int nn_cuda_layernorm_backward(struct fsdp_lane *lane,
 {
     norm_args a = {};
     norm_parts parts = {};
-    FSDP_TRY(prepare(&a, lane, g->rows, g->dim, g->w, g->b, g->w_dtype, err));
+    FSDP_TRY(prepare(&a, lane, g->rows, g->dim, g->w, g->b, g->w_dtype, true, err));
     FSDP_TRY(parts_for(&parts, lane, g->rows, g->dim, g->dw, g->db, err));
     a.mean = (float *)g->mean;
     a.rstd = (float *)g->rstd;
