@@ -93,6 +93,16 @@ static bool offload_optimizer(struct choice *c)
     return turned;
 }
 
+/* The advice is how, and not where: any folder would do. */
+static bool offload_to_files(struct choice *c)
+{
+    const char *dir = c->opts.offload_dir;
+    bool turned = c->opts.offload != FSDP_OFFLOAD_OPTIMIZER || !dir || !*dir;
+    c->opts.offload = FSDP_OFFLOAD_OPTIMIZER;
+    c->opts.offload_dir = ".";
+    return turned;
+}
+
 static bool offload_params(struct choice *c)
 {
     bool turned = c->opts.offload != FSDP_OFFLOAD_PARAMS;
@@ -143,6 +153,7 @@ static const struct knob {
     {"optim.moment_dtype bfloat16", narrow_moments},
     {"optim.master split", split_masters},
     {"offload optimizer", offload_optimizer},
+    {"offload optimizer, to files (offload_dir)", offload_to_files},
     {"offload params", offload_params},
     {"reduce_dtype bfloat16", reduce_bf16},
     {"reduce_last false", reduce_each},
@@ -150,6 +161,31 @@ static const struct knob {
     {"grad_buffers 1", one_buffer},
 };
 enum { NKNOBS = sizeof knobs / sizeof knobs[0], NTOLD = 3 };
+
+/* ---- which memory -------------------------------------------------------------------------------
+ */
+
+/* The device gave what it was asked for, and the host did not. */
+static bool host_is_short(const struct fsdp *f, const struct fsdp_opts *opts)
+{
+    const bool in_file = opts->offload_dir && *opts->offload_dir;
+    return opts->offload != FSDP_OFFLOAD_NONE && !in_file && !fsdp_device_is_host(f->device) &&
+           f->device_mem && !f->host_mem;
+}
+
+/* Is a row of the memory that is short? */
+static bool counts(const struct fsdp *f, int row, bool host)
+{
+    return host ? f->rows[row].host && !f->rows[row].file : arena_counts(f, row);
+}
+
+static uint64_t needed(const struct fsdp *f, bool host)
+{
+    uint64_t nbytes = 0;
+    for (int i = 0; i < f->nrows; i++)
+        nbytes += counts(f, i, host) ? f->rows[i].nbytes : 0;
+    return nbytes;
+}
 
 /* ---- planning what could be ---------------------------------------------------------------------
  */
@@ -166,7 +202,8 @@ static void divide_activations(struct fsdp_module_tree *tree, unsigned divisor)
 }
 
 /* Bytes of a rank with one knob turned, or what it needs now where that cannot be. */
-static uint64_t planned(const struct fsdp *f, const struct fsdp_opts *opts, const struct knob *knob)
+static uint64_t planned(const struct fsdp *f, const struct fsdp_opts *opts, const struct knob *knob,
+                        bool host)
 {
     const struct fsdp_mesh *m = f->mesh;
     struct choice c = {.opts = *opts,
@@ -177,7 +214,7 @@ static uint64_t planned(const struct fsdp *f, const struct fsdp_opts *opts, cons
                        .divisor = 1};
     struct fsdp_module_tree tree = *f->tree;
     struct fsdp *other = NULL;
-    uint64_t nbytes = arena_nbytes(f);
+    uint64_t nbytes = needed(f, host);
 
     if (!knob->turn(&c))
         return nbytes;
@@ -188,7 +225,7 @@ static uint64_t planned(const struct fsdp *f, const struct fsdp_opts *opts, cons
     divide_activations(&tree, c.divisor);
     c.opts.memory_limit = 0;
     if (fsdp_plan(&other, &tree, &c.opts, f->device, c.shape, NULL) == FSDP_OK)
-        nbytes = arena_nbytes(other);
+        nbytes = needed(other, host);
     fsdp_destroy(other);
     fsdp_free(tree.modules);
     return nbytes;
@@ -203,12 +240,16 @@ struct saving {
 static int find_savings(struct saving out[NKNOBS], const struct fsdp *f,
                         const struct fsdp_opts *opts)
 {
-    uint64_t now = arena_nbytes(f);
+    const bool host = host_is_short(f, opts);
+    uint64_t now = needed(f, host), then = now, before;
     int count = 0;
 
     for (int k = 0; k < NKNOBS; k++) {
-        uint64_t then = planned(f, opts, &knobs[k]);
-        if (then >= now || now - then < now / 100)
+        before = then;
+        then = planned(f, opts, &knobs[k], host);
+        /* Files are told of where they save more than the host's memory does. */
+        const bool vain = knobs[k].turn == offload_to_files && then >= before;
+        if (then >= now || now - then < now / 100 || vain)
             continue;
         int at = count++;
         for (; at > 0 && out[at - 1].nbytes < now - then; at--)
@@ -225,11 +266,12 @@ void advice_give(const struct fsdp *f, const struct fsdp_opts *opts, struct fsdp
 {
     struct saving savings[NKNOBS];
     char nbytes[FSDP_NBYTES_TEXT], cause[400];
+    const bool host = host_is_short(f, opts);
     int count = find_savings(savings, f, opts);
 
     snprintf(cause, sizeof cause, "%.399s", err->text);
-    fsdp_err_set(err, err->status, "%s; the plan of a rank is %s", cause,
-                 fsdp_nbytes_text(nbytes, arena_nbytes(f)));
+    fsdp_err_set(err, err->status, "%s; the plan of a rank is %s%s", cause,
+                 fsdp_nbytes_text(nbytes, needed(f, host)), host ? " of host memory" : "");
     for (int k = 0; k < count && k < NTOLD; k++) {
         size_t len = strlen(err->text);
         snprintf(err->text + len, sizeof err->text - len, "%s %s saves %s", k ? "," : ";",
@@ -241,14 +283,15 @@ void advice_log(const struct fsdp *f, const struct fsdp_opts *opts)
 {
     struct saving savings[NKNOBS];
     char nbytes[FSDP_NBYTES_TEXT];
+    const bool host = host_is_short(f, opts);
     int count = find_savings(savings, f, opts);
 
-    fsdp_log(FSDP_LOG_ERROR, "memory of a rank, as planned:");
-    for (int i = 0; i < f->nrows; i++) /* the host's memory is the device's, or is not short */
-        if (arena_counts(f, i))
+    fsdp_log(FSDP_LOG_ERROR, "%smemory of a rank, as planned:", host ? "host " : "");
+    for (int i = 0; i < f->nrows; i++) /* of the memory that is short */
+        if (counts(f, i, host))
             fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", f->rows[i].what,
                      fsdp_nbytes_text(nbytes, f->rows[i].nbytes));
-    fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", "in all", fsdp_nbytes_text(nbytes, arena_nbytes(f)));
+    fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", "in all", fsdp_nbytes_text(nbytes, needed(f, host)));
     fsdp_log(FSDP_LOG_ERROR, "what would save how much, each alone:");
     for (int k = 0; k < count; k++)
         fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", savings[k].what,

@@ -190,6 +190,8 @@ static inline void *state_at(const struct fsdp *f, const struct flat_state *s, i
 
 /* Finds the optimizer and divides the shards into runs of equal settings. */
 int update_plan(struct fsdp *f, struct fsdp_err *err);
+/* The kernels of fsdp_step but its collectives, once, on memory of their own. Blocks. */
+int update_warm(struct fsdp *f, struct fsdp_err *err);
 /* The average begins as the weights. Enqueues. */
 int update_average_begin(struct fsdp *f, struct fsdp_err *err);
 /* Fills layout: who owns which box, for checkpoints. */

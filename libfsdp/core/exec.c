@@ -360,6 +360,20 @@ int fsdp_micro_end(struct fsdp *f, struct fsdp_err *err)
     return exec_drive(f, SCHED_MICRO_END, -1, FSDP_FORWARD, micro, err);
 }
 
+int fsdp_warm(struct fsdp *f, struct fsdp_err *err)
+{
+    const struct program *p = &f->programs[FSDP_TRAIN];
+
+    if (f->current != p || f->cursor == 0 || f->cursor == p->sched.nops)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "fsdp_warm comes after a micro-step of FSDP_TRAIN, before fsdp_step");
+    for (int i = f->cursor; i < p->sched.nops; i++)
+        if (p->sched.ops[i].kind == SCHED_ALL_REDUCE)
+            FSDP_TRY(exec_all_reduce(f, &p->sched.ops[i], err));
+    FSDP_TRY(update_warm(f, err));
+    return fsdp_sync(f, err);
+}
+
 void fsdp_step_reset(struct fsdp *f)
 {
     ranges_reset(f);

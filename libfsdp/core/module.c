@@ -32,22 +32,6 @@ void fsdp_module_tree_destroy(struct fsdp_module_tree *tree)
     fsdp_free(tree);
 }
 
-/* Makes room for one more element of an array that doubles. */
-static int grow(void **array, int nelem, size_t elem_nbytes, struct fsdp_err *err)
-{
-    if (nelem & (nelem - 1) || nelem == 1)
-        return FSDP_OK; /* capacity is 2 for one element, else the next power of two */
-    size_t capacity = nelem ? (size_t)nelem * 2 : 2;
-    void *bigger = fsdp_alloc(capacity, elem_nbytes, "module tree", err);
-    if (!bigger)
-        return FSDP_ENOMEM;
-    if (nelem)
-        memcpy(bigger, *array, (size_t)nelem * elem_nbytes);
-    fsdp_free(*array);
-    *array = bigger;
-    return FSDP_OK;
-}
-
 int fsdp_module_add(struct fsdp_module_tree *tree, int parent, const char *name,
                     const char *class_name, int *out, struct fsdp_err *err)
 {
@@ -62,7 +46,12 @@ int fsdp_module_add(struct fsdp_module_tree *tree, int parent, const char *name,
         return fsdp_err_set(err, FSDP_EINVAL,
                             "module '%s': added after its parent '%s' was already complete", name,
                             tree->modules[parent].name);
-    FSDP_TRY(grow((void **)&tree->modules, tree->nmodules, sizeof *tree->modules, err));
+    struct module *modules =
+        fsdp_alloc_grow(tree->modules, (size_t)tree->nmodules, &tree->max_modules, sizeof *modules,
+                        "module tree", err);
+    if (!modules)
+        return FSDP_ENOMEM;
+    tree->modules = modules;
     struct module *m = &tree->modules[tree->nmodules];
     *m = (struct module){.parent = parent};
     m->name = fsdp_strdup(name, err);
@@ -111,7 +100,11 @@ int fsdp_module_add_param(struct fsdp_module_tree *tree, int module, const char 
     for (int d = 0; d < ndim; d++)
         p.tensor.shape[d] = shape[d];
     FSDP_TRY(fsdp_tensor_check(&p.tensor, err));
-    FSDP_TRY(grow((void **)&tree->params, tree->nparams, sizeof *tree->params, err));
+    struct param *params = fsdp_alloc_grow(tree->params, (size_t)tree->nparams, &tree->max_params,
+                                           sizeof *params, "module tree", err);
+    if (!params)
+        return FSDP_ENOMEM;
+    tree->params = params;
     p.tensor.name = fsdp_strdup(name, err);
     if (!p.tensor.name)
         return FSDP_ENOMEM;
@@ -130,7 +123,12 @@ int fsdp_module_tie(struct fsdp_module_tree *tree, int module, int param, const 
         return fsdp_err_set(err, FSDP_EINVAL, "%s: there is no parameter %d to tie to", alias,
                             param);
     FSDP_TRY(name_is_new(tree, alias, err));
-    FSDP_TRY(grow((void **)&tree->aliases, tree->naliases, sizeof *tree->aliases, err));
+    struct alias *aliases =
+        fsdp_alloc_grow(tree->aliases, (size_t)tree->naliases, &tree->max_aliases, sizeof *aliases,
+                        "module tree", err);
+    if (!aliases)
+        return FSDP_ENOMEM;
+    tree->aliases = aliases;
     struct alias a = {fsdp_strdup(alias, err), param, module};
     if (!a.name)
         return FSDP_ENOMEM;

@@ -25,6 +25,7 @@ struct alias {
 
 struct fsdp_module_tree {
     int nmodules, nparams, naliases;
+    size_t max_modules, max_params, max_aliases;
     struct module *modules; /* pre-order */
     struct param *params;
     struct alias *aliases;

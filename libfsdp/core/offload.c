@@ -147,30 +147,36 @@ struct flat_state offload_at(const struct fsdp *f, int flat, int slot)
 /* ---- copies -------------------------------------------------------------------------------------
  */
 
+enum way { FETCH, STORE, STORE_BEHIND };
+
 /* All of a flat's parts at once: they lie in the file as in a slot, and in whole blocks. */
-static int copy_file(struct fsdp *f, const struct part *parts, int n, int slot, bool fetch,
+static int copy_file(struct fsdp *f, const struct part *parts, int n, int slot, enum way way,
                      struct fsdp_lane *lane, struct fsdp_err *err)
 {
     char *home = *parts[0].at, *there = f->state_slots[slot], *staged = f->staged_slots[slot];
     uint64_t nbytes = (end_of(parts, n) + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    const bool fetch = way == FETCH;
 
     staged = staged ? staged : there; /* the device is the host */
     if (fetch)
         FSDP_TRY(offload_file_read(f->offload_file, lane, staged, home, nbytes, err));
     if (staged != there)
         FSDP_TRY(fsdp_copy(lane, fetch ? there : staged, fetch ? staged : there, nbytes, err));
+    if (way == STORE_BEHIND)
+        return offload_file_write_behind(f->offload_file, lane, home, staged, nbytes, err);
     return fetch ? FSDP_OK : offload_file_write(f->offload_file, lane, home, staged, nbytes, err);
 }
 
-static int copy_parts(struct fsdp *f, int flat, int slot, bool fetch, struct fsdp_lane *lane,
+static int copy_parts(struct fsdp *f, int flat, int slot, enum way way, struct fsdp_lane *lane,
                       struct fsdp_err *err)
 {
+    const bool fetch = way == FETCH;
     struct flat_state home = f->flats[flat];
     struct part parts[MAX_PARTS];
     int n = parts_of(parts, f, flat, &home);
 
     if (n && f->offload_file)
-        return copy_file(f, parts, n, slot, fetch, lane, err);
+        return copy_file(f, parts, n, slot, way, lane, err);
     for (int i = 0; i < n; i++) {
         void *at_home = *parts[i].at, *there = f->state_slots[slot] + parts[i].pos;
         FSDP_TRY(fsdp_copy(lane, fetch ? there : at_home, fetch ? at_home : there, parts[i].nbytes,
@@ -181,12 +187,17 @@ static int copy_parts(struct fsdp *f, int flat, int slot, bool fetch, struct fsd
 
 int offload_fetch(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    return copy_parts(f, flat, slot, true, lane, err);
+    return copy_parts(f, flat, slot, FETCH, lane, err);
 }
 
 int offload_store(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    return copy_parts(f, flat, slot, false, lane, err);
+    bool last = true;
+
+    for (int k = flat + 1; k < f->units.nflats; k++)
+        last &= !f->units.flats[k].trainable || !offload_state(f, k);
+    FSDP_TRY(copy_parts(f, flat, slot, STORE_BEHIND, lane, err));
+    return last && f->offload_file ? offload_file_settle(f->offload_file, lane, err) : FSDP_OK;
 }
 
 int offload_copy_host(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const void *src,
@@ -228,7 +239,7 @@ int offload_end(struct fsdp *f, int flat, struct fsdp_err *err)
 {
     if (!offload_state(f, flat))
         return FSDP_OK;
-    return offload_store(f, flat, 0, f->lanes[SCHED_COMPUTE], err);
+    return copy_parts(f, flat, 0, STORE, f->lanes[SCHED_COMPUTE], err);
 }
 
 uint64_t offload_op_nbytes(const struct fsdp *f, const struct sched_op *op)

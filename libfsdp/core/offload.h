@@ -24,7 +24,8 @@ struct flat_state offload_at(const struct fsdp *f, int flat, int slot);
 /* What an operation copies. */
 uint64_t offload_op_nbytes(const struct fsdp *f, const struct sched_op *op);
 
-/* Enqueue. What an update needs, into the slot; what it wrote, out of it. */
+/* Enqueue, in a step. What an update needs, into the slot; what it wrote, out of it. What goes to a
+ * file is written while other flats are updated; the step's last store waits for all of it. */
 int offload_fetch(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, struct fsdp_err *err);
 int offload_store(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, struct fsdp_err *err);
 

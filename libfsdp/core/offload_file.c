@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "offload_file.h"
 
+#include "offload_io.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,8 +20,9 @@ struct offload_file {
     bool direct; /* positions, lengths and memory are multiples of BLOCK */
     char *base;  /* of reserved addresses */
     uint64_t nbytes;
-    pthread_mutex_t lock; /* below */
-    char *bounce;         /* [BOUNCE_NBYTES], for what is not aligned */
+    struct offload_io *io; /* its threads */
+    pthread_mutex_t lock;  /* below */
+    char *bounce;          /* [BOUNCE_NBYTES], for what is not aligned */
 };
 
 static int fail(const struct offload_file *file, const char *what, int errnum, const char *mend,
@@ -74,6 +77,8 @@ static int open_unnamed(struct offload_file *file, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static int move_piece(void *ctx, const struct offload_range *piece, struct fsdp_err *err);
+
 int offload_file_create(struct offload_file **out, const char *dir, uint64_t nbytes, int rank,
                         struct fsdp_err *err)
 {
@@ -100,6 +105,7 @@ int offload_file_create(struct offload_file **out, const char *dir, uint64_t nby
     FSDP_TRY_GOTO(open_unnamed(file, err), out);
     FSDP_TRY_GOTO(take_room(file, nbytes, err), out);
     file->direct = go_direct(file);
+    FSDP_TRY_GOTO(offload_io_create(&file->io, move_piece, file, err), out);
 out:
     if (rc)
         offload_file_destroy(file);
@@ -112,6 +118,7 @@ void offload_file_destroy(struct offload_file *file)
 {
     if (!file)
         return;
+    offload_io_destroy(file->io);
     if (file->fd >= 0)
         close(file->fd);
     if (file->base)
@@ -161,6 +168,11 @@ static int transfer(const struct offload_file *file, bool write, char *mem, uint
     return FSDP_OK;
 }
 
+static int move_piece(void *ctx, const struct offload_range *piece, struct fsdp_err *err)
+{
+    return transfer(ctx, piece->write, piece->mem, piece->pos, piece->nbytes, err);
+}
+
 /* Whole blocks around [pos, pos + nbytes), through the bounce buffer; nbytes fit into it. */
 static int transfer_around(struct offload_file *file, bool write, char *mem, uint64_t pos,
                            size_t nbytes, struct fsdp_err *err)
@@ -184,45 +196,68 @@ static int transfer_around(struct offload_file *file, bool write, char *mem, uin
 
 struct job {
     struct offload_file *file;
-    char *mem;
-    uint64_t pos;
-    size_t nbytes;
-    bool write;
+    struct offload_range range;
+    bool behind; /* the lane does not wait for it */
 };
+
+static int run_unaligned(struct offload_file *file, const struct offload_range *r,
+                         struct fsdp_err *err)
+{
+    int rc = offload_io_settle(file->io, err);
+
+    pthread_mutex_lock(&file->lock);
+    for (size_t at = 0, n; at < r->nbytes && !rc; at += n) {
+        size_t most = BOUNCE_NBYTES - (r->pos + at) % BLOCK;
+        n = r->nbytes - at < most ? r->nbytes - at : most;
+        rc = transfer_around(file, r->write, r->mem + at, r->pos + at, n, err);
+    }
+    pthread_mutex_unlock(&file->lock);
+    return rc;
+}
 
 static int run_job(void *arg, struct fsdp_err *err)
 {
     const struct job *j = arg;
-    bool aligned = j->pos % BLOCK == 0 && j->nbytes % BLOCK == 0 && (uintptr_t)j->mem % BLOCK == 0;
-    int rc = FSDP_OK;
+    const struct offload_range *r = &j->range;
+    bool aligned = r->pos % BLOCK == 0 && r->nbytes % BLOCK == 0 && (uintptr_t)r->mem % BLOCK == 0;
 
-    if (!j->file->direct || aligned)
-        return transfer(j->file, j->write, j->mem, j->pos, j->nbytes, err);
-    pthread_mutex_lock(&j->file->lock);
-    for (size_t at = 0, n; at < j->nbytes && !rc; at += n) {
-        size_t most = BOUNCE_NBYTES - (j->pos + at) % BLOCK;
-        n = j->nbytes - at < most ? j->nbytes - at : most;
-        rc = transfer_around(j->file, j->write, j->mem + at, j->pos + at, n, err);
-    }
-    pthread_mutex_unlock(&j->file->lock);
-    return rc;
+    if (j->file->direct && !aligned)
+        return run_unaligned(j->file, r, err);
+    return j->behind ? offload_io_begin(j->file->io, r, err) : offload_io_run(j->file->io, r, err);
 }
 
-static int enqueue(struct offload_file *file, struct fsdp_lane *lane, bool write, char *mem,
-                   const char *at, size_t nbytes, struct fsdp_err *err)
+static int enqueue(struct offload_file *file, struct fsdp_lane *lane, bool write, bool behind,
+                   char *mem, const char *at, size_t nbytes, struct fsdp_err *err)
 {
-    struct job job = {file, mem, (uint64_t)(at - file->base), nbytes, write};
+    struct job job = {file, {mem, (uint64_t)(at - file->base), nbytes, write}, behind};
     return fsdp_lane_call(lane, run_job, &job, sizeof job, err);
 }
 
 int offload_file_read(struct offload_file *file, struct fsdp_lane *lane, void *to, const void *from,
                       size_t nbytes, struct fsdp_err *err)
 {
-    return enqueue(file, lane, false, to, from, nbytes, err);
+    return enqueue(file, lane, false, false, to, from, nbytes, err);
 }
 
 int offload_file_write(struct offload_file *file, struct fsdp_lane *lane, void *to,
                        const void *from, size_t nbytes, struct fsdp_err *err)
 {
-    return enqueue(file, lane, true, (char *)(uintptr_t)from, to, nbytes, err);
+    return enqueue(file, lane, true, false, (char *)(uintptr_t)from, to, nbytes, err);
+}
+
+int offload_file_write_behind(struct offload_file *file, struct fsdp_lane *lane, void *to,
+                              const void *from, size_t nbytes, struct fsdp_err *err)
+{
+    return enqueue(file, lane, true, true, (char *)(uintptr_t)from, to, nbytes, err);
+}
+
+static int run_settle(void *arg, struct fsdp_err *err)
+{
+    struct offload_file *const *file = arg;
+    return offload_io_settle((*file)->io, err);
+}
+
+int offload_file_settle(struct offload_file *file, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    return fsdp_lane_call(lane, run_settle, &file, sizeof file, err);
 }

@@ -23,10 +23,17 @@ bool offload_file_holds(const struct offload_file *file, const void *at);
 
 /* Between host memory and the file, on the lane, which waits for it as for any call of the host: a
  * failure is its sticky error. Any address and length; multiples of OFFLOAD_FILE_BLOCK pass without
- * a copy, and beside the page cache where the file system can do so. Enqueue. */
+ * a copy, and beside the page cache where the file system can do so. Long ranges are moved by
+ * several threads. Enqueue. */
 int offload_file_read(struct offload_file *file, struct fsdp_lane *lane, void *to, const void *from,
                       size_t nbytes, struct fsdp_err *err);
 int offload_file_write(struct offload_file *file, struct fsdp_lane *lane, void *to,
                        const void *from, size_t nbytes, struct fsdp_err *err);
+/* Begins to write, and the lane goes on. Until the file is settled on some lane `from` may only be
+ * read, or be what offload_file_read reads into, which waits for what was begun and has bytes in
+ * common. A failure is that of the next of these calls. */
+int offload_file_write_behind(struct offload_file *file, struct fsdp_lane *lane, void *to,
+                              const void *from, size_t nbytes, struct fsdp_err *err);
+int offload_file_settle(struct offload_file *file, struct fsdp_lane *lane, struct fsdp_err *err);
 
 #endif

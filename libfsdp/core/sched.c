@@ -9,19 +9,13 @@ static int emit(struct builder *b, struct sched_op op)
     if (b->failed)
         return -1;
     struct sched *s = b->out;
-    if (s->nops == b->capacity) {
-        int capacity = b->capacity ? b->capacity * 2 : 64;
-        struct sched_op *bigger = fsdp_alloc((size_t)capacity, sizeof *bigger, "schedule", b->err);
-        if (!bigger) {
-            b->failed = true;
-            return -1;
-        }
-        if (s->nops)
-            memcpy(bigger, s->ops, (size_t)s->nops * sizeof *bigger);
-        fsdp_free(s->ops);
-        s->ops = bigger;
-        b->capacity = capacity;
+    struct sched_op *ops =
+        fsdp_alloc_grow(s->ops, (size_t)s->nops, &b->max_ops, sizeof *ops, "schedule", b->err);
+    if (!ops) {
+        b->failed = true;
+        return -1;
     }
+    s->ops = ops;
     op.micro = b->micro;
     s->ops[s->nops] = op;
     return s->nops++;

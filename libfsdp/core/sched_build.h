@@ -17,7 +17,8 @@ struct builder {
     const struct sched_input *in;
     struct sched *out;
     struct fsdp_err *err;
-    int capacity, micro;
+    size_t max_ops;
+    int micro;
     bool failed;
     struct slots param_slots, grad_slots;
     bool *live, *kept; /* [nunits] */

@@ -163,7 +163,7 @@ struct edges {
     struct track *tracks;
     int64_t (*clock)[SCHED_NLANES];                /* [2 * nops] */
     int64_t lane_tail[SCHED_NLANES][SCHED_NLANES]; /* clock after the lane's latest operation */
-    int capacity;
+    size_t max_waits;
     struct fsdp_err *err;
 };
 
@@ -176,20 +176,23 @@ static void need(int64_t latest[SCHED_NLANES], const struct edges *e, int64_t ti
         latest[lane] = time;
 }
 
+/* Does another of the latest operations come behind this lane's anyway? */
+static bool implied(const struct edges *e, const int64_t latest[SCHED_NLANES], int lane)
+{
+    for (int k = 0; k < SCHED_NLANES; k++)
+        if (k != lane && latest[k] >= 0 && e->clock[latest[k]][lane] >= latest[lane])
+            return true;
+    return false;
+}
+
 static int add_wait(struct edges *e, struct sched_op *op, int target)
 {
     struct sched *s = e->sched;
-    if (s->nwaits == e->capacity) {
-        int capacity = e->capacity ? e->capacity * 2 : 64;
-        int *bigger = fsdp_alloc((size_t)capacity, sizeof *bigger, "schedule edges", e->err);
-        if (!bigger)
-            return FSDP_ENOMEM;
-        if (s->nwaits)
-            memcpy(bigger, s->waits, (size_t)s->nwaits * sizeof *bigger);
-        fsdp_free(s->waits);
-        s->waits = bigger;
-        e->capacity = capacity;
-    }
+    int *waits = fsdp_alloc_grow(s->waits, (size_t)s->nwaits, &e->max_waits, sizeof *waits,
+                                 "schedule edges", e->err);
+    if (!waits)
+        return FSDP_ENOMEM;
+    s->waits = waits;
     if (!op->nwaits)
         op->waits = s->nwaits;
     op->nwaits++;
@@ -217,7 +220,7 @@ static int order_op(struct edges *e, int pass, int i)
     }
     int64_t *clock = e->lane_tail[op->lane];
     for (int lane = 0; lane < SCHED_NLANES; lane++) {
-        if (lane == (int)op->lane || latest[lane] <= clock[lane])
+        if (lane == (int)op->lane || latest[lane] <= clock[lane] || implied(e, latest, lane))
             continue;
         for (int k = 0; k < SCHED_NLANES; k++)
             if (clock[k] < e->clock[latest[lane]][k])

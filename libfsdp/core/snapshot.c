@@ -18,8 +18,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "fsdp/sys/cpu.h"
 #include "master.h"
 #include "offload.h"
+#include "offload_file.h"
 #include "state.h"
 
 struct part {
@@ -123,6 +125,29 @@ static int find_room(struct fsdp_snapshot *s, uint64_t budget_nbytes, struct fsd
     return FSDP_OK;
 }
 
+struct untouched {
+    char *bytes;
+    size_t nbytes;
+};
+
+static int touch(void *arg, struct fsdp_err *err)
+{
+    const struct untouched *u = arg;
+    (void)err;
+    memset(u->bytes, 0, u->nbytes);
+    return FSDP_OK;
+}
+
+/* Memory of the host that nobody wrote to yet is given out page by page as it is, which takes many
+ * times as long as the copy that would write there first: beside the first steps instead. */
+static int touch_behind(struct fsdp_snapshot *s, struct fsdp_err *err)
+{
+    struct untouched all = {s->host, (size_t)s->host_nbytes};
+    if (!fsdp_device_is_host(s->f->device))
+        return FSDP_OK; /* pinned, and so touched */
+    return fsdp_lane_call(s->lane, touch, &all, sizeof all, err);
+}
+
 int fsdp_snapshot_create(struct fsdp_snapshot **out, struct fsdp *f, uint64_t budget_nbytes,
                          double timeout_s, struct fsdp_err *err)
 {
@@ -148,6 +173,7 @@ int fsdp_snapshot_create(struct fsdp_snapshot **out, struct fsdp *f, uint64_t bu
         goto out;
     FSDP_TRY_GOTO(find_room(s, budget_nbytes ? budget_nbytes : UINT64_MAX, err), out);
     FSDP_TRY_GOTO(fsdp_lane_create(&s->lane, f->device, "copy", err), out);
+    FSDP_TRY_GOTO(touch_behind(s, err), out);
     FSDP_TRY_GOTO(fsdp_event_create(&s->taken, f->device, err), out);
     for (size_t k = 0; k < nflats; k++)
         FSDP_TRY_GOTO(fsdp_event_create(&s->copied[k], f->device, err), out);
@@ -189,6 +215,29 @@ void fsdp_snapshot_destroy(struct fsdp_snapshot *s)
 /* ---- taking -----------------------------------------------------------------------------------
  */
 
+struct host_copy {
+    void *dst;
+    const void *src;
+    size_t nbytes;
+};
+
+static int copy_past(void *arg, struct fsdp_err *err)
+{
+    const struct host_copy *c = arg;
+    (void)err;
+    fsdp_cpu_copy_past(c->dst, c->src, c->nbytes);
+    return FSDP_OK;
+}
+
+static int copy(struct fsdp_snapshot *s, void *dst, const void *src, size_t nbytes,
+                struct fsdp_err *err)
+{
+    struct host_copy c = {dst, src, nbytes};
+    if (!fsdp_device_is_host(s->f->device) || offload_file_holds(s->f->offload_file, src))
+        return offload_copy_host(s->f, s->lane, dst, src, nbytes, err);
+    return fsdp_lane_call(s->lane, copy_past, &c, sizeof c, err);
+}
+
 static int copy_flat(struct fsdp_snapshot *s, int k, struct fsdp_err *err)
 {
     const struct flat *flat = &s->f->units.flats[k];
@@ -199,11 +248,9 @@ static int copy_flat(struct fsdp_snapshot *s, int k, struct fsdp_err *err)
         struct part *part = part_of(s, k, i);
         if (part->is_copied) {
             uint64_t nbytes = flat->cut.shard_nelem * part->elem_nbytes;
-            FSDP_TRY(
-                offload_copy_host(s->f, s->lane, s->host + part->pos, part->live, nbytes, err));
+            FSDP_TRY(copy(s, s->host + part->pos, part->live, nbytes, err));
             if (part->rest)
-                FSDP_TRY(offload_copy_host(s->f, s->lane, s->host + part->pos + nbytes, part->rest,
-                                           nbytes, err));
+                FSDP_TRY(copy(s, s->host + part->pos + nbytes, part->rest, nbytes, err));
             continue;
         }
         for (int t = 0; t < flat->ntensors; t++) {
@@ -314,6 +361,14 @@ static int view_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct f
     return fsdp_lane_sync(v->s->lane, err);
 }
 
+static const void *view_at(void *ctx, uint64_t pos, size_t nbytes)
+{
+    struct view *v = ctx;
+    if (!v->part->is_copied || v->rest || pos > v->nbytes || nbytes > v->nbytes - pos)
+        return NULL;
+    return v->data + pos;
+}
+
 static int view_write(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
 {
     (void)ctx, (void)pos, (void)src, (void)nbytes;
@@ -346,7 +401,7 @@ static int visit(void *ctx, const struct state_slice *at, fsdp_slice_f *fn, void
                         .rest = rest ? rest + at->pos : NULL,
                         .nbytes = at->nelem * fsdp_dtype_nbytes(at->slice.tensor.dtype),
                         .tensor = at->tensor};
-    struct fsdp_slice_io io = {&view, view_read, view_write};
+    struct fsdp_slice_io io = {.ctx = &view, .read = view_read, .write = view_write, .at = view_at};
 
     FSDP_TRY(fn(fn_ctx, at->kind, &at->slice, &io, err));
     if (view.was_read && !part->is_copied && s->f->units.flats[at->flat].trainable)

@@ -6,6 +6,7 @@
 #include "gather.h"
 #include "master.h"
 #include "offload.h"
+#include "offload_file.h"
 #include "state.h"
 
 struct filling {
@@ -77,6 +78,17 @@ static int slice_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct 
         return master_read_split(m->f, m->data, m->rest, m->lane, pos, dst, nbytes, err);
     FSDP_TRY(offload_copy_host(m->f, m->lane, dst, m->data + pos, nbytes, err));
     return fsdp_lane_sync(m->lane, err);
+}
+
+static const void *slice_at(void *ctx, uint64_t pos, size_t nbytes)
+{
+    const struct slice_mem *m = ctx;
+    bool in_memory = fsdp_device_is_host(m->f->device) && !m->rest &&
+                     !offload_file_holds(m->f->offload_file, m->data);
+    /* Whatever fails is told by the read that follows. */
+    if (!in_memory || check_range(m, pos, nbytes, NULL) || fsdp_lane_sync(m->lane, NULL))
+        return NULL;
+    return m->data + pos;
 }
 
 static int slice_write(void *ctx, uint64_t pos, const void *src, size_t nbytes,
@@ -161,7 +173,8 @@ static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn,
         mem.data = (char *)((uint16_t *)state->param + at->pos);
         mem.rest = state->rest + at->pos;
     }
-    struct fsdp_slice_io io = {&mem, slice_read, slice_write};
+    struct fsdp_slice_io io = {
+        .ctx = &mem, .read = slice_read, .write = slice_write, .at = slice_at};
 
     return fn(fn_ctx, at->kind, &at->slice, &io, err);
 }

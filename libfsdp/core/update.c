@@ -185,3 +185,74 @@ int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
             FSDP_TRY(update_one(f, &s, &f->runs[k], err));
     return f->ema < 0 ? FSDP_OK : update_average(f, op->flat, &s, err);
 }
+
+/* ---- before the first step ----------------------------------------------------------------------
+ */
+
+enum { WARM_NELEM = 1024 };
+
+/* Elements of every run's kind in memory that holds nothing: the same calls, so the same kernels.
+ */
+static int warm_updates(struct fsdp *f, char *memory, struct fsdp_err *err)
+{
+    const size_t room = WARM_NELEM * sizeof(float);
+
+    for (int k = 0; k < f->nruns; k++) {
+        struct update_run run = f->runs[k];
+        const struct flat *flat = &f->units.flats[run.flat];
+        char *at = memory;
+        struct flat_state s = {0};
+        if (k > 0 && f->runs[k - 1].flat == run.flat)
+            continue;
+        s.grad = (float *)(at += room);
+        s.param = at += room;
+        if (flat_is_split(f, flat))
+            s.rest = (uint16_t *)(at += room);
+        else
+            s.master = flat_is_apart(f, flat) ? (float *)(at += room) : s.param;
+        for (int i = 0; i < f->nstate; i++)
+            s.optim[i] = at += room;
+        run.pos = 0;
+        run.nelem = WARM_NELEM;
+        FSDP_TRY(update_one(f, &s, &run, err));
+    }
+    return FSDP_OK;
+}
+
+static int warm_rest(struct fsdp *f, char *memory, struct fsdp_err *err)
+{
+    const struct fsdp_optim_opts *o = &f->opts.optim;
+    const struct fsdp_scaler_opts *scaler = &f->opts.scaler;
+    const struct fsdp_loss_scale_rule rule = {(float)scaler->growth, (float)scaler->backoff,
+                                              scaler->interval};
+    struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+    struct fsdp_loss_scale *scale = (void *)memory; /* a line each, on the device */
+    double *partial = (double *)(memory + 128);
+    float *coef = (float *)(memory + 256), *norm = (float *)(memory + 384);
+    float *x = (float *)(memory + WARM_NELEM * sizeof *x), *y = x + WARM_NELEM;
+
+    FSDP_TRY(o->clip_norm == FSDP_NORM_INF ? fsdp_absmax(lane, partial, x, WARM_NELEM, err)
+                                           : fsdp_sumsq(lane, partial, x, WARM_NELEM, err));
+    FSDP_TRY(fsdp_clip_coef(lane, coef, norm, partial, 1, o->clip_norm, (float)o->clip_grad_norm,
+                            f->scale, err));
+    if (f->scaled)
+        FSDP_TRY(fsdp_loss_scale_update(lane, scale, norm, rule, err));
+    return f->ema < 0 ? FSDP_OK : fsdp_ema(lane, x, y, WARM_NELEM, o->ema_decay, err);
+}
+
+int update_warm(struct fsdp *f, struct fsdp_err *err)
+{
+    const struct fsdp_step_args args = {.step = 1};
+    const size_t nbytes = (5 + MAX_STATE) * WARM_NELEM * sizeof(float);
+    char *memory = fsdp_device_alloc(f->device, nbytes, "warming up", err);
+
+    if (!memory)
+        return FSDP_ENOMEM;
+    f->step_args = &args;
+    int rc = warm_updates(f, memory, err);
+    f->step_args = NULL;
+    rc = rc ? rc : warm_rest(f, memory, err);
+    int synced = fsdp_lane_sync(f->lanes[SCHED_COMPUTE], rc ? NULL : err);
+    fsdp_device_free(f->device, memory);
+    return rc ? rc : synced;
+}

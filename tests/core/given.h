@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "fsdp/fsdp.h"
+#include "fsdp/sys/device_ops.h"
 
 enum { GIVEN_NPARAMS = 5, GIVEN_NELEM = 7 + 2 * (30 + 6) };
 static const char *const given_names[GIVEN_NPARAMS] = {"scale", "blocks.0.w", "blocks.0.b",
@@ -60,6 +61,61 @@ static inline void given_make_tied(struct given *g, bool tied)
 static inline void given_make(struct given *g)
 {
     given_make_tied(g, false);
+}
+
+/* ---- an engine --------------------------------------------------------------------------------
+ */
+
+/* What a test wants of the mesh and the device; zero is one level, lanes that run at once. */
+struct given_where {
+    const char *device;
+    unsigned flags;
+    int regather; /* reshard_after_forward as a group size; 0: the strategy's own */
+    bool two_level;
+    const struct fsdp_device_ops *ops; /* in place of the device's; NULL: its own */
+};
+
+struct given_engine {
+    struct fsdp_device *device;
+    struct fsdp_mesh *mesh;
+    struct fsdp *f;
+};
+
+/* An engine of the model, a unit per block unless opts say otherwise. Collective; destroyed with
+ * given_close, also where this fails. */
+static inline int given_open(struct given_engine *e, const struct given *g, struct fsdp_opts *opts,
+                             const struct given_where *where, const struct fsdp_node_map *nodes,
+                             struct fsdp_oob *oob, struct fsdp_err *err)
+{
+    static const char *const classes[] = {"Block", NULL};
+    struct fsdp_mesh_shape shape;
+
+    *e = (struct given_engine){.device = NULL};
+    opts->wrap_classes = classes;
+    if (where->regather)
+        opts->reshard_after_forward = where->regather;
+    FSDP_TRY(where->ops ? fsdp_device_open_ops(&e->device, where->ops, 0, where->flags, err)
+                        : fsdp_device_open(&e->device, where->device, where->flags, err));
+    FSDP_TRY(fsdp_mesh_shape_for(&shape, opts->strategy, 0, nodes, err));
+    if (where->regather)
+        FSDP_TRY(fsdp_mesh_shape_regather(&shape, where->regather, err));
+    if (where->two_level)
+        FSDP_TRY(fsdp_mesh_shape_two_level(&shape, nodes, err));
+    FSDP_TRY(fsdp_mesh_create(&e->mesh, shape, "auto", 20, nodes, oob, e->device, err));
+    return fsdp_create(&e->f, g->tree, opts, e->device, e->mesh, err);
+}
+
+/* Destroys the model, too, and says what went wrong: the end of a rank. */
+static inline int given_close(struct given_engine *e, struct given *g, int rank, int rc,
+                              const struct fsdp_err *err)
+{
+    if (rc)
+        fprintf(stderr, "rank %d: %s\n", rank, err->text);
+    fsdp_destroy(e->f);
+    fsdp_mesh_destroy(e->mesh);
+    fsdp_device_close(e->device);
+    fsdp_module_tree_destroy(g->tree);
+    return rc != 0;
 }
 
 /* ---- a micro-step ------------------------------------------------------------------------------

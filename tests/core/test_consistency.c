@@ -5,6 +5,7 @@
  */
 #include <sys/resource.h>
 
+#include "fsdp/sys/device_ops.h"
 #include "given.h"
 #include "ranks.h"
 #include "tap.h"
@@ -197,7 +198,8 @@ static bool advised(const struct fsdp_err *err, int rank, int teller)
     return good && strstr(logged, "optimizer state") && strstr(logged, "in all") &&
            strstr(logged, "param_dtype bfloat16") && strstr(logged, "reduce_dtype bfloat16") &&
            strstr(logged, "half the rows in a micro-batch") && strstr(logged, "twice the ranks") &&
-           strstr(logged, "reshard_after_forward true");
+           strstr(logged, "reshard_after_forward true") &&
+           strstr(logged, "offload optimizer, to files (offload_dir)");
 }
 
 /* Blocks with large weights and activations. */
@@ -246,6 +248,43 @@ static int run_short(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     return !good;
 }
 
+static void *refuse(void *state, size_t nbytes, const char *name, struct fsdp_err *err)
+{
+    (void)state;
+    fsdp_err_set(err, FSDP_ENOMEM, "%s: %zu bytes of page-locked host memory", name, nbytes);
+    return NULL;
+}
+
+/* A device with memory enough, and a host that has none for what is offloaded: files would help. */
+static int run_poor_host(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    struct fsdp_device_ops poor = fsdp_device_cpu_ops;
+    struct fsdp_device *device = NULL;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp *f = NULL;
+    struct job j;
+
+    (void)arg;
+    poor.is_host = false;
+    poor.host_alloc = refuse;
+    if (job_open(&j, oob, nodes, &err) || fsdp_device_open_ops(&device, &poor, 0, 0, &err))
+        return 1;
+    add_blocks(&j);
+    j.opts.offload = FSDP_OFFLOAD_OPTIMIZER;
+    fsdp_log_set(keep_log, NULL, FSDP_LOG_ERROR);
+    int rc = fsdp_create(&f, j.model.tree, &j.opts, device, j.mesh, &err);
+    bool good = rc == FSDP_ENOMEM && strstr(err.text, "of host memory; ") &&
+                strstr(err.text, "offload optimizer, to files (offload_dir) saves") &&
+                !strstr(err.text, "activation_checkpointing") &&
+                (oob->rank ||
+                 (strstr(logged, "state offloaded to the host") && !strstr(logged, "activations")));
+    if (!good)
+        fprintf(stderr, "rank %d: rc %d, '%s'\n%s", oob->rank, rc, err.text, logged);
+    fsdp_device_close(device);
+    job_close(&j);
+    return !good;
+}
+
 int main(void)
 {
     for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++)
@@ -255,6 +294,8 @@ int main(void)
     enum shortage shortages[] = {LIMITED, NO_ADDRESS_SPACE};
     ok(ranks_run(NRANKS, 1, 30, run_short, &shortages[0], NULL) == 0,
        "beyond memory_limit: every rank learns what saves most, one logs the plan");
+    ok(ranks_run(NRANKS, 1, 30, run_poor_host, NULL, NULL) == 0,
+       "where it is the host that lacks memory, files are what helps");
     if (getenv("TEST_SANITIZER"))
         tap_skip("a process under a sanitizer cannot live in little address space");
     else

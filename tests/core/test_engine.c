@@ -317,7 +317,7 @@ static void test_cursor(void)
        "a broken step stays broken: %s", err.text);
     fsdp_step_reset(f);
     ok(fsdp_micro_begin(f, FSDP_EVAL, 0, &err) == FSDP_OK &&
-           forward(&toy, f, &seen, &err) == FSDP_OK && fsdp_micro_end(f, &err) == FSDP_OK,
+           forward(&toy, f, false, &seen, &err) == FSDP_OK && fsdp_micro_end(f, &err) == FSDP_OK,
        "after reset an evaluation pass runs");
     ok(fsdp_module_enter(f, 99, FSDP_FORWARD, &v, &err) == FSDP_EINVAL, "no such module: %s",
        err.text);

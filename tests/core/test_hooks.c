@@ -6,6 +6,7 @@
 #include <math.h>
 #include <sys/mman.h>
 
+#include "fsdp/sys/device_ops.h"
 #include "given.h"
 #include "ranks.h"
 #include "tap.h"
@@ -20,11 +21,12 @@ struct cell {
     int accumulation;
     enum hook hook;
     bool fine; /* gradients that 16 bits cannot hold */
+    bool adamw, warm;
 };
 
 struct outcome {
     float param[GIVEN_NELEM], norm[NSTEPS];
-    int nscatter[MAX_RANKS], nall_reduce[MAX_RANKS];
+    int nscatter[MAX_RANKS], nall_reduce[MAX_RANKS], nadamw[MAX_RANKS];
 };
 
 struct job {
@@ -107,6 +109,37 @@ static int set_hook(struct job *j, struct fsdp *f, int *module, struct fsdp_err 
     return FSDP_EINTERNAL;
 }
 
+/* ---- warming up ---------------------------------------------------------------------------------
+ */
+
+static int nadamw;
+
+static int count_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err)
+{
+    nadamw++;
+    return fsdp_device_cpu_ops.adamw(lane, args, err);
+}
+
+/* Two micro-steps with gradients of no meaning, and what only the end of a step does. */
+static int warm(const struct job *j, const struct given *model, struct fsdp *f,
+                struct fsdp_err *err)
+{
+    float given[GIVEN_NELEM];
+
+    for (int i = 0; i < GIVEN_NELEM; i++)
+        given[i] = 77;
+    if (fsdp_warm(f, NULL) != FSDP_EINVAL)
+        return fsdp_err_set(err, FSDP_EINTERNAL, "warmed up without a pass");
+    for (int m = 0; m < j->cell.accumulation && m < 2; m++)
+        FSDP_TRY(given_micro(model, f, m, given, 3, err));
+    FSDP_TRY(fsdp_sync(f, err));
+    nadamw = 0;
+    FSDP_TRY(fsdp_warm(f, err));
+    fsdp_step_reset(f);
+    j->out->nadamw[j->rank] = nadamw;
+    return FSDP_OK;
+}
+
 /* ---- a run --------------------------------------------------------------------------------------
  */
 
@@ -121,6 +154,8 @@ static int train(struct job *j, const struct given *model, struct fsdp *f, struc
     for (int step = 0; step < NSTEPS; step++) {
         struct fsdp_step_args args = {.step = step, .lr = 0x1p-10};
         struct fsdp_step_result result;
+        if (j->cell.warm && step == 1) /* as where a run goes on: moments are not 0 */
+            FSDP_TRY(warm(j, model, f, err));
         /* Whole numbers, and the same sum at every world size. */
         float scale = 12.0f / (float)(j->cell.nranks * j->cell.accumulation);
         for (int i = 0; i < GIVEN_NELEM; i++)
@@ -140,38 +175,29 @@ static int train(struct job *j, const struct given *model, struct fsdp *f, struc
 
 static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
-    static const char *const classes[] = {"Block", NULL};
     struct job *j = arg;
     const struct cell *c = &j->cell;
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_opts opts = FSDP_OPTS_INIT;
-    struct fsdp_device *device = NULL;
-    struct fsdp_mesh_shape shape;
-    struct fsdp_mesh *mesh = NULL;
-    struct fsdp *f = NULL;
+    struct given_engine engine = {.device = NULL};
     struct given model;
-    int rc;
 
     given_make(&model);
     j->rank = oob->rank;
     opts.strategy = c->strategy;
-    opts.wrap_classes = classes;
     opts.accumulation = c->accumulation;
-    opts.optim.name = "sgd";
+    opts.optim.name = c->adamw ? "adamw" : "sgd";
     opts.optim.momentum = opts.optim.weight_decay = opts.optim.clip_grad_norm = 0;
-    if ((rc = fsdp_device_open(&device, ranks_device(), c->threaded ? FSDP_DEVICE_THREADED : 0,
-                               &err)) ||
-        (rc = fsdp_mesh_shape_for(&shape, c->strategy, 0, nodes, &err)) ||
-        (c->two_level && (rc = fsdp_mesh_shape_two_level(&shape, nodes, &err))) ||
-        (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
-        (rc = fsdp_create(&f, model.tree, &opts, device, mesh, &err)) ||
-        (rc = train(j, &model, f, &err)))
-        fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
-    fsdp_destroy(f);
-    fsdp_mesh_destroy(mesh);
-    fsdp_device_close(device);
-    fsdp_module_tree_destroy(model.tree);
-    return rc != 0;
+    struct fsdp_device_ops counting = fsdp_device_cpu_ops;
+    counting.adamw = count_adamw;
+    const struct given_where where = {.device = ranks_device(),
+                                      .flags = c->threaded ? FSDP_DEVICE_THREADED : 0,
+                                      .two_level = c->two_level,
+                                      .ops = c->adamw ? &counting : NULL};
+    int rc = given_open(&engine, &model, &opts, &where, nodes, oob, &err);
+    if (!rc)
+        rc = train(j, &model, engine.f, &err);
+    return given_close(&engine, &model, oob->rank, rc, &err);
 }
 
 static struct outcome run(struct cell cell)
@@ -199,14 +225,15 @@ static double distance(const struct outcome *a, const struct outcome *b)
  */
 
 static const struct cell meshes[] = {
-    {2, 1, FSDP_NO_SHARD, false, false, 1, NO_HOOK, false},
-    {3, 1, FSDP_FULL_SHARD, false, true, 2, NO_HOOK, false},
-    {4, 2, FSDP_HYBRID_SHARD, false, true, 1, NO_HOOK, false},
-    {4, 2, FSDP_FULL_SHARD, true, false, 3, NO_HOOK, false},
+    {2, 1, FSDP_NO_SHARD, false, false, 1, NO_HOOK, false, false, false},
+    {3, 1, FSDP_FULL_SHARD, false, true, 2, NO_HOOK, false, false, false},
+    {4, 2, FSDP_HYBRID_SHARD, false, true, 1, NO_HOOK, false, false, false},
+    {4, 2, FSDP_FULL_SHARD, true, false, 3, NO_HOOK, false, false, false},
 };
 enum { NMESHES = sizeof meshes / sizeof meshes[0] };
 
-static const struct cell alone = {1, 1, FSDP_FULL_SHARD, false, false, 1, NO_HOOK, false};
+static const struct cell alone = {1, 1,       FSDP_FULL_SHARD, false, false,
+                                  1, NO_HOOK, false,           false, false};
 
 /* A gradient hook gives the same weights at every world size, and other ones than no hook. */
 static void test_grad_hook(enum hook hook, const struct outcome *without)
@@ -279,6 +306,25 @@ static void test_compress(const struct outcome *without)
         }
 }
 
+/* Warming up makes the sums and updates of a step's end once, and changes nothing. */
+static void test_warm(void)
+{
+    struct cell cell = {4, 2, FSDP_HYBRID_SHARD, false, false, 4, FOLLOW, false, true, false};
+    struct outcome cold = run(cell);
+    cell.warm = true;
+    struct outcome warmed = run(cell);
+    bool counted = true;
+
+    for (int r = 0; r < cell.nranks; r++)
+        counted &= warmed.nall_reduce[r] == cold.nall_reduce[r] + 3 &&
+                   warmed.nscatter[r] == cold.nscatter[r] + 2 * 3 &&
+                   (r % 2 || warmed.nadamw[r] == 3); /* the others hold nothing */
+    ok(counted, "warming up sums each unit between replicas once, and updates something");
+    ok(!memcmp(cold.param, warmed.param, sizeof cold.param) &&
+           !memcmp(cold.norm, warmed.norm, sizeof cold.norm),
+       "and changes no bit of what follows");
+}
+
 int main(void)
 {
     struct outcome without = run(alone);
@@ -288,5 +334,6 @@ int main(void)
     test_unit_scale(&without);
     test_follow(&without);
     test_compress(&without);
+    test_warm();
     return tap_done();
 }

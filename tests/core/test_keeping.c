@@ -164,21 +164,15 @@ static int train(struct run *run, struct given *model, struct fsdp *f, struct fs
 
 static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
-    static const char *const classes[] = {"Block", NULL};
     struct run *run = arg;
     unsigned how = run->cell.how, flags = how & THREADED ? FSDP_DEVICE_THREADED : 0;
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_opts opts = FSDP_OPTS_INIT;
-    struct fsdp_device *device = NULL;
-    struct fsdp_mesh_shape shape;
-    struct fsdp_mesh *mesh = NULL;
-    struct fsdp *f = NULL;
+    struct given_engine engine = {.device = NULL};
     struct given model;
-    int rc;
 
     given_make(&model);
     opts.strategy = run->cell.strategy;
-    opts.wrap_classes = classes;
     opts.param_dtype = how & WIDE ? FSDP_F32 : FSDP_BF16;
     opts.offload = how & PARAMS_AWAY  ? FSDP_OFFLOAD_PARAMS
                    : how & STATE_AWAY ? FSDP_OFFLOAD_OPTIMIZER
@@ -190,17 +184,11 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     opts.optim.moment_dtype = how & NARROW ? FSDP_BF16 : FSDP_F32;
     opts.optim.ema_decay = how & EMA ? 0.75 : 0;
     opts.optim.clip_grad_norm = how & CLIP ? 0.5 : 0;
-    if ((rc = fsdp_device_open(&device, ranks_device(), flags, &err)) ||
-        (rc = fsdp_mesh_shape_for(&shape, opts.strategy, 0, nodes, &err)) ||
-        (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
-        (rc = fsdp_create(&f, model.tree, &opts, device, mesh, &err)) ||
-        (rc = train(run, &model, f, &err)))
-        fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
-    fsdp_destroy(f);
-    fsdp_mesh_destroy(mesh);
-    fsdp_device_close(device);
-    fsdp_module_tree_destroy(model.tree);
-    return rc != 0;
+    const struct given_where where = {.device = ranks_device(), .flags = flags};
+    int rc = given_open(&engine, &model, &opts, &where, nodes, oob, &err);
+    if (!rc)
+        rc = train(run, &model, engine.f, &err);
+    return given_close(&engine, &model, oob->rank, rc, &err);
 }
 
 static struct outcome *run_cell(struct cell cell)

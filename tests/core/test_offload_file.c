@@ -89,6 +89,70 @@ out:
     free(mem);
 }
 
+/* As a step does: units of several pieces are read into places, changed, and written behind, the
+ * next ones read meanwhile into the place whose bytes may still be on their way. */
+static void test_behind(const char *dir)
+{
+    enum { UNIT = (9 << 20) + OFFLOAD_FILE_BLOCK, UNITS = 5, PLACES = 2, STEPS = 6 };
+    struct offload_file *file = NULL;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    char *place[PLACES] = {aligned_alloc(OFFLOAD_FILE_BLOCK, UNIT),
+                           aligned_alloc(OFFLOAD_FILE_BLOCK, UNIT)};
+    int nwrong = 0;
+    bool rc =
+        !place[0] || !place[1] || offload_file_create(&file, dir, (uint64_t)UNITS * UNIT, 3, &err);
+
+    for (int i = 0; i < STEPS * UNITS && !rc; i++) {
+        char *at = offload_file_base(file) + (size_t)(i % UNITS) * UNIT, *mem = place[i % PLACES];
+        rc = offload_file_read(file, lane, mem, at, UNIT, &err) || fsdp_lane_sync(lane, &err);
+        for (size_t k = 0; k < UNIT && !rc; k++) {
+            nwrong += mem[k] != (char)(i < UNITS ? 0 : (size_t)(i - UNITS) + k / 4096);
+            mem[k] = (char)((size_t)i + k / 4096);
+        }
+        rc = rc || offload_file_write_behind(file, lane, at, mem, UNIT, &err) ||
+             ((i + 1) % UNITS == 0 && offload_file_settle(file, lane, &err));
+    }
+    rc = rc || fsdp_lane_sync(lane, &err);
+    ok(!rc && !nwrong, "units are what was written behind: %d bytes are not; %s", nwrong, err.text);
+    offload_file_destroy(file);
+    free(place[0]);
+    free(place[1]);
+}
+
+/* What fails behind the lane is the error of what comes next. */
+static void test_fails_behind(const char *dir)
+{
+    struct offload_file *file = NULL;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_lane *own = NULL;
+    struct rlimit before, none = {0};
+    char *mem = aligned_alloc(OFFLOAD_FILE_BLOCK, NBYTES);
+
+    getrlimit(RLIMIT_FSIZE, &before);
+    none.rlim_max = before.rlim_max;
+    if (!mem || fsdp_lane_create(&own, device, "copies", &err) ||
+        offload_file_create(&file, dir, NBYTES, 3, &err)) {
+        ok(false, "a file in %s: %s", dir, err.text);
+        goto out;
+    }
+    memset(mem, 1, NBYTES);
+    setrlimit(RLIMIT_FSIZE, &none);
+    offload_file_write_behind(file, own, offload_file_base(file), mem, NBYTES, NULL);
+    offload_file_settle(file, own, NULL);
+    const int rc = fsdp_lane_sync(own, &err);
+    setrlimit(RLIMIT_FSIZE, &before);
+    ok(rc == FSDP_EIO && strstr(err.text, "rank 3 on ") && strstr(err.text, "File too large"),
+       "settling fails with it: %s", err.text);
+    err = (struct fsdp_err)FSDP_ERR_INIT;
+    ok(offload_file_read(file, lane, mem, offload_file_base(file), NBYTES, &err) == FSDP_EIO ||
+           fsdp_lane_sync(lane, &err) == FSDP_EIO,
+       "and so does a read on another lane: %s", err.text);
+out:
+    fsdp_lane_destroy(own);
+    offload_file_destroy(file);
+    free(mem);
+}
+
 /* The lane's error after one block of a file has been written, or read, in trouble. */
 static void fail_with(const char *dir, bool write, const char *why)
 {
@@ -141,9 +205,11 @@ int main(void)
         fsdp_lane_create(&lane, device, "lane", NULL))
         abort();
     test_ranges(dir);
+    test_behind(dir);
     test_refused();
     fail_with(dir, true, "File too large");
     fail_with(dir, false, "shorter");
+    test_fails_behind(dir); /* last: the lane has failed then */
     fsdp_lane_destroy(lane);
     fsdp_device_close(device);
     return tap_done();

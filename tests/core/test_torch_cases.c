@@ -224,34 +224,23 @@ static int train(struct run *run, struct given *model, struct fsdp *f, int rank,
 
 static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
-    static const char *const classes[] = {"Block", NULL};
     struct run *run = arg;
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_opts opts = FSDP_OPTS_INIT;
     struct lists lists = {0};
-    struct fsdp_device *device = NULL;
-    struct fsdp_mesh_shape shape;
-    struct fsdp_mesh *mesh = NULL;
-    struct fsdp *f = NULL;
+    struct given_engine engine = {.device = NULL};
     struct given model;
-    int rc;
 
     given_make_tied(&model, json_is_true(json_object_get(run->c->spec, "tied")));
     opts.strategy = run->strategy;
     opts.wrap_policy = run->wrap;
-    opts.wrap_classes = classes;
-    if ((rc = set_opts(&opts, &lists, run->c, &err)) ||
-        (rc = fsdp_device_open(&device, ranks_device(), 0, &err)) ||
-        (rc = fsdp_mesh_shape_for(&shape, run->strategy, 0, nodes, &err)) ||
-        (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
-        (rc = fsdp_create(&f, model.tree, &opts, device, mesh, &err)) ||
-        (rc = train(run, &model, f, oob->rank, &err)))
-        fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
-    fsdp_destroy(f);
-    fsdp_mesh_destroy(mesh);
-    fsdp_device_close(device);
-    fsdp_module_tree_destroy(model.tree);
-    return rc != 0;
+    const struct given_where where = {.device = ranks_device()};
+    int rc = set_opts(&opts, &lists, run->c, &err);
+    if (!rc)
+        rc = given_open(&engine, &model, &opts, &where, nodes, oob, &err);
+    if (!rc)
+        rc = train(run, &model, engine.f, oob->rank, &err);
+    return given_close(&engine, &model, oob->rank, rc, &err);
 }
 
 /* ---- comparing ----------------------------------------------------------------------------------

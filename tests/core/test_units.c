@@ -193,42 +193,29 @@ static int train(struct job *j, const struct given *model, struct fsdp *f, struc
 
 static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
-    static const char *const classes[] = {"Block", NULL};
     struct job *j = arg;
     const struct cell *c = &j->cell;
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_opts opts = FSDP_OPTS_INIT;
-    struct fsdp_device *device = NULL;
-    struct fsdp_mesh_shape shape;
-    struct fsdp_mesh *mesh = NULL;
-    struct fsdp *f = NULL;
+    struct given_engine engine = {.device = NULL};
     struct given model;
-    int rc;
 
     given_make(&model);
     j->rank = oob->rank;
     opts.strategy = c->strategy;
     opts.wrap_policy = c->wrap;
-    opts.wrap_classes = classes;
     opts.frozen = frozen;
     opts.ignored = ignored;
     opts.optim.name = "sgd";
     opts.optim.weight_decay = opts.optim.clip_grad_norm = 0;
-    if (c->regather)
-        opts.reshard_after_forward = c->regather;
-    if ((rc = fsdp_device_open(&device, "cpu", c->threaded ? FSDP_DEVICE_THREADED : 0, &err)) ||
-        (rc = fsdp_mesh_shape_for(&shape, c->strategy, 0, nodes, &err)) ||
-        (c->regather && (rc = fsdp_mesh_shape_regather(&shape, c->regather, &err))) ||
-        (c->two_level && (rc = fsdp_mesh_shape_two_level(&shape, nodes, &err))) ||
-        (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
-        (rc = fsdp_create(&f, model.tree, &opts, device, mesh, &err)) ||
-        (rc = train(j, &model, f, &err)))
-        fprintf(stderr, "rank %d: %s\n", oob->rank, err.text);
-    fsdp_destroy(f);
-    fsdp_mesh_destroy(mesh);
-    fsdp_device_close(device);
-    fsdp_module_tree_destroy(model.tree);
-    return rc != 0;
+    const struct given_where where = {.device = "cpu",
+                                      .flags = c->threaded ? FSDP_DEVICE_THREADED : 0,
+                                      .regather = c->regather,
+                                      .two_level = c->two_level};
+    int rc = given_open(&engine, &model, &opts, &where, nodes, oob, &err);
+    if (!rc)
+        rc = train(j, &model, engine.f, &err);
+    return given_close(&engine, &model, oob->rank, rc, &err);
 }
 
 static bool run(struct cell cell, struct outcome *out)

@@ -17,7 +17,15 @@
 #include "ranks.h"
 #include "tap.h"
 
-enum { NBLOCKS = 3, ROWS = 12, STEPS = 3, MAX_PARAMS = 16, MAX_NELEM = 4096 };
+enum {
+    NBLOCKS = 3,
+    ROWS = 12,
+    STEPS = 3,
+    MAX_PARAMS = 16,
+    MAX_NELEM = 4096,
+    MAX_RANKS = 16,
+    NLOOKS = 3
+};
 
 struct toy {
     struct fsdp_module_tree *tree;
@@ -145,8 +153,31 @@ static inline int look(struct toy *t, const struct fsdp_view *v, const char *pre
     return FSDP_OK;
 }
 
+static inline int scribble_run(void *arg, struct fsdp_err *err)
+{
+    struct look_arg *a = arg;
+    (void)err;
+    memset((void *)(uintptr_t)a->param, 0xff, a->nbytes);
+    return FSDP_OK;
+}
+
+/* Overwrites what a unit gathered and needs no more: if others read it, or it is not gathered
+ * again, this shows. */
+static inline int scribble(struct toy *t, const struct fsdp_view *v, const char *prefix,
+                           struct fsdp_err *err)
+{
+    for (int p = 0; p < fsdp_param_count(t->tree); p++) {
+        struct fsdp_tensor tensor = fsdp_param_tensor(t->tree, p);
+        struct look_arg arg = {v->param[p], fsdp_tensor_nelem(&tensor) * sizeof(float), NULL};
+        if (!strncmp(tensor.name, prefix, strlen(prefix)))
+            FSDP_TRY(fsdp_lane_call(v->lane, scribble_run, &arg, sizeof arg, err));
+    }
+    return FSDP_OK;
+}
+
 /* *seen: a hash of all parameters, as they are when the pass runs. */
-static inline int forward(struct toy *t, struct fsdp *f, uint64_t *seen, struct fsdp_err *err)
+static inline int forward(struct toy *t, struct fsdp *f, bool scribbles, uint64_t *seen,
+                          struct fsdp_err *err)
 {
     struct fsdp_view v;
     char prefix[32];
@@ -159,6 +190,8 @@ static inline int forward(struct toy *t, struct fsdp *f, uint64_t *seen, struct 
         FSDP_TRY(fsdp_module_enter(f, t->block[i], FSDP_FORWARD, &v, err));
         snprintf(prefix, sizeof prefix, "block.%d", i);
         FSDP_TRY(look(t, &v, prefix, seen, err));
+        if (scribbles && i + 1 < NBLOCKS) /* the last stays for the backward pass */
+            FSDP_TRY(scribble(t, &v, prefix, err));
         FSDP_TRY(fsdp_module_leave(f, t->block[i], FSDP_FORWARD, err));
     }
     FSDP_TRY(fsdp_module_enter(f, t->head, FSDP_FORWARD, &v, err));
@@ -166,12 +199,14 @@ static inline int forward(struct toy *t, struct fsdp *f, uint64_t *seen, struct 
     return fsdp_module_leave(f, t->root, FSDP_FORWARD, err);
 }
 
-static inline int backward(struct toy *t, struct fsdp *f, int first_row, int nrows,
-                           struct fsdp_err *err)
+/* Looks, too: a backward pass reads what it multiplies with. */
+static inline int backward(struct toy *t, struct fsdp *f, bool scribbles, int first_row, int nrows,
+                           uint64_t *seen, struct fsdp_err *err)
 {
     struct fsdp_view v;
     char prefix[32];
     FSDP_TRY(fsdp_module_enter(f, t->root, FSDP_BACKWARD, &v, err));
+    FSDP_TRY(look(t, &v, "scal", seen, err));
     FSDP_TRY(write_grads(t, &v, "scal", first_row, nrows, err));
     FSDP_TRY(fsdp_module_enter(f, t->head, FSDP_BACKWARD, &v, err));
     FSDP_TRY(write_grads(t, &v, "embed", first_row, nrows, err));
@@ -183,12 +218,18 @@ static inline int backward(struct toy *t, struct fsdp *f, int first_row, int nro
         }
         FSDP_TRY(fsdp_module_enter(f, t->block[i], FSDP_BACKWARD, &v, err));
         snprintf(prefix, sizeof prefix, "block.%d", i);
+        FSDP_TRY(look(t, &v, prefix, seen, err));
         FSDP_TRY(write_grads(t, &v, prefix, first_row, nrows, err));
+        if (scribbles)
+            FSDP_TRY(scribble(t, &v, prefix, err));
         FSDP_TRY(fsdp_module_leave(f, t->block[i], FSDP_BACKWARD, err));
     }
     /* The tied weight's second contribution adds. */
     FSDP_TRY(fsdp_module_enter(f, t->embed, FSDP_BACKWARD, &v, err));
+    FSDP_TRY(look(t, &v, "embed", seen, err));
     FSDP_TRY(write_grads(t, &v, "embed", first_row + 1, nrows, err));
+    if (scribbles)
+        FSDP_TRY(scribble(t, &v, "embed", err));
     FSDP_TRY(fsdp_module_leave(f, t->embed, FSDP_BACKWARD, err));
     return fsdp_module_leave(f, t->root, FSDP_BACKWARD, err);
 }
@@ -212,6 +253,7 @@ struct cell {
     unsigned shuffle;      /* seed of an order drawn by lot; 0: lanes run as they do */
     int repeats;           /* engines one after the other, each in another order; 0: one */
     bool unwaited;         /* nobody waits before the last step */
+    bool scribbles;        /* over what was gathered; for FULL_SHARD of units that are blocks */
     /* Called when the engine is made; may take an edge from it. */
     void (*sabotage)(struct fsdp *f, int index);
     int index;
@@ -221,8 +263,10 @@ struct outcome {
     float value[3][MAX_PARAMS][MAX_NELEM]; /* master, exp_avg, exp_avg_sq */
     uint32_t seen[3][MAX_PARAMS];          /* elements written, replica 0 */
     double grad_norm[STEPS], control[STEPS];
-    /* Of rank 0: what forward passes saw, all micro-steps of a step and the evaluation after it. */
-    uint64_t looked[STEPS][2];
+    /* What forward passes of a step saw, backward passes, and the evaluation after it: the same in
+     * all micro-steps and on all ranks, else 0. */
+    uint64_t looked[STEPS][NLOOKS];
+    uint64_t looked_by[MAX_RANKS][STEPS][NLOOKS];
     /* Of rank 0, from the second step on. */
     uint64_t allocs_in_loop, device_allocs_in_loop, syncs_in_loop;
     uint64_t planned_nbytes, taken_nbytes; /* by the engine, of its device */
@@ -256,10 +300,15 @@ static inline int collect(void *ctx, enum fsdp_slice_kind kind, const struct fsd
 
 enum { MAX_MICROS = 12 };
 
+/* Of one rank and step; a micro-step hashes its passes into its own. */
+struct looks {
+    uint64_t forward[MAX_MICROS], backward[MAX_MICROS], eval;
+};
+
 /* One step, and an evaluation pass, which must not disturb the next. Where nobody waits there is
  * none: it orders the lanes of one step before those of the next. */
 static inline int train_step(struct run *run, struct fsdp *f, int step, double *control,
-                             uint64_t seen[MAX_MICROS + 1], struct fsdp_err *err)
+                             struct looks *seen, struct fsdp_err *err)
 {
     const struct cell *c = &run->cell;
     int per_micro = ROWS / c->nranks / c->accumulation;
@@ -271,8 +320,8 @@ static inline int train_step(struct run *run, struct fsdp *f, int step, double *
     for (int m = 0; m < c->accumulation; m++) {
         int row = (run->rank * c->accumulation + m) * per_micro;
         FSDP_TRY(fsdp_micro_begin(f, FSDP_TRAIN, m, err));
-        FSDP_TRY(forward(run->toy, f, &seen[m], err));
-        FSDP_TRY(backward(run->toy, f, row, per_micro, err));
+        FSDP_TRY(forward(run->toy, f, c->scribbles, &seen->forward[m], err));
+        FSDP_TRY(backward(run->toy, f, c->scribbles, row, per_micro, &seen->backward[m], err));
         FSDP_TRY(fsdp_micro_end(f, err));
     }
     FSDP_TRY(fsdp_step(f, &args, waits ? &result : NULL, err));
@@ -281,22 +330,30 @@ static inline int train_step(struct run *run, struct fsdp *f, int step, double *
     if (!waits)
         return FSDP_OK;
     FSDP_TRY(fsdp_micro_begin(f, FSDP_EVAL, 0, err));
-    FSDP_TRY(forward(run->toy, f, &seen[MAX_MICROS], err));
+    FSDP_TRY(forward(run->toy, f, false, &seen->eval, err));
     return fsdp_micro_end(f, err);
+}
+
+static inline uint64_t all_same(const uint64_t *seen, int count)
+{
+    for (int i = 1; i < count; i++)
+        if (seen[i] != seen[0])
+            return 0;
+    return seen[0];
 }
 
 static inline int train(struct run *run, struct fsdp *f, struct fsdp_device *device,
                         struct fsdp_err *err)
 {
     double control[STEPS][FSDP_CONTROL_NELEM] = {{0}};
-    uint64_t seen[STEPS][MAX_MICROS + 1] = {{0}};
+    struct looks seen[STEPS] = {{{0}, {0}, 0}};
     struct outcome *out = run->out;
 
     for (int step = 0; step < STEPS; step++) {
         uint64_t allocs = fsdp_alloc_count();
         struct fsdp_device_stats before = fsdp_device_stats(device);
         control[step][3] = run->rank + 1;
-        FSDP_TRY(train_step(run, f, step, control[step], seen[step], err));
+        FSDP_TRY(train_step(run, f, step, control[step], &seen[step], err));
         struct fsdp_device_stats after = fsdp_device_stats(device);
         if (step == 0 || run->rank != 0)
             continue;
@@ -306,12 +363,11 @@ static inline int train(struct run *run, struct fsdp *f, struct fsdp_device *dev
             out->syncs_in_loop += after.nsyncs - before.nsyncs;
     }
     FSDP_TRY(fsdp_sync(f, err));
-    for (int step = 0; step < STEPS && run->rank == 0; step++) {
-        out->looked[step][0] = seen[step][0];
-        out->looked[step][1] = seen[step][MAX_MICROS];
-        for (int m = 1; m < run->cell.accumulation; m++)
-            if (seen[step][m] != seen[step][0])
-                out->looked[step][0] = 0; /* equal in no run */
+    for (int step = 0; step < STEPS; step++) {
+        uint64_t *looked = out->looked_by[run->rank][step];
+        looked[0] = all_same(seen[step].forward, run->cell.accumulation);
+        looked[1] = all_same(seen[step].backward, run->cell.accumulation);
+        looked[2] = seen[step].eval;
     }
     return fsdp_state_each(f, collect, run, err);
 }
@@ -447,6 +503,17 @@ static inline size_t outcome_nbytes(const struct cell *cell)
     return sizeof(struct outcome) * (size_t)(cell->repeats ? cell->repeats : 1);
 }
 
+static inline void compare_looks(struct outcome *out, int nranks)
+{
+    for (int step = 0; step < STEPS; step++)
+        for (int k = 0; k < NLOOKS; k++) {
+            uint64_t seen[MAX_RANKS] = {0};
+            for (int r = 0; r < nranks; r++)
+                seen[r] = out->looked_by[r][step][k];
+            out->looked[step][k] = all_same(seen, nranks);
+        }
+}
+
 /* An outcome per repeat, to be unmapped by the caller; NULL if a rank failed. */
 static inline struct outcome *run_cell(const struct cell *cell)
 {
@@ -458,6 +525,8 @@ static inline struct outcome *run_cell(const struct cell *cell)
         munmap(out, outcome_nbytes(cell));
         return NULL;
     }
+    for (int i = 0; i == 0 || i < cell->repeats; i++)
+        compare_looks(&out[i], cell->nranks);
     return out;
 }
 

@@ -249,15 +249,16 @@ static void bench_rest(struct bench *b)
     fsdp_device_free(b->device, swiglu.up);
 
     size_t nlogits = chunk * (size_t)b->vocab;
-    struct nn_cross_entropy loss = {.logits = make(b, nlogits, FSDP_F32),
+    struct nn_cross_entropy loss = {.logits = make(b, nlogits, half),
                                     .targets =
                                         fsdp_device_alloc(b->device, chunk * 4, "targets", NULL),
                                     .loss_sum = fsdp_device_alloc(b->device, 8, "loss", NULL),
                                     .rows = (int)chunk,
                                     .vocab = b->vocab,
                                     .scale = 1,
-                                    .grad = true};
-    report(b, "loss and its gradient", call_cross_entropy, &loss, 12.0 * (double)nlogits, 0);
+                                    .grad = true,
+                                    .dtype = half};
+    report(b, "loss and its gradient", call_cross_entropy, &loss, 6.0 * (double)nlogits, 0);
     fsdp_device_free(b->device, loss.logits);
 
     size_t n = (size_t)b->dim * (size_t)b->ffn;
