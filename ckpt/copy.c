@@ -61,6 +61,7 @@ static int name_out(struct ckpt_copy *c, struct fsdp_err *err)
         return c->out ? FSDP_OK : FSDP_ENOMEM;
     }
     FSDP_TRY(ckpt_source_hash(&key, c->ckpt, err));
+    key ^= ckpt_lock_domain(c->final);
     c->temp = fsdp_sprintf(err, "%s.tmp.%016llx", c->final, (unsigned long long)key);
     c->out = c->temp ? ckpt_path_join(c->temp, c->folder ? "out" : "out.safetensors", err) : NULL;
     return c->out ? FSDP_OK : FSDP_ENOMEM;

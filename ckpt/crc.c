@@ -143,8 +143,29 @@ bool ckpt_crc64_locate(uint64_t *pos, uint16_t *error, uint64_t difference, uint
     return false;
 }
 
+/* Both over a part that the second finds in the cache still. */
+static uint64_t crc_both(uint32_t *crc32c, const unsigned char *p, size_t nbytes)
+{
+    enum { CACHED = 128 << 10 };
+    uint64_t crc64 = 0;
+    if (!crc32c)
+        return ckpt_crc64(0, p, nbytes);
+    for (size_t part; nbytes; p += part, nbytes -= part) {
+        part = nbytes < CACHED ? nbytes : CACHED;
+        crc64 = ckpt_crc64(crc64, p, part);
+        *crc32c = ckpt_crc32c(*crc32c, p, part);
+    }
+    return crc64;
+}
+
 uint64_t ckpt_fingerprint_part(const struct fsdp_tensor *tensor, const struct fsdp_box *box,
                                const void *data)
+{
+    return ckpt_fingerprint_part_summed(NULL, tensor, box, data);
+}
+
+uint64_t ckpt_fingerprint_part_summed(uint32_t *crc32c, const struct fsdp_tensor *tensor,
+                                      const struct fsdp_box *box, const void *data)
 {
     size_t elem_nbytes = fsdp_dtype_nbytes(tensor->dtype);
     uint64_t total = fsdp_tensor_nelem(tensor), sum = 0, run = 1;
@@ -166,7 +187,7 @@ uint64_t ckpt_fingerprint_part(const struct fsdp_tensor *tensor, const struct fs
         for (int k = 0; k < tensor->ndim; k++)
             at = at * tensor->shape[k] + box->offset[k] + (k < d ? index[k] : 0);
         behind = (total - at - run) * elem_nbytes;
-        sum ^= ckpt_crc64_shift(ckpt_crc64(0, p, run * elem_nbytes), behind);
+        sum ^= ckpt_crc64_shift(crc_both(crc32c, p, run * elem_nbytes), behind);
         p += run * elem_nbytes;
         int k = d - 1;
         while (k >= 0 && ++index[k] == box->length[k])

@@ -23,4 +23,8 @@ bool ckpt_crc64_locate(uint64_t *pos, uint16_t *error, uint64_t difference, uint
 uint64_t ckpt_fingerprint_part(const struct fsdp_tensor *tensor, const struct fsdp_box *box,
                                const void *data);
 
+/* The same, and data's CRC-32C in the same pass: *crc32c goes on from what it is; NULL: none. */
+uint64_t ckpt_fingerprint_part_summed(uint32_t *crc32c, const struct fsdp_tensor *tensor,
+                                      const struct fsdp_box *box, const void *data);
+
 #endif

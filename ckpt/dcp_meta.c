@@ -30,22 +30,6 @@ void ckpt_dcp_meta_free(struct ckpt_dcp_meta *meta)
     fsdp_free(meta);
 }
 
-static int grow(void **data, size_t *max, size_t count, size_t elem_nbytes, struct fsdp_err *err)
-{
-    if (count < *max)
-        return FSDP_OK;
-    size_t more = *max ? *max * 2 : 64;
-    void *grown = fsdp_alloc(more, elem_nbytes, "torch metadata", err);
-    if (!grown)
-        return FSDP_ENOMEM;
-    if (count)
-        memcpy(grown, *data, count * elem_nbytes);
-    fsdp_free(*data);
-    *data = grown;
-    *max = more;
-    return FSDP_OK;
-}
-
 const char *ckpt_dcp_meta_file(struct ckpt_dcp_meta *meta, const char *file, struct fsdp_err *err)
 {
     /* Boxes come file by file. */
@@ -54,12 +38,11 @@ const char *ckpt_dcp_meta_file(struct ckpt_dcp_meta *meta, const char *file, str
     for (int i = 0; i < meta->nfiles; i++)
         if (!strcmp(meta->files[i], file))
             return meta->files[i];
-    size_t max = (size_t)meta->max_files;
-    void *data = meta->files;
-    if (grow(&data, &max, (size_t)meta->nfiles, sizeof *meta->files, err))
+    char **files = fsdp_alloc_grow(meta->files, (size_t)meta->nfiles, &meta->max_files,
+                                   sizeof *files, "torch metadata", err);
+    if (!files)
         return NULL;
-    meta->files = data;
-    meta->max_files = (int)max;
+    meta->files = files;
     char *copy = fsdp_strdup(file, err);
     if (copy)
         meta->files[meta->nfiles++] = copy;
@@ -71,19 +54,19 @@ const char *ckpt_dcp_meta_file(struct ckpt_dcp_meta *meta, const char *file, str
 int ckpt_dcp_meta_add(struct ckpt_dcp_meta *meta, const char *stored, json_t *path,
                       struct fsdp_err *err)
 {
-    size_t max = (size_t)meta->max_entries;
-    void *data = meta->entries;
-    int rc = path ? FSDP_OK : fsdp_err_set(err, FSDP_EINVAL, "'%s' is not in UTF-8", stored);
-    if (rc == FSDP_OK)
-        rc = grow(&data, &max, (size_t)meta->nentries, sizeof *meta->entries, err);
-    char *copy = rc == FSDP_OK ? fsdp_strdup(stored, err) : NULL;
-    if (rc == FSDP_OK) {
-        meta->entries = data;
-        meta->max_entries = (int)max;
-    }
+    struct ckpt_dcp_entry *entries;
+    char *copy;
+
+    if (!path)
+        return fsdp_err_set(err, FSDP_EINVAL, "'%s' is not in UTF-8", stored);
+    entries = fsdp_alloc_grow(meta->entries, (size_t)meta->nentries, &meta->max_entries,
+                              sizeof *entries, "torch metadata", err);
+    if (entries)
+        meta->entries = entries;
+    copy = entries ? fsdp_strdup(stored, err) : NULL;
     if (!copy) {
         json_decref(path);
-        return rc ? rc : FSDP_ENOMEM;
+        return FSDP_ENOMEM;
     }
     meta->entries[meta->nentries] =
         (struct ckpt_dcp_entry){.stored = copy, .path = path, .same_as = -1};
@@ -173,12 +156,14 @@ int ckpt_dcp_meta_box(struct ckpt_dcp_meta *meta, int tensor, const struct fsdp_
 {
     const struct fsdp_tensor *t = &meta->entries[tensor].tensor;
     struct ckpt_dcp_blob blob;
-    void *data = meta->boxes;
     if (!fsdp_box_nelem(box, t->ndim) && fsdp_tensor_nelem(t))
         return FSDP_OK;
     FSDP_TRY(ckpt_dcp_blob_measure(&blob, t->dtype, box->length, t->ndim, err));
-    FSDP_TRY(grow(&data, &meta->max_boxes, meta->nboxes, sizeof *meta->boxes, err));
-    meta->boxes = data;
+    struct ckpt_dcp_box *boxes = fsdp_alloc_grow(meta->boxes, meta->nboxes, &meta->max_boxes,
+                                                 sizeof *boxes, "torch metadata", err);
+    if (!boxes)
+        return FSDP_ENOMEM;
+    meta->boxes = boxes;
     const char *name = ckpt_dcp_meta_file(meta, file, err);
     if (!name)
         return FSDP_ENOMEM;

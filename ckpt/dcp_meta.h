@@ -26,11 +26,13 @@ struct ckpt_dcp_entry {
 };
 
 struct ckpt_dcp_meta {
-    int nentries, max_entries;
+    int nentries;
+    size_t max_entries;
     struct ckpt_dcp_entry *entries;
     size_t nboxes, max_boxes;
     struct ckpt_dcp_box *boxes;
-    int nfiles, max_files;
+    int nfiles;
+    size_t max_files;
     char **files;
 };
 

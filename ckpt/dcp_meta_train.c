@@ -99,8 +99,8 @@ static const char *param_of(const char *name)
     return param;
 }
 
-/* {parameter: container of its state}, in the order of the weights. */
-static json_t *params_find(const struct trainer *t)
+/* {parameter: container of its state}, in the order of the weights. stateless: of all weights. */
+static json_t *params_find(const struct trainer *t, bool stateless)
 {
     json_t *have = json_object(), *out = json_object();
     for (int i = 0; i < t->meta->nentries; i++) {
@@ -114,11 +114,13 @@ static json_t *params_find(const struct trainer *t)
     }
     for (int i = 0; i < t->meta->nentries; i++) {
         const struct ckpt_dcp_entry *entry = &t->meta->entries[i];
-        json_t *container = entry->role == CKPT_ROLE_MODEL && entry->name
-                                ? json_object_get(have, entry->name)
-                                : NULL;
-        if (container && entry->same_as < 0)
+        if (entry->role != CKPT_ROLE_MODEL || !entry->name || entry->same_as >= 0)
+            continue;
+        json_t *container = json_object_get(have, entry->name);
+        if (container)
             json_object_set(out, entry->name, container);
+        else if (stateless)
+            json_object_set_new(out, entry->name, json_string("optim."));
     }
     json_decref(have);
     return out;
@@ -248,28 +250,55 @@ static int values_add(struct trainer *t, const json_t *state, bool *grouped)
     return rc;
 }
 
+static bool has_momentum_buffers(const struct trainer *t)
+{
+    for (int i = 0; i < t->meta->nentries; i++) {
+        const struct ckpt_dcp_entry *entry = &t->meta->entries[i];
+        const char *last = entry->name ? strrchr(entry->name, '.') : NULL;
+        if (entry->role == CKPT_ROLE_OPTIM && last && !strcmp(last, ".momentum_buffer"))
+            return true;
+    }
+    return false;
+}
+
+/* Adam counts per parameter. torch's SGD does not: there the step is a value of its own, which
+ * torch passes over. */
+static int steps_add(struct trainer *t, const json_t *params, bool sgd)
+{
+    json_t *container;
+    const char *name;
+    int rc = FSDP_OK;
+    if (t->train->step < 0)
+        return rc;
+    if (sgd)
+        return value_add(t, "step", json_pack("[s]", "step"), json_integer(t->train->step));
+    json_object_foreach((json_t *)(uintptr_t)params, name, container)
+    {
+        if (rc == FSDP_OK)
+            rc = counter_add(t, name, json_string_value(container));
+    }
+    return rc;
+}
+
 static int fill(struct trainer *t)
 {
     json_t *state = t->train->state_json ? json_loads(t->train->state_json, 0, NULL) : NULL;
-    json_t *params = params_find(t), *container;
-    bool grouped = false;
-    const char *name;
+    const json_t *optim = json_object_get(state, "optim");
+    bool stateless = t->train->whole && text_is(json_object_get(optim, "name"), "sgd") &&
+                     json_number_value(json_object_get(optim, "momentum")) == 0;
+    bool has_optim = t->train->optim || stateless, grouped = false;
+    json_t *params = params_find(t, stateless);
     int rc = !t->train->state_json || state
                  ? FSDP_OK
                  : fsdp_err_set(t->err, FSDP_ECORRUPT, "the training state is not valid JSON");
 
     for (int i = 0; i < t->meta->nentries; i++)
         json_object_set_new(t->stored, t->meta->entries[i].stored, json_true());
-    if (rc == FSDP_OK && t->train->optim && t->train->step >= 0) {
-        json_object_foreach(params, name, container)
-        {
-            if (rc == FSDP_OK)
-                rc = counter_add(t, name, json_string_value(container));
-        }
-    }
+    if (rc == FSDP_OK && has_optim)
+        rc = steps_add(t, params, stateless || has_momentum_buffers(t));
     if (rc == FSDP_OK)
         rc = values_add(t, state, &grouped);
-    if (rc == FSDP_OK && t->train->optim && !grouped && json_object_size(params))
+    if (rc == FSDP_OK && has_optim && !grouped && json_object_size(params))
         rc = groups_make(t, state, params);
     json_decref(params);
     json_decref(state);

@@ -74,9 +74,10 @@ struct ckpt_dcp_train {
     int64_t step;           /* -1: not known, nothing is written */
     const char *state_json; /* of the source, or NULL: hyperparameters, a torch source's values */
     bool optim;             /* the checkpoint has optimizer tensors */
+    bool whole;             /* it is all of the source: of an SGD without momentum, too */
 };
-/* Adds, for each tensor of role MODEL that has optimizer tensors, optim.state.<name>.step; the
- * parameter groups; and the Python values that a torch source had. *out is the whole file `file`
+/* Adds, for each tensor of role MODEL that has optimizer tensors, optim.state.<name>.step, or for
+ * SGD a value `step`; the parameter groups; and the Python values that a torch source had. *out is the whole file `file`
  * that holds them, freed with fsdp_free; *out_nbytes = 0: there is nothing to write. After all
  * tensors. */
 int ckpt_dcp_meta_train(char **out, size_t *out_nbytes, struct ckpt_dcp_meta *meta,

@@ -102,7 +102,7 @@ int ckpt_diff_side_read(const struct ckpt_diff_side *side, int tensor, const str
     size_t row_nbytes = fsdp_dtype_nbytes(t->tensor.dtype);
 
     if (!t->tensor.ndim)
-        return ckpt_job_read(NULL, job, parts, box, dst, scratch, scratch_nbytes, err);
+        return ckpt_job_read(NULL, NULL, job, parts, box, dst, scratch, scratch_nbytes, err);
     for (int d = 1; d < t->tensor.ndim; d++)
         row_nbytes *= box->length[d];
     for (int i = 0; i < t->nparts; i++) {
@@ -114,7 +114,7 @@ int ckpt_diff_side_read(const struct ckpt_diff_side *side, int tensor, const str
         if (rows.offset[0] >= end)
             continue;
         rows.length[0] = end - rows.offset[0];
-        FSDP_TRY(ckpt_job_read(NULL, job, &parts[i], &rows,
+        FSDP_TRY(ckpt_job_read(NULL, NULL, job, &parts[i], &rows,
                                (char *)dst + (rows.offset[0] - begin) * row_nbytes, scratch,
                                scratch_nbytes, err));
     }

@@ -45,16 +45,16 @@ struct reader {
     json_t *kept;                /* paths of the values: {name: path} */
 };
 
-/* A text value with a 0 byte; NULL with err set if it is none, too long, or holds a 0 byte. */
-static char *text_of(const struct ckpt_pk *value, size_t most, const char *path,
-                     struct fsdp_err *err)
+/* *out: a text value, owned. Refused if it is none, too long, or holds a 0 byte. */
+static int text_of(char **out, const struct ckpt_pk *value, size_t most, const char *path,
+                   struct fsdp_err *err)
 {
+    *out = NULL;
     if (!value || value->type != CKPT_PK_T_TEXT || value->nitems > most || !value->nitems ||
-        memchr(value->u.text, 0, value->nitems)) {
-        BAD("'%s': a name is missing, too long or not a text", path);
-        return NULL;
-    }
-    return fsdp_sprintf(err, "%.*s", (int)value->nitems, value->u.text);
+        memchr(value->u.text, 0, value->nitems))
+        return BAD("'%s': a name is missing, too long or not a text", path);
+    *out = fsdp_sprintf(err, "%.*s", (int)value->nitems, value->u.text);
+    return *out ? FSDP_OK : FSDP_ENOMEM;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -74,10 +74,9 @@ static int file_add(struct reader *r, const struct ckpt_pk *value, struct fsdp_e
 {
     struct ckpt *ckpt = r->ckpt;
     struct ckpt_store_stat st;
-    char *name = text_of(value, CKPT_MAX_PATH_NBYTES, r->path, err), *path = NULL;
+    char *name, *path = NULL;
     int rc = FSDP_ENOMEM;
-    if (!name)
-        return FSDP_ECORRUPT;
+    FSDP_TRY(text_of(&name, value, CKPT_MAX_PATH_NBYTES, r->path, err));
     if (!file_name_ok(name)) {
         rc = BAD("'%s' places data in '%s': a path that could leave the checkpoint is refused",
                  r->path, name);
@@ -395,7 +394,8 @@ static int tensor_take(struct reader *r, const struct ckpt_pk *key, const char *
         layout, &tensor, role == CKPT_ROLE_MODEL ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM, err);
     if (rc == FSDP_OK && strcmp(name, stored)) {
         char *copy = fsdp_strdup(stored, err);
-        layout->tensors[layout->ntensors - 1].stored = copy ? copy : tensor.name;
+        if (copy)
+            layout->tensors[layout->ntensors - 1].stored = copy;
         rc = copy ? FSDP_OK : FSDP_ENOMEM;
     }
     fsdp_free(name);
@@ -447,8 +447,8 @@ static int entries_take(struct reader *r, struct fsdp_err *err)
         r->contained = ckpt_dcp_is_contained(r->paths->u.items[i + 1]);
     for (size_t i = 0; i + 1 < r->tensors->nitems; i += 2) {
         const struct ckpt_pk *key = r->tensors->u.items[i], *entry = r->tensors->u.items[i + 1];
-        char *stored = text_of(key, CKPT_MAX_NAME_NBYTES, r->path, err);
-        int rc = stored ? FSDP_OK : FSDP_ECORRUPT;
+        char *stored;
+        int rc = text_of(&stored, key, CKPT_MAX_NAME_NBYTES, r->path, err);
         /* planner_data has the same names, in the same order in all that torch writes. */
         const struct ckpt_pk *path = NULL;
         if (rc == FSDP_OK && r->paths && i + 1 < r->paths->nitems &&
@@ -497,9 +497,10 @@ static int values_read(struct reader *r, struct fsdp_err *err)
     for (size_t i = 0; rc == FSDP_OK && i < r->nvalues; i++) {
         const struct place *place = r->values[i];
         json_t *value = NULL;
-        char *name = text_of(place->name, CKPT_MAX_NAME_NBYTES, r->path, err);
-        rc = name ? ckpt_dcp_value(&value, ckpt, place->file, place->pos, place->nbytes, name, err)
-                  : FSDP_ECORRUPT;
+        char *name;
+        rc = text_of(&name, place->name, CKPT_MAX_NAME_NBYTES, r->path, err);
+        if (rc == FSDP_OK)
+            rc = ckpt_dcp_value(&value, ckpt, place->file, place->pos, place->nbytes, name, err);
         if (rc == FSDP_OK && json_object_set_new(values, name, value))
             rc = BAD("'%s': '%s' is not a name in UTF-8", r->path, name);
         fsdp_free(name);

@@ -38,14 +38,18 @@ static int check_args(struct ckpt_job *job, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Two for each processor, so that some compute while others wait for the disk; one for each where
+ * they compress, and hardly ever wait. */
 static int choose_threads(const struct ckpt_job *job)
 {
-    long ncpus = sysconf(_SC_NPROCESSORS_ONLN);
+    long nthreads = sysconf(_SC_NPROCESSORS_ONLN);
     if (job->args->nthreads)
         return job->args->nthreads;
     if (job->store->flat || job->ckpt->store->flat) /* they wait for a store far away */
         return MAX_THREADS;
-    return ncpus < 2 ? 2 : ncpus > MAX_THREADS ? MAX_THREADS : (int)ncpus;
+    if (job->args->compress != CKPT_COMPRESS_ZSTD)
+        nthreads *= 2;
+    return nthreads < 2 ? 2 : nthreads > MAX_THREADS ? MAX_THREADS : (int)nthreads;
 }
 
 /* Bytes of the conversion buffer per byte written. */
@@ -96,6 +100,20 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
 static bool keeps(const struct ckpt_job *job, int rc)
 {
     return job->journal.file && (rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC);
+}
+
+/* The output goes while the journal's lock keeps other runs of the job away. One that comes before
+ * the folder is gone, too, keeps it. */
+static void drop_temp(struct ckpt_job *job)
+{
+    char *journal = ckpt_path_join(job->temp, "journal", NULL);
+    int rc = ckpt_store_remove_tree(job->store, job->out, NULL);
+    ckpt_journal_close(&job->journal); /* NFS keeps a name for a file that is removed while open */
+    if (rc == FSDP_OK && journal) {
+        ckpt_store_remove(job->store, journal, NULL);
+        ckpt_store_remove(job->store, job->temp, NULL);
+    }
+    fsdp_free(journal);
 }
 
 static int run(struct ckpt_job *job, struct fsdp_err *err)
@@ -150,16 +168,18 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
     if (rc == FSDP_OK && out)
         fill_result(out, &job, begun);
     bool kept = keeps(&job, rc);
-    ckpt_journal_close(&job.journal);
     if (rc && job.made_temp) {
         if (kept)
             fsdp_log(FSDP_LOG_INFO,
                      "what was written is kept in '%s'; the same command goes on from there",
                      job.temp);
-        else if (!job.store->flat || args->output != CKPT_OUTPUT_NATIVE ||
+        else if (!job.store->flat)
+            drop_temp(&job);
+        else if (args->output != CKPT_OUTPUT_NATIVE ||
                  ckpt_attempt_retract(job.store, job.final, ckpt_path_base(job.temp)))
             ckpt_store_remove_tree(job.store, job.temp, NULL);
     }
+    ckpt_journal_close(&job.journal);
     ckpt_job_files_free(&job);
     ckpt_job_tensors_free(&job);
     fsdp_free(job.sums);

@@ -77,9 +77,11 @@ struct ckpt_job {
     uint64_t key;          /* of source and options: the same job has the same temporary folder */
     struct ckpt_journal journal;
 
-    int ntensors, max_tensors;
+    int ntensors;
+    size_t max_tensors;
     struct ckpt_job_tensor *tensors;
-    int nparts, max_parts;
+    int nparts;
+    size_t max_parts;
     struct ckpt_job_part *parts;
     int naliases;
     struct ckpt_job_alias { /* other names of stored tensors that are in the output, for tied ones
@@ -150,10 +152,10 @@ int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err);
 
 /* job_read.c: a box of an output tensor that lies in one part, row-major in the stored dtype. The
  * scratch buffer is for boxes that lie scattered. *sum (or NULL) gets what was read added, as parts
- * of the stored tensor's fingerprint. */
-int ckpt_job_read(uint64_t *sum, const struct ckpt_job *job, const struct ckpt_job_part *part,
-                  const struct fsdp_box *box, void *dst, void *scratch, size_t scratch_nbytes,
-                  struct fsdp_err *err);
+ * of the stored tensor's fingerprint; *crc32c (NULL without sum, too) goes on over it. */
+int ckpt_job_read(uint64_t *sum, uint32_t *crc32c, const struct ckpt_job *job,
+                  const struct ckpt_job_part *part, const struct fsdp_box *box, void *dst,
+                  void *scratch, size_t scratch_nbytes, struct fsdp_err *err);
 
 /* job_move.c */
 int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err);

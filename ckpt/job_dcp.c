@@ -119,7 +119,8 @@ static int write_train(struct ckpt_dcp_meta *meta, const struct ckpt_job *job, s
 {
     static const char name[] = "__0_1.distcp";
     struct ckpt_dcp_train train = {.step = job->ckpt->m.step,
-                                   .state_json = job->ckpt->m.state_json};
+                                   .state_json = job->ckpt->m.state_json,
+                                   .whole = job->args->all && !job->args->select.ninclude};
     char *data = NULL;
     size_t nbytes = 0;
     for (int i = 0; i < job->ntensors; i++)

@@ -267,7 +267,8 @@ static int remake(struct ckpt_job *job, const struct fusion *fusion, bool join,
     int rc = FSDP_OK;
     job->tensors = NULL;
     job->parts = NULL;
-    job->ntensors = job->max_tensors = job->nparts = job->max_parts = 0;
+    job->ntensors = job->nparts = 0;
+    job->max_tensors = job->max_parts = 0;
     for (int i = 0; rc == FSDP_OK && i < old.ntensors; i++)
         rc = remake_one(job, &old, &old.tensors[i], fusion, join, err);
     for (int i = 0; i < old.ntensors; i++)

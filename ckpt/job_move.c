@@ -15,7 +15,7 @@
 #include "job_sink.h"
 #include "workers.h"
 
-enum { MAX_SEGMENTS = CKPT_JOURNAL_MAX_PARTS };
+enum { MAX_SEGMENTS = CKPT_JOURNAL_MAX_PARTS, PAGE_NBYTES = 4096 };
 
 /* A block of one output tensor that is a box of one part of it. */
 struct segment {
@@ -206,7 +206,9 @@ static bool next_task(struct task *task, int *finished, struct mover *m)
 
 struct worker {
     struct mover *m;
-    char *out, *in, *scratch;
+    char *out_page, *in, *scratch;
+    char
+        *out; /* in out_page, where a page of memory is one of the file: it is written from there */
     struct ckpt_journal_record record; /* parts: to the fingerprints of what was read */
     uint64_t out_parts[MAX_SEGMENTS];  /* to those of what was written */
 };
@@ -244,10 +246,11 @@ static int fill_segment(struct worker *w, const struct task *task, int i, struct
     enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[from->tensor].tensor.dtype;
     bool same = dtype == to->dtype;
     char *dst = w->out + s->at;
+    uint32_t *crc32c = &w->record.crc32c;
     uint64_t part = 0;
 
-    FSDP_TRY(ckpt_job_read(&part, job, from, &s->box, same ? dst : w->in, w->scratch,
-                           job->block_nbytes, err));
+    FSDP_TRY(ckpt_job_read(&part, same ? crc32c : NULL, job, from, &s->box, same ? dst : w->in,
+                           w->scratch, job->block_nbytes, err));
     if (!same)
         ckpt_convert(dst, to->dtype, w->in, dtype, s->nelem);
     w->record.parts[i] = part;
@@ -256,7 +259,7 @@ static int fill_segment(struct worker *w, const struct task *task, int i, struct
         from->nrows != (job->ckpt->m.layout.tensors[from->tensor].tensor.ndim
                             ? job->ckpt->m.layout.tensors[from->tensor].tensor.shape[0]
                             : 1))
-        w->out_parts[i] = ckpt_fingerprint_part(to, &s->box, dst);
+        w->out_parts[i] = ckpt_fingerprint_part_summed(same ? NULL : crc32c, to, &s->box, dst);
     return FSDP_OK;
 }
 
@@ -280,16 +283,17 @@ static int recall(bool *same, struct worker *w, const struct task *task, struct 
 
 static int do_task(bool *recalled, struct worker *w, const struct task *task, struct fsdp_err *err)
 {
+    w->out = w->out_page + task->pos % PAGE_NBYTES;
     FSDP_TRY(recall(recalled, w, task, err));
     if (*recalled)
         return wrap_pieces(w, task, err);
+    w->record.crc32c = 0;
     for (int i = 0; i < task->nsegments; i++)
         FSDP_TRY(fill_segment(w, task, i, err));
     w->record.file = (uint32_t)task->file;
     w->record.pos = task->pos;
     w->record.nbytes = task->nbytes;
     w->record.nparts = (uint32_t)task->nsegments;
-    w->record.crc32c = ckpt_crc32c(0, w->out, task->nbytes);
     FSDP_TRY(ckpt_job_sink_put(w->m->job->files[task->file].sink, w->out, task->nbytes, task->pos,
                                w->record.crc32c, err));
     return wrap_pieces(w, task, err);
@@ -398,10 +402,10 @@ static int worker_create(struct worker *w, struct mover *m, struct fsdp_err *err
 {
     size_t block_nbytes = m->job->block_nbytes, in_nbytes = m->job->in_nbytes;
     w->m = m;
-    w->out = fsdp_alloc(block_nbytes, 1, "output buffer", err);
+    w->out_page = fsdp_alloc(block_nbytes + PAGE_NBYTES, 1, "output buffer", err);
     w->scratch = fsdp_alloc(block_nbytes, 1, "read buffer", err);
     w->in = fsdp_alloc(in_nbytes, 1, "conversion buffer", err);
-    return w->out && w->scratch && w->in ? FSDP_OK : FSDP_ENOMEM;
+    return w->out_page && w->scratch && w->in ? FSDP_OK : FSDP_ENOMEM;
 }
 
 static int run_workers(struct mover *m, struct fsdp_err *err)
@@ -414,7 +418,7 @@ static int run_workers(struct mover *m, struct fsdp_err *err)
     if (rc == FSDP_OK)
         rc = ckpt_workers_run(nworkers, work, workers, err);
     for (int i = 0; workers && i < nworkers; i++) {
-        fsdp_free(workers[i].out);
+        fsdp_free(workers[i].out_page);
         fsdp_free(workers[i].in);
         fsdp_free(workers[i].scratch);
     }

@@ -309,7 +309,8 @@ int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(make_key(job, err));
     if (job->store->flat)
         return name_flat(job, err);
-    job->temp = fsdp_sprintf(err, "%s.tmp.%016llx", job->final, (unsigned long long)job->key);
+    uint64_t name = job->key ^ ckpt_lock_domain(job->final);
+    job->temp = fsdp_sprintf(err, "%s.tmp.%016llx", job->final, (unsigned long long)name);
     job->out =
         job->temp ? ckpt_path_join(job->temp, job->folder ? "out" : "out.safetensors", err) : NULL;
     return job->out ? FSDP_OK : FSDP_ENOMEM;

@@ -200,10 +200,15 @@ static int rename_output(struct ckpt_job *job, struct fsdp_err *err)
 {
     bool overwrite = job->args->overwrite;
     FSDP_TRY(ckpt_journal_add_published(&job->journal, err));
-    if (!job->folder)
-        return ckpt_store_rename(job->store, job->out, job->final, overwrite, err);
-    int rc = ckpt_store_rename(job->store, job->out, job->final, false, err);
-    return rc == FSDP_EEXIST && overwrite ? replace_folder(job, err) : rc;
+    int rc = ckpt_store_rename(job->store, job->out, job->final, overwrite && !job->folder, err);
+    if (rc != FSDP_EEXIST)
+        return rc;
+    if (overwrite && job->folder)
+        return replace_folder(job, err);
+    return fsdp_err_set(err, rc,
+                        "'%s' was not there when this run began, and is now: another process wrote "
+                        "it, and it is left as it is (name another output, or give --overwrite)",
+                        job->final);
 }
 
 static int write_companions(struct ckpt_job *job, struct fsdp_err *err)

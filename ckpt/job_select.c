@@ -13,17 +13,12 @@
 int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
                         enum fsdp_slice_kind kind, struct fsdp_err *err)
 {
-    if (job->ntensors == job->max_tensors) {
-        int max = job->max_tensors ? job->max_tensors * 2 : 64;
-        struct ckpt_job_tensor *grown = fsdp_alloc((size_t)max, sizeof *grown, "job tensors", err);
-        if (!grown)
-            return FSDP_ENOMEM;
-        if (job->ntensors)
-            memcpy(grown, job->tensors, (size_t)job->ntensors * sizeof *grown);
-        fsdp_free(job->tensors);
-        job->tensors = grown;
-        job->max_tensors = max;
-    }
+    struct ckpt_job_tensor *tensors =
+        fsdp_alloc_grow(job->tensors, (size_t)job->ntensors, &job->max_tensors, sizeof *tensors,
+                        "job tensors", err);
+    if (!tensors)
+        return FSDP_ENOMEM;
+    job->tensors = tensors;
     char *name = fsdp_strdup(tensor->name, err);
     if (!name)
         return FSDP_ENOMEM;
@@ -36,17 +31,11 @@ int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
 
 int ckpt_job_add_part(struct ckpt_job *job, const struct ckpt_job_part *part, struct fsdp_err *err)
 {
-    if (job->nparts == job->max_parts) {
-        int max = job->max_parts ? job->max_parts * 2 : 64;
-        struct ckpt_job_part *grown = fsdp_alloc((size_t)max, sizeof *grown, "job parts", err);
-        if (!grown)
-            return FSDP_ENOMEM;
-        if (job->nparts)
-            memcpy(grown, job->parts, (size_t)job->nparts * sizeof *grown);
-        fsdp_free(job->parts);
-        job->parts = grown;
-        job->max_parts = max;
-    }
+    struct ckpt_job_part *parts = fsdp_alloc_grow(job->parts, (size_t)job->nparts, &job->max_parts,
+                                                  sizeof *parts, "job parts", err);
+    if (!parts)
+        return FSDP_ENOMEM;
+    job->parts = parts;
     job->parts[job->nparts++] = *part;
     job->tensors[job->ntensors - 1].nparts++;
     return FSDP_OK;

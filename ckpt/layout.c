@@ -7,54 +7,29 @@
 #include "limits.h"
 #include "text.h"
 
-/* Makes room for `more` elements in all; what is added is not set. */
-static int reserve(void **data, size_t *max, size_t count, size_t more, size_t elem_nbytes,
-                   const char *what, struct fsdp_err *err)
-{
-    void *grown = fsdp_alloc_unset(more, elem_nbytes, what, err);
-    if (!grown)
-        return FSDP_ENOMEM;
-    if (count)
-        memcpy(grown, *data, count * elem_nbytes);
-    fsdp_free(*data);
-    *data = grown;
-    *max = more;
-    return FSDP_OK;
-}
-
-/* Makes room for one more element. */
-static int grow(void **data, size_t *max, size_t count, size_t elem_nbytes, const char *what,
-                struct fsdp_err *err)
-{
-    if (count < *max)
-        return FSDP_OK;
-    return reserve(data, max, count, *max ? *max * 2 : 64, elem_nbytes, what, err);
-}
-
 int ckpt_layout_reserve_tensors(struct ckpt_layout *layout, size_t ntensors, struct fsdp_err *err)
 {
-    size_t max = (size_t)layout->max_tensors;
-    void *data = layout->tensors;
     ntensors = ntensors < CKPT_MAX_TENSORS ? ntensors : CKPT_MAX_TENSORS;
-    if (ntensors <= max)
-        return FSDP_OK;
-    FSDP_TRY(reserve(&data, &max, (size_t)layout->ntensors, ntensors, sizeof *layout->tensors,
-                     "tensors", err));
-    layout->tensors = data;
-    layout->max_tensors = (int)max;
+    struct ckpt_tensor *tensors =
+        fsdp_alloc_reserve(layout->tensors, (size_t)layout->ntensors, &layout->max_tensors,
+                           ntensors, sizeof *tensors, "tensors", err);
+    if (!tensors && ntensors)
+        return FSDP_ENOMEM;
+    layout->tensors = tensors;
     return FSDP_OK;
 }
 
 int ckpt_layout_add_tensor(struct ckpt_layout *layout, const struct fsdp_tensor *tensor,
                            enum fsdp_slice_kind kind, struct fsdp_err *err)
 {
-    size_t max = (size_t)layout->max_tensors;
-    void *data = layout->tensors;
     if (layout->ntensors >= CKPT_MAX_TENSORS)
         return fsdp_err_set(err, FSDP_EINVAL, "more than %d tensors", CKPT_MAX_TENSORS);
-    FSDP_TRY(grow(&data, &max, (size_t)layout->ntensors, sizeof *layout->tensors, "tensors", err));
-    layout->tensors = data;
-    layout->max_tensors = (int)max;
+    struct ckpt_tensor *tensors =
+        fsdp_alloc_grow(layout->tensors, (size_t)layout->ntensors, &layout->max_tensors,
+                        sizeof *tensors, "tensors", err);
+    if (!tensors)
+        return FSDP_ENOMEM;
+    layout->tensors = tensors;
     char *name = fsdp_strdup(tensor->name, err);
     if (!name)
         return FSDP_ENOMEM;
@@ -68,13 +43,13 @@ int ckpt_layout_add_tensor(struct ckpt_layout *layout, const struct fsdp_tensor 
 int ckpt_layout_add_file(struct ckpt_layout *layout, const char *path, uint64_t nbytes,
                          struct fsdp_err *err)
 {
-    size_t max = (size_t)layout->max_files;
-    void *data = layout->files;
     if (layout->nfiles >= CKPT_MAX_FILES)
         return fsdp_err_set(err, FSDP_EINVAL, "more than %d files", CKPT_MAX_FILES);
-    FSDP_TRY(grow(&data, &max, (size_t)layout->nfiles, sizeof *layout->files, "files", err));
-    layout->files = data;
-    layout->max_files = (int)max;
+    struct ckpt_layout_file *files = fsdp_alloc_grow(
+        layout->files, (size_t)layout->nfiles, &layout->max_files, sizeof *files, "files", err);
+    if (!files)
+        return FSDP_ENOMEM;
+    layout->files = files;
     char *copy = fsdp_strdup(path, err);
     if (!copy)
         return FSDP_ENOMEM;
@@ -84,24 +59,25 @@ int ckpt_layout_add_file(struct ckpt_layout *layout, const char *path, uint64_t 
 
 int ckpt_layout_reserve_pieces(struct ckpt_layout *layout, size_t npieces, struct fsdp_err *err)
 {
-    void *data = layout->pieces;
-    if (npieces <= layout->max_pieces)
-        return FSDP_OK;
-    FSDP_TRY(reserve(&data, &layout->max_pieces, layout->npieces, npieces, sizeof *layout->pieces,
-                     "pieces", err));
-    layout->pieces = data;
+    struct ckpt_piece *pieces =
+        fsdp_alloc_reserve(layout->pieces, layout->npieces, &layout->max_pieces, npieces,
+                           sizeof *pieces, "pieces", err);
+    if (!pieces && npieces)
+        return FSDP_ENOMEM;
+    layout->pieces = pieces;
     return FSDP_OK;
 }
 
 int ckpt_layout_add_piece(struct ckpt_layout *layout, const struct ckpt_piece *piece,
                           struct fsdp_err *err)
 {
-    void *data = layout->pieces;
     if (!fsdp_box_nelem(&piece->box, layout->tensors[piece->tensor].tensor.ndim))
         return FSDP_OK;
-    FSDP_TRY(
-        grow(&data, &layout->max_pieces, layout->npieces, sizeof *layout->pieces, "pieces", err));
-    layout->pieces = data;
+    struct ckpt_piece *pieces = fsdp_alloc_grow(layout->pieces, layout->npieces,
+                                                &layout->max_pieces, sizeof *pieces, "pieces", err);
+    if (!pieces)
+        return FSDP_ENOMEM;
+    layout->pieces = pieces;
     layout->pieces[layout->npieces++] = *piece;
     return FSDP_OK;
 }

@@ -23,9 +23,11 @@ struct ckpt_piece {
 };
 
 struct ckpt_layout {
-    int ntensors, max_tensors;
+    int ntensors;
+    size_t max_tensors;
     struct ckpt_tensor *tensors; /* names owned */
-    int nfiles, max_files;
+    int nfiles;
+    size_t max_files;
     struct ckpt_layout_file *files;
     size_t npieces, max_pieces;
     struct ckpt_piece *pieces; /* sorted by tensor, then offset, once sealed */

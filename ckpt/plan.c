@@ -49,17 +49,11 @@ static void extent_make(struct ckpt_extent *out, const struct ckpt_piece *piece,
 static int extent_add(struct ckpt_plan *plan, const struct ckpt_extent *extent,
                       struct fsdp_err *err)
 {
-    if (plan->nextents == plan->max_extents) {
-        size_t max = plan->max_extents ? plan->max_extents * 2 : 16;
-        struct ckpt_extent *grown = fsdp_alloc(max, sizeof *grown, "plan", err);
-        if (!grown)
-            return FSDP_ENOMEM;
-        if (plan->nextents)
-            memcpy(grown, plan->extents, plan->nextents * sizeof *grown);
-        fsdp_free(plan->extents);
-        plan->extents = grown;
-        plan->max_extents = max;
-    }
+    struct ckpt_extent *extents = fsdp_alloc_grow(plan->extents, plan->nextents, &plan->max_extents,
+                                                  sizeof *extents, "plan", err);
+    if (!extents)
+        return FSDP_ENOMEM;
+    plan->extents = extents;
     plan->extents[plan->nextents++] = *extent;
     return FSDP_OK;
 }
@@ -70,17 +64,11 @@ static int block_add(struct ckpt_plan *plan, const struct ckpt_layout *layout,
     const struct fsdp_tensor *tensor = &layout->tensors[plan->tensor].tensor;
     size_t low = layout->first[plan->tensor], high = layout->first[plan->tensor + 1], end = high;
 
-    if (plan->nblocks == plan->max_blocks) {
-        size_t max = plan->max_blocks ? plan->max_blocks * 2 : 4;
-        struct ckpt_block *grown = fsdp_alloc(max, sizeof *grown, "plan", err);
-        if (!grown)
-            return FSDP_ENOMEM;
-        if (plan->nblocks)
-            memcpy(grown, plan->blocks, plan->nblocks * sizeof *grown);
-        fsdp_free(plan->blocks);
-        plan->blocks = grown;
-        plan->max_blocks = max;
-    }
+    struct ckpt_block *blocks = fsdp_alloc_grow(plan->blocks, plan->nblocks, &plan->max_blocks,
+                                                sizeof *blocks, "plan", err);
+    if (!blocks)
+        return FSDP_ENOMEM;
+    plan->blocks = blocks;
     struct ckpt_block *block = &plan->blocks[plan->nblocks++];
     *block = (struct ckpt_block){.box = *box,
                                  .pos = pos,

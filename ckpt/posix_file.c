@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "posix_file.h"
@@ -16,8 +17,65 @@ enum {
     MAX_CALL_NBYTES = 1 << 30,
 };
 
+/* In huge pages, where there are any: the kernel looks up each page of what passes the cache. */
+static char *buffer_alloc(void)
+{
+    enum { HUGE = 2 << 20 };
+    char *buffer = aligned_alloc(HUGE, GATHER_NBYTES);
+    if (buffer)
+        madvise(buffer, GATHER_NBYTES, MADV_HUGEPAGE); /* advice only */
+    return buffer;
+}
+
 /* May this file be reached past the cache? Known once somebody tried. */
 enum bypass { BYPASS_UNTRIED, BYPASS_ON, BYPASS_OFF };
+
+/* Buffers that transfers go through where memory is not aligned as the file is. Idle ones are kept
+ * while any file is open: a new one costs more page faults than the copy costs time. There are
+ * never more than transfers at once. */
+static struct {
+    pthread_mutex_t lock;
+    int nfiles;
+    struct idle {
+        struct idle *next;
+    } * idle;
+} bounce = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static char *bounce_take(void)
+{
+    pthread_mutex_lock(&bounce.lock);
+    struct idle *taken = bounce.idle;
+    if (taken)
+        bounce.idle = taken->next;
+    pthread_mutex_unlock(&bounce.lock);
+    return taken ? (char *)taken : buffer_alloc();
+}
+
+static void bounce_put(char *buffer)
+{
+    struct idle *put = (struct idle *)(void *)buffer;
+    if (!put)
+        return;
+    pthread_mutex_lock(&bounce.lock);
+    put->next = bounce.idle;
+    bounce.idle = put;
+    pthread_mutex_unlock(&bounce.lock);
+}
+
+static void bounce_count(int nfiles)
+{
+    pthread_mutex_lock(&bounce.lock);
+    bounce.nfiles += nfiles;
+    struct idle *idle = bounce.nfiles ? NULL : bounce.idle;
+    if (!bounce.nfiles)
+        bounce.idle = NULL;
+    pthread_mutex_unlock(&bounce.lock);
+    while (idle) {
+        struct idle *next = idle->next;
+        free(idle);
+        idle = next;
+    }
+}
 
 struct posix_file {
     int fd, direct; /* the same file; direct: with O_DIRECT, once bypass is ON */
@@ -36,6 +94,7 @@ int posix_file_create(struct posix_file **out, int fd, bool may_bypass, struct f
         close(fd);
         return FSDP_ENOMEM;
     }
+    bounce_count(1);
     f->fd = fd;
     f->direct = -1;
     atomic_init(&f->bypass, may_bypass ? BYPASS_UNTRIED : BYPASS_OFF);
@@ -120,7 +179,7 @@ static bool is_cached(int fd, uint64_t offset, size_t nbytes)
 static int read_bounced(struct posix_file *f, char *dst, size_t nbytes, uint64_t offset,
                         size_t *done)
 {
-    char *buffer = aligned_alloc(ALIGN, GATHER_NBYTES);
+    char *buffer = bounce_take();
     int errnum = buffer ? 0 : EINVAL;
 
     while (!errnum && *done < nbytes) {
@@ -135,7 +194,7 @@ static int read_bounced(struct posix_file *f, char *dst, size_t nbytes, uint64_t
         if (errnum == ENDS_EARLY && *done == nbytes) /* the file's last page */
             errnum = 0;
     }
-    free(buffer);
+    bounce_put(buffer);
     return errnum;
 }
 
@@ -187,14 +246,14 @@ static int write_direct(struct posix_file *f, const char *src, size_t nbytes, ui
 {
     if ((uintptr_t)src % ALIGN == 0)
         return write_all(f->direct, src, nbytes, offset);
-    char *buffer = aligned_alloc(ALIGN, GATHER_NBYTES);
+    char *buffer = bounce_take();
     int errnum = buffer ? 0 : EINVAL;
     for (size_t done = 0, part; !errnum && done < nbytes; done += part) {
         part = nbytes - done < GATHER_NBYTES ? nbytes - done : GATHER_NBYTES;
         memcpy(buffer, src + done, part);
         errnum = write_all(f->direct, buffer, part, offset + done);
     }
-    free(buffer);
+    bounce_put(buffer);
     return errnum;
 }
 
@@ -246,13 +305,13 @@ static int flush(struct posix_file *f, const char *path)
     return errnum;
 }
 
-/* Small appends gather in a buffer that begins on a page of the file. */
+/* Appends gather in a buffer that begins on a page of the file, once the file is a large one. */
 static int append(struct posix_file *f, const char *path, const char *src, size_t nbytes)
 {
     if (!f->gather) {
         size_t head = (ALIGN - f->end % ALIGN) % ALIGN;
-        if (nbytes < LARGE_NBYTES || !can_bypass(f, path) ||
-            !(f->gather = aligned_alloc(ALIGN, GATHER_NBYTES)))
+        if (f->end + nbytes < LARGE_NBYTES || nbytes < head || !can_bypass(f, path) ||
+            !(f->gather = bounce_take()))
             head = nbytes;
         int errnum = write_cached(f, src, head, f->end);
         if (errnum)
@@ -300,7 +359,8 @@ int posix_file_close(struct posix_file *f, const char *path, struct fsdp_err *er
     if (close(f->fd) && errno != EINTR && rc == FSDP_OK)
         rc = fsdp_err_sys(err, errno, "cannot close '%s'", path);
     pthread_mutex_destroy(&f->lock);
-    free(f->gather);
+    bounce_put(f->gather);
+    bounce_count(-1);
     fsdp_free(f);
     return rc;
 }

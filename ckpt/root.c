@@ -89,6 +89,8 @@ int ckpt_note_write(const char *root, const char *name, const char *text, struct
         rc = ckpt_store_replace(ops, temp, text, nbytes, err);
         if (rc == FSDP_OK)
             rc = ckpt_store_rename(ops, temp, path, true, err);
+        if (rc)
+            ckpt_store_remove(ops, temp, NULL);
     }
     fsdp_free(temp);
     fsdp_free(path);
@@ -100,7 +102,11 @@ int ckpt_note_remove(const char *root, const char *name, struct fsdp_err *err)
     const struct ckpt_store_ops *ops;
     FSDP_TRY(ckpt_store_of(&ops, root, err));
     char *path = ckpt_path_join(root, name, err);
+    char *temp = path ? fsdp_sprintf(err, "%s.tmp", path) : NULL; /* of a writer that was killed */
+    if (temp && !ckpt_path_is_url(root))
+        ckpt_store_remove(ops, temp, NULL);
     int rc = path ? ckpt_store_remove(ops, path, err) : FSDP_ENOMEM;
+    fsdp_free(temp);
     fsdp_free(path);
     return rc;
 }

@@ -337,10 +337,13 @@ static bool mend_credentials(struct ckpt_s3_call *call)
     if (!refused || call->refreshed || ckpt_s3_creds_get(&stale, NULL, NULL))
         return false;
     call->refreshed = true;
-    bool differ = stale.expires && !ckpt_s3_creds_get(&fresh, &stale, NULL) &&
-                  (strcmp(stale.key_id, fresh.key_id) || strcmp(stale.token, fresh.token));
+    /* Others may be at hand since this was signed. */
+    bool differ = strcmp(stale.token, call->token ? call->token : "");
+    if (!differ && stale.expires && !ckpt_s3_creds_get(&fresh, &stale, NULL)) {
+        differ = strcmp(stale.key_id, fresh.key_id) || strcmp(stale.token, fresh.token);
+        ckpt_s3_creds_wipe(&fresh);
+    }
     ckpt_s3_creds_wipe(&stale);
-    ckpt_s3_creds_wipe(&fresh);
     return differ;
 }
 

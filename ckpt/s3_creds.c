@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "s3_creds.h"
 
-enum { RETRY_SECONDS = 60 };
+/* LAST_SECONDS: of their life, in which nobody begins anything with them. */
+enum { RETRY_SECONDS = 60, LAST_SECONDS = 10 };
 
 void ckpt_s3_creds_wipe(struct ckpt_s3_creds *creds)
 {
@@ -119,6 +121,23 @@ static int from_role(struct ckpt_s3_creds *out, const char *name, const char *ro
     return rc == FSDP_ENOTFOUND ? FSDP_EINVAL : rc;
 }
 
+/* Has it a browser's sign-in, whose cached token only AWS's own tool turns into keys? */
+static int refuse_sso(const char *name, struct fsdp_err *err)
+{
+    static const char *const keys[] = {"sso_session", "sso_start_url", "sso_account_id"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        char *value = ckpt_s3_profile_get(name, keys[i], NULL);
+        fsdp_free(value);
+        if (value)
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "profile '%s' has %s, which is not read here: add to the profile "
+                                "`credential_process = aws configure export-credentials --profile "
+                                "%s --format process`",
+                                name, keys[i], name);
+    }
+    return FSDP_OK;
+}
+
 static int from_named(struct ckpt_s3_creds *out, const char *name, int depth, struct fsdp_err *err)
 {
     bool known = false;
@@ -136,9 +155,9 @@ static int from_named(struct ckpt_s3_creds *out, const char *name, int depth, st
         rc = from_keys(out, id, secret, token, err);
     else if (command)
         rc = ckpt_s3_creds_process(out, command, err);
-    else if (known || !strcmp(name, "default"))
+    else if (!(rc = refuse_sso(name, err)) && (known || !strcmp(name, "default")))
         rc = fsdp_err_set(err, FSDP_ENOTFOUND, "profile '%s' has no keys", name);
-    else
+    else if (rc == FSDP_OK)
         rc = fsdp_err_set(err, FSDP_EINVAL,
                           "%s: there is no profile '%s' in the files credentials and config",
                           depth ? "source_profile" : "AWS_PROFILE", name);
@@ -193,45 +212,90 @@ static int look(struct ckpt_s3_creds *out, struct fsdp_err *err)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ckpt_s3_creds current;
-static int64_t not_before; /* of another try, where fetching fresh ones failed */
+static int64_t not_before; /* of the next question for others than `current` */
+static pid_t looking; /* the process one of whose threads asks; a fork leaves that thread behind */
 
-static bool is_fresh(const struct ckpt_s3_creds *stale, int64_t now)
+/* Some are given out again until shortly before they expire, and some live for minutes only. */
+static int64_t pause_of(int64_t now)
+{
+    int64_t pause = (current.expires - now) / 8;
+    return pause < 1 ? 1 : pause > RETRY_SECONDS ? RETRY_SECONDS : pause;
+}
+
+/* What a look had for an answer. The lock is held. */
+static int install(const struct ckpt_s3_creds *found, int rc, const struct fsdp_err *why)
+{
+    int64_t now = (int64_t)time(NULL);
+    if (rc == FSDP_OK) {
+        current = *found;
+    } else if (current.source && now < current.expires) {
+        fsdp_log(FSDP_LOG_WARN,
+                 "fresh credentials for S3 could not be had, the old ones are "
+                 "good for %lld s: %s",
+                 (long long)(current.expires - now), why->text);
+        rc = FSDP_OK;
+    }
+    not_before = now + pause_of(now);
+    return rc;
+}
+
+static void *look_behind(void *arg)
+{
+    struct ckpt_s3_creds found;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = look(&found, &why);
+    (void)arg;
+    pthread_mutex_lock(&lock);
+    install(&found, rc, &why);
+    looking = 0;
+    pthread_mutex_unlock(&lock);
+    ckpt_s3_creds_wipe(&found);
+    return NULL;
+}
+
+/* Asks on a thread of its own, so that transfers go on. The lock is held. False if it cannot. */
+static bool ask_behind(void)
+{
+    pthread_t id;
+    if (looking == getpid())
+        return true;
+    if (pthread_create(&id, NULL, look_behind, NULL))
+        return false;
+    pthread_detach(id);
+    looking = getpid();
+    return true;
+}
+
+/* Can `current` be used without waiting? */
+static bool is_good(const struct ckpt_s3_creds *stale, int64_t now)
 {
     if (!current.source)
         return false;
-    if (stale && current.expires && !strcmp(stale->key_id, current.key_id) &&
-        !strcmp(stale->token, current.token))
+    if (!current.expires)
+        return true;
+    if (stale && !strcmp(stale->key_id, current.key_id) && !strcmp(stale->token, current.token))
         return false;
-    return !current.expires || now + CKPT_S3_REFRESH_SECONDS < current.expires ||
-           (now < not_before && now < current.expires);
+    if (now + CKPT_S3_REFRESH_SECONDS < current.expires)
+        return true;
+    if (now < not_before && now < current.expires)
+        return true;
+    return now + LAST_SECONDS < current.expires && ask_behind();
 }
 
 int ckpt_s3_creds_get(struct ckpt_s3_creds *out, const struct ckpt_s3_creds *stale,
                       struct fsdp_err *err)
 {
-    int64_t now = (int64_t)time(NULL);
     struct ckpt_s3_creds found;
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = FSDP_OK;
     pthread_mutex_lock(&lock);
-    if (!is_fresh(stale, now)) {
+    if (!is_good(stale, (int64_t)time(NULL))) {
         rc = look(&found, &why);
-        if (rc == FSDP_OK) {
-            current = found;
-            /* Some are given out again until shortly before they expire. */
-            not_before = now + RETRY_SECONDS;
-        } else if (current.source && now < current.expires) {
-            fsdp_log(FSDP_LOG_WARN,
-                     "fresh credentials for S3 could not be had, the old ones are "
-                     "good for %lld s: %s",
-                     (long long)(current.expires - now), why.text);
-            not_before = now + RETRY_SECONDS;
-            rc = FSDP_OK;
-        }
+        rc = install(&found, rc, &why);
+        ckpt_s3_creds_wipe(&found);
     }
     if (rc == FSDP_OK)
         *out = current;
     pthread_mutex_unlock(&lock);
-    ckpt_s3_creds_wipe(&found);
     return rc ? fsdp_err_set(err, rc, "%s", why.text) : FSDP_OK;
 }

@@ -2,8 +2,9 @@
 /*
  * Who we are: the first that has an answer of environment, web identity (STS), profile files
  * (credentials, config; keys, credential_process, a role of another profile), container endpoint,
- * instance metadata (IMDSv2). What expires is fetched anew ten minutes before. Nothing secret is
- * ever part of an error or a log line.
+ * instance metadata (IMDSv2). What expires is fetched anew ten minutes before, or when an eighth of
+ * a shorter life is over, behind the transfers. Nothing secret is ever part of an error or a log
+ * line.
  */
 #ifndef CKPT_S3_CREDS_H
 #define CKPT_S3_CREDS_H
@@ -19,7 +20,8 @@ struct ckpt_s3_creds {
 };
 
 /* stale: the store has refused these (NULL: none); others are looked for. FSDP_ENOTFOUND, telling
- * where was looked, if there are none. Blocks while they are fetched. Thread safe. */
+ * where was looked, if there are none. Blocks while they are fetched, unless there are some that
+ * are still good. Thread safe. */
 int ckpt_s3_creds_get(struct ckpt_s3_creds *out, const struct ckpt_s3_creds *stale,
                       struct fsdp_err *err);
 void ckpt_s3_creds_wipe(struct ckpt_s3_creds *creds);

@@ -16,21 +16,15 @@ static int add_entry(struct ckpt_s3_list *list, const char *key, struct fsdp_err
     if (strncmp(key, list->prefix, strlen(list->prefix)))
         return fsdp_err_set(err, FSDP_EIO, "%s lists '%s' below 's3://%s/%s'", list->bucket->base,
                             key, list->bucket->name, list->prefix);
-    if (list->nentries == list->max) {
-        size_t max = list->max ? list->max * 2 : 64;
-        struct ckpt_s3_entry *grown = fsdp_alloc(max, sizeof *grown, "list of objects", err);
-        if (!grown)
-            return FSDP_ENOMEM;
-        if (list->nentries)
-            memcpy(grown, list->entries, list->nentries * sizeof *grown);
-        fsdp_free(list->entries);
-        list->entries = grown;
-        list->max = max;
-    }
+    struct ckpt_s3_entry *entries = fsdp_alloc_grow(list->entries, list->nentries, &list->max,
+                                                    sizeof *entries, "list of objects", err);
+    if (!entries)
+        return FSDP_ENOMEM;
+    list->entries = entries;
     char *copy = fsdp_strdup(key, err);
     if (!copy)
         return FSDP_ENOMEM;
-    list->entries[list->nentries++].key = copy;
+    list->entries[list->nentries++] = (struct ckpt_s3_entry){.key = copy};
     return FSDP_OK;
 }
 

@@ -64,17 +64,11 @@ static int collect_slice(void *ctx, enum fsdp_slice_kind kind, const struct fsdp
     if (!ckpt_replica_part(&piece.box, &slice->box, slice->tensor.ndim, slice->replica,
                            slice->nreplica))
         return FSDP_OK;
-    if (s->npieces == s->max_pieces) {
-        size_t max = s->max_pieces ? s->max_pieces * 2 : 64;
-        struct ckpt_saved_piece *grown = fsdp_alloc(max, sizeof *grown, "saved pieces", err);
-        if (!grown)
-            return FSDP_ENOMEM;
-        if (s->npieces)
-            memcpy(grown, s->pieces, s->npieces * sizeof *grown);
-        fsdp_free(s->pieces);
-        s->pieces = grown;
-        s->max_pieces = max;
-    }
+    struct ckpt_saved_piece *pieces =
+        fsdp_alloc_grow(s->pieces, s->npieces, &s->max_pieces, sizeof *pieces, "saved pieces", err);
+    if (!pieces)
+        return FSDP_ENOMEM;
+    s->pieces = pieces;
     s->pieces[s->npieces++] = piece;
     return FSDP_OK;
 }
@@ -112,6 +106,19 @@ static int put(struct stream *w, const void *data, size_t nbytes, struct fsdp_er
     return ckpt_store_write(w->file, data, nbytes, err);
 }
 
+/* In pieces that stay in a core's second cache while both sums and the file read them. */
+static int put_summed(struct stream *w, uint64_t *crc, const char *data, size_t nbytes,
+                      struct fsdp_err *err)
+{
+    enum { PIECE_NBYTES = 256 << 10 };
+    for (size_t at = 0, n; at < nbytes; at += n) {
+        n = nbytes - at < PIECE_NBYTES ? nbytes - at : PIECE_NBYTES;
+        *crc = ckpt_crc64(*crc, data + at, n);
+        FSDP_TRY(put(w, data + at, n, err));
+    }
+    return FSDP_OK;
+}
+
 /* Streams a part that begins at byte pos of its slice; *sum gets what it adds to the fingerprint.
  * The part is cut between its rows where these are not whole rows of the tensor, else anywhere. */
 static int stream_part(struct stream *w, uint64_t *sum, const struct fsdp_tensor *tensor,
@@ -135,15 +142,19 @@ static int stream_part(struct stream *w, uint64_t *sum, const struct fsdp_tensor
     *sum = 0;
     while (left) {
         size_t nbytes = (size_t)(left < most ? left : most);
-        FSDP_TRY(io->read(io->ctx, pos, w->buffer, nbytes, err));
+        const void *data = io->at ? io->at(io->ctx, pos, nbytes) : NULL;
+        if (!data) {
+            FSDP_TRY(io->read(io->ctx, pos, w->buffer, nbytes, err));
+            data = w->buffer;
+        }
         if (whole) {
-            crc = ckpt_crc64(crc, w->buffer, nbytes);
+            FSDP_TRY(put_summed(w, &crc, data, nbytes, err));
         } else {
             rows.length[0] = nbytes / row_nbytes;
-            *sum ^= ckpt_fingerprint_part(tensor, &rows, w->buffer);
+            *sum ^= ckpt_fingerprint_part(tensor, &rows, data);
             rows.offset[0] += rows.length[0];
+            FSDP_TRY(put(w, data, nbytes, err));
         }
-        FSDP_TRY(put(w, w->buffer, nbytes, err));
         ckpt_pace_keep(&w->pace);
         pos += nbytes;
         left -= nbytes;

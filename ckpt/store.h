@@ -69,7 +69,8 @@ int ckpt_uuid_make(char out[37], struct fsdp_err *err);
 /* The names in a folder, sorted. Freed with ckpt_names_free. */
 struct ckpt_names {
     char **names;
-    int nnames, max;
+    int nnames;
+    size_t max;
 };
 int ckpt_store_names(struct ckpt_names *out, const struct ckpt_store_ops *ops, const char *path,
                      struct fsdp_err *err);
@@ -97,5 +98,10 @@ int ckpt_store_replace(const struct ckpt_store_ops *ops, const char *path, const
 int ckpt_store_copy(uint64_t *nbytes, uint32_t *crc32c, const struct ckpt_store_ops *from_ops,
                     const char *from, const struct ckpt_store_ops *to_ops, const char *to,
                     bool sync, struct fsdp_err *err);
+
+/* posix_lock.c: 0 where a lock on a file at path, in a file system, keeps out whoever sees it; on
+ * mounts that keep locks to themselves (NFS with nolock) a number that only this mount has. Jobs
+ * that would go on with each other's files put it into the names of these. */
+uint64_t ckpt_lock_domain(const char *path);
 
 #endif

@@ -38,11 +38,17 @@ static void refresh_parents(const char *path)
     }
 }
 
-/* One writer at a time. Where locks are off, as on some shared file systems, all may write. */
+/* One writer at a time, of the file that has the name: its owner before may just have removed it.
+ * Where locks are off, as on some shared file systems, all may write. */
 static int lock(int fd, const char *path, struct fsdp_err *err)
 {
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+    struct stat locked, named;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        if (fstat(fd, &locked) || (stat(path, &named) == 0 && named.st_ino == locked.st_ino))
+            return FSDP_OK;
+    } else if (errno != EWOULDBLOCK) {
         return FSDP_OK;
+    }
     return fsdp_err_set(err, FSDP_EEXIST, "'%s' is being written by another process", path);
 }
 

@@ -54,17 +54,11 @@ int ckpt_uuid_make(char out[37], struct fsdp_err *err)
 
 int ckpt_names_add(struct ckpt_names *names, const char *name, struct fsdp_err *err)
 {
-    if (names->nnames == names->max) {
-        int max = names->max ? names->max * 2 : 16;
-        char **grown = fsdp_alloc((size_t)max, sizeof *grown, "names", err);
-        if (!grown)
-            return FSDP_ENOMEM;
-        if (names->nnames)
-            memcpy(grown, names->names, (size_t)names->nnames * sizeof *grown);
-        fsdp_free(names->names);
-        names->names = grown;
-        names->max = max;
-    }
+    char **grown = fsdp_alloc_grow(names->names, (size_t)names->nnames, &names->max, sizeof *grown,
+                                   "names", err);
+    if (!grown)
+        return FSDP_ENOMEM;
+    names->names = grown;
     char *copy = fsdp_strdup(name, err);
     if (!copy)
         return FSDP_ENOMEM;

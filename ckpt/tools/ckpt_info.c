@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt-info: what is in a checkpoint, as a table or as JSON. Reads headers only. And what lies
  * beside checkpoints and is none: remains of saves and tools. */
+#include <ctype.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -194,6 +195,42 @@ static json_t *file_json(const struct ckpt_file_info *file)
     return out;
 }
 
+/* A float of JSON with as few digits as read back equal. */
+static void print_float(const char *token, int len)
+{
+    char text[40];
+    double value = strtod(token, NULL);
+    int precision = 15;
+    do {
+        snprintf(text, sizeof text, "%.*g", precision, value);
+    } while (strtod(text, NULL) != value && ++precision <= 17);
+    if (!strpbrk(text, ".en")) /* it stays a float */
+        strcat(text, ".0");
+    printf("%.*s", len, (int)strlen(text) < len ? text : token);
+}
+
+/* JSON as it is, but for floats, which writers spell with up to 17 digits. */
+static void print_shortest(const char *json)
+{
+    bool quoted = false;
+    for (const char *p = json; *p;) {
+        size_t len = quoted ? 0 : strspn(p, "-+.0123456789eE");
+        if (len && (isdigit((unsigned char)*p) || *p == '-')) {
+            if (strcspn(p, ".eE") < len)
+                print_float(p, (int)len);
+            else
+                printf("%.*s", (int)len, p);
+            p += len;
+            continue;
+        }
+        if (quoted && *p == '\\' && p[1])
+            putchar(*p++);
+        else if (*p == '"')
+            quoted = !quoted;
+        putchar(*p++);
+    }
+}
+
 static void print_json(const struct ckpt *ckpt)
 {
     int shard, replicate;
@@ -214,16 +251,19 @@ static void print_json(const struct ckpt *ckpt)
     for (int i = 0; i < ckpt_nextra(ckpt); i++)
         json_array_append_new(extras, json_string(ckpt_extra_at(ckpt, i)));
     json_t *root =
-        json_pack("{s:s, s:s, s:I, s:{s:i, s:i}, s:o, s:o, s:o, s:o}", "path",
-                  ckpt_path(ckpt), "format", format_name(ckpt), "step", (json_int_t)ckpt_step(ckpt),
-                  "mesh", "shard_size", shard, "replicate_size", replicate, "files", files,
-                  "extras", extras, "aliases", aliases, "tensors", tensors);
+        json_pack("{s:s, s:s, s:I, s:{s:i, s:i}, s:o, s:o, s:o, s:o}", "path", ckpt_path(ckpt),
+                  "format", format_name(ckpt), "step", (json_int_t)ckpt_step(ckpt), "mesh",
+                  "shard_size", shard, "replicate_size", replicate, "files", files, "extras",
+                  extras, "aliases", aliases, "tensors", tensors);
     char *text = json_dumps(root, JSON_INDENT(1));
-    /* The state as it was saved: numbers that are read and printed again may be others. */
-    if (text && ckpt_state_json(ckpt))
-        printf("%.*s,\n \"state\": %s\n}\n", (int)strlen(text) - 2, text, ckpt_state_json(ckpt));
-    else if (text)
+    /* The state as it was saved: integers of any length, floats to the last bit. */
+    if (text && ckpt_state_json(ckpt)) {
+        printf("%.*s,\n \"state\": ", (int)strlen(text) - 2, text);
+        print_shortest(ckpt_state_json(ckpt));
+        puts("\n}");
+    } else if (text) {
         puts(text);
+    }
     free(text);
     json_decref(root);
 }

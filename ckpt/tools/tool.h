@@ -74,8 +74,8 @@ enum {
     "      --exclude GLOB         not these; stronger than --include\n"
 #define TOOL_LIMITS_HELP                                                                           \
     "      --mem SIZE             memory for buffers (default: 256M)\n"                            \
-    "      --threads N            threads (default: one per processor, at most 8; 8 where\n"     \
-    "                             a store is an object store)\n"
+    "      --threads N            threads (default: what suits the processors and stores,\n"       \
+    "                             at most 8)\n"
 #define TOOL_WRITE_HELP                                                                            \
     "  -o, --output OUTPUT        what to write\n"                                                 \
     "      --dtype TYPE           cast floating tensors: float32, bfloat16, float16, ...\n"        \

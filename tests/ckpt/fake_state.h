@@ -183,7 +183,7 @@ static inline int fake_each(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fs
 {
     struct fake *f = ctx;
     for (int i = 0; i < f->nslices; i++) {
-        struct fsdp_slice_io io = {&f->slices[i], fake_read, fake_write};
+        struct fsdp_slice_io io = {.ctx = &f->slices[i], .read = fake_read, .write = fake_write};
         FSDP_TRY(fn(fn_ctx, f->slices[i].kind, &f->slices[i].slice, &io, err));
     }
     return FSDP_OK;

@@ -8,12 +8,12 @@
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/train.sh"
 kills=${KILLS:-20} seed=${KILL_SEED:-1}
 echo "# KILL_SEED=$seed"
 RANDOM=$((seed % 32768))
 
-cp -r "$TOP/examples/llama-tiny" model
-for i in $(seq 400); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+make_input
 cat >run.yaml <<END
 model: {path: model, init: random, seed: 1}
 data: {path: text, seq_len: 32}
@@ -23,7 +23,6 @@ fsdp: {timeout: 60}
 checkpoint: {path: saved, interval: 1, fsync: false}
 log: {metrics: ''}
 END
-prints() { grep -o '"[^"]*": {"kind": .*"fingerprint": "[^"]*"' "$1/manifest.json" | sort; }
 
 # Each subject: its command, its output, and whether two outputs are equal.
 save() { "$BIN/fsdp-launch" -n 2 run.yaml checkpoint.path="$1" checkpoint.async="$async"; }

@@ -118,6 +118,27 @@ static void test_fingerprint(void)
     }
 }
 
+/* Both checksums of one pass, on boxes of one run and of many, more than a pass takes at once. */
+static void test_summed(void)
+{
+    static const struct fsdp_tensor t = {"large", FSDP_BF16, 2, {300, 1000}};
+    static const struct fsdp_box boxes[] = {
+        {{0, 0}, {300, 1000}}, {{1, 0}, {299, 1000}}, {{7, 3}, {290, 997}}, {{9, 9}, {0, 9}}};
+    uint16_t *data = malloc(300 * 1000 * sizeof *data);
+    bool same = true;
+    for (size_t i = 0; i < 300 * 1000; i++)
+        data[i] = (uint16_t)(i * 2654435761u >> 13);
+    for (size_t i = 0; i < sizeof boxes / sizeof boxes[0]; i++) {
+        uint32_t crc32c = 7;
+        uint64_t sum = ckpt_fingerprint_part_summed(&crc32c, &t, &boxes[i], data);
+        same &= sum == ckpt_fingerprint_part(&t, &boxes[i], data) &&
+                crc32c == ckpt_crc32c(7, data, fsdp_box_nelem(&boxes[i], 2) * sizeof *data);
+    }
+    same &= ckpt_fingerprint_part(&t, &boxes[0], data) == ckpt_crc64(0, data, 600000);
+    ok(same, "fingerprint and CRC-32C in one pass");
+    free(data);
+}
+
 /* A wrong byte, or two, is found from two checksums alone; other damage is not taken for one. */
 static void test_locate(void)
 {
@@ -159,5 +180,6 @@ int main(void)
     test_values();
     test_combine();
     test_fingerprint();
+    test_summed();
     return tap_done();
 }

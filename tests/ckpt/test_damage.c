@@ -361,7 +361,7 @@ static int load_damaged(struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
 static int part_each(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err *err)
 {
     struct fake_slice *s = ctx;
-    struct fsdp_slice_io io = {s, fake_read, fake_write};
+    struct fsdp_slice_io io = {.ctx = s, .read = fake_read, .write = fake_write};
     return fn(fn_ctx, FSDP_SLICE_MODEL, &s->slice, &io, err);
 }
 

@@ -95,7 +95,7 @@ static int box_write(FILE *f, uint64_t *pos, struct ckpt_dcp_meta *meta, int at,
 static int write_all(struct ckpt *c, const char *out, int nranks, int lost, struct fsdp_err *err)
 {
     struct ckpt_dcp_meta *meta;
-    struct ckpt_dcp_train train = {ckpt_step(c), ckpt_state_json(c), true};
+    struct ckpt_dcp_train train = {ckpt_step(c), ckpt_state_json(c), true, false};
     char path[2000], *data;
     size_t nbytes;
     int at[1000];

@@ -59,7 +59,7 @@ static bool opens(const char *path, const char *tensor, uint64_t rows)
     good = t && t->tensor.shape[0] == rows && !t->has_fingerprint && ckpt_step(c) == -1;
     if (good) {
         struct fake_slice s = {.name = "t", .nbytes = rows * 8, .data = malloc(rows * 8)};
-        struct fsdp_slice_io io = {&s, fake_read, fake_write};
+        struct fsdp_slice_io io = {.ctx = &s, .read = fake_read, .write = fake_write};
         s.slice = (struct fsdp_slice){t->tensor, {{0, 0}, {rows, 2}}, 0, 1};
         good = ckpt_read_slice(c, &s.slice, &io, &err) == FSDP_OK;
         for (uint64_t i = 0; good && i < rows * 2; i++)

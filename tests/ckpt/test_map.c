@@ -125,7 +125,7 @@ static bool rows_are(const char *path, const char *name, const float *want, int 
     struct ckpt *c = NULL;
     struct fsdp_err err = FSDP_ERR_INIT;
     float data[256] = {0};
-    struct fsdp_slice_io io = {data, NULL, take};
+    struct fsdp_slice_io io = {.ctx = data, .write = take};
     bool good = !ckpt_open(&c, path, &err);
     const struct ckpt_tensor *t = good ? ckpt_tensor_find(c, name) : NULL;
     good = t && t->tensor.shape[0] == (uint64_t)nrows;

@@ -36,7 +36,7 @@ static bool holds(const char *path, bool all, int dtype, int *nfiles)
     fake_fill(f, SEED);
     for (int i = 0; good && i < f->nslices; i++) {
         struct fake_slice *s = &f->slices[i], got = *s;
-        struct fsdp_slice_io io = {&got, fake_read, fake_write};
+        struct fsdp_slice_io io = {.ctx = &got, .read = fake_read, .write = fake_write};
         if (s->kind != FSDP_SLICE_MODEL && !all)
             continue;
         expected++;
@@ -337,7 +337,7 @@ static int big_each(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err *
     int rc = FSDP_OK;
     for (int i = 0; rc == FSDP_OK && i < 2; i++) {
         struct fsdp_slice slice = {.tensor = big_tensors[i], .nreplica = 1};
-        struct fsdp_slice_io io = {NULL, big_read, NULL};
+        struct fsdp_slice_io io = {.ctx = NULL, .read = big_read};
         uint64_t pos;
         fsdp_cut_box(&slice.box, &pos, &cut, big_tensors, i, oob->rank);
         rc = fn(fn_ctx, FSDP_SLICE_MODEL, &slice, &io, err);
@@ -476,6 +476,39 @@ static void test_sizes(void)
     ok(refused, "what are none");
 }
 
+/* ---- two at once ----------------------------------------------------------------------------- */
+
+/* Another process is done first. */
+static int overtake(void *ctx, uint64_t done, uint64_t total)
+{
+    const struct ckpt_reshard_args *args = ctx;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct ckpt_reshard_args other = CKPT_RESHARD_ARGS_INIT;
+    other.out = args->out;
+    other.max_shard_nbytes = args->max_shard_nbytes;
+    other.all = true; /* so that it is another job */
+    if (done == total && !exists(args->out) && merge(saved, &other, &err))
+        diag("the other: %s", err.text);
+    return 0;
+}
+
+static void test_overtaken(void)
+{
+    static const char *const names[] = {"race.safetensors", "race"};
+    for (int i = 0; i < 2; i++) {
+        struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;
+        struct fsdp_err err = FSDP_ERR_INIT;
+        args.out = in_root(names[i]);
+        args.max_shard_nbytes = i ? 9000 : 0;
+        args.nthreads = 1;
+        args.progress = overtake;
+        args.progress_ctx = &args;
+        ok(merge(saved, &args, &err) == FSDP_EEXIST && strstr(err.text, "another process wrote") &&
+               exists(args.out) && count_entries(root, "race") == 1 + i,
+           "overtaken, the output is the other's, and nothing is left: %s", err.text);
+    }
+}
+
 int main(void)
 {
     static const char config[] = "{\"hidden_size\": 16, \"torch_dtype\": \"bfloat16\"}";
@@ -497,6 +530,7 @@ int main(void)
     test_refusals();
     test_no_space();
     test_faults();
+    test_overtaken();
     test_open_files();
     test_memory();
     scratch_remove(root);

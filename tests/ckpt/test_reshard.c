@@ -327,78 +327,6 @@ static void test_resume_damaged(void)
        "going on finds it: %s", err.text);
 }
 
-/* ---- faults ---------------------------------------------------------------------------------- */
-
-/* Whatever happened before: the same call gives the same output, and leaves nothing beside it. */
-static bool completes(const char *from, const struct ckpt_reshard_args *args, const char *expected)
-{
-    struct fsdp_err err = FSDP_ERR_INIT;
-    int rc = reshard(from, args, &err);
-    bool good = (rc == FSDP_OK || rc == FSDP_EEXIST) && same_tree(expected, args->out) &&
-                count_entries(root, "faulty.") == 0;
-    if (!good)
-        diag("%d %s", rc, err.text);
-    return good;
-}
-
-/* The nth store call, or the nth allocation, fails. *ncalls: how many there were. */
-static int reshard_faulty(uint64_t *ncalls, const char *from, const struct ckpt_reshard_args *args,
-                          uint64_t nth, bool memory)
-{
-    struct fsdp_err err = FSDP_ERR_INIT;
-    uint64_t before = memory ? fsdp_alloc_count() : ckpt_store_calls();
-    if (memory)
-        fsdp_alloc_fail_at(nth);
-    else
-        ckpt_store_fault_at(nth, nth % 2 ? CKPT_FAULT_FAIL : CKPT_FAULT_NOSPACE);
-    int rc = reshard(from, args, &err);
-    *ncalls = (memory ? fsdp_alloc_count() : ckpt_store_calls()) - before;
-    fsdp_alloc_fail_at(0);
-    ckpt_store_fault_at(0, CKPT_FAULT_NONE);
-    return rc;
-}
-
-/* All or nothing, whatever fails, with each `stride`th call. */
-static void fail_each(const char *name, const char *from, const struct ckpt_reshard_args *args,
-                      const char *expected, bool memory, int stride)
-{
-    bool good = true, through = false;
-    int nth = 1;
-    for (; good && !through && nth < 4000; nth += stride) {
-        uint64_t ncalls;
-        int rc = reshard_faulty(&ncalls, from, args, (uint64_t)nth, memory);
-        through = rc == FSDP_OK && ncalls < (uint64_t)nth;
-        good = memory ? rc == FSDP_OK || rc == FSDP_ENOMEM : exists(args->out) || rc != FSDP_OK;
-        /* The last allocations are those of clearing up; those before them leave nothing. */
-        if (!memory || count_entries(root, "faulty"))
-            good = good && completes(from, args, expected);
-        if (!good)
-            diag("%s %d: status %d", memory ? "allocation" : "store call", nth, rc);
-        ckpt_store_remove_tree(&ckpt_store_posix, args->out, NULL);
-    }
-    ok(good && through && nth > 60, "%s: all or nothing, when one of %d %s fails (every %d.)", name,
-       nth - stride, memory ? "allocations" : "store calls", stride);
-}
-
-static void test_faults(void)
-{
-    static const char *const names[] = {"native", "compressed", "torch's"};
-    const char *from = in_root("real-2");
-    for (int i = 0; i < 3; i++) {
-        struct ckpt_reshard_args args = native(in_root("faultless-%d", i), 2, 1);
-        const char *expected = args.out;
-        struct fsdp_err err = FSDP_ERR_INIT;
-        args.output = i == 2 ? CKPT_OUTPUT_DCP : CKPT_OUTPUT_NATIVE;
-        args.compress = i == 1 ? CKPT_COMPRESS_ZSTD : CKPT_COMPRESS_NONE;
-        args.nthreads = 1;
-        if (reshard(from, &args, &err) == FSDP_EUNSUPPORTED)
-            continue;
-        args.out = in_root("faulty");
-        fail_each(names[i], from, &args, expected, false, i ? 5 : 1);
-        fail_each(names[i], from, &args, expected, true, i ? 7 : 1);
-    }
-}
-
 static void test_dry_run(void)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
@@ -458,7 +386,6 @@ int main(void)
     test_formats();
     test_resume();
     test_resume_damaged();
-    test_faults();
     test_dry_run();
     test_refusals();
     scratch_remove(root);

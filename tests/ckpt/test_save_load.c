@@ -188,7 +188,7 @@ static void test_read_slice(void)
     ckpt_open(&c, dir, &err);
 
     struct fake_slice s = {.name = "lm_head.weight", .nbytes = 50 * 16 * 4};
-    struct fsdp_slice_io io = {&s, fake_read, fake_write};
+    struct fsdp_slice_io io = {.ctx = &s, .read = fake_read, .write = fake_write};
     s.data = calloc(1, 300 * 16 * 4);
     s.slice = (struct fsdp_slice){{s.name, FSDP_F32, 2, {300, 16}}, {{123, 0}, {50, 16}}, 0, 1};
     bool same = ckpt_read_slice(c, &s.slice, &io, &err) == FSDP_OK;
@@ -265,7 +265,7 @@ static int broken_each(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_er
 {
     struct fake *f = ctx;
     for (int i = 0; i < f->nslices; i++) {
-        struct fsdp_slice_io io = {&f->slices[i], broken_read, fake_write};
+        struct fsdp_slice_io io = {.ctx = &f->slices[i], .read = broken_read, .write = fake_write};
         FSDP_TRY(fn(fn_ctx, f->slices[i].kind, &f->slices[i].slice, &io, err));
     }
     return FSDP_OK;
@@ -292,7 +292,7 @@ static int forgetful_each(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp
 {
     struct fake *f = ctx;
     for (int i = 0; i < f->nslices; i++) {
-        struct fsdp_slice_io io = {&f->slices[i], fake_read, fake_write};
+        struct fsdp_slice_io io = {.ctx = &f->slices[i], .read = fake_read, .write = fake_write};
         if (!strcmp(f->slices[i].name, "model.layers.0.conv"))
             continue;
         FSDP_TRY(fn(fn_ctx, f->slices[i].kind, &f->slices[i].slice, &io, err));

@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The commit of a checkpoint on a real NFS server, mounted twice as two clients, over NFSv4.2 and NFSv3:
-# kills, racing writers, a reader whose file is removed, a new name seen elsewhere, a full disk. Runs in
-# an emulated machine (lib/guest), as few hosts let a test mount anything. NFS_KILLS (4) of saves, from
-# KILL_SEED; NFS_VERSIONS.
+# kills, racing writers, a reader whose file is removed, a new name seen elsewhere, a server that restarts,
+# a full disk. Runs in an emulated machine (lib/guest), as few hosts let a test mount anything. NFS_KILLS (4)
+# of saves, from KILL_SEED; NFS_RACES (4); NFS_VERSIONS.
 # run: timeout=3600
 set -u
 here=$(dirname "$(realpath "$0")")
 if [ -z "${NFS_KERNEL:-}" ]; then
     cd "$TEST_TMP" || exit 1
-    export GUEST_ENV='KILL_SEED NFS_KILLS NFS_VERSIONS'
+    export GUEST_ENV='KILL_SEED NFS_KILLS NFS_RACES NFS_VERSIONS'
     TMPDIR=$TEST_TMP GUEST_TIMEOUT=3400 exec "$here/lib/guest" run bash "$here/commit.sh"
 fi
 cd "$TEST_TMP" || exit 1
@@ -34,6 +34,13 @@ END
 echo "# kernel $NFS_KERNEL"
 run checkpoint.path=memory
 ok $? "a run without NFS"
+
+held() { # process: stopped, or at its end
+    for _ in $(seq 600); do
+        [ -e /proc/$1/status ] && ! grep -q '^State:.[TZ]' /proc/$1/status 2>noise || return 0
+        sleep 0.1
+    done
+}
 
 client() { # version
     local v=$1 a=/mnt/a$1 b=/mnt/b$1
@@ -71,17 +78,65 @@ client() { # version
     ls "$b" >noise
     [ ! -e "$b/late" ] && ! tool ckpt-info "$b/late" && tool ckpt-cp "$a/ck/step-00000001" "$a/late/" && tool ckpt-info "$b/late"
     ok $? "NFS $v: a name once looked up as absent is seen as soon as it is there"
-    local racers=8 won=0
-    for i in $(seq $racers); do
-        [ $((i % 2)) = 0 ] && at=$a || at=$b
-        ("$BIN/ckpt-reshard" "$a/ck/step-00000002" -o "$at/race" --world $((1 + i % 3)) --threads 1 --quiet >race$i.log 2>&1
-            echo $? >race$i) &
+    local racers=8 nwon race at wins=''
+    for race in $(seq "${NFS_RACES:-4}"); do
+        for i in $(seq $racers); do
+            [ $((i % 2)) = 0 ] && at=$a || at=$b
+            ("$BIN/ckpt-reshard" "$a/ck/step-00000002" -o "$at/race$race" --world $((1 + i % 3)) --threads 1 --quiet >race$i.log 2>&1
+                echo $? >race$i) &
+        done
+        wait
+        nwon=0
+        for i in $(seq $racers); do [ "$(cat race$i)" = 0 ] && nwon=$((nwon + 1)); done
+        wins="$wins$nwon"
+        [ $nwon = 1 ] && tool ckpt-verify "$b/race$race" && tool ckpt-diff "$b/race$race" memory/step-00000002 && rm -rf "$a/race$race" && continue
+        wins="$wins!"
+        cat race?.log >log && : >err
+        break
     done
-    wait
-    cat race?.log >log && : >err
-    for i in $(seq $racers); do [ "$(cat race$i)" = 0 ] && won=$((won + 1)); done
-    ok "$([ $won = 1 ] && tool ckpt-verify "$b/race" && tool ckpt-diff "$b/race" memory/step-00000002; echo $?)" \
-        "NFS $v: of $racers writers of one name on both, $won won"
+    ok "$([ "${wins%!}" = "$wins" ]; echo $?)" "NFS $v: $racers writers of one name on both, winners each time: $wins"
+
+    # ---- the same command on both clients, each held for a while near its end: the one must not undo what the
+    # other publishes. Of v3, locks (nolock) are known to one client only.
+    local calls one other status
+    wrong=
+    for calls in '180 163' '175 164' '180 160' '170 168'; do
+        CKPT_FAULT=stop:${calls% *} "$BIN/ckpt-reshard" "$a/ck/step-00000002" -o "$a/twice" --world 2 --threads 1 --quiet >log 2>err &
+        one=$!
+        held $one
+        CKPT_FAULT=stop:${calls#* } "$BIN/ckpt-reshard" "$b/ck/step-00000002" -o "$b/twice" --world 2 --threads 1 --quiet >log2 2>err2 &
+        other=$!
+        held $other
+        kill -CONT $one
+        wait $one
+        status=$?
+        [ $status != 0 ] || "$BIN/ckpt-verify" "$a/twice" >noise 2>&1 || wrong="$wrong $calls: $(head -c 150 noise);"
+        kill -CONT $other 2>noise
+        wait $other
+        [ $((status + $?)) = 1 ] && tool ckpt-verify "$b/twice" && tool ckpt-diff "$b/twice" memory/step-00000002 ||
+            wrong="$wrong $calls: not one won, or not whole: $(head -qc 150 err err2);"
+        rm -rf "$a/twice"
+    done
+    ok "$([ -z "$wrong" ]; echo $?)" "NFS $v: two of the same command on both clients: one ends, the other says why not$wrong"
+
+    # ---- the server restarts while a file is written. The mounts are hard, so that all waits for it; a server of
+    # v4 that does not know its clients again makes them lose what they had open. The same command goes on then, at
+    # the second try at the latest: what the kernel could not write is told to the first that opens the file again.
+    local pid fails='goes on'
+    { CKPT_FAULT=stop:70 "$BIN/ckpt-reshard" "$a/ck/step-00000003" -o "$a/restart" --world 2 --threads 1 --quiet >log 2>err & } 2>noise
+    pid=$!
+    held $pid
+    ls "$a"/restart.tmp.*/journal >noise && rpc.nfsd 0 && sleep 1 && rpc.nfsd 4
+    status=$?
+    kill -CONT $pid
+    again() {
+        holds err /restart.tmp. && holds err 'nput/output error' &&
+            tool ckpt-reshard "$a/ck/step-00000003" -o "$a/restart" --world 2 --threads 1 --quiet
+    }
+    wait $pid || { fails="fails, and goes on when given again: $(head -c 150 err)" && again; } || again
+    ok "$([ $? = 0 ] && [ $status = 0 ] && tool ckpt-verify "$b/restart" && tool ckpt-diff "$b/restart" memory/step-00000003; echo $?)" \
+        "NFS $v: the server restarts in the middle of a reshard, which $fails"
+    rm -rf "$a/restart"
 
     # ---- stale handles: a reader of files that the other client removes. A server of v4 keeps what is open.
     local shard
@@ -90,7 +145,7 @@ client() { # version
     rm -r "$a/gone"
     echo 3 >/proc/sys/vm/drop_caches
     cat <&8 >read 2>err
-    local status=$?
+    status=$?
     if [ "$v" = 3 ]; then
         ok "$([ $status != 0 ] && holds err 'tale file handle'; echo $?)" "NFS $v: a file removed elsewhere is a stale handle here"
     else
@@ -99,8 +154,8 @@ client() { # version
     exec 8<&-
     cp -r "$a/ck/step-00000002" "$a/going"
     { CKPT_FAULT=stop:12 "$BIN/ckpt-verify" "$b/going" >log 2>err & } 2>noise
-    local pid=$!
-    for _ in $(seq 600); do grep -q '^State:.T' /proc/$pid/status 2>noise && break; sleep 0.1; done
+    pid=$!
+    held $pid
     rm -r "$a/going"
     echo 3 >/proc/sys/vm/drop_caches
     kill -CONT $pid
@@ -113,7 +168,7 @@ client() { # version
     cat /dev/zero >"$a/filler" 2>noise
     truncate -s -700K "$a/filler" && sync
     run checkpoint.path="$a/full"
-    ok "$([ $? != 0 ] && holds err 'o space left'; echo $?)" "NFS $v: a full disk ends the run with its error: $(grep -o -i 'no space.*' err | head -c 160)"
+    ok "$([ $? != 0 ] && holds err 'o space left'; echo $?)" "NFS $v: a full disk ends the run with its error: $(grep -o -i 'no space.*' err | head -n 1)"
     wrong=
     for step in "$b/full"/step-????????; do
         [ ! -d "$step" ] || tool ckpt-verify "$step" || wrong=1

@@ -60,6 +60,19 @@ sed -i 's/^credential_process.*/credential_process = exit 3/' .aws/config
 (export AWS_PROFILE=other; refused 'failed (status 3)')
 ok $? "a command that fails: $(cat err)"
 
+# A sign-in by browser: what to do instead.
+printf '[profile sso]\nsso_session = work\nsso_account_id = 1\n[sso-session work]\nsso_region = us-east-1\n' >.aws/config
+asks_cli='`credential_process = aws configure export-credentials --profile sso --format process`'
+(export AWS_PROFILE=sso; refused "profile 'sso' has sso_session" && grep -qF -- "$asks_cli" err && ! grep -q GET requests)
+ok $? "a profile that signs in with SSO: $(cat err)"
+printf 'credential_process = cat %s\n[profile job]\nrole_arn = arn:role\nsource_profile = sso\n' "$TEST_TMP/printed" >>.aws/config
+(export AWS_PROFILE=job; refused "profile 'sso' has sso_session")
+ok $? "and one that takes a role by it"
+printf '{"Version": 1, "AccessKeyId": "AKIDPROC", "SecretAccessKey": "TOPSECRET"}' >printed
+sed -i '/^sso_account_id/a credential_process = cat '"$TEST_TMP/printed" .aws/config
+(AWS_PROFILE=sso reads bucket)
+ok $? "with the command, it is read"
+
 # A role that another profile takes.
 export AWS_ENDPOINT_URL_STS=$at/sts
 role() { # lines of the profile
@@ -127,6 +140,50 @@ ok $? "an expired token: $(cat err)"
 : >expired
 reads expiring
 ok $? "one that is good"
+
+# Short-lived ones are renewed while they are good, behind the transfers, of every source that can give
+# others: no request has any that have expired. Each answer takes a second there.
+renew() { # source, what is done when the first have been given out
+    mkdir "$1" && echo 32 >"$1/lifetime"
+    python3 "$TOP/tests/s3/lib/fake.py" "$1" object >"$1/fake.log" 2>&1 &
+    local server=$! rc
+    for i in $(seq 600); do [ -s "$1/port" ] && break; sleep 0.1; done
+    export AWS_ENDPOINT_URL=http://127.0.0.1:$(cat "$1/port") HOME=$PWD/$1 AWS_EC2_METADATA_DISABLED=true
+    case $1 in
+    container*) export AWS_CONTAINER_CREDENTIALS_FULL_URI=$AWS_ENDPOINT_URL/container AWS_CONTAINER_AUTHORIZATION_TOKEN=container-token ;;
+    instance) export AWS_EC2_METADATA_DISABLED=false AWS_EC2_METADATA_SERVICE_ENDPOINT=$AWS_ENDPOINT_URL ;;
+    identity-of-web) export AWS_WEB_IDENTITY_TOKEN_FILE=$PWD/identity AWS_ENDPOINT_URL_STS=$AWS_ENDPOINT_URL/sts && cp identity "$1/" ;;
+    process) mkdir "$1/.aws" && printf '[default]\ncredential_process = curl -sS %s/process\n' "$AWS_ENDPOINT_URL" >"$1/.aws/config" ;;
+    esac
+    "$BIN/ckpt-merge" -q s3://renewing/w.safetensors -o "$1/out.safetensors" >"$1/log" 2>"$1/err" &
+    local tool=$!
+    for i in $(seq 600); do [ -s "$1/lives" ] && break; sleep 0.1; done
+    ${2:-true}
+    wait $tool
+    rc=$?
+    kill $server
+    cp "$1/err" err
+    ! grep -E 'OF-THE-SERVER|TOPSECRET|token-[0-9]' "$1/err" "$1/log" && [ $rc = 0 ] && "$BIN/ckpt-diff" object.safetensors "$1/out.safetensors" >"$1/log"
+}
+lives() { # source: how many were used; none after its end, the second asked for in the first's life
+    awk '$1 == "used" && ($2 == "none" || $3 <= 0) { exit 1 }
+        $1 == "given" && $2 == "token-2" && $3 <= 0 { exit 1 }
+        $1 == "used" { n += !seen[$2]++ }
+        END { print n + 0 }' "$1/lives"
+}
+pids=()
+for source in container instance identity-of-web process; do
+    (renew $source) & pids+=($!)
+done
+(renew container-that-fails 'touch container-that-fails/broken') & pids+=($!)
+i=0
+for source in container instance identity-of-web process; do
+    wait ${pids[i]}
+    ok $(($? || $(lives $source || echo 0) < 2)) "renewed early, $source: $(grep -c ^used $source/lives) requests, by $(lives $source) credentials"
+    i=$((i + 1))
+done
+wait ${pids[i]} && [ "$(lives container-that-fails)" = 1 ] && grep -q 'the old ones are good for' container-that-fails/err
+ok $? "and where that fails the old ones are used: $(head -n 1 container-that-fails/err)"
 
 reads throttled
 ok $? "a store that says slow down is asked again"

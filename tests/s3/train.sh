@@ -5,14 +5,12 @@
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/train.sh"
 at=$S3_TEST_URL/train-$$
 launch() { "$BIN/fsdp-launch" "$@" >log 2>err; }
 run() { "$BIN/$@" >log 2>err; }
-holds() { grep -q -F -- "$2" "$1"; }
-numbers() { sed -E 's/"tokens_per_s": [^,]*, "time": [^,}]*//; s/, "sav[a-z_]*": [^,}]*//g' "$1"; }
 
-cp -r "$TOP/examples/llama-tiny" model
-for i in $(seq 400); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+make_input
 cat >run.yaml <<YAML
 model: {path: model, init: random, seed: 1}
 data: {path: text, seq_len: 32}

@@ -6,14 +6,18 @@ them. Every request is a line of the file `requests`.
 
 POST /sts            STS: AssumeRoleWithWebIdentity, with the token in FOLDER/identity alone;
                      AssumeRole, signed for STS by AKIDSRC, with the external id "agreed"
-GET  /container      a container's endpoint, with Authorization: container-token alone
+GET  /container      a container's endpoint, with Authorization: container-token alone; none once there is FOLDER/broken
 PUT, GET /latest/... the metadata service of an instance, version 2
 GET, HEAD /BUCKET/K  the object; in bucket `expiring` with a token that is not among those refused in
                      FOLDER/expired; `throttled`: 503 to the first three; `torn`: half of the first
                      two answers; `elsewhere`: only signed for eu-north-7; `refusing` and
-                     `ignoring` keep small objects, and do so with If-None-Match
+                     `ignoring` keep small objects, and do so with If-None-Match; `renewing`: each
+                     answer takes a second, and FOLDER/lives gets a line `used TOKEN SECONDS` of
+                     what life the token had left
+GET  /process        what a program may print: SessionToken, no questions asked
 What is given out has the key and the secret of FOLDER/keys, the token token-N for the Nth answer, and
-expires in as many seconds as FOLDER/lifetime says.
+expires in as many seconds as FOLDER/lifetime says; FOLDER/lives gets a line `given TOKEN SECONDS` of the life
+that was left to the one before.
 """
 import http.server
 import json
@@ -27,7 +31,7 @@ import urllib.parse
 
 folder, data = sys.argv[1], open(sys.argv[2], "rb").read()
 lock = threading.Lock()
-given, seen, kept = [0], {}, {}
+given, seen, kept, ends = [0], {}, {}, {}
 
 
 def read(name, default=""):
@@ -37,12 +41,21 @@ def read(name, default=""):
         return default
 
 
+def note_life(what, token, of):
+    """With the lock held."""
+    with open(os.path.join(folder, "lives"), "a") as f:
+        f.write("%s %s %d\n" % (what, token or "none", ends.get(of, 0) - time.time()))
+
+
 def creds(token_name):
+    end = int(time.time()) + int(read("lifetime", "3600"))
     with lock:
+        note_life("given", "token-%d" % (given[0] + 1), "token-%d" % given[0])
         given[0] += 1
         token = "token-%d" % given[0]
+        ends[token] = end
     key, secret = (read("keys") or "AKIDFAKE SECRETFAKE").split()
-    expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + int(read("lifetime", "3600"))))
+    expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end))
     return {"AccessKeyId": key, "SecretAccessKey": secret, token_name: token, "Expiration": expires}
 
 
@@ -115,6 +128,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             count = seen[bucket]
         if bucket == "expiring" and token in read("expired").split():
             return self.error(400, "ExpiredToken")
+        if bucket == "renewing":
+            with lock:
+                note_life("used", token, token)
+            time.sleep(1)
         if bucket == "throttled" and count <= 3:
             return self.error(503, "SlowDown")
         if bucket == "elsewhere" and "/eu-north-7/s3/" not in auth:
@@ -138,8 +155,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if url.path == "/sts":
             return self.sts(urllib.parse.parse_qs(body.decode()))
         if url.path == "/container":
-            ok = self.headers.get("Authorization") == "container-token"
+            ok = self.headers.get("Authorization") == "container-token" and not os.path.exists(os.path.join(folder, "broken"))
             return self.answer(200, json.dumps(creds("Token"))) if ok else self.answer(403)
+        if url.path == "/process":
+            return self.answer(200, json.dumps({"Version": 1, **creds("SessionToken")}))
         if url.path.startswith("/latest/"):
             return self.metadata(url.path)
         bucket, query = url.path.split("/")[1], urllib.parse.parse_qs(url.query, keep_blank_values=True)
