@@ -179,8 +179,8 @@ static const struct fsdp_tunable table[] = {
     ROW(checkpoint, keep, INT, "0", "0..", "Newest checkpoints kept; 0: all"),
     ROW(checkpoint, staging, STRING, "", NULL,
         "Folder on each node's own disk or in its memory in which checkpoints are made, to be "
-        "copied to checkpoint.path behind the training; %h: the node's name, %n: its number; "
-        "empty: none"),
+        "copied to checkpoint.path behind the training; %h: the node's name, %n: its number, "
+        "%%: a %; empty: none"),
     ROW(checkpoint, staging_keep, INT, "1", "1..1000",
         "Newest checkpoints kept there, beside those that are not yet copied"),
     ROW(checkpoint, resume, STRING, "auto", NULL,

@@ -61,25 +61,10 @@ struct data_documents {
     struct document *documents;
     struct row *rows; /* and one more: the end */
     uint64_t ndocuments, nrows, ntokens, ncut;
+    size_t max_documents, max_rows;
     char *text; /* of the longest document */
     struct data_line line;
 };
-
-static int push(void **array, uint64_t nelem, size_t elem_nbytes, const void *elem,
-                struct fsdp_err *err)
-{
-    if (!(nelem & (nelem - 1))) { /* capacity is the next power of two */
-        void *bigger = fsdp_alloc(nelem ? 2 * nelem : 1, elem_nbytes, "list of documents", err);
-        if (!bigger)
-            return FSDP_ENOMEM;
-        if (nelem)
-            memcpy(bigger, *array, nelem * elem_nbytes);
-        fsdp_free(*array);
-        *array = bigger;
-    }
-    memcpy((char *)*array + nelem * elem_nbytes, elem, elem_nbytes);
-    return FSDP_OK;
-}
 
 static int add_line(struct data_documents *d, const char *text, size_t nbytes, uint64_t first,
                     struct fsdp_err *err)
@@ -91,10 +76,14 @@ static int add_line(struct data_documents *d, const char *text, size_t nbytes, u
                             nbytes > INT32_MAX ? "longer than 2 GiB" : "too many documents");
     if (d->line.ntokens < 2)
         return FSDP_OK; /* nothing to predict */
-    const struct document document = {first, (uint32_t)nbytes, (uint32_t)d->line.ntokens};
-    FSDP_TRY(push((void **)&d->documents, d->ndocuments, sizeof document, &document, err));
-    d->ndocuments++;
-    d->ntokens += document.ntokens;
+    struct document *documents = fsdp_alloc_grow(d->documents, d->ndocuments, &d->max_documents,
+                                                 sizeof *documents, "list of documents", err);
+    if (!documents)
+        return FSDP_ENOMEM;
+    d->documents = documents;
+    d->documents[d->ndocuments++] =
+        (struct document){first, (uint32_t)nbytes, (uint32_t)d->line.ntokens};
+    d->ntokens += (uint32_t)d->line.ntokens;
     return FSDP_OK;
 }
 
@@ -136,12 +125,23 @@ static int add_file(struct data_documents *d, const struct data_file *file, stru
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
+/* As row number d->nrows. */
+static int put_row(struct data_documents *d, struct row row, struct fsdp_err *err)
+{
+    struct row *rows =
+        fsdp_alloc_grow(d->rows, d->nrows, &d->max_rows, sizeof *rows, "list of rows", err);
+    if (!rows)
+        return FSDP_ENOMEM;
+    d->rows = rows;
+    d->rows[d->nrows] = row;
+    return FSDP_OK;
+}
+
 static int end_row(struct data_documents *d, struct row next, int *used, struct fsdp_err *err)
 {
     *used = 0;
-    FSDP_TRY(push((void **)&d->rows, d->nrows + 1, sizeof next, &next, err));
     d->nrows++;
-    return FSDP_OK;
+    return put_row(d, next, err);
 }
 
 /* A document begins a new row where the rest of this one is too short for it, or where rows hold
@@ -162,10 +162,9 @@ static int add_document(struct data_documents *d, uint32_t document, bool severa
 
 static int make_rows(struct data_documents *d, bool several, int seq_len, struct fsdp_err *err)
 {
-    const struct row first = {0, 0};
     int used = 0;
 
-    FSDP_TRY(push((void **)&d->rows, 0, sizeof first, &first, err));
+    FSDP_TRY(put_row(d, (struct row){0, 0}, err));
     for (uint32_t i = 0; i < d->ndocuments; i++)
         FSDP_TRY(add_document(d, i, several, seq_len, &used, err));
     return used ? end_row(d, (struct row){(uint32_t)d->ndocuments, 0}, &used, err) : FSDP_OK;

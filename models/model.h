@@ -93,14 +93,16 @@ struct model_ops {
 
     /* ---- generation ---- */
 
-    /* param[i] is parameter i of the tree that describe made, whole, in fp32; borrowed, like lane.
-     * Room for max_tokens tokens. Local. */
+    /* param[i] is parameter i of the tree that describe made, whole, in fp32, in memory of the
+     * lane's device, which is the model's; borrowed, like lane. Room for max_tokens tokens. Local.
+     */
     int (*decoder_create)(struct model_decoder **out, const struct model *model,
                           const float *const *param, struct fsdp_lane *lane, int max_tokens,
                           struct fsdp_err *err);
     void (*decoder_destroy)(struct model_decoder *decoder);
     /* Appends ntokens tokens to the sequence and gives the logits that follow each of them
-     * (ntokens, V), or with `all` false those after the last one (V). Local, blocks. */
+     * (ntokens, V), or with `all` false those after the last one (V). Both are the host's memory.
+     * Local, blocks. */
     int (*decode)(struct model_decoder *decoder, const int32_t *tokens, int ntokens, bool all,
                   float *logits, struct fsdp_err *err);
 };

@@ -10,18 +10,18 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "binding.h"
 #include "ckpt/ckpt.h"
 #include "launch.h"
 
 #include "train.h"
+#include "train_end.h"
 #include "train_claim.h"
 #include "train_health.h"
 #include "train_life.h"
 #include "train_save.h"
 #include "train_setup.h"
+#include "train_tables.h"
 #include "train_warm.h"
 #include "train_watch.h"
 
@@ -263,214 +263,6 @@ static int start(struct train *t, struct fsdp_err *err)
     return fsdp_oob_agree(t->oob, rc, err);
 }
 
-/* ---- tables
- * --------------------------------------------------------------------------------------- */
-
-static const char *plural(int64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
-/* Which cores rank 0 has; a warning where ranks crowd on few of a machine's many. */
-static void show_cores(struct train *t)
-{
-    const struct train_cores *cores = &t->parts.cores;
-    char list[64], shared[48] = "not shared";
-
-    if (cores->sharers > 1)
-        snprintf(shared, sizeof shared, "shared by %d ranks", cores->sharers);
-    report_row(&t->report, "its cores", "%s, %d of %d, %s",
-               train_cores_list(list, sizeof list, &cores->mask), CPU_COUNT(&cores->mask),
-               cores->nonline, shared);
-    if (cores->crowded >= 0 && t->report.lead)
-        fsdp_log(FSDP_LOG_WARN,
-                 "rank %d on %s may use %d core%s, which %d ranks share, although its machine has "
-                 "enough for all: srun --cpus-per-task=N --cpu-bind=cores gives each its own",
-                 cores->crowded, boot_nodes(t->boot)->host[cores->crowded], cores->crowded_ncores,
-                 plural(cores->crowded_ncores), cores->crowded_sharers);
-}
-
-static void show_device(struct train *t)
-{
-    const struct train_gpu *gpu = &t->parts.gpu;
-    char device[96] = "";
-
-    if (gpu->ngpus)
-        snprintf(device, sizeof device, ": %s of %d, in order of %s", gpu->device, gpu->ngpus,
-                 gpu->order);
-    report_row(&t->report, "device", "%s%s, %d thread%s a rank", fsdp_device_name(t->parts.device),
-               device, t->parts.threads, plural(t->parts.threads));
-    if (*gpu->set)
-        report_row(&t->report, "set for it", "%s", gpu->set);
-    if (*gpu->kept)
-        report_row(&t->report, "yours, kept", "%s", gpu->kept);
-}
-
-static void show_environment(struct train *t)
-{
-    const struct boot_info *info = t->info;
-
-    report_title(&t->report, "environment");
-    report_row(&t->report, "version", "fsdp-launch %s", FSDP_VERSION_STRING);
-    report_row(&t->report, "ranks", "%d on %d node%s, started by %s", info->size, info->nnodes,
-               plural(info->nnodes), info->method);
-    report_row(&t->report, "rank 0", "host %s, process %d", info->host, (int)getpid());
-    show_cores(t);
-    show_device(t);
-}
-
-static void show_mesh(struct train *t)
-{
-    const struct train_parts *p = &t->parts;
-    const struct config *c = p->config;
-    char strategy[32], wrap[32], dtype[32], reduce[32];
-
-    report_title(&t->report, "mesh");
-    report_row(&t->report, "strategy", "%s, %d x %d (replicate x shard), backend %s",
-               config_word(strategy, sizeof strategy, c, "fsdp.sharding_strategy"),
-               p->mesh->replicate_size, p->mesh->shard_size, fsdp_comm_backend(p->mesh->world));
-    report_row(&t->report, "units",
-               "%d by policy %s, %" PRId64 " forward and %" PRId64 " backward gathered ahead",
-               fsdp_unit_count(p->fsdp), config_word(wrap, sizeof wrap, c, "fsdp.wrap_policy"),
-               c->fsdp.forward_prefetch, c->fsdp.backward_prefetch);
-    if (c->fsdp.offload)
-        report_row(&t->report, "offloaded",
-                   "%s, to %s%s, through %" PRId64 " place%s on the device",
-                   c->fsdp.offload == FSDP_OFFLOAD_PARAMS ? "parameters and the optimizer's state"
-                                                          : "the optimizer's state",
-                   *c->fsdp.offload_dir ? "files in " : "host memory", c->fsdp.offload_dir,
-                   c->fsdp.offload_slots, plural(c->fsdp.offload_slots));
-    report_row(&t->report, "types", "parameters %s%s, gradients reduced in %s",
-               config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
-               c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? ", matrices gathered in float8_e4m3"
-                                                            : "",
-               config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
-    report_row(&t->report, "plan", "%016" PRIx64, fsdp_plan_hash(p->fsdp));
-}
-
-static void show_documents(struct train *t, const char *what, const struct data *data)
-{
-    const struct config *c = t->parts.config;
-    char documents[REPORT_NUMBER_NBYTES], tokens[REPORT_NUMBER_NBYTES], rows[REPORT_NUMBER_NBYTES];
-    uint64_t ntokens, ncut, ndocuments = data_ndocuments(data, &ntokens, &ncut);
-
-    report_row(&t->report, what,
-               "%s documents of %s tokens in %d file%s, %s rows of %" PRId64 ", %s",
-               report_count(documents, ndocuments), report_count(tokens, ntokens),
-               data_nfiles(data), plural(data_nfiles(data)), report_count(rows, data_nrows(data)),
-               c->data.seq_len, c->data.pack == CONFIG_PACK_NONE ? "one in each" : "packed");
-    if (ncut && t->report.lead)
-        fsdp_log(FSDP_LOG_WARN,
-                 "%s: %" PRIu64 " of %" PRIu64 " documents are longer than data.seq_len (%" PRId64
-                 ") and are cut; a piece does not see the ones before",
-                 what, ncut, ndocuments, c->data.seq_len);
-}
-
-static void show_data(struct train *t, const char *what, const struct data *data,
-                      int64_t rows_needed)
-{
-    const struct config *c = t->parts.config;
-    char format[16], layout[16], tokens[REPORT_NUMBER_NBYTES], rows[REPORT_NUMBER_NBYTES];
-    double passes = (double)rows_needed / (double)data_nrows(data);
-
-    if (c->data.format == DATA_JSONL)
-        show_documents(t, what, data);
-    else
-        report_row(&t->report, what, "%s tokens in %d file%s (%s), %s rows (%s) of %" PRId64 "+1%s",
-                   report_count(tokens, data_ntokens(data)), data_nfiles(data),
-                   plural(data_nfiles(data)), config_word(format, sizeof format, c, "data.format"),
-                   report_count(rows, data_nrows(data)),
-                   config_word(layout, sizeof layout, c, "data.layout"), c->data.seq_len,
-                   data_has_labels(data) ? ", documents apart" : "");
-    if (rows_needed)
-        report_row(&t->report, "passes over it", "%.3g", passes);
-}
-
-static void show_training(struct train *t)
-{
-    const struct train_parts *p = &t->parts;
-    const struct config *c = p->config;
-    char end[32];
-    char count[REPORT_NUMBER_NBYTES], name[32], schedule[32];
-    const struct fsdp_state_layout *state = fsdp_state_layout(p->fsdp);
-    struct model_info info;
-    int64_t rows = c->train.global_batch_size;
-
-    p->ops->info(p->model, &info);
-    report_title(&t->report, "training");
-    report_row(&t->report, "model", "%s (%s), %s parameters", c->model.path, p->ops->family,
-               report_count(count, fsdp_param_nelem_total(p->tree)));
-    if (info.dropout > 0)
-        report_row(&t->report, "dropout", "%g%s", info.dropout,
-                   c->model.dropout < 0 ? " at most, as config.json says" : "");
-    if (p->data)
-        show_data(t, "data", p->data, c->train.steps * rows);
-    if (p->eval)
-        show_data(t, "held-out data", p->eval, 0);
-    report_row(&t->report, "a step",
-               "%s tokens: %" PRId64 " rows = %d rank%s x %d micro-step%s x %d row%s",
-               report_count(count, (uint64_t)(rows * c->data.seq_len)), rows, p->batch.ranks,
-               plural(p->batch.ranks), p->batch.accumulation, plural(p->batch.accumulation),
-               p->batch.micro_rows, plural(p->batch.micro_rows));
-    report_row(&t->report, "optimizer", "%s, lr %g, %s, %" PRId64 " steps of warm-up%s%s",
-               config_word(name, sizeof name, c, "optim.name"), c->optim.lr,
-               config_word(schedule, sizeof schedule, c, "optim.schedule"), c->optim.warmup_steps,
-               state->noptim && state->optim_dtypes[0] == FSDP_BF16 ? ", moments in bfloat16" : "",
-               c->optim.master ? ", masters split" : "");
-    report_row(&t->report, "steps", "%" PRId64 " to %" PRId64, t->loop.state.step, c->train.steps);
-    report_row(&t->report, "start", "%s%s%s",
-               t->resumed[0]                             ? "resumes from "
-               : c->model.init == CONFIG_INIT_PRETRAINED ? "weights of "
-                                                         : "random values",
-               t->resumed[0]                             ? t->resumed
-               : c->model.init == CONFIG_INIT_PRETRAINED ? c->model.path
-                                                         : "",
-               t->converted);
-    report_row(&t->report, "checkpoints", "%s",
-               c->checkpoint.path[0] ? c->checkpoint.path : "none (checkpoint.path is not set)");
-    if (train_life_end(t->life, end, sizeof end))
-        report_row(&t->report, "the job ends", "%s", end);
-}
-
-static void show_memory(struct train *t)
-{
-    enum { MAX_ROWS = 32 };
-    struct fsdp_memory_row rows[MAX_ROWS];
-    char nbytes[REPORT_NUMBER_NBYTES];
-    int nrows = fsdp_memory_plan(t->parts.fsdp, rows, MAX_ROWS);
-    uint64_t total = 0;
-
-    report_title(&t->report, "memory of rank 0, planned");
-    for (int i = 0; i < nrows && i < MAX_ROWS; i++) {
-        if (!rows[i].host)
-            report_row(&t->report, rows[i].what, "%12s", fsdp_nbytes_text(nbytes, rows[i].nbytes));
-        total += rows[i].host ? 0 : rows[i].nbytes;
-    }
-    report_row(&t->report, "in all", "%12s", fsdp_nbytes_text(nbytes, total));
-    for (int i = 0; i < nrows && i < MAX_ROWS; i++)
-        if (rows[i].host)
-            report_row(&t->report, rows[i].what, "%12s", fsdp_nbytes_text(nbytes, rows[i].nbytes));
-}
-
-/* What the user may not have meant. */
-static void warn_of_settings(struct train *t)
-{
-    const struct config *c = t->parts.config;
-    char text[400];
-
-    if (!t->report.lead)
-        return;
-    config_warn_idle(c);
-    if (binding_gpus_hidden(text, sizeof text, t->info->local_size, getenv))
-        fsdp_log(FSDP_LOG_WARN, "%s", text);
-    if (c->data.layout == DATA_ROWS && t->parts.data &&
-        (uint64_t)(c->train.steps * c->train.global_batch_size) > data_nrows(t->parts.data))
-        fsdp_log(FSDP_LOG_WARN,
-                 "the run takes %" PRId64 " rows, and the data has %" PRIu64
-                 ": they will be taken again from the start",
-                 c->train.steps * c->train.global_batch_size, data_nrows(t->parts.data));
-}
-
 /* ---- the run
  * ------------------------------------------------------------------------------------- */
 
@@ -500,7 +292,7 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
     const struct fsdp_node_map *nodes = boot_nodes(t->boot);
 
     FSDP_TRY(train_parts_config(&t->parts, t->oob, config, noverrides, overrides, err));
-    report_open(&t->report, t->info->rank, t->parts.config, verbose);
+    report_open(&t->report, t->info->rank, t->info->host, t->parts.config, verbose);
     FSDP_TRY(train_check_start(t->boot, t->parts.config, &t->report, err));
     FSDP_TRY(train_life_open(&t->life, t->parts.config, t->report.lead, err));
     t->parts.info = t->info;
@@ -580,8 +372,9 @@ static int finish(struct train *t)
         return LAUNCH_DONE; /* it was said that there is nothing to do */
     if (begun->step)
         snprintf(here, sizeof here, ", %" PRId64 " of them now", nsteps);
-    report_line(&t->report, "done: %" PRId64 " step%s%s, %s tokens in %s", s->step, plural(s->step),
-                here, report_count(tokens, (uint64_t)(s->tokens - begun->tokens)),
+    report_line(&t->report, "done: %" PRId64 " step%s%s, %s tokens in %s", s->step,
+                s->step == 1 ? "" : "s", here,
+                report_count(tokens, (uint64_t)(s->tokens - begun->tokens)),
                 report_seconds(seconds, s->seconds - begun->seconds));
     return LAUNCH_DONE;
 }
@@ -599,38 +392,56 @@ static bool speaks_of_loss(struct train *t, const char *cause)
            train_watch_may_tell(t->loop.watch);
 }
 
-/* Says why, once: a failure that all ranks agreed on begins with "rank R: " on all but rank R; and
- * of those who lost a peer one speaks. */
+/* Says why, once: of those who lost a peer one speaks, and of what all found alike, rank 0. */
 static int fail(struct train *t, const struct fsdp_err *err)
 {
     const int own = err->setting[0] ? LAUNCH_USAGE : LAUNCH_FAILED;
     /* A communicator that another rank aborted is that rank's loss, too. */
     bool lost = err->status == FSDP_EPEER || err->status == FSDP_ECANCELED;
-    bool others = strncmp(err->text, "rank ", 5) == 0;
     bool mismatch = err->status == FSDP_EMISMATCH;
     char cause[FSDP_ERR_TEXT_NBYTES];
     const char *why = lost ? watch_cause(cause, sizeof cause, err->text) : err->text;
 
-    if (lost ? speaks_of_loss(t, why) : mismatch ? t->report.lead : !others)
-        report_error(&t->report, t->info->host, why);
-    if (!others) /* else rank R says it better */
+    if (lost ? speaks_of_loss(t, why) : mismatch ? t->report.lead : !err->of_other)
+        report_error(&t->report, why);
+    if (!err->of_other) /* else that rank says it better */
         t->oob->abort(t->oob, lost ? LAUNCH_PEER_LOST : own, why);
     if (t->parts.mesh)
         fsdp_mesh_abort(t->parts.mesh, why);
     return lost ? LAUNCH_PEER_LOST : own;
 }
 
-static void tear_down(struct train *t)
+/* After a failure what frees the memory of a GPU has a deadline; what waits for a save does not. */
+static void tear_down(struct train *t, int code, bool failed)
 {
+    const bool bound = failed && t->parts.device && !fsdp_device_is_host(t->parts.device);
+    struct train_end end = {.armed = false};
+
     train_watch_close(t->loop.watch);
+    if (bound)
+        train_end_arm(&end, t->info->rank, t->info->host, code);
     train_loop_close(&t->loop);
+    train_end_disarm(&end);
     metrics_close(t->loop.metrics);
     train_trace_close(t->loop.trace);
     train_saver_close(&t->saver);
     train_claim_release(t->claim);
     train_life_close(t->life);
+    if (bound)
+        train_end_arm(&end, t->info->rank, t->info->host, code);
     train_parts_close(&t->parts);
+    train_end_disarm(&end);
     report_close(&t->report);
+}
+
+static void show_plan(struct train *t)
+{
+    const struct train_begun begun = {t->loop.state.step, t->resumed, t->converted, t->life};
+
+    train_show_mesh(&t->report, &t->parts);
+    train_show_training(&t->report, &t->parts, &begun);
+    train_show_memory(&t->report, t->parts.fsdp);
+    train_warn_of_settings(&t->report, &t->parts);
 }
 
 int train_run(struct boot *boot, const char *config, int noverrides, char *const *overrides,
@@ -647,22 +458,19 @@ int train_run(struct boot *boot, const char *config, int noverrides, char *const
     t->boot = boot;
     t->info = boot_info(boot);
     t->oob = boot_oob(boot);
-    report_open(&t->report, t->info->rank, NULL, verbose);
+    report_open(&t->report, t->info->rank, t->info->host, NULL, verbose);
     int rc = set_up(t, config, noverrides, overrides, verbose, &err);
     if (rc == FSDP_OK) {
-        show_environment(t);
+        train_show_environment(&t->report, &t->parts, boot_nodes(boot));
         rc = train_bind_show(&t->report, &t->parts.binding, t->oob, boot_nodes(boot), &err);
     }
     if (rc == FSDP_OK) {
-        show_mesh(t);
-        show_training(t);
-        show_memory(t);
-        warn_of_settings(t);
+        show_plan(t);
         rc = run_loop(t, &err);
     }
     err.status = rc;
     code = rc == FSDP_OK ? finish(t) : fail(t, &err);
-    tear_down(t);
+    tear_down(t, code, rc != FSDP_OK);
     fsdp_free(t);
     return code;
 }

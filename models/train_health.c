@@ -340,11 +340,11 @@ static int judge_start(const struct check *c, struct fsdp_err *err)
     if (nbad && nbad < nnodes) {
         if (c->report.lead)
             printf("bad nodes: %s\n", list);
-        return fsdp_err_set(err, FSDP_EIO,
-                            "%snode%s %s %s not fit for this job: %.300s; begin again without "
-                            "(sbatch --exclude=%s)",
-                            c->report.lead ? "" : "rank 0: ", nbad > 1 ? "s" : "", list,
-                            nbad > 1 ? "are" : "is", first, list);
+        fsdp_err_set(err, FSDP_EIO,
+                     "node%s %s %s not fit for this job: %.300s; begin again without "
+                     "(sbatch --exclude=%s)",
+                     nbad > 1 ? "s" : "", list, nbad > 1 ? "are" : "is", first, list);
+        return c->report.lead ? FSDP_EIO : fsdp_err_of_rank(err, FSDP_EIO, 0);
     }
     for (int i = 0; i < nnodes && c->report.lead; i++)
         if (health_warning(text, sizeof text, c->rows, nnodes, i) ||
@@ -422,13 +422,13 @@ int train_check_nodes(struct boot *boot, const char *config, int noverrides, cha
     struct fsdp_err err = FSDP_ERR_INIT;
     int code;
 
-    report_open(&c.report, c.info->rank, NULL, verbose);
+    report_open(&c.report, c.info->rank, c.info->host, NULL, verbose);
     int rc = examine(&c, config, noverrides, overrides, &err);
     if (rc == FSDP_OK) {
         code = show(&c) ? LAUNCH_FAILED : LAUNCH_DONE;
     } else {
         if (strncmp(err.text, "rank ", 5) != 0 || c.report.lead)
-            report_error(&c.report, c.info->host, err.text);
+            report_error(&c.report, err.text);
         code = rc == FSDP_EPEER ? LAUNCH_PEER_LOST : LAUNCH_FAILED;
     }
     report_close(&c.report);

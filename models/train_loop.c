@@ -225,11 +225,13 @@ static int check_finite(struct train_loop *l, const struct metrics_row *row, str
                     row->step, row->loss_scale);
         return FSDP_OK;
     }
-    if (l->config->train.on_nonfinite == CONFIG_NONFINITE_STOP)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "%sstep %" PRId64 ": the %s is %g, and train.on_nonfinite is stop; "
-                            "resume with a lower optim.lr, more optim.warmup_steps, or other data",
-                            l->rank ? "rank 0: " : "", row->step, what, value);
+    if (l->config->train.on_nonfinite == CONFIG_NONFINITE_STOP) {
+        fsdp_err_set(err, FSDP_EINVAL,
+                     "step %" PRId64 ": the %s is %g, and train.on_nonfinite is stop; "
+                     "resume with a lower optim.lr, more optim.warmup_steps, or other data",
+                     row->step, what, value);
+        return l->rank ? fsdp_err_of_rank(err, FSDP_EINVAL, 0) : FSDP_EINVAL;
+    }
     if (l->rank == 0)
         fsdp_log(FSDP_LOG_WARN,
                  "step %" PRId64 ": the %s is %g; training goes on, but the weights "

@@ -88,7 +88,8 @@ static void log_line(void *ctx, enum fsdp_log_level level, const char *text)
     if (report->lead)
         fprintf(to, "%s%s%s%s\n", on, word, color ? PLAIN : "", text);
     else
-        fprintf(to, "%s%s%srank %d: %s\n", on, word, color ? PLAIN : "", report->rank, text);
+        fprintf(to, "%s%s%srank %d on %s: %s\n", on, word, color ? PLAIN : "", report->rank,
+                report->host, text);
     fflush(to);
 }
 
@@ -100,12 +101,14 @@ static bool use_color(const struct config *config, int fd)
     return isatty(fd) && !getenv("NO_COLOR");
 }
 
-void report_open(struct report *report, int rank, const struct config *config, bool verbose)
+void report_open(struct report *report, int rank, const char *host, const struct config *config,
+                 bool verbose)
 {
     int progress = config ? config->log.progress : CONFIG_PROGRESS_AUTO;
 
     *report = (struct report){
         .rank = rank,
+        .host = host,
         .lead = rank == 0,
         .in_place = progress == CONFIG_PROGRESS_LINE ||
                     (progress == CONFIG_PROGRESS_AUTO && isatty(STDOUT_FILENO)),
@@ -164,11 +167,11 @@ void report_line(struct report *report, const char *fmt, ...)
     fflush(stdout);
 }
 
-void report_error(struct report *report, const char *host, const char *text)
+void report_error(struct report *report, const char *text)
 {
     end_line(report);
     fprintf(stderr, "%sfsdp-launch: rank %d on %s: %s%s\n", report->color_err ? RED : "",
-            report->rank, host, text, report->color_err ? PLAIN : "");
+            report->rank, report->host, text, report->color_err ? PLAIN : "");
     fflush(stderr);
 }
 

@@ -12,8 +12,9 @@
 
 struct report {
     int rank;
-    bool lead;     /* rank 0 */
-    bool in_place; /* the progress line is rewritten */
+    const char *host; /* the caller's */
+    bool lead;        /* rank 0 */
+    bool in_place;    /* the progress line is rewritten */
     bool color_out, color_err;
     bool line_open; /* a progress line stands without its newline */
     int64_t interval, steps;
@@ -26,8 +27,10 @@ struct report_step {
     double loss, grad_norm, lr, tokens_per_s, seconds; /* of this step */
 };
 
-/* Takes the log (fsdp_log_set) until report_close. config may be NULL: before it is read. */
-void report_open(struct report *report, int rank, const struct config *config, bool verbose);
+/* Takes the log (fsdp_log_set) until report_close: rank 0's lines as they are, the others' with
+ * "rank R on HOST: " before them. config may be NULL: before it is read. */
+void report_open(struct report *report, int rank, const char *host, const struct config *config,
+                 bool verbose);
 void report_close(struct report *report);
 
 void report_title(struct report *report, const char *title);
@@ -36,7 +39,7 @@ void report_row(struct report *report, const char *what, const char *fmt, ...) F
 /* A line of its own, by rank 0. */
 void report_line(struct report *report, const char *fmt, ...) FSDP_PRINTF(2, 3);
 /* An error, by whichever rank calls. */
-void report_error(struct report *report, const char *host, const char *text);
+void report_error(struct report *report, const char *text);
 /* The progress line; `last` is printed whatever the interval. */
 void report_progress(struct report *report, const struct report_step *step, bool last);
 

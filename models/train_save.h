@@ -41,7 +41,7 @@ struct train_saver {
 };
 /* Of one core, what a writer takes while the training computes on all: steps become at most so much
  * longer. */
-#define TRAIN_WRITER_SHARE 0.15
+#define TRAIN_WRITER_SHARE 0.10
 
 extern const struct train_save_ops train_saver_ops; /* ctx: struct train_saver */
 

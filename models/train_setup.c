@@ -459,8 +459,8 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
         fsdp_err_blame(err, rc, "backend");
     if (rc == FSDP_OK)
         rc = fsdp_create(&p->fsdp, p->tree, &opts, p->device, p->mesh, err);
-    /* What another rank found stays its own, "rank R: ..." */
-    return strncmp(err->text, "rank ", 5) ? config_blame(c, rc, err) : rc;
+    return err->of_other ? rc
+                         : config_blame(c, rc, err); /* that rank's configuration is at fault */
 }
 
 int train_parts_plan(struct train_parts *p, const char *path, int noverrides,

@@ -12,24 +12,71 @@
 /* ---- the folder --------------------------------------------------------------------------------
  */
 
-/* checkpoint.staging with %h and %n filled in. */
+/* checkpoint.staging with %h, %n and %% filled in. */
 static int expand(char out[PATH_MAX], const struct train_parts *parts, struct fsdp_err *err)
 {
-    const char *from = parts->config->checkpoint.staging;
+    const struct boot_info *info = parts->info;
     size_t len = 0;
-    int put = 0;
-    for (; *from && len < PATH_MAX; from++, len += (size_t)put) {
-        if (*from == '%')
-            from++;
-        if (from[-1] == '%' && *from == 'h')
-            put = snprintf(out + len, PATH_MAX - len, "%s", parts->info->host);
-        else if (from[-1] == '%' && *from == 'n')
-            put = snprintf(out + len, PATH_MAX - len, "%d", parts->info->node);
+    int put;
+
+    for (const char *from = parts->config->checkpoint.staging; *from; from++, len += (size_t)put) {
+        bool asks = from[0] == '%' && from[1];
+        from += asks;
+        if (asks && *from == 'h')
+            put = snprintf(out + len, PATH_MAX - len, "%s", info->host);
+        else if (asks && *from == 'n')
+            put = snprintf(out + len, PATH_MAX - len, "%d", info->node);
         else
             put = snprintf(out + len, PATH_MAX - len, "%c", *from);
+        if (len + (size_t)put >= PATH_MAX)
+            return fsdp_err_set(err, FSDP_EINVAL, "checkpoint.staging: too long a path");
     }
-    return len < PATH_MAX ? FSDP_OK
-                          : fsdp_err_set(err, FSDP_EINVAL, "checkpoint.staging: too long a path");
+    return FSDP_OK;
+}
+
+/* The path without links; what of it is yet to be made stays as it is written. */
+static bool make_whole(char out[PATH_MAX], const char *path)
+{
+    char above[PATH_MAX];
+    size_t len = strlen(path), end = len;
+    if (len >= sizeof above)
+        return false;
+    strcpy(above, path);
+    while (!realpath(len ? above : *path == '/' ? "/" : ".", out)) {
+        if (!len)
+            return false;
+        while (len && above[len - 1] != '/')
+            len--;
+        while (len && above[len - 1] == '/')
+            len--;
+        above[len] = 0;
+    }
+    while (path[len] == '/')
+        len++;
+    while (end > len && path[end - 1] == '/')
+        end--;
+    size_t at = strcmp(out, "/") ? strlen(out) : 0, room = PATH_MAX - at;
+    return len == end ||
+           (size_t)snprintf(out + at, room, "/%.*s", (int)(end - len), path + len) < room;
+}
+
+/* A checkpoint that is staged where it is to be in the end would be written there twice. */
+static int refuse_nested(const struct train_stage *s, const char *staging, struct fsdp_err *err)
+{
+    const struct config *c = s->parts->config;
+    char inner[PATH_MAX], outer[PATH_MAX], where[CONFIG_TEXT + 128];
+    if (ckpt_path_is_url(c->checkpoint.path) || !make_whole(inner, staging) ||
+        !make_whole(outer, c->checkpoint.path))
+        return FSDP_OK;
+    size_t len = strcmp(outer, "/") ? strlen(outer) : 0;
+    if (strncmp(inner, outer, len) || (inner[len] && inner[len] != '/'))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "%.300s: '%.250s' %s checkpoint.path ('%.250s'), so that every "
+                        "checkpoint would be written there twice: name a folder of the nodes' own "
+                        "disks, or no checkpoint.staging",
+                        config_where(where, sizeof where, c, "checkpoint.staging"), staging,
+                        inner[len] ? "lies in" : "is", c->checkpoint.path);
 }
 
 /* Runs that share a disk have a folder each: the name of where their checkpoints go, and a hash of
@@ -50,6 +97,8 @@ static int name_folder(struct train_stage *s, struct fsdp_err *err)
     FSDP_TRY(fsdp_oob_broadcast(s->oob, &hash, sizeof hash, 0, err));
     const char *slash = strrchr(base, '/');
     int rc = expand(whole, s->parts, err);
+    if (rc == FSDP_OK)
+        rc = refuse_nested(s, whole, err);
     if (rc == FSDP_OK)
         s->folder = fsdp_sprintf(err, "%s/%s-%016" PRIx64, whole, slash ? slash + 1 : base, hash);
     return rc ? rc : s->folder ? FSDP_OK : FSDP_ENOMEM;

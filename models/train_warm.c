@@ -207,8 +207,26 @@ static int pass(struct train_loop *l, struct fsdp_err *err)
         FSDP_TRY(fsdp_micro_end(l->fsdp, err));
     }
     FSDP_TRY(fsdp_sync(l->fsdp, err));
+    FSDP_TRY(fsdp_warm(l->fsdp, err)); /* what only the last micro-step and the update do */
     fsdp_step_reset(l->fsdp);
     return fsdp_control_sum(l->fsdp, l->eval_sums, 1, err); /* the communicator of all ranks */
+}
+
+/* What the device holds from here on: scripts/check_gpu.sh holds the GPU's own count against it. */
+static void show_memory(const struct train_loop *l)
+{
+    enum { MAX_ROWS = 32 };
+    struct fsdp_memory_row rows[MAX_ROWS];
+    const int nrows = fsdp_memory_plan(l->fsdp, rows, MAX_ROWS);
+    const uint64_t in_all = fsdp_device_stats(l->device).alloc_nbytes;
+    uint64_t planned = 0;
+
+    for (int i = 0; i < nrows && i < MAX_ROWS; i++)
+        planned += rows[i].host ? 0 : rows[i].nbytes;
+    report_line(l->report,
+                "device memory: %" PRIu64 " bytes planned, %" PRIu64
+                " of workspaces for libraries and sums",
+                planned, in_all > planned ? in_all - planned : 0);
 }
 
 int train_warm(struct train_loop *l, struct fsdp_err *err)
@@ -230,5 +248,7 @@ int train_warm(struct train_loop *l, struct fsdp_err *err)
                     report_seconds(timed, fsdp_time_now() - passed), t.nknown, t.ntimed);
     else if (rc == FSDP_OK)
         report_line(l->report, "warmed up in %s", report_seconds(took, passed - began));
+    if (rc == FSDP_OK)
+        show_memory(l);
     return rc;
 }

@@ -168,6 +168,15 @@ static const char *host(const struct train_watch *w, int rank)
     return w->nodes->host[rank];
 }
 
+/* The log names the rank that speaks, but for rank 0. */
+static void log_own(const struct train_watch *w, const char *text)
+{
+    if (w->oob->rank == 0)
+        fsdp_log(FSDP_LOG_ERROR, "rank 0 on %s: %s", host(w, 0), text);
+    else
+        fsdp_log(FSDP_LOG_ERROR, "%s", text);
+}
+
 /* Collectives in progress end, here and, as these notice, elsewhere. A rank that is in none of
  * them, and does not come to one, is ended from here. */
 static void end_job(struct train_watch *w, const char *why)
@@ -184,8 +193,7 @@ static void end_job(struct train_watch *w, const char *why)
     pthread_mutex_unlock(&w->lock);
     if (!stuck)
         return;
-    fsdp_log(FSDP_LOG_ERROR, "rank %d on %s does not come back and is ended", w->oob->rank,
-             host(w, w->oob->rank));
+    log_own(w, "does not come back and is ended");
     w->oob->abort(w->oob, LAUNCH_PEER_LOST, why);
     _exit(LAUNCH_PEER_LOST);
 }
@@ -262,8 +270,9 @@ static void end_silent(struct train_watch *w, const struct fsdp_err *err)
     char why[400];
 
     fill_beat(w, &mine, fsdp_time_now());
-    fsdp_log(FSDP_LOG_ERROR, "%son %s: step %lld, %s, for %.0f s", w->oob->rank ? "" : "rank 0 ",
-             host(w, w->oob->rank), (long long)mine.step + 1, mine.text, mine.idle_s);
+    snprintf(why, sizeof why, "step %lld, %s, for %.0f s", (long long)mine.step + 1, mine.text,
+             mine.idle_s);
+    log_own(w, why);
     snprintf(why, sizeof why, "no sign of life for %d s from %.300s: stopped, or its machine hangs",
              w->wait_s, who ? who : err->text);
     tell(w, why);

@@ -10,7 +10,7 @@ for part in $parts; do
     # Between a part's first line and its last there is something that would run.
     sed -n "/^== $part\$/,/^== $part: /p" log | grep -q '^would run: ' || status=1
 done
-[ "$(wc -w <<<"$parts")" = 9 ] || status=1
+[ "$(wc -w <<<"$parts")" = 10 ] || status=1
 ok $status "a dry run of each part says what would run: $(tr '\n' ' ' <<<"$parts")"
 
 status=0
@@ -46,6 +46,35 @@ for part in build sanitizer torch; do
     [ $? = 1 ] && grep -q "^$part .* FAILED " "$part"/*.txt && grep -q '"verdict": "FAILED"' "$part"/*.json
     ok $? "$part: a failure is a failure"
 done
+
+# What the GPU held beside CUDA's own 500 MiB is the plan of a run and its workspaces, to 2 %; 100 MiB were
+# somebody's before. The program and the driver's are stand-ins, the arithmetic and the sampling are not.
+printf '#!/bin/sh\necho "GPU 0" | grep -v "$1" || cat "%s/used"\n' "$PWD" >bin/nvidia-smi
+cat >bin/fsdp-launch <<END
+#!/bin/bash
+mib=574 planned=10
+[[ "\$*" != *model.path=* ]] || mib=\$LARGE planned=4000
+[[ "\$*" =~ log.metrics=([^ ]*) ]] && echo '{"loss": 1}' >"\${BASH_REMATCH[1]}"
+echo \$((100 + mib)) >$PWD/used
+echo "device memory: \$((planned << 20)) bytes planned, \$((64 << 20)) of workspaces for libraries and sums"
+sleep \${NAP:-1.5}
+echo 100 >$PWD/used
+END
+chmod +x bin/*
+measured() { # MiB of the large run, seconds of a part, verdict, pattern of the figures
+    rm -rf memory && echo 100 >used
+    PATH=$PWD/bin:$PATH BIN=$PWD/bin CUDA_HOME=$PWD/cuda TORCH_PYTHON=$PWD/bin/python RESULTS=$PWD/memory \
+        LARGE=$1 PART_S=$2 "$TOP/scripts/check_gpu.sh" memory >log 2>&1
+    grep -q "^memory .* $3 .*$4" memory/*.txt
+}
+measured 4584 60 ok 'planned 4.194 GB and 0.067 of workspaces, measured 4.282 (+0.49 %.*CUDA itself 0.524'
+ok $? "memory: what was planned is what is held"
+measured 4664 60 FAILED '+2.46 %'
+ok $? "memory: more than was planned fails"
+measured 4464 60 FAILED '-2.46 %'
+ok $? "memory: less than was planned fails"
+NAP=30 measured 4564 2 FAILED 'stopped after 2 s'
+ok $? "a part that takes too long is stopped, and fails"
 
 "$BIN/tests/gpu/bench_kernels" cpu small >log 2>&1 && tail -n 1 log | grep -q '^{"copy_TB_s": .*adamw.*}$'
 ok $? "the table of operators, of small ones on the CPU"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small FSDP2 run of a Llama with AdamW, in the way of torch's own examples.
+"""A small FSDP2 run of a Llama with AdamW (or SGD), in the way of torch's own examples.
 
-Usage: dcp_train.py MODEL TOKENS WORLD FIRST LAST [--load CHECKPOINT] [--save CHECKPOINT] LOSSES
+Usage: dcp_train.py MODEL TOKENS WORLD FIRST LAST [--sgd MOMENTUM] [--load CHECKPOINT]
+                    [--save CHECKPOINT] LOSSES
   MODEL   a folder that transformers reads; "make" in place of all makes one
   TOKENS  uint16, rows of 33 tokens, four rows a step
   trains steps FIRST to LAST - 1, after loading a DCP checkpoint if asked; saves one at the end;
@@ -41,6 +42,8 @@ def train(rank, world, args):
     fully_shard(model)
     optim = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8,
                               weight_decay=0.1)
+    if args.sgd is not None:
+        optim = torch.optim.SGD(model.parameters(), lr=0.05, momentum=args.sgd, weight_decay=0.01)
     if args.load:
         weights, moments = get_state_dict(model, optim)
         state = {"model": weights, "optim": moments}
@@ -79,6 +82,7 @@ if __name__ == "__main__":
     parser.add_argument("first", type=int)
     parser.add_argument("last", type=int)
     parser.add_argument("losses")
+    parser.add_argument("--sgd", type=float)
     parser.add_argument("--load")
     parser.add_argument("--save")
     arguments = parser.parse_args()

@@ -65,5 +65,40 @@ launch -n 4 optim.moment_dtype=bfloat16 checkpoint.path=d log.metrics=d.jsonl &&
 ok $? "torch loads moments that were kept in bfloat16, and goes on"
 close d.jsonl 5 narrow.json 0 0.01
 ok $? "with losses within 0.01"
+
+# SGD, which has no counters, and without momentum no state at all.
+names() { # of the optimizer's entries
+    "$TORCH_PYTHON" -W ignore - "$1" <<'END'
+import sys
+from torch.distributed.checkpoint import FileSystemReader
+paths = FileSystemReader(sys.argv[1]).read_metadata().planner_data
+print("\n".join(sorted(str(p) for p in paths.values() if p[0] == "optim")))
+END
+}
+for momentum in 0.9 0.0; do
+    sgd="optim.name=sgd optim.momentum=$momentum optim.lr=0.05 optim.weight_decay=0.01"
+    torch model tokens 2 0 4 sgd.json --sgd $momentum --save torch-$momentum &&
+        torch model tokens 2 4 8 want.json --sgd $momentum --load torch-$momentum
+    ok $? "SGD, momentum $momentum: torch saves and goes on"
+    rm -f e.jsonl
+    launch -n 4 $sgd checkpoint.path=e-$momentum log.metrics=e.jsonl
+    ok $? "fsdp-launch trains"
+    close e.jsonl 5 want.json 0
+    ok $? "with torch's losses"
+    "$BIN/ckpt-reshard" e-$momentum/step-00000004 -o sgd-$momentum --format dcp --world 3 >log 2>err &&
+        names torch-$momentum >want && names sgd-$momentum >got && diff want got >err
+    ok $? "its checkpoint as DCP has the optimizer's names that torch's has, and no others"
+    torch model tokens 2 4 8 back.json --sgd $momentum --load sgd-$momentum
+    ok $? "torch loads it and goes on"
+    close e.jsonl 5 back.json 0
+    ok $? "with the same losses"
+    "$BIN/ckpt-reshard" sgd-$momentum -o again-$momentum --world 2 >log 2>err &&
+        "$BIN/ckpt-info" --json again-$momentum >log && grep -q '^ "step": 4,$' log
+    ok $? "and back from there, the step is known"
+done
+for from in torch-0.9 e-0.9/step-00000004; do
+    "$BIN/ckpt-info" --json $from >log 2>err && grep -q 'lr":0.05,' log && grep -q 'weight_decay":0.01,' log
+    ok $? "ckpt-info --json of $from: floats as short as they read back equal"
+done
 echo "1..$n"
 exit $bad

@@ -3,16 +3,10 @@
 # Saving in the background: the same checkpoints as without, whatever happens beside them.
 set -u
 cd "$TEST_TMP" || exit 1
-launch=$BIN/fsdp-launch
 . "$TOP/tests/lib/tap.sh"
-run() { "$launch" "$@" >log 2>err; }
-holds() { grep -q -F -- "$2" "$1"; }
-prints() { grep -o '"[^"]*": {"kind": .*"fingerprint": "[^"]*"' "$1/manifest.json" | sort; }
-numbers() { sed -E 's/"tokens_per_s": [^,]*, "time": [^,}]*//; s/, "sav[a-z_]*": [^,}]*//g' "$1"; }
-same() { [ -n "$(prints "$1")" ] && cmp -s <(prints "$1") <(prints "$2"); }
+. "$TOP/tests/lib/train.sh"
 
-cp -r "$TOP/examples/llama-tiny" model
-for i in $(seq 400); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+make_input
 cat >run.yaml <<END
 model: {path: model, init: random, seed: 1}
 data: {path: text, seq_len: 32}

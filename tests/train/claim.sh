@@ -4,18 +4,9 @@
 # what a killed one left behind stops nobody; a run that was succeeded neither saves nor removes.
 set -u
 cd "$TEST_TMP" || exit 1
-launch=$BIN/fsdp-launch
 . "$TOP/tests/lib/tap.sh"
-run() { "$launch" "$@" >log 2>err; }
-holds() { grep -q -F -- "$2" "$1"; }
+. "$TOP/tests/lib/train.sh"
 published() { find "$1" -maxdepth 1 -name 'step-*' ! -name '*.*' -printf '%f\n' | sort; }
-wait_for() { # file, pattern: until a line of it has come
-    for _ in $(seq 3000); do
-        grep -q -e "$2" "$1" 2>/dev/null && return 0
-        sleep 0.1
-    done
-    return 1
-}
 # The note of a run on another machine: folder, its number, Slurm's job, seconds between its beats.
 note() {
     cat >"$1/running.new" <<END
@@ -25,8 +16,7 @@ END
     mv "$1/running.new" "$1/running.json"
 }
 
-cp -r "$TOP/examples/llama-tiny" model
-for i in $(seq 400); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+make_input
 cat >run.yaml <<END
 model: {path: model, init: random, seed: 1}
 data: {path: text, seq_len: 32}

@@ -4,17 +4,15 @@
 # is named, the status is not zero, and nothing is lost.
 set -u
 cd "$TEST_TMP" || exit 1
-launch=$BIN/fsdp-launch
 . "$TOP/tests/lib/tap.sh"
-run() { "$launch" "$@" >log 2>err; }
+. "$TOP/tests/lib/train.sh"
 refused() { # what must stand in err, text; of the run before
     local code=$?
     [ $code != 0 ] && [ $code -lt 128 ] && grep -q -F -e "$1" err
     ok $? "$2: $(tail -n 2 err | head -n 1 | cut -c 1-150)"
 }
 
-cp -r "$TOP/examples/llama-tiny" model
-for i in $(seq 300); do echo "line $i: $((i * i)) and $((i * 7919 % 1000))"; done >text
+make_input 300
 cat >run.yaml <<END
 model: {path: model, init: random}
 data: {path: text, seq_len: 32}

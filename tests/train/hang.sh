@@ -49,6 +49,8 @@ wait $launcher
 rc=$?
 [ $rc = 76 ] && [ "$(grep -c "no sign of life for 14 s from rank 2 on .*node1: stopped, or its machine hangs" err)" = 1 ]
 ok $? "a stopped rank is named, once"
+[ "$(grep -c '^error: rank [013] on [^ ]*node[01]: step [0-9]*, .*, for [0-9]* s$' err)" -ge 1 ]
+ok $? "and who waits for it says where, if the job's end leaves it the time"
 
 echo "1..$n"
 exit $bad

@@ -6,9 +6,9 @@
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/train.sh"
 run() { "$BIN/fsdp-launch" "$@" >log 2>err || { sed 's/^/# /' err; false; }; }
 tool() { "$BIN/$1" "${@:2}" >log 2>err || { sed 's/^/# /' err log; false; }; }
-holds() { grep -q -F -- "$2" "$1"; }
 # Moments of a checkpoint that are stored in a type, and all of them.
 moments() { grep -o "\"state\.[^\"]*\.exp_avg[^\"]*\": {\"kind\": \"optim\", \"dtype\": \"$2\"" "$1/manifest.json" | wc -l; }
 same() { tool ckpt-diff "$1" "$2"; }
@@ -19,8 +19,7 @@ near() {
             END {print "# apart by at most " far " of " NR " steps"; exit !(NR > 0 && far <= most)}'
 }
 
-cp -r "$TOP/examples/llama-tiny" model
-for i in $(seq 400); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+make_input
 cat >run.yaml <<END
 model: {path: model, init: random, seed: 1}
 data: {path: text, seq_len: 32}

@@ -6,13 +6,12 @@
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/train.sh"
 run() { "$BIN/fsdp-launch" "$@" >log 2>err || { sed 's/^/# /' err; false; }; }
-holds() { grep -q -F -- "$2" "$1"; }
 same() { "$BIN/ckpt-diff" "$1" "$2" >log 2>err || { sed 's/^/# /' err log; false; }; }
 losses() { sed -E 's/.*"loss": ([^,]*),.*"grad_norm": ([^,]*),.*/\1 \2/' "$1"; }
 
-cp -r "$TOP/examples/llama-tiny" model
-for i in $(seq 400); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+make_input
 cat >run.yaml <<END
 model: {path: model, init: random, seed: 1}
 data: {path: text, seq_len: 32}

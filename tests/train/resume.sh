@@ -4,18 +4,11 @@
 # that are cut in chunks, on other numbers of ranks.
 set -u
 cd "$TEST_TMP" || exit 1
-launch=$BIN/fsdp-launch
 . "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/train.sh"
 run() { "$launch" "$@" >log 2>err || { sed 's/^/# /' err; false; }; }
-holds() { grep -q -F -- "$2" "$1"; }
-# The lines of metrics without what depends on the clock.
-numbers() { sed -E 's/"tokens_per_s": [^,]*, "time": [^,}]*//' "$1"; }
-# The tensors of a checkpoint with their fingerprints; of one kind, or of all.
-prints() { grep -o "\"[^\"]*\": {\"kind\": \"${2:-[^\"]*}\".*\"fingerprint\": \"[^\"]*\"" "$1/manifest.json" | sort; }
-same() { [ -n "$(prints "$1" "${3:-}")" ] && cmp -s <(prints "$1" "${3:-}") <(prints "$2" "${3:-}"); }
 
-cp -r "$TOP/examples/llama-tiny" model
-for i in $(seq 400); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+make_input
 cat >run.yaml <<END
 model: {path: model, init: random, seed: 1}
 data: {path: text, seq_len: 32}

@@ -3,25 +3,11 @@
 # Whole runs of fsdp-launch: train, resume on the same and on another mesh, stop, die, refuse.
 set -u
 cd "$TEST_TMP" || exit 1
-launch=$BIN/fsdp-launch
 . "$TOP/tests/lib/tap.sh"
-run() { "$launch" "$@" >log 2>err; }
-holds() { grep -q -F -- "$2" "$1"; }
-# The lines of metrics without what depends on the clock.
-numbers() { sed -E 's/"tokens_per_s": [^,]*, "time": [^,}]*//' "$1"; }
-# The tensors of a checkpoint with their fingerprints.
-prints() { grep -o '"[^"]*": {"kind": .*"fingerprint": "[^"]*"' "$1/manifest.json" | sort; }
+. "$TOP/tests/lib/train.sh"
 latest() { ls -d "$1"/step-* 2>/dev/null | grep -v tmp | tail -n 1; }
-wait_for() { # file, pattern: until a line of it has come
-    for _ in $(seq 3000); do
-        grep -q -e "$2" "$1" 2>/dev/null && return 0
-        sleep 0.1
-    done
-    return 1
-}
 
-cp -r "$TOP/examples/llama-tiny" model
-for i in $(seq 400); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+make_input
 head -c 700 text >held-out
 cat >run.yaml <<END
 model: {path: model, init: random, seed: 1}

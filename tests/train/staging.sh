@@ -4,18 +4,12 @@
 # Checkpoints by way of the nodes' own folders. Two nodes are ranks with a folder each.
 set -u
 cd "$TEST_TMP" || exit 1
-launch=$BIN/fsdp-launch
 . "$TOP/tests/lib/tap.sh"
-run() { "$launch" "$@" >log 2>err; }
-holds() { grep -q -F -- "$2" "$1"; }
-prints() { grep -o '"[^"]*": {"kind": .*"fingerprint": "[^"]*"' "$1/manifest.json" | sort; }
-same() { [ -n "$(prints "$1")" ] && cmp -s <(prints "$1") <(prints "$2"); }
-numbers() { sed -E 's/"tokens_per_s": [^,]*, "time": [^,}]*//; s/, "(sav|flush)[a-z_]*": [^,}]*//g' "$1"; }
+. "$TOP/tests/lib/train.sh"
 steps() { (cd "$1" && echo step-*) | sed 's/step-0*//g'; }
 staged() { (cd "$1"/* && echo step-*) | sed 's/step-0*//g'; } # of one node
 
-cp -r "$TOP/examples/llama-tiny" model
-for i in $(seq 400); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+make_input
 cat >run.yaml <<END
 model: {path: model, init: random, seed: 1}
 data: {path: text, seq_len: 32}
@@ -58,6 +52,9 @@ ok "$([ $? = 0 ] && same sync/step-00000008 shared/step-00000008 && [ "$(staged 
 run $nodes run.yaml checkpoint.staging="$PWD/nodes" checkpoint.path=zst checkpoint.compress=zstd checkpoint.keep=1 log.metrics=
 ok "$([ $? = 0 ] && same sync/step-00000008 zst/step-00000008 && [ "$(steps zst)" = 8 ] &&
     "$BIN/ckpt-verify" zst >verify 2>&1; echo $?)" "compressed, beside another run's"
+run -n 1 run.yaml checkpoint.staging="$PWD/percent/%%h-%n-%%" checkpoint.path=percent.ck log.metrics=
+ok "$([ $? = 0 ] && [ "$(ls percent)" = "%h-0-%" ] && holds log "staged $PWD/percent/%h-0-%/"; echo $?)" \
+    "%% is a percent sign, whatever follows it"
 
 # ---- what a start does with it ---------------------------------------------------------------------
 
@@ -133,6 +130,20 @@ ok "$([ $? = 0 ] && run -n 1 run.yaml checkpoint.staging=nvme; [ $? != 0 ] && ho
     "and one that is not whole, by its name"
 run -n 1 run.yaml checkpoint.staging=/tmp/%j
 ok "$([ $? != 0 ] && holds err "'%j'"; echo $?)" "or has a word that is not known"
+wrong=
+mkdir -p there && ln -sfn there link
+nested() { # what the error says; settings
+    run -n 1 run.yaml log.metrics= "${@:2}"
+    [ $? != 0 ] && holds err "checkpoint.staging: " && holds err "$1" && [ -z "$(find there new -type f 2>noise)" ] || wrong="$wrong ${*:2}: $(cat err);"
+}
+nested "'$PWD/there' is checkpoint.path ('there')" checkpoint.path=there checkpoint.staging="$PWD/there"
+nested "'$PWD/link/' is checkpoint.path ('$PWD/there/')" checkpoint.path="$PWD/there/" checkpoint.staging="$PWD/link/"
+nested "'$PWD/there/0/x' lies in checkpoint.path ('link')" checkpoint.path=link checkpoint.staging="$PWD/there/%n/x"
+nested "'$PWD/new/deep' lies in checkpoint.path ('new')" checkpoint.path=new checkpoint.staging="$PWD/new/deep"
+ok "$([ -z "$wrong" ]; echo $?)" "or is that of the checkpoints, or in it$wrong"
+run -n 1 run.yaml log.metrics= checkpoint.path=there/ck checkpoint.staging="$PWD/there"
+ok "$([ $? = 0 ] && "$BIN/ckpt-verify" there/ck >verify 2>&1 && run -n 1 run.yaml log.metrics= checkpoint.path=ther checkpoint.staging="$PWD/there"; echo $?)" \
+    "one beside it, or above it, is not"
 if unshare -m true 2>noise; then
     mkdir -p small
     unshare -m sh -c 'mount -t tmpfs -o size=300k tmpfs small && exec "$@"' - "$launch" $nodes run.yaml \

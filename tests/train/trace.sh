@@ -3,8 +3,8 @@
 # fsdp-launch --dump-schedule and --trace: what is written can be read, and training stays what it was.
 set -u
 cd "$TEST_TMP" || exit 1
-launch=$BIN/fsdp-launch
 . "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/train.sh"
 run() { timeout -k 5 60 "$launch" "$@" >log 2>err; }
 holds() { grep -q -E -- "$2" "$1"; }
 refused() { # text that the error must hold, then arguments
@@ -49,8 +49,7 @@ PY
     ok $? "Python reads $1: intervals of a track nest or are apart"
 }
 
-cp -r "$TOP/examples/llama-tiny" model
-for i in $(seq 200); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+make_input 200
 cat >run.yaml <<END
 model: {path: model, init: random, seed: 1}
 data: {path: text, seq_len: 32}
@@ -105,7 +104,6 @@ ok "$(holds log '^  rank 0 .* compute [0-9.]+, gather [0-9.]+, reduce [0-9.]+; c
     holds log '^  rank 1 .* exposed'; echo $?)" "each rank's lanes and exposed share are shown"
 read_trace t.json 2
 ok "$([ "$(grep -c '"cat": "step", "name": "step [234]"' t.json)" = 6 ]; echo $?)" "three steps of two ranks"
-numbers() { sed -E 's/"tokens_per_s": [^,]*, "time": [^,}]*//' "$1"; }
 ok "$(cmp -s <(numbers plain.jsonl) <(numbers traced.jsonl) && [ -s traced.jsonl ]; echo $?)" \
     "and the numbers are those of a run without"
 

@@ -5,6 +5,7 @@
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/train.sh"
 run() { timeout -k 5 100 "$BIN/fsdp-launch" "$@" >log 2>err; }
 holds() { grep -q -E -- "$2" "$1"; }
 refused() { # text that the error must hold, then arguments
@@ -15,8 +16,7 @@ refused() { # text that the error must hold, then arguments
     ok "$([ $rc != 0 ] && holds err "$want"; echo $?)" "refused: $want"
 }
 
-cp -r "$TOP/examples/llama-tiny" model
-for i in $(seq 200); do echo "line $i of the text: $((i * i)) and $((i * 7919 % 1000))"; done >text
+make_input 200
 cat >run.yaml <<END
 model: {path: model, init: random, seed: 1}
 data: {path: text, seq_len: 32}
