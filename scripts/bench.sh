@@ -4,6 +4,8 @@
 #
 #   scripts/bench.sh merge [GB]   ckpt-merge of a checkpoint of GB (2) against cp of the same bytes
 #   scripts/bench.sh save [GB]    saving a state of GB (1) in the background against saving at once
+#   scripts/bench.sh offload [DIR] a training step with the optimizer's state in host memory, and in files in
+#                                 DIR (a temporary folder), against one that keeps it where it computes
 #   scripts/bench.sh comm         bandwidth of the communication backends
 #   scripts/bench.sh llama        a training step of one process, and where it goes
 #   scripts/bench.sh torch [R]    training steps against PyTorch, in R (3) rounds (docs/benchmarks.md)
@@ -165,9 +167,51 @@ print("PyTorch", torch.__version__, "with", blas and blas[1], "and", torch.backe
     against_torch "1 process fp32, 4 x 256" 1 4 256 float32 5
 }
 
+# 26 million parameters in 8 layers; each step reads and writes 12 bytes of each, and computes on few tokens.
+offload() { # folder
+    local round name s files
+    local -A settings=([none]= [memory]=fsdp.offload=optimizer) seconds=()
+    work=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-bench.XXXXXX") || exit 1
+    trap 'rm -rf "$work"' EXIT
+    mkdir "$work/model" "$work/disk"
+    files=${1:-$work/disk}
+    settings[files]="fsdp.offload=optimizer fsdp.offload_dir=$files"
+    cat >"$work/model/config.json" <<END
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 512, "intermediate_size": 1408,
+ "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8,
+ "hidden_act": "silu", "max_position_embeddings": 64, "initializer_range": 0.02,
+ "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false}
+END
+    cat >"$work/run.yaml" <<END
+model: {path: $work/model, init: random}
+data: {path: $work/tokens.u16, format: u16, layout: rows, seq_len: 64}
+train: {steps: 7, global_batch_size: 8, micro_batch_size: 8}
+END
+    perl -e 'srand 1; print pack("v*", map {int rand 256} 1 .. 65 * 256)' >"$work/tokens.u16" || die "perl is missing"
+    for round in 1 2 3; do
+        for name in none memory files; do
+            # shellcheck disable=SC2086
+            "$BIN/fsdp-launch" -n 1 "$work/run.yaml" ${settings[$name]} log.metrics="$work/$name.$round" \
+                >"$work/log" 2>&1 || die "$(tail -n 5 "$work/log")"
+            s=$(sed -n 's/.*"tokens_per_s": *\([0-9.e+]*\).*/\1/p' "$work/$name.$round" | tail -n +3 |
+                awk '{print 512 / $1}' | median)
+            seconds[$name]+="$s "
+        done
+    done
+    printf '%-44s %9s %8s\n' 'a step of 512 tokens, 26 million parameters' seconds 'x of 1'
+    s=$(tr ' ' '\n' <<<"${seconds[none]}" | grep . | median)
+    for name in none memory files; do
+        tr ' ' '\n' <<<"${seconds[$name]}" | grep . | median | awk -v base="$s" -v name="$name" '
+            BEGIN {text["none"] = "state where it computes"; text["memory"] = "offloaded to host memory"
+                   text["files"] = "offloaded to files"}
+            {printf "%-44s %9.3f %8.2f\n", text[name], $1, $1 / base}'
+    done
+}
+
 case ${1:-} in
 merge) merge "${2:-2}" ;;
 save) scripts/bench_save.sh "${2:-1}" ;;
+offload) offload "${2:-}" ;;
 comm) "$BIN/tests/comm/bench_comm" ;;
 slurm) exec scripts/bench_slurm.sh "${@:2}" ;;
 llama) "$BIN/tests/models/bench_llama" ;;
@@ -175,5 +219,5 @@ torch)
     [ -n "${TORCH_PYTHON:-}" ] || exec scripts/with_python.sh torch "$0" "$@"
     against_pytorch "${2:-3}"
     ;;
-*) sed -n '3,11s/^# \{0,1\}//p' "$0" && exit 2 ;;
+*) sed -n '3,13s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac

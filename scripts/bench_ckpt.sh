@@ -14,8 +14,9 @@
 #   codec         what one core compresses and decompresses
 #
 # All, unless some are named. The model has GB (0.5) gigabytes, thrice that with the optimizer's
-# state; the disk under TMPDIR (/var/tmp) needs eight times that. Of each pair the median of ROUNDS
-# (3) is taken. torch-save and consolidate need TORCH_PYTHON, a Python with PyTorch, whose start is
+# state; the disk under TMPDIR (/var/tmp) needs eight times that. Both of a pair run in each of
+# ROUNDS (3) rounds, the first of them first in every other one; medians are printed, of the ratio
+# that of the rounds' own, which other work on the machine changes less. torch-save and consolidate need TORCH_PYTHON, a Python with PyTorch, whose start is
 # not counted; checksums needs a C compiler.
 set -u
 TOP=$(cd "$(dirname "$0")/.." && pwd)
@@ -75,14 +76,17 @@ line() { printf '| %s | %s | %s | %s |\n' "$1" "$2" "$3" "$4"; }
 # pair TEXT OURS TEXT THEIRS: two functions take turns; a row with both medians and how many times as
 # fast the first is
 pair() {
-    local i ours='' theirs=''
+    local i a b ours='' theirs='' ratios=''
     for ((i = 0; i < rounds; i++)); do
-        ours+=$(seconds "$2")$'\n'
-        theirs+=$(seconds "$4")$'\n'
+        ((i % 2)) && b=$(seconds "$4")
+        a=$(seconds "$2")
+        ((i % 2)) || b=$(seconds "$4")
+        ours+=$a$'\n' theirs+=$b$'\n'
+        ratios+=$(awk -v a="$a" -v b="$b" 'BEGIN {print b / a}')$'\n'
     done
     rm -rf out out.safetensors
     ours=$(printf '%s' "$ours" | median) theirs=$(printf '%s' "$theirs" | median)
-    line "$1" "$ours" "$3: $theirs" "$(awk -v a="$theirs" -v b="$ours" 'BEGIN {printf "%.2f", a / b}')"
+    line "$1" "$ours" "$3: $theirs" "$(printf '%s' "$ratios" | median | awk '{printf "%.2f", $1}')"
 }
 
 # ---- what is measured on ------------------------------------------------------------------------
@@ -241,7 +245,8 @@ case " $rows " in
 *' merge '* | *' reshard '* | *' checksums '* | *-save* | *' consolidate '*)
     make_source
     bytes=$(du -bc $src/model | tail -n 1 | cut -f1)
-    echo "model of $((bytes / 1000000)) MB in 8 shards, medians of $rounds, $(nproc) processors, cache $cache"
+    echo "model of $((bytes / 1000000)) MB in 8 shards, medians of $rounds, $(nproc) processors, cache $cache,"
+    echo "load $(cut -d' ' -f1 /proc/loadavg)"
     echo
     ;;
 esac

@@ -6,7 +6,7 @@ recomputation, one after the other on the same machine.
     bench_gpu.py bench --bin BIN --work FOLDER --model gpt2-124m|llama-1b|llama-8b|llama-small
     bench_gpu.py torch ...                    (one side of it, in a process of its own)
 
-PyTorch runs twice: fully_shard on one rank with every block compiled, and a plain compiled model
+PyTorch runs twice: fully_shard on one rank with every block and the loss compiled, and a plain compiled model
 under autocast; both with fused AdamW and cuDNN's or flash attention. --tiny runs small models on the
 CPU, to see that the script works. The last line is one JSON object.
 """
@@ -109,6 +109,9 @@ def build(c):
             x = x + self.o(o.transpose(1, 2).reshape(B, T, d))
             return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
+    def loss_of(logits, labels):
+        return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
+
     def rotate(x, cos, sin):
         low, high = x.chunk(2, -1)
         return x * cos + torch.cat((-high, low), -1) * sin
@@ -116,7 +119,7 @@ def build(c):
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.gpt2 = c["model_type"] == "gpt2"
+            self.gpt2, self.loss = c["model_type"] == "gpt2", loss_of
             d = c["n_embd" if self.gpt2 else "hidden_size"]
             n = c["n_layer" if self.gpt2 else "num_hidden_layers"]
             self.embed = nn.Embedding(c["vocab_size"], d)
@@ -146,8 +149,7 @@ def build(c):
                 more = (angles.cos().to(kind), angles.sin().to(kind))
             for block in self.blocks:
                 x = block(x, *more)
-            logits = self.head(self.norm(x))
-            return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
+            return self.loss(self.head(self.norm(x)), labels)
 
     return Model()
 
@@ -174,6 +176,8 @@ def torch_side(a):
         dist.init_process_group("gloo" if a.tiny else "nccl", rank=0, world_size=1)
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
         mesh = init_device_mesh(device, (1,))
+        if not a.eager:  # else the fp32 logits and their gradients would go through memory many times
+            model.loss = torch.compile(model.loss)
         for block in model.blocks:
             if not a.eager:
                 block.compile()

@@ -8,14 +8,15 @@
 #   device      the engine's arithmetic, lanes and events on the GPU, against fp64
 #   nn          the models' operators on the GPU, against fp64
 #   comm        the communicators' suite on NCCL: 1 to 4 ranks on one GPU
-#   parity      training: losses of GPU and CPU, in float32 and bfloat16
+#   parity      losses of GPU and CPU, in float32 and bfloat16; logits of fsdp-generate
 #   resume      a run that was interrupted ends with the bits of one that was not
+#   memory      what the GPU holds beside CUDA's own is what was planned, and libraries' workspaces
 #   strategies  2 and 4 ranks, every sharding strategy, against one rank
 #   torch       200 steps of a small Llama in bfloat16, ours and PyTorch's
 #   sanitizer   compute-sanitizer on the kernels: memory, races
 #
-# Each part runs alone and takes less than 8 minutes; all but build need a GPU. Results are added to docs/results/DATE-gpu-check.txt
-# and .json. --dry-run says what each part would run.
+# Each part runs alone and is stopped, and fails, after 8 minutes; all but build need a GPU. Results are
+# added to docs/results/DATE-gpu-check.txt and .json. --dry-run says what each part would run.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 2
 . scripts/gpu_env.sh
@@ -25,17 +26,25 @@ parts=()
 for arg; do
     case $arg in
     --dry-run) dry=1 ;;
-    build | device | nn | comm | parity | resume | strategies | torch | sanitizer) parts+=("$arg") ;;
-    *) sed -n '3,20s/^# \{0,1\}//p' "$0" && exit 2 ;;
+    build | device | nn | comm | parity | resume | memory | strategies | torch | sanitizer) parts+=("$arg") ;;
+    *) sed -n '3,19s/^# \{0,1\}//p' "$0" && exit 2 ;;
     esac
 done
-[ ${#parts[@]} -gt 0 ] || parts=(build device nn comm parity resume strategies torch sanitizer)
+[ ${#parts[@]} -gt 0 ] || parts=(build device nn comm parity resume memory strategies torch sanitizer)
 
-BIN=$PWD/build/bin
+BIN=${BIN:-$PWD/build/bin}
 work=$PWD/build/gpu-check
 nfailed=0
+PART_S=${PART_S:-480} BUILD_S=180 begin=$SECONDS
 export FSDP_TEST_GPU=1
 export FSDP_CUDA_TUNE=$work/tune # one choice for all runs, which are compared
+
+# Runs a command for as long as is left of its part's time.
+within() {
+    local left=$((PART_S - (SECONDS - begin)))
+    [ $left -gt 0 ] || return 124
+    timeout -k 10 $left "$@"
+}
 
 # Runs a command, or shows it.
 try() {
@@ -45,7 +54,7 @@ try() {
         printf '\n'
         return 0
     fi
-    "$@"
+    within "$@"
 }
 
 # The status comes first and is taken before the figures are made: a command in an argument would
@@ -66,19 +75,20 @@ run_tests() { # part, tests...
         try env TOP="$PWD" BIN="$BIN" tests/run -t 400 "$@"
         return
     fi
-    TOP=$PWD tests/run -j 1 -t 400 "$@" | tee "$log"
+    within env TOP="$PWD" BIN="$BIN" tests/run -j 1 -t 400 "$@" | tee "$log"
     status=$?
     last=$(tail -n 1 "$log")
     verdict "$part" "$*" $status "$last"
 }
 
 part_build() {
-    local begin=$SECONDS status
+    local status
     try make -j"$(nproc)" WITH_CUDA=1 WITH_NCCL=1 WITH_PMIX=0 WITH_DNNL=0 WITH_CURL=0 \
         ${CBLAS_LIBS:+CBLAS_LIBS="$CBLAS_LIBS" CBLAS_CFLAGS="$CBLAS_CFLAGS"} all tests
     status=$?
     [ $status != 0 ] || [ -n "$dry" ] || [ -e build/lib/libfsdp-cuda.so ] || status=1
-    verdict build "make all tests" $status "$((SECONDS - begin)) s on $(nproc) cores"
+    [ "$(nproc)" -lt 16 ] || [ $((SECONDS - begin)) -le $BUILD_S ] || status=1
+    verdict build "make all tests" $status "$((SECONDS - begin)) s on $(nproc) cores (bound on 16: $BUILD_S s)"
 }
 
 part_device() { run_tests device tests/gpu/test_device.c; }
@@ -99,7 +109,7 @@ train() { # name, ranks, settings...
         return
     fi
     rm -f "$work/$name".{jsonl,losses}
-    "${run[@]}" >"$work/$name.log" 2>&1 || { tail -n 4 "$work/$name.log" >&2 && return 1; }
+    within "${run[@]}" >"$work/$name.log" 2>&1 || { tail -n 4 "$work/$name.log" >&2 && return 1; }
     sed -n 's/.*"loss": *\([-0-9.e+]*\).*/\1/p' "$work/$name.jsonl" >"$work/$name.losses"
 }
 
@@ -115,6 +125,18 @@ compare() { # part, what, bound, name, name
     verdict "$1" "$2" $status "$figures"
 }
 
+# The same of numbers round zero: the difference itself.
+differ() { # part, what, bound, name, name
+    local figures status
+    [ -z "$dry" ] || return 0
+    figures=$(paste "$work/$4.losses" "$work/$5.losses" 2>/dev/null | awk -v bound="$3" '
+        {d = $1 - $2; d = d < 0 ? -d : d; if (!(d <= worst)) worst = d; n++}
+        END {printf "%d numbers, greatest difference %.2e (bound %s)", n, worst, bound
+             exit !(n > 1 && worst <= bound)}')
+    status=$?
+    verdict "$1" "$2" $status "$figures"
+}
+
 part_parity() {
     local dtype bound
     for dtype in float32 bfloat16; do
@@ -124,6 +146,13 @@ part_parity() {
         train "gpu-$dtype" 1 fsdp.device=cuda train.steps=50 fsdp.param_dtype=$dtype
         compare parity "GPU against CPU, 50 steps, $dtype" $bound "gpu-$dtype" "cpu-$dtype"
     done
+    for dtype in cpu cuda; do
+        try "$BIN/fsdp-generate" --device $dtype --model tests/data/llama-tiny --logits \
+            --tokens "$(seq -s , 1 60)" >"$work/generate-$dtype"
+        [ -z "$dry" ] || cat "$work/generate-$dtype"
+        tr ' ' '\n' <"$work/generate-$dtype" >"$work/logits-$dtype.losses"
+    done
+    differ parity "logits of fsdp-generate, GPU against CPU" 1e-3 logits-cuda logits-cpu
 }
 
 part_resume() {
@@ -137,6 +166,71 @@ part_resume() {
     train two 2 fsdp.device=cuda train.steps=20 checkpoint.path="$at/two" checkpoint.interval=10
     try "$BIN/ckpt-verify" "$at/two/step-00000020"
     verdict resume "a checkpoint of 2 ranks" $? "ckpt-verify"
+}
+
+# ---- memory -----------------------------------------------------------------------------------------
+
+MEMORY_BOUND=0.02
+
+# MiB of the GPU in use, by whomever; the GPU of rank 0.
+memory_used() {
+    local gpu=${CUDA_VISIBLE_DEVICES:-0}
+    nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i "${gpu%%,*}" 2>/dev/null | tr -dc 0-9
+}
+
+# Trains, and leaves in NAME.memory: bytes planned, of workspaces, and MiB that the GPU held at most
+# beyond what it held before.
+train_measured() { # name, settings...
+    local name=$1 before now most=0 pid status
+    if [ -n "$dry" ]; then
+        train "$name" 1 "${@:2}"
+        return
+    fi
+    rm -f "$work/$name.memory"
+    before=$(memory_used)
+    train "$name" 1 "${@:2}" &
+    pid=$!
+    while kill -0 $pid 2>/dev/null; do
+        now=$(memory_used)
+        [ "${now:-0}" -le $most ] || most=$now
+        sleep 0.2
+    done
+    wait $pid
+    status=$?
+    sed -n 's/.*device memory: \([0-9]*\) bytes planned, \([0-9]*\) of workspaces.*/\1 \2/p' "$work/$name.log" |
+        sed "s/\$/ $((most - ${before:-0}))/" >"$work/$name.memory"
+    return $status
+}
+
+# CUDA's context, the code of kernels and the libraries' handles are what a small run holds beyond its
+# plan; of a large run they are the same, and the rest must be its plan and the named workspaces.
+judge_memory() { # file of the small run, of the large run
+    cat "$1" "$2" 2>/dev/null | awk -v bound=$MEMORY_BOUND -v GB=1e9 '
+        {want[NR] = $1 + $2; plan = $1; work = $2; got[NR] = $3 * 1048576; n += NF == 3}
+        END {
+            context = got[1] - want[1]; measured = got[2] - context
+            off = want[2] > 0 ? (measured - want[2]) / want[2] : 1
+            printf "planned %.3f GB and %.3f of workspaces, measured %.3f (%+.2f %%, bound %g %%); " \
+                   "CUDA itself %.3f", plan / GB, work / GB, measured / GB, 100 * off, 100 * bound, context / GB
+            exit !(n == 2 && NR == 2 && context > 0 && want[2] > 4 * want[1] && off <= bound && -off <= bound)
+        }'
+}
+
+part_memory() {
+    local status figures large=$work/large
+    local both=(fsdp.device=cuda fsdp.param_dtype=bfloat16 data.seq_len=256)
+    mkdir -p "$large"
+    # A billion parameters, with heads as cuDNN takes them.
+    sed -e 's/\("hidden_size": \)64/\12048/' -e 's/\("intermediate_size": \)176/\18192/' \
+        -e 's/\("num_hidden_layers": \)2/\116/' -e 's/\("num_attention_heads": \)4/\132/' \
+        -e 's/\("num_key_value_heads": \)2/\18/' -e 's/\("head_dim": \)16/\164/' \
+        examples/llama-tiny/config.json >"$large/config.json"
+    train_measured memory-small "${both[@]}" train.steps=1000 # long enough to be seen
+    status=$?
+    train_measured memory-large "${both[@]}" train.steps=20 "model.path=$large" || status=1
+    [ -z "$dry" ] || return 0
+    figures=$(judge_memory "$work/memory-small.memory" "$work/memory-large.memory") || status=1
+    verdict memory "what the GPU holds against what was planned" $status "$figures"
 }
 
 part_strategies() {
@@ -169,16 +263,15 @@ part_sanitizer() {
     local tool sanitizer program status
     sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
     for tool in memcheck racecheck; do
-        # Devices that a hypervisor hides from the sanitizer are no fault of the kernels.
-        if [ -z "$dry" ] && ! "$sanitizer" --tool $tool "$BIN/tests/gpu/test_device" >"$work/$tool.log" 2>&1 &&
-            grep -q 'Device not supported' "$work/$tool.log"; then
-            result sanitizer "$tool" skipped "compute-sanitizer does not know this device"
-            continue
-        fi
         for program in test_device test_nn; do
             try "$sanitizer" --tool $tool --error-exitcode 9 "$BIN/tests/gpu/$program" >"$work/$tool.log" 2>&1
             status=$?
             [ -z "$dry" ] || cat "$work/$tool.log"
+            # Devices that a hypervisor hides from the sanitizer are no fault of the kernels.
+            if [ $status != 0 ] && grep -q 'Device not supported' "$work/$tool.log"; then
+                result sanitizer "$tool" skipped "compute-sanitizer does not know this device"
+                break
+            fi
             verdict sanitizer "$tool, $program" $status \
                 "$(grep -o 'ERROR SUMMARY.*' "$work/$tool.log" | tail -n 1)"
         done
@@ -187,11 +280,28 @@ part_sanitizer() {
 
 # ---- go ---------------------------------------------------------------------------------------------
 
+needs() { [[ " ${parts[*]} " == *" $1 "* ]]; }
+
+# All that is missing for the parts that were asked for, a line each; nothing where all is there.
+missing() {
+    local home=${CUDA_HOME:-/usr/local/cuda} tool why="there is no nvidia-smi, and so no NVIDIA driver"
+    ! command -v nvidia-smi >/dev/null || why="nvidia-smi shows no GPU"
+    [ "${parts[*]}" = build ] || nvidia-smi -L >/dev/null 2>&1 || say "  a GPU: $why"
+    ! needs torch || [ -n "${PYTHON:-}" ] || say "  PyTorch, for torch: no Python with it (TORCH_PYTHON names one)"
+    tool=$(command -v compute-sanitizer || echo "$home/bin/compute-sanitizer")
+    ! needs sanitizer || [ -x "$tool" ] ||
+        say "  compute-sanitizer, for sanitizer: it is neither in PATH nor in $home/bin"
+    needs build || [ -x "$BIN/fsdp-launch" ] || say "  what it runs: nothing is built (scripts/check_gpu.sh build)"
+}
+
 mkdir -p "$work"
 have_all || [ -n "$dry" ] || use_pack
 [ -n "$dry" ] || use_cuda
 if [ -z "$dry" ]; then
-    [ "${parts[*]}" = build ] || nvidia-smi -L >/dev/null 2>&1 || die "nvidia-smi shows no GPU; --dry-run says what would run on one"
+    lacking=$(missing)
+    [ -z "$lacking" ] || die "this machine lacks what these parts need (${parts[*]}):
+$lacking
+--dry-run says what would run where it is there"
     result_open gpu-check
 fi
 for part in "${parts[@]}"; do
@@ -199,5 +309,6 @@ for part in "${parts[@]}"; do
     begin=$SECONDS
     part_"$part"
     say "== $part: $((SECONDS - begin)) s"
+    [ $((SECONDS - begin)) -lt $PART_S ] || verdict "$part" "the part's time" 1 "stopped after $PART_S s"
 done
 [ $nfailed = 0 ] || die "$nfailed failed"
