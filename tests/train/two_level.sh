@@ -21,7 +21,8 @@ cat >run.yaml <<END
 model: {path: model, init: random, seed: 1}
 data: {path: text, seq_len: 32}
 train: {steps: 2, global_batch_size: 12, seed: 2}
-optim: {lr: 1.0e-3, schedule: constant}
+# AdamW takes a gradient that is 0 but for the order of a sum for a full step, unless eps is far above it.
+optim: {lr: 1.0e-3, schedule: constant, eps: 1.0e-5}
 fsdp: {timeout: 60}
 checkpoint: {path: ck, fsync: false}
 END
