@@ -5,6 +5,12 @@
  * A lane is a stream that does not wait for the default one; an urgent lane has the greatest
  * priority. Calls of the host (fsdp_lane_call) run on a thread of the driver, their arguments in a
  * ring that the lane owns, so that nothing is allocated when work is enqueued.
+ *
+ * The driver may run the calls of all lanes on one thread, one after the other, so a call that
+ * blocks (a read of offloaded state from a disk) holds up those of other lanes, but no kernel and
+ * no copy of theirs. Hence a call must wait for nothing that another call, or the GPU, has to do:
+ * those of the engine wait for disks and for threads of their own alone. NCCL asks for such calls
+ * only in CUDA graphs and under CUDA_LAUNCH_BLOCKING, which nothing here uses.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -73,6 +79,15 @@ int fsdp_cuda_check(int cuda_error, struct fsdp_err *err, const char *what, ...)
     const cudaError_t e = (cudaError_t)cuda_error;
     return fsdp_err_set(err, e == cudaErrorMemoryAllocation ? FSDP_ENOMEM : FSDP_EINTERNAL,
                         "%s: %s (%s)", text, cudaGetErrorString(e), cudaGetErrorName(e));
+}
+
+/* That work goes on is an answer and no error, but CUDA keeps it as the thread's last error, which
+ * the next launch of a kernel would take for its own. */
+static bool is_unready(cudaError_t e)
+{
+    if (e == cudaErrorNotReady)
+        cudaGetLastError();
+    return e == cudaErrorNotReady;
 }
 
 static void lane_fail(struct cuda_lane *l, const struct fsdp_err *failure)
@@ -326,7 +341,7 @@ static int lane_call(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nb
     while (l->tail - atomic_load(&l->head) == RING) {
         /* Of a GPU that has failed no call comes back. */
         cudaError_t e = cudaStreamQuery(l->stream);
-        if (e != cudaErrorNotReady)
+        if (!is_unready(e))
             FSDP_TRY(lane_check(l, e, "enqueued work failed", err));
         nanosleep(&(struct timespec){0, 20000}, NULL);
     }
@@ -391,7 +406,7 @@ static int event_done(void *event, bool *done, struct fsdp_err *err)
     cudaError_t e = cudaSetDevice(v->ordinal);
     e = e ? e : cudaEventQuery(v->event);
     *done = e == cudaSuccess;
-    return e == cudaErrorNotReady ? FSDP_OK : fsdp_cuda_check((int)e, err, "the GPU failed");
+    return is_unready(e) ? FSDP_OK : fsdp_cuda_check((int)e, err, "the GPU failed");
 }
 
 /* ---- copies -----------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ struct simt_lt_layout {
 };
 struct simt_lt_preference {
     uint64_t workspace;
-    uint32_t alignment[4];
+    uint32_t reduction, alignment[4];
 };
 
 namespace
@@ -37,6 +37,7 @@ struct call {
     void *d_at;
     float alpha, beta;
     double seconds; // that the algorithm takes
+    bool coarse;    // its parts of a sum are added in the type of the output
 };
 
 int last;
@@ -60,6 +61,12 @@ void store(void *at, cudaDataType_t type, uint64_t i, float x)
         ((uint16_t *)at)[i] = type == CUDA_R_16BF ? fsdp_f32_to_bf16(x) : fsdp_f32_to_f16(x);
 }
 
+float rounded(cudaDataType_t type, float x)
+{
+    store(&x, type, 0, x);
+    return load(&x, type, 0);
+}
+
 // Element (row, col) of op(x).
 uint64_t place(const simt_lt_layout &x, cublasOperation_t op, uint64_t row, uint64_t col)
 {
@@ -78,8 +85,11 @@ void multiply(void *arg)
         for (uint64_t j = 0; j < c.d.cols; j++) {
             const uint64_t to = j * (uint64_t)c.d.ld + i;
             double sum = 0;
-            for (uint64_t l = 0; l < k; l++)
+            for (uint64_t l = 0; l < k; l++) {
                 sum += (double)row[l] * load(c.b_at, c.b.type, place(c.b, c.desc.op_b, l, j));
+                if (c.coarse && l == k / 2)
+                    sum = rounded(c.d.type, (float)sum);
+            }
             sum *= c.alpha;
             if (c.desc.epilogue == CUBLASLT_EPILOGUE_BIAS)
                 sum += load(c.desc.bias, c.d.type, i);
@@ -186,7 +196,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *pref)
 {
-    *pref = new simt_lt_preference{0, {256, 256, 256, 256}};
+    *pref = new simt_lt_preference{0, CUBLASLT_REDUCTION_SCHEME_MASK, {256, 256, 256, 256}};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -203,9 +213,11 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     const bool workspace = what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
     if (nbytes != (workspace ? sizeof(uint64_t) : sizeof(uint32_t)))
         return CUBLAS_STATUS_INVALID_VALUE;
-    memcpy(workspace ? (void *)&pref->workspace
-                     : &pref->alignment[what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES],
-           value, nbytes);
+    void *to = workspace ? (void *)&pref->workspace
+               : what == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK
+                   ? &pref->reduction
+                   : &pref->alignment[what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES];
+    memcpy(to, value, nbytes);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -234,6 +246,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
             out[n].algo.data[1 + i] = pref->alignment[i];
         out[n].workspaceSize = out[n].algo.data[5] = pref->workspace;
         out[n].algo.data[6] = (uint64_t)proposal;
+        out[n].algo.data[7] = pref->reduction != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     }
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -279,7 +292,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                        d,
                        *(const float *)alpha,
                        *(const float *)beta,
-                       proposal_seconds[algo->data[6] % PROPOSALS]};
+                       proposal_seconds[algo->data[6] % PROPOSALS],
+                       algo->data[7] != 0};
     if (!handle || c != d || c_layout->ld != d_layout->ld || (uintptr_t)workspace % 16 ||
         workspace_nbytes < algo->data[5] || algo->data[6] >= PROPOSALS ||
         algo->data[0] != checksum(*desc, *a_layout, *b_layout, *d_layout) ||
@@ -288,6 +302,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)at[i] % algo->data[1 + i])
             return CUBLAS_STATUS_INVALID_VALUE;
+    for (const void *x : {a, b, (const void *)d, desc->bias, (const void *)workspace})
+        simt_check_pointer(x, "a product");
     last = (int)algo->data[6];
     simt_call(stream, multiply, &args, sizeof args);
     return CUBLAS_STATUS_SUCCESS;

@@ -47,6 +47,7 @@ char *arena;
 size_t arena_used;
 std::map<char *, size_t> blocks;
 std::multimap<size_t, char *> free_blocks;
+std::map<char *, size_t> locked_blocks; // of the host
 
 cudaError_t fail(cudaError_t error)
 {
@@ -309,13 +310,20 @@ cudaError_t cudaFree(void *ptr)
 cudaError_t cudaHostAlloc(void **ptr, size_t nbytes, unsigned flags)
 {
     (void)flags;
-    *ptr = aligned_alloc(PAGE, (nbytes + PAGE - 1) / PAGE * PAGE);
-    return *ptr ? cudaSuccess : fail(cudaErrorMemoryAllocation);
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    const size_t rounded = (nbytes + PAGE - 1) / PAGE * PAGE;
+    *ptr = aligned_alloc(PAGE, rounded);
+    if (!*ptr)
+        return fail(cudaErrorMemoryAllocation);
+    locked_blocks[(char *)*ptr] = rounded;
+    return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void *ptr)
 {
+    std::lock_guard<std::recursive_mutex> guard(lock);
     cudaDeviceSynchronize();
+    locked_blocks.erase((char *)ptr);
     free(ptr);
     return cudaSuccess;
 }
@@ -393,7 +401,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
         return cudaSuccess;
     if (!s->busy)
         step(s);
-    return cudaErrorNotReady;
+    return fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaDeviceSynchronize(void)
@@ -455,7 +463,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
         for (size_t i = 0; i < streams.size(); i++)
             if (can_run(streams[i]))
                 run_one(streams[i]);
-    return cudaErrorNotReady;
+    return fail(cudaErrorNotReady); // the thread's last error, too, as CUDA has it
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
@@ -469,9 +477,9 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
     if (!begin->timed || !end->timed)
-        return cudaErrorInvalidValue;
+        return fail(cudaErrorInvalidValue);
     if (begin->reached < begin->recorded || end->reached < end->recorded)
-        return cudaErrorNotReady;
+        return fail(cudaErrorNotReady);
     *ms = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
     return cudaSuccess;
 }
@@ -510,6 +518,18 @@ void simt_fail_launch(cudaError_t error)
 void simt_lose_gpu(cudaError_t error)
 {
     lost = error;
+}
+
+void simt_check_pointer(const void *ptr, const char *what)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    auto after = locked_blocks.upper_bound((char *)ptr);
+    if (!ptr || on_device(ptr) ||
+        (after != locked_blocks.begin() &&
+         (const char *)ptr < std::prev(after)->first + std::prev(after)->second))
+        return;
+    fprintf(stderr, "simt: %s was given memory of the host\n", what);
+    abort();
 }
 
 int simt_unchosen(void)

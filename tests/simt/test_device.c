@@ -30,6 +30,33 @@ static void test_closed_memory(const volatile char *memory)
     ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, "the host cannot read device memory");
 }
 
+/* In a process of its own: was it ended? */
+static bool is_refused(struct fsdp_lane *lane, double *out, const double *in)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        close(STDERR_FILENO);
+        _exit(fsdp_max_rows(lane, out, in, 1, 1, NULL) || fsdp_lane_sync(lane, NULL));
+    }
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+static void test_host_pointers(struct fsdp_device *device, double *x)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_lane *lane = NULL;
+    double *locked = fsdp_host_alloc(device, 2 * sizeof *locked, "locked", &err), local = 0;
+
+    fsdp_lane_create(&lane, device, "pointers", &err);
+    ok(!is_refused(lane, x, x) && !is_refused(lane, x, locked + 1) && is_refused(lane, x, &local) &&
+           is_refused(lane, &local, x) && is_refused(lane, x, locked + 4096 / sizeof *locked),
+       "a kernel is given the device's memory, or page-locked memory, and none other");
+    fsdp_host_free(device, locked);
+    fsdp_lane_destroy(lane);
+}
+
 static void *ask(void *event)
 {
     bool done;
@@ -64,6 +91,34 @@ static void test_stale_error(struct fsdp_device *device)
     ok(fsdp_max_rows(lane, x, x, 1, 1, &err) == FSDP_OK && fsdp_lane_sync(lane, &err) == FSDP_OK,
        "and a sound lane goes on");
     fsdp_lane_destroy(lane);
+    fsdp_device_free(device, x);
+}
+
+/* Nor is what is still under way: a poll that finds it so, or a ring that is full. */
+static void test_under_way(struct fsdp_device *device)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_lane *busy = NULL, *lane = NULL;
+    struct fsdp_event *event = NULL;
+    double *x = fsdp_device_alloc(device, sizeof *x, "x", &err);
+    bool done = true;
+    int rc = fsdp_lane_create(&busy, device, "busy", &err);
+
+    rc = rc ? rc : fsdp_lane_create(&lane, device, "sound", &err);
+    rc = rc ? rc : fsdp_event_create(&event, device, &err);
+    rc = rc ? rc : fsdp_lane_call(busy, nothing, &rc, sizeof rc, &err);
+    rc = rc ? rc : fsdp_event_record(event, busy, &err);
+    rc = rc ? rc : fsdp_event_done(event, &done, &err);
+    rc = rc ? rc : fsdp_max_rows(lane, x, x, 1, 1, &err);
+    ok(!rc && !done, "a kernel behind a poll of what is under way is sound: %s", err.text);
+    for (int i = 0; i < 1100 && !rc; i++)
+        rc = fsdp_lane_call(busy, nothing, &i, sizeof i, &err);
+    rc = rc ? rc : fsdp_max_rows(lane, x, x, 1, 1, &err);
+    rc = rc ? rc : fsdp_lane_sync(lane, &err);
+    ok(!rc, "and one behind a wait for a full ring: %s", err.text);
+    fsdp_lane_destroy(busy);
+    fsdp_lane_destroy(lane);
+    fsdp_event_destroy(event);
     fsdp_device_free(device, x);
 }
 
@@ -103,6 +158,7 @@ static void test_own(struct fsdp_device *device)
         sum += host[i];
     ok(sum == 0, "and is zeroed");
     test_closed_memory(page);
+    test_host_pointers(device, (double *)page);
     int rc = FSDP_OK;
     for (int i = 0; i < 3000 && !rc; i++)
         rc = fsdp_lane_call(lane, nothing, &i, sizeof i, &err);
@@ -135,6 +191,7 @@ int main(void)
     test_own(device);
     test_other_thread(device);
     test_stale_error(device);
+    test_under_way(device);
     test_lost_gpu(device);
     fsdp_device_close(device);
     return tap_done();

@@ -173,15 +173,22 @@ static bool aligned(const void *x)
     return (uintptr_t)x % 16 == 0;
 }
 
+/* Sequences from b on of a statistic. */
+static float *stats(const struct plans *p, float *x, int b)
+{
+    return x + (size_t)b * (size_t)p->shape.NH * (size_t)p->shape.T;
+}
+
 bool cudnn_attention_can(const struct fsdp_lane *lane, const struct nn_attention *a)
 {
     if (!aligned(a->q) || !aligned(a->k) || !aligned(a->v) || !aligned(a->o) || !aligned(a->d_o) ||
-        !aligned(a->work))
+        !aligned(a->work) || !aligned(a->lse))
         return false;
     pthread_mutex_lock(&lock);
     const struct plans *p = find(a, fsdp_cuda_ordinal(lane));
     pthread_mutex_unlock(&lock);
-    return p && !p->none;
+    /* Other sequences of a batch that goes through one by one. */
+    return p && !p->none && (p->B == p->shape.B || aligned(stats(p, a->lse, 1)));
 }
 
 /* Pointers by their names in the graph. */
@@ -238,11 +245,6 @@ static void *sequence(const struct plans *p, const void *x, int b, int heads)
 {
     const size_t nelem = (size_t)p->shape.T * (size_t)heads * (size_t)p->shape.D;
     return nn_at(x, (enum fsdp_dtype)p->shape.dtype, (size_t)b * nelem);
-}
-
-static float *stats(const struct plans *p, float *x, int b)
-{
-    return x + (size_t)b * (size_t)p->shape.NH * (size_t)p->shape.T;
 }
 
 static void name_inputs(struct pack *pack, const struct plans *p, const struct nn_attention *a,

@@ -140,8 +140,14 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t pref, const struct gemm_
         key->biased && key->bias_align < key->c_align ? key->bias_align : key->c_align;
     const uint32_t alignment[] = {key->b_align, key->a_align, key->c_align, d_align};
     const size_t workspace = NN_CUDA_SCRATCH_NBYTES;
+    /* Where a sum is split, its parts are added in fp32 before they are rounded: by default the
+     * library may add them in the type of the output. */
+    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     cublasStatus_t s = cublasLtMatmulPreferenceSetAttribute(
         pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    s = s ? s
+          : cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                 &reduction, sizeof reduction);
     for (int i = 0; i < 4 && !s; i++)
         s = cublasLtMatmulPreferenceSetAttribute(pref, what[i], &alignment[i], sizeof alignment[i]);
     return s;

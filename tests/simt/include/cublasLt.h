@@ -30,11 +30,17 @@ typedef enum {
 } cublasLtMatmulDescAttributes_t;
 typedef enum {
     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,
+    CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK = 3,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES = 6,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES = 7,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8
 } cublasLtMatmulPreferenceAttributes_t;
+
+typedef enum {
+    CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2,
+    CUBLASLT_REDUCTION_SCHEME_MASK = 7
+} cublasLtReductionScheme_t;
 
 typedef struct simt_lt_handle *cublasLtHandle_t;
 typedef struct simt_lt_desc *cublasLtMatmulDesc_t;
@@ -86,8 +92,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
                                        cublasLtMatmulHeuristicResult_t *result);
 size_t cublasLtGetVersion(void);
 
-/* ---- beyond cuBLASLt: which proposal the last product ran with, 0 for the first; the second is the
- * fastest. */
+/* ---- beyond cuBLASLt: which proposal the last product ran with, 0 for the first; the second is
+ * the fastest. */
 int simt_lt_last(void);
 
 #ifdef __cplusplus

@@ -75,11 +75,21 @@ unsigned simt_lane(void);
 void simt_launch_body(dim3 grid, dim3 block, size_t nbytes, cudaStream_t stream, const char *name,
                       std::function<void()> body);
 
+/* Pointers among a kernel's arguments must be ones that a GPU can follow. */
+template <class A> static inline void simt_check(const A &, const char *)
+{
+}
+template <class A> static inline void simt_check(A *ptr, const char *kernel)
+{
+    simt_check_pointer(ptr, kernel);
+}
+
 /* As CUDA does, arguments are copied when the kernel is launched. */
 template <class... P, class... A>
 static inline void simt_launch(dim3 grid, dim3 block, size_t nbytes, cudaStream_t stream,
                                const char *name, void (*kernel)(P...), A... args)
 {
+    (simt_check(args, name), ...);
     simt_launch_body(grid, block, nbytes, stream, name, [=]() { kernel((P)args...); });
 }
 

@@ -4,7 +4,8 @@
  * (tests/simt/runtime.cc).
  *
  * It is stricter than a GPU. Work of a stream runs when somebody waits for it, and no earlier;
- * device memory may be touched by work alone: the host faults. Kernels' threads run in an order
+ * device memory may be touched by work alone: the host faults. Kernels may be given no memory of
+ * the host that is not page-locked. Kernels' threads run in an order
  * drawn anew for every launch (SIMT_SEED=N).
  */
 #ifndef SIMT_CUDA_RUNTIME_API_H
@@ -46,7 +47,12 @@ enum cudaDeviceAttr {
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76
 };
-enum { cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2, cudaHostAllocPortable = 1 };
+enum {
+    cudaStreamNonBlocking = 1,
+    cudaEventDefault = 0,
+    cudaEventDisableTiming = 2,
+    cudaHostAllocPortable = 1
+};
 
 struct cudaDeviceProp {
     char name[256];
@@ -104,6 +110,9 @@ void simt_fail_launch(cudaError_t error);
 /* From here on streams do nothing more and every call on them gives this error; cudaSuccess: well
  * again. */
 void simt_lose_gpu(cudaError_t error);
+/* Ends the process where ptr is neither NULL nor memory of the device or page-locked: `what` was
+ * given it. */
+void simt_check_pointer(const void *ptr, const char *what);
 /* Calls of threads that had not chosen a GPU before: the runtime takes the first one for them. */
 int simt_unchosen(void);
 
