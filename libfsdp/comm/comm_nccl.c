@@ -239,8 +239,10 @@ static void wait_for_cause(struct nccl_comm *h)
     ncclResult_t state = nccl_lib_state(h->comm);
     double deadline = fsdp_time_now() + CAUSE_S;
 
-    while (state != ncclSuccess && state != ncclInProgress && !atomic_load(&h->failed) &&
-           fsdp_time_now() < deadline)
+    if (state == ncclSuccess || state == ncclInProgress)
+        return;
+    atomic_store(&h->told, (int)state);
+    while (!atomic_load(&h->failed) && fsdp_time_now() < deadline)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 

@@ -3,6 +3,7 @@
  * The NCCL that is there at run time, which may be another than the headers': what is newer than
  * NCCL_LEAST is linked weakly, and missing is NULL.
  */
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -80,13 +81,19 @@ ncclResult_t nccl_lib_state(ncclComm_t comm)
 ncclResult_t nccl_lib_settle(ncclComm_t comm, const atomic_bool *stop, double deadline,
                              struct fsdp_oob *oob, struct fsdp_err *err)
 {
-    enum { SHORTEST_NS = 20000, LONGEST_NS = 2000000 };
+    enum { NYIELDS = 200, SHORTEST_NS = 20000, LONGEST_NS = 2000000 };
     ncclResult_t state;
     long nap = SHORTEST_NS;
+    int nyields = 0;
 
     while ((state = nccl_lib_state(comm)) == ncclInProgress) {
         if ((stop && atomic_load(stop)) || fsdp_time_now() > deadline)
             return state;
+        /* A collective is launched by a thread of NCCL's, in less time than a nap takes. */
+        if (nyields++ < NYIELDS) {
+            sched_yield();
+            continue;
+        }
         if (nap == LONGEST_NS && oob && oob->health(oob, err))
             return ncclRemoteError;
         nanosleep(&(struct timespec){0, nap}, NULL);

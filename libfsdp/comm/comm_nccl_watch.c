@@ -211,6 +211,16 @@ static void watch_oldest(struct watch *w, double now)
 /* ---- errors that come later -------------------------------------------------------------------
  */
 
+/* Who is in a call of NCCL's sees errors itself. */
+static ncclResult_t state_of(struct nccl_comm *h)
+{
+    if (pthread_mutex_trylock(&h->issue))
+        return (ncclResult_t)atomic_load(&h->told);
+    ncclResult_t state = nccl_lib_state(h->comm);
+    pthread_mutex_unlock(&h->issue);
+    return state;
+}
+
 /* A peer that died closes its connections first and is missed by the job moments later. */
 static void watch_errors(struct watch *w, double now)
 {
@@ -223,7 +233,7 @@ static void watch_errors(struct watch *w, double now)
     bool waiting = h->done < h->enqueued;
     pthread_mutex_unlock(&h->lock);
     if (!w->error_since) {
-        ncclResult_t state = nccl_lib_state(h->comm);
+        ncclResult_t state = state_of(h);
         if (state != ncclSuccess && state != ncclInProgress) {
             w->error = state;
             w->error_since = now;

@@ -419,8 +419,25 @@ static int nosplit_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
     return 0;
 }
 
+/* Nothing fails: NCCL connects while the watch thread goes on looking. */
+static int slow_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    const struct plan *plan = arg;
+    struct env env;
+    struct fsdp_comm *comm;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (!begin(&env, &comm, plan, oob, nodes, FOREVER_S))
+        return 1;
+    int rc = reduce(&env, comm, 3, &err);
+    check(plan->board, rc == FSDP_OK, "rank %d: %s", oob->rank, err.text);
+    finish(&env, comm);
+    return 0;
+}
+
 int main(void)
 {
+    run(slow_main, 2, 1, "slow", 0, 0, "a first operation that takes long");
     run(killed_main, 3, 2, NULL, 0, 1, "killed");
     run(stopped_main, 3, 2, NULL, 0, 1, "stopped");
     run(late_main, 3, 1, NULL, 0, 0, "late");

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "fsdp/base.h"
 #include "standin.h"
 
 static __thread char last_error[200];
@@ -101,6 +102,7 @@ static struct faults faults_read(void)
         f.absent |= !strncmp(text, "absent", 6);
         f.nosplit |= !strncmp(text, "nosplit", 7);
         f.norevoke |= !strncmp(text, "norevoke", 8);
+        f.slow |= !strncmp(text, "slow", 4);
     }
     return f;
 }
@@ -190,7 +192,8 @@ static void *job_main(void *arg)
         atomic_fetch_add(&comm->segment->left, 1);
         rc = do_wait(comm, &comm->segment->left, comm->nranks);
     } else {
-        for (int i = 0; i < 20; i++)
+        double until = fsdp_time_now() + (comm->faults.slow ? 0.3 : 0);
+        for (int i = 0; i < 20 || fsdp_time_now() < until; i++)
             standin_nap();
         standin_launch(comm->stream, standin_run, &comm->op, sizeof comm->op);
     }
@@ -208,6 +211,7 @@ static void job_join(struct ncclComm *comm)
 static ncclResult_t job_start(struct ncclComm *comm, enum job_kind job)
 {
     job_join(comm);
+    comm->caller = pthread_self();
     comm->job = job;
     atomic_store(&comm->state, ncclInProgress);
     comm->has_thread = pthread_create(&comm->thread, NULL, job_main, comm) == 0;
@@ -227,6 +231,14 @@ static ncclResult_t ready(const struct ncclComm *comm)
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
     *state = (ncclResult_t)atomic_load(&comm->state);
+    if (!comm->has_thread || (*state != ncclInProgress && *state != ncclSuccess))
+        return ncclSuccess;
+    if (!pthread_equal(comm->caller, pthread_self())) {
+        fprintf(stderr, "nccl stand-in: two threads call one communicator\n");
+        abort();
+    }
+    if (*state == ncclSuccess)
+        job_join(comm);
     return ncclSuccess;
 }
 

@@ -3,15 +3,17 @@
  * standin.h: a library with NCCL's interface whose ranks are processes of one machine and whose
  * streams are lanes of CPU threads. It is as strict as NCCL's documentation and as unhelpful as
  * NCCL where something goes wrong: what is called while the communicator is busy is refused, calls
- * return before their work is done, peers that call different things wait for ever, memory is not
- * zeroed. So it shows whether comm_nccl*.c calls the right things in the right order and gets out
- * of each trap; it shows nothing of NCCL itself.
+ * return before their work is done, who asks about that beside the thread that called it ends the
+ * process (NCCL ends its own thread for it in that question, which is not made for two), peers that
+ * call different things wait for ever, memory is not zeroed. So it shows whether comm_nccl*.c calls
+ * the right things in the right order and gets out of each trap; it shows nothing of NCCL itself.
  *
  * NCCL_STANDIN makes this rank fail, comma-separated:
  *     stall=N     the Nth operation of every communicator never ends on the GPU
  *     error=N:R   it does not end either, and the communicator reports result R
  *     gpu=N       the rank's GPU fails in it
  *     init=R      a new communicator reports result R
+ *     slow        the first operation of a communicator takes 0.3 s to connect
  *     absent      this rank never comes to the meeting of a new communicator
  *     nosplit     a split never ends
  *     norevoke    communicators cannot be revoked, as in older versions
@@ -53,7 +55,7 @@ struct segment {
 struct faults {
     long stall, error, gpu;
     int error_result, init_result;
-    bool absent, nosplit, norevoke;
+    bool absent, nosplit, norevoke, slow;
 };
 
 enum job_kind { JOB_INIT, JOB_SPLIT, JOB_ENQUEUE, JOB_REVOKE, JOB_FINALIZE, JOB_WINDOW };
@@ -77,7 +79,7 @@ struct ncclComm {
     atomic_int state;   /* ncclResult_t */
     long nops;
     /* What goes on after a call returned. */
-    pthread_t thread;
+    pthread_t thread, caller;
     bool has_thread;
     enum job_kind job;
     struct op op;
