@@ -362,7 +362,8 @@ $(NVML_SIM): $(OBJ)/tests/nvml/nvml.o $(FLAGS)
 # A stand-in for libfsdp-cuda.so on the CPU, whose memory the host cannot touch.
 OPAQUE := $(BIN)/tests/libfsdp-opaque.so
 tests: $(OPAQUE)
-$(OPAQUE): $(OBJ)/tests/opaque/opaque.o $(OBJ)/libfsdp/device/device_cuda_nvtx.o $(LIBS) scripts/libfsdp-cuda.map $(FLAGS)
+$(OPAQUE): $(patsubst %,$(OBJ)/tests/opaque/%.o,opaque opaque_nn pointers) $(OBJ)/libfsdp/device/device_cuda_nvtx.o \
+		$(LIBS) scripts/libfsdp-cuda.map $(FLAGS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,--version-script=scripts/libfsdp-cuda.map \
 		-o $@ $(filter %.o %.a,$^) $(LIBS_all)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A CPU device whose memory the host cannot touch, as a GPU's: open while work of a lane runs,
- * closed else. With OPAQUE_SEED=N no work runs before somebody waits for it, and then in an order
- * drawn by lot (FSDP_DEVICE_SHUFFLED), so that what the host gave must still be there. With
- * OPAQUE_HANGS=1 the device hangs when a lane is given back. It is built into a library of the form
- * of libfsdp-cuda.so, so that every program can be run on it:
- * FSDP_CUDA_LIBRARY=build/bin/tests/libfsdp-opaque.so fsdp-launch ... fsdp.device=cuda. A touch
- * ends the program and says where (addr2line).
+ * closed else. Nor can its kernels be given the host's (pointers.h). With OPAQUE_SEED=N no work
+ * runs before somebody waits for it, and then in an order drawn by lot (FSDP_DEVICE_SHUFFLED), so
+ * that what the host gave must still be there. With OPAQUE_HANGS=1 the device hangs when a lane is
+ * given back. It is built into a library of the form of libfsdp-cuda.so, so that every program can
+ * be run on it: FSDP_CUDA_LIBRARY=build/bin/tests/libfsdp-opaque.so fsdp-launch ...
+ * fsdp.device=cuda. A touch ends the program and says where (addr2line).
  */
 #include <execinfo.h>
 #include <pthread.h>
@@ -21,7 +21,7 @@
 #include "fsdp/sys/comm_ops.h"
 #include "fsdp/sys/cuda.h"
 #include "fsdp/sys/device_ops.h"
-#include "nn/nn.h"
+#include "pointers.h"
 
 enum { PAGE = 4096 };
 static const size_t arena_nbytes = (size_t)1 << 34;
@@ -76,6 +76,8 @@ static int dev_open(void **state, int ordinal, unsigned flags, struct fsdp_err *
         arena =
             mmap(NULL, arena_nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         signal(SIGSEGV, say_where);
+        if (arena != MAP_FAILED)
+            pointers_add(arena, arena_nbytes);
     }
     pthread_mutex_unlock(&lock);
     if (arena == MAP_FAILED)
@@ -108,6 +110,19 @@ static void dev_free(void *state, void *ptr)
     (void)ptr;
 }
 
+static void *host_alloc(void *state, size_t nbytes, const char *name, struct fsdp_err *err)
+{
+    void *ptr = CPU.host_alloc(state, nbytes, name, err);
+    pointers_add(ptr, nbytes);
+    return ptr;
+}
+
+static void host_free(void *state, void *ptr)
+{
+    pointers_remove(ptr);
+    CPU.host_free(state, ptr);
+}
+
 static void lane_destroy(void *l)
 {
     while (getenv("OPAQUE_HANGS"))
@@ -118,84 +133,109 @@ static void lane_destroy(void *l)
 }
 
 /* Calls whose work runs before they return, or in a lane's synchronisation: name, parameters,
- * arguments. clang-format would run their lines together. */
+ * arguments, pointers to what kernels read and write (a copy takes any memory). clang-format would
+ * run their lines together. */
 /* clang-format off */
 #define OPENED_CALLS(X)                                                                           \
     X(lane_sync,                                                                                  \
       (void *l, struct fsdp_err *e),                                                              \
-      (l, e))                                                                                     \
+      (l, e),                                                                                     \
+      (NULL))                                                                                     \
     X(lane_call,                                                                                  \
       (void *l, fsdp_lane_f *fn, const void *arg, size_t nbytes, struct fsdp_err *e),             \
-      (l, fn, arg, nbytes, e))                                                                    \
+      (l, fn, arg, nbytes, e),                                                                    \
+      (NULL))                                                                                     \
     X(event_record,                                                                               \
       (void *event, void *l, struct fsdp_err *e),                                                 \
-      (event, l, e))                                                                              \
+      (event, l, e),                                                                              \
+      (NULL))                                                                                     \
     X(event_wait,                                                                                 \
       (void *event, void *l, struct fsdp_err *e),                                                 \
-      (event, l, e))                                                                              \
+      (event, l, e),                                                                              \
+      (NULL))                                                                                     \
     X(copy,                                                                                       \
       (void *l, void *dst, const void *src, size_t nbytes, struct fsdp_err *e),                   \
-      (l, dst, src, nbytes, e))                                                                   \
+      (l, dst, src, nbytes, e),                                                                   \
+      (NULL))                                                                                     \
     X(zero,                                                                                       \
       (void *l, void *dst, size_t nbytes, struct fsdp_err *e),                                    \
-      (l, dst, nbytes, e))                                                                        \
+      (l, dst, nbytes, e),                                                                        \
+      (dst))                                                                                      \
     X(cast,                                                                                       \
       (void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s, size_t n,       \
        struct fsdp_err *e),                                                                       \
-      (l, dst, d, src, s, n, e))                                                                  \
+      (l, dst, d, src, s, n, e),                                                                  \
+      (dst, src))                                                                                 \
     X(accumulate,                                                                                 \
       (void *l, float *dst, const void *src, enum fsdp_dtype d, size_t n, struct fsdp_err *e),    \
-      (l, dst, src, d, n, e))                                                                     \
+      (l, dst, src, d, n, e),                                                                     \
+      (dst, src))                                                                                 \
     X(sumsq,                                                                                      \
       (void *l, double *out, const float *x, size_t n, struct fsdp_err *e),                       \
-      (l, out, x, n, e))                                                                          \
+      (l, out, x, n, e),                                                                          \
+      (out, x))                                                                                   \
     X(absmax,                                                                                     \
       (void *l, double *out, const float *x, size_t n, struct fsdp_err *e),                       \
-      (l, out, x, n, e))                                                                          \
+      (l, out, x, n, e),                                                                          \
+      (out, x))                                                                                   \
     X(max_rows,                                                                                   \
       (void *l, double *out, const double *in, size_t nrows, size_t ncols, struct fsdp_err *e),   \
-      (l, out, in, nrows, ncols, e))                                                              \
+      (l, out, in, nrows, ncols, e),                                                              \
+      (out, in))                                                                                  \
     X(quantize,                                                                                   \
       (void *l, void *dst, enum fsdp_dtype d, const float *src, size_t n, const double *amax,     \
        struct fsdp_err *e),                                                                       \
-      (l, dst, d, src, n, amax, e))                                                               \
+      (l, dst, d, src, n, amax, e),                                                               \
+      (dst, src, amax))                                                                           \
     X(dequantize,                                                                                 \
       (void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s, size_t n,       \
        const double *amax, struct fsdp_err *e),                                                   \
-      (l, dst, d, src, s, n, amax, e))                                                            \
+      (l, dst, d, src, s, n, amax, e),                                                            \
+      (dst, src, amax))                                                                           \
     X(clip_coef,                                                                                  \
       (void *l, float *coef, float *norm, const double *partial, size_t n, enum fsdp_norm type,   \
        float most, const struct fsdp_loss_scale *scale, struct fsdp_err *e),                      \
-      (l, coef, norm, partial, n, type, most, scale, e))                                          \
+      (l, coef, norm, partial, n, type, most, scale, e),                                          \
+      (coef, norm, partial, scale))                                                               \
     X(loss_scale_update,                                                                          \
       (void *l, struct fsdp_loss_scale *scale, const float *norm,                                 \
        struct fsdp_loss_scale_rule rule, struct fsdp_err *e),                                     \
-      (l, scale, norm, rule, e))                                                                  \
+      (l, scale, norm, rule, e),                                                                  \
+      (scale, norm))                                                                              \
     X(adamw,                                                                                      \
       (void *l, const struct fsdp_adamw_args *args, struct fsdp_err *e),                          \
-      (l, args, e))                                                                               \
+      (l, args, e),                                                                               \
+      (args->master, args->rest, args->exp_avg, args->exp_avg_sq, args->grad,                     \
+       args->grad_scale, args->loss_scale, args->param))                                          \
     X(split,                                                                                      \
       (void *l, void *param, uint16_t *rest, const float *x, size_t n, struct fsdp_err *e),       \
-      (l, param, rest, x, n, e))                                                                  \
+      (l, param, rest, x, n, e),                                                                  \
+      (param, rest, x))                                                                           \
     X(join,                                                                                       \
       (void *l, float *x, const void *param, const uint16_t *rest, size_t n,                      \
        struct fsdp_err *e),                                                                       \
-      (l, x, param, rest, n, e))                                                                  \
+      (l, x, param, rest, n, e),                                                                  \
+      (x, param, rest))                                                                           \
     X(sgd,                                                                                        \
       (void *l, const struct fsdp_sgd_args *args, struct fsdp_err *e),                            \
-      (l, args, e))                                                                               \
+      (l, args, e),                                                                               \
+      (args->master, args->momentum_buffer, args->grad, args->grad_scale,                         \
+       args->loss_scale))                                                                         \
     X(ema,                                                                                        \
       (void *l, float *average, const float *x, size_t n, double decay, struct fsdp_err *e),      \
-      (l, average, x, n, decay, e))                                                               \
+      (l, average, x, n, decay, e),                                                               \
+      (average, x))                                                                               \
     X(init_fill,                                                                                  \
       (void *l, float *dst, uint64_t first, size_t n, struct fsdp_init init, uint64_t seed,       \
        uint64_t stream, struct fsdp_err *e),                                                      \
-      (l, dst, first, n, init, seed, stream, e))
+      (l, dst, first, n, init, seed, stream, e),                                                  \
+      (dst))
 /* clang-format on */
 
-#define DEFINE_OPENED(op, params, args)                                                            \
+#define DEFINE_OPENED(op, params, args, list)                                                      \
     static int op params                                                                           \
     {                                                                                              \
+        POINTERS_CHECK(#op, list);                                                                 \
         open_memory();                                                                             \
         int rc = CPU.op args;                                                                      \
         close_memory();                                                                            \
@@ -205,7 +245,7 @@ OPENED_CALLS(DEFINE_OPENED)
 
 static struct fsdp_device_ops opaque_ops;
 
-#define FILL_OPENED(op, params, args) opaque_ops.op = op;
+#define FILL_OPENED(op, params, args, list) opaque_ops.op = op;
 
 /* The rest is the CPU's; the name, too, so that ranks meet as they do there. */
 __attribute__((constructor)) static void fill_ops(void)
@@ -216,6 +256,8 @@ __attribute__((constructor)) static void fill_ops(void)
     opaque_ops.open = dev_open;
     opaque_ops.alloc = dev_alloc;
     opaque_ops.free = dev_free;
+    opaque_ops.host_alloc = host_alloc;
+    opaque_ops.host_free = host_free;
     opaque_ops.lane_destroy = lane_destroy;
     OPENED_CALLS(FILL_OPENED)
     opaque_ops.is_profiled = device_cuda_is_profiled;
@@ -247,7 +289,7 @@ static struct nn_ops opaque_nn;
 
 __attribute__((constructor)) static void fill_nn(void)
 {
-    opaque_nn = nn_cpu_ops;
+    opaque_nn_fill(&opaque_nn);
     opaque_nn.tune = tune;
 }
 

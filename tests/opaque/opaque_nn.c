@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU's operators, whose pointers must be those of a device. What nn.h calls host memory
+ * (frequencies of a rope table, tokens to be split) is not among them. */
+#include "pointers.h"
+
+/* clang-format off */
+#define NN_CALLS(X)                                                                               \
+    X(linear_forward, nn_linear, (a->out, a->x, a->w, a->work))                                   \
+    X(linear_backward_input, nn_linear, (a->out, a->w, a->dy, a->work))                           \
+    X(linear_backward_weight, nn_linear, (a->out, a->x, a->dy, a->work))                          \
+    X(affine_forward, nn_affine, (a->out, a->x, a->w, a->b, a->work))                             \
+    X(affine_backward_input, nn_affine, (a->out, a->w, a->dy, a->work))                           \
+    X(affine_backward_weight, nn_affine, (a->out, a->db, a->x, a->dy, a->work))                   \
+    X(embedding_forward, nn_embedding, (a->out, a->w, a->tokens))                                 \
+    X(embedding_backward, nn_embedding, (a->out, a->dy, a->tokens))                               \
+    X(rmsnorm_forward, nn_rmsnorm, (a->y, a->rstd, a->x_copy, a->x, a->w))                        \
+    X(rmsnorm_backward, nn_rmsnorm_backward, (a->dy, a->dx, a->dw, a->x, a->w, a->rstd))          \
+    X(layernorm_forward, nn_layernorm, (a->y, a->mean, a->rstd, a->x_copy, a->x, a->w, a->b))     \
+    X(layernorm_backward, nn_layernorm_backward,                                                  \
+      (a->dy, a->dx, a->dw, a->db, a->x, a->w, a->b, a->mean, a->rstd))                           \
+    X(rope_table, nn_rope_table, (a->cos, a->sin))                                                \
+    X(rope, nn_rope, (a->x, a->cos, a->sin, a->positions))                                        \
+    X(attention_forward, nn_attention, (a->q, a->k, a->v, a->o, a->lse, a->work, a->starts))      \
+    X(attention_backward, nn_attention,                                                           \
+      (a->q, a->k, a->v, a->o, a->lse, a->d_o, a->work, a->starts))                               \
+    X(swiglu_forward, nn_swiglu, (a->y, a->gate, a->up))                                          \
+    X(swiglu_backward, nn_swiglu, (a->y, a->gate, a->up))                                         \
+    X(gelu_forward, nn_gelu, (a->y, a->x))                                                        \
+    X(gelu_backward, nn_gelu, (a->y, a->x))                                                       \
+    X(dropout, nn_dropout, (a->out, a->x))                                                        \
+    X(cross_entropy, nn_cross_entropy, (a->logits, a->targets, a->loss_sum, a->loss_scale))       \
+    X(split_tokens, nn_split_tokens, (a->inputs, a->targets))                                     \
+    X(positions, nn_positions, (a->out, a->starts))
+/* clang-format on */
+
+#define DEFINE_NN(op, type, list)                                                                  \
+    static int op(struct fsdp_lane *lane, const struct type *a, struct fsdp_err *err)              \
+    {                                                                                              \
+        POINTERS_CHECK(#op, list);                                                                 \
+        return nn_cpu_ops.op(lane, a, err);                                                        \
+    }
+NN_CALLS(DEFINE_NN)
+
+#define FILL_NN(op, type, list) ops->op = op;
+
+void opaque_nn_fill(struct nn_ops *ops)
+{
+    *ops = nn_cpu_ops;
+    NN_CALLS(FILL_NN)
+}
