@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -253,15 +254,25 @@ class Peak(threading.Thread):
         return self.most
 
 
+BEGIN, MOST_S = time.monotonic(), 460  # of all sides: a part has 8 minutes
+
+
 def run(command, tiny):
     peak = Peak(tiny)
     peak.start()
-    done = subprocess.run(command, capture_output=True, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True)
+    why = ""
+    try:
+        out, err = process.communicate(timeout=max(1, MOST_S - (time.monotonic() - BEGIN)))
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        why = f"stopped: all sides have {MOST_S} s"
     mib = peak.stop()
-    if done.returncode:
-        tail = (done.stdout + done.stderr).strip().splitlines()[-3:]
-        return None, mib, " / ".join(tail)
-    return done.stdout, mib, ""
+    if process.returncode:
+        return None, mib, why or " / ".join((out + err).strip().splitlines()[-3:])
+    return out, mib, ""
 
 
 def our_side(a, spec, folder, tokens, steps):

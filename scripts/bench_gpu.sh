@@ -35,7 +35,7 @@ mkdir -p "$work"
 have_all || [ -n "$dry" ] || use_pack
 [ -n "$dry" ] || use_cuda
 python_of
-[ -n "$PYTHON" ] || die "no Python with PyTorch: set TORCH_PYTHON"
+[ -n "$PYTHON" ] || [ "${parts[*]}" = kernels ] || die "no Python with PyTorch: set TORCH_PYTHON"
 table= json=
 [ -x "$BIN/fsdp-launch" ] || die "nothing is built: scripts/check_gpu.sh build"
 if [ -z "$dry" ]; then

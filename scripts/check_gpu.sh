@@ -6,7 +6,7 @@
 #
 #   build       builds; under 3 minutes on 16 cores
 #   device      the engine's arithmetic, lanes and events on the GPU, against fp64
-#   nn          the models' operators on the GPU, against fp64
+#   nn          the models' operators on the GPU, against fp64; in 16-bit types, with cuDNN's attention
 #   comm        the communicators' suite on NCCL: 1 to 4 ranks on one GPU
 #   parity      losses of GPU and CPU, in float32 and bfloat16; logits of fsdp-generate
 #   resume      a run that was interrupted ends with the bits of one that was not
@@ -92,7 +92,7 @@ part_build() {
 }
 
 part_device() { run_tests device tests/gpu/test_device.c; }
-part_nn() { run_tests nn tests/gpu/test_nn.c; }
+part_nn() { run_tests nn tests/gpu/test_nn.c tests/gpu/test_nn_dtypes.c tests/gpu/test_attention.c tests/gpu/test_dropout.c; }
 part_comm() { run_tests comm tests/comm/test_conformance_nccl.c; }
 
 # ---- training ---------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ part_sanitizer() {
     local tool sanitizer program status
     sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
     for tool in memcheck racecheck; do
-        for program in test_device test_nn; do
+        for program in test_device test_attention test_nn; do
             try "$sanitizer" --tool $tool --error-exitcode 9 "$BIN/tests/gpu/$program" >"$work/$tool.log" 2>&1
             status=$?
             [ -z "$dry" ] || cat "$work/$tool.log"
@@ -282,16 +282,21 @@ part_sanitizer() {
 
 needs() { [[ " ${parts[*]} " == *" $1 "* ]]; }
 
-# All that is missing for the parts that were asked for, a line each; nothing where all is there.
+# What is missing for all parts, a line each; nothing where it is there.
 missing() {
-    local home=${CUDA_HOME:-/usr/local/cuda} tool why="there is no nvidia-smi, and so no NVIDIA driver"
+    local why="there is no nvidia-smi, and so no NVIDIA driver"
     ! command -v nvidia-smi >/dev/null || why="nvidia-smi shows no GPU"
     [ "${parts[*]}" = build ] || nvidia-smi -L >/dev/null 2>&1 || say "  a GPU: $why"
+    needs build || [ -x "$BIN/fsdp-launch" ] || say "  what it runs: nothing is built (scripts/check_gpu.sh build)"
+}
+
+# The same for single parts: those will fail, and the others run.
+missing_of_parts() {
+    local home=${CUDA_HOME:-/usr/local/cuda} tool
     ! needs torch || [ -n "${PYTHON:-}" ] || say "  PyTorch, for torch: no Python with it (TORCH_PYTHON names one)"
     tool=$(command -v compute-sanitizer || echo "$home/bin/compute-sanitizer")
     ! needs sanitizer || [ -x "$tool" ] ||
         say "  compute-sanitizer, for sanitizer: it is neither in PATH nor in $home/bin"
-    needs build || [ -x "$BIN/fsdp-launch" ] || say "  what it runs: nothing is built (scripts/check_gpu.sh build)"
 }
 
 mkdir -p "$work"
@@ -302,6 +307,9 @@ if [ -z "$dry" ]; then
     [ -z "$lacking" ] || die "this machine lacks what these parts need (${parts[*]}):
 $lacking
 --dry-run says what would run where it is there"
+    lacking=$(missing_of_parts)
+    [ -z "$lacking" ] || say "parts that will fail here, for what they lack:
+$lacking"
     result_open gpu-check
 fi
 for part in "${parts[@]}"; do

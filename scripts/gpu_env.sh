@@ -56,7 +56,8 @@ python_of() {
     PYTHON=
 }
 
-# NCCL and cuDNN may have come with PyTorch alone: a toolkit's folder of links is made that has all.
+# NCCL and cuDNN, and NVRTC, which cuDNN compiles its attention with, may have come with PyTorch alone: a
+# toolkit's folder of links is made that has all.
 use_cuda() {
     local home=${CUDA_HOME:-} packages name d
     [ -n "$home" ] || home=$(dirname "$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")
@@ -64,7 +65,8 @@ use_cuda() {
     export CUDA_HOME=$home
     python_of
     [ -n "$PYTHON" ] || return 0
-    [ ! -e "$home/include/nccl.h" ] || [ ! -e "$home/include/cudnn.h" ] || return 0
+    [ ! -e "$home/include/nccl.h" ] || [ ! -e "$home/include/cudnn.h" ] || [ ! -e "$home/include/cublasLt.h" ] ||
+        return 0
     packages=$("$PYTHON" -c 'import os, nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null) || return 0
     d=$PWD/build/gpu-cuda
     rm -rf "$d" && mkdir -p "$d/include" "$d/lib64"
@@ -79,6 +81,15 @@ use_cuda() {
         for lib in "$packages/$name"/lib/lib*.so.*; do
             ln -sf "$lib" "$d/lib64"
             ln -sf "$lib" "$d/lib64/$(basename "${lib%%.so.*}").so"
+        done
+    done
+    # What the toolkit lacks of its own parts: no link of its takes the place of another.
+    for name in "$packages"/{cu13,cublas,cuda_nvrtc,nvjitlink}; do
+        ln -s "$name"/include/* "$d/include" 2>/dev/null
+        for lib in "$name"/lib/lib*.so.*; do
+            [ -e "$lib" ] || continue
+            ln -s "$lib" "$d/lib64" 2>/dev/null
+            ln -s "$lib" "$d/lib64/$(basename "${lib%%.so.*}").so" 2>/dev/null
         done
     done
     export CUDA_HOME=$d CUDA_LIB=$d/lib64

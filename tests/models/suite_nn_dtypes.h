@@ -57,7 +57,8 @@ static void check(int rc, const char *what, const struct pair *out, int nout)
     double worst = 0;
     for (int i = 0; i < nout; i++)
         worst = fmax(worst, excess(out[i]));
-    ok(!rc && worst <= 1, "%s %s: %.2f of the bound", fsdp_dtype_name(type), what, worst);
+    ok(!rc && worst <= suite_unit_slack, "%s %s: %.2f of the bound", fsdp_dtype_name(type), what,
+       worst);
 }
 
 static float *room(size_t nelem)
@@ -401,6 +402,20 @@ static void test_dropout(int B, size_t row_nelem, float beta)
     drop(x), drop(y);
 }
 
+/* |narrow - wide| / |wide|. */
+static double error_of(const struct pair *p)
+{
+    double *want = ref_wide(p->nelem), e;
+    float *got = room(p->nelem);
+
+    for (size_t j = 0; j < p->nelem; j++)
+        want[j] = p->wide[j];
+    fsdp_cpu_convert(got, FSDP_F32, p->narrow, type, p->nelem);
+    e = ref_error(got, want, p->nelem);
+    free(want), free(got);
+    return e;
+}
+
 /* The backward pass of 16 bits sees the rounded o of its own forward pass, which moves the row sums
  * of d_o o by a unit in the last place: gradients get a bound in the norm instead. */
 static void test_attention(int B, int T, int NH, int NKV, int D)
@@ -415,7 +430,7 @@ static void test_attention(int B, int T, int NH, int NKV, int D)
     const size_t wide_work = nn->attention_work_nelem(&shape);
     float *lse = room((size_t)B * NH * T);
     float *work = room(narrow_work > wide_work ? narrow_work : wide_work);
-    const double bound = type == FSDP_BF16 ? 4e-3 : 5e-4;
+    const double bound = (type == FSDP_BF16 ? 4e-3 : 5e-4) * suite_attention_slack;
     struct nn_attention a = {.q = q.wide,
                              .k = k.wide,
                              .v = v.wide,
@@ -436,18 +451,15 @@ static void test_attention(int B, int T, int NH, int NKV, int D)
     a.q = q.narrow, a.k = k.narrow, a.v = v.narrow, a.o = o.narrow, a.d_o = d_o.narrow;
     a.dtype = type;
     rc |= nn->attention_forward(ref_lane(), &a, &err);
-    check(rc, "attention", &o, 1);
+    if (suite_attention_slack > 1)
+        ok(!rc && error_of(&o) < bound, "%s attention of %d x %d, %d heads of %d: %.1e",
+           fsdp_dtype_name(type), B, T, NH, D, error_of(&o));
+    else
+        check(rc, "attention", &o, 1);
     rc |= nn->attention_backward(ref_lane(), &a, &err);
-    for (int i = 0; i < 3; i++) {
-        double *want = ref_wide(grads[i]->nelem), e;
-        float *got = room(grads[i]->nelem);
-        for (size_t j = 0; j < grads[i]->nelem; j++)
-            want[j] = grads[i]->wide[j];
-        fsdp_cpu_convert(got, FSDP_F32, grads[i]->narrow, type, grads[i]->nelem);
-        e = ref_error(got, want, grads[i]->nelem);
-        ok(!rc && e < bound, "%s attention d%c: %.1e", fsdp_dtype_name(type), "qkv"[i], e);
-        free(want), free(got);
-    }
+    for (int i = 0; i < 3; i++)
+        ok(!rc && error_of(grads[i]) < bound, "%s attention d%c: %.1e", fsdp_dtype_name(type),
+           "qkv"[i], error_of(grads[i]));
     drop(q), drop(k), drop(v), drop(o), drop(d_o), free(lse), free(work);
 }
 

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The operators' suite in 16-bit types on a GPU, and attention of shapes that cuDNN takes, held to
+ * the plain kernels in fp32. */
+/* run: timeout=400 */
+#include "../models/suite_nn_dtypes.h"
+
+#include "../models/nn_mirror.h"
+
+static bool by_cudnn;
+
+static void listen(void *ctx, enum fsdp_log_level level, const char *text)
+{
+    (void)ctx;
+    by_cudnn |= !strcmp(text, "attention: cuDNN's kernels");
+    if (level <= FSDP_LOG_WARN || strstr(text, "attention: "))
+        diag("%s", text);
+}
+
+int main(void)
+{
+    static const enum fsdp_dtype types[] = {FSDP_BF16, FSDP_F16};
+    struct fsdp_device *device;
+    const struct nn_ops *ops;
+
+    fsdp_log_set(listen, NULL, FSDP_LOG_INFO);
+    if (fsdp_device_open(&device, "cuda", 0, &err) || nn_ops_of(&ops, device, &err)) {
+        ok(false, "a GPU: %s", err.text);
+        return tap_done();
+    }
+    mirror_use(ops, device);
+    suite_unit_slack = 1.5;
+    suite_attention_slack = 4;
+    run_types();
+    for (int t = 0; t < 2; t++) {
+        type = types[t];
+        test_attention(2, 256, 4, 4, 64);
+        test_attention(1, 512, 8, 2, 128);
+        test_attention(3, 200, 6, 2, 32);
+    }
+    ok(by_cudnn, "cuDNN was among those that computed attention");
+    return tap_done();
+}
