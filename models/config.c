@@ -184,7 +184,8 @@ static const struct fsdp_tunable table[] = {
     ROW(checkpoint, staging_keep, INT, "1", "1..1000",
         "Newest checkpoints kept there, beside those that are not yet copied"),
     ROW(checkpoint, resume, STRING, "auto", NULL,
-        "auto: from the newest checkpoint if there is one; never; must; or a checkpoint's path"),
+        "auto: from the newest checkpoint if there is one; never; must; or a checkpoint's path, "
+        "from which a job begins that, started again by Slurm, goes on from its own"),
     ROW(checkpoint, data_position, CHOICE, "restore", "restore|restart",
         "On resume: go on where the data was, and refuse other data; or start the data anew"),
     ROW(checkpoint, async, BOOL, "false", NULL,

@@ -36,6 +36,7 @@ struct train {
     struct train_saver saver;
     struct train_claim *claim;       /* rank 0's on checkpoint.path */
     struct train_state begun;        /* where this run takes over */
+    const char *resume;              /* checkpoint.resume, as it is to be taken */
     char resumed[TRAIN_PATH_NBYTES]; /* checkpoint that the run began from, "" for none */
     char converted[64];              /* and what of it was converted, as text */
 };
@@ -48,11 +49,21 @@ static int each_slice(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err
 /* ---- where to start
  * ------------------------------------------------------------------------------ */
 
+/* Rank 0 knows from its notes whether the job goes on by itself. */
+static int choose_resume(struct train *t, struct fsdp_err *err)
+{
+    int32_t goes_on = t->report.lead && train_life_goes_on(t->life);
+
+    FSDP_TRY(fsdp_oob_broadcast(t->oob, &goes_on, sizeof goes_on, 0, err));
+    t->resume = goes_on ? "auto" : t->parts.config->checkpoint.resume;
+    return FSDP_OK;
+}
+
 /* The checkpoint to resume from, "" for none. Rank 0 looks and tells the others, because a shared
  * folder may look different from each node for a while. */
 static int choose_checkpoint(struct train *t, struct fsdp_err *err)
 {
-    const char *resume = t->parts.config->checkpoint.resume;
+    const char *resume = t->resume;
     const char *root = t->parts.config->checkpoint.path;
     char where[CONFIG_TEXT + 128];
     bool automatic = strcmp(resume, "auto") == 0, must = strcmp(resume, "must") == 0;
@@ -93,7 +104,7 @@ static int recover_staged(struct train *t, struct fsdp_err *err)
     int rc = FSDP_OK;
 
     if (!t->saver.stage.folder ||
-        (strcmp(c->checkpoint.resume, "auto") != 0 && strcmp(c->checkpoint.resume, "must") != 0))
+        (strcmp(t->resume, "auto") != 0 && strcmp(t->resume, "must") != 0))
         return FSDP_OK;
     if (t->report.lead)
         rc = ckpt_latest(latest, sizeof latest, c->checkpoint.path, err);
@@ -246,6 +257,7 @@ static int start(struct train *t, struct fsdp_err *err)
     FSDP_TRY(fsdp_oob_agree(t->oob, prepare_root(t, err), err));
     t->saver.claim = t->claim;
     FSDP_TRY(train_stage_open(&t->saver.stage, &t->parts, t->oob, t->saver.asked, &t->report, err));
+    FSDP_TRY(choose_resume(t, err));
     FSDP_TRY(recover_staged(t, err));
     FSDP_TRY(choose_checkpoint(t, err));
     if (t->resumed[0])

@@ -27,7 +27,8 @@ struct train_life {
     double looked;    /* when files were last looked for */
     unsigned asks;    /* what was found and not yet told */
     int64_t begin, saved;
-    int same; /* earlier starts of this job at `begin` */
+    int same;    /* earlier starts of this job at `begin` */
+    bool goes_on; /* after what this job has saved, although it began elsewhere */
 };
 
 /* ---- the job ---- */
@@ -136,6 +137,22 @@ static void write_notes(const struct train_life *life)
     json_decref(notes);
 }
 
+/* A checkpoint.resume that names a checkpoint is where the job began, not where each of its starts
+ * does. Only what this very job has saved counts: what else lies there may be another run's. */
+bool train_life_goes_on(struct train_life *life)
+{
+    static const char *const others[] = {"auto", "must", "never"};
+    int64_t begin;
+
+    if (!life->restart[0] || !life->config->checkpoint.path[0])
+        return false;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (!strcmp(life->config->checkpoint.resume, others[i]))
+            return false;
+    life->goes_on = read_notes(life, &begin) && life->saved >= 0;
+    return life->goes_on;
+}
+
 int train_life_begin(struct train_life *life, int64_t step, bool resumed, struct fsdp_err *err)
 {
     const char *root = life->config->checkpoint.path;
@@ -146,8 +163,8 @@ int train_life_begin(struct train_life *life, int64_t step, bool resumed, struct
     bool known = read_notes(life, &begin);
     life->same = known && begin == step ? life->same + 1 : 0;
     life->begin = step;
-    if (life->restart[0] && !resumed && strcmp(life->config->checkpoint.resume, "auto") == 0 &&
-        (!known || life->saved >= 0))
+    bool automatic = life->goes_on || strcmp(life->config->checkpoint.resume, "auto") == 0;
+    if (life->restart[0] && !resumed && automatic && (!known || life->saved >= 0))
         return fsdp_err_set(err, FSDP_EINVAL,
                             "%s finds no checkpoint in %s%s; is it the same folder, and mounted "
                             "here? checkpoint.resume=never starts over",

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A run in two parts is the same run: with SGD, parameter groups and a moving average; and for units
-# that are cut in chunks, on other numbers of ranks.
+# that are cut in chunks, on other numbers of ranks. A job that began elsewhere goes on from its own.
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
@@ -53,6 +53,23 @@ tool ckpt-diff --map rules --exclude model.norm.weight averages kept.safetensors
 ok "$([ $? = 0 ] && holds log '20 tensors are the same'; echo $?)" "and those that were kept"
 tool ckpt-merge weights --ema -o none
 ok "$([ $? = 1 ] && holds err 'no moving average of the weights'; echo $?)" "where there are none, it is said"
+
+# ---- a job that begins with another run's checkpoint -------------------------------------------------
+
+job() { SLURM_JOB_ID=17 "$launch" -n 2 run.yaml checkpoint.path=job checkpoint.resume=origin/step-00000002 "$@" >log 2>err; }
+run -n 2 run.yaml checkpoint.path=origin train.steps=2 && job train.steps=4
+ok "$([ $? = 0 ] && holds log 'resumes from origin/step-00000002'; echo $?)" "a job begins with another run's checkpoint"
+SLURM_RESTART_COUNT=1 job
+ok "$([ $? = 0 ] && holds log 'resumes from job/step-00000004'; echo $?)" "started again, it goes on from its own"
+job train.steps=8
+ok "$([ $? = 1 ] && holds err 'there is already job/step-00000006, and this run begins at step 2'; echo $?)" \
+    "nobody but Slurm means that by the same command"
+SLURM_RESTART_COUNT=1 job checkpoint.path=origin train.steps=8
+ok "$([ $? = 0 ] && holds log 'resumes from origin/step-00000002'; echo $?)" "nor does a job in a folder to which it has not saved"
+mkdir aside && mv job/step-* aside
+SLURM_RESTART_COUNT=1 job
+ok "$([ $? = 1 ] && holds err 'finds no checkpoint in job, although one was saved'; echo $?)" \
+    "if its own are gone, it does not begin once more"
 
 # ---- units cut in chunks ----------------------------------------------------------------------------
 
