@@ -24,8 +24,7 @@ bool ckpt_codec_is_name(const char *path);
 /* FSDP_EUNSUPPORTED in a build without zstd, naming path and what to do. */
 int ckpt_codec_check(const char *path, struct fsdp_err *err);
 
-/* ---- reading ---------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Buffers and decoders that the files of one reader share, and the last chunk that each decoded.
  * One for every thread that reads at a time; CKPT_CODEC_POOL_NBYTES each. */
@@ -60,8 +59,7 @@ int ckpt_data_pread_summed(uint32_t *crc32c, struct ckpt_data *data, void *dst, 
 int ckpt_data_pread_stored(struct ckpt_data *data, void *dst, size_t nbytes, uint64_t pos,
                            struct fsdp_err *err);
 
-/* ---- writing ---------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 struct ckpt_encoder_result {
     uint64_t stored_nbytes;
@@ -98,8 +96,7 @@ void ckpt_encoder_stop(struct ckpt_encoder *encoder);
 /* No thread is in a call any more. NULL is allowed. */
 void ckpt_encoder_destroy(struct ckpt_encoder *encoder);
 
-/* ---- codec_table.c, codec_chunk.c: pure, for the two above and for tests ---------------------
- */
+/* ---- codec_table.c, codec_chunk.c: pure, for the two above and for tests --------------------- */
 
 /* One row of the frame table. */
 struct ckpt_codec_chunk {

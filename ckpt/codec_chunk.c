@@ -168,8 +168,7 @@ static void join(uint8_t *restrict dst, const uint8_t *const *src, size_t nelem,
         JOIN(8);
 }
 
-/* ---- frames of raw blocks ---------------------------------------------------------------------
- */
+/* ---- frames of raw blocks -------------------------------------------------------------------- */
 
 /* RFC 8878: magic, descriptor (single segment, 4 bytes of content size), content size; then blocks
  * of at most 128 KiB, each with a header of 3 bytes: last | type << 1 | nbytes << 3. */

@@ -7,8 +7,7 @@
 #include "ckpt/ckpt.h"
 #include "codec.h"
 
-/* ---- what threads that read need --------------------------------------------------------------
- */
+/* ---- what threads that read need ------------------------------------------------------------- */
 
 enum { IN_NBYTES = CKPT_CODEC_POOL_NBYTES - 2 * CKPT_CODEC_CHUNK_NBYTES };
 
@@ -100,8 +99,7 @@ static void desk_give_back(struct ckpt_codec_pool *pool, struct desk *desk)
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 struct ckpt_data {
     struct ckpt_store_file *file;

@@ -49,8 +49,7 @@ struct ckpt_encoder {
     struct fsdp_err err;
 };
 
-/* ---- the cut ----------------------------------------------------------------------------------
- */
+/* ---- the cut --------------------------------------------------------------------------------- */
 
 struct cutter {
     struct ckpt_codec_table *table;
@@ -104,8 +103,7 @@ static int cut(struct ckpt_codec_table *table, const struct ckpt_encoder_args *a
     return table->chunks ? FSDP_OK : FSDP_ENOMEM;
 }
 
-/* ---- the ring: called with the lock held ------------------------------------------------------
- */
+/* ---- the ring: called with the lock held ----------------------------------------------------- */
 
 static void fail(struct ckpt_encoder *e, int rc, const struct fsdp_err *err)
 {
@@ -209,8 +207,7 @@ static void *helper_work(void *arg)
     return NULL;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static int slots_make(struct ckpt_encoder *e, int window, struct fsdp_err *err)
 {

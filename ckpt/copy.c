@@ -25,8 +25,7 @@ char *ckpt_copy_to(const struct ckpt_copy *c, const char *path, struct fsdp_err 
                      : fsdp_strdup(c->out, err);
 }
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* "to/" means below `to`, under the same name. */
 static int name_final(struct ckpt_copy *c, struct fsdp_err *err)
@@ -119,8 +118,7 @@ static int refuse(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
                         "'%s' exists and is not overwritten: name another, or remove it", c->final);
 }
 
-/* ---- beginning --------------------------------------------------------------------------------
- */
+/* ---- beginning ------------------------------------------------------------------------------- */
 
 static int list_files(struct ckpt_copy *c, struct fsdp_err *err)
 {
@@ -189,8 +187,7 @@ static int begin(struct ckpt_copy *c, struct fsdp_err *err)
     return rc;
 }
 
-/* ---- the steps in order ------------------------------------------------------------------------
- */
+/* ---- the steps in order ---------------------------------------------------------------------- */
 
 static int check_args(struct ckpt_copy *c, struct fsdp_err *err)
 {

@@ -17,8 +17,7 @@ struct block {
     size_t nbytes;
 };
 
-/* ---- one file ---------------------------------------------------------------------------------
- */
+/* ---- one file -------------------------------------------------------------------------------- */
 
 static char *source_of(const struct ckpt_copy *c, int file, struct fsdp_err *err)
 {
@@ -102,8 +101,7 @@ static int finish(struct ckpt_copy *c, int file, struct fsdp_err *err)
     return damaged(c, file, actual, err);
 }
 
-/* ---- blocks -----------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static int move_block(struct ckpt_copy *c, const struct block *b, char *buffer,
                       struct fsdp_err *err)
@@ -241,8 +239,7 @@ static int read_again(struct ckpt_copy *c, struct fsdp_err *err)
     return rc;
 }
 
-/* ---- within a store ---------------------------------------------------------------------------
- */
+/* ---- within a store -------------------------------------------------------------------------- */
 
 static int count_moved(void *ctx, uint64_t nbytes)
 {
@@ -303,8 +300,7 @@ static int move_files_within(struct ckpt_workers *workers, int index, struct fsd
     return FSDP_OK;
 }
 
-/* ---- all --------------------------------------------------------------------------------------
- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 int ckpt_copy_move(struct ckpt_copy *c, struct fsdp_err *err)
 {

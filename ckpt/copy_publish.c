@@ -70,8 +70,7 @@ static int copy_last(struct ckpt_copy *c, struct fsdp_err *err)
     return rc;
 }
 
-/* ---- the manifest -----------------------------------------------------------------------------
- */
+/* ---- the manifest ---------------------------------------------------------------------------- */
 
 /* Below a flat store's manifest the data lies in a folder of its own. */
 static char *path_below(const struct ckpt_copy *c, const char *path, struct fsdp_err *err)
@@ -127,8 +126,7 @@ static int write_manifest(struct ckpt_copy *c, struct fsdp_err *err)
     return rc;
 }
 
-/* ---- the final name ---------------------------------------------------------------------------
- */
+/* ---- the final name -------------------------------------------------------------------------- */
 
 static int sync_folders(const struct ckpt_copy *c, const char *folder, struct fsdp_err *err)
 {

@@ -3,12 +3,14 @@
  * What torch's names mean. A state dict is nested; DCP joins its keys with dots and keeps the path
  * of each name. The path decides: a module may be called `model` or `state` itself.
  *
- *     stored name                          path                                         here
- *     model.layers.0.weight                model, layers.0.weight layers.0.weight
- *     optim.state.layers.0.weight.exp_avg  optim, state, layers.0.weight, exp_avg
- * state.layers.0.weight.exp_avg optim.state.layers.0.weight.exp_avg  optim,
- * state.layers.0.weight.exp_avg         (flattened: the same) train_state.step train_state, step
- * train_state.step (other) layers.0.weight                      layers.0.weight layers.0.weight
+ * For a parameter P = layers.0.weight:
+ *
+ *     stored name            path                       name here
+ *     model.P                model, P                   P
+ *     optim.state.P.exp_avg  optim, state, P, exp_avg   state.P.exp_avg
+ *     optim.state.P.exp_avg  optim, state.P.exp_avg     state.P.exp_avg   (flattened by torch)
+ *     train_state.step       train_state, step          train_state.step  (role: other)
+ *     P                      P                          P
  */
 #ifndef CKPT_DCP_NAMES_H
 #define CKPT_DCP_NAMES_H

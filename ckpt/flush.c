@@ -20,8 +20,7 @@ struct flush {
     size_t buffer_nbytes;
 };
 
-/* ---- one file ----------------------------------------------------------------------------------
- */
+/* ---- one file -------------------------------------------------------------------------------- */
 
 static int pump(struct flush *f, struct ckpt_store_file *in, struct ckpt_store_file *out,
                 uint64_t nbytes, uint32_t *crc, struct fsdp_err *err)
@@ -90,8 +89,7 @@ static int copy_mine(struct flush *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- the steps ---------------------------------------------------------------------------------
- */
+/* ---- the steps ------------------------------------------------------------------------------- */
 
 static int check(struct flush *f, struct fsdp_err *err)
 {

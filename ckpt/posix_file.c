@@ -124,8 +124,7 @@ static void give_up(struct posix_file *f)
     atomic_store(&f->bypass, BYPASS_OFF);
 }
 
-/* ---- all of a range, through one descriptor; 0 or the errno ------------------------------------
- */
+/* ---- all of a range, through one descriptor; 0 or the errno ---------------------------------- */
 
 enum { ENDS_EARLY = -1 };
 
@@ -159,8 +158,7 @@ static int write_all(int fd, const char *p, size_t nbytes, uint64_t offset)
     return 0;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Is most of the range in the page cache? Where the kernel (before 6.5) cannot tell: no. */
 static bool is_cached(int fd, uint64_t offset, size_t nbytes)
@@ -238,8 +236,7 @@ int posix_file_pread(struct posix_file *f, const char *path, void *dst, size_t n
     return errnum ? fsdp_err_sys(err, errnum, "cannot read '%s'", path) : FSDP_OK;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* Aligned offset and length, past the cache. */
 static int write_direct(struct posix_file *f, const char *src, size_t nbytes, uint64_t offset)

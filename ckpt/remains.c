@@ -13,8 +13,7 @@ struct walk {
     void *ctx;
 };
 
-/* ---- what a name says --------------------------------------------------------------------------
- */
+/* ---- what a name says ------------------------------------------------------------------------ */
 
 static bool is_hex(const char *text, size_t nbytes)
 {
@@ -55,8 +54,7 @@ static bool is_probe(const char *entry)
     return !strncmp(entry, ".check-", 7) && is_uuid(entry + 7);
 }
 
-/* ---- what there is ------------------------------------------------------------------------------
- */
+/* ---- what there is --------------------------------------------------------------------------- */
 
 /* Adds what lies at a path and below it. What somebody just removed is nothing. */
 static int measure(struct ckpt_remains *out, const struct walk *w, const char *path,

@@ -37,8 +37,7 @@ void ckpt_stage_close(struct ckpt_stage *s)
     s->folder = NULL;
 }
 
-/* ---- which checkpoint --------------------------------------------------------------------------
- */
+/* ---- which checkpoint ------------------------------------------------------------------------ */
 
 /* This rank's manifest; *text stays NULL where it has none. */
 static int read_manifest(char **text, size_t *nbytes, struct ckpt_stage *s, const char *staging,
@@ -166,8 +165,7 @@ int ckpt_stage_open(struct ckpt_stage *s, const char *staging, int64_t step, str
     return rc;
 }
 
-/* ---- which step --------------------------------------------------------------------------------
- */
+/* ---- which step ------------------------------------------------------------------------------ */
 
 enum { MAX_STEPS = 16 }; /* that a folder can sensibly hold */
 

@@ -6,8 +6,7 @@
 #include "gpu.h"
 #include "nvml.h"
 
-/* ---- which one ----------------------------------------------------------------------------------
- */
+/* ---- which one ------------------------------------------------------------------------------- */
 
 void gpu_order_by_links(int *order, const int *links, int ngpus)
 {
@@ -178,8 +177,7 @@ int gpu_look_at(struct gpu_look *out, int gpu, struct fsdp_err *err)
     return found ? FSDP_OK : fsdp_err_set(err, FSDP_ENOTFOUND, "NVML knows no GPU %s", name);
 }
 
-/* ---- the environment
- * ------------------------------------------------------------------------------ */
+/* ---- the environment ------------------------------------------------------------------------- */
 
 struct setting {
     const char *name, *value;

@@ -271,8 +271,7 @@ void config_value(char *out, const struct config *config, const char *key)
     fsdp_tunable_format(out, &table[row_of(key)], config);
 }
 
-/* ---- loading ----------------------------------------------------------------------------------
- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 static int unknown_section(const char *where, const char *section, struct fsdp_err *err)
 {
@@ -347,8 +346,7 @@ out:
     return rc;
 }
 
-/* ---- checks over several keys ------------------------------------------------------------------
- */
+/* ---- checks over several keys ---------------------------------------------------------------- */
 
 static int refuse(const struct config *config, const char *key, struct fsdp_err *err,
                   const char *fmt, ...) FSDP_PRINTF(4, 5);
@@ -488,8 +486,7 @@ out:
     return rc;
 }
 
-/* ---- the division of a batch --------------------------------------------------------------------
- */
+/* ---- the division of a batch ----------------------------------------------------------------- */
 
 /* The multiples of `unit` around `value`, for an error's mend: "12 or 16". */
 static void around(char *out, size_t out_nbytes, int64_t value, int64_t unit)
@@ -567,8 +564,7 @@ int config_divide(struct config_batch *out, const struct config *config, int ran
     return FSDP_OK;
 }
 
-/* ---- printing -----------------------------------------------------------------------------------
- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 int config_print(const struct config *config, bool help, FILE *to, struct fsdp_err *err)
 {

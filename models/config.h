@@ -138,8 +138,7 @@ static inline int64_t config_batch_row(const struct config_batch *batch, int ran
     return ((int64_t)micro * batch->ranks + rank) * batch->micro_rows + row;
 }
 
-/* ---- private: config_yaml.c -------------------------------------------------------------------
- */
+/* ---- private: config_yaml.c ------------------------------------------------------------------ */
 
 /* Called per section, with its name as key and neither value nor values, and per key, with exactly
  * one of them. line counts from 1. */

@@ -11,8 +11,7 @@ struct data {
     uint64_t all_rows, nrows;         /* in the files, and of one pass */
 };
 
-/* ---- the order of a pass
- * -------------------------------------------------------------------------- */
+/* ---- the order of a pass --------------------------------------------------------------------- */
 
 /* splitmix64: every bit of x moves every bit of the result. */
 static uint64_t mix(uint64_t x)
@@ -46,8 +45,7 @@ uint64_t data_permute(uint64_t index, uint64_t nelem, uint64_t key)
     return index;
 }
 
-/* ---- opening
- * -------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* In layout rows a file is whole rows: anything else is a lost tail or another seq_len. */
 static int count_rows(struct data *data, struct fsdp_err *err)
@@ -177,8 +175,7 @@ uint64_t data_hash(const struct data *data)
     return hash;
 }
 
-/* ---- rows
- * ----------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 int data_row(struct data *data, uint64_t row, const struct data_row *out, struct fsdp_err *err)
 {

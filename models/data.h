@@ -81,8 +81,7 @@ int data_row(struct data *data, uint64_t row, const struct data_row *out, struct
 /* A permutation of 0 .. nelem-1 that needs no memory: the image of `index` under key. Pure. */
 uint64_t data_permute(uint64_t index, uint64_t nelem, uint64_t key);
 
-/* ---- private: data_files.c ---------------------------------------------------------------------
- */
+/* ---- private: data_files.c ------------------------------------------------------------------- */
 
 struct data_file {
     char *path;
@@ -119,8 +118,7 @@ int data_files_bytes(struct data_files *files, uint64_t first, size_t nbytes, ch
 const char *data_files_path(const struct data_files *files, uint64_t token);
 bool data_files_begins(const struct data_files *files, uint64_t token);
 
-/* ---- private: data_jsonl.c ---------------------------------------------------------------------
- */
+/* ---- private: data_jsonl.c ------------------------------------------------------------------- */
 
 /* A document; labels[i] is tokens[i] or DATA_IGNORE. The other fields are the caller's: what errors
  * name, the vocabulary (0: not checked), and the token that ends a text (-1: none). */
@@ -134,8 +132,7 @@ struct data_line {
 int data_line_parse(struct data_line *line, const char *text, size_t nbytes, struct fsdp_err *err);
 void data_line_free(struct data_line *line);
 
-/* ---- private: data_documents.c -----------------------------------------------------------------
- */
+/* ---- private: data_documents.c --------------------------------------------------------------- */
 
 /* Fills labels and starts of a window whose tokens are those from `first` on of all files. */
 void data_documents_of_window(const struct data_row *row, const struct data_opts *opts,

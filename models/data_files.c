@@ -21,8 +21,7 @@ static uint32_t le32(const unsigned char *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* ---- listing -----------------------------------------------------------------------------------
- */
+/* ---- listing --------------------------------------------------------------------------------- */
 
 static int add_file(struct data_files *files, const char *path, struct fsdp_err *err)
 {
@@ -111,8 +110,7 @@ static int list_path(struct data_files *files, const char *path, struct fsdp_err
     return FSDP_OK;
 }
 
-/* ---- sizes and headers --------------------------------------------------------------------------
- */
+/* ---- sizes and headers ----------------------------------------------------------------------- */
 
 static int read_header(unsigned char out[LLMC_HEADER_NBYTES], const char *path,
                        struct fsdp_err *err)
@@ -223,8 +221,7 @@ void data_files_close(struct data_files *files)
     fsdp_free(files->buffer);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int file_fd(int *out, struct data_files *files, int i, struct fsdp_err *err)
 {

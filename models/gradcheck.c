@@ -37,8 +37,7 @@ struct fsdp_opts gradcheck_opts(void)
     return opts;
 }
 
-/* ---- values and gradients, through the engine's state -----------------------------------------
- */
+/* ---- values and gradients, through the engine's state ---------------------------------------- */
 
 struct transfer {
     const char *name; /* parameter, or state.NAME.exp_avg */
@@ -147,8 +146,7 @@ int gradcheck_randomize(struct fsdp *f, const struct fsdp_module_tree *tree, uin
     return FSDP_OK;
 }
 
-/* ---- finite differences ------------------------------------------------------------------------
- */
+/* ---- finite differences ---------------------------------------------------------------------- */
 
 static int evaluate(struct check *c, enum fsdp_program program, double *loss, struct fsdp_err *err)
 {

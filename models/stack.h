@@ -166,8 +166,7 @@ size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int 
 /* Rows of logits at once. */
 int stack_head_chunk(const struct model *m, int rows);
 
-/* ---- for families ------------------------------------------------------------------------------
- */
+/* ---- for families ---------------------------------------------------------------------------- */
 
 /* A model of this family, with config and inv_freq as read; takes inv_freq, also when it fails. */
 int stack_create(struct model **out, const struct stack_family *family,
@@ -205,8 +204,7 @@ int stack_decode(struct model_decoder *decoder, const int32_t *tokens, int ntoke
     .decoder_create = stack_decoder_create, .decoder_destroy = stack_decoder_destroy,              \
     .decode = stack_decode
 
-/* ---- between stack*.c --------------------------------------------------------------------------
- */
+/* ---- between stack*.c ------------------------------------------------------------------------ */
 
 /* Refuses token ids outside the vocabulary, naming row and position. ncols tokens a row. */
 int stack_check_tokens(const struct model *m, const int32_t *tokens, int nrows, int ncols,

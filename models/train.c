@@ -46,8 +46,7 @@ static int each_slice(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err
     return fsdp_state_each(ctx, fn, fn_ctx, err);
 }
 
-/* ---- where to start
- * ------------------------------------------------------------------------------ */
+/* ---- where to start -------------------------------------------------------------------------- */
 
 /* Rank 0 knows from its notes whether the job goes on by itself. */
 static int choose_resume(struct train *t, struct fsdp_err *err)
@@ -275,8 +274,7 @@ static int start(struct train *t, struct fsdp_err *err)
     return fsdp_oob_agree(t->oob, rc, err);
 }
 
-/* ---- the run
- * ------------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static int open_metrics(struct train *t, struct fsdp_err *err)
 {
@@ -487,8 +485,7 @@ int train_run(struct boot *boot, const char *config, int noverrides, char *const
     return code;
 }
 
-/* ---- before any rank starts
- * ------------------------------------------------------------------------ */
+/* ---- before any rank starts ------------------------------------------------------------------ */
 
 static int print_error(const struct fsdp_err *err)
 {

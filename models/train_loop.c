@@ -76,8 +76,7 @@ void train_loop_close(struct train_loop *l)
     l->lane = NULL;
 }
 
-/* ---- between host and device -------------------------------------------------------------------
- */
+/* ---- between host and device ----------------------------------------------------------------- */
 
 static int zero_device(struct train_loop *l, double *to, int nelem, struct fsdp_err *err)
 {
@@ -145,8 +144,7 @@ struct model_batch train_loop_batch(const struct train_loop *l, int micro)
     return batch;
 }
 
-/* ---- evaluation
- * ---------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 /* One pass of every rank. A rank without rows left computes one that is not counted, because all
  * ranks take part in every gather. */
@@ -205,8 +203,7 @@ static bool save_due(const struct train_loop *l, int64_t step)
     return l->save && (step == l->config->train.steps || (interval && step % interval == 0));
 }
 
-/* ---- a step's result
- * ----------------------------------------------------------------------------- */
+/* ---- a step's result ------------------------------------------------------------------------- */
 
 /* All ranks have the same numbers, so all decide alike; rank 0 says it. */
 static int check_finite(struct train_loop *l, const struct metrics_row *row, struct fsdp_err *err)
@@ -289,8 +286,7 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- a step
- * -------------------------------------------------------------------------------------- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 static size_t slot_of(const struct train_loop *l, int micro)
 {

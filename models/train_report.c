@@ -14,8 +14,7 @@
 #define PLAIN "\033[0m"
 #define CLEAR_TO_END "\033[K"
 
-/* ---- numbers -----------------------------------------------------------------------------------
- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 const char *report_count(char out[REPORT_NUMBER_NBYTES], uint64_t count)
 {
@@ -61,8 +60,7 @@ static uint64_t resident_nbytes(void)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* ---- opening ------------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* A line to be read on its own must not continue the progress line. */
 static void end_line(struct report *report)
@@ -126,8 +124,7 @@ void report_close(struct report *report)
     fsdp_log_set(NULL, NULL, FSDP_LOG_INFO);
 }
 
-/* ---- lines --------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 void report_title(struct report *report, const char *title)
 {

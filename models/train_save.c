@@ -16,8 +16,7 @@ static const char *const hf_files[] = {
 enum { NHF_FILES = sizeof hf_files / sizeof hf_files[0] };
 _Static_assert((int)NHF_FILES <= (int)TRAIN_MAX_EXTRA, "room for all");
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static int collect_aliases(struct train_saver *s, struct fsdp_err *err)
 {
@@ -78,8 +77,7 @@ int train_saver_open(struct train_saver *s, const struct train_parts *parts, str
     return fsdp_oob_agree(oob, open_local(s, err), err);
 }
 
-/* ---- saving -----------------------------------------------------------------------------------
- */
+/* ---- saving ---------------------------------------------------------------------------------- */
 
 /* Old checkpoints that cannot be removed are no reason to stop. */
 static void retain(const struct train_saver *s)

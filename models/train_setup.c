@@ -38,8 +38,7 @@ int train_parts_config(struct train_parts *p, struct fsdp_oob *oob, const char *
     return fsdp_oob_agree_text(oob, "configuration", p->agree, err);
 }
 
-/* ---- model, data, device
- * ----------------------------------------------------------------------------- */
+/* ---- model, data, device --------------------------------------------------------------------- */
 
 /* A path that is not there is the configuration's fault; one that cannot be read may be a node's.
  */
@@ -250,8 +249,7 @@ int train_parts_local(struct train_parts *p, struct fsdp_oob *oob,
     return agree_on_files(p, oob, err);
 }
 
-/* ---- the engine
- * -------------------------------------------------------------------------------------- */
+/* ---- the engine ------------------------------------------------------------------------------ */
 
 /* The texts of a list as an array that ends with NULL; NULL for an empty list. */
 static int texts_of(const char ***out, const struct fsdp_tunable_list *list, const char *what,

@@ -9,8 +9,7 @@
 #include "train_save.h"
 #include "train_stage.h"
 
-/* ---- the folder --------------------------------------------------------------------------------
- */
+/* ---- the folder ------------------------------------------------------------------------------ */
 
 /* checkpoint.staging with %h, %n and %% filled in. */
 static int expand(char out[PATH_MAX], const struct train_parts *parts, struct fsdp_err *err)
@@ -158,8 +157,7 @@ void train_stage_close(struct train_stage *s)
     *s = (struct train_stage){.flushing_step = -1, .pending = -1};
 }
 
-/* ---- flushing ----------------------------------------------------------------------------------
- */
+/* ---- flushing -------------------------------------------------------------------------------- */
 
 static struct ckpt_flush_args args_of(const struct train_stage *s, int64_t step)
 {
@@ -287,8 +285,7 @@ int train_stage_finish_within(struct train_stage *s, double seconds, int64_t *st
     return train_stage_finish(s, step, result, err);
 }
 
-/* ---- the start ---------------------------------------------------------------------------------
- */
+/* ---- the start ------------------------------------------------------------------------------- */
 
 static void left_out(void *ctx, int64_t step, const char *why)
 {

@@ -9,8 +9,7 @@
 
 #include "train_warm.h"
 
-/* ---- the file -----------------------------------------------------------------------------------
- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 enum { MOST_NBYTES = 1 << 20, PATH_NBYTES = 1024 };
 
@@ -112,8 +111,7 @@ static const char *file_of(char path[PATH_NBYTES], const char *who)
     return path;
 }
 
-/* ---- products -----------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* Rank 0's part: what is known, and what it finds. */
 static int decide(struct train_loop *l, const struct nn_ops *nn, struct nn_tuning *t,
@@ -177,8 +175,7 @@ static int tune(struct train_loop *l, struct nn_tuning *t, struct fsdp_err *err)
     return fsdp_oob_agree(l->oob, follow(l, nn, t, err), err);
 }
 
-/* ---- a pass -------------------------------------------------------------------------------------
- */
+/* ---- a pass ---------------------------------------------------------------------------------- */
 
 /* Rows of any tokens, in the memory of the first step's. */
 static void make_rows(struct train_loop *l, int nmicro)

@@ -44,8 +44,7 @@ static size_t memory_layout(struct memory *mem, void *saved)
     return (2 * ROWS * NHIDDEN + ROWS * NOUT) * sizeof(float);
 }
 
-/* ---- 1. describe: modules in the order of the forward pass, their parameters and memory ---------
- */
+/* ---- 1. describe: modules in the order of the forward pass, their parameters and memory ------ */
 
 static int describe_layer(struct mlp *m, struct fsdp_module_tree *tree, int k, uint64_t nin,
                           uint64_t nout, struct fsdp_err *err)
@@ -73,8 +72,7 @@ static int describe(struct mlp *m, struct fsdp_module_tree *tree, struct fsdp_er
     return describe_layer(m, tree, 1, NHIDDEN, NOUT, err);
 }
 
-/* ---- 2. arithmetic: functions with one argument struct, which lanes call in order ---------------
- */
+/* ---- 2. arithmetic: functions with one argument struct, which lanes call in order ------------ */
 
 struct linear {
     float *y;       /* forward: out; backward: its gradient, in */
@@ -165,8 +163,7 @@ static int squared_error(void *arg, struct fsdp_err *err)
 
 #define CALL(lane, fn, args) fsdp_lane_call(lane, fn, &(args), sizeof(args), err)
 
-/* ---- 3. the pass: enter a module, use its parameters, leave it ----------------------------------
- */
+/* ---- 3. the pass: enter a module, use its parameters, leave it ------------------------------- */
 
 static struct linear linear_of(const struct mlp *m, const struct memory *mem, int k,
                                const struct fsdp_view *view)
@@ -230,8 +227,7 @@ static int pass(void *ctx, struct fsdp *f, bool train, double *loss, struct fsdp
     return train ? backward(ctx, f, err) : FSDP_OK;
 }
 
-/* ---- 4. training -------------------------------------------------------------------------------
- */
+/* ---- 4. training ----------------------------------------------------------------------------- */
 
 static int train(struct mlp *m, struct fsdp *f, struct fsdp_err *err)
 {

@@ -21,8 +21,7 @@ static bool nccl_usable(const struct fsdp_comm_group *group, const struct fsdp_d
     return false;
 }
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static const char *kind_name(int kind)
 {
@@ -51,8 +50,7 @@ const char *nccl_peer_name(char text[96], const struct nccl_comm *h, int peer)
     return text;
 }
 
-/* ---- failure ----------------------------------------------------------------------------------
- */
+/* ---- failure --------------------------------------------------------------------------------- */
 
 int nccl_fail_set(const struct nccl_comm *h, struct nccl_fail *fail, int status, const char *fmt,
                   ...)
@@ -126,8 +124,7 @@ static void nccl_abort(void *state, const char *why)
     nccl_fail(h, &fail);
 }
 
-/* ---- operations -------------------------------------------------------------------------------
- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 /* Bytes where NCCL has no such type; what needs a sum has one (sum_check). */
 static ncclDataType_t type_of(enum fsdp_dtype dtype, size_t *nelem)

@@ -27,8 +27,7 @@ struct card {
     char text[256];
 };
 
-/* ---- communicators that others are split off ----------------------------------------------------
- */
+/* ---- communicators that others are split off ------------------------------------------------- */
 
 static pthread_mutex_t parents_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct nccl_comm *parents; /* of all ranks of a channel, one each */
@@ -62,8 +61,7 @@ static void parent_remove(const struct nccl_comm *h)
     pthread_mutex_unlock(&parents_lock);
 }
 
-/* ---- make and free ------------------------------------------------------------------------------
- */
+/* ---- make and free --------------------------------------------------------------------------- */
 
 static void comm_free(struct nccl_comm *h)
 {
@@ -119,8 +117,7 @@ static int comm_new(struct nccl_comm **out, const struct fsdp_comm_group *group,
     return FSDP_OK;
 }
 
-/* ---- cards --------------------------------------------------------------------------------------
- */
+/* ---- cards ----------------------------------------------------------------------------------- */
 
 /* Ranks of a large group meet at several places. */
 static int id_count(int size)
@@ -205,8 +202,7 @@ static int cards_exchange(struct nccl_comm *h, int status, struct card *cards, s
     return FSDP_OK;
 }
 
-/* ---- create -------------------------------------------------------------------------------------
- */
+/* ---- create ---------------------------------------------------------------------------------- */
 
 /* The child is there when the parent is done with it. Where it never is, NCCL may still write to
  * where it was told, so that place is not given back. */
@@ -306,8 +302,7 @@ int nccl_create(void **out, const struct fsdp_comm_group *group, struct fsdp_oob
     return rc;
 }
 
-/* ---- destroy ------------------------------------------------------------------------------------
- */
+/* ---- destroy --------------------------------------------------------------------------------- */
 
 static void leave(struct nccl_comm *h)
 {

@@ -94,8 +94,7 @@ void nccl_peers_say(struct nccl_comm *h, int peer, enum nccl_word word, const st
             send_peer(h, &m, p);
 }
 
-/* ---- listening --------------------------------------------------------------------------------
- */
+/* ---- listening ------------------------------------------------------------------------------- */
 
 static void answer(struct nccl_comm *h, const struct nccl_message *question)
 {

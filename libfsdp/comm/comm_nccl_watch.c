@@ -45,8 +45,7 @@ int nccl_watch_retire(struct nccl_comm *h, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- who is late ------------------------------------------------------------------------------
- */
+/* ---- who is late ----------------------------------------------------------------------------- */
 
 static bool op_equal(const struct nccl_op *a, const struct nccl_op *b)
 {
@@ -208,8 +207,7 @@ static void watch_oldest(struct watch *w, double now)
     }
 }
 
-/* ---- errors that come later -------------------------------------------------------------------
- */
+/* ---- errors that come later ------------------------------------------------------------------ */
 
 /* Who is in a call of NCCL's sees errors itself. */
 static ncclResult_t state_of(struct nccl_comm *h)
@@ -250,8 +248,7 @@ static void watch_errors(struct watch *w, double now)
     }
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* Revoking stops what is on the GPU and frees nothing; an abort frees, too, and so may wait for the
  * work of other communicators. destroy does it then. */

@@ -9,8 +9,7 @@
 #include "offload.h"
 #include "state.h"
 
-/* ---- units by hand ------------------------------------------------------------------------------
- */
+/* ---- units by hand --------------------------------------------------------------------------- */
 
 /* All shards of a flat, in order, as the model sees them. */
 static int gather_by_hand(struct fsdp *f, int flat_index, struct fsdp_err *err)
@@ -125,8 +124,7 @@ void access_destroy(struct fsdp *f)
         give_memory(f, &f->units.units[u]);
 }
 
-/* ---- whole tensors ------------------------------------------------------------------------------
- */
+/* ---- whole tensors --------------------------------------------------------------------------- */
 
 enum { PIECE_NELEM = 1 << 20 };
 

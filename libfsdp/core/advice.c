@@ -16,8 +16,7 @@ struct choice {
     unsigned divisor; /* of the activations */
 };
 
-/* ---- knobs: false where there is nothing to turn ------------------------------------------------
- */
+/* ---- knobs: false where there is nothing to turn --------------------------------------------- */
 
 static bool checkpoint_all(struct choice *c)
 {
@@ -162,8 +161,7 @@ static const struct knob {
 };
 enum { NKNOBS = sizeof knobs / sizeof knobs[0], NTOLD = 3 };
 
-/* ---- which memory -------------------------------------------------------------------------------
- */
+/* ---- which memory ---------------------------------------------------------------------------- */
 
 /* The device gave what it was asked for, and the host did not. */
 static bool host_is_short(const struct fsdp *f, const struct fsdp_opts *opts)
@@ -187,8 +185,7 @@ static uint64_t needed(const struct fsdp *f, bool host)
     return nbytes;
 }
 
-/* ---- planning what could be ---------------------------------------------------------------------
- */
+/* ---- planning what could be ------------------------------------------------------------------ */
 
 static void divide_activations(struct fsdp_module_tree *tree, unsigned divisor)
 {
@@ -259,8 +256,7 @@ static int find_savings(struct saving out[NKNOBS], const struct fsdp *f,
     return count;
 }
 
-/* ---- telling ------------------------------------------------------------------------------------
- */
+/* ---- telling --------------------------------------------------------------------------------- */
 
 void advice_give(const struct fsdp *f, const struct fsdp_opts *opts, struct fsdp_err *err)
 {

@@ -1,22 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine.h: struct fsdp, shared by fsdp.c (creation, agreement), arena.c (memory), exec.c (cursor),
- * view.c (what modules see), step.c (norm, clipping), update.c (optimizer), master.c (masters
- * however they are kept), scale.c (loss scale), state.c (slices) and access.c (whole parameters).
+ * engine.h: struct fsdp, the engine's whole state, shared by
  *
- * Memory of one rank, per flat of W * s elements:
+ *   fsdp.c    creation and the agreement of ranks    update.c  the optimizer
+ *   arena.c   memory                                 master.c  fp32 masters, whole or split
+ *   exec.c    the cursor through the schedule        scale.c   loss scale
+ *   view.c    what modules see                       state.c   slices, for checkpoints
+ *   step.c    gradient norm, clipping                access.c  whole parameters
  *
- *   master     [s] fp32, persistent; where param_dtype is fp32 it is also what is gathered; NULL
- *              where it is split, into param and rest (master.c)
- *   rest       [s] 16 bits, persistent: the lower half of a split master
- *   param      [s] param_dtype, persistent: the shard that is gathered
- *   optim      [s] each, persistent, trainable flats: exp_avg, momentum_buffer, ema, ...; fp32, but
- *              moments in moment_dtype
- *              Offloaded (offload.c), what stands above lies in host memory: copies of it on the
- * device are in a state slot during an update, or in the slot that is gathered into grad       [s]
- * fp32, persistent: the reduced gradient, accumulated over micro-steps staging    [W * s] what is
- * gathered or reduced of a chunked flat (fsdp_cut), one for each lane slots      [W * s] unsharded
- * parameters or gradients, shared by flats as the schedule says
+ * Memory of one rank for one flat, which is W shards of s elements:
+ *
+ *   master   [s]      fp32: the parameters that the optimizer updates. Where param_dtype is fp32 it
+ *                     is also the shard that is gathered; NULL where it is split (master.c)
+ *   param    [s]      param_dtype: the shard that is gathered; of a split master the upper half
+ *   rest     [s]      16 bits: the lower half of a split master
+ *   optim    [s] each exp_avg, momentum_buffer, ema, ..., of trainable flats: fp32, moments in
+ *                     moment_dtype
+ *   grad     [s]      fp32: the reduced gradient, accumulated over micro-steps
+ *   staging  [W * s]  what is gathered or reduced of a chunked flat (fsdp_cut), one for each lane
+ *   slots    [W * s]  unsharded parameters or gradients, shared by flats as the schedule says
+ *
+ * The first five are persistent. What is offloaded of the first four (offload.c) lives in host
+ * memory and is copied to the device: into a state slot for an update, or into the slot that is
+ * gathered.
  */
 #ifndef CORE_ENGINE_H
 #define CORE_ENGINE_H

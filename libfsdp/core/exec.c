@@ -13,8 +13,7 @@
 #include "trace.h"
 #include "view.h"
 
-/* ---- automatic operations
- * ------------------------------------------------------------------------ */
+/* ---- automatic operations -------------------------------------------------------------------- */
 
 static int exec_outer_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
@@ -243,8 +242,7 @@ static int run_automatic(struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- driven operations
- * --------------------------------------------------------------------------- */
+/* ---- driven operations ----------------------------------------------------------------------- */
 
 static void describe(const struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase,
                      int micro, char *text, size_t nbytes)

@@ -37,8 +37,7 @@ static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- programs
- * ------------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 /* reshard_after_forward of a unit as the schedule wants it. As a group size it needs the mesh's
  * communicator of that size. What is freed inside a micro-step is not worth keeping between two. */
@@ -142,8 +141,7 @@ static void program_destroy(struct program *p)
     sched_destroy(&p->sched);
 }
 
-/* ---- agreement
- * ------------------------------------------------------------------------------------ */
+/* ---- agreement ------------------------------------------------------------------------------- */
 
 static void write_opts(const struct fsdp *f, FILE *to)
 {
@@ -241,8 +239,7 @@ static int plan_text(char **out, struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- create and destroy
- * ---------------------------------------------------------------------------- */
+/* ---- create and destroy ---------------------------------------------------------------------- */
 
 static int create_lanes(struct fsdp *f, struct fsdp_err *err)
 {

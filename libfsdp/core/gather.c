@@ -62,8 +62,7 @@ void gather_plan(struct fsdp *f)
     }
 }
 
-/* ---- gathering ---------------------------------------------------------------------------------
- */
+/* ---- gathering ------------------------------------------------------------------------------- */
 
 bool gather_is_unpacked(const struct flat *flat)
 {
@@ -185,8 +184,7 @@ int gather_unpack(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *
     return FSDP_OK;
 }
 
-/* ---- encoding ----------------------------------------------------------------------------------
- */
+/* ---- encoding -------------------------------------------------------------------------------- */
 
 static int encode_tensor(struct fsdp *f, int flat_index, int i, const double *amax,
                          struct fsdp_err *err)
@@ -280,8 +278,7 @@ int gather_refresh(struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- fp8 ---------------------------------------------------------------------------------------
- */
+/* ---- fp8 ------------------------------------------------------------------------------------- */
 
 /* Vectors (norms, biases) are small, and three bits of fraction too few for them. */
 static bool float8_applies(const struct fsdp_tensor *tensor)

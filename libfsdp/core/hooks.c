@@ -2,8 +2,7 @@
 /* Hooks: reductions done another way, gradients changed before they are used. */
 #include "hooks.h"
 
-/* ---- reductions ---------------------------------------------------------------------------------
- */
+/* ---- reductions ------------------------------------------------------------------------------ */
 
 static bool reduces(const struct fsdp *f, enum sched_lane lane)
 {
@@ -114,8 +113,7 @@ int fsdp_compress_hook(void *ctx, const struct fsdp_reduction *r, struct fsdp_er
     return fsdp_cast(r->lane, r->recv, r->dtype, mine, dtype, r->nelem, err);
 }
 
-/* ---- gradients ----------------------------------------------------------------------------------
- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 int fsdp_grad_hook_set(struct fsdp *f, fsdp_grad_hook_f *fn, void *ctx, struct fsdp_err *err)
 {

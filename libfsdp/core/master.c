@@ -135,8 +135,7 @@ int master_set(struct fsdp *f, int flat, uint64_t pos, const float *src, uint64_
     return master_each(f, flat, pos, nelem, false, true, copy_in, &c, err);
 }
 
-/* ---- halves, from the host ---------------------------------------------------------------------
- */
+/* ---- halves, from the host ------------------------------------------------------------------- */
 
 enum { HALVES_PIECE = 1 << 16 };
 

@@ -57,8 +57,7 @@ int offload_plan(const struct fsdp *f, struct fsdp_err *err)
     return fsdp_err_blame(err, FSDP_EINVAL, "offload_slots");
 }
 
-/* ---- parts --------------------------------------------------------------------------------------
- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 static int add(struct part *parts, int n, void **at, uint64_t nbytes)
 {
@@ -144,8 +143,7 @@ struct flat_state offload_at(const struct fsdp *f, int flat, int slot)
     return s;
 }
 
-/* ---- copies -------------------------------------------------------------------------------------
- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 enum way { FETCH, STORE, STORE_BEHIND };
 

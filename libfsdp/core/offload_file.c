@@ -34,8 +34,7 @@ static int fail(const struct offload_file *file, const char *what, int errnum, c
                         file->rank, host, file->path, what, strerror(errnum), mend);
 }
 
-/* ---- create and destroy -------------------------------------------------------------------------
- */
+/* ---- create and destroy ---------------------------------------------------------------------- */
 
 /* Allocated at once, so that a disk that is too small is found before the first step. */
 static int take_room(const struct offload_file *file, uint64_t nbytes, struct fsdp_err *err)
@@ -140,8 +139,7 @@ bool offload_file_holds(const struct offload_file *file, const void *at)
     return file && (uintptr_t)at >= base && (uintptr_t)at - base < file->nbytes;
 }
 
-/* ---- on a lane ----------------------------------------------------------------------------------
- */
+/* ---- on a lane ------------------------------------------------------------------------------- */
 
 #define MEND "see to the disk, or set offload_dir to another folder, and resume from a checkpoint"
 

@@ -36,8 +36,7 @@ struct offload_io {
     bool stop;
 };
 
-/* ---- pieces: under the lock, which is free while one is moved -----------------------------------
- */
+/* ---- pieces: under the lock, which is free while one is moved -------------------------------- */
 
 static bool is_done(const struct move *m)
 {
@@ -107,8 +106,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* ---- ranges -------------------------------------------------------------------------------------
- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 static bool touch(const struct offload_range *a, const struct offload_range *b)
 {
@@ -204,8 +202,7 @@ int offload_io_settle(struct offload_io *io, struct fsdp_err *err)
     return rc;
 }
 
-/* ---- create and destroy -------------------------------------------------------------------------
- */
+/* ---- create and destroy ---------------------------------------------------------------------- */
 
 int offload_io_create(struct offload_io **out, offload_move_f *move, void *ctx,
                       struct fsdp_err *err)

@@ -70,8 +70,7 @@ static void slot_give(struct slots *slots, int slot)
     slots->freed[slot] = ++slots->clock;
 }
 
-/* ---- gathering ---------------------------------------------------------------------------------
- */
+/* ---- gathering ------------------------------------------------------------------------------- */
 
 static bool is_gathered(const struct builder *b, int flat, int unit)
 {
@@ -152,8 +151,7 @@ static void prefetch_after(struct builder *b, int unit, int depth)
     }
 }
 
-/* ---- driven entries -----------------------------------------------------------------------------
- */
+/* ---- driven entries -------------------------------------------------------------------------- */
 
 static void emit_visit(struct builder *b, enum sched_kind kind, int module, enum fsdp_phase phase)
 {
@@ -284,8 +282,7 @@ static void visit_backward(struct builder *b, int module)
     }
 }
 
-/* ---- the list
- * ------------------------------------------------------------------------------------ */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 static void note_order(struct builder *b, int module)
 {

@@ -4,11 +4,11 @@
  * step's list of operations, with the buffers each touches and the edges between lanes.
  *
  * The list is in issue order. Operations of one lane run in that order; between lanes only the
- * edges
- * (`waits`) order them. Three kinds of entries:
- *   driven     MICRO_BEGIN, ENTER, LEAVE, MICRO_END, STEP: the model or the training loop arrives
- * here automatic  GATHER, REDUCE, ...: issued as soon as the cursor reaches them FREE       returns
- * a slot; nothing runs
+ * edges (`waits`) order them. Three kinds of entries:
+ *
+ *   driven     MICRO_BEGIN, ENTER, LEAVE, MICRO_END, STEP: the model or training loop arrives here
+ *   automatic  GATHER, REDUCE, ...: issued as soon as the cursor reaches them
+ *   FREE       gives a slot back; nothing runs
  *
  * For FULL_SHARD with one unit of prefetch the forward pass of a root and units A, B reads
  *

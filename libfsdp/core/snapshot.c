@@ -61,8 +61,7 @@ static struct part *part_of(const struct fsdp_snapshot *s, int flat, int i)
     return &s->parts[flat * nparts(s->f) + i];
 }
 
-/* ---- what is copied ---------------------------------------------------------------------------
- */
+/* ---- what is copied -------------------------------------------------------------------------- */
 
 static uint64_t part_nbytes(const struct fsdp_snapshot *s, int flat, const struct part *part)
 {
@@ -212,8 +211,7 @@ void fsdp_snapshot_destroy(struct fsdp_snapshot *s)
     fsdp_free(s);
 }
 
-/* ---- taking -----------------------------------------------------------------------------------
- */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 struct host_copy {
     void *dst;
@@ -287,8 +285,7 @@ void fsdp_snapshot_release(struct fsdp_snapshot *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- before an update -------------------------------------------------------------------------
- */
+/* ---- before an update ------------------------------------------------------------------------ */
 
 /* Until the writer has read what it reads live: of one flat, or of all (-1) and for good. */
 static int wait_for_writer(struct fsdp_snapshot *s, int flat, struct fsdp_err *err)
@@ -328,8 +325,7 @@ int snapshot_hold(struct fsdp *f, int flat, struct fsdp_err *err)
     return wait_for_writer(s, flat, err);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 struct view {
     struct fsdp_snapshot *s;

@@ -50,8 +50,7 @@ int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
     return fsdp_sync(f, err);
 }
 
-/* ---- slices
- * --------------------------------------------------------------------------------------- */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
 struct slice_mem {
     const struct fsdp *f;

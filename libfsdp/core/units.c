@@ -34,8 +34,7 @@ static int home_of_param(const struct fsdp_module_tree *tree, int p)
     return home;
 }
 
-/* ---- wrap policies: mark the modules that become units ------------------------------------------
- */
+/* ---- wrap policies: mark the modules that become units --------------------------------------- */
 
 static int refuse_class(const struct fsdp_module_tree *tree, const char *class_name,
                         struct fsdp_err *err)
@@ -132,8 +131,7 @@ static int wrap(bool *is_unit, const struct fsdp_module_tree *tree, const struct
     return fsdp_err_set(err, FSDP_EINVAL, "unknown wrap policy %d", (int)opts->wrap_policy);
 }
 
-/* ---- units and flats
- * ------------------------------------------------------------------------------ */
+/* ---- units and flats ------------------------------------------------------------------------- */
 
 static void number_units(struct units *u, const struct fsdp_module_tree *tree, const bool *is_unit)
 {

@@ -9,8 +9,7 @@
 #include "offload.h"
 #include "state.h"
 
-/* ---- planning ----------------------------------------------------------------------------------
- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
 /* Name i of the trainable parameters, flat by flat. */
 static const char *trainable_name(const void *ctx, int i)
@@ -87,8 +86,7 @@ int update_plan(struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- running ------------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* Elements [pos, pos + nelem) of the run's flat; the master is the caller's to set. */
 static struct optimizer_run run_of(const struct fsdp *f, const struct flat_state *s,
@@ -186,8 +184,7 @@ int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
     return f->ema < 0 ? FSDP_OK : update_average(f, op->flat, &s, err);
 }
 
-/* ---- before the first step ----------------------------------------------------------------------
- */
+/* ---- before the first step ------------------------------------------------------------------- */
 
 enum { WARM_NELEM = 1024 };
 

@@ -12,8 +12,7 @@
 
 enum { PIECE = 4096, BLOCK = FSDP_PHILOX_WORDS * FSDP_PHILOX_COUNTERS };
 
-/* ---- halves of masters -------------------------------------------------------------------------
- */
+/* ---- halves of masters ----------------------------------------------------------------------- */
 
 FSDP_CPU_CLONES static void split(uint16_t *restrict param, uint16_t *restrict rest,
                                   const float *restrict x, size_t nelem)
@@ -69,8 +68,7 @@ int device_cpu_join(void *lane, float *x, const void *param, const uint16_t *res
     return device_cpu_lane_call(lane, halves_run, &arg, sizeof arg, err);
 }
 
-/* ---- moments in BF16 ---------------------------------------------------------------------------
- */
+/* ---- moments in BF16 ------------------------------------------------------------------------- */
 
 /* words[i]: of element `from` + i of the tensor. */
 static void random_words(uint32_t *words, const struct fsdp_rounding *r, uint64_t from,
@@ -101,8 +99,7 @@ FSDP_CPU_CLONES static void round_by_chance(uint16_t *restrict m, uint16_t *rest
     }
 }
 
-/* ---- the step ----------------------------------------------------------------------------------
- */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 struct adamw_arg {
     const struct fsdp_adamw_args *args;

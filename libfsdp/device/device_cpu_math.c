@@ -40,8 +40,7 @@ int device_cpu_zero(void *lane, void *dst, size_t nbytes, struct fsdp_err *err)
     return device_cpu_lane_call(lane, zero_run, &arg, sizeof arg, err);
 }
 
-/* ---- casts --------------------------------------------------------------------------------------
- */
+/* ---- casts ----------------------------------------------------------------------------------- */
 
 struct cast_arg {
     void *dst;
@@ -105,8 +104,7 @@ int device_cpu_accumulate(void *lane, float *dst, const void *src, enum fsdp_dty
     return device_cpu_lane_call(lane, accumulate_run, &arg, sizeof arg, err);
 }
 
-/* ---- gradient norm ------------------------------------------------------------------------------
- */
+/* ---- gradient norm --------------------------------------------------------------------------- */
 
 struct sumsq_arg {
     double *out;
@@ -218,8 +216,7 @@ int device_cpu_loss_scale_update(void *lane, struct fsdp_loss_scale *scale, cons
     return device_cpu_lane_call(lane, scale_run, &arg, sizeof arg, err);
 }
 
-/* ---- initial values
- * ------------------------------------------------------------------------------ */
+/* ---- initial values -------------------------------------------------------------------------- */
 
 struct init_arg {
     float *dst;

@@ -6,8 +6,7 @@
 #include "formula.h"
 #include "fsdp/sys/cpu.h"
 
-/* ---- the greatest absolute value, for clipping by the infinity norm ----------------------------
- */
+/* ---- the greatest absolute value, for clipping by the infinity norm -------------------------- */
 
 struct absmax_arg {
     double *out;
@@ -36,8 +35,7 @@ int device_cpu_absmax(void *lane, double *out, const float *x, size_t nelem, str
     return device_cpu_lane_call(lane, absmax_run, &arg, sizeof arg, err);
 }
 
-/* ---- SGD ----------------------------------------------------------------------------------------
- */
+/* ---- SGD ------------------------------------------------------------------------------------- */
 
 FSDP_CPU_CLONES static void sgd_loop(const struct fsdp_sgd_args *a)
 {
@@ -67,8 +65,7 @@ int device_cpu_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err
     return device_cpu_lane_call(lane, sgd_run, args, sizeof *args, err);
 }
 
-/* ---- averages of weights ------------------------------------------------------------------------
- */
+/* ---- averages of weights --------------------------------------------------------------------- */
 
 struct ema_arg {
     float *average;

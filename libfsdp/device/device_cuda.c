@@ -63,8 +63,7 @@ struct cuda_lane {
     struct cuda_stamps stamps;
 };
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 int fsdp_cuda_check(int cuda_error, struct fsdp_err *err, const char *what, ...)
 {
@@ -160,8 +159,7 @@ int fsdp_cuda_launched(const struct fsdp_lane *lane, const char *kernel, struct 
     return device_cuda_launched(fsdp_lane_state(lane), kernel, err);
 }
 
-/* ---- device and memory ------------------------------------------------------------------------
- */
+/* ---- device and memory ----------------------------------------------------------------------- */
 
 static int dev_open(void **state, int ordinal, unsigned flags, struct fsdp_err *err)
 {
@@ -249,8 +247,7 @@ static void host_free(void *state, void *ptr)
     cudaFreeHost(ptr);
 }
 
-/* ---- lanes ------------------------------------------------------------------------------------
- */
+/* ---- lanes ----------------------------------------------------------------------------------- */
 
 static int lane_create(void **out, void *state, const char *name, bool urgent, struct fsdp_err *err)
 {
@@ -354,8 +351,7 @@ static int lane_call(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nb
     return FSDP_OK;
 }
 
-/* ---- events: without timing. They pass a failed lane, or other lanes would wait for ever. ------
- */
+/* ---- events: without timing. They pass a failed lane, or other lanes would wait for ever. ---- */
 
 static int event_create(void **out, void *state, struct fsdp_err *err)
 {
@@ -409,8 +405,7 @@ static int event_done(void *event, bool *done, struct fsdp_err *err)
     return is_unready(e) ? FSDP_OK : fsdp_cuda_check((int)e, err, "the GPU failed");
 }
 
-/* ---- copies -----------------------------------------------------------------------------------
- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 static int copy(void *lane, void *dst, const void *src, size_t nbytes, struct fsdp_err *err)
 {

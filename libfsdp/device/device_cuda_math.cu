@@ -12,8 +12,7 @@
 
 enum { BLOCK = 256, PER_THREAD = 8 };
 
-/* ---- casts and accumulation -------------------------------------------------------------------
- */
+/* ---- casts and accumulation ------------------------------------------------------------------ */
 
 struct assign {
     static inline __device__ float apply(float old, float x)
@@ -87,8 +86,7 @@ int device_cuda_accumulate(void *lane, float *dst, const void *src, enum fsdp_dt
     return device_cuda_launched(l, "accumulate", err);
 }
 
-/* ---- sums of squares, greatest values ---------------------------------------------------------
- */
+/* ---- sums of squares, greatest values -------------------------------------------------------- */
 
 struct sumsq {
     static inline __device__ double apply(double total, float x)
@@ -210,8 +208,7 @@ int device_cuda_max_rows(void *lane, double *out, const double *in, size_t nrows
     return device_cuda_launched(l, "greatest of rows", err);
 }
 
-/* ---- scalars: one thread ----------------------------------------------------------------------
- */
+/* ---- scalars: one thread --------------------------------------------------------------------- */
 
 static __global__ void clip_kernel(float *coef, float *norm, const double *partial,
                                    size_t npartials, enum fsdp_norm type, float max_norm,
@@ -246,8 +243,7 @@ int device_cuda_loss_scale_update(void *lane, struct fsdp_loss_scale *scale, con
     return device_cuda_launched(l, "loss scale", err);
 }
 
-/* ---- 8-bit floats -----------------------------------------------------------------------------
- */
+/* ---- 8-bit floats ---------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(BLOCK)
     quantize_kernel(uint8_t *dst, const float *src, size_t nelem, const double *amax, bool packed)
@@ -317,8 +313,7 @@ int device_cuda_dequantize(void *lane, void *dst, enum fsdp_dtype dst_dtype, con
     return device_cuda_launched(l, "dequantize", err);
 }
 
-/* ---- initial values ---------------------------------------------------------------------------
- */
+/* ---- initial values -------------------------------------------------------------------------- */
 
 /* A thread takes one block of four of the generator, of which the range may have a part. */
 static __global__ void __launch_bounds__(BLOCK)

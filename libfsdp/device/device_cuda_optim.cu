@@ -11,8 +11,7 @@ static inline __device__ bool skipped(const struct fsdp_loss_scale *scale)
     return scale && scale->skip;
 }
 
-/* ---- AdamW ------------------------------------------------------------------------------------
- */
+/* ---- AdamW ----------------------------------------------------------------------------------- */
 
 static inline __device__ float moment_of(float x)
 {
@@ -199,9 +198,7 @@ int device_cuda_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsd
     return device_cuda_launched(l, "AdamW", err);
 }
 
-/* ---- halves, SGD and averages: a grid that strides, an element at a time
- * ------------------------------
- */
+/* ---- halves, SGD and averages: a grid that strides, an element at a time --------------------- */
 
 static const size_t max_blocks = 1 << 16;
 

@@ -9,8 +9,7 @@
 #include "fsdp/device.h"
 #include "philox.h"
 
-/* ---- AdamW: Loshchilov and Hutter, arXiv 1711.05101 -------------------------------------------
- */
+/* ---- AdamW: Loshchilov and Hutter, arXiv 1711.05101 ------------------------------------------ */
 
 struct adamw {
     float scale, keep, eps, b1, b2, nb1, nb2, step, root;
@@ -46,8 +45,7 @@ static inline FSDP_ON_DEVICE void adamw_element(const struct adamw *w, float *p,
     *p = *p * w->keep - w->step * mi / (sqrtf(vi) * w->root + w->eps);
 }
 
-/* ---- BF16 by chance, and masters in two halves -------------------------------------------------
- */
+/* ---- BF16 by chance, and masters in two halves ----------------------------------------------- */
 
 /* x rounded to one of its two BF16 neighbours by 16 random bits; a NaN stays one. */
 static inline FSDP_ON_DEVICE uint16_t bf16_by_chance(float x, uint32_t random)
@@ -83,8 +81,7 @@ static inline FSDP_ON_DEVICE float master_join(uint16_t param, uint16_t rest)
     return x;
 }
 
-/* ---- SGD --------------------------------------------------------------------------------------
- */
+/* ---- SGD ------------------------------------------------------------------------------------- */
 
 struct sgd {
     float scale, decay, lr, momentum, take, keep;
@@ -120,8 +117,7 @@ static inline FSDP_ON_DEVICE void sgd_momentum(const struct sgd *s, float *p, fl
     *p -= s->lr * (s->nesterov ? gi + s->momentum * bi : bi);
 }
 
-/* ---- averages of weights: torch.lerp, which goes by the nearer end ----------------------------
- */
+/* ---- averages of weights: torch.lerp, which goes by the nearer end --------------------------- */
 
 static inline FSDP_ON_DEVICE float ema_near(float average, float x, float weight)
 {
@@ -133,8 +129,7 @@ static inline FSDP_ON_DEVICE float ema_far(float average, float x, float weight)
     return x - (1 - weight) * (x - average);
 }
 
-/* ---- norms, clipping, the loss scale ----------------------------------------------------------
- */
+/* ---- norms, clipping, the loss scale --------------------------------------------------------- */
 
 /* The greater of two that are not negative: takes a NaN, and keeps it. */
 static inline FSDP_ON_DEVICE double greater(double most, double x)
@@ -177,8 +172,7 @@ static inline FSDP_ON_DEVICE void loss_scale_next(struct fsdp_loss_scale *s, flo
     s->inverse = 1 / s->factor;
 }
 
-/* ---- 8-bit floats with one scale for many elements --------------------------------------------
- */
+/* ---- 8-bit floats with one scale for many elements ------------------------------------------- */
 
 /* The scale of F8_E4M3: 448 / amax; 1 for zeros, NaN (and so all elements) for what is not finite.
  */
@@ -215,8 +209,7 @@ static inline FSDP_ON_DEVICE float e4m3_decode(uint8_t code)
     return code & 0x80 ? -magnitude : magnitude;
 }
 
-/* ---- initial values ---------------------------------------------------------------------------
- */
+/* ---- initial values -------------------------------------------------------------------------- */
 
 /* Element i of a tensor comes from block i / 4 of its stream, so a shard that begins anywhere
  * computes the same values as the whole. Box-Muller takes the words of a block in pairs. */

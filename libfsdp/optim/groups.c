@@ -8,8 +8,7 @@
 
 enum { MAX_WORD = 256 };
 
-/* ---- reading a group ----------------------------------------------------------------------------
- */
+/* ---- reading a group ------------------------------------------------------------------------- */
 
 /* The next word up to a blank or `end`, with the rest in *text. False past the last. A word that is
  * too long comes out empty. */
@@ -110,8 +109,7 @@ int fsdp_optim_group_parse(struct fsdp_optim_group *out, const char *text, doubl
     return FSDP_OK;
 }
 
-/* ---- belonging ----------------------------------------------------------------------------------
- */
+/* ---- belonging ------------------------------------------------------------------------------- */
 
 /* Group of a parameter, -1 where none names it. */
 static int group_of(const struct fsdp_optim_opts *opts, const char *name)

@@ -5,8 +5,7 @@
 
 #include "optimizer.h"
 
-/* ---- adamw: Loshchilov and Hutter, arXiv 1711.05101 ---------------------------------------------
- */
+/* ---- adamw: Loshchilov and Hutter, arXiv 1711.05101 ------------------------------------------ */
 
 static int adamw_nstate(const struct fsdp_optim_opts *opts)
 {
@@ -64,8 +63,7 @@ static int adamw_update(struct fsdp_lane *lane, const struct optimizer_run *run,
     return fsdp_adamw(lane, &args, err);
 }
 
-/* ---- sgd ----------------------------------------------------------------------------------------
- */
+/* ---- sgd ------------------------------------------------------------------------------------- */
 
 static int sgd_nstate(const struct fsdp_optim_opts *opts)
 {
@@ -122,8 +120,7 @@ static int sgd_update(struct fsdp_lane *lane, const struct optimizer_run *run, s
     return fsdp_cast(lane, run->param, run->param_dtype, run->master, FSDP_F32, run->nelem, err);
 }
 
-/* ---- the table ----------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const struct optimizer optimizers[] = {
     {.name = "adamw",

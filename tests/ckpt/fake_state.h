@@ -219,8 +219,7 @@ static inline void fake_mesh(int nranks, bool hybrid, int *shard_size, int *repl
     *shard_size = nranks / *replicate_size;
 }
 
-/* ---- saving from a test, with ranks as processes
- * ------------------------------------------------- */
+/* ---- saving from a test, with ranks as processes --------------------------------------------- */
 
 struct fake_job {
     const char *root;

@@ -34,8 +34,7 @@ __attribute__((noinline)) static char *contents(const char *name, size_t *nbytes
     return data;
 }
 
-/* ---- the damages
- * --------------------------------------------------------------------------------- */
+/* ---- the damages ----------------------------------------------------------------------------- */
 
 static void lose(void)
 {
@@ -206,8 +205,7 @@ static void flip_extra(void)
     flip_at("hf/config.json", 0.5, 0);
 }
 
-/* ---- who notices
- * --------------------------------------------------------------------------------- */
+/* ---- who notices ----------------------------------------------------------------------------- */
 
 enum notice { OPEN = 1, LOAD = 2, VERIFY = 4, MERGE = 8, ALL = LOAD | VERIFY | MERGE };
 

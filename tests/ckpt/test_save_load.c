@@ -239,8 +239,7 @@ static void test_read_slice(void)
     free(s.data);
 }
 
-/* ---- refusals
- * ------------------------------------------------------------------------------------ */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static int disagree_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
@@ -384,8 +383,7 @@ static void test_full_disk(void)
     umount(dir);
 }
 
-/* ---- retention
- * ----------------------------------------------------------------------------------- */
+/* ---- retention ------------------------------------------------------------------------------- */
 
 static void make_old(const char *path)
 {

@@ -109,8 +109,7 @@ static void run(rank_main_f *fn, int nranks, int nnodes, const char *fault, int 
     munmap(board, sizeof *board);
 }
 
-/* ---- a rank dies, stops, is late, leaves, differs -----------------------------------------------
- */
+/* ---- a rank dies, stops, is late, leaves, differs -------------------------------------------- */
 
 static int killed_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
@@ -214,8 +213,7 @@ static int mismatch_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes
     return 0;
 }
 
-/* ---- NCCL fails ---------------------------------------------------------------------------------
- */
+/* ---- NCCL fails ------------------------------------------------------------------------------ */
 
 /* The victim's GPU does not end its second operation. variant: how the others learn of it. */
 static int nccl_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
@@ -309,8 +307,7 @@ static int unfit_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, v
     return 0;
 }
 
-/* ---- all of a rank's communicators --------------------------------------------------------------
- */
+/* ---- all of a rank's communicators ----------------------------------------------------------- */
 
 enum { NCOMMS = 4 };
 
@@ -364,8 +361,7 @@ static int mesh_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     return 0;
 }
 
-/* ---- groups -------------------------------------------------------------------------------------
- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 /* Of four ranks: all, then pairs split off it in reverse order, then again after all have gone. */
 static int groups_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)

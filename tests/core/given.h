@@ -63,8 +63,7 @@ static inline void given_make(struct given *g)
     given_make_tied(g, false);
 }
 
-/* ---- an engine --------------------------------------------------------------------------------
- */
+/* ---- an engine ------------------------------------------------------------------------------- */
 
 /* What a test wants of the mesh and the device; zero is one level, lanes that run at once. */
 struct given_where {
@@ -118,8 +117,7 @@ static inline int given_close(struct given_engine *e, struct given *g, int rank,
     return rc != 0;
 }
 
-/* ---- a micro-step ------------------------------------------------------------------------------
- */
+/* ---- a micro-step ---------------------------------------------------------------------------- */
 
 struct given_arg {
     void *grad;
@@ -209,8 +207,7 @@ static inline int given_micro(const struct given *g, struct fsdp *f, int micro, 
     return fsdp_micro_end(f, err);
 }
 
-/* ---- state --------------------------------------------------------------------------------------
- */
+/* ---- state ----------------------------------------------------------------------------------- */
 
 /* What this rank holds of one tensor per parameter: key "" for the weights, or "exp_avg", ... */
 struct given_state {

@@ -31,8 +31,7 @@ struct job {
         }                                                                                          \
     } while (0)
 
-/* ---- collecting ---------------------------------------------------------------------------------
- */
+/* ---- collecting ------------------------------------------------------------------------------ */
 
 struct seen {
     int nparams, ngrads;
@@ -80,8 +79,7 @@ static bool same(const float *a, const float *b, int first, int last)
     return !memcmp(a + first, b + first, (size_t)(last - first) * sizeof(float));
 }
 
-/* ---- what is tested -----------------------------------------------------------------------------
- */
+/* ---- what is tested -------------------------------------------------------------------------- */
 
 static void test_params(struct job *j)
 {

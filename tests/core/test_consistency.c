@@ -25,8 +25,7 @@ struct difference {
     void (*make)(struct fsdp_opts *opts, struct given *model);
 };
 
-/* ---- differences --------------------------------------------------------------------------------
- */
+/* ---- differences ----------------------------------------------------------------------------- */
 
 static void wrapping(struct fsdp_opts *opts, struct given *model)
 {
@@ -123,8 +122,7 @@ static const struct difference differences[] = {
     {"norm to clip by", "clip_grad_norm", clipping},
 };
 
-/* ---- running ------------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 struct job {
     struct fsdp_device *device;
@@ -174,8 +172,7 @@ static int disagree(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, voi
     return !good;
 }
 
-/* ---- memory -------------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static char logged[8192];
 

@@ -271,8 +271,7 @@ static void test_chunks(void)
        "unsharded by hand, they are what is summoned");
 }
 
-/* ---- the cursor
- * ------------------------------------------------------------------------------------ */
+/* ---- the cursor ------------------------------------------------------------------------------ */
 
 static void test_cursor(void)
 {
@@ -335,8 +334,7 @@ static void test_cursor(void)
     oob->close(oob);
 }
 
-/* ---- ranks that disagree
- * ---------------------------------------------------------------------------- */
+/* ---- ranks that disagree --------------------------------------------------------------------- */
 
 static int disagree_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {

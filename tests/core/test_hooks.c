@@ -35,8 +35,7 @@ struct job {
     int rank;
 };
 
-/* ---- hooks --------------------------------------------------------------------------------------
- */
+/* ---- hooks ----------------------------------------------------------------------------------- */
 
 struct change_arg {
     float *grad;
@@ -109,8 +108,7 @@ static int set_hook(struct job *j, struct fsdp *f, int *module, struct fsdp_err 
     return FSDP_EINTERNAL;
 }
 
-/* ---- warming up ---------------------------------------------------------------------------------
- */
+/* ---- warming up ------------------------------------------------------------------------------ */
 
 static int nadamw;
 
@@ -140,8 +138,7 @@ static int warm(const struct job *j, const struct given *model, struct fsdp *f,
     return FSDP_OK;
 }
 
-/* ---- a run --------------------------------------------------------------------------------------
- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 static int train(struct job *j, const struct given *model, struct fsdp *f, struct fsdp_err *err)
 {
@@ -221,8 +218,7 @@ static double distance(const struct outcome *a, const struct outcome *b)
     return most;
 }
 
-/* ---- tests --------------------------------------------------------------------------------------
- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static const struct cell meshes[] = {
     {2, 1, FSDP_NO_SHARD, false, false, 1, NO_HOOK, false, false, false},

@@ -49,8 +49,7 @@ struct run {
     bool write;               /* there and back, odd bytes first */
 };
 
-/* ---- one run ----------------------------------------------------------------------------------
- */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 static int place_of(const char *name, int *key)
 {
@@ -203,8 +202,7 @@ static struct outcome *run_cell(struct cell cell)
     return out;
 }
 
-/* ---- the cells --------------------------------------------------------------------------------
- */
+/* ---- the cells ------------------------------------------------------------------------------- */
 
 static bool equal(const struct outcome *a, const struct outcome *b)
 {

@@ -39,8 +39,7 @@ struct run {
     int root, block, param[2];
 };
 
-/* ---- the model: the gradient of a parameter is the parameter, times something of the row --------
- */
+/* ---- the model: the gradient of a parameter is the parameter, times something of the row ----- */
 
 struct work {
     const void *value;

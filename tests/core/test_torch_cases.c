@@ -62,8 +62,7 @@ static void case_close(struct torch_case *c)
     ref_tensors_close(&c->tensors);
 }
 
-/* ---- our run ------------------------------------------------------------------------------------
- */
+/* ---- our run --------------------------------------------------------------------------------- */
 
 struct outcome {
     float param[MAX_STEPS][GIVEN_NELEM], norm[MAX_STEPS], state[NSTATES][GIVEN_NELEM];
@@ -243,8 +242,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     return given_close(&engine, &model, oob->rank, rc, &err);
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------
- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 /* Largest difference, relative where the wanted value is large. Equal infinities are equal, and so
  * are values that are not finite in other ways. */

@@ -7,8 +7,7 @@
 #include "ranks.h"
 #include "tap.h"
 
-/* ---- policies -----------------------------------------------------------------------------------
- */
+/* ---- policies -------------------------------------------------------------------------------- */
 
 static int plan(struct fsdp **f, const struct given *model, struct fsdp_opts opts,
                 struct fsdp_err *err)
@@ -100,8 +99,7 @@ static void test_tied(void)
     fsdp_module_tree_destroy(model.tree);
 }
 
-/* ---- frozen and ignored -------------------------------------------------------------------------
- */
+/* ---- frozen and ignored ---------------------------------------------------------------------- */
 
 enum { NSTEPS = 3, MAX_RANKS = 4 };
 static const char *const frozen[] = {"*.0.b", NULL}, *const ignored[] = {"*.1.w", "sca?e", NULL};

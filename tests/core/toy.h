@@ -234,8 +234,7 @@ static inline int backward(struct toy *t, struct fsdp *f, bool scribbles, int fi
     return fsdp_module_leave(f, t->root, FSDP_BACKWARD, err);
 }
 
-/* ---- one run, its final weights gathered in memory shared with the test -------------------------
- */
+/* ---- one run, its final weights gathered in memory shared with the test ---------------------- */
 
 struct cell {
     int nranks, nnodes, shard_size, accumulation;

@@ -16,8 +16,7 @@
 #include "fsdp/device.h"
 #include "tap.h"
 
-/* ---- host memory, mirrored on the device --------------------------------------------------------
- */
+/* ---- host memory, mirrored on the device ----------------------------------------------------- */
 
 static struct mirror {
     char *host, *device;
@@ -61,8 +60,7 @@ static void down(struct fsdp_lane *lane)
     nmirrors = 0;
 }
 
-/* ---- arithmetic ---------------------------------------------------------------------------------
- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 enum { N = 5003 };
 
@@ -645,8 +643,7 @@ static void run_arithmetic(struct fsdp_lane *lane)
     test_odd_ranges(lane);
 }
 
-/* ---- lanes
- * -------------------------------------------------------------------------------------------- */
+/* ---- lanes ----------------------------------------------------------------------------------- */
 
 struct step {
     volatile int *counter, *seen;

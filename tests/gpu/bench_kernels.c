@@ -86,8 +86,7 @@ static void report(struct bench *b, const char *what, call_f *call, const void *
              floor * 1e6);
 }
 
-/* ---- the calls ----------------------------------------------------------------------------------
- */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 struct copy {
     void *dst;
@@ -133,8 +132,7 @@ static int call_sumsq(struct bench *b, const void *args, struct fsdp_err *err)
     return fsdp_sumsq(b->lane, s->out, s->x, s->nelem, err);
 }
 
-/* ---- the table ----------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static void bench_linear(struct bench *b, const char *name, int nin, int nout)
 {

@@ -29,6 +29,9 @@ check "every file says its license in the first lines" \
 check "no tab, no blank at a line's end" "$(grep -n -P '\t|[ \t]$' $c_code)"
 check "files end with a newline" \
     "$(for f in $code; do [ -z "$(tail -c 1 "$f")" ] || echo "$f"; done)"
+check "a heading stays on its line (clang-format breaks one of more than 100 columns)" \
+    "$(awk '/^\/\* ---- / && !/\*\// { at = FILENAME ":" FNR; next }
+        at && /^ \*[ -]*-*\/$/ { print at } { at = "" }' $c_code)"
 # Not where CUDA's own names are declared.
 check "no pointer typedefs" "$(grep -n -E '^ *typedef struct.*\*' $(grep -v '^tests/simt/include/' <<<"$c_code"))"
 check "libraries neither exit nor abort" \

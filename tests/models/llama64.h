@@ -57,8 +57,7 @@ static inline struct l64_param *l64_find(struct l64_model *m, const char *name)
     return NULL;
 }
 
-/* ---- operators: y[r, c] and, where dy is given, dx += ... -------------------------------------
- */
+/* ---- operators: y[r, c] and, where dy is given, dx += ... ------------------------------------ */
 
 static inline void l64_embed_back(struct l64 *y)
 {
@@ -280,8 +279,7 @@ static inline double l64_loss(struct l64 *logits, const int32_t *targets)
     return loss;
 }
 
-/* ---- the model --------------------------------------------------------------------------------
- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 /* The weight of that name: read when first asked for. cols 0: a vector. */
 static inline struct l64 *l64_weight(struct l64_model *m, const struct ref_tensors *file,

@@ -163,8 +163,7 @@ static void test_affine(int rows, int nin, int nout, float beta)
     drop(x), drop(w), drop(dy), drop(y), drop(dx), drop(bias), drop(db), drop(dw), free(work);
 }
 
-/* ---- the head: logits whose rows lie apart, and their loss ------------------------------------
- */
+/* ---- the head: logits whose rows lie apart, and their loss ----------------------------------- */
 
 /* The rows of `from`, ld apart, into a pair, whose fp32 side may become the same values. */
 static bool gather_rows(struct pair to, const uint16_t *from, int rows, int cols, int ld, bool both)

@@ -336,8 +336,7 @@ static void check_agree(void)
     fsdp_free(d);
 }
 
-/* ---- the division of a batch
- * --------------------------------------------------------------------- */
+/* ---- the division of a batch ----------------------------------------------------------------- */
 
 static void check_divide(void)
 {

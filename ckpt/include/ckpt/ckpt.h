@@ -18,8 +18,7 @@
 extern "C" {
 #endif
 
-/* ---- fingerprints ------------------------------------------------------------------------------
- */
+/* ---- fingerprints ---------------------------------------------------------------------------- */
 
 /* CRC-64/XZ and CRC-32C. Start with 0; feed pieces in order. */
 uint64_t ckpt_crc64(uint64_t crc, const void *data, size_t nbytes);
@@ -28,8 +27,7 @@ uint32_t ckpt_crc32c(uint32_t crc, const void *data, size_t nbytes);
 uint64_t ckpt_crc64_combine(uint64_t crc_a, uint64_t crc_b, uint64_t nbytes_b);
 uint32_t ckpt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b);
 
-/* ---- where checkpoints are ---------------------------------------------------------------------
- */
+/* ---- where checkpoints are ------------------------------------------------------------------- */
 
 /* Is it an address, such as s3://bucket/run, and not a path of this machine? */
 bool ckpt_path_is_url(const char *path);
@@ -46,8 +44,7 @@ int ckpt_note_read(char **out, const char *root, const char *name, struct fsdp_e
 int ckpt_note_write(const char *root, const char *name, const char *text, struct fsdp_err *err);
 int ckpt_note_remove(const char *root, const char *name, struct fsdp_err *err);
 
-/* ---- saving from a job -------------------------------------------------------------------------
- */
+/* ---- saving from a job ----------------------------------------------------------------------- */
 
 /* Gives every slice of this rank: fsdp_state_each with the engine bound. */
 typedef int ckpt_slices_f(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err *err);
@@ -107,11 +104,11 @@ struct ckpt_save_result {
 int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, struct fsdp_oob *oob,
               struct fsdp_err *err);
 
-/* ckpt_save on a thread of its own, which keeps to args->share, or, where that is 0, yields to
- * others. What args points to, the state that its
- * slices read, and oob, a channel of its own, are borrowed until ckpt_saving_end; only finished
- * (may be NULL), called from that thread, says earlier that nothing is read any more. Every rank
- * must begin. Local. Blocks only where no thread can be had. */
+/* ckpt_save on a thread of its own, which keeps to args->share or, where that is 0, yields to other
+ * threads. Borrowed until ckpt_saving_end: what args points to, the state that its slices read, and
+ * oob, a channel that nobody else uses. finished (may be NULL) is called from that thread as soon
+ * as nothing of these is read any more. Every rank must begin. Local. Blocks only where no thread
+ * can be had. */
 struct ckpt_saving;
 int ckpt_saving_begin(struct ckpt_saving **out, const struct ckpt_save_args *args,
                       struct fsdp_oob *oob, void (*finished)(void *ctx), void *ctx,
@@ -121,8 +118,7 @@ bool ckpt_saving_is_done(const struct ckpt_saving *saving);
 /* Waits for it and frees it; what ckpt_save returned. Local, blocks. */
 int ckpt_saving_end(struct ckpt_save_result *out, struct ckpt_saving *saving, struct fsdp_err *err);
 
-/* ---- staged checkpoints: from the nodes' folders to the store ----------------------------------
- */
+/* ---- staged checkpoints: from the nodes' folders to the store -------------------------------- */
 
 /* The newest staged checkpoint of a step after `after` whose files are all in the staging folders
  * of these ranks, whichever of them has which; -1 if there is none. report (NULL is allowed), on
@@ -198,8 +194,7 @@ struct ckpt_gc_result {
 int ckpt_gc(struct ckpt_gc_result *out, const char *root, const struct ckpt_gc_args *args,
             struct fsdp_err *err);
 
-/* ---- reading ------------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 enum ckpt_format {
     CKPT_NATIVE,
@@ -294,8 +289,7 @@ int ckpt_load(struct ckpt *ckpt, const struct ckpt_load_args *args, struct fsdp_
  * rank and broadcast. */
 int ckpt_latest(char *out, size_t out_nbytes, const char *root, struct fsdp_err *err);
 
-/* ---- whole-checkpoint operations: what the tools call
- * -------------------------------------------- */
+/* ---- whole-checkpoint operations: what the tools call ---------------------------------------- */
 
 /* Called often, from one thread at a time. A nonzero return ends the operation with FSDP_ECANCELED.
  */
@@ -399,9 +393,9 @@ struct ckpt_copy_result {
 };
 /* Copies an opened checkpoint of any format, byte for byte, to another folder or store. Every
  * file's checksum is compared as its bytes pass, or with what lies there where the store moved it
- * (plain safetensors have none), and the copy appears
- * when it is complete. FSDP_EEXIST where something else has the name. After FSDP_ECANCELED,
- * FSDP_EIO, FSDP_ENOSPC and SIGKILL the same call goes on where that one was. Local, blocks. */
+ * (plain safetensors have none), and the copy appears when it is complete. FSDP_EEXIST where
+ * something else has the name. After FSDP_ECANCELED, FSDP_EIO, FSDP_ENOSPC and SIGKILL the same
+ * call goes on where that one was. Local, blocks. */
 int ckpt_copy(struct ckpt_copy_result *out, struct ckpt *ckpt, const struct ckpt_copy_args *args,
               struct fsdp_err *err);
 

@@ -104,8 +104,7 @@ typedef int fsdp_lane_f(void *arg, struct fsdp_err *err);
 int fsdp_lane_call(struct fsdp_lane *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
                    struct fsdp_err *err);
 
-/* ---- arithmetic on a lane. All enqueue; pointers are device memory. ----------------------------
- */
+/* ---- arithmetic on a lane. All enqueue; pointers are device memory. -------------------------- */
 
 int fsdp_copy(struct fsdp_lane *lane, void *dst, const void *src, size_t nbytes,
               struct fsdp_err *err);

@@ -182,8 +182,7 @@ void fsdp_destroy(struct fsdp *f);
  * gather codec. */
 int fsdp_init_params(struct fsdp *f, struct fsdp_err *err);
 
-/* ---- programs and the cursor -------------------------------------------------------------------
- */
+/* ---- programs and the cursor ----------------------------------------------------------------- */
 
 enum fsdp_program { FSDP_TRAIN, FSDP_EVAL };
 enum fsdp_phase { FSDP_FORWARD, FSDP_RECOMPUTE, FSDP_BACKWARD };
@@ -224,8 +223,7 @@ int fsdp_module_checkpointing(const struct fsdp *f, int module);
 /* Abandons an unfinished step or pass (after a failure in the model). Local. */
 void fsdp_step_reset(struct fsdp *f);
 
-/* ---- the optimizer step ------------------------------------------------------------------------
- */
+/* ---- the optimizer step ---------------------------------------------------------------------- */
 
 /* Values reduced (summed) over all ranks together with the gradient norm, such as the loss and the
  * flags stop and save: nothing that only one rank knows may decide whether a collective runs. */
@@ -269,8 +267,7 @@ int fsdp_control_sum(struct fsdp *f, double *values, int nelem, struct fsdp_err 
 /* Waits for all lanes. Local, blocks. */
 int fsdp_sync(struct fsdp *f, struct fsdp_err *err);
 
-/* ---- state -------------------------------------------------------------------------------------
- */
+/* ---- state ----------------------------------------------------------------------------------- */
 
 /* What this rank holds: a slice per parameter (kind MODEL, the fp32 master under its name) and per
  * optimizer tensor (kind OPTIM, state.<name>.exp_avg, ...), boxes that are empty included (but a
@@ -391,8 +388,7 @@ typedef int fsdp_full_param_f(void *ctx, const struct fsdp_full_param *param, st
 int fsdp_full_params(struct fsdp *f, const struct fsdp_full_opts *opts, fsdp_full_param_f *fn,
                      void *ctx, struct fsdp_err *err);
 
-/* ---- a copy of the state, to save it while training goes on -----------------------------------
- */
+/* ---- a copy of the state, to save it while training goes on ---------------------------------- */
 
 struct fsdp_snapshot;
 /* Host memory for this rank's masters and optimizer tensors: at most budget_nbytes; 0: as much as
@@ -413,8 +409,7 @@ int fsdp_snapshot_each(struct fsdp_snapshot *snapshot, fsdp_slice_f *fn, void *c
 /* It is not read any more; no update waits for a reader. Any thread. */
 void fsdp_snapshot_release(struct fsdp_snapshot *snapshot);
 
-/* ---- where a step is, for a watchdog ------------------------------------------------------------
- */
+/* ---- where a step is, for a watchdog --------------------------------------------------------- */
 
 struct fsdp_position {
     bool eval;      /* an evaluation pass's list */
@@ -427,8 +422,7 @@ struct fsdp_position {
  * Never blocks. */
 uint64_t fsdp_progress(const struct fsdp *f, struct fsdp_position *out);
 
-/* ---- what was planned --------------------------------------------------------------------------
- */
+/* ---- what was planned ------------------------------------------------------------------------ */
 
 struct fsdp_memory_row {
     const char *what; /* "parameters (fp32 master)", "unsharded units", ... */
@@ -442,8 +436,7 @@ int fsdp_unit_count(const struct fsdp *f);
 /* FNV hash of (units, schedule, options) that the ranks agreed on. */
 uint64_t fsdp_plan_hash(const struct fsdp *f);
 
-/* ---- the schedule, to look at (docs/schedule.md) ------------------------------------------------
- */
+/* ---- the schedule, to look at (docs/schedule.md) --------------------------------------------- */
 
 /* Plans as fsdp_create does, for ranks that are not there: no memory, no communicators. What comes
  * back is for the fsdp_schedule_* calls and fsdp_destroy alone. FSDP_EINVAL for a shape or options
@@ -476,8 +469,7 @@ int fsdp_schedule_print(const struct fsdp *f, const struct fsdp_schedule_cost *c
 int fsdp_schedule_trace(const struct fsdp *f, const struct fsdp_schedule_cost *cost, FILE *to,
                         struct fsdp_err *err);
 
-/* ---- times of a real run
- * ------------------------------------------------------------------------- */
+/* ---- times of a real run --------------------------------------------------------------------- */
 
 /* Seconds of one rank over all recorded steps. */
 enum { FSDP_TRACE_MAX_LANES = 8 };

@@ -42,8 +42,7 @@ static struct plans *find(const struct nn_attention *a, int ordinal)
     return NULL;
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Of one run of the backward plan. */
 struct room {
@@ -81,8 +80,7 @@ static size_t work_nelem(const struct plans *p)
     return ((backward > forward ? backward : forward) + sizeof(float) - 1) / sizeof(float);
 }
 
-/* ---- making plans -----------------------------------------------------------------------------
- */
+/* ---- making plans ---------------------------------------------------------------------------- */
 
 static int handle_for(cudnnHandle_t *out, const struct cudnn_api *api, int ordinal,
                       struct fsdp_err *err)
@@ -165,8 +163,7 @@ size_t cudnn_attention_plan(const struct nn_attention *shape, bool deterministic
     return nelem;
 }
 
-/* ---- running them -----------------------------------------------------------------------------
- */
+/* ---- running them ---------------------------------------------------------------------------- */
 
 static bool aligned(const void *x)
 {

@@ -7,8 +7,7 @@
 
 #include "cudnn_graph.h"
 
-/* ---- the library ------------------------------------------------------------------------------
- */
+/* ---- the library ----------------------------------------------------------------------------- */
 
 static struct cudnn_api api;
 static struct fsdp_err failure = FSDP_ERR_INIT;
@@ -61,8 +60,7 @@ int cudnn_open(const struct cudnn_api **out, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* ---- descriptors ------------------------------------------------------------------------------
- */
+/* ---- descriptors ----------------------------------------------------------------------------- */
 
 static void note(struct graph *g, cudnnStatus_t status, const char *what)
 {
@@ -192,8 +190,7 @@ void graph_reshape(struct graph *g, graph_tensor x, graph_tensor y)
     finalize_op(g, op, "reshape");
 }
 
-/* ---- plans ------------------------------------------------------------------------------------
- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 enum { MOST_CONFIGS = 8 };
 

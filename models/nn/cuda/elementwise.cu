@@ -16,8 +16,7 @@ static unsigned grid_for(size_t nelem)
     return blocks_for(nelem, THREADS * VEC);
 }
 
-/* ---- SwiGLU: Shazeer, arXiv 2002.05202 ---------------------------------------------------------
- */
+/* ---- SwiGLU: Shazeer, arXiv 2002.05202 ------------------------------------------------------- */
 
 template <class T>
 __global__ void swiglu_forward_kernel(T *y, const T *gate, const T *up, size_t nelem, bool aligned)
@@ -173,8 +172,7 @@ extern "C" int nn_cuda_dropout(struct fsdp_lane *lane, const struct nn_dropout *
     return fsdp_cuda_launched(lane, "dropout", err);
 }
 
-/* ---- for products -----------------------------------------------------------------------------
- */
+/* ---- for products ---------------------------------------------------------------------------- */
 
 /* Matrices: a thread has a column of a row, and a grid at most 65535 rows of blocks. */
 enum { MOST_ROWS = 65535 };

@@ -77,8 +77,7 @@ static struct gemm_key key_of(const struct gemm *g, int ordinal)
                              .bias_align = g->bias ? alignment_of(g->bias) : 0};
 }
 
-/* ---- making a plan ----------------------------------------------------------------------------
- */
+/* ---- making a plan --------------------------------------------------------------------------- */
 
 /* Our matrix of rows x cols, row-major, is the library's of cols x rows. */
 static cublasStatus_t layout(cublasLtMatrixLayout_t *out, enum fsdp_dtype dtype, int rows, int cols,
@@ -234,8 +233,7 @@ int gemm_plan(struct gemm_plan **out, cublasLtHandle_t *handle, struct fsdp_lane
     return FSDP_OK;
 }
 
-/* ---- running it -------------------------------------------------------------------------------
- */
+/* ---- running it ------------------------------------------------------------------------------ */
 
 int gemm_plan_run(const struct gemm_plan *p, cublasLtHandle_t handle, struct fsdp_lane *lane,
                   const struct gemm *g, void *workspace, const cublasLtMatmulAlgo_t *algo,

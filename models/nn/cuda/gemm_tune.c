@@ -49,8 +49,7 @@ static bool accepts(const struct gemm_plan *p, cublasLtHandle_t handle,
            result.workspaceSize <= NN_CUDA_SCRATCH_NBYTES;
 }
 
-/* ---- timing -----------------------------------------------------------------------------------
- */
+/* ---- timing ---------------------------------------------------------------------------------- */
 
 struct timer {
     struct gemm_plan *plan;
@@ -148,8 +147,7 @@ static int choose(struct gemm_plan *p, cublasLtHandle_t handle, struct fsdp_err 
     return rc;
 }
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static int add(struct nn_tuning *t, const struct gemm_plan *p, struct fsdp_err *err)
 {

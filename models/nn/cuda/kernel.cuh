@@ -124,8 +124,7 @@ template <class T> static __device__ inline float quotient_for(float x, float y)
     return sizeof(T) == 2 ? __fdividef(x, y) : x / y;
 }
 
-/* ---- sums, in an order that depends on the number of threads alone ------------------------------
- */
+/* ---- sums, in an order that depends on the number of threads alone --------------------------- */
 
 template <class T> static __device__ inline T warp_sum(T x)
 {
@@ -149,8 +148,7 @@ template <class T> static __device__ inline T block_sum(T x, T *room)
     return warp_sum(lane < nwarps ? room[lane] : (T)0);
 }
 
-/* ---- Philox 4x32-10 (Salmon et al., SC 2011), as libfsdp/device/philox.h ------------------------
- */
+/* ---- Philox 4x32-10 (Salmon et al., SC 2011), as libfsdp/device/philox.h --------------------- */
 
 static __device__ inline void philox_words(uint32_t c[4], uint64_t key, uint64_t row,
                                            uint64_t counter)
@@ -199,8 +197,7 @@ static __device__ inline float drop_factor(const drop_rule &rule, int row, uint6
     return bits >= rule.least ? rule.keep : 0.0f;
 }
 
-/* ---- launches -----------------------------------------------------------------------------------
- */
+/* ---- launches -------------------------------------------------------------------------------- */
 
 /* Blocks that cover nitems, `each` a block. */
 static inline unsigned blocks_for(size_t nitems, size_t each)

@@ -2,8 +2,7 @@
 /* Linear and affine maps as matrix products. */
 #include "gemm.h"
 
-/* ---- y = x wᵀ ---------------------------------------------------------------------------------
- */
+/* ---- y = x wᵀ -------------------------------------------------------------------------------- */
 
 static struct gemm linear_forward(const struct nn_linear *a)
 {
@@ -59,8 +58,7 @@ size_t nn_cuda_linear_work_nelem(const struct nn_linear *shape)
     return most;
 }
 
-/* ---- y = x w + b ------------------------------------------------------------------------------
- */
+/* ---- y = x w + b ----------------------------------------------------------------------------- */
 
 static struct gemm affine_forward(const struct nn_affine *a)
 {
@@ -106,8 +104,7 @@ static struct gemm affine_backward_weight(const struct nn_affine *a)
                          .work = a->work};
 }
 
-/* ---- operators --------------------------------------------------------------------------------
- */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 #define PRODUCT(name, type)                                                                        \
     int nn_cuda_##name(struct fsdp_lane *lane, const struct type *args, struct fsdp_err *err)      \

@@ -55,8 +55,7 @@ static inline int nn_cuda_scratch(void **out, struct fsdp_lane *lane, struct fsd
     return *out ? FSDP_OK : FSDP_ENOMEM;
 }
 
-/* ---- pieces that several operators are made of --------------------------------------------------
- */
+/* ---- pieces that several operators are made of ----------------------------------------------- */
 
 /* out[col] = sum of in[row][col] over nrows + beta out[col], in a fixed order: in (nrows, ncols).
  */

@@ -109,8 +109,7 @@ __global__ void __launch_bounds__(MOST_THREADS)
     forward_row<T, true>(y, x_copy, x, a, room);
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 struct norm_parts {
     float *dw, *db; /* (blocks, dim); NULL: not wanted */
@@ -218,8 +217,7 @@ __global__ void __launch_bounds__(GRAD_THREADS)
                             threads_for(dim, WIDE_LOTS), __VA_ARGS__);                             \
     } while (0)
 
-/* ---- operators --------------------------------------------------------------------------------
- */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 /* Weights in fp32, at the end of the scratch memory unless they are: backward has no registers for
  * the other types. */

@@ -4,8 +4,7 @@
 
 enum { THREADS = 256 };
 
-/* ---- batches ----------------------------------------------------------------------------------
- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 __global__ void split_tokens_kernel(int32_t *inputs, int32_t *targets, const int32_t *tokens, int T,
                                     size_t n)
@@ -55,8 +54,7 @@ extern "C" int nn_cuda_positions(struct fsdp_lane *lane, const struct nn_positio
     return fsdp_cuda_launched(lane, "positions", err);
 }
 
-/* ---- embedding --------------------------------------------------------------------------------
- */
+/* ---- embedding ------------------------------------------------------------------------------- */
 
 template <class T>
 __global__ void embedding_forward_kernel(T *out, const void *w, enum fsdp_dtype w_dtype,

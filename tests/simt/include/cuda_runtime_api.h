@@ -95,8 +95,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 
-/* ---- beyond CUDA ------------------------------------------------------------------------------
- */
+/* ---- beyond CUDA ----------------------------------------------------------------------------- */
 
 /* A library call in place of a kernel (a matrix product): fn(arg copy) runs in the stream's order,
  * with device memory open. arg is copied. */

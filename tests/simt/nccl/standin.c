@@ -13,8 +13,7 @@
 
 static __thread char last_error[200];
 
-/* ---- the library
- * --------------------------------------------------------------------------------- */
+/* ---- the library ----------------------------------------------------------------------------- */
 
 ncclResult_t ncclGetVersion(int *version)
 {
@@ -62,8 +61,7 @@ ncclResult_t ncclMemFree(void *ptr)
     return ncclSuccess;
 }
 
-/* ---- segments
- * ------------------------------------------------------------------------------------ */
+/* ---- segments -------------------------------------------------------------------------------- */
 
 /* The id is the path by which others find the file; it stays open as long as the process. */
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
@@ -86,8 +84,7 @@ static struct segment *segment_map(const ncclUniqueId *id)
     return mem == MAP_FAILED ? NULL : mem;
 }
 
-/* ---- jobs
- * ---------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 static struct faults faults_read(void)
 {
@@ -242,8 +239,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     return ncclSuccess;
 }
 
-/* ---- communicators
- * ------------------------------------------------------------------------------- */
+/* ---- communicators --------------------------------------------------------------------------- */
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
@@ -317,8 +313,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
-/* ---- windows
- * ------------------------------------------------------------------------------------- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *ptr, size_t nbytes, ncclWindow_t *window,
                                     int flags)
@@ -342,8 +337,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
     return ready(comm);
 }
 
-/* ---- collectives
- * --------------------------------------------------------------------------------- */
+/* ---- collectives ----------------------------------------------------------------------------- */
 
 static ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, enum op_kind kind,
                             const void *send, void *recv, size_t count, int type, int root)

@@ -45,8 +45,7 @@ const struct fsdp_cuda_backend *fsdp_device_cuda_backend(const struct fsdp_devic
 /* The backend's own lane; for CUDA see below. */
 void *fsdp_lane_state(const struct fsdp_lane *lane);
 
-/* ---- inside libfsdp-cuda.so ---------------------------------------------------------------------
- */
+/* ---- inside libfsdp-cuda.so ------------------------------------------------------------------ */
 
 /* GPU the lane belongs to. */
 int fsdp_cuda_ordinal(const struct fsdp_lane *lane);
