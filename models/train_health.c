@@ -427,7 +427,8 @@ int train_check_nodes(struct boot *boot, const char *config, int noverrides, cha
     if (rc == FSDP_OK) {
         code = show(&c) ? LAUNCH_FAILED : LAUNCH_DONE;
     } else {
-        if (strncmp(err.text, "rank ", 5) != 0 || c.report.lead)
+        /* All find alike that a rank is lost or late; what one of them found, it tells itself. */
+        if (rc == FSDP_EPEER || rc == FSDP_ETIMEDOUT ? c.report.lead : !err.of_other)
             report_error(&c.report, err.text);
         code = rc == FSDP_EPEER ? LAUNCH_PEER_LOST : LAUNCH_FAILED;
     }
