@@ -119,7 +119,7 @@ int ckpt_saving_end(struct ckpt_save_result *out, struct ckpt_saving *s, struct 
         pthread_join(s->thread, NULL);
     int rc = s->rc;
     if (rc)
-        fsdp_err_set(err, rc, "%s", s->err.text);
+        fsdp_err_pass(err, rc, &s->err);
     else if (out)
         *out = s->result;
     fsdp_free(s);

@@ -116,7 +116,7 @@ static void fail(struct ckpt_encoder *e, int rc, const struct fsdp_err *err)
 
 static int failure(const struct ckpt_encoder *e, struct fsdp_err *err)
 {
-    return e->rc ? fsdp_err_set(err, e->rc, "%s", e->err.text) : FSDP_OK;
+    return fsdp_err_pass(err, e->rc, &e->err);
 }
 
 static int append(struct ckpt_encoder *e, const void *data, size_t nbytes, struct fsdp_err *err)

@@ -108,7 +108,7 @@ static int refuse(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
     } else {
         int rc = ckpt_store_stat(&st, c->store, c->final, &why);
         if (rc && rc != FSDP_ENOTFOUND)
-            return fsdp_err_set(err, rc, "%s", why.text);
+            return fsdp_err_pass(err, rc, &why);
         exists = rc == FSDP_OK;
     }
     *done = exists && (is_same(c) || was_published(c));

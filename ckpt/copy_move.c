@@ -31,7 +31,7 @@ static int look_for(struct ckpt_copy *c, struct ckpt_copy_file *f, struct fsdp_e
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = ckpt_store_stat(&st, c->store, f->to, &why);
     if (rc)
-        return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", why.text);
+        return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     if (st.nbytes != f->nbytes)
         return fsdp_err_set(err, FSDP_EEXIST,
                             "'%s' exists, has %llu bytes instead of %llu, and is not overwritten",
@@ -273,7 +273,7 @@ static int move_within(bool *refused, struct ckpt_copy *c, int file, struct fsdp
     fsdp_free(source);
     *refused = rc == FSDP_EUNSUPPORTED;
     if (rc)
-        return *refused ? FSDP_OK : fsdp_err_set(err, rc, "%s", why.text);
+        return *refused ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     f->moved = true;
     f->crc32c = from->crc32c;
     f->unproved = !copied.has_crc;

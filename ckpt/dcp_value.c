@@ -199,7 +199,7 @@ int ckpt_dcp_value(json_t **out, struct ckpt *ckpt, int file, uint64_t pos, uint
     char *data;
     int rc = ckpt_blob_value(&pickle, &data, ckpt, file, pos, nbytes, name, &why);
     if (rc != FSDP_OK && rc != FSDP_EUNSUPPORTED)
-        return fsdp_err_set(err, rc, "%s", why.text);
+        return fsdp_err_pass(err, rc, &why);
     *out = rc == FSDP_OK ? ckpt_dcp_json(pickle.root, &reason) : NULL;
     if (!*out) {
         reason = rc ? why.text : reason;

@@ -205,5 +205,5 @@ int ckpt_flush(struct ckpt_save_result *out, const struct ckpt_flush_args *args,
     ckpt_save_free(&f.s);
     ckpt_stage_close(&f.stage);
     fsdp_free(f.buffer);
-    return rc ? fsdp_err_set(err, rc, "%s", why.text) : FSDP_OK;
+    return fsdp_err_pass(err, rc, &why);
 }

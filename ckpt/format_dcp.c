@@ -375,7 +375,7 @@ static int tensor_take(struct reader *r, const struct ckpt_pk *key, const char *
             r->path, stored);
     int readable = dtype_read(&tensor.dtype, r, stored, entry, &why);
     if (readable != FSDP_OK && readable != FSDP_EUNSUPPORTED)
-        return fsdp_err_set(err, readable, "%s", why.text);
+        return fsdp_err_pass(err, readable, &why);
     if (!ckpt_pk_dims(tensor.shape, &tensor.ndim, ckpt_pk_get(entry, "size")))
         return BAD("'%s': tensor '%s' has no proper size", r->path, stored);
     struct fsdp_err wrong = FSDP_ERR_INIT;

@@ -205,7 +205,7 @@ static int whole_shape(struct fsdp_tensor *out, const struct ckpt *ckpt, const s
         memcpy(out->shape, first->global_shape, sizeof out->shape);
     struct fsdp_err why = FSDP_ERR_INIT;
     if (fsdp_tensor_check(out, &why))
-        return fsdp_err_set(err, FSDP_ECORRUPT, "%s", why.text);
+        return fsdp_err_pass(err, FSDP_ECORRUPT, &why);
     return FSDP_OK;
 }
 

@@ -75,7 +75,7 @@ int ckpt_headers_read(struct ckpt_st_header *headers, const struct ckpt *ckpt, s
                               &job, err);
     pthread_mutex_destroy(&job.lock);
     if (rc == FSDP_OK && job.rc)
-        rc = fsdp_err_set(err, job.rc, "%s", job.err.text);
+        rc = fsdp_err_pass(err, job.rc, &job.err);
     for (int i = 0; rc && i < nfiles; i++)
         ckpt_st_header_free(&headers[i]);
     return rc;

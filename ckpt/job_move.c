@@ -439,7 +439,7 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
         pthread_mutex_init(&m.lock, NULL);
         rc = run_workers(&m, err);
         if (rc == FSDP_OK && m.rc)
-            rc = fsdp_err_set(err, m.rc, "%s", m.err.text);
+            rc = fsdp_err_pass(err, m.rc, &m.err);
         if (rc == FSDP_OK && job->ckpt->format == CKPT_DCP)
             rc = ckpt_blobs_finish(job->ckpt, err);
         pthread_mutex_destroy(&m.lock);

@@ -88,7 +88,7 @@ static int refuse_flat(const struct ckpt_job *job, struct fsdp_err *err)
     } else {
         int rc = ckpt_store_stat(&st, job->store, job->final, &quiet);
         if (rc && rc != FSDP_ENOTFOUND)
-            return fsdp_err_set(err, rc, "%s", quiet.text);
+            return fsdp_err_pass(err, rc, &quiet);
         exists = rc == FSDP_OK;
     }
     if (!exists)
@@ -116,7 +116,7 @@ int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err)
     if (rc == FSDP_ENOTFOUND)
         return FSDP_OK;
     if (rc)
-        return fsdp_err_set(err, rc, "%s", quiet.text);
+        return fsdp_err_pass(err, rc, &quiet);
     if (st.is_folder != job->folder)
         return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists and is a %s", job->final,
                             st.is_folder ? "folder" : "file");
@@ -358,7 +358,7 @@ int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err)
     if (job->args->dry_run && rc == FSDP_ENOSPC)
         fsdp_log(FSDP_LOG_WARN, "%s", why.text);
     else if (rc)
-        return fsdp_err_set(err, rc, "%s", why.text);
+        return fsdp_err_pass(err, rc, &why);
     if (job->args->dry_run)
         return FSDP_OK;
     job->made_temp = true;

@@ -223,6 +223,6 @@ int ckpt_load(struct ckpt *ckpt, const struct ckpt_load_args *args, struct fsdp_
     fsdp_free(l.shares);
     fsdp_free(l.suspect);
     if (rc)
-        fsdp_err_set(err, rc, "%s", local.text);
+        fsdp_err_pass(err, rc, &local);
     return rc;
 }

@@ -147,7 +147,7 @@ static int read_rules(struct ckpt_map *map, const char *path, struct fsdp_err *e
                             "hf-to-torchtitan, fuse-qkv, split-qkv, fuse-gate-up, split-gate-up",
                             path);
     if (rc)
-        return fsdp_err_set(err, rc, "%s", why.text);
+        return fsdp_err_pass(err, rc, &why);
     for (char *line = strtok_r(data, "\n", &rest); rc == FSDP_OK && line;
          line = strtok_r(NULL, "\n", &rest))
         rc = read_line(map, line, path, ++number, err);

@@ -20,7 +20,7 @@ int ckpt_is_published(bool *out, const struct ckpt_store_ops *ops, const char *f
     int rc = ckpt_store_stat(&st, ops, path, &why);
     *out = rc == FSDP_OK && !st.is_folder;
     fsdp_free(path);
-    return rc == FSDP_OK || rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", why.text);
+    return rc == FSDP_OK || rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
 }
 
 int64_t ckpt_step_of_name(const char *name)

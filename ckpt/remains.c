@@ -67,7 +67,7 @@ static int measure(struct ckpt_remains *out, const struct walk *w, const char *p
     if (rc == FSDP_OK && st.is_folder)
         rc = ckpt_store_names(&names, w->ops, path, &why);
     if (rc)
-        return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", why.text);
+        return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     out->nbytes += st.is_folder ? 0 : st.nbytes;
     out->touched = st.mtime > out->touched ? st.mtime : out->touched;
     for (int i = 0; rc == FSDP_OK && i < names.nnames; i++) {
@@ -118,13 +118,13 @@ static int walk_attempts(const struct walk *w, const char *folder, const char *n
     char *attempt = NULL;
     int nattempts = 0, rc = ckpt_store_names(&names, w->ops, folder, &why);
     if (rc)
-        return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", why.text);
+        return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     for (int i = 0; i < names.nnames; i++)
         nattempts += is_uuid(names.names[i]);
     if (nattempts)
         rc = ckpt_attempt_of(&attempt, w->ops, folder, &why);
     if (rc && rc != FSDP_ENOTFOUND)
-        fsdp_err_set(err, rc, "%s", why.text);
+        fsdp_err_pass(err, rc, &why);
     else
         rc = FSDP_OK;
     for (int i = 0; rc == FSDP_OK && i < names.nnames; i++)

@@ -117,7 +117,7 @@ int ckpt_staged_retain(const char *staging, const int64_t *steps, int nsteps, st
             wanted |= steps[k] == step;
         rc = wanted ? FSDP_OK : unpublish(ops, staging, names.names[i], &why);
         if (rc) /* another node that sees the same folder may have been faster */
-            rc = rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", why.text);
+            rc = rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     }
     ckpt_names_free(&names);
     return rc;

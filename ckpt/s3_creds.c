@@ -203,7 +203,7 @@ static int look(struct ckpt_s3_creds *out, struct fsdp_err *err)
         if (rc == FSDP_OK)
             return rc;
         if (rc != FSDP_ENOTFOUND)
-            return fsdp_err_set(err, rc, "%s", why.text);
+            return fsdp_err_pass(err, rc, &why);
         size_t len = strlen(all);
         snprintf(all + len, sizeof all - len, "%s%.150s", len ? "; " : "", why.text);
     }
@@ -297,5 +297,5 @@ int ckpt_s3_creds_get(struct ckpt_s3_creds *out, const struct ckpt_s3_creds *sta
     if (rc == FSDP_OK)
         *out = current;
     pthread_mutex_unlock(&lock);
-    return rc ? fsdp_err_set(err, rc, "%s", why.text) : FSDP_OK;
+    return fsdp_err_pass(err, rc, &why);
 }

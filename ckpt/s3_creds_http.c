@@ -196,7 +196,7 @@ static int ask_sts(struct ckpt_s3_creds *out, struct ckpt_s3_pair *form, int nfo
     else if (ckpt_s3_xml_text(code, sizeof code, answer, "Code"))
         rc = fsdp_err_set(err, rc, "%s, %s, for role '%s'", why.text, code, role);
     else
-        rc = fsdp_err_set(err, rc, "%s", why.text);
+        rc = fsdp_err_pass(err, rc, &why);
     forget(&q.answer);
     forget(&body);
     for (int i = 0; i < 3; i++) {
@@ -359,7 +359,7 @@ int ckpt_s3_creds_instance(struct ckpt_s3_creds *out, struct fsdp_err *err)
         return fsdp_err_set(err, FSDP_ENOTFOUND, "AWS_EC2_METADATA_DISABLED is set");
     if (ask_instance(&token, "PUT", "/latest/api/token",
                      "X-aws-ec2-metadata-token-ttl-seconds: 21600", &why))
-        return fsdp_err_set(err, FSDP_ENOTFOUND, "%s", why.text); /* not on such a machine */
+        return fsdp_err_pass(err, FSDP_ENOTFOUND, &why); /* not on such a machine */
     token.data[strcspn(token.data, "\r\n")] = 0;
     char *header = fsdp_sprintf(err, "X-aws-ec2-metadata-token: %s", token.data);
     int rc = header ? ask_role(out, header, err) : FSDP_ENOMEM;

@@ -202,7 +202,7 @@ static int end_upload(struct sweep *s, struct ckpt_s3_span element, struct fsdp_
     int rc = ckpt_s3_call_one(&call, &why);
     ckpt_text_free(&call.text);
     s->nuploads += rc == FSDP_OK;
-    return rc == FSDP_OK || rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", why.text);
+    return rc == FSDP_OK || rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
 }
 
 static int sweep_page(bool *more, struct sweep *s, struct fsdp_err *err)

@@ -71,7 +71,7 @@ static int put_unconditional(struct ckpt_s3_bucket *bucket, const char *key, con
     if (rc == FSDP_OK)
         return taken(bucket, key, err);
     if (rc != FSDP_ENOTFOUND)
-        return fsdp_err_set(err, rc, "%s", why.text);
+        return fsdp_err_pass(err, rc, &why);
     FSDP_TRY(put_once(&call, bucket, key, data, nbytes, false, err));
     nanosleep(&settled, NULL);
     FSDP_TRY(compare(&same, bucket, key, data, nbytes, err));
@@ -94,7 +94,7 @@ static int put_conditional(struct ckpt_s3_bucket *bucket, const char *key, const
     if (rc == FSDP_EEXIST && !same)
         return taken(bucket, key, err);
     if (rc && !same)
-        return fsdp_err_set(err, rc, "%s", why.text);
+        return fsdp_err_pass(err, rc, &why);
     if (atomic_load(&bucket->conditional) != CKPT_S3_UNTRIED)
         return FSDP_OK;
     rc = put_once(&call, bucket, key, data, nbytes, true, &why);
@@ -187,7 +187,7 @@ int ckpt_s3_multipart_complete(struct ckpt_s3_bucket *bucket, const char *key,
     ckpt_text_free(&list);
     if (rc == FSDP_OK || (call.job.ntries > 1 && is_complete(bucket, key, id)))
         return FSDP_OK;
-    return fsdp_err_set(err, rc, "%s", why.text);
+    return fsdp_err_pass(err, rc, &why);
 }
 
 void ckpt_s3_multipart_abort(struct ckpt_s3_bucket *bucket, const char *key, const char *upload_id)

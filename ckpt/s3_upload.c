@@ -251,7 +251,7 @@ static int start(struct ckpt_s3_upload *u, struct fsdp_err *err)
     while (u->starting)
         pthread_cond_wait(&u->cond, &u->lock);
     if (u->rc)
-        return fsdp_err_set(err, u->rc, "%s", u->err.text);
+        return fsdp_err_pass(err, u->rc, &u->err);
     if (u->upload_id)
         return FSDP_OK;
     u->starting = true;
@@ -367,7 +367,7 @@ static int put_locked(struct ckpt_s3_upload *u, const char *data, size_t nbytes,
     while (nbytes) {
         struct part *part = NULL;
         if (u->rc)
-            return fsdp_err_set(err, u->rc, "%s", u->err.text);
+            return fsdp_err_pass(err, u->rc, &u->err);
         FSDP_TRY(part_open(&part, u, offset, err));
         size_t at = (size_t)(offset - part->begin), left = (size_t)part->nbytes - at;
         size_t some = nbytes < left ? nbytes : left;
@@ -428,7 +428,7 @@ static int flush(struct ckpt_s3_upload *u, struct fsdp_err *err)
         rc = part_send(u->open, err);
     while (u->nflying)
         pthread_cond_wait(&u->cond, &u->lock);
-    return rc || !u->rc ? rc : fsdp_err_set(err, u->rc, "%s", u->err.text);
+    return rc || !u->rc ? rc : fsdp_err_pass(err, u->rc, &u->err);
 }
 
 int ckpt_s3_upload_finish(struct ckpt_s3_upload *u, struct fsdp_err *err)
@@ -452,7 +452,7 @@ int ckpt_s3_upload_finish(struct ckpt_s3_upload *u, struct fsdp_err *err)
         }
     }
     u->finished = rc == FSDP_OK;
-    return rc ? fsdp_err_set(err, rc, "%s", why.text) : FSDP_OK;
+    return fsdp_err_pass(err, rc, &why);
 }
 
 bool ckpt_s3_upload_is_finished(const struct ckpt_s3_upload *u)

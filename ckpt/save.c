@@ -435,5 +435,5 @@ int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, s
         why = (struct fsdp_err)FSDP_ERR_INIT;
         rc = save_to(out, args, false, oob, &why);
     }
-    return rc ? fsdp_err_set(err, rc, "%s", why.text) : FSDP_OK;
+    return fsdp_err_pass(err, rc, &why);
 }

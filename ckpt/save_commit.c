@@ -26,7 +26,7 @@ static int refuse_existing(const struct ckpt_saver *s, struct fsdp_err *err)
     }
     if (rc == FSDP_OK)
         return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists already", s->final);
-    return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", quiet.text);
+    return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &quiet);
 }
 
 int ckpt_save_choose(struct ckpt_saver *s, struct fsdp_err *err)
@@ -56,7 +56,7 @@ static int make_temp(struct ckpt_saver *s, struct fsdp_err *err)
         return FSDP_OK;
     }
     if (rc)
-        return fsdp_err_set(err, rc, "%s", why.text);
+        return fsdp_err_pass(err, rc, &why);
     /* A staged checkpoint of that step is of an earlier start, which went further and lost it. */
     return ckpt_store_remove_tree(s->store, s->final, err);
 }

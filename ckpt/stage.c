@@ -51,7 +51,7 @@ static int read_manifest(char **text, size_t *nbytes, struct ckpt_stage *s, cons
         return FSDP_ENOMEM;
     int rc = ckpt_store_get(text, nbytes, s->store, path, CKPT_MAX_MANIFEST_NBYTES, &why);
     fsdp_free(path);
-    return rc == FSDP_OK || rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", why.text);
+    return rc == FSDP_OK || rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
 }
 
 static bool sees(const struct ckpt_stage *s, int i)
@@ -187,7 +187,7 @@ static int list_steps(int64_t steps[MAX_STEPS], const char *staging, struct fsdp
     FSDP_TRY(ckpt_store_of(&store, staging, err));
     int rc = ckpt_store_names(&names, store, staging, &why);
     if (rc)
-        return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", why.text);
+        return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     for (int i = names.nnames - 1; i >= 0 && nsteps < MAX_STEPS; i--)
         if (ckpt_step_of_name(names.names[i]) >= 0)
             steps[nsteps++] = ckpt_step_of_name(names.names[i]);
@@ -209,7 +209,7 @@ static int choose(int64_t *step, const int64_t *steps, size_t nsteps, const char
         bool whole = rc == FSDP_OK && !stage.missing[0];
         const char *fault = rc ? why.text : stage.missing;
         if (rc == FSDP_EPEER || rc == FSDP_ETIMEDOUT || rc == FSDP_ENOMEM)
-            fsdp_err_set(err, rc, "%s", why.text);
+            fsdp_err_pass(err, rc, &why);
         else
             rc = FSDP_OK;
         if (rc == FSDP_OK && !whole && report && oob->rank == 0)

@@ -194,7 +194,7 @@ int ckpt_store_close(struct ckpt_store_file *file, struct fsdp_err *err)
     int fault = struck(strike(), "close", file->path, &fault_err);
     int rc = file->ops->close(file->file, file->path, err);
     if (fault && rc == FSDP_OK)
-        rc = fsdp_err_set(err, fault, "%s", fault_err.text);
+        rc = fsdp_err_pass(err, fault, &fault_err);
     fsdp_free(file);
     return rc;
 }

@@ -43,13 +43,13 @@ static int head(struct ckpt_s3_call *call, struct ckpt_s3_bucket *bucket, const 
     int rc = ckpt_s3_call_one(call, &why);
     ckpt_text_free(&call->text);
     if (rc == FSDP_OK || call->status / 100 != 4)
-        return rc ? fsdp_err_set(err, rc, "%s", why.text) : FSDP_OK;
+        return fsdp_err_pass(err, rc, &why);
     int rc_list = explain_head(bucket, key, &more);
     if (rc_list && (call->status != 404 || rc_list == FSDP_ENOTFOUND))
         return fsdp_err_set(err, rc_list == FSDP_ENOTFOUND ? FSDP_EIO : rc_list, "%s", more.text);
     if (call->status == 404)
         return fsdp_err_set(err, FSDP_ENOTFOUND, "'s3://%s/%s': no such object", bucket->name, key);
-    return fsdp_err_set(err, rc, "%s", why.text);
+    return fsdp_err_pass(err, rc, &why);
 }
 
 static int s3_stat(struct ckpt_store_stat *out, const char *path, struct fsdp_err *err)
@@ -66,7 +66,7 @@ static int s3_stat(struct ckpt_store_stat *out, const char *path, struct fsdp_er
         if (rc == FSDP_OK)
             *out = (struct ckpt_store_stat){false, call.length, call.mtime};
         if (rc != FSDP_ENOTFOUND)
-            return rc ? fsdp_err_set(err, rc, "%s", why.text) : FSDP_OK;
+            return fsdp_err_pass(err, rc, &why);
     }
     struct ckpt_s3_list list = {.bucket = bucket, .prefix = key, .folder = true, .most = 1};
     rc = ckpt_s3_list_run(&list, err);
@@ -116,7 +116,7 @@ static int open_write(struct s3_file *file, const char *path, bool replace, stru
     if (rc == FSDP_OK)
         return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists already", path);
     if (rc != FSDP_ENOTFOUND)
-        return fsdp_err_set(err, rc, "%s", why.text);
+        return fsdp_err_pass(err, rc, &why);
     return ckpt_s3_upload_create(&file->upload, file->bucket, file->key, replace, err);
 }
 

@@ -127,7 +127,7 @@ int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path, s
     if (rc == FSDP_ENOTFOUND)
         return FSDP_OK;
     if (rc) /* it may be a file that can be removed all the same; if not, this is why */
-        return ckpt_store_remove(ops, path, NULL) ? fsdp_err_set(err, rc, "%s", why.text) : FSDP_OK;
+        return ckpt_store_remove(ops, path, NULL) ? fsdp_err_pass(err, rc, &why) : FSDP_OK;
     if (st.is_folder) {
         struct ckpt_names names;
         first = ckpt_store_names(&names, ops, path, err);
@@ -137,7 +137,7 @@ int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path, s
             rc = below ? ckpt_store_remove_tree(ops, below, &later) : FSDP_ENOMEM;
             fsdp_free(below);
             if (rc && !first)
-                first = fsdp_err_set(err, rc, "%s", later.text);
+                first = fsdp_err_pass(err, rc, &later);
         }
         ckpt_names_free(&names);
     }

@@ -202,7 +202,7 @@ static int work(struct ckpt_workers *workers, int index, struct fsdp_err *err)
             pthread_mutex_unlock(&c->lock);
             rc = FSDP_OK;
         } else if (rc) {
-            rc = fsdp_err_set(err, rc, "%s", why.text);
+            rc = fsdp_err_pass(err, rc, &why);
         }
     }
     fsdp_free(buffer);

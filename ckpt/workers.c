@@ -45,7 +45,7 @@ int ckpt_workers_run(int nworkers, ckpt_work_f *fn, void *ctx, struct fsdp_err *
     while (nthreads > 0)
         pthread_join(threads[--nthreads], NULL);
     pthread_mutex_destroy(&result.lock);
-    return result.rc ? fsdp_err_set(err, result.rc, "%s", result.err.text) : FSDP_OK;
+    return fsdp_err_pass(err, result.rc, &result.err);
 }
 
 int ckpt_workers_default(int most)

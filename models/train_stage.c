@@ -319,7 +319,7 @@ int train_stage_recover(struct train_stage *s, int64_t newest, struct fsdp_err *
         return FSDP_OK;
     }
     if (rc)
-        return fsdp_err_set(err, rc, "%s", why.text);
+        return fsdp_err_pass(err, rc, &why);
     report_line(s->report, "saved %s (%s in %s, from staging)", result.path,
                 fsdp_nbytes_text(nbytes, result.nbytes), report_seconds(seconds, result.seconds));
     return FSDP_OK;

@@ -73,6 +73,15 @@ int fsdp_err_of_rank(struct fsdp_err *err, int status, int rank)
     return status;
 }
 
+int fsdp_err_pass(struct fsdp_err *err, int status, const struct fsdp_err *from)
+{
+    if (status && err) {
+        *err = *from;
+        err->status = status;
+    }
+    return status;
+}
+
 const char *fsdp_status_name(int status)
 {
     switch ((enum fsdp_status)status) {

@@ -85,7 +85,7 @@ int fsdp_unshard(struct fsdp *f, int module, struct fsdp_err *err)
     if (!rc)
         return FSDP_OK;
     give_memory(f, unit);
-    return fsdp_err_set(err, rc, "%s", why.text);
+    return fsdp_err_pass(err, rc, &why);
 }
 
 int fsdp_reshard(struct fsdp *f, int module, struct fsdp_err *err)
@@ -300,5 +300,5 @@ out:
     fsdp_device_free(f->device, s.piece);
     fsdp_free(s.value);
     fsdp_free(s.grad);
-    return rc ? fsdp_err_set(err, rc, "%s", why.text) : FSDP_OK;
+    return fsdp_err_pass(err, rc, &why);
 }

@@ -326,8 +326,7 @@ int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
                 const struct fsdp_opts *opts, struct fsdp_device *device, struct fsdp_mesh *mesh,
                 struct fsdp_err *err)
 {
-    struct fsdp_err local =
-        FSDP_ERR_INIT; /* agreeing needs a text, whether the caller wants it or not */
+    struct fsdp_err local = FSDP_ERR_INIT; /* agreeing needs a text, even where err is NULL */
     char *text = NULL;
     int rc = FSDP_ENOMEM;
     struct fsdp *f = fsdp_alloc(1, sizeof *f, "engine", &local);
@@ -355,8 +354,7 @@ out:
     free(text);
     if (rc) {
         fsdp_destroy(f);
-        fsdp_err_set(err, rc, "%s", local.text);
-        return fsdp_err_blame(err, rc, local.setting);
+        return fsdp_err_pass(err, rc, &local);
     }
     *out = f;
     return FSDP_OK;

@@ -280,10 +280,8 @@ static int broken_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
         args.slices = broken_each;
     int rc = ckpt_save(NULL, &args, oob, &err);
     fake_destroy(f);
-    return rc == FSDP_EIO && !strcmp(err.text, oob->rank ? "the device is gone"
-                                                         : "rank 1: the device is gone")
-               ? 0
-               : 1;
+    const char *expect = oob->rank ? "the device is gone" : "rank 1: the device is gone";
+    return rc == FSDP_EIO && !strcmp(err.text, expect) && err.of_other == !oob->rank ? 0 : 1;
 }
 
 /* Rank 1 leaves out a slice: nothing but the coverage proof can notice. */

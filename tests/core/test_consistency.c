@@ -189,7 +189,8 @@ enum shortage { LIMITED, NO_ADDRESS_SPACE };
 static bool advised(const struct fsdp_err *err, int rank, int teller)
 {
     bool good = strstr(err->text, "the plan of a rank is") && strstr(err->text, "saves") &&
-                strstr(err->text, "activation_checkpointing full");
+                strstr(err->text, "activation_checkpointing full") &&
+                err->of_other == (rank != teller);
     if (rank != teller)
         return good && strstr(err->text, "rank ") && !*logged;
     return good && strstr(logged, "optimizer state") && strstr(logged, "in all") &&

@@ -194,7 +194,7 @@ static int run_cell(struct cell *cell, int rank, struct model *m, struct fsdp *f
     pthread_join(thread, NULL);
     fsdp_snapshot_destroy(snapshot);
     if (writer.rc)
-        return fsdp_err_set(err, writer.rc, "%s", writer.err.text);
+        return fsdp_err_pass(err, writer.rc, &writer.err);
     if (!equal(&taken, &writer.record))
         return fsdp_err_set(err, FSDP_EINTERNAL, "the snapshot is not the state that was taken");
     if (equal(&taken, &last))

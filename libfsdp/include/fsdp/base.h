@@ -84,6 +84,9 @@ int fsdp_err_blame(struct fsdp_err *err, int status, const char *setting);
 /* Notes that the failure is rank's and not this one's: "rank R: " goes before its text. Returns
  * status; FSDP_OK is nobody's failure. */
 int fsdp_err_of_rank(struct fsdp_err *err, int status, int rank);
+/* Passes on a failure that another record holds: *err (if not NULL) becomes *from, which keeps its
+ * setting and whose failure it is, with this status. Returns status; FSDP_OK changes nothing. */
+int fsdp_err_pass(struct fsdp_err *err, int status, const struct fsdp_err *from);
 /* Name of a status code, such as "FSDP_EPEER". Static. */
 const char *fsdp_status_name(int status);
 
