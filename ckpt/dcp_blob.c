@@ -188,22 +188,26 @@ static int tensor_pickle(char **out, size_t *out_nbytes, enum fsdp_dtype dtype,
     ckpt_pkw_begin(&w);
     ckpt_pkw_global(&w, storage ? "torch._utils\n_rebuild_tensor_v2\n"
                                 : "torch._utils\n_rebuild_tensor_v3\n");
-    ckpt_text_add(&w.text, "((", 2);
+    ckpt_pkw_op(&w, PK_MARK); /* the arguments of the function */
+    ckpt_pkw_op(&w, PK_MARK); /* the storage's persistent id */
     ckpt_pkw_text(&w, "storage");
     ckpt_pkw_global(&w, storage ? storage : "torch.storage\nUntypedStorage\n");
     ckpt_pkw_text(&w, "0");
     ckpt_pkw_text(&w, "cpu");
     ckpt_pkw_u64(&w, storage ? nbytes / fsdp_dtype_nbytes(dtype) : nbytes);
-    ckpt_text_add(&w.text, "tQ", 2);
+    ckpt_pkw_op(&w, PK_TUPLE);
+    ckpt_pkw_op(&w, PK_BINPERSID);
     ckpt_pkw_int(&w, 0);
     ckpt_pkw_dims(&w, length, ndim);
     ckpt_pkw_dims(&w, stride, ndim);
-    ckpt_pkw_op(&w, '\x89');
+    ckpt_pkw_op(&w, PK_NEWFALSE); /* requires_grad */
     ckpt_pkw_global(&w, "collections\nOrderedDict\n");
-    ckpt_text_add(&w.text, ")R", 2);
+    ckpt_pkw_op(&w, PK_EMPTY_TUPLE);
+    ckpt_pkw_op(&w, PK_REDUCE);
     if (!storage)
         ckpt_pkw_global(&w, ckpt_dcp_dtype_global(dtype));
-    ckpt_text_add(&w.text, "tR", 2);
+    ckpt_pkw_op(&w, PK_TUPLE);
+    ckpt_pkw_op(&w, PK_REDUCE);
     return ckpt_pkw_end(out, out_nbytes, &w, err);
 }
 

@@ -203,25 +203,30 @@ static const char g_properties[] = META "TensorProperties\n",
 static void add_properties(struct ckpt_pkw *w, enum fsdp_dtype dtype)
 {
     ckpt_pkw_instance(w, g_properties);
-    ckpt_pkw_op(w, '(');
+    ckpt_pkw_op(w, PK_MARK);
     ckpt_pkw_global(w, ckpt_dcp_dtype_global(dtype));
     ckpt_pkw_global(w, g_layout);
     ckpt_pkw_kept_text(w, k_strided);
-    ckpt_text_add(&w->text, "\x85R\x89", 3);
+    ckpt_pkw_op(w, PK_TUPLE1);
+    ckpt_pkw_op(w, PK_REDUCE);
+    ckpt_pkw_op(w, PK_NEWFALSE); /* requires_grad */
     ckpt_pkw_global(w, g_encoding);
     ckpt_pkw_int(w, 0);
-    ckpt_text_add(&w->text, "\x85R\x89tb", 5);
+    ckpt_pkw_op(w, PK_TUPLE1);
+    ckpt_pkw_op(w, PK_REDUCE);
+    ckpt_pkw_op(w, PK_NEWFALSE); /* pin_memory */
+    ckpt_pkw_op(w, PK_TUPLE);
+    ckpt_pkw_op(w, PK_BUILD);
 }
 
 static void add_chunk(struct ckpt_pkw *w, const struct fsdp_box *box, int ndim)
 {
-    ckpt_pkw_instance(w, g_chunk);
-    ckpt_text_add(&w->text, "}(", 2);
+    ckpt_pkw_object_begin(w, g_chunk);
     ckpt_pkw_kept_text(w, k_offsets);
     ckpt_pkw_size(w, box->offset, ndim);
     ckpt_pkw_kept_text(w, k_sizes);
     ckpt_pkw_size(w, box->length, ndim);
-    ckpt_text_add(&w->text, "ub", 2);
+    ckpt_pkw_object_end(w);
 }
 
 /* The boxes of an entry are [first[i], first[i + 1]) of sorted. */
@@ -241,25 +246,24 @@ static void add_tensor(struct ckpt_pkw *w, const struct formatter *f, int i)
 {
     const struct ckpt_dcp_entry *entry = &f->meta->entries[i];
     int at = boxes_of(f, i), ndim = entry->tensor.ndim;
-    ckpt_pkw_instance(w, g_tensor);
-    ckpt_text_add(&w->text, "}(", 2);
+    ckpt_pkw_object_begin(w, g_tensor);
     ckpt_pkw_kept_text(w, k_properties);
     add_properties(w, entry->tensor.dtype);
     ckpt_pkw_kept_text(w, k_size);
     ckpt_pkw_size(w, entry->tensor.shape, ndim);
     ckpt_pkw_kept_text(w, k_chunks);
-    ckpt_text_add(&w->text, "](", 2);
+    ckpt_pkw_list_begin(w);
     for (size_t b = f->first[at]; b < f->first[at + 1]; b++)
         add_chunk(w, &f->sorted[b]->box, ndim);
-    ckpt_text_add(&w->text, "eub", 3);
+    ckpt_pkw_list_end(w);
+    ckpt_pkw_object_end(w);
 }
 
 /* MetadataIndex -> _StorageInfo; index < 0: a value. */
 static void add_place(struct ckpt_pkw *w, const struct ckpt_dcp_entry *entry,
                       const struct ckpt_dcp_box *box, int64_t index)
 {
-    ckpt_pkw_instance(w, g_index);
-    ckpt_text_add(&w->text, "}(", 2);
+    ckpt_pkw_object_begin(w, g_index);
     ckpt_pkw_kept_text(w, k_fqn);
     ckpt_pkw_kept_text(w, entry->stored);
     if (index >= 0) {
@@ -269,25 +273,24 @@ static void add_place(struct ckpt_pkw *w, const struct ckpt_dcp_entry *entry,
         ckpt_pkw_size(w, box->box.offset, entry->tensor.ndim);
     } else {
         ckpt_pkw_kept_text(w, k_index);
-        ckpt_pkw_op(w, 'N');
+        ckpt_pkw_op(w, PK_NONE);
     }
-    ckpt_text_add(&w->text, "ub", 2);
-    ckpt_pkw_instance(w, g_info);
-    ckpt_text_add(&w->text, "}(", 2);
+    ckpt_pkw_object_end(w);
+    ckpt_pkw_object_begin(w, g_info);
     ckpt_pkw_kept_text(w, k_path);
     ckpt_pkw_kept_text(w, box->file);
     ckpt_pkw_kept_text(w, k_offset);
     ckpt_pkw_u64(w, box->pos);
     ckpt_pkw_kept_text(w, k_length);
     ckpt_pkw_u64(w, box->nbytes);
-    ckpt_text_add(&w->text, "ub", 2);
+    ckpt_pkw_object_end(w);
 }
 
 static void add_entries(struct ckpt_pkw *w, const struct formatter *f)
 {
     const struct ckpt_dcp_meta *meta = f->meta;
     ckpt_pkw_text(w, "state_dict_metadata");
-    ckpt_text_add(&w->text, "}(", 2);
+    ckpt_pkw_dict_begin(w);
     for (int i = 0; i < meta->nentries; i++) {
         ckpt_pkw_kept_text(w, meta->entries[i].stored);
         if (meta->entries[i].value)
@@ -295,19 +298,19 @@ static void add_entries(struct ckpt_pkw *w, const struct formatter *f)
         else
             add_tensor(w, f, i);
     }
-    ckpt_pkw_op(w, 'u');
+    ckpt_pkw_dict_end(w);
     ckpt_pkw_text(w, "planner_data");
-    ckpt_text_add(&w->text, "}(", 2);
+    ckpt_pkw_dict_begin(w);
     for (int i = 0; i < meta->nentries; i++) {
         ckpt_pkw_kept_text(w, meta->entries[i].stored);
-        ckpt_pkw_op(w, '(');
+        ckpt_pkw_op(w, PK_MARK);
         for (size_t k = 0; k < json_array_size(meta->entries[i].path); k++)
             ckpt_pkw_json(w, json_array_get(meta->entries[i].path, k));
-        ckpt_pkw_op(w, 't');
+        ckpt_pkw_op(w, PK_TUPLE);
     }
-    ckpt_pkw_op(w, 'u');
+    ckpt_pkw_dict_end(w);
     ckpt_pkw_text(w, "storage_data");
-    ckpt_text_add(&w->text, "}(", 2);
+    ckpt_pkw_dict_begin(w);
     for (int i = 0; i < meta->nentries; i++) {
         const struct ckpt_dcp_entry *entry = &meta->entries[i];
         int at = boxes_of(f, i);
@@ -316,7 +319,7 @@ static void add_entries(struct ckpt_pkw *w, const struct formatter *f)
         for (size_t b = f->first[at]; b < f->first[at + 1]; b++)
             add_place(w, entry, f->sorted[b], (int64_t)(b - f->first[at]));
     }
-    ckpt_pkw_op(w, 'u');
+    ckpt_pkw_dict_end(w);
 }
 
 static int compare_boxes(const void *a, const void *b)
@@ -357,23 +360,22 @@ int ckpt_dcp_meta_format(char **out, size_t *out_nbytes, const struct ckpt_dcp_m
     int rc = boxes_sort(&f, err);
     if (rc == FSDP_OK) {
         ckpt_pkw_begin(&w);
-        ckpt_pkw_instance(&w, META "Metadata\n");
-        ckpt_text_add(&w.text, "}(", 2);
+        ckpt_pkw_object_begin(&w, META "Metadata\n");
         add_entries(&w, &f);
         ckpt_pkw_text(&w, "storage_meta");
-        ckpt_pkw_instance(&w, META "StorageMeta\n");
-        ckpt_text_add(&w.text, "}(", 2);
+        ckpt_pkw_object_begin(&w, META "StorageMeta\n");
         ckpt_pkw_text(&w, "checkpoint_id");
-        ckpt_pkw_op(&w, 'N');
+        ckpt_pkw_op(&w, PK_NONE);
         ckpt_pkw_text(&w, "save_id");
-        ckpt_pkw_op(&w, 'N');
+        ckpt_pkw_op(&w, PK_NONE);
         ckpt_pkw_text(&w, "load_id");
-        ckpt_pkw_op(&w, 'N');
+        ckpt_pkw_op(&w, PK_NONE);
         ckpt_pkw_text(&w, "modules");
-        ckpt_text_add(&w.text, "]ub", 3);
+        ckpt_pkw_op(&w, PK_EMPTY_LIST);
+        ckpt_pkw_object_end(&w);
         ckpt_pkw_text(&w, "version");
         ckpt_pkw_text(&w, "1.0.0");
-        ckpt_text_add(&w.text, "ub", 2);
+        ckpt_pkw_object_end(&w);
         rc = ckpt_pkw_end(out, out_nbytes, &w, err);
     }
     fsdp_free(f.sorted);

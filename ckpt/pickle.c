@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "pickle.h"
+#include "pickle_op.h"
 #include "pickle_globals.h"
 
 /* ---- memory: values live in chunks, freed together ------------------------------------------- */
@@ -489,88 +490,88 @@ static int skip(struct machine *m, uint64_t nbytes)
     return need(&at, m, nbytes);
 }
 
-/* One opcode but STOP and PROTO. */
+/* One opcode but PROTO and STOP. */
 static int step(struct machine *m, unsigned char op)
 {
     switch (op) {
-    case 0x95: /* FRAME: only a hint for readers of streams */
+    case PK_FRAME:
         return skip(m, 8);
-    case '(':
+    case PK_MARK:
         return mark(m);
-    case 'N':
+    case PK_NONE:
         return push(m, &none);
-    case 0x88: /* NEWTRUE, NEWFALSE */
-    case 0x89:
-        return push(m, &truth[op == 0x88]);
-    case 'K': /* BININT1, BININT2, BININT */
+    case PK_NEWTRUE:
+    case PK_NEWFALSE:
+        return push(m, &truth[op == PK_NEWTRUE]);
+    case PK_BININT1:
         return push_bytes_number(m, 1, false);
-    case 'M':
+    case PK_BININT2:
         return push_bytes_number(m, 2, false);
-    case 'J':
+    case PK_BININT:
         return push_bytes_number(m, 4, true);
-    case 0x8a: /* LONG1, LONG4 */
+    case PK_LONG1:
         return push_long(m, 1);
-    case 0x8b:
+    case PK_LONG4:
         return push_long(m, 4);
-    case 'G':
+    case PK_BINFLOAT:
         return push_float(m);
-    case 0x8c: /* SHORT_BINUNICODE, BINUNICODE, BINUNICODE8 */
+    case PK_SHORT_BINUNICODE:
         return push_text(m, CKPT_PK_T_TEXT, 1);
-    case 'X':
+    case PK_BINUNICODE:
         return push_text(m, CKPT_PK_T_TEXT, 4);
-    case 0x8d:
+    case PK_BINUNICODE8:
         return push_text(m, CKPT_PK_T_TEXT, 8);
-    case 'C': /* SHORT_BINBYTES, BINBYTES, BINBYTES8, BYTEARRAY8 */
+    case PK_SHORT_BINBYTES:
         return push_text(m, CKPT_PK_T_BYTES, 1);
-    case 'B':
+    case PK_BINBYTES:
         return push_text(m, CKPT_PK_T_BYTES, 4);
-    case 0x8e:
-    case 0x96:
+    case PK_BINBYTES8:
+    case PK_BYTEARRAY8:
         return push_text(m, CKPT_PK_T_BYTES, 8);
-    case '}':
+    case PK_EMPTY_DICT:
         return push_new(m, (struct ckpt_pk){.type = CKPT_PK_T_DICT});
-    case ']': /* EMPTY_LIST, EMPTY_SET */
-    case 0x8f:
-        return push_new(m, (struct ckpt_pk){.type = CKPT_PK_T_LIST});
-    case ')':
-        return push(m, &empty_tuple);
-    case 't':
-        return push_marked(m, CKPT_PK_T_TUPLE);
-    case 0x91: /* FROZENSET */
-        return push_marked(m, CKPT_PK_T_LIST);
-    case 0x85: /* TUPLE1, TUPLE2, TUPLE3 */
-    case 0x86:
-    case 0x87:
-        return push_tuple(m, (size_t)(op - 0x84));
-    case 'a': /* APPEND, APPENDS, ADDITEMS */
-        return extend_by(m, CKPT_PK_T_LIST, 1);
-    case 'e':
-    case 0x90:
-        return extend_marked(m, CKPT_PK_T_LIST);
-    case 's': /* SETITEM, SETITEMS */
+    case PK_SETITEM:
         return extend_by(m, CKPT_PK_T_DICT, 2);
-    case 'u':
+    case PK_SETITEMS:
         return extend_marked(m, CKPT_PK_T_DICT);
-    case 0x94: /* MEMOIZE */
+    case PK_EMPTY_LIST:
+    case PK_EMPTY_SET:
+        return push_new(m, (struct ckpt_pk){.type = CKPT_PK_T_LIST});
+    case PK_APPEND:
+        return extend_by(m, CKPT_PK_T_LIST, 1);
+    case PK_APPENDS:
+    case PK_ADDITEMS:
+        return extend_marked(m, CKPT_PK_T_LIST);
+    case PK_FROZENSET:
+        return push_marked(m, CKPT_PK_T_LIST);
+    case PK_EMPTY_TUPLE:
+        return push(m, &empty_tuple);
+    case PK_TUPLE:
+        return push_marked(m, CKPT_PK_T_TUPLE);
+    case PK_TUPLE1:
+    case PK_TUPLE2:
+    case PK_TUPLE3:
+        return push_tuple(m, (size_t)(op - PK_TUPLE1) + 1);
+    case PK_MEMOIZE:
         return memo_put(m, m->nmemo);
-    case 'q': /* BINPUT, LONG_BINPUT, BINGET, LONG_BINGET */
+    case PK_BINPUT:
         return memo_put_at(m, 1);
-    case 'r':
+    case PK_LONG_BINPUT:
         return memo_put_at(m, 4);
-    case 'h':
+    case PK_BINGET:
         return memo_get(m, 1);
-    case 'j':
+    case PK_LONG_BINGET:
         return memo_get(m, 4);
-    case 'c': /* GLOBAL, STACK_GLOBAL */
+    case PK_GLOBAL:
         return global(m);
-    case 0x93:
+    case PK_STACK_GLOBAL:
         return stack_global(m);
-    case 'R': /* REDUCE, NEWOBJ: a call is only noted */
-    case 0x81:
+    case PK_REDUCE: /* a call is only noted */
+    case PK_NEWOBJ:
         return reduce(m);
-    case 'b':
+    case PK_BUILD:
         return build(m);
-    case 'Q':
+    case PK_BINPERSID:
         return persid(m);
     default:
         return fsdp_err_set(m->err, FSDP_EUNSUPPORTED,
@@ -585,7 +586,7 @@ static int run(struct machine *m)
     uint64_t proto = 0;
     const unsigned char *op = NULL;
     FSDP_TRY(need(&op, m, 1));
-    if (*op != 0x80)
+    if (*op != PK_PROTO)
         return bad(m, "it does not begin as a pickle of protocol 2 to 5 does");
     FSDP_TRY(number(&proto, m, 1));
     if (proto < 2 || proto > 5)
@@ -595,7 +596,7 @@ static int run(struct machine *m)
                             m->what, (int)proto);
     for (;;) {
         FSDP_TRY(need(&op, m, 1));
-        if (*op == '.')
+        if (*op == PK_STOP)
             break;
         FSDP_TRY(step(m, *op));
     }

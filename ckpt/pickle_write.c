@@ -3,15 +3,30 @@
 
 #include "pickle_write.h"
 
+void ckpt_pkw_op(struct ckpt_pkw *w, enum ckpt_pickle_op op)
+{
+    const char byte = (char)op;
+    ckpt_text_add(&w->text, &byte, 1);
+}
+
+/* An opcode and its argument, little-endian. */
+static void add_le(struct ckpt_pkw *w, enum ckpt_pickle_op op, uint64_t value, int nbytes)
+{
+    char raw[9] = {(char)op};
+    for (int i = 0; i < nbytes; i++)
+        raw[1 + i] = (char)(value >> (8 * i) & 0xff);
+    ckpt_text_add(&w->text, raw, (size_t)nbytes + 1);
+}
+
 void ckpt_pkw_begin(struct ckpt_pkw *w)
 {
     memset(w, 0, sizeof *w);
-    ckpt_text_add(&w->text, "\x80\x02", 2);
+    add_le(w, PK_PROTO, 2, 1);
 }
 
 int ckpt_pkw_end(char **out, size_t *out_nbytes, struct ckpt_pkw *w, struct fsdp_err *err)
 {
-    ckpt_pkw_op(w, '.');
+    ckpt_pkw_op(w, PK_STOP);
     fsdp_free(w->kept);
     w->kept = NULL;
     if (w->text.failed) {
@@ -23,31 +38,26 @@ int ckpt_pkw_end(char **out, size_t *out_nbytes, struct ckpt_pkw *w, struct fsdp
     return FSDP_OK;
 }
 
-void ckpt_pkw_op(struct ckpt_pkw *w, char op)
+/* Two's complement in 8 bytes, or in 9 of which the last is zero. */
+static void add_long(struct ckpt_pkw *w, uint64_t value, int nbytes)
 {
-    ckpt_text_add(&w->text, &op, 1);
-}
-
-static void add_le(struct ckpt_pkw *w, char op, uint64_t value, int nbytes)
-{
-    char raw[9] = {op};
-    for (int i = 0; i < nbytes; i++)
-        raw[1 + i] = (char)(value >> (8 * i) & 0xff);
-    ckpt_text_add(&w->text, raw, (size_t)nbytes + 1);
+    char raw[9] = {0};
+    for (int i = 0; i < 8; i++)
+        raw[i] = (char)(value >> (8 * i) & 0xff);
+    add_le(w, PK_LONG1, (uint64_t)nbytes, 1);
+    ckpt_text_add(&w->text, raw, (size_t)nbytes);
 }
 
 void ckpt_pkw_int(struct ckpt_pkw *w, int64_t value)
 {
     if (value >= 0 && value < 256)
-        add_le(w, 'K', (uint64_t)value, 1);
+        add_le(w, PK_BININT1, (uint64_t)value, 1);
     else if (value >= 0 && value < 65536)
-        add_le(w, 'M', (uint64_t)value, 2);
+        add_le(w, PK_BININT2, (uint64_t)value, 2);
     else if (value >= INT32_MIN && value <= INT32_MAX)
-        add_le(w, 'J', (uint64_t)value, 4);
-    else {
-        ckpt_text_add(&w->text, "\x8a", 1);
-        add_le(w, 8, (uint64_t)value, 8);
-    }
+        add_le(w, PK_BININT, (uint64_t)value, 4);
+    else
+        add_long(w, (uint64_t)value, 8);
 }
 
 void ckpt_pkw_u64(struct ckpt_pkw *w, uint64_t value)
@@ -56,15 +66,13 @@ void ckpt_pkw_u64(struct ckpt_pkw *w, uint64_t value)
         ckpt_pkw_int(w, (int64_t)value);
         return;
     }
-    ckpt_text_add(&w->text, "\x8a", 1);
-    add_le(w, 9, value, 8);
-    ckpt_text_add(&w->text, "\0", 1);
+    add_long(w, value, 9); /* a zero byte on top keeps it positive */
 }
 
 static void add_float(struct ckpt_pkw *w, double value)
 {
     uint64_t bits;
-    char raw[9] = {'G'};
+    char raw[9] = {PK_BINFLOAT};
     memcpy(&bits, &value, sizeof bits);
     for (int i = 0; i < 8; i++)
         raw[1 + i] = (char)(bits >> (56 - 8 * i) & 0xff);
@@ -74,7 +82,7 @@ static void add_float(struct ckpt_pkw *w, double value)
 void ckpt_pkw_text(struct ckpt_pkw *w, const char *text)
 {
     size_t nbytes = strlen(text);
-    add_le(w, 'X', nbytes, 4);
+    add_le(w, PK_BINUNICODE, nbytes, 4);
     ckpt_text_add(&w->text, text, nbytes);
 }
 
@@ -112,9 +120,9 @@ static bool recall(struct ckpt_pkw *w, const char *key)
     if (!kept->key)
         return false;
     if (kept->at < 256)
-        add_le(w, 'h', kept->at, 1);
+        add_le(w, PK_BINGET, kept->at, 1);
     else
-        add_le(w, 'j', kept->at, 4);
+        add_le(w, PK_LONG_BINGET, kept->at, 4);
     return true;
 }
 
@@ -126,9 +134,9 @@ static void keep(struct ckpt_pkw *w, const char *key)
     uint32_t at = (uint32_t)w->nkept++;
     w->kept[slot_of(w, key)] = (struct ckpt_pkw_kept){key, at};
     if (at < 256)
-        add_le(w, 'q', at, 1);
+        add_le(w, PK_BINPUT, at, 1);
     else
-        add_le(w, 'r', at, 4);
+        add_le(w, PK_LONG_BINPUT, at, 4);
 }
 
 void ckpt_pkw_kept_text(struct ckpt_pkw *w, const char *text)
@@ -143,17 +151,17 @@ void ckpt_pkw_global(struct ckpt_pkw *w, const char *global)
 {
     if (recall(w, global))
         return;
-    ckpt_pkw_op(w, 'c');
+    ckpt_pkw_op(w, PK_GLOBAL);
     ckpt_text_add(&w->text, global, strlen(global));
     keep(w, global);
 }
 
 void ckpt_pkw_dims(struct ckpt_pkw *w, const uint64_t *dims, int ndim)
 {
-    ckpt_pkw_op(w, '(');
+    ckpt_pkw_op(w, PK_MARK);
     for (int d = 0; d < ndim; d++)
         ckpt_pkw_u64(w, dims[d]);
-    ckpt_pkw_op(w, 't');
+    ckpt_pkw_op(w, PK_TUPLE);
 }
 
 void ckpt_pkw_size(struct ckpt_pkw *w, const uint64_t *dims, int ndim)
@@ -161,13 +169,49 @@ void ckpt_pkw_size(struct ckpt_pkw *w, const uint64_t *dims, int ndim)
     static const char size[] = "torch\nSize\n";
     ckpt_pkw_global(w, size);
     ckpt_pkw_dims(w, dims, ndim);
-    ckpt_text_add(&w->text, "\x85R", 2);
+    ckpt_pkw_op(w, PK_TUPLE1);
+    ckpt_pkw_op(w, PK_REDUCE);
 }
 
 void ckpt_pkw_instance(struct ckpt_pkw *w, const char *global)
 {
     ckpt_pkw_global(w, global);
-    ckpt_text_add(&w->text, ")\x81", 2);
+    ckpt_pkw_op(w, PK_EMPTY_TUPLE);
+    ckpt_pkw_op(w, PK_NEWOBJ);
+}
+
+void ckpt_pkw_dict_begin(struct ckpt_pkw *w)
+{
+    ckpt_pkw_op(w, PK_EMPTY_DICT);
+    ckpt_pkw_op(w, PK_MARK);
+}
+
+void ckpt_pkw_dict_end(struct ckpt_pkw *w)
+{
+    ckpt_pkw_op(w, PK_SETITEMS);
+}
+
+void ckpt_pkw_list_begin(struct ckpt_pkw *w)
+{
+    ckpt_pkw_op(w, PK_EMPTY_LIST);
+    ckpt_pkw_op(w, PK_MARK);
+}
+
+void ckpt_pkw_list_end(struct ckpt_pkw *w)
+{
+    ckpt_pkw_op(w, PK_APPENDS);
+}
+
+void ckpt_pkw_object_begin(struct ckpt_pkw *w, const char *global)
+{
+    ckpt_pkw_instance(w, global);
+    ckpt_pkw_dict_begin(w);
+}
+
+void ckpt_pkw_object_end(struct ckpt_pkw *w)
+{
+    ckpt_pkw_dict_end(w);
+    ckpt_pkw_op(w, PK_BUILD);
 }
 
 void ckpt_pkw_json(struct ckpt_pkw *w, const json_t *value)
@@ -176,11 +220,11 @@ void ckpt_pkw_json(struct ckpt_pkw *w, const json_t *value)
     json_t *item;
     switch (json_typeof(value)) {
     case JSON_NULL:
-        ckpt_pkw_op(w, 'N');
+        ckpt_pkw_op(w, PK_NONE);
         break;
     case JSON_TRUE:
     case JSON_FALSE:
-        ckpt_pkw_op(w, json_is_true(value) ? '\x88' : '\x89');
+        ckpt_pkw_op(w, json_is_true(value) ? PK_NEWTRUE : PK_NEWFALSE);
         break;
     case JSON_INTEGER:
         ckpt_pkw_int(w, json_integer_value(value));
@@ -192,19 +236,19 @@ void ckpt_pkw_json(struct ckpt_pkw *w, const json_t *value)
         ckpt_pkw_text(w, json_string_value(value));
         break;
     case JSON_ARRAY:
-        ckpt_text_add(&w->text, "](", 2);
+        ckpt_pkw_list_begin(w);
         for (size_t i = 0; i < json_array_size(value); i++)
             ckpt_pkw_json(w, json_array_get(value, i));
-        ckpt_pkw_op(w, 'e');
+        ckpt_pkw_list_end(w);
         break;
     case JSON_OBJECT:
-        ckpt_text_add(&w->text, "}(", 2);
+        ckpt_pkw_dict_begin(w);
         json_object_foreach((json_t *)(uintptr_t)value, key, item)
         {
             ckpt_pkw_text(w, key);
             ckpt_pkw_json(w, item);
         }
-        ckpt_pkw_op(w, 'u');
+        ckpt_pkw_dict_end(w);
         break;
     }
 }

@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "pickle_op.h"
 #include "text.h"
 
 /* Texts and globals that come again are written once and recalled. Keyed by address: the caller's
@@ -23,7 +24,7 @@ void ckpt_pkw_begin(struct ckpt_pkw *w);
 /* Appends STOP; *out is freed with fsdp_free. `w` is finished whatever it returns. */
 int ckpt_pkw_end(char **out, size_t *out_nbytes, struct ckpt_pkw *w, struct fsdp_err *err);
 
-void ckpt_pkw_op(struct ckpt_pkw *w, char op);
+void ckpt_pkw_op(struct ckpt_pkw *w, enum ckpt_pickle_op op);
 void ckpt_pkw_int(struct ckpt_pkw *w, int64_t value);
 void ckpt_pkw_u64(struct ckpt_pkw *w, uint64_t value);
 void ckpt_pkw_text(struct ckpt_pkw *w, const char *text);
@@ -35,8 +36,16 @@ void ckpt_pkw_global(struct ckpt_pkw *w, const char *global);
 void ckpt_pkw_dims(struct ckpt_pkw *w, const uint64_t *dims, int ndim);
 /* torch.Size((...)) */
 void ckpt_pkw_size(struct ckpt_pkw *w, const uint64_t *dims, int ndim);
-/* An instance of a class whose state follows and is closed with ckpt_pkw_op(w, 'b'). */
+/* Between begin and end: keys and values in turn; values. */
+void ckpt_pkw_dict_begin(struct ckpt_pkw *w);
+void ckpt_pkw_dict_end(struct ckpt_pkw *w);
+void ckpt_pkw_list_begin(struct ckpt_pkw *w);
+void ckpt_pkw_list_end(struct ckpt_pkw *w);
+/* An instance of a class, without a state; one may follow, and then PK_BUILD. */
 void ckpt_pkw_instance(struct ckpt_pkw *w, const char *global);
+/* One whose state is a dict: keys and values between begin and end. */
+void ckpt_pkw_object_begin(struct ckpt_pkw *w, const char *global);
+void ckpt_pkw_object_end(struct ckpt_pkw *w);
 /* null, booleans, numbers, texts, lists and dicts. */
 void ckpt_pkw_json(struct ckpt_pkw *w, const json_t *value);
 
