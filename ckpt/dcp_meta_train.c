@@ -8,6 +8,9 @@
 
 #include "dcp_blob.h"
 #include "dcp_meta.h"
+#include "limits.h"
+
+enum { PARAM_NBYTES = CKPT_MAX_NAME_NBYTES + 1 };
 
 static bool text_is(const json_t *value, const char *text)
 {
@@ -88,15 +91,14 @@ static int counter_add(struct trainer *t, const char *name, const char *containe
     return rc;
 }
 
-/* The parameter in state.<parameter>.<name>, in a static buffer. */
-static const char *param_of(const char *name)
+/* out = the parameter in state.<parameter>.<name>. */
+static bool param_of(char out[PARAM_NBYTES], const char *name)
 {
-    static _Thread_local char param[2048];
     const char *last = strrchr(name, '.');
     if (strncmp(name, "state.", 6) || last <= name + 6)
-        return NULL;
-    snprintf(param, sizeof param, "%.*s", (int)(last - name - 6), name + 6);
-    return param;
+        return false;
+    snprintf(out, PARAM_NBYTES, "%.*s", (int)(last - name - 6), name + 6);
+    return true;
 }
 
 /* {parameter: container of its state}, in the order of the weights. stateless: of all weights. */
@@ -105,9 +107,8 @@ static json_t *params_find(const struct trainer *t, bool stateless)
     json_t *have = json_object(), *out = json_object();
     for (int i = 0; i < t->meta->nentries; i++) {
         const struct ckpt_dcp_entry *entry = &t->meta->entries[i];
-        const char *param =
-            entry->role == CKPT_ROLE_OPTIM && entry->name ? param_of(entry->name) : NULL;
-        if (param)
+        char param[PARAM_NBYTES];
+        if (entry->role == CKPT_ROLE_OPTIM && entry->name && param_of(param, entry->name))
             json_object_set_new(
                 have, param,
                 json_stringn(entry->stored, strlen(entry->stored) - strlen(entry->name)));

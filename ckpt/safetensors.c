@@ -353,35 +353,33 @@ static int tile(struct ckpt_st_header *out, uint64_t data_nbytes, const char *pa
 /* A header while it is read: entries get their names' addresses when all names are there. */
 struct building {
     struct ckpt_st_header *header;
-    int max_entries;
+    size_t max_entries;
     struct ckpt_text names;
 };
 
-static int entries_reserve(struct building *b, int max_entries, struct fsdp_err *err)
+/* Room for one more entry. With the first, whose bytes begin at `first`, comes room for all that
+ * follow if they are about as long; what is not used is not touched. */
+static int entries_grow(struct building *b, const struct ckpt_json_reader *r, const char *first,
+                        struct fsdp_err *err)
 {
     struct ckpt_st_header *header = b->header;
-    size_t count = (size_t)header->nentries;
+    size_t nentries = (size_t)header->nentries, expected = 0;
+
+    if (!nentries) {
+        size_t each = (size_t)(r->at - first), left = (size_t)(r->end - r->at);
+        expected = 64 + left / each + left / each / 8;
+        expected = expected < CKPT_MAX_TENSORS ? expected : CKPT_MAX_TENSORS;
+        ckpt_text_reserve(&b->names, left / each * b->names.nbytes * 5 / 4);
+    }
     struct ckpt_st_entry *entries =
-        fsdp_alloc_unset((size_t)max_entries, sizeof *entries, "header entries", err);
+        expected ? fsdp_alloc_reserve(NULL, 0, &b->max_entries, expected, sizeof *entries,
+                                      "header entries", err)
+                 : fsdp_alloc_grow(header->entries, nentries, &b->max_entries, sizeof *entries,
+                                   "header entries", err);
     if (!entries)
         return FSDP_ENOMEM;
-    if (count)
-        memcpy(entries, header->entries, count * sizeof *entries);
-    fsdp_free(header->entries);
     header->entries = entries;
-    b->max_entries = max_entries;
     return FSDP_OK;
-}
-
-/* Room for all entries, if they are about as long as the first, whose bytes begin at `first`. What
- * is not used is not touched. */
-static int entries_expect(struct building *b, const struct ckpt_json_reader *r, const char *first,
-                          struct fsdp_err *err)
-{
-    size_t each = (size_t)(r->at - first), left = (size_t)(r->end - r->at);
-    size_t count = 64 + left / each + left / each / 8;
-    ckpt_text_reserve(&b->names, left / each * b->names.nbytes * 5 / 4);
-    return entries_reserve(b, count < CKPT_MAX_TENSORS ? (int)count : CKPT_MAX_TENSORS, err);
 }
 
 static int entry_take(struct building *b, struct ckpt_json_reader *r,
@@ -406,9 +404,7 @@ static int entry_take(struct building *b, struct ckpt_json_reader *r,
     FSDP_TRY(entry_parse(&entry, &raw, data_nbytes, path, b->names.data + at, err));
     if (header->nentries == CKPT_MAX_TENSORS)
         return BAD("'%s' lists more than %d tensors", path, CKPT_MAX_TENSORS);
-    if (header->nentries == b->max_entries)
-        FSDP_TRY(header->nentries ? entries_reserve(b, 2 * b->max_entries, err)
-                                  : entries_expect(b, r, begin, err));
+    FSDP_TRY(entries_grow(b, r, begin, err));
     header->entries[header->nentries++] = entry;
     return FSDP_OK;
 }
