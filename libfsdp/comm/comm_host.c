@@ -15,17 +15,6 @@
 
 enum { SPIN_NS = 20000 };
 
-const char *host_kind_name(int kind)
-{
-    static const char *const names[] = {
-        [HOST_ALL_GATHER] = "all_gather", [HOST_REDUCE_SCATTER] = "reduce_scatter",
-        [HOST_ALL_REDUCE] = "all_reduce", [HOST_BROADCAST] = "broadcast",
-        [HOST_BARRIER] = "barrier",
-    };
-    bool known = kind > 0 && kind < (int)(sizeof names / sizeof names[0]);
-    return known ? names[kind] : "something unknown";
-}
-
 /* ---- create --------------------------------------------------------------------------------- */
 
 static bool host_usable(const struct fsdp_comm_group *group, const struct fsdp_device *device,
@@ -210,21 +199,11 @@ static int host_status(void *state, struct fsdp_err *err)
 
 /* Ends the communicator: keeps the first failure and tells the peers. Under op_lock. op: NULL
  * outside of one. */
-static void break_down(struct host_comm *h, const struct host_op *op, const struct host_fail *fail)
+static void break_down(struct host_comm *h, const struct comm_op *op, const struct comm_fail *fail)
 {
-    char where[64] = "", seen[48] = "", culprit[32];
-
-    snprintf(culprit, sizeof culprit, "rank %d (", fail->reporter);
-    if (op)
-        snprintf(where, sizeof where, " (this rank was in %s #%llu)", host_kind_name(op->kind),
-                 (unsigned long long)op->seq);
-    if (fail->reporter != h->group->world_rank[h->group->rank] && fail->status != FSDP_EPEER &&
-        strncmp(fail->what, culprit, strlen(culprit)))
-        snprintf(seen, sizeof seen, ", says rank %d", fail->reporter);
     pthread_mutex_lock(&h->status_lock);
     if (!h->sticky.status)
-        fsdp_err_set(&h->sticky, fail->status, "comm %s: %s%s%s", h->group->name, fail->what, seen,
-                     where);
+        comm_fail_error(&h->sticky, h->group, fail, op);
     pthread_mutex_unlock(&h->status_lock);
     if (!h->told) {
         h->told = true;
@@ -233,7 +212,7 @@ static void break_down(struct host_comm *h, const struct host_op *op, const stru
     }
 }
 
-bool host_interrupted(struct host_comm *h, struct host_fail *fail)
+bool host_interrupted(struct host_comm *h, struct comm_fail *fail)
 {
     if (!atomic_load(&h->interrupted))
         return false;
@@ -243,9 +222,9 @@ bool host_interrupted(struct host_comm *h, struct host_fail *fail)
     return true;
 }
 
-void host_fail_async(struct host_comm *h, const struct host_fail *fail)
+void host_fail_async(struct host_comm *h, const struct comm_fail *fail)
 {
-    struct host_fail first;
+    struct comm_fail first;
     uint64_t one = 1;
 
     pthread_mutex_lock(&h->status_lock);
@@ -267,11 +246,11 @@ void host_fail_async(struct host_comm *h, const struct host_fail *fail)
 static void host_abort(void *state, const char *why)
 {
     struct host_comm *h = state;
-    struct host_fail fail;
-    char me[96];
+    struct comm_fail fail;
+    char me[COMM_PEER_NBYTES];
 
-    host_fail_set(h, &fail, FSDP_ECANCELED, "%s aborted: %.300s",
-                  host_peer_name(me, h, h->group->rank), why);
+    comm_fail_set(h->group, &fail, FSDP_ECANCELED, "%s aborted: %.300s",
+                  comm_peer_name(me, h->group, h->group->rank), why);
     host_fail_async(h, &fail);
 }
 
@@ -289,36 +268,23 @@ static void host_destroy(void *state, bool healthy)
 
 struct host_call {
     struct host_comm *h;
-    struct host_op op;
+    struct comm_op op;
     void *recv;
     const void *send;
 };
 _Static_assert(sizeof(struct host_call) <= FSDP_LANE_ARG_NBYTES, "a call fits a lane's argument");
 
-/* Operations get their numbers when enqueued. Where two lanes ran them in another order, ranks
- * could differ in it. */
-static int order_check(const struct host_comm *h, const struct host_op *op, struct host_fail *fail)
-{
-    if (op->seq == h->done + 1)
-        return FSDP_OK;
-    return host_fail_set(
-        h, fail, FSDP_EINTERNAL,
-        "%s #%llu ran before #%llu, which was enqueued first: its lane does not wait "
-        "for the other one",
-        host_kind_name(op->kind), (unsigned long long)op->seq, (unsigned long long)h->done + 1);
-}
-
 static int host_run(void *arg, struct fsdp_err *err)
 {
     struct host_call *call = arg;
     struct host_comm *h = call->h;
-    struct host_fail fail = {0};
+    struct comm_fail fail = {0};
     int rc;
 
     pthread_mutex_lock(&h->op_lock);
     rc = host_status(h, NULL);
     if (rc == FSDP_OK) {
-        rc = order_check(h, &call->op, &fail);
+        rc = comm_op_is_next(h->group, &call->op, h->done, &fail);
         if (rc == FSDP_OK && host_shm_told(h, &fail))
             rc = fail.status;
         if (rc == FSDP_OK)
@@ -334,14 +300,14 @@ static int host_run(void *arg, struct fsdp_err *err)
     return rc ? host_status(h, err) : FSDP_OK;
 }
 
-static int enqueue(void *state, enum host_kind kind, void *recv, const void *send, size_t nelem,
+static int enqueue(void *state, enum comm_kind kind, void *recv, const void *send, size_t nelem,
                    enum fsdp_dtype dtype, int root, struct fsdp_lane *lane, struct fsdp_err *err)
 {
     struct host_comm *h = state;
     struct host_call call = {.h = h, .recv = recv, .send = send};
     struct fsdp_err own = FSDP_ERR_INIT;
 
-    call.op = (struct host_op){.seq = atomic_fetch_add(&h->enqueued, 1) + 1,
+    call.op = (struct comm_op){.seq = atomic_fetch_add(&h->enqueued, 1) + 1,
                                .nelem = nelem,
                                .kind = kind,
                                .dtype = (int32_t)dtype,
@@ -363,30 +329,30 @@ static int enqueue(void *state, enum host_kind kind, void *recv, const void *sen
 static int host_all_gather(void *state, void *recv, const void *send, size_t nelem,
                            enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    return enqueue(state, HOST_ALL_GATHER, recv, send, nelem, dtype, 0, lane, err);
+    return enqueue(state, COMM_ALL_GATHER, recv, send, nelem, dtype, 0, lane, err);
 }
 
 static int host_reduce_scatter(void *state, void *recv, const void *send, size_t nelem,
                                enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    return enqueue(state, HOST_REDUCE_SCATTER, recv, send, nelem, dtype, 0, lane, err);
+    return enqueue(state, COMM_REDUCE_SCATTER, recv, send, nelem, dtype, 0, lane, err);
 }
 
 static int host_all_reduce(void *state, void *recv, const void *send, size_t nelem,
                            enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    return enqueue(state, HOST_ALL_REDUCE, recv, send, nelem, dtype, 0, lane, err);
+    return enqueue(state, COMM_ALL_REDUCE, recv, send, nelem, dtype, 0, lane, err);
 }
 
 static int host_broadcast(void *state, void *buf, size_t nelem, enum fsdp_dtype dtype, int root,
                           struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    return enqueue(state, HOST_BROADCAST, buf, buf, nelem, dtype, root, lane, err);
+    return enqueue(state, COMM_BROADCAST, buf, buf, nelem, dtype, root, lane, err);
 }
 
 static int host_barrier(void *state, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    return enqueue(state, HOST_BARRIER, NULL, NULL, 0, FSDP_U8, 0, lane, err);
+    return enqueue(state, COMM_BARRIER, NULL, NULL, 0, FSDP_U8, 0, lane, err);
 }
 
 static void *mem_alloc(void *state, size_t nbytes, struct fsdp_err *err)

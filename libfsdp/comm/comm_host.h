@@ -9,9 +9,9 @@
  *   comm_host_tcp.c      ranks of other nodes: frames and payloads exchanged with all at once
  *   comm_host_connect.c  how those connections are made
  *   comm_host_wait.c     what every wait does while it waits: deadline, death, abort
- *   comm_host_sum.c      sums in rank order
  *
- * "Peer" is a group rank; "seat" is the index of a rank among those of its node.
+ * Operations, failures and sums are those of comm_cpu.h. "Peer" is a group rank; "seat" is the
+ * index of a rank among those of its node.
  */
 #ifndef COMM_HOST_H
 #define COMM_HOST_H
@@ -19,13 +19,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "comm_cpu.h"
 #include "comm_meet.h"
-#include "fsdp/sys/comm_ops.h"
 
 enum {
     HOST_TOKEN_NBYTES = 16,
     HOST_NAME_NBYTES = 128,
-    HOST_WHAT_NBYTES = 512,
     HOST_SMALL_NBYTES = 16 << 10,  /* up to this much a rank, one barrier moves everything */
     HOST_SLOT_NBYTES = 512 << 10,  /* staging slot; less where many ranks share a node */
     HOST_PART_NBYTES = 64,         /* a slot holds at least this much for each seat */
@@ -33,28 +32,10 @@ enum {
     HOST_TCP_NBYTES = 512 << 10,   /* receive buffer per off-node peer for sums */
 };
 
-/* Why a communicator ended, in a form that travels through shared memory and TCP. */
-struct host_fail {
-    int32_t status;
-    int32_t reporter; /* world rank that saw it */
-    char what[HOST_WHAT_NBYTES];
-};
-
-enum host_kind {
-    HOST_ALL_GATHER = 1,
-    HOST_REDUCE_SCATTER,
-    HOST_ALL_REDUCE,
-    HOST_BROADCAST,
-    HOST_BARRIER,
-    HOST_BYE,  /* TCP only: this rank left on purpose */
-    HOST_FAIL, /* TCP only: a host_fail follows */
-};
-
-/* One operation, as far as all ranks must agree on it. Also the frame that begins it on TCP. */
-struct host_op {
-    uint64_t seq; /* 1 for the first */
-    uint64_t nelem;
-    int32_t kind, dtype, root, zero;
+/* What a frame on TCP begins, beside an operation. */
+enum {
+    HOST_BYE = COMM_NKINDS, /* this rank left on purpose */
+    HOST_FAIL,              /* a comm_fail follows */
 };
 
 /* A buffer within registered memory; region -1 means that it is not. */
@@ -64,7 +45,7 @@ struct host_ref {
 };
 
 struct host_desc {
-    struct host_op op;
+    struct comm_op op;
     struct host_ref src; /* where peers of the node find this rank's contribution */
     struct host_ref dst; /* where all_reduce leaves this rank's part of the sum */
 };
@@ -98,7 +79,7 @@ struct host_shm {
 struct host_conn {
     int peer; /* group rank */
     int fd;
-    struct host_op frame_out, frame_in;
+    struct comm_op frame_out, frame_in;
     size_t frame_out_left, frame_in_left; /* bytes of the frames still to move */
     const char *out;
     char *in;
@@ -136,7 +117,7 @@ struct host_comm {
 
     pthread_mutex_t status_lock; /* of sticky and pending */
     struct fsdp_err sticky;
-    struct host_fail pending; /* a failure from outside of an operation, which is to end it */
+    struct comm_fail pending; /* a failure from outside of an operation, which is to end it */
     atomic_bool interrupted;  /* pending is set */
     int wake_fd;              /* eventfd: wakes poll then */
     bool told;                /* peers know of the failure; under op_lock */
@@ -155,20 +136,13 @@ struct host_card {
 };
 
 /* ---- comm_host.c ---------------------------------------------------------------------------- */
-const char *host_kind_name(int kind);
 /* Ends the communicator from any thread: an operation in progress gives up. The first call counts.
  */
-void host_fail_async(struct host_comm *h, const struct host_fail *fail);
+void host_fail_async(struct host_comm *h, const struct comm_fail *fail);
 /* Was that called? Never blocks. */
-bool host_interrupted(struct host_comm *h, struct host_fail *fail);
+bool host_interrupted(struct host_comm *h, struct comm_fail *fail);
 
 /* ---- comm_host_wait.c ----------------------------------------------------------------------- */
-
-/* Sets *fail and returns status. `what` names its rank with host_peer_name. */
-int host_fail_set(const struct host_comm *h, struct host_fail *fail, int status, const char *fmt,
-                  ...) FSDP_PRINTF(4, 5);
-/* "rank 3 (host node1)": world rank and host of a group rank. Writes to and returns text. */
-const char *host_peer_name(char text[96], const struct host_comm *h, int peer);
 
 /* One wait. `late` appends the names of the peers that are awaited; `dead` sets fail and returns
  * its status where an awaited peer is gone. Both get ctx. */
@@ -176,17 +150,17 @@ struct host_watch {
     struct host_comm *h;
     double begin, last_probe;
     void (*late)(const struct host_comm *h, const void *ctx, char *text, size_t nbytes);
-    int (*dead)(struct host_comm *h, const void *ctx, struct host_fail *fail);
+    int (*dead)(struct host_comm *h, const void *ctx, struct comm_fail *fail);
     const void *ctx;
     bool owns_tcp; /* it runs under op_lock, so it may look at connections */
 };
 enum { HOST_SLICE_MS = 20 }; /* sleeps between two checks of a waiter */
 /* Returns FSDP_OK to go on waiting. Cheap; call it once per slice. */
-int host_watch_check(struct host_watch *watch, struct host_fail *fail);
+int host_watch_check(struct host_watch *watch, struct comm_fail *fail);
 /* A death was seen. The launcher may know more of it than a hang-up tells (signal, last words), and
  * a peer may have seen it first and left: both come within moments, so give them those. Returns
  * fail->status. */
-int host_explain(struct host_comm *h, bool owns_tcp, struct host_fail *fail);
+int host_explain(struct host_comm *h, bool owns_tcp, struct comm_fail *fail);
 /* The wait made progress: its deadline starts anew. */
 void host_watch_progress(struct host_watch *watch);
 
@@ -202,7 +176,7 @@ void host_shm_close(struct host_comm *h);
 
 /* Split barrier of the node: every arrive is followed by a wait of the same kind. */
 void host_barrier_arrive(struct host_comm *h, enum host_barrier_id id);
-int host_barrier_wait(struct host_comm *h, enum host_barrier_id id, struct host_fail *fail);
+int host_barrier_wait(struct host_comm *h, enum host_barrier_id id, struct comm_fail *fail);
 
 /* This rank's description of its current operation (seq); read by peers after a barrier. */
 struct host_desc *host_desc_of(struct host_comm *h, int seat, uint64_t seq);
@@ -211,8 +185,8 @@ char *host_slot(struct host_comm *h, int seat);
 void host_slots_next(struct host_comm *h);
 
 /* Publishes a failure to the node and wakes its waiters. The first one stays. */
-void host_shm_tell(struct host_comm *h, const struct host_fail *fail);
-bool host_shm_told(struct host_comm *h, struct host_fail *fail);
+void host_shm_tell(struct host_comm *h, const struct comm_fail *fail);
+bool host_shm_told(struct host_comm *h, struct comm_fail *fail);
 void host_shm_wake(struct host_comm *h);
 
 /* ---- comm_host_mem.c ------------------------------------------------------------------------ */
@@ -233,7 +207,7 @@ int host_connect(struct host_comm *h, const struct host_card *cards, struct fsdp
 int host_tcp_alloc(struct host_comm *h, struct fsdp_err *err);
 void host_tcp_close(struct host_comm *h);
 /* Begins an operation with all off-node peers: its frame goes out with the first payload. */
-void host_tcp_begin(struct host_comm *h, const struct host_op *op);
+void host_tcp_begin(struct host_comm *h, const struct comm_op *op);
 /* Before the operation's last payloads are posted: behind them, frames may follow. */
 void host_tcp_final(struct host_comm *h);
 /* The operation succeeded: what comes next on every connection is a frame. */
@@ -242,23 +216,15 @@ void host_tcp_end(struct host_comm *h);
 void host_tcp_post(struct host_comm *h, int peer, const void *out, size_t out_nbytes, void *in,
                    size_t in_nbytes);
 /* Moves frames and posted payloads with all peers at once. */
-int host_tcp_run(struct host_comm *h, const struct host_op *op, struct host_fail *fail);
+int host_tcp_run(struct host_comm *h, const struct comm_op *op, struct comm_fail *fail);
 /* Did an off-node peer report a failure? Never blocks. */
-bool host_tcp_told(struct host_comm *h, struct host_fail *fail);
+bool host_tcp_told(struct host_comm *h, struct comm_fail *fail);
 /* Tells off-node peers that this rank is done: fail NULL means on purpose. */
-void host_tcp_tell(struct host_comm *h, const struct host_fail *fail);
-
-/* FSDP_OK if `theirs` is `mine`; else FSDP_EMISMATCH with both ranks named. */
-int host_op_match(const struct host_comm *h, const struct host_op *mine, int peer,
-                  const struct host_op *theirs, struct host_fail *fail);
+void host_tcp_tell(struct host_comm *h, const struct comm_fail *fail);
 
 /* ---- comm_host_coll.c ----------------------------------------------------------------------- */
 /* Runs one operation; blocks. send is the broadcast's buffer too. */
-int host_collective(struct host_comm *h, const struct host_op *op, void *recv, const void *send,
-                    struct host_fail *fail);
-
-/* ---- comm_host_sum.c ------------------------------------------------------------------------ */
-/* dst[i] = src[0][i] + src[1][i] + ... from left to right. dst may be one of the sources. */
-void host_sum(void *dst, const void *const *src, int nsrc, size_t nelem, enum fsdp_dtype dtype);
+int host_collective(struct host_comm *h, const struct comm_op *op, void *recv, const void *send,
+                    struct comm_fail *fail);
 
 #endif

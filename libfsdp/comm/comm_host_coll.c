@@ -22,8 +22,8 @@
 
 struct coll {
     struct host_comm *h;
-    const struct host_op *op;
-    struct host_fail *fail;
+    const struct comm_op *op;
+    struct comm_fail *fail;
     char *recv;
     const char *send;
     size_t elem_nbytes, nbytes; /* nbytes: op->nelem elements */
@@ -43,26 +43,6 @@ static bool shares_node(const struct coll *c)
 
 /* ---- meeting -------------------------------------------------------------------------------- */
 
-static const char *op_text(char text[128], const struct host_op *op)
-{
-    snprintf(text, 128, "%s #%llu (nelem %llu, %s, root %d)", host_kind_name(op->kind),
-             (unsigned long long)op->seq, (unsigned long long)op->nelem,
-             fsdp_dtype_name((enum fsdp_dtype)op->dtype), op->root);
-    return text;
-}
-
-int host_op_match(const struct host_comm *h, const struct host_op *mine, int peer,
-                  const struct host_op *theirs, struct host_fail *fail)
-{
-    char a[96], b[96], x[128], y[128];
-
-    if (!memcmp(mine, theirs, sizeof *mine))
-        return FSDP_OK;
-    return host_fail_set(h, fail, FSDP_EMISMATCH, "%s called %s, but %s called %s",
-                         host_peer_name(a, h, h->group->rank), op_text(x, mine),
-                         host_peer_name(b, h, peer), op_text(y, theirs));
-}
-
 static const struct host_ref not_registered = {.region = -1};
 
 static void arrive(struct coll *c, struct host_ref src, struct host_ref dst)
@@ -75,7 +55,7 @@ static int meet(struct coll *c)
 {
     FSDP_TRY(host_barrier_wait(c->h, HOST_BARRIER_OPS, c->fail));
     for (int s = 0; s < c->h->nseats; s++)
-        FSDP_TRY(host_op_match(c->h, c->op, c->h->seat_peer[s],
+        FSDP_TRY(comm_op_match(c->h->group, c->op, c->h->seat_peer[s],
                                &host_desc_of(c->h, s, c->op->seq)->op, c->fail));
     return FSDP_OK;
 }
@@ -106,14 +86,14 @@ static bool all_direct(struct coll *c, bool with_dst)
 /* The buffer that a seat published, here. */
 static int resolve(struct coll *c, int seat, struct host_ref ref, const char **out)
 {
-    char name[96];
+    char name[COMM_PEER_NBYTES];
 
     *out = host_ref_at(c->h, seat, ref);
     if (*out)
         return FSDP_OK;
-    return host_fail_set(c->h, c->fail, FSDP_EMISMATCH,
+    return comm_fail_set(c->h->group, c->fail, FSDP_EMISMATCH,
                          "%s uses registered memory that another rank has freed",
-                         host_peer_name(name, c->h, c->h->seat_peer[seat]));
+                         comm_peer_name(name, c->h->group, c->h->seat_peer[seat]));
 }
 
 /* Seats other than this one, each rank beginning with its neighbour, so that they do not all read
@@ -257,7 +237,7 @@ static int scatter_sources(struct coll *c, size_t at, size_t pitch, bool direct)
 static int scatter_sum(struct coll *c, size_t at, size_t nbytes, size_t pitch, bool direct)
 {
     FSDP_TRY(scatter_sources(c, at, pitch, direct));
-    host_sum(c->recv + at, c->h->src, c->size, nbytes / c->elem_nbytes, c->dtype);
+    comm_sum(c->recv + at, c->h->src, c->size, nbytes / c->elem_nbytes, c->dtype);
     if (!direct)
         host_slots_next(c->h);
     return FSDP_OK;
@@ -320,7 +300,7 @@ static int all_reduce_small(struct coll *c)
         c->h->src[p] = p == c->me       ? c->send
                        : off_node(c, p) ? sum_buffer(c, p)
                                         : host_slot(c->h, c->h->peer_seat[p]);
-    host_sum(c->recv, c->h->src, c->size, (size_t)c->op->nelem, c->dtype);
+    comm_sum(c->recv, c->h->src, c->size, (size_t)c->op->nelem, c->dtype);
     if (shares_node(c))
         host_slots_next(c->h);
     return FSDP_OK;
@@ -398,7 +378,7 @@ static int window_reduce(struct coll *c, const struct window *w, char *dst)
         }
         FSDP_TRY(host_tcp_run(c->h, c->op, c->fail));
         FSDP_TRY(reduce_sources(c, w, from));
-        host_sum(dst + from, c->h->src, c->size, (to - from) / c->elem_nbytes, c->dtype);
+        comm_sum(dst + from, c->h->src, c->size, (to - from) / c->elem_nbytes, c->dtype);
     }
     return FSDP_OK;
 }
@@ -533,26 +513,23 @@ static int barrier(struct coll *c)
 
 static int collective_run(struct coll *c)
 {
-    switch ((enum host_kind)c->op->kind) {
-    case HOST_ALL_GATHER:
+    switch ((enum comm_kind)c->op->kind) {
+    case COMM_ALL_GATHER:
         return all_gather(c);
-    case HOST_REDUCE_SCATTER:
+    case COMM_REDUCE_SCATTER:
         return reduce_scatter(c);
-    case HOST_ALL_REDUCE:
+    case COMM_ALL_REDUCE:
         return all_reduce(c);
-    case HOST_BROADCAST:
+    case COMM_BROADCAST:
         return broadcast(c);
-    case HOST_BARRIER:
+    case COMM_BARRIER:
         return barrier(c);
-    case HOST_BYE:
-    case HOST_FAIL:
-        break;
     }
-    return host_fail_set(c->h, c->fail, FSDP_EINTERNAL, "unknown operation %d", c->op->kind);
+    return comm_fail_set(c->h->group, c->fail, FSDP_EINTERNAL, "unknown operation %d", c->op->kind);
 }
 
-int host_collective(struct host_comm *h, const struct host_op *op, void *recv, const void *send,
-                    struct host_fail *fail)
+int host_collective(struct host_comm *h, const struct comm_op *op, void *recv, const void *send,
+                    struct comm_fail *fail)
 {
     struct coll c = {.h = h,
                      .op = op,

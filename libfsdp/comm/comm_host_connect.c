@@ -177,14 +177,14 @@ static int dial_begin(struct meeting *m, struct dial *dial, struct fsdp_err *err
     int peer = h->tcp.conns[dial->conn].peer;
     struct sockaddr_storage sa;
     socklen_t len;
-    char name[96];
+    char name[COMM_PEER_NBYTES];
 
     while (dial->fd < 0) {
         if (!candidate(m, peer, dial->addr, &sa, &len))
             return fsdp_err_set(err, FSDP_EIO,
                                 "comm %s: no address of %s can be reached (last tried %s); "
                                 "FSDP_COMM_IFNAME chooses interfaces",
-                                h->group->name, host_peer_name(name, h, peer), dial->why);
+                                h->group->name, comm_peer_name(name, h->group, peer), dial->why);
         dial->begin = fsdp_time_now();
         dial->greeted = false;
         dial->got = 0;
@@ -347,7 +347,7 @@ static int meeting_check(struct meeting *m, double end, struct fsdp_err *err)
 {
     struct host_comm *h = m->h;
     struct fsdp_err lost = FSDP_ERR_INIT;
-    char name[96], who[300] = "";
+    char name[COMM_PEER_NBYTES], who[300] = "";
     size_t len = 0;
 
     if (h->oob->health(h->oob, &lost))
@@ -358,7 +358,7 @@ static int meeting_check(struct meeting *m, double end, struct fsdp_err *err)
     for (int c = 0; c < h->tcp.nconns && len < sizeof who; c++)
         if (h->tcp.conns[c].fd < 0)
             len += (size_t)snprintf(who + len, sizeof who - len, "%s%s", len ? ", " : "",
-                                    host_peer_name(name, h, h->tcp.conns[c].peer));
+                                    comm_peer_name(name, h->group, h->tcp.conns[c].peer));
     return fsdp_err_set(err, FSDP_ETIMEDOUT, "comm %s: no connection with %s within %g s",
                         h->group->name, who, connect_limit(h));
 }

@@ -20,7 +20,7 @@
 
 static int mem_barrier(struct host_comm *h, struct fsdp_err *err)
 {
-    struct host_fail fail;
+    struct comm_fail fail;
 
     host_barrier_arrive(h, HOST_BARRIER_MEM);
     if (host_barrier_wait(h, HOST_BARRIER_MEM, &fail) == FSDP_OK)
@@ -34,20 +34,21 @@ static int mem_barrier(struct host_comm *h, struct fsdp_err *err)
 static int mem_verdict(struct host_comm *h, struct fsdp_err *err)
 {
     const struct host_seat *seats = h->shm.control->seat;
-    char a[96], b[96];
+    char a[COMM_PEER_NBYTES], b[COMM_PEER_NBYTES];
 
     for (int s = 0; s < h->nseats; s++)
         if (seats[s].mem_status)
             return fsdp_err_set(err, seats[s].mem_status, "comm %s: mem_alloc on %s: %.*s",
-                                h->group->name, host_peer_name(a, h, h->seat_peer[s]),
+                                h->group->name, comm_peer_name(a, h->group, h->seat_peer[s]),
                                 (int)sizeof seats[s].mem_text - 1, seats[s].mem_text);
     for (int s = 1; s < h->nseats; s++)
         if (seats[s].mem_nbytes != seats[0].mem_nbytes)
-            return fsdp_err_set(
-                err, FSDP_EMISMATCH, "comm %s: mem_alloc of %llu bytes on %s, of %llu on %s",
-                h->group->name, (unsigned long long)seats[0].mem_nbytes,
-                host_peer_name(a, h, h->seat_peer[0]), (unsigned long long)seats[s].mem_nbytes,
-                host_peer_name(b, h, h->seat_peer[s]));
+            return fsdp_err_set(err, FSDP_EMISMATCH,
+                                "comm %s: mem_alloc of %llu bytes on %s, of %llu on %s",
+                                h->group->name, (unsigned long long)seats[0].mem_nbytes,
+                                comm_peer_name(a, h->group, h->seat_peer[0]),
+                                (unsigned long long)seats[s].mem_nbytes,
+                                comm_peer_name(b, h->group, h->seat_peer[s]));
     return FSDP_OK;
 }
 

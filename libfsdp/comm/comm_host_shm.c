@@ -160,7 +160,7 @@ static struct flock seat_lock(int seat)
 
 static int segment_join(struct host_comm *h, const struct host_card *cards, struct fsdp_err *err)
 {
-    char leader[96];
+    char leader[COMM_PEER_NBYTES];
     int first = h->seat_peer[0];
     const struct host_card *card = &cards[h->group->world_rank[first]];
     struct stat st;
@@ -173,7 +173,7 @@ static int segment_join(struct host_comm *h, const struct host_card *cards, stru
             err, errno,
             "comm %s: shared memory %s of %s, which the node map puts on this rank's "
             "node (do they share /dev/shm?)",
-            h->group->name, h->shm.name, host_peer_name(leader, h, first));
+            h->group->name, h->shm.name, comm_peer_name(leader, h->group, first));
     if (fstat(h->shm.fd, &st) || (uint64_t)st.st_size != h->shm.map_nbytes)
         return fsdp_err_set(err, FSDP_EMISMATCH, "comm %s: shared memory %s has an unexpected size",
                             h->group->name, h->shm.name);
@@ -264,20 +264,20 @@ static bool came(const struct host_comm *h, int seat, const struct barrier_wait 
 
 static void barrier_late(const struct host_comm *h, const void *ctx, char *text, size_t nbytes)
 {
-    char name[96];
+    char name[COMM_PEER_NBYTES];
     size_t len = 0;
 
     for (int s = 0; s < h->nseats && len < nbytes; s++)
         if (!came(h, s, ctx))
             len += (size_t)snprintf(text + len, nbytes - len, "%s%s", len ? ", " : "",
-                                    host_peer_name(name, h, h->seat_peer[s]));
+                                    comm_peer_name(name, h->group, h->seat_peer[s]));
 }
 
 /* A peer that arrived may leave afterwards; only one that is awaited must be alive. */
-static int barrier_dead(struct host_comm *h, const void *ctx, struct host_fail *fail)
+static int barrier_dead(struct host_comm *h, const void *ctx, struct comm_fail *fail)
 {
     for (int s = 0; s < h->nseats; s++) {
-        char name[96];
+        char name[COMM_PEER_NBYTES];
         struct flock lock = seat_lock(s);
         if (s == h->seat || came(h, s, ctx))
             continue;
@@ -286,7 +286,8 @@ static int barrier_dead(struct host_comm *h, const void *ctx, struct host_fail *
         bool left = atomic_load(&h->shm.control->seat[s].left);
         if (came(h, s, ctx)) /* between the two looks */
             continue;
-        return host_fail_set(h, fail, FSDP_EPEER, "%s %s", host_peer_name(name, h, h->seat_peer[s]),
+        return comm_fail_set(h->group, fail, FSDP_EPEER, "%s %s",
+                             comm_peer_name(name, h->group, h->seat_peer[s]),
                              left ? "left the communicator" : "died");
     }
     return FSDP_OK;
@@ -314,7 +315,7 @@ static bool spin(const atomic_uint *word, unsigned until, long spin_ns)
     return false;
 }
 
-int host_barrier_wait(struct host_comm *h, enum host_barrier_id id, struct host_fail *fail)
+int host_barrier_wait(struct host_comm *h, enum host_barrier_id id, struct comm_fail *fail)
 {
     struct host_barrier *barrier = &h->shm.control->barrier[id];
     struct barrier_wait wait = {id, h->shm.ticket[id]};
@@ -355,7 +356,7 @@ void host_slots_next(struct host_comm *h)
     h->shm.uses++;
 }
 
-void host_shm_tell(struct host_comm *h, const struct host_fail *fail)
+void host_shm_tell(struct host_comm *h, const struct comm_fail *fail)
 {
     struct host_control *control = h->shm.control;
     int none = FAIL_NONE;
@@ -367,7 +368,7 @@ void host_shm_tell(struct host_comm *h, const struct host_fail *fail)
     }
 }
 
-bool host_shm_told(struct host_comm *h, struct host_fail *fail)
+bool host_shm_told(struct host_comm *h, struct comm_fail *fail)
 {
     if (!h->shm.control || atomic_load(&h->shm.control->fail_state) != FAIL_SET)
         return false;

@@ -25,7 +25,7 @@ struct host_control {
     uint8_t token[HOST_TOKEN_NBYTES];
     struct host_barrier barrier[HOST_NBARRIERS];
     atomic_int fail_state;
-    struct host_fail fail;
+    struct comm_fail fail;
     struct host_seat seat[];
 };
 

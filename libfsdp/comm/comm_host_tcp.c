@@ -2,7 +2,7 @@
 /*
  * Ranks of other nodes. There is one connection to each, and one operation at a time on it:
  *
- *     [ frame: struct host_op ][ payload as both sides computed it from the operation ] ...
+ *     [ frame: struct comm_op ][ payload as both sides computed it from the operation ] ...
  *
  * host_tcp_run moves all frames and payloads of all peers at once, without blocking in any one, so
  * no size and no order of ranks can make a cycle of waits. All ranks of a job run the same build on
@@ -77,7 +77,7 @@ void host_tcp_close(struct host_comm *h)
     fsdp_free(h->tcp.buffers);
 }
 
-void host_tcp_begin(struct host_comm *h, const struct host_op *op)
+void host_tcp_begin(struct host_comm *h, const struct comm_op *op)
 {
     for (int c = 0; c < h->tcp.nconns; c++) {
         struct host_conn *conn = &h->tcp.conns[c];
@@ -139,7 +139,7 @@ static int conn_send(struct host_conn *conn, bool *moved)
 }
 
 /* A failed peer's own account follows its frame; it was sent with it, so the wait is short. */
-static void fail_recv(struct host_conn *conn, struct host_fail *fail)
+static void fail_recv(struct host_conn *conn, struct comm_fail *fail)
 {
     char *at = (char *)fail;
     size_t left = sizeof *fail;
@@ -165,23 +165,23 @@ static void fail_recv(struct host_conn *conn, struct host_fail *fail)
     fail->what[sizeof fail->what - 1] = 0;
 }
 
-static int frame_check(struct host_comm *h, struct host_conn *conn, const struct host_op *op,
-                       struct host_fail *fail)
+static int frame_check(struct host_comm *h, struct host_conn *conn, const struct comm_op *op,
+                       struct comm_fail *fail)
 {
-    char name[96];
+    char name[COMM_PEER_NBYTES];
 
     if (conn->frame_in.kind == HOST_FAIL) {
         fail_recv(conn, fail);
         return fail->status;
     }
     if (conn->frame_in.kind == HOST_BYE)
-        return host_fail_set(h, fail, FSDP_EPEER, "%s left the communicator",
-                             host_peer_name(name, h, conn->peer));
-    return host_op_match(h, op, conn->peer, &conn->frame_in, fail);
+        return comm_fail_set(h->group, fail, FSDP_EPEER, "%s left the communicator",
+                             comm_peer_name(name, h->group, conn->peer));
+    return comm_op_match(h->group, op, conn->peer, &conn->frame_in, fail);
 }
 
-static int conn_recv(struct host_comm *h, struct host_conn *conn, const struct host_op *op,
-                     bool *moved, struct host_fail *fail)
+static int conn_recv(struct host_comm *h, struct host_conn *conn, const struct comm_op *op,
+                     bool *moved, struct comm_fail *fail)
 {
     while (conn->frame_in_left || conn->in_left) {
         size_t frame = conn->frame_in_left;
@@ -213,17 +213,17 @@ static bool conn_pending(const struct host_conn *conn)
 
 static void tcp_late(const struct host_comm *h, const void *ctx, char *text, size_t nbytes)
 {
-    char name[96];
+    char name[COMM_PEER_NBYTES];
     size_t len = 0;
 
     (void)ctx;
     for (int c = 0; c < h->tcp.nconns && len < nbytes; c++)
         if (conn_pending(&h->tcp.conns[c]))
             len += (size_t)snprintf(text + len, nbytes - len, "%s%s", len ? ", " : "",
-                                    host_peer_name(name, h, h->tcp.conns[c].peer));
+                                    comm_peer_name(name, h->group, h->tcp.conns[c].peer));
 }
 
-static int tcp_dead(struct host_comm *h, const void *ctx, struct host_fail *fail)
+static int tcp_dead(struct host_comm *h, const void *ctx, struct comm_fail *fail)
 {
     /* A hang-up shows in send and recv. */
     (void)h;
@@ -232,18 +232,18 @@ static int tcp_dead(struct host_comm *h, const void *ctx, struct host_fail *fail
     return FSDP_OK;
 }
 
-static int hung_up(struct host_comm *h, struct host_conn *conn, struct host_fail *fail)
+static int hung_up(struct host_comm *h, struct host_conn *conn, struct comm_fail *fail)
 {
-    char name[96];
+    char name[COMM_PEER_NBYTES];
 
-    host_fail_set(h, fail, FSDP_EPEER, "%s died or left (its connection closed)",
-                  host_peer_name(name, h, conn->peer));
+    comm_fail_set(h->group, fail, FSDP_EPEER, "%s died or left (its connection closed)",
+                  comm_peer_name(name, h->group, conn->peer));
     return host_explain(h, true, fail);
 }
 
 /* Moves what can be moved now; *left: connections that still have something to do. */
-static int tcp_sweep(struct host_comm *h, const struct host_op *op, struct host_watch *watch,
-                     int *left, struct host_fail *fail)
+static int tcp_sweep(struct host_comm *h, const struct comm_op *op, struct host_watch *watch,
+                     int *left, struct comm_fail *fail)
 {
     struct host_conn *gone = NULL;
     bool moved = false;
@@ -273,7 +273,7 @@ static int tcp_sweep(struct host_comm *h, const struct host_op *op, struct host_
     return gone ? hung_up(h, gone, fail) : FSDP_OK;
 }
 
-int host_tcp_run(struct host_comm *h, const struct host_op *op, struct host_fail *fail)
+int host_tcp_run(struct host_comm *h, const struct comm_op *op, struct comm_fail *fail)
 {
     struct host_watch watch = {.h = h, .late = tcp_late, .dead = tcp_dead, .owns_tcp = true};
     int left = 0;
@@ -296,15 +296,15 @@ int host_tcp_run(struct host_comm *h, const struct host_op *op, struct host_fail
  * being posted proves nothing: another round of the operation may bring one. */
 static bool between_ops(const struct host_comm *h, size_t frame_left, size_t payload_left)
 {
-    if (!h->tcp.in_op || frame_left == sizeof(struct host_op))
+    if (!h->tcp.in_op || frame_left == sizeof(struct comm_op))
         return true;
     return h->tcp.in_final && !frame_left && !payload_left;
 }
 
 /* Looks at a peer's next frame without taking it, unless it is a failure. */
-static bool peek_fail(const struct host_comm *h, struct host_conn *conn, struct host_fail *fail)
+static bool peek_fail(const struct host_comm *h, struct host_conn *conn, struct comm_fail *fail)
 {
-    struct host_op frame;
+    struct comm_op frame;
 
     if (conn->fd < 0 || !between_ops(h, conn->frame_in_left, conn->in_left) ||
         recv(conn->fd, &frame, sizeof frame, MSG_PEEK | MSG_DONTWAIT) != sizeof frame ||
@@ -316,7 +316,7 @@ static bool peek_fail(const struct host_comm *h, struct host_conn *conn, struct 
     return true;
 }
 
-bool host_tcp_told(struct host_comm *h, struct host_fail *fail)
+bool host_tcp_told(struct host_comm *h, struct comm_fail *fail)
 {
     for (int c = 0; h->tcp.conns && c < h->tcp.nconns; c++)
         if (peek_fail(h, &h->tcp.conns[c], fail))
@@ -324,11 +324,11 @@ bool host_tcp_told(struct host_comm *h, struct host_fail *fail)
     return false;
 }
 
-void host_tcp_tell(struct host_comm *h, const struct host_fail *fail)
+void host_tcp_tell(struct host_comm *h, const struct comm_fail *fail)
 {
     struct {
-        struct host_op frame;
-        struct host_fail fail;
+        struct comm_op frame;
+        struct comm_fail fail;
     } words = {.frame.kind = fail ? HOST_FAIL : HOST_BYE};
     size_t nbytes = fail ? sizeof words : sizeof words.frame;
 

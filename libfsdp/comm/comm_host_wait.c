@@ -13,30 +13,10 @@
 static const double PROBE_S = 0.05; /* rate limit of checks that cost system calls */
 static const double GRACE_S = 0.2;  /* how long a death waits for a better account of it */
 
-int host_fail_set(const struct host_comm *h, struct host_fail *fail, int status, const char *fmt,
-                  ...)
-{
-    va_list ap;
-
-    memset(fail, 0, sizeof *fail); /* it travels whole */
-    fail->status = status;
-    fail->reporter = h->group->world_rank[h->group->rank];
-    va_start(ap, fmt);
-    vsnprintf(fail->what, sizeof fail->what, fmt, ap);
-    va_end(ap);
-    return status;
-}
-
-const char *host_peer_name(char text[96], const struct host_comm *h, int peer)
-{
-    snprintf(text, 96, "rank %d (host %s)", h->group->world_rank[peer], h->group->host[peer]);
-    return text;
-}
-
-int host_explain(struct host_comm *h, bool owns_tcp, struct host_fail *fail)
+int host_explain(struct host_comm *h, bool owns_tcp, struct comm_fail *fail)
 {
     struct fsdp_err lost = FSDP_ERR_INIT;
-    struct host_fail other;
+    struct comm_fail other;
 
     for (double end = fsdp_time_now() + GRACE_S; fsdp_time_now() < end;) {
         if (host_shm_told(h, &other) || (owns_tcp && host_tcp_told(h, &other))) {
@@ -52,7 +32,7 @@ int host_explain(struct host_comm *h, bool owns_tcp, struct host_fail *fail)
     return fail->status;
 }
 
-int host_watch_check(struct host_watch *watch, struct host_fail *fail)
+int host_watch_check(struct host_watch *watch, struct comm_fail *fail)
 {
     struct host_comm *h = watch->h;
     struct fsdp_err lost = FSDP_ERR_INIT;
@@ -70,12 +50,12 @@ int host_watch_check(struct host_watch *watch, struct host_fail *fail)
     if (watch->dead(h, watch->ctx, fail))
         return host_explain(h, watch->owns_tcp, fail);
     if (h->oob->health(h->oob, &lost))
-        return host_fail_set(h, fail, lost.status, "%.500s", lost.text);
+        return comm_fail_set(h->group, fail, lost.status, "%.500s", lost.text);
     if (now - watch->begin < h->group->timeout_s)
         return FSDP_OK;
     char who[300] = "";
     watch->late(h, watch->ctx, who, sizeof who);
-    return host_fail_set(h, fail, FSDP_ETIMEDOUT, "%s did not come within %g s", who,
+    return comm_fail_set(h->group, fail, FSDP_ETIMEDOUT, "%s did not come within %g s", who,
                          h->group->timeout_s);
 }
 

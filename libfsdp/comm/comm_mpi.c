@@ -204,7 +204,7 @@ static int status(void *state, struct fsdp_err *err)
     return rc;
 }
 
-static void tell_peers(struct mpi_comm *m, const struct mpi_fail *fail)
+static void tell_peers(struct mpi_comm *m, const struct comm_fail *fail)
 {
     m->tell = *fail;
     m->has_told = true;
@@ -218,21 +218,11 @@ static void tell_peers(struct mpi_comm *m, const struct mpi_fail *fail)
 
 /* Ends the communicator: keeps the first failure and tells the peers. Under op_lock. op: NULL
  * outside of one. */
-static void break_down(struct mpi_comm *m, const struct mpi_op *op, const struct mpi_fail *fail)
+static void break_down(struct mpi_comm *m, const struct comm_op *op, const struct comm_fail *fail)
 {
-    char where[64] = "", seen[48] = "", culprit[32];
-
-    snprintf(culprit, sizeof culprit, "rank %d (", fail->reporter);
-    if (op)
-        snprintf(where, sizeof where, " (this rank was in %s #%llu)", comm_mpi_kind_name(op->kind),
-                 (unsigned long long)op->seq);
-    if (fail->reporter != m->group->world_rank[m->group->rank] &&
-        strncmp(fail->what, culprit, strlen(culprit)))
-        snprintf(seen, sizeof seen, ", says rank %d", fail->reporter);
     pthread_mutex_lock(&m->status_lock);
     if (!m->sticky.status)
-        fsdp_err_set(&m->sticky, fail->status, "comm %s: %s%s%s", m->group->name, fail->what, seen,
-                     where);
+        comm_fail_error(&m->sticky, m->group, fail, op);
     pthread_mutex_unlock(&m->status_lock);
     atomic_store(&mpi.unwell, true);
     if (!m->has_told)
@@ -242,11 +232,11 @@ static void break_down(struct mpi_comm *m, const struct mpi_op *op, const struct
 static void abort_comm(void *state, const char *why)
 {
     struct mpi_comm *m = state;
-    struct mpi_fail fail;
-    char me[96];
+    struct comm_fail fail;
+    char me[COMM_PEER_NBYTES];
 
-    comm_mpi_fail_set(m, &fail, FSDP_ECANCELED, "%s aborted: %.300s",
-                      comm_mpi_peer_name(me, m, m->group->rank), why);
+    comm_fail_set(m->group, &fail, FSDP_ECANCELED, "%s aborted: %.300s",
+                  comm_peer_name(me, m->group, m->group->rank), why);
     pthread_mutex_lock(&m->status_lock);
     if (!atomic_load(&m->interrupted))
         m->pending = fail;
@@ -279,35 +269,22 @@ static void destroy(void *state, bool healthy)
 
 struct call {
     struct mpi_comm *m;
-    struct mpi_op op;
+    struct comm_op op;
     void *recv;
     const void *send;
 };
 _Static_assert(sizeof(struct call) <= FSDP_LANE_ARG_NBYTES, "a call fits a lane's argument");
 
-/* Operations get their numbers when enqueued. Where two lanes ran them in another order, ranks
- * could differ in it. */
-static int order_check(const struct mpi_comm *m, const struct mpi_op *op, struct mpi_fail *fail)
-{
-    if (op->seq == m->done + 1)
-        return FSDP_OK;
-    return comm_mpi_fail_set(
-        m, fail, FSDP_EINTERNAL,
-        "%s #%llu ran before #%llu, which was enqueued first: its lane does not wait "
-        "for the other one",
-        comm_mpi_kind_name(op->kind), (unsigned long long)op->seq, (unsigned long long)m->done + 1);
-}
-
 static int run(void *arg, struct fsdp_err *err)
 {
     struct call *call = arg;
     struct mpi_comm *m = call->m;
-    struct mpi_fail fail = {0};
+    struct comm_fail fail = {0};
 
     pthread_mutex_lock(&m->op_lock);
     int rc = status(m, NULL);
     if (rc == FSDP_OK) {
-        rc = order_check(m, &call->op, &fail);
+        rc = comm_op_is_next(m->group, &call->op, m->done, &fail);
         if (rc == FSDP_OK)
             rc = comm_mpi_collective(m, &call->op, call->recv, call->send, &fail);
         if (rc == FSDP_OK && comm_mpi_interrupted(m, &fail))
@@ -321,18 +298,18 @@ static int run(void *arg, struct fsdp_err *err)
     return rc ? status(m, err) : FSDP_OK;
 }
 
-static int enqueue(void *state, enum mpi_kind kind, void *recv, const void *send, size_t nelem,
+static int enqueue(void *state, enum comm_kind kind, void *recv, const void *send, size_t nelem,
                    enum fsdp_dtype dtype, int root, struct fsdp_lane *lane, struct fsdp_err *err)
 {
     struct mpi_comm *m = state;
     struct call call = {.m = m, .recv = recv, .send = send};
     struct fsdp_err own = FSDP_ERR_INIT;
 
-    call.op = (struct mpi_op){.seq = atomic_fetch_add(&m->enqueued, 1) + 1,
-                              .nelem = nelem,
-                              .kind = kind,
-                              .dtype = (int32_t)dtype,
-                              .root = root};
+    call.op = (struct comm_op){.seq = atomic_fetch_add(&m->enqueued, 1) + 1,
+                               .nelem = nelem,
+                               .kind = kind,
+                               .dtype = (int32_t)dtype,
+                               .root = root};
     int rc = fsdp_lane_call(lane, run, &call, sizeof call, &own);
     if (rc == FSDP_OK)
         return FSDP_OK;
@@ -350,30 +327,30 @@ static int enqueue(void *state, enum mpi_kind kind, void *recv, const void *send
 static int all_gather(void *state, void *recv, const void *send, size_t nelem,
                       enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    return enqueue(state, KIND_ALL_GATHER, recv, send, nelem, dtype, 0, lane, err);
+    return enqueue(state, COMM_ALL_GATHER, recv, send, nelem, dtype, 0, lane, err);
 }
 
 static int reduce_scatter(void *state, void *recv, const void *send, size_t nelem,
                           enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    return enqueue(state, KIND_REDUCE_SCATTER, recv, send, nelem, dtype, 0, lane, err);
+    return enqueue(state, COMM_REDUCE_SCATTER, recv, send, nelem, dtype, 0, lane, err);
 }
 
 static int all_reduce(void *state, void *recv, const void *send, size_t nelem,
                       enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    return enqueue(state, KIND_ALL_REDUCE, recv, send, nelem, dtype, 0, lane, err);
+    return enqueue(state, COMM_ALL_REDUCE, recv, send, nelem, dtype, 0, lane, err);
 }
 
 static int broadcast(void *state, void *buf, size_t nelem, enum fsdp_dtype dtype, int root,
                      struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    return enqueue(state, KIND_BROADCAST, buf, buf, nelem, dtype, root, lane, err);
+    return enqueue(state, COMM_BROADCAST, buf, buf, nelem, dtype, root, lane, err);
 }
 
 static int barrier(void *state, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    return enqueue(state, KIND_BARRIER, NULL, NULL, 0, FSDP_U8, 0, lane, err);
+    return enqueue(state, COMM_BARRIER, NULL, NULL, 0, FSDP_U8, 0, lane, err);
 }
 
 static const struct fsdp_comm_ops ops = {

@@ -17,36 +17,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "fsdp/sys/comm_ops.h"
+#include "comm_cpu.h"
 
 enum {
     SMALL_NBYTES = 16 << 10, /* up to this much, a sum takes everything from everybody */
     SUM_NBYTES = 512 << 10,  /* scratch a peer */
     MOVE_NBYTES = 256 << 20, /* of one message: counts are ints */
-    WHAT_NBYTES = 512,
-};
-
-enum mpi_kind {
-    KIND_ALL_GATHER,
-    KIND_REDUCE_SCATTER,
-    KIND_ALL_REDUCE,
-    KIND_BROADCAST,
-    KIND_BARRIER
-};
-
-/* One operation, as far as all ranks must agree on it: the first message of it, from each to all.
- */
-struct mpi_op {
-    uint64_t seq; /* 1 for the first */
-    uint64_t nelem;
-    int32_t kind, dtype, root, zero;
-};
-
-/* Why a communicator ended, in the form that peers are told. */
-struct mpi_fail {
-    int32_t status;
-    int32_t reporter; /* world rank that saw it */
-    char what[WHAT_NBYTES];
 };
 
 struct mpi_comm {
@@ -61,10 +37,10 @@ struct mpi_comm {
 
     pthread_mutex_t status_lock; /* of sticky and pending */
     struct fsdp_err sticky;
-    struct mpi_fail pending; /* this rank's own, from outside of operations */
+    struct comm_fail pending; /* this rank's own, from outside of operations */
     atomic_bool interrupted;
 
-    struct mpi_op *ops;   /* [size] what each is in */
+    struct comm_op *ops;  /* [size] what each is in */
     MPI_Request *request; /* [2 * size] */
     int *from;            /* [2 * size] peer that a request waits for */
     int *finished;        /* [2 * size] for MPI_Testsome */
@@ -72,30 +48,24 @@ struct mpi_comm {
     char *scratch; /* [size][SUM_NBYTES] */
     const void **src;
     MPI_Request told; /* waits for a peer's failure */
-    struct mpi_fail told_fail, tell;
+    struct comm_fail told_fail, tell;
     MPI_Request *telling; /* [size] */
     bool has_told;
 };
-
-const char *comm_mpi_kind_name(int kind);
-int comm_mpi_fail_set(const struct mpi_comm *m, struct mpi_fail *fail, int status, const char *fmt,
-                      ...) FSDP_PRINTF(4, 5);
-/* "rank 3 (host n1)" */
-const char *comm_mpi_peer_name(char text[96], const struct mpi_comm *m, int peer);
 
 /* ---- comm_mpi_wait.c ---- */
 
 /* Begins a message; at most 2 * size until the next wait. */
 int comm_mpi_send(struct mpi_comm *m, const void *buf, size_t nbytes, int peer,
-                  struct mpi_fail *fail);
-int comm_mpi_recv(struct mpi_comm *m, void *buf, size_t nbytes, int peer, struct mpi_fail *fail);
+                  struct comm_fail *fail);
+int comm_mpi_recv(struct mpi_comm *m, void *buf, size_t nbytes, int peer, struct comm_fail *fail);
 /* Waits for all that were begun. */
-int comm_mpi_wait(struct mpi_comm *m, struct mpi_fail *fail);
-bool comm_mpi_interrupted(struct mpi_comm *m, struct mpi_fail *fail);
+int comm_mpi_wait(struct mpi_comm *m, struct comm_fail *fail);
+bool comm_mpi_interrupted(struct mpi_comm *m, struct comm_fail *fail);
 
 /* ---- comm_mpi_coll.c ---- */
 
-int comm_mpi_collective(struct mpi_comm *m, const struct mpi_op *op, void *recv, const void *send,
-                        struct mpi_fail *fail);
+int comm_mpi_collective(struct mpi_comm *m, const struct comm_op *op, void *recv, const void *send,
+                        struct comm_fail *fail);
 
 #endif

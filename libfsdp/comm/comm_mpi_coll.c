@@ -7,33 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm_host.h" /* sums in rank order */
 #include "comm_mpi.h"
 
-const char *comm_mpi_kind_name(int kind)
-{
-    static const char *const names[] = {
-        [KIND_ALL_GATHER] = "all_gather", [KIND_REDUCE_SCATTER] = "reduce_scatter",
-        [KIND_ALL_REDUCE] = "all_reduce", [KIND_BROADCAST] = "broadcast",
-        [KIND_BARRIER] = "barrier",
-    };
-    bool known = kind >= 0 && kind < (int)(sizeof names / sizeof names[0]);
-    return known ? names[kind] : "something unknown";
-}
-
-static const char *describe(char text[160], const struct mpi_op *op)
-{
-    snprintf(text, 160, "%s #%llu of %llu %s", comm_mpi_kind_name(op->kind),
-             (unsigned long long)op->seq, (unsigned long long)op->nelem,
-             fsdp_dtype_name((enum fsdp_dtype)op->dtype));
-    return text;
-}
-
 /* All meet, and are in the same operation. */
-static int meet(struct mpi_comm *m, const struct mpi_op *op, struct mpi_fail *fail)
+static int meet(struct mpi_comm *m, const struct comm_op *op, struct comm_fail *fail)
 {
     int size = m->group->size, me = m->group->rank;
-    char mine[160], theirs[160], who[96];
 
     m->ops[me] = *op;
     for (int k = 1; k < size; k++)
@@ -43,17 +22,14 @@ static int meet(struct mpi_comm *m, const struct mpi_op *op, struct mpi_fail *fa
         FSDP_TRY(comm_mpi_send(m, &m->ops[me], sizeof *op, (me + k) % size, fail));
     FSDP_TRY(comm_mpi_wait(m, fail));
     for (int p = 0; p < size; p++)
-        if (memcmp(&m->ops[p], op, sizeof *op))
-            return comm_mpi_fail_set(m, fail, FSDP_EMISMATCH, "%s is in %s, this rank in %s",
-                                     comm_mpi_peer_name(who, m, p), describe(theirs, &m->ops[p]),
-                                     describe(mine, op));
+        FSDP_TRY(comm_op_match(m->group, op, p, &m->ops[p], fail));
     return FSDP_OK;
 }
 
 /* ---- moving ---- */
 
 static int all_gather(struct mpi_comm *m, char *recv, const char *send, size_t nbytes,
-                      struct mpi_fail *fail)
+                      struct comm_fail *fail)
 {
     int size = m->group->size, me = m->group->rank;
     char *own = recv + (size_t)me * nbytes;
@@ -73,7 +49,7 @@ static int all_gather(struct mpi_comm *m, char *recv, const char *send, size_t n
     return FSDP_OK;
 }
 
-static int broadcast(struct mpi_comm *m, char *buf, size_t nbytes, int root, struct mpi_fail *fail)
+static int broadcast(struct mpi_comm *m, char *buf, size_t nbytes, int root, struct comm_fail *fail)
 {
     int size = m->group->size, me = m->group->rank;
 
@@ -107,7 +83,7 @@ static size_t part_nelem(const struct parts *parts, int p)
 
 /* dst = the sum over ranks, in rank order, of what each has for this one. */
 static int sum_parts(struct mpi_comm *m, char *dst, const struct parts *parts,
-                     enum fsdp_dtype dtype, struct mpi_fail *fail)
+                     enum fsdp_dtype dtype, struct comm_fail *fail)
 {
     int size = m->group->size, me = m->group->rank;
     size_t width = fsdp_dtype_nbytes(dtype), mine = part_nelem(parts, me);
@@ -128,12 +104,12 @@ static int sum_parts(struct mpi_comm *m, char *dst, const struct parts *parts,
     m->src[me] = parts->send + (size_t)me * parts->stride;
     FSDP_TRY(comm_mpi_wait(m, fail));
     if (mine)
-        host_sum(dst, m->src, size, mine, dtype);
+        comm_sum(dst, m->src, size, mine, dtype);
     return FSDP_OK;
 }
 
 static int reduce_scatter(struct mpi_comm *m, char *recv, const char *send, size_t nelem,
-                          enum fsdp_dtype dtype, struct mpi_fail *fail)
+                          enum fsdp_dtype dtype, struct comm_fail *fail)
 {
     size_t width = fsdp_dtype_nbytes(dtype), most = SUM_NBYTES / width;
 
@@ -150,7 +126,7 @@ static int reduce_scatter(struct mpi_comm *m, char *recv, const char *send, size
 
 /* Everything from everybody, summed everywhere. */
 static int all_reduce_small(struct mpi_comm *m, char *recv, const char *send, size_t nelem,
-                            enum fsdp_dtype dtype, struct mpi_fail *fail)
+                            enum fsdp_dtype dtype, struct comm_fail *fail)
 {
     struct parts parts = {
         .send = send, .nelem = nelem, .nelem_all = nelem * (size_t)m->group->size};
@@ -159,7 +135,7 @@ static int all_reduce_small(struct mpi_comm *m, char *recv, const char *send, si
 
 /* Each rank sums its part of a block, and the parts are gathered. */
 static int all_reduce_block(struct mpi_comm *m, char *recv, const char *send, size_t nelem,
-                            enum fsdp_dtype dtype, struct mpi_fail *fail)
+                            enum fsdp_dtype dtype, struct comm_fail *fail)
 {
     int size = m->group->size, me = m->group->rank;
     size_t width = fsdp_dtype_nbytes(dtype), each = (nelem + (size_t)size - 1) / (size_t)size;
@@ -179,7 +155,7 @@ static int all_reduce_block(struct mpi_comm *m, char *recv, const char *send, si
 }
 
 static int all_reduce(struct mpi_comm *m, char *recv, const char *send, size_t nelem,
-                      enum fsdp_dtype dtype, struct mpi_fail *fail)
+                      enum fsdp_dtype dtype, struct comm_fail *fail)
 {
     size_t width = fsdp_dtype_nbytes(dtype), most = SUM_NBYTES / width * (size_t)m->group->size;
 
@@ -191,23 +167,23 @@ static int all_reduce(struct mpi_comm *m, char *recv, const char *send, size_t n
     return FSDP_OK;
 }
 
-int comm_mpi_collective(struct mpi_comm *m, const struct mpi_op *op, void *recv, const void *send,
-                        struct mpi_fail *fail)
+int comm_mpi_collective(struct mpi_comm *m, const struct comm_op *op, void *recv, const void *send,
+                        struct comm_fail *fail)
 {
     enum fsdp_dtype dtype = (enum fsdp_dtype)op->dtype;
     size_t nelem = (size_t)op->nelem, nbytes = nelem * fsdp_dtype_nbytes(dtype);
 
     FSDP_TRY(meet(m, op, fail));
-    switch ((enum mpi_kind)op->kind) {
-    case KIND_ALL_GATHER:
+    switch ((enum comm_kind)op->kind) {
+    case COMM_ALL_GATHER:
         return all_gather(m, recv, send, nbytes, fail);
-    case KIND_REDUCE_SCATTER:
+    case COMM_REDUCE_SCATTER:
         return reduce_scatter(m, recv, send, nelem, dtype, fail);
-    case KIND_ALL_REDUCE:
+    case COMM_ALL_REDUCE:
         return all_reduce(m, recv, send, nelem, dtype, fail);
-    case KIND_BROADCAST:
+    case COMM_BROADCAST:
         return broadcast(m, recv, nbytes, op->root, fail);
-    case KIND_BARRIER:
+    case COMM_BARRIER:
         break; /* they have met */
     }
     return FSDP_OK;

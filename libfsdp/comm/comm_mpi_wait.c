@@ -10,40 +10,21 @@ static const double PROBE_S = 0.05; /* rate limit of checks that cost system cal
 static const double SPIN_S = 100e-6;
 enum { NAP_NS = 50000 };
 
-const char *comm_mpi_peer_name(char text[96], const struct mpi_comm *m, int peer)
+static int check(struct mpi_comm *m, int code, const char *call, int peer, struct comm_fail *fail)
 {
-    snprintf(text, 96, "rank %d (host %s)", m->group->world_rank[peer], m->group->host[peer]);
-    return text;
-}
-
-int comm_mpi_fail_set(const struct mpi_comm *m, struct mpi_fail *fail, int status, const char *fmt,
-                      ...)
-{
-    va_list ap;
-
-    memset(fail, 0, sizeof *fail); /* it travels whole */
-    fail->status = status;
-    fail->reporter = m->group->world_rank[m->group->rank];
-    va_start(ap, fmt);
-    vsnprintf(fail->what, sizeof fail->what, fmt, ap);
-    va_end(ap);
-    return status;
-}
-
-static int check(struct mpi_comm *m, int code, const char *call, int peer, struct mpi_fail *fail)
-{
-    char text[MPI_MAX_ERROR_STRING] = "", who[96];
+    char text[MPI_MAX_ERROR_STRING] = "", who[COMM_PEER_NBYTES];
     int len = 0;
 
     if (code == MPI_SUCCESS)
         return FSDP_OK;
     MPI_Error_string(code, text, &len);
-    return comm_mpi_fail_set(m, fail, FSDP_EPEER, "%s%s%s: %.300s", call, peer < 0 ? "" : " with ",
-                             peer < 0 ? "" : comm_mpi_peer_name(who, m, peer), text);
+    return comm_fail_set(m->group, fail, FSDP_EPEER, "%s%s%s: %.300s", call,
+                         peer < 0 ? "" : " with ",
+                         peer < 0 ? "" : comm_peer_name(who, m->group, peer), text);
 }
 
 int comm_mpi_send(struct mpi_comm *m, const void *buf, size_t nbytes, int peer,
-                  struct mpi_fail *fail)
+                  struct comm_fail *fail)
 {
     int i = m->nrequests++;
 
@@ -54,7 +35,7 @@ int comm_mpi_send(struct mpi_comm *m, const void *buf, size_t nbytes, int peer,
                  "MPI_Isend", peer, fail);
 }
 
-int comm_mpi_recv(struct mpi_comm *m, void *buf, size_t nbytes, int peer, struct mpi_fail *fail)
+int comm_mpi_recv(struct mpi_comm *m, void *buf, size_t nbytes, int peer, struct comm_fail *fail)
 {
     int i = m->nrequests++;
 
@@ -66,18 +47,18 @@ int comm_mpi_recv(struct mpi_comm *m, void *buf, size_t nbytes, int peer, struct
 }
 
 /* Has a peer said why it failed? */
-static bool is_told(struct mpi_comm *m, struct mpi_fail *fail)
+static bool is_told(struct mpi_comm *m, struct comm_fail *fail)
 {
     int done = 0;
 
     if (m->told == MPI_REQUEST_NULL || MPI_Test(&m->told, &done, MPI_STATUS_IGNORE) || !done)
         return false;
-    m->told_fail.what[WHAT_NBYTES - 1] = 0;
+    m->told_fail.what[COMM_WHAT_NBYTES - 1] = 0;
     *fail = m->told_fail;
     return true;
 }
 
-bool comm_mpi_interrupted(struct mpi_comm *m, struct mpi_fail *fail)
+bool comm_mpi_interrupted(struct mpi_comm *m, struct comm_fail *fail)
 {
     if (!atomic_load(&m->interrupted))
         return false;
@@ -88,10 +69,10 @@ bool comm_mpi_interrupted(struct mpi_comm *m, struct mpi_fail *fail)
 }
 
 /* Those that this rank still waits for, a few by name. */
-static int fail_late(const struct mpi_comm *m, struct mpi_fail *fail)
+static int fail_late(const struct mpi_comm *m, struct comm_fail *fail)
 {
     enum { MOST = 3 };
-    char who[WHAT_NBYTES - 100] = "", name[96];
+    char who[COMM_WHAT_NBYTES - 100] = "", name[COMM_PEER_NBYTES];
     int nlate = 0;
 
     for (int peer = 0; peer < m->group->size; peer++) {
@@ -101,29 +82,29 @@ static int fail_late(const struct mpi_comm *m, struct mpi_fail *fail)
         size_t len = strlen(who);
         if (late && nlate++ < MOST)
             snprintf(who + len, sizeof who - len, "%s%s", len ? ", " : "",
-                     comm_mpi_peer_name(name, m, peer));
+                     comm_peer_name(name, m->group, peer));
     }
     if (nlate > MOST) {
         size_t len = strlen(who);
         snprintf(who + len, sizeof who - len, " and %d more", nlate - MOST);
     }
-    return comm_mpi_fail_set(m, fail, FSDP_ETIMEDOUT, "%s did not come within %g s", who,
-                             m->group->timeout_s);
+    return comm_fail_set(m->group, fail, FSDP_ETIMEDOUT, "%s did not come within %g s", who,
+                         m->group->timeout_s);
 }
 
 /* Reasons to give up; begin: when something last moved. */
-static int look_around(struct mpi_comm *m, double begin, double now, struct mpi_fail *fail)
+static int look_around(struct mpi_comm *m, double begin, double now, struct comm_fail *fail)
 {
     struct fsdp_err lost = FSDP_ERR_INIT;
 
     if (is_told(m, fail))
         return fail->status;
     if (m->oob->health(m->oob, &lost))
-        return comm_mpi_fail_set(m, fail, lost.status, "%.500s", lost.text);
+        return comm_fail_set(m->group, fail, lost.status, "%.500s", lost.text);
     return now - begin < m->group->timeout_s ? FSDP_OK : fail_late(m, fail);
 }
 
-int comm_mpi_wait(struct mpi_comm *m, struct mpi_fail *fail)
+int comm_mpi_wait(struct mpi_comm *m, struct comm_fail *fail)
 {
     double begin = fsdp_time_now(), looked = begin;
 

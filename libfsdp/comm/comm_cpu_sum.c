@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-#include "comm_host.h"
+#include "comm_cpu.h"
 
 enum { BLOCK_NELEM = 1024 };
 
@@ -126,7 +126,7 @@ static void f16_store(uint16_t *out, const float *acc, size_t count)
 DEFINE_SUM_16(sum_bf16, bf16_first, bf16_add, bf16_store)
 DEFINE_SUM_16(sum_f16, f16_first, f16_add, f16_store)
 
-void host_sum(void *dst, const void *const *src, int nsrc, size_t nelem, enum fsdp_dtype dtype)
+void comm_sum(void *dst, const void *const *src, int nsrc, size_t nelem, enum fsdp_dtype dtype)
 {
     if (nsrc == 1) {
         if (dst != src[0] && nelem)
