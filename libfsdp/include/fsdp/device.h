@@ -3,14 +3,14 @@
  * device.h: memory, lanes (ordered queues of work), events, and the arithmetic the engine needs.
  * Models' own operators are in models/nn.
  *
- * A lane runs its work in the order of enqueueing. Lanes are ordered among each other only by
- * events: record on one, wait on the other. On CUDA a lane is a stream. On the CPU a lane runs its
- * work at once in the calling thread (the default), or on a thread of its own
- * (FSDP_DEVICE_THREADED), or in an order drawn by lot (FSDP_DEVICE_SHUFFLED), which is how missing
- * edges are found.
+ * A lane runs its work in the order in which it was enqueued. Lanes are ordered among each other
+ * only by events: record on one, wait on the other. On CUDA a lane is a stream. On the CPU a lane
+ * runs its work at once in the calling thread (the default), or on a thread of its own
+ * (FSDP_DEVICE_THREADED), or in a random order that the events allow (FSDP_DEVICE_SHUFFLED), which
+ * is how tests find a missing event.
  *
- * Failures of enqueued work are sticky on the lane and reported by fsdp_lane_sync and by every
- * later enqueue.
+ * Failures of enqueued work are sticky on the lane: fsdp_lane_sync and every later enqueue return
+ * them.
  */
 #ifndef FSDP_DEVICE_H
 #define FSDP_DEVICE_H
@@ -27,11 +27,13 @@ struct fsdp_event;
 
 enum {
     FSDP_DEVICE_THREADED = 1, /* CPU: every lane has a thread */
-    /* CPU, of one thread: work is kept until a lane is waited for, and then run in any order that
-     * events allow; the bits from FSDP_DEVICE_SEED_SHIFT on choose which. */
+    /* CPU, one thread: work is kept until a lane is synced, and then run in a random order that the
+     * events allow; the bits from FSDP_DEVICE_SEED_SHIFT on are the seed. */
     FSDP_DEVICE_SHUFFLED = 2,
     FSDP_DEVICE_SEED_SHIFT = 8
 };
+
+/* ---- devices and memory ---------------------------------------------------------------------- */
 
 /* kind: "cpu"; "cuda" or "cuda:N", the Nth GPU that this process sees (0 is the first); "auto", the
  * first GPU if libfsdp-cuda.so is found and can use one, else the CPU. flags: 0 but for the CPU.
@@ -41,34 +43,41 @@ int fsdp_device_open(struct fsdp_device **out, const char *kind, unsigned flags,
                      struct fsdp_err *err);
 /* *out = GPUs that this process sees; errors as of fsdp_device_open("cuda"). Local. */
 int fsdp_device_count(int *out, struct fsdp_err *err);
+/* After its lanes, events and memory are gone. NULL is allowed. */
 void fsdp_device_close(struct fsdp_device *device);
+/* "cpu" or "cuda". Static. */
 const char *fsdp_device_name(const struct fsdp_device *device);
 
-/* Device memory, zeroed, 4096-byte aligned. Not for the step loop. */
+/* Device memory, zeroed, 4096-byte aligned; name appears in errors. NULL with err set (FSDP_ENOMEM)
+ * where there is none. Freed with fsdp_device_free (NULL is allowed). Not for the step loop.
+ * Local. */
 void *fsdp_device_alloc(struct fsdp_device *device, size_t nbytes, const char *name,
                         struct fsdp_err *err);
 void fsdp_device_free(struct fsdp_device *device, void *ptr);
-/* Host memory that the device copies from and to by itself, without a detour: zeroed. It is what
- * the host reads and writes; the device's own memory it may touch only where fsdp_device_is_host.
- * Not for the step loop. */
+/* Host memory that the device can copy from and to directly (on CUDA page-locked), zeroed. The host
+ * reads and writes this memory; the device's own it may touch only where fsdp_device_is_host.
+ * Errors and freeing as above. Not for the step loop. Local. */
 void *fsdp_host_alloc(struct fsdp_device *device, size_t nbytes, const char *name,
                       struct fsdp_err *err);
 void fsdp_host_free(struct fsdp_device *device, void *ptr);
-/* The device's memory is the host's: the CPU. */
+/* Is the device's memory the host's, as on the CPU? */
 bool fsdp_device_is_host(const struct fsdp_device *device);
-/* For communicators, which take memory in their own ways: it counts, too. */
+/* For communicators that allocate device memory in their own ways: counts it in the statistics. */
 void fsdp_device_count_alloc(struct fsdp_device *device, size_t nbytes);
 
-/* Since the device was opened: waits of the host for a lane, allocations and their bytes, those of
- * communicators included. A step loop adds to none of them. */
+/* Since the device was opened: how often the host waited for a lane, and how many allocations, of
+ * how many bytes, were made, those of communicators included. A step loop adds to none of them. */
 struct fsdp_device_stats {
     uint64_t nsyncs, nallocs, alloc_nbytes;
 };
 struct fsdp_device_stats fsdp_device_stats(const struct fsdp_device *device);
 
+/* ---- lanes ----------------------------------------------------------------------------------- */
+
+/* The name is copied; it appears in errors and traces. Destroyed before the device. Local. */
 int fsdp_lane_create(struct fsdp_lane **out, struct fsdp_device *device, const char *name,
                      struct fsdp_err *err);
-/* The same; where the device can, work of an urgent lane goes before that of others. */
+/* The same; where the device has priorities, work of an urgent lane goes before that of others. */
 int fsdp_lane_create_urgent(struct fsdp_lane **out, struct fsdp_device *device, const char *name,
                             struct fsdp_err *err);
 void fsdp_lane_destroy(struct fsdp_lane *lane);
@@ -76,58 +85,82 @@ const char *fsdp_lane_name(const struct fsdp_lane *lane);
 struct fsdp_device *fsdp_lane_device(const struct fsdp_lane *lane);
 /* Blocks until all enqueued work ran; returns the lane's sticky error. */
 int fsdp_lane_sync(struct fsdp_lane *lane, struct fsdp_err *err);
-/* What libraries of the device's maker take for a queue: on CUDA the cudaStream_t; NULL where there
- * is no such thing. Local. */
+/* What the vendor's libraries call the queue: on CUDA the cudaStream_t; NULL on the CPU. Local. */
 void *fsdp_lane_native(const struct fsdp_lane *lane);
-/* For who learns beside the lane that its work has failed (a communicator that was aborted): err
- * becomes the lane's sticky error unless it has one. Local; from any thread. */
+/* Makes err the lane's sticky error unless it has one already: for a communicator that was aborted
+ * and so knows that work on the lane has failed. Local; from any thread. */
 void fsdp_lane_fail(struct fsdp_lane *lane, const struct fsdp_err *err);
-/* *to = the time (fsdp_time_now) at which the lane comes here; there once the lane was synced.
- * Enqueues. */
+/* *to = the time (fsdp_time_now) at which the lane reaches this point; valid once the lane was
+ * synced. Enqueues. */
 int fsdp_lane_stamp(struct fsdp_lane *lane, double *to, struct fsdp_err *err);
 
+/* ---- events ---------------------------------------------------------------------------------- */
+
+/* Local. */
 int fsdp_event_create(struct fsdp_event **out, struct fsdp_device *device, struct fsdp_err *err);
 void fsdp_event_destroy(struct fsdp_event *event);
 /* The event completes when the work enqueued on lane so far has run. Enqueues. */
 int fsdp_event_record(struct fsdp_event *event, struct fsdp_lane *lane, struct fsdp_err *err);
 /* Later work of lane starts only after the event's latest record completed. Enqueues. */
 int fsdp_event_wait(struct fsdp_event *event, struct fsdp_lane *lane, struct fsdp_err *err);
-/* *done: the event's latest record completed, or there was none. Local, never blocks; from any
- * thread. */
+/* *done = whether the event's latest record has completed; true if there was none. Local, never
+ * blocks; from any thread. */
 int fsdp_event_done(struct fsdp_event *event, bool *done, struct fsdp_err *err);
 
-/* Runs fn(arg copy) in lane order; arg (at most FSDP_LANE_ARG_NBYTES) is copied. A nonzero return
- * becomes the lane's sticky error. This is how CPU communication and CPU models run on a lane.
- * Enqueues. */
+/* Calls fn on the host, in lane order, with a copy of arg (at most FSDP_LANE_ARG_NBYTES bytes). A
+ * nonzero return becomes the lane's sticky error. This is how CPU communication and CPU models run
+ * on a lane. Enqueues. */
 #define FSDP_LANE_ARG_NBYTES 256
 typedef int fsdp_lane_f(void *arg, struct fsdp_err *err);
 int fsdp_lane_call(struct fsdp_lane *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
                    struct fsdp_err *err);
 
-/* ---- arithmetic on a lane. All enqueue; pointers are device memory. -------------------------- */
+/* ---- arithmetic on a lane. All enqueue; pointers are device memory ---------------------------
+ *
+ * Arrays are contiguous and aligned to their type; nelem may be 0. Ranges do not overlap. "Float
+ * types" are F32, BF16 and F16; conversions round to nearest even. Errors: the lane's sticky one,
+ * and FSDP_EINVAL for data types that an operation does not take. */
 
+/* dst[0 .. nbytes) = src. Either may be host memory, best fsdp_host_alloc's. */
 int fsdp_copy(struct fsdp_lane *lane, void *dst, const void *src, size_t nbytes,
               struct fsdp_err *err);
+/* dst[0 .. nbytes) = 0 */
 int fsdp_zero(struct fsdp_lane *lane, void *dst, size_t nbytes, struct fsdp_err *err);
+/* dst[i] = src[i] for i < nelem, between float types. */
 int fsdp_cast(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
               enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err);
-/* dst[fp32] += src[dtype] */
+/* dst[i] += src[i] for i < nelem; src has a float type, the sum is fp32. */
 int fsdp_accumulate(struct fsdp_lane *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
                     size_t nelem, struct fsdp_err *err);
-/* *out = sum of squares of x[fp32], in double, partial sums of fixed length in fixed order, so that
- * the result depends on nothing but x. */
+/* *out = sum of x[i]^2 for i < nelem, in double: partial sums of fixed length in a fixed order, so
+ * that the result depends on nothing but x. */
 int fsdp_sumsq(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
                struct fsdp_err *err);
-/* *out = the larger of *out and the greatest absolute value of x[fp32]; NaN if there is one. */
+/* *out = max(*out, |x[i]|) for i < nelem; NaN if an element is NaN. */
 int fsdp_absmax(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
                 struct fsdp_err *err);
 
-/* The loss scale, on the device: what the gradient of the loss is multiplied with, and whether the
- * latest step is skipped (optim.h). */
+/* out[j] = max of in[i][j] over i < nrows: in (nrows, ncols), out (ncols). NaN if one is. */
+int fsdp_max_rows(struct fsdp_lane *lane, double *out, const double *in, size_t nrows, size_t ncols,
+                  struct fsdp_err *err);
+
+/* To a narrow type (F8_E4M3) and back, with one scale for all elements: scale = 448 / *amax, where
+ * *amax (device scalar) is their greatest absolute value and 448 the greatest F8_E4M3.
+ * quantize: dst[i] = src[i] * scale; NaN and infinities become NaN.
+ * dequantize: dst[i] = src[i] / scale, in a float type. */
+int fsdp_quantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype narrow, const float *src,
+                  size_t nelem, const double *amax, struct fsdp_err *err);
+int fsdp_dequantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                    enum fsdp_dtype narrow, size_t nelem, const double *amax, struct fsdp_err *err);
+
+/* ---- gradient norm, clipping, loss scale ----------------------------------------------------- */
+
+/* The loss scale (optim.h) as it is kept on the device: what the gradient of the loss is multiplied
+ * with, and whether the latest step was skipped. */
 struct fsdp_loss_scale {
     float factor;       /* of the loss gradient: scale * split */
     float inverse;      /* 1 / factor: of the gradients */
-    float scale, split; /* split: of the ranks' divisor, constant */
+    float scale, split; /* split: the part of the ranks' divisor that is in factor, constant */
     int32_t good_steps; /* in a row, since the scale last changed */
     int32_t skip;       /* the latest step had gradients that are not finite */
     int64_t nskipped;   /* steps so far */
@@ -137,34 +170,27 @@ struct fsdp_loss_scale_rule {
     int32_t interval; /* 0: no growth */
 };
 
-/* out[j] = the greatest of in[i][j] over i < nrows; NaN if one is. */
-int fsdp_max_rows(struct fsdp_lane *lane, double *out, const double *in, size_t nrows, size_t ncols,
-                  struct fsdp_err *err);
-
-/* With a scale for all of them, so that the greatest absolute value *amax (device scalar) becomes
- * the greatest of the narrow type (F8_E4M3: 448); NaN and infinities become NaN. quantize: dst[i] =
- * src[i] * scale, rounded to nearest even; dequantize: dst[i] = src[i] / scale in F32, BF16, F16.
- */
-int fsdp_quantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype narrow, const float *src,
-                  size_t nelem, const double *amax, struct fsdp_err *err);
-int fsdp_dequantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
-                    enum fsdp_dtype narrow, size_t nelem, const double *amax, struct fsdp_err *err);
-
 enum fsdp_norm { FSDP_NORM_2, FSDP_NORM_INF };
-/* *norm = scale->inverse times the root of the sum of partial[0 .. npartials), added in order
- * (NORM_2: partials are sums of squares), or times the greatest (NORM_INF). *coef, which gradients
- * are multiplied with: scale->inverse times min(1, max_norm / (*norm + 1e-6)), times 1 where
- * max_norm <= 0. As torch.nn.utils.clip_grad_norm_. scale NULL: 1. */
+/* The norm of all gradients, and what they are multiplied with to clip it to max_norm, as
+ * torch.nn.utils.clip_grad_norm_:
+ *   *norm = inverse * sqrt(sum of partial[])  (NORM_2: of sums of squares, in order)
+ *           inverse * max of partial[]        (NORM_INF)
+ *   *coef = inverse * min(1, max_norm / (*norm + 1e-6)), or inverse where max_norm <= 0
+ * inverse is scale->inverse, 1 where scale is NULL. coef, norm, partial[npartials] and scale are
+ * device memory. */
 int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *partial,
                    size_t npartials, enum fsdp_norm type, float max_norm,
                    const struct fsdp_loss_scale *scale, struct fsdp_err *err);
-/* The step with this norm is skipped unless it is finite; the scale of the next one. */
+/* Decides by *norm whether this step is skipped (it is not finite), and updates the scale for the
+ * next step by the rule. */
 int fsdp_loss_scale_update(struct fsdp_lane *lane, struct fsdp_loss_scale *scale, const float *norm,
                            struct fsdp_loss_scale_rule rule, struct fsdp_err *err);
 
-/* Where the random bits of stochastic rounding come from, which so do not depend on how a tensor is
- * divided: element i of the range takes word (first + i) mod 4 of block (first + i) / 4 of
- * Philox 4x32-10 under (key, step), the low half for exp_avg and the high half for exp_avg_sq. */
+/* ---- optimizers ------------------------------------------------------------------------------ */
+
+/* The random bits of stochastic rounding, which do not depend on how a tensor is sharded: element i
+ * of the range takes word (first + i) mod 4 of block (first + i) / 4 of Philox 4x32-10 under
+ * (key, step), the low half for exp_avg and the high half for exp_avg_sq. */
 struct fsdp_rounding {
     uint64_t key;   /* the tensor's */
     uint64_t step;  /* the optimizer's */
@@ -174,10 +200,10 @@ struct fsdp_rounding {
 /* One AdamW step on a range of the flat shard (torch.optim.AdamW, decoupled decay):
  *   p *= 1 - lr*decay; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
  *   p -= lr/bias1 * m / (sqrt(v)/sqrt(bias2) + eps)     with g scaled by *grad_scale first.
- * bias1 = 1 - b1^t and bias2 = 1 - b2^t, in double, t the steps that were not skipped. Where param
- * is not NULL the new value is also written there in param_dtype.
- * Moments in BF16 are rounded stochastically after the step has used them: up with the probability
- * of what lies above the lower neighbour, so that they are right on average however small the
+ * bias1 = 1 - b1^t and bias2 = 1 - b2^t, in double; t counts the steps that were not skipped. Where
+ * param is not NULL the new value is also written there in param_dtype.
+ * Moments in BF16 are rounded stochastically after the step has used them: up with a probability
+ * equal to the distance from the lower neighbour, so that their mean is right however small the
  * changes are. A master may be split (fsdp_split): then param and rest hold it. */
 struct fsdp_adamw_args {
     float *master;              /* NULL: split */
@@ -197,9 +223,9 @@ struct fsdp_adamw_args {
 };
 int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
 
-/* An fp32 master in two halves of 16 bits: param, which is x rounded to the nearest BF16 (of two
- * that are equally near the one that is farther from zero: a tie to even would not leave enough
- * bits), and rest, its low half. Joined they are x to the bit; a NaN is a quiet one. */
+/* An fp32 master in two halves of 16 bits: param, which is x rounded to the nearest BF16 (ties away
+ * from zero: ties to even would not leave enough bits), and rest, its low half. join gives x back
+ * to the bit; a NaN comes back as a quiet one. */
 int fsdp_split(struct fsdp_lane *lane, void *param, uint16_t *rest, const float *x, size_t nelem,
                struct fsdp_err *err);
 int fsdp_join(struct fsdp_lane *lane, float *x, const void *param, const uint16_t *rest,
@@ -221,10 +247,12 @@ struct fsdp_sgd_args {
 };
 int fsdp_sgd(struct fsdp_lane *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
 
-/* average = average + (1 - decay) (x - average), both fp32: an exponential moving average. As
- * torch.optim.swa_utils.get_ema_multi_avg_fn, rounding of torch.lerp included. */
+/* An exponential moving average: average += (1 - decay) (x - average), with the rounding of
+ * torch.optim.swa_utils.get_ema_multi_avg_fn (torch.lerp). */
 int fsdp_ema(struct fsdp_lane *lane, float *average, const float *x, size_t nelem, double decay,
              struct fsdp_err *err);
+
+/* ---- initial values -------------------------------------------------------------------------- */
 
 /* Initial values from a counter-based generator (Philox 4x32-10): element i of the tensor depends
  * on (seed, stream, i) alone, so every sharding gives the same tensor. Fills dst[0..nelem) with the
