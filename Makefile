@@ -292,6 +292,9 @@ $(OBJ)/%.o: %.c | $(OBJ)/.ready
 OBJ_cuda := $(patsubst %.c,$(OBJ)/%.o,$(patsubst %.cu,$(OBJ)/%.cu.o,$(SRC_cuda)))
 $(filter-out %.cu.o,$(OBJ_cuda)): CPPFLAGS += $(CUDA_CPPFLAGS)
 
+# Which products and sums become one instruction is the compiler's choice in each place: without, a
+# kernel's ways (whole packs, their rests, any type of moments) give the same bits.
+$(OBJ)/libfsdp/device/%.cu.o: NVCCFLAGS += -fmad=false
 $(OBJ)/%.cu.o: %.cu | $(OBJ)/.ready
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)$(NVCC_LAUNCHER) $(NVCC) $(INC_$(firstword $(subst /, ,$<))) $(NVCCFLAGS) \

@@ -6,7 +6,7 @@
 #
 #   gpt2-124m   T 1024, 32 rows
 #   llama-1b    T 4096, 4 rows, moments in float32
-#   llama-8b    T 4096, 2 rows, moments in bfloat16
+#   llama-8b    T 4096, 2 rows, moments in bfloat16 (an H200: 80 GB are too few)
 #   kernels     each operator at the 8B model's shapes, beside the time its bytes or products take
 #
 # PyTorch runs twice in each: FSDP2 with compiled blocks, and the whole model compiled; fused AdamW,

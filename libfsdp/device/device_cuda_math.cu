@@ -4,7 +4,7 @@
  *
  * Memory-bound all of it: a thread takes 8 elements in loads and stores of 16 bytes where operands
  * are aligned to that, which those of flat buffers are. Sums over all elements are taken in two
- * kernels and an order that depends on the length alone.
+ * kernels and an order that depends on the length alone. As for optimizers, nothing is contracted.
  */
 #include "device_cuda.h"
 #include "formula.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizers on a GPU: one pass over the flat shard, in loads and stores of 16 bytes. */
+/* Optimizers on a GPU: one pass over the flat shard, in loads and stores of 16 bytes. An element's
+ * bits must not depend on which range it is updated in (the Makefile's -fmad=false). */
 #include "device_cuda.h"
 #include "formula.h"
 #include "fsdp/sys/cuda_kernel.cuh"

@@ -56,7 +56,13 @@ static void *take(char **at, size_t nbytes)
     return here;
 }
 
-/* The end of it: with NULL for a base, its size. */
+/* Work memory lies as its caller has it. */
+static void *begin_of(void *work)
+{
+    return (void *)(((uintptr_t)work + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+}
+
+/* base: of begin_of; NULL: only the size is wanted, which it returns. */
 static size_t place(struct room *r, const struct plans *p, void *base)
 {
     const struct sdpa_shape *s = &p->shape;
@@ -77,7 +83,8 @@ static size_t work_nelem(const struct plans *p)
 {
     struct room r;
     const size_t backward = place(&r, p, NULL), forward = (size_t)p->forward_nbytes;
-    return ((backward > forward ? backward : forward) + sizeof(float) - 1) / sizeof(float);
+    const size_t most = backward > forward ? backward : forward;
+    return (most + ALIGNMENT + sizeof(float) - 1) / sizeof(float);
 }
 
 /* ---- making plans ---------------------------------------------------------------------------- */
@@ -179,7 +186,7 @@ static float *stats(const struct plans *p, float *x, int b)
 bool cudnn_attention_can(const struct fsdp_lane *lane, const struct nn_attention *a)
 {
     if (!aligned(a->q) || !aligned(a->k) || !aligned(a->v) || !aligned(a->o) || !aligned(a->d_o) ||
-        !aligned(a->work) || !aligned(a->lse))
+        !aligned(a->lse))
         return false;
     pthread_mutex_lock(&lock);
     const struct plans *p = find(a, fsdp_cuda_ordinal(lane));
@@ -277,7 +284,7 @@ int cudnn_attention_forward(struct fsdp_lane *lane, const struct nn_attention *a
     for (int b = 0; b < a->B; b += p->shape.B) {
         struct pack pack = {.n = 0};
         name_inputs(&pack, p, a, b);
-        FSDP_TRY(run(lane, p, false, &pack, a->work, err));
+        FSDP_TRY(run(lane, p, false, &pack, begin_of(a->work), err));
     }
     return FSDP_OK;
 }
@@ -314,7 +321,7 @@ int cudnn_attention_backward(struct fsdp_lane *lane, const struct nn_attention *
     struct room r;
 
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    place(&r, p, a->work);
+    place(&r, p, begin_of(a->work));
     for (int b = 0; b < a->B; b += p->shape.B)
         FSDP_TRY(backward_piece(lane, p, a, b, &r, err));
     return FSDP_OK;
