@@ -11,8 +11,8 @@
 #include "fsdp/comm.h"
 
 /* Each rank of a node sees one GPU alone because Slurm was told to divide them (--gpus-per-task):
- * it can use its own, but not reach those of its neighbours directly. `out` gets a line with the
- * mend. get: getenv. Pure. */
+ * it can use its own, but not reach those of its neighbours directly. `out` gets a line that
+ * says what to change. get: getenv. Pure. */
 bool binding_gpus_hidden(char *out, size_t out_nbytes, int local_size,
                          char *(*get)(const char *name));
 

@@ -34,7 +34,7 @@ bool gpu_name_of(char *out, size_t nbytes, int gpu, const char *visible, const c
 
 /* The GPU of a rank: place local_rank / ranks_per_gpu of the order. ngpus: those that the process
  * sees. Where a resource manager shows each rank one GPU, that is its own. FSDP_EINVAL: there are
- * more ranks on the node than GPUs; names the mend. order NULL: as they are numbered. Pure. */
+ * more ranks on the node than GPUs, and what to change. order NULL: as they are numbered. Pure. */
 int gpu_assign(int *gpu, const struct boot_info *info, int ngpus, int ranks_per_gpu,
                const int *order, struct fsdp_err *err);
 

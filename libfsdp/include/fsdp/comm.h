@@ -33,7 +33,7 @@ struct fsdp_comm;
 
 #define FSDP_HOST_NBYTES 64
 
-/* Who started the ranks, so that an error can say what to tell him. */
+/* Who started the ranks, so that an error can say which option of theirs to change. */
 enum fsdp_starter { FSDP_STARTED_BY_SRUN, FSDP_STARTED_BY_MPIRUN, FSDP_STARTED_HERE };
 
 /* Where every rank of the world runs; borrowed arrays of nranks entries. */
@@ -59,19 +59,23 @@ struct fsdp_comm_opts {
         .version = FSDP_COMM_OPTS_VERSION, .backend = "auto", .name = "comm", .timeout_s = 600     \
     }
 
-/* Collective over all ranks of oob, like MPI_Comm_split. oob is used until destroy (health) and
- * stays the caller's. The device is where lanes of later calls live. Blocks. */
+/* Collective over all ranks of oob, like MPI_Comm_split: fails on all ranks or on none. oob is
+ * borrowed until destroy (health), opts and its node map only by this call. device: that of the
+ * lanes of later calls. FSDP_EINVAL for bad options, FSDP_EMISMATCH where ranks' options contradict
+ * each other, FSDP_EUNSUPPORTED for a backend that cannot serve the device. Blocks. */
 int fsdp_comm_create(struct fsdp_comm **out, const struct fsdp_comm_opts *opts,
                      struct fsdp_oob *oob, struct fsdp_device *device, struct fsdp_err *err);
-/* Collective where healthy; after an error local. Never waits for others. The lanes it was used on
- * have been synced, and memory of fsdp_comm_mem_alloc goes with it. Leaves no segment, socket or
- * file behind. */
+/* Collective where healthy; after an error local. Never waits for others. The lanes that it was
+ * used on are synced before. Frees fsdp_comm_mem_alloc's memory; leaves no segment, socket or file
+ * behind. NULL is allowed. */
 void fsdp_comm_destroy(struct fsdp_comm *comm);
 /* Local. Ends every pending and later operation of this communicator on this rank with an error. */
 void fsdp_comm_abort(struct fsdp_comm *comm, const char *why);
 
+/* Of this rank's group. Local. */
 int fsdp_comm_rank(const struct fsdp_comm *comm);
 int fsdp_comm_size(const struct fsdp_comm *comm);
+/* What opts named it, and the backend that serves it. They live as long as comm. */
 const char *fsdp_comm_name(const struct fsdp_comm *comm);
 const char *fsdp_comm_backend(const struct fsdp_comm *comm);
 /* Local. The sticky error, FSDP_OK if there is none. */

@@ -49,29 +49,32 @@ enum fsdp_wrap_policy {
 };
 /* Is the module a unit? Pure, and the same on every rank. */
 typedef bool fsdp_wrap_f(void *ctx, const struct fsdp_module_tree *tree, int module);
+/* From "transformer", "size", "none" or "list"; FSDP_EINVAL lists them. Local. */
 int fsdp_wrap_policy_parse(enum fsdp_wrap_policy *out, const char *text, struct fsdp_err *err);
 
 /* What lives in host memory (fsdp_host_alloc) and is copied to the device when it is needed, on
- * lanes of its own. OPTIMIZER: optimizer tensors, and masters that are not themselves what is
- * gathered; in steps they pass through offload_slots places on the device. PARAMS: the shards that
- * are gathered, too. Parameters that are gathered as a codec's form keep their masters on the
- * device, and those that are whole on every rank (ignored) stay there. PyTorch's CPUOffload, but
- * gradients stay and the optimizer runs on the device. */
+ * lanes of its own. It is PyTorch's CPUOffload, but gradients stay and the optimizer runs on the
+ * device.
+ *   OPTIMIZER  optimizer tensors, and masters that are not themselves what is gathered; in a step
+ *              they pass through offload_slots places on the device
+ *   PARAMS     these, and the shards that are gathered
+ * Masters of parameters that a codec encodes stay on the device, and so do parameters that are
+ * whole on every rank (ignored). */
 enum fsdp_offload { FSDP_OFFLOAD_NONE, FSDP_OFFLOAD_OPTIMIZER, FSDP_OFFLOAD_PARAMS };
 
-/* Activation checkpointing: what a module drops after forward and makes again in backward. FULL:
- * all that it can; SELECTIVE: what is cheap to make again (module.h). */
+/* Activation checkpointing: what a module drops after forward and recomputes in backward. FULL:
+ * all that it can; SELECTIVE: what is cheap to recompute (struct fsdp_act_bytes in module.h). */
 enum { FSDP_AC_NONE, FSDP_AC_FULL, FSDP_AC_SELECTIVE };
 
-/* Sends parameters in another form than param_dtype where they are gathered: from the fp32 masters
- * to that form on the rank that holds them, and from it to param_dtype on all. Tensors that it does
- * not apply to travel in param_dtype. Borrowed as long as the engine lives. */
+/* Gathers parameters in another form than param_dtype: the rank that holds them encodes them from
+ * the fp32 masters, and every rank decodes them to param_dtype. Tensors that it does not apply to
+ * are gathered in param_dtype. Borrowed as long as the engine lives. */
 struct fsdp_gather_codec {
     const char *name;   /* for tables, and for the agreement of ranks */
-    size_t elem_nbytes; /* of an element in that form */
+    size_t elem_nbytes; /* of an encoded element */
     bool (*applies)(const struct fsdp_tensor *tensor);
-    /* Enqueue. amax (device scalar): the tensor's greatest absolute value, the same on all ranks;
-     * elements may be those of any rows of the tensor. */
+    /* Enqueue, for nelem elements of any rows of the tensor. amax (device scalar): the whole
+     * tensor's greatest absolute value, the same on all ranks. */
     int (*encode)(struct fsdp_lane *lane, void *dst, const float *src, size_t nelem,
                   const double *amax, struct fsdp_err *err);
     int (*decode)(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
@@ -169,10 +172,12 @@ int fsdp_opts_regather_size(const struct fsdp_opts *opts);
  * is changed. FSDP_EINVAL names the known keys. Local. */
 int fsdp_unit_override_parse(struct fsdp_unit_override *out, char *text, struct fsdp_err *err);
 
-/* Plans, allocates and agrees. Where memory is short, the error (FSDP_ENOMEM) tells which settings
- * would save most, and a rank that lacks it logs the plan and what every setting would save.
- * Parameters hold nothing until fsdp_init_params or a load. The tree, device and mesh are borrowed
- * until destroy. Collective, blocks. FSDP_EMISMATCH names the first differing item and the rank. */
+/* Plans, allocates, and compares the plan with the other ranks'. Parameters hold nothing until
+ * fsdp_init_params or a load. The tree, device and mesh are borrowed until destroy. Collective,
+ * blocks.
+ * FSDP_ENOMEM says which settings would save most memory; a rank that lacks it logs its plan and
+ * what every setting would save. FSDP_EMISMATCH names the first differing item and the rank. Where
+ * a setting is at fault, err->setting names it. */
 int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
                 const struct fsdp_opts *opts, struct fsdp_device *device, struct fsdp_mesh *mesh,
                 struct fsdp_err *err);
@@ -209,10 +214,13 @@ struct fsdp_view {
 float fsdp_view_grad_beta(const struct fsdp_view *view, int param);
 
 /* Begins micro-step `index` (0 .. accumulation-1) of the training program, or an evaluation pass
- * (index 0). Collective, enqueues. */
+ * (index 0); and ends it. FSDP_EINVAL where the schedule expects something else. Collective,
+ * enqueue. */
 int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struct fsdp_err *err);
 int fsdp_micro_end(struct fsdp *f, struct fsdp_err *err);
-/* Collective, enqueues. */
+/* Enters a module for a phase: *out shows its parameters (in BACKWARD also its gradients), valid
+ * until the module is left. enter gathers what is not there yet, leave frees and reduces as the
+ * schedule says. FSDP_EINVAL names the module that is expected instead. Collective, enqueue. */
 int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_view *out,
                       struct fsdp_err *err);
 int fsdp_module_leave(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_err *err);
@@ -241,28 +249,28 @@ struct fsdp_step_result {
     bool skipped;     /* gradients were not finite, and the loss is scaled: nothing changed */
     double control[FSDP_CONTROL_NELEM]; /* summed over all ranks */
 };
-/* Clip, update the local shard. Collective, enqueues; asking for the result (not NULL) waits on the
- * host for this step. */
+/* The optimizer step: the global gradient norm, clipping, the update of this rank's shards.
+ * Collective, enqueues; with a result (not NULL) the host waits for this step. */
 int fsdp_step(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_step_result *result,
               struct fsdp_err *err);
 /* The result of the latest step. Waits for the compute lane. Local. */
 int fsdp_step_result(struct fsdp *f, struct fsdp_step_result *out, struct fsdp_err *err);
-/* The loss scale, for checkpoints; a scale of 0 where the loss is not scaled. Setting has no effect
- * there, nor with a scale of 0; FSDP_EINVAL for one that cannot be. Wait for the compute lane.
- * Local; the same on every rank. */
+/* The loss scale, for checkpoints: a scale of 0 means that the loss is not scaled. Setting has no
+ * effect on such an engine, nor with a scale of 0; FSDP_EINVAL for one outside of 2^-120 .. 2^120
+ * or bad counts. Wait for the compute lane. Local; the same values on every rank. */
 struct fsdp_scaler_state {
     double scale;
     int64_t good_steps, nskipped;
 };
 int fsdp_scaler_get(struct fsdp *f, struct fsdp_scaler_state *out, struct fsdp_err *err);
 int fsdp_scaler_set(struct fsdp *f, const struct fsdp_scaler_state *state, struct fsdp_err *err);
-/* What else only the first step's end would do first, on a GPU: the sums between replicas connect,
- * the kernels of the update are loaded, which may wait for all that runs there. After micro-steps
- * whose gradients are to be thrown away, and fsdp_sync; then fsdp_step_reset. The sums are of those
- * gradients, the rest works on memory of its own: weights and state stay as they are. Collective,
- * blocks. */
+/* Warm-up of what fsdp_step does for the first time, so that on a GPU the first real step is not
+ * slow: communicators between replicas connect, and the kernels of the update are loaded. Call it
+ * after micro-steps whose gradients are thrown away and fsdp_sync, and fsdp_step_reset after it.
+ * Weights and optimizer state stay as they are. Collective, blocks. */
 int fsdp_warm(struct fsdp *f, struct fsdp_err *err);
-/* Sums device values over all ranks (evaluation loss). Collective, blocks. */
+/* values[nelem], at most FSDP_CONTROL_NELEM on the device, become their sums over all ranks (an
+ * evaluation's loss). Collective, blocks. */
 int fsdp_control_sum(struct fsdp *f, double *values, int nelem, struct fsdp_err *err);
 /* Waits for all lanes. Local, blocks. */
 int fsdp_sync(struct fsdp *f, struct fsdp_err *err);
@@ -347,8 +355,8 @@ int fsdp_grad_hook_set(struct fsdp *f, fsdp_grad_hook_f *fn, void *ctx, struct f
  * follow the weights: a training step is refused while a unit is unsharded by hand. Collective,
  * blocks. */
 int fsdp_unshard(struct fsdp *f, int module, struct fsdp_err *err);
-/* Gives that memory back; nothing happens where the unit is not unsharded by hand. Local, waits for
- * all lanes. */
+/* Frees that memory; does nothing where the unit is not unsharded by hand. Local, waits for all
+ * lanes. */
 int fsdp_reshard(struct fsdp *f, int module, struct fsdp_err *err);
 /* A whole parameter of a unit that is unsharded by hand, in the unit's param_dtype; NULL
  * otherwise. Local. */
@@ -396,17 +404,17 @@ struct fsdp_snapshot;
 int fsdp_snapshot_create(struct fsdp_snapshot **out, struct fsdp *f, uint64_t budget_nbytes,
                          double timeout_s, struct fsdp_err *err);
 void fsdp_snapshot_destroy(struct fsdp_snapshot *snapshot);
-/* The state as it is after all that was enqueued so far. It is copied flat by flat on a lane of its
- * own; the next update of a flat waits for its copy. What the budget has no room for is not copied
- * but read where it is, and its next update waits on the host until it was read
- * (FSDP_ETIMEDOUT after timeout_s). Local, enqueues. */
+/* Takes the state as it is after all that was enqueued so far. It is copied on a lane of its own,
+ * one flat buffer of a unit after the other; the next update of a flat waits for its copy. What the
+ * budget has no room for is not copied: it is read in place, and its next update waits on the host
+ * until it was read (FSDP_ETIMEDOUT after timeout_s). Local, enqueues. */
 int fsdp_snapshot_take(struct fsdp_snapshot *snapshot, struct fsdp_err *err);
-/* fsdp_state_each of the state that was taken; each slice is read in one visit, as often as one
- * likes in others only if it was copied. io->write is refused. From any one thread, which may be
- * another than the engine's. Blocks. */
+/* fsdp_state_each for the state that was taken. Slices that were copied can be visited again; one
+ * that was not is read in its first visit. io->write is refused. From one thread at a time, which
+ * may be another than the engine's. Blocks. */
 int fsdp_snapshot_each(struct fsdp_snapshot *snapshot, fsdp_slice_f *fn, void *ctx,
                        struct fsdp_err *err);
-/* It is not read any more; no update waits for a reader. Any thread. */
+/* Nobody reads the snapshot any more, so that no update waits for a reader. Any thread. */
 void fsdp_snapshot_release(struct fsdp_snapshot *snapshot);
 
 /* ---- where a step is, for a watchdog --------------------------------------------------------- */
@@ -432,15 +440,16 @@ struct fsdp_memory_row {
 /* Rows of the memory plan in printing order, of fsdp_plan's engines too; returns their count,
  * writes at most max. Local. */
 int fsdp_memory_plan(const struct fsdp *f, struct fsdp_memory_row *rows, int max);
+/* Units, the root among them. Local. */
 int fsdp_unit_count(const struct fsdp *f);
 /* FNV hash of (units, schedule, options) that the ranks agreed on. */
 uint64_t fsdp_plan_hash(const struct fsdp *f);
 
 /* ---- the schedule, to look at (docs/schedule.md) --------------------------------------------- */
 
-/* Plans as fsdp_create does, for ranks that are not there: no memory, no communicators. What comes
- * back is for the fsdp_schedule_* calls and fsdp_destroy alone. FSDP_EINVAL for a shape or options
- * that cannot work. Local. */
+/* Plans as fsdp_create does for a mesh of this shape, whose ranks need not exist: no memory, no
+ * communicators. *out is good for fsdp_schedule_*, fsdp_memory_plan and fsdp_destroy alone.
+ * FSDP_EINVAL for a shape or options that cannot work. Local. */
 int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const struct fsdp_opts *opts,
               struct fsdp_device *device, struct fsdp_mesh_shape shape, struct fsdp_err *err);
 

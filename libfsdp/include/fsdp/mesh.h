@@ -37,7 +37,9 @@ struct fsdp_strategy_info {
 };
 /* NULL for a number out of range. Static. */
 const struct fsdp_strategy_info *fsdp_strategy_info(enum fsdp_strategy strategy);
+/* "FULL_SHARD", ...; "?" for a number out of range. Static. */
 const char *fsdp_strategy_name(enum fsdp_strategy strategy);
+/* In either case. FSDP_EINVAL lists the names. Local. */
 int fsdp_strategy_parse(enum fsdp_strategy *out, const char *text, struct fsdp_err *err);
 
 struct fsdp_mesh_shape {
@@ -46,8 +48,8 @@ struct fsdp_mesh_shape {
     int inner_size;    /* 0, or: two levels, so many ranks of the shard group a node */
 };
 /* Shape for a strategy on a node map. shard_size 0 means the strategy's own: the world for *_SHARD,
- * 1 for NO_SHARD, the ranks of a node for HYBRID_*. FSDP_EINVAL names the mend: a shard_size that
- * does not divide the world; under HYBRID_* nodes of unequal rank counts, or shard groups that
+ * 1 for NO_SHARD, the ranks of a node for HYBRID_*. FSDP_EINVAL says what to change: a shard_size
+ * that does not divide the world; under HYBRID_* nodes of unequal rank counts, or shard groups that
  * cross nodes without shard_size asking for whole nodes. Local. */
 int fsdp_mesh_shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy, int shard_size,
                         const struct fsdp_node_map *nodes, struct fsdp_err *err);
@@ -58,8 +60,8 @@ int fsdp_mesh_shape_regather(struct fsdp_mesh_shape *shape, int k, struct fsdp_e
 
 /* Two levels: where the shard group spans nodes, gathers go over the nodes first and then inside
  * each, reductions the other way, so that a unit's bytes enter a node once and not once a rank.
- * Sets inner_size; to 0 where the group stays in a node or has one rank on each. FSDP_EINVAL names
- * the mend for nodes of unequal rank counts, or ranks not in blocks. Local. */
+ * Sets inner_size; to 0 where the group stays in a node or has one rank on each. FSDP_EINVAL says
+ * what to change for nodes of unequal rank counts, or ranks not in blocks. Local. */
 int fsdp_mesh_shape_two_level(struct fsdp_mesh_shape *shape, const struct fsdp_node_map *nodes,
                               struct fsdp_err *err);
 
@@ -81,7 +83,9 @@ struct fsdp_mesh {
     struct fsdp_oob *oob;        /* borrowed */
 };
 
-/* Collective. Blocks. */
+/* Makes all communicators of the mesh with this backend (comm.h) and deadline of every wait.
+ * nodes is borrowed by this call, oob and device until destroy. Fails on all ranks or on none;
+ * errors as of fsdp_comm_create. Collective, blocks. */
 int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const char *backend,
                      double timeout_s, const struct fsdp_node_map *nodes, struct fsdp_oob *oob,
                      struct fsdp_device *device, struct fsdp_err *err);

@@ -18,7 +18,7 @@ struct fsdp_module_tree;
 
 enum {
     FSDP_PARAM_FROZEN = 1,  /* gathered like the others, not trained */
-    FSDP_PARAM_IGNORED = 2, /* left whole on every rank, and not trained */
+    FSDP_PARAM_IGNORED = 2, /* whole on every rank, not trained */
 };
 
 /* Empty tree. Its names are copied. */
@@ -49,13 +49,17 @@ int fsdp_module_tie(struct fsdp_module_tree *tree, int module, int param, const 
 struct fsdp_act_bytes {
     size_t saved, recomputed, work, cheap;
 };
+/* Local. */
 int fsdp_module_set_act(struct fsdp_module_tree *tree, int module, struct fsdp_act_bytes bytes,
                         struct fsdp_err *err);
 
+/* Parameters of the tree; aliases are none of their own. */
 int fsdp_param_count(const struct fsdp_module_tree *tree);
+/* Lives as long as the tree. */
 const char *fsdp_module_name(const struct fsdp_module_tree *tree, int module);
 /* Name and shape of a parameter, dtype F32. The name lives as long as the tree. */
 struct fsdp_tensor fsdp_param_tensor(const struct fsdp_module_tree *tree, int param);
+/* Elements of all parameters together. */
 uint64_t fsdp_param_nelem_total(const struct fsdp_module_tree *tree);
 /* Alias k of the tree: its name and the parameter it names. Returns false past the last one. */
 bool fsdp_module_alias(const struct fsdp_module_tree *tree, int k, const char **alias, int *param);

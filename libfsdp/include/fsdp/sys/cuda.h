@@ -28,7 +28,8 @@ struct fsdp_cuda_backend {
     const char *built;   /* versions of what it was built with, one line */
     /* The library's own fsdp_log_set. */
     void (*log_set)(fsdp_log_f *fn, void *ctx, enum fsdp_log_level max_level);
-    /* How many GPUs there are that it can use. What is missing is named with the mend. */
+    /* How many GPUs there are that it can use. An error says what is missing and how to get
+     * it. */
     int (*probe)(int *ndevices, struct fsdp_err *err);
     const struct fsdp_device_ops *device_ops;
     const struct fsdp_comm_ops *comm_ops; /* NULL: built without NCCL */
