@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * config.h: the settings of a training run: one YAML file of sections and keys, and
- * section.key=value overrides from the command line. The table in config.c is the only place that
- * names keys, defaults, help and what is allowed.
+ * section.key=value overrides from the command line. The table in config_table.c is the only place
+ * that names keys, defaults, help and what is allowed.
  */
 #ifndef CONFIG_H
 #define CONFIG_H
