@@ -125,4 +125,46 @@ static void test_lanes(const char *mode, struct fsdp_device *device, bool asynch
     fsdp_lane_destroy(b);
 }
 
+/* On CUDA: a call of the host that blocks its lane holds up no kernel and no copy of another; and a
+ * poll that finds the lane's work unfinished is no error of the next launch. */
+static inline void test_blocked(struct fsdp_device *device)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_lane *blocked = NULL, *other = NULL;
+    struct fsdp_event *event = NULL;
+    atomic_int open = 0, *gate = &open;
+    double *x = fsdp_device_alloc(device, 4 * sizeof *x, "x", &err);
+    double *seen = fsdp_host_alloc(device, 4 * sizeof *seen, "seen", &err);
+    bool done = true;
+    int rc = x && seen ? FSDP_OK : FSDP_ENOMEM;
+
+    rc = rc ? rc : fsdp_lane_create(&blocked, device, "blocked", &err);
+    rc = rc ? rc : fsdp_lane_create(&other, device, "other", &err);
+    rc = rc ? rc : fsdp_event_create(&event, device, &err);
+    if (rc) {
+        ok(false, "lanes and memory: %s", err.text);
+        return;
+    }
+    for (int i = 0; i < 4; i++)
+        seen[i] = i + 1;
+    rc = fsdp_lane_call(blocked, pass_gate, &gate, sizeof gate, &err);
+    rc = rc ? rc : fsdp_event_record(event, blocked, &err);
+    rc = rc ? rc : fsdp_event_done(event, &done, &err);
+    rc = rc ? rc : fsdp_copy(other, x, seen, 4 * sizeof *x, &err);
+    rc = rc ? rc : fsdp_max_rows(other, x, x, 2, 2, &err);
+    rc = rc ? rc : fsdp_copy(other, seen, x, 2 * sizeof *x, &err);
+    rc = rc ? rc : fsdp_lane_sync(other, &err);
+    ok(!rc && !done && seen[0] == 3 && seen[1] == 4,
+       "kernels and copies beside a call that blocks: %g %g %s", seen[0], seen[1], err.text);
+    atomic_store(&open, 1);
+    rc = fsdp_lane_sync(blocked, &err);
+    rc = rc ? rc : fsdp_event_done(event, &done, &err);
+    ok(!rc && done, "which ends then: %s", err.text);
+    fsdp_lane_destroy(blocked);
+    fsdp_lane_destroy(other);
+    fsdp_event_destroy(event);
+    fsdp_host_free(device, seen);
+    fsdp_device_free(device, x);
+}
+
 #endif

@@ -16,6 +16,7 @@ int main(void)
     run_arithmetic(lane);
     fsdp_lane_destroy(lane);
     test_lanes("cuda", device, true);
+    test_blocked(device);
     fsdp_device_close(device);
     return tap_done();
 }

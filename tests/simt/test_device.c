@@ -188,6 +188,7 @@ int main(void)
     run_arithmetic(lane);
     fsdp_lane_destroy(lane);
     test_lanes("simt", device, true);
+    test_blocked(device);
     test_own(device);
     test_other_thread(device);
     test_stale_error(device);
