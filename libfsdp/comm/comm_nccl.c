@@ -254,6 +254,7 @@ static int issue(struct nccl_comm *h, const struct nccl_op *op, void *recv, cons
 
     if (rc == ncclInProgress)
         rc = nccl_lib_settle(h->comm, &h->failed, DBL_MAX, NULL, NULL);
+    h->unsettled = rc == ncclInProgress;
     if (rc == ncclSuccess)
         return pending_end(h, op, err);
     wait_for_cause(h);

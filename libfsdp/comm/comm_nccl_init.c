@@ -218,6 +218,7 @@ static ncclResult_t split(struct nccl_comm *h, ncclConfig_t *config, double dead
     ncclResult_t rc = ncclCommSplit(parent->comm, h->group->color, h->group->rank, child, config);
     if (rc == ncclSuccess || rc == ncclInProgress)
         rc = nccl_lib_settle(parent->comm, &parent->failed, deadline, h->oob, lost);
+    parent->unsettled = rc == ncclInProgress || rc == ncclRemoteError;
     pthread_mutex_unlock(&parent->issue);
     if (rc == ncclSuccess)
         h->comm = *child;

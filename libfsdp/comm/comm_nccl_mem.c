@@ -30,6 +30,7 @@ static int block_register(struct nccl_comm *h, struct nccl_block *b, size_t nbyt
     if (rc == ncclInProgress)
         rc = nccl_lib_settle(h->comm, &h->failed, fsdp_time_now() + h->group->timeout_s, h->oob,
                              NULL);
+    h->unsettled = rc == ncclInProgress || rc == ncclRemoteError;
     pthread_mutex_unlock(&h->issue);
     FSDP_TRY(nccl_status(h, err));
     if (rc == ncclSuccess)

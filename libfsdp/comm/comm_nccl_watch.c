@@ -251,12 +251,13 @@ static void watch_errors(struct watch *w, double now)
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* Revoking stops what is on the GPU and frees nothing; an abort frees, too, and so may wait for the
- * work of other communicators. destroy does it then. */
+ * work of other communicators. destroy does it then. Where a call is under way NCCL (2.28) forgets,
+ * when it revokes, that it has ended and freed that call. */
 static void end_work(struct nccl_comm *h)
 {
     pthread_mutex_lock(&h->issue);
     ncclResult_t rc = ncclInProgress;
-    if (nccl_lib_can_revoke()) {
+    if (nccl_lib_can_revoke() && !h->unsettled) {
         rc = nccl_lib_revoke(h->comm);
         if (rc == ncclSuccess || rc == ncclInProgress)
             rc = nccl_lib_settle(h->comm, NULL, fsdp_time_now() + REVOKE_S, NULL, NULL);

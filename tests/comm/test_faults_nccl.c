@@ -415,7 +415,8 @@ static int nosplit_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
     return 0;
 }
 
-/* Nothing fails: NCCL connects while the watch thread goes on looking. */
+/* NCCL connects while the watch thread goes on looking: nothing fails, or (variant 1) the other
+ * rank ends it. */
 static int slow_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
     const struct plan *plan = arg;
@@ -425,8 +426,11 @@ static int slow_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
 
     if (!begin(&env, &comm, plan, oob, nodes, FOREVER_S))
         return 1;
+    if (plan->variant && oob->rank != VICTIM)
+        fsdp_comm_abort(comm, "no need of it");
     int rc = reduce(&env, comm, 3, &err);
-    check(plan->board, rc == FSDP_OK, "rank %d: %s", oob->rank, err.text);
+    check(plan->board, rc == (plan->variant ? FSDP_ECANCELED : FSDP_OK), "rank %d: %d %s",
+          oob->rank, rc, err.text);
     finish(&env, comm);
     return 0;
 }
@@ -434,6 +438,7 @@ static int slow_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
 int main(void)
 {
     run(slow_main, 2, 1, "slow", 0, 0, "a first operation that takes long");
+    run(slow_main, 2, 1, "slow", 1, 0, "the same, aborted meanwhile");
     run(killed_main, 3, 2, NULL, 0, 1, "killed");
     run(stopped_main, 3, 2, NULL, 0, 1, "stopped");
     run(late_main, 3, 1, NULL, 0, 0, "late");

@@ -291,6 +291,10 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
 {
     if (flags || comm->faults.norevoke)
         return refuse("revoke takes no flags, or not at all");
+    if (comm->has_thread && atomic_load(&comm->state) == ncclInProgress) {
+        fprintf(stderr, "nccl stand-in: revoked while a call is under way\n");
+        abort();
+    }
     atomic_store(&comm->revoked, true);
     return job_start(comm, JOB_REVOKE);
 }
