@@ -85,7 +85,6 @@ TOOLS    := $(foreach s,$(CKPT_SRC),$(call prog_of,$(s)))
 PROGRAMS := $(TOOLS) $(foreach s,$(TOOL_SRC),$(call prog_of,$(s)))
 BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_*.c)))
 TESTS    := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/test_*.c)))
-BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_*.c)))
 NCCL_SIM := $(BIN)/tests/simt/libfsdp-nccl-sim.so
 HEADERS  := $(wildcard libfsdp/include/fsdp/*.h libfsdp/include/fsdp/sys/*.h ckpt/include/ckpt/*.h)
 C_FILES   = $(sort $(shell find libfsdp launcher ckpt models tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh'))

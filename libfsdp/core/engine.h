@@ -94,7 +94,7 @@ struct fsdp {
     struct program *current; /* NULL between programs */
     int cursor;
     atomic_uint_least64_t progress, comm_ns; /* for other threads (progress.c) */
-    bool broken; /* a call was refused in mid-step; fsdp_step_reset mends it */
+    bool broken; /* a call was refused in mid-step: nothing goes on until fsdp_step_reset */
 
     /* the optimizer */
     const struct optimizer *optimizer;

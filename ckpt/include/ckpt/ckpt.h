@@ -93,14 +93,15 @@ struct ckpt_save_args {
     }
 
 struct ckpt_save_result {
-    uint64_t nbytes; /* written by all ranks, as stored */
+    uint64_t nbytes; /* written by all ranks together, as stored */
     double seconds;
     char path[4096]; /* of the published checkpoint */
     bool staged;     /* it is in the staging folders, and not in root */
 };
-/* Collective, blocks, ends in one agreed status. On failure nothing is published and what was
- * written is removed; only where the ranks can no longer agree after the commit (one of them is
- * lost), the checkpoint is good and stays. FSDP_EEXIST if that step is already there. */
+/* Saves a checkpoint and publishes it; *out (NULL is allowed) says where. Collective, blocks, ends
+ * in one agreed status. On failure nothing is published and what was written is removed. The one
+ * exception: where a rank is lost after the commit, so that the ranks can no longer agree, the
+ * checkpoint is good and stays. FSDP_EEXIST if that step is already there. */
 int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, struct fsdp_oob *oob,
               struct fsdp_err *err);
 
@@ -115,7 +116,7 @@ int ckpt_saving_begin(struct ckpt_saving **out, const struct ckpt_save_args *arg
                       struct fsdp_err *err);
 /* Would ckpt_saving_end return at once? Local. */
 bool ckpt_saving_is_done(const struct ckpt_saving *saving);
-/* Waits for it and frees it; what ckpt_save returned. Local, blocks. */
+/* Waits for the save, frees its handle and returns what ckpt_save returned. Local, blocks. */
 int ckpt_saving_end(struct ckpt_save_result *out, struct ckpt_saving *saving, struct fsdp_err *err);
 
 /* ---- staged checkpoints: from the nodes' folders to the store -------------------------------- */
@@ -154,7 +155,7 @@ int ckpt_flush(struct ckpt_save_result *out, const struct ckpt_flush_args *args,
 /* ckpt_flush on a thread of its own, as ckpt_saving_begin; gives_up is the handle's. */
 int ckpt_flushing_begin(struct ckpt_saving **out, const struct ckpt_flush_args *args,
                         struct fsdp_oob *oob, struct fsdp_err *err);
-/* In so many seconds this rank's part of a flush gives up. Local. */
+/* This rank's part of the flush gives up after so many seconds. Local. */
 void ckpt_flushing_limit(struct ckpt_saving *flushing, double seconds);
 
 /* Removes all but the newest `keep` published checkpoints of root (0 keeps all), and remains of
@@ -239,12 +240,16 @@ struct ckpt;
  * missing, truncated, stray, overlapping. Local, blocks.
  */
 int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err);
+/* NULL is allowed. */
 void ckpt_close(struct ckpt *ckpt);
 
+/* What was opened. Texts and tensors live until ckpt_close; indices are below the count that stands
+ * beside them. Local, thread safe. */
 const char *ckpt_path(const struct ckpt *ckpt);
 enum ckpt_format ckpt_format(const struct ckpt *ckpt);
 int64_t ckpt_step(const struct ckpt *ckpt);           /* -1 where not known */
 const char *ckpt_state_json(const struct ckpt *ckpt); /* NULL where there is none */
+/* The mesh that saved it, as in fsdp_state_layout; 1 x 1 where it is not known. */
 void ckpt_mesh(const struct ckpt *ckpt, int *shard_size, int *replicate_size);
 int ckpt_ntensors(const struct ckpt *ckpt);
 const struct ckpt_tensor *ckpt_tensor_at(const struct ckpt *ckpt, int i);

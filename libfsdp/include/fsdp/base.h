@@ -110,7 +110,8 @@ enum fsdp_log_level { FSDP_LOG_ERROR, FSDP_LOG_WARN, FSDP_LOG_INFO, FSDP_LOG_DEB
 
 typedef void fsdp_log_f(void *ctx, enum fsdp_log_level level, const char *text);
 
-/* Libraries never print. They log lines through this callback; NULL (the default) drops them. */
+/* Libraries never print. They log lines through this callback; NULL (the default) drops them.
+ * Thread safe: it is called by one thread at a time, and must not log itself. */
 void fsdp_log_set(fsdp_log_f *fn, void *ctx, enum fsdp_log_level max_level);
 void fsdp_log(enum fsdp_log_level level, const char *fmt, ...) FSDP_PRINTF(2, 3);
 
@@ -132,6 +133,7 @@ void *fsdp_alloc_grow(void *array, size_t nelem, size_t *max, size_t elem_nbytes
 void *fsdp_alloc_reserve(void *array, size_t nelem, size_t *max, size_t want, size_t elem_nbytes,
                          const char *name, struct fsdp_err *err);
 void fsdp_free(void *ptr);
+/* Texts of the caller's, freed with fsdp_free; NULL with err set (FSDP_ENOMEM). */
 char *fsdp_strdup(const char *text, struct fsdp_err *err);
 char *fsdp_sprintf(struct fsdp_err *err, const char *fmt, ...) FSDP_PRINTF(2, 3);
 /* Allocations so far: a step loop that allocates shows here. */
@@ -207,12 +209,12 @@ struct fsdp_slice {
     int replica, nreplica;
 };
 
-/* Number of elements; callers validated shapes with fsdp_tensor_check first. 1 for a scalar. */
+/* Number of elements, 1 for a scalar. Not checked for overflow: call fsdp_tensor_check first. */
 uint64_t fsdp_tensor_nelem(const struct fsdp_tensor *tensor);
 uint64_t fsdp_box_nelem(const struct fsdp_box *box, int ndim);
 /* Product of the dimensions after the first; 1 for 0-d and 1-d tensors. */
 uint64_t fsdp_tensor_row_nelem(const struct fsdp_tensor *tensor);
-/* Refuses more than FSDP_MAX_DIMS dimensions, unknown dtypes, and sizes over 2^62 bytes. */
+/* FSDP_EINVAL for more than FSDP_MAX_DIMS dimensions, unknown dtypes, and sizes over 2^62 bytes. */
 int fsdp_tensor_check(const struct fsdp_tensor *tensor, struct fsdp_err *err);
 /* out = a ∩ b. Returns false (and an all-zero out) where they do not meet. A scalar meets itself.
  */

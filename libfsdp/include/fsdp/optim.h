@@ -93,6 +93,7 @@ enum fsdp_schedule_kind {
     FSDP_SCHEDULE_COSINE, /* likewise, half a cosine */
     FSDP_SCHEDULE_WSD,    /* warm-up, stable, then linear decay over the last decay_steps */
 };
+/* From "constant", "linear", "cosine" or "wsd"; FSDP_EINVAL lists them. Local. */
 int fsdp_schedule_parse(enum fsdp_schedule_kind *out, const char *text, struct fsdp_err *err);
 
 struct fsdp_schedule {
