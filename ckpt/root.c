@@ -75,13 +75,21 @@ int ckpt_note_read(char **out, const char *root, const char *name, struct fsdp_e
     return rc;
 }
 
+/* Where a note is written before it takes its name: a name that a collection of remains knows, and
+ * always the same, so that killed writers leave one. */
+static char *temp_of(const char *path, const char *name, struct fsdp_err *err)
+{
+    return fsdp_sprintf(err, "%s.tmp.%016llx", path,
+                        (unsigned long long)fsdp_hash(FSDP_HASH_SEED, name, strlen(name)));
+}
+
 int ckpt_note_write(const char *root, const char *name, const char *text, struct fsdp_err *err)
 {
     const struct ckpt_store_ops *ops;
     size_t nbytes = strlen(text);
     FSDP_TRY(ckpt_store_of(&ops, root, err));
     char *path = ckpt_path_join(root, name, err);
-    char *temp = path ? fsdp_sprintf(err, "%s.tmp", path) : NULL;
+    char *temp = path ? temp_of(path, name, err) : NULL;
     int rc = FSDP_ENOMEM;
     if (temp && ckpt_path_is_url(root)) { /* an object is replaced at one instant */
         rc = ckpt_store_replace(ops, path, text, nbytes, err);
@@ -102,7 +110,7 @@ int ckpt_note_remove(const char *root, const char *name, struct fsdp_err *err)
     const struct ckpt_store_ops *ops;
     FSDP_TRY(ckpt_store_of(&ops, root, err));
     char *path = ckpt_path_join(root, name, err);
-    char *temp = path ? fsdp_sprintf(err, "%s.tmp", path) : NULL; /* of a writer that was killed */
+    char *temp = path ? temp_of(path, name, err) : NULL; /* of a writer that was killed */
     if (temp && !ckpt_path_is_url(root))
         ckpt_store_remove(ops, temp, NULL);
     int rc = path ? ckpt_store_remove(ops, path, err) : FSDP_ENOMEM;

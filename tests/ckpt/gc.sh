@@ -60,6 +60,18 @@ ok "$([ $? = 0 ] && grep -q '^stays  *ck/copy.tmp.' log; echo $?)" "what is bein
 kill -CONT $pid
 wait $pid
 ok "$([ $? = 0 ] && "$BIN/ckpt-diff" ck/copy ck/step-00000002 >log; echo $?)" "and is finished"
+# A run that is killed while it writes its note leaves the beginnings of one.
+for at in $(seq 60); do
+    rm -rf noted
+    { CKPT_FAULT=kill:$at "$BIN/fsdp-launch" run.yaml checkpoint.path=noted >log 2>err; } 2>>noise
+    compgen -G 'noted/running.json.tmp*' >half && break
+done
+touch -d '59 minutes ago' "$(cat half)"
+gc noted
+ok "$([ $? = 0 ] && [ -e "$(cat half)" ] && grep -q "^stays  *$(cat half) " log; echo $?)" "half a note: a young one stays"
+touch -d '2 hours ago' "$(cat half)"
+gc noted
+ok "$([ $? = 0 ] && [ -s half ] && [ ! -e "$(cat half)" ] && grep -q "^removed  *$(cat half) " log; echo $?)" "an old one goes"
 gc nowhere
 ok "$([ $? = 1 ] && holds err nowhere; echo $?)" "a folder that is not there"
 "$BIN/ckpt-info" --older 2h ck >log 2>err
