@@ -99,7 +99,8 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
 /* Is it worth it that the same call goes on where this one was? */
 static bool keeps(const struct ckpt_job *job, int rc)
 {
-    return job->journal.file && (rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC);
+    return (job->journal.file || job->notes) &&
+           (rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC);
 }
 
 /* The output goes while the journal's lock keeps other runs of the job away. One that comes before
@@ -114,6 +115,19 @@ static void drop_temp(struct ckpt_job *job)
         ckpt_store_remove(job->store, job->temp, NULL);
     }
     fsdp_free(journal);
+}
+
+/* In a flat store: unless all is there and published, by a word whose answer was lost or by the
+ * same command elsewhere, or that cannot be told. */
+static void drop_flat(struct ckpt_job *job)
+{
+    bool published = false;
+    if (job->args->output == CKPT_OUTPUT_NATIVE &&
+        (ckpt_is_published(&published, job->store, job->final, NULL) ||
+         (published && ckpt_job_is_published(job))))
+        return;
+    ckpt_store_remove_tree(job->store, job->out, NULL);
+    ckpt_store_remove_tree(job->store, job->temp, NULL);
 }
 
 static int run(struct ckpt_job *job, struct fsdp_err *err)
@@ -172,12 +186,11 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
         if (kept)
             fsdp_log(FSDP_LOG_INFO,
                      "what was written is kept in '%s'; the same command goes on from there",
-                     job.temp);
-        else if (!job.store->flat)
+                     job.notes ? job.out : job.temp);
+        else if (job.notes)
+            drop_flat(&job);
+        else
             drop_temp(&job);
-        else if (args->output != CKPT_OUTPUT_NATIVE ||
-                 ckpt_attempt_retract(job.store, job.final, ckpt_path_base(job.temp)))
-            ckpt_store_remove_tree(job.store, job.temp, NULL);
     }
     ckpt_journal_close(&job.journal);
     ckpt_job_files_free(&job);

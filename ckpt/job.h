@@ -8,6 +8,7 @@
  *   job_name.c     what the output is called, what must not be overwritten, the temporary folder
  *   job_read.c     elements of output tensors, out of stored ones
  *   job_move.c     threads that read, convert, prove and write; job_sink.c: where they write
+ *   job_notes.c    in a flat store: which files are done
  *   job_dcp.c      what torch's checkpoints have around the elements
  *   job_publish.c  what goes along (index, configuration; job_manifest.c), and the final name
  *   job.c          the steps in order
@@ -70,9 +71,12 @@ struct ckpt_job {
     const struct ckpt_reshard_args *args;
     const struct ckpt_store_ops *store; /* of the output */
     char *final;                        /* the output's name */
-    char *temp;                         /* folder beside it that holds `out` and the journal */
-    char *out;                          /* what becomes `final` */
+    char *temp; /* folder beside it that holds `out` and the journal; in a flat store notes */
+    char *out;  /* what becomes `final`; in a flat store where the files go */
     bool folder, cast, made_temp;
+    bool notes;            /* a flat store's folder: what is done is noted */
+    bool resumes;          /* and was, by an earlier run of this job */
+    char attempt[37];      /* a uuid: of native files' folder */
     enum fsdp_dtype dtype; /* if cast */
     uint64_t key;          /* of source and options: the same job has the same temporary folder */
     struct ckpt_journal journal;
@@ -142,8 +146,13 @@ void ckpt_job_files_free(struct ckpt_job *job);
 /* job_name.c */
 /* The final name; refuses one that would hurt the input. */
 int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err);
+/* In a flat store: is this job's attempt what the manifest names? */
+bool ckpt_job_is_published(const struct ckpt_job *job);
 /* When all is arranged: the job's key, which names the temporary folder. */
 int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err);
+/* What job->temp is called when the output has its name, until it is gone: an empty folder of the
+ * first name would not say whether the run that made it had begun or ended. */
+char *ckpt_job_done_name(const struct ckpt_job *job, struct fsdp_err *err);
 /* Refuses an existing output. *done: it is that of this very job, which was killed when it had
  * published it. */
 int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err);
@@ -156,6 +165,30 @@ int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err);
 int ckpt_job_read(uint64_t *sum, uint32_t *crc32c, const struct ckpt_job *job,
                   const struct ckpt_job_part *part, const struct fsdp_box *box, void *dst,
                   void *scratch, size_t scratch_nbytes, struct fsdp_err *err);
+
+/* job_notes.c. What an output file has of an output tensor, out of a stored one. */
+struct ckpt_job_share {
+    int32_t tensor, stored;
+    uint64_t nelem, read, written; /* read, written: added to their fingerprints */
+};
+struct ckpt_job_shares {
+    struct ckpt_job_share *shares;
+    size_t nshares, max;
+};
+int ckpt_job_shares_add(struct ckpt_job_shares *shares, const struct ckpt_job_share *share,
+                        struct fsdp_err *err);
+void ckpt_job_shares_free(struct ckpt_job_shares *shares);
+/* Sets job->resumes and job->attempt if an earlier run of this job left notes; FSDP_EEXIST if
+ * another job did, whose files have these names. */
+int ckpt_job_notes_find(struct ckpt_job *job, struct fsdp_err *err);
+/* FSDP_EEXIST if another process began at the same time. */
+int ckpt_job_notes_begin(const struct ckpt_job *job, struct fsdp_err *err);
+/* The file is done: it is in the store. Thread safe. */
+int ckpt_job_note_add(const struct ckpt_job *job, int file, const struct ckpt_job_shares *shares,
+                      struct fsdp_err *err);
+/* *there: an earlier run has done the file, and it is still what that run sent. */
+int ckpt_job_note_recall(bool *there, struct ckpt_job_shares *out, struct ckpt_job *job, int file,
+                         struct fsdp_err *err);
 
 /* job_move.c */
 int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err);

@@ -34,7 +34,8 @@ struct task {
 };
 
 struct file_state {
-    int npending; /* tasks handed out and not yet done, and one for handing out */
+    int npending;                  /* tasks handed out and not yet done, and one for handing out */
+    struct ckpt_job_shares shares; /* for its note, if job->notes */
     /* torch's archives: what is done of each piece, and the CRC-32 of that. NULL in other files. */
     struct ckpt_job_piece *pieces;
     struct piece_state {
@@ -64,6 +65,15 @@ static void fail(struct mover *m, int rc, const struct fsdp_err *err)
     m->err = *err;
     for (int i = 0; i < m->job->nfiles; i++)
         ckpt_job_sink_stop(m->job->files[i].sink);
+}
+
+static void state_free(struct file_state *state)
+{
+    fsdp_free(state->pieces);
+    fsdp_free(state->done);
+    state->pieces = NULL;
+    state->done = NULL;
+    ckpt_job_shares_free(&state->shares);
 }
 
 /* ---- handing out ----------------------------------------------------------------------------- */
@@ -103,7 +113,7 @@ static int open_file(struct mover *m, struct fsdp_err *err)
                                           .header_nbytes = file->header_nbytes,
                                           .nbytes = file->nbytes,
                                           .window = job->window,
-                                          .replace = job->args->overwrite,
+                                          .replace = job->args->overwrite || job->resumes,
                                           .done_nbytes = done.nbytes,
                                           .done_crc32c = done.crc32c};
         rc = ckpt_job_sink_open(&file->sink, job->store, path, &args, err);
@@ -170,6 +180,40 @@ static bool has_piece(struct mover *m)
     return false;
 }
 
+/* A part of a file into the fingerprints; where a stored tensor is complete, it must be what was
+ * saved. */
+static int add_share(struct ckpt_job *job, const struct ckpt_job_share *share, struct fsdp_err *err)
+{
+    const struct ckpt_tensor *t = &job->ckpt->m.layout.tensors[share->stored];
+    job->tensors[share->tensor].fingerprint ^= share->written;
+    if (!t->has_fingerprint)
+        return FSDP_OK;
+    job->sums[share->stored] ^= share->read;
+    job->seen[share->stored] += share->nelem;
+    if (job->seen[share->stored] == fsdp_tensor_nelem(&t->tensor) &&
+        job->sums[share->stored] != t->fingerprint)
+        return ckpt_fingerprint_blame(job->ckpt, share->stored, job->sums[share->stored], err);
+    return FSDP_OK;
+}
+
+/* *there: an earlier run has done the next file; what it noted counts as done now. */
+static int recall_file(bool *there, struct mover *m, struct fsdp_err *err)
+{
+    struct ckpt_job *job = m->job;
+    struct ckpt_job_shares shares = {NULL, 0, 0};
+    uint64_t nbytes = 0;
+    int rc = ckpt_job_note_recall(there, &shares, job, m->file, err);
+    for (size_t i = 0; rc == FSDP_OK && i < shares.nshares; i++) {
+        const struct ckpt_job_share *share = &shares.shares[i];
+        rc = add_share(job, share, err);
+        nbytes += share->nelem * fsdp_dtype_nbytes(job->tensors[share->tensor].tensor.dtype);
+    }
+    m->done += nbytes;
+    m->resumed += nbytes;
+    ckpt_job_shares_free(&shares);
+    return rc;
+}
+
 /* The lock is held. *finished: a file whose last task was done before this was known, -1: none. */
 static bool next_task(struct task *task, int *finished, struct mover *m)
 {
@@ -177,11 +221,17 @@ static bool next_task(struct task *task, int *finished, struct mover *m)
     *finished = -1;
     while (!m->rc && m->file < m->job->nfiles) {
         if (!m->job->files[m->file].sink) {
-            int rc = open_file(m, &err);
+            bool there = false;
+            int rc = m->job->resumes ? recall_file(&there, m, &err) : FSDP_OK;
+            if (rc == FSDP_OK && !there)
+                rc = open_file(m, &err);
             if (rc) {
                 fail(m, rc, &err);
                 return false;
             }
+            m->file += there;
+            if (there)
+                continue;
         }
         task->file = m->file;
         task->nbytes = 0;
@@ -301,25 +351,23 @@ static int do_task(bool *recalled, struct worker *w, const struct task *task, st
 
 /* ---- accounts -------------------------------------------------------------------------------- */
 
-/* What a task read and wrote, into the fingerprints. *damaged: a stored tensor that is complete and
- * not what was saved, -1: none. The lock is held. */
-static void account(int *damaged, struct worker *w, const struct task *task)
+/* What a task read and wrote, into the fingerprints, and the notes of its file. The lock is held.
+ */
+static int account(struct worker *w, const struct task *task, struct fsdp_err *err)
 {
     struct ckpt_job *job = w->m->job;
-    *damaged = -1;
     for (int i = 0; i < task->nsegments; i++) {
         const struct segment *s = &task->segments[i];
-        const struct ckpt_job_part *from = &job->parts[s->part];
-        const struct ckpt_tensor *t = &job->ckpt->m.layout.tensors[from->tensor];
-        job->tensors[s->tensor].fingerprint ^= w->out_parts[i];
-        if (!t->has_fingerprint)
-            continue;
-        job->sums[from->tensor] ^= w->record.parts[i];
-        job->seen[from->tensor] += s->nelem;
-        if (job->seen[from->tensor] == fsdp_tensor_nelem(&t->tensor) &&
-            job->sums[from->tensor] != t->fingerprint)
-            *damaged = from->tensor;
+        const struct ckpt_job_share share = {.tensor = s->tensor,
+                                             .stored = job->parts[s->part].tensor,
+                                             .nelem = s->nelem,
+                                             .read = w->record.parts[i],
+                                             .written = w->out_parts[i]};
+        FSDP_TRY(add_share(job, &share, err));
+        if (job->notes)
+            FSDP_TRY(ckpt_job_shares_add(&w->m->states[task->file].shares, &share, err));
     }
+    return FSDP_OK;
 }
 
 static int finish_task(struct worker *w, const struct task *task, bool recalled,
@@ -327,15 +375,12 @@ static int finish_task(struct worker *w, const struct task *task, bool recalled,
 {
     struct mover *m = w->m;
     const struct ckpt_reshard_args *args = m->job->args;
-    int damaged;
-    account(&damaged, w, task);
+    FSDP_TRY(account(w, task, err));
     m->done += task->nbytes;
     if (recalled)
         m->resumed += task->nbytes;
     else
         FSDP_TRY(ckpt_journal_add(&m->job->journal, &w->record, err));
-    if (damaged >= 0)
-        return ckpt_fingerprint_blame(m->job->ckpt, damaged, m->job->sums[damaged], err);
     if (args->progress && args->progress(args->progress_ctx, m->done, m->job->total))
         return fsdp_err_set(err, FSDP_ECANCELED, "writing '%s' was stopped", m->job->final);
     return FSDP_OK;
@@ -350,6 +395,8 @@ static void finish_file(struct mover *m, int index)
     file->sink = NULL;
     pthread_mutex_unlock(&m->lock);
     int rc = ckpt_job_sink_finish(&file->stored_nbytes, &file->crc32c, sink, &err);
+    if (rc == FSDP_OK && m->job->notes)
+        rc = ckpt_job_note_add(m->job, index, &m->states[index].shares, &err);
     pthread_mutex_lock(&m->lock);
     struct ckpt_journal_record record = {.file = (uint32_t)index,
                                          .pos = CKPT_JOURNAL_WHOLE,
@@ -359,10 +406,7 @@ static void finish_file(struct mover *m, int index)
         rc = ckpt_journal_add(&m->job->journal, &record, &err);
     if (rc)
         fail(m, rc, &err);
-    fsdp_free(m->states[index].pieces);
-    fsdp_free(m->states[index].done);
-    m->states[index].pieces = NULL;
-    m->states[index].done = NULL;
+    state_free(&m->states[index]);
 }
 
 /* A failure goes to the mover, who also ends what others wait for. */
@@ -447,10 +491,8 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
     for (int i = 0; i < job->nfiles; i++) {
         ckpt_job_sink_abandon(job->files[i].sink);
         job->files[i].sink = NULL;
-        if (m.states) {
-            fsdp_free(m.states[i].pieces);
-            fsdp_free(m.states[i].done);
-        }
+        if (m.states)
+            state_free(&m.states[i]);
     }
     job->resumed = m.resumed;
     fsdp_free(m.pieces);

@@ -60,6 +60,32 @@ static int open_journal(struct ckpt_journal *out, const struct ckpt_job *job, st
     return rc;
 }
 
+static uint64_t temp_key(const struct ckpt_job *job)
+{
+    return job->key ^ ckpt_lock_domain(job->final);
+}
+
+char *ckpt_job_done_name(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    return fsdp_sprintf(err, "%s.tmp.%016llx", job->final, (unsigned long long)~temp_key(job));
+}
+
+/* Removes what a killed run of this job had not come to when all was done. */
+static int was_done(bool *out, const struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct ckpt_store_stat st;
+    struct fsdp_err quiet;
+    char *path = ckpt_job_done_name(job, err);
+    if (!path)
+        return FSDP_ENOMEM;
+    int rc = FSDP_OK;
+    *out = ckpt_store_stat(&st, job->store, path, &quiet) == FSDP_OK;
+    if (*out)
+        rc = ckpt_store_remove_tree(job->store, path, err);
+    fsdp_free(path);
+    return rc;
+}
+
 /* A killed run of this job had renamed its output, and left nothing but its journal. A folder that
  * has not even that is removed. */
 static int was_published(bool *out, const struct ckpt_job *job, struct fsdp_err *err)
@@ -67,7 +93,10 @@ static int was_published(bool *out, const struct ckpt_job *job, struct fsdp_err 
     struct ckpt_journal journal;
     struct ckpt_store_stat st;
     struct fsdp_err quiet;
-    *out = false;
+    FSDP_TRY(was_done(out, job, err));
+    *out &= !job->args->overwrite;
+    if (*out)
+        return FSDP_OK;
     if (job->args->overwrite || ckpt_store_stat(&st, job->store, job->temp, &quiet) ||
         ckpt_store_stat(&st, job->store, job->out, &quiet) != FSDP_ENOTFOUND)
         return FSDP_OK;
@@ -77,21 +106,32 @@ static int was_published(bool *out, const struct ckpt_job *job, struct fsdp_err 
     return *out ? FSDP_OK : ckpt_store_remove_tree(job->store, job->temp, err);
 }
 
+bool ckpt_job_is_published(const struct ckpt_job *job)
+{
+    char *there = NULL;
+    int rc = ckpt_attempt_of(&there, job->store, job->final, NULL);
+    bool is = rc == FSDP_OK && there && !strcmp(there, job->attempt);
+    fsdp_free(there);
+    return is;
+}
+
 /* In a flat store nothing is replaced but one file, or what one manifest names. */
-static int refuse_flat(const struct ckpt_job *job, struct fsdp_err *err)
+static int refuse_flat(bool *done, const struct ckpt_job *job, struct fsdp_err *err)
 {
     bool native = job->args->output == CKPT_OUTPUT_NATIVE, exists;
     struct ckpt_store_stat st;
     struct fsdp_err quiet = FSDP_ERR_INIT;
     if (native) {
         FSDP_TRY(ckpt_is_published(&exists, job->store, job->final, err));
+        if (exists && job->resumes)
+            *done = ckpt_job_is_published(job);
     } else {
         int rc = ckpt_store_stat(&st, job->store, job->final, &quiet);
         if (rc && rc != FSDP_ENOTFOUND)
             return fsdp_err_pass(err, rc, &quiet);
         exists = rc == FSDP_OK;
     }
-    if (!exists)
+    if (!exists || *done || (job->resumes && !native)) /* the files there are this job's */
         return FSDP_OK;
     if (!job->args->overwrite)
         return fsdp_err_set(err, FSDP_EEXIST,
@@ -111,7 +151,7 @@ int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err)
     struct fsdp_err quiet;
     *done = false;
     if (job->store->flat)
-        return refuse_flat(job, err);
+        return refuse_flat(done, job, err);
     int rc = ckpt_store_stat(&st, job->store, job->final, &quiet);
     if (rc == FSDP_ENOTFOUND)
         return FSDP_OK;
@@ -293,14 +333,20 @@ static int make_folders(const struct ckpt_job *job, struct fsdp_err *err)
 }
 
 /* In a flat store files grow unseen: at their final names, native ones in a fresh folder, which
- * nobody reads before there is a manifest. */
+ * nobody reads before there is a manifest. So two native jobs of one output do not meet; two others
+ * would, and have one place for their notes. */
 static int name_flat(struct ckpt_job *job, struct fsdp_err *err)
 {
-    char uuid[37];
-    FSDP_TRY(ckpt_uuid_make(uuid, err));
-    job->temp = job->args->output == CKPT_OUTPUT_NATIVE ? ckpt_path_join(job->final, uuid, err)
-                                                        : fsdp_strdup(job->final, err);
-    job->out = job->temp ? fsdp_strdup(job->temp, err) : NULL;
+    bool native = job->args->output == CKPT_OUTPUT_NATIVE;
+    FSDP_TRY(ckpt_uuid_make(job->attempt, err));
+    job->notes = job->folder;
+    if (job->notes) {
+        uint64_t name = native ? job->key : hash_text(FSDP_HASH_SEED, job->final);
+        job->temp = fsdp_sprintf(err, "%s.tmp.%016llx", job->final, (unsigned long long)name);
+        FSDP_TRY(job->temp ? ckpt_job_notes_find(job, err) : FSDP_ENOMEM);
+    }
+    job->out =
+        native ? ckpt_path_join(job->final, job->attempt, err) : fsdp_strdup(job->final, err);
     return job->out ? FSDP_OK : FSDP_ENOMEM;
 }
 
@@ -309,8 +355,7 @@ int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(make_key(job, err));
     if (job->store->flat)
         return name_flat(job, err);
-    uint64_t name = job->key ^ ckpt_lock_domain(job->final);
-    job->temp = fsdp_sprintf(err, "%s.tmp.%016llx", job->final, (unsigned long long)name);
+    job->temp = fsdp_sprintf(err, "%s.tmp.%016llx", job->final, (unsigned long long)temp_key(job));
     job->out =
         job->temp ? ckpt_path_join(job->temp, job->folder ? "out" : "out.safetensors", err) : NULL;
     return job->out ? FSDP_OK : FSDP_ENOMEM;
@@ -343,14 +388,20 @@ static int parent_of(char **out, const struct ckpt_job *job, bool existing, stru
     return FSDP_OK;
 }
 
+/* One file is there or not; of several, some may be left by a failure. */
+static int begin_flat(struct ckpt_job *job, struct fsdp_err *err)
+{
+    if (!job->resumes)
+        FSDP_TRY(ckpt_job_notes_begin(job, err));
+    job->made_temp = true;
+    return FSDP_OK;
+}
+
 int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err)
 {
     char *parent;
-    if (job->store
-            ->flat) { /* one file is there or not; of several, some may be left by a failure */
-        job->made_temp = job->folder && !job->args->dry_run;
-        return FSDP_OK;
-    }
+    if (job->store->flat)
+        return job->notes && !job->args->dry_run ? begin_flat(job, err) : FSDP_OK;
     FSDP_TRY(parent_of(&parent, job, job->args->dry_run || job->folder, err));
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = check_space(job, parent, &why);

@@ -127,7 +127,7 @@ static int copy_extra(struct ckpt_extra *out, struct ckpt_job *job, const struct
     int rc = FSDP_OK;
     if (!native && !strcmp(ckpt_path_base(to), "config.json"))
         rc = adjust_config(&text, job, extra->full_path, err);
-    if (rc == FSDP_OK && !job->store->flat)
+    if (rc == FSDP_OK && (!job->store->flat || job->resumes))
         rc = ckpt_store_remove_tree(job->store, to, err); /* of an earlier run */
     if (rc == FSDP_OK && text)
         rc = ckpt_store_put(job->store, to, text, strlen(text), true, err);
@@ -235,16 +235,38 @@ static int publish_flat(struct ckpt_job *job, struct fsdp_err *err)
     struct fsdp_err why = FSDP_ERR_INIT;
     char *old = NULL, *path = NULL;
     bool replaces = job->args->output == CKPT_OUTPUT_NATIVE && job->args->overwrite;
-    if (replaces && ckpt_attempt_of(&old, job->store, job->final, &why) == FSDP_OK && old)
+    if (replaces && ckpt_attempt_of(&old, job->store, job->final, &why) == FSDP_OK && old &&
+        strcmp(old, job->attempt))
         path = ckpt_path_join(job->final, old, NULL);
     int rc = job->folder ? write_companions(job, err) : FSDP_OK;
+    if (rc == FSDP_EEXIST && job->notes && ckpt_job_is_published(job))
+        rc = FSDP_OK; /* the same command, elsewhere, came first */
     job->made_temp &= rc != FSDP_OK;
+    if (rc == FSDP_OK && job->notes && ckpt_store_remove_tree(job->store, job->temp, &why))
+        fsdp_log(FSDP_LOG_WARN, "'%s' is done; what is left of '%s' can be removed: %s", job->final,
+                 job->temp, why.text);
     if (rc == FSDP_OK && path && ckpt_store_remove_tree(job->store, path, &why))
         fsdp_log(FSDP_LOG_WARN, "'%s' is done; what it replaced is left in '%s': %s", job->final,
                  path, why.text);
     fsdp_free(path);
     fsdp_free(old);
     return rc;
+}
+
+static void remove_temp(const struct ckpt_job *job)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    char *path = ckpt_job_done_name(job, &why);
+    int rc =
+        path ? ckpt_store_remove_tree(job->store, path, &why) : FSDP_ENOMEM; /* of a run before */
+    if (rc == FSDP_OK)
+        rc = ckpt_store_rename(job->store, job->temp, path, false, &why);
+    if (rc == FSDP_OK)
+        rc = ckpt_store_remove_tree(job->store, path, &why);
+    if (rc && rc != FSDP_ENOTFOUND) /* the same command, given again, may have been faster */
+        fsdp_log(FSDP_LOG_WARN, "'%s' is done; what is left of '%s' can be removed: %s", job->final,
+                 job->temp, why.text);
+    fsdp_free(path);
 }
 
 int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err)
@@ -262,9 +284,6 @@ int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(rc);
     job->made_temp = false;
     ckpt_journal_close(&job->journal);
-    struct fsdp_err why = FSDP_ERR_INIT;
-    if (ckpt_store_remove_tree(job->store, job->temp, &why))
-        fsdp_log(FSDP_LOG_WARN, "'%s' is done; what is left of '%s' can be removed: %s", job->final,
-                 job->temp, why.text);
+    remove_temp(job);
     return FSDP_OK;
 }

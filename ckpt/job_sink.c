@@ -50,7 +50,9 @@ static int open_compressed(struct ckpt_job_sink *sink, const struct ckpt_store_o
     }
     if (!ops->flat)
         FSDP_TRY(ckpt_store_remove_tree(ops, path, err));
-    FSDP_TRY(ckpt_store_open(&sink->file, ops, path, CKPT_STORE_CREATE, err));
+    FSDP_TRY(ckpt_store_open(&sink->file, ops, path,
+                             ops->flat && args->replace ? CKPT_STORE_REPLACE : CKPT_STORE_CREATE,
+                             err));
     return ckpt_encoder_create(&sink->encoder, sink->file, path, &encoder, err);
 }
 
@@ -77,7 +79,7 @@ int ckpt_job_sink_open(struct ckpt_job_sink **out, const struct ckpt_store_ops *
         return FSDP_ENOMEM;
     sink->nbytes = args->nbytes;
     int rc = !args->stored && ckpt_codec_is_name(path) ? open_compressed(sink, ops, path, args, err)
-                                      : open_plain(sink, ops, path, args, err);
+                                                       : open_plain(sink, ops, path, args, err);
     if (rc)
         ckpt_job_sink_abandon(sink);
     else

@@ -91,20 +91,22 @@ static int has_uploads(bool *has, const struct walk *w, const char *path, struct
     return FSDP_OK;
 }
 
+/* busy: where in a flat store uploads say that it is alive. */
 static int tell(const struct walk *w, const char *folder, const char *entry, const char *name,
-                enum ckpt_remains_kind kind, struct fsdp_err *err)
+                const char *busy, enum ckpt_remains_kind kind, struct fsdp_err *err)
 {
     struct ckpt_remains remains = {.name = name, .kind = kind};
     bool alive = false;
-    char *path = ckpt_path_join(folder, entry, err);
-    int rc = path ? measure(&remains, w, path, err) : FSDP_ENOMEM;
+    char *path = ckpt_path_join(folder, entry, err), *at = ckpt_path_join(folder, busy, err);
+    int rc = path && at ? measure(&remains, w, path, err) : FSDP_ENOMEM;
     if (rc == FSDP_OK && w->ops->flat)
-        rc = has_uploads(&alive, w, path, err);
+        rc = has_uploads(&alive, w, at, err);
     if (alive)
         remains.touched = (int64_t)time(NULL);
     remains.path = path;
     if (rc == FSDP_OK)
         rc = w->fn(w->ctx, &remains, err);
+    fsdp_free(at);
     fsdp_free(path);
     return rc;
 }
@@ -129,7 +131,8 @@ static int walk_attempts(const struct walk *w, const char *folder, const char *n
         rc = FSDP_OK;
     for (int i = 0; rc == FSDP_OK && i < names.nnames; i++)
         if (is_uuid(names.names[i]) && (!attempt || strcmp(names.names[i], attempt)))
-            rc = tell(w, folder, names.names[i], name, CKPT_REMAINS_UNFINISHED, err);
+            rc =
+                tell(w, folder, names.names[i], name, names.names[i], CKPT_REMAINS_UNFINISHED, err);
     fsdp_free(attempt);
     ckpt_names_free(&names);
     return rc;
@@ -138,17 +141,17 @@ static int walk_attempts(const struct walk *w, const char *folder, const char *n
 static int walk_entry(const struct walk *w, const char *entry, struct fsdp_err *err)
 {
     enum ckpt_remains_kind kind = CKPT_REMAINS_UNFINISHED;
-    size_t nbytes = w->ops->flat ? 0 : name_nbytes(entry, &kind);
+    size_t nbytes = name_nbytes(entry, &kind);
     if (is_probe(entry))
-        return tell(w, w->root, entry, entry, CKPT_REMAINS_PROBE, err);
+        return tell(w, w->root, entry, entry, entry, CKPT_REMAINS_PROBE, err);
     if (!w->ops->flat && !nbytes)
         return FSDP_OK;
-    char *text = w->ops->flat ? ckpt_path_join(w->root, entry, err)
-                              : fsdp_sprintf(err, "%.*s", (int)nbytes, entry);
+    char *text = nbytes ? fsdp_sprintf(err, "%.*s", (int)nbytes, entry)
+                        : ckpt_path_join(w->root, entry, err);
     int rc = FSDP_ENOMEM;
     if (text)
-        rc = w->ops->flat ? walk_attempts(w, text, entry, err)
-                          : tell(w, w->root, entry, text, kind, err);
+        rc = nbytes ? tell(w, w->root, entry, text, text, kind, err)
+                    : walk_attempts(w, text, entry, err);
     fsdp_free(text);
     return rc;
 }

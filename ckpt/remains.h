@@ -4,8 +4,8 @@
  * address.
  *
  *   on a file system   NAME.tmp.<uuid or key>, NAME.del.<uuid>, .check-<uuid>
- *   in a flat store    NAME/<uuid>/ that no NAME/manifest.json names, .check-<uuid>; and uploads,
- *                      which show nowhere
+ *   in a flat store    NAME/<uuid>/ that no NAME/manifest.json names, NAME.tmp.<key>,
+ * .check-<uuid>; and uploads, which show nowhere
  */
 #ifndef CKPT_REMAINS_H
 #define CKPT_REMAINS_H

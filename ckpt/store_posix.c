@@ -144,7 +144,8 @@ static int posix_stat(struct ckpt_store_stat *out, const char *path, struct fsdp
         if (first != ENOENT || stat(path, &st)) /* below a file there is nothing */
             return fsdp_err_sys(err, first == ENOTDIR ? ENOENT : first, "'%s'", path);
     }
-    *out = (struct ckpt_store_stat){S_ISDIR(st.st_mode), (uint64_t)st.st_size, st.st_mtime};
+    *out = (struct ckpt_store_stat){
+        .is_folder = S_ISDIR(st.st_mode), .nbytes = (uint64_t)st.st_size, .mtime = st.st_mtime};
     return FSDP_OK;
 }
 

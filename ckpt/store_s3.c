@@ -52,6 +52,11 @@ static int head(struct ckpt_s3_call *call, struct ckpt_s3_bucket *bucket, const 
     return fsdp_err_pass(err, rc, &why);
 }
 
+static uint64_t tag_of(const char *etag)
+{
+    return *etag ? fsdp_hash(FSDP_HASH_SEED, etag, strlen(etag)) | 1 : 0;
+}
+
 static int s3_stat(struct ckpt_store_stat *out, const char *path, struct fsdp_err *err)
 {
     struct ckpt_s3_bucket *bucket;
@@ -64,7 +69,8 @@ static int s3_stat(struct ckpt_store_stat *out, const char *path, struct fsdp_er
     if (len && key[len - 1] != '/') {
         rc = head(&call, bucket, key, &why);
         if (rc == FSDP_OK)
-            *out = (struct ckpt_store_stat){false, call.length, call.mtime};
+            *out = (struct ckpt_store_stat){
+                .nbytes = call.length, .mtime = call.mtime, .tag = tag_of(call.etag)};
         if (rc != FSDP_ENOTFOUND)
             return fsdp_err_pass(err, rc, &why);
     }

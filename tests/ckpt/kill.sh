@@ -100,6 +100,16 @@ done
     done
 } >"${KILL_TABLE:-table}"
 sed 's/^/# /' "${KILL_TABLE:-table}"
+# Each of the last steps of a merge: it is published, or being so, and only cleans up.
+last=0 wrong=
+for ((at = most[merge] + 8; last < 12; at--)); do
+    rm -rf out out.tmp.*
+    { CKPT_FAULT=kill:$at merge out >log 2>err && continue; } 2>noise
+    last=$((last + 1))
+    if [ -e out ] && ! compgen -G 'out.tmp.*' >noise; then continue; fi
+    merge out >log 2>err && merge_same undisturbed-merge out && ! compgen -G 'out.tmp.*' >noise || wrong+=" $at"
+done
+ok "$([ -z "$wrong" ]; echo $?)" "killed at each of its last 12 steps, a merge completes (not: $wrong)"
 for subject in save merge reshard; do
     ok "$([ "${rounds[$subject]:-0}" = "${good[$subject]:-0}" ] && [ "${nkilled[$subject]:-0}" -gt 0 ]; echo $?)" \
         "$subject: ${good[$subject]:-0} of ${rounds[$subject]:-0} rounds of kills end well (KILL_SEED=$seed)"

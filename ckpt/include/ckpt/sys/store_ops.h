@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define CKPT_STORE_ABI 3
+#define CKPT_STORE_ABI 4
 
 enum ckpt_store_mode {
     CKPT_STORE_READ,
@@ -40,6 +40,7 @@ struct ckpt_store_stat {
     bool is_folder;
     uint64_t nbytes;
     int64_t mtime; /* seconds since the epoch */
+    uint64_t tag;  /* of a flat store's file: another one for other bytes; 0: not known */
 };
 
 /* Called per entry of a folder, "." and ".." excluded, in any order. A nonzero return ends the
