@@ -174,7 +174,7 @@ static int restore_state(struct train *t, struct ckpt *ckpt, struct fsdp_err *er
     bool restart = t->parts.config->checkpoint.data_position == CONFIG_DATA_RESTART;
 
     if (ckpt_format(ckpt) == CKPT_DCP || train_state_is_foreign(ckpt_state_json(ckpt)))
-        FSDP_TRY(train_state_adopt(&saved, &t->loop.state, ckpt_step(ckpt), path, err));
+        FSDP_TRY(train_state_adopt(&saved, &t->loop.state, ckpt_step(ckpt), restart, path, err));
     else
         FSDP_TRY(train_state_read(&saved, ckpt_state_json(ckpt), path, err));
     return train_state_resume(&t->loop.state, &saved, restart, path, err);

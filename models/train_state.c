@@ -137,23 +137,39 @@ bool train_state_is_foreign(const char *json)
     return json && !ours;
 }
 
-int train_state_adopt(struct train_state *out, const struct train_state *now, int64_t step,
-                      const char *path, struct fsdp_err *err)
+/* AdamW's next step depends on how many there were; SGD's does not but for the first, which has no
+ * momentum yet, and torch's keeps no count. */
+static bool counts_steps(const struct train_state *state)
 {
-    if (step < 0)
+    return strcmp(state->optim.name, "sgd") != 0;
+}
+
+int train_state_adopt(struct train_state *out, const struct train_state *now, int64_t step,
+                      bool restart_data, const char *path, struct fsdp_err *err)
+{
+    bool anew = step < 0 && restart_data && !counts_steps(now);
+    if (step < 0 && !anew && !counts_steps(now))
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "%s: how many steps were made is not in it, as torch's SGD does not count: save it as "
+            "'step' beside model and optim, or set checkpoint.data_position to restart to count "
+            "them as one and begin with the first rows of data",
+            path);
+    if (step < 0 && !anew)
         return fsdp_err_set(
             err, FSDP_EINVAL,
             "%s: no optimizer's step is in it, so a run cannot resume from it; for "
             "its weights alone, set model.path to it and checkpoint.resume to never",
             path);
     *out = *now;
-    out->step = step;
-    out->rows = step * now->global_batch_size;
-    fsdp_log(FSDP_LOG_INFO,
-             "%s was made by another program: the data go on behind %" PRId64 " rows, %" PRId64
-             " for each of its steps; set checkpoint.data_position to restart to "
-             "begin with the first",
-             path, out->rows, now->global_batch_size);
+    out->step = anew ? 1 : step;
+    out->rows = out->step * now->global_batch_size;
+    if (!restart_data)
+        fsdp_log(FSDP_LOG_INFO,
+                 "%s was made by another program: the data go on behind %" PRId64 " rows, %" PRId64
+                 " for each of its steps; set checkpoint.data_position to restart to "
+                 "begin with the first",
+                 path, out->rows, now->global_batch_size);
     return FSDP_OK;
 }
 

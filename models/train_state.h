@@ -35,9 +35,10 @@ int train_state_read(struct train_state *out, const char *json, const char *path
 /* Is this the state of another program (PyTorch), which has no position that this one knows? */
 bool train_state_is_foreign(const char *json);
 /* What such a checkpoint means for the run `now`: that `step` optimizer steps were made, each with
- * the rows that this run takes for one. step < 0 is refused: no optimizer made it. */
+ * the rows that this run takes for one. step < 0, not told, is refused, unless the data starts anew
+ * and the run's optimizer does not count: then it was one. */
 int train_state_adopt(struct train_state *out, const struct train_state *now, int64_t step,
-                      const char *path, struct fsdp_err *err);
+                      bool restart_data, const char *path, struct fsdp_err *err);
 /* Takes the position of a saved state into *state. Other data, or another order of it, is refused
  * (FSDP_EMISMATCH), unless the data starts anew; another schedule or batch size is a warning. */
 int train_state_resume(struct train_state *state, const struct train_state *saved,

@@ -2,10 +2,11 @@
 """A small FSDP2 run of a Llama with AdamW (or SGD), in the way of torch's own examples.
 
 Usage: dcp_train.py MODEL TOKENS WORLD FIRST LAST [--sgd MOMENTUM] [--load CHECKPOINT]
-                    [--save CHECKPOINT] LOSSES
+                    [--save CHECKPOINT [--count]] LOSSES
   MODEL   a folder that transformers reads; "make" in place of all makes one
   TOKENS  uint16, rows of 33 tokens, four rows a step
-  trains steps FIRST to LAST - 1, after loading a DCP checkpoint if asked; saves one at the end;
+  trains steps FIRST to LAST - 1, after loading a DCP checkpoint if asked; saves one at the end,
+  with LAST as its step if asked;
   writes the losses as a JSON list
 """
 import argparse
@@ -65,7 +66,10 @@ def train(rank, world, args):
         losses.append(total.item() / world)
     if args.save:
         weights, moments = get_state_dict(model, optim)
-        dcp.save({"model": weights, "optim": moments}, checkpoint_id=args.save)
+        state = {"model": weights, "optim": moments}
+        if args.count:
+            state["step"] = args.last
+        dcp.save(state, checkpoint_id=args.save)
     if rank == 0:
         with open(args.losses, "w") as file:
             json.dump(losses, file)
@@ -85,5 +89,6 @@ if __name__ == "__main__":
     parser.add_argument("--sgd", type=float)
     parser.add_argument("--load")
     parser.add_argument("--save")
+    parser.add_argument("--count", action="store_true")
     arguments = parser.parse_args()
     ranks.run(train, arguments.world, arguments)

@@ -77,7 +77,7 @@ END
 }
 for momentum in 0.9 0.0; do
     sgd="optim.name=sgd optim.momentum=$momentum optim.lr=0.05 optim.weight_decay=0.01"
-    torch model tokens 2 0 4 sgd.json --sgd $momentum --save torch-$momentum &&
+    torch model tokens 2 0 4 sgd.json --sgd $momentum --save torch-$momentum --count &&
         torch model tokens 2 4 8 want.json --sgd $momentum --load torch-$momentum
     ok $? "SGD, momentum $momentum: torch saves and goes on"
     rm -f e.jsonl
@@ -95,6 +95,24 @@ for momentum in 0.9 0.0; do
     "$BIN/ckpt-reshard" sgd-$momentum -o again-$momentum --world 2 >log 2>err &&
         "$BIN/ckpt-info" --json again-$momentum >log && grep -q '^ "step": 4,$' log
     ok $? "and back from there, the step is known"
+    rm -f f.jsonl g.jsonl
+    launch -n 4 $sgd checkpoint.resume=torch-$momentum checkpoint.path=f-$momentum log.metrics=f.jsonl
+    ok $? "fsdp-launch goes on from torch's fourth step, which a value tells"
+    close f.jsonl 5 want.json 0
+    ok $? "with torch's losses"
+
+    # Without such a value nobody knows the step: the run says so, or counts one.
+    torch model tokens 2 0 4 sgd.json --sgd $momentum --save uncounted-$momentum &&
+        torch model tokens 2 0 4 anew.json --sgd $momentum --load uncounted-$momentum
+    ok $? "torch saves as it does by itself, and goes on with the first rows"
+    launch -n 4 $sgd checkpoint.resume=uncounted-$momentum checkpoint.path=g-$momentum
+    ok "$([ $? != 0 ] && grep -q "torch's SGD does not count: save it as 'step'" err; echo $?)" \
+        "fsdp-launch asks for the step: $(tail -n 1 err)"
+    launch -n 4 $sgd checkpoint.resume=uncounted-$momentum checkpoint.path=g-$momentum log.metrics=g.jsonl \
+        checkpoint.data_position=restart train.steps=5
+    ok $? "and goes on without it where the data starts anew"
+    close g.jsonl 2 anew.json 0
+    ok $? "with torch's losses"
 done
 for from in torch-0.9 e-0.9/step-00000004; do
     "$BIN/ckpt-info" --json $from >log 2>err && grep -q 'lr":0.05,' log && grep -q 'weight_decay":0.01,' log
