@@ -39,7 +39,7 @@ int ckpt_job_notes_find(struct ckpt_job *job, struct fsdp_err *err)
     int rc = ckpt_store_get(&text, NULL, job->store, path, MAX_HEAD_NBYTES, &why);
     fsdp_free(path);
     if (rc)
-        return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", why.text);
+        return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     if (sscanf(text, "fsdp-job %16" SCNx64 " %36s", &key, job->attempt) != 2 ||
         strlen(job->attempt) != 36)
         rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s/job' is damaged: remove that folder", job->temp);
@@ -63,7 +63,7 @@ int ckpt_job_notes_begin(const struct ckpt_job *job, struct fsdp_err *err)
     if (path && rc == FSDP_EEXIST)
         fsdp_err_set(err, rc, "'%s' is being written by another process", job->final);
     else if (path && rc)
-        fsdp_err_set(err, rc, "%s", why.text);
+        fsdp_err_pass(err, rc, &why);
     fsdp_free(path);
     return rc;
 }
@@ -115,7 +115,7 @@ static int look(struct ckpt_store_stat *st, const struct ckpt_job *job, int file
         *st = (struct ckpt_store_stat){.tag = 0};
         rc = FSDP_OK;
     } else if (path && rc) {
-        fsdp_err_set(err, rc, "%s", why.text);
+        fsdp_err_pass(err, rc, &why);
     }
     fsdp_free(path);
     return rc;
@@ -189,7 +189,7 @@ int ckpt_job_note_recall(bool *there, struct ckpt_job_shares *out, struct ckpt_j
                   : FSDP_ENOMEM;
     *there = false;
     if (rc && path)
-        rc = rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_set(err, rc, "%s", why.text);
+        rc = rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     if (text && is_sound(&head, job, file, text, nbytes)) {
         rc = look(&st, job, file, err);
         *there = rc == FSDP_OK && st.tag == head.tag && st.nbytes == head.nbytes;
