@@ -77,6 +77,7 @@ struct ckpt_job {
     bool notes;            /* a flat store's folder: what is done is noted */
     bool resumes;          /* and was, by an earlier run of this job */
     char attempt[37];      /* a uuid: of native files' folder */
+    bool one_container;    /* around all weights, and left out of their names */
     enum fsdp_dtype dtype; /* if cast */
     uint64_t key;          /* of source and options: the same job has the same temporary folder */
     struct ckpt_journal journal;
@@ -127,8 +128,8 @@ uint64_t ckpt_job_src_row(const struct ckpt_job_part *part, uint64_t row);
 int ckpt_job_find_stored(const struct ckpt_job *job, int stored);
 void ckpt_job_tensors_free(struct ckpt_job *job);
 
-/* job_map.c: renames, joins and splits what was selected */
-int ckpt_job_map(struct ckpt_job *job, struct fsdp_err *err);
+/* job_map.c: renames, joins and splits what was selected; `tell`: a map that fits nothing is a warning */
+int ckpt_job_map(struct ckpt_job *job, bool tell, struct fsdp_err *err);
 
 /* job_files.c */
 /* Is there a file for each rank? */

@@ -69,7 +69,8 @@ static int order_rows(struct ckpt_job *job, struct ckpt_job_tensor *t, const str
     return FSDP_OK;
 }
 
-static int rename_all(struct ckpt_job *job, const struct ckpt_map *map, struct fsdp_err *err)
+static int rename_all(struct ckpt_job *job, const struct ckpt_map *map, int *nchanged,
+                      struct fsdp_err *err)
 {
     for (int i = 0; i < job->ntensors; i++) {
         struct ckpt_job_tensor *t = &job->tensors[i];
@@ -78,8 +79,10 @@ static int rename_all(struct ckpt_job *job, const struct ckpt_map *map, struct f
             ckpt_map_tensor_name(map, t->tensor.name, t->kind == FSDP_SLICE_OPTIM, &rows, err);
         if (!name)
             return FSDP_ENOMEM;
-        if (strcmp(name, t->tensor.name))
+        if (strcmp(name, t->tensor.name)) {
             t->stored = NULL;
+            ++*nchanged;
+        }
         fsdp_free((char *)(uintptr_t)t->tensor.name);
         t->tensor.name = name;
         if (rows != CKPT_MAP_ROWS_SAME)
@@ -278,29 +281,41 @@ static int remake(struct ckpt_job *job, const struct fusion *fusion, bool join,
     return rc;
 }
 
-static int apply(struct ckpt_job *job, const struct ckpt_map *map, struct fsdp_err *err)
+static int apply(struct ckpt_job *job, const struct ckpt_map *map, int *nchanged,
+                 struct fsdp_err *err)
 {
+    int before = job->ntensors, rc;
     switch (map->action) {
     case CKPT_MAP_FUSE_QKV:
-        return remake(job, &qkv, true, err);
+        rc = remake(job, &qkv, true, err);
+        break;
     case CKPT_MAP_SPLIT_QKV:
-        return remake(job, &qkv, false, err);
+        rc = remake(job, &qkv, false, err);
+        break;
     case CKPT_MAP_FUSE_GATE_UP:
-        return remake(job, &gate_up, true, err);
+        rc = remake(job, &gate_up, true, err);
+        break;
     case CKPT_MAP_SPLIT_GATE_UP:
-        return remake(job, &gate_up, false, err);
+        rc = remake(job, &gate_up, false, err);
+        break;
     default:
-        return rename_all(job, map, err);
+        return rename_all(job, map, nchanged, err);
     }
+    *nchanged = job->ntensors - before;
+    return rc;
 }
 
-int ckpt_job_map(struct ckpt_job *job, struct fsdp_err *err)
+int ckpt_job_map(struct ckpt_job *job, bool tell, struct fsdp_err *err)
 {
     int rc = FSDP_OK;
     for (int i = 0; rc == FSDP_OK && i < job->args->select.nmaps; i++) {
         struct ckpt_map map;
+        int nchanged = 0;
         FSDP_TRY(ckpt_map_create(&map, job->args->select.maps[i], err));
-        rc = apply(job, &map, err);
+        rc = apply(job, &map, &nchanged, err);
+        if (rc == FSDP_OK && tell && !nchanged)
+            fsdp_log(FSDP_LOG_WARN, "map '%s' changes nothing: it fits no name, such as '%s'",
+                     job->args->select.maps[i], job->tensors[0].tensor.name);
         ckpt_map_destroy(&map);
     }
     return rc;

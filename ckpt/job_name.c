@@ -210,11 +210,27 @@ int ckpt_refuse_nested(const struct ckpt *ckpt, const char *final,
     return refuse_nested(final, out, from, in, err);
 }
 
+/* A folder of such a name is not what was meant. */
+static bool is_torch_file(const char *name)
+{
+    static const char *const ends[] = {".pt", ".pth", ".bin", ".ckpt"};
+    const char *end = strrchr(ckpt_path_base(name), '.');
+    for (size_t i = 0; end && i < sizeof ends / sizeof ends[0]; i++)
+        if (!strcmp(end, ends[i]))
+            return true;
+    return false;
+}
+
 int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
 {
     FSDP_TRY(ckpt_store_of(&job->store, job->args->out, err));
     if (job->args->output == CKPT_OUTPUT_WEIGHTS && ckpt_codec_is_name(job->args->out))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': merged weights are not compressed",
+                            job->args->out);
+    if (job->args->output == CKPT_OUTPUT_WEIGHTS && is_torch_file(job->args->out))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "'%s': torch's own files are not written; name a file that ends in "
+                            ".safetensors, or a folder",
                             job->args->out);
     job->folder = job->args->output != CKPT_OUTPUT_WEIGHTS || !ckpt_hf_is_weights(job->args->out);
     if (!(job->final = fsdp_strdup(job->args->out, err)))

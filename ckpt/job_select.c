@@ -118,13 +118,30 @@ static int add_stored(struct ckpt_job *job, int index, struct fsdp_err *err)
     /* All that a torch checkpoint holds is told apart by the names that torch gave it. */
     if (job->args->output == CKPT_OUTPUT_WEIGHTS && job->args->all)
         tensor.name = t->stored;
-    if (job->args->output != CKPT_OUTPUT_WEIGHTS)
+    else if (job->args->output != CKPT_OUTPUT_WEIGHTS || job->one_container)
         tensor.name += t->outer_nbytes;
     FSDP_TRY(ckpt_job_add_tensor(job, &tensor, t->kind, err));
     struct ckpt_job_tensor *mine = &job->tensors[job->ntensors - 1];
     mine->role = t->role;
     mine->stored = job->ckpt->format == CKPT_DCP ? t->stored : NULL;
     return ckpt_job_add_part(job, &part, err);
+}
+
+/* A script that saves {'app': {'model': ..., 'optim': ...}} means the weights' own names, if these
+ * are all the weights there are. */
+static bool in_one_container(const struct ckpt *ckpt)
+{
+    const struct ckpt_tensor *first = NULL;
+    for (int i = 0; i < ckpt->m.layout.ntensors; i++) {
+        const struct ckpt_tensor *t = &ckpt->m.layout.tensors[i];
+        if (t->kind != FSDP_SLICE_MODEL)
+            continue;
+        first = first ? first : t;
+        if (t->outer_nbytes != first->outer_nbytes ||
+            memcmp(t->tensor.name, first->tensor.name, t->outer_nbytes))
+            return false;
+    }
+    return first && first->outer_nbytes;
 }
 
 /* ---- what follows from it -------------------------------------------------------------------- */
@@ -258,7 +275,7 @@ int ckpt_job_select_all(struct ckpt_job *job, struct fsdp_err *err)
     for (int i = 0; i < job->ckpt->m.layout.ntensors; i++)
         FSDP_TRY(add_stored(job, i, err));
     FSDP_TRY(list_aliases(job, err));
-    FSDP_TRY(ckpt_job_map(job, err));
+    FSDP_TRY(ckpt_job_map(job, false, err));
     return relate(job, err);
 }
 
@@ -270,6 +287,7 @@ int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
                             "averages in place of weights, or all tensors: not both");
     if (job->args->ema)
         FSDP_TRY(check_averages(job, err));
+    job->one_container = in_one_container(job->ckpt);
     for (int i = 0; i < layout->ntensors; i++)
         if (wanted(job, &layout->tensors[i]))
             FSDP_TRY(add_stored(job, i, err));
@@ -281,7 +299,7 @@ int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
         return fsdp_err_set(err, FSDP_EINVAL, "'%s' holds no tensors %s", job->ckpt->path,
                             layout->ntensors ? "that were asked for" : "at all");
     FSDP_TRY(list_aliases(job, err));
-    FSDP_TRY(ckpt_job_map(job, err));
+    FSDP_TRY(ckpt_job_map(job, true, err));
     cast(job);
     FSDP_TRY(relate(job, err));
     return sort_tensors(job, err);

@@ -81,6 +81,83 @@ static int finds_safetensors(void *ctx, const char *name, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* What lies in a folder that is no checkpoint, and may be what was meant. */
+struct nearby {
+    const struct ckpt *ckpt;
+    char *torch_folder; /* a checkpoint of torch's, that of the highest number */
+    char *torch_file;   /* what torch.save wrote */
+    int64_t number;
+};
+
+static int64_t number_at_end(const char *name)
+{
+    size_t len = strlen(name), begin = len;
+    while (begin && len - begin < 18 && name[begin - 1] >= '0' && name[begin - 1] <= '9')
+        begin--;
+    return begin < len ? (int64_t)strtoll(name + begin, NULL, 10) : -1;
+}
+
+static int keep(char **to, const char *name, struct fsdp_err *err)
+{
+    fsdp_free(*to);
+    *to = fsdp_strdup(name, err);
+    return *to ? FSDP_OK : FSDP_ENOMEM;
+}
+
+static int look_nearby(struct nearby *near, const char *name, struct fsdp_err *err)
+{
+    static const char *const ends[] = {".pt", ".pth", ".bin", ".ckpt"};
+    const char *end = strrchr(name, '.');
+    struct fsdp_err quiet = FSDP_ERR_INIT;
+    struct ckpt_store_stat st;
+
+    for (size_t i = 0; end && i < sizeof ends / sizeof ends[0]; i++)
+        if (!strcmp(end, ends[i]))
+            return keep(&near->torch_file, name, err);
+    if (near->torch_folder && number_at_end(name) < near->number)
+        return FSDP_OK;
+    char *path = fsdp_sprintf(err, "%s/%s/" CKPT_DCP_METADATA_NAME, near->ckpt->path, name);
+    int rc = path ? FSDP_OK : FSDP_ENOMEM;
+    if (rc == FSDP_OK && ckpt_store_stat(&st, near->ckpt->store, path, &quiet) == FSDP_OK) {
+        near->number = number_at_end(name);
+        rc = keep(&near->torch_folder, name, err);
+    }
+    fsdp_free(path);
+    return rc;
+}
+
+static int refuse_unknown(const struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct nearby near = {.ckpt = ckpt};
+    struct ckpt_names names;
+
+    FSDP_TRY(ckpt_store_names(&names, ckpt->store, ckpt->path, err));
+    int rc = FSDP_OK;
+    for (int i = 0; rc == FSDP_OK && i < names.nnames && i < 1000; i++)
+        rc = look_nearby(&near, names.names[i], err);
+    ckpt_names_free(&names);
+    if (rc == FSDP_OK && near.torch_folder)
+        rc = fsdp_err_set(err, FSDP_ENOTFOUND,
+                          "'%s' is no checkpoint, but holds some of torch's: name one of them, "
+                          "such as '%s/%s'",
+                          ckpt->path, ckpt->path, near.torch_folder);
+    else if (rc == FSDP_OK && near.torch_file)
+        rc = fsdp_err_set(err, FSDP_ENOTFOUND,
+                          "'%s' is no checkpoint: '%s' looks like torch.save's, which is not "
+                          "read; this makes a folder that is: python -m "
+                          "torch.distributed.checkpoint.format_utils torch_to_dcp '%s/%s' FOLDER",
+                          ckpt->path, near.torch_file, ckpt->path, near.torch_file);
+    else if (rc == FSDP_OK)
+        rc = fsdp_err_set(err, FSDP_ENOTFOUND,
+                          "'%s' is no checkpoint: it has no " CKPT_MANIFEST_NAME
+                          " (a save that never finished has none), no .metadata of torch, no "
+                          "*.safetensors and no finished step-*",
+                          ckpt->path);
+    fsdp_free(near.torch_folder);
+    fsdp_free(near.torch_file);
+    return rc;
+}
+
 /* Decides what path is; for a root of checkpoints, path becomes that of its newest. */
 static int recognize(struct ckpt *ckpt, struct fsdp_err *err)
 {
@@ -114,13 +191,7 @@ static int recognize(struct ckpt *ckpt, struct fsdp_err *err)
     if (rc != FSDP_ENOTFOUND)
         return rc;
     FSDP_TRY(ckpt_store_list(ckpt->store, ckpt->path, finds_safetensors, &has, err));
-    if (has)
-        return FSDP_OK;
-    return fsdp_err_set(err, FSDP_ENOTFOUND,
-                        "'%s' is no checkpoint: it has no " CKPT_MANIFEST_NAME
-                        " (a save that never finished has none), no .metadata of torch, no "
-                        "*.safetensors and no finished step-*",
-                        ckpt->path);
+    return has ? FSDP_OK : refuse_unknown(ckpt, err);
 }
 
 /* A file may take two descriptors, and others need some. */

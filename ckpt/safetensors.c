@@ -450,6 +450,28 @@ int ckpt_st_parse(struct ckpt_st_header *out, const char *json, size_t json_nbyt
     return rc;
 }
 
+/* torch.save's archives, and the bare pickles that it wrote before torch 1.6. */
+static int refuse_torch_file(const unsigned char first[8], const char *path, struct fsdp_err *err)
+{
+    size_t len = strlen(path);
+    bool zip = !memcmp(first, "PK\3\4", 4);
+    if (!zip && memcmp(first, "\x80\2\x8a\n", 4))
+        return FSDP_OK;
+    if (zip && len > 12 && !strcmp(path + len - 12, ".safetensors"))
+        return BAD("'%s' is a zip archive, no safetensors file: torch's Hugging Face writer makes "
+                   "such a file when it is given a Python value, and it is lost",
+                   path);
+    if (zip && len > 7 && !strcmp(path + len - 7, ".distcp"))
+        return BAD("'%s' is a part of a checkpoint of torch.distributed.checkpoint: name its "
+                   "folder",
+                   path);
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                        "'%s' was written by torch.save, which is not read; this makes a folder "
+                        "that is: python -m torch.distributed.checkpoint.format_utils "
+                        "torch_to_dcp '%s' FOLDER",
+                        path, path);
+}
+
 int ckpt_st_read(struct ckpt_st_header *out, const struct ckpt_store_ops *ops, const char *path,
                  struct ckpt_codec_pool *pool, struct fsdp_err *err)
 {
@@ -470,13 +492,7 @@ int ckpt_st_read(struct ckpt_st_header *out, const struct ckpt_store_ops *ops, c
     FSDP_TRY_GOTO(ckpt_data_pread(data, raw, sizeof raw, 0, err), out);
     for (int i = 7; i >= 0; i--)
         json_nbytes = json_nbytes << 8 | raw[i];
-    if (!memcmp(raw, "PK\3\4", 4)) {
-        rc = BAD("'%s' is a zip archive, no safetensors file: of a .distcp file open the folder; "
-                 "torch's Hugging Face writer makes such a file when it is given a Python value, "
-                 "and it is lost",
-                 path);
-        goto out;
-    }
+    FSDP_TRY_GOTO(refuse_torch_file(raw, path, err), out);
     if (json_nbytes > CKPT_MAX_HEADER_NBYTES || json_nbytes > nbytes - sizeof raw) {
         rc = BAD("'%s': header length %llu, but the file has %llu bytes: truncated, or not a "
                  "safetensors file",

@@ -69,7 +69,8 @@ static int find_model_config(struct train_parts *p, struct fsdp_err *err)
         }
     }
     return blame_missing(err,
-                         fsdp_err_set(err, FSDP_ENOTFOUND, "%s: %s holds no config.json",
+                         fsdp_err_set(err, FSDP_ENOTFOUND,
+                                      "%s: %s holds no config.json (Hugging Face's, of the model)",
                                       config_where(where, sizeof where, p->config, "model.path"),
                                       path),
                          "model.path");

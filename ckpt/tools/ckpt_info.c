@@ -60,10 +60,11 @@ static void print_head(const struct ckpt *ckpt)
         nelem += t->kind == FSDP_SLICE_MODEL ? fsdp_tensor_nelem(&t->tensor) : 0;
     }
     printf("%-12s %s\n%-12s %s\n", "checkpoint", ckpt_path(ckpt), "format", format_name(ckpt));
+    if (ckpt_step(ckpt) >= 0)
+        printf("%-12s %" PRId64 "\n", "step", ckpt_step(ckpt));
     if (ckpt_format(ckpt) == CKPT_NATIVE) {
         ckpt_mesh(ckpt, &shard, &replicate);
-        printf("%-12s %" PRId64 "\n%-12s %d x %d (replicate x shard)\n", "step", ckpt_step(ckpt),
-               "mesh", replicate, shard);
+        printf("%-12s %d x %d (replicate x shard)\n", "mesh", replicate, shard);
     }
     printf("%-12s %d tensor%s, %" PRIu64 " parameters, %s\n", "model", ntensors[0],
            ntensors[0] == 1 ? "" : "s", nelem, tool_nbytes(nbytes[0]));

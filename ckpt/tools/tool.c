@@ -172,7 +172,7 @@ bool tool_arguments(const struct tool *tool, int argc, int nwanted, const char *
     char text[256];
     if (argc - optind == nwanted)
         return true;
-    snprintf(text, sizeof text, "%s to be named, no more and no less", what);
+    snprintf(text, sizeof text, "%s to be named, no more and no fewer", what);
     *status = tool_fail(tool, TOOL_USAGE, text);
     return false;
 }

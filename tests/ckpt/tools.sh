@@ -75,6 +75,36 @@ run 0 ckpt-merge "$dir/in.safetensors" -o "$dir/folder" --max-shard-size 1MB &&
     test -f "$dir/folder/model.safetensors"
 check $? "ckpt-merge into a folder"
 
+# What is easily mistaken for a checkpoint, or for the name of one.
+mkdir "$dir/runs" "$dir/runs/step-9" "$dir/runs/step-10" "$dir/torch"
+touch "$dir/runs/step-9/.metadata" "$dir/runs/step-10/.metadata" "$dir/torch/pytorch_model.bin"
+run 1 ckpt-info "$dir/runs" && says "holds some of torch's: name one of them, such as '$dir/runs/step-10'"
+check $? "a folder of torch's checkpoints: the newest is named"
+run 1 ckpt-info "$dir/torch" && says "torch_to_dcp '$dir/torch/pytorch_model.bin' FOLDER"
+check $? "a folder with what torch.save wrote: how to convert it"
+printf 'PK\3\4 and more' >"$dir/full.pt"
+printf '\200\2\212\n and more' >"$dir/old.pt"
+cp "$dir/full.pt" "$dir/spoiled.safetensors"
+cp "$dir/full.pt" "$dir/runs/__0_0.distcp"
+run 1 ckpt-merge "$dir/full.pt" -o "$dir/x.safetensors" && says "torch_to_dcp '$dir/full.pt' FOLDER"
+check $? "a file of torch.save: how to convert it"
+run 1 ckpt-merge "$dir/old.pt" -o "$dir/x.safetensors" && says "torch_to_dcp '$dir/old.pt' FOLDER"
+check $? "one of before torch 1.6"
+run 1 ckpt-info "$dir/spoiled.safetensors" && says "given a Python value"
+check $? "a spoiled safetensors file"
+run 1 ckpt-info "$dir/runs/__0_0.distcp" && says "name its folder"
+check $? "a .distcp file in place of its folder"
+run 1 ckpt-merge "$dir/in.safetensors" -o "$dir/model.bin" && says "ends in .safetensors, or a folder" &&
+    test ! -e "$dir/model.bin"
+check $? "an output that only torch could have written"
+run 0 ckpt-merge "$dir/in.safetensors" -o "$dir/same.safetensors" --map torchtitan-to-hf &&
+    says "map 'torchtitan-to-hf' changes nothing: it fits no name, such as 'w'"
+check $? "a map that fits nothing is a warning"
+echo 'w -> v' >"$dir/rules"
+run 0 ckpt-merge "$dir/in.safetensors" -o "$dir/other.safetensors" --map "$dir/rules" && ! says "changes nothing" &&
+    run 0 ckpt-info "$dir/other.safetensors" && grep -q '^v ' "$dir/out"
+check $? "one that fits is none"
+
 # Killed at a store call: the output does not exist; killed later, with all written, it may.
 CKPT_FAULT=kill:9 "$BIN/ckpt-merge" "$dir/in.safetensors" -o "$dir/killed.safetensors" --mem 1M \
     >"$dir/out" 2>"$dir/err"

@@ -35,6 +35,8 @@ reshard saved/3r-app/ckpt -o app --world 2 && "$BIN/ckpt-info" app >log &&
 ok $? "containers around the model are not in what a job resumes from"
 "$BIN/ckpt-diff" saved/3r-app/ckpt app >log 2>err
 ok $? "nor are they a difference"
+"$BIN/ckpt-merge" saved/3r-app/ckpt -o unpacked >log 2>err && "$BIN/ckpt-diff" unpacked weights.safetensors >log 2>err
+ok $? "nor in the names of merged weights"
 from=saved/3r-objects/ckpt
 reshard $from -o objects --world 2 && reshard $from -o objects-dcp --world 2 --format dcp &&
     reshard $from -o objects-hf --world 2 --format hf-dcp && "$BIN/ckpt-verify" objects >log &&
