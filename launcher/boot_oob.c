@@ -115,13 +115,11 @@ static int timed_out(struct tree_chan *c, double waited)
         return c->rc;
     if (atomic_load(&tree->lost))
         return lost_error(tree, &c->err);
-    if (c->told && c->absent[0])
-        return fsdp_err_set(&c->err, FSDP_ETIMEDOUT,
-                            "channel '%s', call %llu: waited %.3g s for %s", c->tag,
-                            (unsigned long long)c->seq, waited, c->absent);
-    return fsdp_err_set(&c->err, FSDP_ETIMEDOUT,
-                        "channel '%s', call %llu: waited %.3g s, and %s does not answer", c->tag,
-                        (unsigned long long)c->seq, waited, tree_name(tree, 0, name, sizeof name));
+    /* A root that does not answer is what is waited for. */
+    return fsdp_err_set(&c->err, FSDP_ETIMEDOUT, "channel '%s', call %llu: waited %.3g s for %s",
+                        c->tag, (unsigned long long)c->seq, waited,
+                        c->told && c->absent[0] ? c->absent
+                                                : tree_name(tree, 0, name, sizeof name));
 }
 
 static int wait_for_result(struct tree_chan *c, double deadline)

@@ -107,9 +107,12 @@ static int open_model(struct train_parts *p, struct fsdp_err *err)
     if (!p->config->data.seq_len)
         p->config->data.seq_len = longest < AUTO_SEQ_LEN ? longest : AUTO_SEQ_LEN;
     if (p->config->data.seq_len > longest)
-        return fsdp_err_set(err, FSDP_EINVAL, "%s: %" PRId64 " is longer than the model's %d (%s)",
-                            config_where(where, sizeof where, p->config, "data.seq_len"),
-                            p->config->data.seq_len, longest, p->model_config);
+        return fsdp_err_blame(
+            err,
+            fsdp_err_set(err, FSDP_EINVAL, "%s: %" PRId64 " is longer than the model's %d (%s)",
+                         config_where(where, sizeof where, p->config, "data.seq_len"),
+                         p->config->data.seq_len, longest, p->model_config),
+            "data.seq_len");
     return FSDP_OK;
 }
 

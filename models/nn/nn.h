@@ -288,12 +288,17 @@ struct nn_ops {
  * alone, as far as the BLAS library's do. */
 extern const struct nn_ops nn_cpu_ops;
 
-/* The operators of a device. FSDP_EUNSUPPORTED: there are none. */
+/* The operators of a device. FSDP_EUNSUPPORTED: there are none; FSDP_ENOMEM: they cannot work in so
+ * little address space (ulimit -v). */
 int nn_ops_of(const struct nn_ops **out, const struct fsdp_device *device, struct fsdp_err *err);
 
 /* Name of the BLAS kernels in use, such as "SkylakeX"; "unknown" where the library does not tell.
  */
 const char *nn_blas_kernels(void);
+
+/* FSDP_ENOMEM where a limit of this process leaves the BLAS library no memory of its own for
+ * fsdp_cpu_threads() threads. */
+int nn_blas_has_room(struct fsdp_err *err);
 
 /* Threads that the operators, and the device's arithmetic, use from now on; the BLAS library gets
  * one, since products are divided among these. Before models are described: scratch memory is a

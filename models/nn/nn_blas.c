@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <sys/mman.h>
+#include <sys/resource.h>
+
 #include "fsdp/sys/cpu.h"
 #include "nn/nn.h"
 
@@ -9,6 +12,27 @@ extern void openblas_set_num_threads(int nthreads) __attribute__((weak));
 const char *nn_blas_kernels(void)
 {
     return openblas_get_corename ? openblas_get_corename() : "unknown";
+}
+
+/* OpenBLAS takes a buffer for each thread at its first product, and tries for ever where it gets
+ * none. Only a limit refuses address space. */
+int nn_blas_has_room(struct fsdp_err *err)
+{
+    const size_t buffer_nbytes = (size_t)128 << 20, nthreads = (size_t)fsdp_cpu_threads();
+    struct rlimit limit;
+
+    if (!openblas_set_num_threads || getrlimit(RLIMIT_AS, &limit) ||
+        limit.rlim_cur == RLIM_INFINITY)
+        return FSDP_OK;
+    void *room = mmap(NULL, nthreads * buffer_nbytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return fsdp_err_set(err, FSDP_ENOMEM,
+                            "address space is limited to %llu MiB (ulimit -v), too little for "
+                            "OpenBLAS, which takes %zu MiB a thread: raise the limit",
+                            (unsigned long long)(limit.rlim_cur >> 20), buffer_nbytes >> 20);
+    munmap(room, nthreads * buffer_nbytes);
+    return FSDP_OK;
 }
 
 /* Products are divided here, so that one set of threads does everything. */

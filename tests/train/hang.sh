@@ -11,6 +11,7 @@ fsdp: {sharding_strategy: HYBRID_SHARD, hang_timeout: 10}
 log: {interval: 1000}
 END
 start() { # overrides...
+    : >log
     timeout -k 5 250 "$BIN/fsdp-launch" -n 4 --nodes 2 run.yaml "$@" >log 2>err &
     launcher=$!
 }
@@ -51,6 +52,14 @@ rc=$?
 ok $? "a stopped rank is named, once"
 [ "$(grep -c '^error: rank [013] on [^ ]*node[01]: step [0-9]*, .*, for [0-9]* s$' err)" -ge 1 ]
 ok $? "and who waits for it says where, if the job's end leaves it the time"
+
+start log.interval=1
+running
+kill -STOP "$(rank_pid 0)"
+wait $launcher
+rc=$?
+[ $rc = 76 ] && grep -q "no sign of life for 14 s from rank 0 on [^ ]*node0: stopped, or its machine hangs" err
+ok $? "and so is rank 0, whom the others would ask"
 
 echo "1..$n"
 exit $bad

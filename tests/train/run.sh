@@ -148,6 +148,8 @@ refused '' "model" "pretrained without weights"
 head -c 100 text >short
 run -n 2 run.yaml checkpoint.path=new data.path=short data.format=u16 data.layout=rows
 refused '' "short: truncated" "a truncated data file"
+run -n 2 run.yaml checkpoint.path=new data.seq_len=100000
+refused 2 "command line: data.seq_len: 100000 is longer than the model's 256" "rows that the model does not reach over"
 run -n 5 run.yaml checkpoint.path=new
 refused 2 "run.yaml:3: train.global_batch_size: 12 rows do not divide among 5 ranks; 10 or 15 would" "rows that do not divide"
 ok "$([ "$(grep -c . err)" = 1 ] && holds err "rank 0 on $(uname -n)"; echo $?)" "which is said once, naming rank and host"
