@@ -5,7 +5,7 @@
  *
  *   on a file system   NAME.tmp.<uuid or key>, NAME.del.<uuid>, .check-<uuid>
  *   in a flat store    NAME/<uuid>/ that no NAME/manifest.json names, NAME.tmp.<key>,
- * .check-<uuid>; and uploads, which show nowhere
+ *                      .check-<uuid>; and uploads, which show nowhere
  */
 #ifndef CKPT_REMAINS_H
 #define CKPT_REMAINS_H
