@@ -140,8 +140,10 @@ static int run(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(ckpt_job_arrange(job, err));
     FSDP_TRY(ckpt_job_name_temp(job, err));
     FSDP_TRY(ckpt_job_refuse(&done, job, err));
-    if (done)
-        return ckpt_store_remove_tree(job->store, job->temp, err);
+    if (done) {
+        ckpt_job_remove_left(job, job->temp);
+        return FSDP_OK;
+    }
     FSDP_TRY(ckpt_job_begin(job, err));
     if (job->args->dry_run)
         return FSDP_OK;

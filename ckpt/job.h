@@ -128,7 +128,8 @@ uint64_t ckpt_job_src_row(const struct ckpt_job_part *part, uint64_t row);
 int ckpt_job_find_stored(const struct ckpt_job *job, int stored);
 void ckpt_job_tensors_free(struct ckpt_job *job);
 
-/* job_map.c: renames, joins and splits what was selected; `tell`: a map that fits nothing is a warning */
+/* job_map.c: renames, joins and splits what was selected; `tell`: a map that fits nothing is a
+ * warning */
 int ckpt_job_map(struct ckpt_job *job, bool tell, struct fsdp_err *err);
 
 /* job_files.c */
@@ -196,6 +197,9 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err);
 
 /* job_publish.c */
 int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err);
+/* Removes what is no longer needed of an output that is done; what cannot be removed is a warning.
+ */
+void ckpt_job_remove_left(const struct ckpt_job *job, const char *path);
 
 /* The box of a piece: whole rows of its tensor. */
 struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt_job_piece *piece);

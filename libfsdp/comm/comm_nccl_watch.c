@@ -209,12 +209,12 @@ static void watch_oldest(struct watch *w, double now)
 
 /* ---- errors that come later ------------------------------------------------------------------ */
 
-/* Who is in a call of NCCL's sees errors itself. */
+/* Who is in a call of NCCL's sees errors itself; a call that never ended is its caller's, too. */
 static ncclResult_t state_of(struct nccl_comm *h)
 {
     if (pthread_mutex_trylock(&h->issue))
         return (ncclResult_t)atomic_load(&h->told);
-    ncclResult_t state = nccl_lib_state(h->comm);
+    ncclResult_t state = h->unsettled ? ncclInProgress : nccl_lib_state(h->comm);
     pthread_mutex_unlock(&h->issue);
     return state;
 }

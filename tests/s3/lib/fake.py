@@ -103,6 +103,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def keep(self, bucket, path, query, body):
         """A store of small objects without conditions."""
+        if "delete" in query:
+            for key in re.findall(r"<Key>([^<]*)</Key>", body.decode()):
+                kept.pop("/%s/%s" % (bucket, key), None)
+            return self.answer(200, "<DeleteResult/>")
         if self.command == "PUT":
             if bucket == "refusing" and self.headers.get("If-None-Match"):
                 return self.error(501, "NotImplemented")
