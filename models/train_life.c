@@ -27,7 +27,7 @@ struct train_life {
     double looked;    /* when files were last looked for */
     unsigned asks;    /* what was found and not yet told */
     int64_t begin, saved;
-    int same;    /* earlier starts of this job at `begin` */
+    int same;     /* earlier starts of this job at `begin` */
     bool goes_on; /* after what this job has saved, although it began elsewhere */
 };
 

@@ -26,8 +26,8 @@ int train_life_open(struct train_life **out, const struct config *config, bool l
                     struct fsdp_err *err);
 void train_life_close(struct train_life *life);
 
-/* Whether a checkpoint.resume that names a checkpoint counts as auto now: this job was started again
- * and has saved. Local, blocks. */
+/* Whether a checkpoint.resume that names a checkpoint counts as auto now: this job was started
+ * again and has saved. Local, blocks. */
 bool train_life_goes_on(struct train_life *life);
 /* The run is about to begin at this step, from a checkpoint or (resumed false) from nothing. Under
  * Slurm this refuses a job that was started again and finds no checkpoint although it had saved

@@ -82,8 +82,8 @@ static void print_line(const struct ckpt_diff_tensor *t)
         printf(": %s and %s", one, other);
     } else if (t->result == CKPT_DIFF_DATA || t->result == CKPT_DIFF_NEAR) {
         printf(": %" PRIu64 " of %" PRIu64 " element%s, at most %g", t->ndiffer + t->nnear,
-               fsdp_tensor_nelem(&t->a->tensor),
-               fsdp_tensor_nelem(&t->a->tensor) == 1 ? "" : "s", t->max_abs);
+               fsdp_tensor_nelem(&t->a->tensor), fsdp_tensor_nelem(&t->a->tensor) == 1 ? "" : "s",
+               t->max_abs);
         if (fsdp_dtype_is_float(t->a->tensor.dtype))
             printf(" (%" PRIu64 " ulp)", t->max_ulp);
         if (t->ndiffer) {

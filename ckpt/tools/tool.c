@@ -232,7 +232,8 @@ static void print_result(const struct tool *tool, const struct ckpt_reshard_resu
         return;
     }
     printf("%s: %d tensor%s, %llu bytes in %d file%s, %.2f s", tool->args.out, r->ntensors,
-           r->ntensors == 1 ? "" : "s", (unsigned long long)r->nbytes_written, r->nfiles, r->nfiles == 1 ? "" : "s", r->seconds);
+           r->ntensors == 1 ? "" : "s", (unsigned long long)r->nbytes_written, r->nfiles,
+           r->nfiles == 1 ? "" : "s", r->seconds);
     if (r->nbytes_resumed)
         printf(", %s of it from an earlier run", tool_nbytes(r->nbytes_resumed));
     putchar('\n');
