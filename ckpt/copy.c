@@ -52,16 +52,15 @@ static int name_final(struct ckpt_copy *c, struct fsdp_err *err)
 
 static int name_out(struct ckpt_copy *c, struct fsdp_err *err)
 {
-    uint64_t key = FSDP_HASH_SEED;
+    c->key = FSDP_HASH_SEED;
     if (c->store->flat) {
         bool native = c->ckpt->format == CKPT_NATIVE;
         c->out =
             native ? ckpt_path_join(c->final, c->ckpt->m.uuid, err) : fsdp_strdup(c->final, err);
         return c->out ? FSDP_OK : FSDP_ENOMEM;
     }
-    FSDP_TRY(ckpt_source_hash(&key, c->ckpt, err));
-    key ^= ckpt_lock_domain(c->final);
-    c->temp = fsdp_sprintf(err, "%s.tmp.%016llx", c->final, (unsigned long long)key);
+    FSDP_TRY(ckpt_source_hash(&c->key, c->ckpt, err));
+    c->temp = ckpt_temp_name(c->final, c->key ^ ckpt_lock_domain(c->final), err);
     c->out = c->temp ? ckpt_path_join(c->temp, c->folder ? "out" : "out.safetensors", err) : NULL;
     return c->out ? FSDP_OK : FSDP_ENOMEM;
 }
@@ -85,12 +84,10 @@ static bool is_same(const struct ckpt_copy *c)
     return same;
 }
 
-/* A killed run of this copy had renamed its output, and left nothing but its journal. */
-static bool was_published(const struct ckpt_copy *c)
+static struct ckpt_temp temp_of(const struct ckpt_copy *c)
 {
-    struct ckpt_store_stat st;
-    return c->temp && ckpt_store_stat(&st, c->store, c->temp, NULL) == FSDP_OK &&
-           ckpt_store_stat(&st, c->store, c->out, NULL) == FSDP_ENOTFOUND;
+    return (struct ckpt_temp){
+        .store = c->store, .final = c->final, .folder = c->temp, .out = c->out, .job = c->key};
 }
 
 /* Refuses an existing target; *done: it is this checkpoint. */
@@ -111,7 +108,10 @@ static int refuse(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
             return fsdp_err_pass(err, rc, &why);
         exists = rc == FSDP_OK;
     }
-    *done = exists && (is_same(c) || was_published(c));
+    struct ckpt_temp temp = temp_of(c);
+    *done = exists && is_same(c);
+    if (exists && !*done && c->temp)
+        FSDP_TRY(ckpt_temp_was_published(done, &temp, err));
     if (!exists || *done)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EEXIST,
@@ -178,13 +178,8 @@ static int begin(struct ckpt_copy *c, struct fsdp_err *err)
         FSDP_TRY(rc);
     }
     FSDP_TRY(check_space(c, err));
-    char *path = ckpt_path_join(c->temp, "journal", err);
-    uint64_t key = FSDP_HASH_SEED;
-    int rc = path ? ckpt_source_hash(&key, c->ckpt, err) : FSDP_ENOMEM;
-    if (rc == FSDP_OK)
-        rc = ckpt_journal_open(&c->journal, c->store, path, key, err);
-    fsdp_free(path);
-    return rc;
+    struct ckpt_temp temp = temp_of(c);
+    return ckpt_temp_journal(&c->journal, &temp, err);
 }
 
 /* ---- the steps in order ---------------------------------------------------------------------- */
@@ -224,8 +219,12 @@ static int run(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
     FSDP_TRY(name_final(c, err));
     FSDP_TRY(name_out(c, err));
     FSDP_TRY(refuse(done, c, err));
-    if (*done)
-        return c->temp ? ckpt_store_remove_tree(c->store, c->temp, err) : FSDP_OK;
+    if (*done) {
+        struct ckpt_temp temp = temp_of(c);
+        if (c->temp)
+            ckpt_temp_remove_left(&temp, c->temp);
+        return FSDP_OK;
+    }
     FSDP_TRY(list_files(c, err));
     if (c->args->dry_run)
         return FSDP_OK;
@@ -242,16 +241,17 @@ static void leave(struct ckpt_copy *c, int rc)
     bool goes_on = rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC;
     bool native = c->ckpt->format == CKPT_NATIVE;
     const char *place = c->temp ? c->temp : c->out;
-    struct fsdp_err why = FSDP_ERR_INIT;
+    struct ckpt_temp temp = temp_of(c);
 
     if (rc && (goes_on || (c->store->flat && !native && rc != FSDP_EEXIST)))
         fsdp_log(FSDP_LOG_INFO,
                  "what was copied is kept in '%s'; the same command goes on from there", place);
     else if (rc && c->store->flat && rc != FSDP_EEXIST)
         ckpt_store_remove_tree(c->store, place, NULL);
-    else if (c->temp && ckpt_store_remove_tree(c->store, c->temp, &why) && !rc)
-        fsdp_log(FSDP_LOG_WARN, "'%s' is done; what is left of '%s' can be removed: %s", c->final,
-                 c->temp, why.text);
+    else if (c->temp && rc)
+        ckpt_store_remove_tree(c->store, c->temp, NULL);
+    else if (c->temp)
+        ckpt_temp_remove(&temp);
 }
 
 int ckpt_copy(struct ckpt_copy_result *out, struct ckpt *ckpt, const struct ckpt_copy_args *args,

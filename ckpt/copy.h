@@ -12,8 +12,8 @@
 #include <stdatomic.h>
 
 #include "job_sink.h"
-#include "journal.h"
 #include "opened.h"
+#include "temp.h"
 
 struct ckpt_copy_file {
     char *to; /* path of the copy while it is made */
@@ -37,6 +37,7 @@ struct ckpt_copy {
     char *temp; /* beside it; holds the journal and `out`; NULL in a flat store */
     char *out;  /* what becomes `final`, or in a flat store the folder that files go to */
     bool folder, made;
+    uint64_t key; /* of the source */
     struct ckpt_journal journal;
 
     int nfiles; /* those of the layout */

@@ -149,6 +149,7 @@ static int rename_out(struct ckpt_copy *c, struct fsdp_err *err)
 {
     if (c->folder)
         FSDP_TRY(sync_folders(c, c->out, err));
+    FSDP_TRY(ckpt_journal_add_published(&c->journal, err));
     FSDP_TRY(ckpt_store_rename(c->store, c->out, c->final, false, err));
     char *parent = ckpt_path_parent(c->final, err);
     int rc = parent ? ckpt_store_sync_folder(c->store, parent, err) : FSDP_ENOMEM;

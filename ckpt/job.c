@@ -141,7 +141,8 @@ static int run(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(ckpt_job_name_temp(job, err));
     FSDP_TRY(ckpt_job_refuse(&done, job, err));
     if (done) {
-        ckpt_job_remove_left(job, job->temp);
+        struct ckpt_temp temp = ckpt_job_temp(job);
+        ckpt_temp_remove_left(&temp, job->temp);
         return FSDP_OK;
     }
     FSDP_TRY(ckpt_job_begin(job, err));

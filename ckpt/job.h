@@ -19,7 +19,7 @@
 #ifndef CKPT_JOB_H
 #define CKPT_JOB_H
 
-#include "journal.h"
+#include "temp.h"
 #include "opened.h"
 
 /* In which order an output tensor takes the rows of a stored one. Groups (attention heads) of
@@ -152,9 +152,7 @@ int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err);
 bool ckpt_job_is_published(const struct ckpt_job *job);
 /* When all is arranged: the job's key, which names the temporary folder. */
 int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err);
-/* What job->temp is called when the output has its name, until it is gone: an empty folder of the
- * first name would not say whether the run that made it had begun or ended. */
-char *ckpt_job_done_name(const struct ckpt_job *job, struct fsdp_err *err);
+struct ckpt_temp ckpt_job_temp(const struct ckpt_job *job);
 /* Refuses an existing output. *done: it is that of this very job, which was killed when it had
  * published it. */
 int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err);
@@ -197,9 +195,6 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err);
 
 /* job_publish.c */
 int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err);
-/* Removes what is no longer needed of an output that is done; what cannot be removed is a warning.
- */
-void ckpt_job_remove_left(const struct ckpt_job *job, const char *path);
 
 /* The box of a piece: whole rows of its tensor. */
 struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt_job_piece *piece);

@@ -52,58 +52,13 @@ static int refuse_folder(const struct ckpt_job *job, struct fsdp_err *err)
     return rc;
 }
 
-static int open_journal(struct ckpt_journal *out, const struct ckpt_job *job, struct fsdp_err *err)
+struct ckpt_temp ckpt_job_temp(const struct ckpt_job *job)
 {
-    char *path = ckpt_path_join(job->temp, "journal", err);
-    int rc = path ? ckpt_journal_open(out, job->store, path, job->key, err) : FSDP_ENOMEM;
-    fsdp_free(path);
-    return rc;
-}
-
-static uint64_t temp_key(const struct ckpt_job *job)
-{
-    return job->key ^ ckpt_lock_domain(job->final);
-}
-
-char *ckpt_job_done_name(const struct ckpt_job *job, struct fsdp_err *err)
-{
-    return fsdp_sprintf(err, "%s.tmp.%016llx", job->final, (unsigned long long)~temp_key(job));
-}
-
-/* Removes what a killed run of this job had not come to when all was done. */
-static int was_done(bool *out, const struct ckpt_job *job, struct fsdp_err *err)
-{
-    struct ckpt_store_stat st;
-    struct fsdp_err quiet;
-    char *path = ckpt_job_done_name(job, err);
-    if (!path)
-        return FSDP_ENOMEM;
-    int rc = FSDP_OK;
-    *out = ckpt_store_stat(&st, job->store, path, &quiet) == FSDP_OK;
-    if (*out)
-        rc = ckpt_store_remove_tree(job->store, path, err);
-    fsdp_free(path);
-    return rc;
-}
-
-/* A killed run of this job had renamed its output, and left nothing but its journal. A folder that
- * has not even that is removed. */
-static int was_published(bool *out, const struct ckpt_job *job, struct fsdp_err *err)
-{
-    struct ckpt_journal journal;
-    struct ckpt_store_stat st;
-    struct fsdp_err quiet;
-    FSDP_TRY(was_done(out, job, err));
-    *out &= !job->args->overwrite;
-    if (*out)
-        return FSDP_OK;
-    if (job->args->overwrite || ckpt_store_stat(&st, job->store, job->temp, &quiet) ||
-        ckpt_store_stat(&st, job->store, job->out, &quiet) != FSDP_ENOTFOUND)
-        return FSDP_OK;
-    FSDP_TRY(open_journal(&journal, job, err));
-    *out = journal.published;
-    ckpt_journal_close(&journal);
-    return *out ? FSDP_OK : ckpt_store_remove_tree(job->store, job->temp, err);
+    return (struct ckpt_temp){.store = job->store,
+                              .final = job->final,
+                              .folder = job->temp,
+                              .out = job->out,
+                              .job = job->key};
 }
 
 bool ckpt_job_is_published(const struct ckpt_job *job)
@@ -160,7 +115,9 @@ int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err)
     if (st.is_folder != job->folder)
         return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists and is a %s", job->final,
                             st.is_folder ? "folder" : "file");
-    FSDP_TRY(was_published(done, job, err));
+    struct ckpt_temp temp = ckpt_job_temp(job);
+    FSDP_TRY(ckpt_temp_was_published(done, &temp, err));
+    *done &= !job->args->overwrite;
     if (*done)
         return FSDP_OK;
     if (job->folder)
@@ -358,7 +315,7 @@ static int name_flat(struct ckpt_job *job, struct fsdp_err *err)
     job->notes = job->folder;
     if (job->notes) {
         uint64_t name = native ? job->key : hash_text(FSDP_HASH_SEED, job->final);
-        job->temp = fsdp_sprintf(err, "%s.tmp.%016llx", job->final, (unsigned long long)name);
+        job->temp = ckpt_temp_name(job->final, name, err);
         FSDP_TRY(job->temp ? ckpt_job_notes_find(job, err) : FSDP_ENOMEM);
     }
     job->out =
@@ -371,7 +328,7 @@ int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(make_key(job, err));
     if (job->store->flat)
         return name_flat(job, err);
-    job->temp = fsdp_sprintf(err, "%s.tmp.%016llx", job->final, (unsigned long long)temp_key(job));
+    job->temp = ckpt_temp_name(job->final, job->key ^ ckpt_lock_domain(job->final), err);
     job->out =
         job->temp ? ckpt_path_join(job->temp, job->folder ? "out" : "out.safetensors", err) : NULL;
     return job->out ? FSDP_OK : FSDP_ENOMEM;
@@ -384,7 +341,8 @@ static int start_anew(struct ckpt_job *job, struct fsdp_err *err)
     ckpt_journal_close(&job->journal);
     FSDP_TRY(ckpt_store_remove_tree(job->store, job->temp, err));
     FSDP_TRY(make_folders(job, err));
-    return open_journal(&job->journal, job, err);
+    struct ckpt_temp temp = ckpt_job_temp(job);
+    return ckpt_temp_journal(&job->journal, &temp, err);
 }
 
 /* The folder that the output will be in, or the nearest one above that exists. */
@@ -430,7 +388,8 @@ int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err)
         return FSDP_OK;
     job->made_temp = true;
     FSDP_TRY(make_folders(job, err));
-    rc = open_journal(&job->journal, job, err);
+    struct ckpt_temp temp = ckpt_job_temp(job);
+    rc = ckpt_temp_journal(&job->journal, &temp, err);
     job->made_temp = rc != FSDP_EEXIST; /* another process is at work in it */
     FSDP_TRY(rc);
     return job->journal.published && job->args->overwrite ? start_anew(job, err) : FSDP_OK;

@@ -229,19 +229,6 @@ static int write_companions(struct ckpt_job *job, struct fsdp_err *err)
     return rc;
 }
 
-static void tell_left(const struct ckpt_job *job, const char *path, const struct fsdp_err *why)
-{
-    fsdp_log(FSDP_LOG_WARN, "'%s' is done; what is left of '%s' can be removed: %s", job->final,
-             path, why->text);
-}
-
-void ckpt_job_remove_left(const struct ckpt_job *job, const char *path)
-{
-    struct fsdp_err why = FSDP_ERR_INIT;
-    if (ckpt_store_remove_tree(job->store, path, &why))
-        tell_left(job, path, &why);
-}
-
 /* The last file that is written publishes all: manifest, index or .metadata. */
 static int publish_flat(struct ckpt_job *job, struct fsdp_err *err)
 {
@@ -255,29 +242,15 @@ static int publish_flat(struct ckpt_job *job, struct fsdp_err *err)
     if (rc == FSDP_EEXIST && job->notes && ckpt_job_is_published(job))
         rc = FSDP_OK; /* the same command, elsewhere, came first */
     job->made_temp &= rc != FSDP_OK;
+    struct ckpt_temp temp = ckpt_job_temp(job);
     if (rc == FSDP_OK && job->notes)
-        ckpt_job_remove_left(job, job->temp);
+        ckpt_temp_remove_left(&temp, job->temp);
     if (rc == FSDP_OK && path && ckpt_store_remove_tree(job->store, path, &why))
         fsdp_log(FSDP_LOG_WARN, "'%s' is done; what it replaced is left in '%s': %s", job->final,
                  path, why.text);
     fsdp_free(path);
     fsdp_free(old);
     return rc;
-}
-
-static void remove_temp(const struct ckpt_job *job)
-{
-    struct fsdp_err why = FSDP_ERR_INIT;
-    char *path = ckpt_job_done_name(job, &why);
-    if (!path)
-        return;
-    ckpt_job_remove_left(job, path); /* of a run before */
-    int rc = ckpt_store_rename(job->store, job->temp, path, false, &why);
-    if (rc == FSDP_OK)
-        ckpt_job_remove_left(job, path);
-    else if (rc != FSDP_ENOTFOUND) /* the same command, given again, may have been faster */
-        tell_left(job, job->temp, &why);
-    fsdp_free(path);
 }
 
 int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err)
@@ -295,6 +268,7 @@ int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(rc);
     job->made_temp = false;
     ckpt_journal_close(&job->journal);
-    remove_temp(job);
+    struct ckpt_temp temp = ckpt_job_temp(job);
+    ckpt_temp_remove(&temp);
     return FSDP_OK;
 }

@@ -66,6 +66,24 @@ ok "$([ $? = 1 ] && [ ! -e failed ] && holds err 'the same command goes on'; ech
 copy ck failed && same $last failed && alone failed
 ok $? "and does"
 
+# Of other formats only the folder in which the copy grew tells a copy from somebody else's folder.
+wrong=0 steps=0
+for at in $(seq 1 200); do
+    CKPT_FAULT=kill:$at copy --threads 1 one.safetensors killed.safetensors && break
+    steps=$at
+    if [ -e killed.safetensors ]; then
+        cmp -s one.safetensors killed.safetensors || wrong=$at
+        alone killed.safetensors || copy one.safetensors killed.safetensors || wrong=$at
+        rm -f killed.safetensors
+    else
+        cp run.yaml killed.safetensors
+        copy one.safetensors killed.safetensors && wrong=$at
+        holds err "'killed.safetensors' exists and is not overwritten" && cmp -s run.yaml killed.safetensors || wrong=$at
+    fi
+    rm -rf killed*
+done
+ok $((steps < 10 ? 1 : wrong)) "killed at each of $steps steps: its own copy is known again, and nobody else's is taken for it"
+
 # ---- damage, wrong use -------------------------------------------------------------------------------
 
 cp -r $last damaged

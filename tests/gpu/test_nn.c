@@ -3,18 +3,11 @@
 /* run: timeout=400 */
 #include "../models/suite_nn.h"
 
-#include "../models/nn_mirror.h"
+#include "gpu.h"
 
 int main(void)
 {
-    struct fsdp_device *device;
-    const struct nn_ops *ops;
-
-    if (fsdp_device_open(&device, "cuda", 0, &err) || nn_ops_of(&ops, device, &err)) {
-        ok(false, "a GPU: %s", err.text);
-        return tap_done();
-    }
-    mirror_use(ops, device);
-    run_operators();
+    if (use_gpu())
+        run_operators();
     return tap_done();
 }

@@ -4,7 +4,7 @@
 /* run: timeout=400 */
 #include "../models/suite_nn_dtypes.h"
 
-#include "../models/nn_mirror.h"
+#include "gpu.h"
 
 static bool by_cudnn;
 
@@ -19,15 +19,10 @@ static void listen(void *ctx, enum fsdp_log_level level, const char *text)
 int main(void)
 {
     static const enum fsdp_dtype types[] = {FSDP_BF16, FSDP_F16};
-    struct fsdp_device *device;
-    const struct nn_ops *ops;
 
     fsdp_log_set(listen, NULL, FSDP_LOG_INFO);
-    if (fsdp_device_open(&device, "cuda", 0, &err) || nn_ops_of(&ops, device, &err)) {
-        ok(false, "a GPU: %s", err.text);
+    if (!use_gpu())
         return tap_done();
-    }
-    mirror_use(ops, device);
     suite_unit_slack = 1.5;
     suite_attention_slack = 4;
     run_types();
