@@ -77,6 +77,9 @@ endif
 
 ar_of    = $(OBJ)/lib$(1).a
 prog_of  = $(BIN)/$(subst _,-,$(notdir $(basename $(1))))
+# What is installed is linked without the fault injection of the tests.
+plain_of = $(B)/install/$(notdir $(1))
+FAULTS   := $(OBJ)/tests/faults/environment.o
 LIBS     := $(foreach l,models boot ckpt fsdp,$(call ar_of,$(l)))
 CKPT_SRC := $(sort $(wildcard ckpt/tools/ckpt_*.c))
 SRC_tool := $(sort $(filter-out $(CKPT_SRC),$(wildcard ckpt/tools/*.c)))
@@ -318,9 +321,10 @@ $(foreach l,fsdp boot ckpt tool models tests,$(eval $(call library,$(l))))
 
 # $(call program,source,libraries,what they need)
 define program
-$(call prog_of,$(1)): $(OBJ)/$(basename $(1)).o $(2) $(FLAGS)
+$(call prog_of,$(1)): $(FAULTS)
+$(call prog_of,$(1)) $(call plain_of,$(call prog_of,$(1))): $(OBJ)/$(basename $(1)).o $(2) $(FLAGS)
 	@mkdir -p $$(@D)
-	$$(call say,LD,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o %.a,$$^) $(3)
+	$$(call say,LD,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $(3)
 endef
 $(foreach s,$(CKPT_SRC),$(eval $(call program,$(s),$(call ar_of,tool) $(call ar_of,ckpt) $(call ar_of,fsdp),$(LIBS_ckpt))))
 $(foreach s,$(TOOL_SRC),$(eval $(call program,$(s),$(LIBS),$(LIBS_all))))
@@ -424,10 +428,10 @@ pcdir      := $(libdir)/pkgconfig
 MAN        := $(wildcard docs/man/*.1)
 
 ## install          install under PREFIX (/usr/local) below DESTDIR; uninstall removes it again
-install: all
+install: all $(foreach p,$(PROGRAMS),$(call plain_of,$(p)))
 	$(call say,INST,$(DESTDIR)$(PREFIX))install -d $(addprefix $(DESTDIR),$(bindir) $(pcdir) \
 		$(includedir)/fsdp/sys $(includedir)/ckpt $(mandir))
-	$(Q)install -m 755 $(PROGRAMS) $(DESTDIR)$(bindir)
+	$(Q)install -m 755 $(foreach p,$(PROGRAMS),$(call plain_of,$(p))) $(DESTDIR)$(bindir)
 	$(Q)install -m 644 $(filter libfsdp/include/fsdp/%,$(filter-out libfsdp/include/fsdp/sys/%,$(HEADERS))) \
 		$(DESTDIR)$(includedir)/fsdp
 	$(Q)install -m 644 $(filter libfsdp/include/fsdp/sys/%,$(HEADERS)) $(DESTDIR)$(includedir)/fsdp/sys

@@ -111,7 +111,7 @@ static bool can_bypass(struct posix_file *f, const char *path)
     pthread_mutex_lock(&f->lock);
     if (atomic_load(&f->bypass) == BYPASS_UNTRIED) {
         int flags = fcntl(f->fd, F_GETFL) & O_ACCMODE;
-        f->direct = open(path, flags | O_DIRECT | O_CLOEXEC);
+        f->direct = open(path, flags | O_DIRECT | O_CLOEXEC | O_NONBLOCK);
         atomic_store(&f->bypass, f->direct >= 0 ? BYPASS_ON : BYPASS_OFF);
     }
     pthread_mutex_unlock(&f->lock);

@@ -60,10 +60,12 @@ static bool is_setting(char parent[64], const char *name, bool indented, const c
 static char *look_up(bool *known, const char *path, bool config, const char *profile,
                      const char *setting)
 {
-    FILE *file = path ? fopen(path, "re") : NULL;
+    FILE *file = NULL;
     char *line = NULL, *found = NULL, parent[64] = "";
     size_t room = 0;
     bool here = false;
+    if (path)
+        fsdp_file_stream(&file, path, NULL);
     while (file && !found && getline(&line, &room, file) >= 0) {
         bool indented = strchr(" \t", line[0]) && line[0];
         char *text = trim(line), *equals = strchr(text, '=');

@@ -2,8 +2,6 @@
 /* The dispatcher: state of open files, sticky write errors, fault injection. */
 #include <signal.h>
 #include <stdatomic.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,24 +16,9 @@ struct ckpt_store_file {
 
 static atomic_uint_fast64_t ncalls, fault_at;
 static atomic_int fault_kind;
-static pthread_once_t fault_once = PTHREAD_ONCE_INIT;
-
-static void fault_from_environment(void)
-{
-    static const char *const names[] = {"fail:", "nospace:", "kill:", "stop:"};
-    const char *text = getenv("CKPT_FAULT");
-    for (int i = 0; text && i < 4; i++) {
-        size_t len = strlen(names[i]);
-        if (!strncmp(text, names[i], len)) {
-            atomic_store(&fault_kind, CKPT_FAULT_FAIL + i);
-            atomic_store(&fault_at, strtoull(text + len, NULL, 10));
-        }
-    }
-}
 
 void ckpt_store_fault_at(uint64_t nth, enum ckpt_store_fault fault)
 {
-    pthread_once(&fault_once, fault_from_environment);
     atomic_store(&fault_kind, fault);
     atomic_store(&fault_at, nth ? atomic_load(&ncalls) + nth : 0);
 }
@@ -48,7 +31,6 @@ uint64_t ckpt_store_calls(void)
 /* Counts the call; says what strikes it. */
 static enum ckpt_store_fault strike(void)
 {
-    pthread_once(&fault_once, fault_from_environment);
     uint64_t mine = atomic_fetch_add(&ncalls, 1) + 1;
     if (atomic_load(&fault_at) != mine)
         return CKPT_FAULT_NONE;
@@ -62,6 +44,8 @@ static int struck(enum ckpt_store_fault fault, const char *what, const char *pat
         raise(SIGKILL);
     if (fault == CKPT_FAULT_STOP)
         raise(SIGSTOP);
+    while (fault == CKPT_FAULT_HANG)
+        pause();
     if (fault == CKPT_FAULT_NOSPACE)
         return fsdp_err_set(err, FSDP_ENOSPC, "cannot %s '%s': injected: no space left", what,
                             path);

@@ -67,36 +67,19 @@ static bool posix_is_remote(const char *path)
     return false;
 }
 
-static int open_retry(const char *path, int flags)
-{
-    int fd;
-    do {
-        fd = open(path, flags | O_CLOEXEC, 0666);
-    } while (fd < 0 && errno == EINTR);
-    return fd;
-}
-
 static int posix_open(void **file, const char *path, enum ckpt_store_mode mode,
                       struct fsdp_err *err)
 {
     int flags = mode == CKPT_STORE_READ     ? O_RDONLY
                 : mode == CKPT_STORE_CREATE ? O_WRONLY | O_CREAT | O_EXCL
                                             : O_RDWR | O_CREAT;
-    int fd = open_retry(path, flags);
-    if (fd < 0 && errno == ENOENT) {
+    int fd, rc = fsdp_file_open(&fd, path, flags, err);
+    if (rc == FSDP_ENOTFOUND) {
         refresh_parents(path);
-        fd = open_retry(path, flags);
+        rc = fsdp_file_open(&fd, path, flags, err);
     }
-    if (fd < 0)
-        return fsdp_err_sys(err, errno, "cannot %s '%s'",
-                            mode == CKPT_STORE_READ ? "open" : "create", path);
-    struct stat st;
-    int rc = FSDP_OK;
-    if (mode == CKPT_STORE_READ && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
-        rc = fsdp_err_set(err, FSDP_EINVAL, "'%s' is not a regular file", path);
-    else if (mode == CKPT_STORE_RESUME)
-        rc = lock(fd, path, err);
-    if (rc) {
+    FSDP_TRY(rc);
+    if (mode == CKPT_STORE_RESUME && (rc = lock(fd, path, err))) {
         close(fd);
         return rc;
     }
@@ -227,7 +210,7 @@ static int posix_exchange(const char *a, const char *b, struct fsdp_err *err)
 
 static int posix_sync_folder(const char *path, struct fsdp_err *err)
 {
-    int fd = open_retry(path, O_RDONLY | O_DIRECTORY);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return fsdp_err_sys(err, errno, "cannot open folder '%s'", path);
     /* Some file systems cannot sync a folder and say EINVAL; their renames need none. */

@@ -107,7 +107,7 @@ int boot_keyfile_secret(struct boot_secret *out, char *path, size_t path_nbytes,
 
     FSDP_TRY(choose_path(path, path_nbytes, err));
     for (int tries = 0; fd < 0 && tries < 2; tries++) {
-        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (fd < 0 && errno != ENOENT)
             return fsdp_err_sys(err, errno, "cannot read the job's key %s" MEND, path);
         if (fd < 0)

@@ -37,16 +37,12 @@ struct reader {
 
 static int read_text(char **out, size_t *nbytes, const char *path, struct fsdp_err *err)
 {
-    struct stat st;
-    FILE *file = fopen(path, "rb");
+    FILE *file;
     char *text = NULL;
-
-    if (!file)
-        return fsdp_err_sys(err, errno, "%s: cannot read the configuration", path);
     int rc = FSDP_OK;
-    if (fstat(fileno(file), &st) == 0 && S_ISDIR(st.st_mode))
-        rc = fsdp_err_set(err, FSDP_EINVAL, "%s: is a folder, not a configuration file", path);
-    else if (!(text = fsdp_alloc(FILE_MAX_NBYTES + 1, 1, "configuration", err)))
+
+    FSDP_TRY(fsdp_file_stream(&file, path, err));
+    if (!(text = fsdp_alloc(FILE_MAX_NBYTES + 1, 1, "configuration", err)))
         rc = FSDP_ENOMEM;
     else if ((*nbytes = fread(text, 1, FILE_MAX_NBYTES, file)) == FILE_MAX_NBYTES)
         rc = fsdp_err_set(err, FSDP_EINVAL, "%s: longer than %d bytes, not a configuration", path,

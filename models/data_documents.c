@@ -97,15 +97,14 @@ static bool is_blank(const char *text, size_t nbytes)
 
 static int add_file(struct data_documents *d, const struct data_file *file, struct fsdp_err *err)
 {
-    FILE *in = fopen(file->path, "r");
+    FILE *in;
     char *text = NULL;
     size_t room = 0;
     uint64_t at = 0;
     ssize_t nbytes;
     int rc = FSDP_OK;
 
-    if (!in)
-        return fsdp_err_sys(err, errno, "data: %s", file->path);
+    FSDP_TRY(fsdp_file_stream(&in, file->path, err));
     d->line.path = file->path;
     d->line.number = 0;
     errno = 0;

@@ -101,8 +101,12 @@ static int list_path(struct data_files *files, const char *path, struct fsdp_err
 
     if (stat(path, &st) != 0)
         return fsdp_err_sys(err, errno, "data: %s", path);
-    if (!S_ISDIR(st.st_mode))
+    if (!S_ISDIR(st.st_mode)) {
+        int fd;
+        FSDP_TRY(fsdp_file_open(&fd, path, O_RDONLY, err));
+        close(fd);
         return add_file(files, path, err);
+    }
     FSDP_TRY(list_folder(files, path, 0, err));
     if (files->nfiles == before)
         return fsdp_err_set(err, FSDP_EINVAL, "data: %s: the folder holds no files", path);
@@ -115,9 +119,10 @@ static int list_path(struct data_files *files, const char *path, struct fsdp_err
 static int read_header(unsigned char out[LLMC_HEADER_NBYTES], const char *path,
                        struct fsdp_err *err)
 {
-    int rc = FSDP_OK, fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : pread(fd, out, LLMC_HEADER_NBYTES, 0);
+    int rc = FSDP_OK, fd;
 
+    FSDP_TRY(fsdp_file_open(&fd, path, O_RDONLY, err));
+    ssize_t got = pread(fd, out, LLMC_HEADER_NBYTES, 0);
     if (got < 0)
         rc = fsdp_err_sys(err, errno, "data: %s", path);
     else if (got < LLMC_HEADER_NBYTES)
@@ -125,8 +130,7 @@ static int read_header(unsigned char out[LLMC_HEADER_NBYTES], const char *path,
                           "data: %s: truncated: %zd bytes, and the header of format llmc alone has "
                           "%d",
                           path, got, LLMC_HEADER_NBYTES);
-    if (fd >= 0)
-        close(fd);
+    close(fd);
     return rc;
 }
 
@@ -228,9 +232,8 @@ static int file_fd(int *out, struct data_files *files, int i, struct fsdp_err *e
     int slot = i % DATA_OPEN_FILES;
 
     if (files->open[slot].fd < 0 || files->open[slot].file != i) {
-        int fd = open(files->files[i].path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0)
-            return fsdp_err_sys(err, errno, "data: %s", files->files[i].path);
+        int fd;
+        FSDP_TRY(fsdp_file_open(&fd, files->files[i].path, O_RDONLY, err));
         if (files->open[slot].fd >= 0)
             close(files->open[slot].fd);
         files->open[slot].file = i;

@@ -24,11 +24,8 @@ int hf_config_open(struct hf_config **out, const char *path, struct fsdp_err *er
 
     if (!config || !(config->path = fsdp_strdup(path, err)))
         goto out;
-    file = fopen(path, "r");
-    if (!file) {
-        rc = fsdp_err_sys(err, errno, "%s", path);
-        goto out;
-    }
+    FSDP_TRY_GOTO(fsdp_file_stream(&file, path, err), out);
+    rc = FSDP_ENOMEM;
     config->root = json_loadf(file, JSON_REJECT_DUPLICATES, &where);
     if (!config->root) {
         rc = fsdp_err_set(err, FSDP_EINVAL, "%s:%d: not valid JSON: %s", path, where.line,

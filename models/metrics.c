@@ -70,14 +70,11 @@ static int drop_later(const char *path, int64_t step, struct fsdp_err *err)
     bool changed = false;
     struct stat st;
     int rc = FSDP_OK;
-    FILE *from = fopen(path, "r"), *to = NULL;
+    FILE *from, *to = NULL;
 
-    if (!from)
-        return errno == ENOENT ? FSDP_OK : fsdp_err_sys(err, errno, "metrics: %s", path);
-    if (fstat(fileno(from), &st) == 0 && !S_ISREG(st.st_mode)) {
-        fclose(from); /* a pipe or a terminal has no past */
+    if (stat(path, &st) || S_ISCHR(st.st_mode)) /* /dev/null or a terminal has no past */
         return FSDP_OK;
-    }
+    FSDP_TRY(fsdp_file_stream(&from, path, err));
     char *other = fsdp_sprintf(err, "%s.tmp", path);
     if (!other)
         rc = FSDP_ENOMEM;

@@ -63,7 +63,7 @@ static int find_model_config(struct train_parts *p, struct fsdp_err *err)
             "model.path");
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         snprintf(full, sizeof full, "%s%s", path, places[i]);
-        if (stat(full, &st) == 0 && S_ISREG(st.st_mode)) {
+        if (stat(full, &st) == 0 && !S_ISDIR(st.st_mode)) {
             p->model_config = fsdp_strdup(full, err);
             return p->model_config ? FSDP_OK : FSDP_ENOMEM;
         }
@@ -80,10 +80,9 @@ static int hash_file(uint64_t *out, const char *path, struct fsdp_err *err)
 {
     char buffer[4096];
     size_t nbytes;
-    FILE *file = fopen(path, "rb");
+    FILE *file;
 
-    if (!file)
-        return fsdp_err_sys(err, errno, "%s", path);
+    FSDP_TRY(fsdp_file_stream(&file, path, err));
     *out = FSDP_HASH_SEED;
     while ((nbytes = fread(buffer, 1, sizeof buffer, file)) > 0)
         *out = fsdp_hash(*out, buffer, nbytes);

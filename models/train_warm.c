@@ -24,8 +24,8 @@ void train_warm_read(struct nn_tuning *t, const char *path)
 {
     struct header h;
     char more;
-    FILE *file = fopen(path, "rb");
-    const bool absent = !file && errno == ENOENT;
+    FILE *file = NULL;
+    const bool absent = fsdp_file_stream(&file, path, NULL) == FSDP_ENOTFOUND;
     bool sound = false;
 
     t->table = NULL;

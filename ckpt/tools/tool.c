@@ -3,17 +3,44 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "tool.h"
 
-enum { SAY_SECONDS = 10 }; /* between lines of progress where nobody watches */
+enum {
+    SAY_SECONDS = 10,     /* between lines of progress where nobody watches */
+    GRACE_USEC = 700000, /* for an orderly end, from the first signal on */
+};
 
 static volatile sig_atomic_t stop;
+static char grace_over[128]; /* what to print then */
 
+/* What is half done is then as after SIGKILL: the same command resumes, or removes it. */
+static void die_of(int number)
+{
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* The first signal asks the work to end. The program dies of a second one, or when the work does
+ * not end, which may wait for a server or a disk. */
 static void on_signal(int number)
 {
+    const struct itimerval grace = {.it_value.tv_usec = GRACE_USEC};
+    if (stop) {
+        die_of(number);
+        return;
+    }
     stop = number;
+    setitimer(ITIMER_REAL, &grace, NULL);
+}
+
+static void on_grace_over(int number)
+{
+    ssize_t put = write(STDERR_FILENO, grace_over, strlen(grace_over));
+    (void)put, (void)number;
+    die_of(stop);
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -242,9 +269,13 @@ static void print_result(const struct tool *tool, const struct ckpt_reshard_resu
 void tool_watch(struct tool *tool)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction over = {.sa_handler = on_grace_over};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
+    sigaction(SIGALRM, &over, NULL);
+    snprintf(grace_over, sizeof grace_over,
+             "\n%s: ended while it waited; the same command resumes\n", tool->name);
     tool->draw = !tool->quiet && isatty(STDERR_FILENO);
     tool->said = fsdp_time_now();
 }

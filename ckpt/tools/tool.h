@@ -101,7 +101,8 @@ bool tool_arguments(const struct tool *tool, int argc, int nwanted, const char *
  * came of it. Returns the exit status, or dies of the signal that stopped it. */
 int tool_write(struct tool *tool, const char *path);
 
-/* For a long operation: signals stop it, progress (a ckpt_progress_f; ctx: the tool) is shown. */
+/* For a long operation: SIGINT, SIGTERM and SIGHUP end it within a second, a second one at once;
+ * progress (a ckpt_progress_f; ctx: the tool) is shown. */
 void tool_watch(struct tool *tool);
 int tool_progress(void *ctx, uint64_t done, uint64_t total);
 /* After it: the exit status, or dies of the signal that stopped it. */

@@ -36,6 +36,8 @@ for program in "$root$prefix"/bin/*; do
     test -f "$root$prefix/share/man/man1/$name.1"
     ok $? "$name has a manual page"
 done
+CKPT_FAULT=fail:1 "$root$prefix/bin/ckpt-info" tests/data/llama-tiny >/dev/null
+ok $? "installed programs ignore the fault injection of the tests"
 [ "$(readlink "$lib/libfsdp.so.0")" = "libfsdp.so.$(pkg-config --modversion fsdp)" ]
 ok $? "pkg-config's version is the library's"
 

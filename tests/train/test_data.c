@@ -289,7 +289,7 @@ static void check_bad(void)
     rmdir(in_dir("bad"));
     if (mkfifo(in_dir("bad"), 0666) != 0)
         abort();
-    refuse("a pipe", DATA_TEXT, DATA_STREAM, 4, FSDP_EINVAL, "neither a file nor a folder");
+    refuse("a pipe", DATA_TEXT, DATA_STREAM, 4, FSDP_EINVAL, "is a pipe, not a regular file");
     unlink(in_dir("bad"));
 }
 

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -374,6 +375,13 @@ enum { FSDP_NBYTES_TEXT = 24 };
 const char *fsdp_nbytes_text(char out[FSDP_NBYTES_TEXT], uint64_t nbytes);
 /* Does the shell pattern (*, ?, [...]) match the whole name? A star takes dots too. */
 bool fsdp_glob_match(const char *pattern, const char *name);
+
+/* Opens a regular file with open(2)'s flags (a new one gets mode 0666 & ~umask), close-on-exec. The
+ * caller closes *fd. Never waits for another process: a pipe, socket, device or folder in the place
+ * of the file is FSDP_EINVAL at once. Other errors: those of fsdp_err_sys. */
+int fsdp_file_open(int *fd, const char *path, int flags, struct fsdp_err *err);
+/* The same for reading, as a stream, which the caller closes with fclose. */
+int fsdp_file_stream(FILE **out, const char *path, struct fsdp_err *err);
 
 /* Seconds on CLOCK_MONOTONIC. */
 double fsdp_time_now(void);

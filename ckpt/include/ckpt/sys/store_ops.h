@@ -122,14 +122,14 @@ extern const struct ckpt_store_ops ckpt_store_posix;
 extern const struct ckpt_store_ops ckpt_store_s3; /* in builds with libcurl */
 
 /* Fault injection, for tests. Counts every store call of this process; the nth following one is
- * struck. The environment can ask for the same before the first call: CKPT_FAULT=fail:N, nospace:N,
- * kill:N or stop:N. */
+ * struck. */
 enum ckpt_store_fault {
     CKPT_FAULT_NONE,
     CKPT_FAULT_FAIL,    /* it fails as an I/O error would */
     CKPT_FAULT_NOSPACE, /* it fails as a full disk would */
     CKPT_FAULT_KILL,    /* SIGKILL to the process; half of a write is done before */
-    CKPT_FAULT_STOP,    /* SIGSTOP: it goes on when somebody sends SIGCONT */
+    CKPT_FAULT_STOP,    /* SIGSTOP: it resumes on SIGCONT */
+    CKPT_FAULT_HANG,    /* it never returns, as from a server that does not answer */
 };
 void ckpt_store_fault_at(uint64_t nth, enum ckpt_store_fault fault);
 uint64_t ckpt_store_calls(void);
