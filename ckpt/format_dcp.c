@@ -14,7 +14,9 @@
 #include "blob.h"
 #include "dcp.h"
 #include "dcp_names.h"
+#include "extras.h"
 #include "opened.h"
+#include "text.h"
 
 #define BAD(...) fsdp_err_set(err, FSDP_ECORRUPT, __VA_ARGS__)
 
@@ -431,6 +433,12 @@ static int value_take(struct reader *r, const struct ckpt_pk *key, const char *s
     const struct place *place = place_find(r, &wanted);
     if (!place)
         return BAD("'%s': storage_data does not say where '%s' is", r->path, stored);
+    if (!ckpt_utf8_check(stored)) {
+        fsdp_log(FSDP_LOG_WARN,
+                 "'%s': the Python value '%s' is left out: its name is not valid UTF-8",
+                 r->ckpt->path, stored);
+        return FSDP_OK;
+    }
     r->values[r->nvalues++] = place;
     if (path && path->nitems > 1 && json_object_set_new(r->kept, stored, path_json(path)))
         return BAD("'%s': the path of '%s' is not made of texts and integers", r->path, stored);
@@ -517,6 +525,15 @@ static int values_read(struct reader *r, struct fsdp_err *err)
     return rc;
 }
 
+static int extras_find(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct ckpt_names names;
+    FSDP_TRY(ckpt_store_names(&names, ckpt->store, ckpt->folder, err));
+    int rc = ckpt_extras_find(ckpt, &names, err);
+    ckpt_names_free(&names);
+    return rc;
+}
+
 int ckpt_dcp_open(struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct reader r = {.ckpt = ckpt};
@@ -539,6 +556,7 @@ int ckpt_dcp_open(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(values_read(&r, err), out);
     FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
+    FSDP_TRY_GOTO(extras_find(ckpt, err), out);
     rc = ckpt_dcp_finish(ckpt, err);
 out:
     ckpt_pickle_free(&pickle);

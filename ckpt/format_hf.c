@@ -8,30 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "extras.h"
 #include "hf_names.h"
 #include "opened.h"
 #include "text.h"
-
-static int extras_find(struct ckpt *ckpt, const struct ckpt_names *names, struct fsdp_err *err)
-{
-    ckpt->m.extras = fsdp_alloc((size_t)names->nnames, sizeof *ckpt->m.extras, "extras", err);
-    if (!ckpt->m.extras)
-        return FSDP_ENOMEM;
-    for (int i = 0; i < names->nnames && ckpt->m.nextras < CKPT_MAX_EXTRAS; i++) {
-        struct ckpt_extra *extra = &ckpt->m.extras[ckpt->m.nextras];
-        struct ckpt_store_stat st;
-        if (!ckpt_hf_is_extra(names->names[i]))
-            continue;
-        ckpt->m.nextras++;
-        extra->path = fsdp_strdup(names->names[i], err);
-        extra->full_path = ckpt_path_join(ckpt->folder, names->names[i], err);
-        if (!extra->path || !extra->full_path)
-            return FSDP_ENOMEM;
-        FSDP_TRY(ckpt_store_stat(&st, ckpt->store, extra->full_path, err));
-        extra->nbytes = st.nbytes;
-    }
-    return FSDP_OK;
-}
 
 /* "model-00001-of-00003.safetensors": all three must be there. */
 static int refuse_incomplete(const struct ckpt_names *files, const char *folder,
@@ -102,9 +82,10 @@ static bool names_have(const struct ckpt_names *names, const char *name)
     return false;
 }
 
-/* The index's files must be here, and all files here must be in the index. */
-static int index_match_files(const json_t *map, const struct ckpt *ckpt,
-                             const struct ckpt_names *files, struct fsdp_err *err)
+/* The index's files must be here. Others are a second set of weights, as Mistral's
+ * consolidated.safetensors: *files loses them. */
+static int index_match_files(const json_t *map, const struct ckpt *ckpt, struct ckpt_names *files,
+                             struct fsdp_err *err)
 {
     json_t *used = json_object();
     const char *name;
@@ -121,11 +102,19 @@ static int index_match_files(const json_t *map, const struct ckpt *ckpt,
             json_object_set_new(used, text, json_true());
         }
     }
-    for (int i = 0; rc == FSDP_OK && i < files->nnames; i++)
-        if (!json_object_get(used, files->names[i]))
-            rc = fsdp_err_set(err, FSDP_ECORRUPT,
-                              "'%s/%s' does not belong to this folder: the index does not list it",
-                              ckpt->path, files->names[i]);
+    int nkept = 0;
+    for (int i = 0; rc == FSDP_OK && i < files->nnames; i++) {
+        if (json_object_get(used, files->names[i])) {
+            char *kept = files->names[nkept];
+            files->names[nkept++] = files->names[i];
+            files->names[i] = kept;
+        } else {
+            fsdp_log(FSDP_LOG_WARN, "'%s/%s' is not read: the index does not list it", ckpt->path,
+                     files->names[i]);
+        }
+    }
+    while (rc == FSDP_OK && files->nnames > nkept)
+        fsdp_free(files->names[--files->nnames]);
     json_decref(used);
     return rc;
 }
@@ -340,7 +329,7 @@ static int files_find(struct ckpt *ckpt, struct ckpt_names *files, json_t **map,
 {
     struct ckpt_names all;
     FSDP_TRY(ckpt_store_names(&all, ckpt->store, ckpt->path, err));
-    int rc = extras_find(ckpt, &all, err);
+    int rc = ckpt_extras_find(ckpt, &all, err);
     for (int i = 0; rc == FSDP_OK && i < all.nnames; i++)
         if (ckpt_hf_is_weights(all.names[i]))
             rc = ckpt_names_add(files, all.names[i], err);

@@ -21,6 +21,27 @@ bool ckpt_hf_is_index(const char *name)
     return ends_with(name, ".safetensors.index.json");
 }
 
+bool ckpt_hf_is_companion(const char *name)
+{
+    static const char *const names[] = {"config.json",
+                                        "generation_config.json",
+                                        "added_tokens.json",
+                                        "chat_template.jinja",
+                                        "chat_template.json",
+                                        "merges.txt",
+                                        "processor_config.json",
+                                        "preprocessor_config.json",
+                                        "special_tokens_map.json",
+                                        "spiece.model",
+                                        "sentencepiece.bpe.model",
+                                        "vocab.json",
+                                        "vocab.txt"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(name, names[i]))
+            return true;
+    return !strncmp(name, "tokenizer", 9) && ckpt_hf_is_extra(name);
+}
+
 bool ckpt_hf_is_extra(const char *name)
 {
     static const char *const ends[] = {".json", ".txt", ".model", ".jinja", ".tiktoken"};

@@ -11,6 +11,8 @@
 bool ckpt_hf_is_weights(const char *name);
 /* Configuration and tokenizer: files that go along with weights. */
 bool ckpt_hf_is_extra(const char *name);
+/* One of these by its well-known name: for a folder that holds other files, too. */
+bool ckpt_hf_is_companion(const char *name);
 bool ckpt_hf_is_index(const char *name);
 
 #endif

@@ -137,7 +137,7 @@ static int fill(struct ckpt_manifest *m, const struct ckpt_job *job,
 {
     const struct ckpt_manifest *from = &job->ckpt->m;
     name_uuid(m->uuid, job->key);
-    m->step = from->step > 0 ? from->step : 0;
+    m->step = from->step;
     m->shard_size = job->args->shard_size;
     m->replicate_size = job->args->replicate_size;
     FSDP_TRY(take_tensors(m, job, err));

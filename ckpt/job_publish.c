@@ -79,13 +79,17 @@ static const char *config_dtype(const struct ckpt_job *job)
         return "float16";
     case FSDP_F64:
         return "float64";
+    case FSDP_F8_E4M3:
+        return "float8_e4m3fn";
+    case FSDP_F8_E5M2:
+        return "float8_e5m2";
     default:
         return NULL;
     }
 }
 
-/* config.json says which type the weights have; loaders believe it. *out is NULL where it is right.
- */
+/* config.json says which type the weights have; loaders believe it. *out is NULL where it is right,
+ * or is no JSON object: then it is copied as it is. */
 static int adjust_config(char **out, const struct ckpt_job *job, const char *path,
                          struct fsdp_err *err)
 {
@@ -98,9 +102,13 @@ static int adjust_config(char **out, const struct ckpt_job *job, const char *pat
 
     *out = NULL;
     FSDP_TRY(ckpt_store_get(&data, &nbytes, job->ckpt->store, path, CKPT_MAX_INDEX_NBYTES, err));
-    int rc = ckpt_json_parse(&root, data, nbytes, path, err);
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = ckpt_json_parse(&root, data, nbytes, path, &why);
     fsdp_free(data);
-    FSDP_TRY(rc);
+    if (rc) {
+        fsdp_log(FSDP_LOG_WARN, "%s; it is copied unchanged", why.text);
+        return FSDP_OK;
+    }
     for (int i = 0; actual && i < 2; i++) {
         const char *says = json_string_value(json_object_get(root, keys[i]));
         if (says && strcmp(says, actual)) {
@@ -139,6 +147,16 @@ static int copy_extra(struct ckpt_extra *out, struct ckpt_job *job, const struct
                           extra->full_path, out->crc32c, extra->crc32c);
     fsdp_free(text);
     return rc;
+}
+
+/* transformers reads no folder without one. */
+static void note_no_config(const struct ckpt_job *job)
+{
+    if (job->args->output == CKPT_OUTPUT_WEIGHTS && !ckpt_extra_path(job->ckpt, "config.json"))
+        fsdp_log(FSDP_LOG_INFO,
+                 "'%s' has no config.json, and neither has '%s': transformers needs one next to "
+                 "the weights",
+                 job->ckpt->path, job->final);
 }
 
 static int copy_extras(struct ckpt_extra *out, int *nextras, struct ckpt_job *job,
@@ -218,6 +236,7 @@ static int write_companions(struct ckpt_job *job, struct fsdp_err *err)
     int nextras = 0;
     if (!extras)
         return FSDP_ENOMEM;
+    note_no_config(job);
     int rc = copy_extras(extras, &nextras, job, err);
     if (rc == FSDP_OK && job->args->output == CKPT_OUTPUT_NATIVE)
         rc = ckpt_job_write_manifest(job, extras, nextras, err);

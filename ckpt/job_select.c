@@ -7,6 +7,7 @@
 
 #include "convert.h"
 #include "job.h"
+#include "tensor_name.h"
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
@@ -223,6 +224,28 @@ static int relate(struct ckpt_job *job, struct fsdp_err *err)
     return rc;
 }
 
+/* A name that the output cannot hold must fail before anything is written. */
+static int check_name(const struct ckpt_job *job, const char *name, struct fsdp_err *err)
+{
+    const char *wrong = ckpt_tensor_name_wrong(name, job->args->output == CKPT_OUTPUT_DCP);
+    if (!wrong)
+        return FSDP_OK;
+    return fsdp_err_set(
+        err, FSDP_EINVAL,
+        "'%s': tensor '%s' cannot be stored: %s; rename it (--map), or leave it out "
+        "(--exclude)",
+        job->ckpt->path, name, wrong);
+}
+
+static int check_names(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    for (int i = 0; i < job->ntensors; i++)
+        FSDP_TRY(check_name(job, job->tensors[i].tensor.name, err));
+    for (int i = 0; i < job->naliases; i++)
+        FSDP_TRY(check_name(job, job->aliases[i].name, err));
+    return FSDP_OK;
+}
+
 static int list_aliases(struct ckpt_job *job, struct fsdp_err *err)
 {
     const struct ckpt_manifest *m = &job->ckpt->m;
@@ -301,6 +324,7 @@ int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(list_aliases(job, err));
     FSDP_TRY(ckpt_job_map(job, true, err));
     cast(job);
+    FSDP_TRY(check_names(job, err));
     FSDP_TRY(relate(job, err));
     return sort_tensors(job, err);
 }

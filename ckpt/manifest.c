@@ -101,7 +101,11 @@ int ckpt_manifest_format(char **out, size_t *out_nbytes, const struct ckpt_manif
     struct ckpt_text text = {0};
     ckpt_text_printf(&text, "{\n \"format\": \"fsdp-checkpoint\",\n \"version\": %d,\n",
                      CKPT_MANIFEST_VERSION);
-    ckpt_text_printf(&text, " \"uuid\": \"%s\",\n \"step\": %lld,\n", m->uuid, (long long)m->step);
+    ckpt_text_printf(&text, " \"uuid\": \"%s\",\n \"step\": ", m->uuid);
+    if (m->step < 0)
+        ckpt_text_printf(&text, "null,\n");
+    else
+        ckpt_text_printf(&text, "%lld,\n", (long long)m->step);
     ckpt_text_printf(&text, " \"mesh\": {\"shard_size\": %d, \"replicate_size\": %d}",
                      m->shard_size, m->replicate_size);
     format_files(&text, m);

@@ -332,9 +332,11 @@ static int read_head(const struct reader *r, const json_t *root)
     if (!uuid || strlen(uuid) != 36)
         return BAD("'%s' has no uuid", r->path);
     strcpy(r->m->uuid, uuid);
-    if (!ckpt_json_u64(&step, json_object_get(root, "step")))
+    r->m->step = -1;
+    if (ckpt_json_u64(&step, json_object_get(root, "step")))
+        r->m->step = (int64_t)step;
+    else if (!json_is_null(json_object_get(root, "step")))
         return BAD("'%s' has no step", r->path);
-    r->m->step = (int64_t)step;
     if (!ckpt_json_u64(&shard, json_object_get(mesh, "shard_size")) ||
         !ckpt_json_u64(&replicate, json_object_get(mesh, "replicate_size")) || shard < 1 ||
         replicate < 1 || shard > CKPT_MAX_RANKS || replicate > CKPT_MAX_RANKS)

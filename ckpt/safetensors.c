@@ -5,6 +5,7 @@
 #include "json_read.h"
 #include "limits.h"
 #include "safetensors.h"
+#include "tensor_name.h"
 #include "text.h"
 
 #define BAD(...) fsdp_err_set(err, FSDP_ECORRUPT, __VA_ARGS__)
@@ -548,6 +549,10 @@ int ckpt_st_format(char **out, size_t *out_nbytes, struct ckpt_st_entry *entries
     uint64_t pos = 0;
 
     for (int i = 0; i < nentries; i++) {
+        const char *wrong = ckpt_tensor_name_wrong(entries[i].name, false);
+        if (wrong)
+            return fsdp_err_set(err, FSDP_EINVAL, "tensor '%s' cannot be stored: %s",
+                                entries[i].name, wrong);
         entries[i].nbytes = fsdp_dtype_nbytes(entries[i].dtype);
         for (int d = 0; d < entries[i].ndim; d++)
             entries[i].nbytes *= entries[i].shape[d];

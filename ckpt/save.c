@@ -19,11 +19,20 @@
 
 #include "opened.h"
 #include "save.h"
+#include "tensor_name.h"
 #include "text.h"
 
 /* ---- what is saved: the same on every rank --------------------------------------------------- */
 
-static int describe_optim(struct ckpt_saver *s, const struct fsdp_tensor *param,
+static int check_name(const char *unit, const char *name, struct fsdp_err *err)
+{
+    const char *wrong = ckpt_tensor_name_wrong(name, false);
+    return wrong ? fsdp_err_set(err, FSDP_EINVAL, "unit '%s': tensor '%s' cannot be stored: %s",
+                                unit, name, wrong)
+                 : FSDP_OK;
+}
+
+static int describe_optim(struct ckpt_saver *s, const char *unit, const struct fsdp_tensor *param,
                           struct fsdp_err *err)
 {
     const struct fsdp_state_layout *layout = s->args->layout;
@@ -35,7 +44,9 @@ static int describe_optim(struct ckpt_saver *s, const struct fsdp_tensor *param,
         tensor.name = name;
         if (layout->optim_dtypes)
             tensor.dtype = layout->optim_dtypes[i];
-        int rc = ckpt_layout_add_tensor(&s->m.layout, &tensor, FSDP_SLICE_OPTIM, err);
+        int rc = check_name(unit, name, err);
+        if (rc == FSDP_OK)
+            rc = ckpt_layout_add_tensor(&s->m.layout, &tensor, FSDP_SLICE_OPTIM, err);
         fsdp_free(name);
         FSDP_TRY(rc);
     }
@@ -53,15 +64,15 @@ static int describe_unit(struct ckpt_saver *s, const struct fsdp_flat_desc *flat
         return FSDP_ENOMEM;
     for (int i = 0; i < flat->ntensors; i++) {
         const struct fsdp_tensor *tensor = &flat->tensors[i];
-        if (!tensor->name || strlen(tensor->name) > CKPT_MAX_NAME_NBYTES ||
-            !ckpt_utf8_check(tensor->name) || !strcmp(tensor->name, "__metadata__"))
-            return fsdp_err_set(err, FSDP_EINVAL, "unit '%s', tensor %d: its name cannot be stored",
-                                flat->unit, i);
+        if (!tensor->name)
+            return fsdp_err_set(err, FSDP_EINVAL, "unit '%s', tensor %d has no name", flat->unit,
+                                i);
+        FSDP_TRY(check_name(flat->unit, tensor->name, err));
         FSDP_TRY(fsdp_tensor_check(tensor, err));
         unit->tensors[unit->ntensors++] = s->m.layout.ntensors;
         FSDP_TRY(ckpt_layout_add_tensor(&s->m.layout, tensor, FSDP_SLICE_MODEL, err));
         if (flat->trainable)
-            FSDP_TRY(describe_optim(s, tensor, err));
+            FSDP_TRY(describe_optim(s, flat->unit, tensor, err));
     }
     return FSDP_OK;
 }
@@ -75,7 +86,8 @@ static int describe_aliases(struct ckpt_saver *s, struct fsdp_err *err)
     for (int i = 0; i < args->naliases; i++) {
         const struct ckpt_alias *from = &args->aliases[i];
         if (ckpt_layout_find(&s->m.layout, from->target) < 0 ||
-            ckpt_layout_find(&s->m.layout, from->name) >= 0 || !ckpt_utf8_check(from->name))
+            ckpt_layout_find(&s->m.layout, from->name) >= 0 ||
+            ckpt_tensor_name_wrong(from->name, false))
             return fsdp_err_set(err, FSDP_EINVAL,
                                 "alias '%s' of '%s': it must be a new name for a stored tensor",
                                 from->name, from->target);

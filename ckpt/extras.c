@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "extras.h"
+#include "hf_names.h"
+
+/* ---- links ----------------------------------------------------------------------------------- */
+
+static bool is_inside(const char *path, const char *folder)
+{
+    size_t len = strlen(folder);
+    return !strncmp(path, folder, len) && path[len] == '/';
+}
+
+/* huggingface_hub keeps REPO/snapshots/REVISION/FILE as links to REPO/blobs/HASH. Is `target` a
+ * blob of the repository that `folder` is a snapshot of? Both are without links. */
+static bool is_hub_blob(const char *target, const char *folder)
+{
+    static const char snapshots[] = "/snapshots/";
+    char blobs[PATH_MAX], real[PATH_MAX];
+    const char *last = NULL;
+    for (const char *p = strstr(folder, snapshots); p; p = strstr(p + 1, snapshots))
+        last = p;
+    if (!last ||
+        (size_t)snprintf(blobs, sizeof blobs, "%.*s/blobs", (int)(last - folder), folder) >=
+            sizeof blobs ||
+        !realpath(blobs, real))
+        return false;
+    return is_inside(target, real) && !strchr(target + strlen(real) + 1, '/');
+}
+
+/* Only file systems of this machine have links. */
+static bool is_followed(const struct ckpt *ckpt, const char *folder, const char *path)
+{
+    char home[PATH_MAX], target[PATH_MAX];
+    struct stat st;
+    if (ckpt->store->flat || lstat(path, &st) || !S_ISLNK(st.st_mode))
+        return true;
+    if (!realpath(path, target) || !realpath(folder, home)) {
+        fsdp_log(FSDP_LOG_WARN, "'%s' is a link to nothing and is left out", path);
+        return false;
+    }
+    if (is_inside(target, home) || is_hub_blob(target, home))
+        return true;
+    fsdp_log(FSDP_LOG_WARN,
+             "'%s' is a link to '%s', outside of the checkpoint, and is left out; copy the file "
+             "there to include it",
+             path, target);
+    return false;
+}
+
+/* ---- finding --------------------------------------------------------------------------------- */
+
+static int extra_add(struct ckpt *ckpt, const char *folder, const char *name, struct fsdp_err *err)
+{
+    struct ckpt_store_stat st;
+    char *path = ckpt_path_join(folder, name, err);
+    int rc = path ? FSDP_OK : FSDP_ENOMEM;
+    if (rc == FSDP_OK && !is_followed(ckpt, folder, path))
+        goto out;
+    if (rc == FSDP_OK)
+        rc = ckpt_store_stat(&st, ckpt->store, path, err);
+    if (rc || st.is_folder)
+        goto out;
+    struct ckpt_extra *extra = &ckpt->m.extras[ckpt->m.nextras++];
+    extra->full_path = path;
+    extra->nbytes = st.nbytes;
+    extra->path = fsdp_strdup(name, err);
+    return extra->path ? FSDP_OK : FSDP_ENOMEM;
+out:
+    fsdp_free(path);
+    return rc;
+}
+
+static int extras_add(struct ckpt *ckpt, const char *folder, const struct ckpt_names *names,
+                      bool (*takes)(const char *name), struct fsdp_err *err)
+{
+    size_t count = names->nnames < CKPT_MAX_EXTRAS ? (size_t)names->nnames : CKPT_MAX_EXTRAS;
+    if (!(ckpt->m.extras = fsdp_alloc(count, sizeof *ckpt->m.extras, "extras", err)))
+        return FSDP_ENOMEM;
+    for (int i = 0; i < names->nnames && ckpt->m.nextras < CKPT_MAX_EXTRAS; i++)
+        if (takes(names->names[i]))
+            FSDP_TRY(extra_add(ckpt, folder, names->names[i], err));
+    return FSDP_OK;
+}
+
+static bool has_config(const struct ckpt_names *names)
+{
+    for (int i = 0; i < names->nnames; i++)
+        if (!strcmp(names->names[i], "config.json"))
+            return true;
+    return false;
+}
+
+/* The folder above holds other files of the training program, too: only a model's are taken. */
+static int parent_extras_add(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct ckpt_names names;
+    struct fsdp_err quiet = FSDP_ERR_INIT;
+    char *parent = ckpt_path_parent(ckpt->folder, err);
+    if (!parent)
+        return FSDP_ENOMEM;
+    int rc = FSDP_OK;
+    if (ckpt_store_names(&names, ckpt->store, parent, &quiet) == FSDP_OK) {
+        if (has_config(&names)) {
+            fsdp_log(FSDP_LOG_INFO, "'%s': config.json and the tokenizer files are those of '%s'",
+                     ckpt->path, parent);
+            rc = extras_add(ckpt, parent, &names, ckpt_hf_is_companion, err);
+        }
+        ckpt_names_free(&names);
+    }
+    fsdp_free(parent);
+    return rc;
+}
+
+int ckpt_extras_find(struct ckpt *ckpt, const struct ckpt_names *names, struct fsdp_err *err)
+{
+    static const char accelerate[] = "pytorch_model_fsdp";
+    const char *base = ckpt_path_base(ckpt->folder);
+    if (ckpt->format == CKPT_DCP && !has_config(names) &&
+        !strncmp(base, accelerate, sizeof accelerate - 1))
+        return parent_extras_add(ckpt, err);
+    return extras_add(ckpt, ckpt->folder, names, ckpt_hf_is_extra, err);
+}

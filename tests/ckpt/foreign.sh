@@ -1,0 +1,114 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Folders that other programs wrote: a second set of weights next to an index, links, configurations,
+# names that no file can hold, torch checkpoints in tests/data/dcp-names. Prints TAP.
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+export PATH=$BIN:$PATH
+llama=$TOP/tests/data/llama-tiny torch=$TOP/tests/data/dcp-names
+run() { # status, command: did it exit so?
+    want=$1
+    shift
+    "$@" >log 2>err
+    test $? -eq "$want"
+}
+says() { grep -qF -- "$1" log err; }
+names() { ckpt-info --json "$1" | sed -n '/"tensors"/,$s/^  "\(.*\)": {$/\1/p' | sort | tr '\n' ' '; }
+safetensors() { # file, tensor: one F32 element
+    header="{\"$2\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}"
+    printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s\\0\\0\\200\\077" "$header" >"$1"
+}
+
+# ---- Hugging Face folders ----
+mkdir two
+ckpt-merge -q $llama -o two/sharded --max-shard-size 20K 2>err && mv two/sharded hub && rmdir two
+ok $? "a folder with an index"
+safetensors hub/consolidated.safetensors layers.0.attention.wq.weight
+safetensors hub/adapter_model.safetensors lora
+run 0 ckpt-merge hub -o merged && says "'hub/consolidated.safetensors' is not read: the index does not list it" &&
+    says "'hub/adapter_model.safetensors' is not read" && run 0 ckpt-diff merged $llama
+ok $? "a second set of weights next to an index is named and not read"
+rm hub/model-00002-of-*.safetensors
+run 1 ckpt-merge hub -o lost && says "is missing: the index lists it" && ! [ -e lost ]
+ok $? "what the index lists must be there"
+
+mkdir -p cache/blobs cache/snapshots/main linked secrets
+cp $llama/model.safetensors linked/
+echo '{"secret": 1}' >secrets/shadow
+echo '{}' >linked/real.json
+ln -s ../secrets/shadow linked/tokenizer.json
+ln -s real.json linked/tokenizer_config.json
+ln -s nowhere linked/config.json
+run 0 ckpt-merge linked -o plain && says "tokenizer.json' is a link to '" && says "outside of the checkpoint" &&
+    says "'linked/config.json' is a link to nothing" && ! [ -e plain/tokenizer.json ] && [ -e plain/tokenizer_config.json ]
+ok $? "a link that leaves the folder is not followed, others are"
+run 0 ckpt-merge linked -o one.safetensors && run 0 ckpt-reshard linked -o native --world 1 && ! [ -e native/hf/tokenizer.json ]
+ok $? "nor does it stop an output"
+for file in model.safetensors config.json; do
+    cp $llama/$file cache/blobs/hash-$file
+    ln -s ../../blobs/hash-$file cache/snapshots/main/$file
+done
+ln -s "$PWD/secrets/shadow" cache/blobs/stolen
+ln -s ../../blobs/stolen cache/snapshots/main/stolen.json
+ln -s ../../../secrets/shadow cache/snapshots/main/shadow.json
+run 0 ckpt-merge cache/snapshots/main -o cached && cmp -s cached/config.json $llama/config.json &&
+    ! [ -e cached/stolen.json ] && ! [ -e cached/shadow.json ]
+ok $? "links into the blobs of a Hugging Face cache are followed, and no further"
+ln -s cache/snapshots/main latest
+run 0 ckpt-merge latest -o cached2 && cmp -s cached2/config.json $llama/config.json
+ok $? "also where the folder itself is reached through a link"
+
+mkdir broken
+cp $llama/model.safetensors broken/
+echo '{"torch_dtype": "float32", ' >broken/config.json
+run 0 ckpt-merge broken -o one2.safetensors && ! says config.json
+ok $? "a broken config.json is nothing to a merge into one file"
+run 0 ckpt-merge broken -o folder && says "it is copied unchanged" && cmp -s folder/config.json broken/config.json
+ok $? "and is copied unchanged to a folder, with a warning"
+run 0 ckpt-merge $llama -o fp8 --dtype float8_e4m3fn && grep -q '"float8_e4m3fn"' fp8/config.json
+ok $? "config.json's dtype follows --dtype float8_e4m3fn"
+run 0 ckpt-reshard $llama -o stepless --world 2 && grep -q '"step": null' stepless/manifest.json &&
+    run 0 ckpt-info --json stepless && says '"step": -1' && run 0 ckpt-verify stepless
+ok $? "a source without a step makes a native checkpoint without one"
+run 0 ckpt-reshard stepless -o again --world 1 && grep -q '"step": null' again/manifest.json
+ok $? "which can be resharded again"
+
+# ---- configurations of torch folders ----
+run 0 ckpt-reshard $llama -o dcp --format dcp --world 2 && run 0 ckpt-merge dcp -o back &&
+    cmp -s back/config.json $llama/config.json && run 0 ckpt-diff back $llama
+ok $? "config.json goes into a torch folder and out of it"
+mkdir -p checkpoint-500
+cp -r dcp checkpoint-500/pytorch_model_fsdp_0
+mv checkpoint-500/pytorch_model_fsdp_0/config.json checkpoint-500/
+rm -f checkpoint-500/pytorch_model_fsdp_0/*.json
+echo '{}' | tee checkpoint-500/tokenizer.json >checkpoint-500/trainer_state.json
+run 0 ckpt-merge checkpoint-500/pytorch_model_fsdp_0 -o above && says "are those of 'checkpoint-500'" &&
+    cmp -s above/config.json $llama/config.json && [ -e above/tokenizer.json ] && ! [ -e above/trainer_state.json ]
+ok $? "the configuration above an accelerate folder goes along, the trainer's state does not"
+rm dcp/*.json
+run 0 ckpt-merge dcp -o bare && says "has no config.json" && ! [ -e bare/config.json ]
+ok $? "a merge without a config.json says so"
+
+# ---- names that no file can hold ----
+for format in merge native hf-dcp; do
+    for name in name-reserved name-surrogate; do
+        tool="ckpt-reshard --world 2 --format $format"
+        [ $format = merge ] && tool=ckpt-merge
+        run 1 $tool $torch/$name -o odd && says "cannot be stored: " && ! [ -e odd ] && ! ls -d odd.tmp* >log 2>err
+        ok $? "$name: $format refuses it before it writes"
+        run 0 $tool $torch/$name -o odd --exclude '__meta*' --exclude 'a*' && [ "$(names odd)" = "w " ]
+        ok $? "$name: $format goes without it"
+        rm -rf odd
+    done
+done
+run 0 ckpt-reshard $torch/name-reserved -o odd --world 2 --format dcp && [ "$(names odd)" = "__metadata__ w " ]
+ok $? "torch's format can hold __metadata__"
+run 1 ckpt-reshard $torch/name-surrogate -o odd2 --world 2 --format dcp && says "not valid UTF-8" && ! [ -e odd2 ]
+ok $? "but no lone surrogates"
+header='{"__metadata__":{"DCP_VERSION":"1.0","DCP_SHARDING_INFO":"{\"w\":{\"saved_offsets\":[0],\"logical_fqn\":\"__metadata__\"}}"},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+mkdir logical
+printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s\\0\\0\\200\\077" "$header" >logical/model.safetensors
+run 1 ckpt-merge logical -o odd3 && says "tensor '__metadata__' cannot be stored" && ! [ -e odd3 ]
+ok $? "also where only logical_fqn says so"
+echo "1..$n"
+exit $bad
