@@ -20,7 +20,7 @@ int fsdp_scaler_check(const struct fsdp_scaler_opts *o, struct fsdp_err *err)
 int fsdp_scaler_predivisor(int nranks)
 {
     int part = 1;
-    while (nranks % part == 0 && nranks / part > part)
+    while ((int64_t)part * part < nranks)
         part *= 2;
     return part;
 }

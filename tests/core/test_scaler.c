@@ -194,12 +194,32 @@ static struct outcome *run_cell(const struct cell *c)
 
 static void test_predivisor(void)
 {
-    static const int want[][2] = {{1, 1}, {2, 2},  {3, 2},  {4, 2},  {5, 2},   {6, 4},
-                                  {8, 4}, {12, 4}, {16, 4}, {64, 8}, {96, 16}, {1024, 32}};
+    /* Those of PyTorch's rule, where the power of two divides the number of ranks. */
+    static const int torch[][2] = {{1, 1},  {2, 2},  {4, 2},  {6, 4},   {8, 4},
+                                   {12, 4}, {16, 4}, {64, 8}, {96, 16}, {1024, 32}};
     int bad = 0;
-    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++)
-        bad += fsdp_scaler_predivisor(want[i][0]) != want[i][1];
-    ok(bad == 0, "the divisor is split as FSDP splits it");
+    for (size_t i = 0; i < sizeof torch / sizeof torch[0]; i++)
+        bad += fsdp_scaler_predivisor(torch[i][0]) != torch[i][1];
+    ok(bad == 0, "the divisor is split as PyTorch splits it");
+    bad = 0;
+    for (int n = 1; n <= 64; n++) {
+        int part = fsdp_scaler_predivisor(n);
+        bool power_of_two = part > 0 && (part & (part - 1)) == 0;
+        bad += !power_of_two || part * part < n || (part > 1 && part * part >= 4 * n);
+    }
+    ok(bad == 0, "1 to 64 ranks: it is the smallest power of two that is not below the root");
+}
+
+/* The same scale is in range for 6, 7 and 8 ranks. */
+static void test_any_size(void)
+{
+    for (int n = 6; n <= 8; n++) {
+        const struct cell c = {n, 1, 1, 2, FSDP_FULL_SHARD, FSDP_F16, 3072, 2000, 0, -1, -1, NULL};
+        struct outcome *out = run_cell(&c);
+        ok(out->state.nskipped == 0 && out->state.scale == 3072, "%d ranks: %d steps skipped", n,
+           (int)out->state.nskipped);
+        munmap(out, sizeof *out);
+    }
 }
 
 static double worst_of(const struct outcome *a, const struct outcome *b)
@@ -302,6 +322,7 @@ int main(void)
     test_skip(2, 1, FSDP_NO_SHARD, 0);
     test_skip(4, 2, FSDP_HYBRID_SHARD, FSDP_DEVICE_THREADED);
     test_search();
+    test_any_size();
     test_state();
     return tap_done();
 }

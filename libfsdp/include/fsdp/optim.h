@@ -83,8 +83,9 @@ struct fsdp_scaler_opts {
 int fsdp_scaler_check(const struct fsdp_scaler_opts *opts, struct fsdp_err *err);
 
 /* Gradients in fp16 are divided by part of the number of ranks before they are summed and by the
- * rest afterwards, so that neither they nor their sum leave the range. The part: a power of two
- * near the root; FSDP's rule (torch.distributed.algorithms._comm_hooks). Pure. */
+ * rest afterwards, so that neither they nor their sum leave the range. The part: the smallest power
+ * of two that is not below the root. PyTorch (torch.distributed.algorithms._comm_hooks) takes the
+ * same where it divides nranks, and less elsewhere. Pure. */
 int fsdp_scaler_predivisor(int nranks);
 
 enum fsdp_schedule_kind {
