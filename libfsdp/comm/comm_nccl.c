@@ -252,8 +252,7 @@ static int issue(struct nccl_comm *h, const struct nccl_op *op, void *recv, cons
     char text[NCCL_WHAT_NBYTES], me[96];
     ncclResult_t rc = call_nccl(h, op, recv, send, fsdp_lane_native(lane));
 
-    if (rc == ncclInProgress)
-        rc = nccl_lib_settle(h->comm, &h->failed, DBL_MAX, NULL, NULL);
+    rc = nccl_lib_settle(h->comm, rc, &h->failed, DBL_MAX, NULL, NULL);
     h->unsettled = rc == ncclInProgress;
     if (rc == ncclSuccess)
         return pending_end(h, op, err);

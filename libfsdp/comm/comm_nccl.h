@@ -106,6 +106,7 @@ struct nccl_peer {
 struct nccl_block {
     void *ptr;
     ncclWindow_t window; /* NULL: not registered */
+    bool unsettled;      /* its registration did not end: NCCL may still use both */
     struct nccl_block *next;
 };
 
@@ -167,10 +168,13 @@ const char *nccl_lib_error(char text[NCCL_WHAT_NBYTES], ncclComm_t comm, ncclRes
 int nccl_lib_status(ncclResult_t result);
 /* NCCL's result of what comm is doing; ncclInProgress while it goes on. */
 ncclResult_t nccl_lib_state(ncclComm_t comm);
-/* Waits until comm is done with what it was told to do. Gives up when *stop is set (NULL: never),
- * at the deadline (ncclInProgress), or when the job has lost a rank (ncclRemoteError, err set). */
-ncclResult_t nccl_lib_settle(ncclComm_t comm, const atomic_bool *stop, double deadline,
-                             struct fsdp_oob *oob, struct fsdp_err *err);
+/* Waits until the call that returned rc has ended, and returns its result. ncclSuccess is waited
+ * for as ncclInProgress is: several calls (ncclCommWindowRegister from 2.28 on, ncclCommSplit)
+ * return it while their work continues. Any other rc is returned at once. Gives up when *stop is
+ * set (NULL: never), at the deadline (ncclInProgress), or when the job has lost a rank
+ * (ncclRemoteError, err set). */
+ncclResult_t nccl_lib_settle(ncclComm_t comm, ncclResult_t rc, const atomic_bool *stop,
+                             double deadline, struct fsdp_oob *oob, struct fsdp_err *err);
 ncclResult_t nccl_lib_init(ncclComm_t *out, int nranks, int rank, int nids, ncclUniqueId *ids,
                            ncclConfig_t *config);
 bool nccl_lib_can_revoke(void);

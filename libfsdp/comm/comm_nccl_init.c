@@ -216,8 +216,7 @@ static ncclResult_t split(struct nccl_comm *h, ncclConfig_t *config, double dead
         return ncclSystemError;
     pthread_mutex_lock(&parent->issue);
     ncclResult_t rc = ncclCommSplit(parent->comm, h->group->color, h->group->rank, child, config);
-    if (rc == ncclSuccess || rc == ncclInProgress)
-        rc = nccl_lib_settle(parent->comm, &parent->failed, deadline, h->oob, lost);
+    rc = nccl_lib_settle(parent->comm, rc, &parent->failed, deadline, h->oob, lost);
     parent->unsettled = rc == ncclInProgress || rc == ncclRemoteError;
     pthread_mutex_unlock(&parent->issue);
     if (rc == ncclSuccess)
@@ -256,8 +255,8 @@ static int connect(struct nccl_comm *h, const struct card *cards, struct fsdp_er
     config.commName = group->name;
     ncclResult_t rc =
         cards[0].splits ? split(h, &config, deadline, &lost) : meet(h, cards, &config);
-    if (h->comm && (rc == ncclSuccess || rc == ncclInProgress))
-        rc = nccl_lib_settle(h->comm, NULL, deadline, h->oob, &lost);
+    if (h->comm)
+        rc = nccl_lib_settle(h->comm, rc, NULL, deadline, h->oob, &lost);
     if (rc == ncclSuccess && h->comm)
         return FSDP_OK;
     if (lost.status)
@@ -310,8 +309,7 @@ static void leave(struct nccl_comm *h)
     nccl_peers_say(h, -1, NCCL_BYE, NULL);
     nccl_mem_free_all(h);
     ncclResult_t rc = ncclCommFinalize(h->comm);
-    if (rc == ncclSuccess || rc == ncclInProgress)
-        rc = nccl_lib_settle(h->comm, NULL, fsdp_time_now() + LEAVE_S, NULL, NULL);
+    rc = nccl_lib_settle(h->comm, rc, NULL, fsdp_time_now() + LEAVE_S, NULL, NULL);
     if (rc == ncclSuccess)
         ncclCommDestroy(h->comm);
     else
@@ -324,7 +322,7 @@ void nccl_destroy(void *state, bool healthy)
 
     parent_remove(h);
     nccl_watch_stop(h);
-    if (h->comm && healthy && !atomic_load(&h->failed))
+    if (h->comm && healthy && !h->unsettled && !atomic_load(&h->failed))
         leave(h);
     else if (h->comm)
         ncclCommAbort(h->comm);

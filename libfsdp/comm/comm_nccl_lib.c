@@ -78,14 +78,16 @@ ncclResult_t nccl_lib_state(ncclComm_t comm)
     return rc == ncclSuccess ? state : rc;
 }
 
-ncclResult_t nccl_lib_settle(ncclComm_t comm, const atomic_bool *stop, double deadline,
-                             struct fsdp_oob *oob, struct fsdp_err *err)
+ncclResult_t nccl_lib_settle(ncclComm_t comm, ncclResult_t rc, const atomic_bool *stop,
+                             double deadline, struct fsdp_oob *oob, struct fsdp_err *err)
 {
     enum { NYIELDS = 200, SHORTEST_NS = 20000, LONGEST_NS = 2000000 };
     ncclResult_t state;
     long nap = SHORTEST_NS;
     int nyields = 0;
 
+    if (rc != ncclSuccess && rc != ncclInProgress)
+        return rc;
     while ((state = nccl_lib_state(comm)) == ncclInProgress) {
         if ((stop && atomic_load(stop)) || fsdp_time_now() > deadline)
             return state;

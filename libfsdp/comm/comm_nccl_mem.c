@@ -26,11 +26,12 @@ static int block_register(struct nccl_comm *h, struct nccl_block *b, size_t nbyt
     char text[NCCL_WHAT_NBYTES];
 
     pthread_mutex_lock(&h->issue);
-    ncclResult_t rc = nccl_lib_window(&b->window, h->comm, b->ptr, nbytes);
-    if (rc == ncclInProgress)
-        rc = nccl_lib_settle(h->comm, &h->failed, fsdp_time_now() + h->group->timeout_s, h->oob,
-                             NULL);
-    h->unsettled = rc == ncclInProgress || rc == ncclRemoteError;
+    ncclResult_t rc = atomic_load(&h->failed)
+                          ? ncclInvalidUsage
+                          : nccl_lib_window(&b->window, h->comm, b->ptr, nbytes);
+    rc = nccl_lib_settle(h->comm, rc, &h->failed, fsdp_time_now() + h->group->timeout_s, h->oob,
+                         NULL);
+    h->unsettled = b->unsettled = rc == ncclInProgress || rc == ncclRemoteError;
     pthread_mutex_unlock(&h->issue);
     FSDP_TRY(nccl_status(h, err));
     if (rc == ncclSuccess)
@@ -57,16 +58,16 @@ void *nccl_mem_alloc(void *state, size_t nbytes, struct fsdp_err *err)
         fsdp_free(b);
         return NULL;
     }
-    if (fsdp_zero(h->lane, b->ptr, nbytes, err) || fsdp_lane_sync(h->lane, err) ||
-        block_register(h, b, nbytes, err)) {
-        block_free(h, b);
-        return NULL;
-    }
     pthread_mutex_lock(&h->blocks_lock);
     b->next = h->blocks;
     h->blocks = b;
     pthread_mutex_unlock(&h->blocks_lock);
-    return b->ptr;
+    if (fsdp_zero(h->lane, b->ptr, nbytes, err) == FSDP_OK &&
+        fsdp_lane_sync(h->lane, err) == FSDP_OK && block_register(h, b, nbytes, err) == FSDP_OK)
+        return b->ptr;
+    if (!b->unsettled) /* else it is freed with the communicator */
+        nccl_mem_free(h, b->ptr);
+    return NULL;
 }
 
 void nccl_mem_free(void *state, void *ptr)

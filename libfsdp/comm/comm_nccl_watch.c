@@ -259,8 +259,7 @@ static void end_work(struct nccl_comm *h)
     ncclResult_t rc = ncclInProgress;
     if (nccl_lib_can_revoke() && !h->unsettled) {
         rc = nccl_lib_revoke(h->comm);
-        if (rc == ncclSuccess || rc == ncclInProgress)
-            rc = nccl_lib_settle(h->comm, NULL, fsdp_time_now() + REVOKE_S, NULL, NULL);
+        rc = nccl_lib_settle(h->comm, rc, NULL, fsdp_time_now() + REVOKE_S, NULL, NULL);
     }
     if (rc != ncclSuccess) {
         ncclCommAbort(h->comm);

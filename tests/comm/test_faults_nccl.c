@@ -436,8 +436,36 @@ static int slow_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     return 0;
 }
 
+/* Memory whose registration fails after the call returned: the caller gets the error, not the
+ * operation that comes next. variant 1: as NCCL 2.27 returns it. */
+static int window_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    const struct plan *plan = arg;
+    struct env env;
+    struct fsdp_comm *comm;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (plan->variant)
+        setenv("NCCL_STANDIN_VERSION", "22707", 1);
+    if (!begin(&env, &comm, plan, oob, nodes, FOREVER_S))
+        return 1;
+    void *mem = fsdp_comm_mem_alloc(comm, 1 << 16, &err);
+    check(plan->board,
+          oob->rank == VICTIM ? !mem && err.status == FSDP_EIO && strstr(err.text, "registering")
+                              : mem != NULL,
+          "rank %d: %s", oob->rank, err.text);
+    atomic_fetch_add(&plan->board->counter[1], 1);
+    while (atomic_load(&plan->board->counter[1]) < oob->size)
+        nap(5);
+    fsdp_comm_abort(comm, "the test is over");
+    finish(&env, comm);
+    return 0;
+}
+
 int main(void)
 {
+    run(window_main, 2, 1, "window=2", 0, 0, "memory that cannot be registered");
+    run(window_main, 2, 1, "window=2", 1, 0, "the same with NCCL 2.27");
     run(slow_main, 2, 1, "slow", 0, 0, "a first operation that takes long");
     run(slow_main, 2, 1, "slow", 1, 0, "the same, aborted meanwhile");
     run(killed_main, 3, 2, NULL, 0, 1, "killed");

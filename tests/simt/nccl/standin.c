@@ -96,6 +96,7 @@ static struct faults faults_read(void)
         sscanf(text, "error=%ld:%d", &f.error, &f.error_result);
         sscanf(text, "gpu=%ld", &f.gpu);
         sscanf(text, "init=%d", &f.init_result);
+        sscanf(text, "window=%d", &f.window_result);
         f.absent |= !strncmp(text, "absent", 6);
         f.nosplit |= !strncmp(text, "nosplit", 7);
         f.norevoke |= !strncmp(text, "norevoke", 8);
@@ -165,6 +166,18 @@ static ncclResult_t do_split(struct ncclComm *parent)
     return ncclSuccess;
 }
 
+/* It maps the peers' memory, which takes time also after all have come. */
+static ncclResult_t do_register(struct ncclComm *comm)
+{
+    double until = fsdp_time_now() + 0.02;
+
+    if (!standin_meet(comm, &comm->segment->of_calls))
+        return ncclInternalError;
+    while (fsdp_time_now() < until)
+        standin_nap();
+    return (ncclResult_t)comm->faults.window_result;
+}
+
 static ncclResult_t do_wait(struct ncclComm *comm, const atomic_int *until, int value)
 {
     while (atomic_load(until) != value && !atomic_load(&comm->aborted))
@@ -182,7 +195,7 @@ static void *job_main(void *arg)
     } else if (comm->job == JOB_SPLIT) {
         rc = do_split(comm);
     } else if (comm->job == JOB_WINDOW) {
-        rc = standin_meet(comm, &comm->segment->of_calls) ? ncclSuccess : ncclInternalError;
+        rc = do_register(comm);
     } else if (comm->job == JOB_REVOKE) {
         rc = do_wait(comm, &comm->running, 0);
     } else if (comm->job == JOB_FINALIZE) {
@@ -323,6 +336,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *ptr, size_t nbytes, n
                                     int flags)
 {
     ncclResult_t rc = ready(comm);
+    int version = 0;
 
     if (rc != ncclSuccess)
         return rc;
@@ -331,7 +345,9 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *ptr, size_t nbytes, n
         return ncclInvalidArgument;
     *window = (ncclWindow_t)ptr;
     comm->nwindows++;
-    return job_start(comm, JOB_WINDOW);
+    rc = job_start(comm, JOB_WINDOW);
+    ncclGetVersion(&version);
+    return rc == ncclInProgress && version >= NCCL_VERSION(2, 28, 0) ? ncclSuccess : rc;
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)

@@ -17,7 +17,9 @@
  *     absent      this rank never comes to the meeting of a new communicator
  *     nosplit     a split never ends
  *     norevoke    communicators cannot be revoked, as in older versions
- * NCCL_STANDIN_VERSION is the library's version (22809).
+ *     window=R    the registration of a window ends with result R
+ * NCCL_STANDIN_VERSION is the library's version (22809). A call that registers a window returns
+ * ncclInProgress before 2.28, and ncclSuccess from 2.28 on, while the registration continues.
  */
 #ifndef STANDIN_H
 #define STANDIN_H
@@ -54,7 +56,7 @@ struct segment {
 
 struct faults {
     long stall, error, gpu;
-    int error_result, init_result;
+    int error_result, init_result, window_result;
     bool absent, nosplit, norevoke, slow;
 };
 
