@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "copy.h"
+#include "tree.h"
 #include "workers.h"
 
 enum { MAX_THREADS = 8 };

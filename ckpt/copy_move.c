@@ -234,7 +234,7 @@ static int read_again(struct ckpt_copy *c, struct fsdp_err *err)
         ckpt_store_close(c->files[i].again, NULL);
         c->files[i].again = NULL;
         if (rc == FSDP_ECORRUPT && c->files[i].moved) /* what is wrong is not gone on with */
-            ckpt_store_remove_tree(c->store, c->files[i].to, NULL);
+            ckpt_store_discard(c->store, c->files[i].to, NULL);
     }
     return rc;
 }
@@ -279,7 +279,7 @@ static int move_within(bool *refused, struct ckpt_copy *c, int file, struct fsdp
     f->unproved = !copied.has_crc;
     if (f->unproved || copied.crc32c == from->crc32c)
         return FSDP_OK;
-    ckpt_store_remove_tree(c->store, f->to, NULL);
+    ckpt_store_discard(c->store, f->to, NULL);
     return damaged(c, file, copied.crc32c, err);
 }
 

@@ -28,7 +28,7 @@ static int copy_small(struct ckpt_copy *c, const char *from, const char *to,
     if (c->store->flat && ckpt_store_stat(&st, c->store, to, NULL) == FSDP_OK)
         return compare_small(c, from, to, err);
     if (!c->store->flat)
-        FSDP_TRY(ckpt_store_remove_tree(c->store, to, err));
+        FSDP_TRY(ckpt_store_discard(c->store, to, err));
     FSDP_TRY(ckpt_store_copy(&nbytes, &crc32c, c->ckpt->store, from, c->store, to, true, err));
     if (!extra || c->ckpt->format != CKPT_NATIVE || crc32c == extra->crc32c)
         return FSDP_OK;
@@ -86,7 +86,7 @@ static int put_manifest(struct ckpt_copy *c, const struct ckpt_manifest *m, stru
     size_t nbytes;
     int rc = path ? ckpt_manifest_format(&text, &nbytes, m, err) : FSDP_ENOMEM;
     if (rc == FSDP_OK && !c->store->flat)
-        rc = ckpt_store_remove_tree(c->store, path, err); /* of an earlier run */
+        rc = ckpt_store_discard(c->store, path, err); /* of an earlier run */
     if (rc == FSDP_OK)
         rc = ckpt_store_put(c->store, path, text, nbytes, true, err);
     fsdp_free(text);

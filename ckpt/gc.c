@@ -18,6 +18,7 @@ static int collect(void *ctx, const struct ckpt_remains *remains, struct fsdp_er
     static const char *const whats[] = {"was never finished", "was being removed",
                                         "tried whether there is room"};
     struct gc *gc = ctx;
+    struct fsdp_err why = FSDP_ERR_INIT;
     int64_t now = (int64_t)time(NULL), limit = gc->args->older_s;
     struct ckpt_gc_item item = {.path = remains->path,
                                 .what = whats[remains->kind],
@@ -26,11 +27,17 @@ static int collect(void *ctx, const struct ckpt_remains *remains, struct fsdp_er
 
     limit = limit < 0 ? CKPT_STALE_SECONDS : limit;
     item.is_old = remains->kind == CKPT_REMAINS_REMOVED || item.age_s >= limit;
-    if (item.is_old && !gc->args->dry_run)
-        FSDP_TRY(ckpt_store_remove_tree(gc->ops, remains->path, err));
-    gc->result->nold += item.is_old;
+    int rc = item.is_old ? ckpt_tree_refuse(remains->tree, &why) : FSDP_OK;
+    if (rc == FSDP_OK && item.is_old && !gc->args->dry_run)
+        rc = ckpt_tree_remove(remains->tree, remains->path, &why);
+    if (rc && rc != FSDP_EEXIST)
+        return fsdp_err_pass(err, rc, &why);
+    if (rc)
+        item.stays = why.text;
+    gc->result->nstay += rc != FSDP_OK;
+    gc->result->nold += item.is_old && !rc;
     gc->result->nyoung += !item.is_old;
-    gc->result->nbytes += item.is_old ? item.nbytes : 0;
+    gc->result->nbytes += item.is_old && !rc ? item.nbytes : 0;
     if (gc->args->report)
         gc->args->report(gc->args->report_ctx, &item);
     return FSDP_OK;
@@ -61,7 +68,8 @@ int ckpt_gc(struct ckpt_gc_result *out, const char *root, const struct ckpt_gc_a
                             "ended, too. Name the prefix of the checkpoints ('%s%sPREFIX'), look "
                             "first (--dry-run), or allow it (--whole-bucket)",
                             root, root, root[strlen(root) - 1] == '/' ? "" : "/");
-    int rc = ckpt_remains_each(gc.ops, root, collect, &gc, err);
+    int64_t nfs_age_s = args->older_s < 0 ? CKPT_STALE_SECONDS : args->older_s;
+    int rc = ckpt_remains_each(gc.ops, root, nfs_age_s, collect, &gc, err);
     /* In a flat store a folder in which there are only uploads is not there. */
     if (rc && (rc != FSDP_ENOTFOUND || !gc.ops->flat))
         return rc;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "job.h"
+#include "tree.h"
 #include "workers.h"
 
 enum { MAX_THREADS = 8, MAX_GIVEN_THREADS = CKPT_MAX_WORKERS };

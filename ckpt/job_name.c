@@ -7,6 +7,7 @@
 #include "codec.h"
 #include "hf_names.h"
 #include "job.h"
+#include "tree.h"
 
 /* Is this an entry of a folder such as this job writes? Replacing deletes what it holds. */
 static bool is_ours(const struct ckpt_job *job, const char *name)

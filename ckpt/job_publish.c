@@ -6,6 +6,7 @@
 #include "hf_names.h"
 #include "job.h"
 #include "text.h"
+#include "tree.h"
 
 /* ---- Hugging Face folder --------------------------------------------------------------------- */
 
@@ -136,7 +137,7 @@ static int copy_extra(struct ckpt_extra *out, struct ckpt_job *job, const struct
     if (!native && !strcmp(ckpt_path_base(to), "config.json"))
         rc = adjust_config(&text, job, extra->full_path, err);
     if (rc == FSDP_OK && (!job->store->flat || job->resumes))
-        rc = ckpt_store_remove_tree(job->store, to, err); /* of an earlier run */
+        rc = ckpt_store_discard(job->store, to, err); /* of an earlier run */
     if (rc == FSDP_OK && text)
         rc = ckpt_store_put(job->store, to, text, strlen(text), true, err);
     else if (rc == FSDP_OK)

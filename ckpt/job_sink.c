@@ -49,7 +49,7 @@ static int open_compressed(struct ckpt_job_sink *sink, const struct ckpt_store_o
         return ckpt_data_open(&sink->data, ops, path, sink->pool, err);
     }
     if (!ops->flat)
-        FSDP_TRY(ckpt_store_remove_tree(ops, path, err));
+        FSDP_TRY(ckpt_store_discard(ops, path, err));
     FSDP_TRY(ckpt_store_open(&sink->file, ops, path,
                              ops->flat && args->replace ? CKPT_STORE_REPLACE : CKPT_STORE_CREATE,
                              err));

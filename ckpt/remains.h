@@ -10,7 +10,7 @@
 #ifndef CKPT_REMAINS_H
 #define CKPT_REMAINS_H
 
-#include "store.h"
+#include "tree.h"
 
 enum ckpt_remains_kind {
     CKPT_REMAINS_UNFINISHED, /* what somebody began to write, and may be writing */
@@ -22,14 +22,15 @@ struct ckpt_remains {
     const char *path;
     const char *name; /* of what it should have become, or was: an entry of the folder */
     enum ckpt_remains_kind kind;
+    const struct ckpt_tree *tree; /* listed and judged */
     uint64_t nbytes;
     int64_t touched; /* seconds since the epoch: the latest in it; now, where an upload runs */
 };
 
 typedef int ckpt_remains_f(void *ctx, const struct ckpt_remains *remains, struct fsdp_err *err);
 
-/* All there are. A nonzero return of fn ends it. */
-int ckpt_remains_each(const struct ckpt_store_ops *ops, const char *root, ckpt_remains_f *fn,
-                      void *ctx, struct fsdp_err *err);
+/* All there are. A nonzero return of fn ends it. nfs_age_s: as ckpt_tree_list takes it. */
+int ckpt_remains_each(const struct ckpt_store_ops *ops, const char *root, int64_t nfs_age_s,
+                      ckpt_remains_f *fn, void *ctx, struct fsdp_err *err);
 
 #endif

@@ -11,7 +11,7 @@ enum { BATCH = 1000, MAX_KEY_NBYTES = 1025, MAX_MARKER_NBYTES = 4096 };
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-static int add_entry(struct ckpt_s3_list *list, const char *key, struct fsdp_err *err)
+int ckpt_s3_list_add(struct ckpt_s3_list *list, const char *key, struct fsdp_err *err)
 {
     if (strncmp(key, list->prefix, strlen(list->prefix)))
         return fsdp_err_set(err, FSDP_EIO, "%s lists '%s' below 's3://%s/%s'", list->bucket->base,
@@ -31,14 +31,21 @@ static int add_entry(struct ckpt_s3_list *list, const char *key, struct fsdp_err
 static int take_page(struct ckpt_s3_list *list, struct ckpt_s3_span page, struct fsdp_err *err)
 {
     struct ckpt_s3_span rest = page, element;
-    char key[MAX_KEY_NBYTES];
-    while (ckpt_s3_xml_next(&element, &rest, "Contents"))
-        if (ckpt_s3_xml_text(key, sizeof key, element, "Key"))
-            FSDP_TRY(add_entry(list, key, err));
+    char key[MAX_KEY_NBYTES], text[64];
+    while (ckpt_s3_xml_next(&element, &rest, "Contents")) {
+        if (!ckpt_s3_xml_text(key, sizeof key, element, "Key"))
+            continue;
+        FSDP_TRY(ckpt_s3_list_add(list, key, err));
+        struct ckpt_s3_entry *entry = &list->entries[list->nentries - 1];
+        if (ckpt_s3_xml_text(text, sizeof text, element, "Size"))
+            entry->nbytes = strtoull(text, NULL, 10);
+        if (ckpt_s3_xml_text(text, sizeof text, element, "LastModified"))
+            entry->mtime = ckpt_s3_time(text);
+    }
     rest = page;
     while (ckpt_s3_xml_next(&element, &rest, "CommonPrefixes"))
         if (ckpt_s3_xml_text(key, sizeof key, element, "Prefix"))
-            FSDP_TRY(add_entry(list, key, err));
+            FSDP_TRY(ckpt_s3_list_add(list, key, err));
     return FSDP_OK;
 }
 

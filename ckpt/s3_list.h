@@ -16,10 +16,14 @@ struct ckpt_s3_list {
     size_t nentries, max;
     struct ckpt_s3_entry {
         char *key;
+        uint64_t nbytes; /* of an object; 0 of an entry "name/" */
+        int64_t mtime;
     } * entries;
 };
 int ckpt_s3_list_run(struct ckpt_s3_list *list, struct fsdp_err *err);
 void ckpt_s3_list_free(struct ckpt_s3_list *list);
+/* Takes a copy of the key, which begins with the prefix. */
+int ckpt_s3_list_add(struct ckpt_s3_list *list, const char *key, struct fsdp_err *err);
 /* Removes them all, a thousand at a time. */
 int ckpt_s3_remove_listed(const struct ckpt_s3_list *list, struct fsdp_err *err);
 

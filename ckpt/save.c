@@ -21,6 +21,7 @@
 #include "save.h"
 #include "tensor_name.h"
 #include "text.h"
+#include "tree.h"
 
 /* ---- what is saved: the same on every rank --------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 
 #include "opened.h"
 #include "save.h"
+#include "tree.h"
 
 /* In a flat store others may be writing below the same name; who comes first to the manifest wins.
  */

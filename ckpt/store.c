@@ -220,11 +220,25 @@ int ckpt_store_remove(const struct ckpt_store_ops *ops, const char *path, struct
     return ops->remove(path, err);
 }
 
-int ckpt_store_remove_whole(const struct ckpt_store_ops *ops, const char *path,
+int ckpt_store_step(const char *what, const char *path, struct fsdp_err *err)
+{
+    STRIKE(what, path);
+    return FSDP_OK;
+}
+
+int ckpt_store_walk(const struct ckpt_store_ops *ops, const char *path, ckpt_store_item_f *fn,
+                    void *ctx, struct fsdp_err *err)
+{
+    STRIKE("list", path);
+    return ops->walk(path, fn, ctx, err);
+}
+
+int ckpt_store_remove_items(const struct ckpt_store_ops *ops, const char *path,
+                            const struct ckpt_store_item *items, size_t nitems,
                             struct fsdp_err *err)
 {
     STRIKE("remove", path);
-    return ops->remove_tree(path, err);
+    return ops->remove_items(path, items, nitems, err);
 }
 
 int ckpt_store_sweep(uint64_t *nuploads, const struct ckpt_store_ops *ops, const char *path,

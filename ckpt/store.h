@@ -34,8 +34,14 @@ int ckpt_store_list(const struct ckpt_store_ops *ops, const char *path, ckpt_sto
                     void *ctx, struct fsdp_err *err);
 int ckpt_store_mkdir(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
 int ckpt_store_remove(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
-int ckpt_store_remove_whole(const struct ckpt_store_ops *ops, const char *path,
-                            struct fsdp_err *err); /* a store that removes trees itself */
+/* One step of a call that a backend takes in several: counted for fault injection as a call of its
+ * own. */
+int ckpt_store_step(const char *what, const char *path, struct fsdp_err *err);
+int ckpt_store_walk(const struct ckpt_store_ops *ops, const char *path, ckpt_store_item_f *fn,
+                    void *ctx, struct fsdp_err *err);
+int ckpt_store_remove_items(const struct ckpt_store_ops *ops, const char *path,
+                            const struct ckpt_store_item *items, size_t nitems,
+                            struct fsdp_err *err);
 /* *nuploads: how many were ended, or in a dry run would be. */
 int ckpt_store_sweep(uint64_t *nuploads, const struct ckpt_store_ops *ops, const char *path,
                      int64_t before, bool dry_run, struct fsdp_err *err);
@@ -75,15 +81,14 @@ struct ckpt_names {
 int ckpt_store_names(struct ckpt_names *out, const struct ckpt_store_ops *ops, const char *path,
                      struct fsdp_err *err);
 void ckpt_names_free(struct ckpt_names *names);
+void ckpt_names_sort(struct ckpt_names *names);
 /* Takes a copy of the name. */
 int ckpt_names_add(struct ckpt_names *names, const char *name, struct fsdp_err *err);
 
 /* mkdir with all missing parents; an existing folder is fine. */
 int ckpt_store_mkdirs(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
-/* Removes a file or a folder with all that is in it, as far as it can; the first failure is
- * returned. What is not there is fine. */
-int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path,
-                           struct fsdp_err *err);
+/* Removes one file, or the link that has its name; what is not there is fine. */
+int ckpt_store_discard(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
 /* A whole small file, with a 0 byte after it. FSDP_EINVAL if larger than max_nbytes. */
 int ckpt_store_get(char **out, size_t *out_nbytes, const struct ckpt_store_ops *ops,
                    const char *path, size_t max_nbytes, struct fsdp_err *err);

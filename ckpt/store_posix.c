@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "posix_file.h"
+#include "posix_tree.h"
 #include "store.h"
 
 /* Makes an NFS client forget absent names on the way to path. */
@@ -72,7 +73,7 @@ static int posix_open(void **file, const char *path, enum ckpt_store_mode mode,
 {
     int flags = mode == CKPT_STORE_READ     ? O_RDONLY
                 : mode == CKPT_STORE_CREATE ? O_WRONLY | O_CREAT | O_EXCL
-                                            : O_RDWR | O_CREAT;
+                                            : O_RDWR | O_CREAT | O_NOFOLLOW;
     int fd, rc = fsdp_file_open(&fd, path, flags, err);
     if (rc == FSDP_ENOTFOUND) {
         refresh_parents(path);
@@ -244,6 +245,8 @@ const struct ckpt_store_ops ckpt_store_posix = {
     .list = posix_list,
     .mkdir = posix_mkdir,
     .remove = posix_remove,
+    .walk = posix_tree_walk,
+    .remove_items = posix_tree_remove,
     .rename = posix_rename,
     .exchange = posix_exchange,
     .sync_folder = posix_sync_folder,

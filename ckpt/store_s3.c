@@ -259,26 +259,62 @@ static int s3_remove(const char *path, struct fsdp_err *err)
     return rc;
 }
 
-static int s3_remove_tree(const char *path, struct fsdp_err *err)
+/* Objects below "path/", and the one of that very name. */
+static int s3_walk(const char *path, ckpt_store_item_f *fn, void *ctx, struct fsdp_err *err)
 {
     struct ckpt_s3_list list = {.folder = true};
     struct ckpt_s3_call call;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    bool enter;
+    FSDP_TRY(ckpt_s3_bucket_of(&list.bucket, &list.prefix, path, err));
+    int rc = ckpt_s3_list_run(&list, err), rc_head = FSDP_ENOTFOUND;
+    size_t len = strlen(list.prefix);
+    if (rc == FSDP_OK && len && list.prefix[len - 1] != '/')
+        rc_head = head(&call, list.bucket, list.prefix, &why);
+    if (rc == FSDP_OK && rc_head && rc_head != FSDP_ENOTFOUND)
+        rc = fsdp_err_pass(err, rc_head, &why);
+    if (rc == FSDP_OK && rc_head && !list.nentries)
+        rc = fsdp_err_set(err, FSDP_ENOTFOUND, "'%s': no such object", path);
+    if (rc == FSDP_OK && !rc_head)
+        rc = fn(ctx, &(struct ckpt_store_item){.path = "", .nbytes = call.length,
+                                               .mtime = call.mtime}, &enter, err);
+    for (size_t i = 0; rc == FSDP_OK && i < list.nentries; i++) {
+        const struct ckpt_s3_entry *entry = &list.entries[i];
+        struct ckpt_store_item item = {.path = entry->key + list.prefix_nbytes,
+                                       .nbytes = entry->nbytes,
+                                       .mtime = entry->mtime};
+        if (!*item.path) /* a mark that some tools make for the folder itself */
+            item.path = "/";
+        rc = fn(ctx, &item, &enter, err);
+    }
+    ckpt_s3_list_free(&list);
+    return rc;
+}
+
+static int s3_remove_items(const char *path, const struct ckpt_store_item *items, size_t nitems,
+                           struct fsdp_err *err)
+{
+    struct ckpt_s3_list list = {0};
     uint64_t nuploads;
     FSDP_TRY(ckpt_s3_bucket_of(&list.bucket, &list.prefix, path, err));
     if (!*list.prefix)
         return fsdp_err_set(err, FSDP_EINVAL, "'%s': a whole bucket is not removed", path);
-    int rc = ckpt_s3_list_run(&list, err);
+    size_t len = strlen(list.prefix);
+    bool slash = list.prefix[len - 1] == '/';
+    int rc = FSDP_OK;
+    for (size_t i = 0; rc == FSDP_OK && i < nitems; i++) {
+        const char *below = items[i].path;
+        char *key = !*below || !strcmp(below, "/")
+                        ? fsdp_sprintf(err, "%s%s", list.prefix, slash ? "" : below)
+                        : fsdp_sprintf(err, "%s%s%s", list.prefix, slash ? "" : "/", below);
+        rc = key ? ckpt_s3_list_add(&list, key, err) : FSDP_ENOMEM;
+        fsdp_free(key);
+    }
     if (rc == FSDP_OK)
         rc = ckpt_s3_remove_listed(&list, err);
     ckpt_s3_list_free(&list);
     FSDP_TRY(rc);
-    FSDP_TRY(ckpt_s3_sweep_uploads(&nuploads, list.bucket, list.prefix, INT64_MAX, false, err));
-    if (list.prefix[strlen(list.prefix) - 1] == '/')
-        return FSDP_OK;
-    ckpt_s3_call_init(&call, list.bucket, "remove", "DELETE", list.prefix);
-    rc = ckpt_s3_call_one(&call, err);
-    ckpt_text_free(&call.text);
-    return rc;
+    return ckpt_s3_sweep_uploads(&nuploads, list.bucket, list.prefix, INT64_MAX, false, err);
 }
 
 static int s3_sweep(uint64_t *nuploads, const char *path, int64_t before, bool dry_run,
@@ -334,7 +370,8 @@ const struct ckpt_store_ops ckpt_store_s3 = {
     .stat = s3_stat,
     .list = s3_list,
     .remove = s3_remove,
-    .remove_tree = s3_remove_tree,
+    .walk = s3_walk,
+    .remove_items = s3_remove_items,
     .sweep = s3_sweep,
     .copy = s3_copy,
     .is_remote = s3_is_remote,

@@ -84,6 +84,12 @@ static int names_compare(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+void ckpt_names_sort(struct ckpt_names *names)
+{
+    if (names->nnames)
+        qsort(names->names, (size_t)names->nnames, sizeof *names->names, names_compare);
+}
+
 int ckpt_store_names(struct ckpt_names *out, const struct ckpt_store_ops *ops, const char *path,
                      struct fsdp_err *err)
 {
@@ -91,8 +97,8 @@ int ckpt_store_names(struct ckpt_names *out, const struct ckpt_store_ops *ops, c
     int rc = ckpt_store_list(ops, path, names_entry, out, err);
     if (rc)
         ckpt_names_free(out);
-    else if (out->nnames)
-        qsort(out->names, (size_t)out->nnames, sizeof *out->names, names_compare);
+    else
+        ckpt_names_sort(out);
     return rc;
 }
 
@@ -117,34 +123,11 @@ int ckpt_store_mkdirs(const struct ckpt_store_ops *ops, const char *path, struct
     return rc == FSDP_EEXIST ? FSDP_OK : rc; /* somebody else was faster */
 }
 
-int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
+int ckpt_store_discard(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
 {
-    if (ops->remove_tree)
-        return ckpt_store_remove_whole(ops, path, err);
-    struct ckpt_store_stat st;
     struct fsdp_err why = FSDP_ERR_INIT;
-    int rc = ckpt_store_stat(&st, ops, path, &why), first = FSDP_OK;
-    if (rc == FSDP_ENOTFOUND)
-        return FSDP_OK;
-    if (rc) /* it may be a file that can be removed all the same; if not, this is why */
-        return ckpt_store_remove(ops, path, NULL) ? fsdp_err_pass(err, rc, &why) : FSDP_OK;
-    if (st.is_folder) {
-        struct ckpt_names names;
-        first = ckpt_store_names(&names, ops, path, err);
-        for (int i = 0; first != FSDP_ENOMEM && i < names.nnames; i++) {
-            struct fsdp_err later = FSDP_ERR_INIT;
-            char *below = ckpt_path_join(path, names.names[i], &later);
-            rc = below ? ckpt_store_remove_tree(ops, below, &later) : FSDP_ENOMEM;
-            fsdp_free(below);
-            if (rc && !first)
-                first = fsdp_err_pass(err, rc, &later);
-        }
-        ckpt_names_free(&names);
-    }
-    if (first)
-        return first;
-    rc = ckpt_store_remove(ops, path, err);
-    return rc == FSDP_ENOTFOUND ? FSDP_OK : rc;
+    int rc = ckpt_store_remove(ops, path, &why);
+    return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
 }
 
 int ckpt_store_get(char **out, size_t *out_nbytes, const struct ckpt_store_ops *ops,
@@ -198,7 +181,7 @@ int ckpt_store_replace(const struct ckpt_store_ops *ops, const char *path, const
 {
     if (ops->flat)
         return put(ops, path, CKPT_STORE_REPLACE, data, nbytes, true, err);
-    FSDP_TRY(ckpt_store_remove_tree(ops, path, err));
+    FSDP_TRY(ckpt_store_discard(ops, path, err));
     return ckpt_store_put(ops, path, data, nbytes, true, err);
 }
 

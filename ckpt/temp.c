@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "temp.h"
+#include "tree.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

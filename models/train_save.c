@@ -80,13 +80,13 @@ int train_saver_open(struct train_saver *s, const struct train_parts *parts, str
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 /* Old checkpoints that cannot be removed are no reason to stop. */
-static void retain(const struct train_saver *s)
+static void retain(struct train_saver *s)
 {
     const struct config *c = s->parts->config;
     struct fsdp_err err = FSDP_ERR_INIT;
 
     if (s->report->lead && !train_claim_is_lost(s->claim) &&
-        ckpt_retain(c->checkpoint.path, (int)c->checkpoint.keep, &err))
+        ckpt_retain(c->checkpoint.path, (int)c->checkpoint.keep, train_stays_tell, &s->stays, &err))
         fsdp_log(FSDP_LOG_WARN, "old checkpoints stay: %s", err.text);
 }
 
@@ -337,6 +337,7 @@ void train_saver_close(struct train_saver *s)
     if (s->writing)
         ckpt_saving_end(NULL, s->writing, NULL);
     train_stage_close(&s->stage);
+    train_stays_free(&s->stays);
     fsdp_free(s->writing_state);
     fsdp_snapshot_destroy(s->snapshot);
     if (s->asked)

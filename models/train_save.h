@@ -36,6 +36,7 @@ struct train_saver {
     char saved[TRAIN_PATH_NBYTES]; /* latest one published, or staged after it */
 
     struct train_stage stage;
+    struct train_stays stays;
     double flushed;   /* seconds, not yet told */
     bool left_staged; /* the job's time ends before the last checkpoint is in the store */
 };

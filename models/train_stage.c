@@ -103,6 +103,12 @@ static int name_folder(struct train_stage *s, struct fsdp_err *err)
     return rc ? rc : s->folder ? FSDP_OK : FSDP_ENOMEM;
 }
 
+static void tell_stays(void *ctx, const struct ckpt_gc_item *item)
+{
+    if (item->stays)
+        train_stays_tell(ctx, item->path, item->stays);
+}
+
 /* The folder of a node that cannot be written should be known now. What a killed save left there
  * goes: nobody else writes there. */
 static int try_folder(struct train_stage *s, struct fsdp_err *err)
@@ -115,6 +121,8 @@ static int try_folder(struct train_stage *s, struct fsdp_err *err)
     if (s->parts->info->local_rank != 0)
         return FSDP_OK;
     gc.older_s = 0;
+    gc.report = tell_stays;
+    gc.report_ctx = &s->stays;
     int rc = ckpt_root_make(s->folder, &why);
     if (rc == FSDP_OK)
         rc = ckpt_root_try(NULL, s->folder, 1, &why);
@@ -152,6 +160,7 @@ void train_stage_close(struct train_stage *s)
     }
     if (s->oob)
         s->oob->close(s->oob);
+    train_stays_free(&s->stays);
     fsdp_free(s->kept);
     fsdp_free(s->folder);
     *s = (struct train_stage){.flushing_step = -1, .pending = -1};
@@ -181,7 +190,7 @@ static int begin(struct train_stage *s, int64_t step, struct fsdp_err *err)
 }
 
 /* Steps that are neither kept nor needed go. That they cannot is no reason to stop. */
-static void retain(const struct train_stage *s)
+static void retain(struct train_stage *s)
 {
     size_t nkept = (size_t)s->parts->config->checkpoint.staging_keep;
     struct fsdp_err err = FSDP_ERR_INIT;
@@ -191,7 +200,8 @@ static void retain(const struct train_stage *s)
         memcpy(steps, s->kept, nkept * sizeof *steps);
         steps[nkept] = s->flushing_step;
         steps[nkept + 1] = s->pending;
-        if (ckpt_staged_retain(s->folder, steps, (int)nkept + 2, &err))
+        if (ckpt_staged_retain(s->folder, steps, (int)nkept + 2, train_stays_tell, &s->stays,
+                               &err))
             fsdp_log(FSDP_LOG_WARN, "old staged checkpoints stay: %s", err.text);
     }
     fsdp_free(steps);

@@ -14,6 +14,7 @@
 #include "ckpt/ckpt.h"
 
 #include "train_setup.h"
+#include "train_stays.h"
 
 struct train_stage {
     const struct train_parts *parts;
@@ -26,6 +27,7 @@ struct train_stage {
     int64_t *kept;                  /* [checkpoint.staging_keep] the newest, -1 behind them */
     double seconds;                 /* of the latest staged save */
     bool dropped;                   /* a flush was given up for a newer one */
+    struct train_stays stays;
 };
 
 /* Finds each node's folder and tries it. Nothing where checkpoint.staging is empty. Collective,

@@ -275,6 +275,7 @@ struct gc {
     const struct tool *tool;
     bool dry_run;
     json_t *items; /* NULL: lines */
+    char *first;   /* why the first that stays does; NULL: none does */
 };
 
 /* "90 s", "3 h" in static memory. */
@@ -295,18 +296,24 @@ static const char *age_text(int64_t seconds)
 static void gc_item(void *ctx, const struct ckpt_gc_item *item)
 {
     struct gc *gc = ctx;
+    if (item->stays)
+        gc->first = gc->first ? gc->first : strdup(item->stays);
     if (gc->items)
         json_array_append_new(
-            gc->items, json_pack("{s:s, s:s, s:I, s:I, s:b}", "path", item->path, "what",
+            gc->items, json_pack("{s:s, s:s, s:I, s:I, s:b, s:s?}", "path", item->path, "what",
                                  item->what, "nbytes", (json_int_t)item->nbytes, "age_s",
-                                 (json_int_t)item->age_s, "removed", item->is_old && !gc->dry_run));
+                                 (json_int_t)item->age_s, "removed",
+                                 item->is_old && !item->stays && !gc->dry_run, "stays",
+                                 item->stays));
     else if (!gc->tool->quiet)
         printf("%-12s %s  %s, untouched for %s: it %s%s\n",
-               !item->is_old ? "stays"
+               !item->is_old || item->stays ? "stays"
                : gc->dry_run ? "would go"
                              : "removed",
                item->path, tool_nbytes(item->nbytes), age_text(item->age_s), item->what,
-               item->is_old ? "" : ", or is being written");
+               item->stays    ? ", and holds what does not belong to a checkpoint"
+               : item->is_old ? ""
+                              : ", or is being written");
 }
 
 /* "90s", "30m", "2h", "7d", or seconds. */
@@ -336,6 +343,7 @@ static int gc_run(const struct tool *tool, const char *root, int64_t older_s, bo
     args.report_ctx = &gc;
     if (ckpt_gc(&r, root, &args, &err)) {
         json_decref(gc.items);
+        free(gc.first);
         return tool_fail(tool, TOOL_FAILED, err.text);
     }
     if (tool->json) {
@@ -350,7 +358,11 @@ static int gc_run(const struct tool *tool, const char *root, int64_t older_s, bo
                root, r.nold, gc.dry_run ? "would go" : "removed", tool_nbytes(r.nbytes), r.nuploads,
                r.nuploads == 1 ? "" : "s", gc.dry_run ? "would be ended" : "ended", r.nyoung);
     }
-    return tool_flush(tool, TOOL_DONE);
+    int status = tool_flush(tool, TOOL_DONE);
+    if (gc.first && status == TOOL_DONE)
+        status = tool_fail(tool, TOOL_FAILED, gc.first);
+    free(gc.first);
+    return status;
 }
 
 int main(int argc, char **argv)

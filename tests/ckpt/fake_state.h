@@ -15,6 +15,7 @@
 #include "../../ckpt/store.h"
 #include "ckpt/ckpt.h"
 #include "ranks.h"
+#include "remove_all.h"
 #include "tap.h"
 
 static const struct fsdp_tensor fake_root[] = {
@@ -315,7 +316,7 @@ static inline char *scratch_create(void)
 static inline void scratch_remove(const char *path)
 {
     ckpt_store_fault_at(0, CKPT_FAULT_NONE);
-    ckpt_store_remove_tree(&ckpt_store_posix, path, NULL);
+    remove_all(&ckpt_store_posix, path, NULL);
 }
 
 /* How many entries of a folder contain `part`. */

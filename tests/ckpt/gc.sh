@@ -19,7 +19,7 @@ YAML
 uuid=01234567-89ab-4def-8123-456789abcdef
 mkdir -p ck/step-00000009.tmp.$uuid/model ck/step-00000001.del.$uuid ck/merged.tmp.0123456789abcdef/out \
     ck/young.tmp.$uuid ck/my.tmp.files ck/step-00000008 ck/x.tmp.0123
-echo data >ck/step-00000009.tmp.$uuid/model/shard
+echo data >ck/step-00000009.tmp.$uuid/model/shard-00001-model-00001-of-00001.safetensors
 echo data >ck/step-00000001.del.$uuid/manifest.json
 echo data >ck/merged.tmp.0123456789abcdef/journal
 echo data >ck/.check-$uuid

@@ -38,7 +38,7 @@ static bool recovers(const char *root, bool killed, bool saved)
     for (int i = 0; i < names.nnames; i++) {
         snprintf(path, sizeof path, "%s/%s", root, names.names[i]);
         if (strcmp(names.names[i], "step-00000001"))
-            ckpt_store_remove_tree(&ckpt_store_posix, path, NULL);
+            remove_all(&ckpt_store_posix, path, NULL);
     }
     ckpt_names_free(&names);
     return good;
@@ -84,7 +84,7 @@ static int retain_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
     (void)oob, (void)nodes;
     uint64_t before = ckpt_store_calls();
     ckpt_store_fault_at((uint64_t)job->fault_nth, CKPT_FAULT_KILL);
-    int rc = ckpt_retain(job->root, 1, NULL);
+    int rc = ckpt_retain(job->root, 1, NULL, NULL, NULL);
     return rc ? 1 : ckpt_store_calls() - before < (uint64_t)job->fault_nth ? 99 : 0;
 }
 
@@ -101,9 +101,9 @@ static void test_retain(const char *root)
         over = WIFEXITED(status) && WEXITSTATUS(status) == 99;
         snprintf(path, sizeof path, "%s/step-00000001", root);
         good &= fake_holds(root, NEW_SEED) && (!exists(path) || fake_holds(path, OLD_SEED));
-        good &= ckpt_retain(root, 1, NULL) == FSDP_OK && count_entries(root, "") == 1;
+        good &= ckpt_retain(root, 1, NULL, NULL, NULL) == FSDP_OK && count_entries(root, "") == 1;
         snprintf(path, sizeof path, "%s/step-00000002", root);
-        ckpt_store_remove_tree(&ckpt_store_posix, path, NULL);
+        remove_all(&ckpt_store_posix, path, NULL);
         good &= fake_save_here(root, 1, OLD_SEED) == 0;
     }
     ok(good && over && nth > 15, "killed at each of %d store calls of a removal", nth - 2);
@@ -127,7 +127,7 @@ static int memory_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
         snprintf(path, sizeof path, "%s/step-00000002", root);
         if (rc && exists(path)) { /* only the last word, after the commit, failed: it is good */
             if (!fake_holds(path, NEW_SEED) ||
-                ckpt_store_remove_tree(&ckpt_store_posix, path, NULL))
+                remove_all(&ckpt_store_posix, path, NULL))
                 return 4;
         }
         if (rc && count_entries(root, "") != 1) {

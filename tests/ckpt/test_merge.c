@@ -231,7 +231,7 @@ static void test_faults(void)
         if ((rc || count_entries(root, "faulty.")) && merge(saved, &args, &err))
             clean &= err.status == FSDP_EEXIST;
         clean &= holds(args.out, false, -1, NULL) && count_entries(root, "faulty.") == 0;
-        ckpt_store_remove_tree(&ckpt_store_posix, args.out, NULL);
+        remove_all(&ckpt_store_posix, args.out, NULL);
         if (!clean) {
             diag("call %d: %s", nth, err.text);
             break;
@@ -254,7 +254,7 @@ static void test_faults(void)
         memory &= (rc == FSDP_OK || rc == FSDP_ENOMEM) && count_entries(root, "faulty.") == 0;
         if (rc && rc != FSDP_ENOMEM)
             diag("allocation %d: %s", nth, err.text);
-        ckpt_store_remove_tree(&ckpt_store_posix, args.out, NULL);
+        remove_all(&ckpt_store_posix, args.out, NULL);
     }
     ok(memory && whole && nth > 100, "out of memory at each of %d allocations", nth - 2);
 

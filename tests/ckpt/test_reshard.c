@@ -133,7 +133,7 @@ static void test_meshes(const char *name)
                 diag("from mesh %d to mesh %d: %s", i, k, err.text);
             equal &= same;
             if (k > 1) /* a few are kept for the tests below */
-                ckpt_store_remove_tree(&ckpt_store_posix, out, NULL);
+                remove_all(&ckpt_store_posix, out, NULL);
         }
     }
     ok(equal, "each resharded to each: the data files and manifest that a real save makes");

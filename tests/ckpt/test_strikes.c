@@ -160,7 +160,7 @@ static bool survives(bool *over, const struct conversion *conversion, const char
              : weapon == KILL    ? "killed at call"
                                  : "call",
              (unsigned long long)nth, rc);
-    ckpt_store_remove_tree(&ckpt_store_posix, faulty, NULL);
+    remove_all(&ckpt_store_posix, faulty, NULL);
     return good;
 }
 

@@ -127,8 +127,12 @@ int ckpt_saving_end(struct ckpt_save_result *out, struct ckpt_saving *saving, st
 typedef void ckpt_staged_f(void *ctx, int64_t step, const char *why);
 int ckpt_staged_latest(int64_t *step, const char *staging, int64_t after, ckpt_staged_f *report,
                        void *report_ctx, struct fsdp_oob *oob, struct fsdp_err *err);
+/* A checkpoint, or what is left of one, that should go but stays: why names what in it does not
+ * belong to a checkpoint. */
+typedef void ckpt_stays_f(void *ctx, const char *path, const char *why);
 /* Removes from a staging folder what is no staged checkpoint of these steps. Local, blocks. */
-int ckpt_staged_retain(const char *staging, const int64_t *steps, int nsteps, struct fsdp_err *err);
+int ckpt_staged_retain(const char *staging, const int64_t *steps, int nsteps, ckpt_stays_f *stays,
+                       void *ctx, struct fsdp_err *err);
 
 struct ckpt_flush_args {
     uint32_t version;
@@ -158,10 +162,12 @@ int ckpt_flushing_begin(struct ckpt_saving **out, const struct ckpt_flush_args *
 /* This rank's part of the flush gives up after so many seconds. Local. */
 void ckpt_flushing_limit(struct ckpt_saving *flushing, double seconds);
 
-/* Removes all but the newest `keep` published checkpoints of root (0 keeps all), and remains of
+/* Removes all but the newest `keep` published checkpoints of root (0 keeps all), and leftovers of
  * saves that never finished: those untouched for an hour, since a younger one may still be written
- * by another job. Unpublishes first. Local: call on one rank. */
-int ckpt_retain(const char *root, int keep, struct fsdp_err *err);
+ * by another job. Unpublishes first. A symbolic link in the place of a checkpoint is neither counted
+ * nor removed. A checkpoint that holds a file that its manifest does not list stays and is reported
+ * (NULL is allowed); the others go. Local: call on one rank. */
+int ckpt_retain(const char *root, int keep, ckpt_stays_f *stays, void *ctx, struct fsdp_err *err);
 
 /* What saves, removals and tools left that never ended. */
 struct ckpt_gc_item {
@@ -169,6 +175,7 @@ struct ckpt_gc_item {
     uint64_t nbytes;
     int64_t age_s; /* since anything in it was touched */
     bool is_old;   /* removed, or would be; else it may be being written, and stays */
+    const char *stays; /* old, but not removed: why; NULL: none */
 };
 typedef void ckpt_gc_f(void *ctx, const struct ckpt_gc_item *item);
 struct ckpt_gc_args {
@@ -181,17 +188,19 @@ struct ckpt_gc_args {
     ckpt_gc_f *report; /* called for each; NULL is allowed */
     void *report_ctx;
 };
-#define CKPT_GC_ARGS_VERSION 1
+#define CKPT_GC_ARGS_VERSION 2
 #define CKPT_GC_ARGS_INIT                                                                          \
     {                                                                                              \
         .version = CKPT_GC_ARGS_VERSION, .older_s = -1                                             \
     }
 struct ckpt_gc_result {
     uint64_t nold, nyoung, nbytes; /* nbytes: of the old ones */
+    uint64_t nstay;                /* old ones that hold what belongs to no checkpoint */
     uint64_t nuploads;             /* to an object store that were never finished, and are old */
 };
-/* Removes them from a folder of checkpoints or below an address. What is published stays. Local,
- * blocks. */
+/* Removes them from a folder of checkpoints or below an address. What is published stays; so does a
+ * leftover that holds a file that no writer of checkpoints makes, which is counted and reported.
+ * Local, blocks. */
 int ckpt_gc(struct ckpt_gc_result *out, const char *root, const struct ckpt_gc_args *args,
             struct fsdp_err *err);
 

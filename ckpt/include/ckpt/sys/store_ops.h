@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define CKPT_STORE_ABI 4
+#define CKPT_STORE_ABI 5
 
 enum ckpt_store_mode {
     CKPT_STORE_READ,
@@ -46,6 +46,28 @@ struct ckpt_store_stat {
 /* Called per entry of a folder, "." and ".." excluded, in any order. A nonzero return ends the
  * listing and is passed on. */
 typedef int ckpt_store_entry_f(void *ctx, const char *name, struct fsdp_err *err);
+
+enum ckpt_store_kind {
+    CKPT_STORE_FILE,
+    CKPT_STORE_FOLDER,
+    CKPT_STORE_LINK,  /* a symbolic link, which is never followed */
+    CKPT_STORE_MOUNT, /* another file system is mounted there; it is never entered */
+    CKPT_STORE_OTHER, /* a pipe, a socket or a device */
+};
+
+/* An object in a tree, as a walk found it. */
+struct ckpt_store_item {
+    const char *path; /* below the path that was walked; "" for the object at that path itself */
+    enum ckpt_store_kind kind;
+    uint64_t nbytes;        /* of a file */
+    int64_t mtime, ctime;   /* seconds since the epoch; ctime: 0 in a flat store */
+    uint64_t device, inode; /* which object it is; 0 in a flat store, which has no such numbers */
+};
+
+/* Called for each object of a tree, a folder before what it holds. *enter is true; false leaves the
+ * folder unread. A nonzero return ends the walk and is passed on. */
+typedef int ckpt_store_item_f(void *ctx, const struct ckpt_store_item *item, bool *enter,
+                              struct fsdp_err *err);
 
 /* What a store says of a file that it has copied itself. */
 struct ckpt_store_copied {
@@ -84,9 +106,17 @@ struct ckpt_store_ops {
     int (*mkdir)(const char *path, struct fsdp_err *err);
     /* A file or an empty folder. */
     int (*remove)(const char *path, struct fsdp_err *err);
-    /* A file or a folder with all that is in it, uploads that never ended included; what is not
-     * there is fine. (optional) */
-    int (*remove_tree)(const char *path, struct fsdp_err *err);
+    /* All objects at path and below it, sorted by name in each folder. No link is followed and no
+     * other mount is entered. What vanishes meanwhile is left out. FSDP_ENOTFOUND if there is
+     * nothing at path. */
+    int (*walk)(const char *path, ckpt_store_item_f *fn, void *ctx, struct fsdp_err *err);
+    /* Removes the objects that a walk found and that lie at path now, which may be another name.
+     * items are in the order of the walk. Goes as far as it can; the first failure is returned. An
+     * object that is gone is fine. One that is not the object of the walk, or a folder that holds
+     * more than the items, stays and is a failure; names that NFS gives to open files ('.nfs*')
+     * stay and are logged. In a flat store it also ends all uploads below path. */
+    int (*remove_items)(const char *path, const struct ckpt_store_item *items, size_t nitems,
+                        struct fsdp_err *err);
     /* Ends the uploads below path that were begun before that time (seconds since the epoch) and
      * never ended: they cost room and show nowhere. A dry run counts them. (flat stores only) */
     int (*sweep)(uint64_t *nuploads, const char *path, int64_t before, bool dry_run,
