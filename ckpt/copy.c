@@ -60,6 +60,7 @@ static int name_out(struct ckpt_copy *c, struct fsdp_err *err)
             native ? ckpt_path_join(c->final, c->ckpt->m.uuid, err) : fsdp_strdup(c->final, err);
         return c->out ? FSDP_OK : FSDP_ENOMEM;
     }
+    FSDP_TRY(ckpt_temp_check_name(c->final, err));
     FSDP_TRY(ckpt_source_hash(&c->key, c->ckpt, err));
     c->temp = ckpt_temp_name(c->final, c->key ^ ckpt_lock_domain(c->final), err);
     c->out = c->temp ? ckpt_path_join(c->temp, c->folder ? "out" : "out.safetensors", err) : NULL;
@@ -195,10 +196,7 @@ static int check_args(struct ckpt_copy *c, struct fsdp_err *err)
     if (args->nthreads < 0 || args->nthreads > CKPT_MAX_WORKERS)
         return fsdp_err_set(err, FSDP_EINVAL, "%d threads: 1 to %d are accepted", args->nthreads,
                             CKPT_MAX_WORKERS);
-    if (args->mem_nbytes < CKPT_MIN_BLOCK_NBYTES)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "a memory budget of %llu bytes is too small; at least %u are needed",
-                            (unsigned long long)args->mem_nbytes, CKPT_MIN_BLOCK_NBYTES);
+    FSDP_TRY(ckpt_mem_check(args->mem_nbytes, CKPT_MIN_BLOCK_NBYTES, err));
     /* A store far away takes its time for each block: more of them at once than processors. */
     bool far = c->store->flat || c->ckpt->store->flat;
     int nthreads = args->nthreads ? args->nthreads

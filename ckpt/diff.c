@@ -283,10 +283,7 @@ static int fit_memory(struct differ *d, int *nworkers, struct fsdp_err *err)
     *nworkers = d->args->nthreads ? d->args->nthreads : far ? 8 : ckpt_workers_default(8);
     if (*nworkers > CKPT_MAX_WORKERS)
         *nworkers = CKPT_MAX_WORKERS;
-    if (mem < 5 * CKPT_MIN_BLOCK_NBYTES)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "a memory budget of %llu bytes is too small; at least %u are needed",
-                            (unsigned long long)mem, 5 * CKPT_MIN_BLOCK_NBYTES);
+    FSDP_TRY(ckpt_mem_check(mem, 5 * CKPT_MIN_BLOCK_NBYTES, err));
     d->block_nbytes = CKPT_JOB_BLOCK_NBYTES;
     while (*nworkers > 1 && (uint64_t)*nworkers * 5 * d->block_nbytes > mem)
         --*nworkers;

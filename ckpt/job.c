@@ -34,8 +34,12 @@ static int check_args(struct ckpt_job *job, struct fsdp_err *err)
     job->cast = true;
     FSDP_TRY(fsdp_dtype_parse(&job->dtype, args->dtype, err));
     if (!fsdp_dtype_is_float(job->dtype))
-        return fsdp_err_set(err, FSDP_EINVAL, "weights cannot be cast to %s: not a floating type",
-                            fsdp_dtype_name(job->dtype));
+        return fsdp_err_blame(err,
+                              fsdp_err_set(err, FSDP_EINVAL,
+                                           "weights cannot be cast to %s, which is not a floating "
+                                           "type; use float32, bfloat16, float16, ...",
+                                           fsdp_dtype_name(job->dtype)),
+                              "dtype");
     return FSDP_OK;
 }
 
@@ -80,11 +84,7 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
     mem -= store_mem;
     uint64_t each =
         2 + widening + (compress ? 4 : 0); /* chunks and compressors: 4 blocks a thread */
-    if (mem < each * CKPT_MIN_BLOCK_NBYTES)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "a memory budget of %llu bytes is too small; at least %llu are needed",
-                            (unsigned long long)mem,
-                            (unsigned long long)(each * CKPT_MIN_BLOCK_NBYTES));
+    FSDP_TRY(ckpt_mem_check(mem, each * CKPT_MIN_BLOCK_NBYTES, err));
     job->block_nbytes = CKPT_JOB_BLOCK_NBYTES;
     job->nthreads = choose_threads(job);
     while (job->nthreads > 1 && (uint64_t)job->nthreads * each * job->block_nbytes > mem)

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "codec.h"
 #include "hf_names.h"
@@ -168,15 +169,22 @@ int ckpt_refuse_nested(const struct ckpt *ckpt, const char *final,
     return refuse_nested(final, out, from, in, err);
 }
 
-/* A folder of such a name is not what was meant. */
-static bool is_torch_file(const char *name)
+/* Whoever names such a file does not want a folder of that name. */
+static int refuse_other_file(const char *name, struct fsdp_err *err)
 {
-    static const char *const ends[] = {".pt", ".pth", ".bin", ".ckpt"};
+    static const struct {
+        const char *end, *of;
+    } files[] = {{".pt", "torch.save"},   {".pth", "torch.save"}, {".bin", "torch.save"},
+                 {".ckpt", "torch.save"}, {".gguf", "llama.cpp"}, {".npz", "NumPy"},
+                 {".onnx", "ONNX"},       {".h5", "Keras"}};
     const char *end = strrchr(ckpt_path_base(name), '.');
-    for (size_t i = 0; end && i < sizeof ends / sizeof ends[0]; i++)
-        if (!strcmp(end, ends[i]))
-            return true;
-    return false;
+    for (size_t i = 0; end && i < sizeof files / sizeof files[0]; i++)
+        if (!strcasecmp(end, files[i].end))
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                "'%s': files of %s are not written; name a file that ends in "
+                                ".safetensors, or a folder",
+                                name, files[i].of);
+    return FSDP_OK;
 }
 
 int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
@@ -185,11 +193,8 @@ int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
     if (job->args->output == CKPT_OUTPUT_WEIGHTS && ckpt_codec_is_name(job->args->out))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': merged weights are not compressed",
                             job->args->out);
-    if (job->args->output == CKPT_OUTPUT_WEIGHTS && is_torch_file(job->args->out))
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "'%s': torch's own files are not written; name a file that ends in "
-                            ".safetensors, or a folder",
-                            job->args->out);
+    if (job->args->output == CKPT_OUTPUT_WEIGHTS)
+        FSDP_TRY(refuse_other_file(job->args->out, err));
     job->folder = job->args->output != CKPT_OUTPUT_WEIGHTS || !ckpt_hf_is_weights(job->args->out);
     if (!(job->final = fsdp_strdup(job->args->out, err)))
         return FSDP_ENOMEM;
@@ -329,6 +334,7 @@ int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(make_key(job, err));
     if (job->store->flat)
         return name_flat(job, err);
+    FSDP_TRY(ckpt_temp_check_name(job->final, err));
     job->temp = ckpt_temp_name(job->final, job->key ^ ckpt_lock_domain(job->final), err);
     job->out =
         job->temp ? ckpt_path_join(job->temp, job->folder ? "out" : "out.safetensors", err) : NULL;
@@ -347,13 +353,13 @@ static int start_anew(struct ckpt_job *job, struct fsdp_err *err)
 }
 
 /* The folder that the output will be in, or the nearest one above that exists. */
-static int parent_of(char **out, const struct ckpt_job *job, bool existing, struct fsdp_err *err)
+static int parent_of(char **out, const struct ckpt_job *job, struct fsdp_err *err)
 {
     struct ckpt_store_stat st;
     struct fsdp_err quiet;
     if (!(*out = ckpt_path_parent(job->final, err)))
         return FSDP_ENOMEM;
-    while (existing && strcmp(*out, "/") && strcmp(*out, ".") &&
+    while (strcmp(*out, "/") && strcmp(*out, ".") &&
            ckpt_store_stat(&st, job->store, *out, &quiet) == FSDP_ENOTFOUND) {
         char *above = ckpt_path_parent(*out, err);
         fsdp_free(*out);
@@ -377,7 +383,7 @@ int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err)
     char *parent;
     if (job->store->flat)
         return job->notes && !job->args->dry_run ? begin_flat(job, err) : FSDP_OK;
-    FSDP_TRY(parent_of(&parent, job, job->args->dry_run || job->folder, err));
+    FSDP_TRY(parent_of(&parent, job, err));
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = check_space(job, parent, &why);
     fsdp_free(parent);

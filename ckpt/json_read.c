@@ -142,21 +142,11 @@ static const char *plain_copy(char **to, const char *p, const char *end)
     return p;
 }
 
-/* Length of the UTF-8 sequence at p, which is not ASCII; 0: it is none. */
+/* Length of the UTF-8 sequence at p; 0: it is none. */
 static int utf8_nbytes(const char *p, const char *end)
 {
-    const unsigned char *u = (const unsigned char *)p;
-    int n = u[0] >= 0xf0 ? 4 : u[0] >= 0xe0 ? 3 : 2;
-    uint32_t code = u[0] & (0xffu >> (n + 1));
-    if (u[0] < 0xc2 || u[0] > 0xf4 || end - p < n)
-        return 0;
-    for (int i = 1; i < n; i++) {
-        if ((u[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (u[i] & 0x3f);
-    }
-    bool shorter = (n == 3 && code < 0x800) || (n == 4 && code < 0x10000);
-    return shorter || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : n;
+    uint32_t code;
+    return fsdp_utf8_decode(&code, p, end);
 }
 
 static char *utf8_put(char *to, uint32_t code)

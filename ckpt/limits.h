@@ -4,6 +4,8 @@
 #ifndef CKPT_LIMITS_H
 #define CKPT_LIMITS_H
 
+#include "fsdp/base.h"
+
 #define CKPT_MAX_HEADER_NBYTES 100000000u /* safetensors' own limit */
 #define CKPT_MAX_MANIFEST_NBYTES (256u << 20)
 #define CKPT_MAX_INDEX_NBYTES (256u << 20)       /* model.safetensors.index.json */
@@ -31,5 +33,8 @@
 #define CKPT_COMPRESS_THREADS 4         /* beside the one that saves */
 #define CKPT_STALE_SECONDS 3600         /* an unfinished save untouched this long is dead */
 #define CKPT_STALE_UPLOAD_SECONDS 86400 /* an upload, of which only the beginning is known */
+
+/* FSDP_EINVAL, the fault of setting mem_nbytes, if a budget has fewer bytes than `least`. */
+int ckpt_mem_check(uint64_t nbytes, uint64_t least, struct fsdp_err *err);
 
 #endif

@@ -7,6 +7,20 @@
 #include <strings.h>
 
 #include "ckpt/ckpt.h"
+#include "limits.h"
+
+int ckpt_mem_check(uint64_t nbytes, uint64_t least, struct fsdp_err *err)
+{
+    char have[FSDP_NBYTES_TEXT], want[FSDP_NBYTES_TEXT];
+    if (nbytes >= least)
+        return FSDP_OK;
+    return fsdp_err_blame(
+        err,
+        fsdp_err_set(err, FSDP_EINVAL,
+                     "a memory budget of %s is too small; at least %s are needed for buffers",
+                     fsdp_nbytes_text(have, nbytes), fsdp_nbytes_text(want, least)),
+        "mem_nbytes");
+}
 
 int ckpt_nbytes_parse(uint64_t *out, const char *text, struct fsdp_err *err)
 {

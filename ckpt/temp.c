@@ -3,10 +3,22 @@
 #include "tree.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_NBYTES = 16 };
+enum { KEY_NBYTES = 16, SUFFIX_NBYTES = sizeof ".tmp." - 1 + KEY_NBYTES };
+
+int ckpt_temp_check_name(const char *final, struct fsdp_err *err)
+{
+    size_t nbytes = strlen(ckpt_path_base(final)), most = NAME_MAX - SUFFIX_NBYTES;
+    if (nbytes <= most)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "the output's name '%.40s...' has %zu bytes; at most %zu leave room for "
+                        "the name of its temporary folder",
+                        ckpt_path_base(final), nbytes, most);
+}
 
 char *ckpt_temp_name(const char *final, uint64_t key, struct fsdp_err *err)
 {

@@ -20,6 +20,8 @@ struct ckpt_temp {
     uint64_t job; /* whose the journal is */
 };
 
+/* FSDP_EINVAL if the last part of final is too long a name to append the folder's suffix to. */
+int ckpt_temp_check_name(const char *final, struct fsdp_err *err);
 /* A folder's name. */
 char *ckpt_temp_name(const char *final, uint64_t key, struct fsdp_err *err);
 /* FSDP_EEXIST if another process has it open. */

@@ -97,9 +97,12 @@ uint64_t ckpt_hash(uint64_t seed, const char *data, size_t nbytes)
 
 bool ckpt_utf8_check(const char *text)
 {
-    json_t *value = json_string(text);
-    json_decref(value);
-    return value != NULL;
+    const char *end = text + strlen(text);
+    uint32_t code;
+    int nbytes = 1;
+    for (; text < end && nbytes; text += nbytes)
+        nbytes = fsdp_utf8_decode(&code, text, end);
+    return nbytes > 0;
 }
 
 int ckpt_json_parse(json_t **out, const char *data, size_t nbytes, const char *what,

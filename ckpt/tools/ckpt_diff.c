@@ -14,22 +14,24 @@ enum { SAME = 0, DIFFERENT = 1, TROUBLE = 2 };
 static const char usage[] =
     "Usage: ckpt-diff [options] A B\n"
     "\n"
-    "Compares two checkpoints by tensor, whatever their formats and the number of ranks they were\n"
-    "saved by. Tensors whose fingerprints are equal are not read. Prints a line for each tensor\n"
-    "that differs: how many elements, the largest difference, absolute and in units in the last\n"
-    "place (ulp), and the index of the first.\n"
+    "Compares two checkpoints tensor by tensor, whatever their formats and numbers of\n"
+    "ranks. It does not read tensors whose fingerprints are equal. For each tensor\n"
+    "that differs it prints the number of elements, the largest difference, absolute\n"
+    "and in units in the last place (ulp), and the index of the first.\n"
     "\n"
-    "      --model                weights alone\n" TOOL_SELECT_HELP
-    "      --map MAP              rename, join or split tensors of both first: a map as\n"
-    "                             ckpt-merge has them; --include and --exclude then mean the\n"
-    "                             names that it makes\n"
-    "      --heads QxK            attention heads of queries and of keys, for maps that need\n"
-    "                             them (default: as config.json has them)\n"
-    "      --atol X, --rtol X     elements with |a - b| <= atol + rtol * |b| are near enough\n"
-    "      --ulp N                and those at most N units in the last place apart\n"
-    "      --any-dtype            floating types may differ; compared in the narrower one\n"
-    "      --data                 read also where fingerprints are equal\n"
-    "  -a, --all                  a line for each tensor\n" TOOL_LIMITS_HELP TOOL_HELP "\n"
+    "      --model              compare weights only\n" TOOL_SELECT_HELP
+    "      --map MAP            rename, join or split the tensors of both first, as\n"
+    "                           ckpt-merge does; --include and --exclude then match\n"
+    "                           the new names\n"
+    "      --heads QxK          attention heads of queries and of keys, for maps that\n"
+    "                           need them (default: from config.json)\n"
+    "      --atol X, --rtol X   accept elements with |a - b| <= atol + rtol * |b|\n"
+    "      --ulp N              accept elements at most N units in the last place\n"
+    "                           apart\n"
+    "      --any-dtype          let floating-point types differ; compare in the\n"
+    "                           narrower one\n"
+    "      --data               also read where fingerprints are equal\n"
+    "  -a, --all                print a line for every tensor\n" TOOL_LIMITS_HELP TOOL_HELP "\n"
     "Exit status: 0 the same, 1 different, 2 trouble.\n";
 
 struct output {
@@ -117,7 +119,7 @@ static void report(void *ctx, const struct ckpt_diff_tensor *t)
     out->nnear += t->result == CKPT_DIFF_NEAR;
     out->ndifferent += !same;
     if (out->json)
-        json_object_set_new(out->json, t->name, tensor_json(t));
+        tool_json_set(out->json, t->name, tensor_json(t));
     else if (!out->quiet && (out->all || !same || t->result == CKPT_DIFF_NEAR))
         print_line(t);
 }
@@ -141,10 +143,8 @@ static int compare(const struct tool *tool, const struct ckpt_diff_args *args, b
     if (rc)
         fprintf(stderr, "%s: %s\n", tool->name, err.text);
     if (rc == FSDP_OK && out.json) {
-        json_t *root = json_pack("{s:b, s:O}", "same", same, "tensors", out.json);
-        json_dumpf(root, stdout, JSON_INDENT(1));
-        putchar('\n');
-        json_decref(root);
+        if (tool_json_print(tool, json_pack("{s:b, s:O}", "same", same, "tensors", out.json), 0))
+            status = TROUBLE;
     } else if (rc == FSDP_OK && !tool->quiet) {
         printf("%" PRIu64 " tensor%s the same, %" PRIu64 " near, %" PRIu64 " different\n",
                out.nsame, out.nsame == 1 ? " is" : "s are", out.nnear, out.ndifferent);

@@ -3,7 +3,7 @@
  * beside checkpoints and is none: remains of saves and tools. */
 #include <ctype.h>
 #include <inttypes.h>
-#include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,22 +13,21 @@ static const char usage[] =
     "Usage: ckpt-info [options] CHECKPOINT\n"
     "       ckpt-info --gc [--dry-run] [--older AGE] [--whole-bucket] FOLDER\n"
     "\n"
-    "Shows a checkpoint: a step-* folder, a folder of them (the newest), a\n"
-    "torch.distributed.checkpoint, a Hugging Face folder, or a .safetensors file. Missing,\n"
-    "truncated or stray files are an error; contents are not read (that is ckpt-verify's work).\n"
+    "Shows what a checkpoint holds. It reads headers and finds missing, truncated and\n"
+    "stray files; ckpt-verify also reads the data.\n"
+    "\n" TOOL_CHECKPOINT_HELP "\n"
+    "With --gc, it removes what saves, removals and tools left unfinished in FOLDER\n"
+    "or below an address: *.tmp.*, *.del.*, files in a store that no manifest names,\n"
+    "and unfinished uploads. Published checkpoints stay.\n"
     "\n"
-    "With --gc it removes from a folder of checkpoints, or below an address, what saves, removals\n"
-    "and tools left that never ended: *.tmp.*, *.del.*, in a store files that no manifest names,\n"
-    "and unfinished uploads. What is published stays.\n"
-    "\n"
-    "  -a, --all                  the optimizer's tensors and the files too\n"
-    "      --gc                   remove remains\n"
-    "      --dry-run              list them, remove nothing\n"
-    "      --older AGE            only those untouched for 90s, 30m, 2h or 7d (default: 1h, and\n"
-    "                             uploads begun 1d ago); less than a save takes endangers a\n"
-    "                             live one\n"
-    "      --whole-bucket         let --gc end all old uploads of a bucket, those of other\n"
-    "                             programs, too, if its address has no prefix\n" TOOL_HELP "\n"
+    "  -a, --all                also show the optimizer's tensors and the files\n"
+    "      --gc                 remove leftovers\n"
+    "      --dry-run            list leftovers, remove nothing\n"
+    "      --older AGE          only leftovers untouched for 90s, 30m, 2h or 7d\n"
+    "                           (default: 1h; uploads: 1d). An age below the time\n"
+    "                           that a save takes endangers a running one.\n"
+    "      --whole-bucket       let --gc end all old uploads of a bucket, also those\n"
+    "                           of other programs, if its address has no prefix\n" TOOL_HELP "\n"
     "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 static uint64_t nbytes_of(const struct fsdp_tensor *tensor)
@@ -59,7 +58,8 @@ static void print_head(const struct ckpt *ckpt)
         ntensors[t->kind]++;
         nelem += t->kind == FSDP_SLICE_MODEL ? fsdp_tensor_nelem(&t->tensor) : 0;
     }
-    printf("%-12s %s\n%-12s %s\n", "checkpoint", ckpt_path(ckpt), "format", format_name(ckpt));
+    printf("%-12s %s\n%-12s %s\n", "checkpoint", tool_shown(ckpt_path(ckpt)), "format",
+           format_name(ckpt));
     if (ckpt_step(ckpt) >= 0)
         printf("%-12s %" PRId64 "\n", "step", ckpt_step(ckpt));
     if (ckpt_format(ckpt) == CKPT_NATIVE) {
@@ -72,11 +72,12 @@ static void print_head(const struct ckpt *ckpt)
         printf("%-12s %d tensor%s, %s\n", "optimizer", ntensors[1], ntensors[1] == 1 ? "" : "s",
                tool_nbytes(nbytes[1]));
     printf("%-12s %d\n", "files", ckpt_nfiles(ckpt));
-    for (int i = 0; i < ckpt_naliases(ckpt); i++)
-        printf("%-12s %s = %s\n", i ? "" : "tied", ckpt_alias_at(ckpt, i).name,
-               ckpt_alias_at(ckpt, i).target);
+    for (int i = 0; i < ckpt_naliases(ckpt); i++) {
+        printf("%-12s %s", i ? "" : "tied", tool_shown(ckpt_alias_at(ckpt, i).name));
+        printf(" = %s\n", tool_shown(ckpt_alias_at(ckpt, i).target));
+    }
     for (int i = 0; i < ckpt_nextra(ckpt); i++)
-        printf("%-12s %s\n", i ? "" : "kept", ckpt_extra_at(ckpt, i));
+        printf("%-12s %s\n", i ? "" : "kept", tool_shown(ckpt_extra_at(ckpt, i)));
 }
 
 /* The decimal digits and a 0 byte; where they end. */
@@ -163,7 +164,7 @@ static void print_files(const struct ckpt *ckpt)
         char crc[9] = "-";
         if (file.has_crc)
             snprintf(crc, sizeof crc, "%08x", file.crc32c);
-        printf("%14" PRIu64 "  %-8s  %s\n", file.nbytes, crc, file.path);
+        printf("%14" PRIu64 "  %-8s  %s\n", file.nbytes, crc, tool_shown(file.path));
     }
 }
 
@@ -187,7 +188,8 @@ static json_t *tensor_json(const struct ckpt_tensor *t)
 
 static json_t *file_json(const struct ckpt_file_info *file)
 {
-    json_t *out = json_pack("{s:s, s:I}", "path", file->path, "nbytes", (json_int_t)file->nbytes);
+    json_t *out = json_pack("{s:o, s:I}", "path", tool_json_text(file->path), "nbytes",
+                            (json_int_t)file->nbytes);
     if (file->has_crc) {
         char text[9];
         snprintf(text, sizeof text, "%08x", file->crc32c);
@@ -207,7 +209,8 @@ static void print_float(const char *token, int len)
     } while (strtod(text, NULL) != value && ++precision <= 17);
     if (!strpbrk(text, ".en")) /* it stays a float */
         strcat(text, ".0");
-    printf("%.*s", len, (int)strlen(text) < len ? text : token);
+    bool is_shorter = isfinite(value) && (int)strlen(text) < len;
+    printf("%.*s", len, is_shorter ? text : token);
 }
 
 /* JSON as it is, but for floats, which writers spell with up to 17 digits. */
@@ -240,23 +243,23 @@ static void print_json(const struct ckpt *ckpt)
 
     ckpt_mesh(ckpt, &shard, &replicate);
     for (int i = 0; i < ckpt_ntensors(ckpt); i++)
-        json_object_set_new(tensors, ckpt_tensor_at(ckpt, i)->tensor.name,
-                            tensor_json(ckpt_tensor_at(ckpt, i)));
+        tool_json_set(tensors, ckpt_tensor_at(ckpt, i)->tensor.name,
+                      tensor_json(ckpt_tensor_at(ckpt, i)));
     for (int i = 0; i < ckpt_nfiles(ckpt); i++) {
         struct ckpt_file_info file = ckpt_file_at(ckpt, i);
         json_array_append_new(files, file_json(&file));
     }
     for (int i = 0; i < ckpt_naliases(ckpt); i++)
-        json_object_set_new(aliases, ckpt_alias_at(ckpt, i).name,
-                            json_string(ckpt_alias_at(ckpt, i).target));
+        tool_json_set(aliases, ckpt_alias_at(ckpt, i).name,
+                      tool_json_text(ckpt_alias_at(ckpt, i).target));
     for (int i = 0; i < ckpt_nextra(ckpt); i++)
-        json_array_append_new(extras, json_string(ckpt_extra_at(ckpt, i)));
-    json_t *root =
-        json_pack("{s:s, s:s, s:I, s:{s:i, s:i}, s:o, s:o, s:o, s:o}", "path", ckpt_path(ckpt),
-                  "format", format_name(ckpt), "step", (json_int_t)ckpt_step(ckpt), "mesh",
-                  "shard_size", shard, "replicate_size", replicate, "files", files, "extras",
-                  extras, "aliases", aliases, "tensors", tensors);
-    char *text = json_dumps(root, JSON_INDENT(1));
+        json_array_append_new(extras, tool_json_text(ckpt_extra_at(ckpt, i)));
+    json_t *root = json_pack("{s:o, s:s, s:I, s:{s:i, s:i}, s:o, s:o, s:o, s:o}", "path",
+                             tool_json_text(ckpt_path(ckpt)), "format", format_name(ckpt), "step",
+                             (json_int_t)ckpt_step(ckpt), "mesh", "shard_size", shard,
+                             "replicate_size", replicate, "files", files, "extras", extras,
+                             "aliases", aliases, "tensors", tensors);
+    char *text = json_dumps(root, TOOL_JSON_FLAGS);
     /* The state as it was saved: integers of any length, floats to the last bit. */
     if (text && ckpt_state_json(ckpt)) {
         printf("%.*s,\n \"state\": ", (int)strlen(text) - 2, text);
@@ -300,17 +303,17 @@ static void gc_item(void *ctx, const struct ckpt_gc_item *item)
         gc->first = gc->first ? gc->first : strdup(item->stays);
     if (gc->items)
         json_array_append_new(
-            gc->items, json_pack("{s:s, s:s, s:I, s:I, s:b, s:s?}", "path", item->path, "what",
-                                 item->what, "nbytes", (json_int_t)item->nbytes, "age_s",
-                                 (json_int_t)item->age_s, "removed",
-                                 item->is_old && !item->stays && !gc->dry_run, "stays",
-                                 item->stays));
+            gc->items, json_pack("{s:o, s:s, s:I, s:I, s:b, s:o?}", "path",
+                                 tool_json_text(item->path), "what", item->what, "nbytes",
+                                 (json_int_t)item->nbytes, "age_s", (json_int_t)item->age_s,
+                                 "removed", item->is_old && !item->stays && !gc->dry_run, "stays",
+                                 item->stays ? tool_json_text(item->stays) : NULL));
     else if (!gc->tool->quiet)
         printf("%-12s %s  %s, untouched for %s: it %s%s\n",
                !item->is_old || item->stays ? "stays"
                : gc->dry_run ? "would go"
                              : "removed",
-               item->path, tool_nbytes(item->nbytes), age_text(item->age_s), item->what,
+               tool_shown(item->path), tool_nbytes(item->nbytes), age_text(item->age_s), item->what,
                item->stays    ? ", and holds what does not belong to a checkpoint"
                : item->is_old ? ""
                               : ", or is being written");
@@ -334,6 +337,7 @@ static int gc_run(const struct tool *tool, const char *root, int64_t older_s, bo
     struct ckpt_gc_args args = CKPT_GC_ARGS_INIT;
     struct ckpt_gc_result r;
     struct fsdp_err err = FSDP_ERR_INIT;
+    int status = TOOL_DONE;
 
     gc.items = tool->json ? json_array() : NULL;
     args.older_s = older_s;
@@ -347,18 +351,16 @@ static int gc_run(const struct tool *tool, const char *root, int64_t older_s, bo
         return tool_fail(tool, TOOL_FAILED, err.text);
     }
     if (tool->json) {
-        json_t *out = json_pack("{s:s, s:b, s:o, s:I}", "path", root, "dry_run", gc.dry_run,
-                                "remains", gc.items, "uploads", (json_int_t)r.nuploads);
-        json_dumpf(out, stdout, JSON_INDENT(1));
-        putchar('\n');
-        json_decref(out);
-    } else if (!tool->quiet) {
+        json_t *out = json_pack("{s:o, s:b, s:o, s:I}", "path", tool_json_text(root), "dry_run",
+                                gc.dry_run, "remains", gc.items, "uploads", (json_int_t)r.nuploads);
+        status = tool_json_print(tool, out, TOOL_DONE);
+    } else if (!tool->quiet)
         printf("%s: %" PRIu64 " remains %s, %s; %" PRIu64 " unfinished upload%s %s; %" PRIu64
                " younger remains stay\n",
-               root, r.nold, gc.dry_run ? "would go" : "removed", tool_nbytes(r.nbytes), r.nuploads,
-               r.nuploads == 1 ? "" : "s", gc.dry_run ? "would be ended" : "ended", r.nyoung);
-    }
-    int status = tool_flush(tool, TOOL_DONE);
+               tool_shown(root), r.nold, gc.dry_run ? "would go" : "removed", tool_nbytes(r.nbytes),
+               r.nuploads, r.nuploads == 1 ? "" : "s", gc.dry_run ? "would be ended" : "ended",
+               r.nyoung);
+    status = tool_flush(tool, status);
     if (gc.first && status == TOOL_DONE)
         status = tool_fail(tool, TOOL_FAILED, gc.first);
     free(gc.first);

@@ -5,22 +5,18 @@
 static const char usage[] =
     "Usage: ckpt-merge [options] CHECKPOINT -o OUTPUT\n"
     "\n"
-    "Writes the full weights of a checkpoint (a step-* folder, a folder of them: the newest, a\n"
-    "torch.distributed.checkpoint, a Hugging Face folder, or a .safetensors file). OUTPUT is a\n"
-    "file if it ends in .safetensors, else a Hugging Face folder. It appears when it is complete,\n"
-    "or not at all; a run that was stopped, even killed, goes on where it was when the same "
-    "command\n"
-    "is given again.\n"
-    "\n" TOOL_WRITE_HELP
-    "      --max-shard-size SIZE  start a new file of a folder at this size (default: 5GB; 0:\n"
-    "                             never)\n"
-    "      --dcp                  write a folder for torch.distributed.checkpoint instead "
-    "(.distcp)\n"
-    "      --all                  the optimizer's tensors too\n"
-    "      --ema                  the moving averages of the weights in their place\n"
-    "                             (optim.ema_decay); what was not trained is as it "
-    "is\n" TOOL_SELECT_HELP TOOL_LIMITS_HELP TOOL_HELP "\n"
-    "Sizes: 5GB is 5 * 1000^3, 5G is 5 * 1024^3. Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+    "Writes the full weights of a sharded checkpoint: to one file if OUTPUT ends in\n"
+    ".safetensors, else to a Hugging Face folder.\n"
+    "\n" TOOL_CHECKPOINT_HELP TOOL_RESUME_HELP "\n" TOOL_WRITE_HELP "      --max-shard-size SIZE\n"
+    "                           begin a new file of a folder at this size\n"
+    "                           (default: 5GB; 0: never)\n"
+    "      --dcp                write a folder of .distcp files for\n"
+    "                           torch.distributed.checkpoint instead\n"
+    "      --all                also write the optimizer's tensors\n"
+    "      --ema                write the moving averages of the weights\n"
+    "                           (optim.ema_decay); frozen weights stay as they "
+    "are\n" TOOL_SELECT_HELP TOOL_LIMITS_HELP TOOL_HELP "\n" TOOL_SIZE_HELP
+    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 int main(int argc, char **argv)
 {

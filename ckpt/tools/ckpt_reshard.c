@@ -8,20 +8,17 @@
 static const char usage[] =
     "Usage: ckpt-reshard [options] CHECKPOINT -o OUTPUT --world N\n"
     "\n"
-    "Writes a checkpoint (a step-* folder, a folder of them: the newest, a\n"
-    "torch.distributed.checkpoint, a Hugging Face folder, or a .safetensors file) anew for N "
-    "ranks:\n"
-    "model, optimizer and training state. From a checkpoint of fsdp-launch, the data files are\n"
-    "those that N ranks would have saved. OUTPUT is a folder; it appears when it is complete, or\n"
-    "not at all; a run that was stopped, even killed, goes on where it was when the same command\n"
-    "is given again.\n"
-    "\n" TOOL_WRITE_HELP "      --world N              number of ranks\n"
-    "      --mesh RxS             as R replicas of S shards (default: 1xN)\n"
-    "      --format FORMAT        native (default), dcp (torch.distributed.checkpoint: .distcp\n"
-    "                             files) or hf-dcp (its Hugging Face layout)\n"
-    "      --compress HOW         zstd or none (default); native files only\n" TOOL_SELECT_HELP
-        TOOL_LIMITS_HELP TOOL_HELP "\n"
-    "Sizes: 5GB is 5 * 1000^3, 5G is 5 * 1024^3. Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+    "Rewrites a checkpoint for N ranks: weights, optimizer and training state. From a\n"
+    "checkpoint of fsdp-launch, the data files equal those that N ranks would save.\n"
+    "\n" TOOL_CHECKPOINT_HELP TOOL_RESUME_HELP "\n" TOOL_WRITE_HELP
+    "      --world N            number of ranks\n"
+    "      --mesh RxS           R replicas of S shards (default: 1xN)\n"
+    "      --format FORMAT      native (default), dcp (.distcp files for\n"
+    "                           torch.distributed.checkpoint) or hf-dcp (its Hugging\n"
+    "                           Face layout)\n"
+    "      --compress HOW       zstd or none (default); native files only\n" TOOL_SELECT_HELP
+        TOOL_LIMITS_HELP TOOL_HELP "\n" TOOL_SIZE_HELP
+    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 static bool parse_number(int *out, const char *text, const char **end)
 {

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt-verify: proves a checkpoint whole. */
-#include <jansson.h>
-
 #include "tool.h"
 
 static const char usage[] =
     "Usage: ckpt-verify [options] CHECKPOINT\n"
     "\n"
-    "Proves that the files of a checkpoint are those that were saved: nothing missing, truncated, "
-    "stray or\n"
-    "overlapping, every checksum and every tensor's fingerprint right. Prints a line per fault.\n"
-    "\n" TOOL_HELP "\n"
+    "Proves that a checkpoint is as it was saved: no file is missing, truncated,\n"
+    "stray or overlapping, and every checksum and tensor fingerprint is right. It\n"
+    "prints one line per fault.\n"
+    "\n" TOOL_CHECKPOINT_HELP "\n" TOOL_HELP "\n"
     "Exit status: 0 whole, 1 damaged or unreadable, 2 wrong usage.\n";
 
 struct output {
@@ -21,9 +19,9 @@ static void report(void *ctx, const char *text)
 {
     struct output *out = ctx;
     if (out->faults)
-        json_array_append_new(out->faults, json_string(text));
+        json_array_append_new(out->faults, tool_json_text(text));
     else
-        fprintf(stderr, "%s\n", text);
+        fprintf(stderr, "%s\n", tool_shown(text));
 }
 
 static void summary(const struct ckpt *ckpt)
@@ -34,8 +32,8 @@ static void summary(const struct ckpt *ckpt)
         nbytes += ckpt_file_at(ckpt, i).nbytes;
         checked &= ckpt_file_at(ckpt, i).has_crc;
     }
-    printf("%s: %d tensor%s in %d file%s, %llu bytes: %s\n", ckpt_path(ckpt), ckpt_ntensors(ckpt),
-           ckpt_ntensors(ckpt) == 1 ? "" : "s", ckpt_nfiles(ckpt),
+    printf("%s: %d tensor%s in %d file%s, %llu bytes: %s\n", tool_shown(ckpt_path(ckpt)),
+           ckpt_ntensors(ckpt), ckpt_ntensors(ckpt) == 1 ? "" : "s", ckpt_nfiles(ckpt),
            ckpt_nfiles(ckpt) == 1 ? "" : "s", (unsigned long long)nbytes,
            checked                         ? "whole"
            : ckpt_format(ckpt) == CKPT_DCP ? "whole, by the checksums of its archives"
@@ -43,14 +41,13 @@ static void summary(const struct ckpt *ckpt)
                                              "checksums)");
 }
 
-static void print_json(const struct ckpt *ckpt, const struct output *out, int rc,
-                       const struct fsdp_err *err)
+static int print_json(const struct tool *tool, const struct ckpt *ckpt, const struct output *out,
+                      int status, const struct fsdp_err *err)
 {
-    json_t *root = json_pack("{s:b, s:O, s:s*, s:i}", "whole", rc == FSDP_OK, "faults", out->faults,
-                             "error", rc ? err->text : NULL, "files", ckpt ? ckpt_nfiles(ckpt) : 0);
-    json_dumpf(root, stdout, JSON_INDENT(1));
-    putchar('\n');
-    json_decref(root);
+    json_t *root = json_pack("{s:b, s:O, s:o*, s:i}", "whole", status == TOOL_DONE, "faults",
+                             out->faults, "error", status ? tool_json_text(err->text) : NULL,
+                             "files", ckpt ? ckpt_nfiles(ckpt) : 0);
+    return tool_json_print(tool, root, status);
 }
 
 int main(int argc, char **argv)
@@ -75,7 +72,7 @@ int main(int argc, char **argv)
         rc = ckpt_verify(ckpt, report, &out, &err);
     status = rc ? tool_fail(&tool, TOOL_FAILED, err.text) : TOOL_DONE;
     if (tool.json)
-        print_json(ckpt, &out, rc, &err);
+        status = print_json(&tool, ckpt, &out, status, &err);
     else if (!rc && !tool.quiet)
         summary(ckpt);
     json_decref(out.faults);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <jansson.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include "tool.h"
 
 enum {
-    SAY_SECONDS = 10,     /* between lines of progress where nobody watches */
+    SAY_SECONDS = 10,    /* between lines of progress where nobody watches */
     GRACE_USEC = 700000, /* for an orderly end, from the first signal on */
 };
 
@@ -63,7 +64,7 @@ static void on_log(void *ctx, enum fsdp_log_level level, const char *text)
 
 int tool_fail(const struct tool *tool, int status, const char *text)
 {
-    fprintf(stderr, "%s: %s\n", tool->name, text);
+    fprintf(stderr, "%s: %s\n", tool->name, tool_shown(text));
     if (status == TOOL_USAGE)
         fprintf(stderr, "Try '%s --help'.\n", tool->name);
     return status;
@@ -71,12 +72,46 @@ int tool_fail(const struct tool *tool, int status, const char *text)
 
 const char *tool_shown(const char *name)
 {
-    static char text[512];
-    size_t i = 0;
-    for (; name[i] && i < sizeof text - 1; i++)
-        text[i] = (unsigned char)name[i] < ' ' || name[i] == 127 ? '?' : name[i];
-    text[i] = 0;
-    return text;
+    static char text[PATH_MAX];
+    snprintf(text, sizeof text, "%s", name);
+    return fsdp_text_clean(text);
+}
+
+json_t *tool_json_text(const char *text)
+{
+    static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+    const char *end = text + strlen(text);
+    char *valid = malloc(3 * (size_t)(end - text) + 1), *to = valid;
+    uint32_t code;
+
+    while (valid && text < end) {
+        int nbytes = fsdp_utf8_decode(&code, text, end);
+        memcpy(to, nbytes ? text : replacement, nbytes ? (size_t)nbytes : 3);
+        to += nbytes ? nbytes : 3;
+        text += nbytes ? nbytes : 1;
+    }
+    json_t *out = valid ? json_stringn(valid, (size_t)(to - valid)) : NULL;
+    free(valid);
+    return out;
+}
+
+void tool_json_set(json_t *object, const char *key, json_t *value)
+{
+    json_t *valid = tool_json_text(key);
+    if (valid)
+        json_object_set_new(object, json_string_value(valid), value);
+    else
+        json_decref(value);
+    json_decref(valid);
+}
+
+int tool_json_print(const struct tool *tool, json_t *root, int status)
+{
+    if (!root || json_dumpf(root, stdout, TOOL_JSON_FLAGS))
+        status = tool_fail(tool, TOOL_FAILED, "cannot write the result as JSON");
+    putchar('\n');
+    json_decref(root);
+    return status;
 }
 
 const char *tool_nbytes(uint64_t nbytes)
@@ -136,6 +171,35 @@ static int parse_heads(struct ckpt_select *select, const char *text, struct fsdp
     return fsdp_err_set(err, FSDP_EINVAL, "--heads %s: not of the form 32x8", text);
 }
 
+/* More than the machine has would be a slip of the keyboard. */
+static int parse_mem(uint64_t *out, const char *text, struct fsdp_err *err)
+{
+    char have[FSDP_NBYTES_TEXT];
+    uint64_t most = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    FSDP_TRY(ckpt_nbytes_parse(out, text, err));
+    if (*out <= most)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL, "--mem %s: this machine has %s of memory", text,
+                        fsdp_nbytes_text(have, most));
+}
+
+int tool_parse_output(const char **out, const char *text, struct fsdp_err *err)
+{
+    if (!*text)
+        return fsdp_err_set(err, FSDP_EINVAL, "the name of the output is empty");
+    if (!strcmp(text, "-"))
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "the output cannot be standard output; name a file or folder ('./-' "
+                            "is one)");
+    *out = text;
+    return FSDP_OK;
+}
+
+int tool_status(const struct fsdp_err *err)
+{
+    return err->setting[0] ? TOOL_USAGE : TOOL_FAILED;
+}
+
 static int take_option(struct tool *tool, int option, struct fsdp_err *err)
 {
     struct ckpt_reshard_args *args = &tool->args;
@@ -148,8 +212,7 @@ static int take_option(struct tool *tool, int option, struct fsdp_err *err)
         tool->json = true;
         return FSDP_OK;
     case 'o':
-        args->out = optarg;
-        return FSDP_OK;
+        return tool_parse_output(&args->out, optarg, err);
     case TOOL_INCLUDE:
         return add_text(tool->include, &args->select.ninclude, optarg, err);
     case TOOL_EXCLUDE:
@@ -162,7 +225,7 @@ static int take_option(struct tool *tool, int option, struct fsdp_err *err)
         args->dtype = optarg;
         return fsdp_dtype_parse(&dtype, optarg, err);
     case TOOL_MEM:
-        return ckpt_nbytes_parse(&args->mem_nbytes, optarg, err);
+        return parse_mem(&args->mem_nbytes, optarg, err);
     case TOOL_THREADS:
         return parse_threads(&args->nthreads, optarg, err);
     case TOOL_OVERWRITE:
@@ -206,64 +269,92 @@ bool tool_arguments(const struct tool *tool, int argc, int nwanted, const char *
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+/* "37 %, 1.2 GiB of 3.4 GiB, 560.0 MiB/s" and the time left. */
+static void progress_text(char *out, size_t out_nbytes, const struct tool *tool, uint64_t done,
+                          uint64_t total, int percent)
+{
+    double seconds = fsdp_time_now() - tool->begun;
+    double rate = seconds > 0 ? (double)done / seconds : 0;
+    int len = snprintf(out, out_nbytes, "%d %%, %s of %s, %s/s", percent, tool_nbytes(done),
+                       tool_nbytes(total), tool_nbytes((uint64_t)rate));
+    if (rate > 0 && len > 0 && (size_t)len < out_nbytes)
+        snprintf(out + len, out_nbytes - (size_t)len, ", %.0f s left",
+                 (double)(total - done) / rate);
+}
+
+/* A line that wraps could not be drawn over. */
+static int terminal_columns(void)
+{
+    struct winsize size;
+    bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    return known ? size.ws_col - 1 : 79;
+}
+
 int tool_progress(void *ctx, uint64_t done, uint64_t total)
 {
     struct tool *tool = ctx;
-    double now = fsdp_time_now(), seconds = now - tool->begun;
+    double now = fsdp_time_now();
     int percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
-    double rate = seconds > 0 ? (double)done / seconds : 0;
-    if (tool->draw && percent != tool->percent) {
+    bool draws = tool->draw && percent != tool->percent;
+    bool says = !tool->draw && !tool->quiet && now - tool->said >= SAY_SECONDS;
+    char text[128];
+
+    if (!draws && !says)
+        return stop != 0;
+    progress_text(text, sizeof text, tool, done, total, percent);
+    if (draws) {
         tool->percent = percent;
-        fprintf(stderr, "\r%3d %%  %s of %s, %s/s, %.0f s left \033[K", percent, tool_nbytes(done),
-                tool_nbytes(total), tool_nbytes((uint64_t)rate),
-                rate > 0 ? (double)(total - done) / rate : 0.0);
-    } else if (!tool->draw && !tool->quiet && now - tool->said >= SAY_SECONDS) {
+        fprintf(stderr, "\r%.*s\033[K", terminal_columns(), text);
+    } else {
         tool->said = now;
-        fprintf(stderr, "%s: %d %%, %s of %s, %s/s\n", tool->name, percent, tool_nbytes(done),
-                tool_nbytes(total), tool_nbytes((uint64_t)rate));
+        fprintf(stderr, "%s: %s\n", tool->name, text);
     }
     return stop != 0;
 }
 
-static void print_json(const struct tool *tool, const struct ckpt_reshard_result *r)
+static int print_json(const struct tool *tool, const struct ckpt_reshard_result *r)
 {
-    json_t *root = json_pack(
-        "{s:s, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:i, s:f}", "output", tool->args.out, "dry_run",
-        tool->args.dry_run, "tensors", r->ntensors, "files", r->nfiles, "bytes_read",
-        (json_int_t)r->nbytes_read, "bytes_written", (json_int_t)r->nbytes_written, "bytes_resumed",
-        (json_int_t)r->nbytes_resumed, "bytes_memory", (json_int_t)r->nbytes_memory, "threads",
-        r->nthreads, "seconds", r->seconds);
-    json_dumpf(root, stdout, JSON_INDENT(1));
-    putchar('\n');
-    json_decref(root);
+    json_t *root =
+        json_pack("{s:o, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:i, s:f}", "output",
+                  tool_json_text(tool->args.out), "dry_run", tool->args.dry_run, "tensors",
+                  r->ntensors, "files", r->nfiles, "bytes_read", (json_int_t)r->nbytes_read,
+                  "bytes_written", (json_int_t)r->nbytes_written, "bytes_resumed",
+                  (json_int_t)r->nbytes_resumed, "bytes_memory", (json_int_t)r->nbytes_memory,
+                  "threads", r->nthreads, "seconds", r->seconds);
+    return tool_json_print(tool, root, TOOL_DONE);
 }
 
-static void print_result(const struct tool *tool, const struct ckpt_reshard_result *r)
+/* The plan of a dry run. */
+static void print_plan(const struct tool *tool, const struct ckpt_reshard_result *r)
 {
-    if (tool->json) {
-        print_json(tool, r);
-        return;
-    }
+    printf("%s: nothing was written. The plan:\n", tool_shown(tool->args.out));
+    printf("  read     %s (%llu bytes)\n", tool_nbytes(r->nbytes_read),
+           (unsigned long long)r->nbytes_read);
+    printf("  write    %s (%llu bytes): %d tensor%s in %d file%s\n", tool_nbytes(r->nbytes_written),
+           (unsigned long long)r->nbytes_written, r->ntensors, r->ntensors == 1 ? "" : "s",
+           r->nfiles, r->nfiles == 1 ? "" : "s");
+    printf("  memory   %s of buffers for %d thread%s\n", tool_nbytes(r->nbytes_memory), r->nthreads,
+           r->nthreads == 1 ? "" : "s");
+    printf("  planned in %.3f s\n", r->seconds);
+}
+
+static int print_result(const struct tool *tool, const struct ckpt_reshard_result *r)
+{
+    if (tool->json)
+        return print_json(tool, r);
     if (tool->quiet)
-        return;
+        return TOOL_DONE;
     if (tool->args.dry_run) {
-        printf("%s: nothing was written. The plan:\n", tool->args.out);
-        printf("  read     %s (%llu bytes)\n", tool_nbytes(r->nbytes_read),
-               (unsigned long long)r->nbytes_read);
-        printf("  write    %s (%llu bytes): %d tensor%s in %d file%s\n",
-               tool_nbytes(r->nbytes_written), (unsigned long long)r->nbytes_written, r->ntensors,
-               r->ntensors == 1 ? "" : "s", r->nfiles, r->nfiles == 1 ? "" : "s");
-        printf("  memory   %s of buffers for %d thread%s\n", tool_nbytes(r->nbytes_memory),
-               r->nthreads, r->nthreads == 1 ? "" : "s");
-        printf("  planned in %.3f s\n", r->seconds);
-        return;
+        print_plan(tool, r);
+        return TOOL_DONE;
     }
-    printf("%s: %d tensor%s, %llu bytes in %d file%s, %.2f s", tool->args.out, r->ntensors,
-           r->ntensors == 1 ? "" : "s", (unsigned long long)r->nbytes_written, r->nfiles,
-           r->nfiles == 1 ? "" : "s", r->seconds);
+    printf("%s: %d tensor%s, %llu bytes in %d file%s, %.2f s", tool_shown(tool->args.out),
+           r->ntensors, r->ntensors == 1 ? "" : "s", (unsigned long long)r->nbytes_written,
+           r->nfiles, r->nfiles == 1 ? "" : "s", r->seconds);
     if (r->nbytes_resumed)
         printf(", %s of it from an earlier run", tool_nbytes(r->nbytes_resumed));
     putchar('\n');
+    return TOOL_DONE;
 }
 
 void tool_watch(struct tool *tool)
@@ -276,7 +367,9 @@ void tool_watch(struct tool *tool)
     sigaction(SIGALRM, &over, NULL);
     snprintf(grace_over, sizeof grace_over,
              "\n%s: ended while it waited; the same command resumes\n", tool->name);
-    tool->draw = !tool->quiet && isatty(STDERR_FILENO);
+    const char *term = getenv("TERM");
+    bool can_draw = term && *term && strcmp(term, "dumb");
+    tool->draw = !tool->quiet && can_draw && isatty(STDERR_FILENO);
     tool->said = fsdp_time_now();
 }
 
@@ -306,9 +399,7 @@ int tool_write(struct tool *tool, const char *path)
     if (rc == FSDP_OK)
         rc = ckpt_reshard(&result, ckpt, &tool->args, &err);
     clear_line(tool);
-    int status = rc ? tool_fail(tool, TOOL_FAILED, err.text) : TOOL_DONE;
-    if (rc == FSDP_OK)
-        print_result(tool, &result);
+    int status = rc ? tool_fail(tool, tool_status(&err), err.text) : print_result(tool, &result);
     ckpt_close(ckpt);
     return tool_end(tool, status);
 }

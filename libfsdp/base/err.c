@@ -15,6 +15,7 @@ int fsdp_err_set(struct fsdp_err *err, int status, const char *fmt, ...)
         err->of_other = false;
         vsnprintf(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
+        fsdp_text_clean(err->text);
     }
     return status;
 }
@@ -50,6 +51,7 @@ int fsdp_err_sys(struct fsdp_err *err, int errnum, const char *fmt, ...)
         va_end(ap);
         if (len >= 0 && (size_t)len < sizeof err->text)
             snprintf(err->text + len, sizeof err->text - (size_t)len, ": %s", strerror(errnum));
+        fsdp_text_clean(err->text);
     }
     return status;
 }

@@ -27,7 +27,7 @@ void fsdp_log(enum fsdp_log_level level, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(text, sizeof text, fmt, ap);
         va_end(ap);
-        log_fn(log_ctx, level, text);
+        log_fn(log_ctx, level, fsdp_text_clean(text));
     }
     pthread_mutex_unlock(&lock);
 }

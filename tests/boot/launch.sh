@@ -269,7 +269,7 @@ exec 7>&-
 # ---- the command line ----
 
 run --help
-[ $rc = 0 ] && grep -q "usage: fsdp-launch" out && [ ! -s err ]
+[ $rc = 0 ] && grep -q "Usage: fsdp-launch" out && [ ! -s err ]
 ok $? "--help"
 run --version
 [ $rc = 0 ] && grep -q -E '^fsdp-launch [0-9]+\.[0-9]+' out

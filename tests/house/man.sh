@@ -24,6 +24,7 @@ for program in "$BIN"/*; do
         awk '/^\.SH (EXAMPLES|SEE)/ { on = 0 } /^\.SH (OPTIONS|SYNOPSIS)/ { on = 1 } on' |
         sed -e 's/\\f[BIRP]//g' -e 's/\\-/-/g' | options)
     check "$name --help says something" "$([ -n "$help" ] || echo nothing)"
+    check "$name --help fits 80 columns" "$("$program" --help | awk 'length > 80')"
     check "$name: every option is in the manual" "$(comm -23 <(echo "$help") <(echo "$man"))"
     check "$name: no option of the manual is invented" "$(comm -13 <(echo "$help") <(echo "$man"))"
 done

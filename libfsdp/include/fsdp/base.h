@@ -63,7 +63,7 @@ enum fsdp_status {
 
 struct fsdp_err {
     int status;
-    char text[FSDP_ERR_TEXT_NBYTES]; /* one line, no trailing newline */
+    char text[FSDP_ERR_TEXT_NBYTES]; /* one line of printable text (fsdp_text_clean) */
     /* The setting at fault, as option structs and configurations name it; "" where it is none's. */
     char setting[40];
     bool of_other; /* another rank's failure, which that rank tells itself */
@@ -111,7 +111,8 @@ enum fsdp_log_level { FSDP_LOG_ERROR, FSDP_LOG_WARN, FSDP_LOG_INFO, FSDP_LOG_DEB
 
 typedef void fsdp_log_f(void *ctx, enum fsdp_log_level level, const char *text);
 
-/* Libraries never print. They log lines through this callback; NULL (the default) drops them.
+/* Libraries never print. They log lines through this callback; NULL (the default) drops them. A
+ * line is printable text (fsdp_text_clean).
  * Thread safe: it is called by one thread at a time, and must not log itself. */
 void fsdp_log_set(fsdp_log_f *fn, void *ctx, enum fsdp_log_level max_level);
 void fsdp_log(enum fsdp_log_level level, const char *fmt, ...) FSDP_PRINTF(2, 3);
@@ -375,6 +376,13 @@ enum { FSDP_NBYTES_TEXT = 24 };
 const char *fsdp_nbytes_text(char out[FSDP_NBYTES_TEXT], uint64_t nbytes);
 /* Does the shell pattern (*, ?, [...]) match the whole name? A star takes dots too. */
 bool fsdp_glob_match(const char *pattern, const char *name);
+
+/* Decodes the UTF-8 sequence at `text`, which ends before `end`. Returns its length, with *code its
+ * code point; 0 where no valid sequence begins. */
+int fsdp_utf8_decode(uint32_t *code, const char *text, const char *end);
+/* Makes a text safe to print: control characters, escape sequences, bytes that are not UTF-8 and
+ * characters that reorder the line become '?'. In place; returns text, which never grows. */
+char *fsdp_text_clean(char *text);
 
 /* Opens a regular file with open(2)'s flags (a new one gets mode 0666 & ~umask), close-on-exec. The
  * caller closes *fd. Never waits for another process: a pipe, socket, device or folder in the place
