@@ -117,7 +117,8 @@ const struct fsdp_tunable config_table[] = {
         "Parameters that make a unit under wrap_policy size"),
     ROW(fsdp, param_dtype, CHOICE, "float32", DTYPES, "Type of gathered parameters"),
     ROW(fsdp, gather_dtype, CHOICE, "auto", "auto|float8_e4m3",
-        "Type in which matrices travel where they are gathered; auto: param_dtype"),
+        "Type that matrices are rounded to before a module sees them, and in which they are sent; "
+        "the same values at every number of ranks; auto: param_dtype"),
     ROW(fsdp, reduce_dtype, CHOICE, "float32", DTYPES, "Type in which gradients are reduced"),
     ROW(fsdp, output_dtype, CHOICE, "float32", DTYPES,
         "Type that the model's outputs (logits) and their gradients are rounded to"),

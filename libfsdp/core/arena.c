@@ -34,8 +34,9 @@ static void *take(struct cursor *c, uint64_t nbytes, uint64_t *row)
 }
 
 struct rows {
-    uint64_t master, rest, joined, optim, grad, param, kept, staging, unsharded, unsharded_grad,
-        gather_staging, reduce_staging, saved, recomputed, work, scalars, passing, host, staged;
+    uint64_t decoded, master, rest, joined, optim, grad, param, kept, staging, unsharded,
+        unsharded_grad, gather_staging, reduce_staging, saved, recomputed, work, scalars, passing,
+        host, staged;
 };
 
 /* For the flats whose parts the schedule keeps; the same in every micro-step. */
@@ -111,6 +112,7 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
     f->amax = take(c, sizeof(double) * (uint64_t)f->namax, &rows->scalars);
     f->amax_rows = take(c, sizeof(double) * (uint64_t)f->namax * (uint64_t)f->mesh->shard_size,
                         &rows->scalars);
+    f->encoded = take(c, gather_encoded_nbytes(f), &rows->decoded);
 }
 
 /* What a module drops shares one place with what others drop: only one is in its backward pass. */
@@ -194,7 +196,11 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
         if (offload_param(f, i))
             continue;
         bool apart = flat_is_apart(f, flat) || flat_is_split(f, flat);
-        s->param = take(c, gather_shard_nbytes(flat), apart ? &rows->param : &rows->master);
+        bool decoded = flat->codec && !flat_travels_encoded(flat);
+        s->param = take(c, gather_shard_nbytes(flat),
+                        decoded ? &rows->decoded
+                        : apart ? &rows->param
+                                : &rows->master);
         if (!apart)
             s->master = s->param;
     }
@@ -308,6 +314,7 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     overrides_dtypes(grads, sizeof grads, &f->units, OVERRIDES_REDUCED);
     row(f, "parameter shards, fp32 masters", NULL, rows.master);
     row(f, "parameter shards to gather", sent, rows.param);
+    row(f, "parameters decoded from the masters", params, rows.decoded);
     row(f, "the rest of split masters, 16 bits", NULL, rows.rest);
     row(f, "pieces of split masters, joined", NULL, rows.joined);
     row(f, "optimizer state", f->opts.optim.moment_dtype == FSDP_BF16 ? "moments in BF16" : NULL,

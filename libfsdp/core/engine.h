@@ -12,7 +12,8 @@
  *
  *   master   [s]      fp32: the parameters that the optimizer updates. Where param_dtype is fp32 it
  *                     is also the shard that is gathered; NULL where it is split (master.c)
- *   param    [s]      param_dtype: the shard that is gathered; of a split master the upper half
+ *   param    [s]      param_dtype: the shard that is gathered; of a split master the upper half; in
+ *                     groups of one what modules see, with a gather codec the decoded values
  *   rest     [s]      16 bits: the lower half of a split master
  *   optim    [s] each exp_avg, momentum_buffer, ema, ..., of trainable flats: fp32, moments in
  *                     moment_dtype
@@ -143,6 +144,7 @@ struct fsdp {
      * what they are taken from, a row per shard rank. */
     double *amax, *amax_rows;
     int namax, namax_trainable;
+    void *encoded; /* a piece of a flat that is decoded at once (gather_encoded_nbytes) */
     struct fsdp_loss_scale *scale;
     bool scaled;                            /* the scale moves, and steps may be skipped */
     const struct fsdp_step_args *step_args; /* during fsdp_step */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { PIECE_ALIGN = 64 };
+enum { PIECE_ALIGN = 64, DECODE_NELEM = 1 << 20 };
 
 static uint64_t aligned(uint64_t nbytes)
 {
@@ -29,7 +29,7 @@ static uint64_t raw_start(const struct flat *flat, int i)
 
 uint64_t gather_shard_nbytes(const struct flat *flat)
 {
-    if (flat->codec)
+    if (flat_travels_encoded(flat))
         return raw_start(flat, flat->ntensors);
     return flat->cut.shard_nelem * fsdp_dtype_nbytes(flat->param_dtype);
 }
@@ -41,7 +41,7 @@ static uint64_t whole_nbytes(const struct flat *flat)
 
 uint64_t gather_slot_nbytes(const struct flat *flat)
 {
-    if (!flat->codec)
+    if (!flat_travels_encoded(flat))
         return whole_nbytes(flat);
     return aligned(whole_nbytes(flat)) + gather_shard_nbytes(flat) * (uint64_t)flat->cut.nranks;
 }
@@ -74,7 +74,7 @@ static char *area(const struct fsdp *f, const struct flat *flat, void *slot)
 {
     if (gather_is_unpacked(flat))
         return f->gather_staging;
-    return (char *)slot + (flat->codec ? aligned(whole_nbytes(flat)) : 0);
+    return (char *)slot + (flat_travels_encoded(flat) ? aligned(whole_nbytes(flat)) : 0);
 }
 
 /* On two levels a node's rank `inner` has part `inner` of the flat: outer_size neighbouring shards,
@@ -105,7 +105,7 @@ int gather_load(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *la
 static int all_gather(struct fsdp_comm *comm, const struct flat *flat, void *recv, const void *send,
                       uint64_t nshards, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    if (flat->codec)
+    if (flat_travels_encoded(flat))
         return fsdp_comm_all_gather(comm, recv, send, nshards * gather_shard_nbytes(flat), FSDP_U8,
                                     lane, err);
     return fsdp_comm_all_gather(comm, recv, send, nshards * flat->cut.shard_nelem,
@@ -164,7 +164,7 @@ int gather_flat(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *la
         nshards = (uint64_t)f->mesh->outer_size;
     }
     FSDP_TRY(all_gather(f->mesh->gather, flat, area(f, flat, slot), send, nshards, lane, err));
-    return flat->codec ? decode(f, flat, slot, lane, err) : FSDP_OK;
+    return flat_travels_encoded(flat) ? decode(f, flat, slot, lane, err) : FSDP_OK;
 }
 
 int gather_unpack(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *lane,
@@ -185,6 +185,52 @@ int gather_unpack(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *
 }
 
 /* ---- encoding -------------------------------------------------------------------------------- */
+
+/* Whole rows of a tensor that is encoded and decoded at once. */
+static uint64_t decoded_nelem(const struct fsdp_tensor *tensor)
+{
+    uint64_t nelem = fsdp_tensor_nelem(tensor), row = fsdp_tensor_row_nelem(tensor);
+    uint64_t rows = row && row < DECODE_NELEM ? DECODE_NELEM / row * row : row;
+    return nelem < rows ? nelem : rows;
+}
+
+uint64_t gather_encoded_nbytes(const struct fsdp *f)
+{
+    uint64_t most = 0;
+
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        for (int i = 0; flat->codec && !flat_travels_encoded(flat) && i < flat->ntensors; i++) {
+            uint64_t nbytes = decoded_nelem(&flat->tensors[i]) * flat->codec->elem_nbytes;
+            if (is_encoded(flat, i) && nbytes > most)
+                most = nbytes;
+        }
+    }
+    return most;
+}
+
+/* Tensor i of a flat in a group of one, into the shard. amax NULL: it is not encoded. */
+static int encode_here(struct fsdp *f, int flat_index, int i, const double *amax,
+                       struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    const struct fsdp_tensor *tensor = &flat->tensors[i];
+    struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+    uint64_t nelem = fsdp_tensor_nelem(tensor), most = decoded_nelem(tensor);
+    const float *master = f->flats[flat_index].master + flat->cut.start[i];
+    size_t elem = fsdp_dtype_nbytes(flat->param_dtype);
+    char *param = (char *)f->flats[flat_index].param + flat->cut.start[i] * elem;
+
+    if (!amax)
+        return fsdp_cast(lane, param, flat->param_dtype, master, FSDP_F32, nelem, err);
+    for (uint64_t at = 0; at < nelem; at += most) {
+        uint64_t here = nelem - at < most ? nelem - at : most;
+        FSDP_TRY(flat->codec->encode(lane, f->encoded, master + at, here, amax, err));
+        FSDP_TRY(flat->codec->decode(lane, param + at * elem, flat->param_dtype, f->encoded, here,
+                                     amax, err));
+    }
+    return FSDP_OK;
+}
 
 static int encode_tensor(struct fsdp *f, int flat_index, int i, const double *amax,
                          struct fsdp_err *err)
@@ -214,8 +260,11 @@ int gather_encode(struct fsdp *f, int flat_index, struct fsdp_err *err)
     const struct flat *flat = &f->units.flats[flat_index];
     const double *amax = f->amax + flat->first_amax;
 
-    for (int i = 0; i < flat->ntensors; i++)
-        FSDP_TRY(encode_tensor(f, flat_index, i, is_encoded(flat, i) ? amax++ : NULL, err));
+    for (int i = 0; i < flat->ntensors; i++) {
+        const double *of = is_encoded(flat, i) ? amax++ : NULL;
+        FSDP_TRY(flat_travels_encoded(flat) ? encode_tensor(f, flat_index, i, of, err)
+                                            : encode_here(f, flat_index, i, of, err));
+    }
     return FSDP_OK;
 }
 

@@ -97,7 +97,7 @@ static void apply_to_flat(struct flat *flat, const struct unit *unit,
         any |= codec->applies(&flat->tensors[i]);
     flat->param_dtype = unit->param_dtype;
     flat->reduce_dtype = unit->reduce_dtype;
-    flat->codec = unit->encoded && any && flat->cut.nranks > 1 ? codec : NULL;
+    flat->codec = unit->encoded && any && !flat->whole ? codec : NULL;
 }
 
 int overrides_apply(struct units *units, const struct fsdp_module_tree *tree,
@@ -132,7 +132,7 @@ const char *overrides_dtypes(char *out, size_t out_nbytes, const struct units *u
         const char *name =
             fsdp_dtype_name(what == OVERRIDES_REDUCED ? flat->reduce_dtype : flat->param_dtype);
         int i = 0;
-        if (what == OVERRIDES_GATHERED && flat->codec)
+        if (what == OVERRIDES_GATHERED && flat_travels_encoded(flat))
             name = flat->codec->name;
         while (i < nseen && strcmp(seen[i], name))
             i++;

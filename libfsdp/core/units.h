@@ -22,9 +22,16 @@ struct flat {
     int *params;                 /* [ntensors] index in the tree */
     struct fsdp_cut cut;
     enum fsdp_dtype param_dtype, reduce_dtype; /* of its unit */
-    const struct fsdp_gather_codec *codec;     /* NULL: gathered in param_dtype */
+    const struct fsdp_gather_codec *codec;     /* NULL: modules see the masters in param_dtype */
     int first_amax; /* of its encoded tensors among all of them (gather.h) */
 };
+
+/* Do ranks send the flat encoded? In a group of one nothing is sent: its shard is decoded as soon
+ * as it is encoded. */
+static inline bool flat_travels_encoded(const struct flat *flat)
+{
+    return flat->codec && flat->cut.nranks > 1;
+}
 
 enum { UNIT_TRAINABLE, UNIT_FROZEN, UNIT_IGNORED, UNIT_NFLATS };
 

@@ -42,6 +42,7 @@ struct board {
     float master[MAX_PARAMS][MAX_NELEM], grad[MAX_PARAMS][MAX_NELEM];
     float seen[MAX_PARAMS][MAX_NELEM]; /* what modules must see of the masters */
     int bad_param, bad_grad, bad_dtype, still;
+    int coarser;  /* elements whose master has more bits than modules see */
     double worst; /* error of a gradient in parts of its bound */
 };
 
@@ -49,6 +50,7 @@ struct run {
     struct cell cell;
     struct board *board;
     struct net net;
+    struct fsdp_lane *lane; /* of the modules */
     int rank, step;
 };
 
@@ -133,8 +135,7 @@ static void see(float *out, const struct cell *c, const struct fsdp_tensor *tens
                 const float *master)
 {
     enum fsdp_dtype dtype = dtype_of(c, tensor->name, false);
-    bool encoded = (c->how & ENCODED) && c->nranks > 1 && c->strategy != FSDP_NO_SHARD &&
-                   tensor->ndim > 1 &&
+    bool encoded = (c->how & ENCODED) && tensor->ndim > 1 &&
                    !((c->how & OVERRIDDEN) && !strncmp(tensor->name, "block.1", 7));
     size_t nelem = fsdp_tensor_nelem(tensor);
     double amax = 0;
@@ -224,6 +225,7 @@ static int pass(struct run *r, struct fsdp *f, enum fsdp_phase phase, int row, s
     struct fsdp_view v;
 
     FSDP_TRY(fsdp_module_enter(f, n->root, phase, &v, err));
+    r->lane = v.lane;
     FSDP_TRY(uses(r, &v, "scale", back, row, 0, err));
     FSDP_TRY(visit(r, f, back ? n->head : n->embed, "embed", phase, row, back, err));
     for (int i = 0; i < NBLOCKS; i++) {
@@ -305,8 +307,35 @@ static int look(struct run *r, struct fsdp_oob *oob, struct fsdp_err *err)
     for (int p = 0; r->rank == 0 && p < fsdp_param_count(r->net.tree); p++) {
         struct fsdp_tensor tensor = fsdp_param_tensor(r->net.tree, p);
         see(r->board->seen[p], &r->cell, &tensor, r->board->master[p]);
+        for (size_t i = 0; i < fsdp_tensor_nelem(&tensor); i++)
+            r->board->coarser += r->board->seen[p][i] != r->board->master[p][i];
     }
     return barrier(oob, err);
+}
+
+/* An evaluation sees what training does, and so does who unshards by hand. */
+static int look_again(struct run *r, struct fsdp *f, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_micro_begin(f, FSDP_EVAL, 0, err));
+    FSDP_TRY(pass(r, f, FSDP_FORWARD, 0, err));
+    FSDP_TRY(fsdp_micro_end(f, err));
+    FSDP_TRY(fsdp_sync(f, err));
+    for (int m = 0; m < NBLOCKS; m++)
+        FSDP_TRY(fsdp_unshard(f, r->net.block[m], err));
+    for (int p = 0; p < fsdp_param_count(r->net.tree); p++) {
+        struct fsdp_tensor tensor = fsdp_param_tensor(r->net.tree, p);
+        struct work w = {.board = r->board,
+                         .value = fsdp_unsharded_param(f, p),
+                         .nelem = fsdp_tensor_nelem(&tensor),
+                         .param = p,
+                         .param_dtype = dtype_of(&r->cell, tensor.name, false)};
+        if (w.value)
+            FSDP_TRY(fsdp_lane_call(r->lane, work_run, &w, sizeof w, err));
+    }
+    FSDP_TRY(fsdp_lane_sync(r->lane, err));
+    for (int m = 0; m < NBLOCKS; m++)
+        FSDP_TRY(fsdp_reshard(f, r->net.block[m], err));
+    return FSDP_OK;
 }
 
 static int one_step(struct run *r, struct fsdp *f, struct fsdp_oob *oob, struct fsdp_err *err)
@@ -333,7 +362,8 @@ static int one_step(struct run *r, struct fsdp *f, struct fsdp_oob *oob, struct 
     for (int p = 0; r->rank == 0 && p < fsdp_param_count(r->net.tree); p++)
         if (!strstr(fsdp_param_tensor(r->net.tree, p).name, "frozen"))
             compare_param(r, before[p], seen[p], p);
-    return look(r, oob, err);
+    FSDP_TRY(look(r, oob, err));
+    return look_again(r, f, err);
 }
 
 static struct fsdp_opts opts_of(const struct cell *c)
@@ -418,6 +448,8 @@ static void run_cell(const struct cell *c)
        what, run.board->worst);
     /* Steps of 1e-4 are below the spacing of 16-bit values near 1. */
     ok(run.board->still == 0, "%s: every master moves", what);
+    ok(run.board->coarser > 0 || (c->param == FSDP_F32 && !(c->how & ENCODED)),
+       "%s: the state that is saved holds masters", what);
     munmap(run.board, sizeof *run.board);
 }
 
@@ -464,8 +496,8 @@ static void test_chunks(void)
         run_cell(&cells[i]);
 }
 
-/* A codec changes what travels; what all see is a function of the masters alone, whoever has them.
- */
+/* A codec changes what modules see, and that is a function of the masters alone: also where nothing
+ * is sent, on one rank, under NO_SHARD, and with one rank a node under HYBRID_SHARD. */
 static void test_codec(void)
 {
     static const struct cell cells[] = {
@@ -479,9 +511,81 @@ static void test_codec(void)
         {4, 2, 1, FSDP_HYBRID_SHARD, FSDP_BF16, FSDP_BF16, ENCODED | THREADED, 0},
         {3, 1, 2, FSDP_ZERO1, FSDP_BF16, FSDP_F32, ENCODED, 0},
         {2, 1, 1, FSDP_NO_SHARD, FSDP_BF16, FSDP_F32, ENCODED, 0},
+        {1, 1, 2, FSDP_FULL_SHARD, FSDP_F32, FSDP_F32, ENCODED | ODD, 0},
+        {1, 1, 1, FSDP_NO_SHARD, FSDP_F16, FSDP_F32, ENCODED | OVERRIDDEN, 0},
+        {3, 1, 2, FSDP_NO_SHARD, FSDP_F32, FSDP_BF16, ENCODED | OVERRIDDEN | THREADED, 0},
+        {3, 3, 1, FSDP_HYBRID_SHARD, FSDP_BF16, FSDP_F32, ENCODED, 0},
+        {2, 2, 2, FSDP_HYBRID_SHARD_ZERO2, FSDP_F32, FSDP_F32, ENCODED | ODD, 0},
     };
     for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++)
         run_cell(&cells[i]);
+}
+
+struct large {
+    float *master;
+    size_t nelem;
+};
+
+static int collect_large(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_slice *slice,
+                         const struct fsdp_slice_io *io, struct fsdp_err *err)
+{
+    struct large *large = ctx;
+    (void)slice;
+    if (kind != FSDP_SLICE_MODEL)
+        return FSDP_OK;
+    return io->read(io->ctx, 0, large->master, large->nelem * sizeof(float), err);
+}
+
+/* A matrix that one rank decodes in several pieces, the last of them smaller. */
+static int large_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    enum { ROWS = 4099, COLS = 517, NELEM = ROWS * COLS };
+    const uint64_t shape[2] = {ROWS, COLS};
+    const struct fsdp_init init = {FSDP_INIT_NORMAL, 1.0f};
+    struct fsdp_opts opts = FSDP_OPTS_INIT;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_module_tree *tree = NULL;
+    struct fsdp_device *device = NULL;
+    struct fsdp_mesh_shape mesh_shape;
+    struct fsdp_mesh *mesh = NULL;
+    struct fsdp *f = NULL;
+    int root, param, differ = 0, rc;
+
+    (void)arg;
+    opts.wrap_policy = FSDP_WRAP_NONE;
+    opts.gather_codec = &fsdp_gather_float8;
+    if ((rc = fsdp_module_tree_create(&tree, &err)) ||
+        (rc = fsdp_module_add(tree, -1, "", "Net", &root, &err)) ||
+        (rc = fsdp_module_add_param(tree, root, "w", 2, shape, init, 0, &param, &err)) ||
+        (rc = fsdp_device_open(&device, "cpu", 0, &err)) ||
+        (rc = fsdp_mesh_shape_for(&mesh_shape, FSDP_FULL_SHARD, 0, nodes, &err)) ||
+        (rc = fsdp_mesh_create(&mesh, mesh_shape, "auto", 20, nodes, oob, device, &err)) ||
+        (rc = fsdp_create(&f, tree, &opts, device, mesh, &err)) ||
+        (rc = fsdp_init_params(f, &err)) || (rc = fsdp_unshard(f, root, &err)))
+        fprintf(stderr, "%s\n", err.text);
+    struct large large = {calloc(NELEM, sizeof(float)), NELEM};
+    float *expected = calloc(NELEM, sizeof *expected);
+    const struct fsdp_tensor tensor = {.ndim = 2, .shape = {ROWS, COLS}};
+    const struct cell c = {1, 1, 1, FSDP_FULL_SHARD, FSDP_F32, FSDP_F32, ENCODED, 0};
+    if (!rc)
+        rc = fsdp_state_each(f, collect_large, &large, &err);
+    see(expected, &c, &tensor, large.master);
+    const float *seen = rc ? NULL : fsdp_unsharded_param(f, param);
+    for (size_t i = 0; seen && i < NELEM; i++)
+        differ += seen[i] != expected[i];
+    free(large.master);
+    free(expected);
+    fsdp_destroy(f);
+    fsdp_mesh_destroy(mesh);
+    fsdp_device_close(device);
+    fsdp_module_tree_destroy(tree);
+    return rc || differ;
+}
+
+static void test_large(void)
+{
+    ok(ranks_run(1, 1, 60, large_main, NULL, NULL) == 0,
+       "one rank decodes a matrix of 2 million elements");
 }
 
 /* ---- what is planned, and what is refused --------------------------------------------------- */
@@ -560,6 +664,7 @@ int main(void)
     test_strategies();
     test_chunks();
     test_codec();
+    test_large();
     test_plan();
     return tap_done();
 }

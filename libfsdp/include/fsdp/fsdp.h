@@ -67,8 +67,10 @@ enum fsdp_offload { FSDP_OFFLOAD_NONE, FSDP_OFFLOAD_OPTIMIZER, FSDP_OFFLOAD_PARA
 enum { FSDP_AC_NONE, FSDP_AC_FULL, FSDP_AC_SELECTIVE };
 
 /* Gathers parameters in another form than param_dtype: the rank that holds them encodes them from
- * the fp32 masters, and every rank decodes them to param_dtype. Tensors that it does not apply to
- * are gathered in param_dtype. Borrowed as long as the engine lives. */
+ * the fp32 masters, and every rank decodes them to param_dtype. A group of one rank does both at
+ * once, so that modules see the same values at every world size. Tensors that it does not apply to
+ * are gathered in param_dtype, and ignored ones are not gathered. Borrowed as long as the engine
+ * lives. */
 struct fsdp_gather_codec {
     const char *name;   /* for tables, and for the agreement of ranks */
     size_t elem_nbytes; /* of an encoded element */
@@ -92,7 +94,7 @@ struct fsdp_unit_override {
     const char *module;
     const char *class_name;        /* NULL: any; one of the two must be given */
     int param_dtype, reduce_dtype; /* enum fsdp_dtype */
-    int gather_codec;              /* 0: parameters travel in param_dtype; 1: as fsdp_opts says */
+    int gather_codec;              /* 0: none for this unit; 1: as fsdp_opts says */
     /* As in fsdp_opts, but meant: 1 and k free even the root and the last unit, which are kept from
      * forward to backward otherwise. */
     int reshard_after_forward;
@@ -128,7 +130,7 @@ struct fsdp_opts {
      * is their copy in param_dtype. Gradients are written and reduced in reduce_dtype, and added
      * up over micro-steps in fp32 shards. */
     enum fsdp_dtype param_dtype, reduce_dtype;
-    const struct fsdp_gather_codec *gather_codec; /* NULL: parameters travel in param_dtype */
+    const struct fsdp_gather_codec *gather_codec; /* NULL: modules see masters in param_dtype */
     const struct fsdp_unit_override *overrides;   /* [noverrides], borrowed by the call */
     int noverrides;
     int forward_prefetch, backward_prefetch; /* how many units ahead; 0: none */
