@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "copy.h"
+#include "target.h"
 #include "tree.h"
 #include "workers.h"
 
@@ -48,7 +49,8 @@ static int name_final(struct ckpt_copy *c, struct fsdp_err *err)
                             "that it shall be in with '/'",
                             out);
     c->folder = !strcmp(c->ckpt->path, c->ckpt->folder);
-    return ckpt_refuse_nested(c->ckpt, c->final, c->store, err);
+    FSDP_TRY(ckpt_target_resolve(&c->final, c->store, err));
+    return ckpt_target_refuse_input(c->ckpt, c->final, c->store, err);
 }
 
 static int name_out(struct ckpt_copy *c, struct fsdp_err *err)
@@ -143,7 +145,7 @@ static int list_files(struct ckpt_copy *c, struct fsdp_err *err)
 static int make_parent(const struct ckpt_copy *c, const char *path, struct fsdp_err *err)
 {
     char *parent = ckpt_path_parent(path, err);
-    int rc = parent ? ckpt_store_mkdirs(c->store, parent, err) : FSDP_ENOMEM;
+    int rc = parent ? ckpt_temp_mkdir(c->store, parent, err) : FSDP_ENOMEM;
     fsdp_free(parent);
     return rc;
 }
@@ -170,7 +172,7 @@ static int begin(struct ckpt_copy *c, struct fsdp_err *err)
     c->made = true;
     if (c->store->flat)
         return FSDP_OK;
-    FSDP_TRY(ckpt_store_mkdirs(c->store, c->temp, err));
+    FSDP_TRY(ckpt_temp_mkdir(c->store, c->temp, err));
     for (int i = 0; i < c->nfiles; i++)
         FSDP_TRY(make_parent(c, c->files[i].to, err));
     for (int i = 0; c->folder && i < c->ckpt->m.nextras; i++) {

@@ -27,7 +27,7 @@ static int collect(void *ctx, const struct ckpt_remains *remains, struct fsdp_er
 
     limit = limit < 0 ? CKPT_STALE_SECONDS : limit;
     item.is_old = remains->kind == CKPT_REMAINS_REMOVED || item.age_s >= limit;
-    int rc = item.is_old ? ckpt_tree_refuse(remains->tree, &why) : FSDP_OK;
+    int rc = item.is_old ? ckpt_tree_refuse(remains->tree, "removed", &why) : FSDP_OK;
     if (rc == FSDP_OK && item.is_old && !gc->args->dry_run)
         rc = ckpt_tree_remove(remains->tree, remains->path, &why);
     if (rc && rc != FSDP_EEXIST)

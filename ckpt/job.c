@@ -101,7 +101,7 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
 static bool keeps(const struct ckpt_job *job, int rc)
 {
     return (job->journal.file || job->notes) &&
-           (rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC);
+           (job->refused || rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC);
 }
 
 /* The output goes while the journal's lock keeps other runs of the job away. One that comes before

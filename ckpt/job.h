@@ -74,6 +74,7 @@ struct ckpt_job {
     char *temp; /* folder beside it that holds `out` and the journal; in a flat store notes */
     char *out;  /* what becomes `final`; in a flat store where the files go */
     bool folder, cast, made_temp;
+    bool refused;          /* what is at the output's name must stay: all else is done */
     bool notes;            /* a flat store's folder: what is done is noted */
     bool resumes;          /* and was, by an earlier run of this job */
     char attempt[37];      /* a uuid: of native files' folder */
@@ -156,6 +157,8 @@ struct ckpt_temp ckpt_job_temp(const struct ckpt_job *job);
 /* Refuses an existing output. *done: it is that of this very job, which was killed when it had
  * published it. */
 int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err);
+/* Refuses to replace what has the output's name, unless it is such an output. */
+int ckpt_job_prove_target(const struct ckpt_job *job, struct fsdp_err *err);
 /* Room on the disk, the temporary folder (a new one or that of an earlier run), the journal. */
 int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the output is called, what must not be overwritten, and the folder that it grows in. */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -8,50 +7,23 @@
 #include "codec.h"
 #include "hf_names.h"
 #include "job.h"
+#include "target.h"
 #include "tree.h"
 
-/* Is this an entry of a folder such as this job writes? Replacing deletes what it holds. */
-static bool is_ours(const struct ckpt_job *job, const char *name)
+static int refuse_existing(const struct ckpt_job *job, struct fsdp_err *err)
 {
-    static const char *const native[] = {CKPT_MANIFEST_NAME, "model", "optim", "hf"};
-    size_t len = strlen(name);
-    if (job->args->output == CKPT_OUTPUT_DCP)
-        return !strcmp(name, ".metadata") || ckpt_hf_is_extra(name) ||
-               (len > 7 && !strcmp(name + len - 7, ".distcp"));
-    if (job->args->output != CKPT_OUTPUT_NATIVE)
-        return strcmp(name, CKPT_MANIFEST_NAME) &&
-               (ckpt_hf_is_weights(name) || ckpt_hf_is_extra(name) || ckpt_hf_is_index(name));
-    for (size_t i = 0; i < sizeof native / sizeof native[0]; i++)
-        if (!strcmp(name, native[i]))
-            return true;
-    return false;
+    return fsdp_err_set(err, FSDP_EEXIST,
+                        "'%s' exists and is not overwritten (--overwrite replaces it)", job->final);
 }
 
-static int refuse_other_folder(const struct ckpt_job *job, const struct ckpt_names *names,
-                               struct fsdp_err *err)
+int ckpt_job_prove_target(const struct ckpt_job *job, struct fsdp_err *err)
 {
-    for (int i = 0; i < names->nnames; i++)
-        if (!is_ours(job, names->names[i]))
-            return fsdp_err_set(err, FSDP_EEXIST,
-                                "'%s' is not overwritten: it holds '%s', which is not part of such "
-                                "an output; name another folder, or remove it yourself",
-                                job->final, names->names[i]);
-    return FSDP_OK;
-}
-
-static int refuse_folder(const struct ckpt_job *job, struct fsdp_err *err)
-{
-    struct ckpt_names names;
-    FSDP_TRY(ckpt_store_names(&names, job->store, job->final, err));
-    int rc = FSDP_OK;
-    if (names.nnames && !job->args->overwrite)
-        rc = fsdp_err_set(err, FSDP_EEXIST,
-                          "'%s' exists and is not overwritten (--overwrite replaces it)",
-                          job->final);
-    else
-        rc = refuse_other_folder(job, &names, err);
-    ckpt_names_free(&names);
-    return rc;
+    enum ckpt_place place = job->args->output == CKPT_OUTPUT_NATIVE ? CKPT_PLACE_NATIVE
+                            : job->args->output == CKPT_OUTPUT_DCP  ? CKPT_PLACE_DCP
+                                                                    : CKPT_PLACE_HF;
+    const struct ckpt_target target = {
+        .store = job->store, .path = job->final, .place = place, .extras = &job->ckpt->m};
+    return ckpt_target_prove(&target, err);
 }
 
 struct ckpt_temp ckpt_job_temp(const struct ckpt_job *job)
@@ -91,15 +63,13 @@ static int refuse_flat(bool *done, const struct ckpt_job *job, struct fsdp_err *
     if (!exists || *done || (job->resumes && !native)) /* the files there are this job's */
         return FSDP_OK;
     if (!job->args->overwrite)
-        return fsdp_err_set(err, FSDP_EEXIST,
-                            "'%s' exists and is not overwritten (--overwrite replaces it)",
-                            job->final);
+        return refuse_existing(job, err);
     if (!native && job->folder)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "'%s' exists, and store '%s' cannot replace a folder at one instant: "
                             "remove it, or name another",
                             job->final, job->store->name);
-    return FSDP_OK;
+    return ckpt_job_prove_target(job, err);
 }
 
 int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err)
@@ -122,51 +92,14 @@ int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err)
     *done &= !job->args->overwrite;
     if (*done)
         return FSDP_OK;
-    if (job->folder)
-        return refuse_folder(job, err);
     if (job->args->overwrite)
-        return FSDP_OK;
-    return fsdp_err_set(err, FSDP_EEXIST,
-                        "'%s' exists and is not overwritten (--overwrite replaces it)", job->final);
-}
-
-static bool is_inside(const char *path, const char *folder)
-{
-    size_t len = strlen(folder);
-    return !strncmp(path, folder, len) && (path[len] == '/' || path[len] == 0);
-}
-
-/* Of names without links. */
-static int refuse_nested(const char *final, const char *out, const char *from, const char *in,
-                         struct fsdp_err *err)
-{
-    if (!strcmp(out, in))
-        return fsdp_err_set(err, FSDP_EINVAL, "output '%s' and input '%s' are the same", final,
-                            from);
-    if (is_inside(out, in))
-        return fsdp_err_set(err, FSDP_EINVAL, "output '%s' lies in the input '%s'", final, from);
-    if (is_inside(in, out))
-        return fsdp_err_set(err, FSDP_EINVAL, "input '%s' lies in the output '%s'", from, final);
-    return FSDP_OK;
-}
-
-int ckpt_refuse_nested(const struct ckpt *ckpt, const char *final,
-                       const struct ckpt_store_ops *store, struct fsdp_err *err)
-{
-    char in[PATH_MAX], out[PATH_MAX + 512];
-    const char *from = ckpt->path;
-    if (store->flat)
-        return ckpt->store == store ? refuse_nested(final, final, from, from, err) : FSDP_OK;
-    char *parent = ckpt_path_parent(final, err);
-    if (!parent)
-        return FSDP_ENOMEM;
-    bool known = realpath(from, in) && realpath(parent, out);
-    fsdp_free(parent);
-    if (!known)
-        return FSDP_OK; /* a parent that is yet to be made holds no input */
-    size_t len = strlen(out);
-    snprintf(out + len, sizeof out - len, "/%.500s", ckpt_path_base(final));
-    return refuse_nested(final, out, from, in, err);
+        return ckpt_job_prove_target(job, err);
+    struct ckpt_names names = {0};
+    if (job->folder) /* an empty one is as good as none */
+        FSDP_TRY(ckpt_store_names(&names, job->store, job->final, err));
+    bool full = !job->folder || names.nnames;
+    ckpt_names_free(&names);
+    return full ? refuse_existing(job, err) : FSDP_OK;
 }
 
 /* Whoever names such a file does not want a folder of that name. */
@@ -204,7 +137,8 @@ int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
     if (!*base || !strcmp(base, ".") || !strcmp(base, ".."))
         return fsdp_err_set(err, FSDP_EINVAL,
                             "'%s' cannot be replaced as a whole; name a new folder", job->final);
-    return ckpt_refuse_nested(job->ckpt, job->final, job->store, err);
+    FSDP_TRY(ckpt_target_resolve(&job->final, job->store, err));
+    return ckpt_target_refuse_input(job->ckpt, job->final, job->store, err);
 }
 
 /* ---- the temporary folder -------------------------------------------------------------------- */
@@ -298,13 +232,13 @@ static int check_space(const struct ckpt_job *job, const char *parent, struct fs
 static int make_folders(const struct ckpt_job *job, struct fsdp_err *err)
 {
     static const char *const below[] = {"model", "optim"};
-    FSDP_TRY(ckpt_store_mkdirs(job->store, job->temp, err));
+    FSDP_TRY(ckpt_temp_mkdir(job->store, job->temp, err));
     if (!job->folder)
         return FSDP_OK;
-    FSDP_TRY(ckpt_store_mkdirs(job->store, job->out, err));
+    FSDP_TRY(ckpt_temp_mkdir(job->store, job->out, err));
     for (int i = 0; job->args->output == CKPT_OUTPUT_NATIVE && i < 2; i++) {
         char *path = ckpt_path_join(job->out, below[i], err);
-        int rc = path ? ckpt_store_mkdirs(job->store, path, err) : FSDP_ENOMEM;
+        int rc = path ? ckpt_temp_mkdir(job->store, path, err) : FSDP_ENOMEM;
         fsdp_free(path);
         FSDP_TRY(rc);
     }

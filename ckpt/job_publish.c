@@ -167,7 +167,7 @@ static int copy_extras(struct ckpt_extra *out, int *nextras, struct ckpt_job *jo
     char *folder = native ? ckpt_path_join(job->out, "hf", err) : fsdp_strdup(job->out, err);
     int rc = folder ? FSDP_OK : FSDP_ENOMEM;
     if (rc == FSDP_OK && job->ckpt->m.nextras)
-        rc = ckpt_store_mkdirs(job->store, folder, err);
+        rc = ckpt_temp_mkdir(job->store, folder, err);
     for (int i = 0; rc == FSDP_OK && i < job->ckpt->m.nextras; i++) {
         const struct ckpt_extra *extra = &job->ckpt->m.extras[i];
         const char *name = ckpt_path_base(extra->path);
@@ -218,6 +218,11 @@ static int replace_folder(struct ckpt_job *job, struct fsdp_err *err)
 static int rename_output(struct ckpt_job *job, struct fsdp_err *err)
 {
     bool overwrite = job->args->overwrite;
+    if (overwrite) { /* hours may have passed since it was proved */
+        int proved = ckpt_job_prove_target(job, err);
+        job->refused = proved == FSDP_EEXIST;
+        FSDP_TRY(proved);
+    }
     FSDP_TRY(ckpt_journal_add_published(&job->journal, err));
     int rc = ckpt_store_rename(job->store, job->out, job->final, overwrite && !job->folder, err);
     if (rc != FSDP_EEXIST)

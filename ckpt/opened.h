@@ -121,9 +121,6 @@ bool ckpt_attempt_retract(const struct ckpt_store_ops *ops, const char *folder,
 /* Adds to a hash what the checkpoint is: its manifest's uuid, or names, sizes and times of files.
  */
 int ckpt_source_hash(uint64_t *hash, const struct ckpt *ckpt, struct fsdp_err *err);
-/* Refuses a new name that lies in the checkpoint, or the checkpoint in it. */
-int ckpt_refuse_nested(const struct ckpt *ckpt, const char *final,
-                       const struct ckpt_store_ops *store, struct fsdp_err *err);
 /* "step-<8 or more digits>" with nothing behind it: its step; -1 otherwise. */
 int64_t ckpt_step_of_name(const char *name);
 

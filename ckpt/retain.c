@@ -61,7 +61,7 @@ static int unpublish_flat(const struct retain *r, const char *folder, struct fsd
     if (rc == FSDP_OK && data)
         rc = ckpt_tree_list(&tree, r->ops, data, NULL, NULL, INT64_MAX / 2, err);
     if (rc == FSDP_OK && data)
-        rc = ckpt_tree_refuse(&tree, err);
+        rc = ckpt_tree_refuse(&tree, "removed", err);
     if (rc == FSDP_OK)
         rc = ckpt_store_remove(r->ops, manifest, err);
     if (rc == FSDP_OK && data)
@@ -79,7 +79,7 @@ static int unpublish_folder(const struct retain *r, const char *from, struct fsd
     char uuid[37], *to = NULL;
     int rc = ckpt_tree_list(&tree, r->ops, from, NULL, NULL, INT64_MAX / 2, err);
     if (rc == FSDP_OK)
-        rc = ckpt_tree_refuse(&tree, err);
+        rc = ckpt_tree_refuse(&tree, "removed", err);
     if (rc == FSDP_OK)
         rc = ckpt_uuid_make(uuid, err);
     if (rc == FSDP_OK && !(to = fsdp_sprintf(err, "%s.del.%s", from, uuid)))

@@ -31,6 +31,20 @@ static char *done_name(const struct ckpt_temp *temp, struct fsdp_err *err)
     return ckpt_temp_name(temp->final, ~(uint64_t)strtoull(key, NULL, 16), err);
 }
 
+int ckpt_temp_mkdir(const struct ckpt_store_ops *store, const char *path, struct fsdp_err *err)
+{
+    enum ckpt_store_kind kind;
+    FSDP_TRY(ckpt_store_mkdirs(store, path, err));
+    if (store->flat)
+        return FSDP_OK;
+    FSDP_TRY(ckpt_tree_kind(&kind, store, path, err));
+    if (kind == CKPT_STORE_FOLDER)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "'%s' is a %s in the place of a temporary folder: remove it", path,
+                        kind == CKPT_STORE_LINK ? "symbolic link" : "mount point");
+}
+
 int ckpt_temp_journal(struct ckpt_journal *out, const struct ckpt_temp *temp, struct fsdp_err *err)
 {
     char *path = ckpt_path_join(temp->folder, "journal", err);
@@ -56,8 +70,10 @@ int ckpt_temp_was_published(bool *out, const struct ckpt_temp *temp, struct fsdp
 {
     struct ckpt_journal journal;
     struct ckpt_store_stat st;
+    enum ckpt_store_kind kind;
     FSDP_TRY(was_done(out, temp, err));
-    if (*out || ckpt_store_stat(&st, temp->store, temp->folder, NULL) ||
+    if (*out || ckpt_tree_kind(&kind, temp->store, temp->folder, NULL) ||
+        kind != CKPT_STORE_FOLDER ||
         ckpt_store_stat(&st, temp->store, temp->out, NULL) != FSDP_ENOTFOUND)
         return FSDP_OK;
     FSDP_TRY(ckpt_temp_journal(&journal, temp, err));

@@ -117,7 +117,7 @@ void ckpt_tree_free(struct ckpt_tree *tree)
     *tree = (struct ckpt_tree){0};
 }
 
-int ckpt_tree_refuse(const struct ckpt_tree *tree, struct fsdp_err *err)
+int ckpt_tree_refuse(const struct ckpt_tree *tree, const char *action, struct fsdp_err *err)
 {
     struct ckpt_text text = {0};
     if (!tree->nforeign)
@@ -129,9 +129,9 @@ int ckpt_tree_refuse(const struct ckpt_tree *tree, struct fsdp_err *err)
                          (unsigned long long)tree->nforeign - CKPT_TREE_FOREIGN_SHOWN);
     int rc = text.failed ? fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", tree->path)
                          : fsdp_err_set(err, FSDP_EEXIST,
-                                        "'%s' is not removed: it holds %s, which %s not belong to "
-                                        "a checkpoint; move %s away first",
-                                        tree->path, text.data,
+                                        "'%s' is not %s: it holds %s, which %s not belong to a "
+                                        "checkpoint; move %s away first",
+                                        tree->path, action, text.data,
                                         tree->nforeign == 1 ? "does" : "do",
                                         tree->nforeign == 1 ? "it" : "them");
     ckpt_text_free(&text);
@@ -140,7 +140,7 @@ int ckpt_tree_refuse(const struct ckpt_tree *tree, struct fsdp_err *err)
 
 int ckpt_tree_remove(const struct ckpt_tree *tree, const char *path, struct fsdp_err *err)
 {
-    FSDP_TRY(ckpt_tree_refuse(tree, err));
+    FSDP_TRY(ckpt_tree_refuse(tree, "removed", err));
     return ckpt_store_remove_items(tree->ops, path, tree->items, tree->nitems, err);
 }
 

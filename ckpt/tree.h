@@ -35,8 +35,9 @@ int ckpt_tree_list(struct ckpt_tree *out, const struct ckpt_store_ops *ops, cons
                    ckpt_tree_judge_f *judge, const void *ctx, int64_t nfs_age_s,
                    struct fsdp_err *err);
 void ckpt_tree_free(struct ckpt_tree *tree);
-/* FSDP_EEXIST, naming them, if there are objects that do not belong. */
-int ckpt_tree_refuse(const struct ckpt_tree *tree, struct fsdp_err *err);
+/* FSDP_EEXIST, naming them, if there are objects that do not belong. action: what is refused, such
+ * as "removed". */
+int ckpt_tree_refuse(const struct ckpt_tree *tree, const char *action, struct fsdp_err *err);
 /* Refuses, or removes what was listed, which now lies at path. Goes as far as it can; the first
  * failure is returned. */
 int ckpt_tree_remove(const struct ckpt_tree *tree, const char *path, struct fsdp_err *err);

