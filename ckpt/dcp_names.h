@@ -5,12 +5,17 @@
  *
  * For a parameter P = layers.0.weight:
  *
- *     stored name            path                       name here
+ *     stored name            path                       own name
  *     model.P                model, P                   P
+ *     app.model.P            app, model, P              P
  *     optim.state.P.exp_avg  optim, state, P, exp_avg   state.P.exp_avg
  *     optim.state.P.exp_avg  optim, state.P.exp_avg     state.P.exp_avg   (flattened by torch)
  *     train_state.step       train_state, step          train_state.step  (role: other)
  *     P                      P                          P
+ *
+ * A container is an optimizer if it has `state` and its key begins with `optim`, if it has `state`
+ * and `param_groups`, or if it has `state` with an optimizer's tensor, such as exp_avg, of a
+ * parameter. Where a container `model` exists, the tensors outside of it are no weights.
  */
 #ifndef CKPT_DCP_NAMES_H
 #define CKPT_DCP_NAMES_H
@@ -18,12 +23,22 @@
 #include "ckpt/ckpt.h"
 #include "pickle.h"
 
-/* The role of the tensor `stored` with a path (a tuple of texts and integers, or NULL: not kept),
- * and its name here, freed with fsdp_free. `contained`: some tensor lies in a container `model`, so
- * that what lies outside is no weight. */
-int ckpt_dcp_name(char **name, size_t *outer_nbytes, enum ckpt_role *role, const char *stored,
-                  const struct ckpt_pk *path, bool contained, struct fsdp_err *err);
-bool ckpt_dcp_is_contained(const struct ckpt_pk *path);
+/* An entry of the state dict: a tensor or a Python value. */
+struct ckpt_dcp_name {
+    const char *stored;         /* in; borrowed */
+    const struct ckpt_pk *path; /* in; texts and integers, or NULL: not kept */
+    bool is_tensor;             /* in */
+    enum ckpt_role role;        /* out, of a tensor */
+    size_t container_nbytes;    /* out: stored + container_nbytes is its own name */
+    size_t outer_nbytes;        /* out: bytes of ckpt_dcp_name_here that are containers */
+};
+
+/* Fills in all entries of a checkpoint; afterwards ckpt_dcp_name_here differs for all tensors whose
+ * stored names differ. A path that does not spell its name is set to NULL. */
+int ckpt_dcp_names_settle(struct ckpt_dcp_name *names, size_t count, struct fsdp_err *err);
+/* The tensor's name here: its own one; with its containers where these are not at the root, or
+ * where two tensors have the same own name. Borrowed, part of stored. */
+const char *ckpt_dcp_name_here(const struct ckpt_dcp_name *name);
 /* Is this the flat parameter of an FSDP1 unit, whose shards only the same job can read? */
 bool ckpt_dcp_is_flat_param(const char *stored);
 

@@ -134,12 +134,12 @@ static void roles_settle(struct ckpt *ckpt)
     struct ckpt_layout *layout = &ckpt->m.layout;
     for (int i = 0; i < layout->ntensors; i++) {
         struct ckpt_tensor *t = &layout->tensors[i];
-        const char *last = strrchr(t->tensor.name, '.');
+        const char *own = ckpt_own_name(t), *last = strrchr(own, '.');
         char name[CKPT_MAX_NAME_NBYTES + 1];
         if (t->role != CKPT_ROLE_OPTIM)
             continue;
-        size_t len = (size_t)(last - t->tensor.name) - 6; /* without "state." */
-        snprintf(name, sizeof name, "%.*s", (int)len, t->tensor.name + 6);
+        size_t len = (size_t)(last - own) - 6; /* without "state." */
+        snprintf(name, sizeof name, "%.*s", (int)len, own + 6);
         int at = ckpt_tensor_index(ckpt, name);
         const struct fsdp_tensor *param = at < 0 ? NULL : &layout->tensors[at].tensor;
         bool same =

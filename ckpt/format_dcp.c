@@ -20,11 +20,16 @@
 
 #define BAD(...) fsdp_err_set(err, FSDP_ECORRUPT, __VA_ARGS__)
 
+enum {
+    NDIM_VALUE = -1, /* a Python value, which has no offset */
+    NDIM_MANY = -2,  /* more than FSDP_MAX_DIMS: no tensor that is read */
+};
+
 /* Where a chunk or value is, by its name and offset. */
 struct place {
     const struct ckpt_pk *name;
     uint64_t hint; /* its position among the name's chunks; a hint only */
-    int ndim;      /* -1: a value, which has no offset */
+    int ndim;      /* or NDIM_... */
     uint64_t offset[FSDP_MAX_DIMS];
     int file;
     uint64_t pos, nbytes;
@@ -41,7 +46,6 @@ struct reader {
     const struct ckpt_pk **files; /* names in the order of the layout's files, by hash */
     int *by_hash;
     size_t nhash;
-    bool contained;
     size_t nvalues;
     const struct place **values; /* Python values: read once all files are known */
     json_t *kept;                /* paths of the values: {name: path} */
@@ -153,6 +157,11 @@ static int file_find(int *out, struct reader *r, const struct ckpt_pk *name, str
 
 /* ---- storage_data ---------------------------------------------------------------------------- */
 
+static bool has_many_dims(const struct ckpt_pk *dims)
+{
+    return ckpt_pk_is_list(dims) && dims->nitems > FSDP_MAX_DIMS;
+}
+
 static int place_read(struct place *out, struct reader *r, const struct ckpt_pk *index,
                       const struct ckpt_pk *info, struct fsdp_err *err)
 {
@@ -174,10 +183,13 @@ static int place_read(struct place *out, struct reader *r, const struct ckpt_pk 
                             r->path, len, out->name->u.text, named ? (int)first->nitems : 1,
                             named ? first->u.text : "?");
     }
-    out->ndim = -1;
+    out->ndim = NDIM_VALUE;
     if (!ckpt_pk_u64(&out->hint, ckpt_pk_get(index, "index")))
         out->hint = UINT64_MAX;
-    if (offset && offset->type != CKPT_PK_T_NONE && !ckpt_pk_dims(out->offset, &out->ndim, offset))
+    if (has_many_dims(offset))
+        out->ndim = NDIM_MANY;
+    else if (offset && offset->type != CKPT_PK_T_NONE &&
+             !ckpt_pk_dims(out->offset, &out->ndim, offset))
         return BAD("'%s': '%.*s' has a chunk whose offset is not a list of sizes", r->path, len,
                    out->name->u.text);
     FSDP_TRY(file_find(&out->file, r, ckpt_pk_get(info, "relative_path"), err));
@@ -333,22 +345,21 @@ static const struct ckpt_pk *path_find(const struct reader *r, const struct ckpt
 }
 
 /* Keeps a tensor's name and why it cannot be read. */
-static int unread_add(struct ckpt *ckpt, const char *name, const char *stored, enum ckpt_role role,
+static int unread_add(struct ckpt *ckpt, const struct ckpt_dcp_name *name,
                       const struct fsdp_err *why, struct fsdp_err *err)
 {
-    size_t count = (size_t)ckpt->nunread;
-    struct ckpt_unread *grown = fsdp_alloc(count + 1, sizeof *grown, "unreadable tensors", err);
+    struct ckpt_unread *grown =
+        fsdp_alloc_grow(ckpt->unread, (size_t)ckpt->nunread, &ckpt->max_unread, sizeof *grown,
+                        "unreadable tensors", err);
     if (!grown)
         return FSDP_ENOMEM;
-    if (count)
-        memcpy(grown, ckpt->unread, count * sizeof *grown);
-    fsdp_free(ckpt->unread);
     ckpt->unread = grown;
     struct ckpt_unread *mine = &grown[ckpt->nunread++];
-    mine->tensor.role = role;
-    mine->tensor.kind = role == CKPT_ROLE_MODEL ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM;
-    mine->tensor.tensor.name = fsdp_strdup(name, err);
-    mine->tensor.stored = fsdp_strdup(stored, err);
+    *mine = (struct ckpt_unread){.why = NULL};
+    mine->tensor.role = name->role;
+    mine->tensor.kind = name->role == CKPT_ROLE_MODEL ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM;
+    mine->tensor.tensor.name = fsdp_strdup(ckpt_dcp_name_here(name), err);
+    mine->tensor.stored = fsdp_strdup(name->stored, err);
     mine->why = fsdp_strdup(why->text, err);
     if (!mine->tensor.tensor.name || !mine->tensor.stored || !mine->why)
         return FSDP_ENOMEM;
@@ -356,124 +367,182 @@ static int unread_add(struct ckpt *ckpt, const char *name, const char *stored, e
     return FSDP_OK;
 }
 
-static int tensor_take(struct reader *r, const struct ckpt_pk *key, const char *stored,
-                       const struct ckpt_pk *entry, const struct ckpt_pk *path,
-                       struct fsdp_err *err)
+static int tensor_add(struct reader *r, const struct ckpt_dcp_name *name,
+                      struct fsdp_tensor *tensor, struct fsdp_err *err)
 {
     struct ckpt_layout *layout = &r->ckpt->m.layout;
-    struct fsdp_tensor tensor = {.name = stored};
-    const struct ckpt_pk *chunks = ckpt_pk_get(entry, "chunks");
-    struct fsdp_err why = FSDP_ERR_INIT;
-    enum ckpt_role role;
-    size_t outer = 0;
-    char *name;
+    tensor->name = ckpt_dcp_name_here(name);
+    FSDP_TRY(ckpt_layout_add_tensor(
+        layout, tensor, name->role == CKPT_ROLE_MODEL ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM, err));
+    struct ckpt_tensor *mine = &layout->tensors[layout->ntensors - 1];
+    mine->role = name->role;
+    mine->outer_nbytes = name->outer_nbytes;
+    if (tensor->name == name->stored)
+        return FSDP_OK;
+    char *copy = fsdp_strdup(name->stored, err);
+    mine->stored = copy ? copy : mine->stored;
+    return copy ? FSDP_OK : FSDP_ENOMEM;
+}
 
-    if (ckpt_dcp_is_flat_param(stored))
+static int tensor_take(struct reader *r, const struct ckpt_pk *key,
+                       const struct ckpt_dcp_name *name, const struct ckpt_pk *entry,
+                       struct fsdp_err *err)
+{
+    struct fsdp_tensor tensor = {.name = name->stored};
+    const struct ckpt_pk *chunks = ckpt_pk_get(entry, "chunks"), *size = ckpt_pk_get(entry, "size");
+    struct fsdp_err why = FSDP_ERR_INIT;
+
+    if (ckpt_dcp_is_flat_param(name->stored))
         return fsdp_err_set(
             err, FSDP_EUNSUPPORTED,
             "'%s': '%s' is a flat parameter of FSDP1 (LOCAL_STATE_DICT), which only a job with the "
             "same wrapping and number of ranks can read: load it there and save it again under "
             "StateDictType.SHARDED_STATE_DICT",
-            r->path, stored);
-    int readable = dtype_read(&tensor.dtype, r, stored, entry, &why);
-    if (readable != FSDP_OK && readable != FSDP_EUNSUPPORTED)
+            r->path, name->stored);
+    const char *here = ckpt_dcp_name_here(name); /* what --exclude knows */
+    int readable = dtype_read(&tensor.dtype, r, here, entry, &why);
+    if (readable == FSDP_OK && has_many_dims(size))
+        readable = fsdp_err_set(&why, FSDP_EUNSUPPORTED,
+                                "'%s': tensor '%s' has %u dimensions; at most %d are supported",
+                                r->path, here, size->nitems, FSDP_MAX_DIMS);
+    if (readable == FSDP_EUNSUPPORTED)
+        return unread_add(r->ckpt, name, &why, err);
+    if (readable != FSDP_OK)
         return fsdp_err_pass(err, readable, &why);
-    if (!ckpt_pk_dims(tensor.shape, &tensor.ndim, ckpt_pk_get(entry, "size")))
-        return BAD("'%s': tensor '%s' has no proper size", r->path, stored);
-    struct fsdp_err wrong = FSDP_ERR_INIT;
-    if (fsdp_tensor_check(&tensor, &wrong))
-        return BAD("'%s': %s", r->path, wrong.text);
+    if (!ckpt_pk_dims(tensor.shape, &tensor.ndim, size))
+        return BAD("'%s': tensor '%s' has no proper size", r->path, name->stored);
+    if (fsdp_tensor_check(&tensor, &why))
+        return BAD("'%s': %s", r->path, why.text);
     if (!ckpt_pk_is_list(chunks))
-        return BAD("'%s': tensor '%s' has no list of chunks", r->path, stored);
-    FSDP_TRY(ckpt_dcp_name(&name, &outer, &role, stored, path, r->contained, err));
-    tensor.name = name;
-    if (readable != FSDP_OK) {
-        int kept = unread_add(r->ckpt, name, stored, role, &why, err);
-        fsdp_free(name);
-        return kept;
-    }
-    int rc = ckpt_layout_add_tensor(
-        layout, &tensor, role == CKPT_ROLE_MODEL ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM, err);
-    if (rc == FSDP_OK && strcmp(name, stored)) {
-        char *copy = fsdp_strdup(stored, err);
-        if (copy)
-            layout->tensors[layout->ntensors - 1].stored = copy;
-        rc = copy ? FSDP_OK : FSDP_ENOMEM;
-    }
-    fsdp_free(name);
-    FSDP_TRY(rc);
-    layout->tensors[layout->ntensors - 1].role = role;
-    layout->tensors[layout->ntensors - 1].outer_nbytes = outer;
+        return BAD("'%s': tensor '%s' has no list of chunks", r->path, name->stored);
+    FSDP_TRY(tensor_add(r, name, &tensor, err));
     for (size_t i = 0; i < chunks->nitems; i++)
-        FSDP_TRY(chunk_take(r, stored, key, i, chunks->u.items[i], err));
+        FSDP_TRY(chunk_take(r, name->stored, key, i, chunks->u.items[i], err));
     return FSDP_OK;
 }
 
-/* NULL if it holds anything but texts and integers. */
 static json_t *path_json(const struct ckpt_pk *path)
 {
     json_t *out = json_array();
     for (size_t i = 0; i < path->nitems; i++) {
         const struct ckpt_pk *item = path->u.items[i];
-        json_t *value = item->type == CKPT_PK_T_TEXT  ? json_stringn(item->u.text, item->nitems)
-                        : item->type == CKPT_PK_T_INT ? json_integer(item->u.integer)
-                                                      : NULL;
-        if (json_array_append_new(out, value)) {
-            json_decref(out);
-            return NULL;
-        }
+        json_array_append_new(out, item->type == CKPT_PK_T_TEXT
+                                       ? json_stringn(item->u.text, item->nitems)
+                                       : json_integer(item->u.integer));
     }
     return out;
 }
 
-static int value_take(struct reader *r, const struct ckpt_pk *key, const char *stored,
-                      const struct ckpt_pk *path, struct fsdp_err *err)
+static int value_take(struct reader *r, const struct ckpt_pk *key, const struct ckpt_dcp_name *name,
+                      struct fsdp_err *err)
 {
-    struct place wanted = {.name = key, .ndim = -1};
+    struct place wanted = {.name = key, .ndim = NDIM_VALUE};
     const struct place *place = place_find(r, &wanted);
     if (!place)
-        return BAD("'%s': storage_data does not say where '%s' is", r->path, stored);
-    if (!ckpt_utf8_check(stored)) {
-        fsdp_log(FSDP_LOG_WARN,
-                 "'%s': the Python value '%s' is left out: its name is not valid UTF-8",
-                 r->ckpt->path, stored);
-        return FSDP_OK;
-    }
+        return BAD("'%s': storage_data does not say where '%s' is", r->path, name->stored);
     r->values[r->nvalues++] = place;
-    if (path && path->nitems > 1 && json_object_set_new(r->kept, stored, path_json(path)))
-        return BAD("'%s': the path of '%s' is not made of texts and integers", r->path, stored);
+    if (name->path && name->path->nitems > 1)
+        json_object_set_new(r->kept, name->stored, path_json(name->path));
+    return FSDP_OK;
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+/* Why an entry of this name is left out, in `why`; false if it is not. */
+static bool is_odd(struct fsdp_err *why, const struct reader *r, const struct ckpt_pk *key,
+                   const struct ckpt_dcp_name *name)
+{
+    const char *kind = name->is_tensor ? "tensor" : "value", *what = NULL;
+    const char *here = ckpt_dcp_name_here(name);
+    if (!*here)
+        what = "has an empty name";
+    else if (memchr(key->u.text, 0, key->nitems))
+        what = "has a name with a 0 byte";
+    else if (!name->is_tensor && !ckpt_utf8_check(name->stored))
+        what = "has a name that is not valid UTF-8";
+    if (what)
+        fsdp_err_set(why, FSDP_EUNSUPPORTED, "'%s': %s '%.200s' %s, which is not supported",
+                     r->path, kind, here, what);
+    else if (key->nitems > CKPT_MAX_NAME_NBYTES)
+        fsdp_err_set(why, FSDP_EUNSUPPORTED,
+                     "'%s': %s '%.64s...' has a name of %u bytes; at most %d are supported",
+                     r->path, kind, here, key->nitems, CKPT_MAX_NAME_NBYTES);
+    return what || key->nitems > CKPT_MAX_NAME_NBYTES;
+}
+
+static int entry_take(struct reader *r, const struct ckpt_pk *key, const struct ckpt_pk *entry,
+                      const struct ckpt_dcp_name *name, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    bool odd = is_odd(&why, r, key, name);
+    if (odd && name->is_tensor)
+        return unread_add(r->ckpt, name, &why, err);
+    if (name->is_tensor)
+        return tensor_take(r, key, name, entry, err);
+    if (!odd)
+        return value_take(r, key, name, err);
+    fsdp_log(FSDP_LOG_WARN, "%s; it is left out", why.text);
+    return FSDP_OK;
+}
+
+/* A name as C text, owned: a 0 byte becomes \0, so that --exclude can name it. */
+static char *stored_of(const struct ckpt_pk *key, struct fsdp_err *err)
+{
+    size_t nbytes = 0;
+    char *out = fsdp_alloc_unset(2 * (size_t)key->nitems + 1, 1, "name", err);
+    for (size_t i = 0; out && i < key->nitems; i++) {
+        if (!key->u.text[i])
+            out[nbytes++] = '\\';
+        out[nbytes++] = key->u.text[i] ? key->u.text[i] : '0';
+    }
+    if (out)
+        out[nbytes] = 0;
+    return out;
+}
+
+/* Of entry i of state_dict_metadata. planner_data has the same names, in the same order in all that
+ * torch writes. */
+static int name_read(struct ckpt_dcp_name *out, const struct reader *r, size_t i,
+                     struct fsdp_err *err)
+{
+    const struct ckpt_pk *key = r->tensors->u.items[i], *entry = r->tensors->u.items[i + 1];
+    const struct ckpt_pk *path = NULL;
+    if (key->type != CKPT_PK_T_TEXT)
+        return BAD("'%s': a name is not a text", r->path);
+    if (r->paths && i + 1 < r->paths->nitems && r->paths->u.items[i]->type == CKPT_PK_T_TEXT &&
+        same_text(r->paths->u.items[i], key))
+        path = r->paths->u.items[i + 1];
+    else
+        path = path_find(r, key);
+    if (!(out->stored = stored_of(key, err)))
+        return FSDP_ENOMEM;
+    out->path = ckpt_pk_is_list(path) ? path : NULL;
+    out->is_tensor = ckpt_pk_is_call(entry, CKPT_PK_TENSOR_STORAGE);
+    if (!out->is_tensor && !ckpt_pk_is_call(entry, CKPT_PK_BYTES_STORAGE))
+        return BAD("'%s': '%s' is neither a tensor nor a value", r->path, out->stored);
     return FSDP_OK;
 }
 
 static int entries_take(struct reader *r, struct fsdp_err *err)
 {
-    r->values = fsdp_alloc(r->tensors->nitems / 2, sizeof *r->values, "values", err);
+    const struct ckpt_pk *tensors = r->tensors;
+    size_t count = tensors->nitems / 2;
+    struct ckpt_dcp_name *names = fsdp_alloc(count, sizeof *names, "names", err);
+    int rc = names ? FSDP_OK : FSDP_ENOMEM;
+    r->values = fsdp_alloc(count, sizeof *r->values, "values", err);
     r->kept = json_object();
     if (!r->values || !r->kept)
-        return FSDP_ENOMEM;
-    for (size_t i = 0; r->paths && i + 1 < r->paths->nitems && !r->contained; i += 2)
-        r->contained = ckpt_dcp_is_contained(r->paths->u.items[i + 1]);
-    for (size_t i = 0; i + 1 < r->tensors->nitems; i += 2) {
-        const struct ckpt_pk *key = r->tensors->u.items[i], *entry = r->tensors->u.items[i + 1];
-        char *stored;
-        int rc = text_of(&stored, key, CKPT_MAX_NAME_NBYTES, r->path, err);
-        /* planner_data has the same names, in the same order in all that torch writes. */
-        const struct ckpt_pk *path = NULL;
-        if (rc == FSDP_OK && r->paths && i + 1 < r->paths->nitems &&
-            r->paths->u.items[i]->type == CKPT_PK_T_TEXT && same_text(r->paths->u.items[i], key))
-            path = r->paths->u.items[i + 1];
-        else if (rc == FSDP_OK)
-            path = path_find(r, key);
-        if (rc == FSDP_OK && ckpt_pk_is_call(entry, CKPT_PK_TENSOR_STORAGE))
-            rc = tensor_take(r, key, stored, entry, ckpt_pk_is_list(path) ? path : NULL, err);
-        else if (rc == FSDP_OK && ckpt_pk_is_call(entry, CKPT_PK_BYTES_STORAGE))
-            rc = value_take(r, key, stored, ckpt_pk_is_list(path) ? path : NULL, err);
-        else if (rc == FSDP_OK)
-            rc = BAD("'%s': '%s' is neither a tensor nor a value", r->path, stored);
-        fsdp_free(stored);
-        FSDP_TRY(rc);
-    }
-    return FSDP_OK;
+        rc = FSDP_ENOMEM;
+    for (size_t i = 0; rc == FSDP_OK && i < count; i++)
+        rc = name_read(&names[i], r, 2 * i, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_dcp_names_settle(names, count, err);
+    for (size_t i = 0; rc == FSDP_OK && i < count; i++)
+        rc = entry_take(r, tensors->u.items[2 * i], tensors->u.items[2 * i + 1], &names[i], err);
+    for (size_t i = 0; names && i < count; i++)
+        fsdp_free((char *)(uintptr_t)names[i].stored);
+    fsdp_free(names);
+    return rc;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -556,6 +625,7 @@ int ckpt_dcp_open(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(values_read(&r, err), out);
     FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
+    FSDP_TRY_GOTO(ckpt_contained_find(ckpt, err), out);
     FSDP_TRY_GOTO(extras_find(ckpt, err), out);
     rc = ckpt_dcp_finish(ckpt, err);
 out:

@@ -43,6 +43,7 @@ struct ckpt_job_tensor {
     enum fsdp_slice_kind kind;
     enum ckpt_role role;
     const char *stored; /* the name that a torch source uses, borrowed; else NULL */
+    const char *own;    /* the end of it, without containers */
     int first_part, nparts;
     int unit;  /* of the source's manifest; -1: none */
     int param; /* output tensor that this is the optimizer's state of, itself for a parameter; -1 */

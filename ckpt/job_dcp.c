@@ -69,7 +69,10 @@ static int add_tensors(struct ckpt_dcp_meta *meta, int *at, const struct ckpt_jo
 {
     for (int i = 0; i < job->ntensors; i++) {
         const struct ckpt_job_tensor *t = &job->tensors[i];
-        at[i] = ckpt_dcp_meta_tensor(meta, &t->tensor, t->role, t->stored, err);
+        struct fsdp_tensor tensor = t->tensor;
+        if (t->stored)
+            tensor.name = t->own;
+        at[i] = ckpt_dcp_meta_tensor(meta, &tensor, t->role, t->stored, err);
         if (at[i] < 0)
             return at[i];
     }

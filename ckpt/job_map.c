@@ -179,6 +179,7 @@ static int add_like(struct ckpt_job *job, const struct ckpt_job_tensor *t, char 
     if (rc == FSDP_OK) {
         job->tensors[job->ntensors - 1].role = t->role;
         job->tensors[job->ntensors - 1].stored = strcmp(name, t->tensor.name) ? NULL : t->stored;
+        job->tensors[job->ntensors - 1].own = t->own;
     }
     fsdp_free(name);
     return rc;

@@ -116,16 +116,24 @@ static int add_stored(struct ckpt_job *job, int index, struct fsdp_err *err)
     struct ckpt_job_part part = {.tensor = source_of(job, index), .nrows = rows_of(&t->tensor)};
     struct fsdp_tensor tensor = t->tensor;
     tensor.dtype = job->ckpt->m.layout.tensors[part.tensor].tensor.dtype;
-    /* All that a torch checkpoint holds is told apart by the names that torch gave it. */
+    /* With --all, the names that torch gave tell all tensors apart. */
     if (job->args->output == CKPT_OUTPUT_WEIGHTS && job->args->all)
         tensor.name = t->stored;
-    else if (job->args->output != CKPT_OUTPUT_WEIGHTS || job->one_container)
-        tensor.name += t->outer_nbytes;
+    else if (t->kind == FSDP_SLICE_MODEL &&
+             (job->args->output != CKPT_OUTPUT_WEIGHTS || job->one_container))
+        tensor.name = ckpt_own_name(t);
     FSDP_TRY(ckpt_job_add_tensor(job, &tensor, t->kind, err));
     struct ckpt_job_tensor *mine = &job->tensors[job->ntensors - 1];
     mine->role = t->role;
     mine->stored = job->ckpt->format == CKPT_DCP ? t->stored : NULL;
+    mine->own = ckpt_own_name(t);
     return ckpt_job_add_part(job, &part, err);
+}
+
+/* Bytes of the stored name before the own one. */
+static size_t container_nbytes(const struct ckpt_tensor *t)
+{
+    return strlen(t->stored) - strlen(ckpt_own_name(t));
 }
 
 /* A script that saves {'app': {'model': ..., 'optim': ...}} means the weights' own names, if these
@@ -133,16 +141,41 @@ static int add_stored(struct ckpt_job *job, int index, struct fsdp_err *err)
 static bool in_one_container(const struct ckpt *ckpt)
 {
     const struct ckpt_tensor *first = NULL;
-    for (int i = 0; i < ckpt->m.layout.ntensors; i++) {
+    for (int i = 0; ckpt->format == CKPT_DCP && i < ckpt->m.layout.ntensors; i++) {
         const struct ckpt_tensor *t = &ckpt->m.layout.tensors[i];
         if (t->kind != FSDP_SLICE_MODEL)
             continue;
         first = first ? first : t;
-        if (t->outer_nbytes != first->outer_nbytes ||
-            memcmp(t->tensor.name, first->tensor.name, t->outer_nbytes))
+        if (container_nbytes(t) != container_nbytes(first) ||
+            memcmp(t->stored, first->stored, container_nbytes(t)))
             return false;
     }
-    return first && first->outer_nbytes;
+    return first != NULL;
+}
+
+/* What a merge leaves out for not being a weight. */
+static void note_others(const struct ckpt_job *job)
+{
+    const struct ckpt_layout *layout = &job->ckpt->m.layout;
+    char text[200];
+    size_t len = 0;
+    int count = 0;
+    for (int i = 0; i < layout->ntensors; i++) {
+        const struct ckpt_tensor *t = &layout->tensors[i];
+        bool of_optim = strncmp(ckpt_own_name(t), "state.", 6) == 0 && container_nbytes(t);
+        if (t->role != CKPT_ROLE_OTHER || of_optim || job->args->all ||
+            !ckpt_select_matches(&job->args->select, t->tensor.name))
+            continue;
+        count++;
+        if (len < sizeof text / 2)
+            len += (size_t)snprintf(text + len, sizeof text - len, "%s'%.60s'", len ? ", " : "",
+                                    t->stored);
+        else if (len < sizeof text - 8 && text[len - 1] != '.')
+            len += (size_t)snprintf(text + len, sizeof text - len, ", ...");
+    }
+    if (count)
+        fsdp_log(FSDP_LOG_INFO, "'%s': %d tensor%s outside of the model %s left out (--all): %s",
+                 job->ckpt->path, count, count == 1 ? "" : "s", count == 1 ? "is" : "are", text);
 }
 
 /* ---- what follows from it -------------------------------------------------------------------- */
@@ -196,21 +229,62 @@ static int find(const struct by_name *sorted, int count, const char *name, size_
     return -1;
 }
 
+static struct by_name *sort_names(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct by_name *sorted = fsdp_alloc((size_t)job->ntensors, sizeof *sorted, "job names", err);
+    for (int i = 0; sorted && i < job->ntensors; i++)
+        sorted[i] = (struct by_name){job->tensors[i].tensor.name, i};
+    if (sorted)
+        qsort(sorted, (size_t)job->ntensors, sizeof *sorted, compare_names);
+    return sorted;
+}
+
+static const struct ckpt_tensor *source_tensor(const struct ckpt_job *job, int tensor)
+{
+    const struct ckpt_job_part *part = &job->parts[job->tensors[tensor].first_part];
+    return &job->ckpt->m.layout.tensors[part->tensor];
+}
+
+/* Puts the containers back into names that would be equal without them. */
+static int restore_containers(struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct by_name *sorted = sort_names(job, err);
+    int rc = sorted ? FSDP_OK : FSDP_ENOMEM;
+    bool same = false; /* as the one before */
+    for (int i = 0; rc == FSDP_OK && i < job->ntensors; i++) {
+        const struct ckpt_tensor *from = source_tensor(job, sorted[i].index);
+        char *old = (char *)(uintptr_t)sorted[i].name;
+        bool next = i + 1 < job->ntensors && !strcmp(old, sorted[i + 1].name);
+        if ((same || next) && strcmp(old, from->tensor.name)) {
+            char *name = fsdp_strdup(from->tensor.name, err);
+            rc = name ? FSDP_OK : FSDP_ENOMEM;
+            if (name) {
+                job->tensors[sorted[i].index].tensor.name = name;
+                fsdp_free(old);
+            }
+        }
+        same = next;
+    }
+    fsdp_free(sorted);
+    return rc;
+}
+
 /* Two tensors of one name are refused; "state.<parameter>.<name>" finds its parameter. */
 static int relate(struct ckpt_job *job, struct fsdp_err *err)
 {
     static const char prefix[] = "state.";
-    struct by_name *sorted = fsdp_alloc((size_t)job->ntensors, sizeof *sorted, "job names", err);
+    struct by_name *sorted = sort_names(job, err);
     int rc = FSDP_OK;
     if (!sorted)
         return FSDP_ENOMEM;
-    for (int i = 0; i < job->ntensors; i++)
-        sorted[i] = (struct by_name){job->tensors[i].tensor.name, i};
-    qsort(sorted, (size_t)job->ntensors, sizeof *sorted, compare_names);
     for (int i = 1; rc == FSDP_OK && i < job->ntensors; i++)
         if (!strcmp(sorted[i].name, sorted[i - 1].name))
-            rc = fsdp_err_set(err, FSDP_EINVAL, "'%s': two tensors would be called '%s'",
-                              job->ckpt->path, sorted[i].name);
+            rc = fsdp_err_set(err, FSDP_EINVAL,
+                              "'%s': two tensors would be called '%s': '%s' and '%s'; leave one of "
+                              "them out (--exclude)",
+                              job->ckpt->path, sorted[i].name,
+                              source_tensor(job, sorted[i - 1].index)->tensor.name,
+                              source_tensor(job, sorted[i].index)->tensor.name);
     for (int i = 0; i < job->ntensors; i++) {
         struct ckpt_job_tensor *t = &job->tensors[i];
         const char *name = t->tensor.name, *dot = strrchr(name, '.');
@@ -298,6 +372,7 @@ int ckpt_job_select_all(struct ckpt_job *job, struct fsdp_err *err)
     for (int i = 0; i < job->ckpt->m.layout.ntensors; i++)
         FSDP_TRY(add_stored(job, i, err));
     FSDP_TRY(list_aliases(job, err));
+    FSDP_TRY(restore_containers(job, err));
     FSDP_TRY(ckpt_job_map(job, false, err));
     return relate(job, err);
 }
@@ -311,6 +386,7 @@ int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
     if (job->args->ema)
         FSDP_TRY(check_averages(job, err));
     job->one_container = in_one_container(job->ckpt);
+    note_others(job);
     for (int i = 0; i < layout->ntensors; i++)
         if (wanted(job, &layout->tensors[i]))
             FSDP_TRY(add_stored(job, i, err));
@@ -322,6 +398,9 @@ int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
         return fsdp_err_set(err, FSDP_EINVAL, "'%s' holds no tensors %s", job->ckpt->path,
                             layout->ntensors ? "that were asked for" : "at all");
     FSDP_TRY(list_aliases(job, err));
+    /* The others know a weight by its own name alone, and would take another tensor for it. */
+    if (job->args->output == CKPT_OUTPUT_DCP)
+        FSDP_TRY(restore_containers(job, err));
     FSDP_TRY(ckpt_job_map(job, true, err));
     cast(job);
     FSDP_TRY(check_names(job, err));

@@ -261,6 +261,7 @@ void ckpt_close(struct ckpt *ckpt)
         fsdp_free(ckpt->unread[i].why);
     }
     fsdp_free(ckpt->unread);
+    fsdp_free(ckpt->contained);
     ckpt_manifest_free(&ckpt->m);
     pthread_mutex_destroy(&ckpt->lock);
     fsdp_free(ckpt->folder);
@@ -309,15 +310,53 @@ static int compare_alias(const void *key, const void *alias)
     return strcmp(key, ((const struct ckpt_alias *)alias)->name);
 }
 
-/* The weight of that name within containers around `model`. */
+static int compare_contained(const void *a, const void *b, void *ctx)
+{
+    const struct ckpt_tensor *tensors = ctx;
+    int x = *(const int *)a, y = *(const int *)b;
+    int order = strcmp(ckpt_own_name(&tensors[x]), ckpt_own_name(&tensors[y]));
+    return order ? order : x < y ? -1 : x > y;
+}
+
+int ckpt_contained_find(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    const struct ckpt_layout *layout = &ckpt->m.layout;
+    for (int pass = 0; pass < 2; pass++) {
+        ckpt->ncontained = 0;
+        for (int i = 0; i < layout->ntensors; i++) {
+            const struct ckpt_tensor *t = &layout->tensors[i];
+            if (t->role != CKPT_ROLE_MODEL || !t->outer_nbytes)
+                continue;
+            if (pass)
+                ckpt->contained[ckpt->ncontained] = i;
+            ckpt->ncontained++;
+        }
+        size_t count = (size_t)ckpt->ncontained;
+        if (!count)
+            return FSDP_OK;
+        if (!pass && !(ckpt->contained = fsdp_alloc(count, sizeof(int), "tensor names", err)))
+            return FSDP_ENOMEM;
+    }
+    qsort_r(ckpt->contained, (size_t)ckpt->ncontained, sizeof(int), compare_contained,
+            layout->tensors);
+    return FSDP_OK;
+}
+
+/* The first weight of that name within containers around `model`. */
 static int find_contained(const struct ckpt *ckpt, const char *name)
 {
-    for (int i = 0; ckpt->format == CKPT_DCP && i < ckpt->m.layout.ntensors; i++) {
-        const struct ckpt_tensor *t = &ckpt->m.layout.tensors[i];
-        if (t->outer_nbytes && !strcmp(t->tensor.name + t->outer_nbytes, name))
-            return i;
+    const struct ckpt_tensor *tensors = ckpt->m.layout.tensors;
+    int low = 0, high = ckpt->ncontained;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        if (strcmp(ckpt_own_name(&tensors[ckpt->contained[mid]]), name) < 0)
+            low = mid + 1;
+        else
+            high = mid;
     }
-    return -1;
+    bool found =
+        low < ckpt->ncontained && !strcmp(ckpt_own_name(&tensors[ckpt->contained[low]]), name);
+    return found ? ckpt->contained[low] : -1;
 }
 
 const char *ckpt_unread_why(const struct ckpt *ckpt, const char *name)
@@ -331,8 +370,10 @@ const char *ckpt_unread_why(const struct ckpt *ckpt, const char *name)
 int ckpt_tensor_index(const struct ckpt *ckpt, const char *name)
 {
     int at = ckpt_layout_find(&ckpt->m.layout, name);
-    if (at < 0)
-        at = find_contained(ckpt, name);
+    if (at < 0 || ckpt->m.layout.tensors[at].role != CKPT_ROLE_MODEL) {
+        int contained = find_contained(ckpt, name);
+        at = contained < 0 ? at : contained;
+    }
     if (at >= 0 || !ckpt->m.naliases)
         return at;
     const struct ckpt_alias *alias =

@@ -19,13 +19,17 @@ struct ckpt {
     /* A Hugging Face folder fills in what a manifest would have held, as far as it is known. */
     struct ckpt_manifest m;
 
-    /* Tensors that are there but cannot be read: of a dtype that has no name here. Who asks for one
-     * is told why. */
+    /* Tensors that are there but cannot be read: their dtype, name or number of dimensions is not
+     * supported. Who asks for one gets the reason. */
     int nunread;
+    size_t max_unread;
     struct ckpt_unread {
         struct ckpt_tensor tensor; /* texts owned; its dtype says nothing */
         char *why;
     } * unread;
+
+    /* Weights whose names have containers in them: indices of tensors, sorted by own name. */
+    int ncontained, *contained;
 
     struct ckpt_blob *blobs; /* [npieces] torch's archives (blob.h); NULL until one is read */
 
@@ -89,8 +93,16 @@ int ckpt_file_check(bool *bad, uint32_t *actual, struct ckpt *ckpt, int file, st
 int ckpt_fingerprint_blame(struct ckpt *ckpt, int tensor, uint64_t actual, struct fsdp_err *err);
 
 /* The index of a tensor by name or alias, -1 if there is none. In a torch checkpoint of nested
- * containers (app.model.x) also by the name within `model`. */
+ * containers (app.model.x) also by the name within `model`; a weight of this name goes before
+ * anything else. */
 int ckpt_tensor_index(const struct ckpt *ckpt, const char *name);
+/* A tensor's name without containers. In a torch checkpoint the end of `stored`. */
+static inline const char *ckpt_own_name(const struct ckpt_tensor *tensor)
+{
+    return tensor->tensor.name + tensor->outer_nbytes;
+}
+/* Fills in ckpt->contained, after the layout is complete. */
+int ckpt_contained_find(struct ckpt *ckpt, struct fsdp_err *err);
 /* The number in a tensor of one element, rounded; -1 where it is negative or no number. */
 int ckpt_scalar_read(int64_t *out, struct ckpt *ckpt, int tensor, struct fsdp_err *err);
 /* Why a tensor of this name cannot be read; NULL if there is none such. */

@@ -110,5 +110,52 @@ mkdir logical
 printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s\\0\\0\\200\\077" "$header" >logical/model.safetensors
 run 1 ckpt-merge logical -o odd3 && says "tensor '__metadata__' cannot be stored" && ! [ -e odd3 ]
 ok $? "also where only logical_fqn says so"
+# ---- names in torch checkpoints ----
+merges() { # checkpoint, names of its weights, options
+    rm -rf merged
+    run 0 ckpt-merge $torch/$1 -o merged "${@:3}" && [ "$(names merged)" = "$2 " ]
+}
+reads() { # checkpoint, names of all its tensors: every tool reads it, and nothing is lost on the way
+    [ "$(names $torch/$1)" = "$2 " ] && run 0 ckpt-verify $torch/$1 && run 0 ckpt-diff $torch/$1 $torch/$1 &&
+        run 0 ckpt-cp $torch/$1 copy-$1 && run 0 ckpt-reshard $torch/$1 -o dcp-$1 --world 2 --format dcp &&
+        [ "$(names dcp-$1)" = "$2 " ] && run 0 ckpt-diff $torch/$1 dcp-$1
+}
+w=model.norm.weight
+merges app-and-others $w && says "3 tensors outside of the model are left out" && says "'rng_state'" && says "'app.ema.$w'"
+ok $? "weights in app.model have the model's own names; what lies next to it is no weight, and is logged"
+merges two-optimizers "model_d.$w model_g.$w"
+ok $? "two optimizers with equal parameter names: the weights merge"
+reads two-optimizers "model_d.$w model_g.$w optim_d.state.$w.exp_avg optim_d.state.$w.step optim_g.state.$w.exp_avg optim_g.state.$w.step"
+ok $? "and their tensors have torch's full names"
+merges two-optimizers "model_g.$w" --include 'model_g.*'
+ok $? "--include takes one of two models"
+run 0 ckpt-reshard $torch/two-optimizers -o gan --world 2 && run 0 ckpt-verify gan && run 0 ckpt-diff gan $torch/two-optimizers
+ok $? "both go into a native checkpoint"
+merges actor-critic "actor.$w critic.$w" && reads actor-critic "actor.$w actor_optim.state.$w.exp_avg actor_optim.state.$w.step critic.$w critic_optim.state.$w.exp_avg critic_optim.state.$w.step"
+ok $? "an optimizer is known by its state and groups, not by its key"
+merges optimizer-behind net.$w && reads optimizer-behind "net.$w state.$w.exp_avg state.$w.step"
+ok $? "also the only one"
+merges no-groups net.$w
+ok $? "and by exp_avg of a parameter alone"
+merges state-is-no-optimizer "state.b state.w"
+ok $? "a container 'state' of weights is none"
+merges buffer-named-step "$w step"
+ok $? "a buffer called as a tensor outside of the model keeps its name in merged weights"
+reads buffer-named-step "$w model.step step"
+ok $? "in the checkpoint both have torch's full names"
+run 1 ckpt-reshard $torch/buffer-named-step -o clash --world 1 && says "'model.step' and 'step'" && ! [ -e clash ] &&
+    run 0 ckpt-reshard $torch/buffer-named-step -o clash --world 1 --exclude step && [ "$(names clash)" = "$w step " ]
+ok $? "where an output needs one of them out, it says which"
+merges outside-and-inside w && reads outside-and-inside "model.w w"
+ok $? "a weight of the same name inside of the model and outside"
+
+for odd in name-2000:"has a name of 2006 bytes; at most 1024" name-empty:"has an empty name" \
+    name-with-zero:"tensor 'a\\0b' has a name with a 0 byte" nine-dimensions:"'d9' has 9 dimensions; at most 8"; do
+    run 1 ckpt-merge $torch/${odd%%:*} -o odd4 && says "${odd#*:}" && says "exclude it" && ! [ -e odd4 ]
+    ok $? "${odd%%:*}: the message names the tensor and the limit"
+    merges ${odd%%:*} w --exclude 'z*' --exclude '' --exclude 'a*' --exclude d9 && merges ${odd%%:*} w --include w &&
+        run 0 ckpt-info $torch/${odd%%:*} && run 0 ckpt-verify $torch/${odd%%:*}
+    ok $? "${odd%%:*}: the others can be had"
+done
 echo "1..$n"
 exit $bad

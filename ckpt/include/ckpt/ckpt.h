@@ -227,8 +227,9 @@ struct ckpt_tensor {
     /* The name that the source uses, never NULL. It differs from tensor.name in torch's
      * checkpoints, where the containers `model` and `optim` are part of it. */
     const char *stored;
-    /* Bytes of tensor.name that are containers around `model` (app.model.): a merge keeps them,
-     * a job that trains does not know them. */
+    /* Bytes of tensor.name that are containers: those around `model` (app.model.), or those that
+     * tell tensors of equal names apart (optim_g., optim_d.). A job that trains does not know
+     * them. */
     size_t outer_nbytes;
     uint64_t fingerprint; /* CRC-64/XZ over the row-major bytes */
     bool has_fingerprint;
