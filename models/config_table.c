@@ -120,8 +120,9 @@ const struct fsdp_tunable config_table[] = {
         "Type that matrices are rounded to before a module sees them, and in which they are sent; "
         "the same values at every number of ranks; auto: param_dtype"),
     ROW(fsdp, reduce_dtype, CHOICE, "float32", DTYPES, "Type in which gradients are reduced"),
-    ROW(fsdp, output_dtype, CHOICE, "float32", DTYPES,
-        "Type that the model's outputs (logits) and their gradients are rounded to"),
+    ROW(fsdp, output_dtype, CHOICE, "auto", "auto|" DTYPES,
+        "Type that the model's outputs (logits) and their gradients are rounded to; auto: "
+        "param_dtype on a GPU, float32 on the CPU"),
     ROW(fsdp, buffer_dtype, CHOICE, "float32", DTYPES,
         "Type that tables of positions are rounded to"),
     ROW(fsdp, forward_prefetch, INT, "1", "true=1|false=0|0..64",

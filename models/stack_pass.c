@@ -331,7 +331,8 @@ static int head_gradients(const struct pass *p, const struct fsdp_view *view,
                               .ldy = mem->ld,
                               .dtype = m->dtypes.activation,
                               .y_dtype = m->dtypes.output,
-                              .w_dtype = view->param_dtype};
+                              .w_dtype = view->param_dtype,
+                              .after_weight = weight.out != NULL};
     FSDP_TRY(m->nn->linear_backward_weight(view->lane, &weight, err));
     FSDP_TRY(m->nn->linear_backward_input(view->lane, &input, err));
     norm.dw_beta = fsdp_view_grad_beta(view, m->norm_param);

@@ -413,6 +413,19 @@ static int choose_shape(struct fsdp_mesh_shape *out, const struct config *c,
     return FSDP_OK;
 }
 
+/* On a GPU logits are as PyTorch's: in fp32 they are the largest tensor of a pass, and the products
+ * behind them take twice as long. */
+const char *train_output_dtype(char *out, size_t out_nbytes, const struct train_parts *p)
+{
+    config_word(out, out_nbytes, p->config, "fsdp.output_dtype");
+    if (strcmp(out, "auto") != 0)
+        return out;
+    if (!fsdp_device_is_host(p->device))
+        return config_word(out, out_nbytes, p->config, "fsdp.param_dtype");
+    snprintf(out, out_nbytes, "float32");
+    return out;
+}
+
 /* Activations are computed in param_dtype, residual stream included, as under PyTorch's
  * MixedPrecisionPolicy; a unit with another type of its own keeps that for its weights. */
 static int set_dtypes(struct train_parts *p, const struct fsdp_opts *opts, struct fsdp_err *err)
@@ -424,8 +437,7 @@ static int set_dtypes(struct train_parts *p, const struct fsdp_opts *opts, struc
 
     FSDP_TRY(fsdp_dtype_parse(&dtypes.buffer,
                               config_word(word, sizeof word, p->config, "fsdp.buffer_dtype"), err));
-    FSDP_TRY(fsdp_dtype_parse(&dtypes.output,
-                              config_word(word, sizeof word, p->config, "fsdp.output_dtype"), err));
+    FSDP_TRY(fsdp_dtype_parse(&dtypes.output, train_output_dtype(word, sizeof word, p), err));
     p->ops->set_dtypes(p->model, &dtypes);
     return FSDP_OK;
 }

@@ -36,6 +36,9 @@ struct train_parts {
     struct fsdp *fsdp;
 };
 
+/* Word of the logits' type: fsdp.output_dtype, or what auto means on the device that is open.
+ * Writes to and returns out. Local. */
+const char *train_output_dtype(char *out, size_t out_nbytes, const struct train_parts *p);
 /* FSDP_EUNSUPPORTED, naming the key, where this build has no store for an address. Local. */
 int train_stores_check(const struct config *config, struct fsdp_err *err);
 /* Configuration, on all ranks the same. FSDP_EMISMATCH names the first setting and rank that

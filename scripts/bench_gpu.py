@@ -285,7 +285,6 @@ def our_side(a, spec, folder, tokens, steps):
         f"train.global_batch_size={spec['B']}", f"train.micro_batch_size={spec['B']}",
         f"optim.lr={LR}", "optim.schedule=constant", "optim.decay=all",
         f"fsdp.device={'cpu' if a.tiny else 'cuda'}", "fsdp.param_dtype=bfloat16",
-        "fsdp.output_dtype=bfloat16",  # as PyTorch's head gives its logits
         f"fsdp.activation_checkpointing={spec['recompute']}", f"log.metrics={metrics}",
         "log.interval=1000"]
     if spec["moments"] == "bfloat16":

@@ -142,7 +142,7 @@ part_parity() {
     for dtype in float32 bfloat16; do
         bound=2e-4
         [ $dtype = float32 ] || bound=2e-2
-        train "cpu-$dtype" 1 fsdp.device=cpu train.steps=50 fsdp.param_dtype=$dtype
+        train "cpu-$dtype" 1 fsdp.device=cpu train.steps=50 fsdp.param_dtype=$dtype fsdp.output_dtype=$dtype
         train "gpu-$dtype" 1 fsdp.device=cuda train.steps=50 fsdp.param_dtype=$dtype
         compare parity "GPU against CPU, 50 steps, $dtype" $bound "gpu-$dtype" "cpu-$dtype"
     done

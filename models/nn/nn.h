@@ -50,6 +50,9 @@ struct nn_linear {
     int ldy; /* elements from a row of y, or dy, to the next; 0: nout */
     float beta;
     enum fsdp_dtype dtype, y_dtype, w_dtype, dw_dtype; /* dtype: x, dx; y_dtype: y, dy */
+    /* backward_input: the call before it on the lane was backward_weight, with an output and with
+     * the same dy, work, sizes and types: what it made of dy in work need not be made again. */
+    bool after_weight;
 };
 static inline int nn_linear_ldy(const struct nn_linear *a)
 {

@@ -117,6 +117,12 @@ static void test_linear_mixed(int rows, int nin, int nout)
     a.out = dw[0], b.out = dw[1];
     rc |= nn->linear_backward_weight(ref_lane(), &a, &err) |
           nn->linear_backward_weight(ref_lane(), &b, &err);
+    struct pair again = pair(x.nelem, 3);
+    a.out = again.narrow, a.after_weight = true;
+    rc |= nn->linear_backward_input(ref_lane(), &a, &err);
+    ok(!rc && !memcmp(again.narrow, dx.narrow, x.nelem * 2),
+       "%s dx has the same bits after dw of the same dy", fsdp_dtype_name(type));
+    drop(again);
     for (size_t i = 0; i < dy.nelem; i++)
         ry[i] = y[1][i];
     for (size_t i = 0; i < w.nelem; i++)

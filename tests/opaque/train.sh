@@ -40,8 +40,10 @@ same() { # text, options, key=value...
     echo "ok $n - $text"
 }
 same "bf16, saved in the background" "-n 1" fsdp.param_dtype=bfloat16 fsdp.reduce_dtype=bfloat16 \
+    fsdp.output_dtype=bfloat16 \
     checkpoint.interval=2 checkpoint.async=true
 same "fp16 with its loss scale, accumulated, traced" "-n 1" fsdp.param_dtype=float16 \
+    fsdp.output_dtype=float32 \
     train.micro_batch_size=4 "log.trace=$TEST_TMP/trace.json" log.trace_steps=2
 same "two ranks, recomputed, averages, gathered as fp8" "-n 2" fsdp.activation_checkpointing=full \
     optim.ema_decay=0.9 fsdp.gather_dtype=float8_e4m3
@@ -49,12 +51,27 @@ same "two nodes, SGD, dropout, results read late" "-n 2 --nodes 2" fsdp.sharding
     optim.name=sgd optim.momentum=0.9 model.dropout=0.1 train.late_results=true
 same "two nodes, results of four micro-steps summed between them" "-n 2 --nodes 2" \
     fsdp.sharding_strategy=HYBRID_SHARD train.micro_batch_size=2 optim.ema_decay=0.9
-offloaded=(fsdp.param_dtype=bfloat16 optim.moment_dtype=bfloat16 optim.master=split fsdp.offload=params)
+offloaded=(fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32 optim.moment_dtype=bfloat16 optim.master=split fsdp.offload=params)
 same "two ranks, masters split, moments in bf16, all of it offloaded" "-n 2" "${offloaded[@]}"
 # One rank: a writer's wait comes at another moment on each, and with it another order by lot.
 same "all of it offloaded, saved in the background" "-n 1" "${offloaded[@]}" checkpoint.interval=2 \
     checkpoint.async=true
 same "the optimizer's state offloaded, accumulated" "-n 1" fsdp.offload=optimizer train.micro_batch_size=4
+
+# Logits have the type of the parameters on a GPU, and fp32 on the CPU, unless a setting says otherwise.
+n=$((n + 1))
+logits() { # folder, device, type, key=value...
+    run "$1" _= "-n 1" "fsdp.device=$2" checkpoint.path= train.steps=1 "${@:4}" &&
+        grep -q "types .*logits $3, gradients" "$TEST_TMP/$1.out"
+}
+if logits opaque cuda bfloat16 fsdp.param_dtype=bfloat16 && logits cpu cpu float32 fsdp.param_dtype=bfloat16 &&
+    logits opaque cuda float32 && logits opaque cuda float32 fsdp.param_dtype=bf16 fsdp.output_dtype=float32; then
+    echo "ok $n - the type of the logits follows the parameters on a GPU"
+else
+    echo "not ok $n - the type of the logits follows the parameters on a GPU"
+    grep -h 'types' "$TEST_TMP"/{opaque,cpu}.out | sed 's/^/# /'
+    bad=1
+fi
 
 # What is timed before the first step is kept, is the same on all ranks, and a file that is damaged is
 # made anew.

@@ -3,7 +3,8 @@
  * Products of mixed types, in terms of those that cuBLASLt has.
  *
  * F32 by a 16-bit type: the F32 matrix is taken as the sum of two 16-bit ones, high + low, which
- * has 16 bits of bf16 and 22 of fp16; two products on tensor cores are faster than one in fp32. An
+ * has 16 bits of bf16 and 22 of fp16; two products on tensor cores are faster than one in fp32. Two
+ * products of one F32 matrix can share the halves, which lie alike whether it is transposed. An
  * output that cuBLASLt cannot give is made in F32 and converted.
  */
 #include "gemm.h"
@@ -93,8 +94,9 @@ static int mixed(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *
     const size_t nelem = nelem_of(h.nrows, h.ld);
     void *high = g->work, *low = nn_at(high, narrow, nelem);
 
-    FSDP_TRY(
-        nn_cuda_split(lane, high, low, narrow, h.ld, wide->at, wide->ld, h.nrows, h.ncols, err));
+    if (!g->is_split)
+        FSDP_TRY(nn_cuda_split(lane, high, low, narrow, h.ld, wide->at, wide->ld, h.nrows, h.ncols,
+                               err));
     wide->ld = h.ld;
     wide->dtype = narrow;
     wide->at = low;

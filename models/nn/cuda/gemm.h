@@ -23,7 +23,8 @@ struct gemm {
     const void *bias; /* NULL: none */
     enum fsdp_dtype bias_dtype;
     float beta;
-    float *work; /* gemm_work_nelem */
+    float *work;   /* gemm_work_nelem */
+    bool is_split; /* work begins with the halves of the F32 matrix, from a product before */
 };
 
 /* A product of any mix of F32 with one 16-bit type: what cuBLASLt has not is made of what it has.

@@ -29,7 +29,9 @@ static struct gemm linear_backward_input(const struct nn_linear *a)
                          .ldc = a->nin,
                          .c_dtype = a->dtype,
                          .beta = a->beta,
-                         .work = a->work};
+                         .work = a->work,
+                         /* backward_weight made halves of x's type, here they have w's */
+                         .is_split = a->after_weight && a->w_dtype == a->dtype};
 }
 
 static struct gemm linear_backward_weight(const struct nn_linear *a)
