@@ -40,6 +40,7 @@ struct config {
     struct {
         struct fsdp_tunable_list path, eval_path;
         int format, layout, pack;   /* enum data_format, data_layout, config_pack */
+        int tokenizer;              /* enum data_tokenizer */
         int64_t document_end;       /* a token; -1: the model's, -2: none */
         int64_t seq_len, eval_rows; /* seq_len 0: auto; eval_rows 0: all */
     } data;
@@ -48,6 +49,7 @@ struct config {
         int64_t seed, eval_interval, threads;               /* threads 0: auto */
         int on_nonfinite, bind;                             /* enum config_nonfinite, config_bind */
         int64_t late_results;                               /* -1 auto, 0, 1 */
+        double peak_tflops;                                 /* 0: auto */
     } train;
     struct {
         int name;

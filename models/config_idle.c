@@ -23,7 +23,12 @@ static const struct {
     {"optim.nesterov", "optim.name", "sgd"},
     {"optim.min_lr", "optim.schedule", "linear|cosine|wsd"},
     {"optim.decay_steps", "optim.schedule", "wsd"},
+    {"fsdp.reshard_after_forward", "fsdp.sharding_strategy",
+     "FULL_SHARD|SHARD_GRAD_OP|HYBRID_SHARD|HYBRID_SHARD_ZERO2|ZERO1"},
+    {"fsdp.two_level", "fsdp.sharding_strategy",
+     "FULL_SHARD|SHARD_GRAD_OP|HYBRID_SHARD|HYBRID_SHARD_ZERO2|ZERO1"},
     {"fsdp.wrap_classes", "fsdp.wrap_policy", "transformer"},
+    {"fsdp.wrap_modules", "fsdp.wrap_policy", "list"},
     {"fsdp.min_num_params", "fsdp.wrap_policy", "size"},
     {"fsdp.offload_slots", "fsdp.offload", "optimizer|params"},
     {"fsdp.offload_dir", "fsdp.offload", "optimizer|params"},
@@ -103,6 +108,13 @@ void config_warn_idle(const struct config *config)
                          idle[i].words == SCALED && is_one_of(value, "auto")
                              ? " and no type is float16"
                              : "");
+    if (config->fsdp.limit_all_gathers > 0 &&
+        config->fsdp.forward_prefetch > config->fsdp.limit_all_gathers)
+        fsdp_log(FSDP_LOG_WARN,
+                 "%s: %" PRId64 " units cannot be gathered ahead while fsdp.limit_all_gathers "
+                 "is %" PRId64,
+                 config_where(where, sizeof where, config, "fsdp.forward_prefetch"),
+                 config->fsdp.forward_prefetch, config->fsdp.limit_all_gathers);
     if (config->optim.warmup_steps > config->train.steps && config->train.steps > 0)
         fsdp_log(FSDP_LOG_WARN,
                  "%s: %" PRId64 " steps of warm-up are more than the run's %" PRId64

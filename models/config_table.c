@@ -24,6 +24,9 @@ const struct fsdp_tunable config_table[] = {
         "text: bytes are tokens; u16, u32: raw little-endian token ids; llmc: llm.c's .bin; jsonl: "
         "a document a line, {\"text\"}, {\"prompt\", \"completion\"} of which the completion is "
         "learned, or {\"input_ids\", \"labels\"}"),
+    ROW(data, tokenizer, CHOICE, "auto", "auto|bytes",
+        "How text becomes tokens. auto: byte by byte for a model with 256 tokens; for others, text "
+        "is refused. bytes: byte by byte for any model"),
     ROW(data, layout, CHOICE, "stream", "stream|rows",
         "stream: windows of seq_len+1 tokens in a seeded order; rows: consecutive rows of "
         "seq_len+1; of jsonl: rows in a seeded order, or as they stand"),
@@ -54,6 +57,9 @@ const struct fsdp_tunable config_table[] = {
     ROW(train, bind, CHOICE, "auto", "auto|none",
         "Ranks of a machine that may all run on the same cores: auto gives each whole cores of its "
         "own, near its GPU"),
+    ROW(train, peak_tflops, FLOAT, "auto", "auto=0|0<..",
+        "Peak TFLOP/s of a rank's device, for MFU; auto: that of a known GPU with 16-bit "
+        "parameters, else MFU is not shown"),
     ROW(train, late_results, INT, "auto", "auto=-1|true=1|false=0",
         "Read a step's loss while the next one runs; auto: where the device works on its own"),
 

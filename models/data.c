@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "data.h"
+#include "text.h"
 
 struct data {
     struct data_opts opts;
@@ -92,6 +92,11 @@ static int check_opts(const struct data_opts *opts, struct fsdp_err *err)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "data: no token is known that ends a document: the model's config.json "
                             "has no eos_token_id; set data.document_end");
+    if (opts->format == DATA_TEXT)
+        return text_check_vocab(opts->vocab_size, opts->tokenizer,
+                                "give token ids (data.format u16, u32, llmc, or jsonl with "
+                                "input_ids)",
+                                err);
     return FSDP_OK;
 }
 
@@ -105,12 +110,9 @@ int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *
         return FSDP_ENOMEM;
     data->opts = *opts;
     data->opts.paths = NULL;
-    rc = data_files_open(&data->files, opts->paths, opts->npaths, opts->format,
-                         (size_t)opts->seq_len + 1, err);
-    if (rc != FSDP_OK) {
-        fsdp_free(data);
-        return rc;
-    }
+    FSDP_TRY_GOTO(data_files_open(&data->files, opts->paths, opts->npaths, opts->format,
+                                  (size_t)opts->seq_len + 1, err),
+                  out);
     if (opts->format == DATA_JSONL)
         rc = data_documents_open(&data->documents, opts, &data->files, err);
     if (rc == FSDP_OK)
@@ -123,6 +125,9 @@ int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *
     data->nrows = fewer ? opts->max_rows : data->all_rows;
     *out = data;
     return FSDP_OK;
+out:
+    fsdp_free(data);
+    return rc;
 }
 
 void data_close(struct data *data)
@@ -132,6 +137,13 @@ void data_close(struct data *data)
         data_files_close(&data->files);
     }
     fsdp_free(data);
+}
+
+void data_warn(struct data *data)
+{
+    data_files_warn(&data->files, &data->opts);
+    if (data->documents)
+        data_documents_warn(data->documents, &data->opts);
 }
 
 uint64_t data_nrows(const struct data *data)

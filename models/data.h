@@ -23,6 +23,7 @@
 
 enum data_format { DATA_TEXT, DATA_U16, DATA_U32, DATA_LLMC, DATA_JSONL };
 enum data_layout { DATA_STREAM, DATA_ROWS };
+enum data_tokenizer { DATA_TOKENIZER_AUTO, DATA_TOKENIZER_BYTES };
 enum { DATA_IGNORE = -100 }; /* label of a position whose prediction does not count */
 enum { DATA_MAX_ENDS = 8 };
 
@@ -32,9 +33,11 @@ struct data_opts {
     const char *const *paths; /* files or folders; borrowed during data_open */
     enum data_format format;
     enum data_layout layout;
+    enum data_tokenizer tokenizer;
     int seq_len;
-    int vocab_size; /* tokens must be below it; 0: not checked */
-    bool shuffle;   /* stream: the seeded order; else as they stand */
+    /* Tokens must be below it, and text must be meant for it (text_check_vocab); 0: not checked. */
+    int vocab_size;
+    bool shuffle; /* stream: the seeded order; else as they stand */
     uint64_t seed;
     uint64_t max_rows; /* without shuffle: only so many rows, spread evenly; 0: all */
     /* Labels and positions stay inside documents, of which a row holds several. Documents end with
@@ -52,9 +55,15 @@ struct data_opts {
 struct data;
 
 /* Lists the files and checks their sizes and headers. FSDP_ENOTFOUND, FSDP_ECORRUPT (truncated),
- * FSDP_EINVAL (empty, or smaller than a row) name the file. Local, blocks. */
+ * FSDP_EINVAL (empty, or smaller than a row) name the file; FSDP_EUNSUPPORTED: text for a model
+ * with another vocabulary. Local, blocks. */
 int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *err);
 void data_close(struct data *data);
+
+/* Logs a warning where the data looks as if data.format were another: NUL bytes or token files read
+ * as text, tokens far below the vocabulary, 32-bit tokens read as 16-bit ones. Reads a few pages of
+ * each file. Local, blocks. */
+void data_warn(struct data *data);
 
 uint64_t data_nrows(const struct data *data);   /* of one pass */
 uint64_t data_ntokens(const struct data *data); /* in the files */
@@ -114,6 +123,8 @@ int data_files_read(struct data_files *files, uint64_t first, size_t ntokens, in
 /* The same as bytes, of one file whose tokens are bytes. */
 int data_files_bytes(struct data_files *files, uint64_t first, size_t nbytes, char *out,
                      struct fsdp_err *err);
+/* data_warn's part that looks at the files; data_warn.c. */
+void data_files_warn(struct data_files *files, const struct data_opts *opts);
 /* The file that a token is in; and is it the first one there? */
 const char *data_files_path(const struct data_files *files, uint64_t token);
 bool data_files_begins(const struct data_files *files, uint64_t token);
@@ -121,13 +132,16 @@ bool data_files_begins(const struct data_files *files, uint64_t token);
 /* ---- private: data_jsonl.c ------------------------------------------------------------------- */
 
 /* A document; labels[i] is tokens[i] or DATA_IGNORE. The other fields are the caller's: what errors
- * name, the vocabulary (0: not checked), and the token that ends a text (-1: none). */
+ * name, the vocabulary (0: not checked), the token that ends a text (-1: none), and how text
+ * becomes tokens. */
 struct data_line {
     int32_t *tokens, *labels;
     size_t ntokens, room;
     const char *path;
     uint64_t number;
     int vocab_size, end;
+    enum data_tokenizer tokenizer;
+    int32_t highest; /* of all input_ids so far; the caller begins with -1 */
 };
 int data_line_parse(struct data_line *line, const char *text, size_t nbytes, struct fsdp_err *err);
 void data_line_free(struct data_line *line);
@@ -144,6 +158,9 @@ int data_documents_open(struct data_documents **out, const struct data_opts *opt
                         const struct data_files *files, struct fsdp_err *err);
 void data_documents_close(struct data_documents *documents);
 uint64_t data_documents_nrows(const struct data_documents *documents);
+int32_t data_documents_highest(const struct data_documents *documents); /* input id; -1: none */
+/* data_warn's part that looks at the tokens of jsonl; data_warn.c. */
+void data_documents_warn(const struct data_documents *documents, const struct data_opts *opts);
 uint64_t data_documents_count(const struct data_documents *documents, uint64_t *ntokens,
                               uint64_t *ncut);
 int data_documents_row(struct data_documents *documents, struct data_files *files, uint64_t row,

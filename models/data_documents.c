@@ -179,6 +179,8 @@ int data_documents_open(struct data_documents **out, const struct data_opts *opt
     if (!d)
         return FSDP_ENOMEM;
     d->line.vocab_size = opts->vocab_size;
+    d->line.tokenizer = opts->tokenizer;
+    d->line.highest = -1;
     d->line.end = opts->nends ? opts->ends[0] : -1;
     for (int i = 0; i < files->nfiles; i++)
         FSDP_TRY_GOTO(add_file(d, &files->files[i], err), out);
@@ -214,6 +216,11 @@ void data_documents_close(struct data_documents *d)
 uint64_t data_documents_nrows(const struct data_documents *d)
 {
     return d->nrows;
+}
+
+int32_t data_documents_highest(const struct data_documents *d)
+{
+    return d->line.highest;
 }
 
 uint64_t data_documents_count(const struct data_documents *d, uint64_t *ntokens, uint64_t *ncut)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data.h"
+#include "text.h"
 
 static int refuse(const struct data_line *line, const char *what, struct fsdp_err *err)
 {
@@ -60,7 +60,10 @@ static int add_text(struct data_line *line, const json_t *text, bool counts, str
 {
     const unsigned char *bytes = (const unsigned char *)json_string_value(text);
     const size_t nbytes = json_string_length(text);
+    struct fsdp_err why = FSDP_ERR_INIT;
 
+    if (text_check_vocab(line->vocab_size, line->tokenizer, "give input_ids", &why))
+        return fsdp_err_blame(err, refuse(line, why.text, err), why.setting);
     FSDP_TRY(grow(line, nbytes, err));
     for (size_t i = 0; i < nbytes; i++)
         FSDP_TRY(add(line, bytes[i], counts, err));
@@ -92,6 +95,8 @@ static int add_ids(struct data_line *line, const json_t *ids, const json_t *labe
         if (!ignored && json_integer_value(label) != json_integer_value(id))
             return refuse(line, "a label is neither its token of input_ids nor -100", err);
         FSDP_TRY(add(line, json_integer_value(id), !ignored, err));
+        const int32_t token = line->tokens[line->ntokens - 1];
+        line->highest = token > line->highest ? token : line->highest;
     }
     return FSDP_OK;
 }

@@ -143,6 +143,9 @@ int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct
     if (row->has_counted)
         to += sprintf(to, ", \"counted_tokens\": %" PRId64, row->counted);
     to = add_number(to, "tokens_per_s", row->tokens_per_s);
+    to = add_number(to, "tflops", row->tflops);
+    if (row->mfu > 0)
+        to = add_number(to, "mfu", row->mfu);
     to = add_number(to, "time", row->time);
     if (row->loss_scale > 0)
         to = add_number(to, "loss_scale", row->loss_scale);

@@ -16,6 +16,8 @@ struct metrics_row {
     bool skipped;        /* gradients overflowed: nothing was updated */
     int64_t tokens;      /* seen so far, this step's too */
     double tokens_per_s; /* of this step */
+    double tflops;       /* of this step, a rank's: model FLOPs, without recomputation, over time */
+    double mfu;          /* tflops over the device's peak, 0 to 1; 0: the peak is not known */
     bool has_counted;
     int64_t counted; /* of this step's tokens, those whose prediction counts */
     double time;     /* seconds of training so far, those before a resume too */

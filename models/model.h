@@ -86,8 +86,8 @@ struct model_ops {
      * device; for comparison. As run: between begin and end, collective, enqueues. */
     int (*logits)(struct model *model, struct fsdp *f, const struct model_batch *batch, float *out,
                   struct fsdp_err *err);
-    /* Floating-point operations of forward and backward per token at length T, for the progress
-     * line. */
+    /* Model FLOPs of a token in forward and backward passes at length T: products of matrices and
+     * causal attention, without recomputation. */
     double (*flops_per_token)(const struct model *model, int T);
     void (*info)(const struct model *model, struct model_info *out);
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "peak.h"
 #include "train_loop.h"
 
 _Static_assert((int)DATA_IGNORE == (int)MODEL_IGNORE, "data and models mean the same");
@@ -32,6 +33,21 @@ static int open_labels(struct train_loop *l, size_t nlabels, struct fsdp_err *er
     return FSDP_OK;
 }
 
+/* What rates are measured by. */
+static int set_flops(struct train_loop *l, struct fsdp_err *err)
+{
+    enum fsdp_dtype dtype;
+    char word[32];
+
+    config_word(word, sizeof word, l->config, "fsdp.param_dtype");
+    FSDP_TRY(fsdp_dtype_parse(&dtype, word, err));
+    l->token_flops = l->ops->flops_per_token(l->model, (int)l->config->data.seq_len);
+    l->peak_tflops = l->config->train.peak_tflops;
+    if (!(l->peak_tflops > 0))
+        l->peak_tflops = peak_tflops(fsdp_device_name(l->device), dtype);
+    return FSDP_OK;
+}
+
 int train_loop_open(struct train_loop *l, struct fsdp_err *err)
 {
     size_t row_ntokens = (size_t)l->config->data.seq_len + 1;
@@ -40,6 +56,7 @@ int train_loop_open(struct train_loop *l, struct fsdp_err *err)
 
     /* On the CPU a lane runs its work at once: there is nothing to overlap. */
     l->late = late >= 0 ? late : !fsdp_device_is_host(l->device);
+    FSDP_TRY(set_flops(l, err));
     FSDP_TRY(fsdp_lane_create(&l->lane, l->device, "control", err));
     for (int i = 0; i < 2; i++) {
         l->control[i] =
@@ -270,8 +287,16 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
     /* Every rank's part of a background save has ended: published or failed, all hear of it now. */
     if (result.control[TRAIN_CONTROL_SAVED] > l->batch.ranks - 0.5)
         FSDP_TRY(l->save->finish(l->save_ctx, false, err));
-    struct report_step shown = {row->step, row->loss,         row->grad_norm,
-                                row->lr,   row->tokens_per_s, l->pending_seconds};
+    row->tflops = row->tokens_per_s * l->token_flops / l->batch.ranks * 1e-12;
+    row->mfu = l->peak_tflops > 0 ? row->tflops / l->peak_tflops : 0;
+    struct report_step shown = {.step = row->step,
+                                .loss = row->loss,
+                                .grad_norm = row->grad_norm,
+                                .lr = row->lr,
+                                .tokens_per_s = row->tokens_per_s,
+                                .seconds = l->pending_seconds,
+                                .tflops = row->tflops,
+                                .mfu = row->mfu};
     report_progress(l->report, &shown, row->step == l->config->train.steps || l->stopped);
     FSDP_TRY(check_finite(l, row, err));
     if (eval_due(l, row->step)) {

@@ -65,8 +65,10 @@ struct train_loop {
     double *eval_sums;  /* device: the loss, its tokens, and what is not counted */
     /* (2, accumulation, micro_rows, seq_len + 1), and where data has labels (..., seq_len). */
     int32_t *tokens, *labels, *starts;
-    uint64_t *counts; /* [ranks] where data has labels */
-    bool late;        /* results are read one step later */
+    uint64_t *counts;   /* [ranks] where data has labels */
+    double token_flops; /* model FLOPs of a token, forward and backward */
+    double peak_tflops; /* a rank's device's; 0: not known */
+    bool late;          /* results are read one step later */
     bool have_pending;
     bool save_asked;            /* by any rank, at the latest step whose result was read */
     struct metrics_row pending; /* the step whose result is not read yet */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,14 @@ const char *report_count(char out[REPORT_NUMBER_NBYTES], uint64_t count)
         *to++ = digits[i];
     }
     *to = 0;
+    return out;
+}
+
+const char *report_rate(char out[REPORT_NUMBER_NBYTES], double rate)
+{
+    if (rate >= 99.5 && rate < 1e18)
+        return report_count(out, (uint64_t)(rate + 0.5));
+    snprintf(out, REPORT_NUMBER_NBYTES, "%.3g", rate);
     return out;
 }
 
@@ -201,23 +210,62 @@ static double unsigned_nan(double x)
     return isnan(x) ? (double)NAN : x;
 }
 
+/* The parts of a progress line, in the order in which they are shown. */
+enum { PART_STEP, PART_LOSS, PART_NORM, PART_LR, PART_RATE, PART_FLOPS, PART_MEMORY, PART_LEFT };
+enum { NPARTS = PART_LEFT + 1, PART_NBYTES = 64 };
+
+static void make_parts(char parts[NPARTS][PART_NBYTES], const struct report *report,
+                       const struct report_step *step)
+{
+    char number[REPORT_NUMBER_NBYTES], memory[FSDP_NBYTES_TEXT];
+    char mfu[24] = "";
+
+    snprintf(parts[PART_STEP], PART_NBYTES, "step %" PRId64 "/%" PRId64, step->step, report->steps);
+    snprintf(parts[PART_LOSS], PART_NBYTES, "loss %.4f", unsigned_nan(step->loss));
+    snprintf(parts[PART_NORM], PART_NBYTES, "norm %.3g", unsigned_nan(step->grad_norm));
+    snprintf(parts[PART_LR], PART_NBYTES, "lr %.3g", step->lr);
+    snprintf(parts[PART_RATE], PART_NBYTES, "%s tokens/s", report_rate(number, step->tokens_per_s));
+    if (step->mfu > 0)
+        snprintf(mfu, sizeof mfu, " (%.1f%% MFU)", 100 * step->mfu);
+    snprintf(parts[PART_FLOPS], PART_NBYTES, "%.3g TFLOP/s%s", step->tflops, mfu);
+    snprintf(parts[PART_MEMORY], PART_NBYTES, "%s", fsdp_nbytes_text(memory, resident_nbytes()));
+    snprintf(parts[PART_LEFT], PART_NBYTES, "%s left",
+             report_seconds(number, report->step_seconds * (double)(report->steps - step->step)));
+}
+
+/* Joins the parts. What is least missed goes first from a line that is too long. */
+static void join_parts(char *out, size_t out_nbytes, char parts[NPARTS][PART_NBYTES], int columns)
+{
+    static const int least_missed[] = {PART_NORM, PART_LR, PART_MEMORY, PART_FLOPS, PART_LEFT};
+    enum { NMISSED = sizeof least_missed / sizeof least_missed[0] };
+
+    for (int dropped = 0;; dropped++) {
+        size_t len = 0;
+        out[0] = 0;
+        for (int i = 0; i < NPARTS && len < out_nbytes; i++)
+            if (parts[i][0])
+                len +=
+                    (size_t)snprintf(out + len, out_nbytes - len, "%s%s", i ? "  " : "", parts[i]);
+        if (len <= (size_t)columns || dropped == NMISSED)
+            return;
+        parts[least_missed[dropped]][0] = 0;
+    }
+}
+
 void report_progress(struct report *report, const struct report_step *step, bool last)
 {
-    char memory[FSDP_NBYTES_TEXT], left[REPORT_NUMBER_NBYTES], line[300];
+    char parts[NPARTS][PART_NBYTES], line[NPARTS * PART_NBYTES];
+    const int columns = report->in_place ? terminal_columns() : INT_MAX;
 
     /* The first steps touch memory for the first time; later ones weigh more. */
     report->step_seconds =
         report->step_seconds > 0 ? 0.9 * report->step_seconds + 0.1 * step->seconds : step->seconds;
     if (!shows(report, step, last))
         return;
-    report_seconds(left, report->step_seconds * (double)(report->steps - step->step));
-    snprintf(line, sizeof line,
-             "step %" PRId64 "/%" PRId64
-             "  loss %.4f  norm %.3g  lr %.3g  %.4g tokens/s  %s  %s left",
-             step->step, report->steps, unsigned_nan(step->loss), unsigned_nan(step->grad_norm),
-             step->lr, step->tokens_per_s, fsdp_nbytes_text(memory, resident_nbytes()), left);
+    make_parts(parts, report, step);
+    join_parts(line, sizeof line, parts, columns);
     if (report->in_place)
-        printf("\r%.*s%s", terminal_columns(), line, CLEAR_TO_END);
+        printf("\r%.*s%s", columns, line, CLEAR_TO_END);
     else
         printf("%s\n", line);
     report->line_open = report->in_place;

@@ -25,6 +25,7 @@ struct report {
 struct report_step {
     int64_t step;
     double loss, grad_norm, lr, tokens_per_s, seconds; /* of this step */
+    double tflops, mfu;                                /* a rank's; mfu 0: not known */
 };
 
 /* Takes the log (fsdp_log_set) until report_close: rank 0's lines as they are, the others' with
@@ -43,9 +44,10 @@ void report_error(struct report *report, const char *text);
 /* The progress line; `last` is printed whatever the interval. */
 void report_progress(struct report *report, const struct report_step *step, bool last);
 
-/* "1,234,567", "3m05s"; into out, which is returned. */
+/* "1,234,567", "10,750" or "3.7" a second, "3m05s"; into out, which is returned. */
 enum { REPORT_NUMBER_NBYTES = 32 };
 const char *report_count(char out[REPORT_NUMBER_NBYTES], uint64_t count);
+const char *report_rate(char out[REPORT_NUMBER_NBYTES], double rate);
 const char *report_seconds(char out[REPORT_NUMBER_NBYTES], double seconds);
 
 #endif

@@ -131,10 +131,12 @@ static int open_paths(struct data **out, struct data_opts *opts,
     opts->paths = paths;
     int rc = data_open(out, opts, &why);
     fsdp_free(paths);
-    if (rc != FSDP_OK)
-        fsdp_err_set(err, rc, "%.300s: %.700s", config_where(where, sizeof where, config, key),
-                     why.text);
-    return blame_missing(err, rc, key);
+    if (rc == FSDP_OK)
+        return FSDP_OK;
+    const bool by_tokenizer = why.setting[0];
+    fsdp_err_set(err, rc, "%.300s: %.700s", config_where(where, sizeof where, config, key),
+                 why.text);
+    return by_tokenizer ? fsdp_err_blame(err, rc, "data.tokenizer") : blame_missing(err, rc, key);
 }
 
 static void set_documents(const struct train_parts *p, struct data_opts *opts)
@@ -165,6 +167,7 @@ static int open_data(struct train_parts *p, struct fsdp_err *err)
     opts.layout = (enum data_layout)c->data.layout;
     opts.seq_len = (int)c->data.seq_len;
     opts.vocab_size = p->ops->vocab_size(p->model);
+    opts.tokenizer = (enum data_tokenizer)c->data.tokenizer;
     opts.seed = (uint64_t)c->train.seed;
     set_documents(p, &opts);
     FSDP_TRY(open_paths(&p->data, &opts, &c->data.path, c, "data.path", err));

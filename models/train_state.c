@@ -203,20 +203,28 @@ static int check_data(const struct train_data_id *now, const struct train_data_i
     return FSDP_OK;
 }
 
+/* Do two schedules give another rate at any step from `first` on? One that has ended keeps its last
+ * rate. Of very long runs some 100,000 steps are compared. */
+static bool schedule_differs(const struct fsdp_schedule *now, const struct fsdp_schedule *then,
+                             int64_t first)
+{
+    int64_t stride = (now->total_steps - first) / 100000 + 1;
+    for (int64_t step = first; step < now->total_steps; step += stride)
+        if (fsdp_schedule_lr(now, step) != fsdp_schedule_lr(then, step))
+            return true;
+    return false;
+}
+
 int train_state_resume(struct train_state *state, const struct train_state *saved,
                        bool restart_data, const char *path, struct fsdp_err *err)
 {
-    const struct fsdp_schedule *now = &state->schedule, *then = &saved->schedule;
-
     /* A state saved before any data was read (train.steps 0) has no position to restore. */
     if (!restart_data && saved->rows > 0 && state->data.nrows > 0)
         FSDP_TRY(check_data(&state->data, &saved->data, path, err));
-    if (now->kind != then->kind || now->lr != then->lr || now->min_lr != then->min_lr ||
-        now->warmup_steps != then->warmup_steps || now->total_steps != then->total_steps ||
-        now->decay_steps != then->decay_steps)
+    if (schedule_differs(&state->schedule, &saved->schedule, saved->step))
         fsdp_log(FSDP_LOG_INFO,
-                 "the schedule of the learning rate is not the one of %s; it "
-                 "follows the configuration from step %" PRId64 " on",
+                 "the learning rate's schedule differs from that of %s; it follows the "
+                 "configuration from step %" PRId64 " on",
                  path, saved->step + 1);
     if (state->global_batch_size != saved->global_batch_size)
         fsdp_log(FSDP_LOG_INFO,

@@ -203,6 +203,14 @@ void train_warn_of_settings(struct report *report, const struct train_parts *p)
     if (!report->lead)
         return;
     config_warn_idle(c);
+    if (c->fsdp.two_level && p->mesh && !p->mesh->inner_size && p->mesh->shard_size > 1)
+        fsdp_log(FSDP_LOG_WARN,
+                 "%s has no effect: each shard group lies inside one node, or has one rank on each",
+                 config_where(text, sizeof text, c, "fsdp.two_level"));
+    if (p->data)
+        data_warn(p->data);
+    if (p->eval)
+        data_warn(p->eval);
     if (binding_gpus_hidden(text, sizeof text, p->info->local_size, getenv))
         fsdp_log(FSDP_LOG_WARN, "%s", text);
     if (c->data.layout == DATA_ROWS && p->data &&

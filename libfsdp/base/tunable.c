@@ -420,6 +420,17 @@ static int set_row(const struct fsdp_tunable *row, void *field, const char *wher
     return fsdp_err_set(err, FSDP_EINTERNAL, "%s: %s has no type", where, row->name);
 }
 
+/* The comma that ends the value at text, or NULL; one inside quotes ends nothing. */
+static char *value_end(char *text)
+{
+    if (*text == '"' || *text == '\'') {
+        char *close = strchr(text + 1, *text);
+        if (close && strchr(", \t", close[1])) /* also the end of the text */
+            text = close;
+    }
+    return strchr(text, ',');
+}
+
 /* Splits "[a, b]" or "a, b" at its commas, in place. Returns the count, at most `most`. */
 static int split(char *text, const char **values, int most)
 {
@@ -432,7 +443,7 @@ static int split(char *text, const char **values, int most)
     }
     text += strspn(text, " \t");
     while (*text && nvalues < most) {
-        char *comma = strchr(text, ','), *end = comma ? comma : text + strlen(text);
+        char *comma = value_end(text), *end = comma ? comma : text + strlen(text);
         char *next = comma ? comma + 1 : end;
         while (end > text && isspace((unsigned char)end[-1]))
             end--;

@@ -11,6 +11,7 @@
 #include "ckpt/ckpt.h"
 #include "generate.h"
 #include "model.h"
+#include "text.h"
 
 static const char usage[] =
     "Usage: fsdp-generate --model PATH --prompt TEXT [option...]\n"
@@ -23,6 +24,8 @@ static const char usage[] =
     "  --model PATH       the weights\n"
     "  --prompt TEXT      the text to continue; its bytes are the tokens\n"
     "  --tokens LIST      token ids instead of a prompt; prints token ids\n"
+    "  --tokenizer KIND   how the prompt becomes tokens: auto (byte by byte, for a\n"
+    "                     model with 256 tokens) or bytes (for any model) (auto)\n"
     "  --logits           print the logits after each token, one line per token,\n"
     "                     instead of generating\n"
     "  --max-tokens N     stop after N tokens (200), or at the model's last position\n"
@@ -41,6 +44,7 @@ struct settings {
     const char *model, *prompt, *tokens, *device;
     bool logits, ignore_eos;
     int max_tokens;
+    enum data_tokenizer tokenizer;
     struct generate_opts sampling;
 };
 
@@ -104,6 +108,7 @@ enum {
     MODEL = 256,
     PROMPT,
     TOKENS,
+    TOKENIZER,
     LOGITS,
     MAX_TOKENS,
     GREEDY,
@@ -119,6 +124,7 @@ static const struct option options[] = {
     {"model", required_argument, NULL, MODEL},
     {"prompt", required_argument, NULL, PROMPT},
     {"tokens", required_argument, NULL, TOKENS},
+    {"tokenizer", required_argument, NULL, TOKENIZER},
     {"logits", no_argument, NULL, LOGITS},
     {"max-tokens", required_argument, NULL, MAX_TOKENS},
     {"greedy", no_argument, NULL, GREEDY},
@@ -141,6 +147,14 @@ static int parse_device(const char **out, const char *text)
     return 0;
 }
 
+static int parse_tokenizer(enum data_tokenizer *out, const char *text)
+{
+    if (strcmp(text, "auto") != 0 && strcmp(text, "bytes") != 0)
+        return bad_value("tokenizer", text, "auto or bytes");
+    *out = strcmp(text, "bytes") == 0 ? DATA_TOKENIZER_BYTES : DATA_TOKENIZER_AUTO;
+    return 0;
+}
+
 static int parse_option(struct settings *s, int option)
 {
     switch (option) {
@@ -153,6 +167,8 @@ static int parse_option(struct settings *s, int option)
     case TOKENS:
         s->tokens = optarg;
         return 0;
+    case TOKENIZER:
+        return parse_tokenizer(&s->tokenizer, optarg);
     case LOGITS:
         s->logits = true;
         return 0;
@@ -297,30 +313,13 @@ static int load_model(struct session *s, const char *path, const char *device, s
     return FSDP_OK;
 }
 
-static int check_tokenizer(const struct session *s, const char *path, struct fsdp_err *err)
-{
-    static const char *const files[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
-    for (int i = 0; i < 3 && s->vocab != 256; i++) {
-        char *file = find_extra(s, path, files[i]);
-        if (!file)
-            continue;
-        fsdp_free(file);
-        return fsdp_err_set(
-            err, FSDP_EUNSUPPORTED,
-            "%s: text needs the model's tokenizer (%s), which this program does not "
-            "read; give token ids with --tokens",
-            path, files[i]);
-    }
-    return FSDP_OK;
-}
-
 static int read_prompt(struct session *s, const struct settings *set, struct fsdp_err *err)
 {
     struct model_info info;
     s->ops->info(s->model, &info);
     if (set->tokens)
         return generate_list(&s->prompt, &s->nprompt, set->tokens, s->vocab, err);
-    FSDP_TRY(check_tokenizer(s, set->model, err));
+    FSDP_TRY(text_check_vocab(s->vocab, set->tokenizer, "give token ids with --tokens", err));
     FSDP_TRY(generate_bytes(&s->prompt, &s->nprompt, set->prompt, s->vocab, err));
     if (s->nprompt)
         return FSDP_OK;

@@ -37,6 +37,7 @@ static int open_data(struct data **out, const char *name, enum data_format forma
     opts.shuffle = false;
     opts.seq_len = T;
     opts.vocab_size = 128;
+    opts.tokenizer = DATA_TOKENIZER_BYTES;
     opts.documents = documents;
     opts.nends = 1;
     opts.ends[0] = END;

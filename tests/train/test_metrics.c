@@ -43,12 +43,15 @@ static void check_lines(void)
                               .lr = 1e-3,
                               .tokens = 128,
                               .tokens_per_s = 12345.678,
+                              .tflops = 1.5,
+                              .mfu = 0.25,
                               .time = 0.5};
 
     ok(metrics_open(&m, file, 0, &err) == FSDP_OK, "folders are created %s", err.text);
     ok(metrics_write(m, &row, &err) == FSDP_OK, "written");
     ok(!strcmp(content(), "{\"step\": 1, \"loss\": 5.66973877, \"grad_norm\": 0.333333333, "
                           "\"lr\": 0.001, \"tokens\": 128, \"tokens_per_s\": 12345.678, "
+                          "\"tflops\": 1.5, \"mfu\": 0.25, "
                           "\"time\": 0.5}\n"),
        "at once, with 9 digits");
     row = (struct metrics_row){
