@@ -266,6 +266,8 @@ static bool belongs_to(const struct ckpt_belongs *b, const char *path, bool fold
 bool ckpt_belongs(const void *ctx, const struct ckpt_store_item *item)
 {
     const struct ckpt_belongs *b = ctx;
+    if (item->kind == CKPT_STORE_OTHER)
+        return false;
     if (!*item->path || !strcmp(item->path, "/")) /* its owner named it */
         return true;
     if (item->kind != CKPT_STORE_LINK)

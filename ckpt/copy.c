@@ -248,9 +248,9 @@ static void leave(struct ckpt_copy *c, int rc)
         fsdp_log(FSDP_LOG_INFO,
                  "what was copied is kept in '%s'; the same command goes on from there", place);
     else if (rc && c->store->flat && rc != FSDP_EEXIST)
-        ckpt_store_remove_tree(c->store, place, NULL);
+        ckpt_store_drop_tree(c->store, place);
     else if (c->temp && rc)
-        ckpt_store_remove_tree(c->store, c->temp, NULL);
+        ckpt_store_drop_tree(c->store, c->temp);
     else if (c->temp)
         ckpt_temp_remove(&temp);
 }

@@ -109,7 +109,7 @@ static bool keeps(const struct ckpt_job *job, int rc)
 static void drop_temp(struct ckpt_job *job)
 {
     char *journal = ckpt_path_join(job->temp, "journal", NULL);
-    int rc = ckpt_store_remove_tree(job->store, job->out, NULL);
+    int rc = ckpt_store_drop_tree(job->store, job->out);
     ckpt_journal_close(&job->journal); /* NFS keeps a name for a file that is removed while open */
     if (rc == FSDP_OK && journal) {
         ckpt_store_remove(job->store, journal, NULL);
@@ -127,8 +127,8 @@ static void drop_flat(struct ckpt_job *job)
         (ckpt_is_published(&published, job->store, job->final, NULL) ||
          (published && ckpt_job_is_published(job))))
         return;
-    ckpt_store_remove_tree(job->store, job->out, NULL);
-    ckpt_store_remove_tree(job->store, job->temp, NULL);
+    ckpt_store_drop_tree(job->store, job->out);
+    ckpt_store_drop_tree(job->store, job->temp);
 }
 
 static int run(struct ckpt_job *job, struct fsdp_err *err)

@@ -17,7 +17,7 @@
 #include "posix_tree.h"
 #include "store.h"
 
-enum { MAX_DEPTH = 64, MAX_LEFT_SHOWN = 3 };
+enum { MAX_DEPTH = 64 };
 
 struct object {
     enum ckpt_store_kind kind;
@@ -223,8 +223,20 @@ static const char *path_of(struct removal *r, const struct ckpt_store_item *item
     return r->at;
 }
 
-/* What is still in a folder is the NFS client's, which goes when the last user closes it, or came
- * after the walk. */
+/* Is there a folder among the items that has this name in `folder`? */
+static bool is_listed(const struct removal *r, const struct ckpt_store_item *folder,
+                      const char *name)
+{
+    size_t len = strlen(folder->path);
+    for (const struct ckpt_store_item *item = folder + 1; item < r->items + r->nitems; item++)
+        if (item->kind == CKPT_STORE_FOLDER && !strncmp(item->path, folder->path, len) &&
+            !strcmp(item->path + len + (len > 0), name))
+            return true;
+    return false;
+}
+
+/* What is still in a folder is the NFS client's, which goes when the last user closes it, a folder
+ * that holds such a file, or came after the walk. */
 static int tell_left(struct removal *r, int folder, const struct ckpt_store_item *item,
                      struct fsdp_err *err)
 {
@@ -232,7 +244,7 @@ static int tell_left(struct removal *r, int folder, const struct ckpt_store_item
     const char *path = path_of(r, item), *first = NULL;
     FSDP_TRY(add_names(&names, folder, path, err));
     for (int i = 0; i < names.nnames && !first; i++)
-        if (strncmp(names.names[i], ".nfs", 4))
+        if (strncmp(names.names[i], ".nfs", 4) && !is_listed(r, item, names.names[i]))
             first = names.names[i];
     int rc = FSDP_OK;
     if (first)
@@ -240,7 +252,7 @@ static int tell_left(struct removal *r, int folder, const struct ckpt_store_item
                           "'%s' stays: it holds '%s', which was put there while it was being "
                           "removed",
                           path, first);
-    else if (names.nnames)
+    else if (names.nnames && !strncmp(names.names[0], ".nfs", 4))
         fsdp_log(FSDP_LOG_INFO,
                  "'%s' stays while it holds '%s': a file that somebody on an NFS client has open; "
                  "a later sweep removes it",

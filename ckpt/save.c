@@ -397,7 +397,7 @@ void ckpt_save_undo(struct ckpt_saver *s)
      * none. */
     if (s->published && ckpt_store_rename(s->store, s->final, s->temp, false, NULL))
         return;
-    ckpt_store_remove_tree(s->store, s->temp, NULL);
+    ckpt_store_drop_tree(s->store, s->temp);
 }
 
 void ckpt_save_free(struct ckpt_saver *s)

@@ -274,6 +274,8 @@ static bool judge(const void *ctx, const struct ckpt_store_item *item)
     const struct proof *p = ctx;
     const char *name = item->path;
     bool folder = item->kind == CKPT_STORE_FOLDER;
+    if (item->kind == CKPT_STORE_OTHER)
+        return false;
     if (!*name)
         return true;
     if (p->target->place == CKPT_PLACE_NATIVE)

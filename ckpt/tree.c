@@ -47,13 +47,12 @@ static int take(void *ctx, const struct ckpt_store_item *item, bool *enter, stru
     tree->nbytes += item->nbytes;
     tree->touched = item->mtime > tree->touched ? item->mtime : tree->touched;
     if (!strncmp(ckpt_path_base(item->path), ".nfs", 4) && item->kind == CKPT_STORE_FILE) {
-        if (item->ctime < l->nfs_before)
+        if (item->ctime <= l->nfs_before)
             return add_item(tree, item, err);
         tree->nopen++;
         return FSDP_OK;
     }
-    *enter = item->kind != CKPT_STORE_MOUNT && item->kind != CKPT_STORE_OTHER &&
-             l->judge(l->ctx, item);
+    *enter = item->kind != CKPT_STORE_MOUNT && l->judge(l->ctx, item);
     return *enter ? add_item(tree, item, err) : add_foreign(tree, item->path, err);
 }
 
@@ -171,5 +170,14 @@ int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path, s
     else /* below a name of a flat store there may still be uploads */
         rc = ckpt_tree_remove(&tree, path, err);
     ckpt_tree_free(&tree);
+    return rc;
+}
+
+int ckpt_store_drop_tree(const struct ckpt_store_ops *ops, const char *path)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = ckpt_store_remove_tree(ops, path, &why);
+    if (rc)
+        fsdp_log(FSDP_LOG_WARN, "what was written is left in '%s': %s", path, why.text);
     return rc;
 }

@@ -48,5 +48,7 @@ int ckpt_tree_kind(enum ckpt_store_kind *out, const struct ckpt_store_ops *ops, 
 /* Lists, judges and removes. What is not there is fine. */
 int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path,
                            struct fsdp_err *err);
+/* What a failed writer leaves: that it cannot be removed is logged. */
+int ckpt_store_drop_tree(const struct ckpt_store_ops *ops, const char *path);
 
 #endif

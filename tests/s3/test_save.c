@@ -5,6 +5,7 @@
  *
  * run: timeout=600
  */
+#include "../../ckpt/opened.h"
 #include "../ckpt/fake_state.h"
 #include "fsdp/base.h"
 
@@ -137,6 +138,58 @@ static void test_faults(void)
        npublished);
 }
 
+static void note_stays(void *ctx, const char *path, const char *why)
+{
+    int *nstay = ctx;
+    *nstay += strstr(path, "step-00000001") && strstr(why, "'model/notes.txt'");
+}
+
+static bool has(const char *path)
+{
+    struct ckpt_store_stat st;
+    return ckpt_store_stat(&st, store(), path, &err) == FSDP_OK;
+}
+
+/* Objects of others: below the manifest's uuid they stop the removal; elsewhere they stay. */
+static void test_foreign(void)
+{
+    struct ckpt_gc_args args = CKPT_GC_ARGS_INIT;
+    struct ckpt_gc_result result;
+    char at[400], notes[600], readme[600], mine[600], shard[600], *uuid = NULL;
+    int nstay = 0;
+    snprintf(at, sizeof at, "%s", in_root("foreign"));
+    snprintf(readme, sizeof readme, "%s/step-00000001/readme.txt", at);
+    bool made = fake_save(at, 1, 1, 1, 5) == 0 && fake_save(at, 2, 1, 1, 7) == 0 &&
+                ckpt_attempt_of(&uuid, store(), in_root("foreign/step-00000001"), &err) == FSDP_OK;
+    snprintf(notes, sizeof notes, "%s/step-00000001/%s/model/notes.txt", at, uuid ? uuid : "");
+    fsdp_free(uuid);
+    made &= ckpt_store_put(store(), notes, "x", 1, true, &err) == FSDP_OK &&
+            ckpt_store_put(store(), readme, "x", 1, true, &err) == FSDP_OK;
+    ok(made && ckpt_retain(at, 1, note_stays, &nstay, &err) == FSDP_OK && nstay == 1 &&
+           has(notes) && fake_holds(in_root("foreign/step-00000001"), 5),
+       "an object of others among its data: a checkpoint stays, and is reported: %s", err.text);
+    ok(ckpt_store_remove(store(), notes, &err) == FSDP_OK &&
+           ckpt_retain(at, 1, note_stays, &nstay, &err) == FSDP_OK && nstay == 1 && has(readme) &&
+           has_names(in_root("foreign/step-00000001"), 1) && fake_holds(at, 7),
+       "without it the checkpoint goes, and what is not among its data stays: %s", err.text);
+
+    static const char uuid_of_killed[] = "01234567-89ab-4def-8123-456789abcdef";
+    snprintf(shard, sizeof shard,
+             "%s/step-00000009/%s/model/shard-00001-model-00001-of-00001.safetensors", at,
+             uuid_of_killed);
+    snprintf(mine, sizeof mine, "%s/step-00000009/%s/mine.py", at, uuid_of_killed);
+    made = ckpt_store_put(store(), shard, "x", 1, true, &err) == FSDP_OK &&
+           ckpt_store_put(store(), mine, "x", 1, true, &err) == FSDP_OK;
+    args.older_s = 0;
+    ok(made && ckpt_gc(&result, at, &args, &err) == FSDP_OK && result.nstay == 1 && has(shard) &&
+           has(mine),
+       "--gc: an object of others among leftovers stops their removal: %s", err.text);
+    ok(ckpt_store_remove(store(), mine, &err) == FSDP_OK &&
+           ckpt_gc(&result, at, &args, &err) == FSDP_OK && result.nold == 1 && !has(shard) &&
+           fake_holds(at, 7),
+       "without it they go: %s", err.text);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "make"))
@@ -150,6 +203,7 @@ int main(int argc, char **argv)
     test_save();
     test_race();
     test_faults();
+    test_foreign();
     ok(remove_all(store(), root, &err) == FSDP_OK, "all is removed");
     return tap_done();
 }
