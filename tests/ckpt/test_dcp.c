@@ -117,6 +117,22 @@ static void test_names(void)
     ckpt_close(c);
 }
 
+/* A job that loads weights gets the model's, also where another tensor has the name. */
+static void test_same_name(void)
+{
+    char path[1200];
+    struct ckpt *c = NULL;
+    snprintf(path, sizeof path, "%s/dcp-names/buffer-named-step", data_root);
+    if (!ok(ckpt_open(&c, path, NULL) == FSDP_OK, "a buffer called as a tensor next to the model"))
+        return;
+    const struct ckpt_tensor *t = ckpt_tensor_find(c, "step");
+    ok(t && t->role == CKPT_ROLE_MODEL && !strcmp(t->stored, "model.step"),
+       "its name finds the buffer");
+    t = ckpt_tensor_find(c, "model.step");
+    ok(t && t->role == CKPT_ROLE_MODEL, "so does its full name");
+    ckpt_close(c);
+}
+
 /* ---- damage ---------------------------------------------------------------------------------- */
 
 /* A copy of dcp-mixed-2r in which the first `from` in `file` is `to`. */
@@ -271,6 +287,7 @@ int main(void)
     test_sample("dcp-hf-consolidated-2r-scalar", 9, -1);
     test_names();
     test_types();
+    test_same_name();
     test_damage();
     test_unread();
     return tap_done();
