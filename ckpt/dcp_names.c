@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "dcp_names.h"
+#include "tensor_name.h"
 
 enum { MAX_DEPTH = 24 }; /* of a path: a longer one is not used */
 
@@ -179,18 +180,6 @@ static const char *leaf_of(const char *name)
     return dot ? dot + 1 : name;
 }
 
-/* What only optimizers keep for a parameter. */
-static bool is_moment(const char *leaf)
-{
-    static const char *const leaves[] = {"exp_avg",   "exp_avg_sq",      "max_exp_avg_sq",
-                                         "exp_inf",   "momentum_buffer", "square_avg",
-                                         "acc_delta", "grad_avg"};
-    for (size_t i = 0; i < sizeof leaves / sizeof leaves[0]; i++)
-        if (!strcmp(leaf, leaves[i]))
-            return true;
-    return false;
-}
-
 static int compare_texts(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -234,7 +223,7 @@ static bool shows_optim(const struct settling *s, const struct ckpt_dcp_name *na
 {
     const char *param = name->stored + state->begin + 6, *leaf = leaf_of(param);
     const struct text key = {param, (size_t)(leaf - param) - 1};
-    if (!is_moment(leaf))
+    if (!ckpt_tensor_name_is_moment(leaf))
         return false;
     if (state->is_key && strspn(param, "0123456789") == key.nbytes)
         return true;

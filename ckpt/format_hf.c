@@ -11,6 +11,7 @@
 #include "extras.h"
 #include "hf_names.h"
 #include "opened.h"
+#include "tensor_name.h"
 #include "text.h"
 
 /* "model-00001-of-00003.safetensors": all three must be there. */
@@ -82,8 +83,37 @@ static bool names_have(const struct ckpt_names *names, const char *name)
     return false;
 }
 
-/* The index's files must be here. Others are a second set of weights, as Mistral's
- * consolidated.safetensors: *files loses them. */
+/* Which files of the folder are weights of it, and why the others are not. */
+struct belonging {
+    bool (*takes)(const void *ctx, const char *name);
+    const void *ctx;
+    const char *why_not;
+};
+
+/* Others are a second set of weights: *files loses them. */
+static void files_keep(struct ckpt_names *files, const struct belonging *belonging,
+                       const struct ckpt *ckpt)
+{
+    int nkept = 0;
+    for (int i = 0; i < files->nnames; i++) {
+        char *name = files->names[i];
+        if (belonging->takes(belonging->ctx, name)) {
+            files->names[nkept++] = name;
+        } else {
+            fsdp_log(FSDP_LOG_WARN, "'%s/%s' is not read: %s", ckpt->path, name,
+                     belonging->why_not);
+            fsdp_free(name);
+        }
+    }
+    files->nnames = nkept;
+}
+
+static bool is_listed(const void *used, const char *name)
+{
+    return json_object_get(used, name) != NULL;
+}
+
+/* The index's files must be here. It says what belongs to the folder. */
 static int index_match_files(const json_t *map, const struct ckpt *ckpt, struct ckpt_names *files,
                              struct fsdp_err *err)
 {
@@ -102,21 +132,35 @@ static int index_match_files(const json_t *map, const struct ckpt *ckpt, struct 
             json_object_set_new(used, text, json_true());
         }
     }
-    int nkept = 0;
-    for (int i = 0; rc == FSDP_OK && i < files->nnames; i++) {
-        if (json_object_get(used, files->names[i])) {
-            char *kept = files->names[nkept];
-            files->names[nkept++] = files->names[i];
-            files->names[i] = kept;
-        } else {
-            fsdp_log(FSDP_LOG_WARN, "'%s/%s' is not read: the index does not list it", ckpt->path,
-                     files->names[i]);
-        }
-    }
-    while (rc == FSDP_OK && files->nnames > nkept)
-        fsdp_free(files->names[--files->nnames]);
+    const struct belonging listed = {is_listed, used, "the index does not list it"};
+    if (rc == FSDP_OK)
+        files_keep(files, &listed, ckpt);
     json_decref(used);
     return rc;
+}
+
+static bool is_model_file(const char *name)
+{
+    return !strcmp(name, "model.safetensors") || !strncmp(name, "model-0", 7);
+}
+
+/* Mistral's own format, and the weights of an adapter. */
+static bool is_first_set(const void *ctx, const char *name)
+{
+    (void)ctx;
+    return strncmp(name, "consolidated", 12) && strcmp(name, "adapter_model.safetensors");
+}
+
+/* Without an index, these names are known to be another set where the model's are here. */
+static void second_set_drop(struct ckpt_names *files, const struct ckpt *ckpt)
+{
+    static const struct belonging first = {is_first_set, NULL,
+                                           "it is another set of weights than model*.safetensors"};
+    for (int i = 0; i < files->nnames; i++)
+        if (is_model_file(files->names[i])) {
+            files_keep(files, &first, ckpt);
+            return;
+        }
 }
 
 /* The index's tensors must be where it says, and no others. */
@@ -209,8 +253,7 @@ static int parts_take(struct ckpt *ckpt, const struct ckpt_st_header *headers,
             return fsdp_err_set(err, FSDP_ECORRUPT, "tensor '%s' is in '%s' and in '%s'",
                                 tensor.name, layout->files[parts[i - 1].file].path,
                                 layout->files[parts[i].file].path);
-    /* In files of boxes this is how an optimizer's tensors are called. */
-    bool optim = headers[parts[0].file].sharded && !strncmp(tensor.name, "state.", 6);
+    bool optim = headers[parts[0].file].sharded && ckpt_tensor_name_is_optim(tensor.name);
     FSDP_TRY(
         ckpt_layout_add_tensor(layout, &tensor, optim ? FSDP_SLICE_OPTIM : FSDP_SLICE_MODEL, err));
     for (size_t i = 0; i < count; i++) {
@@ -338,6 +381,7 @@ static int files_find(struct ckpt *ckpt, struct ckpt_names *files, json_t **map,
         if (rc == FSDP_OK)
             rc = index_match_files(*map, ckpt, files, err);
     } else if (rc == FSDP_OK) {
+        second_set_drop(files, ckpt);
         rc = refuse_incomplete(files, ckpt->path, err);
     }
     ckpt_names_free(&all);

@@ -20,3 +20,23 @@ const char *ckpt_tensor_name_wrong(const char *name, bool dcp)
         return "safetensors reserves this name for its own metadata";
     return NULL;
 }
+
+bool ckpt_tensor_name_is_moment(const char *leaf)
+{
+    static const char *const leaves[] = {"exp_avg",   "exp_avg_sq",      "max_exp_avg_sq",
+                                         "exp_inf",   "momentum_buffer", "square_avg",
+                                         "acc_delta", "grad_avg"};
+    for (size_t i = 0; i < sizeof leaves / sizeof leaves[0]; i++)
+        if (!strcmp(leaf, leaves[i]))
+            return true;
+    return false;
+}
+
+bool ckpt_tensor_name_is_optim(const char *name)
+{
+    const char *last = strrchr(name, '.');
+    if (!strncmp(name, "state.", 6))
+        return true;
+    return last && strstr(name, ".state.") && strstr(name, ".state.") + 6 < last &&
+           (ckpt_tensor_name_is_moment(last + 1) || !strcmp(last + 1, "step"));
+}

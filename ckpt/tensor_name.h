@@ -12,4 +12,11 @@
  */
 const char *ckpt_tensor_name_wrong(const char *name, bool dcp);
 
+/* Does only an optimizer keep a tensor that is called so (exp_avg, momentum_buffer)? The last part
+ * of a name, behind its last dot. */
+bool ckpt_tensor_name_is_moment(const char *leaf);
+/* Is it an optimizer's in files of boxes: state.<parameter>.<name>, and behind a container, where
+ * two optimizers have equal names, state.<parameter>.<moment> or .step? */
+bool ckpt_tensor_name_is_optim(const char *name);
+
 #endif

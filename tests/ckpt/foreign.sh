@@ -32,6 +32,16 @@ rm hub/model-00002-of-*.safetensors
 run 1 ckpt-merge hub -o lost && says "is missing: the index lists it" && ! [ -e lost ]
 ok $? "what the index lists must be there"
 
+mkdir single
+cp $llama/*.safetensors single/
+safetensors single/consolidated.safetensors layers.0.attention.wq.weight
+safetensors single/adapter_model.safetensors lora
+run 0 ckpt-merge single -o merged1 && says "'single/consolidated.safetensors' is not read" &&
+    says "'single/adapter_model.safetensors' is not read" && run 0 ckpt-diff merged1 $llama
+ok $? "also where one file holds the model"
+mkdir adapter && safetensors adapter/adapter_model.safetensors lora && run 0 ckpt-merge adapter -o merged2 && ! says "not read"
+ok $? "an adapter alone is read"
+
 mkdir -p cache/blobs cache/snapshots/main linked secrets
 cp $llama/model.safetensors linked/
 echo '{"secret": 1}' >secrets/shadow
@@ -131,6 +141,9 @@ merges two-optimizers "model_g.$w" --include 'model_g.*'
 ok $? "--include takes one of two models"
 run 0 ckpt-reshard $torch/two-optimizers -o gan --world 2 && run 0 ckpt-verify gan && run 0 ckpt-diff gan $torch/two-optimizers
 ok $? "both go into a native checkpoint"
+run 0 ckpt-reshard $torch/two-optimizers -o gan-hf --world 2 --format hf-dcp && run 0 ckpt-merge gan-hf -o gan-merged &&
+    [ "$(names gan-merged)" = "model_d.$w model_g.$w " ]
+ok $? "and into torch's safetensors, where they are no weights either"
 merges actor-critic "actor.$w critic.$w" && reads actor-critic "actor.$w actor_optim.state.$w.exp_avg actor_optim.state.$w.step critic.$w critic_optim.state.$w.exp_avg critic_optim.state.$w.step"
 ok $? "an optimizer is known by its state and groups, not by its key"
 merges optimizer-behind net.$w && reads optimizer-behind "net.$w state.$w.exp_avg state.$w.step"
