@@ -183,11 +183,12 @@ struct setting {
     const char *name, *value;
 };
 
+/* Not NCCL_NVLS_ENABLE: 1 makes NCCL use the switch's multicast without asking the GPU for it, and
+ * end the job where that does not work; unset, NCCL asks and does without. */
 static const struct setting always[] = {
     {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},   /* as NVML and Slurm number them */
     {"CUDA_DEVICE_MAX_CONNECTIONS", "32"}, /* a hardware queue for each lane */
     {"NCCL_LAUNCH_ORDER_IMPLICIT", "1"},   /* communicators that overlap keep the host's order */
-    {"NCCL_NVLS_ENABLE", "1"},             /* all ranks or none; 2 lets each fall back alone */
 };
 
 /* NCCL takes ranks of one host on one GPU for a mistake, so each is a host of its own
@@ -251,6 +252,5 @@ void gpu_environment(const struct boot_info *info, int ranks_per_gpu, char *set,
         offer(&a, "NCCL_HOSTID", id);
     }
     for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
-        if (ranks_per_gpu == 1 || strcmp(always[i].name, "NCCL_NVLS_ENABLE") != 0)
-            offer(&a, always[i].name, always[i].value);
+        offer(&a, always[i].name, always[i].value);
 }

@@ -264,8 +264,9 @@ static int connect(struct nccl_comm *h, const struct card *cards, struct fsdp_er
     if (rc == ncclInProgress)
         return fsdp_err_set(err, FSDP_ETIMEDOUT,
                             "comm %s: host %s: NCCL did not connect the group's %d ranks within "
-                            "%g s (NCCL_SOCKET_IFNAME chooses interfaces, NCCL_DEBUG=INFO shows "
-                            "what it waits for)",
+                            "%g s (NCCL_SOCKET_IFNAME chooses interfaces, NCCL_NVLS_ENABLE=0 does "
+                            "without the switch's multicast, NCCL_DEBUG=INFO shows what it waits "
+                            "for)",
                             group->name, group->host[group->rank], group->size, wait);
     return fsdp_err_set(err, nccl_lib_status(rc), "comm %s: host %s: %s", group->name,
                         group->host[group->rank], nccl_lib_error(text, h->comm, rc));

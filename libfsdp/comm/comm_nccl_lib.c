@@ -43,13 +43,15 @@ bool nccl_lib_usable(char *why, size_t why_nbytes)
 
 const char *nccl_lib_error(char text[NCCL_WHAT_NBYTES], ncclComm_t comm, ncclResult_t result)
 {
-    const char *last = ncclGetLastError(comm), *duplicate = "";
+    const char *last = ncclGetLastError(comm), *advice = "";
 
+    if (last && (strstr(last, "NVLS") || strstr(last, "ulticast")))
+        advice = "; NCCL_NVLS_ENABLE=0 on all ranks does without the switch's multicast";
     if (last && strstr(last, "Duplicate GPU"))
-        duplicate = "; give each rank a GPU of its own, or for a test say how many share one "
-                    "(fsdp-launch --ranks-per-gpu)";
+        advice = "; give each rank a GPU of its own, or for a test say how many share one "
+                 "(fsdp-launch --ranks-per-gpu)";
     snprintf(text, NCCL_WHAT_NBYTES, "NCCL: %s%s%.300s%s", ncclGetErrorString(result),
-             last && *last ? ": " : "", last ? last : "", duplicate);
+             last && *last ? ": " : "", last ? last : "", advice);
     return text;
 }
 

@@ -63,13 +63,21 @@ static void test_environment(void)
     struct boot_info info = node("local", 1, 2);
 
     unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    setenv("NCCL_NVLS_ENABLE", "2", 1);
+    unsetenv("NCCL_NVLS_ENABLE");
     gpu_environment(NULL, 1, set, sizeof set, kept, sizeof kept);
+    ok(!strstr(set, "NVLS"), "whether NCCL uses the switch's multicast is left to NCCL");
     ok(strstr(set, "CUDA_DEVICE_MAX_CONNECTIONS=32") && !getenv("CUDA_DEVICE_MAX_CONNECTIONS"),
        "what would be set: %s", set);
     gpu_environment(&info, 1, set, sizeof set, kept, sizeof kept);
-    ok(!strcmp(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "32") &&
-           !strcmp(getenv("NCCL_NVLS_ENABLE"), "2") && !strcmp(kept, "NCCL_NVLS_ENABLE=2"),
+    ok(!strcmp(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "32") && !getenv("NCCL_NVLS_ENABLE") &&
+           !*kept,
+       "what is set: %s", set);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
+    setenv("NCCL_NVLS_ENABLE", "1", 1);
+    gpu_environment(&info, 1, set, sizeof set, kept, sizeof kept);
+    ok(!strcmp(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "8") &&
+           !strcmp(getenv("NCCL_NVLS_ENABLE"), "1") &&
+           !strcmp(kept, "CUDA_DEVICE_MAX_CONNECTIONS=8"),
        "the user's own is kept: %s", kept);
     ok(!strstr(set, "NCCL_HOSTID"), "ranks with a GPU of their own are on one host");
     setenv("BOOT_INTERFACE", "ib", 1);
@@ -78,6 +86,10 @@ static void test_environment(void)
     unsetenv("BOOT_INTERFACE");
     unsetenv("NCCL_SOCKET_IFNAME");
     gpu_environment(&info, 2, set, sizeof set, kept, sizeof kept);
+    ok(strstr(kept, "NCCL_NVLS_ENABLE=1") && !strstr(set, "NVLS"), "also here: %s", kept);
+    unsetenv("NCCL_NVLS_ENABLE");
+    gpu_environment(&info, 2, set, sizeof set, kept, sizeof kept);
+    ok(!strcmp(getenv("NCCL_NVLS_ENABLE"), "0"), "ranks that share a GPU cannot use multicast");
     ok(!strcmp(getenv("NCCL_HOSTID"), "job7-rank-1") && !strcmp(getenv("NCCL_NET"), "Socket") &&
            strstr(set, "NCCL_SOCKET_IFNAME=lo"),
        "ranks that share one are hosts of their own: %s", set);

@@ -246,7 +246,8 @@ static int refused_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
         const char *text;
     } expected[] = {{FSDP_EIO, "NCCL: unhandled system error"},
                     {FSDP_ETIMEDOUT, "did not connect the group's"},
-                    {FSDP_EMISMATCH, "rank 1 has 22703"}};
+                    {FSDP_EMISMATCH, "rank 1 has 22703"},
+                    {FSDP_EINTERNAL, "NCCL_NVLS_ENABLE=0 on all ranks"}};
     const struct plan *plan = arg;
     struct env env;
     struct fsdp_comm *comm = NULL;
@@ -482,6 +483,7 @@ int main(void)
     run(refused_main, 3, 2, "init=2", 0, 0, "a communicator that fails");
     run(refused_main, 3, 2, "absent", 1, 0, "a meeting to which a rank does not come");
     run(refused_main, 3, 2, NULL, 2, 0, "another library on one rank");
+    run(refused_main, 3, 2, "nvls", 3, 0, "a switch without multicast");
     run(unfit_main, 2, 1, NULL, 0, 0, "what does not fit");
     run(mesh_main, 4, 2, NULL, 0, 0, "all communicators of a rank");
     run(mesh_main, 4, 2, "norevoke", 0, 0, "the same where nothing can be revoked");

@@ -101,6 +101,7 @@ static struct faults faults_read(void)
         f.nosplit |= !strncmp(text, "nosplit", 7);
         f.norevoke |= !strncmp(text, "norevoke", 8);
         f.slow |= !strncmp(text, "slow", 4);
+        f.nvls |= !strncmp(text, "nvls", 4);
     }
     return f;
 }
@@ -259,6 +260,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 {
     if (config->size != sizeof *config || config->magic != 0xcafebeef || config->blocking != 0)
         return refuse("this library takes communicators that do not block");
+    if (faults_read().nvls) {
+        refuse("Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152");
+        return ncclUnhandledCudaError;
+    }
     *comm = comm_new(nranks, rank, &id);
     return job_start(*comm, JOB_INIT);
 }

@@ -17,6 +17,7 @@
  *     absent      this rank never comes to the meeting of a new communicator
  *     nosplit     a split never ends
  *     norevoke    communicators cannot be revoked, as in older versions
+ *     nvls        a new communicator cannot bind the switch's multicast memory
  *     window=R    the registration of a window ends with result R
  * NCCL_STANDIN_VERSION is the library's version (22809). A call that registers a window returns
  * ncclInProgress before 2.28, and ncclSuccess from 2.28 on, while the registration continues.
@@ -57,7 +58,7 @@ struct segment {
 struct faults {
     long stall, error, gpu;
     int error_result, init_result, window_result;
-    bool absent, nosplit, norevoke, slow;
+    bool absent, nosplit, norevoke, slow, nvls;
 };
 
 enum job_kind { JOB_INIT, JOB_SPLIT, JOB_ENQUEUE, JOB_REVOKE, JOB_FINALIZE, JOB_WINDOW };
