@@ -378,6 +378,18 @@ void fsdp_comm_mem_free(struct fsdp_comm *comm, void *ptr)
         fsdp_device_free(comm->device, ptr);
 }
 
+int fsdp_comm_mem_share(struct fsdp_comm *comm, void *ptr, size_t nbytes, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_comm_status(comm, err));
+    return comm->ops->mem_share ? comm->ops->mem_share(comm->state, ptr, nbytes, err) : FSDP_OK;
+}
+
+void fsdp_comm_mem_unshare(struct fsdp_comm *comm, void *ptr)
+{
+    if (comm && ptr && comm->ops->mem_share)
+        comm->ops->mem_free(comm->state, ptr);
+}
+
 /* ---- checks of one operation ---------------------------------------------------------------- */
 
 enum { NEEDS_SUM = 1 };

@@ -332,4 +332,5 @@ const struct fsdp_comm_ops fsdp_comm_nccl_ops = {
     .status = nccl_status,
     .mem_alloc = nccl_mem_alloc,
     .mem_free = nccl_mem_free,
+    .mem_share = nccl_mem_share,
 };

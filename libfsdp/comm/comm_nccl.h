@@ -105,6 +105,7 @@ struct nccl_peer {
 
 struct nccl_block {
     void *ptr;
+    bool shared;         /* another communicator's memory */
     ncclWindow_t window; /* NULL: not registered */
     bool unsettled;      /* its registration did not end: NCCL may still use both */
     struct nccl_block *next;
@@ -186,6 +187,7 @@ void nccl_lib_window_free(ncclComm_t comm, ncclWindow_t window);
 /* ---- comm_nccl_mem.c ------------------------------------------------------------------------- */
 void *nccl_mem_alloc(void *state, size_t nbytes, struct fsdp_err *err);
 void nccl_mem_free(void *state, void *ptr);
+int nccl_mem_share(void *state, void *ptr, size_t nbytes, struct fsdp_err *err);
 void nccl_mem_free_all(struct nccl_comm *h);
 
 /* ---- comm_nccl_watch.c ----------------------------------------------------------------------- */

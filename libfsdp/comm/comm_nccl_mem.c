@@ -15,7 +15,8 @@ static void block_free(struct nccl_comm *h, struct nccl_block *b)
     if (h->comm && !atomic_load(&h->failed))
         nccl_lib_window_free(h->comm, b->window);
     pthread_mutex_unlock(&h->issue);
-    ncclMemFree(b->ptr);
+    if (!b->shared)
+        ncclMemFree(b->ptr);
     fsdp_free(b);
 }
 
@@ -40,6 +41,21 @@ static int block_register(struct nccl_comm *h, struct nccl_block *b, size_t nbyt
                         h->group->name, nbytes, nccl_lib_error(text, h->comm, rc));
 }
 
+static void block_add(struct nccl_comm *h, struct nccl_block *b)
+{
+    pthread_mutex_lock(&h->blocks_lock);
+    b->next = h->blocks;
+    h->blocks = b;
+    pthread_mutex_unlock(&h->blocks_lock);
+}
+
+/* Of a window: whole units, and at least one. */
+static size_t rounded(size_t nbytes)
+{
+    size_t nunits = (nbytes + NCCL_WIN_REQUIRED_ALIGNMENT - 1) / NCCL_WIN_REQUIRED_ALIGNMENT;
+    return (nunits ? nunits : 1) * NCCL_WIN_REQUIRED_ALIGNMENT;
+}
+
 void *nccl_mem_alloc(void *state, size_t nbytes, struct fsdp_err *err)
 {
     struct nccl_comm *h = state;
@@ -48,9 +64,7 @@ void *nccl_mem_alloc(void *state, size_t nbytes, struct fsdp_err *err)
 
     if (!b)
         return NULL;
-    nbytes = (nbytes + NCCL_WIN_REQUIRED_ALIGNMENT - 1) / NCCL_WIN_REQUIRED_ALIGNMENT *
-             NCCL_WIN_REQUIRED_ALIGNMENT;
-    nbytes = nbytes ? nbytes : NCCL_WIN_REQUIRED_ALIGNMENT;
+    nbytes = rounded(nbytes);
     ncclResult_t rc = ncclMemAlloc(&b->ptr, nbytes);
     if (rc != ncclSuccess) {
         fsdp_err_set(err, FSDP_ENOMEM, "comm %s: allocating %zu bytes: %s", h->group->name, nbytes,
@@ -58,16 +72,29 @@ void *nccl_mem_alloc(void *state, size_t nbytes, struct fsdp_err *err)
         fsdp_free(b);
         return NULL;
     }
-    pthread_mutex_lock(&h->blocks_lock);
-    b->next = h->blocks;
-    h->blocks = b;
-    pthread_mutex_unlock(&h->blocks_lock);
+    block_add(h, b);
     if (fsdp_zero(h->lane, b->ptr, nbytes, err) == FSDP_OK &&
         fsdp_lane_sync(h->lane, err) == FSDP_OK && block_register(h, b, nbytes, err) == FSDP_OK)
         return b->ptr;
     if (!b->unsettled) /* else it is freed with the communicator */
         nccl_mem_free(h, b->ptr);
     return NULL;
+}
+
+int nccl_mem_share(void *state, void *ptr, size_t nbytes, struct fsdp_err *err)
+{
+    struct nccl_comm *h = state;
+    struct nccl_block *b = fsdp_alloc(1, sizeof *b, "comm memory", err);
+
+    if (!b)
+        return FSDP_ENOMEM;
+    b->ptr = ptr;
+    b->shared = true;
+    block_add(h, b);
+    int rc = block_register(h, b, rounded(nbytes), err);
+    if (rc && !b->unsettled) /* else it ends with the communicator */
+        nccl_mem_free(h, ptr);
+    return rc;
 }
 
 void nccl_mem_free(void *state, void *ptr)

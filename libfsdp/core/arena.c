@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * All memory of a rank, planned from the schedule and taken once: one device allocation for what
- * persists and for activations, and one per communicator for what it moves.
+ * persists and for activations, one for what gathers move, and one for what reductions move, from
+ * the first unsharded gradient to the shard in which the sum ends.
  *
  * A plan is walked twice by the same code: first with a NULL base to measure, then to hand out
  * pointers, so that the two cannot disagree.
@@ -97,14 +98,12 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
             continue;
         for (int k = 0; !offloaded && k < f->nstate; k++)
             s->optim[k] = take(c, nelem * fsdp_dtype_nbytes(f->state_dtypes[k]), &rows->optim);
-        s->grad = take(c, nelem * sizeof(float), &rows->grad);
     }
     f->joined = take(c, master_joined_nbytes(f), &rows->joined);
     uint64_t slot_nbytes = offload_slot_nbytes(f);
     for (int k = 0; slot_nbytes && k < f->opts.offload_slots; k++)
         f->state_slots[k] = take(c, slot_nbytes, &rows->passing);
     plan_parts(f, c, rows);
-    f->replicate_staging = take(c, staging_nbytes(f), &rows->staging);
     f->sums = take(c, sizeof(double) * (FSDP_CONTROL_NELEM + f->npartials), &rows->scalars);
     f->clip_coef = take(c, sizeof(float), &rows->scalars);
     f->grad_norm = take(c, sizeof(float), &rows->scalars);
@@ -218,12 +217,20 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
     f->gather_staging = take(c, chunks_nbytes(f, false), &rows->gather_staging);
 }
 
+/* The shards too, so that every buffer of a reduction, on each level, is registered memory: NCCL's
+ * fast kernels need that of both ends. */
 static void plan_reduce(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     const struct sched *sched = &f->programs[FSDP_TRAIN].sched;
+    for (int i = 0; i < f->units.nflats; i++)
+        if (f->units.flats[i].trainable)
+            f->flats[i].grad =
+                take(c, f->units.flats[i].cut.shard_nelem * sizeof(float), &rows->grad);
+    f->replicate_staging = take(c, staging_nbytes(f), &rows->staging);
     for (int k = 0; k < sched->ngrad_slots; k++)
         f->grad_slots[k] = take(c, sched->grad_slot_nbytes[k], &rows->unsharded_grad);
     f->reduce_staging = take(c, chunks_nbytes(f, true), &rows->reduce_staging);
+    f->reduce_nbytes = c->pos;
 }
 
 typedef void plan_f(struct fsdp *, struct cursor *, struct rows *);
@@ -378,21 +385,52 @@ int arena_create(struct fsdp *f, const char *offload_dir, struct fsdp_err *err)
     return scale_begin(f, err);
 }
 
+/* The communicators that reduce, the one that owns their memory first; NULL: no further ones. */
+enum { NREDUCERS = 3 };
+static void reducers_of(const struct fsdp *f, struct fsdp_comm *comms[NREDUCERS])
+{
+    const struct fsdp_mesh *mesh = f->mesh;
+    struct fsdp_comm *replicate = mesh->replicate_size > 1 ? mesh->replicate : NULL;
+    bool alone = mesh->shard_size == 1 && replicate; /* as under NO_SHARD */
+
+    comms[0] = alone ? replicate : mesh->reduce;
+    comms[1] = mesh->inner_size ? mesh->outer_reduce : NULL;
+    comms[2] = alone ? NULL : replicate;
+}
+
 int arena_register(struct fsdp *f, struct fsdp_err *err)
 {
+    struct fsdp_comm *reducers[NREDUCERS];
     struct rows ignored = {0};
     int rc = place(f, plan_gather, &f->gather_mem, f->mesh->gather, &ignored, err);
     /* Both are collective: the second is entered even where the first failed. */
-    int rc2 = place(f, plan_reduce, &f->reduce_mem, f->mesh->reduce, &ignored, rc ? NULL : err);
+    reducers_of(f, reducers);
+    int rc2 = place(f, plan_reduce, &f->reduce_mem, reducers[0], &ignored, rc ? NULL : err);
     return rc ? rc : rc2;
+}
+
+int arena_share(struct fsdp *f, struct fsdp_err *err)
+{
+    struct fsdp_comm *reducers[NREDUCERS];
+
+    reducers_of(f, reducers);
+    for (int i = 1; f->reduce_mem && i < NREDUCERS; i++)
+        if (reducers[i])
+            FSDP_TRY(fsdp_comm_mem_share(reducers[i], f->reduce_mem, f->reduce_nbytes, err));
+    return FSDP_OK;
 }
 
 void arena_destroy(struct fsdp *f)
 {
     if (f->gather_mem)
         fsdp_comm_mem_free(f->mesh->gather, f->gather_mem);
-    if (f->reduce_mem)
-        fsdp_comm_mem_free(f->mesh->reduce, f->reduce_mem);
+    if (f->reduce_mem) {
+        struct fsdp_comm *reducers[NREDUCERS];
+        reducers_of(f, reducers);
+        for (int i = NREDUCERS - 1; i > 0; i--)
+            fsdp_comm_mem_unshare(reducers[i], f->reduce_mem);
+        fsdp_comm_mem_free(reducers[0], f->reduce_mem);
+    }
     fsdp_device_free(f->device, f->device_mem);
     fsdp_host_free(f->device, f->host_mem);
     fsdp_host_free(f->device, f->staged_mem);

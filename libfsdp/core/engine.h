@@ -113,6 +113,7 @@ struct fsdp {
 
     /* memory */
     void *device_mem, *gather_mem, *reduce_mem, *host_mem;
+    uint64_t reduce_nbytes;
     char **state_slots; /* [opts.offload_slots] of offloaded state, or NULL */
     /* Where that lives in a file; and what each slot passes through on the host, NULL where the
      * device can be read and written by it. */
@@ -217,6 +218,9 @@ uint64_t arena_nbytes(const struct fsdp *f);
 int arena_create(struct fsdp *f, const char *offload_dir, struct fsdp_err *err);
 /* Allocates what the communicators move. Collective. */
 int arena_register(struct fsdp *f, struct fsdp_err *err);
+/* After that has succeeded on all ranks: registers what reductions move with every communicator
+ * that reduces. Collective. */
+int arena_share(struct fsdp *f, struct fsdp_err *err);
 void arena_destroy(struct fsdp *f);
 
 /* After masters were written: replica 0's go to the others, and the gathered dtype follows.

@@ -349,7 +349,8 @@ int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
     FSDP_TRY_GOTO(fsdp_oob_agree_text(mesh->oob, "plan", text, &local), out);
     FSDP_TRY_GOTO(agree_on_memory(f, opts, arena_create(f, opts->offload_dir, &local), &local),
                   out);
-    rc = agree_on_memory(f, opts, arena_register(f, &local), &local);
+    FSDP_TRY_GOTO(agree_on_memory(f, opts, arena_register(f, &local), &local), out);
+    rc = fsdp_oob_agree(mesh->oob, arena_share(f, &local), &local);
 out:
     free(text);
     if (rc) {

@@ -265,6 +265,29 @@ __attribute__((constructor)) static void fill_ops(void)
     opaque_ops.range_pop = device_cuda_range_pop;
 }
 
+static struct fsdp_comm_ops opaque_comm;
+
+/* A communicator's memory is the device's, also of a rank that shares it with nobody. */
+static void *comm_mem_alloc(void *state, size_t nbytes, struct fsdp_err *err)
+{
+    void *ptr = fsdp_comm_host_ops.mem_alloc(state, nbytes, err);
+    pointers_add(ptr, nbytes);
+    return ptr;
+}
+
+static void comm_mem_free(void *state, void *ptr)
+{
+    pointers_remove(ptr);
+    fsdp_comm_host_ops.mem_free(state, ptr);
+}
+
+__attribute__((constructor)) static void fill_comm(void)
+{
+    opaque_comm = fsdp_comm_host_ops;
+    opaque_comm.mem_alloc = comm_mem_alloc;
+    opaque_comm.mem_free = comm_mem_free;
+}
+
 /* A tuner of one product that the CPU has not: who decides, who follows, and where it is kept. */
 static int tune(struct fsdp_lane *lane, struct nn_tuning *t, bool measure, struct fsdp_err *err)
 {
@@ -307,6 +330,6 @@ const struct fsdp_cuda_backend fsdp_cuda_backend = {
     .log_set = fsdp_log_set,
     .probe = probe,
     .device_ops = &opaque_ops,
-    .comm_ops = &fsdp_comm_host_ops,
+    .comm_ops = &opaque_comm,
     .nn_ops = &opaque_nn,
 };

@@ -86,6 +86,13 @@ int fsdp_comm_status(struct fsdp_comm *comm, struct fsdp_err *err);
  * collective. */
 void *fsdp_comm_mem_alloc(struct fsdp_comm *comm, size_t nbytes, struct fsdp_err *err);
 void fsdp_comm_mem_free(struct fsdp_comm *comm, void *ptr);
+/* Another communicator's memory: from now on this one, too, moves it as fast as its own, where its
+ * backend can register memory twice (NCCL); elsewhere nothing is done. ptr, nbytes: all of what
+ * fsdp_comm_mem_alloc gave, which stays the other's. Collective: all ranks of this group share
+ * memory of the same sizes in the same order. Blocks. */
+int fsdp_comm_mem_share(struct fsdp_comm *comm, void *ptr, size_t nbytes, struct fsdp_err *err);
+/* Ends that, before the memory is freed. NULL and what is not shared are allowed. Local. */
+void fsdp_comm_mem_unshare(struct fsdp_comm *comm, void *ptr);
 
 /* Collective, enqueue. Sizes and dtypes are the same on every rank of the group. Buffers are
  * aligned to their dtype, and send and recv do not overlap except in place as stated. BOOL and F8

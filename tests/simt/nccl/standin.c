@@ -101,18 +101,20 @@ static struct faults faults_read(void)
         f.nosplit |= !strncmp(text, "nosplit", 7);
         f.norevoke |= !strncmp(text, "norevoke", 8);
         f.slow |= !strncmp(text, "slow", 4);
+        f.windows |= !strncmp(text, "windows", 7);
         f.nvls |= !strncmp(text, "nvls", 4);
     }
     return f;
 }
 
-static struct ncclComm *comm_new(int nranks, int rank, const ncclUniqueId *id)
+static struct ncclComm *comm_new(int nranks, int rank, const ncclUniqueId *id, const char *name)
 {
     struct ncclComm *comm = calloc(1, sizeof *comm);
 
     comm->rank = rank;
     comm->nranks = nranks;
     comm->id = *id;
+    comm->of_gradients = strstr(name, "reduce") || !strcmp(name, "replicate");
     comm->faults = faults_read();
     atomic_store(&comm->state, ncclInProgress);
     return comm;
@@ -152,7 +154,7 @@ static ncclResult_t do_split(struct ncclComm *parent)
         rank += s->splits[r].key < key || (s->splits[r].key == key && r < parent->rank);
         first = first < 0 ? r : first;
     }
-    struct ncclComm *child = comm_new(nranks, rank, &s->splits[first].id);
+    struct ncclComm *child = comm_new(nranks, rank, &s->splits[first].id, parent->child_name);
     child->parent = parent;
     bool met = standin_meet(parent, &s->of_calls); /* all have read */
     atomic_store(&child->state, met ? (int)do_init(child) : (int)ncclSystemError);
@@ -264,7 +266,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
         refuse("Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152");
         return ncclUnhandledCudaError;
     }
-    *comm = comm_new(nranks, rank, &id);
+    *comm = comm_new(nranks, rank, &id, config->commName);
     return job_start(*comm, JOB_INIT);
 }
 
@@ -285,6 +287,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *chil
     comm->segment->splits[comm->rank].color = color;
     comm->segment->splits[comm->rank].key = key;
     comm->child_out = child;
+    snprintf(comm->child_name, sizeof comm->child_name, "%s", config->commName);
     return job_start(comm, JOB_SPLIT);
 }
 
@@ -348,8 +351,10 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *ptr, size_t nbytes, n
     if ((uintptr_t)ptr % NCCL_WIN_REQUIRED_ALIGNMENT || nbytes % NCCL_WIN_REQUIRED_ALIGNMENT ||
         flags != NCCL_WIN_COLL_SYMMETRIC)
         return ncclInvalidArgument;
+    if (comm->nwindows == MAX_WINDOWS)
+        return refuse("too many windows");
+    comm->windows[comm->nwindows++] = (struct window){ptr, (char *)ptr + nbytes};
     *window = (ncclWindow_t)ptr;
-    comm->nwindows++;
     rc = job_start(comm, JOB_WINDOW);
     ncclGetVersion(&version);
     return rc == ncclInProgress && version >= NCCL_VERSION(2, 28, 0) ? ncclSuccess : rc;
@@ -357,9 +362,37 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *ptr, size_t nbytes, n
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
 {
-    (void)window;
-    comm->nwindows--;
+    int i = 0;
+
+    while (i < comm->nwindows && comm->windows[i].begin != (char *)window)
+        i++;
+    if (i == comm->nwindows)
+        return ncclInvalidArgument;
+    comm->windows[i] = comm->windows[--comm->nwindows];
     return ready(comm);
+}
+
+static bool in_window(const struct ncclComm *comm, const void *ptr, size_t nbytes)
+{
+    const char *begin = ptr;
+
+    for (int i = 0; i < comm->nwindows; i++)
+        if (begin >= comm->windows[i].begin && begin + nbytes <= comm->windows[i].end)
+            return true;
+    return false;
+}
+
+/* Are both ends of a sum where NCCL's fast kernels need them? */
+static ncclResult_t check_windows(const struct ncclComm *comm, enum op_kind kind, const void *send,
+                                  const void *recv, size_t nbytes)
+{
+    size_t nsent = nbytes * (kind == OP_REDUCE_SCATTER ? (size_t)comm->nranks : 1);
+
+    if (!comm->faults.windows || !comm->of_gradients ||
+        (kind != OP_REDUCE_SCATTER && kind != OP_ALL_REDUCE) ||
+        (in_window(comm, send, nsent) && in_window(comm, recv, nbytes)))
+        return ncclSuccess;
+    return refuse("a sum outside of the communicator's windows");
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */
@@ -369,6 +402,8 @@ static ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, enum op_kind k
 {
     ncclResult_t rc = ready(comm);
 
+    if (rc == ncclSuccess)
+        rc = check_windows(comm, kind, send, recv, count * standin_type_nbytes(type));
     if (rc != ncclSuccess)
         return rc;
     struct op op = {.comm = comm, .send = send, .recv = recv, .seq = ++comm->nops};

@@ -18,6 +18,8 @@
  *     nosplit     a split never ends
  *     norevoke    communicators cannot be revoked, as in older versions
  *     nvls        a new communicator cannot bind the switch's multicast memory
+ *     windows     sums are refused whose buffers are not in windows of their communicator, if that
+ *                 is one for gradients (named "reduce", "outer reduce" or "replicate")
  *     window=R    the registration of a window ends with result R
  * NCCL_STANDIN_VERSION is the library's version (22809). A call that registers a window returns
  * ncclInProgress before 2.28, and ncclSuccess from 2.28 on, while the registration continues.
@@ -32,7 +34,7 @@
 
 #include "nccl.h"
 
-enum { MAX_RANKS = 16, SLOT_NBYTES = 96 << 10 };
+enum { MAX_RANKS = 16, MAX_WINDOWS = 64, SLOT_NBYTES = 96 << 10 };
 
 struct meeting {
     atomic_uint count, generation;
@@ -58,7 +60,7 @@ struct segment {
 struct faults {
     long stall, error, gpu;
     int error_result, init_result, window_result;
-    bool absent, nosplit, norevoke, slow, nvls;
+    bool absent, nosplit, norevoke, slow, nvls, windows;
 };
 
 enum job_kind { JOB_INIT, JOB_SPLIT, JOB_ENQUEUE, JOB_REVOKE, JOB_FINALIZE, JOB_WINDOW };
@@ -72,8 +74,14 @@ struct op {
     struct description is;
 };
 
+struct window {
+    char *begin, *end;
+};
+
 struct ncclComm {
     int rank, nranks, nwindows;
+    struct window windows[MAX_WINDOWS];
+    bool of_gradients;
     ncclUniqueId id;
     struct segment *segment;
     struct faults faults;
@@ -88,6 +96,7 @@ struct ncclComm {
     struct op op;
     cudaStream_t stream;
     ncclComm_t *child_out;
+    char child_name[32];
     const struct ncclComm *parent; /* while it is split off */
 };
 

@@ -8,7 +8,7 @@
 
 #include "fsdp/comm.h"
 
-#define FSDP_COMM_OPS_ABI 1
+#define FSDP_COMM_OPS_ABI 2
 
 /* The group as split by comm.c: index = group rank. Lives until the backend's destroy returned. */
 struct fsdp_comm_group {
@@ -49,6 +49,9 @@ struct fsdp_comm_ops {
     /* (optional) registered memory; comm.c falls back to the device's. */
     void *(*mem_alloc)(void *state, size_t nbytes, struct fsdp_err *err);
     void (*mem_free)(void *state, void *ptr);
+    /* (optional) registers memory that another communicator of this backend has allocated; mem_free
+     * then ends only the registration. */
+    int (*mem_share)(void *state, void *ptr, size_t nbytes, struct fsdp_err *err);
 };
 
 extern const struct fsdp_comm_ops fsdp_comm_self_ops, fsdp_comm_host_ops;
