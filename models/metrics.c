@@ -72,7 +72,7 @@ static int drop_later(const char *path, int64_t step, struct fsdp_err *err)
     int rc = FSDP_OK;
     FILE *from, *to = NULL;
 
-    if (stat(path, &st) || S_ISCHR(st.st_mode)) /* /dev/null or a terminal has no past */
+    if (stat(path, &st) || !S_ISREG(st.st_mode)) /* a pipe or a terminal has no past */
         return FSDP_OK;
     FSDP_TRY(fsdp_file_stream(&from, path, err));
     char *other = fsdp_sprintf(err, "%s.tmp", path);
@@ -96,6 +96,20 @@ static int drop_later(const char *path, int64_t step, struct fsdp_err *err)
     return rc;
 }
 
+/* A pipe is fine while somebody reads it; opening one that nobody reads would wait. */
+static int open_to_append(int *out, const char *path, struct fsdp_err *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+
+    if (fd < 0 && errno == ENXIO)
+        return fsdp_err_set(err, FSDP_EIO, "metrics: %s is a pipe or socket that nobody reads",
+                            path);
+    if (fd < 0 || fcntl(fd, F_SETFL, O_APPEND))
+        return fsdp_err_sys(err, errno, "metrics: %s", path);
+    *out = fd;
+    return FSDP_OK;
+}
+
 int metrics_open(struct metrics **out, const char *path, int64_t step, struct fsdp_err *err)
 {
     FSDP_TRY(make_parents(path, err));
@@ -103,15 +117,14 @@ int metrics_open(struct metrics **out, const char *path, int64_t step, struct fs
     struct metrics *metrics = fsdp_alloc(1, sizeof *metrics, "metrics", err);
     if (!metrics)
         return FSDP_ENOMEM;
-    metrics->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    metrics->fd = -1;
     metrics->path = fsdp_strdup(path, err);
-    if (metrics->fd < 0 || !metrics->path) {
-        int rc = metrics->fd < 0 ? fsdp_err_sys(err, errno, "metrics: %s", path) : FSDP_ENOMEM;
+    int rc = metrics->path ? open_to_append(&metrics->fd, path, err) : FSDP_ENOMEM;
+    if (rc)
         metrics_close(metrics);
-        return rc;
-    }
-    *out = metrics;
-    return FSDP_OK;
+    else
+        *out = metrics;
+    return rc;
 }
 
 void metrics_close(struct metrics *metrics)

@@ -67,8 +67,8 @@ for kind in pipe device socket; do
         ok $? "$keys"
     done
 done
-refuses "'pipe' is a pipe" fsdp-launch run.yaml log.metrics=pipe
-ok $? "log.metrics=pipe"
+refuses "pipe is a pipe or socket that nobody reads" fsdp-launch run.yaml log.metrics=pipe
+ok $? "log.metrics=pipe that nobody reads"
 rm model/config.json && mkfifo model/config.json
 refuses "config.json' is a pipe" fsdp-launch -n 2 run.yaml
 ok $? "a pipe as config.json, of two ranks"
