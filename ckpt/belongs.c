@@ -115,8 +115,8 @@ static unsigned places_of(const char *entry)
 {
     size_t name_nbytes;
     enum ckpt_leftover leftover = ckpt_leftover_of(&name_nbytes, entry);
-    bool has_uuid = ckpt_name_is_uuid(entry) ||
-                    (leftover && strlen(entry) > 36 && ckpt_name_is_uuid(entry + strlen(entry) - 36));
+    bool has_uuid = ckpt_name_is_uuid(entry) || (leftover && strlen(entry) > 36 &&
+                                                 ckpt_name_is_uuid(entry + strlen(entry) - 36));
     if (has_uuid || ckpt_step_of_name(entry) >= 0)
         return CKPT_PLACE_NATIVE;
     return leftover ? CKPT_PLACE_TEMP : CKPT_PLACE_OUTPUT;

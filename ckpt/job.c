@@ -2,6 +2,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dcp.h"
+#include "hf_names.h"
 #include "job.h"
 #include "tree.h"
 #include "workers.h"
@@ -118,6 +120,36 @@ static void drop_temp(struct ckpt_job *job)
     fsdp_free(journal);
 }
 
+/* Does this job write an object of that name to its output folder? */
+static bool is_written(const void *ctx, const struct ckpt_store_item *item)
+{
+    const struct ckpt_job *job = ctx;
+    for (int i = 0; i < job->nfiles; i++)
+        if (!strcmp(item->path, job->files[i].name))
+            return true;
+    for (int i = 0; i < job->ckpt->m.nextras; i++)
+        if (!strcmp(item->path, ckpt_path_base(job->ckpt->m.extras[i].path)))
+            return true;
+    return !strcmp(item->path, CKPT_HF_INDEX_NAME) || !strcmp(item->path, CKPT_DCP_METADATA_NAME);
+}
+
+/* A native output has a folder of its own; others lie where objects of others may lie, too. */
+static void drop_output(struct ckpt_job *job)
+{
+    struct ckpt_tree tree;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    if (job->args->output == CKPT_OUTPUT_NATIVE) {
+        ckpt_store_drop_tree(job->store, job->out);
+        return;
+    }
+    int rc = ckpt_tree_list(&tree, job->store, job->out, is_written, job, INT64_MAX / 2, &why);
+    if (rc == FSDP_OK)
+        rc = ckpt_tree_remove(&tree, job->out, &why);
+    if (rc && rc != FSDP_ENOTFOUND)
+        fsdp_log(FSDP_LOG_WARN, "what was written is left in '%s': %s", job->out, why.text);
+    ckpt_tree_free(&tree);
+}
+
 /* In a flat store: unless all is there and published, by a word whose answer was lost or by the
  * same command elsewhere, or that cannot be told. */
 static void drop_flat(struct ckpt_job *job)
@@ -127,7 +159,7 @@ static void drop_flat(struct ckpt_job *job)
         (ckpt_is_published(&published, job->store, job->final, NULL) ||
          (published && ckpt_job_is_published(job))))
         return;
-    ckpt_store_drop_tree(job->store, job->out);
+    drop_output(job);
     ckpt_store_drop_tree(job->store, job->temp);
 }
 

@@ -96,7 +96,8 @@ static int open_parent(int *out, const char **name, const char *path, struct fsd
     if (!parent)
         return FSDP_ENOMEM;
     *out = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = *out < 0 ? fsdp_err_sys(err, errno == ENOTDIR ? ENOENT : errno, "'%s'", path) : FSDP_OK;
+    int rc =
+        *out < 0 ? fsdp_err_sys(err, errno == ENOTDIR ? ENOENT : errno, "'%s'", path) : FSDP_OK;
     fsdp_free(parent);
     return rc;
 }
@@ -203,7 +204,8 @@ int posix_tree_walk(const char *path, ckpt_store_item_f *fn, void *ctx, struct f
     strcpy(w.at, path);
     FSDP_TRY(open_parent(&parent, &name, path, err));
     int failed = look(&w.parent, parent, "");
-    int rc = failed ? fsdp_err_sys(err, failed, "'%s'", path) : walk_object(&w, parent, name, 0, err);
+    int rc =
+        failed ? fsdp_err_sys(err, failed, "'%s'", path) : walk_object(&w, parent, name, 0, err);
     close(parent);
     return rc;
 }
@@ -277,8 +279,8 @@ static int remove_name(struct removal *r, int parent, const char *name,
     int failed = look(&object, parent, name);
     if (failed == ENOENT)
         return FSDP_OK;
-    if (!failed && (object.device != item->device || object.inode != item->inode ||
-                    object.kind != item->kind))
+    if (!failed &&
+        (object.device != item->device || object.inode != item->inode || object.kind != item->kind))
         return replaced(r->at, err);
     if (!failed && unlinkat(parent, name, 0))
         failed = errno;

@@ -53,18 +53,24 @@ static int sweep(void *ctx, const struct ckpt_remains *remains, struct fsdp_err 
 static int unpublish_flat(const struct retain *r, const char *folder, struct fsdp_err *err)
 {
     struct ckpt_tree tree = {0};
+    struct fsdp_err why = FSDP_ERR_INIT;
     char *attempt = NULL, *data = NULL;
     char *manifest = ckpt_path_join(folder, CKPT_MANIFEST_NAME, err);
     int rc = manifest ? ckpt_attempt_of(&attempt, r->ops, folder, err) : FSDP_ENOMEM;
-    if (rc == FSDP_OK && attempt && !(data = ckpt_path_join(folder, attempt, err)))
-        rc = FSDP_ENOMEM;
-    if (rc == FSDP_OK && data)
-        rc = ckpt_tree_list(&tree, r->ops, data, NULL, NULL, INT64_MAX / 2, err);
-    if (rc == FSDP_OK && data)
+    if (rc == FSDP_OK) /* another program may have put the data next to the manifest */
+        data = attempt ? ckpt_path_join(folder, attempt, err) : fsdp_strdup(folder, err);
+    if (rc == FSDP_OK)
+        rc = data ? ckpt_tree_list(&tree, r->ops, data, NULL, NULL, INT64_MAX / 2, &why)
+                  : FSDP_ENOMEM;
+    if (data && rc == FSDP_ENOTFOUND) /* its data is gone */
+        rc = FSDP_OK;
+    else if (data && rc)
+        fsdp_err_pass(err, rc, &why);
+    if (rc == FSDP_OK)
         rc = ckpt_tree_refuse(&tree, "removed", err);
     if (rc == FSDP_OK)
         rc = ckpt_store_remove(r->ops, manifest, err);
-    if (rc == FSDP_OK && data)
+    if (rc == FSDP_OK)
         rc = ckpt_tree_remove(&tree, data, err);
     ckpt_tree_free(&tree);
     fsdp_free(data);
@@ -95,18 +101,6 @@ static int unpublish_folder(const struct retain *r, const char *from, struct fsd
     return rc;
 }
 
-static int unpublish(const struct retain *r, const char *name, struct fsdp_err *err)
-{
-    struct fsdp_err why = FSDP_ERR_INIT;
-    char *folder = ckpt_path_join(r->root, name, err);
-    if (!folder)
-        return FSDP_ENOMEM;
-    int rc = r->ops->flat ? unpublish_flat(r, folder, &why) : unpublish_folder(r, folder, &why);
-    rc = tell_stays(r, folder, rc, &why, err);
-    fsdp_free(folder);
-    return rc;
-}
-
 /* Is it a folder of this root, and not a link to an archive or a mount? */
 static int is_folder(bool *out, const struct retain *r, const char *path, struct fsdp_err *err)
 {
@@ -115,6 +109,21 @@ static int is_folder(bool *out, const struct retain *r, const char *path, struct
     int rc = r->ops->flat ? FSDP_OK : ckpt_tree_kind(&kind, r->ops, path, &why);
     *out = rc == FSDP_OK && kind == CKPT_STORE_FOLDER;
     return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
+}
+
+static int unpublish(const struct retain *r, const char *name, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    char *folder = ckpt_path_join(r->root, name, err);
+    if (!folder)
+        return FSDP_ENOMEM;
+    bool is;
+    int rc = is_folder(&is, r, folder, &why);
+    if (rc == FSDP_OK && is)
+        rc = r->ops->flat ? unpublish_flat(r, folder, &why) : unpublish_folder(r, folder, &why);
+    rc = tell_stays(r, folder, rc, &why, err);
+    fsdp_free(folder);
+    return rc;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -153,8 +162,8 @@ int ckpt_retain(const char *root, int keep, ckpt_stays_f *stays, void *ctx, stru
     if (rc == FSDP_OK)
         rc = ckpt_remains_each(r.ops, root, CKPT_STALE_SECONDS, sweep, &r, err);
     if (rc == FSDP_OK)
-        rc = ckpt_store_sweep(&nuploads, r.ops, root, (int64_t)time(NULL) - CKPT_STALE_UPLOAD_SECONDS,
-                              false, err);
+        rc = ckpt_store_sweep(&nuploads, r.ops, root,
+                              (int64_t)time(NULL) - CKPT_STALE_UPLOAD_SECONDS, false, err);
     ckpt_names_free(&published);
     ckpt_names_free(&all);
     return rc;

@@ -276,8 +276,9 @@ static int s3_walk(const char *path, ckpt_store_item_f *fn, void *ctx, struct fs
     if (rc == FSDP_OK && rc_head && !list.nentries)
         rc = fsdp_err_set(err, FSDP_ENOTFOUND, "'%s': no such object", path);
     if (rc == FSDP_OK && !rc_head)
-        rc = fn(ctx, &(struct ckpt_store_item){.path = "", .nbytes = call.length,
-                                               .mtime = call.mtime}, &enter, err);
+        rc = fn(ctx,
+                &(struct ckpt_store_item){.path = "", .nbytes = call.length, .mtime = call.mtime},
+                &enter, err);
     for (size_t i = 0; rc == FSDP_OK && i < list.nentries; i++) {
         const struct ckpt_s3_entry *entry = &list.entries[i];
         struct ckpt_store_item item = {.path = entry->key + list.prefix_nbytes,

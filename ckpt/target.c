@@ -96,8 +96,8 @@ static int refuse_file(const struct ckpt *ckpt, const char *path, const char *fi
         return FSDP_OK;
     strcpy(last, real);
     if (is_above(out, real))
-        return fsdp_err_set(err, FSDP_EINVAL, "input '%s' has files in the output '%s'",
-                            ckpt->path, final);
+        return fsdp_err_set(err, FSDP_EINVAL, "input '%s' has files in the output '%s'", ckpt->path,
+                            final);
     return FSDP_OK;
 }
 

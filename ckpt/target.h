@@ -18,7 +18,7 @@ int ckpt_target_refuse_input(const struct ckpt *ckpt, const char *final,
 struct ckpt_target {
     const struct ckpt_store_ops *store;
     const char *path;
-    enum ckpt_place place; /* what it must be: NATIVE, HF (one file, too) or DCP */
+    enum ckpt_place place;              /* what it must be: NATIVE, HF (one file, too) or DCP */
     const struct ckpt_manifest *extras; /* names of files that the new output has, too, belong */
 };
 /* Refuses to replace what is there, unless it is nothing (no entry, no byte), or a checkpoint or

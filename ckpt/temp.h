@@ -24,8 +24,8 @@ struct ckpt_temp {
 int ckpt_temp_check_name(const char *final, struct fsdp_err *err);
 /* A folder's name. */
 char *ckpt_temp_name(const char *final, uint64_t key, struct fsdp_err *err);
-/* Makes a folder, with its parents, in or as a temporary folder; one of an earlier run is fine, a link
- * in its place is not. */
+/* Makes a folder, with its parents, in or as a temporary folder; one of an earlier run is fine, a
+ * link in its place is not. */
 int ckpt_temp_mkdir(const struct ckpt_store_ops *store, const char *path, struct fsdp_err *err);
 /* FSDP_EEXIST if another process has it open. */
 int ckpt_temp_journal(struct ckpt_journal *out, const struct ckpt_temp *temp, struct fsdp_err *err);

@@ -126,13 +126,13 @@ int ckpt_tree_refuse(const struct ckpt_tree *tree, const char *action, struct fs
     if (tree->nforeign > CKPT_TREE_FOREIGN_SHOWN)
         ckpt_text_printf(&text, " and %llu more",
                          (unsigned long long)tree->nforeign - CKPT_TREE_FOREIGN_SHOWN);
-    int rc = text.failed ? fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", tree->path)
-                         : fsdp_err_set(err, FSDP_EEXIST,
-                                        "'%s' is not %s: it holds %s, which %s not belong to a "
-                                        "checkpoint; move %s away first",
-                                        tree->path, action, text.data,
-                                        tree->nforeign == 1 ? "does" : "do",
-                                        tree->nforeign == 1 ? "it" : "them");
+    int rc = text.failed
+                 ? fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", tree->path)
+                 : fsdp_err_set(err, FSDP_EEXIST,
+                                "'%s' is not %s: it holds %s, which %s not belong to a "
+                                "checkpoint; move %s away first",
+                                tree->path, action, text.data, tree->nforeign == 1 ? "does" : "do",
+                                tree->nforeign == 1 ? "it" : "them");
     ckpt_text_free(&text);
     return rc;
 }

@@ -200,8 +200,7 @@ static void retain(struct train_stage *s)
         memcpy(steps, s->kept, nkept * sizeof *steps);
         steps[nkept] = s->flushing_step;
         steps[nkept + 1] = s->pending;
-        if (ckpt_staged_retain(s->folder, steps, (int)nkept + 2, train_stays_tell, &s->stays,
-                               &err))
+        if (ckpt_staged_retain(s->folder, steps, (int)nkept + 2, train_stays_tell, &s->stays, &err))
             fsdp_log(FSDP_LOG_WARN, "old staged checkpoints stay: %s", err.text);
     }
     fsdp_free(steps);

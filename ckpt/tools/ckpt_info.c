@@ -303,17 +303,17 @@ static void gc_item(void *ctx, const struct ckpt_gc_item *item)
     if (item->stays)
         gc->first = gc->first ? gc->first : strdup(item->stays);
     if (gc->items)
-        json_array_append_new(
-            gc->items, json_pack("{s:o, s:s, s:I, s:I, s:b, s:o?}", "path",
-                                 tool_json_text(item->path), "what", item->what, "nbytes",
-                                 (json_int_t)item->nbytes, "age_s", (json_int_t)item->age_s,
-                                 "removed", item->is_old && !item->stays && !gc->dry_run, "stays",
-                                 item->stays ? tool_json_text(item->stays) : NULL));
+        json_array_append_new(gc->items,
+                              json_pack("{s:o, s:s, s:I, s:I, s:b, s:o?}", "path",
+                                        tool_json_text(item->path), "what", item->what, "nbytes",
+                                        (json_int_t)item->nbytes, "age_s", (json_int_t)item->age_s,
+                                        "removed", item->is_old && !item->stays && !gc->dry_run,
+                                        "stays", item->stays ? tool_json_text(item->stays) : NULL));
     else if (!gc->tool->quiet)
         printf("%-12s %s  %s, untouched for %s: it %s%s\n",
                !item->is_old || item->stays ? "stays"
-               : gc->dry_run ? "would go"
-                             : "removed",
+               : gc->dry_run                ? "would go"
+                                            : "removed",
                tool_shown(item->path), tool_nbytes(item->nbytes), age_text(item->age_s), item->what,
                item->stays    ? ", and holds what does not belong to a checkpoint"
                : item->is_old ? ""

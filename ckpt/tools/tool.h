@@ -88,7 +88,7 @@ enum {
     "      --heads QxK          attention heads of queries and of keys, for maps that\n"           \
     "                           need them (default: from config.json)\n"                           \
     "      --overwrite          replace an existing output of the same kind that\n"                \
-    "                           holds nothing else\n"                                               \
+    "                           holds nothing else\n"                                              \
     "      --dry-run            print the plan, write nothing\n"
 /* What all tools take as CHECKPOINT. */
 #define TOOL_CHECKPOINT_HELP                                                                       \

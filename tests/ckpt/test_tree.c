@@ -78,7 +78,7 @@ static bool home_stays(void)
 
 static void test_links(void)
 {
-    static const char *const places[] = {TOP "/model/" SHARD, TOP "/model", TOP "/hf",
+    static const char *const places[] = {TOP "/model/" SHARD,  TOP "/model",          TOP "/hf",
                                          TOP "/manifest.json", TOP "/hf/config.json", TOP};
     static const char *const targets[] = {"home", "home/papers/thesis", "nowhere", TOP, "."};
     int nbad = 0, nlinks = 0;
@@ -101,17 +101,18 @@ static void test_links(void)
        nlinks);
     begin();
     ok(symlink(at("home"), at(TOP "/mine")) == 0 &&
-           ckpt_store_remove_tree(ops, at(TOP), &err) == FSDP_EEXIST && strstr(err.text, "'mine'") &&
-           is_there(TOP "/model/" SHARD) && is_there(TOP "/mine") && home_stays(),
+           ckpt_store_remove_tree(ops, at(TOP), &err) == FSDP_EEXIST &&
+           strstr(err.text, "'mine'") && is_there(TOP "/model/" SHARD) && is_there(TOP "/mine") &&
+           home_stays(),
        "a link of another name stops the removal: %s", err.text);
 }
 
 static void test_foreign(void)
 {
     struct ckpt_tree tree;
-    static const char *const names[] = {TOP "/model/mine.py", TOP "/notes.txt", TOP "/model/x/y",
-                                        TOP "/model/shard-1.safetensors", TOP "/journal",
-                                        TOP "/hf/.hidden", TOP "/hf/a/b", TOP "/out/journal"};
+    static const char *const names[] = {
+        TOP "/model/mine.py", TOP "/notes.txt",  TOP "/model/x/y", TOP "/model/shard-1.safetensors",
+        TOP "/journal",       TOP "/hf/.hidden", TOP "/hf/a/b",    TOP "/out/journal"};
     size_t nnames = sizeof names / sizeof names[0];
     int nbad = 0;
     for (size_t i = 0; i < nnames; i++) {
@@ -149,8 +150,9 @@ static void test_manifest(void)
     struct ckpt_tree tree;
     char other[700];
     ok(fake_save(at("ck"), 3, 2, 1, 5) == 0, "a checkpoint");
-    snprintf(other, sizeof other, "%s", at("ck/step-00000003/model/shard-00007-model-00001-of-00001"
-                                           ".safetensors"));
+    snprintf(other, sizeof other, "%s",
+             at("ck/step-00000003/model/shard-00007-model-00001-of-00001"
+                ".safetensors"));
     ckpt_store_put(ops, other, "x", 1, false, NULL);
     ok(ckpt_store_remove_tree(ops, at("ck/step-00000003"), &err) == FSDP_EEXIST &&
            strstr(err.text, "shard-00007") && is_there("ck/step-00000003/manifest.json"),
@@ -335,8 +337,8 @@ static void test_kills(void)
         bool foreign = ckpt_store_put(ops, at(path), "x", 1, false, NULL) == FSDP_OK;
         if (foreign) {
             nstopped++;
-            nbad += ckpt_gc(&result, at("gone"), &args, &err) || result.nstay != 1 ||
-                    !is_there(path);
+            nbad +=
+                ckpt_gc(&result, at("gone"), &args, &err) || result.nstay != 1 || !is_there(path);
             ckpt_store_remove(ops, at(path), NULL);
         }
         nbad += ckpt_gc(&result, at("gone"), &args, &err) || count_entries(at("gone"), "") != 0;

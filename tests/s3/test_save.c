@@ -63,7 +63,8 @@ static void test_save(void)
                                   .compress = CKPT_COMPRESS_AUTO};
     ok(ranks_run(3, 1, 120, fake_save_rank, &compressed, NULL) == 0 && fake_holds(root, 7),
        "three ranks save the next, the newest of the root");
-    ok(ckpt_retain(root, 1, NULL, NULL, &err) == FSDP_OK && has_names(root, 1) && fake_holds(root, 7),
+    ok(ckpt_retain(root, 1, NULL, NULL, &err) == FSDP_OK && has_names(root, 1) &&
+           fake_holds(root, 7),
        "the older one goes: %s", err.text);
 }
 

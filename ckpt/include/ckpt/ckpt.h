@@ -164,17 +164,17 @@ void ckpt_flushing_limit(struct ckpt_saving *flushing, double seconds);
 
 /* Removes all but the newest `keep` published checkpoints of root (0 keeps all), and leftovers of
  * saves that never finished: those untouched for an hour, since a younger one may still be written
- * by another job. Unpublishes first. A symbolic link in the place of a checkpoint is neither counted
- * nor removed. A checkpoint that holds a file that its manifest does not list stays and is reported
- * (NULL is allowed); the others go. Local: call on one rank. */
+ * by another job. Unpublishes first. A symbolic link in the place of a checkpoint is neither
+ * counted nor removed. A checkpoint that holds a file that its manifest does not list stays and is
+ * reported (NULL is allowed); the others go. Local: call on one rank. */
 int ckpt_retain(const char *root, int keep, ckpt_stays_f *stays, void *ctx, struct fsdp_err *err);
 
 /* What saves, removals and tools left that never ended. */
 struct ckpt_gc_item {
     const char *path, *what; /* what: "was never finished", ... */
     uint64_t nbytes;
-    int64_t age_s; /* since anything in it was touched */
-    bool is_old;   /* removed, or would be; else it may be being written, and stays */
+    int64_t age_s;     /* since anything in it was touched */
+    bool is_old;       /* removed, or would be; else it may be being written, and stays */
     const char *stays; /* old, but not removed: why; NULL: none */
 };
 typedef void ckpt_gc_f(void *ctx, const struct ckpt_gc_item *item);
