@@ -344,27 +344,11 @@ static const struct ckpt_pk *path_find(const struct reader *r, const struct ckpt
     return NULL;
 }
 
-/* Keeps a tensor's name and why it cannot be read. */
 static int unread_add(struct ckpt *ckpt, const struct ckpt_dcp_name *name,
                       const struct fsdp_err *why, struct fsdp_err *err)
 {
-    struct ckpt_unread *grown =
-        fsdp_alloc_grow(ckpt->unread, (size_t)ckpt->nunread, &ckpt->max_unread, sizeof *grown,
-                        "unreadable tensors", err);
-    if (!grown)
-        return FSDP_ENOMEM;
-    ckpt->unread = grown;
-    struct ckpt_unread *mine = &grown[ckpt->nunread++];
-    *mine = (struct ckpt_unread){.why = NULL};
-    mine->tensor.role = name->role;
-    mine->tensor.kind = name->role == CKPT_ROLE_MODEL ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM;
-    mine->tensor.tensor.name = fsdp_strdup(ckpt_dcp_name_here(name), err);
-    mine->tensor.stored = fsdp_strdup(name->stored, err);
-    mine->why = fsdp_strdup(why->text, err);
-    if (!mine->tensor.tensor.name || !mine->tensor.stored || !mine->why)
-        return FSDP_ENOMEM;
-    fsdp_log(FSDP_LOG_WARN, "%s", why->text);
-    return FSDP_OK;
+    return ckpt_unread_add(ckpt, ckpt_dcp_name_here(name), name->stored, name->role, why->text,
+                           err);
 }
 
 static int tensor_add(struct reader *r, const struct ckpt_dcp_name *name,

@@ -247,6 +247,12 @@ static int parts_take(struct ckpt *ckpt, const struct ckpt_st_header *headers,
 {
     struct ckpt_layout *layout = &ckpt->m.layout;
     struct fsdp_tensor tensor;
+    for (size_t i = 0; i < count; i++) {
+        const char *name = parts[i].entry->name;
+        const char *why = ckpt_st_why(&headers[parts[i].file], parts[i].entry);
+        if (why)
+            return ckpt_unread_add(ckpt, name, name, CKPT_ROLE_MODEL, why, err);
+    }
     FSDP_TRY(whole_shape(&tensor, ckpt, parts, count, err));
     for (size_t i = 1; i < count; i++)
         if (!headers[parts[i].file].sharded || !headers[parts[i - 1].file].sharded)
@@ -312,7 +318,7 @@ static int scalars_take(struct ckpt *ckpt, const char *name, struct fsdp_err *er
         const struct ckpt_st_entry *entry = &header.entries[i];
         int at = ckpt_layout_find(layout, entry->name);
         const struct fsdp_tensor *tensor = at < 0 ? NULL : &layout->tensors[at].tensor;
-        if (!tensor || entry->ndim || tensor->ndim || entry->dtype != tensor->dtype)
+        if (!tensor || entry->why || entry->ndim || tensor->ndim || entry->dtype != tensor->dtype)
             continue;
         if (!added)
             rc = ckpt_layout_add_file(layout, file, st.nbytes, err);

@@ -87,11 +87,14 @@ static int refuse_strays(const struct ckpt *ckpt, const char *kind, struct fsdp_
 }
 
 /* `*at`: the tensor found last; in and out. */
-static int entry_take(struct ckpt *ckpt, int file, const struct ckpt_st_entry *entry, int *at,
-                      struct fsdp_err *err)
+static int entry_take(struct ckpt *ckpt, int file, const struct ckpt_st_header *header, int index,
+                      int *at, struct fsdp_err *err)
 {
     struct ckpt_layout *layout = &ckpt->m.layout;
     const char *path = layout->files[file].path;
+    const struct ckpt_st_entry *entry = &header->entries[index];
+    if (entry->why)
+        return fsdp_err_set(err, FSDP_ECORRUPT, "%s", ckpt_st_why(header, entry));
 
     *at = ckpt_layout_find_near(layout, entry->name, *at + 1);
     if (*at < 0)
@@ -177,7 +180,7 @@ int ckpt_native_open(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(ckpt_layout_reserve_pieces(&ckpt->m.layout, npieces, err), out);
     for (int i = 0, at = -1; i < nfiles; i++)
         for (int k = 0; k < headers[i].nentries; k++)
-            FSDP_TRY_GOTO(entry_take(ckpt, i, &headers[i].entries[k], &at, err), out);
+            FSDP_TRY_GOTO(entry_take(ckpt, i, &headers[i], k, &at, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
     rc = extras_place(ckpt, err);
 out:

@@ -306,7 +306,7 @@ static int check_name(const struct ckpt_job *job, const char *name, struct fsdp_
         return FSDP_OK;
     return fsdp_err_set(
         err, FSDP_EINVAL,
-        "'%s': tensor '%s' cannot be stored: %s; rename it (--map), or leave it out "
+        "'%s': tensor '%.200s' cannot be stored: %s; rename it (--map), or leave it out "
         "(--exclude)",
         job->ckpt->path, name, wrong);
 }

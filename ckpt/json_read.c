@@ -542,11 +542,13 @@ bool ckpt_json_read_dims(struct ckpt_json_reader *r, uint64_t *dims, int *ndim)
         return false;
     while (read_item(r)) {
         uint64_t value;
-        fine &= ckpt_json_read_u64(r, &value) && *ndim < FSDP_MAX_DIMS;
-        if (fine)
-            dims[(*ndim)++] = value;
+        fine &= ckpt_json_read_u64(r, &value);
+        if (fine && *ndim < FSDP_MAX_DIMS)
+            dims[*ndim] = value;
+        ++*ndim;
     }
-    return fine && !r->rc;
+    *ndim = fine ? *ndim : 0;
+    return fine && *ndim <= FSDP_MAX_DIMS && !r->rc;
 }
 
 bool ckpt_json_read_hex(struct ckpt_json_reader *r, uint64_t *out, int ndigits)

@@ -61,7 +61,8 @@ bool ckpt_json_read_key(struct ckpt_json_reader *r, struct ckpt_json_text *key);
 bool ckpt_json_read_text(struct ckpt_json_reader *r, struct ckpt_json_text *out);
 /* An integer that is not negative. */
 bool ckpt_json_read_u64(struct ckpt_json_reader *r, uint64_t *out);
-/* An array of at most FSDP_MAX_DIMS of those. */
+/* An array of at most FSDP_MAX_DIMS of those. False with *ndim above that: it has more; with any
+ * other *ndim: it is no such array. */
 bool ckpt_json_read_dims(struct ckpt_json_reader *r, uint64_t *dims, int *ndim);
 /* A text of exactly ndigits lower-case hexadecimal digits. */
 bool ckpt_json_read_hex(struct ckpt_json_reader *r, uint64_t *out, int ndigits);

@@ -359,6 +359,27 @@ static int find_contained(const struct ckpt *ckpt, const char *name)
     return found ? ckpt->contained[low] : -1;
 }
 
+int ckpt_unread_add(struct ckpt *ckpt, const char *name, const char *stored, enum ckpt_role role,
+                    const char *why, struct fsdp_err *err)
+{
+    struct ckpt_unread *grown =
+        fsdp_alloc_grow(ckpt->unread, (size_t)ckpt->nunread, &ckpt->max_unread, sizeof *grown,
+                        "unreadable tensors", err);
+    if (!grown)
+        return FSDP_ENOMEM;
+    ckpt->unread = grown;
+    struct ckpt_unread *mine = &grown[ckpt->nunread++];
+    *mine = (struct ckpt_unread){.why = fsdp_strdup(why, err)};
+    mine->tensor.role = role;
+    mine->tensor.kind = role == CKPT_ROLE_MODEL ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM;
+    mine->tensor.tensor.name = fsdp_strdup(name, err);
+    mine->tensor.stored = fsdp_strdup(stored, err);
+    if (!mine->tensor.tensor.name || !mine->tensor.stored || !mine->why)
+        return FSDP_ENOMEM;
+    fsdp_log(FSDP_LOG_WARN, "%s", why);
+    return FSDP_OK;
+}
+
 const char *ckpt_unread_why(const struct ckpt *ckpt, const char *name)
 {
     for (int i = 0; i < ckpt->nunread; i++)

@@ -15,6 +15,7 @@ void ckpt_st_header_free(struct ckpt_st_header *header)
     fsdp_free(header->entries);
     fsdp_free(header->names);
     fsdp_free(header->logical_names);
+    fsdp_free(header->whys);
     memset(header, 0, sizeof *header);
 }
 
@@ -51,34 +52,50 @@ static void entry_read(struct raw_entry *out, struct ckpt_json_reader *r)
     }
 }
 
-/* Exactly the container's names: fsdp_dtype_parse is more generous. */
-static int dtype_parse(enum fsdp_dtype *out, const struct raw_entry *raw, const char *path,
-                       const char *name, struct fsdp_err *err)
+/* Exactly the container's names: fsdp_dtype_parse is more generous. False: unknown. */
+static bool dtype_parse(enum fsdp_dtype *out, const struct ckpt_json_text *text)
 {
-    for (int i = 0; raw->has_dtype && i < FSDP_NDTYPES; i++) {
-        if (ckpt_json_text_is(&raw->dtype, fsdp_dtype_name((enum fsdp_dtype)i))) {
+    for (int i = 0; i < FSDP_NDTYPES; i++) {
+        if (ckpt_json_text_is(text, fsdp_dtype_name((enum fsdp_dtype)i))) {
             *out = (enum fsdp_dtype)i;
-            return FSDP_OK;
+            return true;
         }
     }
-    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s', tensor '%s': unknown dtype '%.*s'", path,
-                        name, raw->has_dtype ? text_len(&raw->dtype) : 6,
-                        raw->has_dtype ? raw->dtype.data : "(none)");
+    return false;
 }
 
-static int entry_parse(struct ckpt_st_entry *out, const struct raw_entry *raw, uint64_t data_nbytes,
-                       const char *path, const char *name, struct fsdp_err *err)
+/* Adds to `whys` why an entry cannot be read, if it cannot. */
+static void why_find(struct ckpt_text *whys, const struct raw_entry *raw, const char *path,
+                     const char *name)
+{
+    enum fsdp_dtype dtype;
+    if (strlen(name) > CKPT_MAX_NAME_NBYTES)
+        ckpt_text_printf(
+            whys, "'%s': tensor '%.64s...' has a name of %zu bytes; at most %d are supported", path,
+            name, strlen(name), CKPT_MAX_NAME_NBYTES);
+    else if (!dtype_parse(&dtype, &raw->dtype))
+        ckpt_text_printf(whys, "'%s', tensor '%s': unknown dtype '%.*s'", path, name,
+                         text_len(&raw->dtype), raw->dtype.data);
+    else if (!raw->has_shape && raw->ndim > FSDP_MAX_DIMS)
+        ckpt_text_printf(whys, "'%s': tensor '%s' has %d dimensions; at most %d are supported",
+                         path, name, raw->ndim, FSDP_MAX_DIMS);
+}
+
+static int entry_parse(struct ckpt_st_entry *out, struct ckpt_text *whys,
+                       const struct raw_entry *raw, uint64_t data_nbytes, const char *path,
+                       const char *name, struct fsdp_err *err)
 {
     uint64_t begin = raw->range[0], end = raw->range[1];
     struct fsdp_tensor tensor = {.name = name, .ndim = raw->ndim};
     struct fsdp_err why = FSDP_ERR_INIT;
+    size_t nbytes = whys->nbytes;
 
     if (!raw->is_object)
         return BAD("'%s', tensor '%s': its entry is not an object", path, name);
-    FSDP_TRY(dtype_parse(&tensor.dtype, raw, path, name, err));
-    if (!raw->has_shape)
-        return BAD("'%s', tensor '%s': shape is not a list of at most %d sizes", path, name,
-                   FSDP_MAX_DIMS);
+    if (!raw->has_dtype)
+        return BAD("'%s', tensor '%s': it has no dtype", path, name);
+    if (!raw->has_shape && raw->ndim <= FSDP_MAX_DIMS)
+        return BAD("'%s', tensor '%s': shape is not a list of sizes", path, name);
     if (!raw->has_range)
         return BAD("'%s', tensor '%s': data_offsets are not two positions", path, name);
     if (begin > end || end > data_nbytes)
@@ -86,6 +103,16 @@ static int entry_parse(struct ckpt_st_entry *out, const struct raw_entry *raw, u
                    "bytes of data: truncated?",
                    path, name, (unsigned long long)begin, (unsigned long long)end,
                    (unsigned long long)data_nbytes);
+    *out = (struct ckpt_st_entry){.pos = begin, .nbytes = end - begin};
+    why_find(whys, raw, path, name);
+    if (whys->failed)
+        return fsdp_err_set(err, FSDP_ENOMEM, "'%s': header: out of memory", path);
+    if (whys->nbytes > nbytes) {
+        ckpt_text_add(whys, "", 1);
+        out->why = nbytes + 1;
+        return FSDP_OK;
+    }
+    dtype_parse(&tensor.dtype, &raw->dtype);
     memcpy(tensor.shape, raw->shape, (size_t)raw->ndim * sizeof *tensor.shape);
     if (fsdp_tensor_check(&tensor, &why))
         return BAD("'%s': %s", path, why.text);
@@ -93,8 +120,8 @@ static int entry_parse(struct ckpt_st_entry *out, const struct raw_entry *raw, u
     if (need != end - begin)
         return BAD("'%s', tensor '%s': dtype and shape need %llu bytes, data_offsets hold %llu",
                    path, name, (unsigned long long)need, (unsigned long long)(end - begin));
-    *out = (struct ckpt_st_entry){
-        .dtype = tensor.dtype, .ndim = tensor.ndim, .pos = begin, .nbytes = end - begin};
+    out->dtype = tensor.dtype;
+    out->ndim = tensor.ndim;
     memcpy(out->shape, tensor.shape, sizeof out->shape);
     return FSDP_OK;
 }
@@ -243,7 +270,8 @@ static int places_read(struct places *p, struct ckpt_json_reader *r, struct fsdp
         FSDP_TRY(entry_find(&at, p, &key, err));
         if (at < 0)
             continue;
-        FSDP_TRY(place_parse(&p->header->entries[at], &raw, p->path, err));
+        if (!p->header->entries[at].why)
+            FSDP_TRY(place_parse(&p->header->entries[at], &raw, p->path, err));
         if (raw.has_name)
             FSDP_TRY(name_take(p, at, &raw, err));
         p->placed[at] = true;
@@ -260,7 +288,7 @@ static int places_finish(struct places *p, struct fsdp_err *err)
         return fsdp_err_set(err, FSDP_ENOMEM, "'%s': header names: out of memory", p->path);
     for (int i = 0; i < header->nentries; i++) {
         struct ckpt_st_entry *entry = &header->entries[i];
-        if (!p->placed[i])
+        if (!p->placed[i] && !entry->why)
             return BAD("'%s', tensor '%s': DCP_SHARDING_INFO has no saved_offsets of %d dimensions",
                        p->path, entry->name, entry->ndim);
         if (p->names[i])
@@ -355,7 +383,7 @@ static int tile(struct ckpt_st_header *out, uint64_t data_nbytes, const char *pa
 struct building {
     struct ckpt_st_header *header;
     size_t max_entries;
-    struct ckpt_text names;
+    struct ckpt_text names, whys;
 };
 
 /* Room for one more entry. With the first, whose bytes begin at `first`, comes room for all that
@@ -392,8 +420,6 @@ static int entry_take(struct building *b, struct ckpt_json_reader *r,
     struct raw_entry raw;
     size_t at = b->names.nbytes;
 
-    if (key->nbytes > CKPT_MAX_NAME_NBYTES)
-        return BAD("'%s': a tensor's name has %zu bytes", path, key->nbytes);
     ckpt_text_add(&b->names, key->data, key->nbytes);
     ckpt_text_add(&b->names, "", 1);
     if (b->names.failed)
@@ -402,7 +428,7 @@ static int entry_take(struct building *b, struct ckpt_json_reader *r,
     if (r->rc)
         return r->rc;
     struct ckpt_st_entry entry;
-    FSDP_TRY(entry_parse(&entry, &raw, data_nbytes, path, b->names.data + at, err));
+    FSDP_TRY(entry_parse(&entry, &b->whys, &raw, data_nbytes, path, b->names.data + at, err));
     if (header->nentries == CKPT_MAX_TENSORS)
         return BAD("'%s' lists more than %d tensors", path, CKPT_MAX_TENSORS);
     FSDP_TRY(entries_grow(b, r, begin, err));
@@ -422,6 +448,8 @@ static int root_parse(struct building *b, struct ckpt_json_reader *r, uint64_t d
                          ? metadata_read(&info, r, path, err)
                          : entry_take(b, r, &key, data_nbytes, path, err));
     FSDP_TRY(r->rc);
+    header->whys = b->whys.data;
+    b->whys = (struct ckpt_text){0};
     const char *name = header->names = b->names.data;
     b->names = (struct ckpt_text){0};
     for (int i = 0; i < header->nentries; i++, name += strlen(name) + 1)
@@ -446,6 +474,7 @@ int ckpt_st_parse(struct ckpt_st_header *out, const char *json, size_t json_nbyt
     int rc = root_parse(&b, &r, file_nbytes - out->header_nbytes, path, err);
     rc = ckpt_json_read_end(&r, rc);
     ckpt_text_free(&b.names);
+    ckpt_text_free(&b.whys);
     if (rc)
         ckpt_st_header_free(out);
     return rc;
@@ -551,7 +580,7 @@ int ckpt_st_format(char **out, size_t *out_nbytes, struct ckpt_st_entry *entries
     for (int i = 0; i < nentries; i++) {
         const char *wrong = ckpt_tensor_name_wrong(entries[i].name, false);
         if (wrong)
-            return fsdp_err_set(err, FSDP_EINVAL, "tensor '%s' cannot be stored: %s",
+            return fsdp_err_set(err, FSDP_EINVAL, "tensor '%.200s' cannot be stored: %s",
                                 entries[i].name, wrong);
         entries[i].nbytes = fsdp_dtype_nbytes(entries[i].dtype);
         for (int d = 0; d < entries[i].ndim; d++)

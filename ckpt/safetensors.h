@@ -22,6 +22,7 @@ struct ckpt_st_entry {
     bool has_global_shape;
     uint64_t pos; /* first byte, from the start of the file */
     uint64_t nbytes;
+    size_t why; /* 0: it can be read; else ckpt_st_why has the reason, and ndim is 0 */
 };
 
 struct ckpt_st_header {
@@ -31,10 +32,19 @@ struct ckpt_st_header {
     struct ckpt_st_entry *entries; /* in the order of their bytes */
     char *names;                   /* what entries' names point into */
     char *logical_names;           /* or this, where they have a logical_fqn */
+    char *whys;                    /* why some cannot be read; NULL: all can */
 };
+/* Why the tensor cannot be read: its dtype, its number of dimensions or its name is not supported.
+ * NULL if it can. */
+static inline const char *ckpt_st_why(const struct ckpt_st_header *header,
+                                      const struct ckpt_st_entry *entry)
+{
+    return entry->why ? header->whys + entry->why - 1 : NULL;
+}
 
 /* Proves what it returns: data ranges tile the rest of the file, sizes fit dtypes and shapes, boxes
- * lie inside their tensors. `path` is for error texts. */
+ * lie inside their tensors. Of a tensor that cannot be read (ckpt_st_why) only the range is proved.
+ * `path` is for error texts. */
 int ckpt_st_parse(struct ckpt_st_header *out, const char *json, size_t json_nbytes,
                   uint64_t file_nbytes, const char *path, struct fsdp_err *err);
 /* Also of a compressed file, by its name. */

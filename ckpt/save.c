@@ -28,7 +28,7 @@
 static int check_name(const char *unit, const char *name, struct fsdp_err *err)
 {
     const char *wrong = ckpt_tensor_name_wrong(name, false);
-    return wrong ? fsdp_err_set(err, FSDP_EINVAL, "unit '%s': tensor '%s' cannot be stored: %s",
+    return wrong ? fsdp_err_set(err, FSDP_EINVAL, "unit '%s': tensor '%.200s' cannot be stored: %s",
                                 unit, name, wrong)
                  : FSDP_OK;
 }

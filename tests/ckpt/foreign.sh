@@ -68,6 +68,13 @@ ln -s cache/snapshots/main latest
 run 0 ckpt-merge latest -o cached2 && cmp -s cached2/config.json $llama/config.json
 ok $? "also where the folder itself is reached through a link"
 
+mkdir strange
+header='{"odd":{"dtype":"F4","shape":[8],"data_offsets":[0,4]},"d9":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[4,8]},"w":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}}'
+printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s\\0\\0\\200\\077\\0\\0\\200\\077\\0\\0\\200\\077" "$header" >strange/model.safetensors
+run 1 ckpt-merge strange -o odd5 && says "tensor 'odd': unknown dtype 'F4'" && says "'d9' has 9 dimensions" && says "exclude it" &&
+    ! [ -e odd5 ] && run 0 ckpt-merge strange -o odd5 --exclude odd --exclude d9 && [ "$(names odd5)" = "w " ] && run 0 ckpt-info strange
+ok $? "one tensor of an unknown dtype or of nine dimensions leaves the others readable"
+
 mkdir broken
 cp $llama/model.safetensors broken/
 echo '{"torch_dtype": "float32", ' >broken/config.json

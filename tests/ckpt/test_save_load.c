@@ -310,6 +310,48 @@ static int forgetful_rank(struct fsdp_oob *oob, const struct fsdp_node_map *node
     return rc == FSDP_ECORRUPT && strstr(err.text, "model.layers.0.conv") ? 0 : 1;
 }
 
+/* Names that no reader takes: of a tensor, and of what the optimizer keeps for it. */
+static void test_names(void)
+{
+    enum { MOST = 1024 };
+    char dir[300], longest[MOST + 1], longer[MOST + 2];
+    memset(longest, 'n', MOST);
+    longest[MOST] = 0;
+    memset(longer, 'n', MOST + 1);
+    longer[MOST + 1] = 0;
+    const struct {
+        const char *name, *says;
+    } bads[] = {{"__metadata__", "reserves this name"},
+                {"a\xed\xb2\x80"
+                 "b",
+                 "not valid UTF-8"},
+                {"", "its name is empty"},
+                {longer, "more than 1024 bytes"},
+                {longest, "tensor 'state.nnn"}}; /* the weight's name fits, its moments' do not */
+    struct fsdp_oob *oob;
+    struct fake *f = fake_create(0, 1, 1);
+    fsdp_oob_self_create(&oob, NULL);
+    snprintf(dir, sizeof dir, "%s/names", root);
+    for (size_t i = 0; i < sizeof bads / sizeof bads[0]; i++) {
+        struct fsdp_err err = FSDP_ERR_INIT;
+        struct ckpt_save_args args = fake_save_args(f, dir, 1);
+        struct fsdp_state_layout layout = *args.layout;
+        struct fsdp_flat_desc flat = layout.flats[0];
+        struct fsdp_tensor tensors[64];
+        memcpy(tensors, flat.tensors, (size_t)flat.ntensors * sizeof *tensors);
+        tensors[0].name = bads[i].name;
+        flat.tensors = tensors;
+        layout.flats = &flat;
+        layout.nflats = 1;
+        args.layout = &layout;
+        ok(flat.trainable && ckpt_save(NULL, &args, oob, &err) == FSDP_EINVAL &&
+               strstr(err.text, bads[i].says) && count_entries(dir, "") <= 0,
+           "a name that cannot be stored: %.120s", err.text);
+    }
+    oob->close(oob);
+    fake_destroy(f);
+}
+
 static void test_refusals(void)
 {
     char dir[300], text[16] = "file";
@@ -451,6 +493,7 @@ int main(void)
     test_same_bytes();
     test_what_is_kept();
     test_read_slice();
+    test_names();
     test_refusals();
     test_full_disk();
     test_retain();
