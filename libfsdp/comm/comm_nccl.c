@@ -253,7 +253,8 @@ static int issue(struct nccl_comm *h, const struct nccl_op *op, void *recv, cons
     ncclResult_t rc = call_nccl(h, op, recv, send, fsdp_lane_native(lane));
 
     rc = nccl_lib_settle(h->comm, rc, &h->failed, DBL_MAX, NULL, NULL);
-    h->unsettled = rc == ncclInProgress;
+    /* A call that is refused says nothing about an earlier one. */
+    h->unsettled = rc == ncclInProgress || (h->unsettled && rc != ncclSuccess);
     if (rc == ncclSuccess)
         return pending_end(h, op, err);
     wait_for_cause(h);

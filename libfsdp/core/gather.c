@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { PIECE_ALIGN = 64, DECODE_NELEM = 1 << 20 };
+enum { PIECE_ALIGN = 64, DECODE_NELEM = 1 << 22 };
 
 static uint64_t aligned(uint64_t nbytes)
 {

@@ -539,7 +539,7 @@ static int collect_large(void *ctx, enum fsdp_slice_kind kind, const struct fsdp
 /* A matrix that one rank decodes in several pieces, the last of them smaller. */
 static int large_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
-    enum { ROWS = 4099, COLS = 517, NELEM = ROWS * COLS };
+    enum { ROWS = 4099, COLS = 1031, NELEM = ROWS * COLS };
     const uint64_t shape[2] = {ROWS, COLS};
     const struct fsdp_init init = {FSDP_INIT_NORMAL, 1.0f};
     struct fsdp_opts opts = FSDP_OPTS_INIT;
@@ -585,7 +585,7 @@ static int large_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, v
 static void test_large(void)
 {
     ok(ranks_run(1, 1, 60, large_main, NULL, NULL) == 0,
-       "one rank decodes a matrix of 2 million elements");
+       "one rank decodes a matrix of 4 million elements");
 }
 
 /* ---- what is planned, and what is refused --------------------------------------------------- */
