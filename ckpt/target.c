@@ -81,12 +81,7 @@ static int refuse_file(const struct ckpt *ckpt, const char *path, const char *fi
                        const struct stat *out, char last[PATH_MAX], struct fsdp_err *err)
 {
     char real[PATH_MAX];
-    char *full = ckpt_path_join(ckpt->folder, path, err);
-    if (!full)
-        return FSDP_ENOMEM;
-    bool known = realpath(full, real) != NULL;
-    fsdp_free(full);
-    if (!known)
+    if (!realpath(path, real))
         return FSDP_OK;
     if (is_object(real, out))
         return fsdp_err_set(err, FSDP_EINVAL, "output '%s' is the input's file '%s'", final, real);
@@ -105,10 +100,14 @@ static int refuse_files(const struct ckpt *ckpt, const char *final, const struct
                         struct fsdp_err *err)
 {
     char last[PATH_MAX] = "";
-    for (int i = 0; i < ckpt->m.layout.nfiles; i++)
-        FSDP_TRY(refuse_file(ckpt, ckpt->m.layout.files[i].path, final, out, last, err));
+    for (int i = 0; i < ckpt->m.layout.nfiles; i++) {
+        char *path = ckpt_path_join(ckpt->folder, ckpt->m.layout.files[i].path, err);
+        int rc = path ? refuse_file(ckpt, path, final, out, last, err) : FSDP_ENOMEM;
+        fsdp_free(path);
+        FSDP_TRY(rc);
+    }
     for (int i = 0; i < ckpt->m.nextras; i++)
-        FSDP_TRY(refuse_file(ckpt, ckpt->m.extras[i].path, final, out, last, err));
+        FSDP_TRY(refuse_file(ckpt, ckpt->m.extras[i].full_path, final, out, last, err));
     return FSDP_OK;
 }
 

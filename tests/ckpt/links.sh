@@ -155,5 +155,18 @@ refuses 'dcp torch2' 'no torch checkpoint' "torch's: .metadata that cannot be pa
 dcp torch --overwrite
 ok $? "one that can be is replaced"
 refuses 'merge native' 'it is no safetensors model' "a checkpoint of another format"
+
+# ---- kills ---------------------------------------------------------------------------------------
+# At every seventh call of a replacement: what has the name is the old output or the new one, and the
+# same command completes it.
+dcp new --dtype bf16 && wrong= nkilled=0
+for ((at = 3; at < 400; at += 7)); do
+    rm -rf out out.tmp.* && cp -r torch out
+    { CKPT_FAULT=kill:$at dcp out --dtype bf16 --threads 1 --overwrite; } 2>noise && break
+    nkilled=$((nkilled + 1))
+    same out source || same out new || wrong+=" $at: neither;"
+    dcp out --dtype bf16 --threads 1 --overwrite && same out new && alone out || wrong+=" $at: $(cat err);"
+done
+ok "$([ -z "$wrong" ] && [ $nkilled -gt 10 ]; echo $?)" "--overwrite, killed at $nkilled of its calls:$wrong"
 echo "1..$n"
 exit $bad
