@@ -22,6 +22,7 @@ struct trainer {
     const char *file;
     const struct ckpt_dcp_train *train;
     json_t *stored; /* names that the checkpoint has, as a set */
+    json_t *since;  /* {parameter: updates before its first}; NULL: none had any */
     struct ckpt_text text;
     struct fsdp_err *err;
 };
@@ -80,7 +81,8 @@ static int counter_add(struct trainer *t, const char *name, const char *containe
     if (rc == FSDP_OK && !json_object_get(t->stored, stored)) {
         struct fsdp_tensor tensor = {.name = own, .dtype = FSDP_F32};
         blob_begin(t, &pos);
-        rc = ckpt_dcp_scalar_blob(&t->text, (float)t->train->step, t->err);
+        json_int_t since = json_integer_value(json_object_get(t->since, name));
+        rc = ckpt_dcp_scalar_blob(&t->text, (float)(t->train->step - since), t->err);
         int at = rc == FSDP_OK
                      ? ckpt_dcp_meta_tensor(t->meta, &tensor, CKPT_ROLE_OPTIM, stored, t->err)
                      : rc;
@@ -295,6 +297,7 @@ static int fill(struct trainer *t)
 
     for (int i = 0; i < t->meta->nentries; i++)
         json_object_set_new(t->stored, t->meta->entries[i].stored, json_true());
+    t->since = json_object_get(state, "moments_since");
     if (rc == FSDP_OK && has_optim)
         rc = steps_add(t, params, stateless || has_momentum_buffers(t));
     if (rc == FSDP_OK)

@@ -19,6 +19,7 @@
 #include "train_claim.h"
 #include "train_health.h"
 #include "train_life.h"
+#include "train_moments.h"
 #include "train_save.h"
 #include "train_setup.h"
 #include "train_tables.h"
@@ -154,40 +155,32 @@ static int check_root(struct train *t, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* Only replica 0 reads; the engine sends to the others. */
-static int load(struct train *t, struct ckpt *ckpt, bool optim, struct fsdp_err *err)
+/* Only replica 0 reads; the engine sends to the others. moments NULL: the weights alone. */
+static int load(struct train *t, struct ckpt *ckpt, struct train_moments *moments,
+                struct fsdp_err *err)
 {
     struct ckpt_load_args args = CKPT_LOAD_ARGS_INIT;
 
-    args.slices = each_slice;
-    args.slices_ctx = t->parts.fsdp;
-    args.optim = optim;
+    args.slices = moments ? train_moments_slices : each_slice;
+    args.slices_ctx = moments ? (void *)moments : t->parts.fsdp;
+    args.optim = moments != NULL;
     args.replica = 0;
     FSDP_TRY(ckpt_load(ckpt, &args, t->saver.oob, err));
     return fsdp_state_loaded(t->parts.fsdp, err);
 }
 
-static int restore_state(struct train *t, struct ckpt *ckpt, struct fsdp_err *err)
+/* step: that of the checkpoint, -1: it tells none. */
+static int restore_state(struct train *t, struct ckpt *ckpt, int64_t step, struct fsdp_err *err)
 {
     struct train_state saved;
     const char *path = ckpt_path(ckpt);
     bool restart = t->parts.config->checkpoint.data_position == CONFIG_DATA_RESTART;
 
     if (ckpt_format(ckpt) == CKPT_DCP || train_state_is_foreign(ckpt_state_json(ckpt)))
-        FSDP_TRY(train_state_adopt(&saved, &t->loop.state, ckpt_step(ckpt), restart, path, err));
+        FSDP_TRY(train_state_adopt(&saved, &t->loop.state, step, restart, path, err));
     else
         FSDP_TRY(train_state_read(&saved, ckpt_state_json(ckpt), path, err));
     return train_state_resume(&t->loop.state, &saved, restart, path, err);
-}
-
-/* A tensor of the optimizer that the checkpoint lacks: the run that wrote it had other settings. */
-static void explain_missing(int rc, struct fsdp_err *err)
-{
-    size_t len = err ? strlen(err->text) : 0;
-    if (rc == FSDP_ENOTFOUND && len && strstr(err->text, "'state."))
-        snprintf(err->text + len, sizeof err->text - len,
-                 "; was it written with another optim.name or optim.ema_decay? Set them as they "
-                 "were, or begin a new run with model.path at its merged weights");
 }
 
 /* What becomes of optimizer tensors that are kept in another type than the checkpoint's. */
@@ -206,25 +199,41 @@ static void note_conversion(struct train *t, const struct ckpt *ckpt)
     }
 }
 
-static int load_from(struct train *t, const char *path, bool resume, struct fsdp_err *err)
+/* The weights of a checkpoint. */
+static int load_weights(struct train *t, const char *path, struct fsdp_err *err)
 {
     struct ckpt *ckpt = NULL;
-    int rc = ckpt_open(&ckpt, path, err);
+    int rc = fsdp_oob_agree(t->oob, ckpt_open(&ckpt, path, err), err);
 
-    if (rc == FSDP_OK && resume)
-        rc = restore_state(t, ckpt, err);
+    if (rc == FSDP_OK)
+        rc = load(t, ckpt, NULL, err);
+    ckpt_close(ckpt);
+    return rc;
+}
+
+static int resume_from(struct train *t, const char *path, struct fsdp_err *err)
+{
+    struct train_moments moments = {0};
+    struct ckpt *ckpt = NULL;
+    int rc;
+
+    FSDP_TRY_GOTO(fsdp_oob_agree(t->oob, ckpt_open(&ckpt, path, err), err), out);
+    int64_t step = ckpt_step(ckpt);
+    FSDP_TRY_GOTO(train_moments_open(&moments, &t->parts, ckpt, &step, t->oob, err), out);
+    rc = restore_state(t, ckpt, step, err);
+    if (rc == FSDP_OK)
+        rc = train_moments_decide(&moments,
+                                  t->loop.state.step - t->loop.state.scaler.nskipped, err);
     FSDP_TRY_GOTO(fsdp_oob_agree(t->oob, rc, err), out);
-    rc = load(t, ckpt, resume, err);
-    explain_missing(rc, err);
-    if (rc == FSDP_OK && resume)
-        note_conversion(t, ckpt);
-    if (rc == FSDP_OK && resume)
-        rc = fsdp_scaler_set(t->parts.fsdp, &t->loop.state.scaler, err);
-    if (rc == FSDP_OK && resume) {
-        snprintf(t->resumed, sizeof t->resumed, "%s", ckpt_path(ckpt));
-        t->loop.saved_step = t->loop.state.step;
-    }
+    FSDP_TRY_GOTO(load(t, ckpt, &moments, err), out);
+    FSDP_TRY_GOTO(fsdp_scaler_set(t->parts.fsdp, &t->loop.state.scaler, err), out);
+    if (t->report.lead)
+        train_moments_report(&moments);
+    note_conversion(t, ckpt);
+    snprintf(t->resumed, sizeof t->resumed, "%s", ckpt_path(ckpt));
+    t->loop.saved_step = t->loop.state.step;
 out:
+    train_moments_close(&moments);
     ckpt_close(ckpt);
     return rc;
 }
@@ -236,7 +245,7 @@ static int load_pretrained(struct train *t, struct fsdp_err *err)
     char folder[CONFIG_TEXT];
 
     if (strcmp(path, t->parts.model_config) != 0) {
-        int rc = load_from(t, path, false, err);
+        int rc = load_weights(t, path, err);
         size_t len = err ? strlen(err->text) : 0;
         if (rc == FSDP_ENOTFOUND && len)
             snprintf(err->text + len, sizeof err->text - len,
@@ -244,7 +253,7 @@ static int load_pretrained(struct train *t, struct fsdp_err *err)
         return rc;
     }
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    return load_from(t, folder, false, err);
+    return load_weights(t, folder, err);
 }
 
 static int start(struct train *t, struct fsdp_err *err)
@@ -260,7 +269,7 @@ static int start(struct train *t, struct fsdp_err *err)
     FSDP_TRY(recover_staged(t, err));
     FSDP_TRY(choose_checkpoint(t, err));
     if (t->resumed[0])
-        FSDP_TRY(load_from(t, t->resumed, true, err));
+        FSDP_TRY(resume_from(t, t->resumed, err));
     else if (c->model.init == CONFIG_INIT_PRETRAINED)
         FSDP_TRY(load_pretrained(t, err));
     else

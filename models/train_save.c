@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "train_moments.h"
 #include "train_save.h"
 
 /* Files of a Hugging Face folder that travel with the weights. */
@@ -305,6 +306,16 @@ static int wait_for_room(struct train_saver *s, bool stopping, struct fsdp_err *
     return FSDP_OK;
 }
 
+static int state_text(char **out, const struct train_saver *s, const struct train_state *state,
+                      struct fsdp_err *err)
+{
+    json_t *since = train_moments_json(s->parts->fsdp, s->parts->tree);
+    int rc = since ? train_state_write(out, state, s->settings, since, err)
+                   : fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
+    json_decref(since);
+    return rc;
+}
+
 static int save(void *ctx, const struct train_state *state, bool last, bool *saved,
                 struct fsdp_err *err)
 {
@@ -324,7 +335,7 @@ static int save(void *ctx, const struct train_state *state, bool last, bool *sav
         return rc;
     if (rc && s->report->lead) /* all the more reason to save what there is now */
         fsdp_log(FSDP_LOG_ERROR, "a background save failed: %s", err->text);
-    FSDP_TRY(train_state_write(&json, state, s->settings, err));
+    FSDP_TRY(state_text(&json, s, state, err));
     if (s->snapshot && !last)
         return save_behind(s, state->step, json, err);
     rc = save_now(s, state->step, json, err);

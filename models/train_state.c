@@ -20,7 +20,7 @@ static json_t *optim_json(const struct train_state *s)
 }
 
 int train_state_write(char **out, const struct train_state *s, const char *config,
-                      struct fsdp_err *err)
+                      const json_t *since, struct fsdp_err *err)
 {
     char hash[20];
     json_error_t why;
@@ -43,6 +43,11 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
         "optim", optim_json(s), "config", config);
     if (!root)
         return fsdp_err_set(err, FSDP_EINTERNAL, "training state: %s", why.text);
+    if (since && json_object_size(since) &&
+        json_object_set(root, "moments_since", (json_t *)(uintptr_t)since)) {
+        json_decref(root);
+        return fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
+    }
     char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(root);
     *out = text ? fsdp_strdup(text, err) : NULL;

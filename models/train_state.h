@@ -6,6 +6,8 @@
 #ifndef TRAIN_STATE_H
 #define TRAIN_STATE_H
 
+#include <jansson.h>
+
 #include "fsdp/fsdp.h"
 
 struct train_data_id {
@@ -26,9 +28,10 @@ struct train_state {
     struct fsdp_scaler_state scaler; /* scale 0: the loss is not scaled */
 };
 
-/* As JSON text, freed with fsdp_free. config: the settings as YAML, kept for people. */
+/* As JSON text, freed with fsdp_free. config: the settings as YAML, kept for people. since: object
+ * {parameter: updates of the run before its first}, borrowed; NULL: all since the first step. */
 int train_state_write(char **out, const struct train_state *state, const char *config,
-                      struct fsdp_err *err);
+                      const json_t *since, struct fsdp_err *err);
 /* json: of the checkpoint at `path`, which errors name. */
 int train_state_read(struct train_state *out, const char *json, const char *path,
                      struct fsdp_err *err);

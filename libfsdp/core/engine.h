@@ -102,7 +102,8 @@ struct fsdp {
     int nstate, ema; /* ema: which of the state tensors is the average, -1: none */
     const char *state_names[MAX_STATE];
     enum fsdp_dtype state_dtypes[MAX_STATE];
-    bool ema_written;        /* by a load, since the latest fsdp_state_loaded */
+    bool *ema_written;       /* [nparams] by a load, since the latest fsdp_state_loaded */
+    struct optimizer_hyper *hyper; /* [nparams] of those that are trained */
     struct update_run *runs; /* flat by flat */
     int nruns;
 
@@ -201,7 +202,7 @@ static inline void *state_at(const struct fsdp *f, const struct flat_state *s, i
 int update_plan(struct fsdp *f, struct fsdp_err *err);
 /* The kernels of fsdp_step but its collectives, once, on memory of their own. Blocks. */
 int update_warm(struct fsdp *f, struct fsdp_err *err);
-/* The average begins as the weights. Enqueues. */
+/* The averages of parameters that no load has written begin as their weights. Enqueues. */
 int update_average_begin(struct fsdp *f, struct fsdp_err *err);
 /* Fills layout: who owns which box, for checkpoints. */
 int state_layout_create(struct fsdp *f, struct fsdp_err *err);

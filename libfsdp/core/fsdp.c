@@ -415,6 +415,8 @@ void fsdp_destroy(struct fsdp *f)
     fsdp_free(f->sched_units);
     fsdp_free(f->sched_flats);
     fsdp_free(f->runs);
+    fsdp_free(f->hyper);
+    fsdp_free(f->ema_written);
     fsdp_free(f->flat_descs);
     fsdp_free(f);
 }

@@ -155,6 +155,11 @@ int state_visit(struct fsdp *f, state_visit_f *visit, void *ctx, fsdp_slice_f *f
     return FSDP_OK;
 }
 
+static bool *ema_written(struct fsdp *f, const struct state_slice *at)
+{
+    return &f->ema_written[f->units.flats[at->flat].params[at->tensor]];
+}
+
 static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn, void *fn_ctx,
                       struct fsdp_err *err)
 {
@@ -165,7 +170,7 @@ static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn,
                             .nbytes = at->nelem * fsdp_dtype_nbytes(at->slice.tensor.dtype)};
     if (at->part) {
         mem.data = state_at(f, state, at->part - 1, at->pos);
-        mem.written = at->part - 1 == f->ema ? &f->ema_written : NULL;
+        mem.written = at->part - 1 == f->ema ? ema_written(f, at) : NULL;
     } else if (state->master) {
         mem.data = (char *)(state->master + at->pos);
     } else {
@@ -228,9 +233,8 @@ int state_masters_changed(struct fsdp *f, struct fsdp_err *err)
 
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
 {
-    if (!f->ema_written) /* weights alone were loaded */
-        FSDP_TRY(update_average_begin(f, err));
-    f->ema_written = false;
+    FSDP_TRY(update_average_begin(f, err));
+    memset(f->ema_written, 0, (size_t)f->units.nparams * sizeof *f->ema_written);
     return state_changed(f, true, err);
 }
 

@@ -7,6 +7,7 @@
 
 #include "master.h"
 #include "offload.h"
+#include "module_tree.h"
 #include "state.h"
 
 /* ---- planning -------------------------------------------------------------------------------- */
@@ -36,7 +37,7 @@ static int count_trainable(const struct units *units)
 static void add_run(struct fsdp *f, int flat_index, int i)
 {
     const struct flat *flat = &f->units.flats[flat_index];
-    struct optimizer_hyper hyper = optimizer_hyper_of(&f->opts.optim, &flat->tensors[i]);
+    const struct optimizer_hyper hyper = f->hyper[flat->params[i]];
     struct fsdp_box box;
     uint64_t pos;
     uint64_t nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
@@ -59,6 +60,24 @@ static void add_run(struct fsdp *f, int flat_index, int i)
             .first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0};
 }
 
+/* The options name the groups, and need not outlive the engine's creation. */
+static void add_hyper(struct fsdp *f)
+{
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        for (int i = 0; flat->trainable && i < flat->ntensors; i++)
+            f->hyper[flat->params[i]] = optimizer_hyper_of(&f->opts.optim, &flat->tensors[i]);
+    }
+}
+
+static void add_runs(struct fsdp *f)
+{
+    f->nruns = 0;
+    for (int k = 0; k < f->units.nflats; k++)
+        for (int i = 0; f->units.flats[k].trainable && i < f->units.flats[k].ntensors; i++)
+            add_run(f, k, i);
+}
+
 int update_plan(struct fsdp *f, struct fsdp_err *err)
 {
     const struct fsdp_optim_opts *opts = &f->opts.optim;
@@ -78,12 +97,32 @@ int update_plan(struct fsdp *f, struct fsdp_err *err)
         f->state_names[f->nstate++] = "ema";
     }
     f->runs = fsdp_alloc((size_t)ntrainable, sizeof *f->runs, "parameter groups", err);
-    if (!f->runs)
+    f->hyper = fsdp_alloc((size_t)f->units.nparams, sizeof *f->hyper, "parameter groups", err);
+    f->ema_written =
+        fsdp_alloc((size_t)f->units.nparams, sizeof *f->ema_written, "averages", err);
+    if (!f->runs || !f->hyper || !f->ema_written)
         return FSDP_ENOMEM;
-    for (int k = 0; k < f->units.nflats; k++)
-        for (int i = 0; f->units.flats[k].trainable && i < f->units.flats[k].ntensors; i++)
-            add_run(f, k, i);
+    add_hyper(f);
+    add_runs(f);
     return FSDP_OK;
+}
+
+int fsdp_param_set_since(struct fsdp *f, const int64_t *since, struct fsdp_err *err)
+{
+    FSDP_TRY(exec_between_steps(f, "fsdp_param_set_since", err));
+    for (int p = 0; p < f->units.nparams; p++)
+        if (since[p] < 0)
+            return fsdp_err_set(err, FSDP_EINVAL, "parameter '%s': %lld updates before its first",
+                                f->tree->params[p].tensor.name, (long long)since[p]);
+    for (int p = 0; p < f->units.nparams; p++)
+        f->hyper[p].since = since[p];
+    add_runs(f);
+    return FSDP_OK;
+}
+
+int64_t fsdp_param_since(const struct fsdp *f, int param)
+{
+    return param >= 0 && param < f->units.nparams ? f->hyper[param].since : 0;
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -142,12 +181,22 @@ static int update_one(struct fsdp *f, const struct flat_state *s, const struct u
     return f->optimizer->update(f->lanes[SCHED_COMPUTE], &args, err);
 }
 
+static int average_begin(struct fsdp *f, int k, int i, struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[k];
+    struct fsdp_box box;
+    uint64_t pos, nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, flat_shard(f, flat));
+
+    if (!nelem || f->ema_written[flat->params[i]])
+        return FSDP_OK;
+    return master_copy(f, k, pos, state_at(f, &f->flats[k], f->ema, pos), nelem, err);
+}
+
 int update_average_begin(struct fsdp *f, struct fsdp_err *err)
 {
     for (int k = 0; f->ema >= 0 && k < f->units.nflats; k++)
-        if (f->units.flats[k].trainable)
-            FSDP_TRY(master_copy(f, k, 0, f->flats[k].optim[f->ema],
-                                 f->units.flats[k].cut.shard_nelem, err));
+        for (int i = 0; f->units.flats[k].trainable && i < f->units.flats[k].ntensors; i++)
+            FSDP_TRY(average_begin(f, k, i, err));
     return FSDP_OK;
 }
 

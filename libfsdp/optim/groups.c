@@ -129,7 +129,10 @@ struct optimizer_hyper optimizer_hyper_of(const struct fsdp_optim_opts *opts,
                                           const struct fsdp_tensor *tensor)
 {
     bool decays = opts->decay == FSDP_DECAY_ALL || tensor->ndim >= 2;
-    struct optimizer_hyper hyper = {1, decays ? opts->weight_decay : 0, opts->beta1, opts->beta2};
+    struct optimizer_hyper hyper = {.lr_scale = 1,
+                                    .weight_decay = decays ? opts->weight_decay : 0,
+                                    .beta1 = opts->beta1,
+                                    .beta2 = opts->beta2};
     int g = group_of(opts, tensor->name);
     const struct fsdp_optim_group *group = g < 0 ? NULL : &opts->groups[g];
 

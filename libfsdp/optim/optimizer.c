@@ -57,7 +57,7 @@ static int adamw_update(struct fsdp_lane *lane, const struct optimizer_run *run,
         .beta2 = run->hyper.beta2,
         .eps = run->opts->eps,
         .weight_decay = run->hyper.weight_decay,
-        .nsteps = run->step + 1,
+        .nsteps = run->step + 1 - run->hyper.since,
         .loss_scale = run->loss_scale,
     };
     return fsdp_adamw(lane, &args, err);
@@ -111,7 +111,7 @@ static int sgd_update(struct fsdp_lane *lane, const struct optimizer_run *run, s
         .dampening = run->opts->dampening,
         .weight_decay = run->hyper.weight_decay,
         .nesterov = run->opts->nesterov,
-        .nsteps = run->step + 1,
+        .nsteps = run->step + 1 - run->hyper.since,
         .loss_scale = run->loss_scale,
     };
     FSDP_TRY(fsdp_sgd(lane, &args, err));

@@ -10,6 +10,7 @@ enum { OPTIMIZER_MAX_STATE = 2 };
 /* Settings that parameter groups decide. */
 struct optimizer_hyper {
     double lr_scale, weight_decay, beta1, beta2;
+    int64_t since; /* updates of the run before the parameter's first */
 };
 
 /* One update of a contiguous run of a rank's flat shard. */

@@ -111,7 +111,7 @@ static void check_state(void)
     struct train_state b, now;
     char *json = NULL;
 
-    ok(train_state_write(&json, &a, "train:\n  steps: 1\n", &err) == FSDP_OK, "written");
+    ok(train_state_write(&json, &a, "train:\n  steps: 1\n", NULL, &err) == FSDP_OK, "written");
     ok(train_state_read(&b, json, "ck", &err) == FSDP_OK, "read %s", err.text);
     ok(a.step == b.step && a.rows == b.rows && a.tokens == b.tokens && a.seconds == b.seconds &&
            a.model_seed == b.model_seed && !memcmp(&a.data, &b.data, sizeof a.data) &&

@@ -289,6 +289,13 @@ const struct fsdp_state_layout *fsdp_state_layout(const struct fsdp *f);
 /* After slices were written: replica 0's values go to the other replicas and the gathered dtype is
  * refreshed from the masters. Collective, blocks. */
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err);
+/* since[nparams]: for each parameter of the tree, how many updates had been made (steps without
+ * those that the loss scaler skipped) when it became trainable, its moments zero. The optimizer
+ * counts its updates from there, as torch counts them per parameter. 0 unless set; the same on all
+ * ranks, between steps. FSDP_EINVAL: a negative count. Local. */
+int fsdp_param_set_since(struct fsdp *f, const int64_t *since, struct fsdp_err *err);
+/* 0 where there is no such parameter. Local. */
+int64_t fsdp_param_since(const struct fsdp *f, int param);
 
 /* ---- hooks --------------------------------------------------------------------------------------
  *
