@@ -95,8 +95,9 @@ static bool has_config(const struct ckpt_names *names)
     return false;
 }
 
-/* The folder above holds other files of the training program, too: only a model's are taken. */
-static int parent_extras_add(struct ckpt *ckpt, struct fsdp_err *err)
+/* Where the folder above has a config.json. It holds other files of the training program, too: only
+ * a model's are taken. */
+static int parent_extras_add(bool *taken, struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct ckpt_names names;
     struct fsdp_err quiet = FSDP_ERR_INIT;
@@ -105,7 +106,7 @@ static int parent_extras_add(struct ckpt *ckpt, struct fsdp_err *err)
         return FSDP_ENOMEM;
     int rc = FSDP_OK;
     if (ckpt_store_names(&names, ckpt->store, parent, &quiet) == FSDP_OK) {
-        if (has_config(&names)) {
+        if ((*taken = has_config(&names))) {
             fsdp_log(FSDP_LOG_INFO, "'%s': config.json and the tokenizer files are those of '%s'",
                      ckpt->path, parent);
             rc = extras_add(ckpt, parent, &names, ckpt_hf_is_companion, err);
@@ -120,8 +121,9 @@ int ckpt_extras_find(struct ckpt *ckpt, const struct ckpt_names *names, struct f
 {
     static const char accelerate[] = "pytorch_model_fsdp";
     const char *base = ckpt_path_base(ckpt->folder);
+    bool taken = false;
     if (ckpt->format == CKPT_DCP && !has_config(names) &&
         !strncmp(base, accelerate, sizeof accelerate - 1))
-        return parent_extras_add(ckpt, err);
-    return extras_add(ckpt, ckpt->folder, names, ckpt_hf_is_extra, err);
+        FSDP_TRY(parent_extras_add(&taken, ckpt, err));
+    return taken ? FSDP_OK : extras_add(ckpt, ckpt->folder, names, ckpt_hf_is_extra, err);
 }

@@ -102,6 +102,10 @@ echo '{}' | tee checkpoint-500/tokenizer.json >checkpoint-500/trainer_state.json
 run 0 ckpt-merge checkpoint-500/pytorch_model_fsdp_0 -o above && says "are those of 'checkpoint-500'" &&
     cmp -s above/config.json $llama/config.json && [ -e above/tokenizer.json ] && ! [ -e above/trainer_state.json ]
 ok $? "the configuration above an accelerate folder goes along, the trainer's state does not"
+rm checkpoint-500/config.json
+cp checkpoint-500/tokenizer.json checkpoint-500/pytorch_model_fsdp_0/
+run 0 ckpt-merge checkpoint-500/pytorch_model_fsdp_0 -o own && [ -e own/tokenizer.json ] && ! [ -e own/config.json ]
+ok $? "without one there, the folder's own files go along"
 rm dcp/*.json
 run 0 ckpt-merge dcp -o bare && says "has no config.json" && ! [ -e bare/config.json ]
 ok $? "a merge without a config.json says so"
