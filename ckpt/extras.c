@@ -32,23 +32,31 @@ static bool is_hub_blob(const char *target, const char *folder)
     return is_inside(target, real) && !strchr(target + strlen(real) + 1, '/');
 }
 
-/* Only file systems of this machine have links. */
-static bool is_followed(const struct ckpt *ckpt, const char *folder, const char *path)
+bool ckpt_extra_is_own(const char *path)
 {
     char home[PATH_MAX], target[PATH_MAX];
     struct stat st;
-    if (ckpt->store->flat || lstat(path, &st) || !S_ISLNK(st.st_mode))
+    if (ckpt_path_is_url(path) || lstat(path, &st) || !S_ISLNK(st.st_mode))
         return true;
-    if (!realpath(path, target) || !realpath(folder, home)) {
+    char *folder = ckpt_path_parent(path, NULL);
+    bool own = folder && realpath(path, target) && realpath(folder, home) &&
+               (is_inside(target, home) || is_hub_blob(target, home));
+    fsdp_free(folder);
+    return own;
+}
+
+static bool is_followed(const char *path)
+{
+    char target[PATH_MAX];
+    if (ckpt_extra_is_own(path))
+        return true;
+    if (realpath(path, target))
+        fsdp_log(FSDP_LOG_WARN,
+                 "'%s' is a link to '%s', outside of the checkpoint, and is left out; copy the "
+                 "file there to include it",
+                 path, target);
+    else
         fsdp_log(FSDP_LOG_WARN, "'%s' is a link to nothing and is left out", path);
-        return false;
-    }
-    if (is_inside(target, home) || is_hub_blob(target, home))
-        return true;
-    fsdp_log(FSDP_LOG_WARN,
-             "'%s' is a link to '%s', outside of the checkpoint, and is left out; copy the file "
-             "there to include it",
-             path, target);
     return false;
 }
 
@@ -59,7 +67,7 @@ static int extra_add(struct ckpt *ckpt, const char *folder, const char *name, st
     struct ckpt_store_stat st;
     char *path = ckpt_path_join(folder, name, err);
     int rc = path ? FSDP_OK : FSDP_ENOMEM;
-    if (rc == FSDP_OK && !is_followed(ckpt, folder, path))
+    if (rc == FSDP_OK && !is_followed(path))
         goto out;
     if (rc == FSDP_OK)
         rc = ckpt_store_stat(&st, ckpt->store, path, err);

@@ -47,7 +47,14 @@ static int collect_extra(struct train_saver *s, struct fsdp_err *err)
         char *path = fsdp_sprintf(err, "%.*s%s", folder_len, config, hf_files[i]);
         if (!path)
             return FSDP_ENOMEM;
-        if (access(path, R_OK) == 0)
+        bool there = access(path, R_OK) == 0, own = ckpt_extra_is_own(path);
+        if (there && !own && s->report->lead)
+            fsdp_log(
+                FSDP_LOG_WARN,
+                "'%s' is a link out of the model's folder and is not kept in checkpoints; copy "
+                "the file there to include it",
+                path);
+        if (there && own)
             s->extra[s->nextra++] = path;
         else
             fsdp_free(path);

@@ -24,6 +24,15 @@ END
 run -n 2 run.yaml
 ok $? "a run to damage"
 
+echo '{}' | tee secret >model/own.json
+ln -s ../secret model/added_tokens.json
+ln -s own.json model/generation_config.json
+run -n 2 run.yaml checkpoint.path=linked
+ok "$([ $? = 0 ] && [ "$(grep -c "added_tokens.json' is a link out of the model's folder" err)" = 1 ] &&
+    ! [ -e linked/step-00000004/hf/added_tokens.json ] && [ -e linked/step-00000004/hf/generation_config.json ]; echo $?)" \
+    "a link that leaves the model's folder is not kept in checkpoints, and is named once"
+rm model/own.json model/added_tokens.json model/generation_config.json
+
 # ---- checkpoints ---------------------------------------------------------------------------------------
 
 shard=model/shard-00002-model-00001-of-00001.safetensors

@@ -274,6 +274,11 @@ const char *ckpt_extra_path(const struct ckpt *ckpt, const char *name);
 int ckpt_nextra(const struct ckpt *ckpt);
 const char *ckpt_extra_at(const struct ckpt *ckpt, int i);
 
+/* May a small file next to weights be copied with them? False for a symbolic link that leaves its
+ * folder, or leads to nothing: nobody must get a file of this machine copied by a link. One into the
+ * blobs of a Hugging Face cache is fine. Local. */
+bool ckpt_extra_is_own(const char *path);
+
 /* Reads the elements of `slice` (matched by name or alias; shape must be equal) into io->write, in
  * order, converting between floating dtypes. Missing name: FSDP_ENOTFOUND; shape: FSDP_EINVAL, both
  * named. A whole tensor is held against its fingerprint (FSDP_ECORRUPT), a part of one is not.
