@@ -27,9 +27,9 @@ static bool is_hub_blob(const char *target, const char *folder)
     if (!last ||
         (size_t)snprintf(blobs, sizeof blobs, "%.*s/blobs", (int)(last - folder), folder) >=
             sizeof blobs ||
-        !realpath(blobs, real))
+        !realpath(blobs, real) || strcmp(blobs, real)) /* no link itself */
         return false;
-    return is_inside(target, real) && !strchr(target + strlen(real) + 1, '/');
+    return is_inside(target, blobs) && !strchr(target + strlen(blobs) + 1, '/');
 }
 
 bool ckpt_extra_is_own(const char *path)

@@ -64,6 +64,12 @@ ln -s ../../../secrets/shadow cache/snapshots/main/shadow.json
 run 0 ckpt-merge cache/snapshots/main -o cached && cmp -s cached/config.json $llama/config.json &&
     ! [ -e cached/stolen.json ] && ! [ -e cached/shadow.json ]
 ok $? "links into the blobs of a Hugging Face cache are followed, and no further"
+mkdir -p trap/snapshots/main
+cp $llama/model.safetensors trap/snapshots/main/
+ln -s "$PWD/secrets" trap/blobs
+ln -s ../../blobs/shadow trap/snapshots/main/tokenizer.json
+run 0 ckpt-merge trap/snapshots/main -o trapped && ! [ -e trapped/tokenizer.json ]
+ok $? "blobs that are a link themselves are none"
 ln -s cache/snapshots/main latest
 run 0 ckpt-merge latest -o cached2 && cmp -s cached2/config.json $llama/config.json
 ok $? "also where the folder itself is reached through a link"
