@@ -112,7 +112,8 @@ const struct fsdp_tunable config_table[] = {
         "those "
         "of wrap_modules"),
     ROW(fsdp, wrap_classes, LIST, "", NULL,
-        "Module classes of wrap_policy transformer; empty: the model's layers"),
+        "Module classes of wrap_policy transformer; empty: the model's layers, and its embedding and "
+        "head where they are large and not tied"),
     ROW(fsdp, wrap_modules, LIST, "", NULL,
         "Module names of wrap_policy list, such as model.layers.*; a star stays within its level"),
     ROW(fsdp, frozen, LIST, "", NULL,

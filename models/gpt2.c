@@ -313,6 +313,7 @@ static const struct stack_family gpt2_family = {
     .embed_class = "GPT2Embedding",
     .layer_class = "GPT2Block",
     .head_class = "GPT2Head",
+    .unit_classes = {"GPT2Embedding", "GPT2Head", "GPT2Block"},
     .embed_module = "transformer.wte",
     .embed_weight = "transformer.wte.weight",
     .position_weight = "transformer.wpe.weight",
@@ -338,11 +339,8 @@ static int gpt2_create(struct model **out, const char *config_json_path, struct 
     return stack_create(out, &gpt2_family, &config, NULL, err);
 }
 
-static const char *const gpt2_wrap_classes[] = {"GPT2Block", NULL};
-
 const struct model_ops model_gpt2_ops = {
     .family = "gpt2",
-    .wrap_classes = gpt2_wrap_classes,
     .create = gpt2_create,
     STACK_MODEL_OPS,
 };

@@ -282,6 +282,7 @@ static const struct stack_family llama_family = {
     .embed_class = "Embedding",
     .layer_class = "LlamaDecoderLayer",
     .head_class = "LlamaHead",
+    .unit_classes = {"Embedding", "LlamaHead", "LlamaDecoderLayer"},
     .embed_module = "model.embed_tokens",
     .embed_weight = "model.embed_tokens.weight",
     .layer_module = "model.layers",
@@ -306,11 +307,8 @@ static int llama_create(struct model **out, const char *config_json_path, struct
     return stack_create(out, &llama_family, &config, inv_freq, err);
 }
 
-static const char *const llama_wrap_classes[] = {"LlamaDecoderLayer", NULL};
-
 const struct model_ops model_llama_ops = {
     .family = "llama",
-    .wrap_classes = llama_wrap_classes,
     .create = llama_create,
     STACK_MODEL_OPS,
 };

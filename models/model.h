@@ -58,7 +58,7 @@ struct model_decoder;
 struct model_ops {
     const char *family; /* config.json's model_type */
     /* Default classes of the transformer policy, NULL-terminated. */
-    const char *const *wrap_classes;
+    const char *const *(*wrap_classes)(const struct model *model);
     /* Reads and checks config.json (a Hugging Face model folder's). Errors name file and key. */
     int (*create)(struct model **out, const char *config_json_path, struct fsdp_err *err);
     void (*destroy)(struct model *model);

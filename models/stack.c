@@ -324,6 +324,13 @@ int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
 
 /* ---- facts ---------------------------------------------------------------------------------- */
 
+const char *const *stack_wrap_classes(const struct model *m)
+{
+    const struct stack_config *c = &m->config;
+    const bool apart = !c->tied && (int64_t)c->vocab * c->dim >= STACK_UNIT_MIN_NELEM;
+    return m->family->unit_classes + (apart ? 0 : 2);
+}
+
 int stack_vocab_size(const struct model *m)
 {
     return m->config.vocab;

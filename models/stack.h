@@ -46,6 +46,8 @@ struct stack_block;
 
 struct stack_family {
     const char *root_class, *embed_class, *layer_class, *head_class;
+    /* The embedding's, the head's and the layer's, then NULL: stack_wrap_classes. */
+    const char *unit_classes[4];
     const char *embed_module, *embed_weight;
     const char *position_weight; /* learned positions, in the embedding's module; NULL: none */
     const char *layer_module;    /* and the layer's number */
@@ -179,6 +181,12 @@ void stack_destroy(struct model *m);
 void stack_set_dtypes(struct model *m, const struct model_dtypes *dtypes);
 int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
                    struct fsdp_err *err);
+/* Embedding and head are units of their own where they are not tied: together in the root's unit
+ * they would be gathered from the first module to the last, and reduced after all others. Small
+ * ones stay there: each unit costs two gathers and a reduction a micro-step, with a latency (some
+ * 20 us) in which a network moves about a MiB. */
+enum { STACK_UNIT_MIN_NELEM = 1 << 18 };
+const char *const *stack_wrap_classes(const struct model *m);
 int stack_set_device(struct model *m, const struct fsdp_device *device, struct fsdp_err *err);
 void stack_set_dropout(struct model *m, double p);
 int stack_vocab_size(const struct model *m);
@@ -195,9 +203,9 @@ int stack_decoder_create(struct model_decoder **out, const struct model *model,
 void stack_decoder_destroy(struct model_decoder *decoder);
 int stack_decode(struct model_decoder *decoder, const int32_t *tokens, int ntokens, bool all,
                  float *logits, struct fsdp_err *err);
-/* All of them but .create, .family and .wrap_classes. */
+/* All of them but .create and .family. */
 #define STACK_MODEL_OPS                                                                            \
-    .destroy = stack_destroy, .set_dtypes = stack_set_dtypes, .describe = stack_describe,          \
+    .wrap_classes = stack_wrap_classes, .destroy = stack_destroy, .set_dtypes = stack_set_dtypes, .describe = stack_describe,          \
     .set_device = stack_set_device, .set_dropout = stack_set_dropout,                              \
     .vocab_size = stack_vocab_size, .max_seq_len = stack_max_seq_len, .run = stack_run,            \
     .logits = stack_logits, .flops_per_token = stack_flops_per_token, .info = stack_info,          \

@@ -284,7 +284,7 @@ static int set_names(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_
     FSDP_TRY(texts_of(&p->checkpoint_modules, &c->fsdp.checkpoint_modules, "modules", err));
     FSDP_TRY(texts_of(&p->frozen, &c->fsdp.frozen, "frozen parameters", err));
     FSDP_TRY(texts_of(&p->ignored, &c->fsdp.ignored, "ignored parameters", err));
-    opts->wrap_classes = p->wrap_classes ? p->wrap_classes : p->ops->wrap_classes;
+    opts->wrap_classes = p->wrap_classes ? p->wrap_classes : p->ops->wrap_classes(p->model);
     opts->wrap_modules = p->wrap_modules;
     opts->checkpoint_modules = p->checkpoint_modules;
     opts->frozen = p->frozen;

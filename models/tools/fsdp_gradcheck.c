@@ -283,7 +283,7 @@ static int open_session(struct session *s, const struct settings *set, struct fs
     FSDP_TRY(fsdp_mesh_create(&s->mesh, shape, "auto", 60, &nodes, s->oob, s->device, err));
     opts.activation_checkpointing = set->checkpointing;
     opts.wrap_policy = FSDP_WRAP_TRANSFORMER;
-    opts.wrap_classes = s->ops->wrap_classes;
+    opts.wrap_classes = s->ops->wrap_classes(s->model);
     FSDP_TRY(fsdp_create(&s->f, s->tree, &opts, s->device, s->mesh, err));
     FSDP_TRY(fsdp_init_params(s->f, err));
     s->rows = fsdp_alloc((size_t)fsdp_param_count(s->tree), sizeof *s->rows, "results", err);

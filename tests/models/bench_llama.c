@@ -193,10 +193,11 @@ int main(int argc, char **argv)
     config = write_config();
     nn_set_threads(sizes[THREADS].value);
     printf("BLAS kernels: %s\n", nn_blas_kernels());
-    opts.wrap_classes = r.ops->wrap_classes;
     opts.activation_checkpointing = sizes[RECOMPUTE].value ? FSDP_AC_FULL : FSDP_AC_NONE;
-    if ((rc = r.ops->create(&r.model, config, &err)) ||
-        (rc = fsdp_module_tree_create(&r.tree, &err)) ||
+    if ((rc = r.ops->create(&r.model, config, &err)))
+        goto out;
+    opts.wrap_classes = r.ops->wrap_classes(r.model);
+    if ((rc = fsdp_module_tree_create(&r.tree, &err)) ||
         (rc = r.ops->describe(r.model, r.tree, sizes[BATCH].value, sizes[SEQ].value, &err)) ||
         (rc = fsdp_device_open(&r.device, "cpu", 0, &err)) ||
         (rc = fsdp_mesh_create(&r.mesh, shape, "auto", 60, &nodes, oob, r.device, &err)) ||
