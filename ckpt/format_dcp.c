@@ -28,8 +28,7 @@ enum {
 /* Where a chunk or value is, by its name and offset. */
 struct place {
     const struct ckpt_pk *name;
-    uint64_t hint; /* its position among the name's chunks; a hint only */
-    int ndim;      /* or NDIM_... */
+    int ndim; /* or NDIM_... */
     uint64_t offset[FSDP_MAX_DIMS];
     int file;
     uint64_t pos, nbytes;
@@ -39,6 +38,8 @@ struct reader {
     struct ckpt *ckpt;
     const char *path; /* of .metadata */
     const struct ckpt_pk *tensors, *paths;
+    uint32_t *path_order; /* of the entries of paths, by name; NULL until one is searched */
+    size_t npath_order;
     size_t nplaces;
     struct place *places; /* sorted */
     size_t near;          /* the place after the one found last */
@@ -123,7 +124,7 @@ static int hash_grow(struct reader *r, struct fsdp_err *err)
     }
     for (size_t i = 0; i < r->nfiles; i++) {
         files[i] = r->files[i];
-        size_t at = fsdp_hash(FSDP_HASH_SEED, files[i]->u.text, files[i]->nitems) % nhash;
+        size_t at = ckpt_hash((uintptr_t)r, files[i]->u.text, files[i]->nitems) % nhash;
         while (by_hash[at])
             at = (at + 1) % nhash;
         by_hash[at] = (int)i + 1;
@@ -142,7 +143,7 @@ static int file_find(int *out, struct reader *r, const struct ckpt_pk *name, str
         return BAD("'%s': a chunk's file is not named", r->path);
     if (2 * r->nfiles >= r->nhash)
         FSDP_TRY(hash_grow(r, err));
-    size_t at = fsdp_hash(FSDP_HASH_SEED, name->u.text, name->nitems) % r->nhash;
+    size_t at = ckpt_hash((uintptr_t)r, name->u.text, name->nitems) % r->nhash;
     for (; r->by_hash[at]; at = (at + 1) % r->nhash) {
         *out = r->by_hash[at] - 1;
         if (same_text(r->files[*out], name))
@@ -184,8 +185,6 @@ static int place_read(struct place *out, struct reader *r, const struct ckpt_pk 
                             named ? first->u.text : "?");
     }
     out->ndim = NDIM_VALUE;
-    if (!ckpt_pk_u64(&out->hint, ckpt_pk_get(index, "index")))
-        out->hint = UINT64_MAX;
     if (has_many_dims(offset))
         out->ndim = NDIM_MANY;
     else if (offset && offset->type != CKPT_PK_T_NONE &&
@@ -242,17 +241,22 @@ static int places_read(struct reader *r, const struct ckpt_pk *storage, struct f
         sorted = compare_places(&r->places[i - 1], &r->places[i]) <= 0;
     if (!sorted)
         qsort(r->places, r->nplaces, sizeof *r->places, compare_places);
+    for (size_t i = 1; i < r->nplaces; i++) {
+        const struct ckpt_pk *name = r->places[i].name;
+        if (r->places[i].ndim != NDIM_MANY && !compare_places(&r->places[i - 1], &r->places[i]))
+            return BAD("'%s': storage_data places one chunk of '%.*s' twice", r->path,
+                       (int)(name->nitems < 200 ? name->nitems : 200), name->u.text);
+    }
     return FSDP_OK;
 }
 
-/* The first place that is not before `key`. Looks first behind the one found last: a tensor's
+/* The first place that is not before `key`. Tries the one after the place found last: a tensor's
  * chunks mostly come in the order of their offsets. */
 static size_t place_first(const struct reader *r, const struct place *key)
 {
-    size_t low = 0, high = r->nplaces, near = r->near;
-    if (near < high && !compare_places(&r->places[near], key) &&
-        (!near || compare_places(&r->places[near - 1], key)))
-        return near;
+    size_t low = 0, high = r->nplaces;
+    if (r->near < high && !compare_places(&r->places[r->near], key))
+        return r->near;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         if (compare_places(&r->places[mid], key) < 0)
@@ -263,16 +267,14 @@ static size_t place_first(const struct reader *r, const struct place *key)
     return low;
 }
 
-/* NULL if there is none; of several, the one whose hint fits. */
+/* NULL if there is none. */
 static const struct place *place_find(struct reader *r, const struct place *key)
 {
-    const struct place *found = NULL;
     size_t at = place_first(r, key);
-    for (; at < r->nplaces && !compare_places(&r->places[at], key); at++)
-        if (!found || r->places[at].hint == key->hint)
-            found = &r->places[at];
-    r->near = at;
-    return found;
+    if (at == r->nplaces || compare_places(&r->places[at], key))
+        return NULL;
+    r->near = at + 1;
+    return &r->places[at];
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -303,7 +305,7 @@ static int chunk_take(struct reader *r, const char *stored, const struct ckpt_pk
 {
     struct ckpt_layout *layout = &r->ckpt->m.layout;
     const struct fsdp_tensor *tensor = &layout->tensors[layout->ntensors - 1].tensor;
-    struct place key = {.name = name, .hint = at};
+    struct place key = {.name = name};
     struct ckpt_piece piece = {.tensor = layout->ntensors - 1};
     int ndim = -1;
 
@@ -335,13 +337,49 @@ static int chunk_take(struct reader *r, const char *stored, const struct ckpt_pk
     return ckpt_layout_add_piece(layout, &piece, err);
 }
 
-static const struct ckpt_pk *path_find(const struct reader *r, const struct ckpt_pk *name)
+static int compare_path_names(const void *a, const void *b, void *ctx)
+{
+    const struct ckpt_pk *paths = ctx;
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    int order = compare_texts(paths->u.items[x], paths->u.items[y]);
+    return order ? order : x < y ? -1 : x > y;
+}
+
+static int paths_sort(struct reader *r, struct fsdp_err *err)
 {
     const struct ckpt_pk *paths = r->paths;
-    for (size_t i = 0; paths && i + 1 < paths->nitems; i += 2)
-        if (paths->u.items[i]->type == CKPT_PK_T_TEXT && same_text(paths->u.items[i], name))
-            return ckpt_pk_is_list(paths->u.items[i + 1]) ? paths->u.items[i + 1] : NULL;
-    return NULL;
+    r->path_order = fsdp_alloc_unset(paths->nitems / 2 + 1, sizeof *r->path_order, "paths", err);
+    if (!r->path_order)
+        return FSDP_ENOMEM;
+    for (uint32_t i = 0; i + 1 < paths->nitems; i += 2)
+        if (paths->u.items[i]->type == CKPT_PK_T_TEXT)
+            r->path_order[r->npath_order++] = i;
+    qsort_r(r->path_order, r->npath_order, sizeof *r->path_order, compare_path_names,
+            (void *)(uintptr_t)paths);
+    return FSDP_OK;
+}
+
+/* *out: the path of `name` in planner_data, or NULL. The dict may have any order: torch merges
+ * those of the ranks, last rank first. */
+static int path_find(const struct ckpt_pk **out, struct reader *r, const struct ckpt_pk *name,
+                     struct fsdp_err *err)
+{
+    *out = NULL;
+    if (!r->paths)
+        return FSDP_OK;
+    if (!r->path_order)
+        FSDP_TRY(paths_sort(r, err));
+    size_t low = 0, high = r->npath_order;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (compare_texts(r->paths->u.items[r->path_order[mid]], name) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (low < r->npath_order && same_text(r->paths->u.items[r->path_order[low]], name))
+        *out = r->paths->u.items[r->path_order[low] + 1];
+    return FSDP_OK;
 }
 
 static int unread_add(struct ckpt *ckpt, const struct ckpt_dcp_name *name,
@@ -484,10 +522,8 @@ static char *stored_of(const struct ckpt_pk *key, struct fsdp_err *err)
     return out;
 }
 
-/* Of entry i of state_dict_metadata. planner_data has the same names, in the same order in all that
- * torch writes. */
-static int name_read(struct ckpt_dcp_name *out, const struct reader *r, size_t i,
-                     struct fsdp_err *err)
+/* Of entry i of state_dict_metadata. planner_data mostly has the same names in the same order. */
+static int name_read(struct ckpt_dcp_name *out, struct reader *r, size_t i, struct fsdp_err *err)
 {
     const struct ckpt_pk *key = r->tensors->u.items[i], *entry = r->tensors->u.items[i + 1];
     const struct ckpt_pk *path = NULL;
@@ -497,7 +533,7 @@ static int name_read(struct ckpt_dcp_name *out, const struct reader *r, size_t i
         same_text(r->paths->u.items[i], key))
         path = r->paths->u.items[i + 1];
     else
-        path = path_find(r, key);
+        FSDP_TRY(path_find(&path, r, key, err));
     if (!(out->stored = stored_of(key, err)))
         return FSDP_ENOMEM;
     out->path = ckpt_pk_is_list(path) ? path : NULL;
@@ -617,6 +653,7 @@ out:
     fsdp_free(r.values);
     json_decref(r.kept);
     fsdp_free(r.places);
+    fsdp_free(r.path_order);
     fsdp_free(r.files);
     fsdp_free(r.by_hash);
     fsdp_free(data);

@@ -181,20 +181,15 @@ static int index_match_tensors(json_t *map, const struct ckpt *ckpt,
     }
     if (found == json_object_size(map))
         return FSDP_OK;
-    const char *name;
-    json_t *file;
-    json_object_foreach(map, name, file)
-    {
-        bool have = false;
-        for (int i = 0; i < ckpt->m.layout.nfiles && !have; i++)
-            for (int k = 0; k < headers[i].nentries && !have; k++)
-                have = !strcmp(headers[i].entries[k].name, name);
-        if (!have)
-            return fsdp_err_set(err, FSDP_ECORRUPT,
-                                "tensor '%s': the index places it in '%s', which lacks it", name,
-                                json_string_value(file));
-    }
-    return FSDP_OK;
+    for (int i = 0; i < ckpt->m.layout.nfiles; i++)
+        for (int k = 0; k < headers[i].nentries; k++)
+            json_object_del(map, headers[i].entries[k].name);
+    void *lacking = json_object_iter(map); /* NULL if two files hold one tensor: refused later */
+    if (!lacking)
+        return FSDP_OK;
+    return fsdp_err_set(
+        err, FSDP_ECORRUPT, "tensor '%s': the index places it in '%s', which lacks it",
+        json_object_iter_key(lacking), json_string_value(json_object_iter_value(lacking)));
 }
 
 struct part {
