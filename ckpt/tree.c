@@ -121,6 +121,10 @@ int ckpt_tree_refuse(const struct ckpt_tree *tree, const char *action, struct fs
     struct ckpt_text text = {0};
     if (!tree->nforeign)
         return FSDP_OK;
+    if (tree->kind == CKPT_STORE_MOUNT || tree->kind == CKPT_STORE_OTHER)
+        return fsdp_err_set(err, FSDP_EEXIST, "'%s' is not %s: it is a %s", tree->path, action,
+                            tree->kind == CKPT_STORE_MOUNT ? "mount point"
+                                                           : "pipe, a socket or a device");
     for (uint64_t i = 0; i < tree->nforeign && i < CKPT_TREE_FOREIGN_SHOWN; i++)
         ckpt_text_printf(&text, "%s'%.200s'", i ? ", " : "", tree->foreign[i]);
     if (tree->nforeign > CKPT_TREE_FOREIGN_SHOWN)

@@ -267,7 +267,7 @@ static void test_mounts(void)
     begin();
     ok(mount(at(TOP), at(TOP), NULL, MS_BIND, NULL) == 0 &&
            ckpt_store_remove_tree(ops, at(TOP), &err) == FSDP_EEXIST &&
-           is_there(TOP "/model/" SHARD),
+           strstr(err.text, "mount point") && is_there(TOP "/model/" SHARD),
        "a checkpoint that is mounted itself stays: %s", err.text);
     umount(at(TOP));
 }

@@ -191,6 +191,40 @@ static void test_foreign(void)
        "without it they go: %s", err.text);
 }
 
+/* A checkpoint of a file system as `aws s3 cp --recursive` brings it here: no uuid in its paths. */
+static bool copy_plain(const char *from, const char *to)
+{
+    struct ckpt_tree tree;
+    uint64_t nbytes;
+    uint32_t crc32c;
+    int rc = ckpt_tree_list(&tree, &ckpt_store_posix, from, remove_all_judge, NULL, 0, &err);
+    for (size_t i = 0; rc == FSDP_OK && i < tree.nitems; i++) {
+        char source[600], target[600];
+        snprintf(source, sizeof source, "%s/%s", from, tree.items[i].path);
+        snprintf(target, sizeof target, "%s/%s", to, tree.items[i].path);
+        if (tree.items[i].kind == CKPT_STORE_FILE)
+            rc = ckpt_store_copy(&nbytes, &crc32c, &ckpt_store_posix, source, store(), target, true,
+                                 &err);
+    }
+    ckpt_tree_free(&tree);
+    return rc == FSDP_OK;
+}
+
+static void test_plain(void)
+{
+    char local[300], from[400];
+    snprintf(local, sizeof local, "%s", scratch_create());
+    snprintf(from, sizeof from, "%s/step-00000001", local);
+    ok(fake_save(local, 1, 1, 1, 5) == 0 && copy_plain(from, in_root("plain/step-00000001")) &&
+           fake_save(in_root("plain"), 2, 1, 1, 7) == 0 &&
+           fake_holds(in_root("plain/step-00000001"), 5),
+       "a checkpoint that another program brought: %s", err.text);
+    ok(ckpt_retain(in_root("plain"), 1, NULL, NULL, &err) == FSDP_OK &&
+           has_names(in_root("plain/step-00000001"), 0) && fake_holds(in_root("plain"), 7),
+       "goes with all its objects: %s", err.text);
+    scratch_remove(local);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "make"))
@@ -205,6 +239,7 @@ int main(int argc, char **argv)
     test_race();
     test_faults();
     test_foreign();
+    test_plain();
     ok(remove_all(store(), root, &err) == FSDP_OK, "all is removed");
     return tap_done();
 }
