@@ -164,6 +164,17 @@ client() { # version
     ok "$([ $status != 0 ] && [ $status -lt 128 ] && holds err going; echo $?)" \
         "NFS $v: a tool that meets one says which file, and fails: $(head -c 150 err | tr '\n' ' ')"
 
+    # ---- a file that this client has open keeps a name, .nfs*, until it is closed (v4 of newer servers: none)
+    local del=step-00000002.del.01234567-89ab-4def-8123-456789abcdef
+    mkdir "$a/removed" && cp -r "$a/ck/step-00000002" "$a/removed/$del"
+    exec 8<"$b/removed/$del/$shard"
+    tool ckpt-info --gc "$b/removed"
+    ok "$([ $? = 0 ] && [ ! -e "$b/removed/$del/$shard" ] && [ ! -e "$b/removed/$del/manifest.json" ] && cat <&8 >read 2>err; echo $?)" \
+        "NFS $v: a checkpoint is removed while a file of it is open: $(cd "$b/removed" && find . -name '.nfs*' | head -c 100)"
+    exec 8<&-
+    tool ckpt-info --gc --older 0s "$b/removed"
+    ok "$([ $? = 0 ] && [ -z "$(ls -A "$b/removed")" ]; echo $?)" "NFS $v: a later sweep removes the rest"
+
     # ---- a full disk
     cat /dev/zero >"$a/filler" 2>noise
     truncate -s -700K "$a/filler" && sync
