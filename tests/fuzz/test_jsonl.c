@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Documents of JSON Lines; the first byte chooses the vocabulary. */
+#include "data.h"
+#include "fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
+{
+    struct data_line line = {.path = "a.jsonl", .end = -1, .highest = -1};
+    if (nbytes && data[0] & 1)
+        line.vocab_size = 256;
+    if (nbytes && data[0] & 2)
+        line.end = 0;
+    for (size_t at = 1, end; at < nbytes; at = end + 1) {
+        const uint8_t *feed = memchr(data + at, '\n', nbytes - at);
+        end = feed ? (size_t)(feed - data) : nbytes;
+        line.number++;
+        if (data_line_parse(&line, (const char *)data + at, end - at, NULL))
+            continue;
+        for (size_t i = 0; i < line.ntokens; i++)
+            if (line.labels[i] != DATA_IGNORE && line.labels[i] < 0)
+                abort();
+        if (line.ntokens > line.room)
+            abort();
+    }
+    data_line_free(&line);
+    return 0;
+}
+
+FUZZ_TARGET("jsonl")

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers of an S3 server: lists of objects and of uploads, errors. */
+#include "fuzz.h"
+
+#if HAVE_CURL
+#include "../../ckpt/s3_xml.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
+{
+    static const char *const elements[] = {"Contents", "CommonPrefixes", "Upload", "Error",
+                                           "Credentials"};
+    static const char *const texts[] = {"Key",  "Size",   "LastModified", "Prefix",
+                                        "Code", "Region", "UploadId",     "IsTruncated"};
+    char *copy = malloc(nbytes ? nbytes : 1), text[32]; /* an overrun shows */
+    if (!copy)
+        abort();
+    memcpy(copy, data, nbytes);
+    struct ckpt_s3_span all = {copy, nbytes}, element;
+    for (size_t e = 0; e < sizeof elements / sizeof elements[0]; e++) {
+        struct ckpt_s3_span rest = all;
+        for (int i = 0; i < 1000 && ckpt_s3_xml_next(&element, &rest, elements[e]); i++)
+            for (size_t t = 0; t < sizeof texts / sizeof texts[0]; t++) {
+                ckpt_s3_xml_text(text, sizeof text, element, texts[t]);
+                if (!memchr(text, 0, sizeof text))
+                    abort();
+            }
+    }
+    for (size_t t = 0; t < sizeof texts / sizeof texts[0]; t++)
+        ckpt_s3_xml_text(text, sizeof text, all, texts[t]);
+    free(copy);
+    return 0;
+}
+#else
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
+{
+    (void)data, (void)nbytes;
+    return 0;
+}
+#endif
+
+FUZZ_TARGET("xml")
