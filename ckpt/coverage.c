@@ -4,7 +4,8 @@
  * spans a position, the region falls apart there into slabs, each of which must be tiled by its own
  * boxes; a gap between slabs is a hole. Cuts along one dimension end after one sweep, grids after
  * one per dimension. Boxes that cannot be separated in any dimension overlap, or interlock (a
- * pinwheel): those few are compared pairwise along a sweep, and their volumes added.
+ * pinwheel): those few are compared pairwise along a sweep, and their volumes added. The number of
+ * comparisons is bounded, so that a file cannot make it quadratic.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +16,11 @@ struct proof {
     const struct ckpt_layout *layout;
     const struct fsdp_tensor *tensor;
     struct fsdp_err *err;
-    int depth; /* of the recursion: bounded, since boxes come from files */
+    int depth;                /* of the recursion: bounded, since boxes come from files */
+    size_t npairs, max_pairs; /* interlocked boxes compared */
 };
 
-enum { MAX_DEPTH = 200 };
+enum { MAX_DEPTH = 200, MIN_PAIRS = 1 << 21, PAIRS_PER_PIECE = 100 };
 
 struct by_dim {
     const struct ckpt_piece *pieces;
@@ -81,7 +83,7 @@ static int prove_one(const struct proof *p, const struct fsdp_box *region,
 }
 
 /* Boxes that no plane separates; sorted by dimension 0. */
-static int prove_interlocked(const struct proof *p, const struct fsdp_box *region, size_t *order,
+static int prove_interlocked(struct proof *p, const struct fsdp_box *region, size_t *order,
                              size_t npieces)
 {
     const struct ckpt_piece *pieces = p->layout->pieces;
@@ -94,6 +96,11 @@ static int prove_interlocked(const struct proof *p, const struct fsdp_box *regio
             struct fsdp_box both;
             if (b->box.offset[0] >= a->box.offset[0] + a->box.length[0])
                 break;
+            if (p->npairs++ >= p->max_pairs)
+                return fsdp_err_set(p->err, FSDP_EUNSUPPORTED,
+                                    "tensor '%s': %zu of its boxes interlock, too many to check; "
+                                    "save it in rows, columns or a grid",
+                                    p->tensor->name, npieces);
             if (fsdp_box_intersect(&both, &a->box, &b->box, p->tensor->ndim))
                 return overlap(p, a, b);
         }
@@ -192,7 +199,10 @@ int ckpt_coverage_prove(const struct ckpt_layout *layout, int tensor, size_t *or
                         struct fsdp_err *err)
 {
     const struct fsdp_tensor *t = &layout->tensors[tensor].tensor;
-    struct proof p = {.layout = layout, .tensor = t, .err = err};
+    struct proof p = {.layout = layout,
+                      .tensor = t,
+                      .err = err,
+                      .max_pairs = MIN_PAIRS + PAIRS_PER_PIECE * npieces};
     struct fsdp_box whole = ckpt_box_whole(t);
 
     for (size_t i = 0; i < npieces; i++) {
