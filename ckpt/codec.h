@@ -38,6 +38,8 @@ struct ckpt_data;
 /* Reads the frame table of a compressed file, no chunk. The pool outlives the file. */
 int ckpt_data_open(struct ckpt_data **out, const struct ckpt_store_ops *ops, const char *path,
                    struct ckpt_codec_pool *pool, struct fsdp_err *err);
+/* What the opened file is. */
+int ckpt_data_stat(struct ckpt_store_stat *out, struct ckpt_data *data, struct fsdp_err *err);
 /* NULL is allowed. */
 void ckpt_data_close(struct ckpt_data *data);
 /* Of the safetensors file. */

@@ -149,9 +149,11 @@ int ckpt_data_open(struct ckpt_data **out, const struct ckpt_store_ops *ops, con
     strcpy(data->path, path);
     data->pool = pool;
     data->id = atomic_fetch_add(&nopened, 1) + 1;
-    data->stored_nbytes = st.nbytes;
     data->compressed = compressed;
     int rc = ckpt_store_open(&data->file, ops, path, CKPT_STORE_READ, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_data_stat(&st, data, err);
+    data->stored_nbytes = st.nbytes;
     if (rc == FSDP_OK && compressed)
         rc = table_read(data, err);
     if (rc)
@@ -159,6 +161,11 @@ int ckpt_data_open(struct ckpt_data **out, const struct ckpt_store_ops *ops, con
     else
         *out = data;
     return rc;
+}
+
+int ckpt_data_stat(struct ckpt_store_stat *out, struct ckpt_data *data, struct fsdp_err *err)
+{
+    return ckpt_store_stat_open(out, data->file, err);
 }
 
 void ckpt_data_close(struct ckpt_data *data)

@@ -233,6 +233,7 @@ static int run(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
     FSDP_TRY(ckpt_copy_move(c, err));
     if (c->args->verify)
         FSDP_TRY(ckpt_copy_verify(c, err));
+    FSDP_TRY(ckpt_unchanged(c->ckpt, err));
     return ckpt_copy_publish(c, err);
 }
 

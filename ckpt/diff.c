@@ -309,6 +309,10 @@ int ckpt_diff(bool *same, struct ckpt *a, struct ckpt *b, const struct ckpt_diff
         rc = list_tensors(&d, err);
     if (rc == FSDP_OK)
         rc = ckpt_workers_run(nworkers, work, &d, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_unchanged(a, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_unchanged(b, err);
     *same = rc == FSDP_OK;
     for (int i = 0; rc == FSDP_OK && i < d.ntensors; i++) {
         *same &= d.tensors[i].result <= CKPT_DIFF_NEAR;

@@ -50,6 +50,8 @@ struct reader {
     size_t nvalues;
     const struct place **values; /* Python values: read once all files are known */
     json_t *kept;                /* paths of the values: {name: path} */
+    int nnewer;                  /* data files newer than .metadata */
+    char newer[128];             /* the first one's name */
 };
 
 /* *out: a text value, owned. Refused if it is none, too long, or holds a 0 byte. */
@@ -77,6 +79,22 @@ static bool file_name_ok(const char *name)
     return true;
 }
 
+static bool is_newer(const struct ckpt_store_stat *a, const struct ckpt_store_stat *b)
+{
+    return a->mtime_ns > b->mtime_ns || a->mtime > b->mtime;
+}
+
+/* torch writes .metadata last, and no checksum tells one save's data from another's. */
+static void warn_of_newer(const struct reader *r)
+{
+    if (r->nnewer)
+        fsdp_log(FSDP_LOG_WARN,
+                 "'%s' and %d other data files are newer than '%s', which torch writes last: "
+                 "another save into this folder may have been stopped half-way, and mixed two "
+                 "saves; or the folder was copied without its times",
+                 r->newer, r->nnewer - 1, r->path);
+}
+
 static int file_add(struct reader *r, const struct ckpt_pk *value, struct fsdp_err *err)
 {
     struct ckpt *ckpt = r->ckpt;
@@ -101,6 +119,8 @@ static int file_add(struct reader *r, const struct ckpt_pk *value, struct fsdp_e
         rc = BAD("'%s' is a folder", path);
     if (rc == FSDP_OK)
         rc = ckpt_layout_add_file(&ckpt->m.layout, name, st.nbytes, err);
+    if (rc == FSDP_OK && is_newer(&st, &ckpt->head) && !r->nnewer++)
+        snprintf(r->newer, sizeof r->newer, "%s", name);
 out:
     fsdp_free(path);
     fsdp_free(name);
@@ -637,7 +657,7 @@ int ckpt_dcp_open(struct ckpt *ckpt, struct fsdp_err *err)
     r.path = path;
     if (!path || !(what = fsdp_sprintf(err, "'%s'", path)))
         goto out;
-    FSDP_TRY_GOTO(ckpt_store_get(&data, &nbytes, ckpt->store, path, CKPT_MAX_METADATA_NBYTES, err),
+    FSDP_TRY_GOTO(ckpt_source_get_head(&data, &nbytes, ckpt, path, CKPT_MAX_METADATA_NBYTES, err),
                   out);
     FSDP_TRY_GOTO(ckpt_pickle_parse(&pickle, data, nbytes, what, err), out);
     FSDP_TRY_GOTO(metadata_take(&r, pickle.root, err), out);
@@ -648,6 +668,8 @@ int ckpt_dcp_open(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(ckpt_contained_find(ckpt, err), out);
     FSDP_TRY_GOTO(extras_find(ckpt, err), out);
     rc = ckpt_dcp_finish(ckpt, err);
+    if (rc == FSDP_OK)
+        warn_of_newer(&r);
 out:
     ckpt_pickle_free(&pickle);
     fsdp_free(r.values);

@@ -39,7 +39,7 @@ static int refuse_incomplete(const struct ckpt_names *files, const char *folder,
     return FSDP_OK;
 }
 
-static int index_read(json_t **out, const struct ckpt *ckpt, struct fsdp_err *err)
+static int index_read(json_t **out, struct ckpt *ckpt, struct fsdp_err *err)
 {
     char *path = ckpt_path_join(ckpt->folder, CKPT_HF_INDEX_NAME, err), *data = NULL;
     json_t *root = NULL;
@@ -47,7 +47,7 @@ static int index_read(json_t **out, const struct ckpt *ckpt, struct fsdp_err *er
     int rc = FSDP_ENOMEM;
     if (!path)
         return rc;
-    rc = ckpt_store_get(&data, &nbytes, ckpt->store, path, CKPT_MAX_INDEX_NBYTES, err);
+    rc = ckpt_source_get_head(&data, &nbytes, ckpt, path, CKPT_MAX_INDEX_NBYTES, err);
     if (rc == FSDP_OK)
         rc = ckpt_json_parse(&root, data, nbytes, path, err);
     json_t *map = json_object_get(root, "weight_map");
@@ -308,7 +308,7 @@ static int scalars_take(struct ckpt *ckpt, const char *name, struct fsdp_err *er
     int rc = path ? ckpt_store_stat(&st, ckpt->store, path, err) : FSDP_ENOMEM;
     bool added = false;
     if (rc == FSDP_OK)
-        rc = ckpt_st_read(&header, ckpt->store, path, ckpt->pool, err);
+        rc = ckpt_st_read(&header, &st, ckpt->store, path, ckpt->pool, err);
     for (int i = 0; rc == FSDP_OK && i < header.nentries; i++) {
         const struct ckpt_st_entry *entry = &header.entries[i];
         int at = ckpt_layout_find(layout, entry->name);
@@ -413,6 +413,7 @@ int ckpt_hf_open(struct ckpt *ckpt, struct fsdp_err *err)
     }
     if (rc)
         goto out;
+    FSDP_TRY_GOTO(ckpt_readers_create(ckpt, err), out);
     rc = FSDP_ENOMEM;
     if (!(headers = fsdp_alloc((size_t)layout->nfiles, sizeof *headers, "headers", err)))
         goto out;

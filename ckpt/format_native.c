@@ -164,9 +164,10 @@ int ckpt_native_open(struct ckpt *ckpt, struct fsdp_err *err)
 
     if (!path)
         goto out;
-    FSDP_TRY_GOTO(ckpt_store_get(&data, &nbytes, ckpt->store, path, CKPT_MAX_MANIFEST_NBYTES, err),
+    FSDP_TRY_GOTO(ckpt_source_get_head(&data, &nbytes, ckpt, path, CKPT_MAX_MANIFEST_NBYTES, err),
                   out);
     FSDP_TRY_GOTO(ckpt_manifest_parse(&ckpt->m, data, nbytes, path, err), out);
+    FSDP_TRY_GOTO(ckpt_readers_create(ckpt, err), out);
     FSDP_TRY_GOTO(refuse_strays(ckpt, "model", err), out);
     FSDP_TRY_GOTO(refuse_strays(ckpt, "optim", err), out);
     rc = FSDP_ENOMEM;

@@ -8,7 +8,7 @@
 
 struct job {
     struct ckpt_st_header *headers;
-    const struct ckpt *ckpt;
+    struct ckpt *ckpt;
     atomic_int next;
     pthread_mutex_t lock;
     int failed; /* file with the lowest index that failed, nfiles: none */
@@ -18,7 +18,7 @@ struct job {
 
 static int read_one(struct job *job, int i, struct fsdp_err *err)
 {
-    const struct ckpt *ckpt = job->ckpt;
+    struct ckpt *ckpt = job->ckpt;
     const struct ckpt_layout_file *file = &ckpt->m.layout.files[i];
     struct ckpt_store_stat st;
     char *path = ckpt_path_join(ckpt->folder, file->path, err);
@@ -32,7 +32,9 @@ static int read_one(struct job *job, int i, struct fsdp_err *err)
                           (unsigned long long)st.nbytes, (unsigned long long)file->nbytes,
                           st.nbytes < file->nbytes ? "truncated" : "not the file that was saved");
     if (rc == FSDP_OK)
-        rc = ckpt_st_read(&job->headers[i], ckpt->store, path, ckpt->pool, err);
+        rc = ckpt_st_read(&job->headers[i], &st, ckpt->store, path, ckpt->pool, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_source_note(ckpt, i, &st, err);
     if (rc == FSDP_OK && file->has_crc && job->headers[i].header_nbytes != file->header_nbytes)
         rc = fsdp_err_set(err, FSDP_ECORRUPT,
                           "'%s' is not the file that was saved: its header "
@@ -64,7 +66,7 @@ static int work(struct ckpt_workers *workers, int index, struct fsdp_err *unused
     return FSDP_OK;
 }
 
-int ckpt_headers_read(struct ckpt_st_header *headers, const struct ckpt *ckpt, struct fsdp_err *err)
+int ckpt_headers_read(struct ckpt_st_header *headers, struct ckpt *ckpt, struct fsdp_err *err)
 {
     int nfiles = ckpt->m.layout.nfiles, nworkers = 1 + nfiles / 4;
     struct job job = {.headers = headers, .ckpt = ckpt, .failed = nfiles};

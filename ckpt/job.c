@@ -182,6 +182,7 @@ static int run(struct ckpt_job *job, struct fsdp_err *err)
     if (job->args->dry_run)
         return FSDP_OK;
     FSDP_TRY(ckpt_job_move(job, err));
+    FSDP_TRY(ckpt_unchanged(job->ckpt, err));
     return ckpt_job_publish(job, err);
 }
 
@@ -213,8 +214,11 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
 {
     struct ckpt_job job = {.ckpt = ckpt, .args = args};
     double begun = fsdp_time_now();
+    struct fsdp_err changed = FSDP_ERR_INIT;
     int rc = run(&job, err);
 
+    if (rc == FSDP_ECORRUPT && ckpt_unchanged(ckpt, &changed) == FSDP_ECORRUPT)
+        fsdp_err_pass(err, rc, &changed); /* the reason for what was found */
     if (rc == FSDP_OK && out)
         fill_result(out, &job, begun);
     bool kept = keeps(&job, rc);

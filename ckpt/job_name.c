@@ -148,26 +148,6 @@ static uint64_t hash_text(uint64_t hash, const char *text)
     return text ? fsdp_hash(hash, text, strlen(text) + 1) : fsdp_hash(hash, "\1", 1);
 }
 
-int ckpt_source_hash(uint64_t *hash, const struct ckpt *ckpt, struct fsdp_err *err)
-{
-    const struct ckpt_layout *layout = &ckpt->m.layout;
-    *hash = hash_text(*hash, ckpt->m.uuid);
-    for (int i = 0; i < layout->nfiles; i++) {
-        const struct ckpt_layout_file *file = &layout->files[i];
-        struct ckpt_store_stat st = {.mtime = file->crc32c};
-        *hash = hash_text(*hash, file->path);
-        *hash = fsdp_hash(*hash, &file->nbytes, sizeof file->nbytes);
-        if (!file->has_crc) {
-            char *path = ckpt_path_join(ckpt->folder, file->path, err);
-            int rc = path ? ckpt_store_stat(&st, ckpt->store, path, err) : FSDP_ENOMEM;
-            fsdp_free(path);
-            FSDP_TRY(rc);
-        }
-        *hash = fsdp_hash(*hash, &st.mtime, sizeof st.mtime);
-    }
-    return FSDP_OK;
-}
-
 /* All that decides the bytes of the output and the ranges they are written in. */
 static int make_key(struct ckpt_job *job, struct fsdp_err *err)
 {

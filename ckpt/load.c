@@ -199,7 +199,10 @@ static int run(struct loader *l, struct fsdp_err *err)
     int damaged, rc = FSDP_OK;
     uint64_t actual = 0;
 
-    FSDP_TRY(fsdp_oob_agree(l->oob, load_mine(l, err), err));
+    rc = load_mine(l, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_unchanged(l->ckpt, err);
+    FSDP_TRY(fsdp_oob_agree(l->oob, rc, err));
     FSDP_TRY(judge_all(l, &damaged, &actual, err));
     if (damaged >= 0 && l->oob->rank == 0)
         rc = ckpt_fingerprint_blame(l->ckpt, damaged, actual, err);

@@ -205,10 +205,19 @@ static int most_open(void)
 
 int ckpt_readers_create(struct ckpt *ckpt, struct fsdp_err *err)
 {
-    size_t nfiles = (size_t)ckpt->m.layout.nfiles;
+    int nfiles = ckpt->m.layout.nfiles;
+    if (nfiles == ckpt->nreaders)
+        return FSDP_OK;
+    struct ckpt_reader *readers = fsdp_alloc((size_t)nfiles, sizeof *readers, "readers", err);
+    if (!readers)
+        return FSDP_ENOMEM;
+    if (ckpt->nreaders)
+        memcpy(readers, ckpt->readers, (size_t)ckpt->nreaders * sizeof *readers);
+    fsdp_free(ckpt->readers);
+    ckpt->readers = readers;
+    ckpt->nreaders = nfiles;
     ckpt->most_open = most_open();
-    ckpt->readers = fsdp_alloc(nfiles, sizeof *ckpt->readers, "readers", err);
-    return ckpt->readers ? FSDP_OK : FSDP_ENOMEM;
+    return FSDP_OK;
 }
 
 int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err)
@@ -236,7 +245,7 @@ int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err)
         goto out;
     }
     rc = openers[ckpt->format](ckpt, err);
-    if (rc == FSDP_OK && !ckpt->readers)
+    if (rc == FSDP_OK)
         rc = ckpt_readers_create(ckpt, err);
 out:
     if (rc)
@@ -250,7 +259,7 @@ void ckpt_close(struct ckpt *ckpt)
 {
     if (!ckpt)
         return;
-    for (int i = 0; ckpt->readers && i < ckpt->m.layout.nfiles; i++)
+    for (int i = 0; i < ckpt->nreaders; i++)
         ckpt_data_close(ckpt->readers[i].data);
     fsdp_free(ckpt->readers);
     ckpt_codec_pool_destroy(ckpt->pool);
@@ -264,6 +273,7 @@ void ckpt_close(struct ckpt *ckpt)
     fsdp_free(ckpt->contained);
     ckpt_manifest_free(&ckpt->m);
     pthread_mutex_destroy(&ckpt->lock);
+    fsdp_free(ckpt->head_path);
     fsdp_free(ckpt->folder);
     fsdp_free(ckpt->path);
     fsdp_free(ckpt);

@@ -16,6 +16,9 @@ struct ckpt {
     char *folder; /* what files' paths are relative to: path, or the folder of a single file */
     const struct ckpt_store_ops *store;
     enum ckpt_format format;
+    /* What says which data there is: a manifest, .metadata or an index. head_path NULL: none. */
+    char *head_path;
+    struct ckpt_store_stat head;
     /* A Hugging Face folder fills in what a manifest would have held, as far as it is known. */
     struct ckpt_manifest m;
 
@@ -38,8 +41,10 @@ struct ckpt {
         struct ckpt_data *data;
         int users;
         uint64_t used; /* when it was last asked for */
-    } * readers;       /* [nfiles] */
-    int nopen, most_open;
+        bool is_seen;  /* it was opened */
+        struct ckpt_store_stat seen;
+    } * readers; /* [nreaders] */
+    int nreaders, nopen, most_open;
     uint64_t clock;
     struct ckpt_codec_pool *pool; /* what reading compressed files needs */
 };
@@ -51,10 +56,10 @@ int ckpt_dcp_open(struct ckpt *ckpt, struct fsdp_err *err);
 
 /* The headers of all files, several at a time. headers[nfiles] is zeroed first; on failure all are
  * freed. A size that differs from the layout's is refused. */
-int ckpt_headers_read(struct ckpt_st_header *headers, const struct ckpt *ckpt,
-                      struct fsdp_err *err);
+int ckpt_headers_read(struct ckpt_st_header *headers, struct ckpt *ckpt, struct fsdp_err *err);
 
-/* After the last file is in the layout: what ckpt_file_pread needs. Once. */
+/* Readers for all files that the layout has by now: what ckpt_file_pread needs, and those that note
+ * what a file is. Again after more files. */
 int ckpt_readers_create(struct ckpt *ckpt, struct fsdp_err *err);
 
 /* Bytes of a file of the layout, as they were before it was compressed. Files are opened when
@@ -133,8 +138,17 @@ int ckpt_attempt_of(char **out, const struct ckpt_store_ops *ops, const char *fo
  * attempt is there any more. False where that cannot be told: the data must stay. */
 bool ckpt_attempt_retract(const struct ckpt_store_ops *ops, const char *folder,
                           const char *attempt);
-/* Adds to a hash what the checkpoint is: its manifest's uuid, or names, sizes and times of files.
- */
+/* ---- source.c: a checkpoint that changes while it is read ---- */
+
+/* A file of the layout was opened. Notes what it is; FSDP_ECORRUPT where it was another one, or had
+ * other bytes, when it was opened before. One thread at a time for a file. */
+int ckpt_source_note(struct ckpt *ckpt, int file, const struct ckpt_store_stat *now,
+                     struct fsdp_err *err);
+/* ckpt_store_get of the file that says which data there is; ckpt_unchanged looks at it again. */
+int ckpt_source_get_head(char **out, size_t *nbytes, struct ckpt *ckpt, const char *path,
+                         size_t max_nbytes, struct fsdp_err *err);
+/* Adds to a hash what the checkpoint is: its manifest's uuid; or names, sizes, inodes, times and
+ * ETags of files. */
 int ckpt_source_hash(uint64_t *hash, const struct ckpt *ckpt, struct fsdp_err *err);
 /* "step-<8 or more digits>" with nothing behind it: its step; -1 otherwise. */
 int64_t ckpt_step_of_name(const char *name);

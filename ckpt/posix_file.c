@@ -103,6 +103,43 @@ int posix_file_create(struct posix_file **out, int fd, bool may_bypass, struct f
     return FSDP_OK;
 }
 
+struct ckpt_store_stat posix_file_stat_of(const struct stat *st)
+{
+    const int64_t second = 1000000000;
+    return (struct ckpt_store_stat){
+        .is_folder = S_ISDIR(st->st_mode),
+        .nbytes = (uint64_t)st->st_size,
+        .mtime = st->st_mtime,
+        .device = st->st_dev,
+        .inode = st->st_ino,
+        .mtime_ns = st->st_mtim.tv_sec * second + st->st_mtim.tv_nsec,
+        .ctime_ns = st->st_ctim.tv_sec * second + st->st_ctim.tv_nsec,
+    };
+}
+
+int posix_file_stat(struct ckpt_store_stat *out, struct posix_file *f, const char *path,
+                    struct fsdp_err *err)
+{
+    struct stat st;
+    if (fstat(f->fd, &st))
+        return fsdp_err_sys(err, errno, "'%s'", path);
+    *out = posix_file_stat_of(&st);
+    return FSDP_OK;
+}
+
+/* Opens the file once more, unless its path leads to another one by now. */
+static int open_direct(const struct posix_file *f, const char *path)
+{
+    struct stat mine, other;
+    int flags = fcntl(f->fd, F_GETFL) & O_ACCMODE;
+    int fd = open(path, flags | O_DIRECT | O_CLOEXEC | O_NONBLOCK);
+    bool same = fd >= 0 && !fstat(f->fd, &mine) && !fstat(fd, &other) &&
+                mine.st_dev == other.st_dev && mine.st_ino == other.st_ino;
+    if (fd >= 0 && !same)
+        close(fd);
+    return same ? fd : -1;
+}
+
 static bool can_bypass(struct posix_file *f, const char *path)
 {
     int state = atomic_load(&f->bypass);
@@ -110,8 +147,7 @@ static bool can_bypass(struct posix_file *f, const char *path)
         return state == BYPASS_ON;
     pthread_mutex_lock(&f->lock);
     if (atomic_load(&f->bypass) == BYPASS_UNTRIED) {
-        int flags = fcntl(f->fd, F_GETFL) & O_ACCMODE;
-        f->direct = open(path, flags | O_DIRECT | O_CLOEXEC | O_NONBLOCK);
+        f->direct = open_direct(f, path);
         atomic_store(&f->bypass, f->direct >= 0 ? BYPASS_ON : BYPASS_OFF);
     }
     pthread_mutex_unlock(&f->lock);

@@ -8,7 +8,9 @@
 #ifndef CKPT_POSIX_FILE_H
 #define CKPT_POSIX_FILE_H
 
-#include "fsdp/base.h"
+#include <sys/stat.h>
+
+#include "ckpt/sys/store_ops.h"
 
 struct posix_file;
 
@@ -24,6 +26,9 @@ int posix_file_write(struct posix_file *file, const char *path, const void *src,
                      struct fsdp_err *err);
 int posix_file_pwrite(struct posix_file *file, const char *path, const void *src, size_t nbytes,
                       uint64_t offset, struct fsdp_err *err);
+int posix_file_stat(struct ckpt_store_stat *out, struct posix_file *file, const char *path,
+                    struct fsdp_err *err);
+struct ckpt_store_stat posix_file_stat_of(const struct stat *st);
 int posix_file_sync(struct posix_file *file, const char *path, struct fsdp_err *err);
 int posix_file_close(struct posix_file *file, const char *path, struct fsdp_err *err);
 

@@ -25,6 +25,13 @@ static void close_oldest(struct ckpt *ckpt)
     }
 }
 
+static int note_opened(struct ckpt *ckpt, int file, struct fsdp_err *err)
+{
+    struct ckpt_store_stat now;
+    FSDP_TRY(ckpt_data_stat(&now, ckpt->readers[file].data, err));
+    return ckpt_source_note(ckpt, file, &now, err);
+}
+
 static int reader_get(struct ckpt_data **out, struct ckpt *ckpt, int file, struct fsdp_err *err)
 {
     struct ckpt_reader *reader = &ckpt->readers[file];
@@ -37,6 +44,8 @@ static int reader_get(struct ckpt_data **out, struct ckpt *ckpt, int file, struc
             close_oldest(ckpt);
         rc = path ? ckpt_data_open(&reader->data, ckpt->store, path, ckpt->pool, err) : FSDP_ENOMEM;
         ckpt->nopen += rc == FSDP_OK;
+        if (rc == FSDP_OK)
+            rc = note_opened(ckpt, file, err);
         fsdp_free(path);
     }
     if (rc == FSDP_OK) {

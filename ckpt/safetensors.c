@@ -502,8 +502,9 @@ static int refuse_torch_file(const unsigned char first[8], const char *path, str
                         path, path);
 }
 
-int ckpt_st_read(struct ckpt_st_header *out, const struct ckpt_store_ops *ops, const char *path,
-                 struct ckpt_codec_pool *pool, struct fsdp_err *err)
+int ckpt_st_read(struct ckpt_st_header *out, struct ckpt_store_stat *seen,
+                 const struct ckpt_store_ops *ops, const char *path, struct ckpt_codec_pool *pool,
+                 struct fsdp_err *err)
 {
     struct ckpt_data *data = NULL;
     unsigned char raw[8];
@@ -514,6 +515,7 @@ int ckpt_st_read(struct ckpt_st_header *out, const struct ckpt_store_ops *ops, c
     memset(out, 0, sizeof *out);
     FSDP_TRY(ckpt_data_open(&data, ops, path, pool, err));
     uint64_t nbytes = ckpt_data_nbytes(data);
+    FSDP_TRY_GOTO(ckpt_data_stat(seen, data, err), out);
     if (nbytes < sizeof raw) {
         rc = BAD("'%s' has %llu bytes, too few for a safetensors file: truncated?", path,
                  (unsigned long long)nbytes);

@@ -47,9 +47,10 @@ static inline const char *ckpt_st_why(const struct ckpt_st_header *header,
  * `path` is for error texts. */
 int ckpt_st_parse(struct ckpt_st_header *out, const char *json, size_t json_nbytes,
                   uint64_t file_nbytes, const char *path, struct fsdp_err *err);
-/* Also of a compressed file, by its name. */
-int ckpt_st_read(struct ckpt_st_header *out, const struct ckpt_store_ops *ops, const char *path,
-                 struct ckpt_codec_pool *pool, struct fsdp_err *err);
+/* Also of a compressed file, by its name. *seen: what the file was. */
+int ckpt_st_read(struct ckpt_st_header *out, struct ckpt_store_stat *seen,
+                 const struct ckpt_store_ops *ops, const char *path, struct ckpt_codec_pool *pool,
+                 struct fsdp_err *err);
 void ckpt_st_header_free(struct ckpt_st_header *header);
 
 /* The header of a file that holds these entries in this order; sets each entry's pos and nbytes.

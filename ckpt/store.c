@@ -208,6 +208,12 @@ int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *op
     return ops->stat(out, path, err);
 }
 
+int ckpt_store_stat_open(struct ckpt_store_stat *out, struct ckpt_store_file *file,
+                         struct fsdp_err *err)
+{
+    return file->ops->stat_open(out, file->file, file->path, err);
+}
+
 int ckpt_store_list(const struct ckpt_store_ops *ops, const char *path, ckpt_store_entry_f *fn,
                     void *ctx, struct fsdp_err *err)
 {

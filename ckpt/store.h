@@ -30,6 +30,15 @@ void ckpt_store_abandon(struct ckpt_store_file *file);
 
 int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *ops, const char *path,
                     struct fsdp_err *err);
+/* Of a file opened for reading, whatever lies at its path now. */
+int ckpt_store_stat_open(struct ckpt_store_stat *out, struct ckpt_store_file *file,
+                         struct fsdp_err *err);
+/* NULL if two looks at a file saw the same file with the same bytes, as far as the store can tell;
+ * else what differs, such as "its size". status: a changed ctime differs, too. Pure. */
+const char *ckpt_store_changed(const struct ckpt_store_stat *a, const struct ckpt_store_stat *b,
+                               bool status);
+/* FSDP_ECORRUPT for a file that changed while it was read; changed: as above. */
+int ckpt_store_changed_error(const char *path, const char *changed, struct fsdp_err *err);
 int ckpt_store_list(const struct ckpt_store_ops *ops, const char *path, ckpt_store_entry_f *fn,
                     void *ctx, struct fsdp_err *err);
 int ckpt_store_mkdir(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
@@ -89,9 +98,13 @@ int ckpt_names_add(struct ckpt_names *names, const char *name, struct fsdp_err *
 int ckpt_store_mkdirs(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
 /* Removes one file, or the link that has its name; what is not there is fine. */
 int ckpt_store_discard(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
-/* A whole small file, with a 0 byte after it. FSDP_EINVAL if larger than max_nbytes. */
+/* A whole small file, with a 0 byte after it. FSDP_EINVAL if larger than max_nbytes, FSDP_ECORRUPT
+ * if it changed meanwhile. */
 int ckpt_store_get(char **out, size_t *out_nbytes, const struct ckpt_store_ops *ops,
                    const char *path, size_t max_nbytes, struct fsdp_err *err);
+/* The same; *seen: what the file was. */
+int ckpt_store_get_seen(char **out, struct ckpt_store_stat *seen, const struct ckpt_store_ops *ops,
+                        const char *path, size_t max_nbytes, struct fsdp_err *err);
 /* Creates a whole small file; durable if `sync`. */
 int ckpt_store_put(const struct ckpt_store_ops *ops, const char *path, const void *data,
                    size_t nbytes, bool sync, struct fsdp_err *err);

@@ -128,9 +128,14 @@ static int posix_stat(struct ckpt_store_stat *out, const char *path, struct fsdp
         if (first != ENOENT || stat(path, &st)) /* below a file there is nothing */
             return fsdp_err_sys(err, first == ENOTDIR ? ENOENT : first, "'%s'", path);
     }
-    *out = (struct ckpt_store_stat){
-        .is_folder = S_ISDIR(st.st_mode), .nbytes = (uint64_t)st.st_size, .mtime = st.st_mtime};
+    *out = posix_file_stat_of(&st);
     return FSDP_OK;
+}
+
+static int posix_stat_open(struct ckpt_store_stat *out, void *file, const char *path,
+                           struct fsdp_err *err)
+{
+    return posix_file_stat(out, file, path, err);
 }
 
 static int posix_list(const char *path, ckpt_store_entry_f *fn, void *ctx, struct fsdp_err *err)
@@ -242,6 +247,7 @@ const struct ckpt_store_ops ckpt_store_posix = {
     .sync = posix_sync,
     .close = posix_close,
     .stat = posix_stat,
+    .stat_open = posix_stat_open,
     .list = posix_list,
     .mkdir = posix_mkdir,
     .remove = posix_remove,

@@ -20,6 +20,7 @@ struct s3_file {
     struct ckpt_s3_bucket *bucket;
     const char *key; /* within path, which the dispatcher keeps */
     uint64_t nbytes;
+    int64_t mtime;
     char etag[128];
     struct ckpt_s3_upload *upload; /* NULL: it is read */
 };
@@ -83,6 +84,16 @@ static int s3_stat(struct ckpt_store_stat *out, const char *path, struct fsdp_er
     return rc;
 }
 
+static int s3_stat_open(struct ckpt_store_stat *out, void *opened, const char *path,
+                        struct fsdp_err *err)
+{
+    const struct s3_file *file = opened;
+    (void)path, (void)err;
+    *out = (struct ckpt_store_stat){
+        .nbytes = file->nbytes, .mtime = file->mtime, .tag = tag_of(file->etag)};
+    return FSDP_OK;
+}
+
 static int s3_list(const char *path, ckpt_store_entry_f *fn, void *ctx, struct fsdp_err *err)
 {
     struct ckpt_s3_list list = {.folder = true, .delimited = true};
@@ -109,6 +120,7 @@ static int open_read(struct s3_file *file, struct fsdp_err *err)
     struct ckpt_s3_call call;
     FSDP_TRY(head(&call, file->bucket, file->key, err));
     file->nbytes = call.length;
+    file->mtime = call.mtime;
     memcpy(file->etag, call.etag, sizeof file->etag);
     return FSDP_OK;
 }
@@ -369,6 +381,7 @@ const struct ckpt_store_ops ckpt_store_s3 = {
     .close = s3_close,
     .abandon = s3_abandon,
     .stat = s3_stat,
+    .stat_open = s3_stat_open,
     .list = s3_list,
     .remove = s3_remove,
     .walk = s3_walk,

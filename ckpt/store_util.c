@@ -130,31 +130,73 @@ int ckpt_store_discard(const struct ckpt_store_ops *ops, const char *path, struc
     return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
 }
 
+const char *ckpt_store_changed(const struct ckpt_store_stat *a, const struct ckpt_store_stat *b,
+                               bool status)
+{
+    return a->nbytes != b->nbytes                 ? "its size"
+           : a->device != b->device               ? "another file has its name"
+           : a->inode != b->inode                 ? "another file has its name"
+           : a->mtime_ns != b->mtime_ns           ? "its modification time"
+           : a->tag != b->tag                     ? "its ETag"
+           : status && a->ctime_ns != b->ctime_ns ? "its status (ctime)"
+                                                  : NULL;
+}
+
+int ckpt_store_changed_error(const char *path, const char *changed, struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_ECORRUPT,
+                        "'%s' changed while it was read: %s; run the command again when nothing "
+                        "writes it",
+                        path, changed);
+}
+
+/* All of a file that has nbytes, and nothing else by the end. */
+static int get_all(char *data, struct ckpt_store_file *file, const char *path,
+                   const struct ckpt_store_stat *st, struct fsdp_err *err)
+{
+    struct ckpt_store_stat now;
+    FSDP_TRY(ckpt_store_pread_cached(file, data, (size_t)st->nbytes, 0, err));
+    FSDP_TRY(ckpt_store_stat_open(&now, file, err));
+    const char *changed = ckpt_store_changed(st, &now, false);
+    return changed ? ckpt_store_changed_error(path, changed, err) : FSDP_OK;
+}
+
+int ckpt_store_get_seen(char **out, struct ckpt_store_stat *seen, const struct ckpt_store_ops *ops,
+                        const char *path, size_t max_nbytes, struct fsdp_err *err)
+{
+    struct ckpt_store_file *file = NULL;
+    char *data = NULL;
+    int rc;
+
+    FSDP_TRY(ckpt_store_stat(seen, ops, path, err));
+    FSDP_TRY(ckpt_store_open(&file, ops, path, CKPT_STORE_READ, err));
+    FSDP_TRY_GOTO(ckpt_store_stat_open(seen, file, err), out);
+    if (seen->nbytes > max_nbytes) {
+        rc = fsdp_err_set(err, FSDP_EINVAL, "'%s' has %llu bytes; at most %zu are accepted", path,
+                          (unsigned long long)seen->nbytes, max_nbytes);
+        goto out;
+    }
+    rc = FSDP_ENOMEM;
+    if (!(data = fsdp_alloc_unset((size_t)seen->nbytes + 1, 1, "file", err)))
+        goto out;
+    data[seen->nbytes] = 0;
+    rc = get_all(data, file, path, seen, err);
+out:
+    ckpt_store_close(file, NULL);
+    if (rc)
+        fsdp_free(data);
+    else
+        *out = data;
+    return rc;
+}
+
 int ckpt_store_get(char **out, size_t *out_nbytes, const struct ckpt_store_ops *ops,
                    const char *path, size_t max_nbytes, struct fsdp_err *err)
 {
-    struct ckpt_store_stat st;
-    struct ckpt_store_file *file = NULL;
-    FSDP_TRY(ckpt_store_stat(&st, ops, path, err));
-    if (st.nbytes > max_nbytes)
-        return fsdp_err_set(err, FSDP_EINVAL, "'%s' has %llu bytes; at most %zu are accepted", path,
-                            (unsigned long long)st.nbytes, max_nbytes);
-    char *data = fsdp_alloc_unset((size_t)st.nbytes + 1, 1, "file", err);
-    if (!data)
-        return FSDP_ENOMEM;
-    data[st.nbytes] = 0;
-    int rc = ckpt_store_open(&file, ops, path, CKPT_STORE_READ, err);
-    if (rc == FSDP_OK)
-        rc = ckpt_store_pread_cached(file, data, (size_t)st.nbytes, 0, err);
-    int rc_close = ckpt_store_close(file, rc ? NULL : err);
-    rc = rc ? rc : rc_close;
-    if (rc) {
-        fsdp_free(data);
-        return rc;
-    }
-    *out = data;
+    struct ckpt_store_stat seen;
+    FSDP_TRY(ckpt_store_get_seen(out, &seen, ops, path, max_nbytes, err));
     if (out_nbytes)
-        *out_nbytes = (size_t)st.nbytes;
+        *out_nbytes = (size_t)seen.nbytes;
     return FSDP_OK;
 }
 
@@ -206,20 +248,27 @@ int ckpt_store_copy(uint64_t *nbytes, uint32_t *crc32c, const struct ckpt_store_
                     bool sync, struct fsdp_err *err)
 {
     enum { BUFFER_NBYTES = 256 << 10 };
-    struct ckpt_store_stat st;
+    struct ckpt_store_stat st, now;
     struct ckpt_store_file *in = NULL, *out = NULL;
+    const char *changed;
     int rc, rc_close;
 
     FSDP_TRY(ckpt_store_stat(&st, from_ops, from, err));
     char *buffer = fsdp_alloc(BUFFER_NBYTES, 1, "copy buffer", err);
     if (!buffer)
         return FSDP_ENOMEM;
-    *nbytes = st.nbytes;
     *crc32c = 0;
     FSDP_TRY_GOTO(ckpt_store_open(&in, from_ops, from, CKPT_STORE_READ, err), out);
+    FSDP_TRY_GOTO(ckpt_store_stat_open(&st, in, err), out);
+    *nbytes = st.nbytes;
     if (to)
         FSDP_TRY_GOTO(ckpt_store_open(&out, to_ops, to, CKPT_STORE_CREATE, err), out);
     FSDP_TRY_GOTO(pump(crc32c, in, out, buffer, BUFFER_NBYTES, st.nbytes, err), out);
+    FSDP_TRY_GOTO(ckpt_store_stat_open(&now, in, err), out);
+    if ((changed = ckpt_store_changed(&st, &now, false))) {
+        rc = ckpt_store_changed_error(from, changed, err);
+        goto out;
+    }
     if (to && sync)
         rc = ckpt_store_sync(out, err);
 out:

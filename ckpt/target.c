@@ -212,9 +212,10 @@ static int parse_weights(const struct ckpt_target *t, const char *path, struct f
 {
     struct ckpt_codec_pool *pool = NULL;
     struct ckpt_st_header header = {0};
+    struct ckpt_store_stat st;
     int rc = ckpt_codec_pool_create(&pool, err);
     if (rc == FSDP_OK)
-        rc = ckpt_st_read(&header, t->store, path, pool, err);
+        rc = ckpt_st_read(&header, &st, t->store, path, pool, err);
     if (rc == FSDP_OK)
         ckpt_st_header_free(&header);
     ckpt_codec_pool_destroy(pool);

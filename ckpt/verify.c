@@ -408,6 +408,8 @@ int ckpt_verify(struct ckpt *ckpt, ckpt_fault_f *report, void *ctx, struct fsdp_
     }
     if (rc == FSDP_OK)
         rc = check_tensors(&c, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_unchanged(ckpt, err);
     if (rc == FSDP_OK && c.nfaults)
         rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s': %d fault%s", ckpt->path, c.nfaults,
                           c.nfaults == 1 ? "" : "s");

@@ -35,28 +35,6 @@ struct reader {
     struct fsdp_err *err;
 };
 
-static int read_text(char **out, size_t *nbytes, const char *path, struct fsdp_err *err)
-{
-    FILE *file;
-    char *text = NULL;
-    int rc = FSDP_OK;
-
-    FSDP_TRY(fsdp_file_stream(&file, path, err));
-    if (!(text = fsdp_alloc(FILE_MAX_NBYTES + 1, 1, "configuration", err)))
-        rc = FSDP_ENOMEM;
-    else if ((*nbytes = fread(text, 1, FILE_MAX_NBYTES, file)) == FILE_MAX_NBYTES)
-        rc = fsdp_err_set(err, FSDP_EINVAL, "%s: longer than %d bytes, not a configuration", path,
-                          FILE_MAX_NBYTES);
-    else if (ferror(file))
-        rc = fsdp_err_sys(err, errno, "%s: cannot read the configuration", path);
-    fclose(file);
-    if (rc != FSDP_OK)
-        fsdp_free(text);
-    else
-        *out = text;
-    return rc;
-}
-
 static bool line_has_tab(const char *text, size_t line)
 {
     while (line-- > 0 && (text = strchr(text, '\n')))
@@ -289,7 +267,7 @@ int config_yaml_read(const char *path, config_yaml_f *fn, void *ctx, struct fsdp
     r->fn = fn;
     r->ctx = ctx;
     r->err = err;
-    int rc = read_text(&r->text, &nbytes, path, err);
+    int rc = fsdp_file_read(&r->text, &nbytes, path, FILE_MAX_NBYTES, err);
     if (rc == FSDP_OK && !yaml_parser_initialize(&r->parser))
         rc = fsdp_err_set(err, FSDP_ENOMEM, "%s: out of memory", path);
     if (rc == FSDP_OK) {

@@ -13,20 +13,21 @@ struct hf_config {
 };
 
 static const struct model_ops *const families[] = {&model_gpt2_ops, &model_llama_ops};
+enum { MAX_NBYTES = 16 << 20 }; /* of a config.json */
 enum { NFAMILIES = sizeof families / sizeof families[0] };
 
 int hf_config_open(struct hf_config **out, const char *path, struct fsdp_err *err)
 {
     json_error_t where;
     int rc = FSDP_ENOMEM;
-    FILE *file = NULL;
+    char *text = NULL;
+    size_t nbytes;
     struct hf_config *config = fsdp_alloc(1, sizeof *config, "model configuration", err);
 
     if (!config || !(config->path = fsdp_strdup(path, err)))
         goto out;
-    FSDP_TRY_GOTO(fsdp_file_stream(&file, path, err), out);
-    rc = FSDP_ENOMEM;
-    config->root = json_loadf(file, JSON_REJECT_DUPLICATES, &where);
+    FSDP_TRY_GOTO(fsdp_file_read(&text, &nbytes, path, MAX_NBYTES, err), out);
+    config->root = json_loadb(text, nbytes, JSON_REJECT_DUPLICATES, &where);
     if (!config->root) {
         rc = fsdp_err_set(err, FSDP_EINVAL, "%s:%d: not valid JSON: %s", path, where.line,
                           where.text);
@@ -40,8 +41,7 @@ int hf_config_open(struct hf_config **out, const char *path, struct fsdp_err *er
     config = NULL;
     rc = FSDP_OK;
 out:
-    if (file)
-        fclose(file);
+    fsdp_free(text);
     hf_config_close(config);
     return rc;
 }

@@ -78,17 +78,14 @@ static int find_model_config(struct train_parts *p, struct fsdp_err *err)
 
 static int hash_file(uint64_t *out, const char *path, struct fsdp_err *err)
 {
-    char buffer[4096];
+    enum { MAX_NBYTES = 16 << 20 };
     size_t nbytes;
-    FILE *file;
+    char *text;
 
-    FSDP_TRY(fsdp_file_stream(&file, path, err));
-    *out = FSDP_HASH_SEED;
-    while ((nbytes = fread(buffer, 1, sizeof buffer, file)) > 0)
-        *out = fsdp_hash(*out, buffer, nbytes);
-    int failed = ferror(file);
-    fclose(file);
-    return failed ? fsdp_err_set(err, FSDP_EIO, "%s: cannot be read", path) : FSDP_OK;
+    FSDP_TRY(fsdp_file_read(&text, &nbytes, path, MAX_NBYTES, err));
+    *out = fsdp_hash(FSDP_HASH_SEED, text, nbytes);
+    fsdp_free(text);
+    return FSDP_OK;
 }
 
 static int open_model(struct train_parts *p, struct fsdp_err *err)

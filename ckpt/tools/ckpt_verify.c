@@ -35,10 +35,10 @@ static void summary(const struct ckpt *ckpt)
     printf("%s: %d tensor%s in %d file%s, %llu bytes: %s\n", tool_shown(ckpt_path(ckpt)),
            ckpt_ntensors(ckpt), ckpt_ntensors(ckpt) == 1 ? "" : "s", ckpt_nfiles(ckpt),
            ckpt_nfiles(ckpt) == 1 ? "" : "s", (unsigned long long)nbytes,
-           checked                         ? "whole"
-           : ckpt_format(ckpt) == CKPT_DCP ? "whole, by the checksums of its archives"
-                                           : "complete and readable (this format has no "
-                                             "checksums)");
+           checked ? "whole; checksums and fingerprints prove every byte"
+           : ckpt_format(ckpt) == CKPT_DCP
+               ? "whole; each archive's checksum is right (that all are of one save is not proved)"
+               : "complete and readable (this format has no checksums)");
 }
 
 static int print_json(const struct tool *tool, const struct ckpt *ckpt, const struct output *out,

@@ -54,6 +54,62 @@ int fsdp_file_open(int *out, const char *path, int flags, struct fsdp_err *err)
     return fsdp_err_sys(err, why, "cannot %s '%s'", flags & O_CREAT ? "create" : "open", path);
 }
 
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+/* Up to nbytes, or to the file's end; *got says how many. */
+static int read_up_to(size_t *got, int fd, char *to, size_t nbytes, const char *path,
+                      struct fsdp_err *err)
+{
+    for (*got = 0; *got < nbytes;) {
+        ssize_t some = pread(fd, to + *got, nbytes - *got, (off_t)*got);
+        if (some < 0 && errno == EINTR)
+            continue;
+        if (some < 0)
+            return fsdp_err_sys(err, errno, "cannot read '%s'", path);
+        if (!some)
+            break;
+        *got += (size_t)some;
+    }
+    return FSDP_OK;
+}
+
+int fsdp_file_read(char **out, size_t *nbytes, const char *path, size_t max_nbytes,
+                   struct fsdp_err *err)
+{
+    struct stat before, after;
+    char *data = NULL;
+    int fd, rc;
+
+    FSDP_TRY(fsdp_file_open(&fd, path, O_RDONLY, err));
+    if (fstat(fd, &before)) {
+        rc = fsdp_err_sys(err, errno, "'%s'", path);
+        goto out;
+    }
+    if ((uint64_t)before.st_size > max_nbytes) {
+        rc = fsdp_err_set(err, FSDP_EINVAL, "'%s' has %lld bytes; at most %zu are accepted", path,
+                          (long long)before.st_size, max_nbytes);
+        goto out;
+    }
+    rc = FSDP_ENOMEM;
+    if (!(data = fsdp_alloc_unset((size_t)before.st_size + 1, 1, "file", err)))
+        goto out;
+    FSDP_TRY_GOTO(read_up_to(nbytes, fd, data, (size_t)before.st_size, path, err), out);
+    if (fstat(fd, &after) || !is_same(&before, &after) || *nbytes != (size_t)before.st_size)
+        rc = fsdp_err_set(err, FSDP_EIO, "'%s' changed while it was read; try again", path);
+    data[*nbytes] = 0;
+out:
+    close(fd);
+    if (rc)
+        fsdp_free(data);
+    else
+        *out = data;
+    return rc;
+}
+
 int fsdp_file_stream(FILE **out, const char *path, struct fsdp_err *err)
 {
     int fd;

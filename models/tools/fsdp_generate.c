@@ -310,7 +310,7 @@ static int load_model(struct session *s, const char *path, const char *device, s
         return FSDP_ENOMEM;
     for (int i = 0; i < fsdp_param_count(s->tree); i++)
         FSDP_TRY(load_param(s, i, err));
-    return FSDP_OK;
+    return ckpt_unchanged(s->ckpt, err);
 }
 
 static int read_prompt(struct session *s, const struct settings *set, struct fsdp_err *err)

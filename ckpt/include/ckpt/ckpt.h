@@ -465,6 +465,14 @@ typedef void ckpt_diff_f(void *ctx, const struct ckpt_diff_tensor *tensor);
 int ckpt_diff(bool *same, struct ckpt *a, struct ckpt *b, const struct ckpt_diff_args *args,
               ckpt_diff_f *report, void *ctx, struct fsdp_err *err);
 
+/* Compares every file that was read so far with what lies at its path now. FSDP_ECORRUPT names one
+ * that was written, replaced or removed since it was first opened, and what differs: size, inode,
+ * modification time or ETag; of files without checksums also their status (ctime). Of native
+ * checkpoints, whose fingerprints prove the bytes, the size alone counts. ckpt_load, ckpt_reshard,
+ * ckpt_copy, ckpt_diff and ckpt_verify end with it; who reads slices calls it after the last one.
+ * Local, blocks. */
+int ckpt_unchanged(struct ckpt *ckpt, struct fsdp_err *err);
+
 /* Calls report (one line of text) per fault found in sizes, checksums, fingerprints; returns
  * FSDP_ECORRUPT if there was any. Opening already proved coverage. Local, blocks. */
 typedef void ckpt_fault_f(void *ctx, const char *text);

@@ -388,6 +388,10 @@ char *fsdp_text_clean(char *text);
  * caller closes *fd. Never waits for another process: a pipe, socket, device or folder in the place
  * of the file is FSDP_EINVAL at once. Other errors: those of fsdp_err_sys. */
 int fsdp_file_open(int *fd, const char *path, int flags, struct fsdp_err *err);
+/* Reads a whole regular file of at most max_nbytes, with a 0 byte after it; freed with fsdp_free.
+ * FSDP_EINVAL: it is larger; FSDP_EIO: it changed while it was read. */
+int fsdp_file_read(char **out, size_t *nbytes, const char *path, size_t max_nbytes,
+                   struct fsdp_err *err);
 /* The same for reading, as a stream, which the caller closes with fclose. */
 int fsdp_file_stream(FILE **out, const char *path, struct fsdp_err *err);
 

@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define CKPT_STORE_ABI 5
+#define CKPT_STORE_ABI 6
 
 enum ckpt_store_mode {
     CKPT_STORE_READ,
@@ -41,6 +41,9 @@ struct ckpt_store_stat {
     uint64_t nbytes;
     int64_t mtime; /* seconds since the epoch */
     uint64_t tag;  /* of a flat store's file: another one for other bytes; 0: not known */
+    /* Of a file system's file; 0 elsewhere. */
+    uint64_t device, inode;
+    int64_t mtime_ns, ctime_ns; /* since the epoch */
 };
 
 /* Called per entry of a folder, "." and ".." excluded, in any order. A nonzero return ends the
@@ -101,6 +104,9 @@ struct ckpt_store_ops {
     void (*abandon)(void *file, const char *path);
 
     int (*stat)(struct ckpt_store_stat *out, const char *path, struct fsdp_err *err);
+    /* The same of a file opened for reading, whatever lies at its path now. */
+    int (*stat_open)(struct ckpt_store_stat *out, void *file, const char *path,
+                     struct fsdp_err *err);
     int (*list)(const char *path, ckpt_store_entry_f *fn, void *ctx, struct fsdp_err *err);
     /* (flat stores have none) */
     int (*mkdir)(const char *path, struct fsdp_err *err);
