@@ -10,7 +10,7 @@ int text_check_vocab(int vocab_size, enum data_tokenizer tokenizer, const char *
         err,
         fsdp_err_set(err, FSDP_EUNSUPPORTED,
                      "text would become tokens byte by byte, and the model has %d tokens, not 256: "
-                     "%s; or, if it is meant to read bytes, set the tokenizer to bytes",
+                     "%s; or, if it is meant to read bytes, set the tokenizer to 'bytes'",
                      vocab_size, instead),
         "tokenizer");
 }

@@ -38,7 +38,7 @@ END
 head -c 2000000 /dev/urandom >text
 cat >run.yaml <<END
 model: {path: model, init: random}
-data: {path: text, seq_len: 64}
+data: {path: text, seq_len: 64, tokenizer: bytes}
 train: {steps: 49, global_batch_size: 2, micro_batch_size: 1, threads: 1}
 optim: {lr: 1e-4, schedule: constant}
 checkpoint: {path: ck, interval: 16, keep: 1}

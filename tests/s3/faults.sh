@@ -20,7 +20,7 @@ prepare() { # size
     mkdir "$1"
     cat >"$1/run.yaml" <<YAML
 model: {path: $1/model, init: random, seed: 1}
-data: {path: text, seq_len: 32}
+data: {path: text, seq_len: 32, tokenizer: bytes}
 train: {steps: 2, global_batch_size: 2, threads: 1}
 checkpoint: {path: $1/ck, interval: 1, compress: none}
 YAML

@@ -31,7 +31,7 @@ call=(ckpt-reshard "$at" --world 2 -o s3://no-such-bucket/x)
 refused s3://no-such-bucket 'there is no such bucket'
 ok $? "one to write to: $(cat err)"
 call=(ckpt-info s3://x/y)
-refused "is no bucket's name"
+refused "is not a name of a bucket"
 ok $? "a name that no bucket has: $(cat err)"
 
 # Another user, who may read and write everything but one prefix.
