@@ -125,20 +125,44 @@ int config_text(char **out, const struct config *config, struct fsdp_err *err);
 /* Everything that must be equal on all ranks, one "key = value" a line; freed with fsdp_free. */
 int config_agree_text(char **out, const struct config *config, struct fsdp_err *err);
 
-/* How the rows of one optimizer step are divided. */
+/* How the rows of one optimizer step are divided among ranks and micro-steps. Every rank runs every
+ * micro-step with micro_rows rows. Where the ranks' micro-batches have more places than the step
+ * has rows, the last places of a rank are padding, whose tokens predict nothing. */
 struct config_batch {
-    int ranks, micro_rows, accumulation; /* global_batch_size = ranks * micro_rows * accumulation */
+    int ranks, micro_rows, accumulation;
+    int64_t rows; /* train.global_batch_size; at most ranks * micro_rows * accumulation */
 };
-/* Refuses what does not divide, with values that would. With train.steps 0 anything goes. Pure. */
-int config_divide(struct config_batch *out, const struct config *config, int ranks,
-                  struct fsdp_err *err);
-/* Row of the optimizer step that micro-step `micro` of `rank` takes as its `row`th: together the
- * ranks take every row once, and the same rows at every world size. */
-static inline int64_t config_batch_row(const struct config_batch *batch, int rank, int micro,
-                                       int row)
+/* Any number of rows divides among any number of ranks. Pure. */
+void config_divide(struct config_batch *out, const struct config *config, int ranks);
+static inline int64_t config_batch_places(const struct config_batch *batch)
 {
-    return ((int64_t)micro * batch->ranks + rank) * batch->micro_rows + row;
+    return (int64_t)batch->ranks * batch->micro_rows * batch->accumulation;
 }
+/* Row of the optimizer step that micro-step `micro` of `rank` begins with; the others follow it.
+ * Without padding the micro-steps of all ranks take turns. With padding, rank r of N takes rows
+ * floor(r * rows / N) to floor((r + 1) * rows / N) - 1. */
+static inline int64_t config_batch_first(const struct config_batch *batch, int rank, int micro)
+{
+    if (config_batch_places(batch) == batch->rows)
+        return ((int64_t)micro * batch->ranks + rank) * batch->micro_rows;
+    return rank * batch->rows / batch->ranks + (int64_t)micro * batch->micro_rows;
+}
+/* How many rows that micro-step has without padding: 0 to micro_rows. Together the ranks take every
+ * row once. */
+static inline int config_batch_nrows(const struct config_batch *batch, int rank, int micro)
+{
+    if (config_batch_places(batch) == batch->rows)
+        return batch->micro_rows;
+    const int64_t end = (rank + 1) * batch->rows / batch->ranks;
+    const int64_t left = end - config_batch_first(batch, rank, micro);
+    return left < 0 ? 0 : left < batch->micro_rows ? (int)left : batch->micro_rows;
+}
+/* The share of the places that is padding, 0 to 1. Pure. */
+double config_batch_waste(const struct config_batch *batch);
+/* The nearest number of rows whose waste is at most `most`, and how it is divided; of two equally
+ * near, the one with less waste. Pure. */
+struct config_batch config_batch_better(const struct config_batch *batch,
+                                        const struct config *config, double most);
 
 /* ---- private: config_yaml.c ------------------------------------------------------------------ */
 

@@ -1,82 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a step's rows are divided among ranks and micro-steps. */
-#include <inttypes.h>
+#include "config.h"
 
-#include "config_impl.h"
+/* Tokens that an automatic micro-batch has at most. */
+enum { AUTO_NTOKENS = 8192 };
 
-/* The multiples of `unit` around `value`, for an error to propose: "12 or 16". */
-static void around(char *out, size_t out_nbytes, int64_t value, int64_t unit)
+static int64_t ceil_div(int64_t a, int64_t b)
 {
-    int64_t below = value / unit * unit;
-    if (below > 0)
-        snprintf(out, out_nbytes, "%" PRId64 " or %" PRId64, below, below + unit);
-    else
-        snprintf(out, out_nbytes, "%" PRId64 " or %" PRId64, unit, 2 * unit);
+    return (a + b - 1) / b;
 }
 
-/* The divisors of `value`, for an error to propose: "1, 2, 3, 6". */
-static void divisors(char *out, size_t out_nbytes, int64_t value)
+static int64_t auto_limit(int64_t seq_len)
 {
-    size_t len = 0;
-    int shown = 0;
-
-    out[0] = 0;
-    for (int64_t d = 1; d <= value && shown < 16 && len < out_nbytes; d++) {
-        if (value % d)
-            continue;
-        int added = snprintf(out + len, out_nbytes - len, "%s%" PRId64, shown ? ", " : "", d);
-        len += (size_t)added;
-        shown++;
-    }
+    return seq_len && seq_len < AUTO_NTOKENS ? AUTO_NTOKENS / seq_len : seq_len ? 1 : AUTO_NTOKENS;
 }
 
-/* The most rows at once that divide the rank's rows and stay within a moderate number of tokens. */
-static int64_t auto_micro_rows(int64_t rank_rows, int64_t seq_len)
+/* The largest divisor of the rank's rows within the limit. */
+static int64_t auto_even(int64_t rank_rows, int64_t limit)
 {
-    enum { MODERATE_NTOKENS = 8192 };
     int64_t best = 1;
-    for (int64_t d = 1; d <= rank_rows && d * (seq_len ? seq_len : 1) <= MODERATE_NTOKENS; d++)
+    for (int64_t d = 1; d <= rank_rows && d <= limit; d++)
         if (rank_rows % d == 0)
             best = d;
     return best;
 }
 
-static int divide(struct config_batch *out, const struct config *c, int ranks, struct fsdp_err *err)
+static struct config_batch divide(int64_t rows, int64_t micro, int64_t seq_len, int ranks)
 {
-    int64_t rows = c->train.global_batch_size, micro = c->train.micro_batch_size;
-    char would[200];
+    const int64_t most = ceil_div(rows, ranks), limit = auto_limit(seq_len);
 
-    if (ranks > rows)
-        return config_refuse(c, "train.global_batch_size", err,
-                             "%d ranks are more than the %" PRId64
-                             " rows of a step; use at most %" PRId64
-                             " ranks, or %d rows or a multiple of that",
-                             ranks, rows, rows, ranks);
-    if (rows % ranks) {
-        around(would, sizeof would, rows, ranks * (micro ? micro : 1));
-        return config_refuse(c, "train.global_batch_size", err,
-                             "%" PRId64 " rows do not divide among %d ranks%s; %s would", rows,
-                             ranks, micro > 1 ? " and micro-batches" : "", would);
-    }
-    int64_t rank_rows = rows / ranks;
-    if (!micro)
-        micro = auto_micro_rows(rank_rows, c->data.seq_len);
-    if (rank_rows % micro) {
-        divisors(would, sizeof would, rank_rows);
-        return config_refuse(c, "train.micro_batch_size", err,
-                             "%" PRId64 " does not divide the %" PRId64 " rows of a rank (%" PRId64
-                             " rows on %d ranks); values that would: %s",
-                             micro, rank_rows, rows, ranks, would);
-    }
-    *out = (struct config_batch){ranks, (int)micro, (int)(rank_rows / micro)};
-    return FSDP_OK;
+    if (!micro && rows % ranks == 0)
+        micro = auto_even(most, limit);
+    else if (!micro) /* as few micro-steps as the limit allows, then as little padding */
+        micro = ceil_div(most, ceil_div(most, limit));
+    micro = micro < most ? micro : most;
+    return (struct config_batch){ranks, (int)micro, (int)ceil_div(most, micro), rows};
 }
 
-int config_divide(struct config_batch *out, const struct config *config, int ranks,
-                  struct fsdp_err *err)
+void config_divide(struct config_batch *out, const struct config *config, int ranks)
 {
-    if (config->train.steps > 0 || divide(out, config, ranks, NULL) == FSDP_OK)
-        return config->train.steps > 0 ? divide(out, config, ranks, err) : FSDP_OK;
-    *out = (struct config_batch){ranks, 1, 1};
-    return FSDP_OK;
+    *out = divide(config->train.global_batch_size, config->train.micro_batch_size,
+                  config->data.seq_len, ranks);
+}
+
+double config_batch_waste(const struct config_batch *batch)
+{
+    return 1 - (double)batch->rows / (double)config_batch_places(batch);
+}
+
+struct config_batch config_batch_better(const struct config_batch *batch,
+                                        const struct config *config, double most)
+{
+    const int64_t full = (int64_t)batch->ranks * batch->micro_rows;
+
+    /* A multiple of full micro-batches on all ranks wastes nothing. */
+    for (int64_t distance = 1; distance <= full; distance++) {
+        struct config_batch best = {0};
+        for (int sign = -1; sign <= 1; sign += 2) {
+            const int64_t near = batch->rows + sign * distance;
+            if (near < 1)
+                continue;
+            const struct config_batch other =
+                divide(near, config->train.micro_batch_size, config->data.seq_len, batch->ranks);
+            const double waste = config_batch_waste(&other);
+            if (waste <= most && (!best.rows || waste < config_batch_waste(&best)))
+                best = other;
+        }
+        if (best.rows)
+            return best;
+    }
+    return *batch;
 }

@@ -24,10 +24,16 @@ static int32_t *host_rows(struct train_loop *l, size_t nelem, const char *name,
     return fsdp_host_alloc(l->device, nelem * sizeof(int32_t), name, err);
 }
 
+/* Padding needs labels, too. */
 static int open_labels(struct train_loop *l, size_t nlabels, struct fsdp_err *err)
 {
-    if (!(l->labels = host_rows(l, nlabels, "labels", err)) ||
-        !(l->starts = host_rows(l, nlabels, "documents", err)) ||
+    if (!has_labels(l) && config_batch_places(&l->batch) == l->batch.rows)
+        return FSDP_OK;
+    if (!(l->labels = host_rows(l, nlabels, "labels", err)))
+        return FSDP_ENOMEM;
+    if (!has_labels(l))
+        return FSDP_OK;
+    if (!(l->starts = host_rows(l, nlabels, "documents", err)) ||
         !(l->counts = fsdp_alloc((size_t)l->batch.ranks, sizeof *l->counts, "counts", err)))
         return FSDP_ENOMEM;
     return FSDP_OK;
@@ -72,7 +78,7 @@ int train_loop_open(struct train_loop *l, struct fsdp_err *err)
     l->tokens = host_rows(l, 2 * step_nrows * row_ntokens, "rows of tokens", err);
     if (!l->tokens)
         return FSDP_ENOMEM;
-    return has_labels(l) ? open_labels(l, 2 * step_nrows * (row_ntokens - 1), err) : FSDP_OK;
+    return open_labels(l, 2 * step_nrows * (row_ntokens - 1), err);
 }
 
 void train_loop_close(struct train_loop *l)
@@ -129,15 +135,36 @@ static int read_rows(struct train_loop *l, struct data *data, uint64_t first, in
     for (size_t row = 0; row < (size_t)B; row++) {
         const size_t at = (slot + row) * T;
         const struct data_row out = {.tokens = l->tokens + (slot + row) * (T + 1),
-                                     .labels = l->labels ? l->labels + at : NULL,
-                                     .starts = l->labels ? l->starts + at : NULL};
+                                     .labels = has_labels(l) ? l->labels + at : NULL,
+                                     .starts = has_labels(l) ? l->starts + at : NULL};
         FSDP_TRY(data_row(data, first + row, &out, err));
-        if (!l->labels)
+        if (!out.labels)
             *ntokens += T;
-        for (size_t t = 0; l->labels && t < T; t++)
+        for (size_t t = 0; out.labels && t < T; t++)
             *ntokens += out.labels[t] != DATA_IGNORE;
     }
     return FSDP_OK;
+}
+
+/* The places from `slot` on have nrows rows, and padding up to B rows: the rows' labels are what
+ * they were, and those of the padding count for nothing. */
+static void pad_rows(struct train_loop *l, int nrows, int B, size_t slot)
+{
+    const size_t T = (size_t)l->config->data.seq_len;
+
+    for (size_t row = slot; row < slot + (size_t)B; row++) {
+        int32_t *tokens = l->tokens + row * (T + 1), *labels = l->labels + row * T;
+        if (row < slot + (size_t)nrows) {
+            if (!has_labels(l))
+                memcpy(labels, tokens + 1, T * sizeof *labels);
+            continue;
+        }
+        memset(tokens, 0, (T + 1) * sizeof *tokens);
+        for (size_t t = 0; t < T; t++)
+            labels[t] = DATA_IGNORE;
+        if (l->starts)
+            memset(l->starts + row * T, 0, T * sizeof *l->starts);
+    }
 }
 
 /* The rows at a place as a batch. */
@@ -145,8 +172,8 @@ static struct model_batch batch_at(const struct train_loop *l, size_t slot, int 
 {
     const size_t T = (size_t)l->config->data.seq_len;
     return (struct model_batch){.tokens = l->tokens + slot * (T + 1),
-                                .labels = l->labels ? l->labels + slot * T : NULL,
-                                .starts = l->labels ? l->starts + slot * T : NULL,
+                                .labels = has_labels(l) ? l->labels + slot * T : NULL,
+                                .starts = has_labels(l) ? l->starts + slot * T : NULL,
                                 .B = B,
                                 .T = (int)T};
 }
@@ -321,7 +348,7 @@ static size_t slot_of(const struct train_loop *l, int micro)
 
 static uint64_t first_row(const struct train_loop *l, int micro)
 {
-    return (uint64_t)(l->state.rows + config_batch_row(&l->batch, l->rank, micro, 0));
+    return (uint64_t)(l->state.rows + config_batch_first(&l->batch, l->rank, micro));
 }
 
 /* Reads this rank's rows of the step; how many tokens count on all ranks divides the loss, and so
@@ -330,11 +357,15 @@ static int read_step(struct train_loop *l, double *ntokens, struct fsdp_err *err
 {
     uint64_t mine = 0, all = 0;
 
-    for (int micro = 0; micro < l->batch.accumulation; micro++)
-        FSDP_TRY(read_rows(l, l->data, first_row(l, micro), l->batch.micro_rows, slot_of(l, micro),
-                           &mine, err));
+    for (int micro = 0; micro < l->batch.accumulation; micro++) {
+        const int nrows = config_batch_nrows(&l->batch, l->rank, micro);
+        const size_t slot = slot_of(l, micro);
+        FSDP_TRY(read_rows(l, l->data, first_row(l, micro), nrows, slot, &mine, err));
+        if (nrows < l->batch.micro_rows)
+            pad_rows(l, nrows, l->batch.micro_rows, slot);
+    }
     *ntokens = step_ntokens(l);
-    if (!l->labels)
+    if (!has_labels(l))
         return FSDP_OK;
     FSDP_TRY(l->oob->allgather(l->oob, &mine, sizeof mine, l->counts, err));
     for (int rank = 0; rank < l->batch.ranks; rank++)
@@ -350,8 +381,11 @@ static int read_step(struct train_loop *l, double *ntokens, struct fsdp_err *err
 static int micro_step(struct train_loop *l, int micro, double ntokens, double *loss_sum,
                       struct fsdp_err *err)
 {
-    struct model_batch batch = batch_at(l, slot_of(l, micro), l->batch.micro_rows);
+    const size_t slot = slot_of(l, micro);
+    struct model_batch batch = batch_at(l, slot, l->batch.micro_rows);
 
+    if (config_batch_nrows(&l->batch, l->rank, micro) < batch.B)
+        batch.labels = l->labels + slot * (size_t)batch.T;
     batch.loss_scale = ntokens > 0 ? 1 / ntokens : 0;
     batch.dropout = true;
     batch.seed = (uint64_t)l->config->train.seed;
@@ -412,7 +446,7 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
                                       .lr = args.lr,
                                       .tokens = s->tokens,
                                       .time = s->seconds,
-                                      .has_counted = l->labels,
+                                      .has_counted = has_labels(l),
                                       .counted = (int64_t)ntokens,
                                       .saving = saving,
                                       .held = l->held};

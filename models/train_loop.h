@@ -63,7 +63,8 @@ struct train_loop {
     struct fsdp_lane *lane;
     double *control[2]; /* device: FSDP_CONTROL_NELEM of even and of odd steps */
     double *eval_sums;  /* device: the loss, its tokens, and what is not counted */
-    /* (2, accumulation, micro_rows, seq_len + 1), and where data has labels (..., seq_len). */
+    /* (2, accumulation, micro_rows, seq_len + 1); (..., seq_len): labels where data has them or the
+     * batch has padding, starts where data has labels. */
     int32_t *tokens, *labels, *starts;
     uint64_t *counts;   /* [ranks] where data has labels */
     double token_flops; /* model FLOPs of a token, forward and backward */

@@ -213,7 +213,7 @@ static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
 {
     FSDP_TRY(blame_device(p, fsdp_device_open(&p->device, p->gpu.device, 0, err), err));
     FSDP_TRY(open_model(p, err));
-    FSDP_TRY(config_divide(&p->batch, p->config, nranks, err));
+    config_divide(&p->batch, p->config, nranks);
     FSDP_TRY(open_data(p, err));
     set_schedule(p);
     return FSDP_OK;
@@ -486,7 +486,7 @@ int train_parts_plan(struct train_parts *p, const char *path, int noverrides,
     FSDP_TRY(config_load(&p->config, path, noverrides, overrides, err));
     FSDP_TRY(fsdp_device_open(&p->device, "cpu", 0, err));
     FSDP_TRY(open_model(p, err));
-    FSDP_TRY(config_divide(&p->batch, p->config, nodes->nranks, err));
+    config_divide(&p->batch, p->config, nodes->nranks);
     int rc = set_opts(p, &opts, err);
     if (rc == FSDP_OK)
         rc = choose_shape(&shape, p->config, &opts, nodes, err);

@@ -138,6 +138,8 @@ void train_show_training(struct report *report, const struct train_parts *p,
     const struct fsdp_state_layout *state = fsdp_state_layout(p->fsdp);
     struct model_info info;
     int64_t rows = c->train.global_batch_size;
+    const double waste = config_batch_waste(&p->batch);
+    char padding[32] = "";
 
     p->ops->info(p->model, &info);
     report_title(report, "training");
@@ -150,11 +152,13 @@ void train_show_training(struct report *report, const struct train_parts *p,
         show_data(report, p, "data", p->data, c->train.steps * rows);
     if (p->eval)
         show_data(report, p, "held-out data", p->eval, 0);
-    report_row(report, "a step",
-               "%s tokens: %" PRId64 " rows = %d rank%s x %d micro-step%s x %d row%s",
-               report_count(count, (uint64_t)(rows * c->data.seq_len)), rows, p->batch.ranks,
-               plural(p->batch.ranks), p->batch.accumulation, plural(p->batch.accumulation),
-               p->batch.micro_rows, plural(p->batch.micro_rows));
+    if (waste > 0)
+        snprintf(padding, sizeof padding, ", %.1f %% padding", 100 * waste);
+    report_row(
+        report, "a step", "%s tokens: %" PRId64 " rows %s %d rank%s x %d micro-step%s x %d row%s%s",
+        report_count(count, (uint64_t)(rows * c->data.seq_len)), rows, waste > 0 ? "in" : "=",
+        p->batch.ranks, plural(p->batch.ranks), p->batch.accumulation,
+        plural(p->batch.accumulation), p->batch.micro_rows, plural(p->batch.micro_rows), padding);
     report_row(report, "optimizer", "%s, lr %g, %s, %" PRId64 " steps of warm-up%s%s",
                config_word(name, sizeof name, c, "optim.name"), c->optim.lr,
                config_word(schedule, sizeof schedule, c, "optim.schedule"), c->optim.warmup_steps,
@@ -195,6 +199,22 @@ void train_show_memory(struct report *report, struct fsdp *fsdp)
             report_row(report, rows[i].what, "%12s", fsdp_nbytes_text(nbytes, rows[i].nbytes));
 }
 
+static void warn_of_waste(const struct train_parts *p)
+{
+    const double most = 0.1, waste = config_batch_waste(&p->batch);
+    char where[400];
+
+    if (!p->data || waste <= most)
+        return;
+    const struct config_batch better = config_batch_better(&p->batch, p->config, most);
+    fsdp_log(FSDP_LOG_WARN,
+             "%s: %" PRId64
+             " rows on %d ranks waste %.1f %% of the computation on padding; %" PRId64
+             " rows would waste %.1f %%",
+             config_where(where, sizeof where, p->config, "train.global_batch_size"), p->batch.rows,
+             p->batch.ranks, 100 * waste, better.rows, 100 * config_batch_waste(&better));
+}
+
 void train_warn_of_settings(struct report *report, const struct train_parts *p)
 {
     const struct config *c = p->config;
@@ -203,6 +223,7 @@ void train_warn_of_settings(struct report *report, const struct train_parts *p)
     if (!report->lead)
         return;
     config_warn_idle(c);
+    warn_of_waste(p);
     if (c->fsdp.two_level && p->mesh && !p->mesh->inner_size && p->mesh->shard_size > 1)
         fsdp_log(FSDP_LOG_WARN,
                  "%s has no effect: each shard group lies inside one node, or has one rank on each",

@@ -186,7 +186,7 @@ static void make_rows(struct train_loop *l, int nmicro)
 
     for (size_t i = 0; i < nrows * (T + 1); i++)
         l->tokens[i] = (int32_t)((unsigned)i * 2654435761u % vocab);
-    for (size_t i = 0; l->labels && i < nrows * T; i++) {
+    for (size_t i = 0; l->starts && i < nrows * T; i++) {
         l->labels[i] = (int32_t)((unsigned)i * 2654435761u % vocab);
         l->starts[i] = 0;
     }

@@ -150,8 +150,8 @@ run -n 2 run.yaml checkpoint.path=new data.path=short data.format=u16 data.layou
 refused '' "short: truncated" "a truncated data file"
 run -n 2 run.yaml checkpoint.path=new data.seq_len=100000
 refused 2 "command line: data.seq_len: 100000 is longer than the model's 256" "rows that the model does not reach over"
-run -n 5 run.yaml checkpoint.path=new
-refused 2 "run.yaml:3: train.global_batch_size: 12 rows do not divide among 5 ranks; 10 or 15 would" "rows that do not divide"
+run -n 2 run.yaml checkpoint.path=new fsdp.shard_size=3
+refused 2 "command line: fsdp.shard_size: shard_size 3 does not divide the world of 2 ranks" "a setting that all ranks refuse"
 ok "$([ "$(grep -c . err)" = 1 ] && holds err "rank 0 on $(uname -n)"; echo $?)" "which is said once, naming rank and host"
 run -n 4 run.yaml checkpoint.path=new $hybrid fsdp.shard_size=3
 refused 2 "command line: fsdp.shard_size: shard_size 3 does not divide the world of 4 ranks: choose a divisor, or another number of ranks (fsdp-launch -n)" \
@@ -160,8 +160,6 @@ run -n 2 run.yaml checkpoint.path=new fsdp.backend=self
 refused 2 "command line: fsdp.backend: comm world: backend 'self' cannot serve" "a backend that cannot"
 run -n 2 run.yaml checkpoint.path=new "fsdp.frozen=[nothing]"
 refused 2 "command line: fsdp.frozen: frozen parameters: none matches 'nothing'" "a name that the model does not have"
-run -n 3 run.yaml checkpoint.path=new train.global_batch_size=2
-refused '' "3 ranks are more than the 2 rows" "more ranks than rows"
 run -n 2 run.yaml checkpoint.path=new model.path=nowhere
 refused 2 "command line: model.path: nowhere: No such file or directory" "a model that is not there"
 mkdir empty

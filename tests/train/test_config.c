@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Settings: what is accepted, and that everything else is refused where it stands. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -341,18 +342,17 @@ static void check_agree(void)
 static void check_divide(void)
 {
     static const struct {
-        int ranks, rows, micro, accumulation, micro_rows; /* accumulation 0: refused */
-        const char *holds[2];
+        int ranks, rows, micro, accumulation, micro_rows, better;
+        double waste; /* better: the size that is proposed where more than 10 % are wasted */
     } cases[] = {
-        {1, 8, 8, 1, 8, {0}},
-        {2, 8, 2, 2, 2, {0}},
-        {3, 15, 5, 1, 5, {0}},
-        {5, 15, 1, 3, 1, {0}},
-        {4, 16, 0, 1, 4, {0}},
-        {4, 15, 1, 0, 0, {"15 rows do not divide among 4 ranks", "12 or 16 would"}},
-        {4, 15, 2, 0, 0, {"do not divide", "8 or 16 would"}},
-        {5, 4, 1, 0, 0, {"5 ranks are more than the 4 rows", "at most 4 ranks"}},
-        {2, 12, 4, 0, 0, {"4 does not divide the 6 rows of a rank", "1, 2, 3, 6"}},
+        {1, 8, 8, 1, 8, 0, 0},          {2, 8, 2, 2, 2, 0, 0},
+        {3, 15, 5, 1, 5, 0, 0},         {5, 15, 1, 3, 1, 0, 0},
+        {4, 16, 0, 1, 4, 0, 0},         {4, 15, 1, 4, 1, 0, 1.0 / 16},
+        {4, 15, 2, 2, 2, 0, 1.0 / 16},  {5, 4, 1, 1, 1, 5, 1.0 / 5},
+        {7, 1, 0, 1, 1, 7, 6.0 / 7},    {2, 12, 4, 2, 4, 15, 4.0 / 16},
+        {2, 12, 8, 1, 6, 0, 0}, /* no micro-batch is larger than what a rank has */
+        {5, 12, 0, 1, 3, 10, 3.0 / 15}, {7, 12, 0, 1, 2, 13, 2.0 / 14},
+        {1, 17, 4, 5, 4, 0, 3.0 / 20},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct fsdp_err err = FSDP_ERR_INIT;
@@ -360,37 +360,79 @@ static void check_divide(void)
         struct config *c = load(GOOD, 0, NULL, &err);
         c->train.global_batch_size = cases[i].rows;
         c->train.micro_batch_size = cases[i].micro;
-        int rc = config_divide(&batch, c, cases[i].ranks, &err);
-        bool good = cases[i].accumulation
-                        ? rc == FSDP_OK && batch.accumulation == cases[i].accumulation &&
-                              batch.micro_rows == cases[i].micro_rows
-                        : rc == FSDP_EINVAL && strstr(err.text, file) == err.text;
-        for (int k = 0; k < 2 && cases[i].holds[k]; k++)
-            good &= strstr(err.text, cases[i].holds[k]) != NULL;
-        ok(good, "%d rows in %ds on %d ranks %s", cases[i].rows, cases[i].micro, cases[i].ranks,
-           err.text);
-        c->train.steps = 0;
-        ok(config_divide(&batch, c, cases[i].ranks, &err) == FSDP_OK && batch.micro_rows > 0,
-           "and with no steps anything goes");
+        config_divide(&batch, c, cases[i].ranks);
+        const double waste = config_batch_waste(&batch);
+        ok(batch.accumulation == cases[i].accumulation && batch.micro_rows == cases[i].micro_rows &&
+               fabs(waste - cases[i].waste) < 1e-12,
+           "%d rows in %ds on %d ranks: %d times %d rows, %.1f %% wasted", cases[i].rows,
+           cases[i].micro, cases[i].ranks, batch.accumulation, batch.micro_rows, 100 * waste);
+        if (cases[i].better) {
+            const struct config_batch better = config_batch_better(&batch, c, 0.1);
+            ok(better.rows == cases[i].better && config_batch_waste(&better) <= 0.1,
+               "%d rows would waste %.1f %%", (int)better.rows, 100 * config_batch_waste(&better));
+        }
         fsdp_free(c);
     }
 }
 
+/* Automatic micro-batches have at most 8192 tokens, and where rows do not divide, as few
+ * micro-steps as that allows. */
+static void check_auto(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct config_batch batch;
+    struct config *c = load(GOOD, 0, NULL, &err);
+
+    c->train.micro_batch_size = 0;
+    c->data.seq_len = 2048;
+    c->train.global_batch_size = 26;
+    config_divide(&batch, c, 2);
+    ok(batch.micro_rows == 1 && batch.accumulation == 13, "13 rows of a rank: 13 times 1");
+    c->train.global_batch_size = 25;
+    config_divide(&batch, c, 2);
+    ok(batch.micro_rows == 4 && batch.accumulation == 4, "12 or 13 rows: 4 times 4");
+    c->data.seq_len = 100000;
+    config_divide(&batch, c, 2);
+    ok(batch.micro_rows == 1 && batch.accumulation == 13, "of long rows one at once");
+    fsdp_free(c);
+}
+
+/* Every row of a step is taken once, ranks have the rows of the formula, and where nothing is
+ * padding the micro-steps of the ranks take turns. */
 static void check_rows(void)
 {
-    bool once = true;
-    static const struct config_batch batches[] = {{1, 12, 1}, {2, 3, 2}, {3, 2, 2}, {4, 1, 3}};
+    bool once = true, placed = true, turns = true, follow = true;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct config *c = load(GOOD, 0, NULL, &err);
 
-    for (size_t i = 0; i < sizeof batches / sizeof batches[0]; i++) {
-        int seen[12] = {0};
-        for (int r = 0; r < batches[i].ranks; r++)
-            for (int m = 0; m < batches[i].accumulation; m++)
-                for (int b = 0; b < batches[i].micro_rows; b++)
-                    seen[config_batch_row(&batches[i], r, m, b)]++;
-        for (int k = 0; k < 12; k++)
-            once &= seen[k] == 1;
-    }
+    for (int ranks = 1; ranks <= 9; ranks++)
+        for (int rows = 1; rows <= 40; rows++)
+            for (int micro = 0; micro <= 7; micro++) {
+                struct config_batch batch;
+                int seen[40] = {0};
+                c->train.global_batch_size = rows;
+                c->train.micro_batch_size = micro;
+                config_divide(&batch, c, ranks);
+                const bool full = config_batch_places(&batch) == rows;
+                for (int r = 0; r < ranks; r++)
+                    for (int m = 0; m < batch.accumulation; m++) {
+                        const int64_t first = config_batch_first(&batch, r, m);
+                        const int nrows = config_batch_nrows(&batch, r, m);
+                        follow &= nrows >= 0 && nrows <= batch.micro_rows;
+                        turns &= !full || (first == (m * ranks + r) * batch.micro_rows &&
+                                           nrows == batch.micro_rows);
+                        for (int64_t k = first; k < first + nrows; k++) {
+                            seen[k]++;
+                            placed &= full || (k >= r * rows / ranks && k < (r + 1) * rows / ranks);
+                        }
+                    }
+                for (int k = 0; k < rows; k++)
+                    once &= seen[k] == 1;
+            }
     ok(once, "every row of a step is taken once, whatever the division");
+    ok(placed, "and by the rank that has it");
+    ok(turns && follow, "micro-batches without padding take turns");
+    fsdp_free(c);
 }
 
 int main(void)
@@ -411,6 +453,7 @@ int main(void)
     check_agree();
     check_idle();
     check_divide();
+    check_auto();
     check_rows();
     unlink(file);
     ok(config_load(&config, file, 0, NULL, &err) == FSDP_ENOTFOUND && strstr(err.text, file),

@@ -80,7 +80,8 @@ mv away text
 refused 'no/such/plan.json' --dump-schedule=no/such/plan.json run.yaml
 refused 'a file is missing' --dump-schedule= run.yaml
 refused 'belongs to a configuration' --dump-schedule -- true
-refused 'rows do not divide' -n 3 --dump-schedule run.yaml
+run -n 3 --dump-schedule run.yaml
+ok "$([ $? = 0 ] && holds log 'FULL_SHARD, 1 x 3'; echo $?)" "of ranks among which the rows do not divide"
 refused 'stepz' -n 2 --dump-schedule run.yaml train.stepz=1
 refused 'nothing to run' --dump-schedule
 
