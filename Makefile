@@ -118,7 +118,7 @@ DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_HWLOC='$(WITH_HWLOC)' WITH_ZSTD='$(WITH_ZST
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps table check check-run check-long check-interop check-interop-run check-slurm \
+.PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps table check check-run check-damage check-long check-interop check-interop-run check-slurm \
 	check-slurm-run slurm-shell check-nfs check-nfs-run demo bench \
 	install uninstall format lint clean
 
@@ -150,14 +150,21 @@ check:
 check-run: all tests
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' TEST_CC='$(CC)' tests/run $(RUNFLAGS) $(T)
 
+## check-damage     1,500 random damages to DCP checkpoints and 1,000 to native ones: merge must refuse
+##                  them or write the right tensors (DAMAGE_SEED=N, default 1); check has 60 of each
+check-damage: all
+	@DAMAGE_DCP=1500 DAMAGE_NATIVE=1000 $(MAKE) check-run RUNFLAGS='$(RUNFLAGS) -v' T=tests/ckpt/test_random_damage.c
+
 ## check-long       200 rounds of SIGKILL to save, merge and reshard (KILL_SEED=N repeats one run); 200 of
 ##                  a store's and a network's faults (FAULT_SEED=N); NFS; under Slurm, 100 jobs killed
 ##                  and resumed (CYCLE_SEED=N), and every way to start ranks. Each run has other seeds,
 ##                  while those of check are always the same.
 check-long: export KILL_SEED  ?= $(shell date +%s)
 check-long: export FAULT_SEED ?= $(KILL_SEED)
+check-long: export DAMAGE_SEED ?= $(KILL_SEED)
 check-long: export CYCLE_SEED ?= $(KILL_SEED)
 check-long: all
+	@$(MAKE) check-damage
 	@KILLS=200 $(MAKE) check-run T=tests/ckpt/kill.sh
 	@FAULTS=200 $(MAKE) check-s3 T=tests/s3/faults.sh
 	@$(MAKE) check-nfs
