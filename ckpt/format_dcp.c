@@ -89,10 +89,10 @@ static void warn_of_newer(const struct reader *r)
 {
     if (r->nnewer)
         fsdp_log(FSDP_LOG_WARN,
-                 "'%s' and %d other data files are newer than '%s', which torch writes last: "
-                 "another save into this folder may have been stopped half-way, and mixed two "
-                 "saves; or the folder was copied without its times",
-                 r->newer, r->nnewer - 1, r->path);
+                 "%d data file%s newer than '%s', such as '%s'; torch writes .metadata last, so "
+                 "another save into this folder may have been stopped half-way and mixed two "
+                 "saves, or the folder was copied without its times",
+                 r->nnewer, r->nnewer == 1 ? " is" : "s are", r->path, r->newer);
 }
 
 static int file_add(struct reader *r, const struct ckpt_pk *value, struct fsdp_err *err)
