@@ -118,7 +118,7 @@ DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_HWLOC='$(WITH_HWLOC)' WITH_ZSTD='$(WITH_ZST
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps table check check-run check-damage check-long check-interop check-interop-run check-slurm \
+.PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-slurm \
 	check-slurm-run slurm-shell check-nfs check-nfs-run demo bench \
 	install uninstall format lint clean
 
@@ -156,19 +156,28 @@ check-damage: all
 	@DAMAGE_DCP=1500 DAMAGE_NATIVE=1000 $(MAKE) check-run RUNFLAGS='$(RUNFLAGS) -v' T=tests/ckpt/test_random_damage.c
 
 ## check-long       200 rounds of SIGKILL to save, merge and reshard (KILL_SEED=N repeats one run); 200 of
-##                  a store's and a network's faults (FAULT_SEED=N); NFS; under Slurm, 100 jobs killed
-##                  and resumed (CYCLE_SEED=N), and every way to start ranks. Each run has other seeds,
-##                  while those of check are always the same.
+##                  a store's and a network's faults (FAULT_SEED=N); NFS; check-fuzz-train; under
+##                  Slurm, 100 jobs killed and resumed (CYCLE_SEED=N), and every way to start ranks.
+##                  Each run has other seeds, while those of check are always the same.
 check-long: export KILL_SEED  ?= $(shell date +%s)
 check-long: export FAULT_SEED ?= $(KILL_SEED)
 check-long: export DAMAGE_SEED ?= $(KILL_SEED)
 check-long: export CYCLE_SEED ?= $(KILL_SEED)
+check-long: export FUZZ_SEED  ?= $(KILL_SEED)
 check-long: all
 	@$(MAKE) check-damage
 	@KILLS=200 $(MAKE) check-run T=tests/ckpt/kill.sh
+	@$(MAKE) check-fuzz-train
 	@FAULTS=200 $(MAKE) check-s3 T=tests/s3/faults.sh
 	@$(MAKE) check-nfs
 	@CYCLES=100 MATRIX=all $(MAKE) check-slurm T='tests/slurm/matrix.sh tests/slurm/cycles.sh'
+
+## check-fuzz-train 200 random models and configurations on several ranks against one rank, half of them
+##                  against double precision, too (FUZZ_SEED=N draws others, FUZZ_CASE=N repeats one
+##                  alone, FUZZ_RAN=N runs so many); check runs 16
+check-fuzz-train: export FUZZ_RAN ?= 200
+check-fuzz-train:
+	@$(MAKE) check-run RUNFLAGS='-v $(RUNFLAGS)' T=tests/models/test_fuzz.c
 
 ## check-interop    compare with PyTorch: files it wrote, files it must read (fetches it from PyPI
 ##                  into build/venv, or set TORCH_PYTHON)

@@ -240,9 +240,11 @@ static void make_reference(struct reference *ref, int nrows)
     struct cell one = {.nranks = 1, .nnodes = 1, .nrows = nrows};
     one.setup =
         (struct ref_setup){.folder = "llama-tiny", .B = nrows, .T = LEN, .opts = FSDP_OPTS_INIT};
+    ref->model.shape = l64_tiny;
+    ref->model.optim = l64_defaults;
     for (int s = 0; s < STEPS; s++)
-        l64_step(&ref->model, &weights, tokens_of(s), nrows, LEN, 1e-3, &ref->wide.loss[s],
-                 &ref->wide.norm[s]);
+        l64_step_rows(&ref->model, &weights, tokens_of(s), nrows, LEN, 1e-3, &ref->wide.loss[s],
+                      &ref->wide.norm[s]);
     ref_tensors_close(&weights);
     ref->good = run_cell(&ref->one, &one, &ref->model) && ref->one.loss[STEPS - 1] > 1;
 }
