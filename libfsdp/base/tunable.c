@@ -473,6 +473,11 @@ int fsdp_tunable_set(const struct fsdp_tunable *table, int nrows, void *base, co
                        table[i].type == FSDP_TUNABLE_LIST && !value[0] ? 0 : 1, err);
     }
 
+    if (value[0] == '[' && value[strlen(value) - 1] != ']')
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%s: %s: '%.200s' begins a list and does not end it; "
+                            "write [a, b]",
+                            where, name, value);
     const char **values = fsdp_alloc(MAX_VALUES, sizeof *values, "list of values", err);
     char *copy = values ? fsdp_strdup(value, err) : NULL;
     int rc = FSDP_ENOMEM;

@@ -97,6 +97,7 @@ warned "4 units cannot be gathered ahead while fsdp.limit_all_gathers is 1" "pre
     fsdp.forward_prefetch=4 fsdp.limit_all_gathers=1
 run run.yaml "optim.groups=['*mlp*: betas=0.8,0.99', \"*norm*: weight_decay=0\"]" --print-config
 ok "$(holds log '["*mlp*: betas=0.8,0.99", "*norm*: weight_decay=0"]'; echo $?)" "commas inside quotes do not divide a list"
+refused 'begins a list and does not end it' "a list without its end" run.yaml "optim.groups=['*mlp*: lr=1', b"
 run run.yaml checkpoint.path=grow && run run.yaml checkpoint.path=grow train.steps=4
 ok "$(holds log 'resumes from' && ! grep -q 'schedule' log err; echo $?)" "a constant rate does not change with the number of steps"
 run run.yaml checkpoint.path=grow train.steps=6 optim.lr=2.0e-3
