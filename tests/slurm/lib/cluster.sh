@@ -15,9 +15,9 @@ for tool in slurmctld slurmd munged srun; do
 done
 trap 'cluster down' EXIT
 up=$(cluster up 2>up.err) || {
-    sed 's/^/# /' up.err
     echo "1..1"
     echo "not ok 1 - a Slurm of ${NODES:-4} nodes comes up"
+    sed 's/^/# /' up.err
     exit 1
 }
 eval "$up"
