@@ -3,6 +3,7 @@
 
 #include "blob.h"
 #include "crc.h"
+#include "dcp_write.h"
 #include "zip.h"
 
 #define BAD(...) fsdp_err_set(err, FSDP_ECORRUPT, __VA_ARGS__)
@@ -71,6 +72,18 @@ static int entry_find(const struct ckpt_zip_entry **entry, uint64_t *pos, const 
     return *entry ? ckpt_zip_locate(pos, &s->zip, *entry, err) : FSDP_OK;
 }
 
+/* What ckpt-reshard writes says where it belongs; what torch writes does not. */
+static int refuse_misplaced(const struct source *s, struct fsdp_err *err)
+{
+    const char *path = s->ckpt->m.layout.files[s->file].path, *slash = strrchr(path, '/');
+    struct ckpt_dcp_tag tag = ckpt_dcp_tag_of(slash ? slash + 1 : path, s->pos);
+    size_t len = strlen(s->prefix) - 1;
+    if (ckpt_dcp_tag_is(s->prefix, len) && memcmp(s->prefix, tag.text, len))
+        return BAD("%s is the archive of another file or place: files were swapped or renamed, or "
+                   "bytes were moved", s->what);
+    return FSDP_OK;
+}
+
 static int refuse_big_endian(struct source *s, struct fsdp_err *err)
 {
     const struct ckpt_zip_entry *entry;
@@ -108,6 +121,8 @@ static int source_open(struct source *s, struct ckpt *ckpt, int file, uint64_t p
         FSDP_TRY(ckpt_file_pread(ckpt, file, s->tail, s->ntail, pos + s->tail_pos, err));
     FSDP_TRY(ckpt_zip_open(&s->zip, source_pread, s, nbytes, s->what, err));
     int rc = prefix_find(s, err);
+    if (rc == FSDP_OK)
+        rc = refuse_misplaced(s, err);
     if (rc == FSDP_OK)
         rc = refuse_big_endian(s, err);
     if (rc)

@@ -6,6 +6,9 @@
  *     archive/data/0      the storage's bytes
  *     archive/version, archive/byteorder, …
  *
+ * torch calls the folder `archive`, ckpt-reshard by a tag (ckpt_dcp_tag_of) of the blob's file and
+ * place.
+ *
  * .metadata says where a blob is; where the bytes are in it is found when they are first wanted, so
  * that opening a checkpoint of a million blobs reads none. The zip's CRC-32 of a storage is
  * compared as soon as all of it was read, in whatever pieces; torch itself never looks at it.

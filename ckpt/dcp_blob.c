@@ -12,11 +12,26 @@ enum { NFILES_MAX = 4, ZIP64_FROM = 0xffffffff };
 
 /* A file of an archive. */
 struct member {
-    const char *name;
+    const char *folder, *file; /* its name is both, with a slash between */
     const void *data; /* NULL: it comes later, and with it the checksum */
     uint64_t nbytes, pos;
     uint32_t crc32;
 };
+
+#define TAG "fsdp-"
+
+struct ckpt_dcp_tag ckpt_dcp_tag_of(const char *file, uint64_t pos)
+{
+    struct ckpt_dcp_tag tag;
+    uint64_t hash = fsdp_hash(fsdp_hash(FSDP_HASH_SEED, file, strlen(file)), &pos, sizeof pos);
+    snprintf(tag.text, sizeof tag.text, TAG "%016llx", (unsigned long long)hash);
+    return tag;
+}
+
+bool ckpt_dcp_tag_is(const char *folder, size_t nbytes)
+{
+    return nbytes == strlen(TAG) + 16 && !memcmp(folder, TAG, strlen(TAG));
+}
 
 static void le(struct ckpt_text *text, uint64_t value, int nbytes)
 {
@@ -26,12 +41,22 @@ static void le(struct ckpt_text *text, uint64_t value, int nbytes)
     ckpt_text_add(text, raw, (size_t)nbytes);
 }
 
+static size_t name_nbytes(const struct member *m)
+{
+    return strlen(m->folder) + 1 + strlen(m->file);
+}
+
+static void name_add(struct ckpt_text *text, const struct member *m)
+{
+    ckpt_text_printf(text, "%s/%s", m->folder, m->file);
+}
+
 /* The header before a member. One whose data come later says so with a flag; its extra field pads
  * it, as torch does. */
 static void local_add(struct ckpt_text *text, struct member *m)
 {
     bool later = !m->data, large = m->nbytes >= ZIP64_FROM;
-    size_t name = strlen(m->name), extra = large ? 20 : 0, pad = 0;
+    size_t name = name_nbytes(m), extra = large ? 20 : 0, pad = 0;
     m->pos = text->nbytes;
     if (later) {
         size_t end = text->nbytes + 30 + name + extra + 4;
@@ -48,7 +73,7 @@ static void local_add(struct ckpt_text *text, struct member *m)
     le(text, later ? large ? ZIP64_FROM : 0 : m->nbytes, 4);
     le(text, name, 2);
     le(text, extra, 2);
-    ckpt_text_add(text, m->name, name);
+    name_add(text, m);
     if (large) {
         le(text, 1, 2);
         le(text, 16, 2);
@@ -77,12 +102,12 @@ static void central_add(struct ckpt_text *text, const struct member *m)
     le(text, m->crc32, 4);
     le(text, large ? ZIP64_FROM : m->nbytes, 4);
     le(text, large ? ZIP64_FROM : m->nbytes, 4);
-    le(text, strlen(m->name), 2);
+    le(text, name_nbytes(m), 2);
     le(text, large ? 20 : 0, 2);
     le(text, 0, 8);
     le(text, 0, 2);
     le(text, m->pos, 4);
-    ckpt_text_add(text, m->name, strlen(m->name));
+    name_add(text, m);
     if (large) {
         le(text, 1, 2);
         le(text, 16, 2);
@@ -212,17 +237,18 @@ static int tensor_pickle(char **out, size_t *out_nbytes, enum fsdp_dtype dtype,
 }
 
 /* Head and tail in one: *data is where the tensor's bytes go between them. */
-static int frame(struct ckpt_text *text, size_t *data, enum fsdp_dtype dtype,
-                 const uint64_t *length, int ndim, uint32_t crc32, struct fsdp_err *err)
+static int frame(struct ckpt_text *text, size_t *data, const struct ckpt_dcp_tag *tag,
+                 enum fsdp_dtype dtype, const uint64_t *length, int ndim, uint32_t crc32,
+                 struct fsdp_err *err)
 {
     char *pickle;
     size_t nbytes;
     FSDP_TRY(tensor_pickle(&pickle, &nbytes, dtype, length, ndim, err));
     struct member members[] = {
-        {"archive/data.pkl", pickle, nbytes, 0, ckpt_crc32(0, pickle, nbytes)},
-        {"archive/byteorder", "little", 6, 0, ckpt_crc32(0, "little", 6)},
-        {"archive/version", "3\n", 2, 0, ckpt_crc32(0, "3\n", 2)},
-        {"archive/data/0", NULL, data_nbytes(dtype, length, ndim), 0, crc32},
+        {tag->text, "data.pkl", pickle, nbytes, 0, ckpt_crc32(0, pickle, nbytes)},
+        {tag->text, "byteorder", "little", 6, 0, ckpt_crc32(0, "little", 6)},
+        {tag->text, "version", "3\n", 2, 0, ckpt_crc32(0, "3\n", 2)},
+        {tag->text, "data/0", NULL, data_nbytes(dtype, length, ndim), 0, crc32},
     };
     const struct member *last = &members[3];
     bool large = last->nbytes >= ZIP64_FROM;
@@ -246,9 +272,10 @@ static int frame(struct ckpt_text *text, size_t *data, enum fsdp_dtype dtype,
 int ckpt_dcp_blob_measure(struct ckpt_dcp_blob *out, enum fsdp_dtype dtype, const uint64_t *length,
                           int ndim, struct fsdp_err *err)
 {
+    struct ckpt_dcp_tag tag = ckpt_dcp_tag_of("", 0); /* all have one length */
     struct ckpt_text text;
     size_t data = 0;
-    FSDP_TRY(frame(&text, &data, dtype, length, ndim, 0, err));
+    FSDP_TRY(frame(&text, &data, &tag, dtype, length, ndim, 0, err));
     out->head_nbytes = data;
     out->data_nbytes = data_nbytes(dtype, length, ndim);
     out->tail_nbytes = text.nbytes - data;
@@ -257,28 +284,31 @@ int ckpt_dcp_blob_measure(struct ckpt_dcp_blob *out, enum fsdp_dtype dtype, cons
     return FSDP_OK;
 }
 
-int ckpt_dcp_blob_head(char **out, size_t *out_nbytes, enum fsdp_dtype dtype,
-                       const uint64_t *length, int ndim, struct fsdp_err *err)
+int ckpt_dcp_blob_head(char **out, size_t *out_nbytes, const struct ckpt_dcp_tag *tag,
+                       enum fsdp_dtype dtype, const uint64_t *length, int ndim,
+                       struct fsdp_err *err)
 {
     struct ckpt_text text;
-    FSDP_TRY(frame(&text, out_nbytes, dtype, length, ndim, 0, err));
+    FSDP_TRY(frame(&text, out_nbytes, tag, dtype, length, ndim, 0, err));
     *out = text.data;
     return FSDP_OK;
 }
 
-int ckpt_dcp_blob_tail(char **out, size_t *out_nbytes, enum fsdp_dtype dtype,
-                       const uint64_t *length, int ndim, uint32_t crc32, struct fsdp_err *err)
+int ckpt_dcp_blob_tail(char **out, size_t *out_nbytes, const struct ckpt_dcp_tag *tag,
+                       enum fsdp_dtype dtype, const uint64_t *length, int ndim, uint32_t crc32,
+                       struct fsdp_err *err)
 {
     struct ckpt_text text;
     size_t data = 0;
-    FSDP_TRY(frame(&text, &data, dtype, length, ndim, crc32, err));
+    FSDP_TRY(frame(&text, &data, tag, dtype, length, ndim, crc32, err));
     memmove(text.data, text.data + data, text.nbytes - data);
     *out = text.data;
     *out_nbytes = text.nbytes - data;
     return FSDP_OK;
 }
 
-int ckpt_dcp_value_blob(struct ckpt_text *out, const json_t *value, struct fsdp_err *err)
+int ckpt_dcp_value_blob(struct ckpt_text *out, const struct ckpt_dcp_tag *tag, const json_t *value,
+                        struct fsdp_err *err)
 {
     struct ckpt_pkw w;
     struct ckpt_text text = {0};
@@ -288,9 +318,9 @@ int ckpt_dcp_value_blob(struct ckpt_text *out, const json_t *value, struct fsdp_
     ckpt_pkw_json(&w, value);
     FSDP_TRY(ckpt_pkw_end(&pickle, &nbytes, &w, err));
     struct member members[] = {
-        {"archive/data.pkl", pickle, nbytes, 0, ckpt_crc32(0, pickle, nbytes)},
-        {"archive/byteorder", "little", 6, 0, ckpt_crc32(0, "little", 6)},
-        {"archive/version", "3\n", 2, 0, ckpt_crc32(0, "3\n", 2)},
+        {tag->text, "data.pkl", pickle, nbytes, 0, ckpt_crc32(0, pickle, nbytes)},
+        {tag->text, "byteorder", "little", 6, 0, ckpt_crc32(0, "little", 6)},
+        {tag->text, "version", "3\n", 2, 0, ckpt_crc32(0, "3\n", 2)},
     };
     for (int i = 0; i < 3; i++)
         local_add(&text, &members[i]);
@@ -303,11 +333,12 @@ int ckpt_dcp_value_blob(struct ckpt_text *out, const json_t *value, struct fsdp_
     return FSDP_OK;
 }
 
-int ckpt_dcp_scalar_blob(struct ckpt_text *out, float value, struct fsdp_err *err)
+int ckpt_dcp_scalar_blob(struct ckpt_text *out, const struct ckpt_dcp_tag *tag, float value,
+                         struct fsdp_err *err)
 {
     struct ckpt_text text;
     size_t data = 0;
-    FSDP_TRY(frame(&text, &data, FSDP_F32, NULL, 0, ckpt_crc32(0, &value, sizeof value), err));
+    FSDP_TRY(frame(&text, &data, tag, FSDP_F32, NULL, 0, ckpt_crc32(0, &value, sizeof value), err));
     ckpt_text_add(out, text.data, data);
     ckpt_text_add(out, (const char *)&value, sizeof value);
     ckpt_text_add(out, text.data + data, text.nbytes - data);

@@ -11,7 +11,9 @@
 /* "torch\nfloat32\n"; static. */
 const char *ckpt_dcp_dtype_global(enum fsdp_dtype dtype);
 /* Each appends a whole blob. */
-int ckpt_dcp_value_blob(struct ckpt_text *out, const json_t *value, struct fsdp_err *err);
-int ckpt_dcp_scalar_blob(struct ckpt_text *out, float value, struct fsdp_err *err);
+int ckpt_dcp_value_blob(struct ckpt_text *out, const struct ckpt_dcp_tag *tag, const json_t *value,
+                        struct fsdp_err *err);
+int ckpt_dcp_scalar_blob(struct ckpt_text *out, const struct ckpt_dcp_tag *tag, float value,
+                         struct fsdp_err *err);
 
 #endif

@@ -53,7 +53,8 @@ static int value_add(struct trainer *t, const char *stored, json_t *path, json_t
         json_decref(path);
     } else {
         blob_begin(t, &pos);
-        rc = ckpt_dcp_value_blob(&t->text, value, t->err);
+        struct ckpt_dcp_tag tag = ckpt_dcp_tag_of(t->file, pos);
+        rc = ckpt_dcp_value_blob(&t->text, &tag, value, t->err);
         at = rc == FSDP_OK ? ckpt_dcp_meta_add(t->meta, stored, path, t->err) : rc;
         if (rc != FSDP_OK)
             json_decref(path);
@@ -81,8 +82,9 @@ static int counter_add(struct trainer *t, const char *name, const char *containe
     if (rc == FSDP_OK && !json_object_get(t->stored, stored)) {
         struct fsdp_tensor tensor = {.name = own, .dtype = FSDP_F32};
         blob_begin(t, &pos);
+        struct ckpt_dcp_tag tag = ckpt_dcp_tag_of(t->file, pos);
         json_int_t since = json_integer_value(json_object_get(t->since, name));
-        rc = ckpt_dcp_scalar_blob(&t->text, (float)(t->train->step - since), t->err);
+        rc = ckpt_dcp_scalar_blob(&t->text, &tag, (float)(t->train->step - since), t->err);
         int at = rc == FSDP_OK
                      ? ckpt_dcp_meta_tensor(t->meta, &tensor, CKPT_ROLE_OPTIM, stored, t->err)
                      : rc;

@@ -26,7 +26,7 @@
  *     ckpt_dcp_meta_format(&metadata, &nbytes, meta, err)
  *     ckpt_dcp_meta_free(meta)
  *
- *     and for each box: ckpt_dcp_blob_head -> write at pos; the data at pos + blob.head_nbytes;
+ *     and for each box: ckpt_dcp_blob_head (tagged) -> at pos; the data at pos + blob.head_nbytes;
  *     ckpt_dcp_blob_tail with the data's CRC-32 -> write behind it.
  *
  * A rank without boxes needs no file. Several boxes of a tensor may lie in one file.
@@ -37,6 +37,7 @@
 #include "ckpt/ckpt.h"
 
 #define CKPT_DCP_ALIGN 64
+#define CKPT_DCP_TAG_NBYTES 24
 
 struct ckpt_dcp_blob {
     uint64_t head_nbytes, data_nbytes, tail_nbytes;
@@ -46,11 +47,22 @@ struct ckpt_dcp_blob {
 /* Of a box of `length`. The dtype is one that torch can store (ckpt_dcp_dtype_check). */
 int ckpt_dcp_blob_measure(struct ckpt_dcp_blob *out, enum fsdp_dtype dtype, const uint64_t *length,
                           int ndim, struct fsdp_err *err);
+/* What a blob at `pos` of `file` (a plain name) is called inside: the folder of its archive, which
+ * torch ignores. A blob that was put into another file or at another place is recognized by it. */
+struct ckpt_dcp_tag {
+    char text[CKPT_DCP_TAG_NBYTES];
+};
+struct ckpt_dcp_tag ckpt_dcp_tag_of(const char *file, uint64_t pos);
+/* Is the folder [nbytes] a tag? torch's own archives all have the folder `archive`. */
+bool ckpt_dcp_tag_is(const char *folder, size_t nbytes);
+
 /* *out, of *out_nbytes, is freed with fsdp_free. */
-int ckpt_dcp_blob_head(char **out, size_t *out_nbytes, enum fsdp_dtype dtype,
-                       const uint64_t *length, int ndim, struct fsdp_err *err);
-int ckpt_dcp_blob_tail(char **out, size_t *out_nbytes, enum fsdp_dtype dtype,
-                       const uint64_t *length, int ndim, uint32_t crc32, struct fsdp_err *err);
+int ckpt_dcp_blob_head(char **out, size_t *out_nbytes, const struct ckpt_dcp_tag *tag,
+                       enum fsdp_dtype dtype, const uint64_t *length, int ndim,
+                       struct fsdp_err *err);
+int ckpt_dcp_blob_tail(char **out, size_t *out_nbytes, const struct ckpt_dcp_tag *tag,
+                       enum fsdp_dtype dtype, const uint64_t *length, int ndim, uint32_t crc32,
+                       struct fsdp_err *err);
 
 struct ckpt_dcp_meta;
 int ckpt_dcp_meta_create(struct ckpt_dcp_meta **out, struct fsdp_err *err);

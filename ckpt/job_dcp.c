@@ -52,11 +52,14 @@ int ckpt_job_dcp_wrap(struct ckpt_job *job, int file, const struct ckpt_job_piec
 {
     const struct fsdp_tensor *t = &job->tensors[piece->tensor].tensor;
     struct fsdp_box box = ckpt_job_piece_box(job, piece);
+    struct ckpt_dcp_blob blob;
+    FSDP_TRY(measure(&blob, job, piece, err));
+    struct ckpt_dcp_tag tag = ckpt_dcp_tag_of(job->files[file].name, piece->pos - blob.head_nbytes);
     size_t nbytes;
     char *data;
-    FSDP_TRY(ckpt_dcp_blob_head(&data, &nbytes, t->dtype, box.length, t->ndim, err));
+    FSDP_TRY(ckpt_dcp_blob_head(&data, &nbytes, &tag, t->dtype, box.length, t->ndim, err));
     FSDP_TRY(put(job, file, data, nbytes, piece->pos - nbytes, err));
-    FSDP_TRY(ckpt_dcp_blob_tail(&data, &nbytes, t->dtype, box.length, t->ndim, crc32, err));
+    FSDP_TRY(ckpt_dcp_blob_tail(&data, &nbytes, &tag, t->dtype, box.length, t->ndim, crc32, err));
     FSDP_TRY(put(job, file, data, nbytes, piece->pos + piece->nbytes, err));
     return fill(job, file, piece->pos + piece->nbytes + nbytes, err);
 }

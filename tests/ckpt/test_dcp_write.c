@@ -71,13 +71,14 @@ static int box_write(FILE *f, uint64_t *pos, struct ckpt_dcp_meta *meta, int at,
                      struct fsdp_err *err)
 {
     struct ckpt_dcp_blob blob;
+    struct ckpt_dcp_tag tag = ckpt_dcp_tag_of(file, *pos);
     struct bytes b = read_box(c, t, box, err);
     char *head, *tail;
     size_t nhead, ntail;
     uint32_t crc = ckpt_crc32(0, b.data, b.nbytes);
     FSDP_TRY(ckpt_dcp_blob_measure(&blob, t->dtype, box->length, t->ndim, err));
-    FSDP_TRY(ckpt_dcp_blob_head(&head, &nhead, t->dtype, box->length, t->ndim, err));
-    FSDP_TRY(ckpt_dcp_blob_tail(&tail, &ntail, t->dtype, box->length, t->ndim, crc, err));
+    FSDP_TRY(ckpt_dcp_blob_head(&head, &nhead, &tag, t->dtype, box->length, t->ndim, err));
+    FSDP_TRY(ckpt_dcp_blob_tail(&tail, &ntail, &tag, t->dtype, box->length, t->ndim, crc, err));
     if (nhead != blob.head_nbytes || ntail != blob.tail_nbytes || b.nbytes != blob.data_nbytes)
         return fsdp_err_set(err, FSDP_EINTERNAL, "a blob is not as it was measured");
     put(f, *pos, head, nhead);
@@ -217,20 +218,22 @@ static void test_large(void)
     struct ckpt_dcp_blob blob;
     const struct ckpt_zip_entry *entry = NULL;
     struct ckpt_zip zip;
-    char path[1000], *head, *tail;
+    char path[1000], name[64], *head, *tail;
     size_t nhead, ntail;
     uint64_t pos = 0;
     snprintf(path, sizeof path, "%s/large", getenv("TEST_TMP") ? getenv("TEST_TMP") : "/tmp");
+    struct ckpt_dcp_tag tag = ckpt_dcp_tag_of("large", 0);
+    snprintf(name, sizeof name, "%s/data/0", tag.text);
     ckpt_dcp_blob_measure(&blob, FSDP_F32, length, 2, &err);
-    ckpt_dcp_blob_head(&head, &nhead, FSDP_F32, length, 2, &err);
-    ckpt_dcp_blob_tail(&tail, &ntail, FSDP_F32, length, 2, 0x12345678, &err);
+    ckpt_dcp_blob_head(&head, &nhead, &tag, FSDP_F32, length, 2, &err);
+    ckpt_dcp_blob_tail(&tail, &ntail, &tag, FSDP_F32, length, 2, 0x12345678, &err);
     int fd = open(path, O_RDWR | O_CREAT, 0666);
     bool wrote = pwrite(fd, head, nhead, 0) == (ssize_t)nhead &&
                  pwrite(fd, tail, ntail, (off_t)(nhead + blob.data_nbytes)) == (ssize_t)ntail;
     ok(wrote && blob.nbytes == nhead + (UINT64_C(5) << 30) + ntail, "an archive of 5 GiB");
     ok(ckpt_zip_open(&zip, pread_file, &fd, blob.nbytes, "'large'", &err) == FSDP_OK, "it opens %s",
        err.text);
-    ckpt_zip_find(&entry, &zip, "archive/data/0", &err);
+    ckpt_zip_find(&entry, &zip, name, &err);
     ok(entry && entry->nbytes == blob.data_nbytes && entry->crc32 == 0x12345678, "64-bit sizes");
     ok(entry && ckpt_zip_locate(&pos, &zip, entry, &err) == FSDP_OK && pos == nhead &&
            pos % CKPT_DCP_ALIGN == 0,
