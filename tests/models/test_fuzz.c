@@ -2,6 +2,7 @@
 /*
  * Random small models and configurations (fuzz_case.h): a few steps of training on several ranks
  * against the same on one, and where llama64.h computes the same, both against double precision.
+ * Before them come cases with uneven rows and one difficulty each.
  * FUZZ_SEED draws other cases, FUZZ_RAN says how many must run (configurations that are refused do
  * not count), FUZZ_CASE=N repeats one alone and shows its settings (make check-fuzz-train).
  *
@@ -407,14 +408,15 @@ static void show_case(const struct fuzz_case *c)
         diag("      %s", c->many.text[i]);
 }
 
-static void run_case(struct round *r, int number, bool alone)
+/* text: what is special of it. */
+static void run_case(struct round *r, const struct fuzz_case *drawn, int number, const char *text,
+                     bool alone)
 {
-    struct run run = {.out = ref_shared(2 * sizeof *run.out)};
+    struct run run = {.c = *drawn, .out = ref_shared(2 * sizeof *run.out)};
     struct fuzz_case *c = &run.c;
     struct outcome *one_out = run.out, *many_out = run.out + 1;
     struct curve one, many;
 
-    fuzz_make(c, r->seed, number);
     make_files(c);
     run.wide = c->wide ? ref_shared(sizeof *run.wide) : NULL;
     bool good = ranks_run(1, 1, 60, rank_main, &run, NULL) == 0;
@@ -434,8 +436,8 @@ static void run_case(struct round *r, int number, bool alone)
         r->wide += c->wide;
         r->uneven += many_out->waste > 0;
         r->rounded += c->rounding != FUZZ_F32;
-        if (!ok(good, "seed %" PRIu64 ", case %d: %s, %d rows on %d ranks%s%s", r->seed, number,
-                c->llama ? "Llama" : "GPT-2", c->rows, c->nranks,
+        if (!ok(good, "seed %" PRIu64 ", case %d: %s, %d rows on %d ranks%s%s%s", r->seed, number,
+                c->llama ? "Llama" : "GPT-2", c->rows, c->nranks, text,
                 many_out->waste > 0 ? ", uneven" : "", c->wide ? ", fp64" : "") ||
             alone) {
             show_case(c);
@@ -445,6 +447,65 @@ static void run_case(struct round *r, int number, bool alone)
     if (run.wide)
         munmap(run.wide, sizeof *run.wide);
     munmap(one_out, 2 * sizeof *one_out);
+}
+
+static void run_drawn(struct round *r, int number, bool alone)
+{
+    struct fuzz_case c;
+    fuzz_make(&c, r->seed, number);
+    run_case(r, &c, number, "", alone);
+}
+
+/* Rows that do not divide, with one more difficulty each. */
+static const struct {
+    const char *text;
+    enum fuzz_rounding rounding;
+    int rows, nranks, nnodes;
+    bool labels;
+    const char *setting;
+} uneven[] = {
+    {"", FUZZ_F32, 12, 5, 1, false, "train.micro_batch_size=auto"},
+    {"", FUZZ_F32, 12, 7, 1, false, "train.micro_batch_size=auto"},
+    {", fewer rows than ranks", FUZZ_F32, 3, 7, 1, false, "train.micro_batch_size=auto"},
+    {", micro-batches of 2", FUZZ_F32, 12, 5, 1, false, "train.micro_batch_size=2"},
+    {", micro-batches of 5", FUZZ_F32, 23, 3, 1, false, "train.micro_batch_size=5"},
+    {", packed documents", FUZZ_F32, 12, 5, 1, true, "train.micro_batch_size=1"},
+    {", HYBRID_SHARD", FUZZ_F32, 13, 6, 3, false, "fsdp.sharding_strategy=HYBRID_SHARD"},
+    {", NO_SHARD", FUZZ_F32, 12, 7, 1, false, "fsdp.sharding_strategy=NO_SHARD"},
+    {", reduce_last", FUZZ_F32, 12, 5, 2, false, "fsdp.reduce_last=true"},
+    {", fp16", FUZZ_F16, 12, 5, 1, false, "train.micro_batch_size=1"},
+    {", fp8", FUZZ_F8, 12, 7, 1, false, "train.micro_batch_size=1"},
+};
+
+static bool fits(const struct fuzz_case *c, int i)
+{
+    return c->llama && c->dropout == 0 && c->rounding == uneven[i].rounding &&
+           c->labels == uneven[i].labels;
+}
+
+static void run_uneven(struct round *r, int i)
+{
+    struct fuzz_case c;
+    int number = 100 * i;
+    do
+        fuzz_make(&c, r->seed, ++number);
+    while (!fits(&c, i));
+    c.rows = uneven[i].rows;
+    c.nranks = uneven[i].nranks;
+    c.nnodes = uneven[i].nnodes;
+    c.many.nelem = 0;
+    fuzz_set(&c.common, "train.global_batch_size=%d", c.rows);
+    fuzz_set(&c.many, "%s", uneven[i].setting);
+    run_case(r, &c, number, uneven[i].text, false);
+}
+
+static void run_all_uneven(uint64_t seed)
+{
+    struct round r = {.seed = seed};
+    const int ncases = (int)(sizeof uneven / sizeof *uneven);
+    for (int i = 0; i < ncases; i++)
+        run_uneven(&r, i);
+    ok(r.ran == ncases && r.uneven == ncases, "all %d ran, and were uneven", ncases);
 }
 
 static int number_of(const char *name, int otherwise)
@@ -462,9 +523,11 @@ int main(void)
     if (!mkdtemp(dir))
         return 1;
     if (alone >= 0)
-        run_case(&r, alone, true);
+        run_drawn(&r, alone, true);
+    else
+        run_all_uneven(r.seed);
     for (int i = 0; alone < 0 && r.ran < want && i < 2 * want; i++)
-        run_case(&r, i, false);
+        run_drawn(&r, i, false);
     ok(r.ran >= (alone < 0 ? want : 0),
        "%d cases ran, %d of them uneven, %d against fp64, %d in 16 or 8 bits; %d were refused",
        r.ran, r.uneven, r.wide, r.rounded, r.refused);
