@@ -22,11 +22,12 @@ LDFLAGS  += -fsanitize=fuzzer
 endif
 
 # What each folder may include is what it finds: tests/house/include_edges.sh checks the rest.
-INC_libfsdp  := -Ilibfsdp/include
-INC_launcher := -Ilauncher/include $(INC_libfsdp)
-INC_ckpt     := -Ickpt/include $(INC_libfsdp)
-INC_models   := -Imodels -Ilauncher/include -Ickpt/include $(INC_libfsdp)
-INC_tests    := -Itests/lib $(INC_models)
+INC_public   := -Ilauncher/include -Ickpt/include -Ilibfsdp/include
+INC_libfsdp  := -Ilibfsdp -Ilibfsdp/include
+INC_launcher := -Ilauncher -Ilauncher/include -Ilibfsdp/include
+INC_ckpt     := -Ickpt -Ickpt/include -Ilibfsdp/include
+INC_models   := -Imodels $(INC_public)
+INC_tests    := -Itests/lib $(INC_models) -Ilibfsdp -Ilauncher -Ickpt
 
 pkg_cflags = $(if $(1),$(shell pkg-config --cflags $(1) 2>/dev/null))
 pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1) 2>/dev/null))
@@ -50,29 +51,29 @@ OBJ := build/obj/$(FLAGHASH)
 
 # ---- what there is to build: found by folder ----------------------------------------------------
 
-CUDA_ALL   := $(sort $(wildcard libfsdp/device/device_cuda*.c libfsdp/comm/comm_nccl*.c models/nn/cuda/*.c \
-	libfsdp/device/*.cu models/nn/cuda/*.cu))
+CUDA_ALL   := $(sort $(wildcard libfsdp/comm/nccl/*.c $(addprefix libfsdp/device/cuda/,*.c *.cu) \
+	$(addprefix models/nn/cuda/,*.c *.cu)))
 SRC_cuda   := $(if $(filter 1,$(HAVE_CUDA)),$(CUDA_ALL))
 ifneq ($(HAVE_NCCL),1)
-SRC_cuda := $(filter-out libfsdp/comm/comm_nccl%,$(SRC_cuda))
+SRC_cuda := $(filter-out libfsdp/comm/nccl/%,$(SRC_cuda))
 endif
 ifneq ($(HAVE_CUDNN),1)
 SRC_cuda := $(filter-out models/nn/cuda/cudnn_%,$(SRC_cuda))
 endif
-MPI_ALL    := $(sort $(wildcard libfsdp/comm/comm_mpi*.c))
-SRC_fsdp   := $(filter-out $(CUDA_ALL) $(MPI_ALL),$(sort $(wildcard libfsdp/*/*.c)))
-SRC_boot   := $(sort $(wildcard launcher/*.c))
-SRC_ckpt   := $(sort $(wildcard ckpt/*.c))
-SRC_models := $(sort $(wildcard models/*.c models/nn/*.c))
+MPI_ALL    := $(sort $(wildcard libfsdp/comm/mpi/*.c))
+SRC_fsdp   := $(filter-out $(CUDA_ALL) $(MPI_ALL),$(sort $(shell find libfsdp -name '*.c')))
+SRC_boot   := $(sort $(shell find launcher -name '*.c'))
+SRC_ckpt   := $(sort $(filter-out ckpt/tools/%,$(shell find ckpt -name '*.c')))
+SRC_models := $(sort $(filter-out models/tools/% models/nn/cuda/%,$(shell find models -name '*.c')))
 SRC_tests  := $(sort $(wildcard tests/lib/*.c))
 ifneq ($(HAVE_PMIX),1)
-SRC_boot := $(filter-out launcher/boot_pmix.c,$(SRC_boot))
+SRC_boot := $(filter-out launcher/boot/pmix.c,$(SRC_boot))
 endif
 ifneq ($(HAVE_HWLOC),1)
-SRC_boot := $(filter-out launcher/binding_hwloc.c,$(SRC_boot))
+SRC_boot := $(filter-out launcher/bind/hwloc.c,$(SRC_boot))
 endif
 ifneq ($(HAVE_CURL),1)
-SRC_ckpt := $(filter-out ckpt/store_s3.c ckpt/s3_%.c,$(SRC_ckpt))
+SRC_ckpt := $(filter-out ckpt/store/s3/%,$(SRC_ckpt))
 endif
 
 ar_of    = $(OBJ)/lib$(1).a
@@ -313,7 +314,7 @@ $(filter-out %.cu.o,$(OBJ_cuda)): CPPFLAGS += $(CUDA_CPPFLAGS)
 
 # Which products and sums become one instruction is the compiler's choice in each place: without, a
 # kernel's ways (whole packs, their rests, any type of moments) give the same bits.
-$(OBJ)/libfsdp/device/%.cu.o: NVCCFLAGS += -fmad=false
+$(OBJ)/libfsdp/device/cuda/%.cu.o: NVCCFLAGS += -fmad=false
 $(OBJ)/%.cu.o: %.cu | $(OBJ)/.ready
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)$(NVCC_LAUNCHER) $(NVCC) $(INC_$(firstword $(subst /, ,$<))) $(NVCCFLAGS) \
@@ -352,7 +353,7 @@ $(filter-out $(BIN)/tests/simt/%,$(TESTS)) $(BENCHES): $(BIN)/tests/%: $(OBJ)/te
 
 # The CUDA part compiled for the CPU, with tests/simt in place of CUDA's headers: host files by CC,
 # kernels by CXX. Objects lie apart, in obj/.../simt.
-SRC_simt := $(sort $(filter-out libfsdp/comm/% %_backend.c models/nn/cuda/cudnn_%,$(CUDA_ALL)) \
+SRC_simt := $(sort $(filter-out libfsdp/comm/% %/cuda_backend.c models/nn/cuda/cudnn_%,$(CUDA_ALL)) \
 	$(wildcard tests/simt/*.cc))
 OBJ_simt := $(patsubst %,$(OBJ)/simt/%.o,$(SRC_simt))
 SIMT_INC  = -Itests/simt/include -Itests/lib $(INC_$(firstword $(subst /, ,$<)))
@@ -385,7 +386,7 @@ $(NVML_SIM): $(OBJ)/tests/nvml/nvml.o $(FLAGS)
 # A stand-in for libfsdp-cuda.so on the CPU, whose memory the host cannot touch.
 OPAQUE := $(BIN)/tests/libfsdp-opaque.so
 tests: $(OPAQUE)
-$(OPAQUE): $(patsubst %,$(OBJ)/tests/opaque/%.o,opaque opaque_nn pointers) $(OBJ)/libfsdp/device/device_cuda_nvtx.o \
+$(OPAQUE): $(patsubst %,$(OBJ)/tests/opaque/%.o,opaque opaque_nn pointers) $(OBJ)/libfsdp/device/cuda/cuda_nvtx.o \
 		$(LIBS) scripts/libfsdp-cuda.map $(FLAGS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,--version-script=scripts/libfsdp-cuda.map \
@@ -424,8 +425,8 @@ $(LIB)/libfsdp-mpi.so: $(OBJ_mpi) $(call ar_of,fsdp) scripts/libfsdp-mpi.map $(F
 	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(@F) \
 		-Wl,--version-script=scripts/libfsdp-mpi.map -o $@ $(filter %.o %.a,$^) $(call pkg_libs,$(MPI_PKG)) -lm -ldl -lrt
 
-# A library like it for tests without a GPU: comm_nccl*.c on a stand-in for NCCL.
-NCCL_SIM_SRC := $(wildcard libfsdp/comm/comm_nccl*.c tests/simt/nccl/*.c)
+# A library like it for tests without a GPU: comm/nccl on a stand-in for NCCL.
+NCCL_SIM_SRC := $(wildcard libfsdp/comm/nccl/*.c tests/simt/nccl/*.c)
 NCCL_SIM_OBJ := $(patsubst %.c,$(OBJ)/nccl-sim/%.o,$(NCCL_SIM_SRC))
 $(NCCL_SIM_OBJ): $(OBJ)/nccl-sim/%.o: %.c | $(OBJ)/.ready
 	@mkdir -p $(@D)

@@ -18,7 +18,7 @@
 
 #include <fsdp/fsdp.h>
 #ifdef GRADCHECK
-#include "gradcheck.h"
+#include "../../models/check/gradcheck.h"
 #endif
 
 enum { ROWS = 64, NIN = 3, NHIDDEN = 32, NOUT = 2, STEPS = 300 };

@@ -4,7 +4,7 @@
  *
  *   fsdp.c    creation and the agreement of ranks    update.c  the optimizer
  *   arena.c   memory                                 master.c  fp32 masters, whole or split
- *   exec.c    the cursor through the schedule        scale.c   loss scale
+ *   cursor.c    the cursor through the schedule        scale.c   loss scale
  *   view.c    what modules see                       state.c   slices, for checkpoints
  *   step.c    gradient norm, clipping                access.c  whole parameters
  *
@@ -32,8 +32,8 @@
 #include <stdatomic.h>
 
 #include "fsdp/fsdp.h"
-#include "sched.h"
-#include "units.h"
+#include "core/sched/sched.h"
+#include "core/units/units.h"
 
 /* Tensors of every trainable parameter beside its master: the optimizer's, and an average. */
 enum { MAX_STATE = OPTIMIZER_MAX_STATE + 1 };

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "ckpt/ckpt.h"
-#include "generate.h"
-#include "model.h"
-#include "text.h"
+#include "family/generate.h"
+#include "family/model.h"
+#include "data/text.h"
 
 static const char usage[] =
     "Usage: fsdp-generate --model PATH --prompt TEXT [option...]\n"

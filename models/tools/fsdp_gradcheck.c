@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "gradcheck.h"
-#include "model.h"
+#include "check/gradcheck.h"
+#include "family/model.h"
 
 static const char usage[] =
     "Usage: fsdp-gradcheck --model PATH [option...]\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp-launch: the launcher, running the training program or any other. */
 #include "launch.h"
-#include "train.h"
+#include "train/train.h"
 
 static const struct launch_program program = {
     .name = "train",

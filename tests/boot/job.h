@@ -19,8 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../launcher/boot_env.h"
-#include "../../launcher/boot_kvs.h"
+#include "../../launcher/boot/boot_env.h"
+#include "../../launcher/boot/kvs.h"
 #include "boot.h"
 #include "tap.h"
 

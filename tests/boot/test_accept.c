@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../../launcher/boot_tree_impl.h"
+#include "../../launcher/channel/tree_impl.h"
 #include "tap.h"
 
 static struct boot_secret secret;

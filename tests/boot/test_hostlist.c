@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../../launcher/hostlist.h"
+#include "../../launcher/boot/hostlist.h"
 #include "tap.h"
 
 static bool join(void *ctx, const char *name)

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../../launcher/boot_kvs.h"
+#include "../../launcher/boot/kvs.h"
 #include "tap.h"
 
 enum { NRANKS = 4 };

@@ -7,7 +7,7 @@
 #include "tap.h"
 
 #if HAVE_HWLOC
-#include "../../launcher/binding_hwloc.h"
+#include "../../launcher/bind/hwloc.h"
 
 static struct machine *machine;
 

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-#include "../../launcher/boot_tree.h"
+#include "../../launcher/channel/tree.h"
 #include "job.h"
 
 /* ---- it works ---- */

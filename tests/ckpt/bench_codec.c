@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../ckpt/codec.h"
+#include "../../ckpt/file/zst.h"
 #include "ckpt/ckpt.h"
 
 enum { NCHUNKS = 64, NROUNDS = 3 };

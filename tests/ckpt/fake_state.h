@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../ckpt/store.h"
+#include "../../ckpt/store/store.h"
 #include "ckpt/ckpt.h"
 #include "ranks.h"
 #include "remove_all.h"

@@ -3,7 +3,7 @@
 #ifndef TESTS_REMOVE_ALL_H
 #define TESTS_REMOVE_ALL_H
 
-#include "../../ckpt/tree.h"
+#include "../../ckpt/keep/tree.h"
 
 static inline bool remove_all_judge(const void *ctx, const struct ckpt_store_item *item)
 {

@@ -11,10 +11,10 @@
 #include <zstd.h>
 #endif
 
-#include "../../ckpt/codec.h"
-#include "../../ckpt/limits.h"
-#include "../../ckpt/safetensors.h"
-#include "../../ckpt/workers.h"
+#include "../../ckpt/file/zst.h"
+#include "../../ckpt/util/limits.h"
+#include "../../ckpt/file/safetensors.h"
+#include "../../ckpt/util/workers.h"
 #include "ckpt/ckpt.h"
 #include "tap.h"
 

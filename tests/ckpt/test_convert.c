@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "../../ckpt/convert.h"
+#include "../../ckpt/util/convert.h"
 #include "tap.h"
 
 struct code {

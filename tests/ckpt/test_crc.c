@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../ckpt/crc.h"
-#include "../../ckpt/layout.h"
+#include "../../ckpt/util/crc.h"
+#include "../../ckpt/layout/layout.h"
 #include "tap.h"
 
 /* Bit by bit, from the definition. */

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../ckpt/store.h"
+#include "../../ckpt/store/store.h"
 #include "ckpt/ckpt.h"
 #include "tap.h"
 

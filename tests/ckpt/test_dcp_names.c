@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../ckpt/dcp_names.h"
+#include "../../ckpt/format/dcp/dcp_names.h"
 #include "tap.h"
 
 enum { MAX_ENTRIES = 16, MAX_ITEMS = 40 };

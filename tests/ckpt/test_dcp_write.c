@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../ckpt/crc.h"
-#include "../../ckpt/dcp_write.h"
-#include "../../ckpt/store.h"
-#include "../../ckpt/zip.h"
+#include "../../ckpt/util/crc.h"
+#include "../../ckpt/format/dcp/dcp_write.h"
+#include "../../ckpt/store/store.h"
+#include "../../ckpt/format/dcp/zip.h"
 #include "tap.h"
 
 struct bytes {

@@ -2,7 +2,7 @@
 /* What ckpt_diff says of pairs of small files whose differences are known. */
 #include <math.h>
 
-#include "../../ckpt/safetensors.h"
+#include "../../ckpt/file/safetensors.h"
 #include "fake_state.h"
 
 static char root[300];

@@ -2,7 +2,7 @@
 /* Plain safetensors files and Hugging Face folders, good and bad. */
 #include <sys/stat.h>
 
-#include "../../ckpt/safetensors.h"
+#include "../../ckpt/file/safetensors.h"
 #include "fake_state.h"
 
 static char root[300];

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../ckpt/json_read.h"
+#include "../../ckpt/util/json.h"
 #include "tap.h"
 
 /* A copy without a byte to spare: a reader that runs over the end is caught by the sanitizer. */

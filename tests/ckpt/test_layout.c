@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../ckpt/layout.h"
-#include "../../ckpt/plan.h"
+#include "../../ckpt/layout/layout.h"
+#include "../../ckpt/layout/plan.h"
 #include "tap.h"
 
 static unsigned seed = 7;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rules, ready maps, and what they make of a small Llama's tensors. */
-#include "../../ckpt/map.h"
-#include "../../ckpt/safetensors.h"
+#include "../../ckpt/reshard/map.h"
+#include "../../ckpt/file/safetensors.h"
 #include "fake_state.h"
 
 static char root[300];

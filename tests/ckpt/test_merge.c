@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "../../ckpt/convert.h"
+#include "../../ckpt/util/convert.h"
 #include "fake_state.h"
 
 enum { SEED = 21 };

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../ckpt/text.h"
+#include "../../ckpt/util/text.h"
 #include "ckpt/ckpt.h"
 #include "tap.h"
 

@@ -6,9 +6,9 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 
-#include "../../ckpt/manifest.h"
-#include "../../ckpt/safetensors.h"
-#include "../../ckpt/save.h"
+#include "../../ckpt/layout/contents.h"
+#include "../../ckpt/file/safetensors.h"
+#include "../../ckpt/save/saver.h"
 #include "fake_state.h"
 
 enum { NRANKS = 1024, NLAYERS = 80, DIM = 8192, FFN = 28672, VOCAB = 128256, KV = 1024 };

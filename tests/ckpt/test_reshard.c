@@ -4,7 +4,7 @@
  */
 #include <sys/stat.h>
 
-#include "../../ckpt/safetensors.h"
+#include "../../ckpt/file/safetensors.h"
 #include "fake_state.h"
 
 enum { SEED = 33 };

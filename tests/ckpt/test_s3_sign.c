@@ -6,9 +6,9 @@
 
 #include "tap.h"
 #if HAVE_CURL
-#include "../../ckpt/s3_sign.h"
-#include "../../ckpt/s3_upload.h"
-#include "../../ckpt/s3_xml.h"
+#include "../../ckpt/store/s3/sign.h"
+#include "../../ckpt/store/s3/upload.h"
+#include "../../ckpt/store/s3/xml.h"
 
 static struct fsdp_err err;
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../ckpt/limits.h"
-#include "../../ckpt/safetensors.h"
+#include "../../ckpt/util/limits.h"
+#include "../../ckpt/file/safetensors.h"
 #include "tap.h"
 
 struct bad {

@@ -7,9 +7,9 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-#include "../../ckpt/crc.h"
-#include "../../ckpt/store.h"
-#include "../../ckpt/workers.h"
+#include "../../ckpt/util/crc.h"
+#include "../../ckpt/store/store.h"
+#include "../../ckpt/util/workers.h"
 #include "remove_all.h"
 #include "tap.h"
 

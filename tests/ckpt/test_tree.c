@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "../../ckpt/belongs.h"
+#include "../../ckpt/keep/belongs.h"
 #include "fake_state.h"
 
 #define UUID "01234567-89ab-4def-8123-456789abcdef"

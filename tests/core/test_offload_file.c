@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../libfsdp/core/offload_file.h"
+#include "../../libfsdp/core/memory/offload_file.h"
 #include "tap.h"
 
 enum { NBYTES = 3 << 20, ROUNDS = 400 };

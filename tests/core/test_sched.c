@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../libfsdp/core/sched.h"
+#include "../../libfsdp/core/sched/sched.h"
 #include "tap.h"
 
 enum { MAX_MODULES = 16 };

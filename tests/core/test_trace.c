@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../libfsdp/core/trace.h"
+#include "../../libfsdp/core/trace/trace.h"
 #include "ranks.h"
 #include "tap.h"
 

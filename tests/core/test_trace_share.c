@@ -3,7 +3,7 @@
  * and how clocks of two machines differ. */
 #include <math.h>
 
-#include "../../libfsdp/core/trace.h"
+#include "../../libfsdp/core/trace/trace.h"
 #include "tap.h"
 
 static bool near(double a, double b)

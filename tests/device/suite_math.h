@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../../libfsdp/device/philox.h"
+#include "../../libfsdp/device/common/philox.h"
 #include "mirror.h"
 #include "tap.h"
 

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../../libfsdp/device/formula.h"
+#include "../../libfsdp/device/common/formula.h"
 #include "mirror.h"
 #include "tap.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.json of a model. */
 #include "fuzz.h"
-#include "gpt2.h"
-#include "llama.h"
+#include "family/gpt2.h"
+#include "family/llama.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A compressed data file: its frame table, then all of it in pieces that cross its chunks. */
-#include "../../ckpt/codec.h"
+#include "../../ckpt/file/zst.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)

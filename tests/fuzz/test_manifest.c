@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* manifest.json without its end, which is the right checksum. */
-#include "../../ckpt/manifest.h"
+#include "../../ckpt/layout/contents.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)

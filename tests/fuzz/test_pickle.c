@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A pickle, and its value as JSON. */
-#include "../../ckpt/dcp.h"
+#include "../../ckpt/format/dcp/dcp.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The header of a safetensors file: four bytes say how much data the file has, the rest is JSON. */
-#include "../../ckpt/safetensors.h"
+#include "../../ckpt/file/safetensors.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #if HAVE_CURL
-#include "../../ckpt/s3_xml.h"
+#include "../../ckpt/store/s3/xml.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {

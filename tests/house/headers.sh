@@ -18,7 +18,7 @@ verdict() { # status, text, compiler's words
 dirs='-Ilibfsdp/include -Ilauncher/include -Ickpt/include -Imodels'
 flags='-Wall -Wextra -Wpedantic -Werror -fsyntax-only'
 for h in libfsdp/include/fsdp/*.h libfsdp/include/fsdp/sys/*.h launcher/include/*.h \
-    ckpt/include/ckpt/*.h models/model.h; do
+    ckpt/include/ckpt/*.h models/family/model.h; do
     name=${h#*include/}
     name=${name#models/}
     # Twice, for the include guard.

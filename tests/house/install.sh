@@ -66,7 +66,7 @@ example="examples/mlp/mlp.c $(pc --cflags fsdp)"
 cc -Wall -Wextra -Werror -o "$TEST_TMP/mlp" $example $(pc --libs --static fsdp) -lm &&
     LD_LIBRARY_PATH=$lib "$TEST_TMP/mlp" >"$TEST_TMP/mlp.out" && grep -q '^step 299' "$TEST_TMP/mlp.out"
 ok $? "the example of a model of one's own builds on it, and learns"
-cc -DGRADCHECK -Imodels -o "$TEST_TMP/mlp" $example models/gradcheck.c \
+cc -DGRADCHECK -Imodels -o "$TEST_TMP/mlp" $example models/check/gradcheck.c \
     $(pc --libs --static fsdp) -lm && LD_LIBRARY_PATH=$lib "$TEST_TMP/mlp" check >/dev/null
 ok $? "it checks its own gradients"
 rm -f "$lib"/libfsdp.so*

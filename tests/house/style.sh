@@ -20,7 +20,7 @@ code=$(find libfsdp launcher ckpt models tests scripts .ci Makefile config.mk -t
 c_code=$(grep -E '\.([ch]|cuh?)$' <<<"$code")
 # Not the programs: tools, the training program, the process side of fsdp-launch.
 libraries=$(grep -E '^(libfsdp|launcher|ckpt|models)/' <<<"$c_code" |
-    grep -v -E '/tools/|^models/train|^launcher/(launch_|fsdp_launch|supervise)')
+    grep -v -E '/tools/|^models/train/|^launcher/run/')
 
 check "every file says its license in the first lines" \
     "$(awk 'FNR <= 3 && /SPDX-License-Identifier: Apache-2.0/ { has[FILENAME] = 1 }

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "llama.h"
+#include "family/llama.h"
 #include "ref_run.h"
 
 /* ---- a table of operators that counts time -------------------------------------------------- */

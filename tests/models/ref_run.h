@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "fsdp/sys/device_ops.h"
-#include "model.h"
+#include "family/model.h"
 #include "ranks.h"
 #include "ref_files.h"
 #include "tap.h"

@@ -4,7 +4,7 @@
 #ifndef SUITE_DROPOUT_H
 #define SUITE_DROPOUT_H
 
-#include "../../libfsdp/device/philox.h"
+#include "../../libfsdp/device/common/philox.h"
 #include "suite.h"
 
 static float *factors(struct nn_drop drop, int B, size_t row_nelem)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gradcheck.h"
+#include "check/gradcheck.h"
 #include "ref_run.h"
 
 enum { B = 4, T = 32, NROWS = B * (T + 1), MAX_BATCHES = 16 };

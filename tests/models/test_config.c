@@ -2,7 +2,7 @@
 /* config.json: what is read, in the keys of transformers 4 and 5, and how bad ones are refused. */
 #include <unistd.h>
 
-#include "llama.h"
+#include "family/llama.h"
 #include "ref_files.h"
 #include "tap.h"
 

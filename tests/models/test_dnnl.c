@@ -4,7 +4,7 @@
  * bias, of parts of wider matrices. In fp32, which every processor can, for how matrices are
  * described; in bf16 where the processor can.
  */
-#include "nn/nn_cpu.h"
+#include "nn/cpu/cpu.h"
 #include "nn_ref.h"
 
 static struct nn_matrix matrix(int rows, int cols, bool transposed, enum fsdp_dtype dtype,

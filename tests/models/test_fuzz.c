@@ -13,7 +13,7 @@
 
 #include "fuzz_case.h"
 #include "ref_run.h"
-#include "train_setup.h"
+#include "train/setup.h"
 
 enum { MAX_NELEM = 1 << 17 };
 

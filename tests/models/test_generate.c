@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "generate.h"
+#include "family/generate.h"
 #include "tap.h"
 
 enum { V = 5, DRAWS = 20000 };

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "gradcheck.h"
+#include "check/gradcheck.h"
 #include "tap.h"
 
 enum { NELEM = 200 };

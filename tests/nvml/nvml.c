@@ -3,13 +3,13 @@
  * A stand-in for the driver's libnvidia-ml.so.1 on machines without one: the 8 GPUs of
  * tests/boot/machine.awk, 80 GiB each, 12 NVLinks to a switch and 16 lanes of PCIe. NVML_SIM
  * changes some: "3:free=10,5:links=11,6:lanes=8" (GiB free, links that work, lanes in use). Only
- * what launcher/nvml.c asks for.
+ * what launcher/bind/nvml.c asks for.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../launcher/nvml.h"
+#include "../../launcher/bind/nvml.h"
 
 enum { NGPUS = 8, NLINKS = 12, NVML_BAD = 2 };
 

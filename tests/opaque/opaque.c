@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../libfsdp/device/device_cuda_nvtx.h"
+#include "../../libfsdp/device/cuda/cuda_nvtx.h"
 #include "fsdp/sys/comm_ops.h"
 #include "fsdp/sys/cuda.h"
 #include "fsdp/sys/device_ops.h"

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "../../ckpt/store.h"
-#include "../../ckpt/workers.h"
+#include "../../ckpt/store/store.h"
+#include "../../ckpt/util/workers.h"
 
 enum { NTHREADS = 8, BLOCK_NBYTES = 4 << 20 };
 

@@ -5,7 +5,7 @@
  *
  * run: timeout=600
  */
-#include "../../ckpt/opened.h"
+#include "../../ckpt/source/source.h"
 #include "../ckpt/fake_state.h"
 #include "fsdp/base.h"
 

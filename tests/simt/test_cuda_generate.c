@@ -8,8 +8,8 @@
 
 #include "fsdp/sys/cuda.h"
 #include "fsdp/sys/device_ops.h"
-#include "generate.h"
-#include "stack.h"
+#include "family/generate.h"
+#include "family/stack.h"
 #include "tap.h"
 
 extern const struct nn_ops nn_cuda_ops;

@@ -7,7 +7,7 @@
 #include "../models/ref_run.h"
 
 #include "fsdp/sys/cuda.h"
-#include "stack.h"
+#include "family/stack.h"
 
 extern const struct nn_ops nn_cuda_ops;
 

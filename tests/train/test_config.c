@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config.h"
+#include "config/config.h"
 #include "tap.h"
 
 #define GOOD "model:\n  path: m\ndata:\n  path: d\ntrain:\n  steps: 10\n"

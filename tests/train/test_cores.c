@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who shares cores with whom, and who crowds. */
 #include "tap.h"
-#include "train_cores.h"
+#include "train/node/cores.h"
 
 #include <string.h>
 

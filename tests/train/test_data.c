@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "data.h"
+#include "config/config.h"
+#include "data/data.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/test_data_XXXXXX";

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data.h"
+#include "data/data.h"
 #include "tap.h"
 
 enum { T = 6, END = 1 };

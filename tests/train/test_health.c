@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which nodes the check calls bad, by what their ranks found. */
 #include "tap.h"
-#include "train_health.h"
+#include "train/node/health.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "metrics.h"
-#include "train_report.h"
-#include "train_state.h"
+#include "train/report/metrics.h"
+#include "train/report/report.h"
+#include "train/save/train_state.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/test_metrics_XXXXXX";

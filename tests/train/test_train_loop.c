@@ -13,7 +13,7 @@
 
 #include "ranks.h"
 #include "tap.h"
-#include "train_setup.h"
+#include "train/setup.h"
 
 enum { STEPS = 6, MAX_OVERRIDES = 16 };
 

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "train_watch.h"
+#include "train/node/watch.h"
 
 enum { N = 4 };
 

@@ -29,7 +29,7 @@ extern "C" {
 void fsdp_cpu_convert(void *dst, enum fsdp_dtype dst_dtype, const void *src,
                       enum fsdp_dtype src_dtype, size_t nelem);
 
-/* Words of Philox 4x32-10 (libfsdp/device/philox.h): out[w][j] is word w of counter `counter` + j,
+/* Words of Philox 4x32-10 (libfsdp/device/common/philox.h): out[w][j] is word w of counter `counter` + j,
  * which is a multiple of FSDP_PHILOX_COUNTERS. Local. */
 enum { FSDP_PHILOX_WORDS = 4, FSDP_PHILOX_COUNTERS = 8 };
 void fsdp_cpu_philox(uint32_t out[FSDP_PHILOX_WORDS][FSDP_PHILOX_COUNTERS], uint64_t key,

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "copy.h"
+#include "format/hf/hf_names.h"
+
+/* What a flat store has of that name is an earlier run's, and whole; or somebody else's. */
+static int compare_small(struct ckpt_copy *c, const char *from, const char *to,
+                         struct fsdp_err *err)
+{
+    uint64_t nbytes, to_nbytes;
+    uint32_t crc32c, to_crc32c;
+    FSDP_TRY(ckpt_store_copy(&nbytes, &crc32c, c->ckpt->store, from, NULL, NULL, false, err));
+    FSDP_TRY(ckpt_store_copy(&to_nbytes, &to_crc32c, c->store, to, NULL, NULL, false, err));
+    if (nbytes == to_nbytes && crc32c == to_crc32c)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists, holds other bytes, and is not overwritten",
+                        to);
+}
+
+static int copy_small(struct ckpt_copy *c, const char *from, const char *to,
+                      const struct ckpt_extra *extra, struct fsdp_err *err)
+{
+    uint64_t nbytes;
+    uint32_t crc32c;
+    struct ckpt_store_stat st;
+
+    if (c->store->flat && ckpt_store_stat(&st, c->store, to, NULL) == FSDP_OK)
+        return compare_small(c, from, to, err);
+    if (!c->store->flat)
+        FSDP_TRY(ckpt_store_discard(c->store, to, err));
+    FSDP_TRY(ckpt_store_copy(&nbytes, &crc32c, c->ckpt->store, from, c->store, to, true, err));
+    if (!extra || c->ckpt->format != CKPT_NATIVE || crc32c == extra->crc32c)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_ECORRUPT, "'%s': checksum %08x instead of %08x", from, crc32c,
+                        extra->crc32c);
+}
+
+static int copy_extras(struct ckpt_copy *c, struct fsdp_err *err)
+{
+    int rc = FSDP_OK;
+    for (int i = 0; rc == FSDP_OK && c->folder && i < c->ckpt->m.nextras; i++) {
+        const struct ckpt_extra *extra = &c->ckpt->m.extras[i];
+        if (ckpt_hf_is_index(extra->path))
+            continue; /* it goes last */
+        char *to = ckpt_copy_to(c, extra->path, err);
+        rc = to ? copy_small(c, extra->full_path, to, extra, err) : FSDP_ENOMEM;
+        fsdp_free(to);
+    }
+    return rc;
+}
+
+/* What a reader of the format looks for first. */
+static int copy_last(struct ckpt_copy *c, struct fsdp_err *err)
+{
+    static const char *const names[] = {CKPT_HF_INDEX_NAME, ".metadata"};
+    int rc = FSDP_OK;
+    for (int i = 0; rc == FSDP_OK && c->folder && i < 2; i++) {
+        struct ckpt_store_stat st;
+        char *from = ckpt_path_join(c->ckpt->folder, names[i], err);
+        char *to = ckpt_copy_to(c, names[i], err);
+        rc = from && to ? ckpt_store_stat(&st, c->ckpt->store, from, NULL) : FSDP_ENOMEM;
+        if (rc == FSDP_OK)
+            rc = copy_small(c, from, to, NULL, err);
+        else if (rc == FSDP_ENOTFOUND)
+            rc = FSDP_OK;
+        fsdp_free(to);
+        fsdp_free(from);
+    }
+    return rc;
+}
+
+/* ---- the manifest ---------------------------------------------------------------------------- */
+
+/* Below a flat store's manifest the data lies in a folder of its own. */
+static char *path_below(const struct ckpt_copy *c, const char *path, struct fsdp_err *err)
+{
+    const char *plain = ckpt_copy_plain(c, path);
+    return c->store->flat ? ckpt_path_join(c->ckpt->m.uuid, plain, err) : fsdp_strdup(plain, err);
+}
+
+static int put_manifest(struct ckpt_copy *c, const struct ckpt_manifest *m, struct fsdp_err *err)
+{
+    char *path = ckpt_path_join(c->store->flat ? c->final : c->out, CKPT_MANIFEST_NAME, err);
+    char *text = NULL;
+    size_t nbytes;
+    int rc = path ? ckpt_manifest_format(&text, &nbytes, m, err) : FSDP_ENOMEM;
+    if (rc == FSDP_OK && !c->store->flat)
+        rc = ckpt_store_discard(c->store, path, err); /* of an earlier run */
+    if (rc == FSDP_OK)
+        rc = ckpt_store_put(c->store, path, text, nbytes, true, err);
+    fsdp_free(text);
+    fsdp_free(path);
+    return rc;
+}
+
+/* The source's, with the paths that the files have here. */
+static int write_manifest(struct ckpt_copy *c, struct fsdp_err *err)
+{
+    struct ckpt_manifest m = c->ckpt->m;
+    size_t nfiles = (size_t)m.layout.nfiles, nextras = (size_t)m.nextras;
+    int rc = FSDP_OK;
+
+    m.layout.files = fsdp_alloc(nfiles, sizeof *m.layout.files, "files", err);
+    m.extras = fsdp_alloc(nextras, sizeof *m.extras, "extras", err);
+    if (!m.layout.files || !m.extras)
+        rc = FSDP_ENOMEM;
+    for (size_t i = 0; rc == FSDP_OK && i < nfiles; i++) {
+        m.layout.files[i] = c->ckpt->m.layout.files[i];
+        m.layout.files[i].path = path_below(c, c->ckpt->m.layout.files[i].path, err);
+        rc = m.layout.files[i].path ? FSDP_OK : FSDP_ENOMEM;
+    }
+    for (size_t i = 0; rc == FSDP_OK && i < nextras; i++) {
+        m.extras[i] = c->ckpt->m.extras[i];
+        m.extras[i].path = path_below(c, c->ckpt->m.extras[i].path, err);
+        rc = m.extras[i].path ? FSDP_OK : FSDP_ENOMEM;
+    }
+    if (rc == FSDP_OK)
+        rc = put_manifest(c, &m, err);
+    for (size_t i = 0; m.extras && i < nextras; i++)
+        fsdp_free(m.extras[i].path);
+    for (size_t i = 0; m.layout.files && i < nfiles; i++)
+        fsdp_free(m.layout.files[i].path);
+    fsdp_free(m.extras);
+    fsdp_free(m.layout.files);
+    return rc;
+}
+
+/* ---- the final name -------------------------------------------------------------------------- */
+
+static int sync_folders(const struct ckpt_copy *c, const char *folder, struct fsdp_err *err)
+{
+    struct ckpt_names names;
+    FSDP_TRY(ckpt_store_names(&names, c->store, folder, err));
+    int rc = FSDP_OK;
+    for (int i = 0; rc == FSDP_OK && i < names.nnames; i++) {
+        struct ckpt_store_stat st = {0};
+        char *below = ckpt_path_join(folder, names.names[i], err);
+        rc = below ? ckpt_store_stat(&st, c->store, below, err) : FSDP_ENOMEM;
+        if (rc == FSDP_OK && st.is_folder)
+            rc = sync_folders(c, below, err);
+        fsdp_free(below);
+    }
+    ckpt_names_free(&names);
+    return rc ? rc : ckpt_store_sync_folder(c->store, folder, err);
+}
+
+static int rename_out(struct ckpt_copy *c, struct fsdp_err *err)
+{
+    if (c->folder)
+        FSDP_TRY(sync_folders(c, c->out, err));
+    FSDP_TRY(ckpt_journal_add_published(&c->journal, err));
+    FSDP_TRY(ckpt_store_rename(c->store, c->out, c->final, false, err));
+    char *parent = ckpt_path_parent(c->final, err);
+    int rc = parent ? ckpt_store_sync_folder(c->store, parent, err) : FSDP_ENOMEM;
+    fsdp_free(parent);
+    return rc;
+}
+
+int ckpt_copy_publish(struct ckpt_copy *c, struct fsdp_err *err)
+{
+    FSDP_TRY(copy_extras(c, err));
+    if (c->ckpt->format == CKPT_NATIVE)
+        FSDP_TRY(write_manifest(c, err));
+    else
+        FSDP_TRY(copy_last(c, err));
+    return c->store->flat ? FSDP_OK : rename_out(c, err);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One output file while it is written: ranges in any order, from several threads, compressed if its
+ * name says so. */
+#ifndef CKPT_JOB_SINK_H
+#define CKPT_JOB_SINK_H
+
+#include "zst.h"
+
+struct ckpt_job_sink;
+
+struct ckpt_job_sink_args {
+    const char *header; /* NULL: the file has none */
+    size_t header_nbytes;
+    uint64_t nbytes; /* of the whole file, uncompressed */
+    int window;      /* of compression: chunks in memory */
+    bool replace;    /* a flat store's file of that name */
+    bool stored;     /* the bytes are those of a file as it is stored: nothing is compressed */
+    /* A compressed file is gone on with only if it is complete: its size and checksum on disk as an
+     * earlier run noted them; 0: it did not. */
+    uint64_t done_nbytes;
+    uint32_t done_crc32c;
+};
+/* Makes the file, or goes on with that of an earlier run, and writes its header. */
+int ckpt_job_sink_open(struct ckpt_job_sink **out, const struct ckpt_store_ops *ops,
+                       const char *path, const struct ckpt_job_sink_args *args,
+                       struct fsdp_err *err);
+/* crc32c: of the range. Thread safe. */
+int ckpt_job_sink_put(struct ckpt_job_sink *sink, const void *data, size_t nbytes, uint64_t pos,
+                      uint32_t crc32c, struct fsdp_err *err);
+/* A range that an earlier run has put: reads it into data; *same says whether it has this checksum,
+ * in which case it counts as put. Thread safe. */
+int ckpt_job_sink_recall(bool *same, struct ckpt_job_sink *sink, void *data, size_t nbytes,
+                         uint64_t pos, uint32_t crc32c, struct fsdp_err *err);
+/* Lets waiting puts fail. */
+void ckpt_job_sink_stop(struct ckpt_job_sink *sink);
+/* Of what was put so far, which must be all of a file that is not compressed. */
+uint32_t ckpt_job_sink_crc(const struct ckpt_job_sink *sink);
+/* After the last range: makes the file durable and gives its size and checksum on disk. The sink is
+ * gone whatever it returns. */
+int ckpt_job_sink_finish(uint64_t *nbytes, uint32_t *crc32c, struct ckpt_job_sink *sink,
+                         struct fsdp_err *err);
+/* Gives up; NULL is allowed. */
+void ckpt_job_sink_abandon(struct ckpt_job_sink *sink);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of the reader of torch's distributed checkpoints share. */
+#ifndef CKPT_DCP_H
+#define CKPT_DCP_H
+
+#include <jansson.h>
+
+#include "source/source.h"
+#include "pickle.h"
+
+#define CKPT_DCP_METADATA_NAME ".metadata"
+
+/* Is ckpt->path a folder that torch.distributed.checkpoint wrote? Refuses, saying why, folders that
+ * it wrote in part or in a way that cannot be read. */
+int ckpt_dcp_recognize(bool *out, const struct ckpt *ckpt, struct fsdp_err *err);
+
+/* A Python value as JSON, a new reference; NULL where JSON cannot hold it, with *why (static). */
+json_t *ckpt_dcp_json(const struct ckpt_pk *value, const char **why);
+/* The value in a blob as JSON; *out is a new reference. One with parts that JSON cannot hold, or
+ * that are not read on principle, is {"unreadable": "why"}: it must not keep anyone from the
+ * weights. */
+int ckpt_dcp_value(json_t **out, struct ckpt *ckpt, int file, uint64_t pos, uint64_t nbytes,
+                   const char *name, struct fsdp_err *err);
+
+/* After the layout is sealed: the optimizer step, and which tensors belong to a parameter. */
+int ckpt_dcp_finish(struct ckpt *ckpt, struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plain safetensors: one file, or a Hugging Face folder with or without
+ * model.safetensors.index.json. Files that carry DCP_SHARDING_INFO (a native checkpoint's model/
+ * folder, torch's sharded writer) are assembled from their boxes.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "extras.h"
+#include "hf_names.h"
+#include "source/source.h"
+#include "layout/tensor_name.h"
+#include "util/text.h"
+
+/* "model-00001-of-00003.safetensors": all three must be there. */
+static int refuse_incomplete(const struct ckpt_names *files, const char *folder,
+                             struct fsdp_err *err)
+{
+    int most = 0, seen = 0;
+    for (int i = 0; i < files->nnames; i++) {
+        int part, of, end = 0;
+        if (sscanf(files->names[i], "model-%5d-of-%5d.safetensors%n", &part, &of, &end) == 2 &&
+            end && (!files->names[i][end] || ckpt_codec_is_name(files->names[i]))) {
+            if (most && of != most)
+                return fsdp_err_set(err, FSDP_ECORRUPT, "'%s/%s' belongs to another set than '%s'",
+                                    folder, files->names[i], files->names[i - 1]);
+            most = of;
+            if (part != ++seen)
+                return fsdp_err_set(err, FSDP_ENOTFOUND,
+                                    "'%s/model-%05d-of-%05d.safetensors' is missing", folder, seen,
+                                    of);
+        }
+    }
+    if (seen != most)
+        return fsdp_err_set(err, FSDP_ENOTFOUND, "'%s/model-%05d-of-%05d.safetensors' is missing",
+                            folder, seen + 1, most);
+    return FSDP_OK;
+}
+
+static int index_read(json_t **out, struct ckpt *ckpt, struct fsdp_err *err)
+{
+    char *path = ckpt_path_join(ckpt->folder, CKPT_HF_INDEX_NAME, err), *data = NULL;
+    json_t *root = NULL;
+    size_t nbytes;
+    int rc = FSDP_ENOMEM;
+    if (!path)
+        return rc;
+    rc = ckpt_source_get_head(&data, &nbytes, ckpt, path, CKPT_MAX_INDEX_NBYTES, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_json_parse(&root, data, nbytes, path, err);
+    json_t *map = json_object_get(root, "weight_map");
+    if (rc == FSDP_OK && !json_is_object(map))
+        rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s' has no weight_map", path);
+    const char *name;
+    json_t *file;
+    if (rc == FSDP_OK) {
+        json_object_foreach(map, name, file)
+        {
+            const char *text = json_string_value(file);
+            if (!text || !*text || strchr(text, '/') || text[0] == '.') {
+                rc = fsdp_err_set(err, FSDP_ECORRUPT,
+                                  "'%s': tensor '%.200s' is not mapped to a plain file name", path,
+                                  name);
+                break;
+            }
+        }
+    }
+    if (rc == FSDP_OK)
+        *out = json_incref(map);
+    json_decref(root);
+    fsdp_free(data);
+    fsdp_free(path);
+    return rc;
+}
+
+static bool names_have(const struct ckpt_names *names, const char *name)
+{
+    for (int i = 0; i < names->nnames; i++)
+        if (!strcmp(names->names[i], name))
+            return true;
+    return false;
+}
+
+/* Which files of the folder are weights of it, and why the others are not. */
+struct belonging {
+    bool (*takes)(const void *ctx, const char *name);
+    const void *ctx;
+    const char *why_not;
+};
+
+/* Others are a second set of weights: *files loses them. */
+static void files_keep(struct ckpt_names *files, const struct belonging *belonging,
+                       const struct ckpt *ckpt)
+{
+    int nkept = 0;
+    for (int i = 0; i < files->nnames; i++) {
+        char *name = files->names[i];
+        if (belonging->takes(belonging->ctx, name)) {
+            files->names[nkept++] = name;
+        } else {
+            fsdp_log(FSDP_LOG_WARN, "'%s/%s' is not read: %s", ckpt->path, name,
+                     belonging->why_not);
+            fsdp_free(name);
+        }
+    }
+    files->nnames = nkept;
+}
+
+static bool is_listed(const void *used, const char *name)
+{
+    return json_object_get(used, name) != NULL;
+}
+
+/* The index's files must be here. It says what belongs to the folder. */
+static int index_match_files(const json_t *map, const struct ckpt *ckpt, struct ckpt_names *files,
+                             struct fsdp_err *err)
+{
+    json_t *used = json_object();
+    const char *name;
+    json_t *file;
+    int rc = used ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "index: out of memory");
+
+    json_object_foreach((json_t *)(uintptr_t)map, name, file)
+    {
+        const char *text = json_string_value(file);
+        if (rc == FSDP_OK && !json_object_get(used, text)) {
+            if (!names_have(files, text))
+                rc = fsdp_err_set(err, FSDP_ENOTFOUND, "'%s/%s' is missing: the index lists it",
+                                  ckpt->path, text);
+            json_object_set_new(used, text, json_true());
+        }
+    }
+    const struct belonging listed = {is_listed, used, "the index does not list it"};
+    if (rc == FSDP_OK)
+        files_keep(files, &listed, ckpt);
+    json_decref(used);
+    return rc;
+}
+
+static bool is_model_file(const char *name)
+{
+    return !strcmp(name, "model.safetensors") || !strncmp(name, "model-0", 7);
+}
+
+/* Mistral's own format, and the weights of an adapter. */
+static bool is_first_set(const void *ctx, const char *name)
+{
+    (void)ctx;
+    return strncmp(name, "consolidated", 12) && strcmp(name, "adapter_model.safetensors");
+}
+
+/* Without an index, these names are known to be another set where the model's are here. */
+static void second_set_drop(struct ckpt_names *files, const struct ckpt *ckpt)
+{
+    static const struct belonging first = {is_first_set, NULL,
+                                           "it is another set of weights than model*.safetensors"};
+    for (int i = 0; i < files->nnames; i++)
+        if (is_model_file(files->names[i])) {
+            files_keep(files, &first, ckpt);
+            return;
+        }
+}
+
+/* The index's tensors must be where it says, and no others. */
+static int index_match_tensors(json_t *map, const struct ckpt *ckpt,
+                               const struct ckpt_st_header *headers, struct fsdp_err *err)
+{
+    size_t found = 0;
+    for (int i = 0; i < ckpt->m.layout.nfiles; i++) {
+        for (int k = 0; k < headers[i].nentries; k++) {
+            const char *file = json_string_value(json_object_get(map, headers[i].entries[k].name));
+            if (!file || strcmp(file, ckpt->m.layout.files[i].path))
+                return fsdp_err_set(
+                    err, FSDP_ECORRUPT,
+                    "'%s/%s' holds tensor '%s', which the index does not place there", ckpt->path,
+                    ckpt->m.layout.files[i].path, headers[i].entries[k].name);
+            found++;
+        }
+    }
+    if (found == json_object_size(map))
+        return FSDP_OK;
+    for (int i = 0; i < ckpt->m.layout.nfiles; i++)
+        for (int k = 0; k < headers[i].nentries; k++)
+            json_object_del(map, headers[i].entries[k].name);
+    void *lacking = json_object_iter(map); /* NULL if two files hold one tensor: refused later */
+    if (!lacking)
+        return FSDP_OK;
+    return fsdp_err_set(
+        err, FSDP_ECORRUPT, "tensor '%s': the index places it in '%s', which lacks it",
+        json_object_iter_key(lacking), json_string_value(json_object_iter_value(lacking)));
+}
+
+struct part {
+    const struct ckpt_st_entry *entry;
+    int file;
+};
+
+static int compare_parts(const void *a, const void *b)
+{
+    const struct part *x = a, *y = b;
+    int order = strcmp(x->entry->name, y->entry->name);
+    if (order)
+        return order;
+    return x->file < y->file ? -1 : x->file > y->file;
+}
+
+/* The whole tensor that parts[0..count) belong to. Without a global_shape it is as large as the
+ * parts reach, so that a lost tail cannot be noticed: torch's sharded files are like that. */
+static int whole_shape(struct fsdp_tensor *out, const struct ckpt *ckpt, const struct part *parts,
+                       size_t count, struct fsdp_err *err)
+{
+    const struct ckpt_st_entry *first = parts[0].entry;
+    *out = (struct fsdp_tensor){.name = first->name, .dtype = first->dtype, .ndim = first->ndim};
+    for (size_t i = 0; i < count; i++) {
+        const struct ckpt_st_entry *entry = parts[i].entry;
+        bool same = entry->dtype == first->dtype && entry->ndim == first->ndim &&
+                    entry->has_global_shape == first->has_global_shape;
+        for (int d = 0; same && d < entry->ndim; d++) {
+            uint64_t end = entry->offset[d] + entry->shape[d];
+            if (entry->has_global_shape)
+                same = entry->global_shape[d] == first->global_shape[d];
+            out->shape[d] = end > out->shape[d] ? end : out->shape[d];
+        }
+        if (!same)
+            return fsdp_err_set(err, FSDP_ECORRUPT,
+                                "tensor '%s': '%s' and '%s' disagree about its dtype or shape",
+                                first->name, ckpt->m.layout.files[parts[0].file].path,
+                                ckpt->m.layout.files[parts[i].file].path);
+    }
+    if (first->has_global_shape)
+        memcpy(out->shape, first->global_shape, sizeof out->shape);
+    struct fsdp_err why = FSDP_ERR_INIT;
+    if (fsdp_tensor_check(out, &why))
+        return fsdp_err_pass(err, FSDP_ECORRUPT, &why);
+    return FSDP_OK;
+}
+
+static int parts_take(struct ckpt *ckpt, const struct ckpt_st_header *headers,
+                      const struct part *parts, size_t count, struct fsdp_err *err)
+{
+    struct ckpt_layout *layout = &ckpt->m.layout;
+    struct fsdp_tensor tensor;
+    for (size_t i = 0; i < count; i++) {
+        const char *name = parts[i].entry->name;
+        const char *why = ckpt_st_why(&headers[parts[i].file], parts[i].entry);
+        if (why)
+            return ckpt_unread_add(ckpt, name, name, CKPT_ROLE_MODEL, why, err);
+    }
+    FSDP_TRY(whole_shape(&tensor, ckpt, parts, count, err));
+    for (size_t i = 1; i < count; i++)
+        if (!headers[parts[i].file].sharded || !headers[parts[i - 1].file].sharded)
+            return fsdp_err_set(err, FSDP_ECORRUPT, "tensor '%s' is in '%s' and in '%s'",
+                                tensor.name, layout->files[parts[i - 1].file].path,
+                                layout->files[parts[i].file].path);
+    bool optim = headers[parts[0].file].sharded && ckpt_tensor_name_is_optim(tensor.name);
+    FSDP_TRY(
+        ckpt_layout_add_tensor(layout, &tensor, optim ? FSDP_SLICE_OPTIM : FSDP_SLICE_MODEL, err));
+    for (size_t i = 0; i < count; i++) {
+        const struct ckpt_st_entry *entry = parts[i].entry;
+        struct ckpt_piece piece = {
+            .tensor = layout->ntensors - 1, .file = parts[i].file, .pos = entry->pos};
+        memcpy(piece.box.offset, entry->offset, sizeof piece.box.offset);
+        memcpy(piece.box.length, entry->shape, sizeof piece.box.length);
+        FSDP_TRY(ckpt_layout_add_piece(layout, &piece, err));
+    }
+    return FSDP_OK;
+}
+
+static int assemble(struct ckpt *ckpt, struct ckpt_st_header *headers, struct fsdp_err *err)
+{
+    size_t count = 0, n = 0;
+    for (int i = 0; i < ckpt->m.layout.nfiles; i++) {
+        ckpt->m.layout.files[i].header_nbytes = headers[i].header_nbytes;
+        count += (size_t)headers[i].nentries;
+    }
+    struct part *parts = fsdp_alloc(count, sizeof *parts, "tensor parts", err);
+    if (!parts)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < ckpt->m.layout.nfiles; i++)
+        for (int k = 0; k < headers[i].nentries; k++)
+            parts[n++] = (struct part){&headers[i].entries[k], i};
+    if (count)
+        qsort(parts, count, sizeof *parts, compare_parts);
+    int rc = ckpt_layout_reserve_pieces(&ckpt->m.layout, count, err);
+    for (size_t i = 0, end; rc == FSDP_OK && i < count; i = end) {
+        for (end = i + 1; end < count; end++)
+            if (strcmp(parts[end].entry->name, parts[i].entry->name))
+                break;
+        rc = parts_take(ckpt, headers, parts + i, end - i, err);
+    }
+    fsdp_free(parts);
+    FSDP_TRY(rc);
+    FSDP_TRY(ckpt_layout_index(&ckpt->m.layout, err));
+    return ckpt_layout_seal(&ckpt->m.layout, err);
+}
+
+/* torch keeps the pieces that it consolidated in sharded/. Up to 2.14 it writes zeros for tensors
+ * without dimensions: these are read from the pieces. */
+static int scalars_take(struct ckpt *ckpt, const char *name, struct fsdp_err *err)
+{
+    struct ckpt_layout *layout = &ckpt->m.layout;
+    struct ckpt_st_header header = {0};
+    struct ckpt_store_stat st;
+    char *file = fsdp_sprintf(err, "sharded/%s", name);
+    char *path = file ? ckpt_path_join(ckpt->folder, file, err) : NULL;
+    int rc = path ? ckpt_store_stat(&st, ckpt->store, path, err) : FSDP_ENOMEM;
+    bool added = false;
+    if (rc == FSDP_OK)
+        rc = ckpt_st_read(&header, &st, ckpt->store, path, ckpt->pool, err);
+    for (int i = 0; rc == FSDP_OK && i < header.nentries; i++) {
+        const struct ckpt_st_entry *entry = &header.entries[i];
+        int at = ckpt_layout_find(layout, entry->name);
+        const struct fsdp_tensor *tensor = at < 0 ? NULL : &layout->tensors[at].tensor;
+        if (!tensor || entry->why || entry->ndim || tensor->ndim || entry->dtype != tensor->dtype)
+            continue;
+        if (!added)
+            rc = ckpt_layout_add_file(layout, file, st.nbytes, err);
+        added = true;
+        struct ckpt_piece *piece = &layout->pieces[layout->first[at]];
+        piece->file = layout->nfiles - 1;
+        piece->pos = entry->pos;
+    }
+    ckpt_st_header_free(&header);
+    fsdp_free(path);
+    fsdp_free(file);
+    return rc;
+}
+
+static int scalars_mend(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct ckpt_names names;
+    struct fsdp_err quiet = FSDP_ERR_INIT;
+    bool any = false;
+    for (int i = 0; i < ckpt->m.layout.ntensors; i++)
+        any |= ckpt->m.layout.tensors[i].tensor.ndim == 0;
+    if (!any || strcmp(ckpt->folder, ckpt->path))
+        return FSDP_OK;
+    char *folder = ckpt_path_join(ckpt->folder, "sharded", err);
+    if (!folder)
+        return FSDP_ENOMEM;
+    int rc = ckpt_store_names(&names, ckpt->store, folder, &quiet);
+    fsdp_free(folder);
+    if (rc)
+        return FSDP_OK; /* no such folder: nothing to mend from */
+    for (int i = 0; rc == FSDP_OK && i < names.nnames; i++)
+        if (ckpt_hf_is_weights(names.names[i]))
+            rc = scalars_take(ckpt, names.names[i], err);
+    ckpt_names_free(&names);
+    return rc;
+}
+
+/* Shapes that are only as large as the files reach: a lost tail is nothing that shows. */
+static void warn_of_guesses(const struct ckpt *ckpt, const struct ckpt_st_header *headers)
+{
+    int nguessed = 0, nsharded = 0;
+    for (int i = 0; i < ckpt->m.layout.nfiles; i++) {
+        nsharded += headers[i].sharded;
+        for (int k = 0; headers[i].sharded && k < headers[i].nentries; k++)
+            nguessed += headers[i].entries[k].ndim && !headers[i].entries[k].has_global_shape;
+    }
+    if (nguessed)
+        fsdp_log(
+            FSDP_LOG_WARN,
+            "'%s': its %d sharded files do not say how large the tensors are; if the last ones "
+            "are missing, it cannot be noticed",
+            ckpt->path, nsharded);
+}
+
+static int files_find(struct ckpt *ckpt, struct ckpt_names *files, json_t **map,
+                      struct fsdp_err *err)
+{
+    struct ckpt_names all;
+    FSDP_TRY(ckpt_store_names(&all, ckpt->store, ckpt->path, err));
+    int rc = ckpt_extras_find(ckpt, &all, err);
+    for (int i = 0; rc == FSDP_OK && i < all.nnames; i++)
+        if (ckpt_hf_is_weights(all.names[i]))
+            rc = ckpt_names_add(files, all.names[i], err);
+    if (rc == FSDP_OK && names_have(&all, CKPT_HF_INDEX_NAME)) {
+        rc = index_read(map, ckpt, err);
+        if (rc == FSDP_OK)
+            rc = index_match_files(*map, ckpt, files, err);
+    } else if (rc == FSDP_OK) {
+        second_set_drop(files, ckpt);
+        rc = refuse_incomplete(files, ckpt->path, err);
+    }
+    ckpt_names_free(&all);
+    return rc;
+}
+
+int ckpt_hf_open(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct ckpt_layout *layout = &ckpt->m.layout;
+    struct ckpt_names files = {0};
+    struct ckpt_st_header *headers = NULL;
+    json_t *map = NULL;
+    int rc, nread = 0;
+
+    ckpt->m.step = -1;
+    ckpt->m.shard_size = ckpt->m.replicate_size = 1;
+    if (strcmp(ckpt->folder, ckpt->path))
+        rc = ckpt_names_add(&files, ckpt_path_base(ckpt->path), err);
+    else
+        rc = files_find(ckpt, &files, &map, err);
+    for (int i = 0; rc == FSDP_OK && i < files.nnames; i++) {
+        struct ckpt_store_stat st;
+        char *path = ckpt_path_join(ckpt->folder, files.names[i], err);
+        rc = path ? ckpt_store_stat(&st, ckpt->store, path, err) : FSDP_ENOMEM;
+        fsdp_free(path);
+        if (rc == FSDP_OK)
+            rc = ckpt_layout_add_file(layout, files.names[i], st.nbytes, err);
+    }
+    if (rc)
+        goto out;
+    FSDP_TRY_GOTO(ckpt_readers_create(ckpt, err), out);
+    rc = FSDP_ENOMEM;
+    if (!(headers = fsdp_alloc((size_t)layout->nfiles, sizeof *headers, "headers", err)))
+        goto out;
+    FSDP_TRY_GOTO(ckpt_headers_read(headers, ckpt, err), out);
+    nread = layout->nfiles;
+    if (map)
+        FSDP_TRY_GOTO(index_match_tensors(map, ckpt, headers, err), out);
+    FSDP_TRY_GOTO(assemble(ckpt, headers, err), out);
+    warn_of_guesses(ckpt, headers);
+    rc = scalars_mend(ckpt, err);
+out:
+    for (int i = 0; i < nread; i++)
+        ckpt_st_header_free(&headers[i]);
+    fsdp_free(headers);
+    json_decref(map);
+    ckpt_names_free(&files);
+    return rc;
+}

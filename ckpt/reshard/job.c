@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include <unistd.h>
+
+#include "format/dcp/dcp.h"
+#include "format/hf/hf_names.h"
+#include "job.h"
+#include "keep/tree.h"
+#include "util/workers.h"
+
+enum { MAX_THREADS = 8, MAX_GIVEN_THREADS = CKPT_MAX_WORKERS };
+
+static int check_args(struct ckpt_job *job, struct fsdp_err *err)
+{
+    const struct ckpt_reshard_args *args = job->args;
+    if (args->version != CKPT_RESHARD_ARGS_VERSION)
+        return fsdp_err_set(err, FSDP_EINVAL, "ckpt_reshard: arguments of version %u",
+                            args->version);
+    if (!args->out || !args->out[0])
+        return fsdp_err_set(err, FSDP_EINVAL, "ckpt_reshard: no output is named");
+    if (args->shard_size < 1 || args->replicate_size < 1 || args->shard_size > CKPT_MAX_RANKS ||
+        args->replicate_size > CKPT_MAX_RANKS / args->shard_size)
+        return fsdp_err_set(err, FSDP_EINVAL, "a mesh of %d x %d is not one of 1 to %d ranks",
+                            args->replicate_size, args->shard_size, CKPT_MAX_RANKS);
+    if (args->nthreads < 0 || args->nthreads > MAX_GIVEN_THREADS)
+        return fsdp_err_set(err, FSDP_EINVAL, "%d threads: 1 to %d are accepted", args->nthreads,
+                            MAX_GIVEN_THREADS);
+    if (args->compress == CKPT_COMPRESS_ZSTD && args->output != CKPT_OUTPUT_NATIVE)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "only native checkpoints are compressed: other readers know no such "
+                            "files");
+    if (args->compress == CKPT_COMPRESS_ZSTD)
+        FSDP_TRY(ckpt_codec_check(args->out, err));
+    if (!args->dtype)
+        return FSDP_OK;
+    job->cast = true;
+    FSDP_TRY(fsdp_dtype_parse(&job->dtype, args->dtype, err));
+    if (!fsdp_dtype_is_float(job->dtype))
+        return fsdp_err_blame(err,
+                              fsdp_err_set(err, FSDP_EINVAL,
+                                           "weights cannot be cast to %s, which is not a floating "
+                                           "type; use float32, bfloat16, float16, ...",
+                                           fsdp_dtype_name(job->dtype)),
+                              "dtype");
+    return FSDP_OK;
+}
+
+/* Two for each processor, so that some compute while others wait for the disk; one for each where
+ * they compress, and hardly ever wait. */
+static int choose_threads(const struct ckpt_job *job)
+{
+    long nthreads = sysconf(_SC_NPROCESSORS_ONLN);
+    if (job->args->nthreads)
+        return job->args->nthreads;
+    if (job->store->flat || job->ckpt->store->flat) /* they wait for a store far away */
+        return MAX_THREADS;
+    if (job->args->compress != CKPT_COMPRESS_ZSTD)
+        nthreads *= 2;
+    return nthreads < 2 ? 2 : nthreads > MAX_THREADS ? MAX_THREADS : (int)nthreads;
+}
+
+/* Bytes of the conversion buffer per byte written. */
+static size_t widening_of(const struct ckpt_job *job)
+{
+    size_t widening = 0;
+    for (int i = 0; i < job->ntensors; i++) {
+        const struct ckpt_job_tensor *t = &job->tensors[i];
+        size_t to = fsdp_dtype_nbytes(t->tensor.dtype);
+        for (int k = 0; k < t->nparts; k++) {
+            int stored = job->parts[t->first_part + k].tensor;
+            enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[stored].tensor.dtype;
+            size_t need = dtype == t->tensor.dtype ? 0 : (fsdp_dtype_nbytes(dtype) + to - 1) / to;
+            widening = need > widening ? need : widening;
+        }
+    }
+    return widening;
+}
+
+/* Buffers of all threads fit in the budget: first by fewer threads, then by smaller blocks, so that
+ * most budgets give the same blocks and a killed run resumes under any of them. */
+static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
+{
+    bool compress = job->args->compress == CKPT_COMPRESS_ZSTD;
+    uint64_t widening = widening_of(job), mem = job->args->mem_nbytes;
+    uint64_t store_mem = ckpt_store_memory(job->store, mem / 2) ? mem / 2 : 0;
+    mem -= store_mem;
+    uint64_t each =
+        2 + widening + (compress ? 4 : 0); /* chunks and compressors: 4 blocks a thread */
+    FSDP_TRY(ckpt_mem_check(mem, each * CKPT_MIN_BLOCK_NBYTES, err));
+    job->block_nbytes = CKPT_JOB_BLOCK_NBYTES;
+    job->nthreads = choose_threads(job);
+    while (job->nthreads > 1 && (uint64_t)job->nthreads * each * job->block_nbytes > mem)
+        job->nthreads--;
+    while (each * job->block_nbytes > mem)
+        job->block_nbytes /= 2;
+    job->in_nbytes = widening * job->block_nbytes;
+    job->window = job->nthreads + 2;
+    job->memory = (uint64_t)job->nthreads * each * job->block_nbytes + store_mem;
+    return FSDP_OK;
+}
+
+/* Is it worth it that the same call goes on where this one was? */
+static bool keeps(const struct ckpt_job *job, int rc)
+{
+    return (job->journal.file || job->notes) &&
+           (job->refused || rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC);
+}
+
+/* The output goes while the journal's lock keeps other runs of the job away. One that comes before
+ * the folder is gone, too, keeps it. */
+static void drop_temp(struct ckpt_job *job)
+{
+    char *journal = ckpt_path_join(job->temp, "journal", NULL);
+    int rc = ckpt_store_drop_tree(job->store, job->out);
+    ckpt_journal_close(&job->journal); /* NFS keeps a name for a file that is removed while open */
+    if (rc == FSDP_OK && journal) {
+        ckpt_store_remove(job->store, journal, NULL);
+        ckpt_store_remove(job->store, job->temp, NULL);
+    }
+    fsdp_free(journal);
+}
+
+/* Does this job write an object of that name to its output folder? */
+static bool is_written(const void *ctx, const struct ckpt_store_item *item)
+{
+    const struct ckpt_job *job = ctx;
+    for (int i = 0; i < job->nfiles; i++)
+        if (!strcmp(item->path, job->files[i].name))
+            return true;
+    for (int i = 0; i < job->ckpt->m.nextras; i++)
+        if (!strcmp(item->path, ckpt_path_base(job->ckpt->m.extras[i].path)))
+            return true;
+    return !strcmp(item->path, CKPT_HF_INDEX_NAME) || !strcmp(item->path, CKPT_DCP_METADATA_NAME);
+}
+
+/* A native output has a folder of its own; others lie where objects of others may lie, too. */
+static void drop_output(struct ckpt_job *job)
+{
+    struct ckpt_tree tree;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    if (job->args->output == CKPT_OUTPUT_NATIVE) {
+        ckpt_store_drop_tree(job->store, job->out);
+        return;
+    }
+    int rc = ckpt_tree_list(&tree, job->store, job->out, is_written, job, INT64_MAX / 2, &why);
+    if (rc == FSDP_OK)
+        rc = ckpt_tree_remove(&tree, job->out, &why);
+    if (rc && rc != FSDP_ENOTFOUND)
+        fsdp_log(FSDP_LOG_WARN, "what was written is left in '%s': %s", job->out, why.text);
+    ckpt_tree_free(&tree);
+}
+
+/* In a flat store: unless all is there and published, by a word whose answer was lost or by the
+ * same command elsewhere, or that cannot be told. */
+static void drop_flat(struct ckpt_job *job)
+{
+    bool published = false;
+    if (job->args->output == CKPT_OUTPUT_NATIVE &&
+        (ckpt_is_published(&published, job->store, job->final, NULL) ||
+         (published && ckpt_job_is_published(job))))
+        return;
+    drop_output(job);
+    ckpt_store_drop_tree(job->store, job->temp);
+}
+
+static int run(struct ckpt_job *job, struct fsdp_err *err)
+{
+    bool done;
+    FSDP_TRY(check_args(job, err));
+    FSDP_TRY(ckpt_job_name(job, err));
+    FSDP_TRY(ckpt_job_select(job, err));
+    FSDP_TRY(fit_memory(job, err));
+    FSDP_TRY(ckpt_job_arrange(job, err));
+    FSDP_TRY(ckpt_job_name_temp(job, err));
+    FSDP_TRY(ckpt_job_refuse(&done, job, err));
+    if (done) {
+        struct ckpt_temp temp = ckpt_job_temp(job);
+        ckpt_temp_remove_left(&temp, job->temp);
+        return FSDP_OK;
+    }
+    FSDP_TRY(ckpt_job_begin(job, err));
+    if (job->args->dry_run)
+        return FSDP_OK;
+    FSDP_TRY(ckpt_job_move(job, err));
+    FSDP_TRY(ckpt_unchanged(job->ckpt, err));
+    return ckpt_job_publish(job, err);
+}
+
+static void fill_result(struct ckpt_reshard_result *out, const struct ckpt_job *job, double begun)
+{
+    const struct ckpt_layout *layout = &job->ckpt->m.layout;
+    *out = (struct ckpt_reshard_result){
+        .nbytes_written = job->written,
+        .nbytes_resumed = job->resumed,
+        .nbytes_memory = job->memory,
+        .ntensors = job->ntensors,
+        .nfiles = job->nfiles,
+        .nthreads = job->nthreads,
+        .seconds = fsdp_time_now() - begun,
+    };
+    if (!job->args->dry_run)
+        out->nbytes_written = 0;
+    for (int i = 0; !job->args->dry_run && i < job->nfiles; i++)
+        out->nbytes_written += job->files[i].stored_nbytes;
+    for (int i = 0; i < job->nparts; i++) {
+        const struct fsdp_tensor *t = &layout->tensors[job->parts[i].tensor].tensor;
+        uint64_t row_nbytes = fsdp_tensor_row_nelem(t) * fsdp_dtype_nbytes(t->dtype);
+        out->nbytes_read += job->parts[i].nrows * row_nbytes;
+    }
+}
+
+int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
+                 const struct ckpt_reshard_args *args, struct fsdp_err *err)
+{
+    struct ckpt_job job = {.ckpt = ckpt, .args = args};
+    double begun = fsdp_time_now();
+    struct fsdp_err changed = FSDP_ERR_INIT;
+    int rc = run(&job, err);
+
+    if (rc == FSDP_ECORRUPT && ckpt_unchanged(ckpt, &changed) == FSDP_ECORRUPT)
+        fsdp_err_pass(err, rc, &changed); /* the reason for what was found */
+    if (rc == FSDP_OK && out)
+        fill_result(out, &job, begun);
+    bool kept = keeps(&job, rc);
+    if (rc && job.made_temp) {
+        if (kept)
+            fsdp_log(FSDP_LOG_INFO,
+                     "what was written is kept in '%s'; the same command goes on from there",
+                     job.notes ? job.out : job.temp);
+        else if (job.notes)
+            drop_flat(&job);
+        else
+            drop_temp(&job);
+    }
+    ckpt_journal_close(&job.journal);
+    ckpt_job_files_free(&job);
+    ckpt_job_tensors_free(&job);
+    fsdp_free(job.sums);
+    fsdp_free(job.seen);
+    fsdp_free(job.final);
+    fsdp_free(job.temp);
+    fsdp_free(job.out);
+    return rc;
+}

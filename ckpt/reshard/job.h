@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The writer under merge and reshard, in progress.
+ *
+ *   select.c   stored tensors -> output tensors: chosen, renamed, joined, cut, cast
+ *   apply_map.c      the renaming, joining and cutting
+ *   files.c    output tensors -> files, and which rows each holds
+ *   name.c     what the output is called, what must not be overwritten, the temporary folder
+ *   job_read.c     elements of output tensors, out of stored ones
+ *   move.c     threads that read, convert, prove and write; sink.c: where they write
+ *   job_notes.c    in a flat store: which files are done
+ *   job_dcp.c      what torch's checkpoints have around the elements
+ *   publish.c  what goes along (index, configuration; manifest.c), and the final name
+ *   job.c          the steps in order
+ *
+ * Memory: the threads' buffers (args->mem_nbytes), the stored layout, and the pieces of the files
+ * that are being written.
+ */
+#ifndef CKPT_JOB_H
+#define CKPT_JOB_H
+
+#include "keep/temp.h"
+#include "source/source.h"
+
+/* In which order an output tensor takes the rows of a stored one. Groups (attention heads) of
+ * `group` rows are permuted alike where the rotary embedding turns other pairs of them. */
+enum ckpt_row_order {
+    CKPT_ROWS_SAME,
+    CKPT_ROWS_TO_HALVES, /* neighbours (Meta, torchtitan) -> halves of the head (Hugging Face) */
+    CKPT_ROWS_TO_PAIRS,  /* and back */
+};
+
+/* Rows [row, row + nrows) of an output tensor are rows of one stored tensor. */
+struct ckpt_job_part {
+    int tensor; /* stored */
+    uint64_t row, nrows, src_row;
+    enum ckpt_row_order order;
+    uint32_t group;
+};
+
+struct ckpt_job_tensor {
+    struct fsdp_tensor tensor; /* as written; name owned */
+    enum fsdp_slice_kind kind;
+    enum ckpt_role role;
+    const char *stored; /* the name that a torch source uses, borrowed; else NULL */
+    const char *own;    /* the end of it, without containers */
+    int first_part, nparts;
+    int unit;  /* of the source's manifest; -1: none */
+    int param; /* output tensor that this is the optimizer's state of, itself for a parameter; -1 */
+    uint64_t fingerprint; /* of what was written so far */
+};
+
+/* Rows of an output tensor as they lie in a file. */
+struct ckpt_job_piece {
+    int tensor; /* of the job */
+    uint64_t row, nrows;
+    uint64_t pos, nbytes; /* of its elements in the file */
+};
+
+struct ckpt_job_file {
+    char *name;          /* below the output folder; "" where the output is one file */
+    int rank, kind;      /* sharded output: whose, and of what; kind -1: of all */
+    int first, ntensors; /* whole tensors: items of job->order */
+    uint64_t nbytes, header_nbytes;
+    struct ckpt_job_sink *sink; /* while it is written */
+    uint64_t stored_nbytes;     /* when it is written: of the file on disk */
+    uint32_t crc32c;            /* of the file on disk */
+};
+
+struct ckpt_job {
+    struct ckpt *ckpt;
+    const struct ckpt_reshard_args *args;
+    const struct ckpt_store_ops *store; /* of the output */
+    char *final;                        /* the output's name */
+    char *temp; /* folder beside it that holds `out` and the journal; in a flat store notes */
+    char *out;  /* what becomes `final`; in a flat store where the files go */
+    bool folder, cast, made_temp;
+    bool refused;          /* what is at the output's name must stay: all else is done */
+    bool notes;            /* a flat store's folder: what is done is noted */
+    bool resumes;          /* and was, by an earlier run of this job */
+    char attempt[37];      /* a uuid: of native files' folder */
+    bool one_container;    /* around all weights, and left out of their names */
+    enum fsdp_dtype dtype; /* if cast */
+    uint64_t key;          /* of source and options: the same job has the same temporary folder */
+    struct ckpt_journal journal;
+
+    int ntensors;
+    size_t max_tensors;
+    struct ckpt_job_tensor *tensors;
+    int nparts;
+    size_t max_parts;
+    struct ckpt_job_part *parts;
+    int naliases;
+    struct ckpt_job_alias { /* other names of stored tensors that are in the output, for tied ones
+                             */
+        char *name;
+        int stored;
+    } * aliases;
+    int *order; /* [ntensors] as files of whole tensors hold them: largest elements first */
+    int nfiles;
+    struct ckpt_job_file *files;
+    struct ckpt_job_cut { /* [nunits] */
+        struct fsdp_cut cut;
+        struct fsdp_tensor *tensors; /* in the order of the unit */
+        int ntensors;
+    } * cuts;
+    int *cut_index;          /* [ntensors] which member of its unit's cut */
+    uint64_t total, written; /* bytes of tensors to write; of files */
+    uint64_t resumed;        /* of total: found from an earlier run */
+    int nthreads;
+    uint64_t memory;                /* all buffers */
+    int window;                     /* of compression: chunks in memory */
+    size_t block_nbytes, in_nbytes; /* of each thread's buffers: output; stored, if it converts */
+
+    uint64_t *sums, *seen; /* [stored tensors]: fingerprint and elements of what was read */
+};
+
+/* select.c */
+bool ckpt_select_matches(const struct ckpt_select *select, const char *name);
+int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err);
+/* All that is stored, under the names that the maps make of tensor.name. */
+int ckpt_job_select_all(struct ckpt_job *job, struct fsdp_err *err);
+/* Adds a tensor without parts; then its parts in the order of its rows. */
+int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
+                        enum fsdp_slice_kind kind, struct fsdp_err *err);
+int ckpt_job_add_part(struct ckpt_job *job, const struct ckpt_job_part *part, struct fsdp_err *err);
+/* The stored row that row `row` of the part's output is. */
+uint64_t ckpt_job_src_row(const struct ckpt_job_part *part, uint64_t row);
+/* The output tensor that is the whole stored tensor, -1: none. */
+int ckpt_job_find_stored(const struct ckpt_job *job, int stored);
+void ckpt_job_tensors_free(struct ckpt_job *job);
+
+/* apply_map.c: renames, joins and splits what was selected; `tell`: a map that fits nothing is a
+ * warning */
+int ckpt_job_map(struct ckpt_job *job, bool tell, struct fsdp_err *err);
+
+/* files.c */
+/* Is there a file for each rank? */
+static inline bool ckpt_job_is_sharded(const struct ckpt_job *job)
+{
+    return job->args->output != CKPT_OUTPUT_WEIGHTS;
+}
+int ckpt_job_arrange(struct ckpt_job *job, struct fsdp_err *err);
+/* The pieces of a file in the order of its bytes, and its header. Both are freed with fsdp_free;
+ * header may be NULL. */
+int ckpt_job_pieces(struct ckpt_job_piece **out, int *npieces, char **header, struct ckpt_job *job,
+                    int file, struct fsdp_err *err);
+void ckpt_job_files_free(struct ckpt_job *job);
+
+/* name.c */
+/* The final name; refuses one that would hurt the input. */
+int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err);
+/* In a flat store: is this job's attempt what the manifest names? */
+bool ckpt_job_is_published(const struct ckpt_job *job);
+/* When all is arranged: the job's key, which names the temporary folder. */
+int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err);
+struct ckpt_temp ckpt_job_temp(const struct ckpt_job *job);
+/* Refuses an existing output. *done: it is that of this very job, which was killed when it had
+ * published it. */
+int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err);
+/* Refuses to replace what has the output's name, unless it is such an output. */
+int ckpt_job_prove_target(const struct ckpt_job *job, struct fsdp_err *err);
+/* Room on the disk, the temporary folder (a new one or that of an earlier run), the journal. */
+int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err);
+
+/* job_read.c: a box of an output tensor that lies in one part, row-major in the stored dtype. The
+ * scratch buffer is for boxes that lie scattered. *sum (or NULL) gets what was read added, as parts
+ * of the stored tensor's fingerprint; *crc32c (NULL without sum, too) goes on over it. */
+int ckpt_job_read(uint64_t *sum, uint32_t *crc32c, const struct ckpt_job *job,
+                  const struct ckpt_job_part *part, const struct fsdp_box *box, void *dst,
+                  void *scratch, size_t scratch_nbytes, struct fsdp_err *err);
+
+/* job_notes.c. What an output file has of an output tensor, out of a stored one. */
+struct ckpt_job_share {
+    int32_t tensor, stored;
+    uint64_t nelem, read, written; /* read, written: added to their fingerprints */
+};
+struct ckpt_job_shares {
+    struct ckpt_job_share *shares;
+    size_t nshares, max;
+};
+int ckpt_job_shares_add(struct ckpt_job_shares *shares, const struct ckpt_job_share *share,
+                        struct fsdp_err *err);
+void ckpt_job_shares_free(struct ckpt_job_shares *shares);
+/* Sets job->resumes and job->attempt if an earlier run of this job left notes; FSDP_EEXIST if
+ * another job did, whose files have these names. */
+int ckpt_job_notes_find(struct ckpt_job *job, struct fsdp_err *err);
+/* FSDP_EEXIST if another process began at the same time. */
+int ckpt_job_notes_begin(const struct ckpt_job *job, struct fsdp_err *err);
+/* The file is done: it is in the store. Thread safe. */
+int ckpt_job_note_add(const struct ckpt_job *job, int file, const struct ckpt_job_shares *shares,
+                      struct fsdp_err *err);
+/* *there: an earlier run has done the file, and it is still what that run sent. */
+int ckpt_job_note_recall(bool *there, struct ckpt_job_shares *out, struct ckpt_job *job, int file,
+                         struct fsdp_err *err);
+
+/* move.c */
+int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err);
+
+/* publish.c */
+int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err);
+
+/* The box of a piece: whole rows of its tensor. */
+struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt_job_piece *piece);
+/* job_dcp.c: places the pieces of a .distcp file, each in an archive of its own; writes the head
+ * and the tail of one around its elements; and when all files are written, .metadata. */
+int ckpt_job_dcp_place(struct ckpt_job_piece *pieces, int npieces, struct ckpt_job *job, int file,
+                       struct fsdp_err *err);
+int ckpt_job_dcp_wrap(struct ckpt_job *job, int file, const struct ckpt_job_piece *piece,
+                      uint32_t crc32, struct fsdp_err *err);
+int ckpt_job_dcp_metadata(struct ckpt_job *job, struct fsdp_err *err);
+
+/* manifest.c: the manifest of native output; extras: what was copied to hf/. */
+int ckpt_job_write_manifest(struct ckpt_job *job, const struct ckpt_extra *extras, int nextras,
+                            struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Moving the bytes. A file is cut into ranges ("tasks") of at most block_nbytes, in the order of
+ * its bytes; a task holds one block of a large piece, or many small pieces. Threads take tasks in
+ * order; each reads the blocks of its task, adds to the fingerprints, casts, writes the range, and
+ * records it in the journal. What the journal of an earlier run has is read back and proved
+ * instead. Where tasks begin and end follows from the job alone, so that both runs have the same.
+ */
+#include <string.h>
+
+#include "format/dcp/blob.h"
+#include "util/convert.h"
+#include "util/crc.h"
+#include "job.h"
+#include "file/sink.h"
+#include "util/workers.h"
+
+enum { MAX_SEGMENTS = CKPT_JOURNAL_MAX_PARTS, PAGE_NBYTES = 4096 };
+
+/* A block of one output tensor that is a box of one part of it. */
+struct segment {
+    int piece, tensor, part;
+    struct fsdp_box box; /* of the output tensor */
+    uint64_t nelem;
+    size_t at; /* in the task's range */
+};
+
+struct task {
+    int file;
+    uint64_t pos;
+    size_t nbytes;
+    int nsegments;
+    struct segment segments[MAX_SEGMENTS];
+};
+
+struct file_state {
+    int npending;                  /* tasks handed out and not yet done, and one for handing out */
+    struct ckpt_job_shares shares; /* for its note, if job->notes */
+    /* torch's archives: what is done of each piece, and the CRC-32 of that. NULL in other files. */
+    struct ckpt_job_piece *pieces;
+    struct piece_state {
+        uint64_t nbytes;
+        uint32_t crc32;
+    } * done;
+};
+
+struct mover {
+    struct ckpt_job *job;
+    pthread_mutex_t lock; /* all below, and the job's sums, fingerprints and journal */
+    struct file_state *states;
+    int file; /* that tasks are handed out of; pieces: its */
+    struct ckpt_job_piece *pieces;
+    int npieces, piece;
+    uint64_t nelem; /* of the piece, handed out */
+    uint64_t done, resumed;
+    int rc;
+    struct fsdp_err err;
+};
+
+static void fail(struct mover *m, int rc, const struct fsdp_err *err)
+{
+    if (m->rc)
+        return;
+    m->rc = rc;
+    m->err = *err;
+    for (int i = 0; i < m->job->nfiles; i++)
+        ckpt_job_sink_stop(m->job->files[i].sink);
+}
+
+static void state_free(struct file_state *state)
+{
+    fsdp_free(state->pieces);
+    fsdp_free(state->done);
+    state->pieces = NULL;
+    state->done = NULL;
+    ckpt_job_shares_free(&state->shares);
+}
+
+/* ---- handing out ----------------------------------------------------------------------------- */
+
+static int keep_pieces(struct file_state *state, const struct ckpt_job_piece *pieces, int npieces,
+                       struct fsdp_err *err)
+{
+    state->pieces = fsdp_alloc((size_t)npieces, sizeof *state->pieces, "pieces", err);
+    state->done = fsdp_alloc((size_t)npieces, sizeof *state->done, "pieces", err);
+    if (!state->pieces || !state->done)
+        return FSDP_ENOMEM;
+    memcpy(state->pieces, pieces, (size_t)npieces * sizeof *pieces);
+    return FSDP_OK;
+}
+
+static int open_file(struct mover *m, struct fsdp_err *err)
+{
+    struct ckpt_job *job = m->job;
+    struct ckpt_job_file *file = &job->files[m->file];
+    struct file_state *state = &m->states[m->file];
+    struct ckpt_journal_record done = {.nbytes = 0};
+    char *header = NULL, *path = NULL;
+
+    fsdp_free(m->pieces);
+    m->pieces = NULL;
+    m->piece = 0;
+    m->nelem = 0;
+    int rc = ckpt_job_pieces(&m->pieces, &m->npieces, &header, job, m->file, err);
+    if (rc == FSDP_OK && !(path = *file->name ? ckpt_path_join(job->out, file->name, err)
+                                              : fsdp_strdup(job->out, err)))
+        rc = FSDP_ENOMEM;
+    if (rc == FSDP_OK && job->args->output == CKPT_OUTPUT_DCP)
+        rc = keep_pieces(state, m->pieces, m->npieces, err);
+    if (rc == FSDP_OK) {
+        ckpt_journal_find(&done, &job->journal, (uint32_t)m->file, CKPT_JOURNAL_WHOLE);
+        struct ckpt_job_sink_args args = {.header = header,
+                                          .header_nbytes = file->header_nbytes,
+                                          .nbytes = file->nbytes,
+                                          .window = job->window,
+                                          .replace = job->args->overwrite || job->resumes,
+                                          .done_nbytes = done.nbytes,
+                                          .done_crc32c = done.crc32c};
+        rc = ckpt_job_sink_open(&file->sink, job->store, path, &args, err);
+    }
+    state->npending = 1;
+    fsdp_free(header);
+    fsdp_free(path);
+    return rc;
+}
+
+static int part_at(const struct ckpt_job *job, int tensor, uint64_t row)
+{
+    const struct ckpt_job_tensor *t = &job->tensors[tensor];
+    int part = t->first_part;
+    while (part < t->first_part + t->nparts - 1 &&
+           row >= job->parts[part].row + job->parts[part].nrows)
+        part++;
+    return part;
+}
+
+/* Adds the next block of the current piece; false where the task is full. */
+static bool add_segment(struct mover *m, struct task *task)
+{
+    const struct ckpt_job *job = m->job;
+    const struct ckpt_job_piece *piece = &m->pieces[m->piece];
+    const struct fsdp_tensor *t = &job->tensors[piece->tensor].tensor;
+    size_t elem_nbytes = fsdp_dtype_nbytes(t->dtype);
+    uint64_t left = piece->nbytes / elem_nbytes - m->nelem;
+    uint64_t room = (job->block_nbytes - task->nbytes) / elem_nbytes;
+
+    if (task->nsegments == MAX_SEGMENTS || (task->nsegments && left > room))
+        return false;
+    /* Between two of torch's archives there are other bytes. */
+    if (task->nsegments && task->pos + task->nbytes != piece->pos + m->nelem * elem_nbytes)
+        return false;
+    struct segment *s = &task->segments[task->nsegments++];
+    *s = (struct segment){.piece = m->piece, .tensor = piece->tensor, .at = task->nbytes};
+    uint64_t row_nelem = piece->nbytes / elem_nbytes / piece->nrows;
+    uint64_t row = piece->row + m->nelem / row_nelem;
+    s->part = part_at(job, piece->tensor, row);
+    const struct ckpt_job_part *part = &job->parts[s->part];
+    uint64_t first = part->row > piece->row ? part->row : piece->row;
+    uint64_t end = part->row + part->nrows;
+    end = end < piece->row + piece->nrows ? end : piece->row + piece->nrows;
+    s->nelem = ckpt_box_run(&s->box, t, first, end - first,
+                            m->nelem - (first - piece->row) * row_nelem, room ? room : 1);
+    if (task->nsegments == 1)
+        task->pos = piece->pos + m->nelem * elem_nbytes;
+    task->nbytes += s->nelem * elem_nbytes;
+    m->nelem += s->nelem;
+    return true;
+}
+
+/* Steps over pieces that are used up or empty; false at the end of the file. */
+static bool has_piece(struct mover *m)
+{
+    for (; m->piece < m->npieces; m->piece++) {
+        const struct ckpt_job_piece *piece = &m->pieces[m->piece];
+        size_t elem_nbytes = fsdp_dtype_nbytes(m->job->tensors[piece->tensor].tensor.dtype);
+        if (m->nelem * elem_nbytes < piece->nbytes)
+            return true;
+        m->nelem = 0;
+    }
+    return false;
+}
+
+/* A part of a file into the fingerprints; where a stored tensor is complete, it must be what was
+ * saved. */
+static int add_share(struct ckpt_job *job, const struct ckpt_job_share *share, struct fsdp_err *err)
+{
+    const struct ckpt_tensor *t = &job->ckpt->m.layout.tensors[share->stored];
+    job->tensors[share->tensor].fingerprint ^= share->written;
+    if (!t->has_fingerprint)
+        return FSDP_OK;
+    job->sums[share->stored] ^= share->read;
+    job->seen[share->stored] += share->nelem;
+    if (job->seen[share->stored] == fsdp_tensor_nelem(&t->tensor) &&
+        job->sums[share->stored] != t->fingerprint)
+        return ckpt_fingerprint_blame(job->ckpt, share->stored, job->sums[share->stored], err);
+    return FSDP_OK;
+}
+
+/* *there: an earlier run has done the next file; what it noted counts as done now. */
+static int recall_file(bool *there, struct mover *m, struct fsdp_err *err)
+{
+    struct ckpt_job *job = m->job;
+    struct ckpt_job_shares shares = {NULL, 0, 0};
+    uint64_t nbytes = 0;
+    int rc = ckpt_job_note_recall(there, &shares, job, m->file, err);
+    for (size_t i = 0; rc == FSDP_OK && i < shares.nshares; i++) {
+        const struct ckpt_job_share *share = &shares.shares[i];
+        rc = add_share(job, share, err);
+        nbytes += share->nelem * fsdp_dtype_nbytes(job->tensors[share->tensor].tensor.dtype);
+    }
+    m->done += nbytes;
+    m->resumed += nbytes;
+    ckpt_job_shares_free(&shares);
+    return rc;
+}
+
+/* The lock is held. *finished: a file whose last task was done before this was known, -1: none. */
+static bool next_task(struct task *task, int *finished, struct mover *m)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    *finished = -1;
+    while (!m->rc && m->file < m->job->nfiles) {
+        if (!m->job->files[m->file].sink) {
+            bool there = false;
+            int rc = m->job->resumes ? recall_file(&there, m, &err) : FSDP_OK;
+            if (rc == FSDP_OK && !there)
+                rc = open_file(m, &err);
+            if (rc) {
+                fail(m, rc, &err);
+                return false;
+            }
+            m->file += there;
+            if (there)
+                continue;
+        }
+        task->file = m->file;
+        task->nbytes = 0;
+        task->nsegments = 0;
+        while (has_piece(m) && add_segment(m, task))
+            ;
+        if (task->nsegments) {
+            m->states[m->file].npending++;
+            return true;
+        }
+        struct file_state *state = &m->states[m->file];
+        if (--state->npending == 0) {
+            *finished = m->file++;
+            return true;
+        }
+        m->file++;
+    }
+    return false;
+}
+
+/* ---- one task -------------------------------------------------------------------------------- */
+
+struct worker {
+    struct mover *m;
+    char *out_page, *in, *scratch;
+    char
+        *out; /* in out_page, where a page of memory is one of the file: it is written from there */
+    struct ckpt_journal_record record; /* parts: to the fingerprints of what was read */
+    uint64_t out_parts[MAX_SEGMENTS];  /* to those of what was written */
+};
+
+/* torch's archives end with the CRC-32 of their elements: with the last of a piece, all around them
+ * is written. Called without the lock. */
+static int wrap_pieces(struct worker *w, const struct task *task, struct fsdp_err *err)
+{
+    struct mover *m = w->m;
+    struct file_state *state = &m->states[task->file];
+    for (int i = 0; state->pieces && i < task->nsegments; i++) {
+        const struct segment *s = &task->segments[i];
+        const struct ckpt_job_piece *piece = &state->pieces[s->piece];
+        struct piece_state *done = &state->done[s->piece];
+        uint64_t nbytes = s->nelem * fsdp_dtype_nbytes(m->job->tensors[s->tensor].tensor.dtype);
+        uint64_t behind = piece->pos + piece->nbytes - (task->pos + s->at) - nbytes;
+        uint32_t crc32 = ckpt_crc32_shift(ckpt_crc32(0, w->out + s->at, nbytes), behind);
+        pthread_mutex_lock(&m->lock);
+        done->crc32 ^= crc32;
+        done->nbytes += nbytes;
+        bool whole = done->nbytes == piece->nbytes;
+        pthread_mutex_unlock(&m->lock);
+        if (whole)
+            FSDP_TRY(ckpt_job_dcp_wrap(m->job, task->file, piece, done->crc32, err));
+    }
+    return FSDP_OK;
+}
+
+static int fill_segment(struct worker *w, const struct task *task, int i, struct fsdp_err *err)
+{
+    struct ckpt_job *job = w->m->job;
+    const struct segment *s = &task->segments[i];
+    const struct ckpt_job_part *from = &job->parts[s->part];
+    const struct fsdp_tensor *to = &job->tensors[s->tensor].tensor;
+    enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[from->tensor].tensor.dtype;
+    bool same = dtype == to->dtype;
+    char *dst = w->out + s->at;
+    uint32_t *crc32c = &w->record.crc32c;
+    uint64_t part = 0;
+
+    FSDP_TRY(ckpt_job_read(&part, same ? crc32c : NULL, job, from, &s->box, same ? dst : w->in,
+                           w->scratch, job->block_nbytes, err));
+    if (!same)
+        ckpt_convert(dst, to->dtype, w->in, dtype, s->nelem);
+    w->record.parts[i] = part;
+    w->out_parts[i] = part;
+    if (!same || from->order != CKPT_ROWS_SAME || job->tensors[s->tensor].nparts > 1 ||
+        from->nrows != (job->ckpt->m.layout.tensors[from->tensor].tensor.ndim
+                            ? job->ckpt->m.layout.tensors[from->tensor].tensor.shape[0]
+                            : 1))
+        w->out_parts[i] = ckpt_fingerprint_part_summed(same ? NULL : crc32c, to, &s->box, dst);
+    return FSDP_OK;
+}
+
+/* Is the range there already? */
+static int recall(bool *same, struct worker *w, const struct task *task, struct fsdp_err *err)
+{
+    const struct ckpt_job *job = w->m->job;
+    *same = false;
+    if (!ckpt_journal_find(&w->record, &job->journal, (uint32_t)task->file, task->pos) ||
+        w->record.nbytes != task->nbytes || (int)w->record.nparts != task->nsegments)
+        return FSDP_OK;
+    FSDP_TRY(ckpt_job_sink_recall(same, job->files[task->file].sink, w->out, task->nbytes,
+                                  task->pos, w->record.crc32c, err));
+    for (int i = 0; *same && i < task->nsegments; i++) {
+        const struct segment *s = &task->segments[i];
+        w->out_parts[i] =
+            ckpt_fingerprint_part(&job->tensors[s->tensor].tensor, &s->box, w->out + s->at);
+    }
+    return FSDP_OK;
+}
+
+static int do_task(bool *recalled, struct worker *w, const struct task *task, struct fsdp_err *err)
+{
+    w->out = w->out_page + task->pos % PAGE_NBYTES;
+    FSDP_TRY(recall(recalled, w, task, err));
+    if (*recalled)
+        return wrap_pieces(w, task, err);
+    w->record.crc32c = 0;
+    for (int i = 0; i < task->nsegments; i++)
+        FSDP_TRY(fill_segment(w, task, i, err));
+    w->record.file = (uint32_t)task->file;
+    w->record.pos = task->pos;
+    w->record.nbytes = task->nbytes;
+    w->record.nparts = (uint32_t)task->nsegments;
+    FSDP_TRY(ckpt_job_sink_put(w->m->job->files[task->file].sink, w->out, task->nbytes, task->pos,
+                               w->record.crc32c, err));
+    return wrap_pieces(w, task, err);
+}
+
+/* ---- accounts -------------------------------------------------------------------------------- */
+
+/* What a task read and wrote, into the fingerprints, and the notes of its file. The lock is held.
+ */
+static int account(struct worker *w, const struct task *task, struct fsdp_err *err)
+{
+    struct ckpt_job *job = w->m->job;
+    for (int i = 0; i < task->nsegments; i++) {
+        const struct segment *s = &task->segments[i];
+        const struct ckpt_job_share share = {.tensor = s->tensor,
+                                             .stored = job->parts[s->part].tensor,
+                                             .nelem = s->nelem,
+                                             .read = w->record.parts[i],
+                                             .written = w->out_parts[i]};
+        FSDP_TRY(add_share(job, &share, err));
+        if (job->notes)
+            FSDP_TRY(ckpt_job_shares_add(&w->m->states[task->file].shares, &share, err));
+    }
+    return FSDP_OK;
+}
+
+static int finish_task(struct worker *w, const struct task *task, bool recalled,
+                       struct fsdp_err *err)
+{
+    struct mover *m = w->m;
+    const struct ckpt_reshard_args *args = m->job->args;
+    FSDP_TRY(account(w, task, err));
+    m->done += task->nbytes;
+    if (recalled)
+        m->resumed += task->nbytes;
+    else
+        FSDP_TRY(ckpt_journal_add(&m->job->journal, &w->record, err));
+    if (args->progress && args->progress(args->progress_ctx, m->done, m->job->total))
+        return fsdp_err_set(err, FSDP_ECANCELED, "writing '%s' was stopped", m->job->final);
+    return FSDP_OK;
+}
+
+/* A sync: others go on meanwhile. The lock is held before and after. */
+static void finish_file(struct mover *m, int index)
+{
+    struct ckpt_job_file *file = &m->job->files[index];
+    struct ckpt_job_sink *sink = file->sink;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    file->sink = NULL;
+    pthread_mutex_unlock(&m->lock);
+    int rc = ckpt_job_sink_finish(&file->stored_nbytes, &file->crc32c, sink, &err);
+    if (rc == FSDP_OK && m->job->notes)
+        rc = ckpt_job_note_add(m->job, index, &m->states[index].shares, &err);
+    pthread_mutex_lock(&m->lock);
+    struct ckpt_journal_record record = {.file = (uint32_t)index,
+                                         .pos = CKPT_JOURNAL_WHOLE,
+                                         .nbytes = file->stored_nbytes,
+                                         .crc32c = file->crc32c};
+    if (rc == FSDP_OK)
+        rc = ckpt_journal_add(&m->job->journal, &record, &err);
+    if (rc)
+        fail(m, rc, &err);
+    state_free(&m->states[index]);
+}
+
+/* A failure goes to the mover, who also ends what others wait for. */
+static int work(struct ckpt_workers *workers, int index, struct fsdp_err *unused)
+{
+    struct worker *w = (struct worker *)workers->ctx + index;
+    struct mover *m = w->m;
+    struct task task;
+    int finished;
+    (void)unused;
+
+    pthread_mutex_lock(&m->lock);
+    while (next_task(&task, &finished, m)) {
+        struct fsdp_err err = FSDP_ERR_INIT;
+        bool recalled;
+        if (finished >= 0) {
+            finish_file(m, finished);
+            continue;
+        }
+        pthread_mutex_unlock(&m->lock);
+        int rc = do_task(&recalled, w, &task, &err);
+        pthread_mutex_lock(&m->lock);
+        if (rc == FSDP_OK)
+            rc = finish_task(w, &task, recalled, &err);
+        if (rc)
+            fail(m, rc, &err);
+        else if (--m->states[task.file].npending == 0)
+            finish_file(m, task.file);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return FSDP_OK;
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static int worker_create(struct worker *w, struct mover *m, struct fsdp_err *err)
+{
+    size_t block_nbytes = m->job->block_nbytes, in_nbytes = m->job->in_nbytes;
+    w->m = m;
+    w->out_page = fsdp_alloc(block_nbytes + PAGE_NBYTES, 1, "output buffer", err);
+    w->scratch = fsdp_alloc(block_nbytes, 1, "read buffer", err);
+    w->in = fsdp_alloc(in_nbytes, 1, "conversion buffer", err);
+    return w->out_page && w->scratch && w->in ? FSDP_OK : FSDP_ENOMEM;
+}
+
+static int run_workers(struct mover *m, struct fsdp_err *err)
+{
+    int nworkers = m->job->nthreads;
+    struct worker *workers = fsdp_alloc((size_t)nworkers, sizeof *workers, "workers", err);
+    int rc = workers ? FSDP_OK : FSDP_ENOMEM;
+    for (int i = 0; rc == FSDP_OK && i < nworkers; i++)
+        rc = worker_create(&workers[i], m, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_workers_run(nworkers, work, workers, err);
+    for (int i = 0; workers && i < nworkers; i++) {
+        fsdp_free(workers[i].out_page);
+        fsdp_free(workers[i].in);
+        fsdp_free(workers[i].scratch);
+    }
+    fsdp_free(workers);
+    return rc;
+}
+
+int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct mover m = {.job = job};
+    size_t count = (size_t)job->ckpt->m.layout.ntensors;
+    int rc = FSDP_ENOMEM;
+
+    m.states = fsdp_alloc((size_t)job->nfiles, sizeof *m.states, "file states", err);
+    job->sums = fsdp_alloc(count, sizeof *job->sums, "fingerprints", err);
+    job->seen = fsdp_alloc(count, sizeof *job->seen, "fingerprints", err);
+    if (m.states && job->sums && job->seen) {
+        pthread_mutex_init(&m.lock, NULL);
+        rc = run_workers(&m, err);
+        if (rc == FSDP_OK && m.rc)
+            rc = fsdp_err_pass(err, m.rc, &m.err);
+        if (rc == FSDP_OK && job->ckpt->format == CKPT_DCP)
+            rc = ckpt_blobs_finish(job->ckpt, err);
+        pthread_mutex_destroy(&m.lock);
+    }
+    for (int i = 0; i < job->nfiles; i++) {
+        ckpt_job_sink_abandon(job->files[i].sink);
+        job->files[i].sink = NULL;
+        if (m.states)
+            state_free(&m.states[i]);
+    }
+    job->resumed = m.resumed;
+    fsdp_free(m.pieces);
+    fsdp_free(m.states);
+    return rc;
+}

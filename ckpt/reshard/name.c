@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the output is called, what must not be overwritten, and the folder that it grows in. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "file/zst.h"
+#include "format/hf/hf_names.h"
+#include "job.h"
+#include "keep/target.h"
+#include "keep/tree.h"
+
+static int refuse_existing(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EEXIST,
+                        "'%s' exists and is not overwritten (--overwrite replaces it)", job->final);
+}
+
+int ckpt_job_prove_target(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    enum ckpt_place place = job->args->output == CKPT_OUTPUT_NATIVE ? CKPT_PLACE_NATIVE
+                            : job->args->output == CKPT_OUTPUT_DCP  ? CKPT_PLACE_DCP
+                                                                    : CKPT_PLACE_HF;
+    const struct ckpt_target target = {
+        .store = job->store, .path = job->final, .place = place, .extras = &job->ckpt->m};
+    return ckpt_target_prove(&target, err);
+}
+
+struct ckpt_temp ckpt_job_temp(const struct ckpt_job *job)
+{
+    return (struct ckpt_temp){.store = job->store,
+                              .final = job->final,
+                              .folder = job->temp,
+                              .out = job->out,
+                              .job = job->key};
+}
+
+bool ckpt_job_is_published(const struct ckpt_job *job)
+{
+    char *there = NULL;
+    int rc = ckpt_attempt_of(&there, job->store, job->final, NULL);
+    bool is = rc == FSDP_OK && there && !strcmp(there, job->attempt);
+    fsdp_free(there);
+    return is;
+}
+
+/* In a flat store nothing is replaced but one file, or what one manifest names. */
+static int refuse_flat(bool *done, const struct ckpt_job *job, struct fsdp_err *err)
+{
+    bool native = job->args->output == CKPT_OUTPUT_NATIVE, exists;
+    struct ckpt_store_stat st;
+    struct fsdp_err quiet = FSDP_ERR_INIT;
+    if (native) {
+        FSDP_TRY(ckpt_is_published(&exists, job->store, job->final, err));
+        if (exists && job->resumes)
+            *done = ckpt_job_is_published(job);
+    } else {
+        int rc = ckpt_store_stat(&st, job->store, job->final, &quiet);
+        if (rc && rc != FSDP_ENOTFOUND)
+            return fsdp_err_pass(err, rc, &quiet);
+        exists = rc == FSDP_OK;
+    }
+    if (!exists || *done || (job->resumes && !native)) /* the files there are this job's */
+        return FSDP_OK;
+    if (!job->args->overwrite)
+        return refuse_existing(job, err);
+    if (!native && job->folder)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "'%s' exists, and store '%s' cannot replace a folder at one instant: "
+                            "remove it, or name another",
+                            job->final, job->store->name);
+    return ckpt_job_prove_target(job, err);
+}
+
+int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct ckpt_store_stat st;
+    struct fsdp_err quiet;
+    *done = false;
+    if (job->store->flat)
+        return refuse_flat(done, job, err);
+    int rc = ckpt_store_stat(&st, job->store, job->final, &quiet);
+    if (rc == FSDP_ENOTFOUND)
+        return FSDP_OK;
+    if (rc)
+        return fsdp_err_pass(err, rc, &quiet);
+    if (st.is_folder != job->folder)
+        return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists and is a %s", job->final,
+                            st.is_folder ? "folder" : "file");
+    struct ckpt_temp temp = ckpt_job_temp(job);
+    FSDP_TRY(ckpt_temp_was_published(done, &temp, err));
+    *done &= !job->args->overwrite;
+    if (*done)
+        return FSDP_OK;
+    if (job->args->overwrite)
+        return ckpt_job_prove_target(job, err);
+    struct ckpt_names names = {0};
+    if (job->folder) /* an empty one is as good as none */
+        FSDP_TRY(ckpt_store_names(&names, job->store, job->final, err));
+    bool full = !job->folder || names.nnames;
+    ckpt_names_free(&names);
+    return full ? refuse_existing(job, err) : FSDP_OK;
+}
+
+/* Whoever names such a file does not want a folder of that name. */
+static int refuse_other_file(const char *name, struct fsdp_err *err)
+{
+    static const struct {
+        const char *end, *of;
+    } files[] = {{".pt", "torch.save"},   {".pth", "torch.save"}, {".bin", "torch.save"},
+                 {".ckpt", "torch.save"}, {".gguf", "llama.cpp"}, {".npz", "NumPy"},
+                 {".onnx", "ONNX"},       {".h5", "Keras"}};
+    const char *end = strrchr(ckpt_path_base(name), '.');
+    for (size_t i = 0; end && i < sizeof files / sizeof files[0]; i++)
+        if (!strcasecmp(end, files[i].end))
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                "'%s': files of %s are not written; name a file that ends in "
+                                ".safetensors, or a folder",
+                                name, files[i].of);
+    return FSDP_OK;
+}
+
+int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
+{
+    FSDP_TRY(ckpt_store_of(&job->store, job->args->out, err));
+    if (job->args->output == CKPT_OUTPUT_WEIGHTS && ckpt_codec_is_name(job->args->out))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': merged weights are not compressed",
+                            job->args->out);
+    if (job->args->output == CKPT_OUTPUT_WEIGHTS)
+        FSDP_TRY(refuse_other_file(job->args->out, err));
+    job->folder = job->args->output != CKPT_OUTPUT_WEIGHTS || !ckpt_hf_is_weights(job->args->out);
+    if (!(job->final = fsdp_strdup(job->args->out, err)))
+        return FSDP_ENOMEM;
+    for (size_t len = strlen(job->final); len > 1 && job->final[len - 1] == '/'; len--)
+        job->final[len - 1] = 0;
+    const char *base = ckpt_path_base(job->final);
+    if (!*base || !strcmp(base, ".") || !strcmp(base, ".."))
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "'%s' cannot be replaced as a whole; name a new folder", job->final);
+    FSDP_TRY(ckpt_target_resolve(&job->final, job->store, err));
+    return ckpt_target_refuse_input(job->ckpt, job->final, job->store, err);
+}
+
+/* ---- the temporary folder -------------------------------------------------------------------- */
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    return text ? fsdp_hash(hash, text, strlen(text) + 1) : fsdp_hash(hash, "\1", 1);
+}
+
+/* All that decides the bytes of the output and the ranges they are written in. */
+static int make_key(struct ckpt_job *job, struct fsdp_err *err)
+{
+    const struct ckpt_reshard_args *args = job->args;
+    uint64_t hash = hash_text(FSDP_HASH_SEED, FSDP_VERSION_STRING);
+    uint64_t numbers[] = {args->output,
+                          args->compress == CKPT_COMPRESS_ZSTD,
+                          (uint64_t)args->shard_size,
+                          job->block_nbytes,
+                          (uint64_t)args->replicate_size,
+                          job->written,
+                          (uint64_t)job->nfiles,
+                          job->ntensors};
+
+    FSDP_TRY(ckpt_source_hash(&hash, job->ckpt, err));
+    hash = fsdp_hash(hash, numbers, sizeof numbers);
+    for (int i = 0; i < job->ntensors; i++) {
+        const struct ckpt_job_tensor *t = &job->tensors[job->order[i]];
+        hash = hash_text(hash, t->tensor.name);
+        hash = fsdp_hash(hash, &t->tensor.dtype, sizeof t->tensor.dtype);
+        hash = fsdp_hash(hash, t->tensor.shape, sizeof t->tensor.shape);
+    }
+    for (int i = 0; i < job->nparts; i++) {
+        const struct ckpt_job_part *part = &job->parts[i];
+        uint64_t text[] = {(uint64_t)part->tensor, part->row,   part->nrows,
+                           part->src_row,          part->order, part->group};
+        hash = fsdp_hash(hash, text, sizeof text);
+    }
+    job->key = hash;
+    return FSDP_OK;
+}
+
+static int check_space(const struct ckpt_job *job, const char *parent, struct fsdp_err *err)
+{
+    uint64_t space, need = job->written, have = 0;
+    FSDP_TRY(ckpt_store_space(&space, job->store, parent, err));
+    for (int i = 0; job->folder && i < job->ckpt->m.nextras; i++)
+        need += job->ckpt->m.extras[i].nbytes;
+    /* An earlier run's files are there already. */
+    for (int i = 0; i < job->nfiles; i++) {
+        struct ckpt_store_stat st;
+        struct fsdp_err quiet;
+        char *path = *job->files[i].name ? ckpt_path_join(job->out, job->files[i].name, err)
+                                         : fsdp_strdup(job->out, err);
+        if (!path)
+            return FSDP_ENOMEM;
+        if (ckpt_store_stat(&st, job->store, path, &quiet) == FSDP_OK)
+            have += st.nbytes;
+        fsdp_free(path);
+        if (!have)
+            break;
+    }
+    if (space >= need || space >= need - (have < need ? have : need))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_ENOSPC,
+                        "'%s' needs %llu bytes; the file system of '%s' has room for %llu: free "
+                        "some, or name an output elsewhere",
+                        job->final, (unsigned long long)need, parent, (unsigned long long)space);
+}
+
+/* Folders of the output; those of an earlier run are fine. */
+static int make_folders(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    static const char *const below[] = {"model", "optim"};
+    FSDP_TRY(ckpt_temp_mkdir(job->store, job->temp, err));
+    if (!job->folder)
+        return FSDP_OK;
+    FSDP_TRY(ckpt_temp_mkdir(job->store, job->out, err));
+    for (int i = 0; job->args->output == CKPT_OUTPUT_NATIVE && i < 2; i++) {
+        char *path = ckpt_path_join(job->out, below[i], err);
+        int rc = path ? ckpt_temp_mkdir(job->store, path, err) : FSDP_ENOMEM;
+        fsdp_free(path);
+        FSDP_TRY(rc);
+    }
+    return FSDP_OK;
+}
+
+/* In a flat store files grow unseen: at their final names, native ones in a fresh folder, which
+ * nobody reads before there is a manifest. So two native jobs of one output do not meet; two others
+ * would, and have one place for their notes. */
+static int name_flat(struct ckpt_job *job, struct fsdp_err *err)
+{
+    bool native = job->args->output == CKPT_OUTPUT_NATIVE;
+    FSDP_TRY(ckpt_uuid_make(job->attempt, err));
+    job->notes = job->folder;
+    if (job->notes) {
+        uint64_t name = native ? job->key : hash_text(FSDP_HASH_SEED, job->final);
+        job->temp = ckpt_temp_name(job->final, name, err);
+        FSDP_TRY(job->temp ? ckpt_job_notes_find(job, err) : FSDP_ENOMEM);
+    }
+    job->out =
+        native ? ckpt_path_join(job->final, job->attempt, err) : fsdp_strdup(job->final, err);
+    return job->out ? FSDP_OK : FSDP_ENOMEM;
+}
+
+int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err)
+{
+    FSDP_TRY(make_key(job, err));
+    if (job->store->flat)
+        return name_flat(job, err);
+    FSDP_TRY(ckpt_temp_check_name(job->final, err));
+    job->temp = ckpt_temp_name(job->final, job->key ^ ckpt_lock_domain(job->final), err);
+    job->out =
+        job->temp ? ckpt_path_join(job->temp, job->folder ? "out" : "out.safetensors", err) : NULL;
+    return job->out ? FSDP_OK : FSDP_ENOMEM;
+}
+
+/* An earlier run with --overwrite was killed while two names were exchanged: `out` may be what it
+ * had replaced. */
+static int start_anew(struct ckpt_job *job, struct fsdp_err *err)
+{
+    ckpt_journal_close(&job->journal);
+    FSDP_TRY(ckpt_store_remove_tree(job->store, job->temp, err));
+    FSDP_TRY(make_folders(job, err));
+    struct ckpt_temp temp = ckpt_job_temp(job);
+    return ckpt_temp_journal(&job->journal, &temp, err);
+}
+
+/* The folder that the output will be in, or the nearest one above that exists. */
+static int parent_of(char **out, const struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct ckpt_store_stat st;
+    struct fsdp_err quiet;
+    if (!(*out = ckpt_path_parent(job->final, err)))
+        return FSDP_ENOMEM;
+    while (strcmp(*out, "/") && strcmp(*out, ".") &&
+           ckpt_store_stat(&st, job->store, *out, &quiet) == FSDP_ENOTFOUND) {
+        char *above = ckpt_path_parent(*out, err);
+        fsdp_free(*out);
+        if (!(*out = above))
+            return FSDP_ENOMEM;
+    }
+    return FSDP_OK;
+}
+
+/* One file is there or not; of several, some may be left by a failure. */
+static int begin_flat(struct ckpt_job *job, struct fsdp_err *err)
+{
+    if (!job->resumes)
+        FSDP_TRY(ckpt_job_notes_begin(job, err));
+    job->made_temp = true;
+    return FSDP_OK;
+}
+
+int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err)
+{
+    char *parent;
+    if (job->store->flat)
+        return job->notes && !job->args->dry_run ? begin_flat(job, err) : FSDP_OK;
+    FSDP_TRY(parent_of(&parent, job, err));
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = check_space(job, parent, &why);
+    fsdp_free(parent);
+    if (job->args->dry_run && rc == FSDP_ENOSPC)
+        fsdp_log(FSDP_LOG_WARN, "%s", why.text);
+    else if (rc)
+        return fsdp_err_pass(err, rc, &why);
+    if (job->args->dry_run)
+        return FSDP_OK;
+    job->made_temp = true;
+    FSDP_TRY(make_folders(job, err));
+    struct ckpt_temp temp = ckpt_job_temp(job);
+    rc = ckpt_temp_journal(&job->journal, &temp, err);
+    job->made_temp = rc != FSDP_EEXIST; /* another process is at work in it */
+    FSDP_TRY(rc);
+    return job->journal.published && job->args->overwrite ? start_anew(job, err) : FSDP_OK;
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes along with the tensors, and the output's final name. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/hf/hf_names.h"
+#include "job.h"
+#include "util/text.h"
+#include "keep/tree.h"
+
+/* ---- Hugging Face folder --------------------------------------------------------------------- */
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(((const struct ckpt_alias *)a)->name, ((const struct ckpt_alias *)b)->name);
+}
+
+/* Name and file of every tensor, sorted by name. */
+static struct ckpt_alias *list_places(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    size_t count = (size_t)job->ntensors;
+    struct ckpt_alias *places = fsdp_alloc(count, sizeof *places, "index", err);
+    if (!places)
+        return NULL;
+    for (int i = 0; i < job->nfiles; i++)
+        for (int k = 0; k < job->files[i].ntensors; k++) {
+            int at = job->files[i].first + k;
+            places[at].name = job->tensors[job->order[at]].tensor.name;
+            places[at].target = job->files[i].name;
+        }
+    qsort(places, count, sizeof *places, compare_texts);
+    return places;
+}
+
+static int write_index(struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct ckpt_text text = {0};
+    struct ckpt_alias *places = list_places(job, err);
+    char *path = places ? ckpt_path_join(job->out, CKPT_HF_INDEX_NAME, err) : NULL;
+    int rc = FSDP_ENOMEM;
+
+    if (!path)
+        goto out;
+    ckpt_text_printf(&text,
+                     "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n"
+                     "  \"weight_map\": {",
+                     (unsigned long long)job->total);
+    for (int i = 0; i < job->ntensors; i++) {
+        ckpt_text_printf(&text, "%s\n    ", i ? "," : "");
+        ckpt_text_json(&text, places[i].name);
+        ckpt_text_printf(&text, ": \"%s\"", places[i].target);
+    }
+    ckpt_text_printf(&text, "\n  }\n}\n");
+    rc = text.failed ? fsdp_err_set(err, FSDP_ENOMEM, "index: out of memory")
+                     : ckpt_store_replace(job->store, path, text.data, text.nbytes, err);
+out:
+    ckpt_text_free(&text);
+    fsdp_free(path);
+    fsdp_free(places);
+    return rc;
+}
+
+/* The name that config.json has for the weights' type, NULL where they have several. */
+static const char *config_dtype(const struct ckpt_job *job)
+{
+    int dtype = -1;
+    for (int i = 0; i < job->ntensors; i++) {
+        if (!fsdp_dtype_is_float(job->tensors[i].tensor.dtype))
+            continue;
+        if (dtype >= 0 && dtype != (int)job->tensors[i].tensor.dtype)
+            return NULL;
+        dtype = (int)job->tensors[i].tensor.dtype;
+    }
+    switch (dtype) {
+    case FSDP_F32:
+        return "float32";
+    case FSDP_BF16:
+        return "bfloat16";
+    case FSDP_F16:
+        return "float16";
+    case FSDP_F64:
+        return "float64";
+    case FSDP_F8_E4M3:
+        return "float8_e4m3fn";
+    case FSDP_F8_E5M2:
+        return "float8_e5m2";
+    default:
+        return NULL;
+    }
+}
+
+/* config.json says which type the weights have; loaders believe it. *out is NULL where it is right,
+ * or is no JSON object: then it is copied as it is. */
+static int adjust_config(char **out, const struct ckpt_job *job, const char *path,
+                         struct fsdp_err *err)
+{
+    static const char *const keys[] = {"torch_dtype", "dtype"};
+    const char *actual = config_dtype(job);
+    char *data = NULL;
+    size_t nbytes;
+    json_t *root;
+    bool differs = false;
+
+    *out = NULL;
+    FSDP_TRY(ckpt_store_get(&data, &nbytes, job->ckpt->store, path, CKPT_MAX_INDEX_NBYTES, err));
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = ckpt_json_parse(&root, data, nbytes, path, &why);
+    fsdp_free(data);
+    if (rc) {
+        fsdp_log(FSDP_LOG_WARN, "%s; it is copied unchanged", why.text);
+        return FSDP_OK;
+    }
+    for (int i = 0; actual && i < 2; i++) {
+        const char *says = json_string_value(json_object_get(root, keys[i]));
+        if (says && strcmp(says, actual)) {
+            json_object_set_new(root, keys[i], json_string(actual));
+            differs = true;
+        }
+    }
+    char *text = differs ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    if (text)
+        *out = fsdp_sprintf(err, "%s\n", text);
+    free(text);
+    json_decref(root);
+    return !differs || *out ? FSDP_OK
+                            : fsdp_err_set(err, FSDP_ENOMEM, "config.json: out of memory");
+}
+
+/* A file that goes along, as it is or with config.json's dtype put right; *out gets its size and
+ * checksum. */
+static int copy_extra(struct ckpt_extra *out, struct ckpt_job *job, const struct ckpt_extra *extra,
+                      const char *to, struct fsdp_err *err)
+{
+    bool native = job->args->output == CKPT_OUTPUT_NATIVE;
+    char *text = NULL;
+    int rc = FSDP_OK;
+    if (!native && !strcmp(ckpt_path_base(to), "config.json"))
+        rc = adjust_config(&text, job, extra->full_path, err);
+    if (rc == FSDP_OK && (!job->store->flat || job->resumes))
+        rc = ckpt_store_discard(job->store, to, err); /* of an earlier run */
+    if (rc == FSDP_OK && text)
+        rc = ckpt_store_put(job->store, to, text, strlen(text), true, err);
+    else if (rc == FSDP_OK)
+        rc = ckpt_store_copy(&out->nbytes, &out->crc32c, job->ckpt->store, extra->full_path,
+                             job->store, to, true, err);
+    if (rc == FSDP_OK && !text && job->ckpt->format == CKPT_NATIVE && out->crc32c != extra->crc32c)
+        rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s': checksum %08x instead of %08x",
+                          extra->full_path, out->crc32c, extra->crc32c);
+    fsdp_free(text);
+    return rc;
+}
+
+/* transformers reads no folder without one. */
+static void note_no_config(const struct ckpt_job *job)
+{
+    if (job->args->output == CKPT_OUTPUT_WEIGHTS && !ckpt_extra_path(job->ckpt, "config.json"))
+        fsdp_log(FSDP_LOG_INFO,
+                 "'%s' has no config.json, and neither has '%s': transformers needs one next to "
+                 "the weights",
+                 job->ckpt->path, job->final);
+}
+
+static int copy_extras(struct ckpt_extra *out, int *nextras, struct ckpt_job *job,
+                       struct fsdp_err *err)
+{
+    bool native = job->args->output == CKPT_OUTPUT_NATIVE;
+    char *folder = native ? ckpt_path_join(job->out, "hf", err) : fsdp_strdup(job->out, err);
+    int rc = folder ? FSDP_OK : FSDP_ENOMEM;
+    if (rc == FSDP_OK && job->ckpt->m.nextras)
+        rc = ckpt_temp_mkdir(job->store, folder, err);
+    for (int i = 0; rc == FSDP_OK && i < job->ckpt->m.nextras; i++) {
+        const struct ckpt_extra *extra = &job->ckpt->m.extras[i];
+        const char *name = ckpt_path_base(extra->path);
+        if (!native && (ckpt_hf_is_weights(name) || ckpt_hf_is_index(name)))
+            continue; /* these are written anew */
+        char *to = ckpt_path_join(folder, name, err);
+        rc = to ? copy_extra(&out[*nextras], job, extra, to, err) : FSDP_ENOMEM;
+        fsdp_free(to);
+        if (rc == FSDP_OK && !(out[*nextras].path = fsdp_sprintf(err, "hf/%s", name)))
+            rc = FSDP_ENOMEM;
+        *nextras += rc == FSDP_OK;
+    }
+    if (rc == FSDP_OK && native && job->ckpt->m.nextras)
+        rc = ckpt_store_sync_folder(job->store, folder, err);
+    fsdp_free(folder);
+    return rc;
+}
+
+static void extras_free(struct ckpt_extra *extras, int nextras)
+{
+    for (int i = 0; i < nextras; i++)
+        fsdp_free(extras[i].path);
+    fsdp_free(extras);
+}
+
+/* ---- the final name -------------------------------------------------------------------------- */
+
+/* A folder cannot be renamed over a full one. Where two names cannot be exchanged, the old one goes
+ * aside first, and back if that fails. */
+static int replace_folder(struct ckpt_job *job, struct fsdp_err *err)
+{
+    int rc = ckpt_store_exchange(job->store, job->out, job->final, err);
+    if (rc != FSDP_EUNSUPPORTED)
+        return rc;
+    char *aside = ckpt_path_join(job->temp, "old", err);
+    if (!aside)
+        return FSDP_ENOMEM;
+    rc = ckpt_store_rename(job->store, job->final, aside, false, err);
+    if (rc == FSDP_OK) {
+        rc = ckpt_store_rename(job->store, job->out, job->final, false, err);
+        if (rc)
+            ckpt_store_rename(job->store, aside, job->final, false, NULL);
+    }
+    fsdp_free(aside);
+    return rc;
+}
+
+static int rename_output(struct ckpt_job *job, struct fsdp_err *err)
+{
+    bool overwrite = job->args->overwrite;
+    if (overwrite) { /* hours may have passed since it was proved */
+        int proved = ckpt_job_prove_target(job, err);
+        job->refused = proved == FSDP_EEXIST;
+        FSDP_TRY(proved);
+    }
+    FSDP_TRY(ckpt_journal_add_published(&job->journal, err));
+    int rc = ckpt_store_rename(job->store, job->out, job->final, overwrite && !job->folder, err);
+    if (rc != FSDP_EEXIST)
+        return rc;
+    if (overwrite && job->folder)
+        return replace_folder(job, err);
+    return fsdp_err_set(err, rc,
+                        "'%s' was not there when this run began, and is now: another process wrote "
+                        "it, and it is left as it is (name another output, or give --overwrite)",
+                        job->final);
+}
+
+static int write_companions(struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct ckpt_extra *extras =
+        fsdp_alloc((size_t)job->ckpt->m.nextras, sizeof *extras, "extras", err);
+    int nextras = 0;
+    if (!extras)
+        return FSDP_ENOMEM;
+    note_no_config(job);
+    int rc = copy_extras(extras, &nextras, job, err);
+    if (rc == FSDP_OK && job->args->output == CKPT_OUTPUT_NATIVE)
+        rc = ckpt_job_write_manifest(job, extras, nextras, err);
+    else if (rc == FSDP_OK && job->args->output == CKPT_OUTPUT_DCP)
+        rc = ckpt_job_dcp_metadata(job, err);
+    else if (rc == FSDP_OK && job->args->output == CKPT_OUTPUT_WEIGHTS && job->nfiles > 1)
+        rc = write_index(job, err);
+    extras_free(extras, nextras);
+    return rc;
+}
+
+/* The last file that is written publishes all: manifest, index or .metadata. */
+static int publish_flat(struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    char *old = NULL, *path = NULL;
+    bool replaces = job->args->output == CKPT_OUTPUT_NATIVE && job->args->overwrite;
+    if (replaces && ckpt_attempt_of(&old, job->store, job->final, &why) == FSDP_OK && old &&
+        strcmp(old, job->attempt))
+        path = ckpt_path_join(job->final, old, NULL);
+    int rc = job->folder ? write_companions(job, err) : FSDP_OK;
+    if (rc == FSDP_EEXIST && job->notes && ckpt_job_is_published(job))
+        rc = FSDP_OK; /* the same command, elsewhere, came first */
+    job->made_temp &= rc != FSDP_OK;
+    struct ckpt_temp temp = ckpt_job_temp(job);
+    if (rc == FSDP_OK && job->notes)
+        ckpt_temp_remove_left(&temp, job->temp);
+    if (rc == FSDP_OK && path && ckpt_store_remove_tree(job->store, path, &why))
+        fsdp_log(FSDP_LOG_WARN, "'%s' is done; what it replaced is left in '%s': %s", job->final,
+                 path, why.text);
+    fsdp_free(path);
+    fsdp_free(old);
+    return rc;
+}
+
+int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err)
+{
+    if (job->store->flat)
+        return publish_flat(job, err);
+    if (job->folder) {
+        FSDP_TRY(write_companions(job, err));
+        FSDP_TRY(ckpt_store_sync_folder(job->store, job->out, err));
+    }
+    FSDP_TRY(rename_output(job, err));
+    char *parent = ckpt_path_parent(job->final, err);
+    int rc = parent ? ckpt_store_sync_folder(job->store, parent, err) : FSDP_ENOMEM;
+    fsdp_free(parent);
+    FSDP_TRY(rc);
+    job->made_temp = false;
+    ckpt_journal_close(&job->journal);
+    struct ckpt_temp temp = ckpt_job_temp(job);
+    ckpt_temp_remove(&temp);
+    return FSDP_OK;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An opened checkpoint, and what the operations on it share. */
+#ifndef CKPT_OPENED_H
+#define CKPT_OPENED_H
+
+#include <pthread.h>
+
+#include "file/zst.h"
+#include "util/limits.h"
+#include "layout/contents.h"
+#include "layout/plan.h"
+#include "file/safetensors.h"
+
+struct ckpt {
+    char *path;
+    char *folder; /* what files' paths are relative to: path, or the folder of a single file */
+    const struct ckpt_store_ops *store;
+    enum ckpt_format format;
+    /* What says which data there is: a manifest, .metadata or an index. head_path NULL: none. */
+    char *head_path;
+    struct ckpt_store_stat head;
+    /* A Hugging Face folder fills in what a manifest would have held, as far as it is known. */
+    struct ckpt_manifest m;
+
+    /* Tensors that are there but cannot be read: their dtype, name or number of dimensions is not
+     * supported. Who asks for one gets the reason. */
+    int nunread;
+    size_t max_unread;
+    struct ckpt_unread {
+        struct ckpt_tensor tensor; /* texts owned; its dtype says nothing */
+        char *why;
+    } * unread;
+
+    /* Weights whose names have containers in them: indices of tensors, sorted by own name. */
+    int ncontained, *contained;
+
+    struct ckpt_blob *blobs; /* [npieces] torch's archives (blob.h); NULL until one is read */
+
+    pthread_mutex_t lock; /* the open files, the blobs */
+    struct ckpt_reader {
+        struct ckpt_data *data;
+        int users;
+        uint64_t used; /* when it was last asked for */
+        bool is_seen;  /* it was opened */
+        struct ckpt_store_stat seen;
+    } * readers; /* [nreaders] */
+    int nreaders, nopen, most_open;
+    uint64_t clock;
+    struct ckpt_codec_pool *pool; /* what reading compressed files needs */
+};
+
+/* Format readers: fill in ckpt->m from ckpt->path, seal its layout. */
+int ckpt_native_open(struct ckpt *ckpt, struct fsdp_err *err);
+int ckpt_hf_open(struct ckpt *ckpt, struct fsdp_err *err);
+int ckpt_dcp_open(struct ckpt *ckpt, struct fsdp_err *err);
+
+/* The headers of all files, several at a time. headers[nfiles] is zeroed first; on failure all are
+ * freed. A size that differs from the layout's is refused. */
+int ckpt_headers_read(struct ckpt_st_header *headers, struct ckpt *ckpt, struct fsdp_err *err);
+
+/* Readers for all files that the layout has by now: what ckpt_file_pread needs, and those that note
+ * what a file is. Again after more files. */
+int ckpt_readers_create(struct ckpt *ckpt, struct fsdp_err *err);
+
+/* Bytes of a file of the layout, as they were before it was compressed. Files are opened when
+ * needed and kept, at most CKPT_OPEN_FILES of them, fewer where a process may have few. Thread
+ * safe.
+ */
+int ckpt_file_pread(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
+                    struct fsdp_err *err);
+
+/* The same, as ckpt_data_pread_summed. */
+int ckpt_file_pread_summed(uint32_t *crc32c, struct ckpt *ckpt, int file, void *dst, size_t nbytes,
+                           uint64_t pos, struct fsdp_err *err);
+/* How many there are, and bytes of the file as it is stored. Thread safe. */
+int ckpt_file_nbytes(uint64_t *out, struct ckpt *ckpt, int file, struct fsdp_err *err);
+int ckpt_file_pread_stored(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
+                           struct fsdp_err *err);
+
+/* Fills dst (block->nelem elements in stored dtype). scratch has room for scratch_nbytes, at least
+ * one element. Thread safe. */
+int ckpt_block_read(struct ckpt *ckpt, const struct ckpt_plan *plan, const struct ckpt_block *block,
+                    void *dst, void *scratch, size_t scratch_nbytes, struct fsdp_err *err);
+
+/* Buffers for one thread that moves blocks of at most nbytes in stored dtype. */
+struct ckpt_buffers {
+    char *data, *scratch, *converted; /* converted: made when first needed */
+    size_t nbytes, converted_nbytes;
+};
+int ckpt_buffers_create(struct ckpt_buffers *out, size_t nbytes, struct fsdp_err *err);
+void ckpt_buffers_destroy(struct ckpt_buffers *buffers);
+
+/* Streams a file and compares its checksum; *bad says whether it differed, *actual (may be NULL)
+ * what it was. */
+int ckpt_file_check(bool *bad, uint32_t *actual, struct ckpt *ckpt, int file, struct fsdp_err *err);
+/* The error for a tensor whose bytes do not match its fingerprint: finds out which file is damaged.
+ */
+int ckpt_fingerprint_blame(struct ckpt *ckpt, int tensor, uint64_t actual, struct fsdp_err *err);
+
+/* The index of a tensor by name or alias, -1 if there is none. In a torch checkpoint of nested
+ * containers (app.model.x) also by the name within `model`; a weight of this name goes before
+ * anything else. */
+int ckpt_tensor_index(const struct ckpt *ckpt, const char *name);
+/* A tensor's name without containers. In a torch checkpoint the end of `stored`. */
+static inline const char *ckpt_own_name(const struct ckpt_tensor *tensor)
+{
+    return tensor->tensor.name + tensor->outer_nbytes;
+}
+/* Fills in ckpt->contained, after the layout is complete. */
+int ckpt_contained_find(struct ckpt *ckpt, struct fsdp_err *err);
+/* The number in a tensor of one element, rounded; -1 where it is negative or no number. */
+int ckpt_scalar_read(int64_t *out, struct ckpt *ckpt, int tensor, struct fsdp_err *err);
+/* Keeps, and logs, that a tensor cannot be read. All texts are copied. */
+int ckpt_unread_add(struct ckpt *ckpt, const char *name, const char *stored, enum ckpt_role role,
+                    const char *why, struct fsdp_err *err);
+/* Why a tensor of this name cannot be read; NULL if there is none such. */
+const char *ckpt_unread_why(const struct ckpt *ckpt, const char *name);
+/* The stored tensor that a slice means; checks shape, box and convertible dtype. */
+int ckpt_slice_match(int *tensor, const struct ckpt *ckpt, const struct fsdp_slice *slice,
+                     struct fsdp_err *err);
+/* Reads a slice into io; *part (may be NULL) gets its contribution to the tensor's fingerprint. */
+int ckpt_slice_read(struct ckpt *ckpt, int tensor, const struct fsdp_slice *slice,
+                    const struct fsdp_slice_io *io, struct ckpt_buffers *buffers, uint64_t *part,
+                    struct fsdp_err *err);
+
+/* Is there a manifest in this folder? Failing to look is an error: a checkpoint must not go unseen.
+ */
+int ckpt_is_published(bool *out, const struct ckpt_store_ops *ops, const char *folder,
+                      struct fsdp_err *err);
+/* Bytes of the folder that all data of a native checkpoint lies in, "<uuid>/", where a flat store
+ * holds it; else 0. */
+size_t ckpt_attempt_nbytes(const struct ckpt_layout *layout);
+/* The folder below `folder` that the data of its manifest lies in, NULL where it lies beside the
+ * manifest. FSDP_ENOTFOUND if there is no manifest. */
+int ckpt_attempt_of(char **out, const struct ckpt_store_ops *ops, const char *folder,
+                    struct fsdp_err *err);
+/* After a failed commit to a flat store, whose last word may have been lost: no manifest of this
+ * attempt is there any more. False where that cannot be told: the data must stay. */
+bool ckpt_attempt_retract(const struct ckpt_store_ops *ops, const char *folder,
+                          const char *attempt);
+/* ---- identity.c: a checkpoint that changes while it is read ---- */
+
+/* A file of the layout was opened. Notes what it is; FSDP_ECORRUPT where it was another one, or had
+ * other bytes, when it was opened before. One thread at a time for a file. */
+int ckpt_source_note(struct ckpt *ckpt, int file, const struct ckpt_store_stat *now,
+                     struct fsdp_err *err);
+/* ckpt_store_get of the file that says which data there is; ckpt_unchanged looks at it again. */
+int ckpt_source_get_head(char **out, size_t *nbytes, struct ckpt *ckpt, const char *path,
+                         size_t max_nbytes, struct fsdp_err *err);
+/* Adds to a hash what the checkpoint is: its manifest's uuid; or names, sizes, inodes, times and
+ * ETags of files. */
+int ckpt_source_hash(uint64_t *hash, const struct ckpt *ckpt, struct fsdp_err *err);
+/* "step-<8 or more digits>" with nothing behind it: its step; -1 otherwise. */
+int64_t ckpt_step_of_name(const char *name);
+
+#endif

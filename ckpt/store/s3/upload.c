@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <limits.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "put.h"
+#include "upload.h"
+#include "store/store.h"
+
+enum { GROW_EVERY = 500, MAX_IDLE = 32 };
+#define SMALL_NBYTES (1u << 20)
+#define FIRST_PART_NBYTES (8u << 20)
+#define DEFAULT_MEMORY_NBYTES (128u << 20)
+
+struct part {
+    struct part *next;
+    struct ckpt_s3_upload *upload;
+    uint32_t number; /* from 0 */
+    char *data;
+    uint64_t begin, nbytes; /* of the object; when it is full */
+    size_t filled, room;
+    int nfillers; /* threads that copy into data, without the lock */
+    struct ckpt_s3_call call;
+    char number_text[16];
+};
+
+struct ckpt_s3_upload {
+    struct ckpt_s3_bucket *bucket;
+    char *key;
+    bool replace, finished;
+    char id[37];     /* ours, in the object's metadata: known again after a lost answer */
+    char *upload_id; /* the store's; NULL: nothing was sent */
+    bool starting;
+    uint64_t first_nbytes, end;
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    struct part *open; /* that are being filled */
+    int nflying;
+    struct ckpt_s3_sent *sent; /* [max_sent] */
+    uint32_t nsent, max_sent;
+    atomic_bool failed;
+    int rc;
+    struct fsdp_err err;
+};
+
+/* ---- the budget ------------------------------------------------------------------------------ */
+
+static pthread_mutex_t budget_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t budget_cond = PTHREAD_COND_INITIALIZER;
+static uint64_t budget_nbytes = DEFAULT_MEMORY_NBYTES, used_nbytes;
+static int nflying_all;
+
+void ckpt_s3_upload_memory(uint64_t nbytes)
+{
+    pthread_mutex_lock(&budget_lock);
+    budget_nbytes = nbytes;
+    pthread_mutex_unlock(&budget_lock);
+}
+
+/* Waits until there is room, or nothing is under way that would make some. */
+static void budget_take(uint64_t nbytes)
+{
+    pthread_mutex_lock(&budget_lock);
+    while (used_nbytes + nbytes > budget_nbytes && nflying_all)
+        pthread_cond_wait(&budget_cond, &budget_lock);
+    used_nbytes += nbytes;
+    pthread_mutex_unlock(&budget_lock);
+}
+
+static void budget_give(uint64_t nbytes, int nflying)
+{
+    pthread_mutex_lock(&budget_lock);
+    used_nbytes -= nbytes;
+    nflying_all += nflying;
+    pthread_cond_broadcast(&budget_cond);
+    pthread_mutex_unlock(&budget_lock);
+}
+
+/* Buffers of whole parts are used again while there are uploads: to have the system clear fresh
+ * pages costs more than all that is done with the bytes in them. */
+static char *idle[MAX_IDLE];
+static size_t idle_nbytes; /* of each */
+static int nidle, nuploads;
+
+/* The budget's lock is held. */
+static void idle_free(void)
+{
+    while (nidle)
+        fsdp_free(idle[--nidle]);
+}
+
+static char *buffer_take(size_t nbytes, struct fsdp_err *err)
+{
+    char *data = NULL;
+    pthread_mutex_lock(&budget_lock);
+    if (nbytes > SMALL_NBYTES && nbytes != idle_nbytes)
+        idle_free(); /* they would be beyond the budget */
+    if (nidle && nbytes == idle_nbytes)
+        data = idle[--nidle];
+    pthread_mutex_unlock(&budget_lock);
+    return data ? data : fsdp_alloc_unset(nbytes, 1, "part of an upload", err);
+}
+
+static void buffer_give(char *data, size_t nbytes, bool whole)
+{
+    pthread_mutex_lock(&budget_lock);
+    bool keep = data && whole && nuploads && nidle < MAX_IDLE && (!nidle || nbytes == idle_nbytes);
+    if (keep) {
+        idle[nidle++] = data;
+        idle_nbytes = nbytes;
+    }
+    pthread_mutex_unlock(&budget_lock);
+    if (!keep)
+        fsdp_free(data);
+}
+
+static void uploads_add(int change)
+{
+    pthread_mutex_lock(&budget_lock);
+    nuploads += change;
+    if (!nuploads)
+        idle_free();
+    pthread_mutex_unlock(&budget_lock);
+}
+
+/* Sixteen parts fill the budget; a quarter of it is filled while the others are on their way. */
+static uint64_t first_part_nbytes(void)
+{
+    pthread_mutex_lock(&budget_lock);
+    uint64_t nbytes = budget_nbytes / 16, all = budget_nbytes;
+    pthread_mutex_unlock(&budget_lock);
+    nbytes = nbytes < CKPT_S3_MIN_PART_NBYTES ? CKPT_S3_MIN_PART_NBYTES
+             : nbytes > FIRST_PART_NBYTES     ? FIRST_PART_NBYTES
+                                              : nbytes;
+    uint64_t most = all / nbytes * 3 / 4;
+    ckpt_http_large(most < INT_MAX ? (int)most : INT_MAX);
+    return nbytes;
+}
+
+uint32_t ckpt_s3_part_of(uint64_t *begin, uint64_t *nbytes, uint64_t first_nbytes, uint64_t offset)
+{
+    uint64_t at = 0, size = first_nbytes;
+    uint32_t number = 0;
+    while (offset - at >= size * GROW_EVERY) {
+        at += size * GROW_EVERY;
+        size += first_nbytes;
+        number += GROW_EVERY;
+    }
+    uint64_t index = (offset - at) / size;
+    *begin = at + index * size;
+    *nbytes = size;
+    return number + (uint32_t)index;
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+static void fail(struct ckpt_s3_upload *u, int rc, const struct fsdp_err *err)
+{
+    if (!u->rc) {
+        u->rc = rc;
+        u->err = *err;
+        atomic_store(&u->failed, true);
+    }
+}
+
+static void part_free(struct part *part, int nflying)
+{
+    buffer_give(part->data, part->room, part->room == part->nbytes);
+    budget_give(part->nbytes, nflying);
+    fsdp_free(part);
+}
+
+/* The lock is held, and let go while others fill the part. Space for `more` bytes in it: a small
+ * object needs no large part. */
+static int part_grow(struct part *part, size_t more, struct fsdp_err *err)
+{
+    while (more > part->room && part->nfillers)
+        pthread_cond_wait(&part->upload->cond, &part->upload->lock);
+    if (more <= part->room)
+        return FSDP_OK;
+    size_t room = more <= SMALL_NBYTES / 4 ? SMALL_NBYTES / 4
+                  : more <= SMALL_NBYTES   ? SMALL_NBYTES
+                                           : (size_t)part->nbytes;
+    room = room > part->nbytes ? (size_t)part->nbytes : room;
+    char *data = buffer_take(room, err);
+    if (!data)
+        return FSDP_ENOMEM;
+    if (part->room)
+        memcpy(data, part->data, part->room);
+    fsdp_free(part->data);
+    part->data = data;
+    part->room = room;
+    return FSDP_OK;
+}
+
+static struct part *part_find(struct ckpt_s3_upload *u, uint32_t number)
+{
+    struct part *part = u->open;
+    while (part && part->number != number)
+        part = part->next;
+    return part;
+}
+
+/* The lock is held, and let go while memory is waited for. */
+static int part_open(struct part **out, struct ckpt_s3_upload *u, uint64_t offset,
+                     struct fsdp_err *err)
+{
+    uint64_t begin, nbytes;
+    uint32_t number = ckpt_s3_part_of(&begin, &nbytes, u->first_nbytes, offset);
+    if (number >= CKPT_S3_MAX_PARTS)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "'s3://%s/%s' is too large for one object: write several smaller files",
+                            u->bucket->name, u->key);
+    if ((*out = part_find(u, number)))
+        return FSDP_OK;
+    pthread_mutex_unlock(&u->lock);
+    budget_take(nbytes);
+    pthread_mutex_lock(&u->lock);
+    if ((*out = part_find(u, number))) { /* another thread was as fast */
+        budget_give(nbytes, 0);
+        return FSDP_OK;
+    }
+    struct part *part = fsdp_alloc(1, sizeof *part, "part of an upload", err);
+    if (!part) {
+        budget_give(nbytes, 0);
+        return FSDP_ENOMEM;
+    }
+    part->upload = u;
+    part->number = number;
+    part->begin = begin;
+    part->nbytes = nbytes;
+    part->next = u->open;
+    u->open = part;
+    *out = part;
+    return FSDP_OK;
+}
+
+static void part_unlink(struct part *part)
+{
+    struct part **at = &part->upload->open;
+    while (*at != part)
+        at = &(*at)->next;
+    *at = part->next;
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+/* The lock is held. The store's name for the upload: one thread asks for it, others wait. */
+static int start(struct ckpt_s3_upload *u, struct fsdp_err *err)
+{
+    while (u->starting)
+        pthread_cond_wait(&u->cond, &u->lock);
+    if (u->rc)
+        return fsdp_err_pass(err, u->rc, &u->err);
+    if (u->upload_id)
+        return FSDP_OK;
+    u->starting = true;
+    pthread_mutex_unlock(&u->lock);
+    int rc = ckpt_s3_multipart_begin(&u->upload_id, u->bucket, u->key, u->id, err);
+    pthread_mutex_lock(&u->lock);
+    u->starting = false;
+    if (rc)
+        fail(u, rc, err ? err : &(struct fsdp_err)FSDP_ERR_INIT);
+    pthread_cond_broadcast(&u->cond);
+    return rc;
+}
+
+static int sent_reserve(struct ckpt_s3_upload *u, uint32_t number, struct fsdp_err *err)
+{
+    if (number < u->max_sent)
+        return FSDP_OK;
+    uint32_t max = number * 2 + 16;
+    struct ckpt_s3_sent *grown = fsdp_alloc(max, sizeof *grown, "parts of an upload", err);
+    if (!grown)
+        return FSDP_ENOMEM;
+    if (u->max_sent)
+        memcpy(grown, u->sent, u->max_sent * sizeof *grown);
+    fsdp_free(u->sent);
+    u->sent = grown;
+    u->max_sent = max;
+    return FSDP_OK;
+}
+
+static void part_done(struct ckpt_s3_call *call)
+{
+    struct part *part = call->ctx;
+    struct ckpt_s3_upload *u = part->upload;
+    pthread_mutex_lock(&u->lock);
+    if (call->job.rc) {
+        fail(u, call->job.rc, &call->job.err);
+    } else {
+        struct ckpt_s3_sent *sent = &u->sent[part->number];
+        snprintf(sent->etag, sizeof sent->etag, "%s", call->etag);
+        snprintf(sent->checksum, sizeof sent->checksum, "%s", call->checksum);
+        sent->nbytes = part->filled;
+    }
+    ckpt_text_free(&call->text);
+    part_free(part, -1);
+    u->nflying--;
+    pthread_cond_broadcast(&u->cond); /* with the lock held: u may be freed behind it */
+    pthread_mutex_unlock(&u->lock);
+}
+
+/* The lock is held, and let go meanwhile. The part is gone in any case. */
+static int part_send(struct part *part, struct fsdp_err *err)
+{
+    struct ckpt_s3_upload *u = part->upload;
+    part_unlink(part);
+    int rc = start(u, err);
+    if (rc == FSDP_OK)
+        rc = sent_reserve(u, part->number, err);
+    if (rc) {
+        part_free(part, 0);
+        return rc;
+    }
+    u->nsent = part->number >= u->nsent ? part->number + 1 : u->nsent;
+    u->nflying++;
+    pthread_mutex_unlock(&u->lock);
+    pthread_mutex_lock(&budget_lock);
+    nflying_all++;
+    pthread_mutex_unlock(&budget_lock);
+    snprintf(part->number_text, sizeof part->number_text, "%u", part->number + 1);
+    ckpt_s3_call_init(&part->call, u->bucket, "write", "PUT", u->key);
+    ckpt_s3_call_query(&part->call, "partNumber", part->number_text);
+    ckpt_s3_call_query(&part->call, "uploadId", u->upload_id);
+    part->call.body = part->data;
+    part->call.body_nbytes = part->filled;
+    part->call.done = part_done;
+    part->call.ctx = part;
+    part->call.job.large = true;
+    part->call.job.given_up = &u->failed;
+    rc = ckpt_s3_call_begin(&part->call, err);
+    pthread_mutex_lock(&u->lock);
+    if (rc) {
+        u->nflying--;
+        part_free(part, -1);
+    }
+    return rc;
+}
+
+/* ---- the interface --------------------------------------------------------------------------- */
+
+int ckpt_s3_upload_create(struct ckpt_s3_upload **out, struct ckpt_s3_bucket *bucket,
+                          const char *key, bool replace, struct fsdp_err *err)
+{
+    struct ckpt_s3_upload *u = fsdp_alloc(1, sizeof *u, "upload", err);
+    if (!u || !(u->key = fsdp_strdup(key, err)) || ckpt_uuid_make(u->id, err)) {
+        if (u)
+            fsdp_free(u->key);
+        fsdp_free(u);
+        return FSDP_ENOMEM;
+    }
+    pthread_mutex_init(&u->lock, NULL);
+    pthread_cond_init(&u->cond, NULL);
+    u->bucket = bucket;
+    u->replace = replace;
+    u->first_nbytes = first_part_nbytes();
+    uploads_add(1);
+    *out = u;
+    return FSDP_OK;
+}
+
+/* The lock is held, and let go meanwhile. */
+static int put_locked(struct ckpt_s3_upload *u, const char *data, size_t nbytes, uint64_t offset,
+                      struct fsdp_err *err)
+{
+    while (nbytes) {
+        struct part *part = NULL;
+        if (u->rc)
+            return fsdp_err_pass(err, u->rc, &u->err);
+        FSDP_TRY(part_open(&part, u, offset, err));
+        size_t at = (size_t)(offset - part->begin), left = (size_t)part->nbytes - at;
+        size_t some = nbytes < left ? nbytes : left;
+        FSDP_TRY(part_grow(part, at + some, err));
+        part->nfillers++;
+        pthread_mutex_unlock(&u->lock);
+        memcpy(part->data + at, data, some);
+        pthread_mutex_lock(&u->lock);
+        if (!--part->nfillers)
+            pthread_cond_broadcast(&u->cond);
+        part->filled += some;
+        data += some;
+        offset += some;
+        nbytes -= some;
+        u->end = offset > u->end ? offset : u->end;
+        if (part->filled == part->nbytes)
+            FSDP_TRY(part_send(part, err));
+    }
+    return FSDP_OK;
+}
+
+int ckpt_s3_upload_put(struct ckpt_s3_upload *u, const void *data, size_t nbytes, uint64_t offset,
+                       struct fsdp_err *err)
+{
+    pthread_mutex_lock(&u->lock);
+    int rc = put_locked(u, data, nbytes, offset, err);
+    pthread_mutex_unlock(&u->lock);
+    return rc;
+}
+
+int ckpt_s3_upload_append(struct ckpt_s3_upload *u, const void *data, size_t nbytes,
+                          struct fsdp_err *err)
+{
+    pthread_mutex_lock(&u->lock);
+    int rc = put_locked(u, data, nbytes, u->end, err);
+    pthread_mutex_unlock(&u->lock);
+    return rc;
+}
+
+static int complete(struct ckpt_s3_upload *u, struct fsdp_err *err)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < u->nsent; i++)
+        total += u->sent[i].nbytes;
+    if (total != u->end)
+        return fsdp_err_set(err, FSDP_EINTERNAL, "'s3://%s/%s': %llu of %llu bytes were written",
+                            u->bucket->name, u->key, (unsigned long long)total,
+                            (unsigned long long)u->end);
+    return ckpt_s3_multipart_complete(u->bucket, u->key, u->upload_id, u->id, u->sent, u->nsent,
+                                      err);
+}
+
+/* The lock is held: sends what is left, and waits for all. */
+static int flush(struct ckpt_s3_upload *u, struct fsdp_err *err)
+{
+    int rc = FSDP_OK;
+    while (rc == FSDP_OK && u->open)
+        rc = part_send(u->open, err);
+    while (u->nflying)
+        pthread_cond_wait(&u->cond, &u->lock);
+    return rc || !u->rc ? rc : fsdp_err_pass(err, u->rc, &u->err);
+}
+
+int ckpt_s3_upload_finish(struct ckpt_s3_upload *u, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc;
+    pthread_mutex_lock(&u->lock);
+    if (u->upload_id || (u->open && u->open->filled != u->end)) {
+        rc = flush(u, &why);
+        pthread_mutex_unlock(&u->lock);
+        if (rc == FSDP_OK)
+            rc = complete(u, &why);
+    } else {
+        struct part *part = u->open;
+        pthread_mutex_unlock(&u->lock);
+        rc = ckpt_s3_put_whole(u->bucket, u->key, part ? part->data : "", part ? part->filled : 0,
+                               u->replace, &why);
+        if (part) {
+            part_unlink(part);
+            part_free(part, 0);
+        }
+    }
+    u->finished = rc == FSDP_OK;
+    return fsdp_err_pass(err, rc, &why);
+}
+
+bool ckpt_s3_upload_is_finished(const struct ckpt_s3_upload *u)
+{
+    return u->finished;
+}
+
+void ckpt_s3_upload_destroy(struct ckpt_s3_upload *u)
+{
+    if (!u)
+        return;
+    pthread_mutex_lock(&u->lock);
+    atomic_store(&u->failed, true); /* what is under way is not tried again */
+    while (u->nflying)
+        pthread_cond_wait(&u->cond, &u->lock);
+    pthread_mutex_unlock(&u->lock);
+    while (u->open) {
+        struct part *part = u->open;
+        part_unlink(part);
+        part_free(part, 0);
+    }
+    if (u->upload_id && !u->finished)
+        ckpt_s3_multipart_abort(u->bucket, u->key, u->upload_id);
+    uploads_add(-1);
+    pthread_mutex_destroy(&u->lock);
+    pthread_cond_destroy(&u->cond);
+    fsdp_free(u->sent);
+    fsdp_free(u->upload_id);
+    fsdp_free(u->key);
+    fsdp_free(u);
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "impl.h"
+
+static const char help_text[] =
+    "Usage: fsdp-launch [options] CONFIG.yaml [section.key=value ...]\n"
+    "       fsdp-launch --check [options] [CONFIG.yaml [section.key=value ...]]\n"
+    "       fsdp-launch [options] -- PROGRAM [ARGS ...]\n"
+    "\n"
+    "Trains as CONFIG.yaml says, or runs a program, on several ranks. Under srun\n"
+    "(--mpi=pmix or none) and mpirun, each started task is a rank. Otherwise -n\n"
+    "starts N ranks on this machine (default: 1).\n"
+    "\n"
+    "  -n N             start N ranks here\n"
+    "  --ranks-per-task N\n"
+    "                   under srun or mpirun: each task starts N ranks and is not a\n"
+    "                   rank itself (for one task per node)\n"
+    "  --nodes K        emulate K nodes of N/K ranks each\n"
+    "  --ranks-per-gpu N\n"
+    "                   let N ranks of a node share a GPU, for tests (NCCL over\n"
+    "                   sockets)\n"
+    "  --prefix-output  begin each line of ranks other than 0 with \"[rank R] \"\n"
+    "  --reorder        number the ranks of a node consecutively, whatever srun's\n"
+    "                   distribution\n"
+    "  --requeue        in a Slurm job that ends with 75 or 76: requeue it (scontrol\n"
+    "                   requeue)\n"
+    "  --timeout S      fail if the ranks have not met after S seconds (60)\n"
+    "  --check          do not train. Check within seconds whether the nodes are fit:\n"
+    "                   clocks, limits, checkpoint folder, collectives inside and\n"
+    "                   between nodes. CONFIG.yaml is optional. Unfit nodes: exit\n"
+    "                   status 1 and a line \"bad nodes: n1,n3\"\n"
+    "  --print-config   print each key with its value, default and meaning, and exit\n"
+    "  --dump-schedule[=FILE]\n"
+    "                   print the operations of a step on -n N ranks as --nodes K,\n"
+    "                   and exit. A FILE that ends in .json is a trace for\n"
+    "                   ui.perfetto.dev\n"
+    "  --trace FILE     record some steps of all ranks as such a trace\n"
+    "                   (log.trace=FILE)\n"
+    "  -v, --verbose    log more, among it how the ranks meet\n"
+    "  --help           print this help\n"
+    "  --version        print the version\n"
+    "\n"
+    "PROGRAM gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK,\n"
+    "MASTER_ADDR and MASTER_PORT.\n"
+    "\n"
+    "Ctrl-C or SIGTERM asks all ranks to save and exit, however long that takes; a\n"
+    "second one ends them at once. SIGUSR1 and SIGUSR2 are passed on; ranks that\n"
+    "train treat them as a first SIGTERM.\n"
+    "\n"
+    "Environment:\n"
+    "  BOOT_METHODS     how ranks find each other, in order: pmix,slurm,local,single\n"
+    "  BOOT_INTERFACE   prefixes of network interfaces that other nodes can reach\n"
+    "  BOOT_KEY_FILE    under srun without PMIx: the user's key, which all nodes must\n"
+    "                   see (~/.config/fsdp/key, created on first use)\n"
+    "  BOOT_PORT        under srun without PMIx: the first of four ports for rank 0\n"
+    "\n"
+    "Exit status:\n"
+    "  0                done\n"
+    "  1                failed\n"
+    "  2                wrong usage or configuration\n"
+    "  75               stopped on request, with a checkpoint: requeue the job\n"
+    "  76               a rank was lost: requeuing may help\n"
+    "  126, 127         PROGRAM cannot be run, or does not exist\n"
+    "  130, 143         ended by a second request\n"
+    "  other            the status of PROGRAM; 128 + N if signal N ended it\n";
+
+void launch_print_help(void)
+{
+    fputs(help_text, stdout);
+}
+
+enum { SAY_MS = 2000 };
+
+void launch_say(const char *fmt, ...)
+{
+    char text[2 * FSDP_ERR_TEXT_NBYTES] = "fsdp-launch: ";
+    size_t len = strlen(text);
+    va_list ap;
+    va_start(ap, fmt);
+    int more = vsnprintf(text + len, sizeof text - len - 1, fmt, ap);
+    va_end(ap);
+    len += more < 0 ? 0 : (size_t)more;
+    len = len < sizeof text - 1 ? len : sizeof text - 2;
+    text[len++] = '\n';
+    fflush(stderr);
+    /* A reader that has stalled must not keep the job from its end. */
+    struct pollfd pf = {STDERR_FILENO, POLLOUT, 0};
+    if (poll(&pf, 1, SAY_MS) <= 0)
+        return;
+    ssize_t done = write(STDERR_FILENO, text, len);
+    (void)done;
+}
+
+static int bad(const char *fmt, ...) FSDP_PRINTF(1, 2);
+static int bad(const char *fmt, ...)
+{
+    char text[FSDP_ERR_TEXT_NBYTES];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    launch_say("%s (fsdp-launch --help shows the usage)", text);
+    return LAUNCH_USAGE;
+}
+
+/* More ranks than this on one machine are a slip of the finger. */
+static int most_ranks(void)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores * 8 > 64 ? (int)(cores * 8) : 64;
+}
+
+static int parse_count(int *out, const char *option, const char *text)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (!*text || *end || errno || value < 1 || value > 1 << 20)
+        return bad("%s %s: expected a number of at least 1", option, text);
+    *out = (int)value;
+    return 0;
+}
+
+static int parse_seconds(double *out, const char *option, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (!*text || *end || !(value > 0) || value > 86400)
+        return bad("%s %s: expected seconds above 0 and up to 86400", option, text);
+    *out = value;
+    return 0;
+}
+
+/* An option with a value: "--name V", "--name=V", and for short ones "-nV". Returns whether arg is
+ * it; *value is NULL where the value is missing. */
+static bool with_value(char **argv, int argc, int *i, const char *name, const char **value)
+{
+    size_t len = strlen(name);
+    const char *arg = argv[*i];
+    bool is_long = name[1] == '-';
+    if (strncmp(arg, name, len) != 0 || (is_long && arg[len] && arg[len] != '='))
+        return false;
+    if (arg[len])
+        *value = arg + len + is_long;
+    else
+        *value = *i + 1 < argc ? argv[++*i] : NULL;
+    return true;
+}
+
+static int parse_option(struct launch_args *out, char **argv, int argc, int *i)
+{
+    const char *arg = argv[*i], *value = NULL;
+    const struct {
+        const char *name, *other;
+        bool *to;
+    } flags[] = {{"-v", "--verbose", &out->verbose},
+                 {"--print-config", NULL, &out->print_config},
+                 {"--prefix-output", NULL, &out->prefix_output},
+                 {"--requeue", NULL, &out->requeue},
+                 {"--check", NULL, &out->check},
+                 {"--reorder", NULL, &out->reorder},
+                 {"--help", "-h", &out->help},
+                 {"--version", NULL, &out->version}};
+
+    for (size_t f = 0; f < sizeof flags / sizeof flags[0]; f++)
+        if (strcmp(arg, flags[f].name) == 0 || (flags[f].other && !strcmp(arg, flags[f].other))) {
+            *flags[f].to = true;
+            return 0;
+        }
+    if (strncmp(arg, "--dump-schedule", 15) == 0 && (!arg[15] || arg[15] == '=')) {
+        out->dump_schedule = true;
+        out->dump_file = arg[15] ? arg + 16 : NULL;
+        return arg[15] && !arg[16] ? bad("--dump-schedule=: a file is missing") : 0;
+    }
+    if (with_value(argv, argc, i, "--trace", &value)) {
+        out->trace = value;
+        return value && *value ? 0 : bad("--trace needs a file");
+    }
+    if (with_value(argv, argc, i, "--nodes", &value))
+        return value ? parse_count(&out->nnodes, "--nodes", value) : bad("--nodes needs a number");
+    if (with_value(argv, argc, i, "--ranks-per-task", &value))
+        return value ? parse_count(&out->ranks_per_task, "--ranks-per-task", value)
+                     : bad("--ranks-per-task needs a number");
+    if (with_value(argv, argc, i, "--ranks-per-gpu", &value))
+        return value ? parse_count(&out->ranks_per_gpu, "--ranks-per-gpu", value)
+                     : bad("--ranks-per-gpu needs a number");
+    if (with_value(argv, argc, i, "--timeout", &value))
+        return value ? parse_seconds(&out->timeout_s, "--timeout", value)
+                     : bad("--timeout needs seconds");
+    if (with_value(argv, argc, i, "-n", &value))
+        return value ? parse_count(&out->nranks, "-n", value) : bad("-n needs a number of ranks");
+    return bad("unknown option %s", arg);
+}
+
+static int check_overrides(const struct launch_args *args)
+{
+    for (int i = 0; i < args->noverrides; i++) {
+        const char *eq = strchr(args->overrides[i], '=');
+        if (!eq || eq == args->overrides[i])
+            return bad("'%s' after the configuration: expected section.key=value",
+                       args->overrides[i]);
+    }
+    return 0;
+}
+
+static int check_counts(const struct launch_args *args)
+{
+    if (args->nranks > most_ranks() && !args->dump_schedule)
+        return bad("-n %d: this machine has %ld cores, at most %d ranks make sense", args->nranks,
+                   sysconf(_SC_NPROCESSORS_ONLN), most_ranks());
+    if (args->ranks_per_task && args->nranks)
+        return bad("-n says how many ranks there are here, --ranks-per-task how many each task "
+                   "starts; give one of them");
+    if (args->ranks_per_task > most_ranks())
+        return bad("--ranks-per-task %d: this machine has %ld cores, at most %d ranks make sense",
+                   args->ranks_per_task, sysconf(_SC_NPROCESSORS_ONLN), most_ranks());
+    if (args->nnodes > 1 && !args->nranks)
+        return bad("--nodes %d presents the ranks of -n as nodes; -n is missing", args->nnodes);
+    if (args->nranks && args->nnodes > args->nranks)
+        return bad("--nodes %d: more nodes than the %d ranks of -n", args->nnodes, args->nranks);
+    if (args->nranks && args->nranks % args->nnodes != 0)
+        return bad("--nodes %d does not divide the %d ranks of -n", args->nnodes, args->nranks);
+    return 0;
+}
+
+static int check_what(const struct launch_args *args)
+{
+    if (args->config && args->program)
+        return bad("a configuration (%s) and a program (%s) at once", args->config,
+                   args->program[0]);
+    if (args->program && !args->program[0])
+        return bad("no program after --");
+    if (args->program && args->print_config)
+        return bad("--print-config belongs to a configuration, not to a program");
+    if (args->program && (args->dump_schedule || args->trace))
+        return bad("%s belongs to a configuration, not to a program",
+                   args->dump_schedule ? "--dump-schedule" : "--trace");
+    if (args->program && args->ranks_per_gpu)
+        return bad("--ranks-per-gpu belongs to a configuration, not to a program");
+    if (args->program && args->check)
+        return bad("--check starts no program");
+    if (!args->config && !args->program && !args->print_config && !args->check)
+        return bad("nothing to run: give a configuration or -- PROGRAM");
+    return 0;
+}
+
+int launch_args_parse(struct launch_args *out, int argc, char **argv)
+{
+    int nwords = 0, code;
+
+    *out = (struct launch_args){.nnodes = 1, .timeout_s = 60};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0) {
+            out->program = argv + i + 1;
+            break;
+        }
+        if (argv[i][0] == '-' && argv[i][1])
+            code = parse_option(out, argv, argc, &i);
+        else
+            code = (argv[1 + nwords++] = argv[i], 0); /* never ahead of i */
+        if (code)
+            return code;
+    }
+    if (out->help || out->version)
+        return 0;
+    char **words = argv + 1;
+    if (nwords && !(out->print_config && strchr(words[0], '='))) {
+        out->config = words[0];
+        words++;
+        nwords--;
+    }
+    out->overrides = words;
+    out->noverrides = nwords;
+    if (out->config && strchr(out->config, '=') && access(out->config, F_OK))
+        return bad("'%s' comes where the configuration is expected", out->config);
+    if ((code = check_what(out)) || (code = check_overrides(out)))
+        return code;
+    return check_counts(out);
+}

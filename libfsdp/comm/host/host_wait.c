@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What every wait of this backend does between two sleeps. Reasons to give up, in the order asked:
+ * this rank aborted; a peer said why it failed; an awaited peer is gone; the job's channel knows of
+ * a lost rank; the deadline passed.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "host.h"
+
+static const double PROBE_S = 0.05; /* rate limit of checks that cost system calls */
+static const double GRACE_S = 0.2;  /* how long a death waits for a better account of it */
+
+int host_explain(struct host_comm *h, bool owns_tcp, struct comm_fail *fail)
+{
+    struct fsdp_err lost = FSDP_ERR_INIT;
+    struct comm_fail other;
+
+    for (double end = fsdp_time_now() + GRACE_S; fsdp_time_now() < end;) {
+        if (host_shm_told(h, &other) || (owns_tcp && host_tcp_told(h, &other))) {
+            *fail = other;
+            return fail->status;
+        }
+        if (h->oob->health(h->oob, &lost)) {
+            snprintf(fail->what, sizeof fail->what, "%.500s", lost.text);
+            return fail->status;
+        }
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+    }
+    return fail->status;
+}
+
+int host_watch_check(struct host_watch *watch, struct comm_fail *fail)
+{
+    struct host_comm *h = watch->h;
+    struct fsdp_err lost = FSDP_ERR_INIT;
+    double now = fsdp_time_now();
+
+    if (!watch->begin)
+        watch->begin = watch->last_probe = now;
+    if (host_interrupted(h, fail) || host_shm_told(h, fail))
+        return fail->status;
+    if (now - watch->last_probe < PROBE_S)
+        return FSDP_OK;
+    watch->last_probe = now;
+    if (watch->owns_tcp && host_tcp_told(h, fail))
+        return fail->status;
+    if (watch->dead(h, watch->ctx, fail))
+        return host_explain(h, watch->owns_tcp, fail);
+    if (h->oob->health(h->oob, &lost))
+        return comm_fail_set(h->group, fail, lost.status, "%.500s", lost.text);
+    if (now - watch->begin < h->group->timeout_s)
+        return FSDP_OK;
+    char who[300] = "";
+    watch->late(h, watch->ctx, who, sizeof who);
+    return comm_fail_set(h->group, fail, FSDP_ETIMEDOUT, "%s did not come within %g s", who,
+                         h->group->timeout_s);
+}
+
+void host_watch_progress(struct host_watch *watch)
+{
+    watch->begin = fsdp_time_now();
+}

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The backend for CPU clusters: MPI's beginning and end, communicators, operations, failure. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mpi.h"
+#include "fsdp/sys/mpi.h"
+
+/* ---- MPI itself ----------------------------------------------------------------------------- */
+
+/* Begun with the first communicator, ended with the process: MPI begins only once. */
+static struct {
+    pthread_mutex_t lock;
+    bool begun;
+    pid_t pid;
+    MPI_Comm world;
+    int rank, size;
+    int ncreated;       /* the same on all ranks: creating is collective over the world */
+    atomic_bool unwell; /* some communicator failed: its end would wait for others */
+} mpi = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* After a failure MPI's own end would wait for peers that do not come. Its PMIx server takes a rank
+ * that leaves without goodbye for a death and kills the others while they say what they know, so
+ * that the goodbye is said for it. */
+static void end_mpi(void)
+{
+    if (!mpi.begun || getpid() != mpi.pid)
+        return;
+    if (!atomic_load(&mpi.unwell)) {
+        MPI_Comm_free(&mpi.world);
+        MPI_Finalize();
+        return;
+    }
+    int (*goodbye)(const void *info, size_t ninfo) =
+        (int (*)(const void *, size_t))(uintptr_t)dlsym(RTLD_DEFAULT, "PMIx_Finalize");
+    if (goodbye)
+        goodbye(NULL, 0);
+}
+
+static int begin_mpi(struct fsdp_err *err)
+{
+    const char *fence = getenv("SLURM_PMIX_FENCE");
+    int begun = 0, ended = 0, level = 0;
+
+    MPI_Finalized(&ended);
+    MPI_Initialized(&begun);
+    if (ended)
+        return fsdp_err_set(err, FSDP_EINVAL, "MPI has been finalized in this process");
+    /* MPI itself would end the process, now and then, with words that do not help. */
+    if (!begun && fence && strcmp(fence, "tree") == 0)
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "SLURM_PMIX_FENCE=tree: MPI cannot begin reliably on fences that do not "
+            "wait for other nodes; unset it or say ring before srun");
+    if (!begun && MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level))
+        return fsdp_err_set(err, FSDP_EPEER, "MPI_Init_thread failed");
+    MPI_Query_thread(&level);
+    if (level < MPI_THREAD_MULTIPLE)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "this MPI lets one thread call it at a time (level %d), and lanes are "
+                            "several; use an MPI with MPI_THREAD_MULTIPLE",
+                            level);
+    MPI_Comm_dup(MPI_COMM_WORLD, &mpi.world);
+    MPI_Comm_set_errhandler(mpi.world, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(mpi.world, &mpi.rank);
+    MPI_Comm_size(mpi.world, &mpi.size);
+    mpi.pid = getpid();
+    mpi.begun = true;
+    if (!begun)
+        atexit(end_mpi);
+    return FSDP_OK;
+}
+
+/* ---- create --------------------------------------------------------------------------------- */
+
+static bool usable(const struct fsdp_comm_group *group, const struct fsdp_device *device, char *why,
+                   size_t why_nbytes)
+{
+    (void)group;
+    if (strcmp(fsdp_device_name(device), "cpu")) {
+        snprintf(why, why_nbytes, "it moves CPU memory, and the device is '%s'",
+                 fsdp_device_name(device));
+        return false;
+    }
+    if (!getenv("PMIX_RANK") || !getenv("PMIX_NAMESPACE")) {
+        snprintf(why, why_nbytes,
+                 "MPI needs ranks that srun --mpi=pmix or mpirun started, one task a rank");
+        return false;
+    }
+    return true;
+}
+
+static void comm_mpi_free(struct mpi_comm *m)
+{
+    if (!m)
+        return;
+    pthread_mutex_destroy(&m->op_lock);
+    pthread_mutex_destroy(&m->status_lock);
+    fsdp_free(m->mpi_rank);
+    fsdp_free(m->ops);
+    fsdp_free(m->request);
+    fsdp_free(m->from);
+    fsdp_free(m->finished);
+    fsdp_free(m->src);
+    fsdp_free(m->telling);
+    fsdp_free(m->scratch);
+    fsdp_free(m);
+}
+
+static int comm_mpi_new(struct mpi_comm **out, const struct fsdp_comm_group *group,
+                        struct fsdp_oob *oob, struct fsdp_err *err)
+{
+    size_t size = (size_t)group->size;
+    struct mpi_comm *m = fsdp_alloc(1, sizeof *m, "comm mpi", err);
+
+    if (!m)
+        return FSDP_ENOMEM;
+    m->group = group;
+    m->oob = oob;
+    m->told = MPI_REQUEST_NULL;
+    pthread_mutex_init(&m->op_lock, NULL);
+    pthread_mutex_init(&m->status_lock, NULL);
+    m->mpi_rank = fsdp_alloc(size, sizeof *m->mpi_rank, "comm ranks", err);
+    m->ops = fsdp_alloc(size, sizeof *m->ops, "comm operations", err);
+    m->request = fsdp_alloc(2 * size, sizeof(MPI_Request), "comm requests", err);
+    m->from = fsdp_alloc(2 * size, sizeof *m->from, "comm requests", err);
+    m->finished = fsdp_alloc(2 * size, sizeof *m->finished, "comm requests", err);
+    m->src = fsdp_alloc(size, sizeof *m->src, "comm sources", err);
+    m->telling = fsdp_alloc(size, sizeof(MPI_Request), "comm requests", err);
+    m->scratch = fsdp_alloc(size, SUM_NBYTES, "comm scratch", err);
+    if (!m->mpi_rank || !m->ops || !m->request || !m->from || !m->finished || !m->src ||
+        !m->telling || !m->scratch) {
+        comm_mpi_free(m);
+        return FSDP_ENOMEM;
+    }
+    *out = m;
+    return FSDP_OK;
+}
+
+/* Ranks of the job have numbers of their own (--reorder): all say which of MPI's they have. */
+static int map_ranks(struct mpi_comm *m, struct fsdp_oob *oob, struct fsdp_err *err)
+{
+    int32_t mine = mpi.rank, *all = fsdp_alloc((size_t)oob->size, sizeof *all, "MPI ranks", err);
+
+    if (!all)
+        return FSDP_ENOMEM;
+    int rc = oob->allgather(oob, &mine, sizeof mine, all, err);
+    for (int p = 0; p < m->group->size && rc == FSDP_OK; p++)
+        m->mpi_rank[p] = all[m->group->world_rank[p]];
+    fsdp_free(all);
+    if (rc == FSDP_OK && mpi.size != oob->size)
+        rc = fsdp_err_set(err, FSDP_EMISMATCH,
+                          "MPI knows %d ranks, the job has %d: start one task a rank with srun "
+                          "--mpi=pmix or mpirun",
+                          mpi.size, oob->size);
+    return rc;
+}
+
+static int create(void **out, const struct fsdp_comm_group *group, struct fsdp_oob *oob,
+                  struct fsdp_device *device, struct fsdp_err *err)
+{
+    struct mpi_comm *m = NULL;
+    struct fsdp_err own = FSDP_ERR_INIT;
+
+    (void)device;
+    pthread_mutex_lock(&mpi.lock);
+    int rc = mpi.begun ? FSDP_OK : begin_mpi(&own);
+    int number = mpi.ncreated++;
+    pthread_mutex_unlock(&mpi.lock);
+    if (rc == FSDP_OK)
+        rc = comm_mpi_new(&m, group, oob, &own);
+    FSDP_TRY_GOTO(fsdp_oob_agree(oob, rc, &own), out);
+    FSDP_TRY_GOTO(fsdp_oob_agree(oob, map_ranks(m, oob, &own), &own), out);
+    m->data_tag = 2 * number;
+    m->fail_tag = 2 * number + 1;
+    if (MPI_Irecv(&m->told_fail, sizeof m->told_fail, MPI_BYTE, MPI_ANY_SOURCE, m->fail_tag,
+                  mpi.world, &m->told))
+        rc = fsdp_err_set(&own, FSDP_EPEER, "comm %s: MPI_Irecv failed", group->name);
+    m->world = mpi.world;
+    FSDP_TRY_GOTO(fsdp_oob_agree(oob, rc, &own), out);
+    *out = m;
+    m = NULL;
+out:
+    if (rc && err)
+        *err = own;
+    comm_mpi_free(m);
+    return rc;
+}
+
+/* ---- failure -------------------------------------------------------------------------------- */
+
+static int status(void *state, struct fsdp_err *err)
+{
+    struct mpi_comm *m = state;
+
+    pthread_mutex_lock(&m->status_lock);
+    int rc = m->sticky.status;
+    if (rc && err)
+        *err = m->sticky;
+    pthread_mutex_unlock(&m->status_lock);
+    return rc;
+}
+
+static void tell_peers(struct mpi_comm *m, const struct comm_fail *fail)
+{
+    m->tell = *fail;
+    m->has_told = true;
+    for (int p = 0; p < m->group->size; p++) {
+        m->telling[p] = MPI_REQUEST_NULL;
+        if (p != m->group->rank)
+            MPI_Isend(&m->tell, sizeof m->tell, MPI_BYTE, m->mpi_rank[p], m->fail_tag, m->world,
+                      &m->telling[p]);
+    }
+}
+
+/* Ends the communicator: keeps the first failure and tells the peers. Under op_lock. op: NULL
+ * outside of one. */
+static void break_down(struct mpi_comm *m, const struct comm_op *op, const struct comm_fail *fail)
+{
+    pthread_mutex_lock(&m->status_lock);
+    if (!m->sticky.status)
+        comm_fail_error(&m->sticky, m->group, fail, op);
+    pthread_mutex_unlock(&m->status_lock);
+    atomic_store(&mpi.unwell, true);
+    if (!m->has_told)
+        tell_peers(m, fail);
+}
+
+static void abort_comm(void *state, const char *why)
+{
+    struct mpi_comm *m = state;
+    struct comm_fail fail;
+    char me[COMM_PEER_NBYTES];
+
+    comm_fail_set(m->group, &fail, FSDP_ECANCELED, "%s aborted: %.300s",
+                  comm_peer_name(me, m->group, m->group->rank), why);
+    pthread_mutex_lock(&m->status_lock);
+    if (!atomic_load(&m->interrupted))
+        m->pending = fail;
+    fail = m->pending;
+    atomic_store(&m->interrupted, true);
+    pthread_mutex_unlock(&m->status_lock);
+    /* An operation in progress sees it and tells the peers itself. */
+    if (pthread_mutex_trylock(&m->op_lock) == 0) {
+        break_down(m, NULL, &fail);
+        pthread_mutex_unlock(&m->op_lock);
+    }
+}
+
+/* What is still on its way after a failure is left to the process's end: its buffers may be in use,
+ * and the peer may never take it. */
+static void destroy(void *state, bool healthy)
+{
+    struct mpi_comm *m = state;
+
+    if (!healthy || m->has_told || m->nrequests)
+        return;
+    if (m->told != MPI_REQUEST_NULL) {
+        MPI_Cancel(&m->told);
+        MPI_Wait(&m->told, MPI_STATUS_IGNORE);
+    }
+    comm_mpi_free(m);
+}
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+struct call {
+    struct mpi_comm *m;
+    struct comm_op op;
+    void *recv;
+    const void *send;
+};
+_Static_assert(sizeof(struct call) <= FSDP_LANE_ARG_NBYTES, "a call fits a lane's argument");
+
+static int run(void *arg, struct fsdp_err *err)
+{
+    struct call *call = arg;
+    struct mpi_comm *m = call->m;
+    struct comm_fail fail = {0};
+
+    pthread_mutex_lock(&m->op_lock);
+    int rc = status(m, NULL);
+    if (rc == FSDP_OK) {
+        rc = comm_op_is_next(m->group, &call->op, m->done, &fail);
+        if (rc == FSDP_OK)
+            rc = comm_mpi_collective(m, &call->op, call->recv, call->send, &fail);
+        if (rc == FSDP_OK && comm_mpi_interrupted(m, &fail))
+            rc = fail.status;
+        if (rc == FSDP_OK)
+            m->done++;
+        else
+            break_down(m, &call->op, &fail);
+    }
+    pthread_mutex_unlock(&m->op_lock);
+    return rc ? status(m, err) : FSDP_OK;
+}
+
+static int enqueue(void *state, enum comm_kind kind, void *recv, const void *send, size_t nelem,
+                   enum fsdp_dtype dtype, int root, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    struct mpi_comm *m = state;
+    struct call call = {.m = m, .recv = recv, .send = send};
+    struct fsdp_err own = FSDP_ERR_INIT;
+
+    call.op = (struct comm_op){.seq = atomic_fetch_add(&m->enqueued, 1) + 1,
+                               .nelem = nelem,
+                               .kind = kind,
+                               .dtype = (int32_t)dtype,
+                               .root = root};
+    int rc = fsdp_lane_call(lane, run, &call, sizeof call, &own);
+    if (rc == FSDP_OK)
+        return FSDP_OK;
+    /* A lane that failed before takes no more work, and the peers must not wait for this rank. */
+    if (status(m, NULL) == FSDP_OK) {
+        char why[256];
+        snprintf(why, sizeof why, "lane %s takes no work: %.200s", fsdp_lane_name(lane), own.text);
+        abort_comm(m, why);
+    }
+    if (err)
+        *err = own;
+    return rc;
+}
+
+static int all_gather(void *state, void *recv, const void *send, size_t nelem,
+                      enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    return enqueue(state, COMM_ALL_GATHER, recv, send, nelem, dtype, 0, lane, err);
+}
+
+static int reduce_scatter(void *state, void *recv, const void *send, size_t nelem,
+                          enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    return enqueue(state, COMM_REDUCE_SCATTER, recv, send, nelem, dtype, 0, lane, err);
+}
+
+static int all_reduce(void *state, void *recv, const void *send, size_t nelem,
+                      enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    return enqueue(state, COMM_ALL_REDUCE, recv, send, nelem, dtype, 0, lane, err);
+}
+
+static int broadcast(void *state, void *buf, size_t nelem, enum fsdp_dtype dtype, int root,
+                     struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    return enqueue(state, COMM_BROADCAST, buf, buf, nelem, dtype, root, lane, err);
+}
+
+static int barrier(void *state, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    return enqueue(state, COMM_BARRIER, NULL, NULL, 0, FSDP_U8, 0, lane, err);
+}
+
+static const struct fsdp_comm_ops ops = {
+    .abi = FSDP_COMM_OPS_ABI,
+    .name = "mpi",
+    .usable = usable,
+    .create = create,
+    .destroy = destroy,
+    .abort = abort_comm,
+    .all_gather = all_gather,
+    .reduce_scatter = reduce_scatter,
+    .all_reduce = all_reduce,
+    .broadcast = broadcast,
+    .barrier = barrier,
+    .status = status,
+};
+
+const struct fsdp_mpi_backend fsdp_mpi_backend = {
+    .abi = FSDP_MPI_ABI,
+    .version = FSDP_VERSION_STRING,
+    .comm_ops = &ops,
+};

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "mpi.h"
+
+static const double PROBE_S = 0.05; /* rate limit of checks that cost system calls */
+static const double SPIN_S = 100e-6;
+enum { NAP_NS = 50000 };
+
+static int check(struct mpi_comm *m, int code, const char *call, int peer, struct comm_fail *fail)
+{
+    char text[MPI_MAX_ERROR_STRING] = "", who[COMM_PEER_NBYTES];
+    int len = 0;
+
+    if (code == MPI_SUCCESS)
+        return FSDP_OK;
+    MPI_Error_string(code, text, &len);
+    return comm_fail_set(m->group, fail, FSDP_EPEER, "%s%s%s: %.300s", call,
+                         peer < 0 ? "" : " with ",
+                         peer < 0 ? "" : comm_peer_name(who, m->group, peer), text);
+}
+
+int comm_mpi_send(struct mpi_comm *m, const void *buf, size_t nbytes, int peer,
+                  struct comm_fail *fail)
+{
+    int i = m->nrequests++;
+
+    m->from[i] = peer;
+    return check(m,
+                 MPI_Isend(buf, (int)nbytes, MPI_BYTE, m->mpi_rank[peer], m->data_tag, m->world,
+                           &m->request[i]),
+                 "MPI_Isend", peer, fail);
+}
+
+int comm_mpi_recv(struct mpi_comm *m, void *buf, size_t nbytes, int peer, struct comm_fail *fail)
+{
+    int i = m->nrequests++;
+
+    m->from[i] = peer;
+    return check(m,
+                 MPI_Irecv(buf, (int)nbytes, MPI_BYTE, m->mpi_rank[peer], m->data_tag, m->world,
+                           &m->request[i]),
+                 "MPI_Irecv", peer, fail);
+}
+
+/* Has a peer said why it failed? */
+static bool is_told(struct mpi_comm *m, struct comm_fail *fail)
+{
+    int done = 0;
+
+    if (m->told == MPI_REQUEST_NULL || MPI_Test(&m->told, &done, MPI_STATUS_IGNORE) || !done)
+        return false;
+    m->told_fail.what[COMM_WHAT_NBYTES - 1] = 0;
+    *fail = m->told_fail;
+    return true;
+}
+
+bool comm_mpi_interrupted(struct mpi_comm *m, struct comm_fail *fail)
+{
+    if (!atomic_load(&m->interrupted))
+        return false;
+    pthread_mutex_lock(&m->status_lock);
+    *fail = m->pending;
+    pthread_mutex_unlock(&m->status_lock);
+    return true;
+}
+
+/* Those that this rank still waits for, a few by name. */
+static int fail_late(const struct mpi_comm *m, struct comm_fail *fail)
+{
+    enum { MOST = 3 };
+    char who[COMM_WHAT_NBYTES - 100] = "", name[COMM_PEER_NBYTES];
+    int nlate = 0;
+
+    for (int peer = 0; peer < m->group->size; peer++) {
+        bool late = false;
+        for (int i = 0; i < m->nrequests; i++)
+            late |= m->from[i] == peer && m->request[i] != MPI_REQUEST_NULL;
+        size_t len = strlen(who);
+        if (late && nlate++ < MOST)
+            snprintf(who + len, sizeof who - len, "%s%s", len ? ", " : "",
+                     comm_peer_name(name, m->group, peer));
+    }
+    if (nlate > MOST) {
+        size_t len = strlen(who);
+        snprintf(who + len, sizeof who - len, " and %d more", nlate - MOST);
+    }
+    return comm_fail_set(m->group, fail, FSDP_ETIMEDOUT, "%s did not come within %g s", who,
+                         m->group->timeout_s);
+}
+
+/* Reasons to give up; begin: when something last moved. */
+static int look_around(struct mpi_comm *m, double begin, double now, struct comm_fail *fail)
+{
+    struct fsdp_err lost = FSDP_ERR_INIT;
+
+    if (is_told(m, fail))
+        return fail->status;
+    if (m->oob->health(m->oob, &lost))
+        return comm_fail_set(m->group, fail, lost.status, "%.500s", lost.text);
+    return now - begin < m->group->timeout_s ? FSDP_OK : fail_late(m, fail);
+}
+
+int comm_mpi_wait(struct mpi_comm *m, struct comm_fail *fail)
+{
+    double begin = fsdp_time_now(), looked = begin;
+
+    for (;;) {
+        int ndone;
+        int rc = check(
+            m, MPI_Testsome(m->nrequests, m->request, &ndone, m->finished, MPI_STATUSES_IGNORE),
+            "MPI_Testsome", -1, fail);
+        if (rc || comm_mpi_interrupted(m, fail))
+            return fail->status;
+        if (ndone == MPI_UNDEFINED) /* none is left */
+            break;
+        double now = fsdp_time_now();
+        if (ndone)
+            begin = now;
+        if (now - looked >= PROBE_S) {
+            looked = now;
+            FSDP_TRY(look_around(m, begin, now, fail));
+        }
+        if (now - begin < SPIN_S)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+    m->nrequests = 0;
+    return FSDP_OK;
+}

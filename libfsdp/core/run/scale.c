@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loss scale of fp16: what the model multiplies the gradient of its loss with. It lives on the
+ * device, where the step's norm decides how it moves, so that the host never waits for it. */
+#include "core/engine.h"
+
+/* In fp16 the ranks' divisor is split: what models divide the loss by (all tokens of the step)
+ * holds all of it, so gradients are multiplied by the part that belongs behind the sum. */
+static double split_of(const struct fsdp *f)
+{
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        if (flat->trainable && flat->reduce_dtype == FSDP_F16)
+            return (double)f->mesh->size / fsdp_scaler_predivisor(f->mesh->size);
+    }
+    return 1;
+}
+
+static bool has_f16(const struct fsdp *f)
+{
+    for (int u = 0; u < f->units.nunits; u++)
+        if (f->units.units[u].param_dtype == FSDP_F16 || f->units.units[u].reduce_dtype == FSDP_F16)
+            return true;
+    return false;
+}
+
+int scale_plan(struct fsdp *f, struct fsdp_err *err)
+{
+    enum fsdp_scaler_mode mode = f->opts.scaler.mode;
+    f->scaled = mode == FSDP_SCALER_ON || (mode == FSDP_SCALER_AUTO && has_f16(f));
+    return f->scaled ? fsdp_scaler_check(&f->opts.scaler, err) : FSDP_OK;
+}
+
+static int put(struct fsdp *f, struct fsdp_scaler_state state, struct fsdp_err *err)
+{
+    struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+    struct fsdp_loss_scale s = {.scale = (float)state.scale,
+                                .split = (float)split_of(f),
+                                .good_steps = (int32_t)state.good_steps,
+                                .nskipped = state.nskipped};
+    s.factor = s.scale * s.split;
+    s.inverse = 1 / s.factor;
+    FSDP_TRY(fsdp_copy(lane, f->scale, &s, sizeof s, err));
+    return fsdp_lane_sync(lane, err);
+}
+
+int scale_begin(struct fsdp *f, struct fsdp_err *err)
+{
+    struct fsdp_scaler_state state = {.scale = f->scaled ? f->opts.scaler.init : 1};
+    return put(f, state, err);
+}
+
+int fsdp_scaler_get(struct fsdp *f, struct fsdp_scaler_state *out, struct fsdp_err *err)
+{
+    struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+    struct fsdp_loss_scale s;
+    FSDP_TRY(fsdp_copy(lane, &s, f->scale, sizeof s, err));
+    FSDP_TRY(fsdp_lane_sync(lane, err));
+    *out = (struct fsdp_scaler_state){0};
+    if (f->scaled)
+        *out = (struct fsdp_scaler_state){(double)s.scale, s.good_steps, s.nskipped};
+    return FSDP_OK;
+}
+
+int fsdp_scaler_set(struct fsdp *f, const struct fsdp_scaler_state *state, struct fsdp_err *err)
+{
+    const double largest = 0x1p+120, smallest = 0x1p-120;
+    if (!f->scaled || state->scale == 0)
+        return FSDP_OK;
+    if (!(state->scale >= smallest && state->scale <= largest) || state->good_steps < 0 ||
+        state->good_steps > INT32_MAX || state->nskipped < 0)
+        return fsdp_err_set(err, FSDP_EINVAL, "a loss scale of %g after %lld good steps cannot be",
+                            state->scale, (long long)state->good_steps);
+    return put(f, *state, err);
+}

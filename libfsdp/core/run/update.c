@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The update of a flat's shard. Neighbouring parameters with equal settings are one run, padding
+ * between them included (it is zero and stays so), so that a unit of one group is one call.
+ */
+#include <string.h>
+
+#include "core/state/master.h"
+#include "core/memory/offload.h"
+#include "core/units/module_tree.h"
+#include "core/state/state.h"
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+/* Name i of the trainable parameters, flat by flat. */
+static const char *trainable_name(const void *ctx, int i)
+{
+    const struct units *units = ctx;
+    for (int k = 0; k < units->nflats; k++) {
+        if (!units->flats[k].trainable)
+            continue;
+        if (i < units->flats[k].ntensors)
+            return units->flats[k].tensors[i].name;
+        i -= units->flats[k].ntensors;
+    }
+    return NULL;
+}
+
+static int count_trainable(const struct units *units)
+{
+    int count = 0;
+    for (int k = 0; k < units->nflats; k++)
+        count += units->flats[k].trainable ? units->flats[k].ntensors : 0;
+    return count;
+}
+
+static void add_run(struct fsdp *f, int flat_index, int i)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    const struct optimizer_hyper hyper = f->hyper[flat->params[i]];
+    struct fsdp_box box;
+    uint64_t pos;
+    uint64_t nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
+    struct update_run *last = f->nruns ? &f->runs[f->nruns - 1] : NULL;
+    const struct fsdp_tensor *tensor = &flat->tensors[i];
+    bool by_chance = f->opts.optim.moment_dtype != FSDP_F32;
+
+    if (!nelem)
+        return;
+    if (last && !by_chance && last->flat == flat_index &&
+        !memcmp(&last->hyper, &hyper, sizeof hyper))
+        last->nelem = pos + nelem - last->pos;
+    else
+        f->runs[f->nruns++] = (struct update_run){
+            .flat = flat_index,
+            .pos = pos,
+            .nelem = nelem,
+            .hyper = hyper,
+            .key = fsdp_hash(FSDP_HASH_SEED, tensor->name, strlen(tensor->name)),
+            .first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0};
+}
+
+/* The options name the groups, and need not outlive the engine's creation. */
+static void add_hyper(struct fsdp *f)
+{
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        for (int i = 0; flat->trainable && i < flat->ntensors; i++)
+            f->hyper[flat->params[i]] = optimizer_hyper_of(&f->opts.optim, &flat->tensors[i]);
+    }
+}
+
+static void add_runs(struct fsdp *f)
+{
+    f->nruns = 0;
+    for (int k = 0; k < f->units.nflats; k++)
+        for (int i = 0; f->units.flats[k].trainable && i < f->units.flats[k].ntensors; i++)
+            add_run(f, k, i);
+}
+
+int update_plan(struct fsdp *f, struct fsdp_err *err)
+{
+    const struct fsdp_optim_opts *opts = &f->opts.optim;
+    int ntrainable = count_trainable(&f->units);
+
+    FSDP_TRY(optimizer_find(&f->optimizer, opts->name, err));
+    FSDP_TRY(optimizer_check(f->optimizer, opts, err));
+    FSDP_TRY(optimizer_check_names(opts, ntrainable, trainable_name, &f->units, err));
+    for (int k = 0; k < f->optimizer->nstate(opts); k++) {
+        f->state_dtypes[f->nstate] = opts->moment_dtype;
+        f->state_names[f->nstate++] = f->optimizer->state[k];
+    }
+    f->ema = -1;
+    if (opts->ema_decay > 0) {
+        f->ema = f->nstate;
+        f->state_dtypes[f->nstate] = FSDP_F32;
+        f->state_names[f->nstate++] = "ema";
+    }
+    f->runs = fsdp_alloc((size_t)ntrainable, sizeof *f->runs, "parameter groups", err);
+    f->hyper = fsdp_alloc((size_t)f->units.nparams, sizeof *f->hyper, "parameter groups", err);
+    f->ema_written =
+        fsdp_alloc((size_t)f->units.nparams, sizeof *f->ema_written, "averages", err);
+    if (!f->runs || !f->hyper || !f->ema_written)
+        return FSDP_ENOMEM;
+    add_hyper(f);
+    add_runs(f);
+    return FSDP_OK;
+}
+
+int fsdp_param_set_since(struct fsdp *f, const int64_t *since, struct fsdp_err *err)
+{
+    FSDP_TRY(exec_between_steps(f, "fsdp_param_set_since", err));
+    for (int p = 0; p < f->units.nparams; p++)
+        if (since[p] < 0)
+            return fsdp_err_set(err, FSDP_EINVAL, "parameter '%s': %lld updates before its first",
+                                f->tree->params[p].tensor.name, (long long)since[p]);
+    for (int p = 0; p < f->units.nparams; p++)
+        f->hyper[p].since = since[p];
+    add_runs(f);
+    return FSDP_OK;
+}
+
+int64_t fsdp_param_since(const struct fsdp *f, int param)
+{
+    return param >= 0 && param < f->units.nparams ? f->hyper[param].since : 0;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+/* Elements [pos, pos + nelem) of the run's flat; the master is the caller's to set. */
+static struct optimizer_run run_of(const struct fsdp *f, const struct flat_state *s,
+                                   const struct update_run *run, uint64_t pos, uint64_t nelem)
+{
+    enum fsdp_dtype dtype = f->units.flats[run->flat].param_dtype;
+    struct optimizer_run args = {
+        .grad = s->grad + pos,
+        .grad_scale = f->clip_coef,
+        .loss_scale = f->scaled ? f->scale : NULL,
+        .rounding = {run->key, (uint64_t)f->step_args->step, run->first + pos - run->pos},
+        .nelem = nelem,
+        .step = f->step_args->step,
+        .lr = f->step_args->lr,
+        .hyper = run->hyper,
+        .opts = &f->opts.optim,
+    };
+    for (int k = 0; k < f->optimizer->nstate(&f->opts.optim); k++)
+        args.state[k] = state_at(f, s, k, pos);
+    if (dtype != FSDP_F32 && !f->units.flats[run->flat].codec) {
+        args.param = (char *)s->param + pos * fsdp_dtype_nbytes(dtype);
+        args.param_dtype = dtype;
+    }
+    return args;
+}
+
+struct updating {
+    struct fsdp *f;
+    const struct flat_state *s;
+    const struct update_run *run;
+};
+
+/* A piece of a split master that was joined: it is split again, and so the parameter written. */
+static int update_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
+{
+    const struct updating *u = ctx;
+    struct optimizer_run args = run_of(u->f, u->s, u->run, u->run->pos + at, nelem);
+    args.master = x;
+    args.param = NULL;
+    return u->f->optimizer->update(u->f->lanes[SCHED_COMPUTE], &args, err);
+}
+
+static int update_one(struct fsdp *f, const struct flat_state *s, const struct update_run *run,
+                      struct fsdp_err *err)
+{
+    struct updating u = {f, s, run};
+    struct optimizer_run args = run_of(f, s, run, run->pos, run->nelem);
+
+    if (!s->master && !f->optimizer->splits)
+        return master_each_at(f, s, run->pos, run->nelem, true, true, update_piece, &u, err);
+    args.master = s->master ? s->master + run->pos : NULL;
+    args.rest = s->rest ? s->rest + run->pos : NULL;
+    return f->optimizer->update(f->lanes[SCHED_COMPUTE], &args, err);
+}
+
+static int average_begin(struct fsdp *f, int k, int i, struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[k];
+    struct fsdp_box box;
+    uint64_t pos, nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, flat_shard(f, flat));
+
+    if (!nelem || f->ema_written[flat->params[i]])
+        return FSDP_OK;
+    return master_copy(f, k, pos, state_at(f, &f->flats[k], f->ema, pos), nelem, err);
+}
+
+int update_average_begin(struct fsdp *f, struct fsdp_err *err)
+{
+    for (int k = 0; f->ema >= 0 && k < f->units.nflats; k++)
+        for (int i = 0; f->units.flats[k].trainable && i < f->units.flats[k].ntensors; i++)
+            FSDP_TRY(average_begin(f, k, i, err));
+    return FSDP_OK;
+}
+
+struct averaging {
+    struct fsdp *f;
+    float *average;
+};
+
+static int average_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
+{
+    const struct averaging *a = ctx;
+    struct fsdp_lane *lane = a->f->lanes[SCHED_COMPUTE];
+    if (a->f->step_args->step == 0)
+        return fsdp_copy(lane, a->average + at, x, nelem * sizeof *x, err);
+    return fsdp_ema(lane, a->average + at, x, nelem, a->f->opts.optim.ema_decay, err);
+}
+
+/* After the first step the average is the weights themselves, as in PyTorch's AveragedModel. */
+static int update_average(struct fsdp *f, int flat, const struct flat_state *s,
+                          struct fsdp_err *err)
+{
+    struct averaging a = {f, s->optim[f->ema]};
+    return master_each_at(f, s, 0, f->units.flats[flat].cut.shard_nelem, true, false, average_piece,
+                          &a, err);
+}
+
+int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    const struct flat_state s = offload_at(f, op->flat, op->slot);
+    FSDP_TRY(snapshot_hold(f, op->flat, err));
+    for (int k = 0; k < f->nruns; k++)
+        if (f->runs[k].flat == op->flat)
+            FSDP_TRY(update_one(f, &s, &f->runs[k], err));
+    return f->ema < 0 ? FSDP_OK : update_average(f, op->flat, &s, err);
+}
+
+/* ---- before the first step ------------------------------------------------------------------- */
+
+enum { WARM_NELEM = 1024 };
+
+/* Elements of every run's kind in memory that holds nothing: the same calls, so the same kernels.
+ */
+static int warm_updates(struct fsdp *f, char *memory, struct fsdp_err *err)
+{
+    const size_t room = WARM_NELEM * sizeof(float);
+
+    for (int k = 0; k < f->nruns; k++) {
+        struct update_run run = f->runs[k];
+        const struct flat *flat = &f->units.flats[run.flat];
+        char *at = memory;
+        struct flat_state s = {0};
+        if (k > 0 && f->runs[k - 1].flat == run.flat)
+            continue;
+        s.grad = (float *)(at += room);
+        s.param = at += room;
+        if (flat_is_split(f, flat))
+            s.rest = (uint16_t *)(at += room);
+        else
+            s.master = flat_is_apart(f, flat) ? (float *)(at += room) : s.param;
+        for (int i = 0; i < f->nstate; i++)
+            s.optim[i] = at += room;
+        run.pos = 0;
+        run.nelem = WARM_NELEM;
+        FSDP_TRY(update_one(f, &s, &run, err));
+    }
+    return FSDP_OK;
+}
+
+static int warm_rest(struct fsdp *f, char *memory, struct fsdp_err *err)
+{
+    const struct fsdp_optim_opts *o = &f->opts.optim;
+    const struct fsdp_scaler_opts *scaler = &f->opts.scaler;
+    const struct fsdp_loss_scale_rule rule = {(float)scaler->growth, (float)scaler->backoff,
+                                              scaler->interval};
+    struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+    struct fsdp_loss_scale *scale = (void *)memory; /* a line each, on the device */
+    double *partial = (double *)(memory + 128);
+    float *coef = (float *)(memory + 256), *norm = (float *)(memory + 384);
+    float *x = (float *)(memory + WARM_NELEM * sizeof *x), *y = x + WARM_NELEM;
+
+    FSDP_TRY(o->clip_norm == FSDP_NORM_INF ? fsdp_absmax(lane, partial, x, WARM_NELEM, err)
+                                           : fsdp_sumsq(lane, partial, x, WARM_NELEM, err));
+    FSDP_TRY(fsdp_clip_coef(lane, coef, norm, partial, 1, o->clip_norm, (float)o->clip_grad_norm,
+                            f->scale, err));
+    if (f->scaled)
+        FSDP_TRY(fsdp_loss_scale_update(lane, scale, norm, rule, err));
+    return f->ema < 0 ? FSDP_OK : fsdp_ema(lane, x, y, WARM_NELEM, o->ema_decay, err);
+}
+
+int update_warm(struct fsdp *f, struct fsdp_err *err)
+{
+    const struct fsdp_step_args args = {.step = 1};
+    const size_t nbytes = (5 + MAX_STATE) * WARM_NELEM * sizeof(float);
+    char *memory = fsdp_device_alloc(f->device, nbytes, "warming up", err);
+
+    if (!memory)
+        return FSDP_ENOMEM;
+    f->step_args = &args;
+    int rc = warm_updates(f, memory, err);
+    f->step_args = NULL;
+    rc = rc ? rc : warm_rest(f, memory, err);
+    int synced = fsdp_lane_sync(f->lanes[SCHED_COMPUTE], rc ? NULL : err);
+    fsdp_device_free(f->device, memory);
+    return rc ? rc : synced;
+}

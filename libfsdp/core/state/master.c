@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "master.h"
+
+#include <string.h>
+
+#include "device/common/formula.h"
+#include "core/memory/offload.h"
+
+int master_plan(const struct fsdp *f, struct fsdp_err *err)
+{
+    for (int k = 0; k < f->units.nflats; k++)
+        if (flat_is_split(f, &f->units.flats[k]))
+            return FSDP_OK;
+    if (f->opts.optim.master != FSDP_MASTER_SPLIT)
+        return FSDP_OK;
+    fsdp_err_set(err, FSDP_EINVAL,
+                 "masters can be split where parameters are gathered in BF16, and here none are: "
+                 "param_dtype bfloat16 does so (without a gather_dtype)");
+    return fsdp_err_blame(err, FSDP_EINVAL, "master");
+}
+
+uint64_t master_joined_nbytes(const struct fsdp *f)
+{
+    uint64_t most = 0;
+    for (int k = 0; k < f->units.nflats; k++) {
+        uint64_t nelem = f->units.flats[k].cut.shard_nelem;
+        if (flat_is_split(f, &f->units.flats[k]) && nelem > most)
+            most = nelem;
+    }
+    return (most < MASTER_PIECE ? most : MASTER_PIECE) * sizeof(float);
+}
+
+/* A range of a flat's master, on the device, and where it comes from. */
+struct range {
+    struct fsdp *f;
+    const struct flat_state *s, *home; /* home NULL: it is there */
+    uint64_t pos, nelem;
+};
+
+/* Between the homes of a range and the device. */
+static int bring(const struct range *r, bool back, struct fsdp_err *err)
+{
+    const struct flat_state *to = back ? r->home : r->s, *from = back ? r->s : r->home;
+    struct fsdp_lane *lane = r->f->lanes[SCHED_COMPUTE];
+
+    if (!r->home)
+        return FSDP_OK;
+    if (to->master)
+        return offload_copy(r->f, lane, to->master + r->pos, from->master + r->pos,
+                            r->nelem * sizeof *to->master, err);
+    FSDP_TRY(offload_copy(r->f, lane, (uint16_t *)to->param + r->pos,
+                          (uint16_t *)from->param + r->pos, r->nelem * sizeof(uint16_t), err));
+    return offload_copy(r->f, lane, to->rest + r->pos, from->rest + r->pos,
+                        r->nelem * sizeof(uint16_t), err);
+}
+
+static int visit_range(const struct range *r, uint64_t at, bool reads, bool writes,
+                       master_piece_f *fn, void *ctx, struct fsdp_err *err)
+{
+    struct fsdp_lane *lane = r->f->lanes[SCHED_COMPUTE];
+    bool split = !r->s->master;
+    uint16_t *param = split ? (uint16_t *)r->s->param + r->pos : NULL;
+    uint16_t *rest = split ? r->s->rest + r->pos : NULL;
+    float *x = split ? r->f->joined : r->s->master + r->pos;
+
+    if (reads)
+        FSDP_TRY(bring(r, false, err));
+    if (reads && split)
+        FSDP_TRY(fsdp_join(lane, x, param, rest, r->nelem, err));
+    FSDP_TRY(fn(ctx, x, at, r->nelem, err));
+    if (writes && split)
+        FSDP_TRY(fsdp_split(lane, param, rest, x, r->nelem, err));
+    return writes ? bring(r, true, err) : FSDP_OK;
+}
+
+static int visit_pieces(struct fsdp *f, const struct flat_state *s, const struct flat_state *home,
+                        uint64_t pos, uint64_t nelem, bool reads, bool writes, master_piece_f *fn,
+                        void *ctx, struct fsdp_err *err)
+{
+    uint64_t most = s->master && !home ? nelem : MASTER_PIECE;
+
+    for (uint64_t at = 0; at < nelem; at += most) {
+        struct range range = {f, s, home, pos + at, nelem - at < most ? nelem - at : most};
+        FSDP_TRY(visit_range(&range, at, reads, writes, fn, ctx, err));
+    }
+    return FSDP_OK;
+}
+
+int master_each_at(struct fsdp *f, const struct flat_state *s, uint64_t pos, uint64_t nelem,
+                   bool reads, bool writes, master_piece_f *fn, void *ctx, struct fsdp_err *err)
+{
+    return visit_pieces(f, s, NULL, pos, nelem, reads, writes, fn, ctx, err);
+}
+
+int master_each(struct fsdp *f, int flat, uint64_t pos, uint64_t nelem, bool reads, bool writes,
+                master_piece_f *fn, void *ctx, struct fsdp_err *err)
+{
+    const struct flat_state *home = &f->flats[flat];
+    if (!offload_state(f, flat))
+        return visit_pieces(f, home, NULL, pos, nelem, reads, writes, fn, ctx, err);
+    const struct flat_state s = offload_at(f, flat, 0);
+    return visit_pieces(f, &s, home, pos, nelem, reads, writes, fn, ctx, err);
+}
+
+struct copying {
+    const struct fsdp *f;
+    struct fsdp_lane *lane;
+    float *dst;
+    const float *src;
+};
+
+static int copy_out(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
+{
+    struct copying *c = ctx;
+    return offload_copy(c->f, c->lane, c->dst + at, x, nelem * sizeof *x, err);
+}
+
+static int copy_in(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
+{
+    struct copying *c = ctx;
+    return fsdp_copy(c->lane, x, c->src + at, nelem * sizeof *x, err);
+}
+
+int master_copy(struct fsdp *f, int flat, uint64_t pos, float *dst, uint64_t nelem,
+                struct fsdp_err *err)
+{
+    struct copying c = {.f = f, .lane = f->lanes[SCHED_COMPUTE], .dst = dst};
+    return master_each(f, flat, pos, nelem, true, false, copy_out, &c, err);
+}
+
+int master_set(struct fsdp *f, int flat, uint64_t pos, const float *src, uint64_t nelem,
+               struct fsdp_err *err)
+{
+    struct copying c = {.f = f, .lane = f->lanes[SCHED_COMPUTE], .src = src};
+    return master_each(f, flat, pos, nelem, false, true, copy_in, &c, err);
+}
+
+/* ---- halves, from the host ------------------------------------------------------------------- */
+
+enum { HALVES_PIECE = 1 << 16 };
+
+struct halves {
+    uint16_t param[HALVES_PIECE], rest[HALVES_PIECE];
+    float x[HALVES_PIECE];
+};
+
+/* The elements [first, first + nelem) into h. */
+static int fetch(const struct fsdp *f, struct halves *h, const void *param, const uint16_t *rest,
+                 struct fsdp_lane *lane, uint64_t first, size_t nelem, struct fsdp_err *err)
+{
+    FSDP_TRY(offload_copy_host(f, lane, h->param, (const uint16_t *)param + first, nelem * 2, err));
+    FSDP_TRY(offload_copy_host(f, lane, h->rest, rest + first, nelem * 2, err));
+    FSDP_TRY(fsdp_lane_sync(lane, err));
+    for (size_t i = 0; i < nelem; i++)
+        h->x[i] = master_join(h->param[i], h->rest[i]);
+    return FSDP_OK;
+}
+
+static int store(const struct fsdp *f, struct halves *h, void *param, uint16_t *rest,
+                 struct fsdp_lane *lane, uint64_t first, size_t nelem, struct fsdp_err *err)
+{
+    for (size_t i = 0; i < nelem; i++)
+        master_split(&h->param[i], &h->rest[i], h->x[i]);
+    FSDP_TRY(offload_copy_host(f, lane, (uint16_t *)param + first, h->param, nelem * 2, err));
+    FSDP_TRY(offload_copy_host(f, lane, rest + first, h->rest, nelem * 2, err));
+    return fsdp_lane_sync(lane, err);
+}
+
+/* A piece of [pos, end): its elements, and which of its bytes are meant. */
+static size_t piece_of(uint64_t pos, uint64_t end, uint64_t *first, size_t *skip, size_t *nbytes)
+{
+    *first = pos / 4;
+    *skip = pos % 4;
+    uint64_t most = (uint64_t)HALVES_PIECE * 4 - *skip;
+    *nbytes = end - pos < most ? end - pos : most;
+    return (*skip + *nbytes + 3) / 4;
+}
+
+int master_read_split(const struct fsdp *f, const void *param, const uint16_t *rest,
+                      struct fsdp_lane *lane, uint64_t pos, void *dst, size_t nbytes,
+                      struct fsdp_err *err)
+{
+    struct halves *h = fsdp_alloc(1, sizeof *h, "halves of masters", err);
+    char *to = dst;
+    int rc = h ? FSDP_OK : FSDP_ENOMEM;
+
+    for (uint64_t end = pos + nbytes; pos < end && !rc;) {
+        uint64_t first;
+        size_t skip, here, nelem = piece_of(pos, end, &first, &skip, &here);
+        rc = fetch(f, h, param, rest, lane, first, nelem, err);
+        if (!rc)
+            memcpy(to, (const char *)h->x + skip, here);
+        pos += here;
+        to += here;
+    }
+    fsdp_free(h);
+    return rc;
+}
+
+int master_write_split(const struct fsdp *f, void *param, uint16_t *rest, struct fsdp_lane *lane,
+                       uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
+{
+    struct halves *h = fsdp_alloc(1, sizeof *h, "halves of masters", err);
+    const char *from = src;
+    int rc = h ? FSDP_OK : FSDP_ENOMEM;
+
+    for (uint64_t end = pos + nbytes; pos < end && !rc;) {
+        uint64_t first;
+        size_t skip, here, nelem = piece_of(pos, end, &first, &skip, &here);
+        if (skip || here % 4) /* the rest of an element stays */
+            rc = fetch(f, h, param, rest, lane, first, nelem, err);
+        memcpy((char *)h->x + skip, from, here);
+        if (!rc)
+            rc = store(f, h, param, rest, lane, first, nelem, err);
+        pos += here;
+        from += here;
+    }
+    fsdp_free(h);
+    return rc;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* master.h: a flat's fp32 masters, whole or split. Elements are those of the rank's shard; what is
+ * called enqueues on the compute lane, but for the two that say they block. */
+#ifndef CORE_MASTER_H
+#define CORE_MASTER_H
+
+#include "core/engine.h"
+
+enum { MASTER_PIECE = 1 << 20 };
+
+/* FSDP_EINVAL where masters are to be split and no unit's can be. */
+int master_plan(const struct fsdp *f, struct fsdp_err *err);
+/* Room for joined pieces: 0 where no master is split. */
+uint64_t master_joined_nbytes(const struct fsdp *f);
+
+/* Calls fn for pieces of the master in fp32 on the device; where fn writes, they go where they came
+ * from. Only of whole ones that are there anyway the piece is all. `at` counts from pos. Between
+ * steps: state slot 0 is used where masters are offloaded. */
+typedef int master_piece_f(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err);
+int master_each(struct fsdp *f, int flat, uint64_t pos, uint64_t nelem, bool reads, bool writes,
+                master_piece_f *fn, void *ctx, struct fsdp_err *err);
+/* The same in a step, of state that is on the device. */
+int master_each_at(struct fsdp *f, const struct flat_state *s, uint64_t pos, uint64_t nelem,
+                   bool reads, bool writes, master_piece_f *fn, void *ctx, struct fsdp_err *err);
+
+/* dst: memory that the lane copies to, or offloaded state. */
+int master_copy(struct fsdp *f, int flat, uint64_t pos, float *dst, uint64_t nelem,
+                struct fsdp_err *err);
+/* src: any memory that the lane copies from; it may be changed once the lane was synced. */
+int master_set(struct fsdp *f, int flat, uint64_t pos, const float *src, uint64_t nelem,
+               struct fsdp_err *err);
+
+/* Bytes [pos, pos + nbytes) of a split master whose halves begin at param and rest, as if it were
+ * fp32: to host memory and from it. On any lane that nothing else is under way on. Block. */
+int master_read_split(const struct fsdp *f, const void *param, const uint16_t *rest,
+                      struct fsdp_lane *lane, uint64_t pos, void *dst, size_t nbytes,
+                      struct fsdp_err *err);
+int master_write_split(const struct fsdp *f, void *param, uint16_t *rest, struct fsdp_lane *lane,
+                       uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Initial values, and the state as slices. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/run/gather.h"
+#include "master.h"
+#include "core/memory/offload.h"
+#include "core/memory/offload_file.h"
+#include "state.h"
+
+struct filling {
+    struct fsdp *f;
+    const struct param *param;
+    uint64_t first; /* element of the tensor */
+};
+
+static int fill_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
+{
+    const struct filling *p = ctx;
+    const char *name = p->param->tensor.name;
+    /* The stream follows the name, so that a model may reorder its parameters. */
+    uint64_t stream = fsdp_hash(FSDP_HASH_SEED, name, strlen(name));
+    return fsdp_init_fill(p->f->lanes[SCHED_COMPUTE], x, p->first + at, nelem, p->param->init,
+                          p->f->opts.seed, stream, err);
+}
+
+static int init_flat(struct fsdp *f, int k, struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[k];
+
+    for (int i = 0; i < flat->ntensors; i++) {
+        const struct param *p = &f->tree->params[flat->params[i]];
+        struct fsdp_box box;
+        uint64_t pos,
+            nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, flat_shard(f, flat));
+        struct filling filling = {
+            f, p, p->tensor.ndim ? box.offset[0] * fsdp_tensor_row_nelem(&p->tensor) : 0};
+        FSDP_TRY(master_each(f, k, pos, nelem, false, true, fill_piece, &filling, err));
+    }
+    return FSDP_OK;
+}
+
+int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
+{
+    for (int k = 0; k < f->units.nflats; k++)
+        FSDP_TRY(init_flat(f, k, err));
+    FSDP_TRY(update_average_begin(f, err));
+    FSDP_TRY(gather_refresh(f, err));
+    return fsdp_sync(f, err);
+}
+
+/* ---- slices ---------------------------------------------------------------------------------- */
+
+struct slice_mem {
+    const struct fsdp *f;
+    struct fsdp_lane *lane;
+    char *data;
+    uint16_t *rest; /* of a split master, whose parameters data are; else NULL */
+    uint64_t nbytes;
+    bool *written; /* set by a write; may be NULL */
+};
+
+static int check_range(const struct slice_mem *m, uint64_t pos, size_t nbytes, struct fsdp_err *err)
+{
+    if (pos <= m->nbytes && nbytes <= m->nbytes - pos)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL, "bytes %llu + %zu of a slice of %llu",
+                        (unsigned long long)pos, nbytes, (unsigned long long)m->nbytes);
+}
+
+static int slice_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct fsdp_err *err)
+{
+    struct slice_mem *m = ctx;
+    FSDP_TRY(check_range(m, pos, nbytes, err));
+    if (m->rest)
+        return master_read_split(m->f, m->data, m->rest, m->lane, pos, dst, nbytes, err);
+    FSDP_TRY(offload_copy_host(m->f, m->lane, dst, m->data + pos, nbytes, err));
+    return fsdp_lane_sync(m->lane, err);
+}
+
+static const void *slice_at(void *ctx, uint64_t pos, size_t nbytes)
+{
+    const struct slice_mem *m = ctx;
+    bool in_memory = fsdp_device_is_host(m->f->device) && !m->rest &&
+                     !offload_file_holds(m->f->offload_file, m->data);
+    /* Whatever fails is told by the read that follows. */
+    if (!in_memory || check_range(m, pos, nbytes, NULL) || fsdp_lane_sync(m->lane, NULL))
+        return NULL;
+    return m->data + pos;
+}
+
+static int slice_write(void *ctx, uint64_t pos, const void *src, size_t nbytes,
+                       struct fsdp_err *err)
+{
+    struct slice_mem *m = ctx;
+    FSDP_TRY(check_range(m, pos, nbytes, err));
+    if (m->written)
+        *m->written = true;
+    if (m->rest)
+        return master_write_split(m->f, m->data, m->rest, m->lane, pos, src, nbytes, err);
+    FSDP_TRY(offload_copy_host(m->f, m->lane, m->data + pos, src, nbytes, err));
+    return fsdp_lane_sync(m->lane, err);
+}
+
+uint64_t state_slice_nelem(const struct fsdp *f, int flat, int tensor)
+{
+    const struct flat *of = &f->units.flats[flat];
+    struct fsdp_box box;
+    uint64_t pos;
+    return fsdp_cut_box(&box, &pos, &of->cut, of->tensors, tensor, flat_shard(f, of));
+}
+
+static int visit_slice(struct fsdp *f, struct state_slice *at, const char *name,
+                       state_visit_f *visit, void *ctx, fsdp_slice_f *fn, void *fn_ctx,
+                       struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[at->flat];
+    bool whole = flat->whole;
+    at->slice = (struct fsdp_slice){.tensor = flat->tensors[at->tensor],
+                                    .replica = whole ? f->mesh->rank : f->mesh->replicate_rank,
+                                    .nreplica = whole ? f->mesh->size : f->mesh->replicate_size};
+    at->nelem = fsdp_cut_box(&at->slice.box, &at->pos, &flat->cut, flat->tensors, at->tensor,
+                             flat_shard(f, flat));
+    if (!at->nelem && !at->slice.tensor.ndim)
+        return FSDP_OK; /* a scalar has no empty box: only its owner gives it */
+    at->slice.tensor.name = name;
+    if (at->part)
+        at->slice.tensor.dtype = f->state_dtypes[at->part - 1];
+    return visit(ctx, at, fn, fn_ctx, err);
+}
+
+int state_visit(struct fsdp *f, state_visit_f *visit, void *ctx, fsdp_slice_f *fn, void *fn_ctx,
+                struct fsdp_err *err)
+{
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        for (int i = 0; i < flat->ntensors; i++) {
+            struct state_slice at = {.flat = k, .tensor = i, .kind = FSDP_SLICE_MODEL};
+            FSDP_TRY(visit_slice(f, &at, flat->tensors[i].name, visit, ctx, fn, fn_ctx, err));
+            for (int o = 0; flat->trainable && o < f->nstate; o++) {
+                char *name =
+                    fsdp_sprintf(err, "state.%s.%s", flat->tensors[i].name, f->state_names[o]);
+                if (!name)
+                    return FSDP_ENOMEM;
+                at = (struct state_slice){
+                    .flat = k, .tensor = i, .part = o + 1, .kind = FSDP_SLICE_OPTIM};
+                int rc = visit_slice(f, &at, name, visit, ctx, fn, fn_ctx, err);
+                fsdp_free(name);
+                if (rc)
+                    return rc;
+            }
+        }
+    }
+    return FSDP_OK;
+}
+
+static bool *ema_written(struct fsdp *f, const struct state_slice *at)
+{
+    return &f->ema_written[f->units.flats[at->flat].params[at->tensor]];
+}
+
+static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn, void *fn_ctx,
+                      struct fsdp_err *err)
+{
+    struct fsdp *f = ctx;
+    struct flat_state *state = &f->flats[at->flat];
+    struct slice_mem mem = {.f = f,
+                            .lane = f->lanes[SCHED_COMPUTE],
+                            .nbytes = at->nelem * fsdp_dtype_nbytes(at->slice.tensor.dtype)};
+    if (at->part) {
+        mem.data = state_at(f, state, at->part - 1, at->pos);
+        mem.written = at->part - 1 == f->ema ? ema_written(f, at) : NULL;
+    } else if (state->master) {
+        mem.data = (char *)(state->master + at->pos);
+    } else {
+        mem.data = (char *)((uint16_t *)state->param + at->pos);
+        mem.rest = state->rest + at->pos;
+    }
+    struct fsdp_slice_io io = {
+        .ctx = &mem, .read = slice_read, .write = slice_write, .at = slice_at};
+
+    return fn(fn_ctx, at->kind, &at->slice, &io, err);
+}
+
+int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err *err)
+{
+    return state_visit(f, visit_live, f, fn, ctx, err);
+}
+
+/* Those who hold the same values of a flat. */
+static struct fsdp_comm *replicas(const struct fsdp *f, int k)
+{
+    return f->units.flats[k].whole ? f->mesh->world : f->mesh->replicate;
+}
+
+static int broadcast(struct fsdp *f, int k, void *data, enum fsdp_dtype dtype, struct fsdp_err *err)
+{
+    return fsdp_comm_broadcast(replicas(f, k), data, f->units.flats[k].cut.shard_nelem, dtype, 0,
+                               f->lanes[SCHED_COMPUTE], err);
+}
+
+/* Replica 0's values to the others. */
+static int broadcast_flat(struct fsdp *f, int k, bool optim, struct fsdp_err *err)
+{
+    struct flat_state s;
+    if (fsdp_comm_size(replicas(f, k)) == 1)
+        return FSDP_OK;
+    FSDP_TRY(offload_begin(&s, f, k, err));
+    for (int o = 0; optim && f->units.flats[k].trainable && o < f->nstate; o++)
+        FSDP_TRY(broadcast(f, k, s.optim[o], f->state_dtypes[o], err));
+    if (s.master) {
+        FSDP_TRY(broadcast(f, k, s.master, FSDP_F32, err));
+    } else {
+        FSDP_TRY(broadcast(f, k, s.param, FSDP_BF16, err));
+        FSDP_TRY(broadcast(f, k, s.rest, FSDP_BF16, err)); /* 16 bits, whatever they mean */
+    }
+    return offload_end(f, k, err);
+}
+
+static int state_changed(struct fsdp *f, bool optim, struct fsdp_err *err)
+{
+    for (int k = 0; k < f->units.nflats; k++)
+        FSDP_TRY(broadcast_flat(f, k, optim, err));
+    FSDP_TRY(gather_refresh(f, err));
+    return fsdp_sync(f, err);
+}
+
+int state_masters_changed(struct fsdp *f, struct fsdp_err *err)
+{
+    return state_changed(f, false, err);
+}
+
+int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
+{
+    FSDP_TRY(update_average_begin(f, err));
+    memset(f->ema_written, 0, (size_t)f->units.nparams * sizeof *f->ema_written);
+    return state_changed(f, true, err);
+}
+
+const struct fsdp_state_layout *fsdp_state_layout(const struct fsdp *f)
+{
+    return &f->layout;
+}
+
+int state_layout_create(struct fsdp *f, struct fsdp_err *err)
+{
+    f->flat_descs = fsdp_alloc((size_t)f->units.nflats, sizeof *f->flat_descs, "state layout", err);
+    if (!f->flat_descs)
+        return FSDP_ENOMEM;
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        f->flat_descs[k] = (struct fsdp_flat_desc){
+            .unit = f->tree->modules[f->units.units[flat->unit].module].name,
+            .trainable = flat->trainable,
+            .ntensors = flat->ntensors,
+            .tensors = flat->tensors};
+    }
+    f->layout = (struct fsdp_state_layout){.shard_size = f->mesh->shard_size,
+                                           .replicate_size = f->mesh->replicate_size,
+                                           .inner_size = f->mesh->inner_size,
+                                           .nflats = f->units.nflats,
+                                           .flats = f->flat_descs,
+                                           .noptim = f->nstate,
+                                           .optim = f->state_names,
+                                           .optim_dtypes = f->state_dtypes};
+    return FSDP_OK;
+}

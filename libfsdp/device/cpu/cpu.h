@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu.h: private to the CPU device: lanes in cpu.c, arithmetic in cpu_math.c
+ * and cpu_optim.c.
+ * Arithmetic runs through lane_call like everything else, so it is in lane order. */
+#ifndef FSDP_DEVICE_CPU_H
+#define FSDP_DEVICE_CPU_H
+
+#include "fsdp/sys/device_ops.h"
+
+/* Elements that a thread takes at least: a memory page or more of each operand. */
+enum { DEVICE_CPU_GRAIN = 1 << 14 };
+
+int device_cpu_lane_call(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
+                         struct fsdp_err *err);
+
+int device_cpu_copy(void *lane, void *dst, const void *src, size_t nbytes, struct fsdp_err *err);
+int device_cpu_zero(void *lane, void *dst, size_t nbytes, struct fsdp_err *err);
+int device_cpu_cast(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                    enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err);
+int device_cpu_accumulate(void *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
+                          size_t nelem, struct fsdp_err *err);
+int device_cpu_sumsq(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
+int device_cpu_absmax(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
+int device_cpu_max_rows(void *lane, double *out, const double *in, size_t nrows, size_t ncols,
+                        struct fsdp_err *err);
+int device_cpu_quantize(void *lane, void *dst, enum fsdp_dtype narrow, const float *src,
+                        size_t nelem, const double *amax, struct fsdp_err *err);
+int device_cpu_dequantize(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                          enum fsdp_dtype narrow, size_t nelem, const double *amax,
+                          struct fsdp_err *err);
+int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *partial,
+                         size_t npartials, enum fsdp_norm type, float max_norm,
+                         const struct fsdp_loss_scale *scale, struct fsdp_err *err);
+int device_cpu_loss_scale_update(void *lane, struct fsdp_loss_scale *scale, const float *norm,
+                                 struct fsdp_loss_scale_rule rule, struct fsdp_err *err);
+int device_cpu_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
+int device_cpu_split(void *lane, void *param, uint16_t *rest, const float *x, size_t nelem,
+                     struct fsdp_err *err);
+int device_cpu_join(void *lane, float *x, const void *param, const uint16_t *rest, size_t nelem,
+                    struct fsdp_err *err);
+int device_cpu_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
+int device_cpu_ema(void *lane, float *average, const float *x, size_t nelem, double decay,
+                   struct fsdp_err *err);
+int device_cpu_init_fill(void *lane, float *dst, uint64_t first, size_t nelem,
+                         struct fsdp_init init, uint64_t seed, uint64_t stream,
+                         struct fsdp_err *err);
+
+#endif

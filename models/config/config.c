@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loading the settings of a run, and checks over several of them. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config_impl.h"
+#include "data/data.h"
+
+const char *config_where(char *out, size_t out_nbytes, const struct config *config, const char *key)
+{
+    int line = config->line[config_row_of(key)];
+    if (line > 0)
+        snprintf(out, out_nbytes, "%s:%d: %s", config->file, line, key);
+    else if (line < 0 || !config->file[0])
+        snprintf(out, out_nbytes, "command line: %s", key);
+    else
+        snprintf(out, out_nbytes, "%s: %s", config->file, key);
+    return out;
+}
+
+/* The engine's settings are the keys of two sections. */
+int config_blame(const struct config *config, int status, struct fsdp_err *err)
+{
+    static const char *const sections[] = {"fsdp", "optim"};
+    char key[64], where[CONFIG_TEXT + 128];
+    struct fsdp_err why = *err;
+
+    for (size_t i = 0; status && why.setting[0] && i < sizeof sections / sizeof sections[0]; i++) {
+        int row = -1;
+        snprintf(key, sizeof key, "%s.%s", sections[i], why.setting);
+        if (fsdp_tunable_find(&row, config_table, config_nrows, "", key, NULL))
+            continue;
+        fsdp_err_set(err, status, "%.300s: %.700s", config_where(where, sizeof where, config, key),
+                     why.text);
+        return fsdp_err_blame(err, status, key);
+    }
+    return status;
+}
+
+const char *config_word(char *out, size_t out_nbytes, const struct config *config, const char *key)
+{
+    const struct fsdp_tunable *row = &config_table[config_row_of(key)];
+    fsdp_tunable_word(out, out_nbytes, row,
+                      *(const int *)(const void *)((const char *)config + row->offset));
+    return out;
+}
+
+void config_value(char *out, const struct config *config, const char *key)
+{
+    fsdp_tunable_format(out, &config_table[config_row_of(key)], config);
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static int unknown_section(const char *where, const char *section, struct fsdp_err *err)
+{
+    char known[200] = "", *to = known;
+    size_t len = strlen(section);
+
+    for (int i = 0; i < config_nrows; i++) {
+        size_t dot = strcspn(config_table[i].name, ".");
+        if (dot == len && strncmp(config_table[i].name, section, len) == 0)
+            return FSDP_OK;
+        if (i == 0 || strncmp(config_table[i].name, config_table[i - 1].name, dot + 1) != 0)
+            to += sprintf(to, "%s%.*s", i ? ", " : "", (int)dot, config_table[i].name);
+    }
+    return fsdp_err_set(err, FSDP_EINVAL, "%s: unknown section '%.60s'; sections are %s", where,
+                        section, known);
+}
+
+static int set_from_yaml(void *ctx, int line, const char *key, const char *value,
+                         const char *const *values, int nvalues, struct fsdp_err *err)
+{
+    struct config *config = ctx;
+    char where[CONFIG_TEXT + 16];
+
+    snprintf(where, sizeof where, "%s:%d", config->file, line);
+    if (value)
+        FSDP_TRY(fsdp_tunable_set(config_table, config_nrows, config, where, key, value, err));
+    else if (values)
+        FSDP_TRY(fsdp_tunable_set_list(config_table, config_nrows, config, where, key, values,
+                                       nvalues, err));
+    else
+        return unknown_section(where, key, err);
+    config->line[config_row_of(key)] = line;
+    return FSDP_OK;
+}
+
+static int set_override(struct config *config, const char *text, struct fsdp_err *err)
+{
+    char key[128];
+    const char *eq = strchr(text, '=');
+
+    if (!eq || eq == text || (size_t)(eq - text) >= sizeof key)
+        return fsdp_err_set(err, FSDP_EINVAL, "command line: '%.100s' is not section.key=value",
+                            text);
+    snprintf(key, sizeof key, "%.*s", (int)(eq - text), text);
+    FSDP_TRY(
+        fsdp_tunable_set(config_table, config_nrows, config, "command line", key, eq + 1, err));
+    config->line[config_row_of(key)] = -1;
+    return FSDP_OK;
+}
+
+int config_load_unchecked(struct config **out, const char *path, int noverrides,
+                          char *const *overrides, struct fsdp_err *err)
+{
+    struct config *config = fsdp_alloc(1, sizeof *config, "configuration", err);
+    int rc;
+
+    if (!config)
+        return FSDP_ENOMEM;
+    FSDP_TRY_GOTO(fsdp_tunable_defaults(config_table, config_nrows, config, err), out);
+    if (path) {
+        if (strlen(path) >= sizeof config->file) {
+            rc = fsdp_err_set(err, FSDP_EINVAL, "%.60s...: path too long", path);
+            goto out;
+        }
+        strcpy(config->file, path);
+        FSDP_TRY_GOTO(config_yaml_read(path, set_from_yaml, config, err), out);
+    }
+    for (int i = 0; i < noverrides; i++)
+        FSDP_TRY_GOTO(set_override(config, overrides[i], err), out);
+    *out = config;
+    config = NULL;
+out:
+    fsdp_free(config);
+    return rc;
+}
+
+/* ---- checks over several keys ---------------------------------------------------------------- */
+
+int config_refuse(const struct config *config, const char *key, struct fsdp_err *err,
+                  const char *fmt, ...)
+{
+    char where[CONFIG_TEXT + 128], text[FSDP_ERR_TEXT_NBYTES / 2];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    fsdp_err_set(err, FSDP_EINVAL, "%.480s: %s", config_where(where, sizeof where, config, key),
+                 text);
+    return fsdp_err_blame(err, FSDP_EINVAL, key);
+}
+
+/* Only checkpoints have stores; elsewhere an address would become an odd folder. Its user part
+ * would be printed, and kept in every checkpoint. */
+static int check_path(const struct config *c, const char *key, const char *path, const char *hint,
+                      struct fsdp_err *err)
+{
+    const char *scheme = strstr(path, "://");
+
+    if (!scheme)
+        return FSDP_OK;
+    if (hint)
+        return config_refuse(c, key, err, "%s: this is read and written as a file%s", path, hint);
+    if (memchr(scheme + 3, '@', strcspn(scheme + 3, "/")))
+        return config_refuse(
+            c, key, err,
+            "an address must not hold a name or secret before '@'; credentials come from "
+            "the environment or the profile's files");
+    return FSDP_OK;
+}
+
+static int check_paths(const struct config *c, struct fsdp_err *err)
+{
+    static const char copy_first[] = "; ckpt-cp copies a checkpoint from a store to a folder";
+    const struct {
+        const char *key, *path, *hint; /* NULL: a store will do */
+    } paths[] = {{"model.path", c->model.path, copy_first},
+                 {"checkpoint.path", c->checkpoint.path, NULL},
+                 {"checkpoint.resume", c->checkpoint.resume, NULL},
+                 {"checkpoint.staging", c->checkpoint.staging, ""},
+                 {"checkpoint.switches", c->checkpoint.switches, ""},
+                 {"log.metrics", c->log.metrics, ""},
+                 {"log.trace", c->log.trace, ""}};
+    const struct {
+        const char *key;
+        const struct fsdp_tunable_list *list;
+    } lists[] = {{"data.path", &c->data.path}, {"data.eval_path", &c->data.eval_path}};
+
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        FSDP_TRY(check_path(c, paths[i].key, paths[i].path, paths[i].hint, err));
+    for (size_t k = 0; k < sizeof lists / sizeof lists[0]; k++)
+        for (int i = 0; i < lists[k].list->nelem; i++)
+            FSDP_TRY(check_path(c, lists[k].key, fsdp_tunable_list_at(lists[k].list, i), "", err));
+    return FSDP_OK;
+}
+
+static int check_given(const struct config *c, struct fsdp_err *err)
+{
+    for (int i = 0; i < config_nrows; i++)
+        if (!config_table[i].def && !c->line[i])
+            return config_refuse(c, config_table[i].name, err, "must be given: %s",
+                                 config_table[i].help);
+    if (!c->model.path[0])
+        return config_refuse(c, "model.path", err, "must be given: %s",
+                             config_table[config_row_of("model.path")].help);
+    if (c->train.steps > 0 && c->data.path.nelem == 0)
+        return config_refuse(c, "data.path", err, "must be given where train.steps is not 0: %s",
+                             config_table[config_row_of("data.path")].help);
+    return check_paths(c, err);
+}
+
+static int check_optim(const struct config *c, struct fsdp_err *err)
+{
+    if (c->optim.min_lr > c->optim.lr)
+        return config_refuse(c, "optim.min_lr", err, "%g is above optim.lr, %g", c->optim.min_lr,
+                             c->optim.lr);
+    if (c->optim.decay_steps > 0 && c->optim.warmup_steps + c->optim.decay_steps > c->train.steps)
+        return config_refuse(c, "optim.decay_steps", err,
+                             "%" PRId64 " steps of decay after %" PRId64
+                             " of warm-up do not fit into %" PRId64 " steps",
+                             c->optim.decay_steps, c->optim.warmup_steps, c->train.steps);
+    return FSDP_OK;
+}
+
+static int check_data(const struct config *c, struct fsdp_err *err)
+{
+    if (c->data.document_end >= 0 && c->data.format != DATA_JSONL &&
+        c->data.pack != CONFIG_PACK_DOCUMENTS)
+        return config_refuse(c, "data.document_end", err,
+                             "has no effect unless data.pack is documents or data.format is jsonl");
+    return FSDP_OK;
+}
+
+static int check_rest(const struct config *c, struct fsdp_err *err)
+{
+    if (c->fsdp.checkpoint_modules.nelem &&
+        c->fsdp.activation_checkpointing == CONFIG_CHECKPOINTING_NONE)
+        return config_refuse(c, "fsdp.checkpoint_modules", err,
+                             "has no effect while fsdp.activation_checkpointing is none");
+    if (strcmp(c->checkpoint.resume, "must") == 0 && !c->checkpoint.path[0])
+        return config_refuse(c, "checkpoint.resume", err,
+                             "must resume, but checkpoint.path is not set");
+    if (c->checkpoint.staging[0] && c->checkpoint.staging[0] != '/')
+        return config_refuse(
+            c, "checkpoint.staging", err,
+            "'%s' is not a whole path: it is a folder of each node, which may be elsewhere "
+            "than where the run was started",
+            c->checkpoint.staging);
+    for (const char *at = strchr(c->checkpoint.staging, '%'); at; at = strchr(at + 2, '%'))
+        if (!at[1] || !strchr("hn%", at[1]))
+            return config_refuse(c, "checkpoint.staging", err,
+                                 "'%.2s': only %%h, %%n and %%%% are known", at);
+    if (!c->checkpoint.resume[0])
+        return config_refuse(c, "checkpoint.resume", err,
+                             "is empty; allowed: auto, never, must, or a "
+                             "checkpoint's path");
+    return FSDP_OK;
+}
+
+int config_load(struct config **out, const char *path, int noverrides, char *const *overrides,
+                struct fsdp_err *err)
+{
+    struct config *config = NULL;
+    int rc;
+
+    FSDP_TRY(config_load_unchecked(&config, path, noverrides, overrides, err));
+    FSDP_TRY_GOTO(check_given(config, err), out);
+    FSDP_TRY_GOTO(check_optim(config, err), out);
+    FSDP_TRY_GOTO(check_data(config, err), out);
+    FSDP_TRY_GOTO(check_rest(config, err), out);
+    *out = config;
+    config = NULL;
+out:
+    fsdp_free(config);
+    return rc;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config.h: the settings of a training run: one YAML file of sections and keys, and
+ * section.key=value overrides from the command line. The table in table.c is the only place
+ * that names keys, defaults, help and what is allowed.
+ */
+#ifndef CONFIG_H
+#define CONFIG_H
+
+#include <stdio.h>
+
+#include "fsdp/tunable.h"
+
+#define CONFIG_TEXT FSDP_TUNABLE_STRING_NBYTES
+#define CONFIG_MAX_KEYS 128
+
+/* Positions of the words in the table's choices. */
+enum config_init { CONFIG_INIT_PRETRAINED, CONFIG_INIT_RANDOM };
+enum config_busy { CONFIG_BUSY_WAIT, CONFIG_BUSY_SKIP };
+enum config_data_position { CONFIG_DATA_RESTORE, CONFIG_DATA_RESTART };
+enum config_pack { CONFIG_PACK_AUTO, CONFIG_PACK_NONE, CONFIG_PACK_DOCUMENTS };
+enum config_checkpointing {
+    CONFIG_CHECKPOINTING_NONE,
+    CONFIG_CHECKPOINTING_FULL,
+    CONFIG_CHECKPOINTING_SELECTIVE
+};
+enum config_nonfinite { CONFIG_NONFINITE_WARN, CONFIG_NONFINITE_STOP };
+enum config_bind { CONFIG_BIND_AUTO, CONFIG_BIND_NONE };
+enum config_progress { CONFIG_PROGRESS_AUTO, CONFIG_PROGRESS_LINE, CONFIG_PROGRESS_PLAIN };
+enum config_gather { CONFIG_GATHER_AUTO, CONFIG_GATHER_FLOAT8 };
+enum config_color { CONFIG_COLOR_AUTO, CONFIG_COLOR_ALWAYS, CONFIG_COLOR_NEVER };
+
+struct config {
+    struct {
+        char path[CONFIG_TEXT];
+        int init; /* enum config_init */
+        int64_t seed;
+        double dropout; /* -1: as config.json says */
+    } model;
+    struct {
+        struct fsdp_tunable_list path, eval_path;
+        int format, layout, pack;   /* enum data_format, data_layout, config_pack */
+        int tokenizer;              /* enum data_tokenizer */
+        int64_t document_end;       /* a token; -1: the model's, -2: none */
+        int64_t seq_len, eval_rows; /* seq_len 0: auto; eval_rows 0: all */
+    } data;
+    struct {
+        int64_t steps, global_batch_size, micro_batch_size; /* micro_batch_size 0: auto */
+        int64_t seed, eval_interval, threads;               /* threads 0: auto */
+        int on_nonfinite, bind;                             /* enum config_nonfinite, config_bind */
+        int64_t late_results;                               /* -1 auto, 0, 1 */
+        double peak_tflops;                                 /* 0: auto */
+    } train;
+    struct {
+        int name;
+        double lr, betas[FSDP_TUNABLE_FLOATS_NELEM], eps, momentum, dampening, weight_decay;
+        bool nesterov;
+        int decay, schedule, clip_norm_type, master; /* enum fsdp_decay, _schedule_kind, _norm,
+                                                        _master */
+        int moment_dtype;
+        double clip_grad_norm, min_lr, ema_decay;
+        struct fsdp_tunable_list groups;
+        int64_t warmup_steps, decay_steps; /* decay_steps -1: auto */
+    } optim;
+    struct {
+        int sharding_strategy, wrap_policy, param_dtype, reduce_dtype, gather_dtype, output_dtype,
+            buffer_dtype, activation_checkpointing;
+        int backend, device, offload; /* enum fsdp_offload */
+        double memory_limit;          /* GiB */
+        int64_t shard_size, reshard_after_forward, min_num_params;
+        int64_t forward_prefetch, backward_prefetch, limit_all_gathers, grad_buffers, offload_slots;
+        char offload_dir[CONFIG_TEXT];
+        struct fsdp_tunable_list wrap_classes;       /* empty: the model's own */
+        struct fsdp_tunable_list checkpoint_modules; /* empty: all */
+        struct fsdp_tunable_list wrap_modules, frozen, ignored;
+        struct fsdp_tunable_list unit_overrides;
+        bool two_level, reduce_last;
+        int loss_scale; /* enum fsdp_scaler_mode */
+        double loss_scale_init, loss_scale_growth, loss_scale_backoff;
+        int64_t loss_scale_interval;
+        double timeout, hang_timeout;
+    } fsdp;
+    struct {
+        char path[CONFIG_TEXT], staging[CONFIG_TEXT], resume[CONFIG_TEXT], switches[CONFIG_TEXT];
+        int64_t interval, keep, staging_keep, async_memory;
+        double before_end;
+        int data_position, compress, async_busy;
+        bool fsync, async;
+    } checkpoint;
+    struct {
+        char metrics[CONFIG_TEXT], trace[CONFIG_TEXT];
+        int64_t interval, trace_begin, trace_steps;
+        int progress, color;
+    } log;
+    char file[CONFIG_TEXT];    /* the YAML file, "" where there was none */
+    int line[CONFIG_MAX_KEYS]; /* per key: its line in the file, 0: default, -1: command line */
+};
+
+/* Defaults, then the file (NULL: none), then the overrides, then the checks that need no model,
+ * data or ranks. Errors name file and line (or "command line"), key, and what is allowed. Freed
+ * with fsdp_free. Local, blocks. */
+int config_load(struct config **out, const char *path, int noverrides, char *const *overrides,
+                struct fsdp_err *err);
+/* The same without the checks that a run needs: to show what stands in an unfinished file. */
+int config_load_unchecked(struct config **out, const char *path, int noverrides,
+                          char *const *overrides, struct fsdp_err *err);
+/* Where a key got its value: "run.yaml:7", "command line", or "run.yaml" for a default; then ":
+ * key". Into out, which is returned. For errors found later. */
+const char *config_where(char *out, size_t out_nbytes, const struct config *config,
+                         const char *key);
+/* An error's text begins with where the setting that it blames got its value. Returns status. */
+int config_blame(const struct config *config, int status, struct fsdp_err *err);
+/* The word of a CHOICE key, such as "HYBRID_SHARD"; into out, which is returned. */
+const char *config_word(char *out, size_t out_nbytes, const struct config *config, const char *key);
+/* The value of a key as YAML, into out of FSDP_TUNABLE_FORMAT_NBYTES. */
+void config_value(char *out, const struct config *config, const char *key);
+/* Logs a warning for each setting that is not the default and has no effect, for what another one
+ * says. */
+void config_warn_idle(const struct config *config);
+/* All keys as YAML that config_load takes; with help, each under a comment with its help, default
+ * and what is allowed. */
+int config_print(const struct config *config, bool help, FILE *to, struct fsdp_err *err);
+/* The same without help as text, for checkpoints; freed with fsdp_free. */
+int config_text(char **out, const struct config *config, struct fsdp_err *err);
+/* Everything that must be equal on all ranks, one "key = value" a line; freed with fsdp_free. */
+int config_agree_text(char **out, const struct config *config, struct fsdp_err *err);
+
+/* How the rows of one optimizer step are divided among ranks and micro-steps. Every rank runs every
+ * micro-step with micro_rows rows. Where the ranks' micro-batches have more places than the step
+ * has rows, the last places of a rank are padding, whose tokens predict nothing. */
+struct config_batch {
+    int ranks, micro_rows, accumulation;
+    int64_t rows; /* train.global_batch_size; at most ranks * micro_rows * accumulation */
+};
+/* Any number of rows divides among any number of ranks. Pure. */
+void config_divide(struct config_batch *out, const struct config *config, int ranks);
+static inline int64_t config_batch_places(const struct config_batch *batch)
+{
+    return (int64_t)batch->ranks * batch->micro_rows * batch->accumulation;
+}
+/* Row of the optimizer step that micro-step `micro` of `rank` begins with; the others follow it.
+ * Without padding the micro-steps of all ranks take turns. With padding, rank r of N takes rows
+ * floor(r * rows / N) to floor((r + 1) * rows / N) - 1. */
+static inline int64_t config_batch_first(const struct config_batch *batch, int rank, int micro)
+{
+    if (config_batch_places(batch) == batch->rows)
+        return ((int64_t)micro * batch->ranks + rank) * batch->micro_rows;
+    return rank * batch->rows / batch->ranks + (int64_t)micro * batch->micro_rows;
+}
+/* How many rows that micro-step has without padding: 0 to micro_rows. Together the ranks take every
+ * row once. */
+static inline int config_batch_nrows(const struct config_batch *batch, int rank, int micro)
+{
+    if (config_batch_places(batch) == batch->rows)
+        return batch->micro_rows;
+    const int64_t end = (rank + 1) * batch->rows / batch->ranks;
+    const int64_t left = end - config_batch_first(batch, rank, micro);
+    return left < 0 ? 0 : left < batch->micro_rows ? (int)left : batch->micro_rows;
+}
+/* The share of the places that is padding, 0 to 1. Pure. */
+double config_batch_waste(const struct config_batch *batch);
+/* The nearest number of rows whose waste is at most `most`, and how it is divided; of two equally
+ * near, the one with less waste. Pure. */
+struct config_batch config_batch_better(const struct config_batch *batch,
+                                        const struct config *config, double most);
+
+/* ---- private: yaml.c ------------------------------------------------------------------ */
+
+/* Called per section, with its name as key and neither value nor values, and per key, with exactly
+ * one of them. line counts from 1. */
+typedef int config_yaml_f(void *ctx, int line, const char *key, const char *value,
+                          const char *const *values, int nvalues, struct fsdp_err *err);
+/* Reads a file of sections of keys with scalar values or lists of scalars, and refuses everything
+ * else by file and line. Local, blocks. */
+int config_yaml_read(const char *path, config_yaml_f *fn, void *ctx, struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * data.h: rows of tokens for training and evaluation. Row number -> tokens is a pure function of
+ * the files, the settings and the seed, so that the position in the data is one number, a run
+ * resumes exactly, and every world size sees the same rows.
+ *
+ *   stream  the tokens of all files, one after the other, cut into windows of seq_len+1 tokens that
+ *           begin every seq_len tokens (the last token of one is the first of the next); each pass
+ *           over the data (epoch) visits them in its own order, which the seed decides
+ *   rows    each file is rows of seq_len+1 tokens, taken in order, again from the start at the end
+ *
+ * Format jsonl holds a document a line instead: {"text"}, {"prompt", "completion"} of which only
+ * the completion is learned, or {"input_ids"} with the "labels" of transformers. Rows are then
+ * whole documents and padding (documents.c), in the seeded order (stream) or as they stand
+ * (rows).
+ *
+ * Files are read with pread as rows are asked for; memory is O(files), of jsonl O(documents).
+ */
+#ifndef DATA_H
+#define DATA_H
+
+#include "fsdp/base.h"
+
+enum data_format { DATA_TEXT, DATA_U16, DATA_U32, DATA_LLMC, DATA_JSONL };
+enum data_layout { DATA_STREAM, DATA_ROWS };
+enum data_tokenizer { DATA_TOKENIZER_AUTO, DATA_TOKENIZER_BYTES };
+enum { DATA_IGNORE = -100 }; /* label of a position whose prediction does not count */
+enum { DATA_MAX_ENDS = 8 };
+
+struct data_opts {
+    uint32_t version;
+    int npaths;
+    const char *const *paths; /* files or folders; borrowed during data_open */
+    enum data_format format;
+    enum data_layout layout;
+    enum data_tokenizer tokenizer;
+    int seq_len;
+    /* Tokens must be below it, and text must be meant for it (text_check_vocab); 0: not checked. */
+    int vocab_size;
+    bool shuffle; /* stream: the seeded order; else as they stand */
+    uint64_t seed;
+    uint64_t max_rows; /* without shuffle: only so many rows, spread evenly; 0: all */
+    /* Labels and positions stay inside documents, of which a row holds several. Documents end with
+     * one of the tokens `ends`, those of format text also with their file. jsonl: false is one
+     * document a row; the first of `ends` is added to texts. */
+    bool documents;
+    int nends, ends[DATA_MAX_ENDS];
+};
+#define DATA_OPTS_VERSION 1
+#define DATA_OPTS_INIT                                                                             \
+    {                                                                                              \
+        .version = DATA_OPTS_VERSION, .shuffle = true                                              \
+    }
+
+struct data;
+
+/* Lists the files and checks their sizes and headers. FSDP_ENOTFOUND, FSDP_ECORRUPT (truncated),
+ * FSDP_EINVAL (empty, or smaller than a row) name the file; FSDP_EUNSUPPORTED: text for a model
+ * with another vocabulary. Local, blocks. */
+int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *err);
+void data_close(struct data *data);
+
+/* Logs a warning where the data looks as if data.format were another: NUL bytes or token files read
+ * as text, tokens far below the vocabulary, 32-bit tokens read as 16-bit ones. Reads a few pages of
+ * each file. Local, blocks. */
+void data_warn(struct data *data);
+
+uint64_t data_nrows(const struct data *data);   /* of one pass */
+uint64_t data_ntokens(const struct data *data); /* in the files */
+int data_nfiles(const struct data *data);
+/* Number and sizes of the files and how they are cut: equal on all ranks, and before and after a
+ * resume, unless the data changed. */
+uint64_t data_hash(const struct data *data);
+
+/* Do rows have labels and documents of their own? */
+bool data_has_labels(const struct data *data);
+/* Documents and tokens of jsonl, and how many are longer than a row and were cut; 0 otherwise. */
+uint64_t data_ndocuments(const struct data *data, uint64_t *ntokens, uint64_t *ncut);
+
+/* One row: seq_len + 1 tokens; per position of the first seq_len what it predicts (or DATA_IGNORE)
+ * and where in the row its document begins. Of jsonl the last token has no meaning. labels and
+ * starts may be NULL where data_has_labels is false. */
+struct data_row {
+    int32_t *tokens, *labels, *starts;
+};
+/* Rows count on over the passes: row r is row r % data_nrows of pass r / data_nrows. Errors name
+ * file and position. Local, blocks. */
+int data_row(struct data *data, uint64_t row, const struct data_row *out, struct fsdp_err *err);
+
+/* A permutation of 0 .. nelem-1 that needs no memory: the image of `index` under key. Pure. */
+uint64_t data_permute(uint64_t index, uint64_t nelem, uint64_t key);
+
+/* ---- private: files.c ------------------------------------------------------------------- */
+
+struct data_file {
+    char *path;
+    uint64_t first; /* of its tokens among those of all files */
+    uint64_t ntokens;
+    uint64_t offset;  /* of its first token, in bytes */
+    int token_nbytes; /* 1, 2 or 4 */
+};
+
+enum { DATA_OPEN_FILES = 16 };
+
+struct data_files {
+    int nfiles, room;
+    struct data_file *files;
+    uint64_t ntokens;
+    unsigned char *buffer; /* of buffer_ntokens * 4 bytes */
+    size_t buffer_ntokens;
+    struct {
+        int file, fd; /* fd -1: not open; the slot of file i is i % DATA_OPEN_FILES */
+    } open[DATA_OPEN_FILES];
+};
+
+/* read_ntokens: the most that one data_files_read asks for. */
+int data_files_open(struct data_files *out, const char *const *paths, int npaths,
+                    enum data_format format, size_t read_ntokens, struct fsdp_err *err);
+void data_files_close(struct data_files *files);
+/* Tokens [first, first + ntokens) of all files. vocab_size as in data_opts. */
+int data_files_read(struct data_files *files, uint64_t first, size_t ntokens, int32_t *out,
+                    int vocab_size, struct fsdp_err *err);
+/* The same as bytes, of one file whose tokens are bytes. */
+int data_files_bytes(struct data_files *files, uint64_t first, size_t nbytes, char *out,
+                     struct fsdp_err *err);
+/* data_warn's part that looks at the files; warn.c. */
+void data_files_warn(struct data_files *files, const struct data_opts *opts);
+/* The file that a token is in; and is it the first one there? */
+const char *data_files_path(const struct data_files *files, uint64_t token);
+bool data_files_begins(const struct data_files *files, uint64_t token);
+
+/* ---- private: jsonl.c ------------------------------------------------------------------- */
+
+/* A document; labels[i] is tokens[i] or DATA_IGNORE. The other fields are the caller's: what errors
+ * name, the vocabulary (0: not checked), the token that ends a text (-1: none), and how text
+ * becomes tokens. */
+struct data_line {
+    int32_t *tokens, *labels;
+    size_t ntokens, room;
+    const char *path;
+    uint64_t number;
+    int vocab_size, end;
+    enum data_tokenizer tokenizer;
+    int32_t highest; /* of all input_ids so far; the caller begins with -1 */
+};
+int data_line_parse(struct data_line *line, const char *text, size_t nbytes, struct fsdp_err *err);
+void data_line_free(struct data_line *line);
+
+/* ---- private: documents.c --------------------------------------------------------------- */
+
+/* Fills labels and starts of a window whose tokens are those from `first` on of all files. */
+void data_documents_of_window(const struct data_row *row, const struct data_opts *opts,
+                              const struct data_files *files, uint64_t first);
+
+/* The documents of jsonl files, cut into rows. */
+struct data_documents;
+int data_documents_open(struct data_documents **out, const struct data_opts *opts,
+                        const struct data_files *files, struct fsdp_err *err);
+void data_documents_close(struct data_documents *documents);
+uint64_t data_documents_nrows(const struct data_documents *documents);
+int32_t data_documents_highest(const struct data_documents *documents); /* input id; -1: none */
+/* data_warn's part that looks at the tokens of jsonl; warn.c. */
+void data_documents_warn(const struct data_documents *documents, const struct data_opts *opts);
+uint64_t data_documents_count(const struct data_documents *documents, uint64_t *ntokens,
+                              uint64_t *ncut);
+int data_documents_row(struct data_documents *documents, struct data_files *files, uint64_t row,
+                       int seq_len, const struct data_row *out, struct fsdp_err *err);
+
+#endif

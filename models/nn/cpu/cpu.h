@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu.h: arithmetic shared by the CPU operators. Private to models/nn. */
+#ifndef NN_CPU_H
+#define NN_CPU_H
+
+#include <string.h>
+
+#include "fsdp/sys/cpu.h"
+#include "nn/nn.h"
+
+/* One operator: `run` has the lane's signature and gets a copy of the arguments. */
+#define NN_CPU_OP(name, type)                                                                      \
+    int nn_cpu_##name(struct fsdp_lane *lane, const struct type *args, struct fsdp_err *err);
+
+NN_CPU_OP(linear_forward, nn_linear)
+NN_CPU_OP(linear_backward_input, nn_linear)
+NN_CPU_OP(linear_backward_weight, nn_linear)
+NN_CPU_OP(affine_forward, nn_affine)
+NN_CPU_OP(affine_backward_input, nn_affine)
+NN_CPU_OP(affine_backward_weight, nn_affine)
+NN_CPU_OP(embedding_forward, nn_embedding)
+NN_CPU_OP(embedding_backward, nn_embedding)
+NN_CPU_OP(rmsnorm_forward, nn_rmsnorm)
+NN_CPU_OP(rmsnorm_backward, nn_rmsnorm_backward)
+NN_CPU_OP(layernorm_forward, nn_layernorm)
+NN_CPU_OP(layernorm_backward, nn_layernorm_backward)
+NN_CPU_OP(rope_table, nn_rope_table)
+NN_CPU_OP(rope, nn_rope)
+NN_CPU_OP(attention_forward, nn_attention)
+NN_CPU_OP(attention_backward, nn_attention)
+NN_CPU_OP(swiglu_forward, nn_swiglu)
+NN_CPU_OP(swiglu_backward, nn_swiglu)
+NN_CPU_OP(gelu_forward, nn_gelu)
+NN_CPU_OP(gelu_backward, nn_gelu)
+NN_CPU_OP(dropout, nn_dropout)
+NN_CPU_OP(cross_entropy, nn_cross_entropy)
+NN_CPU_OP(split_tokens, nn_split_tokens)
+NN_CPU_OP(positions, nn_positions)
+size_t nn_cpu_linear_work_nelem(const struct nn_linear *shape);
+size_t nn_cpu_attention_work_nelem(const struct nn_attention *shape);
+
+/* Factors (0 or 1 / (1 - p)) of elements [first, first + nelem) of row `row` of the batch. */
+void nn_drop_factors(float *out, const struct nn_drop *drop, int row, uint64_t first, size_t nelem);
+
+/* Defines nn_cpu_<name>, which enqueues the static function <name>(struct type *). */
+#define NN_CPU_ENQUEUE(name, type)                                                                 \
+    _Static_assert(sizeof(struct type) <= FSDP_LANE_ARG_NBYTES, "arguments fit a lane call");      \
+    static int run_##name(void *arg, struct fsdp_err *err)                                         \
+    {                                                                                              \
+        (void)err;                                                                                 \
+        name(arg);                                                                                 \
+        return FSDP_OK;                                                                            \
+    }                                                                                              \
+    int nn_cpu_##name(struct fsdp_lane *lane, const struct type *args, struct fsdp_err *err)       \
+    {                                                                                              \
+        return fsdp_lane_call(lane, run_##name, args, sizeof *args, err);                          \
+    }
+
+/* ---- pieces in fp32 -----------------------------------------------------------------------------
+ * Loops are written once, in fp32, over pieces of at most NN_PIECE elements: of fp32 memory the
+ * piece is the memory itself, of a 16-bit type it is converted to and from `room`, which stays in
+ * the nearest cache. */
+enum { NN_PIECE = 1024 };
+/* What a thread takes at least of a loop over elements. */
+enum { NN_GRAIN = 16 * NN_PIECE };
+
+/* x[at, at + nelem), to be read. */
+static inline const float *nn_read(const void *x, enum fsdp_dtype dtype, size_t at, size_t nelem,
+                                   float *room)
+{
+    if (dtype == FSDP_F32)
+        return (const float *)x + at;
+    fsdp_cpu_convert(room, FSDP_F32, nn_at(x, dtype, at), dtype, nelem);
+    return room;
+}
+
+/* Where the piece is made or, having been read, changed; nn_write then stores it. */
+static inline float *nn_piece(void *x, enum fsdp_dtype dtype, size_t at, float *room)
+{
+    return dtype == FSDP_F32 ? (float *)x + at : room;
+}
+
+static inline float *nn_change(void *x, enum fsdp_dtype dtype, size_t at, size_t nelem, float *room)
+{
+    nn_read(x, dtype, at, nelem, room);
+    return nn_piece(x, dtype, at, room);
+}
+
+static inline void nn_write(void *x, enum fsdp_dtype dtype, size_t at, size_t nelem,
+                            const float *piece)
+{
+    if (dtype != FSDP_F32)
+        fsdp_cpu_convert(nn_at(x, dtype, at), dtype, piece, FSDP_F32, nelem);
+}
+
+/* Gradients of a norm's weights are summed over blocks of rows, then over the blocks of a span, in
+ * fp32. A span ends with a store: fp32 loses nothing by it and a short one stays in the cache; a
+ * 16-bit type is rounded each time. */
+enum { NN_BLOCK_ROWS = 32, NN_SPAN_ROWS = 1024 };
+static inline int nn_span(enum fsdp_dtype dw_dtype)
+{
+    return dw_dtype == FSDP_F32 ? NN_BLOCK_ROWS : NN_SPAN_ROWS;
+}
+
+/* c (m, n) = alpha op(a) op(b) + bias + beta c, where op(a) is a (m, k) or the transpose of
+ * a (k, m), op(b) likewise, and bias (n) goes to every row. ld: elements from row to row. */
+struct nn_matrix {
+    const void *at;
+    int ld;
+    bool transposed;
+    enum fsdp_dtype dtype;
+};
+struct nn_gemm {
+    int m, n, k;
+    struct nn_matrix a, b;
+    void *c;
+    int ldc;
+    enum fsdp_dtype c_dtype;
+    const void *bias; /* NULL: none */
+    enum fsdp_dtype bias_dtype;
+    float alpha, beta;
+    float *work; /* nn_gemm_work_nelem, where not all is fp32 */
+};
+void nn_gemm(const struct nn_gemm *g);
+
+/* Products through oneDNN, on the calling thread. False: it was not built with, has no such product
+ * or cannot; nothing was done then. */
+bool nn_dnnl_gemm(const struct nn_gemm *g);
+/* Has it kernels for bf16 that use this processor's own? */
+bool nn_dnnl_is_fast(void);
+
+/* exp(x) within 1 ulp or so for x in [-87, 88], saturating outside. Loops over it vectorise, which
+ * calls of libm's do not without relaxed arithmetic. Range reduction to |r| <= ln2/2 with a
+ * two-part ln2, then a polynomial for (exp(r) - 1 - r) / r². */
+static inline float nn_exp(float x)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    float t = x * 1.44269504088896341f + shift;
+    float n = t - shift;
+    float r = x - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    int32_t bits;
+    memcpy(&bits, &t, sizeof bits);
+    bits = (int32_t)((uint32_t)bits << 23) + (127 << 23);
+    float two_n;
+    memcpy(&two_n, &bits, sizeof two_n);
+    return p * two_n;
+}
+
+/* Reductions hold 32 partial results, so that they run at the speed of memory and so that their
+ * order is that of the code, whatever the compiler. */
+enum { NN_LANES = 8, NN_STRIDE = 4 * NN_LANES };
+typedef float nn_vec __attribute__((vector_size(NN_LANES * sizeof(float)), aligned(4), may_alias));
+
+static inline float nn_vec_sum(const nn_vec *v)
+{
+    nn_vec t = (v[0] + v[1]) + (v[2] + v[3]);
+    return ((t[0] + t[4]) + (t[1] + t[5])) + ((t[2] + t[6]) + (t[3] + t[7]));
+}
+
+static inline float nn_dot(const float *a, const float *b, size_t nelem)
+{
+    nn_vec acc[4] = {{0}};
+    size_t i = 0;
+    for (; i + NN_STRIDE <= nelem; i += NN_STRIDE)
+        for (int k = 0; k < 4; k++)
+            acc[k] +=
+                *(const nn_vec *)(a + i + k * NN_LANES) * *(const nn_vec *)(b + i + k * NN_LANES);
+    for (; i + NN_LANES <= nelem; i += NN_LANES)
+        acc[0] += *(const nn_vec *)(a + i) * *(const nn_vec *)(b + i);
+    float sum = nn_vec_sum(acc);
+    for (; i < nelem; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+static inline float nn_sum(const float *a, size_t nelem)
+{
+    nn_vec acc[4] = {{0}};
+    size_t i = 0;
+    for (; i + NN_STRIDE <= nelem; i += NN_STRIDE)
+        for (int k = 0; k < 4; k++)
+            acc[k] += *(const nn_vec *)(a + i + k * NN_LANES);
+    for (; i + NN_LANES <= nelem; i += NN_LANES)
+        acc[0] += *(const nn_vec *)(a + i);
+    float sum = nn_vec_sum(acc);
+    for (; i < nelem; i++)
+        sum += a[i];
+    return sum;
+}
+
+typedef int32_t nn_mask __attribute__((vector_size(NN_LANES * sizeof(int32_t))));
+
+/* Through pointers: vectors by value have no fixed ABI on machines that lack them. */
+static inline void nn_vec_max(nn_vec *a, const nn_vec *b)
+{
+    nn_mask a_wins = *a > *b;
+    *a = (nn_vec)(((nn_mask)*a & a_wins) | ((nn_mask)*b & ~a_wins));
+}
+
+static inline float nn_max(const float *a, size_t nelem)
+{
+    float most = a[0];
+    size_t i = 0;
+    if (nelem >= NN_STRIDE) {
+        nn_vec acc[4];
+        memcpy(acc, a, sizeof acc);
+        for (i = NN_STRIDE; i + NN_STRIDE <= nelem; i += NN_STRIDE)
+            for (int k = 0; k < 4; k++)
+                nn_vec_max(&acc[k], (const nn_vec *)(a + i + k * NN_LANES));
+        for (int k = 1; k < 4; k++)
+            nn_vec_max(&acc[0], &acc[k]);
+        for (int j = 0; j < NN_LANES; j++)
+            most = acc[0][j] > most ? acc[0][j] : most;
+    }
+    for (; i < nelem; i++)
+        most = a[i] > most ? a[i] : most;
+    return most;
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rotary position embedding: Su et al., arXiv 2104.09864, with Hugging Face's pairing (i, i + D/2).
+ */
+#include <math.h>
+
+#include "cpu.h"
+
+static float rounded(double x, enum fsdp_dtype dtype)
+{
+    uint32_t room;
+    float value = (float)x;
+    fsdp_cpu_convert(&room, dtype, &value, FSDP_F32, 1);
+    fsdp_cpu_convert(&value, FSDP_F32, &room, dtype, 1);
+    return value;
+}
+
+static void rope_table(const struct nn_rope_table *a)
+{
+    for (int t = 0; t < a->T; t++)
+        for (int i = 0; i < a->half; i++) {
+            const size_t at = (size_t)t * (size_t)a->half + (size_t)i;
+            double angle = (double)(a->first + t) * a->inv_freq[i], s, c;
+            sincos(angle, &s, &c);
+            a->cos[at] = rounded(c, a->dtype);
+            a->sin[at] = rounded(s, a->dtype);
+        }
+}
+
+FSDP_CPU_CLONES static void rotate(float *restrict lo, float *restrict hi, const float *restrict c,
+                                   const float *restrict s, size_t half, float sign)
+{
+    for (size_t i = 0; i < half; i++) {
+        float x = lo[i], y = hi[i], sine = sign * s[i];
+        lo[i] = x * c[i] - y * sine;
+        hi[i] = y * c[i] + x * sine;
+    }
+}
+
+/* A head at one position; halves longer than a piece go in several. */
+static void rotate_head(const struct nn_rope *a, size_t head, size_t table)
+{
+    const size_t half = (size_t)a->D / 2;
+    const float sign = a->inverse ? -1.0f : 1.0f;
+    float lo_room[NN_PIECE], hi_room[NN_PIECE];
+
+    for (size_t from = 0; from < half; from += NN_PIECE) {
+        const size_t n = half - from < NN_PIECE ? half - from : NN_PIECE;
+        float *lo = nn_change(a->x, a->dtype, head + from, n, lo_room);
+        float *hi = nn_change(a->x, a->dtype, head + half + from, n, hi_room);
+        rotate(lo, hi, a->cos + table + from, a->sin + table + from, n, sign);
+        nn_write(a->x, a->dtype, head + from, n, lo);
+        nn_write(a->x, a->dtype, head + half + from, n, hi);
+    }
+}
+
+/* Rows of all sequences, a row being a position's heads. */
+static void rotate_rows(void *arg, int worker, size_t from, size_t to)
+{
+    const struct nn_rope *a = arg;
+    const size_t half = (size_t)a->D / 2, heads = (size_t)a->heads, D = (size_t)a->D;
+    (void)worker;
+    for (size_t row = from; row < to; row++) {
+        const size_t position = a->positions ? (size_t)a->positions[row] : row % (size_t)a->T;
+        for (size_t h = 0; h < heads; h++)
+            rotate_head(a, (row * heads + h) * D, position * half);
+    }
+}
+
+static void rope(struct nn_rope *a)
+{
+    fsdp_cpu_for((size_t)a->B * (size_t)a->T, 32, rotate_rows, a);
+}
+
+NN_CPU_ENQUEUE(rope_table, nn_rope_table)
+NN_CPU_ENQUEUE(rope, nn_rope)

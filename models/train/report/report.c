@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "report.h"
+
+#define BOLD "\033[1m"
+#define RED "\033[31m"
+#define YELLOW "\033[33m"
+#define PLAIN "\033[0m"
+#define CLEAR_TO_END "\033[K"
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+const char *report_count(char out[REPORT_NUMBER_NBYTES], uint64_t count)
+{
+    char digits[REPORT_NUMBER_NBYTES];
+    int len = snprintf(digits, sizeof digits, "%" PRIu64, count);
+    char *to = out;
+
+    for (int i = 0; i < len; i++) {
+        if (i && (len - i) % 3 == 0)
+            *to++ = ',';
+        *to++ = digits[i];
+    }
+    *to = 0;
+    return out;
+}
+
+const char *report_rate(char out[REPORT_NUMBER_NBYTES], double rate)
+{
+    if (rate >= 99.5 && rate < 1e18)
+        return report_count(out, (uint64_t)(rate + 0.5));
+    snprintf(out, REPORT_NUMBER_NBYTES, "%.3g", rate);
+    return out;
+}
+
+const char *report_seconds(char out[REPORT_NUMBER_NBYTES], double seconds)
+{
+    int64_t s = seconds < 0 ? 0 : seconds > 1e9 ? 1000000000 : (int64_t)(seconds + 0.5);
+
+    if (seconds < 9.95)
+        snprintf(out, REPORT_NUMBER_NBYTES, "%.1fs", seconds < 0 ? 0 : seconds);
+    else if (s < 60)
+        snprintf(out, REPORT_NUMBER_NBYTES, "%" PRId64 "s", s);
+    else if (s < 3600)
+        snprintf(out, REPORT_NUMBER_NBYTES, "%" PRId64 "m%02" PRId64 "s", s / 60, s % 60);
+    else
+        snprintf(out, REPORT_NUMBER_NBYTES, "%" PRId64 "h%02" PRId64 "m", s / 3600, s / 60 % 60);
+    return out;
+}
+
+/* Resident memory of this process. */
+static uint64_t resident_nbytes(void)
+{
+    unsigned long all = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    if (file) {
+        if (fscanf(file, "%lu %lu", &all, &resident) != 2)
+            resident = 0;
+        fclose(file);
+    }
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* A line to be read on its own must not continue the progress line. */
+static void end_line(struct report *report)
+{
+    if (report->line_open) {
+        fputs("\n", stdout);
+        fflush(stdout);
+    }
+    report->line_open = false;
+}
+
+static void log_line(void *ctx, enum fsdp_log_level level, const char *text)
+{
+    struct report *report = ctx;
+    bool bad = level <= FSDP_LOG_WARN, color = bad && report->color_err;
+    FILE *to = bad ? stderr : stdout;
+    const char *word = level == FSDP_LOG_ERROR ? "error: " : bad ? "warning: " : "";
+    const char *on = !color ? "" : level == FSDP_LOG_ERROR ? RED : YELLOW;
+
+    if (!bad && !report->lead)
+        return;
+    end_line(report);
+    if (report->lead)
+        fprintf(to, "%s%s%s%s\n", on, word, color ? PLAIN : "", text);
+    else
+        fprintf(to, "%s%s%srank %d on %s: %s\n", on, word, color ? PLAIN : "", report->rank,
+                report->host, text);
+    fflush(to);
+}
+
+static bool use_color(const struct config *config, int fd)
+{
+    int color = config ? config->log.color : CONFIG_COLOR_AUTO;
+    if (color != CONFIG_COLOR_AUTO)
+        return color == CONFIG_COLOR_ALWAYS;
+    return isatty(fd) && !getenv("NO_COLOR");
+}
+
+void report_open(struct report *report, int rank, const char *host, const struct config *config,
+                 bool verbose)
+{
+    int progress = config ? config->log.progress : CONFIG_PROGRESS_AUTO;
+
+    *report = (struct report){
+        .rank = rank,
+        .host = host,
+        .lead = rank == 0,
+        .in_place = progress == CONFIG_PROGRESS_LINE ||
+                    (progress == CONFIG_PROGRESS_AUTO && isatty(STDOUT_FILENO)),
+        .color_out = use_color(config, STDOUT_FILENO),
+        .color_err = use_color(config, STDERR_FILENO),
+        .interval = config ? config->log.interval : 1,
+        .steps = config ? config->train.steps : 0,
+    };
+    fsdp_log_set(log_line, report, verbose ? FSDP_LOG_DEBUG : FSDP_LOG_INFO);
+}
+
+void report_close(struct report *report)
+{
+    end_line(report);
+    fsdp_log_set(NULL, NULL, FSDP_LOG_INFO);
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+void report_title(struct report *report, const char *title)
+{
+    if (!report->lead)
+        return;
+    end_line(report);
+    printf("%s%s%s\n", report->color_out ? BOLD : "", title, report->color_out ? PLAIN : "");
+    fflush(stdout);
+}
+
+void report_row(struct report *report, const char *what, const char *fmt, ...)
+{
+    enum { WIDTH = 32 };
+    va_list ap;
+
+    if (!report->lead)
+        return;
+    printf("  %-*s ", WIDTH, what);
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    putchar('\n');
+    fflush(stdout);
+}
+
+void report_line(struct report *report, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (!report->lead)
+        return;
+    end_line(report);
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    putchar('\n');
+    fflush(stdout);
+}
+
+void report_error(struct report *report, const char *text)
+{
+    end_line(report);
+    fprintf(stderr, "%sfsdp-launch: rank %d on %s: %s%s\n", report->color_err ? RED : "",
+            report->rank, report->host, text, report->color_err ? PLAIN : "");
+    fflush(stderr);
+}
+
+/* Columns of the terminal; a line that wraps could not be rewritten. */
+static int terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1 : 1000;
+}
+
+/* Often enough to look alive, and no more. */
+static bool shows(struct report *report, const struct report_step *step, bool last)
+{
+    const double refresh_s = 0.1;
+    double now = fsdp_time_now();
+
+    if (!report->lead)
+        return false;
+    if (!report->in_place)
+        return last || step->step % report->interval == 0;
+    if (!last && now - report->shown < refresh_s)
+        return false;
+    report->shown = now;
+    return true;
+}
+
+/* The sign of what is no number says nothing. */
+static double unsigned_nan(double x)
+{
+    return isnan(x) ? (double)NAN : x;
+}
+
+/* The parts of a progress line, in the order in which they are shown. */
+enum { PART_STEP, PART_LOSS, PART_NORM, PART_LR, PART_RATE, PART_FLOPS, PART_MEMORY, PART_LEFT };
+enum { NPARTS = PART_LEFT + 1, PART_NBYTES = 64 };
+
+static void make_parts(char parts[NPARTS][PART_NBYTES], const struct report *report,
+                       const struct report_step *step)
+{
+    char number[REPORT_NUMBER_NBYTES], memory[FSDP_NBYTES_TEXT];
+    char mfu[24] = "";
+
+    snprintf(parts[PART_STEP], PART_NBYTES, "step %" PRId64 "/%" PRId64, step->step, report->steps);
+    snprintf(parts[PART_LOSS], PART_NBYTES, "loss %.4f", unsigned_nan(step->loss));
+    snprintf(parts[PART_NORM], PART_NBYTES, "norm %.3g", unsigned_nan(step->grad_norm));
+    snprintf(parts[PART_LR], PART_NBYTES, "lr %.3g", step->lr);
+    snprintf(parts[PART_RATE], PART_NBYTES, "%s tokens/s", report_rate(number, step->tokens_per_s));
+    if (step->mfu > 0)
+        snprintf(mfu, sizeof mfu, " (%.1f%% MFU)", 100 * step->mfu);
+    snprintf(parts[PART_FLOPS], PART_NBYTES, "%.3g TFLOP/s%s", step->tflops, mfu);
+    snprintf(parts[PART_MEMORY], PART_NBYTES, "%s", fsdp_nbytes_text(memory, resident_nbytes()));
+    snprintf(parts[PART_LEFT], PART_NBYTES, "%s left",
+             report_seconds(number, report->step_seconds * (double)(report->steps - step->step)));
+}
+
+/* Joins the parts. What is least missed goes first from a line that is too long. */
+static void join_parts(char *out, size_t out_nbytes, char parts[NPARTS][PART_NBYTES], int columns)
+{
+    static const int least_missed[] = {PART_NORM, PART_LR, PART_MEMORY, PART_FLOPS, PART_LEFT};
+    enum { NMISSED = sizeof least_missed / sizeof least_missed[0] };
+
+    for (int dropped = 0;; dropped++) {
+        size_t len = 0;
+        out[0] = 0;
+        for (int i = 0; i < NPARTS && len < out_nbytes; i++)
+            if (parts[i][0])
+                len +=
+                    (size_t)snprintf(out + len, out_nbytes - len, "%s%s", i ? "  " : "", parts[i]);
+        if (len <= (size_t)columns || dropped == NMISSED)
+            return;
+        parts[least_missed[dropped]][0] = 0;
+    }
+}
+
+void report_progress(struct report *report, const struct report_step *step, bool last)
+{
+    char parts[NPARTS][PART_NBYTES], line[NPARTS * PART_NBYTES];
+    const int columns = report->in_place ? terminal_columns() : INT_MAX;
+
+    /* The first steps touch memory for the first time; later ones weigh more. */
+    report->step_seconds =
+        report->step_seconds > 0 ? 0.9 * report->step_seconds + 0.1 * step->seconds : step->seconds;
+    if (!shows(report, step, last))
+        return;
+    make_parts(parts, report, step);
+    join_parts(line, sizeof line, parts, columns);
+    if (report->in_place)
+        printf("\r%.*s%s", columns, line, CLEAR_TO_END);
+    else
+        printf("%s\n", line);
+    report->line_open = report->in_place;
+    fflush(stdout);
+}

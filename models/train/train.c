@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The training program: joins the launcher (boot, exit codes, signals), the engine (libfsdp) and
+ * checkpoints. No other file includes all three.
+ *
+ *   configuration -> device, model, data -> mesh, engine -> resume | pretrained | random
+ *     -> loop: micro-steps, step, evaluate, save -> exit code
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/ckpt.h"
+#include "launch.h"
+
+#include "train.h"
+#include "end.h"
+#include "train/save/claim.h"
+#include "train/node/health.h"
+#include "train/save/life.h"
+#include "train/save/moments.h"
+#include "train/save/save.h"
+#include "setup.h"
+#include "train/report/tables.h"
+#include "warm.h"
+#include "train/node/watch.h"
+
+struct train {
+    struct boot *boot;
+    const struct boot_info *info;
+    struct fsdp_oob *oob; /* the job's */
+    struct report report;
+    struct train_parts parts;
+    struct train_loop loop;
+    struct train_life *life;
+    struct train_saver saver;
+    struct train_claim *claim;       /* rank 0's on checkpoint.path */
+    struct train_state begun;        /* where this run takes over */
+    const char *resume;              /* checkpoint.resume, as it is to be taken */
+    char resumed[TRAIN_PATH_NBYTES]; /* checkpoint that the run began from, "" for none */
+    char converted[64];              /* and what of it was converted, as text */
+};
+
+static int each_slice(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err *err)
+{
+    return fsdp_state_each(ctx, fn, fn_ctx, err);
+}
+
+/* ---- where to start -------------------------------------------------------------------------- */
+
+/* Rank 0 knows from its notes whether the job goes on by itself. */
+static int choose_resume(struct train *t, struct fsdp_err *err)
+{
+    int32_t goes_on = t->report.lead && train_life_goes_on(t->life);
+
+    FSDP_TRY(fsdp_oob_broadcast(t->oob, &goes_on, sizeof goes_on, 0, err));
+    t->resume = goes_on ? "auto" : t->parts.config->checkpoint.resume;
+    return FSDP_OK;
+}
+
+/* The checkpoint to resume from, "" for none. Rank 0 looks and tells the others, because a shared
+ * folder may look different from each node for a while. */
+static int choose_checkpoint(struct train *t, struct fsdp_err *err)
+{
+    const char *resume = t->resume;
+    const char *root = t->parts.config->checkpoint.path;
+    char where[CONFIG_TEXT + 128];
+    bool automatic = strcmp(resume, "auto") == 0, must = strcmp(resume, "must") == 0;
+    int rc = FSDP_OK;
+
+    if (t->report.lead && (automatic || must) && root[0]) {
+        rc = ckpt_latest(t->resumed, sizeof t->resumed, root, err);
+        if (rc == FSDP_ENOTFOUND) {
+            t->resumed[0] = 0;
+            rc = automatic
+                     ? FSDP_OK
+                     : fsdp_err_set(
+                           err, FSDP_ENOTFOUND, "%s: must resume, but there is no checkpoint in %s",
+                           config_where(where, sizeof where, t->parts.config, "checkpoint.resume"),
+                           root);
+        }
+    } else if (t->report.lead && !automatic && strcmp(resume, "never") != 0) {
+        snprintf(t->resumed, sizeof t->resumed, "%s", resume);
+    }
+    FSDP_TRY(fsdp_oob_agree(t->oob, rc, err));
+    return fsdp_oob_broadcast(t->oob, t->resumed, sizeof t->resumed, 0, err);
+}
+
+/* Step of a checkpoint's folder, -1 where its name says none. */
+static int64_t step_of(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    int64_t step;
+    return sscanf(name ? name + 1 : path, "step-%" SCNd64, &step) == 1 ? step : -1;
+}
+
+/* A staged checkpoint that is newer than what checkpoint.path has goes there first. */
+static int recover_staged(struct train *t, struct fsdp_err *err)
+{
+    const struct config *c = t->parts.config;
+    char latest[TRAIN_PATH_NBYTES];
+    int64_t newest = -1;
+    int rc = FSDP_OK;
+
+    if (!t->saver.stage.folder ||
+        (strcmp(t->resume, "auto") != 0 && strcmp(t->resume, "must") != 0))
+        return FSDP_OK;
+    if (t->report.lead)
+        rc = ckpt_latest(latest, sizeof latest, c->checkpoint.path, err);
+    if (t->report.lead && rc == FSDP_OK)
+        newest = step_of(latest);
+    FSDP_TRY(fsdp_oob_agree(t->oob, rc == FSDP_ENOTFOUND ? FSDP_OK : rc, err));
+    return train_stage_recover(&t->saver.stage, newest, err);
+}
+
+/* A place that cannot be written, or is another run's, should be known now, not after the first
+ * hour. Rank 0's part. */
+static int prepare_root(struct train *t, struct fsdp_err *err)
+{
+    const char *root = t->parts.config->checkpoint.path;
+    char where[CONFIG_TEXT + 128];
+    struct fsdp_err why = FSDP_ERR_INIT;
+
+    if (!root[0] || !t->report.lead)
+        return FSDP_OK;
+    int rc = ckpt_root_make(root, &why);
+    if (rc == FSDP_OK)
+        rc = ckpt_root_try(NULL, root, 1, &why);
+    if (rc)
+        fsdp_err_set(err, rc, "%.300s: %.700s",
+                     config_where(where, sizeof where, t->parts.config, "checkpoint.path"),
+                     why.text);
+    return rc ? rc : train_claim_take(&t->claim, t->parts.config, err);
+}
+
+/* Saves of this run must not meet checkpoints of another that went further. Rank 0's part. */
+static int check_root(struct train *t, struct fsdp_err *err)
+{
+    const char *root = t->parts.config->checkpoint.path;
+    char latest[TRAIN_PATH_NBYTES], where[CONFIG_TEXT + 128];
+
+    if (!root[0] || !t->report.lead)
+        return FSDP_OK;
+    int rc = ckpt_latest(latest, sizeof latest, root, err);
+    if (rc != FSDP_OK)
+        return rc == FSDP_ENOTFOUND ? FSDP_OK : rc;
+    int64_t begin = t->loop.state.step, there = step_of(latest);
+    if (there > begin || (there == begin && !t->resumed[0]))
+        return fsdp_err_set(err, FSDP_EEXIST,
+                            "%s: there is already %s, and this run begins at step %" PRId64
+                            "; set checkpoint.resume to auto, or another checkpoint.path",
+                            config_where(where, sizeof where, t->parts.config, "checkpoint.path"),
+                            latest, begin);
+    return FSDP_OK;
+}
+
+/* Only replica 0 reads; the engine sends to the others. moments NULL: the weights alone. */
+static int load(struct train *t, struct ckpt *ckpt, struct train_moments *moments,
+                struct fsdp_err *err)
+{
+    struct ckpt_load_args args = CKPT_LOAD_ARGS_INIT;
+
+    args.slices = moments ? train_moments_slices : each_slice;
+    args.slices_ctx = moments ? (void *)moments : t->parts.fsdp;
+    args.optim = moments != NULL;
+    args.replica = 0;
+    FSDP_TRY(ckpt_load(ckpt, &args, t->saver.oob, err));
+    return fsdp_state_loaded(t->parts.fsdp, err);
+}
+
+/* step: that of the checkpoint, -1: it tells none. */
+static int restore_state(struct train *t, struct ckpt *ckpt, int64_t step, struct fsdp_err *err)
+{
+    struct train_state saved;
+    const char *path = ckpt_path(ckpt);
+    bool restart = t->parts.config->checkpoint.data_position == CONFIG_DATA_RESTART;
+
+    if (ckpt_format(ckpt) == CKPT_DCP || train_state_is_foreign(ckpt_state_json(ckpt)))
+        FSDP_TRY(train_state_adopt(&saved, &t->loop.state, step, restart, path, err));
+    else
+        FSDP_TRY(train_state_read(&saved, ckpt_state_json(ckpt), path, err));
+    return train_state_resume(&t->loop.state, &saved, restart, path, err);
+}
+
+/* What becomes of optimizer tensors that are kept in another type than the checkpoint's. */
+static void note_conversion(struct train *t, const struct ckpt *ckpt)
+{
+    const struct fsdp_state_layout *now = fsdp_state_layout(t->parts.fsdp);
+
+    for (int i = 0; !t->converted[0] && i < ckpt_ntensors(ckpt); i++) {
+        const struct ckpt_tensor *stored = ckpt_tensor_at(ckpt, i);
+        const char *dot = strrchr(stored->tensor.name, '.');
+        for (int k = 0; stored->kind == FSDP_SLICE_OPTIM && dot && k < now->noptim; k++)
+            if (!strcmp(dot + 1, now->optim[k]) && stored->tensor.dtype != now->optim_dtypes[k])
+                snprintf(t->converted, sizeof t->converted, ", whose moments in %s go on in %s",
+                         fsdp_dtype_name(stored->tensor.dtype),
+                         fsdp_dtype_name(now->optim_dtypes[k]));
+    }
+}
+
+/* The weights of a checkpoint. */
+static int load_weights(struct train *t, const char *path, struct fsdp_err *err)
+{
+    struct ckpt *ckpt = NULL;
+    int rc = fsdp_oob_agree(t->oob, ckpt_open(&ckpt, path, err), err);
+
+    if (rc == FSDP_OK)
+        rc = load(t, ckpt, NULL, err);
+    ckpt_close(ckpt);
+    return rc;
+}
+
+static int resume_from(struct train *t, const char *path, struct fsdp_err *err)
+{
+    struct train_moments moments = {0};
+    struct ckpt *ckpt = NULL;
+    int rc;
+
+    FSDP_TRY_GOTO(fsdp_oob_agree(t->oob, ckpt_open(&ckpt, path, err), err), out);
+    int64_t step = ckpt_step(ckpt);
+    FSDP_TRY_GOTO(train_moments_open(&moments, &t->parts, ckpt, &step, t->oob, err), out);
+    rc = restore_state(t, ckpt, step, err);
+    if (rc == FSDP_OK)
+        rc = train_moments_decide(&moments,
+                                  t->loop.state.step - t->loop.state.scaler.nskipped, err);
+    FSDP_TRY_GOTO(fsdp_oob_agree(t->oob, rc, err), out);
+    FSDP_TRY_GOTO(load(t, ckpt, &moments, err), out);
+    FSDP_TRY_GOTO(fsdp_scaler_set(t->parts.fsdp, &t->loop.state.scaler, err), out);
+    if (t->report.lead)
+        train_moments_report(&moments);
+    note_conversion(t, ckpt);
+    snprintf(t->resumed, sizeof t->resumed, "%s", ckpt_path(ckpt));
+    t->loop.saved_step = t->loop.state.step;
+out:
+    train_moments_close(&moments);
+    ckpt_close(ckpt);
+    return rc;
+}
+
+/* model.path may be the config.json itself: the weights lie beside it. */
+static int load_pretrained(struct train *t, struct fsdp_err *err)
+{
+    const char *path = t->parts.config->model.path, *slash = strrchr(path, '/');
+    char folder[CONFIG_TEXT];
+
+    if (strcmp(path, t->parts.model_config) != 0) {
+        int rc = load_weights(t, path, err);
+        size_t len = err ? strlen(err->text) : 0;
+        if (rc == FSDP_ENOTFOUND && len)
+            snprintf(err->text + len, sizeof err->text - len,
+                     " (model.init: random begins without weights)");
+        return rc;
+    }
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    return load_weights(t, folder, err);
+}
+
+static int start(struct train *t, struct fsdp_err *err)
+{
+    const struct config *c = t->parts.config;
+
+    t->loop.state = train_parts_state(&t->parts);
+    t->loop.saved_step = -1;
+    FSDP_TRY(fsdp_oob_agree(t->oob, prepare_root(t, err), err));
+    t->saver.claim = t->claim;
+    FSDP_TRY(train_stage_open(&t->saver.stage, &t->parts, t->oob, t->saver.asked, &t->report, err));
+    FSDP_TRY(choose_resume(t, err));
+    FSDP_TRY(recover_staged(t, err));
+    FSDP_TRY(choose_checkpoint(t, err));
+    if (t->resumed[0])
+        FSDP_TRY(resume_from(t, t->resumed, err));
+    else if (c->model.init == CONFIG_INIT_PRETRAINED)
+        FSDP_TRY(load_pretrained(t, err));
+    else
+        FSDP_TRY(fsdp_init_params(t->parts.fsdp, err));
+    t->begun = t->loop.state;
+    int rc = check_root(t, err);
+    if (rc == FSDP_OK)
+        rc = train_claim_check(t->claim, err); /* two that came at one moment */
+    if (rc == FSDP_OK)
+        rc = train_life_begin(t->life, t->loop.state.step, t->resumed[0] != 0, err);
+    return fsdp_oob_agree(t->oob, rc, err);
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+static int open_metrics(struct train *t, struct fsdp_err *err)
+{
+    const struct config *c = t->parts.config;
+    int rc = FSDP_OK;
+
+    if (t->report.lead && c->log.metrics[0] && c->train.steps > 0)
+        rc = metrics_open(&t->loop.metrics, c->log.metrics, t->loop.state.step, err);
+    return fsdp_oob_agree(t->oob, rc, err);
+}
+
+static int open_trace(struct train *t, struct fsdp_err *err)
+{
+    const struct config *c = t->parts.config;
+
+    if (!c->log.trace[0] || c->train.steps <= t->loop.state.step)
+        return FSDP_OK;
+    return train_trace_open(&t->loop.trace, c, t->loop.state.step, t->parts.fsdp, t->oob,
+                            &t->report, err);
+}
+
+static int set_up(struct train *t, const char *config, int noverrides, char *const *overrides,
+                  bool verbose, struct fsdp_err *err)
+{
+    const struct fsdp_node_map *nodes = boot_nodes(t->boot);
+
+    FSDP_TRY(train_parts_config(&t->parts, t->oob, config, noverrides, overrides, err));
+    report_open(&t->report, t->info->rank, t->info->host, t->parts.config, verbose);
+    FSDP_TRY(train_check_start(t->boot, t->parts.config, &t->report, err));
+    FSDP_TRY(train_life_open(&t->life, t->parts.config, t->report.lead, err));
+    t->parts.info = t->info;
+    FSDP_TRY(train_parts_local(&t->parts, t->oob, nodes, err));
+    FSDP_TRY(train_parts_engine(&t->parts, t->oob, nodes, err));
+    FSDP_TRY(train_watch_open(&t->loop.watch, t->parts.config, t->parts.fsdp, t->parts.mesh, t->oob,
+                              nodes, err));
+    FSDP_TRY(train_saver_open(&t->saver, &t->parts, t->oob, &t->report, err));
+    t->saver.life = t->life;
+    FSDP_TRY(start(t, err));
+    FSDP_TRY(open_metrics(t, err));
+    return open_trace(t, err);
+}
+
+/* Signals count on every rank, clock and files on rank 0. A run that has lost its folder stops
+ * where it would save, and is refused there. */
+static unsigned asks(void *ctx, double step_seconds)
+{
+    struct train *t = ctx;
+    bool stop = launch_stop_requested() || train_claim_is_lost(t->claim);
+    return train_life_asks(t->life, step_seconds) | (stop ? TRAIN_ASK_STOP : 0);
+}
+
+static int run_loop(struct train *t, struct fsdp_err *err)
+{
+    struct train_loop *l = &t->loop;
+
+    l->config = t->parts.config;
+    l->batch = t->parts.batch;
+    l->device = t->parts.device;
+    l->fsdp = t->parts.fsdp;
+    l->ops = t->parts.ops;
+    l->model = t->parts.model;
+    l->rank = t->info->rank;
+    l->oob = t->oob;
+    l->data = t->parts.data;
+    l->eval = t->parts.eval;
+    l->report = &t->report;
+    l->asks = asks;
+    l->asks_ctx = t;
+    if (t->parts.config->checkpoint.path[0])
+        l->save = &train_saver_ops;
+    l->save_ctx = &t->saver;
+    FSDP_TRY(train_loop_open(l, err));
+    if (l->state.step >= l->config->train.steps && t->resumed[0])
+        report_line(&t->report, "nothing to do: %s is at step %" PRId64 " of %" PRId64, t->resumed,
+                    l->state.step, l->config->train.steps);
+    else if (l->state.step < l->config->train.steps)
+        FSDP_TRY(train_warm(l, err));
+    return train_loop_run(l, err);
+}
+
+static int finish(struct train *t)
+{
+    const struct train_state *s = &t->loop.state, *begun = &t->begun;
+    char tokens[REPORT_NUMBER_NBYTES], seconds[REPORT_NUMBER_NBYTES];
+    const int64_t nsteps = s->step - begun->step;
+    char here[48] = "";
+
+    train_trace_report(t->loop.trace);
+    if (t->loop.stopped && s->step < t->parts.config->train.steps) {
+        if (t->loop.saved_step == s->step) {
+            report_line(&t->report, "stopped on request at step %" PRId64 "; resume from %s",
+                        s->step, t->saver.saved);
+            return LAUNCH_REQUEUE;
+        }
+        if (t->report.lead)
+            fsdp_log(FSDP_LOG_ERROR,
+                     "stopped on request at step %" PRId64 "; nothing is saved, "
+                     "because checkpoint.path is not set",
+                     s->step);
+        return LAUNCH_FAILED;
+    }
+    if (t->saver.left_staged)
+        return LAUNCH_REQUEUE; /* to bring the last checkpoint to where it belongs */
+    if (!nsteps && t->resumed[0])
+        return LAUNCH_DONE; /* it was said that there is nothing to do */
+    if (begun->step)
+        snprintf(here, sizeof here, ", %" PRId64 " of them now", nsteps);
+    report_line(&t->report, "done: %" PRId64 " step%s%s, %s tokens in %s", s->step,
+                s->step == 1 ? "" : "s", here,
+                report_count(tokens, (uint64_t)(s->tokens - begun->tokens)),
+                report_seconds(seconds, s->seconds - begun->seconds));
+    return LAUNCH_DONE;
+}
+
+/* Of those who lost a rank one says so, once. The job's channel knows best who died; where it does
+ * not, ranks 0 and 1 both speak. */
+static bool speaks_of_loss(struct train *t, const char *cause)
+{
+    struct fsdp_err health = FSDP_ERR_INIT;
+    int speaker = watch_speaker(cause);
+
+    if (t->oob->health(t->oob, &health) && strstr(health.text, " is lost"))
+        speaker = watch_speaker(health.text);
+    return (speaker >= 0 ? t->info->rank == speaker : t->info->rank < 2) &&
+           train_watch_may_tell(t->loop.watch);
+}
+
+/* Says why, once: of those who lost a peer one speaks, and of what all found alike, rank 0. */
+static int fail(struct train *t, const struct fsdp_err *err)
+{
+    const int own = err->setting[0] ? LAUNCH_USAGE : LAUNCH_FAILED;
+    /* A communicator that another rank aborted is that rank's loss, too. */
+    bool lost = err->status == FSDP_EPEER || err->status == FSDP_ECANCELED;
+    bool mismatch = err->status == FSDP_EMISMATCH;
+    char cause[FSDP_ERR_TEXT_NBYTES];
+    const char *why = lost ? watch_cause(cause, sizeof cause, err->text) : err->text;
+
+    if (lost ? speaks_of_loss(t, why) : mismatch ? t->report.lead : !err->of_other)
+        report_error(&t->report, why);
+    if (!err->of_other) /* else that rank says it better */
+        t->oob->abort(t->oob, lost ? LAUNCH_PEER_LOST : own, why);
+    if (t->parts.mesh)
+        fsdp_mesh_abort(t->parts.mesh, why);
+    return lost ? LAUNCH_PEER_LOST : own;
+}
+
+/* After a failure what frees the memory of a GPU has a deadline; what waits for a save does not. */
+static void tear_down(struct train *t, int code, bool failed)
+{
+    const bool bound = failed && t->parts.device && !fsdp_device_is_host(t->parts.device);
+    struct train_end end = {.armed = false};
+
+    train_watch_close(t->loop.watch);
+    if (bound)
+        train_end_arm(&end, t->info->rank, t->info->host, code);
+    train_loop_close(&t->loop);
+    train_end_disarm(&end);
+    metrics_close(t->loop.metrics);
+    train_trace_close(t->loop.trace);
+    train_saver_close(&t->saver);
+    train_claim_release(t->claim);
+    train_life_close(t->life);
+    if (bound)
+        train_end_arm(&end, t->info->rank, t->info->host, code);
+    train_parts_close(&t->parts);
+    train_end_disarm(&end);
+    report_close(&t->report);
+}
+
+static void show_plan(struct train *t)
+{
+    const struct train_begun begun = {t->loop.state.step, t->resumed, t->converted, t->life};
+
+    train_show_mesh(&t->report, &t->parts);
+    train_show_training(&t->report, &t->parts, &begun);
+    train_show_memory(&t->report, t->parts.fsdp);
+    train_warn_of_settings(&t->report, &t->parts);
+}
+
+int train_run(struct boot *boot, const char *config, int noverrides, char *const *overrides,
+              bool verbose)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct train *t = fsdp_alloc(1, sizeof *t, "training", &err);
+    int code;
+
+    if (!t) {
+        fprintf(stderr, "fsdp-launch: %s\n", err.text);
+        return LAUNCH_FAILED;
+    }
+    t->boot = boot;
+    t->info = boot_info(boot);
+    t->oob = boot_oob(boot);
+    report_open(&t->report, t->info->rank, t->info->host, NULL, verbose);
+    int rc = set_up(t, config, noverrides, overrides, verbose, &err);
+    if (rc == FSDP_OK) {
+        train_show_environment(&t->report, &t->parts, boot_nodes(boot));
+        rc = train_bind_show(&t->report, &t->parts.binding, t->oob, boot_nodes(boot), &err);
+    }
+    if (rc == FSDP_OK) {
+        show_plan(t);
+        rc = run_loop(t, &err);
+    }
+    err.status = rc;
+    code = rc == FSDP_OK ? finish(t) : fail(t, &err);
+    tear_down(t, code, rc != FSDP_OK);
+    fsdp_free(t);
+    return code;
+}
+
+/* ---- before any rank starts ------------------------------------------------------------------ */
+
+static int print_error(const struct fsdp_err *err)
+{
+    fprintf(stderr, "fsdp-launch: %s\n", err->text);
+    return LAUNCH_USAGE;
+}
+
+int train_check(const char *config, int noverrides, char *const *overrides)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct config *settings = NULL;
+    int rc = config_load(&settings, config, noverrides, overrides, &err);
+
+    if (rc == FSDP_OK)
+        rc = train_stores_check(settings, &err);
+    fsdp_free(settings);
+    return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
+}
+
+bool train_uses_mpi(const char *config, int noverrides, char *const *overrides)
+{
+    struct config *settings = NULL;
+    char word[16] = "";
+
+    if (config_load(&settings, config, noverrides, overrides, NULL) == FSDP_OK)
+        config_word(word, sizeof word, settings, "fsdp.backend");
+    fsdp_free(settings);
+    return strcmp(word, "mpi") == 0;
+}
+
+int train_print_config(const char *config, int noverrides, char *const *overrides)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct config *settings = NULL;
+    int rc = config_load_unchecked(&settings, config, noverrides, overrides, &err);
+
+    if (rc == FSDP_OK)
+        rc = config_print(settings, true, stdout, &err);
+    if (rc == FSDP_OK)
+        train_gpu_print(stdout);
+    if (rc == FSDP_OK && fflush(stdout) != 0)
+        rc = fsdp_err_sys(&err, errno, "standard output");
+    fsdp_free(settings);
+    return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
+}
