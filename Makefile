@@ -31,7 +31,7 @@ INC_tests    := -Itests/lib $(INC_models) -Ilibfsdp -Ilauncher -Ickpt
 
 pkg_cflags = $(if $(1),$(shell pkg-config --cflags $(1) 2>/dev/null))
 pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1) 2>/dev/null))
-PKG_CFLAGS := $(call pkg_cflags,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $(CBLAS_CFLAGS)
+PKG_CFLAGS := $(call pkg_cflags,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt) $(PKGS_headers))) $(CBLAS_CFLAGS)
 LIBS_ckpt  := $(call pkg_libs,$(sort $(PKGS_fsdp) $(PKGS_ckpt))) -lm -lrt
 LIBS_all   := $(call pkg_libs,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $(CBLAS_LIBS) $(DNNL_LIBS) -lm -ldl -lrt
 
@@ -67,11 +67,12 @@ SRC_ckpt   := $(sort $(filter-out ckpt/tools/%,$(shell find ckpt -name '*.c')))
 SRC_models := $(sort $(filter-out models/tools/% models/nn/cuda/%,$(shell find models -name '*.c')))
 SRC_tests  := $(sort $(wildcard tests/lib/*.c))
 ifneq ($(HAVE_PMIX),1)
-SRC_boot := $(filter-out launcher/boot/pmix.c,$(SRC_boot))
+SRC_boot := $(filter-out launcher/boot/pmix%,$(SRC_boot))
 endif
 ifneq ($(HAVE_HWLOC),1)
 SRC_boot := $(filter-out launcher/bind/hwloc.c,$(SRC_boot))
 endif
+SRC_launch := $(filter launcher/rank/% launcher/boot/% launcher/channel/% launcher/bind/gpu.c launcher/bind/nvml.c,$(SRC_boot))
 ifneq ($(HAVE_CURL),1)
 SRC_ckpt := $(filter-out ckpt/store/s3/%,$(SRC_ckpt))
 endif
@@ -90,16 +91,18 @@ PROGRAMS := $(TOOLS) $(foreach s,$(TOOL_SRC),$(call prog_of,$(s)))
 BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_*.c)))
 TESTS    := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/test_*.c)))
 NCCL_SIM := $(BIN)/tests/simt/libfsdp-nccl-sim.so
-HEADERS  := $(wildcard libfsdp/include/fsdp/*.h libfsdp/include/fsdp/sys/*.h ckpt/include/ckpt/*.h)
+HEADERS  := $(wildcard libfsdp/include/fsdp/*.h libfsdp/include/fsdp/sys/*.h launcher/include/fsdp/*.h ckpt/include/ckpt/*.h)
 C_FILES   = $(sort $(shell find libfsdp launcher ckpt models tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh'))
 
 version  = $(shell sed -n 's/^.define FSDP_VERSION_$(1) *"*\([0-9.]*\)"*/\1/p' libfsdp/include/fsdp/base.h)
 VERSION := $(call version,STRING)
 SONAME  := libfsdp.so.$(call version,MAJOR)
 SHARED  := libfsdp.so.$(VERSION)
+LAUNCH_SONAME := libfsdp-launch.so.$(call version,MAJOR)
+LAUNCH_SHARED := libfsdp-launch.so.$(VERSION)
 CUDA_SHARED := $(if $(SRC_cuda),$(LIB)/libfsdp-cuda.so)
 MPI_SHARED := $(if $(filter 1,$(HAVE_MPI)),$(LIB)/libfsdp-mpi.so)
-LIBRARIES := $(LIB)/libfsdp.a $(LIB)/$(SHARED) $(LIB)/libckpt.a $(CUDA_SHARED) $(MPI_SHARED)
+LIBRARIES := $(LIB)/libfsdp.a $(LIB)/$(SHARED) $(LIB)/libfsdp-launch.a $(LIB)/$(LAUNCH_SHARED) $(LIB)/libckpt.a $(CUDA_SHARED) $(MPI_SHARED)
 
 # V=1 shows commands.
 ifeq ($(V),1)
@@ -130,7 +133,7 @@ all: $(PROGRAMS) $(LIBRARIES)
 ## tools            build the checkpoint tools alone (needs no PMIx, BLAS or YAML)
 tools: $(TOOLS)
 
-## libs             build libfsdp.a, libfsdp.so, libckpt.a, and libfsdp-cuda.so where nvcc is, libfsdp-mpi.so
+## libs             build libfsdp and libfsdp-launch (.a, .so), libckpt.a, and libfsdp-cuda.so where nvcc is, libfsdp-mpi.so
 ##                  where MPI is
 libs: $(LIBRARIES)
 
@@ -410,6 +413,22 @@ $(LIB)/$(SHARED): $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) scripts/libfsdp.map $(F
 		-Wl,--version-script=scripts/libfsdp.map -o $@ $(filter %.o,$^) $(call pkg_libs,$(PKGS_fsdp)) -lm -ldl -lrt
 	$(Q)ln -sf $(SHARED) $(LIB)/$(SONAME) && ln -sf $(SONAME) $(LIB)/libfsdp.so
 
+# The bootstrap for programs of others. Both forms show fsdp/launch.h alone: the archive is one object
+# in which all other names are local.
+$(OBJ)/launcher/boot/pmix_lib.o: CPPFLAGS += -DPMIX_LIBDIR='"$(shell pkg-config --variable=libdir pmix)"'
+OBJ_launch := $(patsubst %.c,$(OBJ)/%.o,$(SRC_launch))
+$(LIB)/$(LAUNCH_SHARED): $(OBJ_launch) $(LIB)/$(SHARED) scripts/libfsdp-launch.map $(FLAGS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(LAUNCH_SONAME) \
+		-Wl,--version-script=scripts/libfsdp-launch.map -o $@ $(filter %.o,$^) -L$(LIB) -lfsdp \
+		$(call pkg_libs,$(PKGS_launch)) -ldl
+	$(Q)ln -sf $(LAUNCH_SHARED) $(LIB)/$(LAUNCH_SONAME) && ln -sf $(LAUNCH_SONAME) $(LIB)/libfsdp-launch.so
+$(LIB)/libfsdp-launch.a: $(OBJ_launch) $(FLAGS)
+	@mkdir -p $(@D)
+	$(call say,AR,$@)$(LD) -r -o $(OBJ)/launch.o $(filter %.o,$^)
+	$(Q)$(OBJCOPY) --wildcard --keep-global-symbol='fsdp_launch_*' $(OBJ)/launch.o
+	$(Q)rm -f $@ && $(AR) rcs $@ $(OBJ)/launch.o
+
 # Complete in itself: of libfsdp it holds copies of what it uses, and shows one table alone.
 $(LIB)/libfsdp-cuda.so: $(OBJ_cuda) $(call ar_of,fsdp) scripts/libfsdp-cuda.map $(FLAGS)
 	@mkdir -p $(@D)
@@ -441,36 +460,40 @@ $(NCCL_SIM): $(NCCL_SIM_OBJ) $(call ar_of,fsdp) scripts/libfsdp-cuda.map $(FLAGS
 bindir     := $(PREFIX)/bin
 libdir     ?= $(PREFIX)/lib
 includedir := $(PREFIX)/include
-mandir     := $(PREFIX)/share/man/man1
+mandir     := $(PREFIX)/share/man
 pcdir      := $(libdir)/pkgconfig
-MAN        := $(wildcard docs/man/*.1)
+MAN        := $(wildcard docs/man/*.[13])
 
 ## install          install under PREFIX (/usr/local) below DESTDIR; uninstall removes it again
 install: all $(foreach p,$(PROGRAMS),$(call plain_of,$(p)))
 	$(call say,INST,$(DESTDIR)$(PREFIX))install -d $(addprefix $(DESTDIR),$(bindir) $(pcdir) \
-		$(includedir)/fsdp/sys $(includedir)/ckpt $(mandir))
+		$(includedir)/fsdp/sys $(includedir)/ckpt $(mandir)/man1 $(mandir)/man3)
 	$(Q)install -m 755 $(foreach p,$(PROGRAMS),$(call plain_of,$(p))) $(DESTDIR)$(bindir)
-	$(Q)install -m 644 $(filter libfsdp/include/fsdp/%,$(filter-out libfsdp/include/fsdp/sys/%,$(HEADERS))) \
+	$(Q)install -m 644 $(filter libfsdp/include/fsdp/% launcher/%,$(filter-out libfsdp/include/fsdp/sys/%,$(HEADERS))) \
 		$(DESTDIR)$(includedir)/fsdp
 	$(Q)install -m 644 $(filter libfsdp/include/fsdp/sys/%,$(HEADERS)) $(DESTDIR)$(includedir)/fsdp/sys
 	$(Q)install -m 644 $(filter ckpt/%,$(HEADERS)) $(DESTDIR)$(includedir)/ckpt
 	$(Q)install -m 644 $(filter %.a,$(LIBRARIES)) $(DESTDIR)$(libdir)
-	$(Q)install -m 755 $(LIB)/$(SHARED) $(DESTDIR)$(libdir)
+	$(Q)install -m 755 $(LIB)/$(SHARED) $(LIB)/$(LAUNCH_SHARED) $(DESTDIR)$(libdir)
 	$(Q)$(if $(CUDA_SHARED)$(MPI_SHARED),install -m 755 $(CUDA_SHARED) $(MPI_SHARED) $(DESTDIR)$(libdir))
 	$(Q)ln -sf $(SHARED) $(DESTDIR)$(libdir)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $(DESTDIR)$(libdir)/libfsdp.so
-	$(Q)$(foreach p,fsdp ckpt,sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(libdir)|' \
-		-e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(PKGS_$(p))|' \
+	$(Q)ln -sf $(LAUNCH_SHARED) $(DESTDIR)$(libdir)/$(LAUNCH_SONAME)
+	$(Q)ln -sf $(LAUNCH_SONAME) $(DESTDIR)$(libdir)/libfsdp-launch.so
+	$(Q)$(foreach p,fsdp fsdp-launch ckpt,sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(libdir)|' \
+		-e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(PKGS_$(p:fsdp-%=%))|' \
 		-e 's|@LIBS@|$(call pkg_libs,$(PKGS_$(p)))|' scripts/$(p).pc.in \
 		>$(DESTDIR)$(pcdir)/$(p).pc &&) true
-	$(Q)install -m 644 $(MAN) $(DESTDIR)$(mandir)
+	$(Q)install -m 644 $(filter %.1,$(MAN)) $(DESTDIR)$(mandir)/man1
+	$(Q)install -m 644 $(filter %.3,$(MAN)) $(DESTDIR)$(mandir)/man3
 
 uninstall:
 	$(call say,RM,$(DESTDIR)$(PREFIX))rm -rf $(addprefix $(DESTDIR),$(includedir)/fsdp $(includedir)/ckpt)
 	$(Q)rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PROGRAMS))) \
-		$(addprefix $(DESTDIR)$(libdir)/,libfsdp.a libckpt.a libfsdp.so $(SONAME) $(SHARED) libfsdp-cuda.so libfsdp-mpi.so) \
-		$(addprefix $(DESTDIR)$(pcdir)/,fsdp.pc ckpt.pc) \
-		$(addprefix $(DESTDIR)$(mandir)/,$(notdir $(MAN)))
+		$(addprefix $(DESTDIR)$(libdir)/,libfsdp.a libckpt.a libfsdp.so $(SONAME) $(SHARED) libfsdp-cuda.so libfsdp-mpi.so \
+			libfsdp-launch.a libfsdp-launch.so $(LAUNCH_SONAME) $(LAUNCH_SHARED)) \
+		$(addprefix $(DESTDIR)$(pcdir)/,fsdp.pc fsdp-launch.pc ckpt.pc) \
+		$(foreach m,$(MAN),$(DESTDIR)$(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)))
 
 # ---- housekeeping -------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 
 PREFIX  ?= /usr/local
 CC      ?= cc
+OBJCOPY ?= objcopy
 # x86-64-v3 (AVX2, FMA: 2013 and later). OPT='-O3 -march=native' for this machine alone.
 OPT     ?= -O3 $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3)
 WERROR  ?= 0
@@ -29,8 +30,10 @@ endif
 # that the checkpoint tools need no PMIx, BLAS or YAML at run time.
 PKGS_fsdp   :=
 PKGS_boot   := libcrypto
+PKGS_launch := libcrypto
 PKGS_ckpt   := libisal jansson
 PKGS_models := jansson yaml-0.1
+PKGS_headers := # opened at run time, not linked
 REQUIRED    := $(sort $(PKGS_fsdp) $(PKGS_boot) $(PKGS_ckpt) $(PKGS_models))
 
 # Nothing stops here when a required package is missing, because `make check` and `make demo` are
@@ -52,7 +55,7 @@ ifeq ($$(HAVE_$(1)),1)
 PKGS_$(3) += $(2)
 endif
 endef
-$(eval $(call probe,PMIX,pmix,boot))
+$(eval $(call probe,PMIX,pmix,headers))
 $(eval $(call probe,HWLOC,hwloc,boot))
 $(eval $(call probe,ZSTD,libzstd,ckpt))
 $(eval $(call probe,CURL,libcurl libcrypto,ckpt))

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A model of one's own on the installed headers: a network of two layers learns a function by
- * regression, on one rank. models/README.md explains it.
+ * regression, on any number of ranks. models/README.md explains it.
  *
- *     cc -o mlp mlp.c $(pkg-config --cflags --libs fsdp) -lm
+ *     cc -o mlp mlp.c $(pkg-config --cflags --libs fsdp-launch) -lm
  *     ./mlp            trains, and fails unless the loss fell to a tenth
+ *     fsdp-launch -n 3 -- ./mlp       the same on three ranks; or srun -n 3, or mpirun -n 3
  *
- * With ../../models/gradcheck.c beside it, it also checks its own backward pass:
+ * With ../../models/check/gradcheck.c beside it, it also checks its own backward pass:
  *
- *     cc -DGRADCHECK -I../../models -o mlp mlp.c ../../models/gradcheck.c \
- *         $(pkg-config --cflags --libs fsdp) -lm
+ *     cc -DGRADCHECK -I../../models/check -o mlp mlp.c ../../models/check/gradcheck.c \
+ *         $(pkg-config --cflags --libs fsdp-launch) -lm
  *     ./mlp check
  */
 #include <math.h>
@@ -17,8 +18,9 @@
 #include <string.h>
 
 #include <fsdp/fsdp.h>
+#include <fsdp/launch.h>
 #ifdef GRADCHECK
-#include "../../models/check/gradcheck.h"
+#include "gradcheck.h"
 #endif
 
 enum { ROWS = 64, NIN = 3, NHIDDEN = 32, NOUT = 2, STEPS = 300 };
@@ -26,18 +28,21 @@ enum { ROWS = 64, NIN = 3, NHIDDEN = 32, NOUT = 2, STEPS = 300 };
 struct mlp {
     int root, layer[2];   /* modules */
     int w[2], b[2];       /* parameters: w (nout, nin), b (nout) */
-    float x[ROWS * NIN];  /* the examples */
-    float y[ROWS * NOUT]; /* what is to come out */
+    int rows;             /* how many of the examples are this rank's */
+    float x[ROWS * NIN];  /* their inputs */
+    float y[ROWS * NOUT]; /* and what is to come out */
 };
 
 /* Activations: all of them in the root's memory, which lives from its forward to its backward. */
 struct memory {
     float *hidden, *dhidden, *error; /* (ROWS, NHIDDEN) twice, (ROWS, NOUT) */
+    int rows;
 };
 
-static size_t memory_layout(struct memory *mem, void *saved)
+static size_t memory_layout(struct memory *mem, const struct mlp *m, void *saved)
 {
     float *at = saved;
+    mem->rows = m->rows;
     mem->hidden = at;
     mem->dhidden = at ? at + ROWS * NHIDDEN : NULL;
     mem->error = at ? at + 2 * ROWS * NHIDDEN : NULL;
@@ -66,7 +71,7 @@ static int describe(struct mlp *m, struct fsdp_module_tree *tree, struct fsdp_er
 {
     struct memory mem;
     FSDP_TRY(fsdp_module_add(tree, -1, "", "Mlp", &m->root, err));
-    struct fsdp_act_bytes act = {.saved = memory_layout(&mem, NULL)};
+    struct fsdp_act_bytes act = {.saved = memory_layout(&mem, m, NULL)};
     FSDP_TRY(fsdp_module_set_act(tree, m->root, act, err));
     FSDP_TRY(describe_layer(m, tree, 0, NIN, NHIDDEN, err));
     return describe_layer(m, tree, 1, NHIDDEN, NOUT, err);
@@ -76,11 +81,11 @@ static int describe(struct mlp *m, struct fsdp_module_tree *tree, struct fsdp_er
 
 struct linear {
     float *y;       /* forward: out; backward: its gradient, in */
-    const float *x; /* (ROWS, nin) */
+    const float *x; /* (rows, nin) */
     const float *w, *b;
     float *dx, *dw, *db; /* backward; dx may be NULL */
     float beta[2];       /* of dw and db: 0 overwrites, 1 adds */
-    int nin, nout;
+    int rows, nin, nout;
 };
 
 /* y = x wᵀ + b */
@@ -88,7 +93,7 @@ static int linear_forward(void *arg, struct fsdp_err *err)
 {
     const struct linear *a = arg;
     (void)err;
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < a->rows; r++)
         for (int o = 0; o < a->nout; o++) {
             float sum = a->b[o];
             for (int i = 0; i < a->nin; i++)
@@ -103,12 +108,12 @@ static int linear_backward(void *arg, struct fsdp_err *err)
     const struct linear *a = arg;
     (void)err;
     if (a->dx)
-        memset(a->dx, 0, (size_t)ROWS * (size_t)a->nin * sizeof *a->dx);
+        memset(a->dx, 0, (size_t)a->rows * (size_t)a->nin * sizeof *a->dx);
     for (int o = 0; o < a->nout; o++) {
         float *dw = a->dw + o * a->nin, db = 0;
         for (int i = 0; i < a->nin && a->beta[0] == 0; i++)
             dw[i] = 0;
-        for (int r = 0; r < ROWS; r++) {
+        for (int r = 0; r < a->rows; r++) {
             const float dy = a->y[r * a->nout + o];
             db += dy;
             for (int i = 0; i < a->nin; i++) {
@@ -124,10 +129,10 @@ static int linear_backward(void *arg, struct fsdp_err *err)
 
 static int tanh_forward(void *arg, struct fsdp_err *err)
 {
-    float *x = ((struct memory *)arg)->hidden;
+    const struct memory *mem = arg;
     (void)err;
-    for (int i = 0; i < ROWS * NHIDDEN; i++)
-        x[i] = tanhf(x[i]);
+    for (int i = 0; i < mem->rows * NHIDDEN; i++)
+        mem->hidden[i] = tanhf(mem->hidden[i]);
     return FSDP_OK;
 }
 
@@ -135,15 +140,17 @@ static int tanh_backward(void *arg, struct fsdp_err *err)
 {
     const struct memory *mem = arg;
     (void)err;
-    for (int i = 0; i < ROWS * NHIDDEN; i++)
+    for (int i = 0; i < mem->rows * NHIDDEN; i++)
         mem->dhidden[i] *= 1 - mem->hidden[i] * mem->hidden[i];
     return FSDP_OK;
 }
 
-/* Half the mean over the rows of |out - y|²; out becomes its gradient. */
+/* Half the mean over all ROWS of |out - y|², this rank's part; out becomes its gradient. The engine
+ * sums both over the ranks. */
 struct loss {
     float *out;
     const float *y;
+    int rows;
     double *loss;
 };
 
@@ -152,7 +159,7 @@ static int squared_error(void *arg, struct fsdp_err *err)
     const struct loss *a = arg;
     double sum = 0;
     (void)err;
-    for (int i = 0; i < ROWS * NOUT; i++) {
+    for (int i = 0; i < a->rows * NOUT; i++) {
         const float error = a->out[i] - a->y[i];
         sum += 0.5 * error * error;
         a->out[i] = error / ROWS;
@@ -168,7 +175,7 @@ static int squared_error(void *arg, struct fsdp_err *err)
 static struct linear linear_of(const struct mlp *m, const struct memory *mem, int k,
                                const struct fsdp_view *view)
 {
-    struct linear a = {.w = view->param[m->w[k]], .b = view->param[m->b[k]]};
+    struct linear a = {.w = view->param[m->w[k]], .b = view->param[m->b[k]], .rows = m->rows};
     a.x = k == 0 ? m->x : mem->hidden;
     a.y = k == 0 ? mem->hidden : mem->error;
     a.nin = k == 0 ? NIN : NHIDDEN;
@@ -182,7 +189,7 @@ static int forward(struct mlp *m, struct fsdp *f, double *loss, struct fsdp_err 
     struct memory mem;
 
     FSDP_TRY(fsdp_module_enter(f, m->root, FSDP_FORWARD, &root, err));
-    memory_layout(&mem, root.saved);
+    memory_layout(&mem, m, root.saved);
     for (int k = 0; k < 2; k++) {
         FSDP_TRY(fsdp_module_enter(f, m->layer[k], FSDP_FORWARD, &view, err));
         struct linear a = linear_of(m, &mem, k, &view);
@@ -191,7 +198,7 @@ static int forward(struct mlp *m, struct fsdp *f, double *loss, struct fsdp_err 
             FSDP_TRY(CALL(view.lane, tanh_forward, mem));
         FSDP_TRY(fsdp_module_leave(f, m->layer[k], FSDP_FORWARD, err));
     }
-    struct loss a = {mem.error, m->y, loss};
+    struct loss a = {mem.error, m->y, m->rows, loss};
     FSDP_TRY(CALL(root.lane, squared_error, a));
     return fsdp_module_leave(f, m->root, FSDP_FORWARD, err);
 }
@@ -203,7 +210,7 @@ static int backward(struct mlp *m, struct fsdp *f, struct fsdp_err *err)
     struct memory mem;
 
     FSDP_TRY(fsdp_module_enter(f, m->root, FSDP_BACKWARD, &root, err));
-    memory_layout(&mem, root.saved);
+    memory_layout(&mem, m, root.saved);
     for (int k = 1; k >= 0; k--) {
         FSDP_TRY(fsdp_module_enter(f, m->layer[k], FSDP_BACKWARD, &view, err));
         struct linear a = linear_of(m, &mem, k, &view);
@@ -229,14 +236,14 @@ static int pass(void *ctx, struct fsdp *f, bool train, double *loss, struct fsdp
 
 /* ---- 4. training ----------------------------------------------------------------------------- */
 
-static int train(struct mlp *m, struct fsdp *f, struct fsdp_err *err)
+static int train(struct mlp *m, struct fsdp *f, bool prints, struct fsdp_err *err)
 {
     double first = 0, last = 0;
 
     for (int step = 0; step < STEPS; step++) {
-        double control[FSDP_CONTROL_NELEM] = {
-            0}; /* what is summed over the ranks: here, the loss */
-        struct fsdp_step_args args = {.step = step, .lr = 1e-2, .control = control};
+        double control[FSDP_CONTROL_NELEM] = {0}; /* summed over the ranks: here, the loss */
+        struct fsdp_step_args args = {
+            .step = step, .lr = 1e-2 * (STEPS - step) / STEPS, .control = control};
         struct fsdp_step_result result;
         FSDP_TRY(fsdp_micro_begin(f, FSDP_TRAIN, 0, err));
         FSDP_TRY(pass(m, f, true, &control[0], err));
@@ -244,8 +251,8 @@ static int train(struct mlp *m, struct fsdp *f, struct fsdp_err *err)
         FSDP_TRY(fsdp_step(f, &args, &result, err));
         last = result.control[0];
         first = step ? first : last;
-        if (step % 50 == 0 || step == STEPS - 1)
-            printf("step %3d  loss %.5f  gradient %.5f\n", step, last, (double)result.grad_norm);
+        if (prints && (step % 50 == 0 || step == STEPS - 1))
+            printf("step %3d  loss %.4f  gradient %.3f\n", step, last, (double)result.grad_norm);
     }
     if (!(last < first / 10))
         return fsdp_err_set(err, FSDP_EINTERNAL, "the loss went from %g to %g only", first, last);
@@ -268,20 +275,23 @@ static int check(struct mlp *m, struct fsdp *f, const struct fsdp_module_tree *t
 }
 #endif
 
-static void make_examples(struct mlp *m)
+/* Rank k of n has the rows from k ROWS / n on. */
+static void make_examples(struct mlp *m, const struct fsdp_launch_info *info)
 {
-    for (int r = 0; r < ROWS; r++) {
+    const int first = info->rank * ROWS / info->size;
+    m->rows = (info->rank + 1) * ROWS / info->size - first;
+    for (int r = 0; r < m->rows; r++) {
         float *x = m->x + r * NIN;
         for (int i = 0; i < NIN; i++)
-            x[i] = (float)((r * (7 + 6 * i) + 5 * i) % ROWS) / (ROWS / 2) - 1;
+            x[i] = (float)(((first + r) * (7 + 6 * i) + 5 * i) % ROWS) / (ROWS / 2) - 1;
         m->y[r * NOUT] = x[0] * x[1];
         m->y[r * NOUT + 1] = sinf(2 * x[2]);
     }
 }
 
-/* What a rank needs; here it is the only one. */
+/* What a rank needs. */
 struct job {
-    struct fsdp_oob *oob;
+    struct fsdp_launch *launch;
     struct fsdp_device *device;
     struct fsdp_mesh *mesh;
     struct fsdp_module_tree *tree;
@@ -291,16 +301,18 @@ struct job {
 static int job_open(struct job *j, struct mlp *m, const struct fsdp_opts *opts,
                     struct fsdp_err *err)
 {
-    static const int node_of[1];
-    const struct fsdp_node_map nodes = {.nranks = 1, .nnodes = 1, .node_of = node_of};
+    const struct fsdp_node_map *nodes;
     struct fsdp_mesh_shape shape;
 
+    FSDP_TRY(fsdp_launch_open(&j->launch, NULL, err));
+    nodes = fsdp_launch_nodes(j->launch);
+    make_examples(m, fsdp_launch_info(j->launch));
     FSDP_TRY(fsdp_module_tree_create(&j->tree, err));
     FSDP_TRY(describe(m, j->tree, err));
-    FSDP_TRY(fsdp_oob_self_create(&j->oob, err));
     FSDP_TRY(fsdp_device_open(&j->device, "cpu", 0, err));
-    FSDP_TRY(fsdp_mesh_shape_for(&shape, opts->strategy, 0, &nodes, err));
-    FSDP_TRY(fsdp_mesh_create(&j->mesh, shape, "auto", 60, &nodes, j->oob, j->device, err));
+    FSDP_TRY(fsdp_mesh_shape_for(&shape, opts->strategy, 0, nodes, err));
+    FSDP_TRY(fsdp_mesh_create(&j->mesh, shape, "auto", 60, nodes, fsdp_launch_oob(j->launch),
+                              j->device, err));
     FSDP_TRY(fsdp_create(&j->f, j->tree, opts, j->device, j->mesh, err));
     return fsdp_init_params(j->f, err);
 }
@@ -310,8 +322,7 @@ static void job_close(struct job *j)
     fsdp_destroy(j->f);
     fsdp_mesh_destroy(j->mesh);
     fsdp_device_close(j->device);
-    if (j->oob)
-        j->oob->close(j->oob);
+    fsdp_launch_close(j->launch);
     fsdp_module_tree_destroy(j->tree);
 }
 
@@ -323,7 +334,7 @@ int main(int argc, char **argv)
     struct fsdp_opts opts = FSDP_OPTS_INIT;
     struct job job = {0};
     const bool checks = argc > 1 && !strcmp(argv[1], "check");
-    int rc;
+    int rc, code = 0;
 
 #ifdef GRADCHECK
     if (checks)
@@ -335,16 +346,15 @@ int main(int argc, char **argv)
     opts.wrap_policy =
         FSDP_WRAP_TRANSFORMER; /* each module of these classes is sharded as a unit */
     opts.wrap_classes = units;
-    make_examples(&m);
     rc = job_open(&job, &m, &opts, &err);
     if (rc == FSDP_OK && !checks)
-        rc = train(&m, job.f, &err);
+        rc = train(&m, job.f, fsdp_launch_info(job.launch)->rank == 0, &err);
 #ifdef GRADCHECK
     if (rc == FSDP_OK && checks)
         rc = check(&m, job.f, job.tree, &err);
 #endif
     if (rc)
-        fprintf(stderr, "mlp: %s\n", err.text);
+        code = fsdp_launch_fail(job.launch, &err);
     job_close(&job);
-    return rc != FSDP_OK;
+    return code;
 }

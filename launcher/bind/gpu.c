@@ -97,6 +97,31 @@ int gpu_links_read(int *links, int ngpus, struct fsdp_err *err)
                : fsdp_err_set(err, FSDP_ENOTFOUND, "NVML knows %u GPUs, and CUDA %d", count, ngpus);
 }
 
+bool gpu_order_read(int *order, int max, int ngpus, const char **from)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    bool linked = false;
+
+    *from = "CUDA_VISIBLE_DEVICES";
+    if (getenv("CUDA_VISIBLE_DEVICES"))
+        return false;
+    *from = "CUDA";
+    if (ngpus < 1 || ngpus > max)
+        return false;
+    int *links = fsdp_alloc((size_t)ngpus * (size_t)ngpus, sizeof *links, "NVLinks", &why);
+    if (!links || gpu_links_read(links, ngpus, &why)) {
+        fsdp_log(FSDP_LOG_DEBUG, "GPUs are taken in CUDA's order: %s", why.text);
+        fsdp_free(links);
+        return false;
+    }
+    for (int i = 0; i < ngpus * ngpus; i++)
+        linked |= links[i] > 0;
+    gpu_order_by_links(order, links, ngpus);
+    fsdp_free(links);
+    *from = linked ? "PCI and NVLink" : "PCI";
+    return true;
+}
+
 bool gpu_name_of(char *out, size_t nbytes, int gpu, const char *visible, const char *order)
 {
     const char *at = visible;

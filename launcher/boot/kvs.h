@@ -29,6 +29,8 @@ int boot_kvs_server_fd(const struct boot_kvs_server *server);
 /* Does what there is to do. Call it when the descriptor is readable and at least every half second
  * (deadlines of fences). */
 void boot_kvs_server_step(struct boot_kvs_server *server);
+/* Has any rank ever come? */
+bool boot_kvs_server_seen(const struct boot_kvs_server *server);
 /* Last words of a rank: their text, NULL if it has not said any. */
 const char *boot_kvs_server_words(const struct boot_kvs_server *server, int rank);
 

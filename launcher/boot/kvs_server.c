@@ -95,6 +95,14 @@ int boot_kvs_server_fd(const struct boot_kvs_server *s)
     return s->ep_fd;
 }
 
+bool boot_kvs_server_seen(const struct boot_kvs_server *s)
+{
+    for (int r = 0; r < s->nranks; r++)
+        if (s->clients[r].seen)
+            return true;
+    return false;
+}
+
 const char *boot_kvs_server_words(const struct boot_kvs_server *s, int rank)
 {
     return rank >= 0 && rank < s->nranks ? s->clients[rank].words : NULL;

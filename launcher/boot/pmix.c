@@ -11,7 +11,6 @@
  * their own and the caller waits with its deadline. A thread that does not come back is left behind
  * with everything it may still touch.
  */
-#include <pmix.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +20,7 @@
 #include <unistd.h>
 
 #include "node.h"
+#include "pmix_lib.h"
 
 extern char **environ;
 
@@ -44,6 +44,7 @@ struct pmix {
     void *data;
     size_t nbytes;
 
+    struct pmix_lib lib;
     pmix_proc_t me;
     struct boot_facts facts;
 };
@@ -118,7 +119,7 @@ static int run_call(struct pmix *state, pmix_call_f *call, const char *what, dou
 
 static int pmix_error(struct pmix *state, pmix_status_t status, const char *what)
 {
-    return fsdp_err_set(&state->err, FSDP_EPEER, "%s: %s", what, PMIx_Error_string(status));
+    return fsdp_err_set(&state->err, FSDP_EPEER, "%s: %s", what, state->lib.error_string(status));
 }
 
 /* ---- facts ---- */
@@ -168,15 +169,22 @@ static bool to_int(const pmix_value_t *v, long *out)
     }
 }
 
+/* The header's own macros for this and for values call functions of the library. */
+static void proc_load(pmix_proc_t *out, const struct pmix *state, pmix_rank_t rank)
+{
+    *out = state->me;
+    out->rank = rank;
+}
+
 static bool get_int(struct pmix *state, pmix_rank_t rank, const char *key, long *out)
 {
     pmix_proc_t who;
     pmix_value_t *value = NULL;
-    PMIX_LOAD_PROCID(&who, state->me.nspace, rank);
-    if (PMIx_Get(&who, key, NULL, 0, &value) != PMIX_SUCCESS)
+    proc_load(&who, state, rank);
+    if (state->lib.get(&who, key, NULL, 0, &value) != PMIX_SUCCESS)
         return false;
     bool known = to_int(value, out);
-    PMIX_VALUE_RELEASE(value);
+    pmix_lib_release(value);
     return known;
 }
 
@@ -184,10 +192,10 @@ static void get_host(struct pmix *state, char *out, size_t nbytes)
 {
     pmix_value_t *value = NULL;
     out[0] = 0;
-    if (PMIx_Get(&state->me, PMIX_HOSTNAME, NULL, 0, &value) == PMIX_SUCCESS) {
+    if (state->lib.get(&state->me, PMIX_HOSTNAME, NULL, 0, &value) == PMIX_SUCCESS) {
         if (value->type == PMIX_STRING && value->data.string)
             snprintf(out, nbytes, "%s", value->data.string);
-        PMIX_VALUE_RELEASE(value);
+        pmix_lib_release(value);
     }
     if (!out[0] && gethostname(out, nbytes - 1))
         snprintf(out, nbytes, "localhost");
@@ -197,7 +205,7 @@ static int call_init(struct pmix *state)
 {
     struct boot_facts *facts = &state->facts;
     long size = 0, nnodes = 0;
-    pmix_status_t status = PMIx_Init(&state->me, NULL, 0);
+    pmix_status_t status = state->lib.init(&state->me, NULL, 0);
     if (status != PMIX_SUCCESS)
         return pmix_error(state, status, "PMIx_Init");
     if (!get_int(state, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &size) || size < 1 || size > 1 << 20)
@@ -223,6 +231,11 @@ static int pmix_open(void **out, double deadline, struct fsdp_err *err)
     struct pmix *state = fsdp_alloc(1, sizeof *state, "boot pmix", err);
     if (!state)
         return FSDP_ENOMEM;
+    int rc = pmix_lib_open(&state->lib, err);
+    if (rc) {
+        fsdp_free(state);
+        return rc;
+    }
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&state->lock, NULL);
@@ -237,7 +250,7 @@ static int pmix_open(void **out, double deadline, struct fsdp_err *err)
         fsdp_free(state);
         return fsdp_err_sys(err, why, "cannot start a thread for PMIx");
     }
-    int rc = run_call(state, call_init, "PMIx_Init", deadline, err);
+    rc = run_call(state, call_init, "PMIx_Init", deadline, err);
     if (rc) {
         boot_pmix_ops.close(state, false);
         return rc;
@@ -257,9 +270,9 @@ static int call_put(struct pmix *state)
     pmix_value_t value = {.type = PMIX_BYTE_OBJECT};
     value.data.bo.bytes = state->data;
     value.data.bo.size = state->nbytes;
-    pmix_status_t status = PMIx_Put(PMIX_GLOBAL, state->key, &value);
+    pmix_status_t status = state->lib.put(PMIX_GLOBAL, state->key, &value);
     if (status == PMIX_SUCCESS)
-        status = PMIx_Commit();
+        status = state->lib.commit();
     return status == PMIX_SUCCESS ? FSDP_OK : pmix_error(state, status, "PMIx_Put");
 }
 
@@ -280,12 +293,10 @@ static int pmix_put(void *arg, const char *key, const void *data, size_t nbytes,
 static int call_fence(struct pmix *state)
 {
     pmix_proc_t all;
-    pmix_info_t info;
-    bool yes = true;
-    PMIX_LOAD_PROCID(&all, state->me.nspace, PMIX_RANK_WILDCARD);
-    PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
-    pmix_status_t status = PMIx_Fence(&all, 1, &info, 1);
-    PMIX_INFO_DESTRUCT(&info);
+    pmix_info_t info = {.key = PMIX_COLLECT_DATA, .value.type = PMIX_BOOL};
+    proc_load(&all, state, PMIX_RANK_WILDCARD);
+    info.value.data.flag = true;
+    pmix_status_t status = state->lib.fence(&all, 1, &info, 1);
     /* Where a rank has died, servers say success or partial success; the tree will tell. */
     return status == PMIX_SUCCESS || status == PMIX_ERR_PARTIAL_SUCCESS
                ? FSDP_OK
@@ -304,8 +315,8 @@ static int call_get(struct pmix *state)
     char what[64];
     int rc = FSDP_OK;
 
-    PMIX_LOAD_PROCID(&who, state->me.nspace, (pmix_rank_t)state->rank);
-    pmix_status_t status = PMIx_Get(&who, state->key, NULL, 0, &value);
+    proc_load(&who, state, (pmix_rank_t)state->rank);
+    pmix_status_t status = state->lib.get(&who, state->key, NULL, 0, &value);
     if (status != PMIX_SUCCESS) {
         snprintf(what, sizeof what, "PMIx_Get from rank %d", state->rank);
         return pmix_error(state, status, what);
@@ -316,7 +327,7 @@ static int call_get(struct pmix *state)
                           state->rank, state->key);
     else
         memcpy(state->data, value->data.bo.bytes, state->nbytes);
-    PMIX_VALUE_RELEASE(value);
+    pmix_lib_release(value);
     return rc;
 }
 
@@ -341,7 +352,7 @@ static int pmix_get(void *arg, int rank, const char *key, void *data, size_t nby
 
 static int call_finalize(struct pmix *state)
 {
-    pmix_status_t status = PMIx_Finalize(NULL, 0);
+    pmix_status_t status = state->lib.finalize(NULL, 0);
     return status == PMIX_SUCCESS ? FSDP_OK : pmix_error(state, status, "PMIx_Finalize");
 }
 

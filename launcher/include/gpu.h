@@ -15,6 +15,11 @@ void gpu_order_by_links(int *order, const int *links, int ngpus);
  * there is no NVML, or it has another number of GPUs. Local. */
 int gpu_links_read(int *links, int ngpus, struct fsdp_err *err);
 
+/* order[i], for the ngpus GPUs of this process, and where it comes from, static. False: as CUDA
+ * numbers them, because NVML does not know better, or because whoever set CUDA_VISIBLE_DEVICES has
+ * chosen the order. Local. */
+bool gpu_order_read(int *order, int max, int ngpus, const char **from);
+
 /* What NVML says of one GPU; what it does not say is 0, or empty. */
 struct gpu_look {
     char pci[16];          /* "0000:1b:00.0" */

@@ -2,58 +2,21 @@
 /* Being a rank: bootstrap, run the program, say last words. */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "impl.h"
+#include "rank/rank.h"
 #include "sys/boot_ops.h"
 
 extern char **environ;
 
-/* ---- stop requests ---- */
-
-static volatile sig_atomic_t nstops;
-static volatile sig_atomic_t
-    alone; /* no launcher forwards signals: this is the foreground process */
-
-/* A second request to a process alone ends it, as fsdp-launch ends its ranks. What comes within a
- * tenth of a second is one request: timeout(1) signals the process and its group. */
-static void on_stop(int sig)
-{
-    static volatile double last;
-    double now = fsdp_time_now();
-    bool again = nstops && now - last > 0.1;
-    last = now;
-    nstops = nstops + 1;
-    if (again && alone && (sig == SIGINT || sig == SIGTERM)) {
-        signal(sig, SIG_DFL);
-        raise(sig);
-    }
-}
-
 bool launch_stop_requested(void)
 {
-    return nstops > 0;
-}
-
-static void install_handlers(void)
-{
-    static const int stops[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
-    struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
-    sigset_t set;
-    sigemptyset(&sa.sa_mask);
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) {
-        sigaction(stops[i], &sa, NULL);
-        sigaddset(&set, stops[i]);
-    }
-    sigprocmask(SIG_UNBLOCK, &set, NULL); /* fsdp-launch has held them back until now */
-    signal(SIGPIPE, SIG_IGN);
+    return rank_stop_requested();
 }
 
 /* ---- the bootstrap, traced ---- */
@@ -211,82 +174,6 @@ static int check_together(const struct launch_args *args, const struct launch_pr
     return code;
 }
 
-/* ---- who is lost, where no launcher of ours watches ---- */
-
-/* One rank prints it: rank 0, or rank 1 where rank 0 is the lost one. A rank that gave up and said
- * why has been heard. */
-static void print_loss(const struct launch_args *args, struct boot *boot)
-{
-    struct fsdp_oob *oob = boot_oob(boot);
-    struct fsdp_err err = FSDP_ERR_INIT;
-    int lost = -1;
-    if (oob->health(oob, &err) == FSDP_OK || (args->speaks && strstr(err.text, " gave up (code")))
-        return;
-    if (sscanf(err.text, "rank %d", &lost) == 1 && oob->rank == (lost == 0))
-        launch_say("%s", err.text);
-}
-
-struct watchdog {
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    const struct launch_args *args;
-    struct boot *boot;
-    bool running, stop;
-};
-
-/* A rank that computes for long, or hangs, does not look at its channel. When another is lost it
- * gets some seconds to notice, then it is ended. */
-static void *watchdog_thread(void *arg)
-{
-    enum { NOTICE_S = 15 };
-    struct watchdog *dog = arg;
-    struct fsdp_oob *oob = boot_oob(dog->boot);
-    double lost_at = 0;
-
-    pthread_mutex_lock(&dog->lock);
-    while (!dog->stop) {
-        struct timespec ts;
-        clock_gettime(CLOCK_REALTIME, &ts);
-        ts.tv_sec += 1;
-        pthread_cond_timedwait(&dog->changed, &dog->lock, &ts);
-        if (dog->stop || oob->health(oob, NULL) == FSDP_OK)
-            continue;
-        if (lost_at == 0)
-            lost_at = fsdp_time_now();
-        if (fsdp_time_now() - lost_at > NOTICE_S) {
-            print_loss(dog->args, dog->boot);
-            _exit(LAUNCH_PEER_LOST);
-        }
-    }
-    pthread_mutex_unlock(&dog->lock);
-    return NULL;
-}
-
-static void watchdog_start(struct watchdog *dog, const struct launch_args *args, struct boot *boot)
-{
-    sigset_t all, old;
-    *dog = (struct watchdog){.args = args, .boot = boot};
-    pthread_mutex_init(&dog->lock, NULL);
-    pthread_cond_init(&dog->changed, NULL);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    dog->running = pthread_create(&dog->thread, NULL, watchdog_thread, dog) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-}
-
-static void watchdog_stop(struct watchdog *dog)
-{
-    pthread_mutex_lock(&dog->lock);
-    dog->stop = true;
-    pthread_cond_signal(&dog->changed);
-    pthread_mutex_unlock(&dog->lock);
-    if (dog->running)
-        pthread_join(dog->thread, NULL);
-    pthread_cond_destroy(&dog->changed);
-    pthread_mutex_destroy(&dog->lock);
-}
-
 /* ---- running ---- */
 
 /* Ranks that make the same mistake leave the words to one of them, which may be a moment later. */
@@ -301,21 +188,20 @@ static int run_config(const struct launch_args *args, const struct launch_progra
                       struct boot *boot, bool watched)
 {
     struct fsdp_oob *oob = boot_oob(boot);
-    struct watchdog dog;
+    struct rank_watchdog *dog = NULL;
 
     if (!watched && oob->size > 1)
-        watchdog_start(&dog, args, boot);
+        dog = rank_watchdog_start(oob, "fsdp-launch", args->speaks);
     int code = (args->check ? program->check_nodes : program->run)(
         boot, args->config, args->noverrides, args->overrides, args->verbose);
     fflush(NULL);
-    if (!watched && oob->size > 1)
-        watchdog_stop(&dog);
+    rank_watchdog_stop(dog);
     if (code != LAUNCH_DONE && code != LAUNCH_REQUEUE && code != LAUNCH_PEER_LOST && !args->check) {
         await_words(oob);
         oob->abort(oob, code, "see its messages above"); /* unless a program has said more */
     }
     if (!watched && !(args->speaks && code == LAUNCH_PEER_LOST))
-        print_loss(args, boot);
+        rank_print_loss(oob, "fsdp-launch", args->speaks);
     return code;
 }
 
@@ -354,7 +240,8 @@ static int exec_program(const struct launch_args *args, struct boot *boot)
 
 int launch_run_rank(const struct launch_args *args, const struct launch_program *program)
 {
-    bool watched = getenv(BOOT_ENV_RENDEZVOUS) != NULL; /* by fsdp-launch, which has checked */
+    bool watched = rank_is_watched(); /* by fsdp-launch, which has checked */
+    bool alone = !launch_is_rank();
     struct boot *boot;
     int code;
 
@@ -363,10 +250,10 @@ int launch_run_rank(const struct launch_args *args, const struct launch_program 
             return code;
         return exec_program(args, boot);
     }
-    alone = !launch_is_rank();
     if (alone && (code = launch_check(args, program)))
         return code;
-    install_handlers();
+    rank_stop_install(alone);
+    signal(SIGPIPE, SIG_IGN);
     setvbuf(stdout, NULL, _IOLBF, 0);
     if ((code = launch_open_boot(&boot, args))) {
         if (!watched)

@@ -7,12 +7,12 @@
 #include "supervise.h"
 
 /* The others notice a loss by themselves within moments and end with their own words; only then are
- * they asked to. A foreign program knows nothing of the others. */
+ * they asked to. A foreign program knows nothing of the others; one that uses fsdp/launch.h does. */
 enum { FIND_OUT_S = 2 };
 
 static bool foreign(const struct launch_super *s)
 {
-    return s->job.args->program != NULL;
+    return s->job.args->program != NULL && !(s->kvs && boot_kvs_server_seen(s->kvs));
 }
 
 static bool exited(int status, int code)

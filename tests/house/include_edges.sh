@@ -40,7 +40,8 @@ boot.h                 fsdp/base.h fsdp/comm.h
 launcher/bind          boot.h fsdp/base.h
 launcher/boot          boot.h fsdp/base.h fsdp/comm.h launcher/channel
 launcher/channel       boot.h
-launcher/run           boot.h launcher/boot
+launcher/rank          boot.h fsdp/base.h fsdp/comm.h launcher/boot
+launcher/run           boot.h launcher/boot launcher/rank
 ckpt.h                 fsdp/base.h
 ckpt/copy              ckpt/file ckpt/format/hf ckpt/keep ckpt/source ckpt/util
 ckpt/diff              ckpt/reshard ckpt/util

@@ -62,17 +62,27 @@ cc -o "$TEST_TMP/shared" "$TEST_TMP/user.c" $(pc --cflags ckpt) $(pc --libs --st
 ok $? "a program builds on the installed tree"
 readelf -d "$TEST_TMP/shared" | grep -q 'NEEDED.*libfsdp.so.0'
 ok $? "it needs libfsdp by its soname"
-example="examples/mlp/mlp.c $(pc --cflags fsdp)"
-cc -Wall -Wextra -Werror -o "$TEST_TMP/mlp" $example $(pc --libs --static fsdp) -lm &&
-    LD_LIBRARY_PATH=$lib "$TEST_TMP/mlp" >"$TEST_TMP/mlp.out" && grep -q '^step 299' "$TEST_TMP/mlp.out"
-ok $? "the example of a model of one's own builds on it, and learns"
-cc -DGRADCHECK -Imodels -o "$TEST_TMP/mlp" $example models/check/gradcheck.c \
-    $(pc --libs --static fsdp) -lm && LD_LIBRARY_PATH=$lib "$TEST_TMP/mlp" check >/dev/null
+export LD_LIBRARY_PATH=$lib
+launch=$root$prefix/bin/fsdp-launch
+cc -Wall -Wextra -Werror -o "$TEST_TMP/mlp" examples/mlp/mlp.c $(pc --cflags --libs fsdp-launch) -lm &&
+    "$TEST_TMP/mlp" >"$TEST_TMP/one" && "$launch" -n 3 -- "$TEST_TMP/mlp" >"$TEST_TMP/three" &&
+    grep -q '^step 299' "$TEST_TMP/one" &&
+    [ "$(sed 's/ gradient.*//' "$TEST_TMP/one")" = "$(sed 's/ gradient.*//' "$TEST_TMP/three")" ]
+ok $? "the example of a model of one's own builds by pkg-config alone, and learns the same on 3 ranks"
+cc -O2 -Wall -Wextra -Werror -o "$TEST_TMP/blocks" examples/blocks/blocks.c $(pc --cflags --libs fsdp-launch) -lm &&
+    "$launch" -n 2 -- "$TEST_TMP/blocks" -w 32 -s 5 | grep -q '^step   4'
+ok $? "so does the example of blocks"
+cc -DGRADCHECK -Imodels/check -o "$TEST_TMP/mlp" examples/mlp/mlp.c models/check/gradcheck.c \
+    $(pc --cflags --libs fsdp-launch) -lm && "$TEST_TMP/mlp" check >/dev/null
 ok $? "it checks its own gradients"
-rm -f "$lib"/libfsdp.so*
+unset LD_LIBRARY_PATH
+rm -f "$lib"/libfsdp.so* "$lib"/libfsdp-launch.so*
+cc -o "$TEST_TMP/mlp" examples/mlp/mlp.c $(pc --cflags --libs --static fsdp-launch) -lm &&
+    [ "$("$launch" -n 2 -- "$TEST_TMP/mlp" | sed 's/ gradient.*//')" = "$(sed 's/ gradient.*//' "$TEST_TMP/one")" ]
+ok $? "the same with the static libraries, under fsdp-launch"
 cc -o "$TEST_TMP/static" "$TEST_TMP/user.c" $(pc --cflags ckpt) $(pc --libs --static ckpt) &&
     [ "$("$TEST_TMP/static")" = 995DC9BBDF1939FA ]
-ok $? "the same with the static libraries"
+ok $? "a program of checkpoints with the static libraries"
 
 make "${args[@]}" uninstall >/dev/null 2>&1
 left=$(find "$root" -type f -o -type l)

@@ -18,9 +18,9 @@ check() { # text, offending lines
 code=$(find libfsdp launcher ckpt models tests scripts .ci Makefile config.mk -type f \
     \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' -o -name '*.py' -o -name Makefile -o -name '*.mk' -o -name run \))
 c_code=$(grep -E '\.([ch]|cuh?)$' <<<"$code")
-# Not the programs: tools, the training program, the process side of fsdp-launch.
+# Not the programs: tools, the training program, the process side of fsdp-launch and of its ranks.
 libraries=$(grep -E '^(libfsdp|launcher|ckpt|models)/' <<<"$c_code" |
-    grep -v -E '/tools/|^models/train/|^launcher/run/')
+    grep -v -E '/tools/|^models/train/|^launcher/(run|rank)/')
 
 check "every file says its license in the first lines" \
     "$(awk 'FNR <= 3 && /SPDX-License-Identifier: Apache-2.0/ { has[FILENAME] = 1 }

@@ -7,29 +7,6 @@
 
 enum { MAX_GPUS = 64 };
 
-/* Whoever sees a part of the node's GPUs has chosen their order, too. */
-static const int *read_order(struct train_gpu *g, int order[MAX_GPUS])
-{
-    static int links[MAX_GPUS * MAX_GPUS];
-    struct fsdp_err why = FSDP_ERR_INIT;
-    bool linked = false;
-
-    if (getenv("CUDA_VISIBLE_DEVICES")) {
-        snprintf(g->order, sizeof g->order, "CUDA_VISIBLE_DEVICES");
-        return NULL;
-    }
-    if (g->ngpus > MAX_GPUS || gpu_links_read(links, g->ngpus, &why)) {
-        fsdp_log(FSDP_LOG_DEBUG, "GPUs are taken in CUDA's order: %s", why.text);
-        snprintf(g->order, sizeof g->order, "CUDA");
-        return NULL;
-    }
-    for (int i = 0; i < g->ngpus * g->ngpus; i++)
-        linked |= links[i] > 0;
-    snprintf(g->order, sizeof g->order, linked ? "PCI and NVLink" : "PCI");
-    gpu_order_by_links(order, links, g->ngpus);
-    return order;
-}
-
 int train_gpu_choose(struct train_gpu *g, const char *kind, const struct boot_info *info,
                      struct fsdp_err *err)
 {
@@ -52,7 +29,10 @@ int train_gpu_choose(struct train_gpu *g, const char *kind, const struct boot_in
             *err = why;
         return rc;
     }
-    FSDP_TRY(gpu_assign(&gpu, info, g->ngpus, ranks_per_gpu, read_order(g, order), err));
+    const char *from;
+    const bool known = gpu_order_read(order, MAX_GPUS, g->ngpus, &from);
+    snprintf(g->order, sizeof g->order, "%s", from);
+    FSDP_TRY(gpu_assign(&gpu, info, g->ngpus, ranks_per_gpu, known ? order : NULL, err));
     snprintf(g->device, sizeof g->device, "cuda:%d", gpu);
     if (gpu_look_at(&g->look, gpu, &why))
         fsdp_log(FSDP_LOG_DEBUG, "where GPU %d is: %s", gpu, why.text);
