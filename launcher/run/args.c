@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <getopt.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,65 +138,155 @@ static int parse_seconds(double *out, const char *option, const char *text)
     return 0;
 }
 
-/* An option with a value: "--name V", "--name=V", and for short ones "-nV". Returns whether arg is
- * it; *value is NULL where the value is missing. */
-static bool with_value(char **argv, int argc, int *i, const char *name, const char **value)
+/* ---- options --------------------------------------------------------------------------------- */
+
+enum {
+    PRINT_CONFIG = 256,
+    PREFIX_OUTPUT,
+    REQUEUE,
+    CHECK,
+    REORDER,
+    VERSION,
+    DUMP_SCHEDULE,
+    TRACE,
+    NODES,
+    RANKS_PER_TASK,
+    RANKS_PER_GPU,
+    TIMEOUT
+};
+
+static const struct option options[] = {
+    {"verbose", no_argument, NULL, 'v'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, VERSION},
+    {"print-config", no_argument, NULL, PRINT_CONFIG},
+    {"prefix-output", no_argument, NULL, PREFIX_OUTPUT},
+    {"requeue", no_argument, NULL, REQUEUE},
+    {"check", no_argument, NULL, CHECK},
+    {"reorder", no_argument, NULL, REORDER},
+    {"dump-schedule", optional_argument, NULL, DUMP_SCHEDULE},
+    {"trace", required_argument, NULL, TRACE},
+    {"nodes", required_argument, NULL, NODES},
+    {"ranks-per-task", required_argument, NULL, RANKS_PER_TASK},
+    {"ranks-per-gpu", required_argument, NULL, RANKS_PER_GPU},
+    {"timeout", required_argument, NULL, TIMEOUT},
+    {NULL, 0, NULL, 0},
+};
+
+/* The option that was probably meant: one that begins so, or is a few typing errors away. */
+static const char *nearest(const char *arg)
 {
-    size_t len = strlen(name);
-    const char *arg = argv[*i];
-    bool is_long = name[1] == '-';
-    if (strncmp(arg, name, len) != 0 || (is_long && arg[len] && arg[len] != '='))
-        return false;
-    if (arg[len])
-        *value = arg + len + is_long;
-    else
-        *value = *i + 1 < argc ? argv[++*i] : NULL;
-    return true;
+    char name[64];
+    const char *best = NULL;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(arg + 2, "="), arg + 2);
+    int least = (int)strlen(name) / 4 + 2;
+
+    for (const struct option *o = options; o->name && *name; o++) {
+        int d = strncmp(o->name, name, strlen(name)) ? fsdp_text_distance(name, o->name) : 0;
+        if (d < least) {
+            best = o->name;
+            least = d;
+        }
+    }
+    return best;
 }
 
-static int parse_option(struct launch_args *out, char **argv, int argc, int *i)
+static int unknown(const char *arg)
 {
-    const char *arg = argv[*i], *value = NULL;
-    const struct {
-        const char *name, *other;
-        bool *to;
-    } flags[] = {{"-v", "--verbose", &out->verbose},
-                 {"--print-config", NULL, &out->print_config},
-                 {"--prefix-output", NULL, &out->prefix_output},
-                 {"--requeue", NULL, &out->requeue},
-                 {"--check", NULL, &out->check},
-                 {"--reorder", NULL, &out->reorder},
-                 {"--help", "-h", &out->help},
-                 {"--version", NULL, &out->version}};
+    const char *near = arg[1] == '-' ? nearest(arg) : NULL;
+    return near ? bad("unknown option %s; did you mean --%s?", arg, near)
+                : bad("unknown option %s", arg);
+}
 
-    for (size_t f = 0; f < sizeof flags / sizeof flags[0]; f++)
-        if (strcmp(arg, flags[f].name) == 0 || (flags[f].other && !strcmp(arg, flags[f].other))) {
-            *flags[f].to = true;
+static int missing(int option)
+{
+    switch (option) {
+    case 'n':
+        return bad("-n needs a number of ranks");
+    case TRACE:
+        return bad("--trace needs a file");
+    case TIMEOUT:
+        return bad("--timeout needs seconds");
+    default:
+        return bad("%s needs a number", option == NODES            ? "--nodes"
+                                        : option == RANKS_PER_TASK ? "--ranks-per-task"
+                                                                   : "--ranks-per-gpu");
+    }
+}
+
+static int take_flag(struct launch_args *out, int option)
+{
+    bool *to = option == 'v'             ? &out->verbose
+               : option == 'h'           ? &out->help
+               : option == VERSION       ? &out->version
+               : option == PRINT_CONFIG  ? &out->print_config
+               : option == PREFIX_OUTPUT ? &out->prefix_output
+               : option == REQUEUE       ? &out->requeue
+               : option == CHECK         ? &out->check
+                                         : &out->reorder;
+    *to = true;
+    return 0;
+}
+
+static int take_option(struct launch_args *out, int option, const char *value)
+{
+    switch (option) {
+    case 'n':
+        return parse_count(&out->nranks, "-n", value);
+    case NODES:
+        return parse_count(&out->nnodes, "--nodes", value);
+    case RANKS_PER_TASK:
+        return parse_count(&out->ranks_per_task, "--ranks-per-task", value);
+    case RANKS_PER_GPU:
+        return parse_count(&out->ranks_per_gpu, "--ranks-per-gpu", value);
+    case TIMEOUT:
+        return parse_seconds(&out->timeout_s, "--timeout", value);
+    case TRACE:
+        out->trace = value;
+        return *value ? 0 : missing(TRACE);
+    case DUMP_SCHEDULE:
+        out->dump_schedule = true;
+        out->dump_file = value;
+        return value && !*value ? bad("--dump-schedule=: a file is missing") : 0;
+    default:
+        return take_flag(out, option);
+    }
+}
+
+/* getopt_long also takes the beginning of a long option's name. */
+static bool abbreviated(const char *arg, int index)
+{
+    size_t len = index < 0 ? 0 : strlen(options[index].name);
+    return index >= 0 && (strncmp(arg + 2, options[index].name, len) != 0 ||
+                          (arg[2 + len] && arg[2 + len] != '='));
+}
+
+/* Options may stand between the words, up to "--". Moves the words to argv[1 ...]; *nwords is their
+ * number. */
+static int take_all(struct launch_args *out, int argc, char **argv, int *nwords)
+{
+    opterr = 0;
+    optind = 0; /* from the beginning, whoever has used it before */
+    for (*nwords = 0;;) {
+        const int at = optind ? optind : 1;
+        const char *arg = at < argc ? argv[at] : NULL;
+        int index = -1, code = 0;
+        int option = getopt_long(argc, argv, "+:n:vh", options, &index);
+        if (option == -1 && !arg)
+            return 0;
+        if (option == -1 && !strcmp(arg, "--")) {
+            out->program = argv + optind;
             return 0;
         }
-    if (strncmp(arg, "--dump-schedule", 15) == 0 && (!arg[15] || arg[15] == '=')) {
-        out->dump_schedule = true;
-        out->dump_file = arg[15] ? arg + 16 : NULL;
-        return arg[15] && !arg[16] ? bad("--dump-schedule=: a file is missing") : 0;
+        if (option == -1)
+            argv[1 + (*nwords)++] = argv[optind++]; /* never ahead of the next */
+        else if (option == '?' || abbreviated(arg, index))
+            code = unknown(arg);
+        else
+            code = option == ':' ? missing(optopt) : take_option(out, option, optarg);
+        if (code)
+            return code;
     }
-    if (with_value(argv, argc, i, "--trace", &value)) {
-        out->trace = value;
-        return value && *value ? 0 : bad("--trace needs a file");
-    }
-    if (with_value(argv, argc, i, "--nodes", &value))
-        return value ? parse_count(&out->nnodes, "--nodes", value) : bad("--nodes needs a number");
-    if (with_value(argv, argc, i, "--ranks-per-task", &value))
-        return value ? parse_count(&out->ranks_per_task, "--ranks-per-task", value)
-                     : bad("--ranks-per-task needs a number");
-    if (with_value(argv, argc, i, "--ranks-per-gpu", &value))
-        return value ? parse_count(&out->ranks_per_gpu, "--ranks-per-gpu", value)
-                     : bad("--ranks-per-gpu needs a number");
-    if (with_value(argv, argc, i, "--timeout", &value))
-        return value ? parse_seconds(&out->timeout_s, "--timeout", value)
-                     : bad("--timeout needs seconds");
-    if (with_value(argv, argc, i, "-n", &value))
-        return value ? parse_count(&out->nranks, "-n", value) : bad("-n needs a number of ranks");
-    return bad("unknown option %s", arg);
 }
 
 static int check_overrides(const struct launch_args *args)
@@ -231,11 +322,11 @@ static int check_counts(const struct launch_args *args)
 
 static int check_what(const struct launch_args *args)
 {
+    if (args->program && !args->program[0])
+        return bad("no program after --");
     if (args->config && args->program)
         return bad("a configuration (%s) and a program (%s) at once", args->config,
                    args->program[0]);
-    if (args->program && !args->program[0])
-        return bad("no program after --");
     if (args->program && args->print_config)
         return bad("--print-config belongs to a configuration, not to a program");
     if (args->program && (args->dump_schedule || args->trace))
@@ -252,21 +343,11 @@ static int check_what(const struct launch_args *args)
 
 int launch_args_parse(struct launch_args *out, int argc, char **argv)
 {
-    int nwords = 0, code;
+    int nwords, code;
 
     *out = (struct launch_args){.nnodes = 1, .timeout_s = 60};
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--") == 0) {
-            out->program = argv + i + 1;
-            break;
-        }
-        if (argv[i][0] == '-' && argv[i][1])
-            code = parse_option(out, argv, argc, &i);
-        else
-            code = (argv[1 + nwords++] = argv[i], 0); /* never ahead of i */
-        if (code)
-            return code;
-    }
+    if ((code = take_all(out, argc, argv, &nwords)))
+        return code;
     if (out->help || out->version)
         return 0;
     char **words = argv + 1;

@@ -185,8 +185,7 @@ static int least(int a, int b, int c)
     return m < c ? m : c;
 }
 
-/* Edits (insert, delete, replace, swap of neighbours) from a to b. */
-static int distance(const char *a, const char *b)
+int fsdp_text_distance(const char *a, const char *b)
 {
     int la = (int)strnlen(a, NAME_MAX_LEN), lb = (int)strnlen(b, NAME_MAX_LEN);
     int d[3][NAME_MAX_LEN + 1];
@@ -220,7 +219,7 @@ static const char *nearest(const struct fsdp_tunable *table, int nrows, const ch
     int best_distance = (int)strnlen(name, NAME_MAX_LEN) / 4 + 1;
 
     for (int i = 0; i < nrows; i++) {
-        int d = strcmp(leaf(table[i].name), leaf(name)) == 0 ? 0 : distance(name, table[i].name);
+        int d = strcmp(leaf(table[i].name), leaf(name)) == 0 ? 0 : fsdp_text_distance(name, table[i].name);
         if (d <= best_distance && (!best || d < best_distance)) {
             best = table[i].name;
             best_distance = d;

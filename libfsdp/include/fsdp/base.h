@@ -383,6 +383,9 @@ int fsdp_utf8_decode(uint32_t *code, const char *text, const char *end);
 /* Makes a text safe to print: control characters, escape sequences, bytes that are not UTF-8 and
  * characters that reorder the line become '?'. In place; returns text, which never grows. */
 char *fsdp_text_clean(char *text);
+/* Edits (insert, delete, replace, swap of neighbours) from one short name to another, of whose first
+ * 64 bytes. */
+int fsdp_text_distance(const char *a, const char *b);
 
 /* Opens a regular file with open(2)'s flags (a new one gets mode 0666 & ~umask), close-on-exec. The
  * caller closes *fd. Never waits for another process: a pipe, socket, device or folder in the place
