@@ -58,7 +58,7 @@ endef
 $(eval $(call probe,PMIX,pmix,headers))
 $(eval $(call probe,HWLOC,hwloc,boot))
 $(eval $(call probe,ZSTD,libzstd,ckpt))
-$(eval $(call probe,CURL,libcurl libcrypto,ckpt))
+$(eval $(call probe,CURL,libcurl libcrypto expat,ckpt))
 
 # MPI, for libfsdp-mpi.so alone: Open MPI or MPICH by their pkg-config files.
 ifeq ($(filter auto 0 1,$(WITH_MPI)),)

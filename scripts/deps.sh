@@ -27,6 +27,7 @@ build    | pkg hwloc                     | libhwloc-dev    | hwloc-devel       |
 build    | pkg libzstd                   | libzstd-dev     | libzstd-devel     | compressed checkpoints (optional: WITH_ZSTD=0)
 build    | inc oneapi/dnnl/dnnl.h        | libdnnl-dev     | oneDNN-devel      | products of bf16 on processors that have them (optional: WITH_DNNL=0)
 build    | pkg libcurl                   | libcurl4-openssl-dev | libcurl-devel  | checkpoints on S3 (optional: WITH_CURL=0)
+build    | pkg expat                     | libexpat1-dev   | expat-devel       | the answers of S3 (optional: WITH_CURL=0)
 check    | cmd c++                       | g++             | gcc-c++           | the public headers are also C++
 check    | cmd mpirun                    | openmpi-bin     | openmpi           | a PMIx server to start ranks under
 check    | pkg ompi-c                    | libopenmpi-dev  | openmpi-devel     | MPI between the CPUs of a cluster (optional: WITH_MPI=0)
@@ -67,7 +68,7 @@ unwanted() { # kind, what
     ompi-c) [ "${WITH_MPI:-}" = 0 ] ;;
     libzstd) [ "${WITH_ZSTD:-}" = 0 ] ;;
     oneapi/dnnl/dnnl.h) [ "${WITH_DNNL:-}" = 0 ] ;;
-    libcurl) [ "${WITH_CURL:-}" = 0 ] ;;
+    libcurl | expat) [ "${WITH_CURL:-}" = 0 ] ;;
     openblas) [ -n "${CBLAS_LIBS:-}" ] ;;
     *) false ;;
     esac

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signatures, against the examples that AWS publishes ("Signature Calculations for the
- * Authorization Header", S3 API reference), and the little XML. */
+ * Authorization Header", S3 API reference). */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,6 @@
 #if HAVE_CURL
 #include "../../ckpt/store/s3/sign.h"
 #include "../../ckpt/store/s3/upload.h"
-#include "../../ckpt/store/s3/xml.h"
 
 static struct fsdp_err err;
 
@@ -114,31 +113,6 @@ static void test_encode(void)
     ckpt_text_free(&text);
 }
 
-static bool has(const char *xml, const char *name, const char *want)
-{
-    char got[16];
-    struct ckpt_s3_span all = {xml, strlen(xml)};
-    bool found = ckpt_s3_xml_text(got, sizeof got, all, name);
-    return want ? found && !strcmp(got, want) : !found && !*got;
-}
-
-static void test_xml(void)
-{
-    ok(has("<a xmlns=\"x\"><Key>x&amp;&lt;&#x41;&quot;</Key></a>", "Key", "x&<A\""), "entities");
-    ok(has("<KeyCount>1</KeyCount><Key>k</Key>", "Key", "k"), "a name is taken whole");
-    ok(has("<Key/><Key>k</Key>", "Key", ""), "an empty element");
-    ok(has("<Key>0123456789abcdefgh</Key>", "Key", "0123456789abcde"), "what is too long is cut");
-    ok(has("<Key>k", "Key", NULL) && has("<Key", "Key", NULL) && has("", "Key", NULL) &&
-           has("<", "Key", NULL) && has("<Ke>k</Ke>", "Key", NULL) &&
-           has("<Key>k</Ke", "Key", NULL),
-       "nothing is made of what is cut off");
-    struct ckpt_s3_span rest = {"<C>1</C><D/><C>2</C>", 20}, one;
-    int count = 0;
-    while (ckpt_s3_xml_next(&one, &rest, "C"))
-        count++;
-    ok(count == 2, "elements one after the other");
-}
-
 /* Every byte lies in one part, of at least the least size, and no object needs too many. */
 static void test_parts(void)
 {
@@ -224,7 +198,6 @@ int main(int argc, char **argv)
         return print_requests();
     test_examples();
     test_encode();
-    test_xml();
     test_parts();
     return tap_done();
 }

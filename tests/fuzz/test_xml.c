@@ -12,22 +12,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     static const char *const texts[] = {"Key",  "Size",   "LastModified", "Prefix",
                                         "Code", "Region", "UploadId",     "IsTruncated"};
     char *copy = malloc(nbytes ? nbytes : 1), text[32]; /* an overrun shows */
+    struct ckpt_s3_xml *xml;
     if (!copy)
         abort();
     memcpy(copy, data, nbytes);
-    struct ckpt_s3_span all = {copy, nbytes}, element;
-    for (size_t e = 0; e < sizeof elements / sizeof elements[0]; e++) {
-        struct ckpt_s3_span rest = all;
-        for (int i = 0; i < 1000 && ckpt_s3_xml_next(&element, &rest, elements[e]); i++)
+    ckpt_s3_xml_parse(&xml, copy, nbytes, NULL);
+    free(copy);
+    for (size_t e = 0; e < sizeof elements / sizeof elements[0]; e++)
+        for (int at = -1, i = 0; i < 1000 && ckpt_s3_xml_next(&at, xml, elements[e]); i++)
             for (size_t t = 0; t < sizeof texts / sizeof texts[0]; t++) {
-                ckpt_s3_xml_text(text, sizeof text, element, texts[t]);
+                ckpt_s3_xml_text(text, sizeof text, xml, at, texts[t]);
                 if (!memchr(text, 0, sizeof text))
                     abort();
             }
-    }
     for (size_t t = 0; t < sizeof texts / sizeof texts[0]; t++)
-        ckpt_s3_xml_text(text, sizeof text, all, texts[t]);
-    free(copy);
+        ckpt_s3_xml_text(text, sizeof text, xml, CKPT_S3_XML_ROOT, texts[t]);
+    ckpt_s3_xml_free(xml);
     return 0;
 }
 #else

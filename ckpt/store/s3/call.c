@@ -209,9 +209,19 @@ static int prepare(struct ckpt_http_job *job, CURL *curl, struct fsdp_err *err)
 
 /* ---- what came back -------------------------------------------------------------------------- */
 
-static struct ckpt_s3_span text_of(const struct ckpt_s3_call *call)
+/* A child of the answer's <Error>; false: it has none, or is no XML. */
+static bool error_text(char *out, size_t out_nbytes, const struct ckpt_s3_call *call,
+                       const char *name)
 {
-    return (struct ckpt_s3_span){call->text.data, call->text.nbytes};
+    struct ckpt_s3_xml *xml;
+    int at = -1;
+    ckpt_s3_xml_parse(&xml, call->text.data, call->text.nbytes, NULL);
+    bool found = ckpt_s3_xml_next(&at, xml, "Error");
+    out[0] = 0;
+    if (found)
+        found = ckpt_s3_xml_text(out, out_nbytes, xml, at, name);
+    ckpt_s3_xml_free(xml);
+    return found;
 }
 
 /* What the codes of refusals mean to a user; the others speak for themselves. */
@@ -281,7 +291,7 @@ static void explain(struct ckpt_s3_call *call, CURLcode code)
             text = reasons[i].text;
     if (call->status == 403 && !*call->code) /* an answer without a body */
         text = "access denied: a policy does not allow it";
-    if (!*text && ckpt_s3_xml_text(message, sizeof message, text_of(call), "Message"))
+    if (!*text && error_text(message, sizeof message, call, "Message"))
         text = message;
     if (call->status == 403 || call->status == 400 || call->status == 401) {
         struct ckpt_s3_creds creds;
@@ -318,7 +328,7 @@ static bool mend_region(struct ckpt_s3_call *call)
         return false;
     snprintf(region, sizeof region, "%s", call->server_region);
     if (!*region && !strcmp(call->code, "AuthorizationHeaderMalformed"))
-        ckpt_s3_xml_text(region, sizeof region, text_of(call), "Region");
+        error_text(region, sizeof region, call, "Region");
     if (!*region)
         return false;
     call->moved = true;
@@ -394,13 +404,9 @@ static enum ckpt_http_verdict judge(struct ckpt_http_job *job, CURL *curl, CURLc
     bool good = !code && call->status / 100 == 2;
     if (!code) {
         atomic_store(&call->bucket->answered, true);
-        if (call->text.nbytes && (!good || call->may_fail_inside)) {
-            struct ckpt_s3_span rest = text_of(call), error;
-            if (ckpt_s3_xml_next(&error, &rest, "Error")) {
-                ckpt_s3_xml_text(call->code, sizeof call->code, error, "Code");
-                good = false;
-            }
-        }
+        if (call->text.nbytes && (!good || call->may_fail_inside) &&
+            error_text(call->code, sizeof call->code, call, "Code"))
+            good = false;
     }
     call->job.rc = FSDP_OK;
     if (good)
@@ -496,4 +502,17 @@ int ckpt_s3_call_run(struct ckpt_s3_call *const *calls, int ncalls, struct fsdp_
 int ckpt_s3_call_one(struct ckpt_s3_call *call, struct fsdp_err *err)
 {
     return ckpt_s3_call_run(&call, 1, err);
+}
+
+int ckpt_s3_call_xml(struct ckpt_s3_xml **out, struct ckpt_s3_call *call, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    *out = NULL;
+    int rc = ckpt_s3_call_one(call, err);
+    if (rc == FSDP_OK && (rc = ckpt_s3_xml_parse(out, call->text.data, call->text.nbytes, &why)))
+        fsdp_err_set(err, rc, "cannot %s 's3://%s/%s': the answer of %s is not S3's XML: %s",
+                     call->what, call->bucket->name, call->about,
+                     call->bucket->base, why.text);
+    ckpt_text_free(&call->text);
+    return rc;
 }

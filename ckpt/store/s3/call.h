@@ -7,6 +7,7 @@
 
 #include "http.h"
 #include "sign.h"
+#include "xml.h"
 
 enum { CKPT_S3_MAX_QUERY = 8, CKPT_S3_MAX_HEADERS = 20, CKPT_S3_TRIES = 8 };
 #define CKPT_S3_DEADLINE_SECONDS 600
@@ -92,5 +93,8 @@ int ckpt_s3_call_begin(struct ckpt_s3_call *call, struct fsdp_err *err);
  * of them is returned. */
 int ckpt_s3_call_run(struct ckpt_s3_call *const *calls, int ncalls, struct fsdp_err *err);
 int ckpt_s3_call_one(struct ckpt_s3_call *call, struct fsdp_err *err);
+/* The same for one whose answer is XML, which takes the place of its text. FSDP_EIO: it is not XML.
+ * *out is freed with ckpt_s3_xml_free, after a failure too. */
+int ckpt_s3_call_xml(struct ckpt_s3_xml **out, struct ckpt_s3_call *call, struct fsdp_err *err);
 
 #endif

@@ -113,16 +113,31 @@ static int read_token(char **out, const char *path, struct fsdp_err *err)
 
 static int take_role(struct ckpt_s3_creds *out, const struct question *q, struct fsdp_err *err)
 {
-    struct ckpt_s3_span answer = {q->answer.data, q->answer.nbytes}, creds = answer;
+    struct ckpt_s3_xml *answer;
     char expires[64];
-    if (!ckpt_s3_xml_next(&creds, &answer, "Credentials") ||
-        !ckpt_s3_xml_text(out->key_id, sizeof out->key_id, creds, "AccessKeyId") ||
-        !ckpt_s3_xml_text(out->secret, sizeof out->secret, creds, "SecretAccessKey") ||
-        !ckpt_s3_xml_text(out->token, sizeof out->token, creds, "SessionToken") ||
-        !ckpt_s3_xml_text(expires, sizeof expires, creds, "Expiration"))
+    int at = -1;
+    ckpt_s3_xml_parse(&answer, q->answer.data, q->answer.nbytes, NULL);
+    bool whole = ckpt_s3_xml_next(&at, answer, "Credentials") &&
+                 ckpt_s3_xml_text(out->key_id, sizeof out->key_id, answer, at, "AccessKeyId") &&
+                 ckpt_s3_xml_text(out->secret, sizeof out->secret, answer, at, "SecretAccessKey") &&
+                 ckpt_s3_xml_text(out->token, sizeof out->token, answer, at, "SessionToken") &&
+                 ckpt_s3_xml_text(expires, sizeof expires, answer, at, "Expiration");
+    ckpt_s3_xml_free(answer);
+    if (!whole)
         return fsdp_err_set(err, FSDP_EIO, "STS gives no whole credentials");
     out->expires = ckpt_s3_time(expires);
     return FSDP_OK;
+}
+
+static bool error_code(char *out, size_t out_nbytes, const struct question *q)
+{
+    struct ckpt_s3_xml *answer;
+    int at = -1;
+    ckpt_s3_xml_parse(&answer, q->answer.data, q->answer.nbytes, NULL);
+    bool found = ckpt_s3_xml_next(&at, answer, "Error") &&
+                 ckpt_s3_xml_text(out, out_nbytes, answer, at, "Code");
+    ckpt_s3_xml_free(answer);
+    return found;
 }
 
 /* Signed lines for a question to STS that is to be asked by `who`. Freed with fsdp_free. */
@@ -190,10 +205,9 @@ static int ask_sts(struct ckpt_s3_creds *out, struct ckpt_s3_pair *form, int nfo
                          .tries = 3};
     if (rc == FSDP_OK)
         rc = ask(&q, "STS", true, &why);
-    struct ckpt_s3_span answer = {q.answer.data, q.answer.nbytes};
     if (rc == FSDP_OK)
         rc = take_role(out, &q, err);
-    else if (ckpt_s3_xml_text(code, sizeof code, answer, "Code"))
+    else if (error_code(code, sizeof code, &q))
         rc = fsdp_err_set(err, rc, "%s, %s, for role '%s'", why.text, code, role);
     else
         rc = fsdp_err_pass(err, rc, &why);

@@ -28,23 +28,22 @@ int ckpt_s3_list_add(struct ckpt_s3_list *list, const char *key, struct fsdp_err
     return FSDP_OK;
 }
 
-static int take_page(struct ckpt_s3_list *list, struct ckpt_s3_span page, struct fsdp_err *err)
+static int take_page(struct ckpt_s3_list *list, const struct ckpt_s3_xml *page,
+                     struct fsdp_err *err)
 {
-    struct ckpt_s3_span rest = page, element;
     char key[MAX_KEY_NBYTES], text[64];
-    while (ckpt_s3_xml_next(&element, &rest, "Contents")) {
-        if (!ckpt_s3_xml_text(key, sizeof key, element, "Key"))
+    for (int at = -1; ckpt_s3_xml_next(&at, page, "Contents");) {
+        if (!ckpt_s3_xml_text(key, sizeof key, page, at, "Key"))
             continue;
         FSDP_TRY(ckpt_s3_list_add(list, key, err));
         struct ckpt_s3_entry *entry = &list->entries[list->nentries - 1];
-        if (ckpt_s3_xml_text(text, sizeof text, element, "Size"))
+        if (ckpt_s3_xml_text(text, sizeof text, page, at, "Size"))
             entry->nbytes = strtoull(text, NULL, 10);
-        if (ckpt_s3_xml_text(text, sizeof text, element, "LastModified"))
+        if (ckpt_s3_xml_text(text, sizeof text, page, at, "LastModified"))
             entry->mtime = ckpt_s3_time(text);
     }
-    rest = page;
-    while (ckpt_s3_xml_next(&element, &rest, "CommonPrefixes"))
-        if (ckpt_s3_xml_text(key, sizeof key, element, "Prefix"))
+    for (int at = -1; ckpt_s3_xml_next(&at, page, "CommonPrefixes");)
+        if (ckpt_s3_xml_text(key, sizeof key, page, at, "Prefix"))
             FSDP_TRY(ckpt_s3_list_add(list, key, err));
     return FSDP_OK;
 }
@@ -72,14 +71,16 @@ static int list_page(bool *more, char *token, struct ckpt_s3_list *list, const c
         ckpt_s3_call_query(&call, "delimiter", "/");
     if (*more)
         ckpt_s3_call_query(&call, "continuation-token", token);
-    int rc = ckpt_s3_call_one(&call, err);
-    struct ckpt_s3_span page = {call.text.data, call.text.nbytes};
+    struct ckpt_s3_xml *page = NULL;
+    int rc = ckpt_s3_call_xml(&page, &call, err);
     if (rc == FSDP_OK)
         rc = take_page(list, page, err);
-    *more = rc == FSDP_OK && ckpt_s3_xml_text(truncated, sizeof truncated, page, "IsTruncated") &&
+    *more = rc == FSDP_OK &&
+            ckpt_s3_xml_text(truncated, sizeof truncated, page, CKPT_S3_XML_ROOT, "IsTruncated") &&
             !strcmp(truncated, "true") &&
-            ckpt_s3_xml_text(token, MAX_MARKER_NBYTES, page, "NextContinuationToken");
-    ckpt_text_free(&call.text);
+            ckpt_s3_xml_text(token, MAX_MARKER_NBYTES, page, CKPT_S3_XML_ROOT,
+                             "NextContinuationToken");
+    ckpt_s3_xml_free(page);
     return rc;
 }
 
@@ -120,13 +121,13 @@ static void md5_text(char out[25], const void *data, size_t nbytes)
 }
 
 /* The first that could not be removed, if any. */
-static int check_removed(const struct ckpt_s3_call *call, struct fsdp_err *err)
+static int check_removed(const struct ckpt_s3_call *call, const struct ckpt_s3_xml *answer,
+                         struct fsdp_err *err)
 {
-    struct ckpt_s3_span rest = {call->text.data, call->text.nbytes}, element;
     char key[MAX_KEY_NBYTES], code[64];
-    while (ckpt_s3_xml_next(&element, &rest, "Error")) {
-        ckpt_s3_xml_text(key, sizeof key, element, "Key");
-        ckpt_s3_xml_text(code, sizeof code, element, "Code");
+    for (int at = -1; ckpt_s3_xml_next(&at, answer, "Error");) {
+        ckpt_s3_xml_text(key, sizeof key, answer, at, "Key");
+        ckpt_s3_xml_text(code, sizeof code, answer, at, "Code");
         if (strcmp(code, "NoSuchKey"))
             return fsdp_err_set(err, FSDP_EIO, "cannot remove 's3://%s/%s': %s (%s)",
                                 call->bucket->name, key, code, call->bucket->base);
@@ -138,6 +139,7 @@ static int remove_batch(const struct ckpt_s3_list *list, size_t first, size_t nk
                         struct fsdp_err *err)
 {
     struct ckpt_text text = {0};
+    struct ckpt_s3_xml *answer;
     struct ckpt_s3_call call;
     char md5[25];
     ckpt_text_printf(&text, "<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
@@ -160,8 +162,11 @@ static int remove_batch(const struct ckpt_s3_list *list, size_t first, size_t nk
     call.body = text.data;
     call.body_nbytes = text.nbytes;
     int rc = ckpt_s3_call_one(&call, err);
-    if (rc == FSDP_OK)
-        rc = check_removed(&call, err);
+    if (rc == FSDP_OK && call.text.nbytes) { /* quiet: nothing, or what could not be removed */
+        ckpt_s3_xml_parse(&answer, call.text.data, call.text.nbytes, NULL);
+        rc = check_removed(&call, answer, err);
+        ckpt_s3_xml_free(answer);
+    }
     ckpt_text_free(&call.text);
     ckpt_text_free(&text);
     return rc;
@@ -188,15 +193,16 @@ struct sweep {
     char key_marker[MAX_KEY_NBYTES], id_marker[MAX_MARKER_NBYTES];
 };
 
-static int end_upload(struct sweep *s, struct ckpt_s3_span element, struct fsdp_err *err)
+static int end_upload(struct sweep *s, const struct ckpt_s3_xml *page, int at,
+                      struct fsdp_err *err)
 {
     char key[MAX_KEY_NBYTES], id[MAX_MARKER_NBYTES], begun[64];
     struct ckpt_s3_call call;
     struct fsdp_err why = FSDP_ERR_INIT;
-    if (!ckpt_s3_xml_text(key, sizeof key, element, "Key") ||
-        !ckpt_s3_xml_text(id, sizeof id, element, "UploadId"))
+    if (!ckpt_s3_xml_text(key, sizeof key, page, at, "Key") ||
+        !ckpt_s3_xml_text(id, sizeof id, page, at, "UploadId"))
         return FSDP_OK;
-    ckpt_s3_xml_text(begun, sizeof begun, element, "Initiated");
+    ckpt_s3_xml_text(begun, sizeof begun, page, at, "Initiated");
     bool below = !s->key_nbytes || (!strncmp(key, s->key, s->key_nbytes) &&
                                     (!key[s->key_nbytes] || key[s->key_nbytes] == '/'));
     if (!below || (s->before != INT64_MAX && (!*begun || ckpt_s3_time(begun) >= s->before)))
@@ -225,15 +231,18 @@ static int sweep_page(bool *more, struct sweep *s, struct fsdp_err *err)
         ckpt_s3_call_query(&call, "key-marker", s->key_marker);
         ckpt_s3_call_query(&call, "upload-id-marker", s->id_marker);
     }
-    int rc = ckpt_s3_call_one(&call, err);
-    struct ckpt_s3_span page = {call.text.data, call.text.nbytes}, rest = page, element;
-    *more = rc == FSDP_OK && ckpt_s3_xml_text(truncated, sizeof truncated, page, "IsTruncated") &&
-            !strcmp(truncated, "true") &&
-            ckpt_s3_xml_text(s->key_marker, sizeof s->key_marker, page, "NextKeyMarker") &&
-            ckpt_s3_xml_text(s->id_marker, sizeof s->id_marker, page, "NextUploadIdMarker");
-    while (rc == FSDP_OK && ckpt_s3_xml_next(&element, &rest, "Upload"))
-        rc = end_upload(s, element, err);
-    ckpt_text_free(&call.text);
+    struct ckpt_s3_xml *page = NULL;
+    const int root = CKPT_S3_XML_ROOT;
+    int rc = ckpt_s3_call_xml(&page, &call, err);
+    *more =
+        rc == FSDP_OK &&
+        ckpt_s3_xml_text(truncated, sizeof truncated, page, root, "IsTruncated") &&
+        !strcmp(truncated, "true") &&
+        ckpt_s3_xml_text(s->key_marker, sizeof s->key_marker, page, root, "NextKeyMarker") &&
+        ckpt_s3_xml_text(s->id_marker, sizeof s->id_marker, page, root, "NextUploadIdMarker");
+    for (int at = -1; rc == FSDP_OK && ckpt_s3_xml_next(&at, page, "Upload");)
+        rc = end_upload(s, page, at, err);
+    ckpt_s3_xml_free(page);
     return rc;
 }
 

@@ -129,12 +129,13 @@ int ckpt_s3_multipart_begin(char **upload_id, struct ckpt_s3_bucket *bucket, con
     ckpt_s3_call_header(&call, "x-amz-checksum-algorithm", "CRC32C");
     ckpt_s3_call_header(&call, "x-amz-meta-ckpt-id", id);
     call.may_fail_inside = true;
-    int rc = ckpt_s3_call_one(&call, err);
-    struct ckpt_s3_span answer = {call.text.data, call.text.nbytes};
-    if (rc == FSDP_OK && !ckpt_s3_xml_text(text, sizeof text, answer, "UploadId"))
+    struct ckpt_s3_xml *answer = NULL;
+    int rc = ckpt_s3_call_xml(&answer, &call, err);
+    if (rc == FSDP_OK &&
+        !ckpt_s3_xml_text(text, sizeof text, answer, CKPT_S3_XML_ROOT, "UploadId"))
         rc = fsdp_err_set(err, FSDP_EIO, "'s3://%s/%s': %s begins an upload without a name for it",
                           bucket->name, key, bucket->base);
-    ckpt_text_free(&call.text);
+    ckpt_s3_xml_free(answer);
     if (rc == FSDP_OK && !(*upload_id = fsdp_strdup(text, err)))
         rc = FSDP_ENOMEM;
     return rc;

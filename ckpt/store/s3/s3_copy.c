@@ -75,13 +75,17 @@ static void prepare_range(struct copied_range *range, const struct copy *c, uint
 static int take_answer(struct copy *c, struct copied_range *range, uint32_t index,
                        struct fsdp_err *err)
 {
-    struct ckpt_s3_span answer = {range->call.text.data, range->call.text.nbytes};
     struct ckpt_s3_sent *sent = &c->sent[index];
+    struct ckpt_s3_xml *answer;
     uint32_t crc32c;
-    if (!ckpt_s3_xml_text(sent->etag, sizeof sent->etag, answer, "ETag"))
+    ckpt_s3_xml_parse(&answer, range->call.text.data, range->call.text.nbytes, NULL);
+    ckpt_s3_xml_text(sent->etag, sizeof sent->etag, answer, CKPT_S3_XML_ROOT, "ETag");
+    ckpt_s3_xml_text(sent->checksum, sizeof sent->checksum, answer, CKPT_S3_XML_ROOT,
+                     "ChecksumCRC32C");
+    ckpt_s3_xml_free(answer);
+    if (!*sent->etag)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'s3://%s/%s': %s does not copy ranges",
                             c->args->to->name, c->args->to_key, c->args->to->base);
-    ckpt_s3_xml_text(sent->checksum, sizeof sent->checksum, answer, "ChecksumCRC32C");
     sent->nbytes = range->nbytes;
     if (decode_crc32c(&crc32c, sent->checksum))
         c->result.crc32c ^=

@@ -1,83 +1,172 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
+#include <expat.h>
+#include <openssl/crypto.h>
 #include <string.h>
 
 #include "xml.h"
 
-/* The next "<name" or "</name" that ends there; NULL if there is none. */
-static const char *find_tag(const char *at, const char *end, const char *slash, const char *name)
+enum { MAX_NBYTES = 64 << 20, MAX_ELEMENTS = 1 << 20, MAX_DEPTH = 32 };
+
+/* In the document's order. Name and text are places in `bytes`, each ends with a zero. */
+struct element {
+    size_t name, text;
+    int parent;    /* -1: the root */
+    bool has_text; /* it has ended, and has no children */
+};
+
+struct ckpt_s3_xml {
+    struct element *elements;
+    size_t nelements, max_elements;
+    struct ckpt_text bytes;
+};
+
+struct reader {
+    XML_Parser parser;
+    struct ckpt_s3_xml *xml;
+    int open, depth;     /* open: the element that the parser is in, -1: none */
+    const char *refused; /* why the document is not read on */
+};
+
+static void refuse(struct reader *r, const char *why)
 {
-    size_t nslash = strlen(slash), nname = strlen(name);
-    for (; (at = memchr(at, '<', (size_t)(end - at))); at++) {
-        const char *p = at + 1;
-        if ((size_t)(end - p) <= nslash + nname || memcmp(p, slash, nslash) ||
-            memcmp(p + nslash, name, nname))
-            continue;
-        if (strchr("> \t\r\n/", p[nslash + nname]) && p[nslash + nname])
-            return at;
-    }
-    return NULL;
+    if (!r->refused)
+        r->refused = why;
+    XML_StopParser(r->parser, XML_FALSE);
 }
 
-bool ckpt_s3_xml_next(struct ckpt_s3_span *out, struct ckpt_s3_span *rest, const char *name)
+static const char *local_name(const char *name)
 {
-    const char *end = rest->data + rest->nbytes;
-    const char *open = rest->nbytes ? find_tag(rest->data, end, "", name) : NULL;
-    const char *close = open ? memchr(open, '>', (size_t)(end - open)) : NULL;
-    if (!close)
-        return false;
-    const char *content = close + 1;
-    if (close[-1] == '/') { /* <Name/> */
-        *out = (struct ckpt_s3_span){content, 0};
-        *rest = (struct ckpt_s3_span){content, (size_t)(end - content)};
-        return true;
-    }
-    const char *tail = find_tag(content, end, "/", name);
-    if (!tail)
-        return false;
-    *out = (struct ckpt_s3_span){content, (size_t)(tail - content)};
-    *rest = (struct ckpt_s3_span){tail + 1, (size_t)(end - tail - 1)};
-    return true;
+    const char *colon = strchr(name, ':');
+    return colon ? colon + 1 : name;
 }
 
-/* One character, an entity resolved; how many bytes it takes. */
-static size_t decode(char *out, const char *at, size_t left)
+static void on_start(void *ctx, const char *name, const char **attributes)
 {
-    static const struct {
-        const char *text;
-        char is;
-    } entities[] = {
-        {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}};
-    *out = *at;
-    if (*at != '&')
-        return 1;
-    for (size_t i = 0; i < sizeof entities / sizeof entities[0]; i++) {
-        size_t len = strlen(entities[i].text);
-        if (len <= left && !memcmp(at, entities[i].text, len)) {
-            *out = entities[i].is;
-            return len;
+    struct reader *r = ctx;
+    struct ckpt_s3_xml *xml = r->xml;
+    (void)attributes;
+    if (++r->depth > MAX_DEPTH || xml->nelements == MAX_ELEMENTS) {
+        refuse(r, "too many elements");
+        return;
+    }
+    struct element *elements = fsdp_alloc_grow(xml->elements, xml->nelements, &xml->max_elements,
+                                               sizeof *elements, "XML", NULL);
+    if (!elements) {
+        refuse(r, "out of memory");
+        return;
+    }
+    xml->elements = elements;
+    elements[xml->nelements] = (struct element){.name = xml->bytes.nbytes, .parent = r->open};
+    name = local_name(name);
+    ckpt_text_add(&xml->bytes, name, strlen(name) + 1);
+    elements[xml->nelements].text = xml->bytes.nbytes;
+    r->open = (int)xml->nelements++;
+}
+
+static void on_text(void *ctx, const char *text, int nbytes)
+{
+    struct reader *r = ctx;
+    ckpt_text_add(&r->xml->bytes, text, (size_t)nbytes);
+}
+
+static void on_end(void *ctx, const char *name)
+{
+    struct reader *r = ctx;
+    struct element *e = &r->xml->elements[r->open];
+    (void)name;
+    e->has_text = (size_t)r->open + 1 == r->xml->nelements; /* it is the last: no child came */
+    ckpt_text_add(&r->xml->bytes, "", 1);
+    r->open = e->parent;
+    r->depth--;
+}
+
+static void on_doctype(void *ctx, const char *name, const char *system, const char *public, int own)
+{
+    (void)name, (void)system, (void)public, (void)own;
+    refuse(ctx, "it has a document type");
+}
+
+/* ---- parsing --------------------------------------------------------------------------------- */
+
+static int parse(struct reader *r, const char *data, size_t nbytes, struct fsdp_err *err)
+{
+    XML_SetUserData(r->parser, r);
+    XML_SetElementHandler(r->parser, on_start, on_end);
+    XML_SetCharacterDataHandler(r->parser, on_text);
+    XML_SetStartDoctypeDeclHandler(r->parser, on_doctype);
+    if (nbytes > MAX_NBYTES)
+        r->refused = "it is larger than 64 MiB";
+    else if (XML_Parse(r->parser, data, (int)nbytes, 1) == XML_STATUS_OK && !r->xml->bytes.failed)
+        return FSDP_OK;
+    if (r->xml->bytes.failed)
+        r->refused = "out of memory";
+    return fsdp_err_set(err, FSDP_EIO, "line %lu: %s",
+                        (unsigned long)XML_GetCurrentLineNumber(r->parser),
+                        r->refused ? r->refused : XML_ErrorString(XML_GetErrorCode(r->parser)));
+}
+
+int ckpt_s3_xml_parse(struct ckpt_s3_xml **out, const char *data, size_t nbytes,
+                      struct fsdp_err *err)
+{
+    struct reader r = {.open = -1};
+
+    *out = NULL;
+    for (; nbytes && strchr(" \t\r\n", *data) && *data; nbytes--)
+        data++;
+    if (!(r.xml = fsdp_alloc(1, sizeof *r.xml, "XML", err)))
+        return FSDP_ENOMEM;
+    *out = r.xml;
+    if (!(r.parser = XML_ParserCreate(NULL)))
+        return fsdp_err_set(err, FSDP_ENOMEM, "XML: out of memory");
+    int rc = parse(&r, data, nbytes, err);
+    XML_ParserFree(r.parser);
+    return rc;
+}
+
+void ckpt_s3_xml_free(struct ckpt_s3_xml *xml)
+{
+    if (!xml)
+        return;
+    if (xml->bytes.data)
+        OPENSSL_cleanse(xml->bytes.data, xml->bytes.nbytes); /* of STS: a secret */
+    fsdp_free(xml->elements);
+    ckpt_text_free(&xml->bytes);
+    fsdp_free(xml);
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+static bool is_called(const struct ckpt_s3_xml *xml, size_t i, const char *name)
+{
+    return !xml->bytes.failed && !strcmp(xml->bytes.data + xml->elements[i].name, name);
+}
+
+bool ckpt_s3_xml_next(int *element, const struct ckpt_s3_xml *xml, const char *name)
+{
+    for (size_t i = (size_t)(*element + 1); xml && i < xml->nelements; i++)
+        if (is_called(xml, i, name)) {
+            *element = (int)i;
+            return true;
+        }
+    return false;
+}
+
+bool ckpt_s3_xml_text(char *out, size_t out_nbytes, const struct ckpt_s3_xml *xml, int element,
+                      const char *name)
+{
+    out[0] = 0;
+    /* Children follow their parent, before any element that is outside of it. */
+    for (size_t i = (size_t)element + 1; xml && i < xml->nelements; i++) {
+        const struct element *e = &xml->elements[i];
+        if (e->parent < element)
+            break;
+        if (e->parent == element && is_called(xml, i, name)) {
+            if (e->has_text)
+                snprintf(out, out_nbytes, "%s", xml->bytes.data + e->text);
+            return e->has_text;
         }
     }
-    const char *semicolon = memchr(at, ';', left < 10 ? left : 10);
-    if (!semicolon || left < 3 || at[1] != '#')
-        return 1;
-    bool hexadecimal = at[2] == 'x';
-    unsigned long value = strtoul(at + (hexadecimal ? 3 : 2), NULL, hexadecimal ? 16 : 10);
-    *out = value && value < 128 ? (char)value : '?';
-    return (size_t)(semicolon + 1 - at);
-}
-
-bool ckpt_s3_xml_text(char *out, size_t out_nbytes, struct ckpt_s3_span in, const char *name)
-{
-    struct ckpt_s3_span text;
-    size_t nbytes = 0;
-    out[0] = 0;
-    if (!ckpt_s3_xml_next(&text, &in, name))
-        return false;
-    for (size_t at = 0; at < text.nbytes && nbytes + 1 < out_nbytes; nbytes++)
-        at += decode(&out[nbytes], text.data + at, text.nbytes - at);
-    out[nbytes] = 0;
-    return true;
+    return false;
 }
 
 void ckpt_s3_xml_add(struct ckpt_text *out, const char *text)
