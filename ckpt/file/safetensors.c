@@ -16,6 +16,7 @@ void ckpt_st_header_free(struct ckpt_st_header *header)
     fsdp_free(header->names);
     fsdp_free(header->logical_names);
     fsdp_free(header->whys);
+    ckpt_dims_free(&header->dims);
     memset(header, 0, sizeof *header);
 }
 
@@ -81,7 +82,7 @@ static void why_find(struct ckpt_text *whys, const struct raw_entry *raw, const 
                          path, name, raw->ndim, FSDP_MAX_DIMS);
 }
 
-static int entry_parse(struct ckpt_st_entry *out, struct ckpt_text *whys,
+static int entry_parse(struct ckpt_st_entry *out, struct ckpt_dims *dims, struct ckpt_text *whys,
                        const struct raw_entry *raw, uint64_t data_nbytes, const char *path,
                        const char *name, struct fsdp_err *err)
 {
@@ -103,13 +104,14 @@ static int entry_parse(struct ckpt_st_entry *out, struct ckpt_text *whys,
                    "bytes of data: truncated?",
                    path, name, (unsigned long long)begin, (unsigned long long)end,
                    (unsigned long long)data_nbytes);
-    *out = (struct ckpt_st_entry){.pos = begin, .nbytes = end - begin};
+    *out = (struct ckpt_st_entry){
+        .shape = ckpt_dims_zero, .offset = ckpt_dims_zero, .pos = begin, .nbytes = end - begin};
     why_find(whys, raw, path, name);
     if (whys->failed)
         return fsdp_err_set(err, FSDP_ENOMEM, "'%s': header: out of memory", path);
     if (whys->nbytes > nbytes) {
         ckpt_text_add(whys, "", 1);
-        out->why = nbytes + 1;
+        out->why = (uint32_t)nbytes + 1;
         return FSDP_OK;
     }
     dtype_parse(&tensor.dtype, &raw->dtype);
@@ -120,10 +122,10 @@ static int entry_parse(struct ckpt_st_entry *out, struct ckpt_text *whys,
     if (need != end - begin)
         return BAD("'%s', tensor '%s': dtype and shape need %llu bytes, data_offsets hold %llu",
                    path, name, (unsigned long long)need, (unsigned long long)(end - begin));
-    out->dtype = tensor.dtype;
-    out->ndim = tensor.ndim;
-    memcpy(out->shape, tensor.shape, sizeof out->shape);
-    return FSDP_OK;
+    out->dtype = (uint8_t)tensor.dtype;
+    out->ndim = (uint8_t)tensor.ndim;
+    out->shape = ckpt_dims_keep(dims, tensor.shape, tensor.ndim, err);
+    return out->shape ? FSDP_OK : FSDP_ENOMEM;
 }
 
 /* ---- DCP_SHARDING_INFO ----------------------------------------------------------------------- */
@@ -170,8 +172,8 @@ static void place_read(struct raw_place *out, struct ckpt_json_reader *r)
 }
 
 /* Where the box of one entry lies. */
-static int place_parse(struct ckpt_st_entry *entry, const struct raw_place *raw, const char *path,
-                       struct fsdp_err *err)
+static int place_parse(struct ckpt_st_entry *entry, struct ckpt_dims *dims,
+                       const struct raw_place *raw, const char *path, struct fsdp_err *err)
 {
     int ndim = entry->ndim;
     if (!raw->has_offset || raw->offset_ndim != ndim)
@@ -180,7 +182,8 @@ static int place_parse(struct ckpt_st_entry *entry, const struct raw_place *raw,
     for (int d = 0; d < ndim; d++)
         if (raw->offset[d] > UINT64_MAX / 4 - entry->shape[d])
             return BAD("'%s', tensor '%s': saved_offsets overflow", path, entry->name);
-    memcpy(entry->offset, raw->offset, (size_t)ndim * sizeof *entry->offset);
+    if (!(entry->offset = ckpt_dims_keep(dims, raw->offset, ndim, err)))
+        return FSDP_ENOMEM;
     if (!raw->has_global)
         return FSDP_OK;
     struct fsdp_tensor whole = {.name = entry->name, .dtype = entry->dtype, .ndim = ndim};
@@ -195,9 +198,8 @@ static int place_parse(struct ckpt_st_entry *entry, const struct raw_place *raw,
         if (entry->offset[d] + entry->shape[d] > whole.shape[d])
             return BAD("'%s', tensor '%s': its box leaves the tensor in dimension %d", path,
                        entry->name, d);
-    memcpy(entry->global_shape, whole.shape, sizeof entry->global_shape);
-    entry->has_global_shape = true;
-    return FSDP_OK;
+    entry->global_shape = ckpt_dims_keep(dims, whole.shape, ndim, err);
+    return entry->global_shape ? FSDP_OK : FSDP_ENOMEM;
 }
 
 static int name_take(struct places *p, int at, const struct raw_place *raw, struct fsdp_err *err)
@@ -271,7 +273,7 @@ static int places_read(struct places *p, struct ckpt_json_reader *r, struct fsdp
         if (at < 0)
             continue;
         if (!p->header->entries[at].why)
-            FSDP_TRY(place_parse(&p->header->entries[at], &raw, p->path, err));
+            FSDP_TRY(place_parse(&p->header->entries[at], &p->header->dims, &raw, p->path, err));
         if (raw.has_name)
             FSDP_TRY(name_take(p, at, &raw, err));
         p->placed[at] = true;
@@ -428,7 +430,8 @@ static int entry_take(struct building *b, struct ckpt_json_reader *r,
     if (r->rc)
         return r->rc;
     struct ckpt_st_entry entry;
-    FSDP_TRY(entry_parse(&entry, &b->whys, &raw, data_nbytes, path, b->names.data + at, err));
+    FSDP_TRY(entry_parse(&entry, &header->dims, &b->whys, &raw, data_nbytes, path,
+                         b->names.data + at, err));
     if (header->nentries == CKPT_MAX_TENSORS)
         return BAD("'%s' lists more than %d tensors", path, CKPT_MAX_TENSORS);
     FSDP_TRY(entries_grow(b, r, begin, err));

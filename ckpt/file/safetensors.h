@@ -10,19 +10,20 @@
 #ifndef CKPT_SAFETENSORS_H
 #define CKPT_SAFETENSORS_H
 
+#include "util/dims.h"
 #include "zst.h"
 
 struct ckpt_st_entry {
     const char *name; /* the tensor this is (part of) */
-    enum fsdp_dtype dtype;
-    int ndim;
-    uint64_t shape[FSDP_MAX_DIMS];  /* of what the file holds */
-    uint64_t offset[FSDP_MAX_DIMS]; /* in the whole tensor; zero in a plain file */
-    uint64_t global_shape[FSDP_MAX_DIMS];
-    bool has_global_shape;
+    /* [ndim] each, of the header or of the caller; offset and global_shape NULL: not known. */
+    const uint64_t *shape;  /* of what the file holds */
+    const uint64_t *offset; /* in the whole tensor; zero in a plain file */
+    const uint64_t *global_shape;
     uint64_t pos; /* first byte, from the start of the file */
     uint64_t nbytes;
-    size_t why; /* 0: it can be read; else ckpt_st_why has the reason, and ndim is 0 */
+    uint8_t dtype; /* enum fsdp_dtype */
+    uint8_t ndim;
+    uint32_t why; /* 0: it can be read; else ckpt_st_why has the reason, and ndim is 0 */
 };
 
 struct ckpt_st_header {
@@ -33,6 +34,7 @@ struct ckpt_st_header {
     char *names;                   /* what entries' names point into */
     char *logical_names;           /* or this, where they have a logical_fqn */
     char *whys;                    /* why some cannot be read; NULL: all can */
+    struct ckpt_dims dims;         /* what entries' shapes point into */
 };
 /* Why the tensor cannot be read: its dtype, its number of dimensions or its name is not supported.
  * NULL if it can. */

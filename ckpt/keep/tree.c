@@ -87,8 +87,9 @@ int ckpt_tree_list(struct ckpt_tree *out, const struct ckpt_store_ops *ops, cons
                    struct fsdp_err *err)
 {
     struct ckpt_belongs belongs = {0};
-    int64_t now = (int64_t)time(NULL);
-    struct listing l = {.tree = out, .judge = judge, .ctx = ctx, .nfs_before = now - nfs_age_s};
+    /* An age of 0 takes all: a server's clock, and the file system's own, may be ahead of ours. */
+    int64_t nfs_before = nfs_age_s > 0 ? (int64_t)time(NULL) - nfs_age_s : INT64_MAX;
+    struct listing l = {.tree = out, .judge = judge, .ctx = ctx, .nfs_before = nfs_before};
     *out = (struct ckpt_tree){.ops = ops};
     if (!(out->path = fsdp_strdup(path, err)))
         return FSDP_ENOMEM;

@@ -110,17 +110,21 @@ static uint64_t rank_box(struct fsdp_box *out, const struct ckpt_job *job, int t
 
 /* ---- pieces and headers ---------------------------------------------------------------------- */
 
-static void add_piece(struct ckpt_job_piece *out, struct ckpt_st_entry *entry,
-                      const struct ckpt_job *job, int tensor, const struct fsdp_box *box)
+static int add_piece(struct ckpt_job_piece *out, struct ckpt_st_entry *entry,
+                     struct ckpt_dims *dims, const struct ckpt_job *job, int tensor,
+                     const struct fsdp_box *box, struct fsdp_err *err)
 {
     const struct fsdp_tensor *t = &job->tensors[tensor].tensor;
     *out = (struct ckpt_job_piece){.tensor = tensor,
                                    .row = t->ndim ? box->offset[0] : 0,
                                    .nrows = t->ndim ? box->length[0] : 1};
-    *entry = (struct ckpt_st_entry){.name = t->name, .dtype = t->dtype, .ndim = t->ndim};
-    memcpy(entry->shape, box->length, sizeof entry->shape);
-    memcpy(entry->offset, box->offset, sizeof entry->offset);
-    memcpy(entry->global_shape, t->shape, sizeof entry->global_shape);
+    *entry = (struct ckpt_st_entry){.name = t->name,
+                                    .dtype = (uint8_t)t->dtype,
+                                    .ndim = (uint8_t)t->ndim,
+                                    .shape = ckpt_dims_keep(dims, box->length, t->ndim, err),
+                                    .offset = ckpt_dims_keep(dims, box->offset, t->ndim, err),
+                                    .global_shape = t->shape};
+    return entry->shape && entry->offset ? FSDP_OK : FSDP_ENOMEM;
 }
 
 struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt_job_piece *piece)
@@ -134,8 +138,10 @@ struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt
     return box;
 }
 
-static int list_pieces(struct ckpt_job_piece *out, struct ckpt_st_entry *entries,
-                       const struct ckpt_job *job, const struct ckpt_job_file *file)
+/* entries' shapes are kept in dims. */
+static int list_pieces(int *npieces, struct ckpt_job_piece *out, struct ckpt_st_entry *entries,
+                       struct ckpt_dims *dims, const struct ckpt_job *job,
+                       const struct ckpt_job_file *file, struct fsdp_err *err)
 {
     int count = 0;
     struct fsdp_box box;
@@ -156,10 +162,11 @@ static int list_pieces(struct ckpt_job_piece *out, struct ckpt_st_entry *entries
                 continue;
             box = ckpt_box_whole(&t->tensor);
         }
-        add_piece(&out[count], &entries[count], job, tensor, &box);
+        FSDP_TRY(add_piece(&out[count], &entries[count], dims, job, tensor, &box, err));
         count++;
     }
-    return count;
+    *npieces = count;
+    return FSDP_OK;
 }
 
 /* Header and places of a safetensors file. */
@@ -187,11 +194,13 @@ int ckpt_job_pieces(struct ckpt_job_piece **out, int *npieces, char **header, st
         fsdp_alloc((size_t)job->ntensors, sizeof *pieces, "job pieces", err);
     struct ckpt_st_entry *entries =
         fsdp_alloc((size_t)job->ntensors, sizeof *entries, "header entries", err);
+    struct ckpt_dims dims = {0};
     char *text = NULL;
     int rc = FSDP_ENOMEM, count = 0;
 
-    if (pieces && entries) {
-        count = list_pieces(pieces, entries, job, file);
+    if (pieces && entries)
+        rc = list_pieces(&count, pieces, entries, &dims, job, file, err);
+    if (rc == FSDP_OK) {
         file->nbytes = file->header_nbytes = 0;
         if (!count)
             rc = FSDP_OK;
@@ -201,6 +210,7 @@ int ckpt_job_pieces(struct ckpt_job_piece **out, int *npieces, char **header, st
             rc = place_pieces(pieces, entries, count, &text, job, file, err);
     }
     fsdp_free(entries);
+    ckpt_dims_free(&dims);
     if (rc) {
         fsdp_free(pieces);
         return rc;
@@ -222,13 +232,16 @@ static int cut_files(struct ckpt_job *job, struct fsdp_err *err)
     uint64_t most =
         job->folder && job->args->max_shard_nbytes ? job->args->max_shard_nbytes : UINT64_MAX;
     uint64_t filled = 0;
-    job->files = fsdp_alloc((size_t)job->ntensors, sizeof *job->files, "job files", err);
-    if (!job->files)
-        return FSDP_ENOMEM;
+    size_t max = 0;
     for (int i = 0; i < job->ntensors; i++) {
         uint64_t nbytes = nbytes_of(&job->tensors[job->order[i]].tensor);
         if (!i || (filled && (filled > most || nbytes > most - filled))) {
-            job->files[job->nfiles++].first = i;
+            struct ckpt_job_file *files = fsdp_alloc_grow(job->files, (size_t)job->nfiles, &max,
+                                                          sizeof *files, "job files", err);
+            if (!files)
+                return FSDP_ENOMEM;
+            job->files = files;
+            job->files[job->nfiles++] = (struct ckpt_job_file){.first = i};
             filled = 0;
         }
         filled += nbytes;

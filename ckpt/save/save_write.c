@@ -211,11 +211,12 @@ static int header_make(char **out, size_t *out_nbytes, const struct ckpt_saver *
             if (piece->kind != kind || fsdp_dtype_nbytes(tensor->dtype) != elem_nbytes)
                 continue;
             struct ckpt_st_entry *entry = &entries[nentries++];
-            *entry = (struct ckpt_st_entry){
-                .name = tensor->name, .dtype = tensor->dtype, .ndim = tensor->ndim};
-            memcpy(entry->shape, piece->box.length, sizeof entry->shape);
-            memcpy(entry->offset, piece->box.offset, sizeof entry->offset);
-            memcpy(entry->global_shape, tensor->shape, sizeof entry->global_shape);
+            *entry = (struct ckpt_st_entry){.name = tensor->name,
+                                            .dtype = (uint8_t)tensor->dtype,
+                                            .ndim = (uint8_t)tensor->ndim,
+                                            .shape = piece->box.length,
+                                            .offset = piece->box.offset,
+                                            .global_shape = tensor->shape};
         }
     }
     int rc = nentries ? ckpt_st_format(out, out_nbytes, entries, nentries, true, err) : FSDP_OK;

@@ -142,9 +142,9 @@ static void sample_make(struct sample *s)
     memset(entries, 0, sizeof entries);
     for (int i = 0; i < NTENSORS; i++) {
         entries[i].name = tensors[i].name;
-        entries[i].dtype = tensors[i].dtype;
+        entries[i].dtype = (uint8_t)tensors[i].dtype;
         entries[i].ndim = 1;
-        entries[i].shape[0] = tensors[i].nelem;
+        entries[i].shape = &tensors[i].nelem;
     }
     if (ckpt_st_format(&header, &s->header_nbytes, entries, NTENSORS, false, &err))
         abort();

@@ -26,7 +26,8 @@ static const char *in_root(const char *name)
 static const char *make(const char *file, const char *name, enum fsdp_dtype dtype, const void *data,
                         uint64_t nelem)
 {
-    struct ckpt_st_entry entry = {.name = name, .dtype = dtype, .ndim = 2, .shape = {2, nelem / 2}};
+    const uint64_t shape[] = {2, nelem / 2};
+    struct ckpt_st_entry entry = {.name = name, .dtype = (uint8_t)dtype, .ndim = 2, .shape = shape};
     const char *path = in_root(file);
     char *header = NULL;
     size_t header_nbytes = 0, nbytes = (size_t)nelem * fsdp_dtype_nbytes(dtype);

@@ -66,17 +66,23 @@ static void test_rules(void)
     ckpt_map_destroy(&map);
 }
 
+#define SHAPE(...)                                                                                 \
+    (const uint64_t[])                                                                             \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
 /* A Llama's layer in torchtitan's names: 2 heads of queries, 1 of keys, 4 rows each. Every row of a
  * tensor holds its own number. */
 static void make_titan(const char *path)
 {
-    static struct ckpt_st_entry entries[] = {
-        {.name = "layers.0.attention.wq.weight", .ndim = 2, .shape = {8, 3}},
-        {.name = "layers.0.attention.wk.weight", .ndim = 2, .shape = {4, 3}},
-        {.name = "layers.0.attention.wv.weight", .ndim = 2, .shape = {4, 3}},
-        {.name = "layers.0.feed_forward.w1.weight", .ndim = 2, .shape = {5, 3}},
-        {.name = "layers.0.feed_forward.w3.weight", .ndim = 2, .shape = {5, 3}},
-        {.name = "norm.weight", .ndim = 1, .shape = {3}},
+    struct ckpt_st_entry entries[] = {
+        {.name = "layers.0.attention.wq.weight", .ndim = 2, .shape = SHAPE(8, 3)},
+        {.name = "layers.0.attention.wk.weight", .ndim = 2, .shape = SHAPE(4, 3)},
+        {.name = "layers.0.attention.wv.weight", .ndim = 2, .shape = SHAPE(4, 3)},
+        {.name = "layers.0.feed_forward.w1.weight", .ndim = 2, .shape = SHAPE(5, 3)},
+        {.name = "layers.0.feed_forward.w3.weight", .ndim = 2, .shape = SHAPE(5, 3)},
+        {.name = "norm.weight", .ndim = 1, .shape = SHAPE(3)},
     };
     enum { N = sizeof entries / sizeof entries[0] };
     char *header = NULL;

@@ -75,6 +75,8 @@ static void describe(struct ckpt_manifest *m)
     ckpt_layout_index(&m->layout, NULL);
 }
 
+static struct ckpt_dims kept; /* of all header entries */
+
 /* The pieces of a rank and kind as header entries. */
 static int list_entries(struct ckpt_st_entry *entries, const struct ckpt_manifest *m,
                         const struct fsdp_cut *cuts, struct fsdp_tensor *const *members, int rank,
@@ -89,11 +91,12 @@ static int list_entries(struct ckpt_st_entry *entries, const struct ckpt_manifes
                 continue;
             for (int k = kind; k < (kind ? 3 : 1); k++) {
                 const struct fsdp_tensor *t = &m->layout.tensors[m->units[u].tensors[i] + k].tensor;
-                entries[count] = (struct ckpt_st_entry){.name = t->name, .ndim = t->ndim};
-                memcpy(entries[count].shape, box.length, sizeof box.length);
-                memcpy(entries[count].offset, box.offset, sizeof box.offset);
-                memcpy(entries[count].global_shape, t->shape, sizeof t->shape);
-                count++;
+                entries[count++] = (struct ckpt_st_entry){
+                    .name = t->name,
+                    .ndim = (uint8_t)t->ndim,
+                    .shape = ckpt_dims_keep(&kept, box.length, t->ndim, NULL),
+                    .offset = ckpt_dims_keep(&kept, box.offset, t->ndim, NULL),
+                    .global_shape = t->shape};
             }
         }
     }

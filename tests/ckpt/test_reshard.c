@@ -286,7 +286,8 @@ static void test_resume(void)
 static bool write_large(const char *path)
 {
     enum { NELEM = 65536 };
-    struct ckpt_st_entry entry = {.name = "large", .dtype = FSDP_F32, .ndim = 1, .shape = {NELEM}};
+    const uint64_t shape[] = {NELEM};
+    struct ckpt_st_entry entry = {.name = "large", .dtype = FSDP_F32, .ndim = 1, .shape = shape};
     static float data[NELEM];
     char *header;
     size_t nbytes;

@@ -168,13 +168,14 @@ static void test_odd(void)
 
 static void test_format(void)
 {
+    const uint64_t shape[] = {2, 5}, offset[] = {3, 0}, whole[] = {9, 5};
     struct ckpt_st_entry entries[] = {
         {.name = "w\"\\\n\t\xc3\xa9",
          .dtype = FSDP_F32,
          .ndim = 2,
-         .shape = {2, 5},
-         .offset = {3, 0},
-         .global_shape = {9, 5}},
+         .shape = shape,
+         .offset = offset,
+         .global_shape = whole},
         {.name = "scalar", .dtype = FSDP_U8, .ndim = 0},
     };
     struct ckpt_st_header h;
@@ -191,7 +192,7 @@ static void test_format(void)
     ok(ckpt_st_parse(&h, raw + 8, len, nbytes + 41, "f", &err) == FSDP_OK, "it is read back: %s",
        err.text);
     ok(h.sharded && h.nentries == 2 && !strcmp(h.entries[0].name, entries[0].name) &&
-           h.entries[0].offset[0] == 3 && h.entries[0].has_global_shape &&
+           h.entries[0].offset[0] == 3 && h.entries[0].global_shape &&
            h.entries[0].global_shape[0] == 9 && h.entries[1].ndim == 0,
        "names are escaped, boxes kept");
     ckpt_st_header_free(&h);

@@ -216,10 +216,10 @@ static int whole_shape(struct fsdp_tensor *out, const struct ckpt *ckpt, const s
     for (size_t i = 0; i < count; i++) {
         const struct ckpt_st_entry *entry = parts[i].entry;
         bool same = entry->dtype == first->dtype && entry->ndim == first->ndim &&
-                    entry->has_global_shape == first->has_global_shape;
+                    !entry->global_shape == !first->global_shape;
         for (int d = 0; same && d < entry->ndim; d++) {
             uint64_t end = entry->offset[d] + entry->shape[d];
-            if (entry->has_global_shape)
+            if (entry->global_shape)
                 same = entry->global_shape[d] == first->global_shape[d];
             out->shape[d] = end > out->shape[d] ? end : out->shape[d];
         }
@@ -229,8 +229,8 @@ static int whole_shape(struct fsdp_tensor *out, const struct ckpt *ckpt, const s
                                 first->name, ckpt->m.layout.files[parts[0].file].path,
                                 ckpt->m.layout.files[parts[i].file].path);
     }
-    if (first->has_global_shape)
-        memcpy(out->shape, first->global_shape, sizeof out->shape);
+    if (first->global_shape)
+        memcpy(out->shape, first->global_shape, first->ndim * sizeof *out->shape);
     struct fsdp_err why = FSDP_ERR_INIT;
     if (fsdp_tensor_check(out, &why))
         return fsdp_err_pass(err, FSDP_ECORRUPT, &why);
@@ -261,8 +261,8 @@ static int parts_take(struct ckpt *ckpt, const struct ckpt_st_header *headers,
         const struct ckpt_st_entry *entry = parts[i].entry;
         struct ckpt_piece piece = {
             .tensor = layout->ntensors - 1, .file = parts[i].file, .pos = entry->pos};
-        memcpy(piece.box.offset, entry->offset, sizeof piece.box.offset);
-        memcpy(piece.box.length, entry->shape, sizeof piece.box.length);
+        memcpy(piece.box.offset, entry->offset, entry->ndim * sizeof *piece.box.offset);
+        memcpy(piece.box.length, entry->shape, entry->ndim * sizeof *piece.box.length);
         FSDP_TRY(ckpt_layout_add_piece(layout, &piece, err));
     }
     return FSDP_OK;
@@ -358,7 +358,7 @@ static void warn_of_guesses(const struct ckpt *ckpt, const struct ckpt_st_header
     for (int i = 0; i < ckpt->m.layout.nfiles; i++) {
         nsharded += headers[i].sharded;
         for (int k = 0; headers[i].sharded && k < headers[i].nentries; k++)
-            nguessed += headers[i].entries[k].ndim && !headers[i].entries[k].has_global_shape;
+            nguessed += headers[i].entries[k].ndim && !headers[i].entries[k].global_shape;
     }
     if (nguessed)
         fsdp_log(

@@ -108,7 +108,7 @@ static int entry_take(struct ckpt *ckpt, int file, const struct ckpt_st_header *
                             "says %s",
                             ckpt->path, path, entry->name, fsdp_dtype_name(entry->dtype),
                             fsdp_dtype_name(tensor->dtype));
-    bool same = entry->has_global_shape && entry->ndim == tensor->ndim;
+    bool same = entry->global_shape && entry->ndim == tensor->ndim;
     for (int d = 0; same && d < tensor->ndim; d++)
         same = entry->global_shape[d] == tensor->shape[d];
     if (!same)
@@ -116,8 +116,8 @@ static int entry_take(struct ckpt *ckpt, int file, const struct ckpt_st_header *
                             "'%s/%s' holds tensor '%s' of another shape than the manifest says",
                             ckpt->path, path, entry->name);
     struct ckpt_piece piece = {.tensor = *at, .file = file, .pos = entry->pos};
-    memcpy(piece.box.offset, entry->offset, sizeof piece.box.offset);
-    memcpy(piece.box.length, entry->shape, sizeof piece.box.length);
+    memcpy(piece.box.offset, entry->offset, entry->ndim * sizeof *piece.box.offset);
+    memcpy(piece.box.length, entry->shape, entry->ndim * sizeof *piece.box.length);
     return ckpt_layout_add_piece(layout, &piece, err);
 }
 
