@@ -30,8 +30,8 @@ struct by_dim {
 static int compare_offset(const void *a, const void *b, void *ctx)
 {
     const struct by_dim *by = ctx;
-    uint64_t x = by->pieces[*(const size_t *)a].box.offset[by->dim];
-    uint64_t y = by->pieces[*(const size_t *)b].box.offset[by->dim];
+    uint64_t x = by->pieces[*(const size_t *)a].offset[by->dim];
+    uint64_t y = by->pieces[*(const size_t *)b].offset[by->dim];
     return x < y ? -1 : x > y;
 }
 
@@ -51,11 +51,16 @@ static int missing(const struct proof *p, const struct fsdp_box *hole,
                         text, p->layout->files[near->file].path);
 }
 
+static struct fsdp_box box_of(const struct proof *p, const struct ckpt_piece *piece)
+{
+    return ckpt_piece_box(piece, p->tensor->ndim);
+}
+
 static int overlap(const struct proof *p, const struct ckpt_piece *a, const struct ckpt_piece *b)
 {
     char text[256];
-    struct fsdp_box both;
-    fsdp_box_intersect(&both, &a->box, &b->box, p->tensor->ndim);
+    struct fsdp_box both, of_a = box_of(p, a), of_b = box_of(p, b);
+    fsdp_box_intersect(&both, &of_a, &of_b, p->tensor->ndim);
     ckpt_box_text(text, sizeof text, &both, p->tensor->ndim);
     return fsdp_err_set(p->err, FSDP_ECORRUPT, "tensor '%s': '%s' and '%s' both hold %s",
                         p->tensor->name, p->layout->files[a->file].path,
@@ -67,7 +72,7 @@ static int prove_one(const struct proof *p, const struct fsdp_box *region,
                      const struct ckpt_piece *piece)
 {
     for (int d = 0; d < p->tensor->ndim; d++) {
-        uint64_t begin = piece->box.offset[d], end = begin + piece->box.length[d];
+        uint64_t begin = piece->offset[d], end = begin + piece->length[d];
         struct fsdp_box hole = *region;
         if (begin > region->offset[d]) {
             hole.length[d] = begin - region->offset[d];
@@ -90,18 +95,20 @@ static int prove_interlocked(struct proof *p, const struct fsdp_box *region, siz
     uint64_t volume = 0;
     for (size_t i = 0; i < npieces; i++) {
         const struct ckpt_piece *a = &pieces[order[i]];
-        volume += fsdp_box_nelem(&a->box, p->tensor->ndim);
+        const struct fsdp_box of_a = box_of(p, a);
+        volume += fsdp_box_nelem(&of_a, p->tensor->ndim);
         for (size_t j = i + 1; j < npieces; j++) {
             const struct ckpt_piece *b = &pieces[order[j]];
-            struct fsdp_box both;
-            if (b->box.offset[0] >= a->box.offset[0] + a->box.length[0])
+            struct fsdp_box both, of_b;
+            if (b->offset[0] >= a->offset[0] + a->length[0])
                 break;
             if (p->npairs++ >= p->max_pairs)
                 return fsdp_err_set(p->err, FSDP_EUNSUPPORTED,
                                     "tensor '%s': %zu of its boxes interlock, too many to check; "
                                     "save it in rows, columns or a grid",
                                     p->tensor->name, npieces);
-            if (fsdp_box_intersect(&both, &a->box, &b->box, p->tensor->ndim))
+            of_b = box_of(p, b);
+            if (fsdp_box_intersect(&both, &of_a, &of_b, p->tensor->ndim))
                 return overlap(p, a, b);
         }
     }
@@ -133,7 +140,7 @@ static int sweep(struct proof *p, const struct fsdp_box *region, size_t *order, 
     *nslabs = 0;
     for (size_t i = 0; i <= npieces; i++) {
         const struct ckpt_piece *piece = i < npieces ? &pieces[order[i]] : NULL;
-        uint64_t next = piece ? piece->box.offset[dim] : region_end;
+        uint64_t next = piece ? piece->offset[dim] : region_end;
         if (next > end) {
             struct fsdp_box hole = *region;
             hole.offset[dim] = end;
@@ -143,7 +150,7 @@ static int sweep(struct proof *p, const struct fsdp_box *region, size_t *order, 
         /* A slab ends where all boxes so far have ended. */
         if (i > begin && next >= end && (begin > 0 || i < npieces)) {
             struct fsdp_box slab = *region;
-            slab.offset[dim] = pieces[order[begin]].box.offset[dim];
+            slab.offset[dim] = pieces[order[begin]].offset[dim];
             slab.length[dim] = end - slab.offset[dim];
             p->depth++;
             FSDP_TRY(prove(p, &slab, order + begin, i - begin, (dim + 1) % p->tensor->ndim,
@@ -152,8 +159,8 @@ static int sweep(struct proof *p, const struct fsdp_box *region, size_t *order, 
             begin = i;
             ++*nslabs;
         }
-        if (piece && next + piece->box.length[dim] >= end) {
-            end = next + piece->box.length[dim];
+        if (piece && next + piece->length[dim] >= end) {
+            end = next + piece->length[dim];
             before = piece;
         }
     }
@@ -184,7 +191,7 @@ static bool is_rows(const struct ckpt_layout *layout, const struct fsdp_tensor *
 {
     uint64_t next = 0;
     for (size_t i = 0; i < npieces; i++) {
-        const struct fsdp_box *box = &layout->pieces[order[i]].box;
+        const struct ckpt_piece *box = &layout->pieces[order[i]];
         if (box->offset[0] != next)
             return false;
         next += box->length[0];
@@ -208,8 +215,7 @@ int ckpt_coverage_prove(const struct ckpt_layout *layout, int tensor, size_t *or
     for (size_t i = 0; i < npieces; i++) {
         const struct ckpt_piece *piece = &layout->pieces[order[i]];
         for (int d = 0; d < t->ndim; d++)
-            if (piece->box.length[d] > t->shape[d] ||
-                piece->box.offset[d] > t->shape[d] - piece->box.length[d])
+            if (piece->length[d] > t->shape[d] || piece->offset[d] > t->shape[d] - piece->length[d])
                 return fsdp_err_set(err, FSDP_ECORRUPT,
                                     "tensor '%s': the box in '%s' leaves it in dimension %d",
                                     t->name, layout->files[piece->file].path, d);

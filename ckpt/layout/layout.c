@@ -71,15 +71,31 @@ int ckpt_layout_reserve_pieces(struct ckpt_layout *layout, size_t npieces, struc
 int ckpt_layout_add_piece(struct ckpt_layout *layout, const struct ckpt_piece *piece,
                           struct fsdp_err *err)
 {
-    if (!fsdp_box_nelem(&piece->box, layout->tensors[piece->tensor].tensor.ndim))
+    const int ndim = layout->tensors[piece->tensor].tensor.ndim;
+    const struct fsdp_box box = ckpt_piece_box(piece, ndim);
+    if (!fsdp_box_nelem(&box, ndim))
         return FSDP_OK;
     struct ckpt_piece *pieces = fsdp_alloc_grow(layout->pieces, layout->npieces,
                                                 &layout->max_pieces, sizeof *pieces, "pieces", err);
     if (!pieces)
         return FSDP_ENOMEM;
     layout->pieces = pieces;
-    layout->pieces[layout->npieces++] = *piece;
+    struct ckpt_piece *mine = &layout->pieces[layout->npieces];
+    *mine = *piece;
+    mine->offset = ckpt_dims_keep(&layout->dims, piece->offset, ndim, err);
+    mine->length = ckpt_dims_keep(&layout->dims, piece->length, ndim, err);
+    if (!mine->offset || !mine->length)
+        return FSDP_ENOMEM;
+    layout->npieces++;
     return FSDP_OK;
+}
+
+struct fsdp_box ckpt_piece_box(const struct ckpt_piece *piece, int ndim)
+{
+    struct fsdp_box box = {{0}, {0}};
+    memcpy(box.offset, piece->offset, (size_t)ndim * sizeof *box.offset);
+    memcpy(box.length, piece->length, (size_t)ndim * sizeof *box.length);
+    return box;
 }
 
 /* Where `name` is in layout->slots, or the free slot where it belongs. */
@@ -123,14 +139,15 @@ int ckpt_layout_find_near(const struct ckpt_layout *layout, const char *name, in
     return ckpt_layout_find(layout, name);
 }
 
-static int compare_pieces(const void *a, const void *b)
+static int compare_pieces(const void *a, const void *b, void *ctx)
 {
     const struct ckpt_piece *x = a, *y = b;
+    const struct ckpt_layout *layout = ctx;
     if (x->tensor != y->tensor)
         return x->tensor < y->tensor ? -1 : 1;
-    for (int d = 0; d < FSDP_MAX_DIMS; d++)
-        if (x->box.offset[d] != y->box.offset[d])
-            return x->box.offset[d] < y->box.offset[d] ? -1 : 1;
+    for (int d = 0; d < layout->tensors[x->tensor].tensor.ndim; d++)
+        if (x->offset[d] != y->offset[d])
+            return x->offset[d] < y->offset[d] ? -1 : 1;
     return x->file < y->file ? -1 : x->file > y->file;
 }
 
@@ -148,15 +165,15 @@ int ckpt_layout_seal(struct ckpt_layout *layout, struct fsdp_err *err)
     }
     bool sorted = true;
     for (size_t i = 1; sorted && i < count; i++)
-        sorted = compare_pieces(&layout->pieces[i - 1], &layout->pieces[i]) < 0;
+        sorted = compare_pieces(&layout->pieces[i - 1], &layout->pieces[i], layout) < 0;
     if (!sorted)
-        qsort(layout->pieces, count, sizeof *layout->pieces, compare_pieces);
+        qsort_r(layout->pieces, count, sizeof *layout->pieces, compare_pieces, layout);
     for (int t = 0; t < layout->ntensors; t++) {
         layout->first[t] = p;
         uint64_t reach = 0;
         for (; p < count && layout->pieces[p].tensor == t; p++) {
             struct ckpt_piece *piece = &layout->pieces[p];
-            uint64_t end = piece->box.offset[0] + piece->box.length[0];
+            uint64_t end = piece->offset[0] + piece->length[0];
             piece->reach = reach = end > reach ? end : reach;
             order[p - layout->first[t]] = p;
         }
@@ -181,6 +198,7 @@ void ckpt_layout_free(struct ckpt_layout *layout)
     fsdp_free(layout->tensors);
     fsdp_free(layout->files);
     fsdp_free(layout->pieces);
+    ckpt_dims_free(&layout->dims);
     fsdp_free(layout->first);
     fsdp_free(layout->slots);
     memset(layout, 0, sizeof *layout);

@@ -5,6 +5,7 @@
 #define CKPT_LAYOUT_H
 
 #include "ckpt/ckpt.h"
+#include "util/dims.h"
 
 struct ckpt_layout_file {
     char *path;                     /* relative to the checkpoint */
@@ -16,7 +17,7 @@ struct ckpt_layout_file {
 /* A box whose bytes lie row-major and contiguous in a file, or in an archive in a file. */
 struct ckpt_piece {
     int tensor, file;
-    struct fsdp_box box;
+    const uint64_t *offset, *length; /* [ndim] each, of the layout: the box */
     uint64_t pos;         /* first byte in the file; of the blob, where there is one */
     uint64_t blob_nbytes; /* a torch.save archive holds the bytes (blob.h); 0: they lie bare */
     uint64_t reach; /* largest end in dimension 0 of this and all pieces of the tensor before it */
@@ -30,6 +31,7 @@ struct ckpt_layout {
     size_t max_files;
     struct ckpt_layout_file *files;
     size_t npieces, max_pieces;
+    struct ckpt_dims dims;     /* of pieces */
     struct ckpt_piece *pieces; /* sorted by tensor, then offset, once sealed */
     size_t *first;             /* [ntensors + 1] first piece of each tensor */
     size_t nslots;             /* a power of two */
@@ -44,7 +46,7 @@ int ckpt_layout_add_file(struct ckpt_layout *layout, const char *path, uint64_t 
 /* Room for so many in all: growing step by step touches three times the memory. */
 int ckpt_layout_reserve_tensors(struct ckpt_layout *layout, size_t ntensors, struct fsdp_err *err);
 int ckpt_layout_reserve_pieces(struct ckpt_layout *layout, size_t npieces, struct fsdp_err *err);
-/* Empty boxes are dropped. */
+/* Copies the box. Empty ones are dropped. */
 int ckpt_layout_add_piece(struct ckpt_layout *layout, const struct ckpt_piece *piece,
                           struct fsdp_err *err);
 /* After the last tensor: makes ckpt_layout_find work; refuses two tensors of one name. */
@@ -57,6 +59,8 @@ int ckpt_layout_find_near(const struct ckpt_layout *layout, const char *name, in
  * overlap. The error names tensor, file and range. O(n log n) for cuts along dimensions. */
 int ckpt_layout_seal(struct ckpt_layout *layout, struct fsdp_err *err);
 void ckpt_layout_free(struct ckpt_layout *layout);
+
+struct fsdp_box ckpt_piece_box(const struct ckpt_piece *piece, int ndim);
 
 /* coverage.c: do the pieces tile the tensor? Reorders `order` (indices of npieces pieces). */
 int ckpt_coverage_prove(const struct ckpt_layout *layout, int tensor, size_t *order, size_t npieces,

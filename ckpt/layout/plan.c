@@ -17,14 +17,15 @@ static void extent_make(struct ckpt_extent *out, const struct ckpt_piece *piece,
                         const struct fsdp_box *block, const struct fsdp_box *both, int ndim,
                         size_t elem_nbytes)
 {
+    const struct fsdp_box stored = ckpt_piece_box(piece, ndim);
     uint64_t src_stride[FSDP_MAX_DIMS], dst_stride[FSDP_MAX_DIMS], src = 0;
     int d = ndim;
 
     *out = (struct ckpt_extent){.file = piece->file, .run_nelem = 1};
-    strides_of(src_stride, &piece->box, ndim);
+    strides_of(src_stride, &stored, ndim);
     strides_of(dst_stride, block, ndim);
     for (int k = 0; k < ndim; k++) {
-        src += (both->offset[k] - piece->box.offset[k]) * src_stride[k];
+        src += (both->offset[k] - piece->offset[k]) * src_stride[k];
         out->dst += (both->offset[k] - block->offset[k]) * dst_stride[k];
     }
     out->pos = (piece->blob_nbytes ? 0 : piece->pos) + src * elem_nbytes;
@@ -32,7 +33,7 @@ static void extent_make(struct ckpt_extent *out, const struct ckpt_piece *piece,
     while (d > 0) {
         d--;
         out->run_nelem *= both->length[d];
-        if (both->length[d] != piece->box.length[d] || both->length[d] != block->length[d])
+        if (both->length[d] != piece->length[d] || both->length[d] != block->length[d])
             break;
     }
     out->span_nelem = out->run_nelem;
@@ -86,9 +87,10 @@ static int block_add(struct ckpt_plan *plan, const struct ckpt_layout *layout,
         const struct ckpt_piece *piece = &layout->pieces[low];
         struct fsdp_box both;
         struct ckpt_extent extent;
-        if (tensor->ndim && piece->box.offset[0] >= box->offset[0] + box->length[0])
+        if (tensor->ndim && piece->offset[0] >= box->offset[0] + box->length[0])
             break;
-        if (!fsdp_box_intersect(&both, &piece->box, box, tensor->ndim))
+        const struct fsdp_box stored = ckpt_piece_box(piece, tensor->ndim);
+        if (!fsdp_box_intersect(&both, &stored, box, tensor->ndim))
             continue;
         extent_make(&extent, piece, box, &both, tensor->ndim, fsdp_dtype_nbytes(tensor->dtype));
         extent.piece = low;

@@ -118,18 +118,19 @@ static void feed(struct check *c, struct cursor *cursor, int file, const char *d
     while (cursor->next < c->first[file + 1]) {
         const struct ckpt_piece *piece = &layout->pieces[c->by_file[cursor->next]];
         const struct fsdp_tensor *tensor = &layout->tensors[piece->tensor].tensor;
-        uint64_t size = fsdp_box_nelem(&piece->box, tensor->ndim) * elem_nbytes_of(layout, piece);
+        const struct fsdp_box box = ckpt_piece_box(piece, tensor->ndim);
+        uint64_t size = fsdp_box_nelem(&box, tensor->ndim) * elem_nbytes_of(layout, piece);
         uint64_t begin = piece->pos > pos ? piece->pos : pos, end = piece->pos + size;
         uint64_t stop = end < pos + nbytes ? end : pos + nbytes;
         if (begin >= pos + nbytes)
             return;
-        if (is_rows(tensor, &piece->box))
+        if (is_rows(tensor, &box))
             cursor->crc = ckpt_crc64(cursor->crc, data + (begin - pos), (size_t)(stop - begin));
         if (end > pos + nbytes)
             return;
-        if (is_rows(tensor, &piece->box)) {
-            uint64_t rows = tensor->ndim ? piece->box.length[0] : 1;
-            uint64_t left = tensor->ndim ? tensor->shape[0] - piece->box.offset[0] - rows : 0;
+        if (is_rows(tensor, &box)) {
+            uint64_t rows = tensor->ndim ? piece->length[0] : 1;
+            uint64_t left = tensor->ndim ? tensor->shape[0] - piece->offset[0] - rows : 0;
             uint64_t sum = ckpt_crc64_shift(cursor->crc, left * (size / rows));
             pthread_mutex_lock(&c->lock);
             c->sums[piece->tensor] ^= sum;
@@ -279,9 +280,9 @@ static const struct ckpt_piece *piece_of(uint64_t *nelem_before, uint64_t *index
         bool inside = true;
         *nelem_before = 0;
         for (int d = 0; d < t->ndim; d++) {
-            inside &= index[d] >= piece->box.offset[d] &&
-                      index[d] - piece->box.offset[d] < piece->box.length[d];
-            *nelem_before = *nelem_before * piece->box.length[d] + index[d] - piece->box.offset[d];
+            inside &=
+                index[d] >= piece->offset[d] && index[d] - piece->offset[d] < piece->length[d];
+            *nelem_before = *nelem_before * piece->length[d] + index[d] - piece->offset[d];
         }
         if (inside)
             return piece;
@@ -325,11 +326,12 @@ static void say_ranges(struct ckpt_text *text, const struct check *c, int tensor
     const char *before = ": somewhere in ";
     for (size_t p = layout->first[tensor]; p < layout->first[tensor + 1]; p++) {
         const struct ckpt_piece *piece = &layout->pieces[p];
+        const struct fsdp_box stored = ckpt_piece_box(piece, t->ndim);
         char box[256];
         if (!c->damaged[piece->file])
             continue;
-        uint64_t nbytes = fsdp_box_nelem(&piece->box, t->ndim) * fsdp_dtype_nbytes(t->dtype);
-        ckpt_box_text(box, sizeof box, &piece->box, t->ndim);
+        uint64_t nbytes = fsdp_box_nelem(&stored, t->ndim) * fsdp_dtype_nbytes(t->dtype);
+        ckpt_box_text(box, sizeof box, &stored, t->ndim);
         ckpt_text_printf(text, "%sbytes %llu to %llu of '%s', which hold %s", before,
                          (unsigned long long)piece->pos,
                          (unsigned long long)(piece->pos + nbytes - 1),
@@ -382,7 +384,8 @@ static int check_tensors(struct check *c, struct fsdp_err *err)
         const struct ckpt_tensor *t = &layout->tensors[i];
         bool rows = true, damaged = false;
         for (size_t p = layout->first[i]; p < layout->first[i + 1]; p++) {
-            rows &= is_rows(&t->tensor, &layout->pieces[p].box);
+            const struct fsdp_box box = ckpt_piece_box(&layout->pieces[p], t->tensor.ndim);
+            rows &= is_rows(&t->tensor, &box);
             damaged |= c->damaged[layout->pieces[p].file] && !c->wrong[layout->pieces[p].file];
         }
         if (!t->has_fingerprint)

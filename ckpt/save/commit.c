@@ -115,8 +115,10 @@ static int take_report(struct ckpt_saver *s, int rank, const char *report, size_
         if (saved.tensor < 0 || saved.tensor >= layout->ntensors || saved.kind < 0 ||
             saved.kind >= CKPT_NKINDS || at[saved.kind] < 0)
             return fsdp_err_set(err, FSDP_EINTERNAL, "rank %d reported a piece of no tensor", rank);
-        struct ckpt_piece piece = {
-            .tensor = saved.tensor, .file = at[saved.kind], .box = saved.box};
+        struct ckpt_piece piece = {.tensor = saved.tensor,
+                                   .file = at[saved.kind],
+                                   .offset = saved.box.offset,
+                                   .length = saved.box.length};
         FSDP_TRY(ckpt_layout_add_piece(layout, &piece, err));
         layout->tensors[saved.tensor].fingerprint ^= saved.fingerprint_part;
     }

@@ -210,16 +210,17 @@ static void extent_restride(struct ckpt_extent *x, const struct ckpt_piece *piec
                             const uint64_t *stride, const struct fsdp_box *block, int ndim,
                             size_t elem_nbytes)
 {
+    const struct fsdp_box stored = ckpt_piece_box(piece, ndim);
     struct fsdp_box both;
     uint64_t dst_stride[FSDP_MAX_DIMS], step = 1;
-    fsdp_box_intersect(&both, &piece->box, block, ndim);
+    fsdp_box_intersect(&both, &stored, block, ndim);
     x->pos = 0;
     x->nloops = 0;
     x->run_nelem = x->span_nelem = 1;
     for (int d = ndim - 1; d >= 0; d--) {
         dst_stride[d] = step;
         step *= block->length[d];
-        x->pos += (both.offset[d] - piece->box.offset[d]) * stride[d] * elem_nbytes;
+        x->pos += (both.offset[d] - piece->offset[d]) * stride[d] * elem_nbytes;
     }
     for (int d = 0; d < ndim; d++) {
         int at = x->nloops;

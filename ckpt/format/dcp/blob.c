@@ -243,7 +243,7 @@ static int view_prove(bool *plain, const struct view *v, const struct ckpt_piece
                    fsdp_dtype_name(tensor->dtype), fsdp_dtype_name(v->dtype));
     bool same = v->ndim == tensor->ndim;
     for (int d = 0; same && d < v->ndim; d++)
-        same = v->size[d] == piece->box.length[d];
+        same = v->size[d] == piece->length[d];
     if (!same)
         return BAD("%s: the file holds another shape than .metadata says", s->what);
     *plain = true;
@@ -380,7 +380,8 @@ int ckpt_blob_check(struct ckpt *ckpt, size_t piece, struct fsdp_err *err)
         return rc;
     char box[256];
     const struct ckpt_tensor *t = &ckpt->m.layout.tensors[p->tensor];
-    ckpt_box_text(box, sizeof box, &p->box, t->tensor.ndim);
+    const struct fsdp_box stored = ckpt_piece_box(p, t->tensor.ndim);
+    ckpt_box_text(box, sizeof box, &stored, t->tensor.ndim);
     return BAD("tensor '%s', %s: bytes %llu to %llu of '%s/%s' are damaged (checksum %08x instead "
                "of %08x)",
                t->stored, box, (unsigned long long)blob.storage_pos,

@@ -29,8 +29,8 @@ enum {
 struct place {
     const struct ckpt_pk *name;
     int ndim; /* or NDIM_... */
-    uint64_t offset[FSDP_MAX_DIMS];
     int file;
+    const uint64_t *offset; /* [ndim], of the reader */
     uint64_t pos, nbytes;
 };
 
@@ -42,6 +42,7 @@ struct reader {
     size_t npath_order;
     size_t nplaces;
     struct place *places; /* sorted */
+    struct ckpt_dims dims; /* of places */
     size_t near;          /* the place after the one found last */
     size_t nfiles, max_files;
     const struct ckpt_pk **files; /* names in the order of the layout's files, by hash */
@@ -204,13 +205,15 @@ static int place_read(struct place *out, struct reader *r, const struct ckpt_pk 
                             r->path, len, out->name->u.text, named ? (int)first->nitems : 1,
                             named ? first->u.text : "?");
     }
+    uint64_t dims[FSDP_MAX_DIMS] = {0};
     out->ndim = NDIM_VALUE;
     if (has_many_dims(offset))
         out->ndim = NDIM_MANY;
-    else if (offset && offset->type != CKPT_PK_T_NONE &&
-             !ckpt_pk_dims(out->offset, &out->ndim, offset))
+    else if (offset && offset->type != CKPT_PK_T_NONE && !ckpt_pk_dims(dims, &out->ndim, offset))
         return BAD("'%s': '%.*s' has a chunk whose offset is not a list of sizes", r->path, len,
                    out->name->u.text);
+    if (!(out->offset = ckpt_dims_keep(&r->dims, dims, out->ndim > 0 ? out->ndim : 0, err)))
+        return FSDP_ENOMEM;
     FSDP_TRY(file_find(&out->file, r, ckpt_pk_get(info, "relative_path"), err));
     const struct ckpt_layout_file *file = &r->ckpt->m.layout.files[out->file];
     if (!ckpt_pk_u64(&out->pos, ckpt_pk_get(info, "offset")) ||
@@ -325,20 +328,20 @@ static int chunk_take(struct reader *r, const char *stored, const struct ckpt_pk
 {
     struct ckpt_layout *layout = &r->ckpt->m.layout;
     const struct fsdp_tensor *tensor = &layout->tensors[layout->ntensors - 1].tensor;
-    struct place key = {.name = name};
-    struct ckpt_piece piece = {.tensor = layout->ntensors - 1};
+    uint64_t offset[FSDP_MAX_DIMS], length[FSDP_MAX_DIMS];
+    struct place key = {.name = name, .offset = offset};
+    struct ckpt_piece piece = {.tensor = layout->ntensors - 1, .offset = offset, .length = length};
     int ndim = -1;
 
     if (!ckpt_pk_is_call(chunk, CKPT_PK_CHUNK) ||
-        !ckpt_pk_dims(key.offset, &key.ndim, ckpt_pk_get(chunk, "offsets")) ||
-        !ckpt_pk_dims(piece.box.length, &ndim, ckpt_pk_get(chunk, "sizes")) || ndim != key.ndim ||
+        !ckpt_pk_dims(offset, &key.ndim, ckpt_pk_get(chunk, "offsets")) ||
+        !ckpt_pk_dims(length, &ndim, ckpt_pk_get(chunk, "sizes")) || ndim != key.ndim ||
         ndim != tensor->ndim)
         return BAD("'%s': tensor '%s': chunk %zu is not as torch writes it", r->path, stored, at);
     bool empty = false;
     for (int d = 0; d < ndim; d++) {
-        empty |= !piece.box.length[d];
-        if (piece.box.length[d] > tensor->shape[d] ||
-            key.offset[d] > tensor->shape[d] - piece.box.length[d])
+        empty |= !length[d];
+        if (length[d] > tensor->shape[d] || offset[d] > tensor->shape[d] - length[d])
             return BAD("'%s': tensor '%s': chunk %zu leaves the tensor in dimension %d", r->path,
                        stored, at, d);
     }
@@ -348,7 +351,6 @@ static int chunk_take(struct reader *r, const char *stored, const struct ckpt_pk
     if (!place)
         return BAD("'%s': tensor '%s': storage_data does not say where chunk %zu is", r->path,
                    stored, at);
-    memcpy(piece.box.offset, key.offset, sizeof piece.box.offset);
     piece.file = place->file;
     piece.pos = place->pos;
     piece.blob_nbytes = place->nbytes;
@@ -675,6 +677,7 @@ out:
     fsdp_free(r.values);
     json_decref(r.kept);
     fsdp_free(r.places);
+    ckpt_dims_free(&r.dims);
     fsdp_free(r.path_order);
     fsdp_free(r.files);
     fsdp_free(r.by_hash);

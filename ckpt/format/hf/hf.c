@@ -259,10 +259,11 @@ static int parts_take(struct ckpt *ckpt, const struct ckpt_st_header *headers,
         ckpt_layout_add_tensor(layout, &tensor, optim ? FSDP_SLICE_OPTIM : FSDP_SLICE_MODEL, err));
     for (size_t i = 0; i < count; i++) {
         const struct ckpt_st_entry *entry = parts[i].entry;
-        struct ckpt_piece piece = {
-            .tensor = layout->ntensors - 1, .file = parts[i].file, .pos = entry->pos};
-        memcpy(piece.box.offset, entry->offset, entry->ndim * sizeof *piece.box.offset);
-        memcpy(piece.box.length, entry->shape, entry->ndim * sizeof *piece.box.length);
+        const struct ckpt_piece piece = {.tensor = layout->ntensors - 1,
+                                         .file = parts[i].file,
+                                         .offset = entry->offset,
+                                         .length = entry->shape,
+                                         .pos = entry->pos};
         FSDP_TRY(ckpt_layout_add_piece(layout, &piece, err));
     }
     return FSDP_OK;

@@ -115,9 +115,11 @@ static int entry_take(struct ckpt *ckpt, int file, const struct ckpt_st_header *
         return fsdp_err_set(err, FSDP_ECORRUPT,
                             "'%s/%s' holds tensor '%s' of another shape than the manifest says",
                             ckpt->path, path, entry->name);
-    struct ckpt_piece piece = {.tensor = *at, .file = file, .pos = entry->pos};
-    memcpy(piece.box.offset, entry->offset, entry->ndim * sizeof *piece.box.offset);
-    memcpy(piece.box.length, entry->shape, entry->ndim * sizeof *piece.box.length);
+    const struct ckpt_piece piece = {.tensor = *at,
+                                     .file = file,
+                                     .offset = entry->offset,
+                                     .length = entry->shape,
+                                     .pos = entry->pos};
     return ckpt_layout_add_piece(layout, &piece, err);
 }
 
