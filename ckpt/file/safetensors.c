@@ -545,10 +545,21 @@ out:
     return rc;
 }
 
+/* Bytes of the names and of two lists of sizes in text, each with `more` around them: growing a
+ * text step by step would touch three times its memory. */
+static size_t text_nbytes(const struct ckpt_st_entry *entries, int nentries, size_t more)
+{
+    size_t nbytes = 0;
+    for (int i = 0; i < nentries; i++)
+        nbytes += strlen(entries[i].name) + 8 * (size_t)entries[i].ndim + more;
+    return nbytes;
+}
+
 /* {"<name>":{"saved_offsets":[...],"global_shape":[...]},...} as a quoted string */
 static void sharding_info(struct ckpt_text *text, const struct ckpt_st_entry *entries, int nentries)
 {
     struct ckpt_text inner = {0};
+    ckpt_text_reserve(&inner, text_nbytes(entries, nentries, 48));
     ckpt_text_add(&inner, "{", 1);
     for (int i = 0; i < nentries; i++) {
         ckpt_text_printf(&inner, i ? "," : "");
@@ -593,6 +604,7 @@ int ckpt_st_format(char **out, size_t *out_nbytes, struct ckpt_st_entry *entries
         entries[i].pos = pos;
         pos += entries[i].nbytes;
     }
+    ckpt_text_reserve(&text, text_nbytes(entries, nentries, 72) * (sharded ? 2 : 1) + 4096);
     ckpt_text_add(&text, "\0\0\0\0\0\0\0\0", 8);
     ckpt_text_printf(&text, "{\"__metadata__\":{");
     if (sharded) {
