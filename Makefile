@@ -21,7 +21,7 @@ CFLAGS   += -fsanitize=fuzzer-no-link
 LDFLAGS  += -fsanitize=fuzzer
 endif
 
-# What each folder may include is what it finds: tests/house/include_edges.sh checks the rest.
+# What each folder may include is what it finds: tests/house/edges.sh checks the rest.
 INC_public   := -Ilauncher/include -Ickpt/include -Ilibfsdp/include
 INC_libfsdp  := -Ilibfsdp -Ilibfsdp/include
 INC_launcher := -Ilauncher -Ilauncher/include -Ilibfsdp/include
@@ -36,7 +36,7 @@ LIBS_ckpt  := $(call pkg_libs,$(sort $(PKGS_fsdp) $(PKGS_ckpt))) -lm -lrt
 LIBS_all   := $(call pkg_libs,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $(CBLAS_LIBS) $(DNNL_LIBS) -lm -ldl -lrt
 
 # libfsdp-cuda.so: C files see CUDA's headers, .cu files are nvcc's. What the assembler says of
-# kernels is kept beside the library, for tests/device/registers.sh.
+# kernels is kept next to the library, for tests/device/registers.sh.
 CUDA_CPPFLAGS := -DHAVE_NCCL=$(HAVE_NCCL) -DHAVE_CUDNN=$(HAVE_CUDNN) -isystem $(CUDA_HOME)/include
 NVCCFLAGS += -std=c++17 -O3 -lineinfo $(foreach a,$(CUDA_SM),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
 	$(foreach a,$(CUDA_PTX),-gencode arch=compute_$(a)$(comma)code=compute_$(a)) -D_GNU_SOURCE \
@@ -152,7 +152,7 @@ check:
 	@$(MAKE) $(JOBS) check-run
 
 check-run: all tests
-	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' TEST_CC='$(CC)' tests/run $(RUNFLAGS) $(T)
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' OBJ='$(abspath $(OBJ))' TEST_CC='$(CC)' tests/run $(RUNFLAGS) $(T)
 
 ## check-damage     1,500 random damages to DCP checkpoints and 1,000 to native ones: merge must refuse
 ##                  them or write the right tensors (DAMAGE_SEED=N, default 1); check has 60 of each
@@ -193,9 +193,9 @@ check-interop-run: all tests
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_python.sh torch \
 		tests/run $(RUNFLAGS) $(or $(T),tests/interop)
 
-## table            write docs/table.md: what each combination of settings differs by from double precision
+## table            write docs/results/strategies.md: what each combination of settings differs by from double precision
 table: all tests
-	@TOP='$(CURDIR)' COVER_TABLE='$(CURDIR)/docs/table.md' $(BIN)/tests/models/test_cover
+	@TOP='$(CURDIR)' COVER_TABLE='$(CURDIR)/docs/results/strategies.md' $(BIN)/tests/models/test_cover
 
 ## check-slurm      the launcher under a real Slurm of several nodes on this machine
 check-slurm:
@@ -227,7 +227,7 @@ check-nfs:
 check-nfs-run: all
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' tests/run -j 1 -v $(RUNFLAGS) $(or $(T),tests/nfs)
 
-## s3-shell         a shell beside such a server, its address and keys in the environment
+## s3-shell         a shell next to such a server, its address and keys in the environment
 s3-shell: all
 	@$(DEPS) s3
 	@PATH='$(abspath $(BIN))':$$PATH tests/s3/lib/server run
@@ -251,7 +251,7 @@ bench: all $(BENCHES)
 check-gpu:
 	@scripts/check_gpu.sh $(PARTS)
 
-## bench-gpu        training beside PyTorch on a GPU, and each kernel (scripts/bench_gpu.sh)
+## bench-gpu        training next to PyTorch on a GPU, and each kernel (scripts/bench_gpu.sh)
 bench-gpu:
 	@scripts/bench_gpu.sh $(PARTS)
 
@@ -356,7 +356,7 @@ $(filter-out $(BIN)/tests/simt/%,$(TESTS)) $(BENCHES): $(BIN)/tests/%: $(OBJ)/te
 
 # The CUDA part compiled for the CPU, with tests/simt in place of CUDA's headers: host files by CC,
 # kernels by CXX. Objects lie apart, in obj/.../simt.
-SRC_simt := $(sort $(filter-out libfsdp/comm/% %/cuda_backend.c models/nn/cuda/cudnn_%,$(CUDA_ALL)) \
+SRC_simt := $(sort $(filter-out libfsdp/comm/% models/nn/cuda/backend.c models/nn/cuda/cudnn_%,$(CUDA_ALL)) \
 	$(wildcard tests/simt/*.cc))
 OBJ_simt := $(patsubst %,$(OBJ)/simt/%.o,$(SRC_simt))
 SIMT_INC  = -Itests/simt/include -Itests/lib $(INC_$(firstword $(subst /, ,$<)))
@@ -403,9 +403,18 @@ $(BIN)/tests/opaque/libnvtx-recorder.so: $(OBJ)/tests/opaque/nvtx_recorder.o $(F
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -o $@ $(filter %.o,$^)
 
-$(LIB)/libfsdp.a $(LIB)/libckpt.a: $(LIB)/lib%.a: $(OBJ)/lib%.a $(FLAGS)
+# Installed archives are one object each, in which all names but the public ones are local. (Tests link
+# those of $(OBJ), whose names are all to be had.)
+define one_object
 	@mkdir -p $(@D)
-	$(Q)cp $< $@
+	$(call say,AR,$@)$(LD) -r -o $(OBJ)/$(notdir $@).o $(filter %.o,$^)
+	$(Q)$(OBJCOPY) --wildcard --keep-global-symbol='$(1)_*' $(OBJ)/$(notdir $@).o
+	$(Q)rm -f $@ && $(AR) rcs $@ $(OBJ)/$(notdir $@).o
+endef
+$(LIB)/libfsdp.a: $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) $(FLAGS)
+	$(call one_object,fsdp)
+$(LIB)/libckpt.a: $(patsubst %.c,$(OBJ)/%.o,$(SRC_ckpt)) $(FLAGS)
+	$(call one_object,ckpt)
 
 $(LIB)/$(SHARED): $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) scripts/libfsdp.map $(FLAGS)
 	@mkdir -p $(@D)
@@ -413,8 +422,7 @@ $(LIB)/$(SHARED): $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) scripts/libfsdp.map $(F
 		-Wl,--version-script=scripts/libfsdp.map -o $@ $(filter %.o,$^) $(call pkg_libs,$(PKGS_fsdp)) -lm -ldl -lrt
 	$(Q)ln -sf $(SHARED) $(LIB)/$(SONAME) && ln -sf $(SONAME) $(LIB)/libfsdp.so
 
-# The bootstrap for programs of others. Both forms show fsdp/launch.h alone: the archive is one object
-# in which all other names are local.
+# The bootstrap for programs of others. Both forms show fsdp/launch.h alone.
 $(OBJ)/launcher/boot/pmix_lib.o: CPPFLAGS += -DPMIX_LIBDIR='"$(shell pkg-config --variable=libdir pmix)"'
 OBJ_launch := $(patsubst %.c,$(OBJ)/%.o,$(SRC_launch))
 $(LIB)/$(LAUNCH_SHARED): $(OBJ_launch) $(LIB)/$(SHARED) scripts/libfsdp-launch.map $(FLAGS)
@@ -424,10 +432,7 @@ $(LIB)/$(LAUNCH_SHARED): $(OBJ_launch) $(LIB)/$(SHARED) scripts/libfsdp-launch.m
 		$(call pkg_libs,$(PKGS_launch)) -ldl
 	$(Q)ln -sf $(LAUNCH_SHARED) $(LIB)/$(LAUNCH_SONAME) && ln -sf $(LAUNCH_SONAME) $(LIB)/libfsdp-launch.so
 $(LIB)/libfsdp-launch.a: $(OBJ_launch) $(FLAGS)
-	@mkdir -p $(@D)
-	$(call say,AR,$@)$(LD) -r -o $(OBJ)/launch.o $(filter %.o,$^)
-	$(Q)$(OBJCOPY) --wildcard --keep-global-symbol='fsdp_launch_*' $(OBJ)/launch.o
-	$(Q)rm -f $@ && $(AR) rcs $@ $(OBJ)/launch.o
+	$(call one_object,fsdp_launch)
 
 # Complete in itself: of libfsdp it holds copies of what it uses, and shows one table alone.
 $(LIB)/libfsdp-cuda.so: $(OBJ_cuda) $(call ar_of,fsdp) scripts/libfsdp-cuda.map $(FLAGS)

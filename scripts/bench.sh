@@ -8,8 +8,8 @@
 #                                 DIR (a temporary folder), against one that keeps it where it computes
 #   scripts/bench.sh comm         bandwidth of the communication backends
 #   scripts/bench.sh llama        a training step of one process, and where it goes
-#   scripts/bench.sh torch [R]    training steps against PyTorch, in R (3) rounds (docs/benchmarks.md)
-#   scripts/bench.sh slurm [R...] from srun to the first step on R (2 4 8 16 32 64) ranks, beside mpirun
+#   scripts/bench.sh torch [R]    training steps against PyTorch, in R (3) rounds (docs/results/benchmarks.md)
+#   scripts/bench.sh slurm [R...] from srun to the first step on R (2 4 8 16 32 64) ranks, next to mpirun
 set -u
 TOP=$(cd "$(dirname "$0")/.." && pwd)
 BIN=${BIN:-$TOP/build/bin}

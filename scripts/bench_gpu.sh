@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Training speed and memory on one GPU beside PyTorch's, on a machine as check_gpu.sh's:
+# Training speed and memory on one GPU, compared with PyTorch's, on a machine as check_gpu.sh's:
 #
 #   scripts/bench_gpu.sh [--dry-run] [PART...]       (default: all parts, in this order)
 #
 #   gpt2-124m   T 1024, 32 rows
 #   llama-1b    T 4096, 4 rows, moments in float32
 #   llama-8b    T 4096, 2 rows, moments in bfloat16 (an H200: 80 GB are too few)
-#   kernels     each operator at the 8B model's shapes, beside the time its bytes or products take
+#   kernels     each operator at the 8B model's shapes, compared with the time its bytes or products take
 #
 # PyTorch runs twice in each: FSDP2 with compiled blocks, and the whole model compiled; fused AdamW,
 # cuDNN's or flash attention, the same batch, recomputation and types. Each part runs alone and takes

@@ -80,5 +80,5 @@ printf 'a state of %d MB, 2 ranks on %d cores; fingerprints %s\n\n' $((nbytes / 
     "$(getconf _NPROCESSORS_ONLN)" "$same"
 printf '%-46s %9s %9s %7s\n' '' seconds against ratio
 row 'the step loop is held (a copy in memory)' "$hold" "$copy"
-row "a step beside a save, of $(steps behind.jsonl 1 | wc -l) (without)" "$with" "$without"
+row "a step during a save, of $(steps behind.jsonl 1 | wc -l) (without)" "$with" "$without"
 row 'a save in the background (at once)' "$background" "$at_once"

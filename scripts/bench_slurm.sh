@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # From srun to the first step on a Slurm of four emulated nodes on this machine, seconds: an srun of
-# `true`; until all ranks have met, as they say; the rest of a run of one step, by difference. Beside it `mpirun` of a program that says hello. Called by scripts/bench.sh slurm [RANKS...].
+# `true`; until all ranks have met, as they say; the rest of a run of one step, by difference. Next to it `mpirun` of a program that says hello. Called by scripts/bench.sh slurm [RANKS...].
 set -u
 TOP=$(cd "$(dirname "$0")/.." && pwd)
 BIN=${BIN:-$TOP/build/bin}

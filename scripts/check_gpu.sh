@@ -10,7 +10,7 @@
 #   comm        the communicators' suite on NCCL: 1 to 4 ranks on one GPU
 #   parity      losses of GPU and CPU, in float32 and bfloat16; logits of fsdp-generate
 #   resume      a run that was interrupted ends with the bits of one that was not
-#   memory      what the GPU holds beside CUDA's own is what was planned, and libraries' workspaces
+#   memory      what the GPU holds besides CUDA's own is what was planned, and libraries' workspaces
 #   strategies  2 and 4 ranks, every sharding strategy, against one rank
 #   torch       200 steps of a small Llama in bfloat16, ours and PyTorch's
 #   sanitizer   compute-sanitizer on the kernels: memory, races

@@ -153,7 +153,7 @@ cp $demo/metrics.jsonl $demo/metrics-killed.jsonl
 # ---- resume on another mesh ---------------------------------------------------------------------
 
 heading "4. Resumed on two ranks"
-tell "The newest checkpoint was written by 2 x 2 ranks. Now two ranks go on from it with FULL_SHARD:" \
+tell "The newest checkpoint was written by 2 x 2 ranks. Now two ranks resume from it with FULL_SHARD:" \
     "the same rows in the same order, the same schedule, the loss where it was."
 resumed_at=$(basename "$(ls -d $demo/checkpoints/step-[0-9]* | tail -n 1)")
 resumed_at=$((10#${resumed_at#step-}))
@@ -186,7 +186,7 @@ awk -v from="$resumed_at" '
         if (n++ < 3) printf "  step %d   loss %.6f   now %.6f\n", step, before[step], loss
     }
     END { printf "  ...\n  largest difference of %d steps: %.2g\n", n, worst; exit !(n > 0 && worst < 0.01) }
-' $demo/metrics-killed.jsonl $demo/metrics.jsonl || fail "the loss did not go on where it was"
+' $demo/metrics-killed.jsonl $demo/metrics.jsonl || fail "the loss did not resume where it was"
 
 # ---- what is left -------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# env.sh: the one file that a site edits. The scripts beside it read it; so may yours:
+# env.sh: the one file that a site edits. The scripts next to it read it; so may yours:
 #
 #     . slurm/env.sh
 #     fsdp_srun fsdp-launch run.yaml

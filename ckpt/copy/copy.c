@@ -3,7 +3,7 @@
  * Copies go byte for byte, in blocks from several threads, and each file's checksum is compared
  * when its last block has passed. On a file system they grow in FINAL.tmp.<key> and appear by one
  * rename. In a flat store native ones grow below FINAL/<uuid of the checkpoint>/, which nobody
- * reads before there is a manifest; that name, not a random one, is what lets a killed copy go on.
+ * reads before there is a manifest; that name, not a random one, is what lets a killed copy resume.
  */
 #include <string.h>
 
@@ -11,21 +11,10 @@
 #include "keep/target.h"
 #include "keep/tree.h"
 #include "util/workers.h"
+#include "source/format_ops.h"
+#include "format/native/native.h"
 
 enum { MAX_THREADS = 8 };
-
-const char *ckpt_copy_plain(const struct ckpt_copy *c, const char *path)
-{
-    size_t nbytes = c->ckpt->format == CKPT_NATIVE ? ckpt_attempt_nbytes(&c->ckpt->m.layout) : 0;
-    const char *first = nbytes ? c->ckpt->m.layout.files[0].path : "";
-    return nbytes && !strncmp(path, first, nbytes) ? path + nbytes : path;
-}
-
-char *ckpt_copy_to(const struct ckpt_copy *c, const char *path, struct fsdp_err *err)
-{
-    return c->folder ? ckpt_path_join(c->out, ckpt_copy_plain(c, path), err)
-                     : fsdp_strdup(c->out, err);
-}
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -57,7 +46,7 @@ static int name_out(struct ckpt_copy *c, struct fsdp_err *err)
 {
     c->key = FSDP_HASH_SEED;
     if (c->store->flat) {
-        bool native = c->ckpt->format == CKPT_NATIVE;
+        bool native = c->ckpt->format->has_manifest;
         c->out =
             native ? ckpt_path_join(c->final, c->ckpt->m.uuid, err) : fsdp_strdup(c->final, err);
         return c->out ? FSDP_OK : FSDP_ENOMEM;
@@ -78,7 +67,7 @@ static bool is_same(const struct ckpt_copy *c)
 
     memset(&m, 0, sizeof m);
     bool same =
-        c->ckpt->format == CKPT_NATIVE && path &&
+        c->ckpt->format->has_manifest && path &&
         ckpt_store_get(&data, &nbytes, c->store, path, CKPT_MAX_MANIFEST_NBYTES, NULL) == FSDP_OK &&
         ckpt_manifest_parse(&m, data, nbytes, path, NULL) == FSDP_OK &&
         !strcmp(m.uuid, c->ckpt->m.uuid);
@@ -90,8 +79,12 @@ static bool is_same(const struct ckpt_copy *c)
 
 static struct ckpt_temp temp_of(const struct ckpt_copy *c)
 {
-    return (struct ckpt_temp){
-        .store = c->store, .final = c->final, .folder = c->temp, .out = c->out, .job = c->key};
+    return (struct ckpt_temp){.store = c->store,
+                              .final = c->final,
+                              .folder = c->temp,
+                              .out = c->out,
+                              .job = c->key,
+                              .extras = &c->ckpt->m};
 }
 
 /* Refuses an existing target; *done: it is this checkpoint. */
@@ -102,7 +95,7 @@ static int refuse(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
     bool exists;
 
     *done = false;
-    if (c->store->flat && c->ckpt->format == CKPT_NATIVE) {
+    if (c->store->flat && c->ckpt->format->has_manifest) {
         FSDP_TRY(ckpt_is_published(&exists, c->store, c->final, err));
     } else if (c->store->flat) {
         exists = false; /* file by file: what is there and has another size is refused */
@@ -237,22 +230,23 @@ static int run(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
     return ckpt_copy_publish(c, err);
 }
 
-/* What a stopped copy leaves: all of it, to go on with, or nothing. */
+/* What a stopped copy leaves: all of it, so that the same command can resume, or nothing. */
 static void leave(struct ckpt_copy *c, int rc)
 {
-    bool goes_on = rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC;
-    bool native = c->ckpt->format == CKPT_NATIVE;
+    bool goes_on = (c->store->flat || c->began) &&
+                   (rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC);
+    bool native = c->ckpt->format->has_manifest;
     const char *place = c->temp ? c->temp : c->out;
     struct ckpt_temp temp = temp_of(c);
 
     if (rc && (goes_on || (c->store->flat && !native && rc != FSDP_EEXIST)))
         fsdp_log(FSDP_LOG_INFO,
-                 "what was copied is kept in '%s'; the same command goes on from there", place);
+                 "what was copied is kept in '%s'; the same command resumes from there", place);
     else if (rc && c->store->flat && rc != FSDP_EEXIST)
         ckpt_store_drop_tree(c->store, place);
-    else if (c->temp && rc)
-        ckpt_store_drop_tree(c->store, c->temp);
-    else if (c->temp)
+    else if (c->temp && rc && ckpt_temp_is_plain(&temp))
+        ckpt_temp_drop(&temp, c->temp);
+    else if (c->temp && !rc)
         ckpt_temp_remove(&temp);
 }
 
@@ -275,6 +269,7 @@ int ckpt_copy(struct ckpt_copy_result *out, struct ckpt *ckpt, const struct ckpt
                                          .seconds = fsdp_time_now() - begun};
         snprintf(out->path, sizeof out->path, "%s", c.final);
     }
+    c.began = c.journal.file != NULL;
     ckpt_journal_close(&c.journal);
     if (c.made)
         leave(&c, rc);

@@ -34,9 +34,10 @@ struct ckpt_copy {
     const struct ckpt_copy_args *args;
     const struct ckpt_store_ops *store; /* of the copy */
     char *final;
-    char *temp; /* beside it; holds the journal and `out`; NULL in a flat store */
+    char *temp; /* next to it; holds the journal and `out`; NULL in a flat store */
     char *out;  /* what becomes `final`, or in a flat store the folder that files go to */
     bool folder, made;
+    bool began;   /* there is a journal, from which the same command can resume */
     uint64_t key; /* of the source */
     struct ckpt_journal journal;
 

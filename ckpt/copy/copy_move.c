@@ -233,7 +233,7 @@ static int read_again(struct ckpt_copy *c, struct fsdp_err *err)
     for (int i = 0; i < c->nfiles; i++) {
         ckpt_store_close(c->files[i].again, NULL);
         c->files[i].again = NULL;
-        if (rc == FSDP_ECORRUPT && c->files[i].moved) /* what is wrong is not gone on with */
+        if (rc == FSDP_ECORRUPT && c->files[i].moved) /* damaged files are not resumed */
             ckpt_store_discard(c->store, c->files[i].to, NULL);
     }
     return rc;

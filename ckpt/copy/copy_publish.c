@@ -3,6 +3,7 @@
 
 #include "copy.h"
 #include "format/hf/hf_names.h"
+#include "source/format_ops.h"
 
 /* What a flat store has of that name is an earlier run's, and whole; or somebody else's. */
 static int compare_small(struct ckpt_copy *c, const char *from, const char *to,
@@ -30,7 +31,7 @@ static int copy_small(struct ckpt_copy *c, const char *from, const char *to,
     if (!c->store->flat)
         FSDP_TRY(ckpt_store_discard(c->store, to, err));
     FSDP_TRY(ckpt_store_copy(&nbytes, &crc32c, c->ckpt->store, from, c->store, to, true, err));
-    if (!extra || c->ckpt->format != CKPT_NATIVE || crc32c == extra->crc32c)
+    if (!extra || !c->ckpt->format->has_manifest || crc32c == extra->crc32c)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_ECORRUPT, "'%s': checksum %08x instead of %08x", from, crc32c,
                         extra->crc32c);
@@ -53,9 +54,9 @@ static int copy_extras(struct ckpt_copy *c, struct fsdp_err *err)
 /* What a reader of the format looks for first. */
 static int copy_last(struct ckpt_copy *c, struct fsdp_err *err)
 {
-    static const char *const names[] = {CKPT_HF_INDEX_NAME, ".metadata"};
+    const char *const *names = c->ckpt->format->heads;
     int rc = FSDP_OK;
-    for (int i = 0; rc == FSDP_OK && c->folder && i < 2; i++) {
+    for (int i = 0; rc == FSDP_OK && c->folder && names && names[i]; i++) {
         struct ckpt_store_stat st;
         char *from = ckpt_path_join(c->ckpt->folder, names[i], err);
         char *to = ckpt_copy_to(c, names[i], err);
@@ -160,7 +161,7 @@ static int rename_out(struct ckpt_copy *c, struct fsdp_err *err)
 int ckpt_copy_publish(struct ckpt_copy *c, struct fsdp_err *err)
 {
     FSDP_TRY(copy_extras(c, err));
-    if (c->ckpt->format == CKPT_NATIVE)
+    if (c->ckpt->format->has_manifest)
         FSDP_TRY(write_manifest(c, err));
     else
         FSDP_TRY(copy_last(c, err));

@@ -9,6 +9,7 @@
 #include "util/convert.h"
 #include "side.h"
 #include "util/workers.h"
+#include "source/format_ops.h"
 
 struct differ {
     struct ckpt_diff_side a, b;
@@ -53,14 +54,14 @@ static enum ckpt_diff_result judge(const struct differ *d, const struct ckpt_ten
     return CKPT_DIFF_UNREAD;
 }
 
-/* torch keeps the step beside every parameter, as `state.<parameter>.step`; a checkpoint of ours
+/* torch keeps the step next to every parameter, as `state.<parameter>.step`; a checkpoint of ours
  * says it once. Does this tensor, which `other` lacks, say what `other` says? */
 static bool is_step_of(const struct ckpt_diff_side *side, int tensor, const struct ckpt *other)
 {
     const struct ckpt_tensor *t = &side->tensors[tensor];
     const char *dot = strrchr(t->tensor.name, '.');
     int64_t step;
-    return other->format == CKPT_NATIVE && t->kind == FSDP_SLICE_OPTIM && dot &&
+    return other->format->has_manifest && t->kind == FSDP_SLICE_OPTIM && dot &&
            !strcmp(dot, ".step") && fsdp_tensor_nelem(&t->tensor) == 1 &&
            ckpt_scalar_read(&step, side->ckpt,
                             side->job.parts[side->job.tensors[tensor].first_part].tensor,

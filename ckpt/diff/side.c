@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reshard/writer.h"
 #include "side.h"
 
 static uint64_t rows_of(const struct fsdp_tensor *tensor)
@@ -46,6 +47,7 @@ int ckpt_diff_side_create(struct ckpt_diff_side *out, struct ckpt *ckpt, const s
     out->args.output = has_containers(other) ? CKPT_OUTPUT_WEIGHTS : CKPT_OUTPUT_NATIVE;
     out->job.ckpt = ckpt;
     out->job.args = &out->args;
+    out->job.writer = ckpt_writer_of(out->args.output);
     FSDP_TRY_GOTO(ckpt_job_select_all(&out->job, err), out);
     size_t count = (size_t)out->job.ntensors;
     rc = FSDP_ENOMEM;

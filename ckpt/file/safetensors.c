@@ -30,6 +30,7 @@ static int text_len(const struct ckpt_json_text *text)
 struct raw_entry {
     struct ckpt_json_text dtype;
     bool is_object, has_dtype, has_shape, has_range;
+    bool has_nul; /* in its name */
     int ndim;
     uint64_t shape[FSDP_MAX_DIMS], range[FSDP_MAX_DIMS];
 };
@@ -74,6 +75,9 @@ static void why_find(struct ckpt_text *whys, const struct raw_entry *raw, const 
         ckpt_text_printf(
             whys, "'%s': tensor '%.64s...' has a name of %zu bytes; at most %d are supported", path,
             name, strlen(name), CKPT_MAX_NAME_NBYTES);
+    else if (raw->has_nul)
+        ckpt_text_printf(whys, "'%s': tensor '%s' has a name with a 0 byte, which is not supported",
+                         path, name);
     else if (!dtype_parse(&dtype, &raw->dtype))
         ckpt_text_printf(whys, "'%s', tensor '%s': unknown dtype '%.*s'", path, name,
                          text_len(&raw->dtype), raw->dtype.data);
@@ -413,6 +417,19 @@ static int entries_grow(struct building *b, const struct ckpt_json_reader *r, co
     return FSDP_OK;
 }
 
+/* A 0 byte becomes \0, so that --exclude can name the tensor. Returns whether there was one. */
+static bool name_add(struct ckpt_text *names, const struct ckpt_json_text *key)
+{
+    const char *at = key->data, *end = at + key->nbytes, *nul;
+    for (; (nul = memchr(at, 0, (size_t)(end - at))); at = nul + 1) {
+        ckpt_text_add(names, at, (size_t)(nul - at));
+        ckpt_text_add(names, "\\0", 2);
+    }
+    ckpt_text_add(names, at, (size_t)(end - at));
+    ckpt_text_add(names, "", 1);
+    return at != key->data;
+}
+
 static int entry_take(struct building *b, struct ckpt_json_reader *r,
                       const struct ckpt_json_text *key, uint64_t data_nbytes, const char *path,
                       struct fsdp_err *err)
@@ -422,13 +439,13 @@ static int entry_take(struct building *b, struct ckpt_json_reader *r,
     struct raw_entry raw;
     size_t at = b->names.nbytes;
 
-    ckpt_text_add(&b->names, key->data, key->nbytes);
-    ckpt_text_add(&b->names, "", 1);
+    const bool has_nul = name_add(&b->names, key);
     if (b->names.failed)
         return fsdp_err_set(err, FSDP_ENOMEM, "'%s': header names: out of memory", path);
     entry_read(&raw, r);
     if (r->rc)
         return r->rc;
+    raw.has_nul = has_nul;
     struct ckpt_st_entry entry;
     FSDP_TRY(entry_parse(&entry, &header->dims, &b->whys, &raw, data_nbytes, path,
                          b->names.data + at, err));
@@ -474,6 +491,7 @@ int ckpt_st_parse(struct ckpt_st_header *out, const char *json, size_t json_nbyt
         return BAD("'%s': its header does not begin with '{': not a safetensors file", path);
     out->header_nbytes = 8 + json_nbytes;
     ckpt_json_read_begin(&r, json, json_nbytes, path, ": its header", err);
+    r.takes_nul = true;
     int rc = root_parse(&b, &r, file_nbytes - out->header_nbytes, path, err);
     rc = ckpt_json_read_end(&r, rc);
     ckpt_text_free(&b.names);

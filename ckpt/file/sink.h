@@ -15,12 +15,12 @@ struct ckpt_job_sink_args {
     int window;      /* of compression: chunks in memory */
     bool replace;    /* a flat store's file of that name */
     bool stored;     /* the bytes are those of a file as it is stored: nothing is compressed */
-    /* A compressed file is gone on with only if it is complete: its size and checksum on disk as an
+    /* A compressed file is resumed only if it is complete: its size and checksum on disk as an
      * earlier run noted them; 0: it did not. */
     uint64_t done_nbytes;
     uint32_t done_crc32c;
 };
-/* Makes the file, or goes on with that of an earlier run, and writes its header. */
+/* Makes the file, or resumes that of an earlier run, and writes its header. */
 int ckpt_job_sink_open(struct ckpt_job_sink **out, const struct ckpt_store_ops *ops,
                        const char *path, const struct ckpt_job_sink_args *args,
                        struct fsdp_err *err);

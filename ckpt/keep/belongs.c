@@ -9,6 +9,7 @@
 #include "layout/contents.h"
 #include "source/source.h"
 #include "tree.h"
+#include "format/native/native.h"
 
 /* ---- names of leftovers ---------------------------------------------------------------------- */
 
@@ -105,7 +106,7 @@ bool ckpt_belongs_name(const char *path, bool folder, unsigned places)
             return true;
     /* Configuration and tokenizer files that go along. */
     return (places & (CKPT_PLACE_HF | CKPT_PLACE_DCP)) && !folder && !strchr(path, '/') &&
-           ckpt_hf_is_extra(path);
+           ckpt_hf_is_companion(path);
 }
 
 /* ---- a tree ---------------------------------------------------------------------------------- */
@@ -161,8 +162,9 @@ static bool is_plain_file(const struct ckpt_store_ops *ops, const char *folder, 
     size_t len = parent ? strlen(parent) : 0;
     while (len > 1 && parent[len - 1] == '/')
         parent[--len] = 0;
-    bool is = parent && !ckpt_tree_kind(&kind, ops, parent, NULL) && kind == CKPT_STORE_FOLDER &&
-              !ckpt_tree_kind(&kind, ops, path, NULL) && kind == CKPT_STORE_FILE;
+    bool is = parent && !ckpt_store_kind_at(&kind, ops, parent, NULL) &&
+              kind == CKPT_STORE_FOLDER && !ckpt_store_kind_at(&kind, ops, path, NULL) &&
+              kind == CKPT_STORE_FILE;
     fsdp_free(parent);
     return is;
 }
@@ -174,7 +176,7 @@ static int load_list(struct ckpt_belongs *out, const struct ckpt_store_ops *ops,
 {
     struct ckpt_manifest m;
     struct fsdp_err why = FSDP_ERR_INIT;
-    char *path = fsdp_sprintf(err, "%s/%s" CKPT_MANIFEST_NAME, folder, below), *data = NULL;
+    char *path = fsdp_sprintf(&why, "%s/%s" CKPT_MANIFEST_NAME, folder, below), *data = NULL;
     size_t nbytes = 0;
     memset(&m, 0, sizeof m);
     if (path && !ops->flat && !is_plain_file(ops, folder, below, path)) {

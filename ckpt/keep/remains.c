@@ -5,6 +5,7 @@
 #include "belongs.h"
 #include "source/source.h"
 #include "remains.h"
+#include "format/native/native.h"
 
 struct walk {
     const struct ckpt_store_ops *ops;
@@ -17,7 +18,7 @@ struct walk {
 /* ---- what there is --------------------------------------------------------------------------- */
 
 /* Objects of a file that is still being sent are not there yet, and its upload shows only when it
- * was begun: while there is one of the last day, all beside it may be alive. */
+ * was begun: while there is one of the last day, all next to it may be alive. */
 static int has_uploads(bool *has, const struct walk *w, const char *path, struct fsdp_err *err)
 {
     int64_t now = (int64_t)time(NULL);

@@ -17,6 +17,7 @@
 #include "source/source.h"
 #include "remains.h"
 #include "tree.h"
+#include "format/native/native.h"
 
 struct retain {
     const struct ckpt_store_ops *ops;
@@ -106,7 +107,7 @@ static int is_folder(bool *out, const struct retain *r, const char *path, struct
 {
     enum ckpt_store_kind kind = CKPT_STORE_FOLDER;
     struct fsdp_err why = FSDP_ERR_INIT;
-    int rc = r->ops->flat ? FSDP_OK : ckpt_tree_kind(&kind, r->ops, path, &why);
+    int rc = r->ops->flat ? FSDP_OK : ckpt_store_kind_at(&kind, r->ops, path, &why);
     *out = rc == FSDP_OK && kind == CKPT_STORE_FOLDER;
     return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
 }

@@ -10,6 +10,7 @@
 #include "target.h"
 #include "util/text.h"
 #include "tree.h"
+#include "format/native/native.h"
 
 /* ---- the name -------------------------------------------------------------------------------- */
 
@@ -19,7 +20,7 @@ int ckpt_target_resolve(char **path, const struct ckpt_store_ops *store, struct 
     struct fsdp_err why = FSDP_ERR_INIT;
     if (store->flat)
         return FSDP_OK;
-    int rc = ckpt_tree_kind(&kind, store, *path, &why);
+    int rc = ckpt_store_kind_at(&kind, store, *path, &why);
     if (rc == FSDP_ENOTFOUND || (rc == FSDP_OK && kind != CKPT_STORE_LINK))
         return FSDP_OK;
     if (rc)
@@ -282,11 +283,25 @@ static bool judge(const void *ctx, const struct ckpt_store_item *item)
         return ckpt_belongs(&p->native, item);
     if (folder || strchr(name, '/'))
         return false;
-    if (ckpt_hf_is_companion(name) || is_extra_too(p->target, name))
+    /* A tokenizer that the new output lacks may have been put there by hand. */
+    if (is_extra_too(p->target, name))
         return true;
     if (ckpt_hf_is_weights(name) && p->files)
         return json_object_get(p->files, name) != NULL;
     return !ckpt_hf_is_extra(name) && ckpt_belongs_name(name, false, p->target->place);
+}
+
+/* A pipe, a socket or a device has no bytes, and yet is somebody's. */
+static int refuse_special(const struct ckpt_target *t, struct fsdp_err *err)
+{
+    enum ckpt_store_kind kind;
+    FSDP_TRY(ckpt_store_kind_at(&kind, t->store, t->path, err));
+    if (kind != CKPT_STORE_OTHER)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EEXIST,
+                        "'%s' is not overwritten: it is a pipe, a socket or a device; name another "
+                        "output",
+                        t->path);
 }
 
 /* The kind of what is there; *nothing: there is nothing to lose. */
@@ -300,6 +315,8 @@ static int look(bool *nothing, bool *folder, struct ckpt_names *names, const str
     if (rc)
         return *nothing ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     *folder = st.is_folder;
+    if (!t->store->flat)
+        FSDP_TRY(refuse_special(t, err));
     if (st.is_folder)
         FSDP_TRY(ckpt_store_names(names, t->store, t->path, err));
     *nothing = st.is_folder ? !names->nnames : !st.nbytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The folder beside an output in which it grows on a file system, until one rename gives it its
+ * The folder next to an output in which it grows on a file system, until one rename gives it its
  * name:
  *
  *   FINAL.tmp.<key>/out, or out.safetensors   the output
@@ -13,11 +13,15 @@
 #define CKPT_TEMP_H
 
 #include "file/journal.h"
+#include "layout/contents.h"
 
 struct ckpt_temp {
     const struct ckpt_store_ops *store;
     const char *final, *folder, *out;
     uint64_t job; /* whose the journal is */
+    /* The small files that the output has: names that the table of belongs.h may lack. NULL: none.
+     */
+    const struct ckpt_manifest *extras;
 };
 
 /* FSDP_EINVAL if the last part of final is too long a name to append the folder's suffix to. */
@@ -27,6 +31,15 @@ char *ckpt_temp_name(const char *final, uint64_t key, struct fsdp_err *err);
 /* Makes a folder, with its parents, in or as a temporary folder; one of an earlier run is fine, a
  * link in its place is not. */
 int ckpt_temp_mkdir(const struct ckpt_store_ops *store, const char *path, struct fsdp_err *err);
+/* Are the folder, and the output in it if there is one, what ckpt_temp_mkdir makes, no links? Who
+ * cleans up asks first: a path through a link is somebody else's. */
+bool ckpt_temp_is_plain(const struct ckpt_temp *temp);
+/* FSDP_EEXIST, naming them, if an output folder of an earlier run holds objects that no run made:
+ * they would become part of the output. */
+int ckpt_temp_check_output(const struct ckpt_temp *temp, struct fsdp_err *err);
+/* Removes what a failed run leaves at path: the folder or the output. Objects that do not belong
+ * stop it, with a warning. */
+int ckpt_temp_drop(const struct ckpt_temp *temp, const char *path);
 /* FSDP_EEXIST if another process has it open. */
 int ckpt_temp_journal(struct ckpt_journal *out, const struct ckpt_temp *temp, struct fsdp_err *err);
 /* The output's name is taken: *out: by a run of this job that was killed afterwards. What it left

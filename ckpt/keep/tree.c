@@ -148,21 +148,6 @@ int ckpt_tree_remove(const struct ckpt_tree *tree, const char *path, struct fsdp
     return ckpt_store_remove_items(tree->ops, path, tree->items, tree->nitems, err);
 }
 
-static int note_kind(void *ctx, const struct ckpt_store_item *item, bool *enter,
-                     struct fsdp_err *err)
-{
-    (void)err;
-    *(enum ckpt_store_kind *)ctx = item->kind;
-    *enter = false;
-    return FSDP_OK;
-}
-
-int ckpt_tree_kind(enum ckpt_store_kind *out, const struct ckpt_store_ops *ops, const char *path,
-                   struct fsdp_err *err)
-{
-    return ckpt_store_walk(ops, path, note_kind, out, err);
-}
-
 int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err)
 {
     struct ckpt_tree tree;

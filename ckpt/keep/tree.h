@@ -42,9 +42,6 @@ int ckpt_tree_refuse(const struct ckpt_tree *tree, const char *action, struct fs
  * failure is returned. */
 int ckpt_tree_remove(const struct ckpt_tree *tree, const char *path, struct fsdp_err *err);
 
-/* The object at path itself: a link is not followed. */
-int ckpt_tree_kind(enum ckpt_store_kind *out, const struct ckpt_store_ops *ops, const char *path,
-                   struct fsdp_err *err);
 /* Lists, judges and removes. What is not there is fine. */
 int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path,
                            struct fsdp_err *err);

@@ -9,9 +9,8 @@
  */
 #include <string.h>
 
-#include "format/dcp/blob.h"
 #include "util/crc.h"
-#include "source/source.h"
+#include "source/format_ops.h"
 
 enum { EXCHANGE_NTENSORS = 1024 };
 
@@ -109,7 +108,7 @@ static enum verdict judge(uint64_t *actual, const struct share *shares, size_t s
     return verdict;
 }
 
-/* torch's archives have checksums of their own, of whole pieces. */
+/* Where pieces have checksums of their own. */
 static enum verdict was_read(const struct share *shares, size_t stride, int nranks)
 {
     for (int r = 0; r < nranks; r++)
@@ -127,7 +126,7 @@ static int judge_all(struct loader *l, int *damaged, uint64_t *actual, struct fs
     struct share *all = fsdp_alloc((size_t)l->oob->size * most, sizeof *all, "load shares", err);
     int rc = fsdp_oob_agree(l->oob, all ? FSDP_OK : FSDP_ENOMEM, err);
 
-    bool is_dcp = l->ckpt->format == CKPT_DCP;
+    bool by_piece = l->ckpt->format->check_piece;
     *damaged = -1;
     for (int from = 0; rc == FSDP_OK && from < layout->ntensors; from += EXCHANGE_NTENSORS) {
         int left = layout->ntensors - from;
@@ -138,8 +137,8 @@ static int judge_all(struct loader *l, int *damaged, uint64_t *actual, struct fs
             uint64_t sum;
             enum verdict verdict = tensor->has_fingerprint
                                        ? judge(&sum, &all[i], count, l->oob->size, tensor)
-                                   : is_dcp ? was_read(&all[i], count, l->oob->size)
-                                            : GOOD;
+                                   : by_piece ? was_read(&all[i], count, l->oob->size)
+                                              : GOOD;
             if (verdict == DAMAGED && *damaged < 0) {
                 *damaged = from + (int)i;
                 *actual = sum;
@@ -153,14 +152,14 @@ static int judge_all(struct loader *l, int *damaged, uint64_t *actual, struct fs
     return rc;
 }
 
-/* Of a file of torch's archives: those of the tensors that were asked for. */
-static int check_blobs(struct loader *l, int file, struct fsdp_err *err)
+/* Of a file whose pieces have checksums: those of the tensors that were asked for. */
+static int check_pieces(struct loader *l, int file, struct fsdp_err *err)
 {
     const struct ckpt_layout *layout = &l->ckpt->m.layout;
     for (size_t p = 0; p < layout->npieces; p++)
         if (layout->pieces[p].file == file &&
             (l->args->optim || layout->tensors[layout->pieces[p].tensor].kind == FSDP_SLICE_MODEL))
-            FSDP_TRY(ckpt_blob_check(l->ckpt, p, err));
+            FSDP_TRY(l->ckpt->format->check_piece(l->ckpt, p, err));
     return FSDP_OK;
 }
 
@@ -172,8 +171,8 @@ static int check_suspects(struct loader *l, struct fsdp_err *err)
         bool bad = false;
         if (!l->suspect[i] || turn++ % l->oob->size != l->oob->rank)
             continue;
-        if (l->ckpt->format == CKPT_DCP) {
-            FSDP_TRY(check_blobs(l, i, err));
+        if (l->ckpt->format->check_piece) {
+            FSDP_TRY(check_pieces(l, i, err));
             continue;
         }
         FSDP_TRY(ckpt_file_check(&bad, NULL, l->ckpt, i, err));

@@ -8,66 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/dcp/blob.h"
 #include "util/crc.h"
-#include "source/source.h"
+#include "source/format_ops.h"
 #include "util/text.h"
 #include "util/workers.h"
-
-/* Of a file as it is stored, through a buffer of CKPT_BLOCK_NBYTES. */
-static int stored_checksum(uint32_t *out, struct ckpt *ckpt, int file, char *buffer,
-                           struct fsdp_err *err)
-{
-    uint64_t size = ckpt->m.layout.files[file].nbytes;
-    *out = 0;
-    for (uint64_t pos = 0; pos < size; pos += CKPT_BLOCK_NBYTES) {
-        uint64_t left = size - pos;
-        size_t nbytes = (size_t)(left < CKPT_BLOCK_NBYTES ? left : CKPT_BLOCK_NBYTES);
-        FSDP_TRY(ckpt_file_pread_stored(ckpt, file, buffer, nbytes, pos, err));
-        *out = ckpt_crc32c(*out, buffer, nbytes);
-    }
-    return FSDP_OK;
-}
-
-int ckpt_file_check(bool *bad, uint32_t *actual, struct ckpt *ckpt, int file, struct fsdp_err *err)
-{
-    const struct ckpt_layout_file *info = &ckpt->m.layout.files[file];
-    char *buffer = fsdp_alloc(CKPT_BLOCK_NBYTES, 1, "read buffer", err);
-    uint32_t crc = 0;
-    int rc = buffer ? stored_checksum(&crc, ckpt, file, buffer, err) : FSDP_ENOMEM;
-
-    fsdp_free(buffer);
-    *bad = rc == FSDP_OK && info->has_crc && crc != info->crc32c;
-    if (actual)
-        *actual = crc;
-    return rc;
-}
-
-int ckpt_fingerprint_blame(struct ckpt *ckpt, int tensor, uint64_t actual, struct fsdp_err *err)
-{
-    const struct ckpt_layout *layout = &ckpt->m.layout;
-    const struct ckpt_tensor *t = &layout->tensors[tensor];
-
-    for (size_t p = layout->first[tensor]; p < layout->first[tensor + 1]; p++) {
-        int file = layout->pieces[p].file;
-        bool bad;
-        uint32_t crc;
-        FSDP_TRY(ckpt_file_check(&bad, &crc, ckpt, file, err));
-        if (bad)
-            return fsdp_err_set(err, FSDP_ECORRUPT,
-                                "tensor '%s': its bytes are not those that were saved (fingerprint "
-                                "%016llx instead of %016llx): file '%s/%s' is damaged (checksum "
-                                "%08x instead of %08x)",
-                                t->tensor.name, (unsigned long long)actual,
-                                (unsigned long long)t->fingerprint, ckpt->path,
-                                layout->files[file].path, crc, layout->files[file].crc32c);
-    }
-    return fsdp_err_set(err, FSDP_ECORRUPT,
-                        "tensor '%s' of '%s': fingerprint %016llx instead of %016llx, though the "
-                        "checksums of its files are right",
-                        t->tensor.name, ckpt->path, (unsigned long long)actual,
-                        (unsigned long long)t->fingerprint);
-}
 
 struct check {
     struct ckpt *ckpt;
@@ -141,12 +85,12 @@ static void feed(struct check *c, struct cursor *cursor, int file, const char *d
     }
 }
 
-/* torch's archives carry a checksum each. */
-static int check_blobs(struct check *c, int file)
+/* Of a format whose pieces have checksums. */
+static int check_pieces(struct check *c, int file)
 {
     for (size_t i = c->first[file]; i < c->first[file + 1]; i++) {
         struct fsdp_err err = FSDP_ERR_INIT;
-        int rc = ckpt_blob_check(c->ckpt, c->by_file[i], &err);
+        int rc = c->ckpt->format->check_piece(c->ckpt, c->by_file[i], &err);
         if (rc == FSDP_OK)
             continue;
         pthread_mutex_lock(&c->lock);
@@ -164,8 +108,8 @@ static int check_file(struct check *c, int file, char *buffer, struct fsdp_err *
     uint64_t size = info->nbytes;
     uint32_t crc = 0; /* of what is stored; fingerprints are of what it holds */
 
-    if (c->ckpt->format == CKPT_DCP)
-        return check_blobs(c, file);
+    if (c->ckpt->format->check_piece)
+        return check_pieces(c, file);
     if (ckpt_codec_is_name(info->path))
         FSDP_TRY(ckpt_file_nbytes(&size, c->ckpt, file, err));
     for (uint64_t pos = 0; pos < size; pos += CKPT_BLOCK_NBYTES) {
@@ -416,6 +360,11 @@ int ckpt_verify(struct ckpt *ckpt, ckpt_fault_f *report, void *ctx, struct fsdp_
     if (rc == FSDP_OK && c.nfaults)
         rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s': %d fault%s", ckpt->path, c.nfaults,
                           c.nfaults == 1 ? "" : "s");
+    if (rc == FSDP_OK && ckpt->nunread)
+        rc =
+            fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                         "'%s': %d tensor%s cannot be read, and so not verified; all else is sound",
+                         ckpt->path, ckpt->nunread, ckpt->nunread == 1 ? "" : "s");
     fsdp_free(c.by_file);
     fsdp_free(c.first);
     fsdp_free(c.sums);

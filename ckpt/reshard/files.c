@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "job.h"
+#include "writer.h"
 #include "save/saver.h"
 
 static uint64_t nbytes_of(const struct fsdp_tensor *tensor)
@@ -127,17 +127,6 @@ static int add_piece(struct ckpt_job_piece *out, struct ckpt_st_entry *entry,
     return entry->shape && entry->offset ? FSDP_OK : FSDP_ENOMEM;
 }
 
-struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt_job_piece *piece)
-{
-    const struct fsdp_tensor *t = &job->tensors[piece->tensor].tensor;
-    struct fsdp_box box = ckpt_box_whole(t);
-    if (t->ndim) {
-        box.offset[0] = piece->row;
-        box.length[0] = piece->nrows;
-    }
-    return box;
-}
-
 /* entries' shapes are kept in dims. */
 static int list_pieces(int *npieces, struct ckpt_job_piece *out, struct ckpt_st_entry *entries,
                        struct ckpt_dims *dims, const struct ckpt_job *job,
@@ -148,11 +137,11 @@ static int list_pieces(int *npieces, struct ckpt_job_piece *out, struct ckpt_st_
     for (int i = 0; i < job->ntensors; i++) {
         int tensor = job->order[i];
         const struct ckpt_job_tensor *t = &job->tensors[tensor];
-        if (ckpt_job_is_sharded(job)) {
+        if (job->writer->sharded) {
             bool mine = file->kind < 0 || (int)t->kind == file->kind;
             /* Where nothing else lists the tensors, one without elements is the first rank's. */
-            bool lists = job->args->output == CKPT_OUTPUT_HF_DCP && file->rank == 0 &&
-                         !fsdp_tensor_nelem(&t->tensor);
+            bool lists =
+                job->writer->lists_empty && file->rank == 0 && !fsdp_tensor_nelem(&t->tensor);
             if (!mine || (!rank_box(&box, job, tensor, file->rank) && !lists))
                 continue;
             if (lists)
@@ -175,8 +164,7 @@ static int place_pieces(struct ckpt_job_piece *pieces, struct ckpt_st_entry *ent
                         struct fsdp_err *err)
 {
     size_t header_nbytes;
-    FSDP_TRY(
-        ckpt_st_format(header, &header_nbytes, entries, npieces, ckpt_job_is_sharded(job), err));
+    FSDP_TRY(ckpt_st_format(header, &header_nbytes, entries, npieces, job->writer->sharded, err));
     file->nbytes = file->header_nbytes = header_nbytes;
     for (int i = 0; i < npieces; i++) {
         pieces[i].pos = entries[i].pos;
@@ -204,8 +192,8 @@ int ckpt_job_pieces(struct ckpt_job_piece **out, int *npieces, char **header, st
         file->nbytes = file->header_nbytes = 0;
         if (!count)
             rc = FSDP_OK;
-        else if (job->args->output == CKPT_OUTPUT_DCP)
-            rc = ckpt_job_dcp_place(pieces, count, job, index, err);
+        else if (job->writer->place_pieces)
+            rc = job->writer->place_pieces(pieces, count, job, index, err);
         else
             rc = place_pieces(pieces, entries, count, &text, job, file, err);
     }
@@ -259,31 +247,19 @@ static int cut_files(struct ckpt_job *job, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static char *name_rank_file(const struct ckpt_job *job, int rank, int kind, struct fsdp_err *err)
-{
-    switch (job->args->output) {
-    case CKPT_OUTPUT_DCP:
-        return fsdp_sprintf(err, "__%d_0.distcp", rank);
-    case CKPT_OUTPUT_HF_DCP:
-        return fsdp_sprintf(err, "shard-%05d-model-00001-of-00001.safetensors", rank + 1);
-    default:
-        return ckpt_shard_name(kind, rank, job->args->compress == CKPT_COMPRESS_ZSTD, err);
-    }
-}
-
 static int rank_files(struct ckpt_job *job, struct fsdp_err *err)
 {
     int64_t nranks = (int64_t)job->args->shard_size * job->args->replicate_size;
-    bool native = job->args->output == CKPT_OUTPUT_NATIVE;
+    const bool by_kind = job->writer->by_kind;
     job->files = fsdp_alloc((size_t)nranks * CKPT_NKINDS, sizeof *job->files, "job files", err);
     if (!job->files)
         return FSDP_ENOMEM;
     FSDP_TRY(make_cuts(job, err));
     for (int rank = 0; rank < nranks; rank++) {
-        for (int kind = native ? 0 : -1; kind < (native ? CKPT_NKINDS : 0); kind++) {
+        for (int kind = by_kind ? 0 : -1; kind < (by_kind ? CKPT_NKINDS : 0); kind++) {
             struct ckpt_job_file *file = &job->files[job->nfiles++];
             *file = (struct ckpt_job_file){.rank = rank, .kind = kind};
-            if (!(file->name = name_rank_file(job, rank, kind, err)))
+            if (!(file->name = job->writer->file_name(job, rank, kind, err)))
                 return FSDP_ENOMEM;
         }
     }
@@ -293,7 +269,7 @@ static int rank_files(struct ckpt_job *job, struct fsdp_err *err)
 int ckpt_job_arrange(struct ckpt_job *job, struct fsdp_err *err)
 {
     int nfiles = 0;
-    FSDP_TRY(ckpt_job_is_sharded(job) ? rank_files(job, err) : cut_files(job, err));
+    FSDP_TRY(job->writer->sharded ? rank_files(job, err) : cut_files(job, err));
     for (int i = 0; i < job->nfiles; i++) {
         struct ckpt_job_piece *pieces;
         struct ckpt_job_file *file = &job->files[i];

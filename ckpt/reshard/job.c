@@ -4,9 +4,10 @@
 
 #include "format/dcp/dcp.h"
 #include "format/hf/hf_names.h"
-#include "job.h"
+#include "writer.h"
 #include "keep/tree.h"
 #include "util/workers.h"
+#include "format/native/native.h"
 
 enum { MAX_THREADS = 8, MAX_GIVEN_THREADS = CKPT_MAX_WORKERS };
 
@@ -25,10 +26,13 @@ static int check_args(struct ckpt_job *job, struct fsdp_err *err)
     if (args->nthreads < 0 || args->nthreads > MAX_GIVEN_THREADS)
         return fsdp_err_set(err, FSDP_EINVAL, "%d threads: 1 to %d are accepted", args->nthreads,
                             MAX_GIVEN_THREADS);
-    if (args->compress == CKPT_COMPRESS_ZSTD && args->output != CKPT_OUTPUT_NATIVE)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "only native checkpoints are compressed: other readers know no such "
-                            "files");
+    if (!(job->writer = ckpt_writer_of(args->output)))
+        return fsdp_err_set(err, FSDP_EINVAL, "ckpt_reshard: unknown output %d", (int)args->output);
+    if (args->compress == CKPT_COMPRESS_ZSTD && !job->writer->compresses)
+        return fsdp_err_set(
+            err, FSDP_EUNSUPPORTED,
+            "only native checkpoints are compressed: other readers do not know such "
+            "files");
     if (args->compress == CKPT_COMPRESS_ZSTD)
         FSDP_TRY(ckpt_codec_check(args->out, err));
     if (!args->dtype)
@@ -99,7 +103,7 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* Is it worth it that the same call goes on where this one was? */
+/* Is it worth it that the same call resumes where this one was? */
 static bool keeps(const struct ckpt_job *job, int rc)
 {
     return (job->journal.file || job->notes) &&
@@ -110,8 +114,11 @@ static bool keeps(const struct ckpt_job *job, int rc)
  * the folder is gone, too, keeps it. */
 static void drop_temp(struct ckpt_job *job)
 {
+    const struct ckpt_temp temp = ckpt_job_temp(job);
+    if (!ckpt_temp_is_plain(&temp)) /* it was refused, and is somebody else's */
+        return;
     char *journal = ckpt_path_join(job->temp, "journal", NULL);
-    int rc = ckpt_store_drop_tree(job->store, job->out);
+    int rc = ckpt_temp_drop(&temp, job->out);
     ckpt_journal_close(&job->journal); /* NFS keeps a name for a file that is removed while open */
     if (rc == FSDP_OK && journal) {
         ckpt_store_remove(job->store, journal, NULL);
@@ -133,12 +140,12 @@ static bool is_written(const void *ctx, const struct ckpt_store_item *item)
     return !strcmp(item->path, CKPT_HF_INDEX_NAME) || !strcmp(item->path, CKPT_DCP_METADATA_NAME);
 }
 
-/* A native output has a folder of its own; others lie where objects of others may lie, too. */
+/* An output that has no folder of its own lies where objects of others may lie, too. */
 static void drop_output(struct ckpt_job *job)
 {
     struct ckpt_tree tree;
     struct fsdp_err why = FSDP_ERR_INIT;
-    if (job->args->output == CKPT_OUTPUT_NATIVE) {
+    if (job->writer->own_folder) {
         ckpt_store_drop_tree(job->store, job->out);
         return;
     }
@@ -155,9 +162,8 @@ static void drop_output(struct ckpt_job *job)
 static void drop_flat(struct ckpt_job *job)
 {
     bool published = false;
-    if (job->args->output == CKPT_OUTPUT_NATIVE &&
-        (ckpt_is_published(&published, job->store, job->final, NULL) ||
-         (published && ckpt_job_is_published(job))))
+    if (job->writer->own_folder && (ckpt_is_published(&published, job->store, job->final, NULL) ||
+                                    (published && ckpt_job_is_published(job))))
         return;
     drop_output(job);
     ckpt_store_drop_tree(job->store, job->temp);
@@ -225,7 +231,7 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
     if (rc && job.made_temp) {
         if (kept)
             fsdp_log(FSDP_LOG_INFO,
-                     "what was written is kept in '%s'; the same command goes on from there",
+                     "what was written is kept in '%s'; the same command resumes from there",
                      job.notes ? job.out : job.temp);
         else if (job.notes)
             drop_flat(&job);

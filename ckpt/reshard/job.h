@@ -2,16 +2,16 @@
 /*
  * The writer under merge and reshard, in progress.
  *
- *   select.c   stored tensors -> output tensors: chosen, renamed, joined, cut, cast
- *   apply_map.c      the renaming, joining and cutting
- *   files.c    output tensors -> files, and which rows each holds
- *   name.c     what the output is called, what must not be overwritten, the temporary folder
- *   job_read.c     elements of output tensors, out of stored ones
- *   move.c     threads that read, convert, prove and write; sink.c: where they write
- *   job_notes.c    in a flat store: which files are done
- *   job_dcp.c      what torch's checkpoints have around the elements
- *   publish.c  what goes along (index, configuration; manifest.c), and the final name
- *   job.c          the steps in order
+ *   select.c      stored tensors -> output tensors: chosen, renamed, joined, cut, cast
+ *   apply_map.c   the renaming, joining and cutting
+ *   files.c       output tensors -> files, and which rows each holds
+ *   name.c        what the output is called, what must not be overwritten, the temporary folder
+ *   job_read.c    elements of output tensors, out of stored ones
+ *   move.c        threads that read, convert, prove and write
+ *   job_notes.c   in a flat store: which files are done
+ *   writer_*.c    what each format of output has around the elements (writer.h)
+ *   publish.c     what goes along, and the final name
+ *   job.c         the steps in order
  *
  * Memory: the threads' buffers (args->mem_nbytes), the stored layout, and the pieces of the files
  * that are being written.
@@ -21,6 +21,8 @@
 
 #include "keep/temp.h"
 #include "source/source.h"
+
+struct ckpt_writer_ops;
 
 /* In which order an output tensor takes the rows of a stored one. Groups (attention heads) of
  * `group` rows are permuted alike where the rotary embedding turns other pairs of them. */
@@ -70,9 +72,10 @@ struct ckpt_job_file {
 struct ckpt_job {
     struct ckpt *ckpt;
     const struct ckpt_reshard_args *args;
+    const struct ckpt_writer_ops *writer; /* of args->output */
     const struct ckpt_store_ops *store; /* of the output */
     char *final;                        /* the output's name */
-    char *temp; /* folder beside it that holds `out` and the journal; in a flat store notes */
+    char *temp; /* folder next to it that holds `out` and the journal; in a flat store notes */
     char *out;  /* what becomes `final`; in a flat store where the files go */
     bool folder, cast, made_temp;
     bool refused;          /* what is at the output's name must stay: all else is done */
@@ -120,7 +123,7 @@ bool ckpt_select_matches(const struct ckpt_select *select, const char *name);
 int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err);
 /* All that is stored, under the names that the maps make of tensor.name. */
 int ckpt_job_select_all(struct ckpt_job *job, struct fsdp_err *err);
-/* Adds a tensor without parts; then its parts in the order of its rows. */
+/* lists.c: adds a tensor without parts; then its parts in the order of its rows. */
 int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
                         enum fsdp_slice_kind kind, struct fsdp_err *err);
 int ckpt_job_add_part(struct ckpt_job *job, const struct ckpt_job_part *part, struct fsdp_err *err);
@@ -135,11 +138,6 @@ void ckpt_job_tensors_free(struct ckpt_job *job);
 int ckpt_job_map(struct ckpt_job *job, bool tell, struct fsdp_err *err);
 
 /* files.c */
-/* Is there a file for each rank? */
-static inline bool ckpt_job_is_sharded(const struct ckpt_job *job)
-{
-    return job->args->output != CKPT_OUTPUT_WEIGHTS;
-}
 int ckpt_job_arrange(struct ckpt_job *job, struct fsdp_err *err);
 /* The pieces of a file in the order of its bytes, and its header. Both are freed with fsdp_free;
  * header may be NULL. */
@@ -165,7 +163,7 @@ int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err);
 
 /* job_read.c: a box of an output tensor that lies in one part, row-major in the stored dtype. The
  * scratch buffer is for boxes that lie scattered. *sum (or NULL) gets what was read added, as parts
- * of the stored tensor's fingerprint; *crc32c (NULL without sum, too) goes on over it. */
+ * of the stored tensor's fingerprint; *crc32c (NULL without sum, too) continues over it. */
 int ckpt_job_read(uint64_t *sum, uint32_t *crc32c, const struct ckpt_job *job,
                   const struct ckpt_job_part *part, const struct fsdp_box *box, void *dst,
                   void *scratch, size_t scratch_nbytes, struct fsdp_err *err);
@@ -200,18 +198,7 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err);
 /* publish.c */
 int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err);
 
-/* The box of a piece: whole rows of its tensor. */
+/* lists.c: the box of a piece: whole rows of its tensor. */
 struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt_job_piece *piece);
-/* job_dcp.c: places the pieces of a .distcp file, each in an archive of its own; writes the head
- * and the tail of one around its elements; and when all files are written, .metadata. */
-int ckpt_job_dcp_place(struct ckpt_job_piece *pieces, int npieces, struct ckpt_job *job, int file,
-                       struct fsdp_err *err);
-int ckpt_job_dcp_wrap(struct ckpt_job *job, int file, const struct ckpt_job_piece *piece,
-                      uint32_t crc32, struct fsdp_err *err);
-int ckpt_job_dcp_metadata(struct ckpt_job *job, struct fsdp_err *err);
-
-/* manifest.c: the manifest of native output; extras: what was copied to hf/. */
-int ckpt_job_write_manifest(struct ckpt_job *job, const struct ckpt_extra *extras, int nextras,
-                            struct fsdp_err *err);
 
 #endif

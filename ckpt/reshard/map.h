@@ -11,7 +11,7 @@
 
 #include "fsdp/base.h"
 
-/* What a ready rule does beside the name: rows of attention heads in another order. */
+/* What a ready rule does besides the name: rows of attention heads in another order. */
 enum ckpt_map_rows { CKPT_MAP_ROWS_SAME, CKPT_MAP_ROWS_QUERY, CKPT_MAP_ROWS_KEY };
 
 struct ckpt_map_rule {

@@ -11,9 +11,10 @@
 #include "format/dcp/blob.h"
 #include "util/convert.h"
 #include "util/crc.h"
-#include "job.h"
+#include "writer.h"
 #include "file/sink.h"
 #include "util/workers.h"
+#include "source/format_ops.h"
 
 enum { MAX_SEGMENTS = CKPT_JOURNAL_MAX_PARTS, PAGE_NBYTES = 4096 };
 
@@ -105,7 +106,7 @@ static int open_file(struct mover *m, struct fsdp_err *err)
     if (rc == FSDP_OK && !(path = *file->name ? ckpt_path_join(job->out, file->name, err)
                                               : fsdp_strdup(job->out, err)))
         rc = FSDP_ENOMEM;
-    if (rc == FSDP_OK && job->args->output == CKPT_OUTPUT_DCP)
+    if (rc == FSDP_OK && job->writer->wrap)
         rc = keep_pieces(state, m->pieces, m->npieces, err);
     if (rc == FSDP_OK) {
         ckpt_journal_find(&done, &job->journal, (uint32_t)m->file, CKPT_JOURNAL_WHOLE);
@@ -282,7 +283,7 @@ static int wrap_pieces(struct worker *w, const struct task *task, struct fsdp_er
         bool whole = done->nbytes == piece->nbytes;
         pthread_mutex_unlock(&m->lock);
         if (whole)
-            FSDP_TRY(ckpt_job_dcp_wrap(m->job, task->file, piece, done->crc32, err));
+            FSDP_TRY(m->job->writer->wrap(m->job, task->file, piece, done->crc32, err));
     }
     return FSDP_OK;
 }
@@ -386,7 +387,7 @@ static int finish_task(struct worker *w, const struct task *task, bool recalled,
     return FSDP_OK;
 }
 
-/* A sync: others go on meanwhile. The lock is held before and after. */
+/* A sync: others continue meanwhile. The lock is held before and after. */
 static void finish_file(struct mover *m, int index)
 {
     struct ckpt_job_file *file = &m->job->files[index];
@@ -484,8 +485,8 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
         rc = run_workers(&m, err);
         if (rc == FSDP_OK && m.rc)
             rc = fsdp_err_pass(err, m.rc, &m.err);
-        if (rc == FSDP_OK && job->ckpt->format == CKPT_DCP)
-            rc = ckpt_blobs_finish(job->ckpt, err);
+        if (rc == FSDP_OK && job->ckpt->format->check_rest)
+            rc = job->ckpt->format->check_rest(job->ckpt, err);
         pthread_mutex_destroy(&m.lock);
     }
     for (int i = 0; i < job->nfiles; i++) {

@@ -6,9 +6,10 @@
 
 #include "file/zst.h"
 #include "format/hf/hf_names.h"
-#include "job.h"
+#include "writer.h"
 #include "keep/target.h"
 #include "keep/tree.h"
+#include "format/native/native.h"
 
 static int refuse_existing(const struct ckpt_job *job, struct fsdp_err *err)
 {
@@ -18,11 +19,10 @@ static int refuse_existing(const struct ckpt_job *job, struct fsdp_err *err)
 
 int ckpt_job_prove_target(const struct ckpt_job *job, struct fsdp_err *err)
 {
-    enum ckpt_place place = job->args->output == CKPT_OUTPUT_NATIVE ? CKPT_PLACE_NATIVE
-                            : job->args->output == CKPT_OUTPUT_DCP  ? CKPT_PLACE_DCP
-                                                                    : CKPT_PLACE_HF;
-    const struct ckpt_target target = {
-        .store = job->store, .path = job->final, .place = place, .extras = &job->ckpt->m};
+    const struct ckpt_target target = {.store = job->store,
+                                       .path = job->final,
+                                       .place = job->writer->place,
+                                       .extras = &job->ckpt->m};
     return ckpt_target_prove(&target, err);
 }
 
@@ -32,7 +32,8 @@ struct ckpt_temp ckpt_job_temp(const struct ckpt_job *job)
                               .final = job->final,
                               .folder = job->temp,
                               .out = job->out,
-                              .job = job->key};
+                              .job = job->key,
+                              .extras = &job->ckpt->m};
 }
 
 bool ckpt_job_is_published(const struct ckpt_job *job)
@@ -47,10 +48,11 @@ bool ckpt_job_is_published(const struct ckpt_job *job)
 /* In a flat store nothing is replaced but one file, or what one manifest names. */
 static int refuse_flat(bool *done, const struct ckpt_job *job, struct fsdp_err *err)
 {
-    bool native = job->args->output == CKPT_OUTPUT_NATIVE, exists;
+    const bool own_folder = job->writer->own_folder;
     struct ckpt_store_stat st;
     struct fsdp_err quiet = FSDP_ERR_INIT;
-    if (native) {
+    bool exists;
+    if (own_folder) {
         FSDP_TRY(ckpt_is_published(&exists, job->store, job->final, err));
         if (exists && job->resumes)
             *done = ckpt_job_is_published(job);
@@ -60,11 +62,11 @@ static int refuse_flat(bool *done, const struct ckpt_job *job, struct fsdp_err *
             return fsdp_err_pass(err, rc, &quiet);
         exists = rc == FSDP_OK;
     }
-    if (!exists || *done || (job->resumes && !native)) /* the files there are this job's */
+    if (!exists || *done || (job->resumes && !own_folder)) /* the files there are this job's */
         return FSDP_OK;
     if (!job->args->overwrite)
         return refuse_existing(job, err);
-    if (!native && job->folder)
+    if (!own_folder && job->folder)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "'%s' exists, and store '%s' cannot replace a folder at one instant: "
                             "remove it, or name another",
@@ -123,12 +125,12 @@ static int refuse_other_file(const char *name, struct fsdp_err *err)
 int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
 {
     FSDP_TRY(ckpt_store_of(&job->store, job->args->out, err));
-    if (job->args->output == CKPT_OUTPUT_WEIGHTS && ckpt_codec_is_name(job->args->out))
+    if (job->writer->single_file && ckpt_codec_is_name(job->args->out))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': merged weights are not compressed",
                             job->args->out);
-    if (job->args->output == CKPT_OUTPUT_WEIGHTS)
+    if (job->writer->single_file)
         FSDP_TRY(refuse_other_file(job->args->out, err));
-    job->folder = job->args->output != CKPT_OUTPUT_WEIGHTS || !ckpt_hf_is_weights(job->args->out);
+    job->folder = !job->writer->single_file || !ckpt_hf_is_weights(job->args->out);
     if (!(job->final = fsdp_strdup(job->args->out, err)))
         return FSDP_ENOMEM;
     for (size_t len = strlen(job->final); len > 1 && job->final[len - 1] == '/'; len--)
@@ -211,12 +213,12 @@ static int check_space(const struct ckpt_job *job, const char *parent, struct fs
 /* Folders of the output; those of an earlier run are fine. */
 static int make_folders(const struct ckpt_job *job, struct fsdp_err *err)
 {
-    static const char *const below[] = {"model", "optim"};
+    const char *const *below = job->writer->folders;
     FSDP_TRY(ckpt_temp_mkdir(job->store, job->temp, err));
     if (!job->folder)
         return FSDP_OK;
     FSDP_TRY(ckpt_temp_mkdir(job->store, job->out, err));
-    for (int i = 0; job->args->output == CKPT_OUTPUT_NATIVE && i < 2; i++) {
+    for (int i = 0; below && below[i]; i++) {
         char *path = ckpt_path_join(job->out, below[i], err);
         int rc = path ? ckpt_temp_mkdir(job->store, path, err) : FSDP_ENOMEM;
         fsdp_free(path);
@@ -230,16 +232,16 @@ static int make_folders(const struct ckpt_job *job, struct fsdp_err *err)
  * would, and have one place for their notes. */
 static int name_flat(struct ckpt_job *job, struct fsdp_err *err)
 {
-    bool native = job->args->output == CKPT_OUTPUT_NATIVE;
+    const bool own_folder = job->writer->own_folder;
     FSDP_TRY(ckpt_uuid_make(job->attempt, err));
     job->notes = job->folder;
     if (job->notes) {
-        uint64_t name = native ? job->key : hash_text(FSDP_HASH_SEED, job->final);
+        uint64_t name = own_folder ? job->key : hash_text(FSDP_HASH_SEED, job->final);
         job->temp = ckpt_temp_name(job->final, name, err);
         FSDP_TRY(job->temp ? ckpt_job_notes_find(job, err) : FSDP_ENOMEM);
     }
     job->out =
-        native ? ckpt_path_join(job->final, job->attempt, err) : fsdp_strdup(job->final, err);
+        own_folder ? ckpt_path_join(job->final, job->attempt, err) : fsdp_strdup(job->final, err);
     return job->out ? FSDP_OK : FSDP_ENOMEM;
 }
 
@@ -310,6 +312,10 @@ int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err)
     job->made_temp = true;
     FSDP_TRY(make_folders(job, err));
     struct ckpt_temp temp = ckpt_job_temp(job);
+    if (job->folder && (rc = ckpt_temp_check_output(&temp, err))) {
+        job->made_temp = rc != FSDP_EEXIST; /* what is there is somebody's */
+        return rc;
+    }
     rc = ckpt_temp_journal(&job->journal, &temp, err);
     job->made_temp = rc != FSDP_EEXIST; /* another process is at work in it */
     FSDP_TRY(rc);

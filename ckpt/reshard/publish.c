@@ -4,61 +4,13 @@
 #include <string.h>
 
 #include "format/hf/hf_names.h"
-#include "job.h"
+#include "writer.h"
 #include "util/text.h"
 #include "keep/tree.h"
+#include "source/format_ops.h"
+#include "format/native/native.h"
 
 /* ---- Hugging Face folder --------------------------------------------------------------------- */
-
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(((const struct ckpt_alias *)a)->name, ((const struct ckpt_alias *)b)->name);
-}
-
-/* Name and file of every tensor, sorted by name. */
-static struct ckpt_alias *list_places(const struct ckpt_job *job, struct fsdp_err *err)
-{
-    size_t count = (size_t)job->ntensors;
-    struct ckpt_alias *places = fsdp_alloc(count, sizeof *places, "index", err);
-    if (!places)
-        return NULL;
-    for (int i = 0; i < job->nfiles; i++)
-        for (int k = 0; k < job->files[i].ntensors; k++) {
-            int at = job->files[i].first + k;
-            places[at].name = job->tensors[job->order[at]].tensor.name;
-            places[at].target = job->files[i].name;
-        }
-    qsort(places, count, sizeof *places, compare_texts);
-    return places;
-}
-
-static int write_index(struct ckpt_job *job, struct fsdp_err *err)
-{
-    struct ckpt_text text = {0};
-    struct ckpt_alias *places = list_places(job, err);
-    char *path = places ? ckpt_path_join(job->out, CKPT_HF_INDEX_NAME, err) : NULL;
-    int rc = FSDP_ENOMEM;
-
-    if (!path)
-        goto out;
-    ckpt_text_printf(&text,
-                     "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n"
-                     "  \"weight_map\": {",
-                     (unsigned long long)job->total);
-    for (int i = 0; i < job->ntensors; i++) {
-        ckpt_text_printf(&text, "%s\n    ", i ? "," : "");
-        ckpt_text_json(&text, places[i].name);
-        ckpt_text_printf(&text, ": \"%s\"", places[i].target);
-    }
-    ckpt_text_printf(&text, "\n  }\n}\n");
-    rc = text.failed ? fsdp_err_set(err, FSDP_ENOMEM, "index: out of memory")
-                     : ckpt_store_replace(job->store, path, text.data, text.nbytes, err);
-out:
-    ckpt_text_free(&text);
-    fsdp_free(path);
-    fsdp_free(places);
-    return rc;
-}
 
 /* The name that config.json has for the weights' type, NULL where they have several. */
 static const char *config_dtype(const struct ckpt_job *job)
@@ -131,10 +83,9 @@ static int adjust_config(char **out, const struct ckpt_job *job, const char *pat
 static int copy_extra(struct ckpt_extra *out, struct ckpt_job *job, const struct ckpt_extra *extra,
                       const char *to, struct fsdp_err *err)
 {
-    bool native = job->args->output == CKPT_OUTPUT_NATIVE;
     char *text = NULL;
     int rc = FSDP_OK;
-    if (!native && !strcmp(ckpt_path_base(to), "config.json"))
+    if (!job->writer->as_stored && !strcmp(ckpt_path_base(to), "config.json"))
         rc = adjust_config(&text, job, extra->full_path, err);
     if (rc == FSDP_OK && (!job->store->flat || job->resumes))
         rc = ckpt_store_discard(job->store, to, err); /* of an earlier run */
@@ -143,44 +94,35 @@ static int copy_extra(struct ckpt_extra *out, struct ckpt_job *job, const struct
     else if (rc == FSDP_OK)
         rc = ckpt_store_copy(&out->nbytes, &out->crc32c, job->ckpt->store, extra->full_path,
                              job->store, to, true, err);
-    if (rc == FSDP_OK && !text && job->ckpt->format == CKPT_NATIVE && out->crc32c != extra->crc32c)
+    if (rc == FSDP_OK && !text && job->ckpt->format->has_manifest && out->crc32c != extra->crc32c)
         rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s': checksum %08x instead of %08x",
                           extra->full_path, out->crc32c, extra->crc32c);
     fsdp_free(text);
     return rc;
 }
 
-/* transformers reads no folder without one. */
-static void note_no_config(const struct ckpt_job *job)
-{
-    if (job->args->output == CKPT_OUTPUT_WEIGHTS && !ckpt_extra_path(job->ckpt, "config.json"))
-        fsdp_log(FSDP_LOG_INFO,
-                 "'%s' has no config.json, and neither has '%s': transformers needs one next to "
-                 "the weights",
-                 job->ckpt->path, job->final);
-}
-
 static int copy_extras(struct ckpt_extra *out, int *nextras, struct ckpt_job *job,
                        struct fsdp_err *err)
 {
-    bool native = job->args->output == CKPT_OUTPUT_NATIVE;
-    char *folder = native ? ckpt_path_join(job->out, "hf", err) : fsdp_strdup(job->out, err);
+    const char *below = job->writer->extras_folder;
+    char *folder = below ? ckpt_path_join(job->out, below, err) : fsdp_strdup(job->out, err);
     int rc = folder ? FSDP_OK : FSDP_ENOMEM;
     if (rc == FSDP_OK && job->ckpt->m.nextras)
         rc = ckpt_temp_mkdir(job->store, folder, err);
     for (int i = 0; rc == FSDP_OK && i < job->ckpt->m.nextras; i++) {
         const struct ckpt_extra *extra = &job->ckpt->m.extras[i];
         const char *name = ckpt_path_base(extra->path);
-        if (!native && (ckpt_hf_is_weights(name) || ckpt_hf_is_index(name)))
+        if (!below && (ckpt_hf_is_weights(name) || ckpt_hf_is_index(name)))
             continue; /* these are written anew */
         char *to = ckpt_path_join(folder, name, err);
         rc = to ? copy_extra(&out[*nextras], job, extra, to, err) : FSDP_ENOMEM;
         fsdp_free(to);
-        if (rc == FSDP_OK && !(out[*nextras].path = fsdp_sprintf(err, "hf/%s", name)))
+        if (rc == FSDP_OK && !(out[*nextras].path = below ? ckpt_path_join(below, name, err)
+                                                          : fsdp_strdup(name, err)))
             rc = FSDP_ENOMEM;
         *nextras += rc == FSDP_OK;
     }
-    if (rc == FSDP_OK && native && job->ckpt->m.nextras)
+    if (rc == FSDP_OK && below && job->ckpt->m.nextras)
         rc = ckpt_store_sync_folder(job->store, folder, err);
     fsdp_free(folder);
     return rc;
@@ -242,14 +184,9 @@ static int write_companions(struct ckpt_job *job, struct fsdp_err *err)
     int nextras = 0;
     if (!extras)
         return FSDP_ENOMEM;
-    note_no_config(job);
     int rc = copy_extras(extras, &nextras, job, err);
-    if (rc == FSDP_OK && job->args->output == CKPT_OUTPUT_NATIVE)
-        rc = ckpt_job_write_manifest(job, extras, nextras, err);
-    else if (rc == FSDP_OK && job->args->output == CKPT_OUTPUT_DCP)
-        rc = ckpt_job_dcp_metadata(job, err);
-    else if (rc == FSDP_OK && job->args->output == CKPT_OUTPUT_WEIGHTS && job->nfiles > 1)
-        rc = write_index(job, err);
+    if (rc == FSDP_OK && job->writer->finish)
+        rc = job->writer->finish(job, extras, nextras, err);
     extras_free(extras, nextras);
     return rc;
 }
@@ -259,7 +196,7 @@ static int publish_flat(struct ckpt_job *job, struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
     char *old = NULL, *path = NULL;
-    bool replaces = job->args->output == CKPT_OUTPUT_NATIVE && job->args->overwrite;
+    bool replaces = job->writer->own_folder && job->args->overwrite;
     if (replaces && ckpt_attempt_of(&old, job->store, job->final, &why) == FSDP_OK && old &&
         strcmp(old, job->attempt))
         path = ckpt_path_join(job->final, old, NULL);

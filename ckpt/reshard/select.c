@@ -6,41 +6,9 @@
 #include <string.h>
 
 #include "util/convert.h"
-#include "job.h"
+#include "writer.h"
 #include "layout/tensor_name.h"
-
-/* ---- lists ----------------------------------------------------------------------------------- */
-
-int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
-                        enum fsdp_slice_kind kind, struct fsdp_err *err)
-{
-    struct ckpt_job_tensor *tensors =
-        fsdp_alloc_grow(job->tensors, (size_t)job->ntensors, &job->max_tensors, sizeof *tensors,
-                        "job tensors", err);
-    if (!tensors)
-        return FSDP_ENOMEM;
-    job->tensors = tensors;
-    char *name = fsdp_strdup(tensor->name, err);
-    if (!name)
-        return FSDP_ENOMEM;
-    struct ckpt_job_tensor *mine = &job->tensors[job->ntensors++];
-    *mine = (struct ckpt_job_tensor){
-        .tensor = *tensor, .kind = kind, .first_part = job->nparts, .unit = -1, .param = -1};
-    mine->tensor.name = name;
-    return FSDP_OK;
-}
-
-int ckpt_job_add_part(struct ckpt_job *job, const struct ckpt_job_part *part, struct fsdp_err *err)
-{
-    struct ckpt_job_part *parts = fsdp_alloc_grow(job->parts, (size_t)job->nparts, &job->max_parts,
-                                                  sizeof *parts, "job parts", err);
-    if (!parts)
-        return FSDP_ENOMEM;
-    job->parts = parts;
-    job->parts[job->nparts++] = *part;
-    job->tensors[job->ntensors - 1].nparts++;
-    return FSDP_OK;
-}
+#include "source/format_ops.h"
 
 void ckpt_job_tensors_free(struct ckpt_job *job)
 {
@@ -117,15 +85,14 @@ static int add_stored(struct ckpt_job *job, int index, struct fsdp_err *err)
     struct fsdp_tensor tensor = t->tensor;
     tensor.dtype = job->ckpt->m.layout.tensors[part.tensor].tensor.dtype;
     /* With --all, the names that torch gave tell all tensors apart. */
-    if (job->args->output == CKPT_OUTPUT_WEIGHTS && job->args->all)
+    if (job->writer->outer_names && job->args->all)
         tensor.name = t->stored;
-    else if (t->kind == FSDP_SLICE_MODEL &&
-             (job->args->output != CKPT_OUTPUT_WEIGHTS || job->one_container))
+    else if (t->kind == FSDP_SLICE_MODEL && (!job->writer->outer_names || job->one_container))
         tensor.name = ckpt_own_name(t);
     FSDP_TRY(ckpt_job_add_tensor(job, &tensor, t->kind, err));
     struct ckpt_job_tensor *mine = &job->tensors[job->ntensors - 1];
     mine->role = t->role;
-    mine->stored = job->ckpt->format == CKPT_DCP ? t->stored : NULL;
+    mine->stored = job->ckpt->format->keeps_names ? t->stored : NULL;
     mine->own = ckpt_own_name(t);
     return ckpt_job_add_part(job, &part, err);
 }
@@ -141,7 +108,7 @@ static size_t container_nbytes(const struct ckpt_tensor *t)
 static bool in_one_container(const struct ckpt *ckpt)
 {
     const struct ckpt_tensor *first = NULL;
-    for (int i = 0; ckpt->format == CKPT_DCP && i < ckpt->m.layout.ntensors; i++) {
+    for (int i = 0; ckpt->format->keeps_names && i < ckpt->m.layout.ntensors; i++) {
         const struct ckpt_tensor *t = &ckpt->m.layout.tensors[i];
         if (t->kind != FSDP_SLICE_MODEL)
             continue;
@@ -301,7 +268,7 @@ static int relate(struct ckpt_job *job, struct fsdp_err *err)
 /* A name that the output cannot hold must fail before anything is written. */
 static int check_name(const struct ckpt_job *job, const char *name, struct fsdp_err *err)
 {
-    const char *wrong = ckpt_tensor_name_wrong(name, job->args->output == CKPT_OUTPUT_DCP);
+    const char *wrong = ckpt_tensor_name_wrong(name, job->writer->any_name);
     if (!wrong)
         return FSDP_OK;
     return fsdp_err_set(
@@ -399,7 +366,7 @@ int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
                             layout->ntensors ? "that were asked for" : "at all");
     FSDP_TRY(list_aliases(job, err));
     /* The others know a weight by its own name alone, and would take another tensor for it. */
-    if (job->args->output == CKPT_OUTPUT_DCP)
+    if (job->writer->containers)
         FSDP_TRY(restore_containers(job, err));
     FSDP_TRY(ckpt_job_map(job, true, err));
     cast(job);

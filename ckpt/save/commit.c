@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fresh folder beside the target at the beginning; at the end proof that what all ranks wrote is
+ * A fresh folder next to the target at the beginning; at the end proof that what all ranks wrote is
  * whole, then manifest, one rename, and the parent made durable. In a flat store the fresh folder
  * is below the target, and the manifest, of which one writer can make one, is the commit. In
  * staging each node's leader does this for its node's folder, with rank 0's manifest.
@@ -10,6 +10,7 @@
 #include "source/source.h"
 #include "saver.h"
 #include "keep/tree.h"
+#include "format/native/native.h"
 
 /* In a flat store others may be writing below the same name; who comes first to the manifest wins.
  */

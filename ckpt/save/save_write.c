@@ -339,3 +339,8 @@ int ckpt_save_write(struct ckpt_saver *s, struct fsdp_err *err)
         s->files[s->pieces[i].kind].npieces++;
     return rc;
 }
+
+char *ckpt_save_path(const struct ckpt_saver *s, const char *name, struct fsdp_err *err)
+{
+    return s->store->flat ? ckpt_path_join(s->m.uuid, name, err) : fsdp_strdup(name, err);
+}

@@ -22,6 +22,7 @@
 #include "layout/tensor_name.h"
 #include "util/text.h"
 #include "keep/tree.h"
+#include "format/native/native.h"
 
 /* ---- what is saved: the same on every rank --------------------------------------------------- */
 
@@ -215,11 +216,6 @@ int ckpt_save_name(struct ckpt_saver *s, struct fsdp_err *err)
     if (strlen(s->final) >= sizeof((struct ckpt_save_result *)0)->path)
         return fsdp_err_set(err, FSDP_EINVAL, "'%s': path too long", s->final);
     return FSDP_OK;
-}
-
-char *ckpt_save_path(const struct ckpt_saver *s, const char *name, struct fsdp_err *err)
-{
-    return s->store->flat ? ckpt_path_join(s->m.uuid, name, err) : fsdp_strdup(name, err);
 }
 
 static uint64_t pieces_nbytes(const struct ckpt_saver *s)

@@ -5,6 +5,7 @@
 
 #include "source/source.h"
 #include "stage.h"
+#include "format/native/native.h"
 
 void ckpt_stage_file(const char **path, uint64_t *nbytes, uint32_t *crc32c,
                      const struct ckpt_manifest *m, int i)

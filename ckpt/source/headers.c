@@ -45,7 +45,7 @@ static int read_one(struct job *job, int i, struct fsdp_err *err)
     return rc;
 }
 
-/* A failure is no reason to stop the others: of several, the same one is told each time. */
+/* A failure is no reason to stop the others: of several, the same one is reported each time. */
 static int work(struct ckpt_workers *workers, int index, struct fsdp_err *unused)
 {
     struct job *job = workers->ctx;

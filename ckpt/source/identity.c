@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "source.h"
+#include "format_ops.h"
 
 /* Which changes count depends on what proves the bytes. Fingerprints prove those of a native
  * checkpoint: its files may be touched, or replaced by equal ones. The checksums of torch's
@@ -16,9 +16,9 @@
 static const char *changed_since(const struct ckpt *ckpt, const struct ckpt_store_stat *then,
                                  const struct ckpt_store_stat *now)
 {
-    if (ckpt->format == CKPT_NATIVE)
+    if (ckpt->format->identity == CKPT_IDENTITY_SIZE)
         return then->nbytes != now->nbytes ? "its size" : NULL;
-    return ckpt_store_changed(then, now, ckpt->format == CKPT_HF);
+    return ckpt_store_changed(then, now, ckpt->format->identity == CKPT_IDENTITY_CTIME);
 }
 
 int ckpt_source_note(struct ckpt *ckpt, int file, const struct ckpt_store_stat *now,
@@ -86,7 +86,8 @@ int ckpt_unchanged(struct ckpt *ckpt, struct fsdp_err *err)
 static uint64_t hash_stat(uint64_t hash, const struct ckpt *ckpt, const struct ckpt_store_stat *st)
 {
     const uint64_t facts[] = {st->nbytes, st->inode, (uint64_t)st->mtime_ns, st->tag,
-                              ckpt->format == CKPT_HF ? (uint64_t)st->ctime_ns : 0};
+                              ckpt->format->identity == CKPT_IDENTITY_CTIME ? (uint64_t)st->ctime_ns
+                                                                            : 0};
     return fsdp_hash(hash, facts, sizeof facts);
 }
 
@@ -99,7 +100,7 @@ int ckpt_source_hash(uint64_t *hash, const struct ckpt *ckpt, struct fsdp_err *e
 {
     const struct ckpt_layout *layout = &ckpt->m.layout;
     *hash = hash_text(*hash, ckpt->m.uuid);
-    if (ckpt->head_path && ckpt->format != CKPT_NATIVE)
+    if (ckpt->head_path && !ckpt->format->has_manifest)
         *hash = hash_stat(*hash, ckpt, &ckpt->head);
     for (int i = 0; i < layout->nfiles; i++) {
         const struct ckpt_layout_file *file = &layout->files[i];

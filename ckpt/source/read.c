@@ -2,122 +2,16 @@
 /* Executing plans: file ranges into blocks, blocks into slices. */
 #include <string.h>
 
-#include "format/dcp/blob.h"
 #include "util/convert.h"
 #include "util/crc.h"
-#include "source.h"
-
-/* ---- open files ------------------------------------------------------------------------------ */
-
-/* Closes the idle file that was not asked for the longest. */
-static void close_oldest(struct ckpt *ckpt)
-{
-    struct ckpt_reader *oldest = NULL;
-    for (int i = 0; i < ckpt->m.layout.nfiles; i++) {
-        struct ckpt_reader *reader = &ckpt->readers[i];
-        if (reader->data && !reader->users && (!oldest || reader->used < oldest->used))
-            oldest = reader;
-    }
-    if (oldest) {
-        ckpt_data_close(oldest->data);
-        oldest->data = NULL;
-        ckpt->nopen--;
-    }
-}
-
-static int note_opened(struct ckpt *ckpt, int file, struct fsdp_err *err)
-{
-    struct ckpt_store_stat now;
-    FSDP_TRY(ckpt_data_stat(&now, ckpt->readers[file].data, err));
-    return ckpt_source_note(ckpt, file, &now, err);
-}
-
-static int reader_get(struct ckpt_data **out, struct ckpt *ckpt, int file, struct fsdp_err *err)
-{
-    struct ckpt_reader *reader = &ckpt->readers[file];
-    int rc = FSDP_OK;
-
-    pthread_mutex_lock(&ckpt->lock);
-    if (!reader->data) {
-        char *path = ckpt_path_join(ckpt->folder, ckpt->m.layout.files[file].path, err);
-        if (ckpt->nopen >= ckpt->most_open)
-            close_oldest(ckpt);
-        rc = path ? ckpt_data_open(&reader->data, ckpt->store, path, ckpt->pool, err) : FSDP_ENOMEM;
-        ckpt->nopen += rc == FSDP_OK;
-        if (rc == FSDP_OK)
-            rc = note_opened(ckpt, file, err);
-        fsdp_free(path);
-    }
-    if (rc == FSDP_OK) {
-        reader->users++;
-        reader->used = ++ckpt->clock;
-        *out = reader->data;
-    }
-    pthread_mutex_unlock(&ckpt->lock);
-    return rc;
-}
-
-static void reader_put(struct ckpt *ckpt, int file)
-{
-    pthread_mutex_lock(&ckpt->lock);
-    ckpt->readers[file].users--;
-    pthread_mutex_unlock(&ckpt->lock);
-}
-
-int ckpt_file_pread(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
-                    struct fsdp_err *err)
-{
-    struct ckpt_data *data = NULL;
-    FSDP_TRY(reader_get(&data, ckpt, file, err));
-    int rc = ckpt_data_pread(data, dst, nbytes, pos, err);
-    reader_put(ckpt, file);
-    return rc;
-}
-
-int ckpt_file_pread_summed(uint32_t *crc32c, struct ckpt *ckpt, int file, void *dst, size_t nbytes,
-                           uint64_t pos, struct fsdp_err *err)
-{
-    struct ckpt_data *data = NULL;
-    FSDP_TRY(reader_get(&data, ckpt, file, err));
-    int rc = ckpt_data_pread_summed(crc32c, data, dst, nbytes, pos, err);
-    reader_put(ckpt, file);
-    return rc;
-}
-
-int ckpt_file_pread_stored(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
-                           struct fsdp_err *err)
-{
-    struct ckpt_data *data = NULL;
-    FSDP_TRY(reader_get(&data, ckpt, file, err));
-    int rc = ckpt_data_pread_stored(data, dst, nbytes, pos, err);
-    reader_put(ckpt, file);
-    return rc;
-}
-
-int ckpt_file_nbytes(uint64_t *out, struct ckpt *ckpt, int file, struct fsdp_err *err)
-{
-    struct ckpt_data *data = NULL;
-    FSDP_TRY(reader_get(&data, ckpt, file, err));
-    *out = ckpt_data_nbytes(data);
-    reader_put(ckpt, file);
-    return FSDP_OK;
-}
+#include "format_ops.h"
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
 enum { SPARSE_NBYTES = 64 << 10 };
 
-struct scatter {
-    struct ckpt *ckpt;
-    int file;
-    size_t elem_nbytes;
-    char *dst, *scratch;
-    size_t scratch_nbytes;
-    struct fsdp_err *err;
-};
-
 /* Copies loops [loop, nloops) of an extent whose bytes are in memory at src. */
-static void copy_runs(const struct scatter *s, const struct ckpt_extent *x, int loop,
+static void copy_runs(const struct ckpt_scatter *s, const struct ckpt_extent *x, int loop,
                       const char *src, char *dst)
 {
     if (loop == x->nloops) {
@@ -131,8 +25,8 @@ static void copy_runs(const struct scatter *s, const struct ckpt_extent *x, int 
 
 /* Reads loops [loop, nloops): at once where the range they span fits in the scratch buffer, else as
  * many steps of the outermost loop at a time as fit, else step by step. */
-static int read_runs(const struct scatter *s, const struct ckpt_extent *x, int loop, uint64_t pos,
-                     char *dst)
+static int read_runs(const struct ckpt_scatter *s, const struct ckpt_extent *x, int loop,
+                     uint64_t pos, char *dst)
 {
     if (loop == x->nloops)
         return ckpt_file_pread(s->ckpt, s->file, dst, x->run_nelem * s->elem_nbytes, pos, s->err);
@@ -163,136 +57,17 @@ static int read_runs(const struct scatter *s, const struct ckpt_extent *x, int l
     return FSDP_OK;
 }
 
-/* ---- pieces in torch's archives -------------------------------------------------------------- */
-
-/* The bytes of an extent, in the order of its piece: their CRC-32, run by run. */
-struct run_sum {
-    const struct scatter *s;
-    size_t piece;
-    uint64_t storage_nbytes;
-    uint64_t begin, end; /* bytes of the piece that `crc` covers */
-    uint32_t crc;
-};
-
-static int run_sum_note(struct run_sum *sum)
+int ckpt_runs_read(const struct ckpt_scatter *s, const struct ckpt_extent *extent, uint64_t pos,
+                   char *dst)
 {
-    uint64_t nbytes = sum->end - sum->begin;
-    if (!nbytes)
-        return FSDP_OK;
-    return ckpt_blob_note(sum->s->ckpt, sum->piece,
-                          ckpt_crc32_shift(sum->crc, sum->storage_nbytes - sum->end), nbytes,
-                          sum->s->err);
-}
-
-static int run_sum_add(struct run_sum *sum, const struct ckpt_extent *x, int loop, uint64_t pos,
-                       const char *data)
-{
-    size_t elem_nbytes = sum->s->elem_nbytes;
-    if (loop < x->nloops) {
-        for (uint64_t i = 0; i < x->count[loop]; i++)
-            FSDP_TRY(run_sum_add(sum, x, loop + 1, pos + i * x->src_stride[loop] * elem_nbytes,
-                                 data + i * x->dst_stride[loop] * elem_nbytes));
-        return FSDP_OK;
-    }
-    if (pos != sum->end) {
-        FSDP_TRY(run_sum_note(sum));
-        sum->begin = sum->end = pos;
-        sum->crc = 0;
-    }
-    sum->crc = ckpt_crc32(sum->crc, data, (size_t)x->run_nelem * elem_nbytes);
-    sum->end += x->run_nelem * elem_nbytes;
-    return FSDP_OK;
-}
-
-/* The same elements in another order of the storage: one element a run, and the loop with the
- * widest steps outside, so that what a read spans is small. */
-static void extent_restride(struct ckpt_extent *x, const struct ckpt_piece *piece,
-                            const uint64_t *stride, const struct fsdp_box *block, int ndim,
-                            size_t elem_nbytes)
-{
-    const struct fsdp_box stored = ckpt_piece_box(piece, ndim);
-    struct fsdp_box both;
-    uint64_t dst_stride[FSDP_MAX_DIMS], step = 1;
-    fsdp_box_intersect(&both, &stored, block, ndim);
-    x->pos = 0;
-    x->nloops = 0;
-    x->run_nelem = x->span_nelem = 1;
-    for (int d = ndim - 1; d >= 0; d--) {
-        dst_stride[d] = step;
-        step *= block->length[d];
-        x->pos += (both.offset[d] - piece->offset[d]) * stride[d] * elem_nbytes;
-    }
-    for (int d = 0; d < ndim; d++) {
-        int at = x->nloops;
-        if (both.length[d] == 1)
-            continue;
-        for (; at > 0 && x->src_stride[at - 1] < stride[d]; at--) {
-            x->count[at] = x->count[at - 1];
-            x->src_stride[at] = x->src_stride[at - 1];
-            x->dst_stride[at] = x->dst_stride[at - 1];
-        }
-        x->count[at] = both.length[d];
-        x->src_stride[at] = stride[d];
-        x->dst_stride[at] = dst_stride[d];
-        x->nloops++;
-        x->span_nelem += (both.length[d] - 1) * stride[d];
-    }
-}
-
-/* real: of complex numbers the real parts, too. */
-static void negate(void *data, const struct ckpt_extent *x, int loop, enum fsdp_dtype dtype,
-                   bool real)
-{
-    size_t elem_nbytes = fsdp_dtype_nbytes(dtype);
-    unsigned char *p = data;
-    for (uint64_t i = 0; loop < x->nloops && i < x->count[loop]; i++)
-        negate(p + i * x->dst_stride[loop] * elem_nbytes, x, loop + 1, dtype, real);
-    for (uint64_t i = 0; loop == x->nloops && i < x->run_nelem; i++, p += elem_nbytes) {
-        if (fsdp_dtype_is_float(dtype) || dtype == FSDP_C64) {
-            p[elem_nbytes - 1] ^= 0x80;
-            if (dtype == FSDP_C64 && real)
-                p[elem_nbytes / 2 - 1] ^= 0x80;
-            continue;
-        }
-        unsigned carry = 1;
-        for (size_t k = 0; k < elem_nbytes; k++) {
-            carry += (unsigned char)~p[k];
-            p[k] = (unsigned char)carry;
-            carry >>= 8;
-        }
-    }
-}
-
-/* Reads an extent whose piece is a blob. */
-static int blob_extent_read(const struct scatter *s, const struct ckpt_extent *extent,
-                            const struct ckpt_block *block, const struct fsdp_tensor *tensor)
-{
-    struct ckpt_extent x = *extent;
-    struct ckpt_blob blob;
-    FSDP_TRY(ckpt_blob_find(&blob, s->ckpt, x.piece, s->err));
-    if (blob.stride)
-        extent_restride(&x, &s->ckpt->m.layout.pieces[x.piece], blob.stride, &block->box,
-                        tensor->ndim, s->elem_nbytes);
-    char *dst = s->dst + x.dst * s->elem_nbytes;
-    FSDP_TRY(read_runs(s, &x, 0, blob.pos + x.pos, dst));
-    if (blob.whole && blob.crc32) {
-        struct run_sum sum = {
-            .s = s, .piece = x.piece, .storage_nbytes = blob.storage_nbytes, .crc = 0};
-        FSDP_TRY(run_sum_add(&sum, &x, 0, x.pos, dst));
-        FSDP_TRY(run_sum_note(&sum));
-    }
-    if (blob.negative)
-        negate(dst, &x, 0, tensor->dtype, true);
-    if (blob.conjugate)
-        negate(dst, &x, 0, tensor->dtype, false);
-    return FSDP_OK;
+    return read_runs(s, extent, 0, pos, dst);
 }
 
 int ckpt_block_read(struct ckpt *ckpt, const struct ckpt_plan *plan, const struct ckpt_block *block,
                     void *dst, void *scratch, size_t scratch_nbytes, struct fsdp_err *err)
 {
     const struct fsdp_tensor *tensor = &ckpt->m.layout.tensors[plan->tensor].tensor;
-    struct scatter s = {
+    struct ckpt_scatter s = {
         .ckpt = ckpt,
         .elem_nbytes = fsdp_dtype_nbytes(tensor->dtype),
         .dst = dst,
@@ -303,8 +78,8 @@ int ckpt_block_read(struct ckpt *ckpt, const struct ckpt_plan *plan, const struc
     for (size_t i = 0; i < block->nextents; i++) {
         const struct ckpt_extent *x = &plan->extents[block->first + i];
         s.file = x->file;
-        if (ckpt->format == CKPT_DCP)
-            FSDP_TRY(blob_extent_read(&s, x, block, tensor));
+        if (ckpt->format->read_extent)
+            FSDP_TRY(ckpt->format->read_extent(&s, x, block, tensor));
         else
             FSDP_TRY(read_runs(&s, x, 0, x->pos, s.dst + x->dst * s.elem_nbytes));
     }

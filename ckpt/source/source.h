@@ -15,7 +15,8 @@ struct ckpt {
     char *path;
     char *folder; /* what files' paths are relative to: path, or the folder of a single file */
     const struct ckpt_store_ops *store;
-    enum ckpt_format format;
+    const struct ckpt_format_ops *format; /* format_ops.h; NULL until it is recognized */
+    void *format_state;                   /* the format's own; NULL: none yet */
     /* What says which data there is: a manifest, .metadata or an index. head_path NULL: none. */
     char *head_path;
     struct ckpt_store_stat head;
@@ -34,9 +35,7 @@ struct ckpt {
     /* Weights whose names have containers in them: indices of tensors, sorted by own name. */
     int ncontained, *contained;
 
-    struct ckpt_blob *blobs; /* [npieces] torch's archives (blob.h); NULL until one is read */
-
-    pthread_mutex_t lock; /* the open files, the blobs */
+    pthread_mutex_t lock; /* the open files, format_state */
     struct ckpt_reader {
         struct ckpt_data *data;
         int users;
@@ -48,11 +47,6 @@ struct ckpt {
     uint64_t clock;
     struct ckpt_codec_pool *pool; /* what reading compressed files needs */
 };
-
-/* Format readers: fill in ckpt->m from ckpt->path, seal its layout. */
-int ckpt_native_open(struct ckpt *ckpt, struct fsdp_err *err);
-int ckpt_hf_open(struct ckpt *ckpt, struct fsdp_err *err);
-int ckpt_dcp_open(struct ckpt *ckpt, struct fsdp_err *err);
 
 /* The headers of all files, several at a time. headers[nfiles] is zeroed first; on failure all are
  * freed. A size that differs from the layout's is refused. */
@@ -123,21 +117,6 @@ int ckpt_slice_read(struct ckpt *ckpt, int tensor, const struct fsdp_slice *slic
                     const struct fsdp_slice_io *io, struct ckpt_buffers *buffers, uint64_t *part,
                     struct fsdp_err *err);
 
-/* Is there a manifest in this folder? Failing to look is an error: a checkpoint must not go unseen.
- */
-int ckpt_is_published(bool *out, const struct ckpt_store_ops *ops, const char *folder,
-                      struct fsdp_err *err);
-/* Bytes of the folder that all data of a native checkpoint lies in, "<uuid>/", where a flat store
- * holds it; else 0. */
-size_t ckpt_attempt_nbytes(const struct ckpt_layout *layout);
-/* The folder below `folder` that the data of its manifest lies in, NULL where it lies beside the
- * manifest. FSDP_ENOTFOUND if there is no manifest. */
-int ckpt_attempt_of(char **out, const struct ckpt_store_ops *ops, const char *folder,
-                    struct fsdp_err *err);
-/* After a failed commit to a flat store, whose last word may have been lost: no manifest of this
- * attempt is there any more. False where that cannot be told: the data must stay. */
-bool ckpt_attempt_retract(const struct ckpt_store_ops *ops, const char *folder,
-                          const char *attempt);
 /* ---- identity.c: a checkpoint that changes while it is read ---- */
 
 /* A file of the layout was opened. Notes what it is; FSDP_ECORRUPT where it was another one, or had
@@ -150,7 +129,5 @@ int ckpt_source_get_head(char **out, size_t *nbytes, struct ckpt *ckpt, const ch
 /* Adds to a hash what the checkpoint is: its manifest's uuid; or names, sizes, inodes, times and
  * ETags of files. */
 int ckpt_source_hash(uint64_t *hash, const struct ckpt *ckpt, struct fsdp_err *err);
-/* "step-<8 or more digits>" with nothing behind it: its step; -1 otherwise. */
-int64_t ckpt_step_of_name(const char *name);
 
 #endif

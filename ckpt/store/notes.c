@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folder, or the place in an object store, that holds a run's checkpoints: making it, trying
- * whether it takes files, and small notes that lie beside the checkpoints. */
+ * whether it takes files, and small notes that lie next to the checkpoints. */
 #include <string.h>
 
 #include "ckpt/ckpt.h"

@@ -281,3 +281,18 @@ out:
     fsdp_free(buffer);
     return rc ? rc : rc_close;
 }
+
+static int note_kind(void *ctx, const struct ckpt_store_item *item, bool *enter,
+                     struct fsdp_err *err)
+{
+    (void)err;
+    *(enum ckpt_store_kind *)ctx = item->kind;
+    *enter = false;
+    return FSDP_OK;
+}
+
+int ckpt_store_kind_at(enum ckpt_store_kind *out, const struct ckpt_store_ops *ops,
+                       const char *path, struct fsdp_err *err)
+{
+    return ckpt_store_walk(ops, path, note_kind, out, err);
+}

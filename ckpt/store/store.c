@@ -56,34 +56,6 @@ static int struck(enum ckpt_store_fault fault, const char *what, const char *pat
 
 #define STRIKE(what, path) FSDP_TRY(struck(strike(), what, path, err))
 
-int ckpt_store_of(const struct ckpt_store_ops **out, const char *path, struct fsdp_err *err)
-{
-    const char *scheme = strstr(path, "://");
-    if (!strcmp(path, "s3://") || !strncmp(path, "s3:///", 6))
-        return fsdp_err_set(err, FSDP_EINVAL, "'%s' names no bucket; write s3://BUCKET/PREFIX",
-                            path);
-    if (!strncmp(path, "s3://", 5)) {
-#if HAVE_CURL
-        *out = &ckpt_store_s3;
-        return FSDP_OK;
-#else
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "'%s': this build has no store for s3://, because it was made without "
-                            "libcurl (WITH_CURL=1)",
-                            path);
-#endif
-    }
-    if (!strncmp(path, "s3:", 3))
-        return fsdp_err_set(
-            err, FSDP_EINVAL,
-            "'%s' is not an address; write s3://BUCKET/PREFIX, or './%s' for a file", path, path);
-    if (scheme && scheme != path && !memchr(path, '/', (size_t)(scheme - path)))
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': this build has no store for '%.*s://'",
-                            path, (int)(scheme - path), path);
-    *out = &ckpt_store_posix;
-    return FSDP_OK;
-}
-
 int ckpt_store_open(struct ckpt_store_file **out, const struct ckpt_store_ops *ops,
                     const char *path, enum ckpt_store_mode mode, struct fsdp_err *err)
 {

@@ -94,6 +94,9 @@ void ckpt_names_sort(struct ckpt_names *names);
 /* Takes a copy of the name. */
 int ckpt_names_add(struct ckpt_names *names, const char *name, struct fsdp_err *err);
 
+/* What lies at path itself: a link is not followed. */
+int ckpt_store_kind_at(enum ckpt_store_kind *out, const struct ckpt_store_ops *ops,
+                       const char *path, struct fsdp_err *err);
 /* mkdir with all missing parents; an existing folder is fine. */
 int ckpt_store_mkdirs(const struct ckpt_store_ops *ops, const char *path, struct fsdp_err *err);
 /* Removes one file, or the link that has its name; what is not there is fine. */
@@ -119,7 +122,7 @@ int ckpt_store_copy(uint64_t *nbytes, uint32_t *crc32c, const struct ckpt_store_
 
 /* posix_lock.c: 0 where a lock on a file at path, in a file system, keeps out whoever sees it; on
  * mounts that keep locks to themselves (NFS with nolock) a number that only this mount has. Jobs
- * that would go on with each other's files put it into the names of these. */
+ * that would resume each other's files put it into the names of these. */
 uint64_t ckpt_lock_domain(const char *path);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt-info: what is in a checkpoint, as a table or as JSON. Reads headers only. And what lies
- * beside checkpoints and is none: remains of saves and tools. */
+ * next to checkpoints and is none: remains of saves and tools. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>

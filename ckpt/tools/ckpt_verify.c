@@ -9,7 +9,8 @@ static const char usage[] =
     "stray or overlapping, and every checksum and tensor fingerprint is right. It\n"
     "prints one line per fault.\n"
     "\n" TOOL_CHECKPOINT_HELP "\n" TOOL_HELP "\n"
-    "Exit status: 0 whole, 1 damaged or unreadable, 2 wrong usage.\n";
+    "Exit status: 0 whole, 1 damaged, unreadable or with tensors that cannot be\nread, 2 wrong "
+    "usage.\n";
 
 struct output {
     json_t *faults; /* NULL: lines */

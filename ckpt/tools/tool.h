@@ -104,7 +104,7 @@ enum {
 
 /* Sets defaults, messages and log of a program. */
 void tool_begin(struct tool *tool, const char *name, const char *usage);
-/* A shared option. True: go on; false: exit with *status. */
+/* A shared option. True: continue; false: exit with *status. */
 bool tool_option(struct tool *tool, int option, int *status);
 /* Prints a failure; for wrong usage also where help is. Returns status. */
 int tool_fail(const struct tool *tool, int status, const char *text);

@@ -4,7 +4,7 @@
 
 #include "ckpt/ckpt.h"
 
-/* What a CRC contributes to that of a whole that goes on for nbytes behind it; the whole's CRC is
+/* What a CRC contributes to that of a whole that continues for nbytes behind it; the whole's CRC is
  * the xor of all contributions, in any order. */
 uint64_t ckpt_crc64_shift(uint64_t crc, uint64_t nbytes);
 uint32_t ckpt_crc32c_shift(uint32_t crc, uint64_t nbytes);
@@ -15,7 +15,7 @@ uint32_t ckpt_crc32_shift(uint32_t crc, uint64_t nbytes);
 
 /* Two CRC-64 of nbytes bytes differ by `difference`. Is that what one wrong byte, or two
  * neighbours, make? *pos: of the first; *error: the xor of right and wrong, the first in the low
- * byte. About 2 ns a byte; by chance true once in 2^48 bytes. */
+ * byte. About 2 ns a byte; true by accident once in 2^48 bytes. */
 bool ckpt_crc64_locate(uint64_t *pos, uint16_t *error, uint64_t difference, uint64_t nbytes);
 
 /* What the box of a tensor, given row-major and in the tensor's dtype, contributes to the tensor's
@@ -23,7 +23,7 @@ bool ckpt_crc64_locate(uint64_t *pos, uint16_t *error, uint64_t difference, uint
 uint64_t ckpt_fingerprint_part(const struct fsdp_tensor *tensor, const struct fsdp_box *box,
                                const void *data);
 
-/* The same, and data's CRC-32C in the same pass: *crc32c goes on from what it is; NULL: none. */
+/* The same, and data's CRC-32C in the same pass: *crc32c resumes from what it is; NULL: none. */
 uint64_t ckpt_fingerprint_part_summed(uint32_t *crc32c, const struct fsdp_tensor *tensor,
                                       const struct fsdp_box *box, const void *data);
 

@@ -183,7 +183,7 @@ static bool unicode_escape(struct ckpt_json_reader *r, char **to)
     int32_t code = hex4(r->at + 2, r->end), low;
     if (code < 0)
         return fail(r, "invalid escape");
-    if (code == 0)
+    if (code == 0 && !r->takes_nul)
         return fail(r, "\\u0000 is not allowed");
     r->at += 6;
     if (code >= 0xd800 && code < 0xe000) {
@@ -510,7 +510,7 @@ static bool dims_scan(struct ckpt_json_reader *r, uint64_t *dims, int *ndim)
 
     if (r->end - p < 3 || *p++ != '[')
         return false;
-    const char *last = r->end - 1; /* beyond it no number goes on */
+    const char *last = r->end - 1; /* beyond it no number continues */
     while (count < FSDP_MAX_DIMS) {
         const char *begin = p;
         uint64_t value = 0;

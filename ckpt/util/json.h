@@ -40,6 +40,8 @@ struct ckpt_json_reader {
     struct ckpt_json_key *keys;  /* of all open objects */
     size_t nkeys, max_keys;
     bool fresh; /* the innermost container has no element yet */
+    /* The caller may set it after read_begin: a text may hold 0 bytes, which are else refused. */
+    bool takes_nul;
     int depth;
     struct {
         size_t first_key;

@@ -9,7 +9,7 @@
 #define CKPT_MAX_HEADER_NBYTES 100000000u /* safetensors' own limit */
 #define CKPT_MAX_MANIFEST_NBYTES (256u << 20)
 #define CKPT_MAX_INDEX_NBYTES (256u << 20)       /* model.safetensors.index.json */
-#define CKPT_MAX_EXTRA_NBYTES (256u << 20)       /* one small file beside the weights */
+#define CKPT_MAX_EXTRA_NBYTES (256u << 20)       /* one small file next to the weights */
 #define CKPT_MAX_FRAME_TABLE_NBYTES (256u << 20) /* of a compressed file: 16 TiB of data */
 #define CKPT_MAX_METADATA_NBYTES (1u << 30)      /* torch's .metadata */
 #define CKPT_MAX_ZIP_NBYTES (64u << 20)          /* directory of a zip archive */
@@ -30,7 +30,7 @@
 #define CKPT_JOB_BLOCK_NBYTES (4u << 20) /* what a thread of the tools writes at once */
 #define CKPT_OPEN_FILES 128              /* kept open while reading */
 #define CKPT_HEADER_THREADS 8
-#define CKPT_COMPRESS_THREADS 4         /* beside the one that saves */
+#define CKPT_COMPRESS_THREADS 4         /* besides the one that saves */
 #define CKPT_STALE_SECONDS 3600         /* an unfinished save untouched this long is dead */
 #define CKPT_STALE_UPLOAD_SECONDS 86400 /* an upload, of which only the beginning is known */
 

@@ -7,7 +7,7 @@
  *     ./mlp            trains, and fails unless the loss fell to a tenth
  *     fsdp-launch -n 3 -- ./mlp       the same on three ranks; or srun -n 3, or mpirun -n 3
  *
- * With ../../models/check/gradcheck.c beside it, it also checks its own backward pass:
+ * With ../../models/check/gradcheck.c next to it, it also checks its own backward pass:
  *
  *     cc -DGRADCHECK -I../../models/check -o mlp mlp.c ../../models/check/gradcheck.c \
  *         $(pkg-config --cflags --libs fsdp-launch) -lm

@@ -199,7 +199,7 @@ int gpu_look_at(struct gpu_look *out, int gpu, struct fsdp_err *err)
         look_at(out, &nvml, device);
     }
     nvml_close(&nvml);
-    return found ? FSDP_OK : fsdp_err_set(err, FSDP_ENOTFOUND, "NVML knows no GPU %s", name);
+    return found ? FSDP_OK : fsdp_err_set(err, FSDP_ENOTFOUND, "NVML does not know GPU %s", name);
 }
 
 /* ---- the environment ------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank alone. A rank that wrongly believes this trains a model of its own beside the others',
+ * One rank alone. A rank that wrongly believes this trains a model of its own next to the others',
  * so the method is refused as soon as anything says that there are more.
  */
 #include <stdio.h>

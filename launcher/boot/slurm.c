@@ -291,8 +291,8 @@ static int try_ports(struct slurm *s, double deadline, struct fsdp_err *err)
 static int explain(const struct slurm *s, int status, const struct fsdp_err *last,
                    struct fsdp_err *err)
 {
-    const char *mend = "is rank 0 running, and may nodes reach each other on TCP ports above 10000 "
-                       "(BOOT_PORT, BOOT_INTERFACE)?";
+    const char *fix = "is rank 0 running, and may nodes reach each other on TCP ports above 10000 "
+                      "(BOOT_PORT, BOOT_INTERFACE)?";
     if (!s->root.naddrs)
         return fsdp_err_set(err, FSDP_EPEER,
                             "rank %d on %s cannot find rank 0: the name of its node, %s, does not "
@@ -303,7 +303,7 @@ static int explain(const struct slurm *s, int status, const struct fsdp_err *las
                             "rank %d on %s: %.500s; is %.200s the same file on all nodes?",
                             s->facts.rank, s->facts.host, last->text, s->key_path);
     return fsdp_err_set(err, FSDP_ETIMEDOUT, "rank %d on %s found no rank 0 on %s: %.500s; %s",
-                        s->facts.rank, s->facts.host, s->root_host, last->text, mend);
+                        s->facts.rank, s->facts.host, s->root_host, last->text, fix);
 }
 
 static int look_for_root(struct slurm *s, double deadline, struct fsdp_err *err)

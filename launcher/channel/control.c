@@ -10,112 +10,7 @@
 
 #include "tree_impl.h"
 
-const char *tree_name(const struct boot_tree *tree, int rank, char *buf, size_t nbytes)
-{
-    const char *host =
-        tree->nodes->host && rank >= 0 && rank < tree->size ? tree->nodes->host[rank] : NULL;
-    snprintf(buf, nbytes, "rank %d%s%s", rank, host ? " on " : "", host ? host : "");
-    return buf;
-}
-
-/* ---- sending ---- */
-
-static void watch(struct boot_tree *tree, int peer, int op)
-{
-    struct boot_link *io = &tree->links[peer].io;
-    struct epoll_event ev = {.events = EPOLLIN | (boot_link_pending(io) ? EPOLLOUT : 0),
-                             .data.u32 = (uint32_t)peer};
-    epoll_ctl(tree->ep_fd, op, io->fd, &ev);
-}
-
-int tree_link_add(struct boot_tree *tree, int peer, int fd, struct fsdp_err *err)
-{
-    struct epoll_event ev = {.events = EPOLLIN, .data.u32 = (uint32_t)peer};
-    struct tree_link *link = &tree->links[peer];
-    if (epoll_ctl(tree->ep_fd, EPOLL_CTL_ADD, fd, &ev)) {
-        int why = errno;
-        close(fd);
-        return fsdp_err_sys(err, why, "epoll");
-    }
-    boot_link_close(&link->io);
-    boot_link_init(&link->io, fd);
-    link->bye = false;
-    return FSDP_OK;
-}
-
-static void flush(struct boot_tree *tree, int peer)
-{
-    struct boot_link *io = &tree->links[peer].io;
-    if (io->fd < 0)
-        return;
-    boot_link_flush(io);
-    watch(tree, peer, EPOLL_CTL_MOD);
-}
-
-static void send_packet(struct boot_tree *tree, int peer, struct boot_packet *packet)
-{
-    if (peer < 0 || tree->links[peer].io.fd < 0)
-        return;
-    /* A frame that cannot be queued would leave the other end waiting for ever: hang up instead,
-     * which it notices. The control thread sees the same end of the connection. */
-    if (!packet || boot_link_send(&tree->links[peer].io, packet, NULL))
-        boot_link_shutdown(&tree->links[peer].io);
-    flush(tree, peer);
-}
-
-void tree_send(struct boot_tree *tree, int peer, const struct boot_frame *frame)
-{
-    struct boot_packet *packet = boot_packet_create(frame, NULL);
-    send_packet(tree, peer, packet);
-    boot_packet_unref(packet);
-}
-
-void tree_flood(struct boot_tree *tree, const struct boot_frame *frame)
-{
-    struct boot_packet *packet = boot_packet_create(frame, NULL);
-    for (int peer = 0; peer < tree->size; peer++)
-        if (peer != tree->up)
-            send_packet(tree, peer, packet);
-    boot_packet_unref(packet);
-}
-
 /* ---- losses ---- */
-
-void tree_set_verdict(struct boot_tree *tree, int rank, const char *text)
-{
-    if (atomic_load(&tree->lost))
-        return;
-    tree->lost_rank = rank;
-    snprintf(tree->lost_text, sizeof tree->lost_text, "%s", text);
-    atomic_store(&tree->lost, true);
-    pthread_cond_broadcast(&tree->changed);
-}
-
-/* The root's verdict is everybody's, so that all name the same first loss. */
-static void decide(struct boot_tree *tree, int rank, const char *text)
-{
-    if (atomic_load(&tree->lost))
-        return;
-    struct boot_frame verdict = {.type = TREE_VERDICT,
-                                 .rank = rank,
-                                 .nbytes = strlen(text) + 1,
-                                 .data = (unsigned char *)(uintptr_t)text};
-    tree_set_verdict(tree, rank, text);
-    tree_flood(tree, &verdict);
-}
-
-void tree_report(struct boot_tree *tree, int rank, int code, const char *text)
-{
-    struct boot_frame lost = {.type = TREE_LOST,
-                              .rank = rank,
-                              .seq = (uint64_t)(int64_t)code,
-                              .nbytes = strlen(text) + 1,
-                              .data = (unsigned char *)(uintptr_t)text};
-    if (tree->rank == 0)
-        decide(tree, rank, text);
-    else
-        tree_send(tree, tree->up, &lost);
-}
 
 static void lost_text(const struct boot_tree *tree, int peer, int why, char *text, size_t nbytes)
 {
@@ -132,10 +27,10 @@ static void parent_gone(struct boot_tree *tree, int peer, bool bye, const char *
         pthread_cond_broadcast(&tree->changed);
     } else if (peer == 0) {
         /* Nobody is left to decide. Those below learn it from this rank. */
-        decide(tree, 0, text);
+        tree_decide(tree, 0, FSDP_ERR_LOST, text);
     } else if (tree->root_left) {
         if (!bye)
-            tree_set_verdict(tree, peer, text);
+            tree_set_verdict(tree, peer, FSDP_ERR_LOST, text);
     } else {
         tree->orphaned_by = bye ? -1 : peer;
         tree->attach = true;
@@ -154,7 +49,7 @@ static void link_gone(struct boot_tree *tree, int peer, int why)
     if (peer == tree->up)
         parent_gone(tree, peer, bye, text);
     else if (!bye)
-        tree_report(tree, peer, 0, text);
+        tree_report(tree, peer, FSDP_ERR_LOST, text);
 }
 
 /* ---- routing ---- */
@@ -163,7 +58,7 @@ static void from_above(struct boot_tree *tree, int peer, const struct boot_frame
 {
     switch (f->type) {
     case TREE_VERDICT:
-        tree_set_verdict(tree, f->rank, (const char *)f->data);
+        tree_set_verdict(tree, f->rank, (enum fsdp_err_kind)f->seq, (const char *)f->data);
         tree_flood(tree, f);
         break;
     case TREE_BYE:
@@ -200,7 +95,7 @@ static void from_below(struct boot_tree *tree, int peer, const struct boot_frame
     else if (f->type == TREE_WHO)
         root_who(tree, f);
     else if (f->type == TREE_LOST)
-        decide(tree, f->rank, (const char *)f->data);
+        tree_decide(tree, f->rank, (enum fsdp_err_kind)f->seq, (const char *)f->data);
     else if (f->type == TREE_BYE)
         root_bye(tree, f->rank);
 }
@@ -234,16 +129,14 @@ static void take_in(struct boot_tree *tree)
             continue;
         }
         if (tree_link_add(tree, hello.rank, fd, NULL) == FSDP_OK && atomic_load(&tree->lost)) {
-            struct boot_frame verdict = {.type = TREE_VERDICT,
-                                         .rank = tree->lost_rank,
-                                         .nbytes = strlen(tree->lost_text) + 1,
-                                         .data = (unsigned char *)tree->lost_text};
+            const struct boot_frame verdict =
+                tree_verdict(tree->lost_rank, tree->lost_kind, tree->lost_text);
             tree_send(tree, hello.rank, &verdict);
         }
     }
 }
 
-/* Without its leader a rank goes on below the root. Called without the lock: dialling blocks. */
+/* Without its leader a rank continues below the root. Called without the lock: dialling blocks. */
 static void attach_to_root(struct boot_tree *tree)
 {
     enum { ATTACH_S = 4 };
@@ -260,7 +153,7 @@ static void attach_to_root(struct boot_tree *tree)
         tree->up = 0;
         if (leader >= 0) {
             lost_text(tree, leader, 0, text, sizeof text);
-            tree_report(tree, leader, 0, text);
+            tree_report(tree, leader, FSDP_ERR_LOST, text);
         }
         tree_resend(tree);
         struct boot_frame bye = {.type = TREE_BYE, .rank = tree->rank};
@@ -269,7 +162,7 @@ static void attach_to_root(struct boot_tree *tree)
         pthread_cond_broadcast(&tree->changed);
     } else if (leader >= 0) {
         lost_text(tree, leader, 0, text, sizeof text);
-        tree_set_verdict(tree, leader, text);
+        tree_set_verdict(tree, leader, FSDP_ERR_LOST, text);
     } else {
         tree->root_left = true;
         pthread_cond_broadcast(&tree->changed);
@@ -290,7 +183,7 @@ static void handle(struct boot_tree *tree, const struct epoll_event *ev)
         take_in(tree);
     } else {
         bool had = boot_link_pending(&tree->links[id].io);
-        flush(tree, (int)id);
+        tree_flush(tree, (int)id);
         if (had && !boot_link_pending(&tree->links[id].io))
             pthread_cond_broadcast(&tree->changed);
         read_link(tree, (int)id);

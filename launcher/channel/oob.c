@@ -26,50 +26,12 @@ bool tree_wait(struct boot_tree *tree, double deadline)
 
 static int lost_error(const struct boot_tree *tree, struct fsdp_err *err)
 {
-    return fsdp_err_set(err, FSDP_EPEER, "%s", tree->lost_text);
-}
-
-const char *tree_chan_tag(const struct boot_tree *tree, uint64_t id)
-{
-    for (const struct tree_chan *c = tree->chans; c; c = c->next)
-        if (c->id == id)
-            return c->tag;
-    return "?"; /* other ranks have opened it, this one not yet */
-}
-
-/* ---- frames for this rank ---- */
-
-static void deliver_result(struct boot_tree *tree, struct tree_chan *c, const struct boot_frame *f)
-{
-    if (f->nbytes != c->nbytes * (uint64_t)tree->size) {
-        c->rc = fsdp_err_set(&c->err, FSDP_EMISMATCH,
-                             "channel '%s', call %llu: this rank gives %zu bytes, others do not",
-                             c->tag, (unsigned long long)c->seq, c->nbytes);
-    } else {
-        if (f->nbytes)
-            memcpy(c->out, f->data, f->nbytes);
-        c->rc = FSDP_OK;
+    fsdp_err_set(err, FSDP_EPEER, "%s", tree->lost_text);
+    if (err) {
+        err->kind = tree->lost_kind;
+        err->rank = tree->lost_rank;
     }
-    c->done = true;
-}
-
-void tree_deliver(struct boot_tree *tree, const struct boot_frame *f)
-{
-    struct tree_chan *c = tree->chans;
-    while (c && (c->id != f->chan || c->seq != f->seq || !c->busy || c->done))
-        c = c->next;
-    if (!c)
-        return; /* a call that has timed out here */
-    if (f->type == TREE_RESULT) {
-        deliver_result(tree, c, f);
-    } else if (f->type == TREE_REFUSE) {
-        c->rc = fsdp_err_set(&c->err, f->rank < 0 ? f->rank : FSDP_EINTERNAL, "%s", f->data);
-        c->done = true;
-    } else if (f->type == TREE_ABSENT && f->rank == tree->rank) {
-        snprintf(c->absent, sizeof c->absent, "%s", f->data);
-        c->told = true;
-    }
-    pthread_cond_broadcast(&tree->changed);
+    return FSDP_EPEER;
 }
 
 /* ---- allgather ---- */
@@ -264,13 +226,10 @@ static void chan_abort(struct fsdp_oob *oob, int code, const char *text)
     if (first) {
         snprintf(words, sizeof words, "%s gave up (code %d): %s",
                  tree_name(tree, tree->rank, name, sizeof name), code, text ? text : "");
-        tree_report(tree, tree->rank, code, words);
-        tree_set_verdict(tree, tree->rank, words);
+        tree_report(tree, tree->rank, FSDP_ERR_GAVE_UP, words);
+        tree_set_verdict(tree, tree->rank, FSDP_ERR_GAVE_UP, words);
         /* Those below hear it from here: when this rank is gone, the root may be gone too. */
-        struct boot_frame verdict = {.type = TREE_VERDICT,
-                                     .rank = tree->rank,
-                                     .nbytes = strlen(words) + 1,
-                                     .data = (unsigned char *)words};
+        const struct boot_frame verdict = tree_verdict(tree->rank, FSDP_ERR_GAVE_UP, words);
         if (tree->rank != 0)
             tree_flood(tree, &verdict);
         /* The caller may end the process next. */
@@ -321,14 +280,4 @@ int tree_chan_create(struct tree_chan **out, struct boot_tree *tree, const char 
     pthread_mutex_unlock(&tree->lock);
     *out = c;
     return FSDP_OK;
-}
-
-void tree_chan_free(struct tree_chan *chan)
-{
-    struct tree_chan **at = &chan->tree->chans;
-    while (*at && *at != chan)
-        at = &(*at)->next;
-    if (*at)
-        *at = chan->next;
-    fsdp_free(chan);
 }

@@ -93,7 +93,7 @@ void root_piece(struct boot_tree *tree, const struct boot_frame *f)
     struct tree_op *op = *at ? *at : op_create(tree, f);
 
     if (!op) {
-        tree_report(tree, 0, 0, "rank 0, which collects for all, is out of memory");
+        tree_report(tree, 0, FSDP_ERR_PLAIN, "rank 0, which collects for all, is out of memory");
         return;
     }
     if (op->seen[f->rank]) { /* sent again by a rank that lost its leader */

@@ -22,33 +22,6 @@ static int parent_of(const struct fsdp_node_map *nodes, int rank)
     return rank == 0 ? -1 : rank == leader ? 0 : leader;
 }
 
-static void tree_free(struct boot_tree *tree)
-{
-    for (int r = 0; tree->links && r < tree->size; r++)
-        boot_link_close(&tree->links[r].io);
-    while (tree->chans)
-        tree_chan_free(tree->chans);
-    root_free_ops(tree);
-    boot_acceptor_destroy(tree->acceptor);
-    if (tree->ep_fd >= 0)
-        close(tree->ep_fd);
-    if (tree->wake_fd >= 0)
-        close(tree->wake_fd);
-    fsdp_free(tree->links);
-    fsdp_free(tree->left);
-    pthread_cond_destroy(&tree->changed);
-    pthread_mutex_destroy(&tree->lock);
-    fsdp_free(tree);
-}
-
-void tree_unref(struct boot_tree *tree)
-{
-    bool last = --tree->refs == 0;
-    pthread_mutex_unlock(&tree->lock);
-    if (last)
-        tree_free(tree);
-}
-
 static int tree_init(struct boot_tree *tree, const struct boot_tree_opts *opts,
                      struct fsdp_err *err)
 {
@@ -147,7 +120,7 @@ static int accept_children(struct boot_tree *tree, struct boot_acceptor *accepto
     return FSDP_OK;
 }
 
-/* The root goes on listening, for ranks that lose their leader. */
+/* The root continues to listen, for ranks that lose their leader. */
 static int keep_acceptor(struct boot_tree *tree, struct boot_acceptor *acceptor,
                          struct fsdp_err *err)
 {

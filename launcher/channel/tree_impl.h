@@ -26,8 +26,8 @@ enum {
     TREE_REFUSE = 3,  /* down: (chan, seq) cannot be; rank = status, text */
     TREE_WHO = 4,     /* up: rank asks who is missing in (chan, seq) */
     TREE_ABSENT = 5,  /* down: the answer to rank, text */
-    TREE_LOST = 6,    /* up: rank died or gave up, text */
-    TREE_VERDICT = 7, /* down: the first loss of the job, text */
+    TREE_LOST = 6,    /* up: rank died or gave up; seq = enum fsdp_err_kind, text */
+    TREE_VERDICT = 7, /* down: the first loss of the job; seq = enum fsdp_err_kind, text */
     TREE_BYE = 8,     /* both: rank leaves in order */
 };
 
@@ -88,6 +88,7 @@ struct boot_tree {
 
     atomic_bool lost; /* there is a verdict */
     int lost_rank;
+    enum fsdp_err_kind lost_kind;
     char lost_text[768];
     bool root_left;
     bool *left; /* [size] root: who said goodbye */
@@ -102,15 +103,25 @@ struct boot_tree {
 /* ---- control.c ---- */
 
 void *tree_thread(void *tree);
+
+/* ---- send.c ---- */
+
 /* Puts a connection to `peer` into the tree. */
 int tree_link_add(struct boot_tree *tree, int peer, int fd, struct fsdp_err *err);
 void tree_send(struct boot_tree *tree, int peer, const struct boot_frame *frame);
 /* To every rank directly below. */
 void tree_flood(struct boot_tree *tree, const struct boot_frame *frame);
 /* This rank's view of the first loss; wakes every waiter. */
-void tree_set_verdict(struct boot_tree *tree, int rank, const char *text);
+void tree_set_verdict(struct boot_tree *tree, int rank, enum fsdp_err_kind kind, const char *text);
+/* The root's verdict is everybody's, so that all name the same first loss. Of the root, or where
+ * nobody is left to decide. */
+void tree_decide(struct boot_tree *tree, int rank, enum fsdp_err_kind kind, const char *text);
+/* Writes what is queued for a rank. */
+void tree_flush(struct boot_tree *tree, int peer);
 /* Tells the root about a loss, or decides if this is the root. */
-void tree_report(struct boot_tree *tree, int rank, int code, const char *text);
+void tree_report(struct boot_tree *tree, int rank, enum fsdp_err_kind kind, const char *text);
+/* The frame of this rank's verdict, whose text is borrowed. */
+struct boot_frame tree_verdict(int rank, enum fsdp_err_kind kind, const char *text);
 /* "rank 3 on HOST" */
 const char *tree_name(const struct boot_tree *tree, int rank, char *buf, size_t nbytes);
 
@@ -125,10 +136,6 @@ void root_free_ops(struct boot_tree *tree);
 
 int tree_chan_create(struct tree_chan **out, struct boot_tree *tree, const char *tag, uint64_t id,
                      struct fsdp_err *err);
-void tree_chan_free(struct tree_chan *chan);
-/* A frame from the root for the channels of this rank. */
-void tree_deliver(struct boot_tree *tree, const struct boot_frame *frame);
-const char *tree_chan_tag(const struct boot_tree *tree, uint64_t id);
 /* Collective with its own deadline. */
 int tree_allgather(struct tree_chan *chan, const void *in, size_t nbytes, void *out,
                    double deadline, struct fsdp_err *err);
@@ -136,6 +143,16 @@ int tree_allgather(struct tree_chan *chan, const void *in, size_t nbytes, void *
 void tree_resend(struct boot_tree *tree);
 /* Waits for a change until the deadline; the lock is held. */
 bool tree_wait(struct boot_tree *tree, double deadline);
+
+/* ---- deliver.c ---- */
+
+/* A frame from the root for the channels of this rank. */
+void tree_deliver(struct boot_tree *tree, const struct boot_frame *frame);
+const char *tree_chan_tag(const struct boot_tree *tree, uint64_t id);
+
+/* ---- unref.c ---- */
+
+void tree_chan_free(struct tree_chan *chan);
 void tree_unref(struct boot_tree *tree); /* releases the lock */
 
 #endif

@@ -36,7 +36,7 @@ struct binding_opts {
  * cores get equal parts of them, neighbours by cache, NUMA node and package, and a rank with a GPU
  * those near it. Cores that Slurm or taskset has given to one rank alone, or that ranks share in
  * part, and fewer cores than ranks, are left as they are. Binds all threads that the process has.
- * What does not work is told in `text`. Collective; fails only if the channel does. */
+ * What does not work is described in `text`. Collective; fails only if the channel does. */
 int binding_choose(struct binding *out, struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
                    const struct binding_opts *opts, struct fsdp_err *err);
 

@@ -18,7 +18,7 @@ enum {
 struct launch_program {
     const char *name;
     /* Checks the command line before any rank starts: config path and overrides. Prints errors
-     * itself to stderr. Returns an exit code, 0 to go on. */
+     * itself to stderr. Returns an exit code, 0 to continue. */
     int (*check)(const char *config, int noverrides, char *const *overrides);
     /* Prints every configuration key with default, help and the value after config (may be NULL)
      * and overrides. */

@@ -19,10 +19,9 @@ bool rank_is_watched(void)
 void rank_print_loss(struct fsdp_oob *oob, const char *program, bool heard)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
-    int lost = -1;
-    if (oob->health(oob, &err) == FSDP_OK || (heard && strstr(err.text, " gave up (code")))
+    if (oob->health(oob, &err) == FSDP_OK || (heard && err.kind == FSDP_ERR_GAVE_UP))
         return;
-    if (sscanf(err.text, "rank %d", &lost) == 1 && oob->rank == (lost == 0))
+    if (err.rank >= 0 && oob->rank == (err.rank == 0))
         fprintf(stderr, "%s: %s\n", program, err.text);
 }
 

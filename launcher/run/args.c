@@ -123,7 +123,7 @@ static int parse_count(int *out, const char *option, const char *text)
     errno = 0;
     long value = strtol(text, &end, 10);
     if (!*text || *end || errno || value < 1 || value > 1 << 20)
-        return bad("%s %s: expected a number of at least 1", option, text);
+        return bad("%s %s: expected a number from 1 to %d", option, text, 1 << 20);
     *out = (int)value;
     return 0;
 }

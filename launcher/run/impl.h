@@ -47,7 +47,7 @@ struct launch_args {
 
 /* ---- args.c ---- */
 
-/* Parses and checks; prints what is wrong. Returns an exit code, 0 to go on. Pointers are into
+/* Parses and checks; prints what is wrong. Returns an exit code, 0 to continue. Pointers are into
  * argv, which is permuted. */
 int launch_args_parse(struct launch_args *out, int argc, char **argv);
 void launch_print_help(void);

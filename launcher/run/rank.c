@@ -90,7 +90,7 @@ int launch_open_boot(struct boot **out, const struct launch_args *args)
     return 0;
 }
 
-/* -n beside a resource manager is a wish that somebody else has to fulfil. */
+/* -n under a resource manager is a wish that somebody else has to fulfil. */
 /* Rank 0 speaks. The others wait until it has: whoever started the ranks may kill the rest when the
  * first one fails. */
 static int refuse_counts(struct boot *boot, const char *text)

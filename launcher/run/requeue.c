@@ -15,9 +15,7 @@ enum { MOMENT_S = 3 };
 static bool stands_in(struct fsdp_oob *oob)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
-    int about = -1;
-    return oob && oob->rank == 1 && oob->health(oob, &err) != FSDP_OK &&
-           sscanf(err.text, "rank %d", &about) == 1 && about == 0;
+    return oob && oob->rank == 1 && oob->health(oob, &err) != FSDP_OK && err.rank == 0;
 }
 
 /* No shell, and nothing of the environment that srun might take for its own matters to scontrol. */

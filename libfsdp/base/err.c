@@ -13,6 +13,8 @@ int fsdp_err_set(struct fsdp_err *err, int status, const char *fmt, ...)
         err->status = status;
         err->setting[0] = 0;
         err->of_other = false;
+        err->kind = FSDP_ERR_PLAIN;
+        err->rank = -1;
         vsnprintf(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
         fsdp_text_clean(err->text);
@@ -47,6 +49,8 @@ int fsdp_err_sys(struct fsdp_err *err, int errnum, const char *fmt, ...)
         err->status = status;
         err->setting[0] = 0;
         err->of_other = false;
+        err->kind = FSDP_ERR_PLAIN;
+        err->rank = -1;
         int len = vsnprintf(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
         if (len >= 0 && (size_t)len < sizeof err->text)
@@ -71,6 +75,7 @@ int fsdp_err_of_rank(struct fsdp_err *err, int status, int rank)
         snprintf(text, sizeof text, "%s", err->text);
         snprintf(err->text, sizeof err->text, "rank %d: %.1000s", rank, text);
         err->of_other = true;
+        err->rank = rank;
     }
     return status;
 }

@@ -35,7 +35,7 @@ int fsdp_tensor_check(const struct fsdp_tensor *tensor, struct fsdp_err *err)
     if (tensor->ndim < 0 || tensor->ndim > FSDP_MAX_DIMS)
         return fsdp_err_set(err, FSDP_EINVAL, "tensor '%s': %d dimensions (at most %d)",
                             tensor->name, tensor->ndim, FSDP_MAX_DIMS);
-    /* An empty dimension makes the product zero but must not hide an overflow beside it. */
+    /* An empty dimension makes the product zero but must not hide an overflow next to it. */
     uint64_t nbytes = fsdp_dtype_nbytes(tensor->dtype);
     for (int d = 0; d < tensor->ndim; d++) {
         uint64_t length = tensor->shape[d] ? tensor->shape[d] : 1;

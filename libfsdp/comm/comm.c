@@ -7,19 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm_load.h"
-#include "fsdp/sys/comm_ops.h"
-#include "fsdp/sys/cuda.h"
-
-enum backend {
-    BACKEND_AUTO = -1,
-    BACKEND_SELF,
-    BACKEND_HOST,
-    BACKEND_MPI,
-    BACKEND_NCCL,
-    NBACKENDS
-};
-static const char *const backend_names[NBACKENDS] = {"self", "host", "mpi", "nccl"};
+#include "backends.h"
 
 struct fsdp_comm {
     const struct fsdp_comm_ops *ops;
@@ -39,45 +27,21 @@ struct card {
     char text[256];
 };
 
-/* NCCL is in the library that has the device. */
-static const struct fsdp_comm_ops *nccl_ops(const struct fsdp_device *device, char *why,
-                                            size_t why_nbytes)
-{
-    const struct fsdp_cuda_backend *cuda = fsdp_device_cuda_backend(device);
-
-    if (!cuda)
-        snprintf(why, why_nbytes, "it moves memory of CUDA devices, and the device is '%s'",
-                 fsdp_device_name(device));
-    else if (!cuda->comm_ops)
-        snprintf(why, why_nbytes, "libfsdp-cuda.so was built without NCCL (make WITH_NCCL=1)");
-    return cuda ? cuda->comm_ops : NULL;
-}
-
-/* NULL: there is none, and `why` says why. */
-static const struct fsdp_comm_ops *backend_ops(int backend, const struct fsdp_device *device,
-                                               char *why, size_t why_nbytes)
-{
-    if (backend == BACKEND_NCCL)
-        return nccl_ops(device, why, why_nbytes);
-    if (backend == BACKEND_MPI)
-        return comm_load_mpi(why, why_nbytes);
-    return backend == BACKEND_SELF ? &fsdp_comm_self_ops : &fsdp_comm_host_ops;
-}
-
 static int backend_parse(int32_t *out, const char *name, struct fsdp_err *err)
 {
     char known[128] = "auto";
     size_t len = strlen(known);
+    const int count = comm_backends_count();
 
-    *out = BACKEND_AUTO;
+    *out = COMM_BACKEND_AUTO;
     if (!name || !strcmp(name, "auto"))
         return FSDP_OK;
-    for (int i = 0; i < NBACKENDS; i++) {
-        if (!strcmp(name, backend_names[i])) {
+    for (int i = 0; i < count; i++) {
+        if (!strcmp(name, comm_backends[i].name)) {
             *out = i;
             return FSDP_OK;
         }
-        len += (size_t)snprintf(known + len, sizeof known - len, ", %s", backend_names[i]);
+        len += (size_t)snprintf(known + len, sizeof known - len, ", %s", comm_backends[i].name);
     }
     return fsdp_err_set(err, FSDP_EINVAL, "no communication backend '%s' in this build (known: %s)",
                         name, known);
@@ -173,11 +137,9 @@ static int group_size(const struct card *all, int nranks, int color)
 static int backend_of(const struct card *all, int nranks, int rank,
                       const struct fsdp_device *device)
 {
-    if (all[rank].backend != BACKEND_AUTO)
+    if (all[rank].backend != COMM_BACKEND_AUTO)
         return all[rank].backend;
-    if (group_size(all, nranks, all[rank].color) == 1)
-        return BACKEND_SELF;
-    return fsdp_device_is_host(device) ? BACKEND_HOST : BACKEND_NCCL;
+    return comm_backend_for(group_size(all, nranks, all[rank].color), device);
 }
 
 static int group_make(struct fsdp_comm *comm, const struct card *all,
@@ -222,15 +184,16 @@ static int backends_create(struct fsdp_comm *comm, const struct card *all, struc
                            struct fsdp_err *err)
 {
     int mine = backend_of(all, oob->size, oob->rank, comm->device);
+    const int count = comm_backends_count();
 
-    for (int i = 0; i < NBACKENDS; i++) {
+    for (int i = 0; i < count; i++) {
         bool used = false;
         void *state = NULL;
         for (int r = 0; r < oob->size; r++)
             used |= backend_of(all, oob->size, r, comm->device) == i;
         if (!used)
             continue;
-        const struct fsdp_comm_ops *ops = backend_ops(i, comm->device, NULL, 0);
+        const struct fsdp_comm_ops *ops = comm_backends[i].load(comm->device, NULL, 0);
         int rc = ops->create(&state, &comm->group, oob, comm->device, err);
         if (rc) {
             if (comm->ops)
@@ -261,12 +224,12 @@ static void comm_free(struct fsdp_comm *comm)
 static int backend_check(const struct fsdp_comm *comm, int backend, struct fsdp_err *err)
 {
     char why[512] = "no reason given";
-    const struct fsdp_comm_ops *ops = backend_ops(backend, comm->device, why, sizeof why);
+    const struct fsdp_comm_ops *ops = comm_backends[backend].load(comm->device, why, sizeof why);
 
     if (ops && ops->usable(&comm->group, comm->device, why, sizeof why))
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EUNSUPPORTED, "comm %s: backend '%s' cannot serve this group: %s",
-                        comm->name, backend_names[backend], why);
+                        comm->name, comm_backends[backend].name, why);
 }
 
 int fsdp_comm_create(struct fsdp_comm **out, const struct fsdp_comm_opts *opts,
@@ -454,7 +417,8 @@ int fsdp_comm_all_gather(struct fsdp_comm *comm, void *recv, const void *send, s
     FSDP_TRY(check_buffer(comm, "all_gather", "recv", recv, nelem, size, dtype, err));
     FSDP_TRY(check_overlap(comm, "all_gather", recv, size * part, send, part,
                            (size_t)comm->group.rank * part, err));
-    return comm->ops->all_gather(comm->state, recv, send, nelem, dtype, lane, err);
+    const struct fsdp_comm_call call = {FSDP_COMM_ALL_GATHER, recv, send, nelem, dtype, 0};
+    return comm->ops->collective(comm->state, &call, lane, err);
 }
 
 int fsdp_comm_reduce_scatter(struct fsdp_comm *comm, void *recv, const void *send, size_t nelem,
@@ -466,7 +430,8 @@ int fsdp_comm_reduce_scatter(struct fsdp_comm *comm, void *recv, const void *sen
     FSDP_TRY(check_buffer(comm, "reduce_scatter", "recv", recv, nelem, 1, dtype, err));
     FSDP_TRY(check_overlap(comm, "reduce_scatter", send, size * part, recv, part,
                            (size_t)comm->group.rank * part, err));
-    return comm->ops->reduce_scatter(comm->state, recv, send, nelem, dtype, lane, err);
+    const struct fsdp_comm_call call = {FSDP_COMM_REDUCE_SCATTER, recv, send, nelem, dtype, 0};
+    return comm->ops->collective(comm->state, &call, lane, err);
 }
 
 int fsdp_comm_all_reduce(struct fsdp_comm *comm, void *recv, const void *send, size_t nelem,
@@ -477,7 +442,8 @@ int fsdp_comm_all_reduce(struct fsdp_comm *comm, void *recv, const void *send, s
     FSDP_TRY(check_buffer(comm, "all_reduce", "send", send, nelem, 1, dtype, err));
     FSDP_TRY(check_buffer(comm, "all_reduce", "recv", recv, nelem, 1, dtype, err));
     FSDP_TRY(check_overlap(comm, "all_reduce", recv, nbytes, send, nbytes, 0, err));
-    return comm->ops->all_reduce(comm->state, recv, send, nelem, dtype, lane, err);
+    const struct fsdp_comm_call call = {FSDP_COMM_ALL_REDUCE, recv, send, nelem, dtype, 0};
+    return comm->ops->collective(comm->state, &call, lane, err);
 }
 
 int fsdp_comm_broadcast(struct fsdp_comm *comm, void *buf, size_t nelem, enum fsdp_dtype dtype,
@@ -488,11 +454,13 @@ int fsdp_comm_broadcast(struct fsdp_comm *comm, void *buf, size_t nelem, enum fs
     if (root < 0 || root >= comm->group.size)
         return fsdp_err_set(err, FSDP_EINVAL, "comm %s: broadcast: root %d of a group of %d",
                             comm->name, root, comm->group.size);
-    return comm->ops->broadcast(comm->state, buf, nelem, dtype, root, lane, err);
+    const struct fsdp_comm_call call = {FSDP_COMM_BROADCAST, buf, buf, nelem, dtype, root};
+    return comm->ops->collective(comm->state, &call, lane, err);
 }
 
 int fsdp_comm_barrier(struct fsdp_comm *comm, struct fsdp_lane *lane, struct fsdp_err *err)
 {
     FSDP_TRY(begin(comm, "barrier", FSDP_U8, 0, lane, err));
-    return comm->ops->barrier(comm->state, lane, err);
+    const struct fsdp_comm_call call = {FSDP_COMM_BARRIER, NULL, NULL, 0, FSDP_U8, 0};
+    return comm->ops->collective(comm->state, &call, lane, err);
 }

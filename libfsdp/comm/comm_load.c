@@ -23,7 +23,7 @@ static const struct fsdp_mpi_backend *open_library(char *why, size_t why_nbytes)
     } else if (!fsdp_library_find(path, sizeof path, LIBRARY)) {
         snprintf(why, why_nbytes,
                  "there is no " LIBRARY
-                 " beside this program or libfsdp.so, or in ../lib of there; "
+                 " next to this program or libfsdp.so, or in ../lib of there; "
                  "build with MPI (make WITH_MPI=1), or name the file in FSDP_MPI_LIBRARY");
         return NULL;
     }

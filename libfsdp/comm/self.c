@@ -38,28 +38,14 @@ static void self_abort(void *state, const char *why)
     (void)why;
 }
 
-static int self_copy(void *state, void *recv, const void *send, size_t nelem, enum fsdp_dtype dtype,
-                     struct fsdp_lane *lane, struct fsdp_err *err)
+static int self_collective(void *state, const struct fsdp_comm_call *call, struct fsdp_lane *lane,
+                           struct fsdp_err *err)
 {
     (void)state;
-    if (recv == send || !nelem)
+    if (call->recv == call->send || !call->nelem)
         return FSDP_OK;
-    return fsdp_copy(lane, recv, send, nelem * fsdp_dtype_nbytes(dtype), err);
-}
-
-static int self_broadcast(void *state, void *buf, size_t nelem, enum fsdp_dtype dtype, int root,
-                          struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    (void)root;
-    return self_copy(state, buf, buf, nelem, dtype, lane, err);
-}
-
-static int self_barrier(void *state, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    (void)state;
-    (void)lane;
-    (void)err;
-    return FSDP_OK;
+    return fsdp_copy(lane, call->recv, call->send, call->nelem * fsdp_dtype_nbytes(call->dtype),
+                     err);
 }
 
 static int self_status(void *state, struct fsdp_err *err)
@@ -76,10 +62,6 @@ const struct fsdp_comm_ops fsdp_comm_self_ops = {
     .create = self_create,
     .destroy = self_destroy,
     .abort = self_abort,
-    .all_gather = self_copy,
-    .reduce_scatter = self_copy,
-    .all_reduce = self_copy,
-    .broadcast = self_broadcast,
-    .barrier = self_barrier,
+    .collective = self_collective,
     .status = self_status,
 };

@@ -2,11 +2,13 @@
 /*
  * engine.h: struct fsdp, the engine's whole state, shared by
  *
- *   fsdp.c    creation and the agreement of ranks    update.c  the optimizer
- *   arena.c   memory                                 master.c  fp32 masters, whole or split
- *   cursor.c    the cursor through the schedule        scale.c   loss scale
- *   view.c    what modules see                       state.c   slices, for checkpoints
- *   step.c    gradient norm, clipping                access.c  whole parameters
+ *   create/   planning, memory, the agreement of ranks
+ *   run/      the cursor through the schedule, what modules see, the optimizer step
+ *   between/  what happens between steps: whole parameters
+ *   trace/    what ran when
+ *   state/    masters, their gathered copies, offloading, slices for checkpoints
+ *
+ * Each of them uses those below it, units/ and sched/.
  *
  * Memory of one rank for one flat, which is W shards of s elements:
  *
@@ -18,7 +20,7 @@
  *   optim    [s] each exp_avg, momentum_buffer, ema, ..., of trainable flats: fp32, moments in
  *                     moment_dtype
  *   grad     [s]      fp32: the reduced gradient, accumulated over micro-steps
- *   staging  [W * s]  what is gathered or reduced of a chunked flat (fsdp_cut), one for each lane
+ *   staging  [W * s]  chunks of a flat (fsdp_cut), gathered or to be reduced, one for each lane
  *   slots    [W * s]  unsharded parameters or gradients, shared by flats as the schedule says
  *
  * The first five are persistent. What is offloaded of the first four (offload.c) lives in host
@@ -35,7 +37,7 @@
 #include "core/sched/sched.h"
 #include "core/units/units.h"
 
-/* Tensors of every trainable parameter beside its master: the optimizer's, and an average. */
+/* Tensors of every trainable parameter besides its master: the optimizer's, and an average. */
 enum { MAX_STATE = OPTIMIZER_MAX_STATE + 1 };
 
 struct flat_state {
@@ -53,7 +55,7 @@ struct update_run {
     int flat;
     uint64_t pos, nelem; /* within the shard */
     struct optimizer_hyper hyper;
-    /* Of runs of one tensor, as they are with moments that are rounded by chance. */
+    /* Of runs of one tensor, as they are with moments that are rounded stochastically. */
     uint64_t key, first; /* fsdp_rounding */
 };
 
@@ -88,14 +90,14 @@ struct fsdp {
     int *parent;
     struct sched_unit *sched_units;
     bool *recompute;
-    int *checkpointing; /* FSDP_AC_*; other than NONE where recompute */
+    int *checkpointing; /* FSDP_AC_*; other than NONE where recompute, and inside */
     struct sched_flat *sched_flats;
 
     /* cursor */
     struct program *current; /* NULL between programs */
     int cursor;
     atomic_uint_least64_t progress, comm_ns; /* for other threads (progress.c) */
-    bool broken; /* a call was refused in mid-step: nothing goes on until fsdp_step_reset */
+    bool broken; /* a call was refused in mid-step: nothing continues until fsdp_step_reset */
 
     /* the optimizer */
     const struct optimizer *optimizer;
@@ -186,7 +188,7 @@ static inline bool flat_is_split(const struct fsdp *f, const struct flat *flat)
            !flat->codec;
 }
 
-/* Has it a whole master beside what is gathered? */
+/* Has it a whole master next to the gathered copy? */
 static inline bool flat_is_apart(const struct fsdp *f, const struct flat *flat)
 {
     return (flat->codec || flat->param_dtype != FSDP_F32) && !flat_is_split(f, flat);
@@ -202,33 +204,21 @@ static inline void *state_at(const struct fsdp *f, const struct flat_state *s, i
 int update_plan(struct fsdp *f, struct fsdp_err *err);
 /* The kernels of fsdp_step but its collectives, once, on memory of their own. Blocks. */
 int update_warm(struct fsdp *f, struct fsdp_err *err);
-/* The averages of parameters that no load has written begin as their weights. Enqueues. */
-int update_average_begin(struct fsdp *f, struct fsdp_err *err);
 /* Fills layout: who owns which box, for checkpoints. */
 int state_layout_create(struct fsdp *f, struct fsdp_err *err);
-/* Decides which modules are recomputed, and how much of them. FSDP_EINVAL for a pattern that names
- * none. */
-int checkpointing_create(struct fsdp *f, struct fsdp_err *err);
-/* Plans all memory: the rows. Local. */
-int arena_plan(struct fsdp *f, struct fsdp_err *err);
-/* Is a row memory of the device; and bytes of all that are. */
-bool arena_counts(const struct fsdp *f, int row);
-uint64_t arena_nbytes(const struct fsdp *f);
-/* Allocates the device's part of it, unless it is over the limit, and what is offloaded.
- * offload_dir as in fsdp_opts. Local. */
-int arena_create(struct fsdp *f, const char *offload_dir, struct fsdp_err *err);
-/* Allocates what the communicators move. Collective. */
-int arena_register(struct fsdp *f, struct fsdp_err *err);
-/* After that has succeeded on all ranks: registers what reductions move with every communicator
- * that reduces. Collective. */
-int arena_share(struct fsdp *f, struct fsdp_err *err);
-void arena_destroy(struct fsdp *f);
-
 /* After masters were written: replica 0's go to the others, and the gathered dtype follows.
  * Collective, blocks. */
 int state_masters_changed(struct fsdp *f, struct fsdp_err *err);
-/* FSDP_EINVAL unless the cursor stands between steps, or before fsdp_step; names the call. */
-int exec_between_steps(const struct fsdp *f, const char *call, struct fsdp_err *err);
+/* engine.c. FSDP_EINVAL unless the cursor stands between steps, or before fsdp_step; names the
+ * call. */
+int engine_between_steps(const struct fsdp *f, const char *call, struct fsdp_err *err);
+/* FSDP_EINVAL names a unit that is unsharded by hand (fsdp_unshard), and the call that would change
+ * its values. */
+int engine_check_resharded(const struct fsdp *f, const char *call, struct fsdp_err *err);
+bool engine_is_by_hand(const struct fsdp *f, const struct unit *unit);
+/* An operation for a person: "enter 'model.layers.0' (forward)". Into text, of nbytes. */
+void engine_describe(const struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase,
+                     int micro, char *text, size_t nbytes);
 /* Decides whether the loss is scaled. Then, with memory: where the scale begins. */
 int scale_plan(struct fsdp *f, struct fsdp_err *err);
 int scale_begin(struct fsdp *f, struct fsdp_err *err);
@@ -237,8 +227,5 @@ int scale_begin(struct fsdp *f, struct fsdp_err *err);
 int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_norm_sum(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
 int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
-/* Moves the cursor over a driven operation, which must be the list's next. */
-int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase, int micro,
-               struct fsdp_err *err);
 
 #endif

@@ -174,7 +174,7 @@ void *fsdp_lane_scratch(struct fsdp_lane *lane, size_t nbytes, struct fsdp_err *
     return lane->scratch;
 }
 
-/* What was said of the lane from beside it. */
+/* What was said of the lane by others. */
 static int lane_failure(struct fsdp_lane *lane, struct fsdp_err *err)
 {
     pthread_mutex_lock(&lane->lock);

@@ -64,10 +64,11 @@ static int open_library(struct fsdp_err *err)
     if (given && *given)
         return load(given, err);
     if (!fsdp_library_find(path, sizeof path, LIBRARY))
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "device cuda: there is no " LIBRARY " beside this program, in ../lib "
-                            "of there or beside libfsdp.so; build with CUDA (make WITH_CUDA=1), or "
-                            "name the file in FSDP_CUDA_LIBRARY");
+        return fsdp_err_set(
+            err, FSDP_EUNSUPPORTED,
+            "device cuda: there is no " LIBRARY " next to this program, in ../lib "
+            "of there or next to libfsdp.so; build with CUDA (make WITH_CUDA=1), or "
+            "name the file in FSDP_CUDA_LIBRARY");
     FSDP_TRY(driver_is_there(err));
     return load(path, err);
 }

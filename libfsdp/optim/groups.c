@@ -64,7 +64,7 @@ static int read_setting(struct fsdp_optim_group *group, const char *word, double
         FSDP_TRY(read_number(keys[i].to, &value, word, err));
         if (i == 0 && !(base_lr > 0))
             return fsdp_err_set(err, FSDP_EINVAL,
-                                "parameter group: '%s' beside a learning rate of %g: use lr_scale",
+                                "parameter group: '%s' next to a learning rate of %g: use lr_scale",
                                 word, base_lr);
         if (i == 0)
             group->lr_scale /= base_lr;

@@ -231,6 +231,13 @@ static int check_rest(const struct config *c, struct fsdp_err *err)
         c->fsdp.activation_checkpointing == CONFIG_CHECKPOINTING_NONE)
         return config_refuse(c, "fsdp.checkpoint_modules", err,
                              "has no effect while fsdp.activation_checkpointing is none");
+    char policy[32];
+    if (!strcmp(config_word(policy, sizeof policy, c, "fsdp.wrap_policy"), "list") &&
+        !c->fsdp.wrap_modules.nelem)
+        return config_refuse(
+            c, "fsdp.wrap_modules", err,
+            "names no module for fsdp.wrap_policy list; policy none makes one unit "
+            "of the whole model");
     if (strcmp(c->checkpoint.resume, "must") == 0 && !c->checkpoint.path[0])
         return config_refuse(c, "checkpoint.resume", err,
                              "must resume, but checkpoint.path is not set");

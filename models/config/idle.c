@@ -74,6 +74,11 @@ static bool any_float16(const struct config *config, char *value)
 static bool has_effect(const struct config *config, int i, char *value)
 {
     const bool half = idle[i].words == SCALED && any_float16(config, value);
+    if (!strcmp(idle[i].key, "optim.master")) { /* of some units' types, too */
+        config_value(value, config, "fsdp.unit_overrides");
+        if (strstr(value, "param_dtype=bf"))
+            return true;
+    }
 
     config_value(value, config, idle[i].needs);
     if (idle[i].words)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The settings of a run: keys, types, defaults, what is allowed, help. */
 #include "config_impl.h"
+#include "fsdp/comm.h"
 
 #define ROW(section, key, kind, def, allowed, help)                                                \
     {                                                                                              \
@@ -82,10 +83,11 @@ const struct fsdp_tunable config_table[] = {
     ROW(optim, ema_decay, FLOAT, "0", "0..<1",
         "Decay of a moving average of the weights, stored as state.NAME.ema; 0: none"),
     ROW(optim, moment_dtype, CHOICE, "float32", "float32|bfloat16|fp32|bf16",
-        "Type of the moments (adamw); bfloat16: 4 bytes a parameter less, rounded by chance so "
+        "Type of the moments (adamw); bfloat16: 4 bytes a parameter less, rounded stochastically, "
+        "so "
         "that they are right on average"),
     ROW(optim, master, CHOICE, "whole", "whole|split",
-        "The fp32 master where fsdp.param_dtype is bfloat16: beside what is gathered, or split "
+        "The fp32 master where fsdp.param_dtype is bfloat16: next to the gathered copy, or split "
         "into that and the 16 bits it lacks: 2 bytes a parameter less, the same arithmetic"),
     ROW(optim, schedule, CHOICE, "cosine", "constant|linear|cosine|wsd",
         "Learning rate after the warm-up; wsd: stable, then linear decay"),
@@ -112,10 +114,12 @@ const struct fsdp_tunable config_table[] = {
         "those "
         "of wrap_modules"),
     ROW(fsdp, wrap_classes, LIST, "", NULL,
-        "Module classes of wrap_policy transformer; empty: the model's layers, and its embedding and "
+        "Module classes of wrap_policy transformer; empty: the model's layers, and its embedding "
+        "and "
         "head where they are large and not tied"),
     ROW(fsdp, wrap_modules, LIST, "", NULL,
-        "Module names of wrap_policy list, such as model.layers.*; a star stays within its level"),
+        "Module names of wrap_policy list, such as model.layers.* or model.layers.*.mlp; a star "
+        "stays within its level"),
     ROW(fsdp, frozen, LIST, "", NULL,
         "Names of parameters that are not trained, such as model.embed_tokens.*; patterns"),
     ROW(fsdp, ignored, LIST, "", NULL,
@@ -142,7 +146,8 @@ const struct fsdp_tunable config_table[] = {
         "Buffers of unsharded gradients in rotation; all but one may be in reduction"),
     ROW(fsdp, offload, CHOICE, "none", "none|optimizer|params",
         "What lives in host memory and is copied to the device when it is needed. optimizer: its "
-        "state, and masters beside what is gathered; params: the shards that are gathered, too"),
+        "state, and masters kept next to the gathered copy; params: the shards that are gathered, "
+        "too"),
     ROW(fsdp, offload_slots, INT, "2", "1..64",
         "Units of offloaded state on the device at a time; with 2 one is copied while the other is "
         "updated"),
@@ -151,10 +156,11 @@ const struct fsdp_tunable config_table[] = {
         "a "
         "file for each rank, instead of host memory; empty: none"),
     ROW(fsdp, activation_checkpointing, CHOICE, "none", "none|full|selective",
-        "Activations made again in the backward pass. full: all of a layer's; selective: the "
-        "attention's, which cost memory and little time"),
+        "Activations made again in the backward pass. full: all of a module's; selective: the "
+        "attention's output, which costs memory and little time"),
     ROW(fsdp, checkpoint_modules, LIST, "", NULL,
-        "Modules that activation_checkpointing covers, by name (model.layers.*); empty: all"),
+        "Modules that activation_checkpointing covers, by name (model.layers.*, "
+        "model.layers.*.mlp); empty: all layers"),
     ROW(fsdp, loss_scale, CHOICE, "auto", "auto|true|false",
         "Scale the loss, and skip steps that overflow; auto: where a type is float16"),
     ROW(fsdp, loss_scale_init, FLOAT, "65536", "0<..", "Loss scale of the first step"),
@@ -165,7 +171,7 @@ const struct fsdp_tunable config_table[] = {
     ROW(fsdp, memory_limit, FLOAT, "0", "0..",
         "GiB that the plan of a rank may take; beyond, the run is refused and told what saves how "
         "much; 0: what the device gives"),
-    ROW(fsdp, backend, CHOICE, "auto", "auto|self|host|mpi|nccl",
+    ROW(fsdp, backend, CHOICE, "auto", fsdp_comm_backend_words,
         "Communication backend; mpi and nccl are libraries of their own, opened when a run takes "
         "them, and refused where they are not"),
     ROW(fsdp, device, CHOICE, "auto", "auto|cpu|cuda",
@@ -186,12 +192,12 @@ const struct fsdp_tunable config_table[] = {
         "copied to checkpoint.path behind the training; %h: the node's name, %n: its number, "
         "%%: a %; empty: none"),
     ROW(checkpoint, staging_keep, INT, "1", "1..1000",
-        "Newest checkpoints kept there, beside those that are not yet copied"),
+        "Newest checkpoints kept there, besides those that are not yet copied"),
     ROW(checkpoint, resume, STRING, "auto", NULL,
         "auto: from the newest checkpoint if there is one; never; must; or a checkpoint's path, "
-        "from which a job begins that, started again by Slurm, goes on from its own"),
+        "from which a job begins that, started again by Slurm, resumes from its own"),
     ROW(checkpoint, data_position, CHOICE, "restore", "restore|restart",
-        "On resume: go on where the data was, and refuse other data; or start the data anew"),
+        "On resume: resume where the data was, and refuse other data; or start the data anew"),
     ROW(checkpoint, async, BOOL, "false", NULL,
         "Write checkpoints in the background, from a copy of the state in host memory"),
     ROW(checkpoint, async_memory, INT, "0", "0..",

@@ -102,11 +102,11 @@ static int norm(const struct model *m, const struct stack_block *blk, enum gpt2_
                               .rstd = rstd,
                               .x_copy = x_copy,
                               .x = x,
-                              .w = blk->w[w],
-                              .b = blk->w[w + 1],
+                              .w = blk->param[w].w,
+                              .b = blk->param[w + 1].w,
                               .rows = blk->B * blk->Tq,
                               .dtype = blk->dtype,
-                              .w_dtype = blk->w_dtype};
+                              .w_dtype = blk->param[w].w_dtype};
     return gpt2_norm_forward(m, blk->lane, &args, err);
 }
 
@@ -131,10 +131,11 @@ static struct columns qkv(const struct model *m, int part)
 static int project(const struct model *m, const struct stack_block *blk, struct columns c,
                    void *out, const void *x, float beta, struct fsdp_err *err)
 {
+    const struct stack_param *w = &blk->param[c.w], *b = w + 1;
     struct nn_affine args = {.out = out,
                              .x = x,
-                             .w = nn_at(blk->w[c.w], blk->w_dtype, (size_t)c.first),
-                             .b = nn_at(blk->w[c.w + 1], blk->w_dtype, (size_t)c.first),
+                             .w = nn_at(w->w, w->w_dtype, (size_t)c.first),
+                             .b = nn_at(b->w, b->w_dtype, (size_t)c.first),
                              .work = blk->work,
                              .rows = blk->B * blk->Tq,
                              .nin = c.nin,
@@ -142,7 +143,7 @@ static int project(const struct model *m, const struct stack_block *blk, struct 
                              .ldw = c.ldw,
                              .beta = beta,
                              .dtype = blk->dtype,
-                             .w_dtype = blk->w_dtype};
+                             .w_dtype = w->w_dtype};
     return m->nn->affine_forward(blk->lane, &args, err);
 }
 
@@ -163,31 +164,35 @@ static int add_branch(const struct model *m, const struct stack_block *blk, stru
     return stack_drop_branch(m, blk, site, err);
 }
 
-static int gpt2_block_attend(const struct model *m, const struct stack_block *blk,
-                             struct fsdp_err *err)
+static int attend(const struct model *m, const struct stack_block *blk, bool add,
+                  struct fsdp_err *err)
 {
     const struct columns out = whole(GPT2_O, m->config.dim, m->config.dim);
     const struct nn_attention attention = stack_attention(m, blk);
 
     FSDP_TRY(m->nn->attention_forward(blk->lane, &attention, err));
-    return add_branch(m, blk, out, blk->o, STACK_ATTENTION_OUT, err);
+    return add ? add_branch(m, blk, out, blk->o, STACK_ATTENTION_OUT, err) : FSDP_OK;
 }
 
-static int gpt2_block_forward(const struct model *m, const struct stack_block *blk, bool mlp_out,
-                              struct fsdp_err *err)
+static int attention_forward(const struct model *m, const struct stack_block *blk, bool add,
+                             struct fsdp_err *err)
 {
-    const int C = m->config.dim, F = m->config.ffn;
-    const struct nn_gelu gelu = gelu_of(m, blk);
-
     FSDP_TRY(norm(m, blk, GPT2_NORM1, blk->in, blk->mean1, blk->rstd1, blk->in_copy, err));
     FSDP_TRY(project(m, blk, qkv(m, 0), blk->q, blk->norm, 0, err));
     FSDP_TRY(project(m, blk, qkv(m, 1), blk->k_new, blk->norm, 0, err));
     FSDP_TRY(project(m, blk, qkv(m, 2), blk->v_new, blk->norm, 0, err));
-    FSDP_TRY(gpt2_block_attend(m, blk, err));
+    return attend(m, blk, add, err);
+}
+
+static int mlp_forward(const struct model *m, const struct stack_block *blk, bool add,
+                       struct fsdp_err *err)
+{
+    const int C = m->config.dim, F = m->config.ffn;
+    const struct nn_gelu gelu = gelu_of(m, blk);
 
     FSDP_TRY(norm(m, blk, GPT2_NORM2, blk->out, blk->mean2, blk->rstd2, blk->mid, err));
     FSDP_TRY(project(m, blk, whole(GPT2_UP, C, F), blk->up, blk->norm, 0, err));
-    if (!mlp_out)
+    if (!add)
         return FSDP_OK;
     FSDP_TRY(m->nn->gelu_forward(blk->lane, &gelu, err));
     return add_branch(m, blk, whole(GPT2_DOWN, F, C), blk->act, STACK_MLP_OUT, err);
@@ -199,9 +204,10 @@ static int gpt2_block_forward(const struct model *m, const struct stack_block *b
 static int backward_input(const struct model *m, const struct stack_block *blk, struct columns c,
                           void *dx, const void *dy, float beta, struct fsdp_err *err)
 {
+    const struct stack_param *w = &blk->param[c.w];
     struct nn_affine args = {.out = dx,
                              .dy = dy,
-                             .w = nn_at(blk->w[c.w], blk->w_dtype, (size_t)c.first),
+                             .w = nn_at(w->w, w->w_dtype, (size_t)c.first),
                              .work = blk->work,
                              .rows = blk->B * blk->Tq,
                              .nin = c.nin,
@@ -209,22 +215,23 @@ static int backward_input(const struct model *m, const struct stack_block *blk, 
                              .ldw = c.ldw,
                              .beta = beta,
                              .dtype = blk->dtype,
-                             .w_dtype = blk->w_dtype};
+                             .w_dtype = w->w_dtype};
     return m->nn->affine_backward_input(blk->lane, &args, err);
 }
 
 /* A weight's gradient and its bias' are written together, where both are wanted. */
 static float pair_beta(const struct stack_block *blk, int w)
 {
-    return blk->dw[w] ? blk->dw_beta[w] : blk->dw_beta[w + 1];
+    return blk->param[w].dw ? blk->param[w].dw_beta : blk->param[w + 1].dw_beta;
 }
 
 /* dw = xᵀ dy + dw_beta dw, and the bias' */
 static int backward_weight(const struct model *m, const struct stack_block *blk, struct columns c,
                            const void *dy, const void *x, struct fsdp_err *err)
 {
-    struct nn_affine args = {.out = nn_at(blk->dw[c.w], blk->dw_dtype, (size_t)c.first),
-                             .db = nn_at(blk->dw[c.w + 1], blk->dw_dtype, (size_t)c.first),
+    const struct stack_param *w = &blk->param[c.w], *b = w + 1;
+    struct nn_affine args = {.out = nn_at(w->dw, w->dw_dtype, (size_t)c.first),
+                             .db = nn_at(b->dw, b->dw_dtype, (size_t)c.first),
                              .dy = dy,
                              .x = x,
                              .work = blk->work,
@@ -234,7 +241,7 @@ static int backward_weight(const struct model *m, const struct stack_block *blk,
                              .ldw = c.ldw,
                              .beta = pair_beta(blk, (int)c.w),
                              .dtype = blk->dtype,
-                             .dw_dtype = blk->dw_dtype};
+                             .dw_dtype = w->dw_dtype};
     return m->nn->affine_backward_weight(blk->lane, &args, err);
 }
 
@@ -246,23 +253,23 @@ static int backward_norm(const struct model *m, const struct stack_block *blk, e
                               .mean = mean,
                               .rstd = rstd,
                               .x = x,
-                              .w = blk->w[w],
-                              .b = blk->w[w + 1],
+                              .w = blk->param[w].w,
+                              .b = blk->param[w + 1].w,
                               .rows = blk->B * blk->Tq,
                               .dx = blk->out,
-                              .dw = blk->dw[w],
-                              .db = blk->dw[w + 1],
+                              .dw = blk->param[w].dw,
+                              .db = blk->param[w + 1].dw,
                               .dx_beta = 1,
                               .dw_beta = pair_beta(blk, (int)w),
                               .dtype = blk->dtype,
-                              .w_dtype = blk->w_dtype,
-                              .dw_dtype = blk->dw_dtype};
+                              .w_dtype = blk->param[w].w_dtype,
+                              .dw_dtype = blk->param[w].dw_dtype};
     return gpt2_norm_backward(m, blk->lane, &args, err);
 }
 
 /* The weight gradients come last in each half: they want the norm's output and the gelu's, which
  * were not kept and which the backward operators make again on their way. */
-static int backward_mlp(const struct model *m, const struct stack_block *blk, struct fsdp_err *err)
+static int mlp_backward(const struct model *m, const struct stack_block *blk, struct fsdp_err *err)
 {
     const struct columns up = whole(GPT2_UP, m->config.dim, m->config.ffn);
     const struct columns down = whole(GPT2_DOWN, m->config.ffn, m->config.dim);
@@ -278,7 +285,7 @@ static int backward_mlp(const struct model *m, const struct stack_block *blk, st
     return backward_weight(m, blk, up, blk->up, blk->norm, err);
 }
 
-static int backward_attention(const struct model *m, const struct stack_block *blk,
+static int attention_backward(const struct model *m, const struct stack_block *blk,
                               struct fsdp_err *err)
 {
     const struct columns proj = whole(GPT2_O, m->config.dim, m->config.dim);
@@ -299,20 +306,13 @@ static int backward_attention(const struct model *m, const struct stack_block *b
     return FSDP_OK;
 }
 
-static int gpt2_block_backward(const struct model *m, const struct stack_block *blk,
-                               struct fsdp_err *err)
-{
-    FSDP_TRY(backward_mlp(m, blk, err));
-    return backward_attention(m, blk, err);
-}
-
 /* ---- the family ----------------------------------------------------------------------------- */
 
 static const struct stack_family gpt2_family = {
     .root_class = "GPT2LMHeadModel",
     .embed_class = "GPT2Embedding",
-    .layer_class = "GPT2Block",
     .head_class = "GPT2Head",
+    .part = {{"", "GPT2Block"}, {".attn", "GPT2Attention"}, {".mlp", "GPT2MLP"}},
     .unit_classes = {"GPT2Embedding", "GPT2Head", "GPT2Block"},
     .embed_module = "transformer.wte",
     .embed_weight = "transformer.wte.weight",
@@ -326,9 +326,11 @@ static const struct stack_family gpt2_family = {
     .weights = gpt2_weights,
     .norm_forward = gpt2_norm_forward,
     .norm_backward = gpt2_norm_backward,
-    .block_forward = gpt2_block_forward,
-    .block_attend = gpt2_block_attend,
-    .block_backward = gpt2_block_backward,
+    .attention_forward = attention_forward,
+    .mlp_forward = mlp_forward,
+    .attend = attend,
+    .attention_backward = attention_backward,
+    .mlp_backward = mlp_backward,
 };
 
 static int gpt2_create(struct model **out, const char *config_json_path, struct fsdp_err *err)

@@ -12,9 +12,7 @@ struct hf_config {
     json_t *root;
 };
 
-static const struct model_ops *const families[] = {&model_gpt2_ops, &model_llama_ops};
 enum { MAX_NBYTES = 16 << 20 }; /* of a config.json */
-enum { NFAMILIES = sizeof families / sizeof families[0] };
 
 int hf_config_open(struct hf_config **out, const char *path, struct fsdp_err *err)
 {
@@ -189,29 +187,4 @@ int hf_object(const struct hf_config *config, const char *key, bool *present, st
     if (value && !json_is_object(value))
         return hf_refuse(config, FSDP_EINVAL, err, key, "must be an object");
     return FSDP_OK;
-}
-
-int model_find(const struct model_ops **out, const char *config_json_path, struct fsdp_err *err)
-{
-    const char *type = NULL;
-    char known[256] = "";
-    struct hf_config *config;
-
-    FSDP_TRY(hf_config_open(&config, config_json_path, err));
-    int rc = hf_text(config, "model_type", true, &type, err);
-    if (rc)
-        goto out;
-    for (int i = 0; i < NFAMILIES; i++) {
-        if (!strcmp(type, families[i]->family)) {
-            *out = families[i];
-            goto out;
-        }
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", families[i]->family);
-    }
-    rc = hf_refuse(config, FSDP_EUNSUPPORTED, err, "model_type",
-                   "'%.64s' is not a known model family (known: %s)", type, known);
-out:
-    hf_config_close(config);
-    return rc;
 }

@@ -85,11 +85,11 @@ static struct dims dims_of(const struct model *m, const struct stack_block *blk)
 
 /* out (rows, nout) = x (rows, nin) wᵀ + beta out */
 static int project(const struct model *m, const struct stack_block *blk, void *out, const void *x,
-                   const void *w, int nin, int nout, float beta, struct fsdp_err *err)
+                   enum llama_weight w, int nin, int nout, float beta, struct fsdp_err *err)
 {
     struct nn_linear args = {.out = out,
                              .x = x,
-                             .w = w,
+                             .w = blk->param[w].w,
                              .work = blk->work,
                              .rows = blk->B * blk->Tq,
                              .nin = nin,
@@ -97,7 +97,7 @@ static int project(const struct model *m, const struct stack_block *blk, void *o
                              .beta = beta,
                              .dtype = blk->dtype,
                              .y_dtype = blk->dtype,
-                             .w_dtype = blk->w_dtype};
+                             .w_dtype = blk->param[w].w_dtype};
     return m->nn->linear_forward(blk->lane, &args, err);
 }
 
@@ -125,53 +125,59 @@ static struct nn_swiglu swiglu_of(const struct model *m, const struct stack_bloc
 }
 
 /* blk->norm = norm(x) */
-static int norm(const struct model *m, const struct stack_block *blk, const void *x, const void *w,
-                float *rstd, void *x_copy, struct fsdp_err *err)
+static int norm(const struct model *m, const struct stack_block *blk, enum llama_weight w,
+                const void *x, float *rstd, void *x_copy, struct fsdp_err *err)
 {
     struct stack_norm args = {.y = blk->norm,
                               .rstd = rstd,
                               .x_copy = x_copy,
                               .x = x,
-                              .w = w,
+                              .w = blk->param[w].w,
                               .rows = blk->B * blk->Tq,
                               .dtype = blk->dtype,
-                              .w_dtype = blk->w_dtype};
+                              .w_dtype = blk->param[w].w_dtype};
     return llama_norm_forward(m, blk->lane, &args, err);
 }
 
-static int llama_block_attend(const struct model *m, const struct stack_block *blk,
-                              struct fsdp_err *err)
+static int attend(const struct model *m, const struct stack_block *blk, bool add,
+                  struct fsdp_err *err)
 {
     const struct dims d = dims_of(m, blk);
     const struct nn_attention attention = stack_attention(m, blk);
 
     FSDP_TRY(m->nn->attention_forward(blk->lane, &attention, err));
     /* Residual additions are the matrix products' own. */
-    return project(m, blk, blk->out, blk->o, blk->w[LLAMA_O], d.NHD, d.C, 1, err);
+    return add ? project(m, blk, blk->out, blk->o, LLAMA_O, d.NHD, d.C, 1, err) : FSDP_OK;
 }
 
-static int llama_block_forward(const struct model *m, const struct stack_block *blk, bool mlp_out,
-                               struct fsdp_err *err)
+static int attention_forward(const struct model *m, const struct stack_block *blk, bool add,
+                             struct fsdp_err *err)
 {
     const struct dims d = dims_of(m, blk);
     const struct stack_config *c = &m->config;
 
-    FSDP_TRY(norm(m, blk, blk->in, blk->w[LLAMA_NORM1], blk->rstd1, blk->in_copy, err));
-    FSDP_TRY(project(m, blk, blk->q, blk->norm, blk->w[LLAMA_Q], d.C, d.NHD, 0, err));
-    FSDP_TRY(project(m, blk, blk->k_new, blk->norm, blk->w[LLAMA_K], d.C, d.KVD, 0, err));
-    FSDP_TRY(project(m, blk, blk->v_new, blk->norm, blk->w[LLAMA_V], d.C, d.KVD, 0, err));
+    FSDP_TRY(norm(m, blk, LLAMA_NORM1, blk->in, blk->rstd1, blk->in_copy, err));
+    FSDP_TRY(project(m, blk, blk->q, blk->norm, LLAMA_Q, d.C, d.NHD, 0, err));
+    FSDP_TRY(project(m, blk, blk->k_new, blk->norm, LLAMA_K, d.C, d.KVD, 0, err));
+    FSDP_TRY(project(m, blk, blk->v_new, blk->norm, LLAMA_V, d.C, d.KVD, 0, err));
     FSDP_TRY(rotate(m, blk, blk->q, c->nheads, false, err));
     FSDP_TRY(rotate(m, blk, blk->k_new, c->nkv_heads, false, err));
-    FSDP_TRY(llama_block_attend(m, blk, err));
+    return attend(m, blk, add, err);
+}
 
-    FSDP_TRY(norm(m, blk, blk->out, blk->w[LLAMA_NORM2], blk->rstd2, blk->mid, err));
-    FSDP_TRY(project(m, blk, blk->gate, blk->norm, blk->w[LLAMA_GATE], d.C, d.F, 0, err));
-    FSDP_TRY(project(m, blk, blk->up, blk->norm, blk->w[LLAMA_UP], d.C, d.F, 0, err));
-    if (!mlp_out)
+static int mlp_forward(const struct model *m, const struct stack_block *blk, bool add,
+                       struct fsdp_err *err)
+{
+    const struct dims d = dims_of(m, blk);
+    const struct nn_swiglu swiglu = swiglu_of(m, blk);
+
+    FSDP_TRY(norm(m, blk, LLAMA_NORM2, blk->out, blk->rstd2, blk->mid, err));
+    FSDP_TRY(project(m, blk, blk->gate, blk->norm, LLAMA_GATE, d.C, d.F, 0, err));
+    FSDP_TRY(project(m, blk, blk->up, blk->norm, LLAMA_UP, d.C, d.F, 0, err));
+    if (!add)
         return FSDP_OK;
-    struct nn_swiglu swiglu = swiglu_of(m, blk);
     FSDP_TRY(m->nn->swiglu_forward(blk->lane, &swiglu, err));
-    return project(m, blk, blk->out, blk->act, blk->w[LLAMA_DOWN], d.F, d.C, 1, err);
+    return project(m, blk, blk->out, blk->act, LLAMA_DOWN, d.F, d.C, 1, err);
 }
 
 /* dx = dy w + beta dx */
@@ -181,7 +187,7 @@ static int backward_input(const struct model *m, const struct stack_block *blk, 
 {
     struct nn_linear args = {.out = dx,
                              .dy = dy,
-                             .w = blk->w[w],
+                             .w = blk->param[w].w,
                              .work = blk->work,
                              .rows = blk->B * blk->Tq,
                              .nin = nin,
@@ -189,7 +195,7 @@ static int backward_input(const struct model *m, const struct stack_block *blk, 
                              .beta = beta,
                              .dtype = blk->dtype,
                              .y_dtype = blk->dtype,
-                             .w_dtype = blk->w_dtype};
+                             .w_dtype = blk->param[w].w_dtype};
     return m->nn->linear_backward_input(blk->lane, &args, err);
 }
 
@@ -198,17 +204,17 @@ static int backward_weight(const struct model *m, const struct stack_block *blk,
                            enum llama_weight w, const void *dy, const void *x, int nin, int nout,
                            struct fsdp_err *err)
 {
-    struct nn_linear args = {.out = blk->dw[w],
+    struct nn_linear args = {.out = blk->param[w].dw,
                              .dy = dy,
                              .x = x,
                              .work = blk->work,
                              .rows = blk->B * blk->Tq,
                              .nin = nin,
                              .nout = nout,
-                             .beta = blk->dw_beta[w],
+                             .beta = blk->param[w].dw_beta,
                              .dtype = blk->dtype,
                              .y_dtype = blk->dtype,
-                             .dw_dtype = blk->dw_dtype};
+                             .dw_dtype = blk->param[w].dw_dtype};
     return m->nn->linear_backward_weight(blk->lane, &args, err);
 }
 
@@ -218,22 +224,22 @@ static int backward_norm(const struct model *m, const struct stack_block *blk, e
 {
     struct stack_norm args = {.y = blk->norm,
                               .dx = blk->out,
-                              .dw = blk->dw[w],
+                              .dw = blk->param[w].dw,
                               .x = x,
-                              .w = blk->w[w],
+                              .w = blk->param[w].w,
                               .rstd = rstd,
                               .rows = blk->B * blk->Tq,
                               .dx_beta = 1,
-                              .dw_beta = blk->dw_beta[w],
+                              .dw_beta = blk->param[w].dw_beta,
                               .dtype = blk->dtype,
-                              .w_dtype = blk->w_dtype,
-                              .dw_dtype = blk->dw_dtype};
+                              .w_dtype = blk->param[w].w_dtype,
+                              .dw_dtype = blk->param[w].dw_dtype};
     return llama_norm_backward(m, blk->lane, &args, err);
 }
 
 /* The weight gradients come last in each half: they want the norm's output and the swiglu's, which
  * were not kept and which the backward operators make again on their way. */
-static int backward_mlp(const struct model *m, const struct stack_block *blk, struct fsdp_err *err)
+static int mlp_backward(const struct model *m, const struct stack_block *blk, struct fsdp_err *err)
 {
     const struct dims d = dims_of(m, blk);
     struct nn_swiglu swiglu = swiglu_of(m, blk);
@@ -248,7 +254,7 @@ static int backward_mlp(const struct model *m, const struct stack_block *blk, st
     return backward_weight(m, blk, LLAMA_UP, blk->up, blk->norm, d.C, d.F, err);
 }
 
-static int backward_attention(const struct model *m, const struct stack_block *blk,
+static int attention_backward(const struct model *m, const struct stack_block *blk,
                               struct fsdp_err *err)
 {
     const struct dims d = dims_of(m, blk);
@@ -270,18 +276,11 @@ static int backward_attention(const struct model *m, const struct stack_block *b
     return backward_weight(m, blk, LLAMA_V, blk->v, blk->norm, d.C, d.KVD, err);
 }
 
-static int llama_block_backward(const struct model *m, const struct stack_block *blk,
-                                struct fsdp_err *err)
-{
-    FSDP_TRY(backward_mlp(m, blk, err));
-    return backward_attention(m, blk, err);
-}
-
 static const struct stack_family llama_family = {
     .root_class = "LlamaForCausalLM",
     .embed_class = "Embedding",
-    .layer_class = "LlamaDecoderLayer",
     .head_class = "LlamaHead",
+    .part = {{"", "LlamaDecoderLayer"}, {".self_attn", "LlamaAttention"}, {".mlp", "LlamaMLP"}},
     .unit_classes = {"Embedding", "LlamaHead", "LlamaDecoderLayer"},
     .embed_module = "model.embed_tokens",
     .embed_weight = "model.embed_tokens.weight",
@@ -293,9 +292,11 @@ static const struct stack_family llama_family = {
     .weights = llama_weights,
     .norm_forward = llama_norm_forward,
     .norm_backward = llama_norm_backward,
-    .block_forward = llama_block_forward,
-    .block_attend = llama_block_attend,
-    .block_backward = llama_block_backward,
+    .attention_forward = attention_forward,
+    .mlp_forward = mlp_forward,
+    .attend = attend,
+    .attention_backward = attention_backward,
+    .mlp_backward = mlp_backward,
 };
 
 static int llama_create(struct model **out, const char *config_json_path, struct fsdp_err *err)

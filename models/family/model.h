@@ -43,7 +43,7 @@ struct model_dtypes {
     bool overrides;             /* some units' weights and gradients have other types than these */
 };
 
-/* What config.json says beside the architecture. */
+/* What config.json says besides the architecture. */
 enum { MODEL_MAX_EOS = 8 };
 struct model_info {
     enum fsdp_dtype dtype; /* of the weights, as Hugging Face stores them */

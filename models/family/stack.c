@@ -2,6 +2,7 @@
 /* What a stack of layers is: its modules and weights, and where its activations lie. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "hf.h"
 #include "stack.h"
@@ -90,43 +91,77 @@ size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int 
     return area.nbytes;
 }
 
-struct fsdp_act_bytes stack_layer_layout(struct stack_block *blk, const struct model *m, int B,
-                                         int T, const struct fsdp_view *view)
+/* The four areas of a module's activations. */
+struct areas {
+    struct stack_carve saved, recomputed, work, cheap;
+};
+
+static void layer_layout(struct stack_block *blk, const struct model *m, int B, int T,
+                         struct areas *a)
 {
     const struct stack_config *c = &m->config;
-    struct stack_carve s = {view ? view->saved : NULL, 0}, r = {view ? view->recomputed : NULL, 0};
-    struct stack_carve w = {view ? view->work : NULL, 0}, ch = {view ? view->cheap : NULL, 0};
     const size_t rows = (size_t)B * (size_t)T, C = (size_t)c->dim, F = (size_t)c->ffn;
-    const size_t D = (size_t)c->head_dim, NHD = (size_t)c->nheads * D;
-    const size_t KVD = (size_t)c->nkv_heads * D;
+    const size_t NHD = (size_t)c->nheads * (size_t)c->head_dim;
     const size_t attention = attention_work(m, B, T);
     struct stack_weight weights[STACK_MAX_WEIGHTS];
 
     m->family->weights(c, weights);
     const size_t products =
         products_work(m, B * T, weights, m->family->nweights, m->dtypes.activation);
-    blk->dtype = m->dtypes.activation;
-    blk->in_copy = carve_act(&s, m, rows * C);
-    blk->mid = carve_act(&ch, m, rows * C);
+    blk->in_copy = carve_act(&a->saved, m, rows * C);
+    blk->mid = carve_act(&a->cheap, m, rows * C);
     if (m->family->norm_bias) {
-        blk->mean1 = carve_f32(&r, rows);
-        blk->mean2 = carve_f32(&r, rows);
+        blk->mean1 = carve_f32(&a->recomputed, rows);
+        blk->mean2 = carve_f32(&a->recomputed, rows);
     }
-    blk->rstd1 = carve_f32(&r, rows);
-    blk->rstd2 = carve_f32(&r, rows);
-    blk->q = carve_act(&r, m, rows * NHD);
-    blk->k = blk->k_new = carve_act(&r, m, rows * KVD);
-    blk->v = blk->v_new = carve_act(&r, m, rows * KVD);
-    blk->o = carve_act(&ch, m, rows * NHD);
-    blk->lse = carve_f32(&ch, rows * (size_t)c->nheads);
+    blk->rstd1 = carve_f32(&a->recomputed, rows);
+    blk->rstd2 = carve_f32(&a->recomputed, rows);
+    blk->norm = carve_act(&a->work, m, rows * C);
+    blk->act = carve_act(&a->work, m, rows * (F > NHD ? F : NHD));
+    blk->work = carve_f32(&a->work, attention > products ? attention : products);
+}
+
+static void attention_layout(struct stack_block *blk, const struct model *m, int B, int T,
+                             struct areas *a)
+{
+    const struct stack_config *c = &m->config;
+    const size_t rows = (size_t)B * (size_t)T, D = (size_t)c->head_dim;
+    const size_t NHD = (size_t)c->nheads * D, KVD = (size_t)c->nkv_heads * D;
+
+    blk->q = carve_act(&a->recomputed, m, rows * NHD);
+    blk->k = blk->k_new = carve_act(&a->recomputed, m, rows * KVD);
+    blk->v = blk->v_new = carve_act(&a->recomputed, m, rows * KVD);
+    blk->o = carve_act(&a->cheap, m, rows * NHD);
+    blk->lse = carve_f32(&a->cheap, rows * (size_t)c->nheads);
+}
+
+static void mlp_layout(struct stack_block *blk, const struct model *m, int B, int T,
+                       struct areas *a)
+{
+    const size_t nelem = (size_t)B * (size_t)T * (size_t)m->config.ffn;
+
     if (m->family->gated)
-        blk->gate = carve_act(&r, m, rows * F);
-    blk->up = carve_act(&r, m, rows * F);
-    blk->norm = carve_act(&w, m, rows * C);
-    blk->act = carve_act(&w, m, rows * (F > NHD ? F : NHD));
-    blk->work = carve_f32(&w, attention > products ? attention : products);
-    return (struct fsdp_act_bytes){
-        .saved = s.nbytes, .recomputed = r.nbytes, .work = w.nbytes, .cheap = ch.nbytes};
+        blk->gate = carve_act(&a->recomputed, m, nelem);
+    blk->up = carve_act(&a->recomputed, m, nelem);
+}
+
+struct fsdp_act_bytes stack_part_layout(struct stack_block *blk, const struct model *m,
+                                        enum stack_part part, int B, int T,
+                                        const struct fsdp_view *view)
+{
+    static void (*const layouts[STACK_NPARTS])(struct stack_block *, const struct model *, int, int,
+                                               struct areas *) = {layer_layout, attention_layout,
+                                                                  mlp_layout};
+    struct areas a = {0};
+
+    if (view)
+        a = (struct areas){
+            {view->saved, 0}, {view->recomputed, 0}, {view->work, 0}, {view->cheap, 0}};
+    layouts[part](blk, m, B, T, &a);
+    return (struct fsdp_act_bytes){.saved = a.saved.nbytes,
+                                   .recomputed = a.recomputed.nbytes,
+                                   .work = a.work.nbytes,
+                                   .cheap = a.cheap.nbytes};
 }
 
 /* Enough for a good matrix product, as many logits as the device likes beyond that; many rows in
@@ -162,7 +197,7 @@ void stack_destroy(struct model *m)
 {
     if (m) {
         fsdp_free(m->inv_freq);
-        fsdp_free(m->layer);
+        fsdp_free(m->part);
         fsdp_free(m->layer_param);
         fsdp_free(m);
     }
@@ -171,6 +206,22 @@ void stack_destroy(struct model *m)
 void stack_set_dtypes(struct model *m, const struct model_dtypes *dtypes)
 {
     m->dtypes = *dtypes;
+}
+
+/* Which module of the layer each weight is in. */
+static void find_parts(struct model *m)
+{
+    struct stack_weight weights[STACK_MAX_WEIGHTS];
+
+    m->family->weights(&m->config, weights);
+    for (int w = 0; w < m->family->nweights; w++) {
+        m->weight_part[w] = STACK_PART_LAYER;
+        for (int part = STACK_PART_LAYER + 1; part < STACK_NPARTS; part++) {
+            const char *name = m->family->part[part].name;
+            if (!strncmp(weights[w].name, name, strlen(name)))
+                m->weight_part[w] = (enum stack_part)part;
+        }
+    }
 }
 
 int stack_create(struct model **out, const struct stack_family *family,
@@ -187,8 +238,9 @@ int stack_create(struct model **out, const struct stack_family *family,
     m->config = *config;
     m->inv_freq = inv_freq;
     m->nn = &nn_cpu_ops;
-    m->layer = fsdp_alloc(nlayers, sizeof *m->layer, "layer modules", err);
-    if (m->layer)
+    find_parts(m);
+    m->part = fsdp_alloc(nlayers, sizeof *m->part, "layer modules", err);
+    if (m->part)
         m->layer_param =
             fsdp_alloc(nlayers * nweights, sizeof *m->layer_param, "layer parameters", err);
     if (!m->layer_param) {
@@ -253,22 +305,32 @@ static int describe_embedding(struct model *m, struct fsdp_module_tree *tree, st
                       &m->position_param, err);
 }
 
-static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int layer,
-                          struct fsdp_act_bytes act, struct fsdp_err *err)
+static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int layer, int B, int T,
+                          struct fsdp_err *err)
 {
     const struct stack_family *family = m->family;
     struct stack_weight weights[STACK_MAX_WEIGHTS];
-    char prefix[64], name[128];
+    struct stack_block blk = {0};
+    char name[128];
+    int *module = m->part[layer];
 
     family->weights(&m->config, weights);
-    snprintf(prefix, sizeof prefix, "%s.%d", family->layer_module, layer);
-    FSDP_TRY(fsdp_module_add(tree, m->root, prefix, family->layer_class, &m->layer[layer], err));
+    for (int part = 0; part < STACK_NPARTS; part++) {
+        const int parent = part == STACK_PART_LAYER ? m->root : module[STACK_PART_LAYER];
+        snprintf(name, sizeof name, "%s.%d%s", family->layer_module, layer,
+                 family->part[part].name);
+        FSDP_TRY(
+            fsdp_module_add(tree, parent, name, family->part[part].class_name, &module[part], err));
+        FSDP_TRY(fsdp_module_set_act(tree, module[part],
+                                     stack_part_layout(&blk, m, (enum stack_part)part, B, T, NULL),
+                                     err));
+    }
     for (int w = 0; w < family->nweights; w++) {
-        snprintf(name, sizeof name, "%s%s", prefix, weights[w].name);
-        FSDP_TRY(add_weight(tree, m->layer[layer], name, weights[w].rows, weights[w].cols,
+        snprintf(name, sizeof name, "%s.%d%s", family->layer_module, layer, weights[w].name);
+        FSDP_TRY(add_weight(tree, module[m->weight_part[w]], name, weights[w].rows, weights[w].cols,
                             weights[w].init, &m->layer_param[layer * family->nweights + w], err));
     }
-    return fsdp_module_set_act(tree, m->layer[layer], act, err);
+    return FSDP_OK;
 }
 
 static int describe_head(struct model *m, struct fsdp_module_tree *tree, size_t work_nbytes,
@@ -298,7 +360,6 @@ int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
 {
     const struct stack_config *c = &m->config;
     struct stack_root_mem root_mem;
-    struct stack_block blk = {0};
     struct stack_head_mem head_mem;
 
     if (B < 1 || T < 1)
@@ -313,9 +374,8 @@ int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
     struct fsdp_act_bytes root_act = {.saved = stack_root_layout(&root_mem, m, B, T, NULL)};
     FSDP_TRY(fsdp_module_set_act(tree, m->root, root_act, err));
     FSDP_TRY(describe_embedding(m, tree, err));
-    struct fsdp_act_bytes layer_act = stack_layer_layout(&blk, m, B, T, NULL);
     for (int i = 0; i < c->nlayers; i++)
-        FSDP_TRY(describe_layer(m, tree, i, layer_act, err));
+        FSDP_TRY(describe_layer(m, tree, i, B, T, err));
     FSDP_TRY(describe_head(m, tree, stack_head_layout(&head_mem, m, B * T, NULL), err));
     m->max_B = B;
     m->max_T = T;

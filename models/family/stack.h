@@ -15,6 +15,9 @@ struct hf_config;
 enum { STACK_MAX_DIM = 1 << 20, STACK_MAX_VOCAB = 1 << 24, STACK_MAX_LAYERS = 4096 };
 enum { STACK_MAX_SEQ = 1 << 24, STACK_MAX_WEIGHTS = 12 };
 
+/* The modules of a layer: itself, which has the norms, and the two inside it. */
+enum stack_part { STACK_PART_LAYER, STACK_PART_ATTENTION, STACK_PART_MLP, STACK_NPARTS };
+
 struct stack_config {
     int dim, ffn, nlayers, nheads, nkv_heads, head_dim, vocab, max_seq_len;
     double norm_eps, init_std;
@@ -45,7 +48,12 @@ struct stack_norm {
 struct stack_block;
 
 struct stack_family {
-    const char *root_class, *embed_class, *layer_class, *head_class;
+    const char *root_class, *embed_class, *head_class;
+    /* The names of a layer's modules after the layer's own, with their dots, and their classes. A
+     * weight whose name begins with one of them is that module's; the others are the layer's. */
+    struct {
+        const char *name, *class_name;
+    } part[STACK_NPARTS];
     /* The embedding's, the head's and the layer's, then NULL: stack_wrap_classes. */
     const char *unit_classes[4];
     const char *embed_module, *embed_weight;
@@ -53,7 +61,7 @@ struct stack_family {
     const char *layer_module;    /* and the layer's number */
     const char *norm_weight, *norm_bias; /* of the last norm; norm_bias NULL: none */
     const char *max_seq_len_key;         /* in config.json */
-    bool gated;                          /* the MLP has a gate beside `up` */
+    bool gated;                          /* the MLP has a gate next to `up` */
     bool drops_stream; /* has dropout after the embedding and each branch, not in attention alone */
     int nweights;      /* of a layer, at most STACK_MAX_WEIGHTS */
     void (*weights)(const struct stack_config *c, struct stack_weight *out);
@@ -61,13 +69,18 @@ struct stack_family {
                         const struct stack_norm *norm, struct fsdp_err *err);
     int (*norm_backward)(const struct model *m, struct fsdp_lane *lane,
                          const struct stack_norm *norm, struct fsdp_err *err);
-    /* Enqueue. With mlp_out false the block's output is not wanted, only what backward needs. */
-    int (*block_forward)(const struct model *m, const struct stack_block *blk, bool mlp_out,
-                         struct fsdp_err *err);
-    /* The part of it from q, k and v to the sum of the attention's output and blk->out. */
-    int (*block_attend)(const struct model *m, const struct stack_block *blk, struct fsdp_err *err);
-    int (*block_backward)(const struct model *m, const struct stack_block *blk,
-                          struct fsdp_err *err);
+    /* A layer in two halves, each from its norm to its addition to blk->out. They enqueue. With
+     * `add` false nothing is added: only what backward needs is made. */
+    int (*attention_forward)(const struct model *m, const struct stack_block *blk, bool add,
+                             struct fsdp_err *err);
+    int (*mlp_forward)(const struct model *m, const struct stack_block *blk, bool add,
+                       struct fsdp_err *err);
+    /* The end of attention_forward, from q, k and v on. */
+    int (*attend)(const struct model *m, const struct stack_block *blk, bool add,
+                  struct fsdp_err *err);
+    int (*attention_backward)(const struct model *m, const struct stack_block *blk,
+                              struct fsdp_err *err);
+    int (*mlp_backward)(const struct model *m, const struct stack_block *blk, struct fsdp_err *err);
 };
 
 struct model {
@@ -78,20 +91,27 @@ struct model {
     double *inv_freq; /* head_dim / 2 rotary frequencies; NULL: no rotary positions */
     /* Indices in the module tree, set by describe. */
     int root, embed, head;
-    int *layer;       /* [nlayers] module */
-    int *layer_param; /* [nlayers][nweights] */
+    int (*part)[STACK_NPARTS]; /* [nlayers] */
+    int *layer_param;          /* [nlayers][nweights] */
+    enum stack_part weight_part[STACK_MAX_WEIGHTS];
     int embed_param, position_param, norm_param, norm_bias_param, head_param;
     int max_B, max_T; /* the micro-batch that activations were declared for; 0: not described */
+};
+
+/* A weight at work. */
+struct stack_param {
+    const void *w;
+    void *dw; /* backward; NULL: not wanted */
+    float dw_beta;
+    enum fsdp_dtype w_dtype, dw_dtype; /* as in nn.h */
 };
 
 /* One layer at work on B sequences: Tq new positions that see Tk. Shapes: R = B*Tq rows,
  * NHD = nheads * head_dim, KVD = nkv_heads * head_dim, F = ffn. */
 struct stack_block {
     struct fsdp_lane *lane;
-    enum fsdp_dtype dtype, w_dtype, dw_dtype; /* as in nn.h */
-    const void *w[STACK_MAX_WEIGHTS];
-    void *dw[STACK_MAX_WEIGHTS]; /* backward */
-    float dw_beta[STACK_MAX_WEIGHTS];
+    enum fsdp_dtype dtype; /* as in nn.h */
+    struct stack_param param[STACK_MAX_WEIGHTS];
     const float *cos, *sin; /* (Tq, head_dim / 2); NULL without rotary positions */
     /* (B, Tq) where each position's document begins, and its place there; NULL: one document. */
     const int32_t *starts, *positions;
@@ -159,11 +179,12 @@ struct stack_carve {
 };
 void *stack_carve(struct stack_carve *carve, size_t nelem, size_t elem_nbytes);
 
-/* Memory layouts: with NULL areas they only count. */
+/* Memory layouts: with NULL areas they only count. A part's fills its own fields of blk. */
 size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int B, int T,
                          void *saved);
-struct fsdp_act_bytes stack_layer_layout(struct stack_block *blk, const struct model *m, int B,
-                                         int T, const struct fsdp_view *view);
+struct fsdp_act_bytes stack_part_layout(struct stack_block *blk, const struct model *m,
+                                        enum stack_part part, int B, int T,
+                                        const struct fsdp_view *view);
 size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int rows, void *work);
 /* Rows of logits at once. */
 int stack_head_chunk(const struct model *m, int rows);

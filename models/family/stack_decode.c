@@ -135,8 +135,9 @@ static int decode_layers(struct model_decoder *d, int ntokens, struct fsdp_err *
         blk.k_new = nn_at(blk.k, FSDP_F32, first * KVD);
         blk.v_new = nn_at(blk.v, FSDP_F32, first * KVD);
         for (int w = 0; w < d->m->family->nweights; w++)
-            blk.w[w] = d->param[d->m->layer_param[i * d->m->family->nweights + w]];
-        FSDP_TRY(d->m->family->block_forward(d->m, &blk, true, err));
+            blk.param[w].w = d->param[d->m->layer_param[i * d->m->family->nweights + w]];
+        FSDP_TRY(d->m->family->attention_forward(d->m, &blk, true, err));
+        FSDP_TRY(d->m->family->mlp_forward(d->m, &blk, true, err));
     }
     return FSDP_OK;
 }

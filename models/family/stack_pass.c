@@ -4,9 +4,10 @@
  *
  *   ""              saved: tokens, documents, positions, the residual stream (B, T, C)
  *     embedding     writes the stream
- *     layer i       saved: its input; recomputed: what backward needs; cheap: of that, the
- *                   attention's output and the stream behind it, which are made from q, k, v with
- *                   one small product; work: scratch
+ *     layer i       saved: its input; recomputed: of its norms; cheap: the stream between its
+ *                   halves; work: scratch of both
+ *       attention   recomputed: q, k, v; cheap: its output, which is made from them
+ *       mlp         recomputed: what its nonlinearity takes
  *     head          work: logits of one chunk of tokens
  *
  * The stream is one buffer for the whole pass. In backward the same buffer carries the gradient of
@@ -83,14 +84,40 @@ static int check_batch(const struct model *m, const struct model_batch *batch, s
     return check_documents(m, batch, err);
 }
 
-/* The layer's weights, gradients and memory as the engine gave them. */
-static struct stack_block block_of(const struct pass *p, const struct fsdp_view *view, int layer,
-                                   bool backward)
+/* Enters a module of the layer; blk gets its weights, gradients and memory. */
+static int enter(struct pass *p, struct stack_block *blk, enum stack_part part,
+                 enum fsdp_phase phase, struct fsdp_err *err)
 {
     const struct model *m = p->m;
-    const int *param = m->layer_param + (ptrdiff_t)layer * m->family->nweights;
-    struct stack_block blk = {
-        .lane = view->lane,
+    const int *param = m->layer_param + (ptrdiff_t)blk->layer * m->family->nweights;
+    const bool backward = phase == FSDP_BACKWARD;
+    struct fsdp_view view;
+
+    FSDP_TRY(fsdp_module_enter(p->f, m->part[blk->layer][part], phase, &view, err));
+    blk->lane = view.lane;
+    for (int w = 0; w < m->family->nweights; w++)
+        if (m->weight_part[w] == part)
+            blk->param[w] = (struct stack_param){
+                .w = view.param[param[w]],
+                .dw = backward ? view.grad[param[w]] : NULL,
+                .dw_beta = backward ? fsdp_view_grad_beta(&view, param[w]) : 0,
+                .w_dtype = view.param_dtype,
+                .dw_dtype = view.grad_dtype,
+            };
+    stack_part_layout(blk, m, part, blk->B, blk->Tq, &view);
+    return FSDP_OK;
+}
+
+static int leave(struct pass *p, const struct stack_block *blk, enum stack_part part,
+                 enum fsdp_phase phase, struct fsdp_err *err)
+{
+    return fsdp_module_leave(p->f, p->m->part[blk->layer][part], phase, err);
+}
+
+static struct stack_block block_of(const struct pass *p, int layer)
+{
+    return (struct stack_block){
+        .dtype = p->m->dtypes.activation,
         .cos = p->mem.cos,
         .sin = p->mem.sin,
         .starts = p->batch->starts ? p->mem.starts : NULL,
@@ -100,16 +127,7 @@ static struct stack_block block_of(const struct pass *p, const struct fsdp_view 
         .B = p->batch->B,
         .Tq = p->batch->T,
         .Tk = p->batch->T,
-        .w_dtype = view->param_dtype,
-        .dw_dtype = view->grad_dtype,
     };
-    for (int w = 0; w < m->family->nweights; w++) {
-        blk.w[w] = view->param[param[w]];
-        blk.dw[w] = backward ? view->grad[param[w]] : NULL;
-        blk.dw_beta[w] = backward ? fsdp_view_grad_beta(view, param[w]) : 0;
-    }
-    stack_layer_layout(&blk, m, p->batch->B, p->batch->T, view);
-    return blk;
 }
 
 static int begin(struct pass *p, const struct fsdp_view *view, struct fsdp_err *err)
@@ -180,17 +198,21 @@ static int embed_forward(struct pass *p, struct fsdp_err *err)
 static int layer_forward(struct pass *p, int layer, struct fsdp_err *err)
 {
     const struct model *m = p->m;
-    const int module = m->layer[layer];
-    struct fsdp_view view;
-    FSDP_TRY(fsdp_module_enter(p->f, module, FSDP_FORWARD, &view, err));
-    struct stack_block blk = block_of(p, &view, layer, false);
+    struct stack_block blk = block_of(p, layer);
+
+    FSDP_TRY(enter(p, &blk, STACK_PART_LAYER, FSDP_FORWARD, err));
     blk.in = blk.out = p->mem.stream;
     if (!p->train)
         blk.in_copy = NULL;
-    if (!p->train || fsdp_module_recomputes(p->f, module))
+    if (!p->train || fsdp_module_recomputes(p->f, m->part[layer][STACK_PART_LAYER]))
         blk.mid = NULL;
-    FSDP_TRY(m->family->block_forward(m, &blk, true, err));
-    return fsdp_module_leave(p->f, module, FSDP_FORWARD, err);
+    FSDP_TRY(enter(p, &blk, STACK_PART_ATTENTION, FSDP_FORWARD, err));
+    FSDP_TRY(m->family->attention_forward(m, &blk, true, err));
+    FSDP_TRY(leave(p, &blk, STACK_PART_ATTENTION, FSDP_FORWARD, err));
+    FSDP_TRY(enter(p, &blk, STACK_PART_MLP, FSDP_FORWARD, err));
+    FSDP_TRY(m->family->mlp_forward(m, &blk, true, err));
+    FSDP_TRY(leave(p, &blk, STACK_PART_MLP, FSDP_FORWARD, err));
+    return leave(p, &blk, STACK_PART_LAYER, FSDP_FORWARD, err);
 }
 
 /* The last norm of rows [first, first + rows) of the stream. */
@@ -371,38 +393,93 @@ static int head_backward(struct pass *p, struct fsdp_err *err)
     return fsdp_module_leave(p->f, m->head, FSDP_BACKWARD, err);
 }
 
+static bool part_recomputes(const struct pass *p, const struct stack_block *blk,
+                            enum stack_part part)
+{
+    return fsdp_module_recomputes(p->f, p->m->part[blk->layer][part]);
+}
+
+/* Makes again what the attention dropped, and with `add` the stream behind it, in blk->out. */
+static int attention_recompute(struct pass *p, struct stack_block *blk, bool add,
+                               struct fsdp_err *err)
+{
+    const struct model *m = p->m;
+    const int module = m->part[blk->layer][STACK_PART_ATTENTION];
+    const size_t nelem = (size_t)blk->B * (size_t)blk->Tq * (size_t)m->config.dim;
+
+    FSDP_TRY(enter(p, blk, STACK_PART_ATTENTION, FSDP_RECOMPUTE, err));
+    blk->in_copy = add ? blk->out : NULL;
+    if (fsdp_module_checkpointing(p->f, module) == FSDP_AC_FULL) {
+        FSDP_TRY(m->family->attention_forward(m, blk, add, err));
+    } else {
+        if (add)
+            FSDP_TRY(fsdp_copy(blk->lane, blk->out, blk->in, nelem * fsdp_dtype_nbytes(blk->dtype),
+                               err));
+        FSDP_TRY(m->family->attend(m, blk, add, err));
+    }
+    return leave(p, blk, STACK_PART_ATTENTION, FSDP_RECOMPUTE, err);
+}
+
+/* The same of the MLP, from the stream before it in blk->out. */
+static int mlp_recompute(struct pass *p, struct stack_block *blk, struct fsdp_err *err)
+{
+    const struct model *m = p->m;
+    const int module = m->part[blk->layer][STACK_PART_MLP];
+
+    FSDP_TRY(enter(p, blk, STACK_PART_MLP, FSDP_RECOMPUTE, err));
+    blk->mid = NULL;
+    if (fsdp_module_checkpointing(p->f, module) == FSDP_AC_FULL)
+        FSDP_TRY(m->family->mlp_forward(m, blk, false, err));
+    return leave(p, blk, STACK_PART_MLP, FSDP_RECOMPUTE, err);
+}
+
 static int layer_recompute(struct pass *p, int layer, struct fsdp_err *err)
 {
-    const int module = p->m->layer[layer];
-    struct fsdp_view view;
-    FSDP_TRY(fsdp_module_enter(p->f, module, FSDP_RECOMPUTE, &view, err));
-    struct stack_block blk = block_of(p, &view, layer, false);
+    struct stack_block blk = block_of(p, layer);
+
+    FSDP_TRY(enter(p, &blk, STACK_PART_LAYER, FSDP_RECOMPUTE, err));
     blk.in = blk.in_copy; /* as saved */
     blk.out = blk.mid;    /* which grows from the input to the middle of the block */
-    if (fsdp_module_checkpointing(p->f, module) == FSDP_AC_SELECTIVE) {
-        const size_t nelem = (size_t)blk.B * (size_t)blk.Tq * (size_t)p->m->config.dim;
-        FSDP_TRY(fsdp_copy(view.lane, blk.out, blk.in, nelem * fsdp_dtype_nbytes(blk.dtype), err));
-        FSDP_TRY(p->m->family->block_attend(p->m, &blk, err));
-    } else {
-        blk.in_copy = blk.mid;
-        blk.mid = NULL;
-        FSDP_TRY(p->m->family->block_forward(p->m, &blk, false, err));
+    FSDP_TRY(attention_recompute(p, &blk, true, err));
+    FSDP_TRY(mlp_recompute(p, &blk, err));
+    return leave(p, &blk, STACK_PART_LAYER, FSDP_RECOMPUTE, err);
+}
+
+static int mlp_backward(struct pass *p, struct stack_block *blk, struct fsdp_err *err)
+{
+    if (part_recomputes(p, blk, STACK_PART_MLP)) {
+        struct stack_block again = *blk;
+        again.out = blk->mid;
+        FSDP_TRY(mlp_recompute(p, &again, err));
     }
-    return fsdp_module_leave(p->f, module, FSDP_RECOMPUTE, err);
+    FSDP_TRY(enter(p, blk, STACK_PART_MLP, FSDP_BACKWARD, err));
+    FSDP_TRY(p->m->family->mlp_backward(p->m, blk, err));
+    return leave(p, blk, STACK_PART_MLP, FSDP_BACKWARD, err);
+}
+
+static int attention_backward(struct pass *p, struct stack_block *blk, struct fsdp_err *err)
+{
+    if (part_recomputes(p, blk, STACK_PART_ATTENTION)) {
+        struct stack_block again = *blk;
+        FSDP_TRY(attention_recompute(p, &again, false, err));
+    }
+    FSDP_TRY(enter(p, blk, STACK_PART_ATTENTION, FSDP_BACKWARD, err));
+    FSDP_TRY(p->m->family->attention_backward(p->m, blk, err));
+    return leave(p, blk, STACK_PART_ATTENTION, FSDP_BACKWARD, err);
 }
 
 static int layer_backward(struct pass *p, int layer, struct fsdp_err *err)
 {
-    const int module = p->m->layer[layer];
-    struct fsdp_view view;
-    if (fsdp_module_recomputes(p->f, module))
+    struct stack_block blk = block_of(p, layer);
+
+    if (part_recomputes(p, &blk, STACK_PART_LAYER))
         FSDP_TRY(layer_recompute(p, layer, err));
-    FSDP_TRY(fsdp_module_enter(p->f, module, FSDP_BACKWARD, &view, err));
-    struct stack_block blk = block_of(p, &view, layer, true);
+    FSDP_TRY(enter(p, &blk, STACK_PART_LAYER, FSDP_BACKWARD, err));
     blk.in = blk.in_copy;
     blk.out = p->mem.stream;
-    FSDP_TRY(p->m->family->block_backward(p->m, &blk, err));
-    return fsdp_module_leave(p->f, module, FSDP_BACKWARD, err);
+    FSDP_TRY(mlp_backward(p, &blk, err));
+    FSDP_TRY(attention_backward(p, &blk, err));
+    return leave(p, &blk, STACK_PART_LAYER, FSDP_BACKWARD, err);
 }
 
 static int embed_backward(struct pass *p, struct fsdp_err *err)

@@ -234,7 +234,7 @@ static void on_log(void *ctx, enum fsdp_log_level level, const char *text)
     fprintf(stderr, "fsdp-generate: %s%s\n", level == FSDP_LOG_WARN ? "warning: " : "", text);
 }
 
-/* Which device `auto` took is said once; of what the device does later only warnings are told. */
+/* Which device `auto` took is said once; of what the device does later only warnings are logged. */
 static int open_device(struct session *s, const char *kind, struct fsdp_err *err)
 {
     fsdp_log_set(on_log, NULL, FSDP_LOG_INFO);
@@ -279,11 +279,11 @@ static char *find_extra(const struct session *s, const char *path, const char *n
     if (known)
         return fsdp_strdup(known, NULL);
     char *copy = fsdp_strdup(path, NULL);
-    char *beside = copy ? fsdp_sprintf(NULL, "%s/%s", dirname(copy), name) : NULL;
+    char *copied = copy ? fsdp_sprintf(NULL, "%s/%s", dirname(copy), name) : NULL;
     fsdp_free(copy);
-    if (beside && access(beside, R_OK) == 0)
-        return beside;
-    fsdp_free(beside);
+    if (copied && access(copied, R_OK) == 0)
+        return copied;
+    fsdp_free(copied);
     return NULL;
 }
 

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The planned schedule, without a rank. */
+/* The planned schedule and memory, without a rank. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "launch.h"
 
 #include "train.h"
-#include "setup.h"
+#include "loop.h"
+#include "train/setup/setup.h"
 
 /* Blocks of ranks on nodes, as a launcher would lay them out. */
 static int *lay_out(int nranks, int nnodes, struct fsdp_err *err)
@@ -25,6 +28,55 @@ static bool is_json(const char *file)
     return len > 5 && strcmp(file + len - 5, ".json") == 0;
 }
 
+/* Of the device that was planned for; the host's rows, which are no part of it, stand below. */
+static void print_memory(const struct fsdp *f, FILE *to)
+{
+    enum { MAX_ROWS = 32 };
+    struct fsdp_memory_row rows[MAX_ROWS];
+    char text[FSDP_NBYTES_TEXT];
+    int nrows = fsdp_memory_plan(f, rows, MAX_ROWS);
+    uint64_t total = 0;
+
+    nrows = nrows < MAX_ROWS ? nrows : MAX_ROWS;
+    fprintf(to, "\nmemory of a rank, planned:\n");
+    for (int host = 0; host < 2; host++) {
+        for (int i = 0; i < nrows; i++)
+            if (rows[i].host == (host != 0))
+                fprintf(to, "  %-46s %12s\n", rows[i].what, fsdp_nbytes_text(text, rows[i].nbytes));
+        for (int i = 0; i < nrows && !host; i++)
+            total += rows[i].host ? 0 : rows[i].nbytes;
+        if (!host)
+            fprintf(to, "  %-46s %12s\n", "in all", fsdp_nbytes_text(text, total));
+    }
+}
+
+static void print_padding(const struct config_batch *b, FILE *to)
+{
+    if (config_batch_waste(b) > 0)
+        fprintf(to,
+                "\npadding: %" PRId64 " rows in %d x %d micro-batches of %d: %.1f %% of the "
+                "computation is wasted\n",
+                b->rows, b->ranks, b->accumulation, b->micro_rows, 100 * config_batch_waste(b));
+}
+
+/* Is the file to be written one that the plan is made of? */
+static bool is_input(const char *file, const char *input)
+{
+    struct stat a, b;
+    return file && input && !stat(file, &a) && !stat(input, &b) && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+static int refuse_input(const struct train_parts *p, const char *file, const char *config,
+                        struct fsdp_err *err)
+{
+    if (!is_input(file, config) && !is_input(file, p->model_config))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "--dump-schedule=%s would overwrite what it reads: name another file",
+                        file);
+}
+
 static int write_schedule(const struct train_parts *p, const char *file, struct fsdp_err *err)
 {
     struct fsdp_schedule_cost cost = FSDP_SCHEDULE_COST_INIT;
@@ -35,6 +87,10 @@ static int write_schedule(const struct train_parts *p, const char *file, struct 
     cost.ntokens = (double)p->batch.micro_rows * (double)p->config->data.seq_len;
     int rc = is_json(file) ? fsdp_schedule_trace(p->fsdp, &cost, to, err)
                            : fsdp_schedule_print(p->fsdp, &cost, to, err);
+    if (!is_json(file)) {
+        print_memory(p->fsdp, to);
+        print_padding(&p->batch, to);
+    }
     bool bad = ferror(to);
     errno = 0;
     bad |= (file ? fclose(to) : fflush(to)) != 0;
@@ -56,6 +112,8 @@ int train_dump_schedule(const char *config, int noverrides, char *const *overrid
 
     if (node_of)
         rc = train_parts_plan(&parts, config, noverrides, overrides, &nodes, &err);
+    if (rc == FSDP_OK)
+        rc = refuse_input(&parts, file, config, &err);
     if (rc == FSDP_OK)
         rc = write_schedule(&parts, file, &err);
     if (rc != FSDP_OK) {

@@ -258,7 +258,7 @@ static int check_finite(struct train_loop *l, const struct metrics_row *row, str
 
     if (isfinite(value))
         return FSDP_OK;
-    /* An overflow that a smaller scale mends. */
+    /* An overflow that a smaller scale fixes. */
     if (row->skipped && isfinite(row->loss) && row->loss_scale >= 1) {
         report_line(l->report,
                     "step %" PRId64 ": gradients overflowed and the step was skipped; the loss "
@@ -275,7 +275,7 @@ static int check_finite(struct train_loop *l, const struct metrics_row *row, str
     }
     if (l->rank == 0)
         fsdp_log(FSDP_LOG_WARN,
-                 "step %" PRId64 ": the %s is %g; training goes on, but the weights "
+                 "step %" PRId64 ": the %s is %g; training continues, but the weights "
                  "are probably lost (train.on_nonfinite: stop ends the run)",
                  row->step, what, value);
     return FSDP_OK;

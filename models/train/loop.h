@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop.h: the step loop over an engine, a model and data. It knows no launcher and no
+ * loop.h: the step loop over an engine, a model and data. It uses no launcher and no
  * checkpoint; train.c joins them through the two hooks.
  */
 #ifndef TRAIN_LOOP_H
@@ -11,27 +11,11 @@
 #include "train/report/metrics.h"
 #include "family/model.h"
 #include "train/save/life.h"
+#include "train/save/save_ops.h"
 #include "train/report/report.h"
-#include "train/save/train_state.h"
+#include "train/setup/train_state.h"
 #include "train/report/train_trace.h"
 #include "train/node/watch.h"
-
-/* How the loop saves. */
-struct train_save_ops {
-    /* Saves the state, or begins to. last: no step follows. *saved is false where it was skipped
-     * because the save before is still being written. Collective. */
-    int (*save)(void *ctx, const struct train_state *state, bool last, bool *saved,
-                struct fsdp_err *err);
-    /* Is a save being written in the background, and is it done on this rank? Local. */
-    bool (*is_writing)(void *ctx);
-    bool (*is_done)(void *ctx);
-    /* Waits for it, if there is one, or (all) for whatever is not yet where it belongs; its
-     * failure. Called by all ranks after the same step. */
-    int (*finish)(void *ctx, bool all, struct fsdp_err *err);
-    /* Seconds that the flush of a staged checkpoint took that ended since this was last asked; 0:
-     * none did. Local. */
-    double (*flushed)(void *ctx);
-};
 
 struct train_loop {
     /* Set by the caller, and its own. */

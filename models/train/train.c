@@ -21,8 +21,9 @@
 #include "train/save/life.h"
 #include "train/save/moments.h"
 #include "train/save/save.h"
-#include "setup.h"
-#include "train/report/tables.h"
+#include "loop.h"
+#include "train/setup/setup.h"
+#include "tables.h"
 #include "warm.h"
 #include "train/node/watch.h"
 
@@ -49,7 +50,7 @@ static int each_slice(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err
 
 /* ---- where to start -------------------------------------------------------------------------- */
 
-/* Rank 0 knows from its notes whether the job goes on by itself. */
+/* Rank 0 knows from its notes whether the job continues by itself. */
 static int choose_resume(struct train *t, struct fsdp_err *err)
 {
     int32_t goes_on = t->report.lead && train_life_goes_on(t->life);
@@ -193,7 +194,7 @@ static void note_conversion(struct train *t, const struct ckpt *ckpt)
         const char *dot = strrchr(stored->tensor.name, '.');
         for (int k = 0; stored->kind == FSDP_SLICE_OPTIM && dot && k < now->noptim; k++)
             if (!strcmp(dot + 1, now->optim[k]) && stored->tensor.dtype != now->optim_dtypes[k])
-                snprintf(t->converted, sizeof t->converted, ", whose moments in %s go on in %s",
+                snprintf(t->converted, sizeof t->converted, ", whose moments in %s continue in %s",
                          fsdp_dtype_name(stored->tensor.dtype),
                          fsdp_dtype_name(now->optim_dtypes[k]));
     }
@@ -238,7 +239,7 @@ out:
     return rc;
 }
 
-/* model.path may be the config.json itself: the weights lie beside it. */
+/* model.path may be the config.json itself: the weights lie next to it. */
 static int load_pretrained(struct train *t, struct fsdp_err *err)
 {
     const char *path = t->parts.config->model.path, *slash = strrchr(path, '/');
@@ -405,8 +406,8 @@ static bool speaks_of_loss(struct train *t, const char *cause)
     struct fsdp_err health = FSDP_ERR_INIT;
     int speaker = watch_speaker(cause);
 
-    if (t->oob->health(t->oob, &health) && strstr(health.text, " is lost"))
-        speaker = watch_speaker(health.text);
+    if (t->oob->health(t->oob, &health) && health.kind == FSDP_ERR_LOST)
+        speaker = health.rank == 0;
     return (speaker >= 0 ? t->info->rank == speaker : t->info->rank < 2) &&
            train_watch_may_tell(t->loop.watch);
 }

@@ -5,9 +5,11 @@
 
 #include <stdbool.h>
 
+#include "train/node/health.h" /* train_check_nodes */
+
 struct boot;
 
-/* Checks configuration and overrides; prints the error. Returns an exit code, 0 to go on. */
+/* Checks configuration and overrides; prints the error. Returns an exit code, 0 to continue. */
 int train_check(const char *config, int noverrides, char *const *overrides);
 /* Prints all settings as YAML. */
 int train_print_config(const char *config, int noverrides, char *const *overrides);
@@ -20,9 +22,4 @@ bool train_uses_mpi(const char *config, int noverrides, char *const *overrides);
 /* Trains; runs in every rank. Returns an exit code. Collective. */
 int train_run(struct boot *boot, const char *config, int noverrides, char *const *overrides,
               bool verbose);
-/* Tries out what a job needs of its nodes, trains nothing, and prints those that are bad; config
- * may be NULL. Returns an exit code: LAUNCH_FAILED where a node is bad. Collective. */
-int train_check_nodes(struct boot *boot, const char *config, int noverrides, char *const *overrides,
-                      bool verbose);
-
 #endif

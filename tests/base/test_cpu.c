@@ -145,7 +145,7 @@ static void test_others(void)
     ok(good && !memcmp(y, z, sizeof y), "between 16-bit types, and a type and itself");
 }
 
-/* Any alignment and length, and nothing beside. */
+/* Any alignment and length, and nothing else. */
 static void test_copy_past(void)
 {
     enum { ROOM = 3 << 20 };

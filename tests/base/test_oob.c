@@ -84,7 +84,7 @@ static void test_tensors(void)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_tensor huge = {"t", FSDP_F32, 3, {UINT64_C(1) << 40, 0, UINT64_C(1) << 40}};
-    ok(fsdp_tensor_check(&huge, &err) == FSDP_EINVAL, "an overflow beside an empty dimension: %s",
+    ok(fsdp_tensor_check(&huge, &err) == FSDP_EINVAL, "an overflow next to an empty dimension: %s",
        err.text);
     huge.ndim = 9;
     ok(fsdp_tensor_check(&huge, &err) == FSDP_EINVAL, "nine dimensions: %s", err.text);

@@ -23,7 +23,7 @@ run() { # arguments of the launcher
     timeout -k 5 60 "$L" "$@" >out 2>err
     rc=$?
 }
-start() { # arguments of the launcher, which goes on in the background as $launcher
+start() { # arguments of the launcher, which continues in the background as $launcher
     "$L" "$@" >out 2>err &
     launcher=$!
 }

@@ -15,7 +15,7 @@ static void test_order(void)
 
     gpu_order_by_links(order, pairs, 4);
     ok(order[0] == 0 && order[1] == 2 && order[2] == 1 && order[3] == 3,
-       "GPUs that are linked stand beside each other: %d %d %d %d", order[0], order[1], order[2],
+       "GPUs that are linked stand next to each other: %d %d %d %d", order[0], order[1], order[2],
        order[3]);
     gpu_order_by_links(order, none, 3);
     ok(order[0] == 0 && order[1] == 1 && order[2] == 2, "without links, as they are");

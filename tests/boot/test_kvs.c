@@ -212,7 +212,7 @@ static void check_strangers(void)
     ok(dropped, "junk is hung up on");
     close(fd);
     ok((kvs = client(0)) && boot_kvs_put(kvs, "after", "x", 1, soon(), &err) == FSDP_OK,
-       "and the rendezvous goes on");
+       "and the rendezvous continues");
     boot_kvs_close(kvs);
     kvs = NULL;
     ok(boot_kvs_open(&kvs, &at, &secret, NRANKS, fsdp_time_now() + 5, &err) == FSDP_OK &&

@@ -187,7 +187,7 @@ static int main_misuse(struct job *job, int rank, struct boot *boot)
     job->seen[rank].status = sized->allgather(sized, buf, rank == 3 ? 8 : 4, buf, &err);
     job->seen[rank].err = err;
     good &= sized->allgather(sized, buf, 4, buf, &err) == FSDP_EMISMATCH; /* sticky */
-    good &= gather_ok(oob, 5, 3);                                         /* other channels go on */
+    good &= gather_ok(oob, 5, 3); /* other channels continue */
     good &= oob->health(oob, NULL) == FSDP_OK;
     sized->close(sized);
     boot_close(boot);
@@ -256,7 +256,8 @@ static void check_loss(int nranks, int nnodes, int who, bool words, const char *
         }
         good &= job.status[r] == 0 && job.seen[r].status == FSDP_EPEER &&
                 strstr(job.seen[r].err.text, name) && job.seen[r].health == FSDP_EPEER &&
-                strstr(job.seen[r].health_err.text, name);
+                strstr(job.seen[r].health_err.text, name) && job.seen[r].health_err.rank == who &&
+                job.seen[r].health_err.kind == (words ? FSDP_ERR_GAVE_UP : FSDP_ERR_LOST);
         if (!good)
             diag("rank %d: %d %s", r, job.seen[r].status, job.seen[r].err.text);
     }

@@ -60,12 +60,12 @@ for at in 3 9 15 21 27 33 39 45 51 57 63 69 75 81; do
 done
 ok $wrong "killed at 14 moments: complete or not there, and completed by the same command"
 ok $((1 - resumed)) "which does not begin anew"
-for at in $(seq 70 90); do # a failure to look at something may not matter
-    rm -rf failed
-    CKPT_FAULT=fail:$at copy ck failed || break
+for at in $(seq 70 130); do # a failure to look at something may not matter, nor one before there is a journal
+    rm -rf failed failed.tmp.*
+    CKPT_FAULT=fail:$at copy ck failed || { holds err 'the same command resumes' && break; }
 done
-ok "$([ ! -e failed ] && holds err 'the same command goes on'; echo $?)" \
-    "after a failure it says how to go on"
+ok "$([ ! -e failed ] && holds err 'the same command resumes'; echo $?)" \
+    "after a failure it says how to continue"
 copy ck failed && same $last failed && alone failed
 ok $? "and does"
 
@@ -111,6 +111,15 @@ exact() {
 grep '^ "state": ' $last/manifest.json | sed 's/,$//' | exact >stored
 ok "$([ "$(wc -c <stored)" -gt 100 ] && cmp -s shown stored; echo $?)" \
     "ckpt-info --json has the state as it is saved, floats to the last bit"
+false= # that a failure says "kept" where nothing is
+for at in 1 2 3 4 5 6 8 10 12 15 20 30; do
+    rm -rf early early.tmp.*
+    { CKPT_FAULT=fail:$at "$BIN/ckpt-cp" -q $last early; } >log 2>err && continue
+    said=$(sed -n "s/.*kept in '\(.*\)'; the same.*/\1/p" err)
+    [ -z "$said" ] || [ -e "$said/journal" ] || false+=" $at"
+    [ -n "$said" ] || none early || false+=" left $at"
+done
+ok "$([ -z "$false" ]; echo $?)" "what failed before it had begun is not said to be kept, and leaves nothing$false"
 copy $last $last
 ok "$([ $? = 1 ] && holds err 'are the same'; echo $?)" "not onto itself"
 copy ck $last/below

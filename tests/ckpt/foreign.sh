@@ -184,8 +184,18 @@ for odd in name-2000:"has a name of 2006 bytes; at most 1024" name-empty:"has an
     run 1 ckpt-merge $torch/${odd%%:*} -o odd4 && says "${odd#*:}" && says "exclude it" && ! [ -e odd4 ]
     ok $? "${odd%%:*}: the message names the tensor and the limit"
     merges ${odd%%:*} w --exclude 'z*' --exclude '' --exclude 'a*' --exclude d9 && merges ${odd%%:*} w --include w &&
-        run 0 ckpt-info $torch/${odd%%:*} && run 0 ckpt-verify $torch/${odd%%:*}
+        run 0 ckpt-info $torch/${odd%%:*} && run 1 ckpt-verify $torch/${odd%%:*} &&
+        says "1 tensor cannot be read, and so not verified; all else is sound"
     ok $? "${odd%%:*}: the others can be had"
 done
+
+# A safetensors file, of which one name holds a 0 byte.
+header='{"a\u0000b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}'
+{ printf "\\x$(printf %x ${#header})\0\0\0\0\0\0\0%s" "$header"; printf '\0\0\0\0\0\0\0\0'; } >nul.safetensors
+run 1 ckpt-merge nul.safetensors -o odd5.safetensors && says "tensor 'a\0b' has a name with a 0 byte" && says "exclude it" &&
+    ! [ -e odd5.safetensors ]
+ok $? "a safetensors name with a 0 byte: the message names the tensor"
+run 0 ckpt-merge nul.safetensors -o odd5.safetensors --exclude 'a*' && [ "$(names odd5.safetensors)" = "w " ] && run 0 ckpt-info nul.safetensors
+ok $? "the others can be had"
 echo "1..$n"
 exit $bad

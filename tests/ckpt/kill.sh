@@ -4,7 +4,7 @@
 # SIGKILL at seeded moments of a save, a merge and a reshard, one to three times in a row: what is
 # published verifies, and the same command completes and equals the undisturbed output. A moment is
 # a call to the store, writes torn in the middle; KILLS of them (20), from KILL_SEED (1).
-# KILL_TABLE=FILE gets the table of docs/kill-table.md.
+# KILL_TABLE=FILE gets the table of docs/results/kills.md.
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"

@@ -156,6 +156,49 @@ dcp torch --overwrite
 ok $? "one that can be is replaced"
 refuses 'merge native' 'it is no safetensors model' "a checkpoint of another format"
 
+merge special.safetensors # a merge makes it; then pipes, sockets and devices of that name
+mkfifo pipe.safetensors && python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("socket.safetensors")'
+ln -s pipe.safetensors tied.safetensors
+for name in pipe socket tied; do
+    refuses "merge $name.safetensors" 'a pipe, a socket or a device' "a $name has no bytes and is not overwritten"
+done
+ok "$([ -p pipe.safetensors ] && [ -S socket.safetensors ]; echo $?)" "they are there"
+cp -r source given && rm -f given/tokenizer.json && "$BIN/ckpt-merge" source -q -o given2 >log 2>err
+echo mine >given2/vocab.json
+refuses 'merge given2' "'vocab.json', which does not belong" "a tokenizer that the new output lacks"
+
+# ---- temporary folders ---------------------------------------------------------------------------
+# A link in the place of a temporary folder, as of work that was moved to another disk.
+stopped() { # output, tool...: a run that is stopped half-way; its temporary folder, on standard output
+    local at
+    for at in 60 40 30 25 20; do
+        rm -rf "$1" "$1".tmp.*
+        { CKPT_FAULT=fail:$at "${@:2}" -o "$1" --threads 1; } >log 2>&1 || compgen -G "$1.tmp.*" && return
+    done
+    false
+}
+for tool in "ckpt-merge native -q" "ckpt-reshard native --world 2"; do
+    # shellcheck disable=SC2086
+    rm -rf far && mkdir far && temp=$(stopped away $BIN/$tool) && mv "$temp" far/ && ln -s "far/$temp" "$temp"
+    (cd "far/$temp" && find . | sort) >before
+    # shellcheck disable=SC2086
+    ! $BIN/$tool -o away >log 2>err && holds err 'is a symbolic link in the place of a temporary folder' &&
+        [ -L "$temp" ] && (cd "far/$temp" && find . | sort) | cmp -s - before
+    ok "$([ $? = 0 ] && [ -s before ]; echo $?)" "${tool%% *}: a link in the place of its temporary folder is refused, and stays with its target"
+    rm -f "$temp" && echo mine >"$temp"
+    # shellcheck disable=SC2086
+    ok "$(! $BIN/$tool -o away >log 2>err && [ "$(cat "$temp")" = mine ]; echo $?)" "${tool%% *}: so does a file of that name"
+    rm -f "$temp"
+done
+temp=$(stopped mix "$BIN/ckpt-reshard" native --world 1) && echo thesis >"$temp/out/thesis.txt"
+! "$BIN/ckpt-reshard" native -o mix --world 1 >log 2>err
+ok "$([ $? = 0 ] && holds err "'thesis.txt', which does not belong" && [ ! -e mix ] && [ "$(cat "$temp/out/thesis.txt")" = thesis ]; echo $?)" \
+    "a file of the user's in a temporary folder is not made part of the output, nor removed"
+gc .
+ok "$([ -e "$temp/out/thesis.txt" ]; echo $?)" "nor by --gc"
+rm "$temp/out/thesis.txt" && "$BIN/ckpt-reshard" native -o mix --world 1 >log 2>err
+ok $? "without it the same command resumes"
+
 # ---- kills ---------------------------------------------------------------------------------------
 # At every seventh call of a replacement: what has the name is the old output or the new one, and the
 # same command completes it.

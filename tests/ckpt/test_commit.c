@@ -163,8 +163,8 @@ static int memory_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
 /* ---- a rank dies while rank 0 commits ----
  *
  * Rank 0 stops at one of its last store calls. Rank 1 dies meanwhile; rank 2 learns of it inside
- * ckpt_save and, when that has had time to react, lets rank 0 go on. Whatever is published must be
- * whole: rank 2 must not take its files away. */
+ * ckpt_save and, when that has had time to react, lets rank 0 continue. Whatever is published must
+ * be whole: rank 2 must not take its files away. */
 struct held {
     char root[400];
     int64_t step;

@@ -129,7 +129,7 @@ static void test_refusals(void)
     ok(ranks_run(1, 1, 60, fake_save_rank, &job, NULL) == 1 && !exists(path),
        "a compressed checkpoint is not saved without zstd");
     job.compress = CKPT_COMPRESS_AUTO;
-    ok(ranks_run(1, 1, 60, fake_save_rank, &job, NULL) == 0, "auto goes on without");
+    ok(ranks_run(1, 1, 60, fake_save_rank, &job, NULL) == 0, "auto continues without");
     path_of(path, "x.safetensors.zst");
     FILE *f = fopen(path, "w");
     ok(f && !fclose(f) && ckpt_open(&ckpt, path, &err) == FSDP_EUNSUPPORTED, "nor read: %s",

@@ -118,8 +118,8 @@ static void truncate_manifest(void)
     fsdp_free(data);
 }
 
-/* Replaces text in the manifest; mends the checksum if asked to. */
-static void edit(const char *from, const char *to, bool mend)
+/* Replaces text in the manifest; fixes the checksum if asked to. */
+static void edit(const char *from, const char *to, bool fix)
 {
     size_t nbytes;
     char *data = contents("manifest.json", &nbytes), *p = strstr(data, from);
@@ -129,7 +129,7 @@ static void edit(const char *from, const char *to, bool mend)
     size_t before = (size_t)(p - data), len = before;
     memcpy(edited, data, before);
     len += (size_t)sprintf(edited + before, "%s%s", to, p + strlen(from));
-    if (mend) {
+    if (fix) {
         const size_t tail = strlen(",\n \"crc32c\": \"01234567\"\n}\n");
         char digits[9];
         snprintf(digits, sizeof digits, "%08x", ckpt_crc32c(0, edited, len - tail));

@@ -176,7 +176,7 @@ static void test_meshes(void)
     ok(diff(&answer, in_root("two"), in_root("other"), &args) == FSDP_EINVAL, "no memory");
 }
 
-/* Into torch's form, which keeps the step beside every parameter. */
+/* Into torch's form, which keeps the step next to every parameter. */
 static const char *to_torch(const char *from)
 {
     struct ckpt_reshard_args args = CKPT_RESHARD_ARGS_INIT;

@@ -268,7 +268,7 @@ static void test_faults(void)
     args.progress = NULL;
     ok(merge(saved, &args, &err) == FSDP_OK && holds(args.out, false, -1, NULL) &&
            count_entries(root, "faulty.") == 0,
-       "the same call goes on: %s", err.text);
+       "the same call resumes: %s", err.text);
 }
 
 /* In a process of its own, which may have 40 files open: merging what 96 ranks wrote, and writing

@@ -276,7 +276,7 @@ static void test_resume(void)
         args.progress = NULL;
         ok(!ckpt_open(&c, in_root("real-2"), &err) && !ckpt_reshard(&result, c, &args, &err) &&
                result.nbytes_resumed > 10000 && result.nbytes_resumed < 118000,
-           "gone on with: %s", err.text);
+           "resumed: %s", err.text);
         ckpt_close(c);
         ok(same_tree(real, torn), "the same as without a stop");
     }
@@ -302,8 +302,8 @@ static bool write_large(const char *path)
     return file && !fclose(file) && good;
 }
 
-/* A piece of torch's archives has one checksum for all of it: a run that goes on in its middle does
- * not pass over what the run before it has read. */
+/* A piece of torch's archives has one checksum for all of it: a run that continues in its middle
+ * does not pass over what the run before it has read. */
 static void test_resume_damaged(void)
 {
     const char *plain = in_root("large.safetensors"), *source = in_root("archives");

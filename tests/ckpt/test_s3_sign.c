@@ -151,7 +151,7 @@ static char *draw_text(char *out, size_t most, bool slash)
     return out;
 }
 
-/* Requests drawn by lot and our signatures, a line each, for another program to compare:
+/* Requests drawn at random and our signatures, a line each, for another program to compare:
  * method, path, query, headers, time, Authorization. */
 static int print_requests(void)
 {

@@ -182,11 +182,11 @@ static void test_resume(const struct store *s)
     const char *path = at(s, "resumed");
     int rc = ckpt_store_open(&file, s->ops, path, CKPT_STORE_RESUME, &err);
     if (rc == FSDP_EUNSUPPORTED) {
-        tap_skip("%s does not go on with files", s->ops->name);
+        tap_skip("%s does not continue with files", s->ops->name);
         return;
     }
     ok(rc == FSDP_OK && !ckpt_store_pwrite(file, pattern, 3 << 20, 0, &err),
-       "a file to go on with is begun");
+       "a file to resume is begun");
     if (!file)
         return;
     ok(ckpt_store_open(&other, s->ops, path, CKPT_STORE_RESUME, &err) == FSDP_EEXIST,
@@ -200,7 +200,7 @@ static void test_resume(const struct store *s)
     if (rc == FSDP_OK)
         rc = ckpt_store_pwrite(file, pattern + (3 << 20), BIG - (3 << 20), 3 << 20, &err);
     int rc_close = ckpt_store_close(file, &err);
-    ok(rc == FSDP_OK && rc_close == FSDP_OK && holds(s, path, pattern, BIG), "and is gone on with");
+    ok(rc == FSDP_OK && rc_close == FSDP_OK && holds(s, path, pattern, BIG), "and is resumed");
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */

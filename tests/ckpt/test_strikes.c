@@ -85,7 +85,7 @@ static bool same_tree(const char *a, const char *b)
     return same;
 }
 
-/* The same call gives the same output, and leaves nothing beside it. */
+/* The same call gives the same output, and leaves nothing next to it. */
 static bool completes(const struct conversion *conversion, const char *expected)
 {
     struct fsdp_err err = FSDP_ERR_INIT;

@@ -112,11 +112,11 @@ test $? -ne 0 && test ! -e "$dir/killed.safetensors"
 check $? "killed half-way: no output under its name"
 CKPT_FAULT=fail:24 "$BIN/ckpt-merge" "$dir/in.safetensors" -o "$dir/failed.safetensors" --mem 1M \
     >"$dir/out" 2>"$dir/err"
-test $? -eq 1 && says "injected" && says "goes on from there" && test ! -e "$dir/failed.safetensors"
-check $? "failed half-way: it says how to go on"
+test $? -eq 1 && says "injected" && says "resumes from there" && test ! -e "$dir/failed.safetensors"
+check $? "failed half-way: it says how to continue"
 run 0 ckpt-merge "$dir/in.safetensors" -o "$dir/failed.safetensors" --mem 1M &&
     tail -c 4000000 "$dir/failed.safetensors" | cmp -s - "$dir/a" && test -z "$(ls "$dir" | grep failed.*tmp)"
-check $? "and goes on"
+check $? "and continues"
 
 # A signal, which comes when there is still much to do: the program stops itself half-way.
 header='{"w":{"dtype":"F32","shape":[1000,16000],"data_offsets":[0,64000000]}}'
@@ -129,16 +129,16 @@ CKPT_FAULT=stop:60 "$BIN/ckpt-merge" "$dir/large.safetensors" -o "$dir/slow.safe
 pid=$!
 until [[ $(ps -o stat= -p $pid) == T* ]] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
 run 1 ckpt-merge "$dir/large.safetensors" -o "$dir/slow.safetensors" --mem 1M && says "being written by another process"
-check $? "the same command beside it is refused, and takes nothing away from it"
+check $? "the same command next to it is refused, and takes nothing away from it"
 kill -TERM $pid
 kill -CONT $pid
 wait $pid 2>/dev/null
 status=$?
-test $status -eq 143 && says "stopped" && says "goes on from there" && test ! -e "$dir/slow.safetensors"
-check $? "SIGTERM: stops, says so and how to go on (status $status)"
+test $status -eq 143 && says "stopped" && says "resumes from there" && test ! -e "$dir/slow.safetensors"
+check $? "SIGTERM: stops, says so and how to continue (status $status)"
 run 0 ckpt-merge "$dir/large.safetensors" -o "$dir/slow.safetensors" --mem 1M && says "from an earlier run" &&
     test -z "$(ls "$dir" | grep slow.safetensors.tmp)"
-check $? "the same command goes on"
+check $? "the same command resumes"
 head -c 64000000 /dev/zero | cmp -s - <(tail -c 64000000 "$dir/slow.safetensors")
 check $? "and its output is whole"
 rm -f "$dir/slow.safetensors"

@@ -44,7 +44,7 @@ FSDP_MPI_LIBRARY=$PWD/nothing.so run 2 fsdp-launch run.yaml fsdp.backend=mpi che
 ok $? "a library that is not there is named"
 SLURM_PMIX_FENCE=tree run 2 fsdp-launch run.yaml fsdp.backend=mpi checkpoint.path=other
 [ $? = 2 ] && [ "$(grep -c "SLURM_PMIX_FENCE=tree: MPI cannot begin reliably .*; unset it or say ring before srun" err)" = 1 ]
-ok $? "fences of PMIx that do not wait are refused, with the mend"
+ok $? "fences of PMIx that do not wait are refused, with the fix"
 SLURM_PMIX_FENCE=ring run 2 fsdp-launch run.yaml fsdp.backend=mpi train.steps=1 checkpoint.path=ring && grep -q "backend mpi" log
 ok $? "and others are not"
 ! ldd "$BIN/fsdp-launch" "$BIN/ckpt-merge" | grep -q libmpi

@@ -424,7 +424,7 @@ static void specials(struct suite *s)
     }
 }
 
-/* Every bad argument is refused, at once, on every rank, and the communicator goes on working. */
+/* Every bad argument is refused, at once, on every rank, and the communicator continues working. */
 static void bad_arguments(struct suite *s)
 {
     struct fsdp_err err = FSDP_ERR_INIT;

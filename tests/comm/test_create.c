@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "../../libfsdp/comm/backends.h"
 #include "faults.h"
 
 /* Ranks whose options are bad or differ: all fail alike, and the channel stays in step. */
@@ -108,7 +109,7 @@ static int split_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, v
     return 0;
 }
 
-/* Too much registered memory is an error on all ranks of the node; the communicator goes on. */
+/* Too much registered memory is an error on all ranks of the node; the communicator continues. */
 static int greedy_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
     const struct plan *plan = arg;
@@ -269,8 +270,18 @@ static int alloc_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, v
     return 0;
 }
 
+static void test_words(void)
+{
+    char words[200] = "auto";
+
+    for (int i = 0; i < comm_backends_count(); i++)
+        snprintf(words + strlen(words), sizeof words - strlen(words), "|%s", comm_backends[i].name);
+    ok(!strcmp(words, fsdp_comm_backend_words), "the configuration knows all backends: %s", words);
+}
+
 int main(void)
 {
+    test_words();
     test_simple(refused_main, 3, 1, false, "refused options");
     test_simple(split_main, 6, 2, false, "split");
     test_simple(greedy_main, 2, 1, false, "too much memory");

@@ -279,7 +279,7 @@ static int concurrent_main(struct fsdp_oob *oob, const struct fsdp_node_map *nod
     }
     /* Registered memory is made by this thread while the lanes work. */
     void *mem = fsdp_comm_mem_alloc(comm[0], 1 << 20, &err);
-    check(plan->board, mem != NULL, "mem_alloc beside running operations: %s", err.text);
+    check(plan->board, mem != NULL, "mem_alloc next to running operations: %s", err.text);
     for (int k = 0; k < 2; k++) {
         check(plan->board, rc == FSDP_OK && fsdp_lane_sync(lane[k], &err) == FSDP_OK, "%s",
               err.text);

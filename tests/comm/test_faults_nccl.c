@@ -271,7 +271,7 @@ static int refused_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
     opts.timeout_s = FOREVER_S;
     rc = fsdp_comm_create(&comm, &opts, oob, env.device, &err);
     check(plan->board, rc == FSDP_OK && reduce(&env, comm, 3, &err) == FSDP_OK,
-          "rank %d: after the mend: %s", oob->rank, err.text);
+          "rank %d: after the fix: %s", oob->rank, err.text);
     finish(&env, comm);
     return 0;
 }
@@ -417,7 +417,7 @@ static int nosplit_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
     return 0;
 }
 
-/* NCCL connects while the watch thread goes on looking: nothing fails, or (variant 1) the other
+/* NCCL connects while the watch thread continues looking: nothing fails, or (variant 1) the other
  * rank ends it. */
 static int slow_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {

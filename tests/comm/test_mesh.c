@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mesh: which shape a strategy gives on a node map, what is refused and with which mend, and
+/* The mesh: which shape a strategy gives on a node map, what is refused and with which fix, and
  * the communicators of a created one. */
 #include "comm_test.h"
 #include "fsdp/mesh.h"

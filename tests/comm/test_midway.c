@@ -56,7 +56,7 @@ static void await(int counter)
 
 /* ---- data that looks like a failure --------------------------------------------------------- */
 
-/* Its peers go on to the window's sums while its neighbour awaits it at a barrier. */
+/* Its peers continue to the window's sums while its neighbour awaits it at a barrier. */
 static void late(void)
 {
     nap(400);

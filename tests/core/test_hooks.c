@@ -151,7 +151,7 @@ static int train(struct job *j, const struct given *model, struct fsdp *f, struc
     for (int step = 0; step < NSTEPS; step++) {
         struct fsdp_step_args args = {.step = step, .lr = 0x1p-10};
         struct fsdp_step_result result;
-        if (j->cell.warm && step == 1) /* as where a run goes on: moments are not 0 */
+        if (j->cell.warm && step == 1) /* as where a run continues: moments are not 0 */
             FSDP_TRY(warm(j, model, f, err));
         /* Whole numbers, and the same sum at every world size. */
         float scale = 12.0f / (float)(j->cell.nranks * j->cell.accumulation);

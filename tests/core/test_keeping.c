@@ -331,7 +331,7 @@ static void test_refused(void)
     opts.offload = FSDP_OFFLOAD_PARAMS;
     ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EUNSUPPORTED &&
            !strcmp(err.setting, "offload"),
-       "what is gathered as fp8 is not offloaded: %s", err.text);
+       "the gathered copy as fp8 is not offloaded: %s", err.text);
     opts.gather_codec = NULL;
     opts.offload_dir = "/tmp";
     ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EUNSUPPORTED &&
@@ -397,7 +397,7 @@ static void test_memory(void)
     ok(host == 12 * shard && away == all + 12 * shard,
        "12 bytes a parameter are offloaded, and pass through the device");
     planned(FSDP_F32, FSDP_MASTER_WHOLE, FSDP_OFFLOAD_PARAMS, &host);
-    ok(host == 14 * shard, "with what is gathered 14");
+    ok(host == 14 * shard, "with the gathered copy 14");
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file that offloaded state lives in: any range of it is what was written there, it has no
- * name, and what fails is said with rank, file and mend. */
+ * name, and what fails is said with rank, file and fix. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../libfsdp/core/memory/offload_file.h"
+#include "../../libfsdp/core/state/offload_file.h"
 #include "tap.h"
 
 enum { NBYTES = 3 << 20, ROUNDS = 400 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The edges suffice: with lanes run in orders drawn by lot, 20 for each setting, nothing changes by
- * a bit. And such orders find what is missing: without any one of the edges some order changes
+ * The edges suffice: with lanes run in orders drawn at random, 20 for each setting, nothing changes
+ * by a bit. And such orders find what is missing: without any one of the edges some order changes
  * something. What was gathered is overwritten there where it is needed no more, so that a second
  * gather into the same slot cannot hide that it comes too early. The host runs ahead of all lanes
  * by three steps, so that edges between steps count, too.

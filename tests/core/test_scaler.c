@@ -289,7 +289,7 @@ static void test_state(void)
     struct cell c = {2, 1, 1, 1, FSDP_NO_SHARD, FSDP_F16, 1024, 3, 0, -1, -1, &set};
     struct outcome *out = run_cell(&c);
     ok(out->state.scale == 8192 && out->state.good_steps == 0 && out->state.nskipped == 7,
-       "a state that was set goes on: %g", out->state.scale);
+       "a state that was set continues: %g", out->state.scale);
     munmap(out, sizeof *out);
     c.dtype = FSDP_F32;
     out = run_cell(&c);

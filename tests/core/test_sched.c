@@ -49,6 +49,29 @@ static struct model model_make(int nblocks, bool wrap_all, bool frozen, bool rec
     return m;
 }
 
+/* Root and nblocks blocks of two modules each; units: root and the modules in blocks, and with
+ * `both` the blocks, too. */
+static struct model model_nested(int nblocks, bool both, bool recompute, bool recompute_inside)
+{
+    struct model m = {.nmodules = 1 + 3 * nblocks};
+    for (int i = 0; i < m.nmodules; i++) {
+        const bool block = i % 3 == 1, inside = i && !block;
+        m.parent[i] = i == 0 ? -1 : block ? 0 : i - (i - 1) % 3;
+        m.recompute[i] = (block && recompute) || (inside && recompute_inside && !recompute);
+        m.unit_of_module[i] = m.nunits;
+        if (block && !both) {
+            m.unit_of_module[i] = 0;
+            continue;
+        }
+        m.units[m.nunits] = (struct sched_unit){
+            .module = i, .reshard_after_forward = true, .reshard_after_backward = true};
+        const uint64_t nbytes = block ? 10 : i % 3 == 0 ? 900 : 300;
+        m.flats[m.nflats++] = (struct sched_flat){
+            .unit = m.nunits++, .trainable = true, .full_nbytes = nbytes, .grad_nbytes = nbytes};
+    }
+    return m;
+}
+
 static struct sched_input input_of(const struct model *m)
 {
     return (struct sched_input){.program = FSDP_TRAIN,
@@ -149,12 +172,32 @@ static bool is_kept(const struct sched_input *in, int unit)
            (unit == 0 || unit == in->nunits - 1 || !in->units[unit].reshard_after_forward);
 }
 
+/* The most units that are needed at once: those around a module, and those inside one that is
+ * recomputed, which stay for its backward pass. */
+static int nest_of(const struct sched_input *in)
+{
+    int most = 0;
+    for (int m = 0; m < in->nmodules; m++) {
+        int n = 0;
+        for (int u = 0; u < in->nunits; u++) {
+            bool around = false, inside = false;
+            for (int p = m; p >= 0; p = in->parent[p])
+                around |= in->units[u].module == p;
+            for (int p = in->parent[in->units[u].module]; p >= 0; p = in->parent[p])
+                inside |= p == m && in->recompute[m];
+            n += (around || inside) && !is_kept(in, u);
+        }
+        most = n > most ? n : most;
+    }
+    return most > 1 ? most : 1;
+}
+
 /* Replays the list's gathers and frees. A unit that needs its parameters gets them, so that the
  * nest of units that are entered at once is the least that a limit can mean. */
 static bool limits_hold(const struct sched *s, const struct sched_input *in)
 {
     int slot_owner[64], live = 0, counted = 0, most = 0, flats_of[MAX_MODULES] = {0};
-    int nest = is_kept(in, 0) ? 1 : 2;
+    const int nest = nest_of(in);
     bool good = true;
     memset(slot_owner, 0xff, sizeof slot_owner);
     for (int i = 0; i < s->nops; i++) {
@@ -193,7 +236,8 @@ static void test_grid(void)
 {
     int lists = 0, bad_pairs = 0, bad_limits = 0, repeats = 0;
     for (int bits = 0; bits < 512; bits++) {
-        struct model m = model_make(1 + bits % 4, bits & 4, bits & 8, bits & 16);
+        struct model m = bits % 3 == 1 ? model_nested(1 + bits % 4, bits & 4, bits & 8, bits & 16)
+                                       : model_make(1 + bits % 4, bits & 4, bits & 8, bits & 16);
         for (int f = 0; f < m.nflats; f++)
             m.flats[f].encoded = bits % 5 < 2;
         struct sched_input in = input_of(&m);
@@ -286,6 +330,41 @@ static void test_prefetch(void)
     ok(turn, "at the turn nothing is gathered before the root's forward pass is over");
 }
 
+/* Units of which the first in the backward pass, or every second, is small: all slots take turns,
+ * so that a unit's gradients are written while those of the one before are reduced. */
+static void test_slots_rotate(void)
+{
+    for (int which = 0; which < 2; which++) {
+        struct model m =
+            which ? model_nested(4, false, false, false) : model_make(6, false, false, false);
+        struct sched_input in = input_of(&m);
+        struct sched s;
+        int before = -1, repeats = 0, reductions = 0, root = -1;
+        in.accumulation = 3;
+        if (!which)
+            m.flats[m.nflats - 1].grad_nbytes = 100;
+        sched_create(&s, &in, NULL);
+        for (int i = 0; i < s.nops; i++) {
+            const struct sched_op *op = &s.ops[i];
+            if (op->kind == SCHED_REDUCE && op->flat == 0)
+                root = op->slot;
+            if (op->kind != SCHED_REDUCE || op->flat == 0)
+                continue;
+            reductions++;
+            repeats += op->slot == before;
+            before = op->slot;
+        }
+        ok(reductions == 3 * (m.nunits - 1) && repeats == 0,
+           "%s: of %d reductions none has the slot of the one before (%d)",
+           which ? "large and small in turn" : "a small unit before larger ones", reductions,
+           repeats);
+        ok(s.ngrad_slots == 3 && s.grad_slot_nbytes[root] == m.flats[0].grad_nbytes,
+           "the root keeps a slot of its own size in every micro-step, %d slots in all",
+           s.ngrad_slots);
+        sched_destroy(&s);
+    }
+}
+
 /* The proof must be able to fail: without its edges a schedule has unordered pairs. */
 static void test_proof_can_fail(bool chunked)
 {
@@ -375,6 +454,7 @@ int main(void)
     test_text();
     test_grid();
     test_prefetch();
+    test_slots_rotate();
     test_proof_can_fail(false);
     test_proof_can_fail(true);
     test_refusals();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The state is read from a snapshot by another thread, slowly, while training goes on. What it
+ * The state is read from a snapshot by another thread, slowly, while training continues. What it
  * reads must be the state as it was taken, and training must end where it ends without, whatever of
  * the snapshot had room to be copied.
  */
@@ -198,7 +198,7 @@ static int run_cell(struct cell *cell, int rank, struct model *m, struct fsdp *f
     if (!equal(&taken, &writer.record))
         return fsdp_err_set(err, FSDP_EINTERNAL, "the snapshot is not the state that was taken");
     if (equal(&taken, &last))
-        return fsdp_err_set(err, FSDP_EINTERNAL, "training did not go on");
+        return fsdp_err_set(err, FSDP_EINTERNAL, "training did not continue");
     return FSDP_OK;
 }
 

@@ -490,7 +490,7 @@ static int train(struct toy *toy, struct fsdp *f, int accumulation, FILE *to, st
         if (shares[r].nsteps != STEPS || !(shares[r].comm_s > 0) || !(shares[r].compute_s > 0) ||
             shares[r].exposed_s > shares[r].comm_s || shares[r].comm_s > shares[r].wall_s)
             return fsdp_err_set(err, FSDP_EINTERNAL, "rank %d has no sensible sums", r);
-    /* Without tracing the loop goes on. */
+    /* Without tracing the loop continues. */
     return step(toy, f, accumulation, STEPS, err);
 }
 

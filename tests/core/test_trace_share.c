@@ -33,7 +33,7 @@ static void test_share(void)
         {.kind = SCHED_ENTER, .lane = SCHED_COMPUTE},       /* 2: computes 4..10 */
         {.kind = SCHED_GATHER, .lane = SCHED_GATHERS},      /* 3: 5..12, 10..12 exposed */
         {.kind = SCHED_ENTER, .lane = SCHED_COMPUTE},       /* 4: arrives 10, computes 12..20 */
-        {.kind = SCHED_LEAVE, .lane = SCHED_COMPUTE},       /* 5: goes on 20..21 */
+        {.kind = SCHED_LEAVE, .lane = SCHED_COMPUTE},       /* 5: continues 20..21 */
         {.kind = SCHED_FREE, .lane = SCHED_GATHERS},        /* 6 */
         {.kind = SCHED_REDUCE, .lane = SCHED_REDUCES},      /* 7: 20..25, 21..25 exposed */
         {.kind = SCHED_LEAVE, .lane = SCHED_COMPUTE},       /* 8 */

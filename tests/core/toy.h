@@ -249,7 +249,7 @@ struct cell {
     int slots;             /* of offloaded state; 0: as by default */
     int grad_buffers;      /* 0: as by default */
     const char *overrides; /* of units, separated by semicolons; NULL: none */
-    unsigned shuffle;      /* seed of an order drawn by lot; 0: lanes run as they do */
+    unsigned shuffle;      /* seed of an order drawn at random; 0: lanes run as they do */
     int repeats;           /* engines one after the other, each in another order; 0: one */
     bool unwaited;         /* nobody waits before the last step */
     bool scribbles;        /* over what was gathered; for FULL_SHARD of units that are blocks */

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What a user reads who asks for a GPU that cannot be had: every reason by name, with the mend. A driver
+# What a user reads who asks for a GPU that cannot be had: every reason by name, with the fix. A driver
 # that is too old, or shows no GPU, is a stand-in for libcuda.so.1 in front of any real one.
 set -u
 library=$BIN/../lib/libfsdp-cuda.so n=0 bad=0
@@ -23,7 +23,7 @@ try() { # expected (ok|fail), pattern of the output, text, settings of the envir
 }
 launch=("$BIN/fsdp-launch" -n 1 examples/llama-tiny.yaml)
 
-# Another folder, so that no library lies beside the program.
+# Another folder, so that no library lies next to the program.
 cp "$BIN/fsdp-launch" "$TEST_TMP/fsdp-launch"
 try fail 'there is no libfsdp-cuda.so .*WITH_CUDA=1' "no library" \
     "$TEST_TMP/fsdp-launch" -n 1 examples/llama-tiny.yaml fsdp.device=cuda

@@ -45,7 +45,7 @@ static int pass_gate(void *arg, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* What is asked and said of a lane from beside it. */
+/* What is asked and said of a lane from outside. */
 static void test_beside(const char *mode, struct fsdp_device *device, bool asynchronous)
 {
     struct fsdp_lane *lane;
@@ -55,7 +55,7 @@ static void test_beside(const char *mode, struct fsdp_device *device, bool async
     double before = fsdp_time_now(), stamp[2] = {0, 0};
     bool done = false, early = false;
 
-    fsdp_lane_create(&lane, device, "beside", &err);
+    fsdp_lane_create(&lane, device, "other", &err);
     fsdp_event_create(&event, device, &err);
     ok(fsdp_event_done(event, &done, &err) == FSDP_OK && done, "%s: nothing recorded: done", mode);
     fsdp_lane_stamp(lane, &stamp[0], &err);
@@ -69,11 +69,11 @@ static void test_beside(const char *mode, struct fsdp_device *device, bool async
     ok(early != asynchronous && done, "%s: an event is done when its work is", mode);
     ok(stamp[0] >= before && stamp[1] >= stamp[0] && stamp[1] <= fsdp_time_now(),
        "%s: stamps are times of the lane, in order", mode);
-    fsdp_err_set(&said, FSDP_EPEER, "said from beside");
+    fsdp_err_set(&said, FSDP_EPEER, "said from outside");
     fsdp_lane_fail(lane, &said);
     fsdp_err_set(&said, FSDP_EIO, "said later");
     fsdp_lane_fail(lane, &said);
-    ok(fsdp_lane_sync(lane, &err) == FSDP_EPEER && !strcmp(err.text, "said from beside"),
+    ok(fsdp_lane_sync(lane, &err) == FSDP_EPEER && !strcmp(err.text, "said from outside"),
        "%s: a lane keeps the first failure that it is told", mode);
     ok(fsdp_lane_call(lane, pass_gate, &gate, sizeof gate, &err) == FSDP_EPEER &&
            fsdp_event_record(event, lane, &err) == FSDP_OK,
@@ -155,7 +155,7 @@ static inline void test_blocked(struct fsdp_device *device)
     rc = rc ? rc : fsdp_copy(other, seen, x, 2 * sizeof *x, &err);
     rc = rc ? rc : fsdp_lane_sync(other, &err);
     ok(!rc && !done && seen[0] == 3 && seen[1] == 4,
-       "kernels and copies beside a call that blocks: %g %g %s", seen[0], seen[1], err.text);
+       "kernels and copies next to a call that blocks: %g %g %s", seen[0], seen[1], err.text);
     atomic_store(&open, 1);
     rc = fsdp_lane_sync(blocked, &err);
     rc = rc ? rc : fsdp_event_done(event, &done, &err);

@@ -245,7 +245,7 @@ static void test_odd_ranges(struct fsdp_lane *lane)
     }
     bad += half[2] != 0 || half[N - 4] != 0 || code[0] != 0 || code[N - 6] != 0;
     bad += sum[4] != noise(7) || sum[N - 2] != noise(N + 1);
-    ok(bad == 0, "ranges that begin anywhere, or are empty, and nothing beside them");
+    ok(bad == 0, "ranges that begin anywhere, or are empty, and nothing next to them");
     ok(fabs(got[0] - want) < 1e-12 * want && got[0] == got[1],
        "a long sum, twice to the same bits");
 }

@@ -206,8 +206,8 @@ static void test_narrow_adamw(struct fsdp_lane *lane)
     ok(fsdp_adamw(lane, &args, NULL) == FSDP_EINVAL, "half a master is refused");
 }
 
-/* A moment that decays by less than a BF16 step stands still when rounded to nearest; by chance it
- * goes down as in fp32, on average. */
+/* A moment that decays by less than a BF16 step stands still when rounded to nearest; rounded
+ * stochastically it goes down as in fp32, on average. */
 static void test_by_chance(struct fsdp_lane *lane)
 {
     enum { STEPS = 200 };
@@ -240,7 +240,7 @@ static void test_by_chance(struct fsdp_lane *lane)
     /* A step's rounding has a deviation below half of 2^-8, and so the mean of N after 200 below
      * 2^-9 sqrt(200 / N); four of those. */
     ok(fabs(mean - want) < 4 * 0x1p-9 * sqrt((double)STEPS / N) && fabs(mean - 1) > 0.1,
-       "moments rounded by chance decay to %.5f on average, in fp32 to %.5f", mean, want);
+       "moments rounded stochastically decay to %.5f on average, in fp32 to %.5f", mean, want);
 
     double ups = 0;
     for (uint32_t r = 0; r < 0x10000; r++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.safetensors.index.json beside a file that holds the tensor `w`. */
+/* model.safetensors.index.json next to a file that holds the tensor `w`. */
 #include "ckpt/ckpt.h"
 #include "fuzz.h"
 

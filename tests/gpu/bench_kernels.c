@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each operator at the shapes of an 8B Llama's layer, beside the time that its bytes take at the
+ * Each operator at the shapes of an 8B Llama's layer, next to the time that its bytes take at the
  * speed of a copy, measured here, or its products at the speed of the largest matrix product,
  * measured here, too.
  *

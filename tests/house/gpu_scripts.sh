@@ -47,7 +47,7 @@ for part in build sanitizer torch; do
     ok $? "$part: a failure is a failure"
 done
 
-# What the GPU held beside CUDA's own 500 MiB is the plan of a run and its workspaces, to 2 %; 100 MiB were
+# What the GPU held next to CUDA's own 500 MiB is the plan of a run and its workspaces, to 2 %; 100 MiB were
 # somebody's before. The program and the driver's are stand-ins, the arithmetic and the sampling are not.
 printf '#!/bin/sh\necho "GPU 0" | grep -v "$1" || cat "%s/used"\n' "$PWD" >bin/nvidia-smi
 cat >bin/fsdp-launch <<END

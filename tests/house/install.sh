@@ -76,6 +76,11 @@ cc -DGRADCHECK -Imodels/check -o "$TEST_TMP/mlp" examples/mlp/mlp.c models/check
     $(pc --cflags --libs fsdp-launch) -lm && "$TEST_TMP/mlp" check >/dev/null
 ok $? "it checks its own gradients"
 unset LD_LIBRARY_PATH
+foreign=$(for f in "$lib"/*.a; do nm -A -g --defined-only "$f"; done | awk 'NF >= 3 && $NF !~ /^(fsdp|ckpt)_/')
+foreign+=$(for f in "$lib"/*.so; do nm -A -D --defined-only "$f"; done | awk '$NF !~ /^(fsdp|ckpt)_/ && $(NF - 1) != "A"')
+[ -z "$foreign" ] || sed 's/^/# /' <<<"$foreign"
+[ -z "$foreign" ] && [ "$(nm -g --defined-only "$lib/libfsdp.a" | grep -c ' T fsdp_')" -gt 100 ]
+ok $? "every symbol that a library shows begins with fsdp_ or ckpt_"
 rm -f "$lib"/libfsdp.so* "$lib"/libfsdp-launch.so*
 cc -o "$TEST_TMP/mlp" examples/mlp/mlp.c $(pc --cflags --libs --static fsdp-launch) -lm &&
     [ "$("$launch" -n 2 -- "$TEST_TMP/mlp" | sed 's/ gradient.*//')" = "$(sed 's/ gradient.*//' "$TEST_TMP/one")" ]

@@ -36,10 +36,10 @@ log: {metrics: m.jsonl}
 END
 
 torch model tokens 2 0 4 first.json --save torch-ck && torch model tokens 2 4 8 want.json --load torch-ck
-ok $? "torch trains four steps on 2 ranks, saves, and goes on"
+ok $? "torch trains four steps on 2 ranks, saves, and continues"
 
 launch -n 4 checkpoint.resume=torch-ck checkpoint.path=a log.metrics=a.jsonl
-ok $? "fsdp-launch goes on from there on 4 ranks"
+ok $? "fsdp-launch resumes from there on 4 ranks"
 close a.jsonl 5 want.json 0
 ok $? "its losses are torch's"
 
@@ -55,14 +55,14 @@ close c.jsonl 5 want.json 0
 ok $? "its losses are torch's all along"
 "$BIN/ckpt-reshard" c/step-00000004 -o back --format dcp --world 3 >log 2>err &&
     torch model tokens 2 4 8 back.json --load back
-ok $? "torch loads its fourth step, resharded to DCP, and goes on"
+ok $? "torch loads its fourth step, resharded to DCP, and continues"
 close c.jsonl 5 back.json 0
 ok $? "with the same losses"
 
 launch -n 4 optim.moment_dtype=bfloat16 checkpoint.path=d log.metrics=d.jsonl &&
     "$BIN/ckpt-reshard" d/step-00000004 -o narrow --format dcp --world 2 >log 2>err &&
     torch model tokens 2 4 8 narrow.json --load narrow
-ok $? "torch loads moments that were kept in bfloat16, and goes on"
+ok $? "torch loads moments that were kept in bfloat16, and continues"
 close d.jsonl 5 narrow.json 0 0.01
 ok $? "with losses within 0.01"
 
@@ -79,7 +79,7 @@ for momentum in 0.9 0.0; do
     sgd="optim.name=sgd optim.momentum=$momentum optim.lr=0.05 optim.weight_decay=0.01"
     torch model tokens 2 0 4 sgd.json --sgd $momentum --save torch-$momentum --count &&
         torch model tokens 2 4 8 want.json --sgd $momentum --load torch-$momentum
-    ok $? "SGD, momentum $momentum: torch saves and goes on"
+    ok $? "SGD, momentum $momentum: torch saves and continues"
     rm -f e.jsonl
     launch -n 4 $sgd checkpoint.path=e-$momentum log.metrics=e.jsonl
     ok $? "fsdp-launch trains"
@@ -89,7 +89,7 @@ for momentum in 0.9 0.0; do
         names torch-$momentum >want && names sgd-$momentum >got && diff want got >err
     ok $? "its checkpoint as DCP has the optimizer's names that torch's has, and no others"
     torch model tokens 2 4 8 back.json --sgd $momentum --load sgd-$momentum
-    ok $? "torch loads it and goes on"
+    ok $? "torch loads it and continues"
     close e.jsonl 5 back.json 0
     ok $? "with the same losses"
     "$BIN/ckpt-reshard" sgd-$momentum -o again-$momentum --world 2 >log 2>err &&
@@ -97,20 +97,20 @@ for momentum in 0.9 0.0; do
     ok $? "and back from there, the step is known"
     rm -f f.jsonl g.jsonl
     launch -n 4 $sgd checkpoint.resume=torch-$momentum checkpoint.path=f-$momentum log.metrics=f.jsonl
-    ok $? "fsdp-launch goes on from torch's fourth step, which a value tells"
+    ok $? "fsdp-launch resumes from torch's fourth step, which a value tells"
     close f.jsonl 5 want.json 0
     ok $? "with torch's losses"
 
     # Without such a value nobody knows the step: the run says so, or counts one.
     torch model tokens 2 0 4 sgd.json --sgd $momentum --save uncounted-$momentum &&
         torch model tokens 2 0 4 anew.json --sgd $momentum --load uncounted-$momentum
-    ok $? "torch saves as it does by itself, and goes on with the first rows"
+    ok $? "torch saves as it does by itself, and continues with the first rows"
     launch -n 4 $sgd checkpoint.resume=uncounted-$momentum checkpoint.path=g-$momentum
     ok "$([ $? != 0 ] && grep -q "torch's SGD does not count: save it as 'step'" err; echo $?)" \
         "fsdp-launch asks for the step: $(tail -n 1 err)"
     launch -n 4 $sgd checkpoint.resume=uncounted-$momentum checkpoint.path=g-$momentum log.metrics=g.jsonl \
         checkpoint.data_position=restart train.steps=5
-    ok $? "and goes on without it where the data starts anew"
+    ok $? "and continues without it where the data starts anew"
     close g.jsonl 2 anew.json 0
     ok $? "with torch's losses"
 done

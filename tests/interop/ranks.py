@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gloo ranks on this machine, for the scripts beside this one."""
+"""Gloo ranks on this machine, for the scripts next to this one."""
 import os
 import sys
 import tempfile

@@ -223,6 +223,37 @@ static inline void fuzz_rounding(struct fuzz_case *c)
 
 /* ---- how it is computed ---------------------------------------------------------------------- */
 
+/* One or two patterns of layers and of what is in them; static. */
+static inline const char *fuzz_modules(struct fuzz_case *c)
+{
+    static char text[96];
+    const char *layers = c->llama ? "model.layers" : "transformer.h";
+    const char *inside = c->llama ? "0 * 0.self_attn *.self_attn 0.mlp *.mlp *.*"
+                                  : "0 * 0.attn *.attn 0.mlp *.mlp *.*";
+    int len = snprintf(text, sizeof text, "%s.%s", layers, fuzz_word(c, inside));
+    if (fuzz_chance(c, 40))
+        snprintf(text + len, sizeof text - (size_t)len, ",%s.%s", layers, fuzz_word(c, inside));
+    return text;
+}
+
+static inline void fuzz_wrap(struct fuzz_case *c)
+{
+    const char *classes =
+        c->llama ? "LlamaDecoderLayer LlamaAttention LlamaMLP" : "GPT2Block GPT2Attention GPT2MLP";
+    char class[32];
+
+    fuzz_maybe(c, 40, "fsdp.wrap_policy", "none size");
+    fuzz_maybe(c, 40, "fsdp.min_num_params", "1 500 3000");
+    if (fuzz_chance(c, 20)) {
+        fuzz_set(&c->many, "fsdp.wrap_policy=list");
+        fuzz_set(&c->many, "fsdp.wrap_modules=[%s]", fuzz_modules(c));
+    }
+    if (fuzz_chance(c, 30)) {
+        snprintf(class, sizeof class, "%s", fuzz_word(c, classes));
+        fuzz_set(&c->many, "fsdp.wrap_classes=[%s,%s]", class, fuzz_word(c, classes));
+    }
+}
+
 static inline void fuzz_parallel(struct fuzz_case *c)
 {
     static const struct {
@@ -241,13 +272,7 @@ static inline void fuzz_parallel(struct fuzz_case *c)
     fuzz_maybe(c, 30, "fsdp.reshard_after_forward", "true false 2 3");
     fuzz_maybe(c, 25, "fsdp.two_level", "true");
     fuzz_maybe(c, 30, "fsdp.reduce_last", "true");
-    fuzz_maybe(c, 40, "fsdp.wrap_policy", "none size");
-    fuzz_maybe(c, 40, "fsdp.min_num_params", "1 500 3000");
-    if (fuzz_chance(c, 20)) {
-        fuzz_set(&c->many, "fsdp.wrap_policy=list");
-        fuzz_set(&c->many, "fsdp.wrap_modules=[%s.%s]", c->llama ? "model.layers" : "transformer.h",
-                 fuzz_word(c, "0 *"));
-    }
+    fuzz_wrap(c);
     fuzz_maybe(c, 30, "fsdp.forward_prefetch", "0 2 3");
     fuzz_maybe(c, 30, "fsdp.backward_prefetch", "0 2 3");
     fuzz_maybe(c, 30, "fsdp.limit_all_gathers", "0 1 5");
@@ -258,8 +283,7 @@ static inline void fuzz_parallel(struct fuzz_case *c)
     if (recomputes)
         fuzz_set(&c->many, "fsdp.activation_checkpointing=%s", fuzz_word(c, "full selective"));
     if (recomputes && fuzz_chance(c, 50))
-        fuzz_set(&c->many, "fsdp.checkpoint_modules=[%s.0]",
-                 c->llama ? "model.layers" : "transformer.h");
+        fuzz_set(&c->many, "fsdp.checkpoint_modules=[%s]", fuzz_modules(c));
     if (fuzz_chance(c, 15))
         fuzz_set(&c->many, "fsdp.unit_overrides=['%s.0 reshard_after_forward=%s']",
                  c->llama ? "model.layers" : "transformer.h", fuzz_word(c, "true false"));

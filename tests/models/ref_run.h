@@ -82,7 +82,8 @@ static inline int ref_rank_open(struct ref_rank *r, const struct ref_setup *setu
     if (setup->two_level)
         FSDP_TRY(fsdp_mesh_shape_two_level(&shape, nodes, err));
     FSDP_TRY(fsdp_mesh_create(&r->mesh, shape, "auto", 60, nodes, oob, r->device, err));
-    opts.wrap_classes = r->ops->wrap_classes(r->model);
+    if (!opts.wrap_classes)
+        opts.wrap_classes = r->ops->wrap_classes(r->model);
     FSDP_TRY(fsdp_create(&r->f, r->tree, &opts, r->device, r->mesh, err));
     struct ref_tensors weights = ref_tensors_open(ref_path(setup->folder, "model.safetensors"));
     int rc = fsdp_state_each(r->f, ref_load_slice, &weights, err);

@@ -239,7 +239,7 @@ static void layernorm_ref(const struct nn_layernorm *a, const float *dy, double 
     }
 }
 
-/* offset: a mean that is large beside the deviation. in_place: dx is x. */
+/* offset: a mean that is large compared with the deviation. in_place: dx is x. */
 static void test_layernorm(int rows, int dim, float offset, float dx_beta, float dw_beta,
                            bool in_place)
 {
@@ -387,7 +387,7 @@ static void test_cross_entropy(int rows, int vocab, double spread, bool grad)
 {
     size_t n = (size_t)rows * vocab;
     const double scale = 1.0 / 77;
-    const float loss_scale = 1024; /* of fp16, beside the model's own */
+    const float loss_scale = 1024; /* of fp16, next to the model's own */
     float *logits = ref_values(n, spread);
     double *want = ref_wide(n), loss = 0.25, expected = loss;
     int32_t *targets = malloc((size_t)rows * sizeof *targets);

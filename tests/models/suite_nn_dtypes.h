@@ -2,7 +2,7 @@
 /*
  * Every operator in 16-bit types against itself in fp32 on the same (rounded) inputs, which other
  * tests hold to fp64. An operator rounds once, when it stores, so an element may be off by half a
- * unit in its last place; the little beside it is for sums that come in another order.
+ * unit in its last place; the little next to it is for sums that come in another order.
  */
 #ifndef SUITE_NN_DTYPES_H
 #define SUITE_NN_DTYPES_H

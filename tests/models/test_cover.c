@@ -43,7 +43,7 @@ struct gap {
 };
 
 /* Bounds, some three times what is measured: fp32 differs by its roundings, 16 bits by the
- * precision of what is gathered, computed with and reduced. */
+ * precision of the gathered copy, computed with and reduced. */
 static const struct {
     const char *name;
     enum fsdp_dtype param, reduce;
@@ -305,7 +305,8 @@ static void begin_table(FILE *table, const struct cover *c)
             "row, against the same steps in\ndouble precision, written down as plain loops "
             "(`tests/models/llama64.h`): the largest difference of the loss; that of\nthe gradient "
             "norm, relative; and the difference of all weights after the last step, relative to "
-            "how far they went. The\nfp32 rows are also held to one process in fp32 (the last two "
+            "the total change of the weights. The\nfp32 rows are also held to one process in fp32 "
+            "(the last two "
             "columns, within %.0e and %.0e), from which the order of\nsums alone divides them. The "
             "%d rows hold every pair of values of two columns that can occur, %d in all\n"
             "(`tests/models/test_cover.c`).\n\n"

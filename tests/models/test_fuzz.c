@@ -13,7 +13,8 @@
 
 #include "fuzz_case.h"
 #include "ref_run.h"
-#include "train/setup.h"
+#include "train/loop.h"
+#include "train/setup/setup.h"
 
 enum { MAX_NELEM = 1 << 17 };
 

@@ -2,8 +2,9 @@
 /*
  * Training equals PyTorch's: 20 steps of the reference run of a Llama under every strategy, world
  * size, accumulation and checkpointing of activations that its four rows a step allow, and ten of a
- * GPT-2 under some of them; a step of a model with uneven sizes and tied weights; and world sizes
- * that the rows of a step divide oddly, against one process.
+ * GPT-2 under some of them; both with units and checkpointing below the layer; a step of a model
+ * with uneven sizes and tied weights; and world sizes that the rows of a step divide oddly, against
+ * one process.
  */
 #include "ref_run.h"
 
@@ -213,6 +214,106 @@ static void test_reference(const struct reference *ref, int s, int nranks, int a
     munmap(got, sizeof *got);
 }
 
+/* ---- below the layer ------------------------------------------------------------------------- */
+
+/* Units and recomputed modules other than whole layers; patterns after the layers' name. */
+static const struct below {
+    const char *text;
+    const char *classes[3], *modules[3];
+    int ac;
+    const char *covered[3];
+} below[] = {
+    {"units of attention and MLP", {"Attention", "MLP"}, {0}, FSDP_AC_NONE, {0}},
+    {"units of attention and MLP, recompute", {"Attention", "MLP"}, {0}, FSDP_AC_FULL, {0}},
+    {"MLPs inside layers", {"Layer", "MLP"}, {0}, FSDP_AC_FULL, {"*.mlp"}},
+    {"attention inside layers", {"Layer", "Attention"}, {0}, FSDP_AC_SELECTIVE, {"*.attention"}},
+    {"a layer and the other's MLP", {0}, {"0", "1.mlp"}, FSDP_AC_SELECTIVE, {0}},
+    {"units are layers, attention and MLP recompute",
+     {"Layer"},
+     {0},
+     FSDP_AC_FULL,
+     {"*.attention", "*.mlp"}},
+    {"a layer and the other's attention recompute",
+     {"MLP"},
+     {0},
+     FSDP_AC_FULL,
+     {"0", "*.attention"}},
+};
+enum { NBELOW = sizeof below / sizeof below[0] };
+
+/* What a family calls them. */
+struct below_names {
+    const char *layers, *layer_class, *attention_class, *attention, *mlp_class;
+};
+
+struct below_texts {
+    char text[3][64];
+    const char *list[4]; /* ends with NULL */
+};
+
+static const char *const *below_classes(struct below_texts *out, const struct below_names *names,
+                                        const char *const classes[3])
+{
+    int n = 0;
+    for (int i = 0; i < 3 && classes[i]; i++)
+        out->list[n++] = classes[i][0] == 'L'   ? names->layer_class
+                         : classes[i][0] == 'A' ? names->attention_class
+                                                : names->mlp_class;
+    return n ? out->list : NULL;
+}
+
+static const char *const *below_patterns(struct below_texts *out, const struct below_names *names,
+                                         const char *const patterns[3])
+{
+    int n = 0;
+    for (; n < 3 && patterns[n]; n++) {
+        const char *inside = strstr(patterns[n], ".attention");
+        snprintf(out->text[n], sizeof out->text[n], "%s.%.*s%s", names->layers,
+                 inside ? (int)(inside - patterns[n]) : (int)strlen(patterns[n]), patterns[n],
+                 inside ? names->attention : "");
+        out->list[n] = out->text[n];
+    }
+    return n ? out->list : NULL;
+}
+
+static void test_below(const struct reference *ref, const struct below_names *names, int b, int s)
+{
+    struct below_texts classes = {0}, modules = {0}, covered = {0};
+    char what[160];
+    const bool two_level = strategies[s].two_level;
+    const bool by_node =
+        two_level || fsdp_strategy_info(strategies[s].strategy)->group == FSDP_SHARD_OVER_NODE;
+    const int nranks = two_level || (b + s) % 2 ? 4 : 2;
+    struct cell c = {.nranks = nranks, .nsteps = ref->nsteps, .nrows = ROWS};
+
+    c.nnodes = by_node ? 2 : 1;
+    c.setup = setup_of(ref->folder, strategies[s].strategy, 1, ref->T);
+    c.setup.opts.accumulation = ROWS / nranks;
+    c.setup.two_level = two_level;
+    c.setup.threaded = (b + s) % 3 == 0;
+    c.setup.opts.wrap_classes = below_classes(&classes, names, below[b].classes);
+    c.setup.opts.wrap_modules = below_patterns(&modules, names, below[b].modules);
+    if (c.setup.opts.wrap_modules)
+        c.setup.opts.wrap_policy = FSDP_WRAP_LIST;
+    c.setup.opts.activation_checkpointing = below[b].ac;
+    c.setup.opts.checkpoint_modules = below_patterns(&covered, names, below[b].covered);
+    snprintf(what, sizeof what, "%s, %s, %s, %d ranks%s", ref->folder, below[b].text,
+             strategies[s].name, nranks, c.setup.threaded ? ", threaded lanes" : "");
+    struct outcome *got = run_cell(&c, ref->tokens, &ref->grads);
+    if (!ok(got != NULL, "%s: runs", what))
+        return;
+    close_to(what, got, ref->loss, ref->norm, ref->nsteps);
+    check_gradients(what, got, ref->ntensors);
+    munmap(got, sizeof *got);
+}
+
+static void test_all_below(const struct reference *ref, const struct below_names *names)
+{
+    for (int b = 0; b < NBELOW; b++)
+        for (int s = 0; s < NSTRATEGIES; s++)
+            test_below(ref, names, b, s);
+}
+
 static void load_reference(struct reference *ref)
 {
     char expected[64];
@@ -320,6 +421,8 @@ static void test_gpt2(void)
         }
     test_reference(&ref, 0, 1, 4, FSDP_AC_FULL, false);
     test_reference(&ref, 0, 2, 2, FSDP_AC_FULL, true);
+    test_all_below(&ref, &(struct below_names){"transformer.h", "GPT2Block", "GPT2Attention",
+                                               ".attn", "GPT2MLP"});
     free_reference(&ref);
 }
 
@@ -339,6 +442,8 @@ int main(void)
     test_uneven(1, FSDP_AC_FULL);
     test_uneven(3, FSDP_AC_NONE);
     test_fifteen(&ref);
+    test_all_below(&ref, &(struct below_names){"model.layers", "LlamaDecoderLayer",
+                                               "LlamaAttention", ".self_attn", "LlamaMLP"});
     free_reference(&ref);
     test_gpt2();
     return tap_done();

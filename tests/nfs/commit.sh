@@ -120,9 +120,9 @@ client() { # version
     ok "$([ -z "$wrong" ]; echo $?)" "NFS $v: two of the same command on both clients: one ends, the other says why not$wrong"
 
     # ---- the server restarts while a file is written. The mounts are hard, so that all waits for it; a server of
-    # v4 that does not know its clients again makes them lose what they had open. The same command goes on then, at
-    # the second try at the latest: what the kernel could not write is told to the first that opens the file again.
-    local pid fails='goes on'
+    # v4 that does not know its clients again makes them lose what they had open. The same command continues then, at
+    # the second try at the latest: what the kernel could not write is reported to the first that opens the file again.
+    local pid fails='continues'
     { CKPT_FAULT=stop:70 "$BIN/ckpt-reshard" "$a/ck/step-00000003" -o "$a/restart" --world 2 --threads 1 --quiet >log 2>err & } 2>noise
     pid=$!
     held $pid
@@ -133,7 +133,7 @@ client() { # version
         holds err /restart.tmp. && holds err 'nput/output error' &&
             tool ckpt-reshard "$a/ck/step-00000003" -o "$a/restart" --world 2 --threads 1 --quiet
     }
-    wait $pid || { fails="fails, and goes on when given again: $(head -c 150 err)" && again; } || again
+    wait $pid || { fails="fails, and continues when given again: $(head -c 150 err)" && again; } || again
     ok "$([ $? = 0 ] && [ $status = 0 ] && tool ckpt-verify "$b/restart" && tool ckpt-diff "$b/restart" memory/step-00000003; echo $?)" \
         "NFS $v: the server restarts in the middle of a reshard, which $fails"
     rm -rf "$a/restart"

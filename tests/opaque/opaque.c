@@ -2,7 +2,7 @@
 /*
  * A CPU device whose memory the host cannot touch, as a GPU's: open while work of a lane runs,
  * closed else. Nor can its kernels be given the host's (pointers.h). With OPAQUE_SEED=N no work
- * runs before somebody waits for it, and then in an order drawn by lot (FSDP_DEVICE_SHUFFLED), so
+ * runs before somebody waits for it, and then in random order (FSDP_DEVICE_SHUFFLED), so
  * that what the host gave must still be there. With OPAQUE_HANGS=1 the device hangs when a lane is
  * given back. It is built into a library of the form of libfsdp-cuda.so, so that every program can
  * be run on it: FSDP_CUDA_LIBRARY=build/bin/tests/libfsdp-opaque.so fsdp-launch ...

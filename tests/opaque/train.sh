@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Whole runs on a device whose memory the host cannot touch (opaque.c) end in the CPU's bits: with work
-# done at once, and with work put off until somebody waits for it, in an order drawn by lot.
+# done at once, and with work put off until somebody waits for it, in random order.
 # run: timeout=900
 cd "$TOP" || exit 1
 export FSDP_CUDA_LIBRARY=$BIN/tests/libfsdp-opaque.so FSDP_CUDA_TUNE=$TEST_TMP/tune
@@ -53,7 +53,7 @@ same "two nodes, results of four micro-steps summed between them" "-n 2 --nodes 
     fsdp.sharding_strategy=HYBRID_SHARD train.micro_batch_size=2 optim.ema_decay=0.9
 offloaded=(fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32 optim.moment_dtype=bfloat16 optim.master=split fsdp.offload=params)
 same "two ranks, masters split, moments in bf16, all of it offloaded" "-n 2" "${offloaded[@]}"
-# One rank: a writer's wait comes at another moment on each, and with it another order by lot.
+# One rank: a writer's wait comes at another moment on each, and with it another order at random.
 same "all of it offloaded, saved in the background" "-n 1" "${offloaded[@]}" checkpoint.interval=2 \
     checkpoint.async=true
 same "the optimizer's state offloaded, accumulated" "-n 1" fsdp.offload=optimizer train.micro_batch_size=4

@@ -26,7 +26,7 @@ ok $? "a run with checkpoints in a folder"
 
 # ---- a stop while an upload runs ---------------------------------------------------------------------
 
-# A save of every other step: one is on its way nearly always. The stop comes when a step beside one
+# A save of every other step: one is on its way nearly always. The stop comes when a step next to one
 # has been told of in the metrics.
 stop() { # path, settings
     rm -f stop.jsonl

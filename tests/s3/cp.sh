@@ -27,7 +27,7 @@ ok $? "a copy of the copy, with --verify: $(cat log)"
 cp_ --json "$at/a" here && [ "$(within)" = 0 ] && cp_ --json here "$at/up" && [ "$(within)" = 0 ]
 ok $? "from and to a folder all passes through here"
 
-# Killed at any step, it goes on; what the killed run had not come to prove is read again.
+# Killed at any step, it continues; what the killed run had not come to prove is read again.
 wrong=0
 for k in 3 5 7 9 11 13 15; do
     CKPT_FAULT=kill:$k cp_ "$at/a" "$at/killed"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A merge or reshard of several files to a store, killed at any step, goes on when the same command
+# A merge or reshard of several files to a store, killed at any step, continues when the same command
 # is given again: with the files that are done, and with the bytes of an undisturbed run. Nothing of
 # it is left at the end. KILLS rounds (8) for each, from KILL_SEED (1).
 # run: timeout=1200
@@ -95,7 +95,7 @@ stop_behind() { # subject, how many files
 }
 for subject in dcp reshard packed; do
     stop_behind $subject 1 && $subject "$half" && [ "$(resumed)" -gt 0 ]
-    ok $? "$subject: goes on, $(resumed) bytes are there"
+    ok $? "$subject: continues, $(resumed) bytes are there"
     same $subject "$half"
     ok $? "$subject: the same"
 done
@@ -113,7 +113,7 @@ ok "$([ $? = 0 ] && grep -q "^stays  *$half.tmp" log; echo $?)" "gc leaves its n
 head -c "$first" /dev/urandom >other
 aws s3 cp other "$half/$object"
 merge "$half"
-ok "$([ $? = 0 ] && [ "$(resumed)" -gt 0 ]; echo $?)" "the same command goes on: $(resumed) bytes are there"
+ok "$([ $? = 0 ] && [ "$(resumed)" -gt 0 ]; echo $?)" "the same command resumes: $(resumed) bytes are there"
 same merge "$half"
 ok $? "a file that was replaced meanwhile was written again"
 stop_behind merge 1

@@ -5,7 +5,7 @@
  *
  * run: timeout=600
  */
-#include "../../ckpt/source/source.h"
+#include "../../ckpt/format/native/native.h"
 #include "../ckpt/fake_state.h"
 #include "fsdp/base.h"
 

@@ -29,13 +29,13 @@ ok "$([ $? = 0 ] && holds log "resumes from $at/run/step-00000002"; echo $?)" \
     "another run resumes from one of its checkpoints, on another mesh"
 launch -n 2 run.yaml checkpoint.async=true && holds log "resumes from $at/run/step-00000004"
 ok $? "it resumes from its newest"
-ok "$(cmp -s <(numbers local.jsonl) <(numbers m.jsonl); echo $?)" "and goes on as if it had never stopped"
+ok "$(cmp -s <(numbers local.jsonl) <(numbers m.jsonl); echo $?)" "and continues as if it had never stopped"
 run ckpt-diff local "$at/run" && run ckpt-verify "$at/run"
 ok $? "its state is that of the run in a folder"
 run ckpt-info "$at/run/step-00000002"
 ok "$([ $? = 1 ] && run ckpt-info "$at/run/step-00000004"; echo $?)" "it keeps the newest two"
 launch -n 2 run.yaml checkpoint.resume=never
-ok "$([ $? != 0 ] && holds err "there is already $at/run/step-00000006"; echo $?)" "another run does not write beside it"
+ok "$([ $? != 0 ] && holds err "there is already $at/run/step-00000006"; echo $?)" "another run does not write next to it"
 launch --print-config run.yaml
 ok "$([ $? = 0 ] && ! grep -q "$AWS_SECRET_ACCESS_KEY" log err && ! grep -q "$AWS_ACCESS_KEY_ID" log err; echo $?)" \
     "--print-config shows no secret"

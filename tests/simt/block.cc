@@ -111,7 +111,7 @@ bool open_barriers()
     return opened;
 }
 
-// From a thread drawn by lot around, in one direction or the other.
+// From a thread drawn at random around, in one direction or the other.
 size_t run_round()
 {
     size_t nleft = 0, at = draw() % nthreads, step = draw() & 1 ? 1 : nthreads - 1;

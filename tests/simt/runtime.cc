@@ -41,7 +41,7 @@ cudaError_t device_error, launch_error, lost;
 thread_local cudaError_t last_error;
 thread_local bool has_device; // it chose one, or a call made the runtime choose the first
 int nunchosen;
-std::chrono::duration<double> spent; // by work, beside what it took
+std::chrono::duration<double> spent; // by work, next to what it took
 int driver_version = CUDART_VERSION, nopen;
 char *arena;
 size_t arena_used;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Generation on the CUDA device and its operators, emulated on the CPU, beside the CPU: the same
+ * Generation on the CUDA device and its operators, emulated on the CPU, next to the CPU: the same
  * text for the same seed, and nearly the same logits.
  * run: timeout=300
  */

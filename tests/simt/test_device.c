@@ -89,7 +89,7 @@ static void test_stale_error(struct fsdp_device *device)
     ok(!fsdp_device_alloc(device, (size_t)1 << 50, "too much", &err) && err.status == FSDP_ENOMEM,
        "out of memory: %s", err.text);
     ok(fsdp_max_rows(lane, x, x, 1, 1, &err) == FSDP_OK && fsdp_lane_sync(lane, &err) == FSDP_OK,
-       "and a sound lane goes on");
+       "and a sound lane continues");
     fsdp_lane_destroy(lane);
     fsdp_device_free(device, x);
 }

@@ -3,7 +3,7 @@
 # Submit, kill at a seeded moment, resume on another number of ranks, CYCLES times (5): after each kill
 # what is published verifies; at the end the losses are as near those of undisturbed runs as these are
 # to each other, and nothing is left. CYCLE_SEED (1) chooses them; CYCLE_TABLE=FILE gets the
-# table of docs/cycle-table.md.
+# table of docs/results/cycles.md.
 # run: timeout=3600
 . "$TOP/tests/slurm/lib/cluster.sh"
 . "$TOP/tests/slurm/lib/jobs.sh"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What clusters do to jobs, on nodes with networks of their own: each job of slurm/train.sbatch goes on
+# What clusters do to jobs, on nodes with networks of their own: each job of slurm/train.sbatch continues
 # by itself after its fault, leaves nothing behind, and ends with the losses of a run that nothing
-# happened to, to the last digit. FAULT_TABLE=FILE gets the rows of docs/fault-table.md; FAULTS='cut
+# happened to, to the last digit. FAULT_TABLE=FILE gets the rows of docs/results/faults.md; FAULTS='cut
 # stop' chooses some.
 # run: timeout=2400
 if [ "$(id -u)" != 0 ] || ! ip link add fsprobe type bridge 2>/dev/null; then
@@ -77,7 +77,7 @@ row() { # name, what happened
     local words
     ends "$1"
     [ "$(state)" = COMPLETED ]
-    ok $? "$2: goes on by itself"
+    ok $? "$2: continues by itself"
     texts[$1]=$2
     [ -z "$(ranks)" ] && ! compgen -G "$1/ck/*.tmp.*" >noise && "$BIN/ckpt-verify" "$(compgen -G "$1/ck/step-*" | sort | tail -n 1)" >log 2>err
     ok $? "$2: nothing is left behind"
@@ -136,7 +136,7 @@ at_cut() {
     grep -q "no sign of life .* on $second" cut/words
     ok $? "what is behind it is named"
     row cut "the link of a node cut"
-    cluster mend "$second"
+    cluster fix "$second"
 }
 unwell() { # name: queued again, cannot start then, and is queued again
     local from

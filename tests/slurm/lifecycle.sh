@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What clusters do to jobs, through slurm/'s scripts: each time the job goes on by itself, and ends with
+# What clusters do to jobs, through slurm/'s scripts: each time the job continues by itself, and ends with
 # the losses of a run that nothing happened to, to the last digit.
 # run: timeout=600
 . "$TOP/tests/slurm/lib/cluster.sh"
@@ -103,7 +103,7 @@ ends lost
 [ "$(state)" = FAILED ] && grep -q "restart 1 of job $job finds no checkpoint in ck, although one was saved" err
 ok $? "a restart that finds no checkpoint does not begin anew"
 
-# An array: each element goes on.
+# An array: each element continues.
 fresh chain
 script=array-chain.sbatch submit chain --array=1-3%1
 at_step chain 120
@@ -111,7 +111,7 @@ kill -USR1 "$(job=$(squeue -h -t running -o %A) rank_pid 0)"
 for t in $(seq 900); do [ "$(steps chain)" = 800 ] && [ -z "$(squeue -h)" ] && break || sleep 0.1; done
 cp chain/out err
 cmp -s <(losses calm) <(losses chain)
-ok $? "the next element of an array goes on: bit-equal"
+ok $? "the next element of an array continues: bit-equal"
 
 job=$(sbatch --parsable --wait --output="$PWD/smoke.out" "$TOP/slurm/smoke-2node.sbatch" "$PWD")
 cp smoke.out err

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Nodes times ranks a node times ways to start them: HYBRID_SHARD trains to the losses of one process,
 # with the fence that Slurm comes with. MATRIX=all: every cell (make check-long); else some that have
-# each value of each at least once. MATRIX_TABLE=FILE gets the table of docs/cycle-table.md.
+# each value of each at least once. MATRIX_TABLE=FILE gets the table of docs/results/cycles.md.
 # run: timeout=1800
 export MPI_CONF=''
 . "$TOP/tests/slurm/lib/cluster.sh"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Shard groups and nodes under a real srun: what would cross nodes unasked is refused with the options
-# that mend it, and they do; the check of nodes.
+# that fix it, and they do; the check of nodes.
 # run: timeout=300
 . "$TOP/tests/slurm/lib/cluster.sh"
 cat >run.yaml <<END
@@ -25,10 +25,10 @@ train block -N2 -n4 --ntasks-per-node=2 -m block --
 ok $? "ranks in blocks: groups inside nodes"
 train cyclic -N2 -n4 --ntasks-per-node=2 -m cyclic --
 [ $rc = 2 ] && grep -q "ranks 0 and 2 are on node n. and rank 1 is not.*(srun --distribution=block), or .*--reorder" err
-ok $? "dealt out in turn: refused, with what mends it"
+ok $? "dealt out in turn: refused, with what fixes it"
 train reordered -N2 -n4 --ntasks-per-node=2 -m cyclic -- --reorder
 [ $rc = 0 ] && grep -q "2 x 2 (replicate x shard)" log && cmp -s <(losses block) <(losses reordered)
-ok $? "--reorder mends it: the losses of ranks in blocks, to the last digit"
+ok $? "--reorder fixes it: the losses of ranks in blocks, to the last digit"
 L=$BIN/tests/boot/test_launch
 echo "fake: {}" >c.yaml
 step --mpi=none -N3 -n6 --ntasks-per-node=2 -m cyclic "$L" --reorder c.yaml
@@ -49,7 +49,7 @@ ok $? "rank 0 decides for all"
 
 train uneven -N2 -n3 --ntasks-per-node=2 --
 [ $rc = 2 ] && grep -q "node n. has 2 ranks and node n. has 1: give each node the same number (srun --ntasks-per-node" err
-ok $? "uneven nodes are refused with what mends it"
+ok $? "uneven nodes are refused with what fixes it"
 train between -N2 -n6 --ntasks-per-node=3 -- fsdp.shard_size=2
 [ $rc = 2 ] && grep -q "shard groups would cross nodes; choose a shard_size that divides 3 or is a multiple of it" err
 ok $? "groups that lie across a node's edge are refused"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Saving in the background: the same checkpoints as without, whatever happens beside them.
+# Saving in the background: the same checkpoints as without, whatever happens next to them.
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
@@ -30,7 +30,7 @@ done
 ok "$("$BIN/ckpt-verify" async/step-00000004 >verify 2>&1; echo $?)" "its bytes are what the manifest says"
 ok "$(cmp -s <(numbers sync.jsonl) <(numbers async.jsonl); echo $?)" "training was not disturbed"
 ok "$(grep '"step": 3,' async.jsonl | grep -q '"saving": true, "save_held_s": [0-9.e-]*'; echo $?)" \
-    "steps beside a save are marked in the metrics"
+    "steps next to a save are marked in the metrics"
 ok "$(grep -q saving sync.jsonl; echo $((1 - $?)))" "and no others"
 ok "$(holds log 'in the background)'; echo $?)" "the log says how it was saved"
 

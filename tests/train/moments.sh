@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: timeout=400
 # Moments in bfloat16 and split masters in whole runs: they train as fp32 does, within a bound; a run in
-# two parts is the same run; checkpoints hold what was kept, and go on in either type.
+# two parts is the same run; checkpoints hold what was kept, and continue in either type.
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
@@ -57,11 +57,11 @@ ok $? "and saved in the background"
 
 cp -r whole wider && rm -r wider/step-00000024
 run -n 2 run.yaml checkpoint.path=wider
-ok "$([ $? = 0 ] && holds log 'moments in BF16 go on in F32' &&
-    [ "$(moments wider/step-00000024 BF16)" = 0 ]; echo $?)" "a run goes on with its moments in fp32, and says so"
+ok "$([ $? = 0 ] && holds log 'moments in BF16 continue in F32' &&
+    [ "$(moments wider/step-00000024 BF16)" = 0 ]; echo $?)" "a run continues with its moments in fp32, and says so"
 cp -r wide narrower && rm -r narrower/step-00000024
 run -n 3 run.yaml $narrow checkpoint.path=narrower
-ok "$([ $? = 0 ] && holds log 'moments in F32 go on in BF16' &&
+ok "$([ $? = 0 ] && holds log 'moments in F32 continue in BF16' &&
     [ "$(moments narrower/step-00000024 F32)" = 0 ]; echo $?)" "and the other way round, on another number of ranks"
 
 # ---- tools ----------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ ok $? "and exported to torch's format"
 
 half="fsdp.param_dtype=bfloat16"
 run -n 2 run.yaml $half checkpoint.path=apart log.metrics=apart.jsonl
-ok $? "parameters gathered in bfloat16, with masters beside them"
+ok $? "parameters gathered in bfloat16, with masters next to them"
 run -n 2 run.yaml $half optim.master=split checkpoint.path=split log.metrics=split.jsonl
 ok "$([ $? = 0 ] && holds log 'masters split' && holds log 'the rest of split masters'; echo $?)" \
     "and with masters split, which the tables show"
@@ -90,7 +90,7 @@ same split/step-00000024 again/step-00000024
 ok $? "resumed to the same bits"
 cp -r split onward && rm -r onward/step-00000024
 run -n 2 run.yaml $half checkpoint.path=onward train.steps=13
-ok $? "its checkpoint is one like any other: masters beside the parameters go on from it"
+ok $? "its checkpoint is one like any other: masters next to the parameters resume from it"
 
 "$BIN/fsdp-launch" -n 1 run.yaml optim.master=split >log 2>err
 ok "$([ $? != 0 ] && holds err 'optim.master' && holds err 'bfloat16'; echo $?)" "there is nothing to split of fp32: it is said"

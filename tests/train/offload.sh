@@ -89,10 +89,10 @@ ok "$([ $? = 0 ] && grep -q 'upload *load' log && grep -q 'upload *fetch' log &&
     "and so does the schedule"
 "$BIN/fsdp-launch" -n 2 run.yaml fsdp.offload=params fsdp.gather_dtype=float8_e4m3 >log 2>err
 ok "$([ $? != 0 ] && holds err 'fsdp.offload' && holds err 'F8_E4M3'; echo $?)" \
-    "what is gathered as fp8 cannot be offloaded: it is said"
+    "the gathered copy as fp8 cannot be offloaded: it is said"
 run -n 2 run.yaml fsdp.offload=optimizer fsdp.gather_dtype=float8_e4m3 checkpoint.path=d &&
     run -n 2 run.yaml fsdp.gather_dtype=float8_e4m3 checkpoint.path=e && same d/step-00000006 e/step-00000006
-ok $? "but the optimizer beside it can"
+ok $? "but the optimizer next to it can"
 
 echo "1..$n"
 exit $bad

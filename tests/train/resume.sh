@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A run in two parts is the same run: with SGD, parameter groups and a moving average; and for units
-# that are cut in chunks, on other numbers of ranks. A job that began elsewhere goes on from its own.
+# that are cut in chunks, on other numbers of ranks. A job that began elsewhere resumes from its own.
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
@@ -60,7 +60,7 @@ job() { SLURM_JOB_ID=17 "$launch" -n 2 run.yaml checkpoint.path=job checkpoint.r
 run -n 2 run.yaml checkpoint.path=origin train.steps=2 && job train.steps=4
 ok "$([ $? = 0 ] && holds log 'resumes from origin/step-00000002'; echo $?)" "a job begins with another run's checkpoint"
 SLURM_RESTART_COUNT=1 job
-ok "$([ $? = 0 ] && holds log 'resumes from job/step-00000004'; echo $?)" "started again, it goes on from its own"
+ok "$([ $? = 0 ] && holds log 'resumes from job/step-00000004'; echo $?)" "started again, it resumes from its own"
 job train.steps=8
 ok "$([ $? = 1 ] && holds err 'there is already job/step-00000006, and this run begins at step 2'; echo $?)" \
     "nobody but Slurm means that by the same command"
@@ -87,7 +87,7 @@ for ranks in 1 3; do
     ok "$([ $? = 0 ] && holds log "resumes from other$ranks/step-00000003"; echo $?)" "$ranks resume what the 4 saved"
     far=$(paste <(sed 's/.*"loss": \([^,]*\),.*/\1/' four.jsonl) <(sed 's/.*"loss": \([^,]*\),.*/\1/' other$ranks.jsonl) |
         awk '{d = $1 - $2; if (d < 0) d = -d; if (!(d < 2e-5)) bad = bad " " NR ":" $1 "/" $2} END {print bad}')
-    ok "$([ -z "$far" ] && [ "$(grep -c . other$ranks.jsonl)" = 6 ]; echo $?)" "and the loss goes on where it was$far"
+    ok "$([ -z "$far" ] && [ "$(grep -c . other$ranks.jsonl)" = 6 ]; echo $?)" "and the loss resumes where it was$far"
 done
 cp -r four still && rm -r still/step-00000006
 run -n 3 run.yaml checkpoint.path=still train.steps=4 optim.lr=0

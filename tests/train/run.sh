@@ -52,7 +52,7 @@ ok "$([ "$(grep -c . other.jsonl)" = 8 ] && cmp -s <(head -n 4 other.jsonl) <(he
     "lines of redone steps are replaced, older ones stay"
 far=$(paste <(sed 's/.*"loss": \([^,]*\),.*/\1/' whole.jsonl) <(sed 's/.*"loss": \([^,]*\),.*/\1/' other.jsonl) |
     awk '{d = $1 - $2; if (d < 0) d = -d; if (!(d < 2e-5)) bad = bad " " NR ":" $1 "/" $2} END {print bad}')
-ok "$([ -z "$far" ]; echo $?)" "and the loss goes on where it was$far"
+ok "$([ -z "$far" ]; echo $?)" "and the loss resumes where it was$far"
 run -n 1 run.yaml fsdp.sharding_strategy=NO_SHARD checkpoint.path=other log.metrics=other.jsonl
 ok $? "a finished run is no failure"
 ok "$(holds log 'nothing to do'; echo $?)" "and says that there is nothing to do"
@@ -111,7 +111,7 @@ ok "$(cmp -s <(prints packed/step-00000008) <(prints packed2/step-00000008) &&
     [ -n "$(prints packed/step-00000008)" ] &&
     cmp -s <(numbers packed.jsonl) <(numbers packed2.jsonl); echo $?)" "is bit-equal, with what was dropped"
 run -n 2 run.yaml $prompts checkpoint.path=packed data.pack=none train.steps=9
-ok "$([ $? = 1 ] && holds err 'files, their sizes or data.pack differ'; echo $?)" "and goes on with rows packed alike alone"
+ok "$([ $? = 1 ] && holds err 'files, their sizes or data.pack differ'; echo $?)" "and continues with rows packed alike alone"
 
 # ---- where a run begins ------------------------------------------------------------------------------
 

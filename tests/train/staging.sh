@@ -51,7 +51,7 @@ ok "$([ $? = 0 ] && same sync/step-00000008 shared/step-00000008 && [ "$(staged 
     "nodes that see one folder share it; three are kept"
 run $nodes run.yaml checkpoint.staging="$PWD/nodes" checkpoint.path=zst checkpoint.compress=zstd checkpoint.keep=1 log.metrics=
 ok "$([ $? = 0 ] && same sync/step-00000008 zst/step-00000008 && [ "$(steps zst)" = 8 ] &&
-    "$BIN/ckpt-verify" zst >verify 2>&1; echo $?)" "compressed, beside another run's"
+    "$BIN/ckpt-verify" zst >verify 2>&1; echo $?)" "compressed, next to another run's"
 run -n 1 run.yaml checkpoint.staging="$PWD/percent/%%h-%n-%%" checkpoint.path=percent.ck log.metrics=
 ok "$([ $? = 0 ] && [ "$(ls percent)" = "%h-0-%" ] && holds log "staged $PWD/percent/%h-0-%/"; echo $?)" \
     "%% is a percent sign, whatever follows it"
@@ -143,14 +143,14 @@ nested "'$PWD/new/deep' lies in checkpoint.path ('new')" checkpoint.path=new che
 ok "$([ -z "$wrong" ]; echo $?)" "or is that of the checkpoints, or in it$wrong"
 run -n 1 run.yaml log.metrics= checkpoint.path=there/ck checkpoint.staging="$PWD/there"
 ok "$([ $? = 0 ] && "$BIN/ckpt-verify" there/ck >verify 2>&1 && run -n 1 run.yaml log.metrics= checkpoint.path=ther checkpoint.staging="$PWD/there"; echo $?)" \
-    "one beside it, or above it, is not"
+    "one next to it, or above it, is not"
 if unshare -m true 2>noise; then
     mkdir -p small
     unshare -m sh -c 'mount -t tmpfs -o size=300k tmpfs small && exec "$@"' - "$launch" $nodes run.yaml \
         checkpoint.staging="$PWD/small/%n" checkpoint.path=full log.metrics= >log 2>err
     ok "$([ $? = 0 ] && holds err 'is not staged but saved to' && holds err ' free, and the checkpoint takes ' &&
         [ "$(steps full)" = "2 4 6 8" ] && same sync/step-00000008 full/step-00000008; echo $?)" \
-        "where a node has no room, checkpoints go on to the store, with a warning"
+        "where a node has no room, checkpoints continue to the store, with a warning"
 else
     n=$((n + 1)) && echo "ok $n # SKIP small disks need root"
 fi

@@ -8,7 +8,7 @@
 
 #include "train/report/metrics.h"
 #include "train/report/report.h"
-#include "train/save/train_state.h"
+#include "train/setup/train_state.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/test_metrics_XXXXXX";
@@ -79,7 +79,7 @@ static void check_resume(void)
        "later steps and an unfinished line are dropped");
     ok(metrics_write(m, &row, &err) == FSDP_OK &&
            strstr(content(), "{\"step\": 2}\n{\"step\": 3, ") != NULL,
-       "and it goes on behind them");
+       "and it continues behind them");
     metrics_close(m);
     put("{\"step\": 1}\n");
     ok(metrics_open(&m, file, 0, &err) == FSDP_OK && !content()[0], "a run from 0 starts anew");

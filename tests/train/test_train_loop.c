@@ -13,7 +13,8 @@
 
 #include "ranks.h"
 #include "tap.h"
-#include "train/setup.h"
+#include "train/loop.h"
+#include "train/setup/setup.h"
 
 enum { STEPS = 6, MAX_OVERRIDES = 16 };
 

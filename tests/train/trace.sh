@@ -84,6 +84,9 @@ run -n 3 --dump-schedule run.yaml
 ok "$([ $? = 0 ] && holds log 'FULL_SHARD, 1 x 3'; echo $?)" "of ranks among which the rows do not divide"
 refused 'stepz' -n 2 --dump-schedule run.yaml train.stepz=1
 refused 'nothing to run' --dump-schedule
+cp run.yaml kept.yaml
+refused 'would overwrite what it reads' -n 2 --dump-schedule=./run.yaml run.yaml
+ok "$(cmp -s run.yaml kept.yaml; echo $?)" "and it stays"
 
 # The table of docs/schedule.md, which has the same model on two ranks.
 doc() { awk '/^    training step:/ { on = 1 } on && !/^    / && NF { exit } on { sub(/^    /, ""); print }' "$1"; }

@@ -60,5 +60,63 @@ ok "$([ $? = 0 ] && holds log ' 2 units'; echo $?)" "nor where they are small"
 units gpt2
 ok "$([ $? = 0 ] && holds log ' 7 units'; echo $?)" "GPT-2, not tied: likewise"
 
+# ---- below the layer ------------------------------------------------------------------------------
+# A checkpoint of any units resumes with any other; what is refused names the pattern.
+
+below=('fsdp.wrap_classes=[LlamaAttention,LlamaMLP]'
+    'fsdp.wrap_policy=list fsdp.wrap_modules=[model.layers.0,model.layers.*.mlp]'
+    'fsdp.activation_checkpointing=full fsdp.checkpoint_modules=[model.layers.*.mlp]'
+    'fsdp.activation_checkpointing=selective fsdp.wrap_classes=[LlamaDecoderLayer,LlamaMLP]')
+for i in "${!below[@]}"; do
+    mkdir below$i && cp -r "$TOP/tests/data/llama-root-unit" below$i/step-00000002
+    # shellcheck disable=SC2086
+    run -n 3 run.yaml checkpoint.path=below$i ${below[i]}
+    ok "$([ $? = 0 ] && near root1/step-00000003 below$i/step-00000003; echo $?)" "resumes with ${below[i]}"
+done
+no() { # what it says, settings
+    ! "$launch" -n 2 --dump-schedule run.yaml "${@:2}" >log 2>err && grep -qF -- "$1" err
+    ok $? "refused: $1"
+}
+no "no module matches 'model.layers.*.attn'" fsdp.wrap_policy=list 'fsdp.wrap_modules=[model.layers.*.attn]'
+no "'model.layers.9.mlp' names no module" fsdp.activation_checkpointing=full \
+    'fsdp.checkpoint_modules=[model.layers.9.mlp]'
+no "'model.layers.*.mlp' names no module that has activations to make again" \
+    fsdp.activation_checkpointing=selective 'fsdp.checkpoint_modules=[model.layers.*.mlp]'
+no "names no module for fsdp.wrap_policy list" fsdp.wrap_policy=list
+for sizes in "2 4" "4 2"; do # that of the whole group is no group of its own, in either order
+    read -r a b <<<"$sizes"
+    "$launch" -n 4 --dump-schedule run.yaml \
+        "fsdp.unit_overrides=[model.layers.0.mlp reshard_after_forward=$a,model.layers.0.self_attn reshard_after_forward=$b]" >log 2>err
+    ok $? "overrides of reshard_after_forward $sizes on 4 ranks"
+done
+no "LlamaAttn" 'fsdp.wrap_classes=[LlamaAttn]'
+
+# The plan of 405 x 10^9 parameters on 512 ranks: docs/schedule.md has the table.
+mkdir l405
+echo '{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 16384, "intermediate_size": 53248,
+    "num_hidden_layers": 126, "num_attention_heads": 128, "num_key_value_heads": 8, "vocab_size": 128256,
+    "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "rope_theta": 500000.0}' >l405/config.json
+plan() { # settings: GiB of unsharded parameters and gradients, of activations, of all; percent exposed
+    "$launch" -n 512 --nodes 64 --dump-schedule run.yaml model.path=l405 data.seq_len=8192 train.global_batch_size=1024 \
+        train.micro_batch_size=1 fsdp.param_dtype=bfloat16 "$@" >log 2>err || sed 's/^/# /' err
+    awk '/^modelled: / && !e { e = $(NF - 1) } / GiB$/ || / MiB$/ { g = $NF == "GiB" ? $(NF - 1) : $(NF - 1) / 1024 }
+        /unsharded/ { u += g } /activations/ { a += g } /in all/ { printf "%.1f %.1f %.1f %d\n", u, a, g, e }' log
+}
+full=fsdp.activation_checkpointing=full parts='fsdp.wrap_classes=[Embedding,LlamaHead,LlamaAttention,LlamaMLP]'
+ahead='fsdp.forward_prefetch=2 fsdp.backward_prefetch=2 fsdp.limit_all_gathers=3'
+row() { # units, recomputed, gathered ahead, settings: the row of the table is what is planned
+    read -r u a all e < <(plan "${@:4}")
+    local want="| $1 | $2 | $3 | $u GiB | $a GiB | $all GiB | $e % |"
+    grep -qF -- "$want" "$TOP/docs/schedule.md"
+    ok $? "docs/schedule.md: $want"
+}
+row layers layers 1 $full
+row "attention, MLP" layers 1 $full "$parts"
+# shellcheck disable=SC2086
+row "attention, MLP" layers 2 $full "$parts" $ahead
+row layers "attention, MLP" 1 $full 'fsdp.checkpoint_modules=[model.layers.*.self_attn,model.layers.*.mlp]'
+row layers MLP 1 $full 'fsdp.checkpoint_modules=[model.layers.*.mlp]'
+row layers nothing 1
+
 echo "1..$n"
 exit $bad

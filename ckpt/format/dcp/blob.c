@@ -321,33 +321,40 @@ static int blob_read(struct ckpt_blob *out, struct ckpt *ckpt, size_t index, str
     return rc;
 }
 
+/* [npieces]; NULL until one is read. */
+static struct ckpt_blob *blobs_of(const struct ckpt *ckpt)
+{
+    return ckpt->format_state;
+}
+
 void ckpt_blobs_destroy(struct ckpt *ckpt)
 {
-    for (size_t i = 0; ckpt->blobs && i < ckpt->m.layout.npieces; i++)
-        fsdp_free(ckpt->blobs[i].stride);
-    fsdp_free(ckpt->blobs);
-    ckpt->blobs = NULL;
+    struct ckpt_blob *blobs = blobs_of(ckpt);
+    for (size_t i = 0; blobs && i < ckpt->m.layout.npieces; i++)
+        fsdp_free(blobs[i].stride);
+    fsdp_free(blobs);
+    ckpt->format_state = NULL;
 }
 
 int ckpt_blob_find(struct ckpt_blob *out, struct ckpt *ckpt, size_t piece, struct fsdp_err *err)
 {
     pthread_mutex_lock(&ckpt->lock);
-    if (!ckpt->blobs)
-        ckpt->blobs = fsdp_alloc(ckpt->m.layout.npieces, sizeof *ckpt->blobs, "blobs", err);
-    bool made = ckpt->blobs != NULL;
-    if (made)
-        *out = ckpt->blobs[piece];
+    if (!ckpt->format_state)
+        ckpt->format_state = fsdp_alloc(ckpt->m.layout.npieces, sizeof *out, "blobs", err);
+    struct ckpt_blob *blobs = blobs_of(ckpt);
+    if (blobs)
+        *out = blobs[piece];
     pthread_mutex_unlock(&ckpt->lock);
-    if (!made || out->resolved)
-        return made ? FSDP_OK : FSDP_ENOMEM;
+    if (!blobs || out->resolved)
+        return blobs ? FSDP_OK : FSDP_ENOMEM;
     FSDP_TRY(blob_read(out, ckpt, piece, err));
     /* Two threads may have read it: the later one's copy goes. */
     pthread_mutex_lock(&ckpt->lock);
-    if (ckpt->blobs[piece].resolved) {
+    if (blobs[piece].resolved) {
         fsdp_free(out->stride);
-        *out = ckpt->blobs[piece];
+        *out = blobs[piece];
     } else {
-        ckpt->blobs[piece] = *out;
+        blobs[piece] = *out;
     }
     pthread_mutex_unlock(&ckpt->lock);
     /* What is read of it later may never add up to the storage. */
@@ -392,7 +399,7 @@ int ckpt_blob_check(struct ckpt *ckpt, size_t piece, struct fsdp_err *err)
 int ckpt_blob_note(struct ckpt *ckpt, size_t piece, uint32_t part, uint64_t nbytes,
                    struct fsdp_err *err)
 {
-    struct ckpt_blob *blob = &ckpt->blobs[piece];
+    struct ckpt_blob *blob = &blobs_of(ckpt)[piece];
     bool suspect = false;
     pthread_mutex_lock(&ckpt->lock);
     blob->sum ^= part;
@@ -409,8 +416,9 @@ int ckpt_blob_note(struct ckpt *ckpt, size_t piece, uint32_t part, uint64_t nbyt
 
 int ckpt_blobs_finish(struct ckpt *ckpt, struct fsdp_err *err)
 {
-    for (size_t i = 0; ckpt->blobs && i < ckpt->m.layout.npieces; i++)
-        if (ckpt->blobs[i].nsummed)
+    const struct ckpt_blob *blobs = blobs_of(ckpt);
+    for (size_t i = 0; blobs && i < ckpt->m.layout.npieces; i++)
+        if (blobs[i].nsummed)
             FSDP_TRY(ckpt_blob_check(ckpt, i, err));
     return FSDP_OK;
 }

@@ -42,7 +42,7 @@ int ckpt_blob_find(struct ckpt_blob *out, struct ckpt *ckpt, size_t piece, struc
  * all were and their CRC-32 is wrong. Thread safe. */
 int ckpt_blob_note(struct ckpt *ckpt, size_t piece, uint32_t part, uint64_t nbytes,
                    struct fsdp_err *err);
-/* Checks the pieces of which only a part was read, as by a run that goes on where another was
+/* Checks the pieces of which only a part was read, as by a run that continues where another was
  * stopped. */
 int ckpt_blobs_finish(struct ckpt *ckpt, struct fsdp_err *err);
 /* Reads the whole storage and compares its CRC-32: FSDP_ECORRUPT names tensor, file and bytes. */

@@ -5,14 +5,18 @@
 
 #include <jansson.h>
 
-#include "source/source.h"
+#include "source/format_ops.h"
 #include "pickle.h"
 
 #define CKPT_DCP_METADATA_NAME ".metadata"
 
-/* Is ckpt->path a folder that torch.distributed.checkpoint wrote? Refuses, saying why, folders that
- * it wrote in part or in a way that cannot be read. */
-int ckpt_dcp_recognize(bool *out, const struct ckpt *ckpt, struct fsdp_err *err);
+/* Members of ckpt_dcp_ops. extent.c: the order of a storage, its checksum, negated values.
+ * nearby.c: folders of checkpoints of torch's, and what torch.save wrote. */
+int ckpt_dcp_recognize(bool *out, struct ckpt *ckpt, const struct ckpt_store_stat *st,
+                       struct fsdp_err *err);
+int ckpt_dcp_explain(const struct ckpt *ckpt, const struct ckpt_names *names, struct fsdp_err *err);
+int ckpt_dcp_extent_read(const struct ckpt_scatter *s, const struct ckpt_extent *extent,
+                         const struct ckpt_block *block, const struct fsdp_tensor *tensor);
 
 /* A Python value as JSON, a new reference; NULL where JSON cannot hold it, with *why (static). */
 json_t *ckpt_dcp_json(const struct ckpt_pk *value, const char **why);

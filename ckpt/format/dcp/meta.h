@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The contents of a .metadata in the making: meta.c collects and formats it, meta_train.c
- * adds what an optimizer keeps beside tensors. */
+ * adds what an optimizer keeps besides tensors. */
 #ifndef CKPT_DCP_META_H
 #define CKPT_DCP_META_H
 

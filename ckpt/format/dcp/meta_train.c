@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What torch's optimizers keep beside the moments: a counter for every parameter, and parameter
+ * What torch's optimizers keep besides the moments: a counter for every parameter, and parameter
  * groups with the hyperparameters and the names of their members. All of it is small and goes into
  * one file.
  */

@@ -17,6 +17,7 @@
 #include "format/hf/extras.h"
 #include "source/source.h"
 #include "util/text.h"
+#include "format/hf/hf_names.h"
 
 #define BAD(...) fsdp_err_set(err, FSDP_ECORRUPT, __VA_ARGS__)
 
@@ -645,7 +646,7 @@ static int extras_find(struct ckpt *ckpt, struct fsdp_err *err)
     return rc;
 }
 
-int ckpt_dcp_open(struct ckpt *ckpt, struct fsdp_err *err)
+static int open_dcp(struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct reader r = {.ckpt = ckpt};
     struct ckpt_pickle pickle = {0};
@@ -686,3 +687,20 @@ out:
     fsdp_free(path);
     return rc;
 }
+
+/* A folder may have an index of Hugging Face, too. */
+static const char *const heads[] = {CKPT_HF_INDEX_NAME, CKPT_DCP_METADATA_NAME, NULL};
+
+const struct ckpt_format_ops ckpt_dcp_ops = {
+    .id = CKPT_DCP,
+    .identity = CKPT_IDENTITY_MTIME,
+    .keeps_names = true,
+    .heads = heads,
+    .recognize = ckpt_dcp_recognize,
+    .explain = ckpt_dcp_explain,
+    .open = open_dcp,
+    .close = ckpt_blobs_destroy,
+    .read_extent = ckpt_dcp_extent_read,
+    .check_piece = ckpt_blob_check,
+    .check_rest = ckpt_blobs_finish,
+};

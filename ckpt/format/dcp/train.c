@@ -25,9 +25,12 @@ static int note_name(void *ctx, const char *name, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-int ckpt_dcp_recognize(bool *out, const struct ckpt *ckpt, struct fsdp_err *err)
+int ckpt_dcp_recognize(bool *out, struct ckpt *ckpt, const struct ckpt_store_stat *st,
+                       struct fsdp_err *err)
 {
     struct seen seen = {false, false, false};
+    if (!st->is_folder)
+        return FSDP_OK;
     FSDP_TRY(ckpt_store_list(ckpt->store, ckpt->path, note_name, &seen, err));
     *out = seen.metadata;
     if (seen.metadata || !(seen.data || seen.rank_metadata))

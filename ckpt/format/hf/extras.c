@@ -6,6 +6,7 @@
 
 #include "extras.h"
 #include "hf_names.h"
+#include "source/format_ops.h"
 
 /* ---- links ----------------------------------------------------------------------------------- */
 
@@ -130,7 +131,7 @@ int ckpt_extras_find(struct ckpt *ckpt, const struct ckpt_names *names, struct f
     static const char accelerate[] = "pytorch_model_fsdp";
     const char *base = ckpt_path_base(ckpt->folder);
     bool taken = false;
-    if (ckpt->format == CKPT_DCP && !has_config(names) &&
+    if (ckpt->format->id == CKPT_DCP && !has_config(names) &&
         !strncmp(base, accelerate, sizeof accelerate - 1))
         FSDP_TRY(parent_extras_add(&taken, ckpt, err));
     return taken ? FSDP_OK : extras_add(ckpt, ckpt->folder, names, ckpt_hf_is_extra, err);

@@ -13,6 +13,7 @@
 #include "source/source.h"
 #include "layout/tensor_name.h"
 #include "util/text.h"
+#include "source/format_ops.h"
 
 /* "model-00001-of-00003.safetensors": all three must be there. */
 static int refuse_incomplete(const struct ckpt_names *files, const char *folder,
@@ -344,7 +345,7 @@ static int scalars_mend(struct ckpt *ckpt, struct fsdp_err *err)
     int rc = ckpt_store_names(&names, ckpt->store, folder, &quiet);
     fsdp_free(folder);
     if (rc)
-        return FSDP_OK; /* no such folder: nothing to mend from */
+        return FSDP_OK; /* no such folder: nothing to repair it from */
     for (int i = 0; rc == FSDP_OK && i < names.nnames; i++)
         if (ckpt_hf_is_weights(names.names[i]))
             rc = scalars_take(ckpt, names.names[i], err);
@@ -390,7 +391,7 @@ static int files_find(struct ckpt *ckpt, struct ckpt_names *files, json_t **map,
     return rc;
 }
 
-int ckpt_hf_open(struct ckpt *ckpt, struct fsdp_err *err)
+static int open_hf(struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct ckpt_layout *layout = &ckpt->m.layout;
     struct ckpt_names files = {0};
@@ -433,3 +434,39 @@ out:
     ckpt_names_free(&files);
     return rc;
 }
+
+/* ---- recognizing ----------------------------------------------------------------------------- */
+
+/* Any file that is none of another format: its header shows what it is. */
+static int recognize_file(bool *out, struct ckpt *ckpt, const struct ckpt_store_stat *st,
+                          struct fsdp_err *err)
+{
+    *out = !st->is_folder;
+    if (*out && !(ckpt->folder = ckpt_path_parent(ckpt->path, err)))
+        return FSDP_ENOMEM;
+    return FSDP_OK;
+}
+
+static int finds_safetensors(void *ctx, const char *name, struct fsdp_err *err)
+{
+    (void)err;
+    *(bool *)ctx |= ckpt_hf_is_weights(name) || ckpt_hf_is_index(name);
+    return FSDP_OK;
+}
+
+static int recognize_folder(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
+{
+    return ckpt_store_list(ckpt->store, ckpt->path, finds_safetensors, out, err);
+}
+
+/* torch's Hugging Face layout has a .metadata, too. */
+static const char *const heads[] = {CKPT_HF_INDEX_NAME, ".metadata", NULL};
+
+const struct ckpt_format_ops ckpt_hf_ops = {
+    .id = CKPT_HF,
+    .identity = CKPT_IDENTITY_CTIME,
+    .heads = heads,
+    .recognize = recognize_file,
+    .recognize_within = recognize_folder,
+    .open = open_hf,
+};

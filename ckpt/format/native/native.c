@@ -3,7 +3,8 @@
  * boxes they hold; each is held against the other. */
 #include <string.h>
 
-#include "source/source.h"
+#include "native.h"
+#include "source/format_ops.h"
 
 static int refuse_strays_in(const struct ckpt *ckpt, const char *below,
                             const struct ckpt_layout *layout, struct fsdp_err *err)
@@ -157,7 +158,7 @@ static int extras_place(struct ckpt *ckpt, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-int ckpt_native_open(struct ckpt *ckpt, struct fsdp_err *err)
+static int open_native(struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct ckpt_st_header *headers = NULL;
     char *path = ckpt_path_join(ckpt->folder, CKPT_MANIFEST_NAME, err), *data = NULL;
@@ -194,3 +195,35 @@ out:
     fsdp_free(path);
     return rc;
 }
+
+static int recognize(bool *out, struct ckpt *ckpt, const struct ckpt_store_stat *st,
+                     struct fsdp_err *err)
+{
+    return st->is_folder ? ckpt_is_published(out, ckpt->store, ckpt->path, err) : FSDP_OK;
+}
+
+/* A folder of checkpoints stands for its newest. */
+static int recognize_newest(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    char latest[4096];
+    int rc = ckpt_latest(latest, sizeof latest, ckpt->path, &why);
+
+    if (rc == FSDP_ENOTFOUND)
+        return FSDP_OK;
+    if (rc)
+        return fsdp_err_pass(err, rc, &why);
+    fsdp_free(ckpt->path);
+    ckpt->path = fsdp_strdup(latest, err);
+    *out = true;
+    return ckpt->path ? FSDP_OK : FSDP_ENOMEM;
+}
+
+const struct ckpt_format_ops ckpt_native_ops = {
+    .id = CKPT_NATIVE,
+    .identity = CKPT_IDENTITY_SIZE,
+    .has_manifest = true,
+    .recognize = recognize,
+    .recognize_within = recognize_newest,
+    .open = open_native,
+};

@@ -5,7 +5,7 @@
  * A checkpoint is a folder of immutable data files plus one manifest.json, written last; without
  * the manifest there is no checkpoint. docs/ckpt-format.md describes the bytes.
  *
- * The library knows slices (fsdp/base.h) and stores. It knows no GPU, launcher or model.
+ * The library knows slices (fsdp/base.h) and stores. It has no notion of GPU, launcher or model.
  */
 #ifndef CKPT_H
 #define CKPT_H
@@ -38,7 +38,7 @@ int ckpt_root_make(const char *root, struct fsdp_err *err);
 /* Writes a file of nbytes there, waits until it is durable and removes it; seconds (NULL is
  * allowed): how long that took. Local, blocks. */
 int ckpt_root_try(double *seconds, const char *root, size_t nbytes, struct fsdp_err *err);
-/* A small text beside the checkpoints, replaced whole. *out is freed with fsdp_free;
+/* A small text next to the checkpoints, replaced whole. *out is freed with fsdp_free;
  * FSDP_ENOTFOUND where there is none. Local, blocks. */
 int ckpt_note_read(char **out, const char *root, const char *name, struct fsdp_err *err);
 int ckpt_note_write(const char *root, const char *name, const char *text, struct fsdp_err *err);
@@ -72,7 +72,7 @@ struct ckpt_save_args {
     int naliases;
     const char
         *state_json; /* training state that is not tensors: one JSON object; rank 0's is kept */
-    int nextra;      /* small files kept beside the manifest under hf/ (config.json, tokenizer) */
+    int nextra;      /* small files kept next to the manifest under hf/ (config.json, tokenizer) */
     const char *const *extra; /* their paths; rank 0 copies them */
     bool fsync;
     enum ckpt_compress compress; /* rank 0's counts */
@@ -254,7 +254,7 @@ int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err);
 void ckpt_close(struct ckpt *ckpt);
 
 /* What was opened. Texts and tensors live until ckpt_close; indices are below the count that stands
- * beside them. Local, thread safe. */
+ * next to them. Local, thread safe. */
 const char *ckpt_path(const struct ckpt *ckpt);
 enum ckpt_format ckpt_format(const struct ckpt *ckpt);
 int64_t ckpt_step(const struct ckpt *ckpt);           /* -1 where not known */
@@ -269,7 +269,7 @@ int ckpt_naliases(const struct ckpt *ckpt);
 struct ckpt_alias ckpt_alias_at(const struct ckpt *ckpt, int i);
 int ckpt_nfiles(const struct ckpt *ckpt);
 struct ckpt_file_info ckpt_file_at(const struct ckpt *ckpt, int i);
-/* Small files kept beside the weights (config.json, tokenizer files); full path or NULL. */
+/* Small files kept next to the weights (config.json, tokenizer files); full path or NULL. */
 const char *ckpt_extra_path(const struct ckpt *ckpt, const char *name);
 int ckpt_nextra(const struct ckpt *ckpt);
 const char *ckpt_extra_at(const struct ckpt *ckpt, int i);
@@ -381,8 +381,8 @@ struct ckpt_reshard_result {
  * before a byte is written, fingerprints are checked as the bytes pass, and the output appears
  * complete or not at all.
  *
- * The work goes on in a folder OUT.tmp.<key> beside the output. After FSDP_ECANCELED, FSDP_EIO and
- * FSDP_ENOSPC, and after SIGKILL, it stays, and the same call goes on where that one was. Other
+ * The work continues in a folder OUT.tmp.<key> next to the output. After FSDP_ECANCELED, FSDP_EIO
+ * and FSDP_ENOSPC, and after SIGKILL, it stays, and the same call resumes where that one was. Other
  * failures leave nothing. Local, blocks. */
 int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
                  const struct ckpt_reshard_args *args, struct fsdp_err *err);
@@ -415,7 +415,7 @@ struct ckpt_copy_result {
  * file's checksum is compared as its bytes pass, or with what lies there where the store moved it
  * (plain safetensors have none), and the copy appears when it is complete. FSDP_EEXIST where
  * something else has the name. After FSDP_ECANCELED, FSDP_EIO, FSDP_ENOSPC and SIGKILL the same
- * call goes on where that one was. Local, blocks. */
+ * call resumes where that one was. Local, blocks. */
 int ckpt_copy(struct ckpt_copy_result *out, struct ckpt *ckpt, const struct ckpt_copy_args *args,
               struct fsdp_err *err);
 
@@ -474,7 +474,8 @@ int ckpt_diff(bool *same, struct ckpt *a, struct ckpt *b, const struct ckpt_diff
 int ckpt_unchanged(struct ckpt *ckpt, struct fsdp_err *err);
 
 /* Calls report (one line of text) per fault found in sizes, checksums, fingerprints; returns
- * FSDP_ECORRUPT if there was any. Opening already proved coverage. Local, blocks. */
+ * FSDP_ECORRUPT if there was any, FSDP_EUNSUPPORTED if there are tensors that cannot be read.
+ * Opening already proved coverage. Local, blocks. */
 typedef void ckpt_fault_f(void *ctx, const char *text);
 int ckpt_verify(struct ckpt *ckpt, ckpt_fault_f *report, void *ctx, struct fsdp_err *err);
 

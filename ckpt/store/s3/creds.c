@@ -17,58 +17,6 @@ void ckpt_s3_creds_wipe(struct ckpt_s3_creds *creds)
     OPENSSL_cleanse(creds, sizeof *creds);
 }
 
-int64_t ckpt_s3_time(const char *text)
-{
-    struct tm tm = {0};
-    const char *end = text ? strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) : NULL;
-    if (!end)
-        return 0;
-    int64_t time = (int64_t)timegm(&tm);
-    int hours, minutes;
-    end += strspn(end, ".0123456789");
-    if ((*end == '+' || *end == '-') && sscanf(end + 1, "%2d:%2d", &hours, &minutes) == 2)
-        time -= (*end == '-' ? -1 : 1) * (hours * 3600 + minutes * 60);
-    return time;
-}
-
-/* Copies a text that must be there and fit. */
-static int take(char *out, size_t out_nbytes, const char *value, const char *name, const char *from,
-                struct fsdp_err *err)
-{
-    if (!value || !*value)
-        return fsdp_err_set(err, FSDP_EINVAL, "credentials of %s have no %s", from, name);
-    if (strlen(value) >= out_nbytes || strpbrk(value, "\r\n"))
-        return fsdp_err_set(err, FSDP_EINVAL, "credentials of %s: no proper %s", from, name);
-    strcpy(out, value);
-    return FSDP_OK;
-}
-
-int ckpt_s3_creds_json(struct ckpt_s3_creds *out, const char *data, size_t nbytes,
-                       const char *token_name, const char *from, struct fsdp_err *err)
-{
-    json_error_t ignored; /* it would quote what it could not read */
-    json_t *root = json_loadb(data ? data : "", nbytes, 0, &ignored);
-    const char *token = json_string_value(json_object_get(root, token_name));
-    const char *expires = json_string_value(json_object_get(root, "Expiration"));
-    int rc = FSDP_OK;
-    if (!json_is_object(root))
-        rc = fsdp_err_set(err, FSDP_EINVAL, "credentials of %s are no JSON object", from);
-    if (rc == FSDP_OK)
-        rc =
-            take(out->key_id, sizeof out->key_id,
-                 json_string_value(json_object_get(root, "AccessKeyId")), "AccessKeyId", from, err);
-    if (rc == FSDP_OK)
-        rc = take(out->secret, sizeof out->secret,
-                  json_string_value(json_object_get(root, "SecretAccessKey")), "SecretAccessKey",
-                  from, err);
-    if (rc == FSDP_OK && token && *token)
-        rc = take(out->token, sizeof out->token, token, token_name, from, err);
-    if (rc == FSDP_OK && expires && !(out->expires = ckpt_s3_time(expires)))
-        rc = fsdp_err_set(err, FSDP_EINVAL, "credentials of %s: no proper Expiration", from);
-    json_decref(root);
-    return rc;
-}
-
 /* ---- the sources that need no network -------------------------------------------------------- */
 
 static int from_environment(struct ckpt_s3_creds *out, struct fsdp_err *err)
@@ -77,20 +25,25 @@ static int from_environment(struct ckpt_s3_creds *out, struct fsdp_err *err)
     const char *token = getenv("AWS_SESSION_TOKEN"), *from = out->source;
     if ((!id || !*id) && (!secret || !*secret))
         return fsdp_err_set(err, FSDP_ENOTFOUND, "AWS_ACCESS_KEY_ID is not set");
-    FSDP_TRY(take(out->key_id, sizeof out->key_id, id, "AWS_ACCESS_KEY_ID", from, err));
-    FSDP_TRY(take(out->secret, sizeof out->secret, secret, "AWS_SECRET_ACCESS_KEY", from, err));
-    return token && *token
-               ? take(out->token, sizeof out->token, token, "AWS_SESSION_TOKEN", from, err)
-               : FSDP_OK;
+    FSDP_TRY(
+        ckpt_s3_creds_take(out->key_id, sizeof out->key_id, id, "AWS_ACCESS_KEY_ID", from, err));
+    FSDP_TRY(ckpt_s3_creds_take(out->secret, sizeof out->secret, secret, "AWS_SECRET_ACCESS_KEY",
+                                from, err));
+    return token && *token ? ckpt_s3_creds_take(out->token, sizeof out->token, token,
+                                                "AWS_SESSION_TOKEN", from, err)
+                           : FSDP_OK;
 }
 
 static int from_keys(struct ckpt_s3_creds *out, const char *id, const char *secret,
                      const char *token, struct fsdp_err *err)
 {
     const char *from = out->source;
-    FSDP_TRY(take(out->key_id, sizeof out->key_id, id, "aws_access_key_id", from, err));
-    FSDP_TRY(take(out->secret, sizeof out->secret, secret, "aws_secret_access_key", from, err));
-    return token ? take(out->token, sizeof out->token, token, "aws_session_token", from, err)
+    FSDP_TRY(
+        ckpt_s3_creds_take(out->key_id, sizeof out->key_id, id, "aws_access_key_id", from, err));
+    FSDP_TRY(ckpt_s3_creds_take(out->secret, sizeof out->secret, secret, "aws_secret_access_key",
+                                from, err));
+    return token ? ckpt_s3_creds_take(out->token, sizeof out->token, token, "aws_session_token",
+                                      from, err)
                  : FSDP_OK;
 }
 
@@ -253,7 +206,7 @@ static void *look_behind(void *arg)
     return NULL;
 }
 
-/* Asks on a thread of its own, so that transfers go on. The lock is held. False if it cannot. */
+/* Asks on a thread of its own, so that transfers continue. The lock is held. False if it cannot. */
 static bool ask_behind(void)
 {
     pthread_t id;

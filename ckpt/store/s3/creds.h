@@ -38,6 +38,11 @@ int ckpt_s3_creds_instance(struct ckpt_s3_creds *out, struct fsdp_err *err);
 /* creds_process.c: what a program prints */
 int ckpt_s3_creds_process(struct ckpt_s3_creds *out, const char *command, struct fsdp_err *err);
 
+/* ---- creds_parse.c ---- */
+
+/* Copies a part that must be there and fit. name and from: what it is, and whose, in errors. */
+int ckpt_s3_creds_take(char *out, size_t out_nbytes, const char *value, const char *name,
+                       const char *from, struct fsdp_err *err);
 /* From JSON as container, instance and programs give it. `from` names it in errors. */
 int ckpt_s3_creds_json(struct ckpt_s3_creds *out, const char *data, size_t nbytes,
                        const char *token_name, const char *from, struct fsdp_err *err);

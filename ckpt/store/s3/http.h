@@ -5,7 +5,7 @@
  * many exchanges are under way in all is halved when a store says that it is too much, and grows
  * again by one for so many that went well.
  *
- * An exchange is tried again, after a pause drawn by lot (full jitter), as long as its owner says
+ * An exchange is tried again, after a random pause (full jitter), as long as its owner says
  * so, there are tries left and its deadline has not passed.
  */
 #ifndef CKPT_S3_HTTP_H

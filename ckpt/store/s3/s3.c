@@ -144,7 +144,7 @@ static int s3_open(void **out, const char *path, enum ckpt_store_mode mode, stru
     const char *key;
     FSDP_TRY(ckpt_s3_bucket_of(&bucket, &key, path, err));
     if (mode == CKPT_STORE_RESUME)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': an object is not gone on with", path);
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': S3 objects cannot be resumed", path);
     if (!*key || key[strlen(key) - 1] == '/')
         return fsdp_err_set(err, FSDP_EINVAL, "'%s' names no object", path);
     struct s3_file *file = fsdp_alloc(1, sizeof *file + strlen(key) + 1, "object", err);

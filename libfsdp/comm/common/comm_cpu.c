@@ -6,12 +6,12 @@
 
 const char *comm_kind_name(int kind)
 {
-    static const char *const names[COMM_NKINDS] = {
-        [COMM_ALL_GATHER] = "all_gather", [COMM_REDUCE_SCATTER] = "reduce_scatter",
-        [COMM_ALL_REDUCE] = "all_reduce", [COMM_BROADCAST] = "broadcast",
-        [COMM_BARRIER] = "barrier",
+    static const char *const names[FSDP_COMM_NKINDS] = {
+        [FSDP_COMM_ALL_GATHER] = "all_gather", [FSDP_COMM_REDUCE_SCATTER] = "reduce_scatter",
+        [FSDP_COMM_ALL_REDUCE] = "all_reduce", [FSDP_COMM_BROADCAST] = "broadcast",
+        [FSDP_COMM_BARRIER] = "barrier",
     };
-    return kind > 0 && kind < COMM_NKINDS ? names[kind] : "something unknown";
+    return kind > 0 && kind < FSDP_COMM_NKINDS ? names[kind] : "something unknown";
 }
 
 const char *comm_peer_name(char text[COMM_PEER_NBYTES], const struct fsdp_comm_group *group,

@@ -12,15 +12,6 @@
 
 enum { COMM_WHAT_NBYTES = 512, COMM_PEER_NBYTES = 96 };
 
-enum comm_kind {
-    COMM_ALL_GATHER = 1,
-    COMM_REDUCE_SCATTER,
-    COMM_ALL_REDUCE,
-    COMM_BROADCAST,
-    COMM_BARRIER,
-};
-enum { COMM_NKINDS = COMM_BARRIER + 1 };
-
 /* One operation, as far as all ranks must agree on it. Travels whole. */
 struct comm_op {
     uint64_t seq; /* 1 for a communicator's first */

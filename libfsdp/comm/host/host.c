@@ -197,52 +197,6 @@ static int host_status(void *state, struct fsdp_err *err)
     return rc;
 }
 
-/* Ends the communicator: keeps the first failure and tells the peers. Under op_lock. op: NULL
- * outside of one. */
-static void break_down(struct host_comm *h, const struct comm_op *op, const struct comm_fail *fail)
-{
-    pthread_mutex_lock(&h->status_lock);
-    if (!h->sticky.status)
-        comm_fail_error(&h->sticky, h->group, fail, op);
-    pthread_mutex_unlock(&h->status_lock);
-    if (!h->told) {
-        h->told = true;
-        host_shm_tell(h, fail);
-        host_tcp_tell(h, fail);
-    }
-}
-
-bool host_interrupted(struct host_comm *h, struct comm_fail *fail)
-{
-    if (!atomic_load(&h->interrupted))
-        return false;
-    pthread_mutex_lock(&h->status_lock);
-    *fail = h->pending;
-    pthread_mutex_unlock(&h->status_lock);
-    return true;
-}
-
-void host_fail_async(struct host_comm *h, const struct comm_fail *fail)
-{
-    struct comm_fail first;
-    uint64_t one = 1;
-
-    pthread_mutex_lock(&h->status_lock);
-    if (!atomic_load(&h->interrupted))
-        h->pending = *fail;
-    atomic_store(&h->interrupted, true);
-    pthread_mutex_unlock(&h->status_lock);
-    host_shm_wake(h);
-    if (write(h->wake_fd, &one, sizeof one) < 0)
-        one = 0; /* it counts already, so poll wakes */
-    /* An operation in progress sees it and tells the peers itself. */
-    if (pthread_mutex_trylock(&h->op_lock) == 0) {
-        host_interrupted(h, &first);
-        break_down(h, NULL, &first);
-        pthread_mutex_unlock(&h->op_lock);
-    }
-}
-
 static void host_abort(void *state, const char *why)
 {
     struct host_comm *h = state;
@@ -294,24 +248,24 @@ static int host_run(void *arg, struct fsdp_err *err)
         if (rc == FSDP_OK)
             h->done++;
         else
-            break_down(h, &call->op, &fail);
+            host_break_down(h, &call->op, &fail);
     }
     pthread_mutex_unlock(&h->op_lock);
     return rc ? host_status(h, err) : FSDP_OK;
 }
 
-static int enqueue(void *state, enum comm_kind kind, void *recv, const void *send, size_t nelem,
-                   enum fsdp_dtype dtype, int root, struct fsdp_lane *lane, struct fsdp_err *err)
+static int collective(void *state, const struct fsdp_comm_call *args, struct fsdp_lane *lane,
+                      struct fsdp_err *err)
 {
     struct host_comm *h = state;
-    struct host_call call = {.h = h, .recv = recv, .send = send};
+    struct host_call call = {.h = h, .recv = args->recv, .send = args->send};
     struct fsdp_err own = FSDP_ERR_INIT;
 
     call.op = (struct comm_op){.seq = atomic_fetch_add(&h->enqueued, 1) + 1,
-                               .nelem = nelem,
-                               .kind = kind,
-                               .dtype = (int32_t)dtype,
-                               .root = root};
+                               .nelem = args->nelem,
+                               .kind = args->kind,
+                               .dtype = (int32_t)args->dtype,
+                               .root = args->root};
     int rc = fsdp_lane_call(lane, host_run, &call, sizeof call, &own);
     if (rc == FSDP_OK)
         return FSDP_OK;
@@ -324,35 +278,6 @@ static int enqueue(void *state, enum comm_kind kind, void *recv, const void *sen
     if (err)
         *err = own;
     return rc;
-}
-
-static int host_all_gather(void *state, void *recv, const void *send, size_t nelem,
-                           enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, COMM_ALL_GATHER, recv, send, nelem, dtype, 0, lane, err);
-}
-
-static int host_reduce_scatter(void *state, void *recv, const void *send, size_t nelem,
-                               enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, COMM_REDUCE_SCATTER, recv, send, nelem, dtype, 0, lane, err);
-}
-
-static int host_all_reduce(void *state, void *recv, const void *send, size_t nelem,
-                           enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, COMM_ALL_REDUCE, recv, send, nelem, dtype, 0, lane, err);
-}
-
-static int host_broadcast(void *state, void *buf, size_t nelem, enum fsdp_dtype dtype, int root,
-                          struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, COMM_BROADCAST, buf, buf, nelem, dtype, root, lane, err);
-}
-
-static int host_barrier(void *state, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, COMM_BARRIER, NULL, NULL, 0, FSDP_U8, 0, lane, err);
 }
 
 static void *mem_alloc(void *state, size_t nbytes, struct fsdp_err *err)
@@ -372,11 +297,7 @@ const struct fsdp_comm_ops fsdp_comm_host_ops = {
     .create = host_create,
     .destroy = host_destroy,
     .abort = host_abort,
-    .all_gather = host_all_gather,
-    .reduce_scatter = host_reduce_scatter,
-    .all_reduce = host_all_reduce,
-    .broadcast = host_broadcast,
-    .barrier = host_barrier,
+    .collective = collective,
     .status = host_status,
     .mem_alloc = mem_alloc,
     .mem_free = mem_free,

@@ -32,10 +32,10 @@ enum {
     HOST_TCP_NBYTES = 512 << 10,   /* receive buffer per off-node peer for sums */
 };
 
-/* What a frame on TCP begins, beside an operation. */
+/* What a frame on TCP begins, besides an operation. */
 enum {
-    HOST_BYE = COMM_NKINDS, /* this rank left on purpose */
-    HOST_FAIL,              /* a comm_fail follows */
+    HOST_BYE = FSDP_COMM_NKINDS, /* this rank left on purpose */
+    HOST_FAIL,                   /* a comm_fail follows */
 };
 
 /* A buffer within registered memory; region -1 means that it is not. */
@@ -135,10 +135,17 @@ struct host_card {
     struct comm_addr addr[COMM_MAX_ADDRS];
 };
 
-/* ---- host.c ---------------------------------------------------------------------------- */
+/* ---- host_fail.c -------------------------------------------------------------------------- */
 /* Ends the communicator from any thread: an operation in progress gives up. The first call counts.
  */
 void host_fail_async(struct host_comm *h, const struct comm_fail *fail);
+/* The same in an operation (op), or outside of one (NULL), under op_lock: keeps the first failure
+ * and tells the peers. */
+void host_break_down(struct host_comm *h, const struct comm_op *op, const struct comm_fail *fail);
+/* A failed peer's own account, which follows its frame on a connection; it was sent with it, so the
+ * wait is short. */
+void host_fail_recv(struct host_conn *conn, struct comm_fail *fail);
+bool host_is_transient(int errnum);
 /* Was that called? Never blocks. */
 bool host_interrupted(struct host_comm *h, struct comm_fail *fail);
 
@@ -155,7 +162,7 @@ struct host_watch {
     bool owns_tcp; /* it runs under op_lock, so it may look at connections */
 };
 enum { HOST_SLICE_MS = 20 }; /* sleeps between two checks of a waiter */
-/* Returns FSDP_OK to go on waiting. Cheap; call it once per slice. */
+/* Returns FSDP_OK to keep waiting. Cheap; call it once per slice. */
 int host_watch_check(struct host_watch *watch, struct comm_fail *fail);
 /* A death was seen. The launcher may know more of it than a hang-up tells (signal, last words), and
  * a peer may have seen it first and left: both come within moments, so give them those. Returns

@@ -513,16 +513,16 @@ static int barrier(struct coll *c)
 
 static int collective_run(struct coll *c)
 {
-    switch ((enum comm_kind)c->op->kind) {
-    case COMM_ALL_GATHER:
+    switch ((enum fsdp_comm_kind)c->op->kind) {
+    case FSDP_COMM_ALL_GATHER:
         return all_gather(c);
-    case COMM_REDUCE_SCATTER:
+    case FSDP_COMM_REDUCE_SCATTER:
         return reduce_scatter(c);
-    case COMM_ALL_REDUCE:
+    case FSDP_COMM_ALL_REDUCE:
         return all_reduce(c);
-    case COMM_BROADCAST:
+    case FSDP_COMM_BROADCAST:
         return broadcast(c);
-    case COMM_BARRIER:
+    case FSDP_COMM_BARRIER:
         return barrier(c);
     }
     return comm_fail_set(c->h->group, c->fail, FSDP_EINTERNAL, "unknown operation %d", c->op->kind);

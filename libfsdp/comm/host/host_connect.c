@@ -8,7 +8,7 @@
  *     connector -> listener   struct hello { magic, its group rank, attempt, listener's secret }
  *     listener -> connector   struct hello { magic, its group rank, attempt, connector's secret }
  *
- * A connector that gets no answer goes on to the peer's next address. The listener may have been
+ * A connector that gets no answer continues to the peer's next address. The listener may have been
  * slow only and then finds several greetings of that peer: the last attempt is the one that counts.
  *
  * One loop drives all of it, so that no rank's slowness delays the other pairs.
@@ -27,7 +27,7 @@
 
 #include "host.h"
 
-enum { MAX_STRANGERS = 64 };        /* unknown connections held beside those of all peers */
+enum { MAX_STRANGERS = 64 };        /* unknown connections held besides those of all peers */
 static const double TRY_S = 5;      /* for one address of a peer to connect, and then to answer */
 static const double SILENCE_S = 1;  /* before a guest may be dropped for another */
 static const double CONNECT_S = 60; /* for all of it: ranks come here together */

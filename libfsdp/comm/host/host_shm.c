@@ -225,17 +225,6 @@ void host_shm_close(struct host_comm *h)
 
 /* ---- barrier -------------------------------------------------------------------------------- */
 
-static long futex(atomic_uint *word, int op, unsigned value, const struct timespec *timeout)
-{
-    return syscall(SYS_futex, word, op, value, timeout, NULL, 0);
-}
-
-void host_shm_wake(struct host_comm *h)
-{
-    for (int id = 0; h->shm.control && id < HOST_NBARRIERS; id++)
-        futex(&h->shm.control->barrier[id].generation, FUTEX_WAKE, INT_MAX, NULL);
-}
-
 void host_barrier_arrive(struct host_comm *h, enum host_barrier_id id)
 {
     struct host_barrier *barrier = &h->shm.control->barrier[id];
@@ -249,7 +238,7 @@ void host_barrier_arrive(struct host_comm *h, enum host_barrier_id id)
     /* A waiter that this load misses counts itself later, and its futex call sees the generation.
      */
     if (atomic_load(&barrier->sleepers))
-        futex(&barrier->generation, FUTEX_WAKE, INT_MAX, NULL);
+        host_futex(&barrier->generation, FUTEX_WAKE, INT_MAX, NULL);
 }
 
 struct barrier_wait {
@@ -334,7 +323,7 @@ int host_barrier_wait(struct host_comm *h, enum host_barrier_id id, struct comm_
             return FSDP_OK;
         FSDP_TRY(host_watch_check(&watch, fail));
         atomic_fetch_add(&barrier->sleepers, 1);
-        futex(&barrier->generation, FUTEX_WAIT, seen, &slice);
+        host_futex(&barrier->generation, FUTEX_WAIT, seen, &slice);
         atomic_fetch_sub(&barrier->sleepers, 1);
     }
 }
@@ -354,25 +343,4 @@ char *host_slot(struct host_comm *h, int seat)
 void host_slots_next(struct host_comm *h)
 {
     h->shm.uses++;
-}
-
-void host_shm_tell(struct host_comm *h, const struct comm_fail *fail)
-{
-    struct host_control *control = h->shm.control;
-    int none = FAIL_NONE;
-
-    if (control && atomic_compare_exchange_strong(&control->fail_state, &none, FAIL_WRITING)) {
-        control->fail = *fail;
-        atomic_store(&control->fail_state, FAIL_SET);
-        host_shm_wake(h);
-    }
-}
-
-bool host_shm_told(struct host_comm *h, struct comm_fail *fail)
-{
-    if (!h->shm.control || atomic_load(&h->shm.control->fail_state) != FAIL_SET)
-        return false;
-    *fail = h->shm.control->fail;
-    fail->what[sizeof fail->what - 1] = 0;
-    return true;
 }

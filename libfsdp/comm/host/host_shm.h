@@ -3,6 +3,11 @@
 #ifndef COMM_HOST_SHM_H
 #define COMM_HOST_SHM_H
 
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
 #include "host.h"
 
 enum { PAGE_NBYTES = 4096, FAIL_NONE = 0, FAIL_WRITING, FAIL_SET };
@@ -40,5 +45,11 @@ int host_segment_create(int *fd, const char *name, size_t nbytes, struct fsdp_er
 int host_segment_reserve(int fd, size_t offset, size_t nbytes, struct fsdp_err *err);
 /* fd -1: memory of this process alone. */
 int host_segment_map(void **out, int fd, size_t nbytes, struct fsdp_err *err);
+
+static inline long host_futex(atomic_uint *word, int op, unsigned value,
+                              const struct timespec *timeout)
+{
+    return syscall(SYS_futex, word, op, value, timeout, NULL, 0);
+}
 
 #endif

@@ -111,11 +111,6 @@ void host_tcp_post(struct host_comm *h, int peer, const void *out, size_t out_nb
 
 /* ---- one connection ------------------------------------------------------------------------- */
 
-static bool transient(int errnum)
-{
-    return errnum == EAGAIN || errnum == EWOULDBLOCK || errnum == EINTR;
-}
-
 static int conn_send(struct host_conn *conn, bool *moved)
 {
     while (conn->frame_out_left || conn->out_left) {
@@ -128,7 +123,7 @@ static int conn_send(struct host_conn *conn, bool *moved)
                              .msg_iovlen = (frame != 0) + (conn->out_left != 0)};
         ssize_t got = sendmsg(conn->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (got < 0)
-            return transient(errno) ? FSDP_OK : GONE;
+            return host_is_transient(errno) ? FSDP_OK : GONE;
         size_t nbytes = (size_t)got, of_frame = nbytes < frame ? nbytes : frame;
         conn->frame_out_left -= of_frame;
         conn->out += nbytes - of_frame;
@@ -138,40 +133,13 @@ static int conn_send(struct host_conn *conn, bool *moved)
     return FSDP_OK;
 }
 
-/* A failed peer's own account follows its frame; it was sent with it, so the wait is short. */
-static void fail_recv(struct host_conn *conn, struct comm_fail *fail)
-{
-    char *at = (char *)fail;
-    size_t left = sizeof *fail;
-    double end = fsdp_time_now() + 1;
-
-    while (left && fsdp_time_now() < end) {
-        ssize_t got = recv(conn->fd, at, left, MSG_DONTWAIT);
-        if (got == 0 || (got < 0 && !transient(errno)))
-            break;
-        if (got < 0) {
-            struct pollfd wait = {conn->fd, POLLIN, 0};
-            poll(&wait, 1, HOST_SLICE_MS);
-            continue;
-        }
-        at += got;
-        left -= (size_t)got;
-    }
-    if (left || fail->status >= 0) {
-        memset(fail, 0, sizeof *fail);
-        fail->status = FSDP_EPEER;
-        snprintf(fail->what, sizeof fail->what, "a peer failed without saying why");
-    }
-    fail->what[sizeof fail->what - 1] = 0;
-}
-
 static int frame_check(struct host_comm *h, struct host_conn *conn, const struct comm_op *op,
                        struct comm_fail *fail)
 {
     char name[COMM_PEER_NBYTES];
 
     if (conn->frame_in.kind == HOST_FAIL) {
-        fail_recv(conn, fail);
+        host_fail_recv(conn, fail);
         return fail->status;
     }
     if (conn->frame_in.kind == HOST_BYE)
@@ -190,7 +158,7 @@ static int conn_recv(struct host_comm *h, struct host_conn *conn, const struct c
         if (got == 0)
             return GONE;
         if (got < 0)
-            return transient(errno) ? FSDP_OK : GONE;
+            return host_is_transient(errno) ? FSDP_OK : GONE;
         *moved = true;
         if (!frame) {
             conn->in += got;
@@ -291,55 +259,3 @@ int host_tcp_run(struct host_comm *h, const struct comm_op *op, struct comm_fail
 }
 
 /* ---- last words ----------------------------------------------------------------------------- */
-
-/* Does a frame come next in a direction of which that much of frame and payload is left? No payload
- * being posted proves nothing: another round of the operation may bring one. */
-static bool between_ops(const struct host_comm *h, size_t frame_left, size_t payload_left)
-{
-    if (!h->tcp.in_op || frame_left == sizeof(struct comm_op))
-        return true;
-    return h->tcp.in_final && !frame_left && !payload_left;
-}
-
-/* Looks at a peer's next frame without taking it, unless it is a failure. */
-static bool peek_fail(const struct host_comm *h, struct host_conn *conn, struct comm_fail *fail)
-{
-    struct comm_op frame;
-
-    if (conn->fd < 0 || !between_ops(h, conn->frame_in_left, conn->in_left) ||
-        recv(conn->fd, &frame, sizeof frame, MSG_PEEK | MSG_DONTWAIT) != sizeof frame ||
-        frame.kind != HOST_FAIL)
-        return false;
-    if (recv(conn->fd, &frame, sizeof frame, MSG_DONTWAIT) != sizeof frame)
-        return false;
-    fail_recv(conn, fail);
-    return true;
-}
-
-bool host_tcp_told(struct host_comm *h, struct comm_fail *fail)
-{
-    for (int c = 0; h->tcp.conns && c < h->tcp.nconns; c++)
-        if (peek_fail(h, &h->tcp.conns[c], fail))
-            return true;
-    return false;
-}
-
-void host_tcp_tell(struct host_comm *h, const struct comm_fail *fail)
-{
-    struct {
-        struct comm_op frame;
-        struct comm_fail fail;
-    } words = {.frame.kind = fail ? HOST_FAIL : HOST_BYE};
-    size_t nbytes = fail ? sizeof words : sizeof words.frame;
-
-    if (fail)
-        words.fail = *fail;
-    for (int c = 0; h->tcp.conns && c < h->tcp.nconns; c++) {
-        struct host_conn *conn = &h->tcp.conns[c];
-        if (conn->fd < 0)
-            continue;
-        if (between_ops(h, conn->frame_out_left, conn->out_left))
-            send(conn->fd, &words, nbytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-        shutdown(conn->fd, SHUT_WR);
-    }
-}

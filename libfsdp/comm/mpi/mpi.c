@@ -298,18 +298,18 @@ static int run(void *arg, struct fsdp_err *err)
     return rc ? status(m, err) : FSDP_OK;
 }
 
-static int enqueue(void *state, enum comm_kind kind, void *recv, const void *send, size_t nelem,
-                   enum fsdp_dtype dtype, int root, struct fsdp_lane *lane, struct fsdp_err *err)
+static int collective(void *state, const struct fsdp_comm_call *args, struct fsdp_lane *lane,
+                      struct fsdp_err *err)
 {
     struct mpi_comm *m = state;
-    struct call call = {.m = m, .recv = recv, .send = send};
+    struct call call = {.m = m, .recv = args->recv, .send = args->send};
     struct fsdp_err own = FSDP_ERR_INIT;
 
     call.op = (struct comm_op){.seq = atomic_fetch_add(&m->enqueued, 1) + 1,
-                               .nelem = nelem,
-                               .kind = kind,
-                               .dtype = (int32_t)dtype,
-                               .root = root};
+                               .nelem = args->nelem,
+                               .kind = args->kind,
+                               .dtype = (int32_t)args->dtype,
+                               .root = args->root};
     int rc = fsdp_lane_call(lane, run, &call, sizeof call, &own);
     if (rc == FSDP_OK)
         return FSDP_OK;
@@ -324,35 +324,6 @@ static int enqueue(void *state, enum comm_kind kind, void *recv, const void *sen
     return rc;
 }
 
-static int all_gather(void *state, void *recv, const void *send, size_t nelem,
-                      enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, COMM_ALL_GATHER, recv, send, nelem, dtype, 0, lane, err);
-}
-
-static int reduce_scatter(void *state, void *recv, const void *send, size_t nelem,
-                          enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, COMM_REDUCE_SCATTER, recv, send, nelem, dtype, 0, lane, err);
-}
-
-static int all_reduce(void *state, void *recv, const void *send, size_t nelem,
-                      enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, COMM_ALL_REDUCE, recv, send, nelem, dtype, 0, lane, err);
-}
-
-static int broadcast(void *state, void *buf, size_t nelem, enum fsdp_dtype dtype, int root,
-                     struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, COMM_BROADCAST, buf, buf, nelem, dtype, root, lane, err);
-}
-
-static int barrier(void *state, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, COMM_BARRIER, NULL, NULL, 0, FSDP_U8, 0, lane, err);
-}
-
 static const struct fsdp_comm_ops ops = {
     .abi = FSDP_COMM_OPS_ABI,
     .name = "mpi",
@@ -360,11 +331,7 @@ static const struct fsdp_comm_ops ops = {
     .create = create,
     .destroy = destroy,
     .abort = abort_comm,
-    .all_gather = all_gather,
-    .reduce_scatter = reduce_scatter,
-    .all_reduce = all_reduce,
-    .broadcast = broadcast,
-    .barrier = barrier,
+    .collective = collective,
     .status = status,
 };
 

@@ -174,16 +174,16 @@ int comm_mpi_collective(struct mpi_comm *m, const struct comm_op *op, void *recv
     size_t nelem = (size_t)op->nelem, nbytes = nelem * fsdp_dtype_nbytes(dtype);
 
     FSDP_TRY(meet(m, op, fail));
-    switch ((enum comm_kind)op->kind) {
-    case COMM_ALL_GATHER:
+    switch ((enum fsdp_comm_kind)op->kind) {
+    case FSDP_COMM_ALL_GATHER:
         return all_gather(m, recv, send, nbytes, fail);
-    case COMM_REDUCE_SCATTER:
+    case FSDP_COMM_REDUCE_SCATTER:
         return reduce_scatter(m, recv, send, nelem, dtype, fail);
-    case COMM_ALL_REDUCE:
+    case FSDP_COMM_ALL_REDUCE:
         return all_reduce(m, recv, send, nelem, dtype, fail);
-    case COMM_BROADCAST:
+    case FSDP_COMM_BROADCAST:
         return broadcast(m, recv, nbytes, op->root, fail);
-    case COMM_BARRIER:
+    case FSDP_COMM_BARRIER:
         break; /* they have met */
     }
     return FSDP_OK;

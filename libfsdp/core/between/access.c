@@ -4,9 +4,9 @@
  * host memory, a piece at a time.
  */
 #include "access.h"
-#include "core/run/gather.h"
+#include "core/state/gather.h"
 #include "core/state/master.h"
-#include "core/memory/offload.h"
+#include "core/state/offload.h"
 #include "core/state/state.h"
 
 /* ---- units by hand --------------------------------------------------------------------------- */
@@ -59,20 +59,12 @@ static void give_memory(struct fsdp *f, const struct unit *unit)
         }
 }
 
-static bool is_by_hand(const struct fsdp *f, const struct unit *unit)
-{
-    for (int k = 0; k < UNIT_NFLATS; k++)
-        if (unit->flats[k] >= 0 && f->flats[unit->flats[k]].by_hand)
-            return true;
-    return false;
-}
-
 int fsdp_unshard(struct fsdp *f, int module, struct fsdp_err *err)
 {
     FSDP_TRY(check_module(f, module, err));
-    FSDP_TRY(exec_between_steps(f, "fsdp_unshard", err));
+    FSDP_TRY(engine_between_steps(f, "fsdp_unshard", err));
     const struct unit *unit = &f->units.units[f->units.unit_of_module[module]];
-    if (is_by_hand(f, unit))
+    if (engine_is_by_hand(f, unit))
         return FSDP_OK;
     FSDP_TRY(fsdp_sync(f, err));
     struct fsdp_err why = FSDP_ERR_INIT;
@@ -105,17 +97,6 @@ const void *fsdp_unsharded_param(const struct fsdp *f, int param)
     uint64_t start = flat->cut.start[f->units.index_in_flat[param]];
     const char *whole = f->flats[k].by_hand;
     return whole ? whole + start * fsdp_dtype_nbytes(flat->param_dtype) : NULL;
-}
-
-int access_check_resharded(const struct fsdp *f, const char *call, struct fsdp_err *err)
-{
-    for (int u = 0; u < f->units.nunits; u++)
-        if (is_by_hand(f, &f->units.units[u]))
-            return fsdp_err_set(err, FSDP_EINVAL,
-                                "%s would leave the copy of unit '%s' behind, which is unsharded "
-                                "by hand: fsdp_reshard it first",
-                                call, f->tree->modules[f->units.units[u].module].name);
-    return FSDP_OK;
 }
 
 void access_destroy(struct fsdp *f)
@@ -271,8 +252,8 @@ static int check_full_opts(const struct fsdp *f, const struct fsdp_full_opts *op
     if (opts->param >= f->units.nparams)
         return fsdp_err_set(err, FSDP_EINVAL, "there is no parameter %d", opts->param);
     FSDP_TRY(check_module(f, opts->module, err));
-    FSDP_TRY(exec_between_steps(f, "fsdp_full_params", err));
-    return opts->writeback ? access_check_resharded(f, "fsdp_full_params with writeback", err)
+    FSDP_TRY(engine_between_steps(f, "fsdp_full_params", err));
+    return opts->writeback ? engine_check_resharded(f, "fsdp_full_params with writeback", err)
                            : FSDP_OK;
 }
 

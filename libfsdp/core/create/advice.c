@@ -4,6 +4,7 @@
  * the engine that would come of it is planned; the difference is what it saves.
  */
 #include "advice.h"
+#include "arena.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -244,7 +245,7 @@ static int find_savings(struct saving out[NKNOBS], const struct fsdp *f,
     for (int k = 0; k < NKNOBS; k++) {
         before = then;
         then = planned(f, opts, &knobs[k], host);
-        /* Files are told of where they save more than the host's memory does. */
+        /* Files are suggested where they save more than the host's memory does. */
         const bool vain = knobs[k].turn == offload_to_files && then >= before;
         if (then >= now || now - then < now / 100 || vain)
             continue;

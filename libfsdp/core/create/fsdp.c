@@ -1,259 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creation: units, schedules, memory, and the agreement of all ranks on them. */
-#include <stdio.h>
+/* Creating an engine: the plan, which all ranks agree on, then its memory. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/between/access.h"
 #include "advice.h"
-#include "core/run/gather.h"
-#include "core/run/hooks.h"
-#include "core/state/master.h"
-#include "core/memory/offload.h"
-#include "core/trace/ranges.h"
-#include "core/trace/trace.h"
-
-static int check_dtype(const char *what, enum fsdp_dtype dtype, struct fsdp_err *err)
-{
-    if (dtype == FSDP_F32 || dtype == FSDP_BF16 || dtype == FSDP_F16)
-        return FSDP_OK;
-    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s %s; it can be F32, BF16 or F16", what,
-                        fsdp_dtype_name(dtype));
-}
-
-static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
-{
-    if (opts->version != FSDP_OPTS_VERSION || opts->optim.version != FSDP_OPTIM_OPTS_VERSION)
-        return fsdp_err_set(err, FSDP_EINVAL, "fsdp_opts version %u, this library has %d",
-                            opts->version, FSDP_OPTS_VERSION);
-    if (!fsdp_strategy_info(opts->strategy))
-        return fsdp_err_set(err, FSDP_EINVAL, "unknown sharding strategy %d", (int)opts->strategy);
-    FSDP_TRY(check_dtype("param_dtype", opts->param_dtype, err));
-    FSDP_TRY(check_dtype("reduce_dtype", opts->reduce_dtype, err));
-    if (opts->reshard_after_forward < -1)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "reshard_after_forward %d: true, false or a group size",
-                            opts->reshard_after_forward);
-    return FSDP_OK;
-}
-
-/* ---- programs -------------------------------------------------------------------------------- */
-
-/* reshard_after_forward of a unit as the schedule wants it. As a group size it needs the mesh's
- * communicator of that size. What is freed inside a micro-step is not worth keeping between two. */
-static int describe_unit(struct fsdp *f, int unit, struct fsdp_err *err)
-{
-    const struct fsdp_strategy_info *strategy = fsdp_strategy_info(f->opts.strategy);
-    const struct unit *u = &f->units.units[unit];
-    int k = u->reshard_after_forward;
-
-    if (k > 1 && k != f->mesh->shard_size && f->mesh->shard_size > 1 && k != f->mesh->regather_size)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "unit '%s': reshard_after_forward is %d, but the mesh regathers over "
-                            "%d: all units that keep a part use groups of one size",
-                            f->tree->modules[u->module].name, k, f->mesh->regather_size);
-    f->sched_units[unit] = (struct sched_unit){
-        .module = u->module,
-        .reshard_after_forward = k < 0 ? strategy->reshard_after_forward : k > 0,
-        .reshard_after_backward = strategy->reshard_after_backward || k > 0,
-        .reshard_always = u->reshard_always && k > 0,
-        .keep_part = k > 1 && k == f->mesh->regather_size,
-    };
-    return FSDP_OK;
-}
-
-static int describe_modules(struct fsdp *f, struct fsdp_err *err)
-{
-    size_t nmodules = (size_t)f->tree->nmodules;
-    if (!(f->parent = fsdp_alloc(nmodules, sizeof *f->parent, "modules", err)) ||
-        !(f->sched_units =
-              fsdp_alloc((size_t)f->units.nunits, sizeof *f->sched_units, "units", err)) ||
-        !(f->sched_flats =
-              fsdp_alloc((size_t)f->units.nflats, sizeof *f->sched_flats, "units", err)))
-        return FSDP_ENOMEM;
-    for (int m = 0; m < f->tree->nmodules; m++)
-        f->parent[m] = f->tree->modules[m].parent;
-    FSDP_TRY(fsdp_err_blame(err, checkpointing_create(f, err), "checkpoint_modules"));
-    for (int u = 0; u < f->units.nunits; u++)
-        FSDP_TRY(describe_unit(f, u, err));
-    for (int k = 0; k < f->units.nflats; k++) {
-        const struct flat *flat = &f->units.flats[k];
-        f->sched_flats[k] = (struct sched_flat){
-            .unit = flat->unit,
-            .trainable = flat->trainable,
-            .whole = flat->whole,
-            .full_nbytes = gather_slot_nbytes(flat),
-            .encoded = flat->codec,
-            .chunked = flat_is_chunked(flat),
-            .offloaded = flat->trainable && offload_state(f, k),
-            .grad_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->reduce_dtype),
-            .grad_narrow = flat->reduce_dtype != FSDP_F32};
-    }
-    return FSDP_OK;
-}
-
-static bool reduces_last(const struct fsdp *f)
-{
-    return f->opts.reduce_last || fsdp_strategy_info(f->opts.strategy)->reduce_last;
-}
-
-static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_err *err)
-{
-    struct program *p = &f->programs[which];
-
-    p->input = (struct sched_input){
-        .program = which,
-        .nmodules = f->tree->nmodules,
-        .nunits = f->units.nunits,
-        .nflats = f->units.nflats,
-        .parent = f->parent,
-        .unit_of_module = f->units.unit_of_module,
-        .recompute = f->recompute,
-        .units = f->sched_units,
-        .flats = f->sched_flats,
-        .sharded = f->mesh->shard_size > 1,
-        .replicated = f->mesh->replicate_size > 1,
-        .two_level = f->mesh->inner_size > 0,
-        .reduce_last = reduces_last(f),
-        .accumulation = which == FSDP_TRAIN ? f->opts.accumulation : 1,
-        .forward_prefetch = f->opts.forward_prefetch,
-        .backward_prefetch = f->opts.backward_prefetch,
-        .limit_all_gathers = f->opts.limit_all_gathers,
-        .grad_slots = f->opts.grad_buffers,
-        .offload_params = f->opts.offload == FSDP_OFFLOAD_PARAMS,
-        .state_slots = f->opts.offload_slots,
-    };
-    FSDP_TRY(sched_create(&p->sched, &p->input, err));
-    p->events = fsdp_alloc((size_t)p->sched.nops, sizeof *p->events, "schedule events", err);
-    if (!p->events)
-        return FSDP_ENOMEM;
-    for (int i = 0; i < p->sched.nops; i++)
-        if (p->sched.ops[i].waited_for)
-            FSDP_TRY(fsdp_event_create(&p->events[i], f->device, err));
-    return FSDP_OK;
-}
-
-static void program_destroy(struct program *p)
-{
-    for (int i = 0; p->events && i < p->sched.nops; i++)
-        fsdp_event_destroy(p->events[i]);
-    fsdp_free(p->events);
-    sched_destroy(&p->sched);
-}
-
-/* ---- agreement ------------------------------------------------------------------------------- */
-
-static void write_opts(const struct fsdp *f, FILE *to)
-{
-    const struct fsdp_opts *o = &f->opts;
-    fprintf(to, "libfsdp version = %s\n", fsdp_version());
-    fprintf(to, "sharding strategy = %s\n", fsdp_strategy_name(o->strategy));
-    fprintf(to, "mesh = %d x %d, %d a node\n", f->mesh->replicate_size, f->mesh->shard_size,
-            f->mesh->inner_size);
-    fprintf(to, "reshard_after_forward = %d\n", o->reshard_after_forward);
-    fprintf(to, "reduce_last = %d\n", o->reduce_last);
-    fprintf(to, "param_dtype = %s\n", fsdp_dtype_name(o->param_dtype));
-    fprintf(to, "reduce_dtype = %s\n", fsdp_dtype_name(o->reduce_dtype));
-    fprintf(to, "forward_prefetch = %d\n", o->forward_prefetch);
-    fprintf(to, "backward_prefetch = %d\n", o->backward_prefetch);
-    fprintf(to, "limit_all_gathers = %d\n", o->limit_all_gathers);
-    fprintf(to, "grad_buffers = %d\n", o->grad_buffers);
-    fprintf(to, "offload = %d through %d places%s\n", (int)o->offload, o->offload_slots,
-            offload_in_file(f) ? ", in files" : "");
-    fprintf(to, "activation checkpointing = %d of", o->activation_checkpointing);
-    for (int m = 0; m < f->tree->nmodules; m++)
-        fprintf(to, f->recompute[m] ? " %d" : "", m);
-    fprintf(to, "\n");
-    fprintf(to, "accumulation = %d\n", o->accumulation);
-    fprintf(to, "loss scale = %d: %.17g growth %.17g backoff %.17g interval %d\n",
-            (int)o->scaler.mode, o->scaler.init, o->scaler.growth, o->scaler.backoff,
-            o->scaler.interval);
-    fprintf(to, "memory_limit = %llu\n", (unsigned long long)o->memory_limit);
-    fprintf(to, "seed = %llu\n", (unsigned long long)o->seed);
-}
-
-static void write_optim(const struct fsdp_optim_opts *o, FILE *to)
-{
-    fprintf(to, "optimizer = %s beta1 %.17g beta2 %.17g eps %.17g\n", o->name, o->beta1, o->beta2,
-            o->eps);
-    fprintf(to, "momentum = %.17g dampening %.17g nesterov %d\n", o->momentum, o->dampening,
-            o->nesterov);
-    fprintf(to, "weight decay = %.17g of %d\n", o->weight_decay, (int)o->decay);
-    fprintf(to, "clip_grad_norm = %.17g of norm %d\n", o->clip_grad_norm, (int)o->clip_norm);
-    fprintf(to, "ema_decay = %.17g\n", o->ema_decay);
-    fprintf(to, "moments in = %s, masters %s\n", fsdp_dtype_name(o->moment_dtype),
-            o->master == FSDP_MASTER_SPLIT ? "split" : "whole");
-    for (int g = 0; g < o->ngroups; g++)
-        fprintf(to, "parameter group %d = %s; lr_scale %.17g decay %.17g betas %.17g %.17g\n",
-                g + 1, o->groups[g].names, o->groups[g].lr_scale, o->groups[g].weight_decay,
-                o->groups[g].beta1, o->groups[g].beta2);
-}
-
-static void write_units(const struct fsdp *f, FILE *to)
-{
-    for (int k = 0; k < f->units.nflats; k++) {
-        const struct flat *flat = &f->units.flats[k];
-        const struct sched_unit *unit = &f->sched_units[flat->unit];
-        fprintf(to, "unit '%s' %s: shards of %llu elements%s, gathered in %s, reduced in %s%s%s\n",
-                f->tree->modules[f->units.units[flat->unit].module].name,
-                flat->trainable ? "trainable"
-                : flat->whole   ? "ignored"
-                                : "frozen",
-                (unsigned long long)flat->cut.shard_nelem, flat->cut.chunked ? " in chunks" : "",
-                flat->codec ? flat->codec->name : fsdp_dtype_name(flat->param_dtype),
-                fsdp_dtype_name(flat->reduce_dtype),
-                unit->reshard_after_forward ? ", reshards" : "",
-                unit->keep_part ? " and keeps a part" : "");
-        for (int i = 0; i < flat->ntensors; i++) {
-            fprintf(to, "parameter %s [", flat->tensors[i].name);
-            for (int d = 0; d < flat->tensors[i].ndim; d++)
-                fprintf(to, "%s%llu", d ? ", " : "", (unsigned long long)flat->tensors[i].shape[d]);
-            const struct param *p = &f->tree->params[flat->params[i]];
-            fprintf(to, "] init %d %.9g\n", (int)p->init.kind, (double)p->init.scale);
-        }
-    }
-}
-
-/* Everything that must be equal on all ranks, a line each. */
-static int plan_text(char **out, struct fsdp *f, struct fsdp_err *err)
-{
-    char *text = NULL;
-    size_t nbytes;
-    FILE *to = open_memstream(&text, &nbytes);
-    if (!to)
-        return fsdp_err_set(err, FSDP_ENOMEM, "plan text: out of memory");
-    if (f->opts.agree)
-        fprintf(to, "%s\n", f->opts.agree);
-    write_opts(f, to);
-    write_optim(&f->opts.optim, to);
-    write_units(f, to);
-    for (int p = 0; p < 2; p++)
-        fprintf(to, "schedule of %s = %d operations, hash %016llx\n", p ? "evaluation" : "training",
-                f->programs[p].sched.nops, (unsigned long long)sched_hash(&f->programs[p].sched));
-    if (fclose(to)) {
-        free(text);
-        return fsdp_err_set(err, FSDP_ENOMEM, "plan text: out of memory");
-    }
-    f->hash = fsdp_hash(FSDP_HASH_SEED, text, nbytes);
-    *out = text;
-    return FSDP_OK;
-}
-
-/* ---- create and destroy ---------------------------------------------------------------------- */
-
-static int create_lanes(struct fsdp *f, struct fsdp_err *err)
-{
-    for (int lane = 0; lane < SCHED_NLANES; lane++) {
-        const char *name = sched_lane_name((enum sched_lane)lane);
-        /* Communication goes before compute where both could start: compute waits for it. */
-        if (lane == SCHED_COMPUTE)
-            FSDP_TRY(fsdp_lane_create(&f->lanes[lane], f->device, name, err));
-        else
-            FSDP_TRY(fsdp_lane_create_urgent(&f->lanes[lane], f->device, name, err));
-        FSDP_TRY(fsdp_event_create(&f->tails[lane], f->device, err));
-    }
-    return FSDP_OK;
-}
+#include "arena.h"
+#include "plan.h"
 
 /* Cuts fall between rows, and chunks have equal sizes: tensors of few long rows cost padding. */
 static void warn_of_padding(const struct fsdp *f)
@@ -268,56 +20,23 @@ static void warn_of_padding(const struct fsdp *f)
             fsdp_log(FSDP_LOG_WARN,
                      "unit '%s' is padded from %llu to %llu MiB, because its parameters have few "
                      "rows for %d ranks, of lengths without a small common multiple; sizes that "
-                     "are multiples of 64, or smaller shard groups, mend it",
+                     "are multiples of 64, or smaller shard groups, avoid it",
                      f->tree->modules[f->units.units[flat->unit].module].name,
                      (unsigned long long)(nelem * sizeof(float) / mib),
                      (unsigned long long)(full * sizeof(float) / mib), flat->cut.nranks);
     }
 }
 
-static int plan(struct fsdp *f, struct fsdp_err *err)
-{
-    FSDP_TRY(check_opts(&f->opts, err));
-    FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
-    FSDP_TRY(offload_plan(f, err));
-    gather_plan(f);
-    FSDP_TRY(scale_plan(f, err));
-    FSDP_TRY(describe_modules(f, err));
-    FSDP_TRY(create_lanes(f, err));
-    FSDP_TRY(program_create(f, FSDP_TRAIN, err));
-    FSDP_TRY(program_create(f, FSDP_EVAL, err));
-    FSDP_TRY(update_plan(f, err));
-    FSDP_TRY(master_plan(f, err));
-    f->npartials =
-        f->opts.optim.clip_norm == FSDP_NORM_INF ? (size_t)f->mesh->size : (size_t)f->units.nflats;
-    FSDP_TRY(arena_plan(f, err));
-    return state_layout_create(f, err);
-}
-
-/* What was borrowed for the call that made the engine. */
-static void forget_borrowed(struct fsdp *f)
-{
-    f->opts.agree = f->opts.offload_dir = NULL;
-    f->opts.wrap_classes = f->opts.wrap_modules = f->opts.checkpoint_modules = NULL;
-    f->opts.frozen = f->opts.ignored = NULL;
-    f->opts.overrides = NULL;
-    f->opts.noverrides = 0;
-    f->opts.optim.groups = NULL;
-    f->opts.optim.ngroups = 0;
-}
-
 /* One rank that has too little tells the plan, and all learn what would help. Collective. */
 static int agree_on_memory(const struct fsdp *f, const struct fsdp_opts *opts, int rc,
                            struct fsdp_err *err)
 {
-    char mine[FSDP_ERR_TEXT_NBYTES] = "";
+    const bool is_short = rc == FSDP_ENOMEM || rc == FSDP_ENOSPC;
 
-    if (rc == FSDP_ENOMEM || rc == FSDP_ENOSPC) {
+    if (is_short)
         advice_give(f, opts, err);
-        strcpy(mine, err->text);
-    }
     rc = fsdp_oob_agree(f->mesh->oob, rc, err);
-    if (*mine && !strcmp(mine, err->text)) /* the others repeat this rank's text behind its name */
+    if (is_short && !err->of_other)
         advice_log(f, opts);
     return rc;
 }
@@ -336,10 +55,10 @@ int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
         f->opts = *opts;
         f->device = device;
         f->mesh = mesh;
-        rc = plan(f, &local);
+        rc = plan_make(f, &local);
         if (rc == FSDP_OK)
             rc = plan_text(&text, f, &local);
-        forget_borrowed(f);
+        plan_forget_borrowed(f);
         if (rc == FSDP_OK)
             warn_of_padding(f);
     }
@@ -359,74 +78,4 @@ out:
     }
     *out = f;
     return FSDP_OK;
-}
-
-int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const struct fsdp_opts *opts,
-              struct fsdp_device *device, struct fsdp_mesh_shape shape, struct fsdp_err *err)
-{
-    if (shape.shard_size < 1 || shape.replicate_size < 1 || shape.regather_size < 0 ||
-        shape.inner_size < 0 || (shape.regather_size && shape.shard_size % shape.regather_size) ||
-        (shape.inner_size && shape.shard_size % shape.inner_size))
-        return fsdp_err_set(
-            err, FSDP_EINVAL, "a mesh of %d x %d ranks, regathering over %d, %d a node",
-            shape.replicate_size, shape.shard_size, shape.regather_size, shape.inner_size);
-    struct fsdp *f = fsdp_alloc(1, sizeof *f, "engine", err);
-    if (!f)
-        return FSDP_ENOMEM;
-    f->tree = tree;
-    f->opts = *opts;
-    f->device = device;
-    f->mesh = &f->planned_mesh;
-    f->planned_mesh.size = shape.shard_size * shape.replicate_size;
-    f->planned_mesh.shard_size = shape.shard_size;
-    f->planned_mesh.replicate_size = shape.replicate_size;
-    f->planned_mesh.regather_size = shape.regather_size;
-    f->planned_mesh.inner_size = shape.inner_size;
-    f->planned_mesh.outer_size = shape.inner_size ? shape.shard_size / shape.inner_size : 0;
-    int rc = plan(f, err);
-    forget_borrowed(f);
-    if (rc) {
-        fsdp_destroy(f);
-        return rc;
-    }
-    *out = f;
-    return FSDP_OK;
-}
-
-void fsdp_destroy(struct fsdp *f)
-{
-    if (!f)
-        return;
-    ranges_reset(f);
-    for (int lane = 0; lane < SCHED_NLANES; lane++) /* first: their threads may use what follows */
-        fsdp_lane_destroy(f->lanes[lane]);
-    trace_close(f);
-    access_destroy(f);
-    hooks_destroy(f);
-    arena_destroy(f);
-    for (int lane = 0; lane < SCHED_NLANES; lane++)
-        fsdp_event_destroy(f->tails[lane]);
-    program_destroy(&f->programs[FSDP_TRAIN]);
-    program_destroy(&f->programs[FSDP_EVAL]);
-    units_destroy(&f->units);
-    fsdp_free(f->parent);
-    fsdp_free(f->recompute);
-    fsdp_free(f->checkpointing);
-    fsdp_free(f->sched_units);
-    fsdp_free(f->sched_flats);
-    fsdp_free(f->runs);
-    fsdp_free(f->hyper);
-    fsdp_free(f->ema_written);
-    fsdp_free(f->flat_descs);
-    fsdp_free(f);
-}
-
-int fsdp_unit_count(const struct fsdp *f)
-{
-    return f->units.nunits;
-}
-
-uint64_t fsdp_plan_hash(const struct fsdp *f)
-{
-    return f->hash;
 }

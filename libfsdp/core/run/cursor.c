@@ -3,11 +3,10 @@
  */
 #include <stdio.h>
 
-#include "core/between/access.h"
-#include "core/engine.h"
-#include "gather.h"
+#include "core/state/gather.h"
+#include "cursor.h"
 #include "hooks.h"
-#include "core/memory/offload.h"
+#include "core/state/offload.h"
 #include "core/trace/progress.h"
 #include "core/trace/ranges.h"
 #include "core/trace/trace.h"
@@ -244,21 +243,6 @@ static int run_automatic(struct fsdp *f, struct fsdp_err *err)
 
 /* ---- driven operations ----------------------------------------------------------------------- */
 
-static void describe(const struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase,
-                     int micro, char *text, size_t nbytes)
-{
-    const char *verb = sched_kind_name(kind);
-    if (kind == SCHED_ENTER || kind == SCHED_LEAVE) {
-        const char *name = f->tree->modules[module].name;
-        snprintf(text, nbytes, "%s '%s' (%s)", verb, *name ? name : "the root",
-                 fsdp_phase_name(phase));
-    } else if (kind == SCHED_MICRO_BEGIN || kind == SCHED_MICRO_END) {
-        snprintf(text, nbytes, "%s %d", verb, micro);
-    } else {
-        snprintf(text, nbytes, "%s", verb);
-    }
-}
-
 static int refuse(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase,
                   int micro, struct fsdp_err *err)
 {
@@ -266,9 +250,9 @@ static int refuse(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_ph
     const struct sched *s = &f->current->sched;
     if (f->cursor < s->nops) {
         const struct sched_op *op = &s->ops[f->cursor];
-        describe(f, op->kind, op->module, op->phase, op->micro, expected, sizeof expected);
+        engine_describe(f, op->kind, op->module, op->phase, op->micro, expected, sizeof expected);
     }
-    describe(f, kind, module, phase, micro, actual, sizeof actual);
+    engine_describe(f, kind, module, phase, micro, actual, sizeof actual);
     f->broken = true;
     return fsdp_err_set(err, FSDP_EINVAL, "the schedule expects %s, the model called %s", expected,
                         actual);
@@ -300,26 +284,6 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
     return rc;
 }
 
-int exec_between_steps(const struct fsdp *f, const char *call, struct fsdp_err *err)
-{
-    char at[160];
-
-    if (f->broken)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "%s: the step was broken by an earlier error; fsdp_step_reset first",
-                            call);
-    if (!f->current || f->cursor == 0 || f->cursor == f->current->sched.nops)
-        return FSDP_OK;
-    const struct sched_op *op = &f->current->sched.ops[f->cursor];
-    if (op->kind == SCHED_STEP)
-        return FSDP_OK;
-    describe(f, op->kind, op->module, op->phase, op->micro, at, sizeof at);
-    return fsdp_err_set(err, FSDP_EINVAL,
-                        "%s in mid-step, where %s is next: call it between steps (fsdp_step_reset "
-                        "abandons this one)",
-                        call, at);
-}
-
 /* A program's lanes start only after all lanes of the one before: their edges know only themselves.
  */
 static int order_after_other_program(struct fsdp *f, struct fsdp_err *err)
@@ -340,7 +304,7 @@ int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struc
 
     if (at_start && !f->broken) {
         if (program == FSDP_TRAIN)
-            FSDP_TRY(access_check_resharded(f, "a training step", err));
+            FSDP_TRY(engine_check_resharded(f, "a training step", err));
         if (f->current != p)
             FSDP_TRY(order_after_other_program(f, err));
         f->current = p;

@@ -53,7 +53,7 @@ void hooks_destroy(struct fsdp *f)
 int fsdp_reduce_hook_set(struct fsdp *f, fsdp_reduce_hook_f *fn, void *ctx, size_t elem_nbytes,
                          struct fsdp_err *err)
 {
-    FSDP_TRY(exec_between_steps(f, "fsdp_reduce_hook_set", err));
+    FSDP_TRY(engine_between_steps(f, "fsdp_reduce_hook_set", err));
     FSDP_TRY(fsdp_sync(f, err));
     hooks_destroy(f);
     f->reduce_hook = NULL;
@@ -117,7 +117,7 @@ int fsdp_compress_hook(void *ctx, const struct fsdp_reduction *r, struct fsdp_er
 
 int fsdp_grad_hook_set(struct fsdp *f, fsdp_grad_hook_f *fn, void *ctx, struct fsdp_err *err)
 {
-    FSDP_TRY(exec_between_steps(f, "fsdp_grad_hook_set", err));
+    FSDP_TRY(engine_between_steps(f, "fsdp_grad_hook_set", err));
     f->grad_hook = fn;
     f->grad_ctx = ctx;
     return FSDP_OK;

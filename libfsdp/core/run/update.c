@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/state/master.h"
-#include "core/memory/offload.h"
+#include "core/state/offload.h"
 #include "core/units/module_tree.h"
 #include "core/state/state.h"
 
@@ -109,7 +109,7 @@ int update_plan(struct fsdp *f, struct fsdp_err *err)
 
 int fsdp_param_set_since(struct fsdp *f, const int64_t *since, struct fsdp_err *err)
 {
-    FSDP_TRY(exec_between_steps(f, "fsdp_param_set_since", err));
+    FSDP_TRY(engine_between_steps(f, "fsdp_param_set_since", err));
     for (int p = 0; p < f->units.nparams; p++)
         if (since[p] < 0)
             return fsdp_err_set(err, FSDP_EINVAL, "parameter '%s': %lld updates before its first",
@@ -179,25 +179,6 @@ static int update_one(struct fsdp *f, const struct flat_state *s, const struct u
     args.master = s->master ? s->master + run->pos : NULL;
     args.rest = s->rest ? s->rest + run->pos : NULL;
     return f->optimizer->update(f->lanes[SCHED_COMPUTE], &args, err);
-}
-
-static int average_begin(struct fsdp *f, int k, int i, struct fsdp_err *err)
-{
-    const struct flat *flat = &f->units.flats[k];
-    struct fsdp_box box;
-    uint64_t pos, nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, flat_shard(f, flat));
-
-    if (!nelem || f->ema_written[flat->params[i]])
-        return FSDP_OK;
-    return master_copy(f, k, pos, state_at(f, &f->flats[k], f->ema, pos), nelem, err);
-}
-
-int update_average_begin(struct fsdp *f, struct fsdp_err *err)
-{
-    for (int k = 0; f->ema >= 0 && k < f->units.nflats; k++)
-        for (int i = 0; f->units.flats[k].trainable && i < f->units.flats[k].ntensors; i++)
-            FSDP_TRY(average_begin(f, k, i, err));
-    return FSDP_OK;
 }
 
 struct averaging {

@@ -59,8 +59,7 @@ static int zero_padding(struct fsdp *f, int flat_index, char *grad, struct fsdp_
     return FSDP_OK;
 }
 
-static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro,
-                     struct fsdp_err *err)
+int view_show(struct fsdp *f, int unit, enum fsdp_phase phase, int micro, struct fsdp_err *err)
 {
     for (int k = 0; k < UNIT_NFLATS; k++) {
         int flat = f->units.units[unit].flats[k];
@@ -80,7 +79,7 @@ static int show_unit(struct fsdp *f, int unit, enum fsdp_phase phase, int micro,
     return FSDP_OK;
 }
 
-static void hide_unit(struct fsdp *f, int unit, enum fsdp_phase phase)
+void view_hide(struct fsdp *f, int unit, enum fsdp_phase phase)
 {
     for (int k = 0; k < UNIT_NFLATS; k++) {
         int flat = f->units.units[unit].flats[k];
@@ -119,47 +118,5 @@ int view_complete(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
                            fsdp_tensor_nelem(&flat->tensors[i]) * elem, err));
         f->grad_written[param] = true;
     }
-    return FSDP_OK;
-}
-
-static int check_module(const struct fsdp *f, int module, struct fsdp_err *err)
-{
-    if (module >= 0 && module < f->tree->nmodules)
-        return FSDP_OK;
-    return fsdp_err_set(err, FSDP_EINVAL, "there is no module %d", module);
-}
-
-int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_view *out,
-                      struct fsdp_err *err)
-{
-    FSDP_TRY(check_module(f, module, err));
-    FSDP_TRY(exec_drive(f, SCHED_ENTER, module, phase, 0, err));
-    int unit = f->units.unit_of_module[module];
-    int micro = f->current->sched.ops[f->cursor - 1].micro;
-    if (f->units.units[unit].module == module)
-        FSDP_TRY(show_unit(f, unit, phase, micro, err));
-    *out = (struct fsdp_view){
-        .lane = f->lanes[SCHED_COMPUTE],
-        .param_dtype = f->units.units[unit].param_dtype,
-        .grad_dtype = f->units.units[unit].reduce_dtype,
-        .param = f->view_param,
-        .grad = f->view_grad,
-        .loss_scale = &f->scale->factor,
-        .saved = f->module_mem[module].saved,
-        .recomputed = f->module_mem[module].recomputed,
-        .cheap = f->module_mem[module].cheap,
-        .work = f->module_mem[module].work,
-        .fsdp = f,
-    };
-    return FSDP_OK;
-}
-
-int fsdp_module_leave(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_err *err)
-{
-    FSDP_TRY(check_module(f, module, err));
-    FSDP_TRY(exec_drive(f, SCHED_LEAVE, module, phase, 0, err));
-    int unit = f->units.unit_of_module[module];
-    if (f->units.units[unit].module == module)
-        hide_unit(f, unit, phase);
     return FSDP_OK;
 }

@@ -37,27 +37,41 @@ static void emit_flat(struct builder *b, enum sched_kind kind, enum sched_lane l
 
 /* ---- slots -------------------------------------------------------------------------------------
  *
- * A free slot that is large enough and longest unused, so that reuse waits for the oldest work; a
- * new one while fewer than `spread` such are free; else the largest free one grows. */
+ * `spread` slots take turns: of the free ones, the spread - 1 that were used last may still be at
+ * work and are let alone. Of the others the smallest that is large enough is taken, and of equal
+ * ones the longest unused; else the largest grows; where there are no others, a new one is made. */
+
+/* Were fewer than `spread` - 1 free slots given back after this one? */
+static bool slot_is_recent(const struct slots *slots, int slot, int spread)
+{
+    int later = 0;
+    for (int k = 0; k < slots->count; k++)
+        later += !slots->busy[k] && slots->freed[k] > slots->freed[slot];
+    return later < spread - 1;
+}
+
+static bool slot_is_better(const struct slots *slots, int slot, int than, uint64_t nbytes)
+{
+    const uint64_t size = slots->nbytes[slot], other = slots->nbytes[than];
+    if ((size >= nbytes) != (other >= nbytes))
+        return size >= nbytes;
+    if (size == other)
+        return slots->freed[slot] < slots->freed[than];
+    return size >= nbytes ? size < other : size > other;
+}
+
 static int slot_take(struct slots *slots, uint64_t nbytes, int spread)
 {
-    int best = -1, largest = -1, nfree = 0, nfitting = 0;
+    int best = -1;
     for (int k = 0; k < slots->count; k++) {
-        if (slots->busy[k])
+        const bool full = slots->count == slots->capacity;
+        if (slots->busy[k] || (!full && slot_is_recent(slots, k, spread)))
             continue;
-        nfree++;
-        if (largest < 0 || slots->nbytes[k] > slots->nbytes[largest])
-            largest = k;
-        if (slots->nbytes[k] < nbytes)
-            continue;
-        nfitting++;
-        if (best < 0 || slots->freed[k] < slots->freed[best])
+        if (best < 0 || slot_is_better(slots, k, best, nbytes))
             best = k;
     }
-    if (nfitting < spread && nfree < spread && slots->count < slots->capacity)
+    if (best < 0)
         best = slots->count++;
-    else if (best < 0)
-        best = largest >= 0 ? largest : slots->count++;
     if (slots->nbytes[best] < nbytes)
         slots->nbytes[best] = nbytes;
     slots->busy[best] = true;
@@ -223,24 +237,25 @@ static bool is_last_micro(const struct builder *b)
     return b->micro == b->in->accumulation - 1;
 }
 
-/* Does the flat's reduction have something to do beside the replicas' sum? */
+/* Does the flat's reduction have something to do besides the replicas' sum? */
 static bool needs_reduce(const struct builder *b, int flat)
 {
     return b->in->flats[flat].trainable && (b->in->sharded || b->in->flats[flat].grad_narrow);
 }
 
-/* Where it has not, gradients go straight into the shard: no slot. Gradients that are reduced
- * only in the last micro-step keep the slot of the first. */
+/* Where it has not, gradients go straight into the shard: no slot. Every micro-step has the slots
+ * of the first: it takes and gives in the same order, or, where gradients are reduced only in the
+ * last one, it adds to what is there. */
 static void take_grad_slots(struct builder *b, int unit)
 {
     int *slot = b->out->grad_slot + b->micro * b->in->nflats;
     for (int f = 0; f < b->in->nflats; f++) {
         if (b->in->flats[f].unit != unit || !needs_reduce(b, f))
             continue;
-        if (b->in->reduce_last && b->micro > 0)
-            slot[f] = b->out->grad_slot[f];
-        else
-            slot[f] = slot_take(&b->grad_slots, b->in->flats[f].grad_nbytes, b->in->grad_slots);
+        slot[f] = b->micro > 0
+                      ? b->out->grad_slot[f]
+                      : slot_take(&b->grad_slots, b->in->flats[f].grad_nbytes, b->in->grad_slots);
+        b->grad_slots.busy[slot[f]] = true;
     }
 }
 

@@ -82,7 +82,7 @@ struct sched_flat {
     bool whole;           /* never gathered */
     uint64_t full_nbytes; /* of the unsharded parameters */
     uint64_t grad_nbytes; /* of the unsharded gradients */
-    bool encoded;         /* what is gathered is made from the shard after its update */
+    bool encoded;         /* the gathered copy is made from the shard after its update */
     bool offloaded;       /* its optimizer state */
     bool chunked;         /* gathered and reduced through staging (fsdp_cut); of several ranks */
     bool grad_narrow;     /* not fp32: they cannot be written straight into the shard */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "device/common/formula.h"
-#include "core/memory/offload.h"
+#include "offload.h"
 
 int master_plan(const struct fsdp *f, struct fsdp_err *err)
 {
@@ -217,4 +217,24 @@ int master_write_split(const struct fsdp *f, void *param, uint16_t *rest, struct
     }
     fsdp_free(h);
     return rc;
+}
+
+static int average_begin(struct fsdp *f, int k, int i, struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[k];
+    struct fsdp_box box;
+    uint64_t pos,
+        nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, flat_shard(f, flat));
+
+    if (!nelem || f->ema_written[flat->params[i]])
+        return FSDP_OK;
+    return master_copy(f, k, pos, state_at(f, &f->flats[k], f->ema, pos), nelem, err);
+}
+
+int master_average_begin(struct fsdp *f, struct fsdp_err *err)
+{
+    for (int k = 0; f->ema >= 0 && k < f->units.nflats; k++)
+        for (int i = 0; f->units.flats[k].trainable && i < f->units.flats[k].ntensors; i++)
+            FSDP_TRY(average_begin(f, k, i, err));
+    return FSDP_OK;
 }

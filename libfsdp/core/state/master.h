@@ -38,4 +38,7 @@ int master_read_split(const struct fsdp *f, const void *param, const uint16_t *r
 int master_write_split(const struct fsdp *f, void *param, uint16_t *rest, struct fsdp_lane *lane,
                        uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err);
 
+/* The averages of parameters that no load has written begin as their weights. Enqueues. */
+int master_average_begin(struct fsdp *f, struct fsdp_err *err);
+
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A copy of the state in host memory, for a writer beside the training.
+ * A copy of the state in host memory, for a writer that runs during training.
  *
  *   parts     of a flat's shard: the master (a split one as its two halves) and each optimizer
  *             tensor, shard_nelem elements each
@@ -20,8 +20,8 @@
 
 #include "fsdp/sys/cpu.h"
 #include "master.h"
-#include "core/memory/offload.h"
-#include "core/memory/offload_file.h"
+#include "offload.h"
+#include "offload_file.h"
 #include "state.h"
 
 struct part {
@@ -138,7 +138,7 @@ static int touch(void *arg, struct fsdp_err *err)
 }
 
 /* Memory of the host that nobody wrote to yet is given out page by page as it is, which takes many
- * times as long as the copy that would write there first: beside the first steps instead. */
+ * times as long as the copy that would write there first: during the first steps instead. */
 static int touch_behind(struct fsdp_snapshot *s, struct fsdp_err *err)
 {
     struct untouched all = {s->host, (size_t)s->host_nbytes};
@@ -371,7 +371,8 @@ static int view_write(void *ctx, uint64_t pos, const void *src, size_t nbytes, s
     return fsdp_err_set(err, FSDP_EINVAL, "a snapshot is not written to");
 }
 
-/* The visitor has read what it wanted of a live slice: its flat may go on when that was the last.
+/* The visitor has read what it wanted of a live slice: its flat may continue when that was the
+ * last.
  */
 static void live_was_read(struct fsdp_snapshot *s, int flat, uint8_t *read)
 {

@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/run/gather.h"
+#include "gather.h"
 #include "master.h"
-#include "core/memory/offload.h"
-#include "core/memory/offload_file.h"
+#include "offload.h"
+#include "offload_file.h"
 #include "state.h"
 
 struct filling {
@@ -45,7 +45,7 @@ int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
 {
     for (int k = 0; k < f->units.nflats; k++)
         FSDP_TRY(init_flat(f, k, err));
-    FSDP_TRY(update_average_begin(f, err));
+    FSDP_TRY(master_average_begin(f, err));
     FSDP_TRY(gather_refresh(f, err));
     return fsdp_sync(f, err);
 }
@@ -84,7 +84,7 @@ static const void *slice_at(void *ctx, uint64_t pos, size_t nbytes)
     const struct slice_mem *m = ctx;
     bool in_memory = fsdp_device_is_host(m->f->device) && !m->rest &&
                      !offload_file_holds(m->f->offload_file, m->data);
-    /* Whatever fails is told by the read that follows. */
+    /* Whatever fails is reported by the read that follows. */
     if (!in_memory || check_range(m, pos, nbytes, NULL) || fsdp_lane_sync(m->lane, NULL))
         return NULL;
     return m->data + pos;
@@ -233,7 +233,7 @@ int state_masters_changed(struct fsdp *f, struct fsdp_err *err)
 
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
 {
-    FSDP_TRY(update_average_begin(f, err));
+    FSDP_TRY(master_average_begin(f, err));
     memset(f->ema_written, 0, (size_t)f->units.nparams * sizeof *f->ema_written);
     return state_changed(f, true, err);
 }

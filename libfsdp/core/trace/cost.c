@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/run/gather.h"
-#include "core/memory/offload.h"
+#include "core/state/gather.h"
+#include "core/state/offload.h"
 #include "trace.h"
 
 const char *trace_op_name(char *out, size_t out_nbytes, const struct fsdp *f,
@@ -180,7 +180,7 @@ static void run_pass(struct model *m, int pass, const struct fsdp *f,
         } else {
             times[i] = (struct trace_time){ready, ready + seconds};
             if (op->lane == SCHED_COMPUTE && driven)
-                driven->end = times[i].end; /* the model goes on after it */
+                driven->end = times[i].end; /* the model continues after it */
         }
         *free_at = ready + seconds;
     }

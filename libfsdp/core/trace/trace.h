@@ -9,7 +9,7 @@
 #include "core/engine.h"
 
 /* In seconds. An automatic operation ran from begin to end. A driven one is where work of the model
- * stops (begin: what was enqueued before it is done) and goes on (end: its waits are over, and
+ * stops (begin: what was enqueued before it is done) and continues (end: its waits are over, and
  * where lanes run in the caller the operations that it released, too). */
 struct trace_time {
     double begin, end;

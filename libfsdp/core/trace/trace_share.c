@@ -81,8 +81,8 @@ static void take(struct trace_time *list, int *nelem, double begin, double end)
         list[(*nelem)++] = (struct trace_time){begin, end};
 }
 
-/* The model computes between two driven operations within the root: from where one let it go on to
- * where the next came. */
+/* The model computes between two driven operations within the root: from where one let it continue
+ * to where the next came. */
 static void add_pass(struct sums *s, struct fsdp_trace_share *out, const struct sched *sched,
                      const struct trace_time *times)
 {

@@ -2,8 +2,6 @@
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <fnmatch.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "module_tree.h"
@@ -174,6 +172,21 @@ bool fsdp_module_alias(const struct fsdp_module_tree *tree, int k, const char **
     *alias = tree->aliases[k].name;
     *param = tree->aliases[k].param;
     return true;
+}
+
+const char *module_names(char *out, size_t out_nbytes, const struct fsdp_module_tree *tree)
+{
+    size_t len = (size_t)snprintf(out, out_nbytes, "the modules are");
+
+    for (int m = 1; m < tree->nmodules; m++) {
+        const char *name = tree->modules[m].name;
+        if (len + strlen(name) + sizeof ", ..., " > out_nbytes) {
+            snprintf(out + len, out_nbytes - len, ", ...");
+            break;
+        }
+        len += (size_t)snprintf(out + len, out_nbytes - len, "%s %s", m > 1 ? "," : "", name);
+    }
+    return out;
 }
 
 bool module_name_matches(const char *pattern, const char *name)

@@ -34,4 +34,9 @@ struct fsdp_module_tree {
 /* A wildcard stays within one level of names: "layers.*" are the layers, not what is in them. */
 bool module_name_matches(const char *pattern, const char *name);
 
+/* For a refusal: "the modules are a, b, c, ...", as many names as fit. Into out, which is returned.
+ */
+enum { MODULE_NAMES_NBYTES = 300 };
+const char *module_names(char *out, size_t out_nbytes, const struct fsdp_module_tree *tree);
+
 #endif

@@ -107,8 +107,11 @@ int fsdp_unit_override_parse(struct fsdp_unit_override *out, char *text, struct 
 
 int fsdp_opts_regather_size(const struct fsdp_opts *opts)
 {
-    for (int i = 0; i < opts->noverrides; i++)
-        if (opts->overrides[i].reshard_after_forward > 1)
-            return opts->overrides[i].reshard_after_forward;
-    return opts->reshard_after_forward > 1 ? opts->reshard_after_forward : 0;
+    /* The smallest: a size may be that of the whole group, which is no group of its own. */
+    int size = opts->reshard_after_forward > 1 ? opts->reshard_after_forward : 0;
+    for (int i = 0; i < opts->noverrides; i++) {
+        const int mine = opts->overrides[i].reshard_after_forward;
+        size = mine > 1 && (!size || mine < size) ? mine : size;
+    }
+    return size;
 }

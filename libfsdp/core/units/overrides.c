@@ -36,6 +36,8 @@ static int check_row(const struct fsdp_unit_override *row, struct fsdp_err *err)
 int overrides_wrap(bool *is_unit, const struct fsdp_module_tree *tree, const struct fsdp_opts *opts,
                    struct fsdp_err *err)
 {
+    char known[MODULE_NAMES_NBYTES];
+
     for (int i = 0; i < opts->noverrides; i++) {
         const struct fsdp_unit_override *row = &opts->overrides[i];
         bool found = false;
@@ -46,9 +48,10 @@ int overrides_wrap(bool *is_unit, const struct fsdp_module_tree *tree, const str
             found |= named;
         }
         if (!found)
-            return fsdp_err_set(err, FSDP_EINVAL, "override: no module of name '%s' and class '%s'",
-                                row->module ? row->module : "*",
-                                row->class_name ? row->class_name : "*");
+            return fsdp_err_set(
+                err, FSDP_EINVAL, "override: no module has name '%s' and class '%s'; %s",
+                row->module ? row->module : "*", row->class_name ? row->class_name : "*",
+                module_names(known, sizeof known, tree));
     }
     return FSDP_OK;
 }

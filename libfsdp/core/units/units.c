@@ -92,6 +92,8 @@ static int wrap_size(bool *is_unit, const struct fsdp_module_tree *tree, uint64_
 static int wrap_list(bool *is_unit, const struct fsdp_module_tree *tree,
                      const char *const *patterns, struct fsdp_err *err)
 {
+    char known[MODULE_NAMES_NBYTES];
+
     for (int k = 0; patterns && patterns[k]; k++) {
         bool found = false;
         for (int m = 0; m < tree->nmodules; m++) {
@@ -100,8 +102,8 @@ static int wrap_list(bool *is_unit, const struct fsdp_module_tree *tree,
             found |= named;
         }
         if (!found)
-            return fsdp_err_set(err, FSDP_EINVAL, "wrap policy list: no module matches '%s'",
-                                patterns[k]);
+            return fsdp_err_set(err, FSDP_EINVAL, "wrap policy list: no module matches '%s'; %s",
+                                patterns[k], module_names(known, sizeof known, tree));
     }
     return FSDP_OK;
 }

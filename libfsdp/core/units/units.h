@@ -38,7 +38,7 @@ enum { UNIT_TRAINABLE, UNIT_FROZEN, UNIT_IGNORED, UNIT_NFLATS };
 struct unit {
     int module; /* its root */
     enum fsdp_dtype param_dtype, reduce_dtype;
-    bool encoded;              /* what is gathered is encoded, if anything can be */
+    bool encoded;              /* the gathered copy is encoded, if anything can be */
     int reshard_after_forward; /* as in fsdp_opts */
     bool reshard_always;       /* an override says so: even the root and the last unit */
     int flats[UNIT_NFLATS];    /* index of each kind's flat, -1: none */

@@ -45,7 +45,7 @@ static inline FSDP_ON_DEVICE void adamw_element(const struct adamw *w, float *p,
     *p = *p * w->keep - w->step * mi / (sqrtf(vi) * w->root + w->eps);
 }
 
-/* ---- BF16 by chance, and masters in two halves ----------------------------------------------- */
+/* ---- BF16 with stochastic rounding, masters in two halves ------------------------------------ */
 
 /* x rounded to one of its two BF16 neighbours by 16 random bits; a NaN stays one. */
 static inline FSDP_ON_DEVICE uint16_t bf16_by_chance(float x, uint32_t random)

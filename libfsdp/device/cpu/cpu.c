@@ -62,20 +62,6 @@ static void dev_free(void *state, void *ptr)
     munmap(mem, total);
 }
 
-/* After a failure the lane drops its work: what follows would compute on garbage. */
-void device_cpu_lane_run(struct lane *l, fsdp_lane_f *fn, void *arg)
-{
-    struct fsdp_err failure = FSDP_ERR_INIT;
-    int rc = fn(arg, &failure);
-    if (rc) {
-        failure.status = rc;
-        pthread_mutex_lock(&l->lock);
-        if (!l->failure.status)
-            l->failure = failure;
-        pthread_mutex_unlock(&l->lock);
-    }
-}
-
 static void *lane_main(void *ptr)
 {
     struct lane *l = ptr;
@@ -145,13 +131,6 @@ static void lane_destroy(void *ptr)
     fsdp_free(l);
 }
 
-int device_cpu_lane_failure(struct lane *l, struct fsdp_err *err)
-{
-    if (l->failure.status && err)
-        *err = l->failure;
-    return l->failure.status;
-}
-
 static int lane_sync(void *ptr, struct fsdp_err *err)
 {
     struct lane *l = ptr;
@@ -165,60 +144,7 @@ static int lane_sync(void *ptr, struct fsdp_err *err)
     return rc;
 }
 
-int device_cpu_lane_call(void *ptr, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
-                         struct fsdp_err *err)
-{
-    struct lane *l = ptr;
-    if (l->device->shuffled)
-        return device_cpu_shuffle_call(l, fn, arg, arg_nbytes, err);
-    if (!l->device->threaded) {
-        if (l->failure.status)
-            return device_cpu_lane_failure(l, err);
-        /* A copy, because fn may change its argument and the caller's is const. */
-        struct call c;
-        memcpy(c.arg, arg, arg_nbytes);
-        device_cpu_lane_run(l, fn, c.arg);
-        return device_cpu_lane_failure(l, err);
-    }
-    pthread_mutex_lock(&l->lock);
-    while (l->tail - l->head == RING)
-        pthread_cond_wait(&l->changed, &l->lock);
-    int rc = device_cpu_is_event(fn) ? FSDP_OK : device_cpu_lane_failure(l, err);
-    if (!rc) {
-        struct call *c = &l->ring[l->tail % RING];
-        c->fn = fn;
-        memcpy(c->arg, arg, arg_nbytes);
-        l->tail++;
-        pthread_cond_broadcast(&l->changed);
-    }
-    pthread_mutex_unlock(&l->lock);
-    return rc;
-}
-
 /* ---- events ---------------------------------------------------------------------------------- */
-
-int device_cpu_event_reached(void *arg, struct fsdp_err *err)
-{
-    struct event_arg *a = arg;
-    (void)err;
-    pthread_mutex_lock(&a->event->lock);
-    if (a->event->reached < a->number)
-        a->event->reached = a->number;
-    pthread_cond_broadcast(&a->event->changed);
-    pthread_mutex_unlock(&a->event->lock);
-    return FSDP_OK;
-}
-
-int device_cpu_event_block(void *arg, struct fsdp_err *err)
-{
-    struct event_arg *a = arg;
-    (void)err;
-    pthread_mutex_lock(&a->event->lock);
-    while (a->event->reached < a->number)
-        pthread_cond_wait(&a->event->changed, &a->event->lock);
-    pthread_mutex_unlock(&a->event->lock);
-    return FSDP_OK;
-}
 
 static int event_create(void **out, void *state, struct fsdp_err *err)
 {

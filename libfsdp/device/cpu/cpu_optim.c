@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizer arithmetic on the CPU beside AdamW's. Loops are written for the vectoriser. */
+/* Optimizer arithmetic on the CPU, other than AdamW's. Loops are written for the vectoriser. */
 #include <math.h>
 
 #include "cpu.h"

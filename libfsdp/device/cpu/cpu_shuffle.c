@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lanes in an order drawn by lot: a test mode that proves edges.
+ * Lanes in random order: a test mode that proves edges.
  *
  * Nothing runs when it is enqueued. Whoever waits for a lane runs them all, in this thread: again
  * and again one of the lanes whose next call may run is drawn, and runs up to its next event. So
  * every order of the work that the events allow can come up, and one seed gives one of them. What
  * lies between two events is the same on ranks that run the same schedule, so that equal seeds keep
  * their collectives in step. That takes waits at the same places of all ranks' programs: where a
- * second thread waits beside (the writer of a snapshot), there may be one rank only.
+ * second thread waits, too (the writer of a snapshot), there may be one rank only.
  */
 #include <string.h>
 

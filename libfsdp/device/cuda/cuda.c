@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cuda.h"
+#include "cuda_lane.h"
 #include "cuda_nvtx.h"
 
 enum { RING = 1024, PAGE_NBYTES = 4096 };
@@ -29,13 +29,6 @@ struct block {
     struct block *next;
 };
 
-struct cuda_device {
-    int ordinal;
-    int least, greatest; /* priorities of streams */
-    pthread_mutex_t lock;
-    struct block *blocks;
-};
-
 /* Threads that never chose a GPU ask for events, too; without a choice CUDA would make a context
  * for them on the first one, which is another rank's. */
 struct cuda_event {
@@ -43,120 +36,13 @@ struct cuda_event {
     int ordinal;
 };
 
-struct call {
-    struct cuda_lane *lane;
-    fsdp_lane_f *fn;
-    _Alignas(16) unsigned char arg[FSDP_LANE_ARG_NBYTES];
-};
-
-struct cuda_lane {
-    struct cuda_device *device;
-    cudaStream_t stream;
-    char name[32];
-    pthread_mutex_t lock;
-    struct fsdp_err failure; /* sticky; guarded by lock once `failed` */
-    atomic_bool failed;
-    struct call *ring;     /* [RING] */
-    uint64_t tail;         /* calls enqueued */
-    _Atomic uint64_t head; /* calls done */
-    double *partials;      /* [CUDA_PARTIALS] */
-    struct cuda_stamps stamps;
-};
-
-/* ---- errors ---------------------------------------------------------------------------------- */
-
-int fsdp_cuda_check(int cuda_error, struct fsdp_err *err, const char *what, ...)
-{
-    if (cuda_error == cudaSuccess)
-        return FSDP_OK;
-    cudaGetLastError(); /* it is told here, and not again by the thread's next launch */
-    char text[256];
-    va_list ap;
-    va_start(ap, what);
-    vsnprintf(text, sizeof text, what, ap);
-    va_end(ap);
-    const cudaError_t e = (cudaError_t)cuda_error;
-    return fsdp_err_set(err, e == cudaErrorMemoryAllocation ? FSDP_ENOMEM : FSDP_EINTERNAL,
-                        "%s: %s (%s)", text, cudaGetErrorString(e), cudaGetErrorName(e));
-}
-
-/* That work goes on is an answer and no error, but CUDA keeps it as the thread's last error, which
- * the next launch of a kernel would take for its own. */
+/* That work continues is an answer and no error, but CUDA keeps it as the thread's last error,
+ * which the next launch of a kernel would take for its own. */
 static bool is_unready(cudaError_t e)
 {
     if (e == cudaErrorNotReady)
         cudaGetLastError();
     return e == cudaErrorNotReady;
-}
-
-static void lane_fail(struct cuda_lane *l, const struct fsdp_err *failure)
-{
-    pthread_mutex_lock(&l->lock);
-    if (!l->failure.status)
-        l->failure = *failure;
-    pthread_mutex_unlock(&l->lock);
-    atomic_store(&l->failed, true);
-}
-
-static int lane_failure(struct cuda_lane *l, struct fsdp_err *err)
-{
-    if (!atomic_load(&l->failed))
-        return FSDP_OK;
-    pthread_mutex_lock(&l->lock);
-    if (err)
-        *err = l->failure;
-    int rc = l->failure.status;
-    pthread_mutex_unlock(&l->lock);
-    return rc;
-}
-
-/* An error of CUDA is the lane's from then on. */
-static int lane_check(struct cuda_lane *l, cudaError_t error, const char *what,
-                      struct fsdp_err *err)
-{
-    struct fsdp_err failure = FSDP_ERR_INIT;
-    if (error == cudaSuccess)
-        return FSDP_OK;
-    fsdp_cuda_check((int)error, &failure, "lane %s: %s", l->name, what);
-    lane_fail(l, &failure);
-    return lane_failure(l, err);
-}
-
-int device_cuda_enter(struct cuda_lane *l, struct fsdp_err *err)
-{
-    FSDP_TRY(lane_failure(l, err));
-    return lane_check(l, cudaSetDevice(l->device->ordinal), "choosing its GPU", err);
-}
-
-int device_cuda_launched(struct cuda_lane *l, const char *kernel, struct fsdp_err *err)
-{
-    return lane_check(l, cudaGetLastError(), kernel, err);
-}
-
-double *device_cuda_partials(const struct cuda_lane *l)
-{
-    return l->partials;
-}
-
-cudaStream_t device_cuda_stream(const struct cuda_lane *l)
-{
-    return l->stream;
-}
-
-int fsdp_cuda_ordinal(const struct fsdp_lane *lane)
-{
-    const struct cuda_lane *l = fsdp_lane_state(lane);
-    return l->device->ordinal;
-}
-
-int fsdp_cuda_enter(const struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return device_cuda_enter(fsdp_lane_state(lane), err);
-}
-
-int fsdp_cuda_launched(const struct fsdp_lane *lane, const char *kernel, struct fsdp_err *err)
-{
-    return device_cuda_launched(fsdp_lane_state(lane), kernel, err);
 }
 
 /* ---- device and memory ----------------------------------------------------------------------- */
@@ -290,9 +176,9 @@ static int lane_sync(void *lane, struct fsdp_err *err)
     struct cuda_lane *l = lane;
     cudaError_t e = cudaSetDevice(l->device->ordinal);
     e = e ? e : cudaStreamSynchronize(l->stream);
-    FSDP_TRY(lane_check(l, e, "enqueued work failed", err));
+    FSDP_TRY(cuda_lane_check(l, e, "enqueued work failed", err));
     cuda_stamps_read(&l->stamps);
-    return lane_failure(l, err);
+    return cuda_lane_failure(l, err);
 }
 
 static int lane_stamp(void *lane, double *to, struct fsdp_err *err)
@@ -324,7 +210,7 @@ static void CUDART_CB run_call(void *arg)
         int rc = c->fn(c->arg, &failure);
         if (rc) {
             failure.status = rc;
-            lane_fail(l, &failure);
+            cuda_lane_fail(l, &failure);
         }
     }
     atomic_fetch_add(&l->head, 1);
@@ -339,14 +225,15 @@ static int lane_call(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nb
         /* Of a GPU that has failed no call comes back. */
         cudaError_t e = cudaStreamQuery(l->stream);
         if (!is_unready(e))
-            FSDP_TRY(lane_check(l, e, "enqueued work failed", err));
+            FSDP_TRY(cuda_lane_check(l, e, "enqueued work failed", err));
         nanosleep(&(struct timespec){0, 20000}, NULL);
     }
     struct call *c = &l->ring[l->tail % RING];
     c->lane = l;
     c->fn = fn;
     memcpy(c->arg, arg, arg_nbytes);
-    FSDP_TRY(lane_check(l, cudaLaunchHostFunc(l->stream, run_call, c), "call of the host", err));
+    FSDP_TRY(
+        cuda_lane_check(l, cudaLaunchHostFunc(l->stream, run_call, c), "call of the host", err));
     l->tail++;
     return FSDP_OK;
 }
@@ -384,7 +271,8 @@ static int event_record(void *event, void *lane, struct fsdp_err *err)
     struct cuda_event *v = event;
     struct cuda_lane *l = lane;
     cudaError_t e = cudaSetDevice(v->ordinal);
-    return lane_check(l, e ? e : cudaEventRecord(v->event, l->stream), "recording an event", err);
+    return cuda_lane_check(l, e ? e : cudaEventRecord(v->event, l->stream), "recording an event",
+                           err);
 }
 
 static int event_wait(void *event, void *lane, struct fsdp_err *err)
@@ -392,8 +280,8 @@ static int event_wait(void *event, void *lane, struct fsdp_err *err)
     struct cuda_event *v = event;
     struct cuda_lane *l = lane;
     cudaError_t e = cudaSetDevice(l->device->ordinal);
-    return lane_check(l, e ? e : cudaStreamWaitEvent(l->stream, v->event, 0),
-                      "waiting for an event", err);
+    return cuda_lane_check(l, e ? e : cudaStreamWaitEvent(l->stream, v->event, 0),
+                           "waiting for an event", err);
 }
 
 static int event_done(void *event, bool *done, struct fsdp_err *err)
@@ -411,15 +299,15 @@ static int copy(void *lane, void *dst, const void *src, size_t nbytes, struct fs
 {
     struct cuda_lane *l = lane;
     FSDP_TRY(device_cuda_enter(l, err));
-    return lane_check(l, cudaMemcpyAsync(dst, src, nbytes, cudaMemcpyDefault, l->stream), "copy",
-                      err);
+    return cuda_lane_check(l, cudaMemcpyAsync(dst, src, nbytes, cudaMemcpyDefault, l->stream),
+                           "copy", err);
 }
 
 static int zero(void *lane, void *dst, size_t nbytes, struct fsdp_err *err)
 {
     struct cuda_lane *l = lane;
     FSDP_TRY(device_cuda_enter(l, err));
-    return lane_check(l, cudaMemsetAsync(dst, 0, nbytes, l->stream), "zero", err);
+    return cuda_lane_check(l, cudaMemsetAsync(dst, 0, nbytes, l->stream), "zero", err);
 }
 
 const struct fsdp_device_ops fsdp_device_cuda_ops = {

@@ -32,7 +32,7 @@ static inline __device__ void keep_moment(uint16_t *to, float x, uint32_t random
     *to = bf16_by_chance(x, random);
 }
 
-/* A master and what is gathered of it: whole, beside a parameter of type T that may not be there;
+/* A master and the gathered copy of it: whole, next to a parameter of type T that may not be there;
  * or in two halves. */
 template <class T, int N> struct whole_master {
     typedef fsdp_pack<float, N> pack_p;

@@ -61,17 +61,26 @@ enum fsdp_status {
 
 #define FSDP_ERR_TEXT_NBYTES 1024
 
+/* What is known of a failure besides its text, so that nobody need read that. */
+enum fsdp_err_kind {
+    FSDP_ERR_PLAIN,
+    FSDP_ERR_LOST,    /* the connection to `rank` ended without goodbye */
+    FSDP_ERR_GAVE_UP, /* `rank` ended the job, and has said why */
+};
+
 struct fsdp_err {
     int status;
     char text[FSDP_ERR_TEXT_NBYTES]; /* one line of printable text (fsdp_text_clean) */
     /* The setting at fault, as option structs and configurations name it; "" where it is none's. */
     char setting[40];
     bool of_other; /* another rank's failure, which that rank tells itself */
+    enum fsdp_err_kind kind;
+    int rank; /* the world rank at fault, -1: not known */
 };
 
 #define FSDP_ERR_INIT                                                                              \
     {                                                                                              \
-        0, "", "", false                                                                           \
+        0, "", "", false, FSDP_ERR_PLAIN, -1                                                       \
     }
 
 /* Sets *err (if not NULL) and returns status, so that a failure is set and returned in one line. */

@@ -78,6 +78,8 @@ int fsdp_comm_size(const struct fsdp_comm *comm);
 /* What opts named it, and the backend that serves it. They live as long as comm. */
 const char *fsdp_comm_name(const struct fsdp_comm *comm);
 const char *fsdp_comm_backend(const struct fsdp_comm *comm);
+/* "auto" and the backends' names, between bars: what fsdp_comm_opts.backend takes. */
+extern const char fsdp_comm_backend_words[];
 /* Local. The sticky error, FSDP_OK if there is none. */
 int fsdp_comm_status(struct fsdp_comm *comm, struct fsdp_err *err);
 

@@ -39,7 +39,7 @@ extern "C" {
 
 struct fsdp;
 
-/* Which modules become units, beside the root. */
+/* Which modules become units, besides the root. */
 enum fsdp_wrap_policy {
     FSDP_WRAP_TRANSFORMER, /* by class */
     FSDP_WRAP_SIZE,        /* by number of parameters */
@@ -55,7 +55,7 @@ int fsdp_wrap_policy_parse(enum fsdp_wrap_policy *out, const char *text, struct 
 /* What lives in host memory (fsdp_host_alloc) and is copied to the device when it is needed, on
  * lanes of its own. It is PyTorch's CPUOffload, but gradients stay and the optimizer runs on the
  * device.
- *   OPTIMIZER  optimizer tensors, and masters that are not themselves what is gathered; in a step
+ *   OPTIMIZER  optimizer tensors, and masters that are not themselves the gathered copy; in a step
  *              they pass through offload_slots places on the device
  *   PARAMS     these, and the shards that are gathered
  * Masters of parameters that a codec encodes stay on the device, and so do parameters that are
@@ -122,20 +122,21 @@ struct fsdp_opts {
     const char *const *wrap_modules;
     fsdp_wrap_f *wrap_callback; /* CALLBACK */
     void *wrap_ctx;
-    /* NULL-terminated patterns of parameter names (fsdp_glob_match), beside those that the model
+    /* NULL-terminated patterns of parameter names (fsdp_glob_match), besides those that the model
      * declared frozen or ignored. Frozen: gathered, no gradient. Ignored: whole on every rank, no
      * gradient; saved as any other. */
     const char *const *frozen, *const *ignored;
-    /* F32, BF16 or F16. Masters and optimizer state are fp32; what is gathered and computed with
-     * is their copy in param_dtype. Gradients are written and reduced in reduce_dtype, and added
+    /* F32, BF16 or F16. Masters and optimizer state are fp32; their gathered copy, which modules
+     * compute with, is in param_dtype. Gradients are written and reduced in reduce_dtype, and added
      * up over micro-steps in fp32 shards. */
     enum fsdp_dtype param_dtype, reduce_dtype;
     const struct fsdp_gather_codec *gather_codec; /* NULL: modules see masters in param_dtype */
     const struct fsdp_unit_override *overrides;   /* [noverrides], borrowed by the call */
     int noverrides;
     int forward_prefetch, backward_prefetch; /* how many units ahead; 0: none */
-    /* Buffers of unsharded gradients in rotation, beside those of enclosing units: 1 makes a unit's
-     * backward wait for the reduction before it, n lets n - 1 reductions be under way meanwhile. */
+    /* Buffers of unsharded gradients in rotation, besides those of enclosing units: 1 makes a
+     * unit's backward wait for the reduction before it, n lets n - 1 reductions be under way
+     * meanwhile. */
     int grad_buffers;
     enum fsdp_offload offload;
     int offload_slots; /* units of state on the device at a time: 2 copy one while one is updated */
@@ -170,7 +171,7 @@ struct fsdp_opts {
  * fsdp_mesh_shape_regather; 0: none. Local. */
 int fsdp_opts_regather_size(const struct fsdp_opts *opts);
 /* From text, "PATTERN key=value ..." ("model.layers.3 reshard_after_forward=false"), where
- * class=NAME may stand for or beside the pattern of module names. The names point into text, which
+ * class=NAME may stand for or next to the pattern of module names. The names point into text, which
  * is changed. FSDP_EINVAL names the known keys. Local. */
 int fsdp_unit_override_parse(struct fsdp_unit_override *out, char *text, struct fsdp_err *err);
 
@@ -202,7 +203,7 @@ struct fsdp_view {
     enum fsdp_dtype param_dtype, grad_dtype; /* of this module's parameters and gradients */
     const void *const *param;
     void *const *grad; /* BACKWARD only, of trainable parameters */
-    /* Device scalar with which the gradient of the loss is multiplied, beside the model's own
+    /* Device scalar with which the gradient of the loss is multiplied, besides the model's own
      * factors: against underflow in fp16 (optim.h), else 1. It changes from step to step. */
     const float *loss_scale;
     void *saved, *recomputed, *work, *cheap; /* this module's activation memory (module.h) */
@@ -228,7 +229,8 @@ int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct 
 int fsdp_module_leave(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_err *err);
 /* Must the model call RECOMPUTE on this module before its BACKWARD? Local. */
 bool fsdp_module_recomputes(const struct fsdp *f, int module);
-/* FSDP_AC_* of a module: what RECOMPUTE has to make again. Local. */
+/* FSDP_AC_* of a module: what RECOMPUTE has to make again, of the module itself or with the one
+ * around it. Local. */
 int fsdp_module_checkpointing(const struct fsdp *f, int module);
 /* Abandons an unfinished step or pass (after a failure in the model). Local. */
 void fsdp_step_reset(struct fsdp *f);
@@ -405,7 +407,7 @@ typedef int fsdp_full_param_f(void *ctx, const struct fsdp_full_param *param, st
 int fsdp_full_params(struct fsdp *f, const struct fsdp_full_opts *opts, fsdp_full_param_f *fn,
                      void *ctx, struct fsdp_err *err);
 
-/* ---- a copy of the state, to save it while training goes on ---------------------------------- */
+/* ---- a copy of the state, to save it while training continues -------------------------------- */
 
 struct fsdp_snapshot;
 /* Host memory for this rank's masters and optimizer tensors: at most budget_nbytes; 0: as much as

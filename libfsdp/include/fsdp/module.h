@@ -32,7 +32,7 @@ int fsdp_module_add(struct fsdp_module_tree *tree, int parent, const char *name,
                     const char *class_name, int *out, struct fsdp_err *err);
 /* Adds a parameter to a module and gives its index. The name is the full one (Hugging Face's), and
  * init its initial value in a run that starts from random weights. Its dtype in checkpoints and
- * masters is fp32; what is gathered has fsdp_opts.param_dtype. */
+ * masters is fp32; the gathered copy has fsdp_opts.param_dtype. */
 int fsdp_module_add_param(struct fsdp_module_tree *tree, int module, const char *name, int ndim,
                           const uint64_t *shape, struct fsdp_init init, unsigned flags, int *out,
                           struct fsdp_err *err);

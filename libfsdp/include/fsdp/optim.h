@@ -27,8 +27,8 @@ struct fsdp_optim_group {
 int fsdp_optim_group_parse(struct fsdp_optim_group *out, const char *text, double base_lr,
                            struct fsdp_err *err);
 
-/* How the fp32 master is kept where parameters are gathered in BF16: beside them, or split
- * (device.h: what is gathered is its upper half), in 4 bytes a parameter instead of 6. */
+/* How the fp32 master is kept where parameters are gathered in BF16: next to them, or split
+ * (device.h: the gathered copy is its upper half), in 4 bytes a parameter instead of 6. */
 enum fsdp_master { FSDP_MASTER_WHOLE, FSDP_MASTER_SPLIT };
 
 struct fsdp_optim_opts {

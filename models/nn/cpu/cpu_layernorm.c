@@ -12,7 +12,7 @@ static size_t ncols_at(size_t from, int dim)
     return (size_t)dim - from < BLOCK_COLS ? (size_t)dim - from : BLOCK_COLS;
 }
 
-/* Two passes, so that a mean that is large beside the deviation costs no digits. */
+/* Two passes, so that a mean that is large compared with the deviation costs no digits. */
 static void statistics(const struct nn_layernorm *a, int row)
 {
     const size_t dim = (size_t)a->dim;

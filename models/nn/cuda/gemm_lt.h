@@ -30,7 +30,7 @@ struct gemm_plan {
 };
 
 /* The plan for g, made if there is none, with the algorithm that the library names first. Plans are
- * kept for ever; nothing that uses one runs beside another thread's. */
+ * kept for ever; nothing that uses one runs at the same time as another thread's. */
 int gemm_plan(struct gemm_plan **out, cublasLtHandle_t *handle, struct fsdp_lane *lane,
               const struct gemm *g, struct fsdp_err *err);
 int gemm_plan_run(const struct gemm_plan *plan, cublasLtHandle_t handle, struct fsdp_lane *lane,

@@ -107,7 +107,7 @@ struct uses {
     int count, warp_count[GRAD_THREADS / WARP];
 };
 
-/* Goes on looking at `from`; returns where it stopped, because the list is full or all was seen. */
+/* Continues to look at `from`; returns where it stopped, because the list is full or all was seen. */
 static __device__ inline int list_uses(uses *list, const int32_t *tokens, int from, int rows,
                                        int low, int high)
 {

@@ -6,7 +6,8 @@
  *
  * and before a job on several nodes the first three, with a small file.
  *
- * A try that fails is the node's finding, and the check goes on; only a rank that is lost ends it.
+ * A try that fails is the node's finding, and the check continues; only a rank that is lost ends
+ * it.
  */
 #include <errno.h>
 #include <math.h>
@@ -21,7 +22,6 @@
 #include "ckpt/ckpt.h"
 #include "launch.h"
 
-#include "train/train.h"
 #include "bind.h"
 #include "health.h"
 #include "train/report/report.h"

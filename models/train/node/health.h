@@ -52,4 +52,9 @@ bool health_warning(char *out, size_t nbytes, const struct health *rows, int nno
 int train_check_start(struct boot *boot, struct config *config, struct report *report,
                       struct fsdp_err *err);
 
+/* Tries out what a job needs of its nodes, trains nothing, and prints those that are bad; config
+ * may be NULL. Returns an exit code: LAUNCH_FAILED where a node is bad. Collective. */
+int train_check_nodes(struct boot *boot, const char *config, int noverrides, char *const *overrides,
+                      bool verbose);
+
 #endif

@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "train/setup.h"
+#include "train/setup/setup.h"
 
 #include "ckpt/ckpt.h"
 

@@ -35,7 +35,7 @@ static int collect_aliases(struct train_saver *s, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* The small files beside config.json that are there. */
+/* The small files next to config.json that are there. */
 static int collect_extra(struct train_saver *s, struct fsdp_err *err)
 {
     const char *config = s->parts->model_config, *slash = strrchr(config, '/');

@@ -11,7 +11,9 @@
 #include "ckpt/ckpt.h"
 
 #include "claim.h"
-#include "train/setup.h"
+#include "life.h"
+#include "save_ops.h"
+#include "train/setup/setup.h"
 #include "stage.h"
 
 enum { TRAIN_PATH_NBYTES = 4096, TRAIN_MAX_EXTRA = 16 };

@@ -3,7 +3,7 @@
  * stage.h: checkpoints that are made in folders of the nodes (checkpoint.staging) and copied
  * to checkpoint.path behind the training.
  *
- *   staged    on every node, whole and durable there; the step goes on
+ *   staged    on every node, whole and durable there; the step continues
  *   flushed   copied to checkpoint.path, and published
  *
  * One is flushed at a time, and one waits for it.
@@ -13,7 +13,7 @@
 
 #include "ckpt/ckpt.h"
 
-#include "train/setup.h"
+#include "train/setup/setup.h"
 #include "stays.h"
 
 struct train_stage {

@@ -3,7 +3,7 @@
  * standin.h: a library with NCCL's interface whose ranks are processes of one machine and whose
  * streams are lanes of CPU threads. It is as strict as NCCL's documentation and as unhelpful as
  * NCCL where something goes wrong: what is called while the communicator is busy is refused, calls
- * return before their work is done, who asks about that beside the thread that called it ends the
+ * return before their work is done, who asks about that next to the thread that called it ends the
  * process (NCCL ends its own thread for it in that question, which is not made for two), peers that
  * call different things wait for ever, memory is not zeroed. So it shows whether comm_nccl*.c calls
  * the right things in the right order and gets out of each trap; it shows nothing of NCCL itself.
@@ -89,7 +89,7 @@ struct ncclComm {
     atomic_int running; /* operations on lanes */
     atomic_int state;   /* ncclResult_t */
     long nops;
-    /* What goes on after a call returned. */
+    /* What continues after a call returned. */
     pthread_t thread, caller;
     bool has_thread;
     enum job_kind job;

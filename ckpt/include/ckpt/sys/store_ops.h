@@ -29,7 +29,7 @@ extern "C" {
 enum ckpt_store_mode {
     CKPT_STORE_READ,
     CKPT_STORE_CREATE, /* FSDP_EEXIST if the name is taken; flat: now, or when it is to appear */
-    /* (optional: FSDP_EUNSUPPORTED) To go on with a file of an earlier, killed run, or to begin it:
+    /* (optional: FSDP_EUNSUPPORTED) To resume a file of an earlier, killed run, or to begin it:
      * made if it is not there, read and pwritten at any offset, one process at a time: FSDP_EEXIST
      * while another has it open so, as far as the store can know. */
     CKPT_STORE_RESUME,

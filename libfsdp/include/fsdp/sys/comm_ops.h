@@ -8,7 +8,7 @@
 
 #include "fsdp/comm.h"
 
-#define FSDP_COMM_OPS_ABI 2
+#define FSDP_COMM_OPS_ABI 3
 
 /* The group as split by comm.c: index = group rank. Lives until the backend's destroy returned. */
 struct fsdp_comm_group {
@@ -19,6 +19,26 @@ struct fsdp_comm_group {
     const char (*host)[FSDP_HOST_NBYTES]; /* [size] */
     int color;
     double timeout_s;
+};
+
+enum fsdp_comm_kind {
+    FSDP_COMM_ALL_GATHER = 1,
+    FSDP_COMM_REDUCE_SCATTER,
+    FSDP_COMM_ALL_REDUCE,
+    FSDP_COMM_BROADCAST,
+    FSDP_COMM_BARRIER,
+};
+enum { FSDP_COMM_NKINDS = FSDP_COMM_BARRIER + 1 };
+
+/* One collective. nelem: as the function of comm.h has it; 0 for a barrier, which has no buffers. A
+ * broadcast has one buffer in both places. */
+struct fsdp_comm_call {
+    enum fsdp_comm_kind kind;
+    void *recv;
+    const void *send;
+    size_t nelem;
+    enum fsdp_dtype dtype;
+    int root; /* of a broadcast; else 0 */
 };
 
 struct fsdp_comm_ops {
@@ -35,15 +55,9 @@ struct fsdp_comm_ops {
                   struct fsdp_device *device, struct fsdp_err *err);
     void (*destroy)(void *state, bool healthy);
     void (*abort)(void *state, const char *why);
-    int (*all_gather)(void *state, void *recv, const void *send, size_t nelem,
-                      enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err);
-    int (*reduce_scatter)(void *state, void *recv, const void *send, size_t nelem,
-                          enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err);
-    int (*all_reduce)(void *state, void *recv, const void *send, size_t nelem,
-                      enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err);
-    int (*broadcast)(void *state, void *buf, size_t nelem, enum fsdp_dtype dtype, int root,
-                     struct fsdp_lane *lane, struct fsdp_err *err);
-    int (*barrier)(void *state, struct fsdp_lane *lane, struct fsdp_err *err);
+    /* Enqueues. `call` lives only during the call. */
+    int (*collective)(void *state, const struct fsdp_comm_call *call, struct fsdp_lane *lane,
+                      struct fsdp_err *err);
     /* Local: an error that happened in enqueued work. */
     int (*status)(void *state, struct fsdp_err *err);
     /* (optional) registered memory; comm.c falls back to the device's. */

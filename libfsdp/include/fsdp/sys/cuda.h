@@ -3,7 +3,7 @@
  * cuda.h: what libfsdp-cuda.so gives to the rest, and what its own parts share.
  *
  * The library is opened when somebody asks for device "cuda" or "auto": FSDP_CUDA_LIBRARY (a path),
- * else libfsdp-cuda.so beside the program or libfsdp.so, or in ../lib of there. It is complete in
+ * else libfsdp-cuda.so next to the program or libfsdp.so, or in ../lib of there. It is complete in
  * itself: it holds its own copies of what it uses of libfsdp/base, so that nothing must be exported
  * by the program. Hence the version must be the same.
  */
@@ -47,6 +47,9 @@ const struct fsdp_cuda_backend *fsdp_device_cuda_backend(const struct fsdp_devic
 void *fsdp_lane_state(const struct fsdp_lane *lane);
 
 /* ---- inside libfsdp-cuda.so ------------------------------------------------------------------ */
+
+/* The backend's probe. */
+int fsdp_cuda_probe(int *ndevices, struct fsdp_err *err);
 
 /* GPU the lane belongs to. */
 int fsdp_cuda_ordinal(const struct fsdp_lane *lane);

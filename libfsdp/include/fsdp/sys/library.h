@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* Looks for a shared library of this build: beside the program, in ../lib of there, and in the same
- * places of libfsdp.so. Returns false where it is not. Local. */
+/* Looks for a shared library of this build: next to the program, in ../lib of there, and in the
+ * same places of libfsdp.so. Returns false where it is not. Local. */
 bool fsdp_library_find(char *path, size_t path_nbytes, const char *name);
 
 #ifdef __cplusplus

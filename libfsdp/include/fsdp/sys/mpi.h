@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mpi.h: what libfsdp-mpi.so gives to the rest. It is opened when somebody asks for backend "mpi":
- * FSDP_MPI_LIBRARY (a path), else libfsdp-mpi.so beside the program or libfsdp.so, or in ../lib of
+ * FSDP_MPI_LIBRARY (a path), else libfsdp-mpi.so next to the program or libfsdp.so, or in ../lib of
  * there, so that programs run where there is no MPI. It holds its own copies of what it uses of
  * libfsdp; hence the version must be the same.
  */

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A folder that is no checkpoint, and holds what torch wrote. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "dcp.h"
+
+enum { MOST_NAMES = 1000 }; /* that are looked at */
+
+/* What lies in a folder that is no checkpoint, and may be what was meant. */
+struct nearby {
+    const struct ckpt *ckpt;
+    char *torch_folder; /* a checkpoint of torch's, that of the highest number */
+    char *torch_file;   /* what torch.save wrote */
+    int64_t number;
+};
+
+static int64_t number_at_end(const char *name)
+{
+    size_t len = strlen(name), begin = len;
+    while (begin && len - begin < 18 && name[begin - 1] >= '0' && name[begin - 1] <= '9')
+        begin--;
+    return begin < len ? (int64_t)strtoll(name + begin, NULL, 10) : -1;
+}
+
+static int keep(char **to, const char *name, struct fsdp_err *err)
+{
+    fsdp_free(*to);
+    *to = fsdp_strdup(name, err);
+    return *to ? FSDP_OK : FSDP_ENOMEM;
+}
+
+static int look_nearby(struct nearby *near, const char *name, struct fsdp_err *err)
+{
+    static const char *const ends[] = {".pt", ".pth", ".bin", ".ckpt"};
+    const char *end = strrchr(name, '.');
+    struct fsdp_err quiet = FSDP_ERR_INIT;
+    struct ckpt_store_stat st;
+
+    for (size_t i = 0; end && i < sizeof ends / sizeof ends[0]; i++)
+        if (!strcmp(end, ends[i]))
+            return keep(&near->torch_file, name, err);
+    if (near->torch_folder && number_at_end(name) < near->number)
+        return FSDP_OK;
+    char *path = fsdp_sprintf(err, "%s/%s/" CKPT_DCP_METADATA_NAME, near->ckpt->path, name);
+    int rc = path ? FSDP_OK : FSDP_ENOMEM;
+    if (rc == FSDP_OK && ckpt_store_stat(&st, near->ckpt->store, path, &quiet) == FSDP_OK) {
+        near->number = number_at_end(name);
+        rc = keep(&near->torch_folder, name, err);
+    }
+    fsdp_free(path);
+    return rc;
+}
+
+int ckpt_dcp_explain(const struct ckpt *ckpt, const struct ckpt_names *names, struct fsdp_err *err)
+{
+    struct nearby near = {.ckpt = ckpt};
+    int rc = FSDP_OK;
+
+    for (int i = 0; rc == FSDP_OK && i < names->nnames && i < MOST_NAMES; i++)
+        rc = look_nearby(&near, names->names[i], err);
+    if (rc == FSDP_OK && near.torch_folder)
+        rc = fsdp_err_set(err, FSDP_ENOTFOUND,
+                          "'%s' is no checkpoint, but holds some of torch's: name one of them, "
+                          "such as '%s/%s'",
+                          ckpt->path, ckpt->path, near.torch_folder);
+    else if (rc == FSDP_OK && near.torch_file)
+        rc = fsdp_err_set(err, FSDP_ENOTFOUND,
+                          "'%s' is no checkpoint: '%s' looks like torch.save's, which is not "
+                          "read; this makes a folder that is: python -m "
+                          "torch.distributed.checkpoint.format_utils torch_to_dcp '%s/%s' FOLDER",
+                          ckpt->path, near.torch_file, ckpt->path, near.torch_file);
+    fsdp_free(near.torch_folder);
+    fsdp_free(near.torch_file);
+    return rc;
+}

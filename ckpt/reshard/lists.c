@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lists that a job is made of. */
+#include "job.h"
+#include "layout/layout.h"
+
+int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
+                        enum fsdp_slice_kind kind, struct fsdp_err *err)
+{
+    struct ckpt_job_tensor *tensors =
+        fsdp_alloc_grow(job->tensors, (size_t)job->ntensors, &job->max_tensors, sizeof *tensors,
+                        "job tensors", err);
+    if (!tensors)
+        return FSDP_ENOMEM;
+    job->tensors = tensors;
+    char *name = fsdp_strdup(tensor->name, err);
+    if (!name)
+        return FSDP_ENOMEM;
+    struct ckpt_job_tensor *mine = &job->tensors[job->ntensors++];
+    *mine = (struct ckpt_job_tensor){
+        .tensor = *tensor, .kind = kind, .first_part = job->nparts, .unit = -1, .param = -1};
+    mine->tensor.name = name;
+    return FSDP_OK;
+}
+
+int ckpt_job_add_part(struct ckpt_job *job, const struct ckpt_job_part *part, struct fsdp_err *err)
+{
+    struct ckpt_job_part *parts = fsdp_alloc_grow(job->parts, (size_t)job->nparts, &job->max_parts,
+                                                  sizeof *parts, "job parts", err);
+    if (!parts)
+        return FSDP_ENOMEM;
+    job->parts = parts;
+    job->parts[job->nparts++] = *part;
+    job->tensors[job->ntensors - 1].nparts++;
+    return FSDP_OK;
+}
+
+struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt_job_piece *piece)
+{
+    const struct fsdp_tensor *t = &job->tensors[piece->tensor].tensor;
+    struct fsdp_box box = ckpt_box_whole(t);
+    if (t->ndim) {
+        box.offset[0] = piece->row;
+        box.length[0] = piece->nrows;
+    }
+    return box;
+}

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All memory of a rank, planned from the schedule and taken once: one device allocation for what
+ * persists and for activations, one for what gathers move, and one for what reductions move, from
+ * the first unsharded gradient to the shard in which the sum ends.
+ *
+ * A plan is walked twice by the same code: first with a NULL base to measure, then to hand out
+ * pointers, so that the two cannot disagree.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "arena.h"
+#include "core/state/gather.h"
+#include "core/state/master.h"
+#include "core/state/offload.h"
+#include "core/state/offload_file.h"
+#include "core/units/overrides.h"
+
+enum { ARENA_ALIGN = 4096 };
+
+struct cursor {
+    char *base; /* NULL while measuring */
+    uint64_t pos;
+};
+
+static void *take(struct cursor *c, uint64_t nbytes, uint64_t *row)
+{
+    void *ptr = c->base ? c->base + c->pos : NULL;
+    uint64_t rounded = (nbytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    c->pos += rounded;
+    if (row)
+        *row += rounded;
+    return ptr;
+}
+
+struct rows {
+    uint64_t decoded, master, rest, joined, optim, grad, param, kept, staging, unsharded,
+        unsharded_grad, gather_staging, reduce_staging, saved, recomputed, work, scalars, passing,
+        host, staged;
+};
+
+/* For the flats whose parts the schedule keeps; the same in every micro-step. */
+static void plan_parts(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    const struct sched *sched = &f->programs[FSDP_TRAIN].sched;
+    for (int i = 0; i < sched->nops; i++) {
+        const struct sched_op *op = &sched->ops[i];
+        const struct flat *flat = op->flat >= 0 ? &f->units.flats[op->flat] : NULL;
+        if (op->kind == SCHED_KEEP_PART && op->micro == 0)
+            f->flats[op->flat].part =
+                take(c,
+                     flat_full_nelem(flat) / (uint64_t)f->mesh->regather_size *
+                         fsdp_dtype_nbytes(flat->param_dtype),
+                     &rows->kept);
+    }
+}
+
+static uint64_t staging_nbytes(const struct fsdp *f)
+{
+    uint64_t most = 0;
+    for (int i = 0; f->mesh->replicate_size > 1 && i < f->units.nflats; i++) {
+        const struct flat *flat = &f->units.flats[i];
+        uint64_t nbytes = flat->cut.shard_nelem * fsdp_dtype_nbytes(flat->reduce_dtype);
+        if (flat->trainable && flat->reduce_dtype != FSDP_F32 && nbytes > most)
+            most = nbytes;
+    }
+    return most;
+}
+
+/* For the largest flat that is gathered, or reduced, as chunks. */
+static uint64_t chunks_nbytes(const struct fsdp *f, bool reduced)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < f->units.nflats; i++) {
+        const struct flat *flat = &f->units.flats[i];
+        enum fsdp_dtype dtype = reduced ? flat->reduce_dtype : flat->param_dtype;
+        bool counts = reduced ? flat_is_chunked(flat) && flat->trainable : gather_is_unpacked(flat);
+        uint64_t nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(dtype);
+        if (counts && nbytes > most)
+            most = nbytes;
+    }
+    return most;
+}
+
+static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    for (int i = 0; i < f->units.nflats; i++) {
+        const struct flat *flat = &f->units.flats[i];
+        struct flat_state *s = &f->flats[i];
+        uint64_t nelem = flat->cut.shard_nelem;
+        bool offloaded = offload_state(f, i);
+        if (flat_is_split(f, flat) && !offloaded)
+            s->rest = take(c, nelem * sizeof *s->rest, &rows->rest);
+        if (flat_is_apart(f, flat) && (!offloaded || flat->codec))
+            s->master = take(c, nelem * sizeof(float), &rows->master);
+        if (!flat->trainable)
+            continue;
+        for (int k = 0; !offloaded && k < f->nstate; k++)
+            s->optim[k] = take(c, nelem * fsdp_dtype_nbytes(f->state_dtypes[k]), &rows->optim);
+    }
+    f->joined = take(c, master_joined_nbytes(f), &rows->joined);
+    uint64_t slot_nbytes = offload_slot_nbytes(f);
+    for (int k = 0; slot_nbytes && k < f->opts.offload_slots; k++)
+        f->state_slots[k] = take(c, slot_nbytes, &rows->passing);
+    plan_parts(f, c, rows);
+    f->sums = take(c, sizeof(double) * (FSDP_CONTROL_NELEM + f->npartials), &rows->scalars);
+    f->clip_coef = take(c, sizeof(float), &rows->scalars);
+    f->grad_norm = take(c, sizeof(float), &rows->scalars);
+    f->scale = take(c, sizeof *f->scale, &rows->scalars);
+    f->amax = take(c, sizeof(double) * (uint64_t)f->namax, &rows->scalars);
+    f->amax_rows = take(c, sizeof(double) * (uint64_t)f->namax * (uint64_t)f->mesh->shard_size,
+                        &rows->scalars);
+    f->encoded = take(c, gather_encoded_nbytes(f), &rows->decoded);
+}
+
+/* What a module drops, with the modules inside it, shares one place with what others drop: only one
+ * is in its backward pass. */
+static void plan_dropped(struct fsdp *f, int module, struct cursor *shared, uint64_t begin,
+                         uint64_t *end)
+{
+    const struct fsdp_act_bytes act = f->tree->modules[module].act;
+    struct module_mem *mem = &f->module_mem[module];
+
+    if (f->recompute[module])
+        shared->pos = begin;
+    if (f->checkpointing[module] == FSDP_AC_FULL)
+        mem->recomputed = take(shared, act.recomputed, NULL);
+    if (f->checkpointing[module] != FSDP_AC_NONE)
+        mem->cheap = take(shared, act.cheap, NULL);
+    if (shared->pos > *end)
+        *end = shared->pos;
+}
+
+/* Work memory nests: a child's lies behind its parent's, siblings share. */
+static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    const struct fsdp_module_tree *tree = f->tree;
+    uint64_t work_end = 0;
+    char *work_mem;
+
+    for (int m = 0; m < tree->nmodules; m++) {
+        struct fsdp_act_bytes act = tree->modules[m].act;
+        f->module_mem[m].saved = take(c, act.saved, &rows->saved);
+        if (f->checkpointing[m] != FSDP_AC_FULL)
+            f->module_mem[m].recomputed = take(c, act.recomputed, &rows->saved);
+        if (f->checkpointing[m] == FSDP_AC_NONE)
+            f->module_mem[m].cheap = take(c, act.cheap, &rows->saved);
+    }
+    const uint64_t dropped = c->pos;
+    uint64_t end = dropped;
+    for (int m = 0; m < tree->nmodules; m++)
+        plan_dropped(f, m, c, dropped, &end);
+    c->pos = end;
+    rows->recomputed += end - dropped;
+
+    for (int pass = 0; pass < 2; pass++) {
+        work_mem = pass ? take(c, work_end, &rows->work) : NULL;
+        for (int m = 0; m < tree->nmodules; m++) {
+            uint64_t begin = 0;
+            for (int p = tree->modules[m].parent; p >= 0; p = tree->modules[p].parent)
+                begin += (tree->modules[p].act.work + 63) / 64 * 64;
+            f->module_mem[m].work = work_mem ? work_mem + begin : NULL;
+            if (work_end < begin + tree->modules[m].act.work)
+                work_end = begin + tree->modules[m].act.work;
+        }
+    }
+}
+
+/* On the way between a file and the device. */
+static void plan_staged(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    for (int k = 0; k < f->opts.offload_slots; k++)
+        f->staged_slots[k] = take(c, offload_slot_nbytes(f), &rows->staged);
+}
+
+/* What is offloaded, flat by flat. */
+static void plan_host(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    for (int i = 0; i < f->units.nflats; i++)
+        offload_place(f, i, take(c, offload_nbytes(f, i), &rows->host));
+}
+
+static void plan_device(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    plan_persistent(f, c, rows);
+    plan_activations(f, c, rows);
+}
+
+/* Parameter shards and the slots they are gathered into. Training and evaluation share slot memory.
+ */
+static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    for (int i = 0; i < f->units.nflats; i++) {
+        const struct flat *flat = &f->units.flats[i];
+        struct flat_state *s = &f->flats[i];
+        if (offload_param(f, i))
+            continue;
+        bool apart = flat_is_apart(f, flat) || flat_is_split(f, flat);
+        bool decoded = flat->codec && !flat_travels_encoded(flat);
+        s->param = take(c, gather_shard_nbytes(flat),
+                        decoded ? &rows->decoded
+                        : apart ? &rows->param
+                                : &rows->master);
+        if (!apart)
+            s->master = s->param;
+    }
+    uint64_t begin = c->pos, end = begin;
+    for (int p = 0; p < 2; p++) {
+        const struct sched *sched = &f->programs[p].sched;
+        c->pos = begin;
+        for (int k = 0; k < sched->nparam_slots; k++)
+            f->param_slots[p][k] = take(c, sched->param_slot_nbytes[k], NULL);
+        if (c->pos > end)
+            end = c->pos;
+    }
+    c->pos = end;
+    rows->unsharded += end - begin;
+    f->gather_staging = take(c, chunks_nbytes(f, false), &rows->gather_staging);
+}
+
+/* The shards too, so that every buffer of a reduction, on each level, is registered memory: NCCL's
+ * fast kernels need that of both ends. */
+static void plan_reduce(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    const struct sched *sched = &f->programs[FSDP_TRAIN].sched;
+    for (int i = 0; i < f->units.nflats; i++)
+        if (f->units.flats[i].trainable)
+            f->flats[i].grad =
+                take(c, f->units.flats[i].cut.shard_nelem * sizeof(float), &rows->grad);
+    f->replicate_staging = take(c, staging_nbytes(f), &rows->staging);
+    for (int k = 0; k < sched->ngrad_slots; k++)
+        f->grad_slots[k] = take(c, sched->grad_slot_nbytes[k], &rows->unsharded_grad);
+    f->reduce_staging = take(c, chunks_nbytes(f, true), &rows->reduce_staging);
+    f->reduce_nbytes = c->pos;
+}
+
+typedef void plan_f(struct fsdp *, struct cursor *, struct rows *);
+
+static void measure(struct fsdp *f, plan_f *plan, struct rows *rows)
+{
+    struct cursor c = {0};
+    plan(f, &c, rows);
+}
+
+/* comm NULL: memory of the device, or of the host. */
+static int place(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm *comm,
+                 struct rows *rows, struct fsdp_err *err)
+{
+    struct rows ignored = {0};
+    struct cursor c = {0};
+    plan(f, &c, rows);
+    if (c.pos == 0) /* as where nothing is reduced */
+        return FSDP_OK;
+    *mem = comm ? fsdp_comm_mem_alloc(comm, c.pos, err)
+           : plan == plan_host || plan == plan_staged
+               ? fsdp_host_alloc(f->device, c.pos, "offloaded state", err)
+               : fsdp_device_alloc(f->device, c.pos, "arena", err);
+    if (!*mem)
+        return FSDP_ENOMEM;
+    c = (struct cursor){.base = *mem};
+    plan(f, &c, &ignored);
+    return FSDP_OK;
+}
+
+/* What is offloaded to a file, and the way to it. */
+static int place_file(struct fsdp *f, const char *dir, struct fsdp_err *err)
+{
+    struct rows ignored = {0};
+    struct cursor c = {0};
+    plan_host(f, &c, &ignored);
+    if (c.pos == 0)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_err_blame(
+        err, offload_file_create(&f->offload_file, dir, c.pos, f->mesh->rank, err), "offload_dir"));
+    c = (struct cursor){.base = offload_file_base(f->offload_file)};
+    plan_host(f, &c, &ignored);
+    if (fsdp_device_is_host(f->device))
+        return FSDP_OK;
+    return place(f, plan_staged, &f->staged_mem, NULL, &ignored, err);
+}
+
+/* dtypes: what the memory is in, NULL where it goes without saying. */
+static void row(struct fsdp *f, const char *what, const char *dtypes, uint64_t nbytes)
+{
+    struct arena_row *to = &f->rows[f->nrows];
+    if (!nbytes)
+        return;
+    f->nrows++;
+    to->host = to->file = false;
+    snprintf(to->what, sizeof to->what, "%s%s%s", what, dtypes ? ", " : "", dtypes ? dtypes : "");
+    to->nbytes = nbytes;
+}
+
+int arena_plan(struct fsdp *f, struct fsdp_err *err)
+{
+    size_t nflats = (size_t)f->units.nflats, nparams = (size_t)f->units.nparams;
+    struct rows rows = {0};
+    char sent[32], params[32], grads[32];
+
+    if (!(f->flats = fsdp_alloc(nflats, sizeof *f->flats, "flats", err)) ||
+        !(f->module_mem =
+              fsdp_alloc((size_t)f->units.nmodules, sizeof *f->module_mem, "modules", err)) ||
+        !(f->view_param = fsdp_alloc(nparams, sizeof *f->view_param, "view", err)) ||
+        !(f->view_grad = fsdp_alloc(nparams, sizeof *f->view_grad, "view", err)) ||
+        !(f->grad_written = fsdp_alloc(nparams, sizeof *f->grad_written, "view", err)) ||
+        !(f->grad_slots = fsdp_alloc(nflats + 2, sizeof *f->grad_slots, "slots", err)) ||
+        !(f->param_slots[0] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
+        !(f->param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
+        !(f->state_slots =
+              fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)) ||
+        !(f->staged_slots =
+              fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)))
+        return FSDP_ENOMEM;
+    measure(f, plan_host, &rows);
+    if (offload_in_file(f) && !fsdp_device_is_host(f->device))
+        measure(f, plan_staged, &rows);
+    measure(f, plan_device, &rows);
+    measure(f, plan_gather, &rows);
+    measure(f, plan_reduce, &rows);
+    overrides_dtypes(sent, sizeof sent, &f->units, OVERRIDES_GATHERED);
+    overrides_dtypes(params, sizeof params, &f->units, OVERRIDES_COMPUTED);
+    overrides_dtypes(grads, sizeof grads, &f->units, OVERRIDES_REDUCED);
+    row(f, "parameter shards, fp32 masters", NULL, rows.master);
+    row(f, "parameter shards to gather", sent, rows.param);
+    row(f, "parameters decoded from the masters", params, rows.decoded);
+    row(f, "the rest of split masters, 16 bits", NULL, rows.rest);
+    row(f, "pieces of split masters, joined", NULL, rows.joined);
+    row(f, "optimizer state", f->opts.optim.moment_dtype == FSDP_BF16 ? "moments in BF16" : NULL,
+        rows.optim);
+    row(f, "offloaded state passing through", NULL, rows.passing);
+    row(f, "gradient shards", NULL, rows.grad);
+    row(f, "parts kept after forward", params, rows.kept);
+    row(f, "gradient shard summed over replicas", grads, rows.staging);
+    row(f, "unsharded parameters", params, rows.unsharded);
+    row(f, "unsharded gradients", grads, rows.unsharded_grad);
+    row(f, "chunks of parameters, gathered", params, rows.gather_staging);
+    row(f, "chunks of gradients, to reduce", grads, rows.reduce_staging);
+    row(f, "activations, saved for backward", NULL, rows.saved);
+    row(f, "activations, recomputed", NULL, rows.recomputed);
+    row(f, "activations, workspace", NULL, rows.work);
+    row(f, "scalars", NULL, rows.scalars);
+    bool in_file = offload_in_file(f);
+    row(f, in_file ? "state offloaded to a file" : "state offloaded to the host", NULL, rows.host);
+    if (rows.host) {
+        f->rows[f->nrows - 1].host = true;
+        f->rows[f->nrows - 1].file = in_file;
+    }
+    row(f, "on its way between file and device", NULL, rows.staged);
+    if (rows.staged)
+        f->rows[f->nrows - 1].host = true;
+    return FSDP_OK;
+}
+
+bool arena_counts(const struct fsdp *f, int row)
+{
+    return !f->rows[row].host || (fsdp_device_is_host(f->device) && !f->rows[row].file);
+}
+
+uint64_t arena_nbytes(const struct fsdp *f)
+{
+    uint64_t nbytes = 0;
+    for (int i = 0; i < f->nrows; i++)
+        nbytes += arena_counts(f, i) ? f->rows[i].nbytes : 0;
+    return nbytes;
+}
+
+static int check_limit(const struct fsdp *f, struct fsdp_err *err)
+{
+    uint64_t nbytes = arena_nbytes(f), limit = f->opts.memory_limit;
+    if (!limit || nbytes <= limit)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_ENOMEM,
+                        "out of memory: %llu bytes are needed, and memory_limit is %llu",
+                        (unsigned long long)nbytes, (unsigned long long)limit);
+}
+
+int arena_create(struct fsdp *f, const char *offload_dir, struct fsdp_err *err)
+{
+    struct rows ignored = {0};
+    FSDP_TRY(check_limit(f, err));
+    FSDP_TRY(place(f, plan_device, &f->device_mem, NULL, &ignored, err));
+    if (offload_dir && *offload_dir)
+        FSDP_TRY(place_file(f, offload_dir, err));
+    else
+        FSDP_TRY(place(f, plan_host, &f->host_mem, NULL, &ignored, err));
+    return scale_begin(f, err);
+}
+
+/* The communicators that reduce, the one that owns their memory first; NULL: no further ones. */
+enum { NREDUCERS = 3 };
+static void reducers_of(const struct fsdp *f, struct fsdp_comm *comms[NREDUCERS])
+{
+    const struct fsdp_mesh *mesh = f->mesh;
+    struct fsdp_comm *replicate = mesh->replicate_size > 1 ? mesh->replicate : NULL;
+    bool alone = mesh->shard_size == 1 && replicate; /* as under NO_SHARD */
+
+    comms[0] = alone ? replicate : mesh->reduce;
+    comms[1] = mesh->inner_size ? mesh->outer_reduce : NULL;
+    comms[2] = alone ? NULL : replicate;
+}
+
+int arena_register(struct fsdp *f, struct fsdp_err *err)
+{
+    struct fsdp_comm *reducers[NREDUCERS];
+    struct rows ignored = {0};
+    int rc = place(f, plan_gather, &f->gather_mem, f->mesh->gather, &ignored, err);
+    /* Both are collective: the second is entered even where the first failed. */
+    reducers_of(f, reducers);
+    int rc2 = place(f, plan_reduce, &f->reduce_mem, reducers[0], &ignored, rc ? NULL : err);
+    return rc ? rc : rc2;
+}
+
+int arena_share(struct fsdp *f, struct fsdp_err *err)
+{
+    struct fsdp_comm *reducers[NREDUCERS];
+
+    reducers_of(f, reducers);
+    for (int i = 1; f->reduce_mem && i < NREDUCERS; i++)
+        if (reducers[i])
+            FSDP_TRY(fsdp_comm_mem_share(reducers[i], f->reduce_mem, f->reduce_nbytes, err));
+    return FSDP_OK;
+}
+
+void arena_destroy(struct fsdp *f)
+{
+    if (f->gather_mem)
+        fsdp_comm_mem_free(f->mesh->gather, f->gather_mem);
+    if (f->reduce_mem) {
+        struct fsdp_comm *reducers[NREDUCERS];
+        reducers_of(f, reducers);
+        for (int i = NREDUCERS - 1; i > 0; i--)
+            fsdp_comm_mem_unshare(reducers[i], f->reduce_mem);
+        fsdp_comm_mem_free(reducers[0], f->reduce_mem);
+    }
+    fsdp_device_free(f->device, f->device_mem);
+    fsdp_host_free(f->device, f->host_mem);
+    fsdp_host_free(f->device, f->staged_mem);
+    offload_file_destroy(f->offload_file);
+    fsdp_free(f->state_slots);
+    fsdp_free(f->staged_slots);
+    fsdp_free(f->flats);
+    fsdp_free(f->module_mem);
+    fsdp_free(f->view_param);
+    fsdp_free(f->view_grad);
+    fsdp_free(f->grad_written);
+    fsdp_free(f->grad_slots);
+    fsdp_free(f->param_slots[0]);
+    fsdp_free(f->param_slots[1]);
+}
+
+int fsdp_memory_plan(const struct fsdp *f, struct fsdp_memory_row *rows, int max)
+{
+    for (int i = 0; i < f->nrows && i < max; i++)
+        rows[i] = (struct fsdp_memory_row){f->rows[i].what, f->rows[i].nbytes, f->rows[i].host};
+    return f->nrows;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The norm of the gradients. */
+#include "core/engine.h"
+#include "hooks.h"
+
+int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    double *partials = f->sums + FSDP_CONTROL_NELEM;
+    const float *grad = f->flats[op->flat].grad;
+    uint64_t nelem = f->units.flats[op->flat].cut.shard_nelem;
+    struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+
+    FSDP_TRY(hooks_grad(f, op->flat, err));
+    if (f->opts.optim.clip_norm == FSDP_NORM_INF)
+        return fsdp_absmax(lane, &partials[f->mesh->rank], grad, nelem, err);
+    /* Replicas hold the same gradient: one of them counts. */
+    if (f->mesh->replicate_rank != 0)
+        return FSDP_OK;
+    return fsdp_sumsq(lane, &partials[op->flat], grad, nelem, err);
+}
+
+static int scale_update(struct fsdp *f, struct fsdp_err *err)
+{
+    const struct fsdp_scaler_opts *o = &f->opts.scaler;
+    const struct fsdp_loss_scale_rule rule = {(float)o->growth, (float)o->backoff, o->interval};
+    return fsdp_loss_scale_update(f->lanes[SCHED_COMPUTE], f->scale, f->grad_norm, rule, err);
+}
+
+int exec_norm_sum(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    const struct fsdp_optim_opts *o = &f->opts.optim;
+    struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+    const double *control = f->step_args->control;
+
+    (void)op;
+    if (control)
+        FSDP_TRY(fsdp_copy(lane, f->sums, control, FSDP_CONTROL_NELEM * sizeof(double), err));
+    FSDP_TRY(fsdp_comm_all_reduce(f->mesh->world, f->sums, f->sums,
+                                  FSDP_CONTROL_NELEM + f->npartials, FSDP_F64, lane, err));
+    FSDP_TRY(fsdp_clip_coef(lane, f->clip_coef, f->grad_norm, f->sums + FSDP_CONTROL_NELEM,
+                            f->npartials, o->clip_norm, (float)o->clip_grad_norm, f->scale, err));
+    return f->scaled ? scale_update(f, err) : FSDP_OK;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Offloaded state: the parts of a flat that have their home in host memory, or a file, in this
+ * order, each on a boundary of PART_ALIGN, there and in a state slot alike:
+ *
+ *   master | rest | optimizer tensors ... | the gathered copy
+ */
+#include "offload.h"
+
+#include "gather.h"
+#include "offload_file.h"
+
+enum { PART_ALIGN = OFFLOAD_FILE_BLOCK, MAX_PARTS = 3 + MAX_STATE };
+
+struct part {
+    void **at; /* of the flat_state that is asked about */
+    uint64_t pos, nbytes;
+};
+
+bool offload_param(const struct fsdp *f, int flat)
+{
+    return f->opts.offload == FSDP_OFFLOAD_PARAMS && !f->units.flats[flat].whole;
+}
+
+bool offload_state(const struct fsdp *f, int flat)
+{
+    return f->opts.offload != FSDP_OFFLOAD_NONE && !f->units.flats[flat].whole;
+}
+
+bool offload_in_file(const struct fsdp *f)
+{
+    return f->opts.offload != FSDP_OFFLOAD_NONE && f->opts.offload_dir && *f->opts.offload_dir;
+}
+
+int offload_plan(const struct fsdp *f, struct fsdp_err *err)
+{
+    for (int k = 0; f->opts.offload == FSDP_OFFLOAD_PARAMS && k < f->units.nflats; k++)
+        if (f->units.flats[k].codec) {
+            fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                         "parameters that are gathered as %s cannot be offloaded: offload the "
+                         "optimizer alone, or gather them in param_dtype",
+                         f->units.flats[k].codec->name);
+            return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "offload");
+        }
+    if (f->opts.offload == FSDP_OFFLOAD_NONE)
+        return FSDP_OK;
+    if (f->opts.offload == FSDP_OFFLOAD_PARAMS && offload_in_file(f)) {
+        fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                     "files hold the optimizer's state alone: offload the optimizer, or parameters "
+                     "to host memory");
+        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "offload_dir");
+    }
+    if (f->opts.offload_slots >= 1)
+        return FSDP_OK;
+    fsdp_err_set(err, FSDP_EINVAL, "%d places for offloaded state: there must be one",
+                 f->opts.offload_slots);
+    return fsdp_err_blame(err, FSDP_EINVAL, "offload_slots");
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+static int add(struct part *parts, int n, void **at, uint64_t nbytes)
+{
+    uint64_t pos = n ? parts[n - 1].pos + parts[n - 1].nbytes : 0;
+    pos = (pos + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    parts[n] = (struct part){at, pos, nbytes};
+    return n + 1;
+}
+
+static int parts_of(struct part parts[MAX_PARTS], const struct fsdp *f, int flat_index,
+                    struct flat_state *s)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    uint64_t nelem = flat->cut.shard_nelem;
+    bool split = flat_is_split(f, flat), apart = flat_is_apart(f, flat);
+    int n = 0;
+
+    if (!offload_state(f, flat_index))
+        return 0;
+    if (apart && !flat->codec) /* encoding reads all masters at once */
+        n = add(parts, n, (void **)&s->master, nelem * sizeof *s->master);
+    if (split)
+        n = add(parts, n, (void **)&s->rest, nelem * sizeof *s->rest);
+    for (int k = 0; flat->trainable && k < f->nstate; k++)
+        n = add(parts, n, &s->optim[k], nelem * fsdp_dtype_nbytes(f->state_dtypes[k]));
+    if (offload_param(f, flat_index)) /* to be stored again where a step is skipped */
+        n = add(parts, n, &s->param, gather_shard_nbytes(flat));
+    return n;
+}
+
+static uint64_t end_of(const struct part *parts, int n)
+{
+    return n ? parts[n - 1].pos + parts[n - 1].nbytes : 0;
+}
+
+uint64_t offload_nbytes(const struct fsdp *f, int flat)
+{
+    struct part parts[MAX_PARTS];
+    struct flat_state s = {0};
+    return end_of(parts, parts_of(parts, f, flat, &s));
+}
+
+uint64_t offload_slot_nbytes(const struct fsdp *f)
+{
+    uint64_t most = 0;
+    for (int k = 0; k < f->units.nflats; k++) {
+        uint64_t nbytes = offload_nbytes(f, k);
+        most = nbytes > most ? nbytes : most;
+    }
+    return most;
+}
+
+/* Where a master is the gathered copy the two move together. */
+static void point(struct flat_state *s, const struct part *parts, int n, bool one, char *base)
+{
+    for (int i = 0; i < n; i++)
+        *parts[i].at = base ? base + parts[i].pos : NULL;
+    if (one)
+        s->master = s->param;
+}
+
+static bool is_one(const struct fsdp *f, int flat)
+{
+    const struct flat *of = &f->units.flats[flat];
+    return !flat_is_apart(f, of) && !flat_is_split(f, of);
+}
+
+void offload_place(struct fsdp *f, int flat, char *base)
+{
+    struct part parts[MAX_PARTS];
+    struct flat_state *s = &f->flats[flat];
+    int n = parts_of(parts, f, flat, s);
+    point(s, parts, n, offload_param(f, flat) && is_one(f, flat), base);
+}
+
+struct flat_state offload_at(const struct fsdp *f, int flat, int slot)
+{
+    struct flat_state s = f->flats[flat];
+    struct part parts[MAX_PARTS];
+    int n = slot < 0 ? 0 : parts_of(parts, f, flat, &s);
+    if (n)
+        point(&s, parts, n, is_one(f, flat), f->state_slots[slot]);
+    return s;
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+enum way { FETCH, STORE, STORE_BEHIND };
+
+/* All of a flat's parts at once: they lie in the file as in a slot, and in whole blocks. */
+static int copy_file(struct fsdp *f, const struct part *parts, int n, int slot, enum way way,
+                     struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    char *home = *parts[0].at, *there = f->state_slots[slot], *staged = f->staged_slots[slot];
+    uint64_t nbytes = (end_of(parts, n) + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    const bool fetch = way == FETCH;
+
+    staged = staged ? staged : there; /* the device is the host */
+    if (fetch)
+        FSDP_TRY(offload_file_read(f->offload_file, lane, staged, home, nbytes, err));
+    if (staged != there)
+        FSDP_TRY(fsdp_copy(lane, fetch ? there : staged, fetch ? staged : there, nbytes, err));
+    if (way == STORE_BEHIND)
+        return offload_file_write_behind(f->offload_file, lane, home, staged, nbytes, err);
+    return fetch ? FSDP_OK : offload_file_write(f->offload_file, lane, home, staged, nbytes, err);
+}
+
+static int copy_parts(struct fsdp *f, int flat, int slot, enum way way, struct fsdp_lane *lane,
+                      struct fsdp_err *err)
+{
+    const bool fetch = way == FETCH;
+    struct flat_state home = f->flats[flat];
+    struct part parts[MAX_PARTS];
+    int n = parts_of(parts, f, flat, &home);
+
+    if (n && f->offload_file)
+        return copy_file(f, parts, n, slot, way, lane, err);
+    for (int i = 0; i < n; i++) {
+        void *at_home = *parts[i].at, *there = f->state_slots[slot] + parts[i].pos;
+        FSDP_TRY(fsdp_copy(lane, fetch ? there : at_home, fetch ? at_home : there, parts[i].nbytes,
+                           err));
+    }
+    return FSDP_OK;
+}
+
+int offload_fetch(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    return copy_parts(f, flat, slot, FETCH, lane, err);
+}
+
+int offload_store(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    bool last = true;
+
+    for (int k = flat + 1; k < f->units.nflats; k++)
+        last &= !f->units.flats[k].trainable || !offload_state(f, k);
+    FSDP_TRY(copy_parts(f, flat, slot, STORE_BEHIND, lane, err));
+    return last && f->offload_file ? offload_file_settle(f->offload_file, lane, err) : FSDP_OK;
+}
+
+int offload_copy_host(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const void *src,
+                      size_t nbytes, struct fsdp_err *err)
+{
+    if (offload_file_holds(f->offload_file, src))
+        return offload_file_read(f->offload_file, lane, dst, src, nbytes, err);
+    if (offload_file_holds(f->offload_file, dst))
+        return offload_file_write(f->offload_file, lane, dst, src, nbytes, err);
+    return fsdp_copy(lane, dst, src, nbytes, err);
+}
+
+int offload_copy(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const void *src,
+                 size_t nbytes, struct fsdp_err *err)
+{
+    char *to = dst, *staged = f->offload_file ? f->staged_slots[0] : NULL;
+    const char *from = src;
+    bool read = offload_file_holds(f->offload_file, src);
+
+    if (!staged || (!read && !offload_file_holds(f->offload_file, dst)))
+        return offload_copy_host(f, lane, dst, src, nbytes, err);
+    for (size_t at = 0, n, most = offload_slot_nbytes(f); at < nbytes; at += n) {
+        n = nbytes - at < most ? nbytes - at : most;
+        FSDP_TRY(offload_copy_host(f, lane, staged, from + at, n, err));
+        FSDP_TRY(offload_copy_host(f, lane, to + at, staged, n, err));
+    }
+    return FSDP_OK;
+}
+
+int offload_begin(struct flat_state *out, struct fsdp *f, int flat, struct fsdp_err *err)
+{
+    *out = offload_at(f, flat, offload_state(f, flat) ? 0 : -1);
+    if (!offload_state(f, flat))
+        return FSDP_OK;
+    return offload_fetch(f, flat, 0, f->lanes[SCHED_COMPUTE], err);
+}
+
+int offload_end(struct fsdp *f, int flat, struct fsdp_err *err)
+{
+    if (!offload_state(f, flat))
+        return FSDP_OK;
+    return copy_parts(f, flat, 0, STORE, f->lanes[SCHED_COMPUTE], err);
+}
+
+uint64_t offload_op_nbytes(const struct fsdp *f, const struct sched_op *op)
+{
+    struct flat_state s = {0};
+    struct part parts[MAX_PARTS];
+    uint64_t nbytes = 0;
+
+    if (op->kind == SCHED_LOAD)
+        return gather_shard_nbytes(&f->units.flats[op->flat]);
+    for (int i = 0, n = parts_of(parts, f, op->flat, &s); i < n; i++)
+        nbytes += parts[i].nbytes;
+    return nbytes;
+}

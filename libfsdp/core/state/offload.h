@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* offload.h: state that lives in host memory or a file, and its way to the device and back. */
+#ifndef CORE_OFFLOAD_H
+#define CORE_OFFLOAD_H
+
+#include "core/engine.h"
+
+/* Is the flat's optimizer state (and its master, unless that is the gathered copy) offloaded;
+ * is the gathered copy? */
+bool offload_state(const struct fsdp *f, int flat);
+bool offload_param(const struct fsdp *f, int flat);
+/* And is that in a file instead? Asked while planning. */
+bool offload_in_file(const struct fsdp *f);
+/* FSDP_EINVAL, FSDP_EUNSUPPORTED for options that cannot be had together. */
+int offload_plan(const struct fsdp *f, struct fsdp_err *err);
+
+/* Bytes of a flat's offloaded parts, each at its place: in a state slot as in host memory. */
+uint64_t offload_nbytes(const struct fsdp *f, int flat);
+uint64_t offload_slot_nbytes(const struct fsdp *f); /* the most of a flat that is updated */
+/* Points the flat's state into host memory, or the file, at base (may be NULL). */
+void offload_place(struct fsdp *f, int flat, char *base);
+/* The flat's state with the device's copies in a slot in place of what is offloaded. */
+struct flat_state offload_at(const struct fsdp *f, int flat, int slot);
+/* What an operation copies. */
+uint64_t offload_op_nbytes(const struct fsdp *f, const struct sched_op *op);
+
+/* Enqueue, in a step. What an update needs, into the slot; what it wrote, out of it. What goes to a
+ * file is written while other flats are updated; the step's last store waits for all of it. */
+int offload_fetch(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, struct fsdp_err *err);
+int offload_store(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, struct fsdp_err *err);
+
+/* fsdp_copy where dst or src may be offloaded state. The other is memory of the device, and it is
+ * between steps; or (_host) of the host. Enqueue. */
+int offload_copy(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const void *src,
+                 size_t nbytes, struct fsdp_err *err);
+int offload_copy_host(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const void *src,
+                      size_t nbytes, struct fsdp_err *err);
+
+/* For work between steps, on the compute lane: the flat's state on the device, brought there if it
+ * is offloaded; and back. Slot 0 is used, by one flat at a time. */
+int offload_begin(struct flat_state *out, struct fsdp *f, int flat, struct fsdp_err *err);
+int offload_end(struct fsdp *f, int flat, struct fsdp_err *err);
+
+#endif

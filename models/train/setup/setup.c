@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "ckpt/ckpt.h"
+#include "nn/nn.h"
+#include "setup.h"
+
+enum { AUTO_SEQ_LEN = 256 };
+
+int train_stores_check(const struct config *c, struct fsdp_err *err)
+{
+    static const char *const keys[] = {"checkpoint.path", "checkpoint.resume"};
+    const char *const paths[] = {c->checkpoint.path, c->checkpoint.resume};
+    char where[CONFIG_TEXT + 128];
+    struct fsdp_err why = FSDP_ERR_INIT;
+
+    for (int i = 0; i < 2; i++) {
+        int rc = ckpt_path_check(paths[i], &why);
+        if (rc)
+            return fsdp_err_set(err, rc, "%.300s: %.700s",
+                                config_where(where, sizeof where, c, keys[i]), why.text);
+    }
+    return FSDP_OK;
+}
+
+int train_parts_config(struct train_parts *p, struct fsdp_oob *oob, const char *path,
+                       int noverrides, char *const *overrides, struct fsdp_err *err)
+{
+    int rc = config_load(&p->config, path, noverrides, overrides, err);
+    if (rc == FSDP_OK)
+        rc = train_stores_check(p->config, err);
+    if (rc == FSDP_OK)
+        rc = config_agree_text(&p->agree, p->config, err);
+    FSDP_TRY(fsdp_oob_agree(oob, rc, err));
+    return fsdp_oob_agree_text(oob, "configuration", p->agree, err);
+}
+
+/* ---- model, data, device --------------------------------------------------------------------- */
+
+/* A path that is not there is the configuration's fault; one that cannot be read may be a node's.
+ */
+static int blame_missing(struct fsdp_err *err, int status, const char *key)
+{
+    return status == FSDP_ENOTFOUND ? fsdp_err_blame(err, status, key) : status;
+}
+
+/* config.json of a Hugging Face folder or of a checkpoint, or the file itself. */
+static int find_model_config(struct train_parts *p, struct fsdp_err *err)
+{
+    static const char *const places[] = {"/config.json", "/hf/config.json", ""};
+    const char *path = p->config->model.path;
+    char where[CONFIG_TEXT + 128], full[CONFIG_TEXT + 32];
+    struct stat st;
+
+    if (stat(path, &st) != 0)
+        return blame_missing(
+            err,
+            fsdp_err_sys(err, errno, "%s: %s",
+                         config_where(where, sizeof where, p->config, "model.path"), path),
+            "model.path");
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        snprintf(full, sizeof full, "%s%s", path, places[i]);
+        if (stat(full, &st) == 0 && !S_ISDIR(st.st_mode)) {
+            p->model_config = fsdp_strdup(full, err);
+            return p->model_config ? FSDP_OK : FSDP_ENOMEM;
+        }
+    }
+    return blame_missing(err,
+                         fsdp_err_set(err, FSDP_ENOTFOUND,
+                                      "%s: %s holds no config.json (Hugging Face's, of the model)",
+                                      config_where(where, sizeof where, p->config, "model.path"),
+                                      path),
+                         "model.path");
+}
+
+static int hash_file(uint64_t *out, const char *path, struct fsdp_err *err)
+{
+    enum { MAX_NBYTES = 16 << 20 };
+    size_t nbytes;
+    char *text;
+
+    FSDP_TRY(fsdp_file_read(&text, &nbytes, path, MAX_NBYTES, err));
+    *out = fsdp_hash(FSDP_HASH_SEED, text, nbytes);
+    fsdp_free(text);
+    return FSDP_OK;
+}
+
+static int open_model(struct train_parts *p, struct fsdp_err *err)
+{
+    char where[CONFIG_TEXT + 128];
+
+    FSDP_TRY(find_model_config(p, err));
+    FSDP_TRY(hash_file(&p->model_hash, p->model_config, err));
+    FSDP_TRY(model_find(&p->ops, p->model_config, err));
+    FSDP_TRY(p->ops->create(&p->model, p->model_config, err));
+    FSDP_TRY(p->ops->set_device(p->model, p->device, err));
+    if (p->config->model.dropout >= 0)
+        p->ops->set_dropout(p->model, p->config->model.dropout);
+    int longest = p->ops->max_seq_len(p->model);
+    if (!p->config->data.seq_len)
+        p->config->data.seq_len = longest < AUTO_SEQ_LEN ? longest : AUTO_SEQ_LEN;
+    if (p->config->data.seq_len > longest)
+        return fsdp_err_blame(
+            err,
+            fsdp_err_set(err, FSDP_EINVAL, "%s: %" PRId64 " is longer than the model's %d (%s)",
+                         config_where(where, sizeof where, p->config, "data.seq_len"),
+                         p->config->data.seq_len, longest, p->model_config),
+            "data.seq_len");
+    return FSDP_OK;
+}
+
+static int open_paths(struct data **out, struct data_opts *opts,
+                      const struct fsdp_tunable_list *list, const struct config *config,
+                      const char *key, struct fsdp_err *err)
+{
+    char where[CONFIG_TEXT + 128];
+    struct fsdp_err why = FSDP_ERR_INIT;
+    const char **paths = fsdp_alloc((size_t)list->nelem, sizeof *paths, "data paths", err);
+
+    if (!paths)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < list->nelem; i++)
+        paths[i] = fsdp_tunable_list_at(list, i);
+    opts->npaths = list->nelem;
+    opts->paths = paths;
+    int rc = data_open(out, opts, &why);
+    fsdp_free(paths);
+    if (rc == FSDP_OK)
+        return FSDP_OK;
+    const bool by_tokenizer = why.setting[0];
+    fsdp_err_set(err, rc, "%.300s: %.700s", config_where(where, sizeof where, config, key),
+                 why.text);
+    return by_tokenizer ? fsdp_err_blame(err, rc, "data.tokenizer") : blame_missing(err, rc, key);
+}
+
+static void set_documents(const struct train_parts *p, struct data_opts *opts)
+{
+    const struct config *c = p->config;
+    struct model_info info;
+
+    opts->documents = c->data.pack == CONFIG_PACK_DOCUMENTS ||
+                      (c->data.pack == CONFIG_PACK_AUTO && c->data.format == DATA_JSONL);
+    if (c->data.document_end >= 0)
+        opts->ends[opts->nends++] = (int)c->data.document_end;
+    if (c->data.document_end != -1)
+        return;
+    p->ops->info(p->model, &info);
+    for (int i = 0; i < info.neos && opts->nends < DATA_MAX_ENDS; i++)
+        if (info.eos[i] >= 0 && info.eos[i] < opts->vocab_size)
+            opts->ends[opts->nends++] = info.eos[i];
+}
+
+static int open_data(struct train_parts *p, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+    struct data_opts opts = DATA_OPTS_INIT;
+
+    if (c->train.steps == 0)
+        return FSDP_OK;
+    opts.format = (enum data_format)c->data.format;
+    opts.layout = (enum data_layout)c->data.layout;
+    opts.seq_len = (int)c->data.seq_len;
+    opts.vocab_size = p->ops->vocab_size(p->model);
+    opts.tokenizer = (enum data_tokenizer)c->data.tokenizer;
+    opts.seed = (uint64_t)c->train.seed;
+    set_documents(p, &opts);
+    FSDP_TRY(open_paths(&p->data, &opts, &c->data.path, c, "data.path", err));
+    if (!c->data.eval_path.nelem)
+        return FSDP_OK;
+    opts.shuffle = false;
+    opts.max_rows = (uint64_t)c->data.eval_rows;
+    return open_paths(&p->eval, &opts, &c->data.eval_path, c, "data.eval_path", err);
+}
+
+static void set_schedule(struct train_parts *p)
+{
+    const struct config *c = p->config;
+    int64_t decay = c->optim.decay_steps >= 0 ? c->optim.decay_steps : (c->train.steps + 4) / 5;
+
+    p->schedule = (struct fsdp_schedule){
+        .kind = (enum fsdp_schedule_kind)c->optim.schedule,
+        .lr = c->optim.lr,
+        .min_lr = c->optim.min_lr,
+        .warmup_steps = c->optim.warmup_steps,
+        .total_steps = c->train.steps,
+        .decay_steps = decay,
+    };
+}
+
+/* The device of fsdp.device could not be had. */
+static int blame_device(struct train_parts *p, int rc, struct fsdp_err *err)
+{
+    char device[16];
+
+    config_word(device, sizeof device, p->config, "fsdp.device");
+    if (rc && strcmp(device, "auto") != 0)
+        fsdp_err_blame(err, rc, "device");
+    return config_blame(p->config, rc, err);
+}
+
+static int choose_gpu(struct train_parts *p, struct fsdp_err *err)
+{
+    char device[16];
+
+    config_word(device, sizeof device, p->config, "fsdp.device");
+    return blame_device(p, train_gpu_choose(&p->gpu, device, p->info, err), err);
+}
+
+static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
+{
+    FSDP_TRY(blame_device(p, fsdp_device_open(&p->device, p->gpu.device, 0, err), err));
+    FSDP_TRY(open_model(p, err));
+    config_divide(&p->batch, p->config, nranks);
+    FSDP_TRY(open_data(p, err));
+    set_schedule(p);
+    return FSDP_OK;
+}
+
+/* The files themselves may lie on each node's own disk; what is in them must be alike. */
+static int agree_on_files(struct train_parts *p, struct fsdp_oob *oob, struct fsdp_err *err)
+{
+    uint64_t hash = p->data ? data_hash(p->data) : 0, nrows = p->data ? data_nrows(p->data) : 0;
+    uint64_t eval_hash = p->eval ? data_hash(p->eval) : 0;
+    uint64_t eval_nrows = p->eval ? data_nrows(p->eval) : 0;
+    char *text = fsdp_sprintf(err,
+                              "hash of config.json = %016" PRIx64 "\nrows = %" PRIu64
+                              "\nhash of file sizes = %016" PRIx64 "\nheld-out rows = %" PRIu64
+                              "\nhash of held-out file sizes = %016" PRIx64 "\n",
+                              p->model_hash, nrows, hash, eval_nrows, eval_hash);
+    FSDP_TRY(fsdp_oob_agree(oob, text ? FSDP_OK : FSDP_ENOMEM, err));
+    int rc = fsdp_oob_agree_text(oob, "model or data", text, err);
+    fsdp_free(text);
+    return rc;
+}
+
+int train_parts_local(struct train_parts *p, struct fsdp_oob *oob,
+                      const struct fsdp_node_map *nodes, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+
+    FSDP_TRY(fsdp_oob_agree(oob, choose_gpu(p, err), err));
+    FSDP_TRY(train_bind(&p->binding, &p->gpu, c->train.bind == CONFIG_BIND_NONE, oob, nodes, err));
+    FSDP_TRY(train_cores_find(&p->cores, oob, nodes, err));
+    p->threads = c->train.threads    ? (int)c->train.threads
+                 : p->binding.ncores ? p->binding.ncores
+                                     : train_cores_share(&p->cores);
+    nn_set_threads(p->threads);
+    FSDP_TRY(fsdp_oob_agree(oob, open_local(p, oob->size, err), err));
+    return agree_on_files(p, oob, err);
+}
+
+/* ---- the engine ------------------------------------------------------------------------------ */
+
+/* The texts of a list as an array that ends with NULL; NULL for an empty list. */
+static int texts_of(const char ***out, const struct fsdp_tunable_list *list, const char *what,
+                    struct fsdp_err *err)
+{
+    *out = NULL;
+    if (!list->nelem)
+        return FSDP_OK;
+    if (!(*out = fsdp_alloc((size_t)list->nelem + 1, sizeof **out, what, err)))
+        return FSDP_ENOMEM;
+    for (int i = 0; i < list->nelem; i++)
+        (*out)[i] = fsdp_tunable_list_at(list, i);
+    return FSDP_OK;
+}
+
+_Static_assert((int)CONFIG_CHECKPOINTING_FULL == (int)FSDP_AC_FULL &&
+                   (int)CONFIG_CHECKPOINTING_SELECTIVE == (int)FSDP_AC_SELECTIVE,
+               "the words of the setting stand in the engine's order");
+
+static int set_names(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+
+    FSDP_TRY(texts_of(&p->wrap_classes, &c->fsdp.wrap_classes, "wrap classes", err));
+    FSDP_TRY(texts_of(&p->wrap_modules, &c->fsdp.wrap_modules, "modules", err));
+    FSDP_TRY(texts_of(&p->checkpoint_modules, &c->fsdp.checkpoint_modules, "modules", err));
+    FSDP_TRY(texts_of(&p->frozen, &c->fsdp.frozen, "frozen parameters", err));
+    FSDP_TRY(texts_of(&p->ignored, &c->fsdp.ignored, "ignored parameters", err));
+    opts->wrap_classes = p->wrap_classes ? p->wrap_classes : p->ops->wrap_classes(p->model);
+    opts->wrap_modules = p->wrap_modules;
+    opts->checkpoint_modules = p->checkpoint_modules;
+    opts->frozen = p->frozen;
+    opts->ignored = p->ignored;
+    return FSDP_OK;
+}
+
+static int set_overrides(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    const struct fsdp_tunable_list *list = &p->config->fsdp.unit_overrides;
+    size_t nelem = (size_t)list->nelem;
+
+    p->overrides = fsdp_alloc(nelem, sizeof *p->overrides, "unit overrides", err);
+    p->override_texts = fsdp_alloc(nelem, sizeof *p->override_texts, "unit overrides", err);
+    if (!p->overrides || !p->override_texts)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < list->nelem; i++) {
+        if (!(p->override_texts[i] = fsdp_strdup(fsdp_tunable_list_at(list, i), err)))
+            return FSDP_ENOMEM;
+        p->noverrides++;
+        int rc = fsdp_unit_override_parse(&p->overrides[i], p->override_texts[i], err);
+        FSDP_TRY(fsdp_err_blame(err, rc, "unit_overrides"));
+    }
+    opts->overrides = p->overrides;
+    opts->noverrides = p->noverrides;
+    return FSDP_OK;
+}
+
+static int set_groups(struct train_parts *p, struct fsdp_optim_opts *optim, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+    const struct fsdp_tunable_list *list = &c->optim.groups;
+
+    p->groups = fsdp_alloc((size_t)list->nelem, sizeof *p->groups, "parameter groups", err);
+    if (!p->groups)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < list->nelem; i++) {
+        const char *text = fsdp_tunable_list_at(list, i);
+        int rc = fsdp_optim_group_parse(&p->groups[i], text, c->optim.lr, err);
+        FSDP_TRY(fsdp_err_blame(err, rc, "groups"));
+    }
+    optim->groups = p->groups;
+    optim->ngroups = list->nelem;
+    return FSDP_OK;
+}
+
+/* What the settings say of the optimizer itself; its name lies in `p`. */
+static struct fsdp_optim_opts hyperparameters(const struct train_parts *p)
+{
+    const struct config *c = p->config;
+    struct fsdp_optim_opts optim = FSDP_OPTIM_OPTS_INIT;
+    optim.name = p->optimizer;
+    optim.beta1 = c->optim.betas[0];
+    optim.beta2 = c->optim.betas[1];
+    optim.eps = c->optim.eps;
+    optim.momentum = c->optim.momentum;
+    optim.dampening = c->optim.dampening;
+    optim.nesterov = c->optim.nesterov;
+    optim.weight_decay = c->optim.weight_decay;
+    optim.decay = (enum fsdp_decay)c->optim.decay;
+    return optim;
+}
+
+static int set_optim(struct train_parts *p, struct fsdp_optim_opts *optim, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+    char word[32];
+
+    config_word(p->optimizer, sizeof p->optimizer, c, "optim.name");
+    *optim = hyperparameters(p);
+    optim->clip_grad_norm = c->optim.clip_grad_norm;
+    optim->clip_norm = (enum fsdp_norm)c->optim.clip_norm_type;
+    optim->ema_decay = c->optim.ema_decay;
+    optim->master = (enum fsdp_master)c->optim.master;
+    FSDP_TRY(fsdp_dtype_parse(&optim->moment_dtype,
+                              config_word(word, sizeof word, c, "optim.moment_dtype"), err));
+    return set_groups(p, optim, err);
+}
+
+static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+    char word[32];
+
+    FSDP_TRY(fsdp_strategy_parse(&opts->strategy,
+                                 config_word(word, sizeof word, c, "fsdp.sharding_strategy"), err));
+    FSDP_TRY(fsdp_wrap_policy_parse(&opts->wrap_policy,
+                                    config_word(word, sizeof word, c, "fsdp.wrap_policy"), err));
+    FSDP_TRY(fsdp_dtype_parse(&opts->param_dtype,
+                              config_word(word, sizeof word, c, "fsdp.param_dtype"), err));
+    FSDP_TRY(fsdp_dtype_parse(&opts->reduce_dtype,
+                              config_word(word, sizeof word, c, "fsdp.reduce_dtype"), err));
+    opts->reshard_after_forward = (int)c->fsdp.reshard_after_forward;
+    opts->reduce_last = c->fsdp.reduce_last;
+    opts->min_num_params = (uint64_t)c->fsdp.min_num_params;
+    opts->forward_prefetch = (int)c->fsdp.forward_prefetch;
+    opts->backward_prefetch = (int)c->fsdp.backward_prefetch;
+    opts->grad_buffers = (int)c->fsdp.grad_buffers;
+    opts->offload = (enum fsdp_offload)c->fsdp.offload;
+    opts->offload_slots = (int)c->fsdp.offload_slots;
+    opts->offload_dir = c->fsdp.offload_dir;
+    opts->limit_all_gathers = (int)c->fsdp.limit_all_gathers;
+    opts->activation_checkpointing = c->fsdp.activation_checkpointing;
+    opts->accumulation = p->batch.accumulation;
+    opts->seed = (uint64_t)c->model.seed;
+    opts->gather_codec = c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? &fsdp_gather_float8 : NULL;
+    opts->memory_limit = (uint64_t)(c->fsdp.memory_limit * (double)(1 << 30));
+    opts->scaler.mode = (enum fsdp_scaler_mode)c->fsdp.loss_scale;
+    opts->scaler.init = c->fsdp.loss_scale_init;
+    opts->scaler.growth = c->fsdp.loss_scale_growth;
+    opts->scaler.backoff = c->fsdp.loss_scale_backoff;
+    opts->scaler.interval = (int)c->fsdp.loss_scale_interval;
+    opts->agree = p->agree;
+    FSDP_TRY(set_optim(p, &opts->optim, err));
+    FSDP_TRY(set_overrides(p, opts, err));
+    return set_names(p, opts, err);
+}
+
+static int choose_shape(struct fsdp_mesh_shape *out, const struct config *c,
+                        const struct fsdp_opts *opts, const struct fsdp_node_map *nodes,
+                        struct fsdp_err *err)
+{
+    int regather = fsdp_opts_regather_size(opts);
+    FSDP_TRY(fsdp_mesh_shape_for(out, opts->strategy, (int)c->fsdp.shard_size, nodes, err));
+    if (regather)
+        FSDP_TRY(fsdp_mesh_shape_regather(out, regather, err));
+    if (c->fsdp.two_level)
+        FSDP_TRY(fsdp_mesh_shape_two_level(out, nodes, err));
+    return FSDP_OK;
+}
+
+/* On a GPU logits are as PyTorch's: in fp32 they are the largest tensor of a pass, and the products
+ * behind them take twice as long. */
+const char *train_output_dtype(char *out, size_t out_nbytes, const struct train_parts *p)
+{
+    config_word(out, out_nbytes, p->config, "fsdp.output_dtype");
+    if (strcmp(out, "auto") != 0)
+        return out;
+    if (!fsdp_device_is_host(p->device))
+        return config_word(out, out_nbytes, p->config, "fsdp.param_dtype");
+    snprintf(out, out_nbytes, "float32");
+    return out;
+}
+
+/* Activations are computed in param_dtype, residual stream included, as under PyTorch's
+ * MixedPrecisionPolicy; a unit with another type of its own keeps that for its weights. */
+static int set_dtypes(struct train_parts *p, const struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    struct model_dtypes dtypes = {.activation = opts->param_dtype,
+                                  .grad = opts->reduce_dtype,
+                                  .overrides = opts->noverrides > 0};
+    char word[32];
+
+    FSDP_TRY(fsdp_dtype_parse(&dtypes.buffer,
+                              config_word(word, sizeof word, p->config, "fsdp.buffer_dtype"), err));
+    FSDP_TRY(fsdp_dtype_parse(&dtypes.output, train_output_dtype(word, sizeof word, p), err));
+    p->ops->set_dtypes(p->model, &dtypes);
+    return FSDP_OK;
+}
+
+static int describe_model(struct train_parts *p, const struct fsdp_opts *opts, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_module_tree_create(&p->tree, err));
+    FSDP_TRY(set_dtypes(p, opts, err));
+    return p->ops->describe(p->model, p->tree, p->batch.micro_rows, (int)p->config->data.seq_len,
+                            err);
+}
+
+/* What every rank does alone ends in agreement, so that nobody waits for one that failed and a
+ * mistake of all is reported by one. */
+int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
+                       const struct fsdp_node_map *nodes, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+    struct fsdp_opts opts = FSDP_OPTS_INIT;
+    struct fsdp_mesh_shape shape;
+    char backend[16];
+
+    int rc = set_opts(p, &opts, err);
+    if (rc == FSDP_OK)
+        rc = choose_shape(&shape, c, &opts, nodes, err);
+    if (rc == FSDP_OK)
+        rc = describe_model(p, &opts, err);
+    FSDP_TRY(fsdp_oob_agree(oob, config_blame(c, rc, err), err));
+    rc = fsdp_mesh_create(&p->mesh, shape, config_word(backend, sizeof backend, c, "fsdp.backend"),
+                          c->fsdp.timeout, nodes, oob, p->device, err);
+    if ((rc == FSDP_EINVAL || rc == FSDP_EUNSUPPORTED) && strcmp(backend, "auto") != 0)
+        fsdp_err_blame(err, rc, "backend");
+    if (rc == FSDP_OK)
+        rc = fsdp_create(&p->fsdp, p->tree, &opts, p->device, p->mesh, err);
+    return err->of_other ? rc
+                         : config_blame(c, rc, err); /* that rank's configuration is at fault */
+}
+
+int train_parts_plan(struct train_parts *p, const char *path, int noverrides,
+                     char *const *overrides, const struct fsdp_node_map *nodes,
+                     struct fsdp_err *err)
+{
+    struct fsdp_opts opts = FSDP_OPTS_INIT;
+    struct fsdp_mesh_shape shape;
+
+    FSDP_TRY(config_load(&p->config, path, noverrides, overrides, err));
+    FSDP_TRY(fsdp_device_open(&p->device, "cpu", 0, err));
+    FSDP_TRY(open_model(p, err));
+    config_divide(&p->batch, p->config, nodes->nranks);
+    int rc = set_opts(p, &opts, err);
+    if (rc == FSDP_OK)
+        rc = choose_shape(&shape, p->config, &opts, nodes, err);
+    if (rc == FSDP_OK)
+        rc = describe_model(p, &opts, err);
+    if (rc == FSDP_OK)
+        rc = fsdp_plan(&p->fsdp, p->tree, &opts, p->device, shape, err);
+    return config_blame(p->config, rc, err);
+}
+
+struct train_state train_parts_state(const struct train_parts *p)
+{
+    struct train_state state = {
+        .model_seed = p->config->model.seed,
+        .global_batch_size = p->config->train.global_batch_size,
+        .schedule = p->schedule,
+        .optim = hyperparameters(p),
+        .data = {.seq_len = p->config->data.seq_len, .seed = p->config->train.seed},
+    };
+    config_word(state.data.layout, sizeof state.data.layout, p->config, "data.layout");
+    if (p->data) {
+        state.data.nrows = data_nrows(p->data);
+        state.data.hash = data_hash(p->data);
+    }
+    return state;
+}
+
+void train_parts_close(struct train_parts *p)
+{
+    fsdp_destroy(p->fsdp);
+    fsdp_module_tree_destroy(p->tree);
+    fsdp_mesh_destroy(p->mesh);
+    fsdp_free(p->checkpoint_modules);
+    fsdp_free(p->wrap_classes);
+    fsdp_free(p->wrap_modules);
+    fsdp_free(p->frozen);
+    fsdp_free(p->ignored);
+    for (int i = 0; i < p->noverrides; i++)
+        fsdp_free(p->override_texts[i]);
+    fsdp_free(p->override_texts);
+    fsdp_free(p->overrides);
+    fsdp_free(p->groups);
+    data_close(p->eval);
+    data_close(p->data);
+    if (p->model)
+        p->ops->destroy(p->model);
+    fsdp_device_close(p->device);
+    fsdp_free(p->model_config);
+    fsdp_free(p->agree);
+    fsdp_free(p->config);
+    *p = (struct train_parts){0};
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* setup.h: what a run is made of, from settings to an engine, without launcher or checkpoint.
+ */
+#ifndef TRAIN_SETUP_H
+#define TRAIN_SETUP_H
+
+#include "config/config.h"
+#include "data/data.h"
+#include "family/model.h"
+#include "train/node/bind.h"
+#include "train/node/cores.h"
+#include "train_state.h"
+
+struct train_parts {
+    struct config *config;
+    char *agree;         /* config_agree_text */
+    char *model_config;  /* path of config.json */
+    uint64_t model_hash; /* of its bytes */
+    struct config_batch batch;
+    const struct boot_info *info; /* the caller's */
+    struct train_gpu gpu;
+    struct fsdp_device *device;
+    const struct model_ops *ops;
+    struct model *model;
+    struct data *data, *eval; /* NULL where there is none */
+    struct fsdp_schedule schedule;
+    struct binding binding;
+    struct train_cores cores;
+    int threads;
+    /* NULL-terminated, or NULL */
+    const char **wrap_classes, **wrap_modules, **checkpoint_modules, **frozen, **ignored;
+    char optimizer[16]; /* word of optim.name */
+    struct fsdp_optim_group *groups;
+    struct fsdp_unit_override *overrides; /* [noverrides] */
+    char **override_texts;                /* what their patterns point into */
+    int noverrides;
+    struct fsdp_mesh *mesh;
+    struct fsdp_module_tree *tree;
+    struct fsdp *fsdp;
+};
+
+/* Word of the logits' type: fsdp.output_dtype, or what auto means on the device that is open.
+ * Writes to and returns out. Local. */
+const char *train_output_dtype(char *out, size_t out_nbytes, const struct train_parts *p);
+/* FSDP_EUNSUPPORTED, naming the key, where this build has no store for an address. Local. */
+int train_stores_check(const struct config *config, struct fsdp_err *err);
+/* Configuration, on all ranks the same. FSDP_EMISMATCH names the first setting and rank that
+ * differ. Collective, blocks, ends in one agreed status. */
+int train_parts_config(struct train_parts *parts, struct fsdp_oob *oob, const char *path,
+                       int noverrides, char *const *overrides, struct fsdp_err *err);
+/* Device, model, data, division of the batch. Collective, blocks, agreed. */
+int train_parts_local(struct train_parts *parts, struct fsdp_oob *oob,
+                      const struct fsdp_node_map *nodes, struct fsdp_err *err);
+/* Mesh, module tree, engine. Collective, blocks. */
+int train_parts_engine(struct train_parts *parts, struct fsdp_oob *oob,
+                       const struct fsdp_node_map *nodes, struct fsdp_err *err);
+/* Configuration, model and schedule of a run on the ranks of nodes, without them: no data is
+ * opened, no weights are read, no memory is planned for. parts->fsdp is one of fsdp_plan. Local. */
+int train_parts_plan(struct train_parts *parts, const char *path, int noverrides,
+                     char *const *overrides, const struct fsdp_node_map *nodes,
+                     struct fsdp_err *err);
+/* The state of a run that begins here. */
+struct train_state train_parts_state(const struct train_parts *parts);
+void train_parts_close(struct train_parts *parts);
+
+#endif
