@@ -42,7 +42,7 @@ run -n 2 --dump-schedule run.yaml 'fsdp.unit_overrides=model.layers.0 reshard_af
 ok "$([ "$two" = 3 ] && [ "$(grep -c -E "$free" log)" = 2 ]; echo $?)" \
     "a layer that is kept after forward is freed once less"
 refused "'reshard' in an override" -n 2 'fsdp.unit_overrides=model.layers.0 reshard=false'
-refused "no module of name 'model.layer.0'" -n 2 'fsdp.unit_overrides=model.layer.0 reshard_after_forward=false'
+refused "no module has name 'model.layer.0'" -n 2 'fsdp.unit_overrides=model.layer.0 reshard_after_forward=false'
 refused "fsdp.grad_buffers" -n 2 fsdp.grad_buffers=0
 
 # ---- what is saved -------------------------------------------------------------------------------

@@ -21,98 +21,6 @@ static bool nccl_usable(const struct fsdp_comm_group *group, const struct fsdp_d
     return false;
 }
 
-/* ---- names ----------------------------------------------------------------------------------- */
-
-static const char *kind_name(int kind)
-{
-    static const char *const names[] = {
-        [NCCL_ALL_GATHER] = "all_gather", [NCCL_REDUCE_SCATTER] = "reduce_scatter",
-        [NCCL_ALL_REDUCE] = "all_reduce", [NCCL_BROADCAST] = "broadcast",
-        [NCCL_BARRIER] = "barrier",
-    };
-    bool known = kind > 0 && kind < (int)(sizeof names / sizeof names[0]);
-    return known ? names[kind] : "something unknown";
-}
-
-const char *nccl_op_text(char text[128], const struct nccl_op *op)
-{
-    bool known = op->dtype >= 0 && op->dtype < FSDP_NDTYPES;
-
-    snprintf(text, 128, "%s #%llu (nelem %llu, %s, root %d)", kind_name(op->kind),
-             (unsigned long long)op->seq, (unsigned long long)op->nelem,
-             known ? fsdp_dtype_name((enum fsdp_dtype)op->dtype) : "?", op->root);
-    return text;
-}
-
-const char *nccl_peer_name(char text[96], const struct nccl_comm *h, int peer)
-{
-    snprintf(text, 96, "rank %d (host %s)", h->group->world_rank[peer], h->group->host[peer]);
-    return text;
-}
-
-/* ---- failure --------------------------------------------------------------------------------- */
-
-int nccl_fail_set(const struct nccl_comm *h, struct nccl_fail *fail, int status, const char *fmt,
-                  ...)
-{
-    va_list ap;
-
-    memset(fail, 0, sizeof *fail); /* it travels whole */
-    fail->status = status;
-    fail->reporter = h->group->world_rank[h->group->rank];
-    va_start(ap, fmt);
-    vsnprintf(fail->what, sizeof fail->what, fmt, ap);
-    va_end(ap);
-    return status;
-}
-
-int nccl_status(void *state, struct fsdp_err *err)
-{
-    struct nccl_comm *h = state;
-
-    if (!atomic_load(&h->failed))
-        return FSDP_OK;
-    pthread_mutex_lock(&h->lock);
-    int rc = h->sticky.status;
-    if (rc && err)
-        *err = h->sticky;
-    pthread_mutex_unlock(&h->lock);
-    return rc;
-}
-
-/* What is on its way is lost. Its lanes must say so, before it is ended and they seem done. */
-static void fail_lanes(struct nccl_comm *h)
-{
-    for (uint64_t n = h->done + 1; n <= h->enqueued; n++)
-        fsdp_lane_fail(h->pending[n % NCCL_NPENDING].lane, &h->sticky);
-    h->done = h->enqueued;
-}
-
-void nccl_fail(struct nccl_comm *h, const struct nccl_fail *fail)
-{
-    char where[64] = "", seen[48] = "", culprit[32];
-
-    snprintf(culprit, sizeof culprit, "rank %d (", fail->reporter);
-    if (fail->reporter != h->group->world_rank[h->group->rank] &&
-        strncmp(fail->what, culprit, strlen(culprit)))
-        snprintf(seen, sizeof seen, ", says rank %d", fail->reporter);
-    pthread_mutex_lock(&h->lock);
-    if (!h->fail.status) {
-        nccl_watch_retire(h, NULL);
-        const struct nccl_op *op = &h->pending[(h->done + 1) % NCCL_NPENDING].op;
-        if (h->done < h->enqueued)
-            snprintf(where, sizeof where, " (this rank was in %s #%llu)", kind_name(op->kind),
-                     (unsigned long long)op->seq);
-        fsdp_err_set(&h->sticky, fail->status, "comm %s: %s%s%s", h->group->name, fail->what, seen,
-                     where);
-        h->fail = *fail;
-        fail_lanes(h);
-        atomic_store(&h->failed, true);
-    }
-    pthread_mutex_unlock(&h->lock);
-    nccl_watch_wake(h);
-}
-
 static void nccl_abort(void *state, const char *why)
 {
     struct nccl_comm *h = state;
@@ -154,14 +62,14 @@ static ncclDataType_t type_of(enum fsdp_dtype dtype, size_t *nelem)
     }
 }
 
-static int sum_check(const struct nccl_comm *h, enum nccl_kind kind, enum fsdp_dtype dtype,
+static int sum_check(const struct nccl_comm *h, enum fsdp_comm_kind kind, enum fsdp_dtype dtype,
                      struct fsdp_err *err)
 {
-    if ((kind != NCCL_REDUCE_SCATTER && kind != NCCL_ALL_REDUCE) ||
+    if ((kind != FSDP_COMM_REDUCE_SCATTER && kind != FSDP_COMM_ALL_REDUCE) ||
         (dtype != FSDP_I16 && dtype != FSDP_U16))
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EUNSUPPORTED, "comm %s: %s: NCCL cannot sum %s; cast it to I32",
-                        h->group->name, kind_name(kind), fsdp_dtype_name(dtype));
+                        h->group->name, nccl_kind_name(kind), fsdp_dtype_name(dtype));
 }
 
 static ncclResult_t call_nccl(struct nccl_comm *h, const struct nccl_op *op, void *recv,
@@ -171,13 +79,13 @@ static ncclResult_t call_nccl(struct nccl_comm *h, const struct nccl_op *op, voi
     ncclDataType_t type = type_of((enum fsdp_dtype)op->dtype, &nelem);
 
     switch (op->kind) {
-    case NCCL_ALL_GATHER:
+    case FSDP_COMM_ALL_GATHER:
         return ncclAllGather(send, recv, nelem, type, h->comm, stream);
-    case NCCL_REDUCE_SCATTER:
+    case FSDP_COMM_REDUCE_SCATTER:
         return ncclReduceScatter(send, recv, nelem, type, ncclSum, h->comm, stream);
-    case NCCL_ALL_REDUCE:
+    case FSDP_COMM_ALL_REDUCE:
         return ncclAllReduce(send, recv, nelem, type, ncclSum, h->comm, stream);
-    case NCCL_BROADCAST:
+    case FSDP_COMM_BROADCAST:
         return ncclBroadcast(send, recv, nelem, type, op->root, h->comm, stream);
     default: /* NCCL has no barrier: nobody has the sum before all gave their part */
         return ncclAllReduce(h->scratch, h->scratch, 1, ncclInt32, ncclSum, h->comm, stream);
@@ -191,7 +99,7 @@ static int wait_for_room(struct nccl_comm *h, struct fsdp_err *err)
         FSDP_TRY(nccl_status(h, err));
         pthread_mutex_lock(&h->lock);
         if (h->enqueued - h->done == NCCL_NPENDING)
-            nccl_watch_retire(h, NULL); /* a GPU that failed: the watch thread says so */
+            nccl_retire(h, NULL); /* a GPU that failed: the watch thread says so */
         bool room = h->enqueued - h->done < NCCL_NPENDING;
         pthread_mutex_unlock(&h->lock);
         if (room)
@@ -243,7 +151,7 @@ static void wait_for_cause(struct nccl_comm *h)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
-/* The first operation of a communicator connects it, which goes on after the call returned; the
+/* The first operation of a communicator connects it, which continues after the call returned; the
  * deadline is the watch thread's. */
 static int issue(struct nccl_comm *h, const struct nccl_op *op, void *recv, const void *send,
                  struct fsdp_lane *lane, struct fsdp_err *err)
@@ -259,63 +167,34 @@ static int issue(struct nccl_comm *h, const struct nccl_op *op, void *recv, cons
         return pending_end(h, op, err);
     wait_for_cause(h);
     nccl_fail_set(h, &fail, nccl_lib_status(rc), "%s: %s: %.400s",
-                  nccl_peer_name(me, h, h->group->rank), kind_name(op->kind),
+                  nccl_peer_name(me, h, h->group->rank), nccl_kind_name(op->kind),
                   nccl_lib_error(text, h->comm, rc));
     nccl_fail(h, &fail); /* does not count where it failed already */
     return nccl_status(h, err);
 }
 
-static int enqueue(void *state, enum nccl_kind kind, void *recv, const void *send, size_t nelem,
-                   enum fsdp_dtype dtype, int root, struct fsdp_lane *lane, struct fsdp_err *err)
+static int collective(void *state, const struct fsdp_comm_call *args, struct fsdp_lane *lane,
+                      struct fsdp_err *err)
 {
     struct nccl_comm *h = state;
     struct nccl_op op;
 
-    FSDP_TRY(sum_check(h, kind, dtype, err));
-    if (!nelem && kind != NCCL_BARRIER)
+    FSDP_TRY(sum_check(h, args->kind, args->dtype, err));
+    if (!args->nelem && args->kind != FSDP_COMM_BARRIER)
         return FSDP_OK;
     memset(&op, 0, sizeof op); /* compared whole */
-    op.nelem = nelem;
-    op.kind = kind;
-    op.dtype = (int32_t)dtype;
-    op.root = root;
+    op.nelem = args->nelem;
+    op.kind = args->kind;
+    op.dtype = (int32_t)args->dtype;
+    op.root = args->root;
     pthread_mutex_lock(&h->issue);
     int rc = wait_for_room(h, err);
     if (rc == FSDP_OK)
         rc = pending_begin(h, &op, lane, err);
     if (rc == FSDP_OK)
-        rc = issue(h, &op, recv, send, lane, err);
+        rc = issue(h, &op, args->recv, args->send, lane, err);
     pthread_mutex_unlock(&h->issue);
     return rc;
-}
-
-static int nccl_all_gather(void *state, void *recv, const void *send, size_t nelem,
-                           enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, NCCL_ALL_GATHER, recv, send, nelem, dtype, 0, lane, err);
-}
-
-static int nccl_reduce_scatter(void *state, void *recv, const void *send, size_t nelem,
-                               enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, NCCL_REDUCE_SCATTER, recv, send, nelem, dtype, 0, lane, err);
-}
-
-static int nccl_all_reduce(void *state, void *recv, const void *send, size_t nelem,
-                           enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, NCCL_ALL_REDUCE, recv, send, nelem, dtype, 0, lane, err);
-}
-
-static int nccl_broadcast(void *state, void *buf, size_t nelem, enum fsdp_dtype dtype, int root,
-                          struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, NCCL_BROADCAST, buf, buf, nelem, dtype, root, lane, err);
-}
-
-static int nccl_barrier(void *state, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    return enqueue(state, NCCL_BARRIER, NULL, NULL, 0, FSDP_U8, 0, lane, err);
 }
 
 const struct fsdp_comm_ops fsdp_comm_nccl_ops = {
@@ -325,11 +204,7 @@ const struct fsdp_comm_ops fsdp_comm_nccl_ops = {
     .create = nccl_create,
     .destroy = nccl_destroy,
     .abort = nccl_abort,
-    .all_gather = nccl_all_gather,
-    .reduce_scatter = nccl_reduce_scatter,
-    .all_reduce = nccl_all_reduce,
-    .broadcast = nccl_broadcast,
-    .barrier = nccl_barrier,
+    .collective = collective,
     .status = nccl_status,
     .mem_alloc = nccl_mem_alloc,
     .mem_free = nccl_mem_free,

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl.h: private to comm_nccl_*.c, the backend for CUDA devices.
+ * nccl.h: private to nccl*.c, the backend for CUDA devices.
  *
- *   nccl.c        operations, status, abort
+ *   nccl.c        operations, abort
+ *   nccl_fail.c   status and failure, names in errors, the queue
  *   nccl_init.c   how the ranks of every group meet; destroy
  *   nccl_lib.c    the NCCL library that is there: versions, errors, newer functions
  *   nccl_mem.c    memory that NCCL has registered
  *   nccl_watch.c  a thread per communicator: deadlines, errors that come later, their end
- *   nccl_peers.c  what ranks tell each other beside NCCL: where they are, why they failed
+ *   nccl_peers.c  what ranks tell each other outside NCCL: where they are, why they failed
  *
  * NCCL moves the data and neither names a rank that is late nor ends a collective that it cannot
  * complete. So every operation is recorded between two events. The watch thread sees by the first
@@ -36,15 +37,6 @@ enum {
 };
 
 /* ---- operations ------------------------------------------------------------------------------ */
-
-enum nccl_kind {
-    NCCL_NOTHING,
-    NCCL_ALL_GATHER,
-    NCCL_REDUCE_SCATTER,
-    NCCL_ALL_REDUCE,
-    NCCL_BROADCAST,
-    NCCL_BARRIER
-};
 
 /* One operation, as far as all ranks must agree on it. */
 struct nccl_op {
@@ -142,18 +134,24 @@ struct nccl_comm {
     atomic_bool stop;
 };
 
-/* ---- nccl.c ----------------------------------------------------------------------------- */
+/* ---- nccl_fail.c ------------------------------------------------------------------------ */
 int nccl_status(void *state, struct fsdp_err *err);
 /* Sets *fail and returns status. */
 int nccl_fail_set(const struct nccl_comm *h, struct nccl_fail *fail, int status, const char *fmt,
                   ...) FSDP_PRINTF(4, 5);
 /* "rank 3 (host node1)": world rank and host of a group rank. Writes to and returns text. */
 const char *nccl_peer_name(char text[96], const struct nccl_comm *h, int peer);
+/* "all_reduce"; static. */
+const char *nccl_kind_name(int kind);
 /* "all_reduce #2 (nelem 10, F32)". */
 const char *nccl_op_text(char text[128], const struct nccl_op *op);
 /* Ends the communicator; from any thread. The first call counts. The watch thread does the rest:
  * tells the peers, ends what is on the GPU. */
 void nccl_fail(struct nccl_comm *h, const struct nccl_fail *fail);
+/* Under lock: operations that the GPU has done leave the queue. Fails where the GPU has. */
+int nccl_retire(struct nccl_comm *h, struct fsdp_err *err);
+/* Wakes the watch thread. */
+void nccl_wake(struct nccl_comm *h);
 
 /* ---- nccl_init.c ------------------------------------------------------------------------ */
 int nccl_create(void **out, const struct fsdp_comm_group *group, struct fsdp_oob *oob,
@@ -167,7 +165,7 @@ bool nccl_lib_usable(char *why, size_t why_nbytes);
 const char *nccl_lib_error(char text[NCCL_WHAT_NBYTES], ncclComm_t comm, ncclResult_t result);
 /* The status that fits a result. */
 int nccl_lib_status(ncclResult_t result);
-/* NCCL's result of what comm is doing; ncclInProgress while it goes on. */
+/* NCCL's result of what comm is doing; ncclInProgress while it continues. */
 ncclResult_t nccl_lib_state(ncclComm_t comm);
 /* Waits until the call that returned rc has ended, and returns its result. ncclSuccess is waited
  * for as ncclInProgress is: several calls (ncclCommWindowRegister from 2.28 on, ncclCommSplit)
@@ -180,7 +178,7 @@ ncclResult_t nccl_lib_init(ncclComm_t *out, int nranks, int rank, int nids, nccl
                            ncclConfig_t *config);
 bool nccl_lib_can_revoke(void);
 ncclResult_t nccl_lib_revoke(ncclComm_t comm);
-/* *window stays NULL where the library knows no windows. */
+/* *window stays NULL where the library has no notion of windows. */
 ncclResult_t nccl_lib_window(ncclWindow_t *window, ncclComm_t comm, void *ptr, size_t nbytes);
 void nccl_lib_window_free(ncclComm_t comm, ncclWindow_t window);
 
@@ -193,9 +191,6 @@ void nccl_mem_free_all(struct nccl_comm *h);
 /* ---- nccl_watch.c ----------------------------------------------------------------------- */
 int nccl_watch_start(struct nccl_comm *h, struct fsdp_err *err);
 void nccl_watch_stop(struct nccl_comm *h);
-void nccl_watch_wake(struct nccl_comm *h);
-/* Under lock: operations that the GPU has done leave the queue. Fails where the GPU has. */
-int nccl_watch_retire(struct nccl_comm *h, struct fsdp_err *err);
 
 /* ---- nccl_peers.c ----------------------------------------------------------------------- */
 /* Opens the socket and makes the token. */

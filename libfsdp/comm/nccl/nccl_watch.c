@@ -31,20 +31,6 @@ struct watch {
     bool ended;
 };
 
-int nccl_watch_retire(struct nccl_comm *h, struct fsdp_err *err)
-{
-    bool done = true;
-
-    while (h->done < h->enqueued && done) {
-        struct nccl_pending *p = &h->pending[(h->done + 1) % NCCL_NPENDING];
-        done = p->issued;
-        if (done)
-            FSDP_TRY(fsdp_event_done(p->end, &done, err));
-        h->done += done;
-    }
-    return FSDP_OK;
-}
-
 /* ---- who is late ----------------------------------------------------------------------------- */
 
 static bool op_equal(const struct nccl_op *a, const struct nccl_op *b)
@@ -187,7 +173,7 @@ static void watch_oldest(struct watch *w, double now)
     char me[96];
 
     pthread_mutex_lock(&h->lock);
-    int rc = nccl_watch_retire(h, &gpu);
+    int rc = nccl_retire(h, &gpu);
     if (rc == FSDP_OK && h->done < h->enqueued) {
         struct nccl_pending *p = &h->pending[(h->done + 1) % NCCL_NPENDING];
         bool begun = p->began != 0;
@@ -309,18 +295,11 @@ int nccl_watch_start(struct nccl_comm *h, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-void nccl_watch_wake(struct nccl_comm *h)
-{
-    uint64_t one = 1;
-    if (write(h->wake_fd, &one, sizeof one) < 0)
-        one = 0; /* it counts already */
-}
-
 void nccl_watch_stop(struct nccl_comm *h)
 {
     if (h->watched) {
         atomic_store(&h->stop, true);
-        nccl_watch_wake(h);
+        nccl_wake(h);
         pthread_join(h->thread, NULL);
         h->watched = false;
     }
