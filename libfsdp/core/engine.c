@@ -8,7 +8,7 @@ void engine_describe(const struct fsdp *f, enum sched_kind kind, int module, enu
                      int micro, char *text, size_t nbytes)
 {
     const char *verb = sched_kind_name(kind);
-    if (kind == SCHED_ENTER || kind == SCHED_LEAVE) {
+    if (sched_is_visit(kind)) {
         const char *name = f->tree->modules[module].name;
         snprintf(text, nbytes, "%s '%s' (%s)", verb, *name ? name : "the root",
                  fsdp_phase_name(phase));

@@ -223,9 +223,4 @@ void engine_describe(const struct fsdp *f, enum sched_kind kind, int module, enu
 int scale_plan(struct fsdp *f, struct fsdp_err *err);
 int scale_begin(struct fsdp *f, struct fsdp_err *err);
 
-/* Runs one automatic operation on its lane. */
-int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
-int exec_norm_sum(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
-int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err);
-
 #endif

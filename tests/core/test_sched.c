@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../libfsdp/core/run/op_run.h"
 #include "../../libfsdp/core/sched/sched.h"
 #include "tap.h"
 
@@ -449,8 +450,27 @@ static void test_refusals(void)
     ok(sched_create(&s, &in, &err) == FSDP_EINVAL, "negative prefetch is refused: %s", err.text);
 }
 
+/* Both halves of the table have a row for every operation: a new one cannot be forgotten in one. */
+static void test_rows(void)
+{
+    int complete = 0, run = 0;
+
+    for (int k = 0; k < SCHED_NKINDS; k++) {
+        enum sched_kind kind = (enum sched_kind)k;
+        const struct sched_op_info *info = &sched_infos[k];
+        const struct sched_op op = {.kind = kind};
+        complete += info->name && (info->accesses != NULL) == on_lane(&op) &&
+                    (!info->comm || info->nbytes) && !(info->nbytes && info->touched_nbytes);
+        run += (op_run_of(kind) == NULL) == sched_is_driven(kind);
+    }
+    ok(complete == SCHED_NKINDS, "%d of %d operations: name, accesses if on a lane, bytes if sent",
+       complete, SCHED_NKINDS);
+    ok(run == SCHED_NKINDS, "automatic operations have a function each, driven ones have none");
+}
+
 int main(void)
 {
+    test_rows();
     test_text();
     test_grid();
     test_prefetch();

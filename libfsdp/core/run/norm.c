@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The norm of the gradients. */
-#include "core/engine.h"
 #include "hooks.h"
+#include "op_run.h"
 
 int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {

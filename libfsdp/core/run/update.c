@@ -9,6 +9,7 @@
 #include "core/state/offload.h"
 #include "core/units/module_tree.h"
 #include "core/state/state.h"
+#include "op_run.h"
 
 /* ---- planning -------------------------------------------------------------------------------- */
 

@@ -21,15 +21,15 @@ static int emit(struct builder *b, struct sched_op op)
     return s->nops++;
 }
 
-static struct sched_op op_of(enum sched_kind kind, enum sched_lane lane)
+static struct sched_op op_of(enum sched_kind kind)
 {
-    return (struct sched_op){.kind = kind, .lane = lane, .module = -1, .flat = -1, .slot = -1};
+    return (struct sched_op){
+        .kind = kind, .lane = sched_infos[kind].lane, .module = -1, .flat = -1, .slot = -1};
 }
 
-static void emit_flat(struct builder *b, enum sched_kind kind, enum sched_lane lane, int flat,
-                      int slot)
+static void emit_flat(struct builder *b, enum sched_kind kind, int flat, int slot)
 {
-    struct sched_op op = op_of(kind, lane);
+    struct sched_op op = op_of(kind);
     op.flat = flat;
     op.slot = slot;
     emit(b, op);
@@ -108,13 +108,12 @@ static void gather_unit(struct builder *b, int unit)
             continue;
         b->param_slot[f] = slot_take(&b->param_slots, b->in->flats[f].full_nbytes, 1);
         if (b->in->offload_params && !b->parted[unit])
-            emit_flat(b, SCHED_LOAD, SCHED_UPLOADS, f, b->param_slot[f]);
+            emit_flat(b, SCHED_LOAD, f, b->param_slot[f]);
         if (b->in->two_level && !b->parted[unit])
-            emit_flat(b, SCHED_OUTER_GATHER, SCHED_OUTER_GATHERS, f, b->param_slot[f]);
-        emit_flat(b, b->parted[unit] ? SCHED_REGATHER : SCHED_GATHER, SCHED_GATHERS, f,
-                  b->param_slot[f]);
+            emit_flat(b, SCHED_OUTER_GATHER, f, b->param_slot[f]);
+        emit_flat(b, b->parted[unit] ? SCHED_REGATHER : SCHED_GATHER, f, b->param_slot[f]);
         if (sched_is_unpacked(b->in, f) && !b->parted[unit])
-            emit_flat(b, SCHED_UNPACK, SCHED_GATHERS, f, b->param_slot[f]);
+            emit_flat(b, SCHED_UNPACK, f, b->param_slot[f]);
     }
     b->parted[unit] = false;
     b->live[unit] = true;
@@ -132,7 +131,7 @@ static void free_unit(struct builder *b, int unit)
     for (int f = 0; f < b->in->nflats; f++) {
         if (!is_gathered(b, f, unit))
             continue;
-        emit_flat(b, SCHED_FREE, SCHED_GATHERS, f, b->param_slot[f]);
+        emit_flat(b, SCHED_FREE, f, b->param_slot[f]);
         slot_give(&b->param_slots, b->param_slot[f]);
         b->param_slot[f] = -1;
     }
@@ -147,7 +146,7 @@ static void keep_part(struct builder *b, int unit)
         return;
     for (int f = 0; f < b->in->nflats; f++)
         if (is_gathered(b, f, unit))
-            emit_flat(b, SCHED_KEEP_PART, SCHED_GATHERS, f, b->param_slot[f]);
+            emit_flat(b, SCHED_KEEP_PART, f, b->param_slot[f]);
     b->parted[unit] = true;
 }
 
@@ -169,7 +168,7 @@ static void prefetch_after(struct builder *b, int unit, int depth)
 
 static void emit_visit(struct builder *b, enum sched_kind kind, int module, enum fsdp_phase phase)
 {
-    struct sched_op op = op_of(kind, SCHED_COMPUTE);
+    struct sched_op op = op_of(kind);
     op.module = module;
     op.phase = phase;
     emit(b, op);
@@ -268,14 +267,14 @@ static void reduce_unit(struct builder *b, int unit)
             continue;
         if (needs_reduce(b, f) && (last || !b->in->reduce_last)) {
             if (b->in->flats[f].chunked)
-                emit_flat(b, SCHED_PACK, SCHED_REDUCES, f, slot[f]);
-            emit_flat(b, SCHED_REDUCE, SCHED_REDUCES, f, slot[f]);
+                emit_flat(b, SCHED_PACK, f, slot[f]);
+            emit_flat(b, SCHED_REDUCE, f, slot[f]);
             if (b->in->two_level)
-                emit_flat(b, SCHED_OUTER_REDUCE, SCHED_OUTER_REDUCES, f, slot[f]);
+                emit_flat(b, SCHED_OUTER_REDUCE, f, slot[f]);
             slot_give(&b->grad_slots, slot[f]);
         }
         if (b->in->replicated && last)
-            emit_flat(b, SCHED_ALL_REDUCE, SCHED_REPLICATES, f, -1);
+            emit_flat(b, SCHED_ALL_REDUCE, f, -1);
     }
 }
 
@@ -335,7 +334,7 @@ static void decide_kept(struct builder *b)
 
 static void emit_micro(struct builder *b)
 {
-    emit(b, op_of(SCHED_MICRO_BEGIN, SCHED_COMPUTE));
+    emit(b, op_of(SCHED_MICRO_BEGIN));
     decide_kept(b);
     visit_forward(b, 0);
     if (b->in->program == FSDP_TRAIN) {
@@ -345,7 +344,7 @@ static void emit_micro(struct builder *b)
     } else {
         free_unit(b, 0);
     }
-    emit(b, op_of(SCHED_MICRO_END, SCHED_COMPUTE));
+    emit(b, op_of(SCHED_MICRO_END));
 }
 
 /* One scale a tensor, whoever holds it: all ranks look at all of it first. */
@@ -355,10 +354,10 @@ static void emit_encode(struct builder *b)
     for (int f = 0; f < b->in->nflats; f++)
         any |= b->in->flats[f].encoded && b->in->flats[f].trainable;
     if (any)
-        emit(b, op_of(SCHED_AMAX, SCHED_COMPUTE));
+        emit(b, op_of(SCHED_AMAX));
     for (int f = 0; f < b->in->nflats; f++)
         if (b->in->flats[f].encoded && b->in->flats[f].trainable)
-            emit_flat(b, SCHED_ENCODE, SCHED_COMPUTE, f, -1);
+            emit_flat(b, SCHED_ENCODE, f, -1);
 }
 
 /* The next flat after `flat` whose state is to be fetched; nflats: none. */
@@ -379,14 +378,14 @@ static void emit_updates(struct builder *b, int ahead, int fetched)
         if (!b->in->flats[f].trainable)
             continue;
         if (!b->in->flats[f].offloaded) {
-            emit_flat(b, SCHED_UPDATE, SCHED_COMPUTE, f, -1);
+            emit_flat(b, SCHED_UPDATE, f, -1);
             continue;
         }
         int slot = turn++ % b->in->state_slots;
-        emit_flat(b, SCHED_UPDATE, SCHED_COMPUTE, f, slot);
-        emit_flat(b, SCHED_STORE, SCHED_DOWNLOADS, f, slot);
+        emit_flat(b, SCHED_UPDATE, f, slot);
+        emit_flat(b, SCHED_STORE, f, slot);
         if (ahead < b->in->nflats)
-            emit_flat(b, SCHED_FETCH, SCHED_UPLOADS, ahead, fetched++ % b->in->state_slots);
+            emit_flat(b, SCHED_FETCH, ahead, fetched++ % b->in->state_slots);
         ahead = next_offloaded(b, ahead);
     }
 }
@@ -395,15 +394,15 @@ static void emit_step(struct builder *b)
 {
     int ahead = next_offloaded(b, -1), fetched = 0;
 
-    emit(b, op_of(SCHED_STEP, SCHED_COMPUTE));
+    emit(b, op_of(SCHED_STEP));
     for (; ahead < b->in->nflats && fetched < b->in->state_slots; ahead = next_offloaded(b, ahead))
-        emit_flat(b, SCHED_FETCH, SCHED_UPLOADS, ahead, fetched++);
+        emit_flat(b, SCHED_FETCH, ahead, fetched++);
     /* In the order in which backward finished them, so that the first need not wait for the last.
      */
     for (int f = b->in->nflats - 1; f >= 0; f--)
         if (b->in->flats[f].trainable)
-            emit_flat(b, SCHED_NORM, SCHED_COMPUTE, f, -1);
-    emit(b, op_of(SCHED_NORM_SUM, SCHED_COMPUTE));
+            emit_flat(b, SCHED_NORM, f, -1);
+    emit(b, op_of(SCHED_NORM_SUM));
     emit_updates(b, ahead, fetched);
     emit_encode(b);
 }
@@ -502,44 +501,6 @@ void sched_destroy(struct sched *sched)
     fsdp_free(sched->grad_slot_nbytes);
     fsdp_free(sched->grad_slot);
     memset(sched, 0, sizeof *sched);
-}
-
-const char *sched_kind_name(enum sched_kind kind)
-{
-    static const char *const names[SCHED_NKINDS] = {
-        [SCHED_MICRO_BEGIN] = "micro_begin",
-        [SCHED_ENTER] = "enter",
-        [SCHED_LEAVE] = "leave",
-        [SCHED_MICRO_END] = "micro_end",
-        [SCHED_STEP] = "step",
-        [SCHED_LOAD] = "load",
-        [SCHED_OUTER_GATHER] = "outer_gather",
-        [SCHED_GATHER] = "gather",
-        [SCHED_UNPACK] = "unpack",
-        [SCHED_KEEP_PART] = "keep_part",
-        [SCHED_REGATHER] = "regather",
-        [SCHED_FREE] = "free",
-        [SCHED_PACK] = "pack",
-        [SCHED_REDUCE] = "reduce",
-        [SCHED_OUTER_REDUCE] = "outer_reduce",
-        [SCHED_ALL_REDUCE] = "all_reduce",
-        [SCHED_NORM] = "norm",
-        [SCHED_NORM_SUM] = "norm_sum",
-        [SCHED_FETCH] = "fetch",
-        [SCHED_UPDATE] = "update",
-        [SCHED_STORE] = "store",
-        [SCHED_AMAX] = "amax",
-        [SCHED_ENCODE] = "encode",
-    };
-    return names[kind];
-}
-
-const char *sched_lane_name(enum sched_lane lane)
-{
-    static const char *const names[SCHED_NLANES] = {"compute",   "gather",       "reduce",
-                                                    "replicate", "outer_gather", "outer_reduce",
-                                                    "upload",    "download"};
-    return names[lane];
 }
 
 const char *fsdp_phase_name(enum fsdp_phase phase)

@@ -64,7 +64,7 @@ enum sched_lane {
 
 struct sched_op {
     enum sched_kind kind;
-    enum sched_lane lane;  /* meaningless for FREE and MICRO_* */
+    enum sched_lane lane;  /* its row's; meaningless for FREE and MICRO_* */
     enum fsdp_phase phase; /* ENTER, LEAVE */
     int module;            /* ENTER, LEAVE; else -1 */
     int flat;              /* GATHER .. UPDATE; else -1 */
@@ -175,12 +175,51 @@ int sched_slot_of(const struct sched *sched, int flat, int i);
 int sched_accesses(const struct sched *sched, const struct sched_input *in, int i,
                    struct sched_access out[SCHED_MAX_ACCESSES]);
 
-/* Does the model or the training loop arrive here? Others run as soon as the cursor reaches them.
- */
+/* ---- what each operation is: op_info.c ------------------------------------------------------- */
+
+/* What its bytes follow from: the ranks of each group, and a flat's bytes. */
+struct sched_sizes {
+    int world_nranks, shard_nranks, replicate_nranks, regather_nranks;
+    int inner_nranks, outer_nranks;     /* on two levels; else 0 */
+    uint64_t sent_nbytes;               /* what the shard group's ranks send to a gather together */
+    uint64_t param_nbytes, grad_nbytes; /* unsharded */
+    uint64_t shard_nbytes;              /* in fp32 */
+    uint64_t state_nbytes;              /* offloaded, of this rank */
+    uint64_t norm_nbytes, amax_nbytes;  /* of the step's sums, not of a flat */
+};
+
+struct sched_access_list;
+
+struct sched_op_info {
+    const char *name;
+    enum sched_lane lane;
+    bool driven; /* the model or the training loop arrives here; others run as soon as the cursor
+                  * reaches them */
+    bool comm;   /* communication, wherever it runs */
+    /* (optional) Adds its accesses. NULL: nothing runs on its lane, and nothing waits for it. */
+    void (*accesses)(struct sched_access_list *out, const struct sched_op *op);
+    /* (optional) Bytes that each rank receives, of other ranks or of the host. NULL: 0. */
+    uint64_t (*nbytes)(const struct sched_sizes *sizes);
+    /* (optional) Bytes of the device's memory that it reads and writes, for the cost model. NULL:
+     * not worth modelling. */
+    double (*touched_nbytes)(const struct sched_sizes *sizes);
+};
+extern const struct sched_op_info sched_infos[SCHED_NKINDS];
+
 static inline bool sched_is_driven(enum sched_kind kind)
 {
-    return kind == SCHED_MICRO_BEGIN || kind == SCHED_ENTER || kind == SCHED_LEAVE ||
-           kind == SCHED_MICRO_END || kind == SCHED_STEP;
+    return sched_infos[kind].driven;
+}
+
+static inline bool sched_is_comm(enum sched_kind kind)
+{
+    return sched_infos[kind].comm;
+}
+
+/* Of a module, in a phase. */
+static inline bool sched_is_visit(enum sched_kind kind)
+{
+    return kind == SCHED_ENTER || kind == SCHED_LEAVE;
 }
 
 const char *sched_kind_name(enum sched_kind kind);

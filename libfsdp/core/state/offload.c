@@ -240,15 +240,13 @@ int offload_end(struct fsdp *f, int flat, struct fsdp_err *err)
     return copy_parts(f, flat, 0, STORE, f->lanes[SCHED_COMPUTE], err);
 }
 
-uint64_t offload_op_nbytes(const struct fsdp *f, const struct sched_op *op)
+uint64_t offload_copied_nbytes(const struct fsdp *f, int flat)
 {
     struct flat_state s = {0};
     struct part parts[MAX_PARTS];
     uint64_t nbytes = 0;
 
-    if (op->kind == SCHED_LOAD)
-        return gather_shard_nbytes(&f->units.flats[op->flat]);
-    for (int i = 0, n = parts_of(parts, f, op->flat, &s); i < n; i++)
+    for (int i = 0, n = parts_of(parts, f, flat, &s); i < n; i++)
         nbytes += parts[i].nbytes;
     return nbytes;
 }

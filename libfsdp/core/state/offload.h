@@ -21,8 +21,8 @@ uint64_t offload_slot_nbytes(const struct fsdp *f); /* the most of a flat that i
 void offload_place(struct fsdp *f, int flat, char *base);
 /* The flat's state with the device's copies in a slot in place of what is offloaded. */
 struct flat_state offload_at(const struct fsdp *f, int flat, int slot);
-/* What an operation copies. */
-uint64_t offload_op_nbytes(const struct fsdp *f, const struct sched_op *op);
+/* What FETCH and STORE copy of a flat. */
+uint64_t offload_copied_nbytes(const struct fsdp *f, int flat);
 
 /* Enqueue, in a step. What an update needs, into the slot; what it wrote, out of it. What goes to a
  * file is written while other flats are updated; the step's last store waits for all of it. */

@@ -40,58 +40,36 @@ const char *trace_op_label(char *out, size_t out_nbytes, const struct fsdp *f,
     return out;
 }
 
-/* Of nbytes that nranks ranks share, all but its own part reaches each. */
-static uint64_t others_part(uint64_t nbytes, int nranks)
+static struct sched_sizes sizes_of(const struct fsdp *f, const struct sched_op *op)
 {
-    return nbytes - nbytes / (uint64_t)nranks;
-}
+    const struct fsdp_mesh *mesh = f->mesh;
+    uint64_t nflats = (uint64_t)f->units.nflats;
+    struct sched_sizes sizes = {.world_nranks = mesh->size,
+                                .shard_nranks = mesh->shard_size,
+                                .replicate_nranks = mesh->replicate_size,
+                                .regather_nranks = mesh->regather_size,
+                                .inner_nranks = mesh->inner_size,
+                                .outer_nranks = mesh->outer_size,
+                                .norm_nbytes = (FSDP_CONTROL_NELEM + nflats) * sizeof(double),
+                                .amax_nbytes = (uint64_t)f->namax_trainable *
+                                               (uint64_t)mesh->shard_size * sizeof(double)};
 
-/* What all ranks of the shard group send to a gather together; and the parameters themselves. */
-static uint64_t sent_nbytes(const struct fsdp *f, int flat)
-{
-    return gather_shard_nbytes(&f->units.flats[flat]) * (uint64_t)f->mesh->shard_size;
-}
-
-static uint64_t param_nbytes(const struct fsdp *f, int flat)
-{
-    return flat_full_nelem(&f->units.flats[flat]) *
-           fsdp_dtype_nbytes(f->units.flats[flat].param_dtype);
+    if (op->flat < 0)
+        return sizes;
+    const struct flat *flat = &f->units.flats[op->flat];
+    sizes.sent_nbytes = gather_shard_nbytes(flat) * (uint64_t)mesh->shard_size;
+    sizes.param_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->param_dtype);
+    sizes.grad_nbytes = f->sched_flats[op->flat].grad_nbytes;
+    sizes.shard_nbytes = flat->cut.shard_nelem * sizeof(float);
+    sizes.state_nbytes = offload_copied_nbytes(f, op->flat);
+    return sizes;
 }
 
 uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op)
 {
-    const struct fsdp_mesh *mesh = f->mesh;
-    uint64_t nflats = (uint64_t)f->units.nflats;
-    int inner = mesh->inner_size ? mesh->inner_size : mesh->shard_size;
-
-    switch (op->kind) {
-    case SCHED_LOAD:
-    case SCHED_FETCH:
-    case SCHED_STORE:
-        return offload_op_nbytes(f, op);
-    case SCHED_OUTER_GATHER:
-        return others_part(sent_nbytes(f, op->flat) / (uint64_t)mesh->inner_size, mesh->outer_size);
-    case SCHED_GATHER:
-        return others_part(sent_nbytes(f, op->flat), inner);
-    case SCHED_REGATHER:
-        return others_part(param_nbytes(f, op->flat), mesh->regather_size);
-    case SCHED_REDUCE:
-        return others_part(f->sched_flats[op->flat].grad_nbytes, inner);
-    case SCHED_OUTER_REDUCE:
-        return others_part(f->sched_flats[op->flat].grad_nbytes / (uint64_t)mesh->inner_size,
-                           mesh->outer_size);
-    case SCHED_ALL_REDUCE: /* scattered, then gathered */
-        return 2 * others_part(f->sched_flats[op->flat].grad_nbytes / (uint64_t)mesh->shard_size,
-                               mesh->replicate_size);
-    case SCHED_NORM_SUM:
-        return 2 * others_part((FSDP_CONTROL_NELEM + nflats) * sizeof(double), mesh->size);
-    case SCHED_AMAX:
-        return 2 * others_part((uint64_t)f->namax_trainable * (uint64_t)mesh->shard_size *
-                                   sizeof(double),
-                               mesh->size);
-    default:
-        return 0;
-    }
+    const struct sched_op_info *info = &sched_infos[op->kind];
+    const struct sched_sizes sizes = sizes_of(f, op);
+    return info->nbytes ? info->nbytes(&sizes) : 0;
 }
 
 /* Its own parameters, and those of others that it uses under another name. */
@@ -110,36 +88,19 @@ static double module_nelem(const struct fsdp_module_tree *tree, int module)
 static double seconds_of(const struct fsdp *f, const struct sched_op *op,
                          const struct fsdp_schedule_cost *cost)
 {
-    /* Passes over the fp32 shard: the norm reads it; AdamW reads four arrays and writes three. */
-    enum { NORM_PASSES = 1, UPDATE_PASSES = 7 };
-    double flop, shard_nbytes = 0;
+    const struct sched_op_info *info = &sched_infos[op->kind];
+    const struct sched_sizes sizes = sizes_of(f, op);
 
-    if (op->flat >= 0)
-        shard_nbytes = (double)f->units.flats[op->flat].cut.shard_nelem * sizeof(float);
-    switch (op->kind) {
-    case SCHED_ENTER: /* all of the module's own work; what is below it has its own */
-        flop = (op->phase == FSDP_BACKWARD ? 4 : 2) * module_nelem(f->tree, op->module);
+    if (op->kind == SCHED_ENTER) { /* all of the module's own work; what is below it has its own */
+        double flop = (op->phase == FSDP_BACKWARD ? 4 : 2) * module_nelem(f->tree, op->module);
         return flop * cost->ntokens / cost->flops_per_s;
-    case SCHED_KEEP_PART: /* read and written */
-        return 2 * (double)param_nbytes(f, op->flat) / f->mesh->regather_size /
-               cost->memory_nbytes_per_s;
-    case SCHED_UNPACK:
-        return 2 * (double)param_nbytes(f, op->flat) / cost->memory_nbytes_per_s;
-    case SCHED_PACK:
-        return 2 * (double)f->sched_flats[op->flat].grad_nbytes / cost->memory_nbytes_per_s;
-    case SCHED_NORM:
-        return NORM_PASSES * shard_nbytes / cost->memory_nbytes_per_s;
-    case SCHED_UPDATE:
-        return UPDATE_PASSES * shard_nbytes / cost->memory_nbytes_per_s;
-    case SCHED_LOAD:
-    case SCHED_FETCH:
-    case SCHED_STORE:
-        return (double)trace_op_nbytes(f, op) / cost->link_nbytes_per_s;
-    default:
-        if (!trace_is_comm(op) || f->mesh->size == 1)
-            return 0;
-        return cost->latency_s + (double)trace_op_nbytes(f, op) / cost->link_nbytes_per_s;
     }
+    if (info->touched_nbytes)
+        return info->touched_nbytes(&sizes) / cost->memory_nbytes_per_s;
+    if (!info->nbytes || (info->comm && f->mesh->size == 1))
+        return 0;
+    return (info->comm ? cost->latency_s : 0) +
+           (double)info->nbytes(&sizes) / cost->link_nbytes_per_s;
 }
 
 struct model {

@@ -87,7 +87,7 @@ static void print_waits(const struct sched *s, int i, FILE *to)
 static void print_op(const struct fsdp *f, const struct sched *s, int i, int width, FILE *to)
 {
     const struct sched_op *op = &s->ops[i];
-    bool visit = op->kind == SCHED_ENTER || op->kind == SCHED_LEAVE;
+    bool visit = sched_is_visit(op->kind);
     bool runs = op->kind != SCHED_FREE && (visit || !sched_is_driven(op->kind));
     uint64_t nbytes = trace_op_nbytes(f, op);
     char name[200], micro[16] = "", slot[16] = "", bytes[32] = "", line[512];

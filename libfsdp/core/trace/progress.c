@@ -19,7 +19,7 @@ void progress_note(struct fsdp *f, int i)
 
 void progress_spent(struct fsdp *f, const struct sched_op *op, double seconds)
 {
-    if (trace_is_comm(op))
+    if (sched_is_comm(op->kind))
         atomic_fetch_add_explicit(&f->comm_ns, (uint64_t)(seconds * 1e9), memory_order_relaxed);
 }
 
@@ -39,8 +39,8 @@ uint64_t fsdp_progress(const struct fsdp *f, struct fsdp_position *out)
     const struct sched_op *op = &p->sched.ops[index];
     char name[96];
     trace_op_name(name, sizeof name, f, op);
-    out->comm = trace_is_comm(op);
-    if (op->kind == SCHED_ENTER || op->kind == SCHED_LEAVE)
+    out->comm = sched_is_comm(op->kind);
+    if (sched_is_visit(op->kind))
         snprintf(out->text, sizeof out->text, "%s of %s (%s), micro-step %d",
                  sched_kind_name(op->kind), name, fsdp_phase_name(op->phase), op->micro);
     else

@@ -44,8 +44,6 @@ double trace_clock_offset(const double *mine, const double *root, int nticks);
 
 /* ---- adding up: trace_share.c, pure ---------------------------------------------------------- */
 
-/* Is it communication, wherever it runs? */
-bool trace_is_comm(const struct sched_op *op);
 /* Length of what is in an interval of a and in none of b. Sorts both; intervals may overlap. */
 double trace_uncovered(struct trace_time *a, int na, struct trace_time *b, int nb);
 /* Over nsteps passes of one list. scratch: [2 * nsteps * nops]. */

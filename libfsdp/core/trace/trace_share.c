@@ -4,23 +4,6 @@
 
 #include "trace.h"
 
-bool trace_is_comm(const struct sched_op *op)
-{
-    switch (op->kind) {
-    case SCHED_OUTER_GATHER:
-    case SCHED_GATHER:
-    case SCHED_REGATHER:
-    case SCHED_REDUCE:
-    case SCHED_OUTER_REDUCE:
-    case SCHED_ALL_REDUCE:
-    case SCHED_NORM_SUM:
-    case SCHED_AMAX:
-        return true;
-    default:
-        return false;
-    }
-}
-
 static int by_begin(const void *a, const void *b)
 {
     double x = ((const struct trace_time *)a)->begin, y = ((const struct trace_time *)b)->begin;
@@ -106,7 +89,7 @@ static void add_pass(struct sums *s, struct fsdp_trace_share *out, const struct 
             continue;
         }
         out->lane_s[op->lane] += t->end - t->begin;
-        if (trace_is_comm(op))
+        if (sched_is_comm(op->kind))
             take(s->comm, &s->ncomm, t->begin, t->end);
         else if (op->lane == SCHED_COMPUTE)
             take(s->compute, &s->ncompute, t->begin, t->end);
