@@ -16,7 +16,7 @@ void ckpt_st_header_free(struct ckpt_st_header *header)
     fsdp_free(header->names);
     fsdp_free(header->logical_names);
     fsdp_free(header->whys);
-    ckpt_dims_free(&header->dims);
+    ckpt_pool_free(&header->dims);
     memset(header, 0, sizeof *header);
 }
 
@@ -86,7 +86,7 @@ static void why_find(struct ckpt_text *whys, const struct raw_entry *raw, const 
                          path, name, raw->ndim, FSDP_MAX_DIMS);
 }
 
-static int entry_parse(struct ckpt_st_entry *out, struct ckpt_dims *dims, struct ckpt_text *whys,
+static int entry_parse(struct ckpt_st_entry *out, struct ckpt_pool *dims, struct ckpt_text *whys,
                        const struct raw_entry *raw, uint64_t data_nbytes, const char *path,
                        const char *name, struct fsdp_err *err)
 {
@@ -128,7 +128,7 @@ static int entry_parse(struct ckpt_st_entry *out, struct ckpt_dims *dims, struct
                    path, name, (unsigned long long)need, (unsigned long long)(end - begin));
     out->dtype = (uint8_t)tensor.dtype;
     out->ndim = (uint8_t)tensor.ndim;
-    out->shape = ckpt_dims_keep(dims, tensor.shape, tensor.ndim, err);
+    out->shape = ckpt_pool_dims(dims, tensor.shape, tensor.ndim, err);
     return out->shape ? FSDP_OK : FSDP_ENOMEM;
 }
 
@@ -176,7 +176,7 @@ static void place_read(struct raw_place *out, struct ckpt_json_reader *r)
 }
 
 /* Where the box of one entry lies. */
-static int place_parse(struct ckpt_st_entry *entry, struct ckpt_dims *dims,
+static int place_parse(struct ckpt_st_entry *entry, struct ckpt_pool *dims,
                        const struct raw_place *raw, const char *path, struct fsdp_err *err)
 {
     int ndim = entry->ndim;
@@ -186,7 +186,7 @@ static int place_parse(struct ckpt_st_entry *entry, struct ckpt_dims *dims,
     for (int d = 0; d < ndim; d++)
         if (raw->offset[d] > UINT64_MAX / 4 - entry->shape[d])
             return BAD("'%s', tensor '%s': saved_offsets overflow", path, entry->name);
-    if (!(entry->offset = ckpt_dims_keep(dims, raw->offset, ndim, err)))
+    if (!(entry->offset = ckpt_pool_dims(dims, raw->offset, ndim, err)))
         return FSDP_ENOMEM;
     if (!raw->has_global)
         return FSDP_OK;
@@ -202,7 +202,7 @@ static int place_parse(struct ckpt_st_entry *entry, struct ckpt_dims *dims,
         if (entry->offset[d] + entry->shape[d] > whole.shape[d])
             return BAD("'%s', tensor '%s': its box leaves the tensor in dimension %d", path,
                        entry->name, d);
-    entry->global_shape = ckpt_dims_keep(dims, whole.shape, ndim, err);
+    entry->global_shape = ckpt_pool_dims(dims, whole.shape, ndim, err);
     return entry->global_shape ? FSDP_OK : FSDP_ENOMEM;
 }
 
@@ -576,10 +576,10 @@ static size_t text_nbytes(const struct ckpt_st_entry *entries, int nentries, siz
 /* {"<name>":{"saved_offsets":[...],"global_shape":[...]},...} as a quoted string */
 static void sharding_info(struct ckpt_text *text, const struct ckpt_st_entry *entries, int nentries)
 {
-    struct ckpt_text inner = {0};
-    ckpt_text_reserve(&inner, text_nbytes(entries, nentries, 48));
-    ckpt_text_add(&inner, "{", 1);
+    struct ckpt_text inner = {0}; /* one entry */
+    ckpt_text_add(text, "\"{", 2);
     for (int i = 0; i < nentries; i++) {
+        inner.nbytes = 0;
         ckpt_text_printf(&inner, i ? "," : "");
         ckpt_text_json(&inner, entries[i].name);
         ckpt_text_printf(&inner, ":{\"saved_offsets\":");
@@ -587,11 +587,11 @@ static void sharding_info(struct ckpt_text *text, const struct ckpt_st_entry *en
         ckpt_text_printf(&inner, ",\"global_shape\":");
         ckpt_text_dims(&inner, entries[i].global_shape, entries[i].ndim);
         ckpt_text_add(&inner, "}", 1);
+        if (!inner.failed)
+            ckpt_text_escape(text, inner.data);
     }
-    ckpt_text_add(&inner, "}", 1);
+    ckpt_text_add(text, "}\"", 2);
     text->failed |= inner.failed;
-    if (!text->failed)
-        ckpt_text_json(text, inner.data);
     ckpt_text_free(&inner);
 }
 

@@ -10,7 +10,7 @@
 #ifndef CKPT_SAFETENSORS_H
 #define CKPT_SAFETENSORS_H
 
-#include "util/dims.h"
+#include "util/pool.h"
 #include "zst.h"
 
 struct ckpt_st_entry {
@@ -34,7 +34,7 @@ struct ckpt_st_header {
     char *names;                   /* what entries' names point into */
     char *logical_names;           /* or this, where they have a logical_fqn */
     char *whys;                    /* why some cannot be read; NULL: all can */
-    struct ckpt_dims dims;         /* what entries' shapes point into */
+    struct ckpt_pool dims;         /* what entries' shapes point into */
 };
 /* Why the tensor cannot be read: its dtype, its number of dimensions or its name is not supported.
  * NULL if it can. */

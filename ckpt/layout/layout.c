@@ -19,8 +19,8 @@ int ckpt_layout_reserve_tensors(struct ckpt_layout *layout, size_t ntensors, str
     return FSDP_OK;
 }
 
-int ckpt_layout_add_tensor(struct ckpt_layout *layout, const struct fsdp_tensor *tensor,
-                           enum fsdp_slice_kind kind, struct fsdp_err *err)
+int ckpt_layout_add_stored(struct ckpt_layout *layout, const struct fsdp_tensor *tensor,
+                           const char *stored, enum fsdp_slice_kind kind, struct fsdp_err *err)
 {
     if (layout->ntensors >= CKPT_MAX_TENSORS)
         return fsdp_err_set(err, FSDP_EINVAL, "more than %d tensors", CKPT_MAX_TENSORS);
@@ -30,14 +30,25 @@ int ckpt_layout_add_tensor(struct ckpt_layout *layout, const struct fsdp_tensor 
     if (!tensors)
         return FSDP_ENOMEM;
     layout->tensors = tensors;
-    char *name = fsdp_strdup(tensor->name, err);
+    layout->tensors[layout->ntensors++] = (struct ckpt_tensor){
+        .tensor = *tensor,
+        .stored = stored,
+        .kind = kind,
+        .role = kind == FSDP_SLICE_MODEL ? CKPT_ROLE_MODEL : CKPT_ROLE_OPTIM,
+    };
+    return FSDP_OK;
+}
+
+int ckpt_layout_add_tensor(struct ckpt_layout *layout, const struct fsdp_tensor *tensor,
+                           enum fsdp_slice_kind kind, struct fsdp_err *err)
+{
+    const size_t nbytes = strlen(tensor->name) + 1;
+    char *name = ckpt_pool_text(&layout->names, nbytes, err);
     if (!name)
         return FSDP_ENOMEM;
-    struct ckpt_tensor *mine = &layout->tensors[layout->ntensors++];
-    *mine = (struct ckpt_tensor){.tensor = *tensor, .kind = kind};
-    mine->role = kind == FSDP_SLICE_MODEL ? CKPT_ROLE_MODEL : CKPT_ROLE_OPTIM;
-    mine->tensor.name = mine->stored = name;
-    return FSDP_OK;
+    struct fsdp_tensor named = *tensor;
+    named.name = memcpy(name, tensor->name, nbytes);
+    return ckpt_layout_add_stored(layout, &named, name, kind, err);
 }
 
 int ckpt_layout_add_file(struct ckpt_layout *layout, const char *path, uint64_t nbytes,
@@ -82,8 +93,8 @@ int ckpt_layout_add_piece(struct ckpt_layout *layout, const struct ckpt_piece *p
     layout->pieces = pieces;
     struct ckpt_piece *mine = &layout->pieces[layout->npieces];
     *mine = *piece;
-    mine->offset = ckpt_dims_keep(&layout->dims, piece->offset, ndim, err);
-    mine->length = ckpt_dims_keep(&layout->dims, piece->length, ndim, err);
+    mine->offset = ckpt_pool_dims(&layout->dims, piece->offset, ndim, err);
+    mine->length = ckpt_pool_dims(&layout->dims, piece->length, ndim, err);
     if (!mine->offset || !mine->length)
         return FSDP_ENOMEM;
     layout->npieces++;
@@ -179,18 +190,13 @@ int ckpt_layout_seal(struct ckpt_layout *layout, struct fsdp_err *err)
 
 void ckpt_layout_free(struct ckpt_layout *layout)
 {
-    for (int i = 0; i < layout->ntensors; i++) {
-        const struct ckpt_tensor *t = &layout->tensors[i];
-        if (t->stored != t->tensor.name)
-            fsdp_free((char *)(uintptr_t)t->stored);
-        fsdp_free((char *)(uintptr_t)t->tensor.name);
-    }
     for (int i = 0; i < layout->nfiles; i++)
         fsdp_free(layout->files[i].path);
     fsdp_free(layout->tensors);
     fsdp_free(layout->files);
     fsdp_free(layout->pieces);
-    ckpt_dims_free(&layout->dims);
+    ckpt_pool_free(&layout->names);
+    ckpt_pool_free(&layout->dims);
     fsdp_free(layout->first);
     fsdp_free(layout->slots);
     memset(layout, 0, sizeof *layout);

@@ -5,7 +5,7 @@
 #define CKPT_LAYOUT_H
 
 #include "ckpt/ckpt.h"
-#include "util/dims.h"
+#include "util/pool.h"
 
 struct ckpt_layout_file {
     char *path;                     /* relative to the checkpoint */
@@ -26,12 +26,13 @@ struct ckpt_piece {
 struct ckpt_layout {
     int ntensors;
     size_t max_tensors;
-    struct ckpt_tensor *tensors; /* names owned */
+    struct ckpt_tensor *tensors;
+    struct ckpt_pool names; /* of tensors */
     int nfiles;
     size_t max_files;
     struct ckpt_layout_file *files;
     size_t npieces, max_pieces;
-    struct ckpt_dims dims;     /* of pieces */
+    struct ckpt_pool dims;     /* of pieces */
     struct ckpt_piece *pieces; /* sorted by tensor, then offset, once sealed */
     size_t *first;             /* [ntensors + 1] first piece of each tensor */
     size_t nslots;             /* a power of two */
@@ -41,6 +42,10 @@ struct ckpt_layout {
 /* Each copies what it is given. Their indices count up from 0. */
 int ckpt_layout_add_tensor(struct ckpt_layout *layout, const struct fsdp_tensor *tensor,
                            enum fsdp_slice_kind kind, struct fsdp_err *err);
+/* Copies all but the names: `stored` and tensor->name, which may be its end, are of layout->names.
+ */
+int ckpt_layout_add_stored(struct ckpt_layout *layout, const struct fsdp_tensor *tensor,
+                           const char *stored, enum fsdp_slice_kind kind, struct fsdp_err *err);
 int ckpt_layout_add_file(struct ckpt_layout *layout, const char *path, uint64_t nbytes,
                          struct fsdp_err *err);
 /* Room for so many in all: growing step by step touches three times the memory. */

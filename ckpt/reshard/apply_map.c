@@ -79,12 +79,14 @@ static int rename_all(struct ckpt_job *job, const struct ckpt_map *map, int *nch
             ckpt_map_tensor_name(map, t->tensor.name, t->kind == FSDP_SLICE_OPTIM, &rows, err);
         if (!name)
             return FSDP_ENOMEM;
-        if (strcmp(name, t->tensor.name)) {
-            t->stored = NULL;
-            ++*nchanged;
-        }
-        fsdp_free((char *)(uintptr_t)t->tensor.name);
-        t->tensor.name = name;
+        bool changes = strcmp(name, t->tensor.name) != 0;
+        const char *kept = changes ? ckpt_job_keep_name(job, name, err) : t->tensor.name;
+        fsdp_free(name);
+        if (!kept)
+            return FSDP_ENOMEM;
+        t->tensor.name = kept;
+        t->stored = changes ? NULL : t->stored;
+        *nchanged += changes;
         if (rows != CKPT_MAP_ROWS_SAME)
             FSDP_TRY(order_rows(job, t, map, rows, err));
     }
@@ -172,10 +174,10 @@ static int add_like(struct ckpt_job *job, const struct ckpt_job_tensor *t, char 
     struct fsdp_tensor tensor = t->tensor;
     if (!name)
         return FSDP_ENOMEM;
-    tensor.name = name;
+    tensor.name = ckpt_job_keep_name(job, name, err);
     if (tensor.ndim)
         tensor.shape[0] = nrows;
-    int rc = ckpt_job_add_tensor(job, &tensor, t->kind, err);
+    int rc = tensor.name ? ckpt_job_add_tensor(job, &tensor, t->kind, err) : FSDP_ENOMEM;
     if (rc == FSDP_OK) {
         job->tensors[job->ntensors - 1].role = t->role;
         job->tensors[job->ntensors - 1].stored = strcmp(name, t->tensor.name) ? NULL : t->stored;
@@ -275,8 +277,6 @@ static int remake(struct ckpt_job *job, const struct fusion *fusion, bool join,
     job->max_tensors = job->max_parts = 0;
     for (int i = 0; rc == FSDP_OK && i < old.ntensors; i++)
         rc = remake_one(job, &old, &old.tensors[i], fusion, join, err);
-    for (int i = 0; i < old.ntensors; i++)
-        fsdp_free((char *)(uintptr_t)old.tensors[i].tensor.name);
     fsdp_free(old.tensors);
     fsdp_free(old.parts);
     return rc;

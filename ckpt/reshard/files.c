@@ -111,7 +111,7 @@ static uint64_t rank_box(struct fsdp_box *out, const struct ckpt_job *job, int t
 /* ---- pieces and headers ---------------------------------------------------------------------- */
 
 static int add_piece(struct ckpt_job_piece *out, struct ckpt_st_entry *entry,
-                     struct ckpt_dims *dims, const struct ckpt_job *job, int tensor,
+                     struct ckpt_pool *dims, const struct ckpt_job *job, int tensor,
                      const struct fsdp_box *box, struct fsdp_err *err)
 {
     const struct fsdp_tensor *t = &job->tensors[tensor].tensor;
@@ -121,15 +121,15 @@ static int add_piece(struct ckpt_job_piece *out, struct ckpt_st_entry *entry,
     *entry = (struct ckpt_st_entry){.name = t->name,
                                     .dtype = (uint8_t)t->dtype,
                                     .ndim = (uint8_t)t->ndim,
-                                    .shape = ckpt_dims_keep(dims, box->length, t->ndim, err),
-                                    .offset = ckpt_dims_keep(dims, box->offset, t->ndim, err),
+                                    .shape = ckpt_pool_dims(dims, box->length, t->ndim, err),
+                                    .offset = ckpt_pool_dims(dims, box->offset, t->ndim, err),
                                     .global_shape = t->shape};
     return entry->shape && entry->offset ? FSDP_OK : FSDP_ENOMEM;
 }
 
 /* entries' shapes are kept in dims. */
 static int list_pieces(int *npieces, struct ckpt_job_piece *out, struct ckpt_st_entry *entries,
-                       struct ckpt_dims *dims, const struct ckpt_job *job,
+                       struct ckpt_pool *dims, const struct ckpt_job *job,
                        const struct ckpt_job_file *file, struct fsdp_err *err)
 {
     int count = 0;
@@ -182,7 +182,7 @@ int ckpt_job_pieces(struct ckpt_job_piece **out, int *npieces, char **header, st
         fsdp_alloc((size_t)job->ntensors, sizeof *pieces, "job pieces", err);
     struct ckpt_st_entry *entries =
         fsdp_alloc((size_t)job->ntensors, sizeof *entries, "header entries", err);
-    struct ckpt_dims dims = {0};
+    struct ckpt_pool dims = {0};
     char *text = NULL;
     int rc = FSDP_ENOMEM, count = 0;
 
@@ -198,7 +198,7 @@ int ckpt_job_pieces(struct ckpt_job_piece **out, int *npieces, char **header, st
             rc = place_pieces(pieces, entries, count, &text, job, file, err);
     }
     fsdp_free(entries);
-    ckpt_dims_free(&dims);
+    ckpt_pool_free(&dims);
     if (rc) {
         fsdp_free(pieces);
         return rc;

@@ -21,6 +21,7 @@
 
 #include "keep/temp.h"
 #include "source/source.h"
+#include "util/pool.h"
 
 struct ckpt_writer_ops;
 
@@ -41,7 +42,7 @@ struct ckpt_job_part {
 };
 
 struct ckpt_job_tensor {
-    struct fsdp_tensor tensor; /* as written; name owned */
+    struct fsdp_tensor tensor; /* as written; its name is of the layout or of job->names */
     enum fsdp_slice_kind kind;
     enum ckpt_role role;
     const char *stored; /* the name that a torch source uses, borrowed; else NULL */
@@ -90,6 +91,7 @@ struct ckpt_job {
     int ntensors;
     size_t max_tensors;
     struct ckpt_job_tensor *tensors;
+    struct ckpt_pool names; /* those that maps changed */
     int nparts;
     size_t max_parts;
     struct ckpt_job_part *parts;
@@ -123,9 +125,11 @@ bool ckpt_select_matches(const struct ckpt_select *select, const char *name);
 int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err);
 /* All that is stored, under the names that the maps make of tensor.name. */
 int ckpt_job_select_all(struct ckpt_job *job, struct fsdp_err *err);
-/* lists.c: adds a tensor without parts; then its parts in the order of its rows. */
+/* lists.c: adds a tensor without parts; then its parts in the order of its rows. The name is
+ * borrowed: of the layout, or a copy in job->names, which ckpt_job_keep_name makes. */
 int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
                         enum fsdp_slice_kind kind, struct fsdp_err *err);
+const char *ckpt_job_keep_name(struct ckpt_job *job, const char *name, struct fsdp_err *err);
 int ckpt_job_add_part(struct ckpt_job *job, const struct ckpt_job_part *part, struct fsdp_err *err);
 /* The stored row that row `row` of the part's output is. */
 uint64_t ckpt_job_src_row(const struct ckpt_job_part *part, uint64_t row);

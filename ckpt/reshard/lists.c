@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lists that a job is made of. */
+#include <string.h>
+
 #include "job.h"
 #include "layout/layout.h"
 
@@ -12,14 +14,16 @@ int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
     if (!tensors)
         return FSDP_ENOMEM;
     job->tensors = tensors;
-    char *name = fsdp_strdup(tensor->name, err);
-    if (!name)
-        return FSDP_ENOMEM;
-    struct ckpt_job_tensor *mine = &job->tensors[job->ntensors++];
-    *mine = (struct ckpt_job_tensor){
+    job->tensors[job->ntensors++] = (struct ckpt_job_tensor){
         .tensor = *tensor, .kind = kind, .first_part = job->nparts, .unit = -1, .param = -1};
-    mine->tensor.name = name;
     return FSDP_OK;
+}
+
+const char *ckpt_job_keep_name(struct ckpt_job *job, const char *name, struct fsdp_err *err)
+{
+    const size_t nbytes = strlen(name) + 1;
+    char *copy = ckpt_pool_text(&job->names, nbytes, err);
+    return copy ? memcpy(copy, name, nbytes) : NULL;
 }
 
 int ckpt_job_add_part(struct ckpt_job *job, const struct ckpt_job_part *part, struct fsdp_err *err)

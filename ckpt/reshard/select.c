@@ -12,12 +12,11 @@
 
 void ckpt_job_tensors_free(struct ckpt_job *job)
 {
-    for (int i = 0; i < job->ntensors; i++)
-        fsdp_free((char *)(uintptr_t)job->tensors[i].tensor.name);
     for (int i = 0; i < job->naliases; i++)
         fsdp_free(job->aliases[i].name);
     fsdp_free(job->aliases);
     fsdp_free(job->tensors);
+    ckpt_pool_free(&job->names);
     fsdp_free(job->parts);
     fsdp_free(job->order);
 }
@@ -216,24 +215,17 @@ static const struct ckpt_tensor *source_tensor(const struct ckpt_job *job, int t
 static int restore_containers(struct ckpt_job *job, struct fsdp_err *err)
 {
     struct by_name *sorted = sort_names(job, err);
-    int rc = sorted ? FSDP_OK : FSDP_ENOMEM;
     bool same = false; /* as the one before */
-    for (int i = 0; rc == FSDP_OK && i < job->ntensors; i++) {
+    for (int i = 0; sorted && i < job->ntensors; i++) {
         const struct ckpt_tensor *from = source_tensor(job, sorted[i].index);
-        char *old = (char *)(uintptr_t)sorted[i].name;
+        const char *old = sorted[i].name;
         bool next = i + 1 < job->ntensors && !strcmp(old, sorted[i + 1].name);
-        if ((same || next) && strcmp(old, from->tensor.name)) {
-            char *name = fsdp_strdup(from->tensor.name, err);
-            rc = name ? FSDP_OK : FSDP_ENOMEM;
-            if (name) {
-                job->tensors[sorted[i].index].tensor.name = name;
-                fsdp_free(old);
-            }
-        }
+        if ((same || next) && strcmp(old, from->tensor.name))
+            job->tensors[sorted[i].index].tensor.name = from->tensor.name;
         same = next;
     }
     fsdp_free(sorted);
-    return rc;
+    return sorted ? FSDP_OK : FSDP_ENOMEM;
 }
 
 /* Two tensors of one name are refused; "state.<parameter>.<name>" finds its parameter. */

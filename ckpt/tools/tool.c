@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <limits.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,8 +132,18 @@ int tool_flush(const struct tool *tool, int status)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
+/* Lists of many tensors go back to the system when they are freed. glibc would raise its threshold
+ * to their size, take the next ones from the heap, and keep that. */
+static void return_large_blocks(void)
+{
+#ifdef M_MMAP_THRESHOLD
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+#endif
+}
+
 void tool_begin(struct tool *tool, const char *name, const char *usage)
 {
+    return_large_blocks();
     *tool = (struct tool){.name = name,
                           .usage = usage,
                           .args = CKPT_RESHARD_ARGS_INIT,

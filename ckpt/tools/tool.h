@@ -75,8 +75,7 @@ enum {
     "      --exclude GLOB       leave these out, even where --include matches\n"
 #define TOOL_LIMITS_HELP                                                                           \
     "      --mem SIZE           memory for buffers (default: 256M); lists take up to\n"            \
-    "                           1.5 KiB more for each tensor, 3 KiB in torch's\n"                  \
-    "                           checkpoints\n"                                                     \
+    "                           1 KiB more for each tensor\n"                                      \
     "      --threads N          threads, 1 to 256 (default: chosen from the number of\n"           \
     "                           processors and the stores, at most 8)\n"
 #define TOOL_WRITE_HELP                                                                            \

@@ -55,9 +55,8 @@ void ckpt_text_printf(struct ckpt_text *text, const char *fmt, ...)
     text->nbytes += (size_t)len;
 }
 
-void ckpt_text_json(struct ckpt_text *text, const char *value)
+void ckpt_text_escape(struct ckpt_text *text, const char *value)
 {
-    ckpt_text_add(text, "\"", 1);
     for (const char *p = value; *p; p++) {
         if (*p == '"' || *p == '\\')
             ckpt_text_printf(text, "\\%c", *p);
@@ -66,6 +65,12 @@ void ckpt_text_json(struct ckpt_text *text, const char *value)
         else
             ckpt_text_add(text, p, 1);
     }
+}
+
+void ckpt_text_json(struct ckpt_text *text, const char *value)
+{
+    ckpt_text_add(text, "\"", 1);
+    ckpt_text_escape(text, value);
     ckpt_text_add(text, "\"", 1);
 }
 

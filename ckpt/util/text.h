@@ -16,6 +16,8 @@ struct ckpt_text {
 void ckpt_text_reserve(struct ckpt_text *text, size_t more);
 void ckpt_text_add(struct ckpt_text *text, const char *data, size_t nbytes);
 void ckpt_text_printf(struct ckpt_text *text, const char *fmt, ...) FSDP_PRINTF(2, 3);
+/* What stands between the quotes of a JSON string. */
+void ckpt_text_escape(struct ckpt_text *text, const char *value);
 /* A quoted JSON string. */
 void ckpt_text_json(struct ckpt_text *text, const char *value);
 /* "[1,2,3]" */

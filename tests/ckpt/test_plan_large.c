@@ -75,7 +75,7 @@ static void describe(struct ckpt_manifest *m)
     ckpt_layout_index(&m->layout, NULL);
 }
 
-static struct ckpt_dims kept; /* of all header entries */
+static struct ckpt_pool kept; /* of all header entries */
 
 /* The pieces of a rank and kind as header entries. */
 static int list_entries(struct ckpt_st_entry *entries, const struct ckpt_manifest *m,
@@ -94,8 +94,8 @@ static int list_entries(struct ckpt_st_entry *entries, const struct ckpt_manifes
                 entries[count++] = (struct ckpt_st_entry){
                     .name = t->name,
                     .ndim = (uint8_t)t->ndim,
-                    .shape = ckpt_dims_keep(&kept, box.length, t->ndim, NULL),
-                    .offset = ckpt_dims_keep(&kept, box.offset, t->ndim, NULL),
+                    .shape = ckpt_pool_dims(&kept, box.length, t->ndim, NULL),
+                    .offset = ckpt_pool_dims(&kept, box.offset, t->ndim, NULL),
                     .global_shape = t->shape};
             }
         }

@@ -49,10 +49,11 @@ ckpt/copy              ckpt/file ckpt/format/hf ckpt/format/native ckpt/keep ckp
 ckpt/diff              ckpt/layout ckpt/reshard ckpt/source ckpt/util
 ckpt/file              ckpt.h ckpt/layout ckpt/store ckpt/util
 ckpt/format            ckpt/source ckpt/store
-ckpt/format/dcp        ckpt.h ckpt/format/hf ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
+ckpt/format/dcp        ckpt.h ckpt/format/hf ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
 ckpt/format/hf         ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/native     ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
-ckpt/keep              ckpt.h ckpt/file ckpt/format/dcp ckpt/format/hf ckpt/format/native ckpt/layout ckpt/source ckpt/store ckpt/util
+ckpt/format/pickle     ckpt/util fsdp/base.h
+ckpt/keep              ckpt.h ckpt/file ckpt/format/dcp ckpt/format/hf ckpt/format/native ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/layout            ckpt.h ckpt/util fsdp/base.h
 ckpt/open              ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/reshard           ckpt/file ckpt/format/dcp ckpt/format/hf ckpt/format/native ckpt/keep ckpt/layout ckpt/save ckpt/source ckpt/store ckpt/util fsdp/base.h

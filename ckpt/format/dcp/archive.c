@@ -5,8 +5,8 @@
 
 #include "util/crc.h"
 #include "archive.h"
-#include "pickle_globals.h"
-#include "pickle_write.h"
+#include "format/pickle/globals.h"
+#include "format/pickle/pickle_write.h"
 
 enum { NFILES_MAX = 4, ZIP64_FROM = 0xffffffff };
 

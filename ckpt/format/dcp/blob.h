@@ -17,7 +17,7 @@
 #define CKPT_BLOB_H
 
 #include "source/source.h"
-#include "pickle.h"
+#include "format/pickle/pickle.h"
 
 /* Where a piece's elements are. Under ckpt->lock. */
 struct ckpt_blob {

@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "source/format_ops.h"
-#include "pickle.h"
+#include "format/pickle/pickle.h"
 
 #define CKPT_DCP_METADATA_NAME ".metadata"
 

@@ -363,13 +363,13 @@ static void role_settle(bool *contained, const struct settling *s, struct ckpt_d
     name->role = CKPT_ROLE_OTHER;
     if (in_optim && is_state) {
         name->role = CKPT_ROLE_OPTIM;
-        name->container_nbytes = nbytes;
+        name->container_nbytes = (uint32_t)nbytes;
     } else if (in_optim && model_nbytes <= nbytes) {
         return; /* a setting of the optimizer */
     } else if (end && (end == 1 || !is_other(name->path))) {
         name->role = CKPT_ROLE_MODEL;
-        name->container_nbytes = model_nbytes;
-        name->outer_nbytes = end > 1 ? model_nbytes : 0;
+        name->container_nbytes = (uint32_t)model_nbytes;
+        name->outer_nbytes = end > 1 ? (uint32_t)model_nbytes : 0;
         *contained = true;
     } else if (!is_other(name->path)) {
         name->role = CKPT_ROLE_MODEL;

@@ -21,16 +21,16 @@
 #define CKPT_DCP_NAMES_H
 
 #include "ckpt/ckpt.h"
-#include "pickle.h"
+#include "format/pickle/pickle.h"
 
 /* An entry of the state dict: a tensor or a Python value. */
 struct ckpt_dcp_name {
     const char *stored;         /* in; borrowed */
     const struct ckpt_pk *path; /* in; texts and integers, or NULL: not kept */
-    bool is_tensor;             /* in */
+    uint32_t container_nbytes;  /* out: stored + container_nbytes is its own name */
+    uint32_t outer_nbytes;      /* out: bytes of ckpt_dcp_name_here that are containers */
     enum ckpt_role role;        /* out, of a tensor */
-    size_t container_nbytes;    /* out: stored + container_nbytes is its own name */
-    size_t outer_nbytes;        /* out: bytes of ckpt_dcp_name_here that are containers */
+    bool is_tensor;             /* in */
 };
 
 /* Fills in all entries of a checkpoint; afterwards ckpt_dcp_name_here differs for all tensors whose

@@ -5,7 +5,7 @@
 #include "archive.h"
 #include "meta.h"
 #include "util/limits.h"
-#include "pickle_write.h"
+#include "format/pickle/pickle_write.h"
 
 int ckpt_dcp_meta_create(struct ckpt_dcp_meta **out, struct fsdp_err *err)
 {
@@ -289,9 +289,11 @@ static void add_place(struct ckpt_pkw *w, const struct ckpt_dcp_entry *entry,
 static void add_entries(struct ckpt_pkw *w, const struct formatter *f)
 {
     const struct ckpt_dcp_meta *meta = f->meta;
+    size_t nplaces = 0;
     ckpt_pkw_text(w, "state_dict_metadata");
     ckpt_pkw_dict_begin(w);
     for (int i = 0; i < meta->nentries; i++) {
+        ckpt_pkw_dict_next(w, (size_t)i);
         ckpt_pkw_kept_text(w, meta->entries[i].stored);
         if (meta->entries[i].value)
             ckpt_pkw_instance(w, g_bytes);
@@ -302,6 +304,7 @@ static void add_entries(struct ckpt_pkw *w, const struct formatter *f)
     ckpt_pkw_text(w, "planner_data");
     ckpt_pkw_dict_begin(w);
     for (int i = 0; i < meta->nentries; i++) {
+        ckpt_pkw_dict_next(w, (size_t)i);
         ckpt_pkw_kept_text(w, meta->entries[i].stored);
         ckpt_pkw_op(w, PK_MARK);
         for (size_t k = 0; k < json_array_size(meta->entries[i].path); k++)
@@ -314,10 +317,14 @@ static void add_entries(struct ckpt_pkw *w, const struct formatter *f)
     for (int i = 0; i < meta->nentries; i++) {
         const struct ckpt_dcp_entry *entry = &meta->entries[i];
         int at = boxes_of(f, i);
-        if (entry->value)
+        if (entry->value) {
+            ckpt_pkw_dict_next(w, nplaces++);
             add_place(w, entry, &entry->place, -1);
-        for (size_t b = f->first[at]; b < f->first[at + 1]; b++)
+        }
+        for (size_t b = f->first[at]; b < f->first[at + 1]; b++) {
+            ckpt_pkw_dict_next(w, nplaces++);
             add_place(w, entry, f->sorted[b], (int64_t)(b - f->first[at]));
+        }
     }
     ckpt_pkw_dict_end(w);
 }

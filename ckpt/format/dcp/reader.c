@@ -28,22 +28,25 @@ enum {
 
 /* Where a chunk or value is, by its name and offset. */
 struct place {
-    const struct ckpt_pk *name;
-    int ndim; /* or NDIM_... */
+    const struct ckpt_pk *name, *offset; /* offset: a list of sizes, or NULL */
+    const struct ckpt_pk *info;          /* file, position and length */
+};
+
+/* The same, looked up. */
+struct found {
     int file;
-    const uint64_t *offset; /* [ndim], of the reader */
     uint64_t pos, nbytes;
 };
 
 struct reader {
     struct ckpt *ckpt;
+    struct ckpt_pickle *pickle;
     const char *path; /* of .metadata */
     const struct ckpt_pk *tensors, *paths;
     uint32_t *path_order; /* of the entries of paths, by name; NULL until one is searched */
     size_t npath_order;
     size_t nplaces;
     struct place *places; /* sorted */
-    struct ckpt_dims dims; /* of places */
     size_t near;          /* the place after the one found last */
     size_t nfiles, max_files;
     const struct ckpt_pk **files; /* names in the order of the layout's files, by hash */
@@ -185,6 +188,18 @@ static bool has_many_dims(const struct ckpt_pk *dims)
     return ckpt_pk_is_list(dims) && dims->nitems > FSDP_MAX_DIMS;
 }
 
+static int place_look_up(struct found *out, struct reader *r, const struct place *place,
+                         struct fsdp_err *err)
+{
+    FSDP_TRY(file_find(&out->file, r, ckpt_pk_get(place->info, "relative_path"), err));
+    if (ckpt_pk_u64(&out->pos, ckpt_pk_get(place->info, "offset")) &&
+        ckpt_pk_u64(&out->nbytes, ckpt_pk_get(place->info, "length")))
+        return FSDP_OK;
+    return BAD("'%s': '%.*s' has no proper place in '%s'", r->path,
+               (int)(place->name->nitems < 200 ? place->name->nitems : 200), place->name->u.text,
+               r->ckpt->m.layout.files[out->file].path);
+}
+
 static int place_read(struct place *out, struct reader *r, const struct ckpt_pk *index,
                       const struct ckpt_pk *info, struct fsdp_err *err)
 {
@@ -206,26 +221,21 @@ static int place_read(struct place *out, struct reader *r, const struct ckpt_pk 
                             r->path, len, out->name->u.text, named ? (int)first->nitems : 1,
                             named ? first->u.text : "?");
     }
-    uint64_t dims[FSDP_MAX_DIMS] = {0};
-    out->ndim = NDIM_VALUE;
-    if (has_many_dims(offset))
-        out->ndim = NDIM_MANY;
-    else if (offset && offset->type != CKPT_PK_T_NONE && !ckpt_pk_dims(dims, &out->ndim, offset))
+    uint64_t dims[FSDP_MAX_DIMS];
+    int ndim;
+    out->info = info;
+    out->offset = offset && offset->type != CKPT_PK_T_NONE ? offset : NULL;
+    if (out->offset && !has_many_dims(offset) && !ckpt_pk_dims(dims, &ndim, offset))
         return BAD("'%s': '%.*s' has a chunk whose offset is not a list of sizes", r->path, len,
                    out->name->u.text);
-    if (!(out->offset = ckpt_dims_keep(&r->dims, dims, out->ndim > 0 ? out->ndim : 0, err)))
-        return FSDP_ENOMEM;
-    FSDP_TRY(file_find(&out->file, r, ckpt_pk_get(info, "relative_path"), err));
-    const struct ckpt_layout_file *file = &r->ckpt->m.layout.files[out->file];
-    if (!ckpt_pk_u64(&out->pos, ckpt_pk_get(info, "offset")) ||
-        !ckpt_pk_u64(&out->nbytes, ckpt_pk_get(info, "length")))
-        return BAD("'%s': '%.*s' has no proper place in '%s'", r->path, len, out->name->u.text,
-                   file->path);
-    if (out->pos > file->nbytes || out->nbytes > file->nbytes - out->pos)
+    struct found at;
+    FSDP_TRY(place_look_up(&at, r, out, err));
+    const struct ckpt_layout_file *file = &r->ckpt->m.layout.files[at.file];
+    if (at.pos > file->nbytes || at.nbytes > file->nbytes - at.pos)
         return BAD("'%s/%s' has %llu bytes, but '%.*s' is at bytes %llu to %llu of it: truncated",
                    r->ckpt->path, file->path, (unsigned long long)file->nbytes, len,
-                   out->name->u.text, (unsigned long long)out->pos,
-                   (unsigned long long)(out->pos + out->nbytes));
+                   out->name->u.text, (unsigned long long)at.pos,
+                   (unsigned long long)(at.pos + at.nbytes));
     return FSDP_OK;
 }
 
@@ -238,21 +248,30 @@ static int compare_texts(const struct ckpt_pk *a, const struct ckpt_pk *b)
     return order ? order : a->nitems < b->nitems ? -1 : a->nitems > b->nitems;
 }
 
+/* Of a place's offset, which place_read has checked. */
+static int ndim_of(const struct ckpt_pk *offset)
+{
+    return !offset ? NDIM_VALUE : has_many_dims(offset) ? NDIM_MANY : (int)offset->nitems;
+}
+
 static int compare_places(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
-    int order = compare_texts(x->name, y->name);
-    if (order || x->ndim != y->ndim)
-        return order ? order : x->ndim < y->ndim ? -1 : 1;
-    for (int d = 0; d < x->ndim; d++)
-        if (x->offset[d] != y->offset[d])
-            return x->offset[d] < y->offset[d] ? -1 : 1;
+    const int order = compare_texts(x->name, y->name);
+    const int xndim = ndim_of(x->offset), yndim = ndim_of(y->offset);
+    if (order || xndim != yndim)
+        return order ? order : xndim < yndim ? -1 : 1;
+    for (int d = 0; d < xndim; d++) {
+        const int64_t xd = x->offset->u.items[d]->u.integer, yd = y->offset->u.items[d]->u.integer;
+        if (xd != yd)
+            return xd < yd ? -1 : 1;
+    }
     return 0;
 }
 
 static int places_read(struct reader *r, const struct ckpt_pk *storage, struct fsdp_err *err)
 {
-    if (!storage || storage->type != CKPT_PK_T_DICT)
+    if (!storage || storage->type != CKPT_PK_T_DICT || storage == r->tensors || storage == r->paths)
         return BAD("'%s' has no storage_data", r->path);
     r->places = fsdp_alloc_unset(storage->nitems / 2, sizeof *r->places, "chunks", err);
     if (!r->places)
@@ -260,6 +279,7 @@ static int places_read(struct reader *r, const struct ckpt_pk *storage, struct f
     for (size_t i = 0; i + 1 < storage->nitems; i += 2)
         FSDP_TRY(place_read(&r->places[r->nplaces++], r, storage->u.items[i],
                             storage->u.items[i + 1], err));
+    ckpt_pickle_drop(r->pickle, storage);
     bool sorted = true;
     for (size_t i = 1; sorted && i < r->nplaces; i++)
         sorted = compare_places(&r->places[i - 1], &r->places[i]) <= 0;
@@ -267,7 +287,8 @@ static int places_read(struct reader *r, const struct ckpt_pk *storage, struct f
         qsort(r->places, r->nplaces, sizeof *r->places, compare_places);
     for (size_t i = 1; i < r->nplaces; i++) {
         const struct ckpt_pk *name = r->places[i].name;
-        if (r->places[i].ndim != NDIM_MANY && !compare_places(&r->places[i - 1], &r->places[i]))
+        if (ndim_of(r->places[i].offset) != NDIM_MANY &&
+            !compare_places(&r->places[i - 1], &r->places[i]))
             return BAD("'%s': storage_data places one chunk of '%.*s' twice", r->path,
                        (int)(name->nitems < 200 ? name->nitems : 200), name->u.text);
     }
@@ -307,11 +328,11 @@ static int dtype_read(enum fsdp_dtype *out, const struct reader *r, const char *
                       const struct ckpt_pk *entry, struct fsdp_err *err)
 {
     const struct ckpt_pk *properties = ckpt_pk_get(entry, "properties");
-    const struct ckpt_pk *state =
-        ckpt_pk_is_call(properties, CKPT_PK_PROPERTIES) ? properties->u.items[2] : NULL;
-    const struct ckpt_pk *dtype = ckpt_pk_item(state, 0);
-    if (state && state->type == CKPT_PK_T_DICT)
-        dtype = ckpt_pk_get(state, "dtype");
+    if (!ckpt_pk_is_call(properties, CKPT_PK_PROPERTIES))
+        properties = NULL;
+    const struct ckpt_pk *dtype = ckpt_pk_get(properties, "dtype");
+    if (!dtype)
+        dtype = ckpt_pk_item(ckpt_pk_state(properties), 0);
     const struct ckpt_pk_global *global = ckpt_pk_global_of(dtype);
     if (!global || global->role != CKPT_PK_DTYPE)
         return BAD("'%s': tensor '%s' has no dtype", r->path, name);
@@ -330,13 +351,13 @@ static int chunk_take(struct reader *r, const char *stored, const struct ckpt_pk
     struct ckpt_layout *layout = &r->ckpt->m.layout;
     const struct fsdp_tensor *tensor = &layout->tensors[layout->ntensors - 1].tensor;
     uint64_t offset[FSDP_MAX_DIMS], length[FSDP_MAX_DIMS];
-    struct place key = {.name = name, .offset = offset};
+    struct place key = {.name = name, .offset = ckpt_pk_get(chunk, "offsets")};
+    struct found at_file;
     struct ckpt_piece piece = {.tensor = layout->ntensors - 1, .offset = offset, .length = length};
-    int ndim = -1;
+    int ndim = -1, offset_ndim = -1;
 
-    if (!ckpt_pk_is_call(chunk, CKPT_PK_CHUNK) ||
-        !ckpt_pk_dims(offset, &key.ndim, ckpt_pk_get(chunk, "offsets")) ||
-        !ckpt_pk_dims(length, &ndim, ckpt_pk_get(chunk, "sizes")) || ndim != key.ndim ||
+    if (!ckpt_pk_is_call(chunk, CKPT_PK_CHUNK) || !ckpt_pk_dims(offset, &offset_ndim, key.offset) ||
+        !ckpt_pk_dims(length, &ndim, ckpt_pk_get(chunk, "sizes")) || ndim != offset_ndim ||
         ndim != tensor->ndim)
         return BAD("'%s': tensor '%s': chunk %zu is not as torch writes it", r->path, stored, at);
     bool empty = false;
@@ -352,10 +373,11 @@ static int chunk_take(struct reader *r, const char *stored, const struct ckpt_pk
     if (!place)
         return BAD("'%s': tensor '%s': storage_data does not say where chunk %zu is", r->path,
                    stored, at);
-    piece.file = place->file;
-    piece.pos = place->pos;
-    piece.blob_nbytes = place->nbytes;
-    if (!place->nbytes)
+    FSDP_TRY(place_look_up(&at_file, r, place, err));
+    piece.file = at_file.file;
+    piece.pos = at_file.pos;
+    piece.blob_nbytes = at_file.nbytes;
+    if (!at_file.nbytes)
         return BAD("'%s': tensor '%s': chunk %zu has no bytes", r->path, stored, at);
     return ckpt_layout_add_piece(layout, &piece, err);
 }
@@ -416,17 +438,14 @@ static int tensor_add(struct reader *r, const struct ckpt_dcp_name *name,
                       struct fsdp_tensor *tensor, struct fsdp_err *err)
 {
     struct ckpt_layout *layout = &r->ckpt->m.layout;
+    const bool model = name->role == CKPT_ROLE_MODEL;
     tensor->name = ckpt_dcp_name_here(name);
-    FSDP_TRY(ckpt_layout_add_tensor(
-        layout, tensor, name->role == CKPT_ROLE_MODEL ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM, err));
+    FSDP_TRY(ckpt_layout_add_stored(layout, tensor, name->stored,
+                                    model ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM, err));
     struct ckpt_tensor *mine = &layout->tensors[layout->ntensors - 1];
     mine->role = name->role;
     mine->outer_nbytes = name->outer_nbytes;
-    if (tensor->name == name->stored)
-        return FSDP_OK;
-    char *copy = fsdp_strdup(name->stored, err);
-    mine->stored = copy ? copy : mine->stored;
-    return copy ? FSDP_OK : FSDP_ENOMEM;
+    return FSDP_OK;
 }
 
 static int tensor_take(struct reader *r, const struct ckpt_pk *key,
@@ -481,7 +500,7 @@ static json_t *path_json(const struct ckpt_pk *path)
 static int value_take(struct reader *r, const struct ckpt_pk *key, const struct ckpt_dcp_name *name,
                       struct fsdp_err *err)
 {
-    struct place wanted = {.name = key, .ndim = NDIM_VALUE};
+    struct place wanted = {.name = key};
     const struct place *place = place_find(r, &wanted);
     if (!place)
         return BAD("'%s': storage_data does not say where '%s' is", r->path, name->stored);
@@ -530,18 +549,20 @@ static int entry_take(struct reader *r, const struct ckpt_pk *key, const struct 
     return FSDP_OK;
 }
 
-/* A name as C text, owned: a 0 byte becomes \0, so that --exclude can name it. */
-static char *stored_of(const struct ckpt_pk *key, struct fsdp_err *err)
+/* A name as C text, of layout->names: a 0 byte becomes \0, so that --exclude can name it. */
+static const char *stored_of(struct reader *r, const struct ckpt_pk *key, struct fsdp_err *err)
 {
-    size_t nbytes = 0;
-    char *out = fsdp_alloc_unset(2 * (size_t)key->nitems + 1, 1, "name", err);
+    size_t nbytes = (size_t)key->nitems + 1, used = 0;
+    for (size_t i = 0; i < key->nitems; i++)
+        nbytes += !key->u.text[i];
+    char *out = ckpt_pool_text(&r->ckpt->m.layout.names, nbytes, err);
     for (size_t i = 0; out && i < key->nitems; i++) {
         if (!key->u.text[i])
-            out[nbytes++] = '\\';
-        out[nbytes++] = key->u.text[i] ? key->u.text[i] : '0';
+            out[used++] = '\\';
+        out[used++] = key->u.text[i] ? key->u.text[i] : '0';
     }
     if (out)
-        out[nbytes] = 0;
+        out[used] = 0;
     return out;
 }
 
@@ -557,7 +578,7 @@ static int name_read(struct ckpt_dcp_name *out, struct reader *r, size_t i, stru
         path = r->paths->u.items[i + 1];
     else
         FSDP_TRY(path_find(&path, r, key, err));
-    if (!(out->stored = stored_of(key, err)))
+    if (!(out->stored = stored_of(r, key, err)))
         return FSDP_ENOMEM;
     out->path = ckpt_pk_is_list(path) ? path : NULL;
     out->is_tensor = ckpt_pk_is_call(entry, CKPT_PK_TENSOR_STORAGE);
@@ -582,8 +603,6 @@ static int entries_take(struct reader *r, struct fsdp_err *err)
         rc = ckpt_dcp_names_settle(names, count, err);
     for (size_t i = 0; rc == FSDP_OK && i < count; i++)
         rc = entry_take(r, tensors->u.items[2 * i], tensors->u.items[2 * i + 1], &names[i], err);
-    for (size_t i = 0; names && i < count; i++)
-        fsdp_free((char *)(uintptr_t)names[i].stored);
     fsdp_free(names);
     return rc;
 }
@@ -618,9 +637,12 @@ static int values_read(struct reader *r, struct fsdp_err *err)
         const struct place *place = r->values[i];
         json_t *value = NULL;
         char *name;
+        struct found at;
         rc = text_of(&name, place->name, CKPT_MAX_NAME_NBYTES, r->path, err);
         if (rc == FSDP_OK)
-            rc = ckpt_dcp_value(&value, ckpt, place->file, place->pos, place->nbytes, name, err);
+            rc = place_look_up(&at, r, place, err);
+        if (rc == FSDP_OK)
+            rc = ckpt_dcp_value(&value, ckpt, at.file, at.pos, at.nbytes, name, err);
         if (rc == FSDP_OK && json_object_set_new(values, name, value))
             rc = BAD("'%s': '%s' is not a name in UTF-8", r->path, name);
         fsdp_free(name);
@@ -648,8 +670,8 @@ static int extras_find(struct ckpt *ckpt, struct fsdp_err *err)
 
 static int open_dcp(struct ckpt *ckpt, struct fsdp_err *err)
 {
-    struct reader r = {.ckpt = ckpt};
     struct ckpt_pickle pickle = {0};
+    struct reader r = {.ckpt = ckpt, .pickle = &pickle};
     char *path = ckpt_path_join(ckpt->folder, CKPT_DCP_METADATA_NAME, err), *data = NULL;
     char *what = NULL;
     size_t nbytes;
@@ -662,7 +684,9 @@ static int open_dcp(struct ckpt *ckpt, struct fsdp_err *err)
         goto out;
     FSDP_TRY_GOTO(ckpt_source_get_head(&data, &nbytes, ckpt, path, CKPT_MAX_METADATA_NBYTES, err),
                   out);
-    FSDP_TRY_GOTO(ckpt_pickle_parse(&pickle, data, nbytes, what, err), out);
+    FSDP_TRY_GOTO(ckpt_pickle_parse_shared(&pickle, data, nbytes, what, err), out);
+    fsdp_free(data); /* as large as what was made of it */
+    data = NULL;
     FSDP_TRY_GOTO(metadata_take(&r, pickle.root, err), out);
     FSDP_TRY_GOTO(ckpt_readers_create(ckpt, err), out);
     FSDP_TRY_GOTO(values_read(&r, err), out);
@@ -678,7 +702,6 @@ out:
     fsdp_free(r.values);
     json_decref(r.kept);
     fsdp_free(r.places);
-    ckpt_dims_free(&r.dims);
     fsdp_free(r.path_order);
     fsdp_free(r.files);
     fsdp_free(r.by_hash);

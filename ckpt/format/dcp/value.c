@@ -170,6 +170,7 @@ static json_t *value_json(struct writer *w, const struct ckpt_pk *value)
         out = bytes_json(w, value, false);
         break;
     case CKPT_PK_T_CALL:
+    case CKPT_PK_T_OBJECT:
         out = call_json(w, value);
         break;
     case CKPT_PK_T_PERSID:

@@ -186,6 +186,15 @@ void ckpt_pkw_dict_begin(struct ckpt_pkw *w)
     ckpt_pkw_op(w, PK_MARK);
 }
 
+void ckpt_pkw_dict_next(struct ckpt_pkw *w, size_t index)
+{
+    enum { BATCH = 1000 };
+    if (index && index % BATCH == 0) {
+        ckpt_pkw_op(w, PK_SETITEMS);
+        ckpt_pkw_op(w, PK_MARK);
+    }
+}
+
 void ckpt_pkw_dict_end(struct ckpt_pkw *w)
 {
     ckpt_pkw_op(w, PK_SETITEMS);

@@ -7,6 +7,14 @@
  * Memory is proportional to the input: values may take 64 bytes for a byte of it, and the memo has
  * no index beyond the input's length. Values can be shared and can contain themselves: whoever
  * walks the tree bounds depth and size.
+ *
+ *   pickle.c   the opcodes
+ *   stack.c    lists, tuples and dicts
+ *   call.c     globals and objects
+ *   memo.c     which values it recalls
+ *   memory.c   where values live
+ *   share.c    equal values become one
+ *   look.c     what the readers ask of values
  */
 #ifndef CKPT_PICKLE_H
 #define CKPT_PICKLE_H
@@ -59,18 +67,31 @@ enum ckpt_pk_type {
     CKPT_PK_T_DICT,   /* items: key, value, key, value */
     CKPT_PK_T_GLOBAL, /* a row of the table */
     CKPT_PK_T_CALL,   /* items: global, arguments (a tuple), state or NULL */
+    CKPT_PK_T_OBJECT, /* an instance whose state is a dict: a shape, and the dict's values */
     CKPT_PK_T_PERSID, /* items: the identifier */
+};
+
+enum { CKPT_PK_NKEYS = 8 };
+
+/* What the objects of a class have in common where their states have the same keys. */
+struct ckpt_pk_shape {
+    const struct ckpt_pk_global *global;
+    uint32_t nkeys;
+    const struct ckpt_pk *keys[CKPT_PK_NKEYS];
 };
 
 struct ckpt_pk {
     uint8_t type;
     bool exact;      /* items has no room for more; else for the next power of two */
+    bool recalled;   /* the memo holds it, too */
+    bool shared;     /* a call that stands for equal ones */
     uint32_t nitems; /* of items; bytes of text */
     union {
         int64_t integer;
         double real;
         const char *text; /* in the input, without a 0 byte behind */
         struct ckpt_pk **items;
+        const struct ckpt_pk_shape *shape; /* of an object, which its values follow */
         const struct ckpt_pk_global *global;
     } u;
 };
@@ -83,18 +104,32 @@ struct ckpt_pickle {
 /* `what` names the pickle in errors. `data` is borrowed by the values. */
 int ckpt_pickle_parse(struct ckpt_pickle *out, const void *data, size_t nbytes, const char *what,
                       struct fsdp_err *err);
+/* For a large one: equal values become one, and nothing borrows `data`, from fsdp_alloc, whose
+ * contents are lost. */
+int ckpt_pickle_parse_shared(struct ckpt_pickle *out, void *data, size_t nbytes, const char *what,
+                             struct fsdp_err *err);
+/* Empties a list or dict that is no longer needed, and frees what it took if that was much. */
+void ckpt_pickle_drop(struct ckpt_pickle *pickle, const struct ckpt_pk *value);
 void ckpt_pickle_free(struct ckpt_pickle *pickle);
+
+/* Of an object: [u.shape->nkeys]. */
+static inline struct ckpt_pk **ckpt_pk_values(const struct ckpt_pk *object)
+{
+    return (struct ckpt_pk **)(uintptr_t)(object + 1);
+}
 
 /* All take NULL and then say no. */
 bool ckpt_pk_is_text(const struct ckpt_pk *value, const char *text);
 /* An integer that is not negative. */
 bool ckpt_pk_u64(uint64_t *out, const struct ckpt_pk *value);
-/* The global that a call calls, or that a value is; NULL for other values. */
+/* The global that a call calls, an object's class, or that a value is; NULL for other values. */
 const struct ckpt_pk_global *ckpt_pk_global_of(const struct ckpt_pk *value);
 bool ckpt_pk_is_call(const struct ckpt_pk *value, enum ckpt_pk_role role);
 /* A list or a tuple. */
 bool ckpt_pk_is_list(const struct ckpt_pk *value);
-/* The last value of a text key; of a call's state where value is a call. NULL if there is none. */
+/* The state of a call, if it is no object. */
+const struct ckpt_pk *ckpt_pk_state(const struct ckpt_pk *value);
+/* The last value of a text key; of the state of a call or object. NULL if there is none. */
 const struct ckpt_pk *ckpt_pk_get(const struct ckpt_pk *value, const char *key);
 /* Item i of a list or tuple, of a call's arguments; NULL if there is none. */
 const struct ckpt_pk *ckpt_pk_item(const struct ckpt_pk *value, size_t i);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "pickle.h"
-#include "pickle_globals.h"
+#include "globals.h"
 
 #define META "torch.distributed.checkpoint.metadata"
 #define SHARD "torch.distributed._shard.sharded_tensor.metadata" /* until torch 2.2 */

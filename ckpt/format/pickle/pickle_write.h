@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "pickle_op.h"
+#include "op.h"
 #include "util/text.h"
 
 /* Texts and globals that come again are written once and recalled. Keyed by address: the caller's
@@ -38,6 +38,8 @@ void ckpt_pkw_dims(struct ckpt_pkw *w, const uint64_t *dims, int ndim);
 void ckpt_pkw_size(struct ckpt_pkw *w, const uint64_t *dims, int ndim);
 /* Between begin and end: keys and values in turn; values. */
 void ckpt_pkw_dict_begin(struct ckpt_pkw *w);
+/* Before item `index`: a reader's stack need not hold them all. */
+void ckpt_pkw_dict_next(struct ckpt_pkw *w, size_t index);
 void ckpt_pkw_dict_end(struct ckpt_pkw *w);
 void ckpt_pkw_list_begin(struct ckpt_pkw *w);
 void ckpt_pkw_list_end(struct ckpt_pkw *w);
