@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies go byte for byte, in blocks from several threads, and each file's checksum is compared
- * when its last block has passed. On a file system they grow in FINAL.tmp.<key> and appear by one
- * rename. In a flat store native ones grow below FINAL/<uuid of the checkpoint>/, which nobody
- * reads before there is a manifest; that name, not a random one, is what lets a killed copy resume.
+ * when its last block has passed. How the copy gets its name is its commit's (keep/commit.h); its
+ * attempt is the checkpoint's own uuid, not a random one, which lets a killed copy resume.
  */
 #include <string.h>
 
@@ -12,7 +11,6 @@
 #include "keep/tree.h"
 #include "util/workers.h"
 #include "source/format_ops.h"
-#include "format/native/native.h"
 
 enum { MAX_THREADS = 8 };
 
@@ -27,42 +25,42 @@ static int name_final(struct ckpt_copy *c, struct fsdp_err *err)
 
     while (len > 1 && out[len - 1] == '/')
         len--;
-    c->final = below ? fsdp_sprintf(err, "%.*s/%s", (int)len, out, ckpt_path_base(c->ckpt->path))
-                     : fsdp_strdup(out, err);
-    if (!c->final)
+    c->commit.final =
+        below ? fsdp_sprintf(err, "%.*s/%s", (int)len, out, ckpt_path_base(c->ckpt->path))
+              : fsdp_strdup(out, err);
+    if (!c->commit.final)
         return FSDP_ENOMEM;
-    const char *base = ckpt_path_base(c->final);
+    const char *base = ckpt_path_base(c->commit.final);
     if (!*base || !strcmp(base, ".") || !strcmp(base, ".."))
         return fsdp_err_set(err, FSDP_EINVAL,
                             "'%s': name the copy, or end the name of a folder "
                             "that it shall be in with '/'",
                             out);
     c->folder = !strcmp(c->ckpt->path, c->ckpt->folder);
-    FSDP_TRY(ckpt_target_resolve(&c->final, c->store, err));
-    return ckpt_target_refuse_input(c->ckpt, c->final, c->store, err);
+    FSDP_TRY(ckpt_target_resolve(&c->commit.final, c->store, err));
+    return ckpt_target_refuse_input(c->ckpt, c->commit.final, c->store, err);
 }
 
+/* The same copy has the same name while it grows, so that a killed one resumes. */
 static int name_out(struct ckpt_copy *c, struct fsdp_err *err)
 {
-    c->key = FSDP_HASH_SEED;
-    if (c->store->flat) {
-        bool native = c->ckpt->format->has_manifest;
-        c->out =
-            native ? ckpt_path_join(c->final, c->ckpt->m.uuid, err) : fsdp_strdup(c->final, err);
-        return c->out ? FSDP_OK : FSDP_ENOMEM;
-    }
-    FSDP_TRY(ckpt_temp_check_name(c->final, err));
-    FSDP_TRY(ckpt_source_hash(&c->key, c->ckpt, err));
-    c->temp = ckpt_temp_name(c->final, c->key ^ ckpt_lock_domain(c->final), err);
-    c->out = c->temp ? ckpt_path_join(c->temp, c->folder ? "out" : "out.safetensors", err) : NULL;
-    return c->out ? FSDP_OK : FSDP_ENOMEM;
+    struct ckpt_commit *commit = &c->commit;
+    commit->store = c->store;
+    commit->attempt = c->ckpt->m.uuid;
+    commit->folder = c->folder;
+    commit->has_manifest = c->ckpt->format->has_manifest;
+    commit->sync = true;
+    commit->key = FSDP_HASH_SEED;
+    if (ckpt_store_can_append(c->store)) /* to a journal, which is of this source */
+        FSDP_TRY(ckpt_source_hash(&commit->key, c->ckpt, err));
+    return ckpt_commit_begin(commit, err);
 }
 
 /* Is the checkpoint in `final` this very one? */
 static bool is_same(const struct ckpt_copy *c)
 {
     struct ckpt_manifest m;
-    char *path = ckpt_path_join(c->final, CKPT_MANIFEST_NAME, NULL), *data = NULL;
+    char *path = ckpt_path_join(c->commit.final, CKPT_MANIFEST_NAME, NULL), *data = NULL;
     size_t nbytes;
 
     memset(&m, 0, sizeof m);
@@ -80,39 +78,31 @@ static bool is_same(const struct ckpt_copy *c)
 static struct ckpt_temp temp_of(const struct ckpt_copy *c)
 {
     return (struct ckpt_temp){.store = c->store,
-                              .final = c->final,
-                              .folder = c->temp,
-                              .out = c->out,
-                              .job = c->key,
+                              .final = c->commit.final,
+                              .folder = c->commit.temp,
+                              .out = c->commit.out,
+                              .job = c->commit.key,
                               .extras = &c->ckpt->m};
 }
 
 /* Refuses an existing target; *done: it is this checkpoint. */
 static int refuse(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
 {
-    struct ckpt_store_stat st;
-    struct fsdp_err why = FSDP_ERR_INIT;
-    bool exists;
+    bool exists = false;
 
     *done = false;
-    if (c->store->flat && c->ckpt->format->has_manifest) {
-        FSDP_TRY(ckpt_is_published(&exists, c->store, c->final, err));
-    } else if (c->store->flat) {
-        exists = false; /* file by file: what is there and has another size is refused */
-    } else {
-        int rc = ckpt_store_stat(&st, c->store, c->final, &why);
-        if (rc && rc != FSDP_ENOTFOUND)
-            return fsdp_err_pass(err, rc, &why);
-        exists = rc == FSDP_OK;
-    }
+    /* What shows file by file is judged so: what is there and has another size is refused. */
+    if (ckpt_commit_is_hidden(&c->commit))
+        FSDP_TRY(ckpt_commit_is_taken(&exists, &c->commit, err));
     struct ckpt_temp temp = temp_of(c);
     *done = exists && is_same(c);
-    if (exists && !*done && c->temp)
+    if (exists && !*done && c->commit.temp)
         FSDP_TRY(ckpt_temp_was_published(done, &temp, err));
     if (!exists || *done)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EEXIST,
-                        "'%s' exists and is not overwritten: name another, or remove it", c->final);
+                        "'%s' exists and is not overwritten: name another, or remove it",
+                        c->commit.final);
 }
 
 /* ---- beginning ------------------------------------------------------------------------------- */
@@ -146,7 +136,7 @@ static int make_parent(const struct ckpt_copy *c, const char *path, struct fsdp_
 static int check_space(const struct ckpt_copy *c, struct fsdp_err *err)
 {
     uint64_t space, have = 0;
-    FSDP_TRY(ckpt_store_space(&space, c->store, c->temp, err));
+    FSDP_TRY(ckpt_store_space(&space, c->store, c->commit.temp, err));
     for (int i = 0; i < c->nfiles; i++) {
         struct ckpt_store_stat st;
         if (ckpt_store_stat(&st, c->store, c->files[i].to, NULL) == FSDP_OK)
@@ -157,15 +147,16 @@ static int check_space(const struct ckpt_copy *c, struct fsdp_err *err)
     return fsdp_err_set(err, FSDP_ENOSPC,
                         "'%s' needs %llu bytes; the file system has room for %llu: free some, or "
                         "copy to another",
-                        c->final, (unsigned long long)(c->total - have), (unsigned long long)space);
+                        c->commit.final, (unsigned long long)(c->total - have),
+                        (unsigned long long)space);
 }
 
 static int begin(struct ckpt_copy *c, struct fsdp_err *err)
 {
     c->made = true;
-    if (c->store->flat)
+    if (!c->commit.temp)
         return FSDP_OK;
-    FSDP_TRY(ckpt_temp_mkdir(c->store, c->temp, err));
+    FSDP_TRY(ckpt_temp_mkdir(c->store, c->commit.temp, err));
     for (int i = 0; i < c->nfiles; i++)
         FSDP_TRY(make_parent(c, c->files[i].to, err));
     for (int i = 0; c->folder && i < c->ckpt->m.nextras; i++) {
@@ -193,7 +184,7 @@ static int check_args(struct ckpt_copy *c, struct fsdp_err *err)
                             CKPT_MAX_WORKERS);
     FSDP_TRY(ckpt_mem_check(args->mem_nbytes, CKPT_MIN_BLOCK_NBYTES, err));
     /* A store far away takes its time for each block: more of them at once than processors. */
-    bool far = c->store->flat || c->ckpt->store->flat;
+    bool far = ckpt_store_is_far(c->store) || ckpt_is_far(c->ckpt);
     int nthreads = args->nthreads ? args->nthreads
                    : far          ? MAX_THREADS
                                   : ckpt_workers_default(MAX_THREADS);
@@ -215,8 +206,8 @@ static int run(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
     FSDP_TRY(refuse(done, c, err));
     if (*done) {
         struct ckpt_temp temp = temp_of(c);
-        if (c->temp)
-            ckpt_temp_remove_left(&temp, c->temp);
+        if (c->commit.temp)
+            ckpt_temp_remove_left(&temp, c->commit.temp);
         return FSDP_OK;
     }
     FSDP_TRY(list_files(c, err));
@@ -230,23 +221,25 @@ static int run(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
     return ckpt_copy_publish(c, err);
 }
 
-/* What a stopped copy leaves: all of it, so that the same command can resume, or nothing. */
+/* What a stopped copy leaves: all of it, so that the same command can resume, or nothing. Without a
+ * temporary folder whole files are enough to resume from, and those that show are not taken back.
+ */
 static void leave(struct ckpt_copy *c, int rc)
 {
-    bool goes_on = (c->store->flat || c->began) &&
-                   (rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC);
-    bool native = c->ckpt->format->has_manifest;
-    const char *place = c->temp ? c->temp : c->out;
+    const char *temp_folder = c->commit.temp, *place = temp_folder ? temp_folder : c->commit.out;
+    bool goes_on =
+        (!temp_folder || c->began) && (rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC);
+    bool shows = !ckpt_commit_is_hidden(&c->commit);
     struct ckpt_temp temp = temp_of(c);
 
-    if (rc && (goes_on || (c->store->flat && !native && rc != FSDP_EEXIST)))
+    if (rc && (goes_on || (shows && rc != FSDP_EEXIST)))
         fsdp_log(FSDP_LOG_INFO,
                  "what was copied is kept in '%s'; the same command resumes from there", place);
-    else if (rc && c->store->flat && rc != FSDP_EEXIST)
+    else if (rc && !temp_folder && rc != FSDP_EEXIST)
         ckpt_store_drop_tree(c->store, place);
-    else if (c->temp && rc && ckpt_temp_is_plain(&temp))
-        ckpt_temp_drop(&temp, c->temp);
-    else if (c->temp && !rc)
+    else if (temp_folder && rc && ckpt_temp_is_plain(&temp))
+        ckpt_temp_drop(&temp, temp_folder);
+    else if (temp_folder && !rc)
         ckpt_temp_remove(&temp);
 }
 
@@ -267,7 +260,7 @@ int ckpt_copy(struct ckpt_copy_result *out, struct ckpt *ckpt, const struct ckpt
                                          .nthreads = c.nthreads,
                                          .was_there = done,
                                          .seconds = fsdp_time_now() - begun};
-        snprintf(out->path, sizeof out->path, "%s", c.final);
+        snprintf(out->path, sizeof out->path, "%s", c.commit.final);
     }
     c.began = c.journal.file != NULL;
     ckpt_journal_close(&c.journal);
@@ -279,8 +272,6 @@ int ckpt_copy(struct ckpt_copy_result *out, struct ckpt *ckpt, const struct ckpt
     }
     pthread_mutex_destroy(&c.lock);
     fsdp_free(c.files);
-    fsdp_free(c.final);
-    fsdp_free(c.temp);
-    fsdp_free(c.out);
+    ckpt_commit_end(&c.commit);
     return rc;
 }

@@ -13,6 +13,7 @@
 
 #include "file/sink.h"
 #include "source/source.h"
+#include "keep/commit.h"
 #include "keep/temp.h"
 
 struct ckpt_copy_file {
@@ -20,7 +21,7 @@ struct ckpt_copy_file {
     uint64_t nbytes;
     struct ckpt_job_sink *sink;
     pthread_mutex_t lock; /* opening */
-    bool opened, there;   /* there: an earlier run had put it into a flat store */
+    bool opened, there;   /* there: an earlier run had put it there, whole */
     bool moved;           /* by the store itself */
     bool unproved;        /* it is to be read again */
     struct ckpt_store_file *again;
@@ -33,12 +34,9 @@ struct ckpt_copy {
     struct ckpt *ckpt;
     const struct ckpt_copy_args *args;
     const struct ckpt_store_ops *store; /* of the copy */
-    char *final;
-    char *temp; /* next to it; holds the journal and `out`; NULL in a flat store */
-    char *out;  /* what becomes `final`, or in a flat store the folder that files go to */
+    struct ckpt_commit commit;
     bool folder, made;
-    bool began;   /* there is a journal, from which the same command can resume */
-    uint64_t key; /* of the source */
+    bool began; /* there is a journal, from which the same command can resume */
     struct ckpt_journal journal;
 
     int nfiles; /* those of the layout */
@@ -51,7 +49,7 @@ struct ckpt_copy {
     uint64_t next_pos, total, done, resumed, within; /* within: moved by the store itself */
 };
 
-/* "model/x" for "<uuid>/model/x": a file's path without the folder that a flat store adds. */
+/* "model/x" for "<uuid>/model/x": a file's path without the folder that an object store adds. */
 const char *ckpt_copy_plain(const struct ckpt_copy *copy, const char *path);
 /* The path of the copy of a file, while it is made. */
 char *ckpt_copy_to(const struct ckpt_copy *copy, const char *path, struct fsdp_err *err);

@@ -24,7 +24,7 @@ static char *source_of(const struct ckpt_copy *c, int file, struct fsdp_err *err
     return ckpt_path_join(c->ckpt->folder, c->ckpt->m.layout.files[file].path, err);
 }
 
-/* A flat store's file is whole or not there at all. */
+/* Where a file is whole or not there at all. */
 static int look_for(struct ckpt_copy *c, struct ckpt_copy_file *f, struct fsdp_err *err)
 {
     struct ckpt_store_stat st;
@@ -45,7 +45,7 @@ static int open_once(struct ckpt_copy *c, struct ckpt_copy_file *f, struct fsdp_
     const struct ckpt_job_sink_args args = {.nbytes = f->nbytes, .stored = true};
     int rc = FSDP_OK;
     pthread_mutex_lock(&f->lock);
-    if (!f->opened && c->store->flat)
+    if (!f->opened && ckpt_store_has_whole_files(c->store))
         rc = look_for(c, f, err);
     if (rc == FSDP_OK && !f->opened && !f->there)
         rc = ckpt_job_sink_open(&f->sink, c->store, f->to, &args, err);
@@ -97,7 +97,7 @@ static int finish(struct ckpt_copy *c, int file, struct fsdp_err *err)
     if (!from->has_crc || ckpt_job_sink_crc(sink) == from->crc32c)
         return ckpt_job_sink_finish(&nbytes, &f->crc32c, sink, err);
     uint32_t actual = ckpt_job_sink_crc(sink);
-    ckpt_job_sink_abandon(sink); /* in a flat store it never appears */
+    ckpt_job_sink_abandon(sink); /* in an object store it never appears */
     return damaged(c, file, actual, err);
 }
 

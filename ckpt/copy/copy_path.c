@@ -15,6 +15,6 @@ const char *ckpt_copy_plain(const struct ckpt_copy *c, const char *path)
 
 char *ckpt_copy_to(const struct ckpt_copy *c, const char *path, struct fsdp_err *err)
 {
-    return c->folder ? ckpt_path_join(c->out, ckpt_copy_plain(c, path), err)
-                     : fsdp_strdup(c->out, err);
+    return c->folder ? ckpt_path_join(c->commit.out, ckpt_copy_plain(c, path), err)
+                     : fsdp_strdup(c->commit.out, err);
 }

@@ -5,7 +5,7 @@
 #include "format/hf/hf_names.h"
 #include "source/format_ops.h"
 
-/* What a flat store has of that name is an earlier run's, and whole; or somebody else's. */
+/* A whole file of that name is an earlier run's; or somebody else's. */
 static int compare_small(struct ckpt_copy *c, const char *from, const char *to,
                          struct fsdp_err *err)
 {
@@ -25,10 +25,11 @@ static int copy_small(struct ckpt_copy *c, const char *from, const char *to,
     uint64_t nbytes;
     uint32_t crc32c;
     struct ckpt_store_stat st;
+    bool whole = ckpt_store_has_whole_files(c->store);
 
-    if (c->store->flat && ckpt_store_stat(&st, c->store, to, NULL) == FSDP_OK)
+    if (whole && ckpt_store_stat(&st, c->store, to, NULL) == FSDP_OK)
         return compare_small(c, from, to, err);
-    if (!c->store->flat)
+    if (!whole)
         FSDP_TRY(ckpt_store_discard(c->store, to, err));
     FSDP_TRY(ckpt_store_copy(&nbytes, &crc32c, c->ckpt->store, from, c->store, to, true, err));
     if (!extra || !c->ckpt->format->has_manifest || crc32c == extra->crc32c)
@@ -73,26 +74,20 @@ static int copy_last(struct ckpt_copy *c, struct fsdp_err *err)
 
 /* ---- the manifest ---------------------------------------------------------------------------- */
 
-/* Below a flat store's manifest the data lies in a folder of its own. */
-static char *path_below(const struct ckpt_copy *c, const char *path, struct fsdp_err *err)
-{
-    const char *plain = ckpt_copy_plain(c, path);
-    return c->store->flat ? ckpt_path_join(c->ckpt->m.uuid, plain, err) : fsdp_strdup(plain, err);
-}
-
 static int put_manifest(struct ckpt_copy *c, const struct ckpt_manifest *m, struct fsdp_err *err)
 {
-    char *path = ckpt_path_join(c->store->flat ? c->final : c->out, CKPT_MANIFEST_NAME, err);
     char *text = NULL;
     size_t nbytes;
-    int rc = path ? ckpt_manifest_format(&text, &nbytes, m, err) : FSDP_ENOMEM;
-    if (rc == FSDP_OK && !c->store->flat)
-        rc = ckpt_store_discard(c->store, path, err); /* of an earlier run */
+    int rc = ckpt_manifest_format(&text, &nbytes, m, err);
     if (rc == FSDP_OK)
-        rc = ckpt_store_put(c->store, path, text, nbytes, true, err);
+        rc = ckpt_commit_put_manifest(&c->commit, text, nbytes, false, err);
     fsdp_free(text);
-    fsdp_free(path);
     return rc;
+}
+
+static char *path_here(const struct ckpt_copy *c, const char *path, struct fsdp_err *err)
+{
+    return ckpt_commit_listed(&c->commit, ckpt_copy_plain(c, path), err);
 }
 
 /* The source's, with the paths that the files have here. */
@@ -108,12 +103,12 @@ static int write_manifest(struct ckpt_copy *c, struct fsdp_err *err)
         rc = FSDP_ENOMEM;
     for (size_t i = 0; rc == FSDP_OK && i < nfiles; i++) {
         m.layout.files[i] = c->ckpt->m.layout.files[i];
-        m.layout.files[i].path = path_below(c, c->ckpt->m.layout.files[i].path, err);
+        m.layout.files[i].path = path_here(c, c->ckpt->m.layout.files[i].path, err);
         rc = m.layout.files[i].path ? FSDP_OK : FSDP_ENOMEM;
     }
     for (size_t i = 0; rc == FSDP_OK && i < nextras; i++) {
         m.extras[i] = c->ckpt->m.extras[i];
-        m.extras[i].path = path_below(c, c->ckpt->m.extras[i].path, err);
+        m.extras[i].path = path_here(c, c->ckpt->m.extras[i].path, err);
         rc = m.extras[i].path ? FSDP_OK : FSDP_ENOMEM;
     }
     if (rc == FSDP_OK)
@@ -129,7 +124,8 @@ static int write_manifest(struct ckpt_copy *c, struct fsdp_err *err)
 
 /* ---- the final name -------------------------------------------------------------------------- */
 
-static int sync_folders(const struct ckpt_copy *c, const char *folder, struct fsdp_err *err)
+/* The folders below this one. */
+static int sync_below(const struct ckpt_copy *c, const char *folder, struct fsdp_err *err)
 {
     struct ckpt_names names;
     FSDP_TRY(ckpt_store_names(&names, c->store, folder, err));
@@ -139,22 +135,12 @@ static int sync_folders(const struct ckpt_copy *c, const char *folder, struct fs
         char *below = ckpt_path_join(folder, names.names[i], err);
         rc = below ? ckpt_store_stat(&st, c->store, below, err) : FSDP_ENOMEM;
         if (rc == FSDP_OK && st.is_folder)
-            rc = sync_folders(c, below, err);
+            rc = sync_below(c, below, err);
+        if (rc == FSDP_OK && st.is_folder)
+            rc = ckpt_store_sync_folder(c->store, below, err);
         fsdp_free(below);
     }
     ckpt_names_free(&names);
-    return rc ? rc : ckpt_store_sync_folder(c->store, folder, err);
-}
-
-static int rename_out(struct ckpt_copy *c, struct fsdp_err *err)
-{
-    if (c->folder)
-        FSDP_TRY(sync_folders(c, c->out, err));
-    FSDP_TRY(ckpt_journal_add_published(&c->journal, err));
-    FSDP_TRY(ckpt_store_rename(c->store, c->out, c->final, false, err));
-    char *parent = ckpt_path_parent(c->final, err);
-    int rc = parent ? ckpt_store_sync_folder(c->store, parent, err) : FSDP_ENOMEM;
-    fsdp_free(parent);
     return rc;
 }
 
@@ -165,5 +151,10 @@ int ckpt_copy_publish(struct ckpt_copy *c, struct fsdp_err *err)
         FSDP_TRY(write_manifest(c, err));
     else
         FSDP_TRY(copy_last(c, err));
-    return c->store->flat ? FSDP_OK : rename_out(c, err);
+    if (c->commit.temp && c->folder)
+        FSDP_TRY(sync_below(c, c->commit.out, err));
+    FSDP_TRY(ckpt_commit_seal(&c->commit, err));
+    if (c->commit.temp)
+        FSDP_TRY(ckpt_journal_add_published(&c->journal, err));
+    return ckpt_commit_publish(&c->commit, false, err);
 }

@@ -280,7 +280,7 @@ static int work(struct ckpt_workers *workers, int index, struct fsdp_err *err)
 static int fit_memory(struct differ *d, int *nworkers, struct fsdp_err *err)
 {
     uint64_t mem = d->args->mem_nbytes;
-    bool far = d->a.ckpt->store->flat || d->b.ckpt->store->flat; /* threads wait, not processors */
+    bool far = ckpt_is_far(d->a.ckpt) || ckpt_is_far(d->b.ckpt);
     *nworkers = d->args->nthreads ? d->args->nthreads : far ? 8 : ckpt_workers_default(8);
     if (*nworkers > CKPT_MAX_WORKERS)
         *nworkers = CKPT_MAX_WORKERS;

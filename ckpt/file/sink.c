@@ -48,22 +48,14 @@ static int open_compressed(struct ckpt_job_sink *sink, const struct ckpt_store_o
         FSDP_TRY(ckpt_codec_pool_create(&sink->pool, err));
         return ckpt_data_open(&sink->data, ops, path, sink->pool, err);
     }
-    if (!ops->flat)
-        FSDP_TRY(ckpt_store_discard(ops, path, err));
-    FSDP_TRY(ckpt_store_open(&sink->file, ops, path,
-                             ops->flat && args->replace ? CKPT_STORE_REPLACE : CKPT_STORE_CREATE,
-                             err));
+    FSDP_TRY(ckpt_store_open_anew(&sink->file, ops, path, args->replace, err));
     return ckpt_encoder_create(&sink->encoder, sink->file, path, &encoder, err);
 }
 
 static int open_plain(struct ckpt_job_sink *sink, const struct ckpt_store_ops *ops,
                       const char *path, const struct ckpt_job_sink_args *args, struct fsdp_err *err)
 {
-    int rc =
-        ckpt_store_open(&sink->file, ops, path,
-                        ops->flat && args->replace ? CKPT_STORE_REPLACE : CKPT_STORE_RESUME, err);
-    if (rc == FSDP_EUNSUPPORTED)
-        rc = ckpt_store_open(&sink->file, ops, path, CKPT_STORE_CREATE, err);
+    int rc = ckpt_store_open_again(&sink->file, ops, path, args->replace, err);
     if (rc || !args->header)
         return rc;
     return ckpt_job_sink_put(sink, args->header, args->header_nbytes, 0,

@@ -13,7 +13,7 @@ struct ckpt_job_sink_args {
     size_t header_nbytes;
     uint64_t nbytes; /* of the whole file, uncompressed */
     int window;      /* of compression: chunks in memory */
-    bool replace;    /* a flat store's file of that name */
+    bool replace;    /* a whole file of that name, where a store has such */
     bool stored;     /* the bytes are those of a file as it is stored: nothing is compressed */
     /* A compressed file is resumed only if it is complete: its size and checksum on disk as an
      * earlier run noted them; 0: it did not. */

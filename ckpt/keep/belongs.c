@@ -169,8 +169,8 @@ static bool is_plain_file(const struct ckpt_store_ops *ops, const char *folder, 
     return is;
 }
 
-/* folder: what the manifest is in. attempt: in a flat store the tree's own name, where the tree is
- * what the manifest names; else NULL. */
+/* folder: what the manifest is in. attempt: the tree's own name, where the tree is what a manifest
+ * above it names (manifest_last.c); else NULL. */
 static int load_list(struct ckpt_belongs *out, const struct ckpt_store_ops *ops, const char *folder,
                      const char *attempt, const char *below, struct fsdp_err *err)
 {
@@ -179,7 +179,7 @@ static int load_list(struct ckpt_belongs *out, const struct ckpt_store_ops *ops,
     char *path = fsdp_sprintf(&why, "%s/%s" CKPT_MANIFEST_NAME, folder, below), *data = NULL;
     size_t nbytes = 0;
     memset(&m, 0, sizeof m);
-    if (path && !ops->flat && !is_plain_file(ops, folder, below, path)) {
+    if (path && ckpt_store_has_links(ops) && !is_plain_file(ops, folder, below, path)) {
         fsdp_free(path);
         return FSDP_OK;
     }
@@ -208,7 +208,7 @@ int ckpt_belongs_load(struct ckpt_belongs *out, const struct ckpt_store_ops *ops
 {
     const char *entry = ckpt_path_base(path);
     *out = (struct ckpt_belongs){.places = places_of(entry)};
-    if (ops->flat && ckpt_name_is_uuid(entry)) {
+    if (!ckpt_store_can_rename(ops) && ckpt_name_is_uuid(entry)) {
         char *parent = ckpt_path_parent(path, err);
         int rc = parent ? load_list(out, ops, parent, entry, "", err) : FSDP_ENOMEM;
         fsdp_free(parent);

@@ -62,7 +62,7 @@ int ckpt_gc(struct ckpt_gc_result *out, const char *root, const struct ckpt_gc_a
     if (args->version != CKPT_GC_ARGS_VERSION)
         return fsdp_err_set(err, FSDP_EINVAL, "ckpt_gc: arguments of version %u", args->version);
     FSDP_TRY(ckpt_store_of(&gc.ops, root, err));
-    if (gc.ops->flat && is_bucket(root) && !args->whole_bucket && !args->dry_run)
+    if (ckpt_store_has_uploads(gc.ops) && is_bucket(root) && !args->whole_bucket && !args->dry_run)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "'%s' is a whole bucket: unfinished uploads of other programs would be "
                             "ended, too. Name the prefix of the checkpoints ('%s%sPREFIX'), look "
@@ -70,8 +70,8 @@ int ckpt_gc(struct ckpt_gc_result *out, const char *root, const struct ckpt_gc_a
                             root, root, root[strlen(root) - 1] == '/' ? "" : "/");
     int64_t nfs_age_s = args->older_s < 0 ? CKPT_STALE_SECONDS : args->older_s;
     int rc = ckpt_remains_each(gc.ops, root, nfs_age_s, collect, &gc, err);
-    /* In a flat store a folder in which there are only uploads is not there. */
-    if (rc && (rc != FSDP_ENOTFOUND || !gc.ops->flat))
+    /* A folder in which there are only uploads is not there. */
+    if (rc && (rc != FSDP_ENOTFOUND || !ckpt_store_has_uploads(gc.ops)))
         return rc;
     FSDP_TRY(ckpt_store_sweep(&result.nuploads, gc.ops, root, (int64_t)time(NULL) - upload_s,
                               args->dry_run, err));

@@ -3,9 +3,9 @@
 #include <time.h>
 
 #include "belongs.h"
-#include "source/source.h"
+#include "commit.h"
 #include "remains.h"
-#include "format/native/native.h"
+#include "source/source.h"
 
 struct walk {
     const struct ckpt_store_ops *ops;
@@ -29,7 +29,7 @@ static int has_uploads(bool *has, const struct walk *w, const char *path, struct
     return FSDP_OK;
 }
 
-/* busy: where in a flat store uploads say that it is alive. */
+/* busy: where uploads say that it is alive. */
 static int tell(const struct walk *w, const char *folder, const char *entry, const char *name,
                 const char *busy, enum ckpt_remains_kind kind, struct fsdp_err *err)
 {
@@ -46,7 +46,7 @@ static int tell(const struct walk *w, const char *folder, const char *entry, con
     remains.tree = &tree;
     remains.touched = tree.touched;
     remains.nbytes = tree.nbytes;
-    if (rc == FSDP_OK && !gone && w->ops->flat)
+    if (rc == FSDP_OK && !gone && ckpt_store_has_uploads(w->ops))
         rc = has_uploads(&alive, w, at, err);
     if (alive)
         remains.touched = (int64_t)time(NULL);
@@ -59,29 +59,14 @@ static int tell(const struct walk *w, const char *folder, const char *entry, con
     return rc;
 }
 
-/* Folders below one of a flat store that its manifest does not name. */
+/* What was written for the checkpoint of that folder and is not what it is. */
 static int walk_attempts(const struct walk *w, const char *folder, const char *name,
                          struct fsdp_err *err)
 {
     struct ckpt_names names;
-    struct fsdp_err why = FSDP_ERR_INIT;
-    char *attempt = NULL;
-    int nattempts = 0, rc = ckpt_store_names(&names, w->ops, folder, &why);
-    if (rc)
-        return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
-    for (int i = 0; i < names.nnames; i++)
-        nattempts += ckpt_name_is_uuid(names.names[i]);
-    if (nattempts)
-        rc = ckpt_attempt_of(&attempt, w->ops, folder, &why);
-    if (rc && rc != FSDP_ENOTFOUND)
-        fsdp_err_pass(err, rc, &why);
-    else
-        rc = FSDP_OK;
+    int rc = ckpt_commit_leftovers(&names, w->ops, folder, err);
     for (int i = 0; rc == FSDP_OK && i < names.nnames; i++)
-        if (ckpt_name_is_uuid(names.names[i]) && (!attempt || strcmp(names.names[i], attempt)))
-            rc =
-                tell(w, folder, names.names[i], name, names.names[i], CKPT_REMAINS_UNFINISHED, err);
-    fsdp_free(attempt);
+        rc = tell(w, folder, names.names[i], name, names.names[i], CKPT_REMAINS_UNFINISHED, err);
     ckpt_names_free(&names);
     return rc;
 }
@@ -94,8 +79,6 @@ static int walk_entry(const struct walk *w, const char *entry, struct fsdp_err *
         leftover == CKPT_LEFTOVER_DEL ? CKPT_REMAINS_REMOVED : CKPT_REMAINS_UNFINISHED;
     if (leftover == CKPT_LEFTOVER_PROBE)
         return tell(w, w->root, entry, entry, entry, CKPT_REMAINS_PROBE, err);
-    if (!w->ops->flat && !nbytes)
-        return FSDP_OK;
     char *text = nbytes ? fsdp_sprintf(err, "%.*s", (int)nbytes, entry)
                         : ckpt_path_join(w->root, entry, err);
     int rc = FSDP_ENOMEM;
@@ -112,10 +95,10 @@ int ckpt_remains_each(const struct ckpt_store_ops *ops, const char *root, int64_
     const struct walk w = {ops, root, nfs_age_s, fn, ctx};
     struct ckpt_names names;
     FSDP_TRY(ckpt_store_names(&names, ops, root, err));
-    /* A flat store's root may be a checkpoint itself. */
-    int rc = ops->flat ? walk_attempts(&w, root, ckpt_path_base(root), err) : FSDP_OK;
+    /* The root may be a checkpoint itself. */
+    int rc = walk_attempts(&w, root, ckpt_path_base(root), err);
     for (int i = 0; rc == FSDP_OK && i < names.nnames; i++)
-        if (!ops->flat || !ckpt_name_is_uuid(names.names[i]))
+        if (!ckpt_name_is_uuid(names.names[i]))
             rc = walk_entry(&w, names.names[i], err);
     ckpt_names_free(&names);
     return rc;

@@ -4,7 +4,7 @@
  * address.
  *
  *   on a file system   NAME.tmp.<uuid or key>, NAME.del.<uuid>, .check-<uuid>
- *   in a flat store    NAME/<uuid>/ that no NAME/manifest.json names, NAME.tmp.<key>,
+ *   in an object store NAME/<uuid>/ that no NAME/manifest.json names, NAME.tmp.<key>,
  *                      .check-<uuid>; and uploads, which show nowhere
  */
 #ifndef CKPT_REMAINS_H

@@ -8,12 +8,13 @@
  * a save in progress of some other job, so it goes only when nothing in it has been touched for
  * CKPT_STALE_SECONDS. A link in the place of a step is the user's archive: it does not count.
  *
- * In a flat store a manifest is removed first, then what it named; leftovers are folders below a
+ * In an object store a manifest is removed first, then what it named; leftovers are folders below a
  * step that its manifest does not name, and uploads that never ended.
  */
 #include <stdlib.h>
 #include <time.h>
 
+#include "commit.h"
 #include "source/source.h"
 #include "remains.h"
 #include "tree.h"
@@ -49,65 +50,12 @@ static int sweep(void *ctx, const struct ckpt_remains *remains, struct fsdp_err 
     return tell_stays(r, remains->path, rc, &why, err);
 }
 
-/* The manifest goes first: what it named is then no checkpoint's. Objects that it does not name
- * stay. */
-static int unpublish_flat(const struct retain *r, const char *folder, struct fsdp_err *err)
-{
-    struct ckpt_tree tree = {0};
-    struct fsdp_err why = FSDP_ERR_INIT;
-    char *attempt = NULL, *data = NULL;
-    char *manifest = ckpt_path_join(folder, CKPT_MANIFEST_NAME, err);
-    int rc = manifest ? ckpt_attempt_of(&attempt, r->ops, folder, err) : FSDP_ENOMEM;
-    if (rc == FSDP_OK) /* another program may have put the data next to the manifest */
-        data = attempt ? ckpt_path_join(folder, attempt, err) : fsdp_strdup(folder, err);
-    if (rc == FSDP_OK)
-        rc = data ? ckpt_tree_list(&tree, r->ops, data, NULL, NULL, INT64_MAX / 2, &why)
-                  : FSDP_ENOMEM;
-    if (data && rc == FSDP_ENOTFOUND) /* its data is gone */
-        rc = FSDP_OK;
-    else if (data && rc)
-        fsdp_err_pass(err, rc, &why);
-    if (rc == FSDP_OK)
-        rc = ckpt_tree_refuse(&tree, "removed", err);
-    if (rc == FSDP_OK)
-        rc = ckpt_store_remove(r->ops, manifest, err);
-    if (rc == FSDP_OK)
-        rc = ckpt_tree_remove(&tree, data, err);
-    ckpt_tree_free(&tree);
-    fsdp_free(data);
-    fsdp_free(attempt);
-    fsdp_free(manifest);
-    return rc;
-}
-
-static int unpublish_folder(const struct retain *r, const char *from, struct fsdp_err *err)
-{
-    struct ckpt_tree tree;
-    char uuid[37], *to = NULL;
-    int rc = ckpt_tree_list(&tree, r->ops, from, NULL, NULL, INT64_MAX / 2, err);
-    if (rc == FSDP_OK)
-        rc = ckpt_tree_refuse(&tree, "removed", err);
-    if (rc == FSDP_OK)
-        rc = ckpt_uuid_make(uuid, err);
-    if (rc == FSDP_OK && !(to = fsdp_sprintf(err, "%s.del.%s", from, uuid)))
-        rc = FSDP_ENOMEM;
-    if (rc == FSDP_OK)
-        rc = ckpt_store_rename(r->ops, from, to, false, err);
-    if (rc == FSDP_OK)
-        rc = ckpt_store_sync_folder(r->ops, r->root, err);
-    if (rc == FSDP_OK)
-        rc = ckpt_tree_remove(&tree, to, err);
-    fsdp_free(to);
-    ckpt_tree_free(&tree);
-    return rc;
-}
-
 /* Is it a folder of this root, and not a link to an archive or a mount? */
 static int is_folder(bool *out, const struct retain *r, const char *path, struct fsdp_err *err)
 {
     enum ckpt_store_kind kind = CKPT_STORE_FOLDER;
     struct fsdp_err why = FSDP_ERR_INIT;
-    int rc = r->ops->flat ? FSDP_OK : ckpt_store_kind_at(&kind, r->ops, path, &why);
+    int rc = ckpt_store_has_links(r->ops) ? ckpt_store_kind_at(&kind, r->ops, path, &why) : FSDP_OK;
     *out = rc == FSDP_OK && kind == CKPT_STORE_FOLDER;
     return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
 }
@@ -121,7 +69,7 @@ static int unpublish(const struct retain *r, const char *name, struct fsdp_err *
     bool is;
     int rc = is_folder(&is, r, folder, &why);
     if (rc == FSDP_OK && is)
-        rc = r->ops->flat ? unpublish_flat(r, folder, &why) : unpublish_folder(r, folder, &why);
+        rc = ckpt_commit_unpublish(r->ops, folder, &why);
     rc = tell_stays(r, folder, rc, &why, err);
     fsdp_free(folder);
     return rc;

@@ -18,7 +18,7 @@ int ckpt_target_resolve(char **path, const struct ckpt_store_ops *store, struct 
 {
     enum ckpt_store_kind kind;
     struct fsdp_err why = FSDP_ERR_INIT;
-    if (store->flat)
+    if (!ckpt_store_has_links(store))
         return FSDP_OK;
     int rc = ckpt_store_kind_at(&kind, store, *path, &why);
     if (rc == FSDP_ENOTFOUND || (rc == FSDP_OK && kind != CKPT_STORE_LINK))
@@ -145,7 +145,7 @@ int ckpt_target_refuse_input(const struct ckpt *ckpt, const char *final,
     const char *from = ckpt->path;
     if (ckpt->store != store)
         return FSDP_OK;
-    if (!store->flat)
+    if (ckpt_store_has_links(store))
         return refuse_object(ckpt, final, err);
     if (!strcmp(final, from))
         return fsdp_err_set(err, FSDP_EINVAL, "output '%s' and input '%s' are the same", final,
@@ -315,7 +315,7 @@ static int look(bool *nothing, bool *folder, struct ckpt_names *names, const str
     if (rc)
         return *nothing ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     *folder = st.is_folder;
-    if (!t->store->flat)
+    if (ckpt_store_has_links(t->store))
         FSDP_TRY(refuse_special(t, err));
     if (st.is_folder)
         FSDP_TRY(ckpt_store_names(names, t->store, t->path, err));
@@ -327,7 +327,7 @@ static int prove_tree(const struct proof *p, struct fsdp_err *err)
 {
     const struct ckpt_target *t = p->target;
     struct ckpt_tree tree;
-    if (t->store->flat) /* only what the manifest names is replaced */
+    if (!ckpt_store_can_rename(t->store)) /* only what the manifest names is replaced */
         return FSDP_OK;
     int rc = ckpt_tree_list(&tree, t->store, t->path, judge, p, INT64_MAX / 2, err);
     if (rc == FSDP_OK)

@@ -37,7 +37,7 @@ int ckpt_temp_mkdir(const struct ckpt_store_ops *store, const char *path, struct
 {
     enum ckpt_store_kind kind;
     FSDP_TRY(ckpt_store_mkdirs(store, path, err));
-    if (store->flat)
+    if (!ckpt_store_has_links(store))
         return FSDP_OK;
     FSDP_TRY(ckpt_store_kind_at(&kind, store, path, err));
     if (kind == CKPT_STORE_FOLDER)
@@ -50,7 +50,7 @@ int ckpt_temp_mkdir(const struct ckpt_store_ops *store, const char *path, struct
 bool ckpt_temp_is_plain(const struct ckpt_temp *temp)
 {
     enum ckpt_store_kind kind;
-    if (temp->store->flat)
+    if (!ckpt_store_has_links(temp->store))
         return true;
     if (ckpt_store_kind_at(&kind, temp->store, temp->folder, NULL) || kind != CKPT_STORE_FOLDER)
         return false;
@@ -101,11 +101,11 @@ static int remove_tree(const struct ckpt_temp *temp, const char *path, struct fs
     struct ckpt_tree tree;
     int rc = list(&tree, temp, path, &why);
 
-    if (rc == FSDP_ENOTFOUND && !temp->store->flat)
+    if (rc == FSDP_ENOTFOUND && !ckpt_store_has_uploads(temp->store))
         rc = FSDP_OK;
     else if (rc && rc != FSDP_ENOTFOUND)
         fsdp_err_pass(err, rc, &why);
-    else /* below a name of a flat store there may still be uploads */
+    else /* there may still be uploads below it */
         rc = ckpt_tree_remove(&tree, path, err);
     ckpt_tree_free(&tree);
     return rc;

@@ -153,11 +153,11 @@ int ckpt_store_remove_tree(const struct ckpt_store_ops *ops, const char *path, s
     struct ckpt_tree tree;
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = ckpt_tree_list(&tree, ops, path, NULL, NULL, INT64_MAX / 2, &why);
-    if (rc == FSDP_ENOTFOUND && !ops->flat)
+    if (rc == FSDP_ENOTFOUND && !ckpt_store_has_uploads(ops))
         rc = FSDP_OK;
     else if (rc && rc != FSDP_ENOTFOUND)
         fsdp_err_pass(err, rc, &why);
-    else /* below a name of a flat store there may still be uploads */
+    else /* there may still be uploads below it */
         rc = ckpt_tree_remove(&tree, path, err);
     ckpt_tree_free(&tree);
     return rc;

@@ -7,7 +7,6 @@
 #include "writer.h"
 #include "keep/tree.h"
 #include "util/workers.h"
-#include "format/native/native.h"
 
 enum { MAX_THREADS = 8, MAX_GIVEN_THREADS = CKPT_MAX_WORKERS };
 
@@ -56,7 +55,7 @@ static int choose_threads(const struct ckpt_job *job)
     long nthreads = sysconf(_SC_NPROCESSORS_ONLN);
     if (job->args->nthreads)
         return job->args->nthreads;
-    if (job->store->flat || job->ckpt->store->flat) /* they wait for a store far away */
+    if (ckpt_store_is_far(job->store) || ckpt_is_far(job->ckpt))
         return MAX_THREADS;
     if (job->args->compress != CKPT_COMPRESS_ZSTD)
         nthreads *= 2;
@@ -117,12 +116,12 @@ static void drop_temp(struct ckpt_job *job)
     const struct ckpt_temp temp = ckpt_job_temp(job);
     if (!ckpt_temp_is_plain(&temp)) /* it was refused, and is somebody else's */
         return;
-    char *journal = ckpt_path_join(job->temp, "journal", NULL);
-    int rc = ckpt_temp_drop(&temp, job->out);
+    char *journal = ckpt_path_join(job->commit.temp, "journal", NULL);
+    int rc = ckpt_temp_drop(&temp, job->commit.out);
     ckpt_journal_close(&job->journal); /* NFS keeps a name for a file that is removed while open */
     if (rc == FSDP_OK && journal) {
         ckpt_store_remove(job->store, journal, NULL);
-        ckpt_store_remove(job->store, job->temp, NULL);
+        ckpt_store_remove(job->store, job->commit.temp, NULL);
     }
     fsdp_free(journal);
 }
@@ -146,27 +145,27 @@ static void drop_output(struct ckpt_job *job)
     struct ckpt_tree tree;
     struct fsdp_err why = FSDP_ERR_INIT;
     if (job->writer->own_folder) {
-        ckpt_store_drop_tree(job->store, job->out);
+        ckpt_store_drop_tree(job->store, job->commit.out);
         return;
     }
-    int rc = ckpt_tree_list(&tree, job->store, job->out, is_written, job, INT64_MAX / 2, &why);
+    int rc =
+        ckpt_tree_list(&tree, job->store, job->commit.out, is_written, job, INT64_MAX / 2, &why);
     if (rc == FSDP_OK)
-        rc = ckpt_tree_remove(&tree, job->out, &why);
+        rc = ckpt_tree_remove(&tree, job->commit.out, &why);
     if (rc && rc != FSDP_ENOTFOUND)
-        fsdp_log(FSDP_LOG_WARN, "what was written is left in '%s': %s", job->out, why.text);
+        fsdp_log(FSDP_LOG_WARN, "what was written is left in '%s': %s", job->commit.out, why.text);
     ckpt_tree_free(&tree);
 }
 
-/* In a flat store: unless all is there and published, by a word whose answer was lost or by the
- * same command elsewhere, or that cannot be told. */
-static void drop_flat(struct ckpt_job *job)
+/* Unless all is there and published, by a word whose answer was lost or by the same command
+ * elsewhere, or that cannot be told. */
+static void drop_in_place(struct ckpt_job *job)
 {
-    bool published = false;
-    if (job->writer->own_folder && (ckpt_is_published(&published, job->store, job->final, NULL) ||
-                                    (published && ckpt_job_is_published(job))))
+    bool there = false;
+    if (ckpt_commit_is_there(&there, &job->commit, NULL) || there)
         return;
     drop_output(job);
-    ckpt_store_drop_tree(job->store, job->temp);
+    ckpt_store_drop_tree(job->store, job->notes);
 }
 
 static int run(struct ckpt_job *job, struct fsdp_err *err)
@@ -181,7 +180,7 @@ static int run(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(ckpt_job_refuse(&done, job, err));
     if (done) {
         struct ckpt_temp temp = ckpt_job_temp(job);
-        ckpt_temp_remove_left(&temp, job->temp);
+        ckpt_temp_remove_left(&temp, job->notes ? job->notes : job->commit.temp);
         return FSDP_OK;
     }
     FSDP_TRY(ckpt_job_begin(job, err));
@@ -232,9 +231,9 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
         if (kept)
             fsdp_log(FSDP_LOG_INFO,
                      "what was written is kept in '%s'; the same command resumes from there",
-                     job.notes ? job.out : job.temp);
+                     job.notes ? job.commit.out : job.commit.temp);
         else if (job.notes)
-            drop_flat(&job);
+            drop_in_place(&job);
         else
             drop_temp(&job);
     }
@@ -243,8 +242,7 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
     ckpt_job_tensors_free(&job);
     fsdp_free(job.sums);
     fsdp_free(job.seen);
-    fsdp_free(job.final);
-    fsdp_free(job.temp);
-    fsdp_free(job.out);
+    fsdp_free(job.notes);
+    ckpt_commit_end(&job.commit);
     return rc;
 }

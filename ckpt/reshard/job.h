@@ -8,7 +8,7 @@
  *   name.c        what the output is called, what must not be overwritten, the temporary folder
  *   job_read.c    elements of output tensors, out of stored ones
  *   move.c        threads that read, convert, prove and write
- *   job_notes.c   in a flat store: which files are done
+ *   job_notes.c   in an object store: which files are done
  *   writer_*.c    what each format of output has around the elements (writer.h)
  *   publish.c     what goes along, and the final name
  *   job.c         the steps in order
@@ -19,6 +19,7 @@
 #ifndef CKPT_JOB_H
 #define CKPT_JOB_H
 
+#include "keep/commit.h"
 #include "keep/temp.h"
 #include "source/source.h"
 #include "util/pool.h"
@@ -75,13 +76,11 @@ struct ckpt_job {
     const struct ckpt_reshard_args *args;
     const struct ckpt_writer_ops *writer; /* of args->output */
     const struct ckpt_store_ops *store; /* of the output */
-    char *final;                        /* the output's name */
-    char *temp; /* folder next to it that holds `out` and the journal; in a flat store notes */
-    char *out;  /* what becomes `final`; in a flat store where the files go */
+    struct ckpt_commit commit;          /* of the output */
     bool folder, cast, made_temp;
     bool refused;          /* what is at the output's name must stay: all else is done */
-    bool notes;            /* a flat store's folder: what is done is noted */
-    bool resumes;          /* and was, by an earlier run of this job */
+    char *notes;           /* folder where it is noted what is done; NULL: the journal has it */
+    bool resumes;          /* an earlier run of this job left notes */
     char attempt[37];      /* a uuid: of native files' folder */
     bool one_container;    /* around all weights, and left out of their names */
     enum fsdp_dtype dtype; /* if cast */
@@ -152,8 +151,6 @@ void ckpt_job_files_free(struct ckpt_job *job);
 /* name.c */
 /* The final name; refuses one that would hurt the input. */
 int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err);
-/* In a flat store: is this job's attempt what the manifest names? */
-bool ckpt_job_is_published(const struct ckpt_job *job);
 /* When all is arranged: the job's key, which names the temporary folder. */
 int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err);
 struct ckpt_temp ckpt_job_temp(const struct ckpt_job *job);

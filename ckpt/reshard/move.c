@@ -103,8 +103,8 @@ static int open_file(struct mover *m, struct fsdp_err *err)
     m->piece = 0;
     m->nelem = 0;
     int rc = ckpt_job_pieces(&m->pieces, &m->npieces, &header, job, m->file, err);
-    if (rc == FSDP_OK && !(path = *file->name ? ckpt_path_join(job->out, file->name, err)
-                                              : fsdp_strdup(job->out, err)))
+    if (rc == FSDP_OK && !(path = *file->name ? ckpt_path_join(job->commit.out, file->name, err)
+                                              : fsdp_strdup(job->commit.out, err)))
         rc = FSDP_ENOMEM;
     if (rc == FSDP_OK && job->writer->wrap)
         rc = keep_pieces(state, m->pieces, m->npieces, err);
@@ -383,7 +383,7 @@ static int finish_task(struct worker *w, const struct task *task, bool recalled,
     else
         FSDP_TRY(ckpt_journal_add(&m->job->journal, &w->record, err));
     if (args->progress && args->progress(args->progress_ctx, m->done, m->job->total))
-        return fsdp_err_set(err, FSDP_ECANCELED, "writing '%s' was stopped", m->job->final);
+        return fsdp_err_set(err, FSDP_ECANCELED, "writing '%s' was stopped", m->job->commit.final);
     return FSDP_OK;
 }
 

@@ -9,18 +9,18 @@
 #include "writer.h"
 #include "keep/target.h"
 #include "keep/tree.h"
-#include "format/native/native.h"
 
 static int refuse_existing(const struct ckpt_job *job, struct fsdp_err *err)
 {
     return fsdp_err_set(err, FSDP_EEXIST,
-                        "'%s' exists and is not overwritten (--overwrite replaces it)", job->final);
+                        "'%s' exists and is not overwritten (--overwrite replaces it)",
+                        job->commit.final);
 }
 
 int ckpt_job_prove_target(const struct ckpt_job *job, struct fsdp_err *err)
 {
     const struct ckpt_target target = {.store = job->store,
-                                       .path = job->final,
+                                       .path = job->commit.final,
                                        .place = job->writer->place,
                                        .extras = &job->ckpt->m};
     return ckpt_target_prove(&target, err);
@@ -29,48 +29,30 @@ int ckpt_job_prove_target(const struct ckpt_job *job, struct fsdp_err *err)
 struct ckpt_temp ckpt_job_temp(const struct ckpt_job *job)
 {
     return (struct ckpt_temp){.store = job->store,
-                              .final = job->final,
-                              .folder = job->temp,
-                              .out = job->out,
+                              .final = job->commit.final,
+                              .folder = job->commit.temp,
+                              .out = job->commit.out,
                               .job = job->key,
                               .extras = &job->ckpt->m};
 }
 
-bool ckpt_job_is_published(const struct ckpt_job *job)
+/* Where no folder can be replaced at one instant: but one file, or what one manifest names. */
+static int refuse_in_place(bool *done, const struct ckpt_job *job, struct fsdp_err *err)
 {
-    char *there = NULL;
-    int rc = ckpt_attempt_of(&there, job->store, job->final, NULL);
-    bool is = rc == FSDP_OK && there && !strcmp(there, job->attempt);
-    fsdp_free(there);
-    return is;
-}
-
-/* In a flat store nothing is replaced but one file, or what one manifest names. */
-static int refuse_flat(bool *done, const struct ckpt_job *job, struct fsdp_err *err)
-{
-    const bool own_folder = job->writer->own_folder;
-    struct ckpt_store_stat st;
-    struct fsdp_err quiet = FSDP_ERR_INIT;
-    bool exists;
-    if (own_folder) {
-        FSDP_TRY(ckpt_is_published(&exists, job->store, job->final, err));
-        if (exists && job->resumes)
-            *done = ckpt_job_is_published(job);
-    } else {
-        int rc = ckpt_store_stat(&st, job->store, job->final, &quiet);
-        if (rc && rc != FSDP_ENOTFOUND)
-            return fsdp_err_pass(err, rc, &quiet);
-        exists = rc == FSDP_OK;
-    }
-    if (!exists || *done || (job->resumes && !own_folder)) /* the files there are this job's */
+    const bool hidden = ckpt_commit_is_hidden(&job->commit);
+    bool taken;
+    FSDP_TRY(ckpt_commit_is_taken(&taken, &job->commit, err));
+    if (taken && job->resumes && ckpt_commit_is_there(done, &job->commit, NULL))
+        *done = false;
+    if (!taken || *done || (job->resumes && !hidden)) /* the files there are this job's */
         return FSDP_OK;
     if (!job->args->overwrite)
         return refuse_existing(job, err);
-    if (!own_folder && job->folder)
+    if (!hidden && job->folder)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "'%s' exists, and store '%s' cannot replace a folder at one instant: "
                             "remove it, or name another",
-                            job->final, job->store->name);
+                            job->commit.final, job->store->name);
     return ckpt_job_prove_target(job, err);
 }
 
@@ -79,15 +61,15 @@ int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err)
     struct ckpt_store_stat st;
     struct fsdp_err quiet;
     *done = false;
-    if (job->store->flat)
-        return refuse_flat(done, job, err);
-    int rc = ckpt_store_stat(&st, job->store, job->final, &quiet);
+    if (!ckpt_store_can_rename(job->store))
+        return refuse_in_place(done, job, err);
+    int rc = ckpt_store_stat(&st, job->store, job->commit.final, &quiet);
     if (rc == FSDP_ENOTFOUND)
         return FSDP_OK;
     if (rc)
         return fsdp_err_pass(err, rc, &quiet);
     if (st.is_folder != job->folder)
-        return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists and is a %s", job->final,
+        return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists and is a %s", job->commit.final,
                             st.is_folder ? "folder" : "file");
     struct ckpt_temp temp = ckpt_job_temp(job);
     FSDP_TRY(ckpt_temp_was_published(done, &temp, err));
@@ -98,7 +80,7 @@ int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err)
         return ckpt_job_prove_target(job, err);
     struct ckpt_names names = {0};
     if (job->folder) /* an empty one is as good as none */
-        FSDP_TRY(ckpt_store_names(&names, job->store, job->final, err));
+        FSDP_TRY(ckpt_store_names(&names, job->store, job->commit.final, err));
     bool full = !job->folder || names.nnames;
     ckpt_names_free(&names);
     return full ? refuse_existing(job, err) : FSDP_OK;
@@ -131,16 +113,18 @@ int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
     if (job->writer->single_file)
         FSDP_TRY(refuse_other_file(job->args->out, err));
     job->folder = !job->writer->single_file || !ckpt_hf_is_weights(job->args->out);
-    if (!(job->final = fsdp_strdup(job->args->out, err)))
+    if (!(job->commit.final = fsdp_strdup(job->args->out, err)))
         return FSDP_ENOMEM;
-    for (size_t len = strlen(job->final); len > 1 && job->final[len - 1] == '/'; len--)
-        job->final[len - 1] = 0;
-    const char *base = ckpt_path_base(job->final);
+    for (size_t len = strlen(job->commit.final); len > 1 && job->commit.final[len - 1] == '/';
+         len--)
+        job->commit.final[len - 1] = 0;
+    const char *base = ckpt_path_base(job->commit.final);
     if (!*base || !strcmp(base, ".") || !strcmp(base, ".."))
         return fsdp_err_set(err, FSDP_EINVAL,
-                            "'%s' cannot be replaced as a whole; name a new folder", job->final);
-    FSDP_TRY(ckpt_target_resolve(&job->final, job->store, err));
-    return ckpt_target_refuse_input(job->ckpt, job->final, job->store, err);
+                            "'%s' cannot be replaced as a whole; name a new folder",
+                            job->commit.final);
+    FSDP_TRY(ckpt_target_resolve(&job->commit.final, job->store, err));
+    return ckpt_target_refuse_input(job->ckpt, job->commit.final, job->store, err);
 }
 
 /* ---- the temporary folder -------------------------------------------------------------------- */
@@ -192,8 +176,8 @@ static int check_space(const struct ckpt_job *job, const char *parent, struct fs
     for (int i = 0; i < job->nfiles; i++) {
         struct ckpt_store_stat st;
         struct fsdp_err quiet;
-        char *path = *job->files[i].name ? ckpt_path_join(job->out, job->files[i].name, err)
-                                         : fsdp_strdup(job->out, err);
+        char *path = *job->files[i].name ? ckpt_path_join(job->commit.out, job->files[i].name, err)
+                                         : fsdp_strdup(job->commit.out, err);
         if (!path)
             return FSDP_ENOMEM;
         if (ckpt_store_stat(&st, job->store, path, &quiet) == FSDP_OK)
@@ -207,19 +191,20 @@ static int check_space(const struct ckpt_job *job, const char *parent, struct fs
     return fsdp_err_set(err, FSDP_ENOSPC,
                         "'%s' needs %llu bytes; the file system of '%s' has room for %llu: free "
                         "some, or name an output elsewhere",
-                        job->final, (unsigned long long)need, parent, (unsigned long long)space);
+                        job->commit.final, (unsigned long long)need, parent,
+                        (unsigned long long)space);
 }
 
 /* Folders of the output; those of an earlier run are fine. */
 static int make_folders(const struct ckpt_job *job, struct fsdp_err *err)
 {
     const char *const *below = job->writer->folders;
-    FSDP_TRY(ckpt_temp_mkdir(job->store, job->temp, err));
+    FSDP_TRY(ckpt_temp_mkdir(job->store, job->commit.temp, err));
     if (!job->folder)
         return FSDP_OK;
-    FSDP_TRY(ckpt_temp_mkdir(job->store, job->out, err));
+    FSDP_TRY(ckpt_temp_mkdir(job->store, job->commit.out, err));
     for (int i = 0; below && below[i]; i++) {
-        char *path = ckpt_path_join(job->out, below[i], err);
+        char *path = ckpt_path_join(job->commit.out, below[i], err);
         int rc = path ? ckpt_temp_mkdir(job->store, path, err) : FSDP_ENOMEM;
         fsdp_free(path);
         FSDP_TRY(rc);
@@ -227,34 +212,30 @@ static int make_folders(const struct ckpt_job *job, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* In a flat store files grow unseen: at their final names, native ones in a fresh folder, which
- * nobody reads before there is a manifest. So two native jobs of one output do not meet; two others
- * would, and have one place for their notes. */
-static int name_flat(struct ckpt_job *job, struct fsdp_err *err)
+/* Two native jobs of one output do not meet, each in its attempt; two others would, and have one
+ * place for their notes. */
+static int name_notes(struct ckpt_job *job, struct fsdp_err *err)
 {
-    const bool own_folder = job->writer->own_folder;
-    FSDP_TRY(ckpt_uuid_make(job->attempt, err));
-    job->notes = job->folder;
-    if (job->notes) {
-        uint64_t name = own_folder ? job->key : hash_text(FSDP_HASH_SEED, job->final);
-        job->temp = ckpt_temp_name(job->final, name, err);
-        FSDP_TRY(job->temp ? ckpt_job_notes_find(job, err) : FSDP_ENOMEM);
-    }
-    job->out =
-        own_folder ? ckpt_path_join(job->final, job->attempt, err) : fsdp_strdup(job->final, err);
-    return job->out ? FSDP_OK : FSDP_ENOMEM;
+    const char *final = job->commit.final;
+    uint64_t name = job->writer->own_folder ? job->key : hash_text(FSDP_HASH_SEED, final);
+    job->notes = ckpt_temp_name(final, name, err);
+    return job->notes ? ckpt_job_notes_find(job, err) : FSDP_ENOMEM;
 }
 
 int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err)
 {
     FSDP_TRY(make_key(job, err));
-    if (job->store->flat)
-        return name_flat(job, err);
-    FSDP_TRY(ckpt_temp_check_name(job->final, err));
-    job->temp = ckpt_temp_name(job->final, job->key ^ ckpt_lock_domain(job->final), err);
-    job->out =
-        job->temp ? ckpt_path_join(job->temp, job->folder ? "out" : "out.safetensors", err) : NULL;
-    return job->out ? FSDP_OK : FSDP_ENOMEM;
+    FSDP_TRY(ckpt_uuid_make(job->attempt, err));
+    if (job->folder && !ckpt_store_can_append(job->store))
+        FSDP_TRY(name_notes(job, err)); /* may know another attempt */
+    struct ckpt_commit *commit = &job->commit;
+    commit->store = job->store;
+    commit->attempt = job->attempt;
+    commit->key = job->key;
+    commit->folder = job->folder;
+    commit->has_manifest = job->writer->own_folder;
+    commit->sync = true;
+    return ckpt_commit_begin(commit, err);
 }
 
 /* An earlier run with --overwrite was killed while two names were exchanged: `out` may be what it
@@ -262,7 +243,7 @@ int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err)
 static int start_anew(struct ckpt_job *job, struct fsdp_err *err)
 {
     ckpt_journal_close(&job->journal);
-    FSDP_TRY(ckpt_store_remove_tree(job->store, job->temp, err));
+    FSDP_TRY(ckpt_store_remove_tree(job->store, job->commit.temp, err));
     FSDP_TRY(make_folders(job, err));
     struct ckpt_temp temp = ckpt_job_temp(job);
     return ckpt_temp_journal(&job->journal, &temp, err);
@@ -273,7 +254,7 @@ static int parent_of(char **out, const struct ckpt_job *job, struct fsdp_err *er
 {
     struct ckpt_store_stat st;
     struct fsdp_err quiet;
-    if (!(*out = ckpt_path_parent(job->final, err)))
+    if (!(*out = ckpt_path_parent(job->commit.final, err)))
         return FSDP_ENOMEM;
     while (strcmp(*out, "/") && strcmp(*out, ".") &&
            ckpt_store_stat(&st, job->store, *out, &quiet) == FSDP_ENOTFOUND) {
@@ -286,7 +267,7 @@ static int parent_of(char **out, const struct ckpt_job *job, struct fsdp_err *er
 }
 
 /* One file is there or not; of several, some may be left by a failure. */
-static int begin_flat(struct ckpt_job *job, struct fsdp_err *err)
+static int begin_notes(struct ckpt_job *job, struct fsdp_err *err)
 {
     if (!job->resumes)
         FSDP_TRY(ckpt_job_notes_begin(job, err));
@@ -297,8 +278,8 @@ static int begin_flat(struct ckpt_job *job, struct fsdp_err *err)
 int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err)
 {
     char *parent;
-    if (job->store->flat)
-        return job->notes && !job->args->dry_run ? begin_flat(job, err) : FSDP_OK;
+    if (!job->commit.temp)
+        return job->notes && !job->args->dry_run ? begin_notes(job, err) : FSDP_OK;
     FSDP_TRY(parent_of(&parent, job, err));
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = check_space(job, parent, &why);

@@ -6,9 +6,7 @@
 #include "format/hf/hf_names.h"
 #include "writer.h"
 #include "util/text.h"
-#include "keep/tree.h"
 #include "source/format_ops.h"
-#include "format/native/native.h"
 
 /* ---- Hugging Face folder --------------------------------------------------------------------- */
 
@@ -87,7 +85,7 @@ static int copy_extra(struct ckpt_extra *out, struct ckpt_job *job, const struct
     int rc = FSDP_OK;
     if (!job->writer->as_stored && !strcmp(ckpt_path_base(to), "config.json"))
         rc = adjust_config(&text, job, extra->full_path, err);
-    if (rc == FSDP_OK && (!job->store->flat || job->resumes))
+    if (rc == FSDP_OK && (job->resumes || !ckpt_store_has_whole_files(job->store)))
         rc = ckpt_store_discard(job->store, to, err); /* of an earlier run */
     if (rc == FSDP_OK && text)
         rc = ckpt_store_put(job->store, to, text, strlen(text), true, err);
@@ -105,7 +103,8 @@ static int copy_extras(struct ckpt_extra *out, int *nextras, struct ckpt_job *jo
                        struct fsdp_err *err)
 {
     const char *below = job->writer->extras_folder;
-    char *folder = below ? ckpt_path_join(job->out, below, err) : fsdp_strdup(job->out, err);
+    char *folder =
+        below ? ckpt_path_join(job->commit.out, below, err) : fsdp_strdup(job->commit.out, err);
     int rc = folder ? FSDP_OK : FSDP_ENOMEM;
     if (rc == FSDP_OK && job->ckpt->m.nextras)
         rc = ckpt_temp_mkdir(job->store, folder, err);
@@ -137,46 +136,6 @@ static void extras_free(struct ckpt_extra *extras, int nextras)
 
 /* ---- the final name -------------------------------------------------------------------------- */
 
-/* A folder cannot be renamed over a full one. Where two names cannot be exchanged, the old one goes
- * aside first, and back if that fails. */
-static int replace_folder(struct ckpt_job *job, struct fsdp_err *err)
-{
-    int rc = ckpt_store_exchange(job->store, job->out, job->final, err);
-    if (rc != FSDP_EUNSUPPORTED)
-        return rc;
-    char *aside = ckpt_path_join(job->temp, "old", err);
-    if (!aside)
-        return FSDP_ENOMEM;
-    rc = ckpt_store_rename(job->store, job->final, aside, false, err);
-    if (rc == FSDP_OK) {
-        rc = ckpt_store_rename(job->store, job->out, job->final, false, err);
-        if (rc)
-            ckpt_store_rename(job->store, aside, job->final, false, NULL);
-    }
-    fsdp_free(aside);
-    return rc;
-}
-
-static int rename_output(struct ckpt_job *job, struct fsdp_err *err)
-{
-    bool overwrite = job->args->overwrite;
-    if (overwrite) { /* hours may have passed since it was proved */
-        int proved = ckpt_job_prove_target(job, err);
-        job->refused = proved == FSDP_EEXIST;
-        FSDP_TRY(proved);
-    }
-    FSDP_TRY(ckpt_journal_add_published(&job->journal, err));
-    int rc = ckpt_store_rename(job->store, job->out, job->final, overwrite && !job->folder, err);
-    if (rc != FSDP_EEXIST)
-        return rc;
-    if (overwrite && job->folder)
-        return replace_folder(job, err);
-    return fsdp_err_set(err, rc,
-                        "'%s' was not there when this run began, and is now: another process wrote "
-                        "it, and it is left as it is (name another output, or give --overwrite)",
-                        job->final);
-}
-
 static int write_companions(struct ckpt_job *job, struct fsdp_err *err)
 {
     struct ckpt_extra *extras =
@@ -191,46 +150,48 @@ static int write_companions(struct ckpt_job *job, struct fsdp_err *err)
     return rc;
 }
 
-/* The last file that is written publishes all: manifest, index or .metadata. */
-static int publish_flat(struct ckpt_job *job, struct fsdp_err *err)
+/* Hours may have passed since it was proved. The journal remembers, in case this run is killed when
+ * it has published, that it was to. */
+static int prepare(struct ckpt_job *job, struct fsdp_err *err)
 {
-    struct fsdp_err why = FSDP_ERR_INIT;
-    char *old = NULL, *path = NULL;
-    bool replaces = job->writer->own_folder && job->args->overwrite;
-    if (replaces && ckpt_attempt_of(&old, job->store, job->final, &why) == FSDP_OK && old &&
-        strcmp(old, job->attempt))
-        path = ckpt_path_join(job->final, old, NULL);
-    int rc = job->folder ? write_companions(job, err) : FSDP_OK;
-    if (rc == FSDP_EEXIST && job->notes && ckpt_job_is_published(job))
-        rc = FSDP_OK; /* the same command, elsewhere, came first */
-    job->made_temp &= rc != FSDP_OK;
-    struct ckpt_temp temp = ckpt_job_temp(job);
-    if (rc == FSDP_OK && job->notes)
-        ckpt_temp_remove_left(&temp, job->temp);
-    if (rc == FSDP_OK && path && ckpt_store_remove_tree(job->store, path, &why))
-        fsdp_log(FSDP_LOG_WARN, "'%s' is done; what it replaced is left in '%s': %s", job->final,
-                 path, why.text);
-    fsdp_free(path);
-    fsdp_free(old);
-    return rc;
+    if (job->args->overwrite) {
+        int proved = ckpt_job_prove_target(job, err);
+        job->refused = proved == FSDP_EEXIST;
+        FSDP_TRY(proved);
+    }
+    return ckpt_journal_add_published(&job->journal, err);
+}
+
+static int publish(struct ckpt_job *job, struct fsdp_err *err)
+{
+    const bool overwrite = job->args->overwrite;
+    FSDP_TRY(ckpt_commit_seal(&job->commit, err));
+    if (job->commit.temp)
+        FSDP_TRY(prepare(job, err));
+    int rc = ckpt_commit_publish(&job->commit, overwrite, err);
+    if (rc != FSDP_EEXIST || (overwrite && job->folder))
+        return rc;
+    return fsdp_err_set(err, rc,
+                        "'%s' was not there when this run began, and is now: another process wrote "
+                        "it, and it is left as it is (name another output, or give --overwrite)",
+                        job->commit.final);
 }
 
 int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err)
 {
-    if (job->store->flat)
-        return publish_flat(job, err);
-    if (job->folder) {
-        FSDP_TRY(write_companions(job, err));
-        FSDP_TRY(ckpt_store_sync_folder(job->store, job->out, err));
-    }
-    FSDP_TRY(rename_output(job, err));
-    char *parent = ckpt_path_parent(job->final, err);
-    int rc = parent ? ckpt_store_sync_folder(job->store, parent, err) : FSDP_ENOMEM;
-    fsdp_free(parent);
+    bool there = false;
+    int rc = job->folder ? write_companions(job, err) : FSDP_OK;
+    if (rc == FSDP_EEXIST && job->notes && !ckpt_commit_is_there(&there, &job->commit, NULL) &&
+        there)
+        rc = FSDP_OK; /* the same command, elsewhere, came first */
     FSDP_TRY(rc);
+    FSDP_TRY(publish(job, err));
     job->made_temp = false;
     ckpt_journal_close(&job->journal);
     struct ckpt_temp temp = ckpt_job_temp(job);
-    ckpt_temp_remove(&temp);
+    if (job->notes)
+        ckpt_temp_remove_left(&temp, job->notes);
+    else if (job->commit.temp)
+        ckpt_temp_remove(&temp);
     return FSDP_OK;
 }

@@ -16,7 +16,7 @@ struct ckpt_writer_ops {
     bool by_kind;     /* weights and optimizer state in files of their own */
     bool lists_empty; /* tensors without elements are named in rank 0's file */
     bool single_file; /* the output may be one file, if its name says so */
-    bool own_folder;  /* in a flat store: in a folder of its own until a manifest names it */
+    bool own_folder;  /* readers find its files by a manifest alone */
     bool compresses;  /* files may be compressed */
     bool containers;  /* has names of torch, containers and all, besides the weights' own */
     bool any_name;    /* even one that a safetensors header uses itself */

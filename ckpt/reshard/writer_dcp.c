@@ -114,7 +114,7 @@ static int add_aliases(struct ckpt_dcp_meta *meta, const int *at, const struct c
 static int put_named(const struct ckpt_job *job, const char *name, const char *data, size_t nbytes,
                      struct fsdp_err *err)
 {
-    char *path = ckpt_path_join(job->out, name, err);
+    char *path = ckpt_path_join(job->commit.out, name, err);
     int rc = path ? ckpt_store_replace(job->store, path, data, nbytes, err) : FSDP_ENOMEM;
     fsdp_free(path);
     return rc;

@@ -34,7 +34,7 @@ static int write_index(struct ckpt_job *job, struct fsdp_err *err)
 {
     struct ckpt_text text = {0};
     struct ckpt_alias *places = list_places(job, err);
-    char *path = places ? ckpt_path_join(job->out, CKPT_HF_INDEX_NAME, err) : NULL;
+    char *path = places ? ckpt_path_join(job->commit.out, CKPT_HF_INDEX_NAME, err) : NULL;
     int rc = FSDP_ENOMEM;
 
     if (!path)
@@ -65,7 +65,7 @@ static void note_no_config(const struct ckpt_job *job)
         fsdp_log(FSDP_LOG_INFO,
                  "'%s' has no config.json, and neither has '%s': transformers needs one next to "
                  "the weights",
-                 job->ckpt->path, job->final);
+                 job->ckpt->path, job->commit.final);
 }
 
 static int finish(struct ckpt_job *job, const struct ckpt_extra *extras, int nextras,

@@ -27,18 +27,11 @@ static int take_tensors(struct ckpt_manifest *m, const struct ckpt_job *job, str
     return ckpt_layout_index(&m->layout, err);
 }
 
-/* Relative to the manifest, which in a flat store lies above the data. */
-static char *path_of(const struct ckpt_job *job, const char *name, struct fsdp_err *err)
-{
-    return job->store->flat ? ckpt_path_join(ckpt_path_base(job->out), name, err)
-                            : fsdp_strdup(name, err);
-}
-
 static int take_files(struct ckpt_manifest *m, const struct ckpt_job *job, struct fsdp_err *err)
 {
     for (int i = 0; i < job->nfiles; i++) {
         const struct ckpt_job_file *file = &job->files[i];
-        char *path = path_of(job, file->name, err);
+        char *path = ckpt_commit_listed(&job->commit, file->name, err);
         int rc =
             path ? ckpt_layout_add_file(&m->layout, path, file->stored_nbytes, err) : FSDP_ENOMEM;
         fsdp_free(path);
@@ -127,7 +120,7 @@ static int take_extras(struct ckpt_manifest *m, const struct ckpt_job *job,
     for (int i = 0; i < nextras; i++) {
         m->extras[i] = (struct ckpt_extra){.nbytes = extras[i].nbytes, .crc32c = extras[i].crc32c};
         m->nextras++;
-        if (!(m->extras[i].path = path_of(job, extras[i].path, err)))
+        if (!(m->extras[i].path = ckpt_commit_listed(&job->commit, extras[i].path, err)))
             return FSDP_ENOMEM;
     }
     return FSDP_OK;
@@ -156,7 +149,7 @@ static int sync_folders(const struct ckpt_job *job, struct fsdp_err *err)
 {
     static const char *const below[] = {"model", "optim"};
     for (int i = 0; i < 2; i++) {
-        char *path = ckpt_path_join(job->out, below[i], err);
+        char *path = ckpt_path_join(job->commit.out, below[i], err);
         int rc = path ? ckpt_store_sync_folder(job->store, path, err) : FSDP_ENOMEM;
         fsdp_free(path);
         FSDP_TRY(rc);
@@ -169,8 +162,7 @@ static int write_manifest(struct ckpt_job *job, const struct ckpt_extra *extras,
 {
     struct ckpt_manifest m;
     memset(&m, 0, sizeof m);
-    const char *folder = job->store->flat ? job->final : job->out;
-    char *path = ckpt_path_join(folder, CKPT_MANIFEST_NAME, err), *text = NULL;
+    char *path = ckpt_commit_manifest(&job->commit, err), *text = NULL;
     size_t nbytes;
     int rc = path ? fill(&m, job, extras, nextras, err) : FSDP_ENOMEM;
     if (rc == FSDP_OK)
@@ -182,9 +174,7 @@ static int write_manifest(struct ckpt_job *job, const struct ckpt_extra *extras,
         rc = ckpt_manifest_parse(&m, text, nbytes, path, err);
     }
     if (rc == FSDP_OK)
-        rc = job->store->flat && !job->args->overwrite
-                 ? ckpt_store_put(job->store, path, text, nbytes, true, err)
-                 : ckpt_store_replace(job->store, path, text, nbytes, err);
+        rc = ckpt_commit_put_manifest(&job->commit, text, nbytes, job->args->overwrite, err);
     ckpt_manifest_free(&m);
     fsdp_free(text);
     fsdp_free(path);

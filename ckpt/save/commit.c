@@ -1,34 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fresh folder next to the target at the beginning; at the end proof that what all ranks wrote is
- * whole, then manifest, one rename, and the parent made durable. In a flat store the fresh folder
- * is below the target, and the manifest, of which one writer can make one, is the commit. In
- * staging each node's leader does this for its node's folder, with rank 0's manifest.
+ * A fresh folder at the beginning; at the end proof that what all ranks wrote is whole, then the
+ * manifest, and the commit (keep/commit.h). In staging each node's leader does this for its node's
+ * folder, with rank 0's manifest.
  */
 #include <string.h>
 
 #include "source/source.h"
 #include "saver.h"
 #include "keep/tree.h"
-#include "format/native/native.h"
 
-/* In a flat store others may be writing below the same name; who comes first to the manifest wins.
- */
 static int refuse_existing(const struct ckpt_saver *s, struct fsdp_err *err)
 {
-    struct ckpt_store_stat st;
-    struct fsdp_err quiet = FSDP_ERR_INIT;
-    bool exists;
-    int rc;
-    if (s->store->flat) {
-        FSDP_TRY(ckpt_is_published(&exists, s->store, s->final, err));
-        rc = exists ? FSDP_OK : FSDP_ENOTFOUND;
-    } else {
-        rc = ckpt_store_stat(&st, s->store, s->final, &quiet);
-    }
-    if (rc == FSDP_OK)
-        return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists already", s->final);
-    return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &quiet);
+    bool taken;
+    FSDP_TRY(ckpt_commit_is_taken(&taken, &s->commit, err));
+    return taken ? fsdp_err_set(err, FSDP_EEXIST, "'%s' exists already", s->commit.final) : FSDP_OK;
 }
 
 int ckpt_save_choose(struct ckpt_saver *s, struct fsdp_err *err)
@@ -49,10 +35,10 @@ static int make_temp(struct ckpt_saver *s, struct fsdp_err *err)
     struct fsdp_err why = FSDP_ERR_INIT;
     if (!s->staged) {
         FSDP_TRY(refuse_existing(s, err));
-        return ckpt_store_mkdir(s->store, s->temp, err);
+        return ckpt_store_mkdir(s->store, s->commit.out, err);
     }
     FSDP_TRY(ckpt_store_mkdirs(s->store, s->root, err));
-    int rc = ckpt_store_mkdir(s->store, s->temp, &why);
+    int rc = ckpt_store_mkdir(s->store, s->commit.out, &why);
     if (rc == FSDP_EEXIST) { /* another node's leader sees the same folder, and came first */
         s->leads = false;
         return FSDP_OK;
@@ -60,7 +46,7 @@ static int make_temp(struct ckpt_saver *s, struct fsdp_err *err)
     if (rc)
         return fsdp_err_pass(err, rc, &why);
     /* A staged checkpoint of that step is of an earlier start, which went further and lost it. */
-    return ckpt_store_remove_tree(s->store, s->final, err);
+    return ckpt_store_remove_tree(s->store, s->commit.final, err);
 }
 
 int ckpt_save_begin(struct ckpt_saver *s, struct fsdp_err *err)
@@ -68,7 +54,7 @@ int ckpt_save_begin(struct ckpt_saver *s, struct fsdp_err *err)
     FSDP_TRY(make_temp(s, err));
     s->made_temp = s->leads;
     for (int kind = 0; s->leads && kind < CKPT_NKINDS; kind++) {
-        char *folder = ckpt_path_join(s->temp, ckpt_kind_folder(kind), err);
+        char *folder = ckpt_path_join(s->commit.out, ckpt_kind_folder(kind), err);
         int rc = folder ? ckpt_store_mkdir(s->store, folder, err) : FSDP_ENOMEM;
         fsdp_free(folder);
         FSDP_TRY(rc);
@@ -81,7 +67,7 @@ static int take_file(struct ckpt_saver *s, int rank, int kind, const struct ckpt
 {
     struct ckpt_layout *layout = &s->m.layout;
     char *name = ckpt_shard_name(kind, ckpt_save_number(s, rank), s->compress, err);
-    char *path = name ? ckpt_save_path(s, name, err) : NULL;
+    char *path = name ? ckpt_commit_listed(&s->commit, name, err) : NULL;
     int rc = path ? ckpt_layout_add_file(layout, path, info->nbytes, err) : FSDP_ENOMEM;
     fsdp_free(path);
     fsdp_free(name);
@@ -137,8 +123,8 @@ static int copy_extra(struct ckpt_saver *s, const char *from, struct fsdp_err *e
                                 ckpt_path_base(from));
     FSDP_TRY(ckpt_store_of(&from_store, from, err));
     char *name = fsdp_sprintf(err, "hf/%s", ckpt_path_base(from));
-    char *to = name ? ckpt_path_join(s->temp, name, err) : NULL;
-    extra->path = to ? ckpt_save_path(s, name, err) : NULL;
+    char *to = name ? ckpt_path_join(s->commit.out, name, err) : NULL;
+    extra->path = to ? ckpt_commit_listed(&s->commit, name, err) : NULL;
     fsdp_free(name);
     if (!extra->path) {
         fsdp_free(to);
@@ -156,7 +142,7 @@ static int copy_extras(struct ckpt_saver *s, struct fsdp_err *err)
     if (!s->args->nextra)
         return FSDP_OK;
     s->m.extras = fsdp_alloc((size_t)s->args->nextra, sizeof *s->m.extras, "extras", err);
-    char *folder = ckpt_path_join(s->temp, "hf", err);
+    char *folder = ckpt_path_join(s->commit.out, "hf", err);
     int rc = s->m.extras && folder ? ckpt_store_mkdir(s->store, folder, err) : FSDP_ENOMEM;
     for (int i = 0; rc == FSDP_OK && i < s->args->nextra; i++)
         rc = copy_extra(s, s->args->extra[i], err);
@@ -177,20 +163,10 @@ int ckpt_save_gather(struct ckpt_saver *s, const char *reports, const size_t *le
     return copy_extras(s, err);
 }
 
-static int write_manifest(struct ckpt_saver *s, const char *text, size_t nbytes,
-                          struct fsdp_err *err)
-{
-    const char *folder = s->store->flat ? s->final : s->temp;
-    char *path = ckpt_path_join(folder, CKPT_MANIFEST_NAME, err);
-    int rc = path ? ckpt_store_put(s->store, path, text, nbytes, s->args->fsync, err) : FSDP_ENOMEM;
-    fsdp_free(path);
-    return rc;
-}
-
 static int sync_folders(struct ckpt_saver *s, struct fsdp_err *err)
 {
     for (int kind = 0; kind < CKPT_NKINDS; kind++) {
-        char *folder = ckpt_path_join(s->temp, ckpt_kind_folder(kind), err);
+        char *folder = ckpt_path_join(s->commit.out, ckpt_kind_folder(kind), err);
         int rc = folder ? ckpt_store_sync_folder(s->store, folder, err) : FSDP_ENOMEM;
         fsdp_free(folder);
         FSDP_TRY(rc);
@@ -203,15 +179,7 @@ int ckpt_save_publish(struct ckpt_saver *s, const char *manifest, size_t nbytes,
 {
     if (s->args->fsync)
         FSDP_TRY(sync_folders(s, err));
-    FSDP_TRY(write_manifest(s, manifest, nbytes, err)); /* in a flat store, the commit */
-    if (s->store->flat) {
-        s->published = true;
-        return FSDP_OK;
-    }
-    if (s->args->fsync)
-        FSDP_TRY(ckpt_store_sync_folder(s->store, s->temp, err));
-    /* The commit. */
-    FSDP_TRY(ckpt_store_rename(s->store, s->temp, s->final, false, err));
-    s->published = true;
-    return s->args->fsync ? ckpt_store_sync_folder(s->store, s->root, err) : FSDP_OK;
+    FSDP_TRY(ckpt_commit_put_manifest(&s->commit, manifest, nbytes, false, err));
+    FSDP_TRY(ckpt_commit_seal(&s->commit, err));
+    return ckpt_commit_publish(&s->commit, false, err);
 }

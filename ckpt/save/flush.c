@@ -70,7 +70,7 @@ static int copy_file(struct flush *f, int i, struct fsdp_err *err)
     uint32_t crc;
     ckpt_stage_file(&name, &nbytes, &crc, &f->s.m, i);
     char *from = ckpt_path_join(f->stage.folder, name, err);
-    char *to = from ? ckpt_path_join(f->s.temp, name, err) : NULL;
+    char *to = from ? ckpt_path_join(f->s.commit.out, name, err) : NULL;
     int rc = to ? copy_open(f, from, to, nbytes, crc, err) : FSDP_ENOMEM;
     fsdp_free(to);
     fsdp_free(from);
@@ -125,21 +125,21 @@ static int begin(struct flush *f, struct fsdp_err *err)
     if (rc == FSDP_OK && lead)
         rc = ckpt_save_begin(s, err);
     if (rc == FSDP_OK && lead && s->m.nextras) {
-        folder = ckpt_path_join(s->temp, "hf", err);
+        folder = ckpt_path_join(s->commit.out, "hf", err);
         rc = folder ? ckpt_store_mkdir(s->store, folder, err) : FSDP_ENOMEM;
     }
     fsdp_free(folder);
     return fsdp_oob_agree(s->oob, rc, err);
 }
 
-/* A flat store's manifest names files with the folder that is the attempt. */
+/* Staged paths become those that the manifest has in this store. */
 static int rename_paths(struct flush *f, struct fsdp_err *err)
 {
     struct ckpt_layout *layout = &f->s.m.layout;
     for (int i = 0; i < f->stage.nfiles; i++) {
         char **path =
             i < layout->nfiles ? &layout->files[i].path : &f->s.m.extras[i - layout->nfiles].path;
-        char *renamed = ckpt_save_path(&f->s, *path, err);
+        char *renamed = ckpt_commit_listed(&f->s.commit, *path, err);
         if (!renamed)
             return FSDP_ENOMEM;
         fsdp_free(*path);
@@ -152,7 +152,7 @@ static int sync_extras(struct flush *f, struct fsdp_err *err)
 {
     if (!f->args->fsync || !f->s.m.nextras)
         return FSDP_OK;
-    char *folder = ckpt_path_join(f->s.temp, "hf", err);
+    char *folder = ckpt_path_join(f->s.commit.out, "hf", err);
     int rc = folder ? ckpt_store_sync_folder(f->s.store, folder, err) : FSDP_ENOMEM;
     fsdp_free(folder);
     return rc;
@@ -164,12 +164,12 @@ static int commit(struct flush *f, struct fsdp_err *err)
     size_t nbytes;
     FSDP_TRY(rename_paths(f, err));
     int rc = ckpt_manifest_format(&text, &nbytes, &f->s.m, err);
-    if (rc == FSDP_OK && !f->s.store->flat)
+    if (rc == FSDP_OK)
         rc = sync_extras(f, err);
     if (rc == FSDP_OK)
         rc = ckpt_save_publish(&f->s, text, nbytes, err);
     fsdp_free(text);
-    f->s.committed = f->s.published && rc == FSDP_OK;
+    f->s.committed = f->s.commit.published && rc == FSDP_OK;
     return rc;
 }
 
@@ -194,13 +194,13 @@ int ckpt_flush(struct ckpt_save_result *out, const struct ckpt_flush_args *args,
     double begun = fsdp_time_now();
 
     int rc = run(&f, &why);
-    if (rc && f.s.temp) {
+    if (rc && f.s.commit.out) {
         ckpt_save_undo(&f.s);
     } else if (rc == FSDP_OK && out) {
         *out = (struct ckpt_save_result){.seconds = fsdp_time_now() - begun};
         for (int i = 0; i < f.s.m.layout.nfiles; i++)
             out->nbytes += f.s.m.layout.files[i].nbytes;
-        strcpy(out->path, f.s.final);
+        strcpy(out->path, f.s.commit.final);
     }
     ckpt_save_free(&f.s);
     ckpt_stage_close(&f.stage);

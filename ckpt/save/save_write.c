@@ -285,7 +285,7 @@ static int write_kind(struct stream *w, struct fsdp_err *err)
         return FSDP_OK;
     rc = FSDP_ENOMEM;
     if (!(name = ckpt_shard_name(w->kind, ckpt_save_number(s, s->oob->rank), s->compress, err)) ||
-        !(path = ckpt_path_join(s->temp, name, err)))
+        !(path = ckpt_path_join(s->commit.out, name, err)))
         goto out;
     FSDP_TRY_GOTO(ckpt_store_open(&w->file, s->store, path, CKPT_STORE_CREATE, err), out);
     FSDP_TRY_GOTO(write_header(w, path, header, header_nbytes, err), out);
@@ -338,9 +338,4 @@ int ckpt_save_write(struct ckpt_saver *s, struct fsdp_err *err)
     for (size_t i = 0; i < s->npieces; i++)
         s->files[s->pieces[i].kind].npieces++;
     return rc;
-}
-
-char *ckpt_save_path(const struct ckpt_saver *s, const char *name, struct fsdp_err *err)
-{
-    return s->store->flat ? ckpt_path_join(s->m.uuid, name, err) : fsdp_strdup(name, err);
 }

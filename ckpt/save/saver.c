@@ -21,8 +21,6 @@
 #include "saver.h"
 #include "layout/tensor_name.h"
 #include "util/text.h"
-#include "keep/tree.h"
-#include "format/native/native.h"
 
 /* ---- what is saved: the same on every rank --------------------------------------------------- */
 
@@ -207,14 +205,17 @@ int ckpt_save_name(struct ckpt_saver *s, struct fsdp_err *err)
 {
     char name[128];
     snprintf(name, sizeof name, "step-%08lld", (long long)s->args->step);
-    s->final = ckpt_path_join(s->root, name, err);
-    snprintf(name, sizeof name, "step-%08lld%s%s", (long long)s->args->step,
-             s->store->flat ? "/" : ".tmp.", s->m.uuid);
-    s->temp = ckpt_path_join(s->root, name, err);
-    if (!s->final || !s->temp)
+    s->commit = (struct ckpt_commit){.store = s->store,
+                                     .final = ckpt_path_join(s->root, name, err),
+                                     .attempt = s->m.uuid,
+                                     .folder = true,
+                                     .has_manifest = true,
+                                     .sync = s->args->fsync};
+    if (!s->commit.final)
         return FSDP_ENOMEM;
-    if (strlen(s->final) >= sizeof((struct ckpt_save_result *)0)->path)
-        return fsdp_err_set(err, FSDP_EINVAL, "'%s': path too long", s->final);
+    FSDP_TRY(ckpt_commit_begin(&s->commit, err));
+    if (strlen(s->commit.final) >= sizeof((struct ckpt_save_result *)0)->path)
+        return fsdp_err_set(err, FSDP_EINVAL, "'%s': path too long", s->commit.final);
     return FSDP_OK;
 }
 
@@ -328,7 +329,7 @@ static int publish(struct ckpt_saver *s, int gathered, struct fsdp_err *err)
     if (rc == FSDP_OK && s->leads)
         rc = ckpt_save_publish(s, told ? told : text, nbytes, err);
     /* What one node has published another may have failed to: only rank 0's word is final. */
-    s->committed = !s->staged && s->published && rc == FSDP_OK;
+    s->committed = !s->staged && s->commit.published && rc == FSDP_OK;
     FSDP_TRY_GOTO(fsdp_oob_agree(s->oob, rc, err), out);
 out:
     fsdp_free(told);
@@ -373,13 +374,13 @@ static int run(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp_err *err)
  * publishing them while others learn of a loss. */
 void ckpt_save_undo(struct ckpt_saver *s)
 {
-    for (int kind = 0; s->temp && !s->handed_over && kind < CKPT_NKINDS; kind++) {
+    for (int kind = 0; s->commit.out && !s->handed_over && kind < CKPT_NKINDS; kind++) {
         char *name =
             s->files[kind].header_nbytes
                 ? ckpt_shard_name(kind, ckpt_save_number(s, s->oob->rank), s->compress, NULL)
                 : NULL;
-        char *path = name ? ckpt_path_join(s->temp, name, NULL) : NULL;
-        if (path && !s->published)
+        char *path = name ? ckpt_path_join(s->commit.out, name, NULL) : NULL;
+        if (path && !s->commit.published)
             ckpt_store_remove(s->store, path, NULL);
         fsdp_free(path);
         fsdp_free(name);
@@ -387,21 +388,14 @@ void ckpt_save_undo(struct ckpt_saver *s)
     if (!s->made_temp ||
         s->committed) /* committed, and then a rank was lost: it is good, it stays */
         return;
-    if (s->store->flat && !ckpt_attempt_retract(s->store, s->final, s->m.uuid))
-        return;
-    /* Published, but not known to be durable: the caller is told of a failure, so there must be
-     * none. */
-    if (s->published && ckpt_store_rename(s->store, s->final, s->temp, false, NULL))
-        return;
-    ckpt_store_drop_tree(s->store, s->temp);
+    ckpt_commit_discard(&s->commit);
 }
 
 void ckpt_save_free(struct ckpt_saver *s)
 {
     ckpt_manifest_free(&s->m);
     fsdp_free(s->pieces);
-    fsdp_free(s->temp);
-    fsdp_free(s->final);
+    ckpt_commit_end(&s->commit);
 }
 
 static int save_to(struct ckpt_save_result *out, const struct ckpt_save_args *args, bool staged,
@@ -417,7 +411,7 @@ static int save_to(struct ckpt_save_result *out, const struct ckpt_save_args *ar
     } else if (out) {
         *out = (struct ckpt_save_result){
             .nbytes = nbytes, .seconds = fsdp_time_now() - begun, .staged = staged};
-        strcpy(out->path, s.final);
+        strcpy(out->path, s.commit.final);
     }
     ckpt_save_free(&s);
     return rc;

@@ -7,6 +7,7 @@
 #include "file/zst.h"
 #include "util/limits.h"
 #include "layout/contents.h"
+#include "keep/commit.h"
 #include "store/store.h"
 
 enum { CKPT_NKINDS = 2 }; /* enum fsdp_slice_kind: a folder and a file per rank for each */
@@ -29,22 +30,20 @@ struct ckpt_saver {
     bool leads;       /* makes and publishes the folder: rank 0; in staging, a rank of each */
     const char *root; /* that the folder is made in */
     const struct ckpt_store_ops *store;
-    char *temp, *final; /* folders: written, then published as */
+    struct ckpt_commit commit; /* of its folder */
     struct ckpt_manifest
         m; /* tensors from the state layout, in its order; the same on every rank */
     struct ckpt_saved_file files[CKPT_NKINDS];
     size_t npieces, max_pieces;
     struct ckpt_saved_piece *pieces; /* of this rank, in the order of the slices */
     bool compress;
-    bool made_temp, handed_over, published, committed;
+    bool made_temp, handed_over, committed;
 };
 
 /* "model" and "optim" */
 const char *ckpt_kind_folder(int kind);
 /* "model/shard-00001-model-00001-of-00001.safetensors", and ".zst" behind it if compressed */
 char *ckpt_shard_name(int kind, int number, bool compressed, struct fsdp_err *err);
-/* A file's path relative to the manifest, from its path below `temp`. */
-char *ckpt_save_path(const struct ckpt_saver *saver, const char *name, struct fsdp_err *err);
 /* The number of a rank's files. They are numbered by shard: a checkpoint does not tell on how many
  * levels its ranks gathered. */
 static inline int ckpt_save_number(const struct ckpt_saver *saver, int rank)
@@ -58,7 +57,7 @@ static inline int ckpt_save_number(const struct ckpt_saver *saver, int rank)
 int ckpt_save_collect(struct ckpt_saver *saver, struct fsdp_err *err);
 int ckpt_save_write(struct ckpt_saver *saver, struct fsdp_err *err);
 
-/* Names temp and final by step and uuid. Local. */
+/* Names the folder by step and uuid. Local. */
 int ckpt_save_name(struct ckpt_saver *saver, struct fsdp_err *err);
 /* Takes back what this rank did. Local. */
 void ckpt_save_undo(struct ckpt_saver *saver);

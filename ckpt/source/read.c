@@ -218,3 +218,8 @@ int ckpt_read_slice(struct ckpt *ckpt, const struct fsdp_slice *slice,
         return ckpt_fingerprint_blame(ckpt, tensor, part, err);
     return FSDP_OK;
 }
+
+bool ckpt_is_far(const struct ckpt *ckpt)
+{
+    return ckpt_store_is_far(ckpt->store);
+}

@@ -117,6 +117,9 @@ int ckpt_slice_read(struct ckpt *ckpt, int tensor, const struct fsdp_slice *slic
                     const struct fsdp_slice_io *io, struct ckpt_buffers *buffers, uint64_t *part,
                     struct fsdp_err *err);
 
+/* Do reads wait for a server, so that more threads than processors are worth it? */
+bool ckpt_is_far(const struct ckpt *ckpt);
+
 /* ---- identity.c: a checkpoint that changes while it is read ---- */
 
 /* A file of the layout was opened. Notes what it is; FSDP_ECORRUPT where it was another one, or had

@@ -106,7 +106,7 @@ int ckpt_store_mkdirs(const struct ckpt_store_ops *ops, const char *path, struct
 {
     struct ckpt_store_stat st;
     struct fsdp_err quiet;
-    if (ops->flat)
+    if (ops->object_store)
         return FSDP_OK;
     if (ckpt_store_stat(&st, ops, path, &quiet) == FSDP_OK) {
         if (st.is_folder)
@@ -221,7 +221,7 @@ int ckpt_store_put(const struct ckpt_store_ops *ops, const char *path, const voi
 int ckpt_store_replace(const struct ckpt_store_ops *ops, const char *path, const void *data,
                        size_t nbytes, struct fsdp_err *err)
 {
-    if (ops->flat)
+    if (ops->object_store)
         return put(ops, path, CKPT_STORE_REPLACE, data, nbytes, true, err);
     FSDP_TRY(ckpt_store_discard(ops, path, err));
     return ckpt_store_put(ops, path, data, nbytes, true, err);

@@ -25,7 +25,7 @@ int ckpt_store_pwrite(struct ckpt_store_file *file, const void *src, size_t nbyt
 int ckpt_store_sync(struct ckpt_store_file *file, struct fsdp_err *err);
 /* Frees the handle in any case. NULL is allowed. */
 int ckpt_store_close(struct ckpt_store_file *file, struct fsdp_err *err);
-/* The same where what was written is not wanted: in a flat store it never appears. */
+/* The same where what was written is not wanted: in an object store it never appears. */
 void ckpt_store_abandon(struct ckpt_store_file *file);
 
 int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *ops, const char *path,
@@ -70,6 +70,30 @@ bool ckpt_store_memory(const struct ckpt_store_ops *ops, uint64_t nbytes);
 /* UINT64_MAX where the store cannot tell. */
 int ckpt_store_space(uint64_t *out, const struct ckpt_store_ops *ops, const char *path,
                      struct fsdp_err *err);
+
+/* ---- can.c: what a store can do, where its callers go different ways ---- */
+
+/* Can names be changed, so that a whole folder appears, or is replaced, at one instant? */
+bool ckpt_store_can_rename(const struct ckpt_store_ops *ops);
+/* Can bytes be added to a file, by another run, too? */
+bool ckpt_store_can_append(const struct ckpt_store_ops *ops);
+/* Is what has a name a whole file, whoever was killed? Else it may be a part of one. */
+bool ckpt_store_has_whole_files(const struct ckpt_store_ops *ops);
+/* May one object have several names, by links or mounts? */
+bool ckpt_store_has_links(const struct ckpt_store_ops *ops);
+/* May there be uploads of files that nobody sees yet, even below a name that is not there? */
+bool ckpt_store_has_uploads(const struct ckpt_store_ops *ops);
+/* Do threads wait for a server, so that more of them than processors are worth it? */
+bool ckpt_store_is_far(const struct ckpt_store_ops *ops);
+
+/* To write a file anew. replace: a file of that name goes; else it stays where it is whole
+ * (FSDP_EEXIST), for it may be somebody else's. */
+int ckpt_store_open_anew(struct ckpt_store_file **out, const struct ckpt_store_ops *ops,
+                         const char *path, bool replace, struct fsdp_err *err);
+/* The same, but what an earlier run has written of it stays and can be read, where a store can do
+ * that. */
+int ckpt_store_open_again(struct ckpt_store_file **out, const struct ckpt_store_ops *ops,
+                          const char *path, bool replace, struct fsdp_err *err);
 
 /* ---- path.c ---- */
 

@@ -222,7 +222,7 @@ static bool is_absent(const struct store *s, const char *name)
     return ckpt_store_stat(&st, s->ops, at(s, name), &err) == FSDP_ENOTFOUND;
 }
 
-/* A flat store's folder is there while something is in it. */
+/* An object store's folder is there while something is in it. */
 static void test_flat_folders(const struct store *s)
 {
     struct ckpt_store_stat st;
@@ -253,7 +253,7 @@ static void test_folders(const struct store *s)
 {
     struct ckpt_store_stat st;
     struct ckpt_names names;
-    if (!s->ops->flat) {
+    if (!s->ops->object_store) {
         ok(ckpt_store_mkdir(s->ops, at(s, "folder"), &err) == FSDP_OK &&
                !ckpt_store_stat(&st, s->ops, at(s, "folder"), &err) && st.is_folder,
            "a folder");
@@ -343,7 +343,7 @@ static int race_run(struct ckpt_workers *workers, int index, struct fsdp_err *er
     snprintf(mine, sizeof mine, "%s/racer-%d", r->s->base, index);
     snprintf(name, sizeof name, "%s/prize", r->s->base);
     int rc;
-    if (r->s->ops->flat) {
+    if (r->s->ops->object_store) {
         rc = ckpt_store_put(r->s->ops, name, mine, strlen(mine), true, error);
     } else {
         FSDP_TRY(ckpt_store_put(r->s->ops, mine, mine, strlen(mine), false, error));
@@ -382,7 +382,7 @@ static int live(const struct store *s, struct fsdp_err *error)
     rc = ckpt_store_pread(file, &byte, 1, 0, error);
     ckpt_store_close(file, NULL);
     FSDP_TRY(rc);
-    if (s->ops->flat)
+    if (s->ops->object_store)
         return remove_all(s->ops, at(s, "life"), error);
     FSDP_TRY(ckpt_store_rename(s->ops, at(s, "life"), at(s, "after"), false, error));
     return remove_all(s->ops, at(s, "after"), error);
@@ -528,7 +528,7 @@ int main(void)
         test_pwrite(s);
         test_resume(s);
         test_folders(s);
-        if (s->ops->flat)
+        if (s->ops->object_store)
             test_flat_folders(s);
         else
             test_rename(s);

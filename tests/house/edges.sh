@@ -226,6 +226,14 @@ check "a circle would be seen" "$(printf 'a b\nb c\nc a\n' | circle | grep -q a 
 check "only public headers cross top-level folders" "$private"
 check "only ckpt/format and the writers know which format a checkpoint has" \
     "$(grep -rnE '(->|\.)(format|output) [!=]=' ckpt --include='*.[ch]' | grep -v '^ckpt/format/')"
+# Who asks what a store can do (ckpt/store/can.c) need not know what it is.
+asks_which_store() { # a tree
+    grep -rnE '(->|\.)object_store\>' "$1/ckpt" --include='*.[ch]' | grep -v "^$1/ckpt/store/"
+}
+mkdir -p "$TEST_TMP/planted/ckpt/store" "$TEST_TMP/planted/ckpt/save"
+echo 'if (ops->object_store)' | tee "$TEST_TMP/planted/ckpt/store/can.c" >"$TEST_TMP/planted/ckpt/save/commit.c"
+check "only ckpt/store asks whether a store is an object store" "$(asks_which_store .)"
+check "another that asks would be seen" "$(asks_which_store "$TEST_TMP/planted" | grep -c 'ckpt/save/commit.c' | grep -qx 1 || echo "it is not")"
 # The table's own promise, whoever extends it.
 check "launcher, libfsdp and ckpt are not joined" \
     "$(grep -E '^(fsdp/|libfsdp/|boot\.h|launcher/|ckpt)' <<<"$allowed" |

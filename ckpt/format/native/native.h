@@ -13,14 +13,14 @@
  */
 int ckpt_is_published(bool *out, const struct ckpt_store_ops *ops, const char *folder,
                       struct fsdp_err *err);
-/* Bytes of the folder that all data of a native checkpoint lies in, "<uuid>/", where a flat store
- * holds it; else 0. */
+/* Bytes of the folder that all data of a native checkpoint lies in, "<uuid>/", where an object
+ * store holds it; else 0. */
 size_t ckpt_attempt_nbytes(const struct ckpt_layout *layout);
 /* The folder below `folder` that the data of its manifest lies in, NULL where it lies next to the
  * manifest. FSDP_ENOTFOUND if there is no manifest. */
 int ckpt_attempt_of(char **out, const struct ckpt_store_ops *ops, const char *folder,
                     struct fsdp_err *err);
-/* After a failed commit to a flat store, whose last word may have been lost: no manifest of this
+/* After a failed commit to an object store, whose last word may have been lost: no manifest of this
  * attempt is there any more. False where that cannot be told: the data must stay. */
 bool ckpt_attempt_retract(const struct ckpt_store_ops *ops, const char *folder,
                           const char *attempt);

@@ -372,7 +372,7 @@ static bool s3_is_remote(const char *path)
 const struct ckpt_store_ops ckpt_store_s3 = {
     .abi = CKPT_STORE_ABI,
     .name = "s3",
-    .flat = true,
+    .object_store = true,
     .open = s3_open,
     .pread = s3_pread,
     .write = s3_write,

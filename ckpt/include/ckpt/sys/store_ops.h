@@ -5,12 +5,12 @@
  * A store holds files in folders, named by paths with '/'. Files are created once, written from
  * beginning to end, and never overwritten; the commit of a checkpoint is one rename.
  *
- * An object store is flat: it has files alone, a folder is there while a name begins with it, and
- * nothing can be renamed. In return a file appears whole or not at all, when it is synced or
- * closed, and of several writers of one name one wins; the commit of a checkpoint is its last file.
- * The dispatcher (store.c) checks arguments, remembers a failed write (a file that failed once
- * takes no more), counts calls for fault injection, and hands the path to the backend for its error
- * texts; backends trust it.
+ * An object store has files alone: a folder is there while a name begins with it, and nothing can
+ * be renamed. In return a file appears whole or not at all, when it is synced or closed, and of
+ * several writers of one name one wins; the commit of a checkpoint is its last file. The dispatcher
+ * (store.c) checks arguments, remembers a failed write (a file that failed once takes no more),
+ * counts calls for fault injection, and hands the path to the backend for its error texts; backends
+ * trust it.
  *
  * Status codes a backend must tell apart: FSDP_ENOTFOUND, FSDP_EEXIST, FSDP_ENOSPC; all else
  * FSDP_EIO.
@@ -28,19 +28,19 @@ extern "C" {
 
 enum ckpt_store_mode {
     CKPT_STORE_READ,
-    CKPT_STORE_CREATE, /* FSDP_EEXIST if the name is taken; flat: now, or when it is to appear */
+    CKPT_STORE_CREATE, /* FSDP_EEXIST if the name is taken: now, or when it is to appear */
     /* (optional: FSDP_EUNSUPPORTED) To resume a file of an earlier, killed run, or to begin it:
      * made if it is not there, read and pwritten at any offset, one process at a time: FSDP_EEXIST
      * while another has it open so, as far as the store can know. */
     CKPT_STORE_RESUME,
-    CKPT_STORE_REPLACE, /* flat stores only: in place of what has the name, at one instant */
+    CKPT_STORE_REPLACE, /* object stores only: in place of what has the name, at one instant */
 };
 
 struct ckpt_store_stat {
     bool is_folder;
     uint64_t nbytes;
     int64_t mtime; /* seconds since the epoch */
-    uint64_t tag;  /* of a flat store's file: another one for other bytes; 0: not known */
+    uint64_t tag;  /* of an object store's file: another one for other bytes; 0: not known */
     /* Of a file system's file; 0 elsewhere. */
     uint64_t device, inode;
     int64_t mtime_ns, ctime_ns; /* since the epoch */
@@ -63,8 +63,9 @@ struct ckpt_store_item {
     const char *path; /* below the path that was walked; "" for the object at that path itself */
     enum ckpt_store_kind kind;
     uint64_t nbytes;        /* of a file */
-    int64_t mtime, ctime;   /* seconds since the epoch; ctime: 0 in a flat store */
-    uint64_t device, inode; /* which object it is; 0 in a flat store, which has no such numbers */
+    int64_t mtime, ctime;   /* seconds since the epoch; ctime: 0 in an object store */
+    uint64_t device,
+        inode; /* which object it is; 0 in an object store, which has no such numbers */
 };
 
 /* Called for each object of a tree, a folder before what it holds. *enter is true; false leaves the
@@ -83,7 +84,7 @@ typedef int ckpt_store_moved_f(void *ctx, uint64_t nbytes);
 struct ckpt_store_ops {
     uint32_t abi;
     const char *name; /* "posix" */
-    bool flat;
+    bool object_store; /* for ckpt/store alone: others ask what a store can do (store.h) */
 
     int (*open)(void **file, const char *path, enum ckpt_store_mode mode, struct fsdp_err *err);
     /* Exactly nbytes from offset; FSDP_ECORRUPT if the file ends before. Thread safe. */
@@ -95,12 +96,12 @@ struct ckpt_store_ops {
     /* At any offset, from several threads. (optional) */
     int (*pwrite)(void *file, const char *path, const void *src, size_t nbytes, uint64_t offset,
                   struct fsdp_err *err);
-    /* Durable when it returns; of a flat store's file it is the end. After a failure the file is
+    /* Durable when it returns; of an object store's file it is the end. After a failure the file is
      * lost. */
     int (*sync)(void *file, const char *path, struct fsdp_err *err);
     /* The file is gone whatever it returns; for a written file a failure means lost data. */
     int (*close)(void *file, const char *path, struct fsdp_err *err);
-    /* In place of close: what was written is not wanted. (flat stores only) */
+    /* In place of close: what was written is not wanted. (object stores only) */
     void (*abandon)(void *file, const char *path);
 
     int (*stat)(struct ckpt_store_stat *out, const char *path, struct fsdp_err *err);
@@ -108,7 +109,7 @@ struct ckpt_store_ops {
     int (*stat_open)(struct ckpt_store_stat *out, void *file, const char *path,
                      struct fsdp_err *err);
     int (*list)(const char *path, ckpt_store_entry_f *fn, void *ctx, struct fsdp_err *err);
-    /* (flat stores have none) */
+    /* (object stores have none) */
     int (*mkdir)(const char *path, struct fsdp_err *err);
     /* A file or an empty folder. */
     int (*remove)(const char *path, struct fsdp_err *err);
@@ -120,26 +121,26 @@ struct ckpt_store_ops {
      * items are in the order of the walk. Goes as far as it can; the first failure is returned. An
      * object that is gone is fine. One that is not the object of the walk, or a folder that holds
      * more than the items, stays and is a failure; names that NFS gives to open files ('.nfs*')
-     * stay and are logged. In a flat store it also ends all uploads below path. */
+     * stay and are logged. In an object store it also ends all uploads below path. */
     int (*remove_items)(const char *path, const struct ckpt_store_item *items, size_t nitems,
                         struct fsdp_err *err);
     /* Ends the uploads below path that were begun before that time (seconds since the epoch) and
-     * never ended: they cost room and show nowhere. A dry run counts them. (flat stores only) */
+     * never ended: they cost room and show nowhere. A dry run counts them. (object stores only) */
     int (*sweep)(uint64_t *nuploads, const char *path, int64_t before, bool dry_run,
                  struct fsdp_err *err);
     /* A folder: atomic, FSDP_EEXIST if the target is anything but an empty folder.
      * A file: atomic; replaces the target if `replace`, else FSDP_EEXIST.
-     * (flat stores have none) */
+     * (object stores have none) */
     int (*rename)(const char *from, const char *to, bool replace, struct fsdp_err *err);
     /* Two files or folders take each other's name at one instant. (optional; FSDP_EUNSUPPORTED
      * where a file system cannot) */
     int (*exchange)(const char *a, const char *b, struct fsdp_err *err);
-    /* Makes creations and renames in a folder durable. (flat stores have none) */
+    /* Makes creations and renames in a folder durable. (object stores have none) */
     int (*sync_folder)(const char *path, struct fsdp_err *err);
     /* Copies a whole file within the store, without its bytes passing through here; it appears when
      * it is complete. `to` is a name that nobody has. FSDP_EUNSUPPORTED, with nothing done, where
      * the store does not copy, or the two do not lie together; FSDP_ECANCELED if `moved` says so.
-     * (optional, flat stores) */
+     * (optional, object stores) */
     int (*copy)(struct ckpt_store_copied *out, const char *from, const char *to, uint64_t nbytes,
                 ckpt_store_moved_f *moved, void *ctx, struct fsdp_err *err);
     /* Is what lies below path reached through a network, so that fewer bytes are worth processor
