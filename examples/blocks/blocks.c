@@ -77,10 +77,13 @@ static int describe_layer(struct layer *out, struct fsdp_module_tree *tree, int 
     const struct fsdp_init zeros = {FSDP_INIT_ZEROS, 0};
     const uint64_t shape[2] = {(uint64_t)nout, (uint64_t)nin};
     char param[64];
+    const struct fsdp_param_desc weight = {
+        .name = param, .ndim = 2, .shape = shape, .init = uniform};
+    const struct fsdp_param_desc bias = {.name = param, .ndim = 1, .shape = shape, .init = zeros};
     snprintf(param, sizeof param, "%s.weight", name);
-    FSDP_TRY(fsdp_module_add_param(tree, module, param, 2, shape, uniform, 0, &out->w, err));
+    FSDP_TRY(fsdp_module_add_param(tree, module, &weight, &out->w, err));
     snprintf(param, sizeof param, "%s.bias", name);
-    return fsdp_module_add_param(tree, module, param, 1, shape, zeros, 0, &out->b, err);
+    return fsdp_module_add_param(tree, module, &bias, &out->b, err);
 }
 
 static int describe_block(struct model *m, struct fsdp_module_tree *tree, int k,

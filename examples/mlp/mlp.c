@@ -58,13 +58,16 @@ static int describe_layer(struct mlp *m, struct fsdp_module_tree *tree, int k, u
     const struct fsdp_init zeros = {FSDP_INIT_ZEROS, 0};
     const uint64_t shape[2] = {nout, nin};
     char name[32];
+    const struct fsdp_param_desc weight = {
+        .name = name, .ndim = 2, .shape = shape, .init = uniform};
+    const struct fsdp_param_desc bias = {.name = name, .ndim = 1, .shape = shape, .init = zeros};
 
     snprintf(name, sizeof name, "layer.%d", k);
     FSDP_TRY(fsdp_module_add(tree, m->root, name, "Layer", &m->layer[k], err));
     snprintf(name, sizeof name, "layer.%d.weight", k);
-    FSDP_TRY(fsdp_module_add_param(tree, m->layer[k], name, 2, shape, uniform, 0, &m->w[k], err));
+    FSDP_TRY(fsdp_module_add_param(tree, m->layer[k], &weight, &m->w[k], err));
     snprintf(name, sizeof name, "layer.%d.bias", k);
-    return fsdp_module_add_param(tree, m->layer[k], name, 1, shape, zeros, 0, &m->b[k], err);
+    return fsdp_module_add_param(tree, m->layer[k], &bias, &m->b[k], err);
 }
 
 static int describe(struct mlp *m, struct fsdp_module_tree *tree, struct fsdp_err *err)

@@ -360,12 +360,9 @@ int fsdp_dequantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype
                                          err);
 }
 
-int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *partial,
-                   size_t npartials, enum fsdp_norm type, float max_norm,
-                   const struct fsdp_loss_scale *scale, struct fsdp_err *err)
+int fsdp_clip_coef(struct fsdp_lane *lane, const struct fsdp_clip_args *args, struct fsdp_err *err)
 {
-    return lane->device->ops->clip_coef(lane->state, coef, norm, partial, npartials, type, max_norm,
-                                        scale, err);
+    return lane->device->ops->clip_coef(lane->state, args, err);
 }
 
 int fsdp_loss_scale_update(struct fsdp_lane *lane, struct fsdp_loss_scale *scale, const float *norm,

@@ -282,7 +282,9 @@ static int add_weight(struct fsdp_module_tree *tree, int module, const char *nam
                       int cols, struct fsdp_init init, int *out, struct fsdp_err *err)
 {
     const uint64_t shape[2] = {(uint64_t)rows, (uint64_t)cols};
-    return fsdp_module_add_param(tree, module, name, cols ? 2 : 1, shape, init, 0, out, err);
+    const struct fsdp_param_desc desc = {
+        .name = name, .ndim = cols ? 2 : 1, .shape = shape, .init = init};
+    return fsdp_module_add_param(tree, module, &desc, out, err);
 }
 
 static struct fsdp_init normal(const struct model *m)

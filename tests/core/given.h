@@ -31,8 +31,11 @@ static inline void given_param(struct given *g, int module, int p)
     static const uint64_t shapes[GIVEN_NPARAMS][2] = {{7, 0}, {5, 6}, {6, 0}, {5, 6}, {6, 0}};
     struct fsdp_init init = {FSDP_INIT_NORMAL, 1.0f};
     int ndim = shapes[p][1] ? 2 : 1;
-    if (fsdp_module_add_param(g->tree, module, given_names[p], ndim, shapes[p], init, 0,
-                              &g->param[p], NULL))
+    if (fsdp_module_add_param(
+            g->tree, module,
+            &(struct fsdp_param_desc){
+                .name = given_names[p], .ndim = ndim, .shape = shapes[p], .init = init},
+            &g->param[p], NULL))
         abort();
 }
 

@@ -41,8 +41,11 @@ static void order(struct fsdp_opts *opts, struct given *model)
     fsdp_module_tree_destroy(model->tree);
     if (fsdp_module_tree_create(&model->tree, NULL) ||
         fsdp_module_add(model->tree, -1, "", "Model", &model->root, NULL) ||
-        fsdp_module_add_param(model->tree, 0, given_names[0], 1, (uint64_t[]){7}, init, 0, NULL,
-                              NULL))
+        fsdp_module_add_param(
+            model->tree, 0,
+            &(struct fsdp_param_desc){
+                .name = given_names[0], .ndim = 1, .shape = (uint64_t[]){7}, .init = init},
+            NULL, NULL))
         abort();
     for (int i = 0; i < 2; i++) { /* b before w in the second block */
         int module;
@@ -50,8 +53,13 @@ static void order(struct fsdp_opts *opts, struct given *model)
             abort();
         for (int k = 0; k < 2; k++) {
             int which = i ? !k : k;
-            if (fsdp_module_add_param(model->tree, module, given_names[1 + 2 * i + which],
-                                      which ? 1 : 2, shapes[which], init, 0, NULL, NULL))
+            if (fsdp_module_add_param(
+                    model->tree, module,
+                    &(struct fsdp_param_desc){.name = given_names[1 + 2 * i + which],
+                                              .ndim = which ? 1 : 2,
+                                              .shape = shapes[which],
+                                              .init = init},
+                    NULL, NULL))
                 abort();
         }
     }
@@ -213,7 +221,10 @@ static void add_blocks(struct job *j)
         if (fsdp_module_add(j->model.tree, 0, name, "Block", &module, NULL))
             abort();
         snprintf(name, sizeof name, "blocks.%d.large", i);
-        if (fsdp_module_add_param(j->model.tree, module, name, 2, shape, init, 0, NULL, NULL) ||
+        if (fsdp_module_add_param(
+                j->model.tree, module,
+                &(struct fsdp_param_desc){.name = name, .ndim = 2, .shape = shape, .init = init},
+                NULL, NULL) ||
             fsdp_module_set_act(j->model.tree, module, act, NULL))
             abort();
     }

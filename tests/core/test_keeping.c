@@ -369,7 +369,10 @@ static uint64_t planned(enum fsdp_dtype moments, enum fsdp_master master, enum f
     *host = 0;
     if (fsdp_module_tree_create(&tree, NULL) ||
         fsdp_module_add(tree, -1, "", "Model", &root, NULL) ||
-        fsdp_module_add_param(tree, root, "w", 2, shape, init, 0, &param, NULL) ||
+        fsdp_module_add_param(
+            tree, root,
+            &(struct fsdp_param_desc){.name = "w", .ndim = 2, .shape = shape, .init = init}, &param,
+            NULL) ||
         fsdp_device_open(&device, "cpu", 0, NULL) || fsdp_plan(&f, tree, &opts, device, mesh, NULL))
         abort();
     for (int i = 0, nrows = fsdp_memory_plan(f, rows, 32); i < nrows; i++)

@@ -62,7 +62,11 @@ static void add(struct net *n, int module, const char *name, int ndim, uint64_t 
     const uint64_t shape[2] = {rows, cols};
     const struct fsdp_init init = {FSDP_INIT_NORMAL, 1.0f};
     int index;
-    if (fsdp_module_add_param(n->tree, module, name, ndim, shape, init, flags, &index, NULL))
+    if (fsdp_module_add_param(
+            n->tree, module,
+            &(struct fsdp_param_desc){
+                .name = name, .ndim = ndim, .shape = shape, .init = init, .flags = flags},
+            &index, NULL))
         abort();
     if (!strcmp(name, "embed.weight"))
         n->tied = index;
@@ -556,7 +560,10 @@ static int large_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, v
     opts.gather_codec = &fsdp_gather_float8;
     if ((rc = fsdp_module_tree_create(&tree, &err)) ||
         (rc = fsdp_module_add(tree, -1, "", "Net", &root, &err)) ||
-        (rc = fsdp_module_add_param(tree, root, "w", 2, shape, init, 0, &param, &err)) ||
+        (rc = fsdp_module_add_param(
+             tree, root,
+             &(struct fsdp_param_desc){.name = "w", .ndim = 2, .shape = shape, .init = init},
+             &param, &err)) ||
         (rc = fsdp_device_open(&device, "cpu", 0, &err)) ||
         (rc = fsdp_mesh_shape_for(&mesh_shape, FSDP_FULL_SHARD, 0, nodes, &err)) ||
         (rc = fsdp_mesh_create(&mesh, mesh_shape, "auto", 20, nodes, oob, device, &err)) ||

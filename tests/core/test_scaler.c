@@ -140,10 +140,15 @@ static int describe(struct run *r)
     const struct fsdp_init init = {FSDP_INIT_UNIFORM, 1.0f};
     return fsdp_module_tree_create(&r->tree, NULL) ||
            fsdp_module_add(r->tree, -1, "", "Net", &r->root, NULL) ||
-           fsdp_module_add_param(r->tree, r->root, "w", 1, shape, init, 0, &r->param[0], NULL) ||
+           fsdp_module_add_param(
+               r->tree, r->root,
+               &(struct fsdp_param_desc){.name = "w", .ndim = 1, .shape = shape, .init = init},
+               &r->param[0], NULL) ||
            fsdp_module_add(r->tree, r->root, "block", "Block", &r->block, NULL) ||
-           fsdp_module_add_param(r->tree, r->block, "block.w", 1, shape, init, 0, &r->param[1],
-                                 NULL);
+           fsdp_module_add_param(r->tree, r->block,
+                                 &(struct fsdp_param_desc){
+                                     .name = "block.w", .ndim = 1, .shape = shape, .init = init},
+                                 &r->param[1], NULL);
 }
 
 static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)

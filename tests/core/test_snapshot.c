@@ -28,17 +28,24 @@ static int model_make(struct model *m, struct fsdp_err *err)
     struct fsdp_init init = {FSDP_INIT_NORMAL, 1.0f};
     FSDP_TRY(fsdp_module_tree_create(&m->tree, err));
     FSDP_TRY(fsdp_module_add(m->tree, -1, "", "Model", &m->root, err));
-    FSDP_TRY(
-        fsdp_module_add_param(m->tree, m->root, "embed", 2, shape, init, 0, &m->param[0], err));
-    FSDP_TRY(fsdp_module_add_param(m->tree, m->root, "table", 2, shape, init, FSDP_PARAM_FROZEN,
-                                   &m->param[NBLOCKS + 1], err));
+    FSDP_TRY(fsdp_module_add_param(
+        m->tree, m->root,
+        &(struct fsdp_param_desc){.name = "embed", .ndim = 2, .shape = shape, .init = init},
+        &m->param[0], err));
+    FSDP_TRY(fsdp_module_add_param(
+        m->tree, m->root,
+        &(struct fsdp_param_desc){
+            .name = "table", .ndim = 2, .shape = shape, .init = init, .flags = FSDP_PARAM_FROZEN},
+        &m->param[NBLOCKS + 1], err));
     for (int i = 0; i < NBLOCKS; i++) {
         char name[32];
         snprintf(name, sizeof name, "block.%d", i);
         FSDP_TRY(fsdp_module_add(m->tree, m->root, name, "Block", &m->block[i], err));
         snprintf(name, sizeof name, "block.%d.weight", i);
-        FSDP_TRY(fsdp_module_add_param(m->tree, m->block[i], name, 2, shape, init, 0,
-                                       &m->param[i + 1], err));
+        FSDP_TRY(fsdp_module_add_param(
+            m->tree, m->block[i],
+            &(struct fsdp_param_desc){.name = name, .ndim = 2, .shape = shape, .init = init},
+            &m->param[i + 1], err));
     }
     return FSDP_OK;
 }

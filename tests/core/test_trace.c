@@ -35,15 +35,24 @@ static void toy_make(struct toy *t)
     if (fsdp_module_tree_create(&t->tree, NULL) ||
         fsdp_module_add(t->tree, -1, "", "Toy", &t->root, NULL))
         abort();
-    fsdp_module_add_param(t->tree, t->root, "scale", 2, shape, init, 0, NULL, NULL);
+    fsdp_module_add_param(
+        t->tree, t->root,
+        &(struct fsdp_param_desc){.name = "scale", .ndim = 2, .shape = shape, .init = init}, NULL,
+        NULL);
     for (int i = 0; i < NBLOCKS; i++) {
         char name[32];
         fsdp_module_add(t->tree, t->root, names[i], "Block", &t->block[i], NULL);
         snprintf(name, sizeof name, "w%d", i);
-        fsdp_module_add_param(t->tree, t->block[i], name, 2, shape, init, 0, NULL, NULL);
+        fsdp_module_add_param(
+            t->tree, t->block[i],
+            &(struct fsdp_param_desc){.name = name, .ndim = 2, .shape = shape, .init = init}, NULL,
+            NULL);
     }
-    fsdp_module_add_param(t->tree, t->block[0], "frozen", 2, shape, init, FSDP_PARAM_FROZEN, NULL,
-                          NULL);
+    fsdp_module_add_param(
+        t->tree, t->block[0],
+        &(struct fsdp_param_desc){
+            .name = "frozen", .ndim = 2, .shape = shape, .init = init, .flags = FSDP_PARAM_FROZEN},
+        NULL, NULL);
 }
 
 static struct fsdp_opts toy_opts(int accumulation)

@@ -38,7 +38,11 @@ static inline void add(struct toy *t, int module, const char *name, int ndim, ui
     uint64_t shape[2] = {rows, cols};
     struct fsdp_init init = {FSDP_INIT_NORMAL, 1.0f};
     int index;
-    if (fsdp_module_add_param(t->tree, module, name, ndim, shape, init, flags, &index, NULL))
+    if (fsdp_module_add_param(
+            t->tree, module,
+            &(struct fsdp_param_desc){
+                .name = name, .ndim = ndim, .shape = shape, .init = init, .flags = flags},
+            &index, NULL))
         abort();
     if (!strcmp(name, "embed.weight"))
         t->tied = index;

@@ -22,19 +22,27 @@ static void test_norm(struct fsdp_lane *lane)
     down(lane);
     sums[1] = 2;
     sums[2] = 3;
-    fsdp_clip_coef(lane, UP(coef), UP(norm), UP(sums), 3, FSDP_NORM_2, 1, NULL, NULL);
+    fsdp_clip_coef(lane,
+                   &(struct fsdp_clip_args){UP(coef), UP(norm), UP(sums), 3, FSDP_NORM_2, 1, NULL},
+                   NULL);
     down(lane);
     ok(fabs(sums[0] - want) < 1e-9 * want, "sum of squares");
     ok(fabs(norm - sqrt(want + 5)) < 1e-5 * sqrt(want), "norm of three partial sums");
     ok(fabs(coef - 1 / (sqrt(want + 5) + 1e-6)) < 1e-6, "clip factor");
-    fsdp_clip_coef(lane, UP(coef), UP(norm), UP(sums), 3, FSDP_NORM_2, 1e9f, NULL, NULL);
+    fsdp_clip_coef(
+        lane, &(struct fsdp_clip_args){UP(coef), UP(norm), UP(sums), 3, FSDP_NORM_2, 1e9f, NULL},
+        NULL);
     down(lane);
     ok(coef == 1, "no clipping below the limit");
-    fsdp_clip_coef(lane, UP(coef), UP(norm), UP(sums), 3, FSDP_NORM_2, 0, NULL, NULL);
+    fsdp_clip_coef(lane,
+                   &(struct fsdp_clip_args){UP(coef), UP(norm), UP(sums), 3, FSDP_NORM_2, 0, NULL},
+                   NULL);
     down(lane);
     ok(coef == 1, "a limit of 0 is off");
     sums[1] = NAN;
-    fsdp_clip_coef(lane, UP(coef), UP(norm), UP(sums), 3, FSDP_NORM_2, 1, NULL, NULL);
+    fsdp_clip_coef(lane,
+                   &(struct fsdp_clip_args){UP(coef), UP(norm), UP(sums), 3, FSDP_NORM_2, 1, NULL},
+                   NULL);
     down(lane);
     ok(isnan(coef) && isnan(norm), "NaN does not pass for 1");
 }
@@ -47,7 +55,10 @@ static void test_norm_inf(struct fsdp_lane *lane)
         x[i] = noise(i);
     x[N - 1] = -2.5f;
     fsdp_absmax(lane, UP(partials), UP(x), N, NULL);
-    fsdp_clip_coef(lane, UP(coef), UP(norm), UP(partials), 2, FSDP_NORM_INF, 1.5f, NULL, NULL);
+    fsdp_clip_coef(
+        lane,
+        &(struct fsdp_clip_args){UP(coef), UP(norm), UP(partials), 2, FSDP_NORM_INF, 1.5f, NULL},
+        NULL);
     fsdp_absmax(lane, UP(most), UP(x), 5, NULL);
     down(lane);
     ok(partials[0] == 2.5 && norm == 3 && fabs(coef - 0.5) < 1e-6, "the greatest absolute value");
@@ -61,7 +72,10 @@ static void test_norm_inf(struct fsdp_lane *lane)
     x[N / 2] = 0;
     partials[1] = most;
     fsdp_absmax(lane, UP(most), UP(x), N, NULL);
-    fsdp_clip_coef(lane, UP(coef), UP(norm), UP(partials), 2, FSDP_NORM_INF, 1.5f, NULL, NULL);
+    fsdp_clip_coef(
+        lane,
+        &(struct fsdp_clip_args){UP(coef), UP(norm), UP(partials), 2, FSDP_NORM_INF, 1.5f, NULL},
+        NULL);
     down(lane);
     ok(isnan(most) && isnan(norm) && isnan(coef), "NaN stays");
 }
@@ -92,7 +106,9 @@ static void test_loss_scale(struct fsdp_lane *lane)
     const double sums[2] = {9 * 1536.0 * 1536.0, 16 * 1536.0 * 1536.0};
     float coef, norm;
     s = (struct fsdp_loss_scale){.inverse = 1 / 1536.0f};
-    fsdp_clip_coef(lane, UP(coef), UP(norm), UP(sums), 2, FSDP_NORM_2, 1, UP(s), NULL);
+    fsdp_clip_coef(lane,
+                   &(struct fsdp_clip_args){UP(coef), UP(norm), UP(sums), 2, FSDP_NORM_2, 1, UP(s)},
+                   NULL);
     down(lane);
     ok(fabsf(norm - 5) < 1e-5f && fabsf(coef * 1536 - 0.2f) < 1e-6f,
        "the norm is that of unscaled gradients, and the clip factor unscales");

@@ -112,8 +112,17 @@ int main(void)
 
     int rc = fsdp_module_tree_create(&tree, &err);
     rc = rc ? rc : fsdp_module_add(tree, -1, "", "Toy", &toy.root, &err);
-    rc = rc ? rc : fsdp_module_add_param(tree, 0, "w", 1, &shapes[0], zeros, 0, &toy.w, &err);
-    rc = rc ? rc : fsdp_module_add_param(tree, 0, "flat", 1, &shapes[1], zeros, 0, &toy.flat, &err);
+    rc = rc ? rc
+            : fsdp_module_add_param(tree, 0,
+                                    &(struct fsdp_param_desc){
+                                        .name = "w", .ndim = 1, .shape = &shapes[0], .init = zeros},
+                                    &toy.w, &err);
+    rc = rc ? rc
+            : fsdp_module_add_param(
+                  tree, 0,
+                  &(struct fsdp_param_desc){
+                      .name = "flat", .ndim = 1, .shape = &shapes[1], .init = zeros},
+                  &toy.flat, &err);
     rc = rc ? rc : fsdp_oob_self_create(&oob, &err);
     rc = rc ? rc : fsdp_device_open(&device, "cpu", 0, &err);
     rc = rc ? rc : fsdp_mesh_create(&mesh, one, "auto", 60, &nodes, oob, device, &err);

@@ -193,10 +193,9 @@ static void lane_destroy(void *l)
       (l, dst, d, src, s, n, amax, e),                                                            \
       (dst, src, amax))                                                                           \
     X(clip_coef,                                                                                  \
-      (void *l, float *coef, float *norm, const double *partial, size_t n, enum fsdp_norm type,   \
-       float most, const struct fsdp_loss_scale *scale, struct fsdp_err *e),                      \
-      (l, coef, norm, partial, n, type, most, scale, e),                                          \
-      (coef, norm, partial, scale))                                                               \
+      (void *l, const struct fsdp_clip_args *a, struct fsdp_err *e),                              \
+      (l, a, e),                                                                                  \
+      (a->coef, a->norm, a->partial, a->scale))                                                   \
     X(loss_scale_update,                                                                          \
       (void *l, struct fsdp_loss_scale *scale, const float *norm,                                 \
        struct fsdp_loss_scale_rule rule, struct fsdp_err *e),                                     \

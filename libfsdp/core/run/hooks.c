@@ -75,23 +75,18 @@ int fsdp_reduction_run(const struct fsdp_reduction *r, struct fsdp_err *err)
     return fsdp_comm_all_reduce(r->comm, r->recv, r->send, r->nelem, r->dtype, r->lane, err);
 }
 
-int hooks_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_comm *comm, bool scatter,
-                 void *recv, const void *send, uint64_t nelem, enum fsdp_dtype dtype,
+int hooks_reduce(struct fsdp *f, const struct sched_op *op, const struct fsdp_reduction *sum,
                  struct fsdp_err *err)
 {
-    int unit = f->units.flats[op->flat].unit;
-    struct fsdp_reduction r = {.module = f->units.units[unit].module,
-                               .micro = op->micro,
-                               .comm = comm,
-                               .scatter = scatter,
-                               .recv = recv,
-                               .send = send,
-                               .nelem = nelem,
-                               .send_nelem =
-                                   scatter ? nelem * (uint64_t)fsdp_comm_size(comm) : nelem,
-                               .dtype = dtype,
-                               .lane = f->lanes[op->lane],
-                               .scratch = f->reduce_scratch[op->lane]};
+    const struct flat *flat = &f->units.flats[op->flat];
+    struct fsdp_reduction r = *sum;
+
+    r.module = f->units.units[flat->unit].module;
+    r.micro = op->micro;
+    r.send_nelem = r.scatter ? r.nelem * (uint64_t)fsdp_comm_size(r.comm) : r.nelem;
+    r.dtype = flat->reduce_dtype;
+    r.lane = f->lanes[op->lane];
+    r.scratch = f->reduce_scratch[op->lane];
     return f->reduce_hook ? f->reduce_hook(f->reduce_ctx, &r, err) : fsdp_reduction_run(&r, err);
 }
 

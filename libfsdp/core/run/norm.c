@@ -37,7 +37,13 @@ int exec_norm_sum(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
         FSDP_TRY(fsdp_copy(lane, f->sums, control, FSDP_CONTROL_NELEM * sizeof(double), err));
     FSDP_TRY(fsdp_comm_all_reduce(f->mesh->world, f->sums, f->sums,
                                   FSDP_CONTROL_NELEM + f->npartials, FSDP_F64, lane, err));
-    FSDP_TRY(fsdp_clip_coef(lane, f->clip_coef, f->grad_norm, f->sums + FSDP_CONTROL_NELEM,
-                            f->npartials, o->clip_norm, (float)o->clip_grad_norm, f->scale, err));
+    const struct fsdp_clip_args clip = {.coef = f->clip_coef,
+                                        .norm = f->grad_norm,
+                                        .partial = f->sums + FSDP_CONTROL_NELEM,
+                                        .npartials = f->npartials,
+                                        .type = o->clip_norm,
+                                        .max_norm = (float)o->clip_grad_norm,
+                                        .scale = f->scale};
+    FSDP_TRY(fsdp_clip_coef(lane, &clip, err));
     return f->scaled ? scale_update(f, err) : FSDP_OK;
 }

@@ -98,9 +98,13 @@ static int reduce_to_shard(struct fsdp *f, const struct sched_op *op, struct fsd
     float *grad = f->flats[op->flat].grad;
     bool first = op->micro == 0 || f->current->input.reduce_last;
 
-    if (first && dtype == FSDP_F32)
-        return hooks_reduce(f, op, comm, true, grad, send, nelem, dtype, err);
-    FSDP_TRY(hooks_reduce(f, op, comm, true, mine, send, nelem, dtype, err));
+    struct fsdp_reduction sum = {
+        .comm = comm, .scatter = true, .recv = mine, .send = send, .nelem = nelem};
+    if (first && dtype == FSDP_F32) {
+        sum.recv = grad;
+        return hooks_reduce(f, op, &sum, err);
+    }
+    FSDP_TRY(hooks_reduce(f, op, &sum, err));
     if (first)
         return fsdp_cast(lane, grad, FSDP_F32, mine, dtype, nelem, err);
     return fsdp_accumulate(lane, grad, mine, dtype, nelem, err);
@@ -132,8 +136,12 @@ static int exec_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_er
 
     if (!f->mesh->inner_size)
         return reduce_to_shard(f, op, f->mesh->reduce, slot, shard_in_slot(f, op), err);
-    return hooks_reduce(f, op, f->mesh->reduce, true, inner_part(f, op->flat, slot, dtype), slot,
-                        inner_nelem(f, op->flat), dtype, err);
+    const struct fsdp_reduction sum = {.comm = f->mesh->reduce,
+                                       .scatter = true,
+                                       .recv = inner_part(f, op->flat, slot, dtype),
+                                       .send = slot,
+                                       .nelem = inner_nelem(f, op->flat)};
+    return hooks_reduce(f, op, &sum, err);
 }
 
 static int exec_outer_reduce(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
@@ -154,7 +162,9 @@ static int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsd
     void *sum = dtype == FSDP_F32 ? grad : f->replicate_staging;
 
     FSDP_TRY(fsdp_cast(lane, sum, dtype, grad, FSDP_F32, nelem, err));
-    FSDP_TRY(hooks_reduce(f, op, f->mesh->replicate, false, sum, sum, nelem, dtype, err));
+    const struct fsdp_reduction all = {
+        .comm = f->mesh->replicate, .recv = sum, .send = sum, .nelem = nelem};
+    FSDP_TRY(hooks_reduce(f, op, &all, err));
     return fsdp_cast(lane, grad, FSDP_F32, sum, dtype, nelem, err);
 }
 

@@ -175,8 +175,15 @@ static int update_one(struct fsdp *f, const struct flat_state *s, const struct u
     struct updating u = {f, s, run};
     struct optimizer_run args = run_of(f, s, run, run->pos, run->nelem);
 
-    if (!s->master && !f->optimizer->splits)
-        return master_each_at(f, s, run->pos, run->nelem, true, true, update_piece, &u, err);
+    if (!s->master && !f->optimizer->splits) {
+        const struct master_visit visit = {.pos = run->pos,
+                                           .nelem = run->nelem,
+                                           .reads = true,
+                                           .writes = true,
+                                           .fn = update_piece,
+                                           .ctx = &u};
+        return master_each_at(f, s, &visit, err);
+    }
     args.master = s->master ? s->master + run->pos : NULL;
     args.rest = s->rest ? s->rest + run->pos : NULL;
     return f->optimizer->update(f->lanes[SCHED_COMPUTE], &args, err);
@@ -201,8 +208,11 @@ static int update_average(struct fsdp *f, int flat, const struct flat_state *s,
                           struct fsdp_err *err)
 {
     struct averaging a = {f, s->optim[f->ema]};
-    return master_each_at(f, s, 0, f->units.flats[flat].cut.shard_nelem, true, false, average_piece,
-                          &a, err);
+    const struct master_visit visit = {.nelem = f->units.flats[flat].cut.shard_nelem,
+                                       .reads = true,
+                                       .fn = average_piece,
+                                       .ctx = &a};
+    return master_each_at(f, s, &visit, err);
 }
 
 int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
@@ -261,8 +271,14 @@ static int warm_rest(struct fsdp *f, char *memory, struct fsdp_err *err)
 
     FSDP_TRY(o->clip_norm == FSDP_NORM_INF ? fsdp_absmax(lane, partial, x, WARM_NELEM, err)
                                            : fsdp_sumsq(lane, partial, x, WARM_NELEM, err));
-    FSDP_TRY(fsdp_clip_coef(lane, coef, norm, partial, 1, o->clip_norm, (float)o->clip_grad_norm,
-                            f->scale, err));
+    const struct fsdp_clip_args clip = {.coef = coef,
+                                        .norm = norm,
+                                        .partial = partial,
+                                        .npartials = 1,
+                                        .type = o->clip_norm,
+                                        .max_norm = (float)o->clip_grad_norm,
+                                        .scale = f->scale};
+    FSDP_TRY(fsdp_clip_coef(lane, &clip, err));
     if (f->scaled)
         FSDP_TRY(fsdp_loss_scale_update(lane, scale, norm, rule, err));
     return f->ema < 0 ? FSDP_OK : fsdp_ema(lane, x, y, WARM_NELEM, o->ema_decay, err);

@@ -54,8 +54,7 @@ static int bring(const struct range *r, bool back, struct fsdp_err *err)
                         r->nelem * sizeof(uint16_t), err);
 }
 
-static int visit_range(const struct range *r, uint64_t at, bool reads, bool writes,
-                       master_piece_f *fn, void *ctx, struct fsdp_err *err)
+static int visit_range(const struct range *r, const struct master_visit *v, struct fsdp_err *err)
 {
     struct fsdp_lane *lane = r->f->lanes[SCHED_COMPUTE];
     bool split = !r->s->master;
@@ -63,43 +62,41 @@ static int visit_range(const struct range *r, uint64_t at, bool reads, bool writ
     uint16_t *rest = split ? r->s->rest + r->pos : NULL;
     float *x = split ? r->f->joined : r->s->master + r->pos;
 
-    if (reads)
+    if (v->reads)
         FSDP_TRY(bring(r, false, err));
-    if (reads && split)
+    if (v->reads && split)
         FSDP_TRY(fsdp_join(lane, x, param, rest, r->nelem, err));
-    FSDP_TRY(fn(ctx, x, at, r->nelem, err));
-    if (writes && split)
+    FSDP_TRY(v->fn(v->ctx, x, r->pos - v->pos, r->nelem, err));
+    if (v->writes && split)
         FSDP_TRY(fsdp_split(lane, param, rest, x, r->nelem, err));
-    return writes ? bring(r, true, err) : FSDP_OK;
+    return v->writes ? bring(r, true, err) : FSDP_OK;
 }
 
 static int visit_pieces(struct fsdp *f, const struct flat_state *s, const struct flat_state *home,
-                        uint64_t pos, uint64_t nelem, bool reads, bool writes, master_piece_f *fn,
-                        void *ctx, struct fsdp_err *err)
+                        const struct master_visit *v, struct fsdp_err *err)
 {
-    uint64_t most = s->master && !home ? nelem : MASTER_PIECE;
+    uint64_t most = s->master && !home ? v->nelem : MASTER_PIECE;
 
-    for (uint64_t at = 0; at < nelem; at += most) {
-        struct range range = {f, s, home, pos + at, nelem - at < most ? nelem - at : most};
-        FSDP_TRY(visit_range(&range, at, reads, writes, fn, ctx, err));
+    for (uint64_t at = 0; at < v->nelem; at += most) {
+        struct range range = {f, s, home, v->pos + at, v->nelem - at < most ? v->nelem - at : most};
+        FSDP_TRY(visit_range(&range, v, err));
     }
     return FSDP_OK;
 }
 
-int master_each_at(struct fsdp *f, const struct flat_state *s, uint64_t pos, uint64_t nelem,
-                   bool reads, bool writes, master_piece_f *fn, void *ctx, struct fsdp_err *err)
+int master_each_at(struct fsdp *f, const struct flat_state *s, const struct master_visit *visit,
+                   struct fsdp_err *err)
 {
-    return visit_pieces(f, s, NULL, pos, nelem, reads, writes, fn, ctx, err);
+    return visit_pieces(f, s, NULL, visit, err);
 }
 
-int master_each(struct fsdp *f, int flat, uint64_t pos, uint64_t nelem, bool reads, bool writes,
-                master_piece_f *fn, void *ctx, struct fsdp_err *err)
+int master_each(struct fsdp *f, int flat, const struct master_visit *visit, struct fsdp_err *err)
 {
     const struct flat_state *home = &f->flats[flat];
     if (!offload_state(f, flat))
-        return visit_pieces(f, home, NULL, pos, nelem, reads, writes, fn, ctx, err);
+        return visit_pieces(f, home, NULL, visit, err);
     const struct flat_state s = offload_at(f, flat, 0);
-    return visit_pieces(f, &s, home, pos, nelem, reads, writes, fn, ctx, err);
+    return visit_pieces(f, &s, home, visit, err);
 }
 
 struct copying {
@@ -125,14 +122,18 @@ int master_copy(struct fsdp *f, int flat, uint64_t pos, float *dst, uint64_t nel
                 struct fsdp_err *err)
 {
     struct copying c = {.f = f, .lane = f->lanes[SCHED_COMPUTE], .dst = dst};
-    return master_each(f, flat, pos, nelem, true, false, copy_out, &c, err);
+    const struct master_visit visit = {
+        .pos = pos, .nelem = nelem, .reads = true, .fn = copy_out, .ctx = &c};
+    return master_each(f, flat, &visit, err);
 }
 
 int master_set(struct fsdp *f, int flat, uint64_t pos, const float *src, uint64_t nelem,
                struct fsdp_err *err)
 {
     struct copying c = {.f = f, .lane = f->lanes[SCHED_COMPUTE], .src = src};
-    return master_each(f, flat, pos, nelem, false, true, copy_in, &c, err);
+    const struct master_visit visit = {
+        .pos = pos, .nelem = nelem, .writes = true, .fn = copy_in, .ctx = &c};
+    return master_each(f, flat, &visit, err);
 }
 
 /* ---- halves, from the host ------------------------------------------------------------------- */

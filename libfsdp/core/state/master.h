@@ -17,11 +17,16 @@ uint64_t master_joined_nbytes(const struct fsdp *f);
  * from. Only of whole ones that are there anyway the piece is all. `at` counts from pos. Between
  * steps: state slot 0 is used where masters are offloaded. */
 typedef int master_piece_f(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err);
-int master_each(struct fsdp *f, int flat, uint64_t pos, uint64_t nelem, bool reads, bool writes,
-                master_piece_f *fn, void *ctx, struct fsdp_err *err);
+struct master_visit {
+    uint64_t pos, nelem;
+    bool reads, writes;
+    master_piece_f *fn;
+    void *ctx;
+};
+int master_each(struct fsdp *f, int flat, const struct master_visit *visit, struct fsdp_err *err);
 /* The same in a step, of state that is on the device. */
-int master_each_at(struct fsdp *f, const struct flat_state *s, uint64_t pos, uint64_t nelem,
-                   bool reads, bool writes, master_piece_f *fn, void *ctx, struct fsdp_err *err);
+int master_each_at(struct fsdp *f, const struct flat_state *s, const struct master_visit *visit,
+                   struct fsdp_err *err);
 
 /* dst: memory that the lane copies to, or offloaded state. */
 int master_copy(struct fsdp *f, int flat, uint64_t pos, float *dst, uint64_t nelem,

@@ -36,7 +36,9 @@ static int init_flat(struct fsdp *f, int k, struct fsdp_err *err)
             nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, flat_shard(f, flat));
         struct filling filling = {
             f, p, p->tensor.ndim ? box.offset[0] * fsdp_tensor_row_nelem(&p->tensor) : 0};
-        FSDP_TRY(master_each(f, k, pos, nelem, false, true, fill_piece, &filling, err));
+        const struct master_visit visit = {
+            .pos = pos, .nelem = nelem, .writes = true, .fn = fill_piece, .ctx = &filling};
+        FSDP_TRY(master_each(f, k, &visit, err));
     }
     return FSDP_OK;
 }

@@ -84,26 +84,25 @@ static int name_is_new(const struct fsdp_module_tree *tree, const char *name, st
                  : FSDP_OK;
 }
 
-int fsdp_module_add_param(struct fsdp_module_tree *tree, int module, const char *name, int ndim,
-                          const uint64_t *shape, struct fsdp_init init, unsigned flags, int *out,
-                          struct fsdp_err *err)
+int fsdp_module_add_param(struct fsdp_module_tree *tree, int module,
+                          const struct fsdp_param_desc *desc, int *out, struct fsdp_err *err)
 {
-    struct param p = {.module = module, .init = init, .flags = flags};
+    struct param p = {.module = module, .init = desc->init, .flags = desc->flags};
 
-    FSDP_TRY(check_module(tree, module, name, err));
-    FSDP_TRY(name_is_new(tree, name, err));
-    p.tensor = (struct fsdp_tensor){.name = name, .dtype = FSDP_F32, .ndim = ndim};
-    if (ndim < 0 || ndim > FSDP_MAX_DIMS)
+    FSDP_TRY(check_module(tree, module, desc->name, err));
+    FSDP_TRY(name_is_new(tree, desc->name, err));
+    p.tensor = (struct fsdp_tensor){.name = desc->name, .dtype = FSDP_F32, .ndim = desc->ndim};
+    if (desc->ndim < 0 || desc->ndim > FSDP_MAX_DIMS)
         return fsdp_tensor_check(&p.tensor, err);
-    for (int d = 0; d < ndim; d++)
-        p.tensor.shape[d] = shape[d];
+    for (int d = 0; d < desc->ndim; d++)
+        p.tensor.shape[d] = desc->shape[d];
     FSDP_TRY(fsdp_tensor_check(&p.tensor, err));
     struct param *params = fsdp_alloc_grow(tree->params, (size_t)tree->nparams, &tree->max_params,
                                            sizeof *params, "module tree", err);
     if (!params)
         return FSDP_ENOMEM;
     tree->params = params;
-    p.tensor.name = fsdp_strdup(name, err);
+    p.tensor.name = fsdp_strdup(desc->name, err);
     if (!p.tensor.name)
         return FSDP_ENOMEM;
     tree->params[tree->nparams] = p;

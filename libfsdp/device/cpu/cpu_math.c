@@ -170,28 +170,17 @@ int device_cpu_sumsq(void *lane, double *out, const float *x, size_t nelem, stru
     return device_cpu_lane_call(lane, sumsq_run, &arg, sizeof arg, err);
 }
 
-struct clip_arg {
-    float *coef, *norm;
-    const double *partial;
-    size_t npartials;
-    enum fsdp_norm type;
-    float max_norm;
-    const struct fsdp_loss_scale *scale;
-};
-
 static int clip_run(void *arg, struct fsdp_err *err)
 {
-    struct clip_arg *a = arg;
+    const struct fsdp_clip_args *a = arg;
     (void)err;
     clip_of(a->coef, a->norm, a->partial, a->npartials, a->type, a->max_norm, a->scale);
     return FSDP_OK;
 }
 
-int device_cpu_clip_coef(void *lane, float *coef, float *norm, const double *partial,
-                         size_t npartials, enum fsdp_norm type, float max_norm,
-                         const struct fsdp_loss_scale *scale, struct fsdp_err *err)
+int device_cpu_clip_coef(void *lane, const struct fsdp_clip_args *args, struct fsdp_err *err)
 {
-    struct clip_arg arg = {coef, norm, partial, npartials, type, max_norm, scale};
+    struct fsdp_clip_args arg = *args;
     return device_cpu_lane_call(lane, clip_run, &arg, sizeof arg, err);
 }
 

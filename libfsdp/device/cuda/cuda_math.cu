@@ -210,21 +210,16 @@ int device_cuda_max_rows(void *lane, double *out, const double *in, size_t nrows
 
 /* ---- scalars: one thread --------------------------------------------------------------------- */
 
-static __global__ void clip_kernel(float *coef, float *norm, const double *partial,
-                                   size_t npartials, enum fsdp_norm type, float max_norm,
-                                   const struct fsdp_loss_scale *scale)
+static __global__ void clip_kernel(struct fsdp_clip_args a)
 {
-    clip_of(coef, norm, partial, npartials, type, max_norm, scale);
+    clip_of(a.coef, a.norm, a.partial, a.npartials, a.type, a.max_norm, a.scale);
 }
 
-int device_cuda_clip_coef(void *lane, float *coef, float *norm, const double *partial,
-                          size_t npartials, enum fsdp_norm type, float max_norm,
-                          const struct fsdp_loss_scale *scale, struct fsdp_err *err)
+int device_cuda_clip_coef(void *lane, const struct fsdp_clip_args *args, struct fsdp_err *err)
 {
     struct cuda_lane *l = (struct cuda_lane *)lane;
     FSDP_TRY(device_cuda_enter(l, err));
-    FSDP_LAUNCH(clip_kernel, 1, 1, 0, device_cuda_stream(l), coef, norm, partial, npartials, type,
-                max_norm, scale);
+    FSDP_LAUNCH(clip_kernel, 1, 1, 0, device_cuda_stream(l), *args);
     return device_cuda_launched(l, "clip factor", err);
 }
 

@@ -171,6 +171,14 @@ struct fsdp_loss_scale_rule {
 };
 
 enum fsdp_norm { FSDP_NORM_2, FSDP_NORM_INF };
+struct fsdp_clip_args {
+    float *coef, *norm; /* written */
+    const double *partial;
+    size_t npartials;
+    enum fsdp_norm type;
+    float max_norm;
+    const struct fsdp_loss_scale *scale;
+};
 /* The norm of all gradients, and what they are multiplied with to clip it to max_norm, as
  * torch.nn.utils.clip_grad_norm_:
  *   *norm = inverse * sqrt(sum of partial[])  (NORM_2: of sums of squares, in order)
@@ -178,9 +186,7 @@ enum fsdp_norm { FSDP_NORM_2, FSDP_NORM_INF };
  *   *coef = inverse * min(1, max_norm / (*norm + 1e-6)), or inverse where max_norm <= 0
  * inverse is scale->inverse, 1 where scale is NULL. coef, norm, partial[npartials] and scale are
  * device memory. */
-int fsdp_clip_coef(struct fsdp_lane *lane, float *coef, float *norm, const double *partial,
-                   size_t npartials, enum fsdp_norm type, float max_norm,
-                   const struct fsdp_loss_scale *scale, struct fsdp_err *err);
+int fsdp_clip_coef(struct fsdp_lane *lane, const struct fsdp_clip_args *args, struct fsdp_err *err);
 /* Decides by *norm whether this step is skipped (it is not finite), and updates the scale for the
  * next step by the rule. */
 int fsdp_loss_scale_update(struct fsdp_lane *lane, struct fsdp_loss_scale *scale, const float *norm,

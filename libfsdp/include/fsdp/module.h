@@ -30,12 +30,18 @@ void fsdp_module_tree_destroy(struct fsdp_module_tree *tree);
  * `transformer` wrap policy matches, such as "LlamaDecoderLayer". */
 int fsdp_module_add(struct fsdp_module_tree *tree, int parent, const char *name,
                     const char *class_name, int *out, struct fsdp_err *err);
-/* Adds a parameter to a module and gives its index. The name is the full one (Hugging Face's), and
- * init its initial value in a run that starts from random weights. Its dtype in checkpoints and
- * masters is fp32; the gathered copy has fsdp_opts.param_dtype. */
-int fsdp_module_add_param(struct fsdp_module_tree *tree, int module, const char *name, int ndim,
-                          const uint64_t *shape, struct fsdp_init init, unsigned flags, int *out,
-                          struct fsdp_err *err);
+/* A parameter. Its dtype in checkpoints and masters is fp32; the gathered copy has
+ * fsdp_opts.param_dtype. */
+struct fsdp_param_desc {
+    const char *name; /* the full one (Hugging Face's) */
+    int ndim;
+    const uint64_t *shape; /* [ndim] */
+    struct fsdp_init init; /* its value in a run that starts from random weights */
+    unsigned flags;        /* FSDP_PARAM_* */
+};
+/* Adds a parameter to a module and gives its index. desc is copied. */
+int fsdp_module_add_param(struct fsdp_module_tree *tree, int module,
+                          const struct fsdp_param_desc *desc, int *out, struct fsdp_err *err);
 /* Declares that `alias` is another name of parameter `param` (tied weights), used in `module`. Both
  * modules are then kept in one unit. */
 int fsdp_module_tie(struct fsdp_module_tree *tree, int module, int param, const char *alias,
