@@ -23,13 +23,14 @@ int engine_between_steps(const struct fsdp *f, const char *call, struct fsdp_err
 {
     char at[160];
 
-    if (f->broken)
+    if (f->cursor.broken)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "%s: the step was broken by an earlier error; fsdp_step_reset first",
                             call);
-    if (!f->current || f->cursor == 0 || f->cursor == f->current->sched.nops)
+    if (!f->cursor.program || f->cursor.index == 0 ||
+        f->cursor.index == f->cursor.program->sched.nops)
         return FSDP_OK;
-    const struct sched_op *op = &f->current->sched.ops[f->cursor];
+    const struct sched_op *op = &f->cursor.program->sched.ops[f->cursor.index];
     if (op->kind == SCHED_STEP)
         return FSDP_OK;
     engine_describe(f, op->kind, op->module, op->phase, op->micro, at, sizeof at);

@@ -46,7 +46,7 @@ struct flat_state {
     void *param;
     void *part; /* [W * s / regather_size] kept from forward to backward, or NULL */
     float *grad;
-    void *optim[MAX_STATE]; /* as fsdp.state_names, in fsdp.state_dtypes */
+    void *optim[MAX_STATE]; /* as engine_optim.state_names, in its state_dtypes */
     void *by_hand;          /* [W * s] param_dtype, between fsdp_unshard and fsdp_reshard */
 };
 
@@ -77,90 +77,124 @@ struct arena_row {
 };
 enum { ARENA_MAX_ROWS = 24 };
 
-struct fsdp {
-    const struct fsdp_module_tree *tree;
-    struct fsdp_opts opts;
-    struct fsdp_device *device;
-    struct fsdp_mesh *mesh;
-    struct fsdp_lane *lanes[SCHED_NLANES];
-    struct fsdp_event *tails[SCHED_NLANES]; /* order one program after another */
-    struct units units;
+/* ---- struct fsdp, part by part --------------------------------------------------------------- */
 
+/* What was planned before step one. */
+struct engine_plan {
     struct program programs[2]; /* by enum fsdp_program */
     int *parent;
     struct sched_unit *sched_units;
+    struct sched_flat *sched_flats;
     bool *recompute;
     int *checkpointing; /* FSDP_AC_*; other than NONE where recompute, and inside */
-    struct sched_flat *sched_flats;
+    struct fsdp_event *tails[SCHED_NLANES]; /* order one program after another */
+};
 
-    /* cursor */
-    struct program *current; /* NULL between programs */
-    int cursor;
-    atomic_uint_least64_t progress, comm_ns; /* for other threads (progress.c) */
+/* Where the model is in the list. */
+struct engine_cursor {
+    struct program *program; /* NULL between programs */
+    int index;               /* of its next operation */
     bool broken; /* a call was refused in mid-step: nothing continues until fsdp_step_reset */
+    atomic_uint_least64_t progress, comm_ns; /* for other threads (progress.c) */
+};
 
-    /* the optimizer */
-    const struct optimizer *optimizer;
+struct engine_optim {
+    const struct optimizer *kind;
     int nstate, ema; /* ema: which of the state tensors is the average, -1: none */
     const char *state_names[MAX_STATE];
     enum fsdp_dtype state_dtypes[MAX_STATE];
-    bool *ema_written;       /* [nparams] by a load, since the latest fsdp_state_loaded */
+    bool *ema_written;             /* [nparams] by a load, since the latest fsdp_state_loaded */
     struct optimizer_hyper *hyper; /* [nparams] of those that are trained */
-    struct update_run *runs; /* flat by flat */
+    struct update_run *runs;       /* flat by flat */
     int nruns;
+    const struct fsdp_step_args *step_args; /* during fsdp_step */
+};
 
-    fsdp_reduce_hook_f *reduce_hook;
-    fsdp_grad_hook_f *grad_hook;
+/* Of the user; NULL: none. */
+struct engine_hooks {
+    fsdp_reduce_hook_f *reduce;
+    fsdp_grad_hook_f *grad;
     void *reduce_ctx, *grad_ctx;
     void *reduce_scratch[SCHED_NLANES]; /* of the lanes that reduce; NULL: none was asked for */
+};
 
-    /* memory */
-    void *device_mem, *gather_mem, *reduce_mem, *host_mem;
+struct engine_mem {
+    void *device, *gather, *reduce, *host;
     uint64_t reduce_nbytes;
-    char **state_slots; /* [opts.offload_slots] of offloaded state, or NULL */
-    /* Where that lives in a file; and what each slot passes through on the host, NULL where the
-     * device can be read and written by it. */
-    struct offload_file *offload_file;
-    char **staged_slots;
-    void *staged_mem;
-    struct flat_state *flats;
     void **param_slots[2]; /* by program */
     void **grad_slots;
     float *joined;                         /* [MASTER_PIECE] of split masters, if there are any */
     void *gather_staging, *reduce_staging; /* W * s elements of the largest chunked flat */
     void *replicate_staging; /* a shard in reduce_dtype, for the largest that is not fp32 */
-    struct module_mem *module_mem;
+    struct module_mem *modules;
     struct arena_row rows[ARENA_MAX_ROWS];
     int nrows;
+};
 
-    /* what views point at */
-    const void **view_param;
-    void **view_grad;
+struct engine_offload {
+    char **slots; /* [opts.offload_slots] of offloaded state, or NULL */
+    /* Where that lives in a file; and what each slot passes through on the host, NULL where the
+     * device can be read and written by it. */
+    struct offload_file *file;
+    char **staged_slots;
+    void *staged_mem;
+};
+
+/* What views point at. */
+struct engine_view {
+    const void **param;
+    void **grad;
     bool *grad_written; /* [nparams] somebody asked to write it since it last began anew */
+};
 
-    /* Scalars on the device. sums is what one all-reduce sums over the world: the control word,
-     * then for the 2-norm a partial squared norm per flat, which only replica 0 fills, and for the
-     * infinity norm the greatest value of each rank, which only that rank fills. */
+/* Scalars on the device. sums is what one all-reduce sums over the world: the control word,
+ * then for the 2-norm a partial squared norm per flat, which only replica 0 fills, and for the
+ * infinity norm the greatest value of each rank, which only that rank fills. */
+struct engine_scalars {
     double *sums; /* [FSDP_CONTROL_NELEM + npartials] */
     size_t npartials;
     float *clip_coef, *grad_norm;
-    /* Of encoded tensors, the trainable ones first (gather.h): their greatest absolute values, and
-     * what they are taken from, a row per shard rank. */
-    double *amax, *amax_rows;
-    int namax, namax_trainable;
-    void *encoded; /* a piece of a flat that is decoded at once (gather_encoded_nbytes) */
     struct fsdp_loss_scale *scale;
-    bool scaled;                            /* the scale moves, and steps may be skipped */
-    const struct fsdp_step_args *step_args; /* during fsdp_step */
+    bool scaled; /* the scale moves, and steps may be skipped */
+};
+
+/* Of encoded tensors, the trainable ones first (gather.h). */
+struct engine_encoding {
+    double *amax, *amax_rows; /* greatest absolute values; what of, a row per shard rank */
+    int namax, namax_trainable;
+    void *piece; /* of a flat, that is decoded at once (gather_encoded_nbytes) */
+};
+
+struct engine_tracing {
+    struct trace *trace; /* NULL: nothing is recorded (trace.h) */
+    int nranges;         /* open ones (ranges.h) */
+};
+
+struct fsdp {
+    const struct fsdp_module_tree *tree;
+    struct fsdp_opts opts;
+    struct fsdp_device *device;
+    struct fsdp_mesh *mesh;
+    struct fsdp_mesh planned_mesh; /* of fsdp_plan */
+    struct fsdp_lane *lanes[SCHED_NLANES];
+    struct units units;
+    struct flat_state *flats;
+
+    struct engine_plan plan;
+    struct engine_cursor cursor;
+    struct engine_optim optim;
+    struct engine_hooks hooks;
+    struct engine_mem mem;
+    struct engine_offload offload;
+    struct engine_view view;
+    struct engine_scalars scalars;
+    struct engine_encoding encoding;
+    struct engine_tracing tracing;
 
     struct fsdp_state_layout layout;
     struct fsdp_flat_desc *flat_descs;
-    uint64_t hash;
-
     struct fsdp_snapshot *snapshot; /* NULL: none is ever taken */
-    struct trace *trace;            /* NULL: nothing is recorded (trace.h) */
-    int nranges;                    /* open ones (ranges.h) */
-    struct fsdp_mesh planned_mesh;  /* of fsdp_plan */
+    uint64_t hash;
 };
 
 static inline uint64_t flat_full_nelem(const struct flat *flat)
@@ -195,9 +229,10 @@ static inline bool flat_is_apart(const struct fsdp *f, const struct flat *flat)
 }
 
 /* Optimizer tensor k from an element on. */
-static inline void *state_at(const struct fsdp *f, const struct flat_state *s, int k, uint64_t pos)
+static inline void *state_at(const struct engine_optim *optim, const struct flat_state *s, int k,
+                             uint64_t pos)
 {
-    return (char *)s->optim[k] + pos * fsdp_dtype_nbytes(f->state_dtypes[k]);
+    return (char *)s->optim[k] + pos * fsdp_dtype_nbytes(optim->state_dtypes[k]);
 }
 
 /* Finds the optimizer and divides the shards into runs of equal settings. */

@@ -101,7 +101,7 @@ static int count_edges(const struct sched *s)
 /* Takes edge number `index` from the training list. */
 static void take_edge(struct fsdp *f, int index)
 {
-    struct sched *s = &f->programs[FSDP_TRAIN].sched;
+    struct sched *s = &f->plan.programs[FSDP_TRAIN].sched;
     for (int i = 0; i < s->nops; i++) {
         struct sched_op *op = &s->ops[i];
         if (index < op->nwaits) {
@@ -124,7 +124,7 @@ static int edges_of(const struct cell *c)
     toy_make(&toy);
     if (!fsdp_device_open(&device, "cpu", 0, NULL) &&
         !fsdp_plan(&f, toy.tree, &opts, device, shape, NULL))
-        count = count_edges(&f->programs[FSDP_TRAIN].sched);
+        count = count_edges(&f->plan.programs[FSDP_TRAIN].sched);
     fsdp_destroy(f);
     fsdp_device_close(device);
     fsdp_module_tree_destroy(toy.tree);

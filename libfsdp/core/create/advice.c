@@ -169,20 +169,20 @@ static bool host_is_short(const struct fsdp *f, const struct fsdp_opts *opts)
 {
     const bool in_file = opts->offload_dir && *opts->offload_dir;
     return opts->offload != FSDP_OFFLOAD_NONE && !in_file && !fsdp_device_is_host(f->device) &&
-           f->device_mem && !f->host_mem;
+           f->mem.device && !f->mem.host;
 }
 
 /* Is a row of the memory that is short? */
 static bool counts(const struct fsdp *f, int row, bool host)
 {
-    return host ? f->rows[row].host && !f->rows[row].file : arena_counts(f, row);
+    return host ? f->mem.rows[row].host && !f->mem.rows[row].file : arena_counts(f, row);
 }
 
 static uint64_t needed(const struct fsdp *f, bool host)
 {
     uint64_t nbytes = 0;
-    for (int i = 0; i < f->nrows; i++)
-        nbytes += counts(f, i, host) ? f->rows[i].nbytes : 0;
+    for (int i = 0; i < f->mem.nrows; i++)
+        nbytes += counts(f, i, host) ? f->mem.rows[i].nbytes : 0;
     return nbytes;
 }
 
@@ -284,10 +284,10 @@ void advice_log(const struct fsdp *f, const struct fsdp_opts *opts)
     int count = find_savings(savings, f, opts);
 
     fsdp_log(FSDP_LOG_ERROR, "%smemory of a rank, as planned:", host ? "host " : "");
-    for (int i = 0; i < f->nrows; i++) /* of the memory that is short */
+    for (int i = 0; i < f->mem.nrows; i++) /* of the memory that is short */
         if (counts(f, i, host))
-            fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", f->rows[i].what,
-                     fsdp_nbytes_text(nbytes, f->rows[i].nbytes));
+            fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", f->mem.rows[i].what,
+                     fsdp_nbytes_text(nbytes, f->mem.rows[i].nbytes));
     fsdp_log(FSDP_LOG_ERROR, "  %-46s %12s", "in all", fsdp_nbytes_text(nbytes, needed(f, host)));
     fsdp_log(FSDP_LOG_ERROR, "what would save how much, each alone:");
     for (int k = 0; k < count; k++)

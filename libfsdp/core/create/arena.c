@@ -43,7 +43,7 @@ struct rows {
 /* For the flats whose parts the schedule keeps; the same in every micro-step. */
 static void plan_parts(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
-    const struct sched *sched = &f->programs[FSDP_TRAIN].sched;
+    const struct sched *sched = &f->plan.programs[FSDP_TRAIN].sched;
     for (int i = 0; i < sched->nops; i++) {
         const struct sched_op *op = &sched->ops[i];
         const struct flat *flat = op->flat >= 0 ? &f->units.flats[op->flat] : NULL;
@@ -96,22 +96,25 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
             s->master = take(c, nelem * sizeof(float), &rows->master);
         if (!flat->trainable)
             continue;
-        for (int k = 0; !offloaded && k < f->nstate; k++)
-            s->optim[k] = take(c, nelem * fsdp_dtype_nbytes(f->state_dtypes[k]), &rows->optim);
+        for (int k = 0; !offloaded && k < f->optim.nstate; k++)
+            s->optim[k] =
+                take(c, nelem * fsdp_dtype_nbytes(f->optim.state_dtypes[k]), &rows->optim);
     }
-    f->joined = take(c, master_joined_nbytes(f), &rows->joined);
+    f->mem.joined = take(c, master_joined_nbytes(f), &rows->joined);
     uint64_t slot_nbytes = offload_slot_nbytes(f);
     for (int k = 0; slot_nbytes && k < f->opts.offload_slots; k++)
-        f->state_slots[k] = take(c, slot_nbytes, &rows->passing);
+        f->offload.slots[k] = take(c, slot_nbytes, &rows->passing);
     plan_parts(f, c, rows);
-    f->sums = take(c, sizeof(double) * (FSDP_CONTROL_NELEM + f->npartials), &rows->scalars);
-    f->clip_coef = take(c, sizeof(float), &rows->scalars);
-    f->grad_norm = take(c, sizeof(float), &rows->scalars);
-    f->scale = take(c, sizeof *f->scale, &rows->scalars);
-    f->amax = take(c, sizeof(double) * (uint64_t)f->namax, &rows->scalars);
-    f->amax_rows = take(c, sizeof(double) * (uint64_t)f->namax * (uint64_t)f->mesh->shard_size,
-                        &rows->scalars);
-    f->encoded = take(c, gather_encoded_nbytes(f), &rows->decoded);
+    f->scalars.sums =
+        take(c, sizeof(double) * (FSDP_CONTROL_NELEM + f->scalars.npartials), &rows->scalars);
+    f->scalars.clip_coef = take(c, sizeof(float), &rows->scalars);
+    f->scalars.grad_norm = take(c, sizeof(float), &rows->scalars);
+    f->scalars.scale = take(c, sizeof *f->scalars.scale, &rows->scalars);
+    f->encoding.amax = take(c, sizeof(double) * (uint64_t)f->encoding.namax, &rows->scalars);
+    f->encoding.amax_rows =
+        take(c, sizeof(double) * (uint64_t)f->encoding.namax * (uint64_t)f->mesh->shard_size,
+             &rows->scalars);
+    f->encoding.piece = take(c, gather_encoded_nbytes(f), &rows->decoded);
 }
 
 /* What a module drops, with the modules inside it, shares one place with what others drop: only one
@@ -120,13 +123,13 @@ static void plan_dropped(struct fsdp *f, int module, struct cursor *shared, uint
                          uint64_t *end)
 {
     const struct fsdp_act_bytes act = f->tree->modules[module].act;
-    struct module_mem *mem = &f->module_mem[module];
+    struct module_mem *mem = &f->mem.modules[module];
 
-    if (f->recompute[module])
+    if (f->plan.recompute[module])
         shared->pos = begin;
-    if (f->checkpointing[module] == FSDP_AC_FULL)
+    if (f->plan.checkpointing[module] == FSDP_AC_FULL)
         mem->recomputed = take(shared, act.recomputed, NULL);
-    if (f->checkpointing[module] != FSDP_AC_NONE)
+    if (f->plan.checkpointing[module] != FSDP_AC_NONE)
         mem->cheap = take(shared, act.cheap, NULL);
     if (shared->pos > *end)
         *end = shared->pos;
@@ -141,11 +144,11 @@ static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows
 
     for (int m = 0; m < tree->nmodules; m++) {
         struct fsdp_act_bytes act = tree->modules[m].act;
-        f->module_mem[m].saved = take(c, act.saved, &rows->saved);
-        if (f->checkpointing[m] != FSDP_AC_FULL)
-            f->module_mem[m].recomputed = take(c, act.recomputed, &rows->saved);
-        if (f->checkpointing[m] == FSDP_AC_NONE)
-            f->module_mem[m].cheap = take(c, act.cheap, &rows->saved);
+        f->mem.modules[m].saved = take(c, act.saved, &rows->saved);
+        if (f->plan.checkpointing[m] != FSDP_AC_FULL)
+            f->mem.modules[m].recomputed = take(c, act.recomputed, &rows->saved);
+        if (f->plan.checkpointing[m] == FSDP_AC_NONE)
+            f->mem.modules[m].cheap = take(c, act.cheap, &rows->saved);
     }
     const uint64_t dropped = c->pos;
     uint64_t end = dropped;
@@ -160,7 +163,7 @@ static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows
             uint64_t begin = 0;
             for (int p = tree->modules[m].parent; p >= 0; p = tree->modules[p].parent)
                 begin += (tree->modules[p].act.work + 63) / 64 * 64;
-            f->module_mem[m].work = work_mem ? work_mem + begin : NULL;
+            f->mem.modules[m].work = work_mem ? work_mem + begin : NULL;
             if (work_end < begin + tree->modules[m].act.work)
                 work_end = begin + tree->modules[m].act.work;
         }
@@ -171,7 +174,7 @@ static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows
 static void plan_staged(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     for (int k = 0; k < f->opts.offload_slots; k++)
-        f->staged_slots[k] = take(c, offload_slot_nbytes(f), &rows->staged);
+        f->offload.staged_slots[k] = take(c, offload_slot_nbytes(f), &rows->staged);
 }
 
 /* What is offloaded, flat by flat. */
@@ -207,32 +210,32 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
     }
     uint64_t begin = c->pos, end = begin;
     for (int p = 0; p < 2; p++) {
-        const struct sched *sched = &f->programs[p].sched;
+        const struct sched *sched = &f->plan.programs[p].sched;
         c->pos = begin;
         for (int k = 0; k < sched->nparam_slots; k++)
-            f->param_slots[p][k] = take(c, sched->param_slot_nbytes[k], NULL);
+            f->mem.param_slots[p][k] = take(c, sched->param_slot_nbytes[k], NULL);
         if (c->pos > end)
             end = c->pos;
     }
     c->pos = end;
     rows->unsharded += end - begin;
-    f->gather_staging = take(c, chunks_nbytes(f, false), &rows->gather_staging);
+    f->mem.gather_staging = take(c, chunks_nbytes(f, false), &rows->gather_staging);
 }
 
 /* The shards too, so that every buffer of a reduction, on each level, is registered memory: NCCL's
  * fast kernels need that of both ends. */
 static void plan_reduce(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
-    const struct sched *sched = &f->programs[FSDP_TRAIN].sched;
+    const struct sched *sched = &f->plan.programs[FSDP_TRAIN].sched;
     for (int i = 0; i < f->units.nflats; i++)
         if (f->units.flats[i].trainable)
             f->flats[i].grad =
                 take(c, f->units.flats[i].cut.shard_nelem * sizeof(float), &rows->grad);
-    f->replicate_staging = take(c, staging_nbytes(f), &rows->staging);
+    f->mem.replicate_staging = take(c, staging_nbytes(f), &rows->staging);
     for (int k = 0; k < sched->ngrad_slots; k++)
-        f->grad_slots[k] = take(c, sched->grad_slot_nbytes[k], &rows->unsharded_grad);
-    f->reduce_staging = take(c, chunks_nbytes(f, true), &rows->reduce_staging);
-    f->reduce_nbytes = c->pos;
+        f->mem.grad_slots[k] = take(c, sched->grad_slot_nbytes[k], &rows->unsharded_grad);
+    f->mem.reduce_staging = take(c, chunks_nbytes(f, true), &rows->reduce_staging);
+    f->mem.reduce_nbytes = c->pos;
 }
 
 typedef void plan_f(struct fsdp *, struct cursor *, struct rows *);
@@ -272,21 +275,21 @@ static int place_file(struct fsdp *f, const char *dir, struct fsdp_err *err)
     if (c.pos == 0)
         return FSDP_OK;
     FSDP_TRY(fsdp_err_blame(
-        err, offload_file_create(&f->offload_file, dir, c.pos, f->mesh->rank, err), "offload_dir"));
-    c = (struct cursor){.base = offload_file_base(f->offload_file)};
+        err, offload_file_create(&f->offload.file, dir, c.pos, f->mesh->rank, err), "offload_dir"));
+    c = (struct cursor){.base = offload_file_base(f->offload.file)};
     plan_host(f, &c, &ignored);
     if (fsdp_device_is_host(f->device))
         return FSDP_OK;
-    return place(f, plan_staged, &f->staged_mem, NULL, &ignored, err);
+    return place(f, plan_staged, &f->offload.staged_mem, NULL, &ignored, err);
 }
 
 /* dtypes: what the memory is in, NULL where it goes without saying. */
 static void row(struct fsdp *f, const char *what, const char *dtypes, uint64_t nbytes)
 {
-    struct arena_row *to = &f->rows[f->nrows];
+    struct arena_row *to = &f->mem.rows[f->mem.nrows];
     if (!nbytes)
         return;
-    f->nrows++;
+    f->mem.nrows++;
     to->host = to->file = false;
     snprintf(to->what, sizeof to->what, "%s%s%s", what, dtypes ? ", " : "", dtypes ? dtypes : "");
     to->nbytes = nbytes;
@@ -299,17 +302,17 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     char sent[32], params[32], grads[32];
 
     if (!(f->flats = fsdp_alloc(nflats, sizeof *f->flats, "flats", err)) ||
-        !(f->module_mem =
-              fsdp_alloc((size_t)f->units.nmodules, sizeof *f->module_mem, "modules", err)) ||
-        !(f->view_param = fsdp_alloc(nparams, sizeof *f->view_param, "view", err)) ||
-        !(f->view_grad = fsdp_alloc(nparams, sizeof *f->view_grad, "view", err)) ||
-        !(f->grad_written = fsdp_alloc(nparams, sizeof *f->grad_written, "view", err)) ||
-        !(f->grad_slots = fsdp_alloc(nflats + 2, sizeof *f->grad_slots, "slots", err)) ||
-        !(f->param_slots[0] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
-        !(f->param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
-        !(f->state_slots =
+        !(f->mem.modules =
+              fsdp_alloc((size_t)f->units.nmodules, sizeof *f->mem.modules, "modules", err)) ||
+        !(f->view.param = fsdp_alloc(nparams, sizeof *f->view.param, "view", err)) ||
+        !(f->view.grad = fsdp_alloc(nparams, sizeof *f->view.grad, "view", err)) ||
+        !(f->view.grad_written = fsdp_alloc(nparams, sizeof *f->view.grad_written, "view", err)) ||
+        !(f->mem.grad_slots = fsdp_alloc(nflats + 2, sizeof *f->mem.grad_slots, "slots", err)) ||
+        !(f->mem.param_slots[0] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
+        !(f->mem.param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
+        !(f->offload.slots =
               fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)) ||
-        !(f->staged_slots =
+        !(f->offload.staged_slots =
               fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)))
         return FSDP_ENOMEM;
     measure(f, plan_host, &rows);
@@ -343,25 +346,25 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     bool in_file = offload_in_file(f);
     row(f, in_file ? "state offloaded to a file" : "state offloaded to the host", NULL, rows.host);
     if (rows.host) {
-        f->rows[f->nrows - 1].host = true;
-        f->rows[f->nrows - 1].file = in_file;
+        f->mem.rows[f->mem.nrows - 1].host = true;
+        f->mem.rows[f->mem.nrows - 1].file = in_file;
     }
     row(f, "on its way between file and device", NULL, rows.staged);
     if (rows.staged)
-        f->rows[f->nrows - 1].host = true;
+        f->mem.rows[f->mem.nrows - 1].host = true;
     return FSDP_OK;
 }
 
 bool arena_counts(const struct fsdp *f, int row)
 {
-    return !f->rows[row].host || (fsdp_device_is_host(f->device) && !f->rows[row].file);
+    return !f->mem.rows[row].host || (fsdp_device_is_host(f->device) && !f->mem.rows[row].file);
 }
 
 uint64_t arena_nbytes(const struct fsdp *f)
 {
     uint64_t nbytes = 0;
-    for (int i = 0; i < f->nrows; i++)
-        nbytes += arena_counts(f, i) ? f->rows[i].nbytes : 0;
+    for (int i = 0; i < f->mem.nrows; i++)
+        nbytes += arena_counts(f, i) ? f->mem.rows[i].nbytes : 0;
     return nbytes;
 }
 
@@ -379,11 +382,11 @@ int arena_create(struct fsdp *f, const char *offload_dir, struct fsdp_err *err)
 {
     struct rows ignored = {0};
     FSDP_TRY(check_limit(f, err));
-    FSDP_TRY(place(f, plan_device, &f->device_mem, NULL, &ignored, err));
+    FSDP_TRY(place(f, plan_device, &f->mem.device, NULL, &ignored, err));
     if (offload_dir && *offload_dir)
         FSDP_TRY(place_file(f, offload_dir, err));
     else
-        FSDP_TRY(place(f, plan_host, &f->host_mem, NULL, &ignored, err));
+        FSDP_TRY(place(f, plan_host, &f->mem.host, NULL, &ignored, err));
     return scale_begin(f, err);
 }
 
@@ -404,10 +407,10 @@ int arena_register(struct fsdp *f, struct fsdp_err *err)
 {
     struct fsdp_comm *reducers[NREDUCERS];
     struct rows ignored = {0};
-    int rc = place(f, plan_gather, &f->gather_mem, f->mesh->gather, &ignored, err);
+    int rc = place(f, plan_gather, &f->mem.gather, f->mesh->gather, &ignored, err);
     /* Both are collective: the second is entered even where the first failed. */
     reducers_of(f, reducers);
-    int rc2 = place(f, plan_reduce, &f->reduce_mem, reducers[0], &ignored, rc ? NULL : err);
+    int rc2 = place(f, plan_reduce, &f->mem.reduce, reducers[0], &ignored, rc ? NULL : err);
     return rc ? rc : rc2;
 }
 
@@ -416,42 +419,43 @@ int arena_share(struct fsdp *f, struct fsdp_err *err)
     struct fsdp_comm *reducers[NREDUCERS];
 
     reducers_of(f, reducers);
-    for (int i = 1; f->reduce_mem && i < NREDUCERS; i++)
+    for (int i = 1; f->mem.reduce && i < NREDUCERS; i++)
         if (reducers[i])
-            FSDP_TRY(fsdp_comm_mem_share(reducers[i], f->reduce_mem, f->reduce_nbytes, err));
+            FSDP_TRY(fsdp_comm_mem_share(reducers[i], f->mem.reduce, f->mem.reduce_nbytes, err));
     return FSDP_OK;
 }
 
 void arena_destroy(struct fsdp *f)
 {
-    if (f->gather_mem)
-        fsdp_comm_mem_free(f->mesh->gather, f->gather_mem);
-    if (f->reduce_mem) {
+    if (f->mem.gather)
+        fsdp_comm_mem_free(f->mesh->gather, f->mem.gather);
+    if (f->mem.reduce) {
         struct fsdp_comm *reducers[NREDUCERS];
         reducers_of(f, reducers);
         for (int i = NREDUCERS - 1; i > 0; i--)
-            fsdp_comm_mem_unshare(reducers[i], f->reduce_mem);
-        fsdp_comm_mem_free(reducers[0], f->reduce_mem);
+            fsdp_comm_mem_unshare(reducers[i], f->mem.reduce);
+        fsdp_comm_mem_free(reducers[0], f->mem.reduce);
     }
-    fsdp_device_free(f->device, f->device_mem);
-    fsdp_host_free(f->device, f->host_mem);
-    fsdp_host_free(f->device, f->staged_mem);
-    offload_file_destroy(f->offload_file);
-    fsdp_free(f->state_slots);
-    fsdp_free(f->staged_slots);
+    fsdp_device_free(f->device, f->mem.device);
+    fsdp_host_free(f->device, f->mem.host);
+    fsdp_host_free(f->device, f->offload.staged_mem);
+    offload_file_destroy(f->offload.file);
+    fsdp_free(f->offload.slots);
+    fsdp_free(f->offload.staged_slots);
     fsdp_free(f->flats);
-    fsdp_free(f->module_mem);
-    fsdp_free(f->view_param);
-    fsdp_free(f->view_grad);
-    fsdp_free(f->grad_written);
-    fsdp_free(f->grad_slots);
-    fsdp_free(f->param_slots[0]);
-    fsdp_free(f->param_slots[1]);
+    fsdp_free(f->mem.modules);
+    fsdp_free(f->view.param);
+    fsdp_free(f->view.grad);
+    fsdp_free(f->view.grad_written);
+    fsdp_free(f->mem.grad_slots);
+    fsdp_free(f->mem.param_slots[0]);
+    fsdp_free(f->mem.param_slots[1]);
 }
 
 int fsdp_memory_plan(const struct fsdp *f, struct fsdp_memory_row *rows, int max)
 {
-    for (int i = 0; i < f->nrows && i < max; i++)
-        rows[i] = (struct fsdp_memory_row){f->rows[i].what, f->rows[i].nbytes, f->rows[i].host};
-    return f->nrows;
+    for (int i = 0; i < f->mem.nrows && i < max; i++)
+        rows[i] = (struct fsdp_memory_row){f->mem.rows[i].what, f->mem.rows[i].nbytes,
+                                           f->mem.rows[i].host};
+    return f->mem.nrows;
 }

@@ -52,9 +52,10 @@ int checkpointing_create(struct fsdp *f, struct fsdp_err *err)
 
     if (kind < FSDP_AC_NONE || kind > FSDP_AC_SELECTIVE)
         return fsdp_err_set(err, FSDP_EINVAL, "unknown activation checkpointing %d", kind);
-    f->recompute = fsdp_alloc((size_t)nmodules, sizeof *f->recompute, "modules", err);
-    f->checkpointing = fsdp_alloc((size_t)nmodules, sizeof *f->checkpointing, "modules", err);
-    if (!f->recompute || !f->checkpointing)
+    f->plan.recompute = fsdp_alloc((size_t)nmodules, sizeof *f->plan.recompute, "modules", err);
+    f->plan.checkpointing =
+        fsdp_alloc((size_t)nmodules, sizeof *f->plan.checkpointing, "modules", err);
+    if (!f->plan.recompute || !f->plan.checkpointing)
         return FSDP_ENOMEM;
     if (kind == FSDP_AC_NONE)
         return FSDP_OK;
@@ -62,9 +63,10 @@ int checkpointing_create(struct fsdp *f, struct fsdp_err *err)
     for (int m = 0; m < nmodules; m++) {
         const struct module *module = &f->tree->modules[m];
         /* The outermost module that has something to rebuild; what is inside goes with it. */
-        const bool inside = module->parent >= 0 && f->checkpointing[module->parent];
-        f->recompute[m] = !inside && has_something(module, kind) && is_covered(&f->opts, module);
-        f->checkpointing[m] = inside || f->recompute[m] ? kind : FSDP_AC_NONE;
+        const bool inside = module->parent >= 0 && f->plan.checkpointing[module->parent];
+        f->plan.recompute[m] =
+            !inside && has_something(module, kind) && is_covered(&f->opts, module);
+        f->plan.checkpointing[m] = inside || f->plan.recompute[m] ? kind : FSDP_AC_NONE;
     }
     return FSDP_OK;
 }

@@ -58,7 +58,7 @@ static int describe_unit(struct fsdp *f, int unit, struct fsdp_err *err)
                          k, u->module ? f->tree->modules[u->module].name : "the root",
                          f->mesh->regather_size, f->mesh->shard_size),
             "reshard_after_forward");
-    f->sched_units[unit] = (struct sched_unit){
+    f->plan.sched_units[unit] = (struct sched_unit){
         .module = u->module,
         .reshard_after_forward = k < 0 ? strategy->reshard_after_forward : k > 0,
         .reshard_after_backward = strategy->reshard_after_backward || k > 0,
@@ -71,20 +71,20 @@ static int describe_unit(struct fsdp *f, int unit, struct fsdp_err *err)
 static int describe_modules(struct fsdp *f, struct fsdp_err *err)
 {
     size_t nmodules = (size_t)f->tree->nmodules;
-    if (!(f->parent = fsdp_alloc(nmodules, sizeof *f->parent, "modules", err)) ||
-        !(f->sched_units =
-              fsdp_alloc((size_t)f->units.nunits, sizeof *f->sched_units, "units", err)) ||
-        !(f->sched_flats =
-              fsdp_alloc((size_t)f->units.nflats, sizeof *f->sched_flats, "units", err)))
+    if (!(f->plan.parent = fsdp_alloc(nmodules, sizeof *f->plan.parent, "modules", err)) ||
+        !(f->plan.sched_units =
+              fsdp_alloc((size_t)f->units.nunits, sizeof *f->plan.sched_units, "units", err)) ||
+        !(f->plan.sched_flats =
+              fsdp_alloc((size_t)f->units.nflats, sizeof *f->plan.sched_flats, "units", err)))
         return FSDP_ENOMEM;
     for (int m = 0; m < f->tree->nmodules; m++)
-        f->parent[m] = f->tree->modules[m].parent;
+        f->plan.parent[m] = f->tree->modules[m].parent;
     FSDP_TRY(fsdp_err_blame(err, checkpointing_create(f, err), "checkpoint_modules"));
     for (int u = 0; u < f->units.nunits; u++)
         FSDP_TRY(describe_unit(f, u, err));
     for (int k = 0; k < f->units.nflats; k++) {
         const struct flat *flat = &f->units.flats[k];
-        f->sched_flats[k] = (struct sched_flat){
+        f->plan.sched_flats[k] = (struct sched_flat){
             .unit = flat->unit,
             .trainable = flat->trainable,
             .whole = flat->whole,
@@ -105,18 +105,18 @@ static bool reduces_last(const struct fsdp *f)
 
 static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_err *err)
 {
-    struct program *p = &f->programs[which];
+    struct program *p = &f->plan.programs[which];
 
     p->input = (struct sched_input){
         .program = which,
         .nmodules = f->tree->nmodules,
         .nunits = f->units.nunits,
         .nflats = f->units.nflats,
-        .parent = f->parent,
+        .parent = f->plan.parent,
         .unit_of_module = f->units.unit_of_module,
-        .recompute = f->recompute,
-        .units = f->sched_units,
-        .flats = f->sched_flats,
+        .recompute = f->plan.recompute,
+        .units = f->plan.sched_units,
+        .flats = f->plan.sched_flats,
         .sharded = f->mesh->shard_size > 1,
         .replicated = f->mesh->replicate_size > 1,
         .two_level = f->mesh->inner_size > 0,
@@ -168,7 +168,7 @@ static void write_opts(const struct fsdp *f, FILE *to)
             offload_in_file(f) ? ", in files" : "");
     fprintf(to, "activation checkpointing = %d of", o->activation_checkpointing);
     for (int m = 0; m < f->tree->nmodules; m++)
-        fprintf(to, f->recompute[m] ? " %d" : "", m);
+        fprintf(to, f->plan.recompute[m] ? " %d" : "", m);
     fprintf(to, "\n");
     fprintf(to, "accumulation = %d\n", o->accumulation);
     fprintf(to, "loss scale = %d: %.17g growth %.17g backoff %.17g interval %d\n",
@@ -199,7 +199,7 @@ static void write_units(const struct fsdp *f, FILE *to)
 {
     for (int k = 0; k < f->units.nflats; k++) {
         const struct flat *flat = &f->units.flats[k];
-        const struct sched_unit *unit = &f->sched_units[flat->unit];
+        const struct sched_unit *unit = &f->plan.sched_units[flat->unit];
         fprintf(to, "unit '%s' %s: shards of %llu elements%s, gathered in %s, reduced in %s%s%s\n",
                 f->tree->modules[f->units.units[flat->unit].module].name,
                 flat->trainable ? "trainable"
@@ -235,7 +235,8 @@ int plan_text(char **out, struct fsdp *f, struct fsdp_err *err)
     write_units(f, to);
     for (int p = 0; p < 2; p++)
         fprintf(to, "schedule of %s = %d operations, hash %016llx\n", p ? "evaluation" : "training",
-                f->programs[p].sched.nops, (unsigned long long)sched_hash(&f->programs[p].sched));
+                f->plan.programs[p].sched.nops,
+                (unsigned long long)sched_hash(&f->plan.programs[p].sched));
     if (fclose(to)) {
         free(text);
         return fsdp_err_set(err, FSDP_ENOMEM, "plan text: out of memory");
@@ -256,7 +257,7 @@ static int create_lanes(struct fsdp *f, struct fsdp_err *err)
             FSDP_TRY(fsdp_lane_create(&f->lanes[lane], f->device, name, err));
         else
             FSDP_TRY(fsdp_lane_create_urgent(&f->lanes[lane], f->device, name, err));
-        FSDP_TRY(fsdp_event_create(&f->tails[lane], f->device, err));
+        FSDP_TRY(fsdp_event_create(&f->plan.tails[lane], f->device, err));
     }
     return FSDP_OK;
 }
@@ -274,7 +275,7 @@ int plan_make(struct fsdp *f, struct fsdp_err *err)
     FSDP_TRY(program_create(f, FSDP_EVAL, err));
     FSDP_TRY(update_plan(f, err));
     FSDP_TRY(master_plan(f, err));
-    f->npartials =
+    f->scalars.npartials =
         f->opts.optim.clip_norm == FSDP_NORM_INF ? (size_t)f->mesh->size : (size_t)f->units.nflats;
     FSDP_TRY(arena_plan(f, err));
     return state_layout_create(f, err);
@@ -336,18 +337,18 @@ void fsdp_destroy(struct fsdp *f)
     hooks_destroy(f);
     arena_destroy(f);
     for (int lane = 0; lane < SCHED_NLANES; lane++)
-        fsdp_event_destroy(f->tails[lane]);
-    program_destroy(&f->programs[FSDP_TRAIN]);
-    program_destroy(&f->programs[FSDP_EVAL]);
+        fsdp_event_destroy(f->plan.tails[lane]);
+    program_destroy(&f->plan.programs[FSDP_TRAIN]);
+    program_destroy(&f->plan.programs[FSDP_EVAL]);
     units_destroy(&f->units);
-    fsdp_free(f->parent);
-    fsdp_free(f->recompute);
-    fsdp_free(f->checkpointing);
-    fsdp_free(f->sched_units);
-    fsdp_free(f->sched_flats);
-    fsdp_free(f->runs);
-    fsdp_free(f->hyper);
-    fsdp_free(f->ema_written);
+    fsdp_free(f->plan.parent);
+    fsdp_free(f->plan.recompute);
+    fsdp_free(f->plan.checkpointing);
+    fsdp_free(f->plan.sched_units);
+    fsdp_free(f->plan.sched_flats);
+    fsdp_free(f->optim.runs);
+    fsdp_free(f->optim.hyper);
+    fsdp_free(f->optim.ema_written);
     fsdp_free(f->flat_descs);
     fsdp_free(f);
 }

@@ -14,7 +14,7 @@
 
 static int op_begin(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    struct program *p = f->current;
+    struct program *p = f->cursor.program;
     for (int k = 0; k < op->nwaits; k++)
         FSDP_TRY(
             fsdp_event_wait(p->events[p->sched.waits[op->waits + k]], f->lanes[op->lane], err));
@@ -23,7 +23,7 @@ static int op_begin(struct fsdp *f, const struct sched_op *op, struct fsdp_err *
 
 static int op_end(struct fsdp *f, int i, struct fsdp_err *err)
 {
-    struct program *p = f->current;
+    struct program *p = f->cursor.program;
     if (!p->events[i])
         return FSDP_OK;
     return fsdp_event_record(p->events[i], f->lanes[p->sched.ops[i].lane], err);
@@ -32,9 +32,9 @@ static int op_end(struct fsdp *f, int i, struct fsdp_err *err)
 /* Issues automatic operations up to the next driven one. */
 static int run_automatic(struct fsdp *f, struct fsdp_err *err)
 {
-    struct sched *s = &f->current->sched;
-    while (f->cursor < s->nops && !sched_is_driven(s->ops[f->cursor].kind)) {
-        int i = f->cursor++;
+    struct sched *s = &f->cursor.program->sched;
+    while (f->cursor.index < s->nops && !sched_is_driven(s->ops[f->cursor.index].kind)) {
+        int i = f->cursor.index++;
         progress_note(f, i);
         ranges_op_begin(f, &s->ops[i]);
         FSDP_TRY(op_begin(f, &s->ops[i], err));
@@ -55,13 +55,13 @@ static int refuse(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_ph
                   int micro, struct fsdp_err *err)
 {
     char expected[160] = "the end of the list", actual[160];
-    const struct sched *s = &f->current->sched;
-    if (f->cursor < s->nops) {
-        const struct sched_op *op = &s->ops[f->cursor];
+    const struct sched *s = &f->cursor.program->sched;
+    if (f->cursor.index < s->nops) {
+        const struct sched_op *op = &s->ops[f->cursor.index];
         engine_describe(f, op->kind, op->module, op->phase, op->micro, expected, sizeof expected);
     }
     engine_describe(f, kind, module, phase, micro, actual, sizeof actual);
-    f->broken = true;
+    f->cursor.broken = true;
     return fsdp_err_set(err, FSDP_EINVAL, "the schedule expects %s, the model called %s", expected,
                         actual);
 }
@@ -69,24 +69,24 @@ static int refuse(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_ph
 int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase, int micro,
                struct fsdp_err *err)
 {
-    if (f->broken)
+    if (f->cursor.broken)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "the step was broken by an earlier error; fsdp_step_reset first");
-    if (!f->current)
+    if (!f->cursor.program)
         return fsdp_err_set(err, FSDP_EINVAL, "call fsdp_micro_begin first");
-    struct sched *s = &f->current->sched;
-    const struct sched_op *op = f->cursor < s->nops ? &s->ops[f->cursor] : NULL;
+    struct sched *s = &f->cursor.program->sched;
+    const struct sched_op *op = f->cursor.index < s->nops ? &s->ops[f->cursor.index] : NULL;
     bool visit = sched_is_visit(kind);
     if (!op || op->kind != kind || (visit && (op->module != module || op->phase != phase)) ||
         (!visit && kind != SCHED_STEP && op->micro != micro))
         return refuse(f, kind, module, phase, micro, err);
-    int i = f->cursor++, rc;
+    int i = f->cursor.index++, rc;
     progress_note(f, i);
     ranges_drive_begin(f, op);
     if ((rc = trace_stamp(f, i, TRACE_BEGIN, err)) || (rc = op_begin(f, op, err)) ||
         (rc = view_complete(f, op, err)) || (rc = op_end(f, i, err)) ||
         (rc = run_automatic(f, err)) || (rc = trace_stamp(f, i, TRACE_END, err)))
-        f->broken = true;
+        f->cursor.broken = true;
     else
         ranges_drive_end(f, op);
     return rc;
@@ -97,26 +97,27 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
 static int order_after_other_program(struct fsdp *f, struct fsdp_err *err)
 {
     for (int lane = 0; lane < SCHED_NLANES; lane++)
-        FSDP_TRY(fsdp_event_record(f->tails[lane], f->lanes[lane], err));
+        FSDP_TRY(fsdp_event_record(f->plan.tails[lane], f->lanes[lane], err));
     for (int lane = 0; lane < SCHED_NLANES; lane++)
         for (int other = 0; other < SCHED_NLANES; other++)
             if (other != lane)
-                FSDP_TRY(fsdp_event_wait(f->tails[other], f->lanes[lane], err));
+                FSDP_TRY(fsdp_event_wait(f->plan.tails[other], f->lanes[lane], err));
     return FSDP_OK;
 }
 
 int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struct fsdp_err *err)
 {
-    struct program *p = &f->programs[program];
-    bool at_start = index == 0 && (!f->current || f->cursor == f->current->sched.nops);
+    struct program *p = &f->plan.programs[program];
+    bool at_start =
+        index == 0 && (!f->cursor.program || f->cursor.index == f->cursor.program->sched.nops);
 
-    if (at_start && !f->broken) {
+    if (at_start && !f->cursor.broken) {
         if (program == FSDP_TRAIN)
             FSDP_TRY(engine_check_resharded(f, "a training step", err));
-        if (f->current != p)
+        if (f->cursor.program != p)
             FSDP_TRY(order_after_other_program(f, err));
-        f->current = p;
-        f->cursor = 0;
+        f->cursor.program = p;
+        f->cursor.index = 0;
         trace_pass(f, program);
     }
     return exec_drive(f, SCHED_MICRO_BEGIN, -1, FSDP_FORWARD, index, err);
@@ -125,19 +126,19 @@ int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struc
 int fsdp_micro_end(struct fsdp *f, struct fsdp_err *err)
 {
     int micro = 0;
-    if (f->current && f->cursor < f->current->sched.nops)
-        micro = f->current->sched.ops[f->cursor].micro;
+    if (f->cursor.program && f->cursor.index < f->cursor.program->sched.nops)
+        micro = f->cursor.program->sched.ops[f->cursor.index].micro;
     return exec_drive(f, SCHED_MICRO_END, -1, FSDP_FORWARD, micro, err);
 }
 
 int fsdp_warm(struct fsdp *f, struct fsdp_err *err)
 {
-    const struct program *p = &f->programs[FSDP_TRAIN];
+    const struct program *p = &f->plan.programs[FSDP_TRAIN];
 
-    if (f->current != p || f->cursor == 0 || f->cursor == p->sched.nops)
+    if (f->cursor.program != p || f->cursor.index == 0 || f->cursor.index == p->sched.nops)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "fsdp_warm comes after a micro-step of FSDP_TRAIN, before fsdp_step");
-    for (int i = f->cursor; i < p->sched.nops; i++)
+    for (int i = f->cursor.index; i < p->sched.nops; i++)
         if (p->sched.ops[i].kind == SCHED_ALL_REDUCE)
             FSDP_TRY(op_run(f, &p->sched.ops[i], err));
     FSDP_TRY(update_warm(f, err));
@@ -147,17 +148,17 @@ int fsdp_warm(struct fsdp *f, struct fsdp_err *err)
 void fsdp_step_reset(struct fsdp *f)
 {
     ranges_reset(f);
-    f->current = NULL;
-    f->cursor = 0;
-    f->broken = false;
+    f->cursor.program = NULL;
+    f->cursor.index = 0;
+    f->cursor.broken = false;
 }
 
 int fsdp_module_checkpointing(const struct fsdp *f, int module)
 {
-    return f->checkpointing[module];
+    return f->plan.checkpointing[module];
 }
 
 bool fsdp_module_recomputes(const struct fsdp *f, int module)
 {
-    return f->recompute[module];
+    return f->plan.recompute[module];
 }

@@ -34,9 +34,9 @@ static int take_scratch(struct fsdp *f, size_t elem_nbytes, struct fsdp_err *err
     for (int lane = 0; elem_nbytes && lane < SCHED_NLANES; lane++) {
         if (!reduces(f, (enum sched_lane)lane))
             continue;
-        f->reduce_scratch[lane] =
+        f->hooks.reduce_scratch[lane] =
             fsdp_device_alloc(f->device, most_nelem(f) * elem_nbytes, "hook scratch", err);
-        if (!f->reduce_scratch[lane])
+        if (!f->hooks.reduce_scratch[lane])
             return FSDP_ENOMEM;
     }
     return FSDP_OK;
@@ -45,8 +45,8 @@ static int take_scratch(struct fsdp *f, size_t elem_nbytes, struct fsdp_err *err
 void hooks_destroy(struct fsdp *f)
 {
     for (int lane = 0; lane < SCHED_NLANES; lane++) {
-        fsdp_device_free(f->device, f->reduce_scratch[lane]);
-        f->reduce_scratch[lane] = NULL;
+        fsdp_device_free(f->device, f->hooks.reduce_scratch[lane]);
+        f->hooks.reduce_scratch[lane] = NULL;
     }
 }
 
@@ -56,14 +56,14 @@ int fsdp_reduce_hook_set(struct fsdp *f, fsdp_reduce_hook_f *fn, void *ctx, size
     FSDP_TRY(engine_between_steps(f, "fsdp_reduce_hook_set", err));
     FSDP_TRY(fsdp_sync(f, err));
     hooks_destroy(f);
-    f->reduce_hook = NULL;
+    f->hooks.reduce = NULL;
     int rc = take_scratch(f, elem_nbytes, err);
     if (rc) {
         hooks_destroy(f);
         return rc;
     }
-    f->reduce_hook = fn;
-    f->reduce_ctx = ctx;
+    f->hooks.reduce = fn;
+    f->hooks.reduce_ctx = ctx;
     return FSDP_OK;
 }
 
@@ -86,8 +86,9 @@ int hooks_reduce(struct fsdp *f, const struct sched_op *op, const struct fsdp_re
     r.send_nelem = r.scatter ? r.nelem * (uint64_t)fsdp_comm_size(r.comm) : r.nelem;
     r.dtype = flat->reduce_dtype;
     r.lane = f->lanes[op->lane];
-    r.scratch = f->reduce_scratch[op->lane];
-    return f->reduce_hook ? f->reduce_hook(f->reduce_ctx, &r, err) : fsdp_reduction_run(&r, err);
+    r.scratch = f->hooks.reduce_scratch[op->lane];
+    return f->hooks.reduce ? f->hooks.reduce(f->hooks.reduce_ctx, &r, err)
+                           : fsdp_reduction_run(&r, err);
 }
 
 int fsdp_compress_hook(void *ctx, const struct fsdp_reduction *r, struct fsdp_err *err)
@@ -113,8 +114,8 @@ int fsdp_compress_hook(void *ctx, const struct fsdp_reduction *r, struct fsdp_er
 int fsdp_grad_hook_set(struct fsdp *f, fsdp_grad_hook_f *fn, void *ctx, struct fsdp_err *err)
 {
     FSDP_TRY(engine_between_steps(f, "fsdp_grad_hook_set", err));
-    f->grad_hook = fn;
-    f->grad_ctx = ctx;
+    f->hooks.grad = fn;
+    f->hooks.grad_ctx = ctx;
     return FSDP_OK;
 }
 
@@ -122,7 +123,7 @@ int hooks_grad(struct fsdp *f, int flat_index, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[flat_index];
 
-    for (int i = 0; f->grad_hook && i < flat->ntensors; i++) {
+    for (int i = 0; f->hooks.grad && i < flat->ntensors; i++) {
         const struct fsdp_tensor *tensor = &flat->tensors[i];
         struct fsdp_box box;
         uint64_t pos;
@@ -135,11 +136,11 @@ int hooks_grad(struct fsdp *f, int flat_index, struct fsdp_err *err)
             .first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0,
             .nelem = nelem,
             .grad = f->flats[flat_index].grad + pos,
-            .loss_scale = &f->scale->factor,
-            .step = f->step_args->step,
+            .loss_scale = &f->scalars.scale->factor,
+            .step = f->optim.step_args->step,
             .lane = f->lanes[SCHED_COMPUTE]};
         if (nelem)
-            FSDP_TRY(f->grad_hook(f->grad_ctx, &part, err));
+            FSDP_TRY(f->hooks.grad(f->hooks.grad_ctx, &part, err));
     }
     return FSDP_OK;
 }

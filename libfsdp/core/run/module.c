@@ -16,20 +16,20 @@ int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct 
     FSDP_TRY(check_module(f, module, err));
     FSDP_TRY(exec_drive(f, SCHED_ENTER, module, phase, 0, err));
     int unit = f->units.unit_of_module[module];
-    int micro = f->current->sched.ops[f->cursor - 1].micro;
+    int micro = f->cursor.program->sched.ops[f->cursor.index - 1].micro;
     if (f->units.units[unit].module == module)
         FSDP_TRY(view_show(f, unit, phase, micro, err));
     *out = (struct fsdp_view){
         .lane = f->lanes[SCHED_COMPUTE],
         .param_dtype = f->units.units[unit].param_dtype,
         .grad_dtype = f->units.units[unit].reduce_dtype,
-        .param = f->view_param,
-        .grad = f->view_grad,
-        .loss_scale = &f->scale->factor,
-        .saved = f->module_mem[module].saved,
-        .recomputed = f->module_mem[module].recomputed,
-        .cheap = f->module_mem[module].cheap,
-        .work = f->module_mem[module].work,
+        .param = f->view.param,
+        .grad = f->view.grad,
+        .loss_scale = &f->scalars.scale->factor,
+        .saved = f->mem.modules[module].saved,
+        .recomputed = f->mem.modules[module].recomputed,
+        .cheap = f->mem.modules[module].cheap,
+        .work = f->mem.modules[module].work,
         .fsdp = f,
     };
     return FSDP_OK;

@@ -5,7 +5,7 @@
 
 int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    double *partials = f->sums + FSDP_CONTROL_NELEM;
+    double *partials = f->scalars.sums + FSDP_CONTROL_NELEM;
     const float *grad = f->flats[op->flat].grad;
     uint64_t nelem = f->units.flats[op->flat].cut.shard_nelem;
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
@@ -23,27 +23,29 @@ static int scale_update(struct fsdp *f, struct fsdp_err *err)
 {
     const struct fsdp_scaler_opts *o = &f->opts.scaler;
     const struct fsdp_loss_scale_rule rule = {(float)o->growth, (float)o->backoff, o->interval};
-    return fsdp_loss_scale_update(f->lanes[SCHED_COMPUTE], f->scale, f->grad_norm, rule, err);
+    return fsdp_loss_scale_update(f->lanes[SCHED_COMPUTE], f->scalars.scale, f->scalars.grad_norm,
+                                  rule, err);
 }
 
 int exec_norm_sum(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     const struct fsdp_optim_opts *o = &f->opts.optim;
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
-    const double *control = f->step_args->control;
+    const double *control = f->optim.step_args->control;
 
     (void)op;
     if (control)
-        FSDP_TRY(fsdp_copy(lane, f->sums, control, FSDP_CONTROL_NELEM * sizeof(double), err));
-    FSDP_TRY(fsdp_comm_all_reduce(f->mesh->world, f->sums, f->sums,
-                                  FSDP_CONTROL_NELEM + f->npartials, FSDP_F64, lane, err));
-    const struct fsdp_clip_args clip = {.coef = f->clip_coef,
-                                        .norm = f->grad_norm,
-                                        .partial = f->sums + FSDP_CONTROL_NELEM,
-                                        .npartials = f->npartials,
+        FSDP_TRY(
+            fsdp_copy(lane, f->scalars.sums, control, FSDP_CONTROL_NELEM * sizeof(double), err));
+    FSDP_TRY(fsdp_comm_all_reduce(f->mesh->world, f->scalars.sums, f->scalars.sums,
+                                  FSDP_CONTROL_NELEM + f->scalars.npartials, FSDP_F64, lane, err));
+    const struct fsdp_clip_args clip = {.coef = f->scalars.clip_coef,
+                                        .norm = f->scalars.grad_norm,
+                                        .partial = f->scalars.sums + FSDP_CONTROL_NELEM,
+                                        .npartials = f->scalars.npartials,
                                         .type = o->clip_norm,
                                         .max_norm = (float)o->clip_grad_norm,
-                                        .scale = f->scale};
+                                        .scale = f->scalars.scale};
     FSDP_TRY(fsdp_clip_coef(lane, &clip, err));
-    return f->scaled ? scale_update(f, err) : FSDP_OK;
+    return f->scalars.scaled ? scale_update(f, err) : FSDP_OK;
 }

@@ -10,25 +10,25 @@
 
 static int exec_outer_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    void *slot = f->param_slots[f->current->input.program][op->slot];
+    void *slot = f->mem.param_slots[f->cursor.program->input.program][op->slot];
     return gather_outer(f, op->flat, slot, f->lanes[SCHED_OUTER_GATHERS], err);
 }
 
 static int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    void *slot = f->param_slots[f->current->input.program][op->slot];
+    void *slot = f->mem.param_slots[f->cursor.program->input.program][op->slot];
     return gather_flat(f, op->flat, slot, f->lanes[SCHED_GATHERS], err);
 }
 
 static int exec_load(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    void *slot = f->param_slots[f->current->input.program][op->slot];
+    void *slot = f->mem.param_slots[f->cursor.program->input.program][op->slot];
     return gather_load(f, op->flat, slot, f->lanes[SCHED_UPLOADS], err);
 }
 
 static int exec_unpack(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    void *slot = f->param_slots[f->current->input.program][op->slot];
+    void *slot = f->mem.param_slots[f->cursor.program->input.program][op->slot];
     return gather_unpack(f, op->flat, slot, f->lanes[SCHED_GATHERS], err);
 }
 
@@ -43,14 +43,14 @@ static int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp
     size_t nbytes =
         part_nelem(f, op->flat) * fsdp_dtype_nbytes(f->units.flats[op->flat].param_dtype);
     int part = f->mesh->rank % f->mesh->regather_size;
-    char *slot = f->param_slots[FSDP_TRAIN][op->slot];
+    char *slot = f->mem.param_slots[FSDP_TRAIN][op->slot];
     return fsdp_copy(f->lanes[SCHED_GATHERS], f->flats[op->flat].part, slot + (size_t)part * nbytes,
                      nbytes, err);
 }
 
 static int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    return fsdp_comm_all_gather(f->mesh->regather, f->param_slots[FSDP_TRAIN][op->slot],
+    return fsdp_comm_all_gather(f->mesh->regather, f->mem.param_slots[FSDP_TRAIN][op->slot],
                                 f->flats[op->flat].part, part_nelem(f, op->flat),
                                 f->units.flats[op->flat].param_dtype, f->lanes[SCHED_GATHERS], err);
 }
@@ -63,14 +63,14 @@ static int exec_pack(struct fsdp *f, const struct sched_op *op, struct fsdp_err 
     const struct flat *flat = &f->units.flats[op->flat];
     uint64_t elem = fsdp_dtype_nbytes(flat->reduce_dtype), nranks = (uint64_t)flat->cut.nranks;
     struct fsdp_lane *lane = f->lanes[SCHED_REDUCES];
-    const char *slot = f->grad_slots[op->slot];
+    const char *slot = f->mem.grad_slots[op->slot];
 
     for (int i = 0; i < flat->ntensors; i++) {
         uint64_t chunk = fsdp_cut_chunk_nelem(&flat->cut, &flat->tensors[i]) * elem;
         uint64_t end = i + 1 < flat->ntensors ? flat->cut.start[i + 1] : flat_full_nelem(flat);
         uint64_t room = (end - flat->cut.start[i]) / nranks * elem;
         const char *from = slot + flat->cut.start[i] * elem;
-        char *to = (char *)f->reduce_staging + flat->cut.start[i] / nranks * elem;
+        char *to = (char *)f->mem.reduce_staging + flat->cut.start[i] / nranks * elem;
         for (uint64_t rank = 0; rank < nranks; rank++) {
             FSDP_TRY(fsdp_copy(lane, to, from + rank * chunk, chunk, err));
             FSDP_TRY(fsdp_zero(lane, to + chunk, room - chunk, err));
@@ -83,7 +83,8 @@ static int exec_pack(struct fsdp *f, const struct sched_op *op, struct fsdp_err 
 /* What is reduced: the unsharded gradients, or the ranks' chunks of them. */
 static char *scattered(const struct fsdp *f, const struct sched_op *op)
 {
-    return flat_is_chunked(&f->units.flats[op->flat]) ? f->reduce_staging : f->grad_slots[op->slot];
+    return flat_is_chunked(&f->units.flats[op->flat]) ? f->mem.reduce_staging
+                                                      : f->mem.grad_slots[op->slot];
 }
 
 /* Sums what the ranks of comm have in send and gives this rank's part of it, in the slot at mine,
@@ -96,7 +97,7 @@ static int reduce_to_shard(struct fsdp *f, const struct sched_op *op, struct fsd
     struct fsdp_lane *lane = f->lanes[op->lane];
     enum fsdp_dtype dtype = f->units.flats[op->flat].reduce_dtype;
     float *grad = f->flats[op->flat].grad;
-    bool first = op->micro == 0 || f->current->input.reduce_last;
+    bool first = op->micro == 0 || f->cursor.program->input.reduce_last;
 
     struct fsdp_reduction sum = {
         .comm = comm, .scatter = true, .recv = mine, .send = send, .nelem = nelem};
@@ -159,7 +160,7 @@ static int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsd
     struct fsdp_lane *lane = f->lanes[SCHED_REPLICATES];
     enum fsdp_dtype dtype = flat->reduce_dtype;
     float *grad = f->flats[op->flat].grad;
-    void *sum = dtype == FSDP_F32 ? grad : f->replicate_staging;
+    void *sum = dtype == FSDP_F32 ? grad : f->mem.replicate_staging;
 
     FSDP_TRY(fsdp_cast(lane, sum, dtype, grad, FSDP_F32, nelem, err));
     const struct fsdp_reduction all = {

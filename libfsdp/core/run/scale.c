@@ -26,8 +26,8 @@ static bool has_f16(const struct fsdp *f)
 int scale_plan(struct fsdp *f, struct fsdp_err *err)
 {
     enum fsdp_scaler_mode mode = f->opts.scaler.mode;
-    f->scaled = mode == FSDP_SCALER_ON || (mode == FSDP_SCALER_AUTO && has_f16(f));
-    return f->scaled ? fsdp_scaler_check(&f->opts.scaler, err) : FSDP_OK;
+    f->scalars.scaled = mode == FSDP_SCALER_ON || (mode == FSDP_SCALER_AUTO && has_f16(f));
+    return f->scalars.scaled ? fsdp_scaler_check(&f->opts.scaler, err) : FSDP_OK;
 }
 
 static int put(struct fsdp *f, struct fsdp_scaler_state state, struct fsdp_err *err)
@@ -39,13 +39,13 @@ static int put(struct fsdp *f, struct fsdp_scaler_state state, struct fsdp_err *
                                 .nskipped = state.nskipped};
     s.factor = s.scale * s.split;
     s.inverse = 1 / s.factor;
-    FSDP_TRY(fsdp_copy(lane, f->scale, &s, sizeof s, err));
+    FSDP_TRY(fsdp_copy(lane, f->scalars.scale, &s, sizeof s, err));
     return fsdp_lane_sync(lane, err);
 }
 
 int scale_begin(struct fsdp *f, struct fsdp_err *err)
 {
-    struct fsdp_scaler_state state = {.scale = f->scaled ? f->opts.scaler.init : 1};
+    struct fsdp_scaler_state state = {.scale = f->scalars.scaled ? f->opts.scaler.init : 1};
     return put(f, state, err);
 }
 
@@ -53,10 +53,10 @@ int fsdp_scaler_get(struct fsdp *f, struct fsdp_scaler_state *out, struct fsdp_e
 {
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
     struct fsdp_loss_scale s;
-    FSDP_TRY(fsdp_copy(lane, &s, f->scale, sizeof s, err));
+    FSDP_TRY(fsdp_copy(lane, &s, f->scalars.scale, sizeof s, err));
     FSDP_TRY(fsdp_lane_sync(lane, err));
     *out = (struct fsdp_scaler_state){0};
-    if (f->scaled)
+    if (f->scalars.scaled)
         *out = (struct fsdp_scaler_state){(double)s.scale, s.good_steps, s.nskipped};
     return FSDP_OK;
 }
@@ -64,7 +64,7 @@ int fsdp_scaler_get(struct fsdp *f, struct fsdp_scaler_state *out, struct fsdp_e
 int fsdp_scaler_set(struct fsdp *f, const struct fsdp_scaler_state *state, struct fsdp_err *err)
 {
     const double largest = 0x1p+120, smallest = 0x1p-120;
-    if (!f->scaled || state->scale == 0)
+    if (!f->scalars.scaled || state->scale == 0)
         return FSDP_OK;
     if (!(state->scale >= smallest && state->scale <= largest) || state->good_steps < 0 ||
         state->good_steps > INT32_MAX || state->nskipped < 0)

@@ -38,11 +38,11 @@ static int count_trainable(const struct units *units)
 static void add_run(struct fsdp *f, int flat_index, int i)
 {
     const struct flat *flat = &f->units.flats[flat_index];
-    const struct optimizer_hyper hyper = f->hyper[flat->params[i]];
+    const struct optimizer_hyper hyper = f->optim.hyper[flat->params[i]];
     struct fsdp_box box;
     uint64_t pos;
     uint64_t nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
-    struct update_run *last = f->nruns ? &f->runs[f->nruns - 1] : NULL;
+    struct update_run *last = f->optim.nruns ? &f->optim.runs[f->optim.nruns - 1] : NULL;
     const struct fsdp_tensor *tensor = &flat->tensors[i];
     bool by_chance = f->opts.optim.moment_dtype != FSDP_F32;
 
@@ -52,7 +52,7 @@ static void add_run(struct fsdp *f, int flat_index, int i)
         !memcmp(&last->hyper, &hyper, sizeof hyper))
         last->nelem = pos + nelem - last->pos;
     else
-        f->runs[f->nruns++] = (struct update_run){
+        f->optim.runs[f->optim.nruns++] = (struct update_run){
             .flat = flat_index,
             .pos = pos,
             .nelem = nelem,
@@ -67,13 +67,13 @@ static void add_hyper(struct fsdp *f)
     for (int k = 0; k < f->units.nflats; k++) {
         const struct flat *flat = &f->units.flats[k];
         for (int i = 0; flat->trainable && i < flat->ntensors; i++)
-            f->hyper[flat->params[i]] = optimizer_hyper_of(&f->opts.optim, &flat->tensors[i]);
+            f->optim.hyper[flat->params[i]] = optimizer_hyper_of(&f->opts.optim, &flat->tensors[i]);
     }
 }
 
 static void add_runs(struct fsdp *f)
 {
-    f->nruns = 0;
+    f->optim.nruns = 0;
     for (int k = 0; k < f->units.nflats; k++)
         for (int i = 0; f->units.flats[k].trainable && i < f->units.flats[k].ntensors; i++)
             add_run(f, k, i);
@@ -84,24 +84,25 @@ int update_plan(struct fsdp *f, struct fsdp_err *err)
     const struct fsdp_optim_opts *opts = &f->opts.optim;
     int ntrainable = count_trainable(&f->units);
 
-    FSDP_TRY(optimizer_find(&f->optimizer, opts->name, err));
-    FSDP_TRY(optimizer_check(f->optimizer, opts, err));
+    FSDP_TRY(optimizer_find(&f->optim.kind, opts->name, err));
+    FSDP_TRY(optimizer_check(f->optim.kind, opts, err));
     FSDP_TRY(optimizer_check_names(opts, ntrainable, trainable_name, &f->units, err));
-    for (int k = 0; k < f->optimizer->nstate(opts); k++) {
-        f->state_dtypes[f->nstate] = opts->moment_dtype;
-        f->state_names[f->nstate++] = f->optimizer->state[k];
+    for (int k = 0; k < f->optim.kind->nstate(opts); k++) {
+        f->optim.state_dtypes[f->optim.nstate] = opts->moment_dtype;
+        f->optim.state_names[f->optim.nstate++] = f->optim.kind->state[k];
     }
-    f->ema = -1;
+    f->optim.ema = -1;
     if (opts->ema_decay > 0) {
-        f->ema = f->nstate;
-        f->state_dtypes[f->nstate] = FSDP_F32;
-        f->state_names[f->nstate++] = "ema";
+        f->optim.ema = f->optim.nstate;
+        f->optim.state_dtypes[f->optim.nstate] = FSDP_F32;
+        f->optim.state_names[f->optim.nstate++] = "ema";
     }
-    f->runs = fsdp_alloc((size_t)ntrainable, sizeof *f->runs, "parameter groups", err);
-    f->hyper = fsdp_alloc((size_t)f->units.nparams, sizeof *f->hyper, "parameter groups", err);
-    f->ema_written =
-        fsdp_alloc((size_t)f->units.nparams, sizeof *f->ema_written, "averages", err);
-    if (!f->runs || !f->hyper || !f->ema_written)
+    f->optim.runs = fsdp_alloc((size_t)ntrainable, sizeof *f->optim.runs, "parameter groups", err);
+    f->optim.hyper =
+        fsdp_alloc((size_t)f->units.nparams, sizeof *f->optim.hyper, "parameter groups", err);
+    f->optim.ema_written =
+        fsdp_alloc((size_t)f->units.nparams, sizeof *f->optim.ema_written, "averages", err);
+    if (!f->optim.runs || !f->optim.hyper || !f->optim.ema_written)
         return FSDP_ENOMEM;
     add_hyper(f);
     add_runs(f);
@@ -116,14 +117,14 @@ int fsdp_param_set_since(struct fsdp *f, const int64_t *since, struct fsdp_err *
             return fsdp_err_set(err, FSDP_EINVAL, "parameter '%s': %lld updates before its first",
                                 f->tree->params[p].tensor.name, (long long)since[p]);
     for (int p = 0; p < f->units.nparams; p++)
-        f->hyper[p].since = since[p];
+        f->optim.hyper[p].since = since[p];
     add_runs(f);
     return FSDP_OK;
 }
 
 int64_t fsdp_param_since(const struct fsdp *f, int param)
 {
-    return param >= 0 && param < f->units.nparams ? f->hyper[param].since : 0;
+    return param >= 0 && param < f->units.nparams ? f->optim.hyper[param].since : 0;
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -135,17 +136,17 @@ static struct optimizer_run run_of(const struct fsdp *f, const struct flat_state
     enum fsdp_dtype dtype = f->units.flats[run->flat].param_dtype;
     struct optimizer_run args = {
         .grad = s->grad + pos,
-        .grad_scale = f->clip_coef,
-        .loss_scale = f->scaled ? f->scale : NULL,
-        .rounding = {run->key, (uint64_t)f->step_args->step, run->first + pos - run->pos},
+        .grad_scale = f->scalars.clip_coef,
+        .loss_scale = f->scalars.scaled ? f->scalars.scale : NULL,
+        .rounding = {run->key, (uint64_t)f->optim.step_args->step, run->first + pos - run->pos},
         .nelem = nelem,
-        .step = f->step_args->step,
-        .lr = f->step_args->lr,
+        .step = f->optim.step_args->step,
+        .lr = f->optim.step_args->lr,
         .hyper = run->hyper,
         .opts = &f->opts.optim,
     };
-    for (int k = 0; k < f->optimizer->nstate(&f->opts.optim); k++)
-        args.state[k] = state_at(f, s, k, pos);
+    for (int k = 0; k < f->optim.kind->nstate(&f->opts.optim); k++)
+        args.state[k] = state_at(&f->optim, s, k, pos);
     if (dtype != FSDP_F32 && !f->units.flats[run->flat].codec) {
         args.param = (char *)s->param + pos * fsdp_dtype_nbytes(dtype);
         args.param_dtype = dtype;
@@ -166,7 +167,7 @@ static int update_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct
     struct optimizer_run args = run_of(u->f, u->s, u->run, u->run->pos + at, nelem);
     args.master = x;
     args.param = NULL;
-    return u->f->optimizer->update(u->f->lanes[SCHED_COMPUTE], &args, err);
+    return u->f->optim.kind->update(u->f->lanes[SCHED_COMPUTE], &args, err);
 }
 
 static int update_one(struct fsdp *f, const struct flat_state *s, const struct update_run *run,
@@ -175,7 +176,7 @@ static int update_one(struct fsdp *f, const struct flat_state *s, const struct u
     struct updating u = {f, s, run};
     struct optimizer_run args = run_of(f, s, run, run->pos, run->nelem);
 
-    if (!s->master && !f->optimizer->splits) {
+    if (!s->master && !f->optim.kind->splits) {
         const struct master_visit visit = {.pos = run->pos,
                                            .nelem = run->nelem,
                                            .reads = true,
@@ -186,7 +187,7 @@ static int update_one(struct fsdp *f, const struct flat_state *s, const struct u
     }
     args.master = s->master ? s->master + run->pos : NULL;
     args.rest = s->rest ? s->rest + run->pos : NULL;
-    return f->optimizer->update(f->lanes[SCHED_COMPUTE], &args, err);
+    return f->optim.kind->update(f->lanes[SCHED_COMPUTE], &args, err);
 }
 
 struct averaging {
@@ -198,7 +199,7 @@ static int average_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struc
 {
     const struct averaging *a = ctx;
     struct fsdp_lane *lane = a->f->lanes[SCHED_COMPUTE];
-    if (a->f->step_args->step == 0)
+    if (a->f->optim.step_args->step == 0)
         return fsdp_copy(lane, a->average + at, x, nelem * sizeof *x, err);
     return fsdp_ema(lane, a->average + at, x, nelem, a->f->opts.optim.ema_decay, err);
 }
@@ -207,7 +208,7 @@ static int average_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struc
 static int update_average(struct fsdp *f, int flat, const struct flat_state *s,
                           struct fsdp_err *err)
 {
-    struct averaging a = {f, s->optim[f->ema]};
+    struct averaging a = {f, s->optim[f->optim.ema]};
     const struct master_visit visit = {.nelem = f->units.flats[flat].cut.shard_nelem,
                                        .reads = true,
                                        .fn = average_piece,
@@ -219,10 +220,10 @@ int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     const struct flat_state s = offload_at(f, op->flat, op->slot);
     FSDP_TRY(snapshot_hold(f, op->flat, err));
-    for (int k = 0; k < f->nruns; k++)
-        if (f->runs[k].flat == op->flat)
-            FSDP_TRY(update_one(f, &s, &f->runs[k], err));
-    return f->ema < 0 ? FSDP_OK : update_average(f, op->flat, &s, err);
+    for (int k = 0; k < f->optim.nruns; k++)
+        if (f->optim.runs[k].flat == op->flat)
+            FSDP_TRY(update_one(f, &s, &f->optim.runs[k], err));
+    return f->optim.ema < 0 ? FSDP_OK : update_average(f, op->flat, &s, err);
 }
 
 /* ---- before the first step ------------------------------------------------------------------- */
@@ -235,12 +236,12 @@ static int warm_updates(struct fsdp *f, char *memory, struct fsdp_err *err)
 {
     const size_t room = WARM_NELEM * sizeof(float);
 
-    for (int k = 0; k < f->nruns; k++) {
-        struct update_run run = f->runs[k];
+    for (int k = 0; k < f->optim.nruns; k++) {
+        struct update_run run = f->optim.runs[k];
         const struct flat *flat = &f->units.flats[run.flat];
         char *at = memory;
         struct flat_state s = {0};
-        if (k > 0 && f->runs[k - 1].flat == run.flat)
+        if (k > 0 && f->optim.runs[k - 1].flat == run.flat)
             continue;
         s.grad = (float *)(at += room);
         s.param = at += room;
@@ -248,7 +249,7 @@ static int warm_updates(struct fsdp *f, char *memory, struct fsdp_err *err)
             s.rest = (uint16_t *)(at += room);
         else
             s.master = flat_is_apart(f, flat) ? (float *)(at += room) : s.param;
-        for (int i = 0; i < f->nstate; i++)
+        for (int i = 0; i < f->optim.nstate; i++)
             s.optim[i] = at += room;
         run.pos = 0;
         run.nelem = WARM_NELEM;
@@ -277,11 +278,11 @@ static int warm_rest(struct fsdp *f, char *memory, struct fsdp_err *err)
                                         .npartials = 1,
                                         .type = o->clip_norm,
                                         .max_norm = (float)o->clip_grad_norm,
-                                        .scale = f->scale};
+                                        .scale = f->scalars.scale};
     FSDP_TRY(fsdp_clip_coef(lane, &clip, err));
-    if (f->scaled)
+    if (f->scalars.scaled)
         FSDP_TRY(fsdp_loss_scale_update(lane, scale, norm, rule, err));
-    return f->ema < 0 ? FSDP_OK : fsdp_ema(lane, x, y, WARM_NELEM, o->ema_decay, err);
+    return f->optim.ema < 0 ? FSDP_OK : fsdp_ema(lane, x, y, WARM_NELEM, o->ema_decay, err);
 }
 
 int update_warm(struct fsdp *f, struct fsdp_err *err)
@@ -292,9 +293,9 @@ int update_warm(struct fsdp *f, struct fsdp_err *err)
 
     if (!memory)
         return FSDP_ENOMEM;
-    f->step_args = &args;
+    f->optim.step_args = &args;
     int rc = warm_updates(f, memory, err);
-    f->step_args = NULL;
+    f->optim.step_args = NULL;
     rc = rc ? rc : warm_rest(f, memory, err);
     int synced = fsdp_lane_sync(f->lanes[SCHED_COMPUTE], rc ? NULL : err);
     fsdp_device_free(f->device, memory);

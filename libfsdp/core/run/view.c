@@ -8,7 +8,7 @@ static void show_param(struct fsdp *f, int flat_index, char *full)
     const struct flat *flat = &f->units.flats[flat_index];
     size_t elem = fsdp_dtype_nbytes(flat->param_dtype);
     for (int i = 0; i < flat->ntensors; i++)
-        f->view_param[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
+        f->view.param[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
 }
 
 static void show_grad(struct fsdp *f, int flat_index, char *full)
@@ -16,32 +16,32 @@ static void show_grad(struct fsdp *f, int flat_index, char *full)
     const struct flat *flat = &f->units.flats[flat_index];
     size_t elem = fsdp_dtype_nbytes(flat->reduce_dtype);
     for (int i = 0; i < flat->ntensors; i++)
-        f->view_grad[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
+        f->view.grad[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
 }
 
 /* Where the flat's parameters are now: its latest gather's slot, or the shard where it is whole. */
 static char *gathered(struct fsdp *f, int flat)
 {
-    const struct program *p = f->current;
+    const struct program *p = f->cursor.program;
     if (!sched_is_gathered(&p->input, flat))
         return f->flats[flat].param;
-    int slot = sched_slot_of(&p->sched, flat, f->cursor);
-    return slot < 0 ? NULL : f->param_slots[p->input.program][slot];
+    int slot = sched_slot_of(&p->sched, flat, f->cursor.index);
+    return slot < 0 ? NULL : f->mem.param_slots[p->input.program][slot];
 }
 
 /* Where the flat's gradients are written in this micro-step. */
 static char *unsharded_grad(struct fsdp *f, int flat, int micro)
 {
-    int slot = f->current->sched.grad_slot[micro * f->units.nflats + flat];
-    return slot >= 0 ? f->grad_slots[slot] : (char *)f->flats[flat].grad;
+    int slot = f->cursor.program->sched.grad_slot[micro * f->units.nflats + flat];
+    return slot >= 0 ? f->mem.grad_slots[slot] : (char *)f->flats[flat].grad;
 }
 
 /* Do the flat's gradients begin anew in this micro-step? Those that are reduced in every one do;
  * others accumulate in place. */
 static bool begins_anew(const struct fsdp *f, int flat, int micro)
 {
-    int slot = f->current->sched.grad_slot[micro * f->units.nflats + flat];
-    return micro == 0 || (slot >= 0 && !f->current->input.reduce_last);
+    int slot = f->cursor.program->sched.grad_slot[micro * f->units.nflats + flat];
+    return micro == 0 || (slot >= 0 && !f->cursor.program->input.reduce_last);
 }
 
 /* The model writes gradients, not the padding between them; padding must add nothing to sums. */
@@ -73,7 +73,7 @@ int view_show(struct fsdp *f, int unit, enum fsdp_phase phase, int micro, struct
         if (!begins_anew(f, flat, micro))
             continue;
         for (int i = 0; i < f->units.flats[flat].ntensors; i++)
-            f->grad_written[f->units.flats[flat].params[i]] = false;
+            f->view.grad_written[f->units.flats[flat].params[i]] = false;
         FSDP_TRY(zero_padding(f, flat, grad, err));
     }
     return FSDP_OK;
@@ -94,10 +94,10 @@ void view_hide(struct fsdp *f, int unit, enum fsdp_phase phase)
 float fsdp_view_grad_beta(const struct fsdp_view *view, int param)
 {
     struct fsdp *f = view->fsdp;
-    bool written = f->grad_written[param];
+    bool written = f->view.grad_written[param];
     if (!view->grad[param])
         return 0;
-    f->grad_written[param] = true;
+    f->view.grad_written[param] = true;
     return written ? 1.0f : 0.0f;
 }
 
@@ -112,11 +112,11 @@ int view_complete(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
     size_t elem = fsdp_dtype_nbytes(flat->reduce_dtype);
     for (int i = 0; i < flat->ntensors; i++) {
         int param = flat->params[i];
-        if (f->grad_written[param])
+        if (f->view.grad_written[param])
             continue;
-        FSDP_TRY(fsdp_zero(f->lanes[SCHED_COMPUTE], f->view_grad[param],
+        FSDP_TRY(fsdp_zero(f->lanes[SCHED_COMPUTE], f->view.grad[param],
                            fsdp_tensor_nelem(&flat->tensors[i]) * elem, err));
-        f->grad_written[param] = true;
+        f->view.grad_written[param] = true;
     }
     return FSDP_OK;
 }

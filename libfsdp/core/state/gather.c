@@ -8,17 +8,17 @@ enum { DECODE_NELEM = 1 << 22 };
 
 void gather_plan(struct fsdp *f)
 {
-    f->namax = 0;
+    f->encoding.namax = 0;
     for (int pass = 0; pass < 2; pass++) { /* the trainable ones first */
         for (int k = 0; k < f->units.nflats; k++) {
             struct flat *flat = &f->units.flats[k];
             if (flat->trainable != !pass)
                 continue;
-            flat->first_amax = f->namax;
+            flat->first_amax = f->encoding.namax;
             for (int i = 0; i < flat->ntensors; i++)
-                f->namax += gather_is_encoded(flat, i);
+                f->encoding.namax += gather_is_encoded(flat, i);
         }
-        f->namax_trainable = pass ? f->namax_trainable : f->namax;
+        f->encoding.namax_trainable = pass ? f->encoding.namax_trainable : f->encoding.namax;
     }
 }
 
@@ -33,7 +33,7 @@ bool gather_is_unpacked(const struct flat *flat)
 static char *area(const struct fsdp *f, const struct flat *flat, void *slot)
 {
     if (gather_is_unpacked(flat))
-        return f->gather_staging;
+        return f->mem.gather_staging;
     return (char *)slot +
            (flat_travels_encoded(flat) ? gather_aligned(gather_whole_nbytes(flat)) : 0);
 }
@@ -102,7 +102,7 @@ static int decode_rows(struct fsdp *f, const struct flat *flat, int i, int rank,
     for (int k = 0; k < i; k++)
         before += gather_is_encoded(flat, k);
     return flat->codec->decode(lane, to, flat->param_dtype, sent + pos * flat->codec->elem_nbytes,
-                               nelem, &f->amax[flat->first_amax + before], err);
+                               nelem, &f->encoding.amax[flat->first_amax + before], err);
 }
 
 static int decode(struct fsdp *f, const struct flat *flat, char *slot, struct fsdp_lane *lane,
@@ -137,7 +137,7 @@ int gather_unpack(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *
 
     for (int i = 0; i < flat->ntensors; i++) {
         uint64_t chunk = fsdp_cut_chunk_nelem(&flat->cut, &flat->tensors[i]) * elem;
-        const char *from = (char *)f->gather_staging + flat->cut.start[i] / nranks * elem;
+        const char *from = (char *)f->mem.gather_staging + flat->cut.start[i] / nranks * elem;
         char *to = (char *)slot + flat->cut.start[i] * elem;
         for (uint64_t rank = 0; rank < nranks; rank++)
             FSDP_TRY(fsdp_copy(lane, to + rank * chunk, from + rank * flat->cut.shard_nelem * elem,
@@ -187,9 +187,9 @@ static int encode_here(struct fsdp *f, int flat_index, int i, const double *amax
         return fsdp_cast(lane, param, flat->param_dtype, master, FSDP_F32, nelem, err);
     for (uint64_t at = 0; at < nelem; at += most) {
         uint64_t here = nelem - at < most ? nelem - at : most;
-        FSDP_TRY(flat->codec->encode(lane, f->encoded, master + at, here, amax, err));
-        FSDP_TRY(flat->codec->decode(lane, param + at * elem, flat->param_dtype, f->encoded, here,
-                                     amax, err));
+        FSDP_TRY(flat->codec->encode(lane, f->encoding.piece, master + at, here, amax, err));
+        FSDP_TRY(flat->codec->decode(lane, param + at * elem, flat->param_dtype, f->encoding.piece,
+                                     here, amax, err));
     }
     return FSDP_OK;
 }
@@ -220,7 +220,7 @@ static int encode_tensor(struct fsdp *f, int flat_index, int i, const double *am
 int gather_encode(struct fsdp *f, int flat_index, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[flat_index];
-    const double *amax = f->amax + flat->first_amax;
+    const double *amax = f->encoding.amax + flat->first_amax;
 
     for (int i = 0; i < flat->ntensors; i++) {
         const double *of = gather_is_encoded(flat, i) ? amax++ : NULL;
@@ -254,18 +254,18 @@ int gather_amax(struct fsdp *f, bool all, struct fsdp_err *err)
 {
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
     size_t nrows = (size_t)f->mesh->shard_size;
-    size_t ncols = (size_t)(all ? f->namax : f->namax_trainable);
-    double *row = f->amax_rows + (size_t)f->mesh->shard_rank * ncols;
+    size_t ncols = (size_t)(all ? f->encoding.namax : f->encoding.namax_trainable);
+    double *row = f->encoding.amax_rows + (size_t)f->mesh->shard_rank * ncols;
 
     if (!ncols)
         return FSDP_OK;
-    FSDP_TRY(fsdp_zero(lane, f->amax_rows, nrows * ncols * sizeof *row, err));
+    FSDP_TRY(fsdp_zero(lane, f->encoding.amax_rows, nrows * ncols * sizeof *row, err));
     for (int k = 0; f->mesh->replicate_rank == 0 && k < f->units.nflats; k++)
         if (all || f->units.flats[k].trainable)
             FSDP_TRY(flat_amax(f, k, row, err));
-    FSDP_TRY(fsdp_comm_all_reduce(f->mesh->world, f->amax_rows, f->amax_rows, nrows * ncols,
-                                  FSDP_F64, lane, err));
-    return fsdp_max_rows(lane, f->amax, f->amax_rows, nrows, ncols, err);
+    FSDP_TRY(fsdp_comm_all_reduce(f->mesh->world, f->encoding.amax_rows, f->encoding.amax_rows,
+                                  nrows * ncols, FSDP_F64, lane, err));
+    return fsdp_max_rows(lane, f->encoding.amax, f->encoding.amax_rows, nrows, ncols, err);
 }
 
 static int cast_master(struct fsdp *f, int k, struct fsdp_err *err)

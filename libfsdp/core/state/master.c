@@ -60,7 +60,7 @@ static int visit_range(const struct range *r, const struct master_visit *v, stru
     bool split = !r->s->master;
     uint16_t *param = split ? (uint16_t *)r->s->param + r->pos : NULL;
     uint16_t *rest = split ? r->s->rest + r->pos : NULL;
-    float *x = split ? r->f->joined : r->s->master + r->pos;
+    float *x = split ? r->f->mem.joined : r->s->master + r->pos;
 
     if (v->reads)
         FSDP_TRY(bring(r, false, err));
@@ -227,14 +227,14 @@ static int average_begin(struct fsdp *f, int k, int i, struct fsdp_err *err)
     uint64_t pos,
         nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, flat_shard(f, flat));
 
-    if (!nelem || f->ema_written[flat->params[i]])
+    if (!nelem || f->optim.ema_written[flat->params[i]])
         return FSDP_OK;
-    return master_copy(f, k, pos, state_at(f, &f->flats[k], f->ema, pos), nelem, err);
+    return master_copy(f, k, pos, state_at(&f->optim, &f->flats[k], f->optim.ema, pos), nelem, err);
 }
 
 int master_average_begin(struct fsdp *f, struct fsdp_err *err)
 {
-    for (int k = 0; f->ema >= 0 && k < f->units.nflats; k++)
+    for (int k = 0; f->optim.ema >= 0 && k < f->units.nflats; k++)
         for (int i = 0; f->units.flats[k].trainable && i < f->units.flats[k].ntensors; i++)
             FSDP_TRY(average_begin(f, k, i, err));
     return FSDP_OK;

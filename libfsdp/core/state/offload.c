@@ -81,8 +81,8 @@ static int parts_of(struct part parts[MAX_PARTS], const struct fsdp *f, int flat
         n = add(parts, n, (void **)&s->master, nelem * sizeof *s->master);
     if (split)
         n = add(parts, n, (void **)&s->rest, nelem * sizeof *s->rest);
-    for (int k = 0; flat->trainable && k < f->nstate; k++)
-        n = add(parts, n, &s->optim[k], nelem * fsdp_dtype_nbytes(f->state_dtypes[k]));
+    for (int k = 0; flat->trainable && k < f->optim.nstate; k++)
+        n = add(parts, n, &s->optim[k], nelem * fsdp_dtype_nbytes(f->optim.state_dtypes[k]));
     if (offload_param(f, flat_index)) /* to be stored again where a step is skipped */
         n = add(parts, n, &s->param, gather_shard_nbytes(flat));
     return n;
@@ -139,7 +139,7 @@ struct flat_state offload_at(const struct fsdp *f, int flat, int slot)
     struct part parts[MAX_PARTS];
     int n = slot < 0 ? 0 : parts_of(parts, f, flat, &s);
     if (n)
-        point(&s, parts, n, is_one(f, flat), f->state_slots[slot]);
+        point(&s, parts, n, is_one(f, flat), f->offload.slots[slot]);
     return s;
 }
 
@@ -151,18 +151,19 @@ enum way { FETCH, STORE, STORE_BEHIND };
 static int copy_file(struct fsdp *f, const struct part *parts, int n, int slot, enum way way,
                      struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    char *home = *parts[0].at, *there = f->state_slots[slot], *staged = f->staged_slots[slot];
+    char *home = *parts[0].at, *there = f->offload.slots[slot],
+         *staged = f->offload.staged_slots[slot];
     uint64_t nbytes = (end_of(parts, n) + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
     const bool fetch = way == FETCH;
 
     staged = staged ? staged : there; /* the device is the host */
     if (fetch)
-        FSDP_TRY(offload_file_read(f->offload_file, lane, staged, home, nbytes, err));
+        FSDP_TRY(offload_file_read(f->offload.file, lane, staged, home, nbytes, err));
     if (staged != there)
         FSDP_TRY(fsdp_copy(lane, fetch ? there : staged, fetch ? staged : there, nbytes, err));
     if (way == STORE_BEHIND)
-        return offload_file_write_behind(f->offload_file, lane, home, staged, nbytes, err);
-    return fetch ? FSDP_OK : offload_file_write(f->offload_file, lane, home, staged, nbytes, err);
+        return offload_file_write_behind(f->offload.file, lane, home, staged, nbytes, err);
+    return fetch ? FSDP_OK : offload_file_write(f->offload.file, lane, home, staged, nbytes, err);
 }
 
 static int copy_parts(struct fsdp *f, int flat, int slot, enum way way, struct fsdp_lane *lane,
@@ -173,10 +174,10 @@ static int copy_parts(struct fsdp *f, int flat, int slot, enum way way, struct f
     struct part parts[MAX_PARTS];
     int n = parts_of(parts, f, flat, &home);
 
-    if (n && f->offload_file)
+    if (n && f->offload.file)
         return copy_file(f, parts, n, slot, way, lane, err);
     for (int i = 0; i < n; i++) {
-        void *at_home = *parts[i].at, *there = f->state_slots[slot] + parts[i].pos;
+        void *at_home = *parts[i].at, *there = f->offload.slots[slot] + parts[i].pos;
         FSDP_TRY(fsdp_copy(lane, fetch ? there : at_home, fetch ? at_home : there, parts[i].nbytes,
                            err));
     }
@@ -195,27 +196,27 @@ int offload_store(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, st
     for (int k = flat + 1; k < f->units.nflats; k++)
         last &= !f->units.flats[k].trainable || !offload_state(f, k);
     FSDP_TRY(copy_parts(f, flat, slot, STORE_BEHIND, lane, err));
-    return last && f->offload_file ? offload_file_settle(f->offload_file, lane, err) : FSDP_OK;
+    return last && f->offload.file ? offload_file_settle(f->offload.file, lane, err) : FSDP_OK;
 }
 
 int offload_copy_host(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const void *src,
                       size_t nbytes, struct fsdp_err *err)
 {
-    if (offload_file_holds(f->offload_file, src))
-        return offload_file_read(f->offload_file, lane, dst, src, nbytes, err);
-    if (offload_file_holds(f->offload_file, dst))
-        return offload_file_write(f->offload_file, lane, dst, src, nbytes, err);
+    if (offload_file_holds(f->offload.file, src))
+        return offload_file_read(f->offload.file, lane, dst, src, nbytes, err);
+    if (offload_file_holds(f->offload.file, dst))
+        return offload_file_write(f->offload.file, lane, dst, src, nbytes, err);
     return fsdp_copy(lane, dst, src, nbytes, err);
 }
 
 int offload_copy(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const void *src,
                  size_t nbytes, struct fsdp_err *err)
 {
-    char *to = dst, *staged = f->offload_file ? f->staged_slots[0] : NULL;
+    char *to = dst, *staged = f->offload.file ? f->offload.staged_slots[0] : NULL;
     const char *from = src;
-    bool read = offload_file_holds(f->offload_file, src);
+    bool read = offload_file_holds(f->offload.file, src);
 
-    if (!staged || (!read && !offload_file_holds(f->offload_file, dst)))
+    if (!staged || (!read && !offload_file_holds(f->offload.file, dst)))
         return offload_copy_host(f, lane, dst, src, nbytes, err);
     for (size_t at = 0, n, most = offload_slot_nbytes(f); at < nbytes; at += n) {
         n = nbytes - at < most ? nbytes - at : most;

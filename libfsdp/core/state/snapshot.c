@@ -53,7 +53,7 @@ struct fsdp_snapshot {
 
 static int nparts(const struct fsdp *f)
 {
-    return 1 + f->nstate;
+    return 1 + f->optim.nstate;
 }
 
 static struct part *part_of(const struct fsdp_snapshot *s, int flat, int i)
@@ -97,7 +97,7 @@ static struct part live_part(const struct fsdp *f, int flat, int i)
     const struct flat_state *s = &f->flats[flat];
     if (i)
         return (struct part){.live = s->optim[i - 1],
-                             .elem_nbytes = fsdp_dtype_nbytes(f->state_dtypes[i - 1])};
+                             .elem_nbytes = fsdp_dtype_nbytes(f->optim.state_dtypes[i - 1])};
     if (s->master)
         return (struct part){.live = (const char *)s->master, .elem_nbytes = sizeof(float)};
     return (struct part){.live = s->param, .rest = s->rest, .elem_nbytes = sizeof *s->rest};
@@ -231,7 +231,7 @@ static int copy(struct fsdp_snapshot *s, void *dst, const void *src, size_t nbyt
                 struct fsdp_err *err)
 {
     struct host_copy c = {dst, src, nbytes};
-    if (!fsdp_device_is_host(s->f->device) || offload_file_holds(s->f->offload_file, src))
+    if (!fsdp_device_is_host(s->f->device) || offload_file_holds(s->f->offload.file, src))
         return offload_copy_host(s->f, s->lane, dst, src, nbytes, err);
     return fsdp_lane_call(s->lane, copy_past, &c, sizeof c, err);
 }

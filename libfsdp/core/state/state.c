@@ -85,7 +85,7 @@ static const void *slice_at(void *ctx, uint64_t pos, size_t nbytes)
 {
     const struct slice_mem *m = ctx;
     bool in_memory = fsdp_device_is_host(m->f->device) && !m->rest &&
-                     !offload_file_holds(m->f->offload_file, m->data);
+                     !offload_file_holds(m->f->offload.file, m->data);
     /* Whatever fails is reported by the read that follows. */
     if (!in_memory || check_range(m, pos, nbytes, NULL) || fsdp_lane_sync(m->lane, NULL))
         return NULL;
@@ -128,7 +128,7 @@ static int visit_slice(struct fsdp *f, struct state_slice *at, const char *name,
         return FSDP_OK; /* a scalar has no empty box: only its owner gives it */
     at->slice.tensor.name = name;
     if (at->part)
-        at->slice.tensor.dtype = f->state_dtypes[at->part - 1];
+        at->slice.tensor.dtype = f->optim.state_dtypes[at->part - 1];
     return visit(ctx, at, fn, fn_ctx, err);
 }
 
@@ -140,9 +140,9 @@ int state_visit(struct fsdp *f, state_visit_f *visit, void *ctx, fsdp_slice_f *f
         for (int i = 0; i < flat->ntensors; i++) {
             struct state_slice at = {.flat = k, .tensor = i, .kind = FSDP_SLICE_MODEL};
             FSDP_TRY(visit_slice(f, &at, flat->tensors[i].name, visit, ctx, fn, fn_ctx, err));
-            for (int o = 0; flat->trainable && o < f->nstate; o++) {
-                char *name =
-                    fsdp_sprintf(err, "state.%s.%s", flat->tensors[i].name, f->state_names[o]);
+            for (int o = 0; flat->trainable && o < f->optim.nstate; o++) {
+                char *name = fsdp_sprintf(err, "state.%s.%s", flat->tensors[i].name,
+                                          f->optim.state_names[o]);
                 if (!name)
                     return FSDP_ENOMEM;
                 at = (struct state_slice){
@@ -159,7 +159,7 @@ int state_visit(struct fsdp *f, state_visit_f *visit, void *ctx, fsdp_slice_f *f
 
 static bool *ema_written(struct fsdp *f, const struct state_slice *at)
 {
-    return &f->ema_written[f->units.flats[at->flat].params[at->tensor]];
+    return &f->optim.ema_written[f->units.flats[at->flat].params[at->tensor]];
 }
 
 static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn, void *fn_ctx,
@@ -171,8 +171,8 @@ static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn,
                             .lane = f->lanes[SCHED_COMPUTE],
                             .nbytes = at->nelem * fsdp_dtype_nbytes(at->slice.tensor.dtype)};
     if (at->part) {
-        mem.data = state_at(f, state, at->part - 1, at->pos);
-        mem.written = at->part - 1 == f->ema ? ema_written(f, at) : NULL;
+        mem.data = state_at(&f->optim, state, at->part - 1, at->pos);
+        mem.written = at->part - 1 == f->optim.ema ? ema_written(f, at) : NULL;
     } else if (state->master) {
         mem.data = (char *)(state->master + at->pos);
     } else {
@@ -209,8 +209,8 @@ static int broadcast_flat(struct fsdp *f, int k, bool optim, struct fsdp_err *er
     if (fsdp_comm_size(replicas(f, k)) == 1)
         return FSDP_OK;
     FSDP_TRY(offload_begin(&s, f, k, err));
-    for (int o = 0; optim && f->units.flats[k].trainable && o < f->nstate; o++)
-        FSDP_TRY(broadcast(f, k, s.optim[o], f->state_dtypes[o], err));
+    for (int o = 0; optim && f->units.flats[k].trainable && o < f->optim.nstate; o++)
+        FSDP_TRY(broadcast(f, k, s.optim[o], f->optim.state_dtypes[o], err));
     if (s.master) {
         FSDP_TRY(broadcast(f, k, s.master, FSDP_F32, err));
     } else {
@@ -236,7 +236,7 @@ int state_masters_changed(struct fsdp *f, struct fsdp_err *err)
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
 {
     FSDP_TRY(master_average_begin(f, err));
-    memset(f->ema_written, 0, (size_t)f->units.nparams * sizeof *f->ema_written);
+    memset(f->optim.ema_written, 0, (size_t)f->units.nparams * sizeof *f->optim.ema_written);
     return state_changed(f, true, err);
 }
 
@@ -263,8 +263,8 @@ int state_layout_create(struct fsdp *f, struct fsdp_err *err)
                                            .inner_size = f->mesh->inner_size,
                                            .nflats = f->units.nflats,
                                            .flats = f->flat_descs,
-                                           .noptim = f->nstate,
-                                           .optim = f->state_names,
-                                           .optim_dtypes = f->state_dtypes};
+                                           .noptim = f->optim.nstate,
+                                           .optim = f->optim.state_names,
+                                           .optim_dtypes = f->optim.state_dtypes};
     return FSDP_OK;
 }

@@ -51,7 +51,7 @@ static struct sched_sizes sizes_of(const struct fsdp *f, const struct sched_op *
                                 .inner_nranks = mesh->inner_size,
                                 .outer_nranks = mesh->outer_size,
                                 .norm_nbytes = (FSDP_CONTROL_NELEM + nflats) * sizeof(double),
-                                .amax_nbytes = (uint64_t)f->namax_trainable *
+                                .amax_nbytes = (uint64_t)f->encoding.namax_trainable *
                                                (uint64_t)mesh->shard_size * sizeof(double)};
 
     if (op->flat < 0)
@@ -59,7 +59,7 @@ static struct sched_sizes sizes_of(const struct fsdp *f, const struct sched_op *
     const struct flat *flat = &f->units.flats[op->flat];
     sizes.sent_nbytes = gather_shard_nbytes(flat) * (uint64_t)mesh->shard_size;
     sizes.param_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->param_dtype);
-    sizes.grad_nbytes = f->sched_flats[op->flat].grad_nbytes;
+    sizes.grad_nbytes = f->plan.sched_flats[op->flat].grad_nbytes;
     sizes.shard_nbytes = flat->cut.shard_nelem * sizeof(float);
     sizes.state_nbytes = offload_copied_nbytes(f, op->flat);
     return sizes;
@@ -150,7 +150,7 @@ static void run_pass(struct model *m, int pass, const struct fsdp *f,
 void trace_model(struct trace_time *times, const struct fsdp *f, enum fsdp_program program,
                  const struct fsdp_schedule_cost *cost, struct trace_time *scratch)
 {
-    const struct sched *s = &f->programs[program].sched;
+    const struct sched *s = &f->plan.programs[program].sched;
     struct model m = {.sched = s, .pass = {scratch, times}};
     double first = INFINITY;
 

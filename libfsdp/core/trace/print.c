@@ -27,7 +27,7 @@ struct modelled {
 static int modelled_make(struct modelled *m, const struct fsdp *f, enum fsdp_program program,
                          const struct fsdp_schedule_cost *cost, struct fsdp_err *err)
 {
-    const struct sched *s = &f->programs[program].sched;
+    const struct sched *s = &f->plan.programs[program].sched;
     size_t nops = (size_t)s->nops;
 
     m->times = fsdp_alloc(nops, sizeof *m->times, "modelled times", err);
@@ -92,7 +92,7 @@ static void print_op(const struct fsdp *f, const struct sched *s, int i, int wid
     uint64_t nbytes = trace_op_nbytes(f, op);
     char name[200], micro[16] = "", slot[16] = "", bytes[32] = "", line[512];
 
-    if (op->micro < f->programs[FSDP_TRAIN].input.accumulation)
+    if (op->micro < f->plan.programs[FSDP_TRAIN].input.accumulation)
         snprintf(micro, sizeof micro, "%d", op->micro);
     if (op->slot >= 0)
         snprintf(slot, sizeof slot, "%d", op->slot);
@@ -111,7 +111,7 @@ static void print_op(const struct fsdp *f, const struct sched *s, int i, int wid
 
 static void print_program(const struct fsdp *f, enum fsdp_program program, FILE *to)
 {
-    const struct sched *s = &f->programs[program].sched;
+    const struct sched *s = &f->plan.programs[program].sched;
     int width = name_width(f, s);
 
     char params[32], grads[32];

@@ -11,29 +11,31 @@ enum { INDEX_BITS = 31 };
 /* count | program | index of the operation: one word, so that a reader never sees halves. */
 void progress_note(struct fsdp *f, int i)
 {
-    uint64_t count = (atomic_load_explicit(&f->progress, memory_order_relaxed) >> 32) + 1;
-    uint64_t program = f->current == &f->programs[FSDP_EVAL];
-    atomic_store_explicit(&f->progress, count << 32 | program << INDEX_BITS | (uint64_t)i,
+    uint64_t count = (atomic_load_explicit(&f->cursor.progress, memory_order_relaxed) >> 32) + 1;
+    uint64_t program = f->cursor.program == &f->plan.programs[FSDP_EVAL];
+    atomic_store_explicit(&f->cursor.progress, count << 32 | program << INDEX_BITS | (uint64_t)i,
                           memory_order_relaxed);
 }
 
 void progress_spent(struct fsdp *f, const struct sched_op *op, double seconds)
 {
     if (sched_is_comm(op->kind))
-        atomic_fetch_add_explicit(&f->comm_ns, (uint64_t)(seconds * 1e9), memory_order_relaxed);
+        atomic_fetch_add_explicit(&f->cursor.comm_ns, (uint64_t)(seconds * 1e9),
+                                  memory_order_relaxed);
 }
 
 uint64_t fsdp_progress(const struct fsdp *f, struct fsdp_position *out)
 {
-    uint64_t word = atomic_load_explicit(&f->progress, memory_order_relaxed);
-    const struct program *p = &f->programs[word >> INDEX_BITS & 1];
+    uint64_t word = atomic_load_explicit(&f->cursor.progress, memory_order_relaxed);
+    const struct program *p = &f->plan.programs[word >> INDEX_BITS & 1];
     uint64_t index = word & ((UINT64_C(1) << INDEX_BITS) - 1);
 
     if (!out)
         return word >> 32;
     *out = (struct fsdp_position){
-        .eval = p == &f->programs[FSDP_EVAL],
-        .comm_seconds = (double)atomic_load_explicit(&f->comm_ns, memory_order_relaxed) * 1e-9};
+        .eval = p == &f->plan.programs[FSDP_EVAL],
+        .comm_seconds =
+            (double)atomic_load_explicit(&f->cursor.comm_ns, memory_order_relaxed) * 1e-9};
     if (!(word >> 32) || index >= (uint64_t)p->sched.nops)
         return word >> 32;
     const struct sched_op *op = &p->sched.ops[index];

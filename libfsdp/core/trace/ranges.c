@@ -11,13 +11,13 @@ static void begin(struct fsdp *f, const struct sched_op *op)
     if (!fsdp_device_is_profiled(f->device))
         return;
     fsdp_range_push(f->device, trace_op_label(label, sizeof label, f, op));
-    f->nranges++;
+    f->tracing.nranges++;
 }
 
 static void end(struct fsdp *f)
 {
-    if (f->nranges) {
-        f->nranges--;
+    if (f->tracing.nranges) {
+        f->tracing.nranges--;
         fsdp_range_pop(f->device);
     }
 }
@@ -52,6 +52,6 @@ void ranges_drive_end(struct fsdp *f, const struct sched_op *op)
 
 void ranges_reset(struct fsdp *f)
 {
-    while (f->nranges)
+    while (f->tracing.nranges)
         end(f);
 }

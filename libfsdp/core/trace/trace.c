@@ -17,15 +17,16 @@ _Static_assert((int)SCHED_NLANES <= (int)FSDP_TRACE_MAX_LANES,
 
 int fsdp_trace_open(struct fsdp *f, int max_nsteps, struct fsdp_err *err)
 {
-    int nops = f->programs[FSDP_TRAIN].sched.nops;
+    int nops = f->plan.programs[FSDP_TRAIN].sched.nops;
 
-    if (f->trace || max_nsteps < 1)
+    if (f->tracing.trace || max_nsteps < 1)
         return fsdp_err_set(err, FSDP_EINVAL,
-                            f->trace ? "the run is being traced already" : "a trace of no steps");
+                            f->tracing.trace ? "the run is being traced already"
+                                             : "a trace of no steps");
     struct trace *t = fsdp_alloc(1, sizeof *t, "trace", err);
     if (!t)
         return FSDP_ENOMEM;
-    f->trace = t;
+    f->tracing.trace = t;
     t->nops = nops;
     t->capacity = max_nsteps;
     t->step = fsdp_alloc((size_t)max_nsteps, sizeof *t->step, "trace", err);
@@ -38,25 +39,25 @@ int fsdp_trace_open(struct fsdp *f, int max_nsteps, struct fsdp_err *err)
 
 void trace_close(struct fsdp *f)
 {
-    if (!f->trace)
+    if (!f->tracing.trace)
         return;
-    fsdp_free(f->trace->step);
-    fsdp_free(f->trace->times);
-    fsdp_free(f->trace);
-    f->trace = NULL;
+    fsdp_free(f->tracing.trace->step);
+    fsdp_free(f->tracing.trace->times);
+    fsdp_free(f->tracing.trace);
+    f->tracing.trace = NULL;
 }
 
 void fsdp_trace_next(struct fsdp *f, int64_t step)
 {
-    if (!f->trace)
+    if (!f->tracing.trace)
         return;
-    f->trace->armed = f->trace->nsteps < f->trace->capacity;
-    f->trace->next = step;
+    f->tracing.trace->armed = f->tracing.trace->nsteps < f->tracing.trace->capacity;
+    f->tracing.trace->next = step;
 }
 
 void trace_pass(struct fsdp *f, enum fsdp_program program)
 {
-    struct trace *t = f->trace;
+    struct trace *t = f->tracing.trace;
     if (!t)
         return;
     /* A step that did not end leaves its place to this one. */
@@ -70,14 +71,14 @@ void trace_pass(struct fsdp *f, enum fsdp_program program)
 
 int trace_stamp_now(struct fsdp *f, int i, enum trace_which which, struct fsdp_err *err)
 {
-    struct trace *t = f->trace;
-    const struct sched *s = &f->current->sched;
+    struct trace *t = f->tracing.trace;
+    const struct sched *s = &f->cursor.program->sched;
     const struct sched_op *op = &s->ops[i];
     double *to = which == TRACE_BEGIN ? &t->now[i].begin : &t->now[i].end;
 
     if (op->kind != SCHED_FREE)
         FSDP_TRY(fsdp_lane_stamp(f->lanes[op->lane], to, err));
-    if (which == TRACE_END && sched_is_driven(op->kind) && f->cursor == s->nops) {
+    if (which == TRACE_END && sched_is_driven(op->kind) && f->cursor.index == s->nops) {
         t->nsteps++;
         t->now = NULL;
     }
@@ -131,7 +132,7 @@ struct gathered {
 
 static int gathered_alloc(struct gathered *g, const struct fsdp *f, struct fsdp_err *err)
 {
-    size_t nops = (size_t)f->trace->nops, nsteps = (size_t)f->trace->nsteps;
+    size_t nops = (size_t)f->tracing.trace->nops, nsteps = (size_t)f->tracing.trace->nsteps;
     size_t world = (size_t)f->mesh->size;
 
     g->headers = fsdp_alloc(world, sizeof *g->headers, "trace of all ranks", err);
@@ -150,8 +151,8 @@ static void gathered_free(struct gathered *g)
 /* A lane may have begun the step before the compute lane came to it. */
 static double first_begin(const struct fsdp *f)
 {
-    const struct trace *t = f->trace;
-    const struct sched *s = &f->programs[FSDP_TRAIN].sched;
+    const struct trace *t = f->tracing.trace;
+    const struct sched *s = &f->plan.programs[FSDP_TRAIN].sched;
     double first = t->nsteps ? t->times[0].begin : 0;
 
     for (int i = 0; t->nsteps && i < s->nops; i++)
@@ -162,7 +163,7 @@ static double first_begin(const struct fsdp *f)
 
 static int gather_headers(struct gathered *g, const struct fsdp *f, struct fsdp_err *err)
 {
-    const struct trace *t = f->trace;
+    const struct trace *t = f->tracing.trace;
     struct fsdp_oob *oob = f->mesh->oob;
     struct header mine = {.clock = clock_id(), .nsteps = t->nsteps};
 
@@ -171,7 +172,7 @@ static int gather_headers(struct gathered *g, const struct fsdp *f, struct fsdp_
         mine.ticks[i] = fsdp_time_now();
     }
     mine.begin = first_begin(f);
-    trace_share(&mine.share, &f->programs[FSDP_TRAIN].sched, t->times, t->nsteps, g->scratch);
+    trace_share(&mine.share, &f->plan.programs[FSDP_TRAIN].sched, t->times, t->nsteps, g->scratch);
     FSDP_TRY(oob->allgather(oob, &mine, sizeof mine, g->headers, err));
     g->nsteps = t->nsteps;
     for (int r = 0; r < f->mesh->size; r++)
@@ -191,14 +192,14 @@ static int write_steps(struct trace_json *json, struct gathered *g, const struct
                        struct fsdp_err *err)
 {
     struct fsdp_oob *oob = f->mesh->oob;
-    size_t nops = (size_t)f->trace->nops;
+    size_t nops = (size_t)f->tracing.trace->nops;
     double origin = json->origin;
     char name[32];
 
     for (int k = 0; k < g->nsteps; k++) {
-        FSDP_TRY(oob->allgather(oob, f->trace->times + (size_t)k * nops, nops * sizeof *g->times,
-                                g->times, err));
-        snprintf(name, sizeof name, "step %lld", (long long)f->trace->step[k]);
+        FSDP_TRY(oob->allgather(oob, f->tracing.trace->times + (size_t)k * nops,
+                                nops * sizeof *g->times, g->times, err));
+        snprintf(name, sizeof name, "step %lld", (long long)f->tracing.trace->step[k]);
         for (int r = 0; json->to && r < f->mesh->size; r++) {
             json->origin = origin + offset_of(g, r);
             trace_json_pass(json, f, FSDP_TRAIN, r, name, g->times + (size_t)r * nops);
@@ -238,7 +239,7 @@ int fsdp_trace_finish(struct fsdp *f, FILE *to, struct fsdp_trace_share *shares,
 {
     struct gathered g = {0};
 
-    if (!f->trace)
+    if (!f->tracing.trace)
         return fsdp_err_set(err, FSDP_EINVAL, "nothing is being traced; fsdp_trace_open first");
     int rc = fsdp_sync(f, err);
     if (rc == FSDP_OK)

@@ -32,7 +32,7 @@ int trace_stamp_now(struct fsdp *f, int i, enum trace_which which, struct fsdp_e
 /* Operation i of the current list begins or has ended on its lane. Enqueues. */
 static inline int trace_stamp(struct fsdp *f, int i, enum trace_which which, struct fsdp_err *err)
 {
-    return f->trace && f->trace->now ? trace_stamp_now(f, i, which, err) : FSDP_OK;
+    return f->tracing.trace && f->tracing.trace->now ? trace_stamp_now(f, i, which, err) : FSDP_OK;
 }
 /* A pass through a program's list begins. */
 void trace_pass(struct fsdp *f, enum fsdp_program program);

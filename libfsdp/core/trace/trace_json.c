@@ -160,7 +160,7 @@ static void put_op(struct trace_json *json, const struct fsdp *f, const struct s
 void trace_json_pass(struct trace_json *json, const struct fsdp *f, enum fsdp_program program,
                      int pid, const char *name, const struct trace_time *times)
 {
-    const struct sched *s = &f->programs[program].sched;
+    const struct sched *s = &f->plan.programs[program].sched;
 
     if (!s->nops)
         return;
