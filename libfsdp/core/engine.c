@@ -4,12 +4,12 @@
 
 #include "engine.h"
 
-void engine_describe(const struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase,
-                     int micro, char *text, size_t nbytes)
+void engine_describe(const struct fsdp_module_tree *tree, enum sched_kind kind, int module,
+                     enum fsdp_phase phase, int micro, char *text, size_t nbytes)
 {
     const char *verb = sched_kind_name(kind);
     if (sched_is_visit(kind)) {
-        const char *name = f->tree->modules[module].name;
+        const char *name = tree->modules[module].name;
         snprintf(text, nbytes, "%s '%s' (%s)", verb, *name ? name : "the root",
                  fsdp_phase_name(phase));
     } else if (kind == SCHED_MICRO_BEGIN || kind == SCHED_MICRO_END) {
@@ -33,7 +33,7 @@ int engine_between_steps(const struct fsdp *f, const char *call, struct fsdp_err
     const struct sched_op *op = &f->cursor.program->sched.ops[f->cursor.index];
     if (op->kind == SCHED_STEP)
         return FSDP_OK;
-    engine_describe(f, op->kind, op->module, op->phase, op->micro, at, sizeof at);
+    engine_describe(f->tree, op->kind, op->module, op->phase, op->micro, at, sizeof at);
     return fsdp_err_set(err, FSDP_EINVAL,
                         "%s in mid-step, where %s is next: call it between steps (fsdp_step_reset "
                         "abandons this one)",

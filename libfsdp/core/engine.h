@@ -252,8 +252,8 @@ int engine_between_steps(const struct fsdp *f, const char *call, struct fsdp_err
 int engine_check_resharded(const struct fsdp *f, const char *call, struct fsdp_err *err);
 bool engine_is_by_hand(const struct fsdp *f, const struct unit *unit);
 /* An operation for a person: "enter 'model.layers.0' (forward)". Into text, of nbytes. */
-void engine_describe(const struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase,
-                     int micro, char *text, size_t nbytes);
+void engine_describe(const struct fsdp_module_tree *tree, enum sched_kind kind, int module,
+                     enum fsdp_phase phase, int micro, char *text, size_t nbytes);
 /* Decides whether the loss is scaled. Then, with memory: where the scale begins. */
 int scale_plan(struct fsdp *f, struct fsdp_err *err);
 int scale_begin(struct fsdp *f, struct fsdp_err *err);

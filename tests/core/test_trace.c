@@ -294,7 +294,7 @@ static int check_track(const json_t *events, int pid, int tid, bool flat)
 static bool check_names(const json_t *events, int pid, const struct fsdp *f,
                         enum fsdp_program program, enum sched_lane lane, int npasses)
 {
-    const struct sched *s = &f->programs[program].sched;
+    const struct sched *s = &f->plan.programs[program].sched;
     const char *got[MAX_EVENTS];
     int ngot = 0, at = 0;
     size_t k;
@@ -346,7 +346,7 @@ static int64_t end_of_op(const json_t *events, int pid, int op, int64_t before)
 /* Automatic operations alone: they are intervals of their own, with both ends. */
 static bool check_waits(const json_t *events, int pid, const struct fsdp *f)
 {
-    const struct sched *s = &f->programs[FSDP_TRAIN].sched;
+    const struct sched *s = &f->plan.programs[FSDP_TRAIN].sched;
     int checked = 0;
     size_t k;
     json_t *event;

@@ -28,9 +28,9 @@ static int gather_by_hand(struct fsdp *f, int flat_index, struct fsdp_err *err)
     return gather_is_unpacked(flat) ? gather_unpack(f, flat_index, s->by_hand, lane, err) : FSDP_OK;
 }
 
-static int check_module(const struct fsdp *f, int module, struct fsdp_err *err)
+static int check_module(const struct fsdp_module_tree *tree, int module, struct fsdp_err *err)
 {
-    if (module >= 0 && module < f->tree->nmodules)
+    if (module >= 0 && module < tree->nmodules)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EINVAL, "there is no module %d", module);
 }
@@ -61,7 +61,7 @@ static void give_memory(struct fsdp *f, const struct unit *unit)
 
 int fsdp_unshard(struct fsdp *f, int module, struct fsdp_err *err)
 {
-    FSDP_TRY(check_module(f, module, err));
+    FSDP_TRY(check_module(f->tree, module, err));
     FSDP_TRY(engine_between_steps(f, "fsdp_unshard", err));
     const struct unit *unit = &f->units.units[f->units.unit_of_module[module]];
     if (engine_is_by_hand(f, unit))
@@ -82,7 +82,7 @@ int fsdp_unshard(struct fsdp *f, int module, struct fsdp_err *err)
 
 int fsdp_reshard(struct fsdp *f, int module, struct fsdp_err *err)
 {
-    FSDP_TRY(check_module(f, module, err));
+    FSDP_TRY(check_module(f->tree, module, err));
     FSDP_TRY(fsdp_sync(f, err)); /* the model may still read */
     give_memory(f, &f->units.units[f->units.unit_of_module[module]]);
     return FSDP_OK;
@@ -251,7 +251,7 @@ static int check_full_opts(const struct fsdp *f, const struct fsdp_full_opts *op
                             "have nothing to write; load a checkpoint, or give it to all");
     if (opts->param >= f->units.nparams)
         return fsdp_err_set(err, FSDP_EINVAL, "there is no parameter %d", opts->param);
-    FSDP_TRY(check_module(f, opts->module, err));
+    FSDP_TRY(check_module(f->tree, opts->module, err));
     FSDP_TRY(engine_between_steps(f, "fsdp_full_params", err));
     return opts->writeback ? engine_check_resharded(f, "fsdp_full_params with writeback", err)
                            : FSDP_OK;

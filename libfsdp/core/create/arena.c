@@ -69,11 +69,11 @@ static uint64_t staging_nbytes(const struct fsdp *f)
 }
 
 /* For the largest flat that is gathered, or reduced, as chunks. */
-static uint64_t chunks_nbytes(const struct fsdp *f, bool reduced)
+static uint64_t chunks_nbytes(const struct units *units, bool reduced)
 {
     uint64_t most = 0;
-    for (int i = 0; i < f->units.nflats; i++) {
-        const struct flat *flat = &f->units.flats[i];
+    for (int i = 0; i < units->nflats; i++) {
+        const struct flat *flat = &units->flats[i];
         enum fsdp_dtype dtype = reduced ? flat->reduce_dtype : flat->param_dtype;
         bool counts = reduced ? flat_is_chunked(flat) && flat->trainable : gather_is_unpacked(flat);
         uint64_t nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(dtype);
@@ -114,7 +114,7 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
     f->encoding.amax_rows =
         take(c, sizeof(double) * (uint64_t)f->encoding.namax * (uint64_t)f->mesh->shard_size,
              &rows->scalars);
-    f->encoding.piece = take(c, gather_encoded_nbytes(f), &rows->decoded);
+    f->encoding.piece = take(c, gather_encoded_nbytes(&f->units), &rows->decoded);
 }
 
 /* What a module drops, with the modules inside it, shares one place with what others drop: only one
@@ -219,7 +219,7 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
     }
     c->pos = end;
     rows->unsharded += end - begin;
-    f->mem.gather_staging = take(c, chunks_nbytes(f, false), &rows->gather_staging);
+    f->mem.gather_staging = take(c, chunks_nbytes(&f->units, false), &rows->gather_staging);
 }
 
 /* The shards too, so that every buffer of a reduction, on each level, is registered memory: NCCL's
@@ -234,7 +234,7 @@ static void plan_reduce(struct fsdp *f, struct cursor *c, struct rows *rows)
     f->mem.replicate_staging = take(c, staging_nbytes(f), &rows->staging);
     for (int k = 0; k < sched->ngrad_slots; k++)
         f->mem.grad_slots[k] = take(c, sched->grad_slot_nbytes[k], &rows->unsharded_grad);
-    f->mem.reduce_staging = take(c, chunks_nbytes(f, true), &rows->reduce_staging);
+    f->mem.reduce_staging = take(c, chunks_nbytes(&f->units, true), &rows->reduce_staging);
     f->mem.reduce_nbytes = c->pos;
 }
 
@@ -284,12 +284,12 @@ static int place_file(struct fsdp *f, const char *dir, struct fsdp_err *err)
 }
 
 /* dtypes: what the memory is in, NULL where it goes without saying. */
-static void row(struct fsdp *f, const char *what, const char *dtypes, uint64_t nbytes)
+static void row(struct engine_mem *mem, const char *what, const char *dtypes, uint64_t nbytes)
 {
-    struct arena_row *to = &f->mem.rows[f->mem.nrows];
+    struct arena_row *to = &mem->rows[mem->nrows];
     if (!nbytes)
         return;
-    f->mem.nrows++;
+    mem->nrows++;
     to->host = to->file = false;
     snprintf(to->what, sizeof to->what, "%s%s%s", what, dtypes ? ", " : "", dtypes ? dtypes : "");
     to->nbytes = nbytes;
@@ -298,6 +298,7 @@ static void row(struct fsdp *f, const char *what, const char *dtypes, uint64_t n
 int arena_plan(struct fsdp *f, struct fsdp_err *err)
 {
     size_t nflats = (size_t)f->units.nflats, nparams = (size_t)f->units.nparams;
+    struct engine_mem *mem = &f->mem;
     struct rows rows = {0};
     char sent[32], params[32], grads[32];
 
@@ -316,7 +317,7 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
               fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)))
         return FSDP_ENOMEM;
     measure(f, plan_host, &rows);
-    if (offload_in_file(f) && !fsdp_device_is_host(f->device))
+    if (offload_in_file(&f->opts) && !fsdp_device_is_host(f->device))
         measure(f, plan_staged, &rows);
     measure(f, plan_device, &rows);
     measure(f, plan_gather, &rows);
@@ -324,32 +325,33 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     overrides_dtypes(sent, sizeof sent, &f->units, OVERRIDES_GATHERED);
     overrides_dtypes(params, sizeof params, &f->units, OVERRIDES_COMPUTED);
     overrides_dtypes(grads, sizeof grads, &f->units, OVERRIDES_REDUCED);
-    row(f, "parameter shards, fp32 masters", NULL, rows.master);
-    row(f, "parameter shards to gather", sent, rows.param);
-    row(f, "parameters decoded from the masters", params, rows.decoded);
-    row(f, "the rest of split masters, 16 bits", NULL, rows.rest);
-    row(f, "pieces of split masters, joined", NULL, rows.joined);
-    row(f, "optimizer state", f->opts.optim.moment_dtype == FSDP_BF16 ? "moments in BF16" : NULL,
+    row(mem, "parameter shards, fp32 masters", NULL, rows.master);
+    row(mem, "parameter shards to gather", sent, rows.param);
+    row(mem, "parameters decoded from the masters", params, rows.decoded);
+    row(mem, "the rest of split masters, 16 bits", NULL, rows.rest);
+    row(mem, "pieces of split masters, joined", NULL, rows.joined);
+    row(mem, "optimizer state", f->opts.optim.moment_dtype == FSDP_BF16 ? "moments in BF16" : NULL,
         rows.optim);
-    row(f, "offloaded state passing through", NULL, rows.passing);
-    row(f, "gradient shards", NULL, rows.grad);
-    row(f, "parts kept after forward", params, rows.kept);
-    row(f, "gradient shard summed over replicas", grads, rows.staging);
-    row(f, "unsharded parameters", params, rows.unsharded);
-    row(f, "unsharded gradients", grads, rows.unsharded_grad);
-    row(f, "chunks of parameters, gathered", params, rows.gather_staging);
-    row(f, "chunks of gradients, to reduce", grads, rows.reduce_staging);
-    row(f, "activations, saved for backward", NULL, rows.saved);
-    row(f, "activations, recomputed", NULL, rows.recomputed);
-    row(f, "activations, workspace", NULL, rows.work);
-    row(f, "scalars", NULL, rows.scalars);
-    bool in_file = offload_in_file(f);
-    row(f, in_file ? "state offloaded to a file" : "state offloaded to the host", NULL, rows.host);
+    row(mem, "offloaded state passing through", NULL, rows.passing);
+    row(mem, "gradient shards", NULL, rows.grad);
+    row(mem, "parts kept after forward", params, rows.kept);
+    row(mem, "gradient shard summed over replicas", grads, rows.staging);
+    row(mem, "unsharded parameters", params, rows.unsharded);
+    row(mem, "unsharded gradients", grads, rows.unsharded_grad);
+    row(mem, "chunks of parameters, gathered", params, rows.gather_staging);
+    row(mem, "chunks of gradients, to reduce", grads, rows.reduce_staging);
+    row(mem, "activations, saved for backward", NULL, rows.saved);
+    row(mem, "activations, recomputed", NULL, rows.recomputed);
+    row(mem, "activations, workspace", NULL, rows.work);
+    row(mem, "scalars", NULL, rows.scalars);
+    bool in_file = offload_in_file(&f->opts);
+    row(mem, in_file ? "state offloaded to a file" : "state offloaded to the host", NULL,
+        rows.host);
     if (rows.host) {
         f->mem.rows[f->mem.nrows - 1].host = true;
         f->mem.rows[f->mem.nrows - 1].file = in_file;
     }
-    row(f, "on its way between file and device", NULL, rows.staged);
+    row(mem, "on its way between file and device", NULL, rows.staged);
     if (rows.staged)
         f->mem.rows[f->mem.nrows - 1].host = true;
     return FSDP_OK;
@@ -392,9 +394,8 @@ int arena_create(struct fsdp *f, const char *offload_dir, struct fsdp_err *err)
 
 /* The communicators that reduce, the one that owns their memory first; NULL: no further ones. */
 enum { NREDUCERS = 3 };
-static void reducers_of(const struct fsdp *f, struct fsdp_comm *comms[NREDUCERS])
+static void reducers_of(const struct fsdp_mesh *mesh, struct fsdp_comm *comms[NREDUCERS])
 {
-    const struct fsdp_mesh *mesh = f->mesh;
     struct fsdp_comm *replicate = mesh->replicate_size > 1 ? mesh->replicate : NULL;
     bool alone = mesh->shard_size == 1 && replicate; /* as under NO_SHARD */
 
@@ -409,7 +410,7 @@ int arena_register(struct fsdp *f, struct fsdp_err *err)
     struct rows ignored = {0};
     int rc = place(f, plan_gather, &f->mem.gather, f->mesh->gather, &ignored, err);
     /* Both are collective: the second is entered even where the first failed. */
-    reducers_of(f, reducers);
+    reducers_of(f->mesh, reducers);
     int rc2 = place(f, plan_reduce, &f->mem.reduce, reducers[0], &ignored, rc ? NULL : err);
     return rc ? rc : rc2;
 }
@@ -418,7 +419,7 @@ int arena_share(struct fsdp *f, struct fsdp_err *err)
 {
     struct fsdp_comm *reducers[NREDUCERS];
 
-    reducers_of(f, reducers);
+    reducers_of(f->mesh, reducers);
     for (int i = 1; f->mem.reduce && i < NREDUCERS; i++)
         if (reducers[i])
             FSDP_TRY(fsdp_comm_mem_share(reducers[i], f->mem.reduce, f->mem.reduce_nbytes, err));
@@ -431,7 +432,7 @@ void arena_destroy(struct fsdp *f)
         fsdp_comm_mem_free(f->mesh->gather, f->mem.gather);
     if (f->mem.reduce) {
         struct fsdp_comm *reducers[NREDUCERS];
-        reducers_of(f, reducers);
+        reducers_of(f->mesh, reducers);
         for (int i = NREDUCERS - 1; i > 0; i--)
             fsdp_comm_mem_unshare(reducers[i], f->mem.reduce);
         fsdp_comm_mem_free(reducers[0], f->mem.reduce);

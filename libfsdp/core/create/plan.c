@@ -98,9 +98,9 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static bool reduces_last(const struct fsdp *f)
+static bool reduces_last(const struct fsdp_opts *opts)
 {
-    return f->opts.reduce_last || fsdp_strategy_info(f->opts.strategy)->reduce_last;
+    return opts->reduce_last || fsdp_strategy_info(opts->strategy)->reduce_last;
 }
 
 static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_err *err)
@@ -120,7 +120,7 @@ static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_e
         .sharded = f->mesh->shard_size > 1,
         .replicated = f->mesh->replicate_size > 1,
         .two_level = f->mesh->inner_size > 0,
-        .reduce_last = reduces_last(f),
+        .reduce_last = reduces_last(&f->opts),
         .accumulation = which == FSDP_TRAIN ? f->opts.accumulation : 1,
         .forward_prefetch = f->opts.forward_prefetch,
         .backward_prefetch = f->opts.backward_prefetch,
@@ -165,7 +165,7 @@ static void write_opts(const struct fsdp *f, FILE *to)
     fprintf(to, "limit_all_gathers = %d\n", o->limit_all_gathers);
     fprintf(to, "grad_buffers = %d\n", o->grad_buffers);
     fprintf(to, "offload = %d through %d places%s\n", (int)o->offload, o->offload_slots,
-            offload_in_file(f) ? ", in files" : "");
+            offload_in_file(&f->opts) ? ", in files" : "");
     fprintf(to, "activation checkpointing = %d of", o->activation_checkpointing);
     for (int m = 0; m < f->tree->nmodules; m++)
         fprintf(to, f->plan.recompute[m] ? " %d" : "", m);
@@ -332,7 +332,7 @@ void fsdp_destroy(struct fsdp *f)
     ranges_reset(f);
     for (int lane = 0; lane < SCHED_NLANES; lane++) /* first: their threads may use what follows */
         fsdp_lane_destroy(f->lanes[lane]);
-    trace_close(f);
+    trace_close(&f->tracing);
     access_destroy(f);
     hooks_destroy(f);
     arena_destroy(f);

@@ -35,13 +35,13 @@ static int run_automatic(struct fsdp *f, struct fsdp_err *err)
     struct sched *s = &f->cursor.program->sched;
     while (f->cursor.index < s->nops && !sched_is_driven(s->ops[f->cursor.index].kind)) {
         int i = f->cursor.index++;
-        progress_note(f, i);
+        progress_note(&f->cursor, i);
         ranges_op_begin(f, &s->ops[i]);
         FSDP_TRY(op_begin(f, &s->ops[i], err));
         FSDP_TRY(trace_stamp(f, i, TRACE_BEGIN, err));
         double began = fsdp_time_now();
         FSDP_TRY(op_run(f, &s->ops[i], err));
-        progress_spent(f, &s->ops[i], fsdp_time_now() - began);
+        progress_spent(&f->cursor, &s->ops[i], fsdp_time_now() - began);
         FSDP_TRY(trace_stamp(f, i, TRACE_END, err));
         FSDP_TRY(op_end(f, i, err));
         ranges_op_end(f, &s->ops[i]);
@@ -58,9 +58,10 @@ static int refuse(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_ph
     const struct sched *s = &f->cursor.program->sched;
     if (f->cursor.index < s->nops) {
         const struct sched_op *op = &s->ops[f->cursor.index];
-        engine_describe(f, op->kind, op->module, op->phase, op->micro, expected, sizeof expected);
+        engine_describe(f->tree, op->kind, op->module, op->phase, op->micro, expected,
+                        sizeof expected);
     }
-    engine_describe(f, kind, module, phase, micro, actual, sizeof actual);
+    engine_describe(f->tree, kind, module, phase, micro, actual, sizeof actual);
     f->cursor.broken = true;
     return fsdp_err_set(err, FSDP_EINVAL, "the schedule expects %s, the model called %s", expected,
                         actual);
@@ -81,7 +82,7 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
         (!visit && kind != SCHED_STEP && op->micro != micro))
         return refuse(f, kind, module, phase, micro, err);
     int i = f->cursor.index++, rc;
-    progress_note(f, i);
+    progress_note(&f->cursor, i);
     ranges_drive_begin(f, op);
     if ((rc = trace_stamp(f, i, TRACE_BEGIN, err)) || (rc = op_begin(f, op, err)) ||
         (rc = view_complete(f, op, err)) || (rc = op_end(f, i, err)) ||
@@ -118,7 +119,7 @@ int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struc
             FSDP_TRY(order_after_other_program(f, err));
         f->cursor.program = p;
         f->cursor.index = 0;
-        trace_pass(f, program);
+        trace_pass(&f->tracing, program);
     }
     return exec_drive(f, SCHED_MICRO_BEGIN, -1, FSDP_FORWARD, index, err);
 }

@@ -4,27 +4,27 @@
 
 /* ---- reductions ------------------------------------------------------------------------------ */
 
-static bool reduces(const struct fsdp *f, enum sched_lane lane)
+static bool reduces(const struct fsdp_mesh *mesh, enum sched_lane lane)
 {
     switch (lane) {
     case SCHED_REDUCES:
-        return f->mesh->shard_size > 1;
+        return mesh->shard_size > 1;
     case SCHED_OUTER_REDUCES:
-        return f->mesh->inner_size > 0;
+        return mesh->inner_size > 0;
     case SCHED_REPLICATES:
-        return f->mesh->replicate_size > 1;
+        return mesh->replicate_size > 1;
     default:
         return false;
     }
 }
 
 /* Most elements that one reduction sends. */
-static uint64_t most_nelem(const struct fsdp *f)
+static uint64_t most_nelem(const struct units *units)
 {
     uint64_t most = 0;
-    for (int k = 0; k < f->units.nflats; k++)
-        if (f->units.flats[k].trainable && flat_full_nelem(&f->units.flats[k]) > most)
-            most = flat_full_nelem(&f->units.flats[k]);
+    for (int k = 0; k < units->nflats; k++)
+        if (units->flats[k].trainable && flat_full_nelem(&units->flats[k]) > most)
+            most = flat_full_nelem(&units->flats[k]);
     return most;
 }
 
@@ -32,10 +32,10 @@ static uint64_t most_nelem(const struct fsdp *f)
 static int take_scratch(struct fsdp *f, size_t elem_nbytes, struct fsdp_err *err)
 {
     for (int lane = 0; elem_nbytes && lane < SCHED_NLANES; lane++) {
-        if (!reduces(f, (enum sched_lane)lane))
+        if (!reduces(f->mesh, (enum sched_lane)lane))
             continue;
         f->hooks.reduce_scratch[lane] =
-            fsdp_device_alloc(f->device, most_nelem(f) * elem_nbytes, "hook scratch", err);
+            fsdp_device_alloc(f->device, most_nelem(&f->units) * elem_nbytes, "hook scratch", err);
         if (!f->hooks.reduce_scratch[lane])
             return FSDP_ENOMEM;
     }

@@ -3,9 +3,9 @@
 #include "cursor.h"
 #include "view.h"
 
-static int check_module(const struct fsdp *f, int module, struct fsdp_err *err)
+static int check_module(const struct fsdp_module_tree *tree, int module, struct fsdp_err *err)
 {
-    if (module >= 0 && module < f->tree->nmodules)
+    if (module >= 0 && module < tree->nmodules)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EINVAL, "there is no module %d", module);
 }
@@ -13,7 +13,7 @@ static int check_module(const struct fsdp *f, int module, struct fsdp_err *err)
 int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_view *out,
                       struct fsdp_err *err)
 {
-    FSDP_TRY(check_module(f, module, err));
+    FSDP_TRY(check_module(f->tree, module, err));
     FSDP_TRY(exec_drive(f, SCHED_ENTER, module, phase, 0, err));
     int unit = f->units.unit_of_module[module];
     int micro = f->cursor.program->sched.ops[f->cursor.index - 1].micro;
@@ -37,7 +37,7 @@ int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct 
 
 int fsdp_module_leave(struct fsdp *f, int module, enum fsdp_phase phase, struct fsdp_err *err)
 {
-    FSDP_TRY(check_module(f, module, err));
+    FSDP_TRY(check_module(f->tree, module, err));
     FSDP_TRY(exec_drive(f, SCHED_LEAVE, module, phase, 0, err));
     int unit = f->units.unit_of_module[module];
     if (f->units.units[unit].module == module)

@@ -15,10 +15,10 @@ static double split_of(const struct fsdp *f)
     return 1;
 }
 
-static bool has_f16(const struct fsdp *f)
+static bool has_f16(const struct units *units)
 {
-    for (int u = 0; u < f->units.nunits; u++)
-        if (f->units.units[u].param_dtype == FSDP_F16 || f->units.units[u].reduce_dtype == FSDP_F16)
+    for (int u = 0; u < units->nunits; u++)
+        if (units->units[u].param_dtype == FSDP_F16 || units->units[u].reduce_dtype == FSDP_F16)
             return true;
     return false;
 }
@@ -26,7 +26,7 @@ static bool has_f16(const struct fsdp *f)
 int scale_plan(struct fsdp *f, struct fsdp_err *err)
 {
     enum fsdp_scaler_mode mode = f->opts.scaler.mode;
-    f->scalars.scaled = mode == FSDP_SCALER_ON || (mode == FSDP_SCALER_AUTO && has_f16(f));
+    f->scalars.scaled = mode == FSDP_SCALER_ON || (mode == FSDP_SCALER_AUTO && has_f16(&f->units));
     return f->scalars.scaled ? fsdp_scaler_check(&f->opts.scaler, err) : FSDP_OK;
 }
 

@@ -30,10 +30,10 @@ bool gather_is_unpacked(const struct flat *flat)
 }
 
 /* What the ranks' pieces are gathered into. */
-static char *area(const struct fsdp *f, const struct flat *flat, void *slot)
+static char *area(const struct engine_mem *mem, const struct flat *flat, void *slot)
 {
     if (gather_is_unpacked(flat))
-        return f->mem.gather_staging;
+        return mem->gather_staging;
     return (char *)slot +
            (flat_travels_encoded(flat) ? gather_aligned(gather_whole_nbytes(flat)) : 0);
 }
@@ -43,7 +43,8 @@ static char *area(const struct fsdp *f, const struct flat *flat, void *slot)
 static char *inner_part(const struct fsdp *f, const struct flat *flat, void *slot)
 {
     uint64_t part = (uint64_t)(f->mesh->shard_rank / f->mesh->outer_size);
-    return area(f, flat, slot) + part * (uint64_t)f->mesh->outer_size * gather_shard_nbytes(flat);
+    return area(&f->mem, flat, slot) +
+           part * (uint64_t)f->mesh->outer_size * gather_shard_nbytes(flat);
 }
 
 /* What this rank sends: its shard; if that is offloaded, its place in the gathered copy, where the
@@ -53,7 +54,7 @@ static void *mine(const struct fsdp *f, int flat_index, void *slot)
     const struct flat *flat = &f->units.flats[flat_index];
     if (!offload_param(f, flat_index))
         return f->flats[flat_index].param;
-    return area(f, flat, slot) + (uint64_t)f->mesh->shard_rank * gather_shard_nbytes(flat);
+    return area(&f->mem, flat, slot) + (uint64_t)f->mesh->shard_rank * gather_shard_nbytes(flat);
 }
 
 int gather_load(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *lane,
@@ -86,7 +87,7 @@ static int decode_rows(struct fsdp *f, const struct flat *flat, int i, int rank,
                        struct fsdp_lane *lane, struct fsdp_err *err)
 {
     const struct fsdp_tensor *tensor = &flat->tensors[i];
-    const char *sent = area(f, flat, slot) + (uint64_t)rank * gather_shard_nbytes(flat);
+    const char *sent = area(&f->mem, flat, slot) + (uint64_t)rank * gather_shard_nbytes(flat);
     size_t elem = fsdp_dtype_nbytes(flat->param_dtype);
     struct fsdp_box box;
     uint64_t pos, nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, rank);
@@ -125,7 +126,8 @@ int gather_flat(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *la
         send = inner_part(f, flat, slot);
         nshards = (uint64_t)f->mesh->outer_size;
     }
-    FSDP_TRY(all_gather(f->mesh->gather, flat, area(f, flat, slot), send, nshards, lane, err));
+    FSDP_TRY(
+        all_gather(f->mesh->gather, flat, area(&f->mem, flat, slot), send, nshards, lane, err));
     return flat_travels_encoded(flat) ? decode(f, flat, slot, lane, err) : FSDP_OK;
 }
 
@@ -156,12 +158,12 @@ static uint64_t decoded_nelem(const struct fsdp_tensor *tensor)
     return nelem < rows ? nelem : rows;
 }
 
-uint64_t gather_encoded_nbytes(const struct fsdp *f)
+uint64_t gather_encoded_nbytes(const struct units *units)
 {
     uint64_t most = 0;
 
-    for (int k = 0; k < f->units.nflats; k++) {
-        const struct flat *flat = &f->units.flats[k];
+    for (int k = 0; k < units->nflats; k++) {
+        const struct flat *flat = &units->flats[k];
         for (int i = 0; flat->codec && !flat_travels_encoded(flat) && i < flat->ntensors; i++) {
             uint64_t nbytes = decoded_nelem(&flat->tensors[i]) * flat->codec->elem_nbytes;
             if (gather_is_encoded(flat, i) && nbytes > most)

@@ -31,7 +31,7 @@ uint64_t gather_aligned(uint64_t nbytes);
 /* ---- gather.c ---- */
 
 /* Memory for what a group of one encodes and decodes at once; 0 where there is none. Pure. */
-uint64_t gather_encoded_nbytes(const struct fsdp *f);
+uint64_t gather_encoded_nbytes(const struct units *units);
 
 /* Numbers the encoded tensors. Local. */
 void gather_plan(struct fsdp *f);

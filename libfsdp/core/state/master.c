@@ -146,24 +146,27 @@ struct halves {
 };
 
 /* The elements [first, first + nelem) into h. */
-static int fetch(const struct fsdp *f, struct halves *h, const void *param, const uint16_t *rest,
-                 struct fsdp_lane *lane, uint64_t first, size_t nelem, struct fsdp_err *err)
+static int fetch(const struct engine_offload *offload, struct halves *h, const void *param,
+                 const uint16_t *rest, struct fsdp_lane *lane, uint64_t first, size_t nelem,
+                 struct fsdp_err *err)
 {
-    FSDP_TRY(offload_copy_host(f, lane, h->param, (const uint16_t *)param + first, nelem * 2, err));
-    FSDP_TRY(offload_copy_host(f, lane, h->rest, rest + first, nelem * 2, err));
+    FSDP_TRY(offload_copy_host(offload, lane, h->param, (const uint16_t *)param + first, nelem * 2,
+                               err));
+    FSDP_TRY(offload_copy_host(offload, lane, h->rest, rest + first, nelem * 2, err));
     FSDP_TRY(fsdp_lane_sync(lane, err));
     for (size_t i = 0; i < nelem; i++)
         h->x[i] = master_join(h->param[i], h->rest[i]);
     return FSDP_OK;
 }
 
-static int store(const struct fsdp *f, struct halves *h, void *param, uint16_t *rest,
-                 struct fsdp_lane *lane, uint64_t first, size_t nelem, struct fsdp_err *err)
+static int store(const struct engine_offload *offload, struct halves *h, void *param,
+                 uint16_t *rest, struct fsdp_lane *lane, uint64_t first, size_t nelem,
+                 struct fsdp_err *err)
 {
     for (size_t i = 0; i < nelem; i++)
         master_split(&h->param[i], &h->rest[i], h->x[i]);
-    FSDP_TRY(offload_copy_host(f, lane, (uint16_t *)param + first, h->param, nelem * 2, err));
-    FSDP_TRY(offload_copy_host(f, lane, rest + first, h->rest, nelem * 2, err));
+    FSDP_TRY(offload_copy_host(offload, lane, (uint16_t *)param + first, h->param, nelem * 2, err));
+    FSDP_TRY(offload_copy_host(offload, lane, rest + first, h->rest, nelem * 2, err));
     return fsdp_lane_sync(lane, err);
 }
 
@@ -177,7 +180,7 @@ static size_t piece_of(uint64_t pos, uint64_t end, uint64_t *first, size_t *skip
     return (*skip + *nbytes + 3) / 4;
 }
 
-int master_read_split(const struct fsdp *f, const void *param, const uint16_t *rest,
+int master_read_split(const struct engine_offload *offload, const void *param, const uint16_t *rest,
                       struct fsdp_lane *lane, uint64_t pos, void *dst, size_t nbytes,
                       struct fsdp_err *err)
 {
@@ -188,7 +191,7 @@ int master_read_split(const struct fsdp *f, const void *param, const uint16_t *r
     for (uint64_t end = pos + nbytes; pos < end && !rc;) {
         uint64_t first;
         size_t skip, here, nelem = piece_of(pos, end, &first, &skip, &here);
-        rc = fetch(f, h, param, rest, lane, first, nelem, err);
+        rc = fetch(offload, h, param, rest, lane, first, nelem, err);
         if (!rc)
             memcpy(to, (const char *)h->x + skip, here);
         pos += here;
@@ -198,8 +201,9 @@ int master_read_split(const struct fsdp *f, const void *param, const uint16_t *r
     return rc;
 }
 
-int master_write_split(const struct fsdp *f, void *param, uint16_t *rest, struct fsdp_lane *lane,
-                       uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
+int master_write_split(const struct engine_offload *offload, void *param, uint16_t *rest,
+                       struct fsdp_lane *lane, uint64_t pos, const void *src, size_t nbytes,
+                       struct fsdp_err *err)
 {
     struct halves *h = fsdp_alloc(1, sizeof *h, "halves of masters", err);
     const char *from = src;
@@ -209,10 +213,10 @@ int master_write_split(const struct fsdp *f, void *param, uint16_t *rest, struct
         uint64_t first;
         size_t skip, here, nelem = piece_of(pos, end, &first, &skip, &here);
         if (skip || here % 4) /* the rest of an element stays */
-            rc = fetch(f, h, param, rest, lane, first, nelem, err);
+            rc = fetch(offload, h, param, rest, lane, first, nelem, err);
         memcpy((char *)h->x + skip, from, here);
         if (!rc)
-            rc = store(f, h, param, rest, lane, first, nelem, err);
+            rc = store(offload, h, param, rest, lane, first, nelem, err);
         pos += here;
         from += here;
     }

@@ -37,11 +37,12 @@ int master_set(struct fsdp *f, int flat, uint64_t pos, const float *src, uint64_
 
 /* Bytes [pos, pos + nbytes) of a split master whose halves begin at param and rest, as if it were
  * fp32: to host memory and from it. On any lane that nothing else is under way on. Block. */
-int master_read_split(const struct fsdp *f, const void *param, const uint16_t *rest,
+int master_read_split(const struct engine_offload *offload, const void *param, const uint16_t *rest,
                       struct fsdp_lane *lane, uint64_t pos, void *dst, size_t nbytes,
                       struct fsdp_err *err);
-int master_write_split(const struct fsdp *f, void *param, uint16_t *rest, struct fsdp_lane *lane,
-                       uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err);
+int master_write_split(const struct engine_offload *offload, void *param, uint16_t *rest,
+                       struct fsdp_lane *lane, uint64_t pos, const void *src, size_t nbytes,
+                       struct fsdp_err *err);
 
 /* The averages of parameters that no load has written begin as their weights. Enqueues. */
 int master_average_begin(struct fsdp *f, struct fsdp_err *err);

@@ -27,9 +27,9 @@ bool offload_state(const struct fsdp *f, int flat)
     return f->opts.offload != FSDP_OFFLOAD_NONE && !f->units.flats[flat].whole;
 }
 
-bool offload_in_file(const struct fsdp *f)
+bool offload_in_file(const struct fsdp_opts *opts)
 {
-    return f->opts.offload != FSDP_OFFLOAD_NONE && f->opts.offload_dir && *f->opts.offload_dir;
+    return opts->offload != FSDP_OFFLOAD_NONE && opts->offload_dir && *opts->offload_dir;
 }
 
 int offload_plan(const struct fsdp *f, struct fsdp_err *err)
@@ -44,7 +44,7 @@ int offload_plan(const struct fsdp *f, struct fsdp_err *err)
         }
     if (f->opts.offload == FSDP_OFFLOAD_NONE)
         return FSDP_OK;
-    if (f->opts.offload == FSDP_OFFLOAD_PARAMS && offload_in_file(f)) {
+    if (f->opts.offload == FSDP_OFFLOAD_PARAMS && offload_in_file(&f->opts)) {
         fsdp_err_set(err, FSDP_EUNSUPPORTED,
                      "files hold the optimizer's state alone: offload the optimizer, or parameters "
                      "to host memory");
@@ -148,22 +148,21 @@ struct flat_state offload_at(const struct fsdp *f, int flat, int slot)
 enum way { FETCH, STORE, STORE_BEHIND };
 
 /* All of a flat's parts at once: they lie in the file as in a slot, and in whole blocks. */
-static int copy_file(struct fsdp *f, const struct part *parts, int n, int slot, enum way way,
-                     struct fsdp_lane *lane, struct fsdp_err *err)
+static int copy_file(struct engine_offload *offload, const struct part *parts, int n, int slot,
+                     enum way way, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    char *home = *parts[0].at, *there = f->offload.slots[slot],
-         *staged = f->offload.staged_slots[slot];
+    char *home = *parts[0].at, *there = offload->slots[slot], *staged = offload->staged_slots[slot];
     uint64_t nbytes = (end_of(parts, n) + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
     const bool fetch = way == FETCH;
 
     staged = staged ? staged : there; /* the device is the host */
     if (fetch)
-        FSDP_TRY(offload_file_read(f->offload.file, lane, staged, home, nbytes, err));
+        FSDP_TRY(offload_file_read(offload->file, lane, staged, home, nbytes, err));
     if (staged != there)
         FSDP_TRY(fsdp_copy(lane, fetch ? there : staged, fetch ? staged : there, nbytes, err));
     if (way == STORE_BEHIND)
-        return offload_file_write_behind(f->offload.file, lane, home, staged, nbytes, err);
-    return fetch ? FSDP_OK : offload_file_write(f->offload.file, lane, home, staged, nbytes, err);
+        return offload_file_write_behind(offload->file, lane, home, staged, nbytes, err);
+    return fetch ? FSDP_OK : offload_file_write(offload->file, lane, home, staged, nbytes, err);
 }
 
 static int copy_parts(struct fsdp *f, int flat, int slot, enum way way, struct fsdp_lane *lane,
@@ -175,7 +174,7 @@ static int copy_parts(struct fsdp *f, int flat, int slot, enum way way, struct f
     int n = parts_of(parts, f, flat, &home);
 
     if (n && f->offload.file)
-        return copy_file(f, parts, n, slot, way, lane, err);
+        return copy_file(&f->offload, parts, n, slot, way, lane, err);
     for (int i = 0; i < n; i++) {
         void *at_home = *parts[i].at, *there = f->offload.slots[slot] + parts[i].pos;
         FSDP_TRY(fsdp_copy(lane, fetch ? there : at_home, fetch ? at_home : there, parts[i].nbytes,
@@ -199,13 +198,13 @@ int offload_store(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, st
     return last && f->offload.file ? offload_file_settle(f->offload.file, lane, err) : FSDP_OK;
 }
 
-int offload_copy_host(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const void *src,
-                      size_t nbytes, struct fsdp_err *err)
+int offload_copy_host(const struct engine_offload *offload, struct fsdp_lane *lane, void *dst,
+                      const void *src, size_t nbytes, struct fsdp_err *err)
 {
-    if (offload_file_holds(f->offload.file, src))
-        return offload_file_read(f->offload.file, lane, dst, src, nbytes, err);
-    if (offload_file_holds(f->offload.file, dst))
-        return offload_file_write(f->offload.file, lane, dst, src, nbytes, err);
+    if (offload_file_holds(offload->file, src))
+        return offload_file_read(offload->file, lane, dst, src, nbytes, err);
+    if (offload_file_holds(offload->file, dst))
+        return offload_file_write(offload->file, lane, dst, src, nbytes, err);
     return fsdp_copy(lane, dst, src, nbytes, err);
 }
 
@@ -217,11 +216,11 @@ int offload_copy(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const 
     bool read = offload_file_holds(f->offload.file, src);
 
     if (!staged || (!read && !offload_file_holds(f->offload.file, dst)))
-        return offload_copy_host(f, lane, dst, src, nbytes, err);
+        return offload_copy_host(&f->offload, lane, dst, src, nbytes, err);
     for (size_t at = 0, n, most = offload_slot_nbytes(f); at < nbytes; at += n) {
         n = nbytes - at < most ? nbytes - at : most;
-        FSDP_TRY(offload_copy_host(f, lane, staged, from + at, n, err));
-        FSDP_TRY(offload_copy_host(f, lane, to + at, staged, n, err));
+        FSDP_TRY(offload_copy_host(&f->offload, lane, staged, from + at, n, err));
+        FSDP_TRY(offload_copy_host(&f->offload, lane, to + at, staged, n, err));
     }
     return FSDP_OK;
 }

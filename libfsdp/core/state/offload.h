@@ -10,7 +10,7 @@
 bool offload_state(const struct fsdp *f, int flat);
 bool offload_param(const struct fsdp *f, int flat);
 /* And is that in a file instead? Asked while planning. */
-bool offload_in_file(const struct fsdp *f);
+bool offload_in_file(const struct fsdp_opts *opts);
 /* FSDP_EINVAL, FSDP_EUNSUPPORTED for options that cannot be had together. */
 int offload_plan(const struct fsdp *f, struct fsdp_err *err);
 
@@ -33,8 +33,8 @@ int offload_store(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, st
  * between steps; or (_host) of the host. Enqueue. */
 int offload_copy(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const void *src,
                  size_t nbytes, struct fsdp_err *err);
-int offload_copy_host(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const void *src,
-                      size_t nbytes, struct fsdp_err *err);
+int offload_copy_host(const struct engine_offload *offload, struct fsdp_lane *lane, void *dst,
+                      const void *src, size_t nbytes, struct fsdp_err *err);
 
 /* For work between steps, on the compute lane: the flat's state on the device, brought there if it
  * is offloaded; and back. Slot 0 is used, by one flat at a time. */

@@ -51,14 +51,14 @@ struct fsdp_snapshot {
     bool active;
 };
 
-static int nparts(const struct fsdp *f)
+static int nparts(const struct engine_optim *optim)
 {
-    return 1 + f->optim.nstate;
+    return 1 + optim->nstate;
 }
 
 static struct part *part_of(const struct fsdp_snapshot *s, int flat, int i)
 {
-    return &s->parts[flat * nparts(s->f) + i];
+    return &s->parts[flat * nparts(&s->f->optim) + i];
 }
 
 /* ---- what is copied -------------------------------------------------------------------------- */
@@ -86,7 +86,7 @@ static void place_all(struct fsdp_snapshot *s, uint64_t budget_nbytes)
 {
     int nflats = s->f->units.nflats;
     for (int k = nflats - 1; k >= 0; k--)
-        for (int i = 1; i < nparts(s->f); i++)
+        for (int i = 1; i < nparts(&s->f->optim); i++)
             place(s, k, i, budget_nbytes);
     for (int k = nflats - 1; k >= 0; k--)
         place(s, k, 0, budget_nbytes);
@@ -109,8 +109,8 @@ static int find_room(struct fsdp_snapshot *s, uint64_t budget_nbytes, struct fsd
     size_t nmarks = 0;
 
     for (int k = 0; k < f->units.nflats; k++) {
-        nmarks += (size_t)f->units.flats[k].ntensors * (size_t)nparts(f);
-        for (int i = 0; i < nparts(f); i++)
+        nmarks += (size_t)f->units.flats[k].ntensors * (size_t)nparts(&f->optim);
+        for (int i = 0; i < nparts(&f->optim); i++)
             *part_of(s, k, i) = live_part(f, k, i);
     }
     place_all(s, budget_nbytes);
@@ -119,7 +119,7 @@ static int find_room(struct fsdp_snapshot *s, uint64_t budget_nbytes, struct fsd
     if (!s->host || !s->read)
         return FSDP_ENOMEM;
     for (int k = 0; k < f->units.nflats; k++)
-        for (int i = 0; i < nparts(f); i++, mark += f->units.flats[k].ntensors)
+        for (int i = 0; i < nparts(&f->optim); i++, mark += f->units.flats[k].ntensors)
             part_of(s, k, i)->read = mark;
     return FSDP_OK;
 }
@@ -165,7 +165,8 @@ int fsdp_snapshot_create(struct fsdp_snapshot **out, struct fsdp *f, uint64_t bu
     pthread_cond_init(&s->changed, &attr);
     pthread_condattr_destroy(&attr);
     s->copied = fsdp_alloc(nflats, sizeof(struct fsdp_event *), "snapshot events", err);
-    s->parts = fsdp_alloc(nflats * (size_t)nparts(f), sizeof *s->parts, "snapshot parts", err);
+    s->parts =
+        fsdp_alloc(nflats * (size_t)nparts(&f->optim), sizeof *s->parts, "snapshot parts", err);
     s->held = fsdp_alloc(nflats, sizeof *s->held, "snapshot", err);
     s->nunread = fsdp_alloc(nflats, sizeof *s->nunread, "snapshot", err);
     if (!s->copied || !s->parts || !s->held || !s->nunread)
@@ -232,7 +233,7 @@ static int copy(struct fsdp_snapshot *s, void *dst, const void *src, size_t nbyt
 {
     struct host_copy c = {dst, src, nbytes};
     if (!fsdp_device_is_host(s->f->device) || offload_file_holds(s->f->offload.file, src))
-        return offload_copy_host(s->f, s->lane, dst, src, nbytes, err);
+        return offload_copy_host(&s->f->offload, s->lane, dst, src, nbytes, err);
     return fsdp_lane_call(s->lane, copy_past, &c, sizeof c, err);
 }
 
@@ -242,7 +243,7 @@ static int copy_flat(struct fsdp_snapshot *s, int k, struct fsdp_err *err)
 
     s->nunread[k] = 0;
     s->held[k] = flat->trainable;
-    for (int i = 0; flat->trainable && i < nparts(s->f); i++) {
+    for (int i = 0; flat->trainable && i < nparts(&s->f->optim); i++) {
         struct part *part = part_of(s, k, i);
         if (part->is_copied) {
             uint64_t nbytes = flat->cut.shard_nelem * part->elem_nbytes;
@@ -352,8 +353,9 @@ static int view_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct f
         return fsdp_err_set(err, FSDP_EINTERNAL,
                             "a snapshot without room for all is read twice, but training went on");
     if (v->rest)
-        return master_read_split(v->s->f, v->data, v->rest, v->s->lane, pos, dst, nbytes, err);
-    FSDP_TRY(offload_copy_host(v->s->f, v->s->lane, dst, v->data + pos, nbytes, err));
+        return master_read_split(&v->s->f->offload, v->data, v->rest, v->s->lane, pos, dst, nbytes,
+                                 err);
+    FSDP_TRY(offload_copy_host(&v->s->f->offload, v->s->lane, dst, v->data + pos, nbytes, err));
     return fsdp_lane_sync(v->s->lane, err);
 }
 

@@ -76,8 +76,8 @@ static int slice_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct 
     struct slice_mem *m = ctx;
     FSDP_TRY(check_range(m, pos, nbytes, err));
     if (m->rest)
-        return master_read_split(m->f, m->data, m->rest, m->lane, pos, dst, nbytes, err);
-    FSDP_TRY(offload_copy_host(m->f, m->lane, dst, m->data + pos, nbytes, err));
+        return master_read_split(&m->f->offload, m->data, m->rest, m->lane, pos, dst, nbytes, err);
+    FSDP_TRY(offload_copy_host(&m->f->offload, m->lane, dst, m->data + pos, nbytes, err));
     return fsdp_lane_sync(m->lane, err);
 }
 
@@ -100,8 +100,8 @@ static int slice_write(void *ctx, uint64_t pos, const void *src, size_t nbytes,
     if (m->written)
         *m->written = true;
     if (m->rest)
-        return master_write_split(m->f, m->data, m->rest, m->lane, pos, src, nbytes, err);
-    FSDP_TRY(offload_copy_host(m->f, m->lane, m->data + pos, src, nbytes, err));
+        return master_write_split(&m->f->offload, m->data, m->rest, m->lane, pos, src, nbytes, err);
+    FSDP_TRY(offload_copy_host(&m->f->offload, m->lane, m->data + pos, src, nbytes, err));
     return fsdp_lane_sync(m->lane, err);
 }
 

@@ -9,18 +9,18 @@
 enum { INDEX_BITS = 31 };
 
 /* count | program | index of the operation: one word, so that a reader never sees halves. */
-void progress_note(struct fsdp *f, int i)
+void progress_note(struct engine_cursor *cursor, int i)
 {
-    uint64_t count = (atomic_load_explicit(&f->cursor.progress, memory_order_relaxed) >> 32) + 1;
-    uint64_t program = f->cursor.program == &f->plan.programs[FSDP_EVAL];
-    atomic_store_explicit(&f->cursor.progress, count << 32 | program << INDEX_BITS | (uint64_t)i,
+    uint64_t count = (atomic_load_explicit(&cursor->progress, memory_order_relaxed) >> 32) + 1;
+    uint64_t program = cursor->program->input.program == FSDP_EVAL;
+    atomic_store_explicit(&cursor->progress, count << 32 | program << INDEX_BITS | (uint64_t)i,
                           memory_order_relaxed);
 }
 
-void progress_spent(struct fsdp *f, const struct sched_op *op, double seconds)
+void progress_spent(struct engine_cursor *cursor, const struct sched_op *op, double seconds)
 {
     if (sched_is_comm(op->kind))
-        atomic_fetch_add_explicit(&f->cursor.comm_ns, (uint64_t)(seconds * 1e9),
+        atomic_fetch_add_explicit(&cursor->comm_ns, (uint64_t)(seconds * 1e9),
                                   memory_order_relaxed);
 }
 

@@ -5,8 +5,8 @@
 #include "core/engine.h"
 
 /* The cursor has come to operation i of the current program. */
-void progress_note(struct fsdp *f, int i);
+void progress_note(struct engine_cursor *cursor, int i);
 /* An operation held the caller for so long; counted if it is a collective. */
-void progress_spent(struct fsdp *f, const struct sched_op *op, double seconds);
+void progress_spent(struct engine_cursor *cursor, const struct sched_op *op, double seconds);
 
 #endif

@@ -33,18 +33,18 @@ int fsdp_trace_open(struct fsdp *f, int max_nsteps, struct fsdp_err *err)
     t->times = fsdp_alloc((size_t)max_nsteps * (size_t)nops, sizeof *t->times, "trace", err);
     if (t->step && t->times)
         return FSDP_OK;
-    trace_close(f);
+    trace_close(&f->tracing);
     return FSDP_ENOMEM;
 }
 
-void trace_close(struct fsdp *f)
+void trace_close(struct engine_tracing *tracing)
 {
-    if (!f->tracing.trace)
+    if (!tracing->trace)
         return;
-    fsdp_free(f->tracing.trace->step);
-    fsdp_free(f->tracing.trace->times);
-    fsdp_free(f->tracing.trace);
-    f->tracing.trace = NULL;
+    fsdp_free(tracing->trace->step);
+    fsdp_free(tracing->trace->times);
+    fsdp_free(tracing->trace);
+    tracing->trace = NULL;
 }
 
 void fsdp_trace_next(struct fsdp *f, int64_t step)
@@ -55,9 +55,9 @@ void fsdp_trace_next(struct fsdp *f, int64_t step)
     f->tracing.trace->next = step;
 }
 
-void trace_pass(struct fsdp *f, enum fsdp_program program)
+void trace_pass(struct engine_tracing *tracing, enum fsdp_program program)
 {
-    struct trace *t = f->tracing.trace;
+    struct trace *t = tracing->trace;
     if (!t)
         return;
     /* A step that did not end leaves its place to this one. */
@@ -248,6 +248,6 @@ int fsdp_trace_finish(struct fsdp *f, FILE *to, struct fsdp_trace_share *shares,
     if (rc == FSDP_OK)
         rc = gather_and_write(f, &g, to, shares, err);
     gathered_free(&g);
-    trace_close(f);
+    trace_close(&f->tracing);
     return rc;
 }

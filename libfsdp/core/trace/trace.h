@@ -35,8 +35,8 @@ static inline int trace_stamp(struct fsdp *f, int i, enum trace_which which, str
     return f->tracing.trace && f->tracing.trace->now ? trace_stamp_now(f, i, which, err) : FSDP_OK;
 }
 /* A pass through a program's list begins. */
-void trace_pass(struct fsdp *f, enum fsdp_program program);
-void trace_close(struct fsdp *f);
+void trace_pass(struct engine_tracing *tracing, enum fsdp_program program);
+void trace_close(struct engine_tracing *tracing);
 
 /* How far a rank's clock is ahead of rank 0's, from times at which both left the same barriers.
  * Pure. */
