@@ -102,9 +102,10 @@ int ckpt_diff_side_read(const struct ckpt_diff_side *side, int tensor, const str
     const struct ckpt_job_tensor *t = &job->tensors[tensor];
     const struct ckpt_job_part *parts = &job->parts[t->first_part];
     size_t row_nbytes = fsdp_dtype_nbytes(t->tensor.dtype);
+    struct ckpt_job_dst to = {.dst = dst, .scratch = scratch, .scratch_nbytes = scratch_nbytes};
 
     if (!t->tensor.ndim)
-        return ckpt_job_read(NULL, NULL, job, parts, box, dst, scratch, scratch_nbytes, err);
+        return ckpt_job_read(&to, job, parts, box, err);
     for (int d = 1; d < t->tensor.ndim; d++)
         row_nbytes *= box->length[d];
     for (int i = 0; i < t->nparts; i++) {
@@ -116,9 +117,8 @@ int ckpt_diff_side_read(const struct ckpt_diff_side *side, int tensor, const str
         if (rows.offset[0] >= end)
             continue;
         rows.length[0] = end - rows.offset[0];
-        FSDP_TRY(ckpt_job_read(NULL, NULL, job, &parts[i], &rows,
-                               (char *)dst + (rows.offset[0] - begin) * row_nbytes, scratch,
-                               scratch_nbytes, err));
+        to.dst = (char *)dst + (rows.offset[0] - begin) * row_nbytes;
+        FSDP_TRY(ckpt_job_read(&to, job, &parts[i], &rows, err));
     }
     return FSDP_OK;
 }

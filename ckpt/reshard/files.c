@@ -281,14 +281,14 @@ int ckpt_job_arrange(struct ckpt_job *job, struct fsdp_err *err)
             file->name = NULL;
             continue;
         }
-        job->written += file->nbytes;
+        job->nbytes.written += file->nbytes;
         struct ckpt_job_file kept = *file;
         file->name = NULL;
         job->files[nfiles++] = kept;
     }
     job->nfiles = nfiles;
     for (int i = 0; i < job->ntensors; i++)
-        job->total += nbytes_of(&job->tensors[i].tensor);
+        job->nbytes.total += nbytes_of(&job->tensors[i].tensor);
     return FSDP_OK;
 }
 

@@ -90,22 +90,23 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
     uint64_t each =
         2 + widening + (compress ? 4 : 0); /* chunks and compressors: 4 blocks a thread */
     FSDP_TRY(ckpt_mem_check(mem, each * CKPT_MIN_BLOCK_NBYTES, err));
-    job->block_nbytes = CKPT_JOB_BLOCK_NBYTES;
-    job->nthreads = choose_threads(job);
-    while (job->nthreads > 1 && (uint64_t)job->nthreads * each * job->block_nbytes > mem)
-        job->nthreads--;
-    while (each * job->block_nbytes > mem)
-        job->block_nbytes /= 2;
-    job->in_nbytes = widening * job->block_nbytes;
-    job->window = job->nthreads + 2;
-    job->memory = (uint64_t)job->nthreads * each * job->block_nbytes + store_mem;
+    struct ckpt_job_budget *b = &job->budget;
+    b->block_nbytes = CKPT_JOB_BLOCK_NBYTES;
+    b->nthreads = choose_threads(job);
+    while (b->nthreads > 1 && (uint64_t)b->nthreads * each * b->block_nbytes > mem)
+        b->nthreads--;
+    while (each * b->block_nbytes > mem)
+        b->block_nbytes /= 2;
+    b->in_nbytes = widening * b->block_nbytes;
+    b->window = b->nthreads + 2;
+    b->memory = (uint64_t)b->nthreads * each * b->block_nbytes + store_mem;
     return FSDP_OK;
 }
 
 /* Is it worth it that the same call resumes where this one was? */
 static bool keeps(const struct ckpt_job *job, int rc)
 {
-    return (job->journal.file || job->notes) &&
+    return (job->journal.file || job->notes.folder) &&
            (job->refused || rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC);
 }
 
@@ -165,7 +166,7 @@ static void drop_in_place(struct ckpt_job *job)
     if (ckpt_commit_is_there(&there, &job->commit, NULL) || there)
         return;
     drop_output(job);
-    ckpt_store_drop_tree(job->store, job->notes);
+    ckpt_store_drop_tree(job->store, job->notes.folder);
 }
 
 static int run(struct ckpt_job *job, struct fsdp_err *err)
@@ -180,7 +181,7 @@ static int run(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(ckpt_job_refuse(&done, job, err));
     if (done) {
         struct ckpt_temp temp = ckpt_job_temp(job);
-        ckpt_temp_remove_left(&temp, job->notes ? job->notes : job->commit.temp);
+        ckpt_temp_remove_left(&temp, job->notes.folder ? job->notes.folder : job->commit.temp);
         return FSDP_OK;
     }
     FSDP_TRY(ckpt_job_begin(job, err));
@@ -195,12 +196,12 @@ static void fill_result(struct ckpt_reshard_result *out, const struct ckpt_job *
 {
     const struct ckpt_layout *layout = &job->ckpt->m.layout;
     *out = (struct ckpt_reshard_result){
-        .nbytes_written = job->written,
-        .nbytes_resumed = job->resumed,
-        .nbytes_memory = job->memory,
+        .nbytes_written = job->nbytes.written,
+        .nbytes_resumed = job->nbytes.resumed,
+        .nbytes_memory = job->budget.memory,
         .ntensors = job->ntensors,
         .nfiles = job->nfiles,
-        .nthreads = job->nthreads,
+        .nthreads = job->budget.nthreads,
         .seconds = fsdp_time_now() - begun,
     };
     if (!job->args->dry_run)
@@ -231,8 +232,8 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
         if (kept)
             fsdp_log(FSDP_LOG_INFO,
                      "what was written is kept in '%s'; the same command resumes from there",
-                     job.notes ? job.commit.out : job.commit.temp);
-        else if (job.notes)
+                     job.notes.folder ? job.commit.out : job.commit.temp);
+        else if (job.notes.folder)
             drop_in_place(&job);
         else
             drop_temp(&job);
@@ -240,9 +241,9 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
     ckpt_journal_close(&job.journal);
     ckpt_job_files_free(&job);
     ckpt_job_tensors_free(&job);
-    fsdp_free(job.sums);
-    fsdp_free(job.seen);
-    fsdp_free(job.notes);
+    fsdp_free(job.proof.sums);
+    fsdp_free(job.proof.seen);
+    fsdp_free(job.notes.folder);
     ckpt_commit_end(&job.commit);
     return rc;
 }

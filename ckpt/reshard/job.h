@@ -79,13 +79,15 @@ struct ckpt_job {
     struct ckpt_commit commit;          /* of the output */
     bool folder, cast, made_temp;
     bool refused;          /* what is at the output's name must stay: all else is done */
-    char *notes;           /* folder where it is noted what is done; NULL: the journal has it */
-    bool resumes;          /* an earlier run of this job left notes */
-    char attempt[37];      /* a uuid: of native files' folder */
     bool one_container;    /* around all weights, and left out of their names */
     enum fsdp_dtype dtype; /* if cast */
     uint64_t key;          /* of source and options: the same job has the same temporary folder */
     struct ckpt_journal journal;
+    struct ckpt_job_notes {
+        char *folder;     /* where it is noted what is done; NULL: the journal has it */
+        bool found;       /* an earlier run of this job left some */
+        char attempt[37]; /* a uuid: of native files' folder */
+    } notes;
 
     int ntensors;
     size_t max_tensors;
@@ -109,14 +111,20 @@ struct ckpt_job {
         int ntensors;
     } * cuts;
     int *cut_index;          /* [ntensors] which member of its unit's cut */
-    uint64_t total, written; /* bytes of tensors to write; of files */
-    uint64_t resumed;        /* of total: found from an earlier run */
-    int nthreads;
-    uint64_t memory;                /* all buffers */
-    int window;                     /* of compression: chunks in memory */
-    size_t block_nbytes, in_nbytes; /* of each thread's buffers: output; stored, if it converts */
-
-    uint64_t *sums, *seen; /* [stored tensors]: fingerprint and elements of what was read */
+    struct ckpt_job_nbytes {
+        uint64_t total, written; /* of tensors to write; of files */
+        uint64_t resumed;        /* of total: found from an earlier run */
+    } nbytes;
+    struct ckpt_job_budget {
+        int nthreads;
+        uint64_t memory;     /* all buffers */
+        int window;          /* of compression: chunks in memory */
+        size_t block_nbytes; /* of each thread's buffer of output */
+        size_t in_nbytes;    /* and of what is stored, if it converts */
+    } budget;
+    struct ckpt_job_proof { /* [stored tensors]: fingerprint and elements of what was read */
+        uint64_t *sums, *seen;
+    } proof;
 };
 
 /* select.c */
@@ -162,12 +170,18 @@ int ckpt_job_prove_target(const struct ckpt_job *job, struct fsdp_err *err);
 /* Room on the disk, the temporary folder (a new one or that of an earlier run), the journal. */
 int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err);
 
-/* job_read.c: a box of an output tensor that lies in one part, row-major in the stored dtype. The
- * scratch buffer is for boxes that lie scattered. *sum (or NULL) gets what was read added, as parts
- * of the stored tensor's fingerprint; *crc32c (NULL without sum, too) continues over it. */
-int ckpt_job_read(uint64_t *sum, uint32_t *crc32c, const struct ckpt_job *job,
-                  const struct ckpt_job_part *part, const struct fsdp_box *box, void *dst,
-                  void *scratch, size_t scratch_nbytes, struct fsdp_err *err);
+/* job_read.c: where a box goes, and what is learned of it on the way. */
+struct ckpt_job_dst {
+    void *dst;     /* row-major, in the stored dtype */
+    void *scratch; /* for boxes that lie scattered */
+    size_t scratch_nbytes;
+    uint64_t *sum;    /* (or NULL) gets what was read added, as parts of its fingerprint */
+    uint32_t *crc32c; /* (or NULL, and without sum) continues over it */
+};
+/* A box of an output tensor that lies in one part. */
+int ckpt_job_read(const struct ckpt_job_dst *to, const struct ckpt_job *job,
+                  const struct ckpt_job_part *part, const struct fsdp_box *box,
+                  struct fsdp_err *err);
 
 /* job_notes.c. What an output file has of an output tensor, out of a stored one. */
 struct ckpt_job_share {
@@ -181,8 +195,8 @@ struct ckpt_job_shares {
 int ckpt_job_shares_add(struct ckpt_job_shares *shares, const struct ckpt_job_share *share,
                         struct fsdp_err *err);
 void ckpt_job_shares_free(struct ckpt_job_shares *shares);
-/* Sets job->resumes and job->attempt if an earlier run of this job left notes; FSDP_EEXIST if
- * another job did, whose files have these names. */
+/* Sets job->notes.found and job->notes.attempt if an earlier run of this job left notes;
+ * FSDP_EEXIST if another job did, whose files have these names. */
 int ckpt_job_notes_find(struct ckpt_job *job, struct fsdp_err *err);
 /* FSDP_EEXIST if another process began at the same time. */
 int ckpt_job_notes_begin(const struct ckpt_job *job, struct fsdp_err *err);

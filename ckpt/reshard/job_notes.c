@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The journal of a job that writes several files to an object store, where nothing can be added to
- * a file: objects below job->notes. `job` is put before the first file, says whose the work is, and
- * goes with the folder when the output is published. A file that is done gets `done-N`: its size
- * and checksum, what it added to the fingerprints, and the store's tag for what lies there. Another
- * run believes it while the store still has that tag, and then neither reads nor sends anything of
- * the file.
+ * a file: objects below job->notes.folder. `job` is put before the first file, says whose the work
+ * is, and goes with the folder when the output is published. A file that is done gets `done-N`: its
+ * size and checksum, what it added to the fingerprints, and the store's tag for what lies there.
+ * Another run believes it while the store still has that tag, and then neither reads nor sends
+ * anything of the file.
  *
  *   done-N   struct head | struct ckpt_job_share shares[nshares] | u32 CRC-32C of all before
  *
@@ -32,7 +32,7 @@ static const char magic[8] = "ckptnot1";
 int ckpt_job_notes_find(struct ckpt_job *job, struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
-    char *path = ckpt_path_join(job->notes, "job", err), *text = NULL;
+    char *path = ckpt_path_join(job->notes.folder, "job", err), *text = NULL;
     uint64_t key = 0;
     if (!path)
         return FSDP_ENOMEM;
@@ -40,16 +40,16 @@ int ckpt_job_notes_find(struct ckpt_job *job, struct fsdp_err *err)
     fsdp_free(path);
     if (rc)
         return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
-    if (sscanf(text, "fsdp-job %16" SCNx64 " %36s", &key, job->attempt) != 2 ||
-        strlen(job->attempt) != 36)
-        rc =
-            fsdp_err_set(err, FSDP_ECORRUPT, "'%s/job' is damaged: remove that folder", job->notes);
+    if (sscanf(text, "fsdp-job %16" SCNx64 " %36s", &key, job->notes.attempt) != 2 ||
+        strlen(job->notes.attempt) != 36)
+        rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s/job' is damaged: remove that folder",
+                          job->notes.folder);
     else if (key != job->key)
         rc = fsdp_err_set(err, FSDP_EEXIST,
                           "'%s' was begun by another command, or with other options, and is not "
                           "finished: give that command again, or remove '%s' and '%s'",
-                          job->commit.final, job->commit.final, job->notes);
-    job->resumes = rc == FSDP_OK;
+                          job->commit.final, job->commit.final, job->notes.folder);
+    job->notes.found = rc == FSDP_OK;
     fsdp_free(text);
     return rc;
 }
@@ -58,8 +58,8 @@ int ckpt_job_notes_begin(const struct ckpt_job *job, struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
     char text[MAX_HEAD_NBYTES];
-    snprintf(text, sizeof text, "fsdp-job %016" PRIx64 " %s\n", job->key, job->attempt);
-    char *path = ckpt_path_join(job->notes, "job", err);
+    snprintf(text, sizeof text, "fsdp-job %016" PRIx64 " %s\n", job->key, job->notes.attempt);
+    char *path = ckpt_path_join(job->notes.folder, "job", err);
     int rc = path ? ckpt_store_put(job->store, path, text, strlen(text), true, &why) : FSDP_ENOMEM;
     if (path && rc == FSDP_EEXIST)
         fsdp_err_set(err, rc, "'%s' is being written by another process", job->commit.final);
@@ -102,7 +102,7 @@ void ckpt_job_shares_free(struct ckpt_job_shares *shares)
 
 static char *note_path(const struct ckpt_job *job, int file, struct fsdp_err *err)
 {
-    return fsdp_sprintf(err, "%s/done-%05d", job->notes, file);
+    return fsdp_sprintf(err, "%s/done-%05d", job->notes.folder, file);
 }
 
 /* What lies in the store under a file's name; tag 0: nothing that could be known again. */

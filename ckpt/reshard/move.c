@@ -36,7 +36,7 @@ struct task {
 
 struct file_state {
     int npending;                  /* tasks handed out and not yet done, and one for handing out */
-    struct ckpt_job_shares shares; /* for its note, if job->notes */
+    struct ckpt_job_shares shares; /* for its note, if job->notes.folder */
     /* torch's archives: what is done of each piece, and the CRC-32 of that. NULL in other files. */
     struct ckpt_job_piece *pieces;
     struct piece_state {
@@ -113,8 +113,8 @@ static int open_file(struct mover *m, struct fsdp_err *err)
         struct ckpt_job_sink_args args = {.header = header,
                                           .header_nbytes = file->header_nbytes,
                                           .nbytes = file->nbytes,
-                                          .window = job->window,
-                                          .replace = job->args->overwrite || job->resumes,
+                                          .window = job->budget.window,
+                                          .replace = job->args->overwrite || job->notes.found,
                                           .done_nbytes = done.nbytes,
                                           .done_crc32c = done.crc32c};
         rc = ckpt_job_sink_open(&file->sink, job->store, path, &args, err);
@@ -143,7 +143,7 @@ static bool add_segment(struct mover *m, struct task *task)
     const struct fsdp_tensor *t = &job->tensors[piece->tensor].tensor;
     size_t elem_nbytes = fsdp_dtype_nbytes(t->dtype);
     uint64_t left = piece->nbytes / elem_nbytes - m->nelem;
-    uint64_t room = (job->block_nbytes - task->nbytes) / elem_nbytes;
+    uint64_t room = (job->budget.block_nbytes - task->nbytes) / elem_nbytes;
 
     if (task->nsegments == MAX_SEGMENTS || (task->nsegments && left > room))
         return false;
@@ -189,11 +189,12 @@ static int add_share(struct ckpt_job *job, const struct ckpt_job_share *share, s
     job->tensors[share->tensor].fingerprint ^= share->written;
     if (!t->has_fingerprint)
         return FSDP_OK;
-    job->sums[share->stored] ^= share->read;
-    job->seen[share->stored] += share->nelem;
-    if (job->seen[share->stored] == fsdp_tensor_nelem(&t->tensor) &&
-        job->sums[share->stored] != t->fingerprint)
-        return ckpt_fingerprint_blame(job->ckpt, share->stored, job->sums[share->stored], err);
+    job->proof.sums[share->stored] ^= share->read;
+    job->proof.seen[share->stored] += share->nelem;
+    if (job->proof.seen[share->stored] == fsdp_tensor_nelem(&t->tensor) &&
+        job->proof.sums[share->stored] != t->fingerprint)
+        return ckpt_fingerprint_blame(job->ckpt, share->stored, job->proof.sums[share->stored],
+                                      err);
     return FSDP_OK;
 }
 
@@ -223,7 +224,7 @@ static bool next_task(struct task *task, int *finished, struct mover *m)
     while (!m->rc && m->file < m->job->nfiles) {
         if (!m->job->files[m->file].sink) {
             bool there = false;
-            int rc = m->job->resumes ? recall_file(&there, m, &err) : FSDP_OK;
+            int rc = m->job->notes.found ? recall_file(&there, m, &err) : FSDP_OK;
             if (rc == FSDP_OK && !there)
                 rc = open_file(m, &err);
             if (rc) {
@@ -300,8 +301,12 @@ static int fill_segment(struct worker *w, const struct task *task, int i, struct
     uint32_t *crc32c = &w->record.crc32c;
     uint64_t part = 0;
 
-    FSDP_TRY(ckpt_job_read(&part, same ? crc32c : NULL, job, from, &s->box, same ? dst : w->in,
-                           w->scratch, job->block_nbytes, err));
+    const struct ckpt_job_dst to_here = {.dst = same ? dst : w->in,
+                                         .scratch = w->scratch,
+                                         .scratch_nbytes = job->budget.block_nbytes,
+                                         .sum = &part,
+                                         .crc32c = same ? crc32c : NULL};
+    FSDP_TRY(ckpt_job_read(&to_here, job, from, &s->box, err));
     if (!same)
         ckpt_convert(dst, to->dtype, w->in, dtype, s->nelem);
     w->record.parts[i] = part;
@@ -365,7 +370,7 @@ static int account(struct worker *w, const struct task *task, struct fsdp_err *e
                                              .read = w->record.parts[i],
                                              .written = w->out_parts[i]};
         FSDP_TRY(add_share(job, &share, err));
-        if (job->notes)
+        if (job->notes.folder)
             FSDP_TRY(ckpt_job_shares_add(&w->m->states[task->file].shares, &share, err));
     }
     return FSDP_OK;
@@ -382,7 +387,7 @@ static int finish_task(struct worker *w, const struct task *task, bool recalled,
         m->resumed += task->nbytes;
     else
         FSDP_TRY(ckpt_journal_add(&m->job->journal, &w->record, err));
-    if (args->progress && args->progress(args->progress_ctx, m->done, m->job->total))
+    if (args->progress && args->progress(args->progress_ctx, m->done, m->job->nbytes.total))
         return fsdp_err_set(err, FSDP_ECANCELED, "writing '%s' was stopped", m->job->commit.final);
     return FSDP_OK;
 }
@@ -396,7 +401,7 @@ static void finish_file(struct mover *m, int index)
     file->sink = NULL;
     pthread_mutex_unlock(&m->lock);
     int rc = ckpt_job_sink_finish(&file->stored_nbytes, &file->crc32c, sink, &err);
-    if (rc == FSDP_OK && m->job->notes)
+    if (rc == FSDP_OK && m->job->notes.folder)
         rc = ckpt_job_note_add(m->job, index, &m->states[index].shares, &err);
     pthread_mutex_lock(&m->lock);
     struct ckpt_journal_record record = {.file = (uint32_t)index,
@@ -445,7 +450,7 @@ static int work(struct ckpt_workers *workers, int index, struct fsdp_err *unused
 
 static int worker_create(struct worker *w, struct mover *m, struct fsdp_err *err)
 {
-    size_t block_nbytes = m->job->block_nbytes, in_nbytes = m->job->in_nbytes;
+    size_t block_nbytes = m->job->budget.block_nbytes, in_nbytes = m->job->budget.in_nbytes;
     w->m = m;
     w->out_page = fsdp_alloc(block_nbytes + PAGE_NBYTES, 1, "output buffer", err);
     w->scratch = fsdp_alloc(block_nbytes, 1, "read buffer", err);
@@ -455,7 +460,7 @@ static int worker_create(struct worker *w, struct mover *m, struct fsdp_err *err
 
 static int run_workers(struct mover *m, struct fsdp_err *err)
 {
-    int nworkers = m->job->nthreads;
+    int nworkers = m->job->budget.nthreads;
     struct worker *workers = fsdp_alloc((size_t)nworkers, sizeof *workers, "workers", err);
     int rc = workers ? FSDP_OK : FSDP_ENOMEM;
     for (int i = 0; rc == FSDP_OK && i < nworkers; i++)
@@ -478,9 +483,9 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
     int rc = FSDP_ENOMEM;
 
     m.states = fsdp_alloc((size_t)job->nfiles, sizeof *m.states, "file states", err);
-    job->sums = fsdp_alloc(count, sizeof *job->sums, "fingerprints", err);
-    job->seen = fsdp_alloc(count, sizeof *job->seen, "fingerprints", err);
-    if (m.states && job->sums && job->seen) {
+    job->proof.sums = fsdp_alloc(count, sizeof *job->proof.sums, "fingerprints", err);
+    job->proof.seen = fsdp_alloc(count, sizeof *job->proof.seen, "fingerprints", err);
+    if (m.states && job->proof.sums && job->proof.seen) {
         pthread_mutex_init(&m.lock, NULL);
         rc = run_workers(&m, err);
         if (rc == FSDP_OK && m.rc)
@@ -495,7 +500,7 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
         if (m.states)
             state_free(&m.states[i]);
     }
-    job->resumed = m.resumed;
+    job->nbytes.resumed = m.resumed;
     fsdp_free(m.pieces);
     fsdp_free(m.states);
     return rc;

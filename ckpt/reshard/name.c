@@ -42,9 +42,9 @@ static int refuse_in_place(bool *done, const struct ckpt_job *job, struct fsdp_e
     const bool hidden = ckpt_commit_is_hidden(&job->commit);
     bool taken;
     FSDP_TRY(ckpt_commit_is_taken(&taken, &job->commit, err));
-    if (taken && job->resumes && ckpt_commit_is_there(done, &job->commit, NULL))
+    if (taken && job->notes.found && ckpt_commit_is_there(done, &job->commit, NULL))
         *done = false;
-    if (!taken || *done || (job->resumes && !hidden)) /* the files there are this job's */
+    if (!taken || *done || (job->notes.found && !hidden)) /* the files there are this job's */
         return FSDP_OK;
     if (!job->args->overwrite)
         return refuse_existing(job, err);
@@ -142,9 +142,9 @@ static int make_key(struct ckpt_job *job, struct fsdp_err *err)
     uint64_t numbers[] = {args->output,
                           args->compress == CKPT_COMPRESS_ZSTD,
                           (uint64_t)args->shard_size,
-                          job->block_nbytes,
+                          job->budget.block_nbytes,
                           (uint64_t)args->replicate_size,
-                          job->written,
+                          job->nbytes.written,
                           (uint64_t)job->nfiles,
                           job->ntensors};
 
@@ -168,7 +168,7 @@ static int make_key(struct ckpt_job *job, struct fsdp_err *err)
 
 static int check_space(const struct ckpt_job *job, const char *parent, struct fsdp_err *err)
 {
-    uint64_t space, need = job->written, have = 0;
+    uint64_t space, need = job->nbytes.written, have = 0;
     FSDP_TRY(ckpt_store_space(&space, job->store, parent, err));
     for (int i = 0; job->folder && i < job->ckpt->m.nextras; i++)
         need += job->ckpt->m.extras[i].nbytes;
@@ -218,19 +218,19 @@ static int name_notes(struct ckpt_job *job, struct fsdp_err *err)
 {
     const char *final = job->commit.final;
     uint64_t name = job->writer->own_folder ? job->key : hash_text(FSDP_HASH_SEED, final);
-    job->notes = ckpt_temp_name(final, name, err);
-    return job->notes ? ckpt_job_notes_find(job, err) : FSDP_ENOMEM;
+    job->notes.folder = ckpt_temp_name(final, name, err);
+    return job->notes.folder ? ckpt_job_notes_find(job, err) : FSDP_ENOMEM;
 }
 
 int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err)
 {
     FSDP_TRY(make_key(job, err));
-    FSDP_TRY(ckpt_uuid_make(job->attempt, err));
+    FSDP_TRY(ckpt_uuid_make(job->notes.attempt, err));
     if (job->folder && !ckpt_store_can_append(job->store))
         FSDP_TRY(name_notes(job, err)); /* may know another attempt */
     struct ckpt_commit *commit = &job->commit;
     commit->store = job->store;
-    commit->attempt = job->attempt;
+    commit->attempt = job->notes.attempt;
     commit->key = job->key;
     commit->folder = job->folder;
     commit->has_manifest = job->writer->own_folder;
@@ -269,7 +269,7 @@ static int parent_of(char **out, const struct ckpt_job *job, struct fsdp_err *er
 /* One file is there or not; of several, some may be left by a failure. */
 static int begin_notes(struct ckpt_job *job, struct fsdp_err *err)
 {
-    if (!job->resumes)
+    if (!job->notes.found)
         FSDP_TRY(ckpt_job_notes_begin(job, err));
     job->made_temp = true;
     return FSDP_OK;
@@ -279,7 +279,7 @@ int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err)
 {
     char *parent;
     if (!job->commit.temp)
-        return job->notes && !job->args->dry_run ? begin_notes(job, err) : FSDP_OK;
+        return job->notes.folder && !job->args->dry_run ? begin_notes(job, err) : FSDP_OK;
     FSDP_TRY(parent_of(&parent, job, err));
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = check_space(job, parent, &why);

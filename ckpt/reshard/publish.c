@@ -85,7 +85,7 @@ static int copy_extra(struct ckpt_extra *out, struct ckpt_job *job, const struct
     int rc = FSDP_OK;
     if (!job->writer->as_stored && !strcmp(ckpt_path_base(to), "config.json"))
         rc = adjust_config(&text, job, extra->full_path, err);
-    if (rc == FSDP_OK && (job->resumes || !ckpt_store_has_whole_files(job->store)))
+    if (rc == FSDP_OK && (job->notes.found || !ckpt_store_has_whole_files(job->store)))
         rc = ckpt_store_discard(job->store, to, err); /* of an earlier run */
     if (rc == FSDP_OK && text)
         rc = ckpt_store_put(job->store, to, text, strlen(text), true, err);
@@ -181,16 +181,16 @@ int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err)
 {
     bool there = false;
     int rc = job->folder ? write_companions(job, err) : FSDP_OK;
-    if (rc == FSDP_EEXIST && job->notes && !ckpt_commit_is_there(&there, &job->commit, NULL) &&
-        there)
+    if (rc == FSDP_EEXIST && job->notes.folder &&
+        !ckpt_commit_is_there(&there, &job->commit, NULL) && there)
         rc = FSDP_OK; /* the same command, elsewhere, came first */
     FSDP_TRY(rc);
     FSDP_TRY(publish(job, err));
     job->made_temp = false;
     ckpt_journal_close(&job->journal);
     struct ckpt_temp temp = ckpt_job_temp(job);
-    if (job->notes)
-        ckpt_temp_remove_left(&temp, job->notes);
+    if (job->notes.folder)
+        ckpt_temp_remove_left(&temp, job->notes.folder);
     else if (job->commit.temp)
         ckpt_temp_remove(&temp);
     return FSDP_OK;

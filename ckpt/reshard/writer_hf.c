@@ -42,7 +42,7 @@ static int write_index(struct ckpt_job *job, struct fsdp_err *err)
     ckpt_text_printf(&text,
                      "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n"
                      "  \"weight_map\": {",
-                     (unsigned long long)job->total);
+                     (unsigned long long)job->nbytes.total);
     for (int i = 0; i < job->ntensors; i++) {
         ckpt_text_printf(&text, "%s\n    ", i ? "," : "");
         ckpt_text_json(&text, places[i].name);
