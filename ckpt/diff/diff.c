@@ -218,16 +218,26 @@ static void compare_block(struct ckpt_diff_tensor *t, const struct ckpt_diff_arg
 
 /* ---- streaming ------------------------------------------------------------------------------- */
 
-static int read_as(const void **out, const struct ckpt_diff_side *side, int tensor,
-                   const struct fsdp_box *box, uint64_t nelem, char *data, char *converted,
-                   enum fsdp_dtype dtype, void *scratch, size_t scratch_nbytes,
-                   struct fsdp_err *err)
+/* A box of both tensors, to be compared in one type. */
+struct block {
+    struct fsdp_box box;
+    uint64_t nelem;
+    enum fsdp_dtype dtype;
+    void *scratch;
+    size_t scratch_nbytes;
+};
+
+/* One side's elements: *out is data, or converted where they have another type. */
+static int read_as(const void **out, const struct ckpt_diff_side *side,
+                   const struct ckpt_tensor *tensor, const struct block *block, char *data,
+                   char *converted, struct fsdp_err *err)
 {
-    enum fsdp_dtype stored = side->tensors[tensor].tensor.dtype;
-    FSDP_TRY(ckpt_diff_side_read(side, tensor, box, data, scratch, scratch_nbytes, err));
+    const enum fsdp_dtype stored = tensor->tensor.dtype;
+    FSDP_TRY(ckpt_diff_side_read(side, (int)(tensor - side->tensors), &block->box, data,
+                                 block->scratch, block->scratch_nbytes, err));
     *out = data;
-    if (stored != dtype) {
-        ckpt_convert(converted, dtype, data, stored, nelem);
+    if (stored != block->dtype) {
+        ckpt_convert(converted, block->dtype, data, stored, block->nelem);
         *out = converted;
     }
     return FSDP_OK;
@@ -237,19 +247,17 @@ static int compare_tensor(struct differ *d, struct ckpt_diff_tensor *t, struct b
                           struct fsdp_err *err)
 {
     const struct fsdp_tensor *tensor = &t->a->tensor;
-    enum fsdp_dtype dtype = common_dtype(tensor->dtype, t->b->tensor.dtype);
-    uint64_t total = fsdp_tensor_nelem(tensor), nelem;
-    struct fsdp_box box;
+    struct block block = {.dtype = common_dtype(tensor->dtype, t->b->tensor.dtype),
+                          .scratch = buffers->scratch,
+                          .scratch_nbytes = d->block_nbytes};
+    const uint64_t total = fsdp_tensor_nelem(tensor), nrows = tensor->ndim ? tensor->shape[0] : 1;
     const void *a, *b;
 
-    for (uint64_t at = 0; at < total; at += nelem) {
-        nelem = ckpt_box_run(&box, tensor, 0, tensor->ndim ? tensor->shape[0] : 1, at,
-                             d->block_nbytes / 8);
-        FSDP_TRY(read_as(&a, &d->a, (int)(t->a - d->a.tensors), &box, nelem, buffers->a,
-                         buffers->as, dtype, buffers->scratch, d->block_nbytes, err));
-        FSDP_TRY(read_as(&b, &d->b, (int)(t->b - d->b.tensors), &box, nelem, buffers->b,
-                         buffers->bs, dtype, buffers->scratch, d->block_nbytes, err));
-        compare_block(t, d->args, a, b, dtype, at, nelem);
+    for (uint64_t at = 0; at < total; at += block.nelem) {
+        block.nelem = ckpt_box_run(&block.box, tensor, 0, nrows, at, d->block_nbytes / 8);
+        FSDP_TRY(read_as(&a, &d->a, t->a, &block, buffers->a, buffers->as, err));
+        FSDP_TRY(read_as(&b, &d->b, t->b, &block, buffers->b, buffers->bs, err));
+        compare_block(t, d->args, a, b, block.dtype, at, block.nelem);
     }
     t->result = t->ndiffer ? CKPT_DIFF_DATA : t->nnear ? CKPT_DIFF_NEAR : CKPT_DIFF_SAME;
     return FSDP_OK;

@@ -196,25 +196,32 @@ static int list_steps(int64_t steps[MAX_STEPS], const char *staging, struct fsdp
     return FSDP_OK;
 }
 
+struct search {
+    const char *staging;
+    int64_t after;
+    ckpt_staged_f *report;
+    void *report_ctx;
+    struct fsdp_oob *oob;
+};
+
 /* Of the ranks' steps the newest that is whole. */
-static int choose(int64_t *step, const int64_t *steps, size_t nsteps, const char *staging,
-                  int64_t after, ckpt_staged_f *report, void *report_ctx, struct fsdp_oob *oob,
+static int choose(int64_t *step, const struct search *s, const int64_t *steps, size_t nsteps,
                   struct fsdp_err *err)
 {
-    for (size_t i = 0; i < nsteps && steps[i] > after; i++) {
+    for (size_t i = 0; i < nsteps && steps[i] > s->after; i++) {
         struct ckpt_stage stage;
         if (i && steps[i] == steps[i - 1])
             continue;
         struct fsdp_err why = FSDP_ERR_INIT;
-        int rc = ckpt_stage_open(&stage, staging, steps[i], oob, &why);
+        int rc = ckpt_stage_open(&stage, s->staging, steps[i], s->oob, &why);
         bool whole = rc == FSDP_OK && !stage.missing[0];
         const char *fault = rc ? why.text : stage.missing;
         if (rc == FSDP_EPEER || rc == FSDP_ETIMEDOUT || rc == FSDP_ENOMEM)
             fsdp_err_pass(err, rc, &why);
         else
             rc = FSDP_OK;
-        if (rc == FSDP_OK && !whole && report && oob->rank == 0)
-            report(report_ctx, steps[i], fault);
+        if (rc == FSDP_OK && !whole && s->report && s->oob->rank == 0)
+            s->report(s->report_ctx, steps[i], fault);
         ckpt_stage_close(&stage);
         FSDP_TRY(rc);
         if (whole) {
@@ -228,6 +235,7 @@ static int choose(int64_t *step, const int64_t *steps, size_t nsteps, const char
 int ckpt_staged_latest(int64_t *step, const char *staging, int64_t after, ckpt_staged_f *report,
                        void *report_ctx, struct fsdp_oob *oob, struct fsdp_err *err)
 {
+    const struct search search = {staging, after, report, report_ctx, oob};
     int64_t mine[MAX_STEPS];
     size_t nsteps = (size_t)oob->size * MAX_STEPS;
     int64_t *all = fsdp_alloc(nsteps, sizeof *all, "staged steps", err);
@@ -238,7 +246,7 @@ int ckpt_staged_latest(int64_t *step, const char *staging, int64_t after, ckpt_s
         rc = oob->allgather(oob, mine, sizeof mine, all, err);
     if (rc == FSDP_OK) {
         qsort(all, nsteps, sizeof *all, newest_first);
-        rc = choose(step, all, nsteps, staging, after, report, report_ctx, oob, err);
+        rc = choose(step, &search, all, nsteps, err);
     }
     fsdp_free(all);
     return rc;

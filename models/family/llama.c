@@ -71,29 +71,45 @@ static int llama_norm_backward(const struct model *m, struct fsdp_lane *lane,
     return m->nn->rmsnorm_backward(lane, &args, err);
 }
 
-/* The shapes of a block, spelled out once. */
-struct dims {
-    int rows, C, F, NHD, KVD;
+/* w (nout, nin) */
+struct shape {
+    int nin, nout;
 };
 
-static struct dims dims_of(const struct model *m, const struct stack_block *blk)
+static struct shape shape_of(const struct model *m, enum llama_weight w)
 {
     const struct stack_config *c = &m->config;
-    return (struct dims){blk->B * blk->Tq, c->dim, c->ffn, c->nheads * c->head_dim,
-                         c->nkv_heads * c->head_dim};
+    const int C = c->dim, F = c->ffn, NHD = c->nheads * c->head_dim,
+              KVD = c->nkv_heads * c->head_dim;
+
+    switch (w) {
+    case LLAMA_Q:
+        return (struct shape){C, NHD};
+    case LLAMA_K:
+    case LLAMA_V:
+        return (struct shape){C, KVD};
+    case LLAMA_O:
+        return (struct shape){NHD, C};
+    case LLAMA_GATE:
+    case LLAMA_UP:
+        return (struct shape){C, F};
+    default:
+        return (struct shape){F, C}; /* LLAMA_DOWN; the norms are no matrices */
+    }
 }
 
 /* out (rows, nout) = x (rows, nin) wᵀ + beta out */
 static int project(const struct model *m, const struct stack_block *blk, void *out, const void *x,
-                   enum llama_weight w, int nin, int nout, float beta, struct fsdp_err *err)
+                   enum llama_weight w, float beta, struct fsdp_err *err)
 {
+    const struct shape shape = shape_of(m, w);
     struct nn_linear args = {.out = out,
                              .x = x,
                              .w = blk->param[w].w,
                              .work = blk->work,
                              .rows = blk->B * blk->Tq,
-                             .nin = nin,
-                             .nout = nout,
+                             .nin = shape.nin,
+                             .nout = shape.nout,
                              .beta = beta,
                              .dtype = blk->dtype,
                              .y_dtype = blk->dtype,
@@ -142,24 +158,22 @@ static int norm(const struct model *m, const struct stack_block *blk, enum llama
 static int attend(const struct model *m, const struct stack_block *blk, bool add,
                   struct fsdp_err *err)
 {
-    const struct dims d = dims_of(m, blk);
     const struct nn_attention attention = stack_attention(m, blk);
 
     FSDP_TRY(m->nn->attention_forward(blk->lane, &attention, err));
     /* Residual additions are the matrix products' own. */
-    return add ? project(m, blk, blk->out, blk->o, LLAMA_O, d.NHD, d.C, 1, err) : FSDP_OK;
+    return add ? project(m, blk, blk->out, blk->o, LLAMA_O, 1, err) : FSDP_OK;
 }
 
 static int attention_forward(const struct model *m, const struct stack_block *blk, bool add,
                              struct fsdp_err *err)
 {
-    const struct dims d = dims_of(m, blk);
     const struct stack_config *c = &m->config;
 
     FSDP_TRY(norm(m, blk, LLAMA_NORM1, blk->in, blk->rstd1, blk->in_copy, err));
-    FSDP_TRY(project(m, blk, blk->q, blk->norm, LLAMA_Q, d.C, d.NHD, 0, err));
-    FSDP_TRY(project(m, blk, blk->k_new, blk->norm, LLAMA_K, d.C, d.KVD, 0, err));
-    FSDP_TRY(project(m, blk, blk->v_new, blk->norm, LLAMA_V, d.C, d.KVD, 0, err));
+    FSDP_TRY(project(m, blk, blk->q, blk->norm, LLAMA_Q, 0, err));
+    FSDP_TRY(project(m, blk, blk->k_new, blk->norm, LLAMA_K, 0, err));
+    FSDP_TRY(project(m, blk, blk->v_new, blk->norm, LLAMA_V, 0, err));
     FSDP_TRY(rotate(m, blk, blk->q, c->nheads, false, err));
     FSDP_TRY(rotate(m, blk, blk->k_new, c->nkv_heads, false, err));
     return attend(m, blk, add, err);
@@ -168,30 +182,29 @@ static int attention_forward(const struct model *m, const struct stack_block *bl
 static int mlp_forward(const struct model *m, const struct stack_block *blk, bool add,
                        struct fsdp_err *err)
 {
-    const struct dims d = dims_of(m, blk);
     const struct nn_swiglu swiglu = swiglu_of(m, blk);
 
     FSDP_TRY(norm(m, blk, LLAMA_NORM2, blk->out, blk->rstd2, blk->mid, err));
-    FSDP_TRY(project(m, blk, blk->gate, blk->norm, LLAMA_GATE, d.C, d.F, 0, err));
-    FSDP_TRY(project(m, blk, blk->up, blk->norm, LLAMA_UP, d.C, d.F, 0, err));
+    FSDP_TRY(project(m, blk, blk->gate, blk->norm, LLAMA_GATE, 0, err));
+    FSDP_TRY(project(m, blk, blk->up, blk->norm, LLAMA_UP, 0, err));
     if (!add)
         return FSDP_OK;
     FSDP_TRY(m->nn->swiglu_forward(blk->lane, &swiglu, err));
-    return project(m, blk, blk->out, blk->act, LLAMA_DOWN, d.F, d.C, 1, err);
+    return project(m, blk, blk->out, blk->act, LLAMA_DOWN, 1, err);
 }
 
 /* dx = dy w + beta dx */
 static int backward_input(const struct model *m, const struct stack_block *blk, void *dx,
-                          const void *dy, enum llama_weight w, int nin, int nout, float beta,
-                          struct fsdp_err *err)
+                          const void *dy, enum llama_weight w, float beta, struct fsdp_err *err)
 {
+    const struct shape shape = shape_of(m, w);
     struct nn_linear args = {.out = dx,
                              .dy = dy,
                              .w = blk->param[w].w,
                              .work = blk->work,
                              .rows = blk->B * blk->Tq,
-                             .nin = nin,
-                             .nout = nout,
+                             .nin = shape.nin,
+                             .nout = shape.nout,
                              .beta = beta,
                              .dtype = blk->dtype,
                              .y_dtype = blk->dtype,
@@ -201,16 +214,16 @@ static int backward_input(const struct model *m, const struct stack_block *blk, 
 
 /* dw = dyᵀ x + dw_beta dw */
 static int backward_weight(const struct model *m, const struct stack_block *blk,
-                           enum llama_weight w, const void *dy, const void *x, int nin, int nout,
-                           struct fsdp_err *err)
+                           enum llama_weight w, const void *dy, const void *x, struct fsdp_err *err)
 {
+    const struct shape shape = shape_of(m, w);
     struct nn_linear args = {.out = blk->param[w].dw,
                              .dy = dy,
                              .x = x,
                              .work = blk->work,
                              .rows = blk->B * blk->Tq,
-                             .nin = nin,
-                             .nout = nout,
+                             .nin = shape.nin,
+                             .nout = shape.nout,
                              .beta = blk->param[w].dw_beta,
                              .dtype = blk->dtype,
                              .y_dtype = blk->dtype,
@@ -241,39 +254,37 @@ static int backward_norm(const struct model *m, const struct stack_block *blk, e
  * were not kept and which the backward operators make again on their way. */
 static int mlp_backward(const struct model *m, const struct stack_block *blk, struct fsdp_err *err)
 {
-    const struct dims d = dims_of(m, blk);
     struct nn_swiglu swiglu = swiglu_of(m, blk);
 
-    FSDP_TRY(backward_input(m, blk, blk->act, blk->out, LLAMA_DOWN, d.F, d.C, 0, err));
+    FSDP_TRY(backward_input(m, blk, blk->act, blk->out, LLAMA_DOWN, 0, err));
     FSDP_TRY(m->nn->swiglu_backward(blk->lane, &swiglu, err));
-    FSDP_TRY(backward_weight(m, blk, LLAMA_DOWN, blk->out, blk->act, d.F, d.C, err));
-    FSDP_TRY(backward_input(m, blk, blk->norm, blk->gate, LLAMA_GATE, d.C, d.F, 0, err));
-    FSDP_TRY(backward_input(m, blk, blk->norm, blk->up, LLAMA_UP, d.C, d.F, 1, err));
+    FSDP_TRY(backward_weight(m, blk, LLAMA_DOWN, blk->out, blk->act, err));
+    FSDP_TRY(backward_input(m, blk, blk->norm, blk->gate, LLAMA_GATE, 0, err));
+    FSDP_TRY(backward_input(m, blk, blk->norm, blk->up, LLAMA_UP, 1, err));
     FSDP_TRY(backward_norm(m, blk, LLAMA_NORM2, blk->mid, blk->rstd2, err));
-    FSDP_TRY(backward_weight(m, blk, LLAMA_GATE, blk->gate, blk->norm, d.C, d.F, err));
-    return backward_weight(m, blk, LLAMA_UP, blk->up, blk->norm, d.C, d.F, err);
+    FSDP_TRY(backward_weight(m, blk, LLAMA_GATE, blk->gate, blk->norm, err));
+    return backward_weight(m, blk, LLAMA_UP, blk->up, blk->norm, err);
 }
 
 static int attention_backward(const struct model *m, const struct stack_block *blk,
                               struct fsdp_err *err)
 {
-    const struct dims d = dims_of(m, blk);
     const struct stack_config *c = &m->config;
     struct nn_attention attention = stack_attention(m, blk);
 
     attention.d_o = blk->act;
-    FSDP_TRY(backward_input(m, blk, blk->act, blk->out, LLAMA_O, d.NHD, d.C, 0, err));
-    FSDP_TRY(backward_weight(m, blk, LLAMA_O, blk->out, blk->o, d.NHD, d.C, err));
+    FSDP_TRY(backward_input(m, blk, blk->act, blk->out, LLAMA_O, 0, err));
+    FSDP_TRY(backward_weight(m, blk, LLAMA_O, blk->out, blk->o, err));
     FSDP_TRY(m->nn->attention_backward(blk->lane, &attention, err));
     FSDP_TRY(rotate(m, blk, blk->q, c->nheads, true, err));
     FSDP_TRY(rotate(m, blk, blk->k, c->nkv_heads, true, err));
-    FSDP_TRY(backward_input(m, blk, blk->norm, blk->q, LLAMA_Q, d.C, d.NHD, 0, err));
-    FSDP_TRY(backward_input(m, blk, blk->norm, blk->k, LLAMA_K, d.C, d.KVD, 1, err));
-    FSDP_TRY(backward_input(m, blk, blk->norm, blk->v, LLAMA_V, d.C, d.KVD, 1, err));
+    FSDP_TRY(backward_input(m, blk, blk->norm, blk->q, LLAMA_Q, 0, err));
+    FSDP_TRY(backward_input(m, blk, blk->norm, blk->k, LLAMA_K, 1, err));
+    FSDP_TRY(backward_input(m, blk, blk->norm, blk->v, LLAMA_V, 1, err));
     FSDP_TRY(backward_norm(m, blk, LLAMA_NORM1, blk->in, blk->rstd1, err));
-    FSDP_TRY(backward_weight(m, blk, LLAMA_Q, blk->q, blk->norm, d.C, d.NHD, err));
-    FSDP_TRY(backward_weight(m, blk, LLAMA_K, blk->k, blk->norm, d.C, d.KVD, err));
-    return backward_weight(m, blk, LLAMA_V, blk->v, blk->norm, d.C, d.KVD, err);
+    FSDP_TRY(backward_weight(m, blk, LLAMA_Q, blk->q, blk->norm, err));
+    FSDP_TRY(backward_weight(m, blk, LLAMA_K, blk->k, blk->norm, err));
+    return backward_weight(m, blk, LLAMA_V, blk->v, blk->norm, err);
 }
 
 static const struct stack_family llama_family = {
