@@ -40,6 +40,20 @@ check "libraries neither exit nor abort" \
 check "libraries do not print" \
     "$(grep -n -E '(^|[^_a-z>.])(printf|puts|perror|vprintf) *\(|fprintf *\( *std(out|err)' $libraries |
         grep -v -E ':[0-9]+: *(/?\*|//)')"
+# Those at the start of a line, and members of vtables.
+many='(?m)^[a-z_][\w \n*]*\w\(([^(),;{}]*,){8}[^();{}]*\)\s*[;{]|^ +[a-z_][\w *]*\(\*\w+\)\(([^(),;{}]*,){8}'
+check "no function of libfsdp takes nine parameters: a struct has names for them" \
+    "$(grep -lPzo "$many" $(grep '^libfsdp/' <<<"$c_code"))"
+printf 'int f(int a, int b, int c, int d, int e, int f, int g,\n      int h, int i)\n{\n}\n' >"$TEST_TMP/nine.c"
+printf '    int (*f)(int a, int b, int c, int d, int e, int f, int g, int h,\n  int i);\n' >"$TEST_TMP/nine.h"
+check "one that does would be seen" \
+    "$(grep -LPzo "$many" "$TEST_TMP/nine.c" "$TEST_TMP/nine.h")"
+kinds=$(sed -n '/^enum sched_kind {/,/^}/s/^ *\(SCHED_[A-Z_]*\),.*/\1/p' libfsdp/core/sched/sched.h |
+    grep -v NKINDS | paste -sd '|')
+check "no switch over the schedule's operations: what they do is in their rows" \
+    "$(grep -nE "case ($kinds):" $(grep '^libfsdp/' <<<"$c_code"))"
+echo 'case SCHED_KEEP_PART:' >"$TEST_TMP/switch.c"
+check "one would be seen" "$(grep -qE "case ($kinds):" "$TEST_TMP/switch.c" || echo no)"
 long=$(scripts/lint.sh --lengths $c_code 2>&1 | grep -E 'error')
 check "no function over 150 lines, no file over 1000" "$long"
 { echo 'int main(void)'; echo '{'; yes '    x();' | head -n 151; echo '}'; } >"$TEST_TMP/long.c"
