@@ -166,7 +166,8 @@ int optimizer_check(const struct optimizer *optimizer, const struct fsdp_optim_o
                      fsdp_dtype_name(opts->moment_dtype));
         return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "moment_dtype");
     }
-    if (opts->clip_norm != FSDP_NORM_2 && opts->clip_norm != FSDP_NORM_INF)
-        return fsdp_err_set(err, FSDP_EINVAL, "unknown norm %d to clip by", (int)opts->clip_norm);
+    if (opts->clip_norm_type != FSDP_NORM_2 && opts->clip_norm_type != FSDP_NORM_INF)
+        return fsdp_err_set(err, FSDP_EINVAL, "unknown norm %d to clip by",
+                            (int)opts->clip_norm_type);
     return optimizer->check(opts, err);
 }

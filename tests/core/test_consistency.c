@@ -5,6 +5,7 @@
  */
 #include <sys/resource.h>
 
+#include "core/create/settings.h"
 #include "fsdp/sys/device_ops.h"
 #include "given.h"
 #include "ranks.h"
@@ -114,20 +115,20 @@ static void freezing(struct fsdp_opts *opts, struct given *model)
 static void clipping(struct fsdp_opts *opts, struct given *model)
 {
     (void)model;
-    opts->optim.clip_norm = FSDP_NORM_INF;
+    opts->optim.clip_norm_type = FSDP_NORM_INF;
 }
 
 static const struct difference differences[] = {
     {"wrapping", "unit ''", wrapping},
     {"order of parameters", "parameter blocks.1.b", order},
-    {"dtype", "param_dtype", dtype},
-    {"strategy", "sharding strategy", strategy},
-    {"seed", "seed", seed},
+    {"dtype", "fsdp.param_dtype", dtype},
+    {"strategy", "fsdp.sharding_strategy", strategy},
+    {"seed", "model.seed", seed},
     {"data", "data.hash", data},
     {"library version", "libfsdp version", library},
     {"parameter groups", "parameter group 1", groups},
     {"frozen parameters", "frozen", freezing},
-    {"norm to clip by", "clip_grad_norm", clipping},
+    {"norm to clip by", "optim.clip_norm_type", clipping},
 };
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -178,6 +179,110 @@ static int disagree(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, voi
         fprintf(stderr, "rank %d: rc %d, '%s'\n", oob->rank, rc, err.text);
     job_close(&j);
     return !good;
+}
+
+/* ---- every setting, from the table ----------------------------------------------------------- */
+
+/* Another value, with which an engine can be made. */
+static void change(const struct setting *row, struct fsdp_opts *opts)
+{
+    static const char *const texts[2] = {"sgd", "/tmp"};
+    void *at = (char *)opts + row->offset;
+
+    switch (row->type) {
+    case SETTING_INT:
+    case SETTING_STRATEGY:
+        *(int *)at += 1;
+        break;
+    case SETTING_BOOL:
+        *(bool *)at = !*(bool *)at;
+        break;
+    case SETTING_UINT64:
+        *(uint64_t *)at += 1;
+        break;
+    case SETTING_DOUBLE:
+    case SETTING_DOUBLES: /* which remains below 1 where it was */
+        *(double *)at = *(double *)at / 2 + 0.2;
+        break;
+    case SETTING_TEXT:
+        *(const char **)at = texts[row->agreement == SETTING_OWN];
+        break;
+    case SETTING_DTYPE:
+        *(int *)at = *(int *)at == FSDP_BF16 ? FSDP_F32 : FSDP_BF16;
+        break;
+    case SETTING_WORD:
+        *(int *)at = !*(int *)at;
+        break;
+    case SETTING_POINTER:
+        break;
+    }
+}
+
+/* Two ranks, the second of which has another value in this row. */
+static int change_one(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    const struct setting *row = arg;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct job j;
+    struct fsdp *f = NULL;
+    char line[64];
+
+    if (job_open(&j, oob, nodes, &err))
+        return 1;
+    j.opts.param_dtype = FSDP_BF16; /* so that masters can be split */
+    j.opts.memory_limit = UINT64_C(1) << 40;
+    if (row->agreement == SETTING_OWN) {
+        j.opts.offload = FSDP_OFFLOAD_OPTIMIZER;
+        j.opts.offload_dir = ".";
+    }
+    if (oob->rank == 1)
+        change(row, &j.opts);
+    int rc = fsdp_create(&f, j.model.tree, &j.opts, j.device, j.mesh, &err);
+    snprintf(line, sizeof line, "'%s = ", row->name);
+    bool good = row->agreement == SETTING_OWN
+                    ? rc == FSDP_OK
+                    : rc == FSDP_EMISMATCH && strstr(err.text, "rank 1") && strstr(err.text, line);
+    if (!good)
+        fprintf(stderr, "rank %d: rc %d, '%s'\n", oob->rank, rc, err.text);
+    if (rc == FSDP_OK)
+        fsdp_destroy(f);
+    job_close(&j);
+    return !good;
+}
+
+static void test_settings(void)
+{
+    for (const struct setting *row = setting_table; row < setting_table + setting_nrows; row++)
+        if (row->agreement != SETTING_BY_OUTCOME)
+            ok(ranks_run(2, 1, 30, change_one, (void *)(uintptr_t)row, NULL) == 0,
+               row->agreement == SETTING_OWN
+                   ? "%s may differ between ranks"
+                   : "ranks that differ in %s are refused, and it is named",
+               row->name);
+}
+
+static size_t aligned(size_t offset, size_t to)
+{
+    return (offset + to - 1) / to * to;
+}
+
+/* A field that has no row would lie between two rows that are not neighbours. */
+static void test_no_field_is_forgotten(void)
+{
+    const size_t optim = offsetof(struct fsdp_opts, optim.name);
+    const size_t scaler = offsetof(struct fsdp_opts, scaler);
+    size_t at = sizeof(uint32_t); /* after the version */
+
+    for (const struct setting *row = setting_table; row < setting_table + setting_nrows; row++) {
+        size_t nbytes = setting_nbytes(row->type), align = nbytes;
+        if (row->offset == optim)
+            at = aligned(at, sizeof(double)) + sizeof(uint32_t); /* its version */
+        if (row->offset == scaler || align > sizeof(double))
+            align = sizeof(double);
+        ok(row->offset == aligned(at, align), "%s follows the field of the row before", row->name);
+        at = row->offset + nbytes;
+    }
+    ok(at == offsetof(struct fsdp_opts, agree), "the last row is the last setting");
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -300,6 +405,8 @@ int main(void)
         ok(ranks_run(NRANKS, 1, 30, disagree, (void *)(uintptr_t)&differences[i], NULL) == 0,
            "a rank with another %s is named on every rank, and the line that differs",
            differences[i].what);
+    test_settings();
+    test_no_field_is_forgotten();
     enum shortage shortages[] = {LIMITED, NO_ADDRESS_SPACE};
     ok(ranks_run(NRANKS, 1, 30, run_short, &shortages[0], NULL) == 0,
        "beyond memory_limit: every rank learns what saves most, one logs the plan");

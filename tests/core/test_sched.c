@@ -90,7 +90,7 @@ static struct sched_input input_of(const struct model *m)
                                 .forward_prefetch = 1,
                                 .backward_prefetch = 1,
                                 .limit_all_gathers = 2,
-                                .grad_slots = 2};
+                                .grad_buffers = 2};
 }
 
 static bool on_lane(const struct sched_op *op)
@@ -250,7 +250,7 @@ static void test_grid(void)
         for (int f = 0; f < m.nflats; f++)
             m.flats[f].chunked = in.sharded && (bits + f) % 19 < 8;
         in.replicated = bits % 3 != 0;
-        in.state_slots = 1 + bits % 4;
+        in.offload_slots = 1 + bits % 4;
         for (int f = 0; f < m.nflats; f++)
             m.flats[f].offloaded = m.flats[f].trainable && !m.flats[f].encoded && bits % 23 < 12;
         in.offload_params = bits % 5 >= 2 && bits % 13 < 5;
@@ -266,7 +266,7 @@ static void test_grid(void)
         in.forward_prefetch = bits % 3;
         in.backward_prefetch = (bits >> 2) % 4;
         in.limit_all_gathers = (bits >> 1) % 4;
-        in.grad_slots = 1 + bits % 3;
+        in.grad_buffers = 1 + bits % 3;
         if (sched_create(&s, &in, &err)) {
             ok(false, "schedule %d: %s", bits, err.text);
             continue;

@@ -100,7 +100,7 @@ static int set_optim(struct fsdp_optim_opts *o, struct fsdp_optim_group groups[M
     o->dampening = number(c, "dampening", 0);
     o->nesterov = json_is_true(json_object_get(c->spec, "nesterov"));
     o->clip_grad_norm = number(c, "clip_grad_norm", 0);
-    o->clip_norm = norm && !strcmp(norm, "inf") ? FSDP_NORM_INF : FSDP_NORM_2;
+    o->clip_norm_type = norm && !strcmp(norm, "inf") ? FSDP_NORM_INF : FSDP_NORM_2;
     o->ema_decay = number(c, "ema_decay", 0);
     o->groups = groups;
     o->ngroups = (int)json_array_size(list);

@@ -7,6 +7,7 @@
 #include "core/between/access.h"
 #include "arena.h"
 #include "plan.h"
+#include "settings.h"
 #include "core/state/gather.h"
 #include "core/run/hooks.h"
 #include "core/state/master.h"
@@ -125,9 +126,9 @@ static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_e
         .forward_prefetch = f->opts.forward_prefetch,
         .backward_prefetch = f->opts.backward_prefetch,
         .limit_all_gathers = f->opts.limit_all_gathers,
-        .grad_slots = f->opts.grad_buffers,
+        .grad_buffers = f->opts.grad_buffers,
         .offload_params = f->opts.offload == FSDP_OFFLOAD_PARAMS,
-        .state_slots = f->opts.offload_slots,
+        .offload_slots = f->opts.offload_slots,
     };
     FSDP_TRY(sched_create(&p->sched, &p->input, err));
     p->events = fsdp_alloc((size_t)p->sched.nops, sizeof *p->events, "schedule events", err);
@@ -149,46 +150,20 @@ static void program_destroy(struct program *p)
 
 /* ---- agreement ------------------------------------------------------------------------------- */
 
+/* Values of settings, then what came of those whose values are not compared. */
 static void write_opts(const struct fsdp *f, FILE *to)
 {
-    const struct fsdp_opts *o = &f->opts;
+    const struct fsdp_optim_opts *o = &f->opts.optim;
+
     fprintf(to, "libfsdp version = %s\n", fsdp_version());
-    fprintf(to, "sharding strategy = %s\n", fsdp_strategy_name(o->strategy));
+    settings_write(to, &f->opts);
     fprintf(to, "mesh = %d x %d, %d a node\n", f->mesh->replicate_size, f->mesh->shard_size,
             f->mesh->inner_size);
-    fprintf(to, "reshard_after_forward = %d\n", o->reshard_after_forward);
-    fprintf(to, "reduce_last = %d\n", o->reduce_last);
-    fprintf(to, "param_dtype = %s\n", fsdp_dtype_name(o->param_dtype));
-    fprintf(to, "reduce_dtype = %s\n", fsdp_dtype_name(o->reduce_dtype));
-    fprintf(to, "forward_prefetch = %d\n", o->forward_prefetch);
-    fprintf(to, "backward_prefetch = %d\n", o->backward_prefetch);
-    fprintf(to, "limit_all_gathers = %d\n", o->limit_all_gathers);
-    fprintf(to, "grad_buffers = %d\n", o->grad_buffers);
-    fprintf(to, "offload = %d through %d places%s\n", (int)o->offload, o->offload_slots,
-            offload_in_file(&f->opts) ? ", in files" : "");
-    fprintf(to, "activation checkpointing = %d of", o->activation_checkpointing);
+    fprintf(to, "offloaded state = in %s\n", offload_in_file(&f->opts) ? "files" : "memory");
+    fprintf(to, "modules that recompute =");
     for (int m = 0; m < f->tree->nmodules; m++)
         fprintf(to, f->plan.recompute[m] ? " %d" : "", m);
     fprintf(to, "\n");
-    fprintf(to, "accumulation = %d\n", o->accumulation);
-    fprintf(to, "loss scale = %d: %.17g growth %.17g backoff %.17g interval %d\n",
-            (int)o->scaler.mode, o->scaler.init, o->scaler.growth, o->scaler.backoff,
-            o->scaler.interval);
-    fprintf(to, "memory_limit = %llu\n", (unsigned long long)o->memory_limit);
-    fprintf(to, "seed = %llu\n", (unsigned long long)o->seed);
-}
-
-static void write_optim(const struct fsdp_optim_opts *o, FILE *to)
-{
-    fprintf(to, "optimizer = %s beta1 %.17g beta2 %.17g eps %.17g\n", o->name, o->beta1, o->beta2,
-            o->eps);
-    fprintf(to, "momentum = %.17g dampening %.17g nesterov %d\n", o->momentum, o->dampening,
-            o->nesterov);
-    fprintf(to, "weight decay = %.17g of %d\n", o->weight_decay, (int)o->decay);
-    fprintf(to, "clip_grad_norm = %.17g of norm %d\n", o->clip_grad_norm, (int)o->clip_norm);
-    fprintf(to, "ema_decay = %.17g\n", o->ema_decay);
-    fprintf(to, "moments in = %s, masters %s\n", fsdp_dtype_name(o->moment_dtype),
-            o->master == FSDP_MASTER_SPLIT ? "split" : "whole");
     for (int g = 0; g < o->ngroups; g++)
         fprintf(to, "parameter group %d = %s; lr_scale %.17g decay %.17g betas %.17g %.17g\n",
                 g + 1, o->groups[g].names, o->groups[g].lr_scale, o->groups[g].weight_decay,
@@ -231,7 +206,6 @@ int plan_text(char **out, struct fsdp *f, struct fsdp_err *err)
     if (f->opts.agree)
         fprintf(to, "%s\n", f->opts.agree);
     write_opts(f, to);
-    write_optim(&f->opts.optim, to);
     write_units(f, to);
     for (int p = 0; p < 2; p++)
         fprintf(to, "schedule of %s = %d operations, hash %016llx\n", p ? "evaluation" : "training",
@@ -275,8 +249,8 @@ int plan_make(struct fsdp *f, struct fsdp_err *err)
     FSDP_TRY(program_create(f, FSDP_EVAL, err));
     FSDP_TRY(update_plan(f, err));
     FSDP_TRY(master_plan(f, err));
-    f->scalars.npartials =
-        f->opts.optim.clip_norm == FSDP_NORM_INF ? (size_t)f->mesh->size : (size_t)f->units.nflats;
+    f->scalars.npartials = f->opts.optim.clip_norm_type == FSDP_NORM_INF ? (size_t)f->mesh->size
+                                                                         : (size_t)f->units.nflats;
     FSDP_TRY(arena_plan(f, err));
     return state_layout_create(f, err);
 }

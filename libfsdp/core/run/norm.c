@@ -11,7 +11,7 @@ int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
 
     FSDP_TRY(hooks_grad(f, op->flat, err));
-    if (f->opts.optim.clip_norm == FSDP_NORM_INF)
+    if (f->opts.optim.clip_norm_type == FSDP_NORM_INF)
         return fsdp_absmax(lane, &partials[f->mesh->rank], grad, nelem, err);
     /* Replicas hold the same gradient: one of them counts. */
     if (f->mesh->replicate_rank != 0)
@@ -43,7 +43,7 @@ int exec_norm_sum(struct fsdp *f, const struct sched_op *op, struct fsdp_err *er
                                         .norm = f->scalars.grad_norm,
                                         .partial = f->scalars.sums + FSDP_CONTROL_NELEM,
                                         .npartials = f->scalars.npartials,
-                                        .type = o->clip_norm,
+                                        .type = o->clip_norm_type,
                                         .max_norm = (float)o->clip_grad_norm,
                                         .scale = f->scalars.scale};
     FSDP_TRY(fsdp_clip_coef(lane, &clip, err));

@@ -270,13 +270,13 @@ static int warm_rest(struct fsdp *f, char *memory, struct fsdp_err *err)
     float *coef = (float *)(memory + 256), *norm = (float *)(memory + 384);
     float *x = (float *)(memory + WARM_NELEM * sizeof *x), *y = x + WARM_NELEM;
 
-    FSDP_TRY(o->clip_norm == FSDP_NORM_INF ? fsdp_absmax(lane, partial, x, WARM_NELEM, err)
-                                           : fsdp_sumsq(lane, partial, x, WARM_NELEM, err));
+    FSDP_TRY(o->clip_norm_type == FSDP_NORM_INF ? fsdp_absmax(lane, partial, x, WARM_NELEM, err)
+                                                : fsdp_sumsq(lane, partial, x, WARM_NELEM, err));
     const struct fsdp_clip_args clip = {.coef = coef,
                                         .norm = norm,
                                         .partial = partial,
                                         .npartials = 1,
-                                        .type = o->clip_norm,
+                                        .type = o->clip_norm_type,
                                         .max_norm = (float)o->clip_grad_norm,
                                         .scale = f->scalars.scale};
     FSDP_TRY(fsdp_clip_coef(lane, &clip, err));

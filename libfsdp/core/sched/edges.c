@@ -123,7 +123,7 @@ int sched_add_edges(struct sched *sched, const struct sched_input *in, struct fs
                           [SCHED_REDUCE_STAGING] = 1,
                           [SCHED_HOST_PARAM] = in->nflats,
                           [SCHED_HOST_STATE] = in->nflats,
-                          [SCHED_STATE_SLOT] = in->state_slots,
+                          [SCHED_STATE_SLOT] = in->offload_slots,
                           [SCHED_SCALARS] = 1};
     for (int k = 0; k <= SCHED_SCALARS; k++)
         e.base[k + 1] = e.base[k] + counts[k];

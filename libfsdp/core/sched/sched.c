@@ -253,7 +253,7 @@ static void take_grad_slots(struct builder *b, int unit)
             continue;
         slot[f] = b->micro > 0
                       ? b->out->grad_slot[f]
-                      : slot_take(&b->grad_slots, b->in->flats[f].grad_nbytes, b->in->grad_slots);
+                      : slot_take(&b->grad_slots, b->in->flats[f].grad_nbytes, b->in->grad_buffers);
         b->grad_slots.busy[slot[f]] = true;
     }
 }
@@ -381,11 +381,11 @@ static void emit_updates(struct builder *b, int ahead, int fetched)
             emit_flat(b, SCHED_UPDATE, f, -1);
             continue;
         }
-        int slot = turn++ % b->in->state_slots;
+        int slot = turn++ % b->in->offload_slots;
         emit_flat(b, SCHED_UPDATE, f, slot);
         emit_flat(b, SCHED_STORE, f, slot);
         if (ahead < b->in->nflats)
-            emit_flat(b, SCHED_FETCH, ahead, fetched++ % b->in->state_slots);
+            emit_flat(b, SCHED_FETCH, ahead, fetched++ % b->in->offload_slots);
         ahead = next_offloaded(b, ahead);
     }
 }
@@ -395,7 +395,8 @@ static void emit_step(struct builder *b)
     int ahead = next_offloaded(b, -1), fetched = 0;
 
     emit(b, op_of(SCHED_STEP));
-    for (; ahead < b->in->nflats && fetched < b->in->state_slots; ahead = next_offloaded(b, ahead))
+    for (; ahead < b->in->nflats && fetched < b->in->offload_slots;
+         ahead = next_offloaded(b, ahead))
         emit_flat(b, SCHED_FETCH, ahead, fetched++);
     /* In the order in which backward finished them, so that the first need not wait for the last.
      */
@@ -419,14 +420,14 @@ static int check_input(const struct sched_input *in, struct fsdp_err *err)
             return fsdp_err_set(
                 err, FSDP_EINVAL,
                 "units resharded after forward must be resharded after backward too");
-    if (in->grad_slots < 1)
+    if (in->grad_buffers < 1)
         return fsdp_err_set(err, FSDP_EINVAL, "%d gradient buffers: there must be one",
-                            in->grad_slots);
+                            in->grad_buffers);
     for (int f = 0; f < in->nflats; f++)
-        if (in->flats[f].offloaded && in->state_slots < 1)
+        if (in->flats[f].offloaded && in->offload_slots < 1)
             return fsdp_err_set(err, FSDP_EINVAL,
                                 "%d places for offloaded state: there must be one",
-                                in->state_slots);
+                                in->offload_slots);
     if (in->forward_prefetch < 0 || in->backward_prefetch < 0 || in->limit_all_gathers < 0)
         return fsdp_err_set(
             err, FSDP_EINVAL,

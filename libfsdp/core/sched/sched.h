@@ -113,9 +113,9 @@ struct sched_input {
     int accumulation;
     int forward_prefetch, backward_prefetch;
     int limit_all_gathers; /* 0: none */
-    int grad_slots;      /* gradients in flight: the reduction of one overlaps the next's compute */
+    int grad_buffers;    /* gradients in flight: the reduction of one overlaps the next's compute */
     bool offload_params; /* shards are in host memory, and gathered even by one rank */
-    int state_slots;     /* through which offloaded state passes */
+    int offload_slots;   /* through which offloaded state passes */
 };
 
 /* Does the flat have to be gathered before it is used? */

@@ -41,7 +41,7 @@ struct fsdp_optim_opts {
     double weight_decay;          /* adamw: decoupled; sgd: added to the gradient */
     enum fsdp_decay decay;        /* what decays, where no group says */
     double clip_grad_norm;        /* <= 0: off */
-    enum fsdp_norm clip_norm;     /* of all gradients together */
+    enum fsdp_norm clip_norm_type; /* of all gradients together */
     double ema_decay;             /* of an average of the weights, kept in fp32; 0: none */
     enum fsdp_dtype moment_dtype; /* adamw: F32, or BF16, rounded stochastically (device.h) */
     enum fsdp_master master;

@@ -353,7 +353,7 @@ static int set_optim(struct train_parts *p, struct fsdp_optim_opts *optim, struc
     config_word(p->optimizer, sizeof p->optimizer, c, "optim.name");
     *optim = hyperparameters(p);
     optim->clip_grad_norm = c->optim.clip_grad_norm;
-    optim->clip_norm = (enum fsdp_norm)c->optim.clip_norm_type;
+    optim->clip_norm_type = (enum fsdp_norm)c->optim.clip_norm_type;
     optim->ema_decay = c->optim.ema_decay;
     optim->master = (enum fsdp_master)c->optim.master;
     FSDP_TRY(fsdp_dtype_parse(&optim->moment_dtype,
