@@ -86,7 +86,7 @@ static struct ckpt_temp temp_of(const struct ckpt_copy *c)
 }
 
 /* Refuses an existing target; *done: it is this checkpoint. */
-static int refuse(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
+static int refuse_target(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
 {
     bool exists = false;
 
@@ -151,7 +151,7 @@ static int check_space(const struct ckpt_copy *c, struct fsdp_err *err)
                         (unsigned long long)space);
 }
 
-static int begin(struct ckpt_copy *c, struct fsdp_err *err)
+static int begin_copy(struct ckpt_copy *c, struct fsdp_err *err)
 {
     c->made = true;
     if (!c->commit.temp)
@@ -197,13 +197,13 @@ static int check_args(struct ckpt_copy *c, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int run(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
+static int run_copy(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
 {
     FSDP_TRY(ckpt_store_of(&c->store, c->args->out, err));
     FSDP_TRY(check_args(c, err));
     FSDP_TRY(name_final(c, err));
     FSDP_TRY(name_out(c, err));
-    FSDP_TRY(refuse(done, c, err));
+    FSDP_TRY(refuse_target(done, c, err));
     if (*done) {
         struct ckpt_temp temp = temp_of(c);
         if (c->commit.temp)
@@ -213,7 +213,7 @@ static int run(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
     FSDP_TRY(list_files(c, err));
     if (c->args->dry_run)
         return FSDP_OK;
-    FSDP_TRY(begin(c, err));
+    FSDP_TRY(begin_copy(c, err));
     FSDP_TRY(ckpt_copy_move(c, err));
     if (c->args->verify)
         FSDP_TRY(ckpt_copy_verify(c, err));
@@ -224,7 +224,7 @@ static int run(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
 /* What a stopped copy leaves: all of it, so that the same command can resume, or nothing. Without a
  * temporary folder whole files are enough to resume from, and those that show are not taken back.
  */
-static void leave(struct ckpt_copy *c, int rc)
+static void leave_stopped(struct ckpt_copy *c, int rc)
 {
     const char *temp_folder = c->commit.temp, *place = temp_folder ? temp_folder : c->commit.out;
     bool goes_on =
@@ -251,7 +251,7 @@ int ckpt_copy(struct ckpt_copy_result *out, struct ckpt *ckpt, const struct ckpt
     bool done = false;
 
     pthread_mutex_init(&c.lock, NULL);
-    int rc = run(&done, &c, err);
+    int rc = run_copy(&done, &c, err);
     if (rc == FSDP_OK && out) {
         *out = (struct ckpt_copy_result){.nbytes = c.total,
                                          .nbytes_resumed = c.resumed,
@@ -265,7 +265,7 @@ int ckpt_copy(struct ckpt_copy_result *out, struct ckpt *ckpt, const struct ckpt
     c.began = c.journal.file != NULL;
     ckpt_journal_close(&c.journal);
     if (c.made)
-        leave(&c, rc);
+        leave_stopped(&c, rc);
     for (int i = 0; i < c.nfiles; i++) {
         pthread_mutex_destroy(&c.files[i].lock);
         fsdp_free(c.files[i].to);

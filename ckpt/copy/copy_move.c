@@ -83,7 +83,7 @@ static int damaged(const struct ckpt_copy *c, int file, uint32_t actual, struct 
 }
 
 /* After its last block. */
-static int finish(struct ckpt_copy *c, int file, struct fsdp_err *err)
+static int finish_file(struct ckpt_copy *c, int file, struct fsdp_err *err)
 {
     const struct ckpt_layout_file *from = &c->ckpt->m.layout.files[file];
     struct ckpt_copy_file *f = &c->files[file];
@@ -129,7 +129,7 @@ static int move_block(struct ckpt_copy *c, const struct block *b, char *buffer,
     int rc = f->there || same ? FSDP_OK : ckpt_journal_add(&c->journal, &record, err);
     pthread_mutex_unlock(&c->lock);
     if (rc == FSDP_OK && atomic_fetch_sub(&f->left, b->nbytes) == b->nbytes)
-        rc = finish(c, b->file, err);
+        rc = finish_file(c, b->file, err);
     return rc;
 }
 
@@ -166,7 +166,7 @@ static int read_block(struct ckpt_copy *c, const struct block *b, char *buffer,
 }
 
 /* The next block in the order of the files; false: none is left. */
-static int take(bool *has, struct block *out, struct ckpt_copy *c, struct fsdp_err *err)
+static int take_block(bool *has, struct block *out, struct ckpt_copy *c, struct fsdp_err *err)
 {
     const struct ckpt_copy_args *args = c->args;
     pthread_mutex_lock(&c->lock);
@@ -201,7 +201,7 @@ static int move_blocks(struct ckpt_workers *workers, int index, struct fsdp_err 
     if (!buffer)
         return FSDP_ENOMEM;
     while (rc == FSDP_OK && has && !ckpt_workers_stopped(workers)) {
-        rc = take(&has, &block, c, err);
+        rc = take_block(&has, &block, c, err);
         if (rc == FSDP_OK && has)
             rc = c->reading ? read_block(c, &block, buffer, err)
                             : move_block(c, &block, buffer, err);

@@ -39,8 +39,8 @@ static bool same_shape(const struct fsdp_tensor *a, const struct fsdp_tensor *b)
 }
 
 /* What is known without reading data. */
-static enum ckpt_diff_result judge(const struct differ *d, const struct ckpt_tensor *a,
-                                   const struct ckpt_tensor *b)
+static enum ckpt_diff_result judge_tensors(const struct differ *d, const struct ckpt_tensor *a,
+                                           const struct ckpt_tensor *b)
 {
     if (!same_shape(&a->tensor, &b->tensor))
         return CKPT_DIFF_SHAPE;
@@ -75,7 +75,7 @@ static void list_pair(struct differ *d, const char *name, int a, int b)
     *out = (struct ckpt_diff_tensor){
         .name = name, .a = a < 0 ? NULL : &d->a.tensors[a], .b = b < 0 ? NULL : &d->b.tensors[b]};
     if (out->a && out->b)
-        out->result = judge(d, out->a, out->b);
+        out->result = judge_tensors(d, out->a, out->b);
     else if (out->a)
         out->result = is_step_of(&d->a, a, d->b.ckpt) ? CKPT_DIFF_SAME : CKPT_DIFF_ONLY_A;
     else
@@ -263,7 +263,7 @@ static int compare_tensor(struct differ *d, struct ckpt_diff_tensor *t, struct b
     return FSDP_OK;
 }
 
-static int work(struct ckpt_workers *workers, int index, struct fsdp_err *err)
+static int diff_worker(struct ckpt_workers *workers, int index, struct fsdp_err *err)
 {
     struct differ *d = workers->ctx;
     struct buffers buffers = {NULL, NULL, NULL, NULL, NULL};
@@ -317,7 +317,7 @@ int ckpt_diff(bool *same, struct ckpt *a, struct ckpt *b, const struct ckpt_diff
     if (rc == FSDP_OK)
         rc = list_tensors(&d, err);
     if (rc == FSDP_OK)
-        rc = ckpt_workers_run(nworkers, work, &d, err);
+        rc = ckpt_workers_run(nworkers, diff_worker, &d, err);
     if (rc == FSDP_OK)
         rc = ckpt_unchanged(a, err);
     if (rc == FSDP_OK)

@@ -59,7 +59,7 @@ static bool parse_record(struct fixed *out, size_t *nbytes, const char *data, si
 }
 
 /* Records up to the first that is not sound: what a killed run left behind it is written again. */
-static int parse(struct ckpt_journal *j, size_t size, struct fsdp_err *err)
+static int parse_records(struct ckpt_journal *j, size_t size, struct fsdp_err *err)
 {
     struct fixed fixed;
     size_t nbytes, count = 0;
@@ -100,7 +100,7 @@ int ckpt_journal_open(struct ckpt_journal *out, const struct ckpt_store_ops *ops
     if (rc == FSDP_OK && st.nbytes > sizeof head && st.nbytes <= MAX_JOURNAL_NBYTES)
         rc = ckpt_store_get(&out->data, &nbytes, ops, path, MAX_JOURNAL_NBYTES, err);
     if (rc == FSDP_OK && nbytes > sizeof head && !memcmp(out->data, &head, sizeof head))
-        rc = parse(out, nbytes, err);
+        rc = parse_records(out, nbytes, err);
     if (rc == FSDP_OK && !out->end) {
         out->end = sizeof head;
         rc = ckpt_store_pwrite(out->file, &head, sizeof head, 0, err);

@@ -119,7 +119,8 @@ static size_t plane_nbytes(const struct ckpt_codec_chunk *chunk, uint32_t plane)
         for (int k = 0; k < (NPLANES); k++)                                                        \
     dst[(size_t)k * nelem + i] = src[i * (NPLANES) + (size_t)k]
 
-static void split(uint8_t *restrict dst, const uint8_t *restrict src, size_t nelem, uint32_t planes)
+static void split_planes(uint8_t *restrict dst, const uint8_t *restrict src, size_t nelem,
+                         uint32_t planes)
 {
     switch (planes) {
     case 2:
@@ -288,7 +289,7 @@ int ckpt_codec_encode(void *dst, size_t dst_nbytes, struct ckpt_codec_chunk *chu
     if (!w->compressor)
         FSDP_TRY(compressor_make(w, err));
     if (chunk->planes > 1) {
-        split(w->planes, src, nelem, chunk->planes);
+        split_planes(w->planes, src, nelem, chunk->planes);
         memcpy(w->planes + nelem * chunk->planes, (const char *)src + nelem * chunk->planes, tail);
         plane = w->planes;
     }

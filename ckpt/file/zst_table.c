@@ -28,7 +28,7 @@ static uint64_t get(const uint8_t *p, int nbytes)
     return value;
 }
 
-static uint8_t *put(uint8_t *p, uint64_t value, int nbytes)
+static uint8_t *put_number(uint8_t *p, uint64_t value, int nbytes)
 {
     for (int i = 0; i < nbytes; i++)
         *p++ = (uint8_t)(value >> 8 * i);
@@ -167,16 +167,18 @@ int ckpt_codec_table_format(char **out, size_t *out_nbytes, const struct ckpt_co
     uint8_t *data = fsdp_alloc(nbytes, 1, "frame table", err), *p = data;
     if (!data)
         return FSDP_ENOMEM;
-    p = put(put(p, skippable_magic, 4), nbytes - FRAME_NBYTES, 4);
-    p = put(put(put(p, table->nbytes, 8), table->header_nbytes, 8), table->nchunks, 8);
+    p = put_number(put_number(p, skippable_magic, 4), nbytes - FRAME_NBYTES, 4);
+    p = put_number(put_number(put_number(p, table->nbytes, 8), table->header_nbytes, 8),
+                   table->nchunks, 8);
     for (size_t i = 0; i < table->nchunks; i++) {
         const struct ckpt_codec_chunk *chunk = &table->chunks[i];
-        p = put(put(put(p, chunk->nbytes, 4), chunk->crc32c, 4), chunk->planes, 4);
+        p = put_number(put_number(put_number(p, chunk->nbytes, 4), chunk->crc32c, 4), chunk->planes,
+                       4);
         for (uint32_t k = 0; k < chunk->planes; k++)
-            p = put(p, chunk->stored[k], 4);
+            p = put_number(p, chunk->stored[k], 4);
     }
     uint32_t crc = ckpt_crc32c(0, data, (size_t)(p - data));
-    p = put(put(put(p, nbytes, 8), crc, 4), VERSION, 4);
+    p = put_number(put_number(put_number(p, nbytes, 8), crc, 4), VERSION, 4);
     memcpy(p, tail_magic, sizeof tail_magic);
     *out = (char *)data;
     *out_nbytes = nbytes;

@@ -79,8 +79,8 @@ static void cut_add(struct cutter *c, uint64_t nbytes, uint32_t planes)
     }
 }
 
-static int cut(struct ckpt_codec_table *table, const struct ckpt_encoder_args *args,
-               const char *path, struct fsdp_err *err)
+static int cut_chunks(struct ckpt_codec_table *table, const struct ckpt_encoder_args *args,
+                      const char *path, struct fsdp_err *err)
 {
     struct ckpt_st_header header;
     struct cutter c = {.table = table};
@@ -105,7 +105,7 @@ static int cut(struct ckpt_codec_table *table, const struct ckpt_encoder_args *a
 
 /* ---- the ring: called with the lock held ----------------------------------------------------- */
 
-static void fail(struct ckpt_encoder *e, int rc, const struct fsdp_err *err)
+static void fail_encoder(struct ckpt_encoder *e, int rc, const struct fsdp_err *err)
 {
     if (!e->rc) {
         e->rc = rc;
@@ -119,7 +119,8 @@ static int failure(const struct ckpt_encoder *e, struct fsdp_err *err)
     return fsdp_err_pass(err, e->rc, &e->err);
 }
 
-static int append(struct ckpt_encoder *e, const void *data, size_t nbytes, struct fsdp_err *err)
+static int append_bytes(struct ckpt_encoder *e, const void *data, size_t nbytes,
+                        struct fsdp_err *err)
 {
     FSDP_TRY(ckpt_store_write(e->file, data, nbytes, err));
     e->result.stored_crc32c = ckpt_crc32c(e->result.stored_crc32c, data, nbytes);
@@ -143,10 +144,10 @@ static void append_done(struct ckpt_encoder *e)
         for (uint32_t k = 0; k < chunk->planes; k++)
             nbytes += chunk->stored[k];
         pthread_mutex_unlock(&e->lock);
-        int rc = append(e, slot->frames, nbytes, &err);
+        int rc = append_bytes(e, slot->frames, nbytes, &err);
         pthread_mutex_lock(&e->lock);
         if (rc)
-            fail(e, rc, &err);
+            fail_encoder(e, rc, &err);
         e->result.crc32c = ckpt_crc32c_combine(e->result.crc32c, chunk->crc32c, chunk->nbytes);
         slot->state = SLOT_EMPTY;
         slot->filled = 0;
@@ -190,7 +191,7 @@ static bool encode_one(struct ckpt_encoder *e)
         e->idle = helper;
     }
     if (rc)
-        fail(e, rc, &err);
+        fail_encoder(e, rc, &err);
     slot->state = SLOT_DONE;
     append_done(e);
     return true;
@@ -234,7 +235,7 @@ int ckpt_encoder_create(struct ckpt_encoder **out, struct ckpt_store_file *file,
     e->file = file;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, NULL);
-    int rc = cut(&e->table, args, path, err);
+    int rc = cut_chunks(&e->table, args, path, err);
     if (rc == FSDP_OK)
         rc = slots_make(e, args->window > 2 ? args->window : 2, err);
     while (rc == FSDP_OK && e->nthreads < args->nhelpers && e->nthreads < CKPT_MAX_WORKERS &&
@@ -321,7 +322,7 @@ int ckpt_encoder_finish(struct ckpt_encoder_result *out, struct ckpt_encoder *e,
     if (rc == FSDP_OK)
         rc = ckpt_codec_table_format(&table, &nbytes, &e->table, err);
     if (rc == FSDP_OK)
-        rc = append(e, table, nbytes, err);
+        rc = append_bytes(e, table, nbytes, err);
     fsdp_free(table);
     *out = e->result;
     return rc;
@@ -332,7 +333,7 @@ void ckpt_encoder_stop(struct ckpt_encoder *e)
     struct fsdp_err err;
     int rc = fsdp_err_set(&err, FSDP_ECANCELED, "the compressed file was given up");
     pthread_mutex_lock(&e->lock);
-    fail(e, rc, &err);
+    fail_encoder(e, rc, &err);
     pthread_mutex_unlock(&e->lock);
 }
 

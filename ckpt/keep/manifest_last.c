@@ -69,7 +69,7 @@ static int seal(struct ckpt_commit *c, struct fsdp_err *err)
 }
 
 /* What it replaced goes: from the manifest on nobody reads it. */
-static int publish(struct ckpt_commit *c, bool overwrite, struct fsdp_err *err)
+static int publish_manifest(struct ckpt_commit *c, bool overwrite, struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
     (void)overwrite;
@@ -98,7 +98,8 @@ static bool retract(struct ckpt_commit *c)
 
 /* The manifest goes first: what it named is then no checkpoint's. Objects that it does not name
  * stay. */
-static int unpublish(const struct ckpt_store_ops *store, const char *folder, struct fsdp_err *err)
+static int unpublish_manifest(const struct ckpt_store_ops *store, const char *folder,
+                              struct fsdp_err *err)
 {
     struct ckpt_tree tree = {0};
     struct fsdp_err why = FSDP_ERR_INIT;
@@ -157,9 +158,9 @@ const struct ckpt_commit_ops ckpt_commit_manifest_last = {
     .manifest_folder = manifest_folder,
     .put_manifest = put_manifest,
     .seal = seal,
-    .publish = publish,
+    .publish = publish_manifest,
     .is_there = is_there,
     .retract = retract,
-    .unpublish = unpublish,
+    .unpublish = unpublish_manifest,
     .leftovers = leftovers,
 };

@@ -30,8 +30,9 @@ static int has_uploads(bool *has, const struct walk *w, const char *path, struct
 }
 
 /* busy: where uploads say that it is alive. */
-static int tell(const struct walk *w, const char *folder, const char *entry, const char *name,
-                const char *busy, enum ckpt_remains_kind kind, struct fsdp_err *err)
+static int tell_leftover(const struct walk *w, const char *folder, const char *entry,
+                         const char *name, const char *busy, enum ckpt_remains_kind kind,
+                         struct fsdp_err *err)
 {
     struct ckpt_remains remains = {.name = name, .kind = kind};
     struct ckpt_tree tree = {0};
@@ -66,7 +67,8 @@ static int walk_attempts(const struct walk *w, const char *folder, const char *n
     struct ckpt_names names;
     int rc = ckpt_commit_leftovers(&names, w->ops, folder, err);
     for (int i = 0; rc == FSDP_OK && i < names.nnames; i++)
-        rc = tell(w, folder, names.names[i], name, names.names[i], CKPT_REMAINS_UNFINISHED, err);
+        rc = tell_leftover(w, folder, names.names[i], name, names.names[i], CKPT_REMAINS_UNFINISHED,
+                           err);
     ckpt_names_free(&names);
     return rc;
 }
@@ -78,12 +80,12 @@ static int walk_entry(const struct walk *w, const char *entry, struct fsdp_err *
     enum ckpt_remains_kind kind =
         leftover == CKPT_LEFTOVER_DEL ? CKPT_REMAINS_REMOVED : CKPT_REMAINS_UNFINISHED;
     if (leftover == CKPT_LEFTOVER_PROBE)
-        return tell(w, w->root, entry, entry, entry, CKPT_REMAINS_PROBE, err);
+        return tell_leftover(w, w->root, entry, entry, entry, CKPT_REMAINS_PROBE, err);
     char *text = nbytes ? fsdp_sprintf(err, "%.*s", (int)nbytes, entry)
                         : ckpt_path_join(w->root, entry, err);
     int rc = FSDP_ENOMEM;
     if (text)
-        rc = nbytes ? tell(w, w->root, entry, text, text, kind, err)
+        rc = nbytes ? tell_leftover(w, w->root, entry, text, text, kind, err)
                     : walk_attempts(w, text, entry, err);
     fsdp_free(text);
     return rc;

@@ -88,7 +88,7 @@ static int seal(struct ckpt_commit *c, struct fsdp_err *err)
     return c->sync && c->folder ? ckpt_store_sync_folder(c->store, c->out, err) : FSDP_OK;
 }
 
-static int publish(struct ckpt_commit *c, bool overwrite, struct fsdp_err *err)
+static int publish_renamed(struct ckpt_commit *c, bool overwrite, struct fsdp_err *err)
 {
     int rc = ckpt_store_rename(c->store, c->out, c->final, overwrite && !c->folder, err);
     if (rc == FSDP_EEXIST && overwrite && c->folder)
@@ -112,7 +112,8 @@ static bool retract(struct ckpt_commit *c)
     return !c->published || !ckpt_store_rename(c->store, c->final, c->out, false, NULL);
 }
 
-static int unpublish(const struct ckpt_store_ops *store, const char *from, struct fsdp_err *err)
+static int unpublish_renamed(const struct ckpt_store_ops *store, const char *from,
+                             struct fsdp_err *err)
 {
     struct ckpt_tree tree;
     char uuid[37], *to = NULL;
@@ -153,9 +154,9 @@ const struct ckpt_commit_ops ckpt_commit_rename = {
     .manifest_folder = manifest_folder,
     .put_manifest = put_manifest,
     .seal = seal,
-    .publish = publish,
+    .publish = publish_renamed,
     .is_there = is_there,
     .retract = retract,
-    .unpublish = unpublish,
+    .unpublish = unpublish_renamed,
     .leftovers = leftovers,
 };

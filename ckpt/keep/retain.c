@@ -60,7 +60,7 @@ static int is_folder(bool *out, const struct retain *r, const char *path, struct
     return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
 }
 
-static int unpublish(const struct retain *r, const char *name, struct fsdp_err *err)
+static int unpublish_step(const struct retain *r, const char *name, struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
     char *folder = ckpt_path_join(r->root, name, err);
@@ -107,7 +107,7 @@ int ckpt_retain(const char *root, int keep, ckpt_stays_f *stays, void *ctx, stru
     if (published.nnames)
         qsort(published.names, (size_t)published.nnames, sizeof *published.names, newest_first);
     for (int i = keep; keep && rc == FSDP_OK && i < published.nnames; i++)
-        rc = unpublish(&r, published.names[i], err);
+        rc = unpublish_step(&r, published.names[i], err);
     if (rc == FSDP_OK)
         rc = ckpt_remains_each(r.ops, root, CKPT_STALE_SECONDS, sweep, &r, err);
     if (rc == FSDP_OK)
@@ -133,7 +133,7 @@ int ckpt_staged_retain(const char *staging, const int64_t *steps, int nsteps, ck
         bool wanted = step < 0;
         for (int k = 0; k < nsteps; k++)
             wanted |= steps[k] == step;
-        rc = wanted ? FSDP_OK : unpublish(&r, names.names[i], &why);
+        rc = wanted ? FSDP_OK : unpublish_step(&r, names.names[i], &why);
         if (rc) /* another node that sees the same folder may have been faster */
             rc = rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     }

@@ -270,7 +270,7 @@ static bool is_extra_too(const struct ckpt_target *t, const char *name)
     return false;
 }
 
-static bool judge(const void *ctx, const struct ckpt_store_item *item)
+static bool judge_item(const void *ctx, const struct ckpt_store_item *item)
 {
     const struct proof *p = ctx;
     const char *name = item->path;
@@ -305,8 +305,8 @@ static int refuse_special(const struct ckpt_target *t, struct fsdp_err *err)
 }
 
 /* The kind of what is there; *nothing: there is nothing to lose. */
-static int look(bool *nothing, bool *folder, struct ckpt_names *names, const struct ckpt_target *t,
-                struct fsdp_err *err)
+static int look_at_target(bool *nothing, bool *folder, struct ckpt_names *names,
+                          const struct ckpt_target *t, struct fsdp_err *err)
 {
     struct ckpt_store_stat st;
     struct fsdp_err why = FSDP_ERR_INIT;
@@ -329,14 +329,15 @@ static int prove_tree(const struct proof *p, struct fsdp_err *err)
     struct ckpt_tree tree;
     if (!ckpt_store_can_rename(t->store)) /* only what the manifest names is replaced */
         return FSDP_OK;
-    int rc = ckpt_tree_list(&tree, t->store, t->path, judge, p, INT64_MAX / 2, err);
+    int rc = ckpt_tree_list(&tree, t->store, t->path, judge_item, p, INT64_MAX / 2, err);
     if (rc == FSDP_OK)
         rc = ckpt_tree_refuse(&tree, "overwritten", err);
     ckpt_tree_free(&tree);
     return rc;
 }
 
-static int parse(struct proof *p, bool folder, const struct ckpt_names *names, struct fsdp_err *err)
+static int parse_head(struct proof *p, bool folder, const struct ckpt_names *names,
+                      struct fsdp_err *err)
 {
     if (!folder)
         return parse_weights(p->target, p->target->path, err);
@@ -346,8 +347,8 @@ static int parse(struct proof *p, bool folder, const struct ckpt_names *names, s
 }
 
 /* What cannot be read as the output that it would have to be. why: of reading it. */
-static int refuse(const struct ckpt_target *t, const struct ckpt_names *names, const char *why,
-                  struct fsdp_err *err)
+static int refuse_target(const struct ckpt_target *t, const struct ckpt_names *names,
+                         const char *why, struct fsdp_err *err)
 {
     static const char *const kinds[] = {[CKPT_PLACE_NATIVE] = "checkpoint with a manifest.json",
                                         [CKPT_PLACE_HF] = "safetensors model",
@@ -371,12 +372,12 @@ int ckpt_target_prove(const struct ckpt_target *target, struct fsdp_err *err)
     struct ckpt_names names = {0};
     struct fsdp_err why = FSDP_ERR_INIT;
     bool nothing, folder = false;
-    int rc = look(&nothing, &folder, &names, target, err);
+    int rc = look_at_target(&nothing, &folder, &names, target, err);
     if (rc == FSDP_OK && !nothing) {
-        rc = parse(&p, folder, &names, &why);
+        rc = parse_head(&p, folder, &names, &why);
         if (rc == FSDP_EINVAL || rc == FSDP_ENOTFOUND || rc == FSDP_ECORRUPT ||
             rc == FSDP_EUNSUPPORTED)
-            rc = refuse(target, &names, why.text, err);
+            rc = refuse_target(target, &names, why.text, err);
         else if (rc)
             fsdp_err_pass(err, rc, &why);
         else if (folder)

@@ -38,7 +38,8 @@ static int add_foreign(struct ckpt_tree *tree, const char *path, struct fsdp_err
     return FSDP_OK;
 }
 
-static int take(void *ctx, const struct ckpt_store_item *item, bool *enter, struct fsdp_err *err)
+static int take_item(void *ctx, const struct ckpt_store_item *item, bool *enter,
+                     struct fsdp_err *err)
 {
     struct listing *l = ctx;
     struct ckpt_tree *tree = l->tree;
@@ -100,7 +101,7 @@ int ckpt_tree_list(struct ckpt_tree *out, const struct ckpt_store_ops *ops, cons
         l.ctx = &belongs;
     }
     if (rc == FSDP_OK)
-        rc = ckpt_store_walk(ops, path, take, &l, err);
+        rc = ckpt_store_walk(ops, path, take_item, &l, err);
     ckpt_belongs_free(&belongs);
     move_manifests(out);
     return rc;

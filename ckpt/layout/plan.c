@@ -101,8 +101,9 @@ static int block_add(struct ckpt_plan *plan, const struct ckpt_layout *layout,
 }
 
 /* Cuts `box` along dimension d into blocks; where one index of d is too large, along the next. */
-static int cut(struct ckpt_plan *plan, const struct ckpt_layout *layout, const struct fsdp_box *box,
-               int d, uint64_t pos, uint64_t block_nelem, struct fsdp_err *err)
+static int cut_box(struct ckpt_plan *plan, const struct ckpt_layout *layout,
+                   const struct fsdp_box *box, int d, uint64_t pos, uint64_t block_nelem,
+                   struct fsdp_err *err)
 {
     int ndim = layout->tensors[plan->tensor].tensor.ndim;
     uint64_t nelem = fsdp_box_nelem(box, ndim);
@@ -114,7 +115,7 @@ static int cut(struct ckpt_plan *plan, const struct ckpt_layout *layout, const s
         struct fsdp_box part = *box;
         part.offset[d] += i;
         part.length[d] = box->length[d] - i < rows ? box->length[d] - i : rows;
-        FSDP_TRY(cut(plan, layout, &part, d + 1, pos + i * row, block_nelem, err));
+        FSDP_TRY(cut_box(plan, layout, &part, d + 1, pos + i * row, block_nelem, err));
     }
     return FSDP_OK;
 }
@@ -126,7 +127,7 @@ int ckpt_plan_make(struct ckpt_plan *out, const struct ckpt_layout *layout, int 
     out->tensor = tensor;
     if (!fsdp_box_nelem(want, layout->tensors[tensor].tensor.ndim))
         return FSDP_OK;
-    int rc = cut(out, layout, want, 0, 0, block_nelem ? block_nelem : 1, err);
+    int rc = cut_box(out, layout, want, 0, 0, block_nelem ? block_nelem : 1, err);
     if (rc)
         ckpt_plan_free(out);
     return rc;

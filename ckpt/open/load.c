@@ -75,8 +75,8 @@ static int load_mine(struct loader *l, struct fsdp_err *err)
 /* Judges a tensor by all ranks' shares; sets *actual if its fingerprint is wrong. */
 enum verdict { UNREAD, GOOD, DAMAGED, UNKNOWN };
 
-static enum verdict judge(uint64_t *actual, const struct share *shares, size_t stride, int nranks,
-                          const struct ckpt_tensor *tensor)
+static enum verdict judge_tensor(uint64_t *actual, const struct share *shares, size_t stride,
+                                 int nranks, const struct ckpt_tensor *tensor)
 {
     uint64_t total = fsdp_tensor_nelem(&tensor->tensor);
     enum verdict verdict = UNREAD;
@@ -136,7 +136,7 @@ static int judge_all(struct loader *l, int *damaged, uint64_t *actual, struct fs
             const struct ckpt_tensor *tensor = &layout->tensors[from + (int)i];
             uint64_t sum;
             enum verdict verdict = tensor->has_fingerprint
-                                       ? judge(&sum, &all[i], count, l->oob->size, tensor)
+                                       ? judge_tensor(&sum, &all[i], count, l->oob->size, tensor)
                                    : by_piece ? was_read(&all[i], count, l->oob->size)
                                               : GOOD;
             if (verdict == DAMAGED && *damaged < 0) {
@@ -193,7 +193,7 @@ static int check_suspects(struct loader *l, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int run(struct loader *l, struct fsdp_err *err)
+static int run_load(struct loader *l, struct fsdp_err *err)
 {
     int damaged, rc = FSDP_OK;
     uint64_t actual = 0;
@@ -215,7 +215,7 @@ int ckpt_load(struct ckpt *ckpt, const struct ckpt_load_args *args, struct fsdp_
 {
     struct loader l = {.ckpt = ckpt, .args = args, .oob = oob};
     struct fsdp_err local = FSDP_ERR_INIT;
-    int rc = run(&l, &local);
+    int rc = run_load(&l, &local);
 
     for (int i = 0; rc == FSDP_OK && oob->rank == 0 && i < ckpt->m.layout.ntensors; i++)
         if (ckpt->m.layout.tensors[i].kind == FSDP_SLICE_MODEL && !l.shares[i].wanted)

@@ -130,7 +130,7 @@ static int check_file(struct check *c, int file, char *buffer, struct fsdp_err *
     return FSDP_OK;
 }
 
-static int work(struct ckpt_workers *workers, int index, struct fsdp_err *err)
+static int verify_worker(struct ckpt_workers *workers, int index, struct fsdp_err *err)
 {
     struct check *c = workers->ctx;
     char *buffer = fsdp_alloc(CKPT_BLOCK_NBYTES, 1, "read buffer", err);
@@ -350,7 +350,7 @@ int ckpt_verify(struct ckpt *ckpt, ckpt_fault_f *report, void *ctx, struct fsdp_
     int rc = sort_pieces(&c, err);
     if (rc == FSDP_OK) {
         pthread_mutex_init(&c.lock, NULL);
-        rc = ckpt_workers_run(ckpt->m.layout.nfiles > 1 ? 2 : 1, work, &c, err);
+        rc = ckpt_workers_run(ckpt->m.layout.nfiles > 1 ? 2 : 1, verify_worker, &c, err);
         pthread_mutex_destroy(&c.lock);
     }
     if (rc == FSDP_OK)

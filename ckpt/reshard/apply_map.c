@@ -223,8 +223,9 @@ static int fuse(struct ckpt_job *job, const struct old *old, const struct ckpt_j
     return FSDP_OK;
 }
 
-static int split(struct ckpt_job *job, const struct old *old, const struct ckpt_job_tensor *t,
-                 const struct fusion *fusion, struct fsdp_err *err)
+static int split_tensor(struct ckpt_job *job, const struct old *old,
+                        const struct ckpt_job_tensor *t, const struct fusion *fusion,
+                        struct fsdp_err *err)
 {
     uint64_t shares[3] = {1, 1, 1}, all = 0, from = 0;
     struct heads heads;
@@ -260,7 +261,7 @@ static int remake_one(struct ckpt_job *job, const struct old *old, const struct 
         if (has_module(name, fusion->members[i]))
             return FSDP_OK; /* it came with the first */
     if (!join && has_module(name, fusion->whole))
-        return split(job, old, t, fusion, err);
+        return split_tensor(job, old, t, fusion, err);
     FSDP_TRY(add_like(job, t, fsdp_strdup(name, err), rows_of(t), err));
     return add_rows(job, old, t, 0, rows_of(t), 0, err);
 }

@@ -169,7 +169,7 @@ static void drop_in_place(struct ckpt_job *job)
     ckpt_store_drop_tree(job->store, job->notes.folder);
 }
 
-static int run(struct ckpt_job *job, struct fsdp_err *err)
+static int run_job(struct ckpt_job *job, struct fsdp_err *err)
 {
     bool done;
     FSDP_TRY(check_args(job, err));
@@ -221,7 +221,7 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
     struct ckpt_job job = {.ckpt = ckpt, .args = args};
     double begun = fsdp_time_now();
     struct fsdp_err changed = FSDP_ERR_INIT;
-    int rc = run(&job, err);
+    int rc = run_job(&job, err);
 
     if (rc == FSDP_ECORRUPT && ckpt_unchanged(ckpt, &changed) == FSDP_ECORRUPT)
         fsdp_err_pass(err, rc, &changed); /* the reason for what was found */

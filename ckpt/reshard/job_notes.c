@@ -106,8 +106,8 @@ static char *note_path(const struct ckpt_job *job, int file, struct fsdp_err *er
 }
 
 /* What lies in the store under a file's name; tag 0: nothing that could be known again. */
-static int look(struct ckpt_store_stat *st, const struct ckpt_job *job, int file,
-                struct fsdp_err *err)
+static int look_at_file(struct ckpt_store_stat *st, const struct ckpt_job *job, int file,
+                        struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
     char *path = ckpt_path_join(job->commit.out, job->files[file].name, err);
@@ -133,7 +133,7 @@ int ckpt_job_note_add(const struct ckpt_job *job, int file, const struct ckpt_jo
     size_t body = shares->nshares * sizeof *shares->shares, nbytes = sizeof head + body;
     struct ckpt_store_stat st;
     uint32_t crc;
-    FSDP_TRY(look(&st, job, file, err));
+    FSDP_TRY(look_at_file(&st, job, file, err));
     if (!st.tag || st.nbytes != head.nbytes) /* it could not be known again */
         return FSDP_OK;
     char *text = fsdp_alloc(nbytes + sizeof crc, 1, "notes of a file", err);
@@ -192,7 +192,7 @@ int ckpt_job_note_recall(bool *there, struct ckpt_job_shares *out, struct ckpt_j
     if (rc && path)
         rc = rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     if (text && is_sound(&head, job, file, text, nbytes)) {
-        rc = look(&st, job, file, err);
+        rc = look_at_file(&st, job, file, err);
         *there = rc == FSDP_OK && st.tag == head.tag && st.nbytes == head.nbytes;
     }
     for (size_t i = 0; rc == FSDP_OK && *there && i < head.nshares; i++) {

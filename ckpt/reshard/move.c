@@ -58,7 +58,7 @@ struct mover {
     struct fsdp_err err;
 };
 
-static void fail(struct mover *m, int rc, const struct fsdp_err *err)
+static void fail_move(struct mover *m, int rc, const struct fsdp_err *err)
 {
     if (m->rc)
         return;
@@ -228,7 +228,7 @@ static bool next_task(struct task *task, int *finished, struct mover *m)
             if (rc == FSDP_OK && !there)
                 rc = open_file(m, &err);
             if (rc) {
-                fail(m, rc, &err);
+                fail_move(m, rc, &err);
                 return false;
             }
             m->file += there;
@@ -411,12 +411,12 @@ static void finish_file(struct mover *m, int index)
     if (rc == FSDP_OK)
         rc = ckpt_journal_add(&m->job->journal, &record, &err);
     if (rc)
-        fail(m, rc, &err);
+        fail_move(m, rc, &err);
     state_free(&m->states[index]);
 }
 
 /* A failure goes to the mover, who also ends what others wait for. */
-static int work(struct ckpt_workers *workers, int index, struct fsdp_err *unused)
+static int move_worker(struct ckpt_workers *workers, int index, struct fsdp_err *unused)
 {
     struct worker *w = (struct worker *)workers->ctx + index;
     struct mover *m = w->m;
@@ -438,7 +438,7 @@ static int work(struct ckpt_workers *workers, int index, struct fsdp_err *unused
         if (rc == FSDP_OK)
             rc = finish_task(w, &task, recalled, &err);
         if (rc)
-            fail(m, rc, &err);
+            fail_move(m, rc, &err);
         else if (--m->states[task.file].npending == 0)
             finish_file(m, task.file);
     }
@@ -466,7 +466,7 @@ static int run_workers(struct mover *m, struct fsdp_err *err)
     for (int i = 0; rc == FSDP_OK && i < nworkers; i++)
         rc = worker_create(&workers[i], m, err);
     if (rc == FSDP_OK)
-        rc = ckpt_workers_run(nworkers, work, workers, err);
+        rc = ckpt_workers_run(nworkers, move_worker, workers, err);
     for (int i = 0; workers && i < nworkers; i++) {
         fsdp_free(workers[i].out_page);
         fsdp_free(workers[i].in);

@@ -162,7 +162,7 @@ static int prepare(struct ckpt_job *job, struct fsdp_err *err)
     return ckpt_journal_add_published(&job->journal, err);
 }
 
-static int publish(struct ckpt_job *job, struct fsdp_err *err)
+static int publish_output(struct ckpt_job *job, struct fsdp_err *err)
 {
     const bool overwrite = job->args->overwrite;
     FSDP_TRY(ckpt_commit_seal(&job->commit, err));
@@ -185,7 +185,7 @@ int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err)
         !ckpt_commit_is_there(&there, &job->commit, NULL) && there)
         rc = FSDP_OK; /* the same command, elsewhere, came first */
     FSDP_TRY(rc);
-    FSDP_TRY(publish(job, err));
+    FSDP_TRY(publish_output(job, err));
     job->made_temp = false;
     ckpt_journal_close(&job->journal);
     struct ckpt_temp temp = ckpt_job_temp(job);

@@ -177,7 +177,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct by_name *)a)->name, ((const struct by_name *)b)->name);
 }
 
-static int find(const struct by_name *sorted, int count, const char *name, size_t len)
+static int find_name(const struct by_name *sorted, int count, const char *name, size_t len)
 {
     int low = 0, high = count;
     while (low < high) {
@@ -250,8 +250,8 @@ static int relate(struct ckpt_job *job, struct fsdp_err *err)
         if (t->kind == FSDP_SLICE_MODEL)
             t->param = i;
         else if (!strncmp(name, prefix, sizeof prefix - 1) && dot >= name + sizeof prefix)
-            t->param = find(sorted, job->ntensors, name + sizeof prefix - 1,
-                            (size_t)(dot - name) - (sizeof prefix - 1));
+            t->param = find_name(sorted, job->ntensors, name + sizeof prefix - 1,
+                                 (size_t)(dot - name) - (sizeof prefix - 1));
     }
     fsdp_free(sorted);
     return rc;

@@ -4,8 +4,8 @@
 #include "writer.h"
 #include "file/sink.h"
 
-static int measure(struct ckpt_dcp_blob *out, const struct ckpt_job *job,
-                   const struct ckpt_job_piece *piece, struct fsdp_err *err)
+static int measure_piece(struct ckpt_dcp_blob *out, const struct ckpt_job *job,
+                         const struct ckpt_job_piece *piece, struct fsdp_err *err)
 {
     const struct fsdp_tensor *t = &job->tensors[piece->tensor].tensor;
     struct fsdp_box box = ckpt_job_piece_box(job, piece);
@@ -18,7 +18,7 @@ static int place_blobs(struct ckpt_job_piece *pieces, int npieces, struct ckpt_j
     uint64_t pos = 0, end = 0;
     for (int i = 0; i < npieces; i++) {
         struct ckpt_dcp_blob blob;
-        FSDP_TRY(measure(&blob, job, &pieces[i], err));
+        FSDP_TRY(measure_piece(&blob, job, &pieces[i], err));
         pieces[i].pos = pos + blob.head_nbytes;
         pieces[i].nbytes = blob.data_nbytes;
         end = pos + blob.nbytes;
@@ -28,8 +28,8 @@ static int place_blobs(struct ckpt_job_piece *pieces, int npieces, struct ckpt_j
     return FSDP_OK;
 }
 
-static int put(struct ckpt_job *job, int file, char *data, size_t nbytes, uint64_t pos,
-               struct fsdp_err *err)
+static int put_bytes(struct ckpt_job *job, int file, char *data, size_t nbytes, uint64_t pos,
+                     struct fsdp_err *err)
 {
     int rc = ckpt_job_sink_put(job->files[file].sink, data, nbytes, pos,
                                ckpt_crc32c(0, data, nbytes), err);
@@ -38,13 +38,13 @@ static int put(struct ckpt_job *job, int file, char *data, size_t nbytes, uint64
 }
 
 /* Zeros up to the next archive: not every store has files with holes. */
-static int fill(struct ckpt_job *job, int file, uint64_t pos, struct fsdp_err *err)
+static int fill_gap(struct ckpt_job *job, int file, uint64_t pos, struct fsdp_err *err)
 {
     uint64_t end = (pos + CKPT_DCP_ALIGN - 1) / CKPT_DCP_ALIGN * CKPT_DCP_ALIGN;
     if (pos == end || end > job->files[file].nbytes)
         return FSDP_OK;
     char *zeros = fsdp_alloc((size_t)(end - pos), 1, "padding", err);
-    return zeros ? put(job, file, zeros, (size_t)(end - pos), pos, err) : FSDP_ENOMEM;
+    return zeros ? put_bytes(job, file, zeros, (size_t)(end - pos), pos, err) : FSDP_ENOMEM;
 }
 
 static int wrap_blob(struct ckpt_job *job, int file, const struct ckpt_job_piece *piece,
@@ -53,15 +53,15 @@ static int wrap_blob(struct ckpt_job *job, int file, const struct ckpt_job_piece
     const struct fsdp_tensor *t = &job->tensors[piece->tensor].tensor;
     struct fsdp_box box = ckpt_job_piece_box(job, piece);
     struct ckpt_dcp_blob blob;
-    FSDP_TRY(measure(&blob, job, piece, err));
+    FSDP_TRY(measure_piece(&blob, job, piece, err));
     struct ckpt_dcp_tag tag = ckpt_dcp_tag_of(job->files[file].name, piece->pos - blob.head_nbytes);
     size_t nbytes;
     char *data;
     FSDP_TRY(ckpt_dcp_blob_head(&data, &nbytes, &tag, t->dtype, box.length, t->ndim, err));
-    FSDP_TRY(put(job, file, data, nbytes, piece->pos - nbytes, err));
+    FSDP_TRY(put_bytes(job, file, data, nbytes, piece->pos - nbytes, err));
     FSDP_TRY(ckpt_dcp_blob_tail(&data, &nbytes, &tag, t->dtype, box.length, t->ndim, crc32, err));
-    FSDP_TRY(put(job, file, data, nbytes, piece->pos + piece->nbytes, err));
-    return fill(job, file, piece->pos + piece->nbytes + nbytes, err);
+    FSDP_TRY(put_bytes(job, file, data, nbytes, piece->pos + piece->nbytes, err));
+    return fill_gap(job, file, piece->pos + piece->nbytes + nbytes, err);
 }
 
 /* ---- .metadata ------------------------------------------------------------------------------- */
@@ -91,7 +91,7 @@ static int add_boxes(struct ckpt_dcp_meta *meta, const int *at, struct ckpt_job 
     for (int i = 0; rc == FSDP_OK && i < npieces; i++) {
         struct fsdp_box box = ckpt_job_piece_box(job, &pieces[i]);
         struct ckpt_dcp_blob blob;
-        rc = measure(&blob, job, &pieces[i], err);
+        rc = measure_piece(&blob, job, &pieces[i], err);
         if (rc == FSDP_OK)
             rc = ckpt_dcp_meta_box(meta, at[pieces[i].tensor], &box, job->files[file].name,
                                    pieces[i].pos - blob.head_nbytes, err);

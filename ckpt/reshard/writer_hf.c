@@ -68,8 +68,8 @@ static void note_no_config(const struct ckpt_job *job)
                  job->ckpt->path, job->commit.final);
 }
 
-static int finish(struct ckpt_job *job, const struct ckpt_extra *extras, int nextras,
-                  struct fsdp_err *err)
+static int finish_folder(struct ckpt_job *job, const struct ckpt_extra *extras, int nextras,
+                         struct fsdp_err *err)
 {
     (void)extras;
     (void)nextras;
@@ -82,5 +82,5 @@ const struct ckpt_writer_ops ckpt_writer_hf = {
     .place = CKPT_PLACE_HF,
     .single_file = true,
     .outer_names = true,
-    .finish = finish,
+    .finish = finish_folder,
 };

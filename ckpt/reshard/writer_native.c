@@ -126,8 +126,8 @@ static int take_extras(struct ckpt_manifest *m, const struct ckpt_job *job,
     return FSDP_OK;
 }
 
-static int fill(struct ckpt_manifest *m, const struct ckpt_job *job,
-                const struct ckpt_extra *extras, int nextras, struct fsdp_err *err)
+static int fill_manifest(struct ckpt_manifest *m, const struct ckpt_job *job,
+                         const struct ckpt_extra *extras, int nextras, struct fsdp_err *err)
 {
     const struct ckpt_manifest *from = &job->ckpt->m;
     name_uuid(m->uuid, job->key);
@@ -164,7 +164,7 @@ static int write_manifest(struct ckpt_job *job, const struct ckpt_extra *extras,
     memset(&m, 0, sizeof m);
     char *path = ckpt_commit_manifest(&job->commit, err), *text = NULL;
     size_t nbytes;
-    int rc = path ? fill(&m, job, extras, nextras, err) : FSDP_ENOMEM;
+    int rc = path ? fill_manifest(&m, job, extras, nextras, err) : FSDP_ENOMEM;
     if (rc == FSDP_OK)
         rc = sync_folders(job, err);
     if (rc == FSDP_OK)

@@ -26,7 +26,7 @@ struct ckpt_saving {
     struct fsdp_err err;
 };
 
-static void *work(void *arg)
+static void *save_thread(void *arg)
 {
     struct ckpt_saving *s = arg;
     s->rc = s->is_flush ? ckpt_flush(&s->result, &s->flush, s->oob, &s->err)
@@ -44,19 +44,19 @@ static void *work_behind(void *arg)
     enum { NICER = 10 };
     id_t thread = (id_t)syscall(SYS_gettid);
     setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + NICER);
-    return work(arg);
+    return save_thread(arg);
 }
 
-static void start(struct ckpt_saving *s, double share)
+static void start_thread(struct ckpt_saving *s, double share)
 {
     sigset_t all, before;
     /* Signals are for the threads that expect them. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->joins = pthread_create(&s->thread, NULL, share > 0 ? work : work_behind, s) == 0;
+    s->joins = pthread_create(&s->thread, NULL, share > 0 ? save_thread : work_behind, s) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!s->joins)
-        work(s); /* the other ranks wait for this one: late, but saved */
+        save_thread(s); /* the other ranks wait for this one: late, but saved */
 }
 
 int ckpt_saving_begin(struct ckpt_saving **out, const struct ckpt_save_args *args,
@@ -70,7 +70,7 @@ int ckpt_saving_begin(struct ckpt_saving **out, const struct ckpt_save_args *arg
     s->oob = oob;
     s->finished = finished;
     s->ctx = ctx;
-    start(s, args->share);
+    start_thread(s, args->share);
     *out = s;
     return FSDP_OK;
 }
@@ -98,7 +98,7 @@ int ckpt_flushing_begin(struct ckpt_saving **out, const struct ckpt_flush_args *
     s->flush.gives_up = gives_up;
     s->flush.gives_up_ctx = s;
     s->oob = oob;
-    start(s, args->share);
+    start_thread(s, args->share);
     *out = s;
     return FSDP_OK;
 }

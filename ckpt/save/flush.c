@@ -107,7 +107,7 @@ static int check(struct flush *f, struct fsdp_err *err)
 }
 
 /* Rank 0 makes the folder, under a uuid of its own: what a killed flush left does not meet it. */
-static int begin(struct flush *f, struct fsdp_err *err)
+static int begin_flush(struct flush *f, struct fsdp_err *err)
 {
     struct ckpt_saver *s = &f->s;
     bool lead = s->oob->rank == 0;
@@ -173,7 +173,7 @@ static int commit(struct flush *f, struct fsdp_err *err)
     return rc;
 }
 
-static int run(struct flush *f, struct fsdp_err *err)
+static int run_flush(struct flush *f, struct fsdp_err *err)
 {
     struct fsdp_oob *oob = f->s.oob;
     FSDP_TRY(fsdp_oob_agree(oob, check(f, err), err));
@@ -181,7 +181,7 @@ static int run(struct flush *f, struct fsdp_err *err)
     if (f->stage.missing[0])
         return fsdp_err_set(err, FSDP_ENOTFOUND, "step %lld is not wholly staged: %s",
                             (long long)f->args->step, f->stage.missing);
-    FSDP_TRY(begin(f, err));
+    FSDP_TRY(begin_flush(f, err));
     FSDP_TRY(fsdp_oob_agree(oob, copy_mine(f, err), err));
     return fsdp_oob_agree(oob, oob->rank == 0 ? commit(f, err) : FSDP_OK, err);
 }
@@ -193,7 +193,7 @@ int ckpt_flush(struct ckpt_save_result *out, const struct ckpt_flush_args *args,
     struct fsdp_err why = FSDP_ERR_INIT;
     double begun = fsdp_time_now();
 
-    int rc = run(&f, &why);
+    int rc = run_flush(&f, &why);
     if (rc && f.s.commit.out) {
         ckpt_save_undo(&f.s);
     } else if (rc == FSDP_OK && out) {

@@ -95,7 +95,7 @@ struct stream {
     struct ckpt_pace pace;
 };
 
-static int put(struct stream *w, const void *data, size_t nbytes, struct fsdp_err *err)
+static int put_bytes(struct stream *w, const void *data, size_t nbytes, struct fsdp_err *err)
 {
     uint64_t pos = w->pos;
     w->pos += nbytes;
@@ -114,7 +114,7 @@ static int put_summed(struct stream *w, uint64_t *crc, const char *data, size_t 
     for (size_t at = 0, n; at < nbytes; at += n) {
         n = nbytes - at < PIECE_NBYTES ? nbytes - at : PIECE_NBYTES;
         *crc = ckpt_crc64(*crc, data + at, n);
-        FSDP_TRY(put(w, data + at, n, err));
+        FSDP_TRY(put_bytes(w, data + at, n, err));
     }
     return FSDP_OK;
 }
@@ -153,7 +153,7 @@ static int stream_part(struct stream *w, uint64_t *sum, const struct fsdp_tensor
             rows.length[0] = nbytes / row_nbytes;
             *sum ^= ckpt_fingerprint_part(tensor, &rows, data);
             rows.offset[0] += rows.length[0];
-            FSDP_TRY(put(w, data, nbytes, err));
+            FSDP_TRY(put_bytes(w, data, nbytes, err));
         }
         ckpt_pace_keep(&w->pace);
         pos += nbytes;
@@ -251,7 +251,7 @@ static int write_header(struct stream *w, const char *path, const char *header,
 {
     w->info->header_nbytes = header_nbytes;
     if (!w->s->compress)
-        return put(w, header, header_nbytes, err);
+        return put_bytes(w, header, header_nbytes, err);
     int ncpus = ckpt_workers_default(CKPT_COMPRESS_THREADS);
     struct ckpt_encoder_args args = {.header = header,
                                      .header_nbytes = header_nbytes,

@@ -113,7 +113,7 @@ static int describe_state(struct ckpt_saver *s, struct fsdp_err *err)
     return s->m.state_json ? FSDP_OK : FSDP_ENOMEM;
 }
 
-static int describe(struct ckpt_saver *s, struct fsdp_err *err)
+static int describe_tensors(struct ckpt_saver *s, struct fsdp_err *err)
 {
     const struct fsdp_state_layout *layout = s->args->layout;
 
@@ -147,7 +147,7 @@ static int describe(struct ckpt_saver *s, struct fsdp_err *err)
 
 /* All ranks must mean the same checkpoint. The manifest without files is the description to
  * compare. */
-static int compare(struct ckpt_saver *s, struct fsdp_err *err)
+static int compare_layouts(struct ckpt_saver *s, struct fsdp_err *err)
 {
     char *text = NULL, *state = s->m.state_json;
     uint64_t *all = fsdp_alloc((size_t)s->oob->size, sizeof *all, "hashes", err), mine = 0;
@@ -189,7 +189,7 @@ static int check_args(const struct ckpt_save_args *args, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int prepare(struct ckpt_saver *s, struct fsdp_err *err)
+static int prepare_save(struct ckpt_saver *s, struct fsdp_err *err)
 {
     FSDP_TRY(check_args(s->args, err));
     s->root = s->staged ? s->args->staging : s->args->root;
@@ -197,7 +197,7 @@ static int prepare(struct ckpt_saver *s, struct fsdp_err *err)
     FSDP_TRY(ckpt_store_of(&s->store, s->root, err));
     if (s->args->compress == CKPT_COMPRESS_ZSTD)
         FSDP_TRY(ckpt_codec_check(s->args->root, err));
-    FSDP_TRY(describe(s, err));
+    FSDP_TRY(describe_tensors(s, err));
     return ckpt_save_collect(s, err);
 }
 
@@ -262,7 +262,7 @@ static int lead_nodes(struct ckpt_saver *s, struct fsdp_err *err)
 }
 
 /* Who leads makes the folder; every rank learns its name, and whether files are compressed. */
-static int begin(struct ckpt_saver *s, struct fsdp_err *err)
+static int begin_save(struct ckpt_saver *s, struct fsdp_err *err)
 {
     struct {
         char uuid[sizeof s->m.uuid];
@@ -312,7 +312,7 @@ static uint64_t reports_nbytes(const char *reports, const size_t *lens, int nran
 }
 
 /* The manifest, from rank 0, whose status so far is `gathered`; in staging all who lead get it. */
-static int publish(struct ckpt_saver *s, int gathered, struct fsdp_err *err)
+static int publish_save(struct ckpt_saver *s, int gathered, struct fsdp_err *err)
 {
     char *text = NULL;
     void *told = NULL;
@@ -352,7 +352,7 @@ static int report_and_commit(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp
     if (s->oob->rank == 0)
         rc = ckpt_save_gather(s, reports, lens, err);
     *nbytes = reports_nbytes(reports, lens, s->oob->size);
-    rc = publish(s, rc, err);
+    rc = publish_save(s, rc, err);
 out:
     fsdp_free(reports);
     fsdp_free(report);
@@ -360,11 +360,11 @@ out:
     return rc;
 }
 
-static int run(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp_err *err)
+static int run_save(struct ckpt_saver *s, uint64_t *nbytes, struct fsdp_err *err)
 {
-    FSDP_TRY(fsdp_oob_agree(s->oob, prepare(s, err), err));
-    FSDP_TRY(compare(s, err));
-    FSDP_TRY(begin(s, err));
+    FSDP_TRY(fsdp_oob_agree(s->oob, prepare_save(s, err), err));
+    FSDP_TRY(compare_layouts(s, err));
+    FSDP_TRY(begin_save(s, err));
     FSDP_TRY(fsdp_oob_agree(s->oob, ckpt_save_write(s, err), err));
     return report_and_commit(s, nbytes, err);
 }
@@ -405,7 +405,7 @@ static int save_to(struct ckpt_save_result *out, const struct ckpt_save_args *ar
     double begun = fsdp_time_now();
     uint64_t nbytes = 0;
 
-    int rc = run(&s, &nbytes, err);
+    int rc = run_save(&s, &nbytes, err);
     if (rc) {
         ckpt_save_undo(&s);
     } else if (out) {

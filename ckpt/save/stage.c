@@ -97,8 +97,8 @@ static void choose_readers(struct ckpt_stage *s, const uint8_t *seen, int nranks
 }
 
 /* All ranks look at the manifest of one of them, text. */
-static int look(struct ckpt_stage *s, const char *text, size_t nbytes, bool mine,
-                struct fsdp_oob *oob, struct fsdp_err *err)
+static int look_at_manifest(struct ckpt_stage *s, const char *text, size_t nbytes, bool mine,
+                            struct fsdp_oob *oob, struct fsdp_err *err)
 {
     uint8_t *seen = NULL, *all = NULL;
     clear(s);
@@ -138,7 +138,7 @@ static int look_at_each(struct ckpt_stage *s, const char *text, size_t nbytes, u
             continue;
         nseen++;
         FSDP_TRY(fsdp_oob_allgatherv(oob, text, r == oob->rank ? nbytes : 0, &told, lens, err));
-        int rc = look(s, told, lens[r], mine == hashes[r], oob, err);
+        int rc = look_at_manifest(s, told, lens[r], mine == hashes[r], oob, err);
         fsdp_free(told);
         FSDP_TRY(rc);
         if (!s->missing[0])
@@ -205,8 +205,8 @@ struct search {
 };
 
 /* Of the ranks' steps the newest that is whole. */
-static int choose(int64_t *step, const struct search *s, const int64_t *steps, size_t nsteps,
-                  struct fsdp_err *err)
+static int choose_step(int64_t *step, const struct search *s, const int64_t *steps, size_t nsteps,
+                       struct fsdp_err *err)
 {
     for (size_t i = 0; i < nsteps && steps[i] > s->after; i++) {
         struct ckpt_stage stage;
@@ -246,7 +246,7 @@ int ckpt_staged_latest(int64_t *step, const char *staging, int64_t after, ckpt_s
         rc = oob->allgather(oob, mine, sizeof mine, all, err);
     if (rc == FSDP_OK) {
         qsort(all, nsteps, sizeof *all, newest_first);
-        rc = choose(step, &search, all, nsteps, err);
+        rc = choose_step(step, &search, all, nsteps, err);
     }
     fsdp_free(all);
     return rc;

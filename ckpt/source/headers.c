@@ -46,7 +46,7 @@ static int read_one(struct job *job, int i, struct fsdp_err *err)
 }
 
 /* A failure is no reason to stop the others: of several, the same one is reported each time. */
-static int work(struct ckpt_workers *workers, int index, struct fsdp_err *unused)
+static int header_worker(struct ckpt_workers *workers, int index, struct fsdp_err *unused)
 {
     struct job *job = workers->ctx;
     (void)index, (void)unused;
@@ -73,8 +73,8 @@ int ckpt_headers_read(struct ckpt_st_header *headers, struct ckpt *ckpt, struct 
 
     memset(headers, 0, (size_t)nfiles * sizeof *headers);
     pthread_mutex_init(&job.lock, NULL);
-    int rc = ckpt_workers_run(nworkers < CKPT_HEADER_THREADS ? nworkers : CKPT_HEADER_THREADS, work,
-                              &job, err);
+    int rc = ckpt_workers_run(nworkers < CKPT_HEADER_THREADS ? nworkers : CKPT_HEADER_THREADS,
+                              header_worker, &job, err);
     pthread_mutex_destroy(&job.lock);
     if (rc == FSDP_OK && job.rc)
         rc = fsdp_err_pass(err, job.rc, &job.err);

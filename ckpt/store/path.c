@@ -200,8 +200,8 @@ int ckpt_store_get(char **out, size_t *out_nbytes, const struct ckpt_store_ops *
     return FSDP_OK;
 }
 
-static int put(const struct ckpt_store_ops *ops, const char *path, enum ckpt_store_mode mode,
-               const void *data, size_t nbytes, bool sync, struct fsdp_err *err)
+static int put_file(const struct ckpt_store_ops *ops, const char *path, enum ckpt_store_mode mode,
+                    const void *data, size_t nbytes, bool sync, struct fsdp_err *err)
 {
     struct ckpt_store_file *file = NULL;
     FSDP_TRY(ckpt_store_open(&file, ops, path, mode, err));
@@ -215,14 +215,14 @@ static int put(const struct ckpt_store_ops *ops, const char *path, enum ckpt_sto
 int ckpt_store_put(const struct ckpt_store_ops *ops, const char *path, const void *data,
                    size_t nbytes, bool sync, struct fsdp_err *err)
 {
-    return put(ops, path, CKPT_STORE_CREATE, data, nbytes, sync, err);
+    return put_file(ops, path, CKPT_STORE_CREATE, data, nbytes, sync, err);
 }
 
 int ckpt_store_replace(const struct ckpt_store_ops *ops, const char *path, const void *data,
                        size_t nbytes, struct fsdp_err *err)
 {
     if (ops->object_store)
-        return put(ops, path, CKPT_STORE_REPLACE, data, nbytes, true, err);
+        return put_file(ops, path, CKPT_STORE_REPLACE, data, nbytes, true, err);
     FSDP_TRY(ckpt_store_discard(ops, path, err));
     return ckpt_store_put(ops, path, data, nbytes, true, err);
 }

@@ -339,7 +339,7 @@ static int flush(struct posix_file *f, const char *path)
 }
 
 /* Appends gather in a buffer that begins on a page of the file, once the file is a large one. */
-static int append(struct posix_file *f, const char *path, const char *src, size_t nbytes)
+static int append_bytes(struct posix_file *f, const char *path, const char *src, size_t nbytes)
 {
     if (!f->gather) {
         size_t head = (ALIGN - f->end % ALIGN) % ALIGN;
@@ -370,7 +370,7 @@ static int append(struct posix_file *f, const char *path, const char *src, size_
 int posix_file_write(struct posix_file *f, const char *path, const void *src, size_t nbytes,
                      struct fsdp_err *err)
 {
-    return write_error(append(f, path, src, nbytes), path, err);
+    return write_error(append_bytes(f, path, src, nbytes), path, err);
 }
 
 int posix_file_sync(struct posix_file *f, const char *path, struct fsdp_err *err)

@@ -27,7 +27,7 @@ struct object {
 };
 
 /* What name is in an open folder; name "": the open folder itself. Returns an errno. */
-static int look(struct object *out, int folder, const char *name)
+static int look_at_name(struct object *out, int folder, const char *name)
 {
     struct statx st;
     unsigned mask = STATX_BASIC_STATS;
@@ -69,7 +69,7 @@ static int open_same(int *out, int parent, const char *name, uint64_t device, ui
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == ELOOP || errno == ENOTDIR ? EXDEV : errno;
-    int rc = look(&opened, fd, "");
+    int rc = look_at_name(&opened, fd, "");
     if (!rc && (opened.device != device || opened.inode != inode))
         rc = EXDEV;
     if (rc)
@@ -167,7 +167,7 @@ static int walk_object(struct walk *w, int parent, const char *name, int depth,
 {
     struct object object;
     bool enter = true;
-    int fd = -1, failed = look(&object, parent, name);
+    int fd = -1, failed = look_at_name(&object, parent, name);
     if (failed == ENOENT && depth)
         return FSDP_OK;
     if (failed)
@@ -203,7 +203,7 @@ int posix_tree_walk(const char *path, ckpt_store_item_f *fn, void *ctx, struct f
         return fsdp_err_set(err, FSDP_EINVAL, "'%s': path too long", path);
     strcpy(w.at, path);
     FSDP_TRY(open_parent(&parent, &name, path, err));
-    int failed = look(&w.parent, parent, "");
+    int failed = look_at_name(&w.parent, parent, "");
     int rc =
         failed ? fsdp_err_sys(err, failed, "'%s'", path) : walk_object(&w, parent, name, 0, err);
     close(parent);
@@ -276,7 +276,7 @@ static int remove_name(struct removal *r, int parent, const char *name,
 {
     struct object object;
     FSDP_TRY(ckpt_store_step("remove", path_of(r, item), err));
-    int failed = look(&object, parent, name);
+    int failed = look_at_name(&object, parent, name);
     if (failed == ENOENT)
         return FSDP_OK;
     if (!failed &&

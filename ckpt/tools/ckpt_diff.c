@@ -111,7 +111,7 @@ static json_t *tensor_json(const struct ckpt_diff_tensor *t)
     return out;
 }
 
-static void report(void *ctx, const struct ckpt_diff_tensor *t)
+static void report_tensor(void *ctx, const struct ckpt_diff_tensor *t)
 {
     struct output *out = ctx;
     bool same = t->result <= CKPT_DIFF_NEAR;
@@ -124,8 +124,8 @@ static void report(void *ctx, const struct ckpt_diff_tensor *t)
         print_line(t);
 }
 
-static int compare(const struct tool *tool, const struct ckpt_diff_args *args, bool all,
-                   char *const *paths)
+static int compare_paths(const struct tool *tool, const struct ckpt_diff_args *args, bool all,
+                         char *const *paths)
 {
     struct output out = {.all = all, .quiet = tool->quiet};
     struct ckpt *ckpts[2] = {NULL, NULL};
@@ -138,7 +138,7 @@ static int compare(const struct tool *tool, const struct ckpt_diff_args *args, b
     for (int i = 0; rc == FSDP_OK && i < 2; i++)
         rc = ckpt_open(&ckpts[i], paths[i], &err);
     if (rc == FSDP_OK)
-        rc = ckpt_diff(&same, ckpts[0], ckpts[1], args, report, &out, &err);
+        rc = ckpt_diff(&same, ckpts[0], ckpts[1], args, report_tensor, &out, &err);
     int status = rc ? TROUBLE : same ? SAME : DIFFERENT;
     if (rc)
         fprintf(stderr, "%s: %s\n", tool->name, err.text);
@@ -213,5 +213,5 @@ int main(int argc, char **argv)
     args.select = tool.args.select;
     args.mem_nbytes = tool.args.mem_nbytes;
     args.nthreads = tool.args.nthreads;
-    return compare(&tool, &args, all, argv + optind);
+    return compare_paths(&tool, &args, all, argv + optind);
 }

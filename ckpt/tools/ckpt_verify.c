@@ -16,7 +16,7 @@ struct output {
     json_t *faults; /* NULL: lines */
 };
 
-static void report(void *ctx, const char *text)
+static void report_fault(void *ctx, const char *text)
 {
     struct output *out = ctx;
     if (out->faults)
@@ -70,7 +70,7 @@ int main(int argc, char **argv)
         out.faults = json_array();
     int rc = ckpt_open(&ckpt, argv[optind], &err);
     if (rc == FSDP_OK)
-        rc = ckpt_verify(ckpt, report, &out, &err);
+        rc = ckpt_verify(ckpt, report_fault, &out, &err);
     status = rc ? tool_fail(&tool, TOOL_FAILED, err.text) : TOOL_DONE;
     if (tool.json)
         status = print_json(&tool, ckpt, &out, status, &err);

@@ -42,7 +42,7 @@ static uint64_t multiply(const struct field *f, uint64_t a, uint64_t b)
     return product;
 }
 
-static void fill(struct field *f)
+static void fill_tables(struct field *f)
 {
     f->power[0] = f->one >> 1;
     for (int k = 1; k < NPOWERS; k++)
@@ -51,9 +51,9 @@ static void fill(struct field *f)
 
 static void fill_all(void)
 {
-    fill(&field64);
-    fill(&field32);
-    fill(&field_zip);
+    fill_tables(&field64);
+    fill_tables(&field32);
+    fill_tables(&field_zip);
 }
 
 /* crc * x^(8 * nbytes) */

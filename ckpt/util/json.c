@@ -43,7 +43,7 @@ static bool fail_at(struct ckpt_json_reader *r, const char *at, const char *why)
     return false;
 }
 
-static bool fail(struct ckpt_json_reader *r, const char *why)
+static bool fail_reader(struct ckpt_json_reader *r, const char *why)
 {
     return fail_at(r, r->at, r->at == r->end ? "premature end of input" : why);
 }
@@ -72,7 +72,7 @@ int ckpt_json_read_end(struct ckpt_json_reader *r, int rc)
 {
     peek(r);
     if (!rc && r->at < r->end)
-        fail(r, "end of file expected");
+        fail_reader(r, "end of file expected");
     fsdp_free(r->decoded);
     fsdp_free(r->keys);
     r->decoded = NULL;
@@ -182,15 +182,15 @@ static bool unicode_escape(struct ckpt_json_reader *r, char **to)
 {
     int32_t code = hex4(r->at + 2, r->end), low;
     if (code < 0)
-        return fail(r, "invalid escape");
+        return fail_reader(r, "invalid escape");
     if (code == 0 && !r->takes_nul)
-        return fail(r, "\\u0000 is not allowed");
+        return fail_reader(r, "\\u0000 is not allowed");
     r->at += 6;
     if (code >= 0xd800 && code < 0xe000) {
         bool pair = code < 0xdc00 && r->end - r->at >= 6 && r->at[0] == '\\' && r->at[1] == 'u';
         low = pair ? hex4(r->at + 2, r->end) : -1;
         if (low < 0xdc00 || low >= 0xe000)
-            return fail(r, "invalid Unicode escape");
+            return fail_reader(r, "invalid Unicode escape");
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
         r->at += 6;
     }
@@ -206,7 +206,7 @@ static bool escape(struct ckpt_json_reader *r, char **to)
         return unicode_escape(r, to);
     const char *found = name == '"' ? names : name ? strchr(names, name) : NULL;
     if (!found)
-        return fail(r, "invalid escape");
+        return fail_reader(r, "invalid escape");
     *(*to)++ = values[found - names];
     r->at += 2;
     return true;
@@ -230,14 +230,14 @@ static bool text_decode(struct ckpt_json_reader *r, struct ckpt_json_text *out, 
             break;
         int n = (unsigned char)*r->at >= 0x80 ? utf8_nbytes(r->at, r->end) : 0;
         if (!n && *r->at != '\\')
-            return fail(r, "control character or bad UTF-8");
+            return fail_reader(r, "control character or bad UTF-8");
         if (!n && !escape(r, &to))
             return false;
         for (; n; n--)
             *to++ = *r->at++;
     }
     if (r->at == r->end)
-        return fail(r, "");
+        return fail_reader(r, "");
     out->nbytes = (size_t)(to - out->data);
     r->decoded_end = to;
     r->at++;
@@ -251,7 +251,7 @@ static bool text_scan(struct ckpt_json_reader *r, struct ckpt_json_text *out)
     for (;;) {
         r->at = plain_end(r->at, r->end);
         if (r->at == r->end)
-            return fail(r, "");
+            return fail_reader(r, "");
         if (*r->at == '"') {
             *out = (struct ckpt_json_text){begin, (size_t)(r->at++ - begin)};
             return true;
@@ -260,7 +260,7 @@ static bool text_scan(struct ckpt_json_reader *r, struct ckpt_json_text *out)
             return text_decode(r, out, begin);
         int n = (unsigned char)*r->at >= 0x80 ? utf8_nbytes(r->at, r->end) : 0;
         if (!n)
-            return fail(r, "control character or bad UTF-8");
+            return fail_reader(r, "control character or bad UTF-8");
         r->at += n;
     }
 }
@@ -331,7 +331,7 @@ static bool key_push(struct ckpt_json_reader *r, const struct ckpt_json_text *ke
 static bool enter(struct ckpt_json_reader *r, bool is_object)
 {
     if (r->depth + 1 == CKPT_JSON_DEPTH)
-        return fail(r, "maximum parsing depth reached");
+        return fail_reader(r, "maximum parsing depth reached");
     r->at++;
     r->depth++;
     r->levels[r->depth].first_key = r->nkeys;
@@ -354,7 +354,7 @@ static bool next_element(struct ckpt_json_reader *r, char close)
         return false;
     }
     if (!r->fresh && c != ',')
-        return fail(r, close == '}' ? "'}' or ',' expected" : "']' or ',' expected");
+        return fail_reader(r, close == '}' ? "'}' or ',' expected" : "']' or ',' expected");
     if (!r->fresh)
         r->at++;
     r->fresh = false;
@@ -388,11 +388,11 @@ bool ckpt_json_read_key(struct ckpt_json_reader *r, struct ckpt_json_text *key)
     if (!next_element(r, '}'))
         return false;
     if (peek(r) != '"')
-        return fail(r, "string expected");
+        return fail_reader(r, "string expected");
     if (!text_scan(r, key) || !key_push(r, key))
         return false;
     if (peek(r) != ':')
-        return fail(r, "':' expected");
+        return fail_reader(r, "':' expected");
     r->at++;
     return true;
 }
@@ -420,15 +420,15 @@ static bool number_scan(struct ckpt_json_reader *r, uint64_t *out)
     r->at = p;
     *out = value;
     if (p == begin)
-        return fail(r, "invalid token");
+        return fail_reader(r, "invalid token");
     if (*begin == '0' && r->at > begin + 1)
-        return fail(r, "invalid token");
+        return fail_reader(r, "invalid token");
     if (r->at < r->end && *r->at == '.') {
         real = true;
         for (r->at++, begin = r->at; is_digit(r); r->at++)
             ;
         if (r->at == begin)
-            return fail(r, "invalid token");
+            return fail_reader(r, "invalid token");
     }
     if (r->at < r->end && (*r->at == 'e' || *r->at == 'E')) {
         real = true;
@@ -437,7 +437,7 @@ static bool number_scan(struct ckpt_json_reader *r, uint64_t *out)
         for (begin = r->at; is_digit(r); r->at++)
             ;
         if (r->at == begin)
-            return fail(r, "invalid token");
+            return fail_reader(r, "invalid token");
     }
     if (!real && !fits)
         return fail_at(r, r->at, "too big integer");
@@ -448,7 +448,7 @@ static bool word_scan(struct ckpt_json_reader *r, const char *word)
 {
     size_t nbytes = strlen(word);
     if ((size_t)(r->end - r->at) < nbytes || memcmp(r->at, word, nbytes))
-        return fail(r, "invalid token");
+        return fail_reader(r, "invalid token");
     r->at += nbytes;
     return true;
 }

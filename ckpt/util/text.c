@@ -4,7 +4,7 @@
 
 #include "text.h"
 
-static bool grow(struct ckpt_text *text, size_t max)
+static bool grow_text(struct ckpt_text *text, size_t max)
 {
     char *grown = fsdp_alloc_unset(max, 1, "text", NULL);
     if (!grown) {
@@ -23,13 +23,13 @@ static bool reserve(struct ckpt_text *text, size_t more)
 {
     if (text->failed || text->nbytes + more < text->max)
         return !text->failed;
-    return grow(text, (text->nbytes + more) * 2 + 64);
+    return grow_text(text, (text->nbytes + more) * 2 + 64);
 }
 
 void ckpt_text_reserve(struct ckpt_text *text, size_t more)
 {
     if (!text->failed && text->nbytes + more >= text->max)
-        grow(text, text->nbytes + more + 1);
+        grow_text(text, text->nbytes + more + 1);
 }
 
 void ckpt_text_add(struct ckpt_text *text, const char *data, size_t nbytes)

@@ -11,7 +11,7 @@ struct ckpt_workers_result {
     struct fsdp_err err;
 };
 
-static void *work(void *arg)
+static void *worker_thread(void *arg)
 {
     struct ckpt_workers *w = arg;
     struct ckpt_workers_result *result = w->result;
@@ -39,9 +39,10 @@ int ckpt_workers_run(int nworkers, ckpt_work_f *fn, void *ctx, struct fsdp_err *
 
     nworkers = nworkers < CKPT_MAX_WORKERS ? nworkers : CKPT_MAX_WORKERS;
     pthread_mutex_init(&result.lock, NULL);
-    while (nthreads < nworkers - 1 && pthread_create(&threads[nthreads], NULL, work, &workers) == 0)
+    while (nthreads < nworkers - 1 &&
+           pthread_create(&threads[nthreads], NULL, worker_thread, &workers) == 0)
         nthreads++;
-    work(&workers);
+    worker_thread(&workers);
     while (nthreads > 0)
         pthread_join(threads[--nthreads], NULL);
     pthread_mutex_destroy(&result.lock);

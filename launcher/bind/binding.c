@@ -71,8 +71,8 @@ const char *binding_judge(const struct binding_card *cards, const struct fsdp_no
 }
 
 #if HAVE_HWLOC
-static void tell(struct binding *out, const char *fmt, ...) FSDP_PRINTF(2, 3);
-static void tell(struct binding *out, const char *fmt, ...)
+static void tell_binding(struct binding *out, const char *fmt, ...) FSDP_PRINTF(2, 3);
+static void tell_binding(struct binding *out, const char *fmt, ...)
 {
     size_t len = strlen(out->text);
     va_list ap;
@@ -112,15 +112,15 @@ static void tell_cards(struct binding *out, const struct machine *machine,
     if (opts->gpu[0]) {
         bool known = machine_near(machine, opts->gpu, &near);
         CPU_AND(&near, &near, cores);
-        tell(out, known && !CPU_COUNT(&near) ? "; far from GPU %s" : "; GPU %s", opts->gpu);
+        tell_binding(out, known && !CPU_COUNT(&near) ? "; far from GPU %s" : "; GPU %s", opts->gpu);
     }
     if (nic[0])
-        tell(out, "%s network card %s", opts->gpu[0] ? " with" : "; near", nic);
+        tell_binding(out, "%s network card %s", opts->gpu[0] ? " with" : "; near", nic);
 }
 
-static void choose(struct binding *out, const struct machine *machine,
-                   const struct binding_card *cards, const struct fsdp_node_map *nodes, int rank,
-                   const struct binding_opts *opts)
+static void choose_cores(struct binding *out, const struct machine *machine,
+                         const struct binding_card *cards, const struct fsdp_node_map *nodes,
+                         int rank, const struct binding_opts *opts)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
     char list[96];
@@ -131,20 +131,20 @@ static void choose(struct binding *out, const struct machine *machine,
     for (int r = 0; r < rank; r++)
         local += binding_same_machine(nodes, r, rank);
     if (opts->off) {
-        tell(out, "not bound: train.bind is none");
+        tell_binding(out, "not bound: train.bind is none");
     } else if (left) {
-        tell(out, "not bound: %s", left);
+        tell_binding(out, "not bound: %s", left);
     } else if (!(ncores = machine_split(machine, &cards[rank].wish, place, nplaces, &cores))) {
         cores = cards[rank].allowed;
-        tell(out, "not bound: %d ranks for %d core%s", nplaces, CPU_COUNT(&cards[rank].wish),
-             CPU_COUNT(&cards[rank].wish) == 1 ? "" : "s");
+        tell_binding(out, "not bound: %d ranks for %d core%s", nplaces,
+                     CPU_COUNT(&cards[rank].wish), CPU_COUNT(&cards[rank].wish) == 1 ? "" : "s");
     } else if (machine_bind(machine, &cores, &why)) {
         cores = cards[rank].allowed;
         ncores = 0;
-        tell(out, "not bound: %s", why.text);
+        tell_binding(out, "not bound: %s", why.text);
     } else {
         machine_describe(machine, &cores, list, sizeof list);
-        tell(out, "%d whole core%s: %s", ncores, ncores == 1 ? "" : "s", list);
+        tell_binding(out, "%d whole core%s: %s", ncores, ncores == 1 ? "" : "s", list);
     }
     out->ncores = ncores;
     tell_cards(out, machine, opts, &cores, local);
@@ -165,10 +165,10 @@ static bool needless(struct binding *out, int rank, const struct fsdp_node_map *
         return false;
     ncores = CPU_COUNT(&allowed);
     if (nlocal == 1)
-        tell(out, "not bound: the only rank of its machine");
+        tell_binding(out, "not bound: the only rank of its machine");
     else if (ncores < nlocal)
-        tell(out, "not bound: %d core%s, and %d ranks on its machine", ncores,
-             ncores == 1 ? "" : "s", nlocal);
+        tell_binding(out, "not bound: %d core%s, and %d ranks on its machine", ncores,
+                     ncores == 1 ? "" : "s", nlocal);
     return out->text[0] != 0;
 }
 
@@ -188,9 +188,9 @@ int binding_choose(struct binding *out, struct fsdp_oob *oob, const struct fsdp_
     if (rc == FSDP_OK)
         rc = oob->allgather(oob, &mine, sizeof mine, cards, err);
     if (rc == FSDP_OK && machine)
-        choose(out, machine, cards, nodes, oob->rank, opts);
+        choose_cores(out, machine, cards, nodes, oob->rank, opts);
     else if (rc == FSDP_OK && !out->text[0])
-        tell(out, "not bound: %s", why.text);
+        tell_binding(out, "not bound: %s", why.text);
     machine_close(machine);
     fsdp_free(cards);
     return rc;

@@ -225,7 +225,7 @@ static const struct setting shared[] = {
     {"NCCL_PROTO", "Simple"},
 };
 
-static void add(char *text, size_t nbytes, const char *name, const char *value)
+static void add_word(char *text, size_t nbytes, const char *name, const char *value)
 {
     size_t len = strlen(text);
     snprintf(text + len, nbytes - len, "%s%s=%s", len ? " " : "", name, value);
@@ -242,10 +242,10 @@ static void offer(struct account *a, const char *name, const char *value)
     const char *theirs = getenv(name);
 
     if (theirs && strcmp(theirs, value) != 0) {
-        add(a->kept, a->kept_nbytes, name, theirs);
+        add_word(a->kept, a->kept_nbytes, name, theirs);
         return;
     }
-    add(a->set, a->set_nbytes, name, value);
+    add_word(a->set, a->set_nbytes, name, value);
     if (!a->dry)
         setenv(name, value, 0);
 }

@@ -4,7 +4,7 @@
 
 #include "nvml.h"
 
-static bool find(struct nvml *nvml)
+static bool find_library(struct nvml *nvml)
 {
     const struct {
         const char *name;
@@ -36,7 +36,7 @@ bool nvml_open(struct nvml *out)
     *out = (struct nvml){.library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL)};
     if (!out->library)
         return false;
-    if (find(out) && out->init() == 0)
+    if (find_library(out) && out->init() == 0)
         return true;
     dlclose(out->library);
     out->library = NULL;

@@ -75,7 +75,8 @@ static int probe_one(const struct boot_ops **out, const char *name, char *why, s
                         "unknown bootstrap method '%s'; there are: " DEFAULT_METHODS, name);
 }
 
-static int choose(const struct boot_ops **out, const struct boot_opts *opts, struct fsdp_err *err)
+static int choose_method(const struct boot_ops **out, const struct boot_opts *opts,
+                         struct fsdp_err *err)
 {
     const char *order = opts->methods ? opts->methods : getenv("BOOT_METHODS");
     char list[128], reasons[900] = "", *save = NULL;
@@ -337,7 +338,7 @@ int boot_open(struct boot **out, const struct boot_opts *opts, struct fsdp_err *
     opts = opts ? opts : &defaults;
     FSDP_TRY(check_opts(opts, err));
     double deadline = fsdp_time_now() + opts->timeout_s;
-    FSDP_TRY(choose(&ops, opts, err));
+    FSDP_TRY(choose_method(&ops, opts, err));
     if (!(boot = fsdp_alloc(1, sizeof *boot, "boot", err)))
         return FSDP_ENOMEM;
     FSDP_TRY_GOTO(ops->open(&boot->state, deadline, err), out);

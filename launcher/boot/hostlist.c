@@ -17,7 +17,7 @@ struct walk {
     bool ended; /* the callback has enough */
 };
 
-static int refuse(const struct walk *walk, const char *why)
+static int refuse_list(const struct walk *walk, const char *why)
 {
     return fsdp_err_set(walk->err, FSDP_EINVAL, "list of nodes '%.200s': %s", walk->list, why);
 }
@@ -31,7 +31,7 @@ static int expand_range(struct walk *walk, const char *lo, size_t digits, long h
     for (long v = strtol(lo, NULL, 10); v <= hi && !walk->ended; v++) {
         int more = snprintf(walk->name + len, sizeof walk->name - len, "%0*ld", (int)digits, v);
         if (more < 0 || (size_t)more >= sizeof walk->name - len)
-            return refuse(walk, "a name is too long");
+            return refuse_list(walk, "a name is too long");
         FSDP_TRY(expand(walk, rest, end, len + (size_t)more));
     }
     return FSDP_OK;
@@ -46,18 +46,18 @@ static int expand_bracket(struct walk *walk, const char *in, const char *close, 
         const char *lo = in;
         long hi;
         if (!digits || digits > 9)
-            return refuse(walk, "expected a number in brackets");
+            return refuse_list(walk, "expected a number in brackets");
         in += digits;
         hi = strtol(lo, NULL, 10);
         if (*in == '-') {
             size_t more = strspn(in + 1, "0123456789");
             if (!more || more > 9 || strtol(in + 1, NULL, 10) < hi)
-                return refuse(walk, "a range that is none");
+                return refuse_list(walk, "a range that is none");
             hi = strtol(in + 1, NULL, 10);
             in += 1 + more;
         }
         if (in < close && *in++ != ',')
-            return refuse(walk, "expected a comma in brackets");
+            return refuse_list(walk, "expected a comma in brackets");
         FSDP_TRY(expand_range(walk, lo, digits, hi, close + 1, end, len));
     }
     return FSDP_OK;
@@ -68,18 +68,18 @@ static int expand(struct walk *walk, const char *rest, const char *end, size_t l
 {
     while (rest < end && *rest != '[') {
         if (len + 1 >= sizeof walk->name)
-            return refuse(walk, "a name is too long");
+            return refuse_list(walk, "a name is too long");
         walk->name[len++] = *rest++;
     }
     if (rest < end) {
         const char *close = memchr(rest, ']', (size_t)(end - rest));
         if (!close || close == rest + 1)
-            return refuse(walk, "a bracket without its other one, or nothing between them");
+            return refuse_list(walk, "a bracket without its other one, or nothing between them");
         return expand_bracket(walk, rest + 1, close, end, len);
     }
     walk->name[len] = 0;
     if (++walk->count > HOSTLIST_MAX)
-        return refuse(walk, "more nodes than any cluster has");
+        return refuse_list(walk, "more nodes than any cluster has");
     walk->ended = !walk->fn(walk->ctx, walk->name);
     return FSDP_OK;
 }
@@ -96,7 +96,7 @@ int hostlist_each(const char *list, hostlist_f *fn, void *ctx, struct fsdp_err *
             end++;
         }
         if (end == item)
-            return refuse(&walk, "an empty name");
+            return refuse_list(&walk, "an empty name");
         FSDP_TRY(expand(&walk, item, end, 0));
         if (!*end)
             break;

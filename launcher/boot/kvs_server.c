@@ -133,7 +133,7 @@ static void reply(struct boot_kvs_server *s, int rank, int status, const void *d
     client_flush(s, rank);
 }
 
-static struct entry **find(struct boot_kvs_server *s, const char *key)
+static struct entry **find_key(struct boot_kvs_server *s, const char *key)
 {
     struct entry **e = &s->entries;
     while (*e && strcmp((*e)->key, key) != 0)
@@ -151,7 +151,7 @@ static void do_put(struct boot_kvs_server *s, int rank, const struct boot_frame 
         reply(s, rank, FSDP_EINVAL, NULL, 0);
         return;
     }
-    struct entry **at = find(s, key), *old = *at;
+    struct entry **at = find_key(s, key), *old = *at;
     struct entry *e = fsdp_alloc(1, sizeof *e + f->nbytes - klen - 1, "rendezvous entry", NULL);
     if (!e) {
         reply(s, rank, FSDP_ENOMEM, NULL, 0);
@@ -170,7 +170,7 @@ static void do_put(struct boot_kvs_server *s, int rank, const struct boot_frame 
 
 static void do_get(struct boot_kvs_server *s, int rank, const struct boot_frame *f)
 {
-    const struct entry *e = *find(s, (const char *)f->data);
+    const struct entry *e = *find_key(s, (const char *)f->data);
     if (e)
         reply(s, rank, FSDP_OK, e->data, e->nbytes);
     else
@@ -182,7 +182,7 @@ static const struct entry *of_rank(struct boot_kvs_server *s, int rank, const ch
 {
     char full[BOOT_KEY_NBYTES];
     int len = snprintf(full, sizeof full, "%d/%s", rank, key);
-    return len < (int)sizeof full ? *find(s, full) : NULL;
+    return len < (int)sizeof full ? *find_key(s, full) : NULL;
 }
 
 /* One entry of what all ranks have put under a key; NULL: one of them has not, or no memory. */

@@ -66,7 +66,7 @@ static bool pmix_probe(char *why, size_t why_nbytes)
 
 /* ---- the thread ---- */
 
-static void *serve(void *arg)
+static void *serve_thread(void *arg)
 {
     struct pmix *state = arg;
     pthread_mutex_lock(&state->lock);
@@ -244,7 +244,7 @@ static int pmix_open(void **out, double deadline, struct fsdp_err *err)
     state->me.rank = (pmix_rank_t)atoi(getenv("PMIX_RANK"));
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int why = pthread_create(&state->thread, NULL, serve, state);
+    int why = pthread_create(&state->thread, NULL, serve_thread, state);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (why) {
         fsdp_free(state);

@@ -52,7 +52,7 @@ static const char *var(const char *name, const char *other)
     return text && text[0] ? text : NULL;
 }
 
-static bool number(int *out, const char *text)
+static bool parse_number(int *out, const char *text)
 {
     char *end;
     errno = 0;
@@ -71,8 +71,9 @@ static bool slurm_probe(char *why, size_t why_nbytes)
         snprintf(why, why_nbytes, "SLURM_JOB_ID is not set: not a Slurm job");
         return false;
     }
-    if (!step || !getenv("SLURM_STEP_NODELIST") || !number(&size, getenv("SLURM_STEP_NUM_TASKS")) ||
-        !number(&rank, getenv("SLURM_PROCID")) || rank >= size) {
+    if (!step || !getenv("SLURM_STEP_NODELIST") ||
+        !parse_number(&size, getenv("SLURM_STEP_NUM_TASKS")) ||
+        !parse_number(&rank, getenv("SLURM_PROCID")) || rank >= size) {
         snprintf(why, why_nbytes, "in Slurm job %.20s, but not started by srun", job);
         return false;
     }
@@ -104,14 +105,14 @@ static int read_nodes(struct slurm *s, struct fsdp_err *err)
     int nnodes = 0, node = 0, *counts = NULL;
 
     FSDP_TRY(hostlist_get(s->root_host, sizeof s->root_host, nodes, 0, err));
-    if (number(&node, getenv("SLURM_NODEID")) && !me)
+    if (parse_number(&node, getenv("SLURM_NODEID")) && !me)
         FSDP_TRY(hostlist_get(s->facts.host, sizeof s->facts.host, nodes, node, err));
     else
         snprintf(s->facts.host, sizeof s->facts.host, "%s", me ? me : s->root_host);
     boot_node_key(s->facts.node_key, sizeof s->facts.node_key, s->facts.host);
     if (!(s->hosts = fsdp_alloc((size_t)s->facts.size, sizeof *s->hosts, "host names", err)))
         return FSDP_ENOMEM;
-    if (!number(&nnodes, getenv("SLURM_STEP_NUM_NODES")) || nnodes < 1 || !tasks)
+    if (!parse_number(&nnodes, getenv("SLURM_STEP_NUM_NODES")) || nnodes < 1 || !tasks)
         return FSDP_OK;
     s->facts.loopback = nnodes == 1;
     if (!(counts = fsdp_alloc((size_t)nnodes, sizeof *counts, "tasks per node", err)))
@@ -128,8 +129,8 @@ static int read_facts(struct slurm *s, struct fsdp_err *err)
     char unique[128];
     int rc = fsdp_err_set(err, FSDP_EINVAL, "Slurm's environment contradicts itself");
 
-    if (!number(&s->facts.size, getenv("SLURM_STEP_NUM_TASKS")) ||
-        !number(&s->facts.rank, getenv("SLURM_PROCID")) || s->facts.rank >= s->facts.size)
+    if (!parse_number(&s->facts.size, getenv("SLURM_STEP_NUM_TASKS")) ||
+        !parse_number(&s->facts.rank, getenv("SLURM_PROCID")) || s->facts.rank >= s->facts.size)
         return rc;
     snprintf(s->facts.job, sizeof s->facts.job, "slurm-%.16s.%.16s.%.8s",
              var("SLURM_JOB_ID", "SLURM_JOBID"), getenv("SLURM_STEP_ID"), again ? again : "0");
@@ -142,7 +143,7 @@ static int read_facts(struct slurm *s, struct fsdp_err *err)
     int first;
     for (int i = 0; i < NPORTS; i++, hash = fsdp_hash(hash, &i, sizeof i))
         s->ports[i] = (uint16_t)(FIRST_PORT + hash % (LAST_PORT - FIRST_PORT));
-    if (given && (!number(&first, given) || first < 1 || first > 65535 - NPORTS))
+    if (given && (!parse_number(&first, given) || first < 1 || first > 65535 - NPORTS))
         return fsdp_err_set(err, FSDP_EINVAL, "BOOT_PORT=%.40s: expected a port number", given);
     for (int i = 0; given && i < NPORTS; i++)
         s->ports[i] = (uint16_t)(first + i);
@@ -219,7 +220,7 @@ static void find_root(struct slurm *s)
 
 /* ---- task 0 serves ---- */
 
-static void *serve(void *arg)
+static void *serve_thread(void *arg)
 {
     enum { TICK_MS = 250 };
     struct slurm *s = arg;
@@ -257,7 +258,7 @@ static int start_server(struct slurm *s, struct fsdp_err *err)
         return fsdp_err_sys(err, errno, "pipe");
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int why = pthread_create(&s->thread, NULL, serve, s);
+    int why = pthread_create(&s->thread, NULL, serve_thread, s);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (why) {
         close(s->stop[0]);
@@ -288,8 +289,8 @@ static int try_ports(struct slurm *s, double deadline, struct fsdp_err *err)
     return rc == FSDP_OK ? rc : worst;
 }
 
-static int explain(const struct slurm *s, int status, const struct fsdp_err *last,
-                   struct fsdp_err *err)
+static int explain_failure(const struct slurm *s, int status, const struct fsdp_err *last,
+                           struct fsdp_err *err)
 {
     const char *fix = "is rank 0 running, and may nodes reach each other on TCP ports above 10000 "
                       "(BOOT_PORT, BOOT_INTERFACE)?";
@@ -322,7 +323,7 @@ static int look_for_root(struct slurm *s, double deadline, struct fsdp_err *err)
         nanosleep(&(struct timespec){.tv_nsec = (long)(pause * 1e9)}, NULL);
         pause = pause < 0.5 ? pause * 1.5 : pause;
     }
-    return explain(s, rc, &last, err);
+    return explain_failure(s, rc, &last, err);
 }
 
 /* ---- the table ---- */

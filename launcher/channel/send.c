@@ -16,7 +16,7 @@ const char *tree_name(const struct boot_tree *tree, int rank, char *buf, size_t 
     return buf;
 }
 
-static void watch(struct boot_tree *tree, int peer, int op)
+static void watch_peer(struct boot_tree *tree, int peer, int op)
 {
     struct boot_link *io = &tree->links[peer].io;
     struct epoll_event ev = {.events = EPOLLIN | (boot_link_pending(io) ? EPOLLOUT : 0),
@@ -45,7 +45,7 @@ void tree_flush(struct boot_tree *tree, int peer)
     if (io->fd < 0)
         return;
     boot_link_flush(io);
-    watch(tree, peer, EPOLL_CTL_MOD);
+    watch_peer(tree, peer, EPOLL_CTL_MOD);
 }
 
 static void send_packet(struct boot_tree *tree, int peer, struct boot_packet *packet)

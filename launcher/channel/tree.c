@@ -145,7 +145,7 @@ static int start_thread(struct boot_tree *tree, struct fsdp_err *err)
 }
 
 /* All ranks leave together, or all know who did not come. */
-static int meet(struct boot_tree *tree, int status, double deadline, struct fsdp_err *err)
+static int meet_ranks(struct boot_tree *tree, int status, double deadline, struct fsdp_err *err)
 {
     struct tree_chan *first = tree->chans;
     FSDP_TRY(start_thread(tree, err));
@@ -178,7 +178,7 @@ int boot_tree_create(struct boot_tree **out, const struct boot_tree_opts *opts,
         acceptor = NULL;
         rc = rc ? rc : kept;
     }
-    rc = meet(tree, rc, deadline, &own);
+    rc = meet_ranks(tree, rc, deadline, &own);
     if (rc == FSDP_OK) {
         *out = tree;
         tree = NULL;

@@ -38,7 +38,7 @@ struct rank_watchdog {
     bool heard, stop;
 };
 
-static void *watch(void *arg)
+static void *watch_thread(void *arg)
 {
     struct rank_watchdog *dog = arg;
     double lost_at = 0;
@@ -75,7 +75,7 @@ struct rank_watchdog *rank_watchdog_start(struct fsdp_oob *oob, const char *prog
     pthread_cond_init(&dog->changed, NULL);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int why = pthread_create(&dog->thread, NULL, watch, dog);
+    int why = pthread_create(&dog->thread, NULL, watch_thread, dog);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!why)
         return dog;

@@ -110,14 +110,15 @@ const char *launch_host_of(const struct launch_job *job, int rank, char buf[FSDP
 /* Ranks that all start a thread per core would fight for the cores. */
 static int threads_per_rank(int nranks)
 {
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                            : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t set_variable;
+    int cores = sched_getaffinity(0, sizeof set_variable, &set_variable) == 0
+                    ? CPU_COUNT(&set_variable)
+                    : (int)sysconf(_SC_NPROCESSORS_ONLN);
     return cores / nranks > 1 ? cores / nranks : 1;
 }
 
-static bool set(char ***next, const char *name, const char *fmt, ...) FSDP_PRINTF(3, 4);
-static bool set(char ***next, const char *name, const char *fmt, ...)
+static bool set_variable(char ***next, const char *name, const char *fmt, ...) FSDP_PRINTF(3, 4);
+static bool set_variable(char ***next, const char *name, const char *fmt, ...)
 {
     char value[512];
     va_list ap;
@@ -133,9 +134,9 @@ static bool set_threads(char ***next, const struct launch_job *job)
     int threads = threads_per_rank(job->nlocal);
     /* OPENBLAS_NUM_THREADS goes before OMP_NUM_THREADS, so it must not override the user's. */
     if (!getenv("OPENBLAS_NUM_THREADS") && !getenv("OMP_NUM_THREADS") &&
-        !set(next, "OPENBLAS_NUM_THREADS", "%d", threads))
+        !set_variable(next, "OPENBLAS_NUM_THREADS", "%d", threads))
         return false;
-    return getenv("OMP_NUM_THREADS") || set(next, "OMP_NUM_THREADS", "%d", threads);
+    return getenv("OMP_NUM_THREADS") || set_variable(next, "OMP_NUM_THREADS", "%d", threads);
 }
 
 static bool set_rank(char ***next, const struct launch_job *job, int rank)
@@ -148,17 +149,20 @@ static bool set_rank(char ***next, const struct launch_job *job, int rank)
             local_rank += r < rank;
             per_node++;
         }
-    return set(next, "RANK", "%d", rank) && set(next, "WORLD_SIZE", "%d", job->nranks) &&
-           set(next, "LOCAL_RANK", "%d", local_rank) &&
-           set(next, "LOCAL_WORLD_SIZE", "%d", per_node) && set(next, "NODE_RANK", "%d", node) &&
-           set(next, "MASTER_ADDR", "%s", job->master_addr) &&
-           set(next, "MASTER_PORT", "%d", job->master_port) &&
-           set(next, BOOT_ENV_RENDEZVOUS, "%s", job->rendezvous) &&
-           set(next, BOOT_ENV_SECRET_FD, "%d", job->secret_fd) &&
-           set(next, BOOT_ENV_RANK, "%d", rank) && set(next, BOOT_ENV_SIZE, "%d", job->nranks) &&
-           set(next, BOOT_ENV_NODE, "%d", node) &&
-           set(next, BOOT_ENV_HOST, "%s", launch_host_of(job, rank, host)) &&
-           set(next, BOOT_ENV_JOB, "%s", job->name);
+    return set_variable(next, "RANK", "%d", rank) &&
+           set_variable(next, "WORLD_SIZE", "%d", job->nranks) &&
+           set_variable(next, "LOCAL_RANK", "%d", local_rank) &&
+           set_variable(next, "LOCAL_WORLD_SIZE", "%d", per_node) &&
+           set_variable(next, "NODE_RANK", "%d", node) &&
+           set_variable(next, "MASTER_ADDR", "%s", job->master_addr) &&
+           set_variable(next, "MASTER_PORT", "%d", job->master_port) &&
+           set_variable(next, BOOT_ENV_RENDEZVOUS, "%s", job->rendezvous) &&
+           set_variable(next, BOOT_ENV_SECRET_FD, "%d", job->secret_fd) &&
+           set_variable(next, BOOT_ENV_RANK, "%d", rank) &&
+           set_variable(next, BOOT_ENV_SIZE, "%d", job->nranks) &&
+           set_variable(next, BOOT_ENV_NODE, "%d", node) &&
+           set_variable(next, BOOT_ENV_HOST, "%s", launch_host_of(job, rank, host)) &&
+           set_variable(next, BOOT_ENV_JOB, "%s", job->name);
 }
 
 char **launch_env_create(const struct launch_job *job, int rank)

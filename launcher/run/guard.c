@@ -20,7 +20,7 @@
 enum { MAX_GROUPS = 4096 };
 
 /* What the launcher writes: a process group to add (> 0), to forget (< 0), or 0 for a good end. */
-static void serve(int fd, const char *job)
+static void serve_guard(int fd, const char *job)
 {
     static int32_t groups[MAX_GROUPS];
     int ngroups = 0;
@@ -62,7 +62,7 @@ int launch_guard_start(struct launch_guard *out, const char *job, struct fsdp_er
         prctl(PR_SET_NAME, "launch-guard");
         dup2(ends[0], 0);
         closefrom(1);
-        serve(0, job);
+        serve_guard(0, job);
         _exit(0);
     }
     close(ends[0]);
@@ -70,7 +70,7 @@ int launch_guard_start(struct launch_guard *out, const char *job, struct fsdp_er
     return FSDP_OK;
 }
 
-static void tell(struct launch_guard *guard, int32_t word)
+static void tell_guard(struct launch_guard *guard, int32_t word)
 {
     ssize_t done = write(guard->fd, &word, sizeof word);
     (void)done; /* a guard that was killed is missed, no more */
@@ -78,19 +78,19 @@ static void tell(struct launch_guard *guard, int32_t word)
 
 void launch_guard_add(struct launch_guard *guard, pid_t pgid)
 {
-    tell(guard, (int32_t)pgid);
+    tell_guard(guard, (int32_t)pgid);
 }
 
 void launch_guard_remove(struct launch_guard *guard, pid_t pgid)
 {
-    tell(guard, -(int32_t)pgid);
+    tell_guard(guard, -(int32_t)pgid);
 }
 
 void launch_guard_stop(struct launch_guard *guard)
 {
     enum { STOP_MS = 2000, STEP_MS = 2 };
 
-    tell(guard, 0);
+    tell_guard(guard, 0);
     close(guard->fd);
     /* It ends at once, unless somebody has stopped it; then it has nothing left to guard. */
     for (int ms = 0; ms < STOP_MS; ms += STEP_MS) {

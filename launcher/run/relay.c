@@ -18,7 +18,8 @@ enum {
     ATOMIC_NBYTES = 4096, /* PIPE_BUF: what a pipe takes in one piece */
 };
 
-static bool append(char **data, size_t *nbytes, size_t *capacity, const void *more, size_t len)
+static bool append_bytes(char **data, size_t *nbytes, size_t *capacity, const void *more,
+                         size_t len)
 {
     if (*nbytes + len > *capacity) {
         size_t wanted = 2 * (*nbytes + len);
@@ -45,8 +46,8 @@ static void sink_line(struct launch_relay *relay, const char *line, size_t len)
     if (to->dead)
         return;
     if (relay->prefix)
-        append(&to->data, &to->nbytes, &to->capacity, prefix, (size_t)plen);
-    append(&to->data, &to->nbytes, &to->capacity, line, len);
+        append_bytes(&to->data, &to->nbytes, &to->capacity, prefix, (size_t)plen);
+    append_bytes(&to->data, &to->nbytes, &to->capacity, line, len);
 }
 
 static void pass_lines(struct launch_relay *relay)
@@ -72,7 +73,7 @@ void launch_relay_close(struct launch_relay *relay)
         close(relay->fd);
     relay->fd = -1;
     if (relay->nbytes) { /* a last line without its end */
-        if (append(&relay->data, &relay->nbytes, &relay->capacity, "\n", 1))
+        if (append_bytes(&relay->data, &relay->nbytes, &relay->capacity, "\n", 1))
             sink_line(relay, relay->data, relay->nbytes);
         relay->nbytes = 0;
     }
@@ -90,7 +91,8 @@ void launch_relay_read(struct launch_relay *relay)
             continue;
         if (got < 0 && errno == EAGAIN)
             return;
-        if (got <= 0 || !append(&relay->data, &relay->nbytes, &relay->capacity, buf, (size_t)got)) {
+        if (got <= 0 ||
+            !append_bytes(&relay->data, &relay->nbytes, &relay->capacity, buf, (size_t)got)) {
             launch_relay_close(relay);
             return;
         }

@@ -127,7 +127,7 @@ static nfds_t list_fds(struct launch_super *s, struct pollfd *pf)
     return nfds;
 }
 
-static void serve(struct launch_super *s)
+static void serve_ranks(struct launch_super *s)
 {
     if (s->kvs)
         boot_kvs_server_step(s->kvs);
@@ -149,14 +149,14 @@ static bool relay_all(struct launch_super *s)
     return open;
 }
 
-static void watch(struct launch_super *s, struct pollfd *pf)
+static void watch_ranks(struct launch_super *s, struct pollfd *pf)
 {
     while (s->nlive) {
         double left = (s->next - fsdp_time_now()) * 1e3;
         bool timed = s->phase == LAUNCH_FAILING || s->phase == LAUNCH_ENDING;
         int ms = timed && left < TICK_MS ? (left > 0 ? (int)left + 1 : 0) : TICK_MS;
         poll(pf, list_fds(s, pf), ms);
-        serve(s); /* before exits: last words come before their rank's end */
+        serve_ranks(s); /* before exits: last words come before their rank's end */
         on_signals(s);
         reap(s);
         launch_judge_agents(s);
@@ -184,7 +184,7 @@ static void drain(struct launch_super *s, struct pollfd *pf)
     bool is_ordered = s->nstops > 1;
 
     for (;;) {
-        serve(s); /* hang-ups would keep poll from waiting */
+        serve_ranks(s); /* hang-ups would keep poll from waiting */
         bool open = relay_all(s);
         size_t nbytes = s->sinks[0].nbytes + s->sinks[1].nbytes;
         double now = fsdp_time_now();
@@ -239,7 +239,7 @@ int launch_supervise(const struct launch_args *args, struct fsdp_oob *agents,
     code = launch_super_start(&super);
     if (code)
         kill_groups(&super);
-    watch(&super, pf);
+    watch_ranks(&super, pf);
     clean_up(&super, pf);
     if (!code)
         code = launch_conclude(&super);

@@ -57,7 +57,8 @@ struct together {
     int32_t per_task, master_port;
 };
 
-static int serve(struct launch_super *s, struct together *all, bool loopback, struct fsdp_err *err)
+static int serve_meeting(struct launch_super *s, struct together *all, bool loopback,
+                         struct fsdp_err *err)
 {
     FSDP_TRY(boot_secret_create(&all->secret, err));
     FSDP_TRY(boot_kvs_server_create(&s->kvs, s->job.nranks, &all->secret, loopback, 0, host_of_rank,
@@ -72,7 +73,7 @@ static int serve(struct launch_super *s, struct together *all, bool loopback, st
 static int tell_agents(struct launch_super *s, struct together *all, struct fsdp_err *err)
 {
     const struct fsdp_node_map *nodes = s->job.agents;
-    int rc = s->agents->rank ? FSDP_OK : serve(s, all, nodes->nnodes == 1, err);
+    int rc = s->agents->rank ? FSDP_OK : serve_meeting(s, all, nodes->nnodes == 1, err);
 
     FSDP_TRY(fsdp_oob_agree(s->agents, rc, err));
     FSDP_TRY(fsdp_oob_broadcast(s->agents, all, sizeof *all, 0, err));
@@ -92,7 +93,7 @@ static int init_rendezvous(struct launch_super *s, struct fsdp_err *err)
     char *to = s->job.rendezvous;
     size_t len = 0, room = sizeof s->job.rendezvous;
 
-    FSDP_TRY(s->agents ? tell_agents(s, &all, err) : serve(s, &all, true, err));
+    FSDP_TRY(s->agents ? tell_agents(s, &all, err) : serve_meeting(s, &all, true, err));
     for (int i = 0; i < all.at.naddrs; i++)
         len += (size_t)snprintf(to + len, room - len, "%s%s", i ? "," : "", all.at.addr[i]);
     snprintf(to + len, room - len, ":%u", all.at.port);

@@ -62,7 +62,7 @@ static unsigned wait_for_loop(unsigned seen)
     return seen;
 }
 
-static void *work(void *arg)
+static void *work_thread(void *arg)
 {
     const int worker = (int)(intptr_t)arg;
     unsigned seen = 0;
@@ -79,7 +79,7 @@ static void *work(void *arg)
     }
 }
 
-static void publish(void)
+static void publish_job(void)
 {
     pthread_mutex_lock(&pool.lock);
     atomic_store(&pool.running, pool.nthreads - 1);
@@ -102,15 +102,15 @@ void fsdp_cpu_set_threads(int nthreads)
 {
     pthread_mutex_lock(&pool.turn);
     pool.stop = true;
-    publish();
+    publish_job();
     for (int i = 1; i < pool.nthreads; i++)
         pthread_join(pool.thread[i], NULL);
     pool.stop = false;
     pool.nthreads = 1;
     atomic_store(&pool.number, 0);
-    while (
-        pool.nthreads < nthreads && pool.nthreads < MAX_THREADS &&
-        !pthread_create(&pool.thread[pool.nthreads], NULL, work, (void *)(intptr_t)pool.nthreads))
+    while (pool.nthreads < nthreads && pool.nthreads < MAX_THREADS &&
+           !pthread_create(&pool.thread[pool.nthreads], NULL, work_thread,
+                           (void *)(intptr_t)pool.nthreads))
         pool.nthreads++;
     pthread_mutex_unlock(&pool.turn);
 }
@@ -136,7 +136,7 @@ void fsdp_cpu_for(size_t nitems, size_t grain, fsdp_cpu_f *fn, void *arg)
     pool.nitems = nitems;
     pool.piece = share / grain > 1 ? share / grain * grain : grain;
     atomic_store(&pool.next, 0);
-    publish();
+    publish_job();
     take_pieces(0);
     wait_for_workers();
     pthread_mutex_unlock(&pool.turn);

@@ -76,9 +76,9 @@ static bool range_has(struct range r, double x)
 
 /* ---- what is allowed, in words --------------------------------------------------------------- */
 
-static void append(char *out, size_t out_nbytes, const char *fmt, ...) FSDP_PRINTF(3, 4);
+static void append_text(char *out, size_t out_nbytes, const char *fmt, ...) FSDP_PRINTF(3, 4);
 
-static void append(char *out, size_t out_nbytes, const char *fmt, ...)
+static void append_text(char *out, size_t out_nbytes, const char *fmt, ...)
 {
     size_t len = strlen(out);
     va_list ap;
@@ -91,16 +91,16 @@ static void describe_range(char *out, size_t out_nbytes, const char *noun, const
                            size_t len)
 {
     struct range r = piece_range((struct piece){allowed, len});
-    append(out, out_nbytes, "%s", noun);
+    append_text(out, out_nbytes, "%s", noun);
     if (r.has_lo && r.has_hi && !r.lo_open && !r.hi_open) {
-        append(out, out_nbytes, " from %.10g to %.10g", r.lo, r.hi);
+        append_text(out, out_nbytes, " from %.10g to %.10g", r.lo, r.hi);
         return;
     }
     if (r.has_lo)
-        append(out, out_nbytes, r.lo_open ? " above %.10g" : " of at least %.10g", r.lo);
+        append_text(out, out_nbytes, r.lo_open ? " above %.10g" : " of at least %.10g", r.lo);
     if (r.has_hi)
-        append(out, out_nbytes, r.hi_open ? "%s below %.10g" : "%s up to %.10g",
-               r.has_lo ? " and" : "", r.hi);
+        append_text(out, out_nbytes, r.hi_open ? "%s below %.10g" : "%s up to %.10g",
+                    r.has_lo ? " and" : "", r.hi);
 }
 
 static void describe_alternatives(char *out, size_t out_nbytes, const struct fsdp_tunable *row)
@@ -112,11 +112,11 @@ static void describe_alternatives(char *out, size_t out_nbytes, const struct fsd
 
     while (next_piece(&piece, &rest)) {
         if (out[0])
-            append(out, out_nbytes, rest ? ", " : ", or ");
+            append_text(out, out_nbytes, rest ? ", " : ", or ");
         if (row->type == FSDP_TUNABLE_CHOICE)
-            append(out, out_nbytes, "%.*s", (int)piece.len, piece.text);
+            append_text(out, out_nbytes, "%.*s", (int)piece.len, piece.text);
         else if (piece_word(&word, &value, piece))
-            append(out, out_nbytes, "%.*s", (int)word.len, word.text);
+            append_text(out, out_nbytes, "%.*s", (int)word.len, word.text);
         else
             describe_range(out, out_nbytes, noun, piece.text, piece.len);
     }
@@ -136,13 +136,13 @@ void fsdp_tunable_allowed(char *out, size_t out_nbytes, const struct fsdp_tunabl
     out[0] = 0;
     switch (row->type) {
     case FSDP_TUNABLE_STRING:
-        append(out, out_nbytes, "a text");
+        append_text(out, out_nbytes, "a text");
         break;
     case FSDP_TUNABLE_LIST:
-        append(out, out_nbytes, "a text or a list of texts");
+        append_text(out, out_nbytes, "a text or a list of texts");
         break;
     case FSDP_TUNABLE_BOOL:
-        append(out, out_nbytes, "true or false");
+        append_text(out, out_nbytes, "true or false");
         break;
     case FSDP_TUNABLE_CHOICE:
         describe_alternatives(out, out_nbytes, row);
@@ -151,23 +151,23 @@ void fsdp_tunable_allowed(char *out, size_t out_nbytes, const struct fsdp_tunabl
         if (row->allowed)
             describe_alternatives(out, out_nbytes, row);
         else
-            append(out, out_nbytes, "a whole number");
+            append_text(out, out_nbytes, "a whole number");
         break;
     case FSDP_TUNABLE_FLOAT:
         if (row->allowed)
             describe_alternatives(out, out_nbytes, row);
         else
-            append(out, out_nbytes, "a number");
+            append_text(out, out_nbytes, "a number");
         break;
     case FSDP_TUNABLE_FLOATS:
-        append(out, out_nbytes, "a list of %d numbers, each ", floats_nelem(row));
+        append_text(out, out_nbytes, "a list of %d numbers, each ", floats_nelem(row));
         describe_range(out, out_nbytes, "a number", allowed, strlen(allowed));
         break;
     }
 }
 
-static int refuse(const struct fsdp_tunable *row, const char *where, const char *value,
-                  struct fsdp_err *err)
+static int refuse_value(const struct fsdp_tunable *row, const char *where, const char *value,
+                        struct fsdp_err *err)
 {
     char allowed[400];
     fsdp_tunable_allowed(allowed, sizeof allowed, row);
@@ -242,7 +242,7 @@ static void list_known(char *out, size_t out_nbytes, const struct fsdp_tunable *
 
     for (int i = 0; i < nrows; i++)
         known |= same_section(name, len, table[i].name);
-    append(out, out_nbytes, known ? "section %.*s has" : "sections are", (int)len, name);
+    append_text(out, out_nbytes, known ? "section %.*s has" : "sections are", (int)len, name);
     const char *separator = " ", *last = "";
     for (int i = 0; i < nrows; i++) {
         size_t table_len = strcspn(table[i].name, ".");
@@ -250,8 +250,8 @@ static void list_known(char *out, size_t out_nbytes, const struct fsdp_tunable *
                   : same_section(table[i].name, table_len, last))
             continue;
         last = table[i].name;
-        append(out, out_nbytes, "%s%.*s", separator, known ? NAME_MAX_LEN : (int)table_len,
-               known ? leaf(last) : last);
+        append_text(out, out_nbytes, "%s%.*s", separator, known ? NAME_MAX_LEN : (int)table_len,
+                    known ? leaf(last) : last);
         separator = ", ";
     }
 }
@@ -307,7 +307,7 @@ static int set_int(const struct fsdp_tunable *row, int64_t *field, const char *w
         }
     }
     if (!fits)
-        return refuse(row, where, value, err);
+        return refuse_value(row, where, value, err);
     *field = x;
     return FSDP_OK;
 }
@@ -333,7 +333,7 @@ static int set_float(const struct fsdp_tunable *row, double *field, const char *
         }
     }
     if (!fits)
-        return refuse(row, where, value, err);
+        return refuse_value(row, where, value, err);
     *field = x;
     return FSDP_OK;
 }
@@ -342,7 +342,7 @@ static int set_bool(const struct fsdp_tunable *row, bool *field, const char *whe
                     const char *value, struct fsdp_err *err)
 {
     if (strcasecmp(value, "true") && strcasecmp(value, "false"))
-        return refuse(row, where, value, err);
+        return refuse_value(row, where, value, err);
     *field = strcasecmp(value, "true") == 0;
     return FSDP_OK;
 }
@@ -359,7 +359,7 @@ static int set_choice(const struct fsdp_tunable *row, int *field, const char *wh
             return FSDP_OK;
         }
     }
-    return refuse(row, where, value, err);
+    return refuse_value(row, where, value, err);
 }
 
 static int set_floats(const struct fsdp_tunable *row, double *field, const char *where,
@@ -431,7 +431,7 @@ static char *value_end(char *text)
 }
 
 /* Splits "[a, b]" or "a, b" at its commas, in place. Returns the count, at most `most`. */
-static int split(char *text, const char **values, int most)
+static int split_list(char *text, const char **values, int most)
 {
     int nvalues = 0;
     size_t len = strlen(text);
@@ -481,7 +481,7 @@ int fsdp_tunable_set(const struct fsdp_tunable *table, int nrows, void *base, co
     char *copy = values ? fsdp_strdup(value, err) : NULL;
     int rc = FSDP_ENOMEM;
     if (copy)
-        rc = set_row(&table[i], field, where, values, split(copy, values, MAX_VALUES), err);
+        rc = set_row(&table[i], field, where, values, split_list(copy, values, MAX_VALUES), err);
     fsdp_free(copy);
     fsdp_free(values);
     return rc;

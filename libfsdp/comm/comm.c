@@ -357,8 +357,8 @@ void fsdp_comm_mem_unshare(struct fsdp_comm *comm, void *ptr)
 
 enum { NEEDS_SUM = 1 };
 
-static int begin(struct fsdp_comm *comm, const char *op, enum fsdp_dtype dtype, unsigned flags,
-                 struct fsdp_lane *lane, struct fsdp_err *err)
+static int begin_call(struct fsdp_comm *comm, const char *op, enum fsdp_dtype dtype, unsigned flags,
+                      struct fsdp_lane *lane, struct fsdp_err *err)
 {
     if (!comm || !lane)
         return fsdp_err_set(err, FSDP_EINVAL, "%s: the %s is NULL", op,
@@ -411,7 +411,7 @@ static int check_overlap(const struct fsdp_comm *comm, const char *op, const voi
 int fsdp_comm_all_gather(struct fsdp_comm *comm, void *recv, const void *send, size_t nelem,
                          enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    FSDP_TRY(begin(comm, "all_gather", dtype, 0, lane, err));
+    FSDP_TRY(begin_call(comm, "all_gather", dtype, 0, lane, err));
     size_t size = (size_t)comm->group.size, part = nelem * fsdp_dtype_nbytes(dtype);
     FSDP_TRY(check_buffer(comm, "all_gather", "send", send, nelem, 1, dtype, err));
     FSDP_TRY(check_buffer(comm, "all_gather", "recv", recv, nelem, size, dtype, err));
@@ -424,7 +424,7 @@ int fsdp_comm_all_gather(struct fsdp_comm *comm, void *recv, const void *send, s
 int fsdp_comm_reduce_scatter(struct fsdp_comm *comm, void *recv, const void *send, size_t nelem,
                              enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    FSDP_TRY(begin(comm, "reduce_scatter", dtype, NEEDS_SUM, lane, err));
+    FSDP_TRY(begin_call(comm, "reduce_scatter", dtype, NEEDS_SUM, lane, err));
     size_t size = (size_t)comm->group.size, part = nelem * fsdp_dtype_nbytes(dtype);
     FSDP_TRY(check_buffer(comm, "reduce_scatter", "send", send, nelem, size, dtype, err));
     FSDP_TRY(check_buffer(comm, "reduce_scatter", "recv", recv, nelem, 1, dtype, err));
@@ -437,7 +437,7 @@ int fsdp_comm_reduce_scatter(struct fsdp_comm *comm, void *recv, const void *sen
 int fsdp_comm_all_reduce(struct fsdp_comm *comm, void *recv, const void *send, size_t nelem,
                          enum fsdp_dtype dtype, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    FSDP_TRY(begin(comm, "all_reduce", dtype, NEEDS_SUM, lane, err));
+    FSDP_TRY(begin_call(comm, "all_reduce", dtype, NEEDS_SUM, lane, err));
     size_t nbytes = nelem * fsdp_dtype_nbytes(dtype);
     FSDP_TRY(check_buffer(comm, "all_reduce", "send", send, nelem, 1, dtype, err));
     FSDP_TRY(check_buffer(comm, "all_reduce", "recv", recv, nelem, 1, dtype, err));
@@ -449,7 +449,7 @@ int fsdp_comm_all_reduce(struct fsdp_comm *comm, void *recv, const void *send, s
 int fsdp_comm_broadcast(struct fsdp_comm *comm, void *buf, size_t nelem, enum fsdp_dtype dtype,
                         int root, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    FSDP_TRY(begin(comm, "broadcast", dtype, 0, lane, err));
+    FSDP_TRY(begin_call(comm, "broadcast", dtype, 0, lane, err));
     FSDP_TRY(check_buffer(comm, "broadcast", "buf", buf, nelem, 1, dtype, err));
     if (root < 0 || root >= comm->group.size)
         return fsdp_err_set(err, FSDP_EINVAL, "comm %s: broadcast: root %d of a group of %d",
@@ -460,7 +460,7 @@ int fsdp_comm_broadcast(struct fsdp_comm *comm, void *buf, size_t nelem, enum fs
 
 int fsdp_comm_barrier(struct fsdp_comm *comm, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    FSDP_TRY(begin(comm, "barrier", FSDP_U8, 0, lane, err));
+    FSDP_TRY(begin_call(comm, "barrier", FSDP_U8, 0, lane, err));
     const struct fsdp_comm_call call = {FSDP_COMM_BARRIER, NULL, NULL, 0, FSDP_U8, 0};
     return comm->ops->collective(comm->state, &call, lane, err);
 }

@@ -21,7 +21,7 @@ struct check {
 };
 
 /* Uniform in [-1, 1). */
-static double uniform(uint64_t *state)
+static double uniform_signed(uint64_t *state)
 {
     *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (double)(*state >> 11) / (double)(UINT64_C(1) << 52) - 1.0;
@@ -130,7 +130,8 @@ static int randomize_param(struct fsdp *f, const struct fsdp_module_tree *tree, 
     FSDP_TRY_GOTO(probe_open(&p, tree, param, err), out);
     FSDP_TRY_GOTO(read_value(f, &p, err), out);
     for (size_t i = 0; i < p.nelem; i++)
-        p.value[i] = (float)((tensor.ndim < 2 ? (double)p.value[i] : 0) + scale * uniform(random));
+        p.value[i] =
+            (float)((tensor.ndim < 2 ? (double)p.value[i] : 0) + scale * uniform_signed(random));
     rc = write_value(f, &p, p.value, err);
 out:
     probe_close(&p);
@@ -183,12 +184,12 @@ static void choose_direction(struct check *c, const struct probe *p, int k)
     memset(p->direction, 0, p->nelem * sizeof *p->direction);
     if (k % 2 == 0)
         for (size_t i = 0; i < p->nelem; i++)
-            p->direction[i] = k == 0 || uniform(&c->random) > 0 ? p->grad[i] : 0;
+            p->direction[i] = k == 0 || uniform_signed(&c->random) > 0 ? p->grad[i] : 0;
     double norm = norm_of(p->direction, p->nelem);
     if (!(norm > 0)) {
         for (int i = 0; i < FEW; i++) {
-            size_t at = (size_t)((uniform(&c->random) + 1) / 2 * (double)p->nelem);
-            p->direction[at] = uniform(&c->random) < 0 ? -1 : 1;
+            size_t at = (size_t)((uniform_signed(&c->random) + 1) / 2 * (double)p->nelem);
+            p->direction[at] = uniform_signed(&c->random) < 0 ? -1 : 1;
         }
         norm = norm_of(p->direction, p->nelem);
     }

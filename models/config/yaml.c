@@ -112,8 +112,8 @@ static bool is_null(const struct reader *r)
 }
 
 /* Notes a name, refusing one that came before. */
-static int note(struct reader *r, struct seen *seen, int *nseen, int max, const char *what,
-                const char *name)
+static int note_name(struct reader *r, struct seen *seen, int *nseen, int max, const char *what,
+                     const char *name)
 {
     for (int i = 0; i < *nseen; i++)
         if (strcmp(seen[i].name, name) == 0)
@@ -200,7 +200,7 @@ static int read_section(struct reader *r, const char *section)
             return FSDP_OK;
         FSDP_TRY(read_name(r, name, "key"));
         snprintf(key, sizeof key, "%s.%s", section, name);
-        FSDP_TRY(note(r, r->keys, &r->nkeys, CONFIG_MAX_KEYS, "key", key));
+        FSDP_TRY(note_name(r, r->keys, &r->nkeys, CONFIG_MAX_KEYS, "key", key));
         int line = line_of(r);
         FSDP_TRY(next(r));
         FSDP_TRY(read_value(r, line, key));
@@ -216,7 +216,7 @@ static int read_sections(struct reader *r)
         if (at(r, YAML_MAPPING_END_EVENT))
             return FSDP_OK;
         FSDP_TRY(read_name(r, name, "section"));
-        FSDP_TRY(note(r, r->sections, &r->nsections, MAX_SECTIONS, "section", name));
+        FSDP_TRY(note_name(r, r->sections, &r->nsections, MAX_SECTIONS, "section", name));
         int line = line_of(r);
         FSDP_TRY(r->fn(r->ctx, line, name, NULL, NULL, 0, r->err));
         FSDP_TRY(next(r));

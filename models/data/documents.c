@@ -246,8 +246,8 @@ static int read_document(struct data_documents *d, struct data_files *files,
 
 /* Positions [from, from + npositions) of the document in d->line, to positions at `to` of the row.
  */
-static void place(const struct data_row *row, const struct data_line *line, int to, uint32_t from,
-                  int npositions)
+static void place_line(const struct data_row *row, const struct data_line *line, int to,
+                       uint32_t from, int npositions)
 {
     memcpy(row->tokens + to, line->tokens + from, (size_t)npositions * sizeof *row->tokens);
     memcpy(row->labels + to, line->labels + from + 1, (size_t)npositions * sizeof *row->labels);
@@ -268,7 +268,7 @@ int data_documents_row(struct data_documents *d, struct data_files *files, uint6
         const uint32_t left = document->ntokens - 1 - at.position;
         const int here = left < (uint32_t)(seq_len - used) ? (int)left : seq_len - used;
         FSDP_TRY(read_document(d, files, document, err));
-        place(out, &d->line, used, at.position, here);
+        place_line(out, &d->line, used, at.position, here);
         used += here;
         at = (struct row){at.document + 1, 0};
     }

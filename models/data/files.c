@@ -162,7 +162,7 @@ static int measure_llmc(struct data_file *file, uint64_t nbytes, struct fsdp_err
     return FSDP_OK;
 }
 
-static int measure(struct data_file *file, enum data_format format, struct fsdp_err *err)
+static int measure_file(struct data_file *file, enum data_format format, struct fsdp_err *err)
 {
     struct stat st;
 
@@ -196,7 +196,7 @@ int data_files_open(struct data_files *out, const char *const *paths, int npaths
         FSDP_TRY_GOTO(list_path(&files, paths[i], err), out);
     for (int i = 0; i < files.nfiles; i++) {
         files.files[i].first = files.ntokens;
-        FSDP_TRY_GOTO(measure(&files.files[i], format, err), out);
+        FSDP_TRY_GOTO(measure_file(&files.files[i], format, err), out);
         files.ntokens += files.files[i].ntokens;
     }
     if (!files.ntokens) {

@@ -7,14 +7,14 @@
 
 #include "text.h"
 
-static int refuse(const struct data_line *line, const char *what, struct fsdp_err *err)
+static int refuse_line(const struct data_line *line, const char *what, struct fsdp_err *err)
 {
     return fsdp_err_set(err, FSDP_EINVAL, "data: %s:%" PRIu64 ": %s", line->path, line->number,
                         what);
 }
 
 /* Room for ntokens more. */
-static int grow(struct data_line *line, size_t ntokens, struct fsdp_err *err)
+static int grow_line(struct data_line *line, size_t ntokens, struct fsdp_err *err)
 {
     const size_t want = line->ntokens + ntokens,
                  room = want < 2 * line->room ? 2 * line->room : want;
@@ -40,7 +40,7 @@ static int grow(struct data_line *line, size_t ntokens, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int add(struct data_line *line, json_int_t token, bool counts, struct fsdp_err *err)
+static int add_token(struct data_line *line, json_int_t token, bool counts, struct fsdp_err *err)
 {
     char text[120];
 
@@ -48,7 +48,7 @@ static int add(struct data_line *line, json_int_t token, bool counts, struct fsd
         snprintf(text, sizeof text,
                  "token %" JSON_INTEGER_FORMAT ", not below the model's vocabulary of %d", token,
                  line->vocab_size);
-        return refuse(line, text, err);
+        return refuse_line(line, text, err);
     }
     line->tokens[line->ntokens] = (int32_t)token;
     line->labels[line->ntokens++] = counts ? (int32_t)token : DATA_IGNORE;
@@ -63,10 +63,10 @@ static int add_text(struct data_line *line, const json_t *text, bool counts, str
     struct fsdp_err why = FSDP_ERR_INIT;
 
     if (text_check_vocab(line->vocab_size, line->tokenizer, "give input_ids", &why))
-        return fsdp_err_blame(err, refuse(line, why.text, err), why.setting);
-    FSDP_TRY(grow(line, nbytes, err));
+        return fsdp_err_blame(err, refuse_line(line, why.text, err), why.setting);
+    FSDP_TRY(grow_line(line, nbytes, err));
     for (size_t i = 0; i < nbytes; i++)
-        FSDP_TRY(add(line, bytes[i], counts, err));
+        FSDP_TRY(add_token(line, bytes[i], counts, err));
     return FSDP_OK;
 }
 
@@ -74,8 +74,8 @@ static int add_end(struct data_line *line, struct fsdp_err *err)
 {
     if (line->end < 0)
         return FSDP_OK;
-    FSDP_TRY(grow(line, 1, err));
-    return add(line, line->end, true, err);
+    FSDP_TRY(grow_line(line, 1, err));
+    return add_token(line, line->end, true, err);
 }
 
 /* labels, where given, are those of transformers: labels[i] is input_ids[i], or -100. */
@@ -85,16 +85,17 @@ static int add_ids(struct data_line *line, const json_t *ids, const json_t *labe
     const size_t ntokens = json_array_size(ids);
 
     if (labels && (!json_is_array(labels) || json_array_size(labels) != ntokens))
-        return refuse(line, "labels are no list as long as input_ids", err);
-    FSDP_TRY(grow(line, ntokens, err));
+        return refuse_line(line, "labels are no list as long as input_ids", err);
+    FSDP_TRY(grow_line(line, ntokens, err));
     for (size_t i = 0; i < ntokens; i++) {
         const json_t *id = json_array_get(ids, i), *label = labels ? json_array_get(labels, i) : id;
         if (!json_is_integer(id) || !json_is_integer(label))
-            return refuse(line, "input_ids or labels hold something that is no whole number", err);
+            return refuse_line(line, "input_ids or labels hold something that is no whole number",
+                               err);
         const bool ignored = json_integer_value(label) == DATA_IGNORE;
         if (!ignored && json_integer_value(label) != json_integer_value(id))
-            return refuse(line, "a label is neither its token of input_ids nor -100", err);
-        FSDP_TRY(add(line, json_integer_value(id), !ignored, err));
+            return refuse_line(line, "a label is neither its token of input_ids nor -100", err);
+        FSDP_TRY(add_token(line, json_integer_value(id), !ignored, err));
         const int32_t token = line->tokens[line->ntokens - 1];
         line->highest = token > line->highest ? token : line->highest;
     }
@@ -115,10 +116,10 @@ static int add_document(struct data_line *line, const json_t *root, struct fsdp_
         return add_end(line, err);
     }
     if (!json_is_string(text))
-        return refuse(line,
-                      "no document: it needs \"text\", or \"prompt\" and \"completion\", or "
-                      "\"input_ids\" (a list, perhaps with \"labels\")",
-                      err);
+        return refuse_line(line,
+                           "no document: it needs \"text\", or \"prompt\" and \"completion\", or "
+                           "\"input_ids\" (a list, perhaps with \"labels\")",
+                           err);
     FSDP_TRY(add_text(line, text, true, err));
     return add_end(line, err);
 }
@@ -133,7 +134,7 @@ int data_line_parse(struct data_line *line, const char *text, size_t nbytes, str
     line->ntokens = 0;
     if (!root) {
         snprintf(what, sizeof what, "not JSON: %s (byte %d)", why.text, why.position);
-        return refuse(line, what, err);
+        return refuse_line(line, what, err);
     }
     rc = add_document(line, root, err);
     json_decref(root);

@@ -54,7 +54,7 @@ void generate_sampler_destroy(struct generate_sampler *sampler)
 }
 
 /* Uniform in [0, 1): SplitMix64 (Steele et al., OOPSLA 2014). */
-static double uniform(struct generate_sampler *s)
+static double uniform_unit(struct generate_sampler *s)
 {
     uint64_t z = s->state += UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -72,7 +72,7 @@ static int by_probability(const void *a, const void *b)
 }
 
 /* How many of the sorted candidates stay, and the sum of their probabilities. */
-static int cut(const struct generate_sampler *s, double total, double *kept)
+static int cut_candidates(const struct generate_sampler *s, double total, double *kept)
 {
     int most = s->opts.top_k && s->opts.top_k < s->vocab ? s->opts.top_k : s->vocab, n = 0;
     *kept = 0;
@@ -103,9 +103,9 @@ int generate_sample(int32_t *token, struct generate_sampler *s, const float *log
     left = total;
     if (s->opts.top_k || s->opts.top_p < 1) {
         qsort(s->candidates, (size_t)s->vocab, sizeof *s->candidates, by_probability);
-        n = cut(s, total, &left);
+        n = cut_candidates(s, total, &left);
     }
-    left *= uniform(s);
+    left *= uniform_unit(s);
     for (int i = 0; i < n; i++) {
         if (s->candidates[i].p > 0)
             *token = s->candidates[i].token;

@@ -65,7 +65,7 @@ int hf_refuse(const struct hf_config *config, int status, struct fsdp_err *err, 
 }
 
 /* NULL where any part of the path is missing or null, or its parent is not an object. */
-static const json_t *find(const struct hf_config *config, const char *key)
+static const json_t *find_value(const struct hf_config *config, const char *key)
 {
     const json_t *at = config->root;
     while (*key) {
@@ -83,14 +83,14 @@ static const json_t *find(const struct hf_config *config, const char *key)
 
 bool hf_has(const struct hf_config *config, const char *key)
 {
-    return find(config, key) != NULL;
+    return find_value(config, key) != NULL;
 }
 
 /* *out is NULL where the key is absent and may be. */
 static int get(const struct hf_config *config, const char *key, bool required, const json_t **out,
                struct fsdp_err *err)
 {
-    *out = find(config, key);
+    *out = find_value(config, key);
     if (!*out && required)
         return hf_refuse(config, FSDP_EINVAL, err, key, "is missing");
     return FSDP_OK;
@@ -182,7 +182,7 @@ int hf_text(const struct hf_config *config, const char *key, bool required, cons
 
 int hf_object(const struct hf_config *config, const char *key, bool *present, struct fsdp_err *err)
 {
-    const json_t *value = find(config, key);
+    const json_t *value = find_value(config, key);
     *present = value != NULL;
     if (value && !json_is_object(value))
         return hf_refuse(config, FSDP_EINVAL, err, key, "must be an object");

@@ -108,8 +108,8 @@ static int enter(struct pass *p, struct stack_block *blk, enum stack_part part,
     return FSDP_OK;
 }
 
-static int leave(struct pass *p, const struct stack_block *blk, enum stack_part part,
-                 enum fsdp_phase phase, struct fsdp_err *err)
+static int leave_part(struct pass *p, const struct stack_block *blk, enum stack_part part,
+                      enum fsdp_phase phase, struct fsdp_err *err)
 {
     return fsdp_module_leave(p->f, p->m->part[blk->layer][part], phase, err);
 }
@@ -130,7 +130,7 @@ static struct stack_block block_of(const struct pass *p, int layer)
     };
 }
 
-static int begin(struct pass *p, const struct fsdp_view *view, struct fsdp_err *err)
+static int begin_pass(struct pass *p, const struct fsdp_view *view, struct fsdp_err *err)
 {
     const struct model *m = p->m;
     const struct model_batch *b = p->batch;
@@ -208,11 +208,11 @@ static int layer_forward(struct pass *p, int layer, struct fsdp_err *err)
         blk.mid = NULL;
     FSDP_TRY(enter(p, &blk, STACK_PART_ATTENTION, FSDP_FORWARD, err));
     FSDP_TRY(m->family->attention_forward(m, &blk, true, err));
-    FSDP_TRY(leave(p, &blk, STACK_PART_ATTENTION, FSDP_FORWARD, err));
+    FSDP_TRY(leave_part(p, &blk, STACK_PART_ATTENTION, FSDP_FORWARD, err));
     FSDP_TRY(enter(p, &blk, STACK_PART_MLP, FSDP_FORWARD, err));
     FSDP_TRY(m->family->mlp_forward(m, &blk, true, err));
-    FSDP_TRY(leave(p, &blk, STACK_PART_MLP, FSDP_FORWARD, err));
-    return leave(p, &blk, STACK_PART_LAYER, FSDP_FORWARD, err);
+    FSDP_TRY(leave_part(p, &blk, STACK_PART_MLP, FSDP_FORWARD, err));
+    return leave_part(p, &blk, STACK_PART_LAYER, FSDP_FORWARD, err);
 }
 
 /* The last norm of rows [first, first + rows) of the stream. */
@@ -316,7 +316,7 @@ static int forward(struct pass *p, struct fsdp_err *err)
 {
     struct fsdp_view view;
     FSDP_TRY(fsdp_module_enter(p->f, p->m->root, FSDP_FORWARD, &view, err));
-    FSDP_TRY(begin(p, &view, err));
+    FSDP_TRY(begin_pass(p, &view, err));
     FSDP_TRY(embed_forward(p, err));
     for (int i = 0; i < p->m->config.nlayers; i++)
         FSDP_TRY(layer_forward(p, i, err));
@@ -417,7 +417,7 @@ static int attention_recompute(struct pass *p, struct stack_block *blk, bool add
                                err));
         FSDP_TRY(m->family->attend(m, blk, add, err));
     }
-    return leave(p, blk, STACK_PART_ATTENTION, FSDP_RECOMPUTE, err);
+    return leave_part(p, blk, STACK_PART_ATTENTION, FSDP_RECOMPUTE, err);
 }
 
 /* The same of the MLP, from the stream before it in blk->out. */
@@ -430,7 +430,7 @@ static int mlp_recompute(struct pass *p, struct stack_block *blk, struct fsdp_er
     blk->mid = NULL;
     if (fsdp_module_checkpointing(p->f, module) == FSDP_AC_FULL)
         FSDP_TRY(m->family->mlp_forward(m, blk, false, err));
-    return leave(p, blk, STACK_PART_MLP, FSDP_RECOMPUTE, err);
+    return leave_part(p, blk, STACK_PART_MLP, FSDP_RECOMPUTE, err);
 }
 
 static int layer_recompute(struct pass *p, int layer, struct fsdp_err *err)
@@ -442,7 +442,7 @@ static int layer_recompute(struct pass *p, int layer, struct fsdp_err *err)
     blk.out = blk.mid;    /* which grows from the input to the middle of the block */
     FSDP_TRY(attention_recompute(p, &blk, true, err));
     FSDP_TRY(mlp_recompute(p, &blk, err));
-    return leave(p, &blk, STACK_PART_LAYER, FSDP_RECOMPUTE, err);
+    return leave_part(p, &blk, STACK_PART_LAYER, FSDP_RECOMPUTE, err);
 }
 
 static int mlp_backward(struct pass *p, struct stack_block *blk, struct fsdp_err *err)
@@ -454,7 +454,7 @@ static int mlp_backward(struct pass *p, struct stack_block *blk, struct fsdp_err
     }
     FSDP_TRY(enter(p, blk, STACK_PART_MLP, FSDP_BACKWARD, err));
     FSDP_TRY(p->m->family->mlp_backward(p->m, blk, err));
-    return leave(p, blk, STACK_PART_MLP, FSDP_BACKWARD, err);
+    return leave_part(p, blk, STACK_PART_MLP, FSDP_BACKWARD, err);
 }
 
 static int attention_backward(struct pass *p, struct stack_block *blk, struct fsdp_err *err)
@@ -465,7 +465,7 @@ static int attention_backward(struct pass *p, struct stack_block *blk, struct fs
     }
     FSDP_TRY(enter(p, blk, STACK_PART_ATTENTION, FSDP_BACKWARD, err));
     FSDP_TRY(p->m->family->attention_backward(p->m, blk, err));
-    return leave(p, blk, STACK_PART_ATTENTION, FSDP_BACKWARD, err);
+    return leave_part(p, blk, STACK_PART_ATTENTION, FSDP_BACKWARD, err);
 }
 
 static int layer_backward(struct pass *p, int layer, struct fsdp_err *err)
@@ -479,7 +479,7 @@ static int layer_backward(struct pass *p, int layer, struct fsdp_err *err)
     blk.out = p->mem.stream;
     FSDP_TRY(mlp_backward(p, &blk, err));
     FSDP_TRY(attention_backward(p, &blk, err));
-    return leave(p, &blk, STACK_PART_LAYER, FSDP_BACKWARD, err);
+    return leave_part(p, &blk, STACK_PART_LAYER, FSDP_BACKWARD, err);
 }
 
 static int embed_backward(struct pass *p, struct fsdp_err *err)

@@ -197,7 +197,7 @@ static int parse_option(struct settings *s, int option)
 }
 
 /* 0, or the exit code plus one where the program ends here. */
-static int parse(struct settings *s, int argc, char **argv)
+static int parse_options(struct settings *s, int argc, char **argv)
 {
     const char *wrong = NULL;
     int option, rc;
@@ -452,7 +452,7 @@ int main(int argc, char **argv)
     struct session session = {0};
     struct fsdp_err err = FSDP_ERR_INIT;
 
-    int rc = parse(&settings, argc, argv);
+    int rc = parse_options(&settings, argc, argv);
     if (rc)
         return rc - 1;
     rc = open_session(&session, &settings, &err);

@@ -176,7 +176,7 @@ static int parse_option(struct settings *s, int option)
 }
 
 /* 0, or the exit code plus one where the program ends here. */
-static int parse(struct settings *s, int argc, char **argv)
+static int parse_options(struct settings *s, int argc, char **argv)
 {
     int option, rc;
 
@@ -311,7 +311,7 @@ static void close_session(struct session *s)
     fsdp_free(s->tokens);
 }
 
-static int pass(void *ctx, struct fsdp *f, bool train, double *loss, struct fsdp_err *err)
+static int pass_model(void *ctx, struct fsdp *f, bool train, double *loss, struct fsdp_err *err)
 {
     struct session *s = ctx;
     double here;
@@ -329,7 +329,7 @@ static int pass(void *ctx, struct fsdp *f, bool train, double *loss, struct fsdp
 /* ---- output --------------------------------------------------------------------------------- */
 
 /* How many parameters fail. */
-static int report(const struct session *s, double tolerance)
+static int report_params(const struct session *s, double tolerance)
 {
     const int nparams = fsdp_param_count(s->tree);
     int nfailed = 0;
@@ -356,15 +356,15 @@ int main(int argc, char **argv)
     struct fsdp_err err = FSDP_ERR_INIT;
     bool failed = true;
 
-    int rc = parse(&settings, argc, argv);
+    int rc = parse_options(&settings, argc, argv);
     if (rc)
         return rc - 1;
     rc = open_session(&session, &settings, &err);
     if (rc == FSDP_OK)
         rc = gradcheck_run(session.rows, session.f, session.tree, settings.directions,
-                           (uint64_t)settings.seed, pass, &session, &err);
+                           (uint64_t)settings.seed, pass_model, &session, &err);
     if (rc == FSDP_OK)
-        failed = report(&session, settings.tolerance) > 0;
+        failed = report_params(&session, settings.tolerance) > 0;
     else
         fprintf(stderr, "fsdp-gradcheck: %s\n", err.text);
     close_session(&session);

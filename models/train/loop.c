@@ -405,7 +405,7 @@ static double step_seconds(struct train_loop *l)
 }
 
 /* What this rank asks for, and whether its part of a background save has ended, goes to all. */
-static int ask(struct train_loop *l, double *control, struct fsdp_err *err)
+static int ask_ranks(struct train_loop *l, double *control, struct fsdp_err *err)
 {
     unsigned asks = l->asks ? l->asks(l->asks_ctx, l->pending_seconds) : 0;
     double stop = (asks & TRAIN_ASK_STOP) != 0, save = (asks & TRAIN_ASK_SAVE) != 0;
@@ -429,7 +429,7 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
         FSDP_TRY(micro_step(l, micro, ntokens, control + TRAIN_CONTROL_LOSS, err));
     if (l->late)
         FSDP_TRY(finish_pending(l, err));
-    FSDP_TRY(ask(l, control, err));
+    FSDP_TRY(ask_ranks(l, control, err));
     struct fsdp_step_args args = {
         .step = s->step, .lr = fsdp_schedule_lr(&s->schedule, s->step), .control = control};
     FSDP_TRY(fsdp_step(l->fsdp, &args, NULL, err));

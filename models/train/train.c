@@ -257,7 +257,7 @@ static int load_pretrained(struct train *t, struct fsdp_err *err)
     return load_weights(t, folder, err);
 }
 
-static int start(struct train *t, struct fsdp_err *err)
+static int start_run(struct train *t, struct fsdp_err *err)
 {
     const struct config *c = t->parts.config;
 
@@ -322,7 +322,7 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
                               nodes, err));
     FSDP_TRY(train_saver_open(&t->saver, &t->parts, t->oob, &t->report, err));
     t->saver.life = t->life;
-    FSDP_TRY(start(t, err));
+    FSDP_TRY(start_run(t, err));
     FSDP_TRY(open_metrics(t, err));
     return open_trace(t, err);
 }
@@ -365,7 +365,7 @@ static int run_loop(struct train *t, struct fsdp_err *err)
     return train_loop_run(l, err);
 }
 
-static int finish(struct train *t)
+static int finish_run(struct train *t)
 {
     const struct train_state *s = &t->loop.state, *begun = &t->begun;
     char tokens[REPORT_NUMBER_NBYTES], seconds[REPORT_NUMBER_NBYTES];
@@ -413,7 +413,7 @@ static bool speaks_of_loss(struct train *t, const char *cause)
 }
 
 /* Says why, once: of those who lost a peer one speaks, and of what all found alike, rank 0. */
-static int fail(struct train *t, const struct fsdp_err *err)
+static int fail_run(struct train *t, const struct fsdp_err *err)
 {
     const int own = err->setting[0] ? LAUNCH_USAGE : LAUNCH_FAILED;
     /* A communicator that another rank aborted is that rank's loss, too. */
@@ -489,7 +489,7 @@ int train_run(struct boot *boot, const char *config, int noverrides, char *const
         rc = run_loop(t, &err);
     }
     err.status = rc;
-    code = rc == FSDP_OK ? finish(t) : fail(t, &err);
+    code = rc == FSDP_OK ? finish_run(t) : fail_run(t, &err);
     tear_down(t, code, rc != FSDP_OK);
     fsdp_free(t);
     return code;

@@ -192,7 +192,7 @@ static void make_rows(struct train_loop *l, int nmicro)
     }
 }
 
-static int pass(struct train_loop *l, struct fsdp_err *err)
+static int warm_pass(struct train_loop *l, struct fsdp_err *err)
 {
     const int nmicro = l->batch.accumulation < 2 ? l->batch.accumulation : 2;
 
@@ -235,7 +235,7 @@ int train_warm(struct train_loop *l, struct fsdp_err *err)
     if (fsdp_device_is_host(l->device))
         return FSDP_OK;
     train_watch_phase(l->watch, "warming up");
-    FSDP_TRY(pass(l, err));
+    FSDP_TRY(warm_pass(l, err));
     const double passed = fsdp_time_now();
     int rc = tune(l, &t, err);
     fsdp_free(t.table);

@@ -60,5 +60,18 @@ check "no function over 150 lines, no file over 1000" "$long"
 check "a longer one would be seen" \
     "$(scripts/lint.sh --lengths "$TEST_TMP/long.c" | grep -q 'error: .*long.c:2: main()' || echo no)"
 
+# A function's name says of what: one word is not enough where others have it, too.
+one_word_names() {
+    awk '/^(__attribute__\(\(.*\)\) )?static [^=;]*[ *][a-z]+\(/ {
+            match($0, /[ *][a-z]+\(/)
+            print substr($0, RSTART + 1, RLENGTH - 2), FILENAME
+        }' "$@" | sort -u | awk '{ count[$1]++; files[$1] = files[$1] " " $2 }
+        END { for (name in count) if (count[name] >= 3) print name "():" files[name] }'
+}
+check "no one-word name of functions in three files" \
+    "$(one_word_names $(grep -E '^(libfsdp|launcher|ckpt|models)/' <<<"$code"))"
+for i in 1 2 3; do echo 'static int *begin(struct x *x, int y)' >"$TEST_TMP/one-$i.c"; done
+check "one would be seen" "$(one_word_names "$TEST_TMP"/one-?.c | grep -q '^begin()' || echo no)"
+
 echo "1..$n"
 exit $bad

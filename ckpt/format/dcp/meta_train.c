@@ -285,7 +285,7 @@ static int steps_add(struct trainer *t, const json_t *params, bool sgd)
     return rc;
 }
 
-static int fill(struct trainer *t)
+static int fill_state(struct trainer *t)
 {
     json_t *state = t->train->state_json ? json_loads(t->train->state_json, 0, NULL) : NULL;
     const json_t *optim = json_object_get(state, "optim");
@@ -320,7 +320,7 @@ int ckpt_dcp_meta_train(char **out, size_t *out_nbytes, struct ckpt_dcp_meta *me
     *out_nbytes = 0;
     if (!(t.stored = json_object()))
         return fsdp_err_set(err, rc, "torch metadata: out of memory");
-    rc = fill(&t);
+    rc = fill_state(&t);
     json_decref(t.stored);
     if (rc == FSDP_OK && t.text.failed)
         rc = fsdp_err_set(err, FSDP_ENOMEM, "torch metadata: out of memory");

@@ -14,7 +14,7 @@ struct writer {
 
 static json_t *value_json(struct writer *w, const struct ckpt_pk *value);
 
-static json_t *refuse(struct writer *w, const char *why)
+static json_t *refuse_value(struct writer *w, const char *why)
 {
     if (!w->why)
         w->why = why;
@@ -57,11 +57,11 @@ static json_t *dict_json(struct writer *w, const struct ckpt_pk *value)
         json_t *item = value_json(w, value->u.items[i + 1]);
         if (item && !key_text(key, sizeof key, value->u.items[i])) {
             json_decref(item);
-            item = refuse(w, "a dict's key is neither a short text nor an integer");
+            item = refuse_value(w, "a dict's key is neither a short text nor an integer");
         }
         if (!item || json_object_set_new(out, key, item)) {
             json_decref(out);
-            return refuse(w, "a dict's key is not in UTF-8");
+            return refuse_value(w, "a dict's key is not in UTF-8");
         }
     }
     return out;
@@ -72,7 +72,7 @@ static json_t *bytes_json(struct writer *w, const struct ckpt_pk *value, bool is
 {
     const unsigned char *p = (const unsigned char *)value->u.text, *end = p + value->nitems;
     if (value->nitems > w->room / 2)
-        return refuse(w, "it holds too many bytes");
+        return refuse_value(w, "it holds too many bytes");
     w->room -= value->nitems;
     char *text = fsdp_alloc(2 * (size_t)value->nitems + 1, 1, "hex", NULL), *to = text;
     while (to && p < end) {
@@ -80,7 +80,7 @@ static json_t *bytes_json(struct writer *w, const struct ckpt_pk *value, bool is
         if (is_latin1 && byte >= 0x80) {
             if ((byte & 0xfc) != 0xc0 || p == end) {
                 fsdp_free(text);
-                return refuse(w, "its bytes are not a text in Latin-1");
+                return refuse_value(w, "its bytes are not a text in Latin-1");
             }
             byte = (byte & 3) << 6 | (*p++ & 0x3f);
         }
@@ -105,20 +105,22 @@ static json_t *call_json(struct writer *w, const struct ckpt_pk *value)
     case CKPT_PK_SIZE:
         return first ? value_json(w, first) : json_array();
     case CKPT_PK_ENCODE:
-        return first && first->type == CKPT_PK_T_TEXT ? bytes_json(w, first, true)
-                                                      : refuse(w, "bytes that are not a text");
+        return first && first->type == CKPT_PK_T_TEXT
+                   ? bytes_json(w, first, true)
+                   : refuse_value(w, "bytes that are not a text");
     case CKPT_PK_PATH: {
         json_t *parts = list_json(w, value->u.items[1]);
         return parts ? json_pack("{s:o}", "path", parts) : NULL;
     }
     case CKPT_PK_BYTESIO:
         first = first ? first : ckpt_pk_item(value->u.items[2], 0);
-        return first ? value_json(w, first) : refuse(w, "an empty BytesIO");
+        return first ? value_json(w, first) : refuse_value(w, "an empty BytesIO");
     case CKPT_PK_OTHER:
         return first ? value_json(w, first) : json_null();
     default:
-        return refuse(w, "it holds a tensor or an object that JSON cannot hold (was it saved with "
-                         "flatten_state_dict=False?)");
+        return refuse_value(
+            w, "it holds a tensor or an object that JSON cannot hold (was it saved with "
+               "flatten_state_dict=False?)");
     }
 }
 
@@ -139,15 +141,15 @@ static json_t *scalar_json(struct writer *w, const struct ckpt_pk *value)
         return json_real(value->u.real);
     case CKPT_PK_T_TEXT: {
         if (memchr(value->u.text, 0, value->nitems))
-            return refuse(w, "a text has a 0 byte");
+            return refuse_value(w, "a text has a 0 byte");
         json_t *out = json_stringn(value->u.text, value->nitems);
         w->room -= value->nitems < w->room ? value->nitems : w->room;
-        return out ? out : refuse(w, "a text is not in UTF-8");
+        return out ? out : refuse_value(w, "a text is not in UTF-8");
     }
     case CKPT_PK_T_GLOBAL:
         return global_json(value->u.global);
     default:
-        return refuse(w, "an integer has more than 64 bits");
+        return refuse_value(w, "an integer has more than 64 bits");
     }
 }
 
@@ -155,7 +157,7 @@ static json_t *value_json(struct writer *w, const struct ckpt_pk *value)
 {
     json_t *out;
     if (!w->room || w->depth >= CKPT_MAX_VALUE_DEPTH)
-        return refuse(w, "it is too large or too deep");
+        return refuse_value(w, "it is too large or too deep");
     w->room--;
     w->depth++;
     switch (value->type) {
@@ -174,7 +176,7 @@ static json_t *value_json(struct writer *w, const struct ckpt_pk *value)
         out = call_json(w, value);
         break;
     case CKPT_PK_T_PERSID:
-        out = refuse(w, "it holds a tensor (was it saved with flatten_state_dict=False?)");
+        out = refuse_value(w, "it holds a tensor (was it saved with flatten_state_dict=False?)");
         break;
     default:
         out = scalar_json(w, value);

@@ -10,7 +10,7 @@ struct scan {
 };
 
 /* A little-endian number; 0 at the end of the input, where pos moves beyond it. */
-static uint64_t number(struct scan *s, size_t nbytes)
+static uint64_t read_number(struct scan *s, size_t nbytes)
 {
     uint64_t out = 0;
     if (nbytes > s->nbytes - s->pos) {
@@ -54,15 +54,15 @@ static void skip_operand(struct scan *s, unsigned char op)
     case PK_LONG1:
     case PK_SHORT_BINUNICODE:
     case PK_SHORT_BINBYTES:
-        return skip(s, number(s, 1));
+        return skip(s, read_number(s, 1));
     case PK_LONG4:
     case PK_BINUNICODE:
     case PK_BINBYTES:
-        return skip(s, number(s, 4));
+        return skip(s, read_number(s, 4));
     case PK_BINUNICODE8:
     case PK_BINBYTES8:
     case PK_BYTEARRAY8:
-        return skip(s, number(s, 8));
+        return skip(s, read_number(s, 8));
     case PK_GLOBAL:
         skip_line(s);
         return skip_line(s);
@@ -71,7 +71,7 @@ static void skip_operand(struct scan *s, unsigned char op)
     }
 }
 
-static int note(struct ckpt_pk_memo *memo, uint64_t index, struct fsdp_err *err)
+static int note_index(struct ckpt_pk_memo *memo, uint64_t index, struct fsdp_err *err)
 {
     const size_t word = (size_t)(index / 64);
     if (word >= memo->max_words) {
@@ -106,9 +106,9 @@ int ckpt_pk_memo_create(struct ckpt_pk_memo *memo, const unsigned char *data, si
             skip_operand(&s, op);
             continue;
         }
-        const uint64_t index = number(&s, op == PK_BINGET ? 1 : 4);
+        const uint64_t index = read_number(&s, op == PK_BINGET ? 1 : 4);
         if (index <= nbytes) /* the machine keeps nothing above */
-            FSDP_TRY(note(memo, index, err));
+            FSDP_TRY(note_index(memo, index, err));
     }
     if (!memo->nwords)
         return FSDP_OK;

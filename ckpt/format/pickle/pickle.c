@@ -23,8 +23,8 @@ static inline int need(const unsigned char **out, struct machine *m, uint64_t nb
 }
 
 /* nbytes is a constant wherever speed matters. */
-static inline __attribute__((always_inline)) int number(uint64_t *out, struct machine *m,
-                                                        int nbytes)
+static inline __attribute__((always_inline)) int read_number(uint64_t *out, struct machine *m,
+                                                             int nbytes)
 {
     const unsigned char *at = NULL;
     FSDP_TRY(need(&at, m, (uint64_t)nbytes));
@@ -57,7 +57,7 @@ push_text(struct machine *m, enum ckpt_pk_type type, int length_nbytes)
 {
     const unsigned char *at = NULL;
     uint64_t nbytes = 0;
-    FSDP_TRY(number(&nbytes, m, length_nbytes));
+    FSDP_TRY(read_number(&nbytes, m, length_nbytes));
     if (nbytes > UINT32_MAX)
         return machine_bad(m, "a text is too long");
     FSDP_TRY(need(&at, m, nbytes));
@@ -71,7 +71,7 @@ static int push_long(struct machine *m, int length_nbytes)
 {
     const unsigned char *at = NULL;
     uint64_t nbytes = 0, value = 0;
-    FSDP_TRY(number(&nbytes, m, length_nbytes));
+    FSDP_TRY(read_number(&nbytes, m, length_nbytes));
     FSDP_TRY(need(&at, m, nbytes));
     if (nbytes > 8)
         return machine_push_new(m, (struct ckpt_pk){.type = CKPT_PK_T_BIG});
@@ -137,7 +137,7 @@ static int memo_put(struct machine *m, uint64_t at)
 static inline __attribute__((always_inline)) int memo_get(struct machine *m, int index_nbytes)
 {
     uint64_t at = 0;
-    FSDP_TRY(number(&at, m, index_nbytes));
+    FSDP_TRY(read_number(&at, m, index_nbytes));
     struct ckpt_pk **slot = ckpt_pk_memo_at(&m->memo, at);
     if (!slot || !*slot)
         return machine_bad(m, "it recalls what was not kept");
@@ -147,7 +147,7 @@ static inline __attribute__((always_inline)) int memo_get(struct machine *m, int
 static inline __attribute__((always_inline)) int memo_put_at(struct machine *m, int index_nbytes)
 {
     uint64_t at = 0;
-    FSDP_TRY(number(&at, m, index_nbytes));
+    FSDP_TRY(read_number(&at, m, index_nbytes));
     return memo_put(m, at);
 }
 
@@ -204,7 +204,7 @@ static inline __attribute__((always_inline)) int push_bytes_number(struct machin
                                                                    bool is_signed)
 {
     uint64_t value = 0;
-    FSDP_TRY(number(&value, m, nbytes));
+    FSDP_TRY(read_number(&value, m, nbytes));
     return machine_push_int(m, is_signed ? (int32_t)(uint32_t)value : (int64_t)value);
 }
 
@@ -306,7 +306,7 @@ static int step(struct machine *m, unsigned char op)
 }
 
 /* Input that was read is not needed where the values have copies of their texts. */
-static void release(struct machine *m)
+static void release_input(struct machine *m)
 {
     const uintptr_t from =
         ((uintptr_t)m->data + m->released + RELEASE_NBYTES - 1) / RELEASE_NBYTES * RELEASE_NBYTES;
@@ -315,14 +315,14 @@ static void release(struct machine *m)
     madvise((void *)from, end - from, MADV_DONTNEED); /* a wish */
 }
 
-static int run(struct machine *m)
+static int run_machine(struct machine *m)
 {
     uint64_t proto = 0;
     const unsigned char *op = NULL;
     FSDP_TRY(need(&op, m, 1));
     if (*op != PK_PROTO)
         return machine_bad(m, "it does not begin as a pickle of protocol 2 to 5 does");
-    FSDP_TRY(number(&proto, m, 1));
+    FSDP_TRY(read_number(&proto, m, 1));
     if (proto < 2 || proto > 5)
         return fsdp_err_set(m->err, FSDP_EUNSUPPORTED,
                             "%s is a pickle of protocol %d: 2 to 5 are "
@@ -330,7 +330,7 @@ static int run(struct machine *m)
                             m->what, (int)proto);
     for (;;) {
         if (m->share.recent && m->pos - m->released >= 2 * RELEASE_NBYTES)
-            release(m);
+            release_input(m);
         FSDP_TRY(need(&op, m, 1));
         if (*op == PK_STOP)
             break;
@@ -342,8 +342,8 @@ static int run(struct machine *m)
     return FSDP_OK;
 }
 
-static int parse(struct ckpt_pickle *out, const void *data, size_t nbytes, const char *what,
-                 bool shared, struct fsdp_err *err)
+static int parse_pickle(struct ckpt_pickle *out, const void *data, size_t nbytes, const char *what,
+                        bool shared, struct fsdp_err *err)
 {
     struct machine m = {.out = out, .data = data, .nbytes = nbytes, .what = what, .err = err};
     const size_t most = nbytes < SIZE_MAX / GROWTH / 2 ? nbytes * GROWTH : SIZE_MAX / 2;
@@ -354,7 +354,7 @@ static int parse(struct ckpt_pickle *out, const void *data, size_t nbytes, const
     if (rc == FSDP_OK && shared)
         rc = ckpt_pk_share_create(&m.share, err);
     if (rc == FSDP_OK)
-        rc = run(&m);
+        rc = run_machine(&m);
     fsdp_free(m.stack);
     fsdp_free(m.marks);
     ckpt_pk_memo_free(&m.memo);
@@ -367,13 +367,13 @@ static int parse(struct ckpt_pickle *out, const void *data, size_t nbytes, const
 int ckpt_pickle_parse(struct ckpt_pickle *out, const void *data, size_t nbytes, const char *what,
                       struct fsdp_err *err)
 {
-    return parse(out, data, nbytes, what, false, err);
+    return parse_pickle(out, data, nbytes, what, false, err);
 }
 
 int ckpt_pickle_parse_shared(struct ckpt_pickle *out, void *data, size_t nbytes, const char *what,
                              struct fsdp_err *err)
 {
-    return parse(out, data, nbytes, what, true, err);
+    return parse_pickle(out, data, nbytes, what, true, err);
 }
 
 void ckpt_pickle_drop(struct ckpt_pickle *pickle, const struct ckpt_pk *value)

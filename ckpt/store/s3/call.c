@@ -164,7 +164,7 @@ static void set_up(struct ckpt_s3_call *call, CURL *curl)
     }
 }
 
-static int prepare(struct ckpt_http_job *job, CURL *curl, struct fsdp_err *err)
+static int prepare_request(struct ckpt_http_job *job, CURL *curl, struct fsdp_err *err)
 {
     struct ckpt_s3_call *call = (struct ckpt_s3_call *)job;
     struct ckpt_s3_creds creds;
@@ -270,7 +270,7 @@ static int status_of(const struct ckpt_s3_call *call)
 
 /* "cannot read 's3://b/k': the secret key does not belong to the access key (AKID, of the
  * environment): SignatureDoesNotMatch, HTTP 403 of http://host" */
-static void explain(struct ckpt_s3_call *call, CURLcode code)
+static void explain_answer(struct ckpt_s3_call *call, CURLcode code)
 {
     struct fsdp_err *err = &call->job.err;
     const char *text = "", *colon = "";
@@ -390,7 +390,8 @@ static enum ckpt_http_verdict judge_transport(struct ckpt_s3_call *call, CURLcod
     return CKPT_HTTP_AGAIN;
 }
 
-static enum ckpt_http_verdict judge(struct ckpt_http_job *job, CURL *curl, CURLcode code, bool last)
+static enum ckpt_http_verdict judge_answer(struct ckpt_http_job *job, CURL *curl, CURLcode code,
+                                           bool last)
 {
     struct ckpt_s3_call *call = (struct ckpt_s3_call *)job;
     enum ckpt_http_verdict verdict;
@@ -415,7 +416,7 @@ static enum ckpt_http_verdict judge(struct ckpt_http_job *job, CURL *curl, CURLc
     if (!code && call->status == 200 && verdict == CKPT_HTTP_DONE)
         verdict = CKPT_HTTP_AGAIN; /* an error inside */
     if (last || verdict == CKPT_HTTP_DONE)
-        explain(call, code);
+        explain_answer(call, code);
     return verdict;
 }
 
@@ -456,7 +457,7 @@ static bool wants_checksum(const struct ckpt_s3_call *call)
 
 int ckpt_s3_call_begin(struct ckpt_s3_call *call, struct fsdp_err *err)
 {
-    static const struct ckpt_http_ops ops = {prepare, judge, done};
+    static const struct ckpt_http_ops ops = {prepare_request, judge_answer, done};
     call->job.ops = &ops;
     call->job.max_tries = tries();
     call->job.deadline = fsdp_time_now() + CKPT_S3_DEADLINE_SECONDS;

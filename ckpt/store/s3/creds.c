@@ -145,7 +145,7 @@ static const struct {
     {"the instance", ckpt_s3_creds_instance},
 };
 
-static int look(struct ckpt_s3_creds *out, struct fsdp_err *err)
+static int look_for_keys(struct ckpt_s3_creds *out, struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
     char all[600] = "";
@@ -196,7 +196,7 @@ static void *look_behind(void *arg)
 {
     struct ckpt_s3_creds found;
     struct fsdp_err why = FSDP_ERR_INIT;
-    int rc = look(&found, &why);
+    int rc = look_for_keys(&found, &why);
     (void)arg;
     pthread_mutex_lock(&lock);
     install(&found, rc, &why);
@@ -243,7 +243,7 @@ int ckpt_s3_creds_get(struct ckpt_s3_creds *out, const struct ckpt_s3_creds *sta
     int rc = FSDP_OK;
     pthread_mutex_lock(&lock);
     if (!is_good(stale, (int64_t)time(NULL))) {
-        rc = look(&found, &why);
+        rc = look_for_keys(&found, &why);
         rc = install(&found, rc, &why);
         ckpt_s3_creds_wipe(&found);
     }

@@ -76,7 +76,7 @@ static CURLcode ask_once(struct question *q, bool proxy)
 }
 
 /* Their answers hold secrets, so that nothing of them is repeated. */
-static int ask(struct question *q, const char *whom, bool proxy, struct fsdp_err *err)
+static int ask_server(struct question *q, const char *whom, bool proxy, struct fsdp_err *err)
 {
     CURLcode code = CURLE_OK;
     for (int i = 1; i <= q->tries; i++) {
@@ -204,7 +204,7 @@ static int ask_sts(struct ckpt_s3_creds *out, struct ckpt_s3_pair *form, int nfo
                          .timeout_seconds = 20,
                          .tries = 3};
     if (rc == FSDP_OK)
-        rc = ask(&q, "STS", true, &why);
+        rc = ask_server(&q, "STS", true, &why);
     if (rc == FSDP_OK)
         rc = take_role(out, &q, err);
     else if (error_code(code, sizeof code, &q))
@@ -314,7 +314,7 @@ int ckpt_s3_creds_container(struct ckpt_s3_creds *out, struct fsdp_err *err)
         relative ? fsdp_sprintf(err, "http://169.254.170.2%s", relative) : fsdp_strdup(full, err);
     struct question q = {
         .method = "GET", .url = url, .headers = {header}, .timeout_seconds = 5, .tries = 3};
-    int rc = url ? ask(&q, "the container", false, err) : FSDP_ENOMEM;
+    int rc = url ? ask_server(&q, "the container", false, err) : FSDP_ENOMEM;
     if (rc == FSDP_OK)
         rc = ckpt_s3_creds_json(out, q.answer.data, q.answer.nbytes, "Token", "the container", err);
     forget(&q.answer);
@@ -335,7 +335,7 @@ static int ask_instance(struct ckpt_text *answer, const char *method, const char
         .method = method, .url = url, .headers = {header}, .timeout_seconds = 1, .tries = 2};
     if (!url)
         return FSDP_ENOMEM;
-    int rc = ask(&q, "the instance", false, err);
+    int rc = ask_server(&q, "the instance", false, err);
     fsdp_free(url);
     if (rc == FSDP_OK && !q.answer.data)
         rc = fsdp_err_set(err, FSDP_EIO, "the instance gives no credentials: an empty answer");

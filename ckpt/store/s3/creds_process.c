@@ -14,7 +14,7 @@
 
 enum { DEADLINE_SECONDS = 60, MAX_NBYTES = 64 << 10 };
 
-static int start(pid_t *pid, int *fd, const char *command, struct fsdp_err *err)
+static int start_process(pid_t *pid, int *fd, const char *command, struct fsdp_err *err)
 {
     char *const argv[] = {"sh", "-c", (char *)(uintptr_t)command, NULL};
     posix_spawn_file_actions_t actions;
@@ -65,7 +65,7 @@ int ckpt_s3_creds_process(struct ckpt_s3_creds *out, const char *command, struct
     char *data = fsdp_alloc(MAX_NBYTES, 1, "credentials", err);
     if (!data)
         return FSDP_ENOMEM;
-    int rc = start(&pid, &fd, command, err);
+    int rc = start_process(&pid, &fd, command, err);
     if (rc == FSDP_OK) {
         bool whole = read_all(data, &nbytes, fd);
         close(fd);

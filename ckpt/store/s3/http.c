@@ -56,12 +56,12 @@ double ckpt_http_pause(int ntries)
     return (most > 20 ? 20 : most) * ((double)(seed >> 33) / (double)(1u << 31));
 }
 
-static void finish(struct ckpt_http_job *job)
+static void finish_job(struct ckpt_http_job *job)
 {
     job->ops->done(job);
 }
 
-static void release(struct ckpt_http_job *job)
+static void release_job(struct ckpt_http_job *job)
 {
     curl_easy_cleanup(job->curl);
     curl_slist_free_all(job->headers);
@@ -70,7 +70,7 @@ static void release(struct ckpt_http_job *job)
 }
 
 /* False if it could not even begin, in which case it is over, and no more than *large is left. */
-static bool begin(struct thread *t, struct ckpt_http_job *job, bool *large)
+static bool begin_job(struct thread *t, struct ckpt_http_job *job, bool *large)
 {
     *large = job->large;
     job->ntries++;
@@ -86,8 +86,8 @@ static bool begin(struct thread *t, struct ckpt_http_job *job, bool *large)
             job->rc = fsdp_err_set(&job->err, FSDP_ENOMEM, "libcurl: out of memory");
     }
     if (job->rc) {
-        release(job);
-        finish(job);
+        release_job(job);
+        finish_job(job);
         return false;
     }
     t->nactive++;
@@ -116,11 +116,11 @@ static void end(struct thread *t, struct ckpt_http_job *job, CURLcode code)
     bool last = given_up || job->ntries >= job->max_tries || fsdp_time_now() >= job->deadline;
     enum ckpt_http_verdict verdict = job->ops->judge(job, job->curl, code, last);
     curl_multi_remove_handle(t->multi, job->curl);
-    release(job);
+    release_job(job);
     t->nactive--;
     place_freed(t->engine, job->large, verdict);
     if (last || verdict == CKPT_HTTP_DONE) {
-        finish(job);
+        finish_job(job);
         return;
     }
     job->not_before = fsdp_time_now();
@@ -172,7 +172,7 @@ static struct ckpt_http_job *next_job(struct thread *t)
     return job;
 }
 
-static void *run(void *arg)
+static void *run_jobs(void *arg)
 {
     struct thread *t = arg;
     for (;;) {
@@ -181,7 +181,7 @@ static void *run(void *arg)
         int nrunning, nmsgs;
         bool ended = false, large;
         while ((job = next_job(t)))
-            if (!begin(t, job, &large))
+            if (!begin_job(t, job, &large))
                 give_place(t->engine, large);
         curl_multi_perform(t->multi, &nrunning);
         while ((msg = curl_multi_info_read(t->multi, &nmsgs))) {
@@ -215,7 +215,7 @@ static int engine_start(struct fsdp_err *err)
             break;
         curl_multi_setopt(t->multi, CURLMOPT_MAXCONNECTS, 2L * PER_THREAD);
         t->engine = e;
-        if (pthread_create(&id, NULL, run, t)) {
+        if (pthread_create(&id, NULL, run_jobs, t)) {
             curl_multi_cleanup(t->multi);
             fsdp_free(t);
             break;

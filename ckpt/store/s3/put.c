@@ -29,8 +29,8 @@ static int put_once(struct ckpt_s3_call *call, struct ckpt_s3_bucket *bucket, co
 }
 
 /* Is what is there what was written? */
-static int compare(bool *same, struct ckpt_s3_bucket *bucket, const char *key, const void *data,
-                   size_t nbytes, struct fsdp_err *err)
+static int compare_object(bool *same, struct ckpt_s3_bucket *bucket, const char *key,
+                          const void *data, size_t nbytes, struct fsdp_err *err)
 {
     struct ckpt_s3_call call;
     ckpt_s3_call_init(&call, bucket, "read back", "GET", key);
@@ -74,7 +74,7 @@ static int put_unconditional(struct ckpt_s3_bucket *bucket, const char *key, con
         return fsdp_err_pass(err, rc, &why);
     FSDP_TRY(put_once(&call, bucket, key, data, nbytes, false, err));
     nanosleep(&settled, NULL);
-    FSDP_TRY(compare(&same, bucket, key, data, nbytes, err));
+    FSDP_TRY(compare_object(&same, bucket, key, data, nbytes, err));
     return same ? FSDP_OK : taken(bucket, key, err);
 }
 
@@ -90,7 +90,7 @@ static int put_conditional(struct ckpt_s3_bucket *bucket, const char *key, const
         return put_unconditional(bucket, key, data, nbytes, err);
     }
     if (rc && call.job.ntries > 1) /* our own, of a try that seemed to fail? */
-        compare(&same, bucket, key, data, nbytes, NULL);
+        compare_object(&same, bucket, key, data, nbytes, NULL);
     if (rc == FSDP_EEXIST && !same)
         return taken(bucket, key, err);
     if (rc && !same)

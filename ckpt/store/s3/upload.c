@@ -154,7 +154,7 @@ uint32_t ckpt_s3_part_of(uint64_t *begin, uint64_t *nbytes, uint64_t first_nbyte
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static void fail(struct ckpt_s3_upload *u, int rc, const struct fsdp_err *err)
+static void fail_upload(struct ckpt_s3_upload *u, int rc, const struct fsdp_err *err)
 {
     if (!u->rc) {
         u->rc = rc;
@@ -246,7 +246,7 @@ static void part_unlink(struct part *part)
 /* ---- sending --------------------------------------------------------------------------------- */
 
 /* The lock is held. The store's name for the upload: one thread asks for it, others wait. */
-static int start(struct ckpt_s3_upload *u, struct fsdp_err *err)
+static int start_upload(struct ckpt_s3_upload *u, struct fsdp_err *err)
 {
     while (u->starting)
         pthread_cond_wait(&u->cond, &u->lock);
@@ -260,7 +260,7 @@ static int start(struct ckpt_s3_upload *u, struct fsdp_err *err)
     pthread_mutex_lock(&u->lock);
     u->starting = false;
     if (rc)
-        fail(u, rc, err ? err : &(struct fsdp_err)FSDP_ERR_INIT);
+        fail_upload(u, rc, err ? err : &(struct fsdp_err)FSDP_ERR_INIT);
     pthread_cond_broadcast(&u->cond);
     return rc;
 }
@@ -287,7 +287,7 @@ static void part_done(struct ckpt_s3_call *call)
     struct ckpt_s3_upload *u = part->upload;
     pthread_mutex_lock(&u->lock);
     if (call->job.rc) {
-        fail(u, call->job.rc, &call->job.err);
+        fail_upload(u, call->job.rc, &call->job.err);
     } else {
         struct ckpt_s3_sent *sent = &u->sent[part->number];
         snprintf(sent->etag, sizeof sent->etag, "%s", call->etag);
@@ -306,7 +306,7 @@ static int part_send(struct part *part, struct fsdp_err *err)
 {
     struct ckpt_s3_upload *u = part->upload;
     part_unlink(part);
-    int rc = start(u, err);
+    int rc = start_upload(u, err);
     if (rc == FSDP_OK)
         rc = sent_reserve(u, part->number, err);
     if (rc) {

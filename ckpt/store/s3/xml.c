@@ -27,7 +27,7 @@ struct reader {
     const char *refused; /* why the document is not read on */
 };
 
-static void refuse(struct reader *r, const char *why)
+static void refuse_document(struct reader *r, const char *why)
 {
     if (!r->refused)
         r->refused = why;
@@ -46,13 +46,13 @@ static void on_start(void *ctx, const char *name, const char **attributes)
     struct ckpt_s3_xml *xml = r->xml;
     (void)attributes;
     if (++r->depth > MAX_DEPTH || xml->nelements == MAX_ELEMENTS) {
-        refuse(r, "too many elements");
+        refuse_document(r, "too many elements");
         return;
     }
     struct element *elements = fsdp_alloc_grow(xml->elements, xml->nelements, &xml->max_elements,
                                                sizeof *elements, "XML", NULL);
     if (!elements) {
-        refuse(r, "out of memory");
+        refuse_document(r, "out of memory");
         return;
     }
     xml->elements = elements;
@@ -83,12 +83,12 @@ static void on_end(void *ctx, const char *name)
 static void on_doctype(void *ctx, const char *name, const char *system, const char *public, int own)
 {
     (void)name, (void)system, (void)public, (void)own;
-    refuse(ctx, "it has a document type");
+    refuse_document(ctx, "it has a document type");
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */
 
-static int parse(struct reader *r, const char *data, size_t nbytes, struct fsdp_err *err)
+static int parse_document(struct reader *r, const char *data, size_t nbytes, struct fsdp_err *err)
 {
     XML_SetUserData(r->parser, r);
     XML_SetElementHandler(r->parser, on_start, on_end);
@@ -118,7 +118,7 @@ int ckpt_s3_xml_parse(struct ckpt_s3_xml **out, const char *data, size_t nbytes,
     *out = r.xml;
     if (!(r.parser = XML_ParserCreate(NULL)))
         return fsdp_err_set(err, FSDP_ENOMEM, "XML: out of memory");
-    int rc = parse(&r, data, nbytes, err);
+    int rc = parse_document(&r, data, nbytes, err);
     XML_ParserFree(r.parser);
     return rc;
 }

@@ -254,8 +254,8 @@ static int host_run(void *arg, struct fsdp_err *err)
     return rc ? host_status(h, err) : FSDP_OK;
 }
 
-static int collective(void *state, const struct fsdp_comm_call *args, struct fsdp_lane *lane,
-                      struct fsdp_err *err)
+static int run_collective(void *state, const struct fsdp_comm_call *args, struct fsdp_lane *lane,
+                          struct fsdp_err *err)
 {
     struct host_comm *h = state;
     struct host_call call = {.h = h, .recv = args->recv, .send = args->send};
@@ -297,7 +297,7 @@ const struct fsdp_comm_ops fsdp_comm_host_ops = {
     .create = host_create,
     .destroy = host_destroy,
     .abort = host_abort,
-    .collective = collective,
+    .collective = run_collective,
     .status = host_status,
     .mem_alloc = mem_alloc,
     .mem_free = mem_free,

@@ -51,7 +51,7 @@ static void arrive(struct coll *c, struct host_ref src, struct host_ref dst)
     host_barrier_arrive(c->h, HOST_BARRIER_OPS);
 }
 
-static int meet(struct coll *c)
+static int meet_peers(struct coll *c)
 {
     FSDP_TRY(host_barrier_wait(c->h, HOST_BARRIER_OPS, c->fail));
     for (int s = 0; s < c->h->nseats; s++)
@@ -60,7 +60,7 @@ static int meet(struct coll *c)
     return FSDP_OK;
 }
 
-static int pass(struct coll *c)
+static int pass_blocks(struct coll *c)
 {
     if (!shares_node(c))
         return FSDP_OK;
@@ -123,7 +123,7 @@ static int all_gather_direct(struct coll *c)
         FSDP_TRY(resolve(c, s, host_desc_of(c->h, s, c->op->seq)->src, &from));
         memcpy(c->recv + (size_t)c->h->seat_peer[s] * c->nbytes, from, c->nbytes);
     }
-    return pass(c);
+    return pass_blocks(c);
 }
 
 static void slots_to_recv(struct coll *c, size_t at, size_t nbytes)
@@ -142,7 +142,7 @@ static int all_gather_staged(struct coll *c)
     for (size_t at = 0; at < c->nbytes; at += c->h->shm.slot_nbytes) {
         size_t nbytes = min_size(c->nbytes - at, c->h->shm.slot_nbytes);
         memcpy(host_slot(c->h, c->h->seat), own + at, nbytes);
-        FSDP_TRY(pass(c));
+        FSDP_TRY(pass_blocks(c));
         slots_to_recv(c, at, nbytes);
     }
     return FSDP_OK;
@@ -169,7 +169,7 @@ static int all_gather(struct coll *c)
         if (off_node(c, p))
             host_tcp_post(c->h, p, own, c->nbytes, c->recv + (size_t)p * c->nbytes, c->nbytes);
     FSDP_TRY(host_tcp_run(c->h, c->op, c->fail));
-    FSDP_TRY(meet(c));
+    FSDP_TRY(meet_peers(c));
     if (!shares_node(c) || !c->nbytes)
         return FSDP_OK;
     if (small) {
@@ -246,7 +246,7 @@ static int scatter_sum(struct coll *c, size_t at, size_t nbytes, size_t pitch, b
 static int reduce_scatter_large(struct coll *c)
 {
     arrive(c, ref_of(c, c->send, c->nbytes * (size_t)c->size), not_registered);
-    FSDP_TRY(meet(c));
+    FSDP_TRY(meet_peers(c));
     bool direct = all_direct(c, false);
     size_t chunk = scatter_chunk(c, direct);
     for (size_t at = 0; at < c->nbytes; at += chunk) {
@@ -263,7 +263,7 @@ static int reduce_scatter_large(struct coll *c)
             FSDP_TRY(host_barrier_wait(c->h, HOST_BARRIER_OPS, c->fail));
         FSDP_TRY(scatter_sum(c, at, nbytes, chunk, direct));
     }
-    return direct ? pass(c) : FSDP_OK;
+    return direct ? pass_blocks(c) : FSDP_OK;
 }
 
 static int reduce_scatter(struct coll *c)
@@ -276,7 +276,7 @@ static int reduce_scatter(struct coll *c)
     host_tcp_final(c->h);
     scatter_post(c, 0, c->nbytes);
     FSDP_TRY(host_tcp_run(c->h, c->op, c->fail));
-    FSDP_TRY(meet(c));
+    FSDP_TRY(meet_peers(c));
     return c->nbytes ? scatter_sum(c, 0, c->nbytes, c->nbytes, !shares_node(c)) : FSDP_OK;
 }
 
@@ -293,7 +293,7 @@ static int all_reduce_small(struct coll *c)
         if (off_node(c, p))
             host_tcp_post(c->h, p, c->send, c->nbytes, sum_buffer(c, p), c->nbytes);
     FSDP_TRY(host_tcp_run(c->h, c->op, c->fail));
-    FSDP_TRY(meet(c));
+    FSDP_TRY(meet_peers(c));
     if (!c->nbytes)
         return FSDP_OK;
     for (int p = 0; p < c->size; p++)
@@ -425,7 +425,7 @@ static int all_reduce(struct coll *c)
         src = dst;
     }
     arrive(c, src, dst);
-    FSDP_TRY(meet(c));
+    FSDP_TRY(meet_peers(c));
     bool direct = all_direct(c, true);
     struct window w;
     for (size_t at = 0; at < c->nbytes; at += w.nbytes) {
@@ -433,15 +433,15 @@ static int all_reduce(struct coll *c)
         char *own = direct ? c->recv + at : host_slot(c->h, c->h->seat);
         if (!direct) {
             memcpy(own, c->send + at, w.nbytes);
-            FSDP_TRY(pass(c));
+            FSDP_TRY(pass_blocks(c));
         }
         FSDP_TRY(window_reduce(c, &w, own));
-        FSDP_TRY(pass(c));
+        FSDP_TRY(pass_blocks(c));
         FSDP_TRY(window_gather(c, &w, own));
         if (!direct)
             host_slots_next(c->h);
     }
-    return direct ? pass(c) : FSDP_OK;
+    return direct ? pass_blocks(c) : FSDP_OK;
 }
 
 /* ---- broadcast and barrier ------------------------------------------------------------------ */
@@ -454,7 +454,7 @@ static int broadcast_staged(struct coll *c, int root_seat)
         size_t nbytes = min_size(c->nbytes - at, c->h->shm.slot_nbytes);
         if (root)
             memcpy(host_slot(c->h, root_seat), c->send + at, nbytes);
-        FSDP_TRY(pass(c));
+        FSDP_TRY(pass_blocks(c));
         if (!root)
             memcpy(c->recv + at, host_slot(c->h, root_seat), nbytes);
         host_slots_next(c->h);
@@ -470,10 +470,10 @@ static int broadcast_direct(struct coll *c, int root_seat)
         FSDP_TRY(resolve(c, root_seat, host_desc_of(c->h, root_seat, c->op->seq)->src, &from));
         memcpy(c->recv, from, c->nbytes);
     }
-    return pass(c);
+    return pass_blocks(c);
 }
 
-static int broadcast(struct coll *c)
+static int broadcast_blocks(struct coll *c)
 {
     int root = c->op->root, root_seat = c->h->peer_seat[root];
     bool small = c->nbytes <= HOST_SMALL_NBYTES, mine = root == c->me;
@@ -489,7 +489,7 @@ static int broadcast(struct coll *c)
         if (off_node(c, p) && (mine || p == root))
             host_tcp_post(c->h, p, c->send, mine ? c->nbytes : 0, c->recv, mine ? 0 : c->nbytes);
     FSDP_TRY(host_tcp_run(c->h, c->op, c->fail));
-    FSDP_TRY(meet(c));
+    FSDP_TRY(meet_peers(c));
     if (!shares_node(c) || root_seat < 0 || !c->nbytes)
         return FSDP_OK;
     if (small) {
@@ -508,7 +508,7 @@ static int barrier(struct coll *c)
     arrive(c, not_registered, not_registered);
     host_tcp_final(c->h);
     FSDP_TRY(host_tcp_run(c->h, c->op, c->fail));
-    return meet(c);
+    return meet_peers(c);
 }
 
 static int collective_run(struct coll *c)
@@ -521,7 +521,7 @@ static int collective_run(struct coll *c)
     case FSDP_COMM_ALL_REDUCE:
         return all_reduce(c);
     case FSDP_COMM_BROADCAST:
-        return broadcast(c);
+        return broadcast_blocks(c);
     case FSDP_COMM_BARRIER:
         return barrier(c);
     }

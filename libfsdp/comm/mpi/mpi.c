@@ -275,7 +275,7 @@ struct call {
 };
 _Static_assert(sizeof(struct call) <= FSDP_LANE_ARG_NBYTES, "a call fits a lane's argument");
 
-static int run(void *arg, struct fsdp_err *err)
+static int run_call(void *arg, struct fsdp_err *err)
 {
     struct call *call = arg;
     struct mpi_comm *m = call->m;
@@ -298,8 +298,8 @@ static int run(void *arg, struct fsdp_err *err)
     return rc ? status(m, err) : FSDP_OK;
 }
 
-static int collective(void *state, const struct fsdp_comm_call *args, struct fsdp_lane *lane,
-                      struct fsdp_err *err)
+static int mpi_collective(void *state, const struct fsdp_comm_call *args, struct fsdp_lane *lane,
+                          struct fsdp_err *err)
 {
     struct mpi_comm *m = state;
     struct call call = {.m = m, .recv = args->recv, .send = args->send};
@@ -310,7 +310,7 @@ static int collective(void *state, const struct fsdp_comm_call *args, struct fsd
                                .kind = args->kind,
                                .dtype = (int32_t)args->dtype,
                                .root = args->root};
-    int rc = fsdp_lane_call(lane, run, &call, sizeof call, &own);
+    int rc = fsdp_lane_call(lane, run_call, &call, sizeof call, &own);
     if (rc == FSDP_OK)
         return FSDP_OK;
     /* A lane that failed before takes no more work, and the peers must not wait for this rank. */
@@ -331,7 +331,7 @@ static const struct fsdp_comm_ops ops = {
     .create = create,
     .destroy = destroy,
     .abort = abort_comm,
-    .collective = collective,
+    .collective = mpi_collective,
     .status = status,
 };
 

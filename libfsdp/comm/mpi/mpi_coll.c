@@ -10,7 +10,7 @@
 #include "mpi.h"
 
 /* All meet, and are in the same operation. */
-static int meet(struct mpi_comm *m, const struct comm_op *op, struct comm_fail *fail)
+static int meet_peers(struct mpi_comm *m, const struct comm_op *op, struct comm_fail *fail)
 {
     int size = m->group->size, me = m->group->rank;
 
@@ -49,7 +49,8 @@ static int all_gather(struct mpi_comm *m, char *recv, const char *send, size_t n
     return FSDP_OK;
 }
 
-static int broadcast(struct mpi_comm *m, char *buf, size_t nbytes, int root, struct comm_fail *fail)
+static int broadcast_bytes(struct mpi_comm *m, char *buf, size_t nbytes, int root,
+                           struct comm_fail *fail)
 {
     int size = m->group->size, me = m->group->rank;
 
@@ -173,7 +174,7 @@ int comm_mpi_collective(struct mpi_comm *m, const struct comm_op *op, void *recv
     enum fsdp_dtype dtype = (enum fsdp_dtype)op->dtype;
     size_t nelem = (size_t)op->nelem, nbytes = nelem * fsdp_dtype_nbytes(dtype);
 
-    FSDP_TRY(meet(m, op, fail));
+    FSDP_TRY(meet_peers(m, op, fail));
     switch ((enum fsdp_comm_kind)op->kind) {
     case FSDP_COMM_ALL_GATHER:
         return all_gather(m, recv, send, nbytes, fail);
@@ -182,7 +183,7 @@ int comm_mpi_collective(struct mpi_comm *m, const struct comm_op *op, void *recv
     case FSDP_COMM_ALL_REDUCE:
         return all_reduce(m, recv, send, nelem, dtype, fail);
     case FSDP_COMM_BROADCAST:
-        return broadcast(m, recv, nbytes, op->root, fail);
+        return broadcast_bytes(m, recv, nbytes, op->root, fail);
     case FSDP_COMM_BARRIER:
         break; /* they have met */
     }

@@ -173,8 +173,8 @@ static int issue(struct nccl_comm *h, const struct nccl_op *op, void *recv, cons
     return nccl_status(h, err);
 }
 
-static int collective(void *state, const struct fsdp_comm_call *args, struct fsdp_lane *lane,
-                      struct fsdp_err *err)
+static int nccl_collective(void *state, const struct fsdp_comm_call *args, struct fsdp_lane *lane,
+                           struct fsdp_err *err)
 {
     struct nccl_comm *h = state;
     struct nccl_op op;
@@ -204,7 +204,7 @@ const struct fsdp_comm_ops fsdp_comm_nccl_ops = {
     .create = nccl_create,
     .destroy = nccl_destroy,
     .abort = nccl_abort,
-    .collective = collective,
+    .collective = nccl_collective,
     .status = nccl_status,
     .mem_alloc = nccl_mem_alloc,
     .mem_free = nccl_mem_free,

@@ -206,8 +206,8 @@ static int cards_exchange(struct nccl_comm *h, int status, struct card *cards, s
 
 /* The child is there when the parent is done with it. Where it never is, NCCL may still write to
  * where it was told, so that place is not given back. */
-static ncclResult_t split(struct nccl_comm *h, ncclConfig_t *config, double deadline,
-                          struct fsdp_err *lost)
+static ncclResult_t split_parent(struct nccl_comm *h, ncclConfig_t *config, double deadline,
+                                 struct fsdp_err *lost)
 {
     struct nccl_comm *parent = parent_of(h->oob);
     ncclComm_t *child = fsdp_alloc(1, sizeof *child, "comm child", lost);
@@ -226,7 +226,8 @@ static ncclResult_t split(struct nccl_comm *h, ncclConfig_t *config, double dead
     return rc;
 }
 
-static ncclResult_t meet(struct nccl_comm *h, const struct card *cards, ncclConfig_t *config)
+static ncclResult_t meet_with_ids(struct nccl_comm *h, const struct card *cards,
+                                  ncclConfig_t *config)
 {
     const struct fsdp_comm_group *group = h->group;
     int nids = id_count(group->size);
@@ -253,8 +254,8 @@ static int connect(struct nccl_comm *h, const struct card *cards, struct fsdp_er
     config.blocking = 0;
     config.splitShare = 0; /* children that share may not work at the same time */
     config.commName = group->name;
-    ncclResult_t rc =
-        cards[0].splits ? split(h, &config, deadline, &lost) : meet(h, cards, &config);
+    ncclResult_t rc = cards[0].splits ? split_parent(h, &config, deadline, &lost)
+                                      : meet_with_ids(h, cards, &config);
     if (h->comm)
         rc = nccl_lib_settle(h->comm, rc, NULL, deadline, h->oob, &lost);
     if (rc == ncclSuccess && h->comm)
@@ -305,7 +306,7 @@ int nccl_create(void **out, const struct fsdp_comm_group *group, struct fsdp_oob
 
 /* ---- destroy --------------------------------------------------------------------------------- */
 
-static void leave(struct nccl_comm *h)
+static void leave_group(struct nccl_comm *h)
 {
     nccl_peers_say(h, -1, NCCL_BYE, NULL);
     nccl_mem_free_all(h);
@@ -324,7 +325,7 @@ void nccl_destroy(void *state, bool healthy)
     parent_remove(h);
     nccl_watch_stop(h);
     if (h->comm && healthy && !h->unsettled && !atomic_load(&h->failed))
-        leave(h);
+        leave_group(h);
     else if (h->comm)
         ncclCommAbort(h->comm);
     h->comm = NULL;

@@ -50,7 +50,7 @@ static void block_add(struct nccl_comm *h, struct nccl_block *b)
 }
 
 /* Of a window: whole units, and at least one. */
-static size_t rounded(size_t nbytes)
+static size_t round_window(size_t nbytes)
 {
     size_t nunits = (nbytes + NCCL_WIN_REQUIRED_ALIGNMENT - 1) / NCCL_WIN_REQUIRED_ALIGNMENT;
     return (nunits ? nunits : 1) * NCCL_WIN_REQUIRED_ALIGNMENT;
@@ -64,7 +64,7 @@ void *nccl_mem_alloc(void *state, size_t nbytes, struct fsdp_err *err)
 
     if (!b)
         return NULL;
-    nbytes = rounded(nbytes);
+    nbytes = round_window(nbytes);
     ncclResult_t rc = ncclMemAlloc(&b->ptr, nbytes);
     if (rc != ncclSuccess) {
         fsdp_err_set(err, FSDP_ENOMEM, "comm %s: allocating %zu bytes: %s", h->group->name, nbytes,
@@ -91,7 +91,7 @@ int nccl_mem_share(void *state, void *ptr, size_t nbytes, struct fsdp_err *err)
     b->ptr = ptr;
     b->shared = true;
     block_add(h, b);
-    int rc = block_register(h, b, rounded(nbytes), err);
+    int rc = block_register(h, b, round_window(nbytes), err);
     if (rc && !b->unsettled) /* else it ends with the communicator */
         nccl_mem_free(h, ptr);
     return rc;

@@ -111,7 +111,7 @@ static void late_fail(struct nccl_comm *h, const struct nccl_op *op, struct nccl
                       h->group->timeout_s);
 }
 
-static void ask(struct watch *w, const struct nccl_op *op, bool anew)
+static void ask_peers(struct watch *w, const struct nccl_op *op, bool anew)
 {
     for (int p = 0; p < w->h->group->size; p++) {
         if (anew)
@@ -147,18 +147,18 @@ static void watch_waiting(struct watch *w, const struct nccl_op *op, double bega
     if (find_mismatch(h, op, &fail) || find_left(h, op, &fail)) {
         nccl_fail(h, &fail);
     } else if (now < deadline && now >= w->next_ask) {
-        ask(w, op, true);
+        ask_peers(w, op, true);
         w->next_ask = now + w->every;
         w->every = w->every < ASK_EVERY_MAX_S ? 2 * w->every : ASK_EVERY_MAX_S;
     } else if (now >= deadline && !w->last_ask) {
-        ask(w, op, true);
+        ask_peers(w, op, true);
         w->last_ask = now;
         w->next_ask = now + ASK_AGAIN_S;
     } else if (now >= deadline && (all_heard(h) || now >= w->last_ask + ASK_LAST_S)) {
         late_fail(h, op, &fail);
         nccl_fail(h, &fail);
     } else if (now >= deadline && now >= w->next_ask) {
-        ask(w, op, false);
+        ask_peers(w, op, false);
         w->next_ask = now + ASK_AGAIN_S;
     }
 }

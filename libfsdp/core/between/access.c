@@ -216,7 +216,7 @@ static bool is_wanted(const struct fsdp *f, const struct fsdp_full_opts *opts, i
     return module == opts->module;
 }
 
-static int prepare(struct summon *s, struct fsdp_err *err)
+static int prepare_summon(struct summon *s, struct fsdp_err *err)
 {
     uint64_t most = 1;
 
@@ -266,7 +266,7 @@ int fsdp_full_params(struct fsdp *f, const struct fsdp_full_opts *opts, fsdp_ful
 
     FSDP_TRY(check_full_opts(f, opts, err));
     FSDP_TRY(fsdp_sync(f, err));
-    FSDP_TRY_GOTO(fsdp_oob_agree(f->mesh->oob, prepare(&s, &why), &why), out);
+    FSDP_TRY_GOTO(fsdp_oob_agree(f->mesh->oob, prepare_summon(&s, &why), &why), out);
     for (int p = 0; p < f->units.nparams && !rc; p++)
         if (is_wanted(f, opts, p))
             rc = summon_param(&s, p, fn, ctx, &said, &said_err, &why);

@@ -24,7 +24,7 @@ struct cursor {
     uint64_t pos;
 };
 
-static void *take(struct cursor *c, uint64_t nbytes, uint64_t *row)
+static void *take_row(struct cursor *c, uint64_t nbytes, uint64_t *row)
 {
     void *ptr = c->base ? c->base + c->pos : NULL;
     uint64_t rounded = (nbytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
@@ -49,10 +49,10 @@ static void plan_parts(struct fsdp *f, struct cursor *c, struct rows *rows)
         const struct flat *flat = op->flat >= 0 ? &f->units.flats[op->flat] : NULL;
         if (op->kind == SCHED_KEEP_PART && op->micro == 0)
             f->flats[op->flat].part =
-                take(c,
-                     flat_full_nelem(flat) / (uint64_t)f->mesh->regather_size *
-                         fsdp_dtype_nbytes(flat->param_dtype),
-                     &rows->kept);
+                take_row(c,
+                         flat_full_nelem(flat) / (uint64_t)f->mesh->regather_size *
+                             fsdp_dtype_nbytes(flat->param_dtype),
+                         &rows->kept);
     }
 }
 
@@ -91,30 +91,30 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
         uint64_t nelem = flat->cut.shard_nelem;
         bool offloaded = offload_state(f, i);
         if (flat_is_split(f, flat) && !offloaded)
-            s->rest = take(c, nelem * sizeof *s->rest, &rows->rest);
+            s->rest = take_row(c, nelem * sizeof *s->rest, &rows->rest);
         if (flat_is_apart(f, flat) && (!offloaded || flat->codec))
-            s->master = take(c, nelem * sizeof(float), &rows->master);
+            s->master = take_row(c, nelem * sizeof(float), &rows->master);
         if (!flat->trainable)
             continue;
         for (int k = 0; !offloaded && k < f->optim.nstate; k++)
             s->optim[k] =
-                take(c, nelem * fsdp_dtype_nbytes(f->optim.state_dtypes[k]), &rows->optim);
+                take_row(c, nelem * fsdp_dtype_nbytes(f->optim.state_dtypes[k]), &rows->optim);
     }
-    f->mem.joined = take(c, master_joined_nbytes(f), &rows->joined);
+    f->mem.joined = take_row(c, master_joined_nbytes(f), &rows->joined);
     uint64_t slot_nbytes = offload_slot_nbytes(f);
     for (int k = 0; slot_nbytes && k < f->opts.offload_slots; k++)
-        f->offload.slots[k] = take(c, slot_nbytes, &rows->passing);
+        f->offload.slots[k] = take_row(c, slot_nbytes, &rows->passing);
     plan_parts(f, c, rows);
     f->scalars.sums =
-        take(c, sizeof(double) * (FSDP_CONTROL_NELEM + f->scalars.npartials), &rows->scalars);
-    f->scalars.clip_coef = take(c, sizeof(float), &rows->scalars);
-    f->scalars.grad_norm = take(c, sizeof(float), &rows->scalars);
-    f->scalars.scale = take(c, sizeof *f->scalars.scale, &rows->scalars);
-    f->encoding.amax = take(c, sizeof(double) * (uint64_t)f->encoding.namax, &rows->scalars);
+        take_row(c, sizeof(double) * (FSDP_CONTROL_NELEM + f->scalars.npartials), &rows->scalars);
+    f->scalars.clip_coef = take_row(c, sizeof(float), &rows->scalars);
+    f->scalars.grad_norm = take_row(c, sizeof(float), &rows->scalars);
+    f->scalars.scale = take_row(c, sizeof *f->scalars.scale, &rows->scalars);
+    f->encoding.amax = take_row(c, sizeof(double) * (uint64_t)f->encoding.namax, &rows->scalars);
     f->encoding.amax_rows =
-        take(c, sizeof(double) * (uint64_t)f->encoding.namax * (uint64_t)f->mesh->shard_size,
-             &rows->scalars);
-    f->encoding.piece = take(c, gather_encoded_nbytes(&f->units), &rows->decoded);
+        take_row(c, sizeof(double) * (uint64_t)f->encoding.namax * (uint64_t)f->mesh->shard_size,
+                 &rows->scalars);
+    f->encoding.piece = take_row(c, gather_encoded_nbytes(&f->units), &rows->decoded);
 }
 
 /* What a module drops, with the modules inside it, shares one place with what others drop: only one
@@ -128,9 +128,9 @@ static void plan_dropped(struct fsdp *f, int module, struct cursor *shared, uint
     if (f->plan.recompute[module])
         shared->pos = begin;
     if (f->plan.checkpointing[module] == FSDP_AC_FULL)
-        mem->recomputed = take(shared, act.recomputed, NULL);
+        mem->recomputed = take_row(shared, act.recomputed, NULL);
     if (f->plan.checkpointing[module] != FSDP_AC_NONE)
-        mem->cheap = take(shared, act.cheap, NULL);
+        mem->cheap = take_row(shared, act.cheap, NULL);
     if (shared->pos > *end)
         *end = shared->pos;
 }
@@ -144,11 +144,11 @@ static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows
 
     for (int m = 0; m < tree->nmodules; m++) {
         struct fsdp_act_bytes act = tree->modules[m].act;
-        f->mem.modules[m].saved = take(c, act.saved, &rows->saved);
+        f->mem.modules[m].saved = take_row(c, act.saved, &rows->saved);
         if (f->plan.checkpointing[m] != FSDP_AC_FULL)
-            f->mem.modules[m].recomputed = take(c, act.recomputed, &rows->saved);
+            f->mem.modules[m].recomputed = take_row(c, act.recomputed, &rows->saved);
         if (f->plan.checkpointing[m] == FSDP_AC_NONE)
-            f->mem.modules[m].cheap = take(c, act.cheap, &rows->saved);
+            f->mem.modules[m].cheap = take_row(c, act.cheap, &rows->saved);
     }
     const uint64_t dropped = c->pos;
     uint64_t end = dropped;
@@ -158,7 +158,7 @@ static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows
     rows->recomputed += end - dropped;
 
     for (int pass = 0; pass < 2; pass++) {
-        work_mem = pass ? take(c, work_end, &rows->work) : NULL;
+        work_mem = pass ? take_row(c, work_end, &rows->work) : NULL;
         for (int m = 0; m < tree->nmodules; m++) {
             uint64_t begin = 0;
             for (int p = tree->modules[m].parent; p >= 0; p = tree->modules[p].parent)
@@ -174,14 +174,14 @@ static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows
 static void plan_staged(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     for (int k = 0; k < f->opts.offload_slots; k++)
-        f->offload.staged_slots[k] = take(c, offload_slot_nbytes(f), &rows->staged);
+        f->offload.staged_slots[k] = take_row(c, offload_slot_nbytes(f), &rows->staged);
 }
 
 /* What is offloaded, flat by flat. */
 static void plan_host(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     for (int i = 0; i < f->units.nflats; i++)
-        offload_place(f, i, take(c, offload_nbytes(f, i), &rows->host));
+        offload_place(f, i, take_row(c, offload_nbytes(f, i), &rows->host));
 }
 
 static void plan_device(struct fsdp *f, struct cursor *c, struct rows *rows)
@@ -201,10 +201,10 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
             continue;
         bool apart = flat_is_apart(f, flat) || flat_is_split(f, flat);
         bool decoded = flat->codec && !flat_travels_encoded(flat);
-        s->param = take(c, gather_shard_nbytes(flat),
-                        decoded ? &rows->decoded
-                        : apart ? &rows->param
-                                : &rows->master);
+        s->param = take_row(c, gather_shard_nbytes(flat),
+                            decoded ? &rows->decoded
+                            : apart ? &rows->param
+                                    : &rows->master);
         if (!apart)
             s->master = s->param;
     }
@@ -213,13 +213,13 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
         const struct sched *sched = &f->plan.programs[p].sched;
         c->pos = begin;
         for (int k = 0; k < sched->nparam_slots; k++)
-            f->mem.param_slots[p][k] = take(c, sched->param_slot_nbytes[k], NULL);
+            f->mem.param_slots[p][k] = take_row(c, sched->param_slot_nbytes[k], NULL);
         if (c->pos > end)
             end = c->pos;
     }
     c->pos = end;
     rows->unsharded += end - begin;
-    f->mem.gather_staging = take(c, chunks_nbytes(&f->units, false), &rows->gather_staging);
+    f->mem.gather_staging = take_row(c, chunks_nbytes(&f->units, false), &rows->gather_staging);
 }
 
 /* The shards too, so that every buffer of a reduction, on each level, is registered memory: NCCL's
@@ -230,25 +230,25 @@ static void plan_reduce(struct fsdp *f, struct cursor *c, struct rows *rows)
     for (int i = 0; i < f->units.nflats; i++)
         if (f->units.flats[i].trainable)
             f->flats[i].grad =
-                take(c, f->units.flats[i].cut.shard_nelem * sizeof(float), &rows->grad);
-    f->mem.replicate_staging = take(c, staging_nbytes(f), &rows->staging);
+                take_row(c, f->units.flats[i].cut.shard_nelem * sizeof(float), &rows->grad);
+    f->mem.replicate_staging = take_row(c, staging_nbytes(f), &rows->staging);
     for (int k = 0; k < sched->ngrad_slots; k++)
-        f->mem.grad_slots[k] = take(c, sched->grad_slot_nbytes[k], &rows->unsharded_grad);
-    f->mem.reduce_staging = take(c, chunks_nbytes(&f->units, true), &rows->reduce_staging);
+        f->mem.grad_slots[k] = take_row(c, sched->grad_slot_nbytes[k], &rows->unsharded_grad);
+    f->mem.reduce_staging = take_row(c, chunks_nbytes(&f->units, true), &rows->reduce_staging);
     f->mem.reduce_nbytes = c->pos;
 }
 
 typedef void plan_f(struct fsdp *, struct cursor *, struct rows *);
 
-static void measure(struct fsdp *f, plan_f *plan, struct rows *rows)
+static void measure_plan(struct fsdp *f, plan_f *plan, struct rows *rows)
 {
     struct cursor c = {0};
     plan(f, &c, rows);
 }
 
 /* comm NULL: memory of the device, or of the host. */
-static int place(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm *comm,
-                 struct rows *rows, struct fsdp_err *err)
+static int place_plan(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm *comm,
+                      struct rows *rows, struct fsdp_err *err)
 {
     struct rows ignored = {0};
     struct cursor c = {0};
@@ -280,7 +280,7 @@ static int place_file(struct fsdp *f, const char *dir, struct fsdp_err *err)
     plan_host(f, &c, &ignored);
     if (fsdp_device_is_host(f->device))
         return FSDP_OK;
-    return place(f, plan_staged, &f->offload.staged_mem, NULL, &ignored, err);
+    return place_plan(f, plan_staged, &f->offload.staged_mem, NULL, &ignored, err);
 }
 
 /* dtypes: what the memory is in, NULL where it goes without saying. */
@@ -316,12 +316,12 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
         !(f->offload.staged_slots =
               fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)))
         return FSDP_ENOMEM;
-    measure(f, plan_host, &rows);
+    measure_plan(f, plan_host, &rows);
     if (offload_in_file(&f->opts) && !fsdp_device_is_host(f->device))
-        measure(f, plan_staged, &rows);
-    measure(f, plan_device, &rows);
-    measure(f, plan_gather, &rows);
-    measure(f, plan_reduce, &rows);
+        measure_plan(f, plan_staged, &rows);
+    measure_plan(f, plan_device, &rows);
+    measure_plan(f, plan_gather, &rows);
+    measure_plan(f, plan_reduce, &rows);
     overrides_dtypes(sent, sizeof sent, &f->units, OVERRIDES_GATHERED);
     overrides_dtypes(params, sizeof params, &f->units, OVERRIDES_COMPUTED);
     overrides_dtypes(grads, sizeof grads, &f->units, OVERRIDES_REDUCED);
@@ -384,11 +384,11 @@ int arena_create(struct fsdp *f, const char *offload_dir, struct fsdp_err *err)
 {
     struct rows ignored = {0};
     FSDP_TRY(check_limit(f, err));
-    FSDP_TRY(place(f, plan_device, &f->mem.device, NULL, &ignored, err));
+    FSDP_TRY(place_plan(f, plan_device, &f->mem.device, NULL, &ignored, err));
     if (offload_dir && *offload_dir)
         FSDP_TRY(place_file(f, offload_dir, err));
     else
-        FSDP_TRY(place(f, plan_host, &f->mem.host, NULL, &ignored, err));
+        FSDP_TRY(place_plan(f, plan_host, &f->mem.host, NULL, &ignored, err));
     return scale_begin(f, err);
 }
 
@@ -408,10 +408,10 @@ int arena_register(struct fsdp *f, struct fsdp_err *err)
 {
     struct fsdp_comm *reducers[NREDUCERS];
     struct rows ignored = {0};
-    int rc = place(f, plan_gather, &f->mem.gather, f->mesh->gather, &ignored, err);
+    int rc = place_plan(f, plan_gather, &f->mem.gather, f->mesh->gather, &ignored, err);
     /* Both are collective: the second is entered even where the first failed. */
     reducers_of(f->mesh, reducers);
-    int rc2 = place(f, plan_reduce, &f->mem.reduce, reducers[0], &ignored, rc ? NULL : err);
+    int rc2 = place_plan(f, plan_reduce, &f->mem.reduce, reducers[0], &ignored, rc ? NULL : err);
     return rc ? rc : rc2;
 }
 

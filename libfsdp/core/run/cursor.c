@@ -51,8 +51,8 @@ static int run_automatic(struct fsdp *f, struct fsdp_err *err)
 
 /* ---- driven operations ----------------------------------------------------------------------- */
 
-static int refuse(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase,
-                  int micro, struct fsdp_err *err)
+static int refuse_call(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase phase,
+                       int micro, struct fsdp_err *err)
 {
     char expected[160] = "the end of the list", actual[160];
     const struct sched *s = &f->cursor.program->sched;
@@ -80,7 +80,7 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
     bool visit = sched_is_visit(kind);
     if (!op || op->kind != kind || (visit && (op->module != module || op->phase != phase)) ||
         (!visit && kind != SCHED_STEP && op->micro != micro))
-        return refuse(f, kind, module, phase, micro, err);
+        return refuse_call(f, kind, module, phase, micro, err);
     int i = f->cursor.index++, rc;
     progress_note(&f->cursor, i);
     ranges_drive_begin(f, op);

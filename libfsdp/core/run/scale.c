@@ -30,7 +30,7 @@ int scale_plan(struct fsdp *f, struct fsdp_err *err)
     return f->scalars.scaled ? fsdp_scaler_check(&f->opts.scaler, err) : FSDP_OK;
 }
 
-static int put(struct fsdp *f, struct fsdp_scaler_state state, struct fsdp_err *err)
+static int put_state(struct fsdp *f, struct fsdp_scaler_state state, struct fsdp_err *err)
 {
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
     struct fsdp_loss_scale s = {.scale = (float)state.scale,
@@ -46,7 +46,7 @@ static int put(struct fsdp *f, struct fsdp_scaler_state state, struct fsdp_err *
 int scale_begin(struct fsdp *f, struct fsdp_err *err)
 {
     struct fsdp_scaler_state state = {.scale = f->scalars.scaled ? f->opts.scaler.init : 1};
-    return put(f, state, err);
+    return put_state(f, state, err);
 }
 
 int fsdp_scaler_get(struct fsdp *f, struct fsdp_scaler_state *out, struct fsdp_err *err)
@@ -70,5 +70,5 @@ int fsdp_scaler_set(struct fsdp *f, const struct fsdp_scaler_state *state, struc
         state->good_steps > INT32_MAX || state->nskipped < 0)
         return fsdp_err_set(err, FSDP_EINVAL, "a loss scale of %g after %lld good steps cannot be",
                             state->scale, (long long)state->good_steps);
-    return put(f, *state, err);
+    return put_state(f, *state, err);
 }

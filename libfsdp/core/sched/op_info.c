@@ -11,7 +11,8 @@ struct sched_access_list {
     int naccesses;
 };
 
-static void touch(struct sched_access_list *l, enum sched_buffer buffer, int index, bool write)
+static void touch_buffer(struct sched_access_list *l, enum sched_buffer buffer, int index,
+                         bool write)
 {
     if (index >= 0 && l->naccesses < SCHED_MAX_ACCESSES)
         l->out[l->naccesses++] = (struct sched_access){buffer, index, write};
@@ -19,12 +20,12 @@ static void touch(struct sched_access_list *l, enum sched_buffer buffer, int ind
 
 static void reads(struct sched_access_list *l, enum sched_buffer buffer, int index)
 {
-    touch(l, buffer, index, false);
+    touch_buffer(l, buffer, index, false);
 }
 
 static void writes(struct sched_access_list *l, enum sched_buffer buffer, int index)
 {
-    touch(l, buffer, index, true);
+    touch_buffer(l, buffer, index, true);
 }
 
 int sched_slot_of(const struct sched *sched, int flat, int i)

@@ -59,7 +59,7 @@ int offload_plan(const struct fsdp *f, struct fsdp_err *err)
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static int add(struct part *parts, int n, void **at, uint64_t nbytes)
+static int add_part(struct part *parts, int n, void **at, uint64_t nbytes)
 {
     uint64_t pos = n ? parts[n - 1].pos + parts[n - 1].nbytes : 0;
     pos = (pos + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
@@ -78,13 +78,13 @@ static int parts_of(struct part parts[MAX_PARTS], const struct fsdp *f, int flat
     if (!offload_state(f, flat_index))
         return 0;
     if (apart && !flat->codec) /* encoding reads all masters at once */
-        n = add(parts, n, (void **)&s->master, nelem * sizeof *s->master);
+        n = add_part(parts, n, (void **)&s->master, nelem * sizeof *s->master);
     if (split)
-        n = add(parts, n, (void **)&s->rest, nelem * sizeof *s->rest);
+        n = add_part(parts, n, (void **)&s->rest, nelem * sizeof *s->rest);
     for (int k = 0; flat->trainable && k < f->optim.nstate; k++)
-        n = add(parts, n, &s->optim[k], nelem * fsdp_dtype_nbytes(f->optim.state_dtypes[k]));
+        n = add_part(parts, n, &s->optim[k], nelem * fsdp_dtype_nbytes(f->optim.state_dtypes[k]));
     if (offload_param(f, flat_index)) /* to be stored again where a step is skipped */
-        n = add(parts, n, &s->param, gather_shard_nbytes(flat));
+        n = add_part(parts, n, &s->param, gather_shard_nbytes(flat));
     return n;
 }
 

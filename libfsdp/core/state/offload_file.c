@@ -25,8 +25,8 @@ struct offload_file {
     char *bounce;          /* [BOUNCE_NBYTES], for what is not aligned */
 };
 
-static int fail(const struct offload_file *file, const char *what, int errnum, const char *fix,
-                struct fsdp_err *err)
+static int fail_file(const struct offload_file *file, const char *what, int errnum, const char *fix,
+                     struct fsdp_err *err)
 {
     char host[256] = "";
     gethostname(host, sizeof host - 1);
@@ -48,8 +48,8 @@ static int take_room(const struct offload_file *file, uint64_t nbytes, struct fs
     if (!errnum)
         return FSDP_OK;
     snprintf(what, sizeof what, "room for %llu bytes", (unsigned long long)nbytes);
-    return fail(file, what, errnum, "free as much there, or set offload_dir to another folder",
-                err);
+    return fail_file(file, what, errnum, "free as much there, or set offload_dir to another folder",
+                     err);
 }
 
 /* Bypasses the page cache if the file system takes what is aligned to BLOCK. */
@@ -68,11 +68,11 @@ static int open_unnamed(struct offload_file *file, struct fsdp_err *err)
 {
     file->fd = mkostemp(file->path, O_CLOEXEC);
     if (file->fd < 0)
-        return fail(file, "it cannot be made", errno,
-                    "offload_dir must be a folder on this host that can be written to", err);
+        return fail_file(file, "it cannot be made", errno,
+                         "offload_dir must be a folder on this host that can be written to", err);
     if (unlink(file->path))
-        return fail(file, "its name cannot be removed", errno, "set offload_dir to another folder",
-                    err);
+        return fail_file(file, "its name cannot be removed", errno,
+                         "set offload_dir to another folder", err);
     return FSDP_OK;
 }
 
@@ -153,12 +153,12 @@ static int transfer(const struct offload_file *file, bool write, char *mem, uint
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fail(file, write ? "it cannot be written" : "it cannot be read", errno, MEND,
-                        err);
+            return fail_file(file, write ? "it cannot be written" : "it cannot be read", errno,
+                             MEND, err);
         if (file->direct && (size_t)n < most) /* what is left must be aligned, too */
             n -= n % BLOCK;
         if (n == 0)
-            return fail(file, "it is shorter than it was made", EIO, MEND, err);
+            return fail_file(file, "it is shorter than it was made", EIO, MEND, err);
         mem += n;
         pos += (uint64_t)n;
         nbytes -= (size_t)n;

@@ -44,7 +44,7 @@ static bool is_done(const struct move *m)
 }
 
 /* What nobody waits for leaves by itself. */
-static void finish(struct offload_io *io, struct move *m)
+static void finish_move(struct offload_io *io, struct move *m)
 {
     if (!m->waited_for) {
         if (m->err.status && !io->failure.status)
@@ -75,7 +75,7 @@ static void move_piece(struct offload_io *io, struct move *m)
         m->given = m->range.nbytes;
     m->nactive--;
     if (is_done(m))
-        finish(io, m);
+        finish_move(io, m);
 }
 
 static struct move *next_move(struct offload_io *io)
@@ -108,7 +108,7 @@ static void *thread_main(void *arg)
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-static bool touch(const struct offload_range *a, const struct offload_range *b)
+static bool ranges_touch(const struct offload_range *a, const struct offload_range *b)
 {
     const uintptr_t x = (uintptr_t)a->mem, y = (uintptr_t)b->mem;
     return (a->pos < b->pos + b->nbytes && b->pos < a->pos + a->nbytes) ||
@@ -120,7 +120,7 @@ static bool is_in_the_way(const struct offload_io *io, const struct offload_rang
 {
     for (int i = 0; i < MOST_MOVES; i++) {
         const struct move *m = &io->moves[i];
-        if (m->used && !m->waited_for && (!range || touch(&m->range, range)))
+        if (m->used && !m->waited_for && (!range || ranges_touch(&m->range, range)))
             return true;
     }
     return false;
@@ -142,8 +142,8 @@ static int failure_of(const struct offload_io *io, struct fsdp_err *err)
 }
 
 /* Under the lock. */
-static int add(struct move **out, struct offload_io *io, const struct offload_range *range,
-               bool waited_for, struct fsdp_err *err)
+static int add_move(struct move **out, struct offload_io *io, const struct offload_range *range,
+                    bool waited_for, struct fsdp_err *err)
 {
     struct move *m;
 
@@ -164,7 +164,7 @@ int offload_io_run(struct offload_io *io, const struct offload_range *range, str
     if (!range->nbytes)
         return FSDP_OK;
     pthread_mutex_lock(&io->lock);
-    int rc = add(&m, io, range, true, err);
+    int rc = add_move(&m, io, range, true, err);
     if (rc == FSDP_OK) {
         while (m->given < range->nbytes)
             move_piece(io, m);
@@ -187,7 +187,7 @@ int offload_io_begin(struct offload_io *io, const struct offload_range *range, s
     if (!range->nbytes)
         return FSDP_OK;
     pthread_mutex_lock(&io->lock);
-    const int rc = add(&m, io, range, false, err);
+    const int rc = add_move(&m, io, range, false, err);
     pthread_mutex_unlock(&io->lock);
     return rc;
 }

@@ -70,7 +70,7 @@ static uint64_t part_nbytes(const struct fsdp_snapshot *s, int flat, const struc
 }
 
 /* Part i of a flat gets a place in host memory, if there is room. */
-static void place(struct fsdp_snapshot *s, int flat, int i, uint64_t budget_nbytes)
+static void place_part(struct fsdp_snapshot *s, int flat, int i, uint64_t budget_nbytes)
 {
     struct part *part = part_of(s, flat, i);
     uint64_t nbytes = part_nbytes(s, flat, part);
@@ -87,9 +87,9 @@ static void place_all(struct fsdp_snapshot *s, uint64_t budget_nbytes)
     int nflats = s->f->units.nflats;
     for (int k = nflats - 1; k >= 0; k--)
         for (int i = 1; i < nparts(&s->f->optim); i++)
-            place(s, k, i, budget_nbytes);
+            place_part(s, k, i, budget_nbytes);
     for (int k = nflats - 1; k >= 0; k--)
-        place(s, k, 0, budget_nbytes);
+        place_part(s, k, 0, budget_nbytes);
 }
 
 static struct part live_part(const struct fsdp *f, int flat, int i)
@@ -129,7 +129,7 @@ struct untouched {
     size_t nbytes;
 };
 
-static int touch(void *arg, struct fsdp_err *err)
+static int touch_pages(void *arg, struct fsdp_err *err)
 {
     const struct untouched *u = arg;
     (void)err;
@@ -144,7 +144,7 @@ static int touch_behind(struct fsdp_snapshot *s, struct fsdp_err *err)
     struct untouched all = {s->host, (size_t)s->host_nbytes};
     if (!fsdp_device_is_host(s->f->device))
         return FSDP_OK; /* pinned, and so touched */
-    return fsdp_lane_call(s->lane, touch, &all, sizeof all, err);
+    return fsdp_lane_call(s->lane, touch_pages, &all, sizeof all, err);
 }
 
 int fsdp_snapshot_create(struct fsdp_snapshot **out, struct fsdp *f, uint64_t budget_nbytes,

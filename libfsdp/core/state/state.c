@@ -196,7 +196,8 @@ static struct fsdp_comm *replicas(const struct fsdp *f, int k)
     return f->units.flats[k].whole ? f->mesh->world : f->mesh->replicate;
 }
 
-static int broadcast(struct fsdp *f, int k, void *data, enum fsdp_dtype dtype, struct fsdp_err *err)
+static int broadcast_param(struct fsdp *f, int k, void *data, enum fsdp_dtype dtype,
+                           struct fsdp_err *err)
 {
     return fsdp_comm_broadcast(replicas(f, k), data, f->units.flats[k].cut.shard_nelem, dtype, 0,
                                f->lanes[SCHED_COMPUTE], err);
@@ -210,12 +211,12 @@ static int broadcast_flat(struct fsdp *f, int k, bool optim, struct fsdp_err *er
         return FSDP_OK;
     FSDP_TRY(offload_begin(&s, f, k, err));
     for (int o = 0; optim && f->units.flats[k].trainable && o < f->optim.nstate; o++)
-        FSDP_TRY(broadcast(f, k, s.optim[o], f->optim.state_dtypes[o], err));
+        FSDP_TRY(broadcast_param(f, k, s.optim[o], f->optim.state_dtypes[o], err));
     if (s.master) {
-        FSDP_TRY(broadcast(f, k, s.master, FSDP_F32, err));
+        FSDP_TRY(broadcast_param(f, k, s.master, FSDP_F32, err));
     } else {
-        FSDP_TRY(broadcast(f, k, s.param, FSDP_BF16, err));
-        FSDP_TRY(broadcast(f, k, s.rest, FSDP_BF16, err)); /* 16 bits, whatever they mean */
+        FSDP_TRY(broadcast_param(f, k, s.param, FSDP_BF16, err));
+        FSDP_TRY(broadcast_param(f, k, s.rest, FSDP_BF16, err)); /* 16 bits, whatever they mean */
     }
     return offload_end(f, k, err);
 }

@@ -4,7 +4,7 @@
 #include "fsdp/sys/device_ops.h"
 #include "trace.h"
 
-static void begin(struct fsdp *f, const struct sched_op *op)
+static void begin_range(struct fsdp *f, const struct sched_op *op)
 {
     char label[TRACE_LABEL_NBYTES];
 
@@ -25,7 +25,7 @@ static void end(struct fsdp *f)
 void ranges_op_begin(struct fsdp *f, const struct sched_op *op)
 {
     if (op->kind != SCHED_FREE)
-        begin(f, op);
+        begin_range(f, op);
 }
 
 void ranges_op_end(struct fsdp *f, const struct sched_op *op)
@@ -37,7 +37,7 @@ void ranges_op_end(struct fsdp *f, const struct sched_op *op)
 void ranges_drive_begin(struct fsdp *f, const struct sched_op *op)
 {
     if (op->kind == SCHED_MICRO_BEGIN || op->kind == SCHED_STEP)
-        begin(f, op);
+        begin_range(f, op);
     else if (op->kind == SCHED_LEAVE)
         end(f);
 }
@@ -45,7 +45,7 @@ void ranges_drive_begin(struct fsdp *f, const struct sched_op *op)
 void ranges_drive_end(struct fsdp *f, const struct sched_op *op)
 {
     if (op->kind == SCHED_ENTER)
-        begin(f, op);
+        begin_range(f, op);
     else if (op->kind == SCHED_MICRO_END || op->kind == SCHED_STEP)
         end(f);
 }

@@ -58,7 +58,7 @@ struct sums {
     double begin, end;
 };
 
-static void take(struct trace_time *list, int *nelem, double begin, double end)
+static void take_span(struct trace_time *list, int *nelem, double begin, double end)
 {
     if (end > begin)
         list[(*nelem)++] = (struct trace_time){begin, end};
@@ -81,7 +81,7 @@ static void add_pass(struct sums *s, struct fsdp_trace_share *out, const struct 
         s->end = t->end > s->end ? t->end : s->end;
         if (sched_is_driven(op->kind)) {
             if (depth > 0) {
-                take(s->compute, &s->ncompute, resumed, t->begin);
+                take_span(s->compute, &s->ncompute, resumed, t->begin);
                 out->lane_s[SCHED_COMPUTE] += t->begin - resumed;
             }
             depth += (op->kind == SCHED_ENTER) - (op->kind == SCHED_LEAVE);
@@ -90,9 +90,9 @@ static void add_pass(struct sums *s, struct fsdp_trace_share *out, const struct 
         }
         out->lane_s[op->lane] += t->end - t->begin;
         if (sched_is_comm(op->kind))
-            take(s->comm, &s->ncomm, t->begin, t->end);
+            take_span(s->comm, &s->ncomm, t->begin, t->end);
         else if (op->lane == SCHED_COMPUTE)
-            take(s->compute, &s->ncompute, t->begin, t->end);
+            take_span(s->compute, &s->ncompute, t->begin, t->end);
     }
 }
 

@@ -17,7 +17,7 @@ static int version_minor(int version)
 }
 
 /* The runtime reports a driver that is not there and one that is too old by the same number. */
-static int explain(cudaError_t e, struct fsdp_err *err)
+static int explain_driver(cudaError_t e, struct fsdp_err *err)
 {
     int driver = 0;
     if (e == cudaErrorInsufficientDriver) {
@@ -44,14 +44,14 @@ static int explain(cudaError_t e, struct fsdp_err *err)
 
 int fsdp_cuda_probe(int *ndevices, struct fsdp_err *err)
 {
-    FSDP_TRY(explain(cudaGetDeviceCount(ndevices), err));
+    FSDP_TRY(explain_driver(cudaGetDeviceCount(ndevices), err));
     if (!*ndevices)
-        return explain(cudaErrorNoDevice, err);
+        return explain_driver(cudaErrorNoDevice, err);
     for (int i = 0; i < *ndevices; i++) {
         int major = 0, minor = 0;
         cudaError_t e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, i);
         e = e ? e : cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, i);
-        FSDP_TRY(explain(e, err));
+        FSDP_TRY(explain_driver(e, err));
         if (major < LEAST_MAJOR)
             return fsdp_err_set(err, FSDP_ENOTFOUND,
                                 "device cuda: GPU %d has compute capability %d.%d; %d.0 (A100) or "

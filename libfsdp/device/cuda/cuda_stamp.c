@@ -11,7 +11,7 @@ struct cuda_stamp {
     double *to;
 };
 
-static int grow(struct cuda_stamps *s, struct fsdp_err *err)
+static int grow_stamps(struct cuda_stamps *s, struct fsdp_err *err)
 {
     int more = s->max_stamps ? 2 * s->max_stamps : 256;
     struct cuda_stamp *stamps = fsdp_alloc((size_t)more, sizeof *stamps, "trace of a lane", err);
@@ -30,7 +30,7 @@ static int grow(struct cuda_stamps *s, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int begin(struct cuda_stamps *s, cudaStream_t stream, struct fsdp_err *err)
+static int begin_clock(struct cuda_stamps *s, cudaStream_t stream, struct fsdp_err *err)
 {
     cudaError_t e =
         s->origin ? cudaSuccess : cudaEventCreateWithFlags(&s->origin, cudaEventDefault);
@@ -44,9 +44,9 @@ static int begin(struct cuda_stamps *s, cudaStream_t stream, struct fsdp_err *er
 int cuda_stamps_add(struct cuda_stamps *s, cudaStream_t stream, double *to, struct fsdp_err *err)
 {
     if (s->nstamps == 0)
-        FSDP_TRY(begin(s, stream, err));
+        FSDP_TRY(begin_clock(s, stream, err));
     if (s->nstamps == s->max_stamps)
-        FSDP_TRY(grow(s, err));
+        FSDP_TRY(grow_stamps(s, err));
     struct cuda_stamp *stamp = &s->stamps[s->nstamps];
     FSDP_TRY(fsdp_cuda_check((int)cudaEventRecord(stamp->event, stream), err,
                              "recording a lane's time"));

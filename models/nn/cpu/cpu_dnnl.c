@@ -62,8 +62,8 @@ static struct shape shape_of(const struct nn_gemm *g)
 }
 
 /* A matrix of oneDNN, rows x cols as the product sees it. Version 2 holds descriptions by value. */
-static bool describe(dnnl_memory_desc_t *out, int rows, int cols, int dtype, int ld,
-                     bool transposed)
+static bool describe_matrix(dnnl_memory_desc_t *out, int rows, int cols, int dtype, int ld,
+                            bool transposed)
 {
     const dnnl_dims_t dims = {rows, cols};
     const dnnl_dims_t strides = {transposed ? 1 : ld, transposed ? ld : 1};
@@ -130,14 +130,15 @@ static void make_product(struct product *p, const struct shape *s)
     dnnl_primitive_desc_t desc = NULL;
 
     p->shape = *s;
-    bool good = describe(&p->a, s->m, s->k, s->a_dtype, s->lda, s->a_transposed) &&
-                describe(&p->b, s->k, s->n, s->b_dtype, s->ldb, s->b_transposed) &&
-                describe(&p->c, s->m, s->n, s->c_dtype, s->ldc, false) &&
-                (s->bias_dtype < 0 || describe(&p->bias, 1, s->n, s->bias_dtype, s->n, false)) &&
-                !dnnl_primitive_attr_create(&attr) && !dnnl_post_ops_create(&post) &&
-                !dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) &&
-                (!s->adds || add_to_c(post)) && !dnnl_primitive_attr_set_post_ops(attr, post) &&
-                !make_desc(&desc, p, attr) && describe_scratch(p, desc);
+    bool good =
+        describe_matrix(&p->a, s->m, s->k, s->a_dtype, s->lda, s->a_transposed) &&
+        describe_matrix(&p->b, s->k, s->n, s->b_dtype, s->ldb, s->b_transposed) &&
+        describe_matrix(&p->c, s->m, s->n, s->c_dtype, s->ldc, false) &&
+        (s->bias_dtype < 0 || describe_matrix(&p->bias, 1, s->n, s->bias_dtype, s->n, false)) &&
+        !dnnl_primitive_attr_create(&attr) && !dnnl_post_ops_create(&post) &&
+        !dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) &&
+        (!s->adds || add_to_c(post)) && !dnnl_primitive_attr_set_post_ops(attr, post) &&
+        !make_desc(&desc, p, attr) && describe_scratch(p, desc);
     if (!good || dnnl_primitive_create(&p->primitive, desc))
         p->primitive = NULL;
     dnnl_primitive_desc_destroy(desc);

@@ -5,7 +5,7 @@
 
 #include "cpu.h"
 
-static float rounded(double x, enum fsdp_dtype dtype)
+static float round_to(double x, enum fsdp_dtype dtype)
 {
     uint32_t room;
     float value = (float)x;
@@ -21,8 +21,8 @@ static void rope_table(const struct nn_rope_table *a)
             const size_t at = (size_t)t * (size_t)a->half + (size_t)i;
             double angle = (double)(a->first + t) * a->inv_freq[i], s, c;
             sincos(angle, &s, &c);
-            a->cos[at] = rounded(c, a->dtype);
-            a->sin[at] = rounded(s, a->dtype);
+            a->cos[at] = round_to(c, a->dtype);
+            a->sin[at] = round_to(s, a->dtype);
         }
 }
 

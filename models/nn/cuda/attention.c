@@ -21,7 +21,7 @@ enum choice { CUDNN, DETERMINISTIC, PLAIN };
 static enum choice chosen;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void choose(void)
+static void choose_kernels(void)
 {
     static const char *const words[] = {"cudnn", "deterministic", "plain"};
     const char *text = getenv("FSDP_CUDA_ATTENTION");
@@ -55,7 +55,7 @@ static const char *beyond_cudnn(const struct nn_attention *a)
 }
 
 /* Reasons are constants, so that their addresses tell them apart. */
-static void tell(const char *why)
+static void tell_reason(const char *why)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static const char *told[MOST_REASONS];
@@ -80,7 +80,7 @@ static bool takes_cudnn(const struct fsdp_lane *lane, const struct nn_attention 
 {
     const char *why = beyond_cudnn(a);
 #if HAVE_CUDNN
-    pthread_once(&once, choose);
+    pthread_once(&once, choose_kernels);
     if (!why && chosen == PLAIN)
         why = "FSDP_CUDA_ATTENTION=plain";
     else if (!why && !cudnn_attention_can(lane, a))
@@ -89,7 +89,7 @@ static bool takes_cudnn(const struct fsdp_lane *lane, const struct nn_attention 
     (void)lane;
     why = why ? why : "a build without cuDNN";
 #endif
-    tell(why);
+    tell_reason(why);
     return !why;
 }
 
@@ -97,7 +97,7 @@ size_t nn_cuda_attention_work_nelem(const struct nn_attention *shape)
 {
     const size_t plain = nn_cuda_plain_attention_work_nelem(shape);
 #if HAVE_CUDNN
-    pthread_once(&once, choose);
+    pthread_once(&once, choose_kernels);
     const size_t planned = chosen == PLAIN || beyond_cudnn(shape)
                                ? 0
                                : cudnn_attention_plan(shape, chosen == DETERMINISTIC);

@@ -354,7 +354,7 @@ enum { MOST_D = 256, DELTA_THREADS = 256 };
                 rows / 4 * QUAD, __VA_ARGS__);                                                     \
     } while (0)
 
-static int prepare(attention_args *out, struct fsdp_lane *lane, const struct nn_attention *x,
+static int prepare_attention(attention_args *out, struct fsdp_lane *lane, const struct nn_attention *x,
                    struct fsdp_err *err)
 {
     attention_args a = {};
@@ -382,7 +382,7 @@ extern "C" int nn_cuda_plain_attention_forward(struct fsdp_lane *lane, const str
                                                struct fsdp_err *err)
 {
     attention_args a;
-    FSDP_TRY(prepare(&a, lane, x, err));
+    FSDP_TRY(prepare_attention(&a, lane, x, err));
     LAUNCH_HEADS(x->D, x->dtype, lane, attention_forward_kernel, 32, x->Tq, x->NH, x->B, TO(x->o),
                  FROM(x->q), FROM(x->k), FROM(x->v), a);
     return fsdp_cuda_launched(lane, "attention_forward", err);
@@ -407,7 +407,7 @@ extern "C" int nn_cuda_plain_attention_backward(struct fsdp_lane *lane,
     void *dq = x->work + delta_nelem(x);
     attention_args a;
 
-    FSDP_TRY(prepare(&a, lane, x, err));
+    FSDP_TRY(prepare_attention(&a, lane, x, err));
     a.delta = x->work;
     a.aligned &= is_aligned(dq);
     LAUNCH_FOR(x->dtype, lane, attention_delta_kernel, blocks_for(heads * WARP, DELTA_THREADS),

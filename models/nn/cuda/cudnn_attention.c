@@ -33,7 +33,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cudnnHandle_t handles[MOST_DEVICES];
 static struct plans *all;
 
-static struct plans *find(const struct nn_attention *a, int ordinal)
+static struct plans *find_plans(const struct nn_attention *a, int ordinal)
 {
     for (struct plans *p = all; p; p = p->next)
         if (p->ordinal == ordinal && p->B == a->B && p->shape.T == a->Tq && p->shape.NH == a->NH &&
@@ -49,7 +49,7 @@ struct room {
     void *delta, *accum, *dq, *dk, *dv, *workspace;
 };
 
-static void *take(char **at, size_t nbytes)
+static void *take_bytes(char **at, size_t nbytes)
 {
     void *here = *at;
     *at += (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -63,26 +63,26 @@ static void *begin_of(void *work)
 }
 
 /* base: of begin_of; NULL: only the size is wanted, which it returns. */
-static size_t place(struct room *r, const struct plans *p, void *base)
+static size_t place_tensors(struct room *r, const struct plans *p, void *base)
 {
     const struct sdpa_shape *s = &p->shape;
     const size_t rows = (size_t)s->B * (size_t)s->T, D = (size_t)s->D;
     const size_t nq = rows * (size_t)s->NH * D, nk = rows * (size_t)s->NKV * D;
     char *at = base;
 
-    r->delta = take(&at, rows * (size_t)s->NH * sizeof(float));
-    r->accum = take(&at, s->deterministic ? 0 : nq * sizeof(float));
-    r->dq = take(&at, nq * sizeof(uint16_t));
-    r->dk = take(&at, nk * sizeof(uint16_t));
-    r->dv = take(&at, nk * sizeof(uint16_t));
-    r->workspace = take(&at, (size_t)p->backward_nbytes);
+    r->delta = take_bytes(&at, rows * (size_t)s->NH * sizeof(float));
+    r->accum = take_bytes(&at, s->deterministic ? 0 : nq * sizeof(float));
+    r->dq = take_bytes(&at, nq * sizeof(uint16_t));
+    r->dk = take_bytes(&at, nk * sizeof(uint16_t));
+    r->dv = take_bytes(&at, nk * sizeof(uint16_t));
+    r->workspace = take_bytes(&at, (size_t)p->backward_nbytes);
     return (size_t)(at - (char *)base);
 }
 
 static size_t work_nelem(const struct plans *p)
 {
     struct room r;
-    const size_t backward = place(&r, p, NULL), forward = (size_t)p->forward_nbytes;
+    const size_t backward = place_tensors(&r, p, NULL), forward = (size_t)p->forward_nbytes;
     const size_t most = backward > forward ? backward : forward;
     return (most + ALIGNMENT + sizeof(float) - 1) / sizeof(float);
 }
@@ -135,7 +135,7 @@ static int make(struct plans *p, struct fsdp_err *err)
 static size_t plan_for(const struct nn_attention *a, int ordinal, bool deterministic)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
-    struct plans *p = find(a, ordinal);
+    struct plans *p = find_plans(a, ordinal);
 
     if (p)
         return p->none ? 0 : work_nelem(p);
@@ -189,7 +189,7 @@ bool cudnn_attention_can(const struct fsdp_lane *lane, const struct nn_attention
         !aligned(a->lse))
         return false;
     pthread_mutex_lock(&lock);
-    const struct plans *p = find(a, fsdp_cuda_ordinal(lane));
+    const struct plans *p = find_plans(a, fsdp_cuda_ordinal(lane));
     pthread_mutex_unlock(&lock);
     /* Other sequences of a batch that goes through one by one. */
     return p && !p->none && (p->B == p->shape.B || aligned(stats(p, a->lse, 1)));
@@ -225,8 +225,8 @@ static cudnnStatus_t execute(const struct cudnn_api *api, cudnnHandle_t handle,
     return s;
 }
 
-static int run(struct fsdp_lane *lane, const struct plans *p, bool backward,
-               const struct pack *pack, void *workspace, struct fsdp_err *err)
+static int run_plan(struct fsdp_lane *lane, const struct plans *p, bool backward,
+                    const struct pack *pack, void *workspace, struct fsdp_err *err)
 {
     const struct cudnn_api *api;
     char why[160] = "";
@@ -271,7 +271,7 @@ static void name_inputs(struct pack *pack, const struct plans *p, const struct n
 static struct plans *planned(const struct fsdp_lane *lane, const struct nn_attention *a)
 {
     pthread_mutex_lock(&lock);
-    struct plans *p = find(a, fsdp_cuda_ordinal(lane));
+    struct plans *p = find_plans(a, fsdp_cuda_ordinal(lane));
     pthread_mutex_unlock(&lock);
     return p;
 }
@@ -284,7 +284,7 @@ int cudnn_attention_forward(struct fsdp_lane *lane, const struct nn_attention *a
     for (int b = 0; b < a->B; b += p->shape.B) {
         struct pack pack = {.n = 0};
         name_inputs(&pack, p, a, b);
-        FSDP_TRY(run(lane, p, false, &pack, begin_of(a->work), err));
+        FSDP_TRY(run_plan(lane, p, false, &pack, begin_of(a->work), err));
     }
     return FSDP_OK;
 }
@@ -308,7 +308,7 @@ static int backward_piece(struct fsdp_lane *lane, const struct plans *p,
     name(&pack, SDPA_ONE, &one);
     if (!p->shape.deterministic)
         name(&pack, SDPA_DQ_ACCUM, r->accum);
-    FSDP_TRY(run(lane, p, true, &pack, r->workspace, err));
+    FSDP_TRY(run_plan(lane, p, true, &pack, r->workspace, err));
     FSDP_TRY(fsdp_copy(lane, sequence(p, a->q, b, a->NH), r->dq, q_nbytes, err));
     FSDP_TRY(fsdp_copy(lane, sequence(p, a->k, b, a->NKV), r->dk, k_nbytes, err));
     return fsdp_copy(lane, sequence(p, a->v, b, a->NKV), r->dv, k_nbytes, err);
@@ -321,7 +321,7 @@ int cudnn_attention_backward(struct fsdp_lane *lane, const struct nn_attention *
     struct room r;
 
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    place(&r, p, begin_of(a->work));
+    place_tensors(&r, p, begin_of(a->work));
     for (int b = 0; b < a->B; b += p->shape.B)
         FSDP_TRY(backward_piece(lane, p, a, b, &r, err));
     return FSDP_OK;

@@ -62,7 +62,7 @@ int cudnn_open(const struct cudnn_api **out, struct fsdp_err *err)
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
-static void note(struct graph *g, cudnnStatus_t status, const char *what)
+static void note_status(struct graph *g, cudnnStatus_t status, const char *what)
 {
     char why[160] = "";
     if (g->status || !status)
@@ -78,35 +78,36 @@ static cudnnBackendDescriptor_t create(struct graph *g, cudnnBackendDescriptorTy
     cudnnBackendDescriptor_t desc = NULL;
     if (g->status)
         return NULL;
-    note(g, g->api->create_descriptor(type, &desc), "descriptor");
+    note_status(g, g->api->create_descriptor(type, &desc), "descriptor");
     if (desc)
         g->desc[g->ndescs++] = desc;
     return desc;
 }
 
-static void set(struct graph *g, cudnnBackendDescriptor_t desc, cudnnBackendAttributeName_t name,
-                cudnnBackendAttributeType_t type, int64_t count, const void *values)
+static void set_attribute(struct graph *g, cudnnBackendDescriptor_t desc,
+                          cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                          int64_t count, const void *values)
 {
     if (!g->status)
-        note(g, g->api->set(desc, name, type, count, values), "attribute");
+        note_status(g, g->api->set(desc, name, type, count, values), "attribute");
 }
 
 static void set_desc(struct graph *g, cudnnBackendDescriptor_t desc,
                      cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t value)
 {
-    set(g, desc, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+    set_attribute(g, desc, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
 static void set_type(struct graph *g, cudnnBackendDescriptor_t desc,
                      cudnnBackendAttributeName_t name, cudnnDataType_t type)
 {
-    set(g, desc, name, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    set_attribute(g, desc, name, CUDNN_TYPE_DATA_TYPE, 1, &type);
 }
 
 static void finalize(struct graph *g, cudnnBackendDescriptor_t desc, const char *what)
 {
     if (!g->status)
-        note(g, g->api->finalize(desc), what);
+        note_status(g, g->api->finalize(desc), what);
 }
 
 static void finalize_op(struct graph *g, cudnnBackendDescriptor_t op, const char *what)
@@ -124,14 +125,14 @@ graph_tensor graph_tensor_new(struct graph *g, enum graph_kind kind, int64_t uid
     cudnnBackendDescriptor_t t = create(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
 
     set_type(g, t, CUDNN_ATTR_TENSOR_DATA_TYPE, type);
-    set(g, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, shape.dim);
-    set(g, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, shape.stride);
-    set(g, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &own);
-    set(g, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    set_attribute(g, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, shape.dim);
+    set_attribute(g, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, shape.stride);
+    set_attribute(g, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &own);
+    set_attribute(g, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
     if (kind == GRAPH_VIRTUAL)
-        set(g, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
+        set_attribute(g, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
     if (kind == GRAPH_VALUE)
-        set(g, t, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes);
+        set_attribute(g, t, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes);
     finalize(g, t, "tensor");
     return t;
 }
@@ -153,10 +154,10 @@ void graph_pointwise(struct graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t
                      graph_tensor x, graph_tensor b, graph_tensor t, graph_tensor y)
 {
     cudnnBackendDescriptor_t how = create(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    set(g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    set_attribute(g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     set_type(g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, math);
     if (axis >= 0)
-        set(g, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
+        set_attribute(g, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
     finalize(g, how, "pointwise");
     cudnnBackendDescriptor_t op = create(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
@@ -172,7 +173,8 @@ void graph_pointwise(struct graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t
 void graph_reduce(struct graph *g, cudnnReduceTensorOp_t how, graph_tensor x, graph_tensor y)
 {
     cudnnBackendDescriptor_t reduction = create(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-    set(g, reduction, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &how);
+    set_attribute(g, reduction, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE,
+                  1, &how);
     set_type(g, reduction, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT);
     finalize(g, reduction, "reduction");
     cudnnBackendDescriptor_t op = create(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
@@ -204,25 +206,26 @@ static int configs(cudnnBackendDescriptor_t out[MOST_CONFIGS], int64_t *nfound, 
 {
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     cudnnBackendDescriptor_t all = create(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    set(g, all, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->nops, g->op);
+    set_attribute(g, all, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->nops,
+                  g->op);
     if (handle)
-        set(g, all, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+        set_attribute(g, all, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
     finalize(g, all, "graph");
     cudnnBackendDescriptor_t heur = create(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     set_desc(g, heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, all);
-    set(g, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    set_attribute(g, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (deviceprop)
         set_desc(g, heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, deviceprop);
     finalize(g, heur, "heuristics");
     for (int i = 0; i < MOST_CONFIGS; i++)
         out[i] = create(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (!g->status)
-        note(g,
-             g->api->get(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                         MOST_CONFIGS, nfound, out),
-             "asking heuristics");
+        note_status(g,
+                    g->api->get(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                MOST_CONFIGS, nfound, out),
+                    "asking heuristics");
     if (!g->status && !*nfound)
-        note(g, CUDNN_STATUS_NOT_SUPPORTED, "no engine for this graph");
+        note_status(g, CUDNN_STATUS_NOT_SUPPORTED, "no engine for this graph");
     return g->status ? -1 : 0;
 }
 
@@ -252,15 +255,16 @@ int graph_plan(cudnnBackendDescriptor_t *plan, int64_t *workspace_nbytes, struct
         return failed(g, err);
     for (int64_t i = 0; i < nfound; i++) {
         g->status = CUDNN_STATUS_SUCCESS;
-        note(g, g->api->create_descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, plan), "plan");
+        note_status(g, g->api->create_descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, plan),
+                    "plan");
         if (g->status)
             break;
-        note(g, make(*plan, g, handle, config[i], deviceprop), "making a plan");
+        note_status(g, make(*plan, g, handle, config[i], deviceprop), "making a plan");
         if (!g->status)
-            note(g,
-                 g->api->get(*plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
-                             &count, workspace_nbytes),
-                 "workspace");
+            note_status(g,
+                        g->api->get(*plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                    CUDNN_TYPE_INT64, 1, &count, workspace_nbytes),
+                        "workspace");
         if (!g->status)
             return FSDP_OK;
         g->api->destroy_descriptor(*plan);

@@ -62,7 +62,7 @@ size_t gemm_work_nelem(const struct gemm *g)
 }
 
 /* One type for both operands. */
-static int uniform(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *err)
+static int uniform_types(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *err)
 {
     struct gemm plain = *g;
 
@@ -102,11 +102,11 @@ static int mixed(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *
     wide->at = low;
     part.work = g->work + nelem;
     part.bias = NULL;
-    FSDP_TRY(uniform(lane, &part, err));
+    FSDP_TRY(uniform_types(lane, &part, err));
     wide->at = high;
     part.bias = g->bias;
     part.beta = 1;
-    return uniform(lane, &part, err);
+    return uniform_types(lane, &part, err);
 }
 
 int gemm(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *err)
@@ -115,5 +115,5 @@ int gemm(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *err)
     if (g->a.dtype != FSDP_F32 && g->b.dtype != FSDP_F32 && is_mixed(g))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "a product of %s with %s: not on CUDA",
                             fsdp_dtype_name(g->a.dtype), fsdp_dtype_name(g->b.dtype));
-    return is_mixed(g) ? mixed(lane, g, err) : uniform(lane, g, err);
+    return is_mixed(g) ? mixed(lane, g, err) : uniform_types(lane, g, err);
 }

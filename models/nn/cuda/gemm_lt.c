@@ -92,25 +92,25 @@ static cublasStatus_t operand(cublasLtMatrixLayout_t *out, const struct gemm_mat
     return layout(out, x->dtype, x->transposed ? cols : rows, x->transposed ? rows : cols, x->ld);
 }
 
-static cublasStatus_t set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
-                          const void *value, size_t nbytes)
+static cublasStatus_t set_attribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
+                                    const void *value, size_t nbytes)
 {
     return cublasLtMatmulDescSetAttribute(desc, what, value, nbytes);
 }
 
-static cublasStatus_t describe(struct gemm_plan *p, const struct gemm *g)
+static cublasStatus_t describe_gemm(struct gemm_plan *p, const struct gemm *g)
 {
     const cublasOperation_t op_a = g->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t op_b = g->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     cublasStatus_t s = cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
 
-    s = s ? s : set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_b, sizeof op_b);
-    s = s ? s : set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_a, sizeof op_a);
+    s = s ? s : set_attribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_b, sizeof op_b);
+    s = s ? s : set_attribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_a, sizeof op_a);
     if (g->bias && !s)
-        s = set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     if (g->bias && !s)
-        s = set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
+        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
     s = s ? s : operand(&p->b, &g->b, g->k, g->n);
     s = s ? s : operand(&p->a, &g->a, g->m, g->k);
     return s ? s : layout(&p->c, g->c_dtype, g->m, g->n, g->ldc);
@@ -194,7 +194,7 @@ static int make_plan(struct gemm_plan *p, cublasLtHandle_t handle, const struct 
                      struct fsdp_err *err)
 {
     cublasLtMatmulHeuristicResult_t first;
-    int nfound, rc = gemm_lt_check(describe(p, g), g, "describing it to cuBLASLt", err);
+    int nfound, rc = gemm_lt_check(describe_gemm(p, g), g, "describing it to cuBLASLt", err);
 
     if (!rc)
         rc = gemm_plan_proposals(&first, &nfound, 1, p, handle, err);
@@ -243,7 +243,7 @@ int gemm_plan_run(const struct gemm_plan *p, cublasLtHandle_t handle, struct fsd
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
 
     if (g->bias)
-        s = set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
+        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
     s = s ? s
           : cublasLtMatmul(handle, p->desc, &alpha, g->b.at, p->b, g->a.at, p->a, &g->beta, g->c,
                            p->c, g->c, p->c, algo, workspace, NN_CUDA_SCRATCH_NBYTES,

@@ -32,7 +32,7 @@ static struct gemm_key key_of(const struct gemm_plan *p)
     return key;
 }
 
-static const struct choice *find(const struct nn_tuning *t, const struct gemm_key *key)
+static const struct choice *find_plan(const struct nn_tuning *t, const struct gemm_key *key)
 {
     const struct choice *all = t->table;
     for (size_t i = 0; i < t->nbytes / sizeof *all; i++)
@@ -77,8 +77,8 @@ static void timer_close(struct timer *t)
 }
 
 /* Milliseconds of one run; *unfit: the library refuses this algorithm after all. */
-static int measure(float *ms, bool *unfit, const struct timer *t, const cublasLtMatmulAlgo_t *algo,
-                   int repeats, struct fsdp_err *err)
+static int measure_algorithm(float *ms, bool *unfit, const struct timer *t,
+                             const cublasLtMatmulAlgo_t *algo, int repeats, struct fsdp_err *err)
 {
     cudaStream_t stream = fsdp_lane_native(t->plan->lane);
     cudaError_t e = cudaEventRecord(t->begin, stream);
@@ -100,20 +100,20 @@ static int time_algo(float *best_ms, bool *unfit, const struct timer *t,
 {
     float ms = 0;
 
-    FSDP_TRY(measure(&ms, unfit, t, algo, 1, err));
+    FSDP_TRY(measure_algorithm(&ms, unfit, t, algo, 1, err));
     if (!*unfit)
-        FSDP_TRY(measure(&ms, unfit, t, algo, 1, err));
+        FSDP_TRY(measure_algorithm(&ms, unfit, t, algo, 1, err));
     const float wanted = ms > 0 ? ROUND_MS / ms : MOST_REPEATS;
     const int repeats = wanted < 1 ? 1 : wanted < MOST_REPEATS ? (int)wanted : MOST_REPEATS;
     *best_ms = ms;
     for (int round = 0; round < ROUNDS && !*unfit; round++) {
-        FSDP_TRY(measure(&ms, unfit, t, algo, repeats, err));
+        FSDP_TRY(measure_algorithm(&ms, unfit, t, algo, repeats, err));
         *best_ms = ms < *best_ms ? ms : *best_ms;
     }
     return FSDP_OK;
 }
 
-static int choose(struct gemm_plan *p, cublasLtHandle_t handle, struct fsdp_err *err)
+static int choose_plan(struct gemm_plan *p, cublasLtHandle_t handle, struct fsdp_err *err)
 {
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     float ms, first_ms = 0, best_ms = 0;
@@ -149,7 +149,7 @@ static int choose(struct gemm_plan *p, cublasLtHandle_t handle, struct fsdp_err 
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static int add(struct nn_tuning *t, const struct gemm_plan *p, struct fsdp_err *err)
+static int add_plan(struct nn_tuning *t, const struct gemm_plan *p, struct fsdp_err *err)
 {
     const size_t n = t->nbytes / sizeof(struct choice);
     struct choice *table = fsdp_alloc(n + 1, sizeof *table, "table of products", err);
@@ -165,7 +165,7 @@ static int add(struct nn_tuning *t, const struct gemm_plan *p, struct fsdp_err *
     return FSDP_OK;
 }
 
-static int describe(char who[NN_TUNING_WHO], int ordinal, struct fsdp_err *err)
+static int describe_gpu(char who[NN_TUNING_WHO], int ordinal, struct fsdp_err *err)
 {
     struct cudaDeviceProp props;
     int driver = 0;
@@ -181,7 +181,7 @@ static int describe(char who[NN_TUNING_WHO], int ordinal, struct fsdp_err *err)
 static int tune_plan(struct gemm_plan *p, struct nn_tuning *t, bool timed, struct fsdp_err *err)
 {
     const struct gemm_key key = key_of(p);
-    const struct choice *known = find(t, &key);
+    const struct choice *known = find_plan(t, &key);
     struct gemm_plan *same;
     cublasLtHandle_t handle;
 
@@ -193,9 +193,9 @@ static int tune_plan(struct gemm_plan *p, struct nn_tuning *t, bool timed, struc
     }
     if (!timed || known)
         return FSDP_OK;
-    FSDP_TRY(choose(p, handle, err));
+    FSDP_TRY(choose_plan(p, handle, err));
     t->ntimed++;
-    return add(t, p, err);
+    return add_plan(t, p, err);
 }
 
 int nn_cuda_tune(struct fsdp_lane *lane, struct nn_tuning *tuning, bool timed, struct fsdp_err *err)
@@ -204,7 +204,7 @@ int nn_cuda_tune(struct fsdp_lane *lane, struct nn_tuning *tuning, bool timed, s
 
     tuning->nknown = tuning->ntimed = 0;
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    FSDP_TRY(describe(tuning->who, ordinal, err));
+    FSDP_TRY(describe_gpu(tuning->who, ordinal, err));
     if (tuning->nbytes % sizeof(struct choice))
         tuning->nbytes = 0;
     gemm_lt_lock();

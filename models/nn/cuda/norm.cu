@@ -235,7 +235,7 @@ static int widen(const void **out, struct fsdp_lane *lane, const void *w, enum f
 }
 
 /* What all four have in common; b is NULL for an RMSNorm. */
-static int prepare(norm_args *a, struct fsdp_lane *lane, int rows, int dim, const void *w,
+static int prepare_norm(norm_args *a, struct fsdp_lane *lane, int rows, int dim, const void *w,
                    const void *b, enum fsdp_dtype w_dtype, bool widened, struct fsdp_err *err)
 {
     if (dim > MOST_DIM)
@@ -261,7 +261,7 @@ extern "C" int nn_cuda_rmsnorm_forward(struct fsdp_lane *lane, const struct nn_r
                                        struct fsdp_err *err)
 {
     norm_args a = {};
-    FSDP_TRY(prepare(&a, lane, f->rows, f->dim, f->w, NULL, f->w_dtype, false, err));
+    FSDP_TRY(prepare_norm(&a, lane, f->rows, f->dim, f->w, NULL, f->w_dtype, false, err));
     a.rstd = f->rstd;
     a.eps = f->eps;
     a.aligned &= is_aligned(f->x) && is_aligned(f->y) && is_aligned(f->x_copy);
@@ -274,7 +274,7 @@ extern "C" int nn_cuda_layernorm_forward(struct fsdp_lane *lane, const struct nn
                                          struct fsdp_err *err)
 {
     norm_args a = {};
-    FSDP_TRY(prepare(&a, lane, f->rows, f->dim, f->w, f->b, f->w_dtype, false, err));
+    FSDP_TRY(prepare_norm(&a, lane, f->rows, f->dim, f->w, f->b, f->w_dtype, false, err));
     a.mean = f->mean;
     a.rstd = f->rstd;
     a.eps = f->eps;
@@ -312,7 +312,7 @@ extern "C" int nn_cuda_rmsnorm_backward(struct fsdp_lane *lane, const struct nn_
 {
     norm_args a = {};
     norm_parts parts = {};
-    FSDP_TRY(prepare(&a, lane, g->rows, g->dim, g->w, NULL, g->w_dtype, true, err));
+    FSDP_TRY(prepare_norm(&a, lane, g->rows, g->dim, g->w, NULL, g->w_dtype, true, err));
     FSDP_TRY(parts_for(&parts, lane, g->rows, g->dim, g->dw, false, err));
     a.rstd = (float *)g->rstd;
     a.dx_beta = g->dx_beta;
@@ -330,7 +330,7 @@ extern "C" int nn_cuda_layernorm_backward(struct fsdp_lane *lane,
 {
     norm_args a = {};
     norm_parts parts = {};
-    FSDP_TRY(prepare(&a, lane, g->rows, g->dim, g->w, g->b, g->w_dtype, true, err));
+    FSDP_TRY(prepare_norm(&a, lane, g->rows, g->dim, g->w, g->b, g->w_dtype, true, err));
     FSDP_TRY(parts_for(&parts, lane, g->rows, g->dim, g->dw, g->db, err));
     a.mean = (float *)g->mean;
     a.rstd = (float *)g->rstd;

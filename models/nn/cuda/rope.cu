@@ -10,7 +10,7 @@ struct frequencies {
     double x[FREQUENCIES];
 };
 
-static __device__ inline float rounded(double x, enum fsdp_dtype dtype)
+static __device__ inline float round_to(double x, enum fsdp_dtype dtype)
 {
     const float value = (float)x;
     return dtype == FSDP_BF16  ? fsdp_to_float(fsdp_from_float<__nv_bfloat16>(value))
@@ -28,8 +28,8 @@ __global__ void rope_table_kernel(float *cosine, float *sine, frequencies freq, 
     double s, c;
     sincos((double)(first + t) * freq.x[i], &s, &c);
     const size_t to = (size_t)t * (size_t)half + (size_t)(column + i);
-    cosine[to] = rounded(c, dtype);
-    sine[to] = rounded(s, dtype);
+    cosine[to] = round_to(c, dtype);
+    sine[to] = round_to(s, dtype);
 }
 
 extern "C" int nn_cuda_rope_table(struct fsdp_lane *lane, const struct nn_rope_table *a,

@@ -218,7 +218,7 @@ static void print_places(const struct train_watch *w)
 }
 
 /* By one rank, and there by its thread or by train.c. */
-static void tell(struct train_watch *w, const char *why)
+static void tell_cause(struct train_watch *w, const char *why)
 {
     if (w->oob->rank == watch_speaker(why) && train_watch_may_tell(w))
         fsdp_log(FSDP_LOG_ERROR, "%s", why);
@@ -239,7 +239,7 @@ static bool check_hang(struct train_watch *w)
         fsdp_log(FSDP_LOG_ERROR, "no progress for %.0f s; where each rank is:", deadline);
         print_places(w);
     }
-    tell(w, why);
+    tell_cause(w, why);
     end_job(w, why);
     return true;
 }
@@ -275,7 +275,7 @@ static void end_silent(struct train_watch *w, const struct fsdp_err *err)
     log_own(w, why);
     snprintf(why, sizeof why, "no sign of life for %d s from %.300s: stopped, or its machine hangs",
              w->wait_s, who ? who : err->text);
-    tell(w, why);
+    tell_cause(w, why);
     end_job(w, why);
 }
 

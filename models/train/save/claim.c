@@ -121,7 +121,7 @@ static void copy_text(char *out, size_t out_nbytes, const json_t *note, const ch
     snprintf(out, out_nbytes, "%s", text ? text : "");
 }
 
-static int64_t number(const json_t *note, const char *key)
+static int64_t number_of(const json_t *note, const char *key)
 {
     return json_integer_value(json_object_get(note, key));
 }
@@ -138,11 +138,11 @@ static int read_note(struct owner *out, const char *root, struct fsdp_err *err)
     copy_text(out->since, sizeof out->since, note, "since");
     copy_text(out->place, sizeof out->place, note, "place");
     copy_text(out->job, sizeof out->job, note, "job");
-    out->restart = (int)number(note, "restart");
-    out->pid = (int)number(note, "process");
-    out->begun = number(note, "begun");
-    out->beats = number(note, "beats");
-    out->beat_s = number(note, "beat_seconds");
+    out->restart = (int)number_of(note, "restart");
+    out->pid = (int)number_of(note, "process");
+    out->begun = number_of(note, "begun");
+    out->beats = number_of(note, "beats");
+    out->beat_s = number_of(note, "beat_seconds");
     if (out->beat_s < 1 || out->beat_s > LONGEST_BEAT_S)
         out->beat_s = BEAT_S;
     fsdp_free(text);
@@ -154,7 +154,7 @@ static int read_note(struct owner *out, const char *root, struct fsdp_err *err)
 
 enum life { DEAD, ALIVE, UNKNOWN };
 
-static enum life judge(const struct owner *other, const struct owner *me)
+static enum life judge_owner(const struct owner *other, const struct owner *me)
 {
     if (me->place[0] && !strcmp(other->place, me->place))
         return begun_of(other->pid) == other->begun ? ALIVE : DEAD;
@@ -164,7 +164,7 @@ static enum life judge(const struct owner *other, const struct owner *me)
 }
 
 /* Does the number change? A note that goes away was taken away by its owner. */
-static enum life watch(const struct owner *other, const char *root)
+static enum life watch_note(const struct owner *other, const char *root)
 {
     const double patience = (double)(SILENT_BEATS * other->beat_s);
     const double until = fsdp_time_now() + patience;
@@ -184,8 +184,8 @@ static enum life watch(const struct owner *other, const char *root)
     return DEAD;
 }
 
-static int refuse(const struct config *c, const struct owner *other, const char *what,
-                  struct fsdp_err *err)
+static int refuse_folder(const struct config *c, const struct owner *other, const char *what,
+                         struct fsdp_err *err)
 {
     char where[CONFIG_TEXT + 128], job[96] = "";
 
@@ -248,7 +248,7 @@ static void start_beating(struct train_claim *claim)
                  claim->config->checkpoint.path);
 }
 
-static int take(struct train_claim *claim, struct fsdp_err *err)
+static int take_folder(struct train_claim *claim, struct fsdp_err *err)
 {
     const char *root = claim->config->checkpoint.path;
     struct owner other;
@@ -256,11 +256,11 @@ static int take(struct train_claim *claim, struct fsdp_err *err)
 
     if (rc && rc != FSDP_ENOTFOUND)
         return rc;
-    enum life life = rc ? DEAD : judge(&other, &claim->me);
+    enum life life = rc ? DEAD : judge_owner(&other, &claim->me);
     if (life == UNKNOWN)
-        life = watch(&other, root);
+        life = watch_note(&other, root);
     if (life == ALIVE)
-        return refuse(claim->config, &other, "trains into", err);
+        return refuse_folder(claim->config, &other, "trains into", err);
     FSDP_TRY(write_note(&claim->me, root, err));
     start_beating(claim);
     return FSDP_OK;
@@ -278,7 +278,7 @@ int train_claim_take(struct train_claim **out, const struct config *config, stru
     claim->me = myself(config->checkpoint.path);
     pthread_mutex_init(&claim->lock, NULL);
     pthread_cond_init(&claim->changed, NULL);
-    int rc = take(claim, err);
+    int rc = take_folder(claim, err);
     if (rc)
         fsdp_free(claim);
     else
@@ -294,7 +294,7 @@ int train_claim_check(struct train_claim *claim, struct fsdp_err *err)
         same_run(&now, &claim->me))
         return FSDP_OK;
     atomic_store(&claim->lost, true);
-    return refuse(claim->config, &now, "has taken", err);
+    return refuse_folder(claim->config, &now, "has taken", err);
 }
 
 bool train_claim_is_lost(struct train_claim *claim)

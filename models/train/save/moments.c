@@ -8,7 +8,8 @@
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* The tensor `state.<param>.<kind>` of the checkpoint; NULL if absent. */
-static const struct ckpt_tensor *find(const struct train_moments *m, int param, const char *kind)
+static const struct ckpt_tensor *find_moment(const struct train_moments *m, int param,
+                                             const char *kind)
 {
     char name[1024];
     int len = snprintf(name, sizeof name, "state.%s.%s",
@@ -92,7 +93,7 @@ static int read_counters(struct train_moments *m, struct ckpt *ckpt, int64_t *co
                          struct fsdp_err *err)
 {
     for (int p = 0; p < fsdp_param_count(m->parts->tree); p++) {
-        const struct ckpt_tensor *t = find(m, p, "step");
+        const struct ckpt_tensor *t = find_moment(m, p, "step");
         counts[p] = -1;
         if (!t || fsdp_tensor_nelem(&t->tensor) != 1)
             continue;
@@ -195,7 +196,7 @@ static int count_moments(const struct train_moments *m, int param, int *count)
         if (!strcmp(layout->optim[k], "ema"))
             continue;
         nmoments++;
-        *count += find(m, param, layout->optim[k]) != NULL;
+        *count += find_moment(m, param, layout->optim[k]) != NULL;
     }
     return nmoments;
 }

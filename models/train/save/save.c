@@ -148,7 +148,7 @@ static int each_taken(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err
     return fsdp_snapshot_each(ctx, fn, fn_ctx, err);
 }
 
-static void release(void *ctx)
+static void release_save(void *ctx)
 {
     fsdp_snapshot_release(ctx);
 }
@@ -217,7 +217,7 @@ static int finish_in_time(struct train_saver *s, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int finish(void *ctx, bool all, struct fsdp_err *err)
+static int finish_save(void *ctx, bool all, struct fsdp_err *err)
 {
     struct train_saver *s = ctx;
     if (!all)
@@ -269,7 +269,7 @@ static int save_behind(struct train_saver *s, int64_t step, char *json, struct f
     if (fsdp_device_is_host(s->parts->device))
         args.share = TRAIN_WRITER_SHARE;
     if (rc == FSDP_OK)
-        rc = ckpt_saving_begin(&s->writing, &args, s->oob, release, s->snapshot, err);
+        rc = ckpt_saving_begin(&s->writing, &args, s->oob, release_save, s->snapshot, err);
     s->writing_step = step;
     if (rc == FSDP_OK)
         s->writing_state = json;
@@ -372,5 +372,5 @@ void train_saver_close(struct train_saver *s)
 const struct train_save_ops train_saver_ops = {.save = save,
                                                .is_writing = is_writing,
                                                .is_done = is_done,
-                                               .finish = finish,
+                                               .finish = finish_save,
                                                .flushed = tell_flushed};

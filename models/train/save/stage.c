@@ -179,7 +179,7 @@ static struct ckpt_flush_args args_of(const struct train_stage *s, int64_t step)
     return args;
 }
 
-static int begin(struct train_stage *s, int64_t step, struct fsdp_err *err)
+static int begin_flush(struct train_stage *s, int64_t step, struct fsdp_err *err)
 {
     struct ckpt_flush_args args = args_of(s, step);
     /* A device of its own leaves the cores to the writer. */
@@ -234,7 +234,7 @@ int train_stage_finish(struct train_stage *s, int64_t *step, struct ckpt_save_re
         *step = flushed;
     s->dropped = false;
     if (next >= 0)
-        FSDP_TRY(begin(s, next, err));
+        FSDP_TRY(begin_flush(s, next, err));
     retain(s);
     return FSDP_OK;
 }
@@ -250,7 +250,7 @@ int train_stage_add(struct train_stage *s, int64_t step, const struct ckpt_save_
     if (s->flushing)
         s->pending = step;
     else
-        FSDP_TRY(begin(s, step, err));
+        FSDP_TRY(begin_flush(s, step, err));
     retain(s);
     return FSDP_OK;
 }
