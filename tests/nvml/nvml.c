@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A stand-in for the driver's libnvidia-ml.so.1 on machines without one: the 8 GPUs of
- * tests/boot/machine.awk, 80 GiB each, 12 NVLinks to a switch and 16 lanes of PCIe. NVML_SIM
+ * tests/launcher/machine.awk, 80 GiB each, 12 NVLinks to a switch and 16 lanes of PCIe. NVML_SIM
  * changes some: "3:free=10,5:links=11,6:lanes=8" (GiB free, links that work, lanes in use). Only
  * what launcher/bind/nvml.c asks for.
  */

@@ -3,7 +3,7 @@
 # How ranks meet under a real srun, with PMIx and without, and what is said when one does not come.
 # run: timeout=300
 . "$TOP/tests/slurm/lib/cluster.sh"
-L=$BIN/tests/boot/test_launch
+L=$BIN/tests/launcher/test_launch
 echo "fake: {}" >c.yaml
 four=(-N4 -n8 --ntasks-per-node=2)
 

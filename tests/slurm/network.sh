@@ -9,7 +9,7 @@ fi
 ip link del fsprobe
 export MODE=net NODES=3
 . "$TOP/tests/slurm/lib/cluster.sh"
-L=$BIN/tests/boot/test_launch
+L=$BIN/tests/launcher/test_launch
 echo "fake: {}" >c.yaml
 for mpi in none pmix; do
     step --mpi=$mpi -N3 -n6 --ntasks-per-node=2 "$L" -v c.yaml

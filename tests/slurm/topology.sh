@@ -29,7 +29,7 @@ ok $? "dealt out in turn: refused, with what fixes it"
 train reordered -N2 -n4 --ntasks-per-node=2 -m cyclic -- --reorder
 [ $rc = 0 ] && grep -q "2 x 2 (replicate x shard)" log && cmp -s <(losses block) <(losses reordered)
 ok $? "--reorder fixes it: the losses of ranks in blocks, to the last digit"
-L=$BIN/tests/boot/test_launch
+L=$BIN/tests/launcher/test_launch
 echo "fake: {}" >c.yaml
 step --mpi=none -N3 -n6 --ntasks-per-node=2 -m cyclic "$L" --reorder c.yaml
 [ $rc = 0 ] && [ "$(sed 's/^rank \(.\) of 6, local \(.\) of 2, node \(.\) of 3, .*/\1\2\3/' log | sort | xargs)" = \

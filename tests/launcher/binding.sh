@@ -45,7 +45,7 @@ rc=$?
 [ $rc = 0 ] && grep -q "^  ranks 0 to 1 on .*  not bound: 1 core, and 2 ranks on its machine" log
 ok $? "more ranks than cores share them"
 
-awk -f "$TOP/tests/boot/machine.awk" >machine.xml
+awk -f "$TOP/tests/launcher/machine.awk" >machine.xml
 export HWLOC_XMLFILE=$PWD/machine.xml
 run -n 4 run.yaml train.threads=1 fsdp.device=cpu
 [ $rc = 0 ] && grep -q "^  rank 0 on .*  16 whole cores: 0-15,64-79, 2 NUMA nodes, package 0" log &&

@@ -176,7 +176,7 @@ int main(void)
     char command[600];
     const char *top = getenv("TOP");
 
-    snprintf(command, sizeof command, "awk -f '%s/tests/boot/machine.awk' >machine.xml",
+    snprintf(command, sizeof command, "awk -f '%s/tests/launcher/machine.awk' >machine.xml",
              top ? top : ".");
     if (ok(system(command) == 0, "a machine is written"))
         test_big("machine.xml");

@@ -37,7 +37,7 @@ for ranks in 1 2 3; do
 done
 pmix=0
 if command -v mpirun >/dev/null; then
-    run mpirun --oversubscribe -n 1 "$BIN/tests/boot/test_launch" -v <(echo "fake: {}")
+    run mpirun --oversubscribe -n 1 "$BIN/tests/launcher/test_launch" -v <(echo "fake: {}")
     ! grep -q 'pmix: PMIX_RANK' err || pmix=1
 fi
 for ranks in 1 2 3; do

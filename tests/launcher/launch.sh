@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# fsdp-launch as a person meets it. The ranks' program is tests/boot/fake_program.h.
-L=$BIN/tests/boot/test_launch
+# fsdp-launch as a person meets it. The ranks' program is tests/launcher/fake_program.h.
+L=$BIN/tests/launcher/test_launch
 unset RANK WORLD_SIZE OMP_NUM_THREADS OPENBLAS_NUM_THREADS
 echo "fake: {}" >c.yaml
 host=$(hostname)

@@ -3,7 +3,7 @@
 # The command line of fsdp-launch: for each line of tests/data/launch-args.txt its exit status, and what
 # it prints. ARGS_RECORD=FILE writes them as they are now.
 cd "$TEST_TMP" || exit 1
-L=$BIN/tests/boot/test_launch
+L=$BIN/tests/launcher/test_launch
 unset RANK WORLD_SIZE
 echo "fake: {}" >run.yaml
 host=$(hostname)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The pmix method against a real PMIx server, mpirun's.
-L=$BIN/tests/boot/test_launch
+L=$BIN/tests/launcher/test_launch
 unset RANK WORLD_SIZE
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 if ! command -v mpirun >/dev/null; then
