@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The manual knows the options that --help knows, and no other; links between documents lead somewhere.
+# The manual knows the options that --help knows, and no other; links between documents lead somewhere; the engine's
+# settings and its advice have the names that the configuration has.
 cd "$TOP" || exit 1
 
 n=0 bad=0
@@ -28,6 +29,14 @@ for program in "$BIN"/*; do
     check "$name: every option is in the manual" "$(comm -23 <(echo "$help") <(echo "$man"))"
     check "$name: no option of the manual is invented" "$(comm -13 <(echo "$help") <(echo "$man"))"
 done
+
+keys=$(sed -n -E 's/^    ROW\((fsdp|optim|model), ([a-z_]+),.*/\1.\2/p' models/config/table.c | sort -u)
+settings=$(grep -o -E '"(fsdp|optim|model)\.[a-z_]+"' libfsdp/core/create/settings.c | tr -d '"' | sort -u)
+check "the engine's table has settings" "$([ "$(wc -l <<<"$settings")" -gt 30 ] || echo "$settings")"
+check "every setting of the engine has a key's name" "$(comm -13 <(echo "$keys") <(echo "$settings"))"
+advised=$(sed -n '/ knobs\[\] = {/,/^};/p' libfsdp/core/create/advice.c | grep -o -E '[a-z]+_[a-z_]+[ )]' | tr -d ' )' | sort -u)
+check "every setting that advice names is in the engine's table" \
+    "$(comm -13 <(sed 's/.*\.//' <<<"$settings" | sort -u) <(echo "$advised"))"
 
 broken=
 for doc in README.md docs/*.md models/README.md; do

@@ -33,17 +33,17 @@ enum fsdp_master { FSDP_MASTER_WHOLE, FSDP_MASTER_SPLIT };
 
 struct fsdp_optim_opts {
     uint32_t version;
-    const char *name;             /* "adamw", "sgd" */
-    double beta1, beta2, eps;     /* adamw */
-    double momentum;              /* sgd; 0: no momentum buffer is kept */
-    double dampening;             /* sgd */
-    bool nesterov;                /* sgd */
-    double weight_decay;          /* adamw: decoupled; sgd: added to the gradient */
-    enum fsdp_decay decay;        /* what decays, where no group says */
-    double clip_grad_norm;        /* <= 0: off */
+    const char *name;              /* "adamw", "sgd" */
+    double beta1, beta2, eps;      /* adamw */
+    double momentum;               /* sgd; 0: no momentum buffer is kept */
+    double dampening;              /* sgd */
+    bool nesterov;                 /* sgd */
+    double weight_decay;           /* adamw: decoupled; sgd: added to the gradient */
+    enum fsdp_decay decay;         /* what decays, where no group says */
+    double clip_grad_norm;         /* <= 0: off */
     enum fsdp_norm clip_norm_type; /* of all gradients together */
-    double ema_decay;             /* of an average of the weights, kept in fp32; 0: none */
-    enum fsdp_dtype moment_dtype; /* adamw: F32, or BF16, rounded stochastically (device.h) */
+    double ema_decay;              /* of an average of the weights, kept in fp32; 0: none */
+    enum fsdp_dtype moment_dtype;  /* adamw: F32, or BF16, rounded stochastically (device.h) */
     enum fsdp_master master;
     const struct fsdp_optim_group *groups; /* a parameter belongs to the first that names it */
     int ngroups;
