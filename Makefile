@@ -81,7 +81,7 @@ ar_of    = $(OBJ)/lib$(1).a
 prog_of  = $(BIN)/$(subst _,-,$(notdir $(basename $(1))))
 # What is installed is linked without the fault injection of the tests.
 plain_of = $(B)/install/$(notdir $(1))
-FAULTS   := $(OBJ)/tests/faults/environment.o
+FAULT_O  := $(OBJ)/tests/faults/environment.o
 LIBS     := $(foreach l,models boot ckpt fsdp,$(call ar_of,$(l)))
 CKPT_SRC := $(sort $(wildcard ckpt/tools/ckpt_*.c))
 SRC_tool := $(sort $(filter-out $(CKPT_SRC),$(wildcard ckpt/tools/*.c)))
@@ -342,7 +342,7 @@ $(foreach l,fsdp boot ckpt tool models tests,$(eval $(call library,$(l))))
 
 # $(call program,source,libraries,what they need)
 define program
-$(call prog_of,$(1)): $(FAULTS)
+$(call prog_of,$(1)): $(FAULT_O)
 $(call prog_of,$(1)) $(call plain_of,$(call prog_of,$(1))): $(OBJ)/$(basename $(1)).o $(2) $(FLAGS)
 	@mkdir -p $$(@D)
 	$$(call say,LD,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $(3)
