@@ -21,10 +21,13 @@ files() {
         ! -path 'tests/data/*' ! -path 'docs/style.md' ! -path 'tests/house/words.sh'
 }
 check "no word of the list" "$(files | sort | xargs grep -nE "$words")"
+broken='\b([Bb]y|[Gg]o|[Gg]oes|gone|[Ww]hat is|knows?) *\n[ */#]*(lot|chance|on|gathered|no)\b'
+check "nor over the end of a line" "$(files | sort | xargs grep -lPz "$broken")"
 check "it is the list of docs/style.md" "$(for word in 'goes on' beside 'by lot' 'by chance' mend 'what is gathered' \
     'how far they went' 'knows no'; do
     grep -q "^| .*$word.* |" docs/style.md || echo "$word"
 done)"
-check "one would be found" "$(echo 'the lane goes on beside it' | grep -qE "$words" || echo none)"
+check "one would be found" "$(echo 'the lane goes on beside it' | grep -qE "$words" || echo none
+    printf ' * the lane goes\n * on\n' | grep -qPz "$broken" || echo 'none over two lines')"
 echo "1..$n"
 exit $bad
