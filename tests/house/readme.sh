@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # What README.md says to type works: its run.yaml (made shorter) and, in order, its commands.
+cd "$TEST_TMP" || exit 1
 mkdir build
 ln -s "$BIN" build/bin
 ln -s "$TOP/examples" "$TOP/docs" "$TOP/README.md" .
