@@ -38,18 +38,32 @@ int comm_fail_set(const struct fsdp_comm_group *group, struct comm_fail *fail, i
     return status;
 }
 
+int comm_fail_own(const struct fsdp_comm_group *group, struct comm_fail *fail, int status,
+                  const char *fmt, ...)
+{
+    char me[COMM_PEER_NBYTES];
+    va_list ap;
+
+    comm_fail_set(group, fail, status, "%s ", comm_peer_name(me, group, group->rank));
+    fail->is_own = true;
+    const size_t len = strlen(fail->what);
+    va_start(ap, fmt);
+    vsnprintf(fail->what + len, sizeof fail->what - len, fmt, ap);
+    va_end(ap);
+    return status;
+}
+
 void comm_fail_error(struct fsdp_err *out, const struct fsdp_comm_group *group,
                      const struct comm_fail *fail, const struct comm_op *op)
 {
-    char where[64] = "", seen[48] = "", culprit[32];
+    char where[64] = "", seen[48] = "";
 
     if (op)
         snprintf(where, sizeof where, " (this rank was in %s #%llu)", comm_kind_name(op->kind),
                  (unsigned long long)op->seq);
     /* Who saw it matters unless it is this rank, the culprit itself, or a death. */
-    snprintf(culprit, sizeof culprit, "rank %d (", fail->reporter);
     if (fail->reporter != group->world_rank[group->rank] && fail->status != FSDP_EPEER &&
-        strncmp(fail->what, culprit, strlen(culprit)))
+        !fail->is_own)
         snprintf(seen, sizeof seen, ", says rank %d", fail->reporter);
     fsdp_err_set(out, fail->status, "comm %s: %s%s%s", group->name, fail->what, seen, where);
 }
@@ -79,11 +93,11 @@ static const char *op_text(char text[128], const struct comm_op *op)
 int comm_op_match(const struct fsdp_comm_group *group, const struct comm_op *mine, int peer,
                   const struct comm_op *theirs, struct comm_fail *fail)
 {
-    char me[COMM_PEER_NBYTES], other[COMM_PEER_NBYTES], my_op[128], their_op[128];
+    char other[COMM_PEER_NBYTES], my_op[128], their_op[128];
 
     if (!memcmp(mine, theirs, sizeof *mine))
         return FSDP_OK;
-    return comm_fail_set(group, fail, FSDP_EMISMATCH, "%s called %s, but %s called %s",
-                         comm_peer_name(me, group, group->rank), op_text(my_op, mine),
-                         comm_peer_name(other, group, peer), op_text(their_op, theirs));
+    return comm_fail_own(group, fail, FSDP_EMISMATCH, "called %s, but %s called %s",
+                         op_text(my_op, mine), comm_peer_name(other, group, peer),
+                         op_text(their_op, theirs));
 }

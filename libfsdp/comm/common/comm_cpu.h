@@ -23,6 +23,7 @@ struct comm_op {
 struct comm_fail {
     int32_t status;
     int32_t reporter; /* world rank that saw it */
+    int32_t is_own;   /* the reporter speaks of itself: `what` begins with its name */
     char what[COMM_WHAT_NBYTES];
 };
 
@@ -36,6 +37,9 @@ const char *comm_peer_name(char text[COMM_PEER_NBYTES], const struct fsdp_comm_g
 /* Sets *fail, with this rank as its reporter. `what` names its rank with comm_peer_name. Returns
  * status. */
 int comm_fail_set(const struct fsdp_comm_group *group, struct comm_fail *fail, int status,
+                  const char *fmt, ...) FSDP_PRINTF(4, 5);
+/* The same of this rank itself: its name and a blank come before the text. */
+int comm_fail_own(const struct fsdp_comm_group *group, struct comm_fail *fail, int status,
                   const char *fmt, ...) FSDP_PRINTF(4, 5);
 /* *out = the error of a communicator that ended so, as its callers see it. op: what this rank was
  * in; NULL: nothing. */

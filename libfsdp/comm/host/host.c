@@ -201,10 +201,8 @@ static void host_abort(void *state, const char *why)
 {
     struct host_comm *h = state;
     struct comm_fail fail;
-    char me[COMM_PEER_NBYTES];
 
-    comm_fail_set(h->group, &fail, FSDP_ECANCELED, "%s aborted: %.300s",
-                  comm_peer_name(me, h->group, h->group->rank), why);
+    comm_fail_own(h->group, &fail, FSDP_ECANCELED, "aborted: %.300s", why);
     host_fail_async(h, &fail);
 }
 

@@ -233,10 +233,8 @@ static void abort_comm(void *state, const char *why)
 {
     struct mpi_comm *m = state;
     struct comm_fail fail;
-    char me[COMM_PEER_NBYTES];
 
-    comm_fail_set(m->group, &fail, FSDP_ECANCELED, "%s aborted: %.300s",
-                  comm_peer_name(me, m->group, m->group->rank), why);
+    comm_fail_own(m->group, &fail, FSDP_ECANCELED, "aborted: %.300s", why);
     pthread_mutex_lock(&m->status_lock);
     if (!atomic_load(&m->interrupted))
         m->pending = fail;

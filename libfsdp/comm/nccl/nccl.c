@@ -25,10 +25,8 @@ static void nccl_abort(void *state, const char *why)
 {
     struct nccl_comm *h = state;
     struct nccl_fail fail;
-    char me[96];
 
-    nccl_fail_set(h, &fail, FSDP_ECANCELED, "%s aborted: %.300s",
-                  nccl_peer_name(me, h, h->group->rank), why);
+    nccl_fail_own(h, &fail, FSDP_ECANCELED, " aborted: %.300s", why);
     nccl_fail(h, &fail);
 }
 
@@ -157,7 +155,7 @@ static int issue(struct nccl_comm *h, const struct nccl_op *op, void *recv, cons
                  struct fsdp_lane *lane, struct fsdp_err *err)
 {
     struct nccl_fail fail;
-    char text[NCCL_WHAT_NBYTES], me[96];
+    char text[NCCL_WHAT_NBYTES];
     ncclResult_t rc = call_nccl(h, op, recv, send, fsdp_lane_native(lane));
 
     rc = nccl_lib_settle(h->comm, rc, &h->failed, DBL_MAX, NULL, NULL);
@@ -166,8 +164,7 @@ static int issue(struct nccl_comm *h, const struct nccl_op *op, void *recv, cons
     if (rc == ncclSuccess)
         return pending_end(h, op, err);
     wait_for_cause(h);
-    nccl_fail_set(h, &fail, nccl_lib_status(rc), "%s: %s: %.400s",
-                  nccl_peer_name(me, h, h->group->rank), nccl_kind_name(op->kind),
+    nccl_fail_own(h, &fail, nccl_lib_status(rc), ": %s: %.400s", nccl_kind_name(op->kind),
                   nccl_lib_error(text, h->comm, rc));
     nccl_fail(h, &fail); /* does not count where it failed already */
     return nccl_status(h, err);

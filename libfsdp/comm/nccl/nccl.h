@@ -58,6 +58,7 @@ struct nccl_pending {
 struct nccl_fail {
     int32_t status;
     int32_t reporter; /* world rank that saw it */
+    int32_t is_own;   /* the reporter speaks of itself: `what` begins with its name */
     char what[NCCL_WHAT_NBYTES];
 };
 
@@ -138,6 +139,9 @@ struct nccl_comm {
 int nccl_status(void *state, struct fsdp_err *err);
 /* Sets *fail and returns status. */
 int nccl_fail_set(const struct nccl_comm *h, struct nccl_fail *fail, int status, const char *fmt,
+                  ...) FSDP_PRINTF(4, 5);
+/* The same of this rank itself, whose name comes before the text. */
+int nccl_fail_own(const struct nccl_comm *h, struct nccl_fail *fail, int status, const char *fmt,
                   ...) FSDP_PRINTF(4, 5);
 /* "rank 3 (host node1)": world rank and host of a group rank. Writes to and returns text. */
 const char *nccl_peer_name(char text[96], const struct nccl_comm *h, int peer);

@@ -68,6 +68,21 @@ int nccl_fail_set(const struct nccl_comm *h, struct nccl_fail *fail, int status,
     return status;
 }
 
+int nccl_fail_own(const struct nccl_comm *h, struct nccl_fail *fail, int status, const char *fmt,
+                  ...)
+{
+    char me[96];
+    va_list ap;
+
+    nccl_fail_set(h, fail, status, "%s", nccl_peer_name(me, h, h->group->rank));
+    fail->is_own = true;
+    const size_t len = strlen(fail->what);
+    va_start(ap, fmt);
+    vsnprintf(fail->what + len, sizeof fail->what - len, fmt, ap);
+    va_end(ap);
+    return status;
+}
+
 int nccl_status(void *state, struct fsdp_err *err)
 {
     struct nccl_comm *h = state;
@@ -99,11 +114,9 @@ void nccl_wake(struct nccl_comm *h)
 
 void nccl_fail(struct nccl_comm *h, const struct nccl_fail *fail)
 {
-    char where[64] = "", seen[48] = "", culprit[32];
+    char where[64] = "", seen[48] = "";
 
-    snprintf(culprit, sizeof culprit, "rank %d (", fail->reporter);
-    if (fail->reporter != h->group->world_rank[h->group->rank] &&
-        strncmp(fail->what, culprit, strlen(culprit)))
+    if (fail->reporter != h->group->world_rank[h->group->rank] && !fail->is_own)
         snprintf(seen, sizeof seen, ", says rank %d", fail->reporter);
     pthread_mutex_lock(&h->lock);
     if (!h->fail.status) {

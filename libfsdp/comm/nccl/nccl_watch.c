@@ -41,14 +41,13 @@ static bool op_equal(const struct nccl_op *a, const struct nccl_op *b)
 /* An answer that shows another operation in this one's place. */
 static bool find_mismatch(struct nccl_comm *h, const struct nccl_op *op, struct nccl_fail *fail)
 {
-    char a[96], b[96], x[128], y[128];
+    char b[96], x[128], y[128];
 
     for (int p = 0; p < h->group->size; p++) {
         const struct nccl_peer *peer = &h->peers[p];
         if (!peer->heard || peer->op.seq != op->seq || !peer->op.kind || op_equal(&peer->op, op))
             continue;
-        nccl_fail_set(h, fail, FSDP_EMISMATCH, "%s called %s, but %s called %s",
-                      nccl_peer_name(a, h, h->group->rank), nccl_op_text(x, op),
+        nccl_fail_own(h, fail, FSDP_EMISMATCH, " called %s, but %s called %s", nccl_op_text(x, op),
                       nccl_peer_name(b, h, p), nccl_op_text(y, &peer->op));
         return true;
     }
@@ -170,7 +169,6 @@ static void watch_oldest(struct watch *w, double now)
     struct nccl_fail fail;
     struct fsdp_err gpu = FSDP_ERR_INIT;
     double began = 0;
-    char me[96];
 
     pthread_mutex_lock(&h->lock);
     int rc = nccl_retire(h, &gpu);
@@ -186,7 +184,7 @@ static void watch_oldest(struct watch *w, double now)
     }
     pthread_mutex_unlock(&h->lock);
     if (rc) { /* its kernels are dead, NCCL's too: the others would wait for the deadline */
-        nccl_fail_set(h, &fail, rc, "%s: %.400s", nccl_peer_name(me, h, h->group->rank), gpu.text);
+        nccl_fail_own(h, &fail, rc, ": %.400s", gpu.text);
         nccl_fail(h, &fail);
     } else if (began) {
         watch_waiting(w, &op, began, now);
@@ -211,7 +209,7 @@ static void watch_errors(struct watch *w, double now)
     struct nccl_comm *h = w->h;
     struct nccl_fail fail;
     struct fsdp_err lost = FSDP_ERR_INIT;
-    char text[NCCL_WHAT_NBYTES], me[96];
+    char text[NCCL_WHAT_NBYTES];
 
     pthread_mutex_lock(&h->lock);
     bool waiting = h->done < h->enqueued;
@@ -227,8 +225,7 @@ static void watch_errors(struct watch *w, double now)
         nccl_fail_set(h, &fail, lost.status, "%.500s", lost.text);
         nccl_fail(h, &fail);
     } else if (w->error_since && now > w->error_since + GRACE_S) {
-        nccl_fail_set(h, &fail, nccl_lib_status(w->error), "%s: %.400s",
-                      nccl_peer_name(me, h, h->group->rank),
+        nccl_fail_own(h, &fail, nccl_lib_status(w->error), ": %.400s",
                       nccl_lib_error(text, h->comm, w->error));
         nccl_fail(h, &fail);
     }
