@@ -84,10 +84,10 @@ static int call(struct boot_kvs *kvs, const struct boot_frame *ask, const char *
     rc = answer->rank;
     if (rc == FSDP_ENOTFOUND)
         fsdp_err_set(err, rc, "the rendezvous has no %s", what);
-    else if (rc)
-        fsdp_err_set(err, rc, "%s: %.900s", what,
-                     answer->nbytes ? (char *)answer->data : fsdp_status_name(rc));
-    else if (data && answer->nbytes != nbytes)
+    else if (rc) {
+        fsdp_err_set(err, rc, "%s", answer->nbytes ? (char *)answer->data : fsdp_status_name(rc));
+        fsdp_err_prefix(err, rc, "%s: ", what);
+    } else if (data && answer->nbytes != nbytes)
         rc = fsdp_err_set(err, FSDP_EINVAL, "%s has %llu bytes, expected %zu", what,
                           (unsigned long long)answer->nbytes, nbytes);
     else if (data && nbytes)

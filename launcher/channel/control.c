@@ -12,25 +12,34 @@
 
 /* ---- losses ---- */
 
-static void lost_text(const struct boot_tree *tree, int peer, int why, char *text, size_t nbytes)
+static struct fsdp_err loss_of(const struct boot_tree *tree, int peer, int why)
 {
     char name[FSDP_HOST_NBYTES + 32];
-    snprintf(text, nbytes, "%s is lost: its connection ended without goodbye%s%s",
-             tree_name(tree, peer, name, sizeof name), why ? ": " : "", why ? strerror(why) : "");
+    struct fsdp_err loss = FSDP_ERR_INIT;
+
+    fsdp_err_set(&loss, FSDP_EPEER, "%s is lost: its connection ended without goodbye%s%s",
+                 tree_name(tree, peer, name, sizeof name), why ? ": " : "",
+                 why ? strerror(why) : "");
+    loss.kind = FSDP_ERR_LOST;
+    loss.rank = loss.culprit = peer;
+    return loss;
 }
 
-static void parent_gone(struct boot_tree *tree, int peer, bool bye, const char *text)
+/* why: errno of the connection, 0: none. */
+static void parent_gone(struct boot_tree *tree, int peer, bool bye, int why)
 {
+    const struct fsdp_err loss = loss_of(tree, peer, why);
+
     tree->up = -1;
     if (peer == 0 && bye) {
         tree->root_left = true;
         pthread_cond_broadcast(&tree->changed);
     } else if (peer == 0) {
         /* Nobody is left to decide. Those below learn it from this rank. */
-        tree_decide(tree, 0, FSDP_ERR_LOST, text);
+        tree_decide(tree, &loss);
     } else if (tree->root_left) {
         if (!bye)
-            tree_set_verdict(tree, peer, FSDP_ERR_LOST, text);
+            tree_set_verdict(tree, &loss);
     } else {
         tree->orphaned_by = bye ? -1 : peer;
         tree->attach = true;
@@ -40,25 +49,28 @@ static void parent_gone(struct boot_tree *tree, int peer, bool bye, const char *
 static void link_gone(struct boot_tree *tree, int peer, int why)
 {
     struct tree_link *link = &tree->links[peer];
-    bool bye = link->bye;
-    char text[512];
+    const bool bye = link->bye;
 
-    lost_text(tree, peer, why, text, sizeof text);
     boot_link_close(&link->io);
     pthread_cond_broadcast(&tree->changed);
-    if (peer == tree->up)
-        parent_gone(tree, peer, bye, text);
-    else if (!bye)
-        tree_report(tree, peer, FSDP_ERR_LOST, text);
+    if (peer == tree->up) {
+        parent_gone(tree, peer, bye, why);
+    } else if (!bye) {
+        const struct fsdp_err loss = loss_of(tree, peer, why);
+        tree_report(tree, &loss);
+    }
 }
 
 /* ---- routing ---- */
 
 static void from_above(struct boot_tree *tree, int peer, const struct boot_frame *f)
 {
+    struct fsdp_err loss;
+
     switch (f->type) {
     case TREE_VERDICT:
-        tree_set_verdict(tree, f->rank, (enum fsdp_err_kind)f->seq, (const char *)f->data);
+        tree_words_read(&loss, tree, f);
+        tree_set_verdict(tree, &loss);
         tree_flood(tree, f);
         break;
     case TREE_BYE:
@@ -71,7 +83,7 @@ static void from_above(struct boot_tree *tree, int peer, const struct boot_frame
             tree->links[peer].bye = true;
         if (f->rank == peer && peer != 0) {
             boot_link_close(&tree->links[peer].io);
-            parent_gone(tree, peer, true, "");
+            parent_gone(tree, peer, true, 0);
         }
         break;
     default:
@@ -82,6 +94,8 @@ static void from_above(struct boot_tree *tree, int peer, const struct boot_frame
 
 static void from_below(struct boot_tree *tree, int peer, const struct boot_frame *f)
 {
+    struct fsdp_err loss;
+
     if (f->rank < 0 || f->rank >= tree->size)
         return;
     if (f->type == TREE_BYE && f->rank == peer) {
@@ -94,10 +108,12 @@ static void from_below(struct boot_tree *tree, int peer, const struct boot_frame
         root_piece(tree, f);
     else if (f->type == TREE_WHO)
         root_who(tree, f);
-    else if (f->type == TREE_LOST)
-        tree_decide(tree, f->rank, (enum fsdp_err_kind)f->seq, (const char *)f->data);
     else if (f->type == TREE_BYE)
         root_bye(tree, f->rank);
+    else if (f->type == TREE_LOST) {
+        tree_words_read(&loss, tree, f);
+        tree_decide(tree, &loss);
+    }
 }
 
 static void read_link(struct boot_tree *tree, int peer)
@@ -129,8 +145,9 @@ static void take_in(struct boot_tree *tree)
             continue;
         }
         if (tree_link_add(tree, hello.rank, fd, NULL) == FSDP_OK && atomic_load(&tree->lost)) {
+            struct tree_words words;
             const struct boot_frame verdict =
-                tree_verdict(tree->lost_rank, tree->lost_kind, tree->lost_text);
+                tree_words_frame(&words, TREE_VERDICT, &tree->verdict);
             tree_send(tree, hello.rank, &verdict);
         }
     }
@@ -140,8 +157,8 @@ static void take_in(struct boot_tree *tree)
 static void attach_to_root(struct boot_tree *tree)
 {
     enum { ATTACH_S = 4 };
-    char name[FSDP_HOST_NBYTES + 32], text[512];
-    struct fsdp_err err = FSDP_ERR_INIT;
+    char name[FSDP_HOST_NBYTES + 32];
+    struct fsdp_err err = FSDP_ERR_INIT, loss;
     int fd, leader = tree->orphaned_by;
     int rc = boot_dial(&fd, &tree->root_contact, &tree->secret,
                        (struct boot_hello){BOOT_FOR_TREE, tree->rank, 0},
@@ -152,8 +169,8 @@ static void attach_to_root(struct boot_tree *tree)
     if (rc == FSDP_OK && tree_link_add(tree, 0, fd, NULL) == FSDP_OK) {
         tree->up = 0;
         if (leader >= 0) {
-            lost_text(tree, leader, 0, text, sizeof text);
-            tree_report(tree, leader, FSDP_ERR_LOST, text);
+            loss = loss_of(tree, leader, 0);
+            tree_report(tree, &loss);
         }
         tree_resend(tree);
         struct boot_frame bye = {.type = TREE_BYE, .rank = tree->rank};
@@ -161,8 +178,8 @@ static void attach_to_root(struct boot_tree *tree)
             tree_send(tree, 0, &bye);
         pthread_cond_broadcast(&tree->changed);
     } else if (leader >= 0) {
-        lost_text(tree, leader, 0, text, sizeof text);
-        tree_set_verdict(tree, leader, FSDP_ERR_LOST, text);
+        loss = loss_of(tree, leader, 0);
+        tree_set_verdict(tree, &loss);
     } else {
         tree->root_left = true;
         pthread_cond_broadcast(&tree->changed);

@@ -39,7 +39,7 @@ void tree_deliver(struct boot_tree *tree, const struct boot_frame *f)
         c->rc = fsdp_err_set(&c->err, f->rank < 0 ? f->rank : FSDP_EINTERNAL, "%s", f->data);
         c->done = true;
     } else if (f->type == TREE_ABSENT && f->rank == tree->rank) {
-        snprintf(c->absent, sizeof c->absent, "%s", f->data);
+        tree_words_read(&c->absent, tree, f);
         c->told = true;
     }
     pthread_cond_broadcast(&tree->changed);

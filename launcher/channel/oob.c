@@ -26,12 +26,7 @@ bool tree_wait(struct boot_tree *tree, double deadline)
 
 static int lost_error(const struct boot_tree *tree, struct fsdp_err *err)
 {
-    fsdp_err_set(err, FSDP_EPEER, "%s", tree->lost_text);
-    if (err) {
-        err->kind = tree->lost_kind;
-        err->rank = tree->lost_rank;
-    }
-    return FSDP_EPEER;
+    return fsdp_err_pass(err, FSDP_EPEER, &tree->verdict);
 }
 
 /* ---- allgather ---- */
@@ -78,10 +73,12 @@ static int timed_out(struct tree_chan *c, double waited)
     if (atomic_load(&tree->lost))
         return lost_error(tree, &c->err);
     /* A root that does not answer is what is waited for. */
-    return fsdp_err_set(&c->err, FSDP_ETIMEDOUT, "channel '%s', call %llu: waited %.3g s for %s",
-                        c->tag, (unsigned long long)c->seq, waited,
-                        c->told && c->absent[0] ? c->absent
-                                                : tree_name(tree, 0, name, sizeof name));
+    const bool known = c->told && c->absent.text[0];
+    fsdp_err_set(&c->err, FSDP_ETIMEDOUT, "%s",
+                 known ? c->absent.text : tree_name(tree, 0, name, sizeof name));
+    c->err.culprit = known ? c->absent.culprit : 0;
+    return fsdp_err_relay(&c->err, FSDP_ETIMEDOUT, "channel '%s', call %llu: waited %.3g s for ",
+                          c->tag, (unsigned long long)c->seq, waited);
 }
 
 static int wait_for_result(struct tree_chan *c, double deadline)
@@ -214,22 +211,38 @@ static bool all_flushed(const struct boot_tree *tree)
     return true;
 }
 
-static void chan_abort(struct fsdp_oob *oob, int code, const char *text)
+/* "rank 1 on n0 gave up (code 1): <the reason>" */
+static struct fsdp_err last_words(const struct boot_tree *tree, int code,
+                                  const struct fsdp_err *why)
+{
+    char name[FSDP_HOST_NBYTES + 32], reason[FSDP_ERR_TEXT_NBYTES];
+    struct fsdp_err words = FSDP_ERR_INIT;
+
+    fsdp_err_set(&words, FSDP_EPEER, "%s", fsdp_err_reason(reason, why));
+    words.kind = FSDP_ERR_GAVE_UP;
+    words.rank = tree->rank;
+    words.culprit = why->culprit;
+    words.of_other = words.culprit == words.rank;
+    fsdp_err_relay(&words, FSDP_EPEER,
+                   "%s gave up (code %d): ", tree_name(tree, tree->rank, name, sizeof name), code);
+    return words;
+}
+
+static void chan_abort(struct fsdp_oob *oob, int code, const struct fsdp_err *why)
 {
     enum { FLUSH_S = 1 };
     struct tree_chan *c = oob->ctx;
     struct boot_tree *tree = c->tree;
-    char name[FSDP_HOST_NBYTES + 32], words[700];
+    struct tree_words room;
 
     pthread_mutex_lock(&tree->lock);
     bool first = !atomic_load(&tree->lost);
     if (first) {
-        snprintf(words, sizeof words, "%s gave up (code %d): %s",
-                 tree_name(tree, tree->rank, name, sizeof name), code, text ? text : "");
-        tree_report(tree, tree->rank, FSDP_ERR_GAVE_UP, words);
-        tree_set_verdict(tree, tree->rank, FSDP_ERR_GAVE_UP, words);
+        const struct fsdp_err words = last_words(tree, code, why);
+        tree_report(tree, &words);
+        tree_set_verdict(tree, &words);
         /* Those below hear it from here: when this rank is gone, the root may be gone too. */
-        const struct boot_frame verdict = tree_verdict(tree->rank, FSDP_ERR_GAVE_UP, words);
+        const struct boot_frame verdict = tree_words_frame(&room, TREE_VERDICT, &words);
         if (tree->rank != 0)
             tree_flood(tree, &verdict);
         /* The caller may end the process next. */
@@ -239,7 +252,7 @@ static void chan_abort(struct fsdp_oob *oob, int code, const char *text)
     }
     pthread_mutex_unlock(&tree->lock);
     if (first && tree->on_words)
-        tree->on_words(tree->ctx, code, text ? text : "");
+        tree->on_words(tree->ctx, code, why->text + why->cause);
 }
 
 static void chan_close(struct fsdp_oob *oob)

@@ -93,7 +93,10 @@ void root_piece(struct boot_tree *tree, const struct boot_frame *f)
     struct tree_op *op = *at ? *at : op_create(tree, f);
 
     if (!op) {
-        tree_report(tree, 0, FSDP_ERR_PLAIN, "rank 0, which collects for all, is out of memory");
+        struct fsdp_err loss = FSDP_ERR_INIT;
+        fsdp_err_set(&loss, FSDP_EPEER, "rank 0, which collects for all, is out of memory");
+        loss.rank = loss.culprit = 0;
+        tree_report(tree, &loss);
         return;
     }
     if (op->seen[f->rank]) { /* sent again by a rank that lost its leader */
@@ -129,12 +132,17 @@ void root_who(struct boot_tree *tree, const struct boot_frame *f)
     enum { MOST = 8 };
     struct tree_op *op = *op_find(tree, f->chan, f->seq);
     char text[768] = "";
+    struct fsdp_err who = FSDP_ERR_INIT;
+    struct tree_words words;
     size_t len = 0;
-    int nabsent = 0;
+    int nabsent = 0, first = -1;
 
     for (int r = 0; op && r < tree->size; r++) {
         char name[FSDP_HOST_NBYTES + 32];
-        if (op->seen[r] || nabsent++ >= MOST)
+        if (op->seen[r])
+            continue;
+        first = first < 0 ? r : first;
+        if (nabsent++ >= MOST)
             continue;
         len += (size_t)snprintf(text + len, sizeof text - len, "%s%s", len ? ", " : "",
                                 tree_name(tree, r, name, sizeof name));
@@ -142,12 +150,12 @@ void root_who(struct boot_tree *tree, const struct boot_frame *f)
     }
     if (nabsent > MOST)
         snprintf(text + len, sizeof text - len, " and %d more", nabsent - MOST);
-    struct boot_frame absent = {.type = TREE_ABSENT,
-                                .rank = f->rank,
-                                .chan = f->chan,
-                                .seq = f->seq,
-                                .nbytes = strlen(text) + 1,
-                                .data = (unsigned char *)text};
+    fsdp_err_set(&who, FSDP_ETIMEDOUT, "%s", text);
+    who.culprit = first;
+    struct boot_frame absent = tree_words_frame(&words, TREE_ABSENT, &who);
+    absent.rank = f->rank;
+    absent.chan = f->chan;
+    absent.seq = f->seq;
     tree_flood(tree, &absent);
     tree_deliver(tree, &absent);
 }

@@ -75,44 +75,34 @@ void tree_flood(struct boot_tree *tree, const struct boot_frame *frame)
     boot_packet_unref(packet);
 }
 
-void tree_set_verdict(struct boot_tree *tree, int rank, enum fsdp_err_kind kind, const char *text)
+void tree_set_verdict(struct boot_tree *tree, const struct fsdp_err *loss)
 {
     if (atomic_load(&tree->lost))
         return;
-    tree->lost_rank = rank;
-    tree->lost_kind = kind;
-    snprintf(tree->lost_text, sizeof tree->lost_text, "%s", text);
+    tree->verdict = *loss;
     atomic_store(&tree->lost, true);
     pthread_cond_broadcast(&tree->changed);
 }
 
-struct boot_frame tree_verdict(int rank, enum fsdp_err_kind kind, const char *text)
+void tree_decide(struct boot_tree *tree, const struct fsdp_err *loss)
 {
-    return (struct boot_frame){.type = TREE_VERDICT,
-                               .rank = rank,
-                               .seq = (uint64_t)kind,
-                               .nbytes = strlen(text) + 1,
-                               .data = (unsigned char *)(uintptr_t)text};
-}
+    struct tree_words words;
 
-void tree_decide(struct boot_tree *tree, int rank, enum fsdp_err_kind kind, const char *text)
-{
     if (atomic_load(&tree->lost))
         return;
-    const struct boot_frame verdict = tree_verdict(rank, kind, text);
-    tree_set_verdict(tree, rank, kind, text);
+    const struct boot_frame verdict = tree_words_frame(&words, TREE_VERDICT, loss);
+    tree_set_verdict(tree, loss);
     tree_flood(tree, &verdict);
 }
 
-void tree_report(struct boot_tree *tree, int rank, enum fsdp_err_kind kind, const char *text)
+void tree_report(struct boot_tree *tree, const struct fsdp_err *loss)
 {
-    struct boot_frame lost = {.type = TREE_LOST,
-                              .rank = rank,
-                              .seq = (uint64_t)kind,
-                              .nbytes = strlen(text) + 1,
-                              .data = (unsigned char *)(uintptr_t)text};
-    if (tree->rank == 0)
-        tree_decide(tree, rank, kind, text);
-    else
+    struct tree_words words;
+
+    if (tree->rank == 0) {
+        tree_decide(tree, loss);
+    } else {
+        const struct boot_frame lost = tree_words_frame(&words, TREE_LOST, loss);
         tree_send(tree, tree->up, &lost);
+    }
 }

@@ -150,7 +150,13 @@ static int meet_ranks(struct boot_tree *tree, int status, double deadline, struc
     struct tree_chan *first = tree->chans;
     FSDP_TRY(start_thread(tree, err));
     if (status) {
-        first->oob.abort(&first->oob, 1, err ? err->text : "bootstrap failed");
+        struct fsdp_err why = FSDP_ERR_INIT;
+        if (err)
+            why = *err;
+        else
+            fsdp_err_set(&why, status, "bootstrap failed");
+        why.culprit = tree->rank;
+        first->oob.abort(&first->oob, 1, &why);
         return status;
     }
     return tree_allgather(first, NULL, 0, NULL, deadline + VERDICT_S, err);

@@ -5,6 +5,7 @@
  *     tree.c     building and closing
  *     control.c  the thread that reads, routes and notices losses
  *     root.c     what only rank 0 does: collect pieces, decide
+ *     words.c    failures as they travel
  *     oob.c      the channels that callers see
  *
  * Everything is guarded by `lock`. Any thread may send (sockets never block); only the control
@@ -25,9 +26,9 @@ enum {
     TREE_RESULT = 2,  /* down: everybody's data */
     TREE_REFUSE = 3,  /* down: (chan, seq) cannot be; rank = status, text */
     TREE_WHO = 4,     /* up: rank asks who is missing in (chan, seq) */
-    TREE_ABSENT = 5,  /* down: the answer to rank, text */
-    TREE_LOST = 6,    /* up: rank died or gave up; seq = enum fsdp_err_kind, text */
-    TREE_VERDICT = 7, /* down: the first loss of the job; seq = enum fsdp_err_kind, text */
+    TREE_ABSENT = 5,  /* down: the answer to rank, words */
+    TREE_LOST = 6,    /* up: rank died or gave up, words */
+    TREE_VERDICT = 7, /* down: the first loss of the job, words */
     TREE_BYE = 8,     /* both: rank leaves in order */
 };
 
@@ -63,7 +64,7 @@ struct tree_chan {
     size_t nbytes;
     int rc;
     struct fsdp_err err; /* sticky once its status is set */
-    char absent[512];
+    struct fsdp_err absent; /* who has not come; the culprit is the first of them */
 };
 
 struct boot_tree {
@@ -87,9 +88,7 @@ struct boot_tree {
     bool running, closing, stop;
 
     atomic_bool lost; /* there is a verdict */
-    int lost_rank;
-    enum fsdp_err_kind lost_kind;
-    char lost_text[768];
+    struct fsdp_err verdict;
     bool root_left;
     bool *left; /* [size] root: who said goodbye */
     int nleft;
@@ -112,18 +111,29 @@ void tree_send(struct boot_tree *tree, int peer, const struct boot_frame *frame)
 /* To every rank directly below. */
 void tree_flood(struct boot_tree *tree, const struct boot_frame *frame);
 /* This rank's view of the first loss; wakes every waiter. */
-void tree_set_verdict(struct boot_tree *tree, int rank, enum fsdp_err_kind kind, const char *text);
+void tree_set_verdict(struct boot_tree *tree, const struct fsdp_err *loss);
 /* The root's verdict is everybody's, so that all name the same first loss. Of the root, or where
  * nobody is left to decide. */
-void tree_decide(struct boot_tree *tree, int rank, enum fsdp_err_kind kind, const char *text);
+void tree_decide(struct boot_tree *tree, const struct fsdp_err *loss);
 /* Writes what is queued for a rank. */
 void tree_flush(struct boot_tree *tree, int peer);
 /* Tells the root about a loss, or decides if this is the root. */
-void tree_report(struct boot_tree *tree, int rank, enum fsdp_err_kind kind, const char *text);
-/* The frame of this rank's verdict, whose text is borrowed. */
-struct boot_frame tree_verdict(int rank, enum fsdp_err_kind kind, const char *text);
+void tree_report(struct boot_tree *tree, const struct fsdp_err *loss);
 /* "rank 3 on HOST" */
 const char *tree_name(const struct boot_tree *tree, int rank, char *buf, size_t nbytes);
+
+/* ---- words.c ---- */
+
+/* Room for a frame's words. */
+struct tree_words {
+    unsigned char data[16 + FSDP_ERR_TEXT_NBYTES];
+};
+/* A frame of this type that says err; its data is *words. */
+struct boot_frame tree_words_frame(struct tree_words *words, uint32_t type,
+                                   const struct fsdp_err *err);
+/* *out = what the frame says, FSDP_EPEER. */
+void tree_words_read(struct fsdp_err *out, const struct boot_tree *tree,
+                     const struct boot_frame *frame);
 
 /* ---- root.c ---- */
 

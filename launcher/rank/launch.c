@@ -159,10 +159,14 @@ int fsdp_launch_fail(struct fsdp_launch *launch, const struct fsdp_err *err)
     if (!launch)
         return code;
     struct fsdp_oob *oob = boot_oob(launch->boot);
-    if (lost && !rank_is_watched())
+    if (lost && !rank_is_watched() && !err->of_other)
         print_loss(launch, err->text);
-    if (!err->of_other)
-        oob->abort(oob, code, err->text);
+    if (!err->of_other) {
+        struct fsdp_err why = *err;
+        if (!lost && why.culprit < 0)
+            why.culprit = oob->rank;
+        oob->abort(oob, code, &why);
+    }
     return code;
 }
 

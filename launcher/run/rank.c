@@ -197,8 +197,11 @@ static int run_config(const struct launch_args *args, const struct launch_progra
     fflush(NULL);
     rank_watchdog_stop(dog);
     if (code != LAUNCH_DONE && code != LAUNCH_REQUEUE && code != LAUNCH_PEER_LOST && !args->check) {
+        struct fsdp_err why = FSDP_ERR_INIT;
+        fsdp_err_set(&why, FSDP_ECANCELED, "see its messages above");
+        why.culprit = oob->rank;
         await_words(oob);
-        oob->abort(oob, code, "see its messages above"); /* unless a program has said more */
+        oob->abort(oob, code, &why); /* unless a program has said more */
     }
     if (!watched && !(args->speaks && code == LAUNCH_PEER_LOST))
         rank_print_loss(oob, "fsdp-launch", args->speaks);

@@ -76,8 +76,11 @@ void launch_judge(struct launch_super *s, int i)
     if (s->cause < 0 || better_cause(s, i, s->cause))
         s->cause = i;
     begin_failing(s);
-    if (s->agents)
-        s->agents->abort(s->agents, LAUNCH_PEER_LOST, "a rank that it started has failed");
+    if (s->agents) {
+        struct fsdp_err why = FSDP_ERR_INIT;
+        fsdp_err_set(&why, FSDP_EPEER, "a rank that it started has failed");
+        s->agents->abort(s->agents, LAUNCH_PEER_LOST, &why);
+    }
 }
 
 void launch_judge_agents(struct launch_super *s)

@@ -5,16 +5,23 @@
 
 #include "fsdp/base.h"
 
+/* All but status and text. */
+static void clear(struct fsdp_err *err)
+{
+    err->setting[0] = 0;
+    err->of_other = false;
+    err->kind = FSDP_ERR_PLAIN;
+    err->rank = err->culprit = -1;
+    err->cause = err->ncause = 0;
+}
+
 int fsdp_err_set(struct fsdp_err *err, int status, const char *fmt, ...)
 {
     if (err) {
         va_list ap;
         va_start(ap, fmt);
+        clear(err);
         err->status = status;
-        err->setting[0] = 0;
-        err->of_other = false;
-        err->kind = FSDP_ERR_PLAIN;
-        err->rank = -1;
         vsnprintf(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
         fsdp_text_clean(err->text);
@@ -46,11 +53,8 @@ int fsdp_err_sys(struct fsdp_err *err, int errnum, const char *fmt, ...)
     if (err) {
         va_list ap;
         va_start(ap, fmt);
+        clear(err);
         err->status = status;
-        err->setting[0] = 0;
-        err->of_other = false;
-        err->kind = FSDP_ERR_PLAIN;
-        err->rank = -1;
         int len = vsnprintf(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
         if (len >= 0 && (size_t)len < sizeof err->text)
@@ -67,15 +71,91 @@ int fsdp_err_blame(struct fsdp_err *err, int status, const char *setting)
     return status;
 }
 
+/* ---- text before and behind ------------------------------------------------------------------ */
+
+static int text_format(char text[FSDP_ERR_TEXT_NBYTES], const char *fmt, va_list ap)
+{
+    vsnprintf(text, FSDP_ERR_TEXT_NBYTES, fmt, ap);
+    return (int)strlen(fsdp_text_clean(text));
+}
+
+/* Returns how far the error's own text moved. */
+static int put_before(struct fsdp_err *err, const char *fmt, va_list ap)
+{
+    char head[FSDP_ERR_TEXT_NBYTES];
+    const int nhead = text_format(head, fmt, ap), room = FSDP_ERR_TEXT_NBYTES - 1 - nhead;
+    int ntext = (int)strlen(err->text);
+
+    ntext = ntext < room ? ntext : room;
+    memmove(err->text + nhead, err->text, (size_t)ntext);
+    memcpy(err->text, head, (size_t)nhead);
+    err->text[nhead + ntext] = 0;
+    return nhead;
+}
+
+int fsdp_err_prefix(struct fsdp_err *err, int status, const char *fmt, ...)
+{
+    if (status && err) {
+        va_list ap;
+        va_start(ap, fmt);
+        const int moved = put_before(err, fmt, ap);
+        va_end(ap);
+        if (err->cause)
+            err->cause += moved;
+        else if (err->ncause)
+            err->ncause += moved;
+    }
+    return status;
+}
+
+int fsdp_err_relay(struct fsdp_err *err, int status, const char *fmt, ...)
+{
+    if (status && err) {
+        va_list ap;
+        va_start(ap, fmt);
+        err->cause += put_before(err, fmt, ap);
+        va_end(ap);
+    }
+    return status;
+}
+
+int fsdp_err_hint(struct fsdp_err *err, int status, const char *fmt, ...)
+{
+    if (status && err) {
+        char tail[FSDP_ERR_TEXT_NBYTES];
+        const size_t ntext = strlen(err->text);
+        va_list ap;
+        va_start(ap, fmt);
+        text_format(tail, fmt, ap);
+        va_end(ap);
+        if (!err->ncause)
+            err->ncause = (int)ntext - err->cause;
+        snprintf(err->text + ntext, sizeof err->text - ntext, "%s", tail);
+    }
+    return status;
+}
+
+const char *fsdp_err_reason(char out[FSDP_ERR_TEXT_NBYTES], const struct fsdp_err *err)
+{
+    const int ntext = (int)strlen(err->text);
+    const int begin = err->cause < ntext ? err->cause : ntext;
+    const int most = ntext - begin;
+    const int nbytes = err->ncause && err->ncause < most ? err->ncause : most;
+
+    memcpy(out, err->text + begin, (size_t)nbytes);
+    out[nbytes] = 0;
+    return out;
+}
+
+/* ---- whose it is ----------------------------------------------------------------------------- */
+
 int fsdp_err_of_rank(struct fsdp_err *err, int status, int rank)
 {
-    char text[FSDP_ERR_TEXT_NBYTES];
-
+    fsdp_err_prefix(err, status, "rank %d: ", rank);
     if (status && err) {
-        snprintf(text, sizeof text, "%s", err->text);
-        snprintf(err->text, sizeof err->text, "rank %d: %.1000s", rank, text);
         err->of_other = true;
         err->rank = rank;
+        err->culprit = err->culprit < 0 ? rank : err->culprit;
     }
     return status;
 }

@@ -30,11 +30,11 @@ static int self_health(struct fsdp_oob *oob, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static void self_abort(struct fsdp_oob *oob, int code, const char *text)
+static void self_abort(struct fsdp_oob *oob, int code, const struct fsdp_err *why)
 {
     (void)oob;
     (void)code;
-    (void)text;
+    (void)why;
 }
 
 static void self_close(struct fsdp_oob *oob)

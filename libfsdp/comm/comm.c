@@ -275,14 +275,23 @@ void fsdp_comm_destroy(struct fsdp_comm *comm)
     }
 }
 
-void fsdp_comm_abort(struct fsdp_comm *comm, const char *why)
+void fsdp_comm_abort(struct fsdp_comm *comm, const struct fsdp_err *why)
 {
+    struct fsdp_err none = FSDP_ERR_INIT;
+    char reason[FSDP_ERR_TEXT_NBYTES];
+
     if (!comm)
         return;
-    why = why ? why : "no reason given";
+    if (!why) {
+        fsdp_err_set(&none, FSDP_ECANCELED, "no reason given");
+        why = &none;
+    }
     pthread_mutex_lock(&comm->lock);
-    if (!comm->aborted.status)
-        fsdp_err_set(&comm->aborted, FSDP_ECANCELED, "comm %s: aborted: %s", comm->name, why);
+    if (!comm->aborted.status) {
+        fsdp_err_set(&comm->aborted, FSDP_ECANCELED, "%s", fsdp_err_reason(reason, why));
+        comm->aborted.culprit = why->culprit;
+        fsdp_err_relay(&comm->aborted, FSDP_ECANCELED, "comm %s: aborted: ", comm->name);
+    }
     pthread_mutex_unlock(&comm->lock);
     comm->ops->abort(comm->state, why);
 }

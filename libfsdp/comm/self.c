@@ -31,7 +31,7 @@ static void self_destroy(void *state, bool healthy)
     (void)healthy;
 }
 
-static void self_abort(void *state, const char *why)
+static void self_abort(void *state, const struct fsdp_err *why)
 {
     /* Nothing waits here; comm.c refuses later calls. */
     (void)state;

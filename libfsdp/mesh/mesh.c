@@ -316,7 +316,7 @@ void fsdp_mesh_destroy(struct fsdp_mesh *mesh)
     }
 }
 
-void fsdp_mesh_abort(struct fsdp_mesh *mesh, const char *why)
+void fsdp_mesh_abort(struct fsdp_mesh *mesh, const struct fsdp_err *why)
 {
     if (mesh) {
         fsdp_comm_abort(mesh->world, why);

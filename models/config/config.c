@@ -24,15 +24,15 @@ int config_blame(const struct config *config, int status, struct fsdp_err *err)
 {
     static const char *const sections[] = {"fsdp", "optim"};
     char key[64], where[CONFIG_TEXT + 128];
-    struct fsdp_err why = *err;
+    const char *setting = err->setting;
 
-    for (size_t i = 0; status && why.setting[0] && i < sizeof sections / sizeof sections[0]; i++) {
+    for (size_t i = 0; status && setting[0] && i < sizeof sections / sizeof sections[0]; i++) {
         int row = -1;
-        snprintf(key, sizeof key, "%s.%s", sections[i], why.setting);
+        snprintf(key, sizeof key, "%s.%s", sections[i], setting);
         if (fsdp_tunable_find(&row, config_table, config_nrows, "", key, NULL))
             continue;
-        fsdp_err_set(err, status, "%.300s: %.700s", config_where(where, sizeof where, config, key),
-                     why.text);
+        err->setting[0] = 0; /* the key takes its place */
+        fsdp_err_prefix(err, status, "%s: ", config_where(where, sizeof where, config, key));
         return fsdp_err_blame(err, status, key);
     }
     return status;
@@ -133,14 +133,14 @@ out:
 int config_refuse(const struct config *config, const char *key, struct fsdp_err *err,
                   const char *fmt, ...)
 {
-    char where[CONFIG_TEXT + 128], text[FSDP_ERR_TEXT_NBYTES / 2];
+    char where[CONFIG_TEXT + 128], text[FSDP_ERR_TEXT_NBYTES];
     va_list ap;
 
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    fsdp_err_set(err, FSDP_EINVAL, "%.480s: %s", config_where(where, sizeof where, config, key),
-                 text);
+    fsdp_err_set(err, FSDP_EINVAL, "%s", text);
+    fsdp_err_prefix(err, FSDP_EINVAL, "%s: ", config_where(where, sizeof where, config, key));
     return fsdp_err_blame(err, FSDP_EINVAL, key);
 }
 

@@ -121,17 +121,14 @@ static int prepare_root(struct train *t, struct fsdp_err *err)
 {
     const char *root = t->parts.config->checkpoint.path;
     char where[CONFIG_TEXT + 128];
-    struct fsdp_err why = FSDP_ERR_INIT;
 
     if (!root[0] || !t->report.lead)
         return FSDP_OK;
-    int rc = ckpt_root_make(root, &why);
+    int rc = ckpt_root_make(root, err);
     if (rc == FSDP_OK)
-        rc = ckpt_root_try(NULL, root, 1, &why);
-    if (rc)
-        fsdp_err_set(err, rc, "%.300s: %.700s",
-                     config_where(where, sizeof where, t->parts.config, "checkpoint.path"),
-                     why.text);
+        rc = ckpt_root_try(NULL, root, 1, err);
+    fsdp_err_prefix(err, rc,
+                    "%s: ", config_where(where, sizeof where, t->parts.config, "checkpoint.path"));
     return rc ? rc : train_claim_take(&t->claim, t->parts.config, err);
 }
 
@@ -247,11 +244,9 @@ static int load_pretrained(struct train *t, struct fsdp_err *err)
 
     if (strcmp(path, t->parts.model_config) != 0) {
         int rc = load_weights(t, path, err);
-        size_t len = err ? strlen(err->text) : 0;
-        if (rc == FSDP_ENOTFOUND && len)
-            snprintf(err->text + len, sizeof err->text - len,
-                     " (model.init: random begins without weights)");
-        return rc;
+        return rc == FSDP_ENOTFOUND
+                   ? fsdp_err_hint(err, rc, " (model.init: random begins without weights)")
+                   : rc;
     }
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
     return load_weights(t, folder, err);
@@ -399,16 +394,15 @@ static int finish_run(struct train *t)
     return LAUNCH_DONE;
 }
 
-/* Of those who lost a rank one says so, once. The job's channel knows best who died; where it does
- * not, ranks 0 and 1 both speak. */
-static bool speaks_of_loss(struct train *t, const char *cause)
+/* Of those who lost a rank one says so, once. The job's channel knows best who died. */
+static bool speaks_of_loss(struct train *t, const struct fsdp_err *err)
 {
     struct fsdp_err health = FSDP_ERR_INIT;
-    int speaker = watch_speaker(cause);
+    int culprit = err->culprit;
 
     if (t->oob->health(t->oob, &health) && health.kind == FSDP_ERR_LOST)
-        speaker = health.rank == 0;
-    return (speaker >= 0 ? t->info->rank == speaker : t->info->rank < 2) &&
+        culprit = health.culprit;
+    return !err->of_other && watch_speaks(t->info->rank, culprit) &&
            train_watch_may_tell(t->loop.watch);
 }
 
@@ -419,15 +413,16 @@ static int fail_run(struct train *t, const struct fsdp_err *err)
     /* A communicator that another rank aborted is that rank's loss, too. */
     bool lost = err->status == FSDP_EPEER || err->status == FSDP_ECANCELED;
     bool mismatch = err->status == FSDP_EMISMATCH;
-    char cause[FSDP_ERR_TEXT_NBYTES];
-    const char *why = lost ? watch_cause(cause, sizeof cause, err->text) : err->text;
+    struct fsdp_err why = *err;
 
-    if (lost ? speaks_of_loss(t, why) : mismatch ? t->report.lead : !err->of_other)
-        report_error(&t->report, why);
+    if (lost ? speaks_of_loss(t, err) : mismatch ? t->report.lead : !err->of_other)
+        report_error(&t->report, lost ? err->text + err->cause : err->text);
+    if (!lost && why.culprit < 0)
+        why.culprit = t->info->rank;
     if (!err->of_other) /* else that rank says it better */
-        t->oob->abort(t->oob, lost ? LAUNCH_PEER_LOST : own, why);
+        t->oob->abort(t->oob, lost ? LAUNCH_PEER_LOST : own, &why);
     if (t->parts.mesh)
-        fsdp_mesh_abort(t->parts.mesh, why);
+        fsdp_mesh_abort(t->parts.mesh, &why);
     return lost ? LAUNCH_PEER_LOST : own;
 }
 

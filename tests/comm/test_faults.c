@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 
 #include "faults.h"
+#include "why.h"
 
 /* ---- a rank is killed ----------------------------------------------------------------------- */
 
@@ -153,12 +154,14 @@ static void test_mismatch(int nranks, int nnodes, int variant)
 
 /* ---- a rank aborts, or leaves --------------------------------------------------------------- */
 
-static int abort_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+/* Rank 0 does, for what the culprit did. */
+static int abort_for(int culprit, struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
+                     const struct plan *plan)
 {
-    const struct plan *plan = arg;
     struct env env;
     struct fsdp_comm *comm;
     struct fsdp_err err = FSDP_ERR_INIT;
+    char reason[FSDP_ERR_TEXT_NBYTES];
     int last = oob->size - 1;
 
     if (!begin(&env, &comm, plan, oob, nodes, FOREVER_S))
@@ -173,17 +176,33 @@ static int abort_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, v
         check(plan->board, fsdp_comm_barrier(comm, env.lane, &err) == FSDP_OK, "%s", err.text);
         nap(50); /* its thread waits by now; correct either way */
         if (oob->rank == 0)
-            fsdp_comm_abort(comm, "the test says so");
+            fsdp_comm_abort(comm, why_of(culprit, "the test says so"));
     }
     int rc = fsdp_lane_sync(env.lane, &err);
+    check(plan->board, !strcmp(fsdp_err_reason(reason, &err), "the test says so"),
+          "rank %d: the reason is '%s'", oob->rank, reason);
+    check(plan->board, err.culprit == culprit, "rank %d: the culprit is %d", oob->rank,
+          err.culprit);
+    check(plan->board, err.of_other == (culprit == 0 && oob->rank != 0),
+          "rank %d: the culprit reports it: %d", oob->rank, err.of_other);
     atomic_fetch_add(&plan->board->counter[0], 1);
     check(plan->board, rc == FSDP_ECANCELED, "rank %d: status %d: %s", oob->rank, rc, err.text);
     check(plan->board, strstr(err.text, "the test says so") && names(err.text, 0), "rank %d: %s",
           oob->rank, err.text);
     check_sticky(plan, &env, comm, FSDP_ECANCELED);
-    fsdp_comm_abort(comm, "again");
+    fsdp_comm_abort(comm, why("again"));
     finish(&env, comm);
     return 0;
+}
+
+static int abort_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    return abort_for(oob->size - 1, oob, nodes, arg);
+}
+
+static int abort_own_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    return abort_for(0, oob, nodes, arg);
 }
 
 static int leave_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
@@ -348,6 +367,8 @@ int main(void)
     test_simple(abort_main, 3, 1, true, "abort");
     test_simple(abort_main, 3, 3, true, "abort");
     test_simple(abort_main, 4, 2, true, "abort");
+    test_simple(abort_own_main, 3, 1, true, "abort for its own failure");
+    test_simple(abort_own_main, 4, 2, true, "abort for its own failure");
     test_simple(leave_main, 3, 1, false, "leave");
     test_simple(leave_main, 3, 3, false, "leave");
     test_simple(lane_main, 2, 1, false, "failed lane");

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "comm_test.h"
+#include "why.h"
 #include "fsdp/mesh.h"
 
 enum { FOREVER_S = 600, SHORT_S = 4, RUN_S = 100, VICTIM = 1 };
@@ -174,7 +175,7 @@ static int late_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
         nap(5);
     if (oob->rank == VICTIM) {
         if (plan->variant == 1)
-            fsdp_comm_abort(comm, "the test says so");
+            fsdp_comm_abort(comm, why_of(VICTIM, "the test says so"));
         if (plan->variant == 2)
             fsdp_comm_destroy(comm);
         wait_for_others(plan, &env);
@@ -186,6 +187,8 @@ static int late_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     int rc = reduce(&env, comm, 2, &err);
     check_end(plan, &env, comm, rc, &err, expected[plan->variant].status, VICTIM,
               expected[plan->variant].text);
+    check(plan->board, err.culprit == VICTIM && err.of_other == (plan->variant == 1),
+          "rank %d: the culprit is %d, reports it: %d", oob->rank, err.culprit, err.of_other);
     finish(&env, comm);
     return 0;
 }
@@ -347,7 +350,7 @@ static int mesh_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     while (atomic_load(&plan->board->counter[1]) < oob->size)
         nap(5);
     if (oob->rank == VICTIM)
-        fsdp_mesh_abort(mesh, "the test says so");
+        fsdp_mesh_abort(mesh, why("the test says so"));
     for (int i = 0; i < NCOMMS && oob->rank != VICTIM; i++) {
         int rc = fsdp_lane_sync(lanes[i], &err);
         check(plan->board,
@@ -356,7 +359,7 @@ static int mesh_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     }
     for (int i = 0; i < NCOMMS; i++)
         fsdp_lane_destroy(lanes[i]);
-    fsdp_mesh_abort(mesh, "the test is over");
+    fsdp_mesh_abort(mesh, why("the test is over"));
     fsdp_mesh_destroy(mesh);
     env_close(&env);
     return 0;
@@ -412,7 +415,7 @@ static int nosplit_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
           err.text);
     snprintf(plan->board->text[oob->rank], FSDP_ERR_TEXT_NBYTES, "%s", err.text);
     nap(200); /* the watch thread comes by: it must not ask for a call that never ended */
-    fsdp_comm_abort(world, "the test is over");
+    fsdp_comm_abort(world, why("the test is over"));
     finish(&env, world);
     return 0;
 }
@@ -429,7 +432,7 @@ static int slow_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     if (!begin(&env, &comm, plan, oob, nodes, FOREVER_S))
         return 1;
     if (plan->variant && oob->rank != VICTIM)
-        fsdp_comm_abort(comm, "no need of it");
+        fsdp_comm_abort(comm, why("no need of it"));
     int rc = reduce(&env, comm, 3, &err);
     check(plan->board, rc == (plan->variant ? FSDP_ECANCELED : FSDP_OK), "rank %d: %d %s",
           oob->rank, rc, err.text);
@@ -458,7 +461,7 @@ static int window_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
     atomic_fetch_add(&plan->board->counter[1], 1);
     while (atomic_load(&plan->board->counter[1]) < oob->size)
         nap(5);
-    fsdp_comm_abort(comm, "the test is over");
+    fsdp_comm_abort(comm, why("the test is over"));
     finish(&env, comm);
     return 0;
 }

@@ -2,6 +2,7 @@
 /* The mesh: which shape a strategy gives on a node map, what is refused and with which fix, and
  * the communicators of a created one. */
 #include "comm_test.h"
+#include "why.h"
 #include "fsdp/mesh.h"
 
 static const char hosts[8][FSDP_HOST_NBYTES] = {"n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"};
@@ -241,7 +242,7 @@ static int mesh_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     check(plan->board, fsdp_comm_size(mesh->replicate) == plan->shape.replicate_size,
           "replicate's size");
     fsdp_comm_barrier(mesh->world, env.lane, &err);
-    fsdp_mesh_abort(mesh, "enough");
+    fsdp_mesh_abort(mesh, why("enough"));
     struct fsdp_comm *comms[] = {mesh->world, mesh->gather, mesh->reduce, mesh->replicate};
     for (int i = 0; i < 4; i++)
         check(plan->board,
@@ -250,7 +251,7 @@ static int mesh_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
               "comm %d after abort: %s", i, err.text);
     fsdp_mesh_destroy(mesh);
     fsdp_mesh_destroy(NULL);
-    fsdp_mesh_abort(NULL, "nothing");
+    fsdp_mesh_abort(NULL, why("nothing"));
     env_close(&env);
     return 0;
 }

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "comm_test.h"
+#include "why.h"
 
 /* A window is 512 KiB; the parts of the last one have 448, 448, 448 and 256 bytes. */
 enum {
@@ -131,7 +132,7 @@ static int words_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, v
     int rc = fsdp_comm_all_reduce(comm, x, x, NELEM, FSDP_F32, env.lane, &err);
     if (oob->rank == 2) {
         await(COME);
-        fsdp_comm_abort(comm, "the test says so");
+        fsdp_comm_abort(comm, why("the test says so"));
         atomic_store(&board->counter[ABORTED], 1);
     }
     if (rc == FSDP_OK)

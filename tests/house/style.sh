@@ -73,5 +73,22 @@ check "no one-word name of functions in three files" \
 for i in 1 2 3; do echo 'static int *begin(struct x *x, int y)' >"$TEST_TMP/one-$i.c"; done
 check "one would be seen" "$(one_word_names "$TEST_TMP"/one-?.c | grep -q '^begin()' || echo no)"
 
+# Errors are data: what code must know of one is in its fields. Whatever the variable is called.
+reads_of_errors() {
+    local file names
+    for file in "$@"; do
+        names=$( { echo err why sticky verdict aborted
+            grep -oP 'struct (fsdp_err|comm_fail) \*?\K\w+(, \*?\w+)*(?=( =|;|,|\)))' "$file"; } |
+            grep -oE '[a-z_]+' | sort -u | paste -sd '|')
+        grep -nHP '\b(str(case)?str|strn?(case)?cmp|sscanf|strr?chr|strpbrk|strc?spn|strto\w+|mem(cmp|mem)|\w*match|regexec) ?\([^;]*\b'"($names)"'(\.|->)(text|what)\b' "$file"
+        grep -nHP "\\b($names)(\\.|->)(text|what)\\[[^0\\]][^]]*\\](?! = )" "$file"
+    done
+}
+check "no code reads an error's text" \
+    "$(reads_of_errors $(grep -E '^(libfsdp|launcher|ckpt|models)/' <<<"$c_code"))"
+printf 'struct fsdp_err sorry;\nif (strstr(sorry.text, "rank "))\n' >"$TEST_TMP/reads.c"
+check "code that does would be seen" \
+    "$(reads_of_errors "$TEST_TMP/reads.c" | grep -q 'reads.c:2:' || echo no)"
+
 echo "1..$n"
 exit $bad

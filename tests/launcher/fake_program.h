@@ -18,6 +18,7 @@
 
 #include "fsdp/comm.h"
 #include "launch.h"
+#include "why.h"
 
 struct fake {
     const char *mode, *text;
@@ -180,7 +181,7 @@ static int fake_fault(struct fake *f)
         fake_children(f);
         raise(SIGKILL);
     }
-    f->oob->abort(f->oob, 1, f->text);
+    f->oob->abort(f->oob, 1, why(f->text));
     return LAUNCH_FAILED;
 }
 
@@ -190,7 +191,7 @@ static int fake_together(struct fake *f)
     if (f->oob->rank != f->oob->size - 1)
         return LAUNCH_FAILED;
     usleep(20000);
-    f->oob->abort(f->oob, LAUNCH_FAILED, f->text);
+    f->oob->abort(f->oob, LAUNCH_FAILED, why(f->text));
     usleep(500000);
     return LAUNCH_FAILED;
 }

@@ -7,6 +7,7 @@
 
 #include "../../launcher/channel/tree.h"
 #include "job.h"
+#include "why.h"
 
 /* ---- it works ---- */
 
@@ -225,7 +226,7 @@ static int main_loss(struct job *job, int rank, struct boot *boot)
     if (oob->dup(oob, "other", &other, NULL) || !gather_ok(oob, 100, 0))
         return 2;
     if (rank == victim && with_words) {
-        oob->abort(oob, 9, "the disk is on fire");
+        oob->abort(oob, 9, why_of(rank, "the disk is on fire"));
         seen->status = other->allgather(other, NULL, 0, NULL, &seen->err);
     } else if (rank == victim) {
         raise(SIGKILL);
@@ -241,7 +242,7 @@ static int main_loss(struct job *job, int rank, struct boot *boot)
 static void check_loss(int nranks, int nnodes, int who, bool words, const char *what)
 {
     struct job job = JOB_INIT;
-    char name[64];
+    char name[64], reason[FSDP_ERR_TEXT_NBYTES];
     job.nranks = nranks;
     job.nnodes = nnodes;
     victim = who;
@@ -257,7 +258,11 @@ static void check_loss(int nranks, int nnodes, int who, bool words, const char *
         good &= job.status[r] == 0 && job.seen[r].status == FSDP_EPEER &&
                 strstr(job.seen[r].err.text, name) && job.seen[r].health == FSDP_EPEER &&
                 strstr(job.seen[r].health_err.text, name) && job.seen[r].health_err.rank == who &&
-                job.seen[r].health_err.kind == (words ? FSDP_ERR_GAVE_UP : FSDP_ERR_LOST);
+                job.seen[r].health_err.kind == (words ? FSDP_ERR_GAVE_UP : FSDP_ERR_LOST) &&
+                job.seen[r].health_err.culprit == who && job.seen[r].err.culprit == who &&
+                job.seen[r].err.of_other == words;
+        if (words)
+            good &= !strcmp(fsdp_err_reason(reason, &job.seen[r].err), "the disk is on fire");
         if (!good)
             diag("rank %d: %d %s", r, job.seen[r].status, job.seen[r].err.text);
     }
@@ -281,7 +286,7 @@ static int main_late(struct job *job, int rank, struct boot *boot)
     while (rank == 1 && sync->health(sync, NULL) == FSDP_OK)
         usleep(10000); /* ends when the others give up */
     if (rank != 1)
-        sync->abort(sync, 1, "waited in vain");
+        sync->abort(sync, 1, why("waited in vain"));
     slow->close(slow);
     sync->close(sync);
     boot_close(boot);
@@ -299,14 +304,15 @@ static int main_nothing(struct job *job, int rank, struct boot *boot)
 static void check_late(void)
 {
     struct job job = JOB_INIT;
+    char reason[FSDP_ERR_TEXT_NBYTES];
     job.wait_s = 3;
     bool good = job_run(&job, main_late);
     int ntold = 0;
     for (int r = 0; r < 4; r++) {
         good &= job.status[r] == 0;
         ntold += job.seen[r].status == FSDP_ETIMEDOUT &&
-                 strstr(job.seen[r].err.text, "rank 1 on box/node0") &&
-                 !strstr(job.seen[r].err.text, "rank 2");
+                 !strcmp(fsdp_err_reason(reason, &job.seen[r].err), "rank 1 on box/node0") &&
+                 job.seen[r].err.culprit == 1;
         /* who waits a moment longer hears of the others' giving up */
         good &= r == 1 || job.seen[r].status == FSDP_ETIMEDOUT || job.seen[r].status == FSDP_EPEER;
     }
@@ -403,7 +409,7 @@ static int main_leave(struct job *job, int rank, struct boot *boot)
     seen->health = oob->health(oob, &seen->health_err);
     /* What comes after still gets through: the words of one of those that stayed. */
     if (leaver != 0 && rank == 3)
-        oob->abort(oob, 7, "after all");
+        oob->abort(oob, 7, why("after all"));
     while (leaver != 0 && oob->health(oob, &seen->health_err) == FSDP_OK)
         usleep(1000);
     boot_close(boot);

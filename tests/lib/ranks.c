@@ -23,7 +23,7 @@ enum { NCHANNELS = 16, MAX_RANKS = 64 };
 
 struct board {
     atomic_int dead_rank; /* rank + 1 of the first */
-    char text[MAX_RANKS][256];
+    char text[MAX_RANKS][FSDP_ERR_TEXT_NBYTES];
 };
 
 struct chan {
@@ -105,11 +105,11 @@ static void publish(struct board *board, int rank, const char *text)
     atomic_compare_exchange_strong(&board->dead_rank, &none, rank + 1);
 }
 
-static void chan_abort(struct fsdp_oob *oob, int code, const char *text)
+static void chan_abort(struct fsdp_oob *oob, int code, const struct fsdp_err *why)
 {
     struct chan *c = oob->ctx;
     (void)code;
-    publish(c->board, oob->rank, text);
+    publish(c->board, oob->rank, why->text);
 }
 
 static void chan_close(struct fsdp_oob *oob)

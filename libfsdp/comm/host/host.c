@@ -197,12 +197,12 @@ static int host_status(void *state, struct fsdp_err *err)
     return rc;
 }
 
-static void host_abort(void *state, const char *why)
+static void host_abort(void *state, const struct fsdp_err *why)
 {
     struct host_comm *h = state;
     struct comm_fail fail;
 
-    comm_fail_own(h->group, &fail, FSDP_ECANCELED, "aborted: %.300s", why);
+    comm_fail_abort(h->group, &fail, why);
     host_fail_async(h, &fail);
 }
 
@@ -269,9 +269,9 @@ static int run_collective(void *state, const struct fsdp_comm_call *args, struct
         return FSDP_OK;
     /* A lane that failed before takes no more work, and the peers must not wait for this rank. */
     if (host_status(h, NULL) == FSDP_OK) {
-        char why[256];
-        snprintf(why, sizeof why, "lane %s takes no work: %.200s", fsdp_lane_name(lane), own.text);
-        host_abort(h, why);
+        struct fsdp_err why = own;
+        fsdp_err_prefix(&why, rc, "lane %s takes no work: ", fsdp_lane_name(lane));
+        host_abort(h, &why);
     }
     if (err)
         *err = own;

@@ -10,8 +10,8 @@
  *   host_connect.c  how those connections are made
  *   host_wait.c     what every wait does while it waits: deadline, death, abort
  *
- * Operations, failures and sums are those of comm_cpu.h. "Peer" is a group rank; "seat" is the
- * index of a rank among those of its node.
+ * Operations and failures are those of comm_op.h, sums of comm_sum.h. "Peer" is a group rank;
+ * "seat" is the index of a rank among those of its node.
  */
 #ifndef COMM_HOST_H
 #define COMM_HOST_H
@@ -19,7 +19,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "comm/common/comm_cpu.h"
+#include "comm/common/comm_op.h"
 #include "comm/common/comm_meet.h"
 
 enum {
@@ -144,19 +144,19 @@ void host_fail_async(struct host_comm *h, const struct comm_fail *fail);
 void host_break_down(struct host_comm *h, const struct comm_op *op, const struct comm_fail *fail);
 /* A failed peer's own account, which follows its frame on a connection; it was sent with it, so the
  * wait is short. */
-void host_fail_recv(struct host_conn *conn, struct comm_fail *fail);
+void host_fail_recv(const struct host_comm *h, struct host_conn *conn, struct comm_fail *fail);
 bool host_is_transient(int errnum);
 /* Was that called? Never blocks. */
 bool host_interrupted(struct host_comm *h, struct comm_fail *fail);
 
 /* ---- host_wait.c ----------------------------------------------------------------------- */
 
-/* One wait. `late` appends the names of the peers that are awaited; `dead` sets fail and returns
+/* One wait. `late` adds the peers that are awaited; `dead` sets fail and returns
  * its status where an awaited peer is gone. Both get ctx. */
 struct host_watch {
     struct host_comm *h;
     double begin, last_probe;
-    void (*late)(const struct host_comm *h, const void *ctx, char *text, size_t nbytes);
+    void (*late)(const struct host_comm *h, const void *ctx, struct comm_late *late);
     int (*dead)(struct host_comm *h, const void *ctx, struct comm_fail *fail);
     const void *ctx;
     bool owns_tcp; /* it runs under op_lock, so it may look at connections */

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/common/comm_sum.h"
 #include "host.h"
 
 struct coll {
@@ -86,14 +87,11 @@ static bool all_direct(struct coll *c, bool with_dst)
 /* The buffer that a seat published, here. */
 static int resolve(struct coll *c, int seat, struct host_ref ref, const char **out)
 {
-    char name[COMM_PEER_NBYTES];
-
     *out = host_ref_at(c->h, seat, ref);
     if (*out)
         return FSDP_OK;
-    return comm_fail_set(c->h->group, c->fail, FSDP_EMISMATCH,
-                         "%s uses registered memory that another rank has freed",
-                         comm_peer_name(name, c->h->group, c->h->seat_peer[seat]));
+    return comm_fail_peer(c->h->group, c->fail, FSDP_EMISMATCH, c->h->seat_peer[seat],
+                          " uses registered memory that another rank has freed");
 }
 
 /* Seats other than this one, each rank beginning with its neighbour, so that they do not all read

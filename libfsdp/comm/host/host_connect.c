@@ -347,20 +347,24 @@ static int meeting_check(struct meeting *m, double end, struct fsdp_err *err)
 {
     struct host_comm *h = m->h;
     struct fsdp_err lost = FSDP_ERR_INIT;
-    char name[COMM_PEER_NBYTES], who[300] = "";
-    size_t len = 0;
+    struct comm_late late = {0};
+    char who[COMM_LATE_NBYTES];
 
-    if (h->oob->health(h->oob, &lost))
-        return fsdp_err_set(err, lost.status, "comm %s: %.900s (this rank was connecting)",
-                            h->group->name, lost.text);
+    if (h->oob->health(h->oob, &lost)) {
+        fsdp_err_prefix(&lost, lost.status, "comm %s: ", h->group->name);
+        fsdp_err_hint(&lost, lost.status, " (this rank was connecting)");
+        return fsdp_err_pass(err, lost.status, &lost);
+    }
     if (fsdp_time_now() < end)
         return FSDP_OK;
-    for (int c = 0; c < h->tcp.nconns && len < sizeof who; c++)
+    for (int c = 0; c < h->tcp.nconns; c++)
         if (h->tcp.conns[c].fd < 0)
-            len += (size_t)snprintf(who + len, sizeof who - len, "%s%s", len ? ", " : "",
-                                    comm_peer_name(name, h->group, h->tcp.conns[c].peer));
-    return fsdp_err_set(err, FSDP_ETIMEDOUT, "comm %s: no connection with %s within %g s",
-                        h->group->name, who, connect_limit(h));
+            comm_late_add(&late, h->group, h->tcp.conns[c].peer, NULL);
+    fsdp_err_set(err, FSDP_ETIMEDOUT, "comm %s: no connection with %s within %g s", h->group->name,
+                 comm_late_text(who, &late), connect_limit(h));
+    if (err && late.npeers)
+        err->culprit = h->group->world_rank[late.first];
+    return FSDP_ETIMEDOUT;
 }
 
 /* One round: wait for something to happen on any socket, then let everything take a step. */

@@ -17,7 +17,7 @@ bool host_is_transient(int errnum)
 }
 
 /* A failed peer's own account follows its frame; it was sent with it, so the wait is short. */
-void host_fail_recv(struct host_conn *conn, struct comm_fail *fail)
+void host_fail_recv(const struct host_comm *h, struct host_conn *conn, struct comm_fail *fail)
 {
     char *at = (char *)fail;
     size_t left = sizeof *fail;
@@ -36,11 +36,9 @@ void host_fail_recv(struct host_conn *conn, struct comm_fail *fail)
         left -= (size_t)got;
     }
     if (left || fail->status >= 0) {
-        memset(fail, 0, sizeof *fail);
-        fail->status = FSDP_EPEER;
-        snprintf(fail->what, sizeof fail->what, "a peer failed without saying why");
+        comm_fail_peer(h->group, fail, FSDP_EPEER, conn->peer, " failed without saying why");
     }
-    fail->what[sizeof fail->what - 1] = 0;
+    comm_fail_received(fail);
 }
 
 /* Does a frame come next in a direction of which that much of frame and payload is left? No payload
@@ -63,7 +61,7 @@ static bool peek_fail(const struct host_comm *h, struct host_conn *conn, struct 
         return false;
     if (recv(conn->fd, &frame, sizeof frame, MSG_DONTWAIT) != sizeof frame)
         return false;
-    host_fail_recv(conn, fail);
+    host_fail_recv(h, conn, fail);
     return true;
 }
 
@@ -118,7 +116,7 @@ bool host_shm_told(struct host_comm *h, struct comm_fail *fail)
     if (!h->shm.control || atomic_load(&h->shm.control->fail_state) != FAIL_SET)
         return false;
     *fail = h->shm.control->fail;
-    fail->what[sizeof fail->what - 1] = 0;
+    comm_fail_received(fail);
     return true;
 }
 

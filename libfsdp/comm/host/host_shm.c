@@ -251,22 +251,17 @@ static bool came(const struct host_comm *h, int seat, const struct barrier_wait 
     return (int)(atomic_load(&h->shm.control->seat[seat].came[wait->id]) - wait->ticket) >= 0;
 }
 
-static void barrier_late(const struct host_comm *h, const void *ctx, char *text, size_t nbytes)
+static void barrier_late(const struct host_comm *h, const void *ctx, struct comm_late *late)
 {
-    char name[COMM_PEER_NBYTES];
-    size_t len = 0;
-
-    for (int s = 0; s < h->nseats && len < nbytes; s++)
+    for (int s = 0; s < h->nseats; s++)
         if (!came(h, s, ctx))
-            len += (size_t)snprintf(text + len, nbytes - len, "%s%s", len ? ", " : "",
-                                    comm_peer_name(name, h->group, h->seat_peer[s]));
+            comm_late_add(late, h->group, h->seat_peer[s], NULL);
 }
 
 /* A peer that arrived may leave afterwards; only one that is awaited must be alive. */
 static int barrier_dead(struct host_comm *h, const void *ctx, struct comm_fail *fail)
 {
     for (int s = 0; s < h->nseats; s++) {
-        char name[COMM_PEER_NBYTES];
         struct flock lock = seat_lock(s);
         if (s == h->seat || came(h, s, ctx))
             continue;
@@ -275,9 +270,8 @@ static int barrier_dead(struct host_comm *h, const void *ctx, struct comm_fail *
         bool left = atomic_load(&h->shm.control->seat[s].left);
         if (came(h, s, ctx)) /* between the two looks */
             continue;
-        return comm_fail_set(h->group, fail, FSDP_EPEER, "%s %s",
-                             comm_peer_name(name, h->group, h->seat_peer[s]),
-                             left ? "left the communicator" : "died");
+        return comm_fail_peer(h->group, fail, FSDP_EPEER, h->seat_peer[s], " %s",
+                              left ? "left the communicator" : "died");
     }
     return FSDP_OK;
 }

@@ -136,15 +136,12 @@ static int conn_send(struct host_conn *conn, bool *moved)
 static int frame_check(struct host_comm *h, struct host_conn *conn, const struct comm_op *op,
                        struct comm_fail *fail)
 {
-    char name[COMM_PEER_NBYTES];
-
     if (conn->frame_in.kind == HOST_FAIL) {
-        host_fail_recv(conn, fail);
+        host_fail_recv(h, conn, fail);
         return fail->status;
     }
     if (conn->frame_in.kind == HOST_BYE)
-        return comm_fail_set(h->group, fail, FSDP_EPEER, "%s left the communicator",
-                             comm_peer_name(name, h->group, conn->peer));
+        return comm_fail_peer(h->group, fail, FSDP_EPEER, conn->peer, " left the communicator");
     return comm_op_match(h->group, op, conn->peer, &conn->frame_in, fail);
 }
 
@@ -179,16 +176,12 @@ static bool conn_pending(const struct host_conn *conn)
     return conn->frame_out_left || conn->frame_in_left || conn->out_left || conn->in_left;
 }
 
-static void tcp_late(const struct host_comm *h, const void *ctx, char *text, size_t nbytes)
+static void tcp_late(const struct host_comm *h, const void *ctx, struct comm_late *late)
 {
-    char name[COMM_PEER_NBYTES];
-    size_t len = 0;
-
     (void)ctx;
-    for (int c = 0; c < h->tcp.nconns && len < nbytes; c++)
+    for (int c = 0; c < h->tcp.nconns; c++)
         if (conn_pending(&h->tcp.conns[c]))
-            len += (size_t)snprintf(text + len, nbytes - len, "%s%s", len ? ", " : "",
-                                    comm_peer_name(name, h->group, h->tcp.conns[c].peer));
+            comm_late_add(late, h->group, h->tcp.conns[c].peer, NULL);
 }
 
 static int tcp_dead(struct host_comm *h, const void *ctx, struct comm_fail *fail)
@@ -202,10 +195,7 @@ static int tcp_dead(struct host_comm *h, const void *ctx, struct comm_fail *fail
 
 static int hung_up(struct host_comm *h, struct host_conn *conn, struct comm_fail *fail)
 {
-    char name[COMM_PEER_NBYTES];
-
-    comm_fail_set(h->group, fail, FSDP_EPEER, "%s died or left (its connection closed)",
-                  comm_peer_name(name, h->group, conn->peer));
+    comm_fail_peer(h->group, fail, FSDP_EPEER, conn->peer, " died or left (its connection closed)");
     return host_explain(h, true, fail);
 }
 

@@ -24,8 +24,7 @@ int host_explain(struct host_comm *h, bool owns_tcp, struct comm_fail *fail)
             return fail->status;
         }
         if (h->oob->health(h->oob, &lost)) {
-            snprintf(fail->what, sizeof fail->what, "%.500s", lost.text);
-            return fail->status;
+            return comm_fail_pass(h->group, fail, &lost);
         }
         nanosleep(&(struct timespec){0, 10000000}, NULL);
     }
@@ -50,13 +49,12 @@ int host_watch_check(struct host_watch *watch, struct comm_fail *fail)
     if (watch->dead(h, watch->ctx, fail))
         return host_explain(h, watch->owns_tcp, fail);
     if (h->oob->health(h->oob, &lost))
-        return comm_fail_set(h->group, fail, lost.status, "%.500s", lost.text);
+        return comm_fail_pass(h->group, fail, &lost);
     if (now - watch->begin < h->group->timeout_s)
         return FSDP_OK;
-    char who[300] = "";
-    watch->late(h, watch->ctx, who, sizeof who);
-    return comm_fail_set(h->group, fail, FSDP_ETIMEDOUT, "%s did not come within %g s", who,
-                         h->group->timeout_s);
+    struct comm_late late = {0};
+    watch->late(h, watch->ctx, &late);
+    return comm_fail_late(h->group, fail, &late);
 }
 
 void host_watch_progress(struct host_watch *watch)

@@ -229,12 +229,12 @@ static void break_down(struct mpi_comm *m, const struct comm_op *op, const struc
         tell_peers(m, fail);
 }
 
-static void abort_comm(void *state, const char *why)
+static void abort_comm(void *state, const struct fsdp_err *why)
 {
     struct mpi_comm *m = state;
     struct comm_fail fail;
 
-    comm_fail_own(m->group, &fail, FSDP_ECANCELED, "aborted: %.300s", why);
+    comm_fail_abort(m->group, &fail, why);
     pthread_mutex_lock(&m->status_lock);
     if (!atomic_load(&m->interrupted))
         m->pending = fail;
@@ -313,9 +313,9 @@ static int mpi_collective(void *state, const struct fsdp_comm_call *args, struct
         return FSDP_OK;
     /* A lane that failed before takes no more work, and the peers must not wait for this rank. */
     if (status(m, NULL) == FSDP_OK) {
-        char why[256];
-        snprintf(why, sizeof why, "lane %s takes no work: %.200s", fsdp_lane_name(lane), own.text);
-        abort_comm(m, why);
+        struct fsdp_err why = own;
+        fsdp_err_prefix(&why, rc, "lane %s takes no work: ", fsdp_lane_name(lane));
+        abort_comm(m, &why);
     }
     if (err)
         *err = own;

@@ -17,7 +17,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "comm/common/comm_cpu.h"
+#include "comm/common/comm_op.h"
 
 enum {
     SMALL_NBYTES = 16 << 10, /* up to this much, a sum takes everything from everybody */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/common/comm_sum.h"
 #include "mpi.h"
 
 /* All meet, and are in the same operation. */

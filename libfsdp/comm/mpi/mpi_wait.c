@@ -12,15 +12,15 @@ enum { NAP_NS = 50000 };
 
 static int check(struct mpi_comm *m, int code, const char *call, int peer, struct comm_fail *fail)
 {
-    char text[MPI_MAX_ERROR_STRING] = "", who[COMM_PEER_NBYTES];
+    char text[MPI_MAX_ERROR_STRING] = "";
     int len = 0;
 
     if (code == MPI_SUCCESS)
         return FSDP_OK;
     MPI_Error_string(code, text, &len);
-    return comm_fail_set(m->group, fail, FSDP_EPEER, "%s%s%s: %.300s", call,
-                         peer < 0 ? "" : " with ",
-                         peer < 0 ? "" : comm_peer_name(who, m->group, peer), text);
+    if (peer < 0)
+        return comm_fail_set(m->group, fail, FSDP_EPEER, "%s: %.300s", call, text);
+    return comm_fail_peer(m->group, fail, FSDP_EPEER, peer, ": %s: %.300s", call, text);
 }
 
 int comm_mpi_send(struct mpi_comm *m, const void *buf, size_t nbytes, int peer,
@@ -53,8 +53,8 @@ static bool is_told(struct mpi_comm *m, struct comm_fail *fail)
 
     if (m->told == MPI_REQUEST_NULL || MPI_Test(&m->told, &done, MPI_STATUS_IGNORE) || !done)
         return false;
-    m->told_fail.what[COMM_WHAT_NBYTES - 1] = 0;
     *fail = m->told_fail;
+    comm_fail_received(fail);
     return true;
 }
 
@@ -71,25 +71,16 @@ bool comm_mpi_interrupted(struct mpi_comm *m, struct comm_fail *fail)
 /* Those that this rank still waits for, a few by name. */
 static int fail_late(const struct mpi_comm *m, struct comm_fail *fail)
 {
-    enum { MOST = 3 };
-    char who[COMM_WHAT_NBYTES - 100] = "", name[COMM_PEER_NBYTES];
-    int nlate = 0;
+    struct comm_late late = {0};
 
     for (int peer = 0; peer < m->group->size; peer++) {
-        bool late = false;
+        bool is_late = false;
         for (int i = 0; i < m->nrequests; i++)
-            late |= m->from[i] == peer && m->request[i] != MPI_REQUEST_NULL;
-        size_t len = strlen(who);
-        if (late && nlate++ < MOST)
-            snprintf(who + len, sizeof who - len, "%s%s", len ? ", " : "",
-                     comm_peer_name(name, m->group, peer));
+            is_late |= m->from[i] == peer && m->request[i] != MPI_REQUEST_NULL;
+        if (is_late)
+            comm_late_add(&late, m->group, peer, NULL);
     }
-    if (nlate > MOST) {
-        size_t len = strlen(who);
-        snprintf(who + len, sizeof who - len, " and %d more", nlate - MOST);
-    }
-    return comm_fail_set(m->group, fail, FSDP_ETIMEDOUT, "%s did not come within %g s", who,
-                         m->group->timeout_s);
+    return comm_fail_late(m->group, fail, &late);
 }
 
 /* Reasons to give up; begin: when something last moved. */
@@ -100,7 +91,7 @@ static int look_around(struct mpi_comm *m, double begin, double now, struct comm
     if (is_told(m, fail))
         return fail->status;
     if (m->oob->health(m->oob, &lost))
-        return comm_fail_set(m->group, fail, lost.status, "%.500s", lost.text);
+        return comm_fail_pass(m->group, fail, &lost);
     return now - begin < m->group->timeout_s ? FSDP_OK : fail_late(m, fail);
 }
 

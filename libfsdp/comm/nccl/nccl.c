@@ -21,12 +21,12 @@ static bool nccl_usable(const struct fsdp_comm_group *group, const struct fsdp_d
     return false;
 }
 
-static void nccl_abort(void *state, const char *why)
+static void nccl_abort(void *state, const struct fsdp_err *why)
 {
     struct nccl_comm *h = state;
-    struct nccl_fail fail;
+    struct comm_fail fail;
 
-    nccl_fail_own(h, &fail, FSDP_ECANCELED, " aborted: %.300s", why);
+    comm_fail_abort(h->group, &fail, why);
     nccl_fail(h, &fail);
 }
 
@@ -67,10 +67,10 @@ static int sum_check(const struct nccl_comm *h, enum fsdp_comm_kind kind, enum f
         (dtype != FSDP_I16 && dtype != FSDP_U16))
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EUNSUPPORTED, "comm %s: %s: NCCL cannot sum %s; cast it to I32",
-                        h->group->name, nccl_kind_name(kind), fsdp_dtype_name(dtype));
+                        h->group->name, comm_kind_name(kind), fsdp_dtype_name(dtype));
 }
 
-static ncclResult_t call_nccl(struct nccl_comm *h, const struct nccl_op *op, void *recv,
+static ncclResult_t call_nccl(struct nccl_comm *h, const struct comm_op *op, void *recv,
                               const void *send, cudaStream_t stream)
 {
     size_t nelem = op->nelem;
@@ -107,7 +107,7 @@ static int wait_for_room(struct nccl_comm *h, struct fsdp_err *err)
 }
 
 /* From here the watch thread sees the operation, also where NCCL itself does not come back. */
-static int pending_begin(struct nccl_comm *h, struct nccl_op *op, struct fsdp_lane *lane,
+static int pending_begin(struct nccl_comm *h, struct comm_op *op, struct fsdp_lane *lane,
                          struct fsdp_err *err)
 {
     struct nccl_pending *p = &h->pending[(h->enqueued + 1) % NCCL_NPENDING];
@@ -124,7 +124,7 @@ static int pending_begin(struct nccl_comm *h, struct nccl_op *op, struct fsdp_la
     return nccl_status(h, err);
 }
 
-static int pending_end(struct nccl_comm *h, const struct nccl_op *op, struct fsdp_err *err)
+static int pending_end(struct nccl_comm *h, const struct comm_op *op, struct fsdp_err *err)
 {
     struct nccl_pending *p = &h->pending[op->seq % NCCL_NPENDING];
 
@@ -151,11 +151,11 @@ static void wait_for_cause(struct nccl_comm *h)
 
 /* The first operation of a communicator connects it, which continues after the call returned; the
  * deadline is the watch thread's. */
-static int issue(struct nccl_comm *h, const struct nccl_op *op, void *recv, const void *send,
+static int issue(struct nccl_comm *h, const struct comm_op *op, void *recv, const void *send,
                  struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    struct nccl_fail fail;
-    char text[NCCL_WHAT_NBYTES];
+    struct comm_fail fail;
+    char text[COMM_WHAT_NBYTES];
     ncclResult_t rc = call_nccl(h, op, recv, send, fsdp_lane_native(lane));
 
     rc = nccl_lib_settle(h->comm, rc, &h->failed, DBL_MAX, NULL, NULL);
@@ -164,8 +164,8 @@ static int issue(struct nccl_comm *h, const struct nccl_op *op, void *recv, cons
     if (rc == ncclSuccess)
         return pending_end(h, op, err);
     wait_for_cause(h);
-    nccl_fail_own(h, &fail, nccl_lib_status(rc), ": %s: %.400s", nccl_kind_name(op->kind),
-                  nccl_lib_error(text, h->comm, rc));
+    comm_fail_peer(h->group, &fail, nccl_lib_status(rc), h->group->rank, ": %s: %.400s",
+                   comm_kind_name(op->kind), nccl_lib_error(text, h->comm, rc));
     nccl_fail(h, &fail); /* does not count where it failed already */
     return nccl_status(h, err);
 }
@@ -174,7 +174,7 @@ static int nccl_collective(void *state, const struct fsdp_comm_call *args, struc
                            struct fsdp_err *err)
 {
     struct nccl_comm *h = state;
-    struct nccl_op op;
+    struct comm_op op;
 
     FSDP_TRY(sum_check(h, args->kind, args->dtype, err));
     if (!args->nelem && args->kind != FSDP_COMM_BARRIER)

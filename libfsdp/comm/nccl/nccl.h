@@ -3,7 +3,7 @@
  * nccl.h: private to nccl*.c, the backend for CUDA devices.
  *
  *   nccl.c        operations, abort
- *   nccl_fail.c   status and failure, names in errors, the queue
+ *   nccl_fail.c   status and failure, the queue
  *   nccl_init.c   how the ranks of every group meet; destroy
  *   nccl_lib.c    the NCCL library that is there: versions, errors, newer functions
  *   nccl_mem.c    memory that NCCL has registered
@@ -26,40 +26,25 @@
 #include <stdatomic.h>
 
 #include "comm/common/comm_meet.h"
+#include "comm/common/comm_op.h"
 #include "fsdp/sys/comm_ops.h"
 
 enum {
     NCCL_LEAST = 21900,  /* ncclMemAlloc, ncclCommSplit, config.splitShare */
     NCCL_NPENDING = 256, /* operations of a communicator between host and GPU */
     NCCL_TOKEN_NBYTES = 16,
-    NCCL_WHAT_NBYTES = 512,
     NCCL_IDS_EVERY = 128, /* ranks for each unique id of a large group */
 };
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* One operation, as far as all ranks must agree on it. */
-struct nccl_op {
-    uint64_t seq; /* 1 for the first */
-    uint64_t nelem;
-    int32_t kind, dtype, root, zero;
-};
-
 /* An operation on its way. */
 struct nccl_pending {
-    struct nccl_op op;
+    struct comm_op op;
     struct fsdp_lane *lane;
     struct fsdp_event *begin, *end; /* around it on its lane */
     bool issued;                    /* end was recorded */
     double began;                   /* when begin was seen to be done, 0: not yet */
-};
-
-/* Why a communicator ended, in a form that travels. */
-struct nccl_fail {
-    int32_t status;
-    int32_t reporter; /* world rank that saw it */
-    int32_t is_own;   /* the reporter speaks of itself: `what` begins with its name */
-    char what[NCCL_WHAT_NBYTES];
 };
 
 /* ---- peers ----------------------------------------------------------------------------------- */
@@ -77,9 +62,9 @@ struct nccl_message {
     int32_t word, from;               /* from: group rank */
     int32_t begun;                    /* ANSWER: its lane has come to op */
     uint8_t token[NCCL_TOKEN_NBYTES]; /* the receiver's secret */
-    struct nccl_op op;                /* ANSWER: kind 0 where it has not come, or long ago */
+    struct comm_op op;                /* ANSWER: kind 0 where it has not come, or long ago */
     uint64_t enqueued;                /* ANSWER: operations so far */
-    struct nccl_fail fail;
+    struct comm_fail fail;
 };
 
 struct nccl_peer {
@@ -90,7 +75,7 @@ struct nccl_peer {
     bool left; /* after `enqueued` operations */
     /* The latest answer to the question that is open. */
     bool heard, begun;
-    struct nccl_op op;
+    struct comm_op op;
     uint64_t enqueued;
 };
 
@@ -124,7 +109,7 @@ struct nccl_comm {
     struct nccl_pending pending[NCCL_NPENDING]; /* number n is at n % NCCL_NPENDING */
     uint64_t enqueued, done;
     struct fsdp_err sticky;
-    struct nccl_fail fail; /* status 0: none */
+    struct comm_fail fail; /* status 0: none */
     atomic_bool failed;
 
     struct nccl_peer *peers; /* [size] */
@@ -137,21 +122,9 @@ struct nccl_comm {
 
 /* ---- nccl_fail.c ------------------------------------------------------------------------ */
 int nccl_status(void *state, struct fsdp_err *err);
-/* Sets *fail and returns status. */
-int nccl_fail_set(const struct nccl_comm *h, struct nccl_fail *fail, int status, const char *fmt,
-                  ...) FSDP_PRINTF(4, 5);
-/* The same of this rank itself, whose name comes before the text. */
-int nccl_fail_own(const struct nccl_comm *h, struct nccl_fail *fail, int status, const char *fmt,
-                  ...) FSDP_PRINTF(4, 5);
-/* "rank 3 (host node1)": world rank and host of a group rank. Writes to and returns text. */
-const char *nccl_peer_name(char text[96], const struct nccl_comm *h, int peer);
-/* "all_reduce"; static. */
-const char *nccl_kind_name(int kind);
-/* "all_reduce #2 (nelem 10, F32)". */
-const char *nccl_op_text(char text[128], const struct nccl_op *op);
 /* Ends the communicator; from any thread. The first call counts. The watch thread does the rest:
  * tells the peers, ends what is on the GPU. */
-void nccl_fail(struct nccl_comm *h, const struct nccl_fail *fail);
+void nccl_fail(struct nccl_comm *h, const struct comm_fail *fail);
 /* Under lock: operations that the GPU has done leave the queue. Fails where the GPU has. */
 int nccl_retire(struct nccl_comm *h, struct fsdp_err *err);
 /* Wakes the watch thread. */
@@ -166,7 +139,7 @@ void nccl_destroy(void *state, bool healthy);
 /* Is the library that is there one that this backend can use? */
 bool nccl_lib_usable(char *why, size_t why_nbytes);
 /* "system error: <what NCCL said last>"; comm may be NULL. Writes to and returns text. */
-const char *nccl_lib_error(char text[NCCL_WHAT_NBYTES], ncclComm_t comm, ncclResult_t result);
+const char *nccl_lib_error(char text[COMM_WHAT_NBYTES], ncclComm_t comm, ncclResult_t result);
 /* The status that fits a result. */
 int nccl_lib_status(ncclResult_t result);
 /* NCCL's result of what comm is doing; ncclInProgress while it continues. */
@@ -201,7 +174,7 @@ void nccl_watch_stop(struct nccl_comm *h);
 int nccl_peers_open(struct nccl_comm *h, int32_t *port, struct fsdp_err *err);
 void nccl_peers_close(struct nccl_comm *h);
 /* To one peer, or to all (-1) that have not left. Never blocks; datagrams may be lost. */
-void nccl_peers_say(struct nccl_comm *h, int peer, enum nccl_word word, const struct nccl_op *op);
+void nccl_peers_say(struct nccl_comm *h, int peer, enum nccl_word word, const struct comm_op *op);
 /* Reads what has come: answers questions, notes answers. A peer's failure becomes this one's. */
 void nccl_peers_listen(struct nccl_comm *h);
 

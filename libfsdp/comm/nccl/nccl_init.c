@@ -135,7 +135,7 @@ static int card_fill(struct nccl_comm *h, struct card *card, struct fsdp_err *er
     const struct fsdp_comm_group *group = h->group;
     struct nccl_comm *parent = parent_of(h->oob);
     ncclResult_t rc = ncclGetVersion(&card->version);
-    char text[NCCL_WHAT_NBYTES];
+    char text[COMM_WHAT_NBYTES];
 
     FSDP_TRY(nccl_peers_open(h, &card->port, err));
     FSDP_TRY(comm_addrs_list(card->addr, &card->naddrs, err));
@@ -248,7 +248,7 @@ static int connect(struct nccl_comm *h, const struct card *cards, struct fsdp_er
     double wait = group->timeout_s < CONNECT_S ? group->timeout_s : CONNECT_S;
     double deadline = fsdp_time_now() + wait;
     struct fsdp_err lost = FSDP_ERR_INIT;
-    char text[NCCL_WHAT_NBYTES];
+    char text[COMM_WHAT_NBYTES];
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 
     config.blocking = 0;
@@ -260,8 +260,10 @@ static int connect(struct nccl_comm *h, const struct card *cards, struct fsdp_er
         rc = nccl_lib_settle(h->comm, rc, NULL, deadline, h->oob, &lost);
     if (rc == ncclSuccess && h->comm)
         return FSDP_OK;
-    if (lost.status)
-        return fsdp_err_set(err, lost.status, "comm %s: %.700s", group->name, lost.text);
+    if (lost.status) {
+        fsdp_err_prefix(&lost, lost.status, "comm %s: ", group->name);
+        return fsdp_err_pass(err, lost.status, &lost);
+    }
     if (rc == ncclInProgress)
         return fsdp_err_set(err, FSDP_ETIMEDOUT,
                             "comm %s: host %s: NCCL did not connect the group's %d ranks within "

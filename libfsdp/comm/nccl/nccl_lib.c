@@ -41,7 +41,7 @@ bool nccl_lib_usable(char *why, size_t why_nbytes)
     return true;
 }
 
-const char *nccl_lib_error(char text[NCCL_WHAT_NBYTES], ncclComm_t comm, ncclResult_t result)
+const char *nccl_lib_error(char text[COMM_WHAT_NBYTES], ncclComm_t comm, ncclResult_t result)
 {
     const char *last = ncclGetLastError(comm), *advice = "";
 
@@ -50,7 +50,7 @@ const char *nccl_lib_error(char text[NCCL_WHAT_NBYTES], ncclComm_t comm, ncclRes
     if (last && strstr(last, "Duplicate GPU"))
         advice = "; give each rank a GPU of its own, or for a test say how many share one "
                  "(fsdp-launch --ranks-per-gpu)";
-    snprintf(text, NCCL_WHAT_NBYTES, "NCCL: %s%s%.300s%s", ncclGetErrorString(result),
+    snprintf(text, COMM_WHAT_NBYTES, "NCCL: %s%s%.300s%s", ncclGetErrorString(result),
              last && *last ? ": " : "", last ? last : "", advice);
     return text;
 }

@@ -24,7 +24,7 @@ static void block_free(struct nccl_comm *h, struct nccl_block *b)
 static int block_register(struct nccl_comm *h, struct nccl_block *b, size_t nbytes,
                           struct fsdp_err *err)
 {
-    char text[NCCL_WHAT_NBYTES];
+    char text[COMM_WHAT_NBYTES];
 
     pthread_mutex_lock(&h->issue);
     ncclResult_t rc = atomic_load(&h->failed)
@@ -59,7 +59,7 @@ static size_t round_window(size_t nbytes)
 void *nccl_mem_alloc(void *state, size_t nbytes, struct fsdp_err *err)
 {
     struct nccl_comm *h = state;
-    char text[NCCL_WHAT_NBYTES];
+    char text[COMM_WHAT_NBYTES];
     struct nccl_block *b = fsdp_alloc(1, sizeof *b, "comm memory", err);
 
     if (!b)

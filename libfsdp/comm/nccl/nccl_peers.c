@@ -68,7 +68,7 @@ static void send_peer(const struct nccl_comm *h, struct nccl_message *m, int p)
 }
 
 static struct nccl_message message_make(struct nccl_comm *h, enum nccl_word word,
-                                        const struct nccl_op *op)
+                                        const struct comm_op *op)
 {
     struct nccl_message m;
 
@@ -85,7 +85,7 @@ static struct nccl_message message_make(struct nccl_comm *h, enum nccl_word word
     return m;
 }
 
-void nccl_peers_say(struct nccl_comm *h, int peer, enum nccl_word word, const struct nccl_op *op)
+void nccl_peers_say(struct nccl_comm *h, int peer, enum nccl_word word, const struct comm_op *op)
 {
     struct nccl_message m = message_make(h, word, op);
 
@@ -99,7 +99,7 @@ void nccl_peers_say(struct nccl_comm *h, int peer, enum nccl_word word, const st
 static void answer(struct nccl_comm *h, const struct nccl_message *question)
 {
     const struct nccl_pending *at = &h->pending[question->op.seq % NCCL_NPENDING];
-    struct nccl_op op = {.seq = question->op.seq};
+    struct comm_op op = {.seq = question->op.seq};
     bool begun = false;
 
     pthread_mutex_lock(&h->lock);
@@ -139,7 +139,7 @@ void nccl_peers_listen(struct nccl_comm *h)
         if (len != sizeof m || m.magic != MAGIC || memcmp(m.token, h->token, sizeof m.token) ||
             m.from < 0 || m.from >= h->group->size)
             continue;
-        m.fail.what[sizeof m.fail.what - 1] = 0;
+        comm_fail_received(&m.fail);
         if (m.word == NCCL_ASK)
             answer(h, &m);
         else if (m.word == NCCL_ANSWER)

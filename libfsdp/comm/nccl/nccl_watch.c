@@ -33,84 +33,57 @@ struct watch {
 
 /* ---- who is late ----------------------------------------------------------------------------- */
 
-static bool op_equal(const struct nccl_op *a, const struct nccl_op *b)
-{
-    return memcmp(a, b, sizeof *a) == 0;
-}
-
 /* An answer that shows another operation in this one's place. */
-static bool find_mismatch(struct nccl_comm *h, const struct nccl_op *op, struct nccl_fail *fail)
+static bool find_mismatch(struct nccl_comm *h, const struct comm_op *op, struct comm_fail *fail)
 {
-    char b[96], x[128], y[128];
-
     for (int p = 0; p < h->group->size; p++) {
         const struct nccl_peer *peer = &h->peers[p];
-        if (!peer->heard || peer->op.seq != op->seq || !peer->op.kind || op_equal(&peer->op, op))
-            continue;
-        nccl_fail_own(h, fail, FSDP_EMISMATCH, " called %s, but %s called %s", nccl_op_text(x, op),
-                      nccl_peer_name(b, h, p), nccl_op_text(y, &peer->op));
-        return true;
+        if (peer->heard && peer->op.seq == op->seq && peer->op.kind &&
+            comm_op_match(h->group, op, p, &peer->op, fail) != FSDP_OK)
+            return true;
     }
     return false;
 }
 
-static bool find_left(struct nccl_comm *h, const struct nccl_op *op, struct nccl_fail *fail)
+static bool find_left(struct nccl_comm *h, const struct comm_op *op, struct comm_fail *fail)
 {
-    char name[96];
-
     for (int p = 0; p < h->group->size; p++)
         if (h->peers[p].left && h->peers[p].enqueued < op->seq) {
-            nccl_fail_set(h, fail, FSDP_EPEER, "%s left", nccl_peer_name(name, h, p));
+            comm_fail_peer(h->group, fail, FSDP_EPEER, p, " left");
             return true;
         }
     return false;
 }
 
-/* Appends one late peer; where names no longer fit, the number of them tells. */
-static void late_add(char *text, size_t nbytes, int *nlate, const struct nccl_comm *h, int p,
-                     const char *how)
+static void late_fail(struct nccl_comm *h, const struct comm_op *op, struct comm_fail *fail)
 {
-    char name[96];
-    size_t len = strlen(text);
-
-    nccl_peer_name(name, h, p);
-    if ((*nlate)++ < 3)
-        snprintf(text + len, nbytes - len, "%s%s (%s)", len ? ", " : "", name, how);
-}
-
-static void late_fail(struct nccl_comm *h, const struct nccl_op *op, struct nccl_fail *fail)
-{
-    char who[400] = "", how[96];
-    int nlate = 0;
+    struct comm_late late = {0};
+    char how[96];
 
     for (int p = 0; p < h->group->size; p++) {
         const struct nccl_peer *peer = &h->peers[p];
         if (p == h->group->rank)
             continue;
         if (!peer->heard) {
-            late_add(who, sizeof who, &nlate, h, p, "does not answer");
+            comm_late_add(&late, h->group, p, "does not answer");
         } else if (!peer->op.kind && peer->enqueued < op->seq) {
             snprintf(how, sizeof how, "has called %llu operations, this is #%llu",
                      (unsigned long long)peer->enqueued, (unsigned long long)op->seq);
-            late_add(who, sizeof who, &nlate, h, p, how);
+            comm_late_add(&late, h->group, p, how);
         } else if (peer->op.kind && !peer->begun) {
-            late_add(who, sizeof who, &nlate, h, p, "has called it, its lane has not come there");
+            comm_late_add(&late, h->group, p, "has called it, its lane has not come there");
         }
     }
-    if (!nlate)
-        nccl_fail_set(h, fail, FSDP_ETIMEDOUT,
+    if (late.npeers)
+        comm_fail_late(h->group, fail, &late);
+    else
+        comm_fail_set(h->group, fail, FSDP_ETIMEDOUT,
                       "all ranks are in it, and NCCL did not complete it within %g s "
                       "(NCCL_DEBUG=INFO shows which links it uses)",
                       h->group->timeout_s);
-    else if (nlate > 3)
-        nccl_fail_set(h, fail, FSDP_ETIMEDOUT, "%s and %d more did not come within %g s", who,
-                      nlate - 3, h->group->timeout_s);
-    else
-        nccl_fail_set(h, fail, FSDP_ETIMEDOUT, "%s did not come within %g s", who,
-                      h->group->timeout_s);
 }
 
-static void ask_peers(struct watch *w, const struct nccl_op *op, bool anew)
+static void ask_peers(struct watch *w, const struct comm_op *op, bool anew)
 {
     for (int p = 0; p < w->h->group->size; p++) {
         if (anew)
@@ -129,10 +102,10 @@ static bool all_heard(const struct nccl_comm *h)
 }
 
 /* The oldest operation is on the GPU since `began`. */
-static void watch_waiting(struct watch *w, const struct nccl_op *op, double began, double now)
+static void watch_waiting(struct watch *w, const struct comm_op *op, double began, double now)
 {
     struct nccl_comm *h = w->h;
-    struct nccl_fail fail;
+    struct comm_fail fail;
     double deadline = began + h->group->timeout_s;
 
     if (w->asked != op->seq) {
@@ -165,8 +138,8 @@ static void watch_waiting(struct watch *w, const struct nccl_op *op, double bega
 static void watch_oldest(struct watch *w, double now)
 {
     struct nccl_comm *h = w->h;
-    struct nccl_op op = {0};
-    struct nccl_fail fail;
+    struct comm_op op = {0};
+    struct comm_fail fail;
     struct fsdp_err gpu = FSDP_ERR_INIT;
     double began = 0;
 
@@ -184,7 +157,7 @@ static void watch_oldest(struct watch *w, double now)
     }
     pthread_mutex_unlock(&h->lock);
     if (rc) { /* its kernels are dead, NCCL's too: the others would wait for the deadline */
-        nccl_fail_own(h, &fail, rc, ": %.400s", gpu.text);
+        comm_fail_peer(h->group, &fail, rc, h->group->rank, ": %.400s", gpu.text);
         nccl_fail(h, &fail);
     } else if (began) {
         watch_waiting(w, &op, began, now);
@@ -207,9 +180,9 @@ static ncclResult_t state_of(struct nccl_comm *h)
 static void watch_errors(struct watch *w, double now)
 {
     struct nccl_comm *h = w->h;
-    struct nccl_fail fail;
+    struct comm_fail fail;
     struct fsdp_err lost = FSDP_ERR_INIT;
-    char text[NCCL_WHAT_NBYTES];
+    char text[COMM_WHAT_NBYTES];
 
     pthread_mutex_lock(&h->lock);
     bool waiting = h->done < h->enqueued;
@@ -222,11 +195,11 @@ static void watch_errors(struct watch *w, double now)
         }
     }
     if ((waiting || w->error_since) && h->oob->health(h->oob, &lost)) {
-        nccl_fail_set(h, &fail, lost.status, "%.500s", lost.text);
+        comm_fail_pass(h->group, &fail, &lost);
         nccl_fail(h, &fail);
     } else if (w->error_since && now > w->error_since + GRACE_S) {
-        nccl_fail_own(h, &fail, nccl_lib_status(w->error), ": %.400s",
-                      nccl_lib_error(text, h->comm, w->error));
+        comm_fail_peer(h->group, &fail, nccl_lib_status(w->error), h->group->rank, ": %.400s",
+                       nccl_lib_error(text, h->comm, w->error));
         nccl_fail(h, &fail);
     }
 }

@@ -262,18 +262,15 @@ static int find_savings(struct saving out[NKNOBS], const struct fsdp *f,
 void advice_give(const struct fsdp *f, const struct fsdp_opts *opts, struct fsdp_err *err)
 {
     struct saving savings[NKNOBS];
-    char nbytes[FSDP_NBYTES_TEXT], cause[400];
+    char nbytes[FSDP_NBYTES_TEXT];
     const bool host = host_is_short(f, opts);
     int count = find_savings(savings, f, opts);
 
-    snprintf(cause, sizeof cause, "%.399s", err->text);
-    fsdp_err_set(err, err->status, "%s; the plan of a rank is %s%s", cause,
-                 fsdp_nbytes_text(nbytes, needed(f, host)), host ? " of host memory" : "");
-    for (int k = 0; k < count && k < NTOLD; k++) {
-        size_t len = strlen(err->text);
-        snprintf(err->text + len, sizeof err->text - len, "%s %s saves %s", k ? "," : ";",
-                 savings[k].what, fsdp_nbytes_text(nbytes, savings[k].nbytes));
-    }
+    fsdp_err_hint(err, err->status, "; the plan of a rank is %s%s",
+                  fsdp_nbytes_text(nbytes, needed(f, host)), host ? " of host memory" : "");
+    for (int k = 0; k < count && k < NTOLD; k++)
+        fsdp_err_hint(err, err->status, "%s %s saves %s", k ? "," : ";", savings[k].what,
+                      fsdp_nbytes_text(nbytes, savings[k].nbytes));
 }
 
 void advice_log(const struct fsdp *f, const struct fsdp_opts *opts)

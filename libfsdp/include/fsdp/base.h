@@ -65,7 +65,7 @@ enum fsdp_status {
 enum fsdp_err_kind {
     FSDP_ERR_PLAIN,
     FSDP_ERR_LOST,    /* the connection to `rank` ended without goodbye */
-    FSDP_ERR_GAVE_UP, /* `rank` ended the job, and has said why */
+    FSDP_ERR_GAVE_UP, /* `rank` ended the job */
 };
 
 struct fsdp_err {
@@ -73,14 +73,18 @@ struct fsdp_err {
     char text[FSDP_ERR_TEXT_NBYTES]; /* one line of printable text (fsdp_text_clean) */
     /* The setting at fault, as option structs and configurations name it; "" where it is none's. */
     char setting[40];
-    bool of_other; /* another rank's failure, which that rank tells itself */
+    bool of_other; /* another rank's failure, which that rank reports itself */
     enum fsdp_err_kind kind;
-    int rank; /* the world rank at fault, -1: not known */
+    int rank;    /* the world rank that kind or of_other is about, -1: none */
+    int culprit; /* the world rank at fault, -1: not known */
+    /* Where text holds the reason alone, without who passed it on and without hints: ncause bytes
+     * from cause on; ncause 0: up to the end. */
+    int cause, ncause;
 };
 
 #define FSDP_ERR_INIT                                                                              \
     {                                                                                              \
-        0, "", "", false, FSDP_ERR_PLAIN, -1                                                       \
+        0, "", "", false, FSDP_ERR_PLAIN, -1, -1, 0, 0                                             \
     }
 
 /* Sets *err (if not NULL) and returns status, so that a failure is set and returned in one line. */
@@ -91,6 +95,17 @@ int fsdp_err_sys(struct fsdp_err *err, int errnum, const char *fmt, ...) FSDP_PR
 /* Notes that `setting` is at fault, unless a setting is noted already. Returns status; FSDP_OK is
  * nobody's fault. */
 int fsdp_err_blame(struct fsdp_err *err, int status, const char *setting);
+/* Puts text before the error's: where it happened, such as "run.yaml:7: ". The reason includes it.
+ * Like the next two: returns status; FSDP_OK changes nothing; what does not fit is cut at the end.
+ */
+int fsdp_err_prefix(struct fsdp_err *err, int status, const char *fmt, ...) FSDP_PRINTF(3, 4);
+/* The same for who passed it on, such as "rank 2 aborted: ". The reason does not include it. */
+int fsdp_err_relay(struct fsdp_err *err, int status, const char *fmt, ...) FSDP_PRINTF(3, 4);
+/* Puts text behind the error's: what to try, or what this rank did. The reason does not include it.
+ */
+int fsdp_err_hint(struct fsdp_err *err, int status, const char *fmt, ...) FSDP_PRINTF(3, 4);
+/* The reason alone, into out, which is returned. */
+const char *fsdp_err_reason(char out[FSDP_ERR_TEXT_NBYTES], const struct fsdp_err *err);
 /* Notes that the failure is rank's and not this one's: "rank R: " goes before its text. Returns
  * status; FSDP_OK is nobody's failure. */
 int fsdp_err_of_rank(struct fsdp_err *err, int status, int rank);
@@ -337,7 +352,7 @@ struct fsdp_state_layout {
  *
  * What a launcher gives to the libraries: a slow, reliable channel among all ranks of the job.
  * Every wait has a deadline, and a lost rank is named. */
-#define FSDP_OOB_ABI 1
+#define FSDP_OOB_ABI 2
 
 struct fsdp_oob {
     uint32_t abi;
@@ -353,8 +368,9 @@ struct fsdp_oob {
     /* Local, never blocks: FSDP_OK, or FSDP_EPEER with the first rank known to be lost. May be
      * polled from any thread. */
     int (*health)(struct fsdp_oob *oob, struct fsdp_err *err);
-    /* Local. Tells the others why this rank gives up; they see it in health(). Returns. */
-    void (*abort)(struct fsdp_oob *oob, int code, const char *text);
+    /* Local. Tells the others the exit code with which this rank gives up, and why: its reason and
+     * culprit, which they see in health(). Returns. */
+    void (*abort)(struct fsdp_oob *oob, int code, const struct fsdp_err *why);
     void (*close)(struct fsdp_oob *oob);
     /* (optional) Local. Deadline of this channel's later calls, in seconds. */
     void (*set_wait)(struct fsdp_oob *oob, double seconds);

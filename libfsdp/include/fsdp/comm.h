@@ -69,8 +69,11 @@ int fsdp_comm_create(struct fsdp_comm **out, const struct fsdp_comm_opts *opts,
  * used on are synced before. Frees fsdp_comm_mem_alloc's memory; leaves no segment, socket or file
  * behind. NULL is allowed. */
 void fsdp_comm_destroy(struct fsdp_comm *comm);
-/* Local. Ends every pending and later operation of this communicator on this rank with an error. */
-void fsdp_comm_abort(struct fsdp_comm *comm, const char *why);
+/* Local. Ends every pending and later operation of this communicator with FSDP_ECANCELED, on this
+ * rank and, as they notice, on the others. Their errors have the reason and the culprit of `why`
+ * (NULL: no reason is given); where the culprit is this rank, it is taken to report the failure
+ * itself (of_other). NULL is allowed as comm. */
+void fsdp_comm_abort(struct fsdp_comm *comm, const struct fsdp_err *why);
 
 /* Of this rank's group. Local. */
 int fsdp_comm_rank(const struct fsdp_comm *comm);

@@ -90,8 +90,8 @@ int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const
                      double timeout_s, const struct fsdp_node_map *nodes, struct fsdp_oob *oob,
                      struct fsdp_device *device, struct fsdp_err *err);
 void fsdp_mesh_destroy(struct fsdp_mesh *mesh);
-/* Local: ends every pending collective of the mesh. */
-void fsdp_mesh_abort(struct fsdp_mesh *mesh, const char *why);
+/* Local: fsdp_comm_abort of every communicator of the mesh. NULL is allowed, as mesh and as why. */
+void fsdp_mesh_abort(struct fsdp_mesh *mesh, const struct fsdp_err *why);
 
 #ifdef __cplusplus
 }

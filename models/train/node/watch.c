@@ -98,39 +98,9 @@ int watch_straggler(const struct watch_beat *beats, int nranks, double *median_s
     return beats[slowest].busy_s > 1.5 * *median_s ? slowest : -1;
 }
 
-int watch_speaker(const char *why)
+bool watch_speaks(int rank, int culprit)
 {
-    const char *at = strstr(why, "rank ");
-    int about;
-
-    return at && sscanf(at, "rank %d", &about) == 1 ? about == 0 : -1;
-}
-
-/* Behind the last occurrence of a mark, NULL: there is none. */
-static const char *behind_last(const char *text, const char *mark)
-{
-    const char *found = NULL;
-
-    while ((text = strstr(text, mark)))
-        found = text += strlen(mark);
-    return found;
-}
-
-const char *watch_cause(char *out, size_t nbytes, const char *text)
-{
-    static const char here[] = " (this rank was in ";
-    const char *begin = text, *aborted = behind_last(text, " aborted: ");
-    const char *gave_up = behind_last(aborted ? aborted : text, " gave up (code ");
-    const char *mine = behind_last(text, here);
-
-    if (aborted)
-        begin = aborted;
-    if (gave_up && (gave_up = strstr(gave_up, "): ")))
-        begin = gave_up + 3;
-    const char *end = strstr(begin, here);
-    snprintf(out, nbytes, "%.*s%s%s", (int)(end ? (size_t)(end - begin) : strlen(begin)), begin,
-             mine ? here : "", mine ? mine : "");
-    return out;
+    return culprit < 0 ? rank < 2 : rank == (culprit == 0);
 }
 
 /* ---- the thread ----------------------------------------------------------------------------- */
@@ -179,7 +149,7 @@ static void log_own(const struct train_watch *w, const char *text)
 
 /* Collectives in progress end, here and, as these notice, elsewhere. A rank that is in none of
  * them, and does not come to one, is ended from here. */
-static void end_job(struct train_watch *w, const char *why)
+static void end_job(struct train_watch *w, const struct fsdp_err *why)
 {
     struct timespec until;
 
@@ -218,29 +188,30 @@ static void print_places(const struct train_watch *w)
 }
 
 /* By one rank, and there by its thread or by train.c. */
-static void tell_cause(struct train_watch *w, const char *why)
+static void tell_cause(struct train_watch *w, const struct fsdp_err *why)
 {
-    if (w->oob->rank == watch_speaker(why) && train_watch_may_tell(w))
-        fsdp_log(FSDP_LOG_ERROR, "%s", why);
+    if (watch_speaks(w->oob->rank, why->culprit) && train_watch_may_tell(w))
+        fsdp_log(FSDP_LOG_ERROR, "%s", why->text);
 }
 
 static bool check_hang(struct train_watch *w)
 {
     double deadline = watch_deadline(w->beats, w->oob->size, w->floor_s, w->phase_s);
     int hung = watch_hung(w->beats, w->oob->size, deadline);
-    char why[400];
+    struct fsdp_err why = FSDP_ERR_INIT;
 
     if (hung < 0)
         return false;
-    snprintf(why, sizeof why, "rank %d on %s hangs: no progress for %.0f s at step %lld, %s", hung,
-             host(w, hung), w->beats[hung].idle_s, (long long)w->beats[hung].step + 1,
-             w->beats[hung].text);
+    fsdp_err_set(&why, FSDP_EPEER, "rank %d on %s hangs: no progress for %.0f s at step %lld, %s",
+                 hung, host(w, hung), w->beats[hung].idle_s, (long long)w->beats[hung].step + 1,
+                 w->beats[hung].text);
+    why.culprit = hung;
     if (w->oob->rank == 0) {
         fsdp_log(FSDP_LOG_ERROR, "no progress for %.0f s; where each rank is:", deadline);
         print_places(w);
     }
-    tell_cause(w, why);
-    end_job(w, why);
+    tell_cause(w, &why);
+    end_job(w, &why);
     return true;
 }
 
@@ -265,18 +236,20 @@ static void check_stragglers(struct train_watch *w)
  * itself. */
 static void end_silent(struct train_watch *w, const struct fsdp_err *err)
 {
-    const char *who = strstr(err->text, "rank ");
+    char where[240], who[FSDP_ERR_TEXT_NBYTES];
+    struct fsdp_err why = FSDP_ERR_INIT;
     struct watch_beat mine;
-    char why[400];
 
     fill_beat(w, &mine, fsdp_time_now());
-    snprintf(why, sizeof why, "step %lld, %s, for %.0f s", (long long)mine.step + 1, mine.text,
+    snprintf(where, sizeof where, "step %lld, %s, for %.0f s", (long long)mine.step + 1, mine.text,
              mine.idle_s);
-    log_own(w, why);
-    snprintf(why, sizeof why, "no sign of life for %d s from %.300s: stopped, or its machine hangs",
-             w->wait_s, who ? who : err->text);
-    tell_cause(w, why);
-    end_job(w, why);
+    log_own(w, where);
+    fsdp_err_set(&why, FSDP_EPEER,
+                 "no sign of life for %d s from %s: stopped, or its machine hangs", w->wait_s,
+                 fsdp_err_reason(who, err));
+    why.culprit = err->culprit;
+    tell_cause(w, &why);
+    end_job(w, &why);
 }
 
 /* Waits for the interval, or until the rank leaves. */

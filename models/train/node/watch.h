@@ -34,12 +34,9 @@ void train_watch_step(struct train_watch *watch, int64_t step, double seconds);
 
 /* ---- pure ---- */
 
-/* The rank that says why a job ends: rank 0, or rank 1 where rank 0 is what it is about. why names
- * that one first, "... rank 3 on n1 ..."; -1: it names none. */
-int watch_speaker(const char *why);
-/* What is behind a rank's loss of another, which may have been aborted by yet others that lost one:
- * the innermost reason, and where this rank was. Returns out. */
-const char *watch_cause(char *out, size_t nbytes, const char *text);
+/* Is this the rank that says why a job ends? Rank 0, or rank 1 where rank 0 is at fault; both where
+ * the culprit is not known (-1). */
+bool watch_speaks(int rank, int culprit);
 
 /* What ranks tell each other. */
 struct watch_beat {

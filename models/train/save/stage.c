@@ -115,7 +115,6 @@ static int try_folder(struct train_stage *s, struct fsdp_err *err)
 {
     const struct config *c = s->parts->config;
     struct ckpt_gc_args gc = CKPT_GC_ARGS_INIT;
-    struct fsdp_err why = FSDP_ERR_INIT;
     char where[CONFIG_TEXT + 128];
 
     if (s->parts->info->local_rank != 0)
@@ -123,15 +122,14 @@ static int try_folder(struct train_stage *s, struct fsdp_err *err)
     gc.older_s = 0;
     gc.report = tell_stays;
     gc.report_ctx = &s->stays;
-    int rc = ckpt_root_make(s->folder, &why);
+    int rc = ckpt_root_make(s->folder, err);
     if (rc == FSDP_OK)
-        rc = ckpt_root_try(NULL, s->folder, 1, &why);
+        rc = ckpt_root_try(NULL, s->folder, 1, err);
     if (rc == FSDP_OK)
-        rc = ckpt_gc(NULL, s->folder, &gc, &why);
-    return rc ? fsdp_err_set(err, rc, "%.300s: on %s: %.600s",
-                             config_where(where, sizeof where, c, "checkpoint.staging"),
-                             s->parts->info->host, why.text)
-              : FSDP_OK;
+        rc = ckpt_gc(NULL, s->folder, &gc, err);
+    return fsdp_err_prefix(
+        err, rc, "%s: on %s: ", config_where(where, sizeof where, c, "checkpoint.staging"),
+        s->parts->info->host);
 }
 
 int train_stage_open(struct train_stage *s, const struct train_parts *parts, struct fsdp_oob *oob,

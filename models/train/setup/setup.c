@@ -15,13 +15,11 @@ int train_stores_check(const struct config *c, struct fsdp_err *err)
     static const char *const keys[] = {"checkpoint.path", "checkpoint.resume"};
     const char *const paths[] = {c->checkpoint.path, c->checkpoint.resume};
     char where[CONFIG_TEXT + 128];
-    struct fsdp_err why = FSDP_ERR_INIT;
 
     for (int i = 0; i < 2; i++) {
-        int rc = ckpt_path_check(paths[i], &why);
+        int rc = ckpt_path_check(paths[i], err);
         if (rc)
-            return fsdp_err_set(err, rc, "%.300s: %.700s",
-                                config_where(where, sizeof where, c, keys[i]), why.text);
+            return fsdp_err_prefix(err, rc, "%s: ", config_where(where, sizeof where, c, keys[i]));
     }
     return FSDP_OK;
 }
@@ -131,8 +129,9 @@ static int open_paths(struct data **out, struct data_opts *opts,
     if (rc == FSDP_OK)
         return FSDP_OK;
     const bool by_tokenizer = why.setting[0];
-    fsdp_err_set(err, rc, "%.300s: %.700s", config_where(where, sizeof where, config, key),
-                 why.text);
+    why.setting[0] = 0; /* the key takes its place */
+    fsdp_err_prefix(&why, rc, "%s: ", config_where(where, sizeof where, config, key));
+    fsdp_err_pass(err, rc, &why);
     return by_tokenizer ? fsdp_err_blame(err, rc, "data.tokenizer") : blame_missing(err, rc, key);
 }
 

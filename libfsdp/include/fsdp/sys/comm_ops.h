@@ -8,7 +8,7 @@
 
 #include "fsdp/comm.h"
 
-#define FSDP_COMM_OPS_ABI 3
+#define FSDP_COMM_OPS_ABI 4
 
 /* The group as split by comm.c: index = group rank. Lives until the backend's destroy returned. */
 struct fsdp_comm_group {
@@ -54,7 +54,7 @@ struct fsdp_comm_ops {
     int (*create)(void **out, const struct fsdp_comm_group *group, struct fsdp_oob *oob,
                   struct fsdp_device *device, struct fsdp_err *err);
     void (*destroy)(void *state, bool healthy);
-    void (*abort)(void *state, const char *why);
+    void (*abort)(void *state, const struct fsdp_err *why); /* why: never NULL */
     /* Enqueues. `call` lives only during the call. */
     int (*collective)(void *state, const struct fsdp_comm_call *call, struct fsdp_lane *lane,
                       struct fsdp_err *err);

@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-#include "comm_cpu.h"
+#include "comm_sum.h"
 
 enum { BLOCK_NELEM = 1024 };
 
