@@ -287,7 +287,7 @@ static int open_metrics(struct train *t, struct fsdp_err *err)
     int rc = FSDP_OK;
 
     if (t->report.lead && c->log.metrics[0] && c->train.steps > 0)
-        rc = metrics_open(&t->loop.metrics, c->log.metrics, t->loop.state.step, err);
+        rc = metrics_open(&t->loop.sinks.metrics, c->log.metrics, t->loop.state.step, err);
     return fsdp_oob_agree(t->oob, rc, err);
 }
 
@@ -297,7 +297,7 @@ static int open_trace(struct train *t, struct fsdp_err *err)
 
     if (!c->log.trace[0] || c->train.steps <= t->loop.state.step)
         return FSDP_OK;
-    return train_trace_open(&t->loop.trace, c, t->loop.state.step, t->parts.fsdp, t->oob,
+    return train_trace_open(&t->loop.sinks.trace, c, t->loop.state.step, t->parts.fsdp, t->oob,
                             &t->report, err);
 }
 
@@ -313,8 +313,8 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
     t->parts.info = t->info;
     FSDP_TRY(train_parts_local(&t->parts, t->oob, nodes, err));
     FSDP_TRY(train_parts_engine(&t->parts, t->oob, nodes, err));
-    FSDP_TRY(train_watch_open(&t->loop.watch, t->parts.config, t->parts.fsdp, t->parts.mesh, t->oob,
-                              nodes, err));
+    FSDP_TRY(train_watch_open(&t->loop.sinks.watch, t->parts.config, t->parts.fsdp, t->parts.mesh,
+                              t->oob, nodes, err));
     FSDP_TRY(train_saver_open(&t->saver, &t->parts, t->oob, &t->report, err));
     t->saver.life = t->life;
     FSDP_TRY(start_run(t, err));
@@ -335,27 +335,19 @@ static int run_loop(struct train *t, struct fsdp_err *err)
 {
     struct train_loop *l = &t->loop;
 
-    l->config = t->parts.config;
-    l->batch = t->parts.batch;
-    l->device = t->parts.device;
-    l->fsdp = t->parts.fsdp;
-    l->ops = t->parts.ops;
-    l->model = t->parts.model;
-    l->rank = t->info->rank;
+    l->parts = &t->parts;
     l->oob = t->oob;
-    l->data = t->parts.data;
-    l->eval = t->parts.eval;
-    l->report = &t->report;
-    l->asks = asks;
-    l->asks_ctx = t;
+    l->sinks.report = &t->report;
+    l->hooks.asks = asks;
+    l->hooks.asks_ctx = t;
     if (t->parts.config->checkpoint.path[0])
-        l->save = &train_saver_ops;
-    l->save_ctx = &t->saver;
+        l->hooks.save = &train_saver_ops;
+    l->hooks.save_ctx = &t->saver;
     FSDP_TRY(train_loop_open(l, err));
-    if (l->state.step >= l->config->train.steps && t->resumed[0])
+    if (l->state.step >= t->parts.config->train.steps && t->resumed[0])
         report_line(&t->report, "nothing to do: %s is at step %" PRId64 " of %" PRId64, t->resumed,
-                    l->state.step, l->config->train.steps);
-    else if (l->state.step < l->config->train.steps)
+                    l->state.step, t->parts.config->train.steps);
+    else if (l->state.step < t->parts.config->train.steps)
         FSDP_TRY(train_warm(l, err));
     return train_loop_run(l, err);
 }
@@ -367,7 +359,7 @@ static int finish_run(struct train *t)
     const int64_t nsteps = s->step - begun->step;
     char here[48] = "";
 
-    train_trace_report(t->loop.trace);
+    train_trace_report(t->loop.sinks.trace);
     if (t->loop.stopped && s->step < t->parts.config->train.steps) {
         if (t->loop.saved_step == s->step) {
             report_line(&t->report, "stopped on request at step %" PRId64 "; resume from %s",
@@ -403,7 +395,7 @@ static bool speaks_of_loss(struct train *t, const struct fsdp_err *err)
     if (t->oob->health(t->oob, &health) && health.kind == FSDP_ERR_LOST)
         culprit = health.culprit;
     return !err->of_other && watch_speaks(t->info->rank, culprit) &&
-           train_watch_may_tell(t->loop.watch);
+           train_watch_may_tell(t->loop.sinks.watch);
 }
 
 /* Says why, once: of those who lost a peer one speaks, and of what all found alike, rank 0. */
@@ -432,13 +424,13 @@ static void tear_down(struct train *t, int code, bool failed)
     const bool bound = failed && t->parts.device && !fsdp_device_is_host(t->parts.device);
     struct train_end end = {.armed = false};
 
-    train_watch_close(t->loop.watch);
+    train_watch_close(t->loop.sinks.watch);
     if (bound)
         train_end_arm(&end, t->info->rank, t->info->host, code);
     train_loop_close(&t->loop);
     train_end_disarm(&end);
-    metrics_close(t->loop.metrics);
-    train_trace_close(t->loop.trace);
+    metrics_close(t->loop.sinks.metrics);
+    train_trace_close(t->loop.sinks.trace);
     train_saver_close(&t->saver);
     train_claim_release(t->claim);
     train_life_close(t->life);

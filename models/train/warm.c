@@ -119,10 +119,10 @@ static int decide(struct train_loop *l, const struct nn_ops *nn, struct nn_tunin
 {
     char path[PATH_NBYTES];
 
-    FSDP_TRY(nn->tune(l->lane, t, false, err)); /* who */
+    FSDP_TRY(nn->tune(l->words.lane, t, false, err)); /* who */
     if (*file_of(path, t->who))
         train_warm_read(t, path);
-    FSDP_TRY(nn->tune(l->lane, t, true, err));
+    FSDP_TRY(nn->tune(l->words.lane, t, true, err));
     if (t->ntimed && *path)
         train_warm_write(t, path);
     return FSDP_OK;
@@ -141,16 +141,17 @@ static int follow(struct train_loop *l, const struct nn_ops *nn, struct nn_tunin
     FSDP_TRY(fsdp_oob_broadcast(l->oob, &nbytes, sizeof nbytes, 0, err));
     if (!nbytes)
         return FSDP_OK;
-    if (l->rank != 0 && !(t->table = fsdp_alloc((size_t)nbytes + 1, 1, "table of products", err)))
+    if (l->oob->rank != 0 &&
+        !(t->table = fsdp_alloc((size_t)nbytes + 1, 1, "table of products", err)))
         rc = FSDP_ENOMEM;
     FSDP_TRY(fsdp_oob_agree(l->oob, rc, err));
     FSDP_TRY(fsdp_oob_broadcast(l->oob, t->table, (size_t)nbytes, 0, err));
-    if (l->rank == 0)
+    if (l->oob->rank == 0)
         return FSDP_OK;
-    FSDP_TRY(nn->tune(l->lane, t, false, err)); /* who, before there is a table */
+    FSDP_TRY(nn->tune(l->words.lane, t, false, err)); /* who, before there is a table */
     t->nbytes = (size_t)nbytes;
     if (!strcmp(theirs, t->who))
-        return nn->tune(l->lane, t, false, err);
+        return nn->tune(l->words.lane, t, false, err);
     fsdp_log(FSDP_LOG_WARN,
              "its products are made as cuBLASLt proposes first: rank 0 has timed them on %s, and "
              "this is %s",
@@ -163,14 +164,14 @@ static int tune(struct train_loop *l, struct nn_tuning *t, struct fsdp_err *err)
     const char *choice = getenv("FSDP_CUDA_TUNE");
     const struct nn_ops *nn;
 
-    FSDP_TRY(nn_ops_of(&nn, l->device, err));
+    FSDP_TRY(nn_ops_of(&nn, l->parts->device, err));
     if (!nn->tune)
         return FSDP_OK;
     int32_t wanted = !choice || strcmp(choice, "off") != 0;
     FSDP_TRY(fsdp_oob_broadcast(l->oob, &wanted, sizeof wanted, 0, err));
     if (!wanted)
         return FSDP_OK;
-    int rc = l->rank == 0 ? decide(l, nn, t, err) : FSDP_OK;
+    int rc = l->oob->rank == 0 ? decide(l, nn, t, err) : FSDP_OK;
     FSDP_TRY(fsdp_oob_agree(l->oob, rc, err));
     return fsdp_oob_agree(l->oob, follow(l, nn, t, err), err);
 }
@@ -180,33 +181,38 @@ static int tune(struct train_loop *l, struct nn_tuning *t, struct fsdp_err *err)
 /* Rows of any tokens, in the memory of the first step's. */
 static void make_rows(struct train_loop *l, int nmicro)
 {
-    const size_t T = (size_t)l->config->data.seq_len;
-    const size_t nrows = (size_t)nmicro * (size_t)l->batch.micro_rows;
-    const unsigned vocab = (unsigned)l->ops->vocab_size(l->model);
+    const size_t T = (size_t)l->parts->config->data.seq_len;
+    const size_t nrows = (size_t)nmicro * (size_t)l->parts->batch.micro_rows;
+    const unsigned vocab = (unsigned)l->parts->ops->vocab_size(l->parts->model);
 
     for (size_t i = 0; i < nrows * (T + 1); i++)
-        l->tokens[i] = (int32_t)((unsigned)i * 2654435761u % vocab);
-    for (size_t i = 0; l->starts && i < nrows * T; i++) {
-        l->labels[i] = (int32_t)((unsigned)i * 2654435761u % vocab);
-        l->starts[i] = 0;
+        l->rows.tokens[i] = (int32_t)((unsigned)i * 2654435761u % vocab);
+    for (size_t i = 0; l->rows.starts && i < nrows * T; i++) {
+        l->rows.labels[i] = (int32_t)((unsigned)i * 2654435761u % vocab);
+        l->rows.starts[i] = 0;
     }
 }
 
 static int warm_pass(struct train_loop *l, struct fsdp_err *err)
 {
-    const int nmicro = l->batch.accumulation < 2 ? l->batch.accumulation : 2;
+    const struct train_parts *p = l->parts;
+    const int nmicro = p->batch.accumulation < 2 ? p->batch.accumulation : 2;
 
     make_rows(l, nmicro);
     for (int micro = 0; micro < nmicro; micro++) {
-        const struct model_batch batch = train_loop_batch(l, micro);
-        FSDP_TRY(fsdp_micro_begin(l->fsdp, FSDP_TRAIN, micro, err));
-        FSDP_TRY(l->ops->run(l->model, l->fsdp, &batch, true, l->eval_sums, err));
-        FSDP_TRY(fsdp_micro_end(l->fsdp, err));
+        struct model_batch batch =
+            train_rows_batch(&l->rows, (size_t)(micro * p->batch.micro_rows), p->batch.micro_rows);
+        batch.loss_scale = 1 / train_rows_ntokens(&l->rows);
+        batch.dropout = true;
+        FSDP_TRY(fsdp_micro_begin(p->fsdp, FSDP_TRAIN, micro, err));
+        FSDP_TRY(p->ops->run(p->model, p->fsdp, &batch, true, l->words.eval_sums, err));
+        FSDP_TRY(fsdp_micro_end(p->fsdp, err));
     }
-    FSDP_TRY(fsdp_sync(l->fsdp, err));
-    FSDP_TRY(fsdp_warm(l->fsdp, err)); /* what only the last micro-step and the update do */
-    fsdp_step_reset(l->fsdp);
-    return fsdp_control_sum(l->fsdp, l->eval_sums, 1, err); /* the communicator of all ranks */
+    FSDP_TRY(fsdp_sync(p->fsdp, err));
+    FSDP_TRY(fsdp_warm(p->fsdp, err)); /* what only the last micro-step and the update do */
+    fsdp_step_reset(p->fsdp);
+    /* The communicator of all ranks. */
+    return fsdp_control_sum(p->fsdp, l->words.eval_sums, 1, err);
 }
 
 /* What the device holds from here on: scripts/check_gpu.sh holds the GPU's own count against it. */
@@ -214,13 +220,13 @@ static void show_memory(const struct train_loop *l)
 {
     enum { MAX_ROWS = 32 };
     struct fsdp_memory_row rows[MAX_ROWS];
-    const int nrows = fsdp_memory_plan(l->fsdp, rows, MAX_ROWS);
-    const uint64_t in_all = fsdp_device_stats(l->device).alloc_nbytes;
+    const int nrows = fsdp_memory_plan(l->parts->fsdp, rows, MAX_ROWS);
+    const uint64_t in_all = fsdp_device_stats(l->parts->device).alloc_nbytes;
     uint64_t planned = 0;
 
     for (int i = 0; i < nrows && i < MAX_ROWS; i++)
         planned += rows[i].host ? 0 : rows[i].nbytes;
-    report_line(l->report,
+    report_line(l->sinks.report,
                 "device memory: %" PRIu64 " bytes planned, %" PRIu64
                 " of workspaces for libraries and sums",
                 planned, in_all > planned ? in_all - planned : 0);
@@ -232,19 +238,19 @@ int train_warm(struct train_loop *l, struct fsdp_err *err)
     const double began = fsdp_time_now();
     struct nn_tuning t = {.who = ""};
 
-    if (fsdp_device_is_host(l->device))
+    if (fsdp_device_is_host(l->parts->device))
         return FSDP_OK;
-    train_watch_phase(l->watch, "warming up");
+    train_watch_phase(l->sinks.watch, "warming up");
     FSDP_TRY(warm_pass(l, err));
     const double passed = fsdp_time_now();
     int rc = tune(l, &t, err);
     fsdp_free(t.table);
     if (rc == FSDP_OK && t.ntimed + t.nknown)
-        report_line(l->report, "warmed up in %s; %s more for products: %d known, %d timed",
+        report_line(l->sinks.report, "warmed up in %s; %s more for products: %d known, %d timed",
                     report_seconds(took, passed - began),
                     report_seconds(timed, fsdp_time_now() - passed), t.nknown, t.ntimed);
     else if (rc == FSDP_OK)
-        report_line(l->report, "warmed up in %s", report_seconds(took, passed - began));
+        report_line(l->sinks.report, "warmed up in %s", report_seconds(took, passed - began));
     if (rc == FSDP_OK)
         show_memory(l);
     return rc;

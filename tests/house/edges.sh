@@ -71,7 +71,7 @@ models/nn              fsdp/device.h
 models/nn/cpu          fsdp/base.h models/nn
 models/nn/cuda         fsdp/comm.h fsdp/device.h models/nn
 models/tools           boot.h ckpt.h models/check models/data models/family models/train models/train/node
-models/train           boot.h ckpt.h fsdp/base.h models/config models/data models/family models/nn models/train/node models/train/report models/train/save models/train/setup
+models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/train/node models/train/report models/train/save models/train/setup
 models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
 models/train/report    fsdp/base.h fsdp/fsdp.h models/config
 models/train/save      boot.h ckpt.h fsdp/base.h models/config models/train/report models/train/setup

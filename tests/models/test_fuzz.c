@@ -212,22 +212,14 @@ static int train(struct run *run, struct train_parts *p, struct train_loop *l, s
     FSDP_TRY(fsdp_init_params(p->fsdp, err));
     if (run->wide && !run->many)
         FSDP_TRY(make_wide(run, p, err));
-    l->config = p->config;
-    l->batch = p->batch;
-    l->device = p->device;
-    l->fsdp = p->fsdp;
-    l->ops = p->ops;
-    l->model = p->model;
-    l->rank = oob->rank;
+    l->parts = p;
     l->oob = oob;
-    l->data = p->data;
-    l->eval = p->eval;
     l->state = train_parts_state(p);
     l->saved_step = -1;
     if (oob->rank == 0) {
         snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
         run->out->waste = config_batch_waste(&p->batch);
-        FSDP_TRY(metrics_open(&l->metrics, path, 0, err));
+        FSDP_TRY(metrics_open(&l->sinks.metrics, path, 0, err));
     }
     FSDP_TRY(train_loop_open(l, err));
     FSDP_TRY(train_loop_run(l, err));
@@ -239,7 +231,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     struct run *run = arg;
     struct train_parts parts = {0};
     struct report report = {.steps = FUZZ_STEPS, .interval = 1 << 30};
-    struct train_loop loop = {.report = &report};
+    struct train_loop loop = {.sinks.report = &report};
     struct fsdp_err err = FSDP_ERR_INIT;
 
     int rc = open_run(run, &parts, oob, nodes, &err);
@@ -251,7 +243,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
         snprintf(run->out->why, sizeof run->out->why, "%s: %.380s", fsdp_status_name(rc), err.text);
     }
     train_loop_close(&loop);
-    metrics_close(loop.metrics);
+    metrics_close(loop.sinks.metrics);
     train_parts_close(&parts);
     return rc && !refused;
 }

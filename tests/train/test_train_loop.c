@@ -50,7 +50,7 @@ static const struct job *current_job;
 static unsigned asks(void *ctx, double step_seconds)
 {
     (void)ctx, (void)step_seconds;
-    return current_job->stop_step && current->rank == current_job->stop_rank &&
+    return current_job->stop_step && current->oob->rank == current_job->stop_rank &&
                    current->state.step + 1 >= current_job->stop_step
                ? TRAIN_ASK_STOP
                : 0;
@@ -74,22 +74,14 @@ static int train(struct train_parts *p, struct train_loop *l, struct fsdp_oob *o
     FSDP_TRY(train_parts_local(p, oob, nodes, err));
     FSDP_TRY(train_parts_engine(p, oob, nodes, err));
     FSDP_TRY(fsdp_init_params(p->fsdp, err));
-    l->config = p->config;
-    l->batch = p->batch;
-    l->device = p->device;
-    l->fsdp = p->fsdp;
-    l->ops = p->ops;
-    l->model = p->model;
-    l->rank = oob->rank;
+    l->parts = p;
     l->oob = oob;
-    l->data = p->data;
-    l->eval = p->eval;
     l->state = train_parts_state(p);
-    l->asks = asks;
+    l->hooks.asks = asks;
     l->saved_step = -1;
     if (oob->rank == 0) {
         snprintf(config, sizeof config, "%s/metrics.jsonl", dir);
-        FSDP_TRY(metrics_open(&l->metrics, config, 0, err));
+        FSDP_TRY(metrics_open(&l->sinks.metrics, config, 0, err));
     }
     FSDP_TRY(train_loop_open(l, err));
     return train_loop_run(l, err);
@@ -100,7 +92,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     const struct job *job = arg;
     struct train_parts parts = {0};
     struct report report = {.steps = STEPS, .interval = 1 << 30};
-    struct train_loop loop = {.report = &report};
+    struct train_loop loop = {.sinks.report = &report};
     struct fsdp_err err = FSDP_ERR_INIT;
 
     current = &loop;
@@ -113,7 +105,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
         diag("rank %d: %s at step %d: %s", oob->rank, fsdp_status_name(rc), (int)loop.state.step,
              err.text);
     train_loop_close(&loop);
-    metrics_close(loop.metrics);
+    metrics_close(loop.sinks.metrics);
     train_parts_close(&parts);
     return !good;
 }

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <string.h>
+
+#include "rows.h"
+
+_Static_assert((int)DATA_IGNORE == (int)MODEL_IGNORE, "data and models mean the same");
+
+static size_t seq_len(const struct train_rows *r)
+{
+    return (size_t)r->parts->config->data.seq_len;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int32_t *alloc_rows(struct train_rows *r, size_t nelem, const char *name,
+                           struct fsdp_err *err)
+{
+    return fsdp_host_alloc(r->parts->device, nelem * sizeof(int32_t), name, err);
+}
+
+/* Padding needs labels, too. */
+static int open_labels(struct train_rows *r, size_t nlabels, struct fsdp_err *err)
+{
+    const struct config_batch *batch = &r->parts->batch;
+
+    if (!r->has_labels && config_batch_places(batch) == batch->rows)
+        return FSDP_OK;
+    if (!(r->labels = alloc_rows(r, nlabels, "labels", err)))
+        return FSDP_ENOMEM;
+    if (!r->has_labels)
+        return FSDP_OK;
+    if (!(r->starts = alloc_rows(r, nlabels, "documents", err)) ||
+        !(r->counts = fsdp_alloc((size_t)batch->ranks, sizeof *r->counts, "counts", err)))
+        return FSDP_ENOMEM;
+    return FSDP_OK;
+}
+
+int train_rows_open(struct train_rows *r, const struct train_parts *parts, int rank,
+                    struct fsdp_err *err)
+{
+    const struct config_batch *batch = &parts->batch;
+    const size_t nplaces = 2 * (size_t)batch->accumulation * (size_t)batch->micro_rows;
+
+    r->parts = parts;
+    r->rank = rank;
+    r->has_labels = parts->data && data_has_labels(parts->data);
+    if (!(r->tokens = alloc_rows(r, nplaces * (seq_len(r) + 1), "rows of tokens", err)))
+        return FSDP_ENOMEM;
+    return open_labels(r, nplaces * seq_len(r), err);
+}
+
+void train_rows_close(struct train_rows *r)
+{
+    fsdp_free(r->counts);
+    if (r->parts) {
+        fsdp_host_free(r->parts->device, r->starts);
+        fsdp_host_free(r->parts->device, r->labels);
+        fsdp_host_free(r->parts->device, r->tokens);
+    }
+    *r = (struct train_rows){0};
+}
+
+/* ---- any rows -------------------------------------------------------------------------------- */
+
+int64_t train_rows_nrows(const struct train_rows *r)
+{
+    return r->parts->config->train.global_batch_size;
+}
+
+double train_rows_ntokens(const struct train_rows *r)
+{
+    return (double)train_rows_nrows(r) * (double)seq_len(r);
+}
+
+int train_rows_read(struct train_rows *r, struct data *data, uint64_t first, int B, size_t place,
+                    uint64_t *ntokens, struct fsdp_err *err)
+{
+    const size_t T = seq_len(r);
+
+    for (size_t row = 0; row < (size_t)B; row++) {
+        const size_t at = (place + row) * T;
+        const struct data_row out = {.tokens = r->tokens + (place + row) * (T + 1),
+                                     .labels = r->has_labels ? r->labels + at : NULL,
+                                     .starts = r->has_labels ? r->starts + at : NULL};
+        FSDP_TRY(data_row(data, first + row, &out, err));
+        if (!out.labels)
+            *ntokens += T;
+        for (size_t t = 0; out.labels && t < T; t++)
+            *ntokens += out.labels[t] != DATA_IGNORE;
+    }
+    return FSDP_OK;
+}
+
+struct model_batch train_rows_batch(const struct train_rows *r, size_t place, int B)
+{
+    const size_t T = seq_len(r);
+    return (struct model_batch){.tokens = r->tokens + place * (T + 1),
+                                .labels = r->has_labels ? r->labels + place * T : NULL,
+                                .starts = r->has_labels ? r->starts + place * T : NULL,
+                                .B = B,
+                                .T = (int)T};
+}
+
+/* ---- a step's rows --------------------------------------------------------------------------- */
+
+static size_t place_of(const struct train_rows *r, const struct train_state *state, int micro)
+{
+    const struct config_batch *batch = &r->parts->batch;
+    return (size_t)(state->step % 2 * batch->accumulation + micro) * (size_t)batch->micro_rows;
+}
+
+static uint64_t first_row(const struct train_rows *r, const struct train_state *state, int micro)
+{
+    return (uint64_t)(state->rows + config_batch_first(&r->parts->batch, r->rank, micro));
+}
+
+/* The places from `place` on have nrows rows, and padding up to B rows: the rows' labels are what
+ * they were, and those of the padding count for nothing. */
+static void pad_rows(struct train_rows *r, int nrows, int B, size_t place)
+{
+    const size_t T = seq_len(r);
+
+    for (size_t row = place; row < place + (size_t)B; row++) {
+        int32_t *tokens = r->tokens + row * (T + 1), *labels = r->labels + row * T;
+        if (row < place + (size_t)nrows) {
+            if (!r->has_labels)
+                memcpy(labels, tokens + 1, T * sizeof *labels);
+            continue;
+        }
+        memset(tokens, 0, (T + 1) * sizeof *tokens);
+        for (size_t t = 0; t < T; t++)
+            labels[t] = DATA_IGNORE;
+        if (r->starts)
+            memset(r->starts + row * T, 0, T * sizeof *r->starts);
+    }
+}
+
+int train_rows_step(struct train_rows *r, const struct train_state *state, struct fsdp_oob *oob,
+                    double *ntokens, struct fsdp_err *err)
+{
+    const struct config_batch *batch = &r->parts->batch;
+    uint64_t mine = 0, all = 0;
+
+    for (int micro = 0; micro < batch->accumulation; micro++) {
+        const int nrows = config_batch_nrows(batch, r->rank, micro);
+        const size_t place = place_of(r, state, micro);
+        FSDP_TRY(train_rows_read(r, r->parts->data, first_row(r, state, micro), nrows, place, &mine,
+                                 err));
+        if (nrows < batch->micro_rows)
+            pad_rows(r, nrows, batch->micro_rows, place);
+    }
+    *ntokens = train_rows_ntokens(r);
+    if (!r->has_labels)
+        return FSDP_OK;
+    FSDP_TRY(oob->allgather(oob, &mine, sizeof mine, r->counts, err));
+    for (int rank = 0; rank < batch->ranks; rank++)
+        all += r->counts[rank];
+    *ntokens = (double)all;
+    if (!all && r->rank == 0)
+        fsdp_log(FSDP_LOG_WARN,
+                 "step %" PRId64 ": no token of its rows counts; its gradients are zero",
+                 state->step + 1);
+    return FSDP_OK;
+}
+
+struct model_batch train_rows_micro(const struct train_rows *r, const struct train_state *state,
+                                    int micro, double ntokens)
+{
+    const size_t place = place_of(r, state, micro);
+    struct model_batch batch = train_rows_batch(r, place, r->parts->batch.micro_rows);
+
+    if (config_batch_nrows(&r->parts->batch, r->rank, micro) < batch.B)
+        batch.labels = r->labels + place * (size_t)batch.T;
+    batch.loss_scale = ntokens > 0 ? 1 / ntokens : 0;
+    batch.dropout = true;
+    batch.seed = (uint64_t)r->parts->config->train.seed;
+    batch.first_row = first_row(r, state, micro);
+    return batch;
+}
