@@ -313,7 +313,7 @@ static int job_open(struct job *j, struct mlp *m, const struct fsdp_opts *opts,
     FSDP_TRY(fsdp_module_tree_create(&j->tree, err));
     FSDP_TRY(describe(m, j->tree, err));
     FSDP_TRY(fsdp_device_open(&j->device, "cpu", 0, err));
-    FSDP_TRY(fsdp_mesh_shape_for(&shape, opts->strategy, 0, nodes, err));
+    FSDP_TRY(fsdp_mesh_shape_for(&shape, opts->sharding_strategy, 0, nodes, err));
     FSDP_TRY(fsdp_mesh_create(&j->mesh, shape, "auto", 60, nodes, fsdp_launch_oob(j->launch),
                               j->device, err));
     FSDP_TRY(fsdp_create(&j->f, j->tree, opts, j->device, j->mesh, err));

@@ -131,8 +131,8 @@ struct optimizer_hyper optimizer_hyper_of(const struct fsdp_optim_opts *opts,
     bool decays = opts->decay == FSDP_DECAY_ALL || tensor->ndim >= 2;
     struct optimizer_hyper hyper = {.lr_scale = 1,
                                     .weight_decay = decays ? opts->weight_decay : 0,
-                                    .beta1 = opts->beta1,
-                                    .beta2 = opts->beta2};
+                                    .beta1 = opts->betas[0],
+                                    .beta2 = opts->betas[1]};
     int g = group_of(opts, tensor->name);
     const struct fsdp_optim_group *group = g < 0 ? NULL : &opts->groups[g];
 

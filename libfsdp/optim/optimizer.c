@@ -23,8 +23,8 @@ static int check_beta(const char *name, double beta, struct fsdp_err *err)
 
 static int adamw_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
 {
-    FSDP_TRY(fsdp_err_blame(err, check_beta("beta1", opts->beta1, err), "betas"));
-    FSDP_TRY(fsdp_err_blame(err, check_beta("beta2", opts->beta2, err), "betas"));
+    FSDP_TRY(fsdp_err_blame(err, check_beta("beta1", opts->betas[0], err), "betas"));
+    FSDP_TRY(fsdp_err_blame(err, check_beta("beta2", opts->betas[1], err), "betas"));
     for (int g = 0; g < opts->ngroups; g++) {
         const struct fsdp_optim_group *group = &opts->groups[g];
         int rc = check_beta("a group's beta1", group->beta1 < 0 ? 0 : group->beta1, err);

@@ -32,7 +32,7 @@ struct fsdp_opts gradcheck_opts(void)
     struct fsdp_opts opts = FSDP_OPTS_INIT;
     opts.wrap_policy = FSDP_WRAP_NONE;
     /* With beta1 0 the first moment is the gradient itself. */
-    opts.optim.beta1 = 0;
+    opts.optim.betas[0] = 0;
     opts.optim.clip_grad_norm = 0;
     return opts;
 }

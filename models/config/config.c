@@ -227,8 +227,7 @@ static int check_data(const struct config *c, struct fsdp_err *err)
 
 static int check_rest(const struct config *c, struct fsdp_err *err)
 {
-    if (c->fsdp.checkpoint_modules.nelem &&
-        c->fsdp.activation_checkpointing == CONFIG_CHECKPOINTING_NONE)
+    if (c->fsdp.checkpoint_modules.nelem && c->fsdp.activation_checkpointing == FSDP_AC_NONE)
         return config_refuse(c, "fsdp.checkpoint_modules", err,
                              "has no effect while fsdp.activation_checkpointing is none");
     char policy[32];

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 
+#include "fsdp/fsdp.h"
 #include "fsdp/tunable.h"
 
 #define CONFIG_TEXT FSDP_TUNABLE_STRING_NBYTES
@@ -19,11 +20,6 @@ enum config_init { CONFIG_INIT_PRETRAINED, CONFIG_INIT_RANDOM };
 enum config_busy { CONFIG_BUSY_WAIT, CONFIG_BUSY_SKIP };
 enum config_data_position { CONFIG_DATA_RESTORE, CONFIG_DATA_RESTART };
 enum config_pack { CONFIG_PACK_AUTO, CONFIG_PACK_NONE, CONFIG_PACK_DOCUMENTS };
-enum config_checkpointing {
-    CONFIG_CHECKPOINTING_NONE,
-    CONFIG_CHECKPOINTING_FULL,
-    CONFIG_CHECKPOINTING_SELECTIVE
-};
 enum config_nonfinite { CONFIG_NONFINITE_WARN, CONFIG_NONFINITE_STOP };
 enum config_bind { CONFIG_BIND_AUTO, CONFIG_BIND_NONE };
 enum config_progress { CONFIG_PROGRESS_AUTO, CONFIG_PROGRESS_LINE, CONFIG_PROGRESS_PLAIN };
@@ -117,6 +113,9 @@ void config_value(char *out, const struct config *config, const char *key);
 /* Logs a warning for each setting that is not the default and has no effect, for what another one
  * says. */
 void config_warn_idle(const struct config *config);
+/* The engine's options that the settings say, but for lists and names, which need memory of their
+ * own. Texts are borrowed from config. Local. */
+int config_opts(struct fsdp_opts *opts, const struct config *config, struct fsdp_err *err);
 /* All keys as YAML that config_load takes; with help, each under a comment with its help, default
  * and what is allowed. */
 int config_print(const struct config *config, bool help, FILE *to, struct fsdp_err *err);

@@ -1,22 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The settings of a run: keys, types, defaults, what is allowed, help. */
+/* The settings of a run: keys, types, defaults, what is allowed, help. Those of the engine are its
+ * own rows (fsdp/settings.h). */
 #include "config_impl.h"
 #include "fsdp/comm.h"
+#include "fsdp/settings.h"
 
 #define ROW(section, key, kind, def, allowed, help)                                                \
     {                                                                                              \
 #section "." #key, FSDP_TUNABLE_##kind, def, help, allowed,                                \
             offsetof(struct config, section.key)                                                   \
     }
+/* A row of the engine's table, in the place of its section and key. */
+#define SETTING(section, key, kind, def, allowed, help, type, agreement, field)                    \
+    ROW(section, key, kind, def, allowed, help),
 #define DTYPES "float32|bfloat16|float16|fp32|bf16|fp16"
 
+/* clang-format off: calls of macros without a comma behind them */
 const struct fsdp_tunable config_table[] = {
     ROW(model, path, STRING, NULL, NULL,
         "Folder with config.json (Hugging Face), and the weights where init is pretrained"),
     ROW(model, init, CHOICE, "pretrained", "pretrained|random",
         "Start from the weights in model.path, or from random values"),
-    ROW(model, seed, INT, "0", "0..", "Seed of random initial values"),
-    ROW(model, dropout, FLOAT, "auto", "auto=-1|0..<1",
+    FSDP_SETTINGS_MODEL(SETTING) ROW(
+        model, dropout, FLOAT, "auto", "auto=-1|0..<1",
         "Probability of all of the model's dropouts in training; auto: each as config.json says"),
 
     ROW(data, path, LIST, "", NULL,
@@ -64,31 +70,7 @@ const struct fsdp_tunable config_table[] = {
     ROW(train, late_results, INT, "auto", "auto=-1|true=1|false=0",
         "Read a step's loss while the next one runs; auto: where the device works on its own"),
 
-    ROW(optim, name, CHOICE, "adamw", "adamw|sgd", "Optimizer"),
-    ROW(optim, lr, FLOAT, "1e-3", "0..", "Peak learning rate"),
-    ROW(optim, betas, FLOATS, "0.9, 0.95", "0..<1", "Decay rates of the two moments (adamw)"),
-    ROW(optim, eps, FLOAT, "1e-8", "0<..", "Added to the root of the second moment (adamw)"),
-    ROW(optim, momentum, FLOAT, "0.9", "0..", "Momentum (sgd); 0: none"),
-    ROW(optim, dampening, FLOAT, "0", NULL, "Dampening of the momentum (sgd)"),
-    ROW(optim, nesterov, BOOL, "false", NULL, "Nesterov momentum (sgd)"),
-    ROW(optim, weight_decay, FLOAT, "0.1", "0..",
-        "Weight decay; adamw: decoupled, sgd: added to the gradient"),
-    ROW(optim, decay, CHOICE, "matrices", "all|matrices",
-        "Parameters that decay: all, or those with two or more dimensions"),
-    ROW(optim, groups, LIST, "", NULL,
-        "Parameters with settings of their own, \"PATTERN...: KEY=VALUE...\"; keys: lr, lr_scale, "
-        "weight_decay, betas; the first group that names a parameter counts"),
-    ROW(optim, clip_grad_norm, FLOAT, "1.0", "0..", "Bound of the global gradient norm; 0: none"),
-    ROW(optim, clip_norm_type, CHOICE, "2", "2|inf", "The norm that is bounded, and shown"),
-    ROW(optim, ema_decay, FLOAT, "0", "0..<1",
-        "Decay of a moving average of the weights, stored as state.NAME.ema; 0: none"),
-    ROW(optim, moment_dtype, CHOICE, "float32", "float32|bfloat16|fp32|bf16",
-        "Type of the moments (adamw); bfloat16: 4 bytes a parameter less, rounded stochastically, "
-        "so "
-        "that they are right on average"),
-    ROW(optim, master, CHOICE, "whole", "whole|split",
-        "The fp32 master where fsdp.param_dtype is bfloat16: next to the gathered copy, or split "
-        "into that and the 16 bits it lacks: 2 bytes a parameter less, the same arithmetic"),
+    FSDP_SETTINGS_OPTIM(SETTING) ROW(optim, lr, FLOAT, "1e-3", "0..", "Peak learning rate"),
     ROW(optim, schedule, CHOICE, "cosine", "constant|linear|cosine|wsd",
         "Learning rate after the warm-up; wsd: stable, then linear decay"),
     ROW(optim, warmup_steps, INT, "0", "0..", "Steps of linear warm-up"),
@@ -96,82 +78,19 @@ const struct fsdp_tunable config_table[] = {
     ROW(optim, decay_steps, INT, "auto", "auto=-1|0..",
         "Steps of decay at the end of wsd; auto: a fifth of train.steps"),
 
-    ROW(fsdp, sharding_strategy, CHOICE, "FULL_SHARD",
-        "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|HYBRID_SHARD_ZERO2|ZERO1",
-        "What is sharded, and over whom"),
-    ROW(fsdp, shard_size, INT, "auto", "auto=0|1..",
-        "Ranks per shard group; auto: all, under HYBRID_* those of a node"),
-    ROW(fsdp, reshard_after_forward, INT, "auto", "auto=-1|true=1|false=0|2..",
-        "Free a unit's gathered parameters after its forward pass; auto: as the strategy does"),
+    FSDP_SETTINGS_SHARDING(SETTING)
+        ROW(fsdp, shard_size, INT, "auto", "auto=0|1..",
+            "Ranks per shard group; auto: all, under HYBRID_* those of a node"),
     ROW(fsdp, two_level, BOOL, "false", NULL,
         "Gather over the nodes first, then inside each; reduce the other way round"),
-    ROW(fsdp, unit_overrides, LIST, "", NULL,
-        "What single units do otherwise: \"model.layers.0 reshard_after_forward=false\", ..."),
-    ROW(fsdp, reduce_last, BOOL, "false", NULL,
-        "Accumulate unsharded gradients and reduce them in the last micro-step only"),
-    ROW(fsdp, wrap_policy, CHOICE, "transformer", "transformer|size|none|list",
-        "Which modules become units: by class, by min_num_params, none but the whole model, or "
-        "those "
-        "of wrap_modules"),
-    ROW(fsdp, wrap_classes, LIST, "", NULL,
-        "Module classes of wrap_policy transformer; empty: the model's layers, and its embedding "
-        "and "
-        "head where they are large and not tied"),
-    ROW(fsdp, wrap_modules, LIST, "", NULL,
-        "Module names of wrap_policy list, such as model.layers.* or model.layers.*.mlp; a star "
-        "stays within its level"),
-    ROW(fsdp, frozen, LIST, "", NULL,
-        "Names of parameters that are not trained, such as model.embed_tokens.*; patterns"),
-    ROW(fsdp, ignored, LIST, "", NULL,
-        "Names of parameters that are not trained and not sharded: whole on every rank"),
-    ROW(fsdp, min_num_params, INT, "100000000", "1..",
-        "Parameters that make a unit under wrap_policy size"),
-    ROW(fsdp, param_dtype, CHOICE, "float32", DTYPES, "Type of gathered parameters"),
-    ROW(fsdp, gather_dtype, CHOICE, "auto", "auto|float8_e4m3",
-        "Type that matrices are rounded to before a module sees them, and in which they are sent; "
-        "the same values at every number of ranks; auto: param_dtype"),
-    ROW(fsdp, reduce_dtype, CHOICE, "float32", DTYPES, "Type in which gradients are reduced"),
-    ROW(fsdp, output_dtype, CHOICE, "auto", "auto|" DTYPES,
-        "Type that the model's outputs (logits) and their gradients are rounded to; auto: "
-        "param_dtype on a GPU, float32 on the CPU"),
+    FSDP_SETTINGS_DTYPES(SETTING)
+        ROW(fsdp, output_dtype, CHOICE, "auto", "auto|" DTYPES,
+            "Type that the model's outputs (logits) and their gradients are rounded to; auto: "
+            "param_dtype on a GPU, float32 on the CPU"),
     ROW(fsdp, buffer_dtype, CHOICE, "float32", DTYPES,
         "Type that tables of positions are rounded to"),
-    ROW(fsdp, forward_prefetch, INT, "1", "true=1|false=0|0..64",
-        "Units gathered ahead in the forward pass"),
-    ROW(fsdp, backward_prefetch, INT, "1", "true=1|false=0|0..64",
-        "Units gathered ahead in the backward pass"),
-    ROW(fsdp, limit_all_gathers, INT, "2", "true=2|false=0|0..1024",
-        "Gathered units alive beyond those that the strategy keeps; 0: no limit"),
-    ROW(fsdp, grad_buffers, INT, "2", "1..64",
-        "Buffers of unsharded gradients in rotation; all but one may be in reduction"),
-    ROW(fsdp, offload, CHOICE, "none", "none|optimizer|params",
-        "What lives in host memory and is copied to the device when it is needed. optimizer: its "
-        "state, and masters kept next to the gathered copy; params: the shards that are gathered, "
-        "too"),
-    ROW(fsdp, offload_slots, INT, "2", "1..64",
-        "Units of offloaded state on the device at a time; with 2 one is copied while the other is "
-        "updated"),
-    ROW(fsdp, offload_dir, STRING, "", NULL,
-        "With offload optimizer: a folder on fast local disks (NVMe) in which that state lives, in "
-        "a "
-        "file for each rank, instead of host memory; empty: none"),
-    ROW(fsdp, activation_checkpointing, CHOICE, "none", "none|full|selective",
-        "Activations made again in the backward pass. full: all of a module's; selective: the "
-        "attention's output, which costs memory and little time"),
-    ROW(fsdp, checkpoint_modules, LIST, "", NULL,
-        "Modules that activation_checkpointing covers, by name (model.layers.*, "
-        "model.layers.*.mlp); empty: all layers"),
-    ROW(fsdp, loss_scale, CHOICE, "auto", "auto|true|false",
-        "Scale the loss, and skip steps that overflow; auto: where a type is float16"),
-    ROW(fsdp, loss_scale_init, FLOAT, "65536", "0<..", "Loss scale of the first step"),
-    ROW(fsdp, loss_scale_growth, FLOAT, "2", "1..", "What it grows by"),
-    ROW(fsdp, loss_scale_backoff, FLOAT, "0.5", "0<..1", "What it shrinks by at an overflow"),
-    ROW(fsdp, loss_scale_interval, INT, "2000", "0..1000000000",
-        "Steps without overflow before it grows; 0: never"),
-    ROW(fsdp, memory_limit, FLOAT, "0", "0..",
-        "GiB that the plan of a rank may take; beyond, the run is refused and told what saves how "
-        "much; 0: what the device gives"),
-    ROW(fsdp, backend, CHOICE, "auto", fsdp_comm_backend_words,
+    FSDP_SETTINGS_SCHEDULE(SETTING) ROW(
+        fsdp, backend, CHOICE, "auto", fsdp_comm_backend_words,
         "Communication backend; mpi and nccl are libraries of their own, opened when a run takes "
         "them, and refused where they are not"),
     ROW(fsdp, device, CHOICE, "auto", "auto|cpu|cuda",
@@ -179,8 +98,7 @@ const struct fsdp_tunable config_table[] = {
     ROW(fsdp, timeout, FLOAT, "600", "0<..", "Seconds after which a silent rank ends the job"),
     ROW(fsdp, hang_timeout, FLOAT, "60", "0..",
         "Seconds without progress in a step that end the job, or ten of the longest step if that "
-        "is "
-        "more; 0: no watchdog"),
+        "is more; 0: no watchdog"),
 
     ROW(checkpoint, path, STRING, "", NULL,
         "Folder of checkpoints, shared by all ranks, or a store's address; empty: none"),
@@ -211,8 +129,7 @@ const struct fsdp_tunable config_table[] = {
         "that is an address"),
     ROW(checkpoint, before_end, FLOAT, "auto", "auto=-1|0..",
         "Seconds before the job's end (as Slurm has it) at which the last checkpoint is begun; "
-        "auto: "
-        "by the time that saves take; 0: never"),
+        "auto: by the time that saves take; 0: never"),
     ROW(checkpoint, fsync, BOOL, "true", NULL, "Wait until a checkpoint is on the disk"),
 
     ROW(log, metrics, STRING, "", NULL, "File of JSON lines, one per step; empty: none"),
@@ -227,6 +144,7 @@ const struct fsdp_tunable config_table[] = {
     ROW(log, trace_steps, INT, "3", "1..1000", "Steps in log.trace"),
     ROW(log, color, CHOICE, "auto", "auto|always|never", "Colours; auto: on a terminal"),
 };
+/* clang-format on */
 enum { NROWS = sizeof config_table / sizeof config_table[0] };
 const int config_nrows = NROWS;
 _Static_assert(NROWS <= CONFIG_MAX_KEYS, "struct config has a line per key");
@@ -236,4 +154,11 @@ int config_row_of(const char *key)
     int row = 0;
     fsdp_tunable_find(&row, config_table, config_nrows, "", key, NULL);
     return row;
+}
+
+int config_opts(struct fsdp_opts *opts, const struct config *config, struct fsdp_err *err)
+{
+    for (int i = 0; i < config_nrows; i++)
+        FSDP_TRY(fsdp_opts_take(opts, &config_table[i], config, err));
+    return FSDP_OK;
 }

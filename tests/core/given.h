@@ -98,7 +98,7 @@ static inline int given_open(struct given_engine *e, const struct given *g, stru
         opts->reshard_after_forward = where->regather;
     FSDP_TRY(where->ops ? fsdp_device_open_ops(&e->device, where->ops, 0, where->flags, err)
                         : fsdp_device_open(&e->device, where->device, where->flags, err));
-    FSDP_TRY(fsdp_mesh_shape_for(&shape, opts->strategy, 0, nodes, err));
+    FSDP_TRY(fsdp_mesh_shape_for(&shape, opts->sharding_strategy, 0, nodes, err));
     if (where->regather)
         FSDP_TRY(fsdp_mesh_shape_regather(&shape, where->regather, err));
     if (where->two_level)

@@ -243,14 +243,14 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
         j.init[i] = sinf((float)i);
         j.given[i] = (float)(i % 11 - 5);
     }
-    opts.strategy = j.cell.strategy;
+    opts.sharding_strategy = j.cell.strategy;
     opts.wrap_classes = classes;
     opts.param_dtype = j.cell.dtype;
     opts.optim.clip_grad_norm = 0;
     opts.optim.weight_decay = 0;
     if (fsdp_device_open(&device, ranks_device(), 0, &err) ||
         fsdp_lane_create(&j.lane, device, "test", &err) ||
-        fsdp_mesh_shape_for(&shape, opts.strategy, 0, nodes, &err) ||
+        fsdp_mesh_shape_for(&shape, opts.sharding_strategy, 0, nodes, &err) ||
         (j.cell.two_level && fsdp_mesh_shape_two_level(&shape, nodes, &err)) ||
         fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err) ||
         fsdp_create(&j.f, j.model.tree, &opts, device, mesh, &err) ||

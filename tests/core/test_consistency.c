@@ -75,7 +75,7 @@ static void dtype(struct fsdp_opts *opts, struct given *model)
 static void strategy(struct fsdp_opts *opts, struct given *model)
 {
     (void)model;
-    opts->strategy = FSDP_SHARD_GRAD_OP;
+    opts->sharding_strategy = FSDP_SHARD_GRAD_OP;
 }
 
 static void seed(struct fsdp_opts *opts, struct given *model)
@@ -198,6 +198,7 @@ static void change(const struct setting *row, struct fsdp_opts *opts)
         *(bool *)at = !*(bool *)at;
         break;
     case SETTING_UINT64:
+    case SETTING_GIB:
         *(uint64_t *)at += 1;
         break;
     case SETTING_DOUBLE:
@@ -205,6 +206,7 @@ static void change(const struct setting *row, struct fsdp_opts *opts)
         *(double *)at = *(double *)at / 2 + 0.2;
         break;
     case SETTING_TEXT:
+    case SETTING_NAME:
         *(const char **)at = texts[row->agreement == SETTING_OWN];
         break;
     case SETTING_DTYPE:
@@ -213,6 +215,8 @@ static void change(const struct setting *row, struct fsdp_opts *opts)
     case SETTING_WORD:
         *(int *)at = !*(int *)at;
         break;
+    case SETTING_WRAP_POLICY:
+    case SETTING_CODEC:
     case SETTING_POINTER:
         break;
     }
@@ -266,14 +270,23 @@ static size_t aligned(size_t offset, size_t to)
     return (offset + to - 1) / to * to;
 }
 
+static int by_offset(const void *a, const void *b)
+{
+    const struct setting *x = a, *y = b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
 /* A field that has no row would lie between two rows that are not neighbours. */
 static void test_no_field_is_forgotten(void)
 {
     const size_t optim = offsetof(struct fsdp_opts, optim.name);
-    const size_t scaler = offsetof(struct fsdp_opts, scaler);
+    const size_t scaler = offsetof(struct fsdp_opts, loss_scale);
+    struct setting rows[64];
     size_t at = sizeof(uint32_t); /* after the version */
 
-    for (const struct setting *row = setting_table; row < setting_table + setting_nrows; row++) {
+    memcpy(rows, setting_table, (size_t)setting_nrows * sizeof *rows);
+    qsort(rows, (size_t)setting_nrows, sizeof *rows, by_offset);
+    for (const struct setting *row = rows; row < rows + setting_nrows; row++) {
         size_t nbytes = setting_nbytes(row->type), align = nbytes;
         if (row->offset == optim)
             at = aligned(at, sizeof(double)) + sizeof(uint32_t); /* its version */
@@ -283,6 +296,34 @@ static void test_no_field_is_forgotten(void)
         at = row->offset + nbytes;
     }
     ok(at == offsetof(struct fsdp_opts, agree), "the last row is the last setting");
+}
+
+/* A program without a configuration begins with the same values as one with an empty one. */
+static void test_defaults_are_one(void)
+{
+    for (const struct setting *row = setting_table; row < setting_table + setting_nrows; row++) {
+        struct fsdp_opts init = FSDP_OPTS_INIT, taken = FSDP_OPTS_INIT;
+        struct fsdp_tunable key = {row->name, row->kind, row->def, "", row->allowed, 0};
+        union {
+            double align;
+            char bytes[FSDP_TUNABLE_LIST_NBYTES + 64];
+        } value;
+        struct fsdp_err err = FSDP_ERR_INIT;
+
+        if (!row->def)
+            continue;
+        memset((char *)&taken + row->offset, 0x55, setting_nbytes(row->type));
+        bool good = fsdp_tunable_defaults(&key, 1, &value, &err) == FSDP_OK &&
+                    fsdp_opts_take(&taken, &key, &value, &err) == FSDP_OK;
+        const void *a = (char *)&taken + row->offset, *b = (char *)&init + row->offset;
+        if (row->type == SETTING_NAME)
+            good &= !strcmp(*(const char *const *)b, row->def);
+        else if (row->type == SETTING_TEXT)
+            good &= !**(const char *const *)a && !*(const char *const *)b;
+        else if (row->type != SETTING_POINTER)
+            good &= !memcmp(a, b, setting_nbytes(row->type));
+        ok(good, "%s: FSDP_OPTS_INIT has the default, %s%s", row->name, row->def, err.text);
+    }
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -348,7 +389,7 @@ static int run_short(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     if (job_open(&j, oob, nodes, &err))
         return 1;
     add_blocks(&j);
-    j.opts.strategy = FSDP_SHARD_GRAD_OP;
+    j.opts.sharding_strategy = FSDP_SHARD_GRAD_OP;
     fsdp_log_set(keep_log, NULL, FSDP_LOG_ERROR);
     if (shortage == LIMITED)
         j.opts.memory_limit = 100 << 20;
@@ -407,6 +448,7 @@ int main(void)
            differences[i].what);
     test_settings();
     test_no_field_is_forgotten();
+    test_defaults_are_one();
     enum shortage shortages[] = {LIMITED, NO_ADDRESS_SPACE};
     ok(ranks_run(NRANKS, 1, 30, run_short, &shortages[0], NULL) == 0,
        "beyond memory_limit: every rank learns what saves most, one logs the plan");

@@ -79,7 +79,7 @@ static void test_refused(void)
     o.name = "lion";
     refused(o, "known: adamw, sgd");
     o = init;
-    o.beta2 = 1;
+    o.betas[1] = 1;
     refused(o, "beta2 is 1");
     o = init;
     o.eps = 0;

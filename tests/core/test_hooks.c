@@ -181,7 +181,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
 
     given_make(&model);
     j->rank = oob->rank;
-    opts.strategy = c->strategy;
+    opts.sharding_strategy = c->strategy;
     opts.accumulation = c->accumulation;
     opts.optim.name = c->adamw ? "adamw" : "sgd";
     opts.optim.momentum = opts.optim.weight_decay = opts.optim.clip_grad_norm = 0;

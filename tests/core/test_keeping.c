@@ -171,7 +171,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     struct given model;
 
     given_make(&model);
-    opts.strategy = run->cell.strategy;
+    opts.sharding_strategy = run->cell.strategy;
     opts.param_dtype = how & WIDE ? FSDP_F32 : FSDP_BF16;
     opts.offload = how & PARAMS_AWAY  ? FSDP_OFFLOAD_PARAMS
                    : how & STATE_AWAY ? FSDP_OFFLOAD_OPTIMIZER

@@ -382,19 +382,19 @@ static struct fsdp_opts opts_of(const struct cell *c)
     rows[1].class_name = "Block";
     rows[1].param_dtype = FSDP_F32;
     rows[1].gather_codec = 0;
-    opts.strategy = c->strategy;
+    opts.sharding_strategy = c->strategy;
     opts.wrap_classes = classes;
     opts.accumulation = c->accumulation;
     opts.reduce_last = c->how & LAST;
     opts.param_dtype = c->param;
     opts.reduce_dtype = c->reduce;
     opts.gather_codec = c->how & ENCODED ? &fsdp_gather_float8 : NULL;
-    opts.overrides = rows;
-    opts.noverrides = c->how & OVERRIDDEN ? 2 : 0;
+    opts.unit_overrides = rows;
+    opts.nunit_overrides = c->how & OVERRIDDEN ? 2 : 0;
     if (c->regather)
         opts.reshard_after_forward = c->regather;
-    opts.scaler.init = 64;
-    opts.optim.beta1 = 0;
+    opts.loss_scale.init = 64;
+    opts.optim.betas[0] = 0;
     opts.optim.clip_grad_norm = 0;
     return opts;
 }
@@ -603,8 +603,8 @@ static int plan_with(struct fsdp **f, struct net *n, struct fsdp_device *device,
     const struct cell c = {2, 1, 1, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F16, 0, 0};
     const struct fsdp_mesh_shape shape = {.shard_size = 2, .replicate_size = 2};
     struct fsdp_opts opts = opts_of(&c);
-    opts.overrides = rows;
-    opts.noverrides = nrows;
+    opts.unit_overrides = rows;
+    opts.nunit_overrides = nrows;
     return fsdp_plan(f, n->tree, &opts, device, shape, err);
 }
 

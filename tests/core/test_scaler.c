@@ -164,12 +164,12 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     struct fsdp *f = NULL;
     int rc = FSDP_EINTERNAL;
 
-    opts.strategy = c->strategy;
+    opts.sharding_strategy = c->strategy;
     opts.wrap_classes = classes;
     opts.accumulation = c->accumulation;
     opts.param_dtype = opts.reduce_dtype = c->dtype;
-    opts.scaler.init = c->init;
-    opts.scaler.interval = c->interval;
+    opts.loss_scale.init = c->init;
+    opts.loss_scale.interval = c->interval;
     opts.optim.clip_grad_norm = 0.5;
     if (describe(r) || (rc = fsdp_device_open(&device, "cpu", c->flags, &err)) ||
         (rc = fsdp_mesh_shape_for(&shape, c->strategy, 0, nodes, &err)) ||

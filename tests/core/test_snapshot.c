@@ -222,7 +222,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     struct model m;
     int rc;
 
-    opts.strategy = cell->strategy;
+    opts.sharding_strategy = cell->strategy;
     opts.wrap_classes = classes;
     (void)((rc = model_make(&m, &err)) ||
            (rc = fsdp_device_open(&device, ranks_device(),

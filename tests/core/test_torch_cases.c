@@ -92,8 +92,8 @@ static int set_optim(struct fsdp_optim_opts *o, struct fsdp_optim_group groups[M
     const char *norm = json_string_value(json_object_get(c->spec, "clip_norm_type"));
 
     o->name = json_string_value(json_object_get(c->spec, "optimizer"));
-    o->beta1 = betas ? json_number_value(json_array_get(betas, 0)) : 0.9;
-    o->beta2 = betas ? json_number_value(json_array_get(betas, 1)) : 0.999;
+    o->betas[0] = betas ? json_number_value(json_array_get(betas, 0)) : 0.9;
+    o->betas[1] = betas ? json_number_value(json_array_get(betas, 1)) : 0.999;
     o->weight_decay = number(c, "weight_decay", 0);
     o->decay = FSDP_DECAY_ALL;
     o->momentum = number(c, "momentum", 0);
@@ -129,19 +129,19 @@ static int set_opts(struct fsdp_opts *o, struct lists *lists, const struct torch
     for (size_t i = 0; i < json_array_size(frozen); i++)
         lists->frozen[i] = json_string_value(json_array_get(frozen, i));
     o->frozen = lists->frozen;
-    o->noverrides = (int)json_array_size(overrides);
-    o->overrides = lists->overrides;
-    for (int i = 0; i < o->noverrides; i++) {
+    o->nunit_overrides = (int)json_array_size(overrides);
+    o->unit_overrides = lists->overrides;
+    for (int i = 0; i < o->nunit_overrides; i++) {
         snprintf(lists->texts[i], sizeof lists->texts[i], "%s",
                  json_string_value(json_array_get(overrides, (size_t)i)));
         FSDP_TRY(fsdp_unit_override_parse(&lists->overrides[i], lists->texts[i], err));
     }
-    o->scaler.mode = scaler ? FSDP_SCALER_ON : FSDP_SCALER_OFF;
+    o->loss_scale.mode = scaler ? FSDP_SCALER_ON : FSDP_SCALER_OFF;
     if (scaler) {
-        o->scaler.init = json_number_value(json_object_get(scaler, "init"));
-        o->scaler.growth = json_number_value(json_object_get(scaler, "growth"));
-        o->scaler.backoff = json_number_value(json_object_get(scaler, "backoff"));
-        o->scaler.interval = (int)json_integer_value(json_object_get(scaler, "interval"));
+        o->loss_scale.init = json_number_value(json_object_get(scaler, "init"));
+        o->loss_scale.growth = json_number_value(json_object_get(scaler, "growth"));
+        o->loss_scale.backoff = json_number_value(json_object_get(scaler, "backoff"));
+        o->loss_scale.interval = (int)json_integer_value(json_object_get(scaler, "interval"));
     }
     FSDP_TRY(set_dtype(&o->param_dtype, c, "param_dtype", err));
     FSDP_TRY(set_dtype(&o->reduce_dtype, c, "reduce_dtype", err));
@@ -231,7 +231,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     struct given model;
 
     given_make_tied(&model, json_is_true(json_object_get(run->c->spec, "tied")));
-    opts.strategy = run->strategy;
+    opts.sharding_strategy = run->strategy;
     opts.wrap_policy = run->wrap;
     const struct given_where where = {.device = ranks_device()};
     int rc = set_opts(&opts, &lists, run->c, &err);

@@ -518,7 +518,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
 
     toy_make(&toy);
     if ((rc = fsdp_device_open(&device, "cpu", run->threaded ? FSDP_DEVICE_THREADED : 0, &err)) ||
-        (rc = fsdp_mesh_shape_for(&shape, opts.strategy, 0, nodes, &err)) ||
+        (rc = fsdp_mesh_shape_for(&shape, opts.sharding_strategy, 0, nodes, &err)) ||
         (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
         (rc = fsdp_create(&f, toy.tree, &opts, device, mesh, &err)) ||
         (rc = fsdp_init_params(f, &err)))

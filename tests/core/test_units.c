@@ -200,7 +200,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
 
     given_make(&model);
     j->rank = oob->rank;
-    opts.strategy = c->strategy;
+    opts.sharding_strategy = c->strategy;
     opts.wrap_policy = c->wrap;
     opts.frozen = frozen;
     opts.ignored = ignored;

@@ -379,7 +379,7 @@ static inline struct fsdp_opts opts_of(const struct cell *c)
 {
     static const char *const classes[] = {"Block", NULL};
     struct fsdp_opts opts = FSDP_OPTS_INIT;
-    opts.strategy = c->strategy;
+    opts.sharding_strategy = c->strategy;
     opts.wrap_policy = c->wrap;
     opts.wrap_classes = classes;
     opts.min_num_params = 30;
@@ -412,8 +412,8 @@ static inline int set_overrides(struct overrides *o, struct fsdp_opts *opts, con
     char *rest = NULL;
     snprintf(o->text, sizeof o->text, "%s", text ? text : "");
     for (char *one = strtok_r(o->text, ";", &rest); one; one = strtok_r(NULL, ";", &rest))
-        FSDP_TRY(fsdp_unit_override_parse(&o->list[opts->noverrides++], one, err));
-    opts->overrides = o->list;
+        FSDP_TRY(fsdp_unit_override_parse(&o->list[opts->nunit_overrides++], one, err));
+    opts->unit_overrides = o->list;
     return FSDP_OK;
 }
 

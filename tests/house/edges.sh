@@ -32,7 +32,7 @@ libfsdp/mesh           fsdp/mesh.h
 libfsdp/optim          fsdp/optim.h
 libfsdp/core           fsdp/fsdp.h libfsdp/core/sched libfsdp/core/units libfsdp/optim
 libfsdp/core/between   libfsdp/core libfsdp/core/state
-libfsdp/core/create    libfsdp/core libfsdp/core/between libfsdp/core/run libfsdp/core/sched libfsdp/core/state libfsdp/core/trace libfsdp/core/units
+libfsdp/core/create    fsdp/fsdp.h libfsdp/core libfsdp/core/between libfsdp/core/run libfsdp/core/sched libfsdp/core/state libfsdp/core/trace libfsdp/core/units
 libfsdp/core/run       libfsdp/core libfsdp/core/sched libfsdp/core/state libfsdp/core/trace libfsdp/core/units libfsdp/optim
 libfsdp/core/sched     fsdp/fsdp.h
 libfsdp/core/state     fsdp/base.h fsdp/device.h libfsdp/core libfsdp/device/common
@@ -64,7 +64,7 @@ ckpt/store/s3          ckpt.h ckpt/store ckpt/util fsdp/base.h
 ckpt/tools             ckpt.h
 ckpt/util              ckpt.h fsdp/base.h
 models/check           fsdp/fsdp.h
-models/config          fsdp/base.h fsdp/comm.h models/data
+models/config          fsdp/base.h fsdp/comm.h fsdp/fsdp.h models/data
 models/data            fsdp/base.h
 models/family          fsdp/base.h fsdp/fsdp.h models/nn
 models/nn              fsdp/device.h
@@ -89,7 +89,7 @@ part_of() { # path
         comm.h | comm_ops.h | mpi.h) echo fsdp/comm.h ;;
         mesh.h) echo fsdp/mesh.h ;;
         optim.h) echo fsdp/optim.h ;;
-        fsdp.h | module.h) echo fsdp/fsdp.h ;;
+        fsdp.h | module.h | settings.h) echo fsdp/fsdp.h ;;
         *) echo "no-part:$1" ;;
         esac
         ;;

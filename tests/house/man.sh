@@ -30,8 +30,9 @@ for program in "$BIN"/*; do
     check "$name: no option of the manual is invented" "$(comm -13 <(echo "$help") <(echo "$man"))"
 done
 
-keys=$(sed -n -E 's/^    ROW\((fsdp|optim|model), ([a-z_]+),.*/\1.\2/p' models/config/table.c | sort -u)
-settings=$(grep -o -E '"(fsdp|optim|model)\.[a-z_]+"' libfsdp/core/create/settings.c | tr -d '"' | sort -u)
+keys=$("$BIN"/fsdp-launch --print-config | awk '/^[a-z]+:/ { at = $1; sub(":", "", at) }
+    /^  (# )?[a-z_]+:/ && at ~ /^(fsdp|optim|model)$/ { sub(/^  (# )?/, ""); sub(/:.*/, ""); print at "." $0 }' | sort -u)
+settings=$(sed -n -E 's/^    ROW\(([a-z]+), ([a-z_]+),.*/\1.\2/p' libfsdp/include/fsdp/settings.h | sort -u)
 check "the engine's table has settings" "$([ "$(wc -l <<<"$settings")" -gt 30 ] || echo "$settings")"
 check "every setting of the engine has a key's name" "$(comm -13 <(echo "$keys") <(echo "$settings"))"
 advised=$(sed -n '/ knobs\[\] = {/,/^};/p' libfsdp/core/create/advice.c | grep -o -E '[a-z]+_[a-z_]+[ )]' | tr -d ' )' | sort -u)

@@ -76,7 +76,7 @@ static inline int ref_rank_open(struct ref_rank *r, const struct ref_setup *setu
     if (setup->use_ops)
         setup->use_ops(r->model);
     FSDP_TRY(r->ops->describe(r->model, r->tree, setup->B, setup->T, err));
-    FSDP_TRY(fsdp_mesh_shape_for(&shape, opts.strategy, 0, nodes, err));
+    FSDP_TRY(fsdp_mesh_shape_for(&shape, opts.sharding_strategy, 0, nodes, err));
     if (fsdp_opts_regather_size(&opts))
         FSDP_TRY(fsdp_mesh_shape_regather(&shape, fsdp_opts_regather_size(&opts), err));
     if (setup->two_level)

@@ -211,13 +211,13 @@ static struct cell cell_of(const int row[COVER_FACTORS])
                                  .T = LEN,
                                  .two_level = strategies[row[STRATEGY]].two_level,
                                  .opts = FSDP_OPTS_INIT};
-    opts->strategy = strategies[row[STRATEGY]].strategy;
+    opts->sharding_strategy = strategies[row[STRATEGY]].strategy;
     opts->reshard_after_forward = strategies[row[STRATEGY]].reshard;
-    opts->overrides = &kept;
-    opts->noverrides = strategies[row[STRATEGY]].layer_kept;
+    opts->unit_overrides = &kept;
+    opts->nunit_overrides = strategies[row[STRATEGY]].layer_kept;
     opts->param_dtype = dtypes[row[DTYPES]].param;
     opts->reduce_dtype = dtypes[row[DTYPES]].reduce;
-    opts->scaler.init = 1024; /* nothing overflows, so that no step is skipped */
+    opts->loss_scale.init = 1024; /* nothing overflows, so that no step is skipped */
     opts->accumulation = accumulations[row[ACCUMULATION]].count;
     opts->reduce_last = accumulations[row[ACCUMULATION]].last;
     opts->activation_checkpointing = row[AC];

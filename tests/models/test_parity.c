@@ -99,7 +99,7 @@ static int train(struct run *run, struct ref_rank *r, struct fsdp_oob *oob, stru
         }
         double clip = norm > 1 ? 1 / (norm + 1e-6) : 1;
         if (step == 0 && run->grads)
-            FSDP_TRY(check_grads(run, r, oob, (1 - c->setup.opts.optim.beta1) * clip, err));
+            FSDP_TRY(check_grads(run, r, oob, (1 - c->setup.opts.optim.betas[0]) * clip, err));
     }
     return FSDP_OK;
 }
@@ -133,7 +133,7 @@ static struct outcome *run_cell(const struct cell *cell, const int32_t *tokens,
 static struct ref_setup setup_of(const char *folder, enum fsdp_strategy strategy, int B, int len)
 {
     struct ref_setup setup = {.folder = folder, .B = B, .T = len, .opts = FSDP_OPTS_INIT};
-    setup.opts.strategy = strategy;
+    setup.opts.sharding_strategy = strategy;
     setup.opts.optim.decay = FSDP_DECAY_ALL;
     return setup;
 }
@@ -391,7 +391,7 @@ static void test_fifteen(const struct reference *ref)
         c.nranks = k % 2 ? 5 : 3;
         c.nnodes = hybrid ? c.nranks : 1;
         c.setup.B = 15 / c.nranks;
-        c.setup.opts.strategy = strategies[s].strategy;
+        c.setup.opts.sharding_strategy = strategies[s].strategy;
         if (k % 2 == 0) { /* five rows a rank, one at a time */
             c.setup.opts.accumulation = c.setup.B;
             c.setup.B = 1;

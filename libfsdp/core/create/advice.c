@@ -44,8 +44,8 @@ static bool reshard(struct choice *c)
 
 static bool shard_all(struct choice *c)
 {
-    bool turned = c->opts.strategy != FSDP_FULL_SHARD;
-    c->opts.strategy = FSDP_FULL_SHARD;
+    bool turned = c->opts.sharding_strategy != FSDP_FULL_SHARD;
+    c->opts.sharding_strategy = FSDP_FULL_SHARD;
     c->shape = (struct fsdp_mesh_shape){.shard_size = c->shape.shard_size * c->shape.replicate_size,
                                         .replicate_size = 1};
     return turned;
@@ -53,7 +53,7 @@ static bool shard_all(struct choice *c)
 
 static bool more_ranks(struct choice *c)
 {
-    if (c->opts.strategy == FSDP_NO_SHARD)
+    if (c->opts.sharding_strategy == FSDP_NO_SHARD)
         return false;
     c->shape.shard_size *= 2;
     return true;

@@ -28,8 +28,9 @@ static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
     if (opts->version != FSDP_OPTS_VERSION || opts->optim.version != FSDP_OPTIM_OPTS_VERSION)
         return fsdp_err_set(err, FSDP_EINVAL, "fsdp_opts version %u, this library has %d",
                             opts->version, FSDP_OPTS_VERSION);
-    if (!fsdp_strategy_info(opts->strategy))
-        return fsdp_err_set(err, FSDP_EINVAL, "unknown sharding strategy %d", (int)opts->strategy);
+    if (!fsdp_strategy_info(opts->sharding_strategy))
+        return fsdp_err_set(err, FSDP_EINVAL, "unknown sharding strategy %d",
+                            (int)opts->sharding_strategy);
     FSDP_TRY(check_dtype("param_dtype", opts->param_dtype, err));
     FSDP_TRY(check_dtype("reduce_dtype", opts->reduce_dtype, err));
     if (opts->reshard_after_forward < -1)
@@ -45,7 +46,7 @@ static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
  * communicator of that size. What is freed inside a micro-step is not worth keeping between two. */
 static int describe_unit(struct fsdp *f, int unit, struct fsdp_err *err)
 {
-    const struct fsdp_strategy_info *strategy = fsdp_strategy_info(f->opts.strategy);
+    const struct fsdp_strategy_info *strategy = fsdp_strategy_info(f->opts.sharding_strategy);
     const struct unit *u = &f->units.units[unit];
     int k = u->reshard_after_forward;
 
@@ -101,7 +102,7 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
 
 static bool reduces_last(const struct fsdp_opts *opts)
 {
-    return opts->reduce_last || fsdp_strategy_info(opts->strategy)->reduce_last;
+    return opts->reduce_last || fsdp_strategy_info(opts->sharding_strategy)->reduce_last;
 }
 
 static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_err *err)
@@ -261,8 +262,8 @@ void plan_forget_borrowed(struct fsdp *f)
     f->opts.agree = f->opts.offload_dir = NULL;
     f->opts.wrap_classes = f->opts.wrap_modules = f->opts.checkpoint_modules = NULL;
     f->opts.frozen = f->opts.ignored = NULL;
-    f->opts.overrides = NULL;
-    f->opts.noverrides = 0;
+    f->opts.unit_overrides = NULL;
+    f->opts.nunit_overrides = 0;
     f->opts.optim.groups = NULL;
     f->opts.optim.ngroups = 0;
 }

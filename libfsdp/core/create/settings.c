@@ -4,74 +4,33 @@
 
 #include <inttypes.h>
 #include <stddef.h>
+#include <string.h>
 
-static const char *const offload_words[] = {"none", "optimizer", "params", NULL};
-static const char *const checkpointing_words[] = {"none", "full", "selective", NULL};
-static const char *const decay_words[] = {"all", "matrices", NULL};
-static const char *const norm_words[] = {"2", "inf", NULL};
-static const char *const master_words[] = {"whole", "split", NULL};
-static const char *const scaler_words[] = {"auto", "true", "false", NULL};
-
-#define ROW(name, type, agreement, field)                                                          \
+#define ROW(section, key, kind, def, allowed, help, type, agreement, field)                        \
+    {#section "." #key,                                                                            \
+     SETTING_##type,                                                                               \
+     SETTING_##agreement,                                                                          \
+     def,                                                                                          \
+     allowed,                                                                                      \
+     FSDP_TUNABLE_##kind,                                                                          \
+     offsetof(struct fsdp_opts, field)},
+#define NO_KEY(type, agreement, field)                                                             \
     {                                                                                              \
-        name, SETTING_##type, SETTING_##agreement, NULL, offsetof(struct fsdp_opts, field)         \
-    }
-#define WORDS(name, words, field)                                                                  \
-    {                                                                                              \
-        name, SETTING_WORD, SETTING_AGREED, words, offsetof(struct fsdp_opts, field)               \
+#field, SETTING_##type, SETTING_##agreement, NULL, NULL, FSDP_TUNABLE_INT,                 \
+            offsetof(struct fsdp_opts, field)                                                      \
     }
 
-/* In the order of the fields. Both versions and `agree` are no settings. */
+/* Both versions and `agree` are no settings. */
+/* clang-format off */
 const struct setting setting_table[] = {
-    ROW("fsdp.sharding_strategy", STRATEGY, AGREED, strategy),
-    ROW("fsdp.reshard_after_forward", INT, AGREED, reshard_after_forward),
-    ROW("fsdp.reduce_last", BOOL, AGREED, reduce_last),
-    ROW("fsdp.wrap_policy", INT, BY_OUTCOME, wrap_policy),
-    ROW("fsdp.wrap_classes", POINTER, BY_OUTCOME, wrap_classes),
-    ROW("fsdp.min_num_params", UINT64, BY_OUTCOME, min_num_params),
-    ROW("fsdp.wrap_modules", POINTER, BY_OUTCOME, wrap_modules),
-    ROW("wrap_callback", POINTER, BY_OUTCOME, wrap_callback),
-    ROW("wrap_ctx", POINTER, BY_OUTCOME, wrap_ctx),
-    ROW("fsdp.frozen", POINTER, BY_OUTCOME, frozen),
-    ROW("fsdp.ignored", POINTER, BY_OUTCOME, ignored),
-    ROW("fsdp.param_dtype", DTYPE, AGREED, param_dtype),
-    ROW("fsdp.reduce_dtype", DTYPE, AGREED, reduce_dtype),
-    ROW("fsdp.gather_dtype", POINTER, BY_OUTCOME, gather_codec),
-    ROW("fsdp.unit_overrides", POINTER, BY_OUTCOME, overrides),
-    ROW("fsdp.unit_overrides", INT, BY_OUTCOME, noverrides),
-    ROW("fsdp.forward_prefetch", INT, AGREED, forward_prefetch),
-    ROW("fsdp.backward_prefetch", INT, AGREED, backward_prefetch),
-    ROW("fsdp.grad_buffers", INT, AGREED, grad_buffers),
-    WORDS("fsdp.offload", offload_words, offload),
-    ROW("fsdp.offload_slots", INT, AGREED, offload_slots),
-    ROW("fsdp.offload_dir", TEXT, OWN, offload_dir),
-    ROW("fsdp.limit_all_gathers", INT, AGREED, limit_all_gathers),
-    WORDS("fsdp.activation_checkpointing", checkpointing_words, activation_checkpointing),
-    ROW("fsdp.checkpoint_modules", POINTER, BY_OUTCOME, checkpoint_modules),
-    ROW("accumulation", INT, AGREED, accumulation),
-    ROW("optim.name", TEXT, AGREED, optim.name),
-    ROW("optim.betas", DOUBLES, AGREED, optim.beta1),
-    ROW("optim.eps", DOUBLE, AGREED, optim.eps),
-    ROW("optim.momentum", DOUBLE, AGREED, optim.momentum),
-    ROW("optim.dampening", DOUBLE, AGREED, optim.dampening),
-    ROW("optim.nesterov", BOOL, AGREED, optim.nesterov),
-    ROW("optim.weight_decay", DOUBLE, AGREED, optim.weight_decay),
-    WORDS("optim.decay", decay_words, optim.decay),
-    ROW("optim.clip_grad_norm", DOUBLE, AGREED, optim.clip_grad_norm),
-    WORDS("optim.clip_norm_type", norm_words, optim.clip_norm_type),
-    ROW("optim.ema_decay", DOUBLE, AGREED, optim.ema_decay),
-    ROW("optim.moment_dtype", DTYPE, AGREED, optim.moment_dtype),
-    WORDS("optim.master", master_words, optim.master),
-    ROW("optim.groups", POINTER, BY_OUTCOME, optim.groups),
-    ROW("optim.groups", INT, BY_OUTCOME, optim.ngroups),
-    WORDS("fsdp.loss_scale", scaler_words, scaler.mode),
-    ROW("fsdp.loss_scale_init", DOUBLE, AGREED, scaler.init),
-    ROW("fsdp.loss_scale_growth", DOUBLE, AGREED, scaler.growth),
-    ROW("fsdp.loss_scale_backoff", DOUBLE, AGREED, scaler.backoff),
-    ROW("fsdp.loss_scale_interval", INT, AGREED, scaler.interval),
-    ROW("model.seed", UINT64, AGREED, seed),
-    ROW("fsdp.memory_limit", UINT64, AGREED, memory_limit),
+    FSDP_SETTINGS(ROW)
+    NO_KEY(POINTER, BY_OUTCOME, wrap_callback),
+    NO_KEY(POINTER, BY_OUTCOME, wrap_ctx),
+    NO_KEY(INT, BY_OUTCOME, nunit_overrides),
+    NO_KEY(INT, AGREED, accumulation),
+    NO_KEY(INT, BY_OUTCOME, optim.ngroups),
 };
+/* clang-format on */
 const int setting_nrows = sizeof setting_table / sizeof setting_table[0];
 
 size_t setting_nbytes(enum setting_type type)
@@ -80,12 +39,15 @@ size_t setting_nbytes(enum setting_type type)
     case SETTING_BOOL:
         return sizeof(bool);
     case SETTING_UINT64:
+    case SETTING_GIB:
         return sizeof(uint64_t);
     case SETTING_DOUBLE:
         return sizeof(double);
     case SETTING_DOUBLES:
         return 2 * sizeof(double);
     case SETTING_TEXT:
+    case SETTING_NAME:
+    case SETTING_CODEC:
     case SETTING_POINTER:
         return sizeof(void *);
     default:
@@ -93,12 +55,15 @@ size_t setting_nbytes(enum setting_type type)
     }
 }
 
-static const char *word_of(const struct setting *row, int value)
+/* The word of an enum's constant. */
+static void write_word(FILE *to, const struct setting *row, int value)
 {
-    for (int i = 0; row->words[i]; i++)
-        if (i == value)
-            return row->words[i];
-    return "?";
+    const struct fsdp_tunable words = {
+        .name = row->name, .type = FSDP_TUNABLE_CHOICE, .allowed = row->allowed};
+    char word[32];
+
+    fsdp_tunable_word(word, sizeof word, &words, value);
+    fputs(word, to);
 }
 
 static void write_value(FILE *to, const struct setting *row, const void *at)
@@ -111,6 +76,7 @@ static void write_value(FILE *to, const struct setting *row, const void *at)
         fputs(*(const bool *)at ? "true" : "false", to);
         break;
     case SETTING_UINT64:
+    case SETTING_GIB:
         fprintf(to, "%" PRIu64, *(const uint64_t *)at);
         break;
     case SETTING_DOUBLE:
@@ -120,6 +86,7 @@ static void write_value(FILE *to, const struct setting *row, const void *at)
         fprintf(to, "%.17g, %.17g", ((const double *)at)[0], ((const double *)at)[1]);
         break;
     case SETTING_TEXT:
+    case SETTING_NAME:
         fputs(*(const char *const *)at ? *(const char *const *)at : "", to);
         break;
     case SETTING_STRATEGY:
@@ -129,8 +96,10 @@ static void write_value(FILE *to, const struct setting *row, const void *at)
         fputs(fsdp_dtype_name(*(const enum fsdp_dtype *)at), to);
         break;
     case SETTING_WORD:
-        fputs(word_of(row, *(const int *)at), to);
+        write_word(to, row, *(const int *)at);
         break;
+    case SETTING_WRAP_POLICY: /* ranks compare what comes of these */
+    case SETTING_CODEC:
     case SETTING_POINTER:
         break;
     }
@@ -145,4 +114,75 @@ void settings_write(FILE *to, const struct fsdp_opts *opts)
         write_value(to, row, (const char *)opts + row->offset);
         fputc('\n', to);
     }
+}
+
+/* ---- from a configuration -------------------------------------------------------------------- */
+
+static const struct setting *setting_of(const char *key)
+{
+    for (const struct setting *row = setting_table; row < setting_table + setting_nrows; row++)
+        if (row->def && !strcmp(row->name, key))
+            return row;
+    return NULL;
+}
+
+/* A word that stands for something that is not its position. */
+static int take_word(void *to, const struct setting *setting, const struct fsdp_tunable *row,
+                     int index, struct fsdp_err *err)
+{
+    char word[64];
+
+    fsdp_tunable_word(word, sizeof word, row, index);
+    switch (setting->type) {
+    case SETTING_STRATEGY:
+        return fsdp_strategy_parse(to, word, err);
+    case SETTING_WRAP_POLICY:
+        return fsdp_wrap_policy_parse(to, word, err);
+    case SETTING_DTYPE:
+        return fsdp_dtype_parse(to, word, err);
+    default:
+        *(const struct fsdp_gather_codec **)to =
+            index ? &fsdp_gather_float8 : NULL; /* the word after auto */
+        return FSDP_OK;
+    }
+}
+
+int fsdp_opts_take(struct fsdp_opts *opts, const struct fsdp_tunable *row, const void *base,
+                   struct fsdp_err *err)
+{
+    const struct setting *setting = setting_of(row->name);
+    const void *from = (const char *)base + row->offset;
+    void *to = setting ? (char *)opts + setting->offset : NULL;
+
+    if (!setting)
+        return FSDP_OK;
+    switch (setting->type) {
+    case SETTING_INT:
+        *(int *)to = (int)*(const int64_t *)from;
+        return FSDP_OK;
+    case SETTING_UINT64:
+        *(uint64_t *)to = (uint64_t) * (const int64_t *)from;
+        return FSDP_OK;
+    case SETTING_GIB:
+        *(uint64_t *)to = (uint64_t)(*(const double *)from * (double)(1 << 30));
+        return FSDP_OK;
+    case SETTING_TEXT:
+        *(const char **)to = from;
+        return FSDP_OK;
+    case SETTING_BOOL:
+    case SETTING_DOUBLE:
+    case SETTING_DOUBLES:
+    case SETTING_WORD:
+        memcpy(to, from, setting_nbytes(setting->type));
+        return FSDP_OK;
+    case SETTING_STRATEGY:
+    case SETTING_WRAP_POLICY:
+    case SETTING_DTYPE:
+    case SETTING_CODEC:
+        return take_word(to, setting, row, *(const int *)from, err);
+    case SETTING_NAME:
+    case SETTING_POINTER:
+        break;
+    }
+    return FSDP_OK;
 }

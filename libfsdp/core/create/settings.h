@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.h: the fields of struct fsdp_opts as a table, from which ranks agree on them. */
+/* settings.h: the fields of struct fsdp_opts as a table: fsdp/settings.h's rows, and those without
+ * a key. Ranks agree on settings by it. */
 #ifndef CORE_SETTINGS_H
 #define CORE_SETTINGS_H
 
 #include <stdio.h>
 
 #include "core/engine.h"
+#include "fsdp/settings.h"
 
 enum setting_type {
     SETTING_INT,
@@ -14,24 +16,26 @@ enum setting_type {
     SETTING_DOUBLE,
     SETTING_DOUBLES, /* two, one after the other */
     SETTING_TEXT,    /* const char * */
+    SETTING_NAME,    /* const char * */
     SETTING_STRATEGY,
+    SETTING_WRAP_POLICY,
     SETTING_DTYPE,
-    SETTING_WORD,    /* an enum; `words` names its values */
-    SETTING_POINTER, /* to what the engine reads elsewhere; never written */
+    SETTING_CODEC,
+    SETTING_WORD, /* an enum */
+    SETTING_GIB,  /* uint64_t, bytes */
+    SETTING_POINTER,
 };
 
-enum setting_agreement {
-    SETTING_AGREED,     /* every rank needs the same value */
-    SETTING_BY_OUTCOME, /* ranks compare what comes of it: units, parameters, modules */
-    SETTING_OWN,        /* may differ between ranks */
-};
+enum setting_agreement { SETTING_AGREED, SETTING_BY_OUTCOME, SETTING_OWN };
 
 struct setting {
-    const char *name; /* as in the configuration, where it has a key: "fsdp.grad_buffers" */
+    const char *name; /* its key where it has one, else the field: "fsdp.grad_buffers" */
     enum setting_type type;
     enum setting_agreement agreement;
-    const char *const *words; /* of SETTING_WORD, NULL-terminated */
-    size_t offset;            /* into struct fsdp_opts */
+    const char *def;     /* NULL: no key */
+    const char *allowed; /* of a key, as in tunable.h */
+    enum fsdp_tunable_type kind;
+    size_t offset; /* into struct fsdp_opts */
 };
 extern const struct setting setting_table[];
 extern const int setting_nrows;

@@ -21,7 +21,7 @@ int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 
 static int scale_update(struct fsdp *f, struct fsdp_err *err)
 {
-    const struct fsdp_scaler_opts *o = &f->opts.scaler;
+    const struct fsdp_scaler_opts *o = &f->opts.loss_scale;
     const struct fsdp_loss_scale_rule rule = {(float)o->growth, (float)o->backoff, o->interval};
     return fsdp_loss_scale_update(f->lanes[SCHED_COMPUTE], f->scalars.scale, f->scalars.grad_norm,
                                   rule, err);

@@ -25,9 +25,9 @@ static bool has_f16(const struct units *units)
 
 int scale_plan(struct fsdp *f, struct fsdp_err *err)
 {
-    enum fsdp_scaler_mode mode = f->opts.scaler.mode;
+    enum fsdp_scaler_mode mode = f->opts.loss_scale.mode;
     f->scalars.scaled = mode == FSDP_SCALER_ON || (mode == FSDP_SCALER_AUTO && has_f16(&f->units));
-    return f->scalars.scaled ? fsdp_scaler_check(&f->opts.scaler, err) : FSDP_OK;
+    return f->scalars.scaled ? fsdp_scaler_check(&f->opts.loss_scale, err) : FSDP_OK;
 }
 
 static int put_state(struct fsdp *f, struct fsdp_scaler_state state, struct fsdp_err *err)
@@ -45,7 +45,7 @@ static int put_state(struct fsdp *f, struct fsdp_scaler_state state, struct fsdp
 
 int scale_begin(struct fsdp *f, struct fsdp_err *err)
 {
-    struct fsdp_scaler_state state = {.scale = f->scalars.scaled ? f->opts.scaler.init : 1};
+    struct fsdp_scaler_state state = {.scale = f->scalars.scaled ? f->opts.loss_scale.init : 1};
     return put_state(f, state, err);
 }
 

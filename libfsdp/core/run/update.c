@@ -261,7 +261,7 @@ static int warm_updates(struct fsdp *f, char *memory, struct fsdp_err *err)
 static int warm_rest(struct fsdp *f, char *memory, struct fsdp_err *err)
 {
     const struct fsdp_optim_opts *o = &f->opts.optim;
-    const struct fsdp_scaler_opts *scaler = &f->opts.scaler;
+    const struct fsdp_scaler_opts *scaler = &f->opts.loss_scale;
     const struct fsdp_loss_scale_rule rule = {(float)scaler->growth, (float)scaler->backoff,
                                               scaler->interval};
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];

@@ -118,9 +118,9 @@ static void print_program(const struct fsdp *f, enum fsdp_program program, FILE 
     fprintf(to,
             "%s: %s, %d x %d (replicate x shard%s), %d units, %d operations, %d waits\n"
             "gathered in %s, reduced in %s\n\n",
-            program_names[program], fsdp_strategy_name(f->opts.strategy), f->mesh->replicate_size,
-            f->mesh->shard_size, f->mesh->inner_size ? ", two levels" : "", f->units.nunits,
-            s->nops, s->nwaits,
+            program_names[program], fsdp_strategy_name(f->opts.sharding_strategy),
+            f->mesh->replicate_size, f->mesh->shard_size, f->mesh->inner_size ? ", two levels" : "",
+            f->units.nunits, s->nops, s->nwaits,
             overrides_dtypes(params, sizeof params, &f->units, OVERRIDES_GATHERED),
             overrides_dtypes(grads, sizeof grads, &f->units, OVERRIDES_REDUCED));
     fprintf(to, "%5s  %-12s  %-12s  %-*s  %-9s  %5s  %4s  %14s  %s\n", "index", "lane", "operation",

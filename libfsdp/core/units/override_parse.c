@@ -109,8 +109,8 @@ int fsdp_opts_regather_size(const struct fsdp_opts *opts)
 {
     /* The smallest: a size may be that of the whole group, which is no group of its own. */
     int size = opts->reshard_after_forward > 1 ? opts->reshard_after_forward : 0;
-    for (int i = 0; i < opts->noverrides; i++) {
-        const int mine = opts->overrides[i].reshard_after_forward;
+    for (int i = 0; i < opts->nunit_overrides; i++) {
+        const int mine = opts->unit_overrides[i].reshard_after_forward;
         size = mine > 1 && (!size || mine < size) ? mine : size;
     }
     return size;

@@ -38,8 +38,8 @@ int overrides_wrap(bool *is_unit, const struct fsdp_module_tree *tree, const str
 {
     char known[MODULE_NAMES_NBYTES];
 
-    for (int i = 0; i < opts->noverrides; i++) {
-        const struct fsdp_unit_override *row = &opts->overrides[i];
+    for (int i = 0; i < opts->nunit_overrides; i++) {
+        const struct fsdp_unit_override *row = &opts->unit_overrides[i];
         bool found = false;
         FSDP_TRY(check_row(row, err));
         for (int m = 0; m < tree->nmodules; m++) {
@@ -112,9 +112,9 @@ int overrides_apply(struct units *units, const struct fsdp_module_tree *tree,
         unit->reduce_dtype = opts->reduce_dtype;
         unit->encoded = true;
         unit->reshard_after_forward = opts->reshard_after_forward;
-        for (int i = 0; i < opts->noverrides; i++)
-            if (names(&opts->overrides[i], &tree->modules[unit->module]))
-                apply_row(unit, &opts->overrides[i]);
+        for (int i = 0; i < opts->nunit_overrides; i++)
+            if (names(&opts->unit_overrides[i], &tree->modules[unit->module]))
+                apply_row(unit, &opts->unit_overrides[i]);
         for (int k = 0; k < UNIT_NFLATS; k++)
             if (unit->flats[k] >= 0)
                 apply_to_flat(&units->flats[unit->flats[k]], unit, opts->gather_codec);

@@ -107,7 +107,7 @@ struct fsdp_unit_override {
 
 struct fsdp_opts {
     uint32_t version;
-    enum fsdp_strategy strategy;
+    enum fsdp_strategy sharding_strategy;
     /* -1: the strategy's own; 0: keep; 1: free; k > 1: keep part r mod k of the k equal parts of
      * what was gathered, and gather in backward over k consecutive ranks (mesh shape's
      * regather_size). */
@@ -131,8 +131,8 @@ struct fsdp_opts {
      * up over micro-steps in fp32 shards. */
     enum fsdp_dtype param_dtype, reduce_dtype;
     const struct fsdp_gather_codec *gather_codec; /* NULL: modules see masters in param_dtype */
-    const struct fsdp_unit_override *overrides;   /* [noverrides], borrowed by the call */
-    int noverrides;
+    const struct fsdp_unit_override *unit_overrides; /* [nunit_overrides], borrowed by the call */
+    int nunit_overrides;
     int forward_prefetch, backward_prefetch; /* how many units ahead; 0: none */
     /* Buffers of unsharded gradients in rotation, besides those of enclosing units: 1 makes a
      * unit's backward wait for the reduction before it, n lets n - 1 reductions be under way
@@ -150,21 +150,22 @@ struct fsdp_opts {
     const char *const *checkpoint_modules;
     int accumulation; /* micro-steps per optimizer step */
     struct fsdp_optim_opts optim;
-    struct fsdp_scaler_opts scaler; /* fp16 */
+    struct fsdp_scaler_opts loss_scale; /* fp16 */
     uint64_t seed;                  /* of initial values */
     uint64_t memory_limit; /* bytes of a rank's plan beyond which creation fails; 0: none */
     /* Text of everything else that must be equal on all ranks (data, schedule, ...), one `key =
      * value` a line; part of the hash that ranks compare. May be NULL. */
     const char *agree;
 };
-#define FSDP_OPTS_VERSION 3
+#define FSDP_OPTS_VERSION 4
 #define FSDP_OPTS_INIT                                                                             \
     {                                                                                              \
-        .version = FSDP_OPTS_VERSION, .strategy = FSDP_FULL_SHARD, .reshard_after_forward = -1,    \
-        .wrap_policy = FSDP_WRAP_TRANSFORMER, .param_dtype = FSDP_F32, .reduce_dtype = FSDP_F32,   \
+        .version = FSDP_OPTS_VERSION, .sharding_strategy = FSDP_FULL_SHARD,                        \
+        .reshard_after_forward = -1, .wrap_policy = FSDP_WRAP_TRANSFORMER,                         \
+        .min_num_params = 100000000, .param_dtype = FSDP_F32, .reduce_dtype = FSDP_F32,            \
         .forward_prefetch = 1, .backward_prefetch = 1, .limit_all_gathers = 2, .grad_buffers = 2,  \
         .offload_slots = 2, .accumulation = 1, .optim = FSDP_OPTIM_OPTS_INIT,                      \
-        .scaler = FSDP_SCALER_OPTS_INIT                                                            \
+        .loss_scale = FSDP_SCALER_OPTS_INIT                                                        \
     }
 
 /* The group size that some unit's reshard_after_forward asks for, to be given to

@@ -34,7 +34,7 @@ enum fsdp_master { FSDP_MASTER_WHOLE, FSDP_MASTER_SPLIT };
 struct fsdp_optim_opts {
     uint32_t version;
     const char *name;              /* "adamw", "sgd" */
-    double beta1, beta2, eps;      /* adamw */
+    double betas[2], eps;          /* adamw */
     double momentum;               /* sgd; 0: no momentum buffer is kept */
     double dampening;              /* sgd */
     bool nesterov;                 /* sgd */
@@ -48,12 +48,11 @@ struct fsdp_optim_opts {
     const struct fsdp_optim_group *groups; /* a parameter belongs to the first that names it */
     int ngroups;
 };
-#define FSDP_OPTIM_OPTS_VERSION 3
+#define FSDP_OPTIM_OPTS_VERSION 4
 #define FSDP_OPTIM_OPTS_INIT                                                                       \
     {                                                                                              \
-        .version = FSDP_OPTIM_OPTS_VERSION, .name = "adamw", .beta1 = 0.9, .beta2 = 0.95,          \
-        .eps = 1e-8, .momentum = 0.9, .weight_decay = 0.1, .decay = FSDP_DECAY_MATRICES,           \
-        .clip_grad_norm = 1.0                                                                      \
+        .version = FSDP_OPTIM_OPTS_VERSION, .name = "adamw", .betas = {0.9, 0.95}, .eps = 1e-8,    \
+        .momentum = 0.9, .weight_decay = 0.1, .decay = FSDP_DECAY_MATRICES, .clip_grad_norm = 1.0  \
     }
 
 /* ---- loss scaling, for fp16 -------------------------------------------------------------------

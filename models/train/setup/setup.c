@@ -267,10 +267,6 @@ static int texts_of(const char ***out, const struct fsdp_tunable_list *list, con
     return FSDP_OK;
 }
 
-_Static_assert((int)CONFIG_CHECKPOINTING_FULL == (int)FSDP_AC_FULL &&
-                   (int)CONFIG_CHECKPOINTING_SELECTIVE == (int)FSDP_AC_SELECTIVE,
-               "the words of the setting stand in the engine's order");
-
 static int set_names(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
 {
     const struct config *c = p->config;
@@ -304,8 +300,8 @@ static int set_overrides(struct train_parts *p, struct fsdp_opts *opts, struct f
         int rc = fsdp_unit_override_parse(&p->overrides[i], p->override_texts[i], err);
         FSDP_TRY(fsdp_err_blame(err, rc, "unit_overrides"));
     }
-    opts->overrides = p->overrides;
-    opts->noverrides = p->noverrides;
+    opts->unit_overrides = p->overrides;
+    opts->nunit_overrides = p->noverrides;
     return FSDP_OK;
 }
 
@@ -327,76 +323,17 @@ static int set_groups(struct train_parts *p, struct fsdp_optim_opts *optim, stru
     return FSDP_OK;
 }
 
-/* What the settings say of the optimizer itself; its name lies in `p`. */
-static struct fsdp_optim_opts hyperparameters(const struct train_parts *p)
-{
-    const struct config *c = p->config;
-    struct fsdp_optim_opts optim = FSDP_OPTIM_OPTS_INIT;
-    optim.name = p->optimizer;
-    optim.beta1 = c->optim.betas[0];
-    optim.beta2 = c->optim.betas[1];
-    optim.eps = c->optim.eps;
-    optim.momentum = c->optim.momentum;
-    optim.dampening = c->optim.dampening;
-    optim.nesterov = c->optim.nesterov;
-    optim.weight_decay = c->optim.weight_decay;
-    optim.decay = (enum fsdp_decay)c->optim.decay;
-    return optim;
-}
-
-static int set_optim(struct train_parts *p, struct fsdp_optim_opts *optim, struct fsdp_err *err)
-{
-    const struct config *c = p->config;
-    char word[32];
-
-    config_word(p->optimizer, sizeof p->optimizer, c, "optim.name");
-    *optim = hyperparameters(p);
-    optim->clip_grad_norm = c->optim.clip_grad_norm;
-    optim->clip_norm_type = (enum fsdp_norm)c->optim.clip_norm_type;
-    optim->ema_decay = c->optim.ema_decay;
-    optim->master = (enum fsdp_master)c->optim.master;
-    FSDP_TRY(fsdp_dtype_parse(&optim->moment_dtype,
-                              config_word(word, sizeof word, c, "optim.moment_dtype"), err));
-    return set_groups(p, optim, err);
-}
-
 static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_err *err)
 {
-    const struct config *c = p->config;
-    char word[32];
-
-    FSDP_TRY(fsdp_strategy_parse(&opts->strategy,
-                                 config_word(word, sizeof word, c, "fsdp.sharding_strategy"), err));
-    FSDP_TRY(fsdp_wrap_policy_parse(&opts->wrap_policy,
-                                    config_word(word, sizeof word, c, "fsdp.wrap_policy"), err));
-    FSDP_TRY(fsdp_dtype_parse(&opts->param_dtype,
-                              config_word(word, sizeof word, c, "fsdp.param_dtype"), err));
-    FSDP_TRY(fsdp_dtype_parse(&opts->reduce_dtype,
-                              config_word(word, sizeof word, c, "fsdp.reduce_dtype"), err));
-    opts->reshard_after_forward = (int)c->fsdp.reshard_after_forward;
-    opts->reduce_last = c->fsdp.reduce_last;
-    opts->min_num_params = (uint64_t)c->fsdp.min_num_params;
-    opts->forward_prefetch = (int)c->fsdp.forward_prefetch;
-    opts->backward_prefetch = (int)c->fsdp.backward_prefetch;
-    opts->grad_buffers = (int)c->fsdp.grad_buffers;
-    opts->offload = (enum fsdp_offload)c->fsdp.offload;
-    opts->offload_slots = (int)c->fsdp.offload_slots;
-    opts->offload_dir = c->fsdp.offload_dir;
-    opts->limit_all_gathers = (int)c->fsdp.limit_all_gathers;
-    opts->activation_checkpointing = c->fsdp.activation_checkpointing;
+    FSDP_TRY(config_opts(opts, p->config, err));
+    opts->optim.name = config_word(p->optimizer, sizeof p->optimizer, p->config, "optim.name");
     opts->accumulation = p->batch.accumulation;
-    opts->seed = (uint64_t)c->model.seed;
-    opts->gather_codec = c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? &fsdp_gather_float8 : NULL;
-    opts->memory_limit = (uint64_t)(c->fsdp.memory_limit * (double)(1 << 30));
-    opts->scaler.mode = (enum fsdp_scaler_mode)c->fsdp.loss_scale;
-    opts->scaler.init = c->fsdp.loss_scale_init;
-    opts->scaler.growth = c->fsdp.loss_scale_growth;
-    opts->scaler.backoff = c->fsdp.loss_scale_backoff;
-    opts->scaler.interval = (int)c->fsdp.loss_scale_interval;
     opts->agree = p->agree;
-    FSDP_TRY(set_optim(p, &opts->optim, err));
+    FSDP_TRY(set_groups(p, &opts->optim, err));
     FSDP_TRY(set_overrides(p, opts, err));
-    return set_names(p, opts, err);
+    FSDP_TRY(set_names(p, opts, err));
+    p->optim = opts->optim;
+    return FSDP_OK;
 }
 
 static int choose_shape(struct fsdp_mesh_shape *out, const struct config *c,
@@ -404,7 +341,8 @@ static int choose_shape(struct fsdp_mesh_shape *out, const struct config *c,
                         struct fsdp_err *err)
 {
     int regather = fsdp_opts_regather_size(opts);
-    FSDP_TRY(fsdp_mesh_shape_for(out, opts->strategy, (int)c->fsdp.shard_size, nodes, err));
+    FSDP_TRY(
+        fsdp_mesh_shape_for(out, opts->sharding_strategy, (int)c->fsdp.shard_size, nodes, err));
     if (regather)
         FSDP_TRY(fsdp_mesh_shape_regather(out, regather, err));
     if (c->fsdp.two_level)
@@ -431,7 +369,7 @@ static int set_dtypes(struct train_parts *p, const struct fsdp_opts *opts, struc
 {
     struct model_dtypes dtypes = {.activation = opts->param_dtype,
                                   .grad = opts->reduce_dtype,
-                                  .overrides = opts->noverrides > 0};
+                                  .overrides = opts->nunit_overrides > 0};
     char word[32];
 
     FSDP_TRY(fsdp_dtype_parse(&dtypes.buffer,
@@ -502,7 +440,7 @@ struct train_state train_parts_state(const struct train_parts *p)
         .model_seed = p->config->model.seed,
         .global_batch_size = p->config->train.global_batch_size,
         .schedule = p->schedule,
-        .optim = hyperparameters(p),
+        .optim = p->optim,
         .data = {.seq_len = p->config->data.seq_len, .seed = p->config->train.seed},
     };
     config_word(state.data.layout, sizeof state.data.layout, p->config, "data.layout");

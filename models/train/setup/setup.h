@@ -31,6 +31,7 @@ struct train_parts {
     const char **wrap_classes, **wrap_modules, **checkpoint_modules, **frozen, **ignored;
     char optimizer[16]; /* word of optim.name */
     struct fsdp_optim_group *groups;
+    struct fsdp_optim_opts optim; /* as the engine has them; name and groups are those above */
     struct fsdp_unit_override *overrides; /* [noverrides] */
     char **override_texts;                /* what their patterns point into */
     int noverrides;

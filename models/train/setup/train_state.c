@@ -13,9 +13,9 @@ static json_t *optim_json(const struct train_state *s)
 {
     const struct fsdp_optim_opts *o = &s->optim;
     return json_pack("{s:s, s:f, s:[f, f], s:f, s:f, s:f, s:b, s:f, s:s}", "name",
-                     o->name ? o->name : "adamw", "lr", s->schedule.lr, "betas", o->beta1, o->beta2,
-                     "eps", o->eps, "momentum", o->momentum, "dampening", o->dampening, "nesterov",
-                     (int)o->nesterov, "weight_decay", o->weight_decay, "decay",
+                     o->name ? o->name : "adamw", "lr", s->schedule.lr, "betas", o->betas[0],
+                     o->betas[1], "eps", o->eps, "momentum", o->momentum, "dampening", o->dampening,
+                     "nesterov", (int)o->nesterov, "weight_decay", o->weight_decay, "decay",
                      o->decay == FSDP_DECAY_ALL ? "all" : "matrices");
 }
 

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * settings.h: the settings of an engine as tables: a row has all that is known of one, for the
+ * engine, for programs that read a configuration (tunable.h), and for what they print.
+ *
+ *     ROW(section, key, kind, default, allowed, help, type, agreement, field)
+ *
+ * kind, default, allowed, help: as in tunable.h, FSDP_TUNABLE_<kind>. type: of the field of struct
+ * fsdp_opts, and how it comes of a value of that kind:
+ *
+ *   INT BOOL UINT64 DOUBLE DOUBLES (two)   the same number
+ *   WORD         an enum whose constants stand in the order of the words
+ *   STRATEGY WRAP_POLICY DTYPE CODEC   what the word means
+ *   GIB          bytes, of a number of GiB
+ *   TEXT         the text, which is borrowed
+ *   NAME POINTER what needs memory of its own: the caller's to set
+ *
+ * agreement:
+ *
+ *   AGREED       every rank needs the same value
+ *   BY_OUTCOME   ranks compare what comes of it: units, parameters, modules
+ *   OWN          may differ between ranks
+ */
+#ifndef FSDP_SETTINGS_H
+#define FSDP_SETTINGS_H
+
+#include "fsdp/fsdp.h"
+#include "fsdp/tunable.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* clang-format off */
+
+/* Initial values. */
+#define FSDP_SETTINGS_MODEL(ROW) \
+    ROW(model, seed, INT, "0", "0..", \
+        "Seed of random initial values", UINT64, AGREED, seed)
+
+/* The optimizer. */
+#define FSDP_SETTINGS_OPTIM(ROW) \
+    ROW(optim, name, CHOICE, "adamw", "adamw|sgd", \
+        "Optimizer", NAME, AGREED, optim.name) \
+    ROW(optim, betas, FLOATS, "0.9, 0.95", "0..<1", \
+        "Decay rates of the two moments (adamw)", DOUBLES, AGREED, optim.betas) \
+    ROW(optim, eps, FLOAT, "1e-8", "0<..", \
+        "Added to the root of the second moment (adamw)", DOUBLE, AGREED, optim.eps) \
+    ROW(optim, momentum, FLOAT, "0.9", "0..", \
+        "Momentum (sgd); 0: none", DOUBLE, AGREED, optim.momentum) \
+    ROW(optim, dampening, FLOAT, "0", NULL, \
+        "Dampening of the momentum (sgd)", DOUBLE, AGREED, optim.dampening) \
+    ROW(optim, nesterov, BOOL, "false", NULL, \
+        "Nesterov momentum (sgd)", BOOL, AGREED, optim.nesterov) \
+    ROW(optim, weight_decay, FLOAT, "0.1", "0..", \
+        "Weight decay; adamw: decoupled, sgd: added to the gradient", \
+        DOUBLE, AGREED, optim.weight_decay) \
+    ROW(optim, decay, CHOICE, "matrices", "all|matrices", \
+        "Parameters that decay: all, or those with two or more dimensions", \
+        WORD, AGREED, optim.decay) \
+    ROW(optim, groups, LIST, "", NULL, \
+        "Parameters with settings of their own, \"PATTERN...: KEY=VALUE...\"; keys: lr, " \
+        "lr_scale, weight_decay, betas; the first group that names a parameter counts", \
+        POINTER, BY_OUTCOME, optim.groups) \
+    ROW(optim, clip_grad_norm, FLOAT, "1.0", "0..", \
+        "Bound of the global gradient norm; 0: none", DOUBLE, AGREED, optim.clip_grad_norm) \
+    ROW(optim, clip_norm_type, CHOICE, "2", "2|inf", \
+        "The norm that is bounded, and shown", WORD, AGREED, optim.clip_norm_type) \
+    ROW(optim, ema_decay, FLOAT, "0", "0..<1", \
+        "Decay of a moving average of the weights, stored as state.NAME.ema; 0: none", \
+        DOUBLE, AGREED, optim.ema_decay) \
+    ROW(optim, moment_dtype, CHOICE, "float32", "float32|bfloat16|fp32|bf16", \
+        "Type of the moments (adamw); bfloat16: 4 bytes a parameter less, rounded " \
+        "stochastically, so that they are right on average", DTYPE, AGREED, optim.moment_dtype) \
+    ROW(optim, master, CHOICE, "whole", "whole|split", \
+        "The fp32 master where fsdp.param_dtype is bfloat16: next to the gathered copy, or " \
+        "split into that and the 16 bits it lacks: 2 bytes a parameter less, the same " \
+        "arithmetic", WORD, AGREED, optim.master)
+
+/* What is sharded, and what a unit is. */
+#define FSDP_SETTINGS_SHARDING(ROW) \
+    ROW(fsdp, sharding_strategy, CHOICE, "FULL_SHARD", \
+        "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|HYBRID_SHARD_ZERO2|ZERO1", \
+        "What is sharded, and over whom", STRATEGY, AGREED, sharding_strategy) \
+    ROW(fsdp, reshard_after_forward, INT, "auto", "auto=-1|true=1|false=0|2..", \
+        "Free a unit's gathered parameters after its forward pass; auto: as the strategy does", \
+        INT, AGREED, reshard_after_forward) \
+    ROW(fsdp, unit_overrides, LIST, "", NULL, \
+        "What single units do otherwise: \"model.layers.0 reshard_after_forward=false\", ...", \
+        POINTER, BY_OUTCOME, unit_overrides) \
+    ROW(fsdp, reduce_last, BOOL, "false", NULL, \
+        "Accumulate unsharded gradients and reduce them in the last micro-step only", \
+        BOOL, AGREED, reduce_last) \
+    ROW(fsdp, wrap_policy, CHOICE, "transformer", "transformer|size|none|list", \
+        "Which modules become units: by class, by min_num_params, none but the whole model, or " \
+        "those of wrap_modules", WRAP_POLICY, BY_OUTCOME, wrap_policy) \
+    ROW(fsdp, wrap_classes, LIST, "", NULL, \
+        "Module classes of wrap_policy transformer; empty: the model's layers, and its " \
+        "embedding and head where they are large and not tied", POINTER, BY_OUTCOME, wrap_classes) \
+    ROW(fsdp, wrap_modules, LIST, "", NULL, \
+        "Module names of wrap_policy list, such as model.layers.* or model.layers.*.mlp; a " \
+        "star stays within its level", POINTER, BY_OUTCOME, wrap_modules) \
+    ROW(fsdp, frozen, LIST, "", NULL, \
+        "Names of parameters that are not trained, such as model.embed_tokens.*; patterns", \
+        POINTER, BY_OUTCOME, frozen) \
+    ROW(fsdp, ignored, LIST, "", NULL, \
+        "Names of parameters that are not trained and not sharded: whole on every rank", \
+        POINTER, BY_OUTCOME, ignored) \
+    ROW(fsdp, min_num_params, INT, "100000000", "1..", \
+        "Parameters that make a unit under wrap_policy size", UINT64, BY_OUTCOME, min_num_params)
+
+/* Types. */
+#define FSDP_SETTINGS_DTYPES(ROW) \
+    ROW(fsdp, param_dtype, CHOICE, "float32", "float32|bfloat16|float16|fp32|bf16|fp16", \
+        "Type of gathered parameters", DTYPE, AGREED, param_dtype) \
+    ROW(fsdp, gather_dtype, CHOICE, "auto", "auto|float8_e4m3", \
+        "Type that matrices are rounded to before a module sees them, and in which they are " \
+        "sent; the same values at every number of ranks; auto: param_dtype", \
+        CODEC, BY_OUTCOME, gather_codec) \
+    ROW(fsdp, reduce_dtype, CHOICE, "float32", "float32|bfloat16|float16|fp32|bf16|fp16", \
+        "Type in which gradients are reduced", DTYPE, AGREED, reduce_dtype)
+
+/* When units are gathered and reduced, and what lives where. */
+#define FSDP_SETTINGS_SCHEDULE(ROW) \
+    ROW(fsdp, forward_prefetch, INT, "1", "true=1|false=0|0..64", \
+        "Units gathered ahead in the forward pass", INT, AGREED, forward_prefetch) \
+    ROW(fsdp, backward_prefetch, INT, "1", "true=1|false=0|0..64", \
+        "Units gathered ahead in the backward pass", INT, AGREED, backward_prefetch) \
+    ROW(fsdp, limit_all_gathers, INT, "2", "true=2|false=0|0..1024", \
+        "Gathered units alive beyond those that the strategy keeps; 0: no limit", \
+        INT, AGREED, limit_all_gathers) \
+    ROW(fsdp, grad_buffers, INT, "2", "1..64", \
+        "Buffers of unsharded gradients in rotation; all but one may be in reduction", \
+        INT, AGREED, grad_buffers) \
+    ROW(fsdp, offload, CHOICE, "none", "none|optimizer|params", \
+        "What lives in host memory and is copied to the device when it is needed. optimizer: " \
+        "its state, and masters kept next to the gathered copy; params: the shards that are " \
+        "gathered, too", WORD, AGREED, offload) \
+    ROW(fsdp, offload_slots, INT, "2", "1..64", \
+        "Units of offloaded state on the device at a time; with 2 one is copied while the " \
+        "other is updated", INT, AGREED, offload_slots) \
+    ROW(fsdp, offload_dir, STRING, "", NULL, \
+        "With offload optimizer: a folder on fast local disks (NVMe) in which that state " \
+        "lives, in a file for each rank, instead of host memory; empty: none", \
+        TEXT, OWN, offload_dir) \
+    ROW(fsdp, activation_checkpointing, CHOICE, "none", "none|full|selective", \
+        "Activations made again in the backward pass. full: all of a module's; selective: the " \
+        "attention's output, which costs memory and little time", \
+        WORD, AGREED, activation_checkpointing) \
+    ROW(fsdp, checkpoint_modules, LIST, "", NULL, \
+        "Modules that activation_checkpointing covers, by name (model.layers.*, " \
+        "model.layers.*.mlp); empty: all layers", POINTER, BY_OUTCOME, checkpoint_modules) \
+    ROW(fsdp, loss_scale, CHOICE, "auto", "auto|true|false", \
+        "Scale the loss, and skip steps that overflow; auto: where a type is float16", \
+        WORD, AGREED, loss_scale.mode) \
+    ROW(fsdp, loss_scale_init, FLOAT, "65536", "0<..", \
+        "Loss scale of the first step", DOUBLE, AGREED, loss_scale.init) \
+    ROW(fsdp, loss_scale_growth, FLOAT, "2", "1..", \
+        "What it grows by", DOUBLE, AGREED, loss_scale.growth) \
+    ROW(fsdp, loss_scale_backoff, FLOAT, "0.5", "0<..1", \
+        "What it shrinks by at an overflow", DOUBLE, AGREED, loss_scale.backoff) \
+    ROW(fsdp, loss_scale_interval, INT, "2000", "0..1000000000", \
+        "Steps without overflow before it grows; 0: never", INT, AGREED, loss_scale.interval) \
+    ROW(fsdp, memory_limit, FLOAT, "0", "0..", \
+        "GiB that the plan of a rank may take; beyond, the run is refused and told what saves " \
+        "how much; 0: what the device gives", GIB, AGREED, memory_limit)
+/* clang-format on */
+
+/* All of them. */
+#define FSDP_SETTINGS(ROW)                                                                         \
+    FSDP_SETTINGS_MODEL(ROW)                                                                       \
+    FSDP_SETTINGS_OPTIM(ROW)                                                                       \
+    FSDP_SETTINGS_SHARDING(ROW)                                                                    \
+    FSDP_SETTINGS_DTYPES(ROW)                                                                      \
+    FSDP_SETTINGS_SCHEDULE(ROW)
+
+/* Sets the field of a row's key from its value, which lies in `base` as tunable.h has it. Keys that
+ * are no settings of the engine change nothing, and neither do NAME and POINTER. Texts are borrowed
+ * as long as opts. FSDP_EINVAL: a word that means nothing. Local. */
+int fsdp_opts_take(struct fsdp_opts *opts, const struct fsdp_tunable *row, const void *base,
+                   struct fsdp_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
