@@ -85,7 +85,8 @@ FAULT_O  := $(OBJ)/tests/faults/environment.o
 LIBS     := $(foreach l,models boot ckpt fsdp,$(call ar_of,$(l)))
 CKPT_SRC := $(sort $(wildcard ckpt/tools/ckpt_*.c))
 SRC_tool := $(sort $(filter-out $(CKPT_SRC),$(wildcard ckpt/tools/*.c)))
-TOOL_SRC := $(sort $(wildcard models/tools/*.c))
+TOOL_SRC := $(sort $(wildcard models/tools/fsdp_*.c))
+SRC_options := $(sort $(filter-out $(TOOL_SRC),$(wildcard models/tools/*.c)))
 TOOLS    := $(foreach s,$(CKPT_SRC),$(call prog_of,$(s)))
 PROGRAMS := $(TOOLS) $(foreach s,$(TOOL_SRC),$(call prog_of,$(s)))
 BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_*.c)))
@@ -338,7 +339,7 @@ define library
 $(call ar_of,$(1)): $(patsubst %.c,$(OBJ)/%.o,$(SRC_$(1)))
 	$$(call say,AR,$$(notdir $$@))$$(archive)
 endef
-$(foreach l,fsdp boot ckpt tool models tests,$(eval $(call library,$(l))))
+$(foreach l,fsdp boot ckpt tool options models tests,$(eval $(call library,$(l))))
 
 # $(call program,source,libraries,what they need)
 define program
@@ -348,7 +349,7 @@ $(call prog_of,$(1)) $(call plain_of,$(call prog_of,$(1))): $(OBJ)/$(basename $(
 	$$(call say,LD,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $(3)
 endef
 $(foreach s,$(CKPT_SRC),$(eval $(call program,$(s),$(call ar_of,tool) $(call ar_of,ckpt) $(call ar_of,fsdp),$(LIBS_ckpt))))
-$(foreach s,$(TOOL_SRC),$(eval $(call program,$(s),$(LIBS),$(LIBS_all))))
+$(foreach s,$(TOOL_SRC),$(eval $(call program,$(s),$(call ar_of,options) $(LIBS),$(LIBS_all))))
 
 $(filter-out $(BIN)/tests/simt/%,$(TESTS)) $(BENCHES): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS) $(FLAGS)
 	@mkdir -p $(@D)

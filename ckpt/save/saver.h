@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A save in progress. saver.c runs it, save_write.c writes one rank's files, commit.c is the
+/* A save in progress. saver.c runs it, save_write.c writes one rank's files, finish.c is the
  * part of rank 0, and in staging of each node's leader. flush.c publishes with it, too. */
 #ifndef CKPT_SAVE_H
 #define CKPT_SAVE_H
@@ -64,7 +64,7 @@ void ckpt_save_undo(struct ckpt_saver *saver);
 /* Frees what the saver holds. */
 void ckpt_save_free(struct ckpt_saver *saver);
 
-/* commit.c. Local.
+/* finish.c. Local.
  *   choose    rank 0: root is there; are files compressed?
  *   begin     who leads: makes the folder
  *   gather    rank 0: takes what all ranks report (reports[r] begins with

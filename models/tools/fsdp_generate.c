@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp-generate: text or logits from a checkpoint or a Hugging Face folder. */
 #include <errno.h>
-#include <getopt.h>
 #include <libgen.h>
+#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "family/generate.h"
 #include "family/model.h"
 #include "data/text.h"
+#include "options.h"
 
 static const char usage[] =
     "Usage: fsdp-generate --model PATH --prompt TEXT [option...]\n"
@@ -44,7 +46,7 @@ struct settings {
     const char *model, *prompt, *tokens, *device;
     bool logits, ignore_eos;
     int max_tokens;
-    enum data_tokenizer tokenizer;
+    int tokenizer; /* enum data_tokenizer */
     struct generate_opts sampling;
 };
 
@@ -66,164 +68,40 @@ struct session {
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
-static int bad_value(const char *name, const char *text, const char *allowed)
-{
-    fprintf(stderr, "fsdp-generate: --%s: '%s' is not %s\n", name, text, allowed);
-    return 2;
-}
+static const char *const tokenizers[] = {
+    [DATA_TOKENIZER_AUTO] = "auto", [DATA_TOKENIZER_BYTES] = "bytes", NULL};
 
-static int parse_int(int *out, const char *name, const char *text, long least)
-{
-    char *end;
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end || errno || value < least || value > 1 << 30)
-        return bad_value(name, text, least ? "a positive integer" : "an integer of 0 or more");
-    *out = (int)value;
-    return 0;
-}
-
-static int parse_float(double *out, const char *name, const char *text)
-{
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end)
-        return bad_value(name, text, "a number");
-    *out = value;
-    return 0;
-}
-
-static int parse_seed(uint64_t *out, const char *text)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 0);
-    if (end == text || *end || errno || *text == '-')
-        return bad_value("seed", text, "an integer of 0 or more");
-    *out = value;
-    return 0;
-}
-
-enum {
-    MODEL = 256,
-    PROMPT,
-    TOKENS,
-    TOKENIZER,
-    LOGITS,
-    MAX_TOKENS,
-    GREEDY,
-    TEMPERATURE,
-    TOP_K,
-    TOP_P,
-    SEED,
-    IGNORE_EOS,
-    DEVICE
+#define AT(field) offsetof(struct settings, field)
+static const struct option_row rows[] = {
+    {"model", OPTION_TEXT, AT(model), 0, 0, NULL},
+    {"prompt", OPTION_TEXT, AT(prompt), 0, 0, NULL},
+    {"tokens", OPTION_TEXT, AT(tokens), 0, 0, NULL},
+    {"tokenizer", OPTION_WORD, AT(tokenizer), 0, 0, tokenizers},
+    {"logits", OPTION_FLAG, AT(logits), 0, 0, NULL},
+    {"max-tokens", OPTION_INT, AT(max_tokens), 1, 1 << 30, NULL},
+    {"greedy", OPTION_FLAG, AT(sampling.greedy), 0, 0, NULL},
+    {"temperature", OPTION_NUMBER, AT(sampling.temperature), -HUGE_VAL, HUGE_VAL, NULL},
+    {"top-k", OPTION_INT, AT(sampling.top_k), 0, 1 << 30, NULL},
+    {"top-p", OPTION_NUMBER, AT(sampling.top_p), -HUGE_VAL, HUGE_VAL, NULL},
+    {"seed", OPTION_SEED, AT(sampling.seed), 0, 0, NULL},
+    {"ignore-eos", OPTION_FLAG, AT(ignore_eos), 0, 0, NULL},
+    {"device", OPTION_NAME, AT(device), 0, 0, option_devices},
 };
+static const struct option_table table = {"fsdp-generate", usage, rows,
+                                          sizeof rows / sizeof rows[0]};
 
-static const struct option options[] = {
-    {"model", required_argument, NULL, MODEL},
-    {"prompt", required_argument, NULL, PROMPT},
-    {"tokens", required_argument, NULL, TOKENS},
-    {"tokenizer", required_argument, NULL, TOKENIZER},
-    {"logits", no_argument, NULL, LOGITS},
-    {"max-tokens", required_argument, NULL, MAX_TOKENS},
-    {"greedy", no_argument, NULL, GREEDY},
-    {"temperature", required_argument, NULL, TEMPERATURE},
-    {"top-k", required_argument, NULL, TOP_K},
-    {"top-p", required_argument, NULL, TOP_P},
-    {"seed", required_argument, NULL, SEED},
-    {"ignore-eos", no_argument, NULL, IGNORE_EOS},
-    {"device", required_argument, NULL, DEVICE},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'V'},
-    {NULL, 0, NULL, 0},
-};
-
-static int parse_device(const char **out, const char *text)
-{
-    if (strcmp(text, "auto") != 0 && strcmp(text, "cpu") != 0 && strcmp(text, "cuda") != 0)
-        return bad_value("device", text, "auto, cpu or cuda");
-    *out = text;
-    return 0;
-}
-
-static int parse_tokenizer(enum data_tokenizer *out, const char *text)
-{
-    if (strcmp(text, "auto") != 0 && strcmp(text, "bytes") != 0)
-        return bad_value("tokenizer", text, "auto or bytes");
-    *out = strcmp(text, "bytes") == 0 ? DATA_TOKENIZER_BYTES : DATA_TOKENIZER_AUTO;
-    return 0;
-}
-
-static int parse_option(struct settings *s, int option)
-{
-    switch (option) {
-    case MODEL:
-        s->model = optarg;
-        return 0;
-    case PROMPT:
-        s->prompt = optarg;
-        return 0;
-    case TOKENS:
-        s->tokens = optarg;
-        return 0;
-    case TOKENIZER:
-        return parse_tokenizer(&s->tokenizer, optarg);
-    case LOGITS:
-        s->logits = true;
-        return 0;
-    case MAX_TOKENS:
-        return parse_int(&s->max_tokens, "max-tokens", optarg, 1);
-    case GREEDY:
-        s->sampling.greedy = true;
-        return 0;
-    case TEMPERATURE:
-        return parse_float(&s->sampling.temperature, "temperature", optarg);
-    case TOP_K:
-        return parse_int(&s->sampling.top_k, "top-k", optarg, 0);
-    case TOP_P:
-        return parse_float(&s->sampling.top_p, "top-p", optarg);
-    case SEED:
-        return parse_seed(&s->sampling.seed, optarg);
-    case IGNORE_EOS:
-        s->ignore_eos = true;
-        return 0;
-    case DEVICE:
-        return parse_device(&s->device, optarg);
-    default: /* getopt has said what is wrong */
-        fprintf(stderr, "Try 'fsdp-generate --help'.\n");
-        return 2;
-    }
-}
-
-/* 0, or the exit code plus one where the program ends here. */
+/* -1, or the exit code where the program ends here. */
 static int parse_options(struct settings *s, int argc, char **argv)
 {
-    const char *wrong = NULL;
-    int option, rc;
+    const int rc = options_parse(&table, s, argc, argv);
 
-    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (option == 'h') {
-            fputs(usage, stdout);
-            return 1;
-        }
-        if (option == 'V') {
-            puts("fsdp-generate " FSDP_VERSION_STRING);
-            return 1;
-        }
-        if ((rc = parse_option(s, option)))
-            return rc + 1;
-    }
-    if (optind < argc)
-        wrong = "takes no arguments besides options";
-    else if (!s->model)
-        wrong = "--model is missing";
-    else if (!s->prompt == !s->tokens)
-        wrong = "give either --prompt or --tokens";
-    if (!wrong)
-        return 0;
-    fprintf(stderr, "fsdp-generate: %s\nTry 'fsdp-generate --help'.\n", wrong);
-    return 3;
+    if (rc >= 0)
+        return rc;
+    if (!s->model)
+        return options_refuse(&table, "--model is missing");
+    if (!s->prompt == !s->tokens)
+        return options_refuse(&table, "give either --prompt or --tokens");
+    return -1;
 }
 
 /* ---- loading -------------------------------------------------------------------------------- */
@@ -319,7 +197,8 @@ static int read_prompt(struct session *s, const struct settings *set, struct fsd
     s->ops->info(s->model, &info);
     if (set->tokens)
         return generate_list(&s->prompt, &s->nprompt, set->tokens, s->vocab, err);
-    FSDP_TRY(text_check_vocab(s->vocab, set->tokenizer, "give token ids with --tokens", err));
+    FSDP_TRY(text_check_vocab(s->vocab, (enum data_tokenizer)set->tokenizer,
+                              "give token ids with --tokens", err));
     FSDP_TRY(generate_bytes(&s->prompt, &s->nprompt, set->prompt, s->vocab, err));
     if (s->nprompt)
         return FSDP_OK;
@@ -453,8 +332,8 @@ int main(int argc, char **argv)
     struct fsdp_err err = FSDP_ERR_INIT;
 
     int rc = parse_options(&settings, argc, argv);
-    if (rc)
-        return rc - 1;
+    if (rc >= 0)
+        return rc;
     rc = open_session(&session, &settings, &err);
     if (rc == FSDP_OK)
         rc = settings.logits ? print_logits(&session, &err) : generate(&session, &settings, &err);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp-gradcheck: compares a model family's backward pass with finite differences. */
-#include <errno.h>
-#include <getopt.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 
 #include "check/gradcheck.h"
 #include "family/model.h"
+#include "options.h"
 
 static const char usage[] =
     "Usage: fsdp-gradcheck --model PATH [option...]\n"
@@ -62,141 +62,35 @@ struct session {
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
-enum {
-    MODEL = 256,
-    BATCH,
-    SEQ_LEN,
-    DIRECTIONS,
-    TOLERANCE,
-    SEED,
-    CHECKPOINTING,
-    DROPOUT,
-    DOCUMENTS,
-    MASK,
-    DEVICE
+static const char *const checkpointing[] = {
+    [FSDP_AC_NONE] = "none", [FSDP_AC_FULL] = "full", [FSDP_AC_SELECTIVE] = "selective", NULL};
+
+enum { MOST = 1 << 20 };
+#define AT(field) offsetof(struct settings, field)
+static const struct option_row rows[] = {
+    {"model", OPTION_TEXT, AT(model), 0, 0, NULL},
+    {"batch", OPTION_INT, AT(batch), 1, MOST, NULL},
+    {"seq-len", OPTION_INT, AT(seq_len), 1, MOST, NULL},
+    {"directions", OPTION_INT, AT(directions), 1, MOST, NULL},
+    {"tolerance", OPTION_SHARE, AT(tolerance), 0, 0, NULL},
+    {"seed", OPTION_INT, AT(seed), 0, MOST, NULL},
+    {"activation-checkpointing", OPTION_WORD, AT(checkpointing), 0, 0, checkpointing},
+    {"dropout", OPTION_SHARE, AT(dropout), -1, 0, NULL}, /* or 0 */
+    {"documents", OPTION_INT, AT(documents), 1, MOST, NULL},
+    {"mask", OPTION_FLAG, AT(mask), 0, 0, NULL},
+    {"device", OPTION_NAME, AT(device), 0, 0, option_devices},
 };
+static const struct option_table table = {"fsdp-gradcheck", usage, rows,
+                                          sizeof rows / sizeof rows[0]};
 
-static const struct option options[] = {
-    {"model", required_argument, NULL, MODEL},
-    {"batch", required_argument, NULL, BATCH},
-    {"seq-len", required_argument, NULL, SEQ_LEN},
-    {"directions", required_argument, NULL, DIRECTIONS},
-    {"tolerance", required_argument, NULL, TOLERANCE},
-    {"seed", required_argument, NULL, SEED},
-    {"activation-checkpointing", required_argument, NULL, CHECKPOINTING},
-    {"dropout", required_argument, NULL, DROPOUT},
-    {"documents", required_argument, NULL, DOCUMENTS},
-    {"mask", no_argument, NULL, MASK},
-    {"device", required_argument, NULL, DEVICE},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'V'},
-    {NULL, 0, NULL, 0},
-};
-
-static int parse_int(int *out, const char *name, long least)
-{
-    char *end;
-    errno = 0;
-    long value = strtol(optarg, &end, 10);
-    if (end == optarg || *end || errno || value < least || value > 1 << 20) {
-        fprintf(stderr, "fsdp-gradcheck: --%s: '%s' is not an integer of %ld to %d\n", name, optarg,
-                least, 1 << 20);
-        return 2;
-    }
-    *out = (int)value;
-    return 0;
-}
-
-/* zero: may it be 0? */
-static int parse_share(double *out, const char *name, bool zero)
-{
-    char *end;
-    *out = strtod(optarg, &end);
-    if (end != optarg && !*end && (*out > 0 || (zero && *out == 0)) && *out < 1)
-        return 0;
-    fprintf(stderr, "fsdp-gradcheck: --%s: '%s' is not a number between 0 and 1\n", name, optarg);
-    return 2;
-}
-
-static int parse_checkpointing(int *out)
-{
-    static const char *const kinds[] = {
-        [FSDP_AC_NONE] = "none", [FSDP_AC_FULL] = "full", [FSDP_AC_SELECTIVE] = "selective"};
-    for (int kind = 0; kind < 3; kind++)
-        if (!strcmp(optarg, kinds[kind])) {
-            *out = kind;
-            return 0;
-        }
-    fprintf(stderr,
-            "fsdp-gradcheck: --activation-checkpointing: '%s' is not none, full or selective\n",
-            optarg);
-    return 2;
-}
-
-static int parse_device(const char **out)
-{
-    *out = optarg;
-    if (!strcmp(optarg, "auto") || !strcmp(optarg, "cpu") || !strcmp(optarg, "cuda"))
-        return 0;
-    fprintf(stderr, "fsdp-gradcheck: --device: '%s' is not auto, cpu or cuda\n", optarg);
-    return 2;
-}
-
-static int parse_option(struct settings *s, int option)
-{
-    switch (option) {
-    case MODEL:
-        s->model = optarg;
-        return 0;
-    case BATCH:
-        return parse_int(&s->batch, "batch", 1);
-    case SEQ_LEN:
-        return parse_int(&s->seq_len, "seq-len", 1);
-    case DIRECTIONS:
-        return parse_int(&s->directions, "directions", 1);
-    case TOLERANCE:
-        return parse_share(&s->tolerance, "tolerance", false);
-    case SEED:
-        return parse_int(&s->seed, "seed", 0);
-    case CHECKPOINTING:
-        return parse_checkpointing(&s->checkpointing);
-    case DROPOUT:
-        return parse_share(&s->dropout, "dropout", true);
-    case DOCUMENTS:
-        return parse_int(&s->documents, "documents", 1);
-    case MASK:
-        s->mask = true;
-        return 0;
-    case DEVICE:
-        return parse_device(&s->device);
-    default: /* getopt has said what is wrong */
-        fprintf(stderr, "Try 'fsdp-gradcheck --help'.\n");
-        return 2;
-    }
-}
-
-/* 0, or the exit code plus one where the program ends here. */
+/* -1, or the exit code where the program ends here. */
 static int parse_options(struct settings *s, int argc, char **argv)
 {
-    int option, rc;
+    const int rc = options_parse(&table, s, argc, argv);
 
-    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (option == 'h') {
-            fputs(usage, stdout);
-            return 1;
-        }
-        if (option == 'V') {
-            puts("fsdp-gradcheck " FSDP_VERSION_STRING);
-            return 1;
-        }
-        if ((rc = parse_option(s, option)))
-            return rc + 1;
-    }
-    if (optind == argc && s->model)
-        return 0;
-    fprintf(stderr, "fsdp-gradcheck: %s\nTry 'fsdp-gradcheck --help'.\n",
-            s->model ? "takes no arguments besides options" : "--model is missing");
-    return 3;
+    if (rc >= 0)
+        return rc;
+    return s->model ? -1 : options_refuse(&table, "--model is missing");
 }
 
 /* ---- the model ------------------------------------------------------------------------------ */
@@ -357,8 +251,8 @@ int main(int argc, char **argv)
     bool failed = true;
 
     int rc = parse_options(&settings, argc, argv);
-    if (rc)
-        return rc - 1;
+    if (rc >= 0)
+        return rc;
     rc = open_session(&session, &settings, &err);
     if (rc == FSDP_OK)
         rc = gradcheck_run(session.rows, session.f, session.tree, settings.directions,

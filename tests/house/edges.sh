@@ -70,7 +70,7 @@ models/family          fsdp/base.h fsdp/fsdp.h models/nn
 models/nn              fsdp/device.h
 models/nn/cpu          fsdp/base.h models/nn
 models/nn/cuda         fsdp/comm.h fsdp/device.h models/nn
-models/tools           boot.h ckpt.h models/check models/data models/family models/train models/train/node
+models/tools           boot.h ckpt.h fsdp/base.h models/check models/data models/family models/train models/train/node
 models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/train/node models/train/report models/train/save models/train/setup
 models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
 models/train/report    fsdp/base.h fsdp/fsdp.h models/config
@@ -231,9 +231,9 @@ asks_which_store() { # a tree
     grep -rnE '(->|\.)object_store\>' "$1/ckpt" --include='*.[ch]' | grep -v "^$1/ckpt/store/"
 }
 mkdir -p "$TEST_TMP/planted/ckpt/store" "$TEST_TMP/planted/ckpt/save"
-echo 'if (ops->object_store)' | tee "$TEST_TMP/planted/ckpt/store/can.c" >"$TEST_TMP/planted/ckpt/save/commit.c"
+echo 'if (ops->object_store)' | tee "$TEST_TMP/planted/ckpt/store/can.c" >"$TEST_TMP/planted/ckpt/save/finish.c"
 check "only ckpt/store asks whether a store is an object store" "$(asks_which_store .)"
-check "another that asks would be seen" "$(asks_which_store "$TEST_TMP/planted" | grep -c 'ckpt/save/commit.c' | grep -qx 1 || echo "it is not")"
+check "another that asks would be seen" "$(asks_which_store "$TEST_TMP/planted" | grep -c 'ckpt/save/finish.c' | grep -qx 1 || echo "it is not")"
 # The table's own promise, whoever extends it.
 check "launcher, libfsdp and ckpt are not joined" \
     "$(grep -E '^(fsdp/|libfsdp/|boot\.h|launcher/|ckpt)' <<<"$allowed" |

@@ -28,17 +28,16 @@ static void test_product(int m, int n, int k, int mode, enum fsdp_dtype dtype,
     const struct nn_linear shape = {.rows = m, .nin = k, .nout = n, .dtype = FSDP_BF16};
     float *work = malloc(nn_cpu_linear_work_nelem(&shape) * sizeof *work);
     void *out[2] = {malloc(nc * width), malloc(nc * width)};
-    struct nn_gemm g = {.m = m,
-                        .n = n,
-                        .k = k,
-                        .a = matrix(m, k, at, dtype, values),
-                        .b = matrix(k, n, bt, dtype, values + 3),
-                        .ldc = n + 3,
-                        .c_dtype = c_dtype,
-                        .bias = biased ? values : NULL,
-                        .alpha = 1,
-                        .beta = adds ? 1 : 0,
-                        .work = work};
+    struct nn_product g = {.m = m,
+                           .n = n,
+                           .k = k,
+                           .a = matrix(m, k, at, dtype, values),
+                           .b = matrix(k, n, bt, dtype, values + 3),
+                           .ldc = n + 3,
+                           .c_dtype = c_dtype,
+                           .bias = biased ? values : NULL,
+                           .beta = adds ? 1 : 0,
+                           .work = work};
     double *wide = ref_wide(nc);
 
     for (int i = 0; i < 2; i++)

@@ -7,6 +7,7 @@
 
 #include "fsdp/sys/cpu.h"
 #include "nn/nn.h"
+#include "nn/product.h"
 
 /* One operator: `run` has the lane's signature and gets a copy of the arguments. */
 #define NN_CPU_OP(name, type)                                                                      \
@@ -102,30 +103,18 @@ static inline int nn_span(enum fsdp_dtype dw_dtype)
     return dw_dtype == FSDP_F32 ? NN_BLOCK_ROWS : NN_SPAN_ROWS;
 }
 
-/* c (m, n) = alpha op(a) op(b) + bias + beta c, where op(a) is a (m, k) or the transpose of
- * a (k, m), op(b) likewise, and bias (n) goes to every row. ld: elements from row to row. */
-struct nn_matrix {
-    const void *at;
-    int ld;
-    bool transposed;
-    enum fsdp_dtype dtype;
-};
-struct nn_gemm {
-    int m, n, k;
-    struct nn_matrix a, b;
-    void *c;
-    int ldc;
-    enum fsdp_dtype c_dtype;
-    const void *bias; /* NULL: none */
-    enum fsdp_dtype bias_dtype;
-    float alpha, beta;
-    float *work; /* nn_gemm_work_nelem, where not all is fp32 */
-};
-void nn_gemm(const struct nn_gemm *g);
+/* Blocks, until the product is there. */
+void nn_gemm(const struct nn_product *g);
+/* The same; nothing where the result is not wanted. */
+static inline void nn_run_product(struct nn_product product)
+{
+    if (product.c)
+        nn_gemm(&product);
+}
 
 /* Products through oneDNN, on the calling thread. False: it was not built with, has no such product
  * or cannot; nothing was done then. */
-bool nn_dnnl_gemm(const struct nn_gemm *g);
+bool nn_dnnl_gemm(const struct nn_product *g);
 /* Has it kernels for bf16 that use this processor's own? */
 bool nn_dnnl_is_fast(void);
 

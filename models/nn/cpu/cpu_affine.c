@@ -19,34 +19,12 @@ static void affine_forward(const struct nn_affine *a)
         affine_one_row(a);
         return;
     }
-    nn_gemm(&(struct nn_gemm){.m = a->rows,
-                              .n = a->nout,
-                              .k = a->nin,
-                              .a = {a->x, a->nin, false, a->dtype},
-                              .b = {a->w, a->ldw, false, a->w_dtype},
-                              .c = a->out,
-                              .ldc = a->nout,
-                              .c_dtype = a->dtype,
-                              .bias = a->b,
-                              .bias_dtype = a->w_dtype,
-                              .alpha = 1,
-                              .beta = a->beta,
-                              .work = a->work});
+    nn_run_product(nn_affine_forward_product(a));
 }
 
 static void affine_backward_input(const struct nn_affine *a)
 {
-    nn_gemm(&(struct nn_gemm){.m = a->rows,
-                              .n = a->nin,
-                              .k = a->nout,
-                              .a = {a->dy, a->nout, false, a->dtype},
-                              .b = {a->w, a->ldw, true, a->w_dtype},
-                              .c = a->out,
-                              .ldc = a->nin,
-                              .c_dtype = a->dtype,
-                              .alpha = 1,
-                              .beta = a->beta,
-                              .work = a->work});
+    nn_run_product(nn_affine_backward_input_product(a));
 }
 
 enum { BLOCK_ROWS = 32, BLOCK_COLS = 512 };
@@ -81,19 +59,7 @@ static void affine_backward_weight(const struct nn_affine *a)
 {
     if (a->db)
         sum_rows(a);
-    if (!a->out)
-        return;
-    nn_gemm(&(struct nn_gemm){.m = a->nin,
-                              .n = a->nout,
-                              .k = a->rows,
-                              .a = {a->x, a->nin, true, a->dtype},
-                              .b = {a->dy, a->nout, false, a->dtype},
-                              .c = a->out,
-                              .ldc = a->ldw,
-                              .c_dtype = a->dw_dtype,
-                              .alpha = 1,
-                              .beta = a->beta,
-                              .work = a->work});
+    nn_run_product(nn_affine_backward_weight_product(a));
 }
 
 NN_CPU_ENQUEUE(affine_forward, nn_affine)

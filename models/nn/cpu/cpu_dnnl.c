@@ -41,7 +41,7 @@ static dnnl_data_type_t type_of(int dtype)
     return dtype == FSDP_BF16 ? dnnl_bf16 : dtype == FSDP_F16 ? dnnl_f16 : dnnl_f32;
 }
 
-static struct shape shape_of(const struct nn_gemm *g)
+static struct shape shape_of(const struct nn_product *g)
 {
     struct shape s;
     memset(&s, 0, sizeof s); /* padding too: shapes are compared as bytes */
@@ -217,7 +217,7 @@ static bool has_scratch(struct worker *w, size_t nbytes)
     return w->scratch;
 }
 
-static bool execute(const struct product *p, const struct nn_gemm *g)
+static bool execute(const struct product *p, const struct nn_product *g)
 {
     dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, NULL},
                               {DNNL_ARG_WEIGHTS, NULL},
@@ -250,11 +250,10 @@ bool nn_dnnl_is_fast(void)
 #endif
 }
 
-bool nn_dnnl_gemm(const struct nn_gemm *g)
+bool nn_dnnl_gemm(const struct nn_product *g)
 {
     const struct shape s = shape_of(g);
-    if (g->alpha != 1.0f || (g->beta != 0.0f && g->beta != 1.0f) || g->m < 1 || g->n < 1 ||
-        g->k < 1)
+    if ((g->beta != 0.0f && g->beta != 1.0f) || g->m < 1 || g->n < 1 || g->k < 1)
         return false;
     const struct product *p = find_product(&s);
     return p && execute(p, g);
@@ -267,7 +266,7 @@ bool nn_dnnl_is_fast(void)
     return false;
 }
 
-bool nn_dnnl_gemm(const struct nn_gemm *g)
+bool nn_dnnl_gemm(const struct nn_product *g)
 {
     (void)g;
     return false;

@@ -42,14 +42,14 @@ static CBLAS_TRANSPOSE transposed(const struct nn_matrix *x)
     return x->transposed ? CblasTrans : CblasNoTrans;
 }
 
-static void sgemm(const struct nn_gemm *g)
+static void sgemm(const struct nn_product *g)
 {
-    cblas_sgemm(CblasRowMajor, transposed(&g->a), transposed(&g->b), g->m, g->n, g->k, g->alpha,
+    cblas_sgemm(CblasRowMajor, transposed(&g->a), transposed(&g->b), g->m, g->n, g->k, 1.0f,
                 g->a.at, g->a.ld, g->b.at, g->b.ld, g->beta, g->c, g->ldc);
 }
 
 /* Every row of c begins as bias + beta c, and the product is added to it. */
-static void add_bias(const struct nn_gemm *g)
+static void add_bias(const struct nn_product *g)
 {
     float room[NN_PIECE];
     for (size_t from = 0; from < (size_t)g->n; from += NN_PIECE) {
@@ -89,7 +89,7 @@ static struct nn_matrix block_of(const struct nn_matrix *x, int row, int col, in
 }
 
 /* A finished block of sums goes to c. */
-static void store_block(const struct nn_gemm *g, const float *sums, int row, int col, int nrows,
+static void store_block(const struct nn_product *g, const float *sums, int row, int col, int nrows,
                         int ncols)
 {
     const size_t n = (size_t)ncols;
@@ -113,13 +113,13 @@ static void store_block(const struct nn_gemm *g, const float *sums, int row, int
 }
 
 /* Blocks of a row of c follow each other, and where k is one block a's stays converted. */
-static void block(const struct nn_gemm *g, int row, int col, int nrows, int ncols)
+static void block(const struct nn_product *g, int row, int col, int nrows, int ncols)
 {
     const bool kept = col > 0 && g->k <= BLOCK && g->a.dtype != FSDP_F32;
     float *a_room = g->work, *b_room = a_room + (size_t)nrows * (size_t)least(g->k, BLOCK);
     float *sums = b_room + (size_t)ncols * (size_t)least(g->k, BLOCK);
     const bool direct = g->c_dtype == FSDP_F32;
-    struct nn_gemm part = {.m = nrows, .n = ncols, .alpha = g->alpha, .c = sums, .ldc = ncols};
+    struct nn_product part = {.m = nrows, .n = ncols, .c = sums, .ldc = ncols};
 
     if (direct) {
         part.c = (float *)g->c + (size_t)row * (size_t)g->ldc + (size_t)col;
@@ -140,9 +140,9 @@ static void block(const struct nn_gemm *g, int row, int col, int nrows, int ncol
         store_block(g, sums, row, col, nrows, ncols);
 }
 
-static void gemm(const struct nn_gemm *g)
+static void gemm(const struct nn_product *g)
 {
-    struct nn_gemm rest = *g;
+    struct nn_product rest = *g;
 
     if (g->a.dtype == FSDP_BF16 && g->b.dtype == FSDP_BF16 && nn_dnnl_is_fast() && nn_dnnl_gemm(g))
         return;
@@ -163,10 +163,10 @@ static void gemm(const struct nn_gemm *g)
 /* Rows [from, to) of c, or as many columns where c is wide. */
 static void gemm_part(void *arg, int worker, size_t from, size_t to)
 {
-    const struct nn_gemm *g = arg;
+    const struct nn_product *g = arg;
     const bool by_rows = g->m >= g->n;
     struct nn_matrix *x;
-    struct nn_gemm part = *g;
+    struct nn_product part = *g;
 
     if (g->work)
         part.work += (size_t)worker * work_nelem(g->m, g->n, g->k);
@@ -186,12 +186,12 @@ static void gemm_part(void *arg, int worker, size_t from, size_t to)
 }
 
 /* A part for each thread, unless handing it over takes longer than the product. */
-void nn_gemm(const struct nn_gemm *g)
+void nn_gemm(const struct nn_product *g)
 {
     const double nflops = 2.0 * g->m * g->n * g->k, worth = 4e6;
     const int most = g->m >= g->n ? g->m : g->n, nthreads = fsdp_cpu_threads();
     const int share = (most + nthreads - 1) / nthreads, grain = (share + 31) / 32 * 32;
-    struct nn_gemm whole = *g;
+    struct nn_product whole = *g;
 
     fsdp_cpu_for((size_t)most, (size_t)(nflops < worth ? most : grain), gemm_part, &whole);
 }

@@ -235,16 +235,20 @@ __global__ void attention_delta_kernel(float *delta, const T *o, const T *d_o, s
         delta[(b * (size_t)NH + h) * (size_t)Tq + t] = sum;
 }
 
-/* Probability and gradient of the score of query t and key j: s and dp are their products. */
-static __device__ inline float score_gradient(float *p, const attention_args &a, int b, int h,
-                                              int t, int j, float s, float dp, float lse,
-                                              float delta)
+/* The score of query t and key j: s and dp are their products. */
+struct score {
+    int b, h, t, j;
+    float s, dp, lse, delta;
+};
+
+/* Its probability and its gradient. */
+static __device__ inline float score_gradient(float *p, const attention_args &a, const score &x)
 {
-    const bool seen = j >= first_key(a, b, t) && j < end_key(a, t);
-    const float full = seen ? expf(s * a.scale - lse) : 0.0f;
-    const float factor = seen ? factor_of(a, b, h, t, j) : 0.0f;
+    const bool seen = x.j >= first_key(a, x.b, x.t) && x.j < end_key(a, x.t);
+    const float full = seen ? expf(x.s * a.scale - x.lse) : 0.0f;
+    const float factor = seen ? factor_of(a, x.b, x.h, x.t, x.j) : 0.0f;
     *p = full * factor;
-    return full * (dp * factor - delta) * a.scale;
+    return full * (x.dp * factor - x.delta) * a.scale;
 }
 
 template <class T, int R, int W>
@@ -275,8 +279,8 @@ __global__ void __launch_bounds__(R *QUAD, 2)
         multiply_rows<R, W>(dp, grads.x[row], values, lane, D);
 #pragma unroll
         for (int j = 0; j < R / QUAD; j++)
-            ds[row][lane + QUAD * j] =
-                score_gradient(&p, a, b, h, t, from + lane + QUAD * j, s[j], dp[j], lse, delta);
+            ds[row][lane + QUAD * j] = score_gradient(
+                &p, a, {b, h, t, from + lane + QUAD * j, s[j], dp[j], lse, delta});
         __syncthreads();
         add_rows<R, W>(sums, ds[row], keys, lane, D);
     }
@@ -317,8 +321,8 @@ __global__ void __launch_bounds__(R *QUAD, 2)
                 const int col = lane + QUAD * i, t = from + col;
                 const float lse = t < a.Tq ? a.lse[stat + (size_t)t] : 0;
                 const float delta = t < a.Tq ? a.delta[stat + (size_t)t] : 0;
-                ds[row][col] =
-                    score_gradient(&probs[row][col], a, b, h, t, j, s[i], dp[i], lse, delta);
+                ds[row][col] = score_gradient(&probs[row][col], a,
+                                              {b, h, t, j, s[i], dp[i], lse, delta});
             }
             __syncthreads();
             add_rows<R, W>(dv, probs[row], grads, lane, D);

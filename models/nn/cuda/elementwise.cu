@@ -195,14 +195,14 @@ __global__ void split_kernel(T *high, T *low, int to_ld, const float *x, int ld,
     low[to] = fsdp_from_float<T>(v - fsdp_to_float(high[to]));
 }
 
-extern "C" int nn_cuda_split(struct fsdp_lane *lane, void *high, void *low, enum fsdp_dtype narrow,
-                             int to_ld, const float *x, int ld, int nrows, int ncols,
+extern "C" int nn_cuda_split(struct fsdp_lane *lane, const struct nn_cuda_halves *a,
                              struct fsdp_err *err)
 {
-    for (int row = 0; row < nrows; row += MOST_ROWS) {
-        const size_t to = (size_t)row * (size_t)to_ld;
-        LAUNCH_FOR(narrow, lane, split_kernel, matrix_grid(nrows, ncols, row), THREADS,
-                   TO(high) + to, TO(low) + to, to_ld, x + (size_t)row * (size_t)ld, ld, ncols);
+    for (int row = 0; row < a->nrows; row += MOST_ROWS) {
+        const size_t to = (size_t)row * (size_t)a->to_ld;
+        LAUNCH_FOR(a->narrow, lane, split_kernel, matrix_grid(a->nrows, a->ncols, row), THREADS,
+                   TO(a->high) + to, TO(a->low) + to, a->to_ld,
+                   a->x + (size_t)row * (size_t)a->ld, a->ld, a->ncols);
     }
     return fsdp_cuda_launched(lane, "split", err);
 }
@@ -217,13 +217,12 @@ __global__ void add_row_kernel(T *c, int ld, const void *row, enum fsdp_dtype ro
     *to = fsdp_from_float<T>(fsdp_to_float(*to) + load_any(row, row_dtype, (size_t)col));
 }
 
-extern "C" int nn_cuda_add_row(struct fsdp_lane *lane, void *c, enum fsdp_dtype dtype, int ld,
-                               const void *row, enum fsdp_dtype row_dtype, int nrows, int ncols,
-                               struct fsdp_err *err)
+extern "C" int nn_cuda_add_row(struct fsdp_lane *lane, const struct nn_cuda_rows *c,
+                               const void *row, enum fsdp_dtype row_dtype, struct fsdp_err *err)
 {
-    for (int first = 0; first < nrows; first += MOST_ROWS)
-        LAUNCH_FOR(dtype, lane, add_row_kernel, matrix_grid(nrows, ncols, first), THREADS,
-                   TO(c) + (size_t)first * (size_t)ld, ld, row, row_dtype, ncols);
+    for (int first = 0; first < c->nrows; first += MOST_ROWS)
+        LAUNCH_FOR(c->dtype, lane, add_row_kernel, matrix_grid(c->nrows, c->ncols, first), THREADS,
+                   TO(c->at) + (size_t)first * (size_t)c->ld, c->ld, row, row_dtype, c->ncols);
     return fsdp_cuda_launched(lane, "add_row", err);
 }
 
@@ -239,13 +238,12 @@ __global__ void store_kernel(T *dst, int ld, const float *src, int ncols, float 
     *to = fsdp_from_float<T>(beta == 0.0f ? v : v + beta * fsdp_to_float(*to));
 }
 
-extern "C" int nn_cuda_store(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dtype, int ld,
-                             const float *src, int nrows, int ncols, float beta,
-                             struct fsdp_err *err)
+extern "C" int nn_cuda_store(struct fsdp_lane *lane, const struct nn_cuda_rows *dst,
+                             const float *src, float beta, struct fsdp_err *err)
 {
-    for (int row = 0; row < nrows; row += MOST_ROWS)
-        LAUNCH_FOR(dtype, lane, store_kernel, matrix_grid(nrows, ncols, row), THREADS,
-                   TO(dst) + (size_t)row * (size_t)ld, ld, src + (size_t)row * (size_t)ncols, ncols,
-                   beta);
+    for (int row = 0; row < dst->nrows; row += MOST_ROWS)
+        LAUNCH_FOR(dst->dtype, lane, store_kernel, matrix_grid(dst->nrows, dst->ncols, row),
+                   THREADS, TO(dst->at) + (size_t)row * (size_t)dst->ld, dst->ld,
+                   src + (size_t)row * (size_t)dst->ncols, dst->ncols, beta);
     return fsdp_cuda_launched(lane, "store", err);
 }

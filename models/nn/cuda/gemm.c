@@ -9,7 +9,7 @@
  */
 #include "gemm.h"
 
-static int rows_of(const struct gemm_matrix *x, int rows, int cols)
+static int rows_of(const struct nn_matrix *x, int rows, int cols)
 {
     return x->transposed ? cols : rows;
 }
@@ -25,7 +25,7 @@ struct halves {
     int nrows, ncols, ld;
 };
 
-static struct halves halves_of(const struct gemm *g)
+static struct halves halves_of(const struct nn_product *g)
 {
     const bool a = g->a.dtype == FSDP_F32;
     const int rows = a ? g->m : g->k, cols = a ? g->k : g->n;
@@ -33,23 +33,23 @@ static struct halves halves_of(const struct gemm *g)
     return (struct halves){nrows, ncols, (ncols + 7) / 8 * 8};
 }
 
-static bool is_mixed(const struct gemm *g)
+static bool is_mixed(const struct nn_product *g)
 {
     return g->a.dtype != g->b.dtype;
 }
 
 /* The type in which the products run. */
-static enum fsdp_dtype narrow_of(const struct gemm *g)
+static enum fsdp_dtype narrow_of(const struct nn_product *g)
 {
     return g->a.dtype == FSDP_F32 ? g->b.dtype : g->a.dtype;
 }
 
-static bool needs_store(const struct gemm *g)
+static bool needs_store(const struct nn_product *g)
 {
     return g->c_dtype != FSDP_F32 && g->c_dtype != narrow_of(g);
 }
 
-size_t gemm_work_nelem(const struct gemm *g)
+size_t gemm_work_nelem(const struct nn_product *g)
 {
     size_t nelem = 0;
     if (is_mixed(g)) {
@@ -62,9 +62,9 @@ size_t gemm_work_nelem(const struct gemm *g)
 }
 
 /* One type for both operands. */
-static int uniform_types(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *err)
+static int uniform_types(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
 {
-    struct gemm plain = *g;
+    struct nn_product plain = *g;
 
     if (!needs_store(g) && (!g->bias || g->bias_dtype == g->c_dtype))
         return gemm_lt(lane, g, err);
@@ -76,27 +76,33 @@ static int uniform_types(struct fsdp_lane *lane, const struct gemm *g, struct fs
         plain.beta = 0;
     }
     FSDP_TRY(gemm_lt(lane, &plain, err));
+    const struct nn_cuda_rows made = {plain.c, plain.c_dtype, plain.ldc, g->m, g->n};
+    const struct nn_cuda_rows c = {g->c, g->c_dtype, g->ldc, g->m, g->n};
     if (g->bias)
-        FSDP_TRY(nn_cuda_add_row(lane, plain.c, plain.c_dtype, plain.ldc, g->bias, g->bias_dtype,
-                                 g->m, g->n, err));
-    if (!needs_store(g))
-        return FSDP_OK;
-    return nn_cuda_store(lane, g->c, g->c_dtype, g->ldc, g->work, g->m, g->n, g->beta, err);
+        FSDP_TRY(nn_cuda_add_row(lane, &made, g->bias, g->bias_dtype, err));
+    return needs_store(g) ? nn_cuda_store(lane, &c, g->work, g->beta, err) : FSDP_OK;
 }
 
 /* The small part first, so that the large one is rounded with it. */
-static int mixed(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *err)
+static int mixed(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
 {
     const enum fsdp_dtype narrow = narrow_of(g);
-    struct gemm part = *g;
-    struct gemm_matrix *wide = g->a.dtype == FSDP_F32 ? &part.a : &part.b;
+    struct nn_product part = *g;
+    struct nn_matrix *wide = g->a.dtype == FSDP_F32 ? &part.a : &part.b;
     const struct halves h = halves_of(g);
     const size_t nelem = nelem_of(h.nrows, h.ld);
     void *high = g->work, *low = nn_at(high, narrow, nelem);
+    const struct nn_cuda_halves halves = {.high = high,
+                                          .low = low,
+                                          .narrow = narrow,
+                                          .to_ld = h.ld,
+                                          .x = wide->at,
+                                          .ld = wide->ld,
+                                          .nrows = h.nrows,
+                                          .ncols = h.ncols};
 
     if (!g->is_split)
-        FSDP_TRY(nn_cuda_split(lane, high, low, narrow, h.ld, wide->at, wide->ld, h.nrows, h.ncols,
-                               err));
+        FSDP_TRY(nn_cuda_split(lane, &halves, err));
     wide->ld = h.ld;
     wide->dtype = narrow;
     wide->at = low;
@@ -109,7 +115,7 @@ static int mixed(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *
     return uniform_types(lane, &part, err);
 }
 
-int gemm(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *err)
+int gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
 {
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     if (g->a.dtype != FSDP_F32 && g->b.dtype != FSDP_F32 && is_mixed(g))

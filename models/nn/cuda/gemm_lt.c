@@ -34,7 +34,7 @@ void gemm_lt_unlock(void)
     pthread_mutex_unlock(&lock);
 }
 
-int gemm_lt_check(cublasStatus_t status, const struct gemm *g, const char *what,
+int gemm_lt_check(cublasStatus_t status, const struct nn_product *g, const char *what,
                   struct fsdp_err *err)
 {
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -56,7 +56,7 @@ static uint8_t alignment_of(const void *ptr)
     return (uint8_t)(low ? low & -low : ALIGNMENT);
 }
 
-static struct gemm_key key_of(const struct gemm *g, int ordinal)
+static struct gemm_key key_of(const struct nn_product *g, int ordinal)
 {
     return (struct gemm_key){.ordinal = ordinal,
                              .m = g->m,
@@ -86,7 +86,7 @@ static cublasStatus_t layout(cublasLtMatrixLayout_t *out, enum fsdp_dtype dtype,
     return cublasLtMatrixLayoutCreate(out, type_of(dtype), (uint64_t)cols, (uint64_t)rows, ld);
 }
 
-static cublasStatus_t operand(cublasLtMatrixLayout_t *out, const struct gemm_matrix *x, int rows,
+static cublasStatus_t operand(cublasLtMatrixLayout_t *out, const struct nn_matrix *x, int rows,
                               int cols)
 {
     return layout(out, x->dtype, x->transposed ? cols : rows, x->transposed ? rows : cols, x->ld);
@@ -98,7 +98,7 @@ static cublasStatus_t set_attribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDes
     return cublasLtMatmulDescSetAttribute(desc, what, value, nbytes);
 }
 
-static cublasStatus_t describe_gemm(struct gemm_plan *p, const struct gemm *g)
+static cublasStatus_t describe_gemm(struct gemm_plan *p, const struct nn_product *g)
 {
     const cublasOperation_t op_a = g->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t op_b = g->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -155,11 +155,11 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t pref, const struct gemm_
 int gemm_plan_proposals(cublasLtMatmulHeuristicResult_t *out, int *nout, int most,
                         const struct gemm_plan *p, cublasLtHandle_t handle, struct fsdp_err *err)
 {
-    const struct gemm what = {.m = p->key.m,
-                              .n = p->key.n,
-                              .k = p->key.k,
-                              .a = {.dtype = (enum fsdp_dtype)p->key.dtype},
-                              .c_dtype = (enum fsdp_dtype)p->key.c_dtype};
+    const struct nn_product what = {.m = p->key.m,
+                                    .n = p->key.n,
+                                    .k = p->key.k,
+                                    .a = {.dtype = (enum fsdp_dtype)p->key.dtype},
+                                    .c_dtype = (enum fsdp_dtype)p->key.c_dtype};
     cublasLtMatmulPreference_t pref = NULL;
     cublasStatus_t s = cublasLtMatmulPreferenceCreate(&pref);
 
@@ -179,7 +179,8 @@ int gemm_plan_proposals(cublasLtMatmulHeuristicResult_t *out, int *nout, int mos
                          "asking cuBLASLt for algorithms", err);
 }
 
-static int handle_of(cublasLtHandle_t *out, int ordinal, const struct gemm *g, struct fsdp_err *err)
+static int handle_of(cublasLtHandle_t *out, int ordinal, const struct nn_product *g,
+                     struct fsdp_err *err)
 {
     if (ordinal >= MOST_DEVICES)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "GPU %d: at most %d in a process", ordinal,
@@ -190,7 +191,7 @@ static int handle_of(cublasLtHandle_t *out, int ordinal, const struct gemm *g, s
     return FSDP_OK;
 }
 
-static int make_plan(struct gemm_plan *p, cublasLtHandle_t handle, const struct gemm *g,
+static int make_plan(struct gemm_plan *p, cublasLtHandle_t handle, const struct nn_product *g,
                      struct fsdp_err *err)
 {
     cublasLtMatmulHeuristicResult_t first;
@@ -206,7 +207,7 @@ static int make_plan(struct gemm_plan *p, cublasLtHandle_t handle, const struct 
 }
 
 int gemm_plan(struct gemm_plan **out, cublasLtHandle_t *handle, struct fsdp_lane *lane,
-              const struct gemm *g, struct fsdp_err *err)
+              const struct nn_product *g, struct fsdp_err *err)
 {
     const struct gemm_key key = key_of(g, fsdp_cuda_ordinal(lane));
     struct node **bucket = &buckets[fsdp_hash(FSDP_HASH_SEED, &key, sizeof key) % BUCKETS], *node;
@@ -236,7 +237,7 @@ int gemm_plan(struct gemm_plan **out, cublasLtHandle_t *handle, struct fsdp_lane
 /* ---- running it ------------------------------------------------------------------------------ */
 
 int gemm_plan_run(const struct gemm_plan *p, cublasLtHandle_t handle, struct fsdp_lane *lane,
-                  const struct gemm *g, void *workspace, const cublasLtMatmulAlgo_t *algo,
+                  const struct nn_product *g, void *workspace, const cublasLtMatmulAlgo_t *algo,
                   struct fsdp_err *err)
 {
     const float alpha = 1;
@@ -251,7 +252,7 @@ int gemm_plan_run(const struct gemm_plan *p, cublasLtHandle_t handle, struct fsd
     return gemm_lt_check(s, g, "cuBLASLt", err);
 }
 
-int gemm_lt(struct fsdp_lane *lane, const struct gemm *g, struct fsdp_err *err)
+int gemm_lt(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
 {
     struct gemm_plan *plan;
     cublasLtHandle_t handle;

@@ -24,7 +24,7 @@ struct gemm_plan {
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
     /* Its last call, for timing. */
-    struct gemm last;
+    struct nn_product last;
     struct fsdp_lane *lane;
     struct gemm_plan *next; /* of all, in no order */
 };
@@ -32,9 +32,9 @@ struct gemm_plan {
 /* The plan for g, made if there is none, with the algorithm that the library names first. Plans are
  * kept for ever; nothing that uses one runs at the same time as another thread's. */
 int gemm_plan(struct gemm_plan **out, cublasLtHandle_t *handle, struct fsdp_lane *lane,
-              const struct gemm *g, struct fsdp_err *err);
+              const struct nn_product *g, struct fsdp_err *err);
 int gemm_plan_run(const struct gemm_plan *plan, cublasLtHandle_t handle, struct fsdp_lane *lane,
-                  const struct gemm *g, void *workspace, const cublasLtMatmulAlgo_t *algo,
+                  const struct nn_product *g, void *workspace, const cublasLtMatmulAlgo_t *algo,
                   struct fsdp_err *err);
 /* All plans, under the lock. */
 struct gemm_plan *gemm_plans(void);
@@ -42,7 +42,7 @@ struct gemm_plan *gemm_plans(void);
 int gemm_plan_proposals(cublasLtMatmulHeuristicResult_t *out, int *nout, int most,
                         const struct gemm_plan *plan, cublasLtHandle_t handle,
                         struct fsdp_err *err);
-int gemm_lt_check(cublasStatus_t status, const struct gemm *g, const char *what,
+int gemm_lt_check(cublasStatus_t status, const struct nn_product *g, const char *what,
                   struct fsdp_err *err);
 void gemm_lt_lock(void);
 void gemm_lt_unlock(void);

@@ -59,14 +59,26 @@ static inline int nn_cuda_scratch(void **out, struct fsdp_lane *lane, struct fsd
 
 /* out[col] = sum of in[row][col] over nrows + beta out[col], in a fixed order: in (nrows, ncols).
  */
-int nn_cuda_sum_rows(struct fsdp_lane *lane, void *out, enum fsdp_dtype out_dtype, const void *in,
-                     enum fsdp_dtype in_dtype, int nrows, int ncols, float beta,
-                     struct fsdp_err *err);
+struct nn_cuda_sum {
+    void *out;
+    enum fsdp_dtype out_dtype;
+    const void *in;
+    enum fsdp_dtype in_dtype;
+    int nrows, ncols;
+    float beta;
+};
+int nn_cuda_sum_rows(struct fsdp_lane *lane, const struct nn_cuda_sum *args, struct fsdp_err *err);
 
 /* high + low = x, up to the rounding of low: x (nrows, ncols) with rows ld apart, high and low of
  * type `narrow` with rows to_ld apart. */
-int nn_cuda_split(struct fsdp_lane *lane, void *high, void *low, enum fsdp_dtype narrow, int to_ld,
-                  const float *x, int ld, int nrows, int ncols, struct fsdp_err *err);
+struct nn_cuda_halves {
+    void *high, *low;
+    enum fsdp_dtype narrow;
+    int to_ld;
+    const float *x;
+    int ld, nrows, ncols;
+};
+int nn_cuda_split(struct fsdp_lane *lane, const struct nn_cuda_halves *args, struct fsdp_err *err);
 
 /* Attention by plain kernels: any shape with heads of at most 256 elements. */
 size_t nn_cuda_plain_attention_work_nelem(const struct nn_attention *shape);
@@ -75,13 +87,18 @@ int nn_cuda_plain_attention_forward(struct fsdp_lane *lane, const struct nn_atte
 int nn_cuda_plain_attention_backward(struct fsdp_lane *lane, const struct nn_attention *args,
                                      struct fsdp_err *err);
 
-/* Every row of c (nrows, ncols) += row. */
-int nn_cuda_add_row(struct fsdp_lane *lane, void *c, enum fsdp_dtype dtype, int ld, const void *row,
-                    enum fsdp_dtype row_dtype, int nrows, int ncols, struct fsdp_err *err);
-
-/* dst = src + beta dst, where rows of dst lie ld elements apart. */
-int nn_cuda_store(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dtype, int ld,
-                  const float *src, int nrows, int ncols, float beta, struct fsdp_err *err);
+/* A matrix (nrows, ncols) whose rows lie ld elements apart. */
+struct nn_cuda_rows {
+    void *at;
+    enum fsdp_dtype dtype;
+    int ld, nrows, ncols;
+};
+/* Every row of c += row. */
+int nn_cuda_add_row(struct fsdp_lane *lane, const struct nn_cuda_rows *c, const void *row,
+                    enum fsdp_dtype row_dtype, struct fsdp_err *err);
+/* dst = src + beta dst, src without space between its rows. */
+int nn_cuda_store(struct fsdp_lane *lane, const struct nn_cuda_rows *dst, const float *src,
+                  float beta, struct fsdp_err *err);
 
 #ifdef __cplusplus
 }

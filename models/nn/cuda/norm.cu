@@ -231,37 +231,43 @@ static int widen(const void **out, struct fsdp_lane *lane, const void *w, enum f
     FSDP_TRY(nn_cuda_scratch(&scratch, lane, err));
     float *wide = (float *)((char *)scratch + PARTS_NBYTES) + place * MOST_DIM;
     *out = wide;
-    return nn_cuda_sum_rows(lane, wide, FSDP_F32, w, dtype, 1, dim, 0, err);
+    const struct nn_cuda_sum one_row = {wide, FSDP_F32, w, dtype, 1, dim, 0};
+    return nn_cuda_sum_rows(lane, &one_row, err);
 }
 
-/* What all four have in common; b is NULL for an RMSNorm. */
-static int prepare_norm(norm_args *a, struct fsdp_lane *lane, int rows, int dim, const void *w,
-                   const void *b, enum fsdp_dtype w_dtype, bool widened, struct fsdp_err *err)
+/* What the four operators have in common; an RMSNorm has no b. */
+template <class Args> static norm_args args_of(const Args *f, const void *b)
 {
-    if (dim > MOST_DIM)
+    norm_args a = {};
+    a.rows = f->rows;
+    a.dim = f->dim;
+    a.w = f->w;
+    a.b = b;
+    a.w_dtype = f->w_dtype;
+    return a;
+}
+
+static int prepare_norm(norm_args *a, struct fsdp_lane *lane, bool widened, struct fsdp_err *err)
+{
+    if (a->dim > MOST_DIM)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "a norm over %d elements: on CUDA at most %d are supported", dim,
+                            "a norm over %d elements: on CUDA at most %d are supported", a->dim,
                             (int)MOST_DIM);
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    a->w = w;
-    a->b = b;
-    a->w_dtype = w_dtype;
     if (widened) {
-        FSDP_TRY(widen(&a->w, lane, w, w_dtype, dim, 0, err));
-        FSDP_TRY(widen(&a->b, lane, b, w_dtype, dim, 1, err));
+        FSDP_TRY(widen(&a->w, lane, a->w, a->w_dtype, a->dim, 0, err));
+        FSDP_TRY(widen(&a->b, lane, a->b, a->w_dtype, a->dim, 1, err));
         a->w_dtype = FSDP_F32;
     }
-    a->rows = rows;
-    a->dim = dim;
-    a->aligned = dim % VEC == 0 && is_aligned(a->w) && is_aligned(a->b);
+    a->aligned = a->dim % VEC == 0 && is_aligned(a->w) && is_aligned(a->b);
     return FSDP_OK;
 }
 
 extern "C" int nn_cuda_rmsnorm_forward(struct fsdp_lane *lane, const struct nn_rmsnorm *f,
                                        struct fsdp_err *err)
 {
-    norm_args a = {};
-    FSDP_TRY(prepare_norm(&a, lane, f->rows, f->dim, f->w, NULL, f->w_dtype, false, err));
+    norm_args a = args_of(f, NULL);
+    FSDP_TRY(prepare_norm(&a, lane, false, err));
     a.rstd = f->rstd;
     a.eps = f->eps;
     a.aligned &= is_aligned(f->x) && is_aligned(f->y) && is_aligned(f->x_copy);
@@ -273,8 +279,8 @@ extern "C" int nn_cuda_rmsnorm_forward(struct fsdp_lane *lane, const struct nn_r
 extern "C" int nn_cuda_layernorm_forward(struct fsdp_lane *lane, const struct nn_layernorm *f,
                                          struct fsdp_err *err)
 {
-    norm_args a = {};
-    FSDP_TRY(prepare_norm(&a, lane, f->rows, f->dim, f->w, f->b, f->w_dtype, false, err));
+    norm_args a = args_of(f, f->b);
+    FSDP_TRY(prepare_norm(&a, lane, false, err));
     a.mean = f->mean;
     a.rstd = f->rstd;
     a.eps = f->eps;
@@ -303,16 +309,16 @@ static int sum_parts(struct fsdp_lane *lane, void *out, enum fsdp_dtype dtype, c
                      const norm_args &a, int rows_each, float beta, struct fsdp_err *err)
 {
     const int nparts = (int)blocks_for((size_t)a.rows, (size_t)rows_each);
-    return parts ? nn_cuda_sum_rows(lane, out, dtype, parts, FSDP_F32, nparts, a.dim, beta, err)
-                 : FSDP_OK;
+    const struct nn_cuda_sum sum = {out, dtype, parts, FSDP_F32, nparts, a.dim, beta};
+    return parts ? nn_cuda_sum_rows(lane, &sum, err) : FSDP_OK;
 }
 
 extern "C" int nn_cuda_rmsnorm_backward(struct fsdp_lane *lane, const struct nn_rmsnorm_backward *g,
                                         struct fsdp_err *err)
 {
-    norm_args a = {};
+    norm_args a = args_of(g, NULL);
     norm_parts parts = {};
-    FSDP_TRY(prepare_norm(&a, lane, g->rows, g->dim, g->w, NULL, g->w_dtype, true, err));
+    FSDP_TRY(prepare_norm(&a, lane, true, err));
     FSDP_TRY(parts_for(&parts, lane, g->rows, g->dim, g->dw, false, err));
     a.rstd = (float *)g->rstd;
     a.dx_beta = g->dx_beta;
@@ -328,9 +334,9 @@ extern "C" int nn_cuda_layernorm_backward(struct fsdp_lane *lane,
                                           const struct nn_layernorm_backward *g,
                                           struct fsdp_err *err)
 {
-    norm_args a = {};
+    norm_args a = args_of(g, g->b);
     norm_parts parts = {};
-    FSDP_TRY(prepare_norm(&a, lane, g->rows, g->dim, g->w, g->b, g->w_dtype, true, err));
+    FSDP_TRY(prepare_norm(&a, lane, true, err));
     FSDP_TRY(parts_for(&parts, lane, g->rows, g->dim, g->dw, g->db, err));
     a.mean = (float *)g->mean;
     a.rstd = (float *)g->rstd;

@@ -5,9 +5,13 @@
 
 enum { THREADS = 256, FREQUENCIES = 128 };
 
-/* By value, as an argument of the launch: the caller's list is in host memory. */
-struct frequencies {
-    double x[FREQUENCIES];
+/* Columns [column, column + ncols) of the tables, by value as an argument of the launch: the
+ * caller's list is in host memory. */
+struct table_part {
+    double freq[FREQUENCIES];
+    int column, ncols;
+    int first, T, half;
+    enum fsdp_dtype dtype;
 };
 
 static __device__ inline float round_to(double x, enum fsdp_dtype dtype)
@@ -18,18 +22,16 @@ static __device__ inline float round_to(double x, enum fsdp_dtype dtype)
                                : value;
 }
 
-/* Columns [column, column + ncols) of the tables. */
-__global__ void rope_table_kernel(float *cosine, float *sine, frequencies freq, int column,
-                                  int ncols, int first, int T, int half, enum fsdp_dtype dtype)
+__global__ void rope_table_kernel(float *cosine, float *sine, table_part p)
 {
-    const int at = (int)(blockIdx.x * THREADS + threadIdx.x), t = at / ncols, i = at % ncols;
-    if (t >= T)
+    const int at = (int)(blockIdx.x * THREADS + threadIdx.x), t = at / p.ncols, i = at % p.ncols;
+    if (t >= p.T)
         return;
     double s, c;
-    sincos((double)(first + t) * freq.x[i], &s, &c);
-    const size_t to = (size_t)t * (size_t)half + (size_t)(column + i);
-    cosine[to] = round_to(c, dtype);
-    sine[to] = round_to(s, dtype);
+    sincos((double)(p.first + t) * p.freq[i], &s, &c);
+    const size_t to = (size_t)t * (size_t)p.half + (size_t)(p.column + i);
+    cosine[to] = round_to(c, p.dtype);
+    sine[to] = round_to(s, p.dtype);
 }
 
 extern "C" int nn_cuda_rope_table(struct fsdp_lane *lane, const struct nn_rope_table *a,
@@ -37,37 +39,51 @@ extern "C" int nn_cuda_rope_table(struct fsdp_lane *lane, const struct nn_rope_t
 {
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     for (int column = 0; column < a->half; column += FREQUENCIES) {
-        const int ncols = a->half - column < FREQUENCIES ? a->half - column : FREQUENCIES;
-        frequencies freq = {};
-        for (int i = 0; i < ncols; i++)
-            freq.x[i] = a->inv_freq[column + i];
-        LAUNCH(lane, rope_table_kernel, blocks_for((size_t)a->T * (size_t)ncols, THREADS), THREADS,
-               a->cos, a->sin, freq, column, ncols, a->first, a->T, a->half, a->dtype);
+        table_part part = {};
+        part.column = column;
+        part.ncols = a->half - column < FREQUENCIES ? a->half - column : FREQUENCIES;
+        part.first = a->first;
+        part.T = a->T;
+        part.half = a->half;
+        part.dtype = a->dtype;
+        for (int i = 0; i < part.ncols; i++)
+            part.freq[i] = a->inv_freq[column + i];
+        LAUNCH(lane, rope_table_kernel, blocks_for((size_t)a->T * (size_t)part.ncols, THREADS),
+               THREADS, a->cos, a->sin, part);
     }
     return fsdp_cuda_launched(lane, "rope_table", err);
 }
 
+struct rope_args {
+    const float *cosine, *sine;
+    const int32_t *positions; /* NULL: each row's place */
+    size_t nlots;
+    int T, heads, half;
+    float sign;
+    bool aligned;
+};
+
 /* A thread turns eight pairs: the lower halves are eight elements in a row, the upper ones, too. */
-template <class T>
-__global__ void rope_kernel(T *x, const float *cosine, const float *sine, const int32_t *positions,
-                            size_t nlots, int Tn, int heads, int half, float sign, bool aligned)
+template <class T> __global__ void rope_kernel(T *x, rope_args p)
 {
+    const int half = p.half;
+    const bool aligned = p.aligned;
     const size_t at = (size_t)blockIdx.x * THREADS + threadIdx.x;
     const size_t per_head = ((size_t)half + VEC - 1) / VEC;
-    const size_t head = at / per_head, pair = at % per_head * VEC, row = head / (size_t)heads;
+    const size_t head = at / per_head, pair = at % per_head * VEC, row = head / (size_t)p.heads;
     float lo[VEC], hi[VEC], c[VEC], s[VEC];
 
-    if (at >= nlots)
+    if (at >= p.nlots)
         return;
-    const size_t position = positions ? (size_t)positions[row] : row % (size_t)Tn;
+    const size_t position = p.positions ? (size_t)p.positions[row] : row % (size_t)p.T;
     T *lower = x + head * 2 * (size_t)half, *upper = lower + half;
     load8(lo, lower, pair, (size_t)half, aligned);
     load8(hi, upper, pair, (size_t)half, aligned);
-    load8(c, cosine + position * (size_t)half, pair, (size_t)half, aligned);
-    load8(s, sine + position * (size_t)half, pair, (size_t)half, aligned);
+    load8(c, p.cosine + position * (size_t)half, pair, (size_t)half, aligned);
+    load8(s, p.sine + position * (size_t)half, pair, (size_t)half, aligned);
 #pragma unroll
     for (int i = 0; i < VEC; i++) {
-        const float a = lo[i], b = hi[i], turn = sign * s[i];
+        const float a = lo[i], b = hi[i], turn = p.sign * s[i];
         lo[i] = a * c[i] - b * turn;
         hi[i] = b * c[i] + a * turn;
     }
@@ -79,12 +95,17 @@ extern "C" int nn_cuda_rope(struct fsdp_lane *lane, const struct nn_rope *a, str
 {
     const int half = a->D / 2;
     const size_t nheads = (size_t)a->B * (size_t)a->T * (size_t)a->heads;
-    const size_t nlots = nheads * blocks_for((size_t)half, VEC);
-    const bool aligned =
-        half % VEC == 0 && is_aligned(a->x) && is_aligned(a->cos) && is_aligned(a->sin);
+    rope_args p = {};
+    p.cosine = a->cos;
+    p.sine = a->sin;
+    p.positions = a->positions;
+    p.nlots = nheads * blocks_for((size_t)half, VEC);
+    p.T = a->T;
+    p.heads = a->heads;
+    p.half = half;
+    p.sign = a->inverse ? -1.0f : 1.0f;
+    p.aligned = half % VEC == 0 && is_aligned(a->x) && is_aligned(a->cos) && is_aligned(a->sin);
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    LAUNCH_FOR(a->dtype, lane, rope_kernel, blocks_for(nlots, THREADS), THREADS, TO(a->x), a->cos,
-               a->sin, a->positions, nlots, a->T, a->heads, half, a->inverse ? -1.0f : 1.0f,
-               aligned);
+    LAUNCH_FOR(a->dtype, lane, rope_kernel, blocks_for(p.nlots, THREADS), THREADS, TO(a->x), p);
     return fsdp_cuda_launched(lane, "rope", err);
 }

@@ -42,32 +42,35 @@ __global__ void sum_rows_kernel(void *out, enum fsdp_dtype out_dtype, const T *i
               beta == 0.0f ? total : total + beta * load_any(out, out_dtype, to));
 }
 
-static int launch(struct fsdp_lane *lane, void *out, enum fsdp_dtype out_dtype, const void *in,
-                  enum fsdp_dtype in_dtype, int nrows, int ncols, int strip, float beta,
-                  struct fsdp_err *err)
+/* Each strip of rows to a row of out. */
+static int sum_strips(struct fsdp_lane *lane, const struct nn_cuda_sum *a, int strip,
+                      struct fsdp_err *err)
 {
-    const bool aligned = ncols % VEC == 0 && is_aligned(in);
-    const dim3 grid(blocks_for((size_t)ncols, COLS), blocks_for((size_t)nrows, (size_t)strip));
-    LAUNCH_FOR(in_dtype, lane, sum_rows_kernel, grid, THREADS, out, out_dtype, FROM(in), nrows,
-               ncols, strip, beta, aligned);
+    const bool aligned = a->ncols % VEC == 0 && is_aligned(a->in);
+    const dim3 grid(blocks_for((size_t)a->ncols, COLS),
+                    blocks_for((size_t)a->nrows, (size_t)strip));
+    LAUNCH_FOR(a->in_dtype, lane, sum_rows_kernel, grid, THREADS, a->out, a->out_dtype,
+               FROM(a->in), a->nrows, a->ncols, strip, a->beta, aligned);
     return fsdp_cuda_launched(lane, "sum_rows", err);
 }
 
-extern "C" int nn_cuda_sum_rows(struct fsdp_lane *lane, void *out, enum fsdp_dtype out_dtype,
-                                const void *in, enum fsdp_dtype in_dtype, int nrows, int ncols,
-                                float beta, struct fsdp_err *err)
+extern "C" int nn_cuda_sum_rows(struct fsdp_lane *lane, const struct nn_cuda_sum *a,
+                                struct fsdp_err *err)
 {
-    void *scratch;
+    struct nn_cuda_sum parts = *a, sum = *a;
 
-    if (nrows <= STRIP)
-        return launch(lane, out, out_dtype, in, in_dtype, nrows, ncols, nrows, beta, err);
-    FSDP_TRY(nn_cuda_scratch(&scratch, lane, err));
+    if (a->nrows <= STRIP)
+        return sum_strips(lane, a, a->nrows, err);
+    FSDP_TRY(nn_cuda_scratch(&parts.out, lane, err));
     /* As many strips as the scratch has rows, at most; and one row of strips is summed at once. */
-    const int room = (int)(NN_CUDA_SCRATCH_NBYTES / sizeof(float) / (size_t)ncols);
-    const int nstrips = room < STRIP ? room : STRIP, share = (nrows + nstrips - 1) / nstrips;
+    const int room = (int)(NN_CUDA_SCRATCH_NBYTES / sizeof(float) / (size_t)a->ncols);
+    const int nstrips = room < STRIP ? room : STRIP, share = (a->nrows + nstrips - 1) / nstrips;
     const int strip = share < STRIP ? STRIP : share;
-    FSDP_TRY(launch(lane, scratch, FSDP_F32, in, in_dtype, nrows, ncols, strip, 0, err));
-    return launch(lane, out, out_dtype, scratch, FSDP_F32,
-                  (int)blocks_for((size_t)nrows, (size_t)strip), ncols,
-                  (int)blocks_for((size_t)nrows, (size_t)strip), beta, err);
+    parts.out_dtype = FSDP_F32;
+    parts.beta = 0;
+    FSDP_TRY(sum_strips(lane, &parts, strip, err));
+    sum.in = parts.out;
+    sum.in_dtype = FSDP_F32;
+    sum.nrows = (int)blocks_for((size_t)a->nrows, (size_t)strip);
+    return sum_strips(lane, &sum, sum.nrows, err);
 }
