@@ -53,7 +53,7 @@ static int read_setting(struct fsdp_optim_group *group, const char *word, double
     } keys[] = {{"lr=", &group->lr_scale},
                 {"lr_scale=", &group->lr_scale},
                 {"weight_decay=", &group->weight_decay},
-                {"betas=", &group->beta1}};
+                {"betas=", &group->betas[0]}};
 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const char *value = word + strlen(keys[i].key);
@@ -72,7 +72,7 @@ static int read_setting(struct fsdp_optim_group *group, const char *word, double
             return fsdp_err_set(err, FSDP_EINVAL, "parameter group: '%s': two numbers, as 0.9,0.99",
                                 word);
         if (i == 3)
-            FSDP_TRY(read_number(&group->beta2, &value, word, err));
+            FSDP_TRY(read_number(&group->betas[1], &value, word, err));
         if (*value)
             return fsdp_err_set(err, FSDP_EINVAL, "parameter group: '%s': '%s' is too much", word,
                                 value);
@@ -86,7 +86,7 @@ static int read_setting(struct fsdp_optim_group *group, const char *word, double
 int fsdp_optim_group_parse(struct fsdp_optim_group *out, const char *text, double base_lr,
                            struct fsdp_err *err)
 {
-    struct fsdp_optim_group group = {text, -1, -1, -1, -1};
+    struct fsdp_optim_group group = {text, -1, -1, {-1, -1}};
     const char *end = end_of_names(text), *rest = text;
     char word[MAX_WORD];
     int nnames = 0, nsettings = 0;
@@ -140,10 +140,10 @@ struct optimizer_hyper optimizer_hyper_of(const struct fsdp_optim_opts *opts,
         hyper.lr_scale = group->lr_scale;
     if (group && group->weight_decay >= 0)
         hyper.weight_decay = group->weight_decay;
-    if (group && group->beta1 >= 0)
-        hyper.beta1 = group->beta1;
-    if (group && group->beta2 >= 0)
-        hyper.beta2 = group->beta2;
+    if (group && group->betas[0] >= 0)
+        hyper.beta1 = group->betas[0];
+    if (group && group->betas[1] >= 0)
+        hyper.beta2 = group->betas[1];
     return hyper;
 }
 

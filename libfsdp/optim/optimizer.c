@@ -27,9 +27,9 @@ static int adamw_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
     FSDP_TRY(fsdp_err_blame(err, check_beta("beta2", opts->betas[1], err), "betas"));
     for (int g = 0; g < opts->ngroups; g++) {
         const struct fsdp_optim_group *group = &opts->groups[g];
-        int rc = check_beta("a group's beta1", group->beta1 < 0 ? 0 : group->beta1, err);
+        int rc = check_beta("a group's beta1", group->betas[0] < 0 ? 0 : group->betas[0], err);
         if (!rc)
-            rc = check_beta("a group's beta2", group->beta2 < 0 ? 0 : group->beta2, err);
+            rc = check_beta("a group's beta2", group->betas[1] < 0 ? 0 : group->betas[1], err);
         FSDP_TRY(fsdp_err_blame(err, rc, "groups"));
     }
     if (!(opts->eps > 0)) /* padding between parameters has zero moments */
@@ -90,7 +90,7 @@ static int sgd_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
         return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "moment_dtype");
     }
     for (int g = 0; g < opts->ngroups; g++)
-        if (opts->groups[g].beta1 >= 0 || opts->groups[g].beta2 >= 0) {
+        if (opts->groups[g].betas[0] >= 0 || opts->groups[g].betas[1] >= 0) {
             fsdp_err_set(err, FSDP_EINVAL, "sgd: it has no betas, but group '%.100s' does",
                          opts->groups[g].names);
             return fsdp_err_blame(err, FSDP_EINVAL, "groups");

@@ -99,7 +99,7 @@ static void library(struct fsdp_opts *opts, struct given *model)
 
 static void groups(struct fsdp_opts *opts, struct given *model)
 {
-    static const struct fsdp_optim_group group = {"*.b", 0.5, -1, -1, -1};
+    static const struct fsdp_optim_group group = {"*.b", 0.5, -1, {-1, -1}};
     (void)model;
     opts->optim.groups = &group;
     opts->optim.ngroups = 1;
@@ -326,6 +326,54 @@ static void test_defaults_are_one(void)
     }
 }
 
+/* A word's position is its constant: FSDP_SETTINGS and the enums are in one order. */
+static void test_words_are_constants(void)
+{
+    static const struct {
+        const char *key, *word;
+        int constant;
+    } words[] = {
+        {"optim.decay", "all", FSDP_DECAY_ALL},
+        {"optim.decay", "matrices", FSDP_DECAY_MATRICES},
+        {"optim.clip_norm_type", "2", FSDP_NORM_2},
+        {"optim.clip_norm_type", "inf", FSDP_NORM_INF},
+        {"optim.master", "whole", FSDP_MASTER_WHOLE},
+        {"optim.master", "split", FSDP_MASTER_SPLIT},
+        {"fsdp.offload", "none", FSDP_OFFLOAD_NONE},
+        {"fsdp.offload", "optimizer", FSDP_OFFLOAD_OPTIMIZER},
+        {"fsdp.offload", "params", FSDP_OFFLOAD_PARAMS},
+        {"fsdp.activation_checkpointing", "none", FSDP_AC_NONE},
+        {"fsdp.activation_checkpointing", "full", FSDP_AC_FULL},
+        {"fsdp.activation_checkpointing", "selective", FSDP_AC_SELECTIVE},
+        {"fsdp.loss_scale", "auto", FSDP_SCALER_AUTO},
+        {"fsdp.loss_scale", "true", FSDP_SCALER_ON},
+        {"fsdp.loss_scale", "false", FSDP_SCALER_OFF},
+    };
+    enum { NWORDS = sizeof words / sizeof words[0] };
+    int nwords = 0;
+
+    for (const struct setting *row = setting_table; row < setting_table + setting_nrows; row++) {
+        if (row->type != SETTING_WORD)
+            continue;
+        nwords++;
+        for (const char *at = row->allowed; (at = strchr(at, '|')); at++)
+            nwords++;
+        for (int w = 0; w < NWORDS; w++) {
+            const struct fsdp_tunable key = {row->name, row->kind, row->def, "", row->allowed, 0};
+            struct fsdp_opts opts = FSDP_OPTS_INIT;
+            struct fsdp_err err = FSDP_ERR_INIT;
+            int index = -1;
+            if (strcmp(words[w].key, row->name) != 0)
+                continue;
+            ok(!fsdp_tunable_set(&key, 1, &index, "test", row->name, words[w].word, &err) &&
+                   !fsdp_opts_take(&opts, &key, &index, &err) &&
+                   *(int *)(void *)((char *)&opts + row->offset) == words[w].constant,
+               "%s: %s%s", row->name, words[w].word, err.text);
+        }
+    }
+    ok(nwords == NWORDS, "all words are compared");
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static char logged[8192];
@@ -449,6 +497,7 @@ int main(void)
     test_settings();
     test_no_field_is_forgotten();
     test_defaults_are_one();
+    test_words_are_constants();
     enum shortage shortages[] = {LIMITED, NO_ADDRESS_SPACE};
     ok(ranks_run(NRANKS, 1, 30, run_short, &shortages[0], NULL) == 0,
        "beyond memory_limit: every rank learns what saves most, one logs the plan");

@@ -35,10 +35,10 @@ static void test_parse(void)
            strstr(err.text, "use lr_scale"),
        "no rate to be relative to: %s", err.text);
     ok(fsdp_optim_group_parse(&group, " a  *.b : lr=0.005 weight_decay=0", 0.01, &err) == 0 &&
-           fabs(group.lr_scale - 0.5) < 1e-12 && group.weight_decay == 0 && group.beta1 < 0,
+           fabs(group.lr_scale - 0.5) < 1e-12 && group.weight_decay == 0 && group.betas[0] < 0,
        "a rate becomes a share; what is not said stays open");
     ok(fsdp_optim_group_parse(&group, "*: betas=0.5,0.75 lr_scale=0", 0.01, &err) == 0 &&
-           group.beta1 == 0.5 && group.beta2 == 0.75 && group.lr_scale == 0,
+           group.betas[0] == 0.5 && group.betas[1] == 0.75 && group.lr_scale == 0,
        "betas, and a rate of nothing");
 }
 
@@ -71,7 +71,7 @@ static void refused(struct fsdp_optim_opts optim, const char *expect)
 static void test_refused(void)
 {
     const struct fsdp_optim_opts init = FSDP_OPTIM_OPTS_INIT;
-    struct fsdp_optim_group group = {"blocks.*.w blocks.7.*: lr=1", -1, -1, -1, -1};
+    struct fsdp_optim_group group = {"blocks.*.w blocks.7.*: lr=1", -1, -1, {-1, -1}};
     struct fsdp_optim_opts o = init;
     struct fsdp_err err = FSDP_ERR_INIT;
 
@@ -98,9 +98,9 @@ static void test_refused(void)
     ok(plan(o, &err) == FSDP_OK, "a group that matches: %s", err.text);
     o.name = "sgd";
     ok(plan(o, &err) == FSDP_OK, "sgd too: %s", err.text);
-    group.beta1 = 0.5;
+    group.betas[0] = 0.5;
     refused(o, "it has no betas");
-    group.beta1 = -1;
+    group.betas[0] = -1;
     o.nesterov = true;
     o.dampening = 0.1;
     refused(o, "nesterov needs");

@@ -30,14 +30,25 @@ for program in "$BIN"/*; do
     check "$name: no option of the manual is invented" "$(comm -13 <(echo "$help") <(echo "$man"))"
 done
 
-keys=$("$BIN"/fsdp-launch --print-config | awk '/^[a-z]+:/ { at = $1; sub(":", "", at) }
-    /^  (# )?[a-z_]+:/ && at ~ /^(fsdp|optim|model)$/ { sub(/^  (# )?/, ""); sub(/:.*/, ""); print at "." $0 }' | sort -u)
+all_keys=$("$BIN"/fsdp-launch --print-config | awk '/^[a-z]+:/ { at = $1; sub(":", "", at) }
+    /^  (# )?[a-z_]+:/ { sub(/^  (# )?/, ""); sub(/:.*/, ""); print at "." $0 }' | sort -u)
+keys=$(grep -E '^(fsdp|optim|model)\.' <<<"$all_keys")
 settings=$(sed -n -E 's/^    ROW\(([a-z]+), ([a-z_]+),.*/\1.\2/p' libfsdp/include/fsdp/settings.h | sort -u)
 check "the engine's table has settings" "$([ "$(wc -l <<<"$settings")" -gt 30 ] || echo "$settings")"
 check "every setting of the engine has a key's name" "$(comm -13 <(echo "$keys") <(echo "$settings"))"
 advised=$(sed -n '/ knobs\[\] = {/,/^};/p' libfsdp/core/create/advice.c | grep -o -E '[a-z]+_[a-z_]+[ )]' | tr -d ' )' | sort -u)
 check "every setting that advice names is in the engine's table" \
     "$(comm -13 <(sed 's/.*\.//' <<<"$settings" | sort -u) <(echo "$advised"))"
+
+# Not the names of files and of a model's modules.
+named_keys() {
+    grep -h -o -E '(^|[^a-zA-Z_/.-])(model|data|train|optim|fsdp|checkpoint|log)\.[a-z_]+($|[^a-zA-Z_.(])' "$@" |
+        grep -o -E '[a-z]+\.[a-z_]+' | grep -v -E '\.(c|h|pt|py|sh|sif|sbatch|safetensors|yaml|embed_tokens|layers)$' | sort -u
+}
+check "every key that the documents name exists" \
+    "$(comm -23 <(named_keys README.md docs/*.md docs/man/* models/README.md) <(echo "$all_keys"))"
+echo 'Set `fsdp.grad_slots` to 2.' >"$TEST_TMP/doc.md"
+check "another would be seen" "$(comm -23 <(named_keys "$TEST_TMP/doc.md") <(echo "$all_keys") | grep -q . || echo no)"
 
 broken=
 for doc in README.md docs/*.md models/README.md; do

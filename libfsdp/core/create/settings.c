@@ -161,7 +161,7 @@ int fsdp_opts_take(struct fsdp_opts *opts, const struct fsdp_tunable *row, const
         *(int *)to = (int)*(const int64_t *)from;
         return FSDP_OK;
     case SETTING_UINT64:
-        *(uint64_t *)to = (uint64_t) * (const int64_t *)from;
+        *(int64_t *)to = *(const int64_t *)from; /* never negative: `allowed` */
         return FSDP_OK;
     case SETTING_GIB:
         *(uint64_t *)to = (uint64_t)(*(const double *)from * (double)(1 << 30));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* overrides.h: fsdp_opts.overrides: which modules they make units of, and what they change there.
+/* overrides.h: fsdp_opts.unit_overrides: which modules they make units of, and what they change
+ * there.
  */
 #ifndef CORE_OVERRIDES_H
 #define CORE_OVERRIDES_H

@@ -18,7 +18,7 @@ struct fsdp_optim_group {
      * the text or a colon. */
     const char *names;
     double lr_scale; /* times the learning rate of the step; 0 holds the parameters still */
-    double weight_decay, beta1, beta2;
+    double weight_decay, betas[2];
 };
 /* Reads "PATTERN [PATTERN...]: KEY=VALUE [KEY=VALUE...]" with the keys lr, lr_scale, weight_decay
  * and betas (two numbers joined by a comma), such as "*norm* *.bias: weight_decay=0". lr is the
