@@ -77,7 +77,7 @@ int ckpt_store_space(uint64_t *out, const struct ckpt_store_ops *ops, const char
 bool ckpt_store_can_rename(const struct ckpt_store_ops *ops);
 /* Can bytes be added to a file, by another run, too? */
 bool ckpt_store_can_append(const struct ckpt_store_ops *ops);
-/* Is what has a name a whole file, whoever was killed? Else it may be a part of one. */
+/* Is every file that has a name complete, even after a kill? Else it may be a part. */
 bool ckpt_store_has_whole_files(const struct ckpt_store_ops *ops);
 /* May one object have several names, by links or mounts? */
 bool ckpt_store_has_links(const struct ckpt_store_ops *ops);

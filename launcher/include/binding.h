@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* binding.h: which cores, and which network card, a rank gets of its node. */
+/* binding.h: the cores, and the network card, that a rank gets on its node. */
 #ifndef BINDING_H
 #define BINDING_H
 
@@ -27,7 +27,7 @@ struct binding {
 };
 
 struct binding_opts {
-    bool off;              /* look and tell, bind nothing */
+    bool off;              /* report only, bind nothing */
     const char *gpu;       /* the rank's GPU on the PCI bus, "0000:1b:00.0"; "" for none */
     const cpu_set_t *near; /* (optional) cores near it, for where hwloc does not know it */
 };
@@ -40,7 +40,7 @@ struct binding_opts {
 int binding_choose(struct binding *out, struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
                    const struct binding_opts *opts, struct fsdp_err *err);
 
-/* What a rank may run on, and would. */
+/* The cores that a rank may run on, and those that it wants. */
 struct binding_card {
     cpu_set_t allowed, wish; /* wish: of allowed, those near its GPU, or all */
 };

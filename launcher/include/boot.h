@@ -38,7 +38,8 @@ struct boot_opts {
     void *trace_ctx;
     bool keep;    /* the method's connection stays until boot_close: MPI will share it */
     bool count;   /* fill boot_info.cost; rank 0's counts */
-    bool reorder; /* number the ranks of a node in a row, however they were started; rank 0's counts
+    bool reorder; /* number the ranks of each node consecutively, however they were started; rank
+                   * 0's counts
                    */
 };
 #define BOOT_OPTS_VERSION 1

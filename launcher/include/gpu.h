@@ -7,23 +7,24 @@
 
 #include "boot.h"
 
-/* order[i] is the GPU of place i: from GPU 0 on always the one that has most links to the last;
- * among equals the first. links[a * ngpus + b]: NVLinks between a and b. Pure. */
+/* order[i] is the GPU of place i. Place 0 has GPU 0; each next place has the GPU with most links to
+ * the one before, of equals the lowest. links[a * ngpus + b]: NVLinks between a and b. Pure. */
 void gpu_order_by_links(int *order, const int *links, int ngpus);
 
 /* NVML's view of the node: ngpus GPUs in the order of the PCI bus, and their links. FSDP_ENOTFOUND:
  * there is no NVML, or it has another number of GPUs. Local. */
 int gpu_links_read(int *links, int ngpus, struct fsdp_err *err);
 
-/* order[i], for the ngpus GPUs of this process, and where it comes from, static. False: as CUDA
- * numbers them, because NVML does not know better, or because whoever set CUDA_VISIBLE_DEVICES has
- * chosen the order. Local. */
+/* order[i], for the ngpus GPUs of this process, and where it comes from, static. Returns false
+ * where it is CUDA's numbering: NVML does not say more, or CUDA_VISIBLE_DEVICES has set the order.
+ * Local.
+ */
 bool gpu_order_read(int *order, int max, int ngpus, const char **from);
 
 /* What NVML says of one GPU; what it does not say is 0, or empty. */
 struct gpu_look {
     char pci[16];          /* "0000:1b:00.0" */
-    cpu_set_t near;        /* cores that the driver takes for its own */
+    cpu_set_t near;        /* cores near it, as the driver says */
     double free, total;    /* bytes of its memory */
     int nlinks, nlinks_up; /* NVLinks that it has, and that work */
     int lanes, lanes_max;  /* of PCIe */
@@ -33,8 +34,8 @@ struct gpu_look {
  * say which one that is (CUDA_VISIBLE_DEVICES names parts of GPUs, or CUDA_DEVICE_ORDER is not the
  * bus's). Local. */
 int gpu_look_at(struct gpu_look *out, int gpu, struct fsdp_err *err);
-/* NVML's index or UUID of it, by the values of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER (NULL:
- * not set); false: not to be known. Pure. */
+/* NVML's index or UUID of a GPU, from the values of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER
+ * (NULL: not set). Returns false where they do not tell. Pure. */
 bool gpu_name_of(char *out, size_t nbytes, int gpu, const char *visible, const char *order);
 
 /* The GPU of a rank: place local_rank / ranks_per_gpu of the order. ngpus: those that the process
@@ -47,9 +48,9 @@ int gpu_assign(int *gpu, const struct boot_info *info, int ngpus, int ranks_per_
 int gpu_ranks_per_gpu(void);
 #define GPU_ENV_RANKS_PER_GPU "FSDP_RANKS_PER_GPU"
 
-/* Sets what is not set, before the first call of CUDA or NCCL. Writes "NAME=value ..." of what was
- * set to `set`, and of what the user had chosen otherwise to `kept`. info NULL: says what would be
- * set, and sets nothing. Local. */
+/* Sets the variables that the user has not set, before the first call of CUDA or NCCL. Writes
+ * "NAME=value ..." of these to `set`, and of those that the user had set to another value to
+ * `kept`. info NULL: sets nothing, and writes what would be set. Local. */
 void gpu_environment(const struct boot_info *info, int ranks_per_gpu, char *set, size_t set_nbytes,
                      char *kept, size_t kept_nbytes);
 

@@ -27,7 +27,7 @@ struct launch_program {
      * NULL: to standard output. NULL: the program has none. */
     int (*dump_schedule)(const char *config, int noverrides, char *const *overrides, int nranks,
                          int nnodes, const char *file);
-    bool speaks;           /* its ranks print themselves what they leave as last words */
+    bool speaks;           /* its ranks print the reason of a failure themselves */
     const char *trace_key; /* what --trace FILE sets, "section.key"; NULL: nothing */
     /* Does this configuration use MPI, which needs the connection that ranks met through? NULL:
      * none does. */

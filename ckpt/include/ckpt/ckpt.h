@@ -76,13 +76,13 @@ struct ckpt_save_args {
     const char *const *extra; /* their paths; rank 0 copies them */
     bool fsync;
     enum ckpt_compress compress; /* rank 0's counts */
-    /* Of one processor's time, what this rank's part of the save may take while there is other work
-     * for it; waiting for the disk counts as leaving it. 0: no limit. */
+    /* The largest share of one processor's time that this rank's save takes while other work wants
+     * the processor. Time in which it waits for the disk does not count. 0: no limit. */
     double share;
-    /* A folder of this rank's node, of this run alone, that takes the checkpoint in place of root:
-     * its ranks' files, and the manifest of all; ckpt_flush brings it to root. Nodes that see one
-     * folder share it. Where it has no room or fails, root gets the checkpoint at once and a
-     * warning says so. NULL: none. */
+    /* A folder on this rank's node, used by this run alone. The checkpoint goes there instead of to
+     * root: the files of the node's ranks, and the manifest of all. ckpt_flush copies it to root.
+     * Nodes that see one folder share it. If it has no room or fails, the checkpoint goes to root
+     * at once, and a warning says so. NULL: none. */
     const char *staging;
     int node; /* of this rank, 0...; with staging */
 };
@@ -108,8 +108,8 @@ int ckpt_save(struct ckpt_save_result *out, const struct ckpt_save_args *args, s
 /* ckpt_save on a thread of its own, which keeps to args->share or, where that is 0, yields to other
  * threads. Borrowed until ckpt_saving_end: what args points to, the state that its slices read, and
  * oob, a channel that nobody else uses. finished (may be NULL) is called from that thread as soon
- * as nothing of these is read any more. Every rank must begin. Local. Blocks only where no thread
- * can be had. */
+ * as the save reads none of these any more. Every rank must call it. Local. Blocks only if no
+ * thread can be created. */
 struct ckpt_saving;
 int ckpt_saving_begin(struct ckpt_saving **out, const struct ckpt_save_args *args,
                       struct fsdp_oob *oob, void (*finished)(void *ctx), void *ctx,
@@ -127,16 +127,16 @@ int ckpt_saving_end(struct ckpt_save_result *out, struct ckpt_saving *saving, st
 typedef void ckpt_staged_f(void *ctx, int64_t step, const char *why);
 int ckpt_staged_latest(int64_t *step, const char *staging, int64_t after, ckpt_staged_f *report,
                        void *report_ctx, struct fsdp_oob *oob, struct fsdp_err *err);
-/* A checkpoint, or what is left of one, that should go but stays: why names what in it does not
- * belong to a checkpoint. */
+/* Called for a checkpoint, or the leftovers of one, that is not removed: why names what in it does
+ * not belong to a checkpoint. */
 typedef void ckpt_stays_f(void *ctx, const char *path, const char *why);
-/* Removes from a staging folder what is no staged checkpoint of these steps. Local, blocks. */
+/* Removes all from a staging folder but the staged checkpoints of these steps. Local, blocks. */
 int ckpt_staged_retain(const char *staging, const int64_t *steps, int nsteps, ckpt_stays_f *stays,
                        void *ctx, struct fsdp_err *err);
 
 struct ckpt_flush_args {
     uint32_t version;
-    const char *staging, *root; /* as they were saved with */
+    const char *staging, *root; /* the values of the save */
     int64_t step;
     bool fsync;
     double share; /* as in ckpt_save_args */
@@ -151,8 +151,8 @@ struct ckpt_flush_args {
         .version = CKPT_FLUSH_ARGS_VERSION, .fsync = true                                          \
     }
 /* Copies a staged checkpoint to root, each file by a rank that sees it and against its checksum,
- * and publishes it there as ckpt_save does: after a failure there is nothing of it, and the staged
- * one stays. The ranks may be others, of another number. Collective, blocks, agreed. FSDP_ENOTFOUND
+ * and publishes it there as ckpt_save does. A failure leaves nothing in root, and the staged one
+ * stays. The number of ranks may differ from the save's. Collective, blocks, agreed. FSDP_ENOTFOUND
  * where files are missing; FSDP_EEXIST where root has that step. */
 int ckpt_flush(struct ckpt_save_result *out, const struct ckpt_flush_args *args,
                struct fsdp_oob *oob, struct fsdp_err *err);
@@ -169,19 +169,20 @@ void ckpt_flushing_limit(struct ckpt_saving *flushing, double seconds);
  * reported (NULL is allowed); the others go. Local: call on one rank. */
 int ckpt_retain(const char *root, int keep, ckpt_stays_f *stays, void *ctx, struct fsdp_err *err);
 
-/* What saves, removals and tools left that never ended. */
+/* A leftover of a save, a removal or a tool that did not end. */
 struct ckpt_gc_item {
     const char *path, *what; /* what: "was never finished", ... */
     uint64_t nbytes;
     int64_t age_s;     /* since anything in it was touched */
-    bool is_old;       /* removed, or would be; else it may be being written, and stays */
-    const char *stays; /* old, but not removed: why; NULL: none */
+    bool
+        is_old; /* removed, or in a dry run would be; a young one may still be written, and stays */
+    const char *stays; /* why an old one is not removed; NULL: it is */
 };
 typedef void ckpt_gc_f(void *ctx, const struct ckpt_gc_item *item);
 struct ckpt_gc_args {
     uint32_t version;
-    /* Younger ones stay; -1: an hour, and for uploads, of which only the beginning is known, a day.
-     * Less than a save takes removes what a live one writes. */
+    /* Younger ones stay. -1: an hour; for uploads a day, since only their beginning is known. With
+     * less than the time of a save, files that a running save writes can be removed. */
     int64_t older_s;
     bool dry_run;
     bool whole_bucket; /* root may be a bucket without a prefix: uploads of others are ended, too */
@@ -198,9 +199,9 @@ struct ckpt_gc_result {
     uint64_t nstay;                /* old ones that hold what belongs to no checkpoint */
     uint64_t nuploads;             /* to an object store that were never finished, and are old */
 };
-/* Removes them from a folder of checkpoints or below an address. What is published stays; so does a
- * leftover that holds a file that no writer of checkpoints makes, which is counted and reported.
- * Local, blocks. */
+/* Removes leftovers from a folder of checkpoints or below an address. What is published stays; so
+ * does a leftover that holds a file that no writer of checkpoints makes, which is counted and
+ * reported. Local, blocks. */
 int ckpt_gc(struct ckpt_gc_result *out, const char *root, const struct ckpt_gc_args *args,
             struct fsdp_err *err);
 
@@ -216,7 +217,7 @@ enum ckpt_format {
 enum ckpt_role {
     CKPT_ROLE_MODEL,
     CKPT_ROLE_OPTIM, /* `state.<parameter>.<name>`: what an optimizer keeps for a parameter */
-    CKPT_ROLE_OTHER, /* anything else that somebody kept along: counters, schedules */
+    CKPT_ROLE_OTHER, /* anything else: counters, schedules */
 };
 
 /* A tensor of an opened checkpoint. */
@@ -253,8 +254,8 @@ int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err);
 /* NULL is allowed. */
 void ckpt_close(struct ckpt *ckpt);
 
-/* What was opened. Texts and tensors live until ckpt_close; indices are below the count that stands
- * next to them. Local, thread safe. */
+/* What was opened. Texts and tensors live until ckpt_close. An index is less than the count that is
+ * declared next to it. Local, thread safe. */
 const char *ckpt_path(const struct ckpt *ckpt);
 enum ckpt_format ckpt_format(const struct ckpt *ckpt);
 int64_t ckpt_step(const struct ckpt *ckpt);           /* -1 where not known */
@@ -281,7 +282,7 @@ bool ckpt_extra_is_own(const char *path);
 
 /* Reads the elements of `slice` (matched by name or alias; shape must be equal) into io->write, in
  * order, converting between floating dtypes. Missing name: FSDP_ENOTFOUND; shape: FSDP_EINVAL, both
- * named. A whole tensor is held against its fingerprint (FSDP_ECORRUPT), a part of one is not.
+ * named. A whole tensor is compared with its fingerprint (FSDP_ECORRUPT), a part is not.
  * Local, blocks, thread safe. */
 int ckpt_read_slice(struct ckpt *ckpt, const struct fsdp_slice *slice,
                     const struct fsdp_slice_io *io, struct fsdp_err *err);
@@ -298,10 +299,10 @@ struct ckpt_load_args {
     {                                                                                              \
         .version = CKPT_LOAD_ARGS_VERSION, .optim = true, .replica = -1                            \
     }
-/* Loads this rank's slices. What the ranks read together is held against the tensors' fingerprints;
- * where they read only part of a tensor, against its files' checksums: damage is FSDP_ECORRUPT,
- * naming tensor and file. After a failure the slices' contents are undefined. Collective, ends in
- * one agreed status. */
+/* Loads this rank's slices. What the ranks read together is compared with the tensors'
+ * fingerprints; where they read only part of a tensor, with its files' checksums. Damage is
+ * FSDP_ECORRUPT and names tensor and file. After a failure the slices' contents are undefined.
+ * Collective, ends in one agreed status. */
 int ckpt_load(struct ckpt *ckpt, const struct ckpt_load_args *args, struct fsdp_oob *oob,
               struct fsdp_err *err);
 
@@ -407,7 +408,7 @@ struct ckpt_copy_result {
     uint64_t nbytes, nbytes_resumed; /* of data files; of these, found from an earlier run */
     uint64_t nbytes_within;          /* moved by the store itself, which is both sides */
     int nfiles, nthreads;
-    bool was_there; /* the very checkpoint is there already: nothing was copied */
+    bool was_there; /* the same checkpoint is there already: nothing was copied */
     double seconds;
     char path[4096];
 };
@@ -467,9 +468,10 @@ int ckpt_diff(bool *same, struct ckpt *a, struct ckpt *b, const struct ckpt_diff
 
 /* Compares every file that was read so far with what lies at its path now. FSDP_ECORRUPT names one
  * that was written, replaced or removed since it was first opened, and what differs: size, inode,
- * modification time or ETag; of files without checksums also their status (ctime). Of native
- * checkpoints, whose fingerprints prove the bytes, the size alone counts. ckpt_load, ckpt_reshard,
- * ckpt_copy, ckpt_diff and ckpt_verify end with it; who reads slices calls it after the last one.
+ * modification time or ETag; for files without checksums also their status (ctime). For native
+ * checkpoints only the size is compared, because fingerprints prove the bytes. ckpt_load,
+ * ckpt_reshard, ckpt_copy, ckpt_diff and ckpt_verify end with it; a caller that reads slices calls
+ * it after the last one.
  * Local, blocks. */
 int ckpt_unchanged(struct ckpt *ckpt, struct fsdp_err *err);
 

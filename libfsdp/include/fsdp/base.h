@@ -31,7 +31,7 @@ extern "C" {
 #define FSDP_VERSION_MINOR 1
 #define FSDP_VERSION_PATCH 0
 #define FSDP_VERSION_STRING "0.1.0"
-/* Of the library that runs, which may be another than the headers'. Static. */
+/* Version of the library that is linked, which may differ from the headers' version. Static. */
 const char *fsdp_version(void);
 
 #if defined(__GNUC__)
@@ -61,7 +61,7 @@ enum fsdp_status {
 
 #define FSDP_ERR_TEXT_NBYTES 1024
 
-/* What is known of a failure besides its text, so that nobody need read that. */
+/* What a program may need to know of a failure: it never reads the text. */
 enum fsdp_err_kind {
     FSDP_ERR_PLAIN,
     FSDP_ERR_LOST,    /* the connection to `rank` ended without goodbye */
@@ -143,26 +143,27 @@ void fsdp_log(enum fsdp_log_level level, const char *fmt, ...) FSDP_PRINTF(2, 3)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Zeroed, 64-byte aligned (4096 from 64 KiB on; 2 MiB from there on, in huge pages where there are
- * some), counted. `name` (static) appears in errors and in the memory table. Returns NULL with err
- * set (FSDP_ENOMEM), also where nelem * elem_nbytes overflows; an empty request gives a valid
- * pointer. Freed with fsdp_free (NULL allowed). Thread safe. */
+/* Zeroed memory, aligned to 64 bytes; from 64 KiB on to 4096; from 2 MiB on to 2 MiB, in huge pages
+ * where the system has some. `name` (static) appears in errors. Returns NULL with err set
+ * (FSDP_ENOMEM), also where nelem * elem_nbytes overflows; an empty request gives a valid pointer.
+ * Freed with fsdp_free (NULL is allowed). Thread safe. */
 void *fsdp_alloc(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp_err *err);
 /* The same, not zeroed: for what is written before it is read. */
 void *fsdp_alloc_unset(size_t nelem, size_t elem_nbytes, const char *name, struct fsdp_err *err);
-/* An array of nelem elements with room for one more: itself while nelem < *max, else one of twice
- * the size into which it was moved; *max says the size. What is added is not set. NULL with err set
- * (FSDP_ENOMEM): the array stays as it was. Begin with NULL and a *max of 0. */
+/* Makes room for one more element in an array of nelem. Returns the array itself while nelem <
+ * *max, else a copy with room for twice as many, and *max is then its size. The added elements are
+ * not set. Returns NULL with err set (FSDP_ENOMEM) and leaves the array as it was. Begin with NULL
+ * and *max = 0. */
 void *fsdp_alloc_grow(void *array, size_t nelem, size_t *max, size_t elem_nbytes, const char *name,
                       struct fsdp_err *err);
-/* The same with room for want elements in all; NULL without an error if there are none. */
+/* The same for room for `want` elements in all. Returns NULL without an error if want is 0. */
 void *fsdp_alloc_reserve(void *array, size_t nelem, size_t *max, size_t want, size_t elem_nbytes,
                          const char *name, struct fsdp_err *err);
 void fsdp_free(void *ptr);
-/* Texts of the caller's, freed with fsdp_free; NULL with err set (FSDP_ENOMEM). */
+/* New texts, which the caller frees with fsdp_free; NULL with err set (FSDP_ENOMEM). */
 char *fsdp_strdup(const char *text, struct fsdp_err *err);
 char *fsdp_sprintf(struct fsdp_err *err, const char *fmt, ...) FSDP_PRINTF(2, 3);
-/* Allocations so far: a step loop that allocates shows here. */
+/* Number of allocations so far. Tests see by it that the step loop allocates nothing. */
 uint64_t fsdp_alloc_count(void);
 /* Fault injection: the nth following allocation fails (1 = the next); 0 turns it off. */
 void fsdp_alloc_fail_at(uint64_t nth);
@@ -186,7 +187,7 @@ enum fsdp_dtype {
     FSDP_BOOL,
     FSDP_F8_E4M3,
     FSDP_F8_E5M2,
-    FSDP_C64,     /* two floats; this and the next are carried by checkpoints, not computed with */
+    FSDP_C64,     /* two floats; this and the next are only stored, no operation takes them */
     FSDP_F8_E8M0, /* a power of two, as scales are */
     FSDP_NDTYPES
 };
@@ -228,7 +229,7 @@ struct fsdp_box {
     uint64_t length[FSDP_MAX_DIMS];
 };
 
-/* A box that somebody holds. Identical boxes held by nreplica ranks carry replica 0..nreplica-1. */
+/* A box that a rank holds. Identical boxes held by nreplica ranks carry replica 0..nreplica-1. */
 struct fsdp_slice {
     struct fsdp_tensor tensor;
     struct fsdp_box box;
@@ -249,8 +250,9 @@ bool fsdp_box_intersect(struct fsdp_box *out, const struct fsdp_box *a, const st
 
 /* Access to the bytes of a slice: little-endian, row-major over the slice's box.
  * `pos` and `nbytes` are within the box. Local, blocks.
- *   at   optional: where the bytes lie in the host's memory, which saves the reader a copy of them;
- *        they stay as they are until the call that got this io returns. NULL: they are to be read.
+ *   at   optional: the address of the bytes in host memory, so that the reader need not copy them.
+ *        They do not change until the call that received this io returns. A result of NULL: the
+ *        caller uses read.
  */
 struct fsdp_slice_io {
     void *ctx;
@@ -281,14 +283,15 @@ typedef int fsdp_slice_f(void *ctx, enum fsdp_slice_kind kind, const struct fsdp
  *
  * Where that would pad the buffer by more than both 3 % and 1 MiB (of fp32) a rank, because row
  * lengths have no small common multiple, and chunks would pad it less, the unit is chunked: every
- * rank owns ceil(rows / W) rows of each tensor (the last ones fewer, or none), and a copy stands
- * between the ranks' shards and the whole tensors.
+ * rank owns ceil(rows / W) rows of each tensor (the last ones fewer, or none), and a copy converts
+ * between the gathered shards and the whole tensors.
  *
  *      shards, gathered   [ 0: chunk of A |pad| chunk of B |pad][ 1: chunk of A |pad| chunk ...
  *      whole              [ A, chunk by chunk |pad........][ B, chunk by chunk |pad........]
  *
  * Both are W * shard_nelem elements long, and a tensor that starts at p in every shard starts at
- * W * p in the whole: the two have rank and tensor exchanged. On one rank they are the same.
+ * W * p in the whole. The shards are ordered by rank, then tensor; the whole by tensor, then rank.
+ * On one rank they are the same.
  *
  * Pure function of its arguments. */
 #define FSDP_CUT_ALIGN 128

@@ -36,14 +36,14 @@ enum {
 /* ---- devices and memory ---------------------------------------------------------------------- */
 
 /* kind: "cpu"; "cuda" or "cuda:N", the Nth GPU that this process sees (0 is the first); "auto", the
- * first GPU if libfsdp-cuda.so is found and can use one, else the CPU. flags: 0 but for the CPU.
+ * first GPU if libfsdp-cuda.so is found and can use one, else the CPU. flags: 0, except on the CPU.
  * FSDP_EUNSUPPORTED: no such kind, no libfsdp-cuda.so; FSDP_ENOTFOUND: no driver, no such GPU.
  * Local. */
 int fsdp_device_open(struct fsdp_device **out, const char *kind, unsigned flags,
                      struct fsdp_err *err);
 /* *out = GPUs that this process sees; errors as of fsdp_device_open("cuda"). Local. */
 int fsdp_device_count(int *out, struct fsdp_err *err);
-/* After its lanes, events and memory are gone. NULL is allowed. */
+/* Call it after its lanes, events and memory are freed. NULL is allowed. */
 void fsdp_device_close(struct fsdp_device *device);
 /* "cpu" or "cuda". Static. */
 const char *fsdp_device_name(const struct fsdp_device *device);
@@ -62,7 +62,7 @@ void *fsdp_host_alloc(struct fsdp_device *device, size_t nbytes, const char *nam
 void fsdp_host_free(struct fsdp_device *device, void *ptr);
 /* Is the device's memory the host's, as on the CPU? */
 bool fsdp_device_is_host(const struct fsdp_device *device);
-/* For communicators that allocate device memory in their own ways: counts it in the statistics. */
+/* Counts an allocation in the statistics: for communicators, which allocate by other means. */
 void fsdp_device_count_alloc(struct fsdp_device *device, size_t nbytes);
 
 /* Since the device was opened: how often the host waited for a lane, and how many allocations, of
@@ -156,7 +156,7 @@ int fsdp_dequantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype
 /* ---- gradient norm, clipping, loss scale ----------------------------------------------------- */
 
 /* The loss scale (optim.h) as it is kept on the device: what the gradient of the loss is multiplied
- * with, and whether the latest step was skipped. */
+ * by, and whether the latest step was skipped. */
 struct fsdp_loss_scale {
     float factor;       /* of the loss gradient: scale * split */
     float inverse;      /* 1 / factor: of the gradients */

@@ -3,8 +3,8 @@
  * mesh.h: the replicate x shard arrangement of ranks, and its communicators.
  *
  * World rank = replica * shard_size + index. Ranks of one shard group are consecutive, so that with
- * block distribution of ranks over nodes a shard group stays inside its node. Which shard the rank
- * with an index holds: that one, and on two levels another one (fsdp_shard_of_index).
+ * block distribution of ranks over nodes a shard group stays inside its node. On one level the rank
+ * with an index holds the shard of that number; on two levels fsdp_shard_of_index says which.
  */
 #ifndef FSDP_MESH_H
 #define FSDP_MESH_H
@@ -39,13 +39,13 @@ struct fsdp_strategy_info {
 const struct fsdp_strategy_info *fsdp_strategy_info(enum fsdp_strategy strategy);
 /* "FULL_SHARD", ...; "?" for a number out of range. Static. */
 const char *fsdp_strategy_name(enum fsdp_strategy strategy);
-/* In either case. FSDP_EINVAL lists the names. Local. */
+/* Takes upper and lower case. FSDP_EINVAL lists the names. Local. */
 int fsdp_strategy_parse(enum fsdp_strategy *out, const char *text, struct fsdp_err *err);
 
 struct fsdp_mesh_shape {
     int shard_size, replicate_size;
-    int regather_size; /* 0, or: ranks of the small groups that gather again in backward */
-    int inner_size;    /* 0, or: two levels, so many ranks of the shard group a node */
+    int regather_size; /* ranks of each group that gathers again in backward; 0: no such groups */
+    int inner_size;    /* two levels: ranks of the shard group on each node; 0: one level */
 };
 /* Shape for a strategy on a node map. shard_size 0 means the strategy's own: the world for *_SHARD,
  * 1 for NO_SHARD, the ranks of a node for HYBRID_*. FSDP_EINVAL says what to change: a shard_size
@@ -72,8 +72,9 @@ struct fsdp_mesh {
     int shard_rank, shard_size; /* which shard of its group this rank holds */
     int replicate_rank, replicate_size;
     struct fsdp_comm *world; /* control word, gradient norm */
-    /* The shard group, twice: a communicator serialises its work. On two levels the ranks of it
-     * inside a node, and the outer ones its ranks of equal place in all nodes; NULL otherwise. */
+    /* The shard group, with two communicators because each serialises its work. On two levels
+     * gather and reduce have the group's ranks in this node, the outer two its ranks with the same
+     * place in every node. On one level the outer two are NULL. */
     struct fsdp_comm *gather, *reduce;
     struct fsdp_comm *outer_gather, *outer_reduce;
     struct fsdp_comm *replicate; /* same shard, all replicas */

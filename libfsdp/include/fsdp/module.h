@@ -47,11 +47,12 @@ int fsdp_module_add_param(struct fsdp_module_tree *tree, int module,
 int fsdp_module_tie(struct fsdp_module_tree *tree, int module, int param, const char *alias,
                     struct fsdp_err *err);
 
-/* Bytes of activations for one micro-batch. `saved`: live from the module's forward to its
- * backward; `recomputed`: what activation checkpointing drops and rebuilds (live like saved without
- * it, only during the module's backward with it); `cheap`: the same, for what is rebuilt at little
- * cost and so is dropped by selective checkpointing too; `work`: live only between one enter and
- * its leave. */
+/* Bytes of activations for one micro-batch:
+ *   saved       live from the module's forward to its backward
+ *   recomputed  freed after forward and made again in backward under activation checkpointing; else
+ *               live like saved
+ *   cheap       likewise, but cheap to make again, so that selective checkpointing frees it, too
+ *   work        live only between one enter and its leave */
 struct fsdp_act_bytes {
     size_t saved, recomputed, work, cheap;
 };
@@ -59,7 +60,7 @@ struct fsdp_act_bytes {
 int fsdp_module_set_act(struct fsdp_module_tree *tree, int module, struct fsdp_act_bytes bytes,
                         struct fsdp_err *err);
 
-/* Parameters of the tree; aliases are none of their own. */
+/* Number of parameters of the tree. An alias does not count. */
 int fsdp_param_count(const struct fsdp_module_tree *tree);
 /* Lives as long as the tree. */
 const char *fsdp_module_name(const struct fsdp_module_tree *tree, int module);

@@ -76,8 +76,9 @@ struct fsdp_device_ops {
 
 extern const struct fsdp_device_ops fsdp_device_cpu_ops;
 
-/* Device memory of the lane's own, for work on it that leaves nothing behind: nbytes, the same in
- * every call, allocated by the first and freed with the lane. NULL: there is no such memory. */
+/* Scratch memory of a lane: each operation finds it undefined. nbytes is the same in every call;
+ * the first call allocates, and the lane's end frees. Returns NULL with err set where there is no
+ * memory. */
 void *fsdp_lane_scratch(struct fsdp_lane *lane, size_t nbytes, struct fsdp_err *err);
 
 /* Ranges are pushed only where a profiler listens. Local. */

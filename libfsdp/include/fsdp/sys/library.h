@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* Looks for a shared library of this build: next to the program, in ../lib of there, and in the
- * same places of libfsdp.so. Returns false where it is not. Local. */
+/* Looks for a shared library of this build: next to the program and in ../lib from there, then in
+ * the same two places from libfsdp.so. Returns false if it is in none. Local. */
 bool fsdp_library_find(char *path, size_t path_nbytes, const char *name);
 
 #ifdef __cplusplus
