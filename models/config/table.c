@@ -15,14 +15,15 @@
     ROW(section, key, kind, def, allowed, help),
 #define DTYPES "float32|bfloat16|float16|fp32|bf16|fp16"
 
-/* clang-format off: calls of macros without a comma behind them */
+/* No comma stands behind the groups of rows, which clang-format does not know. */
+/* clang-format off */
 const struct fsdp_tunable config_table[] = {
     ROW(model, path, STRING, NULL, NULL,
         "Folder with config.json (Hugging Face), and the weights where init is pretrained"),
     ROW(model, init, CHOICE, "pretrained", "pretrained|random",
         "Start from the weights in model.path, or from random values"),
-    FSDP_SETTINGS_MODEL(SETTING) ROW(
-        model, dropout, FLOAT, "auto", "auto=-1|0..<1",
+    FSDP_SETTINGS_MODEL(SETTING)
+    ROW(model, dropout, FLOAT, "auto", "auto=-1|0..<1",
         "Probability of all of the model's dropouts in training; auto: each as config.json says"),
 
     ROW(data, path, LIST, "", NULL,
@@ -68,9 +69,10 @@ const struct fsdp_tunable config_table[] = {
         "Peak TFLOP/s of a rank's device, for MFU; auto: that of a known GPU with 16-bit "
         "parameters, else MFU is not shown"),
     ROW(train, late_results, INT, "auto", "auto=-1|true=1|false=0",
-        "Read a step's loss while the next one runs; auto: where the device works on its own"),
+        "Read a step's loss while the next one runs; auto: true where the device is a GPU"),
 
-    FSDP_SETTINGS_OPTIM(SETTING) ROW(optim, lr, FLOAT, "1e-3", "0..", "Peak learning rate"),
+    FSDP_SETTINGS_OPTIM(SETTING)
+    ROW(optim, lr, FLOAT, "1e-3", "0..", "Peak learning rate"),
     ROW(optim, schedule, CHOICE, "cosine", "constant|linear|cosine|wsd",
         "Learning rate after the warm-up; wsd: stable, then linear decay"),
     ROW(optim, warmup_steps, INT, "0", "0..", "Steps of linear warm-up"),
@@ -79,18 +81,18 @@ const struct fsdp_tunable config_table[] = {
         "Steps of decay at the end of wsd; auto: a fifth of train.steps"),
 
     FSDP_SETTINGS_SHARDING(SETTING)
-        ROW(fsdp, shard_size, INT, "auto", "auto=0|1..",
-            "Ranks per shard group; auto: all, under HYBRID_* those of a node"),
+    ROW(fsdp, shard_size, INT, "auto", "auto=0|1..",
+        "Ranks per shard group; auto: all, under HYBRID_* those of a node"),
     ROW(fsdp, two_level, BOOL, "false", NULL,
         "Gather over the nodes first, then inside each; reduce the other way round"),
     FSDP_SETTINGS_DTYPES(SETTING)
-        ROW(fsdp, output_dtype, CHOICE, "auto", "auto|" DTYPES,
-            "Type that the model's outputs (logits) and their gradients are rounded to; auto: "
-            "param_dtype on a GPU, float32 on the CPU"),
+    ROW(fsdp, output_dtype, CHOICE, "auto", "auto|" DTYPES,
+        "Type that the model's outputs (logits) and their gradients are rounded to; auto: "
+        "param_dtype on a GPU, float32 on the CPU"),
     ROW(fsdp, buffer_dtype, CHOICE, "float32", DTYPES,
         "Type that tables of positions are rounded to"),
-    FSDP_SETTINGS_SCHEDULE(SETTING) ROW(
-        fsdp, backend, CHOICE, "auto", fsdp_comm_backend_words,
+    FSDP_SETTINGS_SCHEDULE(SETTING)
+    ROW(fsdp, backend, CHOICE, "auto", fsdp_comm_backend_words,
         "Communication backend; mpi and nccl are libraries of their own, opened when a run takes "
         "them, and refused where they are not"),
     ROW(fsdp, device, CHOICE, "auto", "auto|cpu|cuda",
@@ -112,14 +114,17 @@ const struct fsdp_tunable config_table[] = {
     ROW(checkpoint, staging_keep, INT, "1", "1..1000",
         "Newest checkpoints kept there, besides those that are not yet copied"),
     ROW(checkpoint, resume, STRING, "auto", NULL,
-        "auto: from the newest checkpoint if there is one; never; must; or a checkpoint's path, "
-        "from which a job begins that, started again by Slurm, resumes from its own"),
+        "auto: resume from the newest checkpoint if there is one; must: fail if there is none; "
+        "never: begin anew; or the path of a checkpoint to begin from, whose job, requeued by "
+        "Slurm, resumes from its own newest"),
     ROW(checkpoint, data_position, CHOICE, "restore", "restore|restart",
-        "On resume: resume where the data was, and refuse other data; or start the data anew"),
+        "On resume: continue at the same place of the data, and refuse other data; or begin the "
+        "data anew"),
     ROW(checkpoint, async, BOOL, "false", NULL,
         "Write checkpoints in the background, from a copy of the state in host memory"),
     ROW(checkpoint, async_memory, INT, "0", "0..",
-        "MiB a rank for that copy; what has no room holds its update back; 0: as much as it needs"),
+        "MiB per rank for that copy; state without room is not updated until it is written; 0: as "
+        "much as it needs"),
     ROW(checkpoint, async_busy, CHOICE, "wait", "wait|skip",
         "When a save is due while the one before is still being written: wait for it, or skip"),
     ROW(checkpoint, compress, CHOICE, "auto", "none|zstd|auto",

@@ -73,20 +73,20 @@ extern "C" {
         "Type of the moments (adamw); bfloat16: 4 bytes a parameter less, rounded " \
         "stochastically, so that they are right on average", DTYPE, AGREED, optim.moment_dtype) \
     ROW(optim, master, CHOICE, "whole", "whole|split", \
-        "The fp32 master where fsdp.param_dtype is bfloat16: next to the gathered copy, or " \
-        "split into that and the 16 bits it lacks: 2 bytes a parameter less, the same " \
+        "The fp32 master where fsdp.param_dtype is bfloat16. whole: next to the gathered copy; " \
+        "split: only the 16 bits that the copy lacks, 2 bytes per parameter less with the same " \
         "arithmetic", WORD, AGREED, optim.master)
 
 /* What is sharded, and what a unit is. */
 #define FSDP_SETTINGS_SHARDING(ROW) \
     ROW(fsdp, sharding_strategy, CHOICE, "FULL_SHARD", \
         "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|HYBRID_SHARD_ZERO2|ZERO1", \
-        "What is sharded, and over whom", STRATEGY, AGREED, sharding_strategy) \
+        "What is sharded, and over which ranks", STRATEGY, AGREED, sharding_strategy) \
     ROW(fsdp, reshard_after_forward, INT, "auto", "auto=-1|true=1|false=0|2..", \
         "Free a unit's gathered parameters after its forward pass; auto: as the strategy does", \
         INT, AGREED, reshard_after_forward) \
     ROW(fsdp, unit_overrides, LIST, "", NULL, \
-        "What single units do otherwise: \"model.layers.0 reshard_after_forward=false\", ...", \
+        "Settings of single units that differ: \"model.layers.0 reshard_after_forward=false\", ...", \
         POINTER, BY_OUTCOME, unit_overrides) \
     ROW(fsdp, reduce_last, BOOL, "false", NULL, \
         "Accumulate unsharded gradients and reduce them in the last micro-step only", \
@@ -144,7 +144,7 @@ extern "C" {
         "lives, in a file for each rank, instead of host memory; empty: none", \
         TEXT, OWN, offload_dir) \
     ROW(fsdp, activation_checkpointing, CHOICE, "none", "none|full|selective", \
-        "Activations made again in the backward pass. full: all of a module's; selective: the " \
+        "Activations that are recomputed in the backward pass. full: all of a module's; selective: the " \
         "attention's output, which costs memory and little time", \
         WORD, AGREED, activation_checkpointing) \
     ROW(fsdp, checkpoint_modules, LIST, "", NULL, \
@@ -156,14 +156,14 @@ extern "C" {
     ROW(fsdp, loss_scale_init, FLOAT, "65536", "0<..", \
         "Loss scale of the first step", DOUBLE, AGREED, loss_scale.init) \
     ROW(fsdp, loss_scale_growth, FLOAT, "2", "1..", \
-        "What it grows by", DOUBLE, AGREED, loss_scale.growth) \
+        "Factor by which it grows", DOUBLE, AGREED, loss_scale.growth) \
     ROW(fsdp, loss_scale_backoff, FLOAT, "0.5", "0<..1", \
-        "What it shrinks by at an overflow", DOUBLE, AGREED, loss_scale.backoff) \
+        "Factor by which it shrinks at an overflow", DOUBLE, AGREED, loss_scale.backoff) \
     ROW(fsdp, loss_scale_interval, INT, "2000", "0..1000000000", \
         "Steps without overflow before it grows; 0: never", INT, AGREED, loss_scale.interval) \
     ROW(fsdp, memory_limit, FLOAT, "0", "0..", \
-        "GiB that the plan of a rank may take; beyond, the run is refused and told what saves " \
-        "how much; 0: what the device gives", GIB, AGREED, memory_limit)
+        "GiB that the plan of a rank may take; a larger plan is refused with the settings that " \
+        "save most; 0: what the device gives", GIB, AGREED, memory_limit)
 /* clang-format on */
 
 /* All of them. */
