@@ -185,3 +185,33 @@ int comm_fail_late(const struct fsdp_comm_group *group, struct comm_fail *fail,
     fail->culprit = late->npeers ? group->world_rank[late->first] : -1;
     return fail->status;
 }
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+bool comm_wait_probes(struct comm_wait *wait)
+{
+    static const double PROBE_S = 0.05;
+    const double now = fsdp_time_now();
+
+    if (!wait->begin)
+        wait->begin = wait->probed = now;
+    if (now - wait->probed < PROBE_S)
+        return false;
+    wait->probed = now;
+    return true;
+}
+
+void comm_wait_progress(struct comm_wait *wait)
+{
+    wait->begin = fsdp_time_now();
+}
+
+int comm_wait_check(const struct comm_wait *wait, const struct fsdp_comm_group *group,
+                    struct fsdp_oob *oob, struct comm_fail *fail)
+{
+    struct fsdp_err lost = FSDP_ERR_INIT;
+
+    if (oob->health(oob, &lost))
+        return comm_fail_pass(group, fail, &lost);
+    return fsdp_time_now() - wait->begin < group->timeout_s ? FSDP_OK : FSDP_ETIMEDOUT;
+}

@@ -89,4 +89,19 @@ const char *comm_late_text(char text[COMM_LATE_NBYTES], const struct comm_late *
 int comm_fail_late(const struct fsdp_comm_group *group, struct comm_fail *fail,
                    const struct comm_late *late);
 
+/* ---- waiting, for backends whose collectives block a thread ---------------------------------- */
+
+/* One wait for peers. All zero at first. */
+struct comm_wait {
+    double begin, probed;
+};
+/* Is it time for what costs system calls? The first call begins the wait. */
+bool comm_wait_probes(struct comm_wait *wait);
+/* Something moved: the deadline starts anew. */
+void comm_wait_progress(struct comm_wait *wait);
+/* FSDP_OK to keep waiting; FSDP_EPEER with *fail set: the job has lost a rank; FSDP_ETIMEDOUT,
+ * where the caller knows who is late: the group's deadline has passed. */
+int comm_wait_check(const struct comm_wait *wait, const struct fsdp_comm_group *group,
+                    struct fsdp_oob *oob, struct comm_fail *fail);
+
 #endif

@@ -155,7 +155,7 @@ bool host_interrupted(struct host_comm *h, struct comm_fail *fail);
  * its status where an awaited peer is gone. Both get ctx. */
 struct host_watch {
     struct host_comm *h;
-    double begin, last_probe;
+    struct comm_wait wait;
     void (*late)(const struct host_comm *h, const void *ctx, struct comm_late *late);
     int (*dead)(struct host_comm *h, const void *ctx, struct comm_fail *fail);
     const void *ctx;
@@ -168,8 +168,6 @@ int host_watch_check(struct host_watch *watch, struct comm_fail *fail);
  * a peer may have seen it first and left: both come within moments, so give them those. Returns
  * fail->status. */
 int host_explain(struct host_comm *h, bool owns_tcp, struct comm_fail *fail);
-/* The wait made progress: its deadline starts anew. */
-void host_watch_progress(struct host_watch *watch);
 
 /* ---- host_shm.c ------------------------------------------------------------------------ */
 /* Before the cards are exchanged: the leader of a node makes the segment. */

@@ -226,7 +226,7 @@ static int tcp_sweep(struct host_comm *h, const struct comm_op *op, struct host_
         }
     }
     if (moved)
-        host_watch_progress(watch);
+        comm_wait_progress(&watch->wait);
     /* Last, because another peer may have said why that one left. */
     return gone ? hung_up(h, gone, fail) : FSDP_OK;
 }

@@ -10,7 +10,6 @@
 
 #include "host.h"
 
-static const double PROBE_S = 0.05; /* rate limit of checks that cost system calls */
 static const double GRACE_S = 0.2;  /* how long a death waits for a better account of it */
 
 int host_explain(struct host_comm *h, bool owns_tcp, struct comm_fail *fail)
@@ -34,30 +33,20 @@ int host_explain(struct host_comm *h, bool owns_tcp, struct comm_fail *fail)
 int host_watch_check(struct host_watch *watch, struct comm_fail *fail)
 {
     struct host_comm *h = watch->h;
-    struct fsdp_err lost = FSDP_ERR_INIT;
-    double now = fsdp_time_now();
+    const bool probes = comm_wait_probes(&watch->wait);
+    struct comm_late late = {0};
 
-    if (!watch->begin)
-        watch->begin = watch->last_probe = now;
     if (host_interrupted(h, fail) || host_shm_told(h, fail))
         return fail->status;
-    if (now - watch->last_probe < PROBE_S)
+    if (!probes)
         return FSDP_OK;
-    watch->last_probe = now;
     if (watch->owns_tcp && host_tcp_told(h, fail))
         return fail->status;
     if (watch->dead(h, watch->ctx, fail))
         return host_explain(h, watch->owns_tcp, fail);
-    if (h->oob->health(h->oob, &lost))
-        return comm_fail_pass(h->group, fail, &lost);
-    if (now - watch->begin < h->group->timeout_s)
-        return FSDP_OK;
-    struct comm_late late = {0};
+    const int rc = comm_wait_check(&watch->wait, h->group, h->oob, fail);
+    if (rc != FSDP_ETIMEDOUT)
+        return rc;
     watch->late(h, watch->ctx, &late);
     return comm_fail_late(h->group, fail, &late);
-}
-
-void host_watch_progress(struct host_watch *watch)
-{
-    watch->begin = fsdp_time_now();
 }

@@ -6,7 +6,6 @@
 
 #include "mpi.h"
 
-static const double PROBE_S = 0.05; /* rate limit of checks that cost system calls */
 static const double SPIN_S = 100e-6;
 enum { NAP_NS = 50000 };
 
@@ -83,23 +82,21 @@ static int fail_late(const struct mpi_comm *m, struct comm_fail *fail)
     return comm_fail_late(m->group, fail, &late);
 }
 
-/* Reasons to give up; begin: when something last moved. */
-static int look_around(struct mpi_comm *m, double begin, double now, struct comm_fail *fail)
+/* Reasons to give up. */
+static int look_around(struct mpi_comm *m, const struct comm_wait *wait, struct comm_fail *fail)
 {
-    struct fsdp_err lost = FSDP_ERR_INIT;
-
     if (is_told(m, fail))
         return fail->status;
-    if (m->oob->health(m->oob, &lost))
-        return comm_fail_pass(m->group, fail, &lost);
-    return now - begin < m->group->timeout_s ? FSDP_OK : fail_late(m, fail);
+    const int rc = comm_wait_check(wait, m->group, m->oob, fail);
+    return rc == FSDP_ETIMEDOUT ? fail_late(m, fail) : rc;
 }
 
 int comm_mpi_wait(struct mpi_comm *m, struct comm_fail *fail)
 {
-    double begin = fsdp_time_now(), looked = begin;
+    struct comm_wait wait = {0};
 
     for (;;) {
+        const bool probes = comm_wait_probes(&wait);
         int ndone;
         int rc = check(
             m, MPI_Testsome(m->nrequests, m->request, &ndone, m->finished, MPI_STATUSES_IGNORE),
@@ -108,14 +105,11 @@ int comm_mpi_wait(struct mpi_comm *m, struct comm_fail *fail)
             return fail->status;
         if (ndone == MPI_UNDEFINED) /* none is left */
             break;
-        double now = fsdp_time_now();
         if (ndone)
-            begin = now;
-        if (now - looked >= PROBE_S) {
-            looked = now;
-            FSDP_TRY(look_around(m, begin, now, fail));
-        }
-        if (now - begin < SPIN_S)
+            comm_wait_progress(&wait);
+        if (probes)
+            FSDP_TRY(look_around(m, &wait, fail));
+        if (fsdp_time_now() - wait.begin < SPIN_S)
             sched_yield();
         else
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
