@@ -161,7 +161,7 @@ extern "C" {
         "Factor by which it shrinks at an overflow", DOUBLE, AGREED, loss_scale.backoff) \
     ROW(fsdp, loss_scale_interval, INT, "2000", "0..1000000000", \
         "Steps without overflow before it grows; 0: never", INT, AGREED, loss_scale.interval) \
-    ROW(fsdp, memory_limit, FLOAT, "0", "0..", \
+    ROW(fsdp, memory_limit, FLOAT, "0", "0..1000000", \
         "GiB that the plan of a rank may take; a larger plan is refused with the settings that " \
         "save most; 0: what the device gives", GIB, AGREED, memory_limit)
 /* clang-format on */
