@@ -21,6 +21,8 @@ build    | pkg openblas                  | libopenblas-dev | openblas-devel    |
 build    | pkg libisal                   | libisal-dev     | isa-l-devel       | CRC-64 and CRC-32C of checkpoints
 build    | pkg jansson                   | libjansson-dev  | jansson-devel     | JSON: manifests, config.json
 build    | pkg yaml-0.1                  | libyaml-dev     | libyaml-devel     | YAML: the configuration file
+build    | pkg libpcre2-8                | libpcre2-dev    | pcre2-devel       | the regular expressions of tokenizers
+build    | pkg libutf8proc               | libutf8proc-dev | utf8proc-devel    | normal forms of Unicode, for tokenizers
 build    | pkg libcrypto                 | libssl-dev      | openssl-devel     | HMAC of the launcher's rendezvous
 build    | pkg pmix                      | libpmix-dev     | pmix-devel        | starting under Slurm and mpirun (optional: WITH_PMIX=0)
 build    | pkg hwloc                     | libhwloc-dev    | hwloc-devel       | binds ranks to cores (optional: WITH_HWLOC=0)
