@@ -14,7 +14,7 @@ case ${1:-} in
 torch)
     variable=TORCH_PYTHON venv=$top/build/venv what=PyTorch
     imports='torch, safetensors.torch, transformers, numpy'
-    packages=(torch safetensors transformers numpy)
+    packages=(torch safetensors transformers numpy pyarrow)
     versions='import torch, transformers as t; print("PyTorch", torch.__version__ + ", transformers", t.__version__)'
     ;;
 aws)

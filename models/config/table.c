@@ -27,7 +27,8 @@ const struct fsdp_tunable config_table[] = {
         "Probability of all of the model's dropouts in training; auto: each as config.json says"),
 
     ROW(data, path, LIST, "", NULL,
-        "Files or folders (recursively, sorted by path) of training data; one or a list"),
+        "Training data: files, folders (recursively) and patterns with * ? [ (sorted by path); one or a "
+        "list"),
     ROW(data, format, CHOICE, "text", "text|u16|u32|llmc|jsonl",
         "text: bytes are tokens; u16, u32: raw little-endian token ids; llmc: llm.c's .bin; jsonl: "
         "a document a line, {\"text\"}, {\"prompt\", \"completion\"} of which the completion is "

@@ -30,7 +30,7 @@ enum { DATA_MAX_ENDS = 8 };
 struct data_opts {
     uint32_t version;
     int npaths;
-    const char *const *paths; /* files or folders; borrowed during data_open */
+    const char *const *paths; /* files, folders, patterns; borrowed during data_open */
     enum data_format format;
     enum data_layout layout;
     enum data_tokenizer tokenizer;
@@ -103,7 +103,7 @@ struct data_file {
 enum { DATA_OPEN_FILES = 16 };
 
 struct data_files {
-    int nfiles, room;
+    int nfiles;
     struct data_file *files;
     uint64_t ntokens;
     unsigned char *buffer; /* of buffer_ntokens * 4 bytes */

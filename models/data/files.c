@@ -1,117 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files of a data set as one run of tokens. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdlib.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "data.h"
+#include "list.h"
 
 /* llm.c's files: 256 little-endian 32-bit numbers (magic, version, tokens), then the tokens. */
 enum { LLMC_HEADER_NBYTES = 1024, LLMC_MAGIC_U16 = 20240520, LLMC_MAGIC_U32 = 20240801 };
 enum { LLMC_VERSION_U16 = 1, LLMC_VERSION_U32 = 7 };
-enum { MAX_DEPTH = 64 };
 
 static uint32_t le32(const unsigned char *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-/* ---- listing --------------------------------------------------------------------------------- */
-
-static int add_file(struct data_files *files, const char *path, struct fsdp_err *err)
-{
-    if (files->nfiles == files->room) {
-        int room = files->room ? 2 * files->room : 16;
-        struct data_file *more = fsdp_alloc((size_t)room, sizeof *more, "list of files", err);
-        if (!more)
-            return FSDP_ENOMEM;
-        if (files->nfiles)
-            memcpy(more, files->files, (size_t)files->nfiles * sizeof *more);
-        fsdp_free(files->files);
-        files->files = more;
-        files->room = room;
-    }
-    char *copy = fsdp_strdup(path, err);
-    if (!copy)
-        return FSDP_ENOMEM;
-    files->files[files->nfiles++].path = copy;
-    return FSDP_OK;
-}
-
-static int list_folder(struct data_files *files, const char *path, int depth, struct fsdp_err *err);
-
-/* Inside a folder, links to files are followed and links to folders are not: they may be loops. */
-static int list_entry(struct data_files *files, const char *path, int depth, struct fsdp_err *err)
-{
-    struct stat st, link;
-
-    if (stat(path, &st) != 0 || lstat(path, &link) != 0)
-        return fsdp_err_sys(err, errno, "data: %s", path);
-    if (S_ISREG(st.st_mode))
-        return add_file(files, path, err);
-    if (S_ISDIR(link.st_mode))
-        return list_folder(files, path, depth + 1, err);
-    return FSDP_OK;
-}
-
-static int list_folder(struct data_files *files, const char *path, int depth, struct fsdp_err *err)
-{
-    int rc = FSDP_OK;
-    DIR *dir = depth < MAX_DEPTH ? opendir(path) : NULL;
-
-    if (!dir)
-        return depth < MAX_DEPTH
-                   ? fsdp_err_sys(err, errno, "data: %s", path)
-                   : fsdp_err_set(err, FSDP_EINVAL, "data: %s: folders nest too deep", path);
-    for (;;) {
-        errno = 0;
-        struct dirent *entry = readdir(dir);
-        if (!entry && errno)
-            rc = fsdp_err_sys(err, errno, "data: %s", path);
-        if (!entry)
-            break;
-        if (entry->d_name[0] == '.')
-            continue;
-        size_t len = strlen(path);
-        char *full = fsdp_sprintf(err, "%s%s%s", path, len && path[len - 1] == '/' ? "" : "/",
-                                  entry->d_name);
-        rc = full ? list_entry(files, full, depth, err) : FSDP_ENOMEM;
-        fsdp_free(full);
-        if (rc != FSDP_OK)
-            break;
-    }
-    closedir(dir);
-    return rc;
-}
-
-static int by_path(const void *a, const void *b)
-{
-    return strcmp(((const struct data_file *)a)->path, ((const struct data_file *)b)->path);
-}
-
-static int list_path(struct data_files *files, const char *path, struct fsdp_err *err)
-{
-    struct stat st;
-    int before = files->nfiles;
-
-    if (stat(path, &st) != 0)
-        return fsdp_err_sys(err, errno, "data: %s", path);
-    if (!S_ISDIR(st.st_mode)) {
-        int fd;
-        FSDP_TRY(fsdp_file_open(&fd, path, O_RDONLY, err));
-        close(fd);
-        return add_file(files, path, err);
-    }
-    FSDP_TRY(list_folder(files, path, 0, err));
-    if (files->nfiles == before)
-        return fsdp_err_set(err, FSDP_EINVAL, "data: %s: the folder holds no files", path);
-    qsort(files->files + before, (size_t)(files->nfiles - before), sizeof files->files[0], by_path);
-    return FSDP_OK;
 }
 
 /* ---- sizes and headers ----------------------------------------------------------------------- */
@@ -184,6 +90,35 @@ static int measure_file(struct data_file *file, enum data_format format, struct 
     return FSDP_OK;
 }
 
+/* The paths of the list become those of the files. */
+static int take_list(struct data_files *files, struct data_list *list, struct fsdp_err *err)
+{
+    if (list->npaths > INT_MAX)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "data: %zu files are too many", list->npaths);
+    files->files = fsdp_alloc(list->npaths, sizeof *files->files, "list of files", err);
+    if (!files->files)
+        return FSDP_ENOMEM;
+    files->nfiles = (int)list->npaths;
+    for (size_t i = 0; i < list->npaths; i++)
+        files->files[i].path = list->paths[i];
+    list->npaths = 0;
+    return FSDP_OK;
+}
+
+static int list_files(struct data_files *files, const char *const *paths, int npaths,
+                      struct fsdp_err *err)
+{
+    struct data_list list = {0};
+    int rc = FSDP_OK;
+
+    for (int i = 0; rc == FSDP_OK && i < npaths; i++)
+        rc = data_list_add(&list, paths[i], err);
+    if (rc == FSDP_OK)
+        rc = take_list(files, &list, err);
+    data_list_free(&list);
+    return rc;
+}
+
 int data_files_open(struct data_files *out, const char *const *paths, int npaths,
                     enum data_format format, size_t read_ntokens, struct fsdp_err *err)
 {
@@ -192,8 +127,7 @@ int data_files_open(struct data_files *out, const char *const *paths, int npaths
 
     for (int i = 0; i < DATA_OPEN_FILES; i++)
         files.open[i].fd = -1;
-    for (int i = 0; i < npaths; i++)
-        FSDP_TRY_GOTO(list_path(&files, paths[i], err), out);
+    FSDP_TRY_GOTO(list_files(&files, paths, npaths, err), out);
     for (int i = 0; i < files.nfiles; i++) {
         files.files[i].first = files.ntokens;
         FSDP_TRY_GOTO(measure_file(&files.files[i], format, err), out);

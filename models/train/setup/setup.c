@@ -128,11 +128,13 @@ static int open_paths(struct data **out, struct data_opts *opts,
     fsdp_free(paths);
     if (rc == FSDP_OK)
         return FSDP_OK;
-    const bool by_tokenizer = why.setting[0];
+    char setting[sizeof why.setting + 8];
+    snprintf(setting, sizeof setting, "data.%s", why.setting);
+    const bool blamed = why.setting[0], by_path = !strcmp(why.setting, "path");
     why.setting[0] = 0; /* the key takes its place */
     fsdp_err_prefix(&why, rc, "%s: ", config_where(where, sizeof where, config, key));
     fsdp_err_pass(err, rc, &why);
-    return by_tokenizer ? fsdp_err_blame(err, rc, "data.tokenizer") : blame_missing(err, rc, key);
+    return blamed ? fsdp_err_blame(err, rc, by_path ? key : setting) : blame_missing(err, rc, key);
 }
 
 static void set_documents(const struct train_parts *p, struct data_opts *opts)
