@@ -43,7 +43,7 @@ check "every setting that advice names is in the engine's table" \
 # Not the names of files and of a model's modules.
 named_keys() {
     grep -h -o -E '(^|[^a-zA-Z_/.-])(model|data|train|optim|fsdp|checkpoint|log)\.[a-z_]+($|[^a-zA-Z_.(])' "$@" |
-        grep -o -E '[a-z]+\.[a-z_]+' | grep -v -E '\.(c|h|pt|py|sh|sif|sbatch|safetensors|yaml|embed_tokens|layers)$' | sort -u
+        grep -o -E '[a-z]+\.[a-z_]+' | grep -v -E '\.(c|h|md|pt|py|sh|sif|sbatch|safetensors|yaml|embed_tokens|layers)$' | sort -u
 }
 check "every key that the documents name exists" \
     "$(comm -23 <(named_keys README.md docs/*.md docs/man/* models/README.md) <(echo "$all_keys"))"
