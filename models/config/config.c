@@ -218,6 +218,8 @@ static int check_optim(const struct config *c, struct fsdp_err *err)
 
 static int check_data(const struct config *c, struct fsdp_err *err)
 {
+    if (!c->data.text_key[0])
+        return config_refuse(c, "data.text_key", err, "is empty; give the name of a field");
     if (c->data.document_end >= 0 && c->data.format != DATA_JSONL &&
         c->data.pack != CONFIG_PACK_DOCUMENTS)
         return config_refuse(c, "data.document_end", err,

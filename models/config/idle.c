@@ -13,6 +13,9 @@ static const struct {
     const char *key, *needs, *words;
 } idle[] = {
     {"model.seed", "model.init", "random"},
+    {"data.text_key", "data.format", "jsonl"},
+    {"data.on_bad_line", "data.format", "jsonl"},
+    {"data.too_long", "data.format", "jsonl"},
     {"data.eval_rows", "data.eval_path", NULL},
     {"train.eval_interval", "data.eval_path", NULL},
     {"optim.betas", "optim.name", "adamw"},

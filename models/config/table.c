@@ -36,6 +36,13 @@ const struct fsdp_tunable config_table[] = {
     ROW(data, tokenizer, CHOICE, "auto", "auto|bytes",
         "How text becomes tokens. auto: byte by byte for a model with 256 tokens; for others, text "
         "is refused. bytes: byte by byte for any model"),
+    ROW(data, text_key, STRING, "text", NULL, "Field of a line of jsonl that holds a text"),
+    ROW(data, on_bad_line, CHOICE, "stop", "stop|skip",
+        "A line of jsonl that is no document: stop and say what is wrong with it; or leave it out, "
+        "and log how many there are"),
+    ROW(data, too_long, CHOICE, "split", "split|refuse|truncate|drop",
+        "A document of jsonl that is longer than a row: split it into rows, refuse it, keep its "
+        "first row, or drop it; their number is logged"),
     ROW(data, layout, CHOICE, "stream", "stream|rows",
         "stream: windows of seq_len+1 tokens in a seeded order; rows: consecutive rows of "
         "seq_len+1; of jsonl: rows in a seeded order, or as they stand"),

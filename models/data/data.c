@@ -182,6 +182,10 @@ uint64_t data_hash(const struct data *data)
         hash = fsdp_hash(hash, &data->opts.documents, sizeof data->opts.documents);
         hash = fsdp_hash(hash, data->opts.ends, (size_t)data->opts.nends * sizeof(int));
     }
+    if (data->documents && data->opts.too_long != DATA_SPLIT)
+        hash = fsdp_hash(hash, &data->opts.too_long, sizeof data->opts.too_long);
+    if (data->documents && data->opts.text_key && strcmp(data->opts.text_key, "text") != 0)
+        hash = fsdp_hash(hash, data->opts.text_key, strlen(data->opts.text_key));
     for (int i = 0; i < data->files.nfiles; i++)
         hash = fsdp_hash(hash, &data->files.files[i].ntokens, sizeof(uint64_t));
     return hash;

@@ -24,6 +24,9 @@
 enum data_format { DATA_TEXT, DATA_U16, DATA_U32, DATA_LLMC, DATA_JSONL };
 enum data_layout { DATA_STREAM, DATA_ROWS };
 enum data_tokenizer { DATA_TOKENIZER_AUTO, DATA_TOKENIZER_BYTES };
+/* What becomes of a document of jsonl that is longer than a row: pieces of a row and a rest, an
+ * error, its first row, or nothing. */
+enum data_too_long { DATA_SPLIT, DATA_REFUSE, DATA_TRUNCATE, DATA_DROP };
 enum { DATA_IGNORE = -100 }; /* label of a position whose prediction does not count */
 enum { DATA_MAX_ENDS = 8 };
 
@@ -45,6 +48,10 @@ struct data_opts {
      * document a row; the first of `ends` is added to texts. */
     bool documents;
     int nends, ends[DATA_MAX_ENDS];
+    /* Of jsonl. */
+    const char *text_key; /* the field that holds a text, until data_close; NULL: "text" */
+    enum data_too_long too_long;
+    bool skip_bad_lines; /* count lines that are no document; else they are errors */
 };
 #define DATA_OPTS_VERSION 1
 #define DATA_OPTS_INIT                                                                             \
@@ -60,9 +67,9 @@ struct data;
 int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *err);
 void data_close(struct data *data);
 
-/* Logs a warning where the data looks as if data.format were another: NUL bytes or token files read
- * as text, tokens far below the vocabulary, 32-bit tokens read as 16-bit ones. Reads a few pages of
- * each file. Local, blocks. */
+/* Logs the lines that were left out, and a warning where the data looks as if data.format were
+ * another: NUL bytes or token files read as text, tokens far below the vocabulary, 32-bit tokens
+ * read as 16-bit ones. Reads a few pages of each file. Local, blocks. */
 void data_warn(struct data *data);
 
 uint64_t data_nrows(const struct data *data);   /* of one pass */
@@ -74,7 +81,7 @@ uint64_t data_hash(const struct data *data);
 
 /* Do rows have labels and documents of their own? */
 bool data_has_labels(const struct data *data);
-/* Documents and tokens of jsonl, and how many are longer than a row and were cut; 0 otherwise. */
+/* Documents and tokens of jsonl, and how many are longer than a row; 0 otherwise. */
 uint64_t data_ndocuments(const struct data *data, uint64_t *ntokens, uint64_t *ncut);
 
 /* One row: seq_len + 1 tokens; per position of the first seq_len what it predicts (or DATA_IGNORE)
@@ -141,8 +148,13 @@ struct data_line {
     uint64_t number;
     int vocab_size, end;
     enum data_tokenizer tokenizer;
+    const char *text_key; /* NULL: "text" */
+    /* While it is parsed: the line, and the field that an error is in (NULL: none). */
+    const char *source, *key;
+    size_t source_nbytes;
     int32_t highest; /* of all input_ids so far; the caller begins with -1 */
 };
+/* FSDP_EINVAL names file, line and column (of what is not JSON: its end), and what was found. */
 int data_line_parse(struct data_line *line, const char *text, size_t nbytes, struct fsdp_err *err);
 void data_line_free(struct data_line *line);
 
@@ -159,6 +171,7 @@ int data_documents_open(struct data_documents **out, const struct data_opts *opt
 void data_documents_close(struct data_documents *documents);
 uint64_t data_documents_nrows(const struct data_documents *documents);
 int32_t data_documents_highest(const struct data_documents *documents); /* input id; -1: none */
+const struct data_bad *data_documents_bad(const struct data_documents *documents);
 /* data_warn's part that looks at the tokens of jsonl; warn.c. */
 void data_documents_warn(const struct data_documents *documents, const struct data_opts *opts);
 uint64_t data_documents_count(const struct data_documents *documents, uint64_t *ntokens,

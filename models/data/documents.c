@@ -4,8 +4,8 @@
  *
  * Of JSON Lines, a document of n tokens is n - 1 positions, each of which predicts the next token.
  * Rows are filled in the order of the files; what does not fit begins the next row, and a document
- * that is longer than a row is cut into pieces of a row and a rest. The end of a row is padding, a
- * document that predicts nothing:
+ * that is longer than a row is cut into pieces of a row and a rest (DATA_SPLIT). The end of a row
+ * is padding, a document that predicts nothing:
  *
  *      inputs   a0 a1 a2 a3 | b0 b1 | c0 c1 c2 | 0 0
  *      labels   a1 a2 a3 a4 | b1 b2 | c1 c2 c3 | - -
@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bad.h"
 #include "data.h"
 
 /* ---- windows of a stream of tokens --------------------------------------------------------- */
@@ -47,8 +48,8 @@ void data_documents_of_window(const struct data_row *row, const struct data_opts
 
 /* ---- the list of documents ------------------------------------------------------------------ */
 
-/* Document d, of ntokens tokens, is nbytes bytes at `first` of all files. Row r begins at position
- * `position` of document `document`. */
+/* Document d, of which ntokens tokens are used, is nbytes bytes at `first` of all files. Row r
+ * begins at position `position` of document `document`. */
 struct document {
     uint64_t first;
     uint32_t nbytes, ntokens;
@@ -63,27 +64,70 @@ struct data_documents {
     uint64_t ndocuments, nrows, ntokens, ncut;
     size_t max_documents, max_rows;
     char *text; /* of the longest document */
+    int seq_len;
+    enum data_too_long too_long;
+    bool skip_bad_lines;
+    struct data_bad bad;
     struct data_line line;
 };
+
+/* Of the line that was read: how many of its tokens are used. */
+static int judge_length(struct data_documents *d, size_t *ntokens, struct fsdp_err *err)
+{
+    const size_t most = (size_t)d->seq_len + 1;
+
+    *ntokens = d->line.ntokens;
+    if (*ntokens <= most)
+        return FSDP_OK;
+    d->ncut++;
+    if (d->too_long == DATA_TRUNCATE)
+        *ntokens = most;
+    else if (d->too_long == DATA_DROP)
+        *ntokens = 0;
+    else if (d->too_long == DATA_REFUSE)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "data: %s:%" PRIu64 ":1: a document of %zu tokens, and a row has %zu "
+                            "(data.seq_len + 1); data.too_long can split, truncate or drop it",
+                            d->line.path, d->line.number, d->line.ntokens, most);
+    return FSDP_OK;
+}
+
+/* A setting that is at fault is at fault for all lines. */
+static int parse_line(struct data_documents *d, const char *text, size_t nbytes, bool *is_bad,
+                      struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    const int rc = data_line_parse(&d->line, text, nbytes, &why);
+
+    *is_bad = rc == FSDP_EINVAL && !why.setting[0] && d->skip_bad_lines;
+    if (*is_bad)
+        return data_bad_add(&d->bad, d->line.path, &why, err);
+    return rc ? fsdp_err_pass(err, rc, &why) : FSDP_OK;
+}
 
 static int add_line(struct data_documents *d, const char *text, size_t nbytes, uint64_t first,
                     struct fsdp_err *err)
 {
-    FSDP_TRY(data_line_parse(&d->line, text, nbytes, err));
+    bool is_bad;
+    size_t ntokens;
+
+    FSDP_TRY(parse_line(d, text, nbytes, &is_bad, err));
+    if (is_bad)
+        return FSDP_OK;
+    FSDP_TRY(judge_length(d, &ntokens, err));
     if (nbytes > INT32_MAX || d->ndocuments == UINT32_MAX)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "data: %s:%" PRIu64 ": %s", d->line.path,
                             d->line.number,
                             nbytes > INT32_MAX ? "longer than 2 GiB" : "too many documents");
-    if (d->line.ntokens < 2)
+    if (ntokens < 2)
         return FSDP_OK; /* nothing to predict */
     struct document *documents = fsdp_alloc_grow(d->documents, d->ndocuments, &d->max_documents,
                                                  sizeof *documents, "list of documents", err);
     if (!documents)
         return FSDP_ENOMEM;
     d->documents = documents;
-    d->documents[d->ndocuments++] =
-        (struct document){first, (uint32_t)nbytes, (uint32_t)d->line.ntokens};
-    d->ntokens += (uint32_t)d->line.ntokens;
+    d->documents[d->ndocuments++] = (struct document){first, (uint32_t)nbytes, (uint32_t)ntokens};
+    d->ntokens += ntokens;
     return FSDP_OK;
 }
 
@@ -117,6 +161,7 @@ static int add_file(struct data_documents *d, const struct data_file *file, stru
     }
     if (rc == FSDP_OK && (ferror(in) || errno))
         rc = fsdp_err_sys(err, errno ? errno : EIO, "data: %s", file->path);
+    data_bad_end(&d->bad, file->path, d->line.number);
     free(text);
     fclose(in);
     return rc;
@@ -145,12 +190,11 @@ static int end_row(struct data_documents *d, struct row next, int *used, struct 
 
 /* A document begins a new row where the rest of this one is too short for it, or where rows hold
  * one document each. */
-static int add_document(struct data_documents *d, uint32_t document, bool several, int seq_len,
-                        int *used, struct fsdp_err *err)
+static int add_document(struct data_documents *d, uint32_t document, bool several, int *used,
+                        struct fsdp_err *err)
 {
-    const uint32_t length = (uint32_t)seq_len, all = d->documents[document].ntokens - 1;
+    const uint32_t length = (uint32_t)d->seq_len, all = d->documents[document].ntokens - 1;
 
-    d->ncut += all > length;
     if (*used && (!several || all > length - (uint32_t)*used))
         FSDP_TRY(end_row(d, (struct row){document, 0}, used, err));
     for (uint32_t at = 0; all - at > length; at += length)
@@ -159,14 +203,24 @@ static int add_document(struct data_documents *d, uint32_t document, bool severa
     return FSDP_OK;
 }
 
-static int make_rows(struct data_documents *d, bool several, int seq_len, struct fsdp_err *err)
+static int make_rows(struct data_documents *d, bool several, struct fsdp_err *err)
 {
     int used = 0;
 
     FSDP_TRY(put_row(d, (struct row){0, 0}, err));
     for (uint32_t i = 0; i < d->ndocuments; i++)
-        FSDP_TRY(add_document(d, i, several, seq_len, &used, err));
+        FSDP_TRY(add_document(d, i, several, &used, err));
     return used ? end_row(d, (struct row){(uint32_t)d->ndocuments, 0}, &used, err) : FSDP_OK;
+}
+
+static int refuse_empty(const struct data_documents *d, const struct data_files *files,
+                        struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EINVAL, "data: %s%s: no document of two tokens or more%s%s%s",
+                        files->files[0].path, files->nfiles > 1 ? " and the others" : "",
+                        d->ncut ? " that fits a row (data.too_long)" : "",
+                        d->bad.nfiles ? "; the first line that is left out: " : "",
+                        d->bad.nfiles ? d->bad.files[0].first : "");
 }
 
 int data_documents_open(struct data_documents **out, const struct data_opts *opts,
@@ -182,14 +236,17 @@ int data_documents_open(struct data_documents **out, const struct data_opts *opt
     d->line.tokenizer = opts->tokenizer;
     d->line.highest = -1;
     d->line.end = opts->nends ? opts->ends[0] : -1;
+    d->line.text_key = opts->text_key;
+    d->seq_len = opts->seq_len;
+    d->too_long = opts->too_long;
+    d->skip_bad_lines = opts->skip_bad_lines;
     for (int i = 0; i < files->nfiles; i++)
         FSDP_TRY_GOTO(add_file(d, &files->files[i], err), out);
     if (!d->ndocuments) {
-        rc = fsdp_err_set(err, FSDP_EINVAL, "data: %s%s: no document of two tokens or more",
-                          files->files[0].path, files->nfiles > 1 ? " and the others" : "");
+        rc = refuse_empty(d, files, err);
         goto out;
     }
-    FSDP_TRY_GOTO(make_rows(d, opts->documents, opts->seq_len, err), out);
+    FSDP_TRY_GOTO(make_rows(d, opts->documents, err), out);
     for (uint64_t i = 0; i < d->ndocuments; i++)
         longest = d->documents[i].nbytes > longest ? d->documents[i].nbytes : longest;
     d->text = fsdp_alloc(longest, 1, "document", err);
@@ -207,6 +264,7 @@ void data_documents_close(struct data_documents *d)
     if (!d)
         return;
     data_line_free(&d->line);
+    data_bad_free(&d->bad);
     fsdp_free(d->text);
     fsdp_free(d->rows);
     fsdp_free(d->documents);
@@ -221,6 +279,11 @@ uint64_t data_documents_nrows(const struct data_documents *d)
 int32_t data_documents_highest(const struct data_documents *d)
 {
     return d->line.highest;
+}
+
+const struct data_bad *data_documents_bad(const struct data_documents *d)
+{
+    return &d->bad;
 }
 
 uint64_t data_documents_count(const struct data_documents *d, uint64_t *ntokens, uint64_t *ncut)
@@ -238,7 +301,9 @@ static int read_document(struct data_documents *d, struct data_files *files,
     d->line.number = 0;
     FSDP_TRY(data_files_bytes(files, document->first, document->nbytes, d->text, err));
     int rc = data_line_parse(&d->line, d->text, document->nbytes, NULL);
-    if (rc == FSDP_OK && d->line.ntokens == document->ntokens)
+    const bool cut = d->too_long == DATA_TRUNCATE && d->line.ntokens > document->ntokens &&
+                     document->ntokens == (uint32_t)d->seq_len + 1;
+    if (rc == FSDP_OK && (d->line.ntokens == document->ntokens || cut))
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_ECORRUPT, "data: %s: a document has changed since the run began",
                         d->line.path);

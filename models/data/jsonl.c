@@ -5,12 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "found.h"
 #include "text.h"
+
+static int refuse_at(const struct data_line *line, size_t column, const char *what,
+                     struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EINVAL, "data: %s:%" PRIu64 ":%zu: %s", line->path, line->number,
+                        column, what);
+}
 
 static int refuse_line(const struct data_line *line, const char *what, struct fsdp_err *err)
 {
-    return fsdp_err_set(err, FSDP_EINVAL, "data: %s:%" PRIu64 ": %s", line->path, line->number,
-                        what);
+    return refuse_at(line, data_found_column(line->source, line->source_nbytes, line->key), what,
+                     err);
 }
 
 /* Room for ntokens more. */
@@ -102,9 +110,28 @@ static int add_ids(struct data_line *line, const json_t *ids, const json_t *labe
     return FSDP_OK;
 }
 
+/* None of the documents that are known. */
+static int refuse_object(const struct data_line *line, const char *text_key, const json_t *root,
+                         struct fsdp_err *err)
+{
+    char what[900], found[600];
+    const json_t *text = json_object_get(root, text_key);
+
+    data_found_keys(found, sizeof found, root);
+    if (text)
+        snprintf(what, sizeof what, "'%.60s' is %s, and needs to be a text", text_key,
+                 data_found_type(text));
+    else
+        snprintf(what, sizeof what, "needs %.60s, prompt + completion, or input_ids; found %s%s",
+                 text_key, found,
+                 json_is_object(root) ? " (data.text_key names the field of a text)" : "");
+    return refuse_line(line, what, err);
+}
+
 static int add_document(struct data_line *line, const json_t *root, struct fsdp_err *err)
 {
-    const json_t *text = json_object_get(root, "text"), *ids = json_object_get(root, "input_ids");
+    const char *text_key = line->text_key ? line->text_key : "text";
+    const json_t *text = json_object_get(root, text_key), *ids = json_object_get(root, "input_ids");
     const json_t *prompt = json_object_get(root, "prompt");
     const json_t *completion = json_object_get(root, "completion");
 
@@ -116,26 +143,38 @@ static int add_document(struct data_line *line, const json_t *root, struct fsdp_
         return add_end(line, err);
     }
     if (!json_is_string(text))
-        return refuse_line(line,
-                           "no document: it needs \"text\", or \"prompt\" and \"completion\", or "
-                           "\"input_ids\" (a list, perhaps with \"labels\")",
-                           err);
+        return refuse_object(line, text_key, root, err);
     FSDP_TRY(add_text(line, text, true, err));
     return add_end(line, err);
+}
+
+/* The field that makes a line one of the documents that are known, and so is where an error is. */
+static const char *main_key(const struct data_line *line, const json_t *root)
+{
+    const char *text_key = line->text_key ? line->text_key : "text";
+
+    if (json_is_array(json_object_get(root, "input_ids")))
+        return "input_ids";
+    return json_object_get(root, text_key) ? text_key : NULL;
 }
 
 int data_line_parse(struct data_line *line, const char *text, size_t nbytes, struct fsdp_err *err)
 {
     json_error_t why;
     char what[JSON_ERROR_TEXT_LENGTH + 40];
-    json_t *root = json_loadb(text, nbytes, JSON_ALLOW_NUL, &why);
     int rc;
 
+    while (nbytes && (text[nbytes - 1] == '\n' || text[nbytes - 1] == '\r'))
+        nbytes--;
+    json_t *root = json_loadb(text, nbytes, JSON_ALLOW_NUL, &why);
     line->ntokens = 0;
     if (!root) {
-        snprintf(what, sizeof what, "not JSON: %s (byte %d)", why.text, why.position);
-        return refuse_line(line, what, err);
+        snprintf(what, sizeof what, "not JSON: %s", why.text);
+        return refuse_at(line, why.column > 0 ? (size_t)why.column : 1, what, err);
     }
+    line->source = text;
+    line->source_nbytes = nbytes;
+    line->key = main_key(line, root);
     rc = add_document(line, root, err);
     json_decref(root);
     return rc;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "bad.h"
 #include "data.h"
 
 enum {
@@ -100,5 +101,6 @@ void data_files_warn(struct data_files *files, const struct data_opts *opts)
 
 void data_documents_warn(const struct data_documents *documents, const struct data_opts *opts)
 {
+    data_bad_warn(data_documents_bad(documents));
     warn_highest(data_documents_highest(documents), opts);
 }

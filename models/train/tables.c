@@ -94,6 +94,12 @@ void train_show_mesh(struct report *report, const struct train_parts *p)
 static void show_documents(struct report *report, const struct train_parts *p, const char *what,
                            const struct data *data)
 {
+    static const char *const fates[] = {
+        [DATA_SPLIT] = "cut; a piece does not see the ones before",
+        [DATA_REFUSE] = "refused",
+        [DATA_TRUNCATE] = "truncated to it",
+        [DATA_DROP] = "dropped",
+    };
     const struct config *c = p->config;
     char documents[REPORT_NUMBER_NBYTES], tokens[REPORT_NUMBER_NBYTES], rows[REPORT_NUMBER_NBYTES];
     uint64_t ntokens, ncut, ndocuments = data_ndocuments(data, &ntokens, &ncut);
@@ -105,8 +111,9 @@ static void show_documents(struct report *report, const struct train_parts *p, c
     if (ncut && report->lead)
         fsdp_log(FSDP_LOG_WARN,
                  "%s: %" PRIu64 " of %" PRIu64 " documents are longer than data.seq_len (%" PRId64
-                 ") and are cut; a piece does not see the ones before",
-                 what, ncut, ndocuments, c->data.seq_len);
+                 ") and are %s",
+                 what, ncut, ndocuments + (c->data.too_long == DATA_DROP ? ncut : 0),
+                 c->data.seq_len, fates[c->data.too_long]);
 }
 
 static void show_data(struct report *report, const struct train_parts *p, const char *what,

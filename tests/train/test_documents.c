@@ -26,9 +26,11 @@ static void put(const char *name, const void *bytes, size_t nbytes)
         abort();
 }
 
+static struct data_opts more = DATA_OPTS_INIT; /* of open_data's options, those it does not set */
+
 static int open_data(struct data **out, const char *name, enum data_format format, bool documents)
 {
-    struct data_opts opts = DATA_OPTS_INIT;
+    struct data_opts opts = more;
     const char *paths[] = {in_dir(name)};
 
     opts.npaths = 1;
@@ -145,17 +147,18 @@ static void check_windows(void)
     expect_rows("files of text are documents", data, files);
 }
 
-static void refuse(const char *line, int status, const char *holds)
+static void refuse(const char *line, int status, int column, const char *holds)
 {
-    char text[300];
+    char text[300], where[40];
     struct data *data;
 
     int nbytes = snprintf(text, sizeof text, "{\"text\": \"good\"}\n\n%s\n", line);
+    snprintf(where, sizeof where, "bad.jsonl:3:%d: ", column);
     put("bad.jsonl", text, (size_t)nbytes);
     err.text[0] = 0;
     int rc = open_data(&data, "bad.jsonl", DATA_JSONL, true);
-    if (!ok(rc == status && strstr(err.text, "bad.jsonl:3: ") && strstr(err.text, holds),
-            "refused: %s", err.text) &&
+    if (!ok(rc == status && strstr(err.text, where) && strstr(err.text, holds), "refused: %s",
+            err.text) &&
         !rc)
         data_close(data);
 }
@@ -164,19 +167,24 @@ static void check_bad(void)
 {
     struct data *data;
 
-    refuse("{\"text\": \"x", FSDP_EINVAL, "not JSON");
-    refuse("plain words", FSDP_EINVAL, "not JSON");
-    refuse("[1, 2]", FSDP_EINVAL, "it needs \"text\"");
-    refuse("{\"prompt\": \"x\"}", FSDP_EINVAL, "\"completion\"");
-    refuse("{\"text\": 5}", FSDP_EINVAL, "it needs \"text\"");
-    refuse("{\"text\": \"\\u00e4\"}", FSDP_EINVAL,
+    refuse("{\"text\": \"x", FSDP_EINVAL, 11, "not JSON: premature end of input");
+    refuse("plain words", FSDP_EINVAL, 5, "not JSON");
+    refuse("{\"text\": \"\u00e4\" 5}", FSDP_EINVAL, 14, "not JSON: '}' expected near '5'");
+    refuse("[1, 2]", FSDP_EINVAL, 1, "needs text, prompt + completion, or input_ids; found a list");
+    refuse(" {\"content\": \"x\", \"id\": {\"text\": 1}}", FSDP_EINVAL, 2,
+           "found 'content', 'id' (data.text_key names");
+    refuse("{\"prompt\": \"x\"}", FSDP_EINVAL, 1, "found 'prompt'");
+    refuse("{}", FSDP_EINVAL, 1, "found an empty object");
+    refuse("{\"\u00e4\": {\"text\": \"}\\\"\"}, \"text\" : 5}", FSDP_EINVAL, 33,
+           "'text' is a number, and needs to be a text");
+    refuse("{\"text\": \"\\u00e4\"}", FSDP_EINVAL, 10,
            "token 195, not below the model's vocabulary of 128");
-    refuse("{\"input_ids\": [1, 128]}", FSDP_EINVAL, "token 128");
-    refuse("{\"input_ids\": [1, -2]}", FSDP_EINVAL, "token -2");
-    refuse("{\"input_ids\": [1, 99999999999]}", FSDP_EINVAL, "token 99999999999");
-    refuse("{\"input_ids\": [1, 2.5]}", FSDP_EINVAL, "no whole number");
-    refuse("{\"input_ids\": [1, 2], \"labels\": [1]}", FSDP_EINVAL, "as long as input_ids");
-    refuse("{\"input_ids\": [1, 2], \"labels\": [1, 3]}", FSDP_EINVAL, "nor -100");
+    refuse("{\"input_ids\": [1, 128]}", FSDP_EINVAL, 15, "token 128");
+    refuse("{\"input_ids\": [1, -2]}", FSDP_EINVAL, 15, "token -2");
+    refuse("{\"input_ids\": [1, 99999999999]}", FSDP_EINVAL, 15, "token 99999999999");
+    refuse("{\"input_ids\": [1, 2.5]}", FSDP_EINVAL, 15, "no whole number");
+    refuse("{\"input_ids\": [1, 2], \"labels\": [1]}", FSDP_EINVAL, 15, "as long as input_ids");
+    refuse("{\"input_ids\": [1, 2], \"labels\": [1, 3]}", FSDP_EINVAL, 15, "nor -100");
     put("bad.jsonl", "{\"text\": \"\"}\n", 13);
     ok(open_data(&data, "bad.jsonl", DATA_JSONL, true) == FSDP_EINVAL &&
            strstr(err.text, "no document of two tokens"),
@@ -188,6 +196,76 @@ static void check_bad(void)
     ok(strstr(row_text(data, 0), "late.jsonl: a document has changed since"), "a changed file: %s",
        err.text);
     data_close(data);
+}
+
+static char logged[2000];
+
+static void keep_log(void *ctx, enum fsdp_log_level level, const char *text)
+{
+    (void)ctx;
+    (void)level;
+    snprintf(logged + strlen(logged), sizeof logged - strlen(logged), "%s\n", text);
+}
+
+static void check_skip(void)
+{
+    static const char bad[] = "{\"body\": \"abc\"}\nno line\n\n{\"text\": \"abc\"}\n"
+                              "{\"body\": \"def\", \"text\": 5}\n";
+    static const char *const apart[] = {"abc000|000333|bc1---", "def000|000333|ef1---", NULL};
+    struct data *data;
+
+    put("skip.jsonl", bad, strlen(bad));
+    more.text_key = "body";
+    ok(open_data(&data, "skip.jsonl", DATA_JSONL, false) == FSDP_EINVAL &&
+           strstr(err.text, "skip.jsonl:2:2: not JSON"),
+       "stops at a bad line: %s", err.text);
+    more.skip_bad_lines = true;
+    if (!ok(!open_data(&data, "skip.jsonl", DATA_JSONL, false), "or leaves it out"))
+        return;
+    fsdp_log_set(keep_log, NULL, FSDP_LOG_WARN);
+    data_warn(data);
+    fsdp_log_set(NULL, NULL, FSDP_LOG_WARN);
+    ok(strstr(logged,
+              "skip.jsonl: 2 of 5 lines are left out (data.on_bad_line); the first: data: ") &&
+           strstr(logged, "skip.jsonl:2:2: not JSON"),
+       "logged: %s", logged);
+    expect_rows("the other lines", data, apart);
+    more.text_key = "nothing";
+    ok(open_data(&data, "skip.jsonl", DATA_JSONL, false) == FSDP_EINVAL &&
+           strstr(err.text, "no document of two tokens or more; the first line that is left out: "),
+       "all lines bad: %s", err.text);
+    more = (struct data_opts)DATA_OPTS_INIT;
+}
+
+static void check_too_long(void)
+{
+    static const char *const truncated[] = {"abc000|000333|bc1---", "ABcdAb|000044|-cd1-c",
+                                            "abcdef|000000|bcdefg", "de0000|002222|ef----", NULL};
+    static const char *const dropped[] = {"abc000|000333|bc1---", "ABcdAb|000044|-cd1-c",
+                                          "de0000|002222|ef----", NULL};
+    static const char *const *const rows[] = {[DATA_TRUNCATE] = truncated, [DATA_DROP] = dropped};
+    static const char *const names[] = {[DATA_TRUNCATE] = "truncated", [DATA_DROP] = "dropped"};
+    uint64_t ntokens, ncut, hash[4] = {0};
+    struct data *data;
+
+    put("a.jsonl", lines, strlen(lines));
+    more.too_long = DATA_REFUSE;
+    ok(open_data(&data, "a.jsonl", DATA_JSONL, true) == FSDP_EINVAL &&
+           strstr(err.text, "a.jsonl:6:1: a document of 17 tokens, and a row has 7"),
+       "too long: %s", err.text);
+    for (int way = DATA_TRUNCATE; way <= DATA_DROP; way++) {
+        const bool drop = way == DATA_DROP;
+        more.too_long = (enum data_too_long)way;
+        if (open_data(&data, "a.jsonl", DATA_JSONL, true))
+            abort();
+        ok(data_ndocuments(data, &ntokens, &ncut) == (drop ? 4 : 5) && ncut == 1 &&
+               ntokens == 4 + 5 + 3 + 3 + (drop ? 0 : 7),
+           "%s, and counted", names[way]);
+        hash[way] = data_hash(data);
+        expect_rows(names[way], data, rows[way]);
+    }
+    ok(hash[DATA_TRUNCATE] != hash[DATA_DROP], "which are different data");
+    more = (struct data_opts)DATA_OPTS_INIT;
 }
 
 static void check_memory(void)
@@ -218,6 +296,8 @@ int main(void)
     check_jsonl();
     check_windows();
     check_bad();
+    check_skip();
+    check_too_long();
     check_memory();
     snprintf(command, sizeof command, "rm -rf %s", dir);
     ok(system(command) == 0, "cleaned up");

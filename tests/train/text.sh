@@ -33,9 +33,9 @@ refused "$rule" "text for a model of 32,000 tokens" run.yaml model.path=other
 ok "$(holds err 'run.yaml:2: data.path'; echo $?)" "the data is named"
 refused "$rule" "held-out text, with token ids to train on" run.yaml model.path=other data.format=jsonl \
     data.path=ids.jsonl data.eval_path=text.jsonl data.seq_len=4
-for file in text prompt; do
-    refused "$file.jsonl:1: text would become tokens byte by byte" "JSON Lines of ${file}s" run.yaml model.path=other \
-        data.format=jsonl data.path=$file.jsonl data.seq_len=4
+for file in text:1:10 prompt:1:1; do
+    refused "${file/:/.jsonl:}: text would become tokens byte by byte" "JSON Lines of ${file%%:*}s" run.yaml model.path=other \
+        data.format=jsonl data.path=${file%%:*}.jsonl data.seq_len=4
 done
 for file in tokenizer.json tokenizer.model vocab.json; do
     touch other/$file

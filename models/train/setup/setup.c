@@ -167,6 +167,9 @@ static int open_data(struct train_parts *p, struct fsdp_err *err)
     opts.vocab_size = p->ops->vocab_size(p->model);
     opts.tokenizer = (enum data_tokenizer)c->data.tokenizer;
     opts.seed = (uint64_t)c->train.seed;
+    opts.text_key = c->data.text_key;
+    opts.too_long = (enum data_too_long)c->data.too_long;
+    opts.skip_bad_lines = c->data.on_bad_line == CONFIG_BAD_LINE_SKIP;
     set_documents(p, &opts);
     FSDP_TRY(open_paths(&p->data, &opts, &c->data.path, c, "data.path", err));
     if (!c->data.eval_path.nelem)
