@@ -287,7 +287,7 @@ tsan-%:
 		setarch -R $(call sanitized,tsan,-fsanitize=thread)
 
 ## fuzz-NAME        look for inputs that break a reader (tests/fuzz/test_NAME.c), FUZZ_SECONDS=600;
-##                  make fuzz-safetensors, manifest, index, config, zip, pickle, dcp, frames,
+##                  make fuzz-safetensors, manifest, index, megatron, config, zip, pickle, dcp, frames,
 ##                  jsonl, xml, ini, creds
 FUZZ_SECONDS ?= 600
 fuzz-%:

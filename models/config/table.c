@@ -29,10 +29,10 @@ const struct fsdp_tunable config_table[] = {
     ROW(data, path, LIST, "", NULL,
         "Training data: files, folders (recursively) and patterns with * ? [ (sorted by path); one or a "
         "list"),
-    ROW(data, format, CHOICE, "text", "text|u16|u32|llmc|jsonl",
+    ROW(data, format, CHOICE, "text", "text|u16|u32|llmc|jsonl|megatron",
         "text: bytes are tokens; u16, u32: raw little-endian token ids; llmc: llm.c's .bin; jsonl: "
         "a document a line, {\"text\"}, {\"prompt\", \"completion\"} of which the completion is "
-        "learned, or {\"input_ids\", \"labels\"}"),
+        "learned, or {\"input_ids\", \"labels\"}; megatron: Megatron-LM's .bin and .idx"),
     ROW(data, tokenizer, CHOICE, "auto", "auto|bytes",
         "How text becomes tokens. auto: byte by byte for a model with 256 tokens; for others, text "
         "is refused. bytes: byte by byte for any model"),

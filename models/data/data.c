@@ -88,7 +88,8 @@ static int check_opts(const struct data_opts *opts, struct fsdp_err *err)
     if (opts->seq_len < 1 || opts->npaths < 1)
         return fsdp_err_set(err, FSDP_EINVAL, "data: no %s given",
                             opts->npaths < 1 ? "path" : "row length");
-    if (opts->documents && !opts->nends && opts->format != DATA_TEXT && opts->format != DATA_JSONL)
+    if (opts->documents && !opts->nends && opts->format != DATA_TEXT &&
+        opts->format != DATA_JSONL && opts->format != DATA_MEGATRON)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "data: no token is known that ends a document: the model's config.json "
                             "has no eos_token_id; set data.document_end");
@@ -207,7 +208,6 @@ int data_row(struct data *data, uint64_t row, const struct data_row *out, struct
         return data_documents_row(data->documents, &data->files, index, opts->seq_len, out, err);
     FSDP_TRY(data_files_read(&data->files, index * stride, (size_t)opts->seq_len + 1, out->tokens,
                              opts->vocab_size, err));
-    if (opts->documents)
-        data_documents_of_window(out, opts, &data->files, index * stride);
-    return FSDP_OK;
+    return opts->documents ? data_documents_of_window(out, opts, &data->files, index * stride, err)
+                           : FSDP_OK;
 }

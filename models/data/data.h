@@ -21,7 +21,7 @@
 
 #include "fsdp/base.h"
 
-enum data_format { DATA_TEXT, DATA_U16, DATA_U32, DATA_LLMC, DATA_JSONL };
+enum data_format { DATA_TEXT, DATA_U16, DATA_U32, DATA_LLMC, DATA_JSONL, DATA_MEGATRON };
 enum data_layout { DATA_STREAM, DATA_ROWS };
 enum data_tokenizer { DATA_TOKENIZER_AUTO, DATA_TOKENIZER_BYTES };
 /* What becomes of a document of jsonl that is longer than a row: pieces of a row and a rest, an
@@ -44,8 +44,9 @@ struct data_opts {
     uint64_t seed;
     uint64_t max_rows; /* without shuffle: only so many rows, spread evenly; 0: all */
     /* Labels and positions stay inside documents, of which a row holds several. Documents end with
-     * one of the tokens `ends`, those of format text also with their file. jsonl: false is one
-     * document a row; the first of `ends` is added to texts. */
+     * one of the tokens `ends`, those of format text also with their file, those of Megatron's
+     * where the index says. jsonl: false is one document a row; the first of `ends` is added to
+     * texts. */
     bool documents;
     int nends, ends[DATA_MAX_ENDS];
     /* Of jsonl. */
@@ -105,6 +106,8 @@ struct data_file {
     uint64_t ntokens;
     uint64_t offset;  /* of its first token, in bytes */
     int token_nbytes; /* 1, 2 or 4 */
+    /* Of Megatron's: its documents, and where in the .idx they are listed. */
+    uint64_t ndocuments, places_at, documents_at;
 };
 
 enum { DATA_OPEN_FILES = 16 };
@@ -118,6 +121,7 @@ struct data_files {
     struct {
         int file, fd; /* fd -1: not open; the slot of file i is i % DATA_OPEN_FILES */
     } open[DATA_OPEN_FILES];
+    int index_file, index_fd; /* the .idx that is open; fd -1: none */
 };
 
 /* read_ntokens: the most that one data_files_read asks for. */
@@ -132,7 +136,8 @@ int data_files_bytes(struct data_files *files, uint64_t first, size_t nbytes, ch
                      struct fsdp_err *err);
 /* data_warn's part that looks at the files; warn.c. */
 void data_files_warn(struct data_files *files, const struct data_opts *opts);
-/* The file that a token is in; and is it the first one there? */
+/* The file that a token is in, as a number and as a path; and is it the first one there? */
+int data_files_find(const struct data_files *files, uint64_t token);
 const char *data_files_path(const struct data_files *files, uint64_t token);
 bool data_files_begins(const struct data_files *files, uint64_t token);
 
@@ -161,8 +166,8 @@ void data_line_free(struct data_line *line);
 /* ---- private: documents.c --------------------------------------------------------------- */
 
 /* Fills labels and starts of a window whose tokens are those from `first` on of all files. */
-void data_documents_of_window(const struct data_row *row, const struct data_opts *opts,
-                              const struct data_files *files, uint64_t first);
+int data_documents_of_window(const struct data_row *row, const struct data_opts *opts,
+                             struct data_files *files, uint64_t first, struct fsdp_err *err);
 
 /* The documents of jsonl files, cut into rows. */
 struct data_documents;

@@ -19,6 +19,7 @@
 
 #include "bad.h"
 #include "data.h"
+#include "megatron.h"
 
 /* ---- windows of a stream of tokens --------------------------------------------------------- */
 
@@ -30,10 +31,31 @@ static bool is_end(const struct data_opts *opts, int32_t token)
     return false;
 }
 
-void data_documents_of_window(const struct data_row *row, const struct data_opts *opts,
-                              const struct data_files *files, uint64_t first)
+static int window_by_index(const struct data_row *row, int seq_len, struct data_files *files,
+                           uint64_t first, struct fsdp_err *err)
+{
+    struct data_megatron_at at;
+
+    FSDP_TRY(data_megatron_find(&at, files, first, err));
+    for (int t = 0, start = 0; t < seq_len; t++) {
+        const bool ends = first + (uint64_t)t + 1 == at.end;
+        row->starts[t] = start;
+        row->labels[t] = ends ? DATA_IGNORE : row->tokens[t + 1];
+        if (!ends)
+            continue;
+        start = t + 1;
+        FSDP_TRY(data_megatron_next(&at, files, err));
+    }
+    return FSDP_OK;
+}
+
+int data_documents_of_window(const struct data_row *row, const struct data_opts *opts,
+                             struct data_files *files, uint64_t first, struct fsdp_err *err)
 {
     const bool by_file = opts->format == DATA_TEXT;
+
+    if (opts->format == DATA_MEGATRON)
+        return window_by_index(row, opts->seq_len, files, first, err);
 
     for (int t = 0, start = 0; t < opts->seq_len; t++) {
         const uint64_t next = first + (uint64_t)t + 1;
@@ -44,6 +66,7 @@ void data_documents_of_window(const struct data_row *row, const struct data_opts
         if (ends)
             start = t + 1;
     }
+    return FSDP_OK;
 }
 
 /* ---- the list of documents ------------------------------------------------------------------ */

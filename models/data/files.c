@@ -10,6 +10,7 @@
 
 #include "data.h"
 #include "list.h"
+#include "megatron.h"
 
 /* llm.c's files: 256 little-endian 32-bit numbers (magic, version, tokens), then the tokens. */
 enum { LLMC_HEADER_NBYTES = 1024, LLMC_MAGIC_U16 = 20240520, LLMC_MAGIC_U32 = 20240801 };
@@ -79,6 +80,8 @@ static int measure_file(struct data_file *file, enum data_format format, struct 
     uint64_t nbytes = (uint64_t)st.st_size;
     if (format == DATA_LLMC)
         return measure_llmc(file, nbytes, err);
+    if (format == DATA_MEGATRON)
+        return data_megatron_measure(file, nbytes, err);
     file->token_nbytes = format == DATA_U16 ? 2 : format == DATA_U32 ? 4 : 1;
     uint64_t rest = nbytes % (uint64_t)file->token_nbytes;
     if (rest)
@@ -105,14 +108,27 @@ static int take_list(struct data_files *files, struct data_list *list, struct fs
     return FSDP_OK;
 }
 
-static int list_files(struct data_files *files, const char *const *paths, int npaths,
-                      struct fsdp_err *err)
+static int list_path(struct data_list *list, const char *path, enum data_format format,
+                     struct fsdp_err *err)
 {
-    struct data_list list = {0};
+    char *bin;
+
+    if (format != DATA_MEGATRON)
+        return data_list_add(list, path, err);
+    FSDP_TRY(data_megatron_bin(&bin, path, err));
+    int rc = data_list_add(list, bin, err);
+    fsdp_free(bin);
+    return rc;
+}
+
+static int list_files(struct data_files *files, const char *const *paths, int npaths,
+                      enum data_format format, struct fsdp_err *err)
+{
+    struct data_list list = {.only = format == DATA_MEGATRON ? ".bin" : NULL};
     int rc = FSDP_OK;
 
     for (int i = 0; rc == FSDP_OK && i < npaths; i++)
-        rc = data_list_add(&list, paths[i], err);
+        rc = list_path(&list, paths[i], format, err);
     if (rc == FSDP_OK)
         rc = take_list(files, &list, err);
     data_list_free(&list);
@@ -122,12 +138,12 @@ static int list_files(struct data_files *files, const char *const *paths, int np
 int data_files_open(struct data_files *out, const char *const *paths, int npaths,
                     enum data_format format, size_t read_ntokens, struct fsdp_err *err)
 {
-    struct data_files files = {.buffer_ntokens = read_ntokens};
+    struct data_files files = {.buffer_ntokens = read_ntokens, .index_fd = -1};
     int rc = FSDP_OK;
 
     for (int i = 0; i < DATA_OPEN_FILES; i++)
         files.open[i].fd = -1;
-    FSDP_TRY_GOTO(list_files(&files, paths, npaths, err), out);
+    FSDP_TRY_GOTO(list_files(&files, paths, npaths, format, err), out);
     for (int i = 0; i < files.nfiles; i++) {
         files.files[i].first = files.ntokens;
         FSDP_TRY_GOTO(measure_file(&files.files[i], format, err), out);
@@ -150,6 +166,8 @@ out:
 
 void data_files_close(struct data_files *files)
 {
+    if (files->index_fd >= 0)
+        close(files->index_fd);
     for (int i = 0; i < DATA_OPEN_FILES; i++)
         if (files->open[i].fd >= 0)
             close(files->open[i].fd);
@@ -204,7 +222,7 @@ static int read_bytes(struct data_files *files, int i, uint64_t token, size_t nt
 }
 
 /* The file that holds a token: the last one that begins at or before it. */
-static int find_file(const struct data_files *files, uint64_t token)
+int data_files_find(const struct data_files *files, uint64_t token)
 {
     int lo = 0, hi = files->nfiles - 1;
     while (lo < hi) {
@@ -239,7 +257,7 @@ static int decode(int32_t *out, const struct data_files *files, const struct dat
 int data_files_read(struct data_files *files, uint64_t first, size_t ntokens, int32_t *out,
                     int vocab_size, struct fsdp_err *err)
 {
-    for (int i = find_file(files, first); ntokens > 0 && i < files->nfiles; i++) {
+    for (int i = data_files_find(files, first); ntokens > 0 && i < files->nfiles; i++) {
         const struct data_file *file = &files->files[i];
         uint64_t token = first - file->first, left = file->ntokens - token;
         size_t here = left < ntokens ? (size_t)left : ntokens;
@@ -257,16 +275,16 @@ int data_files_read(struct data_files *files, uint64_t first, size_t ntokens, in
 int data_files_bytes(struct data_files *files, uint64_t first, size_t nbytes, char *out,
                      struct fsdp_err *err)
 {
-    const int i = find_file(files, first);
+    const int i = data_files_find(files, first);
     return read_bytes(files, i, first - files->files[i].first, nbytes, out, err);
 }
 
 const char *data_files_path(const struct data_files *files, uint64_t token)
 {
-    return files->files[find_file(files, token)].path;
+    return files->files[data_files_find(files, token)].path;
 }
 
 bool data_files_begins(const struct data_files *files, uint64_t token)
 {
-    return files->files[find_file(files, token)].first == token;
+    return files->files[data_files_find(files, token)].first == token;
 }
