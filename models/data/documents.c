@@ -36,7 +36,7 @@ static int window_by_index(const struct data_row *row, int seq_len, struct data_
 {
     struct data_megatron_at at;
 
-    FSDP_TRY(data_megatron_find(&at, files, first, err));
+    FSDP_TRY(data_megatron_find(&at, files, data_files_find(files, first), first, err));
     for (int t = 0, start = 0; t < seq_len; t++) {
         const bool ends = first + (uint64_t)t + 1 == at.end;
         row->starts[t] = start;

@@ -275,10 +275,10 @@ static int begin_of(uint64_t *out, struct data_files *files, int i, uint64_t doc
     return FSDP_OK;
 }
 
-int data_megatron_find(struct data_megatron_at *out, struct data_files *files, uint64_t token,
-                       struct fsdp_err *err)
+int data_megatron_find(struct data_megatron_at *out, struct data_files *files, int file,
+                       uint64_t token, struct fsdp_err *err)
 {
-    struct data_megatron_at at = {.file = data_files_find(files, token)};
+    struct data_megatron_at at = {.file = file};
     uint64_t lo = 0, hi = files->files[at.file].ndocuments, begin;
 
     /* Document lo begins at or before the token, document hi behind it. */

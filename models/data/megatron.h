@@ -24,14 +24,14 @@ int data_megatron_bin(char **out, const char *path, struct fsdp_err *err);
  * and against the file's nbytes. FSDP_ECORRUPT, FSDP_EUNSUPPORTED (other types). Local, blocks. */
 int data_megatron_measure(struct data_file *file, uint64_t nbytes, struct fsdp_err *err);
 
-/* The document that a token is in, and the first token behind it. */
+/* The document that a token of a file is in, and the first token behind it. */
 struct data_megatron_at {
     int file;
     uint64_t document; /* of the file */
     uint64_t end;      /* among the tokens of all files; UINT64_MAX behind the last document */
 };
-int data_megatron_find(struct data_megatron_at *out, struct data_files *files, uint64_t token,
-                       struct fsdp_err *err);
+int data_megatron_find(struct data_megatron_at *out, struct data_files *files, int file,
+                       uint64_t token, struct fsdp_err *err);
 /* To the next document that has tokens. */
 int data_megatron_next(struct data_megatron_at *at, struct data_files *files, struct fsdp_err *err);
 
