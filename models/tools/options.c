@@ -123,6 +123,15 @@ static int set_value(const struct option_table *table, const struct option_row *
 
 /* ---- the command line ------------------------------------------------------------------------ */
 
+/* The option of -v; -1: the program has none. */
+static int verbose_of(const struct option_table *table)
+{
+    for (int i = 0; i < table->nrows; i++)
+        if (!strcmp(table->rows[i].name, "verbose"))
+            return FIRST + i;
+    return -1;
+}
+
 int options_parse(const struct option_table *table, void *settings, int argc, char **argv)
 {
     struct option known[MAX_ROWS + 3] = {{"help", no_argument, NULL, 'h'},
@@ -133,7 +142,9 @@ int options_parse(const struct option_table *table, void *settings, int argc, ch
         known[i + 2] = (struct option){
             table->rows[i].name,
             table->rows[i].kind == OPTION_FLAG ? no_argument : required_argument, NULL, FIRST + i};
-    while ((option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
+    const int verbose = verbose_of(table);
+    while ((option = getopt_long(argc, argv, verbose < 0 ? "h" : "hv", known, NULL)) != -1) {
+        option = option == 'v' ? verbose : option;
         if (option == 'h') {
             fputs(table->usage, stdout);
             return 0;

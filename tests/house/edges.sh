@@ -7,7 +7,7 @@
 # circle, nor folders.
 #
 # launcher, libfsdp and ckpt never use each other, beyond what all may use: fsdp/base.h, and of
-# fsdp/comm.h the node map, which the launcher fills. Only models/train and models/tools join the three.
+# fsdp/comm.h the node map, which the launcher fills. Only models/train, models/generate and models/tools join them.
 scratch=$PWD
 cd "$TOP" || exit 1
 
@@ -67,10 +67,11 @@ models/check           fsdp/fsdp.h
 models/config          fsdp/base.h fsdp/comm.h fsdp/fsdp.h models/data
 models/data            fsdp/base.h
 models/family          fsdp/base.h fsdp/fsdp.h models/nn
+models/generate        ckpt.h fsdp/base.h fsdp/device.h models/family
 models/nn              fsdp/device.h
 models/nn/cpu          fsdp/base.h models/nn
 models/nn/cuda         fsdp/comm.h fsdp/device.h models/nn
-models/tools           boot.h ckpt.h fsdp/base.h models/check models/data models/family models/train models/train/node
+models/tools           boot.h ckpt.h fsdp/base.h models/check models/data models/family models/generate models/train models/train/node
 models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/train/node models/train/report models/train/save models/train/setup
 models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
 models/train/report    fsdp/base.h fsdp/fsdp.h models/config

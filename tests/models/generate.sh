@@ -25,8 +25,8 @@ refused() { # what it must say, exit code, arguments...
 
 gen --model "$TINY" --prompt "To be" --greedy --max-tokens 12 >a 2>err
 result "text from a folder" $?
-[ ! -s err ] && [ "$(head -c 5 a)" = "To be" ] && [ "$(wc -c <a)" = 18 ]
-result "the prompt, 12 bytes and a line feed" $?
+[ "$(grep -vc "^fsdp-generate: prompt: 5 tokens, .* generated: 12 tokens, " err)" = 0 ] && [ "$(head -c 5 a)" = "To be" ] && [ "$(wc -c <a)" = 18 ]
+result "the prompt, 12 bytes and a line feed; of the run, one line on standard error" $?
 gen --model "$TINY/model.safetensors" --prompt "To be" --greedy --max-tokens 12 >b && cmp -s a b
 result "the same from the file" $?
 ids=$(gen --model "$TINY" --tokens 84,111,32,98,101 --greedy --max-tokens 12)
@@ -58,6 +58,37 @@ gen --model "$TINY" --prompt x --greedy --ignore-eos --max-tokens 500 >e 2>err
 result "it stops where the positions end, and says so" $?
 gen --model "$TINY" --prompt "" --max-tokens 3 --greedy >/dev/null
 result "an empty prompt begins with the model's first token" $?
+gen --model "$TINY" --prompt x --probabilities --top-k 3 >p
+awk '{ sum += $2 } END { exit NR != 3 || (sum - 1)^2 > 1e-12 }' p
+result "the probabilities of the next token" $?
+mkdir -p greedy
+cp "$TINY"/config.json "$TINY"/model.safetensors greedy/
+echo '{"do_sample": false, "max_new_tokens": 12, "num_beams": 4}' >greedy/generation_config.json
+gen --model greedy --prompt "To be" 2>err | cmp -s - a && grep -q "num_beams is not supported" err
+result "generation_config.json says what is not asked for" $?
+gen --model greedy --prompt "To be" --ignore-generation-config --greedy --max-tokens 12 2>err | cmp -s - a &&
+    ! grep -q num_beams err
+result "or is ignored" $?
+end=$(cut -d, -f3 <<<"$ids")
+echo "{\"do_sample\": false, \"max_new_tokens\": 12, \"eos_token_id\": [$end]}" >greedy/generation_config.json
+[ "$(gen --model greedy --tokens 84,111,32,98,101 2>err)" = "$(tr , '\n' <<<"$ids" | sed "/^$end\$/,\$d" | paste -s -d ,)" ]
+result "its end token ends the text" $?
+# A model of as many positions that it does not end before it is interrupted.
+mkdir -p long
+cp "$TINY/model.safetensors" long/
+sed 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 200000/' "$TINY/config.json" >long/config.json
+mkfifo pipe
+"$BIN/fsdp-generate" --device cpu --model long --tokens 1 --ignore-eos --max-tokens 200000 >pipe 2>err &
+pid=$!
+exec 3<pipe
+head -c 20 <&3 >part
+kill -INT $pid
+cat <&3 >>part
+wait $pid
+code=$?
+exec 3<&-
+[ $code = 130 ] && grep -q "generated: " err && grep -qE '^[0-9]+(,[0-9]+)+$' part
+result "interrupted, it ends with whole output and exit code $code" $?
 gen --help | grep -q -- --top-p
 result "--help" $?
 
@@ -72,6 +103,8 @@ cp "$TINY/model.safetensors" short/
 refused "--model is missing" 2 --prompt x
 refused "either --prompt or --tokens" 2 --model "$TINY"
 refused "either --prompt or --tokens" 2 --model "$TINY" --prompt x --tokens 1
+refused "either --greedy or --sample" 2 --model "$TINY" --prompt x --greedy --sample
+refused "either --logits or --probabilities" 2 --model "$TINY" --prompt x --logits --probabilities
 refused "no arguments" 2 --model "$TINY" --prompt x y
 refused "unrecognized option" 2 --model "$TINY" --prompt x --nonsense
 refused "--max-tokens: 'many'" 2 --model "$TINY" --prompt x --max-tokens many
@@ -80,6 +113,8 @@ refused "--device: 'tpu' is not auto, cpu or cuda" 2 --model "$TINY" --prompt x 
 refused "--seed: '-1'" 2 --model "$TINY" --prompt x --seed -1
 refused "temperature is 0" 1 --model "$TINY" --prompt x --temperature 0
 refused "top-p is 2" 1 --model "$TINY" --prompt x --top-p 2
+refused "min-p is -1" 1 --model "$TINY" --prompt x --min-p -1
+refused "penalty is 0" 1 --model "$TINY" --prompt x --repetition-penalty 0
 refused "nowhere" 1 --model nowhere --prompt x
 refused "config.json" 1 --model folder --prompt x
 refused "token 256" 1 --model "$TINY" --tokens 1,256 --logits

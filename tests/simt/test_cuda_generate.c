@@ -8,7 +8,7 @@
 
 #include "fsdp/sys/cuda.h"
 #include "fsdp/sys/device_ops.h"
-#include "family/generate.h"
+#include "generate/sampler.h"
 #include "family/stack.h"
 #include "tap.h"
 

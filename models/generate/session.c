@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <libgen.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fsdp/device.h"
+#include "session.h"
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static int open_device(struct generate_session *s, const char *kind, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_device_open(&s->device, kind, 0, err));
+    if (!strcmp(kind, "auto") && !fsdp_device_is_host(s->device))
+        fsdp_log(FSDP_LOG_INFO, "device auto: the first GPU is used (--device cpu for the CPU)");
+    return fsdp_lane_create(&s->lane, s->device, "compute", err);
+}
+
+struct destination {
+    struct fsdp_lane *lane;
+    char *at;
+};
+
+/* The reader uses src again when this returns. */
+static int write_param(void *ctx, uint64_t pos, const void *src, size_t nbytes,
+                       struct fsdp_err *err)
+{
+    const struct destination *to = ctx;
+    FSDP_TRY(fsdp_copy(to->lane, to->at + pos, src, nbytes, err));
+    return fsdp_lane_sync(to->lane, err);
+}
+
+static int load_param(struct generate_session *s, int i, struct fsdp_err *err)
+{
+    struct fsdp_slice slice = {.tensor = fsdp_param_tensor(s->tree, i), .nreplica = 1};
+    const size_t nbytes = fsdp_tensor_nelem(&slice.tensor) * sizeof(float);
+    memcpy(slice.box.length, slice.tensor.shape, sizeof slice.box.length);
+    s->param[i] = fsdp_device_alloc(s->device, nbytes, slice.tensor.name, err);
+    if (!s->param[i])
+        return FSDP_ENOMEM;
+    struct destination to = {s->lane, (char *)s->param[i]};
+    struct fsdp_slice_io io = {.ctx = &to, .write = write_param};
+    return ckpt_read_slice(s->ckpt, &slice, &io, err);
+}
+
+static int load_params(struct generate_session *s, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_module_tree_create(&s->tree, err));
+    FSDP_TRY(s->ops->describe(s->model, s->tree, 1, 1, err));
+    s->param = fsdp_alloc((size_t)fsdp_param_count(s->tree), sizeof *s->param, "weights", err);
+    if (!s->param)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < fsdp_param_count(s->tree); i++)
+        FSDP_TRY(load_param(s, i, err));
+    return ckpt_unchanged(s->ckpt, err);
+}
+
+/* ---- small files ----------------------------------------------------------------------------- */
+
+/* Full path of a small file of the model, or NULL; freed by the caller. */
+static char *find_extra(const struct generate_session *s, const char *name)
+{
+    const char *known = ckpt_extra_path(s->ckpt, name);
+    if (known)
+        return fsdp_strdup(known, NULL);
+    char *copy = fsdp_strdup(s->path, NULL);
+    char *copied = copy ? fsdp_sprintf(NULL, "%s/%s", dirname(copy), name) : NULL;
+    fsdp_free(copy);
+    if (copied && access(copied, R_OK) == 0)
+        return copied;
+    fsdp_free(copied);
+    return NULL;
+}
+
+static int create_model(struct generate_session *s, struct fsdp_err *err)
+{
+    char *config = find_extra(s, "config.json");
+    if (!config)
+        return fsdp_err_set(err, FSDP_ENOTFOUND,
+                            "%s: no config.json with it, which says what model this is", s->path);
+    int rc = model_find(&s->ops, config, err);
+    if (!rc)
+        rc = s->ops->create(&s->model, config, err);
+    fsdp_free(config);
+    return rc;
+}
+
+/* End tokens are those of generation_config.json where it names some, as transformers has it. */
+static int read_config(struct generate_session *s, bool ignore, struct fsdp_err *err)
+{
+    struct model_info info;
+    int rc = FSDP_OK;
+
+    s->config = generate_config_none;
+    char *path = ignore ? NULL : find_extra(s, "generation_config.json");
+    if (path)
+        rc = generate_config_read(&s->config, path, err);
+    fsdp_free(path);
+    if (rc)
+        return rc;
+    s->ops->info(s->model, &info);
+    s->bos = s->config.bos >= 0 ? s->config.bos : info.bos;
+    s->neos = s->config.neos ? s->config.neos : info.neos;
+    memcpy(s->eos, s->config.neos ? s->config.eos : info.eos, sizeof s->eos);
+    return FSDP_OK;
+}
+
+/* ---- the session ----------------------------------------------------------------------------- */
+
+int generate_session_open(struct generate_session *s, const struct generate_settings *set,
+                          struct fsdp_err *err)
+{
+    s->path = set->model;
+    FSDP_TRY(ckpt_open(&s->ckpt, s->path, err));
+    FSDP_TRY(create_model(s, err));
+    FSDP_TRY(read_config(s, set->ignore_config, err));
+    FSDP_TRY(open_device(s, set->device, err));
+    FSDP_TRY(s->ops->set_device(s->model, s->device, err));
+    s->vocab = s->ops->vocab_size(s->model);
+    s->max_seq_len = s->ops->max_seq_len(s->model);
+    return load_params(s, err);
+}
+
+int generate_session_decoder(struct generate_session *s, int max_tokens, struct fsdp_err *err)
+{
+    return s->ops->decoder_create(&s->decoder, s->model, (const float *const *)s->param, s->lane,
+                                  max_tokens, err);
+}
+
+bool generate_session_ends(const struct generate_session *s, int32_t token)
+{
+    for (int i = 0; i < s->neos; i++)
+        if (s->eos[i] == token)
+            return true;
+    return false;
+}
+
+void generate_session_close(struct generate_session *s)
+{
+    if (s->decoder)
+        s->ops->decoder_destroy(s->decoder);
+    for (int i = 0; s->param && i < fsdp_param_count(s->tree); i++)
+        fsdp_device_free(s->device, s->param[i]);
+    fsdp_lane_destroy(s->lane);
+    fsdp_device_close(s->device);
+    fsdp_free(s->param);
+    fsdp_module_tree_destroy(s->tree);
+    if (s->model)
+        s->ops->destroy(s->model);
+    ckpt_close(s->ckpt);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session.h: a model that is loaded for generating. */
+#ifndef GENERATE_SESSION_H
+#define GENERATE_SESSION_H
+
+#include "ckpt/ckpt.h"
+#include "family/model.h"
+#include "settings.h"
+
+struct generate_session {
+    struct ckpt *ckpt;
+    const char *path; /* as asked for; borrowed */
+    const struct model_ops *ops;
+    struct model *model;
+    struct fsdp_module_tree *tree;
+    float **param; /* each on the device */
+    struct fsdp_device *device;
+    struct fsdp_lane *lane;
+    struct model_decoder *decoder;
+    int vocab, max_seq_len;
+    struct generate_config config; /* what the folder says */
+    int bos;                       /* token id, -1: none */
+    int neos, eos[MODEL_MAX_EOS];  /* end tokens */
+};
+
+/* Loads weights and settings of the model at set->model onto the device. Logs go where fsdp_log_set
+ * says. `s` is zeros; close it, also after an error. Local, blocks. */
+int generate_session_open(struct generate_session *s, const struct generate_settings *set,
+                          struct fsdp_err *err);
+void generate_session_close(struct generate_session *s);
+/* Makes s->decoder, with room for max_tokens tokens. */
+int generate_session_decoder(struct generate_session *s, int max_tokens, struct fsdp_err *err);
+/* Is it one of the model's end tokens? */
+bool generate_session_ends(const struct generate_session *s, int32_t token);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* settings.h: what fsdp-generate is asked for, and what the model's folder says where it is not. */
+#ifndef GENERATE_SETTINGS_H
+#define GENERATE_SETTINGS_H
+
+#include "family/model.h"
+#include "sampler.h"
+
+struct generate_settings {
+    const char *model, *prompt, *tokens, *device;
+    bool logits, probabilities, ignore_eos, ignore_config, greedy, sample, verbose;
+    int tokenizer; /* enum data_tokenizer */
+    uint64_t seed;
+    /* Not set where negative, or NAN: generation_config.json's, or else the default. */
+    int max_tokens, top_k;
+    double temperature, top_p, min_p, repetition_penalty;
+};
+extern const struct generate_settings generate_settings_default;
+
+enum { GENERATE_MAX_TOKENS = 200 }; /* the default */
+
+/* What generation_config.json says; as above where it says nothing. */
+struct generate_config {
+    int do_sample; /* -1: not said */
+    int max_tokens, top_k;
+    double temperature, top_p, min_p, repetition_penalty;
+    int bos; /* token id, -1: not said */
+    int neos, eos[MODEL_MAX_EOS];
+};
+extern const struct generate_config generate_config_none;
+
+/* Reads a generation_config.json. Keys that would change the text and are not supported are logged
+ * as warnings. Errors name file and key. Local, blocks. */
+int generate_config_read(struct generate_config *out, const char *path, struct fsdp_err *err);
+
+/* What is asked for, else what the file says, else the default. An option of sampling is a wish to
+ * sample. Pure. */
+void generate_choose(struct generate_opts *opts, int *max_tokens,
+                     const struct generate_settings *set, const struct generate_config *config);
+
+#endif

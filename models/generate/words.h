@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * words.h: how a prompt becomes tokens, and tokens become output. Every kind is a struct
+ * generate_words_ops: bytes and ids are in words.c; a tokenizer is another.
+ */
+#ifndef GENERATE_WORDS_H
+#define GENERATE_WORDS_H
+
+#include "fsdp/base.h"
+
+struct generate_words;
+
+struct generate_words_ops {
+    const char *name;
+    bool is_text; /* output repeats the prompt's text and continues it; else it is token ids */
+    /* *out is freed by the caller. FSDP_EINVAL where the text has no tokens in this vocabulary. */
+    int (*encode)(int32_t **out, int *ntokens, const struct generate_words *words, const char *text,
+                  size_t nbytes, struct fsdp_err *err);
+    /* Output of one sequence, as it comes. */
+    int (*stream_create)(void **stream, const struct generate_words *words, struct fsdp_err *err);
+    void (*stream_destroy)(void *stream);
+    /* The bytes that one more token completes (perhaps none), borrowed until the next call; token
+     * -1: what is left at the end. */
+    int (*stream_put)(const char **out, size_t *nbytes, void *stream, int32_t token,
+                      struct fsdp_err *err);
+    /* (optional) Frees what words->ctx is. */
+    void (*close)(struct generate_words *words);
+};
+
+struct generate_words {
+    const struct generate_words_ops *ops;
+    void *ctx; /* the kind's own */
+    int vocab; /* tokens of the model */
+};
+
+/* The bytes of a text are its tokens; a token beyond 255 is printed as <id>. */
+extern const struct generate_words_ops generate_words_bytes;
+/* "1,2,3" is the text of three tokens. */
+extern const struct generate_words_ops generate_words_ids;
+
+void generate_words_close(struct generate_words *words);
+
+#endif

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What generate.sh asks of Python; a failed assertion is the answer no."""
+import json
+import sys
+
+import torch
+from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig,
+                          LlamaForCausalLM)
+from transformers.generation.logits_process import (
+    LogitsProcessorList, MinPLogitsWarper, RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper,
+    TopKLogitsWarper, TopPLogitsWarper)
+
+VOCAB = 5000
+
+
+def make(kind, path, dtype="float32"):
+    torch.manual_seed(5)
+    if kind == "llama":
+        config = LlamaConfig(vocab_size=VOCAB, hidden_size=64, intermediate_size=160,
+                             num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                             max_position_embeddings=256, tie_word_embeddings=False,
+                             initializer_range=0.3, bos_token_id=1, eos_token_id=2)
+        model = LlamaForCausalLM(config)
+    else:
+        config = GPT2Config(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=256,
+                            initializer_range=0.3, bos_token_id=1, eos_token_id=2)
+        model = GPT2LMHeadModel(config)
+    model.to(getattr(torch, dtype)).save_pretrained(path, max_shard_size="1MB")
+
+
+def load(path):
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+
+
+def greedy(path, prompt, ours, *settings):
+    """The ids that transformers generates, with the folder's own generation_config.json."""
+    ids = torch.tensor([[int(t) for t in prompt.split(",")]])
+    more = {k: json.loads(v) for k, v in (s.split("=") for s in settings)}
+    model = load(path)
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), **more)[0, ids.shape[1]:].tolist()
+    ends = model.generation_config.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends]
+    if out and out[-1] in ends:
+        out.pop()
+    got = [int(t) for t in open(ours).read().strip().split(",") if t]
+    print(f"transformers {out}\nours         {got}")
+    assert got == out, "they differ"
+
+
+def distribution(prompt, logits, ours, settings):
+    s = json.loads(settings)
+    ids = torch.tensor([[int(t) for t in prompt.split(",")]])
+    with open(logits) as f:
+        scores = torch.tensor([[float(x) for x in f.readlines()[-1].split()]])
+    steps = LogitsProcessorList()
+    if "repetition_penalty" in s:
+        steps.append(RepetitionPenaltyLogitsProcessor(s["repetition_penalty"]))
+    if "temperature" in s:
+        steps.append(TemperatureLogitsWarper(s["temperature"]))
+    if "top_k" in s:
+        steps.append(TopKLogitsWarper(s["top_k"]))
+    if "top_p" in s:
+        steps.append(TopPLogitsWarper(s["top_p"]))
+    if "min_p" in s:
+        steps.append(MinPLogitsWarper(s["min_p"]))
+    scores = steps(ids, scores)
+    kept = set(torch.nonzero(torch.isfinite(scores[0]))[:, 0].tolist())
+    want = torch.softmax(scores[0].double(), -1)
+    got = {}
+    for line in open(ours):
+        token, p = line.split()
+        got[int(token)] = float(p)
+    assert set(got) == kept, f"{len(got)} tokens kept for {len(kept)}: {sorted(set(got) ^ kept)[:9]}"
+    worst = max(abs(want[t].item() - p) for t, p in got.items())
+    print(f"{settings.strip()}: {len(kept)} tokens kept, probabilities within {worst:.1e}")
+    assert worst < 1e-6
+
+
+def distributions(prompt, logits, number):
+    """What transformers' processors make of the logits that we printed."""
+    for i in range(1, int(number) + 1):
+        distribution(prompt, logits, f"ours.{i}", open(f"settings.{i}").read())
+
+
+if __name__ == "__main__":
+    dict(make=make, greedy=greedy, distributions=distributions)[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,78 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# fsdp-generate against transformers: what filters leave of given logits, and greedy text.
+# run: timeout=400
+if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
+    echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
+    exit 0
+fi
+export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1
+gen() { "$BIN/fsdp-generate" --device cpu "$@" 2>err; }
+py() { "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/generate.py" "$@" >log 2>&1; }
+
+n=0 bad=0
+ok() { # status, text
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        tail -n 15 log err | sed 's/^/# /'
+        bad=1
+    fi
+}
+
+# ---- the distribution ----------------------------------------------------------------------------
+
+py make llama llama && py make gpt2 gpt2
+ok $? "models of transformers"
+prompt=17,3,99,4021,3,3
+for kind in llama gpt2; do
+    gen --model $kind --tokens $prompt --logits >logits
+    rm -f ours.*
+    number=0
+    while read -r settings options; do
+        number=$((number + 1))
+        # shellcheck disable=SC2086
+        gen --model $kind --tokens $prompt --probabilities --ignore-generation-config $options >ours.$number
+        echo "$settings" >settings.$number
+    done <<'END'
+{}
+{"temperature":0.7} --temperature 0.7
+{"top_k":1} --top-k 1
+{"top_k":50} --top-k 50
+{"top_p":0.9} --top-p 0.9
+{"top_p":0.05} --top-p 0.05
+{"min_p":0.1} --min-p 0.1
+{"repetition_penalty":1.3} --repetition-penalty 1.3
+{"repetition_penalty":0.8,"top_p":0.95} --repetition-penalty 0.8 --top-p 0.95
+{"temperature":1.7,"top_k":200,"top_p":0.6,"min_p":0.02} --temperature 1.7 --top-k 200 --top-p 0.6 --min-p 0.02
+{"repetition_penalty":2.5,"temperature":0.4,"top_k":4000,"top_p":0.99,"min_p":0.001} --repetition-penalty 2.5 --temperature 0.4 --top-k 4000 --top-p 0.99 --min-p 0.001
+END
+    py distributions $prompt logits $number
+    ok $? "$kind: $number settings leave the same tokens with the same probabilities"
+    sed 's/^/# /' log
+done
+
+# ---- greedy text ---------------------------------------------------------------------------------
+
+for kind in llama gpt2; do
+    gen --model $kind --tokens $prompt --greedy --max-tokens 60 >ours &&
+        py greedy $kind $prompt ours do_sample=false max_new_tokens=60
+    ok $? "$kind: 60 greedy tokens are those of transformers"
+    gen --model $kind --tokens $prompt --greedy --repetition-penalty 1.4 --max-tokens 60 >ours &&
+        py greedy $kind $prompt ours do_sample=false max_new_tokens=60 repetition_penalty=1.4
+    ok $? "$kind: and with a repetition penalty"
+    # An end token of the folder's own: one that the text would hold.
+    end=$(cut -d, -f9 ours)
+    cat >$kind/generation_config.json <<END
+{"do_sample": false, "eos_token_id": [4999, $end], "repetition_penalty": 1.4, "max_new_tokens": 30}
+END
+    gen --model $kind --tokens $prompt >ours && py greedy $kind $prompt ours
+    ok $? "$kind: generation_config.json alone says it all: $(head -n 1 log)"
+    [ "$(tr , '\n' <ours | wc -l)" -lt 10 ]
+    ok $? "$kind: it ended at token $end"
+done
+
+echo "1..$n"
+exit $bad
