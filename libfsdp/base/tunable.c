@@ -141,6 +141,9 @@ void fsdp_tunable_allowed(char *out, size_t out_nbytes, const struct fsdp_tunabl
     case FSDP_TUNABLE_LIST:
         append_text(out, out_nbytes, "a text or a list of texts");
         break;
+    case FSDP_TUNABLE_MAPS:
+        append_text(out, out_nbytes, "a list of mappings");
+        break;
     case FSDP_TUNABLE_BOOL:
         append_text(out, out_nbytes, "true or false");
         break;
@@ -415,6 +418,8 @@ static int set_row(const struct fsdp_tunable *row, void *field, const char *wher
         return set_floats(row, field, where, values, nvalues, err);
     case FSDP_TUNABLE_LIST:
         return set_list(row, field, where, values, nvalues, err);
+    case FSDP_TUNABLE_MAPS:
+        return nvalues ? refuse_value(row, where, values[0], err) : FSDP_OK;
     }
     return fsdp_err_set(err, FSDP_EINTERNAL, "%s: %s has no type", where, row->name);
 }
@@ -459,6 +464,11 @@ static int split_list(char *text, const char **values, int most)
 
 enum { MAX_VALUES = 1024 };
 
+static bool takes_none(const struct fsdp_tunable *row)
+{
+    return row->type == FSDP_TUNABLE_LIST || row->type == FSDP_TUNABLE_MAPS;
+}
+
 int fsdp_tunable_set(const struct fsdp_tunable *table, int nrows, void *base, const char *where,
                      const char *name, const char *value, struct fsdp_err *err)
 {
@@ -468,8 +478,8 @@ int fsdp_tunable_set(const struct fsdp_tunable *table, int nrows, void *base, co
     if (table[i].type != FSDP_TUNABLE_FLOATS &&
         (table[i].type != FSDP_TUNABLE_LIST || value[0] != '[')) {
         /* An empty text is an empty list. */
-        return set_row(&table[i], field, where, &value,
-                       table[i].type == FSDP_TUNABLE_LIST && !value[0] ? 0 : 1, err);
+        return set_row(&table[i], field, where, &value, !value[0] && takes_none(&table[i]) ? 0 : 1,
+                       err);
     }
 
     if (value[0] == '[' && value[strlen(value) - 1] != ']')
@@ -495,7 +505,7 @@ int fsdp_tunable_set_list(const struct fsdp_tunable *table, int nrows, void *bas
     char allowed[400];
 
     FSDP_TRY(fsdp_tunable_find(&i, table, nrows, where, name, err));
-    if (table[i].type == FSDP_TUNABLE_FLOATS || table[i].type == FSDP_TUNABLE_LIST)
+    if (table[i].type == FSDP_TUNABLE_FLOATS || takes_none(&table[i]))
         return set_row(&table[i], (char *)base + table[i].offset, where, values, nvalues, err);
     fsdp_tunable_allowed(allowed, sizeof allowed, &table[i]);
     return fsdp_err_set(err, FSDP_EINVAL, "%s: %s: a list is not allowed; allowed: %s", where, name,
@@ -630,6 +640,9 @@ void fsdp_tunable_format(char *out, const struct fsdp_tunable *row, const void *
         for (int i = 0; i < list->nelem; i++)
             out = format_string(i ? stpcpy(out, ", ") : out, fsdp_tunable_list_at(list, i));
         strcpy(out, "]");
+        break;
+    case FSDP_TUNABLE_MAPS:
+        strcpy(out, "[]");
         break;
     }
 }

@@ -46,6 +46,12 @@ const char *config_word(char *out, size_t out_nbytes, const struct config *confi
     return out;
 }
 
+const char *config_index_word(char *out, size_t out_nbytes, const char *key, int index)
+{
+    fsdp_tunable_word(out, out_nbytes, &config_table[config_row_of(key)], index);
+    return out;
+}
+
 void config_value(char *out, const struct config *config, const char *key)
 {
     fsdp_tunable_format(out, &config_table[config_row_of(key)], config);
@@ -76,6 +82,12 @@ static int set_from_yaml(void *ctx, int line, const char *key, const char *value
     char where[CONFIG_TEXT + 16];
 
     snprintf(where, sizeof where, "%s:%d", config->file, line);
+    if (config_is_source_key(key))
+        return config_source_set(config, where, line, key, value, values, nvalues, err);
+    if (strchr(key, '['))
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%s: %.*s: an element of the list is not a plain value", where,
+                            (int)strcspn(key, "["), key);
     if (value)
         FSDP_TRY(fsdp_tunable_set(config_table, config_nrows, config, where, key, value, err));
     else if (values)
@@ -96,6 +108,8 @@ static int set_override(struct config *config, const char *text, struct fsdp_err
         return fsdp_err_set(err, FSDP_EINVAL, "command line: '%.100s' is not section.key=value",
                             text);
     snprintf(key, sizeof key, "%.*s", (int)(eq - text), text);
+    if (config_is_source_key(key))
+        return config_source_set(config, "command line", -1, key, eq + 1, NULL, 0, err);
     FSDP_TRY(
         fsdp_tunable_set(config_table, config_nrows, config, "command line", key, eq + 1, err));
     config->line[config_row_of(key)] = -1;
@@ -185,6 +199,10 @@ static int check_paths(const struct config *c, struct fsdp_err *err)
     for (size_t k = 0; k < sizeof lists / sizeof lists[0]; k++)
         for (int i = 0; i < lists[k].list->nelem; i++)
             FSDP_TRY(check_path(c, lists[k].key, fsdp_tunable_list_at(lists[k].list, i), "", err));
+    for (int k = 0; k < c->nsources; k++)
+        for (int i = 0; i < c->sources[k].path.nelem; i++)
+            FSDP_TRY(check_path(c, "data.sources", fsdp_tunable_list_at(&c->sources[k].path, i), "",
+                                err));
     return FSDP_OK;
 }
 
@@ -197,7 +215,7 @@ static int check_given(const struct config *c, struct fsdp_err *err)
     if (!c->model.path[0])
         return config_refuse(c, "model.path", err, "must be given: %s",
                              config_table[config_row_of("model.path")].help);
-    if (c->train.steps > 0 && c->data.path.nelem == 0)
+    if (c->train.steps > 0 && c->data.path.nelem == 0 && !c->nsources)
         return config_refuse(c, "data.path", err, "must be given where train.steps is not 0: %s",
                              config_table[config_row_of("data.path")].help);
     return check_paths(c, err);
@@ -218,9 +236,11 @@ static int check_optim(const struct config *c, struct fsdp_err *err)
 
 static int check_data(const struct config *c, struct fsdp_err *err)
 {
+    if (c->nsources)
+        FSDP_TRY(config_sources_check(c, err));
     if (!c->data.text_key[0])
         return config_refuse(c, "data.text_key", err, "is empty; give the name of a field");
-    if (c->data.document_end >= 0 && c->data.format != DATA_JSONL &&
+    if (c->data.document_end >= 0 && !c->nsources && c->data.format != DATA_JSONL &&
         c->data.pack != CONFIG_PACK_DOCUMENTS)
         return config_refuse(c, "data.document_end", err,
                              "has no effect unless data.pack is documents or data.format is jsonl");

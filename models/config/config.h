@@ -27,6 +27,19 @@ enum config_progress { CONFIG_PROGRESS_AUTO, CONFIG_PROGRESS_LINE, CONFIG_PROGRE
 enum config_gather { CONFIG_GATHER_AUTO, CONFIG_GATHER_FLOAT8 };
 enum config_color { CONFIG_COLOR_AUTO, CONFIG_COLOR_ALWAYS, CONFIG_COLOR_NEVER };
 
+/* A source of training data: an item of data.sources, or the data as data.path and the other keys
+ * say. What an item does not give is as in `data`. */
+enum { CONFIG_MAX_SOURCES = 64, CONFIG_SOURCE_KEYS = 16 };
+struct config_source {
+    struct fsdp_tunable_list path;
+    double weight, passes; /* 0: not given */
+    int format, layout, pack, too_long, on_bad_line;
+    int64_t document_end;
+    char text_key[CONFIG_TEXT];
+    bool given[CONFIG_SOURCE_KEYS]; /* per key of the table */
+    int line;                       /* of its first key; as config's */
+};
+
 struct config {
     struct {
         char path[CONFIG_TEXT];
@@ -91,6 +104,8 @@ struct config {
         int64_t interval, trace_begin, trace_steps;
         int progress, color;
     } log;
+    int nsources; /* of data.sources; 0: none is given */
+    struct config_source sources[CONFIG_MAX_SOURCES];
     char file[CONFIG_TEXT];    /* the YAML file, "" where there was none */
     int line[CONFIG_MAX_KEYS]; /* per key: its line in the file, 0: default, -1: command line */
 };
@@ -109,8 +124,23 @@ const char *config_where(char *out, size_t out_nbytes, const struct config *conf
                          const char *key);
 /* An error's text begins with where the setting that it blames got its value. Returns status. */
 int config_blame(const struct config *config, int status, struct fsdp_err *err);
+/* Source i of the training data, with everything filled in: an item of data.sources, or the only
+ * one, which data.path and the other keys make. i is less than config_nsources. */
+void config_source(struct config_source *out, const struct config *config, int i);
+/* The one that the keys of `data` make, also where there is data.sources. */
+void config_source_plain(struct config_source *out, const struct config *config);
+/* Its text_key, in config's memory. */
+const char *config_source_text_key(const struct config *config, int i);
+static inline int config_nsources(const struct config *config)
+{
+    return config->nsources ? config->nsources : 1;
+}
+/* Where a source is given, as config_where: "run.yaml:7: data.sources[1]". */
+const char *config_where_source(char *out, size_t out_nbytes, const struct config *config, int i);
 /* The word of a CHOICE key, such as "HYBRID_SHARD"; into out, which is returned. */
 const char *config_word(char *out, size_t out_nbytes, const struct config *config, const char *key);
+/* Word `index` of a CHOICE key. */
+const char *config_index_word(char *out, size_t out_nbytes, const char *key, int index);
 /* The value of a key as YAML, into out of FSDP_TUNABLE_FORMAT_NBYTES. */
 void config_value(char *out, const struct config *config, const char *key);
 /* Logs a warning for each setting that is not the default and has no effect, for what another one
@@ -169,11 +199,11 @@ struct config_batch config_batch_better(const struct config_batch *batch,
 /* ---- private: yaml.c ------------------------------------------------------------------ */
 
 /* Called per section, with its name as key and neither value nor values, and per key, with exactly
- * one of them. line counts from 1. */
+ * one of them. The keys of mappings in a list are "section.key[0].name". line counts from 1. */
 typedef int config_yaml_f(void *ctx, int line, const char *key, const char *value,
                           const char *const *values, int nvalues, struct fsdp_err *err);
-/* Reads a file of sections of keys with scalar values or lists of scalars, and refuses everything
- * else by file and line. Local, blocks. */
+/* Reads a file of sections of keys with scalar values, lists of scalars or lists of mappings, and
+ * refuses everything else by file and line. Local, blocks. */
 int config_yaml_read(const char *path, config_yaml_f *fn, void *ctx, struct fsdp_err *err);
 
 #endif

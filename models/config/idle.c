@@ -83,6 +83,8 @@ static bool has_effect(const struct config *config, int i, char *value)
             return true;
     }
 
+    if (config->nsources && !strcmp(idle[i].needs, "data.format"))
+        return true; /* of some source, perhaps */
     config_value(value, config, idle[i].needs);
     if (idle[i].words)
         return is_one_of(value, idle[i].words) || (half && is_one_of(value, "auto"));

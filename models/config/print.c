@@ -22,6 +22,7 @@ int config_print(const struct config *config, bool help, FILE *to, struct fsdp_e
             fprintf(to, "%s%.*s:\n", *last && help ? "\n" : "", (int)len, row->name);
         last = row->name;
         fsdp_tunable_format(value, row, config);
+        const bool maps = row->type == FSDP_TUNABLE_MAPS;
         fsdp_tunable_allowed(allowed, sizeof allowed, row);
         if (help)
             fprintf(to, "  # %s.\n  # %s%s; allowed: %s.\n", row->help,
@@ -32,6 +33,8 @@ int config_print(const struct config *config, bool help, FILE *to, struct fsdp_e
                     allowed);
         if (!row->def && !config->line[i])
             fprintf(to, "  # %s:\n", dot + 1);
+        else if (maps)
+            config_sources_print(config, to, NULL);
         else
             fprintf(to, "  %s: %s\n", dot + 1, value);
     }
@@ -88,7 +91,10 @@ int config_agree_text(char **out, const struct config *config, struct fsdp_err *
         if (is_local(config_table[i].name))
             continue;
         fsdp_tunable_format(value, &config_table[i], config);
-        fprintf(stream, "%s = %s\n", config_table[i].name, value);
+        if (config_table[i].type == FSDP_TUNABLE_MAPS)
+            config_sources_print(config, stream, NULL);
+        else
+            fprintf(stream, "%s = %s\n", config_table[i].name, value);
     }
     fsdp_free(value);
     return finish_text(out, stream, &buffer, err);

@@ -29,7 +29,11 @@ const struct fsdp_tunable config_table[] = {
     ROW(data, path, LIST, "", NULL,
         "Training data: files, folders (recursively) and patterns with * ? [ (sorted by path); one or a "
         "list"),
-    ROW(data, format, CHOICE, "text", "text|u16|u32|llmc|jsonl|megatron",
+    {"data.sources", FSDP_TUNABLE_MAPS, "",
+        "A mixture instead of path: - {path: a, weight: 3}, or passes instead of weight; the other "
+        "keys of data hold for each source that does not give them",
+        NULL, offsetof(struct config, sources)},
+    ROW(data, format, CHOICE, "text", CONFIG_FORMATS,
         "text: bytes are tokens; u16, u32: raw little-endian token ids; llmc: llm.c's .bin; jsonl: "
         "a document a line, {\"text\"}, {\"prompt\", \"completion\"} of which the completion is "
         "learned, or {\"input_ids\", \"labels\"}; megatron: Megatron-LM's .bin and .idx"),
@@ -37,19 +41,19 @@ const struct fsdp_tunable config_table[] = {
         "How text becomes tokens. auto: byte by byte for a model with 256 tokens; for others, text "
         "is refused. bytes: byte by byte for any model"),
     ROW(data, text_key, STRING, "text", NULL, "Field of a line of jsonl that holds a text"),
-    ROW(data, on_bad_line, CHOICE, "stop", "stop|skip",
+    ROW(data, on_bad_line, CHOICE, "stop", CONFIG_BAD_LINES,
         "A line of jsonl that is no document: stop and say what is wrong with it; or leave it out, "
         "and log how many there are"),
-    ROW(data, too_long, CHOICE, "split", "split|refuse|truncate|drop",
+    ROW(data, too_long, CHOICE, "split", CONFIG_TOO_LONG,
         "A document of jsonl that is longer than a row: split it into rows, refuse it, keep its "
         "first row, or drop it; their number is logged"),
-    ROW(data, layout, CHOICE, "stream", "stream|rows",
+    ROW(data, layout, CHOICE, "stream", CONFIG_LAYOUTS,
         "stream: windows of seq_len+1 tokens in a seeded order; rows: consecutive rows of "
         "seq_len+1; of jsonl: rows in a seeded order, or as they stand"),
-    ROW(data, pack, CHOICE, "auto", "auto|none|documents",
+    ROW(data, pack, CHOICE, "auto", CONFIG_PACKS,
         "documents: those in a row do not see each other, and positions begin anew; none: they do, "
         "and of jsonl a row is one document; auto: documents for jsonl, else none"),
-    ROW(data, document_end, INT, "auto", "auto=-1|none=-2|0..2147483647",
+    ROW(data, document_end, INT, "auto", CONFIG_DOCUMENT_ENDS,
         "Token that ends a document; jsonl: added to texts; auto: the model's eos_token_id"),
     ROW(data, seq_len, INT, "auto", "auto=0|1..1048576",
         "Tokens predicted per row; auto: 256, or the model's limit if that is less"),

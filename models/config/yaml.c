@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of YAML that settings need: a mapping of sections to mappings of keys to scalars or
- * lists of scalars. Anchors, tags, deeper nesting and several documents are refused where they
- * stand.
+ * The part of YAML that settings need: a mapping of sections to mappings of keys to scalars, lists
+ * of scalars, or lists of mappings to scalars and lists of scalars. Anchors, tags, deeper nesting
+ * and several documents are refused where they stand.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +14,13 @@
 
 #include "config.h"
 
-enum { FILE_MAX_NBYTES = 1 << 20, NAME_NBYTES = 128, MAX_SECTIONS = 64, MAX_ELEMS = 1024 };
+enum {
+    FILE_MAX_NBYTES = 1 << 20,
+    NAME_NBYTES = 128,
+    MAX_SECTIONS = 64,
+    MAX_ELEMS = 1024,
+    MAX_ITEM_KEYS = 32
+};
 
 struct seen {
     char name[NAME_NBYTES];
@@ -139,6 +145,44 @@ static int read_name(struct reader *r, char out[NAME_NBYTES], const char *what)
     return FSDP_OK;
 }
 
+static int read_value(struct reader *r, int line, const char *key);
+
+/* A mapping that is element `index` of a list. */
+static int read_item(struct reader *r, const char *list, int index)
+{
+    char name[NAME_NBYTES], key[3 * NAME_NBYTES];
+    struct seen seen[MAX_ITEM_KEYS];
+    int nseen = 0;
+
+    for (;;) {
+        FSDP_TRY(next(r));
+        if (at(r, YAML_MAPPING_END_EVENT))
+            return FSDP_OK;
+        FSDP_TRY(read_name(r, name, "key"));
+        FSDP_TRY(note_name(r, seen, &nseen, MAX_ITEM_KEYS, "key", name));
+        snprintf(key, sizeof key, "%s[%d].%s", list, index, name);
+        int line = line_of(r);
+        FSDP_TRY(next(r));
+        FSDP_TRY(read_value(r, line, key));
+    }
+}
+
+/* The mappings of a list, whose first one is there. */
+static int read_items(struct reader *r, const char *key)
+{
+    for (int i = 0;; i++) {
+        FSDP_TRY(read_item(r, key, i));
+        FSDP_TRY(next(r));
+        if (at(r, YAML_SEQUENCE_END_EVENT))
+            return FSDP_OK;
+        if (!at(r, YAML_MAPPING_START_EVENT))
+            return fsdp_err_set(r->err, FSDP_EINVAL,
+                                "%s:%d: %s: an element of the list is no mapping, and those before "
+                                "are",
+                                r->path, line_of(r), key);
+    }
+}
+
 static int read_list(struct reader *r, int line, const char *key)
 {
     int nvalues = 0, rc = FSDP_OK;
@@ -147,6 +191,8 @@ static int read_list(struct reader *r, int line, const char *key)
         FSDP_TRY_GOTO(next(r), out);
         if (at(r, YAML_SEQUENCE_END_EVENT))
             break;
+        if (at(r, YAML_MAPPING_START_EVENT) && !nvalues && !strchr(key, '['))
+            return read_items(r, key);
         if (!at(r, YAML_SCALAR_EVENT) || is_null(r)) {
             rc = fsdp_err_set(r->err, FSDP_EINVAL,
                               "%s:%d: %s: an element of the list is not a plain value", r->path,

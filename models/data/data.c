@@ -162,6 +162,11 @@ int data_nfiles(const struct data *data)
     return data->files.nfiles;
 }
 
+int data_seq_len(const struct data *data)
+{
+    return data->opts.seq_len;
+}
+
 bool data_has_labels(const struct data *data)
 {
     return data->documents || data->opts.documents;

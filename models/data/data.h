@@ -76,6 +76,7 @@ void data_warn(struct data *data);
 uint64_t data_nrows(const struct data *data);   /* of one pass */
 uint64_t data_ntokens(const struct data *data); /* in the files */
 int data_nfiles(const struct data *data);
+int data_seq_len(const struct data *data);
 /* Number and sizes of the files and how they are cut: equal on all ranks, and before and after a
  * resume, unless the data changed. */
 uint64_t data_hash(const struct data *data);

@@ -6,7 +6,7 @@
 static int eval_pass(const struct train_parts *p, struct train_rows *rows, uint64_t first,
                      double *sums, uint64_t *ntokens, struct fsdp_err *err)
 {
-    uint64_t nrows = data_nrows(p->eval), room = (uint64_t)p->batch.micro_rows;
+    uint64_t nrows = data_mixture_nrows(p->eval), room = (uint64_t)p->batch.micro_rows;
     uint64_t mine = first + (uint64_t)rows->rank * room;
     uint64_t left = mine < nrows ? nrows - mine : 0;
     int B = (int)(left < room ? left : room);
@@ -31,7 +31,7 @@ static int eval_pass(const struct train_parts *p, struct train_rows *rows, uint6
 int train_evaluate(const struct train_parts *p, struct train_rows *rows, struct train_words *words,
                    double *loss, struct fsdp_err *err)
 {
-    const uint64_t nrows = data_nrows(p->eval);
+    const uint64_t nrows = data_mixture_nrows(p->eval);
     const uint64_t stride = (uint64_t)p->batch.ranks * (uint64_t)p->batch.micro_rows;
     double *sums = words->eval_sums, sum = 0, count;
     uint64_t ntokens = 0;

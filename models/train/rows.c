@@ -44,7 +44,8 @@ int train_rows_open(struct train_rows *r, const struct train_parts *parts, int r
 
     r->parts = parts;
     r->rank = rank;
-    r->has_labels = parts->data && data_has_labels(parts->data);
+    r->has_labels = (parts->data && data_mixture_has_labels(parts->data)) ||
+                    (parts->eval && data_mixture_has_labels(parts->eval));
     if (!(r->tokens = alloc_rows(r, nplaces * (seq_len(r) + 1), "rows of tokens", err)))
         return FSDP_ENOMEM;
     return open_labels(r, nplaces * seq_len(r), err);
@@ -73,8 +74,8 @@ double train_rows_ntokens(const struct train_rows *r)
     return (double)train_rows_nrows(r) * (double)seq_len(r);
 }
 
-int train_rows_read(struct train_rows *r, struct data *data, uint64_t first, int B, size_t place,
-                    uint64_t *ntokens, struct fsdp_err *err)
+int train_rows_read(struct train_rows *r, struct data_mixture *data, uint64_t first, int B,
+                    size_t place, uint64_t *ntokens, struct fsdp_err *err)
 {
     const size_t T = seq_len(r);
 
@@ -83,7 +84,7 @@ int train_rows_read(struct train_rows *r, struct data *data, uint64_t first, int
         const struct data_row out = {.tokens = r->tokens + (place + row) * (T + 1),
                                      .labels = r->has_labels ? r->labels + at : NULL,
                                      .starts = r->has_labels ? r->starts + at : NULL};
-        FSDP_TRY(data_row(data, first + row, &out, err));
+        FSDP_TRY(data_mixture_row(data, first + row, &out, err));
         if (!out.labels)
             *ntokens += T;
         for (size_t t = 0; out.labels && t < T; t++)

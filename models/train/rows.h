@@ -10,7 +10,7 @@
 struct train_rows {
     const struct train_parts *parts; /* the caller's */
     int rank;
-    bool has_labels; /* the data has, and the evaluation's, whose format is the same */
+    bool has_labels; /* the data has, or the evaluation's */
     /* (places, seq_len + 1); labels: (places, seq_len), where data has them or the batch has
      * padding; starts: the same, where data has labels. */
     int32_t *tokens, *labels, *starts;
@@ -26,8 +26,8 @@ int64_t train_rows_nrows(const struct train_rows *rows);
 double train_rows_ntokens(const struct train_rows *rows);
 /* Reads B rows, from row `first` of the data on, to places from `place` on. Adds how many of their
  * tokens count. */
-int train_rows_read(struct train_rows *rows, struct data *data, uint64_t first, int B, size_t place,
-                    uint64_t *ntokens, struct fsdp_err *err);
+int train_rows_read(struct train_rows *rows, struct data_mixture *data, uint64_t first, int B,
+                    size_t place, uint64_t *ntokens, struct fsdp_err *err);
 /* B rows as a batch. Local. */
 struct model_batch train_rows_batch(const struct train_rows *rows, size_t place, int B);
 

@@ -92,7 +92,7 @@ void train_show_mesh(struct report *report, const struct train_parts *p)
 }
 
 static void show_documents(struct report *report, const struct train_parts *p, const char *what,
-                           const struct data *data)
+                           const struct data *data, const struct config_source *source)
 {
     static const char *const fates[] = {
         [DATA_SPLIT] = "cut; a piece does not see the ones before",
@@ -107,33 +107,63 @@ static void show_documents(struct report *report, const struct train_parts *p, c
     report_row(report, what, "%s documents of %s tokens in %d file%s, %s rows of %" PRId64 ", %s",
                report_count(documents, ndocuments), report_count(tokens, ntokens),
                data_nfiles(data), plural(data_nfiles(data)), report_count(rows, data_nrows(data)),
-               c->data.seq_len, c->data.pack == CONFIG_PACK_NONE ? "one in each" : "packed");
+               c->data.seq_len, source->pack == CONFIG_PACK_NONE ? "one in each" : "packed");
     if (ncut && report->lead)
         fsdp_log(FSDP_LOG_WARN,
                  "%s: %" PRIu64 " of %" PRIu64 " documents are longer than data.seq_len (%" PRId64
                  ") and are %s",
-                 what, ncut, ndocuments + (c->data.too_long == DATA_DROP ? ncut : 0),
-                 c->data.seq_len, fates[c->data.too_long]);
+                 what, ncut, ndocuments + (source->too_long == DATA_DROP ? ncut : 0),
+                 c->data.seq_len, fates[source->too_long]);
 }
 
-static void show_data(struct report *report, const struct train_parts *p, const char *what,
-                      const struct data *data, int64_t rows_needed)
+static void show_source(struct report *report, const struct train_parts *p, const char *what,
+                        const struct data *data, const struct config_source *source)
 {
-    const struct config *c = p->config;
     char format[16], layout[16], tokens[REPORT_NUMBER_NBYTES], rows[REPORT_NUMBER_NBYTES];
-    double passes = (double)rows_needed / (double)data_nrows(data);
 
-    if (c->data.format == DATA_JSONL)
-        show_documents(report, p, what, data);
-    else
-        report_row(report, what, "%s tokens in %d file%s (%s), %s rows (%s) of %" PRId64 "+1%s",
-                   report_count(tokens, data_ntokens(data)), data_nfiles(data),
-                   plural(data_nfiles(data)), config_word(format, sizeof format, c, "data.format"),
-                   report_count(rows, data_nrows(data)),
-                   config_word(layout, sizeof layout, c, "data.layout"), c->data.seq_len,
-                   data_has_labels(data) ? ", documents apart" : "");
-    if (rows_needed)
-        report_row(report, "passes over it", "%.3g", passes);
+    if (source->format == DATA_JSONL) {
+        show_documents(report, p, what, data, source);
+        return;
+    }
+    report_row(report, what, "%s tokens in %d file%s (%s), %s rows (%s) of %" PRId64 "+1%s",
+               report_count(tokens, data_ntokens(data)), data_nfiles(data),
+               plural(data_nfiles(data)),
+               config_index_word(format, sizeof format, "data.format", source->format),
+               report_count(rows, data_nrows(data)),
+               config_index_word(layout, sizeof layout, "data.layout", source->layout),
+               p->config->data.seq_len, data_has_labels(data) ? ", documents apart" : "");
+}
+
+/* What the run takes of its data. */
+static void show_data(struct report *report, const struct train_parts *p, uint64_t rows_needed)
+{
+    uint64_t counts[CONFIG_MAX_SOURCES];
+    char what[32] = "data";
+
+    data_mixture_counts(p->data, rows_needed, counts);
+    for (int i = 0; i < data_mixture_nsources(p->data); i++) {
+        const struct data *data = data_mixture_source(p->data, i);
+        const double passes = (double)counts[i] / (double)data_nrows(data);
+        struct config_source source;
+        config_source(&source, p->config, i);
+        if (p->config->nsources)
+            snprintf(what, sizeof what, "data.sources[%d]", i);
+        show_source(report, p, what, data, &source);
+        if (!p->config->nsources)
+            report_row(report, "passes over it", "%.3g", passes);
+        else
+            report_row(report, "share of the rows", "%.4g %%, %.3g passes over %s%s",
+                       100 * data_mixture_share(p->data, i), passes,
+                       fsdp_tunable_list_at(&source.path, 0), source.path.nelem > 1 ? ", ..." : "");
+    }
+}
+
+static void show_eval(struct report *report, const struct train_parts *p)
+{
+    struct config_source source;
+
+    config_source_plain(&source, p->config);
+    show_source(report, p, "held-out data", data_mixture_source(p->eval, 0), &source);
 }
 
 void train_show_training(struct report *report, const struct train_parts *p,
@@ -156,9 +186,9 @@ void train_show_training(struct report *report, const struct train_parts *p,
         report_row(report, "dropout", "%g%s", info.dropout,
                    c->model.dropout < 0 ? " at most, as config.json says" : "");
     if (p->data)
-        show_data(report, p, "data", p->data, c->train.steps * rows);
+        show_data(report, p, (uint64_t)(c->train.steps * rows));
     if (p->eval)
-        show_data(report, p, "held-out data", p->eval, 0);
+        show_eval(report, p);
     if (waste > 0)
         snprintf(padding, sizeof padding, ", %.1f %% padding", 100 * waste);
     report_row(
@@ -223,6 +253,25 @@ static void warn_of_waste(const struct train_parts *p)
              100 * config_batch_waste(&better));
 }
 
+/* In layout rows the order has a meaning. */
+static void warn_of_repeats(const struct train_parts *p)
+{
+    const int64_t needed = p->config->train.steps * p->config->train.global_batch_size;
+    uint64_t counts[CONFIG_MAX_SOURCES];
+    struct config_source source;
+
+    data_mixture_counts(p->data, (uint64_t)needed, counts);
+    for (int i = 0; i < data_mixture_nsources(p->data); i++) {
+        const uint64_t nrows = data_nrows(data_mixture_source(p->data, i));
+        config_source(&source, p->config, i);
+        if (source.layout == DATA_ROWS && counts[i] > nrows)
+            fsdp_log(FSDP_LOG_WARN,
+                     "the run takes %" PRIu64 " rows, and the data has %" PRIu64
+                     ": they will be taken again from the start",
+                     counts[i], nrows);
+    }
+}
+
 void train_warn_of_settings(struct report *report, const struct train_parts *p)
 {
     const struct config *c = p->config;
@@ -237,15 +286,11 @@ void train_warn_of_settings(struct report *report, const struct train_parts *p)
                  "%s has no effect: each shard group lies inside one node, or has one rank on each",
                  config_where(text, sizeof text, c, "fsdp.two_level"));
     if (p->data)
-        data_warn(p->data);
+        data_mixture_warn(p->data);
     if (p->eval)
-        data_warn(p->eval);
+        data_mixture_warn(p->eval);
     if (binding_gpus_hidden(text, sizeof text, p->info->local_size, getenv))
         fsdp_log(FSDP_LOG_WARN, "%s", text);
-    if (c->data.layout == DATA_ROWS && p->data &&
-        (uint64_t)(c->train.steps * c->train.global_batch_size) > data_nrows(p->data))
-        fsdp_log(FSDP_LOG_WARN,
-                 "the run takes %" PRId64 " rows, and the data has %" PRIu64
-                 ": they will be taken again from the start",
-                 c->train.steps * c->train.global_batch_size, data_nrows(p->data));
+    if (p->data)
+        warn_of_repeats(p);
 }

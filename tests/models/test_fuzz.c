@@ -71,14 +71,14 @@ static int put_slice(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_sli
 }
 
 /* Row `row` of the run: what stands there, what it predicts, where documents begin. */
-static int wide_row(struct data *data, uint64_t row, int T, int32_t *inputs, int32_t *targets,
-                    int32_t *starts, struct fsdp_err *err)
+static int wide_row(struct data_mixture *data, uint64_t row, int T, int32_t *inputs,
+                    int32_t *targets, int32_t *starts, struct fsdp_err *err)
 {
     int32_t tokens[FUZZ_MAX_SEQ + 1];
-    const bool labels = data_has_labels(data);
+    const bool labels = data_mixture_has_labels(data);
     const struct data_row out = {tokens, labels ? targets : NULL, labels ? starts : NULL};
 
-    FSDP_TRY(data_row(data, row, &out, err));
+    FSDP_TRY(data_mixture_row(data, row, &out, err));
     for (int t = 0; t < T; t++) {
         inputs[t] = tokens[t];
         if (!labels)
@@ -87,7 +87,7 @@ static int wide_row(struct data *data, uint64_t row, int T, int32_t *inputs, int
     return FSDP_OK;
 }
 
-static int wide_steps(const struct fuzz_case *c, struct l64_model *m, struct data *data,
+static int wide_steps(const struct fuzz_case *c, struct l64_model *m, struct data_mixture *data,
                       struct curve *out, struct fsdp_err *err)
 {
     static int32_t inputs[FUZZ_MAX_ROWS * FUZZ_MAX_SEQ], targets[FUZZ_MAX_ROWS * FUZZ_MAX_SEQ];

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include "config/config.h"
+#include "data/data.h"
 #include "tap.h"
 
 #define GOOD "model:\n  path: m\ndata:\n  path: d\ntrain:\n  steps: 10\n"
+#define MIXED(sources) "model: {path: m}\ntrain: {steps: 1}\ndata:\n  sources: [" sources "]\n"
 
 static char file[] = "/tmp/test_config_XXXXXX";
 
@@ -66,6 +68,40 @@ static const struct {
     {"list for a scalar", "train:\n  steps: [1, 2]\n", 2, {"train.steps", "a list is not allowed"}},
     {"mapping for a scalar", "train:\n  steps:\n    a: 1\n", 2, {"train.steps", "mapping"}},
     {"list in a list", "data:\n  path: [[a]]\n", 2, {"data.path", "plain value"}},
+    {"mapping in a list", "data:\n  path:\n    - a: 1\n", 3, {"data.path", "plain value"}},
+    {"a source that is no mapping", "data:\n  sources: [a]\n", 2, {"data.sources", "mappings"}},
+    {"sources that are a text", "data:\n  sources: a\n", 2, {"data.sources", "mappings"}},
+    {"a mapping, then none",
+     "data:\n  sources:\n    - {path: a}\n    - b\n",
+     4,
+     {"data.sources", "is no mapping"}},
+    {"an unknown key of a source",
+     "data:\n  sources:\n    - path: a\n      wieght: 1\n",
+     4,
+     {"data.sources[0]", "wieght", "did you mean source.weight"}},
+    {"a bad value of a source",
+     "data:\n  sources: [{path: a}, {weight: 0}]\n",
+     2,
+     {"data.sources[1]", "weight", "above 0"}},
+    {"a key of a source twice",
+     "data:\n  sources:\n    - {path: a, path: b}\n",
+     3,
+     {"key path was given before"}},
+    {"a mapping in a source",
+     "data:\n  sources: [{path: {a: b}}]\n",
+     2,
+     {"data.sources[0].path", "mapping"}},
+    {"mappings in a source", "data:\n  sources: [{path: [{a: b}]}]\n", 2, {"plain value"}},
+    {"a source without a path", MIXED("{weight: 1}"), 4, {"data.sources[0]", "has no path"}},
+    {"weight and passes",
+     MIXED("{path: a, weight: 1, passes: 1}"),
+     4,
+     {"data.sources[0]", "one of them"}},
+    {"a weight for some",
+     MIXED("{path: a, weight: 1}, {path: b}"),
+     4,
+     {"data.sources[1]", "has no weight"}},
+    {"a source at an address", MIXED("{path: \"s3://b/d\"}"), 4, {"data.sources", "as a file"}},
     {"no value", GOOD "log:\n  metrics:\n", 8, {"log.metrics", "no value"}},
     {"null", GOOD "log:\n  metrics: ~\n", 8, {"log.metrics", "no value"}},
     {"duplicate key",
@@ -213,6 +249,50 @@ static void check_good(void)
     ok(!strcmp(config_where(where, sizeof where, c, "train.seed"), expect), "where: %s", where);
     ok(!strcmp(config_word(word, sizeof word, c, "fsdp.param_dtype"), "bf16"), "word: %s", word);
     fsdp_free(c);
+}
+
+static void check_sources(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    char *more[] = {"data.sources[1].weight=0.25", "data.sources[2].path=[c, d]",
+                    "data.sources[2].weight=2"};
+    char *gap[] = {"data.sources[4].path=c"}, *odd[] = {"data.sources[x].path=c"};
+    char *both[] = {"data.path=a"};
+    const char *file_text = "model: {path: m}\ntrain: {steps: 1}\ndata:\n"
+                            "  format: jsonl\n  text_key: body\n  sources:\n"
+                            "    - path: a\n      weight: 3\n      format: u16\n"
+                            "    - {path: [b, 'x*'], weight: 1, text_key: content}\n";
+    struct config *c = load(file_text, 3, more, &err), *again = NULL;
+    struct config_source source;
+    char *text = NULL, *text_again = NULL, where[200];
+
+    if (!ok(c && c->nsources == 3 && config_nsources(c) == 3, "sources are read %s", err.text))
+        return;
+    config_source(&source, c, 0);
+    ok(source.weight == 3 && source.format == DATA_U16 && !strcmp(source.text_key, "body"),
+       "the first one's own format, the text_key of all");
+    config_source(&source, c, 1);
+    ok(source.weight == 0.25 && source.format == DATA_JSONL && source.path.nelem == 2 &&
+           !strcmp(source.text_key, "content"),
+       "the second one's weight from the command line");
+    ok(!strcmp(config_where_source(where, sizeof where, c, 2), "command line: data.sources[2]") &&
+           strstr(config_where_source(where, sizeof where, c, 1), ":10: data.sources[1]"),
+       "where: %s", where);
+    ok(!config_text(&text, c, &err) &&
+           strstr(text, "{path: [a], weight: 3, format: u16}, {path: [b"),
+       "printed");
+    again = load(text, 0, NULL, &err);
+    ok(again && !config_text(&text_again, again, NULL) && !strcmp(text, text_again),
+       "and read back %s", err.text);
+    fsdp_free(text);
+    fsdp_free(text_again);
+    fsdp_free(again);
+    fsdp_free(c);
+    ok(!load(file_text, 1, gap, &err) && strstr(err.text, "data.sources has 2 items"), "a gap: %s",
+       err.text);
+    ok(!load(file_text, 1, odd, &err) && strstr(err.text, "is not data.sources[0].key"), "%s",
+       err.text);
+    ok(!load(file_text, 1, both, &err) && strstr(err.text, "give one of them"), "%s", err.text);
 }
 
 /* Prints, reads back, and compares. */
@@ -448,6 +528,7 @@ int main(void)
     check_overrides();
     check_addresses();
     check_good();
+    check_sources();
     check_print(true);
     check_print(false);
     check_agree();

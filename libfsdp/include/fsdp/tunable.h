@@ -10,7 +10,7 @@
  *                "word=value": "auto=-1|1.." takes auto and the whole numbers from 1
  *   FLOAT        the same; "lo<..hi" leaves lo out, "..<hi" hi
  *   FLOATS       one such range, for each
- *   STRING, LIST, BOOL  NULL
+ *   STRING, LIST, BOOL, MAPS  NULL
  */
 #ifndef FSDP_TUNABLE_H
 #define FSDP_TUNABLE_H
@@ -30,6 +30,7 @@ enum fsdp_tunable_type {
     FSDP_TUNABLE_FLOATS, /* double[FSDP_TUNABLE_FLOATS_NELEM]: exactly as many values as the default
                           */
     FSDP_TUNABLE_LIST,   /* struct fsdp_tunable_list: any number of texts */
+    FSDP_TUNABLE_MAPS,   /* a list of mappings, which the caller reads and prints; no field */
 };
 #define FSDP_TUNABLE_STRING_NBYTES 1024
 #define FSDP_TUNABLE_FLOATS_NELEM 4

@@ -111,10 +111,9 @@ static int open_model(struct train_parts *p, struct fsdp_err *err)
 }
 
 static int open_paths(struct data **out, struct data_opts *opts,
-                      const struct fsdp_tunable_list *list, const struct config *config,
-                      const char *key, struct fsdp_err *err)
+                      const struct fsdp_tunable_list *list, const char *where, const char *key,
+                      struct fsdp_err *err)
 {
-    char where[CONFIG_TEXT + 128];
     struct fsdp_err why = FSDP_ERR_INIT;
     const char **paths = fsdp_alloc((size_t)list->nelem, sizeof *paths, "data paths", err);
 
@@ -132,21 +131,21 @@ static int open_paths(struct data **out, struct data_opts *opts,
     snprintf(setting, sizeof setting, "data.%s", why.setting);
     const bool blamed = why.setting[0], by_path = !strcmp(why.setting, "path");
     why.setting[0] = 0; /* the key takes its place */
-    fsdp_err_prefix(&why, rc, "%s: ", config_where(where, sizeof where, config, key));
+    fsdp_err_prefix(&why, rc, "%s: ", where);
     fsdp_err_pass(err, rc, &why);
     return blamed ? fsdp_err_blame(err, rc, by_path ? key : setting) : blame_missing(err, rc, key);
 }
 
-static void set_documents(const struct train_parts *p, struct data_opts *opts)
+static void set_documents(const struct train_parts *p, const struct config_source *source,
+                          struct data_opts *opts)
 {
-    const struct config *c = p->config;
     struct model_info info;
 
-    opts->documents = c->data.pack == CONFIG_PACK_DOCUMENTS ||
-                      (c->data.pack == CONFIG_PACK_AUTO && c->data.format == DATA_JSONL);
-    if (c->data.document_end >= 0)
-        opts->ends[opts->nends++] = (int)c->data.document_end;
-    if (c->data.document_end != -1)
+    opts->documents = source->pack == CONFIG_PACK_DOCUMENTS ||
+                      (source->pack == CONFIG_PACK_AUTO && source->format == DATA_JSONL);
+    if (source->document_end >= 0)
+        opts->ends[opts->nends++] = (int)source->document_end;
+    if (source->document_end != -1)
         return;
     p->ops->info(p->model, &info);
     for (int i = 0; i < info.neos && opts->nends < DATA_MAX_ENDS; i++)
@@ -154,29 +153,84 @@ static void set_documents(const struct train_parts *p, struct data_opts *opts)
             opts->ends[opts->nends++] = info.eos[i];
 }
 
-static int open_data(struct train_parts *p, struct fsdp_err *err)
+/* How a source of the training data is read. Texts are borrowed from the settings. */
+static struct data_opts source_opts(const struct train_parts *p, const struct config_source *source)
 {
     const struct config *c = p->config;
     struct data_opts opts = DATA_OPTS_INIT;
 
-    if (c->train.steps == 0)
-        return FSDP_OK;
-    opts.format = (enum data_format)c->data.format;
-    opts.layout = (enum data_layout)c->data.layout;
+    opts.format = (enum data_format)source->format;
+    opts.layout = (enum data_layout)source->layout;
     opts.seq_len = (int)c->data.seq_len;
     opts.vocab_size = p->ops->vocab_size(p->model);
     opts.tokenizer = (enum data_tokenizer)c->data.tokenizer;
+    opts.too_long = (enum data_too_long)source->too_long;
+    opts.skip_bad_lines = source->on_bad_line == CONFIG_BAD_LINE_SKIP;
+    set_documents(p, source, &opts);
+    return opts;
+}
+
+/* Source i, into out[i], *weight and *passes. */
+static int open_source(struct train_parts *p, int i, struct data **out, double *weight,
+                       double *passes, struct fsdp_err *err)
+{
+    const char *key = p->config->nsources ? "data.sources" : "data.path";
+    char where[CONFIG_TEXT + 128];
+    struct config_source source;
+
+    config_source(&source, p->config, i);
+    struct data_opts opts = source_opts(p, &source);
+    opts.seed = data_mixture_seed((uint64_t)p->config->train.seed, i);
+    opts.text_key = config_source_text_key(p->config, i);
+    *weight = source.weight;
+    *passes = source.passes > 0 ? source.passes : 1;
+    config_where_source(where, sizeof where, p->config, i);
+    return open_paths(out, &opts, &source.path, where, key, err);
+}
+
+static int open_sources(struct train_parts *p, struct fsdp_err *err)
+{
+    struct data *sources[CONFIG_MAX_SOURCES] = {0};
+    double weights[CONFIG_MAX_SOURCES], passes[CONFIG_MAX_SOURCES];
+    const int nsources = config_nsources(p->config);
+
+    for (int i = 0; i < nsources; i++) {
+        const int rc = open_source(p, i, &sources[i], &weights[i], &passes[i], err);
+        if (!rc)
+            continue;
+        while (i-- > 0)
+            data_close(sources[i]);
+        return rc;
+    }
+    return data_mixture_create(&p->data, sources, nsources, weights[0] > 0 ? weights : NULL,
+                               p->config->nsources ? passes : NULL, err);
+}
+
+/* Held-out data are as the keys of `data` say. */
+static int open_eval(struct train_parts *p, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+    char where[CONFIG_TEXT + 128];
+    struct config_source source;
+    struct data *eval;
+
+    config_source_plain(&source, c);
+    struct data_opts opts = source_opts(p, &source);
     opts.seed = (uint64_t)c->train.seed;
     opts.text_key = c->data.text_key;
-    opts.too_long = (enum data_too_long)c->data.too_long;
-    opts.skip_bad_lines = c->data.on_bad_line == CONFIG_BAD_LINE_SKIP;
-    set_documents(p, &opts);
-    FSDP_TRY(open_paths(&p->data, &opts, &c->data.path, c, "data.path", err));
-    if (!c->data.eval_path.nelem)
-        return FSDP_OK;
     opts.shuffle = false;
     opts.max_rows = (uint64_t)c->data.eval_rows;
-    return open_paths(&p->eval, &opts, &c->data.eval_path, c, "data.eval_path", err);
+    config_where(where, sizeof where, c, "data.eval_path");
+    FSDP_TRY(open_paths(&eval, &opts, &c->data.eval_path, where, "data.eval_path", err));
+    return data_mixture_create(&p->eval, &eval, 1, NULL, NULL, err);
+}
+
+static int open_data(struct train_parts *p, struct fsdp_err *err)
+{
+    if (p->config->train.steps == 0)
+        return FSDP_OK;
+    FSDP_TRY(open_sources(p, err));
+    return p->config->data.eval_path.nelem ? open_eval(p, err) : FSDP_OK;
 }
 
 static void set_schedule(struct train_parts *p)
@@ -226,9 +280,10 @@ static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
 /* The files themselves may lie on each node's own disk; what is in them must be alike. */
 static int agree_on_files(struct train_parts *p, struct fsdp_oob *oob, struct fsdp_err *err)
 {
-    uint64_t hash = p->data ? data_hash(p->data) : 0, nrows = p->data ? data_nrows(p->data) : 0;
-    uint64_t eval_hash = p->eval ? data_hash(p->eval) : 0;
-    uint64_t eval_nrows = p->eval ? data_nrows(p->eval) : 0;
+    uint64_t hash = p->data ? data_mixture_hash(p->data) : 0,
+             nrows = p->data ? data_mixture_nrows(p->data) : 0;
+    uint64_t eval_hash = p->eval ? data_mixture_hash(p->eval) : 0;
+    uint64_t eval_nrows = p->eval ? data_mixture_nrows(p->eval) : 0;
     char *text = fsdp_sprintf(err,
                               "hash of config.json = %016" PRIx64 "\nrows = %" PRIu64
                               "\nhash of file sizes = %016" PRIx64 "\nheld-out rows = %" PRIu64
@@ -450,8 +505,8 @@ struct train_state train_parts_state(const struct train_parts *p)
     };
     config_word(state.data.layout, sizeof state.data.layout, p->config, "data.layout");
     if (p->data) {
-        state.data.nrows = data_nrows(p->data);
-        state.data.hash = data_hash(p->data);
+        state.data.nrows = data_mixture_nrows(p->data);
+        state.data.hash = data_mixture_hash(p->data);
     }
     return state;
 }
@@ -471,8 +526,8 @@ void train_parts_close(struct train_parts *p)
     fsdp_free(p->override_texts);
     fsdp_free(p->overrides);
     fsdp_free(p->groups);
-    data_close(p->eval);
-    data_close(p->data);
+    data_mixture_close(p->eval);
+    data_mixture_close(p->data);
     if (p->model)
         p->ops->destroy(p->model);
     fsdp_device_close(p->device);

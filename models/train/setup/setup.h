@@ -5,7 +5,7 @@
 #define TRAIN_SETUP_H
 
 #include "config/config.h"
-#include "data/data.h"
+#include "data/mixture.h"
 #include "family/model.h"
 #include "train/node/bind.h"
 #include "train/node/cores.h"
@@ -22,7 +22,7 @@ struct train_parts {
     struct fsdp_device *device;
     const struct model_ops *ops;
     struct model *model;
-    struct data *data, *eval; /* NULL where there is none */
+    struct data_mixture *data, *eval; /* NULL where there is none */
     struct fsdp_schedule schedule;
     struct binding binding;
     struct train_cores cores;
