@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs a command with a Python that has what it is for, whose path is put into a variable:
 #
-#   scripts/with_python.sh torch COMMAND...   TORCH_PYTHON: PyTorch, safetensors, transformers, numpy
+#   scripts/with_python.sh torch COMMAND...   TORCH_PYTHON: PyTorch, safetensors, transformers, numpy, and the
+#                                             tokenizers tiktoken, sentencepiece, mistral-common
 #   scripts/with_python.sh aws COMMAND...     S3_PYTHON: the AWS CLI and botocore
 #
 # The Python is the one in that variable, python3, or a virtual environment below build/, made on
@@ -13,7 +14,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 case ${1:-} in
 torch)
     variable=TORCH_PYTHON venv=$top/build/venv what=PyTorch
-    imports='torch, safetensors.torch, transformers, numpy'
+    imports='torch, safetensors.torch, transformers, numpy, tiktoken, sentencepiece, mistral_common'
     packages=(torch safetensors transformers numpy pyarrow)
     versions='import torch, transformers as t; print("PyTorch", torch.__version__ + ", transformers", t.__version__)'
     ;;
@@ -24,7 +25,7 @@ aws)
     versions='import awscli, botocore; print("AWS CLI", awscli.__version__ + ", botocore", botocore.__version__)'
     ;;
 *)
-    sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,10s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
