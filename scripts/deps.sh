@@ -23,10 +23,11 @@ build    | pkg jansson                   | libjansson-dev  | jansson-devel     |
 build    | pkg yaml-0.1                  | libyaml-dev     | libyaml-devel     | YAML: the configuration file
 build    | pkg libpcre2-8                | libpcre2-dev    | pcre2-devel       | the regular expressions of tokenizers
 build    | pkg libutf8proc               | libutf8proc-dev | utf8proc-devel    | normal forms of Unicode, for tokenizers
+build    | pkg zlib                      | zlib1g-dev      | zlib-devel        | data in .gz files
 build    | pkg libcrypto                 | libssl-dev      | openssl-devel     | HMAC of the launcher's rendezvous
 build    | pkg pmix                      | libpmix-dev     | pmix-devel        | starting under Slurm and mpirun (optional: WITH_PMIX=0)
 build    | pkg hwloc                     | libhwloc-dev    | hwloc-devel       | binds ranks to cores (optional: WITH_HWLOC=0)
-build    | pkg libzstd                   | libzstd-dev     | libzstd-devel     | compressed checkpoints (optional: WITH_ZSTD=0)
+build    | pkg libzstd                   | libzstd-dev     | libzstd-devel     | compressed checkpoints, data in .zst files (optional: WITH_ZSTD=0)
 build    | inc oneapi/dnnl/dnnl.h        | libdnnl-dev     | oneDNN-devel      | products of bf16 on processors that have them (optional: WITH_DNNL=0)
 build    | pkg libcurl                   | libcurl4-openssl-dev | libcurl-devel  | checkpoints on S3 (optional: WITH_CURL=0)
 build    | pkg expat                     | libexpat1-dev   | expat-devel       | the answers of S3 (optional: WITH_CURL=0)

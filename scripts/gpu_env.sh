@@ -24,12 +24,12 @@ unpack() { # deb, folder
 
 have_all() {
     command -v make >/dev/null && command -v pkg-config >/dev/null &&
-        pkg-config --exists libcrypto libisal jansson yaml-0.1 libpcre2-8 libutf8proc openblas 2>/dev/null
+        pkg-config --exists libcrypto libisal jansson yaml-0.1 libpcre2-8 libutf8proc zlib openblas 2>/dev/null
 }
 
 use_pack() {
     local root=$PWD/build/gpu-deps lib deb
-    [ -d gpu-deps ] || die "pkg-config, libcrypto, libisal, jansson, yaml-0.1, libpcre2-8, libutf8proc or openblas is missing, and there is
+    [ -d gpu-deps ] || die "pkg-config, libcrypto, libisal, jansson, yaml-0.1, libpcre2-8, libutf8proc, zlib or openblas is missing, and there is
 no folder gpu-deps: run scripts/gpu_pack.sh on a machine with network, and unpack its file here"
     if [ ! -e "$root/.done" ]; then
         mkdir -p "$root"

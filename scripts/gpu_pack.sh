@@ -21,7 +21,7 @@ packages=(make pkgconf-bin libpkgconf3
     libopenblas-pthread-dev libopenblas0-pthread libgfortran5 libquadmath0
     libisal-dev libisal2 libjansson-dev libjansson4 libyaml-dev libyaml-0-2
     libpcre2-dev libpcre2-8-0 libpcre2-posix3 libpcre2-16-0 libpcre2-32-0 libutf8proc-dev libutf8proc2
-    libssl-dev libssl3 libzstd-dev libzstd1)
+    zlib1g-dev zlib1g libssl-dev libssl3 libzstd-dev libzstd1)
 
 command -v apt-get >/dev/null || die "the packages are Debian's: run this on Debian or Ubuntu"
 [ -z "$(git status --porcelain)" ] || echo "gpu_pack.sh: what is not committed stays behind" >&2

@@ -15,11 +15,15 @@
  * (rows).
  *
  * Files are read with pread as rows are asked for; memory is O(files), of jsonl O(documents).
+ * Packed ones (.gz, .zst) are unpacked into a temporary file first.
  */
 #ifndef DATA_H
 #define DATA_H
 
+#include <stdio.h>
+
 #include "fsdp/base.h"
+#include "unpack.h"
 
 enum data_format { DATA_TEXT, DATA_U16, DATA_U32, DATA_LLMC, DATA_JSONL, DATA_MEGATRON };
 enum data_layout { DATA_STREAM, DATA_ROWS };
@@ -107,6 +111,7 @@ struct data_file {
     uint64_t ntokens;
     uint64_t offset;  /* of its first token, in bytes */
     int token_nbytes; /* 1, 2 or 4 */
+    bool unpacked;    /* its bytes lie in data_files' temporary file */
     /* Of Megatron's: its documents, and where in the .idx they are listed. */
     uint64_t ndocuments, places_at, documents_at;
 };
@@ -122,6 +127,7 @@ struct data_files {
     struct {
         int file, fd; /* fd -1: not open; the slot of file i is i % DATA_OPEN_FILES */
     } open[DATA_OPEN_FILES];
+    struct data_unpacked unpacked;
     int index_file, index_fd; /* the .idx that is open; fd -1: none */
 };
 
@@ -135,6 +141,8 @@ int data_files_read(struct data_files *files, uint64_t first, size_t ntokens, in
 /* The same as bytes, of one file whose tokens are bytes. */
 int data_files_bytes(struct data_files *files, uint64_t first, size_t nbytes, char *out,
                      struct fsdp_err *err);
+/* File i as a stream of its bytes (and perhaps others behind them), which the caller closes. */
+int data_files_stream(FILE **out, struct data_files *files, int i, struct fsdp_err *err);
 /* data_warn's part that looks at the files; warn.c. */
 void data_files_warn(struct data_files *files, const struct data_opts *opts);
 /* The file that a token is in, as a number and as a path; and is it the first one there? */
@@ -173,7 +181,7 @@ int data_documents_of_window(const struct data_row *row, const struct data_opts 
 /* The documents of jsonl files, cut into rows. */
 struct data_documents;
 int data_documents_open(struct data_documents **out, const struct data_opts *opts,
-                        const struct data_files *files, struct fsdp_err *err);
+                        struct data_files *files, struct fsdp_err *err);
 void data_documents_close(struct data_documents *documents);
 uint64_t data_documents_nrows(const struct data_documents *documents);
 int32_t data_documents_highest(const struct data_documents *documents); /* input id; -1: none */

@@ -162,8 +162,16 @@ static bool is_blank(const char *text, size_t nbytes)
     return true;
 }
 
-static int add_file(struct data_documents *d, const struct data_file *file, struct fsdp_err *err)
+/* The line at `at` without what does not belong to the file. */
+static size_t clip(const struct data_file *file, uint64_t at, ssize_t nbytes)
 {
+    const uint64_t left = file->ntokens - at;
+    return (uint64_t)nbytes < left ? (size_t)nbytes : (size_t)left;
+}
+
+static int add_file(struct data_documents *d, struct data_files *files, int i, struct fsdp_err *err)
+{
+    const struct data_file *file = &files->files[i];
     FILE *in;
     char *text = NULL;
     size_t room = 0;
@@ -171,14 +179,15 @@ static int add_file(struct data_documents *d, const struct data_file *file, stru
     ssize_t nbytes;
     int rc = FSDP_OK;
 
-    FSDP_TRY(fsdp_file_stream(&in, file->path, err));
+    FSDP_TRY(data_files_stream(&in, files, i, err));
     d->line.path = file->path;
     d->line.number = 0;
     errno = 0;
-    while (rc == FSDP_OK && (nbytes = getline(&text, &room, in)) > 0) {
+    while (rc == FSDP_OK && at < file->ntokens && (nbytes = getline(&text, &room, in)) > 0) {
+        const size_t here = clip(file, at, nbytes);
         d->line.number++;
-        if (!is_blank(text, (size_t)nbytes))
-            rc = add_line(d, text, (size_t)nbytes, file->first + at, err);
+        if (!is_blank(text, here))
+            rc = add_line(d, text, here, file->first + at, err);
         at += (uint64_t)nbytes;
         errno = 0;
     }
@@ -247,7 +256,7 @@ static int refuse_empty(const struct data_documents *d, const struct data_files 
 }
 
 int data_documents_open(struct data_documents **out, const struct data_opts *opts,
-                        const struct data_files *files, struct fsdp_err *err)
+                        struct data_files *files, struct fsdp_err *err)
 {
     struct data_documents *d = fsdp_alloc(1, sizeof *d, "documents", err);
     size_t longest = 0;
@@ -264,7 +273,7 @@ int data_documents_open(struct data_documents **out, const struct data_opts *opt
     d->too_long = opts->too_long;
     d->skip_bad_lines = opts->skip_bad_lines;
     for (int i = 0; i < files->nfiles; i++)
-        FSDP_TRY_GOTO(add_file(d, &files->files[i], err), out);
+        FSDP_TRY_GOTO(add_file(d, files, i, err), out);
     if (!d->ndocuments) {
         rc = refuse_empty(d, files, err);
         goto out;

@@ -11,6 +11,7 @@
 #include "data.h"
 #include "list.h"
 #include "megatron.h"
+#include "stream.h"
 
 /* llm.c's files: 256 little-endian 32-bit numbers (magic, version, tokens), then the tokens. */
 enum { LLMC_HEADER_NBYTES = 1024, LLMC_MAGIC_U16 = 20240520, LLMC_MAGIC_U32 = 20240801 };
@@ -69,7 +70,23 @@ static int measure_llmc(struct data_file *file, uint64_t nbytes, struct fsdp_err
     return FSDP_OK;
 }
 
-static int measure_file(struct data_file *file, enum data_format format, struct fsdp_err *err)
+/* A packed file becomes one that lies in the temporary file. */
+static int unpack_file(struct data_files *files, struct data_file *file, enum data_format format,
+                       uint64_t *nbytes, struct fsdp_err *err)
+{
+    if (!data_stream_is_packed(file->path))
+        return FSDP_OK;
+    if (format == DATA_LLMC || format == DATA_MEGATRON)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "data: %s: packed files of this format are not read; unpack it first",
+                            file->path);
+    FSDP_TRY(data_unpack(&files->unpacked, file->path, &file->offset, nbytes, err));
+    file->unpacked = true;
+    return FSDP_OK;
+}
+
+static int measure_file(struct data_files *files, struct data_file *file, enum data_format format,
+                        struct fsdp_err *err)
 {
     struct stat st;
 
@@ -78,6 +95,7 @@ static int measure_file(struct data_file *file, enum data_format format, struct 
     if (!S_ISREG(st.st_mode))
         return fsdp_err_set(err, FSDP_EINVAL, "data: %s: neither a file nor a folder", file->path);
     uint64_t nbytes = (uint64_t)st.st_size;
+    FSDP_TRY(unpack_file(files, file, format, &nbytes, err));
     if (format == DATA_LLMC)
         return measure_llmc(file, nbytes, err);
     if (format == DATA_MEGATRON)
@@ -138,7 +156,8 @@ static int list_files(struct data_files *files, const char *const *paths, int np
 int data_files_open(struct data_files *out, const char *const *paths, int npaths,
                     enum data_format format, size_t read_ntokens, struct fsdp_err *err)
 {
-    struct data_files files = {.buffer_ntokens = read_ntokens, .index_fd = -1};
+    struct data_files files = {
+        .buffer_ntokens = read_ntokens, .index_fd = -1, .unpacked = {.fd = -1}};
     int rc = FSDP_OK;
 
     for (int i = 0; i < DATA_OPEN_FILES; i++)
@@ -146,7 +165,7 @@ int data_files_open(struct data_files *out, const char *const *paths, int npaths
     FSDP_TRY_GOTO(list_files(&files, paths, npaths, format, err), out);
     for (int i = 0; i < files.nfiles; i++) {
         files.files[i].first = files.ntokens;
-        FSDP_TRY_GOTO(measure_file(&files.files[i], format, err), out);
+        FSDP_TRY_GOTO(measure_file(&files, &files.files[i], format, err), out);
         files.ntokens += files.files[i].ntokens;
     }
     if (!files.ntokens) {
@@ -168,6 +187,7 @@ void data_files_close(struct data_files *files)
 {
     if (files->index_fd >= 0)
         close(files->index_fd);
+    data_unpacked_close(&files->unpacked);
     for (int i = 0; i < DATA_OPEN_FILES; i++)
         if (files->open[i].fd >= 0)
             close(files->open[i].fd);
@@ -183,6 +203,10 @@ static int file_fd(int *out, struct data_files *files, int i, struct fsdp_err *e
 {
     int slot = i % DATA_OPEN_FILES;
 
+    if (files->files[i].unpacked) {
+        *out = files->unpacked.fd;
+        return FSDP_OK;
+    }
     if (files->open[slot].fd < 0 || files->open[slot].file != i) {
         int fd;
         FSDP_TRY(fsdp_file_open(&fd, files->files[i].path, O_RDONLY, err));
@@ -193,6 +217,22 @@ static int file_fd(int *out, struct data_files *files, int i, struct fsdp_err *e
     }
     *out = files->open[slot].fd;
     return FSDP_OK;
+}
+
+int data_files_stream(FILE **out, struct data_files *files, int i, struct fsdp_err *err)
+{
+    const struct data_file *file = &files->files[i];
+
+    if (!file->unpacked)
+        return fsdp_file_stream(out, file->path, err);
+    const int fd = dup(files->unpacked.fd);
+    *out = fd >= 0 && lseek(fd, (off_t)file->offset, SEEK_SET) >= 0 ? fdopen(fd, "r") : NULL;
+    if (*out)
+        return FSDP_OK;
+    const int errnum = errno;
+    if (fd >= 0)
+        close(fd);
+    return fsdp_err_sys(err, errnum, "data: %s: unpacked", file->path);
 }
 
 static int read_bytes(struct data_files *files, int i, uint64_t token, size_t ntokens, char *to,

@@ -16,9 +16,9 @@ enum {
 
 static bool has_binary_name(const char *path)
 {
-    static const char *const ends[] = {".bin",         ".u16",   ".u32", ".npy", ".pt",
-                                       ".safetensors", ".gz",    ".zst", ".zip", ".png",
-                                       ".parquet",     ".arrow", ".pdf", ".jpg", ".jsonl"};
+    static const char *const ends[] = {".bin",         ".u16", ".u32",  ".npy",     ".pt",
+                                       ".safetensors", ".zip", ".png",  ".parquet", ".arrow",
+                                       ".pdf",         ".jpg", ".jsonl"};
     const char *end = strrchr(path, '.');
     for (size_t i = 0; end && i < sizeof ends / sizeof ends[0]; i++)
         if (!strcmp(end, ends[i]))

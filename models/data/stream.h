@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stream.h: a file's bytes from its beginning to its end: as they are, unpacked where its name ends
+ * with .gz or .zst, or those of standard input. Memory is bounded, whatever is packed.
+ */
+#ifndef DATA_STREAM_H
+#define DATA_STREAM_H
+
+#include "fsdp/base.h"
+
+struct data_stream;
+
+/* Does the name say that the file is packed? Pure. */
+bool data_stream_is_packed(const char *path);
+
+/* path "-": standard input, as it is. FSDP_ENOTFOUND and other errors of fsdp_file_open;
+ * FSDP_EUNSUPPORTED: .zst in a build without zstd. Local, blocks. */
+int data_stream_open(struct data_stream **out, const char *path, struct fsdp_err *err);
+/* Up to nbytes bytes; *got is 0 only at the end. FSDP_ECORRUPT names the file and the byte at which
+ * a packed one is truncated or damaged. Local, blocks. */
+int data_stream_read(struct data_stream *stream, void *out, size_t nbytes, size_t *got,
+                     struct fsdp_err *err);
+/* Bytes of the file that were read so far, and the file's size (0: not known, as of a pipe). */
+uint64_t data_stream_position(const struct data_stream *stream, uint64_t *nbytes);
+void data_stream_close(struct data_stream *stream);
+
+#endif
