@@ -31,8 +31,8 @@ static int open_temporary(struct data_unpacked *u, struct fsdp_err *err)
                : fsdp_err_sys(err, errnum, "data: cannot unpack files into %s (TMPDIR)", folder());
 }
 
-static int put(struct data_unpacked *u, const char *path, const unsigned char *bytes, size_t nbytes,
-               struct fsdp_err *err)
+static int put_bytes(struct data_unpacked *u, const char *path, const unsigned char *bytes,
+                     size_t nbytes, struct fsdp_err *err)
 {
     for (size_t have = 0; have < nbytes;) {
         const ssize_t n = pwrite(u->fd, bytes + have, nbytes - have, (off_t)u->nbytes);
@@ -47,8 +47,8 @@ static int put(struct data_unpacked *u, const char *path, const unsigned char *b
     return FSDP_OK;
 }
 
-static int copy(struct data_unpacked *u, struct data_stream *from, const char *path,
-                struct fsdp_err *err)
+static int copy_stream(struct data_unpacked *u, struct data_stream *from, const char *path,
+                       struct fsdp_err *err)
 {
     unsigned char *buffer = fsdp_alloc_unset(BUFFER_NBYTES, 1, "unpacked bytes", err);
     int rc = buffer ? FSDP_OK : FSDP_ENOMEM;
@@ -56,7 +56,7 @@ static int copy(struct data_unpacked *u, struct data_stream *from, const char *p
     for (size_t got = 1; rc == FSDP_OK && got > 0;) {
         rc = data_stream_read(from, buffer, BUFFER_NBYTES, &got, err);
         if (rc == FSDP_OK)
-            rc = put(u, path, buffer, got, err);
+            rc = put_bytes(u, path, buffer, got, err);
     }
     fsdp_free(buffer);
     return rc;
@@ -71,10 +71,10 @@ int data_unpack(struct data_unpacked *u, const char *path, uint64_t *offset, uin
         FSDP_TRY(open_temporary(u, err));
     FSDP_TRY(data_stream_open(&from, path, err));
     *offset = u->nbytes;
-    int rc = copy(u, from, path, err);
+    int rc = copy_stream(u, from, path, err);
     *nbytes = u->nbytes - *offset;
     if (rc == FSDP_OK)
-        rc = put(u, path, (const unsigned char *)"\n", 1, err);
+        rc = put_bytes(u, path, (const unsigned char *)"\n", 1, err);
     data_stream_close(from);
     return rc;
 }
