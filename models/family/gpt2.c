@@ -168,9 +168,7 @@ static int attend(const struct model *m, const struct stack_block *blk, bool add
                   struct fsdp_err *err)
 {
     const struct columns out = whole(GPT2_O, m->config.dim, m->config.dim);
-    const struct nn_attention attention = stack_attention(m, blk);
-
-    FSDP_TRY(m->nn->attention_forward(blk->lane, &attention, err));
+    FSDP_TRY(stack_attention_forward(m, blk, err));
     return add ? add_branch(m, blk, out, blk->o, STACK_ATTENTION_OUT, err) : FSDP_OK;
 }
 

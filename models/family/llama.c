@@ -158,9 +158,7 @@ static int norm(const struct model *m, const struct stack_block *blk, enum llama
 static int attend(const struct model *m, const struct stack_block *blk, bool add,
                   struct fsdp_err *err)
 {
-    const struct nn_attention attention = stack_attention(m, blk);
-
-    FSDP_TRY(m->nn->attention_forward(blk->lane, &attention, err));
+    FSDP_TRY(stack_attention_forward(m, blk, err));
     /* Residual additions are the matrix products' own. */
     return add ? project(m, blk, blk->out, blk->o, LLAMA_O, 1, err) : FSDP_OK;
 }

@@ -52,8 +52,14 @@ struct model_info {
     double dropout; /* the largest probability of the model's dropouts; 0: it has none */
 };
 
-/* One sequence being generated on plain memory, without the engine: its key-value cache. */
+/* Sequences being generated on plain memory, without the engine: their key-value caches. */
 struct model_decoder;
+struct model_decoder_opts {
+    int max_tokens;           /* of each sequence */
+    int nsequences;           /* 1 to MODEL_MAX_SEQUENCES; 0 is 1 */
+    enum fsdp_dtype kv_dtype; /* keys and values are rounded to it when they are kept; 0: F32 */
+};
+enum { MODEL_MAX_SEQUENCES = 256 };
 
 struct model_ops {
     const char *family; /* config.json's model_type */
@@ -94,17 +100,26 @@ struct model_ops {
     /* ---- generation ---- */
 
     /* param[i] is parameter i of the tree that describe made, whole, in fp32, in memory of the
-     * lane's device, which is the model's; borrowed, like lane. Room for max_tokens tokens. Local.
-     */
+     * lane's device, which is the model's; borrowed, like lane. Sequences are empty. Local. */
     int (*decoder_create)(struct model_decoder **out, const struct model *model,
-                          const float *const *param, struct fsdp_lane *lane, int max_tokens,
-                          struct fsdp_err *err);
+                          const float *const *param, struct fsdp_lane *lane,
+                          const struct model_decoder_opts *opts, struct fsdp_err *err);
     void (*decoder_destroy)(struct model_decoder *decoder);
-    /* Appends ntokens tokens to the sequence and gives the logits that follow each of them
-     * (ntokens, V), or with `all` false those after the last one (V). Both are the host's memory.
-     * Local, blocks. */
-    int (*decode)(struct model_decoder *decoder, const int32_t *tokens, int ntokens, bool all,
-                  float *logits, struct fsdp_err *err);
+    /* Bytes of keys and values, and of all memory that the decoder has. Pure. */
+    void (*decoder_nbytes)(const struct model_decoder *decoder, size_t *cache, size_t *all);
+    /* Forgets the tokens of a sequence, so that another can take its place. Local. */
+    void (*decoder_clear)(struct model_decoder *decoder, int sequence);
+    /* Appends ntokens tokens to a sequence and gives the logits that follow each of them
+     * (ntokens, V), or with `all` false those after the last one (V). Tokens and logits are the
+     * host's memory. Local, blocks. */
+    int (*decode)(struct model_decoder *decoder, int sequence, const int32_t *tokens, int ntokens,
+                  bool all, float *logits, struct fsdp_err *err);
+    /* Appends one token to every sequence, in one reading of the weights, and gives the logits that
+     * follow (nsequences, V). Where a token is negative nothing is appended, and its logits are to
+     * be ignored; products have the same shapes nevertheless, so that what a sequence gets does not
+     * depend on how many others there are. Local, blocks. */
+    int (*decode_each)(struct model_decoder *decoder, const int32_t *tokens, float *logits,
+                       struct fsdp_err *err);
 };
 
 extern const struct model_ops model_gpt2_ops, model_llama_ops;

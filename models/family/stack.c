@@ -447,6 +447,15 @@ struct nn_attention stack_attention(const struct model *m, const struct stack_bl
     };
 }
 
+int stack_attention_forward(const struct model *m, const struct stack_block *blk,
+                            struct fsdp_err *err)
+{
+    const struct nn_attention attention = stack_attention(m, blk);
+
+    return blk->decoder ? stack_decoder_attend(blk->decoder, blk, err)
+                        : m->nn->attention_forward(blk->lane, &attention, err);
+}
+
 /* ---- dropout -------------------------------------------------------------------------------- */
 
 int stack_set_device(struct model *m, const struct fsdp_device *device, struct fsdp_err *err)

@@ -132,6 +132,9 @@ struct stack_block {
     void *k, *v;          /* (B, Tk, KVD) */
     void *k_new, *v_new;  /* their last Tq positions */
     float *lse;           /* (B, nheads, Tq) */
+    /* Generation: keys and values lie elsewhere. The decoder keeps k_new and v_new there, and makes
+     * o of q and of what it has. NULL: attention is over k and v. */
+    struct model_decoder *decoder;
     void *gate, *up;      /* (R, F); gate NULL where the MLP has none */
     /* Scratch. */
     void *norm;  /* (R, C) */
@@ -141,6 +144,9 @@ struct stack_block {
 
 /* The block's attention, for attention_forward and attention_backward. */
 struct nn_attention stack_attention(const struct model *m, const struct stack_block *blk);
+/* From q, k and v to o. */
+int stack_attention_forward(const struct model *m, const struct stack_block *blk,
+                            struct fsdp_err *err);
 
 /* Where a layer's dropouts are. */
 enum stack_site { STACK_EMBED, STACK_ATTENTION, STACK_ATTENTION_OUT, STACK_MLP_OUT };
@@ -219,21 +225,30 @@ int stack_logits(struct model *m, struct fsdp *f, const struct model_batch *batc
 double stack_flops_per_token(const struct model *m, int T);
 void stack_info(const struct model *m, struct model_info *out);
 int stack_decoder_create(struct model_decoder **out, const struct model *model,
-                         const float *const *param, struct fsdp_lane *lane, int max_tokens,
-                         struct fsdp_err *err);
+                         const float *const *param, struct fsdp_lane *lane,
+                         const struct model_decoder_opts *opts, struct fsdp_err *err);
 void stack_decoder_destroy(struct model_decoder *decoder);
-int stack_decode(struct model_decoder *decoder, const int32_t *tokens, int ntokens, bool all,
-                 float *logits, struct fsdp_err *err);
+void stack_decoder_nbytes(const struct model_decoder *decoder, size_t *cache, size_t *all);
+void stack_decoder_clear(struct model_decoder *decoder, int sequence);
+int stack_decode(struct model_decoder *decoder, int sequence, const int32_t *tokens, int ntokens,
+                 bool all, float *logits, struct fsdp_err *err);
+int stack_decode_each(struct model_decoder *decoder, const int32_t *tokens, float *logits,
+                      struct fsdp_err *err);
 /* All of them but .create and .family. */
 #define STACK_MODEL_OPS                                                                            \
-    .wrap_classes = stack_wrap_classes, .destroy = stack_destroy, .set_dtypes = stack_set_dtypes, .describe = stack_describe,          \
-    .set_device = stack_set_device, .set_dropout = stack_set_dropout,                              \
+    .wrap_classes = stack_wrap_classes, .destroy = stack_destroy, .set_dtypes = stack_set_dtypes,  \
+    .describe = stack_describe, .set_device = stack_set_device, .set_dropout = stack_set_dropout,  \
     .vocab_size = stack_vocab_size, .max_seq_len = stack_max_seq_len, .run = stack_run,            \
     .logits = stack_logits, .flops_per_token = stack_flops_per_token, .info = stack_info,          \
     .decoder_create = stack_decoder_create, .decoder_destroy = stack_decoder_destroy,              \
-    .decode = stack_decode
+    .decoder_nbytes = stack_decoder_nbytes, .decoder_clear = stack_decoder_clear,                  \
+    .decode = stack_decode, .decode_each = stack_decode_each
 
 /* ---- between stack*.c ------------------------------------------------------------------------ */
+
+/* stack_attention_forward of a block that has a decoder. */
+int stack_decoder_attend(struct model_decoder *decoder, const struct stack_block *blk,
+                         struct fsdp_err *err);
 
 /* Refuses token ids outside the vocabulary, naming row and position. ncols tokens a row. */
 int stack_check_tokens(const struct model *m, const int32_t *tokens, int nrows, int ncols,

@@ -7,98 +7,167 @@
 /* Most tokens at once, and most rows of logits on a device whose memory is not the host's. More go
  * in pieces. */
 enum { STRIDE = 256, LOGIT_ROWS = 32 };
+_Static_assert((int)MODEL_MAX_SEQUENCES <= (int)STRIDE, "a token of each at once");
+
+/* Rows of the stream that follow each other in one sequence. */
+struct segment {
+    int sequence, row, nrows;
+};
 
 struct model_decoder {
     const struct model *m;
     const float *const *param;
     struct fsdp_lane *lane;
-    int max_tokens, ntokens;
+    int max_tokens, nsequences;
+    enum fsdp_dtype kv_dtype;
     bool on_host; /* logits are made where the caller wants them */
+    size_t nbytes, cache_nbytes;
+    int *ntokens;             /* [nsequences] */
+    struct segment *segments; /* [nsequences] of the pass that runs */
+    int32_t *host;            /* [2 * STRIDE] its tokens and positions */
+    int nsegments;
     void *memory;
     float *cos, *sin;         /* (max_tokens, D/2), where positions are rotary */
     int32_t *tokens;          /* (STRIDE) */
-    int32_t *positions;       /* (STRIDE), where they are learned */
-    float *k, *v;             /* (nlayers, max_tokens, KVD) */
+    int32_t *positions;       /* (STRIDE) */
+    void *k, *v;              /* (nlayers, nsequences, max_tokens, KVD) of kv_dtype */
+    float *k_wide, *v_wide;   /* (max_tokens, KVD) of one sequence; NULL where kv_dtype is F32 */
     float *stream;            /* (STRIDE, C) */
     float *logits;            /* (LOGIT_ROWS, V); NULL on the host */
     struct stack_block block; /* scratch of one layer */
 };
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static size_t kv_dim(const struct model *m)
+{
+    return (size_t)m->config.nkv_heads * (size_t)m->config.head_dim;
+}
+
+static void layout_cache(struct model_decoder *d, struct stack_carve *area)
+{
+    const size_t one = (size_t)d->max_tokens * kv_dim(d->m), elem = fsdp_dtype_nbytes(d->kv_dtype);
+    const size_t all = (size_t)d->m->config.nlayers * (size_t)d->nsequences * one;
+    d->k = stack_carve(area, all, elem);
+    d->v = stack_carve(area, all, elem);
+    d->cache_nbytes = 2 * all * elem;
+    if (d->kv_dtype != FSDP_F32) {
+        d->k_wide = stack_carve(area, one, sizeof(float));
+        d->v_wide = stack_carve(area, one, sizeof(float));
+    }
+}
+
+static void layout_block(struct stack_block *blk, const struct model *m, int max_tokens,
+                         struct stack_carve *area)
+{
+    const struct stack_config *c = &m->config;
+    const size_t rows = STRIDE, f32 = sizeof(float), C = (size_t)c->dim, F = (size_t)c->ffn;
+    const size_t NHD = (size_t)c->nheads * (size_t)c->head_dim;
+    const struct nn_attention shape = {.B = 1,
+                                       .Tq = STRIDE,
+                                       .Tk = max_tokens,
+                                       .NH = c->nheads,
+                                       .NKV = c->nkv_heads,
+                                       .D = c->head_dim};
+
+    if (m->family->norm_bias)
+        blk->mean1 = blk->mean2 = stack_carve(area, rows, f32);
+    blk->rstd1 = blk->rstd2 = stack_carve(area, rows, f32);
+    blk->q = stack_carve(area, rows * NHD, f32);
+    blk->k_new = stack_carve(area, rows * kv_dim(m), f32);
+    blk->v_new = stack_carve(area, rows * kv_dim(m), f32);
+    blk->o = stack_carve(area, rows * NHD, f32);
+    blk->lse = stack_carve(area, rows * (size_t)c->nheads, f32);
+    if (m->family->gated)
+        blk->gate = stack_carve(area, rows * F, f32);
+    blk->up = stack_carve(area, rows * F, f32);
+    blk->norm = stack_carve(area, rows * C, f32);
+    blk->act = stack_carve(area, rows * (F > NHD ? F : NHD), f32);
+    blk->work = stack_carve(area, m->nn->attention_work_nelem(&shape), f32);
+}
+
 static size_t layout(struct model_decoder *d, void *memory)
 {
     const struct stack_config *c = &d->m->config;
     struct stack_carve area = {memory, 0};
-    const size_t rows = STRIDE, f32 = sizeof(float), max = (size_t)d->max_tokens;
-    const size_t D = (size_t)c->head_dim, NHD = (size_t)c->nheads * D, F = (size_t)c->ffn;
-    const size_t cache = (size_t)c->nlayers * max * (size_t)c->nkv_heads * D;
-    struct stack_block *blk = &d->block;
+    const size_t rows = STRIDE, table = (size_t)d->max_tokens * (size_t)c->head_dim / 2;
 
     if (d->m->inv_freq) {
-        d->cos = stack_carve(&area, max * D / 2, f32);
-        d->sin = stack_carve(&area, max * D / 2, f32);
+        d->cos = stack_carve(&area, table, sizeof(float));
+        d->sin = stack_carve(&area, table, sizeof(float));
     }
     d->tokens = stack_carve(&area, rows, sizeof(int32_t));
-    if (d->m->family->position_weight)
-        d->positions = stack_carve(&area, rows, sizeof(int32_t));
-    d->k = stack_carve(&area, cache, f32);
-    d->v = stack_carve(&area, cache, f32);
-    d->stream = stack_carve(&area, rows * (size_t)c->dim, f32);
+    d->positions = stack_carve(&area, rows, sizeof(int32_t));
+    layout_cache(d, &area);
+    d->stream = stack_carve(&area, rows * (size_t)c->dim, sizeof(float));
     if (!d->on_host)
-        d->logits = stack_carve(&area, LOGIT_ROWS * (size_t)c->vocab, f32);
-    if (d->m->family->norm_bias)
-        blk->mean1 = blk->mean2 = stack_carve(&area, rows, f32);
-    blk->rstd1 = blk->rstd2 = stack_carve(&area, rows, f32);
-    blk->q = stack_carve(&area, rows * NHD, f32);
-    blk->o = stack_carve(&area, rows * NHD, f32);
-    blk->lse = stack_carve(&area, rows * (size_t)c->nheads, f32);
-    if (d->m->family->gated)
-        blk->gate = stack_carve(&area, rows * F, f32);
-    blk->up = stack_carve(&area, rows * F, f32);
-    blk->norm = stack_carve(&area, rows * (size_t)c->dim, f32);
-    blk->act = stack_carve(&area, rows * (F > NHD ? F : NHD), f32);
-    const struct nn_attention shape = {.B = 1,
-                                       .Tq = STRIDE,
-                                       .Tk = d->max_tokens,
-                                       .NH = c->nheads,
-                                       .NKV = c->nkv_heads,
-                                       .D = c->head_dim};
-    blk->work = stack_carve(&area, d->m->nn->attention_work_nelem(&shape), f32);
+        d->logits = stack_carve(&area, LOGIT_ROWS * (size_t)c->vocab, sizeof(float));
+    layout_block(&d->block, d->m, d->max_tokens, &area);
     return area.nbytes;
 }
 
-int stack_decoder_create(struct model_decoder **out, const struct model *model,
-                         const float *const *param, struct fsdp_lane *lane, int max_tokens,
-                         struct fsdp_err *err)
+static int check_opts(const struct model *m, const struct model_decoder_opts *opts,
+                      struct fsdp_err *err)
 {
-    struct fsdp_device *device = fsdp_lane_device(lane);
-    struct model_decoder *d;
+    if (opts->max_tokens < 1 || opts->max_tokens > m->config.max_seq_len)
+        return fsdp_err_set(err, FSDP_EINVAL, "%d tokens: the model's %s is %d", opts->max_tokens,
+                            m->family->max_seq_len_key, m->config.max_seq_len);
+    if (opts->nsequences < 0 || opts->nsequences > MODEL_MAX_SEQUENCES)
+        return fsdp_err_set(err, FSDP_EINVAL, "%d sequences at once, allowed are 1 to %d",
+                            opts->nsequences, MODEL_MAX_SEQUENCES);
+    return FSDP_OK;
+}
+
+/* What the host has, and all of the device. */
+static int make_memory(struct model_decoder *d, struct fsdp_err *err)
+{
+    const size_t n = (size_t)d->nsequences;
     int rc = FSDP_ENOMEM;
 
-    if (max_tokens < 1 || max_tokens > model->config.max_seq_len)
-        return fsdp_err_set(err, FSDP_EINVAL, "%d tokens: the model's %s is %d", max_tokens,
-                            model->family->max_seq_len_key, model->config.max_seq_len);
-    if (!(d = fsdp_alloc(1, sizeof *d, "decoder", err)))
+    if (!(d->ntokens = fsdp_alloc(n, sizeof *d->ntokens, "decoder", err)) ||
+        !(d->segments = fsdp_alloc(n, sizeof *d->segments, "decoder", err)) ||
+        !(d->host = fsdp_alloc(2 * STRIDE, sizeof *d->host, "decoder", err)))
         return rc;
+    d->nbytes = layout(d, NULL);
+    d->memory =
+        fsdp_device_alloc(fsdp_lane_device(d->lane), d->nbytes, "keys, values and scratch", err);
+    if (!d->memory)
+        return rc;
+    layout(d, d->memory);
+    /* Rows of sequences that take no part are computed nevertheless. */
+    return fsdp_zero(
+        d->lane, d->block.o,
+        STRIDE * (size_t)d->m->config.nheads * (size_t)d->m->config.head_dim * sizeof(float), err);
+}
+
+int stack_decoder_create(struct model_decoder **out, const struct model *model,
+                         const float *const *param, struct fsdp_lane *lane,
+                         const struct model_decoder_opts *opts, struct fsdp_err *err)
+{
+    struct model_decoder *d;
+    int rc;
+
+    FSDP_TRY(check_opts(model, opts, err));
+    if (!(d = fsdp_alloc(1, sizeof *d, "decoder", err)))
+        return FSDP_ENOMEM;
     d->m = model;
     d->param = param;
     d->lane = lane;
-    d->max_tokens = max_tokens;
-    d->on_host = fsdp_device_is_host(device);
-    d->memory = fsdp_device_alloc(device, layout(d, NULL), "keys, values and scratch", err);
-    if (!d->memory)
-        goto out;
-    layout(d, d->memory);
+    d->max_tokens = opts->max_tokens;
+    d->nsequences = opts->nsequences ? opts->nsequences : 1;
+    d->kv_dtype = opts->kv_dtype;
+    d->on_host = fsdp_device_is_host(fsdp_lane_device(lane));
+    FSDP_TRY_GOTO(make_memory(d, err), out);
     if (model->inv_freq) {
         struct nn_rope_table table = {.cos = d->cos,
                                       .sin = d->sin,
                                       .inv_freq = model->inv_freq,
-                                      .T = max_tokens,
+                                      .T = d->max_tokens,
                                       .half = model->config.head_dim / 2};
         FSDP_TRY_GOTO(model->nn->rope_table(lane, &table, err), out);
     }
     *out = d;
     d = NULL;
-    rc = FSDP_OK;
 out:
     stack_decoder_destroy(d);
     return rc;
@@ -109,31 +178,92 @@ void stack_decoder_destroy(struct model_decoder *d)
     if (d) {
         fsdp_lane_sync(d->lane, NULL);
         fsdp_device_free(fsdp_lane_device(d->lane), d->memory);
+        fsdp_free(d->ntokens);
+        fsdp_free(d->segments);
+        fsdp_free(d->host);
         fsdp_free(d);
     }
 }
 
-static int decode_layers(struct model_decoder *d, int ntokens, struct fsdp_err *err)
+void stack_decoder_nbytes(const struct model_decoder *d, size_t *cache, size_t *all)
+{
+    *cache = d->cache_nbytes;
+    *all = d->nbytes;
+}
+
+void stack_decoder_clear(struct model_decoder *d, int sequence)
+{
+    d->ntokens[sequence] = 0;
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* Appends x (nelem) to `kept`, from element `at` on. */
+static int keep_rows(struct model_decoder *d, void *kept, size_t at, const void *x, size_t nelem,
+                     struct fsdp_err *err)
+{
+    void *to = nn_at(kept, d->kv_dtype, at);
+    return d->kv_dtype == FSDP_F32 ? fsdp_copy(d->lane, to, x, nelem * sizeof(float), err)
+                                   : fsdp_cast(d->lane, to, d->kv_dtype, x, FSDP_F32, nelem, err);
+}
+
+/* The kept elements from `from` on, in fp32: where they are, or in `wide`. */
+static int recall_rows(void **out, struct model_decoder *d, const void *kept, size_t from,
+                       float *wide, size_t nelem, struct fsdp_err *err)
+{
+    void *at = nn_at(kept, d->kv_dtype, from);
+    *out = wide ? wide : at;
+    return wide ? fsdp_cast(d->lane, wide, FSDP_F32, at, d->kv_dtype, nelem, err) : FSDP_OK;
+}
+
+static int attend_segment(struct model_decoder *d, const struct stack_block *blk,
+                          const struct segment *s, struct fsdp_err *err)
+{
+    const size_t KVD = kv_dim(d->m), row = (size_t)s->row;
+    const size_t NHD = (size_t)d->m->config.nheads * (size_t)d->m->config.head_dim;
+    const size_t first = ((size_t)blk->layer * (size_t)d->nsequences + (size_t)s->sequence) *
+                         (size_t)d->max_tokens * KVD;
+    const int had = d->ntokens[s->sequence], has = had + s->nrows;
+    const size_t at = first + (size_t)had * KVD, nelem = (size_t)s->nrows * KVD;
+    struct nn_attention attention = stack_attention(d->m, blk);
+
+    FSDP_TRY(keep_rows(d, d->k, at, nn_at(blk->k_new, FSDP_F32, row * KVD), nelem, err));
+    FSDP_TRY(keep_rows(d, d->v, at, nn_at(blk->v_new, FSDP_F32, row * KVD), nelem, err));
+    FSDP_TRY(recall_rows(&attention.k, d, d->k, first, d->k_wide, (size_t)has * KVD, err));
+    FSDP_TRY(recall_rows(&attention.v, d, d->v, first, d->v_wide, (size_t)has * KVD, err));
+    attention.q = nn_at(blk->q, FSDP_F32, row * NHD);
+    attention.o = nn_at(blk->o, FSDP_F32, row * NHD);
+    attention.B = 1;
+    attention.Tq = s->nrows;
+    attention.Tk = has;
+    return d->m->nn->attention_forward(d->lane, &attention, err);
+}
+
+int stack_decoder_attend(struct model_decoder *d, const struct stack_block *blk,
+                         struct fsdp_err *err)
+{
+    for (int i = 0; i < d->nsegments; i++)
+        FSDP_TRY(attend_segment(d, blk, &d->segments[i], err));
+    return FSDP_OK;
+}
+
+/* ---- a pass ---------------------------------------------------------------------------------- */
+
+static int decode_layers(struct model_decoder *d, int nrows, struct fsdp_err *err)
 {
     const struct stack_config *c = &d->m->config;
-    const size_t KVD = (size_t)c->nkv_heads * (size_t)c->head_dim, first = (size_t)d->ntokens;
     struct stack_block blk = d->block;
 
     blk.lane = d->lane;
     blk.B = 1;
-    blk.Tq = ntokens;
-    blk.Tk = d->ntokens + ntokens;
-    if (d->cos) {
-        blk.cos = d->cos + first * (size_t)c->head_dim / 2;
-        blk.sin = d->sin + first * (size_t)c->head_dim / 2;
-    }
+    blk.Tq = blk.Tk = nrows;
+    blk.cos = d->cos;
+    blk.sin = d->sin;
+    blk.positions = d->positions;
+    blk.decoder = d;
     blk.in = blk.out = d->stream;
     for (int i = 0; i < c->nlayers; i++) {
-        const size_t cache = (size_t)i * (size_t)d->max_tokens * KVD;
-        blk.k = d->k + cache;
-        blk.v = d->v + cache;
-        blk.k_new = nn_at(blk.k, FSDP_F32, first * KVD);
-        blk.v_new = nn_at(blk.v, FSDP_F32, first * KVD);
+        blk.layer = i;
         for (int w = 0; w < d->m->family->nweights; w++)
             blk.param[w].w = d->param[d->m->layer_param[i * d->m->family->nweights + w]];
         FSDP_TRY(d->m->family->attention_forward(d->m, &blk, true, err));
@@ -181,23 +311,22 @@ static int decode_head(struct model_decoder *d, int ntokens, int rows, float *lo
     return FSDP_OK;
 }
 
-static int decode_embed(struct model_decoder *d, const int32_t *tokens, int ntokens,
-                        struct fsdp_err *err)
+/* The stream of the tokens in d->host. */
+static int decode_embed(struct model_decoder *d, int nrows, struct fsdp_err *err)
 {
     const struct model *m = d->m;
+    const size_t nbytes = (size_t)nrows * sizeof *d->tokens;
     struct nn_embedding embed = {.out = d->stream,
                                  .w = d->param[m->embed_param],
                                  .tokens = d->tokens,
-                                 .rows = ntokens,
+                                 .rows = nrows,
                                  .vocab = m->config.vocab,
                                  .dim = m->config.dim};
-    FSDP_TRY(fsdp_copy(d->lane, d->tokens, tokens, (size_t)ntokens * sizeof *tokens, err));
+    FSDP_TRY(fsdp_copy(d->lane, d->tokens, d->host, nbytes, err));
+    FSDP_TRY(fsdp_copy(d->lane, d->positions, d->host + STRIDE, nbytes, err));
     FSDP_TRY(m->nn->embedding_forward(d->lane, &embed, err));
-    if (!d->positions)
+    if (!m->family->position_weight)
         return FSDP_OK;
-    struct nn_positions positions = {
-        .out = d->positions, .first = d->ntokens, .B = 1, .T = ntokens};
-    FSDP_TRY(m->nn->positions(d->lane, &positions, err));
     embed.w = d->param[m->position_param];
     embed.tokens = d->positions;
     embed.vocab = m->config.max_seq_len;
@@ -205,30 +334,67 @@ static int decode_embed(struct model_decoder *d, const int32_t *tokens, int ntok
     return m->nn->embedding_forward(d->lane, &embed, err);
 }
 
-static int decode_piece(struct model_decoder *d, const int32_t *tokens, int ntokens, int nlogits,
-                        float *logits, struct fsdp_err *err)
+/* All segments, which are nrows together, and the logits of the last nlogits rows. */
+static int decode_rows(struct model_decoder *d, int nrows, int nlogits, float *logits,
+                       struct fsdp_err *err)
 {
-    FSDP_TRY(decode_embed(d, tokens, ntokens, err));
-    FSDP_TRY(decode_layers(d, ntokens, err));
-    FSDP_TRY(decode_head(d, ntokens, nlogits, logits, err));
+    FSDP_TRY(decode_embed(d, nrows, err));
+    FSDP_TRY(decode_layers(d, nrows, err));
+    FSDP_TRY(decode_head(d, nrows, nlogits, logits, err));
     FSDP_TRY(fsdp_lane_sync(d->lane, err));
-    d->ntokens += ntokens;
+    for (int i = 0; i < d->nsegments; i++)
+        d->ntokens[d->segments[i].sequence] += d->segments[i].nrows;
     return FSDP_OK;
 }
 
-int stack_decode(struct model_decoder *d, const int32_t *tokens, int ntokens, bool all,
-                 float *logits, struct fsdp_err *err)
+static int decode_piece(struct model_decoder *d, int sequence, const int32_t *tokens, int ntokens,
+                        int nlogits, float *logits, struct fsdp_err *err)
 {
-    if (ntokens < 1 || ntokens > d->max_tokens - d->ntokens)
+    d->nsegments = 1;
+    d->segments[0] = (struct segment){sequence, 0, ntokens};
+    for (int i = 0; i < ntokens; i++) {
+        d->host[i] = tokens[i];
+        d->host[STRIDE + i] = d->ntokens[sequence] + i;
+    }
+    return decode_rows(d, ntokens, nlogits, logits, err);
+}
+
+static int check_room(const struct model_decoder *d, int sequence, const int32_t *tokens,
+                      int ntokens, struct fsdp_err *err)
+{
+    if (ntokens < 1 || ntokens > d->max_tokens - d->ntokens[sequence])
         return fsdp_err_set(err, FSDP_EINVAL, "%d tokens after %d: there is room for %d", ntokens,
-                            d->ntokens, d->max_tokens);
-    FSDP_TRY(stack_check_tokens(d->m, tokens, 1, ntokens, err));
+                            d->ntokens[sequence], d->max_tokens);
+    return stack_check_tokens(d->m, tokens, 1, ntokens, err);
+}
+
+int stack_decode(struct model_decoder *d, int sequence, const int32_t *tokens, int ntokens,
+                 bool all, float *logits, struct fsdp_err *err)
+{
+    FSDP_TRY(check_room(d, sequence, tokens, ntokens, err));
     for (int done = 0; done < ntokens;) {
         int piece = ntokens - done < STRIDE ? ntokens - done : STRIDE;
         bool last = done + piece == ntokens;
         float *out = logits + (all ? (size_t)done * (size_t)d->m->config.vocab : 0);
-        FSDP_TRY(decode_piece(d, tokens + done, piece, all ? piece : last, out, err));
+        FSDP_TRY(decode_piece(d, sequence, tokens + done, piece, all ? piece : last, out, err));
         done += piece;
     }
     return FSDP_OK;
+}
+
+int stack_decode_each(struct model_decoder *d, const int32_t *tokens, float *logits,
+                      struct fsdp_err *err)
+{
+    for (int i = 0; i < d->nsequences; i++)
+        if (tokens[i] >= 0)
+            FSDP_TRY(check_room(d, i, &tokens[i], 1, err));
+    d->nsegments = 0;
+    for (int i = 0; i < d->nsequences; i++) {
+        const bool takes_part = tokens[i] >= 0;
+        d->host[i] = takes_part ? tokens[i] : 0;
+        d->host[STRIDE + i] = takes_part ? d->ntokens[i] : 0;
+        if (takes_part)
+            d->segments[d->nsegments++] = (struct segment){i, i, 1};
+    }
+    return decode_rows(d, d->nsequences, d->nsequences, logits, err);
 }

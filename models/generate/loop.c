@@ -1,5 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A slot is a sequence of the decoder and what is in it. Prompts are read one by one; then every
+ * slot gets a token at a time, all in one reading of the weights, and one that ends gets the next
+ * prompt.
+ */
 #include "loop.h"
+
+struct slot {
+    bool busy;
+    struct generate_sequence seq;
+    struct generate_sampler *sampler;
+    int ntokens, room; /* tokens so far with the prompt, and at most */
+};
+
+struct slots {
+    struct generate_loop *loop;
+    struct slot *slot; /* [nslots] */
+    int32_t *tokens;   /* [nslots] the last of each, -1: not busy */
+    float *logits;     /* (nslots, V) */
+    int nslots;
+    bool dry; /* the source has no more */
+};
 
 int generate_room(int *out, const struct generate_session *s, const struct generate_sequence *seq,
                   struct fsdp_err *err)
@@ -15,51 +36,131 @@ int generate_room(int *out, const struct generate_session *s, const struct gener
     return FSDP_OK;
 }
 
-static int run(enum generate_finish *finish, struct generate_loop *loop,
-               const struct generate_sequence *seq, struct generate_sampler *sampler, float *logits,
-               struct fsdp_err *err)
+static bool is_stopped(const struct slots *s)
 {
-    struct generate_session *s = loop->session;
-    const double begin = fsdp_time_now();
-    int32_t token;
-    int room;
+    return s->loop->stop && *s->loop->stop;
+}
 
-    FSDP_TRY(generate_room(&room, s, seq, err));
-    FSDP_TRY(s->ops->decode(s->decoder, seq->prompt, seq->nprompt, false, logits, err));
-    loop->nprompt += seq->nprompt;
-    const double after = fsdp_time_now();
-    loop->prompt_seconds += after - begin;
-    *finish = seq->nprompt + seq->max_tokens > room ? GENERATE_POSITIONS : GENERATE_LENGTH;
-    for (int done = seq->nprompt; done < room; done++) {
-        if (loop->stop && *loop->stop) {
-            *finish = GENERATE_INTERRUPTED;
-            break;
-        }
-        if (done > seq->nprompt)
-            FSDP_TRY(s->ops->decode(s->decoder, &token, 1, false, logits, err));
-        FSDP_TRY(generate_sample(&token, sampler, logits, err));
-        loop->ngenerated++;
-        if (!loop->ignore_eos && generate_session_ends(s, token)) {
-            *finish = GENERATE_STOP;
-            break;
-        }
-        FSDP_TRY(loop->put(loop->ctx, token, err));
+static int end_slot(struct slots *s, int i, enum generate_finish finish, struct fsdp_err *err)
+{
+    struct generate_session *session = s->loop->session;
+
+    s->slot[i].busy = false;
+    s->tokens[i] = -1;
+    session->ops->decoder_clear(session->decoder, i);
+    return s->loop->source.done(s->loop->source.ctx, &s->slot[i].seq, finish, err);
+}
+
+/* One more token of a slot, from the logits after its last one. */
+static int advance(struct slots *s, int i, const float *logits, struct fsdp_err *err)
+{
+    struct generate_loop *loop = s->loop;
+    struct slot *slot = &s->slot[i];
+
+    if (is_stopped(s))
+        return end_slot(s, i, GENERATE_INTERRUPTED, err);
+    if (slot->ntokens == slot->room)
+        return end_slot(s, i, GENERATE_POSITIONS, err);
+    FSDP_TRY(generate_sample(&s->tokens[i], slot->sampler, logits, err));
+    loop->ngenerated++;
+    slot->ntokens++;
+    if (!loop->ignore_eos && generate_session_ends(loop->session, s->tokens[i]))
+        return end_slot(s, i, GENERATE_STOP, err);
+    FSDP_TRY(loop->source.put(loop->source.ctx, &slot->seq, s->tokens[i], err));
+    if (slot->ntokens < slot->room)
+        return FSDP_OK;
+    const bool all = slot->ntokens == slot->seq.nprompt + slot->seq.max_tokens;
+    return end_slot(s, i, all ? GENERATE_LENGTH : GENERATE_POSITIONS, err);
+}
+
+/* The source's next prompt, and the first token after it. */
+static int begin_slot(struct slots *s, int i, struct fsdp_err *err)
+{
+    struct generate_loop *loop = s->loop;
+    struct generate_session *session = loop->session;
+    struct slot *slot = &s->slot[i];
+    bool there = false;
+
+    FSDP_TRY(loop->source.next(loop->source.ctx, &slot->seq, &there, err));
+    if (!there) {
+        s->dry = true;
+        return FSDP_OK;
     }
-    loop->seconds += fsdp_time_now() - after;
+    const struct generate_sequence *seq = &slot->seq;
+    const double begin = fsdp_time_now();
+    FSDP_TRY(generate_room(&slot->room, session, seq, err));
+    FSDP_TRY(session->ops->decode(session->decoder, i, seq->prompt, seq->nprompt, false, s->logits,
+                                  err));
+    loop->nprompt += seq->nprompt;
+    loop->prompt_seconds += fsdp_time_now() - begin;
+    generate_sampler_begin(slot->sampler, seq->seed, seq->prompt, seq->nprompt);
+    slot->ntokens = seq->nprompt;
+    slot->busy = true;
+    return advance(s, i, s->logits, err);
+}
+
+static int fill_slots(struct slots *s, int *nbusy, struct fsdp_err *err)
+{
+    *nbusy = 0;
+    for (int i = 0; i < s->nslots; i++) {
+        while (!s->slot[i].busy && !s->dry && !is_stopped(s))
+            FSDP_TRY(begin_slot(s, i, err));
+        *nbusy += s->slot[i].busy;
+    }
     return FSDP_OK;
 }
 
-int generate_loop(enum generate_finish *finish, struct generate_loop *loop,
-                  const struct generate_sequence *seq, struct fsdp_err *err)
+static int step(struct slots *s, struct fsdp_err *err)
 {
-    const int vocab = loop->session->vocab;
-    struct generate_sampler *sampler;
+    struct generate_session *session = s->loop->session;
+    const double begin = fsdp_time_now();
+    const int64_t before = s->loop->ngenerated;
 
-    FSDP_TRY(generate_sampler_create(&sampler, &loop->opts, vocab, err));
-    float *logits = fsdp_alloc((size_t)vocab, sizeof *logits, "logits", err);
-    generate_sampler_begin(sampler, seq->seed, seq->prompt, seq->nprompt);
-    const int rc = logits ? run(finish, loop, seq, sampler, logits, err) : FSDP_ENOMEM;
-    fsdp_free(logits);
-    generate_sampler_destroy(sampler);
+    FSDP_TRY(session->ops->decode_each(session->decoder, s->tokens, s->logits, err));
+    for (int i = 0; i < s->nslots; i++)
+        if (s->slot[i].busy)
+            FSDP_TRY(advance(s, i, s->logits + (size_t)i * (size_t)session->vocab, err));
+    s->loop->ntimed += s->loop->ngenerated - before;
+    s->loop->seconds += fsdp_time_now() - begin;
+    return FSDP_OK;
+}
+
+static int run(struct slots *s, struct fsdp_err *err)
+{
+    for (int nbusy = 1;;) {
+        FSDP_TRY(fill_slots(s, &nbusy, err));
+        if (!nbusy)
+            return FSDP_OK;
+        FSDP_TRY(step(s, err));
+    }
+}
+
+static int make_slots(struct slots *s, struct fsdp_err *err)
+{
+    const size_t n = (size_t)s->nslots, vocab = (size_t)s->loop->session->vocab;
+
+    if (!(s->slot = fsdp_alloc(n, sizeof *s->slot, "sequences", err)) ||
+        !(s->tokens = fsdp_alloc(n, sizeof *s->tokens, "sequences", err)) ||
+        !(s->logits = fsdp_alloc(n * vocab, sizeof *s->logits, "logits", err)))
+        return FSDP_ENOMEM;
+    for (int i = 0; i < s->nslots; i++) {
+        s->tokens[i] = -1;
+        FSDP_TRY(generate_sampler_create(&s->slot[i].sampler, &s->loop->opts, (int)vocab, err));
+    }
+    return FSDP_OK;
+}
+
+int generate_loop(struct generate_loop *loop, struct fsdp_err *err)
+{
+    struct slots s = {.loop = loop, .nslots = loop->session->nsequences};
+    int rc = make_slots(&s, err);
+
+    if (rc == FSDP_OK)
+        rc = run(&s, err);
+    for (int i = 0; s.slot && i < s.nslots; i++)
+        generate_sampler_destroy(s.slot[i].sampler);
+    fsdp_free(s.slot);
+    fsdp_free(s.tokens);
+    fsdp_free(s.logits);
     return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loop.h: tokens one after the other, from a prompt to an end. */
+/* loop.h: tokens one after the other, of several sequences at once, from prompts to ends. */
 #ifndef GENERATE_LOOP_H
 #define GENERATE_LOOP_H
 
@@ -15,32 +15,41 @@ enum generate_finish {
 };
 
 struct generate_sequence {
+    void *ctx; /* the source's own */
     const int32_t *prompt;
     int nprompt, max_tokens;
     uint64_t seed;
 };
 
-/* Where tokens are given as they come. */
-typedef int generate_put_f(void *ctx, int32_t token, struct fsdp_err *err);
+/* Where prompts come from and tokens go to. */
+struct generate_source {
+    void *ctx;
+    /* Fills *seq, which lives until it is done; *there false: there are no more. */
+    int (*next)(void *ctx, struct generate_sequence *seq, bool *there, struct fsdp_err *err);
+    int (*put)(void *ctx, const struct generate_sequence *seq, int32_t token, struct fsdp_err *err);
+    int (*done)(void *ctx, const struct generate_sequence *seq, enum generate_finish finish,
+                struct fsdp_err *err);
+};
 
 struct generate_loop {
     struct generate_session *session;
-    struct generate_opts opts;
+    struct generate_opts opts; /* but for the seed */
+    struct generate_source source;
     bool ignore_eos;
     const volatile sig_atomic_t *stop; /* NULL: nobody interrupts */
-    generate_put_f *put;
-    void *ctx;
-    /* out: of all sequences so far */
-    int64_t nprompt, ngenerated;
-    double prompt_seconds, seconds; /* the first token is the prompt's */
+    /* out: of all sequences */
+    int64_t nprompt, ngenerated,
+        ntimed; /* ntimed: those that took `seconds`, not a prompt's first */
+    double prompt_seconds, seconds;
 };
 
 /* How many tokens the sequence may have in all. FSDP_EINVAL where the prompt is empty or too long
  * for the model. Pure. */
 int generate_room(int *out, const struct generate_session *s, const struct generate_sequence *seq,
                   struct fsdp_err *err);
-/* session->decoder has room for it. Local, blocks. */
-int generate_loop(enum generate_finish *finish, struct generate_loop *loop,
-                  const struct generate_sequence *seq, struct fsdp_err *err);
+/* Until the source has no more. session->decoder has room for each sequence, and as many are
+ * generated at once as it has sequences. What a sequence gets depends on its prompt, its seed and
+ * the decoder's size alone, not on the others. Local, blocks. */
+int generate_loop(struct generate_loop *loop, struct fsdp_err *err);
 
 #endif

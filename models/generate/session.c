@@ -122,10 +122,29 @@ int generate_session_open(struct generate_session *s, const struct generate_sett
     return load_params(s, err);
 }
 
-int generate_session_decoder(struct generate_session *s, int max_tokens, struct fsdp_err *err)
+int generate_session_decoder(struct generate_session *s, int max_tokens, int nsequences,
+                             int kv_dtype, struct fsdp_err *err)
 {
-    return s->ops->decoder_create(&s->decoder, s->model, (const float *const *)s->param, s->lane,
-                                  max_tokens, err);
+    char cache_text[FSDP_NBYTES_TEXT], all_text[FSDP_NBYTES_TEXT];
+    struct model_info info;
+    size_t cache, all;
+
+    s->ops->info(s->model, &info);
+    const bool is_short = info.dtype == FSDP_BF16 || info.dtype == FSDP_F16;
+    const enum fsdp_dtype own = is_short ? info.dtype : FSDP_F32;
+    const struct model_decoder_opts opts = {
+        .max_tokens = max_tokens,
+        .nsequences = nsequences,
+        .kv_dtype = kv_dtype < 0 ? own : (enum fsdp_dtype)kv_dtype,
+    };
+    FSDP_TRY(s->ops->decoder_create(&s->decoder, s->model, (const float *const *)s->param, s->lane,
+                                    &opts, err));
+    s->nsequences = nsequences;
+    s->ops->decoder_nbytes(s->decoder, &cache, &all);
+    fsdp_log(FSDP_LOG_INFO, "keys and values: %s in %s, for %d x %d tokens; %s with scratch",
+             fsdp_nbytes_text(cache_text, cache), fsdp_dtype_name(opts.kv_dtype), nsequences,
+             max_tokens, fsdp_nbytes_text(all_text, all));
+    return FSDP_OK;
 }
 
 bool generate_session_ends(const struct generate_session *s, int32_t token)

@@ -18,6 +18,7 @@ struct generate_session {
     struct fsdp_lane *lane;
     struct model_decoder *decoder;
     int vocab, max_seq_len;
+    int nsequences;                /* of the decoder */
     struct generate_config config; /* what the folder says */
     int bos;                       /* token id, -1: none */
     int neos, eos[MODEL_MAX_EOS];  /* end tokens */
@@ -28,8 +29,9 @@ struct generate_session {
 int generate_session_open(struct generate_session *s, const struct generate_settings *set,
                           struct fsdp_err *err);
 void generate_session_close(struct generate_session *s);
-/* Makes s->decoder, with room for max_tokens tokens. */
-int generate_session_decoder(struct generate_session *s, int max_tokens, struct fsdp_err *err);
+/* Makes s->decoder. kv_dtype -1: that of the model's weights. Its memory is logged. */
+int generate_session_decoder(struct generate_session *s, int max_tokens, int nsequences,
+                             int kv_dtype, struct fsdp_err *err);
 /* Is it one of the model's end tokens? */
 bool generate_session_ends(const struct generate_session *s, int32_t token);
 

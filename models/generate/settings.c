@@ -4,8 +4,11 @@
 #include "family/hf.h"
 #include "settings.h"
 
+const char *const generate_kv_dtypes[] = {"auto", "float32", "bfloat16", "float16", NULL};
+
 const struct generate_settings generate_settings_default = {
     .device = "auto",
+    .batch = GENERATE_BATCH,
     .max_tokens = -1,
     .top_k = -1,
     .temperature = NAN,

@@ -7,8 +7,11 @@
 #include "sampler.h"
 
 struct generate_settings {
-    const char *model, *prompt, *tokens, *device;
+    const char *model, *prompt, *tokens, *prompts, *output, *device;
     bool logits, probabilities, ignore_eos, ignore_config, greedy, sample, verbose;
+    bool overwrite, resume;
+    int batch;     /* sequences at once */
+    int kv_dtype;  /* index into generate_kv_dtypes */
     int tokenizer; /* enum data_tokenizer */
     uint64_t seed;
     /* Not set where negative, or NAN: generation_config.json's, or else the default. */
@@ -17,7 +20,8 @@ struct generate_settings {
 };
 extern const struct generate_settings generate_settings_default;
 
-enum { GENERATE_MAX_TOKENS = 200 }; /* the default */
+enum { GENERATE_MAX_TOKENS = 200, GENERATE_BATCH = 8 }; /* defaults */
+extern const char *const generate_kv_dtypes[];          /* auto, float32, bfloat16, float16 */
 
 /* What generation_config.json says; as above where it says nothing. */
 struct generate_config {

@@ -31,6 +31,8 @@ struct generate_words {
     const struct generate_words_ops *ops;
     void *ctx; /* the kind's own */
     int vocab; /* tokens of the model */
+    /* Why text has no tokens here, which is an error only where there is text. NULL: it has. */
+    const char *refusal;
 };
 
 /* The bytes of a text are its tokens; a token beyond 255 is printed as <id>. */

@@ -8,12 +8,14 @@
 #include <string.h>
 
 #include "data/text.h"
+#include "generate/batch.h"
 #include "generate_output.h"
 #include "options.h"
 
 static const char usage[] =
     "Usage: fsdp-generate --model PATH --prompt TEXT [option...]\n"
     "       fsdp-generate --model PATH --tokens 1,2,3 [--logits] [option...]\n"
+    "       fsdp-generate --model PATH --prompts FILE [-o FILE] [option...]\n"
     "\n"
     "Continues a text with a trained model. PATH is a Hugging Face folder, a\n"
     ".safetensors file next to its config.json, a checkpoint of fsdp-launch, or a\n"
@@ -22,12 +24,23 @@ static const char usage[] =
     "  --model PATH       the weights\n"
     "  --prompt TEXT      the text to continue; its bytes are the tokens\n"
     "  --tokens LIST      token ids instead of a prompt; prints token ids\n"
+    "  --prompts FILE     many prompts, JSON Lines; - is standard input. A line has\n"
+    "                     \"prompt\" or \"tokens\" (ids), perhaps \"seed\" and\n"
+    "                     \"max_tokens\"; it comes out with \"completion\" (or\n"
+    "                     \"completion_tokens\"), \"finish_reason\" and \"ntokens\"\n"
+    "  -o, --output FILE  where the lines go (standard output); FILE.part until all\n"
+    "                     are there\n"
+    "  --overwrite        replace FILE\n"
+    "  --resume           continue FILE.part\n"
+    "  --batch N          prompts at once (8)\n"
     "  --tokenizer KIND   how the prompt becomes tokens: auto (byte by byte, for a\n"
     "                     model with 256 tokens) or bytes (for any model) (auto)\n"
     "  --max-tokens N     stop after N tokens (200), or at the model's last position\n"
     "  --ignore-eos       continue after the model's end-of-sequence token\n"
     "  --device KIND      auto (a GPU if there is one), cpu or cuda (auto)\n"
-    "  -v, --verbose      say which device is used\n"
+    "  --kv-dtype TYPE    of kept keys and values: auto (the model's), float32,\n"
+    "                     bfloat16 or float16 (auto)\n"
+    "  -v, --verbose      say which device is used, and the memory of keys and values\n"
     "  -h, --help         print this help\n"
     "  --version          print the version\n"
     "\n"
@@ -64,6 +77,12 @@ static const struct option_row rows[] = {
     {"model", OPTION_TEXT, AT(model), 0, 0, NULL},
     {"prompt", OPTION_TEXT, AT(prompt), 0, 0, NULL},
     {"tokens", OPTION_TEXT, AT(tokens), 0, 0, NULL},
+    {"prompts", OPTION_TEXT, AT(prompts), 0, 0, NULL},
+    {"output", OPTION_TEXT, AT(output), 0, 0, NULL},
+    {"overwrite", OPTION_FLAG, AT(overwrite), 0, 0, NULL},
+    {"resume", OPTION_FLAG, AT(resume), 0, 0, NULL},
+    {"batch", OPTION_INT, AT(batch), 1, MODEL_MAX_SEQUENCES, NULL},
+    {"kv-dtype", OPTION_WORD, AT(kv_dtype), 0, 0, generate_kv_dtypes},
     {"tokenizer", OPTION_WORD, AT(tokenizer), 0, 0, tokenizers},
     {"logits", OPTION_FLAG, AT(logits), 0, 0, NULL},
     {"probabilities", OPTION_FLAG, AT(probabilities), 0, 0, NULL},
@@ -93,8 +112,16 @@ static int parse_options(struct generate_settings *s, int argc, char **argv)
         return rc;
     if (!s->model)
         return options_refuse(&table, "--model is missing");
-    if (!s->prompt == !s->tokens)
-        return options_refuse(&table, "give either --prompt or --tokens");
+    if (!!s->prompt + !!s->tokens + !!s->prompts != 1)
+        return options_refuse(&table, "give either --prompt or --tokens, or --prompts");
+    if (s->prompts && (s->logits || s->probabilities))
+        return options_refuse(&table, "--logits and --probabilities take one prompt");
+    if (!s->prompts && (s->output || s->overwrite || s->resume))
+        return options_refuse(&table, "--output, --overwrite and --resume belong to --prompts");
+    if (!s->output && (s->overwrite || s->resume))
+        return options_refuse(&table, "--overwrite and --resume need --output");
+    if (s->overwrite && s->resume)
+        return options_refuse(&table, "give either --overwrite or --resume");
     if (s->greedy && s->sample)
         return options_refuse(&table, "give either --greedy or --sample");
     if (s->logits && s->probabilities)
@@ -126,7 +153,7 @@ struct run {
     struct generate_opts opts;
     struct generate_sequence seq;
     int32_t *prompt;
-    enum generate_finish finish;
+    struct generate_batch *batch;
 };
 
 static int choose_words(struct run *r, struct fsdp_err *err)
@@ -159,50 +186,76 @@ static int read_prompt(struct run *r, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int generate(struct run *r, struct fsdp_err *err)
+static int open_decoder(struct run *r, int room, int nsequences, struct fsdp_err *err)
 {
-    struct generate_printer printer = {0};
+    static const int dtypes[] = {-1, FSDP_F32, FSDP_BF16, FSDP_F16};
+    return generate_session_decoder(&r->session, room, nsequences, dtypes[r->set.kv_dtype], err);
+}
+
+static int generate(struct run *r, struct generate_source source, struct fsdp_err *err)
+{
     struct generate_loop loop = {.session = &r->session,
                                  .opts = r->opts,
+                                 .source = source,
                                  .ignore_eos = r->set.ignore_eos,
-                                 .stop = &interrupted,
-                                 .put = generate_printer_put,
-                                 .ctx = &printer};
-    int rc = generate_printer_open(&printer, &r->words, err);
+                                 .stop = &interrupted};
 
-    if (rc == FSDP_OK && r->words.ops->is_text)
-        fputs(r->set.prompt, stdout);
-    if (rc == FSDP_OK)
-        rc = generate_loop(&r->finish, &loop, &r->seq, err);
-    if (rc == FSDP_OK)
-        rc = generate_printer_end(&printer, err);
-    generate_printer_close(&printer);
-    if (rc)
-        return rc;
-    if (r->finish == GENERATE_POSITIONS)
-        fprintf(stderr, "fsdp-generate: stopped at the model's %d positions\n",
-                r->session.max_seq_len);
+    signal(SIGINT, on_interrupt);
+    FSDP_TRY(generate_loop(&loop, err));
     generate_print_speed(&loop);
     return FSDP_OK;
 }
 
-static int run(struct run *r, struct fsdp_err *err)
+static int print_text(struct run *r, struct fsdp_err *err)
+{
+    struct generate_printer printer = {0};
+    int rc = generate_printer_open(&printer, &r->words, &r->seq, err);
+
+    if (rc == FSDP_OK && r->words.ops->is_text)
+        fputs(r->set.prompt, stdout);
+    if (rc == FSDP_OK)
+        rc = generate(r, generate_printer_source(&printer), err);
+    generate_printer_close(&printer);
+    if (rc == FSDP_OK && printer.finish == GENERATE_POSITIONS)
+        fprintf(stderr, "fsdp-generate: stopped at the model's %d positions\n",
+                r->session.max_seq_len);
+    return rc;
+}
+
+static int run_one(struct run *r, struct fsdp_err *err)
 {
     int room;
 
-    FSDP_TRY(generate_session_open(&r->session, &r->set, err));
     FSDP_TRY(read_prompt(r, err));
-    r->seq.seed = r->set.seed;
-    generate_choose(&r->opts, &r->seq.max_tokens, &r->set, &r->session.config);
     FSDP_TRY(generate_room(&room, &r->session, &r->seq, err));
     const bool prompt_only = r->set.logits || r->set.probabilities;
-    FSDP_TRY(generate_session_decoder(&r->session, prompt_only ? r->seq.nprompt : room, err));
+    FSDP_TRY(open_decoder(r, prompt_only ? r->seq.nprompt : room, 1, err));
     if (r->set.logits)
         return generate_print_logits(&r->session, &r->seq, err);
     if (r->set.probabilities)
         return generate_print_probabilities(&r->session, &r->seq, &r->opts, err);
-    signal(SIGINT, on_interrupt);
-    return generate(r, err);
+    return print_text(r, err);
+}
+
+static int run_batch(struct run *r, struct fsdp_err *err)
+{
+    struct fsdp_err refusal = FSDP_ERR_INIT;
+
+    if (choose_words(r, &refusal))
+        r->words.refusal = refusal.text;
+    FSDP_TRY(generate_batch_open(&r->batch, r->set.prompts, &r->session, &r->words, &r->seq, err));
+    FSDP_TRY(generate_batch_output(r->batch, r->set.output, r->set.overwrite, r->set.resume, err));
+    FSDP_TRY(open_decoder(r, generate_batch_room(r->batch), r->set.batch, err));
+    FSDP_TRY(generate(r, generate_batch_source(r->batch), err));
+    return generate_batch_finish(r->batch, err);
+}
+
+static int run(struct run *r, struct fsdp_err *err)
+{
+    FSDP_TRY(generate_session_open(&r->session, &r->set, err));
+    generate_choose(&r->opts, &r->seq.max_tokens, &r->set, &r->session.config);
+    r->seq.seed = r->set.seed;
+    return r->set.prompts ? run_batch(r, err) : run_one(r, err);
 }
 
 int main(int argc, char **argv)
@@ -218,6 +271,7 @@ int main(int argc, char **argv)
     if (rc)
         fprintf(stderr, "fsdp-generate: %s\n", err.text);
     fsdp_free(r.prompt);
+    generate_batch_close(r.batch);
     generate_words_close(&r.words);
     generate_session_close(&r.session);
     return rc ? 1 : interrupted ? 130 : 0;

@@ -24,7 +24,7 @@ int generate_print_logits(struct generate_session *s, const struct generate_sequ
 
     for (int done = 0; rc == FSDP_OK && done < seq->nprompt; done += PIECE) {
         int n = seq->nprompt - done < PIECE ? seq->nprompt - done : PIECE;
-        rc = s->ops->decode(s->decoder, seq->prompt + done, n, true, logits, err);
+        rc = s->ops->decode(s->decoder, 0, seq->prompt + done, n, true, logits, err);
         for (size_t i = 0; rc == FSDP_OK && i < (size_t)n * vocab; i++)
             printf("%.9g%c", (double)logits[i], (i + 1) % vocab ? ' ' : '\n');
         if (rc == FSDP_OK)
@@ -71,7 +71,8 @@ int generate_print_probabilities(struct generate_session *s, const struct genera
         return FSDP_ENOMEM;
     FSDP_TRY_GOTO(generate_sampler_create(&sampler, opts, s->vocab, err), out);
     generate_sampler_begin(sampler, seq->seed, seq->prompt, seq->nprompt);
-    FSDP_TRY_GOTO(s->ops->decode(s->decoder, seq->prompt, seq->nprompt, false, logits, err), out);
+    FSDP_TRY_GOTO(s->ops->decode(s->decoder, 0, seq->prompt, seq->nprompt, false, logits, err),
+                  out);
     FSDP_TRY_GOTO(generate_distribution(&candidates, &ncandidates, sampler, logits, err), out);
     rc = print_candidates(candidates, ncandidates, err);
 out:
@@ -82,29 +83,54 @@ out:
 
 /* ---- tokens as they come --------------------------------------------------------------------- */
 
-int generate_printer_open(struct generate_printer *p, const struct generate_words *words,
-                          struct fsdp_err *err)
+static int only_prompt(void *ctx, struct generate_sequence *seq, bool *there, struct fsdp_err *err)
 {
-    p->words = words;
-    return words->ops->stream_create(&p->stream, words, err);
+    struct generate_printer *p = ctx;
+    (void)err;
+
+    *there = !p->begun;
+    p->begun = true;
+    *seq = *p->seq;
+    return FSDP_OK;
 }
 
-int generate_printer_put(void *ctx, int32_t token, struct fsdp_err *err)
+static int print_token(void *ctx, const struct generate_sequence *seq, int32_t token,
+                       struct fsdp_err *err)
 {
     struct generate_printer *p = ctx;
     const char *text;
     size_t nbytes;
+    (void)seq;
 
     FSDP_TRY(p->words->ops->stream_put(&text, &nbytes, p->stream, token, err));
     fwrite(text, 1, nbytes, stdout);
     return check_output(err);
 }
 
-int generate_printer_end(struct generate_printer *p, struct fsdp_err *err)
+/* The rest, and a line feed. */
+static int end_text(void *ctx, const struct generate_sequence *seq, enum generate_finish finish,
+                    struct fsdp_err *err)
 {
-    FSDP_TRY(generate_printer_put(p, -1, err));
+    struct generate_printer *p = ctx;
+
+    p->finish = finish;
+    FSDP_TRY(print_token(ctx, seq, -1, err));
     putchar('\n');
     return check_output(err);
+}
+
+int generate_printer_open(struct generate_printer *p, const struct generate_words *words,
+                          const struct generate_sequence *seq, struct fsdp_err *err)
+{
+    p->words = words;
+    p->seq = seq;
+    return words->ops->stream_create(&p->stream, words, err);
+}
+
+struct generate_source generate_printer_source(struct generate_printer *p)
+{
+    return (struct generate_source){
+        .ctx = p, .next = only_prompt, .put = print_token, .done = end_text};
 }
 
 void generate_printer_close(struct generate_printer *p)
@@ -125,5 +151,5 @@ void generate_print_speed(const struct generate_loop *loop)
             "fsdp-generate: prompt: %lld tokens, %.1f tokens/s; generated: %lld tokens, %.1f "
             "tokens/s\n",
             (long long)loop->nprompt, rate(loop->nprompt, loop->prompt_seconds),
-            (long long)loop->ngenerated, rate(loop->ngenerated, loop->seconds));
+            (long long)loop->ngenerated, rate(loop->ntimed, loop->seconds));
 }

@@ -13,16 +13,17 @@ int generate_print_logits(struct generate_session *s, const struct generate_sequ
 int generate_print_probabilities(struct generate_session *s, const struct generate_sequence *seq,
                                  const struct generate_opts *opts, struct fsdp_err *err);
 
-/* The tokens of one sequence on standard output, each when it comes. */
+/* One prompt, and its tokens on standard output, each when it comes. */
 struct generate_printer {
     const struct generate_words *words;
+    const struct generate_sequence *seq;
     void *stream;
+    bool begun;
+    enum generate_finish finish; /* out */
 };
 int generate_printer_open(struct generate_printer *p, const struct generate_words *words,
-                          struct fsdp_err *err);
-generate_put_f generate_printer_put; /* its ctx is the printer */
-/* The rest, and a line feed. */
-int generate_printer_end(struct generate_printer *p, struct fsdp_err *err);
+                          const struct generate_sequence *seq, struct fsdp_err *err);
+struct generate_source generate_printer_source(struct generate_printer *p);
 void generate_printer_close(struct generate_printer *p);
 
 /* One line about tokens and speed on standard error. */

@@ -123,28 +123,50 @@ static int set_value(const struct option_table *table, const struct option_row *
 
 /* ---- the command line ------------------------------------------------------------------------ */
 
-/* The option of -v; -1: the program has none. */
-static int verbose_of(const struct option_table *table)
+static const struct {
+    char letter;
+    const char *name;
+} letters[] = {{'v', "verbose"}, {'o', "output"}};
+enum { NLETTERS = sizeof letters / sizeof letters[0] };
+
+/* The option that a letter is short for; -1: the program has none. */
+static int short_for(const struct option_table *table, int letter)
 {
-    for (int i = 0; i < table->nrows; i++)
-        if (!strcmp(table->rows[i].name, "verbose"))
-            return FIRST + i;
+    for (int k = 0; k < (int)NLETTERS; k++)
+        for (int i = 0; letters[k].letter == letter && i < table->nrows; i++)
+            if (!strcmp(table->rows[i].name, letters[k].name))
+                return FIRST + i;
     return -1;
+}
+
+/* For getopt: h, and the letters of this table. */
+static void short_options(char out[2 * NLETTERS + 2], const struct option_table *table)
+{
+    *out++ = 'h';
+    for (int k = 0; k < (int)NLETTERS; k++) {
+        const int option = short_for(table, letters[k].letter);
+        if (option < 0)
+            continue;
+        *out++ = letters[k].letter;
+        if (table->rows[option - FIRST].kind != OPTION_FLAG)
+            *out++ = ':';
+    }
+    *out = 0;
 }
 
 int options_parse(const struct option_table *table, void *settings, int argc, char **argv)
 {
     struct option known[MAX_ROWS + 3] = {{"help", no_argument, NULL, 'h'},
                                          {"version", no_argument, NULL, 'V'}};
+    char brief[2 * NLETTERS + 2];
     int option, rc;
 
     for (int i = 0; i < table->nrows; i++)
         known[i + 2] = (struct option){
             table->rows[i].name,
             table->rows[i].kind == OPTION_FLAG ? no_argument : required_argument, NULL, FIRST + i};
-    const int verbose = verbose_of(table);
-    while ((option = getopt_long(argc, argv, verbose < 0 ? "h" : "hv", known, NULL)) != -1) {
-        option = option == 'v' ? verbose : option;
+    short_options(brief, table);
+    while ((option = getopt_long(argc, argv, brief, known, NULL)) != -1) {
         if (option == 'h') {
             fputs(table->usage, stdout);
             return 0;
@@ -153,6 +175,8 @@ int options_parse(const struct option_table *table, void *settings, int argc, ch
             printf("%s " FSDP_VERSION_STRING "\n", table->program);
             return 0;
         }
+        if (option < FIRST)
+            option = short_for(table, option);
         if (option < FIRST) { /* getopt has said what is wrong */
             fprintf(stderr, "Try '%s --help'.\n", table->program);
             return 2;

@@ -33,7 +33,7 @@ struct option_table {
 extern const char *const option_devices[]; /* auto, cpu, cuda */
 
 /* Sets what the command line says; --help and --version are added to the table's,
- * and -v where it has --verbose. Returns -1, or
+ * and -v and -o where it has --verbose and --output. Returns -1, or
  * the exit code where the program ends here: 0 after help, 2 after an error. */
 int options_parse(const struct option_table *table, void *settings, int argc, char **argv);
 /* Says what is wrong, and how to get help. Returns 2. */

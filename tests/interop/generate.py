@@ -47,6 +47,45 @@ def greedy(path, prompt, ours, *settings):
     assert got == out, "they differ"
 
 
+def batch(path, ours):
+    """Every line of a batch is what transformers generates of its prompt alone."""
+    model = load(path)
+    rows = [json.loads(line) for line in open(ours)]
+    assert len(rows) == 11
+    for row in rows:
+        ids = torch.tensor([row["tokens"]])
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False,
+                             max_new_tokens=row.get("max_tokens", 40))[0, ids.shape[1]:].tolist()
+        assert row["completion_tokens"] == out, f"{row}: {out}"
+    print(f"{len(rows)} lines, {sum(r['ntokens'] for r in rows)} tokens")
+
+
+def prompts(path):
+    torch.manual_seed(11)
+    with open(path, "w") as f:
+        for i in range(11):
+            row = {"tokens": torch.randint(3, VOCAB, (1 + 7 * i % 23,)).tolist()}
+            row.update({"max_tokens": 5 + i} if i % 3 == 0 else {})
+            f.write(json.dumps(row) + "\n")
+
+
+def short(path, prompt, ours):
+    """How far greedy text with keys and values in bf16 is that of a model that is bf16 altogether."""
+    ids = torch.tensor([[int(t) for t in prompt.split(",")]])
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16, attn_implementation="eager")
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=60,
+                         output_logits=True, return_dict_in_generate=True)
+    want = out.sequences[0, ids.shape[1]:].tolist()
+    got = [int(t) for t in open(ours).read().strip().split(",")]
+    same = next((i for i, (a, b) in enumerate(zip(got, want)) if a != b), len(want))
+    print(f"{same} of {len(want)} tokens are the same")
+    if same < len(want):  # where they part, the two tokens are a rounding of the logits apart
+        two = out.logits[same][0].float()
+        gap = (two[want[same]] - two[got[same]]).item()
+        print(f"then logits that are {gap:.3g} apart, of {two.abs().max():.3g}")
+        assert gap <= 0.05 * two.abs().max().item()
+
+
 def distribution(prompt, logits, ours, settings):
     s = json.loads(settings)
     ids = torch.tensor([[int(t) for t in prompt.split(",")]])
@@ -83,4 +122,5 @@ def distributions(prompt, logits, number):
 
 
 if __name__ == "__main__":
-    dict(make=make, greedy=greedy, distributions=distributions)[sys.argv[1]](*sys.argv[2:])
+    dict(make=make, greedy=greedy, distributions=distributions, batch=batch,
+         prompts=prompts, short=short)[sys.argv[1]](*sys.argv[2:])

@@ -63,6 +63,10 @@ for kind in llama gpt2; do
     gen --model $kind --tokens $prompt --greedy --repetition-penalty 1.4 --max-tokens 60 >ours &&
         py greedy $kind $prompt ours do_sample=false max_new_tokens=60 repetition_penalty=1.4
     ok $? "$kind: and with a repetition penalty"
+    py prompts prompts.jsonl
+    gen --model $kind --prompts prompts.jsonl --greedy --max-tokens 40 --ignore-eos --batch 4 >ours.jsonl &&
+        py batch $kind ours.jsonl
+    ok $? "$kind: so are those of a file of prompts, four at once: $(head -n 1 log)"
     # An end token of the folder's own: one that the text would hold.
     end=$(cut -d, -f9 ours)
     cat >$kind/generation_config.json <<END
@@ -72,6 +76,18 @@ END
     ok $? "$kind: generation_config.json alone says it all: $(head -n 1 log)"
     [ "$(tr , '\n' <ours | wc -l)" -lt 10 ]
     ok $? "$kind: it ended at token $end"
+done
+
+# ---- keys and values in 16 bits ------------------------------------------------------------------
+
+for kind in llama gpt2; do
+    py make $kind $kind-bf16 bfloat16
+    gen --model $kind-bf16 --tokens $prompt --greedy --max-tokens 60 --ignore-eos -v >ours && grep -q "in BF16" err &&
+        py short $kind-bf16 $prompt ours
+    ok $? "$kind in bf16, next to transformers in bf16: $(paste -s -d ';' log)"
+    gen --model $kind-bf16 --tokens $prompt --greedy --max-tokens 60 --kv-dtype float32 >ours &&
+        py greedy $kind-bf16 $prompt ours do_sample=false max_new_tokens=60
+    ok $? "$kind: with float32 they are those of transformers in float32"
 done
 
 echo "1..$n"

@@ -89,6 +89,99 @@ code=$?
 exec 3<&-
 [ $code = 130 ] && grep -q "generated: " err && grep -qE '^[0-9]+(,[0-9]+)+$' part
 result "interrupted, it ends with whole output and exit code $code" $?
+
+# ---- files of prompts ----------------------------------------------------------------------------
+
+cat >prompts.jsonl <<'END'
+{"id": 1, "prompt": "To be", "more": [1.5, null, {"a": "\u00e9"}]}
+{"id": 2, "tokens": [84, 111, 32, 98, 101], "seed": 9, "max_tokens": 5}
+
+{"id": 3, "prompt": "or not", "seed": 3}
+{"id": 4, "prompt": "", "max_tokens": 60}
+{"id": 5, "prompt": "To be"}
+{"id": 6, "tokens": [84, 111, 32, 98, 101]}
+END
+json() { "${PYTHON:-python3}" -c "import json, sys; rows = [json.loads(l) for l in open(sys.argv[1])]; $1" "$2"; }
+batch=(--max-tokens 12 --temperature 0.8 --seed 5 --ignore-eos --prompts prompts.jsonl)
+gen --model "$TINY" "${batch[@]}" -o out.jsonl 2>err && [ ! -e out.jsonl.part ] && [ "$(wc -l <out.jsonl)" = 6 ]
+result "a line for each prompt" $?
+json 'assert [r["id"] for r in rows] == [1, 2, 3, 4, 5, 6] and rows[0]["more"] == [1.5, None, {"a": "\u00e9"}]
+assert [r["ntokens"] for r in rows] == [12, 5, 12, 60, 12, 12] and all(r["finish_reason"] == "length" for r in rows)
+assert rows[0]["completion"] == rows[4]["completion"] != rows[2]["completion"]
+assert len(rows[5]["completion_tokens"]) == 12 and rows[1]["completion_tokens"] != rows[5]["completion_tokens"][:5]' out.jsonl 2>err
+result "in their order, with all their keys; the same prompt and seed give the same" $?
+for size in 1 2 7; do
+    gen --model "$TINY" "${batch[@]}" --batch $size 2>err | cmp -s - out.jsonl
+    result "the same on standard output with $size at once" $?
+done
+grep -v '^$' prompts.jsonl | tac >prompts.back
+gen --model "$TINY" "${batch[@]}" --prompts - <prompts.back 2>err | tac | cmp -s - out.jsonl
+result "and in the other order, from standard input" $?
+one=$(gen --model "$TINY" --tokens 84,111,32,98,101 --max-tokens 12 --temperature 0.8 --seed 5 --ignore-eos 2>err)
+json "assert rows[5]['completion_tokens'] == [$one]" out.jsonl
+result "a prompt alone gets the same" $?
+end=$(cut -d, -f3 <<<"$one")
+echo "{\"eos_token_id\": $end}" >greedy/generation_config.json
+gen --model greedy --max-tokens 12 --temperature 0.8 --seed 5 --prompts prompts.jsonl >stopped 2>err
+json "assert rows[5]['finish_reason'] == 'stop' and rows[5]['ntokens'] == [$one].index($end)" stopped
+result "one that ends with the model's end token says so" $?
+refused "out.jsonl: is there already" 1 --model "$TINY" "${batch[@]}" -o out.jsonl
+gen --model "$TINY" "${batch[@]}" -o out.jsonl --overwrite --seed 6 2>err && ! cmp -s out.jsonl <(head -n 6 out.jsonl.part 2>/dev/null)
+result "--overwrite" $?
+rm -f out.jsonl
+gen --model "$TINY" "${batch[@]}" 2>err >whole
+{ head -n 2 whole && sed -n 3p whole | head -c 30; } >out.jsonl.part
+refused "out.jsonl.part: lines of a run that was stopped" 1 --model "$TINY" "${batch[@]}" -o out.jsonl
+gen --model "$TINY" "${batch[@]}" -o out.jsonl --resume 2>err && cmp -s out.jsonl whole && grep -q "generated: 96 tokens" err
+result "--resume makes the four lines that are not there whole" $?
+rm -f out.jsonl
+sed -n 2p whole >out.jsonl.part
+refused "out.jsonl.part:1: not made of line 1" 1 --model "$TINY" "${batch[@]}" -o out.jsonl --resume
+rm -f out.jsonl.part
+sed 's/"max_tokens": 60/"max_tokens": 100000/' prompts.jsonl >endless.jsonl
+"$BIN/fsdp-generate" --device cpu --model long "${batch[@]}" --prompts endless.jsonl --batch 2 -o out.jsonl 2>err &
+pid=$!
+until [ "$(wc -l 2>/dev/null <out.jsonl.part)" = 3 ]; do sleep 0.05; done
+kill -INT $pid
+wait $pid
+code=$?
+[ $code = 130 ] && [ ! -e out.jsonl ] && cmp -s out.jsonl.part <(head -n 3 whole)
+result "interrupted, it leaves whole lines, and exit code $code" $?
+rm -f out.jsonl.part
+wrong() { # what it must say, line
+    echo "$2" >bad.jsonl
+    refused "bad.jsonl:1: $1" 1 --model "${3:-$TINY}" --prompts bad.jsonl
+}
+wrong "not JSON" '{"prompt": "x"'
+wrong 'needs an object with "prompt"' '["x"]'
+wrong 'needs an object with "prompt"' '{"text": "x"}'
+wrong 'needs an object with "prompt"' '{"prompt": "x", "tokens": [1]}'
+wrong '"tokens" is no list of token ids' '{"tokens": [1, 256]}'
+wrong '"seed" is no integer' '{"prompt": "x", "seed": -1}'
+wrong '"max_tokens" is no integer' '{"prompt": "x", "max_tokens": 0}'
+wrong 'the prompt has no tokens' '{"tokens": []}'
+wrong 'prompt of 65 tokens' "{\"prompt\": \"$(printf 'x%.0s' {1..65})\"}"
+wrong 'a model with 53 tokens' '{"prompt": "x"}' "$ODD"
+: >empty.jsonl
+refused "no prompts in it" 1 --model "$TINY" --prompts empty.jsonl
+refused "nowhere.jsonl" 1 --model "$TINY" --prompts nowhere.jsonl
+refused "belong to --prompts" 2 --model "$TINY" --prompt x -o out.jsonl
+refused "need --output" 2 --model "$TINY" --prompts prompts.jsonl --resume
+refused "either --overwrite or --resume" 2 --model "$TINY" --prompts prompts.jsonl -o x --resume --overwrite
+refused "--batch: '0'" 2 --model "$TINY" --prompts prompts.jsonl --batch 0
+refused "--kv-dtype: 'fp8' is not auto, float32, bfloat16 or float16" 2 --model "$TINY" --prompt x --kv-dtype fp8
+
+# ---- keys and values -----------------------------------------------------------------------------
+
+kv() { gen --model "$1" --tokens 84,111 --greedy --max-tokens 20 -v "${@:2}" 2>&1 >kv.out | sed -n 's/.*keys and values: \(.*\), for .*/\1/p'; }
+[ "$(kv "$TINY")" = "11.0 KiB in F32" ] && cp kv.out wide && [ "$(kv "$TINY" --kv-dtype bfloat16)" = "5.5 KiB in BF16" ]
+result "keys and values in float32, or half the memory in bfloat16" $?
+mkdir -p short16
+sed 's/"float32"/"float16"/' "$TINY/config.json" >short16/config.json
+cp "$TINY/model.safetensors" short16/
+[ "$(kv short16)" = "5.5 KiB in F16" ] && [ "$(kv short16 --kv-dtype float32)" = "11.0 KiB in F32" ] && cmp -s kv.out wide
+result "by default they are of the model's type" $?
+
 gen --help | grep -q -- --top-p
 result "--help" $?
 

@@ -64,6 +64,13 @@ static void unload(struct loaded *l)
         ref_tensors_close(&l->weights);
 }
 
+static const struct model_decoder_opts *room_for(int max_tokens)
+{
+    static struct model_decoder_opts opts;
+    opts.max_tokens = max_tokens;
+    return &opts;
+}
+
 /* Gives the tokens in pieces of `piece` and compares all logits. */
 static void decode_in_pieces(struct loaded *l, const int32_t *tokens, int ntokens, int piece,
                              const float *want, const char *what)
@@ -72,15 +79,15 @@ static void decode_in_pieces(struct loaded *l, const int32_t *tokens, int ntoken
     const size_t V = (size_t)ops->vocab_size(l->model);
     float *got = malloc((size_t)ntokens * V * sizeof *got);
     struct model_decoder *d = NULL;
-    int rc = ops->decoder_create(&d, l->model, l->param, l->lane, ntokens, &err);
+    int rc = ops->decoder_create(&d, l->model, l->param, l->lane, room_for(ntokens), &err);
 
     for (int done = 0; done < ntokens && rc == FSDP_OK; done += piece) {
         int n = ntokens - done < piece ? ntokens - done : piece;
-        rc = ops->decode(d, tokens + done, n, true, got + (size_t)done * V, &err);
+        rc = ops->decode(d, 0, tokens + done, n, true, got + (size_t)done * V, &err);
     }
     double worst = rc ? 1e30 : worst_difference(got, want, (size_t)ntokens * V);
     ok(worst < 1e-5, "%s, %d tokens at a time: logits within %.1e", what, piece, worst);
-    ok(rc == FSDP_OK && ops->decode(d, tokens, 1, false, got, &err) == FSDP_EINVAL &&
+    ok(rc == FSDP_OK && ops->decode(d, 0, tokens, 1, false, got, &err) == FSDP_EINVAL &&
            strstr(err.text, "room"),
        "a token too many: %s", err.text);
     ops->decoder_destroy(d);
@@ -108,23 +115,136 @@ static void test_decoding(const char *folder, const int32_t *tokens, int ntokens
     float *last = malloc(V * sizeof *last);
     int32_t wrong = (int32_t)V;
     struct model_decoder *d = NULL;
-    ok(!ops->decoder_create(&d, l.model, l.param, l.lane, ntokens, &err) &&
-           !ops->decode(d, tokens, ntokens, false, last, &err) &&
+    ok(!ops->decoder_create(&d, l.model, l.param, l.lane, room_for(ntokens), &err) &&
+           !ops->decode(d, 0, tokens, ntokens, false, last, &err) &&
            worst_difference(last, want + (size_t)(ntokens - 1) * V, V) < 1e-5,
        "%s: logits after the last token alone", folder);
     ops->decoder_destroy(d);
     d = NULL;
-    ok(!ops->decoder_create(&d, l.model, l.param, l.lane, ntokens, &err) &&
-           ops->decode(d, &wrong, 1, false, last, &err) == FSDP_EINVAL &&
+    ok(!ops->decoder_create(&d, l.model, l.param, l.lane, room_for(ntokens), &err) &&
+           ops->decode(d, 0, &wrong, 1, false, last, &err) == FSDP_EINVAL &&
            strstr(err.text, "vocabulary"),
        "%s: a token outside the vocabulary: %s", folder, err.text);
     ops->decoder_destroy(d);
-    ok(ops->decoder_create(&d, l.model, l.param, l.lane, 65, &err) == FSDP_EINVAL,
+    ok(ops->decoder_create(&d, l.model, l.param, l.lane, room_for(65), &err) == FSDP_EINVAL,
        "%s: more tokens than positions: %s", folder, err.text);
     free(last);
     ref_tensors_close(&expected);
     unload(&l);
 }
+
+/* ---- several sequences ----------------------------------------------------------------------- */
+
+enum { NSEQ = 4, PROMPT = 5, STEPS = 9 };
+
+/* Sequence s gets a prompt of PROMPT + s tokens and then STEPS tokens one by one; out gets the
+ * logits of each step (NSEQ, STEPS, V). `live` are the sequences that take part; another one, which
+ * was cleared, was there before. */
+static int decode_live(const struct loaded *l, const struct model_decoder_opts *opts, unsigned live,
+                       float *out)
+{
+    const size_t V = (size_t)l->ops->vocab_size(l->model);
+    struct model_decoder *d = NULL;
+    int32_t tokens[NSEQ], text[32];
+    float *logits = malloc(NSEQ * V * sizeof *logits);
+    int rc = l->ops->decoder_create(&d, l->model, l->param, l->lane, opts, &err);
+
+    for (int s = 0; s < NSEQ && rc == FSDP_OK; s++) {
+        for (int i = 0; i < 32; i++)
+            text[i] = (i * 7 + s * 3 + 1) % 50;
+        if (live >> s & 1) {
+            rc = l->ops->decode(d, s, text + 9, 3, false, logits, &err);
+            l->ops->decoder_clear(d, s);
+            rc = rc ? rc : l->ops->decode(d, s, text, PROMPT + s, false, logits, &err);
+        }
+    }
+    for (int i = 0; i < STEPS && rc == FSDP_OK; i++) {
+        for (int s = 0; s < NSEQ; s++)
+            tokens[s] = live >> s & 1 ? (i * 11 + s * 5 + 2) % 50 : -1;
+        rc = l->ops->decode_each(d, tokens, logits, &err);
+        for (size_t s = 0; s < NSEQ; s++)
+            memcpy(out + (s * STEPS + (size_t)i) * V, logits + s * V, V * sizeof *out);
+    }
+    l->ops->decoder_destroy(d);
+    free(logits);
+    return rc;
+}
+
+/* The same of one sequence in a decoder of its own, by decode alone. */
+static int decode_alone(const struct loaded *l, int s, enum fsdp_dtype kv_dtype, float *out)
+{
+    const size_t V = (size_t)l->ops->vocab_size(l->model);
+    const struct model_decoder_opts opts = {.max_tokens = 32, .kv_dtype = kv_dtype};
+    struct model_decoder *d = NULL;
+    int32_t text[32];
+    int rc = l->ops->decoder_create(&d, l->model, l->param, l->lane, &opts, &err);
+
+    for (int i = 0; i < 32; i++)
+        text[i] = (i * 7 + s * 3 + 1) % 50;
+    rc = rc ? rc : l->ops->decode(d, 0, text, PROMPT + s, false, out, &err);
+    for (int i = 0; i < STEPS && rc == FSDP_OK; i++) {
+        const int32_t token = (i * 11 + s * 5 + 2) % 50;
+        rc = l->ops->decode(d, 0, &token, 1, false, out + (size_t)i * V, &err);
+    }
+    l->ops->decoder_destroy(d);
+    return rc;
+}
+
+static void test_sequences(const char *folder)
+{
+    struct loaded l = {0};
+    if (!load(&l, folder))
+        return;
+    const size_t V = (size_t)l.ops->vocab_size(l.model), one = STEPS * V;
+    const struct model_decoder_opts opts = {.max_tokens = 32, .nsequences = NSEQ};
+    float *all = malloc(NSEQ * one * sizeof *all), *some = malloc(NSEQ * one * sizeof *some);
+    float *alone = malloc(one * sizeof *alone);
+    double worst = 0;
+    int rc = decode_live(&l, &opts, 15, all);
+
+    for (int s = 0; s < NSEQ && rc == FSDP_OK; s++) {
+        rc = decode_alone(&l, s, FSDP_F32, alone);
+        worst = fmax(worst, worst_difference(all + (size_t)s * one, alone, one));
+    }
+    ok(rc == FSDP_OK && worst < 1e-5, "%s: %d sequences at once are as each alone: within %.1e",
+       folder, NSEQ, worst);
+    rc = rc ? rc : decode_live(&l, &opts, 4, some);
+    ok(rc == FSDP_OK && !memcmp(some + 2 * one, all + 2 * one, one * sizeof *all),
+       "%s: one whose neighbours are idle gets the same bits", folder);
+    free(all), free(some), free(alone);
+    unload(&l);
+}
+
+static void test_kv_dtype(const char *folder)
+{
+    static const enum fsdp_dtype dtypes[] = {FSDP_F32, FSDP_BF16, FSDP_F16};
+    static const double bounds[] = {0, 0.1, 0.01};
+    struct loaded l = {0};
+    if (!load(&l, folder))
+        return;
+    const size_t V = (size_t)l.ops->vocab_size(l.model), one = STEPS * V;
+    float *logits = malloc(one * sizeof *logits), *wide = malloc(one * sizeof *wide);
+    size_t cache[3] = {0}, whole;
+    int rc = decode_alone(&l, 1, FSDP_F32, wide);
+
+    for (int i = 0; i < 3; i++) {
+        const struct model_decoder_opts opts = {.max_tokens = 32, .kv_dtype = dtypes[i]};
+        struct model_decoder *d = NULL;
+        rc = rc ? rc : l.ops->decoder_create(&d, l.model, l.param, l.lane, &opts, &err);
+        if (rc == FSDP_OK)
+            l.ops->decoder_nbytes(d, &cache[i], &whole);
+        l.ops->decoder_destroy(d);
+        rc = rc ? rc : decode_alone(&l, 1, dtypes[i], logits);
+        const double worst = rc ? 1e30 : worst_difference(logits, wide, one);
+        ok(worst <= bounds[i] && (i == 0 || (worst > 1e-7 && 2 * cache[i] == cache[0])),
+           "%s: keys and values of %s, %zu bytes: logits within %.1e", folder,
+           fsdp_dtype_name(dtypes[i]), cache[i], worst);
+    }
+    free(logits), free(wide);
+    unload(&l);
+}
+
+/* ---- long prompts ---------------------------------------------------------------------------- */
 
 /* Prompts longer than one piece of the decoder's memory are the same text in any pieces. */
 static void test_long_prompt(const char *config)
@@ -147,9 +267,9 @@ static void test_long_prompt(const char *config)
     for (int k = 0; k < 2; k++) {
         struct model_decoder *d = NULL;
         logits[k] = malloc((size_t)N * V * sizeof(float));
-        rc = rc ? rc : l.ops->decoder_create(&d, l.model, l.param, l.lane, N, &err);
+        rc = rc ? rc : l.ops->decoder_create(&d, l.model, l.param, l.lane, room_for(N), &err);
         for (int i = 0; rc == FSDP_OK && i < N; i += k ? 1 : N)
-            rc = l.ops->decode(d, tokens + i, k ? 1 : N, true, logits[k] + (size_t)i * V, &err);
+            rc = l.ops->decode(d, 0, tokens + i, k ? 1 : N, true, logits[k] + (size_t)i * V, &err);
         l.ops->decoder_destroy(d);
     }
     ok(rc == FSDP_OK && worst_difference(logits[0], logits[1], (size_t)N * V) < 1e-4,
@@ -350,6 +470,11 @@ int main(void)
     test_decoding("llama-tiny", llama, 32, "expected/logits_step0.safetensors");
     test_decoding("llama-odd", odd, 21, "expected/logits.safetensors");
     test_decoding("gpt2-tiny", gpt2, 24, "expected/logits_step0.safetensors");
+    static const char *const folders[] = {"llama-tiny", "llama-odd", "gpt2-tiny"};
+    for (int i = 0; i < 3; i++) {
+        test_sequences(folders[i]);
+        test_kv_dtype(folders[i]);
+    }
     test_long_prompt(
         "{\"model_type\": \"llama\", \"vocab_size\": 31, \"hidden_size\": 16,"
         " \"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"

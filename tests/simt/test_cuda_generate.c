@@ -86,8 +86,9 @@ static void destroy(struct placed *p)
 
 static int decoder(struct model_decoder **out, const struct placed *p, int max_tokens)
 {
-    return p->ops->decoder_create(out, p->model, (const float *const *)p->param, p->lane,
-                                  max_tokens, &err);
+    const struct model_decoder_opts opts = {.max_tokens = max_tokens};
+    return p->ops->decoder_create(out, p->model, (const float *const *)p->param, p->lane, &opts,
+                                  &err);
 }
 
 /* ---- text ----------------------------------------------------------------------------------- */
@@ -109,7 +110,7 @@ static int sample(const struct placed *p, uint64_t seed, int32_t *tokens)
     for (int i = 0; i < 3; i++)
         tokens[i] = 5 + i;
     for (int n = 3, done = 0; n < MAX_TOKENS && !rc; done = n++) {
-        rc = p->ops->decode(d, tokens + done, n - done, false, logits, &err);
+        rc = p->ops->decode(d, 0, tokens + done, n - done, false, logits, &err);
         rc = rc ? rc : generate_sample(&tokens[n], sampler, logits, &err);
     }
     if (d)
@@ -147,7 +148,7 @@ static int logits_of(const struct placed *p, const int32_t *tokens, float *logit
     struct model_decoder *d = NULL;
     int rc = decoder(&d, p, LONG);
 
-    rc = rc ? rc : p->ops->decode(d, tokens, LONG, true, logits, &err);
+    rc = rc ? rc : p->ops->decode(d, 0, tokens, LONG, true, logits, &err);
     if (d)
         p->ops->decoder_destroy(d);
     return rc;

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* batch_impl.h: what batch.c (lines in) and batch_out.c (lines out) share. */
+#ifndef GENERATE_BATCH_IMPL_H
+#define GENERATE_BATCH_IMPL_H
+
+#include <jansson.h>
+
+#include "batch.h"
+
+struct batch_row {
+    struct generate_batch *batch;
+    struct generate_sequence seq;
+    json_t *root; /* the line */
+    int32_t *prompt;
+    bool is_text;
+    /* What came out. */
+    void *stream;
+    char *text;
+    size_t text_nbytes, text_max;
+    int32_t *tokens;
+    size_t max_tokens;
+    int ntokens;
+    const char *reason; /* NULL: not finished */
+};
+
+struct generate_batch {
+    const char *path;
+    const struct generate_session *session;
+    const struct generate_words *words;
+    struct batch_row *rows;
+    size_t max_rows;
+    int nrows, line, room;
+    int next, nwritten; /* rows that were begun, and that are out */
+    FILE *file;
+    const char *out; /* where it goes; NULL: standard output */
+    char *part;      /* where it is until then */
+};
+
+/* Writes the rows that are finished and have none unfinished before them. */
+int batch_write_ready(struct generate_batch *b, struct fsdp_err *err);
+
+#endif
