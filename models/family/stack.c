@@ -452,8 +452,8 @@ int stack_attention_forward(const struct model *m, const struct stack_block *blk
 {
     const struct nn_attention attention = stack_attention(m, blk);
 
-    return blk->decoder ? stack_decoder_attend(blk->decoder, blk, err)
-                        : m->nn->attention_forward(blk->lane, &attention, err);
+    return blk->kept_attention ? blk->kept_attention(blk->decoder, blk, err)
+                               : m->nn->attention_forward(blk->lane, &attention, err);
 }
 
 /* ---- dropout -------------------------------------------------------------------------------- */

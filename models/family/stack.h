@@ -134,6 +134,8 @@ struct stack_block {
     float *lse;           /* (B, nheads, Tq) */
     /* Generation: keys and values lie elsewhere. The decoder keeps k_new and v_new there, and makes
      * o of q and of what it has. NULL: attention is over k and v. */
+    int (*kept_attention)(struct model_decoder *decoder, const struct stack_block *blk,
+                          struct fsdp_err *err);
     struct model_decoder *decoder;
     void *gate, *up;      /* (R, F); gate NULL where the MLP has none */
     /* Scratch. */
@@ -245,10 +247,6 @@ int stack_decode_each(struct model_decoder *decoder, const int32_t *tokens, floa
     .decode = stack_decode, .decode_each = stack_decode_each
 
 /* ---- between stack*.c ------------------------------------------------------------------------ */
-
-/* stack_attention_forward of a block that has a decoder. */
-int stack_decoder_attend(struct model_decoder *decoder, const struct stack_block *blk,
-                         struct fsdp_err *err);
 
 /* Refuses token ids outside the vocabulary, naming row and position. ncols tokens a row. */
 int stack_check_tokens(const struct model *m, const int32_t *tokens, int nrows, int ncols,

@@ -239,8 +239,8 @@ static int attend_segment(struct model_decoder *d, const struct stack_block *blk
     return d->m->nn->attention_forward(d->lane, &attention, err);
 }
 
-int stack_decoder_attend(struct model_decoder *d, const struct stack_block *blk,
-                         struct fsdp_err *err)
+static int attend_segments(struct model_decoder *d, const struct stack_block *blk,
+                           struct fsdp_err *err)
 {
     for (int i = 0; i < d->nsegments; i++)
         FSDP_TRY(attend_segment(d, blk, &d->segments[i], err));
@@ -260,6 +260,7 @@ static int decode_layers(struct model_decoder *d, int nrows, struct fsdp_err *er
     blk.cos = d->cos;
     blk.sin = d->sin;
     blk.positions = d->positions;
+    blk.kept_attention = attend_segments;
     blk.decoder = d;
     blk.in = blk.out = d->stream;
     for (int i = 0; i < c->nlayers; i++) {
