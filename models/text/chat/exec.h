@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CHAT_EXEC_H
+#define CHAT_EXEC_H
+
+#include "eval.h"
+
+struct chat_chars { /* a span, in characters */
+    size_t first, end;
+};
+
+/* What was rendered. Macros and set blocks write behind the text of the template, from where their
+ * text is taken away again. */
+struct chat_out {
+    char *at;
+    size_t nbytes, max;
+    int ncaptures;
+    size_t text_nbytes;              /* of the template's own text, while ncaptures > 0 */
+    size_t counted_nbytes, ncounted; /* the characters in its first bytes */
+    struct chat_chars *spans;
+    size_t nspans, max_spans;
+};
+
+struct chat_macro {
+    const struct chat_macro_node *node;
+    struct chat_frame *frame; /* where it was defined */
+};
+
+/* Runs a whole template. The caller frees r->out's arrays. */
+int chat_exec(struct chat_run *r, const struct chat_tree *tree);
+/* Calls whatever can be called. */
+int chat_exec_call(struct chat_run *r, struct chat_val *out, const struct chat_val *callee,
+                   const struct chat_args *args);
+
+#endif
