@@ -30,9 +30,11 @@ def read(name):
 def render(source, messages, tools, prompt, variables):
     """The answer of one case: its text and spans, or the kind of its error."""
     messages = [{k: v for k, v in m.items() if v is not None} for m in messages]
+    variables = dict(variables)
+    documents = variables.pop("documents", None)
     marks = re.search(r"\{%-?\s*generation\s*-?%\}", source) is not None
     try:
-        texts, spans = utils.render_jinja_template([messages], tools, None, source, marks, False, prompt,
+        texts, spans = utils.render_jinja_template([messages], tools, documents, source, marks, False, prompt,
                                                    **variables)
     except Exception as err:  # whatever a template can raise
         return {"error": type(err).__name__ + ": " + str(err)}
