@@ -142,7 +142,8 @@ static int list_path(struct data_list *list, const char *path, enum data_format 
 static int list_files(struct data_files *files, const char *const *paths, int npaths,
                       enum data_format format, struct fsdp_err *err)
 {
-    struct data_list list = {.only = format == DATA_MEGATRON ? ".bin" : NULL};
+    const bool pairs = format == DATA_MEGATRON;
+    struct data_list list = {.only = pairs ? ".bin" : NULL, .partner = pairs ? ".idx" : NULL};
     int rc = FSDP_OK;
 
     for (int i = 0; rc == FSDP_OK && i < npaths; i++)

@@ -90,6 +90,31 @@ static bool is_wanted(const struct data_list *list, const char *path)
     return !list->only || data_name_ends(path, list->only);
 }
 
+/* A data set that has lost a file would else be left out in silence. */
+static int check_partner(const struct data_list *list, const char *path, struct fsdp_err *err)
+{
+    struct stat st;
+
+    if (!list->partner || !data_name_ends(path, list->partner))
+        return FSDP_OK;
+    char *full =
+        fsdp_sprintf(err, "%.*s%s", (int)(strlen(path) - strlen(list->partner)), path, list->only);
+    if (!full)
+        return FSDP_ENOMEM;
+    const int rc = stat(full, &st) == 0
+                       ? FSDP_OK
+                       : fsdp_err_sys(err, errno, "data: %s, which belongs to %s", full, path);
+    fsdp_free(full);
+    return rc;
+}
+
+/* A file in a folder, or that matches a pattern. */
+static int add_found(struct data_list *list, const char *path, struct fsdp_err *err)
+{
+    FSDP_TRY(check_partner(list, path, err));
+    return is_wanted(list, path) ? add_file(list, path, err) : FSDP_OK;
+}
+
 static int list_folder(struct data_list *list, const char *path, int depth, struct fsdp_err *err);
 
 /* Inside a folder, links to files are followed and links to folders are not: they may be loops. */
@@ -100,7 +125,7 @@ static int list_entry(struct data_list *list, const char *path, int depth, struc
     if (stat(path, &st) != 0 || lstat(path, &link) != 0)
         return fsdp_err_sys(err, errno, "data: %s", path);
     if (S_ISREG(st.st_mode))
-        return is_wanted(list, path) ? add_file(list, path, err) : FSDP_OK;
+        return add_found(list, path, err);
     if (S_ISDIR(link.st_mode))
         return list_folder(list, path, depth + 1, err);
     return FSDP_OK;
@@ -146,7 +171,7 @@ static int list_match(struct data_list *list, const char *path, struct fsdp_err 
         return fsdp_err_sys(err, errno, "data: %s", path);
     if (S_ISDIR(st.st_mode))
         return list_folder(list, path, 0, err);
-    return S_ISREG(st.st_mode) && is_wanted(list, path) ? add_file(list, path, err) : FSDP_OK;
+    return S_ISREG(st.st_mode) ? add_found(list, path, err) : FSDP_OK;
 }
 
 /* GLOB_ERR: a folder that cannot be read is an error, not one without matches. */

@@ -10,6 +10,9 @@ struct data_list {
     char **paths; /* owned */
     /* The caller's: of folders and patterns, only files whose names end so; NULL: all. */
     const char *only;
+    /* There, a file that ends so and has no partner that ends with `only` is an error; NULL: none.
+     */
+    const char *partner;
 };
 
 /* Adds what `path` names: a file; a folder's files, recursively; or, where no file has that name

@@ -6,6 +6,8 @@
 #include "peak.h"
 #include "loop.h"
 
+_Static_assert((int)METRICS_MAX_SOURCES >= (int)CONFIG_MAX_SOURCES, "each source has its count");
+
 static int set_rates(struct train_rates *rates, const struct train_parts *p, struct fsdp_err *err)
 {
     enum fsdp_dtype dtype;
@@ -88,9 +90,17 @@ static int check_finite(struct train_loop *l, const struct metrics_row *row, str
     return FSDP_OK;
 }
 
-static void write_metrics(struct train_loop *l, const struct metrics_row *row)
+static void write_metrics(struct train_loop *l, struct metrics_row *row)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
+    const struct data_mixture *data = l->parts->data;
+    uint64_t counts[METRICS_MAX_SOURCES];
+
+    if (l->sinks.metrics && data && data_mixture_nsources(data) > 1) {
+        data_mixture_counts(data, (uint64_t)l->pending.rows, counts);
+        row->nsources = data_mixture_nsources(data);
+        row->source_rows = counts;
+    }
 
     /* A full disk for the metrics is no reason to lose the training. */
     if (l->sinks.metrics && metrics_write(l->sinks.metrics, row, &err) != FSDP_OK) {
@@ -98,6 +108,8 @@ static void write_metrics(struct train_loop *l, const struct metrics_row *row)
         metrics_close(l->sinks.metrics);
         l->sinks.metrics = NULL;
     }
+    row->source_rows = NULL;
+    row->nsources = 0;
 }
 
 /* Reads the result of the latest step, and evaluates where that is due; one line of metrics. */
@@ -207,6 +219,7 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
     s->tokens += (int64_t)train_rows_ntokens(&l->rows);
     s->seconds += l->pending.seconds;
     l->pending.waits = true;
+    l->pending.rows = s->rows;
     l->pending.row = (struct metrics_row){.step = s->step,
                                           .lr = args.lr,
                                           .tokens = s->tokens,

@@ -36,6 +36,7 @@ struct train_hooks {
 struct train_pending {
     bool waits;
     struct metrics_row row;
+    int64_t rows; /* of the data, taken so far */
     double seconds, ntokens;
 };
 

@@ -40,6 +40,8 @@ run run.yaml checkpoint.path=one log.metrics=one.jsonl
 ok $? "a mixture of JSON Lines, text and tokens"
 ok "$(holds log 'data.sources[0]' && holds log '50 %, ' && holds log 'passes over a*.jsonl' && holds log 'passes over text, ...'; echo $?)" \
     "shares and passes are shown"
+ok "$(tail -n 1 one.jsonl | grep -q '"rows_by_source": \[45, 27, 18\]' && tail -n 2 one.jsonl | head -n 1 | grep -q '"rows_by_source": \[40, 24, 16\]'; echo $?)" \
+    "the metrics have the rows of each source"
 run -n 3 run.yaml log.metrics=three.jsonl && alike one.jsonl three.jsonl
 ok $? "three ranks have the losses of one"
 for part in "2 3 0" "5 6 3" "1 9 6"; do
@@ -56,6 +58,13 @@ run run.yaml 'data.sources[0].path=nothere'
 ok "$([ $? = 2 ] && holds err 'data.sources[0]: data: nothere: No such file'; echo $?)" "a source that is not there is named"
 run run.yaml 'data.sources[2].path=text.u16' 'data.sources[0].path=[*.nothing]'
 ok "$([ $? = 2 ] && holds err 'data.sources[0]: data: *.nothing: no file matches'; echo $?)" "and a pattern without a match"
+echo 'no line' >>a.jsonl
+run run.yaml
+ok "$([ $? = 1 ] && holds err 'data.sources[0]: data: a.jsonl:41:2: not JSON'; echo $?)" "a bad line of a source stops"
+run run.yaml 'data.sources[0].on_bad_line=skip' 'data.sources[0].too_long=truncate' data.seq_len=20
+ok "$([ $? = 0 ] && holds err 'a.jsonl: 1 of 41 lines are left out' && holds err 'are truncated to it'; echo $?)" \
+    "unless it may be left out"
+sed -i '$d' a.jsonl
 sed -e 's/weight: 0.5/passes: 2/; s/weight: 0.3/passes: 0.5/; s/, weight: 0.2//' run.yaml >passes.yaml
 run passes.yaml data.eval_path=a.jsonl data.format=jsonl 'data.sources[1].format=text' log.metrics=p.jsonl
 ok "$([ $? = 0 ] && holds p.jsonl eval_loss; echo $?)" "passes, and held-out data in another format"

@@ -164,6 +164,10 @@ static void check_rows(void)
     put_sample("both/x", &other);
     expect("both", true, both);
     expect("both/*", true, both);
+    unlink(in_dir("both/x.bin"));
+    ok(open_data(&data, "both", true) == FSDP_ENOTFOUND &&
+           strstr(err.text, "both/x.bin, which belongs to "),
+       "a folder with an index alone: %s", err.text);
     if (!ok(!open_data(&data, "wide", false) && !data_has_labels(data), "a stream of tokens"))
         return;
     ok(!data_row(data, 1, &(struct data_row){.tokens = tokens}, &err) && tokens[0] == 'g' &&

@@ -63,6 +63,12 @@ static void check_lines(void)
     ok(metrics_write(m, &row, &err) == FSDP_OK &&
            strstr(content(), "\"loss_scale\": 512, \"skipped\": true}\n"),
        "a step that was skipped");
+    const uint64_t taken[] = {7, 0, UINT64_MAX};
+    row = (struct metrics_row){.step = 4, .nsources = 3, .source_rows = taken, .has_eval = true};
+    ok(metrics_write(m, &row, &err) == FSDP_OK &&
+           strstr(content(),
+                  "\"rows_by_source\": [7, 0, 18446744073709551615], \"eval_loss\": 0}\n"),
+       "rows of each source");
     metrics_close(m);
     metrics_close(NULL);
 }

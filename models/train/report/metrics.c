@@ -146,7 +146,7 @@ static char *add_number(char *to, const char *key, double value)
 
 int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct fsdp_err *err)
 {
-    char line[512];
+    char line[512 + 22 * METRICS_MAX_SOURCES];
     char *to = line + sprintf(line, "{\"step\": %" PRId64, row->step);
 
     to = add_number(to, "loss", row->loss);
@@ -170,6 +170,10 @@ int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct
         to = add_number(to, "save_held_s", row->held);
     if (row->flushed > 0)
         to = add_number(to, "flush_s", row->flushed);
+    for (int i = 0; i < row->nsources && i < METRICS_MAX_SOURCES; i++)
+        to += sprintf(to, "%s%" PRIu64, i ? ", " : ", \"rows_by_source\": [", row->source_rows[i]);
+    if (row->nsources)
+        *to++ = ']';
     if (row->has_eval)
         to = add_number(to, "eval_loss", row->eval_loss);
     to = stpcpy(to, "}\n");

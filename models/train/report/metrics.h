@@ -7,6 +7,8 @@
 
 struct metrics;
 
+enum { METRICS_MAX_SOURCES = 64 };
+
 struct metrics_row {
     int64_t step;     /* optimizer steps done, counting this one */
     double loss;      /* mean over the global batch's tokens, before the update */
@@ -24,6 +26,10 @@ struct metrics_row {
     bool saving;     /* a checkpoint was being written in the background */
     double held;     /* seconds that beginning a background save held this step back; 0: none */
     double flushed;  /* seconds that copying a staged checkpoint took, which ended here; 0: none */
+    /* Rows taken so far from each source of a mixture; the caller's, at most METRICS_MAX_SOURCES.
+     */
+    int nsources;
+    const uint64_t *source_rows;
     bool has_eval;
     double eval_loss; /* mean over the held-out tokens, after the update */
 };
