@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tables.h: the generated tables of tables.c. */
-#ifndef UNICODE_TABLES_H
-#define UNICODE_TABLES_H
+/* tables.h: what scripts/unicode_tables.py writes. A table ends with a row whose name is NULL. */
+#ifndef TEXT_UNICODE_TABLES_H
+#define TEXT_UNICODE_TABLES_H
 
 #include "unicode.h"
 
@@ -10,18 +10,17 @@ struct unicode_table {
     const struct unicode_range *ranges;
     size_t nranges;
 };
-struct unicode_pair {
-    uint32_t from, to;
+
+extern const struct unicode_table unicode_table_letters[], unicode_table_categories[],
+    unicode_table_scripts[], unicode_table_properties[];
+
+/* first, first + step, ... last become one other code point each, which lies at a distance. */
+struct unicode_lower_run {
+    uint32_t first, last;
+    int32_t step, difference;
 };
 
-/* General categories of two letters, scripts, White_Space, Word; name NULL ends them. */
-extern const struct unicode_table unicode_tables[];
-/* What StripAccents removes. */
-extern const struct unicode_table unicode_accents;
-/* What utf8proc decomposes or reorders, and the original leaves as it is. */
-extern const struct unicode_table unicode_unknown;
-/* Lower-case letters, by code point. */
-extern const struct unicode_pair unicode_lowers[];
-extern const size_t unicode_nlowers;
+extern const struct unicode_lower_run unicode_lower_runs[];
+extern const size_t unicode_lower_nruns;
 
 #endif

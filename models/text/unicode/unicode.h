@@ -1,43 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * unicode.h: Unicode as the originals know it that tokenizer files are written for. Every library
- * knows another version; a letter that one does not know is cut from its word. The tables are those
- * of the package `tokenizers`, whose classes are also tiktoken's.
- */
+/* unicode.h: Unicode as the tokenizers of the field know it: classes, normal forms, lower case.
+ * The tables are those of PyPI's tokenizers and tiktoken, whatever version the system's libraries
+ * have. Everything here is thread safe. */
 #ifndef TEXT_UNICODE_H
 #define TEXT_UNICODE_H
 
 #include "fsdp/base.h"
 
+/* Both ends belong to it. */
 struct unicode_range {
     uint32_t first, last;
 };
 
-/* Calls `add` for each range of a class: a general category of one or two letters, a script,
- * White_Space or Word. Ranges of a category of one letter overlap nowhere, but are not sorted.
- * False: the class is not known. Pure. */
-typedef void unicode_range_f(void *ctx, struct unicode_range range);
-bool unicode_class(const char *name, size_t nbytes, unicode_range_f *add, void *ctx);
+/* The code points of a class, sorted, static: general categories by their short and long names
+ * (L, Lu, Letter, ...), scripts (Han, Latin, ...), Alphabetic, and
+ *   White_Space (\s), Digit (\d), Word (\w), Word:tiktoken (\w of tiktoken and of Rust),
+ *   Word:brackets ([\w] of Oniguruma, which is not its \w),
+ *   Numeric (what the pre-tokenizer Digits splits off), Punctuation:split (what Punctuation does),
+ *   Accent (what StripAccents removes).
+ * Case, blanks, - and _ of the name do not count. NULL: not known. A range may pass over the
+ * surrogates, which no text has. */
+const struct unicode_range *unicode_class(const char *name, size_t nbytes, size_t *nranges);
+bool unicode_in(const struct unicode_range *ranges, size_t nranges, uint32_t code);
 
-/* A text that grows; freed with unicode_text_free. Zeros are an empty one. */
+enum unicode_set {
+    UNICODE_SPACE,
+    UNICODE_ACCENT,
+    UNICODE_NUMERIC,
+    UNICODE_PUNCTUATION, /* as the pre-tokenizer Punctuation has it */
+    UNICODE_WORD,        /* \w of Rust, by which added tokens find words */
+    UNICODE_HAN,
+    UNICODE_NSETS
+};
+bool unicode_is(uint32_t code, enum unicode_set set);
+
+/* ---- UTF-8 -------------------------------------------------------------------------------- */
+
+/* The code point at `at` of valid UTF-8, and the number of its bytes. */
+uint32_t unicode_decode(const char *at, size_t *nbytes);
+/* Returns the number of bytes written, 1 to 4. */
+size_t unicode_encode(char out[4], uint32_t code);
+/* Whether all of it is valid; else *bad (optional) is where the first damage begins. */
+bool unicode_valid(const char *text, size_t nbytes, size_t *bad);
+
+/* A text that grows. Begins as zeros. */
 struct unicode_text {
     char *at;
     size_t nbytes, room;
 };
+void unicode_text_free(struct unicode_text *text);
 int unicode_text_add(struct unicode_text *text, const char *bytes, size_t nbytes,
                      struct fsdp_err *err);
-void unicode_text_free(struct unicode_text *text);
+
+/* ---- normalizers ---------------------------------------------------------------------------- */
 
 enum unicode_form { UNICODE_NFC, UNICODE_NFD, UNICODE_NFKC, UNICODE_NFKD };
-/* These append to out. The text is valid UTF-8. Local. */
+
+/* These append to *out what becomes of the text, which is valid UTF-8 and not part of *out. On
+ * failure (FSDP_ENOMEM) *out may hold a part of it. */
 int unicode_normalize(struct unicode_text *out, const char *text, size_t nbytes,
                       enum unicode_form form, struct fsdp_err *err);
+/* Rust's full mapping of each code point by itself: no final sigma, as in tokenizers. */
 int unicode_lower(struct unicode_text *out, const char *text, size_t nbytes, struct fsdp_err *err);
 int unicode_strip_accents(struct unicode_text *out, const char *text, size_t nbytes,
                           struct fsdp_err *err);
-
-bool unicode_is_space(uint32_t code);
-/* Moves *first and *end over white space at the ends. */
+/* Narrows [*first, *end) of the text to what lies between white space. */
 void unicode_strip(const char *text, size_t *first, size_t *end, bool left, bool right);
 
 #endif
