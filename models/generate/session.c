@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <libgen.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "fsdp/device.h"
+#include "files.h"
 #include "session.h"
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -56,26 +55,13 @@ static int load_params(struct generate_session *s, struct fsdp_err *err)
     return ckpt_unchanged(s->ckpt, err);
 }
 
-/* ---- small files ----------------------------------------------------------------------------- */
-
-/* Full path of a small file of the model, or NULL; freed by the caller. */
-static char *find_extra(const struct generate_session *s, const char *name)
-{
-    const char *known = ckpt_extra_path(s->ckpt, name);
-    if (known)
-        return fsdp_strdup(known, NULL);
-    char *copy = fsdp_strdup(s->path, NULL);
-    char *copied = copy ? fsdp_sprintf(NULL, "%s/%s", dirname(copy), name) : NULL;
-    fsdp_free(copy);
-    if (copied && access(copied, R_OK) == 0)
-        return copied;
-    fsdp_free(copied);
-    return NULL;
-}
+/* ---- the model ------------------------------------------------------------------------------- */
 
 static int create_model(struct generate_session *s, struct fsdp_err *err)
 {
-    char *config = find_extra(s, "config.json");
+    char *config;
+
+    FSDP_TRY(generate_session_file(&config, s, "config.json", err));
     if (!config)
         return fsdp_err_set(err, FSDP_ENOTFOUND,
                             "%s: no config.json with it, which says what model this is", s->path);
@@ -90,12 +76,12 @@ static int create_model(struct generate_session *s, struct fsdp_err *err)
 static int read_config(struct generate_session *s, bool ignore, struct fsdp_err *err)
 {
     struct model_info info;
-    int rc = FSDP_OK;
+    char *path = NULL;
 
     s->config = generate_config_none;
-    char *path = ignore ? NULL : find_extra(s, "generation_config.json");
-    if (path)
-        rc = generate_config_read(&s->config, path, err);
+    if (!ignore)
+        FSDP_TRY(generate_session_file(&path, s, "generation_config.json", err));
+    const int rc = path ? generate_config_read(&s->config, path, err) : FSDP_OK;
     fsdp_free(path);
     if (rc)
         return rc;
@@ -167,5 +153,6 @@ void generate_session_close(struct generate_session *s)
     fsdp_module_tree_destroy(s->tree);
     if (s->model)
         s->ops->destroy(s->model);
+    generate_files_remove(s);
     ckpt_close(s->ckpt);
 }

@@ -10,6 +10,7 @@
 struct generate_session {
     struct ckpt *ckpt;
     const char *path; /* as asked for; borrowed */
+    char *fetched;    /* folder of small files that came from a store; NULL: there are none */
     const struct model_ops *ops;
     struct model *model;
     struct fsdp_module_tree *tree;
@@ -29,6 +30,11 @@ struct generate_session {
 int generate_session_open(struct generate_session *s, const struct generate_settings *set,
                           struct fsdp_err *err);
 void generate_session_close(struct generate_session *s);
+/* Path on this machine of a small file of the model, such as tokenizer.json, freed by the caller;
+ * NULL where there is none. A file of a store is fetched; the copy lives until the session is
+ * closed. Local, blocks. */
+int generate_session_file(char **out, struct generate_session *s, const char *name,
+                          struct fsdp_err *err);
 /* Makes s->decoder. kv_dtype -1: that of the model's weights. Its memory is logged. */
 int generate_session_decoder(struct generate_session *s, int max_tokens, int nsequences,
                              int kv_dtype, struct fsdp_err *err);

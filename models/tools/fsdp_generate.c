@@ -19,7 +19,7 @@ static const char usage[] =
     "\n"
     "Continues a text with a trained model. PATH is a Hugging Face folder, a\n"
     ".safetensors file next to its config.json, a checkpoint of fsdp-launch, or a\n"
-    "folder of checkpoints (the newest is taken).\n"
+    "folder of checkpoints (the newest is taken); here or in a store (s3://...).\n"
     "\n"
     "  --model PATH       the weights\n"
     "  --prompt TEXT      the text to continue; its bytes are the tokens\n"

@@ -32,8 +32,10 @@ bool ckpt_hf_is_companion(const char *name)
                                         "processor_config.json",
                                         "preprocessor_config.json",
                                         "special_tokens_map.json",
+                                        "params.json",
                                         "spiece.model",
                                         "sentencepiece.bpe.model",
+                                        "tekken.json",
                                         "vocab.json",
                                         "vocab.txt"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

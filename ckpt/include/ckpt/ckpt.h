@@ -275,6 +275,11 @@ const char *ckpt_extra_path(const struct ckpt *ckpt, const char *name);
 int ckpt_nextra(const struct ckpt *ckpt);
 const char *ckpt_extra_at(const struct ckpt *ckpt, int i);
 
+/* The whole of such a file, by its path or address, with a 0 byte after it; freed with fsdp_free.
+ * FSDP_ENOTFOUND; FSDP_EINVAL: it is larger than max_nbytes. Local, blocks. */
+int ckpt_extra_read(char **out, size_t *nbytes, const char *path, size_t max_nbytes,
+                    struct fsdp_err *err);
+
 /* May a small file next to weights be copied with them? False for a symbolic link that leaves its
  * folder, or leads to nothing: nobody must get a file of this machine copied by a link. One into the
  * blobs of a Hugging Face cache is fine. Local. */
