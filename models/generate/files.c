@@ -58,8 +58,8 @@ static int write_file(const char *path, const char *data, size_t nbytes, struct 
 }
 
 /* *out stays NULL where the store has no such file. */
-static int fetch(char **out, struct generate_session *s, const char *from, const char *name,
-                 struct fsdp_err *err)
+static int fetch_file(char **out, struct generate_session *s, const char *from, const char *name,
+                      struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
     char *data = NULL;
@@ -90,7 +90,7 @@ int generate_session_file(char **out, struct generate_session *s, const char *na
     if (!path)
         return FSDP_ENOMEM;
     if (ckpt_path_is_url(path)) {
-        rc = fetch(out, s, path, name, err);
+        rc = fetch_file(out, s, path, name, err);
     } else if (access(path, R_OK) == 0) {
         *out = path;
         return FSDP_OK;
