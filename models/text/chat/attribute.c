@@ -64,6 +64,10 @@ static int own_attribute(struct chat_run *r, struct chat_val *out, const struct 
         FSDP_TRY(attribute_of_group(out, of, name, found));
     if (of->kind == CHAT_LOOP)
         FSDP_TRY(chat_loop_attribute(r, out, of->loop, name, found));
+    if (of->kind == CHAT_CYCLER && chat_str_is(name, "current")) {
+        *found = true;
+        *out = of->cycler->items->at[of->cycler->at];
+    }
     if (of->kind == CHAT_SPACE) {
         const struct chat_val key = chat_str_val(name), *v = chat_dict_get(of->dict, &key);
         *found = v != NULL;
@@ -208,6 +212,19 @@ static int slice_str(struct chat_run *r, struct chat_val *out, const struct chat
                          b.nbytes);
 }
 
+static int slice_range(struct chat_run *r, struct chat_val *out, const struct chat_range *of,
+                       const struct chat_range *part)
+{
+    struct chat_range *range;
+
+    FSDP_TRY(chat_new(r, &range, 1, sizeof *range));
+    range->first = of->first + part->first * of->step;
+    range->end = of->first + part->end * of->step;
+    range->step = of->step * part->step;
+    *out = (struct chat_val){.kind = CHAT_RANGE, .range = range};
+    return FSDP_OK;
+}
+
 int chat_slice(struct chat_run *r, struct chat_val *out, const struct chat_val *of,
                const struct chat_val bounds[3])
 {
@@ -216,7 +233,7 @@ int chat_slice(struct chat_run *r, struct chat_val *out, const struct chat_val *
 
     if (of->kind == CHAT_UNDEF)
         return chat_undef_fail(r, of);
-    if (of->kind != CHAT_STR && !chat_is_list(of))
+    if (of->kind != CHAT_STR && !chat_is_list(of) && of->kind != CHAT_RANGE)
         return chat_fail(r, "'%s' object cannot be sliced", chat_type_name(of));
     FSDP_TRY(chat_length(r, &nelem, of));
     FSDP_TRY(want_bound(r, &range.step, &bounds[2], 1));
@@ -231,6 +248,8 @@ int chat_slice(struct chat_run *r, struct chat_val *out, const struct chat_val *
         backward && bounds[1].kind == CHAT_NONE ? -1 : clamp_bound(range.end, nelem, backward);
     if (of->kind == CHAT_STR)
         return slice_str(r, out, of->s, &range);
+    if (of->kind == CHAT_RANGE)
+        return slice_range(r, out, of->range, &range);
     nelem = chat_range_length(&range);
     FSDP_TRY(chat_list_new(r, out, of->kind, (size_t)nelem));
     for (chat_int i = 0; i < nelem; i++)

@@ -54,6 +54,7 @@ static int count_params(const char *params)
 static int bind_args(struct chat_run *r, struct chat_val *a, const struct chat_builtin *builtin,
                      const struct chat_args *args)
 {
+    const bool positional = builtin->params[0] == '/';
     const int nparams = count_params(builtin->params);
 
     if (args->nelem > (size_t)nparams)
@@ -63,7 +64,7 @@ static int bind_args(struct chat_run *r, struct chat_val *a, const struct chat_b
     for (size_t i = 0; i < args->nkeywords; i++) {
         const struct chat_str *name = args->keywords[i].name;
         const int place = find_param(builtin->params, name);
-        if (!place)
+        if (!place || positional)
             return chat_fail(r, "%s() has no parameter '%.*s'", builtin->name,
                              name->nbytes < 60 ? (int)name->nbytes : 60, name->at);
         if (!chat_is_absent(&a[place]))

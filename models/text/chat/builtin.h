@@ -29,7 +29,9 @@ struct chat_builtin {
      * parameter, CHAT_MISSING where it was not given. */
     int (*fn)(struct chat_run *r, struct chat_val *out, const struct chat_val *a,
               const struct chat_args *args);
-    const char *params; /* names, apart by blanks; NULL: the function reads args itself */
+    /* Names, apart by blanks; NULL: the function reads args itself. A slash before them: they are
+     * positional only. */
+    const char *params;
     int nrequired;
 };
 

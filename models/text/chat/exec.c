@@ -3,7 +3,7 @@
 #include "exec.h"
 #include "iterate.h"
 #include "loop.h"
-#include "print.h"
+#include "out.h"
 
 enum jump { RUN_ON, BREAK, CONTINUE };
 
@@ -17,65 +17,16 @@ static int new_frame(struct chat_run *r, struct chat_frame **out, struct chat_fr
     return FSDP_OK;
 }
 
-/* ---- output --------------------------------------------------------------------------------- */
-
-static int write_out(struct chat_run *r, const char *data, size_t nbytes)
-{
-    struct chat_out *out = r->out;
-    const size_t want = out->nbytes + nbytes + 1;
-
-    if (nbytes > CHAT_MAX_OUT_NBYTES - out->nbytes)
-        return chat_fail(r, "the template writes more than %zu MiB", CHAT_MAX_OUT_NBYTES >> 20);
-    if (want > out->max) {
-        char *at = fsdp_alloc_reserve(out->at, out->nbytes, &out->max,
-                                      want < 4096 ? 4096 : 2 * want, 1, "rendered chat", r->err);
-        if (!at)
-            return FSDP_ENOMEM;
-        out->at = at;
-    }
-    if (nbytes)
-        memcpy(out->at + out->nbytes, data, nbytes);
-    out->nbytes += nbytes;
-    return chat_step(r, 1 + (nbytes >> 8));
-}
-
-static int write_value(struct chat_run *r, const struct chat_val *v)
-{
-    struct chat_val text;
-
-    FSDP_TRY(chat_to_str(r, &text, v));
-    return write_out(r, text.s->at, text.s->nbytes);
-}
-
-/* What is written from here on is not the template's own text. Returns where it begins. */
-static size_t begin_capture(struct chat_run *r)
-{
-    if (r->out->ncaptures++ == 0)
-        r->out->text_nbytes = r->out->nbytes;
-    return r->out->nbytes;
-}
-
-/* Takes it away, as a value. */
-static int end_capture(struct chat_run *r, struct chat_val *out, size_t first)
-{
-    struct chat_out *o = r->out;
-
-    FSDP_TRY(chat_str_copy(r, out, o->at ? o->at + first : "", o->nbytes - first));
-    o->nbytes = first;
-    o->ncaptures--;
-    return FSDP_OK;
-}
-
+/* The text of a body. A break or continue in it leaves no text. */
 static int capture_body(struct chat_run *r, struct chat_val *out, const struct chat_body *body,
-                        struct chat_frame *parent)
+                        struct chat_frame *parent, enum jump *jump)
 {
-    const size_t first = begin_capture(r);
+    const size_t first = chat_begin_capture(r);
     struct chat_frame *frame;
-    enum jump jump = RUN_ON;
 
     FSDP_TRY(new_frame(r, &frame, parent));
-    FSDP_TRY(exec_body(r, body, frame, &jump));
-    return end_capture(r, out, first);
+    FSDP_TRY(exec_body(r, body, frame, jump));
+    return chat_end_capture(r, out, first);
 }
 
 /* ---- assignments ---------------------------------------------------------------------------- */
@@ -129,8 +80,9 @@ static int exec_set_block(struct chat_run *r, const struct chat_node *node,
 {
     struct chat_val v;
 
-    (void)jump;
-    FSDP_TRY(capture_body(r, &v, &node->list, frame));
+    FSDP_TRY(capture_body(r, &v, &node->list, frame, jump));
+    if (*jump != RUN_ON)
+        return FSDP_OK;
     if (node->b)
         FSDP_TRY(chat_eval_filter(r, &v, node->b, &v, frame));
     return assign_value(r, node->a, frame, &v);
@@ -331,12 +283,12 @@ static int call_macro(struct chat_run *r, struct chat_val *out, const struct cha
 {
     struct chat_frame *frame;
     enum jump jump = RUN_ON;
-    const size_t first = begin_capture(r);
+    const size_t first = chat_begin_capture(r);
 
     FSDP_TRY(new_frame(r, &frame, macro->frame));
     FSDP_TRY(bind_macro(r, frame, macro->node, args));
     FSDP_TRY(exec_body(r, &macro->node->body, frame, &jump));
-    return end_capture(r, out, first);
+    return chat_end_capture(r, out, first);
 }
 
 /* loop(x) of a recursive loop. */
@@ -349,10 +301,10 @@ static int call_loop(struct chat_run *r, struct chat_val *out, const struct chat
         return chat_fail(r, "the loop must be marked 'recursive' to be called");
     if (args->nelem != 1 || args->nkeywords)
         return chat_fail(r, "loop() takes one argument");
-    first = begin_capture(r);
+    first = chat_begin_capture(r);
     FSDP_TRY(run_loop(r, loop->node, (struct chat_frame *)(uintptr_t)loop->frame, args->at[0],
                       loop->depth0 + 1));
-    return end_capture(r, out, first);
+    return chat_end_capture(r, out, first);
 }
 
 int chat_exec_call(struct chat_run *r, struct chat_val *out, const struct chat_val *callee,
@@ -415,7 +367,7 @@ static int exec_call_block(struct chat_run *r, const struct chat_node *node,
     keywords[args.nkeywords++] = (struct chat_named){&name, caller};
     args.keywords = keywords;
     FSDP_TRY(chat_exec_call(r, &v, &callee, &args));
-    return write_value(r, &v);
+    return chat_write_value(r, &v);
 }
 
 /* ---- other blocks --------------------------------------------------------------------------- */
@@ -425,10 +377,11 @@ static int exec_filter(struct chat_run *r, const struct chat_node *node, struct 
 {
     struct chat_val v;
 
-    (void)jump;
-    FSDP_TRY(capture_body(r, &v, &node->list, frame));
+    FSDP_TRY(capture_body(r, &v, &node->list, frame, jump));
+    if (*jump != RUN_ON)
+        return FSDP_OK;
     FSDP_TRY(chat_eval_filter(r, &v, node->b, &v, frame));
-    return write_value(r, &v);
+    return chat_write_value(r, &v);
 }
 
 static int exec_with(struct chat_run *r, const struct chat_node *node, struct chat_frame *parent,
@@ -455,41 +408,19 @@ static int exec_block(struct chat_run *r, const struct chat_node *node, struct c
     return exec_body(r, &node->list, frame, jump);
 }
 
-/* As transformers counts: characters of the template's own text, to which what is written inside of
- * a macro or set block does not belong yet. */
-static size_t count_text(struct chat_out *out, bool captured)
-{
-    const size_t nbytes = captured ? out->text_nbytes : out->nbytes;
-
-    out->ncounted += chat_count_chars(out->at + out->counted_nbytes, nbytes - out->counted_nbytes);
-    out->counted_nbytes = nbytes;
-    return out->ncounted;
-}
-
 static int exec_generation(struct chat_run *r, const struct chat_node *node,
                            struct chat_frame *parent, enum jump *jump)
 {
-    struct chat_out *out = r->out;
     struct chat_frame *frame;
-    struct chat_chars *spans;
     enum jump inner = RUN_ON;
     size_t begin;
 
     (void)jump;
-    FSDP_TRY(write_out(r, "", 0));
-    begin = begin_capture(r);
+    FSDP_TRY(chat_write(r, "", 0));
+    begin = chat_begin_capture(r);
     FSDP_TRY(new_frame(r, &frame, parent));
     FSDP_TRY(exec_body(r, &node->list, frame, &inner));
-    const size_t first = count_text(out, true);
-    spans = fsdp_alloc_grow(out->spans, out->nspans, &out->max_spans, sizeof *spans,
-                            "generated spans", r->err);
-    if (!spans)
-        return FSDP_ENOMEM;
-    out->spans = spans;
-    spans[out->nspans++] =
-        (struct chat_chars){first, first + chat_count_chars(out->at + begin, out->nbytes - begin)};
-    out->ncaptures--;
-    return FSDP_OK;
+    return chat_end_span(r, begin);
 }
 
 static int exec_data(struct chat_run *r, const struct chat_node *node, struct chat_frame *frame,
@@ -497,7 +428,7 @@ static int exec_data(struct chat_run *r, const struct chat_node *node, struct ch
 {
     (void)frame;
     (void)jump;
-    return write_out(r, node->value.s->at, node->value.s->nbytes);
+    return chat_write(r, node->value.s->at, node->value.s->nbytes);
 }
 
 static int exec_print(struct chat_run *r, const struct chat_node *node, struct chat_frame *frame,
@@ -508,7 +439,7 @@ static int exec_print(struct chat_run *r, const struct chat_node *node, struct c
     (void)jump;
     for (size_t i = 0; i < node->list.nelem; i++) {
         FSDP_TRY(chat_eval(r, &v, node->list.at[i], frame));
-        FSDP_TRY(write_value(r, &v));
+        FSDP_TRY(chat_write_value(r, &v));
     }
     return FSDP_OK;
 }

@@ -4,22 +4,6 @@
 
 #include "eval.h"
 
-struct chat_chars { /* a span, in characters */
-    size_t first, end;
-};
-
-/* What was rendered. Macros and set blocks write behind the text of the template, from where their
- * text is taken away again. */
-struct chat_out {
-    char *at;
-    size_t nbytes, max;
-    int ncaptures;
-    size_t text_nbytes;              /* of the template's own text, while ncaptures > 0 */
-    size_t counted_nbytes, ncounted; /* the characters in its first bytes */
-    struct chat_chars *spans;
-    size_t nspans, max_spans;
-};
-
 struct chat_macro {
     const struct chat_macro_node *node;
     struct chat_frame *frame; /* where it was defined */

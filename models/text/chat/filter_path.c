@@ -21,8 +21,9 @@ static int path_part(struct chat_run *r, struct chat_val *out, const struct chat
 }
 
 int chat_attribute_path(struct chat_run *r, struct chat_val *out, const struct chat_val *of,
-                        const struct chat_val *path)
+                        const struct chat_val *path, const struct chat_val *otherwise)
 {
+    const bool has_other = otherwise && !chat_is_absent(otherwise) && otherwise->kind != CHAT_NONE;
     const char *at, *end, *dot;
     struct chat_val key, value = *of;
 
@@ -30,14 +31,18 @@ int chat_attribute_path(struct chat_run *r, struct chat_val *out, const struct c
         *out = *of;
         return FSDP_OK;
     }
-    if (path->kind != CHAT_STR)
-        return r->hooks->item(r, out, of, path);
+    if (path->kind != CHAT_STR) {
+        FSDP_TRY(r->hooks->item(r, out, of, path));
+        *out = has_other && out->kind == CHAT_UNDEF ? *otherwise : *out;
+        return FSDP_OK;
+    }
     at = path->s->at;
     end = at + path->s->nbytes;
     for (;; at = dot + 1) {
         dot = memchr(at, '.', (size_t)(end - at));
         FSDP_TRY(path_part(r, &key, path->s, at, (size_t)((dot ? dot : end) - at)));
         FSDP_TRY(r->hooks->item(r, &value, &value, &key));
+        value = has_other && value.kind == CHAT_UNDEF ? *otherwise : value;
         if (!dot)
             break;
     }

@@ -33,9 +33,7 @@ static int next_mapped(struct chat_run *r, struct chat_iter *it, struct chat_val
     FSDP_TRY(chat_next(r, it->inner, &v, more));
     if (!*more)
         return FSDP_OK;
-    FSDP_TRY(chat_attribute_path(r, &v, &v, &c->path));
-    if (v.kind == CHAT_UNDEF && !chat_is_absent(&c->otherwise))
-        v = c->otherwise;
+    FSDP_TRY(chat_attribute_path(r, &v, &v, &c->path, &c->otherwise));
     return apply_builtin(r, out, c, &v);
 }
 
@@ -48,7 +46,7 @@ static int next_selected(struct chat_run *r, struct chat_iter *it, struct chat_v
         FSDP_TRY(chat_next(r, it->inner, out, more));
         if (!*more)
             return FSDP_OK;
-        FSDP_TRY(chat_attribute_path(r, &part, out, &c->path));
+        FSDP_TRY(chat_attribute_path(r, &part, out, &c->path, NULL));
         FSDP_TRY(apply_builtin(r, &verdict, c, &part));
         if (chat_truth(&verdict) != c->rejects)
             return FSDP_OK;

@@ -55,7 +55,7 @@ static int key_of(struct chat_run *r, struct chat_val *out, const struct chat_va
 
     FSDP_TRY(chat_list_new(r, out, CHAT_TUPLE, 1));
     if (attribute->kind != CHAT_STR) {
-        FSDP_TRY(chat_attribute_path(r, &part, item, attribute));
+        FSDP_TRY(chat_attribute_path(r, &part, item, attribute, NULL));
         if (!case_sensitive)
             FSDP_TRY(chat_ignore_case(r, &part, &part));
         return chat_list_add(r, out->list, &part);
@@ -65,7 +65,7 @@ static int key_of(struct chat_run *r, struct chat_val *out, const struct chat_va
     for (;; at = comma + 1) {
         comma = memchr(at, ',', (size_t)(end - at));
         FSDP_TRY(chat_str_part(r, &path, attribute->s, at, (size_t)((comma ? comma : end) - at)));
-        FSDP_TRY(chat_attribute_path(r, &part, item, &path));
+        FSDP_TRY(chat_attribute_path(r, &part, item, &path, NULL));
         if (!case_sensitive)
             FSDP_TRY(chat_ignore_case(r, &part, &part));
         FSDP_TRY(chat_list_add(r, out->list, &part));
@@ -131,10 +131,7 @@ CHAT_BUILTIN(filter_dictsort)
 static int attribute_or(struct chat_run *r, struct chat_val *out, const struct chat_val *item,
                         const struct chat_val *path, const struct chat_val *otherwise)
 {
-    FSDP_TRY(chat_attribute_path(r, out, item, path));
-    if (out->kind == CHAT_UNDEF && !chat_is_absent(otherwise) && otherwise->kind != CHAT_NONE)
-        *out = *otherwise;
-    return FSDP_OK;
+    return chat_attribute_path(r, out, item, path, otherwise);
 }
 
 static int new_group(struct chat_run *r, struct chat_val *out, const struct chat_val *name)
@@ -185,7 +182,7 @@ CHAT_BUILTIN(filter_unique)
     FSDP_TRY(chat_dict_new(r, &seen, CHAT_DICT, 0));
     FSDP_TRY(chat_list_new(r, &kept, CHAT_LIST, 0));
     for (size_t i = 0; i < list.list->nelem; i++) {
-        FSDP_TRY(chat_attribute_path(r, &key, &list.list->at[i], &a[2]));
+        FSDP_TRY(chat_attribute_path(r, &key, &list.list->at[i], &a[2], NULL));
         if (!is_set(&a[1]))
             FSDP_TRY(chat_ignore_case(r, &key, &key));
         FSDP_TRY(chat_check_hashable(r, &key));
@@ -212,7 +209,7 @@ static int find_extreme(struct chat_run *r, struct chat_val *out, const struct c
     if (!list.list->nelem)
         return chat_undef_new(r, out, NULL, &name, "is missing: the sequence is empty");
     for (size_t i = 0; i < list.list->nelem; i++) {
-        FSDP_TRY(chat_attribute_path(r, &key, &list.list->at[i], &a[2]));
+        FSDP_TRY(chat_attribute_path(r, &key, &list.list->at[i], &a[2], NULL));
         if (!is_set(&a[1]))
             FSDP_TRY(chat_ignore_case(r, &key, &key));
         if (i)
@@ -248,7 +245,7 @@ CHAT_BUILTIN(filter_sum)
         FSDP_TRY(chat_next(r, it, &item, &more));
         if (!more)
             break;
-        FSDP_TRY(chat_attribute_path(r, &item, &item, &a[1]));
+        FSDP_TRY(chat_attribute_path(r, &item, &item, &a[1], NULL));
         FSDP_TRY(chat_binary(r, &sum, CHAT_N_ADD, &sum, &item));
     }
     *out = sum;

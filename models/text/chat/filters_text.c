@@ -140,7 +140,7 @@ CHAT_BUILTIN(filter_join)
         FSDP_TRY(chat_next(r, it, &item, &more));
         if (!more)
             break;
-        FSDP_TRY(chat_attribute_path(r, &item, &item, &a[2]));
+        FSDP_TRY(chat_attribute_path(r, &item, &item, &a[2], NULL));
         FSDP_TRY(chat_to_str(r, &text, &item));
         FSDP_TRY(chat_list_add(r, texts.list, &text));
     }
@@ -215,18 +215,20 @@ CHAT_BUILTIN(filter_truncate)
     struct chat_buf b = {0};
     struct chat_val dots;
     size_t length, leeway, nbytes;
+    chat_int nelem;
 
-    FSDP_TRY(chat_want_str(r, &s, &a[0], "truncate"));
     FSDP_TRY(want_or(r, &length, &a[1], 255));
     FSDP_TRY(want_or(r, &leeway, &a[4], 5));
     FSDP_TRY(chat_str_copy(r, &dots, "...", 3));
     FSDP_TRY(chat_want_str(r, &end, chat_is_absent(&a[3]) ? &dots : &a[3], "truncate"));
     if (length < end->nchars)
         return chat_fail(r, "truncate: the length is less than that of the end");
-    if (s->nchars <= length + leeway) {
+    FSDP_TRY(chat_length(r, &nelem, &a[0]));
+    if (nelem >= 0 && nelem <= (chat_int)(length + leeway)) {
         *out = a[0];
         return FSDP_OK;
     }
+    FSDP_TRY(chat_want_str(r, &s, &a[0], "truncate"));
     nbytes = chat_str_offset(s, length - end->nchars);
     if (chat_is_absent(&a[2]) || !chat_truth(&a[2])) {
         const char *blank = memrchr(s->at, ' ', nbytes);

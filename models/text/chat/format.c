@@ -11,6 +11,7 @@ struct formatter {
     struct chat_buf b;
     const struct chat_args *args;
     chat_int next; /* the argument of the next {}; -1: fields are numbered */
+    bool markup;
 };
 
 /* The argument that a field begins with. */
@@ -97,6 +98,23 @@ static int convert(struct formatter *f, struct chat_val *v, char how)
     return chat_buf_str(f->r, v, &b);
 }
 
+/* In escaped text a value is escaped, too. */
+static int add_value(struct formatter *f, const struct chat_val *v, const char *at, const char *end)
+{
+    struct chat_buf b = {0};
+    struct chat_val text;
+
+    if (!f->markup)
+        return chat_format_value(f->r, &f->b, v, at, end);
+    if (v->kind == CHAT_STR && v->s->markup)
+        return at == end ? chat_buf_add(f->r, &f->b, v->s->at, v->s->nbytes)
+                         : chat_fail(f->r, "a format specification of an escaped text");
+    FSDP_TRY(chat_format_value(f->r, &b, v, at, end));
+    FSDP_TRY(chat_buf_str(f->r, &text, &b));
+    FSDP_TRY(chat_escape_html(f->r, &text, &text));
+    return chat_buf_add(f->r, &f->b, text.s->at, text.s->nbytes);
+}
+
 /* {field!conversion:spec}, without the braces. */
 static int add_field(struct formatter *f, const char *at, const char *end)
 {
@@ -111,10 +129,10 @@ static int add_field(struct formatter *f, const char *at, const char *end)
         return chat_fail(f->r, "format() has a conversion that is no character");
     if (bang)
         FSDP_TRY(convert(f, &v, bang[1]));
-    return chat_format_value(f->r, &f->b, &v, colon ? colon + 1 : end, end);
+    return add_value(f, &v, colon ? colon + 1 : end, end);
 }
 
-static int format_text(struct formatter *f, const struct chat_str *s)
+static int format_text(struct formatter *f, struct chat_val *out, const struct chat_str *s)
 {
     const char *at = s->at, *const end = at + s->nbytes, *close;
 
@@ -134,17 +152,16 @@ static int format_text(struct formatter *f, const struct chat_str *s)
         FSDP_TRY(add_field(f, at + 1, close));
         at = close + 1;
     }
-    return chat_step(f->r, s->nbytes >> 4);
+    FSDP_TRY(chat_step(f->r, s->nbytes >> 4));
+    return chat_str_part(f->r, out, &(struct chat_str){.nbytes = 1, .markup = f->markup}, f->b.at,
+                         f->b.nbytes);
 }
 
 CHAT_BUILTIN(text_format)
 {
-    struct formatter f = {.r = r, .args = args};
+    struct formatter f = {.r = r, .args = args, .markup = a[0].s->markup};
 
-    if (a[0].s->markup)
-        return chat_refuse(r, "format() of an escaped text");
-    FSDP_TRY(format_text(&f, a[0].s));
-    return chat_buf_str(r, out, &f.b);
+    return format_text(&f, out, a[0].s);
 }
 
 CHAT_BUILTIN(text_format_map)
@@ -152,15 +169,15 @@ CHAT_BUILTIN(text_format_map)
     struct chat_args named = {0};
     struct formatter f = {.r = r, .args = &named};
 
-    if (a[1].kind != CHAT_DICT || a[0].s->markup)
+    f.markup = a[0].s->markup;
+    if (a[1].kind != CHAT_DICT)
         return chat_fail(r, "format_map() needs a mapping");
     FSDP_TRY(chat_new(r, &named.keywords, a[1].dict->nelem, sizeof *named.keywords));
     for (size_t i = 0; i < a[1].dict->nelem; i++)
         if (a[1].dict->keys[i].kind == CHAT_STR)
             named.keywords[named.nkeywords++] =
                 (struct chat_named){a[1].dict->keys[i].s, a[1].dict->values[i]};
-    FSDP_TRY(format_text(&f, a[0].s));
-    return chat_buf_str(r, out, &f.b);
+    return format_text(&f, out, a[0].s);
 }
 
 const struct chat_builtin chat_format_methods[] = {

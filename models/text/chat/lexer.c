@@ -138,7 +138,7 @@ static int lex_raw(struct lexer *l)
             move_to(l, behind);
             return FSDP_OK;
         }
-    return chat_fail(l->r, "a raw block has no end");
+    return l->at == l->end ? FSDP_OK : chat_fail(l->r, "a raw block has no end");
 }
 
 /* ---- inside of tags ------------------------------------------------------------------------- */

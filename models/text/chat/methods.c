@@ -118,11 +118,11 @@ CHAT_BUILTIN(cycler_reset)
 }
 
 static const struct chat_builtin dict_methods[] = {
-    {"get", dict_get, "key default", 1}, {"items", dict_items, "", 0}, {"keys", dict_keys, "", 0},
-    {"values", dict_values, "", 0},      {"copy", dict_copy, "", 0},   {0},
+    {"get", dict_get, "/key default", 1}, {"items", dict_items, "", 0}, {"keys", dict_keys, "", 0},
+    {"values", dict_values, "", 0},       {"copy", dict_copy, "", 0},   {0},
 };
 static const struct chat_builtin list_methods[] = {
-    {"count", list_count, "value", 1}, {"index", list_index, "value", 1}, {0}};
+    {"count", list_count, "/value", 1}, {"index", list_index, "/value", 1}, {0}};
 static const struct chat_builtin list_copy_method[] = {{"copy", list_copy, "", 0}, {0}};
 static const struct chat_builtin int_methods[] = {{"bit_length", int_bit_length, "", 0}, {0}};
 static const struct chat_builtin float_methods[] = {{"is_integer", float_is_integer, "", 0}, {0}};

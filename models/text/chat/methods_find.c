@@ -239,17 +239,17 @@ CHAT_BUILTIN(text_expandtabs)
 }
 
 const struct chat_builtin chat_find_methods[] = {
-    {"find", text_find, "sub start end", 1},
-    {"rfind", text_rfind, "sub start end", 1},
-    {"index", text_index, "sub start end", 1},
-    {"rindex", text_rindex, "sub start end", 1},
-    {"count", text_count, "sub start end", 1},
-    {"startswith", text_startswith, "prefix start end", 1},
-    {"endswith", text_endswith, "suffix start end", 1},
-    {"ljust", text_ljust, "width fillchar", 1},
-    {"rjust", text_rjust, "width fillchar", 1},
-    {"center", text_center, "width fillchar", 1},
-    {"zfill", text_zfill, "width", 1},
+    {"find", text_find, "/sub start end", 1},
+    {"rfind", text_rfind, "/sub start end", 1},
+    {"index", text_index, "/sub start end", 1},
+    {"rindex", text_rindex, "/sub start end", 1},
+    {"count", text_count, "/sub start end", 1},
+    {"startswith", text_startswith, "/prefix start end", 1},
+    {"endswith", text_endswith, "/suffix start end", 1},
+    {"ljust", text_ljust, "/width fillchar", 1},
+    {"rjust", text_rjust, "/width fillchar", 1},
+    {"center", text_center, "/width fillchar", 1},
+    {"zfill", text_zfill, "/width", 1},
     {"expandtabs", text_expandtabs, "tabsize", 0},
     {0},
 };

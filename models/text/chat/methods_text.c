@@ -373,17 +373,17 @@ CHAT_BUILTIN(text_join)
 }
 
 const struct chat_builtin chat_text_methods[] = {
-    {"strip", text_strip, "chars", 0},
-    {"lstrip", text_lstrip, "chars", 0},
-    {"rstrip", text_rstrip, "chars", 0},
-    {"removeprefix", text_removeprefix, "prefix", 1},
-    {"removesuffix", text_removesuffix, "suffix", 1},
+    {"strip", text_strip, "/chars", 0},
+    {"lstrip", text_lstrip, "/chars", 0},
+    {"rstrip", text_rstrip, "/chars", 0},
+    {"removeprefix", text_removeprefix, "/prefix", 1},
+    {"removesuffix", text_removesuffix, "/suffix", 1},
     {"split", text_split, "sep maxsplit", 0},
     {"rsplit", text_rsplit, "sep maxsplit", 0},
-    {"partition", text_partition, "sep", 1},
-    {"rpartition", text_rpartition, "sep", 1},
+    {"partition", text_partition, "/sep", 1},
+    {"rpartition", text_rpartition, "/sep", 1},
     {"splitlines", text_splitlines, "keepends", 0},
-    {"replace", text_replace, "old new count", 2},
-    {"join", text_join, "iterable", 1},
+    {"replace", text_replace, "/old new count", 2},
+    {"join", text_join, "/iterable", 1},
     {0},
 };

@@ -99,6 +99,8 @@ static int parse_for(struct chat_parser *p, struct chat_node *node)
 
     FSDP_TRY(chat_symbol(p, &node->symbol, &loop));
     FSDP_TRY(parse_target(p, &node->a, false, "in"));
+    if (node->a->op == CHAT_N_NAME && node->a->symbol == node->symbol)
+        return chat_fail(p->r, "the variable 'loop' cannot be a loop's target");
     FSDP_TRY(chat_expect_name(p, "in"));
     FSDP_TRY(chat_parse_tuple(p, &node->b, false, "recursive"));
     if (chat_skip_name(p, "if"))

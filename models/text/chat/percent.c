@@ -10,7 +10,7 @@ struct percent {
     struct chat_buf b;
     const struct chat_val *values;
     size_t next;
-    bool named;
+    bool named, markup; /* markup: values are escaped */
 };
 
 static int next_value(struct percent *p, struct chat_val *out)
@@ -56,12 +56,12 @@ static int convert_value(struct percent *p, struct chat_val *v, char type)
     struct chat_buf b = {0};
     chat_int i;
 
-    if (type == 'r' || type == 'a')
+    if (type == 'r' || type == 'a') {
         FSDP_TRY(chat_repr(p->r, &b, v));
-    if (type == 'r' || type == 'a')
-        return chat_buf_str(p->r, v, &b);
-    if (type == 's')
-        return chat_to_str(p->r, v, v);
+        FSDP_TRY(chat_buf_str(p->r, v, &b));
+    }
+    if (strchr("ras", type))
+        return p->markup ? chat_escape_html(p->r, v, v) : chat_to_str(p->r, v, v);
     if (!chat_is_number(v))
         return chat_fail(p->r, "%%%c format: a number is required, not %s", type,
                          chat_type_name(v));
@@ -117,11 +117,9 @@ static int add_conversion(struct percent *p, const char **at, const char *end)
 int chat_percent(struct chat_run *r, struct chat_val *out, const struct chat_str *s,
                  const struct chat_val *values)
 {
-    struct percent p = {.r = r, .values = values};
+    struct percent p = {.r = r, .values = values, .markup = s->markup};
     const char *at = s->at, *const end = at + s->nbytes, *sign;
 
-    if (s->markup)
-        return chat_refuse(r, "%% of an escaped text");
     while (at < end) {
         sign = memchr(at, '%', (size_t)(end - at));
         FSDP_TRY(chat_buf_add(r, &p.b, at, (size_t)((sign ? sign : end) - at)));
@@ -136,5 +134,6 @@ int chat_percent(struct chat_run *r, struct chat_val *out, const struct chat_str
                            : !p.next && values->kind != CHAT_DICT && values->kind != CHAT_LIST;
     if (spare && !p.named)
         return chat_fail(r, "not all arguments converted during string formatting");
-    return chat_buf_str(r, out, &p.b);
+    return chat_str_part(r, out, &(struct chat_str){.nbytes = 1, .markup = p.markup}, p.b.at,
+                         p.b.nbytes);
 }

@@ -180,6 +180,21 @@ static int repr_container(struct chat_run *r, struct chat_buf *b, const struct c
     }
 }
 
+static int repr_loop(struct chat_run *r, struct chat_buf *b, const struct chat_val *v)
+{
+    static const struct chat_str index = {.at = "index", .nbytes = 5, .nchars = 5},
+                                 length = {.at = "length", .nbytes = 6, .nchars = 6};
+    struct chat_val number;
+
+    FSDP_TRY(chat_buf_puts(r, b, "<LoopContext "));
+    FSDP_TRY(r->hooks->attribute(r, &number, v, &index));
+    FSDP_TRY(chat_print_int(r, b, number.i));
+    FSDP_TRY(chat_buf_puts(r, b, "/"));
+    FSDP_TRY(r->hooks->attribute(r, &number, v, &length));
+    FSDP_TRY(chat_print_int(r, b, number.i));
+    return chat_buf_puts(r, b, ">");
+}
+
 int chat_repr(struct chat_run *r, struct chat_buf *b, const struct chat_val *v)
 {
     int rc;
@@ -210,6 +225,8 @@ int chat_repr(struct chat_run *r, struct chat_buf *b, const struct chat_val *v)
         rc = repr_container(r, b, v);
         chat_leave(r);
         return rc;
+    case CHAT_LOOP:
+        return repr_loop(r, b, v);
     default:
         FSDP_TRY(chat_buf_puts(r, b, "<"));
         FSDP_TRY(chat_buf_puts(r, b, chat_type_name(v)));

@@ -70,9 +70,6 @@ int chat_strftime(struct chat_run *r, struct chat_val *out, const struct chat_st
     FSDP_TRY(find_time(r, &when));
     if (format->nbytes > MAX_FORMAT || memchr(format->at, 0, format->nbytes))
         return chat_fail(r, "the format of a date is longer than %d bytes", MAX_FORMAT);
-    for (size_t i = 0; i + 1 < format->nbytes; i++) /* a width would be written as it is */
-        if (format->at[i] == '%' && format->at[i + 1] >= '0' && format->at[i + 1] <= '9')
-            return chat_refuse(r, "a width in the format of a date");
     FSDP_TRY(replace_fields(r, &b, format));
     FSDP_TRY(chat_new_bytes(r, &text, MAX_TEXT));
     if (!(plain = newlocale(LC_ALL_MASK, "C", (locale_t)0)))

@@ -5,6 +5,7 @@
 #include "filters.h"
 #include "functions.h"
 #include "input.h"
+#include "out.h"
 #include "parser.h"
 #include "template.h"
 

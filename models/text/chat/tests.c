@@ -3,6 +3,7 @@
 #include "arith.h"
 #include "filters.h"
 #include "iterate.h"
+#include "print.h"
 #include "unicode.h"
 
 /* A test whose answer the value's kind tells. */
@@ -128,16 +129,17 @@ CHAT_BUILTIN(test_sameas)
 static int test_case(struct chat_run *r, struct chat_val *out, const struct chat_val *v, bool upper)
 {
     bool any = false, other = false;
+    struct chat_val text;
     int nbytes;
 
-    for (const char *at = v->kind == CHAT_STR ? v->s->at : NULL; at && at < v->s->at + v->s->nbytes;
-         at += nbytes) {
+    FSDP_TRY(chat_to_str(r, &text, v));
+    for (const char *at = text.s->at; at < text.s->at + text.s->nbytes; at += nbytes) {
         const uint32_t code = chat_decode(at, &nbytes);
         any |= upper ? chat_is_upper(code) : chat_is_lower(code);
         other |= chat_is_title(code) || (upper ? chat_is_lower(code) : chat_is_upper(code));
     }
     *out = chat_bool(any && !other);
-    return chat_step(r, 1 + (v->kind == CHAT_STR ? v->s->nbytes >> 4 : 0));
+    return chat_step(r, 1 + (text.s->nbytes >> 4));
 }
 
 CHAT_BUILTIN(test_lower)
@@ -153,8 +155,9 @@ CHAT_BUILTIN(test_upper)
 static int test_known(struct chat_run *r, struct chat_val *out, const struct chat_val *v,
                       const struct chat_builtin *(*find)(const struct chat_str *))
 {
+    FSDP_TRY(chat_check_hashable(r, v));
     *out = chat_bool(v->kind == CHAT_STR && find(v->s));
-    return chat_step(r, 1);
+    return FSDP_OK;
 }
 
 CHAT_BUILTIN(test_filter)
