@@ -204,7 +204,9 @@ static int next_row(void *ctx, struct generate_sequence *seq, bool *there, struc
         return FSDP_OK;
     struct batch_row *row = &b->rows[b->next++];
     *seq = row->seq;
-    return row->is_text ? b->words->ops->stream_create(&row->stream, b->words, err) : FSDP_OK;
+    return row->is_text ? b->words->ops->stream_create(&row->stream, b->words, row->prompt,
+                                                       row->seq.nprompt, err)
+                        : FSDP_OK;
 }
 
 /* The text that a token completes; -1: what is left. */

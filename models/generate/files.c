@@ -99,6 +99,35 @@ int generate_session_file(char **out, struct generate_session *s, const char *na
     return rc;
 }
 
+/* The first small file whose name ends with .tiktoken; NULL: there is none. */
+static const char *find_ranks(const struct generate_session *s)
+{
+    for (int i = 0; i < ckpt_nextra(s->ckpt); i++) {
+        const char *path = ckpt_extra_at(s->ckpt, i), *slash = strrchr(path, '/');
+        const char *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+        if (dot && !strcmp(dot, ".tiktoken"))
+            return name;
+    }
+    return NULL;
+}
+
+int generate_session_tokenizer(char **out, struct generate_session *s, struct fsdp_err *err)
+{
+    const char *const names[] = {"tokenizer.json", "tekken.json", "tokenizer.model", find_ranks(s)};
+    char *next = NULL;
+
+    *out = NULL;
+    for (int i = 0; i < 4 && !*out; i++)
+        if (names[i])
+            FSDP_TRY(generate_session_file(out, s, names[i], err));
+    if (!*out || !s->fetched)
+        return FSDP_OK;
+    /* It is read where it is next to the other. */
+    const int rc = generate_session_file(&next, s, "tokenizer_config.json", err);
+    fsdp_free(next);
+    return rc;
+}
+
 void generate_files_remove(struct generate_session *s)
 {
     DIR *folder = s->fetched ? opendir(s->fetched) : NULL;

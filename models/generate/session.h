@@ -35,6 +35,8 @@ void generate_session_close(struct generate_session *s);
  * closed. Local, blocks. */
 int generate_session_file(char **out, struct generate_session *s, const char *name,
                           struct fsdp_err *err);
+/* The same for the model's tokenizer, in the order of tokenizer_open. */
+int generate_session_tokenizer(char **out, struct generate_session *s, struct fsdp_err *err);
 /* Makes s->decoder. kv_dtype -1: that of the model's weights. Its memory is logged. */
 int generate_session_decoder(struct generate_session *s, int max_tokens, int nsequences,
                              int kv_dtype, struct fsdp_err *err);

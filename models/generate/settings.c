@@ -8,6 +8,7 @@ const char *const generate_kv_dtypes[] = {"auto", "float32", "bfloat16", "float1
 
 const struct generate_settings generate_settings_default = {
     .device = "auto",
+    .tokenizer = "auto",
     .batch = GENERATE_BATCH,
     .max_tokens = -1,
     .top_k = -1,

@@ -12,7 +12,7 @@ struct generate_settings {
     bool overwrite, resume;
     int batch;     /* sequences at once */
     int kv_dtype;  /* index into generate_kv_dtypes */
-    int tokenizer; /* enum data_tokenizer */
+    const char *tokenizer; /* auto, bytes, or a path */
     uint64_t seed;
     /* Not set where negative, or NAN: generation_config.json's, or else the default. */
     int max_tokens, top_k;

@@ -21,9 +21,12 @@ struct stream {
     bool begun;
 };
 
-static int stream_create(void **out, const struct generate_words *words, struct fsdp_err *err)
+static int stream_create(void **out, const struct generate_words *words, const int32_t *prompt,
+                         int nprompt, struct fsdp_err *err)
 {
     (void)words;
+    (void)prompt;
+    (void)nprompt;
     *out = fsdp_alloc(1, sizeof(struct stream), "output", err);
     return *out ? FSDP_OK : FSDP_ENOMEM;
 }

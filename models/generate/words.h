@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * words.h: how a prompt becomes tokens, and tokens become output. Every kind is a struct
- * generate_words_ops: bytes and ids are in words.c; a tokenizer is another.
+ * generate_words_ops: bytes and ids are in words.c, a tokenizer's are in
+ * words_tokenizer.c.
  */
 #ifndef GENERATE_WORDS_H
 #define GENERATE_WORDS_H
@@ -16,8 +17,10 @@ struct generate_words_ops {
     /* *out is freed by the caller. FSDP_EINVAL where the text has no tokens in this vocabulary. */
     int (*encode)(int32_t **out, int *ntokens, const struct generate_words *words, const char *text,
                   size_t nbytes, struct fsdp_err *err);
-    /* Output of one sequence, as it comes. */
-    int (*stream_create)(void **stream, const struct generate_words *words, struct fsdp_err *err);
+    /* Output of one sequence, as it comes, after a prompt: how a token is spelled can depend on
+     * what is before it. */
+    int (*stream_create)(void **stream, const struct generate_words *words, const int32_t *prompt,
+                         int nprompt, struct fsdp_err *err);
     void (*stream_destroy)(void *stream);
     /* The bytes that one more token completes (perhaps none), borrowed until the next call; token
      * -1: what is left at the end. */
@@ -39,6 +42,10 @@ struct generate_words {
 extern const struct generate_words_ops generate_words_bytes;
 /* "1,2,3" is the text of three tokens. */
 extern const struct generate_words_ops generate_words_ids;
+
+/* The tokens of a tokenizer's file, or of the one in a folder: tokenizer_open's rules and errors.
+ * A prompt gets the special tokens that the file adds; special tokens are not printed. */
+int generate_words_tokenizer(struct generate_words *words, const char *path, struct fsdp_err *err);
 
 void generate_words_close(struct generate_words *words);
 

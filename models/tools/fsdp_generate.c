@@ -22,7 +22,7 @@ static const char usage[] =
     "folder of checkpoints (the newest is taken); here or in a store (s3://...).\n"
     "\n"
     "  --model PATH       the weights\n"
-    "  --prompt TEXT      the text to continue; its bytes are the tokens\n"
+    "  --prompt TEXT      the text to continue\n"
     "  --tokens LIST      token ids instead of a prompt; prints token ids\n"
     "  --prompts FILE     many prompts, JSON Lines; - is standard input. A line has\n"
     "                     \"prompt\" or \"tokens\" (ids), perhaps \"seed\" and\n"
@@ -33,8 +33,9 @@ static const char usage[] =
     "  --overwrite        replace FILE\n"
     "  --resume           continue FILE.part\n"
     "  --batch N          prompts at once (8)\n"
-    "  --tokenizer KIND   how the prompt becomes tokens: auto (byte by byte, for a\n"
-    "                     model with 256 tokens) or bytes (for any model) (auto)\n"
+    "  --tokenizer KIND   how text becomes tokens: auto (by the model's tokenizer;\n"
+    "                     byte by byte where there is none and the model has 256\n"
+    "                     tokens), bytes, or the path of a tokenizer (auto)\n"
     "  --max-tokens N     stop after N tokens (200), or at the model's last position\n"
     "  --ignore-eos       continue after the model's end-of-sequence token\n"
     "  --device KIND      auto (a GPU if there is one), cpu or cuda (auto)\n"
@@ -69,9 +70,6 @@ static const char usage[] =
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
-static const char *const tokenizers[] = {
-    [DATA_TOKENIZER_AUTO] = "auto", [DATA_TOKENIZER_BYTES] = "bytes", NULL};
-
 #define AT(field) offsetof(struct generate_settings, field)
 static const struct option_row rows[] = {
     {"model", OPTION_TEXT, AT(model), 0, 0, NULL},
@@ -83,7 +81,7 @@ static const struct option_row rows[] = {
     {"resume", OPTION_FLAG, AT(resume), 0, 0, NULL},
     {"batch", OPTION_INT, AT(batch), 1, MODEL_MAX_SEQUENCES, NULL},
     {"kv-dtype", OPTION_WORD, AT(kv_dtype), 0, 0, generate_kv_dtypes},
-    {"tokenizer", OPTION_WORD, AT(tokenizer), 0, 0, tokenizers},
+    {"tokenizer", OPTION_TEXT, AT(tokenizer), 0, 0, NULL},
     {"logits", OPTION_FLAG, AT(logits), 0, 0, NULL},
     {"probabilities", OPTION_FLAG, AT(probabilities), 0, 0, NULL},
     {"max-tokens", OPTION_INT, AT(max_tokens), 1, 1 << 30, NULL},
@@ -158,11 +156,23 @@ struct run {
 
 static int choose_words(struct run *r, struct fsdp_err *err)
 {
+    const char *kind = r->set.tokenizer;
+    const bool is_auto = !strcmp(kind, "auto"), is_bytes = !strcmp(kind, "bytes");
+    char *path = NULL;
+
     r->words.vocab = r->session.vocab;
     r->words.ops = r->set.tokens ? &generate_words_ids : &generate_words_bytes;
-    return r->set.tokens ? FSDP_OK
-                         : text_check_vocab(r->session.vocab, (enum data_tokenizer)r->set.tokenizer,
-                                            "give token ids with --tokens", err);
+    if (r->set.tokens)
+        return FSDP_OK;
+    if (is_auto)
+        FSDP_TRY(generate_session_tokenizer(&path, &r->session, err));
+    if (!path && (is_auto || is_bytes))
+        return text_check_vocab(r->session.vocab,
+                                is_bytes ? DATA_TOKENIZER_BYTES : DATA_TOKENIZER_AUTO,
+                                "give token ids with --tokens", err);
+    const int rc = generate_words_tokenizer(&r->words, path ? path : kind, err);
+    fsdp_free(path);
+    return rc;
 }
 
 static int read_prompt(struct run *r, struct fsdp_err *err)

@@ -124,7 +124,7 @@ int generate_printer_open(struct generate_printer *p, const struct generate_word
 {
     p->words = words;
     p->seq = seq;
-    return words->ops->stream_create(&p->stream, words, err);
+    return words->ops->stream_create(&p->stream, words, seq->prompt, seq->nprompt, err);
 }
 
 struct generate_source generate_printer_source(struct generate_printer *p)

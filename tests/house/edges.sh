@@ -67,7 +67,7 @@ models/check           fsdp/fsdp.h
 models/config          fsdp/base.h fsdp/comm.h fsdp/fsdp.h models/data
 models/data            fsdp/base.h
 models/family          fsdp/base.h fsdp/fsdp.h models/nn
-models/generate        ckpt.h fsdp/base.h fsdp/device.h models/family
+models/generate        ckpt.h fsdp/base.h fsdp/device.h models/family models/text/tokenizer
 models/nn              fsdp/device.h
 models/nn/cpu          fsdp/base.h models/nn
 models/nn/cuda         fsdp/comm.h fsdp/device.h models/nn

@@ -86,6 +86,48 @@ def short(path, prompt, ours):
         assert gap <= 0.05 * two.abs().max().item()
 
 
+def spell(kind, path):
+    """A tokenizer of the kind of GPT-2's, or of Llama 2's, in a model's folder."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+    words = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("", "n", "r", "st", "é", "日")]
+    text = [" ".join(words[(i * 7 + j * j * 11) % len(words)] for j in range(12)) for i in range(600)]
+    special = ["<unk>", "<s>", "</s>"]
+    if kind == "bytes":
+        t = Tokenizer(models.BPE())
+        t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        t.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+    else:
+        t = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+        special += [f"<0x{i:02X}>" for i in range(256)]
+        t.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(),
+                                       decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+        alphabet = []
+    t.train_from_iterator(text, trainers.BpeTrainer(vocab_size=VOCAB, special_tokens=special,
+                                                    initial_alphabet=alphabet, show_progress=False))
+    t.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    PreTrainedTokenizerFast(tokenizer_object=t, bos_token="<s>", eos_token="</s>",
+                            unk_token="<unk>").save_pretrained(path)
+    print(f"{t.get_vocab_size()} tokens")
+
+
+def text(path, prompt, ours):
+    """A prompt's text and what follows it, as transformers tokenizes, generates and decodes."""
+    from transformers import AutoTokenizer
+    t, model = AutoTokenizer.from_pretrained(path), load(path)
+    ids = t(prompt, return_tensors="pt").input_ids
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=40)[0].tolist()
+    whole = t.decode(out, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    begin = t.decode(ids[0], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    got = open(ours, "rb").read()
+    want = (prompt + whole[len(begin):] + "\n").encode()
+    assert whole.startswith(begin) and len(want) > len(prompt) + 20
+    assert got == want, f"{got}\n{want}"
+    print(f"{len(out) - ids.shape[1]} tokens, {len(got)} bytes")
+
+
 def distribution(prompt, logits, ours, settings):
     s = json.loads(settings)
     ids = torch.tensor([[int(t) for t in prompt.split(",")]])
@@ -123,4 +165,4 @@ def distributions(prompt, logits, number):
 
 if __name__ == "__main__":
     dict(make=make, greedy=greedy, distributions=distributions, batch=batch,
-         prompts=prompts, short=short)[sys.argv[1]](*sys.argv[2:])
+         prompts=prompts, short=short, spell=spell, text=text)[sys.argv[1]](*sys.argv[2:])

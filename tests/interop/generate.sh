@@ -78,6 +78,20 @@ END
     ok $? "$kind: it ended at token $end"
 done
 
+# ---- text ----------------------------------------------------------------------------------------
+
+rm llama/generation_config.json
+for kind in bytes metaspace; do
+    py spell $kind llama
+    ok $? "a tokenizer of $kind: $(head -n 1 log)"
+    gen --model llama --prompt "ban der 日 gost é!" --greedy --max-tokens 40 >ours && py text llama "ban der 日 gost é!" ours
+    ok $? "$kind: the prompt's text continues as in transformers: $(head -n 1 log)"
+    echo '{"prompt": "ban der 日 gost é!"}' >one.jsonl
+    gen --model llama --prompts one.jsonl --greedy --max-tokens 40 >one.out &&
+        python3 -c 'import json; r = json.loads(open("one.out").read()); print(r["prompt"] + r["completion"])' | cmp -s - ours
+    ok $? "$kind: and in a file of prompts"
+done
+
 # ---- keys and values in 16 bits ------------------------------------------------------------------
 
 for kind in llama gpt2; do

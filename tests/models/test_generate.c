@@ -347,7 +347,7 @@ static void check_output(const struct generate_words_ops *ops, const int32_t *to
     const char *text;
     size_t nbytes, len = 0;
     void *stream = NULL;
-    int rc = ops->stream_create(&stream, &words, NULL);
+    int rc = ops->stream_create(&stream, &words, NULL, 0, NULL);
     for (int i = 0; i <= ntokens && !rc; i++) {
         rc = ops->stream_put(&text, &nbytes, stream, i < ntokens ? tokens[i] : -1, NULL);
         memcpy(all + len, text, nbytes);

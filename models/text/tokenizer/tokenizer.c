@@ -92,7 +92,8 @@ static int read_config(struct tokenizer *t, struct fsdp_err *err)
     if (!is_file(path))
         goto out;
     FSDP_TRY_GOTO(fsdp_file_read(&text, &nbytes, path, MAX_FILE, err), out);
-    json_t *config = json_loadb(text, nbytes, 0, &why);
+    /* model_max_length is often 10^30. */
+    json_t *config = json_loadb(text, nbytes, JSON_DECODE_INT_AS_REAL, &why);
     if (!config) {
         rc = fsdp_err_set(err, FSDP_EINVAL, "%s:%d: not valid JSON: %s", path, why.line, why.text);
         goto out;
