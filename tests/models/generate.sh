@@ -171,6 +171,27 @@ refused "either --overwrite or --resume" 2 --model "$TINY" --prompts prompts.jso
 refused "--batch: '0'" 2 --model "$TINY" --prompts prompts.jsonl --batch 0
 refused "--kv-dtype: 'fp8' is not auto, float32, bfloat16 or float16" 2 --model "$TINY" --prompt x --kv-dtype fp8
 
+# ---- the model's tokenizer -----------------------------------------------------------------------
+
+mkdir -p spelled
+cp "$TINY"/config.json "$TINY"/model.safetensors spelled/
+cat >spelled/tokenizer.json <<'END'
+{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+ "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+ "post_processor": null, "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+ "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+  "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+  "vocab": {"a": 0, "b": 1, "ab": 2, "\u0120": 3}, "merges": [["a", "b"]]}}
+END
+echo '{"model_max_length": 1000000000000000019884624838656}' >spelled/tokenizer_config.json
+gen --model spelled --prompt "ab ab" --greedy --max-tokens 3 >out 2>err && grep -q "^fsdp-generate: prompt: 3 tokens" err && grep -q "^ab ab" out
+result "a prompt is tokenized as tokenizer.json says" $?
+[ "$(gen --model spelled --prompt "ab ab" --probabilities --tokenizer spelled/tokenizer.json)" = "$(gen --model "$TINY" --tokens 2,3,2 --probabilities)" ]
+result "into these tokens" $?
+gen --model spelled --prompt "ab ab" --tokenizer bytes --greedy --max-tokens 3 2>&1 >out | grep -q "prompt: 5 tokens"
+result "or byte by byte where that is asked for" $?
+refused "nowhere" 1 --model spelled --prompt x --tokenizer nowhere
+
 # ---- keys and values -----------------------------------------------------------------------------
 
 kv() { gen --model "$1" --tokens 84,111 --greedy --max-tokens 20 -v "${@:2}" 2>&1 >kv.out | sed -n 's/.*keys and values: \(.*\), for .*/\1/p'; }

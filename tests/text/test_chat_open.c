@@ -72,7 +72,8 @@ static void test_folders(void)
     put("none", "config.json", "{}");
     ok(opens("none", false, NULL), "a folder without a template has none");
     put("config", "tokenizer_config.json",
-        "{\"bos_token\": {\"__type\": \"AddedToken\", \"content\": \"<s>\"}, \"eos_token\": "
+        "{\"model_max_length\": 1000000000000000019884624838656, \"bos_token\": {\"__type\": "
+        "\"AddedToken\", \"content\": \"<s>\"}, \"eos_token\": "
         "\"</s>\","
         " \"pad_token\": null, \"image_token\": \"<i>\", \"add_bos_token\": true,"
         " \"extra_special_tokens\": {\"audio\": \"<a>\"}, \"chat_template\":"

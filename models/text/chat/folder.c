@@ -35,7 +35,8 @@ static int read_config(json_t **out, const char *path, struct fsdp_err *err)
         return FSDP_OK;
     if (rc)
         return fsdp_err_pass(err, rc, &why);
-    *out = json_loadb(text, nbytes, JSON_ALLOW_NUL, &reason);
+    /* model_max_length is often 10^30. */
+    *out = json_loadb(text, nbytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &reason);
     fsdp_free(text);
     if (!json_is_object(*out))
         return fsdp_err_set(err, FSDP_EINVAL, "%s:%d: no JSON object: %s", path,
