@@ -20,6 +20,13 @@ for model in llama-tiny gpt2-tiny; do
     same --model "$data/$model" --tokens "$(seq -s , 1 60)" --logits
     ok $? "$model: the same logits"
 done
+printf '{"tokens": [%s], "seed": %d}\n' 1,2,3 4 5 6 7,8,9,10,11 12 13,14 15 >prompts.jsonl
+for model in llama-tiny gpt2-tiny; do
+    same --model "$data/$model" --prompts prompts.jsonl --batch 3 --max-tokens 30 --ignore-eos
+    ok $? "$model: the same of several prompts at once"
+    same --model "$data/$model" --prompts prompts.jsonl --batch 3 --max-tokens 30 --ignore-eos --kv-dtype bfloat16
+    ok $? "$model: and with keys and values in bfloat16"
+done
 same --model "$data/llama-tiny" --prompt "To be or not to be" --greedy --max-tokens 30
 ok $? "text of a prompt"
 
