@@ -172,11 +172,12 @@ static int check_paths(const struct config *c, struct fsdp_err *err)
         FSDP_TRY(check_path(c, paths[i].key, paths[i].path, paths[i].hint, err));
     for (size_t k = 0; k < sizeof lists / sizeof lists[0]; k++)
         for (int i = 0; i < lists[k].list->nelem; i++)
-            FSDP_TRY(check_path(c, lists[k].key, fsdp_tunable_list_at(lists[k].list, i), "", err));
+            FSDP_TRY(
+                check_path(c, lists[k].key, fsdp_tunable_list_at(lists[k].list, i), NULL, err));
     for (int k = 0; k < c->nsources; k++)
         for (int i = 0; i < c->sources[k].path.nelem; i++)
-            FSDP_TRY(check_path(c, "data.sources", fsdp_tunable_list_at(&c->sources[k].path, i), "",
-                                err));
+            FSDP_TRY(check_path(c, "data.sources", fsdp_tunable_list_at(&c->sources[k].path, i),
+                                NULL, err));
     return FSDP_OK;
 }
 

@@ -111,9 +111,7 @@ int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *
         return FSDP_ENOMEM;
     data->opts = *opts;
     data->opts.paths = NULL;
-    FSDP_TRY_GOTO(data_files_open(&data->files, opts->paths, opts->npaths, opts->format,
-                                  (size_t)opts->seq_len + 1, err),
-                  out);
+    FSDP_TRY_GOTO(data_files_open(&data->files, opts, err), out);
     if (opts->format == DATA_JSONL)
         rc = data_documents_open(&data->documents, opts, &data->files, err);
     if (rc == FSDP_OK)

@@ -23,6 +23,7 @@
 #include <stdio.h>
 
 #include "fsdp/base.h"
+#include "remote.h"
 #include "unpack.h"
 
 enum data_format { DATA_TEXT, DATA_U16, DATA_U32, DATA_LLMC, DATA_JSONL, DATA_MEGATRON };
@@ -56,6 +57,7 @@ struct data_opts {
     /* Of jsonl. */
     const char *text_key; /* the field that holds a text, until data_close; NULL: "text" */
     enum data_too_long too_long;
+    const struct data_remote *remote; /* reads addresses; until data_close; NULL: none are read */
     bool skip_bad_lines; /* count lines that are no document; else they are errors */
 };
 #define DATA_OPTS_VERSION 1
@@ -119,6 +121,7 @@ struct data_file {
 enum { DATA_OPEN_FILES = 16 };
 
 struct data_files {
+    const struct data_remote *remote;
     int nfiles;
     struct data_file *files;
     uint64_t ntokens;
@@ -131,9 +134,8 @@ struct data_files {
     int index_file, index_fd; /* the .idx that is open; fd -1: none */
 };
 
-/* read_ntokens: the most that one data_files_read asks for. */
-int data_files_open(struct data_files *out, const char *const *paths, int npaths,
-                    enum data_format format, size_t read_ntokens, struct fsdp_err *err);
+/* One data_files_read asks for at most a row. */
+int data_files_open(struct data_files *out, const struct data_opts *opts, struct fsdp_err *err);
 void data_files_close(struct data_files *files);
 /* Tokens [first, first + ntokens) of all files. vocab_size as in data_opts. */
 int data_files_read(struct data_files *files, uint64_t first, size_t ntokens, int32_t *out,

@@ -70,32 +70,41 @@ static int measure_llmc(struct data_file *file, uint64_t nbytes, struct fsdp_err
     return FSDP_OK;
 }
 
-/* A packed file becomes one that lies in the temporary file. */
+/* A file that is packed or far comes to lie in the temporary file. */
 static int unpack_file(struct data_files *files, struct data_file *file, enum data_format format,
                        uint64_t *nbytes, struct fsdp_err *err)
 {
-    if (!data_stream_is_packed(file->path))
-        return FSDP_OK;
     if (format == DATA_LLMC || format == DATA_MEGATRON)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "data: %s: packed files of this format are not read; unpack it first",
+                            "data: %s: packed files and addresses are not read in this format; "
+                            "unpack or copy it first",
                             file->path);
-    FSDP_TRY(data_unpack(&files->unpacked, file->path, &file->offset, nbytes, err));
+    FSDP_TRY(data_unpack(&files->unpacked, file->path, files->remote, &file->offset, nbytes, err));
     file->unpacked = true;
+    return FSDP_OK;
+}
+
+static int file_nbytes(uint64_t *out, const char *path, struct fsdp_err *err)
+{
+    struct stat st;
+
+    if (stat(path, &st) != 0)
+        return fsdp_err_sys(err, errno, "data: %s", path);
+    if (!S_ISREG(st.st_mode))
+        return fsdp_err_set(err, FSDP_EINVAL, "data: %s: neither a file nor a folder", path);
+    *out = (uint64_t)st.st_size;
     return FSDP_OK;
 }
 
 static int measure_file(struct data_files *files, struct data_file *file, enum data_format format,
                         struct fsdp_err *err)
 {
-    struct stat st;
+    uint64_t nbytes;
 
-    if (stat(file->path, &st) != 0)
-        return fsdp_err_sys(err, errno, "data: %s", file->path);
-    if (!S_ISREG(st.st_mode))
-        return fsdp_err_set(err, FSDP_EINVAL, "data: %s: neither a file nor a folder", file->path);
-    uint64_t nbytes = (uint64_t)st.st_size;
-    FSDP_TRY(unpack_file(files, file, format, &nbytes, err));
+    if (data_is_remote(file->path) || data_stream_is_packed(file->path))
+        FSDP_TRY(unpack_file(files, file, format, &nbytes, err));
+    else
+        FSDP_TRY(file_nbytes(&nbytes, file->path, err));
     if (format == DATA_LLMC)
         return measure_llmc(file, nbytes, err);
     if (format == DATA_MEGATRON)
@@ -143,7 +152,8 @@ static int list_files(struct data_files *files, const char *const *paths, int np
                       enum data_format format, struct fsdp_err *err)
 {
     const bool pairs = format == DATA_MEGATRON;
-    struct data_list list = {.only = pairs ? ".bin" : NULL, .partner = pairs ? ".idx" : NULL};
+    struct data_list list = {
+        .only = pairs ? ".bin" : NULL, .partner = pairs ? ".idx" : NULL, .remote = files->remote};
     int rc = FSDP_OK;
 
     for (int i = 0; rc == FSDP_OK && i < npaths; i++)
@@ -154,27 +164,28 @@ static int list_files(struct data_files *files, const char *const *paths, int np
     return rc;
 }
 
-int data_files_open(struct data_files *out, const char *const *paths, int npaths,
-                    enum data_format format, size_t read_ntokens, struct fsdp_err *err)
+int data_files_open(struct data_files *out, const struct data_opts *opts, struct fsdp_err *err)
 {
-    struct data_files files = {
-        .buffer_ntokens = read_ntokens, .index_fd = -1, .unpacked = {.fd = -1}};
+    struct data_files files = {.buffer_ntokens = (size_t)opts->seq_len + 1,
+                               .remote = opts->remote,
+                               .index_fd = -1,
+                               .unpacked = {.fd = -1}};
     int rc = FSDP_OK;
 
     for (int i = 0; i < DATA_OPEN_FILES; i++)
         files.open[i].fd = -1;
-    FSDP_TRY_GOTO(list_files(&files, paths, npaths, format, err), out);
+    FSDP_TRY_GOTO(list_files(&files, opts->paths, opts->npaths, opts->format, err), out);
     for (int i = 0; i < files.nfiles; i++) {
         files.files[i].first = files.ntokens;
-        FSDP_TRY_GOTO(measure_file(&files, &files.files[i], format, err), out);
+        FSDP_TRY_GOTO(measure_file(&files, &files.files[i], opts->format, err), out);
         files.ntokens += files.files[i].ntokens;
     }
     if (!files.ntokens) {
-        rc = fsdp_err_set(err, FSDP_EINVAL, "data: %s%s: empty, no tokens at all",
-                          npaths ? paths[0] : "no files", npaths > 1 ? " and the others" : "");
+        rc = fsdp_err_set(err, FSDP_EINVAL, "data: %s%s: empty, no tokens at all", opts->paths[0],
+                          opts->npaths > 1 ? " and the others" : "");
         goto out;
     }
-    files.buffer = fsdp_alloc(read_ntokens, 4, "data row", err);
+    files.buffer = fsdp_alloc(files.buffer_ntokens, 4, "data row", err);
     rc = files.buffer ? FSDP_OK : FSDP_ENOMEM;
 out:
     if (rc == FSDP_OK)

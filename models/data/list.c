@@ -204,11 +204,33 @@ static int list_pattern(struct data_list *list, const char *pattern, struct fsdp
     return fsdp_err_blame(err, rc, "path");
 }
 
+static int add_far(void *ctx, const char *address, struct fsdp_err *err)
+{
+    struct data_list *list = ctx;
+    return is_wanted(list, address) ? add_file(list, address, err) : FSDP_OK;
+}
+
+static int list_far(struct data_list *list, const char *address, struct fsdp_err *err)
+{
+    if (!list->remote)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "data: %s: addresses are not read here",
+                            address);
+    if (!strpbrk(address, "*?["))
+        return list->remote->each(address, add_far, list, err);
+    fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                 "data: %s: addresses have no patterns here; name the folder, of which all files "
+                 "are read",
+                 address);
+    return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "path");
+}
+
 static int list_path(struct data_list *list, const char *path, struct fsdp_err *err)
 {
     const size_t before = list->npaths;
     struct stat st;
 
+    if (data_is_remote(path))
+        return list_far(list, path, err);
     if (stat(path, &st) != 0) {
         const int errnum = errno;
         return errnum == ENOENT && strpbrk(path, "*?[")

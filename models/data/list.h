@@ -4,6 +4,7 @@
 #define DATA_LIST_H
 
 #include "fsdp/base.h"
+#include "remote.h"
 
 struct data_list {
     size_t npaths, room;
@@ -13,6 +14,7 @@ struct data_list {
     /* There, a file that ends so and has no partner that ends with `only` is an error; NULL: none.
      */
     const char *partner;
+    const struct data_remote *remote; /* the caller's; NULL: addresses are refused */
 };
 
 /* Adds what `path` names: a file; a folder's files, recursively; or, where no file has that name

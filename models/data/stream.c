@@ -11,9 +11,10 @@
 #endif
 
 #include "list.h"
+#include "remote.h"
 #include "stream.h"
 
-enum { INPUT_NBYTES = 1 << 17, MAX_INFLATE = 1 << 30 };
+enum { INPUT_NBYTES = 1 << 20, MAX_INFLATE = 1 << 30 };
 
 struct unpacker;
 
@@ -25,6 +26,8 @@ struct data_stream {
     bool more;                       /* what is unpacked had no room */
     const struct unpacker *unpacker; /* NULL: as it is */
     uint64_t file_nbytes, nread;
+    const struct data_remote *remote; /* with far, or NULL */
+    void *far;
     unsigned char *input; /* [INPUT_NBYTES], of which [used, filled) is to be unpacked */
     size_t used, filled;
     z_stream gz;
@@ -164,13 +167,10 @@ bool data_stream_is_packed(const char *path)
 
 /* ---- any ------------------------------------------------------------------------------------ */
 
-static int open_file(struct data_stream *s, const char *path, struct fsdp_err *err)
+static int open_near(struct data_stream *s, const char *path, bool is_stdin, struct fsdp_err *err)
 {
     struct stat st;
-    const bool is_stdin = !strcmp(path, "-");
 
-    if (!(s->path = fsdp_strdup(is_stdin ? "standard input" : path, err)))
-        return FSDP_ENOMEM;
     s->fd = STDIN_FILENO;
     if (!is_stdin) {
         FSDP_TRY(fsdp_file_open(&s->fd, path, O_RDONLY, err));
@@ -178,6 +178,28 @@ static int open_file(struct data_stream *s, const char *path, struct fsdp_err *e
     }
     if (fstat(s->fd, &st) == 0 && S_ISREG(st.st_mode))
         s->file_nbytes = (uint64_t)st.st_size;
+    return FSDP_OK;
+}
+
+static int open_far(struct data_stream *s, const char *path, const struct data_remote *remote,
+                    struct fsdp_err *err)
+{
+    if (!remote)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "data: %s: addresses are not read here", path);
+    FSDP_TRY(remote->open(&s->far, &s->file_nbytes, path, err));
+    s->remote = remote;
+    return FSDP_OK;
+}
+
+static int open_file(struct data_stream *s, const char *path, const struct data_remote *remote,
+                     struct fsdp_err *err)
+{
+    const bool is_stdin = !strcmp(path, "-");
+
+    if (!(s->path = fsdp_strdup(is_stdin ? "standard input" : path, err)))
+        return FSDP_ENOMEM;
+    FSDP_TRY(data_is_remote(path) ? open_far(s, path, remote, err)
+                                  : open_near(s, path, is_stdin, err));
     const struct unpacker *unpacker = is_stdin ? NULL : find_unpacker(path);
     if (!unpacker)
         return FSDP_OK;
@@ -191,11 +213,17 @@ static int open_file(struct data_stream *s, const char *path, struct fsdp_err *e
 
 int data_stream_open(struct data_stream **out, const char *path, struct fsdp_err *err)
 {
+    return data_stream_open_at(out, path, NULL, err);
+}
+
+int data_stream_open_at(struct data_stream **out, const char *path,
+                        const struct data_remote *remote, struct fsdp_err *err)
+{
     struct data_stream *s = fsdp_alloc(1, sizeof *s, "stream", err);
 
     if (!s)
         return FSDP_ENOMEM;
-    const int rc = open_file(s, path, err);
+    const int rc = open_file(s, path, remote, err);
     if (rc == FSDP_OK)
         *out = s;
     else
@@ -211,14 +239,32 @@ void data_stream_close(struct data_stream *s)
         s->unpacker->close(s);
     if (s->own_fd)
         close(s->fd);
+    if (s->remote)
+        s->remote->close(s->far);
     fsdp_free(s->input);
     fsdp_free(s->path);
     fsdp_free(s);
 }
 
+static int read_far(struct data_stream *s, void *out, size_t nbytes, size_t *got,
+                    struct fsdp_err *err)
+{
+    const uint64_t left = s->file_nbytes - s->nread;
+    const size_t here = left < nbytes ? (size_t)left : nbytes;
+
+    if (here)
+        FSDP_TRY(s->remote->pread(s->far, out, here, s->nread, err));
+    *got = here;
+    s->nread += here;
+    s->at_end = here == 0;
+    return FSDP_OK;
+}
+
 static int read_file(struct data_stream *s, void *out, size_t nbytes, size_t *got,
                      struct fsdp_err *err)
 {
+    if (s->remote)
+        return read_far(s, out, nbytes, got, err);
     for (;;) {
         const ssize_t n = read(s->fd, out, nbytes);
         if (n < 0 && errno == EINTR)

@@ -8,6 +8,7 @@
 
 #include "fsdp/base.h"
 
+struct data_remote;
 struct data_stream;
 
 /* Does the name say that the file is packed? Pure. */
@@ -16,6 +17,10 @@ bool data_stream_is_packed(const char *path);
 /* path "-": standard input, as it is. FSDP_ENOTFOUND and other errors of fsdp_file_open;
  * FSDP_EUNSUPPORTED: .zst in a build without zstd. Local, blocks. */
 int data_stream_open(struct data_stream **out, const char *path, struct fsdp_err *err);
+/* The same, where path may be an address, too. remote is the caller's; NULL: addresses are
+ * FSDP_EUNSUPPORTED. */
+int data_stream_open_at(struct data_stream **out, const char *path,
+                        const struct data_remote *remote, struct fsdp_err *err);
 /* Up to nbytes bytes; *got is 0 only at the end. FSDP_ECORRUPT names the file and the byte at which
  * a packed one is truncated or damaged. Local, blocks. */
 int data_stream_read(struct data_stream *stream, void *out, size_t nbytes, size_t *got,

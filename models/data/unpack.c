@@ -7,7 +7,7 @@
 #include "stream.h"
 #include "unpack.h"
 
-enum { BUFFER_NBYTES = 1 << 18 };
+enum { BUFFER_NBYTES = 1 << 22 };
 
 static const char *folder(void)
 {
@@ -62,14 +62,14 @@ static int copy_stream(struct data_unpacked *u, struct data_stream *from, const 
     return rc;
 }
 
-int data_unpack(struct data_unpacked *u, const char *path, uint64_t *offset, uint64_t *nbytes,
-                struct fsdp_err *err)
+int data_unpack(struct data_unpacked *u, const char *path, const struct data_remote *remote,
+                uint64_t *offset, uint64_t *nbytes, struct fsdp_err *err)
 {
     struct data_stream *from;
 
     if (u->fd < 0)
         FSDP_TRY(open_temporary(u, err));
-    FSDP_TRY(data_stream_open(&from, path, err));
+    FSDP_TRY(data_stream_open_at(&from, path, remote, err));
     *offset = u->nbytes;
     int rc = copy_stream(u, from, path, err);
     *nbytes = u->nbytes - *offset;

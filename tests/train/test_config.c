@@ -101,7 +101,7 @@ static const struct {
      MIXED("{path: a, weight: 1}, {path: b}"),
      4,
      {"data.sources[1]", "has no weight"}},
-    {"a source at an address", MIXED("{path: \"s3://b/d\"}"), 4, {"data.sources", "as a file"}},
+    {"a secret in an address", MIXED("{path: \"s3://u:p@b/d\"}"), 4, {"data.sources", "secret"}},
     {"no value", GOOD "log:\n  metrics:\n", 8, {"log.metrics", "no value"}},
     {"null", GOOD "log:\n  metrics: ~\n", 8, {"log.metrics", "no value"}},
     {"duplicate key",

@@ -11,6 +11,7 @@
 #endif
 
 #include "data/data.h"
+#include "data/remote.h"
 #include "data/stream.h"
 #include "tap.h"
 
@@ -269,6 +270,78 @@ static void check_rows(void)
     unsetenv("TMPDIR");
 }
 
+/* ---- addresses ------------------------------------------------------------------------------ */
+
+/* far://NAME is the file NAME of the test's folder; far://packed two of them. */
+static int far_each(const char *address, data_remote_file_f *fn, void *ctx, struct fsdp_err *e)
+{
+    if (strcmp(address, "far://packed") != 0)
+        return fn(ctx, address, e);
+    FSDP_TRY(fn(ctx, "far://packed/0.gz", e));
+    return fn(ctx, "far://packed/1.gz", e);
+}
+
+static int far_open(void **file, uint64_t *nbytes, const char *address, struct fsdp_err *e)
+{
+    struct stat st;
+    FILE *in = fopen(in_dir(address + strlen("far://")), "rb");
+
+    if (!in)
+        return fsdp_err_set(e, FSDP_ENOTFOUND, "'%s': not there", address);
+    fstat(fileno(in), &st);
+    *nbytes = (uint64_t)st.st_size;
+    *file = in;
+    return FSDP_OK;
+}
+
+static int far_pread(void *file, void *dst, size_t nbytes, uint64_t offset, struct fsdp_err *e)
+{
+    if (pread(fileno(file), dst, nbytes, (off_t)offset) == (ssize_t)nbytes)
+        return FSDP_OK;
+    return fsdp_err_set(e, FSDP_ECORRUPT, "short");
+}
+
+static void far_close(void *file)
+{
+    fclose(file);
+}
+
+static void check_far(void)
+{
+    static const struct data_remote far = {far_each, far_open, far_pread, far_close};
+    struct data_opts opts = DATA_OPTS_INIT;
+    const char *paths[] = {"far://packed"}, *near[] = {in_dir("open")};
+    struct data *a = NULL, *b = NULL;
+    int32_t x[10], y[10], labels[9], starts[9];
+
+    put("open/0", "{\"text\": \"the first\"}\n{\"text\": \"second\"}", 43);
+    opts.npaths = 1;
+    opts.format = DATA_JSONL;
+    opts.seq_len = 9;
+    opts.paths = paths;
+    ok(data_open(&a, &opts, &err) == FSDP_EUNSUPPORTED, "%s", err.text);
+    opts.remote = &far;
+    if (!ok(!data_open(&a, &opts, &err), "far files are opened %s", err.text))
+        return;
+    opts.paths = near;
+    if (data_open(&b, &opts, &err))
+        abort();
+    bool same = data_nrows(a) == data_nrows(b);
+    for (uint64_t row = 0; row < data_nrows(b) && same; row++)
+        same = !data_row(a, row, &(struct data_row){x, labels, starts}, &err) &&
+               !data_row(b, row, &(struct data_row){y, labels, starts}, &err) &&
+               !memcmp(x, y, sizeof x);
+    ok(same, "and have the rows of near ones %s", err.text);
+    data_close(a);
+    data_close(b);
+    opts.paths = paths;
+    paths[0] = "far://nothere";
+    ok(data_open(&a, &opts, &err) == FSDP_ENOTFOUND, "%s", err.text);
+    paths[0] = "far://a*";
+    ok(data_open(&a, &opts, &err) == FSDP_EUNSUPPORTED && !strcmp(err.setting, "path"), "%s",
+       err.text);
+}
+
 static void check_memory(void)
 {
     struct data *data;
@@ -305,6 +378,7 @@ int main(void)
     check_damage("a.zst", pack_zst, "zstd frame");
 #endif
     check_rows();
+    check_far();
     check_memory();
     snprintf(command, sizeof command, "rm -rf %s", dir);
     ok(system(command) == 0, "cleaned up");

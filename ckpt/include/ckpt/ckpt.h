@@ -44,6 +44,24 @@ int ckpt_note_read(char **out, const char *root, const char *name, struct fsdp_e
 int ckpt_note_write(const char *root, const char *name, const char *text, struct fsdp_err *err);
 int ckpt_note_remove(const char *root, const char *name, struct fsdp_err *err);
 
+/* ---- any file of a store --------------------------------------------------------------------- */
+
+struct ckpt_blob;
+
+/* Opens a file of any kind for reading, by path or address; *nbytes is its size. The caller closes
+ * it. Local, blocks. */
+int ckpt_blob_open(struct ckpt_blob **out, uint64_t *nbytes, const char *path,
+                   struct fsdp_err *err);
+/* Exactly nbytes from offset; FSDP_ECORRUPT if the file ends before. Thread safe. Blocks. */
+int ckpt_blob_pread(struct ckpt_blob *blob, void *dst, size_t nbytes, uint64_t offset,
+                    struct fsdp_err *err);
+void ckpt_blob_close(struct ckpt_blob *blob);
+/* Called per file. A nonzero return ends the walk and is passed on. */
+typedef int ckpt_blob_f(void *ctx, const char *path, struct fsdp_err *err);
+/* The file at path, or all files below it, sorted by name in each folder. FSDP_ENOTFOUND if there
+ * is nothing. Local, blocks. */
+int ckpt_blob_each(const char *path, ckpt_blob_f *fn, void *ctx, struct fsdp_err *err);
+
 /* ---- saving from a job ----------------------------------------------------------------------- */
 
 /* Gives every slice of this rank: fsdp_state_each with the engine bound. */

@@ -153,6 +153,29 @@ static void set_documents(const struct train_parts *p, const struct config_sourc
             opts->ends[opts->nends++] = info.eos[i];
 }
 
+static int open_blob(void **file, uint64_t *nbytes, const char *address, struct fsdp_err *err)
+{
+    struct ckpt_blob *blob;
+
+    FSDP_TRY(ckpt_blob_open(&blob, nbytes, address, err));
+    *file = blob;
+    return FSDP_OK;
+}
+
+static int pread_blob(void *file, void *dst, size_t nbytes, uint64_t offset, struct fsdp_err *err)
+{
+    return ckpt_blob_pread(file, dst, nbytes, offset, err);
+}
+
+static void close_blob(void *file)
+{
+    ckpt_blob_close(file);
+}
+
+/* Data at an address lie in a store, as checkpoints do. */
+static const struct data_remote stores = {
+    .each = ckpt_blob_each, .open = open_blob, .pread = pread_blob, .close = close_blob};
+
 /* How a source of the training data is read. Texts are borrowed from the settings. */
 static struct data_opts source_opts(const struct train_parts *p, const struct config_source *source)
 {
@@ -165,6 +188,7 @@ static struct data_opts source_opts(const struct train_parts *p, const struct co
     opts.vocab_size = p->ops->vocab_size(p->model);
     opts.tokenizer = (enum data_tokenizer)c->data.tokenizer;
     opts.too_long = (enum data_too_long)source->too_long;
+    opts.remote = &stores;
     opts.skip_bad_lines = source->on_bad_line == CONFIG_BAD_LINE_SKIP;
     set_documents(p, source, &opts);
     return opts;

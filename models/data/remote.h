@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * remote.h: data that are not files of this machine, such as s3://bucket/folder. Whoever opens data
+ * gives a way to read them: this folder has no notion of stores.
+ */
+#ifndef DATA_REMOTE_H
+#define DATA_REMOTE_H
+
+#include <string.h>
+
+#include "fsdp/base.h"
+
+/* Gives the file at an address, or all files below it, sorted, to fn; passes on what it returns. */
+typedef int data_remote_file_f(void *ctx, const char *address, struct fsdp_err *err);
+
+struct data_remote {
+    int (*each)(const char *address, data_remote_file_f *fn, void *ctx, struct fsdp_err *err);
+    int (*open)(void **file, uint64_t *nbytes, const char *address, struct fsdp_err *err);
+    /* Exactly nbytes from offset. */
+    int (*pread)(void *file, void *dst, size_t nbytes, uint64_t offset, struct fsdp_err *err);
+    void (*close)(void *file);
+};
+
+static inline bool data_is_remote(const char *path)
+{
+    return strstr(path, "://");
+}
+
+#endif
