@@ -314,7 +314,8 @@ static void check_far(void)
     struct data *a = NULL, *b = NULL;
     int32_t x[10], y[10], labels[9], starts[9];
 
-    put("open/0", "{\"text\": \"the first\"}\n{\"text\": \"second\"}", 43);
+    static const char lines[] = "{\"text\": \"the first\"}\n{\"text\": \"second\"}";
+    put("open/0", lines, strlen(lines));
     opts.npaths = 1;
     opts.format = DATA_JSONL;
     opts.seq_len = 9;
