@@ -310,12 +310,13 @@ static void check_far(void)
 {
     static const struct data_remote far = {far_each, far_open, far_pread, far_close};
     struct data_opts opts = DATA_OPTS_INIT;
-    const char *paths[] = {"far://packed"}, *near[] = {in_dir("open")};
+    const char *paths[] = {"far://packed"}, *near[1];
     struct data *a = NULL, *b = NULL;
     int32_t x[10], y[10], labels[9], starts[9];
-
     static const char lines[] = "{\"text\": \"the first\"}\n{\"text\": \"second\"}";
+
     put("open/0", lines, strlen(lines));
+    near[0] = in_dir("open");
     opts.npaths = 1;
     opts.format = DATA_JSONL;
     opts.seq_len = 9;
