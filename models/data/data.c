@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "text.h"
+#include "data.h"
 
 struct data {
     struct data_opts opts;
@@ -80,6 +80,9 @@ static int count_rows(struct data *data, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* What data_open takes where no text is given. */
+static const struct data_text plain_bytes = {.end = -1, .special = DATA_SPECIAL_EOS};
+
 static int check_opts(const struct data_opts *opts, struct fsdp_err *err)
 {
     if (opts->version != DATA_OPTS_VERSION)
@@ -93,11 +96,12 @@ static int check_opts(const struct data_opts *opts, struct fsdp_err *err)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "data: no token is known that ends a document: the model's config.json "
                             "has no eos_token_id; set data.document_end");
-    if (opts->format == DATA_TEXT)
-        return text_check_vocab(opts->vocab_size, opts->tokenizer,
-                                "give token ids (data.format u16, u32, llmc, or jsonl with "
-                                "input_ids)",
-                                err);
+    const bool has_text = opts->format == DATA_TEXT || opts->format == DATA_JSONL;
+    if (has_text && opts->text && opts->text->tokenizer)
+        return fsdp_err_set(err, FSDP_EINVAL, "data: text was not made token files");
+    if (opts->format == DATA_TEXT && opts->text && opts->text->refusal)
+        return fsdp_err_blame(err, fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s", opts->text->refusal),
+                              "tokenizer");
     return FSDP_OK;
 }
 
@@ -111,9 +115,11 @@ int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *
         return FSDP_ENOMEM;
     data->opts = *opts;
     data->opts.paths = NULL;
+    if (!opts->text)
+        data->opts.text = &plain_bytes;
     FSDP_TRY_GOTO(data_files_open(&data->files, opts, err), out);
     if (opts->format == DATA_JSONL)
-        rc = data_documents_open(&data->documents, opts, &data->files, err);
+        rc = data_documents_open(&data->documents, &data->opts, &data->files, err);
     if (rc == FSDP_OK)
         rc = count_rows(data, err);
     if (rc != FSDP_OK) {

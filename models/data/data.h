@@ -22,17 +22,16 @@
 
 #include <stdio.h>
 
+#include "data/line/line.h"
+#include "data/source/remote.h"
+#include "data/source/unpack.h"
 #include "fsdp/base.h"
-#include "remote.h"
-#include "unpack.h"
 
 enum data_format { DATA_TEXT, DATA_U16, DATA_U32, DATA_LLMC, DATA_JSONL, DATA_MEGATRON };
 enum data_layout { DATA_STREAM, DATA_ROWS };
-enum data_tokenizer { DATA_TOKENIZER_AUTO, DATA_TOKENIZER_BYTES };
 /* What becomes of a document of jsonl that is longer than a row: pieces of a row and a rest, an
  * error, its first row, or nothing. */
 enum data_too_long { DATA_SPLIT, DATA_REFUSE, DATA_TRUNCATE, DATA_DROP };
-enum { DATA_IGNORE = -100 }; /* label of a position whose prediction does not count */
 enum { DATA_MAX_ENDS = 8 };
 
 struct data_opts {
@@ -41,11 +40,12 @@ struct data_opts {
     const char *const *paths; /* files, folders, patterns; borrowed during data_open */
     enum data_format format;
     enum data_layout layout;
-    enum data_tokenizer tokenizer;
+    /* How text becomes tokens, of formats text and jsonl, byte by byte; until data_close. NULL:
+     * any bytes. Text of other tokenizers becomes token files first (tokens/encode.h). */
+    const struct data_text *text;
     int seq_len;
-    /* Tokens must be below it, and text must be meant for it (text_check_vocab); 0: not checked. */
-    int vocab_size;
-    bool shuffle; /* stream: the seeded order; else as they stand */
+    int vocab_size; /* tokens must be below it; 0: not checked */
+    bool shuffle;   /* stream: the seeded order; else as they stand */
     uint64_t seed;
     uint64_t max_rows; /* without shuffle: only so many rows, spread evenly; 0: all */
     /* Labels and positions stay inside documents, of which a row holds several. Documents end with
@@ -58,7 +58,7 @@ struct data_opts {
     const char *text_key; /* the field that holds a text, until data_close; NULL: "text" */
     enum data_too_long too_long;
     const struct data_remote *remote; /* reads addresses; until data_close; NULL: none are read */
-    bool skip_bad_lines; /* count lines that are no document; else they are errors */
+    bool skip_bad_lines;              /* count lines that are no document; else they are errors */
 };
 #define DATA_OPTS_VERSION 1
 #define DATA_OPTS_INIT                                                                             \
@@ -151,28 +151,6 @@ void data_files_warn(struct data_files *files, const struct data_opts *opts);
 int data_files_find(const struct data_files *files, uint64_t token);
 const char *data_files_path(const struct data_files *files, uint64_t token);
 bool data_files_begins(const struct data_files *files, uint64_t token);
-
-/* ---- private: jsonl.c ------------------------------------------------------------------- */
-
-/* A document; labels[i] is tokens[i] or DATA_IGNORE. The other fields are the caller's: what errors
- * name, the vocabulary (0: not checked), the token that ends a text (-1: none), and how text
- * becomes tokens. */
-struct data_line {
-    int32_t *tokens, *labels;
-    size_t ntokens, room;
-    const char *path;
-    uint64_t number;
-    int vocab_size, end;
-    enum data_tokenizer tokenizer;
-    const char *text_key; /* NULL: "text" */
-    /* While it is parsed: the line, and the field that an error is in (NULL: none). */
-    const char *source, *key;
-    size_t source_nbytes;
-    int32_t highest; /* of all input_ids so far; the caller begins with -1 */
-};
-/* FSDP_EINVAL names file, line and column (of what is not JSON: its end), and what was found. */
-int data_line_parse(struct data_line *line, const char *text, size_t nbytes, struct fsdp_err *err);
-void data_line_free(struct data_line *line);
 
 /* ---- private: documents.c --------------------------------------------------------------- */
 

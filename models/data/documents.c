@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bad.h"
+#include "data/line/bad.h"
 #include "data.h"
 #include "megatron.h"
 
@@ -264,10 +264,8 @@ int data_documents_open(struct data_documents **out, const struct data_opts *opt
 
     if (!d)
         return FSDP_ENOMEM;
-    d->line.vocab_size = opts->vocab_size;
-    d->line.tokenizer = opts->tokenizer;
+    d->line.text = opts->text;
     d->line.highest = -1;
-    d->line.end = opts->nends ? opts->ends[0] : -1;
     d->line.text_key = opts->text_key;
     d->seq_len = opts->seq_len;
     d->too_long = opts->too_long;

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "data.h"
-#include "list.h"
+#include "data/source/list.h"
 #include "megatron.h"
-#include "stream.h"
+#include "data/source/stream.h"
 
 /* llm.c's files: 256 little-endian 32-bit numbers (magic, version, tokens), then the tokens. */
 enum { LLMC_HEADER_NBYTES = 1024, LLMC_MAGIC_U16 = 20240520, LLMC_MAGIC_U32 = 20240801 };

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "list.h"
+#include "data/source/list.h"
 #include "megatron.h"
 
 enum { HEADER_NBYTES = 34, VERSION = 1, CHUNK = 4096, MAX_TYPE = 8 };

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "bad.h"
+#include "data/line/bad.h"
 #include "data.h"
 
 enum {

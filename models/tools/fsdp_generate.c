@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/text.h"
+#include "data/line/text.h"
 #include "generate/batch.h"
 #include "generate_output.h"
 #include "options.h"
@@ -167,9 +167,7 @@ static int choose_words(struct run *r, struct fsdp_err *err)
     if (is_auto)
         FSDP_TRY(generate_session_tokenizer(&path, &r->session, err));
     if (!path && (is_auto || is_bytes))
-        return text_check_vocab(r->session.vocab,
-                                is_bytes ? DATA_TOKENIZER_BYTES : DATA_TOKENIZER_AUTO,
-                                "give token ids with --tokens", err);
+        return text_check_vocab(r->session.vocab, is_bytes, "give token ids with --tokens", err);
     const int rc = generate_words_tokenizer(&r->words, path ? path : kind, err);
     fsdp_free(path);
     return rc;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Documents of JSON Lines; the first byte chooses the vocabulary. */
-#include "data/data.h"
+#include "data/line/line.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {
-    struct data_line line = {.path = "a.jsonl", .end = -1, .highest = -1};
+    struct data_text text = {.end = -1, .special = DATA_SPECIAL_EOS};
+    struct data_line line = {.path = "a.jsonl", .text = &text, .highest = -1};
     if (nbytes && data[0] & 1)
-        line.vocab_size = 256;
+        text.vocab_size = 256;
     if (nbytes && data[0] & 2)
-        line.end = 0;
+        text.end = 0;
     for (size_t at = 1, end; at < nbytes; at = end + 1) {
         const uint8_t *feed = memchr(data + at, '\n', nbytes - at);
         end = feed ? (size_t)(feed - data) : nbytes;

@@ -65,7 +65,10 @@ ckpt/tools             ckpt.h
 ckpt/util              ckpt.h fsdp/base.h
 models/check           fsdp/fsdp.h
 models/config          fsdp/base.h fsdp/comm.h fsdp/fsdp.h models/data
-models/data            fsdp/base.h
+models/data            fsdp/base.h models/data/line models/data/source models/data/tokens
+models/data/line       fsdp/base.h models/text/chat models/text/tokenizer
+models/data/source     fsdp/base.h
+models/data/tokens     fsdp/base.h models/data/line models/data/source models/text/tokenizer
 models/family          fsdp/base.h fsdp/fsdp.h models/nn
 models/generate        ckpt.h fsdp/base.h fsdp/device.h models/family models/text/tokenizer
 models/nn              fsdp/device.h

@@ -26,6 +26,7 @@ static void put(const char *name, const void *bytes, size_t nbytes)
         abort();
 }
 
+static const struct data_text bytes = {.vocab_size = 128, .end = END, .special = DATA_SPECIAL_EOS};
 static struct data_opts more = DATA_OPTS_INIT; /* of open_data's options, those it does not set */
 
 static int open_data(struct data **out, const char *name, enum data_format format, bool documents)
@@ -39,7 +40,7 @@ static int open_data(struct data **out, const char *name, enum data_format forma
     opts.shuffle = false;
     opts.seq_len = T;
     opts.vocab_size = 128;
-    opts.tokenizer = DATA_TOKENIZER_BYTES;
+    opts.text = &bytes;
     opts.documents = documents;
     opts.nends = 1;
     opts.ends[0] = END;

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/list.h"
+#include "data/source/list.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/test_list_XXXXXX";

@@ -11,8 +11,8 @@
 #endif
 
 #include "data/data.h"
-#include "data/remote.h"
-#include "data/stream.h"
+#include "data/source/remote.h"
+#include "data/source/stream.h"
 #include "tap.h"
 
 enum { MAX = 1 << 20 };

@@ -186,7 +186,6 @@ static struct data_opts source_opts(const struct train_parts *p, const struct co
     opts.layout = (enum data_layout)source->layout;
     opts.seq_len = (int)c->data.seq_len;
     opts.vocab_size = p->ops->vocab_size(p->model);
-    opts.tokenizer = (enum data_tokenizer)c->data.tokenizer;
     opts.too_long = (enum data_too_long)source->too_long;
     opts.remote = &stores;
     opts.skip_bad_lines = source->on_bad_line == CONFIG_BAD_LINE_SKIP;

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One document of JSON Lines: its tokens, and which of them are to be predicted. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "found.h"
+#include "line_impl.h"
+#include "text/tokenizer/tokenizer.h"
+
+int data_line_refuse_at(const struct data_line *line, size_t column, const char *what,
+                        struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EINVAL, "data: %s:%" PRIu64 ":%zu: %s", line->path, line->number,
+                        column, what);
+}
+
+int data_line_refuse(const struct data_line *line, const char *what, struct fsdp_err *err)
+{
+    return data_line_refuse_at(
+        line, data_found_column(line->source, line->source_nbytes, line->key), what, err);
+}
+
+/* labels, where given, are those of transformers: labels[i] is input_ids[i], or -100. */
+static int add_ids(struct data_line *line, const json_t *ids, const json_t *labels,
+                   struct fsdp_err *err)
+{
+    const size_t ntokens = json_array_size(ids);
+
+    if (labels && (!json_is_array(labels) || json_array_size(labels) != ntokens))
+        return data_line_refuse(line, "labels are no list as long as input_ids", err);
+    FSDP_TRY(data_line_grow(line, ntokens, err));
+    for (size_t i = 0; i < ntokens; i++) {
+        const json_t *id = json_array_get(ids, i), *label = labels ? json_array_get(labels, i) : id;
+        if (!json_is_integer(id) || !json_is_integer(label))
+            return data_line_refuse(
+                line, "input_ids or labels hold something that is no whole number", err);
+        const bool ignored = json_integer_value(label) == DATA_IGNORE;
+        if (!ignored && json_integer_value(label) != json_integer_value(id))
+            return data_line_refuse(line, "a label is neither its token of input_ids nor -100",
+                                    err);
+        FSDP_TRY(data_line_add_token(line, json_integer_value(id), !ignored, err));
+        const int32_t token = line->tokens[line->ntokens - 1];
+        line->highest = token > line->highest ? token : line->highest;
+    }
+    return FSDP_OK;
+}
+
+/* None of the documents that are known. */
+static int refuse_object(const struct data_line *line, const char *text_key, const json_t *root,
+                         struct fsdp_err *err)
+{
+    char what[900], found[600];
+    const json_t *text = json_object_get(root, text_key);
+
+    data_found_keys(found, sizeof found, root);
+    if (text)
+        snprintf(what, sizeof what, "'%.60s' is %s, and needs to be a text", text_key,
+                 data_found_type(text));
+    else
+        snprintf(what, sizeof what,
+                 "needs %.60s, prompt + completion, messages, or input_ids; found %s%s", text_key,
+                 found, json_is_object(root) ? " (data.text_key names the field of a text)" : "");
+    return data_line_refuse(line, what, err);
+}
+
+/* The whole text, or what is behind the prompt, is learned. */
+static int add_texts(struct data_line *line, const char *text, size_t nbytes, size_t nprompt,
+                     struct fsdp_err *err)
+{
+    struct data_span learned = {nprompt, nbytes};
+    const struct data_line_text whole = {.at = text,
+                                         .nbytes = nbytes,
+                                         .learned = {&learned, 1, 0},
+                                         .add_special = line->text->special != DATA_SPECIAL_NONE,
+                                         .behind = true};
+
+    FSDP_TRY(data_line_add_text(line, &whole, err));
+    return line->text->special == DATA_SPECIAL_EOS ? data_line_add_end(line, err) : FSDP_OK;
+}
+
+static int add_completion(struct data_line *line, const json_t *prompt, const json_t *completion,
+                          struct fsdp_err *err)
+{
+    const size_t nprompt = json_string_length(prompt), ncompletion = json_string_length(completion);
+    char *both = fsdp_alloc_unset(nprompt + ncompletion + 1, 1, "document", err);
+
+    if (!both)
+        return FSDP_ENOMEM;
+    memcpy(both, json_string_value(prompt), nprompt);
+    memcpy(both + nprompt, json_string_value(completion), ncompletion);
+    const int rc = add_texts(line, both, nprompt + ncompletion, nprompt, err);
+    fsdp_free(both);
+    return rc;
+}
+
+static int add_document(struct data_line *line, const json_t *root, struct fsdp_err *err)
+{
+    const char *text_key = line->text_key ? line->text_key : "text";
+    const json_t *text = json_object_get(root, text_key), *ids = json_object_get(root, "input_ids");
+    const json_t *prompt = json_object_get(root, "prompt");
+    const json_t *completion = json_object_get(root, "completion");
+
+    if (json_is_array(ids))
+        return add_ids(line, ids, json_object_get(root, "labels"), err);
+    if (json_is_string(prompt) && json_is_string(completion))
+        return add_completion(line, prompt, completion, err);
+    if (json_is_array(json_object_get(root, "messages")))
+        return data_line_add_chat(line, root, err);
+    if (!json_is_string(text))
+        return refuse_object(line, text_key, root, err);
+    return add_texts(line, json_string_value(text), json_string_length(text), 0, err);
+}
+
+/* The field that makes a line one of the documents that are known, and so is where an error is. */
+static const char *main_key(const struct data_line *line, const json_t *root)
+{
+    const char *text_key = line->text_key ? line->text_key : "text";
+
+    if (json_is_array(json_object_get(root, "input_ids")))
+        return "input_ids";
+    if (json_is_array(json_object_get(root, "messages")))
+        return "messages";
+    return json_object_get(root, text_key) ? text_key : NULL;
+}
+
+int data_line_parse(struct data_line *line, const char *text, size_t nbytes, struct fsdp_err *err)
+{
+    json_error_t why;
+    char what[JSON_ERROR_TEXT_LENGTH + 40];
+    int rc;
+
+    while (nbytes && (text[nbytes - 1] == '\n' || text[nbytes - 1] == '\r'))
+        nbytes--;
+    json_t *root = json_loadb(text, nbytes, JSON_ALLOW_NUL, &why);
+    line->ntokens = 0;
+    line->nbytes = line->nignored = 0;
+    if (!root) {
+        snprintf(what, sizeof what, "not JSON: %s", why.text);
+        return data_line_refuse_at(line, why.column > 0 ? (size_t)why.column : 1, what, err);
+    }
+    line->source = text;
+    line->source_nbytes = nbytes;
+    line->key = main_key(line, root);
+    rc = add_document(line, root, err);
+    json_decref(root);
+    for (size_t i = 0; i < line->ntokens; i++)
+        line->nignored += line->labels[i] == DATA_IGNORE;
+    return rc;
+}
+
+void data_line_free(struct data_line *line)
+{
+    fsdp_free(line->tokens);
+    fsdp_free(line->labels);
+    tokenizer_encoder_destroy(line->encoder);
+    *line = (struct data_line){0};
+}
