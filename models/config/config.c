@@ -216,6 +216,7 @@ static int check_data(const struct config *c, struct fsdp_err *err)
     if (!c->data.text_key[0])
         return config_refuse(c, "data.text_key", err, "is empty; give the name of a field");
     if (c->data.document_end >= 0 && !c->nsources && c->data.format != DATA_JSONL &&
+        (c->data.format != DATA_TEXT || !strcmp(c->data.tokenizer, "bytes")) &&
         c->data.pack != CONFIG_PACK_DOCUMENTS)
         return config_refuse(c, "data.document_end", err,
                              "has no effect unless data.pack is documents or data.format is jsonl");

@@ -20,6 +20,7 @@ enum config_init { CONFIG_INIT_PRETRAINED, CONFIG_INIT_RANDOM };
 enum config_busy { CONFIG_BUSY_WAIT, CONFIG_BUSY_SKIP };
 enum config_data_position { CONFIG_DATA_RESTORE, CONFIG_DATA_RESTART };
 enum config_pack { CONFIG_PACK_AUTO, CONFIG_PACK_NONE, CONFIG_PACK_DOCUMENTS };
+enum { CONFIG_DOCUMENT_END_AUTO = -1 };
 enum config_bad_line { CONFIG_BAD_LINE_STOP, CONFIG_BAD_LINE_SKIP };
 enum config_nonfinite { CONFIG_NONFINITE_WARN, CONFIG_NONFINITE_STOP };
 enum config_bind { CONFIG_BIND_AUTO, CONFIG_BIND_NONE };
@@ -49,9 +50,10 @@ struct config {
     } model;
     struct {
         struct fsdp_tunable_list path, eval_path;
-        int format, layout, pack;   /* enum data_format, data_layout, config_pack */
-        int tokenizer;              /* enum data_tokenizer */
-        int too_long, on_bad_line;  /* enum data_too_long, config_bad_line */
+        int format, layout, pack; /* enum data_format, data_layout, config_pack */
+        char tokenizer[CONFIG_TEXT], cache[CONFIG_TEXT], date[CONFIG_TEXT];
+        int special, train_on;     /* enum data_special, data_train_on */
+        int too_long, on_bad_line; /* enum data_too_long, config_bad_line */
         char text_key[CONFIG_TEXT];
         int64_t document_end;       /* a token; -1: the model's, -2: none */
         int64_t seq_len, eval_rows; /* seq_len 0: auto; eval_rows 0: all */

@@ -34,12 +34,24 @@ const struct fsdp_tunable config_table[] = {
         "keys of data hold for each source that does not give them",
         NULL, offsetof(struct config, sources)},
     ROW(data, format, CHOICE, "text", CONFIG_FORMATS,
-        "text: bytes are tokens; u16, u32: raw little-endian token ids; llmc: llm.c's .bin; jsonl: "
+        "text: each file is a document; u16, u32: raw little-endian token ids; llmc: llm.c's .bin; jsonl: "
         "a document a line, {\"text\"}, {\"prompt\", \"completion\"} of which the completion is "
-        "learned, or {\"input_ids\", \"labels\"}; megatron: Megatron-LM's .bin and .idx"),
-    ROW(data, tokenizer, CHOICE, "auto", "auto|bytes",
-        "How text becomes tokens. auto: byte by byte for a model with 256 tokens; for others, text "
-        "is refused. bytes: byte by byte for any model"),
+        "learned, a chat {\"messages\"}, or {\"input_ids\", \"labels\"}; megatron: Megatron-LM's .bin and .idx"),
+    ROW(data, tokenizer, STRING, "auto", NULL,
+        "How text becomes tokens. auto: by the tokenizer in the model's folder; without one, byte by "
+        "byte for a model with 256 tokens, and refused for others. bytes: byte by byte. Else the "
+        "path of a tokenizer or of its folder"),
+    ROW(data, cache, STRING, "auto", NULL,
+        "Folder for the tokens of text, which are made once; auto: fsdp in $XDG_CACHE_HOME, else "
+        "~/.cache/fsdp"),
+    ROW(data, special, CHOICE, "eos", "none|model|eos",
+        "Tokens besides those of a text: none; those that the tokenizer adds (model); and the end "
+        "token behind each document (eos)"),
+    ROW(data, train_on, CHOICE, "assistant", "assistant|last|all",
+        "What of a chat is learned: the assistant's turns, the last of them, or all text"),
+    ROW(data, date, STRING, "", NULL,
+        "The day that chat templates see, as YYYY-MM-DD; empty: the day on which text becomes "
+        "tokens"),
     ROW(data, text_key, STRING, "text", NULL, "Field of a line of jsonl that holds a text"),
     ROW(data, on_bad_line, CHOICE, "stop", CONFIG_BAD_LINES,
         "A line of jsonl that is no document: stop and say what is wrong with it; or leave it out, "

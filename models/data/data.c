@@ -83,6 +83,55 @@ static int count_rows(struct data *data, struct fsdp_err *err)
 /* What data_open takes where no text is given. */
 static const struct data_text plain_bytes = {.end = -1, .special = DATA_SPECIAL_EOS};
 
+/* Rows of whole documents? */
+static bool has_whole_documents(const struct data *data)
+{
+    if (data->opts.format == DATA_JSONL)
+        return true;
+    for (int i = 0; i < data->files.nfiles; i++) {
+        const struct tokens *index = data->files.files[i].index;
+        if (index && (data->opts.whole_documents || tokens_info(index)->has_learned))
+            return true;
+    }
+    return false;
+}
+
+static int check_tokenizer(const struct data *data, struct fsdp_err *err)
+{
+    for (int i = 0; i < data->files.nfiles && data->opts.tokenizer_hash; i++) {
+        const struct data_file *file = &data->files.files[i];
+        if (!file->index || tokens_info(file->index)->tokenizer_hash == data->opts.tokenizer_hash)
+            continue;
+        fsdp_err_set(err, FSDP_EMISMATCH,
+                     "data: %s: its tokens were made with another tokenizer than the model's; make "
+                     "them again (fsdp-tokenize --tokenizer MODEL), or set data.tokenizer to the "
+                     "tokenizer that made them",
+                     file->path);
+        return fsdp_err_blame(err, FSDP_EMISMATCH, "tokenizer");
+    }
+    return FSDP_OK;
+}
+
+static bool has_index(const struct data_files *files)
+{
+    for (int i = 0; i < files->nfiles; i++)
+        if (!files->files[i].index)
+            return false;
+    return true;
+}
+
+static int check_ends(const struct data *data, struct fsdp_err *err)
+{
+    const struct data_opts *opts = &data->opts;
+
+    if (!opts->documents || opts->nends || data->documents || opts->format == DATA_TEXT ||
+        opts->format == DATA_MEGATRON || has_index(&data->files))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "data: no token is known that ends a document: the model's config.json "
+                        "has no eos_token_id; set data.document_end");
+}
+
 static int check_opts(const struct data_opts *opts, struct fsdp_err *err)
 {
     if (opts->version != DATA_OPTS_VERSION)
@@ -91,11 +140,6 @@ static int check_opts(const struct data_opts *opts, struct fsdp_err *err)
     if (opts->seq_len < 1 || opts->npaths < 1)
         return fsdp_err_set(err, FSDP_EINVAL, "data: no %s given",
                             opts->npaths < 1 ? "path" : "row length");
-    if (opts->documents && !opts->nends && opts->format != DATA_TEXT &&
-        opts->format != DATA_JSONL && opts->format != DATA_MEGATRON)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "data: no token is known that ends a document: the model's config.json "
-                            "has no eos_token_id; set data.document_end");
     const bool has_text = opts->format == DATA_TEXT || opts->format == DATA_JSONL;
     if (has_text && opts->text && opts->text->tokenizer)
         return fsdp_err_set(err, FSDP_EINVAL, "data: text was not made token files");
@@ -118,8 +162,11 @@ int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *
     if (!opts->text)
         data->opts.text = &plain_bytes;
     FSDP_TRY_GOTO(data_files_open(&data->files, opts, err), out);
-    if (opts->format == DATA_JSONL)
+    rc = check_tokenizer(data, err);
+    if (rc == FSDP_OK && has_whole_documents(data))
         rc = data_documents_open(&data->documents, &data->opts, &data->files, err);
+    if (rc == FSDP_OK)
+        rc = check_ends(data, err);
     if (rc == FSDP_OK)
         rc = count_rows(data, err);
     if (rc != FSDP_OK) {
@@ -196,8 +243,12 @@ uint64_t data_hash(const struct data *data)
         hash = fsdp_hash(hash, &data->opts.too_long, sizeof data->opts.too_long);
     if (data->documents && data->opts.text_key && strcmp(data->opts.text_key, "text") != 0)
         hash = fsdp_hash(hash, data->opts.text_key, strlen(data->opts.text_key));
-    for (int i = 0; i < data->files.nfiles; i++)
-        hash = fsdp_hash(hash, &data->files.files[i].ntokens, sizeof(uint64_t));
+    for (int i = 0; i < data->files.nfiles; i++) {
+        const struct data_file *file = &data->files.files[i];
+        hash = fsdp_hash(hash, &file->ntokens, sizeof(uint64_t));
+        if (file->index)
+            hash = fsdp_hash(hash, &tokens_info(file->index)->source_hash, sizeof(uint64_t));
+    }
     return hash;
 }
 

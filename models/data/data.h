@@ -25,6 +25,7 @@
 #include "data/line/line.h"
 #include "data/source/remote.h"
 #include "data/source/unpack.h"
+#include "data/tokens/tokens.h"
 #include "fsdp/base.h"
 
 enum data_format { DATA_TEXT, DATA_U16, DATA_U32, DATA_LLMC, DATA_JSONL, DATA_MEGATRON };
@@ -48,11 +49,15 @@ struct data_opts {
     bool shuffle;   /* stream: the seeded order; else as they stand */
     uint64_t seed;
     uint64_t max_rows; /* without shuffle: only so many rows, spread evenly; 0: all */
-    /* Labels and positions stay inside documents, of which a row holds several. Documents end with
-     * one of the tokens `ends`, those of format text also with their file, those of Megatron's
-     * where the index says. jsonl: false is one document a row; the first of `ends` is added to
-     * texts. */
+    /* Labels and positions stay inside documents, of which a row holds several. Documents end where
+     * an index says, else with one of the tokens `ends`, those of format text also with their file.
+     * Of whole documents, false is one a row. */
     bool documents;
+    /* Token files with an index are rows of whole documents, as those of jsonl are. Files that say
+     * which tokens are learned always are. */
+    bool whole_documents;
+    /* Of token files with an index: that of the model's tokenizer; 0: not checked. */
+    uint64_t tokenizer_hash;
     int nends, ends[DATA_MAX_ENDS];
     /* Of jsonl. */
     const char *text_key; /* the field that holds a text, until data_close; NULL: "text" */
@@ -89,7 +94,8 @@ uint64_t data_hash(const struct data *data);
 
 /* Do rows have labels and documents of their own? */
 bool data_has_labels(const struct data *data);
-/* Documents and tokens of jsonl, and how many are longer than a row; 0 otherwise. */
+/* Documents and tokens of rows of whole documents, and how many are longer than a row; 0 otherwise.
+ */
 uint64_t data_ndocuments(const struct data *data, uint64_t *ntokens, uint64_t *ncut);
 
 /* One row: seq_len + 1 tokens; per position of the first seq_len what it predicts (or DATA_IGNORE)
@@ -116,6 +122,7 @@ struct data_file {
     bool unpacked;    /* its bytes lie in data_files' temporary file */
     /* Of Megatron's: its documents, and where in the .idx they are listed. */
     uint64_t ndocuments, places_at, documents_at;
+    struct tokens *index; /* of token files that have one, else NULL */
 };
 
 enum { DATA_OPEN_FILES = 16 };
@@ -152,13 +159,15 @@ int data_files_find(const struct data_files *files, uint64_t token);
 const char *data_files_path(const struct data_files *files, uint64_t token);
 bool data_files_begins(const struct data_files *files, uint64_t token);
 
-/* ---- private: documents.c --------------------------------------------------------------- */
+/* ---- private: windows.c ----------------------------------------------------------------- */
 
 /* Fills labels and starts of a window whose tokens are those from `first` on of all files. */
 int data_documents_of_window(const struct data_row *row, const struct data_opts *opts,
                              struct data_files *files, uint64_t first, struct fsdp_err *err);
 
-/* The documents of jsonl files, cut into rows. */
+/* ---- private: documents.c --------------------------------------------------------------- */
+
+/* The documents of jsonl and of token files with an index, cut into rows. */
 struct data_documents;
 int data_documents_open(struct data_documents **out, const struct data_opts *opts,
                         struct data_files *files, struct fsdp_err *err);

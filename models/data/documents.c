@@ -19,60 +19,11 @@
 
 #include "data/line/bad.h"
 #include "data.h"
-#include "megatron.h"
-
-/* ---- windows of a stream of tokens --------------------------------------------------------- */
-
-static bool is_end(const struct data_opts *opts, int32_t token)
-{
-    for (int i = 0; i < opts->nends; i++)
-        if (opts->ends[i] == token)
-            return true;
-    return false;
-}
-
-static int window_by_index(const struct data_row *row, int seq_len, struct data_files *files,
-                           uint64_t first, struct fsdp_err *err)
-{
-    struct data_megatron_at at;
-
-    FSDP_TRY(data_megatron_find(&at, files, data_files_find(files, first), first, err));
-    for (int t = 0, start = 0; t < seq_len; t++) {
-        const bool ends = first + (uint64_t)t + 1 == at.end;
-        row->starts[t] = start;
-        row->labels[t] = ends ? DATA_IGNORE : row->tokens[t + 1];
-        if (!ends)
-            continue;
-        start = t + 1;
-        FSDP_TRY(data_megatron_next(&at, files, err));
-    }
-    return FSDP_OK;
-}
-
-int data_documents_of_window(const struct data_row *row, const struct data_opts *opts,
-                             struct data_files *files, uint64_t first, struct fsdp_err *err)
-{
-    const bool by_file = opts->format == DATA_TEXT;
-
-    if (opts->format == DATA_MEGATRON)
-        return window_by_index(row, opts->seq_len, files, first, err);
-
-    for (int t = 0, start = 0; t < opts->seq_len; t++) {
-        const uint64_t next = first + (uint64_t)t + 1;
-        const bool ends =
-            is_end(opts, row->tokens[t]) || (by_file && data_files_begins(files, next));
-        row->starts[t] = start;
-        row->labels[t] = ends ? DATA_IGNORE : row->tokens[t + 1];
-        if (ends)
-            start = t + 1;
-    }
-    return FSDP_OK;
-}
 
 /* ---- the list of documents ------------------------------------------------------------------ */
 
-/* Document d, of which ntokens tokens are used, is nbytes bytes at `first` of all files. Row r
- * begins at position `position` of document `document`. */
+/* Document d, of which ntokens tokens are used, is nbytes bytes at `first` of all files, or those
+ * tokens. Row r begins at position `position` of document `document`. */
 struct document {
     uint64_t first;
     uint32_t nbytes, ntokens;
@@ -86,34 +37,80 @@ struct data_documents {
     struct row *rows; /* and one more: the end */
     uint64_t ndocuments, nrows, ntokens, ncut;
     size_t max_documents, max_rows;
-    char *text; /* of the longest document */
-    int seq_len;
+    char *text;    /* of the longest document of lines */
+    bool *learned; /* [seq_len] of token files, else NULL */
+    int seq_len, vocab_size;
     enum data_too_long too_long;
-    bool skip_bad_lines;
+    bool of_lines, skip_bad_lines; /* of_lines: else of token files */
     struct data_bad bad;
     struct data_line line;
 };
 
-/* Of the line that was read: how many of its tokens are used. */
-static int judge_length(struct data_documents *d, size_t *ntokens, struct fsdp_err *err)
+/* How many of a document's ntokens tokens are used. It is document `number` of the file, or its
+ * line. */
+static int judge_length(struct data_documents *d, size_t *used, size_t ntokens, const char *path,
+                        uint64_t number, struct fsdp_err *err)
 {
     const size_t most = (size_t)d->seq_len + 1;
 
-    *ntokens = d->line.ntokens;
-    if (*ntokens <= most)
+    *used = ntokens;
+    if (ntokens <= most)
         return FSDP_OK;
     d->ncut++;
     if (d->too_long == DATA_TRUNCATE)
-        *ntokens = most;
+        *used = most;
     else if (d->too_long == DATA_DROP)
-        *ntokens = 0;
+        *used = 0;
     else if (d->too_long == DATA_REFUSE)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "data: %s:%" PRIu64 ":1: a document of %zu tokens, and a row has %zu "
                             "(data.seq_len + 1); data.too_long can split, truncate or drop it",
-                            d->line.path, d->line.number, d->line.ntokens, most);
+                            path, number, ntokens, most);
     return FSDP_OK;
 }
+
+static int put_document(struct data_documents *d, struct document document, struct fsdp_err *err)
+{
+    if (document.ntokens < 2)
+        return FSDP_OK; /* nothing to predict */
+    struct document *documents = fsdp_alloc_grow(d->documents, d->ndocuments, &d->max_documents,
+                                                 sizeof *documents, "list of documents", err);
+    if (!documents)
+        return FSDP_ENOMEM;
+    d->documents = documents;
+    d->documents[d->ndocuments++] = document;
+    d->ntokens += document.ntokens;
+    return FSDP_OK;
+}
+
+static int refuse_document(const char *path, uint64_t number, bool too_long, struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "data: %s:%" PRIu64 ": %s", path, number,
+                        too_long ? "longer than 2 GiB" : "too many documents");
+}
+
+/* ---- of token files ---------------------------------------------------------------------------
+ */
+
+static int add_tokens(struct data_documents *d, const struct data_file *file, struct fsdp_err *err)
+{
+    const uint64_t ndocuments = tokens_info(file->index)->ndocuments;
+    size_t used;
+
+    for (uint64_t i = 0; i < ndocuments; i++) {
+        const uint64_t first = tokens_begin(file->index, i),
+                       ntokens = tokens_begin(file->index, i + 1) - first;
+        if (ntokens > INT32_MAX || d->ndocuments == UINT32_MAX)
+            return refuse_document(file->path, i + 1, ntokens > INT32_MAX, err);
+        FSDP_TRY(judge_length(d, &used, (size_t)ntokens, file->path, i + 1, err));
+        const struct document document = {file->first + first, 0, (uint32_t)used};
+        FSDP_TRY(put_document(d, document, err));
+    }
+    return FSDP_OK;
+}
+
+/* ---- of lines ---------------------------------------------------------------------------------
+ */
 
 /* A setting that is at fault is at fault for all lines. */
 static int parse_line(struct data_documents *d, const char *text, size_t nbytes, bool *is_bad,
@@ -137,21 +134,10 @@ static int add_line(struct data_documents *d, const char *text, size_t nbytes, u
     FSDP_TRY(parse_line(d, text, nbytes, &is_bad, err));
     if (is_bad)
         return FSDP_OK;
-    FSDP_TRY(judge_length(d, &ntokens, err));
     if (nbytes > INT32_MAX || d->ndocuments == UINT32_MAX)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "data: %s:%" PRIu64 ": %s", d->line.path,
-                            d->line.number,
-                            nbytes > INT32_MAX ? "longer than 2 GiB" : "too many documents");
-    if (ntokens < 2)
-        return FSDP_OK; /* nothing to predict */
-    struct document *documents = fsdp_alloc_grow(d->documents, d->ndocuments, &d->max_documents,
-                                                 sizeof *documents, "list of documents", err);
-    if (!documents)
-        return FSDP_ENOMEM;
-    d->documents = documents;
-    d->documents[d->ndocuments++] = (struct document){first, (uint32_t)nbytes, (uint32_t)ntokens};
-    d->ntokens += ntokens;
-    return FSDP_OK;
+        return refuse_document(d->line.path, d->line.number, nbytes > INT32_MAX, err);
+    FSDP_TRY(judge_length(d, &ntokens, d->line.ntokens, d->line.path, d->line.number, err));
+    return put_document(d, (struct document){first, (uint32_t)nbytes, (uint32_t)ntokens}, err);
 }
 
 static bool is_blank(const char *text, size_t nbytes)
@@ -169,7 +155,8 @@ static size_t clip(const struct data_file *file, uint64_t at, ssize_t nbytes)
     return (uint64_t)nbytes < left ? (size_t)nbytes : (size_t)left;
 }
 
-static int add_file(struct data_documents *d, struct data_files *files, int i, struct fsdp_err *err)
+static int add_lines(struct data_documents *d, struct data_files *files, int i,
+                     struct fsdp_err *err)
 {
     const struct data_file *file = &files->files[i];
     FILE *in;
@@ -255,11 +242,35 @@ static int refuse_empty(const struct data_documents *d, const struct data_files 
                         d->bad.nfiles ? d->bad.files[0].first : "");
 }
 
+/* Where documents are read into. */
+static int alloc_document(struct data_documents *d, struct fsdp_err *err)
+{
+    size_t longest = 0;
+
+    for (uint64_t i = 0; i < d->ndocuments; i++)
+        longest = d->documents[i].nbytes > longest ? d->documents[i].nbytes : longest;
+    d->text = fsdp_alloc(longest + 1, 1, "document", err);
+    d->learned = fsdp_alloc((size_t)d->seq_len, sizeof *d->learned, "document", err);
+    return d->text && d->learned ? FSDP_OK : FSDP_ENOMEM;
+}
+
+/* A file of tokens without an index among those with one has no documents. */
+static int add_file(struct data_documents *d, const struct data_opts *opts,
+                    struct data_files *files, int i, struct fsdp_err *err)
+{
+    if (opts->format == DATA_JSONL)
+        return add_lines(d, files, i, err);
+    if (files->files[i].index)
+        return add_tokens(d, &files->files[i], err);
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "data: %s: has no .index of its documents, which other files here have",
+                        files->files[i].path);
+}
+
 int data_documents_open(struct data_documents **out, const struct data_opts *opts,
                         struct data_files *files, struct fsdp_err *err)
 {
     struct data_documents *d = fsdp_alloc(1, sizeof *d, "documents", err);
-    size_t longest = 0;
     int rc = FSDP_OK;
 
     if (!d)
@@ -268,19 +279,18 @@ int data_documents_open(struct data_documents **out, const struct data_opts *opt
     d->line.highest = -1;
     d->line.text_key = opts->text_key;
     d->seq_len = opts->seq_len;
+    d->vocab_size = opts->vocab_size;
+    d->of_lines = opts->format == DATA_JSONL;
     d->too_long = opts->too_long;
     d->skip_bad_lines = opts->skip_bad_lines;
     for (int i = 0; i < files->nfiles; i++)
-        FSDP_TRY_GOTO(add_file(d, files, i, err), out);
+        FSDP_TRY_GOTO(add_file(d, opts, files, i, err), out);
     if (!d->ndocuments) {
         rc = refuse_empty(d, files, err);
         goto out;
     }
     FSDP_TRY_GOTO(make_rows(d, opts->documents, err), out);
-    for (uint64_t i = 0; i < d->ndocuments; i++)
-        longest = d->documents[i].nbytes > longest ? d->documents[i].nbytes : longest;
-    d->text = fsdp_alloc(longest, 1, "document", err);
-    rc = d->text ? FSDP_OK : FSDP_ENOMEM;
+    rc = alloc_document(d, err);
 out:
     if (rc != FSDP_OK)
         data_documents_close(d);
@@ -295,6 +305,7 @@ void data_documents_close(struct data_documents *d)
         return;
     data_line_free(&d->line);
     data_bad_free(&d->bad);
+    fsdp_free(d->learned);
     fsdp_free(d->text);
     fsdp_free(d->rows);
     fsdp_free(d->documents);
@@ -339,15 +350,38 @@ static int read_document(struct data_documents *d, struct data_files *files,
                         d->line.path);
 }
 
-/* Positions [from, from + npositions) of the document in d->line, to positions at `to` of the row.
- */
-static void place_line(const struct data_row *row, const struct data_line *line, int to,
-                       uint32_t from, int npositions)
+/* Positions of a document to positions of a row. */
+struct part {
+    uint32_t from; /* of the document */
+    int to, npositions;
+};
+
+static int place_line(struct data_documents *d, struct data_files *files,
+                      const struct document *document, struct part part, const struct data_row *row,
+                      struct fsdp_err *err)
 {
-    memcpy(row->tokens + to, line->tokens + from, (size_t)npositions * sizeof *row->tokens);
-    memcpy(row->labels + to, line->labels + from + 1, (size_t)npositions * sizeof *row->labels);
-    for (int i = 0; i < npositions; i++)
-        row->starts[to + i] = to;
+    const size_t npositions = (size_t)part.npositions;
+
+    FSDP_TRY(read_document(d, files, document, err));
+    memcpy(row->tokens + part.to, d->line.tokens + part.from, npositions * sizeof *row->tokens);
+    memcpy(row->labels + part.to, d->line.labels + part.from + 1, npositions * sizeof *row->labels);
+    return FSDP_OK;
+}
+
+static int place_tokens(struct data_documents *d, struct data_files *files,
+                        const struct document *document, struct part part,
+                        const struct data_row *row, struct fsdp_err *err)
+{
+    const size_t npositions = (size_t)part.npositions;
+    const uint64_t first = document->first + part.from;
+    const struct data_file *file = &files->files[data_files_find(files, first)];
+
+    FSDP_TRY(
+        data_files_read(files, first, npositions + 1, row->tokens + part.to, d->vocab_size, err));
+    FSDP_TRY(tokens_learned(file->index, first + 1 - file->first, npositions, d->learned, err));
+    for (int i = part.to; i < part.to + part.npositions; i++)
+        row->labels[i] = d->learned[i - part.to] ? row->tokens[i + 1] : DATA_IGNORE;
+    return FSDP_OK;
 }
 
 int data_documents_row(struct data_documents *d, struct data_files *files, uint64_t index,
@@ -362,8 +396,10 @@ int data_documents_row(struct data_documents *d, struct data_files *files, uint6
         const struct document *document = &d->documents[at.document];
         const uint32_t left = document->ntokens - 1 - at.position;
         const int here = left < (uint32_t)(seq_len - used) ? (int)left : seq_len - used;
-        FSDP_TRY(read_document(d, files, document, err));
-        place_line(out, &d->line, used, at.position, here);
+        const struct part part = {at.position, used, here};
+        FSDP_TRY((d->of_lines ? place_line : place_tokens)(d, files, document, part, out, err));
+        for (int i = used; i < used + here; i++)
+            out->starts[i] = used;
         used += here;
         at = (struct row){at.document + 1, 0};
     }

@@ -96,6 +96,23 @@ static int file_nbytes(uint64_t *out, const char *path, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* The index of a token file, where it has one. */
+static int open_index(struct data_file *file, enum data_format format, struct fsdp_err *err)
+{
+    bool exists = false;
+
+    if ((format == DATA_U16 || format == DATA_U32) && !file->unpacked)
+        FSDP_TRY(tokens_exist(&exists, file->path, err));
+    if (!exists)
+        return FSDP_OK;
+    FSDP_TRY(tokens_open(&file->index, file->path, err));
+    if (tokens_info(file->index)->token_nbytes != file->token_nbytes)
+        return fsdp_err_set(
+            err, FSDP_EINVAL, "data: %s: by its index, tokens have %d bytes: set data.format to %s",
+            file->path, tokens_info(file->index)->token_nbytes, format == DATA_U16 ? "u32" : "u16");
+    return FSDP_OK;
+}
+
 static int measure_file(struct data_files *files, struct data_file *file, enum data_format format,
                         struct fsdp_err *err)
 {
@@ -117,7 +134,7 @@ static int measure_file(struct data_files *files, struct data_file *file, enum d
                             "%d-byte tokens (%" PRIu64 " left over)",
                             file->path, nbytes, file->token_nbytes, rest);
     file->ntokens = nbytes / (uint64_t)file->token_nbytes;
-    return FSDP_OK;
+    return open_index(file, format, err);
 }
 
 /* The paths of the list become those of the files. */
@@ -151,9 +168,14 @@ static int list_path(struct data_list *list, const char *path, enum data_format 
 static int list_files(struct data_files *files, const char *const *paths, int npaths,
                       enum data_format format, struct fsdp_err *err)
 {
+    static const char *const companions[] = {".index", ".learned", NULL};
     const bool pairs = format == DATA_MEGATRON;
     struct data_list list = {
-        .only = pairs ? ".bin" : NULL, .partner = pairs ? ".idx" : NULL, .remote = files->remote};
+        .only = pairs ? ".bin" : NULL,
+        .partner = pairs ? ".idx" : NULL,
+        .skipped = format == DATA_U16 || format == DATA_U32 ? companions : NULL,
+        .remote = files->remote,
+    };
     int rc = FSDP_OK;
 
     for (int i = 0; rc == FSDP_OK && i < npaths; i++)
@@ -203,8 +225,10 @@ void data_files_close(struct data_files *files)
     for (int i = 0; i < DATA_OPEN_FILES; i++)
         if (files->open[i].fd >= 0)
             close(files->open[i].fd);
-    for (int i = 0; i < files->nfiles; i++)
+    for (int i = 0; i < files->nfiles; i++) {
+        tokens_close(files->files[i].index);
         fsdp_free(files->files[i].path);
+    }
     fsdp_free(files->files);
     fsdp_free(files->buffer);
 }

@@ -6,9 +6,13 @@
 #include "rows.h"
 #include "words.h"
 
-/* *loss = mean over the tokens of all rows of parts->eval. The rows' memory of both steps is
- * overwritten. Collective, blocks. */
+/* Means over all rows of parts->eval. Losses are in nats. */
+struct train_held_out {
+    double loss;          /* per token that counts */
+    double nats_per_byte; /* per byte of the text that these tokens are; 0: not known */
+};
+/* The rows' memory of both steps is overwritten. Collective, blocks. */
 int train_evaluate(const struct train_parts *parts, struct train_rows *rows,
-                   struct train_words *words, double *loss, struct fsdp_err *err);
+                   struct train_words *words, struct train_held_out *out, struct fsdp_err *err);
 
 #endif

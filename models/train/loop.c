@@ -49,6 +49,24 @@ static bool eval_due(const struct train_loop *l, int64_t step)
            (step == l->parts->config->train.steps || (interval && step % interval == 0));
 }
 
+static int evaluate(struct train_loop *l, struct metrics_row *row, struct fsdp_err *err)
+{
+    const double began = fsdp_time_now();
+    struct train_held_out held_out;
+    char per_byte[40] = "";
+
+    FSDP_TRY(train_evaluate(l->parts, &l->rows, &l->words, &held_out, err));
+    row->has_eval = true;
+    row->eval_loss = held_out.loss;
+    row->eval_nats_per_byte = held_out.nats_per_byte;
+    l->clock.paused += fsdp_time_now() - began;
+    if (held_out.nats_per_byte > 0)
+        snprintf(per_byte, sizeof per_byte, ", %.4f bits per byte", held_out.nats_per_byte / M_LN2);
+    report_line(l->sinks.report, "step %" PRId64 ": held-out loss %.4f%s", row->step,
+                row->eval_loss, per_byte);
+    return FSDP_OK;
+}
+
 static bool save_due(const struct train_loop *l, int64_t step)
 {
     int64_t interval = l->parts->config->checkpoint.interval;
@@ -146,14 +164,8 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
     report_progress(l->sinks.report, &shown,
                     row->step == l->parts->config->train.steps || l->stopped);
     FSDP_TRY(check_finite(l, row, err));
-    if (eval_due(l, row->step)) {
-        double began = fsdp_time_now();
-        FSDP_TRY(train_evaluate(l->parts, &l->rows, &l->words, &row->eval_loss, err));
-        row->has_eval = true;
-        l->clock.paused += fsdp_time_now() - began;
-        report_line(l->sinks.report, "step %" PRId64 ": held-out loss %.4f", row->step,
-                    row->eval_loss);
-    }
+    if (eval_due(l, row->step))
+        FSDP_TRY(evaluate(l, row, err));
     row->flushed = l->hooks.save ? l->hooks.save->flushed(l->hooks.save_ctx) : 0;
     write_metrics(l, row);
     return FSDP_OK;

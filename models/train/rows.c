@@ -74,8 +74,22 @@ double train_rows_ntokens(const struct train_rows *r)
     return (double)train_rows_nrows(r) * (double)seq_len(r);
 }
 
+static void count_row(struct train_count *count, const struct train_rows *r,
+                      const struct data_row *row)
+{
+    const int *nbytes = r->parts->text.token_nbytes;
+    const int32_t *targets = row->labels ? row->labels : row->tokens + 1;
+
+    for (size_t t = 0; t < seq_len(r); t++) {
+        if (targets[t] == DATA_IGNORE)
+            continue;
+        count->ntokens++;
+        count->nbytes += nbytes ? (uint64_t)nbytes[targets[t]] : 0;
+    }
+}
+
 int train_rows_read(struct train_rows *r, struct data_mixture *data, uint64_t first, int B,
-                    size_t place, uint64_t *ntokens, struct fsdp_err *err)
+                    size_t place, struct train_count *count, struct fsdp_err *err)
 {
     const size_t T = seq_len(r);
 
@@ -85,10 +99,7 @@ int train_rows_read(struct train_rows *r, struct data_mixture *data, uint64_t fi
                                      .labels = r->has_labels ? r->labels + at : NULL,
                                      .starts = r->has_labels ? r->starts + at : NULL};
         FSDP_TRY(data_mixture_row(data, first + row, &out, err));
-        if (!out.labels)
-            *ntokens += T;
-        for (size_t t = 0; out.labels && t < T; t++)
-            *ntokens += out.labels[t] != DATA_IGNORE;
+        count_row(count, r, &out);
     }
     return FSDP_OK;
 }
@@ -141,7 +152,8 @@ int train_rows_step(struct train_rows *r, const struct train_state *state, struc
                     double *ntokens, struct fsdp_err *err)
 {
     const struct config_batch *batch = &r->parts->batch;
-    uint64_t mine = 0, all = 0;
+    struct train_count mine = {0};
+    uint64_t all = 0;
 
     for (int micro = 0; micro < batch->accumulation; micro++) {
         const int nrows = config_batch_nrows(batch, r->rank, micro);
@@ -154,7 +166,7 @@ int train_rows_step(struct train_rows *r, const struct train_state *state, struc
     *ntokens = train_rows_ntokens(r);
     if (!r->has_labels)
         return FSDP_OK;
-    FSDP_TRY(oob->allgather(oob, &mine, sizeof mine, r->counts, err));
+    FSDP_TRY(oob->allgather(oob, &mine.ntokens, sizeof mine.ntokens, r->counts, err));
     for (int rank = 0; rank < batch->ranks; rank++)
         all += r->counts[rank];
     *ntokens = (double)all;

@@ -24,10 +24,14 @@ void train_rows_close(struct train_rows *rows);
 /* Rows of an optimizer step, and their tokens. */
 int64_t train_rows_nrows(const struct train_rows *rows);
 double train_rows_ntokens(const struct train_rows *rows);
-/* Reads B rows, from row `first` of the data on, to places from `place` on. Adds how many of their
- * tokens count. */
+/* The tokens of rows that count, and the bytes of text that they are; 0 where the tokenizer is not
+ * known. */
+struct train_count {
+    uint64_t ntokens, nbytes;
+};
+/* Reads B rows, from row `first` of the data on, to places from `place` on. Adds to *count. */
 int train_rows_read(struct train_rows *rows, struct data_mixture *data, uint64_t first, int B,
-                    size_t place, uint64_t *ntokens, struct fsdp_err *err);
+                    size_t place, struct train_count *count, struct fsdp_err *err);
 /* B rows as a batch. Local. */
 struct model_batch train_rows_batch(const struct train_rows *rows, size_t place, int B);
 

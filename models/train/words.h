@@ -12,8 +12,15 @@ enum train_control {
     TRAIN_CONTROL_SAVE,
     TRAIN_CONTROL_SAVED
 };
-/* Elements of eval_sums: the loss, its tokens, and the loss of rows that do not count. */
-enum train_eval_sum { TRAIN_EVAL_LOSS, TRAIN_EVAL_NTOKENS, TRAIN_EVAL_IGNORED, TRAIN_EVAL_NSUMS };
+/* Elements of eval_sums: the loss, its tokens, their bytes of text, and the loss of rows that do
+ * not count. */
+enum train_eval_sum {
+    TRAIN_EVAL_LOSS,
+    TRAIN_EVAL_NTOKENS,
+    TRAIN_EVAL_NBYTES,
+    TRAIN_EVAL_IGNORED,
+    TRAIN_EVAL_NSUMS
+};
 
 struct train_words {
     struct fsdp_device *device; /* the caller's */

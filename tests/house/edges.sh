@@ -66,6 +66,7 @@ ckpt/util              ckpt.h fsdp/base.h
 models/check           fsdp/fsdp.h
 models/config          fsdp/base.h fsdp/comm.h fsdp/fsdp.h models/data
 models/data            fsdp/base.h models/data/line models/data/source models/data/tokens
+models/data/cache      fsdp/base.h models/data/line models/data/source models/data/tokens models/text/tokenizer
 models/data/line       fsdp/base.h models/text/chat models/text/tokenizer
 models/data/source     fsdp/base.h
 models/data/tokens     fsdp/base.h models/data/line models/data/source models/text/tokenizer
@@ -78,12 +79,12 @@ models/text/regex      fsdp/base.h models/text/unicode
 models/text/tokenizer  fsdp/base.h models/text/regex models/text/unicode
 models/text/unicode    fsdp/base.h
 models/text/chat        fsdp/base.h
-models/tools           boot.h ckpt.h fsdp/base.h models/check models/data models/family models/generate models/train models/train/node
+models/tools           boot.h ckpt.h fsdp/base.h models/check models/data/line models/family models/generate models/train models/train/node
 models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/train/node models/train/report models/train/save models/train/setup
 models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
 models/train/report    fsdp/base.h fsdp/fsdp.h models/config
 models/train/save      boot.h ckpt.h fsdp/base.h models/config models/train/report models/train/setup
-models/train/setup     ckpt.h fsdp/fsdp.h models/config models/data models/family models/nn models/train/node
+models/train/setup     ckpt.h fsdp/fsdp.h models/config models/data models/data/cache models/data/line models/data/source models/family models/nn models/text/chat models/text/tokenizer models/train/node
 '
 
 # Public headers stand for themselves: whoever includes one does not thereby know a folder.

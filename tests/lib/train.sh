@@ -12,6 +12,15 @@ prints() { grep -o "\"[^\"]*\": {\"kind\": \"${2:-[^\"]*}\".*\"fingerprint\": \"
 # Do two checkpoints hold the same tensors, bit for bit? The kind may be given.
 same() { [ -n "$(prints "$1" "${3:-}")" ] && cmp -s <(prints "$1" "${3:-}") <(prints "$2" "${3:-}"); }
 
+# The process of a rank of the test's job.
+rank_pid() { # rank
+    local p
+    for p in /proc/[0-9]*; do
+        grep -z -q -x "RANK=$1" "$p/environ" 2>/dev/null && grep -z -q "^TEST_TMP=$TEST_TMP\$" "$p/environ" &&
+            [ "$(cat "$p/comm")" = fsdp-launch ] && echo "${p#/proc/}" && return
+    done
+}
+
 wait_for() { # file, pattern: until a line of it has come
     for _ in $(seq 3000); do
         grep -q -e "$2" "$1" 2>/dev/null && return 0

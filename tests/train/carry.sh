@@ -16,7 +16,7 @@ echo '{"do_sample": false}' >model/generation_config.json
 touch model/notes.md model/train.py
 cat >run.yaml <<YAML
 model: {path: model, init: random, seed: 1}
-data: {path: text, seq_len: 32}
+data: {path: text, seq_len: 32, tokenizer: bytes}
 train: {steps: 1, global_batch_size: 4, seed: 2, threads: 1}
 optim: {lr: 3.0e-3}
 checkpoint: {path: ck}

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A rank that hangs, one that is stopped, and one that is slow: the job ends by itself, or says which.
 . "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/train.sh"
 unset RANK WORLD_SIZE
 cat >run.yaml <<END
 model: {path: $TOP/examples/llama-tiny, init: random}
@@ -14,13 +15,6 @@ start() { # overrides...
     : >log
     timeout -k 5 250 "$BIN/fsdp-launch" -n 4 --nodes 2 run.yaml "$@" >log 2>err &
     launcher=$!
-}
-rank_pid() { # rank
-    local p
-    for p in /proc/[0-9]*; do
-        grep -z -q -x "RANK=$1" "$p/environ" 2>/dev/null && grep -z -q "^TEST_TMP=$TEST_TMP\$" "$p/environ" &&
-            [ "$(cat "$p/comm")" = fsdp-launch ] && echo "${p#/proc/}" && return
-    done
 }
 running() {
     until grep -q "^step" log || ! kill -0 $launcher; do sleep 0.1; done

@@ -54,7 +54,7 @@ static const struct {
      8,
      {"fsdp.checkpoint_modules", "activation_checkpointing is none"}},
     {"end of documents that nobody looks for",
-     "model:\n  path: m\ndata:\n  path: d\n  document_end: 0\ntrain:\n  steps: 10\n",
+     "model:\n  path: m\ndata:\n  path: d\n  document_end: 0\n  tokenizer: bytes\ntrain:\n  steps: 10\n",
      5,
      {"data.document_end", "no effect unless data.pack is documents"}},
     {"dropout of all", "model:\n  dropout: 1\n", 2, {"model.dropout", "auto, or a number of at"}},

@@ -171,7 +171,7 @@ static void check_bad(void)
     refuse("{\"text\": \"x", FSDP_EINVAL, 11, "not JSON: premature end of input");
     refuse("plain words", FSDP_EINVAL, 5, "not JSON");
     refuse("{\"text\": \"\u00e4\" 5}", FSDP_EINVAL, 14, "not JSON: '}' expected near '5'");
-    refuse("[1, 2]", FSDP_EINVAL, 1, "needs text, prompt + completion, or input_ids; found a list");
+    refuse("[1, 2]", FSDP_EINVAL, 1, "needs text, prompt + completion, messages, or input_ids; found a list");
     refuse(" {\"content\": \"x\", \"id\": {\"text\": 1}}", FSDP_EINVAL, 2,
            "found 'content', 'id' (data.text_key names");
     refuse("{\"prompt\": \"x\"}", FSDP_EINVAL, 1, "found 'prompt'");

@@ -37,9 +37,14 @@ for file in text:1:10 prompt:1:1; do
     refused "${file/:/.jsonl:}: text would become tokens byte by byte" "JSON Lines of ${file%%:*}s" run.yaml model.path=other \
         data.format=jsonl data.path=${file%%:*}.jsonl data.seq_len=4
 done
-for file in tokenizer.json tokenizer.model vocab.json; do
+touch other/vocab.json
+refused "$rule" "the same with vocab.json in the folder" run.yaml model.path=other
+rm other/vocab.json
+for file in tokenizer.json tokenizer.model; do
     touch other/$file
-    refused "$rule" "the same with $file in the folder" run.yaml model.path=other
+    refused "other/$file: neither a tokenizer.json" "an empty $file in the folder" run.yaml model.path=other
+    run run.yaml model.path=other data.format=jsonl data.path=ids.jsonl data.seq_len=4
+    ok $? "token ids are read with it"
     rm other/$file
 done
 run -n 2 run.yaml model.path=other

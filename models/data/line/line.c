@@ -9,19 +9,6 @@
 #include "line_impl.h"
 #include "text/tokenizer/tokenizer.h"
 
-int data_line_refuse_at(const struct data_line *line, size_t column, const char *what,
-                        struct fsdp_err *err)
-{
-    return fsdp_err_set(err, FSDP_EINVAL, "data: %s:%" PRIu64 ":%zu: %s", line->path, line->number,
-                        column, what);
-}
-
-int data_line_refuse(const struct data_line *line, const char *what, struct fsdp_err *err)
-{
-    return data_line_refuse_at(
-        line, data_found_column(line->source, line->source_nbytes, line->key), what, err);
-}
-
 /* labels, where given, are those of transformers: labels[i] is input_ids[i], or -100. */
 static int add_ids(struct data_line *line, const json_t *ids, const json_t *labels,
                    struct fsdp_err *err)

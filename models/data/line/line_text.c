@@ -1,11 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text as tokens of a line, and which of them are learned. */
+/* What kinds of documents share: errors, room, and text as tokens, of which some are learned. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "found.h"
 #include "line_impl.h"
 #include "text/tokenizer/tokenizer.h"
+
+int data_line_refuse_at(const struct data_line *line, size_t column, const char *what,
+                        struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EINVAL, "data: %s:%" PRIu64 ":%zu: %s", line->path, line->number,
+                        column, what);
+}
+
+int data_line_refuse(const struct data_line *line, const char *what, struct fsdp_err *err)
+{
+    return data_line_refuse_at(
+        line, data_found_column(line->source, line->source_nbytes, line->key), what, err);
+}
 
 int data_line_grow(struct data_line *line, size_t ntokens, struct fsdp_err *err)
 {
@@ -59,19 +73,23 @@ int data_line_add_end(struct data_line *line, struct fsdp_err *err)
     return data_line_add_token(line, end, true, err);
 }
 
-/* Is the token of bytes [first, end) learned? Of a token without bytes, such as one that the
- * tokenizer adds: is the text there? *at is the first span that may hold it. */
+/* Is the token of bytes [first, end) learned? *at is the first span that may hold it. */
 static bool is_learned(const struct data_line_text *text, size_t first, size_t end, size_t *at)
 {
     const struct data_spans *spans = &text->learned;
-    const size_t behind = first == end && first == text->nbytes;
 
-    while (*at < spans->nspans && spans->at[*at].end + behind <= first)
+    while (*at < spans->nspans && spans->at[*at].end <= first)
         ++*at;
     if (*at == spans->nspans)
         return false;
-    const size_t begins = spans->at[*at].first;
-    return text->behind || first == end ? begins <= first : begins < end;
+    return spans->at[*at].first < end && (!text->behind || spans->at[*at].first <= first);
+}
+
+/* A token that the tokenizer adds behind the text: is the text's end learned? */
+static bool end_is_learned(const struct data_line_text *text)
+{
+    const struct data_spans *spans = &text->learned;
+    return spans->nspans && spans->at[spans->nspans - 1].end == text->nbytes;
 }
 
 static int add_bytes(struct data_line *line, const struct data_line_text *text,
@@ -90,10 +108,16 @@ static int add_ids(struct data_line *line, const struct data_line_text *text,
                    const struct tokenizer_ids *ids, struct fsdp_err *err)
 {
     size_t first = 0, span = 0;
+    bool learned = false;
 
     FSDP_TRY(data_line_grow(line, ids->nids, err));
     for (size_t i = 0; i < ids->nids; i++) {
-        const bool learned = is_learned(text, first, ids->ends[i], &span);
+        const bool has_bytes = tokenizer_nbytes(line->text->tokenizer, ids->at[i]) > 0;
+        if (ids->ends[i] > first)
+            learned = is_learned(text, first, ids->ends[i], &span);
+        else if (!has_bytes)
+            learned = first == text->nbytes && end_is_learned(text);
+        /* else one more token of a character, which is learned as its first is */
         FSDP_TRY(data_line_add_token(line, ids->at[i], learned, err));
         first = ids->ends[i];
     }

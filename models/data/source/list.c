@@ -87,6 +87,9 @@ static int add_file(struct data_list *list, const char *path, struct fsdp_err *e
 
 static bool is_wanted(const struct data_list *list, const char *path)
 {
+    for (const char *const *end = list->skipped; end && *end; end++)
+        if (data_name_ends(path, *end))
+            return false;
     return !list->only || data_name_ends(path, list->only);
 }
 

@@ -14,6 +14,8 @@ struct data_list {
     /* There, a file that ends so and has no partner that ends with `only` is an error; NULL: none.
      */
     const char *partner;
+    /* There, files whose names end with one of these are left out; ends with NULL. NULL: none. */
+    const char *const *skipped;
     const struct data_remote *remote; /* the caller's; NULL: addresses are refused */
 };
 

@@ -38,7 +38,7 @@ struct encode_opts {
     bool skip_bad_lines;  /* count lines that are no document; else they are errors */
     int token_nbytes;     /* 2, 4; 0: by the vocabulary */
     int nthreads;         /* 0: as many as the process may use */
-    bool resume;          /* go on where an equal command was stopped, where it left its work */
+    bool resume;          /* continue the work of an equal command that was stopped */
     encode_progress_f *progress; /* NULL: none */
     void *progress_ctx;
 };

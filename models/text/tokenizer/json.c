@@ -147,7 +147,7 @@ static int read_bpe(struct tokenizer *t, const struct speller *speller, const js
     {
         int rc = read_merge(t, speller, merge, err);
         if (rc != FSDP_OK)
-            return fsdp_err_prefix(err, rc, "model.merges[%zu]", i);
+            return fsdp_err_prefix(err, rc, "model.merges[%zu]: ", i);
     }
     return FSDP_OK;
 }

@@ -129,7 +129,7 @@ static int read_tokenizer(struct tokenizer *t, struct fsdp_err *err)
         rc = added_index(t, err);
     fsdp_free(text);
     if (rc != FSDP_OK)
-        return fsdp_err_prefix(err, rc, "%s", t->path);
+        return fsdp_err_prefix(err, rc, "%s: ", t->path);
     return read_config(t, err);
 }
 

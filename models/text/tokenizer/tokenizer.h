@@ -25,6 +25,8 @@ int tokenizer_open(struct tokenizer **out, const char *path, struct fsdp_err *er
 int tokenizer_open_bytes(struct tokenizer **out, struct fsdp_err *err);
 void tokenizer_close(struct tokenizer *tokenizer);
 
+/* Is it that of the bytes: 256 tokens, of which token i is byte i? */
+bool tokenizer_is_bytes(const struct tokenizer *tokenizer);
 /* One more than the largest id. */
 int tokenizer_vocab_size(const struct tokenizer *tokenizer);
 /* Equal for equal files. Two tokenizers with one hash give the same ids. */

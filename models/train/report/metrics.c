@@ -146,7 +146,7 @@ static char *add_number(char *to, const char *key, double value)
 
 int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct fsdp_err *err)
 {
-    char line[512 + 22 * METRICS_MAX_SOURCES];
+    char line[640 + 22 * METRICS_MAX_SOURCES];
     char *to = line + sprintf(line, "{\"step\": %" PRId64, row->step);
 
     to = add_number(to, "loss", row->loss);
@@ -176,6 +176,10 @@ int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct
         *to++ = ']';
     if (row->has_eval)
         to = add_number(to, "eval_loss", row->eval_loss);
+    if (row->has_eval && row->eval_nats_per_byte > 0) {
+        to = add_number(to, "eval_nats_per_byte", row->eval_nats_per_byte);
+        to = add_number(to, "eval_bits_per_byte", row->eval_nats_per_byte / M_LN2);
+    }
     to = stpcpy(to, "}\n");
     ssize_t nbytes = to - line, done = write(metrics->fd, line, (size_t)nbytes);
     if (done < 0)

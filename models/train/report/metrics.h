@@ -31,7 +31,8 @@ struct metrics_row {
     int nsources;
     const uint64_t *source_rows;
     bool has_eval;
-    double eval_loss; /* mean over the held-out tokens, after the update */
+    double eval_loss;          /* mean over the held-out tokens, after the update */
+    double eval_nats_per_byte; /* per byte of their text; 0: not known */
 };
 
 /* Opens path for appending, creating its folder. Lines of steps after `step` (which will be done

@@ -7,6 +7,8 @@
 #include "ckpt/ckpt.h"
 #include "nn/nn.h"
 #include "setup.h"
+#include "data.h"
+#include "tokens.h"
 
 enum { AUTO_SEQ_LEN = 256 };
 
@@ -38,13 +40,6 @@ int train_parts_config(struct train_parts *p, struct fsdp_oob *oob, const char *
 
 /* ---- model, data, device --------------------------------------------------------------------- */
 
-/* A path that is not there is the configuration's fault; one that cannot be read may be a node's.
- */
-static int blame_missing(struct fsdp_err *err, int status, const char *key)
-{
-    return status == FSDP_ENOTFOUND ? fsdp_err_blame(err, status, key) : status;
-}
-
 /* config.json of a Hugging Face folder or of a checkpoint, or the file itself. */
 static int find_model_config(struct train_parts *p, struct fsdp_err *err)
 {
@@ -54,7 +49,7 @@ static int find_model_config(struct train_parts *p, struct fsdp_err *err)
     struct stat st;
 
     if (stat(path, &st) != 0)
-        return blame_missing(
+        return train_blame_missing(
             err,
             fsdp_err_sys(err, errno, "%s: %s",
                          config_where(where, sizeof where, p->config, "model.path"), path),
@@ -66,12 +61,12 @@ static int find_model_config(struct train_parts *p, struct fsdp_err *err)
             return p->model_config ? FSDP_OK : FSDP_ENOMEM;
         }
     }
-    return blame_missing(err,
-                         fsdp_err_set(err, FSDP_ENOTFOUND,
-                                      "%s: %s holds no config.json (Hugging Face's, of the model)",
-                                      config_where(where, sizeof where, p->config, "model.path"),
-                                      path),
-                         "model.path");
+    return train_blame_missing(
+        err,
+        fsdp_err_set(err, FSDP_ENOTFOUND,
+                     "%s: %s holds no config.json (Hugging Face's, of the model)",
+                     config_where(where, sizeof where, p->config, "model.path"), path),
+        "model.path");
 }
 
 static int hash_file(uint64_t *out, const char *path, struct fsdp_err *err)
@@ -108,152 +103,6 @@ static int open_model(struct train_parts *p, struct fsdp_err *err)
                          p->config->data.seq_len, longest, p->model_config),
             "data.seq_len");
     return FSDP_OK;
-}
-
-static int open_paths(struct data **out, struct data_opts *opts,
-                      const struct fsdp_tunable_list *list, const char *where, const char *key,
-                      struct fsdp_err *err)
-{
-    struct fsdp_err why = FSDP_ERR_INIT;
-    const char **paths = fsdp_alloc((size_t)list->nelem, sizeof *paths, "data paths", err);
-
-    if (!paths)
-        return FSDP_ENOMEM;
-    for (int i = 0; i < list->nelem; i++)
-        paths[i] = fsdp_tunable_list_at(list, i);
-    opts->npaths = list->nelem;
-    opts->paths = paths;
-    int rc = data_open(out, opts, &why);
-    fsdp_free(paths);
-    if (rc == FSDP_OK)
-        return FSDP_OK;
-    char setting[sizeof why.setting + 8];
-    snprintf(setting, sizeof setting, "data.%s", why.setting);
-    const bool blamed = why.setting[0], by_path = !strcmp(why.setting, "path");
-    why.setting[0] = 0; /* the key takes its place */
-    fsdp_err_prefix(&why, rc, "%s: ", where);
-    fsdp_err_pass(err, rc, &why);
-    return blamed ? fsdp_err_blame(err, rc, by_path ? key : setting) : blame_missing(err, rc, key);
-}
-
-static void set_documents(const struct train_parts *p, const struct config_source *source,
-                          struct data_opts *opts)
-{
-    struct model_info info;
-
-    opts->documents = source->pack == CONFIG_PACK_DOCUMENTS ||
-                      (source->pack == CONFIG_PACK_AUTO && source->format == DATA_JSONL);
-    if (source->document_end >= 0)
-        opts->ends[opts->nends++] = (int)source->document_end;
-    if (source->document_end != -1)
-        return;
-    p->ops->info(p->model, &info);
-    for (int i = 0; i < info.neos && opts->nends < DATA_MAX_ENDS; i++)
-        if (info.eos[i] >= 0 && info.eos[i] < opts->vocab_size)
-            opts->ends[opts->nends++] = info.eos[i];
-}
-
-static int open_blob(void **file, uint64_t *nbytes, const char *address, struct fsdp_err *err)
-{
-    struct ckpt_blob *blob;
-
-    FSDP_TRY(ckpt_blob_open(&blob, nbytes, address, err));
-    *file = blob;
-    return FSDP_OK;
-}
-
-static int pread_blob(void *file, void *dst, size_t nbytes, uint64_t offset, struct fsdp_err *err)
-{
-    return ckpt_blob_pread(file, dst, nbytes, offset, err);
-}
-
-static void close_blob(void *file)
-{
-    ckpt_blob_close(file);
-}
-
-/* Data at an address lie in a store, as checkpoints do. */
-static const struct data_remote stores = {
-    .each = ckpt_blob_each, .open = open_blob, .pread = pread_blob, .close = close_blob};
-
-/* How a source of the training data is read. Texts are borrowed from the settings. */
-static struct data_opts source_opts(const struct train_parts *p, const struct config_source *source)
-{
-    const struct config *c = p->config;
-    struct data_opts opts = DATA_OPTS_INIT;
-
-    opts.format = (enum data_format)source->format;
-    opts.layout = (enum data_layout)source->layout;
-    opts.seq_len = (int)c->data.seq_len;
-    opts.vocab_size = p->ops->vocab_size(p->model);
-    opts.too_long = (enum data_too_long)source->too_long;
-    opts.remote = &stores;
-    opts.skip_bad_lines = source->on_bad_line == CONFIG_BAD_LINE_SKIP;
-    set_documents(p, source, &opts);
-    return opts;
-}
-
-/* Source i, into out[i], *weight and *passes. */
-static int open_source(struct train_parts *p, int i, struct data **out, double *weight,
-                       double *passes, struct fsdp_err *err)
-{
-    const char *key = p->config->nsources ? "data.sources" : "data.path";
-    char where[CONFIG_TEXT + 128];
-    struct config_source source;
-
-    config_source(&source, p->config, i);
-    struct data_opts opts = source_opts(p, &source);
-    opts.seed = data_mixture_seed((uint64_t)p->config->train.seed, i);
-    opts.text_key = config_source_text_key(p->config, i);
-    *weight = source.weight;
-    *passes = source.passes > 0 ? source.passes : 1;
-    config_where_source(where, sizeof where, p->config, i);
-    return open_paths(out, &opts, &source.path, where, key, err);
-}
-
-static int open_sources(struct train_parts *p, struct fsdp_err *err)
-{
-    struct data *sources[CONFIG_MAX_SOURCES] = {0};
-    double weights[CONFIG_MAX_SOURCES], passes[CONFIG_MAX_SOURCES];
-    const int nsources = config_nsources(p->config);
-
-    for (int i = 0; i < nsources; i++) {
-        const int rc = open_source(p, i, &sources[i], &weights[i], &passes[i], err);
-        if (!rc)
-            continue;
-        while (i-- > 0)
-            data_close(sources[i]);
-        return rc;
-    }
-    return data_mixture_create(&p->data, sources, nsources, weights[0] > 0 ? weights : NULL,
-                               p->config->nsources ? passes : NULL, err);
-}
-
-/* Held-out data are as the keys of `data` say. */
-static int open_eval(struct train_parts *p, struct fsdp_err *err)
-{
-    const struct config *c = p->config;
-    char where[CONFIG_TEXT + 128];
-    struct config_source source;
-    struct data *eval;
-
-    config_source_plain(&source, c);
-    struct data_opts opts = source_opts(p, &source);
-    opts.seed = (uint64_t)c->train.seed;
-    opts.text_key = c->data.text_key;
-    opts.shuffle = false;
-    opts.max_rows = (uint64_t)c->data.eval_rows;
-    config_where(where, sizeof where, c, "data.eval_path");
-    FSDP_TRY(open_paths(&eval, &opts, &c->data.eval_path, where, "data.eval_path", err));
-    return data_mixture_create(&p->eval, &eval, 1, NULL, NULL, err);
-}
-
-static int open_data(struct train_parts *p, struct fsdp_err *err)
-{
-    if (p->config->train.steps == 0)
-        return FSDP_OK;
-    FSDP_TRY(open_sources(p, err));
-    return p->config->data.eval_path.nelem ? open_eval(p, err) : FSDP_OK;
 }
 
 static void set_schedule(struct train_parts *p)
@@ -295,9 +144,8 @@ static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
     FSDP_TRY(blame_device(p, fsdp_device_open(&p->device, p->gpu.device, 0, err), err));
     FSDP_TRY(open_model(p, err));
     config_divide(&p->batch, p->config, nranks);
-    FSDP_TRY(open_data(p, err));
     set_schedule(p);
-    return FSDP_OK;
+    return train_text_open(&p->text, p->config, p->model_config, p->ops, p->model, err);
 }
 
 /* The files themselves may lie on each node's own disk; what is in them must be alike. */
@@ -331,6 +179,8 @@ int train_parts_local(struct train_parts *p, struct fsdp_oob *oob,
                                      : train_cores_share(&p->cores);
     nn_set_threads(p->threads);
     FSDP_TRY(fsdp_oob_agree(oob, open_local(p, oob->size, err), err));
+    FSDP_TRY(train_tokens_prepare(p, oob, nodes, err));
+    FSDP_TRY(fsdp_oob_agree(oob, train_data_open(p, err), err));
     return agree_on_files(p, oob, err);
 }
 
@@ -551,6 +401,8 @@ void train_parts_close(struct train_parts *p)
     fsdp_free(p->groups);
     data_mixture_close(p->eval);
     data_mixture_close(p->data);
+    train_tokens_close(p);
+    train_text_close(&p->text);
     if (p->model)
         p->ops->destroy(p->model);
     fsdp_device_close(p->device);

@@ -9,6 +9,7 @@
 #include "family/model.h"
 #include "train/node/bind.h"
 #include "train/node/cores.h"
+#include "text.h"
 #include "train_state.h"
 
 struct train_parts {
@@ -22,6 +23,9 @@ struct train_parts {
     struct fsdp_device *device;
     const struct model_ops *ops;
     struct model *model;
+    struct train_text text;
+    /* Token files that text became, per source and of held-out data behind them; NULL: none. */
+    char *tokens[CONFIG_MAX_SOURCES + 1];
     struct data_mixture *data, *eval; /* NULL where there is none */
     struct fsdp_schedule schedule;
     struct binding binding;

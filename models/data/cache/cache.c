@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "seen.h"
+#include "text/tokenizer/tokenizer.h"
+
+enum {
+    KEY_VERSION = 1,          /* another one where encode_run makes other tokens of the same text */
+    LEFT_AFTER_S = 7 * 86400, /* nobody works on an entry that was not touched for so long */
+    KEY_DIGITS = 16,
+    HOST_NBYTES = 65
+};
+
+static const char *const widths[] = {"tokens.u16", "tokens.u32"};
+static const char *const ends[] = {"", ".index", ".learned"};
+
+int data_cache_folder(char **out, const char *setting, struct fsdp_err *err)
+{
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+
+    if (strcmp(setting, "auto") != 0)
+        *out = fsdp_strdup(setting, err);
+    else if (base && *base)
+        *out = fsdp_sprintf(err, "%s/fsdp", base);
+    else if (home && *home)
+        *out = fsdp_sprintf(err, "%s/.cache/fsdp", home);
+    else
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "data: neither XDG_CACHE_HOME nor HOME is set, so there is no place for "
+            "tokens of text; set data.cache to a folder");
+    return *out ? FSDP_OK : FSDP_ENOMEM;
+}
+
+static int make_folders(const char *folder, struct fsdp_err *err)
+{
+    char *path = fsdp_strdup(folder, err);
+    int rc = path ? FSDP_OK : FSDP_ENOMEM;
+
+    for (char *slash = path; rc == FSDP_OK && slash;) {
+        slash = strchr(slash + 1, '/');
+        if (slash)
+            *slash = 0;
+        if (mkdir(path, 0777) && errno != EEXIST)
+            rc = fsdp_err_sys(err, errno, "data.cache: %s", path);
+        if (slash)
+            *slash = '/';
+    }
+    fsdp_free(path);
+    return rc;
+}
+
+int data_cache_key(uint64_t *out, const char *folder, const struct encode_opts *opts,
+                   struct fsdp_err *err)
+{
+    uint64_t facts[5] = {KEY_VERSION, opts->format, opts->skip_bad_lines};
+    uint64_t id;
+
+    facts[3] = data_text_hash(opts->text, opts->text_key);
+    FSDP_TRY(make_folders(folder, err));
+    FSDP_TRY(data_seen_id(&id, opts, err));
+    if (!data_seen_get(&facts[4], folder, id)) {
+        FSDP_TRY(encode_source_hash(&facts[4], opts, err));
+        data_seen_put(folder, id, facts[4]);
+    }
+    *out = fsdp_hash(FSDP_HASH_SEED, facts, sizeof facts);
+    return FSDP_OK;
+}
+
+int data_cache_find(char **out, bool *exists, const char *folder, uint64_t key,
+                    struct fsdp_err *err)
+{
+    for (int i = 0; i < 2; i++) {
+        char *path = fsdp_sprintf(err, "%s/%016" PRIx64 "/%s", folder, key, widths[i]);
+        if (!path)
+            return FSDP_ENOMEM;
+        const int rc = tokens_exist(exists, path, err);
+        if (!rc && (*exists || i == 1)) {
+            *out = path;
+            return FSDP_OK;
+        }
+        fsdp_free(path);
+        FSDP_TRY(rc);
+    }
+    return FSDP_OK;
+}
+
+/* ---- what was left half made ----------------------------------------------------------------- */
+
+/* Removes the files that this program puts there, and the folder if nothing else is in it. */
+static void remove_entry(const char *folder)
+{
+    static const char *const parts[] = {"", ".part", ".part.journal"};
+    char *path;
+
+    for (int w = 0; w < 2; w++)
+        for (size_t e = 0; e < sizeof ends / sizeof ends[0]; e++)
+            for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
+                path = fsdp_sprintf(NULL, "%s/%s%s%s", folder, widths[w], ends[e], parts[p]);
+                if (path)
+                    unlink(path);
+                fsdp_free(path);
+            }
+    rmdir(folder);
+}
+
+/* KEY.tmp.HOST.PID */
+static bool is_unfinished(const char *name)
+{
+    return strspn(name, "0123456789abcdef") == KEY_DIGITS &&
+           !strncmp(name + KEY_DIGITS, ".tmp.", 5);
+}
+
+static void remove_left(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    struct stat st;
+
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        char *path = is_unfinished(entry->d_name)
+                         ? fsdp_sprintf(NULL, "%s/%s", folder, entry->d_name)
+                         : NULL;
+        if (path && !lstat(path, &st) && S_ISDIR(st.st_mode) &&
+            time(NULL) - st.st_mtime > LEFT_AFTER_S)
+            remove_entry(path);
+        fsdp_free(path);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static int make_in(const char *work, const char *entry, const struct encode_opts *opts,
+                   struct fsdp_err *err)
+{
+    const int vocab_size = tokenizer_vocab_size(opts->text->tokenizer);
+    struct tokens_info info;
+
+    if (mkdir(work, 0777))
+        return fsdp_err_sys(err, errno, "data.cache: %s", work);
+    char *path = fsdp_sprintf(err, "%s/%s", work, widths[vocab_size > UINT16_MAX + 1]);
+    int rc = path ? encode_run(&info, path, opts, err) : FSDP_ENOMEM;
+    fsdp_free(path);
+    /* Somebody else may have been faster. */
+    if (!rc && rename(work, entry) && errno != EEXIST && errno != ENOTEMPTY)
+        rc = fsdp_err_sys(err, errno, "data.cache: %s", entry);
+    return rc;
+}
+
+int data_cache_make(const char *folder, uint64_t key, const struct encode_opts *opts,
+                    struct fsdp_err *err)
+{
+    char host[HOST_NBYTES] = "";
+    int rc = FSDP_ENOMEM;
+
+    gethostname(host, sizeof host - 1);
+    char *entry = fsdp_sprintf(err, "%s/%016" PRIx64, folder, key);
+    char *work = entry ? fsdp_sprintf(err, "%s.tmp.%s.%ld", entry, host, (long)getpid()) : NULL;
+    if (work) {
+        remove_left(folder);
+        rc = make_in(work, entry, opts, err);
+        remove_entry(work);
+    }
+    fsdp_free(work);
+    fsdp_free(entry);
+    return rc;
+}

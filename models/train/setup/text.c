@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "data/line/line.h"
+#include "text.h"
+#include "text/chat/chat.h"
+#include "text/tokenizer/tokenizer.h"
+
+enum { MAX_TEMPLATE_NBYTES = 16 << 20 };
+
+static char *folder_of(const char *path, struct fsdp_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? fsdp_sprintf(err, "%.*s", (int)(slash - path), path) : fsdp_strdup(".", err);
+}
+
+static void keep_refusal(char *out, const struct fsdp_err *why)
+{
+    snprintf(out, FSDP_ERR_TEXT_NBYTES, "%s", why->text);
+}
+
+/* ---- the tokenizer --------------------------------------------------------------------------- */
+
+/* The folder's own; without one, bytes are meant for a model with 256 tokens. */
+static int open_own(struct train_text *t, const char *folder, int vocab_size, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = tokenizer_open(&t->tokenizer, folder, &why);
+
+    if (rc == FSDP_ENOTFOUND) {
+        why = (struct fsdp_err)FSDP_ERR_INIT;
+        rc = text_check_vocab(vocab_size, false,
+                              "put the model's tokenizer into its folder, or give token ids "
+                              "(data.format u16, u32, llmc, or jsonl with input_ids)",
+                              &why);
+    }
+    if (rc == FSDP_ENOMEM)
+        return fsdp_err_pass(err, rc, &why);
+    if (rc)
+        keep_refusal(t->refusal, &why);
+    return FSDP_OK;
+}
+
+static int open_tokenizer(struct train_text *t, const struct config *c, const char *folder,
+                          int vocab_size, struct fsdp_err *err)
+{
+    const char *which = c->data.tokenizer;
+
+    if (!strcmp(which, "bytes"))
+        return FSDP_OK;
+    if (!strcmp(which, "auto"))
+        FSDP_TRY(open_own(t, folder, vocab_size, err));
+    else
+        FSDP_TRY(fsdp_err_blame(err, tokenizer_open(&t->tokenizer, which, err), "data.tokenizer"));
+    if (t->tokenizer && vocab_size == 256 && tokenizer_is_bytes(t->tokenizer)) {
+        tokenizer_close(t->tokenizer);
+        t->tokenizer = NULL;
+    }
+    return FSDP_OK;
+}
+
+/* Bytes of text per token, for losses per byte. */
+static int measure_tokens(struct train_text *t, int vocab_size, struct fsdp_err *err)
+{
+    if (t->refusal[0])
+        return FSDP_OK;
+    t->token_nbytes = fsdp_alloc((size_t)vocab_size, sizeof *t->token_nbytes, "tokens", err);
+    if (!t->token_nbytes)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < vocab_size; i++)
+        t->token_nbytes[i] = t->tokenizer ? (int)tokenizer_nbytes(t->tokenizer, i) : i < 256;
+    return FSDP_OK;
+}
+
+/* ---- the template ---------------------------------------------------------------------------- */
+
+/* Of the files that chat_template_open reads. */
+static int hash_template(uint64_t *out, const char *folder, struct fsdp_err *err)
+{
+    static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json",
+                                        "special_tokens_map.json"};
+    uint64_t hash = FSDP_HASH_SEED;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct fsdp_err why = FSDP_ERR_INIT;
+        char *path = fsdp_sprintf(err, "%s/%s", folder, names[i]), *text;
+        size_t nbytes;
+        if (!path)
+            return FSDP_ENOMEM;
+        const int rc = fsdp_file_read(&text, &nbytes, path, MAX_TEMPLATE_NBYTES, &why);
+        fsdp_free(path);
+        if (rc == FSDP_ENOTFOUND)
+            continue;
+        if (rc)
+            return fsdp_err_pass(err, rc, &why);
+        hash = fsdp_hash(hash, text, nbytes);
+        fsdp_free(text);
+    }
+    *out = hash;
+    return FSDP_OK;
+}
+
+static int open_template(struct train_text *t, const char *folder, uint64_t *hash,
+                         struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    const int rc = chat_template_open(&t->chat, folder, &why);
+
+    if (rc == FSDP_ENOMEM)
+        return fsdp_err_pass(err, rc, &why);
+    if (rc)
+        keep_refusal(t->chat_refusal, &why);
+    return t->chat ? hash_template(hash, folder, err) : FSDP_OK;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static int end_token(const struct train_text *t, int64_t document_end,
+                     const struct model_info *info, int vocab_size)
+{
+    if (document_end != CONFIG_DOCUMENT_END_AUTO)
+        return document_end < 0 ? -1 : (int)document_end;
+    if (info->neos && info->eos[0] >= 0 && info->eos[0] < vocab_size)
+        return info->eos[0];
+    return t->tokenizer ? tokenizer_eos(t->tokenizer) : -1;
+}
+
+static void fill_texts(struct train_text *t, const struct config *c, const struct model_info *info,
+                       int vocab_size, uint64_t chat_hash)
+{
+    const struct data_text all = {
+        .tokenizer = t->tokenizer,
+        .refusal = t->refusal[0] ? t->refusal : NULL,
+        .chat = t->chat,
+        .chat_refusal = t->chat_refusal[0] ? t->chat_refusal : NULL,
+        .chat_hash = chat_hash,
+        .date = c->data.date[0] ? c->data.date : NULL,
+        .vocab_size = vocab_size,
+        .special = (enum data_special)c->data.special,
+        .train_on = (enum data_train_on)c->data.train_on,
+    };
+    const int nsources = config_nsources(c);
+
+    for (int i = 0; i <= nsources; i++) {
+        struct config_source source;
+        if (i < nsources)
+            config_source(&source, c, i);
+        else
+            config_source_plain(&source, c);
+        t->of[i] = all;
+        t->of[i].end = end_token(t, source.document_end, info, vocab_size);
+    }
+}
+
+int train_text_open(struct train_text *t, const struct config *c, const char *model_config,
+                    const struct model_ops *ops, const struct model *model, struct fsdp_err *err)
+{
+    const int vocab_size = ops->vocab_size(model);
+    struct model_info info;
+    uint64_t chat_hash = 0;
+    char *folder = folder_of(model_config, err);
+    int rc = FSDP_ENOMEM;
+
+    if (!folder)
+        return rc;
+    ops->info(model, &info);
+    FSDP_TRY_GOTO(open_tokenizer(t, c, folder, vocab_size, err), out);
+    FSDP_TRY_GOTO(measure_tokens(t, vocab_size, err), out);
+    FSDP_TRY_GOTO(open_template(t, folder, &chat_hash, err), out);
+    fill_texts(t, c, &info, vocab_size, chat_hash);
+out:
+    fsdp_free(folder);
+    if (rc)
+        train_text_close(t);
+    return rc;
+}
+
+void train_text_close(struct train_text *t)
+{
+    fsdp_free(t->token_nbytes);
+    chat_template_destroy(t->chat);
+    tokenizer_close(t->tokenizer);
+    *t = (struct train_text){0};
+}
