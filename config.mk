@@ -32,7 +32,7 @@ PKGS_fsdp   :=
 PKGS_boot   := libcrypto
 PKGS_launch := libcrypto
 PKGS_ckpt   := libisal jansson
-PKGS_models := jansson yaml-0.1 libpcre2-8 libutf8proc zlib
+PKGS_models := libisal jansson yaml-0.1 libpcre2-8 libutf8proc zlib
 PKGS_headers := # opened at run time, not linked
 REQUIRED    := $(sort $(PKGS_fsdp) $(PKGS_boot) $(PKGS_ckpt) $(PKGS_models))
 

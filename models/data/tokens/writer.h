@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * writer.h: token files in the making. The three parts lie under NAME.part, NAME.learned.part and
+ * NAME.index.part until tokens_writer_finish. NAME.learned is there from the first token on that is
+ * not learned: of those before it, it then gets bits.
+ */
+#ifndef TOKENS_WRITER_H
+#define TOKENS_WRITER_H
+
+#include "format.h"
+
+/* What is in the files: the counts and checksums of header, and the bits of the last byte of
+ * NAME.learned while it is not full. */
+struct tokens_state {
+    struct tokens_header header;
+    unsigned char bits;
+};
+
+struct tokens_writer;
+
+/* state: info's constant fields; all else is 0, or as tokens_writer_sync gave it for files that are
+ * there (`resume`), which lose what is behind. FSDP_EEXIST: a new file that is there. Links are not
+ * followed. Local, blocks. */
+int tokens_writer_open(struct tokens_writer **out, const char *path,
+                       const struct tokens_state *state, bool resume, struct fsdp_err *err);
+/* Closes; the files stay as they are. */
+void tokens_writer_close(struct tokens_writer *writer);
+/* Tokens of the document at hand; learned[i]: is ids[i] learned? NULL: all are. */
+int tokens_writer_put(struct tokens_writer *writer, const int32_t *ids, const bool *learned,
+                      size_t ntokens, struct fsdp_err *err);
+int tokens_writer_end_document(struct tokens_writer *writer, struct fsdp_err *err);
+/* Puts all on disk. The caller may change nbytes, nbad and source_hash, which are not counted here.
+ */
+int tokens_writer_sync(struct tokens_writer *writer, struct tokens_state *state,
+                       struct fsdp_err *err);
+/* Writes the header with info's other fields as they are given, and gives the files their names. */
+int tokens_writer_finish(struct tokens_writer *writer, const struct tokens_info *info,
+                         struct fsdp_err *err);
+/* What is written so far, without what the caller counts. */
+const struct tokens_info *tokens_writer_info(const struct tokens_writer *writer);
+
+/* NAME.part, NAME.learned.part, NAME.index.part; the caller's. NULL: FSDP_ENOMEM. */
+char *tokens_part_path(const char *path, enum tokens_part part, struct fsdp_err *err);
+
+#endif
