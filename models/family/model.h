@@ -107,8 +107,9 @@ struct model_ops {
     void (*decoder_destroy)(struct model_decoder *decoder);
     /* Bytes of keys and values, and of all memory that the decoder has. Pure. */
     void (*decoder_nbytes)(const struct model_decoder *decoder, size_t *cache, size_t *all);
-    /* Forgets the tokens of a sequence, so that another can take its place. Local. */
-    void (*decoder_clear)(struct model_decoder *decoder, int sequence);
+    /* Forgets the tokens of a sequence after its first ntokens, so that another can take its place,
+     * or continue what both have in common. Returns how many it then has. Local. */
+    int (*decoder_truncate)(struct model_decoder *decoder, int sequence, int ntokens);
     /* Appends ntokens tokens to a sequence and gives the logits that follow each of them
      * (ntokens, V), or with `all` false those after the last one (V). Tokens and logits are the
      * host's memory. Local, blocks. */

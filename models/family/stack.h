@@ -231,7 +231,7 @@ int stack_decoder_create(struct model_decoder **out, const struct model *model,
                          const struct model_decoder_opts *opts, struct fsdp_err *err);
 void stack_decoder_destroy(struct model_decoder *decoder);
 void stack_decoder_nbytes(const struct model_decoder *decoder, size_t *cache, size_t *all);
-void stack_decoder_clear(struct model_decoder *decoder, int sequence);
+int stack_decoder_truncate(struct model_decoder *decoder, int sequence, int ntokens);
 int stack_decode(struct model_decoder *decoder, int sequence, const int32_t *tokens, int ntokens,
                  bool all, float *logits, struct fsdp_err *err);
 int stack_decode_each(struct model_decoder *decoder, const int32_t *tokens, float *logits,
@@ -243,7 +243,7 @@ int stack_decode_each(struct model_decoder *decoder, const int32_t *tokens, floa
     .vocab_size = stack_vocab_size, .max_seq_len = stack_max_seq_len, .run = stack_run,            \
     .logits = stack_logits, .flops_per_token = stack_flops_per_token, .info = stack_info,          \
     .decoder_create = stack_decoder_create, .decoder_destroy = stack_decoder_destroy,              \
-    .decoder_nbytes = stack_decoder_nbytes, .decoder_clear = stack_decoder_clear,                  \
+    .decoder_nbytes = stack_decoder_nbytes, .decoder_truncate = stack_decoder_truncate,            \
     .decode = stack_decode, .decode_each = stack_decode_each
 
 /* ---- between stack*.c ------------------------------------------------------------------------ */

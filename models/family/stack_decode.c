@@ -191,9 +191,11 @@ void stack_decoder_nbytes(const struct model_decoder *d, size_t *cache, size_t *
     *all = d->nbytes;
 }
 
-void stack_decoder_clear(struct model_decoder *d, int sequence)
+int stack_decoder_truncate(struct model_decoder *d, int sequence, int ntokens)
 {
-    d->ntokens[sequence] = 0;
+    if (d->ntokens[sequence] > ntokens)
+        d->ntokens[sequence] = ntokens;
+    return d->ntokens[sequence];
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */

@@ -23,7 +23,7 @@ static int read_ids(struct batch_row *row, const struct generate_batch *b, const
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(ids, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 ||
-            json_integer_value(id) >= b->session->vocab)
+            json_integer_value(id) >= b->opts.session->vocab)
             return refuse(b, "\"tokens\" is no list of token ids of the model's vocabulary", err);
         row->prompt[i] = (int32_t)json_integer_value(id);
     }
@@ -31,26 +31,59 @@ static int read_ids(struct batch_row *row, const struct generate_batch *b, const
     return FSDP_OK;
 }
 
+/* An empty prompt begins with the model's first token. */
+static int begin_empty(struct batch_row *row, const struct generate_batch *b, struct fsdp_err *err)
+{
+    const int bos = b->opts.session->bos;
+
+    if (row->seq.nprompt || bos < 0 || bos >= b->opts.session->vocab)
+        return FSDP_OK;
+    fsdp_free(row->prompt);
+    if (!(row->prompt = fsdp_alloc(1, sizeof *row->prompt, "prompt", err)))
+        return FSDP_ENOMEM;
+    row->prompt[row->seq.nprompt++] = bos;
+    return FSDP_OK;
+}
+
+static int encode_text(struct batch_row *row, const struct generate_batch *b, const json_t *json,
+                       struct fsdp_err *err)
+{
+    const char *text = json_string_value(json);
+    const size_t nbytes = json_string_length(json);
+    const struct generate_words *words = b->opts.words;
+
+    if (row->is_chat)
+        return generate_chat_encode_prompt(&row->prompt, &row->seq.nprompt, b->opts.chat, text,
+                                           nbytes, err);
+    FSDP_TRY(words->ops->encode(&row->prompt, &row->seq.nprompt, words, text, nbytes, true, err));
+    return begin_empty(row, b, err);
+}
+
+static int encode_messages(struct batch_row *row, const struct generate_batch *b,
+                           const json_t *messages, struct fsdp_err *err)
+{
+    const json_t *tools = json_object_get(row->root, "tools");
+
+    if (tools && !json_is_array(tools) && !json_is_null(tools))
+        return fsdp_err_set(err, FSDP_EINVAL, "\"tools\" is no list");
+    return generate_chat_encode(&row->prompt, &row->seq.nprompt, b->opts.chat, messages, tools,
+                                err);
+}
+
 static int read_text(struct batch_row *row, const struct generate_batch *b, const json_t *text,
                      struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
 
-    if (b->words->refusal)
-        return refuse(b, b->words->refusal, err);
-    const int rc = b->words->ops->encode(&row->prompt, &row->seq.nprompt, b->words,
-                                         json_string_value(text), json_string_length(text), &why);
-
     row->is_text = true;
-    if (rc)
-        return refuse(b, why.text, err);
-    if (row->seq.nprompt || b->session->bos < 0 || b->session->bos >= b->session->vocab)
-        return FSDP_OK;
-    fsdp_free(row->prompt);
-    if (!(row->prompt = fsdp_alloc(1, sizeof *row->prompt, "prompt", err)))
-        return FSDP_ENOMEM;
-    row->prompt[row->seq.nprompt++] = b->session->bos;
-    return FSDP_OK;
+    row->is_chat = json_is_array(text) || b->opts.prompts_are_chats;
+    if (b->opts.words->refusal)
+        return refuse(b, b->opts.words->refusal, err);
+    if (row->is_chat && b->opts.chat->refusal)
+        return refuse(b, b->opts.chat->refusal, err);
+    const int rc =
+        json_is_array(text) ? encode_messages(row, b, text, &why) : encode_text(row, b, text, &why);
+    return rc ? refuse(b, why.text, err) : FSDP_OK;
 }
 
 static int read_numbers(struct batch_row *row, const struct generate_batch *b, struct fsdp_err *err)
@@ -74,24 +107,28 @@ static int read_row(struct batch_row *row, struct generate_batch *b, struct fsdp
 {
     const json_t *prompt = json_object_get(row->root, "prompt");
     const json_t *tokens = json_object_get(row->root, "tokens");
+    const json_t *messages = json_object_get(row->root, "messages");
     struct fsdp_err why = FSDP_ERR_INIT;
     int room;
 
-    if (!json_is_string(prompt) == !json_is_array(tokens))
-        return refuse(b, "needs an object with \"prompt\" (a text) or \"tokens\" (ids)", err);
+    if (json_is_string(prompt) + json_is_array(tokens) + json_is_array(messages) != 1)
+        return refuse(b,
+                      "needs an object with \"prompt\" (a text), \"tokens\" (ids) or \"messages\" "
+                      "(a chat)",
+                      err);
     FSDP_TRY(read_numbers(row, b, err));
-    FSDP_TRY(json_is_string(prompt) ? read_text(row, b, prompt, err)
-                                    : read_ids(row, b, tokens, err));
+    FSDP_TRY(json_is_array(tokens)
+                 ? read_ids(row, b, tokens, err)
+                 : read_text(row, b, json_is_array(messages) ? messages : prompt, err));
     row->seq.prompt = row->prompt;
     row->seq.ctx = row;
-    if (generate_room(&room, b->session, &row->seq, &why))
+    if (generate_room(&room, b->opts.session, &row->seq, &why))
         return refuse(b, why.text, err);
     b->room = room > b->room ? room : b->room;
     return FSDP_OK;
 }
 
-static int add_line(struct generate_batch *b, const char *text, size_t nbytes,
-                    const struct generate_sequence *defaults, struct fsdp_err *err)
+static int add_line(struct generate_batch *b, const char *text, size_t nbytes, struct fsdp_err *err)
 {
     json_error_t where;
     char what[JSON_ERROR_TEXT_LENGTH + 40];
@@ -101,7 +138,7 @@ static int add_line(struct generate_batch *b, const char *text, size_t nbytes,
     if (!rows)
         return FSDP_ENOMEM;
     b->rows = rows;
-    rows[b->nrows] = (struct batch_row){.batch = b, .seq = *defaults};
+    rows[b->nrows] = (struct batch_row){.batch = b, .seq = b->opts.defaults};
     json_t *root = json_loadb(text, nbytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
     if (!root) {
         snprintf(what, sizeof what, "not JSON: %s (byte %d)", where.text, where.position);
@@ -111,8 +148,7 @@ static int add_line(struct generate_batch *b, const char *text, size_t nbytes,
     return read_row(&rows[b->nrows - 1], b, err);
 }
 
-static int read_lines(struct generate_batch *b, FILE *file,
-                      const struct generate_sequence *defaults, struct fsdp_err *err)
+static int read_lines(struct generate_batch *b, FILE *file, struct fsdp_err *err)
 {
     char *text = NULL;
     size_t size = 0;
@@ -122,7 +158,7 @@ static int read_lines(struct generate_batch *b, FILE *file,
     while (rc == FSDP_OK && (nbytes = getline(&text, &size, file)) >= 0) {
         b->line++;
         if (strspn(text, " \t\r\n") < (size_t)nbytes)
-            rc = add_line(b, text, (size_t)nbytes, defaults, err);
+            rc = add_line(b, text, (size_t)nbytes, err);
     }
     if (rc == FSDP_OK && ferror(file))
         rc = fsdp_err_sys(err, errno, "%s", b->path);
@@ -133,8 +169,7 @@ static int read_lines(struct generate_batch *b, FILE *file,
 }
 
 int generate_batch_open(struct generate_batch **out, const char *path,
-                        const struct generate_session *s, const struct generate_words *words,
-                        const struct generate_sequence *defaults, struct fsdp_err *err)
+                        const struct generate_batch_opts *opts, struct fsdp_err *err)
 {
     const bool is_stdin = !strcmp(path, "-");
     FILE *file = stdin;
@@ -144,9 +179,8 @@ int generate_batch_open(struct generate_batch **out, const char *path,
     struct generate_batch *b = fsdp_alloc(1, sizeof *b, "prompts", err);
     int rc = b ? FSDP_OK : FSDP_ENOMEM;
     if (b) {
-        *b = (struct generate_batch){
-            .path = is_stdin ? "standard input" : path, .session = s, .words = words};
-        rc = read_lines(b, file, defaults, err);
+        *b = (struct generate_batch){.path = is_stdin ? "standard input" : path, .opts = *opts};
+        rc = read_lines(b, file, err);
     }
     if (!is_stdin)
         fclose(file);
@@ -164,7 +198,7 @@ static void free_row(struct batch_row *row)
 {
     json_decref(row->root);
     if (row->stream)
-        row->batch->words->ops->stream_destroy(row->stream);
+        row->batch->opts.words->ops->stream_destroy(row->stream);
     fsdp_free(row->prompt);
     fsdp_free(row->text);
     fsdp_free(row->tokens);
@@ -204,9 +238,11 @@ static int next_row(void *ctx, struct generate_sequence *seq, bool *there, struc
         return FSDP_OK;
     struct batch_row *row = &b->rows[b->next++];
     *seq = row->seq;
-    return row->is_text ? b->words->ops->stream_create(&row->stream, b->words, row->prompt,
-                                                       row->seq.nprompt, err)
-                        : FSDP_OK;
+    if (!row->is_text)
+        return FSDP_OK;
+    /* An answer is a text of its own; the template is not part of it. */
+    return b->opts.words->ops->stream_create(&row->stream, b->opts.words, row->prompt,
+                                             row->is_chat ? 0 : row->seq.nprompt, err);
 }
 
 /* The text that a token completes; -1: what is left. */
@@ -215,7 +251,7 @@ static int add_text(struct batch_row *row, int32_t token, struct fsdp_err *err)
     const char *text;
     size_t nbytes;
 
-    FSDP_TRY(row->batch->words->ops->stream_put(&text, &nbytes, row->stream, token, err));
+    FSDP_TRY(row->batch->opts.words->ops->stream_put(&text, &nbytes, row->stream, token, err));
     if (!nbytes)
         return FSDP_OK;
     char *all = fsdp_alloc_reserve(row->text, row->text_nbytes, &row->text_max,

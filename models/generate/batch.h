@@ -1,25 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * batch.h: a file of prompts, JSON Lines in and out. A line is an object with "prompt" (a text) or
- * "tokens" (ids), and perhaps "seed" and "max_tokens"; all else is carried along. The line that
- * comes out has these keys and "completion" (or "completion_tokens"), "finish_reason" (stop or
- * length) and "ntokens". Lines come out in the order in which they went in.
+ * batch.h: a file of prompts, JSON Lines in and out. A line is an object with "prompt" (a text),
+ * "tokens" (ids) or "messages" (a chat, perhaps with "tools"), and perhaps "seed" and "max_tokens";
+ * all else is carried along. The line that comes out has these keys and "completion" (or
+ * "completion_tokens"), "finish_reason" (stop or length) and "ntokens". Lines come out in the order
+ * in which they went in.
  */
 #ifndef GENERATE_BATCH_H
 #define GENERATE_BATCH_H
 
 #include <stdio.h>
 
+#include "chat.h"
 #include "loop.h"
-#include "words.h"
 
 struct generate_batch;
 
-/* Reads and checks all lines; path "-" is standard input. `words` (borrowed) are those of texts.
- * Errors name file, line and what was found. Local, blocks. */
+struct generate_batch_opts {
+    const struct generate_session *session;
+    const struct generate_words *words; /* of texts */
+    const struct generate_chat *chat;   /* of messages */
+    bool prompts_are_chats;             /* a prompt is the user's message of a chat */
+    struct generate_sequence defaults;  /* seed and max_tokens */
+};
+
+/* Reads and checks all lines; path "-" is standard input. What opts names is borrowed. Errors name
+ * file, line and what was found. Local, blocks. */
 int generate_batch_open(struct generate_batch **out, const char *path,
-                        const struct generate_session *s, const struct generate_words *words,
-                        const struct generate_sequence *defaults, struct fsdp_err *err);
+                        const struct generate_batch_opts *opts, struct fsdp_err *err);
 void generate_batch_close(struct generate_batch *b);
 int generate_batch_nrows(const struct generate_batch *b);
 /* Tokens of the longest sequence with its prompt. */

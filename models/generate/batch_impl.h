@@ -12,7 +12,7 @@ struct batch_row {
     struct generate_sequence seq;
     json_t *root; /* the line */
     int32_t *prompt;
-    bool is_text;
+    bool is_text, is_chat;
     /* What came out. */
     void *stream;
     char *text;
@@ -25,8 +25,7 @@ struct batch_row {
 
 struct generate_batch {
     const char *path;
-    const struct generate_session *session;
-    const struct generate_words *words;
+    struct generate_batch_opts opts;
     struct batch_row *rows;
     size_t max_rows;
     int nrows, line, room;

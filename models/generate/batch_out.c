@@ -8,23 +8,13 @@
 
 /* ---- one line -------------------------------------------------------------------------------- */
 
-/* As UTF-8: what is none becomes U+FFFD. */
 static json_t *text_of(const char *text, size_t nbytes)
 {
-    char *clean = fsdp_alloc(3 * nbytes, 1, "completion", NULL);
-    const char *end = text + nbytes;
-    size_t len = 0;
-    uint32_t code;
+    char *clean;
 
-    if (!clean)
+    if (generate_words_utf8(&clean, &nbytes, text, nbytes, NULL))
         return NULL;
-    for (const char *at = text; at < end;) {
-        const int n = fsdp_utf8_decode(&code, at, end);
-        memcpy(clean + len, n ? at : "\xef\xbf\xbd", n ? (size_t)n : 3);
-        len += n ? (size_t)n : 3;
-        at += n ? n : 1;
-    }
-    json_t *out = json_stringn(clean, len);
+    json_t *out = json_stringn(clean, nbytes);
     fsdp_free(clean);
     return out;
 }

@@ -6,23 +6,55 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "files.h"
 
 enum { MAX_NBYTES = 256 << 20 };
 
-/* Where the file is, or next to the weights would be. */
-static char *place_of(const struct generate_session *s, const char *name, struct fsdp_err *err)
+/* Is it the address of a file of weights, rather than of a folder? */
+static bool is_file(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    struct stat st;
+
+    return ckpt_path_is_url(path) ? strstr(slash ? slash : path, ".safetensors") != NULL
+                                  : stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
+}
+
+static char *folder_of(const char *path, struct fsdp_err *err)
+{
+    char *copy = fsdp_strdup(path, err);
+    char *out = copy ? fsdp_strdup(dirname(copy), err) : NULL;
+
+    fsdp_free(copy);
+    return out;
+}
+
+static char *neighbour_of(const char *path, const char *name, struct fsdp_err *err)
+{
+    char *folder = folder_of(path, err);
+    char *out = folder ? fsdp_sprintf(err, "%s/%s", folder, name) : NULL;
+
+    fsdp_free(folder);
+    return out;
+}
+
+/* Where the file is, or next to the weights would be; *out NULL: nowhere. */
+static int place_of(char **out, const struct generate_session *s, const char *name,
+                    struct fsdp_err *err)
 {
     const char *known = ckpt_extra_path(s->ckpt, name);
 
+    *out = NULL;
     if (known)
-        return fsdp_strdup(known, err);
-    char *copy = fsdp_strdup(s->path, err);
-    char *path = copy ? fsdp_sprintf(err, "%s/%s", dirname(copy), name) : NULL;
-    fsdp_free(copy);
-    return path;
+        *out = fsdp_strdup(known, err);
+    else if (!is_file(s->path))
+        return FSDP_OK;
+    else
+        *out = neighbour_of(s->path, name, err);
+    return *out ? FSDP_OK : FSDP_ENOMEM;
 }
 
 static int make_folder(struct generate_session *s, struct fsdp_err *err)
@@ -83,12 +115,12 @@ static int fetch_file(char **out, struct generate_session *s, const char *from, 
 int generate_session_file(char **out, struct generate_session *s, const char *name,
                           struct fsdp_err *err)
 {
-    int rc = FSDP_OK;
-    char *path = place_of(s, name, err);
+    char *path;
+    int rc = place_of(&path, s, name, err);
 
     *out = NULL;
-    if (!path)
-        return FSDP_ENOMEM;
+    if (rc || !path)
+        return rc;
     if (ckpt_path_is_url(path)) {
         rc = fetch_file(out, s, path, name, err);
     } else if (access(path, R_OK) == 0) {
@@ -125,6 +157,26 @@ int generate_session_tokenizer(char **out, struct generate_session *s, struct fs
     /* It is read where it is next to the other. */
     const int rc = generate_session_file(&next, s, "tokenizer_config.json", err);
     fsdp_free(next);
+    return rc;
+}
+
+int generate_session_template(char **folder, struct generate_session *s, struct fsdp_err *err)
+{
+    static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json",
+                                        "special_tokens_map.json"};
+    char *path[3] = {NULL};
+    int rc = FSDP_OK;
+
+    *folder = NULL;
+    for (int i = 0; i < 3 && rc == FSDP_OK; i++)
+        rc = generate_session_file(&path[i], s, names[i], err);
+    const char *found = path[0] ? path[0] : path[1];
+    if (rc == FSDP_OK && found) {
+        *folder = folder_of(found, err);
+        rc = *folder ? FSDP_OK : FSDP_ENOMEM;
+    }
+    for (int i = 0; i < 3; i++)
+        fsdp_free(path[i]);
     return rc;
 }
 

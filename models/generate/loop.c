@@ -43,11 +43,8 @@ static bool is_stopped(const struct slots *s)
 
 static int end_slot(struct slots *s, int i, enum generate_finish finish, struct fsdp_err *err)
 {
-    struct generate_session *session = s->loop->session;
-
     s->slot[i].busy = false;
     s->tokens[i] = -1;
-    session->ops->decoder_clear(session->decoder, i);
     return s->loop->source.done(s->loop->source.ctx, &s->slot[i].seq, finish, err);
 }
 
@@ -73,11 +70,29 @@ static int advance(struct slots *s, int i, const float *logits, struct fsdp_err 
     return end_slot(s, i, all ? GENERATE_LENGTH : GENERATE_POSITIONS, err);
 }
 
+/* In pieces, between which it can be interrupted. */
+static int read_prompt(struct slots *s, int i, struct fsdp_err *err)
+{
+    enum { PIECE = 256 };
+    struct generate_session *session = s->loop->session;
+    const struct generate_sequence *seq = &s->slot[i].seq;
+    const double begin = fsdp_time_now();
+    int done = session->ops->decoder_truncate(session->decoder, i, seq->ncommon);
+
+    for (int n; done < seq->nprompt && !is_stopped(s); done += n) {
+        n = seq->nprompt - done < PIECE ? seq->nprompt - done : PIECE;
+        FSDP_TRY(session->ops->decode(session->decoder, i, seq->prompt + done, n, false, s->logits,
+                                      err));
+        s->loop->nprompt += n;
+    }
+    s->loop->prompt_seconds += fsdp_time_now() - begin;
+    return FSDP_OK;
+}
+
 /* The source's next prompt, and the first token after it. */
 static int begin_slot(struct slots *s, int i, struct fsdp_err *err)
 {
     struct generate_loop *loop = s->loop;
-    struct generate_session *session = loop->session;
     struct slot *slot = &s->slot[i];
     bool there = false;
 
@@ -87,12 +102,8 @@ static int begin_slot(struct slots *s, int i, struct fsdp_err *err)
         return FSDP_OK;
     }
     const struct generate_sequence *seq = &slot->seq;
-    const double begin = fsdp_time_now();
-    FSDP_TRY(generate_room(&slot->room, session, seq, err));
-    FSDP_TRY(session->ops->decode(session->decoder, i, seq->prompt, seq->nprompt, false, s->logits,
-                                  err));
-    loop->nprompt += seq->nprompt;
-    loop->prompt_seconds += fsdp_time_now() - begin;
+    FSDP_TRY(generate_room(&slot->room, loop->session, seq, err));
+    FSDP_TRY(read_prompt(s, i, err));
     generate_sampler_begin(slot->sampler, seq->seed, seq->prompt, seq->nprompt);
     slot->ntokens = seq->nprompt;
     slot->busy = true;

@@ -18,6 +18,9 @@ struct generate_sequence {
     void *ctx; /* the source's own */
     const int32_t *prompt;
     int nprompt, max_tokens;
+    /* The first tokens of the prompt that are those of the sequence before it, less than nprompt:
+     * what the decoder still has of them is not read again. For a decoder of one sequence. */
+    int ncommon;
     uint64_t seed;
 };
 
@@ -37,7 +40,7 @@ struct generate_loop {
     struct generate_source source;
     bool ignore_eos;
     const volatile sig_atomic_t *stop; /* NULL: nobody interrupts */
-    /* out: of all sequences */
+    /* out, added up: of all sequences */
     int64_t nprompt, ngenerated,
         ntimed; /* ntimed: those that took `seconds`, not a prompt's first */
     double prompt_seconds, seconds;

@@ -115,6 +115,9 @@ int generate_session_decoder(struct generate_session *s, int max_tokens, int nse
     struct model_info info;
     size_t cache, all;
 
+    if (s->decoder)
+        s->ops->decoder_destroy(s->decoder);
+    s->decoder = NULL;
     s->ops->info(s->model, &info);
     const bool is_short = info.dtype == FSDP_BF16 || info.dtype == FSDP_F16;
     const enum fsdp_dtype own = is_short ? info.dtype : FSDP_F32;

@@ -37,7 +37,11 @@ int generate_session_file(char **out, struct generate_session *s, const char *na
                           struct fsdp_err *err);
 /* The same for the model's tokenizer, in the order of tokenizer_open. */
 int generate_session_tokenizer(char **out, struct generate_session *s, struct fsdp_err *err);
-/* Makes s->decoder. kv_dtype -1: that of the model's weights. Its memory is logged. */
+/* The folder on this machine in which the model's chat template and its special tokens are; NULL
+ * where it has no file that could hold a template. Freed by the caller. */
+int generate_session_template(char **folder, struct generate_session *s, struct fsdp_err *err);
+/* Makes s->decoder, in place of one that is there. kv_dtype -1: that of the model's weights. Its
+ * memory is logged. */
 int generate_session_decoder(struct generate_session *s, int max_tokens, int nsequences,
                              int kv_dtype, struct fsdp_err *err);
 /* Is it one of the model's end tokens? */

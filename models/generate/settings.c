@@ -127,5 +127,6 @@ void generate_choose(struct generate_opts *opts, int *max_tokens,
         .repetition_penalty = number(set->repetition_penalty, config->repetition_penalty, 1),
         .seed = set->seed,
     };
-    *max_tokens = whole(set->max_tokens, config->max_tokens, GENERATE_MAX_TOKENS);
+    *max_tokens = whole(set->max_tokens, config->max_tokens,
+                        set->chat ? GENERATE_MAX_ANSWER : GENERATE_MAX_TOKENS);
 }

@@ -3,6 +3,8 @@
 #ifndef GENERATE_SETTINGS_H
 #define GENERATE_SETTINGS_H
 
+#include <jansson.h>
+
 #include "family/model.h"
 #include "sampler.h"
 
@@ -10,9 +12,12 @@ struct generate_settings {
     const char *model, *prompt, *tokens, *prompts, *output, *device;
     bool logits, probabilities, ignore_eos, ignore_config, greedy, sample, verbose;
     bool overwrite, resume;
-    int batch;     /* sequences at once */
-    int kv_dtype;  /* index into generate_kv_dtypes */
+    int batch;             /* sequences at once */
+    int kv_dtype;          /* index into generate_kv_dtypes */
     const char *tokenizer; /* auto, bytes, or a path */
+    bool chat;
+    const char *system, *date;
+    json_t *variables; /* of the chat template; NULL: none */
     uint64_t seed;
     /* Not set where negative, or NAN: generation_config.json's, or else the default. */
     int max_tokens, top_k;
@@ -20,8 +25,9 @@ struct generate_settings {
 };
 extern const struct generate_settings generate_settings_default;
 
-enum { GENERATE_MAX_TOKENS = 200, GENERATE_BATCH = 8 }; /* defaults */
-extern const char *const generate_kv_dtypes[];          /* auto, float32, bfloat16, float16 */
+/* Defaults; an answer of a chat mostly ends itself. */
+enum { GENERATE_MAX_TOKENS = 200, GENERATE_MAX_ANSWER = 1024, GENERATE_BATCH = 8 };
+extern const char *const generate_kv_dtypes[]; /* auto, float32, bfloat16, float16 */
 
 /* What generation_config.json says; as above where it says nothing. */
 struct generate_config {

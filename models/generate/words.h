@@ -14,16 +14,17 @@ struct generate_words;
 struct generate_words_ops {
     const char *name;
     bool is_text; /* output repeats the prompt's text and continues it; else it is token ids */
-    /* *out is freed by the caller. FSDP_EINVAL where the text has no tokens in this vocabulary. */
+    /* *out is freed by the caller. with_special: with the special tokens that the kind adds to a
+     * text. FSDP_EINVAL where the text has no tokens in this vocabulary. */
     int (*encode)(int32_t **out, int *ntokens, const struct generate_words *words, const char *text,
-                  size_t nbytes, struct fsdp_err *err);
+                  size_t nbytes, bool with_special, struct fsdp_err *err);
     /* Output of one sequence, as it comes, after a prompt: how a token is spelled can depend on
      * what is before it. */
     int (*stream_create)(void **stream, const struct generate_words *words, const int32_t *prompt,
                          int nprompt, struct fsdp_err *err);
     void (*stream_destroy)(void *stream);
-    /* The bytes that one more token completes (perhaps none), borrowed until the next call; token
-     * -1: what is left at the end. */
+    /* The bytes that one more token completes (perhaps none, never a part of a character), borrowed
+     * until the next call; token -1: what is left at the end. */
     int (*stream_put)(const char **out, size_t *nbytes, void *stream, int32_t token,
                       struct fsdp_err *err);
     /* (optional) Frees what words->ctx is. */
@@ -34,6 +35,7 @@ struct generate_words {
     const struct generate_words_ops *ops;
     void *ctx; /* the kind's own */
     int vocab; /* tokens of the model */
+    int eos;   /* the kind's own end token, -1: none */
     /* Why text has no tokens here, which is an error only where there is text. NULL: it has. */
     const char *refusal;
 };
@@ -48,5 +50,9 @@ extern const struct generate_words_ops generate_words_ids;
 int generate_words_tokenizer(struct generate_words *words, const char *path, struct fsdp_err *err);
 
 void generate_words_close(struct generate_words *words);
+
+/* A copy of a text as UTF-8, freed by the caller: every byte that is none becomes U+FFFD. */
+int generate_words_utf8(char **out, size_t *out_nbytes, const char *text, size_t nbytes,
+                        struct fsdp_err *err);
 
 #endif

@@ -10,11 +10,11 @@ struct spelling {
 };
 
 static int tokenizer_words(int32_t **out, int *ntokens, const struct generate_words *words,
-                           const char *text, size_t nbytes, struct fsdp_err *err)
+                           const char *text, size_t nbytes, bool with_special, struct fsdp_err *err)
 {
     const struct spelling *s = words->ctx;
     struct tokenizer_ids ids = {0};
-    int rc = tokenizer_encode(s->encoder, text, nbytes, true, &ids, err);
+    int rc = tokenizer_encode(s->encoder, text, nbytes, with_special, &ids, err);
 
     if (rc == FSDP_OK && ids.nids > INT_MAX)
         rc = fsdp_err_set(err, FSDP_EINVAL, "prompt of %zu tokens is too long", ids.nids);
@@ -103,5 +103,6 @@ int generate_words_tokenizer(struct generate_words *words, const char *path, str
     words->ops = &ops;
     words->ctx = s;
     FSDP_TRY(tokenizer_open(&s->tokenizer, path, err));
+    words->eos = tokenizer_eos(s->tokenizer);
     return tokenizer_encoder_create(&s->encoder, s->tokenizer, err);
 }

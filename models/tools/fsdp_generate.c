@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp-generate: text or logits from a checkpoint or a Hugging Face folder. */
 #include <math.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "data/line/text.h"
 #include "generate/batch.h"
+#include "generate_chat.h"
 #include "generate_output.h"
+#include "interrupt.h"
 #include "options.h"
 
 static const char usage[] =
     "Usage: fsdp-generate --model PATH --prompt TEXT [option...]\n"
     "       fsdp-generate --model PATH --tokens 1,2,3 [--logits] [option...]\n"
     "       fsdp-generate --model PATH --prompts FILE [-o FILE] [option...]\n"
+    "       fsdp-generate --model PATH --chat [--prompt TEXT] [option...]\n"
     "\n"
-    "Continues a text with a trained model. PATH is a Hugging Face folder, a\n"
+    "Continues a text with a trained model, or talks to it. PATH is a Hugging Face folder, a\n"
     ".safetensors file next to its config.json, a checkpoint of fsdp-launch, or a\n"
     "folder of checkpoints (the newest is taken); here or in a store (s3://...).\n"
     "\n"
@@ -25,8 +28,8 @@ static const char usage[] =
     "  --prompt TEXT      the text to continue\n"
     "  --tokens LIST      token ids instead of a prompt; prints token ids\n"
     "  --prompts FILE     many prompts, JSON Lines; - is standard input. A line has\n"
-    "                     \"prompt\" or \"tokens\" (ids), perhaps \"seed\" and\n"
-    "                     \"max_tokens\"; it comes out with \"completion\" (or\n"
+    "                     \"prompt\", \"tokens\" (ids) or \"messages\" (a chat), perhaps\n"
+    "                     \"seed\" and \"max_tokens\"; it comes out with \"completion\" (or\n"
     "                     \"completion_tokens\"), \"finish_reason\" and \"ntokens\"\n"
     "  -o, --output FILE  where the lines go (standard output); FILE.part until all\n"
     "                     are there\n"
@@ -36,7 +39,8 @@ static const char usage[] =
     "  --tokenizer KIND   how text becomes tokens: auto (by the model's tokenizer;\n"
     "                     byte by byte where there is none and the model has 256\n"
     "                     tokens), bytes, or the path of a tokenizer (auto)\n"
-    "  --max-tokens N     stop after N tokens (200), or at the model's last position\n"
+    "  --max-tokens N     stop after N tokens (200; with --chat 1024), or at the model's\n"
+    "                     last position\n"
     "  --ignore-eos       continue after the model's end-of-sequence token\n"
     "  --device KIND      auto (a GPU if there is one), cpu or cuda (auto)\n"
     "  --kv-dtype TYPE    of kept keys and values: auto (the model's), float32,\n"
@@ -44,6 +48,19 @@ static const char usage[] =
     "  -v, --verbose      say which device is used, and the memory of keys and values\n"
     "  -h, --help         print this help\n"
     "  --version          print the version\n"
+    "\n"
+    "Chats are written by the model's own template (chat_template.jinja, or\n"
+    "chat_template in tokenizer_config.json):\n"
+    "\n"
+    "  --chat             a prompt is a message to the model, and its answer alone is\n"
+    "                     printed. Without --prompt or --prompts: a conversation, one\n"
+    "                     line of standard input a turn; Ctrl-C stops an answer, Ctrl-D\n"
+    "                     ends the chat\n"
+    "  --system TEXT      a system message, which comes first\n"
+    "  --template-var NAME=VALUE\n"
+    "                     a variable of the template, such as enable_thinking=false; a\n"
+    "                     VALUE is JSON or a text. May be given several times\n"
+    "  --date YYYY-MM-DD  the date that the template sees (today)\n"
     "\n"
     "What is not given here is as the model's generation_config.json says:\n"
     "\n"
@@ -70,56 +87,94 @@ static const char usage[] =
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
+static int parse_variable(void *to, const char *text, struct fsdp_err *err)
+{
+    return generate_chat_variable(to, text, err);
+}
+
+static int parse_date(void *to, const char *text, struct fsdp_err *err)
+{
+    if (!chat_date_is_valid(text))
+        return fsdp_err_set(err, FSDP_EINVAL, "'%s' is no date, such as 2026-01-31", text);
+    *(const char **)to = text;
+    return FSDP_OK;
+}
+
 #define AT(field) offsetof(struct generate_settings, field)
 static const struct option_row rows[] = {
-    {"model", OPTION_TEXT, AT(model), 0, 0, NULL},
-    {"prompt", OPTION_TEXT, AT(prompt), 0, 0, NULL},
-    {"tokens", OPTION_TEXT, AT(tokens), 0, 0, NULL},
-    {"prompts", OPTION_TEXT, AT(prompts), 0, 0, NULL},
-    {"output", OPTION_TEXT, AT(output), 0, 0, NULL},
-    {"overwrite", OPTION_FLAG, AT(overwrite), 0, 0, NULL},
-    {"resume", OPTION_FLAG, AT(resume), 0, 0, NULL},
-    {"batch", OPTION_INT, AT(batch), 1, MODEL_MAX_SEQUENCES, NULL},
-    {"kv-dtype", OPTION_WORD, AT(kv_dtype), 0, 0, generate_kv_dtypes},
-    {"tokenizer", OPTION_TEXT, AT(tokenizer), 0, 0, NULL},
-    {"logits", OPTION_FLAG, AT(logits), 0, 0, NULL},
-    {"probabilities", OPTION_FLAG, AT(probabilities), 0, 0, NULL},
-    {"max-tokens", OPTION_INT, AT(max_tokens), 1, 1 << 30, NULL},
-    {"greedy", OPTION_FLAG, AT(greedy), 0, 0, NULL},
-    {"sample", OPTION_FLAG, AT(sample), 0, 0, NULL},
-    {"temperature", OPTION_NUMBER, AT(temperature), -HUGE_VAL, HUGE_VAL, NULL},
-    {"top-k", OPTION_INT, AT(top_k), 0, 1 << 30, NULL},
-    {"top-p", OPTION_NUMBER, AT(top_p), -HUGE_VAL, HUGE_VAL, NULL},
-    {"min-p", OPTION_NUMBER, AT(min_p), -HUGE_VAL, HUGE_VAL, NULL},
-    {"repetition-penalty", OPTION_NUMBER, AT(repetition_penalty), -HUGE_VAL, HUGE_VAL, NULL},
-    {"seed", OPTION_SEED, AT(seed), 0, 0, NULL},
-    {"ignore-eos", OPTION_FLAG, AT(ignore_eos), 0, 0, NULL},
-    {"ignore-generation-config", OPTION_FLAG, AT(ignore_config), 0, 0, NULL},
-    {"device", OPTION_NAME, AT(device), 0, 0, option_devices},
-    {"verbose", OPTION_FLAG, AT(verbose), 0, 0, NULL},
+    {"model", OPTION_TEXT, AT(model), 0, 0, NULL, NULL},
+    {"prompt", OPTION_TEXT, AT(prompt), 0, 0, NULL, NULL},
+    {"tokens", OPTION_TEXT, AT(tokens), 0, 0, NULL, NULL},
+    {"prompts", OPTION_TEXT, AT(prompts), 0, 0, NULL, NULL},
+    {"output", OPTION_TEXT, AT(output), 0, 0, NULL, NULL},
+    {"overwrite", OPTION_FLAG, AT(overwrite), 0, 0, NULL, NULL},
+    {"resume", OPTION_FLAG, AT(resume), 0, 0, NULL, NULL},
+    {"batch", OPTION_INT, AT(batch), 1, MODEL_MAX_SEQUENCES, NULL, NULL},
+    {"kv-dtype", OPTION_WORD, AT(kv_dtype), 0, 0, generate_kv_dtypes, NULL},
+    {"tokenizer", OPTION_TEXT, AT(tokenizer), 0, 0, NULL, NULL},
+    {"chat", OPTION_FLAG, AT(chat), 0, 0, NULL, NULL},
+    {"system", OPTION_TEXT, AT(system), 0, 0, NULL, NULL},
+    {"template-var", OPTION_OWN, AT(variables), 0, 0, NULL, parse_variable},
+    {"date", OPTION_OWN, AT(date), 0, 0, NULL, parse_date},
+    {"logits", OPTION_FLAG, AT(logits), 0, 0, NULL, NULL},
+    {"probabilities", OPTION_FLAG, AT(probabilities), 0, 0, NULL, NULL},
+    {"max-tokens", OPTION_INT, AT(max_tokens), 1, 1 << 30, NULL, NULL},
+    {"greedy", OPTION_FLAG, AT(greedy), 0, 0, NULL, NULL},
+    {"sample", OPTION_FLAG, AT(sample), 0, 0, NULL, NULL},
+    {"temperature", OPTION_NUMBER, AT(temperature), -HUGE_VAL, HUGE_VAL, NULL, NULL},
+    {"top-k", OPTION_INT, AT(top_k), 0, 1 << 30, NULL, NULL},
+    {"top-p", OPTION_NUMBER, AT(top_p), -HUGE_VAL, HUGE_VAL, NULL, NULL},
+    {"min-p", OPTION_NUMBER, AT(min_p), -HUGE_VAL, HUGE_VAL, NULL, NULL},
+    {"repetition-penalty", OPTION_NUMBER, AT(repetition_penalty), -HUGE_VAL, HUGE_VAL, NULL, NULL},
+    {"seed", OPTION_SEED, AT(seed), 0, 0, NULL, NULL},
+    {"ignore-eos", OPTION_FLAG, AT(ignore_eos), 0, 0, NULL, NULL},
+    {"ignore-generation-config", OPTION_FLAG, AT(ignore_config), 0, 0, NULL, NULL},
+    {"device", OPTION_NAME, AT(device), 0, 0, option_devices, NULL},
+    {"verbose", OPTION_FLAG, AT(verbose), 0, 0, NULL, NULL},
 };
 static const struct option_table table = {"fsdp-generate", usage, rows,
                                           sizeof rows / sizeof rows[0]};
 
-/* -1, or the exit code where the program ends here. */
-static int parse_options(struct generate_settings *s, int argc, char **argv)
+/* What a prompt is, and what belongs to which kind; -1, or the exit code. */
+static int check_prompt(const struct generate_settings *s)
 {
-    const int rc = options_parse(&table, s, argc, argv);
+    const int nprompts = !!s->prompt + !!s->tokens + !!s->prompts;
 
-    if (rc >= 0)
-        return rc;
-    if (!s->model)
-        return options_refuse(&table, "--model is missing");
-    if (!!s->prompt + !!s->tokens + !!s->prompts != 1)
-        return options_refuse(&table, "give either --prompt or --tokens, or --prompts");
-    if (s->prompts && (s->logits || s->probabilities))
+    if (s->chat && s->tokens)
+        return options_refuse(&table, "--chat takes text, not --tokens");
+    if (nprompts > 1 || (!nprompts && !s->chat))
+        return options_refuse(&table, "give either --prompt or --tokens, or --prompts, or --chat");
+    if (s->system && !s->chat)
+        return options_refuse(&table, "--system belongs to --chat");
+    if ((s->variables || s->date) && !s->chat && !s->prompts)
+        return options_refuse(&table, "--template-var and --date belong to chats");
+    if (!s->prompt && !s->tokens && (s->logits || s->probabilities))
         return options_refuse(&table, "--logits and --probabilities take one prompt");
+    return -1;
+}
+
+static int check_output(const struct generate_settings *s)
+{
     if (!s->prompts && (s->output || s->overwrite || s->resume))
         return options_refuse(&table, "--output, --overwrite and --resume belong to --prompts");
     if (!s->output && (s->overwrite || s->resume))
         return options_refuse(&table, "--overwrite and --resume need --output");
     if (s->overwrite && s->resume)
         return options_refuse(&table, "give either --overwrite or --resume");
+    return -1;
+}
+
+/* -1, or the exit code where the program ends here. */
+static int parse_options(struct generate_settings *s, int argc, char **argv)
+{
+    int rc = options_parse(&table, s, argc, argv);
+
+    if (rc >= 0)
+        return rc;
+    if (!s->model)
+        return options_refuse(&table, "--model is missing");
+    if ((rc = check_prompt(s)) >= 0 || (rc = check_output(s)) >= 0)
+        return rc;
     if (s->greedy && s->sample)
         return options_refuse(&table, "give either --greedy or --sample");
     if (s->logits && s->probabilities)
@@ -128,15 +183,6 @@ static int parse_options(struct generate_settings *s, int argc, char **argv)
 }
 
 /* ---- one run -------------------------------------------------------------------------------- */
-
-static volatile sig_atomic_t interrupted;
-
-/* The second one ends the program at once. */
-static void on_interrupt(int number)
-{
-    interrupted = 1;
-    signal(number, SIG_DFL);
-}
 
 static void on_log(void *ctx, enum fsdp_log_level level, const char *text)
 {
@@ -148,11 +194,22 @@ struct run {
     struct generate_settings set;
     struct generate_session session;
     struct generate_words words;
+    struct generate_chat chat;
     struct generate_opts opts;
     struct generate_sequence seq;
     int32_t *prompt;
     struct generate_batch *batch;
+    struct generate_conversation *conversation;
 };
+
+/* A model that names no end token ends where its tokenizer says. */
+static void take_end_token(struct run *r)
+{
+    const int eos = r->words.eos;
+
+    if (!r->session.neos && eos >= 0 && eos < r->session.vocab)
+        r->session.eos[r->session.neos++] = eos;
+}
 
 static int choose_words(struct run *r, struct fsdp_err *err)
 {
@@ -161,25 +218,57 @@ static int choose_words(struct run *r, struct fsdp_err *err)
     char *path = NULL;
 
     r->words.vocab = r->session.vocab;
+    r->words.eos = -1;
     r->words.ops = r->set.tokens ? &generate_words_ids : &generate_words_bytes;
     if (r->set.tokens)
         return FSDP_OK;
     if (is_auto)
         FSDP_TRY(generate_session_tokenizer(&path, &r->session, err));
     if (!path && (is_auto || is_bytes))
-        return text_check_vocab(r->session.vocab, is_bytes, "give token ids with --tokens", err);
+        return text_check_vocab(r->session.vocab, is_bytes,
+                                "put its tokenizer.json next to its config.json, or name a "
+                                "tokenizer with --tokenizer, or give token ids with --tokens",
+                                err);
     const int rc = generate_words_tokenizer(&r->words, path ? path : kind, err);
     fsdp_free(path);
+    if (rc == FSDP_OK)
+        take_end_token(r);
     return rc;
+}
+
+/* The template next to a tokenizer that was asked for is its own. */
+static int open_chat(struct run *r, struct fsdp_err *err)
+{
+    const char *folder = r->set.tokenizer;
+    struct stat st;
+
+    r->chat.words = &r->words;
+    r->chat.system = r->set.system;
+    r->chat.date = r->set.date;
+    r->chat.variables = r->set.variables;
+    if (stat(folder, &st) || !S_ISDIR(st.st_mode))
+        folder = NULL;
+    return generate_chat_open(&r->chat, &r->session, folder, err);
+}
+
+static int encode_prompt(struct run *r, struct fsdp_err *err)
+{
+    const char *text = r->set.tokens ? r->set.tokens : r->set.prompt;
+
+    if (!r->set.chat)
+        return r->words.ops->encode(&r->prompt, &r->seq.nprompt, &r->words, text, strlen(text),
+                                    true, err);
+    FSDP_TRY(open_chat(r, err));
+    return generate_chat_encode_prompt(&r->prompt, &r->seq.nprompt, &r->chat, text, strlen(text),
+                                       err);
 }
 
 static int read_prompt(struct run *r, struct fsdp_err *err)
 {
-    const char *text = r->set.tokens ? r->set.tokens : r->set.prompt;
     const int bos = r->session.bos;
 
     FSDP_TRY(choose_words(r, err));
-    FSDP_TRY(r->words.ops->encode(&r->prompt, &r->seq.nprompt, &r->words, text, strlen(text), err));
+    FSDP_TRY(encode_prompt(r, err));
     r->seq.prompt = r->prompt;
     if (r->seq.nprompt)
         return FSDP_OK;
@@ -194,21 +283,27 @@ static int read_prompt(struct run *r, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int open_decoder(struct run *r, int room, int nsequences, struct fsdp_err *err)
+/* What --kv-dtype says; -1: the model's own. */
+static int kv_dtype(const struct run *r)
 {
     static const int dtypes[] = {-1, FSDP_F32, FSDP_BF16, FSDP_F16};
-    return generate_session_decoder(&r->session, room, nsequences, dtypes[r->set.kv_dtype], err);
+    return dtypes[r->set.kv_dtype];
+}
+
+static struct generate_loop loop_of(struct run *r)
+{
+    return (struct generate_loop){.session = &r->session,
+                                  .opts = r->opts,
+                                  .ignore_eos = r->set.ignore_eos,
+                                  .stop = &interrupt_came};
 }
 
 static int generate(struct run *r, struct generate_source source, struct fsdp_err *err)
 {
-    struct generate_loop loop = {.session = &r->session,
-                                 .opts = r->opts,
-                                 .source = source,
-                                 .ignore_eos = r->set.ignore_eos,
-                                 .stop = &interrupted};
+    struct generate_loop loop = loop_of(r);
 
-    signal(SIGINT, on_interrupt);
+    loop.source = source;
+    interrupt_watch();
     FSDP_TRY(generate_loop(&loop, err));
     generate_print_speed(&loop);
     return FSDP_OK;
@@ -216,17 +311,21 @@ static int generate(struct run *r, struct generate_source source, struct fsdp_er
 
 static int print_text(struct run *r, struct fsdp_err *err)
 {
+    /* An answer is a text of its own. */
+    struct generate_sequence begin = r->seq;
     struct generate_printer printer = {0};
-    int rc = generate_printer_open(&printer, &r->words, &r->seq, err);
 
-    if (rc == FSDP_OK && r->words.ops->is_text)
+    if (r->set.chat)
+        begin.nprompt = 0;
+    int rc = generate_printer_open(&printer, &r->words, &begin, err);
+    printer.seq = &r->seq;
+    if (rc == FSDP_OK && r->words.ops->is_text && !r->set.chat)
         fputs(r->set.prompt, stdout);
     if (rc == FSDP_OK)
         rc = generate(r, generate_printer_source(&printer), err);
     generate_printer_close(&printer);
-    if (rc == FSDP_OK && printer.finish == GENERATE_POSITIONS)
-        fprintf(stderr, "fsdp-generate: stopped at the model's %d positions\n",
-                r->session.max_seq_len);
+    if (rc == FSDP_OK && (r->set.chat || printer.finish == GENERATE_POSITIONS))
+        generate_print_finish(&r->session, printer.finish, r->seq.max_tokens);
     return rc;
 }
 
@@ -237,7 +336,8 @@ static int run_one(struct run *r, struct fsdp_err *err)
     FSDP_TRY(read_prompt(r, err));
     FSDP_TRY(generate_room(&room, &r->session, &r->seq, err));
     const bool prompt_only = r->set.logits || r->set.probabilities;
-    FSDP_TRY(open_decoder(r, prompt_only ? r->seq.nprompt : room, 1, err));
+    FSDP_TRY(generate_session_decoder(&r->session, prompt_only ? r->seq.nprompt : room, 1,
+                                      kv_dtype(r), err));
     if (r->set.logits)
         return generate_print_logits(&r->session, &r->seq, err);
     if (r->set.probabilities)
@@ -245,17 +345,47 @@ static int run_one(struct run *r, struct fsdp_err *err)
     return print_text(r, err);
 }
 
+/* Words and a template are needed only where a line needs them, unless a chat was asked for. */
+static int open_batch(struct run *r, struct fsdp_err *words_err, struct fsdp_err *chat_err,
+                      struct fsdp_err *err)
+{
+    if (choose_words(r, words_err))
+        r->words.refusal = words_err->text;
+    if (r->set.chat)
+        FSDP_TRY(open_chat(r, err));
+    else if (open_chat(r, chat_err))
+        r->chat.refusal = chat_err->text;
+    const struct generate_batch_opts opts = {.session = &r->session,
+                                             .words = &r->words,
+                                             .chat = &r->chat,
+                                             .prompts_are_chats = r->set.chat,
+                                             .defaults = r->seq};
+    FSDP_TRY(generate_batch_open(&r->batch, r->set.prompts, &opts, err));
+    return generate_batch_output(r->batch, r->set.output, r->set.overwrite, r->set.resume, err);
+}
+
 static int run_batch(struct run *r, struct fsdp_err *err)
 {
-    struct fsdp_err refusal = FSDP_ERR_INIT;
+    struct fsdp_err words_err = FSDP_ERR_INIT, chat_err = FSDP_ERR_INIT;
 
-    if (choose_words(r, &refusal))
-        r->words.refusal = refusal.text;
-    FSDP_TRY(generate_batch_open(&r->batch, r->set.prompts, &r->session, &r->words, &r->seq, err));
-    FSDP_TRY(generate_batch_output(r->batch, r->set.output, r->set.overwrite, r->set.resume, err));
-    FSDP_TRY(open_decoder(r, generate_batch_room(r->batch), r->set.batch, err));
+    FSDP_TRY(open_batch(r, &words_err, &chat_err, err));
+    FSDP_TRY(generate_session_decoder(&r->session, generate_batch_room(r->batch), r->set.batch,
+                                      kv_dtype(r), err));
     FSDP_TRY(generate(r, generate_batch_source(r->batch), err));
     return generate_batch_finish(r->batch, err);
+}
+
+static int run_chat(struct run *r, struct fsdp_err *err)
+{
+    struct generate_loop loop = loop_of(r);
+
+    FSDP_TRY(choose_words(r, err));
+    FSDP_TRY(open_chat(r, err));
+    FSDP_TRY(generate_conversation_create(&r->conversation, &r->session, &r->chat,
+                                          r->seq.max_tokens, kv_dtype(r), err));
+    FSDP_TRY(generate_chat_talk(r->conversation, &loop, r->set.verbose, err));
+    generate_print_speed(&loop);
+    return FSDP_OK;
 }
 
 static int run(struct run *r, struct fsdp_err *err)
@@ -263,7 +393,9 @@ static int run(struct run *r, struct fsdp_err *err)
     FSDP_TRY(generate_session_open(&r->session, &r->set, err));
     generate_choose(&r->opts, &r->seq.max_tokens, &r->set, &r->session.config);
     r->seq.seed = r->set.seed;
-    return r->set.prompts ? run_batch(r, err) : run_one(r, err);
+    if (r->set.prompts)
+        return run_batch(r, err);
+    return r->set.prompt || r->set.tokens ? run_one(r, err) : run_chat(r, err);
 }
 
 int main(int argc, char **argv)
@@ -272,15 +404,20 @@ int main(int argc, char **argv)
     struct fsdp_err err = FSDP_ERR_INIT;
 
     int rc = parse_options(&r.set, argc, argv);
-    if (rc >= 0)
+    if (rc >= 0) {
+        json_decref(r.set.variables);
         return rc;
+    }
     fsdp_log_set(on_log, NULL, r.set.verbose ? FSDP_LOG_INFO : FSDP_LOG_WARN);
     rc = run(&r, &err);
     if (rc)
         fprintf(stderr, "fsdp-generate: %s\n", err.text);
     fsdp_free(r.prompt);
     generate_batch_close(r.batch);
+    generate_conversation_destroy(r.conversation);
+    generate_chat_close(&r.chat);
+    json_decref(r.set.variables);
     generate_words_close(&r.words);
     generate_session_close(&r.session);
-    return rc ? 1 : interrupted ? 130 : 0;
+    return rc ? 1 : interrupt_came ? 130 : 0;
 }

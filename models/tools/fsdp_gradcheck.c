@@ -68,17 +68,17 @@ static const char *const checkpointing[] = {
 enum { MOST = 1 << 20 };
 #define AT(field) offsetof(struct settings, field)
 static const struct option_row rows[] = {
-    {"model", OPTION_TEXT, AT(model), 0, 0, NULL},
-    {"batch", OPTION_INT, AT(batch), 1, MOST, NULL},
-    {"seq-len", OPTION_INT, AT(seq_len), 1, MOST, NULL},
-    {"directions", OPTION_INT, AT(directions), 1, MOST, NULL},
-    {"tolerance", OPTION_SHARE, AT(tolerance), 0, 0, NULL},
-    {"seed", OPTION_INT, AT(seed), 0, MOST, NULL},
-    {"activation-checkpointing", OPTION_WORD, AT(checkpointing), 0, 0, checkpointing},
-    {"dropout", OPTION_SHARE, AT(dropout), -1, 0, NULL}, /* or 0 */
-    {"documents", OPTION_INT, AT(documents), 1, MOST, NULL},
-    {"mask", OPTION_FLAG, AT(mask), 0, 0, NULL},
-    {"device", OPTION_NAME, AT(device), 0, 0, option_devices},
+    {"model", OPTION_TEXT, AT(model), 0, 0, NULL, NULL},
+    {"batch", OPTION_INT, AT(batch), 1, MOST, NULL, NULL},
+    {"seq-len", OPTION_INT, AT(seq_len), 1, MOST, NULL, NULL},
+    {"directions", OPTION_INT, AT(directions), 1, MOST, NULL, NULL},
+    {"tolerance", OPTION_SHARE, AT(tolerance), 0, 0, NULL, NULL},
+    {"seed", OPTION_INT, AT(seed), 0, MOST, NULL, NULL},
+    {"activation-checkpointing", OPTION_WORD, AT(checkpointing), 0, 0, checkpointing, NULL},
+    {"dropout", OPTION_SHARE, AT(dropout), -1, 0, NULL, NULL}, /* or 0 */
+    {"documents", OPTION_INT, AT(documents), 1, MOST, NULL, NULL},
+    {"mask", OPTION_FLAG, AT(mask), 0, 0, NULL, NULL},
+    {"device", OPTION_NAME, AT(device), 0, 0, option_devices, NULL},
 };
 static const struct option_table table = {"fsdp-gradcheck", usage, rows,
                                           sizeof rows / sizeof rows[0]};

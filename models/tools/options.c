@@ -83,6 +83,17 @@ static int refuse_word(const struct option_table *table, const struct option_row
     return bad_value(table, row, text, allowed);
 }
 
+static int set_own(const struct option_table *table, const struct option_row *row, void *to,
+                   const char *text)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (row->parse(to, text, &err) == FSDP_OK)
+        return 0;
+    fprintf(stderr, "%s: --%s: %s\n", table->program, row->name, err.text);
+    return 2;
+}
+
 /* 0, or the exit code. */
 static int set_value(const struct option_table *table, const struct option_row *row, void *to,
                      const char *text)
@@ -107,6 +118,8 @@ static int set_value(const struct option_table *table, const struct option_row *
         return parse_number(to, row, text)
                    ? 0
                    : bad_value(table, row, text, "a number between 0 and 1");
+    case OPTION_OWN:
+        return set_own(table, row, to, text);
     case OPTION_WORD:
     case OPTION_NAME:
         break;

@@ -14,6 +14,7 @@ enum option_kind {
     OPTION_SHARE,  /* double, least to less than 1; 0 only where least is negative */
     OPTION_WORD,   /* int: index into `words`, NULL-terminated */
     OPTION_NAME,   /* const char *: one of `words` */
+    OPTION_OWN,    /* as `parse` takes it */
 };
 
 struct option_row {
@@ -22,6 +23,8 @@ struct option_row {
     size_t offset; /* into the program's settings */
     double least, most;
     const char *const *words;
+    /* FSDP_EINVAL says what is wrong. Called each time that the option is given. */
+    int (*parse)(void *to, const char *text, struct fsdp_err *err);
 };
 
 struct option_table {

@@ -138,8 +138,8 @@ static void test_decoding(const char *folder, const int32_t *tokens, int ntokens
 enum { NSEQ = 4, PROMPT = 5, STEPS = 9 };
 
 /* Sequence s gets a prompt of PROMPT + s tokens and then STEPS tokens one by one; out gets the
- * logits of each step (NSEQ, STEPS, V). `live` are the sequences that take part; another one, which
- * was cleared, was there before. */
+ * logits of each step (NSEQ, STEPS, V). `live` are the sequences that take part; another one, of
+ * which the first s tokens are kept, was there before. */
 static int decode_live(const struct loaded *l, const struct model_decoder_opts *opts, unsigned live,
                        float *out)
 {
@@ -153,9 +153,13 @@ static int decode_live(const struct loaded *l, const struct model_decoder_opts *
         for (int i = 0; i < 32; i++)
             text[i] = (i * 7 + s * 3 + 1) % 50;
         if (live >> s & 1) {
-            rc = l->ops->decode(d, s, text + 9, 3, false, logits, &err);
-            l->ops->decoder_clear(d, s);
-            rc = rc ? rc : l->ops->decode(d, s, text, PROMPT + s, false, logits, &err);
+            /* The first s tokens stay there. */
+            rc = s ? l->ops->decode(d, s, text, s, false, logits, &err) : FSDP_OK;
+            rc = rc ? rc : l->ops->decode(d, s, text + 9, 3, false, logits, &err);
+            if (l->ops->decoder_truncate(d, s, 20) != s + 3 ||
+                l->ops->decoder_truncate(d, s, s) != s)
+                rc = FSDP_EINTERNAL;
+            rc = rc ? rc : l->ops->decode(d, s, text + s, PROMPT, false, logits, &err);
         }
     }
     for (int i = 0; i < STEPS && rc == FSDP_OK; i++) {

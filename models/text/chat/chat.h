@@ -29,6 +29,9 @@ void chat_template_destroy(struct chat_template *t);
  * those of reading files. */
 int chat_template_open(struct chat_template **out, const char *folder, struct fsdp_err *err);
 
+/* Does the template, or its variant for tools, name a variable so? Pure. */
+bool chat_template_names(const struct chat_template *t, const char *name);
+
 /* Bytes of the text inside one {% generation %}. */
 struct chat_span {
     size_t first, end;
@@ -51,6 +54,9 @@ struct chat_input {
     /* For strftime_now: YYYY-MM-DD, or YYYY-MM-DDThh:mm:ss; NULL: now, in local time. */
     const char *date;
 };
+
+/* Is it such a date? Pure. */
+bool chat_date_is_valid(const char *date);
 
 /* Renders. The caller frees *out with chat_text_free. Thread safe: the template does not change.
  * FSDP_EINVAL: the template refuses the messages (raise_exception) or fails on them, or a bound is

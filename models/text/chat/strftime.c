@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "chat.h"
 #include "functions.h"
 
 /* YYYY-MM-DD, perhaps with Thh:mm:ss. */
@@ -23,6 +24,12 @@ static bool parse_date(struct tm *out, const char *date)
     const int mday = out->tm_mday;
     timegm(out); /* the days of the week and of the year */
     return out->tm_mday == mday;
+}
+
+bool chat_date_is_valid(const char *date)
+{
+    struct tm tm = {0};
+    return parse_date(&tm, date);
 }
 
 static int find_time(struct chat_run *r, struct tm *out)

@@ -78,6 +78,14 @@ void chat_template_destroy(struct chat_template *t)
 
 /* ---- variables ------------------------------------------------------------------------------ */
 
+bool chat_template_names(const struct chat_template *t, const char *name)
+{
+    for (size_t i = 0; i < t->tree->nnames; i++)
+        if (chat_str_is(t->tree->names[i], name))
+            return true;
+    return t->with_tools && chat_template_names(t->with_tools, name);
+}
+
 /* Sets a variable that the template names, else nothing. */
 static void set_root(struct chat_run *r, const struct chat_tree *tree, const char *name,
                      const struct chat_val *v)
