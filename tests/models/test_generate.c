@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generate/chat.h"
 #include "generate/sampler.h"
 #include "generate/settings.h"
 #include "generate/words.h"
@@ -313,7 +314,7 @@ static int32_t *encode(const struct generate_words_ops *ops, int vocab, const ch
     const struct generate_words words = {.ops = ops, .vocab = vocab};
     int32_t *tokens = NULL;
     *n = -1;
-    return ops->encode(&tokens, n, &words, text, strlen(text), err) ? NULL : tokens;
+    return ops->encode(&tokens, n, &words, text, strlen(text), true, err) ? NULL : tokens;
 }
 
 static void test_prompts(void)
@@ -339,22 +340,73 @@ static void test_prompts(void)
            err.text);
 }
 
-static void check_output(const struct generate_words_ops *ops, const int32_t *tokens, int ntokens,
-                         const char *want)
+static bool is_utf8(const char *text, size_t nbytes)
 {
-    const struct generate_words words = {.ops = ops, .vocab = 1000};
+    uint32_t code;
+    int n = 1;
+    for (const char *end = text + nbytes; n && text < end; text += n)
+        n = fsdp_utf8_decode(&code, text, end);
+    return n;
+}
+
+/* A text of whole characters comes in pieces of whole characters. */
+static void check_words(const struct generate_words *words, const int32_t *tokens, int ntokens,
+                        const char *want)
+{
+    const struct generate_words_ops *ops = words->ops;
     char all[64] = "";
     const char *text;
     size_t nbytes, len = 0;
     void *stream = NULL;
-    int rc = ops->stream_create(&stream, &words, NULL, 0, NULL);
+    const bool may_break = !is_utf8(want, strlen(want));
+    bool is_whole = true;
+    int rc = ops->stream_create(&stream, words, NULL, 0, NULL);
     for (int i = 0; i <= ntokens && !rc; i++) {
         rc = ops->stream_put(&text, &nbytes, stream, i < ntokens ? tokens[i] : -1, NULL);
         memcpy(all + len, text, nbytes);
         len += nbytes;
+        is_whole = is_whole && (may_break || is_utf8(text, nbytes));
     }
     ops->stream_destroy(stream);
-    ok(!rc && !strcmp(all, want), "%s print '%s'", ops->name, all);
+    ok(!rc && !strcmp(all, want) && is_whole, "%s print '%s'", ops->name, all);
+}
+
+static void check_output(const struct generate_words_ops *ops, const int32_t *tokens, int ntokens,
+                         const char *want)
+{
+    const struct generate_words words = {.ops = ops, .vocab = 1000};
+    check_words(&words, tokens, ntokens, want);
+}
+
+/* Tokens that are bytes of characters, and one that a model has and its tokenizer has not. */
+static void test_tokenizer_output(void)
+{
+    static const char spelled[] =
+        "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [],"
+        " \"normalizer\": null, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": "
+        "false, \"trim_offsets\": true, \"use_regex\": true}, \"post_processor\": null,"
+        " \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": "
+        "true,"
+        " \"use_regex\": true}, \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": "
+        "null,"
+        " \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": false,"
+        " \"byte_fallback\": false, \"ignore_merges\": false, \"merges\": [], \"vocab\":"
+        " {\"\\u00c3\": 0, \"\\u00a9\": 1, \"\\u00e6\": 2, \"\\u0139\": 3, \"\\u00a5\": 4, \"!\": "
+        "5}}}";
+    static const int32_t tokens[] = {0, 1, 2, 3, 4, 9, 2, 5, 0};
+    struct generate_words words = {.vocab = 10};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    FILE *file = fopen("tokenizer.json", "w");
+
+    if (file) {
+        fputs(spelled, file);
+        fclose(file);
+    }
+    if (generate_words_tokenizer(&words, "tokenizer.json", &err))
+        ok(false, "%s", err.text);
+    else
+        check_words(&words, tokens, 9, "\xc3\xa9\xe6\x97\xa5\xef\xbf\xbd!\xef\xbf\xbd");
+    generate_words_close(&words);
 }
 
 static void test_output(void)
@@ -362,6 +414,37 @@ static void test_output(void)
     check_output(&generate_words_bytes, (const int32_t[]){72, 105, 300, 33}, 4, "Hi<300>!");
     check_output(&generate_words_ids, (const int32_t[]){72, 105, 300}, 3, "72,105,300");
     check_output(&generate_words_ids, NULL, 0, "");
+    static const int32_t whole[] = {0xc3, 0xa9, 0xe6, 0x97, 0xa5, 0xf0, 0x9f, 0x98, 0x80, 33};
+    check_output(&generate_words_bytes, whole, 10, "\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80!");
+    static const int32_t broken[] = {0xff, 0xe6, 0x97, 0xe6, 0x97, 0xa5, 0xc3,
+                                     300,  0xc3, 65,   0x80, 0xf0, 0x9f};
+    check_output(&generate_words_bytes, broken, 13,
+                 "\xff\xe6\x97\xe6\x97\xa5\xc3<300>\xc3\x41\x80\xf0\x9f");
+}
+
+/* ---- variables of a template ----------------------------------------------------------------- */
+
+static void test_variables(void)
+{
+    static const char *const good[] = {"a=1", "b=false", "c=\"1\"", "d=low", "e={\"x\": [null]}",
+                                       "f=",  "a=2.5"};
+    static const char *const bad[] = {"a",         "=1",   "1a=1",       "a b=1",
+                                      "f=True",    "f=[1", "messages=1", "add_generation_prompt=1",
+                                      "f=\xff\xfe"};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    json_t *variables = NULL, *want = json_loads("{\"a\": 2.5, \"b\": false, \"c\": \"1\", \"d\": "
+                                                 "\"low\", \"e\": {\"x\": [null]}, \"f\": \"\"}",
+                                                 0, NULL);
+    int rc = FSDP_OK;
+    for (int i = 0; i < 7 && !rc; i++)
+        rc = generate_chat_variable(&variables, good[i], &err);
+    ok(!rc && json_equal(variables, want), "values are JSON or text");
+    for (int i = 0; i < 9; i++)
+        ok(generate_chat_variable(&variables, bad[i], &err) == FSDP_EINVAL &&
+               json_equal(variables, want),
+           "refused: %s", err.text);
+    json_decref(variables);
+    json_decref(want);
 }
 
 int main(void)
@@ -371,6 +454,8 @@ int main(void)
     test_refusals();
     test_prompts();
     test_output();
+    test_tokenizer_output();
+    test_variables();
     test_large();
     test_penalty();
     test_config();
