@@ -128,9 +128,9 @@ seen() { waits shows "$@"; } # what, at least how often
 shows() { [ "$(grep -ao -- "$1" screen | wc -l)" -ge "$2" ]; }
 grows() { waits longer $(($(wc -c <screen) + 1000)); }
 longer() { [ "$(wc -c <screen)" -gt "$1" ]; }
-terminal() { # arguments; keys come by fd 3
+terminal() { # model, arguments; keys come by fd 3
     : >screen
-    script -qfec "$BIN/fsdp-generate --device cpu --model long --greedy $*" screen <keys >/dev/null 2>&1 &
+    script -qfec "$BIN/fsdp-generate --device cpu --greedy --model $*" screen <keys >/dev/null 2>&1 &
     pid=$!
     exec 3>keys
 }
@@ -139,22 +139,32 @@ ended() {
     code=$?
     exec 3>&-
 }
-terminal --chat --max-tokens 30
+terminal long --chat --max-tokens 30
 seen '^> ' 1 && echo hello >&3 && seen "$(cat one)" 1 && seen '^> ' 2 && printf '\004' >&3
 ended
 [ $code = 0 ] && grep -q "$(cat one)" screen
 ok $? "at a terminal: a mark before each question; Ctrl-D ends, with status $code"
-terminal --chat --max-tokens 90000 --ignore-eos
+terminal long --chat --max-tokens 90000 --ignore-eos
 seen '^> ' 1 && echo hello >&3 && grows && printf '\003' >&3 && seen '^> ' 2 &&
     echo why >&3 && grows && printf '\003' >&3 && seen '^> ' 3 && printf '\004' >&3
 ended
 [ $code = 0 ]
 ok $? "Ctrl-C stops an answer, and the conversation continues; status $code"
-terminal --chat
+terminal long --chat
 seen '^> ' 1 && printf '\003' >&3
 ended
 [ $code = 130 ]
 ok $? "Ctrl-C at the mark ends with status $code"
+
+cp -r model short
+cp "$TINY/config.json" short/
+printf 'hello\na\n' | gen --model short --chat --greedy --max-tokens 3 --ignore-eos >talk3
+terminal short --chat --max-tokens 3 --ignore-eos
+seen '^> ' 1 && echo hello >&3 && seen '^> ' 2 && printf '%s\n' {a..z}{0..2} | paste -s -d '' >&3 && seen "begin a new one" 1 &&
+    seen '^> ' 3 && echo a >&3 && seen '^> ' 4 && printf '\004' >&3
+ended
+[ $code = 0 ] && [ "$(wc -l <talk3)" = 2 ] && [ "$(tr -d '\r' <screen | grep -cxF -f talk3)" = 2 ] && [ "$(grep -c "^fsdp-generate: stopped after 3 tokens" screen)" = 2 ]
+ok $? "a question too long for the model is forgotten, and the conversation continues; status $code"
 
 # ---- a template's variables ----------------------------------------------------------------------
 
@@ -205,8 +215,6 @@ wrong '"tools" is no list' "{\"messages\": [$user], \"tools\": {}}"
 
 # ---- the end of the positions --------------------------------------------------------------------
 
-cp -r model short
-cp "$TINY/config.json" short/
 printf 'hello\nwhy?\nno\n' | gen --model short --chat --greedy --max-tokens 10 --ignore-eos >out
 ok "$([ $? = 1 ] && [ "$(wc -l <out)" = 2 ] && grep -q "conversation has become .* tokens long, and the model has 64 positions" err; echo $?)" \
     "a conversation that becomes too long: $(grep positions err)"
