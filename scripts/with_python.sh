@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs a command with a Python that has what it is for, whose path is put into a variable:
 #
-#   scripts/with_python.sh torch COMMAND...   TORCH_PYTHON: PyTorch, safetensors, transformers, numpy, and the
-#                                             tokenizers tiktoken, sentencepiece, mistral-common
+#   scripts/with_python.sh torch COMMAND...   TORCH_PYTHON: PyTorch, safetensors, transformers, numpy, pyarrow,
+#                                             jinja2, tiktoken, sentencepiece, mistral-common
 #   scripts/with_python.sh aws COMMAND...     S3_PYTHON: the AWS CLI and botocore
 #
 # The Python is the one in that variable, python3, or a virtual environment below build/, made on
@@ -14,8 +14,8 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 case ${1:-} in
 torch)
     variable=TORCH_PYTHON venv=$top/build/venv what=PyTorch
-    imports='torch, safetensors.torch, transformers, numpy, tiktoken, sentencepiece, mistral_common'
-    packages=(torch safetensors transformers numpy pyarrow)
+    imports='torch, safetensors.torch, transformers, numpy, pyarrow, jinja2, tiktoken, sentencepiece, mistral_common'
+    packages=(torch safetensors transformers numpy pyarrow jinja2 tiktoken sentencepiece mistral-common)
     versions='import torch, transformers as t; print("PyTorch", torch.__version__ + ", transformers", t.__version__)'
     ;;
 aws)
