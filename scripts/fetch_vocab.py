@@ -7,9 +7,10 @@
     models/     of the source package of llama-cpp-python: ggml-vocab-*.gguf, templates/*.jinja
     trl/        chat templates of TRL
 """
+import html
 import io
-import json
 import os
+import re
 import shutil
 import sys
 import tarfile
@@ -18,16 +19,16 @@ import urllib.parse
 import urllib.request
 import zipfile
 
-PACKAGES = [("llama-cpp-python", "0.3.36", "sdist"), ("trl", "1.16.0", "bdist_wheel")]
+FILES = {"llama-cpp-python": "llama_cpp_python-0.3.36.tar.gz", "trl": "trl-1.16.0-py3-none-any.whl"}
 
 
-def fetch(name, version, kind):
-    page = "https://pypi.org/pypi/%s/%s/json" % (name, version)
+def fetch(name):
+    """A package's file by the simple index, which every mirror has."""
+    page = "https://pypi.org/simple/%s/" % name
     with urllib.request.urlopen(page) as answer:
-        files = json.load(answer)["urls"]
-    url, = [f["url"] for f in files if f["packagetype"] == kind][:1]
-    # A mirror may give an address that is relative to the page.
-    with urllib.request.urlopen(urllib.parse.urljoin(page, url)) as answer:
+        links = re.findall(r'href="([^"#]*)', answer.read().decode())
+    url = next(link for link in links if link.endswith("/" + FILES[name]))
+    with urllib.request.urlopen(urllib.parse.urljoin(page, html.unescape(url))) as answer:
         return io.BytesIO(answer.read())
 
 
@@ -45,12 +46,12 @@ def main():
     os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
     scratch = tempfile.mkdtemp(dir=os.path.dirname(os.path.abspath(target)))
     try:
-        with tarfile.open(fileobj=fetch(*PACKAGES[0])) as archive:
+        with tarfile.open(fileobj=fetch("llama-cpp-python")) as archive:
             for member in archive:
                 parts = member.name.split("/vendor/llama.cpp/models/")
                 if len(parts) == 2 and member.isfile():
                     put(scratch, "models/" + parts[1], archive.extractfile(member).read())
-        with zipfile.ZipFile(fetch(*PACKAGES[1])) as archive:
+        with zipfile.ZipFile(fetch("trl")) as archive:
             for name in archive.namelist():
                 if name.endswith(".jinja"):
                     put(scratch, "trl/" + os.path.basename(name), archive.read(name))
