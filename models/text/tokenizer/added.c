@@ -96,6 +96,13 @@ static int make_set(struct added *added, bool normalized, bool skip_special, str
             !(skip_special && added->tokens[i].special))
             set->tokens[set->ntokens++] = &added->tokens[i];
     qsort(set->tokens, set->ntokens, sizeof(struct added_token *), by_match);
+    /* The original takes either. */
+    for (size_t i = 1; i < set->ntokens; i++)
+        if (set->tokens[i - 1]->nmatch == set->tokens[i]->nmatch &&
+            !memcmp(set->tokens[i - 1]->match, set->tokens[i]->match, set->tokens[i]->nmatch))
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                "the added tokens '%.40s' and '%.40s' have one normal form",
+                                set->tokens[i - 1]->content, set->tokens[i]->content);
     for (size_t byte = 0, i = 0; byte <= 256; byte++) {
         while (i < set->ntokens && (unsigned char)set->tokens[i]->match[0] < byte)
             i++;
@@ -218,6 +225,8 @@ static void take_spaces(const struct tokenizer *t, struct regex_scan *const *sca
                 break;
             match->first = before;
         }
+    if (match->token->lstrip && match->first < taken)
+        match->first = taken;
     if (match->token->rstrip)
         while (match->end < nbytes && char_is(space, text, nbytes, match->end, &next))
             match->end = next;
@@ -241,7 +250,7 @@ bool added_next(const struct tokenizer *t, const struct added_set *set,
                 struct regex_scan *const *scans, const char *text, size_t nbytes,
                 struct added_match *match)
 {
-    const size_t taken = match->end;
+    size_t taken = match->end;
 
     if (!set->ntokens)
         return false;
@@ -256,6 +265,12 @@ bool added_next(const struct tokenizer *t, const struct added_set *set,
         }
         if (token->lstrip || token->rstrip)
             take_spaces(t, scans, text, nbytes, taken, match);
+        /* A token all of whose text the one before has taken as white space is none. */
+        if (token->lstrip && match->first >= match->end) {
+            at = match->token_end - 1;
+            taken = match->end;
+            continue;
+        }
         return true;
     }
     return false;

@@ -19,6 +19,24 @@ struct tokenizer_stream {
     struct unicode_text token, text;
 };
 
+/* Appends to the text, less what is stripped at its start. */
+static int append(struct tokenizer_stream *s, const char *text, size_t nbytes, struct fsdp_err *err)
+{
+    const char *strip = s->t->decoder.strip;
+    const size_t nstrip = strlen(strip);
+    size_t at = 0;
+
+    while (s->to_strip && nbytes > at) {
+        if (nbytes - at >= nstrip && !memcmp(text + at, strip, nstrip)) {
+            at += nstrip;
+            s->to_strip--;
+        } else {
+            s->to_strip = 0;
+        }
+    }
+    return unicode_text_add(&s->text, text + at, nbytes - at, err);
+}
+
 /* ---- bytes to characters --------------------------------------------------------------------- */
 
 /* How many bytes of a sequence that is not UTF-8 are one U+FFFD: the longest beginning of a valid
@@ -57,14 +75,14 @@ static int release_bytes(struct tokenizer_stream *s, bool all, struct fsdp_err *
         bool cut = false;
         const int step = fsdp_utf8_decode(&code, text, end);
         if (step) {
-            FSDP_TRY(unicode_text_add(&s->text, text, (size_t)step, err));
+            FSDP_TRY(append(s, text, (size_t)step, err));
             at += (size_t)step;
             continue;
         }
         const size_t invalid = invalid_nbytes(text, (size_t)(end - text), &cut);
         if (cut && !all)
             break;
-        FSDP_TRY(unicode_text_add(&s->text, replacement, 3, err));
+        FSDP_TRY(append(s, replacement, 3, err));
         at += invalid;
     }
     s->waiting.nbytes -= at;
@@ -92,7 +110,7 @@ static int release_run(struct tokenizer_stream *s, struct fsdp_err *err)
     if (valid || s->t->decoder.each_byte)
         return release_bytes(s, true, err);
     for (size_t i = 0; i < s->waiting.nbytes; i++)
-        FSDP_TRY(unicode_text_add(&s->text, replacement, 3, err));
+        FSDP_TRY(append(s, replacement, 3, err));
     s->waiting.nbytes = 0;
     return FSDP_OK;
 }
@@ -151,23 +169,6 @@ static int transform_token(struct tokenizer_stream *s, const char *token, size_t
     return FSDP_OK;
 }
 
-static int strip_and_append(struct tokenizer_stream *s, struct fsdp_err *err)
-{
-    const char *strip = s->t->decoder.strip;
-    const size_t nstrip = strlen(strip);
-    size_t at = 0;
-
-    while (s->to_strip && s->token.nbytes > at) {
-        if (s->token.nbytes - at >= nstrip && !memcmp(s->token.at + at, strip, nstrip)) {
-            at += nstrip;
-            s->to_strip--;
-        } else {
-            s->to_strip = 0;
-        }
-    }
-    return unicode_text_add(&s->text, s->token.at + at, s->token.nbytes - at, err);
-}
-
 static int put_bytes(struct tokenizer_stream *s, const char *bytes, size_t nbytes,
                      struct fsdp_err *err)
 {
@@ -185,14 +186,14 @@ static int put_token(struct tokenizer_stream *s, const char *token, size_t nbyte
     if (d->bytes)
         return put_bytes(s, token, nbytes, err);
     if (byte >= 0) {
-        s->to_strip = d->strip[0] == one ? s->to_strip : 0;
+        s->to_strip = d->special_apart ? 0 : s->to_strip;
         return unicode_text_add(&s->waiting, &one, 1, err);
     }
     FSDP_TRY(release_run(s, err));
     FSDP_TRY(transform_token(s, token, nbytes, err));
     if (d->join_with_space && s->ntokens)
-        FSDP_TRY(unicode_text_add(&s->text, " ", 1, err));
-    return strip_and_append(s, err);
+        FSDP_TRY(append(s, " ", 1, err));
+    return append(s, s->token.at, s->token.nbytes, err);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */

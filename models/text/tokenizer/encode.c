@@ -141,7 +141,7 @@ static int encode_stretch(struct tokenizer_encoder *e, const struct run *run, si
 {
     struct run *own = &e->runs[0];
 
-    if (first == end)
+    if (first >= end) /* white space that a token has taken may hold the next token */
         return FSDP_OK;
     run_clear(own, run->with_origin);
     FSDP_TRY(run_add(own, run->text.at + first, end - first, 0,

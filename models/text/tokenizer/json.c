@@ -185,7 +185,47 @@ static int read_unigram(struct tokenizer *t, const struct speller *speller, cons
 
 /* ---- added tokens and the post-processor ----------------------------------------------------- */
 
-static int read_added(struct tokenizer *t, const json_t *list, struct fsdp_err *err)
+/* The id that the original gives an added token, whatever the file says: that of the vocabulary,
+ * or else the next one. */
+static json_int_t next_added_id(const struct tokenizer *t, const json_t *vocab,
+                                const json_t *content)
+{
+    const char *text = json_string_value(content);
+    const size_t nbytes = json_string_length(content);
+    const json_int_t size =
+        (json_int_t)(json_is_object(vocab) ? json_object_size(vocab) : json_array_size(vocab));
+    const json_t *own = json_object_getn(vocab, text, nbytes);
+    json_int_t highest = -1;
+
+    if (own)
+        return json_integer_value(own);
+    if (json_is_array(vocab) && vocab_find(&t->vocab, text, nbytes) >= 0)
+        return vocab_find(&t->vocab, text, nbytes);
+    for (size_t i = 0; i < t->added.ntokens; i++)
+        if (t->added.tokens[i].id > highest)
+            highest = t->added.tokens[i].id;
+    return highest >= size ? highest + 1 : size;
+}
+
+static int check_added(const struct tokenizer *t, const json_t *vocab,
+                       const struct added_token *token, const json_t *content, struct fsdp_err *err)
+{
+    const json_int_t want = next_added_id(t, vocab, content);
+
+    for (size_t i = 0; i < t->added.ntokens; i++)
+        if (t->added.tokens[i].nbytes == token->nbytes &&
+            !memcmp(t->added.tokens[i].content, token->content, token->nbytes))
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%.40s' is there twice", token->content);
+    if (want != token->id)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "'%.40s' has the id %d, but transformers gives it the id %d, which the "
+                            "vocabulary leads to: is a token missing before it?",
+                            token->content, token->id, (int)want);
+    return FSDP_OK;
+}
+
+static int read_added(struct tokenizer *t, const json_t *list, const json_t *vocab,
+                      struct fsdp_err *err)
 {
     const json_t *item;
     size_t i;
@@ -208,6 +248,11 @@ static int read_added(struct tokenizer *t, const json_t *list, struct fsdp_err *
             .rstrip = json_is_true(json_object_get(item, "rstrip")),
             .normalized = normalized ? json_is_true(normalized) : !special,
         };
+        if (!token.nbytes)
+            continue;
+        const int rc = check_added(t, vocab, &token, content, err);
+        if (rc != FSDP_OK)
+            return fsdp_err_prefix(err, rc, "added_tokens[%zu]: ", i);
         FSDP_TRY(added_add(t, &token, err));
     }
     return FSDP_OK;
@@ -314,11 +359,14 @@ static int read_model(struct tokenizer *t, const struct speller *speller, const 
 static int read_parts(struct tokenizer *t, struct speller *speller, const json_t *root,
                       struct fsdp_err *err)
 {
-    FSDP_TRY(read_added(t, json_object_get(root, "added_tokens"), err));
+    const json_t *model = json_object_get(root, "model");
+
     FSDP_TRY(normalizer_parse(t, json_object_get(root, "normalizer"), err));
     FSDP_TRY(splitter_parse(t, json_object_get(root, "pre_tokenizer"), err));
     speller->bytes = t->splitter.bytes;
-    FSDP_TRY(read_model(t, speller, json_object_get(root, "model"), err));
+    FSDP_TRY(read_model(t, speller, model, err));
+    FSDP_TRY(
+        read_added(t, json_object_get(root, "added_tokens"), json_object_get(model, "vocab"), err));
     FSDP_TRY(decoder_parse(&t->decoder, json_object_get(root, "decoder"), err));
     t->decoder.byte_names = t->decoder.bytes;
     if (t->decoder.bytes != t->splitter.bytes)

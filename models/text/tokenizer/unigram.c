@@ -159,10 +159,15 @@ static int trace_path(struct scratch *s, size_t nbytes, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* A run of unknown characters: one token, or the tokens of its bytes. */
+/* A run of unknown characters: one token, or the tokens of its bytes. Text that spells the unknown
+ * token is no token of its own in a path, but a run alone that spells a token is that token. */
 static int add_unknown(const struct unigram *u, const char *piece, size_t nbytes,
                        struct word_ids *out, struct fsdp_err *err)
 {
+    const int32_t id = vocab_find(u->words.vocab, piece, nbytes);
+
+    if (id >= 0)
+        return word_ids_add(out, id, nbytes, err);
     if (!words_have_bytes(&u->words))
         return word_ids_add(out, u->words.unk, nbytes, err);
     for (size_t i = 0; i < nbytes; i++)
