@@ -84,6 +84,24 @@ static int by_match(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
+/* The original takes any of equal ones, and an empty one everywhere. */
+static int check_set(const struct added_set *set, struct fsdp_err *err)
+{
+    for (size_t i = 0; i < set->ntokens; i++) {
+        const struct added_token *token = set->tokens[i], *last = i ? set->tokens[i - 1] : NULL;
+        if (!token->nmatch)
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                "the normalizer leaves nothing of the added token '%.40s'",
+                                token->content);
+        if (last && last->nmatch == token->nmatch &&
+            !memcmp(last->match, token->match, token->nmatch))
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                "the added tokens '%.40s' and '%.40s' have one normal form",
+                                last->content, token->content);
+    }
+    return FSDP_OK;
+}
+
 static int make_set(struct added *added, bool normalized, bool skip_special, struct fsdp_err *err)
 {
     struct added_set *set = &added->sets[normalized];
@@ -92,17 +110,11 @@ static int make_set(struct added *added, bool normalized, bool skip_special, str
     if (!set->tokens)
         return FSDP_ENOMEM;
     for (size_t i = 0; i < added->ntokens; i++)
-        if (added->tokens[i].normalized == normalized && added->tokens[i].nmatch &&
+        if (added->tokens[i].normalized == normalized &&
             !(skip_special && added->tokens[i].special))
             set->tokens[set->ntokens++] = &added->tokens[i];
     qsort(set->tokens, set->ntokens, sizeof(struct added_token *), by_match);
-    /* The original takes either. */
-    for (size_t i = 1; i < set->ntokens; i++)
-        if (set->tokens[i - 1]->nmatch == set->tokens[i]->nmatch &&
-            !memcmp(set->tokens[i - 1]->match, set->tokens[i]->match, set->tokens[i]->nmatch))
-            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                                "the added tokens '%.40s' and '%.40s' have one normal form",
-                                set->tokens[i - 1]->content, set->tokens[i]->content);
+    FSDP_TRY(check_set(set, err));
     for (size_t byte = 0, i = 0; byte <= 256; byte++) {
         while (i < set->ntokens && (unsigned char)set->tokens[i]->match[0] < byte)
             i++;

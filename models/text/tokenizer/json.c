@@ -356,6 +356,17 @@ static int read_model(struct tokenizer *t, const struct speller *speller, const 
                         type);
 }
 
+static bool needs_start(const struct tokenizer *t)
+{
+    bool removes = false, first = false;
+
+    for (int i = 0; i < t->normalizer.nsteps; i++)
+        removes |= t->normalizer.steps[i].removes;
+    for (int i = 0; i < t->splitter.nsteps; i++)
+        first |= t->splitter.steps[i].is_prefix && t->splitter.steps[i].when == PREFIX_FIRST;
+    return removes && first;
+}
+
 static int read_parts(struct tokenizer *t, struct speller *speller, const json_t *root,
                       struct fsdp_err *err)
 {
@@ -363,6 +374,7 @@ static int read_parts(struct tokenizer *t, struct speller *speller, const json_t
 
     FSDP_TRY(normalizer_parse(t, json_object_get(root, "normalizer"), err));
     FSDP_TRY(splitter_parse(t, json_object_get(root, "pre_tokenizer"), err));
+    t->traces_start = needs_start(t);
     speller->bytes = t->splitter.bytes;
     FSDP_TRY(read_model(t, speller, model, err));
     FSDP_TRY(
