@@ -306,6 +306,8 @@ static int parse_replace(struct decoder *d, const json_t *json, struct fsdp_err 
         json_string_value(json_object_get(json_object_get(json, "pattern"), "String"));
     const char *to = json_string_value(json_object_get(json, "content"));
 
+    if (d->metaspace[0])
+        return refuse_decoder("Replace after Metaspace", err);
     if (!from || !from[0] || !to || d->nreplaces == MAX_REPLACES)
         return refuse_decoder("Replace with this pattern", err);
     d->replaces[d->nreplaces].from = fsdp_strdup(from, err);

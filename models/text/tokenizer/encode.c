@@ -126,8 +126,6 @@ static int encode_plain(struct tokenizer_encoder *e, struct run *run, bool at_st
 
     if (!run->text.nbytes)
         return FSDP_OK;
-    if (e->t->traces_start)
-        at_start = run->origin[0] == 0;
     e->pieces[0].npieces = 0;
     FSDP_TRY(pieces_add(&e->pieces[0], 0, run->text.nbytes, at_start, err));
     FSDP_TRY(splitter_apply(&e->t->splitter, e->scans, &work, err));
@@ -190,7 +188,7 @@ static int encode_text(struct tokenizer_encoder *e, const char *text, size_t nby
         more = added_next(e->t, set, e->scans, text, nbytes, &match);
         const size_t end = more ? match.first : nbytes;
         if (end > done) {
-            run_clear(&e->runs[0], ids->with_ends || e->t->traces_start);
+            run_clear(&e->runs[0], ids->with_ends);
             FSDP_TRY(run_add(&e->runs[0], text + done, end - done, done, NULL, err));
             FSDP_TRY(encode_segment(e, done == 0, ids, err));
         }

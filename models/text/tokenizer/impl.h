@@ -77,7 +77,7 @@ struct normal_step {
     normal_f *apply; /* out is empty */
     enum unicode_form form;
     bool left, right; /* Strip */
-    bool removes;     /* it may leave characters out */
+    bool moves_start; /* what begins a text afterwards may not have begun it before */
     struct matcher matcher;
     char *content; /* Replace, Prepend; owned */
     size_t ncontent;
@@ -224,9 +224,6 @@ struct tokenizer {
     int nbefore, nafter;
     int32_t bos, eos;
     bool skip_special; /* special tokens are not looked for in text */
-    /* A normalizer may remove the beginning of a text, and a piece that is not there has no prefix.
-     */
-    bool traces_start;
 };
 
 /* The readers. text: the whole file, nbytes long, with a 0 byte after it. */

@@ -356,15 +356,23 @@ static int read_model(struct tokenizer *t, const struct speller *speller, const 
                         type);
 }
 
-static bool needs_start(const struct tokenizer *t)
+/* "first" is decided by where a piece stems from in the original text, of which the original keeps
+ * count in its own way where characters have become fewer or more. */
+static int check_first(const struct tokenizer *t, struct fsdp_err *err)
 {
-    bool removes = false, first = false;
+    bool moves = false;
 
     for (int i = 0; i < t->normalizer.nsteps; i++)
-        removes |= t->normalizer.steps[i].removes;
+        moves |= t->normalizer.steps[i].moves_start;
     for (int i = 0; i < t->splitter.nsteps; i++)
-        first |= t->splitter.steps[i].is_prefix && t->splitter.steps[i].when == PREFIX_FIRST;
-    return removes && first;
+        if (t->splitter.steps[i].is_prefix && t->splitter.steps[i].when == PREFIX_FIRST &&
+            (moves || (i && t->normalizer.nsteps)))
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                "pre-tokenizer Metaspace with prepend_scheme 'first' after %s is "
+                                "not supported",
+                                moves ? "normalizer Strip, StripAccents or Replace"
+                                      : "a normalizer and another pre-tokenizer");
+    return FSDP_OK;
 }
 
 static int read_parts(struct tokenizer *t, struct speller *speller, const json_t *root,
@@ -374,7 +382,7 @@ static int read_parts(struct tokenizer *t, struct speller *speller, const json_t
 
     FSDP_TRY(normalizer_parse(t, json_object_get(root, "normalizer"), err));
     FSDP_TRY(splitter_parse(t, json_object_get(root, "pre_tokenizer"), err));
-    t->traces_start = needs_start(t);
+    FSDP_TRY(check_first(t, err));
     speller->bytes = t->splitter.bytes;
     FSDP_TRY(read_model(t, speller, model, err));
     FSDP_TRY(

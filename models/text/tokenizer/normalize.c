@@ -192,7 +192,7 @@ static int add_replace(struct tokenizer *t, struct normal_step *step, const char
                        struct fsdp_err *err)
 {
     step->apply = apply_replace;
-    step->removes = !*to;
+    step->moves_start = true;
     int rc = set_content(step, to, err);
     if (rc == FSDP_OK)
         rc = add_step(t, step, err);
@@ -241,7 +241,7 @@ static int parse_prepend(struct tokenizer *t, const json_t *json, struct fsdp_er
 static int parse_strip(struct tokenizer *t, const json_t *json, struct fsdp_err *err)
 {
     struct normal_step step = {.apply = apply_strip,
-                               .removes = true,
+                               .moves_start = true,
                                .left = json_is_true(json_object_get(json, "strip_left")),
                                .right = json_is_true(json_object_get(json, "strip_right"))};
     return add_step(t, &step, err);
@@ -273,7 +273,7 @@ static const struct {
     {"NFKC", NULL, {.apply = apply_normal, .form = UNICODE_NFKC}},
     {"NFKD", NULL, {.apply = apply_normal, .form = UNICODE_NFKD}},
     {"Lowercase", NULL, {.apply = apply_lower}},
-    {"StripAccents", NULL, {.apply = apply_strip_accents, .removes = true}},
+    {"StripAccents", NULL, {.apply = apply_strip_accents, .moves_start = true}},
 };
 
 int normalizer_parse(struct tokenizer *t, const json_t *json, struct fsdp_err *err)
