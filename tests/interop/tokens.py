@@ -50,7 +50,7 @@ def assigned():
 
 def read_prose():
     try:
-        text = subprocess.run(["bible", "gen:1-mat:5"], capture_output=True, text=True).stdout
+        text = subprocess.run(["bible", "gen1:1-rev22:21"], capture_output=True, text=True).stdout
     except FileNotFoundError:
         text = ""
     return text[:300000] or "It was the best of times, it was the worst of times. " * 4000
