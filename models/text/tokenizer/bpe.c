@@ -70,6 +70,13 @@ static struct pair *find_pair(const struct bpe *bpe, uint64_t key)
     return &bpe->pairs[at];
 }
 
+/* A token that stands for other text than it spells joins what its spelling does not say. */
+static void drop_joins(struct words *words)
+{
+    fsdp_free(words->joins);
+    words->joins = NULL;
+}
+
 int bpe_add_merge(struct words *words, int32_t left, int32_t right, int32_t merged,
                   struct fsdp_err *err)
 {
@@ -78,6 +85,11 @@ int bpe_add_merge(struct words *words, int32_t left, int32_t right, int32_t merg
 
     if ((uint64_t)bpe->nmerges * 2 > bpe->mask)
         return fsdp_err_set(err, FSDP_EINTERNAL, "more merges than were announced");
+    for (int i = 0; i < 256 && bpe->words.joins && words_have_bytes(words); i++)
+        if (words->bytes[i] == left || words->bytes[i] == right)
+            drop_joins(words);
+    if (left == words->unk || right == words->unk)
+        drop_joins(words);
     /* Of a repeated pair the last rank counts, as in a map that is filled in order. */
     *pair = (struct pair){pair_key(left, right), bpe->nmerges++, merged};
     return FSDP_OK;
@@ -305,8 +317,10 @@ static int bpe_encode(const struct words *words, struct scratch *s, const char *
 
 static void bpe_destroy(struct words *words)
 {
-    if (words)
+    if (words) {
         fsdp_free(((struct bpe *)words)->pairs);
+        fsdp_free(words->joins);
+    }
     fsdp_free(words);
 }
 
@@ -371,6 +385,11 @@ int bpe_create(struct words **out, const struct bpe_opts *opts, size_t nmerges,
         rc = words_find_bytes(&bpe->words, err);
     if (rc == FSDP_OK)
         rc = make_pairs(bpe, nmerges, err);
+    /* A piece that is a token is not cut; nor is a run of unknown characters that become one token,
+     * or none, so that their neighbours meet. */
+    if (rc == FSDP_OK && !opts->ignore_merges && !opts->unit_bytes &&
+        (opts->byte_fallback || (opts->unk >= 0 && !opts->fuse_unk)))
+        rc = words_find_joins(&bpe->words, err);
     if (rc != FSDP_OK) {
         bpe_destroy(&bpe->words);
         return rc;

@@ -92,28 +92,45 @@ static void keep_word(struct cached *slot, const char *text, size_t nbytes,
     }
 }
 
-static int encode_piece(struct tokenizer_encoder *e, const struct run *run,
-                        const struct piece *piece, struct tokenizer_ids *ids, struct fsdp_err *err)
+static int encode_word(struct tokenizer_encoder *e, const struct run *run, size_t first,
+                       size_t nbytes, struct tokenizer_ids *ids, struct fsdp_err *err)
 {
-    const char *text = run->text.at + piece->first;
+    const char *text = run->text.at + first;
     struct cached *slot = NULL;
 
-    if (piece->nbytes <= CACHE_NBYTES) {
-        slot = &e->cache[vocab_hash(text, piece->nbytes) % CACHE_SLOTS];
-        if (slot->nbytes == piece->nbytes && !memcmp(slot->text, text, piece->nbytes)) {
+    if (nbytes <= CACHE_NBYTES) {
+        slot = &e->cache[vocab_hash(text, nbytes) % CACHE_SLOTS];
+        if (slot->nbytes == nbytes && !memcmp(slot->text, text, nbytes)) {
             uint32_t covers[CACHE_NIDS];
             for (int i = 0; i < slot->nids; i++)
                 covers[i] = slot->covers[i];
             const struct word_ids words = {slot->ids, covers, slot->nids, 0, 0};
-            return add_words(e, run, piece->first, &words, ids, err);
+            return add_words(e, run, first, &words, ids, err);
         }
     }
     e->words.nids = 0;
-    FSDP_TRY(
-        e->t->words->ops->encode(e->t->words, e->scratch, text, piece->nbytes, &e->words, err));
+    FSDP_TRY(e->t->words->ops->encode(e->t->words, e->scratch, text, nbytes, &e->words, err));
     if (slot)
-        keep_word(slot, text, piece->nbytes, &e->words);
-    return add_words(e, run, piece->first, &e->words, ids, err);
+        keep_word(slot, text, nbytes, &e->words);
+    return add_words(e, run, first, &e->words, ids, err);
+}
+
+/* A piece is a word, or several where it may be cut. */
+static int encode_piece(struct tokenizer_encoder *e, const struct run *run,
+                        const struct piece *piece, struct tokenizer_ids *ids, struct fsdp_err *err)
+{
+    const char *text = run->text.at + piece->first;
+    const struct words *words = e->t->words;
+    size_t done = 0, n;
+
+    for (size_t at = 0; words->joins && at < piece->nbytes; at += n) {
+        const uint32_t code = unicode_decode(text + at, &n);
+        if (at == done || words_may_join(words, text[at - 1], code))
+            continue;
+        FSDP_TRY(encode_word(e, run, piece->first + done, at - done, ids, err));
+        done = at;
+    }
+    return encode_word(e, run, piece->first + done, piece->nbytes - done, ids, err);
 }
 
 /* ---- segments between added tokens ----------------------------------------------------------- */

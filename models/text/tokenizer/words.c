@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
+#include "text/unicode/unicode.h"
 #include "words.h"
 
 int word_ids_add(struct word_ids *ids, int32_t id, size_t covers, struct fsdp_err *err)
@@ -38,6 +39,37 @@ int words_find_bytes(struct words *words, struct fsdp_err *err)
                                 "byte_fallback needs 256 tokens of bytes, and the vocabulary has "
                                 "no %s",
                                 name);
+    }
+    return FSDP_OK;
+}
+
+static void add_joins(struct words *words, const char *token, size_t nbytes)
+{
+    size_t n;
+
+    for (size_t at = 0; at < nbytes; at += n) {
+        const uint32_t code = unicode_decode(token + at, &n);
+        if (at) {
+            const uint32_t bit = words_join(token[at - 1], code);
+            words->joins[bit / 64] |= UINT64_C(1) << bit % 64;
+        }
+    }
+}
+
+int words_find_joins(struct words *words, struct fsdp_err *err)
+{
+    const struct vocab *vocab = words->vocab;
+    size_t nbytes, bad;
+
+    words->joins = fsdp_alloc(((size_t)1 << WORDS_JOIN_BITS) / 64, sizeof *words->joins,
+                              "joins of characters", err);
+    if (!words->joins)
+        return FSDP_ENOMEM;
+    for (size_t id = 0; id < vocab->nids; id++) {
+        const char *token = vocab_at(vocab, (int32_t)id, &nbytes);
+        /* What is not text is no token of a text. */
+        if (token && unicode_valid(token, nbytes, &bad))
+            add_joins(words, token, nbytes);
     }
     return FSDP_OK;
 }

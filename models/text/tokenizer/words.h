@@ -39,11 +39,31 @@ struct words {
     int32_t unk;               /* what no token covers; -1: such characters are left out */
     bool fuse_unk;             /* several unknown characters in a row are one unknown token */
     int32_t bytes[256];        /* tokens of single bytes, <0x00> to <0xFF>; [0] -1: none */
+    /* Where a piece may be cut without other ids: see words_find_joins. NULL: nowhere. Owned. */
+    uint64_t *joins;
 };
 static inline bool words_have_bytes(const struct words *words)
 {
     return words->bytes[0] >= 0;
 }
+/* Two neighbouring characters that stand next to each other in no token never become one token: a
+ * piece may be cut between them. The bits of `joins` are those that do stand so, by a hash of the
+ * last byte of the left one and of the right one. */
+enum { WORDS_JOIN_BITS = 18 };
+static inline uint32_t words_join(char last, uint32_t code)
+{
+    const uint32_t odd = 0x9e3779b1u;
+
+    return ((code << 8 | (unsigned char)last) * odd) >> (32 - WORDS_JOIN_BITS);
+}
+static inline bool words_may_join(const struct words *words, char last, uint32_t code)
+{
+    const uint32_t bit = words_join(last, code);
+
+    return words->joins[bit / 64] >> bit % 64 & 1;
+}
+int words_find_joins(struct words *words, struct fsdp_err *err);
+
 /* Finds <0x00> to <0xFF> in the vocabulary. FSDP_EINVAL names the first that is missing. */
 int words_find_bytes(struct words *words, struct fsdp_err *err);
 
