@@ -54,10 +54,12 @@ nfs      | cmd qemu-system-x86_64        | qemu-system-x86 | qemu-system-x86-cor
 nfs      | cmd mkfs.ext4                 | e2fsprogs       | e2fsprogs         | the disk that it exports
 demo     | cmd bible                     | bible-kjv       | -                 | 4 MB of English prose to learn from
 demo     | cmd gnuplot                   | gnuplot-nox     | gnuplot-minimal   | the picture of the loss curve
+interop  | cmd bible                     | bible-kjv       | -                 | prose that tokenizers are compared on
 interop  | cmd python3                   | python3         | python3           | runs PyTorch, which the results are compared with
 interop  | py ensurepip                  | python3-venv    | python3           | a place of its own for PyTorch
 interop  | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certificates | fetching PyTorch from PyPI
 bench    | file /usr/bin/time            | time            | time              | peak memory of a benchmark
+bench    | cmd bible                     | bible-kjv       | -                 | prose that tokenizers are timed on
 fuzz     | cmd clang                     | clang           | clang             | libFuzzer, for the fuzz targets
 lint     | cmd clang-format              | clang-format    | clang-tools-extra | the layout of C files
 END
