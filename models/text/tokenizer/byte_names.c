@@ -27,7 +27,7 @@ int byte_names_read(char *out, const struct byte_names *names, const char *name,
     while (name < end) {
         uint32_t code;
         const int step = fsdp_utf8_decode(&code, name, end);
-        if (!step || code >= 0x144 || names->bytes[code] < 0)
+        if (!step || code >= BYTE_NAMES_CODES || names->bytes[code] < 0)
             return -1;
         out[n++] = (char)names->bytes[code];
         name += step;

@@ -135,17 +135,23 @@ static int encode_piece(struct tokenizer_encoder *e, const struct run *run,
 
 /* ---- segments between added tokens ----------------------------------------------------------- */
 
-/* Normalized text without added tokens. */
+/* Normalized text without added tokens as pieces, in *work. */
+static int split_plain(struct split_work *work, struct tokenizer_encoder *e, struct run *run,
+                       bool at_start, struct fsdp_err *err)
+{
+    *work = (struct split_work){run, &e->runs[3], &e->pieces[0], &e->pieces[1]};
+    e->pieces[0].npieces = 0;
+    if (run->text.nbytes)
+        FSDP_TRY(pieces_add(&e->pieces[0], 0, run->text.nbytes, at_start, err));
+    return splitter_apply(&e->t->splitter, e->scans, work, err);
+}
+
 static int encode_plain(struct tokenizer_encoder *e, struct run *run, bool at_start,
                         struct tokenizer_ids *ids, struct fsdp_err *err)
 {
-    struct split_work work = {run, &e->runs[3], &e->pieces[0], &e->pieces[1]};
+    struct split_work work;
 
-    if (!run->text.nbytes)
-        return FSDP_OK;
-    e->pieces[0].npieces = 0;
-    FSDP_TRY(pieces_add(&e->pieces[0], 0, run->text.nbytes, at_start, err));
-    FSDP_TRY(splitter_apply(&e->t->splitter, e->scans, &work, err));
+    FSDP_TRY(split_plain(&work, e, run, at_start, err));
     for (size_t i = 0; i < work.pieces->npieces; i++)
         FSDP_TRY(encode_piece(e, work.run, &work.pieces->at[i], ids, err));
     return FSDP_OK;
@@ -240,15 +246,23 @@ static size_t find_invalid(const char *text, size_t nbytes)
     return i;
 }
 
+static int check_utf8(const char *text, size_t nbytes, struct fsdp_err *err)
+{
+    const size_t invalid = find_invalid(text, nbytes);
+
+    return invalid == nbytes
+               ? FSDP_OK
+               : fsdp_err_set(err, FSDP_EINVAL, "byte %zu of the text, 0x%02x, is not valid UTF-8",
+                              invalid, (unsigned char)text[invalid]);
+}
+
 int tokenizer_encode(struct tokenizer_encoder *e, const char *text, size_t nbytes, bool add_special,
                      struct tokenizer_ids *ids, struct fsdp_err *err)
 {
     const struct tokenizer *t = e->t;
-    const size_t invalid = t->words ? find_invalid(text, nbytes) : nbytes;
 
-    if (invalid < nbytes)
-        return fsdp_err_set(err, FSDP_EINVAL, "byte %zu of the text, 0x%02x, is not valid UTF-8",
-                            invalid, (unsigned char)text[invalid]);
+    if (t->words)
+        FSDP_TRY(check_utf8(text, nbytes, err));
     for (int i = 0; add_special && i < t->nbefore; i++)
         FSDP_TRY(add_id(ids, t->before[i], 0, err));
     for (size_t i = 0; !t->words && i < nbytes; i++)
@@ -259,6 +273,24 @@ int tokenizer_encode(struct tokenizer_encoder *e, const char *text, size_t nbyte
         FSDP_TRY(encode_text(e, text, nbytes, ids, err));
     for (int i = 0; add_special && i < t->nafter; i++)
         FSDP_TRY(add_id(ids, t->after[i], nbytes, err));
+    return FSDP_OK;
+}
+
+int tokenizer_split(struct tokenizer_encoder *e, const char *text, size_t nbytes,
+                    tokenizer_word_f *word, void *ctx, struct fsdp_err *err)
+{
+    struct split_work work;
+    struct run *run;
+
+    FSDP_TRY(check_utf8(text, nbytes, err));
+    run_clear(&e->runs[0], false);
+    FSDP_TRY(run_add(&e->runs[0], text, nbytes, 0, NULL, err));
+    FSDP_TRY(normalizer_apply(&e->t->normalizer, e->scans, &e->runs[0], &e->runs[1], &run, err));
+    FSDP_TRY(split_plain(&work, e, run, true, err));
+    for (size_t i = 0; i < work.pieces->npieces; i++) {
+        const struct piece *piece = &work.pieces->at[i];
+        FSDP_TRY(word(ctx, work.run->text.at + piece->first, piece->nbytes, err));
+    }
     return FSDP_OK;
 }
 

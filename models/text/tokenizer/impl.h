@@ -16,6 +16,7 @@
 
 #include <jansson.h>
 
+#include "byte_names.h"
 #include "text/regex/regex.h"
 #include "text/unicode/unicode.h"
 #include "words.h"
@@ -234,15 +235,6 @@ int tokenizer_read_tiktoken(struct tokenizer *t, const char *text, size_t nbytes
                             struct fsdp_err *err);
 int tokenizer_read_spm(struct tokenizer *t, const char *text, size_t nbytes, struct fsdp_err *err);
 
-/* How ByteLevel spells bytes: as printable characters. */
-struct byte_names {
-    int16_t bytes[0x144]; /* by code point; -1: none */
-};
-void byte_names_make(struct byte_names *names);
-/* The bytes of a token that is spelled so: how many, or -1 where it is not. out has room for
- * nbytes.
- */
-int byte_names_read(char *out, const struct byte_names *names, const char *name, size_t nbytes);
 /* base64 of a token's bytes: how many, or -1. out has room for nbytes. */
 int tokenizer_base64(char *out, const char *text, size_t nbytes);
 

@@ -10,15 +10,17 @@
 struct speller {
     struct byte_names names;
     bool bytes;
-    char *buffer; /* for the longest token */
+    char *buffer; /* a name's bytes, of SPELLED_NBYTES at most ... */
+    char *merged; /* ... and, behind them, a merge's, of UINT16_MAX as vocab_add takes them */
 };
+enum { SPELLED_NBYTES = (UINT16_MAX + 1) * 4 };
 
 /* The token that `name` spells, in *out; the name itself where it spells none. */
 static size_t spell(const struct speller *speller, const char *name, size_t nbytes,
                     const char **out)
 {
-    const int n =
-        speller->bytes ? byte_names_read(speller->buffer, &speller->names, name, nbytes) : -1;
+    const bool bytes = speller->bytes && nbytes <= SPELLED_NBYTES; /* longer ones are refused */
+    const int n = bytes ? byte_names_read(speller->buffer, &speller->names, name, nbytes) : -1;
 
     *out = n < 0 ? name : speller->buffer;
     return n < 0 ? nbytes : (size_t)n;
@@ -85,7 +87,6 @@ static int read_merge(struct tokenizer *t, const struct speller *speller, const 
 {
     const char *parts[2], *token;
     size_t nparts[2], n = 0;
-    char both[512];
     int32_t ids[2];
 
     if (!split_merge(merge, parts, nparts))
@@ -95,13 +96,13 @@ static int read_merge(struct tokenizer *t, const struct speller *speller, const 
         ids[i] = vocab_find(&t->vocab, token, nbytes);
         if (ids[i] < 0)
             return fsdp_err_set(err, FSDP_EINVAL, "'%.40s' is not in model.vocab", parts[i]);
-        if (n + nbytes > sizeof both)
-            return fsdp_err_set(err, FSDP_EUNSUPPORTED, "its token is longer than %zu bytes",
-                                sizeof both);
-        memcpy(both + n, token, nbytes);
+        if (n + nbytes > UINT16_MAX)
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED, "its token is longer than %d bytes",
+                                UINT16_MAX);
+        memcpy(speller->merged + n, token, nbytes);
         n += nbytes;
     }
-    const int32_t merged = vocab_find(&t->vocab, both, n);
+    const int32_t merged = vocab_find(&t->vocab, speller->merged, n);
     if (merged < 0)
         return fsdp_err_set(err, FSDP_EINVAL, "'%.40s' + '%.40s' is not in model.vocab", parts[0],
                             parts[1]);
@@ -405,7 +406,8 @@ int tokenizer_read_json(struct tokenizer *t, const char *text, size_t nbytes, st
     if (!root)
         return fsdp_err_set(err, FSDP_EINVAL, "line %d: not valid JSON: %s", why.line, why.text);
     byte_names_make(&speller.names);
-    speller.buffer = fsdp_alloc(UINT16_MAX + 1, 4, "token", err);
+    speller.buffer = fsdp_alloc(SPELLED_NBYTES + UINT16_MAX, 1, "token", err);
+    speller.merged = speller.buffer ? speller.buffer + SPELLED_NBYTES : NULL;
     rc = !speller.buffer ? FSDP_ENOMEM
          : json_is_object(json_object_get(root, "model"))
              ? read_parts(t, &speller, root, err)

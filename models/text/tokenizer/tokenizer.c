@@ -159,6 +159,28 @@ int tokenizer_open(struct tokenizer **out, const char *path, struct fsdp_err *er
     return FSDP_OK;
 }
 
+int tokenizer_open_json(struct tokenizer **out, const char *name, const char *text, size_t nbytes,
+                        struct fsdp_err *err)
+{
+    struct tokenizer *t = new_tokenizer(err);
+    int rc = FSDP_ENOMEM;
+
+    if (t && (t->path = fsdp_strdup(name, err))) {
+        t->hash = fsdp_hash(FSDP_HASH_SEED, text, nbytes);
+        rc = tokenizer_read_json(t, text, nbytes, err);
+        if (rc == FSDP_OK)
+            rc = added_index(t, err);
+        if (rc != FSDP_OK)
+            rc = fsdp_err_prefix(err, rc, "%s: ", name);
+    }
+    if (rc != FSDP_OK) {
+        tokenizer_close(t);
+        return rc;
+    }
+    *out = t;
+    return FSDP_OK;
+}
+
 int tokenizer_open_bytes(struct tokenizer **out, struct fsdp_err *err)
 {
     struct tokenizer *t = new_tokenizer(err);

@@ -21,6 +21,9 @@ struct tokenizer;
  * file is read for the special tokens. FSDP_ENOTFOUND: the folder has none. FSDP_EINVAL and
  * FSDP_EUNSUPPORTED name the file and what is wrong or not supported. Local, blocks. */
 int tokenizer_open(struct tokenizer **out, const char *path, struct fsdp_err *err);
+/* The same for the text of a tokenizer.json; `name` stands for its path. */
+int tokenizer_open_json(struct tokenizer **out, const char *name, const char *text, size_t nbytes,
+                        struct fsdp_err *err);
 /* The tokenizer whose tokens are the 256 bytes. */
 int tokenizer_open_bytes(struct tokenizer **out, struct fsdp_err *err);
 void tokenizer_close(struct tokenizer *tokenizer);
@@ -62,6 +65,14 @@ void tokenizer_encoder_destroy(struct tokenizer_encoder *encoder);
  * FSDP_EINVAL: the text is not valid UTF-8; names the byte. Local. */
 int tokenizer_encode(struct tokenizer_encoder *encoder, const char *text, size_t nbytes,
                      bool add_special, struct tokenizer_ids *ids, struct fsdp_err *err);
+
+/* Cuts a text into the words that tokens never cross: what the normalizer and the pre-tokenizer
+ * leave of it, as if there were no added tokens. `word` gets each in its order; a status of it that
+ * is not FSDP_OK ends the call. FSDP_EINVAL: the text is not valid UTF-8, and `word` has had
+ * nothing. Local. */
+typedef int tokenizer_word_f(void *ctx, const char *word, size_t nbytes, struct fsdp_err *err);
+int tokenizer_split(struct tokenizer_encoder *encoder, const char *text, size_t nbytes,
+                    tokenizer_word_f *word, void *ctx, struct fsdp_err *err);
 
 /* ---- ids to text ----------------------------------------------------------------------------- */
 
