@@ -78,6 +78,7 @@ models/nn/cuda         fsdp/comm.h fsdp/device.h models/nn
 models/text/regex      fsdp/base.h models/text/unicode
 models/text/tokenizer  fsdp/base.h models/text/regex models/text/unicode
 models/text/unicode    fsdp/base.h
+models/text/train      fsdp/base.h models/text/tokenizer
 models/text/chat        fsdp/base.h
 models/tools           boot.h ckpt.h fsdp/base.h models/check models/data/line models/family models/generate models/train models/train/node
 models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/train/node models/train/report models/train/save models/train/setup
