@@ -56,6 +56,7 @@ struct data_opts {
     /* Token files with an index are rows of whole documents, as those of jsonl are. Files that say
      * which tokens are learned always are. */
     bool whole_documents;
+    const char *tokens_of; /* what text the token file is made of, for errors; NULL: not known */
     /* Of token files with an index: that of the model's tokenizer; 0: not checked. */
     uint64_t tokenizer_hash;
     int nends, ends[DATA_MAX_ENDS];

@@ -28,6 +28,8 @@ struct document {
     uint64_t first;
     uint32_t nbytes, ntokens;
 };
+enum { WHERE_NBYTES = 600 };
+
 struct row {
     uint32_t document, position;
 };
@@ -46,10 +48,9 @@ struct data_documents {
     struct data_line line;
 };
 
-/* How many of a document's ntokens tokens are used. It is document `number` of the file, or its
- * line. */
-static int judge_length(struct data_documents *d, size_t *used, size_t ntokens, const char *path,
-                        uint64_t number, struct fsdp_err *err)
+/* How many of a document's ntokens tokens are used; `where` is its place, for errors. */
+static int judge_length(struct data_documents *d, size_t *used, size_t ntokens, const char *where,
+                        struct fsdp_err *err)
 {
     const size_t most = (size_t)d->seq_len + 1;
 
@@ -63,9 +64,9 @@ static int judge_length(struct data_documents *d, size_t *used, size_t ntokens, 
         *used = 0;
     else if (d->too_long == DATA_REFUSE)
         return fsdp_err_set(err, FSDP_EINVAL,
-                            "data: %s:%" PRIu64 ":1: a document of %zu tokens, and a row has %zu "
-                            "(data.seq_len + 1); data.too_long can split, truncate or drop it",
-                            path, number, ntokens, most);
+                            "data: %s: a document of %zu tokens, and a row has %zu (data.seq_len + "
+                            "1); data.too_long can split, truncate or drop it",
+                            where, ntokens, most);
     return FSDP_OK;
 }
 
@@ -83,26 +84,29 @@ static int put_document(struct data_documents *d, struct document document, stru
     return FSDP_OK;
 }
 
-static int refuse_document(const char *path, uint64_t number, bool too_long, struct fsdp_err *err)
+static int refuse_document(const char *where, bool too_long, struct fsdp_err *err)
 {
-    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "data: %s:%" PRIu64 ": %s", path, number,
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "data: %s: %s", where,
                         too_long ? "longer than 2 GiB" : "too many documents");
 }
 
 /* ---- of token files ---------------------------------------------------------------------------
  */
 
-static int add_tokens(struct data_documents *d, const struct data_file *file, struct fsdp_err *err)
+static int add_tokens(struct data_documents *d, const struct data_file *file, const char *name,
+                      struct fsdp_err *err)
 {
     const uint64_t ndocuments = tokens_info(file->index)->ndocuments;
+    char where[WHERE_NBYTES];
     size_t used;
 
     for (uint64_t i = 0; i < ndocuments; i++) {
         const uint64_t first = tokens_begin(file->index, i),
                        ntokens = tokens_begin(file->index, i + 1) - first;
+        snprintf(where, sizeof where, "%s: document %" PRIu64, name ? name : file->path, i + 1);
         if (ntokens > INT32_MAX || d->ndocuments == UINT32_MAX)
-            return refuse_document(file->path, i + 1, ntokens > INT32_MAX, err);
-        FSDP_TRY(judge_length(d, &used, (size_t)ntokens, file->path, i + 1, err));
+            return refuse_document(where, ntokens > INT32_MAX, err);
+        FSDP_TRY(judge_length(d, &used, (size_t)ntokens, where, err));
         const struct document document = {file->first + first, 0, (uint32_t)used};
         FSDP_TRY(put_document(d, document, err));
     }
@@ -128,15 +132,17 @@ static int parse_line(struct data_documents *d, const char *text, size_t nbytes,
 static int add_line(struct data_documents *d, const char *text, size_t nbytes, uint64_t first,
                     struct fsdp_err *err)
 {
+    char where[WHERE_NBYTES];
     bool is_bad;
     size_t ntokens;
 
     FSDP_TRY(parse_line(d, text, nbytes, &is_bad, err));
     if (is_bad)
         return FSDP_OK;
+    snprintf(where, sizeof where, "%s:%" PRIu64 ":1", d->line.path, d->line.number);
     if (nbytes > INT32_MAX || d->ndocuments == UINT32_MAX)
-        return refuse_document(d->line.path, d->line.number, nbytes > INT32_MAX, err);
-    FSDP_TRY(judge_length(d, &ntokens, d->line.ntokens, d->line.path, d->line.number, err));
+        return refuse_document(where, nbytes > INT32_MAX, err);
+    FSDP_TRY(judge_length(d, &ntokens, d->line.ntokens, where, err));
     return put_document(d, (struct document){first, (uint32_t)nbytes, (uint32_t)ntokens}, err);
 }
 
@@ -261,7 +267,7 @@ static int add_file(struct data_documents *d, const struct data_opts *opts,
     if (opts->format == DATA_JSONL)
         return add_lines(d, files, i, err);
     if (files->files[i].index)
-        return add_tokens(d, &files->files[i], err);
+        return add_tokens(d, &files->files[i], opts->tokens_of, err);
     return fsdp_err_set(err, FSDP_EINVAL,
                         "data: %s: has no .index of its documents, which other files here have",
                         files->files[i].path);

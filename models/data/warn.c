@@ -91,8 +91,21 @@ static void look_at_tokens(struct data_files *files, const struct data_opts *opt
     warn_highest(highest, opts);
 }
 
+/* Lines that were left out when token files were made. */
+static void warn_left_out(const struct data_files *files)
+{
+    for (int i = 0; i < files->nfiles; i++) {
+        const struct tokens *index = files->files[i].index;
+        if (index && tokens_info(index)->nbad)
+            fsdp_log(FSDP_LOG_WARN,
+                     "data: %s: %" PRIu64 " lines of its text are left out: they were no documents",
+                     files->files[i].path, tokens_info(index)->nbad);
+    }
+}
+
 void data_files_warn(struct data_files *files, const struct data_opts *opts)
 {
+    warn_left_out(files);
     if (opts->format == DATA_TEXT)
         look_at_text(files);
     else if (opts->format != DATA_JSONL)

@@ -144,7 +144,8 @@ static void remove_left(const char *folder)
 static int make_in(const char *work, const char *entry, const struct encode_opts *opts,
                    struct fsdp_err *err)
 {
-    const int vocab_size = tokenizer_vocab_size(opts->text->tokenizer);
+    const int own = tokenizer_vocab_size(opts->text->tokenizer);
+    const int vocab_size = opts->text->vocab_size ? opts->text->vocab_size : own;
     struct tokens_info info;
 
     if (mkdir(work, 0777))

@@ -41,6 +41,7 @@ static int open_paths(struct data **out, struct data_opts *opts, const char *tok
         paths[i] = fsdp_tunable_list_at(list, i);
     opts->npaths = tokens ? 1 : list->nelem;
     opts->paths = tokens ? &tokens : paths;
+    opts->tokens_of = tokens ? paths[0] : NULL;
     int rc = data_open(out, opts, &why);
     fsdp_free(paths);
     return rc ? train_data_blame(&why, rc, where, key, err) : FSDP_OK;
