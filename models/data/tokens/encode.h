@@ -34,11 +34,12 @@ struct encode_opts {
     enum encode_format format;
     const struct data_remote *remote; /* reads addresses; NULL: none are read */
     const struct data_text *text;
-    const char *text_key; /* of JSON Lines; NULL: "text" */
-    bool skip_bad_lines;  /* count lines that are no document; else they are errors */
-    int token_nbytes;     /* 2, 4; 0: by the vocabulary */
-    int nthreads;         /* 0: as many as the process may use */
-    bool resume;          /* continue the work of an equal command that was stopped */
+    const char *text_key;        /* of JSON Lines; NULL: "text" */
+    bool skip_bad_lines;         /* count lines that are no document; else they are errors */
+    int token_nbytes;            /* 2, 4; 0: by the vocabulary */
+    int nthreads;                /* 0: as many as the process may use */
+    bool resume;                 /* continue where an equal command stopped */
+    bool overwrite;              /* replace what is there under the names; else it is FSDP_EEXIST */
     encode_progress_f *progress; /* NULL: none */
     void *progress_ctx;
 };

@@ -11,6 +11,9 @@ enum { TOKENS_HEADER_NBYTES = 128, TOKENS_END_NBYTES = 8 };
 enum tokens_part { TOKENS_IDS, TOKENS_LEARNED, TOKENS_INDEX, TOKENS_NPARTS };
 extern const char *const tokens_ends[TOKENS_NPARTS]; /* "", ".learned", ".index" */
 
+#define TOKENS_PART ".part" /* while they are made */
+#define TOKENS_JOURNAL ".part.journal"
+
 struct tokens_header {
     struct tokens_info info;
     uint64_t crc[TOKENS_NPARTS]; /* of the index: what is behind the header */

@@ -14,6 +14,14 @@ void encode_item_free(struct encode_item *item)
     *item = (struct encode_item){0};
 }
 
+void encode_worker_init(struct encode_worker *w, const struct encode_opts *opts,
+                        const struct data_text *text)
+{
+    *w = (struct encode_worker){.opts = opts,
+                                .text = text,
+                                .line = {.text = text, .text_key = opts->text_key, .highest = -1}};
+}
+
 void encode_worker_free(struct encode_worker *worker)
 {
     data_line_free(&worker->line);
@@ -21,46 +29,45 @@ void encode_worker_free(struct encode_worker *worker)
 
 /* ---- tokens of an item ----------------------------------------------------------------------- */
 
-static int grow(struct encode_item *item, size_t ntokens, struct fsdp_err *err)
+static size_t room_for(size_t want, size_t room)
+{
+    return want > room && want < 2 * room ? 2 * room : want;
+}
+
+static int make_room(struct encode_item *item, size_t ntokens, struct fsdp_err *err)
 {
     const size_t want = item->ntokens + ntokens;
-    const size_t room = want < 2 * item->ids_room ? 2 * item->ids_room : want;
+    int32_t *ids = fsdp_alloc_reserve(item->ids, item->ntokens, &item->ids_room,
+                                      room_for(want, item->ids_room), sizeof *ids, "tokens", err);
 
-    if (want <= item->ids_room && want <= item->learned_room)
-        return FSDP_OK;
-    int32_t *ids = fsdp_alloc_reserve(item->ids, item->ntokens, &item->ids_room, room, sizeof *ids,
-                                      "tokens", err);
-    if (!ids)
+    if (!ids && want)
         return FSDP_ENOMEM;
     item->ids = ids;
-    bool *learned = fsdp_alloc_reserve(item->learned, item->ntokens, &item->learned_room, room,
-                                       sizeof *learned, "tokens", err);
-    if (!learned)
+    return FSDP_OK;
+}
+
+static int make_room_learned(struct encode_item *item, size_t ntokens, struct fsdp_err *err)
+{
+    const size_t want = item->ntokens + ntokens;
+    bool *learned =
+        fsdp_alloc_reserve(item->learned, item->ntokens, &item->learned_room,
+                           room_for(want, item->learned_room), sizeof *learned, "tokens", err);
+
+    if (!learned && want)
         return FSDP_ENOMEM;
     item->learned = learned;
     return FSDP_OK;
 }
 
-static int end_document(struct encode_item *item, struct fsdp_err *err)
+static int add_end(struct encode_item *item, size_t end, struct fsdp_err *err)
 {
-    size_t *ends = fsdp_alloc_grow(item->ends, item->ndocuments, &item->ends_room, sizeof *ends,
-                                   "documents", err);
+    size_t *ends =
+        fsdp_alloc_grow(item->ends, item->nends, &item->ends_room, sizeof *ends, "documents", err);
+
     if (!ends)
         return FSDP_ENOMEM;
     item->ends = ends;
-    ends[item->ndocuments++] = item->ntokens;
-    return FSDP_OK;
-}
-
-/* Tokens that are all learned. */
-static int add_ids(struct encode_item *item, const int32_t *ids, size_t nids, struct fsdp_err *err)
-{
-    FSDP_TRY(grow(item, nids, err));
-    if (nids) {
-        memcpy(item->ids + item->ntokens, ids, nids * sizeof *ids);
-        memset(item->learned + item->ntokens, true, nids);
-    }
-    item->ntokens += nids;
+    ends[item->nends++] = end;
     return FSDP_OK;
 }
 
@@ -68,7 +75,8 @@ static int add_ids(struct encode_item *item, const int32_t *ids, size_t nids, st
 
 static int add_line(struct encode_item *item, const struct data_line *line, struct fsdp_err *err)
 {
-    FSDP_TRY(grow(item, line->ntokens, err));
+    FSDP_TRY(make_room(item, line->ntokens, err));
+    FSDP_TRY(make_room_learned(item, line->ntokens, err));
     for (size_t i = 0; i < line->ntokens; i++) {
         item->ids[item->ntokens + i] = line->tokens[i];
         item->learned[item->ntokens + i] = line->labels[i] != DATA_IGNORE;
@@ -76,7 +84,7 @@ static int add_line(struct encode_item *item, const struct data_line *line, stru
     item->ntokens += line->ntokens;
     item->has_ignored |= line->nignored != 0;
     item->text_nbytes += line->nbytes;
-    return end_document(item, err);
+    return add_end(item, item->ntokens, err);
 }
 
 /* A setting that is at fault is at fault for all lines. */
@@ -108,7 +116,7 @@ static int work_lines(struct encode_item *item, struct encode_worker *w, struct 
     const char *at = item->text, *end = at + item->nbytes;
 
     w->line.path = item->path;
-    w->line.number = item->line;
+    w->line.number = item->begins.line;
     while (at < end) {
         const char *feed = memchr(at, '\n', (size_t)(end - at));
         const char *behind = feed ? feed + 1 : end;
@@ -120,35 +128,70 @@ static int work_lines(struct encode_item *item, struct encode_worker *w, struct 
     return FSDP_OK;
 }
 
-/* ---- a text ---------------------------------------------------------------------------------- */
+/* ---- a piece of a text ----------------------------------------------------------------------- */
 
-static int add_bytes(struct encode_item *item, struct fsdp_err *err)
+/* end: 0 where nobody asks. */
+static int add_token(struct encode_item *item, int32_t id, size_t end, struct fsdp_err *err)
 {
-    FSDP_TRY(grow(item, item->nbytes, err));
-    for (size_t i = 0; i < item->nbytes; i++)
-        item->ids[item->ntokens + i] = (unsigned char)item->text[i];
-    memset(item->learned + item->ntokens, true, item->nbytes);
-    item->ntokens += item->nbytes;
+    FSDP_TRY(make_room(item, 1, err));
+    item->ids[item->ntokens++] = id;
+    return item->first && item->last ? FSDP_OK : add_end(item, end, err);
+}
+
+static int add_post(struct encode_item *item, const struct encode_worker *w, bool behind,
+                    struct fsdp_err *err)
+{
+    const int32_t *ids;
+
+    if (!w->text->tokenizer || w->text->special == DATA_SPECIAL_NONE)
+        return FSDP_OK;
+    const int n = tokenizer_post(w->text->tokenizer, behind, &ids);
+    for (int i = 0; i < n; i++)
+        FSDP_TRY(add_token(item, ids[i], behind ? item->nbytes : 0, err));
     return FSDP_OK;
 }
 
-static int add_text(struct encode_item *item, struct encode_worker *w, struct fsdp_err *err)
+static int add_bytes(struct encode_item *item, struct fsdp_err *err)
 {
-    struct tokenizer_ids ids = {0};
+    for (size_t i = 0; i < item->nbytes; i++)
+        FSDP_TRY(add_token(item, (unsigned char)item->text[i], i + 1, err));
+    return FSDP_OK;
+}
+
+static int refuse_byte(const struct encode_item *item, struct fsdp_err *err)
+{
+    const char *at = item->text, *end = at + item->nbytes;
+    uint32_t code;
+    int n;
+
+    while (at < end && (n = fsdp_utf8_decode(&code, at, end)) > 0)
+        at += n;
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "data: %s: byte %" PRIu64
+                        ", 0x%02x, is not valid UTF-8; text must be, for this tokenizer",
+                        item->path, item->begins.offset + (uint64_t)(at - item->text),
+                        at < end ? (unsigned char)*at : 0U);
+}
+
+static int add_words(struct encode_item *item, struct encode_worker *w, struct fsdp_err *err)
+{
+    struct tokenizer_ids ids = {.with_ends = !(item->first && item->last)};
+    struct fsdp_err why = FSDP_ERR_INIT;
 
     if (!w->line.encoder)
         FSDP_TRY(tokenizer_encoder_create(&w->line.encoder, w->text->tokenizer, err));
-    int rc = tokenizer_encode(w->line.encoder, item->text, item->nbytes,
-                              w->text->special != DATA_SPECIAL_NONE, &ids, err);
+    int rc = tokenizer_encode(w->line.encoder, item->text, item->nbytes, false, &ids, &why);
     if (rc == FSDP_EINVAL)
-        rc = fsdp_err_prefix(err, rc, "data: %s: ", item->path);
-    if (rc == FSDP_OK)
-        rc = add_ids(item, ids.at, ids.nids, err);
+        refuse_byte(item, err);
+    else if (rc)
+        fsdp_err_pass(err, rc, &why);
+    for (size_t i = 0; rc == FSDP_OK && i < ids.nids; i++)
+        rc = add_token(item, ids.at[i], ids.with_ends ? ids.ends[i] : 0, err);
     tokenizer_ids_free(&ids);
     return rc;
 }
 
-static int work_text(struct encode_item *item, struct encode_worker *w, struct fsdp_err *err)
+static int work_piece(struct encode_item *item, struct encode_worker *w, struct fsdp_err *err)
 {
     const struct data_text *text = w->text;
 
@@ -156,23 +199,24 @@ static int work_text(struct encode_item *item, struct encode_worker *w, struct f
         return fsdp_err_blame(
             err, fsdp_err_set(err, FSDP_EINVAL, "data: %s: %s", item->path, text->refusal),
             "tokenizer");
-    FSDP_TRY(text->tokenizer ? add_text(item, w, err) : add_bytes(item, err));
-    item->text_nbytes += item->nbytes;
+    if (item->first)
+        FSDP_TRY(add_post(item, w, false, err));
+    FSDP_TRY(text->tokenizer ? add_words(item, w, err) : add_bytes(item, err));
+    if (!item->last)
+        return FSDP_OK;
+    FSDP_TRY(add_post(item, w, true, err));
     const bool ended =
         text->tokenizer && item->ntokens && item->ids[item->ntokens - 1] == text->end;
-    const int32_t end = text->end;
-    if (text->special == DATA_SPECIAL_EOS && end >= 0 && !ended)
-        FSDP_TRY(add_ids(item, &end, 1, err));
-    return end_document(item, err);
+    return text->special == DATA_SPECIAL_EOS && text->end >= 0 && !ended
+               ? add_token(item, text->end, item->nbytes, err)
+               : FSDP_OK;
 }
 
 void encode_item_work(struct encode_item *item, struct encode_worker *w)
 {
-    item->ntokens = item->ndocuments = 0;
+    item->ntokens = item->nends = 0;
     item->text_nbytes = item->nbad = 0;
     item->has_ignored = false;
     item->err = (struct fsdp_err)FSDP_ERR_INIT;
-    w->line.text = w->text;
-    w->line.text_key = w->opts->text_key;
-    item->rc = item->is_lines ? work_lines(item, w, &item->err) : work_text(item, w, &item->err);
+    item->rc = item->is_lines ? work_lines(item, w, &item->err) : work_piece(item, w, &item->err);
 }

@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* item.h: a piece of work: lines or a text, and the tokens of their documents. */
+/* item.h: a piece of work, lines or a piece of a text, and the tokens that come of it. */
 #ifndef ENCODE_ITEM_H
 #define ENCODE_ITEM_H
 
 #include "data/line/line.h"
-#include "sources.h"
+#include "reader.h"
 
 struct encode_item {
     /* What is to be done. */
-    bool is_lines;
     const char *path; /* what errors name */
-    uint64_t line;    /* lines of the file before it */
+    bool is_lines;
+    bool first, last; /* of the pieces of a text */
     char *text;
     size_t nbytes, room;
-    struct encode_place after; /* of the sources, behind it */
+    uint64_t nlines;                   /* of the file, behind it */
+    struct encode_place begins, after; /* of a text: where the next piece begins */
 
     /* What came of it. */
     int32_t *ids;
     bool *learned;
     size_t ntokens, ids_room, learned_room;
     bool has_ignored;
-    size_t *ends; /* of documents, among ids */
-    size_t ndocuments, ends_room;
-    uint64_t text_nbytes, nbad;
-    struct fsdp_err bad; /* why the first line was left out */
+    /* Of lines, the documents: where they end among ids. Of a piece of several, the tokens: how
+     * many bytes of it they and those before them cover. */
+    size_t *ends;
+    size_t nends, ends_room;
+    uint64_t text_nbytes, nbad; /* of lines */
+    struct fsdp_err bad;        /* why the first line was left out */
     int rc;
     struct fsdp_err err;
 };
@@ -35,8 +38,10 @@ struct encode_worker {
     const struct data_text *text;
     struct data_line line;
 };
+void encode_worker_init(struct encode_worker *worker, const struct encode_opts *opts,
+                        const struct data_text *text);
 void encode_worker_free(struct encode_worker *worker);
-/* Fills what came of it, the documents before an error, too. */
+/* Fills what came of it; of lines also where one is an error: the documents before it. */
 void encode_item_work(struct encode_item *item, struct encode_worker *worker);
 
 #endif

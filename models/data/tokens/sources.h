@@ -1,41 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sources.h: what is tokenized: a list of files, of text or of lines, cut into items of work. */
+/* sources.h: what is tokenized: a list of files, each of text or of lines. */
 #ifndef ENCODE_SOURCES_H
 #define ENCODE_SOURCES_H
 
 #include "data/source/list.h"
 #include "encode.h"
 
-struct encode_item;
-
+struct encode_source {
+    const char *path;
+    const char *name; /* what errors call it */
+    bool is_lines, has_size;
+    uint64_t nbytes;              /* where has_size: as it lies, packed or not */
+    int64_t seconds, nanoseconds; /* when it was changed last */
+};
 struct encode_sources {
-    struct data_list list;
     const struct encode_opts *opts;
+    struct data_list list;
+    struct encode_source *at;
+    size_t nsources;
+    uint64_t nbytes; /* of all; 0: not known */
 };
+/* path: the token file that is made. Its own files are no sources, and refused where they are named
+ * as such; NULL: there is none. */
 int encode_sources_open(struct encode_sources *out, const struct encode_opts *opts,
-                        struct fsdp_err *err);
+                        const char *path, struct fsdp_err *err);
 void encode_sources_close(struct encode_sources *sources);
-/* Is it JSON Lines? */
-bool encode_sources_is_lines(const struct encode_sources *sources, size_t file);
-/* What errors call it. */
-const char *encode_sources_name(const struct encode_sources *sources, size_t file);
-
-/* How far the sources are read. */
-struct encode_place {
-    uint64_t file, offset, line; /* offset: in its bytes, unpacked */
-    uint64_t crc, hash;          /* of this file's bytes so far; of the files before it */
-};
-
-struct encode_reader;
-int encode_reader_open(struct encode_reader **out, const struct encode_sources *sources,
-                       struct fsdp_err *err);
-void encode_reader_close(struct encode_reader *reader);
-/* The next lines, or text, into item. *end: there was no more. */
-int encode_reader_next(struct encode_reader *reader, struct encode_item *item, bool *end,
-                       struct fsdp_err *err);
-/* Reads the sources to their end, for their hash. */
-int encode_reader_skim(struct encode_reader *reader, uint64_t *hash, struct fsdp_err *err);
-/* Bytes of the sources as they lie, read and in all (0: not known). */
-void encode_reader_progress(const struct encode_reader *reader, uint64_t *done, uint64_t *nbytes);
 
 #endif

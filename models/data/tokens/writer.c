@@ -26,7 +26,7 @@ struct tokens_writer {
 
 char *tokens_part_path(const char *path, enum tokens_part part, struct fsdp_err *err)
 {
-    return fsdp_sprintf(err, "%s%s.part", path, tokens_ends[part]);
+    return fsdp_sprintf(err, "%s%s" TOKENS_PART, path, tokens_ends[part]);
 }
 
 const struct tokens_info *tokens_writer_info(const struct tokens_writer *w)
@@ -244,27 +244,57 @@ static int sync_folder(const char *path, struct fsdp_err *err)
     return rc;
 }
 
-static int name_part(const struct tokens_writer *w, enum tokens_part i, struct fsdp_err *err)
+static char *name_of(const char *path, enum tokens_part i, struct fsdp_err *err)
 {
-    char *path = fsdp_sprintf(err, "%s%s", w->path, tokens_ends[i]);
-    int rc = path ? FSDP_OK : FSDP_ENOMEM;
+    return fsdp_sprintf(err, "%s%s", path, tokens_ends[i]);
+}
 
-    if (rc == FSDP_OK && rename(w->parts[i].path, path))
-        rc = fsdp_err_sys(err, errno, "cannot rename '%s' to '%s'", w->parts[i].path, path);
-    fsdp_free(path);
+/* *found: it was there. */
+static int name_part(const char *path, enum tokens_part i, bool *found, struct fsdp_err *err)
+{
+    char *to = name_of(path, i, err), *from = to ? tokens_part_path(path, i, err) : NULL;
+    int rc = from ? FSDP_OK : FSDP_ENOMEM;
+
+    *found = rc == FSDP_OK && !rename(from, to);
+    if (rc == FSDP_OK && !*found && errno != ENOENT)
+        rc = fsdp_err_sys(err, errno, "cannot rename '%s' to '%s'", from, to);
+    fsdp_free(from);
+    fsdp_free(to);
     return rc;
 }
 
-/* An older index must not be next to newer parts. */
-static int drop(const struct tokens_writer *w, enum tokens_part i, struct fsdp_err *err)
+static int drop(const char *path, enum tokens_part i, struct fsdp_err *err)
 {
-    char *path = fsdp_sprintf(err, "%s%s", w->path, tokens_ends[i]);
-    int rc = path ? FSDP_OK : FSDP_ENOMEM;
+    char *name = name_of(path, i, err);
+    int rc = name ? FSDP_OK : FSDP_ENOMEM;
 
-    if (rc == FSDP_OK && unlink(path) && errno != ENOENT)
-        rc = fsdp_err_sys(err, errno, "cannot remove '%s'", path);
-    fsdp_free(path);
+    if (rc == FSDP_OK && unlink(name) && errno != ENOENT)
+        rc = fsdp_err_sys(err, errno, "cannot remove '%s'", name);
+    fsdp_free(name);
     return rc;
+}
+
+/* An older index is never next to newer ids: it goes first, and the new one comes last. */
+int tokens_give_names(const char *path, bool has_learned, struct fsdp_err *err)
+{
+    char *index = tokens_part_path(path, TOKENS_INDEX, err);
+    bool found;
+
+    if (!index)
+        return FSDP_ENOMEM;
+    const bool is_named = access(index, F_OK) != 0;
+    fsdp_free(index);
+    if (is_named)
+        return sync_folder(path, err);
+    FSDP_TRY(drop(path, TOKENS_INDEX, err));
+    if (!has_learned)
+        FSDP_TRY(drop(path, TOKENS_LEARNED, err));
+    FSDP_TRY(name_part(path, TOKENS_IDS, &found, err));
+    if (has_learned)
+        FSDP_TRY(name_part(path, TOKENS_LEARNED, &found, err));
+    FSDP_TRY(sync_folder(path, err));
+    FSDP_TRY(name_part(path, TOKENS_INDEX, &found, err));
+    return sync_folder(path, err);
 }
 
 static int write_header(struct tokens_writer *w, struct fsdp_err *err)
@@ -279,23 +309,16 @@ static int write_header(struct tokens_writer *w, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-int tokens_writer_finish(struct tokens_writer *w, const struct tokens_info *info,
-                         struct fsdp_err *err)
+int tokens_writer_seal(struct tokens_writer *w, const struct tokens_info *info,
+                       struct tokens_state *state, struct fsdp_err *err)
 {
     struct tokens_info *mine = &w->state.header.info;
-    struct tokens_state state;
 
     mine->nbytes = info->nbytes;
     mine->nbad = info->nbad;
     mine->source_hash = info->source_hash;
     if (mine->has_learned && mine->ntokens % 8)
         FSDP_TRY(put_bytes(w, TOKENS_LEARNED, &w->state.bits, 1, err));
-    FSDP_TRY(tokens_writer_sync(w, &state, err));
-    FSDP_TRY(write_header(w, err));
-    FSDP_TRY(drop(w, TOKENS_INDEX, err));
-    FSDP_TRY(drop(w, TOKENS_LEARNED, err));
-    for (int i = 0; i < TOKENS_NPARTS; i++)
-        if (w->parts[i].fd >= 0)
-            FSDP_TRY(name_part(w, (enum tokens_part)i, err));
-    return sync_folder(w->path, err);
+    FSDP_TRY(tokens_writer_sync(w, state, err));
+    return write_header(w, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * writer.h: token files in the making. The three parts lie under NAME.part, NAME.learned.part and
- * NAME.index.part until tokens_writer_finish. NAME.learned is there from the first token on that is
+ * NAME.index.part until tokens_give_names. NAME.learned is there from the first token on that is
  * not learned: of those before it, it then gets bits.
  */
 #ifndef TOKENS_WRITER_H
@@ -29,13 +29,15 @@ void tokens_writer_close(struct tokens_writer *writer);
 int tokens_writer_put(struct tokens_writer *writer, const int32_t *ids, const bool *learned,
                       size_t ntokens, struct fsdp_err *err);
 int tokens_writer_end_document(struct tokens_writer *writer, struct fsdp_err *err);
-/* Puts all on disk. The caller may change nbytes, nbad and source_hash, which are not counted here.
- */
+/* Puts all on disk, and says what is there. nbytes, nbad and source_hash are not counted here. */
 int tokens_writer_sync(struct tokens_writer *writer, struct tokens_state *state,
                        struct fsdp_err *err);
-/* Writes the header with info's other fields as they are given, and gives the files their names. */
-int tokens_writer_finish(struct tokens_writer *writer, const struct tokens_info *info,
-                         struct fsdp_err *err);
+/* Puts the rest on disk, and the header with those. *state is then all of it. */
+int tokens_writer_seal(struct tokens_writer *writer, const struct tokens_info *info,
+                       struct tokens_state *state, struct fsdp_err *err);
+/* Gives the files of a sealed writer their names, in place of what has them. May be called again
+ * where it was interrupted. */
+int tokens_give_names(const char *path, bool has_learned, struct fsdp_err *err);
 /* What is written so far, without what the caller counts. */
 const struct tokens_info *tokens_writer_info(const struct tokens_writer *writer);
 

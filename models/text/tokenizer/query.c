@@ -28,6 +28,12 @@ int32_t tokenizer_eos(const struct tokenizer *t)
     return t->eos;
 }
 
+int tokenizer_post(const struct tokenizer *t, bool behind, const int32_t **ids)
+{
+    *ids = behind ? t->after : t->before;
+    return behind ? t->nafter : t->nbefore;
+}
+
 int32_t tokenizer_find(const struct tokenizer *t, const char *token, size_t nbytes)
 {
     for (size_t i = 0; i < t->added.ntokens; i++)

@@ -39,6 +39,8 @@ const char *tokenizer_path(const struct tokenizer *tokenizer);
 /* The special tokens that the files name; -1: none. */
 int32_t tokenizer_bos(const struct tokenizer *tokenizer);
 int32_t tokenizer_eos(const struct tokenizer *tokenizer);
+/* The special tokens that the post-processor adds before a text, or behind it: how many. Pure. */
+int tokenizer_post(const struct tokenizer *tokenizer, bool behind, const int32_t **ids);
 /* The id of a token by its content, as the file spells it; -1: there is none. */
 int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *token, size_t nbytes);
 /* Bytes of text that a token stands for: 0 for a special one, or an id that is not there. */
