@@ -46,7 +46,8 @@ extern const struct generate_words_ops generate_words_bytes;
 extern const struct generate_words_ops generate_words_ids;
 
 /* The tokens of a tokenizer's file, or of the one in a folder: tokenizer_open's rules and errors.
- * A prompt gets the special tokens that the file adds; special tokens are not printed. */
+ * A prompt gets the special tokens that the file adds; special tokens are not printed. Where its
+ * tokens are the bytes, words become generate_words_bytes. */
 int generate_words_tokenizer(struct generate_words *words, const char *path, struct fsdp_err *err);
 
 void generate_words_close(struct generate_words *words);

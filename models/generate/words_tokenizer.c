@@ -104,5 +104,11 @@ int generate_words_tokenizer(struct generate_words *words, const char *path, str
     words->ctx = s;
     FSDP_TRY(tokenizer_open(&s->tokenizer, path, err));
     words->eos = tokenizer_eos(s->tokenizer);
+    if (tokenizer_is_bytes(s->tokenizer)) {
+        close_spelling(words);
+        words->ops = &generate_words_bytes;
+        words->ctx = NULL;
+        return FSDP_OK;
+    }
     return tokenizer_encoder_create(&s->encoder, s->tokenizer, err);
 }

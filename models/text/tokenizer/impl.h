@@ -214,7 +214,7 @@ struct tokenizer {
     struct vocab vocab;
     double *scores;  /* of Unigram */
     uint32_t *ranks; /* of SentencePiece's BPE */
-    struct words *words;
+    struct words *words; /* NULL: bytes are tokens */
     struct regex *regexes[MAX_REGEXES];
     int nregexes;
     struct normalizer normalizer;

@@ -376,6 +376,24 @@ static int check_first(const struct tokenizer *t, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Is each byte a token whose id is the byte's value, and is there nothing else? */
+static bool is_bytes(const struct tokenizer *t)
+{
+    const char *token;
+    size_t nbytes;
+
+    if (t->normalizer.nsteps || t->splitter.nsteps || !t->splitter.bytes || t->added.ntokens ||
+        t->nbefore || t->nafter || t->decoder.nreplaces || t->decoder.strip[0] ||
+        t->vocab.nids != 256)
+        return false;
+    for (int id = 0; id < 256; id++) {
+        token = vocab_at(&t->vocab, id, &nbytes);
+        if (!token || nbytes != 1 || (unsigned char)token[0] != id)
+            return false;
+    }
+    return true;
+}
+
 static int read_parts(struct tokenizer *t, struct speller *speller, const json_t *root,
                       struct fsdp_err *err)
 {
@@ -393,7 +411,12 @@ static int read_parts(struct tokenizer *t, struct speller *speller, const json_t
     if (t->decoder.bytes != t->splitter.bytes)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "ByteLevel as only one of pre-tokenizer and decoder is not supported");
-    return read_post(t, json_object_get(root, "post_processor"), err);
+    FSDP_TRY(read_post(t, json_object_get(root, "post_processor"), err));
+    if (is_bytes(t)) {
+        t->words->ops->destroy(t->words);
+        t->words = NULL;
+    }
+    return FSDP_OK;
 }
 
 int tokenizer_read_json(struct tokenizer *t, const char *text, size_t nbytes, struct fsdp_err *err)

@@ -8,6 +8,11 @@ int tokenizer_vocab_size(const struct tokenizer *t)
     return (int)(t->vocab.nids > t->added.nids ? t->vocab.nids : t->added.nids);
 }
 
+bool tokenizer_is_bytes(const struct tokenizer *t)
+{
+    return !t->words;
+}
+
 uint64_t tokenizer_hash(const struct tokenizer *t)
 {
     return t->hash;
@@ -41,19 +46,4 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *token, size_t nbyt
             !memcmp(t->added.tokens[i].content, token, nbytes))
             return t->added.tokens[i].id;
     return vocab_find(&t->vocab, token, nbytes);
-}
-
-bool tokenizer_is_bytes(const struct tokenizer *t)
-{
-    size_t nbytes;
-
-    if (t->vocab.nids != 256 || t->added.ntokens || t->nbefore || t->nafter ||
-        t->normalizer.nsteps || (t->words && !t->splitter.bytes))
-        return false;
-    for (int32_t id = 0; id < 256; id++) {
-        const char *text = vocab_at(&t->vocab, id, &nbytes);
-        if (!text || nbytes != 1 || (unsigned char)*text != id)
-            return false;
-    }
-    return true;
 }

@@ -27,9 +27,10 @@ int tokenizer_open_json(struct tokenizer **out, const char *name, const char *te
 /* The tokenizer whose tokens are the 256 bytes. */
 int tokenizer_open_bytes(struct tokenizer **out, struct fsdp_err *err);
 void tokenizer_close(struct tokenizer *tokenizer);
-
-/* Is it that of the bytes: 256 tokens, of which token i is byte i? */
+/* Are its tokens the 256 bytes, the id of each its value, and is there nothing else to it? A file
+ * may say so, too. Such a tokenizer takes texts that are no UTF-8. */
 bool tokenizer_is_bytes(const struct tokenizer *tokenizer);
+
 /* One more than the largest id. */
 int tokenizer_vocab_size(const struct tokenizer *tokenizer);
 /* Equal for equal files. Two tokenizers with one hash give the same ids. */
