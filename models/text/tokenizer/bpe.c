@@ -11,8 +11,6 @@
 
 #include "words.h"
 
-#define NO_RANK UINT32_MAX
-
 struct pair {
     uint64_t key; /* left << 32 | right; PAIR_FREE: none */
     uint32_t rank;
@@ -99,7 +97,7 @@ int bpe_add_merge(struct words *words, int32_t left, int32_t right, int32_t merg
 static void rank_pair(const struct bpe *bpe, const char *piece, struct symbol *left,
                       const struct symbol *right)
 {
-    left->rank = NO_RANK;
+    left->rank = WORDS_NO_RANK;
     if (left->id == UNKNOWN || right->id == UNKNOWN)
         return;
     if (bpe->merge_by_content) {
@@ -129,7 +127,7 @@ static int add_symbol(struct scratch *s, int32_t id, size_t first, size_t nbytes
         return FSDP_ENOMEM;
     s->symbols = symbols;
     symbols[s->nsymbols++] = (struct symbol){
-        .id = id, .first = (uint32_t)first, .nbytes = (uint32_t)nbytes, .rank = NO_RANK};
+        .id = id, .first = (uint32_t)first, .nbytes = (uint32_t)nbytes, .rank = WORDS_NO_RANK};
     return FSDP_OK;
 }
 
@@ -185,20 +183,20 @@ static void merge_short(const struct bpe *bpe, struct scratch *s, const char *pi
     for (size_t i = 0; i + 1 < n; i++)
         rank_pair(bpe, piece, &symbols[i], &symbols[i + 1]);
     for (;;) {
-        uint32_t best = NO_RANK;
+        uint32_t best = WORDS_NO_RANK;
         size_t at = 0;
         for (size_t i = 0; i + 1 < n; i++)
             if (symbols[i].rank < best) {
                 best = symbols[i].rank;
                 at = i;
             }
-        if (best == NO_RANK)
+        if (best == WORDS_NO_RANK)
             break;
         symbols[at].id = symbols[at].merged;
         symbols[at].nbytes += symbols[at + 1].nbytes;
         n--;
         memmove(&symbols[at + 1], &symbols[at + 2], (n - at - 1) * sizeof *symbols);
-        symbols[at].rank = NO_RANK;
+        symbols[at].rank = WORDS_NO_RANK;
         if (at + 1 < n)
             rank_pair(bpe, piece, &symbols[at], &symbols[at + 1]);
         if (at > 0)
@@ -217,11 +215,11 @@ static int push_pair(const struct bpe *bpe, struct scratch *s, const char *piece
 {
     struct symbol *left = &s->symbols[at];
 
-    left->rank = NO_RANK;
+    left->rank = WORDS_NO_RANK;
     if (left->next < 0)
         return FSDP_OK;
     rank_pair(bpe, piece, left, &s->symbols[left->next]);
-    if (left->rank == NO_RANK)
+    if (left->rank == WORDS_NO_RANK)
         return FSDP_OK;
     struct entry *heap =
         fsdp_alloc_grow(s->heap, s->nheap, &s->max_heap, sizeof *heap, "merges of a word", err);

@@ -3,6 +3,7 @@
  * SentencePiece's tokenizer.model: a protocol buffer of pieces, the trainer's settings and the
  * normalizer's. Field numbers are those of sentencepiece_model.proto.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,7 +122,9 @@ static int add_piece(struct tokenizer *t, struct spm *spm, struct proto text, do
     if ((size_t)spm->npieces >= most)
         return fsdp_err_set(err, FSDP_EINVAL, "more than %zu pieces", most);
     FSDP_TRY(vocab_add(&t->vocab, spm->npieces, text.at, nbytes, err));
-    t->scores[spm->npieces] = score;
+    /* Text never becomes a piece of another type, whatever it spells: unscored pieces are not found.
+     */
+    t->scores[spm->npieces] = type == PIECE_NORMAL || type == PIECE_USER_DEFINED ? score : NAN;
     spm->has_unused |= type == PIECE_UNUSED;
     spm->has_user_defined |= type == PIECE_USER_DEFINED;
     if (type == PIECE_UNKNOWN)
@@ -231,6 +234,9 @@ static int by_score(const void *a, const void *b, void *ctx)
 {
     const double *scores = ctx, one = scores[*(const uint32_t *)a],
                  two = scores[*(const uint32_t *)b];
+
+    if (isnan(one) || isnan(two))
+        return isnan(one) - isnan(two);
     return one > two ? -1 : one < two;
 }
 
@@ -250,7 +256,7 @@ static int rank_scores(struct tokenizer *t, int32_t npieces, struct fsdp_err *er
     qsort_r(order, (size_t)npieces, sizeof *order, by_score, t->scores);
     for (int32_t i = 0; i < npieces; i++) {
         rank += i && t->scores[order[i]] < t->scores[order[i - 1]];
-        t->ranks[order[i]] = rank;
+        t->ranks[order[i]] = isnan(t->scores[order[i]]) ? WORDS_NO_RANK : rank;
     }
     fsdp_free(order);
     return FSDP_OK;

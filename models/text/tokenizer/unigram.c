@@ -88,7 +88,7 @@ static int make_trie(struct unigram *u, struct fsdp_err *err)
     u->mask = (uint32_t)nslots - 1;
     for (int32_t id = 0; (size_t)id < vocab->nids; id++) {
         const char *token = vocab_at(vocab, id, &nbytes);
-        if (token && nbytes)
+        if (token && nbytes && !isnan(u->scores[id]))
             add_token(u, id, token, nbytes);
     }
     return FSDP_OK;
@@ -166,7 +166,7 @@ static int add_unknown(const struct unigram *u, const char *piece, size_t nbytes
 {
     const int32_t id = vocab_find(u->words.vocab, piece, nbytes);
 
-    if (id >= 0)
+    if (id >= 0 && !isnan(u->scores[id]))
         return word_ids_add(out, id, nbytes, err);
     if (!words_have_bytes(&u->words))
         return word_ids_add(out, u->words.unk, nbytes, err);

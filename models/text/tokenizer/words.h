@@ -69,6 +69,8 @@ int words_find_bytes(struct words *words, struct fsdp_err *err);
 
 /* ---- BPE ------------------------------------------------------------------------------------- */
 
+#define WORDS_NO_RANK UINT32_MAX
+
 struct bpe_opts {
     const struct vocab *vocab; /* borrowed */
     int32_t unk;
@@ -76,7 +78,7 @@ struct bpe_opts {
     bool ignore_merges; /* a piece that is a token is that token */
     bool unit_bytes;    /* pieces are merged from bytes, not from characters */
     /* Without merges: two tokens merge where their concatenation is one; the lowest rank first,
-     * which is ranks[id], or the id itself where ranks is NULL. Borrowed. */
+     * which is ranks[id], or the id itself where ranks is NULL; WORDS_NO_RANK: none. Borrowed. */
     const uint32_t *ranks;
     bool merge_by_content;
 };
@@ -90,7 +92,7 @@ int bpe_add_merge(struct words *words, int32_t left, int32_t right, int32_t merg
 
 /* ---- Unigram --------------------------------------------------------------------------------- */
 
-/* scores: by id, borrowed. */
+/* scores: by id, borrowed; NaN: text never becomes this token. */
 int unigram_create(struct words **out, const struct vocab *vocab, const double *scores, int32_t unk,
                    bool byte_fallback, struct fsdp_err *err);
 
