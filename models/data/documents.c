@@ -90,7 +90,7 @@ static int refuse_document(const char *where, bool too_long, struct fsdp_err *er
                         too_long ? "longer than 2 GiB" : "too many documents");
 }
 
-/* ---- of token files ---------------------------------------------------------------------------
+/* ---- of token files ------------------------------------------------------------------------ */
  */
 
 static int add_tokens(struct data_documents *d, const struct data_file *file, const char *name,
@@ -113,7 +113,7 @@ static int add_tokens(struct data_documents *d, const struct data_file *file, co
     return FSDP_OK;
 }
 
-/* ---- of lines ---------------------------------------------------------------------------------
+/* ---- of lines ------------------------------------------------------------------------------ */
  */
 
 /* A setting that is at fault is at fault for all lines. */

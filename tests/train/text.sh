@@ -8,7 +8,7 @@ cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/train.sh"
 
 make_input
-cp -r model other && sed -i 's/"vocab_size": *[0-9]*/"vocab_size": 32000/' other/config.json
+cp -r model other && rm -f other/tokenizer* && sed -i 's/"vocab_size": *[0-9]*/"vocab_size": 32000/' other/config.json
 cat >run.yaml <<'END'
 model: {path: model, init: random, seed: 1}
 data: {path: text, seq_len: 32}

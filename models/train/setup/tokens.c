@@ -148,7 +148,7 @@ static bool leads_node(const struct fsdp_node_map *nodes, int rank)
 }
 
 /* One source, on all ranks: *out is its token file. */
-static int prepare(char **out, struct work *w, struct fsdp_oob *oob,
+static int tokens_of_source(char **out, struct work *w, struct fsdp_oob *oob,
                    const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
     const bool leads = leads_node(nodes, oob->rank);
@@ -223,7 +223,7 @@ static int prepare_source(struct train_parts *p, int i, const char *folder, stru
         return FSDP_OK;
     int rc = fsdp_oob_agree(oob, fill_work(&w, p, i, list, &source, err), err);
     if (!rc) {
-        rc = prepare(&p->tokens[i], &w, oob, nodes, &why);
+        rc = tokens_of_source(&p->tokens[i], &w, oob, nodes, &why);
         if (rc)
             rc = blame_source(p, i, &why, rc, err);
     }
