@@ -57,6 +57,7 @@ struct config {
         char text_key[CONFIG_TEXT];
         int64_t document_end;       /* a token; -1: the model's, -2: none */
         int64_t seq_len, eval_rows; /* seq_len 0: auto; eval_rows 0: all */
+        int64_t remote_cache;       /* MiB */
     } data;
     struct {
         int64_t steps, global_batch_size, micro_batch_size; /* micro_batch_size 0: auto */

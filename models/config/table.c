@@ -44,6 +44,8 @@ const struct fsdp_tunable config_table[] = {
     ROW(data, cache, STRING, "auto", NULL,
         "Folder for the tokens of text, which are made once; auto: fsdp in $XDG_CACHE_HOME, else "
         "~/.cache/fsdp"),
+    ROW(data, remote_cache, INT, "1024", "1..1048576",
+        "MiB of a rank's TMPDIR for data at addresses, which are read ahead of their use"),
     ROW(data, special, CHOICE, "eos", "none|model|eos",
         "Tokens besides those of a text: none; those that the tokenizer adds (model); and the end "
         "token behind each document (eos)"),

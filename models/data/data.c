@@ -254,20 +254,44 @@ uint64_t data_hash(const struct data *data)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* Of the rows in the files, that which is row `row` of all passes. */
+static uint64_t row_index(const struct data *data, uint64_t row)
+{
+    const struct data_opts *opts = &data->opts;
+    const uint64_t pass = row / data->nrows, index = row % data->nrows;
+
+    if (opts->layout == DATA_STREAM && opts->shuffle)
+        return data_permute(index, data->nrows, mix(opts->seed) + mix(~pass));
+    if (data->nrows < data->all_rows)
+        return (uint64_t)((__uint128_t)index * data->all_rows / data->nrows);
+    return index;
+}
+
+static uint64_t row_stride(const struct data *data)
+{
+    return (uint64_t)data->opts.seq_len + (data->opts.layout == DATA_ROWS);
+}
+
 int data_row(struct data *data, uint64_t row, const struct data_row *out, struct fsdp_err *err)
 {
     const struct data_opts *opts = &data->opts;
-    uint64_t pass = row / data->nrows, index = row % data->nrows;
-    uint64_t stride = (uint64_t)opts->seq_len + (opts->layout == DATA_ROWS);
+    const uint64_t index = row_index(data, row), first = index * row_stride(data);
 
-    if (opts->layout == DATA_STREAM && opts->shuffle)
-        index = data_permute(index, data->nrows, mix(opts->seed) + mix(~pass));
-    else if (data->nrows < data->all_rows)
-        index = (uint64_t)((__uint128_t)index * data->all_rows / data->nrows);
     if (data->documents)
         return data_documents_row(data->documents, &data->files, index, opts->seq_len, out, err);
-    FSDP_TRY(data_files_read(&data->files, index * stride, (size_t)opts->seq_len + 1, out->tokens,
+    FSDP_TRY(data_files_read(&data->files, first, (size_t)opts->seq_len + 1, out->tokens,
                              opts->vocab_size, err));
-    return opts->documents ? data_documents_of_window(out, opts, &data->files, index * stride, err)
+    return opts->documents ? data_documents_of_window(out, opts, &data->files, first, err)
                            : FSDP_OK;
+}
+
+void data_ahead(struct data *data, uint64_t row)
+{
+    if (!data->files.far)
+        return;
+    const uint64_t index = row_index(data, row);
+    if (data->documents)
+        data_documents_ahead(data->documents, &data->files, index);
+    else
+        data_files_ahead(&data->files, index * row_stride(data), (size_t)data->opts.seq_len + 1);
 }

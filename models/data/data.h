@@ -24,6 +24,7 @@
 
 #include "data/line/line.h"
 #include "data/source/remote.h"
+#include "data/source/far.h"
 #include "data/source/unpack.h"
 #include "data/tokens/tokens.h"
 #include "fsdp/base.h"
@@ -64,6 +65,7 @@ struct data_opts {
     const char *text_key; /* the field that holds a text, until data_close; NULL: "text" */
     enum data_too_long too_long;
     const struct data_remote *remote; /* reads addresses; until data_close; NULL: none are read */
+    uint64_t remote_nbytes;           /* of their data that are kept in a temporary file */
     bool skip_bad_lines;              /* count lines that are no document; else they are errors */
 };
 #define DATA_OPTS_VERSION 1
@@ -109,6 +111,9 @@ struct data_row {
  * file and position. Local, blocks. */
 int data_row(struct data *data, uint64_t row, const struct data_row *out, struct fsdp_err *err);
 
+/* The row is read soon: where it is far, it begins to come. Local, never blocks. */
+void data_ahead(struct data *data, uint64_t row);
+
 /* A permutation of 0 .. nelem-1 that needs no memory: the image of `index` under key. Pure. */
 uint64_t data_permute(uint64_t index, uint64_t nelem, uint64_t key);
 
@@ -121,6 +126,7 @@ struct data_file {
     uint64_t offset;  /* of its first token, in bytes */
     int token_nbytes; /* 1, 2 or 4 */
     bool unpacked;    /* its bytes lie in data_files' temporary file */
+    int far;          /* its number there; -1: it is a file of this machine */
     /* Of Megatron's: its documents, and where in the .idx they are listed. */
     uint64_t ndocuments, places_at, documents_at;
     struct tokens *index; /* of token files that have one, else NULL */
@@ -130,6 +136,7 @@ enum { DATA_OPEN_FILES = 16 };
 
 struct data_files {
     const struct data_remote *remote;
+    uint64_t remote_nbytes;
     int nfiles;
     struct data_file *files;
     uint64_t ntokens;
@@ -139,6 +146,7 @@ struct data_files {
         int file, fd; /* fd -1: not open; the slot of file i is i % DATA_OPEN_FILES */
     } open[DATA_OPEN_FILES];
     struct data_unpacked unpacked;
+    struct data_far *far;     /* of files at addresses that are read in place, else NULL */
     int index_file, index_fd; /* the .idx that is open; fd -1: none */
 };
 
@@ -155,6 +163,8 @@ int data_files_bytes(struct data_files *files, uint64_t first, size_t nbytes, ch
 int data_files_stream(FILE **out, struct data_files *files, int i, struct fsdp_err *err);
 /* data_warn's part that looks at the files; warn.c. */
 void data_files_warn(struct data_files *files, const struct data_opts *opts);
+/* Tokens that are read soon, where they are far; never blocks. */
+void data_files_ahead(struct data_files *files, uint64_t first, size_t ntokens);
 /* The file that a token is in, as a number and as a path; and is it the first one there? */
 int data_files_find(const struct data_files *files, uint64_t token);
 const char *data_files_path(const struct data_files *files, uint64_t token);
@@ -180,6 +190,8 @@ const struct data_bad *data_documents_bad(const struct data_documents *documents
 void data_documents_warn(const struct data_documents *documents, const struct data_opts *opts);
 uint64_t data_documents_count(const struct data_documents *documents, uint64_t *ntokens,
                               uint64_t *ncut);
+void data_documents_ahead(const struct data_documents *documents, struct data_files *files,
+                          uint64_t row);
 int data_documents_row(struct data_documents *documents, struct data_files *files, uint64_t row,
                        int seq_len, const struct data_row *out, struct fsdp_err *err);
 

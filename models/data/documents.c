@@ -91,7 +91,6 @@ static int refuse_document(const char *where, bool too_long, struct fsdp_err *er
 }
 
 /* ---- of token files ------------------------------------------------------------------------ */
- */
 
 static int add_tokens(struct data_documents *d, const struct data_file *file, const char *name,
                       struct fsdp_err *err)
@@ -114,7 +113,6 @@ static int add_tokens(struct data_documents *d, const struct data_file *file, co
 }
 
 /* ---- of lines ------------------------------------------------------------------------------ */
- */
 
 /* A setting that is at fault is at fault for all lines. */
 static int parse_line(struct data_documents *d, const char *text, size_t nbytes, bool *is_bad,
@@ -417,4 +415,13 @@ int data_documents_row(struct data_documents *d, struct data_files *files, uint6
         }
     }
     return FSDP_OK;
+}
+
+void data_documents_ahead(const struct data_documents *d, struct data_files *files, uint64_t index)
+{
+    const struct row at = d->rows[index], end = d->rows[index + 1];
+
+    for (uint32_t i = at.document; i <= end.document && i < d->ndocuments; i++)
+        if (!d->of_lines && (i < end.document || end.position))
+            data_files_ahead(files, d->documents[i].first, d->documents[i].ntokens);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "data.h"
+#include "index.h"
 #include "data/source/list.h"
 #include "megatron.h"
 #include "data/source/stream.h"
@@ -96,16 +97,40 @@ static int file_nbytes(uint64_t *out, const char *path, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Files whose bytes are read where they lie, at an address, too. */
+static bool is_read_far(const struct data_file *file, enum data_format format)
+{
+    return data_is_remote(file->path) && !data_stream_is_packed(file->path) &&
+           (format == DATA_TEXT || format == DATA_U16 || format == DATA_U32);
+}
+
+static int open_far(struct data_files *files, struct data_file *file, uint64_t *nbytes,
+                    struct fsdp_err *err)
+{
+    const struct data_far_opts opts = {.remote = files->remote,
+                                       .room_nbytes = files->remote_nbytes};
+
+    if (!files->far)
+        FSDP_TRY(data_far_create(&files->far, &opts, err));
+    return data_far_open(files->far, file->path, &file->far, nbytes, err);
+}
+
 /* The index of a token file, where it has one. */
-static int open_index(struct data_file *file, enum data_format format, struct fsdp_err *err)
+static int open_index(const struct data_files *files, struct data_file *file, uint64_t nbytes,
+                      enum data_format format, struct fsdp_err *err)
 {
     bool exists = false;
 
-    if ((format == DATA_U16 || format == DATA_U32) && !file->unpacked)
-        FSDP_TRY(tokens_exist(&exists, file->path, err));
-    if (!exists)
+    if ((format != DATA_U16 && format != DATA_U32) || file->unpacked)
         return FSDP_OK;
-    FSDP_TRY(tokens_open(&file->index, file->path, err));
+    if (file->far >= 0)
+        FSDP_TRY(data_index_fetch(&file->index, file->path, nbytes, files->remote, err));
+    else
+        FSDP_TRY(tokens_exist(&exists, file->path, err));
+    if (exists)
+        FSDP_TRY(tokens_open(&file->index, file->path, err));
+    if (!file->index)
+        return FSDP_OK;
     if (tokens_info(file->index)->token_nbytes != file->token_nbytes)
         return fsdp_err_set(
             err, FSDP_EINVAL, "data: %s: by its index, tokens have %d bytes: set data.format to %s",
@@ -118,7 +143,10 @@ static int measure_file(struct data_files *files, struct data_file *file, enum d
 {
     uint64_t nbytes;
 
-    if (data_is_remote(file->path) || data_stream_is_packed(file->path))
+    file->far = -1;
+    if (is_read_far(file, format))
+        FSDP_TRY(open_far(files, file, &nbytes, err));
+    else if (data_is_remote(file->path) || data_stream_is_packed(file->path))
         FSDP_TRY(unpack_file(files, file, format, &nbytes, err));
     else
         FSDP_TRY(file_nbytes(&nbytes, file->path, err));
@@ -134,7 +162,7 @@ static int measure_file(struct data_files *files, struct data_file *file, enum d
                             "%d-byte tokens (%" PRIu64 " left over)",
                             file->path, nbytes, file->token_nbytes, rest);
     file->ntokens = nbytes / (uint64_t)file->token_nbytes;
-    return open_index(file, format, err);
+    return open_index(files, file, nbytes, format, err);
 }
 
 /* The paths of the list become those of the files. */
@@ -190,6 +218,7 @@ int data_files_open(struct data_files *out, const struct data_opts *opts, struct
 {
     struct data_files files = {.buffer_ntokens = (size_t)opts->seq_len + 1,
                                .remote = opts->remote,
+                               .remote_nbytes = opts->remote_nbytes,
                                .index_fd = -1,
                                .unpacked = {.fd = -1}};
     int rc = FSDP_OK;
@@ -222,6 +251,7 @@ void data_files_close(struct data_files *files)
     if (files->index_fd >= 0)
         close(files->index_fd);
     data_unpacked_close(&files->unpacked);
+    data_far_destroy(files->far);
     for (int i = 0; i < DATA_OPEN_FILES; i++)
         if (files->open[i].fd >= 0)
             close(files->open[i].fd);
@@ -279,6 +309,8 @@ static int read_bytes(struct data_files *files, int i, uint64_t token, size_t nt
     uint64_t offset = file->offset + token * (uint64_t)file->token_nbytes;
     int fd = -1;
 
+    if (file->far >= 0)
+        return data_far_read(files->far, file->far, offset, nbytes, to, err);
     FSDP_TRY(file_fd(&fd, files, i, err));
     while (have < nbytes) {
         ssize_t got = pread(fd, to + have, nbytes - have, (off_t)(offset + have));
@@ -346,6 +378,20 @@ int data_files_read(struct data_files *files, uint64_t first, size_t ntokens, in
         ntokens -= here;
     }
     return FSDP_OK;
+}
+
+void data_files_ahead(struct data_files *files, uint64_t first, size_t ntokens)
+{
+    for (int i = data_files_find(files, first); ntokens > 0 && i < files->nfiles; i++) {
+        const struct data_file *file = &files->files[i];
+        const uint64_t token = first - file->first, left = file->ntokens - token;
+        const size_t here = left < ntokens ? (size_t)left : ntokens,
+                     width = (size_t)file->token_nbytes;
+        if (file->far >= 0)
+            data_far_ahead(files->far, file->far, file->offset + token * width, here * width);
+        first += here;
+        ntokens -= here;
+    }
 }
 
 int data_files_bytes(struct data_files *files, uint64_t first, size_t nbytes, char *out,

@@ -144,3 +144,14 @@ int data_mixture_row(struct data_mixture *m, uint64_t row, const struct data_row
     }
     return FSDP_OK;
 }
+
+void data_mixture_ahead(struct data_mixture *m, uint64_t first, uint64_t nrows)
+{
+    int source;
+    uint64_t source_row;
+
+    for (uint64_t row = first; row < first + nrows; row++) {
+        data_mix_at(m->mix, row, &source, &source_row);
+        data_ahead(m->sources[source], source_row);
+    }
+}

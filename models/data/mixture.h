@@ -37,4 +37,7 @@ bool data_mixture_has_labels(const struct data_mixture *mixture);
 int data_mixture_row(struct data_mixture *mixture, uint64_t row, const struct data_row *out,
                      struct fsdp_err *err);
 
+/* Rows [first, first + nrows) are read soon. Local, never blocks. */
+void data_mixture_ahead(struct data_mixture *mixture, uint64_t first, uint64_t nrows);
+
 #endif

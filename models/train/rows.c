@@ -4,6 +4,8 @@
 
 #include "rows.h"
 
+enum { STEPS_AHEAD = 4 };
+
 _Static_assert((int)DATA_IGNORE == (int)MODEL_IGNORE, "data and models mean the same");
 
 static size_t seq_len(const struct train_rows *r)
@@ -122,6 +124,19 @@ static size_t place_of(const struct train_rows *r, const struct train_state *sta
     return (size_t)(state->step % 2 * batch->accumulation + micro) * (size_t)batch->micro_rows;
 }
 
+/* Rows of the steps that follow begin to come, where they are far. */
+static void read_ahead(const struct train_rows *r, const struct train_state *state)
+{
+    const struct config_batch *batch = &r->parts->batch;
+
+    for (int step = 1; step <= STEPS_AHEAD; step++)
+        for (int micro = 0; micro < batch->accumulation; micro++)
+            data_mixture_ahead(r->parts->data,
+                               (uint64_t)(state->rows + step * train_rows_nrows(r) +
+                                          config_batch_first(batch, r->rank, micro)),
+                               (uint64_t)config_batch_nrows(batch, r->rank, micro));
+}
+
 static uint64_t first_row(const struct train_rows *r, const struct train_state *state, int micro)
 {
     return (uint64_t)(state->rows + config_batch_first(&r->parts->batch, r->rank, micro));
@@ -163,6 +178,7 @@ int train_rows_step(struct train_rows *r, const struct train_state *state, struc
         if (nrows < batch->micro_rows)
             pad_rows(r, nrows, batch->micro_rows, place);
     }
+    read_ahead(r, state);
     *ntokens = train_rows_ntokens(r);
     if (!r->has_labels)
         return FSDP_OK;

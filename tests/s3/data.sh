@@ -13,6 +13,7 @@ put() { # file, name below $at
 
 make_input 3000
 mkdir folder folder/deep && head -c 60000 text >folder/a.txt && tail -c +60001 text >folder/deep/b.txt
+for i in $(seq 200); do echo "{\"prompt\": \"what is $i? \", \"completion\": \"it is $i\"}"; done >prompts.jsonl
 echo '{"text": "one line of text, and some more of it"}' | tee lines.jsonl | gzip >lines.jsonl.gz
 cat >run.yaml <<'END'
 model: {path: model, init: random, seed: 1}
@@ -33,6 +34,20 @@ ok $? "one rank, bit for bit"
 run run.yaml data.path=lines.jsonl data.format=jsonl && numbers m.jsonl >want &&
     run run.yaml data.path="$at/lines.jsonl.gz" data.format=jsonl && cmp -s <(numbers m.jsonl) want
 ok $? "a packed file of lines"
+perl -e 'srand 3; print pack("v*", map { int rand 256 } 1 .. 300000)' >ids.u16
+put ids.u16 ids/ids.u16 >log 2>err && run run.yaml data.path=ids.u16 data.format=u16 && numbers m.jsonl >want &&
+    run run.yaml data.path="$at/ids" data.format=u16 data.remote_cache=1 && cmp -s <(numbers m.jsonl) want
+ok $? "token ids, read where they lie into a bounded cache"
+mkdir chats && "$BIN/fsdp-tokenize" prompts.jsonl --tokenizer bytes -o chats/tokens.u16 >log 2>err
+ok $? "prompts become a token file"
+for name in "" .index .learned; do put "chats/tokens.u16$name" "chats/c.u16$name"; done >log 2>err
+run run.yaml data.path=chats/tokens.u16 data.format=u16 && numbers m.jsonl >want &&
+    run run.yaml data.path="$at/chats" data.format=u16 && cmp -s <(numbers m.jsonl) want
+ok $? "a token file with its index and what is learned"
+ok "$(! ls -d "${TMPDIR:-/tmp}"/fsdp-index-* 2>/dev/null | grep -q .; echo $?)" "no copies are left"
+head -c 100 chats/tokens.u16.index >short && put short chats/c.u16.index >log 2>&1
+run run.yaml data.path="$at/chats" data.format=u16
+ok "$([ $? != 0 ] && holds err "$at/chats/c.u16"; echo $?)" "a damaged index is named by its address"
 run run.yaml "data.path=$at/nothere"
 ok "$([ $? != 0 ] && holds err "$at/nothere" && holds err 'data.path'; echo $?)" "what is not there is named"
 run run.yaml "data.path=$at/*.gz"

@@ -16,7 +16,7 @@ typedef int data_remote_file_f(void *ctx, const char *address, struct fsdp_err *
 struct data_remote {
     int (*each)(const char *address, data_remote_file_f *fn, void *ctx, struct fsdp_err *err);
     int (*open)(void **file, uint64_t *nbytes, const char *address, struct fsdp_err *err);
-    /* Exactly nbytes from offset. */
+    /* Exactly nbytes from offset. Thread safe. */
     int (*pread)(void *file, void *dst, size_t nbytes, uint64_t offset, struct fsdp_err *err);
     void (*close)(void *file);
 };

@@ -1,49 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "stream.h"
+#include "temporary.h"
 #include "unpack.h"
 
 enum { BUFFER_NBYTES = 1 << 22 };
 
-static const char *folder(void)
+static int put_bytes(struct data_unpacked *u, const char *path, const void *bytes, size_t nbytes,
+                     struct fsdp_err *err)
 {
-    const char *tmp = getenv("TMPDIR");
-    return tmp && *tmp ? tmp : "/tmp";
-}
-
-static int open_temporary(struct data_unpacked *u, struct fsdp_err *err)
-{
-    char *name = fsdp_sprintf(err, "%s/fsdp-unpacked-XXXXXX", folder());
-
-    if (!name)
-        return FSDP_ENOMEM;
-    u->fd = mkostemp(name, O_CLOEXEC);
-    const int errnum = errno;
-    if (u->fd >= 0)
-        unlink(name);
-    fsdp_free(name);
-    return u->fd >= 0
-               ? FSDP_OK
-               : fsdp_err_sys(err, errnum, "data: cannot unpack files into %s (TMPDIR)", folder());
-}
-
-static int put_bytes(struct data_unpacked *u, const char *path, const unsigned char *bytes,
-                     size_t nbytes, struct fsdp_err *err)
-{
-    for (size_t have = 0; have < nbytes;) {
-        const ssize_t n = pwrite(u->fd, bytes + have, nbytes - have, (off_t)u->nbytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return fsdp_err_sys(err, errno, "data: %s: cannot be unpacked into %s (TMPDIR)", path,
-                                folder());
-        have += (size_t)n;
-        u->nbytes += (size_t)n;
-    }
+    FSDP_TRY(data_temporary_write(u->fd, path, bytes, nbytes, u->nbytes, err));
+    u->nbytes += nbytes;
     return FSDP_OK;
 }
 
@@ -68,13 +36,13 @@ int data_unpack(struct data_unpacked *u, const char *path, const struct data_rem
     struct data_stream *from;
 
     if (u->fd < 0)
-        FSDP_TRY(open_temporary(u, err));
+        FSDP_TRY(data_temporary_open(&u->fd, err));
     FSDP_TRY(data_stream_open_at(&from, path, remote, err));
     *offset = u->nbytes;
     int rc = copy_stream(u, from, path, err);
     *nbytes = u->nbytes - *offset;
     if (rc == FSDP_OK)
-        rc = put_bytes(u, path, (const unsigned char *)"\n", 1, err);
+        rc = put_bytes(u, path, "\n", 1, err);
     data_stream_close(from);
     return rc;
 }

@@ -110,6 +110,7 @@ static struct data_opts source_opts(const struct train_parts *p, int i,
     opts.vocab_size = p->ops->vocab_size(p->model);
     opts.too_long = (enum data_too_long)source->too_long;
     opts.remote = &stores;
+    opts.remote_nbytes = (uint64_t)c->data.remote_cache << 20;
     opts.skip_bad_lines = source->on_bad_line == CONFIG_BAD_LINE_SKIP;
     opts.text = &p->text.of[i];
     opts.tokenizer_hash = p->text.tokenizer ? tokenizer_hash(p->text.tokenizer) : 0;
