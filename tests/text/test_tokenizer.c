@@ -1,65 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the originals made of texts with each tokenizer of tests/text/data/tokenizer (make.py
  * there). */
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "cases.h"
 #include "tap.h"
 #include "text/tokenizer/tokenizer.h"
-
-/* ---- files ----------------------------------------------------------------------------------- */
-
-static size_t from_base64(unsigned char *out, const char *text)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    unsigned bits = 0;
-    size_t n = 0;
-
-    for (int nbits = 0; *text && *text != '='; text++) {
-        bits = bits << 6 | (unsigned)(strchr(digits, *text) - digits);
-        nbits += 6;
-        if (nbits >= 8) {
-            nbits -= 8;
-            out[n++] = (unsigned char)(bits >> nbits);
-        }
-    }
-    return n;
-}
-
-/* A file holds only what its model has of its own. */
-static json_t *whole_file(const json_t *models, const json_t *one)
-{
-    json_t *file = json_deep_copy(json_object_get(one, "file"));
-    const json_t *base =
-        json_object_get(models, json_string_value(json_object_get(one, "model")) ?: "");
-
-    if (base) {
-        json_t *model = json_deep_copy(base);
-        json_object_update(model, json_object_get(file, "model"));
-        json_object_set_new(file, "model", model);
-    }
-    return file;
-}
-
-static bool write_case(const char *path, const json_t *models, const json_t *one)
-{
-    const char *base64 = json_string_value(json_object_get(one, "base64"));
-    FILE *out = fopen(path, "w");
-    bool good = out != NULL;
-
-    if (out && base64) {
-        unsigned char *bytes = malloc(strlen(base64));
-        const size_t n = from_base64(bytes, base64);
-        good = fwrite(bytes, 1, n, out) == n;
-        free(bytes);
-    } else if (out) {
-        json_t *file = whole_file(models, one);
-        good = json_dumpf(file, out, JSON_ENSURE_ASCII) == 0;
-        json_decref(file);
-    }
-    return out && fclose(out) == 0 && good;
-}
 
 /* ---- one text -------------------------------------------------------------------------------- */
 
@@ -174,7 +118,7 @@ static void test_case(const json_t *models, const json_t *one)
     struct fsdp_err err = FSDP_ERR_INIT;
     struct reader r = {.tokenizer = NULL};
     size_t i;
-    bool good = write_case(path, models, one) && !tokenizer_open(&r.tokenizer, path, &err) &&
+    bool good = cases_write(path, models, one) && !tokenizer_open(&r.tokenizer, path, &err) &&
                 !tokenizer_encoder_create(&r.encoder, r.tokenizer, &err);
 
     json_array_foreach(rows, i, row) if (good && !same_row(&r, row, &err))
@@ -189,11 +133,8 @@ static void test_case(const json_t *models, const json_t *one)
 
 int main(void)
 {
-    char path[1000];
     json_error_t why;
-
-    snprintf(path, sizeof path, "%s/tests/text/data/tokenizer/cases.json", getenv("TOP"));
-    json_t *root = json_load_file(path, JSON_ALLOW_NUL, &why);
+    json_t *root = cases_load(&why);
     const json_t *files = json_object_get(root, "files"), *one;
     size_t i;
 

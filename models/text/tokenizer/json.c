@@ -259,14 +259,17 @@ static int read_added(struct tokenizer *t, const json_t *list, const json_t *voc
     return FSDP_OK;
 }
 
-static int put_special(struct tokenizer *t, bool after, int32_t id, struct fsdp_err *err)
+static int put_special(struct tokenizer *t, bool after, const json_t *id, struct fsdp_err *err)
 {
     int *count = after ? &t->nafter : &t->nbefore;
 
+    if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+        json_integer_value(id) >= VOCAB_MAX_IDS)
+        return fsdp_err_set(err, FSDP_EINVAL, "post-processor: a special token has no id");
     if (*count == MAX_SPECIAL)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "post-processor: more than %d special tokens",
                             MAX_SPECIAL);
-    (after ? t->after : t->before)[(*count)++] = id;
+    (after ? t->after : t->before)[(*count)++] = (int32_t)json_integer_value(id);
     return FSDP_OK;
 }
 
@@ -295,7 +298,7 @@ static int read_template(struct tokenizer *t, const json_t *json, struct fsdp_er
                                 "ids",
                                 name ? name : "");
         json_array_foreach(ids, k, id)
-            FSDP_TRY(put_special(t, after, (int32_t)json_integer_value(id), err));
+            FSDP_TRY(put_special(t, after, id, err));
     }
     if (!after)
         return fsdp_err_set(err, FSDP_EINVAL,
@@ -309,10 +312,8 @@ static int read_cls_sep(struct tokenizer *t, const json_t *json, struct fsdp_err
     const json_t *cls = json_array_get(json_object_get(json, "cls"), 1),
                  *sep = json_array_get(json_object_get(json, "sep"), 1);
 
-    if (!json_is_integer(cls) || !json_is_integer(sep))
-        return fsdp_err_set(err, FSDP_EINVAL, "post-processor: cls or sep has no id");
-    FSDP_TRY(put_special(t, false, (int32_t)json_integer_value(cls), err));
-    return put_special(t, true, (int32_t)json_integer_value(sep), err);
+    FSDP_TRY(put_special(t, false, cls, err));
+    return put_special(t, true, sep, err);
 }
 
 static int read_post(struct tokenizer *t, const json_t *json, struct fsdp_err *err)

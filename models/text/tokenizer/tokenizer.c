@@ -112,6 +112,20 @@ out:
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+static int check_specials(const struct tokenizer *t, struct fsdp_err *err)
+{
+    const int nids = tokenizer_vocab_size(t);
+
+    for (int i = 0; i < t->nbefore + t->nafter; i++) {
+        const int32_t id = i < t->nbefore ? t->before[i] : t->after[i - t->nbefore];
+        if (id >= nids)
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "post-processor: special token %d, and the vocabulary has %d", id,
+                                nids);
+    }
+    return FSDP_OK;
+}
+
 static int read_tokenizer(struct tokenizer *t, struct fsdp_err *err)
 {
     char *text;
@@ -127,6 +141,8 @@ static int read_tokenizer(struct tokenizer *t, struct fsdp_err *err)
                              "tokenizer.model nor ranks of tiktoken");
     if (rc == FSDP_OK)
         rc = added_index(t, err);
+    if (rc == FSDP_OK)
+        rc = check_specials(t, err);
     fsdp_free(text);
     if (rc != FSDP_OK)
         return fsdp_err_prefix(err, rc, "%s: ", t->path);
