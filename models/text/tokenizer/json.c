@@ -82,6 +82,12 @@ static int split_merge(const json_t *merge, const char *parts[2], size_t nparts[
     return 1;
 }
 
+/* How much of a token an error shows. */
+static int shown(size_t nbytes)
+{
+    return nbytes < 40 ? (int)nbytes : 40;
+}
+
 static int read_merge(struct tokenizer *t, const struct speller *speller, const json_t *merge,
                       struct fsdp_err *err)
 {
@@ -95,7 +101,8 @@ static int read_merge(struct tokenizer *t, const struct speller *speller, const 
         const size_t nbytes = spell(speller, parts[i], nparts[i], &token);
         ids[i] = vocab_find(&t->vocab, token, nbytes);
         if (ids[i] < 0)
-            return fsdp_err_set(err, FSDP_EINVAL, "'%.40s' is not in model.vocab", parts[i]);
+            return fsdp_err_set(err, FSDP_EINVAL, "'%.*s' is not in model.vocab",
+                                shown(nparts[i]), parts[i]);
         if (n + nbytes > UINT16_MAX)
             return fsdp_err_set(err, FSDP_EUNSUPPORTED, "its token is longer than %d bytes",
                                 UINT16_MAX);
@@ -104,8 +111,8 @@ static int read_merge(struct tokenizer *t, const struct speller *speller, const 
     }
     const int32_t merged = vocab_find(&t->vocab, speller->merged, n);
     if (merged < 0)
-        return fsdp_err_set(err, FSDP_EINVAL, "'%.40s' + '%.40s' is not in model.vocab", parts[0],
-                            parts[1]);
+        return fsdp_err_set(err, FSDP_EINVAL, "'%.*s' + '%.*s' is not in model.vocab",
+                            shown(nparts[0]), parts[0], shown(nparts[1]), parts[1]);
     return bpe_add_merge(t->words, ids[0], ids[1], merged, err);
 }
 
@@ -163,6 +170,11 @@ static int read_unigram(struct tokenizer *t, const struct speller *speller, cons
     const char *token;
     size_t i;
 
+    if (!json_is_array(vocab))
+        return fsdp_err_set(err, FSDP_EINVAL, "model.vocab is no list");
+    if (json_is_integer(unk) && (json_integer_value(unk) < 0 ||
+                                 json_integer_value(unk) >= (json_int_t)json_array_size(vocab)))
+        return fsdp_err_set(err, FSDP_EINVAL, "model.unk_id is outside model.vocab");
     t->scores = fsdp_alloc(json_array_size(vocab), sizeof *t->scores, "scores of tokens", err);
     if (!t->scores)
         return FSDP_ENOMEM;
