@@ -34,7 +34,7 @@ static int append(struct tokenizer_stream *s, const char *text, size_t nbytes, s
             s->to_strip = 0;
         }
     }
-    return unicode_text_add(&s->text, text + at, nbytes - at, err);
+    return at < nbytes ? unicode_text_add(&s->text, text + at, nbytes - at, err) : FSDP_OK;
 }
 
 /* ---- bytes to characters --------------------------------------------------------------------- */
@@ -86,7 +86,8 @@ static int release_bytes(struct tokenizer_stream *s, bool all, struct fsdp_err *
         at += invalid;
     }
     s->waiting.nbytes -= at;
-    memmove(s->waiting.at, s->waiting.at + at, s->waiting.nbytes);
+    if (s->waiting.nbytes)
+        memmove(s->waiting.at, s->waiting.at + at, s->waiting.nbytes);
     return FSDP_OK;
 }
 
@@ -229,7 +230,7 @@ int tokenizer_stream_put(struct tokenizer_stream *s, int32_t id, const char **te
         FSDP_TRY(put_token(s, token, ntoken, err));
         s->ntokens++;
     }
-    *text = s->text.at;
+    *text = s->text.at ? s->text.at : "";
     *nbytes = s->text.nbytes;
     return FSDP_OK;
 }
@@ -239,7 +240,7 @@ int tokenizer_stream_end(struct tokenizer_stream *s, const char **text, size_t *
 {
     s->text.nbytes = 0;
     FSDP_TRY(s->t->decoder.bytes ? release_bytes(s, true, err) : release_run(s, err));
-    *text = s->text.at;
+    *text = s->text.at ? s->text.at : "";
     *nbytes = s->text.nbytes;
     s->ntokens = 0;
     s->to_strip = s->t->decoder.strip_start;

@@ -108,6 +108,8 @@ int matcher_next(const struct matcher *matcher, struct regex_scan *const *scans,
 
     if (!matcher->literal)
         return regex_next(scans[matcher->regex], text, nbytes, from, first, end, err);
+    if (from == nbytes)
+        return 0;
     const char *at = memmem(text + from, nbytes - from, matcher->literal, matcher->nliteral);
     if (!at)
         return 0;
