@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The whole way to the field's own tools: a short sharded run, merged in every form, is what Python's
-# safetensors and transformers load, and its logits are those of fsdp-generate. And back: a model that
+# safetensors and transformers load, and its logits are those of fsdp-generate; a byte model's tokenizer is
+# AutoTokenizer's. And back: a model that
 # transformers saved is one that fsdp-launch trains.
 # run: timeout=400
 if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
@@ -73,6 +74,18 @@ END
         compare logits $model 0,1,255,17,42,42,9,100,200,3 logits >log 2>&1
         ok $? "$kind: transformers' logits of $model within 1e-5" log
     done
+done
+
+# A model of bytes brings its tokenizer along.
+for example in llama-2m llama-tiny; do
+    rm -rf ck merged
+    sed -e "s|path: model,|path: $TOP/examples/$example,|" -e 's/1.0e-2/3.0e-3/' -e 's/steps: 5/steps: 20/' run.yaml >bytes.yaml
+    fsdp-launch -n 2 bytes.yaml >log 2>&1 && ckpt-merge -q ck -o merged/ >>log 2>&1
+    ok $? "examples/$example: a run of two ranks, merged" log
+    fsdp-generate --model merged --prompt "1234" --greedy --max-tokens 40 >ours 2>log
+    ok $? "examples/$example: it writes" log
+    compare byte_tokens merged 1234 ours >log 2>&1
+    ok $? "examples/$example: AutoTokenizer's ids are the bytes, and a pipeline writes the same" log
 done
 
 compare make saved >log 2>&1

@@ -5,7 +5,7 @@ import sys
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, pipeline
 
 
 def tensors(path):
@@ -46,6 +46,24 @@ def logits(path, tokens, ours):
     assert worst <= 1e-5 * max(1.0, want.abs().max().item())
 
 
+def byte_tokens(path, prompt, ours):
+    """A folder whose tokens are bytes: ids are their values, and a pipeline writes what we write."""
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    assert len(tokenizer) == 256, len(tokenizer)
+    for text in [prompt, "", " a  b\n\t's don't 12 ", "".join(map(chr, range(0x300))),
+                 "\u4eca\u65e5 \U0001f469\u200d\U0001f4bb e\u0301 \ufeff"]:
+        ids = tokenizer(text)["input_ids"]
+        assert ids == list(text.encode()), f"{text!r}: {ids}"
+        assert tokenizer.decode(ids) == text, f"{text!r}: {tokenizer.decode(ids)!r}"
+    write = pipeline("text-generation", model=path, dtype=torch.float32, device="cpu")
+    got = write(prompt, max_new_tokens=40, do_sample=False)[0]["generated_text"]
+    with open(ours, newline="") as f:
+        want = f.read()
+    print(f"{got!r}, ours {want!r}")
+    assert got.startswith(prompt) and len(got.encode()) == len(prompt) + 40
+    assert got.rstrip("\n") == want.rstrip("\n")
+
+
 def make(path):
     torch.manual_seed(3)
     config = LlamaConfig(vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_layers=2,
@@ -55,4 +73,4 @@ def make(path):
 
 
 if __name__ == "__main__":
-    {"same": same, "logits": logits, "make": make}[sys.argv[1]](*sys.argv[2:])
+    {"same": same, "logits": logits, "byte_tokens": byte_tokens, "make": make}[sys.argv[1]](*sys.argv[2:])
