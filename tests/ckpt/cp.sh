@@ -10,7 +10,7 @@ holds() { grep -q -F -- "$2" "$1"; }
 alone() { [ "$(find . -maxdepth 1 -name "$1*" | tr '\n' ' ')" = "./$1 " ]; }
 none() { [ -z "$(find . -maxdepth 1 -name "$1*")" ]; }
 
-cp -r "$TOP/examples/llama-tiny" model
+install -D -m 644 "$TOP/examples/llama-tiny/config.json" model/config.json
 seq 2000 >text
 cat >run.yaml <<END
 model: {path: model, init: random, seed: 1}

@@ -61,7 +61,7 @@ says 1 'qkv_proj.weight: 1 of 8192 elements' --map fuse-qkv --include '*layers.0
 ok $? "a difference is named by the row of the fused tensor"
 
 # Tied weights that the other has untied.
-cp -r "$TOP/examples/llama-tiny" model && sed -i 's/"tie_word_embeddings": *false/"tie_word_embeddings": true/' model/config.json
+install -D -m 644 "$TOP/examples/llama-tiny/config.json" model/config.json && sed -i 's/"tie_word_embeddings": *false/"tie_word_embeddings": true/' model/config.json
 seq 2000 >text
 printf '%s\n' 'model: {path: model, init: random, seed: 1}' 'data: {path: text, seq_len: 32}' \
     'train: {steps: 0, global_batch_size: 2}' 'checkpoint: {path: ck, fsync: false}' >run.yaml

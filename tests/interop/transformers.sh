@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The whole way to the field's own tools: a short sharded run, merged in every form, is what Python's
 # safetensors and transformers load, and its logits are those of fsdp-generate; a byte model's tokenizer is
-# AutoTokenizer's. And back: a model that
-# transformers saved is one that fsdp-launch trains.
+# AutoTokenizer's. And back: a model that transformers saved is one that fsdp-launch trains.
 # run: timeout=400
 if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
     echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"

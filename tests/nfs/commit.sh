@@ -21,7 +21,7 @@ holds() { grep -q -F -- "$2" "$1"; }
 prints() { grep -o '"[^"]*": {"kind": .*"fingerprint": "[^"]*"' "$1/manifest.json" | sort; }
 same() { [ -n "$(prints "$1")" ] && cmp -s <(prints "$1") <(prints "$2"); }
 
-cp -r "$TOP/examples/llama-tiny" model
+install -D -m 644 "$TOP/examples/llama-tiny/config.json" model/config.json
 head -c 6000 "$TOP/README.md" >text
 cat >run.yaml <<END
 model: {path: model, init: random, seed: 1}

@@ -24,7 +24,7 @@ data: {path: text, seq_len: 32, tokenizer: bytes}
 train: {steps: 2, global_batch_size: 2, threads: 1}
 checkpoint: {path: $1/ck, interval: 1, compress: none}
 YAML
-    cp -r "$TOP/examples/llama-tiny" "$1/model"
+    install -D -m 644 "$TOP/examples/llama-tiny/config.json" "$1/model/config.json"
     [ "$1" = small ] || sed -i 's/"vocab_size": [0-9]*/"vocab_size": 36000/' "$1/model/config.json"
     "$BIN/fsdp-launch" -n 2 "$1/run.yaml" && "$BIN/ckpt-reshard" -q "$1/ck" --world 3 -o "$1/three" &&
         "$BIN/ckpt-merge" -q "$1/ck" -o "$1/full.safetensors" && "$BIN/ckpt-cp" -q "$1/ck" "$at/source-$1"
