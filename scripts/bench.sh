@@ -9,7 +9,8 @@
 #   scripts/bench.sh comm         bandwidth of the communication backends
 #   scripts/bench.sh llama        a training step of one process, and where it goes
 #   scripts/bench.sh torch [R]    training steps against PyTorch, in R (3) rounds (docs/results/benchmarks.md)
-#   scripts/bench.sh tokens [R]   text to ids on one core against tokenizers and tiktoken, best of R (5) rounds
+#   scripts/bench.sh tokens [R]   text to ids and learning a vocabulary on one core against tokenizers and
+#                                 tiktoken, best of R (5) rounds
 #   scripts/bench.sh slurm [R...] from srun to the first step on R (2 4 8 16 32 64) ranks, next to mpirun
 set -u
 TOP=$(cd "$(dirname "$0")/.." && pwd)
@@ -221,5 +222,5 @@ torch)
     against_pytorch "${2:-3}"
     ;;
 tokens) scripts/bench_tokens.sh "${2:-5}" ;;
-*) sed -n '3,14s/^# \{0,1\}//p' "$0" && exit 2 ;;
+*) sed -n '3,15s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac

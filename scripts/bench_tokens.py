@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The speed of our encoder on one core against tokenizers' encode_batch (and tiktoken's way of tekken.json) in the
-same run: on prose and on code, with real vocabularies.
+same run: on prose and on code, with real vocabularies. Then the learning of a vocabulary against BpeTrainer.
 
-    bench_tokens.py PROGRAM VOCABULARIES SCRATCH [ROUNDS]
+    bench_tokens.py PROGRAM TRAINER VOCABULARIES SCRATCH [ROUNDS]
 
-PROGRAM is tests/text/bench_tokenizer, VOCABULARIES the folder of scripts/fetch_vocab.py. Prints a table."""
+PROGRAM is tests/text/bench_tokenizer, TRAINER tests/interop/test_train_tokenizer, VOCABULARIES the folder of
+scripts/fetch_vocab.py. Prints two tables."""
 import glob
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -19,11 +21,12 @@ sys.path.insert(0, os.path.join(TOP, "tests", "interop"))
 
 import mistral_common  # noqa: E402
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer  # noqa: E402
-from tokenizers import Tokenizer  # noqa: E402
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
 from vocabularies import gguf_bpe, gguf_spm, read_gguf  # noqa: E402
 
-PROGRAM, VOCAB, SCRATCH = sys.argv[1:4]
-ROUNDS = int(sys.argv[4]) if len(sys.argv) > 4 else 5
+PROGRAM, TRAINER, VOCAB, SCRATCH = sys.argv[1:5]
+ROUNDS = int(sys.argv[5]) if len(sys.argv) > 5 else 5
+TRAINED_SIZE = 32000
 DOCUMENT_NBYTES = 2000
 
 
@@ -77,6 +80,40 @@ def theirs(encode, texts):
     return time.perf_counter() - began, nids
 
 
+def train_ours(texts):
+    """Seconds, and the file that is written."""
+    folder = os.path.join(SCRATCH, "trained")
+    run = subprocess.run([TRAINER, folder, str(TRAINED_SIZE), "0", "", "0", "<|endoftext|>"], capture_output=True,
+                         input=b"".join(struct.pack("<I", len(t.encode())) + t.encode() for t in texts))
+    if run.returncode:
+        sys.exit(run.stderr.decode())
+    with open(os.path.join(folder, "tokenizer.json"), encoding="utf-8") as f:
+        return sum(map(float, run.stderr.split())), f.read()
+
+
+def train_theirs(texts):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=TRAINED_SIZE, special_tokens=["<|endoftext|>"], show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    began = time.perf_counter()
+    tokenizer.train_from_iterator(texts, trainer)
+    return time.perf_counter() - began, tokenizer.to_str(pretty=True)
+
+
+def train(data):
+    print("\n%-20s %-6s %9s %9s %8s" % ("learning %d tokens" % TRAINED_SIZE, "text", "seconds", "original", "ratio"))
+    for kind, text in data.items():
+        best = [float("inf"), float("inf")]
+        for _ in range(ROUNDS):
+            runs = train_ours(documents(text)), train_theirs(documents(text))
+            if runs[0][1] != runs[1][1]:
+                sys.exit("%s: the vocabularies differ" % kind)
+            best = [min(best[0], runs[0][0]), min(best[1], runs[1][0])]
+        print("%-20s %-6s %9.2f %9.2f %8.2f" % ("", kind, *best, best[1] / best[0]), flush=True)
+
+
 def main():
     print("%-20s %-6s %9s %9s %8s" % ("vocabulary", "text", "MB/s", "original", "ratio"))
     data = {"prose": prose(), "code": code()}
@@ -93,6 +130,7 @@ def main():
             if nids != want:
                 sys.exit("%s, %s: %d ids, not %d" % (name, kind, nids, want))
             print("%-20s %-6s %9.1f %9.1f %8.2f" % (name, kind, *speeds, speeds[0] / speeds[1]), flush=True)
+    train(data)
 
 
 main()

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Text to ids on one core against the originals in the same run, best of ROUNDS (5):
+# Text to ids, and the learning of a vocabulary, on one core against the originals in the same run, best of
+# ROUNDS (5):
 #
 #   scripts/bench_tokens.sh [ROUNDS]
 #
@@ -14,4 +15,5 @@ vocab=${VOCAB:-$TOP/build/vocab}
 "$TORCH_PYTHON" "$TOP/scripts/fetch_vocab.py" "$vocab" || exit 1
 work=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-bench.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
-"$TORCH_PYTHON" -W ignore "$TOP/scripts/bench_tokens.py" "$BIN/tests/text/bench_tokenizer" "$vocab" "$work" "${1:-5}"
+"$TORCH_PYTHON" -W ignore "$TOP/scripts/bench_tokens.py" "$BIN/tests/text/bench_tokenizer" \
+    "$BIN/tests/interop/test_train_tokenizer" "$vocab" "$work" "${1:-5}"

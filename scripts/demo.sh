@@ -98,7 +98,7 @@ unigram=$(awk 'NR == FNR { count[$1 + 0]++; n++; next }
 
 heading "2. Model"
 tell "A Llama on bytes: 5 layers of width 192, grouped-query attention (6 heads, 2 for keys and values)," \
-    "random weights. examples/llama-2m/config.json is an ordinary Hugging Face one."
+    "random weights. examples/llama-2m is an ordinary Hugging Face folder."
 
 # How many steps fit: this machine's speed is measured, so that the demo takes as long everywhere.
 if [ -z "${DEMO_STEPS:-}" ]; then
@@ -222,7 +222,7 @@ cat <<END
   metrics          $demo/metrics.jsonl
   loss curve       $demo/loss.png
   checkpoints      $demo/checkpoints/
-  merged weights   $demo/merged/  (a Hugging Face folder)
+  merged weights   $demo/merged/  (a Hugging Face folder, with its tokenizer)
 
 Done in $((SECONDS - began)) s.
 END
