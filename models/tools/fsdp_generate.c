@@ -226,8 +226,8 @@ static int choose_words(struct run *r, struct fsdp_err *err)
         FSDP_TRY(generate_session_tokenizer(&path, &r->session, err));
     if (!path && (is_auto || is_bytes))
         return text_check_vocab(r->session.vocab, is_bytes,
-                                "put its tokenizer.json next to its config.json, or name a "
-                                "tokenizer with --tokenizer, or give token ids with --tokens",
+                                "put its tokenizer.json next to its config.json, name one with "
+                                "--tokenizer, or give token ids with --tokens",
                                 err);
     const int rc = generate_words_tokenizer(&r->words, path ? path : kind, err);
     fsdp_free(path);

@@ -71,7 +71,7 @@ models/data/line       fsdp/base.h models/text/chat models/text/tokenizer
 models/data/source     fsdp/base.h
 models/data/tokens     fsdp/base.h models/data/line models/data/source models/text/tokenizer
 models/family          fsdp/base.h fsdp/fsdp.h models/nn
-models/generate        ckpt.h fsdp/base.h fsdp/device.h models/family models/text/tokenizer
+models/generate        ckpt.h fsdp/base.h fsdp/device.h models/family models/text/chat models/text/tokenizer
 models/nn              fsdp/device.h
 models/nn/cpu          fsdp/base.h models/nn
 models/nn/cuda         fsdp/comm.h fsdp/device.h models/nn

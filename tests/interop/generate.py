@@ -154,7 +154,9 @@ def distribution(prompt, logits, ours, settings):
     assert set(got) == kept, f"{len(got)} tokens kept for {len(kept)}: {sorted(set(got) ^ kept)[:9]}"
     worst = max(abs(want[t].item() - p) for t, p in got.items())
     print(f"{settings.strip()}: {len(kept)} tokens kept, probabilities within {worst:.1e}")
-    assert worst < 1e-6
+    # A logit of s that was rounded three times is off by 3 s 2^-24, and its probability by as much.
+    largest = scores[0][torch.isfinite(scores[0])].abs().max().item()
+    assert worst < 1e-7 + 3 * largest * 2**-24
 
 
 def distributions(prompt, logits, number):

@@ -252,7 +252,7 @@ cp "$TOP"/tests/data/llama-odd/{config.json,model.safetensors} model/chat_templa
 refused "bare: no chat template: put the model's chat_template.jinja" 1 --model bare --chat --prompt x
 refused "bare: no chat template: put the model's chat_template.jinja" 1 --model bare --chat
 wrong 'bare: no chat template' "{\"messages\": [$user]}" bare
-refused "put its tokenizer.json next to its config.json" 1 --model untold --chat --prompt x
+refused "put its tokenizer.json next to its config.json, name one with --tokenizer" 1 --model untold --chat --prompt x
 gen "${say[@]}" --model bare --tokenizer model --chat --prompt hello | cmp -s - one
 ok $? "a folder that --tokenizer names gives tokenizer and template"
 cp model/chat_template.jinja . && refused "bare: no chat template" 1 --model bare --chat --prompt x
