@@ -176,3 +176,11 @@ int generate_chat_variable(json_t **variables, const char *text, struct fsdp_err
         return fsdp_err_set(err, FSDP_ENOMEM, "no memory for a variable");
     return FSDP_OK;
 }
+
+int generate_chat_date(const char **out, const char *text, struct fsdp_err *err)
+{
+    if (!chat_date_is_valid(text))
+        return fsdp_err_set(err, FSDP_EINVAL, "'%s' is no date, such as 2026-01-31", text);
+    *out = text;
+    return FSDP_OK;
+}

@@ -46,5 +46,7 @@ json_t *generate_chat_message(const char *role, const char *text, size_t nbytes)
 /* Adds what "NAME=VALUE" says to *variables, which is made where it is NULL. VALUE is JSON, or a
  * text that does not look like JSON. FSDP_EINVAL says what is wrong. Local. */
 int generate_chat_variable(json_t **variables, const char *text, struct fsdp_err *err);
+/* *out becomes `text`. FSDP_EINVAL: it is no date. Pure. */
+int generate_chat_date(const char **out, const char *text, struct fsdp_err *err);
 
 #endif

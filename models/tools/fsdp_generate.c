@@ -20,9 +20,10 @@ static const char usage[] =
     "       fsdp-generate --model PATH --prompts FILE [-o FILE] [option...]\n"
     "       fsdp-generate --model PATH --chat [--prompt TEXT] [option...]\n"
     "\n"
-    "Continues a text with a trained model, or talks to it. PATH is a Hugging Face folder, a\n"
-    ".safetensors file next to its config.json, a checkpoint of fsdp-launch, or a\n"
-    "folder of checkpoints (the newest is taken); here or in a store (s3://...).\n"
+    "Continues a text with a trained model, or chats with it. PATH is a Hugging Face\n"
+    "folder, a .safetensors file next to its config.json, a checkpoint of\n"
+    "fsdp-launch, or a folder of checkpoints (the newest is taken); here or in a store\n"
+    "(s3://...).\n"
     "\n"
     "  --model PATH       the weights\n"
     "  --prompt TEXT      the text to continue\n"
@@ -39,8 +40,8 @@ static const char usage[] =
     "  --tokenizer KIND   how text becomes tokens: auto (by the model's tokenizer;\n"
     "                     byte by byte where there is none and the model has 256\n"
     "                     tokens), bytes, or the path of a tokenizer (auto)\n"
-    "  --max-tokens N     stop after N tokens (200; with --chat 1024), or at the model's\n"
-    "                     last position\n"
+    "  --max-tokens N     stop after N tokens (200; with --chat 1024), or at the\n"
+    "                     model's last position\n"
     "  --ignore-eos       continue after the model's end-of-sequence token\n"
     "  --device KIND      auto (a GPU if there is one), cpu or cuda (auto)\n"
     "  --kv-dtype TYPE    of kept keys and values: auto (the model's), float32,\n"
@@ -53,12 +54,12 @@ static const char usage[] =
     "chat_template in tokenizer_config.json):\n"
     "\n"
     "  --chat             a prompt is a message to the model, and its answer alone is\n"
-    "                     printed. Without --prompt or --prompts: a conversation, one\n"
-    "                     line of standard input a turn; Ctrl-C stops an answer, Ctrl-D\n"
-    "                     ends the chat\n"
+    "                     printed. Without --prompt or --prompts: a conversation,\n"
+    "                     one line of standard input a turn; Ctrl-C stops an answer,\n"
+    "                     Ctrl-D ends the chat\n"
     "  --system TEXT      a system message, which comes first\n"
     "  --template-var NAME=VALUE\n"
-    "                     a variable of the template, such as enable_thinking=false; a\n"
+    "                     a variable of the template, such as enable_thinking=false;\n"
     "                     VALUE is JSON or a text. May be given several times\n"
     "  --date YYYY-MM-DD  the date that the template sees (today)\n"
     "\n"
@@ -94,10 +95,7 @@ static int parse_variable(void *to, const char *text, struct fsdp_err *err)
 
 static int parse_date(void *to, const char *text, struct fsdp_err *err)
 {
-    if (!chat_date_is_valid(text))
-        return fsdp_err_set(err, FSDP_EINVAL, "'%s' is no date, such as 2026-01-31", text);
-    *(const char **)to = text;
-    return FSDP_OK;
+    return generate_chat_date(to, text, err);
 }
 
 #define AT(field) offsetof(struct generate_settings, field)

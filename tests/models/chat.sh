@@ -97,6 +97,9 @@ printf 'a\na\n' | gen --model model --chat --max-tokens 20 --ignore-eos --seed 4
     gen --model model --chat --max-tokens 20 --ignore-eos --seed 4 --prompt a | cmp -s - <(head -n 1 out) &&
     printf 'a\na\n' | gen --model model --chat --max-tokens 20 --ignore-eos --seed 5 >other && ! cmp -s out other
 ok $? "drawn answers depend on the seed alone"
+printf 'hello\nwhy?\n' | gen "${say[@]}" --chat --max-tokens 1500 -v >out &&
+    [ "$(tokens | head -n 2 | paste -s -d ' ')" = "23 1546" ] && grep -q "for 1 x 2048 tokens" err && grep -q "for 1 x 4000 tokens" err
+ok $? "where its memory is too small it is made larger, and all is read again: $(tokens | paste -s -d ' ')"
 # The ninth character of the answer, its id, and what comes before its first occurrence.
 read -r char id end < <("${PYTHON:-python3}" -X utf8 -c 'import json
 text, vocab = open("one").read(), json.load(open("model/tokenizer.json"))["model"]["vocab"]
@@ -212,6 +215,23 @@ wrong 'needs an object' "{\"prompt\": \"x\", \"messages\": [$user]}"
 wrong 'model/chat_template.jinja:4: two turns of one role' "{\"messages\": [$user, $user]}"
 wrong 'model/chat_template.jinja:1: the chat has no messages' '{"messages": []}'
 wrong '"tools" is no list' "{\"messages\": [$user], \"tools\": {}}"
+
+# ---- a sharded checkpoint ------------------------------------------------------------------------
+
+yes "a line of text" | head -n 200 >text
+cat >run.yaml <<END
+model: {path: model, init: random, seed: 1}
+data: {path: text, seq_len: 32, tokenizer: bytes}
+train: {steps: 2, global_batch_size: 4, seed: 2, threads: 1}
+optim: {lr: 3.0e-3}
+checkpoint: {path: ck}
+END
+"$BIN/fsdp-launch" -n 2 run.yaml >log 2>err && "$BIN/ckpt-merge" -q ck -o merged/ 2>err
+ok $? "a checkpoint of two ranks, and its merge"
+sharded=(--chat --prompt hello --greedy --max-tokens 30 --ignore-eos)
+gen --model ck "${sharded[@]}" >out && [ "$(wc -m <out)" = 31 ] && gen --model merged "${sharded[@]}" | cmp -s - out &&
+    gen --model merged/model.safetensors "${sharded[@]}" | cmp -s - out
+ok $? "they have the template and the tokenizer of the model's folder, and answer alike"
 
 # ---- the end of the positions --------------------------------------------------------------------
 

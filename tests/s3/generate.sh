@@ -27,6 +27,15 @@ run -n 3 run.yaml checkpoint.path="$at/run" && gen --model "$at/run" | cmp -s - 
 ok $? "so does one in a store"
 "$BIN/ckpt-merge" -q "$at/run" -o "$at/merged/" 2>err && gen --model "$at/merged" | cmp -s - want
 ok $? "and a Hugging Face folder there"
+cat >model/chat_template.jinja <<'END'
+{%- for message in messages %}{{ message.role + bos_token + message.content + '\n' }}{% endfor -%}
+END
+echo '{"bos_token": ": "}' >model/tokenizer_config.json
+chat() { "$BIN/fsdp-generate" --device cpu --chat --prompt hello --greedy --max-tokens 12 "$@" 2>err; }
+rm -r ck merged
+run -n 3 run.yaml && run -n 3 run.yaml checkpoint.path="$at/chat" && "$BIN/ckpt-merge" -q ck -o merged/ && chat --model merged >want &&
+    chat --model ck | cmp -s - want && chat --model "$at/chat" | cmp -s - want && grep -q "prompt: 12 tokens" err
+ok $? "a chat with a checkpoint in a store, whose template is fetched, is that with its merge"
 [ -z "$(ls temp)" ]
 ok $? "small files that were fetched are removed"
 gen --model "$at/nowhere" >out
