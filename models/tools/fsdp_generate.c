@@ -131,7 +131,7 @@ static const struct option_row rows[] = {
     {"verbose", OPTION_FLAG, AT(verbose), 0, 0, NULL, NULL},
 };
 static const struct option_table table = {"fsdp-generate", usage, rows,
-                                          sizeof rows / sizeof rows[0]};
+                                          sizeof rows / sizeof rows[0], false};
 
 /* What a prompt is, and what belongs to which kind; -1, or the exit code. */
 static int check_prompt(const struct generate_settings *s)

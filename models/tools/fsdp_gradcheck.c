@@ -81,7 +81,7 @@ static const struct option_row rows[] = {
     {"device", OPTION_NAME, AT(device), 0, 0, option_devices, NULL},
 };
 static const struct option_table table = {"fsdp-gradcheck", usage, rows,
-                                          sizeof rows / sizeof rows[0]};
+                                          sizeof rows / sizeof rows[0], false};
 
 /* -1, or the exit code where the program ends here. */
 static int parse_options(struct settings *s, int argc, char **argv)

@@ -5,15 +5,25 @@ volatile sig_atomic_t interrupt_came;
 
 static void on_interrupt(int number)
 {
-    (void)number;
-    interrupt_came = 1;
+    interrupt_came = number;
 }
 
-void interrupt_watch(void)
+static void watch(int number)
 {
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
 
     sigemptyset(&action.sa_mask);
     interrupt_came = 0;
-    sigaction(SIGINT, &action, NULL);
+    sigaction(number, &action, NULL);
+}
+
+void interrupt_watch(void)
+{
+    watch(SIGINT);
+}
+
+void interrupt_watch_end(void)
+{
+    watch(SIGINT);
+    watch(SIGTERM);
 }

@@ -198,5 +198,7 @@ int options_parse(const struct option_table *table, void *settings, int argc, ch
         if ((rc = set_value(table, row, (char *)settings + row->offset, optarg)))
             return rc;
     }
-    return optind < argc ? options_refuse(table, "takes no arguments besides options") : -1;
+    return optind < argc && !table->operands
+               ? options_refuse(table, "takes no arguments besides options")
+               : -1;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.h: the command line of fsdp-generate and fsdp-gradcheck as tables. */
+/* options.h: the command line of fsdp-generate, fsdp-tokenize and fsdp-gradcheck as tables. */
 #ifndef TOOLS_OPTIONS_H
 #define TOOLS_OPTIONS_H
 
@@ -31,6 +31,7 @@ struct option_table {
     const char *program, *usage;
     const struct option_row *rows;
     int nrows;
+    bool operands; /* arguments besides options, which are then argv[optind] and so on */
 };
 
 extern const char *const option_devices[]; /* auto, cpu, cuda */

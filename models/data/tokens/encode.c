@@ -222,7 +222,8 @@ static int open_work(struct encode *e, bool found, struct fsdp_err *err)
     FSDP_TRY(encode_reader_open(&e->reader, &e->sources, e->sizes, &e->state.place, err));
     e->join = (struct encode_join){.sizes = e->sizes,
                                    .writer = e->writer,
-                                   .anywhere = !e->text.tokenizer,
+                                   .anywhere =
+                                       !e->text.tokenizer || tokenizer_is_bytes(e->text.tokenizer),
                                    .joined = e->state.joined};
     encode_worker_init(&e->join.worker, e->opts, &e->text);
     e->noted = found ? e->state.tokens.header.info.ntokens : 0;

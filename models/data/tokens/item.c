@@ -4,6 +4,7 @@
 
 #include "item.h"
 #include "text/tokenizer/tokenizer.h"
+#include "text/train/vocab_train.h"
 
 void encode_item_free(struct encode_item *item)
 {
@@ -25,6 +26,8 @@ void encode_worker_init(struct encode_worker *w, const struct encode_opts *opts,
 void encode_worker_free(struct encode_worker *worker)
 {
     data_line_free(&worker->line);
+    vocab_train_destroy(worker->train);
+    worker->train = NULL;
 }
 
 /* ---- tokens of an item ----------------------------------------------------------------------- */
@@ -92,10 +95,11 @@ static int work_line(struct encode_item *item, struct encode_worker *w, const ch
                      size_t nbytes, struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
-    const int rc = data_line_parse(&w->line, text, nbytes, &why);
+    const int rc = w->train ? encode_count_line(item, w, text, nbytes, &why)
+                            : data_line_parse(&w->line, text, nbytes, &why);
 
     if (rc == FSDP_OK)
-        return add_line(item, &w->line, err);
+        return w->train ? add_end(item, 0, err) : add_line(item, &w->line, err);
     if (rc != FSDP_EINVAL || why.setting[0] || !w->opts->skip_bad_lines)
         return fsdp_err_pass(err, rc, &why);
     if (!item->nbad++)
@@ -121,7 +125,7 @@ static int work_lines(struct encode_item *item, struct encode_worker *w, struct 
         const char *feed = memchr(at, '\n', (size_t)(end - at));
         const char *behind = feed ? feed + 1 : end;
         w->line.number++;
-        if (!is_blank(at, (size_t)(behind - at)))
+        if (!item->is_json || !is_blank(at, (size_t)(behind - at)))
             FSDP_TRY(work_line(item, w, at, (size_t)(behind - at), err));
         at = behind;
     }

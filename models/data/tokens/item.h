@@ -6,10 +6,12 @@
 #include "data/line/line.h"
 #include "reader.h"
 
+struct vocab_train;
+
 struct encode_item {
     /* What is to be done. */
     const char *path; /* what errors name */
-    bool is_lines;
+    bool is_lines, is_json;
     bool first, last; /* of the pieces of a text */
     char *text;
     size_t nbytes, room;
@@ -37,11 +39,16 @@ struct encode_worker {
     const struct encode_opts *opts;
     const struct data_text *text;
     struct data_line line;
+    struct vocab_train *train; /* counts words in place of making tokens; NULL: it does not */
 };
 void encode_worker_init(struct encode_worker *worker, const struct encode_opts *opts,
                         const struct data_text *text);
 void encode_worker_free(struct encode_worker *worker);
 /* Fills what came of it; of lines also where one is an error: the documents before it. */
 void encode_item_work(struct encode_item *item, struct encode_worker *worker);
+
+/* A line's words; count.c. */
+int encode_count_line(struct encode_item *item, struct encode_worker *worker, const char *text,
+                      size_t nbytes, struct fsdp_err *err);
 
 #endif

@@ -121,6 +121,12 @@ void encode_pool_destroy(struct encode_pool *p)
     fsdp_free(p);
 }
 
+struct encode_worker *encode_pool_workers(struct encode_pool *p, int *nworkers)
+{
+    *nworkers = p->nthreads;
+    return p->workers;
+}
+
 struct encode_item *encode_pool_free_item(struct encode_pool *p)
 {
     return p->given - p->released < p->nslots ? &slot_of(p, p->given)->item : NULL;

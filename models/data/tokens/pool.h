@@ -10,6 +10,8 @@ int encode_pool_create(struct encode_pool **out, int nthreads, const struct enco
                        const struct data_text *text, struct fsdp_err *err);
 /* Waits for the items that are being worked on. */
 void encode_pool_destroy(struct encode_pool *pool);
+/* The threads'. While no item is under way. */
+struct encode_worker *encode_pool_workers(struct encode_pool *pool, int *nworkers);
 /* An item to fill; NULL: all are under way. */
 struct encode_item *encode_pool_free_item(struct encode_pool *pool);
 /* Gives the item that encode_pool_free_item gave. */

@@ -262,7 +262,8 @@ int encode_reader_next(struct encode_reader *r, struct encode_item *item, bool *
     if (*end)
         return FSDP_OK;
     item->path = source_of(r)->name;
-    item->is_lines = source_of(r)->is_lines;
+    item->is_json = source_of(r)->is_lines;
+    item->is_lines = item->is_json || r->sizes->by_lines;
     item->begins = r->place;
     item->first = !r->place.offset;
     FSDP_TRY(take_rest(r, item, err));

@@ -12,6 +12,7 @@ struct encode_sizes {
     size_t agree;   /* on each side of a place where pieces are joined, they are the same */
     size_t most;    /* that become tokens at once where there is no such place */
     double seconds; /* from a note in the journal to the next */
+    bool by_lines;  /* texts are cut into lines, too */
 };
 extern const struct encode_sizes encode_sizes_default;
 int encode_run_sized(struct tokens_info *out, const char *path, const struct encode_opts *opts,

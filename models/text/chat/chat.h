@@ -28,6 +28,8 @@ void chat_template_destroy(struct chat_template *t);
  * variables of the template. *out is NULL where the folder has no template. Errors as above, and
  * those of reading files. */
 int chat_template_open(struct chat_template **out, const char *folder, struct fsdp_err *err);
+/* A hash of the files that chat_template_open reads. */
+int chat_template_hash(uint64_t *out, const char *folder, struct fsdp_err *err);
 
 /* Does the template, or its variant for tools, name a variable so? Pure. */
 bool chat_template_names(const struct chat_template *t, const char *name);

@@ -195,3 +195,30 @@ int chat_template_open(struct chat_template **out, const char *folder, struct fs
     *out = t;
     return rc;
 }
+
+/* ---- its hash -------------------------------------------------------------------------------- */
+
+int chat_template_hash(uint64_t *out, const char *folder, struct fsdp_err *err)
+{
+    static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json",
+                                        "special_tokens_map.json"};
+    uint64_t hash = FSDP_HASH_SEED;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct fsdp_err why = FSDP_ERR_INIT;
+        char *path = fsdp_sprintf(err, "%s/%s", folder, names[i]), *text;
+        size_t nbytes;
+        if (!path)
+            return FSDP_ENOMEM;
+        const int rc = fsdp_file_read(&text, &nbytes, path, MAX_CONFIG_NBYTES, &why);
+        fsdp_free(path);
+        if (rc == FSDP_ENOTFOUND)
+            continue;
+        if (rc)
+            return fsdp_err_pass(err, rc, &why);
+        hash = fsdp_hash(hash, text, nbytes);
+        fsdp_free(text);
+    }
+    *out = hash;
+    return FSDP_OK;
+}

@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ckpt/ckpt.h"
 #include "data.h"
 #include "data/source/list.h"
+#include "store/store.h"
 #include "text/tokenizer/tokenizer.h"
 
 int train_blame_missing(struct fsdp_err *err, int status, const char *key)
@@ -74,29 +74,6 @@ static void set_documents(const struct train_parts *p, const struct config_sourc
             opts->ends[opts->nends++] = info.eos[i];
 }
 
-static int open_blob(void **file, uint64_t *nbytes, const char *address, struct fsdp_err *err)
-{
-    struct ckpt_blob *blob;
-
-    FSDP_TRY(ckpt_blob_open(&blob, nbytes, address, err));
-    *file = blob;
-    return FSDP_OK;
-}
-
-static int pread_blob(void *file, void *dst, size_t nbytes, uint64_t offset, struct fsdp_err *err)
-{
-    return ckpt_blob_pread(file, dst, nbytes, offset, err);
-}
-
-static void close_blob(void *file)
-{
-    ckpt_blob_close(file);
-}
-
-static const struct data_remote stores = {
-    .each = ckpt_blob_each, .open = open_blob, .pread = pread_blob, .close = close_blob};
-const struct data_remote *const train_stores = &stores;
-
 /* How source i of the training data is read. Texts are borrowed from the settings. */
 static struct data_opts source_opts(const struct train_parts *p, int i,
                                     const struct config_source *source)
@@ -109,7 +86,7 @@ static struct data_opts source_opts(const struct train_parts *p, int i,
     opts.seq_len = (int)c->data.seq_len;
     opts.vocab_size = p->ops->vocab_size(p->model);
     opts.too_long = (enum data_too_long)source->too_long;
-    opts.remote = &stores;
+    opts.remote = &store_remote;
     opts.remote_nbytes = (uint64_t)c->data.remote_cache << 20;
     opts.skip_bad_lines = source->on_bad_line == CONFIG_BAD_LINE_SKIP;
     opts.text = &p->text.of[i];

@@ -5,9 +5,6 @@
 
 #include "setup.h"
 
-/* Reads data at addresses, which lie in a store, as checkpoints do. */
-extern const struct data_remote *const train_stores;
-
 /* A path that is not there is the configuration's fault; one that cannot be read may be a node's.
  */
 int train_blame_missing(struct fsdp_err *err, int status, const char *key);

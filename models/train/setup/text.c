@@ -7,8 +7,6 @@
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer.h"
 
-enum { MAX_TEMPLATE_NBYTES = 16 << 20 };
-
 static char *folder_of(const char *path, struct fsdp_err *err)
 {
     const char *slash = strrchr(path, '/');
@@ -75,32 +73,6 @@ static int measure_tokens(struct train_text *t, int vocab_size, struct fsdp_err 
 
 /* ---- the template ---------------------------------------------------------------------------- */
 
-/* Of the files that chat_template_open reads. */
-static int hash_template(uint64_t *out, const char *folder, struct fsdp_err *err)
-{
-    static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json",
-                                        "special_tokens_map.json"};
-    uint64_t hash = FSDP_HASH_SEED;
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        struct fsdp_err why = FSDP_ERR_INIT;
-        char *path = fsdp_sprintf(err, "%s/%s", folder, names[i]), *text;
-        size_t nbytes;
-        if (!path)
-            return FSDP_ENOMEM;
-        const int rc = fsdp_file_read(&text, &nbytes, path, MAX_TEMPLATE_NBYTES, &why);
-        fsdp_free(path);
-        if (rc == FSDP_ENOTFOUND)
-            continue;
-        if (rc)
-            return fsdp_err_pass(err, rc, &why);
-        hash = fsdp_hash(hash, text, nbytes);
-        fsdp_free(text);
-    }
-    *out = hash;
-    return FSDP_OK;
-}
-
 static int open_template(struct train_text *t, const char *folder, uint64_t *hash,
                          struct fsdp_err *err)
 {
@@ -111,7 +83,7 @@ static int open_template(struct train_text *t, const char *folder, uint64_t *has
         return fsdp_err_pass(err, rc, &why);
     if (rc)
         keep_refusal(t->chat_refusal, &why);
-    return t->chat ? hash_template(hash, folder, err) : FSDP_OK;
+    return t->chat ? chat_template_hash(hash, folder, err) : FSDP_OK;
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */

@@ -13,6 +13,7 @@
 
 #include "data.h"
 #include "data/cache/cache.h"
+#include "store/store.h"
 #include "text/tokenizer/tokenizer.h"
 #include "tokens.h"
 
@@ -183,7 +184,7 @@ static int fill_work(struct work *w, struct train_parts *p, int i,
     w->opts.npaths = list->nelem;
     w->opts.paths = w->paths;
     w->opts.format = source->format == DATA_JSONL ? ENCODE_LINES : ENCODE_TEXT;
-    w->opts.remote = train_stores;
+    w->opts.remote = &store_remote;
     w->opts.text = &p->text.of[i];
     w->opts.text_key = held_out ? p->config->data.text_key : config_source_text_key(p->config, i);
     w->opts.skip_bad_lines = source->on_bad_line == CONFIG_BAD_LINE_SKIP;
