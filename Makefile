@@ -124,7 +124,7 @@ DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_HWLOC='$(WITH_HWLOC)' WITH_ZSTD='$(WITH_ZST
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-slurm \
-	check-slurm-run slurm-shell check-nfs check-nfs-run demo bench \
+	check-slurm-run slurm-shell check-nfs check-nfs-run demo demo-text bench \
 	install uninstall format lint clean
 
 ## all              build programs and libraries (the default)
@@ -238,6 +238,12 @@ demo:
 	@$(DEPS) demo
 	@$(MAKE) $(JOBS) all
 	@BIN='$(abspath $(BIN))' scripts/demo.sh
+
+## demo-text        the same from text to text: learns a vocabulary, tokenizes, trains, generates
+demo-text:
+	@$(DEPS) demo
+	@$(MAKE) $(JOBS) all
+	@BIN='$(abspath $(BIN))' scripts/demo_text.sh
 
 ## bench            benchmarks against other programs in the same run (scripts/bench.sh runs one)
 bench: all $(BENCHES)

@@ -13,34 +13,8 @@ demo=build/demo
 config=examples/demo.yaml
 began=$SECONDS
 
-bold= plain=
-[ -t 1 ] && bold=$'\e[1m' plain=$'\e[0m'
-heading() {
-    printf '\n%s== %s%s\n\n' "$bold" "$1" "$plain"
-}
-tell() {
-    echo "$*" | fold -s -w 96
-}
-say() { # a command as one would type it
-    local word line=
-    for word; do
-        [[ $word == *[[:space:]]* ]] && word="\"$word\""
-        line+=" $word"
-    done
-    printf '%s$%s%s\n' "$bold" "$line" "$plain"
-}
-show() { # a command: shown, then run
-    say "$@"
-    "$@"
-}
-fail() {
-    printf '\ndemo: %s\n' "$*" >&2
-    exit 1
-}
-# Value of a key in the last line of the metrics that has it.
-metric() { # key
-    sed -n "s/.*\"$1\": *\([-+.0-9eE]*\).*/\1/p" $demo/metrics.jsonl 2>/dev/null | tail -n 1
-}
+. scripts/demo_lib.sh
+
 # Process of a rank that fsdp-launch started.
 pid_of_rank() { # pid of fsdp-launch, rank
     local pid
