@@ -16,11 +16,13 @@ struct generate_sampler {
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-static int check_opts(const struct generate_opts *opts, struct fsdp_err *err)
+int generate_opts_check(const struct generate_opts *opts, struct fsdp_err *err)
 {
     if (!opts->greedy && !(opts->temperature > 0 && isfinite(opts->temperature)))
-        return fsdp_err_set(err, FSDP_EINVAL, "temperature is %g, but must be above 0",
-                            opts->temperature);
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "temperature is %g, but must be above 0 (greedy takes the most likely token)",
+            opts->temperature);
     if (!(opts->top_p > 0 && opts->top_p <= 1))
         return fsdp_err_set(err, FSDP_EINVAL, "top-p is %g, allowed are values above 0 up to 1",
                             opts->top_p);
@@ -37,7 +39,7 @@ static int check_opts(const struct generate_opts *opts, struct fsdp_err *err)
 int generate_sampler_create(struct generate_sampler **out, const struct generate_opts *opts,
                             int vocab, struct fsdp_err *err)
 {
-    FSDP_TRY(check_opts(opts, err));
+    FSDP_TRY(generate_opts_check(opts, err));
     struct generate_sampler *s = fsdp_alloc(1, sizeof *s, "sampler", err);
     if (!s)
         return FSDP_ENOMEM;

@@ -26,6 +26,9 @@ struct generate_opts {
         .temperature = 1.0, .top_p = 1.0, .repetition_penalty = 1.0                                \
     }
 
+/* FSDP_EINVAL names an option out of range. Pure. */
+int generate_opts_check(const struct generate_opts *opts, struct fsdp_err *err);
+
 struct generate_sampler;
 
 /* A token that the filters left, and its probability among them. */
@@ -34,7 +37,7 @@ struct generate_candidate {
     int32_t token;
 };
 
-/* FSDP_EINVAL names an option out of range. */
+/* Errors of options as above. */
 int generate_sampler_create(struct generate_sampler **out, const struct generate_opts *opts,
                             int vocab, struct fsdp_err *err);
 void generate_sampler_destroy(struct generate_sampler *sampler);

@@ -22,8 +22,8 @@ static const char usage[] =
     "\n"
     "Continues a text with a trained model, or chats with it. PATH is a Hugging Face\n"
     "folder, a .safetensors file next to its config.json, a checkpoint of\n"
-    "fsdp-launch, or a folder of checkpoints (the newest is taken); here or in a store\n"
-    "(s3://...).\n"
+    "fsdp-launch, or a folder of checkpoints (the newest is taken); here or in a\n"
+    "store (s3://...).\n"
     "\n"
     "  --model PATH       the weights\n"
     "  --prompt TEXT      the text to continue\n"
@@ -386,10 +386,18 @@ static int run_chat(struct run *r, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static int choose_opts(struct run *r, const struct generate_config *config, struct fsdp_err *err)
+{
+    generate_choose(&r->opts, &r->seq.max_tokens, &r->set, config);
+    return generate_opts_check(&r->opts, err);
+}
+
 static int run(struct run *r, struct fsdp_err *err)
 {
+    /* What was asked for is checked before weights are read. */
+    FSDP_TRY(choose_opts(r, &generate_config_none, err));
     FSDP_TRY(generate_session_open(&r->session, &r->set, err));
-    generate_choose(&r->opts, &r->seq.max_tokens, &r->set, &r->session.config);
+    FSDP_TRY(choose_opts(r, &r->session.config, err));
     r->seq.seed = r->set.seed;
     if (r->set.prompts)
         return run_batch(r, err);

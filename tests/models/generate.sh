@@ -1,49 +1,41 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # fsdp-generate as a user calls it: what it prints, and what it says when it cannot.
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
 gen() { "$BIN/fsdp-generate" --device cpu "$@"; }
 TINY=$TOP/tests/data/llama-tiny ODD=$TOP/tests/data/llama-odd
-n=0 bad=0
-result() { # text, status
-    n=$((n + 1))
-    if [ "$2" = 0 ]; then
-        echo "ok $n - $1"
-    else
-        echo "not ok $n - $1"
-        bad=1
-    fi
-}
 refused() { # what it must say, exit code, arguments...
     local says=$1 code=$2 out
     shift 2
     out=$(gen "$@" 2>&1 >stdout)
     [ $? = "$code" ] && [[ $out == *"$says"* ]] && [ ! -s stdout ]
-    result "refused: $(head -n 1 <<<"$out")" $?
+    ok $? "refused: $(head -n 1 <<<"$out")"
 }
 
 # ---- what it prints ------------------------------------------------------------------------------
 
 gen --model "$TINY" --prompt "To be" --greedy --max-tokens 12 >a 2>err
-result "text from a folder" $?
+ok $? "text from a folder"
 [ "$(grep -vc "^fsdp-generate: prompt: 5 tokens, .* generated: 12 tokens, " err)" = 0 ] && [ "$(head -c 5 a)" = "To be" ] && [ "$(wc -c <a)" = 18 ]
-result "the prompt, 12 bytes and a line feed; of the run, one line on standard error" $?
+ok $? "the prompt, 12 bytes and a line feed; of the run, one line on standard error"
 gen --model "$TINY/model.safetensors" --prompt "To be" --greedy --max-tokens 12 >b && cmp -s a b
-result "the same from the file" $?
+ok $? "the same from the file"
 ids=$(gen --model "$TINY" --tokens 84,111,32,98,101 --greedy --max-tokens 12)
 [ "$ids" = "$(tail -c +6 a | head -c 12 | od -An -v -tu1 -w12 | tr -s ' ' ',' | cut -c2-)" ]
-result "the same as token ids: $ids" $?
+ok $? "the same as token ids: $ids"
 
 sampled=(--top-k 40 --top-p 0.9 --temperature 0.8 --ignore-eos --max-tokens 40)
 gen --model "$TINY" --prompt x --seed 3 "${sampled[@]}" >d
 gen --model "$TINY" --prompt x --seed 3 "${sampled[@]}" | cmp -s - d
-result "the same seed gives the same text" $?
+ok $? "the same seed gives the same text"
 gen --model "$TINY" --prompt x --seed 4 "${sampled[@]}" | cmp -s - d
-result "another seed gives another" $((!$?))
+ok $((!$?)) "another seed gives another"
 
 gen --model "$ODD" --tokens 5,6,7,8 --logits >l
-result "logits of a tied model" $?
+ok $? "logits of a tied model"
 awk 'NF != 53 { exit 1 } END { exit NR != 4 }' l
-result "a line for each of 4 positions, 53 values each" $?
+ok $? "a line for each of 4 positions, 53 values each"
 gen --model "$ODD" --tokens 5,6 --logits | cmp -s - <(head -n 2 l)
 close=$?
 [ $close = 0 ] || { # another matrix product may round otherwise
@@ -51,28 +43,28 @@ close=$?
         awk '{ for (i = 1; i <= 53; i++) if (($i - $(i + 53))^2 > 1e-10) exit 1 }'
     close=$?
 }
-result "a prefix has the prefix of the logits" $close
+ok $close "a prefix has the prefix of the logits"
 
 gen --model "$TINY" --prompt x --greedy --ignore-eos --max-tokens 500 >e 2>err
 [ "$(wc -c <e)" = 65 ] && grep -q "64 positions" err
-result "it stops where the positions end, and says so" $?
+ok $? "it stops where the positions end, and says so"
 gen --model "$TINY" --prompt "" --max-tokens 3 --greedy >/dev/null
-result "an empty prompt begins with the model's first token" $?
+ok $? "an empty prompt begins with the model's first token"
 gen --model "$TINY" --prompt x --probabilities --top-k 3 >p
 awk '{ sum += $2 } END { exit NR != 3 || (sum - 1)^2 > 1e-12 }' p
-result "the probabilities of the next token" $?
+ok $? "the probabilities of the next token"
 mkdir -p greedy
 cp "$TINY"/config.json "$TINY"/model.safetensors greedy/
 echo '{"do_sample": false, "max_new_tokens": 12, "num_beams": 4}' >greedy/generation_config.json
 gen --model greedy --prompt "To be" 2>err | cmp -s - a && grep -q "num_beams is not supported" err
-result "generation_config.json says what is not asked for" $?
+ok $? "generation_config.json says what is not asked for"
 gen --model greedy --prompt "To be" --ignore-generation-config --greedy --max-tokens 12 2>err | cmp -s - a &&
     ! grep -q num_beams err
-result "or is ignored" $?
+ok $? "or is ignored"
 end=$(cut -d, -f3 <<<"$ids")
 echo "{\"do_sample\": false, \"max_new_tokens\": 12, \"eos_token_id\": [$end]}" >greedy/generation_config.json
 [ "$(gen --model greedy --tokens 84,111,32,98,101 2>err)" = "$(tr , '\n' <<<"$ids" | sed "/^$end\$/,\$d" | paste -s -d ,)" ]
-result "its end token ends the text" $?
+ok $? "its end token ends the text"
 # A model of as many positions that it does not end before it is interrupted.
 mkdir -p long
 cp "$TINY/model.safetensors" long/
@@ -88,7 +80,7 @@ wait $pid
 code=$?
 exec 3<&-
 [ $code = 130 ] && grep -q "generated: " err && grep -qE '^[0-9]+(,[0-9]+)+$' part
-result "interrupted, it ends with whole output and exit code $code" $?
+ok $? "interrupted, it ends with whole output and exit code $code"
 
 # ---- files of prompts ----------------------------------------------------------------------------
 
@@ -104,36 +96,36 @@ END
 json() { "${PYTHON:-python3}" -c "import json, sys; rows = [json.loads(l) for l in open(sys.argv[1])]; $1" "$2"; }
 batch=(--max-tokens 12 --temperature 0.8 --seed 5 --ignore-eos --prompts prompts.jsonl)
 gen --model "$TINY" "${batch[@]}" -o out.jsonl 2>err && [ ! -e out.jsonl.part ] && [ "$(wc -l <out.jsonl)" = 6 ]
-result "a line for each prompt" $?
+ok $? "a line for each prompt"
 json 'assert [r["id"] for r in rows] == [1, 2, 3, 4, 5, 6] and rows[0]["more"] == [1.5, None, {"a": "\u00e9"}]
 assert [r["ntokens"] for r in rows] == [12, 5, 12, 60, 12, 12] and all(r["finish_reason"] == "length" for r in rows)
 assert rows[0]["completion"] == rows[4]["completion"] != rows[2]["completion"]
 assert len(rows[5]["completion_tokens"]) == 12 and rows[1]["completion_tokens"] != rows[5]["completion_tokens"][:5]' out.jsonl 2>err
-result "in their order, with all their keys; the same prompt and seed give the same" $?
+ok $? "in their order, with all their keys; the same prompt and seed give the same"
 for size in 1 2 7; do
     gen --model "$TINY" "${batch[@]}" --batch $size 2>err | cmp -s - out.jsonl
-    result "the same on standard output with $size at once" $?
+    ok $? "the same on standard output with $size at once"
 done
 grep -v '^$' prompts.jsonl | tac >prompts.back
 gen --model "$TINY" "${batch[@]}" --prompts - <prompts.back 2>err | tac | cmp -s - out.jsonl
-result "and in the other order, from standard input" $?
+ok $? "and in the other order, from standard input"
 one=$(gen --model "$TINY" --tokens 84,111,32,98,101 --max-tokens 12 --temperature 0.8 --seed 5 --ignore-eos 2>err)
 json "assert rows[5]['completion_tokens'] == [$one]" out.jsonl
-result "a prompt alone gets the same" $?
+ok $? "a prompt alone gets the same"
 end=$(cut -d, -f3 <<<"$one")
 echo "{\"eos_token_id\": $end}" >greedy/generation_config.json
 gen --model greedy --max-tokens 12 --temperature 0.8 --seed 5 --prompts prompts.jsonl >stopped 2>err
 json "assert rows[5]['finish_reason'] == 'stop' and rows[5]['ntokens'] == [$one].index($end)" stopped
-result "one that ends with the model's end token says so" $?
+ok $? "one that ends with the model's end token says so"
 refused "out.jsonl: is there already" 1 --model "$TINY" "${batch[@]}" -o out.jsonl
 gen --model "$TINY" "${batch[@]}" -o out.jsonl --overwrite --seed 6 2>err && ! cmp -s out.jsonl <(head -n 6 out.jsonl.part 2>/dev/null)
-result "--overwrite" $?
+ok $? "--overwrite"
 rm -f out.jsonl
 gen --model "$TINY" "${batch[@]}" 2>err >whole
 { head -n 2 whole && sed -n 3p whole | head -c 30; } >out.jsonl.part
 refused "out.jsonl.part: lines of a run that was stopped" 1 --model "$TINY" "${batch[@]}" -o out.jsonl
 gen --model "$TINY" "${batch[@]}" -o out.jsonl --resume 2>err && cmp -s out.jsonl whole && grep -q "generated: 96 tokens" err
-result "--resume makes the four lines that are not there whole" $?
+ok $? "--resume makes the four lines that are not there whole"
 rm -f out.jsonl
 sed -n 2p whole >out.jsonl.part
 refused "out.jsonl.part:1: not made of line 1" 1 --model "$TINY" "${batch[@]}" -o out.jsonl --resume
@@ -146,7 +138,7 @@ kill -INT $pid
 wait $pid
 code=$?
 [ $code = 130 ] && [ ! -e out.jsonl ] && cmp -s out.jsonl.part <(head -n 3 whole)
-result "interrupted, it leaves whole lines, and exit code $code" $?
+ok $? "interrupted, it leaves whole lines, and exit code $code"
 rm -f out.jsonl.part
 wrong() { # what it must say, line
     echo "$2" >bad.jsonl
@@ -161,7 +153,7 @@ wrong '"seed" is no integer' '{"prompt": "x", "seed": -1}'
 wrong '"max_tokens" is no integer' '{"prompt": "x", "max_tokens": 0}'
 wrong 'the prompt has no tokens' '{"tokens": []}'
 wrong 'prompt of 65 tokens' "{\"prompt\": \"$(printf 'x%.0s' {1..65})\"}"
-wrong 'a model with 53 tokens' '{"prompt": "x"}' "$ODD"
+wrong 'text would become tokens byte by byte, and the model has 53 tokens' '{"prompt": "x"}' "$ODD"
 : >empty.jsonl
 refused "no prompts in it" 1 --model "$TINY" --prompts empty.jsonl
 refused "nowhere.jsonl" 1 --model "$TINY" --prompts nowhere.jsonl
@@ -185,26 +177,26 @@ cat >spelled/tokenizer.json <<'END'
 END
 echo '{"model_max_length": 1000000000000000019884624838656}' >spelled/tokenizer_config.json
 gen --model spelled --prompt "ab ab" --greedy --max-tokens 3 >out 2>err && grep -q "^fsdp-generate: prompt: 3 tokens" err && grep -q "^ab ab" out
-result "a prompt is tokenized as tokenizer.json says" $?
+ok $? "a prompt is tokenized as tokenizer.json says"
 [ "$(gen --model spelled --prompt "ab ab" --probabilities --tokenizer spelled/tokenizer.json)" = "$(gen --model "$TINY" --tokens 2,3,2 --probabilities)" ]
-result "into these tokens" $?
+ok $? "into these tokens"
 gen --model spelled --prompt "ab ab" --tokenizer bytes --greedy --max-tokens 3 2>&1 >out | grep -q "prompt: 5 tokens"
-result "or byte by byte where that is asked for" $?
+ok $? "or byte by byte where that is asked for"
 refused "nowhere" 1 --model spelled --prompt x --tokenizer nowhere
 
 # ---- keys and values -----------------------------------------------------------------------------
 
 kv() { gen --model "$1" --tokens 84,111 --greedy --max-tokens 20 -v "${@:2}" 2>&1 >kv.out | sed -n 's/.*keys and values: \(.*\), for .*/\1/p'; }
 [ "$(kv "$TINY")" = "11.0 KiB in F32" ] && cp kv.out wide && [ "$(kv "$TINY" --kv-dtype bfloat16)" = "5.5 KiB in BF16" ]
-result "keys and values in float32, or half the memory in bfloat16" $?
+ok $? "keys and values in float32, or half the memory in bfloat16"
 mkdir -p short16
 sed 's/"float32"/"float16"/' "$TINY/config.json" >short16/config.json
 cp "$TINY/model.safetensors" short16/
 [ "$(kv short16)" = "5.5 KiB in F16" ] && [ "$(kv short16 --kv-dtype float32)" = "11.0 KiB in F32" ] && cmp -s kv.out wide
-result "by default they are of the model's type" $?
+ok $? "by default they are of the model's type"
 
 gen --help | grep -q -- --top-p
-result "--help" $?
+ok $? "--help"
 
 # ---- what it refuses -----------------------------------------------------------------------------
 
@@ -233,13 +225,13 @@ refused "nowhere" 1 --model nowhere --prompt x
 refused "config.json" 1 --model folder --prompt x
 refused "token 256" 1 --model "$TINY" --tokens 1,256 --logits
 refused "begin with a token id" 1 --model "$TINY" --tokens 1,b --logits
-refused "the vocabulary has 53" 1 --model "$ODD" --prompt "x"
+refused "the model has 53 tokens, not 256: put its tokenizer.json" 1 --model "$ODD" --prompt "x"
 refused "tokenizer.json" 1 --model bpe --prompt "x"
 refused "model.embed_tokens.weight" 1 --model short --prompt x
 refused "the model has 64" 1 --model "$TINY" --prompt "$(printf 'x%.0s' {1..65})"
 gen --model "$TINY" --prompt x >/dev/full 2>err
 [ $? = 1 ] && grep -q "standard output" err
-result "a full disk at standard output: $(cat err)" $?
+ok $? "a full disk at standard output: $(cat err)"
 
 echo "1..$n"
 exit $bad
