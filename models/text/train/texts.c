@@ -49,8 +49,8 @@ static int grow_slots(struct texts *texts, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int append(struct texts *texts, uint32_t hash, const char *text, size_t nbytes,
-                  uint64_t count, struct fsdp_err *err)
+static int append_text(struct texts *texts, uint32_t hash, const char *text, size_t nbytes,
+                       uint64_t count, struct fsdp_err *err)
 {
     const size_t want = texts->nbytes + nbytes;
 
@@ -87,7 +87,7 @@ int texts_add(uint32_t *number, struct texts *texts, const char *text, size_t nb
         texts->at[*number].count += count;
         return FSDP_OK;
     }
-    FSDP_TRY(append(texts, hash, text, nbytes, count, err));
+    FSDP_TRY(append_text(texts, hash, text, nbytes, count, err));
     *number = (uint32_t)texts->ntexts - 1;
     texts->slots[slot] = *number + 1;
     return FSDP_OK;

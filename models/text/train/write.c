@@ -13,7 +13,7 @@
 
 /* Puts an item at the end of a list or under a key; false: no memory, or no item. Takes the item.
  */
-static bool append(json_t *list, json_t *item)
+static bool append_item(json_t *list, json_t *item)
 {
     return item && json_array_append_new(list, item) == 0;
 }
@@ -51,9 +51,9 @@ static json_t *added_json(const struct vocab_train *t)
     bool good = list;
 
     for (int i = 0; good && i < t->nspecial; i++)
-        good = append(list, json_pack("{si ss sb sb sb sb sb}", "id", i, "content", t->special[i],
-                                      "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0,
-                                      "special", 1));
+        good = append_item(list, json_pack("{si ss sb sb sb sb sb}", "id", i, "content",
+                                           t->special[i], "single_word", 0, "lstrip", 0, "rstrip",
+                                           0, "normalized", 0, "special", 1));
     if (good)
         return list;
     json_decref(list);
@@ -83,8 +83,8 @@ static json_t *merges_json(const struct vocab_train *t)
     bool good = merges;
 
     for (int i = 0; good && i < t->nmerges; i++)
-        good = append(merges, json_pack("[oo]", token_json(t, t->merges[i].left),
-                                        token_json(t, t->merges[i].right)));
+        good = append_item(merges, json_pack("[oo]", token_json(t, t->merges[i].left),
+                                             token_json(t, t->merges[i].right)));
     if (good)
         return merges;
     json_decref(merges);
