@@ -225,10 +225,13 @@ struct tokenizer {
     int nbefore, nafter;
     int32_t bos, eos;
     bool skip_special; /* special tokens are not looked for in text */
+    json_t *config;    /* tokenizer_config.json, while the files are read; NULL: none */
 };
 
 /* The readers. text: the whole file, nbytes long, with a 0 byte after it. */
 int tokenizer_read_json(struct tokenizer *t, const char *text, size_t nbytes, struct fsdp_err *err);
+/* A part of it. root: the file. */
+int tokenizer_read_added(struct tokenizer *t, const json_t *root, struct fsdp_err *err);
 int tokenizer_read_tekken(struct tokenizer *t, const char *text, size_t nbytes,
                           struct fsdp_err *err);
 int tokenizer_read_tiktoken(struct tokenizer *t, const char *text, size_t nbytes,

@@ -196,80 +196,7 @@ static int read_unigram(struct tokenizer *t, const struct speller *speller, cons
                           json_is_true(json_object_get(model, "byte_fallback")), err);
 }
 
-/* ---- added tokens and the post-processor ----------------------------------------------------- */
-
-/* The id that the original gives an added token, whatever the file says: that of the vocabulary,
- * or else the next one. */
-static json_int_t next_added_id(const struct tokenizer *t, const json_t *vocab,
-                                const json_t *content)
-{
-    const char *text = json_string_value(content);
-    const size_t nbytes = json_string_length(content);
-    const json_int_t size =
-        (json_int_t)(json_is_object(vocab) ? json_object_size(vocab) : json_array_size(vocab));
-    const json_t *own = json_object_getn(vocab, text, nbytes);
-    json_int_t highest = -1;
-
-    if (own)
-        return json_integer_value(own);
-    if (json_is_array(vocab) && vocab_find(&t->vocab, text, nbytes) >= 0)
-        return vocab_find(&t->vocab, text, nbytes);
-    for (size_t i = 0; i < t->added.ntokens; i++)
-        if (t->added.tokens[i].id > highest)
-            highest = t->added.tokens[i].id;
-    return highest >= size ? highest + 1 : size;
-}
-
-static int check_added(const struct tokenizer *t, const json_t *vocab,
-                       const struct added_token *token, const json_t *content, struct fsdp_err *err)
-{
-    const json_int_t want = next_added_id(t, vocab, content);
-
-    for (size_t i = 0; i < t->added.ntokens; i++)
-        if (t->added.tokens[i].nbytes == token->nbytes &&
-            !memcmp(t->added.tokens[i].content, token->content, token->nbytes))
-            return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%.40s' is there twice", token->content);
-    if (want != token->id)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "'%.40s' has the id %d, but transformers gives it the id %d, which the "
-                            "vocabulary leads to: is a token missing before it?",
-                            token->content, token->id, (int)want);
-    return FSDP_OK;
-}
-
-static int read_added(struct tokenizer *t, const json_t *list, const json_t *vocab,
-                      struct fsdp_err *err)
-{
-    const json_t *item;
-    size_t i;
-
-    json_array_foreach(list, i, item)
-    {
-        const json_t *content = json_object_get(item, "content"), *id = json_object_get(item, "id");
-        if (!json_is_string(content) || !json_is_integer(id) || json_integer_value(id) < 0 ||
-            json_integer_value(id) >= VOCAB_MAX_IDS)
-            return fsdp_err_set(err, FSDP_EINVAL, "added_tokens[%zu] has no id or no content", i);
-        const bool special = json_is_true(json_object_get(item, "special"));
-        const json_t *normalized = json_object_get(item, "normalized");
-        struct added_token token = {
-            .id = (int32_t)json_integer_value(id),
-            .content = (char *)json_string_value(content),
-            .nbytes = json_string_length(content),
-            .special = special,
-            .single_word = json_is_true(json_object_get(item, "single_word")),
-            .lstrip = json_is_true(json_object_get(item, "lstrip")),
-            .rstrip = json_is_true(json_object_get(item, "rstrip")),
-            .normalized = normalized ? json_is_true(normalized) : !special,
-        };
-        if (!token.nbytes)
-            continue;
-        const int rc = check_added(t, vocab, &token, content, err);
-        if (rc != FSDP_OK)
-            return fsdp_err_prefix(err, rc, "added_tokens[%zu]: ", i);
-        FSDP_TRY(added_add(t, &token, err));
-    }
-    return FSDP_OK;
-}
+/* ---- the post-processor ----------------------------------------------------------------------- */
 
 static int put_special(struct tokenizer *t, bool after, const json_t *id, struct fsdp_err *err)
 {
@@ -417,8 +344,7 @@ static int read_parts(struct tokenizer *t, struct speller *speller, const json_t
     FSDP_TRY(check_first(t, err));
     speller->bytes = t->splitter.bytes;
     FSDP_TRY(read_model(t, speller, model, err));
-    FSDP_TRY(
-        read_added(t, json_object_get(root, "added_tokens"), json_object_get(model, "vocab"), err));
+    FSDP_TRY(tokenizer_read_added(t, root, err));
     FSDP_TRY(decoder_parse(&t->decoder, json_object_get(root, "decoder"), err));
     t->decoder.byte_names = t->decoder.bytes;
     if (t->decoder.bytes != t->splitter.bytes)

@@ -67,9 +67,9 @@ static read_f *find_reader(const char *text, size_t nbytes)
 /* ---- tokenizer_config.json ------------------------------------------------------------------- */
 
 /* A special token is its content, or an object with it. */
-static int32_t config_token(const struct tokenizer *t, const json_t *config, const char *key)
+static int32_t config_token(const struct tokenizer *t, const char *key)
 {
-    const json_t *token = json_object_get(config, key);
+    const json_t *token = json_object_get(t->config, key);
     const char *content = json_is_object(token)
                               ? json_string_value(json_object_get(token, "content"))
                               : json_string_value(token);
@@ -77,7 +77,15 @@ static int32_t config_token(const struct tokenizer *t, const json_t *config, con
     return content ? tokenizer_find(t, content, strlen(content)) : -1;
 }
 
-static int read_config(struct tokenizer *t, struct fsdp_err *err)
+static void use_config(struct tokenizer *t)
+{
+    const int32_t bos = config_token(t, "bos_token"), eos = config_token(t, "eos_token");
+
+    t->bos = bos >= 0 ? bos : t->bos;
+    t->eos = eos >= 0 ? eos : t->eos;
+}
+
+static int load_config(struct tokenizer *t, struct fsdp_err *err)
 {
     const char *slash = strrchr(t->path, '/');
     char *path = fsdp_sprintf(err, "%.*stokenizer_config.json",
@@ -93,17 +101,10 @@ static int read_config(struct tokenizer *t, struct fsdp_err *err)
         goto out;
     FSDP_TRY_GOTO(fsdp_file_read(&text, &nbytes, path, MAX_FILE, err), out);
     /* model_max_length is often 10^30. */
-    json_t *config = json_loadb(text, nbytes, JSON_DECODE_INT_AS_REAL, &why);
-    if (!config) {
+    t->config = json_loadb(text, nbytes, JSON_DECODE_INT_AS_REAL, &why);
+    if (!t->config)
         rc = fsdp_err_set(err, FSDP_EINVAL, "%s:%d: not valid JSON: %s", path, why.line, why.text);
-        goto out;
-    }
-    const int32_t bos = config_token(t, config, "bos_token"),
-                  eos = config_token(t, config, "eos_token");
-    t->bos = bos >= 0 ? bos : t->bos;
-    t->eos = eos >= 0 ? eos : t->eos;
     t->hash = fsdp_hash(t->hash, text, nbytes);
-    json_decref(config);
 out:
     fsdp_free(text);
     fsdp_free(path);
@@ -132,9 +133,11 @@ static int read_tokenizer(struct tokenizer *t, struct fsdp_err *err)
     size_t nbytes;
     int rc;
 
+    t->hash = FSDP_HASH_SEED;
+    FSDP_TRY(load_config(t, err));
     FSDP_TRY(fsdp_file_read(&text, &nbytes, t->path, MAX_FILE, err));
     read_f *read = find_reader(text, nbytes);
-    t->hash = fsdp_hash(FSDP_HASH_SEED, text, nbytes);
+    t->hash = fsdp_hash(t->hash, text, nbytes);
     rc = read ? read(t, text, nbytes, err)
               : fsdp_err_set(err, FSDP_EINVAL,
                              "neither a tokenizer.json, a tekken.json, SentencePiece's "
@@ -146,7 +149,10 @@ static int read_tokenizer(struct tokenizer *t, struct fsdp_err *err)
     fsdp_free(text);
     if (rc != FSDP_OK)
         return fsdp_err_prefix(err, rc, "%s: ", t->path);
-    return read_config(t, err);
+    use_config(t);
+    json_decref(t->config);
+    t->config = NULL;
+    return FSDP_OK;
 }
 
 static struct tokenizer *new_tokenizer(struct fsdp_err *err)
@@ -242,6 +248,7 @@ void tokenizer_close(struct tokenizer *t)
         return;
     if (t->words)
         t->words->ops->destroy(t->words);
+    json_decref(t->config);
     free_steps(t);
     added_free(&t->added);
     vocab_free(&t->vocab);
