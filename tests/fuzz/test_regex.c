@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A regular expression, a 0 byte, a text; the first byte chooses the engine. Matches go forward, are
- * not empty, lie between characters, and a scan that begins in the middle finds the same ones. */
+/* A regular expression, a 0 byte, a text; the first byte chooses the engine. Matches go forward,
+ * are not empty, lie between characters, and a scan that begins in the middle finds the same ones.
+ */
 #include "fuzz.h"
 #include "text/regex/regex.h"
 

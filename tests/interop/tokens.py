@@ -341,6 +341,31 @@ def against_added():
     compare_hf("added tokens", tokenizer, texts, ends=False)
 
 
+def against_config():
+    """What tokenizer_config.json changes, as transformers reads it."""
+    from transformers import AutoTokenizer, logging
+    logging.set_verbosity_error()
+    file = json.loads(train_bytes(byte_level(use_regex=True)).to_str())
+    size = len(file["model"]["vocab"])
+    extra = {"content": "<extra>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False, "special": True}
+    texts = ["a <extra> b", "<eos>x <pad>", "<|a|> <|b|>", "the<mask> of"]
+    folder = os.path.join(SCRATCH, "configured")
+    os.makedirs(folder, exist_ok=True)
+    json.dump(file, open(os.path.join(folder, "tokenizer.json"), "w"))
+    for name, config in (("a new end of text", {"eos_token": "<eos>", "pad_token": "<pad>"}),
+                         ("added_tokens_decoder", {"added_tokens_decoder": {str(size): extra}}),
+                         ("more special tokens", {"additional_special_tokens": ["<|a|>", "<|b|>"]}),
+                         ("a token of the vocabulary", {"mask_token": "the", "bos_token": {"__type": "AddedToken", **extra}}),
+                         ("all of it", {"added_tokens_decoder": {str(size): extra}, "eos_token": "<eos>", "mask_token": "<mask>",
+                                        "additional_special_tokens": ["<|b|>"]})):
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+        json.dump(config, open(os.path.join(folder, "tokenizer_config.json"), "w"))
+        original = AutoTokenizer.from_pretrained(folder)
+        got = [ids for ids, _, _ in ours(folder, texts)]
+        want = [original(t, add_special_tokens=False)["input_ids"] for t in texts]
+        ok(got == want, "tokenizer_config.json: " + name, "%s, not %s" % (got, want))
+
+
 def refused():
     good = json.loads(train_bytes(byte_level(use_regex=True)).to_str())
 
@@ -358,6 +383,9 @@ def refused():
     says("so is a pre-tokenizer", "UnicodeScripts", pre_tokenizer={"type": "UnicodeScripts"})
     says("so is a post-processor", "Odd", post_processor={"type": "Odd"})
     says("so is a decoder", "CTC", decoder={"type": "CTC"})
+    says("so is an added token whose id the vocabulary does not lead to", "'<s>' has the id 9999",
+         added_tokens=[{"id": 9999, "content": "<s>", "special": True, "single_word": False, "lstrip": False,
+                        "rstrip": False, "normalized": False}])
     says("so is a POSIX class", "POSIX", pre_tokenizer={"type": "Sequence", "pretokenizers": [
         {"type": "Split", "pattern": {"Regex": "[[:alpha:]]+"}, "behavior": "Isolated", "invert": False},
         {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]})
@@ -380,7 +408,7 @@ def long_words():
 
 print("# tokenizers %s, tiktoken %s, sentencepiece %s, mistral-common %s" %
       (tokenizers.__version__, tiktoken.__version__, sentencepiece.__version__, mistral_common.__version__))
-for part in (against_patterns, against_steps, against_words, against_added, refused, invalid, long_words, against_mistral,
+for part in (against_patterns, against_steps, against_words, against_added, against_config, refused, invalid, long_words, against_mistral,
              against_tiktoken, against_llama_cpp):
     if len(sys.argv) < 5 or part.__name__ in sys.argv[4:]:
         part()

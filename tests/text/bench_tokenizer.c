@@ -17,10 +17,9 @@ static int encode_all(struct tokenizer_encoder *encoder, const char *text, size_
 {
     *nids = 0;
     for (size_t at = 0, end; at < nbytes; at = end) {
-        const char *feed = nbytes - at > DOCUMENT_NBYTES
-                               ? memchr(text + at + DOCUMENT_NBYTES, '\n',
-                                        nbytes - at - DOCUMENT_NBYTES)
-                               : NULL;
+        const char *feed = nbytes - at > DOCUMENT_NBYTES ? memchr(text + at + DOCUMENT_NBYTES, '\n',
+                                                                  nbytes - at - DOCUMENT_NBYTES)
+                                                         : NULL;
         end = feed ? (size_t)(feed + 1 - text) : nbytes;
         ids->nids = 0;
         FSDP_TRY(tokenizer_encode(encoder, text + at, end - at, false, ids, err));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a tokenizer's file may not hold is refused by name: what would give other ids, and damage. */
+/* What a tokenizer's file may not hold is refused by name: what would give other ids, and damage.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,8 +64,9 @@ static void test_unsupported(void)
     refused("a normalizer", FILE_OF(MODEL, ", \"normalizer\": {\"type\": \"Precompiled\"}"),
             "normalizer 'Precompiled'");
     refused("a normalizer within others",
-            FILE_OF(MODEL, ", \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": "
-                           "\"Nmt\"}]}"),
+            FILE_OF(MODEL,
+                    ", \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": "
+                    "\"Nmt\"}]}"),
             "normalizer 'Nmt'");
     refused("a pre-tokenizer", FILE_OF(MODEL, ", \"pre_tokenizer\": {\"type\": \"Bert\"}"),
             "pre-tokenizer 'Bert'");
@@ -148,7 +150,8 @@ static void test_damage(void)
     refused("a merge of three", FILE_OF(BPE(VOCAB, "[\"a b a\"]", ""), ""), "two tokens");
     refused("an unknown token that is not there",
             FILE_OF(BPE(VOCAB, "[]", ", \"unk_token\": \"<x>\""), ""), "'<x>'");
-#define UNIGRAM(vocab, unk) FILE_OF("{\"type\": \"Unigram\", \"unk_id\": " unk ", \"vocab\": " vocab "}", "")
+#define UNIGRAM(vocab, unk)                                                                        \
+    FILE_OF("{\"type\": \"Unigram\", \"unk_id\": " unk ", \"vocab\": " vocab "}", "")
     refused("a score that is none", UNIGRAM("[[\"a\", \"x\"]]", "0"), "model.vocab[0]");
     refused("a score that is no number of JSON", UNIGRAM("[[\"a\", NaN]]", "0"), "not valid JSON");
     refused("an unknown token outside the vocabulary", UNIGRAM("[[\"a\", 0.5]]", "7"), "unk_id");
@@ -209,6 +212,37 @@ static void test_others(void)
     refused_bytes("a tokenizer.model without pieces", "\n", 1, "damaged");
 }
 
+static int open_configured(struct tokenizer **out, const char *config, struct fsdp_err *err)
+{
+    static const char file[] = FILE_OF(MODEL, "");
+
+    mkdir("configured", 0777);
+    put("configured/tokenizer.json", file, strlen(file));
+    put("configured/tokenizer_config.json", config, strlen(config));
+    return tokenizer_open(out, "configured", err);
+}
+
+static void test_config(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct tokenizer *t = NULL;
+    int rc = open_configured(&t,
+                             "{\"eos_token\": \"<eos>\", \"added_tokens_decoder\": {\"5\": "
+                             "{\"content\": \"<y>\"}, \"4\": {\"content\": \"<x>\"}}, "
+                             "\"model_max_length\": 1000000000000000000000000000000}",
+                             &err);
+
+    ok(!rc && tokenizer_find(t, "<x>", 3) == 4 && tokenizer_find(t, "<y>", 3) == 5 &&
+           tokenizer_eos(t) == 6 && tokenizer_vocab_size(t) == 7,
+       "tokenizer_config.json adds tokens in the order of their ids: %s", err.text);
+    tokenizer_close(t);
+    t = NULL;
+    rc = open_configured(&t, "{\"added_tokens_decoder\": {\"9\": {\"content\": \"<x>\"}}}", &err);
+    ok(rc == FSDP_EUNSUPPORTED && strstr(err.text, "'<x>' the id 9"),
+       "not with an id that leaves others out: %s", err.text);
+    tokenizer_close(t);
+}
+
 static void test_folders(void)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
@@ -234,6 +268,7 @@ int main(void)
     test_damage();
     test_depth();
     test_others();
+    test_config();
     test_folders();
     return tap_done();
 }

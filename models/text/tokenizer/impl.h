@@ -9,7 +9,7 @@
  *   words: BPE or Unigram, of each piece              bpe.c, unigram.c
  *   post-processor, which adds special tokens         encode.c
  *
- * The readers (json.c, tekken.c, tiktoken.c, spm.c) fill a struct tokenizer; encode.c runs it.
+ * The readers (json.c, json_added.c, tekken.c, spm.c) fill a struct tokenizer; encode.c runs it.
  */
 #ifndef TOKENIZER_IMPL_H
 #define TOKENIZER_IMPL_H

@@ -101,8 +101,8 @@ static int read_merge(struct tokenizer *t, const struct speller *speller, const 
         const size_t nbytes = spell(speller, parts[i], nparts[i], &token);
         ids[i] = vocab_find(&t->vocab, token, nbytes);
         if (ids[i] < 0)
-            return fsdp_err_set(err, FSDP_EINVAL, "'%.*s' is not in model.vocab",
-                                shown(nparts[i]), parts[i]);
+            return fsdp_err_set(err, FSDP_EINVAL, "'%.*s' is not in model.vocab", shown(nparts[i]),
+                                parts[i]);
         if (n + nbytes > UINT16_MAX)
             return fsdp_err_set(err, FSDP_EUNSUPPORTED, "its token is longer than %d bytes",
                                 UINT16_MAX);
@@ -196,7 +196,8 @@ static int read_unigram(struct tokenizer *t, const struct speller *speller, cons
                           json_is_true(json_object_get(model, "byte_fallback")), err);
 }
 
-/* ---- the post-processor ----------------------------------------------------------------------- */
+/* ---- the post-processor -----------------------------------------------------------------------
+ */
 
 static int put_special(struct tokenizer *t, bool after, const json_t *id, struct fsdp_err *err)
 {
@@ -236,8 +237,7 @@ static int read_template(struct tokenizer *t, const json_t *json, struct fsdp_er
                                 "post-processor TemplateProcessing: special token '%.40s' has no "
                                 "ids",
                                 name ? name : "");
-        json_array_foreach(ids, k, id)
-            FSDP_TRY(put_special(t, after, id, err));
+        json_array_foreach(ids, k, id) FSDP_TRY(put_special(t, after, id, err));
     }
     if (!after)
         return fsdp_err_set(err, FSDP_EINVAL,

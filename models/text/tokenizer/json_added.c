@@ -146,15 +146,10 @@ static int add_by_id(struct tokenizer *t, const json_t *tokens, const json_t *vo
 
 static int add_named(struct tokenizer *t, const json_t *vocab, struct fsdp_err *err)
 {
-    static const char *const keys[] = {"bos_token",
-                                       "eos_token",
-                                       "unk_token",
-                                       "sep_token",
-                                       "pad_token",
-                                       "cls_token",
-                                       "mask_token",
-                                       "additional_special_tokens",
-                                       "extra_special_tokens"};
+    static const char *const keys[] = {
+        "bos_token",           "eos_token", "unk_token",  "sep_token",
+        "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
+        "extra_special_tokens"};
 
     for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
         const json_t *value = json_object_get(t->config, keys[k]), *item;

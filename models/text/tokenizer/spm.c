@@ -122,7 +122,8 @@ static int add_piece(struct tokenizer *t, struct spm *spm, struct proto text, do
     if ((size_t)spm->npieces >= most)
         return fsdp_err_set(err, FSDP_EINVAL, "more than %zu pieces", most);
     FSDP_TRY(vocab_add(&t->vocab, spm->npieces, text.at, nbytes, err));
-    /* Text never becomes a piece of another type, whatever it spells: unscored pieces are not found.
+    /* Text never becomes a piece of another type, whatever it spells: unscored pieces are not
+     * found.
      */
     t->scores[spm->npieces] = type == PIECE_NORMAL || type == PIECE_USER_DEFINED ? score : NAN;
     spm->has_unused |= type == PIECE_UNUSED;
