@@ -295,7 +295,7 @@ tsan-%:
 
 ## fuzz-NAME        look for inputs that break a reader (tests/fuzz/test_NAME.c), FUZZ_SECONDS=600;
 ##                  make fuzz-safetensors, manifest, index, megatron, config, zip, pickle, dcp, frames,
-##                  jsonl, xml, ini, creds, chat, tokenizer, tokenizer_text, regex
+##                  jsonl, tokens, xml, ini, creds, chat, tokenizer, tokenizer_text, regex
 FUZZ_SECONDS ?= 600
 fuzz-%:
 	@$(DEPS) fuzz

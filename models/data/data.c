@@ -112,12 +112,18 @@ static int check_tokenizer(const struct data *data, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static bool has_index(const struct data_files *files)
+/* Documents end where an index says in all files, or in none. */
+static int check_index(const struct data *data, struct fsdp_err *err)
 {
-    for (int i = 0; i < files->nfiles; i++)
-        if (!files->files[i].index)
-            return false;
-    return true;
+    const struct data_files *files = &data->files;
+
+    for (int i = 1; i < files->nfiles && data->opts.documents; i++)
+        if (!files->files[i].index != !files->files[0].index)
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "data: %s has no .index of its documents, and %s has one",
+                                files->files[files->files[i].index ? 0 : i].path,
+                                files->files[files->files[i].index ? i : 0].path);
+    return FSDP_OK;
 }
 
 static int check_ends(const struct data *data, struct fsdp_err *err)
@@ -125,7 +131,7 @@ static int check_ends(const struct data *data, struct fsdp_err *err)
     const struct data_opts *opts = &data->opts;
 
     if (!opts->documents || opts->nends || data->documents || opts->format == DATA_TEXT ||
-        opts->format == DATA_MEGATRON || has_index(&data->files))
+        opts->format == DATA_MEGATRON || data->files.files[0].index)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EINVAL,
                         "data: no token is known that ends a document: the model's config.json "
@@ -163,6 +169,8 @@ int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *
         data->opts.text = &plain_bytes;
     FSDP_TRY_GOTO(data_files_open(&data->files, opts, err), out);
     rc = check_tokenizer(data, err);
+    if (rc == FSDP_OK)
+        rc = check_index(data, err);
     if (rc == FSDP_OK && has_whole_documents(data))
         rc = data_documents_open(&data->documents, &data->opts, &data->files, err);
     if (rc == FSDP_OK)

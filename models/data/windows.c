@@ -64,7 +64,7 @@ int data_documents_of_window(const struct data_row *row, const struct data_opts 
 
     if (opts->format == DATA_MEGATRON)
         return window_by_index(row, opts->seq_len, files, first, err);
-    if (files->files[data_files_find(files, first)].index) {
+    if (files->files[0].index) {
         window_by_tokens_index(row, opts->seq_len, files, first);
         return FSDP_OK;
     }
