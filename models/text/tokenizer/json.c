@@ -196,8 +196,7 @@ static int read_unigram(struct tokenizer *t, const struct speller *speller, cons
                           json_is_true(json_object_get(model, "byte_fallback")), err);
 }
 
-/* ---- the post-processor -----------------------------------------------------------------------
- */
+/* ---- the post-processor ---------------------------------------------------------------------- */
 
 static int put_special(struct tokenizer *t, bool after, const json_t *id, struct fsdp_err *err)
 {
