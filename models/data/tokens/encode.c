@@ -169,20 +169,20 @@ static int tell(struct encode *e, struct fsdp_err *err)
 
 /* ---- the work -------------------------------------------------------------------------------- */
 
-/* Keeps the threads busy. *end: the sources are at their end, or cannot be read. */
-static int read_ahead(struct encode *e, bool *end, struct fsdp_err *err)
+/* Reads an item, if there is room for one. *end: the sources are at their end, or cannot be read.
+ */
+static int read_item(struct encode *e, bool *end, struct fsdp_err *err)
 {
-    struct encode_item *item;
+    struct encode_item *item = *end ? NULL : encode_pool_free_item(e->pool);
 
-    while (!*end && (item = encode_pool_free_item(e->pool))) {
-        const int rc = encode_reader_next(e->reader, item, end, err);
-        if (rc)
-            *end = true;
-        if (*end)
-            return rc;
+    if (!item)
+        return FSDP_OK;
+    const int rc = encode_reader_next(e->reader, item, end, err);
+    if (rc)
+        *end = true;
+    if (!*end)
         encode_pool_give(e->pool);
-    }
-    return FSDP_OK;
+    return rc;
 }
 
 /* What was read before an error is written. */
@@ -193,11 +193,12 @@ static int encode_all(struct encode *e, struct fsdp_err *err)
     int failed = FSDP_OK;
 
     for (;;) {
-        if (!end)
-            failed = read_ahead(e, &end, &why);
+        if (!failed)
+            failed = read_item(e, &end, &why);
         if (encode_pool_is_empty(e->pool))
             return failed ? fsdp_err_pass(err, failed, &why) : FSDP_OK;
-        struct encode_item *item = encode_pool_wait(e->pool, 0.1);
+        const bool can_read = !end && encode_pool_free_item(e->pool);
+        struct encode_item *item = encode_pool_wait(e->pool, can_read ? 0 : 0.1);
         if (item) {
             FSDP_TRY(put_item(e, item, err));
             encode_pool_release(e->pool);
