@@ -19,7 +19,8 @@ const struct encode_sizes encode_sizes_default = {.batch = 1 << 18,
                                                   .overlap = 1 << 15,
                                                   .agree = 1 << 10,
                                                   .most = 1 << 26,
-                                                  .seconds = 2};
+                                                  .seconds = 2,
+                                                  .tell = 0.1};
 
 struct encode {
     const char *path;
@@ -150,13 +151,12 @@ static int note(struct encode *e, struct fsdp_err *err)
 
 static int tell(struct encode *e, struct fsdp_err *err)
 {
-    enum { PER_SECOND = 10 };
     const double now = fsdp_time_now();
     const struct tokens_info *info = tokens_writer_info(e->writer);
 
     if (e->is_clean && now >= e->noted_at + e->sizes->seconds)
         FSDP_TRY(note(e, err));
-    if (!e->opts->progress || now < e->told + 1.0 / PER_SECOND)
+    if (!e->opts->progress || now < e->told + e->sizes->tell)
         return FSDP_OK;
     e->told = now;
     const struct encode_progress progress = {.done = encode_reader_done(e->reader),

@@ -11,7 +11,8 @@ struct encode_sizes {
     size_t overlap; /* and so much further a piece goes */
     size_t agree;   /* on each side of a place where pieces are joined, they are the same */
     size_t most;    /* that become tokens at once where there is no such place */
-    double seconds; /* from a note in the journal to the next */
+    double seconds; /* from a note in the journal to the next, ... */
+    double tell;    /* ... and from one call of opts.progress */
     bool by_lines;  /* texts are cut into lines, too */
 };
 extern const struct encode_sizes encode_sizes_default;
