@@ -311,6 +311,7 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
     FSDP_TRY(train_check_start(t->boot, t->parts.config, &t->report, err));
     FSDP_TRY(train_life_open(&t->life, t->parts.config, t->report.lead, err));
     t->parts.info = t->info;
+    t->parts.stop_requested = launch_stop_requested;
     FSDP_TRY(train_parts_local(&t->parts, t->oob, nodes, err));
     FSDP_TRY(train_parts_engine(&t->parts, t->oob, nodes, err));
     FSDP_TRY(train_watch_open(&t->loop.sinks.watch, t->parts.config, t->parts.fsdp, t->parts.mesh,
@@ -407,6 +408,11 @@ static int fail_run(struct train *t, const struct fsdp_err *err)
     bool mismatch = err->status == FSDP_EMISMATCH;
     struct fsdp_err why = *err;
 
+    if (t->parts.stopped) {
+        if (t->report.lead)
+            report_error(&t->report, err->text);
+        return LAUNCH_REQUEUE;
+    }
     if (lost ? speaks_of_loss(t, err) : mismatch ? t->report.lead : !err->of_other)
         report_error(&t->report, lost ? err->text + err->cause : err->text);
     if (!lost && why.culprit < 0)

@@ -92,6 +92,17 @@ rm -rf short.d
 run run.yaml data.path=short data.cache=short.d data.seq_len=2 train.global_batch_size=1 data.special=none
 ok "$([ "$(number short.d/????????????????/tokens.u16 | wc -l)" = 8 ]; echo $?)" "without the end by data.special"
 
+for _ in $(seq 4000); do cat text; done >long 2>/dev/null
+"$BIN/fsdp-launch" -n 2 run.yaml data.path=long data.cache=stopped >log 2>err &
+job=$!
+wait_for log tokenizing
+sleep 0.5
+kill -TERM $job
+wait $job
+ok "$([ $? = 75 ] && [ "$(grep -c 'stopped on request while text became tokens' err)" = 1 ] && ! ls stopped | grep -q tmp; echo $?)" \
+    "a signal stops a run while text becomes tokens, and leaves nothing"
+rm long
+
 # ---- JSON Lines ----------------------------------------------------------------------------------
 
 run -n 2 run.yaml data.path=mixed.jsonl data.format=jsonl log.metrics=m.jsonl data.eval_path=mixed.jsonl

@@ -17,6 +17,9 @@ void train_cores_judge(struct train_cores *out, const cpu_set_t *masks, const in
                        int rank, const struct fsdp_node_map *nodes)
 {
     *out = (struct train_cores){.mask = masks[rank], .nonline = nonline[rank], .crowded = -1};
+    for (int q = 0; q < nodes->nranks; q++)
+        if (binding_same_machine(nodes, rank, q))
+            CPU_OR(&out->all, &out->all, &masks[q]);
     for (int r = 0; r < nodes->nranks; r++) {
         int nlocal = 0, sharers = 0, ncores = CPU_COUNT(&masks[r]);
         /* Later ranks are looked at for this rank's sharers alone. */

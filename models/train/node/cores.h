@@ -9,6 +9,7 @@
 
 struct train_cores {
     cpu_set_t mask; /* that this rank may use */
+    cpu_set_t all;  /* that it or another rank of its machine may use */
     int nonline;    /* cores of its machine */
     int sharers;    /* ranks of its machine that may use some of the same, itself among them */
     /* The first rank that has fewer cores than sharers although the machine has enough for all of

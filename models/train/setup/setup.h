@@ -23,6 +23,8 @@ struct train_parts {
     struct fsdp_device *device;
     const struct model_ops *ops;
     struct model *model;
+    bool (*stop_requested)(void); /* asked while text becomes tokens; NULL: never */
+    bool stopped;                 /* so it was: the agreed error says so */
     struct train_text text;
     /* Token files that text became, per source and of held-out data behind them; NULL: none. */
     char *tokens[CONFIG_MAX_SOURCES + 1];

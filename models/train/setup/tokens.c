@@ -6,6 +6,7 @@
  */
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,8 @@ struct work {
     struct encode_opts opts;
     const char **paths; /* opts.paths, owned */
     const char *folder;
+    bool (*stop_requested)(void);
+    cpu_set_t cores; /* of all ranks of the machine, which wait */
     uint64_t key;
     bool has_key; /* that of rank 0, which this node's sources must have, too */
     double reported;
@@ -44,7 +47,10 @@ static int log_progress(void *ctx, const struct encode_progress *p, struct fsdp_
     struct work *w = ctx;
     char share[16] = "";
 
-    (void)err;
+    if (w->stop_requested && w->stop_requested())
+        return fsdp_err_set(err, FSDP_ECANCELED,
+                            "stopped on request while text became tokens; the next run begins with "
+                            "them anew, unless fsdp-tokenize has made them");
     if (p->seconds - w->reported < REPORT_S)
         return FSDP_OK;
     w->reported = p->seconds;
@@ -86,6 +92,8 @@ static void *work_thread(void *ctx)
 {
     struct work *w = ctx;
 
+    /* Threads that it starts run there, too. Without, the work takes longer. */
+    sched_setaffinity(0, sizeof w->cores, &w->cores);
     w->rc = find_or_make(w, &w->err);
     atomic_store(&w->done, true);
     return NULL;
@@ -213,7 +221,10 @@ static int prepare_source(struct train_parts *p, int i, const char *folder, stru
     const bool held_out = i == config_nsources(p->config);
     struct fsdp_err why = FSDP_ERR_INIT;
     struct config_source source;
-    struct work w = {.folder = folder, .err = FSDP_ERR_INIT};
+    struct work w = {.folder = folder,
+                     .cores = p->cores.all,
+                     .stop_requested = p->stop_requested,
+                     .err = FSDP_ERR_INIT};
 
     if (held_out)
         config_source_plain(&source, p->config);
@@ -225,7 +236,10 @@ static int prepare_source(struct train_parts *p, int i, const char *folder, stru
     int rc = fsdp_oob_agree(oob, fill_work(&w, p, i, list, &source, err), err);
     if (!rc) {
         rc = tokens_of_source(&p->tokens[i], &w, oob, nodes, &why);
-        if (rc)
+        p->stopped = rc == FSDP_ECANCELED;
+        if (p->stopped)
+            fsdp_err_pass(err, rc, &why);
+        else if (rc)
             rc = blame_source(p, i, &why, rc, err);
     }
     fsdp_free(w.paths);
