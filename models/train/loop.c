@@ -53,7 +53,7 @@ static int evaluate(struct train_loop *l, struct metrics_row *row, struct fsdp_e
 {
     const double began = fsdp_time_now();
     struct train_held_out held_out;
-    char per_byte[40] = "";
+    char per_byte[64] = "";
 
     FSDP_TRY(train_evaluate(l->parts, &l->rows, &l->words, &held_out, err));
     row->has_eval = true;
@@ -61,7 +61,8 @@ static int evaluate(struct train_loop *l, struct metrics_row *row, struct fsdp_e
     row->eval_nats_per_byte = held_out.nats_per_byte;
     l->clock.paused += fsdp_time_now() - began;
     if (held_out.nats_per_byte > 0)
-        snprintf(per_byte, sizeof per_byte, ", %.4f bits per byte", held_out.nats_per_byte / M_LN2);
+        snprintf(per_byte, sizeof per_byte, "; per byte %.4f nats, %.4f bits",
+                 held_out.nats_per_byte, held_out.nats_per_byte / M_LN2);
     report_line(l->sinks.report, "step %" PRId64 ": held-out loss %.4f%s", row->step,
                 row->eval_loss, per_byte);
     return FSDP_OK;
