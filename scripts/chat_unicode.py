@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes models/text/chat/unicode_table.c: where Python's str differs from utf8proc's categories and
+"""Writes models/text/chat/value/unicode_table.c: where Python's str differs from utf8proc's categories and
 simple cases. Code points that this Python's Unicode does not assign are left out."""
 import ctypes
 import sys

@@ -79,7 +79,11 @@ models/text/regex      fsdp/base.h models/text/unicode
 models/text/tokenizer  fsdp/base.h models/text/regex models/text/unicode
 models/text/unicode    fsdp/base.h
 models/text/train      fsdp/base.h models/text/tokenizer
-models/text/chat        fsdp/base.h
+models/text/chat       fsdp/base.h models/text/chat/builtin models/text/chat/filter models/text/chat/syntax models/text/chat/value
+models/text/chat/builtin fsdp/base.h models/text/chat/syntax models/text/chat/value
+models/text/chat/filter fsdp/base.h models/text/chat/builtin models/text/chat/value
+models/text/chat/syntax fsdp/base.h models/text/chat/value
+models/text/chat/value fsdp/base.h
 models/store           ckpt.h fsdp/base.h models/data/source
 models/tools           boot.h ckpt.h fsdp/base.h models/check models/data/line models/data/tokens models/family models/generate models/store models/text/chat models/text/tokenizer models/text/train models/train models/train/node
 models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/train/node models/train/report models/train/save models/train/setup

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values of expressions. */
-#include "arith.h"
-#include "attribute.h"
+#include "text/chat/builtin/arith.h"
+#include "text/chat/builtin/attribute.h"
 #include "eval.h"
-#include "iterate.h"
-#include "print.h"
+#include "text/chat/value/iterate.h"
+#include "text/chat/value/print.h"
 
 int chat_set_var(struct chat_run *r, struct chat_frame *frame, int symbol, const struct chat_val *v)
 {

@@ -2,8 +2,8 @@
 #ifndef CHAT_EVAL_H
 #define CHAT_EVAL_H
 
-#include "builtin.h"
-#include "tree.h"
+#include "text/chat/builtin/builtin.h"
+#include "text/chat/syntax/tree.h"
 
 struct chat_var {
     int symbol;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Statements. */
 #include "exec.h"
-#include "iterate.h"
-#include "loop.h"
+#include "text/chat/value/iterate.h"
+#include "text/chat/builtin/loop.h"
 #include "out.h"
 
 enum jump { RUN_ON, BREAK, CONTINUE };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a rendering writes. */
 #include "out.h"
-#include "print.h"
+#include "text/chat/value/print.h"
 
 int chat_write(struct chat_run *r, const char *data, size_t nbytes)
 {

@@ -2,7 +2,7 @@
 #ifndef CHAT_OUT_H
 #define CHAT_OUT_H
 
-#include "run.h"
+#include "text/chat/value/run.h"
 
 struct chat_chars { /* a span, in characters */
     size_t first, end;

@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "chat.h"
-#include "functions.h"
+#include "text/chat/builtin/functions.h"
 
 /* YYYY-MM-DD, perhaps with Thh:mm:ss. */
 static bool parse_date(struct tm *out, const char *date)

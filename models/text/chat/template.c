@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "attribute.h"
+#include "text/chat/builtin/attribute.h"
 #include "chat.h"
 #include "exec.h"
-#include "filters.h"
-#include "functions.h"
-#include "input.h"
+#include "text/chat/filter/filters.h"
+#include "text/chat/builtin/functions.h"
+#include "text/chat/value/input.h"
 #include "out.h"
-#include "parser.h"
+#include "text/chat/syntax/parser.h"
 #include "template.h"
 
 static const struct chat_hooks hooks = {

@@ -3,7 +3,7 @@
 #define CHAT_TEMPLATE_H
 
 #include "chat.h"
-#include "tree.h"
+#include "text/chat/syntax/tree.h"
 
 struct chat_template {
     struct chat_run run; /* of the compilation: holds the tree */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Methods of values that are no texts, and which type has which. */
-#include "iterate.h"
+#include "text/chat/value/iterate.h"
 #include "methods.h"
 
 /* ---- dictionaries --------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "filters.h"
-#include "unicode.h"
+#include "text/chat/value/unicode.h"
 
 static const struct chat_builtin *const tables[] = {
     chat_text_filters,  chat_list_filters,  chat_choice_filters,

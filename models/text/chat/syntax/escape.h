@@ -2,7 +2,7 @@
 #ifndef CHAT_ESCAPE_H
 #define CHAT_ESCAPE_H
 
-#include "run.h"
+#include "text/chat/value/run.h"
 
 /* What a text between quotes stands for: Python's escapes. */
 int chat_unescape(struct chat_run *r, struct chat_val *out, const char *at, const char *end);

@@ -2,7 +2,7 @@
 #ifndef CHAT_FILTERS_H
 #define CHAT_FILTERS_H
 
-#include "builtin.h"
+#include "text/chat/builtin/builtin.h"
 
 /* NULL: there is none of this name. */
 const struct chat_builtin *chat_filter_find(const struct chat_str *name);

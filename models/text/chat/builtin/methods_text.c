@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Methods of text that search, cut and join. */
-#include "iterate.h"
+#include "text/chat/value/iterate.h"
 #include "methods.h"
-#include "print.h"
-#include "unicode.h"
+#include "text/chat/value/print.h"
+#include "text/chat/value/unicode.h"
 
 /* ---- stripping ------------------------------------------------------------------------------ */
 

@@ -2,7 +2,7 @@
 #ifndef CHAT_ARITH_H
 #define CHAT_ARITH_H
 
-#include "tree.h"
+#include "text/chat/syntax/tree.h"
 
 /* a op b, of CHAT_N_ADD to CHAT_N_POW. */
 int chat_binary(struct chat_run *r, struct chat_val *out, enum chat_op op, const struct chat_val *a,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions that every template has. */
 #include "functions.h"
-#include "iterate.h"
-#include "print.h"
+#include "text/chat/value/iterate.h"
+#include "text/chat/value/print.h"
 
 static int want_bound(struct chat_run *r, chat_int *out, const struct chat_val *v)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Filters of text. Most take any value, as its text. */
 #include "filters.h"
-#include "iterate.h"
-#include "methods.h"
-#include "print.h"
-#include "unicode.h"
+#include "text/chat/value/iterate.h"
+#include "text/chat/builtin/methods.h"
+#include "text/chat/value/print.h"
+#include "text/chat/value/unicode.h"
 
 static int change_case(struct chat_run *r, struct chat_val *out, const struct chat_val *v,
                        enum chat_case to)

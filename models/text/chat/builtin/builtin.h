@@ -6,7 +6,7 @@
 #ifndef CHAT_BUILTIN_H
 #define CHAT_BUILTIN_H
 
-#include "run.h"
+#include "text/chat/value/run.h"
 
 enum { CHAT_MAX_PARAMS = 8 };
 

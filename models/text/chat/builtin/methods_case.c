@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Methods of text about classes and cases of its characters. */
 #include "methods.h"
-#include "unicode.h"
+#include "text/chat/value/unicode.h"
 
 CHAT_BUILTIN(text_upper)
 {

@@ -2,7 +2,7 @@
 /* str.format and the operator %. */
 #include "format.h"
 #include "methods.h"
-#include "print.h"
+#include "text/chat/value/print.h"
 
 /* ---- str.format ----------------------------------------------------------------------------- */
 

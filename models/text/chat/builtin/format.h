@@ -2,7 +2,7 @@
 #ifndef CHAT_FORMAT_H
 #define CHAT_FORMAT_H
 
-#include "run.h"
+#include "text/chat/value/run.h"
 
 /* [[fill]align][sign][#][0][width][,][.precision][type] */
 struct chat_spec {

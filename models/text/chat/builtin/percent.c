@@ -2,8 +2,8 @@
 /* `text % values`. */
 #include "format.h"
 #include "methods.h"
-#include "number.h"
-#include "print.h"
+#include "text/chat/value/number.h"
+#include "text/chat/value/print.h"
 
 struct percent {
     struct chat_run *r;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "iterate.h"
+#include "text/chat/value/iterate.h"
 #include "loop.h"
 
 int chat_loop_new(struct chat_run *r, struct chat_val *out, const struct chat_val *over, int depth0)

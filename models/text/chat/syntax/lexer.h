@@ -2,7 +2,7 @@
 #ifndef CHAT_LEXER_H
 #define CHAT_LEXER_H
 
-#include "run.h"
+#include "text/chat/value/run.h"
 
 enum chat_token_kind {
     CHAT_T_EOF,

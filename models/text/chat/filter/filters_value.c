@@ -2,11 +2,11 @@
 /* Filters of numbers and of any value. */
 #include <math.h>
 
-#include "arith.h"
+#include "text/chat/builtin/arith.h"
 #include "filters.h"
-#include "iterate.h"
-#include "number.h"
-#include "print.h"
+#include "text/chat/value/iterate.h"
+#include "text/chat/value/number.h"
+#include "text/chat/value/print.h"
 
 CHAT_BUILTIN(filter_default)
 {

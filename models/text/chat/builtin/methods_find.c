@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Methods of text that look for a part, and those that fill it up to a width. */
 #include "methods.h"
-#include "unicode.h"
+#include "text/chat/value/unicode.h"
 
 /* The part of a text that the arguments a[2] and a[3] choose; *at is NULL where it begins behind
  * the end. */

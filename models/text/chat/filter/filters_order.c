@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Filters that compare elements. */
-#include "arith.h"
+#include "text/chat/builtin/arith.h"
 #include "filters.h"
-#include "iterate.h"
+#include "text/chat/value/iterate.h"
 
 static bool is_set(const struct chat_val *v)
 {

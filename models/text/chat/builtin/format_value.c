@@ -3,9 +3,9 @@
 #include <math.h>
 
 #include "format.h"
-#include "number.h"
-#include "print.h"
-#include "unicode.h"
+#include "text/chat/value/number.h"
+#include "text/chat/value/print.h"
+#include "text/chat/value/unicode.h"
 
 enum { MAX_WIDTH = 100000 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Filters that take parts of sequences, or make some. */
 #include "filters.h"
-#include "iterate.h"
-#include "methods.h"
+#include "text/chat/value/iterate.h"
+#include "text/chat/builtin/methods.h"
 
 CHAT_BUILTIN(filter_length)
 {

@@ -2,7 +2,7 @@
 /* Filters that apply another filter or a test to each element: iterators, which work when they are
  * read. */
 #include "filters.h"
-#include "iterate.h"
+#include "text/chat/value/iterate.h"
 
 struct choice {
     const struct chat_builtin *builtin; /* NULL: the element's truth, or itself */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stands behind `is`. */
-#include "arith.h"
+#include "text/chat/builtin/arith.h"
 #include "filters.h"
-#include "iterate.h"
-#include "print.h"
-#include "unicode.h"
+#include "text/chat/value/iterate.h"
+#include "text/chat/value/print.h"
+#include "text/chat/value/unicode.h"
 
 /* A test whose answer the value's kind tells. */
 #define TEST(name, answer)                                                                         \

@@ -4,7 +4,7 @@
  * begins its line. */
 #include "escape.h"
 #include "lexer.h"
-#include "unicode.h"
+#include "text/chat/value/unicode.h"
 
 struct lexer {
     struct chat_run *r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What filters share. */
 #include "filters.h"
-#include "unicode.h"
+#include "text/chat/value/unicode.h"
 
 /* One part of a path: a number or a name. */
 static int path_part(struct chat_run *r, struct chat_val *out, const struct chat_str *path,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "attribute.h"
-#include "iterate.h"
+#include "text/chat/value/iterate.h"
 #include "loop.h"
 #include "methods.h"
 

@@ -3,9 +3,9 @@
 #include <math.h>
 
 #include "arith.h"
-#include "iterate.h"
+#include "text/chat/value/iterate.h"
 #include "methods.h"
-#include "print.h"
+#include "text/chat/value/print.h"
 
 static const char *symbol_of(enum chat_op op)
 {

@@ -3,7 +3,7 @@
 #ifndef CHAT_TREE_H
 #define CHAT_TREE_H
 
-#include "run.h"
+#include "text/chat/value/run.h"
 
 enum chat_op {
     CHAT_N_CONST, /* value */
