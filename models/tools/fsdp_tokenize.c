@@ -16,24 +16,25 @@ static const char usage[] =
     "Usage: fsdp-tokenize IN... -o OUT.u16|OUT.u32 --tokenizer MODEL [option...]\n"
     "       fsdp-tokenize IN... -o FOLDER --train N [option...]\n"
     "       fsdp-tokenize --info FILE [--verify]\n"
-    "       fsdp-tokenize --decode FILE [--tokenizer MODEL] [--document N | --tokens A:B]\n"
+    "       fsdp-tokenize --decode FILE [--tokenizer MODEL]\n"
+    "                     [--document N | --tokens A:B]\n"
     "\n"
     "Turns text into token ids, of 16 or 32 bits. OUT.u16.index has the documents,\n"
     "OUT.u16.learned, of chats and prompts, which tokens are learned. IN is a file of\n"
     "text (one document) or JSON Lines (.jsonl, .ndjson, .json), a folder of them, or\n"
     "a pattern; .gz and .zst are unpacked; - is standard input, s3://... a store.\n"
-    "The same command, given again after it was stopped or killed, goes on.\n"
+    "The same command, given again after it was stopped or killed, continues.\n"
     "\n"
     "  -o, --output OUT   what is made, NAME.u16 or NAME.u32\n"
     "  --tokenizer MODEL  a model's folder, a tokenizer's file, or 'bytes'\n"
-    "  --special WHICH    tokens besides those of the text: none; model (those that the\n"
-    "                     tokenizer adds); eos (these, and the end token behind each\n"
-    "                     document) (eos)\n"
+    "  --special WHICH    tokens besides those of the text: none; model (those that\n"
+    "                     the tokenizer adds); eos (these, and the end token behind\n"
+    "                     each document) (eos)\n"
     "  --format KIND      of all inputs: auto (by their names), text or jsonl (auto)\n"
     "  --text-key KEY     of JSON Lines, where a text is (text)\n"
     "  --train-on TURNS   of chats, what is learned: assistant (its turns), last (the\n"
     "                     last of them) or all (assistant)\n"
-    "  --date DATE        for a chat template that prints the date: YYYY-MM-DD (today)\n"
+    "  --date DATE        for a chat template that prints one: YYYY-MM-DD (today)\n"
     "  --on-bad-line DO   stop, or skip: leave it out and count it (stop)\n"
     "  --threads N        that make tokens (all that the process may use)\n"
     "  --overwrite        replace OUT, and what a command that was stopped left of it\n"
@@ -237,8 +238,8 @@ static struct encode_opts encode_opts(const struct tokenize_settings *set,
     };
 }
 
-static int make(const struct tokenize_settings *set, struct tokenize_progress *progress,
-                struct fsdp_err *err)
+static int make_output(const struct tokenize_settings *set, struct tokenize_progress *progress,
+                       struct fsdp_err *err)
 {
     const double begun = fsdp_time_now();
     struct tokenize_settings as_bytes = *set;
@@ -275,7 +276,7 @@ int main(int argc, char **argv)
     else if (set.decode)
         rc = tokenize_show_text(&set, &err);
     else
-        rc = make(&set, &progress, &err);
+        rc = make_output(&set, &progress, &err);
     if (rc)
         fprintf(stderr, "fsdp-tokenize: %s\n", err.text);
     return !rc ? 0 : rc == FSDP_ECANCELED && interrupt_came ? 128 + (int)interrupt_came : 1;

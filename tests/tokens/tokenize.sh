@@ -112,13 +112,13 @@ signalled() { # signal, status
     wait $pid
     [ $? = "$2" ]
 }
-signalled TERM 143 && [ -e stopped.u16.part.journal ] && grep -q 'stopped by a signal; the same command goes on behind' err
-ok $? "SIGTERM: what is done is kept, and the command says how to go on"
+signalled TERM 143 && [ -e stopped.u16.part.journal ] && grep -q 'stopped by a signal; the same command continues behind' err
+ok $? "SIGTERM: what is done is kept, and the command says how to continue"
 signalled INT 130 && [ -e stopped.u16.part.journal ]
 ok $? "SIGINT, too"
 { head -c 8000000 many.jsonl && cat long.txt; } >piped
-make - -o stopped.u16 <piped && grep -q 'goes on behind' err && make piped --format text -o piped.u16 && cmp -s stopped.u16 piped.u16
-ok $? "the same bytes on standard input go on"
+make - -o stopped.u16 <piped && grep -q 'continues behind' err && make piped --format text -o piped.u16 && cmp -s stopped.u16 piped.u16
+ok $? "the same bytes on standard input continue it"
 
 # ---- what is refused -----------------------------------------------------------------------------
 

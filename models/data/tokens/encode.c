@@ -34,7 +34,7 @@ struct encode {
     struct encode_join join;
     struct tokens_writer *writer;
     struct data_bad bad;
-    /* What is written: where one can go on from it, unless a text is half joined (is_clean). */
+    /* What is written: where work can continue, unless a text is half joined (is_clean). */
     struct encode_state state;
     bool is_clean;
     uint64_t noted; /* tokens up to the last note in the journal */
@@ -92,7 +92,7 @@ static int open_journal(struct encode *e, bool *found, struct fsdp_err *err)
                             "'%s" TOKENS_JOURNAL "': lines were left out so far, and this command "
                             "stops at the first (on_bad_line); begin anew (overwrite)",
                             e->path);
-    fsdp_log(FSDP_LOG_INFO, "data: %s: goes on behind %" PRIu64 " documents, %" PRIu64 " tokens",
+    fsdp_log(FSDP_LOG_INFO, "data: %s: continues behind %" PRIu64 " documents, %" PRIu64 " tokens",
              e->path, e->state.tokens.header.info.ndocuments, e->state.tokens.header.info.ntokens);
     return FSDP_OK;
 }
@@ -208,13 +208,14 @@ static int encode_all(struct encode *e, struct fsdp_err *err)
 }
 
 /* After an error: what is there is kept, if it is something. */
-static int keep(struct encode *e, int rc, struct fsdp_err *err)
+static int keep_done(struct encode *e, int rc, struct fsdp_err *err)
 {
     if (e->is_clean && rc != FSDP_EINTERNAL)
         note(e, NULL);
     if (!e->noted)
         return rc;
-    return fsdp_err_hint(err, rc, "; the same command goes on behind %" PRIu64 " tokens", e->noted);
+    return fsdp_err_hint(err, rc, "; the same command continues behind %" PRIu64 " tokens",
+                         e->noted);
 }
 
 static int open_work(struct encode *e, bool found, struct fsdp_err *err)
@@ -260,7 +261,7 @@ static int encode_file(struct encode *e, struct tokens_info *out, struct fsdp_er
         FSDP_TRY(open_work(e, found, err));
         int rc = encode_all(e, err);
         data_bad_warn(&e->bad);
-        FSDP_TRY(rc ? keep(e, rc, err) : finish(e, err));
+        FSDP_TRY(rc ? keep_done(e, rc, err) : finish(e, err));
     }
     *out = e->state.tokens.header.info;
     out->nbytes = e->state.nbytes;

@@ -47,7 +47,7 @@ void encode_worker_free(struct encode_worker *worker);
 /* Fills what came of it; of lines also where one is an error: the documents before it. */
 void encode_item_work(struct encode_item *item, struct encode_worker *worker);
 
-/* A line's words; count.c. */
+/* A line's words; words.c. */
 int encode_count_line(struct encode_item *item, struct encode_worker *worker, const char *text,
                       size_t nbytes, struct fsdp_err *err);
 

@@ -28,7 +28,7 @@ struct encode_join {
     struct encode_item whole;
     uint64_t joined; /* bytes of the file whose tokens are written */
     uint64_t nbytes; /* of all files; up to where a later piece begins */
-    /* Where one can go on: from this place, behind joined. */
+    /* Where work can continue: from this place, behind joined. */
     struct encode_place place;
     bool is_clean; /* all that was given is written up to there */
 };

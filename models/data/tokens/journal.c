@@ -234,7 +234,7 @@ static int write_at_end(struct encode_journal *j, const char *text, size_t nbyte
     return FSDP_OK;
 }
 
-static int begin(struct encode_journal *j, const char *head, struct fsdp_err *err)
+static int begin_anew(struct encode_journal *j, const char *head, struct fsdp_err *err)
 {
     char end[40];
     uint64_t crc = tokens_crc(0, FIRST_LINE, strlen(FIRST_LINE));
@@ -260,7 +260,7 @@ static int look(struct encode_journal *j, const char *head, const struct encode_
     int rc = FSDP_OK;
     if (*text && !opts->resume && !opts->overwrite)
         rc = fsdp_err_set(err, FSDP_EEXIST,
-                          "'%s' is of a command that was stopped; go on with it (resume), or begin "
+                          "'%s' is of a command that was stopped; continue it (resume), or begin "
                           "anew (overwrite)",
                           j->path);
     else if (*text && opts->resume)
@@ -273,7 +273,7 @@ static int look(struct encode_journal *j, const char *head, const struct encode_
     if (!begun && !opts->overwrite)
         FSDP_TRY(refuse_existing(j, err));
     FSDP_TRY(remove_parts(j, err));
-    return begin(j, head, err);
+    return begin_anew(j, head, err);
 }
 
 static int open_locked(struct encode_journal *j, const char *path, struct fsdp_err *err)

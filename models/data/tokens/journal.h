@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * journal.h: what a tokenization that was stopped can go on from: NAME.part.journal. It is text:
+ * journal.h: how a tokenization that was stopped can continue: NAME.part.journal. It is text:
  *
  *      fsdp-tokenize 1
  *      ...             what the bytes of the token file depend on: options, tokenizer, sources
@@ -24,7 +24,7 @@ struct encode_state {
 };
 
 struct encode_journal;
-/* head: the lines of this command. What an equal command left is *found, where one may go on from
+/* head: the lines of this command. What an equal command left is *found, where one may continue
  * it (opts.resume); else there is nothing but what may be replaced (opts.overwrite). FSDP_EEXIST,
  * FSDP_EMISMATCH: another command's. Local, blocks. */
 int encode_journal_open(struct encode_journal **out, const char *path, const char *head,
