@@ -310,10 +310,10 @@ int data_stream_read(struct data_stream *s, void *out, size_t nbytes, size_t *go
 
 int data_stream_seek(struct data_stream *s, uint64_t offset, bool *found, struct fsdp_err *err)
 {
-    *found = !s->unpacker && (s->remote || s->own_fd) && offset <= s->file_nbytes;
+    *found = !s->unpacker && !s->remote && s->own_fd && offset <= s->file_nbytes;
     if (!*found)
         return FSDP_OK;
-    if (!s->remote && lseek(s->fd, (off_t)offset, SEEK_SET) < 0)
+    if (lseek(s->fd, (off_t)offset, SEEK_SET) < 0)
         return fsdp_err_sys(err, errno, "data: %s", s->path);
     s->nread = offset;
     return FSDP_OK;

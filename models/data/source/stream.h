@@ -25,8 +25,8 @@ int data_stream_open_at(struct data_stream **out, const char *path,
  * a packed one is truncated or damaged. Local, blocks. */
 int data_stream_read(struct data_stream *stream, void *out, size_t nbytes, size_t *got,
                      struct fsdp_err *err);
-/* Goes to byte `offset` of a stream that has not been read; *found: it is one that can, neither
- * packed nor a pipe. Local. */
+/* Goes to byte `offset` of a stream that has not been read; *found: it is one that can: a file here that is
+ * not packed. Local. */
 int data_stream_seek(struct data_stream *stream, uint64_t offset, bool *found,
                      struct fsdp_err *err);
 /* Bytes of the file that were read so far, and the file's size (0: not known, as of a pipe). */

@@ -97,7 +97,9 @@ static int open_stream(struct encode_reader *r, bool *end, struct fsdp_err *err)
     FSDP_TRY(data_stream_open_at(&r->stream, source_of(r)->path, r->sources->opts->remote, err));
     if (!r->place.offset)
         return FSDP_OK;
-    FSDP_TRY(data_stream_seek(r->stream, r->place.offset, &found, err));
+    /* Of a file with a time, nobody asks again what it holds. */
+    if (source_of(r)->has_size)
+        FSDP_TRY(data_stream_seek(r->stream, r->place.offset, &found, err));
     return found ? FSDP_OK : read_past(r, err);
 }
 
