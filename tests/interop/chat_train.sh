@@ -4,15 +4,13 @@
 # continue, the checkpoint is merged, and fsdp-generate --chat answers as transformers does with the same
 # folder. Losses and gradient norms of all steps are those of transformers and torch on the same rows.
 # run: timeout=600
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors, tokenizers' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers, safetensors and tokenizers (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, safetensors, tokenizers'
 . "$TOP/tests/lib/tap.sh"
 . "$TOP/tests/lib/train.sh"
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 XDG_CACHE_HOME=$PWD/cache
 python() {
-    "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/chat_train.py" "$@"
+    "$PYTHON" -W ignore "$TOP/tests/interop/chat_train.py" "$@"
 }
 
 python make model >log 2>&1

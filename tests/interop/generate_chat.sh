@@ -3,15 +3,13 @@
 # fsdp-generate --chat against transformers: for folders with a trained tokenizer and a template,
 # apply_chat_template and greedy generate give the same tokens and the same text, over several turns.
 # run: timeout=400
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors, tokenizers, jinja2' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers, tokenizers, jinja2 and safetensors (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, safetensors, tokenizers, jinja2'
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
 gen() { "$BIN/fsdp-generate" --device cpu --max-tokens 24 "$@" 2>>err; }
-py() { "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/generate_chat.py" "$@" >log 2>&1; }
+py() { "$PYTHON" -W ignore "$TOP/tests/interop/generate_chat.py" "$@" >log 2>&1; }
 
 py make
 ok $? "folders of transformers, and what it answers"

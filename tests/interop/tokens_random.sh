@@ -3,11 +3,8 @@
 # Random tokenizer.json files on random texts against the package tokenizers; SEED=N COUNT=N draw others. Needs a
 # Python with it: TORCH_PYTHON. Prints TAP.
 # run: timeout=300
-PYTHON=${TORCH_PYTHON:-python3}
-if ! "$PYTHON" -c 'import tokenizers' 2>/dev/null; then
-    echo "1..0 # SKIP '$PYTHON' has no tokenizers (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'tokenizers'
 # A panic of the original prints its stack.
 "$PYTHON" -W ignore "$TOP/tests/interop/tokens_random.py" "$BIN/tests/interop/test_tokens" "$TEST_TMP" \
     "${SEED:-1}" "${COUNT:-600}" 2>"$TEST_TMP/panics.log"
