@@ -210,6 +210,39 @@ for part in texts.u16 texts.u16.index; do
     cp saved $part
 done
 
+# ---- a vocabulary --------------------------------------------------------------------------------
+
+"$tokenize" long.txt many.jsonl -o voc --train 700 --threads 1 >log 2>err && [ -s voc/tokenizer.json ]
+ok $? "a vocabulary is made"
+"$tokenize" long.txt many.jsonl -o voc3 --train 700 --threads 3 >log 2>err && cmp -s voc/tokenizer.json voc3/tokenizer.json
+ok $? "the same from three threads"
+"$tokenize" texts -o made.u16 --tokenizer voc >log 2>err && "$tokenize" --decode made.u16 --tokenizer voc --document 0 >got &&
+    { cat texts/a.md && printf '<|endoftext|>'; } | cmp -s - got
+ok $? "text becomes its tokens and text again"
+"$tokenize" long.txt -o voc --train 500 >log 2>err
+refused "a vocabulary that is there is not replaced" "'voc/tokenizer.json' is there already"
+"$tokenize" long.txt -o voc --train 500 --overwrite --pattern llama3 --special-token '<a>' --special-token '<b>' >log 2>err &&
+    ! cmp -s voc/tokenizer.json voc3/tokenizer.json && grep -q '<b>' voc/tokenizer.json
+ok $? "but with --overwrite, by another pattern, with other special tokens"
+"$tokenize" bad.jsonl -o voc2 --train 500 >log 2>err
+refused "a line that is no document" "bad.jsonl:2:1: needs text"
+"$tokenize" bad.txt -o voc2 --train 500 >log 2>err
+refused "text that is not UTF-8" "bad.txt:2:"
+[ ! -e voc2 ]
+ok $? "make no folder"
+
+# ---- a terminal ----------------------------------------------------------------------------------
+
+if command -v script >log; then
+    script -qfec "'$tokenize' long.txt many.jsonl packed.jsonl.gz -o screen.u16 --tokenizer '$data/bytes.json' --special model" screen </dev/null >log 2>&1
+    tr '\r' '\n' <screen | grep -q -E '^ *[0-9]+%  [0-9.]+ MB/s  .* documents  .* tokens  [0-9:]+ left *$'
+    ok $? "on a terminal, how far it is"
+    tr '\r' '\n' <screen | awk 'length > 79 && !/^fsdp-tokenize: screen.u16/ && !/^Script/ { bad = 1 } END { exit bad }'
+    ok $? "in lines of 79 columns"
+else
+    for i in 1 2; do n=$((n + 1)) && echo "ok $n # skip script (bsdutils) is not here"; done
+fi
+
 # ---- a full disk ---------------------------------------------------------------------------------
 
 mkdir full

@@ -177,6 +177,27 @@ static int refuse_byte(const struct encode_item *item, struct fsdp_err *err)
                         at < end ? (unsigned char)*at : 0U);
 }
 
+static int add_ids(struct encode_item *item, const struct tokenizer_ids *ids, struct fsdp_err *err)
+{
+    const size_t n = ids->nids, want = item->nends + n;
+
+    if (!n)
+        return FSDP_OK;
+    FSDP_TRY(make_room(item, n, err));
+    memcpy(item->ids + item->ntokens, ids->at, n * sizeof *item->ids);
+    item->ntokens += n;
+    if (!ids->with_ends)
+        return FSDP_OK;
+    size_t *ends = fsdp_alloc_reserve(item->ends, item->nends, &item->ends_room,
+                                      room_for(want, item->ends_room), sizeof *ends, "tokens", err);
+    if (!ends)
+        return FSDP_ENOMEM;
+    item->ends = ends;
+    memcpy(ends + item->nends, ids->ends, n * sizeof *ends);
+    item->nends = want;
+    return FSDP_OK;
+}
+
 static int add_words(struct encode_item *item, struct encode_worker *w, struct fsdp_err *err)
 {
     struct tokenizer_ids ids = {.with_ends = !(item->first && item->last)};
@@ -189,8 +210,8 @@ static int add_words(struct encode_item *item, struct encode_worker *w, struct f
         refuse_byte(item, err);
     else if (rc)
         fsdp_err_pass(err, rc, &why);
-    for (size_t i = 0; rc == FSDP_OK && i < ids.nids; i++)
-        rc = add_token(item, ids.at[i], ids.with_ends ? ids.ends[i] : 0, err);
+    else
+        rc = add_ids(item, &ids, err);
     tokenizer_ids_free(&ids);
     return rc;
 }

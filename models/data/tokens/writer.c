@@ -186,11 +186,33 @@ static int begin_learned(struct tokens_writer *w, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Tokens of 16 bits that are all learned, as many as the buffer has room for. */
+static size_t put_narrow(struct tokens_writer *w, const int32_t *ids, size_t ntokens)
+{
+    struct part *part = &w->parts[TOKENS_IDS];
+    const size_t room = (BUFFER_NBYTES - part->nbytes) / sizeof(uint16_t);
+    const size_t most = ntokens < room ? ntokens : room;
+    size_t n = 0;
+
+    for (; n < most && ids[n] <= UINT16_MAX; n++) {
+        const uint16_t id = htole16((uint16_t)ids[n]);
+        memcpy(part->buffer + part->nbytes + n * sizeof id, &id, sizeof id);
+    }
+    part->nbytes += n * sizeof(uint16_t);
+    w->state.header.info.ntokens += n;
+    return n;
+}
+
 int tokens_writer_put(struct tokens_writer *w, const int32_t *ids, const bool *learned,
                       size_t ntokens, struct fsdp_err *err)
 {
     struct tokens_info *info = &w->state.header.info;
 
+    if (!learned && !info->has_learned && info->token_nbytes == 2) {
+        const size_t n = put_narrow(w, ids, ntokens);
+        ids += n;
+        ntokens -= n;
+    }
     for (size_t i = 0; i < ntokens; i++) {
         if (learned && !learned[i] && !info->has_learned)
             FSDP_TRY(begin_learned(w, err));
