@@ -268,8 +268,9 @@ bench-gpu:
 bench-ckpt: all $(BENCHES)
 	@BIN='$(abspath $(BIN))' scripts/bench_ckpt.sh $(ROWS)
 
-## check-memory     peak memory of merge and reshard on checkpoints of 8 GB from 2, 8 and 64 ranks
-check-memory: tools
+## check-memory     peak memory of merge and reshard on checkpoints of 8 GB from 2, 8 and 64 ranks, and of
+##                  fsdp-tokenize on 100 MB and 1 GB
+check-memory: all
 	@$(DEPS) bench
 	@BIN='$(abspath $(BIN))' scripts/check_memory.sh
 

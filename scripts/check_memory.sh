@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The peak memory of ckpt-merge and ckpt-reshard on checkpoints of 8 GB from 2, 8 and 64 ranks, plain
-# and compressed: at most --mem and 32 MiB. Prints a table; fails if a run takes more.
+# and compressed: at most --mem and 32 MiB. And of fsdp-tokenize on 100 MB and on a text ten times as
+# long: 32 MiB more at most. Prints a table; fails if a run takes more.
 #
 #   scripts/check_memory.sh [GB] [RANKS...]
 #
@@ -72,4 +73,17 @@ for n in $ranks; do
         rm -rf out sharded
     done
 done
+
+# A text of the documents of this tree, again and again.
+peak_of_text() { # MB: the peak in MiB
+    local nbytes=$(($1 * 1000000))
+    while cat "$TOP"/docs/*.md; do :; done 2>/dev/null | head -c $nbytes >text
+    /usr/bin/time -o peak -f %M "$BIN/fsdp-tokenize" text -o text.u16 --tokenizer "$TOP/tests/tokens/data/bytes.json" \
+        --special model --threads 2 --overwrite 2>log || die "fsdp-tokenize failed: $(tail -n 1 log)"
+    echo $(($(tail -n 1 peak) / 1024))
+}
+small=$(peak_of_text 100) && large=$(peak_of_text 1000) || exit 1
+echo "| fsdp-tokenize of 100 MB, 2 threads | $small |"
+echo "| fsdp-tokenize of 1 GB, 2 threads | $large |"
+[ "$large" -le $((small + slack)) ] || failed=1
 exit $failed

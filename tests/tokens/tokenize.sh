@@ -33,7 +33,7 @@ ok $? "a pattern and files"
 gzip -k texts/a.md && gzip -k texts/deep/b.md
 make texts/a.md.gz texts/deep/b.md.gz texts/deep/empty.txt -o packed.u16 && same texts.u16 packed.u16
 ok $? "packed files have the bytes, and the hash, of what they hold"
-cat texts/a.md | make - -o pipe.u16 && make texts/a.md -o file.u16 && same file.u16 pipe.u16
+make - -o pipe.u16 < <(cat texts/a.md) && make texts/a.md -o file.u16 && same file.u16 pipe.u16
 ok $? "standard input"
 "$tokenize" --decode texts.u16 --tokenizer "$data/bytes.json" --document 1 >got 2>err
 { printf '<|begin|>' && cat texts/deep/b.md; } | cmp -s - got
