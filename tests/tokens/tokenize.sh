@@ -60,6 +60,9 @@ ok $? "by the model's own template"
 "$tokenize" chats.jsonl -o all.u16 --tokenizer chat --train-on all >log 2>err && cmp -s chats.u16 all.u16 && ! cmp -s chats.u16.learned all.u16.learned
 ok $? "--train-on changes what is learned, not the tokens"
 
+mkdir own && cp texts/a.md own && make own -o own/out.u16 && make own -o own/out.u16 --overwrite && same file.u16 own/out.u16
+ok $? "an output in the folder of the inputs is none of them"
+
 # ---- kills ---------------------------------------------------------------------------------------
 
 # Lines, a long text, and packed lines.

@@ -140,12 +140,15 @@ static int put_item(struct encode *e, struct encode_item *item, struct fsdp_err 
     return item->is_lines ? put_lines(e, item, err) : put_piece(e, item, err);
 }
 
+/* Half a write is not tried again: the buffers do not know of it. */
 static int note(struct encode *e, struct fsdp_err *err)
 {
+    e->is_clean = false;
     FSDP_TRY(tokens_writer_sync(e->writer, &e->state.tokens, err));
     FSDP_TRY(encode_journal_put(e->journal, &e->state, err));
     e->noted = e->state.tokens.header.info.ntokens;
     e->noted_at = fsdp_time_now();
+    e->is_clean = true;
     return FSDP_OK;
 }
 
