@@ -30,45 +30,46 @@ const struct fsdp_tunable config_table[] = {
         "Training data: files, folders (recursively) and patterns with * ? [ (sorted by path); one or a "
         "list"),
     {"data.sources", FSDP_TUNABLE_MAPS, "",
-        "A mixture instead of path: - {path: a, weight: 3}, or passes instead of weight; the other "
-        "keys of data hold for each source that does not give them",
+        "A mixture instead of path: - {path: a, weight: 3}, or passes instead of weight; a source "
+        "takes the other keys from data unless it sets them",
         NULL, offsetof(struct config, sources)},
     ROW(data, format, CHOICE, "text", CONFIG_FORMATS,
         "text: each file is a document; u16, u32: raw little-endian token ids; llmc: llm.c's .bin; jsonl: "
-        "a document a line, {\"text\"}, {\"prompt\", \"completion\"} of which the completion is "
-        "learned, a chat {\"messages\"}, or {\"input_ids\", \"labels\"}; megatron: Megatron-LM's .bin and .idx"),
+        "one document a line, {\"text\"}, {\"prompt\", \"completion\"} with loss on the completion, "
+        "a chat {\"messages\"}, or {\"input_ids\", \"labels\"}; megatron: Megatron-LM's .bin and .idx"),
     ROW(data, tokenizer, STRING, "auto", NULL,
-        "How text becomes tokens. auto: by the tokenizer in the model's folder; without one, byte by "
-        "byte for a model with 256 tokens, and refused for others. bytes: byte by byte. Else the "
-        "path of a tokenizer or of its folder"),
+        "Tokenizer of text. auto: the one in the model's folder; without one, bytes for a model with "
+        "256 tokens, and an error for others. bytes: each byte is a token. Else the path of a "
+        "tokenizer or of its folder"),
     ROW(data, cache, STRING, "auto", NULL,
-        "Folder for the tokens of text, which are made once; auto: fsdp in $XDG_CACHE_HOME, else "
-        "~/.cache/fsdp"),
+        "Folder in which the tokens of text are cached for later runs; auto: fsdp in "
+        "$XDG_CACHE_HOME, else ~/.cache/fsdp"),
     ROW(data, remote_cache, INT, "1024", "1..1048576",
-        "MiB of a rank's TMPDIR for data at addresses, which are read ahead of their use"),
+        "MiB that a rank may use in TMPDIR for data that it reads ahead from a store"),
     ROW(data, special, CHOICE, "eos", "none|model|eos",
-        "Tokens besides those of a text: none; those that the tokenizer adds (model); and the end "
-        "token behind each document (eos)"),
+        "Special tokens of a text. none: no tokens; model: those that the tokenizer adds; eos: "
+        "the same, and the end token after each document"),
     ROW(data, train_on, CHOICE, "assistant", "assistant|last|all",
-        "What of a chat is learned: the assistant's turns, the last of them, or all text"),
+        "Parts of a chat that the loss covers: the assistant's turns, the last of them, or all text"),
     ROW(data, date, STRING, "", NULL,
-        "The day that chat templates see, as YYYY-MM-DD; empty: the day on which text becomes "
-        "tokens"),
-    ROW(data, text_key, STRING, "text", NULL, "Field of a line of jsonl that holds a text"),
+        "Date that chat templates see, as YYYY-MM-DD; empty: the date of tokenizing"),
+    ROW(data, text_key, STRING, "text", NULL, "Field of a jsonl line that holds the text"),
     ROW(data, on_bad_line, CHOICE, "stop", CONFIG_BAD_LINES,
-        "A line of jsonl that is no document: stop and say what is wrong with it; or leave it out, "
-        "and log how many there are"),
+        "A jsonl line that is not a document. stop: an error says what is wrong; skip: the line is "
+        "left out, and the log counts such lines"),
     ROW(data, too_long, CHOICE, "split", CONFIG_TOO_LONG,
-        "A document of jsonl that is longer than a row: split it into rows, refuse it, keep its "
-        "first row, or drop it; their number is logged"),
+        "A jsonl document that is longer than a row: split it into rows, refuse it, keep its first "
+        "row, or drop it; the log counts such documents"),
     ROW(data, layout, CHOICE, "stream", CONFIG_LAYOUTS,
         "stream: windows of seq_len+1 tokens in a seeded order; rows: consecutive rows of "
         "seq_len+1; of jsonl: rows in a seeded order, or as they stand"),
     ROW(data, pack, CHOICE, "auto", CONFIG_PACKS,
-        "documents: those in a row do not see each other, and positions begin anew; none: they do, "
-        "and of jsonl a row is one document; auto: documents for jsonl, else none"),
+        "documents: attention stays within a document, and each has positions from 0; none: "
+        "attention covers the row, and a row of jsonl is one document; auto: documents for jsonl, "
+        "else none"),
     ROW(data, document_end, INT, "auto", CONFIG_DOCUMENT_ENDS,
-        "Token that ends a document; jsonl: added to texts; auto: the model's eos_token_id"),
+        "Token that ends a document; data.special: eos adds it to jsonl and to tokenized text; "
+        "auto: the model's eos_token_id"),
     ROW(data, seq_len, INT, "auto", "auto=0|1..1048576",
         "Tokens predicted per row; auto: 256, or the model's limit if that is less"),
     ROW(data, eval_path, LIST, "", NULL, "Held-out data, in the same format and layout"),
@@ -144,8 +145,8 @@ const struct fsdp_tunable config_table[] = {
         "never: begin anew; or the path of a checkpoint to begin from, whose job, requeued by "
         "Slurm, resumes from its own newest"),
     ROW(checkpoint, data_position, CHOICE, "restore", "restore|restart",
-        "On resume: continue at the same place of the data, and refuse other data; or begin the "
-        "data anew"),
+        "On resume. restore: continue at the same place of the data, and refuse other data; "
+        "restart: begin with the first row"),
     ROW(checkpoint, async, BOOL, "false", NULL,
         "Write checkpoints in the background, from a copy of the state in host memory"),
     ROW(checkpoint, async_memory, INT, "0", "0..",
