@@ -15,8 +15,8 @@
 #include "text/tokenizer/tokenizer.h"
 
 enum {
-    KEY_VERSION = 1,          /* another one where encode_run makes other tokens of the same text */
-    LEFT_AFTER_S = 7 * 86400, /* nobody works on an entry that was not touched for so long */
+    KEY_VERSION = 1,          /* increase when encode_run gives other tokens for the same text */
+    LEFT_AFTER_S = 7 * 86400, /* an unfinished entry of this age is a leftover */
     KEY_DIGITS = 16,
     HOST_NBYTES = 65
 };
@@ -37,8 +37,8 @@ int data_cache_folder(char **out, const char *setting, struct fsdp_err *err)
     else
         return fsdp_err_set(
             err, FSDP_EINVAL,
-            "data: neither XDG_CACHE_HOME nor HOME is set, so there is no place for "
-            "tokens of text; set data.cache to a folder");
+            "data: neither XDG_CACHE_HOME nor HOME is set, so there is no folder for "
+            "the tokens of text; set data.cache to a folder");
     return *out ? FSDP_OK : FSDP_ENOMEM;
 }
 
@@ -95,9 +95,9 @@ int data_cache_find(char **out, bool *exists, const char *folder, uint64_t key,
     return FSDP_OK;
 }
 
-/* ---- what was left half made ----------------------------------------------------------------- */
+/* ---- leftovers ------------------------------------------------------------------------------- */
 
-/* Removes the files that this program puts there, and the folder if nothing else is in it. */
+/* Removes the files that this program writes, and then the folder if it is empty. */
 static void remove_entry(const char *folder)
 {
     static const char *const parts[] = {"", ".part", ".part.journal"};
@@ -153,7 +153,7 @@ static int make_in(const char *work, const char *entry, const struct encode_opts
     char *path = fsdp_sprintf(err, "%s/%s", work, widths[vocab_size > UINT16_MAX + 1]);
     int rc = path ? encode_run(&info, path, opts, err) : FSDP_ENOMEM;
     fsdp_free(path);
-    /* Somebody else may have been faster. */
+    /* Another process may have finished first. */
     if (!rc && rename(work, entry) && errno != EEXIST && errno != ENOTEMPTY)
         rc = fsdp_err_sys(err, errno, "data.cache: %s", entry);
     return rc;

@@ -14,7 +14,7 @@
 
 enum { SETTLED_S = 2, HASH_NBYTES = 17 };
 
-/* False: nothing can be told from the file's facts. */
+/* False: the file's attributes do not identify its content. */
 static bool add_facts(uint64_t *id, const char *path)
 {
     struct stat st;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bad.h: the lines that were left out because nothing could be made of them. */
+/* bad.h: counts the lines that were left out because they are not documents. */
 #ifndef DATA_BAD_H
 #define DATA_BAD_H
 
@@ -15,10 +15,10 @@ struct data_bad {
     size_t nfiles, room;
 };
 
-/* Counts a line of `path`; a file's lines come one after the other. FSDP_ENOMEM. Local. */
+/* Counts a line of `path`. The lines of one file must come together. FSDP_ENOMEM. Local. */
 int data_bad_add(struct data_bad *bad, const char *path, const struct fsdp_err *why,
                  struct fsdp_err *err);
-/* The file that was read last had nlines lines. */
+/* Call at the end of a file: it had nlines lines. */
 void data_bad_end(struct data_bad *bad, const char *path, uint64_t nlines);
 /* Logs a warning for each of the first files, and one for all. */
 void data_bad_warn(const struct data_bad *bad);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A chat as tokens. The model's own template renders it. What is learned is what the template marks
- * with {% generation %}. Where it marks nothing, two more ways find an assistant's turn in the
- * rendered chat:
+ * Tokenizes a chat. The model's own template renders it. The text that the template marks with
+ * {% generation %} is learned. If the template has no such marks, an assistant's turn is located in
+ * the rendered chat in one of two ways:
  *
- *   by its content  The chat is rendered once more with a mark in the place of the content. What is
- *                   before and behind the mark is in the chat, too; the rest is the content.
- *   by its prompt   The chat up to the turn, with a generation prompt, and the chat with the turn
- *                   are both beginnings of the chat; between their ends is the turn. This takes
- *                   turns that hold more than content, such as calls of tools.
+ *   by its content  The chat is rendered again with a placeholder as the turn's content. The texts
+ *                   before and after the placeholder also occur in the chat; the content is between
+ *                   them.
+ *   by its prompt   Two prefixes of the chat are rendered: the messages before the turn, with a
+ *                   generation prompt, and the messages up to the turn. The turn lies between their
+ *                   ends. This also locates turns with more than content, such as tool calls.
  *
- * A turn is learned with the special token that ends it.
+ * The special token that ends a turn is learned, too.
  */
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +64,7 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/* Bytes of the special token that text begins with; 0: it begins with none. */
+/* Length of the special token at the beginning of text; 0: there is none. */
 static size_t special_at(const struct data_line *line, const char *text, size_t nbytes)
 {
     const struct tokenizer *t = line->text->tokenizer;
@@ -77,7 +78,7 @@ static size_t special_at(const struct data_line *line, const char *text, size_t 
     return 0;
 }
 
-/* Behind the special token that follows byte `at`, perhaps after white space; else `at`. */
+/* The end of the special token after byte `at`, which white space may precede; else `at`. */
 static size_t with_end_token(const struct chat *c, size_t at)
 {
     size_t from = at;
@@ -88,7 +89,7 @@ static size_t with_end_token(const struct chat *c, size_t at)
     return n ? from + n : at;
 }
 
-/* Where a turn that ends at byte `end` with white space behind its end token really ends. */
+/* The end of a turn without the white space after its end token. */
 static size_t without_space(const struct chat *c, size_t first, size_t end)
 {
     size_t last = end;
@@ -108,8 +109,8 @@ static bool begins_with(const struct chat_text *text, const char *with, size_t n
     return text->nbytes >= nbytes && !memcmp(text->at, with, nbytes);
 }
 
-/* Renders with the mark as message i's content. FSDP_OK and *first == *end where the turn is not
- * found so; a template that refuses the mark finds nothing, either. */
+/* Renders with the placeholder as message i's content. FSDP_OK and *first == *end: the turn was not
+ * found, or the template refuses the placeholder. */
 static int find_by_content(size_t *first, size_t *end, const struct chat *c, size_t i,
                            struct fsdp_err *err)
 {
@@ -187,8 +188,8 @@ static int refuse_turn(const struct chat *c, size_t i, struct fsdp_err *err)
     char what[240];
 
     snprintf(what, sizeof what,
-             "what the template makes of message %zu is not found in the rendered chat; mark it in "
-             "the template with {%% generation %%}, or set data.train_on to all",
+             "the text of message %zu cannot be located in the rendered chat; mark it in the "
+             "template with {%% generation %%}, or set data.train_on to all",
              i + 1);
     return data_line_refuse(c->line, what, err);
 }

@@ -16,13 +16,13 @@ static int add_ids(struct data_line *line, const json_t *ids, const json_t *labe
     const size_t ntokens = json_array_size(ids);
 
     if (labels && (!json_is_array(labels) || json_array_size(labels) != ntokens))
-        return data_line_refuse(line, "labels are no list as long as input_ids", err);
+        return data_line_refuse(line, "labels is not a list as long as input_ids", err);
     FSDP_TRY(data_line_grow(line, ntokens, err));
     for (size_t i = 0; i < ntokens; i++) {
         const json_t *id = json_array_get(ids, i), *label = labels ? json_array_get(labels, i) : id;
         if (!json_is_integer(id) || !json_is_integer(label))
             return data_line_refuse(
-                line, "input_ids or labels hold something that is no whole number", err);
+                line, "input_ids or labels holds a value that is not a whole number", err);
         const bool ignored = json_integer_value(label) == DATA_IGNORE;
         if (!ignored && json_integer_value(label) != json_integer_value(id))
             return data_line_refuse(line, "a label is neither its token of input_ids nor -100",

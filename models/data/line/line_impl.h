@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* line_impl.h: what the files of a line share: its errors, and text as its tokens. */
+/* line_impl.h: errors and tokenizing, shared by the files of this folder. */
 #ifndef DATA_LINE_IMPL_H
 #define DATA_LINE_IMPL_H
 
@@ -23,10 +23,10 @@ struct data_spans {
 
 /* Makes room for ntokens more. */
 int data_line_grow(struct data_line *line, size_t ntokens, struct fsdp_err *err);
-/* A token of the model's vocabulary; other numbers are refused. */
+/* Appends a token id. FSDP_EINVAL: it is not in the model's vocabulary. */
 int data_line_add_token(struct data_line *line, int64_t token, bool learned, struct fsdp_err *err);
-/* A text, and which of its bytes are learned. The tokens that overlap one of the spans are; where
- * `behind`, those that begin in one. */
+/* A text, and which of its bytes are learned. A token is learned if it overlaps one of the spans,
+ * or, with `behind`, if it begins in one. */
 struct data_line_text {
     const char *at;
     size_t nbytes;
@@ -35,9 +35,9 @@ struct data_line_text {
 };
 int data_line_add_text(struct data_line *line, const struct data_line_text *text,
                        struct fsdp_err *err);
-/* The token that ends a document, unless it is the last already. */
+/* Appends the end token of a document, unless it is already the last token. */
 int data_line_add_end(struct data_line *line, struct fsdp_err *err);
-/* The messages of a line; chat.c. */
+/* Appends the tokens of a line's messages; chat.c. */
 int data_line_add_chat(struct data_line *line, const json_t *root, struct fsdp_err *err);
 
 #endif
