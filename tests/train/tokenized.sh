@@ -99,7 +99,7 @@ wait_for log tokenizing
 sleep 0.5
 kill -TERM $job
 wait $job
-ok "$([ $? = 75 ] && [ "$(grep -c 'stopped on request while text became tokens' err)" = 1 ] && ! ls stopped | grep -q tmp; echo $?)" \
+ok "$([ $? = 75 ] && [ "$(grep -c 'stopped on request while tokenizing' err)" = 1 ] && ! ls stopped | grep -q tmp; echo $?)" \
     "a signal stops a run while text becomes tokens, and leaves nothing"
 rm long
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A block lies in a slot of the temporary file. A slot is free, or its block is asked for (in the
- * queue), being fetched, or there. A reader that needs a block which nobody fetches yet fetches it
- * itself; else it waits.
+ * A block occupies a slot of the temporary file. A slot is free, queued for fetching, being
+ * fetched, or filled. A reader that needs a block fetches it itself, unless another thread is
+ * fetching it; then it waits.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -76,7 +76,7 @@ static void remove_slot(struct data_far *f, int slot)
     f->slots[slot].state = FREE;
 }
 
-/* A slot for a block that has none, -1 where all are busy. */
+/* Takes a slot for a block that has none; -1: all slots are busy. */
 static int take_slot(struct data_far *f, int file, uint64_t block, enum state state)
 {
     for (int tries = 2 * f->nslots; tries > 0; tries--) {
@@ -107,7 +107,7 @@ static size_t block_nbytes(const struct data_far *f, int file, uint64_t block)
     return left < f->opts.block_nbytes ? (size_t)left : f->opts.block_nbytes;
 }
 
-/* Without the lock. buffer: of a block. */
+/* Call without the lock. buffer holds one block. */
 static int fetch_block(struct data_far *f, int slot, char *buffer, struct fsdp_err *err)
 {
     const struct slot *s = &f->slots[slot];
@@ -120,7 +120,7 @@ static int fetch_block(struct data_far *f, int slot, char *buffer, struct fsdp_e
                                 (uint64_t)slot * f->opts.block_nbytes, err);
 }
 
-/* The slot is being fetched; is under the lock before and after. */
+/* Fills a slot that is marked as being fetched. The lock is held at entry and exit. */
 static int fetch_slot(struct data_far *f, int slot, char *buffer, struct fsdp_err *err)
 {
     pthread_mutex_unlock(&f->lock);
@@ -161,7 +161,7 @@ static void *fetch_thread(void *ctx)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* A block that is there, whose reader the caller is. Under the lock. */
+/* Finds or fetches a block and registers the caller as its reader. The lock is held. */
 static int hold_block(struct data_far *f, int file, uint64_t block, int *out, struct fsdp_err *err)
 {
     for (;;) {
@@ -233,7 +233,7 @@ void data_far_ahead(struct data_far *f, int file, uint64_t offset, size_t nbytes
             f->slots[found].used = true;
             continue;
         }
-        /* Half of the room at most: the rest is for what is being read. */
+        /* Reading ahead takes at most half of the slots; readers need the others. */
         const int slot = f->nqueued < f->nslots / 2 ? take_slot(f, file, block, QUEUED) : -1;
         if (slot < 0)
             break;
@@ -297,7 +297,7 @@ int data_far_create(struct data_far **out, const struct data_far_opts *opts, str
     pthread_cond_init(&f->changed, NULL);
     FSDP_TRY_GOTO(alloc_slots(f, err), out);
     FSDP_TRY_GOTO(data_temporary_open(&f->fd, err), out);
-    /* Without any, each reader fetches its own. */
+    /* If no thread starts, readers fetch blocks themselves. */
     while (f->nthreads < NTHREADS &&
            !pthread_create(&f->threads[f->nthreads], NULL, fetch_thread, f))
         f->nthreads++;

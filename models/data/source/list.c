@@ -29,7 +29,7 @@ void data_list_free(struct data_list *list)
 
 /* ---- other people's formats ----------------------------------------------------------------- */
 
-/* Lines of Python for the shell: they read FILE and print JSON Lines. Values that JSON has not
+/* Python commands for the shell: they read FILE and print JSON Lines. Values without a JSON type
  * become text. */
 #define JSON_OF_ROWS                                                                               \
     "[print(json.dumps(r,default=lambda v:v.decode()if type(v)is bytes else str(v)))for b in "
@@ -41,7 +41,7 @@ void data_list_free(struct data_list *list)
     "o=a.ipc.open_file if m.read(6)==b'ARROW1'else a.ipc.open_stream;m.seek(0);" JSON_OF_ROWS      \
     "o(m).read_all().to_batches()for r in b.to_pylist()]"
 
-/* A name without characters that a shell understands. */
+/* Does the name need no quotes in a shell? */
 static bool is_plain(const char *path)
 {
     return !path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -93,7 +93,7 @@ static bool is_wanted(const struct data_list *list, const char *path)
     return !list->only || data_name_ends(path, list->only);
 }
 
-/* A data set that has lost a file would else be left out in silence. */
+/* Otherwise a data set with a missing file would be left out silently. */
 static int check_partner(const struct data_list *list, const char *path, struct fsdp_err *err)
 {
     struct stat st;

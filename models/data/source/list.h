@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list.h: from paths as people write them (files, folders, patterns) to a list of files. */
+/* list.h: expands paths of a configuration (files, folders, patterns) to a list of files. */
 #ifndef DATA_LIST_H
 #define DATA_LIST_H
 
@@ -9,12 +9,13 @@
 struct data_list {
     size_t npaths, room;
     char **paths; /* owned */
-    /* The caller's: of folders and patterns, only files whose names end so; NULL: all. */
+    /* Set by the caller: folders and patterns give only files with this ending; NULL: all. */
     const char *only;
-    /* There, a file that ends so and has no partner that ends with `only` is an error; NULL: none.
-     */
+    /* In folders and patterns, a file with this ending needs a partner that ends with `only`;
+     * otherwise it is an error. NULL: none. */
     const char *partner;
-    /* There, files whose names end with one of these are left out; ends with NULL. NULL: none. */
+    /* In folders and patterns, files with these endings are left out. Ends with NULL. NULL: none.
+     */
     const char *const *skipped;
     const struct data_remote *remote; /* the caller's; NULL: addresses are refused */
 };
@@ -28,7 +29,7 @@ struct data_list {
 int data_list_add(struct data_list *list, const char *path, struct fsdp_err *err);
 void data_list_free(struct data_list *list);
 
-/* Does the name end so? */
+/* Does the name have this ending? */
 bool data_name_ends(const char *path, const char *end);
 
 #endif

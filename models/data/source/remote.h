@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote.h: data that are not files of this machine, such as s3://bucket/folder. Whoever opens data
- * gives a way to read them: this folder has no notion of stores.
+ * remote.h: the interface to data that is not on this machine, such as s3://bucket/folder. The
+ * caller that opens data provides an implementation; this folder does not depend on stores.
  */
 #ifndef DATA_REMOTE_H
 #define DATA_REMOTE_H
@@ -10,7 +10,7 @@
 
 #include "fsdp/base.h"
 
-/* Gives the file at an address, or all files below it, sorted, to fn; passes on what it returns. */
+/* Receives the file at an address, or each file below it, in sorted order. An error ends `each`. */
 typedef int data_remote_file_f(void *ctx, const char *address, struct fsdp_err *err);
 
 struct data_remote {

@@ -23,7 +23,7 @@ struct data_stream {
     int fd;
     bool own_fd, at_end;             /* of the file */
     bool inside;                     /* of a member or frame */
-    bool more;                       /* what is unpacked had no room */
+    bool more;                       /* decompressed bytes are pending */
     const struct unpacker *unpacker; /* NULL: as it is */
     uint64_t file_nbytes, nread;
     const struct data_remote *remote; /* with far, or NULL */
@@ -44,7 +44,7 @@ struct unpacker {
     void (*close)(struct data_stream *s);
 };
 
-/* The byte of the file that is unpacked next. */
+/* The next byte of the file to decompress. */
 static uint64_t place(const struct data_stream *s)
 {
     return s->nread - (s->filled - s->used);
@@ -207,7 +207,7 @@ static int open_file(struct data_stream *s, const char *path, const struct data_
         return FSDP_ENOMEM;
     FSDP_TRY(unpacker->open(s, err));
     s->unpacker = unpacker;
-    s->inside = true; /* an empty file is no packed one */
+    s->inside = true; /* an empty file is not a valid archive */
     return FSDP_OK;
 }
 

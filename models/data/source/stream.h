@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream.h: a file's bytes from its beginning to its end: as they are, unpacked where its name ends
- * with .gz or .zst, or those of standard input. Memory is bounded, whatever is packed.
+ * stream.h: reads a file, or standard input, from beginning to end. Files named .gz or .zst are
+ * decompressed. Memory is bounded for any input.
  */
 #ifndef DATA_STREAM_H
 #define DATA_STREAM_H
@@ -11,7 +11,7 @@
 struct data_remote;
 struct data_stream;
 
-/* Does the name say that the file is packed? Pure. */
+/* Does the name end with .gz or .zst? Pure. */
 bool data_stream_is_packed(const char *path);
 
 /* path "-": standard input, as it is. FSDP_ENOTFOUND and other errors of fsdp_file_open;
@@ -25,8 +25,8 @@ int data_stream_open_at(struct data_stream **out, const char *path,
  * a packed one is truncated or damaged. Local, blocks. */
 int data_stream_read(struct data_stream *stream, void *out, size_t nbytes, size_t *got,
                      struct fsdp_err *err);
-/* Goes to byte `offset` of a stream that has not been read; *found: it is one that can: a file here that is
- * not packed. Local. */
+/* Goes to byte `offset` of a stream that has not been read; *found: it is one that can: a file here
+ * that is not packed. Local. */
 int data_stream_seek(struct data_stream *stream, uint64_t offset, bool *found,
                      struct fsdp_err *err);
 /* Bytes of the file that were read so far, and the file's size (0: not known, as of a pipe). */

@@ -27,7 +27,7 @@ int train_data_blame(struct fsdp_err *why, int rc, const char *where, const char
                   : train_blame_missing(err, rc, key);
 }
 
-/* tokens: the token file that the paths' text became; NULL: there is none. */
+/* tokens: the token file of the paths' text; NULL: there is none. */
 static int open_paths(struct data **out, struct data_opts *opts, const char *tokens,
                       const struct fsdp_tunable_list *list, const char *where, const char *key,
                       struct fsdp_err *err)
@@ -47,14 +47,14 @@ static int open_paths(struct data **out, struct data_opts *opts, const char *tok
     return rc ? train_data_blame(&why, rc, where, key, err) : FSDP_OK;
 }
 
-/* The options of a source whose text became a token file. */
+/* Changes the options of a source to read its text's token file, if there is one. */
 static void take_tokens(struct data_opts *opts, const char *tokens)
 {
     if (!tokens)
         return;
     opts->whole_documents = opts->format == DATA_JSONL;
     opts->format = data_name_ends(tokens, ".u16") ? DATA_U16 : DATA_U32;
-    opts->tokenizer_hash = 0; /* the cache has none but that of the run */
+    opts->tokenizer_hash = 0; /* the cache key already contains the run's */
 }
 
 static void set_documents(const struct train_parts *p, const struct config_source *source,
@@ -132,7 +132,7 @@ static int open_sources(struct train_parts *p, struct fsdp_err *err)
                                p->config->nsources ? passes : NULL, err);
 }
 
-/* Held-out data are as the keys of `data` say. */
+/* Held-out data has the settings of `data`, not those of a source. */
 static int open_eval(struct train_parts *p, struct fsdp_err *err)
 {
     const struct config *c = p->config;

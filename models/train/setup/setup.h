@@ -23,10 +23,10 @@ struct train_parts {
     struct fsdp_device *device;
     const struct model_ops *ops;
     struct model *model;
-    bool (*stop_requested)(void); /* asked while text becomes tokens; NULL: never */
-    bool stopped;                 /* so it was: the agreed error says so */
+    bool (*stop_requested)(void); /* polled during tokenizing; NULL: never */
+    bool stopped;                 /* a stop was requested; the agreed error says so */
     struct train_text text;
-    /* Token files that text became, per source and of held-out data behind them; NULL: none. */
+    /* Token files of the sources' text, then of the held-out data; NULL: none. */
     char *tokens[CONFIG_MAX_SOURCES + 1];
     struct data_mixture *data, *eval; /* NULL where there is none */
     struct fsdp_schedule schedule;

@@ -20,7 +20,7 @@ static void keep_refusal(char *out, const struct fsdp_err *why)
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
-/* The folder's own; without one, bytes are meant for a model with 256 tokens. */
+/* The folder's own tokenizer. Without one, a model with 256 tokens reads bytes. */
 static int open_own(struct train_text *t, const char *folder, int vocab_size, struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank tokenizes in a thread of its own, while all ranks exchange every now and then whether it
- * still works. So nobody waits for a rank that is lost, a failure is everybody's, and the deadline
- * of the channel does not bound how long the work may take.
+ * One rank tokenizes in a separate thread. Meanwhile all ranks exchange at intervals whether it is
+ * still working. A lost rank is therefore noticed, all ranks agree on a failure, and the deadline
+ * of the channel does not limit the time of tokenizing.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -20,15 +20,15 @@
 
 enum { FIRST_WAIT_MS = 2, LONGEST_WAIT_MS = 500, REPORT_S = 5 };
 
-/* What one rank does for its node: the entry of a source in its cache. */
+/* The work of one rank for its node: it writes the cache entry of one source. */
 struct work {
     struct encode_opts opts;
     const char **paths; /* opts.paths, owned */
     const char *folder;
     bool (*stop_requested)(void);
-    cpu_set_t cores; /* of all ranks of the machine, which wait */
+    cpu_set_t cores; /* of all ranks of the machine; the others wait */
     uint64_t key;
-    bool has_key; /* that of rank 0, which this node's sources must have, too */
+    bool has_key; /* key is rank 0's; this node's sources must have the same */
     double reported;
     atomic_bool done;
     int rc;
@@ -49,8 +49,8 @@ static int log_progress(void *ctx, const struct encode_progress *p, struct fsdp_
 
     if (w->stop_requested && w->stop_requested())
         return fsdp_err_set(err, FSDP_ECANCELED,
-                            "stopped on request while text became tokens; the next run begins with "
-                            "them anew, unless fsdp-tokenize has made them");
+                            "stopped on request while tokenizing; the next run tokenizes this text "
+                            "again from its beginning (fsdp-tokenize can resume)");
     if (p->seconds - w->reported < REPORT_S)
         return FSDP_OK;
     w->reported = p->seconds;
@@ -61,7 +61,7 @@ static int log_progress(void *ctx, const struct encode_progress *p, struct fsdp_
     return FSDP_OK;
 }
 
-/* Finds the entry, or makes it of this node's own sources. */
+/* Finds the entry, or writes it from this node's copy of the sources. */
 static int find_or_make(struct work *w, struct fsdp_err *err)
 {
     const uint64_t wanted = w->key;
@@ -76,8 +76,8 @@ static int find_or_make(struct work *w, struct fsdp_err *err)
         return FSDP_OK;
     FSDP_TRY(data_cache_key(&w->key, w->folder, &w->opts, err));
     if (w->has_key && w->key != wanted)
-        return fsdp_err_set(err, FSDP_EMISMATCH,
-                            "data: %s: the files are not those that rank 0 has", w->opts.paths[0]);
+        return fsdp_err_set(err, FSDP_EMISMATCH, "data: %s: the files differ from those of rank 0",
+                            w->opts.paths[0]);
     FSDP_TRY(data_cache_find(&path, &exists, w->folder, w->key, err));
     fsdp_free(path);
     if (exists)
@@ -92,7 +92,7 @@ static void *work_thread(void *ctx)
 {
     struct work *w = ctx;
 
-    /* Threads that it starts run there, too. Without, the work takes longer. */
+    /* Its child threads inherit the cores. A failure only makes the work slower. */
     sched_setaffinity(0, sizeof w->cores, &w->cores);
     w->rc = find_or_make(w, &w->err);
     atomic_store(&w->done, true);
@@ -106,7 +106,7 @@ static void sleep_ms(int ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
 }
 
-/* Returns when no rank works any more. Collective. */
+/* Returns when no rank is working. Collective. */
 static int wait_for_all(struct fsdp_oob *oob, const struct work *mine, int32_t *all,
                         struct fsdp_err *err)
 {
@@ -122,7 +122,7 @@ static int wait_for_all(struct fsdp_oob *oob, const struct work *mine, int32_t *
     }
 }
 
-/* Those that `act` work, the others wait. Collective, agreed. */
+/* Ranks with `act` work; the others wait. Collective, agreed. */
 static int work_and_wait(struct work *w, bool act, struct fsdp_oob *oob, struct fsdp_err *err)
 {
     int32_t *all = fsdp_alloc((size_t)oob->size, sizeof *all, "ranks that work", err);
@@ -131,7 +131,7 @@ static int work_and_wait(struct work *w, bool act, struct fsdp_oob *oob, struct 
     int rc = all ? FSDP_OK : FSDP_ENOMEM;
 
     if (!rc && act && pthread_create(&thread, NULL, work_thread, w))
-        rc = fsdp_err_set(err, FSDP_ENOMEM, "data: no thread can be started to tokenize");
+        rc = fsdp_err_set(err, FSDP_ENOMEM, "data: cannot start a thread to tokenize");
     else
         started = !rc && act;
     const int failed = fsdp_oob_agree(oob, rc, err);
@@ -156,9 +156,9 @@ static bool leads_node(const struct fsdp_node_map *nodes, int rank)
     return true;
 }
 
-/* One source, on all ranks: *out is its token file. */
+/* *out: the token file of one source, on all ranks. */
 static int tokens_of_source(char **out, struct work *w, struct fsdp_oob *oob,
-                   const struct fsdp_node_map *nodes, struct fsdp_err *err)
+                            const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
     const bool leads = leads_node(nodes, oob->rank);
     bool exists;
@@ -171,8 +171,8 @@ static int tokens_of_source(char **out, struct work *w, struct fsdp_oob *oob,
     int rc = data_cache_find(out, &exists, w->folder, w->key, err);
     if (!rc && !exists)
         rc = fsdp_err_set(err, FSDP_ENOTFOUND,
-                          "data: %s is not there, although another rank of this node made it: all "
-                          "ranks of a node must see one data.cache",
+                          "data: %s is missing, although another rank of this node wrote it; all "
+                          "ranks of a node must use the same data.cache",
                           *out);
     return fsdp_oob_agree(oob, rc, err);
 }
