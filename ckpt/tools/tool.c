@@ -143,6 +143,7 @@ static void return_large_blocks(void)
 
 void tool_begin(struct tool *tool, const char *name, const char *usage)
 {
+    fsdp_std_fill();
     return_large_blocks();
     *tool = (struct tool){.name = name,
                           .usage = usage,

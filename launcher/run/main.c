@@ -76,6 +76,8 @@ static int set_ranks_per_gpu(int n)
 int launch_main(int argc, char **argv, const struct launch_program *program)
 {
     struct launch_args args;
+
+    fsdp_std_fill();
     int code = launch_args_parse(&args, argc, argv);
 
     if (code)

@@ -6,6 +6,15 @@
 
 #include "fsdp/base.h"
 
+void fsdp_std_fill(void)
+{
+    static const int flags[] = {O_WRONLY, O_RDONLY, O_RDWR}; /* of 0 and 1, the wrong ones */
+
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", flags[fd]) < 0)
+            return;
+}
+
 static int open_retry(const char *path, int flags)
 {
     int fd;

@@ -409,6 +409,7 @@ int main(int argc, char **argv)
     struct run r = {.set = generate_settings_default};
     struct fsdp_err err = FSDP_ERR_INIT;
 
+    fsdp_std_fill();
     int rc = parse_options(&r.set, argc, argv);
     if (rc >= 0) {
         json_decref(r.set.variables);

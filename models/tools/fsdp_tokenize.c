@@ -266,6 +266,7 @@ int main(int argc, char **argv)
     struct tokenize_progress progress;
     struct fsdp_err err = FSDP_ERR_INIT;
 
+    fsdp_std_fill();
     int rc = parse_options(&set, argc, argv);
     if (rc >= 0)
         return rc;

@@ -35,6 +35,9 @@ make texts/a.md.gz texts/deep/b.md.gz texts/deep/empty.txt -o packed.u16 && same
 ok $? "packed files have the bytes, and the hash, of what they hold"
 make - -o pipe.u16 < <(cat texts/a.md) && make texts/a.md -o file.u16 && same file.u16 pipe.u16
 ok $? "standard input"
+make - -o closed.u16 <&-
+{ [ $? = 1 ] && grep -q 'standard input' err && [ ! -e closed.u16 ]; }
+ok $? "which is refused where it is closed, and no file is read in its place"
 "$tokenize" --decode texts.u16 --tokenizer "$data/bytes.json" --document 1 >got 2>err
 { printf '<|begin|>' && cat texts/deep/b.md; } | cmp -s - got
 ok $? "a document's text"

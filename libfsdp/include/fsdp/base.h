@@ -415,6 +415,11 @@ char *fsdp_text_clean(char *text);
  * 64 bytes. */
 int fsdp_text_distance(const char *a, const char *b);
 
+/* A program's first call: fills what is closed of descriptors 0 to 2, so that no file that is opened
+ * later gets one of these numbers: it would be read as standard input, or an error would be printed
+ * into it. Reading a closed standard input stays an error, and so does writing to a closed standard
+ * output. */
+void fsdp_std_fill(void);
 /* Opens a regular file with open(2)'s flags (a new one gets mode 0666 & ~umask), close-on-exec. The
  * caller closes *fd. Never waits for another process: a pipe, socket, device or folder in the place
  * of the file is FSDP_EINVAL at once. Other errors: those of fsdp_err_sys. */
