@@ -9,7 +9,7 @@
 
 #include "interrupt.h"
 #include "options.h"
-#include "store/store.h"
+#include "remote/store_remote.h"
 #include "tokenize.h"
 
 static const char usage[] =

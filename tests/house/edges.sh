@@ -7,7 +7,7 @@
 # circle, nor folders.
 #
 # launcher, libfsdp and ckpt never use each other, beyond what all may use: fsdp/base.h, and of
-# fsdp/comm.h the node map, which the launcher fills. Only models/train, models/generate, models/store and models/tools join them.
+# fsdp/comm.h the node map, which the launcher fills. Only models/train, models/generate, models/remote and models/tools join them.
 scratch=$PWD
 cd "$TOP" || exit 1
 
@@ -84,13 +84,13 @@ models/text/chat/builtin fsdp/base.h models/text/chat/syntax models/text/chat/va
 models/text/chat/filter fsdp/base.h models/text/chat/builtin models/text/chat/value
 models/text/chat/syntax fsdp/base.h models/text/chat/value
 models/text/chat/value fsdp/base.h
-models/store           ckpt.h fsdp/base.h models/data/source
-models/tools           boot.h ckpt.h fsdp/base.h models/check models/data/line models/data/tokens models/family models/generate models/store models/text/chat models/text/tokenizer models/text/train models/train models/train/node
+models/remote           ckpt.h fsdp/base.h models/data/source
+models/tools           boot.h ckpt.h fsdp/base.h models/check models/data/line models/data/tokens models/family models/generate models/remote models/text/chat models/text/tokenizer models/text/train models/train models/train/node
 models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/train/node models/train/report models/train/save models/train/setup
 models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
 models/train/report    fsdp/base.h fsdp/fsdp.h models/config
 models/train/save      boot.h ckpt.h fsdp/base.h models/config models/train/report models/train/setup
-models/train/setup     ckpt.h fsdp/fsdp.h models/config models/data models/data/cache models/data/line models/data/source models/family models/nn models/store models/text/chat models/text/tokenizer models/train/node
+models/train/setup     ckpt.h fsdp/fsdp.h models/config models/data models/data/cache models/data/line models/data/source models/family models/nn models/remote models/text/chat models/text/tokenizer models/train/node
 '
 
 # Public headers stand for themselves: whoever includes one does not thereby know a folder.

@@ -85,11 +85,16 @@ static bool is_learned(const struct data_line_text *text, size_t first, size_t e
     return spans->at[*at].first < end && (!text->behind || spans->at[*at].first <= first);
 }
 
-/* A token that the tokenizer adds behind the text: is the text's end learned? */
-static bool end_is_learned(const struct data_line_text *text)
+/* Is a token learned that the tokenizer adds at the start or at the end of the text? As the text is
+ * there. */
+static bool added_is_learned(const struct data_line_text *text, size_t at)
 {
     const struct data_spans *spans = &text->learned;
-    return spans->nspans && spans->at[spans->nspans - 1].end == text->nbytes;
+
+    if (!spans->nspans)
+        return false;
+    return (at == 0 && spans->at[0].first == 0) ||
+           (at == text->nbytes && spans->at[spans->nspans - 1].end == text->nbytes);
 }
 
 static int add_bytes(struct data_line *line, const struct data_line_text *text,
@@ -116,7 +121,7 @@ static int add_ids(struct data_line *line, const struct data_line_text *text,
         if (ids->ends[i] > first)
             learned = is_learned(text, first, ids->ends[i], &span);
         else if (!has_bytes)
-            learned = first == text->nbytes && end_is_learned(text);
+            learned = added_is_learned(text, first);
         /* else one more token of a character, which is learned as its first is */
         FSDP_TRY(data_line_add_token(line, ids->at[i], learned, err));
         first = ids->ends[i];

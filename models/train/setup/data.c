@@ -4,7 +4,7 @@
 
 #include "data.h"
 #include "data/source/list.h"
-#include "store/store.h"
+#include "remote/store_remote.h"
 #include "text/tokenizer/tokenizer.h"
 
 int train_blame_missing(struct fsdp_err *err, int status, const char *key)

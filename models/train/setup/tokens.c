@@ -14,7 +14,7 @@
 
 #include "data.h"
 #include "data/cache/cache.h"
-#include "store/store.h"
+#include "remote/store_remote.h"
 #include "text/tokenizer/tokenizer.h"
 #include "tokens.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/ckpt.h"
-#include "store.h"
+#include "store_remote.h"
 
 static int open_blob(void **file, uint64_t *nbytes, const char *address, struct fsdp_err *err)
 {

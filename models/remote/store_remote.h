@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_remote.h: data in stores, which the checkpoint library reads, for those who read data. */
+#ifndef STORE_REMOTE_H
+#define STORE_REMOTE_H
+
+#include "data/source/remote.h"
+
+extern const struct data_remote store_remote;
+
+#endif
