@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * data.h: rows of tokens for training and evaluation. Row number -> tokens is a pure function of
- * the files, the settings and the seed, so that the position in the data is one number, a run
+ * the files, the settings and the seed. The position in the data is therefore one number, a run
  * resumes exactly, and every world size sees the same rows.
  *
  *   stream  the tokens of all files, one after the other, cut into windows of seq_len+1 tokens that
@@ -9,13 +9,13 @@
  *           over the data (epoch) visits them in its own order, which the seed decides
  *   rows    each file is rows of seq_len+1 tokens, taken in order, again from the start at the end
  *
- * Format jsonl holds a document a line instead: {"text"}, {"prompt", "completion"} of which only
- * the completion is learned, or {"input_ids"} with the "labels" of transformers. Rows are then
- * whole documents and padding (documents.c), in the seeded order (stream) or as they stand
- * (rows).
+ * Format jsonl holds one document per line instead: {"text"}, {"prompt", "completion"} of which
+ * only the completion is learned, a chat {"messages"}, or {"input_ids"} with the "labels" of
+ * transformers. Rows are then whole documents and padding (documents.c), in seeded order (stream)
+ * or in file order (rows).
  *
- * Files are read with pread as rows are asked for; memory is O(files), of jsonl O(documents).
- * Packed ones (.gz, .zst) are unpacked into a temporary file first.
+ * Files are read with pread when rows are requested. Memory is O(files), with jsonl O(documents).
+ * Compressed files (.gz, .zst) are first decompressed into a temporary file.
  */
 #ifndef DATA_H
 #define DATA_H
@@ -31,8 +31,8 @@
 
 enum data_format { DATA_TEXT, DATA_U16, DATA_U32, DATA_LLMC, DATA_JSONL, DATA_MEGATRON };
 enum data_layout { DATA_STREAM, DATA_ROWS };
-/* What becomes of a document of jsonl that is longer than a row: pieces of a row and a rest, an
- * error, its first row, or nothing. */
+/* How to handle a jsonl document that is longer than a row: split it, report an error, keep its
+ * first row, or drop it. */
 enum data_too_long { DATA_SPLIT, DATA_REFUSE, DATA_TRUNCATE, DATA_DROP };
 enum { DATA_MAX_ENDS = 8 };
 
@@ -42,31 +42,31 @@ struct data_opts {
     const char *const *paths; /* files, folders, patterns; borrowed during data_open */
     enum data_format format;
     enum data_layout layout;
-    /* How text becomes tokens, of formats text and jsonl, byte by byte; until data_close. NULL:
-     * any bytes. Text of other tokenizers becomes token files first (tokens/encode.h). */
+    /* How formats text and jsonl are tokenized byte by byte; borrowed until data_close. NULL:
+     * any bytes. Text for other tokenizers is written to token files first (tokens/encode.h). */
     const struct data_text *text;
     int seq_len;
     int vocab_size; /* tokens must be below it; 0: not checked */
-    bool shuffle;   /* stream: the seeded order; else as they stand */
+    bool shuffle;   /* stream: seeded order; false: file order */
     uint64_t seed;
-    uint64_t max_rows; /* without shuffle: only so many rows, spread evenly; 0: all */
-    /* Labels and positions stay inside documents, of which a row holds several. Documents end where
-     * an index says, else with one of the tokens `ends`, those of format text also with their file.
-     * Of whole documents, false is one a row. */
+    uint64_t max_rows; /* without shuffle: use so many rows, evenly spaced; 0: all */
+    /* A row holds several documents; labels, positions and attention stay inside each. A document
+     * ends where an index says, else with one of the tokens `ends`. In format text it also ends
+     * with its file. With whole documents, false puts one document in a row. */
     bool documents;
-    /* Token files with an index are rows of whole documents, as those of jsonl are. Files that say
-     * which tokens are learned always are. */
+    /* Rows of token files with an index are whole documents, as with jsonl. Token files with a
+     * .learned file always give such rows. */
     bool whole_documents;
-    const char *tokens_of; /* what text the token file is made of, for errors; NULL: not known */
-    /* Of token files with an index: that of the model's tokenizer; 0: not checked. */
+    const char *tokens_of; /* source text of the token file, for errors; NULL: not known */
+    /* Hash of the model's tokenizer, which indexed token files must have; 0: not checked. */
     uint64_t tokenizer_hash;
     int nends, ends[DATA_MAX_ENDS];
     /* Of jsonl. */
     const char *text_key; /* the field that holds a text, until data_close; NULL: "text" */
     enum data_too_long too_long;
     const struct data_remote *remote; /* reads addresses; until data_close; NULL: none are read */
-    uint64_t remote_nbytes;           /* of their data that are kept in a temporary file */
-    bool skip_bad_lines;              /* count lines that are no document; else they are errors */
+    uint64_t remote_nbytes;           /* size limit of the temporary file for their data */
+    bool skip_bad_lines; /* skip and count lines that are not documents; else they are errors */
 };
 #define DATA_OPTS_VERSION 1
 #define DATA_OPTS_INIT                                                                             \
@@ -82,17 +82,17 @@ struct data;
 int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *err);
 void data_close(struct data *data);
 
-/* Logs the lines that were left out, and a warning where the data looks as if data.format were
- * another: NUL bytes or token files read as text, tokens far below the vocabulary, 32-bit tokens
- * read as 16-bit ones. Reads a few pages of each file. Local, blocks. */
+/* Logs the lines that were left out. Warns if data.format seems wrong: NUL bytes or token files
+ * read as text, tokens far below the vocabulary, 32-bit tokens read as 16-bit ones. Reads a few
+ * pages of each file. Local, blocks. */
 void data_warn(struct data *data);
 
 uint64_t data_nrows(const struct data *data);   /* of one pass */
 uint64_t data_ntokens(const struct data *data); /* in the files */
 int data_nfiles(const struct data *data);
 int data_seq_len(const struct data *data);
-/* Number and sizes of the files and how they are cut: equal on all ranks, and before and after a
- * resume, unless the data changed. */
+/* Hash of the number and sizes of the files, and of how they are cut. Equal on all ranks, and
+ * before and after a resume, unless the data changed. */
 uint64_t data_hash(const struct data *data);
 
 /* Do rows have labels and documents of their own? */
@@ -111,7 +111,7 @@ struct data_row {
  * file and position. Local, blocks. */
 int data_row(struct data *data, uint64_t row, const struct data_row *out, struct fsdp_err *err);
 
-/* The row is read soon: where it is far, it begins to come. Local, never blocks. */
+/* Announces a later read of a row; data at addresses is then fetched ahead. Local, never blocks. */
 void data_ahead(struct data *data, uint64_t row);
 
 /* A permutation of 0 .. nelem-1 that needs no memory: the image of `index` under key. Pure. */
@@ -126,8 +126,8 @@ struct data_file {
     uint64_t offset;  /* of its first token, in bytes */
     int token_nbytes; /* 1, 2 or 4 */
     bool unpacked;    /* its bytes lie in data_files' temporary file */
-    int far;          /* its number there; -1: it is a file of this machine */
-    /* Of Megatron's: its documents, and where in the .idx they are listed. */
+    int far;          /* its number there; -1: a file on this machine */
+    /* Megatron only: number of documents, and where the .idx lists them. */
     uint64_t ndocuments, places_at, documents_at;
     struct tokens *index; /* of token files that have one, else NULL */
 };
@@ -159,13 +159,13 @@ int data_files_read(struct data_files *files, uint64_t first, size_t ntokens, in
 /* The same as bytes, of one file whose tokens are bytes. */
 int data_files_bytes(struct data_files *files, uint64_t first, size_t nbytes, char *out,
                      struct fsdp_err *err);
-/* File i as a stream of its bytes (and perhaps others behind them), which the caller closes. */
+/* A stream of file i's bytes, which bytes of other files may follow. The caller closes it. */
 int data_files_stream(FILE **out, struct data_files *files, int i, struct fsdp_err *err);
-/* data_warn's part that looks at the files; warn.c. */
+/* The part of data_warn that checks the files; warn.c. */
 void data_files_warn(struct data_files *files, const struct data_opts *opts);
-/* Tokens that are read soon, where they are far; never blocks. */
+/* Announces a later read of tokens at addresses. Never blocks. */
 void data_files_ahead(struct data_files *files, uint64_t first, size_t ntokens);
-/* The file that a token is in, as a number and as a path; and is it the first one there? */
+/* The file of a token, as a number and as a path; and is it the file's first token? */
 int data_files_find(const struct data_files *files, uint64_t token);
 const char *data_files_path(const struct data_files *files, uint64_t token);
 bool data_files_begins(const struct data_files *files, uint64_t token);
@@ -186,7 +186,7 @@ void data_documents_close(struct data_documents *documents);
 uint64_t data_documents_nrows(const struct data_documents *documents);
 int32_t data_documents_highest(const struct data_documents *documents); /* input id; -1: none */
 const struct data_bad *data_documents_bad(const struct data_documents *documents);
-/* data_warn's part that looks at the tokens of jsonl; warn.c. */
+/* The part of data_warn that checks the tokens of jsonl; warn.c. */
 void data_documents_warn(const struct data_documents *documents, const struct data_opts *opts);
 uint64_t data_documents_count(const struct data_documents *documents, uint64_t *ntokens,
                               uint64_t *ncut);

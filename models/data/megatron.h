@@ -17,22 +17,22 @@
 
 #include "data.h"
 
-/* The path of a .bin from what a user may give: its own, that of the .idx, or both without their
- * ends. A new text, freed with fsdp_free; what is none of these comes back as it was. */
+/* *out: path of the .bin, from its own path, that of the .idx, or the common part of both. Any
+ * other path is copied unchanged. The caller frees it with fsdp_free. */
 int data_megatron_bin(char **out, const char *path, struct fsdp_err *err);
 /* Sets a .bin's ntokens, token_nbytes and index, after a check of the whole index against itself
  * and against the file's nbytes. FSDP_ECORRUPT, FSDP_EUNSUPPORTED (other types). Local, blocks. */
 int data_megatron_measure(struct data_file *file, uint64_t nbytes, struct fsdp_err *err);
 
-/* The document that a token of a file is in, and the first token behind it. */
+/* The document of a token, and the first token after that document. */
 struct data_megatron_at {
     int file;
     uint64_t document; /* of the file */
-    uint64_t end;      /* among the tokens of all files; UINT64_MAX behind the last document */
+    uint64_t end;      /* among the tokens of all files; UINT64_MAX after the last document */
 };
 int data_megatron_find(struct data_megatron_at *out, struct data_files *files, int file,
                        uint64_t token, struct fsdp_err *err);
-/* To the next document that has tokens. */
+/* Moves to the next document that is not empty. */
 int data_megatron_next(struct data_megatron_at *at, struct data_files *files, struct fsdp_err *err);
 
 #endif

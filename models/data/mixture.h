@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mixture.h: one or several sources as rows. Each source has its own files, format and seeded
- * order, and passes over it again as often as its share asks for. Row number -> tokens stays a pure
+ * mixture.h: rows of one or several sources. Each source has its own files, format and seeded
+ * order. It is read again as often as its share requires. Row number -> tokens is still a pure
  * function of files, settings and seed.
  */
 #ifndef DATA_MIXTURE_H
@@ -11,14 +11,14 @@
 
 struct data_mixture;
 
-/* Of sources[nsources], which it owns from here on, also when it fails. weights NULL: a source has
- * passes[i] times its rows (NULL: once) in as many rows as all of them have so. FSDP_EINVAL;
+/* Takes ownership of sources[nsources], also on failure. weights NULL: one pass over the mixture
+ * reads source i passes[i] times (NULL: once). FSDP_EINVAL;
  * FSDP_ENOMEM. Local. */
 int data_mixture_create(struct data_mixture **out, struct data *const *sources, int nsources,
                         const double *weights, const double *passes, struct fsdp_err *err);
 void data_mixture_close(struct data_mixture *mixture);
 
-/* The seed of source i, for its order: that of the run for the first. Pure. */
+/* The seed of source i's order. Source 0 has the run's seed. Pure. */
 uint64_t data_mixture_seed(uint64_t seed, int i);
 
 int data_mixture_nsources(const struct data_mixture *mixture);
@@ -27,8 +27,8 @@ double data_mixture_share(const struct data_mixture *mixture, int i); /* 0 to 1 
 /* counts[nsources]: how many of the first nrows rows are from each. Pure. */
 void data_mixture_counts(const struct data_mixture *mixture, uint64_t nrows, uint64_t *counts);
 
-/* As those of data.h. Rows of one pass: those of all sources, each taken passes[i] times (once,
- * where weights were given). */
+/* Like those of data.h. One pass has the rows of all sources, each passes[i] times (with weights:
+ * once). */
 void data_mixture_warn(struct data_mixture *mixture);
 uint64_t data_mixture_nrows(const struct data_mixture *mixture);
 uint64_t data_mixture_hash(const struct data_mixture *mixture);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * batch.h: a file of prompts, JSON Lines in and out. A line is an object with "prompt" (a text),
- * "tokens" (ids) or "messages" (a chat, perhaps with "tools"), and perhaps "seed" and "max_tokens";
- * all else is carried along. The line that comes out has these keys and "completion" (or
- * "completion_tokens"), "finish_reason" (stop or length) and "ntokens". Lines come out in the order
- * in which they went in.
+ * "tokens" (ids) or "messages" (a chat, optionally with "tools"). "seed" and "max_tokens" are
+ * optional. The output line has all keys of the input line and "completion" (or
+ * "completion_tokens"), "finish_reason" (stop or length) and "ntokens". Output lines have the order
+ * of the input lines.
  */
 #ifndef GENERATE_BATCH_H
 #define GENERATE_BATCH_H
@@ -33,16 +33,16 @@ int generate_batch_nrows(const struct generate_batch *b);
 /* Tokens of the longest sequence with its prompt. */
 int generate_batch_room(const struct generate_batch *b);
 
-/* Where lines go to. Output is NULL for standard output. A file is written as PATH.part, a whole
+/* Sets the output: path, or NULL for standard output. A file is written as PATH.part, a whole
  * line at a time, and renamed to PATH at the end. FSDP_EEXIST where either is there already, unless
  * `overwrite`. With `resume`, the lines that PATH.part has are not made again; FSDP_EINVAL where
  * they are not of these prompts. Local, blocks. */
 int generate_batch_output(struct generate_batch *b, const char *path, bool overwrite, bool resume,
                           struct fsdp_err *err);
-/* What the loop asks. */
+/* The source of prompts for generate_loop. */
 struct generate_source generate_batch_source(struct generate_batch *b);
-/* After the loop: all lines are out, and the file is in its place. Where the loop was interrupted
- * the lines so far stay in PATH.part. */
+/* After the loop: writes all lines and renames the file. If the loop was interrupted, the lines so
+ * far stay in PATH.part. */
 int generate_batch_finish(struct generate_batch *b, struct fsdp_err *err);
 
 #endif

@@ -13,7 +13,7 @@ struct batch_row {
     json_t *root; /* the line */
     int32_t *prompt;
     bool is_text, is_chat;
-    /* What came out. */
+    /* The output. */
     void *stream;
     char *text;
     size_t text_nbytes, text_max;
@@ -29,13 +29,13 @@ struct generate_batch {
     struct batch_row *rows;
     size_t max_rows;
     int nrows, line, room;
-    int next, nwritten; /* rows that were begun, and that are out */
+    int next, nwritten; /* rows that were started, and rows that were written */
     FILE *file;
-    const char *out; /* where it goes; NULL: standard output */
-    char *part;      /* where it is until then */
+    const char *out; /* output path; NULL: standard output */
+    char *part;      /* path of the unfinished file */
 };
 
-/* Writes the rows that are finished and have none unfinished before them. */
+/* Writes finished rows, up to the first unfinished one. */
 int batch_write_ready(struct generate_batch *b, struct fsdp_err *err);
 
 #endif

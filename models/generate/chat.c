@@ -26,7 +26,7 @@ static int find_template(struct generate_chat *chat, struct generate_session *s,
                         s->path);
 }
 
-/* What a template does not ask for has no effect, which is seldom meant. */
+/* A variable that the template does not use has no effect; it may be misspelled. */
 static void warn_of_unused(const struct generate_chat *chat)
 {
     const char *name;
@@ -66,7 +66,7 @@ static bool has_system(const json_t *messages)
     return role && (!strcmp(role, "system") || !strcmp(role, "developer"));
 }
 
-/* A new list that begins with the system message. */
+/* *out: a new list, with the system message first. */
 static int add_system(json_t **out, const struct generate_chat *chat, const json_t *messages,
                       struct fsdp_err *err)
 {
@@ -142,7 +142,7 @@ static bool is_name(const char *text, size_t nbytes)
     return nbytes > 0;
 }
 
-/* The value as Python or a broken JSON would have it: text would be taken for true. */
+/* Is it Python's spelling, or broken JSON? As a text, it would count as true. */
 static bool looks_like_json(const char *value)
 {
     static const char *const python[] = {"True", "False", "None"};

@@ -16,23 +16,23 @@
 struct generate_chat {
     struct chat_template *template;
     const struct generate_words *words; /* borrowed, like what follows */
-    const char *system;                 /* NULL: what the template does without */
+    const char *system;                 /* system message; NULL: none is added */
     const char *date;                   /* YYYY-MM-DD; NULL: today */
-    const json_t *variables;            /* more of the template; NULL: none */
-    /* Why there is no template, which is an error only where there are chats. NULL: there is. */
+    const json_t *variables;            /* further variables of the template; NULL: none */
+    /* Why there is no template; an error only if there are chats. NULL: there is one. */
     const char *refusal;
 };
 
-/* Finds the template: in `folder` where that is not NULL and has one, else in the model's. The
- * other members are set before. FSDP_ENOTFOUND says what to do. Close it, also after an error.
+/* Finds the template in `folder` (may be NULL), else in the model's folder. Set the other members
+ * first. FSDP_ENOTFOUND says what to do. Close it, also after an error.
  * Local, blocks. */
 int generate_chat_open(struct generate_chat *chat, struct generate_session *s, const char *folder,
                        struct fsdp_err *err);
 void generate_chat_close(struct generate_chat *chat);
 
-/* Tokens after which the model answers. The system message comes before messages that do not begin
- * with one. tools: a list, or NULL. The caller frees *out. Errors are those of the template and the
- * tokenizer. Local. */
+/* Renders and tokenizes messages and the prompt for an answer. The system message is put first,
+ * unless the messages begin with one. tools: a list, or NULL. The caller frees *out. Errors are
+ * those of the template and the tokenizer. Local. */
 int generate_chat_encode(int32_t **out, int *ntokens, const struct generate_chat *chat,
                          const json_t *messages, const json_t *tools, struct fsdp_err *err);
 
@@ -43,10 +43,10 @@ int generate_chat_encode_prompt(int32_t **out, int *ntokens, const struct genera
 /* A new message; NULL: not UTF-8, or no memory. */
 json_t *generate_chat_message(const char *role, const char *text, size_t nbytes);
 
-/* Adds what "NAME=VALUE" says to *variables, which is made where it is NULL. VALUE is JSON, or a
- * text that does not look like JSON. FSDP_EINVAL says what is wrong. Local. */
+/* Adds a variable "NAME=VALUE" to *variables, which is created if it is NULL. VALUE is JSON;
+ * anything that does not look like JSON is a text. FSDP_EINVAL says what is wrong. Local. */
 int generate_chat_variable(json_t **variables, const char *text, struct fsdp_err *err);
-/* *out becomes `text`. FSDP_EINVAL: it is no date. Pure. */
+/* Sets *out to `text`. FSDP_EINVAL: it is not a date. Pure. */
 int generate_chat_date(const char **out, const char *text, struct fsdp_err *err);
 
 #endif

@@ -11,7 +11,7 @@ struct generate_conversation {
     int max_answer, kv_dtype, room; /* room: tokens of the decoder; 0: there is none yet */
     json_t *messages;
     uint64_t nturns;
-    /* What the decoder read, and perhaps a token more. */
+    /* Tokens that the decoder has read, and possibly one more. */
     int32_t *had;
     size_t max_had;
     int nhad;
@@ -19,7 +19,7 @@ struct generate_conversation {
     struct generate_turn *turn;
     struct generate_sequence seq;
     int32_t *prompt;
-    void *stream; /* the answer's spelling */
+    void *stream; /* decodes the answer */
     char *answer;
     size_t nbytes, max_nbytes;
     bool begun;
@@ -120,7 +120,7 @@ static int add_token(struct generate_conversation *c, int32_t token, struct fsdp
     return FSDP_OK;
 }
 
-/* The prompt is now what the decoder has read, or is about to read. */
+/* Sets `had` to the prompt, and ncommon to the part that the decoder has read. */
 static int take_prompt(struct generate_conversation *c, struct fsdp_err *err)
 {
     int n = 0;
@@ -157,7 +157,7 @@ static int begin_turn(struct generate_conversation *c, uint64_t seed, struct fsd
     c->seq.prompt = c->prompt;
     c->seq.max_tokens = c->max_answer;
     c->seq.seed = seed;
-    /* At the last position there is no answer any more. */
+    /* The last position leaves no room for an answer. */
     if (c->seq.nprompt >= c->session->max_seq_len)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "the conversation has become %d tokens long, and the model has %d "
@@ -169,7 +169,7 @@ static int begin_turn(struct generate_conversation *c, uint64_t seed, struct fsd
     return c->chat->words->ops->stream_create(&c->stream, c->chat->words, NULL, 0, err);
 }
 
-/* ---- what the loop asks ---------------------------------------------------------------------- */
+/* ---- the loop's callbacks -------------------------------------------------------------------- */
 
 static int next_prompt(void *ctx, struct generate_sequence *seq, bool *there, struct fsdp_err *err)
 {
@@ -182,7 +182,7 @@ static int next_prompt(void *ctx, struct generate_sequence *seq, bool *there, st
     return FSDP_OK;
 }
 
-/* The text that a token completes; -1: what is left. */
+/* Adds the text that a token completes; -1: the rest. */
 static int add_text(struct generate_conversation *c, int32_t token, struct fsdp_err *err)
 {
     const char *text;
@@ -230,7 +230,7 @@ static int answer(struct generate_conversation *c, struct generate_loop *loop, s
     c->nbytes = 0;
     loop->source = (struct generate_source){
         .ctx = c, .next = next_prompt, .put = put_token, .done = end_answer};
-    /* Where the loop is interrupted before it asks for a prompt. */
+    /* The result if the loop is interrupted before it asks for a prompt. */
     c->turn->finish = GENERATE_INTERRUPTED;
     FSDP_TRY(generate_loop(loop, err));
     return add_answer(c, err);

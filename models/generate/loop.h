@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loop.h: tokens one after the other, of several sequences at once, from prompts to ends. */
+/* loop.h: the generation loop: several sequences at once, one token of each per step. */
 #ifndef GENERATE_LOOP_H
 #define GENERATE_LOOP_H
 
@@ -18,16 +18,16 @@ struct generate_sequence {
     void *ctx; /* the source's own */
     const int32_t *prompt;
     int nprompt, max_tokens;
-    /* The first tokens of the prompt that are those of the sequence before it, less than nprompt:
-     * what the decoder still has of them is not read again. For a decoder of one sequence. */
+    /* How many first tokens the prompt shares with the previous sequence, less than nprompt. The
+     * decoder does not read them again if it still has them. For a decoder of one sequence. */
     int ncommon;
     uint64_t seed;
 };
 
-/* Where prompts come from and tokens go to. */
+/* The source of prompts and the sink of tokens. */
 struct generate_source {
     void *ctx;
-    /* Fills *seq, which lives until it is done; *there false: there are no more. */
+    /* Fills *seq, which stays valid until `done`. *there false: there are no more prompts. */
     int (*next)(void *ctx, struct generate_sequence *seq, bool *there, struct fsdp_err *err);
     int (*put)(void *ctx, const struct generate_sequence *seq, int32_t token, struct fsdp_err *err);
     int (*done)(void *ctx, const struct generate_sequence *seq, enum generate_finish finish,
@@ -40,9 +40,9 @@ struct generate_loop {
     struct generate_source source;
     bool ignore_eos;
     const volatile sig_atomic_t *stop; /* NULL: nobody interrupts */
-    /* out, added up: of all sequences */
+    /* out: sums over all sequences */
     int64_t nprompt, ngenerated,
-        ntimed; /* ntimed: those that took `seconds`, not a prompt's first */
+        ntimed; /* ntimed: tokens within `seconds`, without the first after a prompt */
     double prompt_seconds, seconds;
 };
 
@@ -50,9 +50,9 @@ struct generate_loop {
  * for the model. Pure. */
 int generate_room(int *out, const struct generate_session *s, const struct generate_sequence *seq,
                   struct fsdp_err *err);
-/* Until the source has no more. session->decoder has room for each sequence, and as many are
- * generated at once as it has sequences. What a sequence gets depends on its prompt, its seed and
- * the decoder's size alone, not on the others. Local, blocks. */
+/* Runs until the source has no more prompts. session->decoder must have room for each sequence; its
+ * number of sequences are generated at once. The tokens of a sequence depend only on its prompt,
+ * its seed and the decoder's size, not on other sequences. Local, blocks. */
 int generate_loop(struct generate_loop *loop, struct fsdp_err *err);
 
 #endif

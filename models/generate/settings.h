@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.h: what fsdp-generate is asked for, and what the model's folder says where it is not. */
+/* settings.h: the options of fsdp-generate, and their defaults in the model's folder. */
 #ifndef GENERATE_SETTINGS_H
 #define GENERATE_SETTINGS_H
 
@@ -25,11 +25,11 @@ struct generate_settings {
 };
 extern const struct generate_settings generate_settings_default;
 
-/* Defaults; an answer of a chat mostly ends itself. */
+/* Defaults. An answer of a chat usually ends with an end token. */
 enum { GENERATE_MAX_TOKENS = 200, GENERATE_MAX_ANSWER = 1024, GENERATE_BATCH = 8 };
 extern const char *const generate_kv_dtypes[]; /* auto, float32, bfloat16, float16 */
 
-/* What generation_config.json says; as above where it says nothing. */
+/* The values of generation_config.json; unset values as above. */
 struct generate_config {
     int do_sample; /* -1: not said */
     int max_tokens, top_k;
@@ -43,8 +43,8 @@ extern const struct generate_config generate_config_none;
  * as warnings. Errors name file and key. Local, blocks. */
 int generate_config_read(struct generate_config *out, const char *path, struct fsdp_err *err);
 
-/* What is asked for, else what the file says, else the default. An option of sampling is a wish to
- * sample. Pure. */
+/* The option that was given, else the file's value, else the default. An option of sampling
+ * requests sampling. Pure. */
 void generate_choose(struct generate_opts *opts, int *max_tokens,
                      const struct generate_settings *set, const struct generate_config *config);
 

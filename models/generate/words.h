@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * words.h: how a prompt becomes tokens, and tokens become output. Every kind is a struct
- * generate_words_ops: bytes and ids are in words.c, a tokenizer's are in
- * words_tokenizer.c.
+ * words.h: converts prompts to tokens and tokens to output. Each kind is a struct
+ * generate_words_ops: bytes and ids in words.c, tokenizers in words_tokenizer.c.
  */
 #ifndef GENERATE_WORDS_H
 #define GENERATE_WORDS_H
@@ -18,8 +17,8 @@ struct generate_words_ops {
      * text. FSDP_EINVAL where the text has no tokens in this vocabulary. */
     int (*encode)(int32_t **out, int *ntokens, const struct generate_words *words, const char *text,
                   size_t nbytes, bool with_special, struct fsdp_err *err);
-    /* Output of one sequence, as it comes, after a prompt: how a token is spelled can depend on
-     * what is before it. */
+    /* Incremental output of one sequence after a prompt. The text of a token can depend on the
+     * tokens before it. */
     int (*stream_create)(void **stream, const struct generate_words *words, const int32_t *prompt,
                          int nprompt, struct fsdp_err *err);
     void (*stream_destroy)(void *stream);
@@ -27,7 +26,7 @@ struct generate_words_ops {
      * until the next call; token -1: what is left at the end. */
     int (*stream_put)(const char **out, size_t *nbytes, void *stream, int32_t token,
                       struct fsdp_err *err);
-    /* (optional) Frees what words->ctx is. */
+    /* (optional) Frees words->ctx. */
     void (*close)(struct generate_words *words);
 };
 
@@ -36,7 +35,7 @@ struct generate_words {
     void *ctx; /* the kind's own */
     int vocab; /* tokens of the model */
     int eos;   /* the kind's own end token, -1: none */
-    /* Why text has no tokens here, which is an error only where there is text. NULL: it has. */
+    /* Why text cannot be tokenized; an error only if there is text. NULL: it can. */
     const char *refusal;
 };
 
@@ -46,8 +45,8 @@ extern const struct generate_words_ops generate_words_bytes;
 extern const struct generate_words_ops generate_words_ids;
 
 /* The tokens of a tokenizer's file, or of the one in a folder: tokenizer_open's rules and errors.
- * A prompt gets the special tokens that the file adds; special tokens are not printed. Where its
- * tokens are the bytes, words become generate_words_bytes. */
+ * A prompt gets the special tokens that the file adds; special tokens are not printed. If its
+ * tokens are the bytes, the kind is generate_words_bytes. */
 int generate_words_tokenizer(struct generate_words *words, const char *path, struct fsdp_err *err);
 
 void generate_words_close(struct generate_words *words);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_remote.h: data in stores, which the checkpoint library reads, for those who read data. */
+/* store_remote.h: reads data in stores through the checkpoint library. */
 #ifndef STORE_REMOTE_H
 #define STORE_REMOTE_H
 
