@@ -22,16 +22,16 @@ int chat_template_create(struct chat_template **out, const char *source, size_t 
                          const char *name, struct fsdp_err *err);
 void chat_template_destroy(struct chat_template *t);
 
-/* What a model folder says: chat_template.jinja, else the chat_template of tokenizer_config.json
- * (one text or a list of named ones, of which `tool_use` is rendered where there are tools, else
- * `default`). bos_token, eos_token and the other named special tokens of tokenizer_config.json are
- * variables of the template. *out is NULL where the folder has no template. Errors as above, and
- * those of reading files. */
+/* Opens the template of a model folder: chat_template.jinja, else chat_template in
+ * tokenizer_config.json. The latter is one text, or a list of named ones; `tool_use` is rendered if
+ * there are tools, else `default`. bos_token, eos_token and the other named special tokens of
+ * tokenizer_config.json are variables of the template. *out is NULL where the folder has no
+ * template. Errors as above, and those of reading files. */
 int chat_template_open(struct chat_template **out, const char *folder, struct fsdp_err *err);
 /* A hash of the files that chat_template_open reads. */
 int chat_template_hash(uint64_t *out, const char *folder, struct fsdp_err *err);
 
-/* Does the template, or its variant for tools, name a variable so? Pure. */
+/* Does the template, or its variant for tools, use a variable of this name? Pure. */
 bool chat_template_names(const struct chat_template *t, const char *name);
 
 /* Bytes of the text inside one {% generation %}. */
@@ -57,7 +57,7 @@ struct chat_input {
     const char *date;
 };
 
-/* Is it such a date? Pure. */
+/* Is it a date of this form? Pure. */
 bool chat_date_is_valid(const char *date);
 
 /* Renders. The caller frees *out with chat_text_free. Thread safe: the template does not change.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* regex.h: the regular expressions of tokenizers, with the meaning that their own engines give
- * them. Syntax and semantics are the engine's; its Unicode version is that of models/text/unicode.
- * What is not known to be equal is refused by name. */
+/* regex.h: the regular expressions of tokenizers. Syntax and semantics are those of the original
+ * engine; the Unicode tables are those of models/text/unicode. A construct whose result may differ
+ * is refused by name. */
 #ifndef TEXT_REGEX_H
 #define TEXT_REGEX_H
 
@@ -15,7 +15,7 @@ enum regex_engine {
 struct regex;
 struct regex_scan;
 
-/* Never changes once it is made: threads may share it. FSDP_EUNSUPPORTED names a construct and its
+/* *out is constant: threads may share it. FSDP_EUNSUPPORTED names a construct and its
  * offset in the pattern; FSDP_EINVAL: no valid pattern. */
 int regex_create(struct regex **out, const char *pattern, size_t nbytes, enum regex_engine engine,
                  struct fsdp_err *err);

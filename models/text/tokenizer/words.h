@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * words.h: the model of a tokenizer: how one piece of text, which the pre-tokenizer has cut,
- * becomes tokens. BPE (bpe.c) and Unigram (unigram.c) are the two. A token's cover of the piece is
- * counted in bytes, so that ends can be given.
+ * words.h: the model of a tokenizer, BPE (bpe.c) or Unigram (unigram.c). It encodes one piece of
+ * text from the pre-tokenizer, and counts the bytes that each token covers.
  */
 #ifndef TOKENIZER_WORDS_H
 #define TOKENIZER_WORDS_H

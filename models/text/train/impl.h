@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* impl.h: what a training consists of: count.c fills the words, learn.c the tokens and merges,
- * write.c writes them. */
+/* impl.h: the state of learning a vocabulary. count.c fills the words, learn.c the tokens and
+ * merges; write.c writes the files. */
 #ifndef VOCAB_TRAIN_IMPL_H
 #define VOCAB_TRAIN_IMPL_H
 
@@ -11,7 +11,7 @@
 #include "texts.h"
 #include "vocab_train.h"
 
-/* A token is its name, as the files spell it, its id the number of this text. */
+/* A token is stored as its name in the files; its id is the number of this text. */
 struct merge {
     uint32_t left, right;
 };
@@ -28,7 +28,7 @@ struct vocab_train {
     struct tokenizer_encoder *encoder;
     struct texts words;
     uint64_t ntexts, nbytes, nwords;
-    /* What is learned. The special tokens and the bytes are there from the beginning. */
+    /* The learned vocabulary. It begins with the special tokens and the bytes. */
     struct texts tokens;
     uint32_t units[256]; /* tokens of the bytes */
     struct merge *merges;
@@ -37,8 +37,8 @@ struct vocab_train {
     bool finished;
 };
 
-/* tokenizer.json, of which the vocabulary and merges are those learned so far; NULL: no memory. The
- * caller has a reference. */
+/* tokenizer.json with the vocabulary and merges learned so far; NULL: no memory. The caller owns
+ * the reference. */
 json_t *vocab_train_json(const struct vocab_train *train);
 
 #endif

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pairs.h: how often each pair of neighbouring tokens occurs, in which words, and which pair is the
- * most frequent.
+ * pairs.h: counts pairs of adjacent tokens, records the words that contain them, and finds the most
+ * frequent pair.
  *
- * A pair's count is kept exact. The candidates, in a heap, hold the count that was true when they
- * were put there, and the words in which the pair had come up then:
+ * A pair's count is always exact. Candidates, in a heap, hold the count at the time of their
+ * insertion, and the words in which the pair had appeared until then:
  *
  *      pairs        key = left << 32 | right, count
  *      candidates   count once, pair, [first, first + npos) of positions
  *      positions    numbers of words, ascending
  *
- * Where a merge gives a token that is there already, a pair can come up again, and it then has two
- * candidates, with the words of each time. A pair that has been merged keeps its count. Both are
- * the original's rules, and decide about ties.
+ * If a merge gives an existing token, a pair can appear again. It then has two candidates, each
+ * with its own words. A merged pair keeps its count. Both are rules of the original, and they
+ * decide ties.
  */
 #ifndef VOCAB_TRAIN_PAIRS_H
 #define VOCAB_TRAIN_PAIRS_H
@@ -62,15 +62,15 @@ static inline uint64_t pair_key(uint32_t left, uint32_t right)
     return (uint64_t)left << 32 | right;
 }
 
-/* A pair has come up in a word so many times. Words come in ascending order. */
+/* Counts `times` new occurrences of a pair in a word. Words must come in ascending order. */
 int pairs_count_up(struct pairs *pairs, uint64_t key, uint32_t word, uint64_t times,
                    struct fsdp_err *err);
-/* A pair, which is there, has gone from a word. */
+/* Removes `times` occurrences of an existing pair. */
 void pairs_count_down(struct pairs *pairs, uint64_t key, uint64_t times);
-/* Makes candidates of the pairs that came up. */
+/* Inserts candidates for the pairs that appeared. */
 int pairs_publish(struct pairs *pairs, struct fsdp_err *err);
-/* The most frequent candidate, of equal ones that with the lowest tokens; false: none occurs
- * min_frequency times. */
+/* Removes the most frequent candidate; among equal ones, that with the lowest tokens. False: none
+ * occurs min_frequency times. */
 bool pairs_pop(struct candidate *out, struct pairs *pairs, uint64_t min_frequency);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* texts.h: distinct texts, numbered as they come, with counts. */
+/* texts.h: distinct texts with counts, numbered by first appearance. */
 #ifndef VOCAB_TRAIN_TEXTS_H
 #define VOCAB_TRAIN_TEXTS_H
 
@@ -22,7 +22,7 @@ struct texts {
     size_t nslots;
 };
 void texts_free(struct texts *texts);
-/* Adds to the count of a text. *number is its number. Failure changes nothing. */
+/* Adds `count` to the count of a text. *number: its number. A failure changes nothing. */
 int texts_add(uint32_t *number, struct texts *texts, const char *text, size_t nbytes,
               uint64_t count, struct fsdp_err *err);
 

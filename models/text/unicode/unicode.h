@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unicode.h: Unicode as the tokenizers of the field know it: classes, normal forms, lower case.
- * The tables are those of PyPI's tokenizers and tiktoken, whatever version the system's libraries
- * have. Everything here is thread safe. */
+/* unicode.h: classes, normal forms and lower case of Unicode, as in tokenizers and tiktoken. The
+ * tables come from PyPI's tokenizers and tiktoken, independent of the system's libraries. All
+ * functions are thread safe. */
 #ifndef TEXT_UNICODE_H
 #define TEXT_UNICODE_H
 
@@ -40,7 +40,7 @@ bool unicode_is(uint32_t code, enum unicode_set set);
 uint32_t unicode_decode(const char *at, size_t *nbytes);
 /* Returns the number of bytes written, 1 to 4. */
 size_t unicode_encode(char out[4], uint32_t code);
-/* Whether all of it is valid; else *bad (optional) is where the first damage begins. */
+/* Is the text valid UTF-8? If not, *bad (optional) is the offset of the first invalid byte. */
 bool unicode_valid(const char *text, size_t nbytes, size_t *bad);
 
 /* A text that grows. Begins as zeros. */
@@ -56,8 +56,8 @@ int unicode_text_add(struct unicode_text *text, const char *bytes, size_t nbytes
 
 enum unicode_form { UNICODE_NFC, UNICODE_NFD, UNICODE_NFKC, UNICODE_NFKD };
 
-/* These append to *out what becomes of the text, which is valid UTF-8 and not part of *out. On
- * failure (FSDP_ENOMEM) *out may hold a part of it. */
+/* These append the result to *out. The text is valid UTF-8 and not part of *out. On failure
+ * (FSDP_ENOMEM) *out may hold a part of the result. */
 int unicode_normalize(struct unicode_text *out, const char *text, size_t nbytes,
                       enum unicode_form form, struct fsdp_err *err);
 /* Rust's full mapping of each code point by itself: no final sigma, as in tokenizers. */
