@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * encode.h: files of text and JSON Lines become token files (tokens.h), by several threads, in
- * bounded memory. The files' bytes are a function of the sources, the tokenizer and the options,
- * not of the number of threads, nor of how often the work was stopped and resumed.
+ * encode.h: tokenizes files of text and JSON Lines into token files (tokens.h), with several
+ * threads and bounded memory. The output depends only on the sources, the tokenizer and the
+ * options, not on the number of threads or on interruptions.
  */
 #ifndef DATA_ENCODE_H
 #define DATA_ENCODE_H
@@ -21,8 +21,8 @@ struct encode_progress {
     uint64_t ndocuments, ntokens;
     double seconds;
 };
-/* Called every now and then by the calling thread. Another return than FSDP_OK stops the work,
- * which can be resumed, and is passed on. */
+/* Called at intervals by the calling thread. A status other than FSDP_OK stops the work, which can
+ * be resumed, and is returned. */
 typedef int encode_progress_f(void *ctx, const struct encode_progress *progress,
                               struct fsdp_err *err);
 
@@ -34,12 +34,12 @@ struct encode_opts {
     enum encode_format format;
     const struct data_remote *remote; /* reads addresses; NULL: none are read */
     const struct data_text *text;
-    const char *text_key;        /* of JSON Lines; NULL: "text" */
-    bool skip_bad_lines;         /* count lines that are no document; else they are errors */
-    int token_nbytes;            /* 2, 4; 0: by the vocabulary */
-    int nthreads;                /* 0: as many as the process may use */
-    bool resume;                 /* continue where an equal command stopped */
-    bool overwrite;              /* replace what is there under the names; else it is FSDP_EEXIST */
+    const char *text_key; /* of JSON Lines; NULL: "text" */
+    bool skip_bad_lines;  /* skip and count lines that are not documents; else they are errors */
+    int token_nbytes;     /* 2, 4; 0: by the vocabulary */
+    int nthreads;         /* 0: as many as the process may use */
+    bool resume;          /* continue where an equal command stopped */
+    bool overwrite;       /* replace what is there under the names; else it is FSDP_EEXIST */
     encode_progress_f *progress; /* NULL: none */
     void *progress_ctx;
 };
@@ -49,10 +49,10 @@ struct encode_opts {
         .version = ENCODE_OPTS_VERSION                                                             \
     }
 
-/* Writes `path` (NAME.u16 or NAME.u32) and what belongs to it under names that end with .part, and
- * gives them their names when all is there: the index last. *out describes them. Lines left out are
- * logged per file. FSDP_EINVAL names file, line and column of a line that is no document. Local,
- * blocks. */
+/* Writes `path` (NAME.u16 or NAME.u32) and its companion files under names that end with .part.
+ * When all are complete it renames them, the index last. *out describes them. Logs the lines left
+ * out of each file. FSDP_EINVAL names file, line and column of a line that is not a document.
+ * Local, blocks. */
 int encode_run(struct tokens_info *out, const char *path, const struct encode_opts *opts,
                struct fsdp_err *err);
 

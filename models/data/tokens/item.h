@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* item.h: a piece of work, lines or a piece of a text, and the tokens that come of it. */
+/* item.h: a unit of work (lines, or a piece of a text) and its resulting tokens. */
 #ifndef ENCODE_ITEM_H
 #define ENCODE_ITEM_H
 
@@ -9,7 +9,7 @@
 struct vocab_train;
 
 struct encode_item {
-    /* What is to be done. */
+    /* Input. */
     const char *path; /* what errors name */
     bool is_lines, is_json;
     bool first, last; /* of the pieces of a text */
@@ -18,7 +18,7 @@ struct encode_item {
     uint64_t nlines;                   /* of the file, behind it */
     struct encode_place begins, after; /* of a text: where the next piece begins */
 
-    /* What came of it. */
+    /* Output. */
     int32_t *ids;
     bool *learned;
     size_t ntokens, ids_room, learned_room;
@@ -34,7 +34,7 @@ struct encode_item {
 };
 void encode_item_free(struct encode_item *item);
 
-/* What a thread has to work with. */
+/* The state of a worker thread. */
 struct encode_worker {
     const struct encode_opts *opts;
     const struct data_text *text;
@@ -44,7 +44,7 @@ struct encode_worker {
 void encode_worker_init(struct encode_worker *worker, const struct encode_opts *opts,
                         const struct data_text *text);
 void encode_worker_free(struct encode_worker *worker);
-/* Fills what came of it; of lines also where one is an error: the documents before it. */
+/* Fills the output. If a line is an error, the output holds the documents before it. */
 void encode_item_work(struct encode_item *item, struct encode_worker *worker);
 
 /* A line's words; words.c. */

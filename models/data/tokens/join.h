@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * join.h: the tokens of a long text from those of its pieces. A piece goes beyond the beginning of
- * the next one. Both have tokens for what they share:
+ * join.h: joins the tokens of a long text's pieces. Each piece overlaps the beginning of the next
+ * one. Both have tokens for the shared text:
  *
- *      A  ... |the| ca|t s|at on| the| m|at      A lacks what is behind its end,
- *      B              |s|at on| the| mat|. ...   B what is before its beginning.
+ *      A  ... |the| ca|t s|at on| the| m|at      A lacks the text after its end,
+ *      B              |s|at on| the| mat|. ...   B the text before its beginning.
  *                              ^
- * They are joined where the text goes from a word to white space or back, both have a token that
- * ends there, and all their tokens are the same for a good distance to both sides: what A lacks
- * does not reach up to there, nor what B lacks. Where there is no such place, both together become
- * tokens as one text.
+ * They are joined at a place between a word and white space where both have a token boundary and
+ * the same tokens over some distance on each side. The text that A or B lacks does not influence
+ * tokens there. If there is no such place, both are tokenized together as one text.
  */
 #ifndef ENCODE_JOIN_H
 #define ENCODE_JOIN_H
@@ -32,7 +31,7 @@ struct encode_join {
     struct encode_place place;
     bool is_clean; /* all that was given is written up to there */
 };
-/* Takes the next piece; what it has is exchanged. Errors of the work are passed on. */
+/* Takes the next piece and exchanges its buffers. Returns errors of the piece. */
 int encode_join_put(struct encode_join *join, struct encode_item *piece, struct fsdp_err *err);
 void encode_join_free(struct encode_join *join);
 

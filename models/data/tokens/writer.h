@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * writer.h: token files in the making. The three parts lie under NAME.part, NAME.learned.part and
- * NAME.index.part until tokens_give_names. NAME.learned is there from the first token on that is
- * not learned: of those before it, it then gets bits.
+ * writer.h: writes token files. Until tokens_give_names the three parts are NAME.part,
+ * NAME.learned.part and NAME.index.part. NAME.learned is created at the first token that is not
+ * learned, and then gets the bits of all earlier tokens.
  */
 #ifndef TOKENS_WRITER_H
 #define TOKENS_WRITER_H
@@ -25,11 +25,12 @@ int tokens_writer_open(struct tokens_writer **out, const char *path,
                        const struct tokens_state *state, bool resume, struct fsdp_err *err);
 /* Closes; the files stay as they are. */
 void tokens_writer_close(struct tokens_writer *writer);
-/* Tokens of the document at hand; learned[i]: is ids[i] learned? NULL: all are. */
+/* Appends tokens of the current document; learned[i]: is ids[i] learned? NULL: all are. */
 int tokens_writer_put(struct tokens_writer *writer, const int32_t *ids, const bool *learned,
                       size_t ntokens, struct fsdp_err *err);
 int tokens_writer_end_document(struct tokens_writer *writer, struct fsdp_err *err);
-/* Puts all on disk, and says what is there. nbytes, nbad and source_hash are not counted here. */
+/* Flushes all to disk, and sets *state to describe it. nbytes, nbad and source_hash are not counted
+ * here. */
 int tokens_writer_sync(struct tokens_writer *writer, struct tokens_state *state,
                        struct fsdp_err *err);
 /* Puts the rest on disk, and the header with those. *state is then all of it. */
