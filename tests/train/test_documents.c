@@ -183,7 +183,7 @@ static void check_bad(void)
     refuse("{\"input_ids\": [1, 128]}", FSDP_EINVAL, 15, "token 128");
     refuse("{\"input_ids\": [1, -2]}", FSDP_EINVAL, 15, "token -2");
     refuse("{\"input_ids\": [1, 99999999999]}", FSDP_EINVAL, 15, "token 99999999999");
-    refuse("{\"input_ids\": [1, 2.5]}", FSDP_EINVAL, 15, "no whole number");
+    refuse("{\"input_ids\": [1, 2.5]}", FSDP_EINVAL, 15, "not a whole number");
     refuse("{\"input_ids\": [1, 2], \"labels\": [1]}", FSDP_EINVAL, 15, "as long as input_ids");
     refuse("{\"input_ids\": [1, 2], \"labels\": [1, 3]}", FSDP_EINVAL, 15, "nor -100");
     put("bad.jsonl", "{\"text\": \"\"}\n", 13);
