@@ -141,6 +141,22 @@ static void remove_left(const char *folder)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
+/* Another process may have finished first; or what is there has lost its index, and stays in the way. */
+static int check_there(const char *entry, const char *width, struct fsdp_err *err)
+{
+    char *path = fsdp_sprintf(err, "%s/%s", entry, width);
+    bool exists = false;
+    int rc = path ? tokens_exist(&exists, path, err) : FSDP_ENOMEM;
+
+    fsdp_free(path);
+    if (rc || exists)
+        return rc;
+    return fsdp_err_set(err, FSDP_ECORRUPT,
+                        "data.cache: %s is there and has no %s.index; remove the folder, and it is "
+                        "made again",
+                        entry, width);
+}
+
 static int make_in(const char *work, const char *entry, const struct encode_opts *opts,
                    struct fsdp_err *err)
 {
@@ -150,13 +166,15 @@ static int make_in(const char *work, const char *entry, const struct encode_opts
 
     if (mkdir(work, 0777))
         return fsdp_err_sys(err, errno, "data.cache: %s", work);
-    char *path = fsdp_sprintf(err, "%s/%s", work, widths[vocab_size > UINT16_MAX + 1]);
+    const char *width = widths[vocab_size > UINT16_MAX + 1];
+    char *path = fsdp_sprintf(err, "%s/%s", work, width);
     int rc = path ? encode_run(&info, path, opts, err) : FSDP_ENOMEM;
     fsdp_free(path);
-    /* Another process may have finished first. */
-    if (!rc && rename(work, entry) && errno != EEXIST && errno != ENOTEMPTY)
-        rc = fsdp_err_sys(err, errno, "data.cache: %s", entry);
-    return rc;
+    if (rc || !rename(work, entry))
+        return rc;
+    return errno == EEXIST || errno == ENOTEMPTY
+               ? check_there(entry, width, err)
+               : fsdp_err_sys(err, errno, "data.cache: %s", entry);
 }
 
 int data_cache_make(const char *folder, uint64_t key, const struct encode_opts *opts,
