@@ -54,6 +54,7 @@ int train_evaluate(const struct train_parts *p, struct train_rows *rows, struct 
         FSDP_TRY(train_words_copy(words, &all[i], sums + i, err));
     const double loss = all[TRAIN_EVAL_LOSS], nbytes = all[TRAIN_EVAL_NBYTES];
     out->loss = all[TRAIN_EVAL_NTOKENS] > 0 ? loss / all[TRAIN_EVAL_NTOKENS] : 0;
+    out->counts = all[TRAIN_EVAL_NTOKENS] > 0;
     out->nats_per_byte = nbytes > 0 ? loss / nbytes : 0;
     return FSDP_OK;
 }

@@ -8,7 +8,8 @@
 
 /* Means over all rows of parts->eval. Losses are in nats. */
 struct train_held_out {
-    double loss;          /* per token that counts */
+    bool counts;          /* any token at all */
+    double loss;          /* per token that counts; 0 without one */
     double nats_per_byte; /* per byte of the text that these tokens are; 0: not known */
 };
 /* The rows' memory of both steps is overwritten. Collective, blocks. */

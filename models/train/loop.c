@@ -63,6 +63,8 @@ static int evaluate(struct train_loop *l, struct metrics_row *row, struct fsdp_e
     if (held_out.nats_per_byte > 0)
         snprintf(per_byte, sizeof per_byte, "; per byte %.4f nats, %.4f bits",
                  held_out.nats_per_byte, held_out.nats_per_byte / M_LN2);
+    if (!held_out.counts && l->oob->rank == 0)
+        fsdp_log(FSDP_LOG_WARN, "no token of the held-out rows counts; their loss is 0");
     report_line(l->sinks.report, "step %" PRId64 ": held-out loss %.4f%s", row->step,
                 row->eval_loss, per_byte);
     return FSDP_OK;

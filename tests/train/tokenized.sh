@@ -75,6 +75,16 @@ ok "$([ $? = 0 ] && [ "$(entries elsewhere/deep)" = 1 ]; echo $?)" "data.cache i
 for i in 1 2 3; do "$BIN/fsdp-launch" -n 2 run.yaml data.cache=race >race.$i 2>&1 & done
 wait
 ok "$([ "$(cat race.? | grep -c '^done:')" = 3 ] && [ "$(entries race)" = 1 ] && ! ls race | grep -q tmp; echo $?)" "three jobs may use one cache at once"
+run run.yaml data.cache=damaged
+truncate -s -2 damaged/????????????????/tokens.u16
+run run.yaml data.cache=damaged
+ok "$([ $? != 0 ] && grep -q "it is truncated; remove damaged/[0-9a-f]* of data.cache, and it is made again" err; echo $?)" "an entry that is damaged is named, and what to do"
+rm damaged/????????????????/tokens.u16.index
+run run.yaml data.cache=damaged
+ok "$([ $? != 0 ] && grep -q "damaged/[0-9a-f]* is there and has no tokens.u16.index; remove the folder" err; echo $?)" "so is one that has lost its index"
+rm -r damaged/????????????????
+run run.yaml data.cache=damaged
+ok $? "without it, it is made again"
 mkdir old.tmp && mkdir -p race/0123456789abcdef.tmp.host.1 && touch race/0123456789abcdef.tmp.host.1/tokens.u16.part
 touch -d '9 days ago' race/0123456789abcdef.tmp.host.1
 mkdir race/0123456789abcdee.tmp.host.2
@@ -108,6 +118,9 @@ rm long
 run -n 2 run.yaml data.path=mixed.jsonl data.format=jsonl log.metrics=m.jsonl data.eval_path=mixed.jsonl
 ok $? "texts, completions, chats and ids in one file"
 ok "$(grep -q '"eval_loss": [0-9.]*, "eval_nats_per_byte": [0-9.]*, "eval_bits_per_byte": [0-9.]*' m.jsonl; echo $?)" "held-out losses per byte, too"
+for _ in 1 2 3 4; do echo '{"input_ids": [1, 2, 3], "labels": [-100, -100, -100]}'; done >ignored.jsonl
+run -n 2 run.yaml data.path=mixed.jsonl data.format=jsonl data.eval_path=ignored.jsonl
+ok "$([ $? = 0 ] && [ "$(grep -c 'no token of the held-out rows counts' err)" = 1 ]; echo $?)" "held-out rows of which nothing counts are no loss of 0 in silence"
 counted() { sed -n 's/.*"counted_tokens": \([0-9]*\).*/\1/p' "$1" | paste -sd+ | bc; }
 few=$(counted m.jsonl)
 run run.yaml data.path=mixed.jsonl data.format=jsonl data.train_on=all log.metrics=all.jsonl
