@@ -118,6 +118,11 @@ int data_line_parse(struct data_line *line, const char *text, size_t nbytes, str
     char what[JSON_ERROR_TEXT_LENGTH + 40];
     int rc;
 
+    /* A byte order mark, which JSON does not have and some systems' files do. */
+    if (line->number == 1 && nbytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) {
+        text += 3;
+        nbytes -= 3;
+    }
     while (nbytes && (text[nbytes - 1] == '\n' || text[nbytes - 1] == '\r'))
         nbytes--;
     json_t *root = json_loadb(text, nbytes, JSON_ALLOW_NUL, &why);
