@@ -208,6 +208,8 @@ static int list_files(struct data_files *files, const char *const *paths, int np
 
     for (int i = 0; rc == FSDP_OK && i < npaths; i++)
         rc = list_path(&list, paths[i], format, err);
+    if (rc == FSDP_OK && (format == DATA_TEXT || format == DATA_JSONL))
+        rc = data_list_refuse_tokens(&list, err);
     if (rc == FSDP_OK)
         rc = take_list(files, &list, err);
     data_list_free(&list);

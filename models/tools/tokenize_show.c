@@ -38,6 +38,18 @@ int tokenize_count_learned(uint64_t *out, const char *path, struct fsdp_err *err
     return rc;
 }
 
+/* A file of another program has no index. */
+static int open_made(struct tokens **out, const char *path, struct fsdp_err *err)
+{
+    const int rc = tokens_open(out, path, err);
+
+    if (rc != FSDP_ENOTFOUND)
+        return rc;
+    return fsdp_err_hint(err, rc,
+                         "; a token file is read here as fsdp-tokenize made it, next to "
+                         "its .index");
+}
+
 static int check_output(struct fsdp_err *err)
 {
     return fflush(stdout) || ferror(stdout) ? fsdp_err_sys(err, errno, "standard output") : FSDP_OK;
@@ -93,7 +105,7 @@ int tokenize_show_info(const struct tokenize_settings *set, struct fsdp_err *err
 {
     struct tokens *t = NULL;
 
-    FSDP_TRY(tokens_open(&t, set->info, err));
+    FSDP_TRY(open_made(&t, set->info, err));
     int rc = set->verify ? tokens_verify(t, err) : FSDP_OK;
     if (rc == FSDP_OK)
         rc = print_info(t, set->verify, err);
@@ -231,7 +243,7 @@ int tokenize_show_text(const struct tokenize_settings *set, struct fsdp_err *err
     struct tokenizer *tokenizer = NULL;
     struct tokens *t = NULL;
 
-    FSDP_TRY(tokens_open(&t, set->decode, err));
+    FSDP_TRY(open_made(&t, set->decode, err));
     int rc = open_decoder(&tokenizer, tokens_info(t), set, err);
     if (rc == FSDP_OK) {
         rc = print_text(t, tokenizer, set, err);

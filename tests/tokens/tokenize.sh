@@ -139,6 +139,13 @@ make own.u16 -o own.u16 --overwrite
 refused "an output that is an input" "'own.u16' is read, and the output is to be written there"
 cmp -s own.u16 long.txt
 ok $? "which stays as it was"
+make texts -o outside.u16 && make texts -o texts/in.u16 && make texts -o texts/in.u16 --overwrite && same outside.u16 texts/in.u16
+ok $? "an output in a folder that is read is no input"
+make texts -o other.u16
+refused "but another output there is none either" "texts/in.u16 was made by fsdp-tokenize and holds no text"
+make texts/in.u16.index -o other.u16
+refused "nor is its index" "texts/in.u16.index was made by fsdp-tokenize"
+rm texts/in.u16*
 echo precious >target && ln -s ../target texts/link.u16.part && ln -s ../target texts/link.u16
 make texts/a.md -o texts/link.u16 --overwrite && [ "$(cat target)" = precious ] && [ ! -L texts/link.u16 ] && cmp -s texts/link.u16 file.u16
 ok $? "nothing is written through a link"
@@ -159,6 +166,9 @@ make bad.jsonl -o bad.u16
 refused "a line that is no document" "bad.jsonl:2:1: needs text"
 make bad.jsonl -o bad.u16 --on-bad-line skip && grep -q '1 lines left out' err
 ok $? "is left out with --on-bad-line skip"
+printf '\357\273\277{"text": "a"}\r\n{"text": "b"}\r\n' >mark.jsonl && printf '{"text": "a"}\n{"text": "b"}\n' >plain.jsonl
+make mark.jsonl -o mark.u16 && make plain.jsonl -o plain.u16 && cmp -s mark.u16 plain.u16
+ok $? "a byte order mark and the line ends of other systems are no part of JSON Lines"
 echo rows >table.parquet
 make table.parquet -o table.u16
 refused "Parquet, with the line that converts it" "python3 -c"
@@ -168,6 +178,8 @@ ok $? "another name of the output is refused"
 "$tokenize" texts/a.md -o x.u16 >log 2>err
 [ $? = 2 ] && grep -q -- '--tokenizer is missing' err
 ok $? "no tokenizer"
+"$tokenize" --info chats.jsonl >log 2>err
+refused "what is no token file is not shown" "cannot open 'chats.jsonl.index': No such file or directory; a token file is read here as fsdp-tokenize made it"
 "$tokenize" --decode texts.u16 >log 2>err
 refused "the text needs the tokenizer" "give it with --tokenizer"
 "$tokenize" --decode texts.u16 --tokenizer "$data/unigram.json" >log 2>err

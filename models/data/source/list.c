@@ -69,6 +69,40 @@ static int refuse_table(const char *path, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Is it FILE.u16 or FILE.u32 with an index, such an index, or what is next to it? */
+static bool is_of_tokens(const char *path)
+{
+    static const char *const widths[] = {".u16", ".u32"}, *const ends[] = {"", ".index",
+                                                                           ".learned"};
+    bool found = false;
+    struct stat st;
+
+    for (size_t w = 0; w < 2 && !data_is_remote(path); w++)
+        for (size_t e = 0; e < 3; e++) {
+            const size_t nbytes = strlen(path), nend = strlen(ends[e]);
+            char *name = fsdp_sprintf(NULL, "%s%s", widths[w], ends[e]);
+            char *index =
+                fsdp_sprintf(NULL, "%.*s.index", (int)(nbytes > nend ? nbytes - nend : 0), path);
+            found |= name && index && data_name_ends(path, name) && stat(index, &st) == 0;
+            fsdp_free(name);
+            fsdp_free(index);
+        }
+    return found;
+}
+
+int data_list_refuse_tokens(const struct data_list *list, struct fsdp_err *err)
+{
+    for (size_t i = 0; i < list->npaths; i++)
+        if (is_of_tokens(list->paths[i])) {
+            fsdp_err_set(err, FSDP_EINVAL,
+                         "data: %s was made by fsdp-tokenize and holds no text; leave it out, for "
+                         "example with a pattern such as '*.txt'",
+                         list->paths[i]);
+            return fsdp_err_blame(err, FSDP_EINVAL, "path");
+        }
+    return FSDP_OK;
+}
+
 /* ---- files and folders ---------------------------------------------------------------------- */
 
 static int add_file(struct data_list *list, const char *path, struct fsdp_err *err)

@@ -27,6 +27,9 @@ struct data_list {
  * FSDP_EUNSUPPORTED: Parquet and Arrow, with the command that converts them. The last and a
  * pattern without a match are the fault of setting `path`. Local, blocks. */
 int data_list_add(struct data_list *list, const char *path, struct fsdp_err *err);
+/* FSDP_EINVAL: a file of the list is one of fsdp-tokenize's, by its name and its index, and the
+ * list is to be read as text. */
+int data_list_refuse_tokens(const struct data_list *list, struct fsdp_err *err);
 void data_list_free(struct data_list *list);
 
 /* Does the name have this ending? */

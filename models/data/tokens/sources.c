@@ -148,6 +148,8 @@ int encode_sources_open(struct encode_sources *out, const struct encode_opts *op
     for (int i = 0; rc == FSDP_OK && i < opts->npaths; i++)
         rc = add_path(&s.list, opts->paths[i], &own, err);
     if (rc == FSDP_OK)
+        rc = data_list_refuse_tokens(&s.list, err);
+    if (rc == FSDP_OK)
         rc = describe_all(&s, err);
     if (rc == FSDP_OK)
         *out = s;

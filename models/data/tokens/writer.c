@@ -278,7 +278,7 @@ static int name_part(const char *path, enum tokens_part i, bool *found, struct f
     int rc = from ? FSDP_OK : FSDP_ENOMEM;
 
     *found = rc == FSDP_OK && !rename(from, to);
-    if (rc == FSDP_OK && !*found && errno != ENOENT)
+    if (rc == FSDP_OK && !*found && (errno != ENOENT || access(to, F_OK)))
         rc = fsdp_err_sys(err, errno, "cannot rename '%s' to '%s'", from, to);
     fsdp_free(from);
     fsdp_free(to);
