@@ -206,6 +206,20 @@ refused "and from the same file" "it has 'source text -'"
 make texts/a.md -o other.u16 --overwrite && same file.u16 other.u16
 ok $? "--overwrite begins anew"
 
+# A source that changes while another is read.
+printf 'one\ntwo\n' >early.txt
+reads_pipe early.txt - -o early.u16 &
+pid=$!
+exec 9>pipe
+cat long.txt >&9
+sleep 0.3
+printf 'one\n' >early.txt
+exec 9>&-
+wait $pid
+refused "what changes while it is read" "early.txt was changed or removed while it was read"
+[ ! -e early.u16 ]
+ok $? "becomes no token file"
+
 # A source that changed.
 cp many.jsonl changing.jsonl
 reads_pipe changing.jsonl - -o changed.u16 --format jsonl &

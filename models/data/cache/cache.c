@@ -60,20 +60,25 @@ static int make_folders(const char *folder, struct fsdp_err *err)
     return rc;
 }
 
+static uint64_t key_of(const struct encode_opts *opts, uint64_t source_hash)
+{
+    const uint64_t facts[] = {KEY_VERSION, opts->format, opts->skip_bad_lines,
+                              data_text_hash(opts->text, opts->text_key), source_hash};
+    return fsdp_hash(FSDP_HASH_SEED, facts, sizeof facts);
+}
+
 int data_cache_key(uint64_t *out, const char *folder, const struct encode_opts *opts,
                    struct fsdp_err *err)
 {
-    uint64_t facts[5] = {KEY_VERSION, opts->format, opts->skip_bad_lines};
-    uint64_t id;
+    uint64_t id, hash;
 
-    facts[3] = data_text_hash(opts->text, opts->text_key);
     FSDP_TRY(make_folders(folder, err));
     FSDP_TRY(data_seen_id(&id, opts, err));
-    if (!data_seen_get(&facts[4], folder, id)) {
-        FSDP_TRY(encode_source_hash(&facts[4], opts, err));
-        data_seen_put(folder, id, facts[4]);
+    if (!data_seen_get(&hash, folder, id)) {
+        FSDP_TRY(encode_source_hash(&hash, opts, err));
+        data_seen_put(folder, id, hash);
     }
-    *out = fsdp_hash(FSDP_HASH_SEED, facts, sizeof facts);
+    *out = key_of(opts, hash);
     return FSDP_OK;
 }
 
@@ -157,8 +162,8 @@ static int check_there(const char *entry, const char *width, struct fsdp_err *er
                         entry, width);
 }
 
-static int make_in(const char *work, const char *entry, const struct encode_opts *opts,
-                   struct fsdp_err *err)
+static int make_in(const char *work, const char *entry, uint64_t key,
+                   const struct encode_opts *opts, struct fsdp_err *err)
 {
     const int own = tokenizer_vocab_size(opts->text->tokenizer);
     const int vocab_size = opts->text->vocab_size ? opts->text->vocab_size : own;
@@ -170,6 +175,10 @@ static int make_in(const char *work, const char *entry, const struct encode_opts
     char *path = fsdp_sprintf(err, "%s/%s", work, width);
     int rc = path ? encode_run(&info, path, opts, err) : FSDP_ENOMEM;
     fsdp_free(path);
+    if (!rc && key_of(opts, info.source_hash) != key)
+        rc = fsdp_err_set(err, FSDP_EINVAL,
+                          "data: %s%s changed while it became tokens; begin anew when it is whole",
+                          opts->paths[0], opts->npaths > 1 ? ", or another," : "");
     if (rc || !rename(work, entry))
         return rc;
     return errno == EEXIST || errno == ENOTEMPTY
@@ -188,7 +197,7 @@ int data_cache_make(const char *folder, uint64_t key, const struct encode_opts *
     char *work = entry ? fsdp_sprintf(err, "%s.tmp.%s.%ld", entry, host, (long)getpid()) : NULL;
     if (work) {
         remove_left(folder);
-        rc = make_in(work, entry, opts, err);
+        rc = make_in(work, entry, key, opts, err);
         remove_entry(work);
     }
     fsdp_free(work);

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -72,22 +74,19 @@ static int refuse_table(const char *path, struct fsdp_err *err)
 /* Is it FILE.u16 or FILE.u32 with an index, such an index, or what is next to it? */
 static bool is_of_tokens(const char *path)
 {
-    static const char *const widths[] = {".u16", ".u32"}, *const ends[] = {"", ".index",
-                                                                           ".learned"};
-    bool found = false;
+    static const char *const ends[] = {".u16",       ".u32",         ".u16.index",
+                                       ".u32.index", ".u16.learned", ".u32.learned"};
+    char index[PATH_MAX];
     struct stat st;
 
-    for (size_t w = 0; w < 2 && !data_is_remote(path); w++)
-        for (size_t e = 0; e < 3; e++) {
-            const size_t nbytes = strlen(path), nend = strlen(ends[e]);
-            char *name = fsdp_sprintf(NULL, "%s%s", widths[w], ends[e]);
-            char *index =
-                fsdp_sprintf(NULL, "%.*s.index", (int)(nbytes > nend ? nbytes - nend : 0), path);
-            found |= name && index && data_name_ends(path, name) && stat(index, &st) == 0;
-            fsdp_free(name);
-            fsdp_free(index);
-        }
-    return found;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0] && !data_is_remote(path); i++) {
+        const int nids = (int)(strlen(path) - strlen(ends[i]) + strlen(ends[0]));
+        if (data_name_ends(path, ends[i]) &&
+            snprintf(index, sizeof index, "%.*s.index", nids, path) < (int)sizeof index &&
+            stat(index, &st) == 0)
+            return true;
+    }
+    return false;
 }
 
 int data_list_refuse_tokens(const struct data_list *list, struct fsdp_err *err)

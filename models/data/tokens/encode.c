@@ -264,6 +264,8 @@ static int encode_file(struct encode *e, struct tokens_info *out, struct fsdp_er
         FSDP_TRY(open_work(e, found, err));
         int rc = encode_all(e, err);
         data_bad_warn(&e->bad);
+        if (!rc)
+            FSDP_TRY(encode_sources_check(&e->sources, err));
         FSDP_TRY(rc ? keep_done(e, rc, err) : finish(e, err));
     }
     *out = e->state.tokens.header.info;

@@ -158,6 +158,23 @@ int encode_sources_open(struct encode_sources *out, const struct encode_opts *op
     return rc;
 }
 
+int encode_sources_check(const struct encode_sources *s, struct fsdp_err *err)
+{
+    struct stat st;
+
+    for (size_t i = 0; i < s->nsources; i++) {
+        const struct encode_source *was = &s->at[i];
+        if (was->has_size &&
+            (stat(was->path, &st) || (uint64_t)st.st_size != was->nbytes ||
+             st.st_mtim.tv_sec != was->seconds || st.st_mtim.tv_nsec != was->nanoseconds))
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "data: %s was changed or removed while it was read; begin anew "
+                                "when it is whole",
+                                was->name);
+    }
+    return FSDP_OK;
+}
+
 void encode_sources_close(struct encode_sources *s)
 {
     data_list_free(&s->list);

@@ -24,6 +24,9 @@ struct encode_sources {
  * as such; NULL: there is none. */
 int encode_sources_open(struct encode_sources *out, const struct encode_opts *opts,
                         const char *path, struct fsdp_err *err);
+/* FSDP_EINVAL: a file has another size or time than when it was listed, so that what was read of it
+ * may be neither what it was nor what it is. */
+int encode_sources_check(const struct encode_sources *sources, struct fsdp_err *err);
 void encode_sources_close(struct encode_sources *sources);
 
 #endif
