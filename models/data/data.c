@@ -59,12 +59,12 @@ static int count_rows(struct data *data, struct fsdp_err *err)
     if (data->opts.layout == DATA_STREAM) {
         data->all_rows = (data->files.ntokens - 1) / (row - 1);
         if (!data->all_rows)
-            return fsdp_err_set(err, FSDP_EINVAL,
-                                "data: %s%s: %" PRIu64 " tokens, fewer than one row of %" PRIu64
-                                " (data.seq_len + 1)",
-                                data->files.files[0].path,
-                                data->files.nfiles > 1 ? " and the others" : "",
-                                data->files.ntokens, row);
+            return fsdp_err_set(
+                err, FSDP_EINVAL,
+                "data: %s%s: %" PRIu64 " tokens, fewer than one row of %" PRIu64
+                " (data.seq_len + 1)",
+                data->opts.tokens_of ? data->opts.tokens_of : data->files.files[0].path,
+                data->files.nfiles > 1 ? " and the others" : "", data->files.ntokens, row);
         return FSDP_OK;
     }
     for (int i = 0; i < data->files.nfiles; i++) {
@@ -251,6 +251,10 @@ uint64_t data_hash(const struct data *data)
         hash = fsdp_hash(hash, &data->opts.too_long, sizeof data->opts.too_long);
     if (data->documents && data->opts.text_key && strcmp(data->opts.text_key, "text") != 0)
         hash = fsdp_hash(hash, data->opts.text_key, strlen(data->opts.text_key));
+    if (data->opts.tokens_of) {
+        const uint64_t how = data_text_hash(data->opts.text, data->opts.text_key);
+        hash = fsdp_hash(hash, &how, sizeof how);
+    }
     for (int i = 0; i < data->files.nfiles; i++) {
         const struct data_file *file = &data->files.files[i];
         hash = fsdp_hash(hash, &file->ntokens, sizeof(uint64_t));

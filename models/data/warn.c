@@ -70,7 +70,7 @@ static void look_at_tokens(struct data_files *files, const struct data_opts *opt
 {
     int32_t tokens[LOOK_NTOKENS], highest = -1;
     uint64_t step = files->ntokens / LOOK_WINDOWS / 2 * 2;
-    size_t nread = opts->seq_len < LOOK_NTOKENS ? (size_t)opts->seq_len : LOOK_NTOKENS;
+    size_t nread = opts->seq_len < LOOK_NTOKENS ? (size_t)opts->seq_len + 1 : LOOK_NTOKENS;
     bool nonzero[2] = {false, false};
 
     for (uint64_t window = 0; window < LOOK_WINDOWS; window++) {

@@ -160,6 +160,30 @@ def marked_templates():
     return sorted((name, text) for text, name in seen.items())
 
 
+def odd(tokenizer):
+    """Templates and chats that are unlike others."""
+    folder = save(tokenizer, "{% for m in messages | reverse %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}")
+    got = ours(folder, [CHATS[2]])[0]
+    ok(learned(tokenizer, got) == ["assistant<|end|>", "assistant<|end|>"], "turns in another order", learned(tokenizer, got))
+    folder = save(tokenizer, "{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}<|end|>{% endfor %}")
+    empty = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "  "}]}
+    got = ours(folder, [empty])[0]
+    ok(learned(tokenizer, got) == ["<|end|>"], "of an empty turn, its end", got)
+    parts = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "text", "text": "y"}]}]}
+    folder = save(tokenizer, "{% for m in messages %}<|{{ m.role }}|>{% if m.content is string %}{{ m.content }}{% else %}"
+                  "{{ m.content[0].text }}{% endif %}<|end|>{% endfor %}")
+    got = ours(folder, [parts])[0]
+    ok(isinstance(got, str) and "message 2 cannot be located" in got, "no generation prompt to find a turn of parts by", got)
+    with_prompt = open(os.path.join(folder, "chat_template.jinja")).read() + "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    got = ours(save(tokenizer, with_prompt), [parts])[0]
+    ok(learned(tokenizer, got) == ["y<|end|>"], "with one, the turn", got)
+    null = {"messages": [{"role": "user", "content": None}, {"role": "assistant", "content": "z"}]}
+    text = tokenizer.apply_chat_template(null["messages"], chat_template=with_prompt.replace("m.content[0].text", "m.content"),
+                                         tokenize=False)
+    got = ours(save(tokenizer, with_prompt.replace("m.content[0].text", "m.content")), [null])[0]
+    ok(tokenizer.decode(got[0]) == text, "no content at all is what transformers makes of it", tokenizer.decode(got[0]))
+
+
 def main():
     tokenizer = make_tokenizer()
     marked = marked_templates()
@@ -175,6 +199,7 @@ def main():
     ok(learned(tokenizer, got) == ['CALL look {"at": "Rome"}<|im_end|>', "It is sunny.<|im_end|>"], "calls of tools are learned", got)
     ok(learned(tokenizer, ours(folder, [TOOLS], "last")[0]) == ["It is sunny.<|im_end|>"], "the last turn alone")
     ok(all(ours(folder, [TOOLS], "all")[0][1]), "all of it")
+    odd(tokenizer)
     found = 0
     for name, template in marked:
         plain = without_marks(template)

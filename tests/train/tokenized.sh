@@ -78,7 +78,7 @@ ok "$([ "$(cat race.? | grep -c '^done:')" = 3 ] && [ "$(entries race)" = 1 ] &&
 run run.yaml data.cache=damaged
 truncate -s -2 damaged/????????????????/tokens.u16
 run run.yaml data.cache=damaged
-ok "$([ $? != 0 ] && grep -q "it is truncated; remove damaged/[0-9a-f]* of data.cache, and it is made again" err; echo $?)" "an entry that is damaged is named, and what to do"
+ok "$([ $? != 0 ] && grep -q "it is truncated; remove its folder, and the text is tokenized again" err; echo $?)" "an entry that is damaged is named, and what to do"
 rm damaged/????????????????/tokens.u16.index
 run run.yaml data.cache=damaged
 ok "$([ $? != 0 ] && grep -q "damaged/[0-9a-f]* is there and has no tokens.u16.index; remove the folder" err; echo $?)" "so is one that has lost its index"
@@ -179,12 +179,21 @@ sed -i 's/line 9 /line 99 /' text
 run mix.yaml checkpoint.path=parts train.steps=8
 ok "$([ $? != 0 ] && grep -q 'checkpoint.data_position' err; echo $?)" "and not with other data"
 
+rm -rf parts && cp mixed.jsonl chats.jsonl
+run mix.yaml checkpoint.path=parts data.sources[1].path=chats.jsonl
+run mix.yaml checkpoint.path=parts train.steps=8 data.sources[1].path=chats.jsonl data.train_on=all
+ok "$([ $? != 0 ] && grep -q 'checkpoint.data_position' err; echo $?)" "nor with other tokens learned"
+
 # ---- what is wrong with the cache ----------------------------------------------------------------
 
 run run.yaml data.cache=hurt
 truncate -s -2 hurt/????????????????/tokens.u16
 run run.yaml data.cache=hurt
 ok "$([ $? != 0 ] && grep -q 'hurt/[0-9a-f]*/tokens.u16' err; echo $?)" "a truncated entry is named"
+rm -r hurt && run run.yaml data.cache=hurt
+printf 'x' | dd of="$(echo hurt/????????????????/tokens.u16)" conv=notrunc status=none
+run run.yaml data.cache=hurt
+ok "$([ $? != 0 ] && grep -q 'hurt/[0-9a-f]*/tokens.u16.* is damaged.*remove its folder' err; echo $?)" "and one that changed"
 echo >file
 run run.yaml data.cache=file/x
 ok "$([ $? != 0 ] && holds err 'data.cache: file'; echo $?)" "a cache that is no folder"

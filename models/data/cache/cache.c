@@ -100,6 +100,19 @@ int data_cache_find(char **out, bool *exists, const char *folder, uint64_t key,
     return FSDP_OK;
 }
 
+int data_cache_check(const char *path, struct fsdp_err *err)
+{
+    struct tokens *tokens = NULL;
+    int rc = tokens_open(&tokens, path, err);
+
+    if (rc == FSDP_OK)
+        rc = tokens_verify(tokens, err);
+    tokens_close(tokens);
+    return rc == FSDP_ECORRUPT
+               ? fsdp_err_hint(err, rc, "; remove its folder, and the text is tokenized again")
+               : rc;
+}
+
 /* ---- leftovers ------------------------------------------------------------------------------- */
 
 /* Removes the files that this program writes, and then the folder if it is empty. */
@@ -146,7 +159,8 @@ static void remove_left(const char *folder)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* Another process may have finished first; or what is there has lost its index, and stays in the way. */
+/* Another process may have finished first; or what is there has lost its index, and stays in the
+ * way. */
 static int check_there(const char *entry, const char *width, struct fsdp_err *err)
 {
     char *path = fsdp_sprintf(err, "%s/%s", entry, width);

@@ -29,4 +29,7 @@ int data_cache_find(char **out, bool *exists, const char *folder, uint64_t key,
 int data_cache_make(const char *folder, uint64_t key, const struct encode_opts *opts,
                     struct fsdp_err *err);
 
+/* Reads an entry, whose token file is `path`, and compares its checksums. FSDP_ECORRUPT. Blocks. */
+int data_cache_check(const char *path, struct fsdp_err *err);
+
 #endif

@@ -14,6 +14,7 @@
  * The special token that ends a turn is learned, too.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "line_impl.h"
@@ -109,10 +110,14 @@ static bool begins_with(const struct chat_text *text, const char *with, size_t n
     return text->nbytes >= nbytes && !memcmp(text->at, with, nbytes);
 }
 
-/* Renders with the placeholder as message i's content. FSDP_OK and *first == *end: the turn was not
- * found, or the template refuses the placeholder. */
-static int find_by_content(size_t *first, size_t *end, const struct chat *c, size_t i,
-                           struct fsdp_err *err)
+/* Where a turn is in the rendered chat. */
+struct turn {
+    bool found;
+    size_t first, end;
+};
+
+/* Renders with the placeholder as message i's content. A template that refuses it finds nothing. */
+static int find_by_content(struct turn *turn, const struct chat *c, size_t i, struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
     struct chat_text marked = {0};
@@ -120,7 +125,7 @@ static int find_by_content(size_t *first, size_t *end, const struct chat *c, siz
     json_t *message = json_copy(json_array_get(c->messages, i));
     int rc = FSDP_OK;
 
-    *first = *end = 0;
+    *turn = (struct turn){0};
     if (!messages || !message || json_object_set_new(message, "content", json_string(mark)) ||
         json_array_set(messages, i, message))
         rc = fsdp_err_set(err, FSDP_ENOMEM, "out of memory for a chat");
@@ -128,12 +133,12 @@ static int find_by_content(size_t *first, size_t *end, const struct chat *c, siz
         const char *at = memmem(marked.at, marked.nbytes, mark, sizeof mark - 1);
         const size_t before = at ? (size_t)(at - marked.at) : 0,
                      behind = at ? marked.nbytes - before - (sizeof mark - 1) : 0;
-        if (at && !memmem(at + 1, behind + sizeof mark - 2, mark, sizeof mark - 1) &&
-            before + behind <= c->whole.nbytes && begins_with(&c->whole, marked.at, before) &&
-            !memcmp(c->whole.at + c->whole.nbytes - behind, at + sizeof mark - 1, behind)) {
-            *first = before;
-            *end = c->whole.nbytes - behind;
-        }
+        turn->found = at && !memmem(at + 1, behind + sizeof mark - 2, mark, sizeof mark - 1) &&
+                      before + behind <= c->whole.nbytes &&
+                      begins_with(&c->whole, marked.at, before) &&
+                      !memcmp(c->whole.at + c->whole.nbytes - behind, at + sizeof mark - 1, behind);
+        turn->first = before;
+        turn->end = c->whole.nbytes - behind;
     }
     chat_text_free(&marked);
     json_decref(message);
@@ -157,30 +162,35 @@ static int render_first(struct chat_text *out, const struct chat *c, size_t nmes
     return rc;
 }
 
-static int find_by_prompt(size_t *first, size_t *end, const struct chat *c, size_t i,
-                          struct fsdp_err *err)
+/* A template without a generation prompt does not say where a turn's header ends. */
+static int find_by_prompt(struct turn *turn, const struct chat *c, size_t i, struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
-    struct chat_text prompt = {0}, turn = {0};
-    int rc = render_first(&prompt, c, i, true, &why);
+    struct chat_text before = {0}, prompt = {0}, with = {0};
+    int rc = render_first(&before, c, i, false, &why);
 
-    *first = *end = 0;
+    *turn = (struct turn){0};
     if (!rc)
-        rc = render_first(&turn, c, i + 1, false, &why);
-    if (!rc && begins_with(&turn, prompt.at, prompt.nbytes) &&
-        begins_with(&c->whole, turn.at, turn.nbytes)) {
-        *first = prompt.nbytes;
-        *end = turn.nbytes;
+        rc = render_first(&prompt, c, i, true, &why);
+    if (!rc)
+        rc = render_first(&with, c, i + 1, false, &why);
+    if (!rc) {
+        turn->found = prompt.nbytes > before.nbytes && with.nbytes > prompt.nbytes &&
+                      begins_with(&with, prompt.at, prompt.nbytes) &&
+                      begins_with(&c->whole, with.at, with.nbytes);
+        turn->first = prompt.nbytes;
+        turn->end = with.nbytes;
     }
+    chat_text_free(&before);
     chat_text_free(&prompt);
-    chat_text_free(&turn);
+    chat_text_free(&with);
     return rc == FSDP_ENOMEM ? fsdp_err_pass(err, rc, &why) : FSDP_OK;
 }
 
+/* Nothing but a text. */
 static bool is_plain(const json_t *message)
 {
-    return json_object_size(message) == 2 &&
-           json_string_length(json_object_get(message, "content")) > 0;
+    return json_object_size(message) == 2 && json_is_string(json_object_get(message, "content"));
 }
 
 static int refuse_turn(const struct chat *c, size_t i, struct fsdp_err *err)
@@ -197,21 +207,20 @@ static int refuse_turn(const struct chat *c, size_t i, struct fsdp_err *err)
 static int learn_turn(struct chat *c, size_t i, struct fsdp_err *err)
 {
     const json_t *message = json_array_get(c->messages, i);
-    size_t first, end;
+    const bool plain = is_plain(message);
+    struct turn turn = {0};
 
-    if (is_plain(message)) {
-        FSDP_TRY(find_by_content(&first, &end, c, i, err));
-        if (first < end)
-            return learn(c, first, with_end_token(c, end), err);
-    }
-    FSDP_TRY(find_by_prompt(&first, &end, c, i, err));
-    if (first < end)
-        return learn(c, first, without_space(c, first, end), err);
-    if (!is_plain(message) && json_string_length(json_object_get(message, "content"))) {
-        FSDP_TRY(find_by_content(&first, &end, c, i, err));
-        if (first < end)
-            return learn(c, first, with_end_token(c, end), err);
-    }
+    if (plain)
+        FSDP_TRY(find_by_content(&turn, c, i, err));
+    if (turn.found)
+        return learn(c, turn.first, with_end_token(c, turn.end), err);
+    FSDP_TRY(find_by_prompt(&turn, c, i, err));
+    if (turn.found)
+        return learn(c, turn.first, without_space(c, turn.first, turn.end), err);
+    if (!plain && json_string_length(json_object_get(message, "content")))
+        FSDP_TRY(find_by_content(&turn, c, i, err));
+    if (turn.found)
+        return learn(c, turn.first, with_end_token(c, turn.end), err);
     return refuse_turn(c, i, err);
 }
 
@@ -233,6 +242,12 @@ static int learn_marked(struct chat *c, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static int by_place(const void *a, const void *b)
+{
+    const size_t x = ((const struct data_span *)a)->first, y = ((const struct data_span *)b)->first;
+    return (x > y) - (x < y);
+}
+
 static int learn_turns(struct chat *c, struct fsdp_err *err)
 {
     const size_t n = json_array_size(c->messages);
@@ -249,6 +264,8 @@ static int learn_turns(struct chat *c, struct fsdp_err *err)
     for (size_t i = first; i < n; i++)
         if (is_assistant(json_array_get(c->messages, i)))
             FSDP_TRY(learn_turn(c, i, err));
+    /* A template may render messages in another order. */
+    qsort(c->learned.at, c->learned.nspans, sizeof *c->learned.at, by_place);
     return FSDP_OK;
 }
 

@@ -44,9 +44,6 @@ static int open_paths(struct data **out, struct data_opts *opts, const char *tok
     opts->tokens_of = tokens ? paths[0] : NULL;
     int rc = data_open(out, opts, &why);
     fsdp_free(paths);
-    if (tokens && (rc == FSDP_ECORRUPT || rc == FSDP_ENOTFOUND))
-        fsdp_err_hint(&why, rc, "; remove %.*s of data.cache, and it is made again",
-                      (int)(strrchr(tokens, '/') - tokens), tokens);
     return rc ? train_data_blame(&why, rc, where, key, err) : FSDP_OK;
 }
 

@@ -61,25 +61,32 @@ static int log_progress(void *ctx, const struct encode_progress *p, struct fsdp_
     return FSDP_OK;
 }
 
+/* Is the entry there? It is then read, and its checksums are compared. */
+static int find_whole(bool *exists, const struct work *w, struct fsdp_err *err)
+{
+    char *path = NULL;
+
+    FSDP_TRY(data_cache_find(&path, exists, w->folder, w->key, err));
+    const int rc = *exists ? data_cache_check(path, err) : FSDP_OK;
+    fsdp_free(path);
+    return rc;
+}
+
 /* Finds the entry, or writes it from this node's copy of the sources. */
 static int find_or_make(struct work *w, struct fsdp_err *err)
 {
     const uint64_t wanted = w->key;
     bool exists = false;
-    char *path = NULL;
 
     if (w->has_key)
-        FSDP_TRY(data_cache_find(&path, &exists, w->folder, w->key, err));
-    fsdp_free(path);
-    path = NULL;
+        FSDP_TRY(find_whole(&exists, w, err));
     if (exists)
         return FSDP_OK;
     FSDP_TRY(data_cache_key(&w->key, w->folder, &w->opts, err));
     if (w->has_key && w->key != wanted)
         return fsdp_err_set(err, FSDP_EMISMATCH, "data: %s: the files differ from those of rank 0",
                             w->opts.paths[0]);
-    FSDP_TRY(data_cache_find(&path, &exists, w->folder, w->key, err));
-    fsdp_free(path);
+    FSDP_TRY(find_whole(&exists, w, err));
     if (exists)
         return FSDP_OK;
     fsdp_log(FSDP_LOG_INFO, "data: tokenizing %s%s with %s, into %s", w->opts.paths[0],

@@ -6,4 +6,4 @@
 . "$TOP/tests/lib/python.sh"
 need_python 'tokenizers'
 need_vocab
-"$PYTHON" -W ignore "$TOP/tests/interop/tokenize.py" "$BIN/fsdp-tokenize" "$vocab" "$TEST_TMP"
+"$PYTHON" -W ignore "$TOP/tests/interop/token_files.py" "$BIN/fsdp-tokenize" "$vocab" "$TEST_TMP"

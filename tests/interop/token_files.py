@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Token files of fsdp-tokenize against the ids of tokenizers.
 
-    tokenize.py PROGRAM VOCABULARIES SCRATCH
+    token_files.py PROGRAM VOCABULARIES SCRATCH
 
 PROGRAM is fsdp-tokenize, VOCABULARIES the folder of scripts/fetch_vocab.py. Prints TAP.
 """
