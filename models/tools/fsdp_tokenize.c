@@ -10,6 +10,7 @@
 #include "interrupt.h"
 #include "options.h"
 #include "remote/store_remote.h"
+#include "text/chat/chat.h"
 #include "tokenize.h"
 
 static const char usage[] =
@@ -104,6 +105,14 @@ static int add_special_token(void *to, const char *text, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static int take_date(void *to, const char *text, struct fsdp_err *err)
+{
+    if (!chat_date_is_valid(text))
+        return fsdp_err_set(err, FSDP_EINVAL, "'%s' is no date, such as 2026-01-31", text);
+    *(const char **)to = text;
+    return FSDP_OK;
+}
+
 static const char *const specials[] = {"none", "model", "eos", NULL};
 static const char *const formats[] = {"auto", "text", "jsonl", NULL};
 static const char *const trains[] = {"assistant", "last", "all", NULL};
@@ -117,7 +126,7 @@ static const struct option_row rows[] = {
     {"format", OPTION_WORD, AT(format), 0, 0, formats, NULL},
     {"text-key", OPTION_TEXT, AT(text_key), 0, 0, NULL, NULL},
     {"train-on", OPTION_WORD, AT(train_on), 0, 0, trains, NULL},
-    {"date", OPTION_TEXT, AT(date), 0, 0, NULL, NULL},
+    {"date", OPTION_OWN, AT(date), 0, 0, NULL, take_date},
     {"on-bad-line", OPTION_WORD, AT(on_bad_line), 0, 0, on_bad_lines, NULL},
     {"threads", OPTION_INT, AT(threads), 1, 256, NULL, NULL},
     {"overwrite", OPTION_FLAG, AT(overwrite), 0, 0, NULL, NULL},

@@ -200,6 +200,7 @@ ok "$([ $? != 0 ] && holds err 'data.cache: file'; echo $?)" "a cache that is no
 run env -u HOME -u XDG_CACHE_HOME "$BIN/fsdp-launch" run.yaml 2>/dev/null
 env -u HOME -u XDG_CACHE_HOME "$BIN/fsdp-launch" run.yaml >log 2>err
 ok "$([ $? != 0 ] && holds err 'set data.cache to a folder'; echo $?)" "nowhere to put it"
+refused "'2026-02-30' is not a day" "a day that there is not" run.yaml data.date=2026-02-30
 refused "nowhere" "a tokenizer that is not there" run.yaml data.tokenizer=nowhere
 
 # ---- token files ---------------------------------------------------------------------------------

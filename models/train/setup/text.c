@@ -125,6 +125,14 @@ static void fill_texts(struct train_text *t, const struct config *c, const struc
     }
 }
 
+static int check_date(const char *date, struct fsdp_err *err)
+{
+    if (!date[0] || chat_date_is_valid(date))
+        return FSDP_OK;
+    fsdp_err_set(err, FSDP_EINVAL, "data.date: '%s' is not a day as YYYY-MM-DD", date);
+    return fsdp_err_blame(err, FSDP_EINVAL, "data.date");
+}
+
 int train_text_open(struct train_text *t, const struct config *c, const char *model_config,
                     const struct model_ops *ops, const struct model *model, struct fsdp_err *err)
 {
@@ -137,6 +145,7 @@ int train_text_open(struct train_text *t, const struct config *c, const char *mo
     if (!folder)
         return rc;
     ops->info(model, &info);
+    FSDP_TRY_GOTO(check_date(c->data.date, err), out);
     FSDP_TRY_GOTO(open_tokenizer(t, c, folder, vocab_size, err), out);
     FSDP_TRY_GOTO(measure_tokens(t, vocab_size, err), out);
     FSDP_TRY_GOTO(open_template(t, folder, &chat_hash, err), out);
