@@ -16,7 +16,9 @@ if ! "$python" -c 'import pyarrow' 2>/dev/null; then
     echo "1..0 # SKIP no Python with pyarrow (set TORCH_PYTHON), and PyPI does not give it"
     exit 0
 fi
-mkdir bin && ln -s "$(command -v "$python")" bin/python3 && export PATH=$PWD/bin:$PATH
+# A link would lose the packages of a virtual environment.
+mkdir bin && printf '#!/bin/sh\nexec "%s" "$@"\n' "$(command -v "$python")" >bin/python3 && chmod +x bin/python3
+export PATH=$PWD/bin:$PATH
 
 make_input 10
 cat >run.yaml <<'END'
