@@ -39,10 +39,9 @@ static int make_match(struct tokenizer *t, struct regex_scan *const *scans,
         FSDP_TRY_GOTO(normalizer_apply(&t->normalizer, scans, &in, others, &result, err), out);
     token->match = fsdp_alloc(result->text.nbytes + 1, 1, "added token", err);
     rc = token->match ? FSDP_OK : FSDP_ENOMEM;
-    if (rc == FSDP_OK) {
-        memcpy(token->match, result->text.at, result->text.nbytes);
-        token->nmatch = result->text.nbytes;
-    }
+    token->nmatch = result->text.nbytes;
+    if (rc == FSDP_OK && token->nmatch) /* a normal form can be empty, and has no memory then */
+        memcpy(token->match, result->text.at, token->nmatch);
 out:
     run_free(&in);
     run_free(&others[0]);
