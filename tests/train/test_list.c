@@ -34,7 +34,7 @@ static void expect(const char *path, const char *only, const char *names)
 
     err.text[0] = 0;
     if (data_list_add(&list, in_dir(path), &err))
-        snprintf(got, sizeof got, "%s", err.text);
+        snprintf(got, sizeof got, "%.*s", (int)sizeof got - 1, err.text);
     for (size_t i = 0; i < list.npaths; i++)
         snprintf(got + strlen(got), sizeof got - strlen(got), "%s ",
                  list.paths[i] + strlen(dir) + 1);
