@@ -40,6 +40,17 @@ static int open_own(struct train_text *t, const char *folder, int vocab_size, st
     return FSDP_OK;
 }
 
+/* The one that data.tokenizer names. */
+static int open_named(struct train_text *t, const struct config *c, struct fsdp_err *err)
+{
+    char where[CONFIG_TEXT + 128];
+    const int rc = tokenizer_open(&t->tokenizer, c->data.tokenizer, err);
+
+    config_where(where, sizeof where, c, "data.tokenizer");
+    fsdp_err_prefix(err, rc, "%s: ", where);
+    return fsdp_err_blame(err, rc, "data.tokenizer");
+}
+
 static int open_tokenizer(struct train_text *t, const struct config *c, const char *folder,
                           int vocab_size, struct fsdp_err *err)
 {
@@ -50,7 +61,7 @@ static int open_tokenizer(struct train_text *t, const struct config *c, const ch
     if (!strcmp(which, "auto"))
         FSDP_TRY(open_own(t, folder, vocab_size, err));
     else
-        FSDP_TRY(fsdp_err_blame(err, tokenizer_open(&t->tokenizer, which, err), "data.tokenizer"));
+        FSDP_TRY(open_named(t, c, err));
     if (t->tokenizer && vocab_size == 256 && tokenizer_is_bytes(t->tokenizer)) {
         tokenizer_close(t->tokenizer);
         t->tokenizer = NULL;
