@@ -123,7 +123,7 @@ DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_HWLOC='$(WITH_HWLOC)' WITH_ZSTD='$(WITH_ZST
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-slurm \
+.PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-tutorials check-tutorials-run check-slurm \
 	check-slurm-run slurm-shell check-nfs check-nfs-run demo demo-text bench \
 	install uninstall format lint clean
 
@@ -197,6 +197,15 @@ check-interop-run: all tests
 ## table            write docs/results/strategies.md: what each combination of settings differs by from double precision
 table: all tests
 	@TOP='$(CURDIR)' COVER_TABLE='$(CURDIR)/docs/results/strategies.md' $(BIN)/tests/models/test_cover
+
+## check-tutorials  every command of docs/tutorials that needs neither Slurm nor Python (check-slurm and
+##                  check-interop run the others)
+check-tutorials:
+	@$(DEPS) demo
+	@$(MAKE) $(JOBS) check-tutorials-run
+
+check-tutorials-run: all
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' tests/run $(RUNFLAGS) $(or $(T),tests/tutorials)
 
 ## check-slurm      the launcher under a real Slurm of several nodes on this machine
 check-slurm:

@@ -12,6 +12,12 @@
  *     cc -DGRADCHECK -I../../models/check -o mlp mlp.c ../../models/check/gradcheck.c \
  *         $(pkg-config --cflags --libs fsdp-launch) -lm
  *     ./mlp check
+ *
+ * With keep.c next to it, it saves and resumes (docs/tutorials/own-model.md):
+ *
+ *     cc -DKEEP -o mlp mlp.c keep.c $(pkg-config --cflags --libs fsdp-launch ckpt) -lm
+ *     fsdp-launch -n 3 -- ./mlp checkpoints 150
+ *     fsdp-launch -n 2 -- ./mlp checkpoints
  */
 #include <math.h>
 #include <stdio.h>
@@ -21,6 +27,11 @@
 #include <fsdp/launch.h>
 #ifdef GRADCHECK
 #include "gradcheck.h"
+#endif
+#ifdef KEEP
+#include <stdlib.h>
+
+#include "keep.h"
 #endif
 
 enum { ROWS = 64, NIN = 3, NHIDDEN = 32, NOUT = 2, STEPS = 300 };
@@ -239,11 +250,13 @@ static int pass(void *ctx, struct fsdp *f, bool train, double *loss, struct fsdp
 
 /* ---- 4. training ----------------------------------------------------------------------------- */
 
-static int train(struct mlp *m, struct fsdp *f, bool prints, struct fsdp_err *err)
+/* From the state after `from` steps to that after `to` steps. */
+static int train(struct mlp *m, struct fsdp *f, int from, int to, bool prints,
+                 struct fsdp_err *err)
 {
     double first = 0, last = 0;
 
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = from; step < to; step++) {
         double control[FSDP_CONTROL_NELEM] = {0}; /* summed over the ranks: here, the loss */
         struct fsdp_step_args args = {
             .step = step, .lr = 1e-2 * (STEPS - step) / STEPS, .control = control};
@@ -254,10 +267,10 @@ static int train(struct mlp *m, struct fsdp *f, bool prints, struct fsdp_err *er
         FSDP_TRY(fsdp_step(f, &args, &result, err));
         last = result.control[0];
         first = step ? first : last;
-        if (prints && (step % 50 == 0 || step == STEPS - 1))
+        if (prints && (step % 50 == 0 || step == to - 1))
             printf("step %3d  loss %.4f  gradient %.3f\n", step, last, (double)result.grad_norm);
     }
-    if (!(last < first / 10))
+    if (from == 0 && to == STEPS && !(last < first / 10))
         return fsdp_err_set(err, FSDP_EINTERNAL, "the loss went from %g to %g only", first, last);
     return FSDP_OK;
 }
@@ -275,6 +288,25 @@ static int check(struct mlp *m, struct fsdp *f, const struct fsdp_module_tree *t
             return fsdp_err_set(err, FSDP_EINTERNAL, "the gradient of %s is wrong", rows[i].name);
     }
     return FSDP_OK;
+}
+#endif
+
+#ifdef KEEP
+/* Resumes from the newest checkpoint in the folder, if there is one, and saves after `to` steps. */
+static int train_kept(struct mlp *m, struct fsdp *f, const char *folder, int to,
+                      struct fsdp_launch *launch, struct fsdp_err *err)
+{
+    const bool prints = fsdp_launch_info(launch)->rank == 0;
+    struct fsdp_oob *oob = fsdp_launch_oob(launch);
+    int from;
+
+    FSDP_TRY(keep_load(&from, f, folder, oob, err));
+    if (prints && from)
+        printf("resumed after %d steps\n", from);
+    if (from >= to)
+        return FSDP_OK;
+    FSDP_TRY(train(m, f, from, to, prints, err));
+    return keep_save(f, folder, to, oob, err);
 }
 #endif
 
@@ -350,8 +382,12 @@ int main(int argc, char **argv)
         FSDP_WRAP_TRANSFORMER; /* each module of these classes is sharded as a unit */
     opts.wrap_classes = units;
     rc = job_open(&job, &m, &opts, &err);
-    if (rc == FSDP_OK && !checks)
-        rc = train(&m, job.f, fsdp_launch_info(job.launch)->rank == 0, &err);
+    if (rc == FSDP_OK && argc == 1)
+        rc = train(&m, job.f, 0, STEPS, fsdp_launch_info(job.launch)->rank == 0, &err);
+#ifdef KEEP
+    if (rc == FSDP_OK && argc > 1 && !checks)
+        rc = train_kept(&m, job.f, argv[1], argc > 2 ? atoi(argv[2]) : STEPS, job.launch, &err);
+#endif
 #ifdef GRADCHECK
     if (rc == FSDP_OK && checks)
         rc = check(&m, job.f, job.tree, &err);
