@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "peak.h"
 #include "loop.h"
@@ -113,22 +114,15 @@ static int check_finite(struct train_loop *l, const struct metrics_row *row, str
 
 static void write_metrics(struct train_loop *l, struct metrics_row *row)
 {
-    struct fsdp_err err = FSDP_ERR_INIT;
     const struct data_mixture *data = l->parts->data;
     uint64_t counts[METRICS_MAX_SOURCES];
 
-    if (l->sinks.metrics && data && data_mixture_nsources(data) > 1) {
+    if (l->sinks.rows && data && data_mixture_nsources(data) > 1) {
         data_mixture_counts(data, (uint64_t)l->pending.rows, counts);
         row->nsources = data_mixture_nsources(data);
         row->source_rows = counts;
     }
-
-    /* A full disk for the metrics is no reason to lose the training. */
-    if (l->sinks.metrics && metrics_write(l->sinks.metrics, row, &err) != FSDP_OK) {
-        fsdp_log(FSDP_LOG_WARN, "%s; no more metrics are written", err.text);
-        metrics_close(l->sinks.metrics);
-        l->sinks.metrics = NULL;
-    }
+    sinks_row(l->sinks.rows, row);
     row->source_rows = NULL;
     row->nsources = 0;
 }
@@ -196,6 +190,14 @@ static double step_seconds(struct train_loop *l)
     return seconds > 1e-9 ? seconds : 1e-9;
 }
 
+static double wall_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 /* What this rank asks for, and whether its part of a background save has ended, goes to all. */
 static int ask_ranks(struct train_loop *l, double *control, struct fsdp_err *err)
 {
@@ -239,6 +241,7 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
                                           .lr = args.lr,
                                           .tokens = s->tokens,
                                           .time = s->seconds,
+                                          .wall = wall_now(),
                                           .has_counted = l->rows.has_labels,
                                           .counted = (int64_t)ntokens,
                                           .saving = saving,

@@ -9,8 +9,8 @@
 #include "evaluate.h"
 #include "rows.h"
 #include "train/node/watch.h"
-#include "train/report/metrics.h"
 #include "train/report/report.h"
+#include "train/report/sink.h"
 #include "train/report/train_trace.h"
 #include "train/save/life.h"
 #include "train/save/save_ops.h"
@@ -19,7 +19,7 @@
 /* Where a loop says what it does; the caller's. */
 struct train_sinks {
     struct report *report;
-    struct metrics *metrics;   /* NULL: none; rank 0's */
+    struct sinks *rows;        /* NULL: none; rank 0's */
     struct train_trace *trace; /* NULL: none */
     struct train_watch *watch; /* NULL: none */
 };

@@ -220,8 +220,8 @@ static int resume_from(struct train *t, const char *path, struct fsdp_err *err)
     FSDP_TRY_GOTO(train_moments_open(&moments, &t->parts, ckpt, &step, t->oob, err), out);
     rc = restore_state(t, ckpt, step, err);
     if (rc == FSDP_OK)
-        rc = train_moments_decide(&moments,
-                                  t->loop.state.step - t->loop.state.scaler.nskipped, err);
+        rc =
+            train_moments_decide(&moments, t->loop.state.step - t->loop.state.scaler.nskipped, err);
     FSDP_TRY_GOTO(fsdp_oob_agree(t->oob, rc, err), out);
     FSDP_TRY_GOTO(load(t, ckpt, &moments, err), out);
     FSDP_TRY_GOTO(fsdp_scaler_set(t->parts.fsdp, &t->loop.state.scaler, err), out);
@@ -281,13 +281,25 @@ static int start_run(struct train *t, struct fsdp_err *err)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-static int open_metrics(struct train *t, struct fsdp_err *err)
+static int open_sinks(struct train *t, struct fsdp_err *err)
 {
     const struct config *c = t->parts.config;
+    const struct sink_run run = {.config = c,
+                                 .settings = t->saver.settings,
+                                 .resumed = t->resumed,
+                                 .host = t->info->host,
+                                 .step = t->loop.state.step,
+                                 .attempt = 1,
+                                 .ranks = t->info->size,
+                                 .nodes = boot_nodes(t->boot)->nnodes,
+                                 .fsdp = t->parts.fsdp,
+                                 .mesh = t->parts.mesh,
+                                 .device = t->parts.device};
     int rc = FSDP_OK;
 
-    if (t->report.lead && c->log.metrics[0] && c->train.steps > 0)
-        rc = metrics_open(&t->loop.sinks.metrics, c->log.metrics, t->loop.state.step, err);
+    if (t->report.lead && c->train.steps > 0)
+        rc = sinks_open(&t->loop.sinks.rows, &run, err);
+    t->saver.sinks = t->loop.sinks.rows;
     return fsdp_oob_agree(t->oob, rc, err);
 }
 
@@ -319,7 +331,7 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
     FSDP_TRY(train_saver_open(&t->saver, &t->parts, t->oob, &t->report, err));
     t->saver.life = t->life;
     FSDP_TRY(start_run(t, err));
-    FSDP_TRY(open_metrics(t, err));
+    FSDP_TRY(open_sinks(t, err));
     return open_trace(t, err);
 }
 
@@ -425,9 +437,9 @@ static int fail_run(struct train *t, const struct fsdp_err *err)
 }
 
 /* After a failure what frees the memory of a GPU has a deadline; what waits for a save does not. */
-static void tear_down(struct train *t, int code, bool failed)
+static void tear_down(struct train *t, int code, const struct fsdp_err *why)
 {
-    const bool bound = failed && t->parts.device && !fsdp_device_is_host(t->parts.device);
+    const bool bound = why && t->parts.device && !fsdp_device_is_host(t->parts.device);
     struct train_end end = {.armed = false};
 
     train_watch_close(t->loop.sinks.watch);
@@ -435,7 +447,11 @@ static void tear_down(struct train *t, int code, bool failed)
         train_end_arm(&end, t->info->rank, t->info->host, code);
     train_loop_close(&t->loop);
     train_end_disarm(&end);
-    metrics_close(t->loop.sinks.metrics);
+    sinks_close(t->loop.sinks.rows,
+                why               ? SINK_FAILED
+                : t->loop.stopped ? SINK_STOPPED
+                                  : SINK_DONE,
+                why ? why->text : NULL);
     train_trace_close(t->loop.sinks.trace);
     train_saver_close(&t->saver);
     train_claim_release(t->claim);
@@ -483,7 +499,7 @@ int train_run(struct boot *boot, const char *config, int noverrides, char *const
     }
     err.status = rc;
     code = rc == FSDP_OK ? finish_run(t) : fail_run(t, &err);
-    tear_down(t, code, rc != FSDP_OK);
+    tear_down(t, code, rc == FSDP_OK ? NULL : &err);
     fsdp_free(t);
     return code;
 }

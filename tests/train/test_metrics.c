@@ -6,24 +6,36 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "train/report/metrics.h"
 #include "train/report/report.h"
+#include "train/report/sink.h"
 #include "train/setup/train_state.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/test_metrics_XXXXXX";
 static char file[64];
 
-static const char *content(void)
+static const char *content_of(const char *path)
 {
     static char text[4096];
-    FILE *in = fopen(file, "r");
+    FILE *in = fopen(path, "r");
     size_t nbytes = in ? fread(text, 1, sizeof text - 1, in) : 0;
 
     text[nbytes] = 0;
     if (in)
         fclose(in);
     return text;
+}
+
+static const char *content(void)
+{
+    return content_of(file);
+}
+
+static const char *redone(void)
+{
+    char path[80];
+    snprintf(path, sizeof path, "%s.redone", file);
+    return content_of(path);
 }
 
 static void put(const char *text)
@@ -45,14 +57,18 @@ static void check_lines(void)
                               .tokens_per_s = 12345.678,
                               .tflops = 1.5,
                               .mfu = 0.25,
-                              .time = 0.5};
+                              .time = 0.5,
+                              .wall = 1764000000.25,
+                              .attempt = 2,
+                              .ranks = 4};
 
     ok(metrics_open(&m, file, 0, &err) == FSDP_OK, "folders are created %s", err.text);
     ok(metrics_write(m, &row, &err) == FSDP_OK, "written");
     ok(!strcmp(content(), "{\"step\": 1, \"loss\": 5.66973877, \"grad_norm\": 0.333333333, "
                           "\"lr\": 0.001, \"tokens\": 128, \"tokens_per_s\": 12345.678, "
                           "\"tflops\": 1.5, \"mfu\": 0.25, "
-                          "\"time\": 0.5}\n"),
+                          "\"time\": 0.5, \"wall\": 1764000000.250, \"attempt\": 2, "
+                          "\"ranks\": 4}\n"),
        "at once, with 9 digits");
     row = (struct metrics_row){
         .step = 2, .loss = NAN, .grad_norm = INFINITY, .has_eval = true, .eval_loss = 2.25};
@@ -82,13 +98,16 @@ static void check_resume(void)
     put("{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\nrubbish\n{\"step\": 4}\n{\"step\": 5, \"lo");
     ok(metrics_open(&m, file, 2, &err) == FSDP_OK &&
            !strcmp(content(), "{\"step\": 1}\n{\"step\": 2}\n"),
-       "later steps and an unfinished line are dropped");
+       "later steps and an unfinished line are taken out");
+    ok(!strcmp(redone(), "{\"step\": 3}\n{\"step\": 4}\n"), "and later steps are kept beside it");
     ok(metrics_write(m, &row, &err) == FSDP_OK &&
            strstr(content(), "{\"step\": 2}\n{\"step\": 3, ") != NULL,
        "and it continues behind them");
     metrics_close(m);
     put("{\"step\": 1}\n");
     ok(metrics_open(&m, file, 0, &err) == FSDP_OK && !content()[0], "a run from 0 starts anew");
+    ok(!strcmp(redone(), "{\"step\": 3}\n{\"step\": 4}\n{\"step\": 1}\n"),
+       "and what another had done stays beside it");
     metrics_close(m);
     ok(metrics_open(&m, "/dev/null/x/y", 0, &err) != FSDP_OK && strstr(err.text, "/dev/null"),
        "nowhere to write: %s", err.text);
@@ -100,6 +119,66 @@ static void check_resume(void)
             ok(false, "/dev/full: %s", err.text);
         }
     }
+}
+
+/* ---- sinks ----------------------------------------------------------------------------------- */
+
+static int nwarnings;
+
+static void count_warnings(void *ctx, enum fsdp_log_level level, const char *text)
+{
+    (void)ctx;
+    nwarnings += level == FSDP_LOG_WARN && strstr(text, "log.metrics") != NULL;
+}
+
+static int start(struct sinks **out, struct config *config, int64_t step)
+{
+    const struct sink_run run = {.config = config, .step = step, .attempt = 1, .ranks = 3};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    int rc = sinks_open(out, &run, &err);
+
+    if (rc)
+        diag("%s", err.text);
+    return rc;
+}
+
+static void check_sinks(void)
+{
+    static struct config config;
+    struct sinks *sinks = NULL;
+    struct metrics_row row = {.step = 1};
+    const struct sink_saved saved = {.step = 1, .path = "step-1"};
+
+    ok(start(&sinks, &config, 0) == FSDP_OK, "without a sink");
+    sinks_row(sinks, &row);
+    sinks_saved(sinks, &saved);
+    sinks_close(sinks, SINK_DONE, NULL);
+    sinks_row(NULL, &row);
+
+    snprintf(file, sizeof file, "%s/sink.jsonl", dir);
+    snprintf(config.log.metrics, sizeof config.log.metrics, "%s", file);
+    for (int attempt = 1; attempt <= 4; attempt++) {
+        ok(start(&sinks, &config, 0) == FSDP_OK && sinks_attempt(sinks) == attempt,
+           "start %d has its number", attempt);
+        sinks_row(sinks, &row);
+        ok(row.attempt == attempt && row.ranks == 3 && strstr(content(), "\"ranks\": 3"),
+           "and tells it to the rows");
+        sinks_close(sinks, SINK_STOPPED, NULL);
+    }
+    put("{\"step\": 1}\n");
+    ok(start(&sinks, &config, 1) == FSDP_OK && sinks_attempt(sinks) == 4,
+       "lines without a number are of a first start; those done again say that there were three");
+    sinks_close(sinks, SINK_DONE, NULL);
+    if (access("/dev/full", W_OK))
+        return;
+    fsdp_log_set(count_warnings, NULL, FSDP_LOG_INFO);
+    snprintf(config.log.metrics, sizeof config.log.metrics, "/dev/full");
+    ok(start(&sinks, &config, 0) == FSDP_OK, "on a full disk");
+    sinks_row(sinks, &row);
+    sinks_row(sinks, &row);
+    ok(nwarnings == 1, "it is said once, and the run goes on");
+    sinks_close(sinks, SINK_DONE, NULL);
+    fsdp_log_set(NULL, NULL, FSDP_LOG_INFO);
 }
 
 static void check_state(void)
@@ -188,6 +267,7 @@ int main(void)
     snprintf(file, sizeof file, "%s/a/b/metrics.jsonl", dir);
     check_lines();
     check_resume();
+    check_sinks();
     check_state();
     check_numbers();
     snprintf(command, sizeof command, "rm -rf %s", dir);

@@ -80,8 +80,9 @@ static int train(struct train_parts *p, struct train_loop *l, struct fsdp_oob *o
     l->hooks.asks = asks;
     l->saved_step = -1;
     if (oob->rank == 0) {
-        snprintf(config, sizeof config, "%s/metrics.jsonl", dir);
-        FSDP_TRY(metrics_open(&l->sinks.metrics, config, 0, err));
+        const struct sink_run run = {.config = p->config, .ranks = oob->size};
+        snprintf(p->config->log.metrics, sizeof p->config->log.metrics, "%s/metrics.jsonl", dir);
+        FSDP_TRY(sinks_open(&l->sinks.rows, &run, err));
     }
     FSDP_TRY(train_loop_open(l, err));
     return train_loop_run(l, err);
@@ -105,7 +106,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
         diag("rank %d: %s at step %d: %s", oob->rank, fsdp_status_name(rc), (int)loop.state.step,
              err.text);
     train_loop_close(&loop);
-    metrics_close(loop.sinks.metrics);
+    sinks_close(loop.sinks.rows, SINK_DONE, NULL);
     train_parts_close(&parts);
     return !good;
 }

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "metrics.h"
+#include "sink.h"
 
 struct metrics {
     int fd;
@@ -35,66 +35,149 @@ static int make_parents(const char *path, struct fsdp_err *err)
     return rc;
 }
 
-/* Is this a finished line of a step up to `step`? */
-static bool is_kept(const char *line, size_t nbytes, int64_t step)
+/* ---- what a resume cuts off ------------------------------------------------------------------ */
+
+static bool is_regular(const char *path)
 {
-    if (!nbytes || line[nbytes - 1] != '\n')
-        return false;
-    json_t *row = json_loadb(line, nbytes, 0, NULL);
-    const json_t *at = json_object_get(row, "step");
-    bool kept = json_is_integer(at) && json_integer_value(at) <= step;
-    json_decref(row);
-    return kept;
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* Copies what is kept to `to`. */
-static int filter(FILE *from, FILE *to, int64_t step, bool *changed)
+/* The step of a finished line, -1: it is none, or is not finished. attempt may be NULL. */
+static int64_t line_step(const char *line, size_t nbytes, int *attempt)
+{
+    if (!nbytes || line[nbytes - 1] != '\n')
+        return -1;
+    json_t *row = json_loadb(line, nbytes, 0, NULL);
+    const json_t *at = json_object_get(row, "step"), *start = json_object_get(row, "attempt");
+    int64_t step = json_is_integer(at) ? json_integer_value(at) : -1;
+    if (attempt)
+        *attempt = json_is_integer(start) ? (int)json_integer_value(start) : 1;
+    json_decref(row);
+    return step;
+}
+
+/* The three files of a cut: what there is, what is kept, and what will be done again. */
+struct cut {
+    char *kept_path, *redone_path;
+    FILE *from, *kept, *redone;
+    bool changed;
+};
+
+static int cut_open(struct cut *cut, const char *path, struct fsdp_err *err)
+{
+    cut->kept_path = fsdp_sprintf(err, "%s.tmp", path);
+    cut->redone_path = fsdp_sprintf(err, "%s" METRICS_REDONE, path);
+    if (!cut->kept_path || !cut->redone_path)
+        return FSDP_ENOMEM;
+    FSDP_TRY(fsdp_file_stream(&cut->from, path, err));
+    if (!(cut->kept = fopen(cut->kept_path, "w")))
+        return fsdp_err_sys(err, errno, "metrics: %s", cut->kept_path);
+    return FSDP_OK;
+}
+
+/* The file of what is done again comes with its first line. */
+static int cut_redone(struct cut *cut, const char *line, size_t nbytes, struct fsdp_err *err)
+{
+    if ((!cut->redone && !(cut->redone = fopen(cut->redone_path, "a"))) ||
+        fwrite(line, 1, nbytes, cut->redone) != nbytes)
+        return fsdp_err_sys(err, errno, "metrics: %s", cut->redone_path);
+    return FSDP_OK;
+}
+
+static int cut_lines(struct cut *cut, int64_t step, struct fsdp_err *err)
 {
     char *line = NULL;
     size_t room = 0;
     ssize_t len;
+    int rc = FSDP_OK;
 
-    *changed = false;
-    while ((len = getline(&line, &room, from)) > 0) {
-        if (is_kept(line, (size_t)len, step))
-            fwrite(line, 1, (size_t)len, to);
-        else
-            *changed = true;
+    while (rc == FSDP_OK && (len = getline(&line, &room, cut->from)) > 0) {
+        const int64_t at = line_step(line, (size_t)len, NULL);
+        if (at >= 0 && at <= step) {
+            fwrite(line, 1, (size_t)len, cut->kept);
+            continue;
+        }
+        cut->changed = true;
+        if (at > step)
+            rc = cut_redone(cut, line, (size_t)len, err);
     }
     free(line);
-    return ferror(from) || fflush(to) || ferror(to) || fsync(fileno(to)) ? errno : 0;
-}
-
-static int drop_later(const char *path, int64_t step, struct fsdp_err *err)
-{
-    bool changed = false;
-    struct stat st;
-    int rc = FSDP_OK;
-    FILE *from, *to = NULL;
-
-    if (stat(path, &st) || !S_ISREG(st.st_mode)) /* a pipe or a terminal has no past */
-        return FSDP_OK;
-    FSDP_TRY(fsdp_file_stream(&from, path, err));
-    char *other = fsdp_sprintf(err, "%s.tmp", path);
-    if (!other)
-        rc = FSDP_ENOMEM;
-    else if (!(to = fopen(other, "w")))
-        rc = fsdp_err_sys(err, errno, "metrics: %s", other);
-    else {
-        int failed = filter(from, to, step, &changed);
-        if (fclose(to) && !failed)
-            failed = errno;
-        if (!failed && changed && rename(other, path) != 0)
-            failed = errno;
-        if (failed || !changed)
-            unlink(other);
-        if (failed)
-            rc = fsdp_err_sys(err, failed, "metrics: %s", other);
-    }
-    fclose(from);
-    fsdp_free(other);
+    if (rc == FSDP_OK &&
+        (ferror(cut->from) || fflush(cut->kept) || ferror(cut->kept) || fsync(fileno(cut->kept))))
+        rc = fsdp_err_sys(err, errno, "metrics: %s", cut->kept_path);
     return rc;
 }
+
+/* What was moved is on the disk before it goes from the other file. */
+static int cut_close(struct cut *cut, const char *path, int rc, struct fsdp_err *err)
+{
+    if (cut->redone) {
+        int failed = fflush(cut->redone) || fsync(fileno(cut->redone)) ? errno : 0;
+        if (fclose(cut->redone) && !failed)
+            failed = errno;
+        if (failed && !rc)
+            rc = fsdp_err_sys(err, failed, "metrics: %s", cut->redone_path);
+    }
+    if (cut->kept && fclose(cut->kept) && !rc)
+        rc = fsdp_err_sys(err, errno, "metrics: %s", cut->kept_path);
+    if (!rc && cut->changed && rename(cut->kept_path, path) != 0)
+        rc = fsdp_err_sys(err, errno, "metrics: %s", cut->kept_path);
+    if (cut->kept && (rc || !cut->changed))
+        unlink(cut->kept_path);
+    if (cut->from)
+        fclose(cut->from);
+    fsdp_free(cut->kept_path);
+    fsdp_free(cut->redone_path);
+    return rc;
+}
+
+static int move_later(const char *path, int64_t step, struct fsdp_err *err)
+{
+    struct cut cut = {0};
+
+    if (!is_regular(path)) /* a pipe or a terminal has no past */
+        return FSDP_OK;
+    int rc = cut_open(&cut, path, err);
+    if (rc == FSDP_OK)
+        rc = cut_lines(&cut, step, err);
+    return cut_close(&cut, path, rc, err);
+}
+
+/* ---- the number of a start ------------------------------------------------------------------- */
+
+/* The greatest attempt in the last lines of a file. */
+static int last_attempt(const char *path)
+{
+    enum { TAIL_NBYTES = 1 << 16 };
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t len;
+    int last = 0, attempt;
+    FILE *in = is_regular(path) ? fopen(path, "r") : NULL;
+
+    if (!in)
+        return 0;
+    if (fseeko(in, -TAIL_NBYTES, SEEK_END) != 0)
+        rewind(in); /* the file is shorter */
+    while ((len = getline(&line, &room, in)) > 0)
+        if (line_step(line, (size_t)len, &attempt) >= 0 && attempt > last)
+            last = attempt;
+    free(line);
+    fclose(in);
+    return last;
+}
+
+int metrics_attempts(const char *path)
+{
+    char *redone = path[0] ? fsdp_sprintf(NULL, "%s" METRICS_REDONE, path) : NULL;
+    const int here = path[0] ? last_attempt(path) : 0, there = redone ? last_attempt(redone) : 0;
+
+    fsdp_free(redone);
+    return here > there ? here : there;
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
 
 /* A pipe is fine while somebody reads it; opening one that nobody reads would wait. */
 static int open_to_append(int *out, const char *path, struct fsdp_err *err)
@@ -113,7 +196,7 @@ static int open_to_append(int *out, const char *path, struct fsdp_err *err)
 int metrics_open(struct metrics **out, const char *path, int64_t step, struct fsdp_err *err)
 {
     FSDP_TRY(make_parents(path, err));
-    FSDP_TRY(drop_later(path, step, err));
+    FSDP_TRY(move_later(path, step, err));
     struct metrics *metrics = fsdp_alloc(1, sizeof *metrics, "metrics", err);
     if (!metrics)
         return FSDP_ENOMEM;
@@ -146,7 +229,7 @@ static char *add_number(char *to, const char *key, double value)
 
 int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct fsdp_err *err)
 {
-    char line[640 + 22 * METRICS_MAX_SOURCES];
+    char line[768 + 22 * METRICS_MAX_SOURCES];
     char *to = line + sprintf(line, "{\"step\": %" PRId64, row->step);
 
     to = add_number(to, "loss", row->loss);
@@ -160,6 +243,12 @@ int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct
     if (row->mfu > 0)
         to = add_number(to, "mfu", row->mfu);
     to = add_number(to, "time", row->time);
+    if (row->wall > 0)
+        to += sprintf(to, ", \"wall\": %.3f", row->wall);
+    if (row->attempt > 0)
+        to += sprintf(to, ", \"attempt\": %d", row->attempt);
+    if (row->ranks > 0)
+        to += sprintf(to, ", \"ranks\": %d", row->ranks);
     if (row->loss_scale > 0)
         to = add_number(to, "loss_scale", row->loss_scale);
     if (row->skipped)
@@ -188,3 +277,34 @@ int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct
         return fsdp_err_sys(err, ENOSPC, "metrics: %s", metrics->path);
     return FSDP_OK;
 }
+
+/* ---- as a sink ------------------------------------------------------------------------------- */
+
+static const char *where(const struct config *config)
+{
+    return config->log.metrics;
+}
+
+static int open_sink(void **ctx, const char *path, const struct sink_run *run, struct fsdp_err *err)
+{
+    struct metrics *metrics = NULL;
+
+    FSDP_TRY(metrics_open(&metrics, path, run->step, err));
+    *ctx = metrics;
+    return FSDP_OK;
+}
+
+static int write_row(void *ctx, const struct metrics_row *row, struct fsdp_err *err)
+{
+    return metrics_write(ctx, row, err);
+}
+
+static void close_sink(void *ctx, enum sink_end end, const char *why)
+{
+    (void)end;
+    (void)why;
+    metrics_close(ctx);
+}
+
+const struct sink_ops metrics_sink = {
+    .key = "log.metrics", .where = where, .open = open_sink, .row = write_row, .close = close_sink};

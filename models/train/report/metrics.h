@@ -7,6 +7,9 @@
 
 struct metrics;
 
+/* What follows the name of a file of metrics in the name of its lines that were done again. */
+#define METRICS_REDONE ".redone"
+
 enum { METRICS_MAX_SOURCES = 64 };
 
 struct metrics_row {
@@ -23,6 +26,9 @@ struct metrics_row {
     bool has_counted;
     int64_t counted; /* of this step's tokens, those whose prediction counts */
     double time;     /* seconds of training so far, those before a resume too */
+    double wall;     /* when the step ended, Unix time; 0: not told */
+    int attempt;     /* of the run's starts, from 1; 0: not told */
+    int ranks;       /* 0: not told */
     bool saving;     /* a checkpoint was being written in the background */
     double held;     /* seconds that beginning a background save held this step back; 0: none */
     double flushed;  /* seconds that copying a staged checkpoint took, which ended here; 0: none */
@@ -35,12 +41,17 @@ struct metrics_row {
     double eval_nats_per_byte; /* per byte of their text; 0: not known */
 };
 
-/* Opens path for appending, creating its folder. Lines of steps after `step` (which will be done
- * again), unfinished lines and lines that are no metrics are dropped first, by writing the rest to
- * a new file that takes the old one's name. Local, blocks. */
+/* Opens path for appending, creating its folder. Lines of steps after `step`, which will be done
+ * again, are first moved to the end of the file PATH.redone; unfinished lines and lines that are no
+ * metrics are dropped. What is kept goes to a new file that takes the old one's name. Local,
+ * blocks.
+ */
 int metrics_open(struct metrics **out, const char *path, int64_t step, struct fsdp_err *err);
 /* Appends one line in one write: 9 significant digits, null where a number is not finite. */
 int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct fsdp_err *err);
+/* The latest attempt in the file at path and in PATH.redone, 1 for lines that have none; 0: no such
+ * file or lines. Local, blocks. */
+int metrics_attempts(const char *path);
 void metrics_close(struct metrics *metrics);
 
 #endif

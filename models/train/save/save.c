@@ -103,6 +103,17 @@ static void retain(struct train_saver *s)
         fsdp_log(FSDP_LOG_WARN, "old checkpoints stay: %s", err.text);
 }
 
+static void tell_sinks(struct train_saver *s, int64_t step, const struct ckpt_save_result *result,
+                       double seconds)
+{
+    const struct sink_saved saved = {.step = step,
+                                     .path = result->path,
+                                     .nbytes = result->nbytes,
+                                     .seconds = seconds,
+                                     .staged = result->staged};
+    sinks_saved(s->sinks, &saved);
+}
+
 /* seconds: until it was published, since it was begun. */
 static void published(struct train_saver *s, int64_t step, const struct ckpt_save_result *result,
                       double seconds, const char *how)
@@ -114,6 +125,7 @@ static void published(struct train_saver *s, int64_t step, const struct ckpt_sav
                 fsdp_nbytes_text(nbytes, result->nbytes), report_seconds(text, result->seconds),
                 how);
     train_life_saved(s->life, step, seconds);
+    tell_sinks(s, step, result, seconds);
     retain(s);
 }
 
@@ -131,6 +143,7 @@ static int made(struct train_saver *s, int64_t step, const struct ckpt_save_resu
     report_line(s->report, "staged %s (%s in %s%s)", result->path,
                 fsdp_nbytes_text(nbytes, result->nbytes), report_seconds(seconds, result->seconds),
                 how);
+    tell_sinks(s, step, result, result->seconds);
     return train_stage_add(&s->stage, step, result, err);
 }
 

@@ -13,6 +13,7 @@
 #include "claim.h"
 #include "life.h"
 #include "save_ops.h"
+#include "train/report/sink.h"
 #include "train/setup/setup.h"
 #include "stage.h"
 
@@ -23,6 +24,7 @@ struct train_saver {
     struct report *report;
     struct train_life *life;   /* hears of every checkpoint; NULL is allowed */
     struct train_claim *claim; /* NULL but on rank 0 */
+    struct sinks *sinks;       /* hear of every checkpoint, too; NULL is allowed */
     struct fsdp_oob *oob;      /* checkpoints' own; the background's while it writes */
     struct fsdp_oob *asked;    /* for what ranks agree on meanwhile */
     char *settings;            /* the configuration as YAML */

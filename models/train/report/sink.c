@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <time.h>
+
+#include "sink.h"
+
+static const struct sink_ops *const table[] = {&metrics_sink};
+enum { NSINKS = sizeof table / sizeof table[0] };
+
+struct sinks {
+    struct sink_run run;
+    void *ctx[NSINKS]; /* NULL: not open */
+};
+
+static double wall_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+int sinks_open(struct sinks **out, const struct sink_run *run, struct fsdp_err *err)
+{
+    struct sinks *s = fsdp_alloc(1, sizeof *s, "sinks", err);
+    int rc = FSDP_OK;
+
+    if (!s)
+        return FSDP_ENOMEM;
+    s->run = *run;
+    if (!s->run.wall)
+        s->run.wall = wall_now();
+    const int seen = metrics_attempts(run->config->log.metrics);
+    if (s->run.attempt <= seen)
+        s->run.attempt = seen + 1;
+    for (int i = 0; i < NSINKS && rc == FSDP_OK; i++) {
+        const char *where = table[i]->where(run->config);
+        if (where[0])
+            rc = table[i]->open(&s->ctx[i], where, &s->run, err);
+    }
+    if (rc)
+        sinks_close(s, SINK_FAILED, err ? err->text : "");
+    else
+        *out = s;
+    return rc;
+}
+
+int sinks_attempt(const struct sinks *s)
+{
+    return s ? s->run.attempt : 1;
+}
+
+/* A full disk for the metrics is no reason to lose the training. */
+static void check(struct sinks *s, int i, int rc, const struct fsdp_err *err)
+{
+    if (rc == FSDP_OK)
+        return;
+    fsdp_log(FSDP_LOG_WARN, "%s; no more is written to %s", err->text, table[i]->key);
+    table[i]->close(s->ctx[i], SINK_FAILED, err->text);
+    s->ctx[i] = NULL;
+}
+
+void sinks_row(struct sinks *s, struct metrics_row *row)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (!s)
+        return;
+    row->attempt = s->run.attempt;
+    row->ranks = s->run.ranks;
+    for (int i = 0; i < NSINKS; i++)
+        if (s->ctx[i])
+            check(s, i, table[i]->row(s->ctx[i], row, &err), &err);
+}
+
+void sinks_saved(struct sinks *s, const struct sink_saved *saved)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct sink_saved told = *saved;
+
+    if (!s)
+        return;
+    if (!told.wall)
+        told.wall = wall_now();
+    for (int i = 0; i < NSINKS; i++)
+        if (s->ctx[i] && table[i]->saved)
+            check(s, i, table[i]->saved(s->ctx[i], &told, &err), &err);
+}
+
+void sinks_close(struct sinks *s, enum sink_end end, const char *why)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < NSINKS; i++)
+        if (s->ctx[i])
+            table[i]->close(s->ctx[i], end, why);
+    fsdp_free(s);
+}
