@@ -93,7 +93,7 @@ struct model_ops {
     int (*logits)(struct model *model, struct fsdp *f, const struct model_batch *batch, float *out,
                   struct fsdp_err *err);
     /* Model FLOPs of a token in forward and backward passes at length T: products of matrices and
-     * causal attention, without recomputation. */
+     * attention, without recomputation (plan/flops.h). */
     double (*flops_per_token)(const struct model *model, int T);
     void (*info)(const struct model *model, struct model_info *out);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "hf.h"
+#include "plan/flops.h"
 #include "stack.h"
 
 void *stack_carve(struct stack_carve *carve, size_t nelem, size_t elem_nbytes)
@@ -403,18 +404,19 @@ int stack_max_seq_len(const struct model *m)
     return m->config.max_seq_len;
 }
 
-/* Two per matrix element and token forward, twice that backward; the embedding is no product.
- * Causal attention: two products of T/2 keys by head_dim per head and token, likewise. */
 double stack_flops_per_token(const struct model *m, int T)
 {
     const struct stack_config *c = &m->config;
+    struct flops_model flops = {.nlayers = c->nlayers,
+                                .nheads = c->nheads,
+                                .head_dim = c->head_dim,
+                                .head = (double)c->dim * c->vocab};
     struct stack_weight weights[STACK_MAX_WEIGHTS];
-    double layer = (double)T * c->nheads * c->head_dim;
 
     m->family->weights(c, weights);
     for (int w = 0; w < m->family->nweights; w++)
-        layer += (double)weights[w].rows * weights[w].cols;
-    return 6 * (c->nlayers * layer + (double)c->dim * c->vocab);
+        flops.layer += (double)weights[w].rows * weights[w].cols;
+    return flops_train(&flops, T);
 }
 
 void stack_info(const struct model *m, struct model_info *out)

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "peak.h"
+#include "plan/gpus.h"
 #include "loop.h"
 
 _Static_assert((int)METRICS_MAX_SOURCES >= (int)CONFIG_MAX_SOURCES, "each source has its count");
@@ -19,7 +19,7 @@ static int set_rates(struct train_rates *rates, const struct train_parts *p, str
     rates->token_flops = p->ops->flops_per_token(p->model, (int)p->config->data.seq_len);
     rates->peak_tflops = p->config->train.peak_tflops;
     if (!(rates->peak_tflops > 0))
-        rates->peak_tflops = peak_tflops(fsdp_device_name(p->device), dtype);
+        rates->peak_tflops = gpu_tflops(gpu_find(fsdp_device_name(p->device)), dtype);
     return FSDP_OK;
 }
 

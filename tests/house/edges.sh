@@ -70,11 +70,12 @@ models/data/cache      fsdp/base.h models/data/line models/data/source models/da
 models/data/line       fsdp/base.h models/text/chat models/text/tokenizer
 models/data/source     fsdp/base.h
 models/data/tokens     fsdp/base.h models/data/line models/data/source models/text/tokenizer models/text/train
-models/family          fsdp/base.h fsdp/fsdp.h models/nn
+models/family          fsdp/base.h fsdp/fsdp.h models/nn models/plan
 models/generate        ckpt.h fsdp/base.h fsdp/device.h models/family models/text/chat models/text/tokenizer
 models/nn              fsdp/device.h
 models/nn/cpu          fsdp/base.h models/nn
 models/nn/cuda         fsdp/comm.h fsdp/device.h models/nn
+models/plan            fsdp/base.h
 models/text/regex      fsdp/base.h models/text/unicode
 models/text/tokenizer  fsdp/base.h models/text/regex models/text/unicode
 models/text/unicode    fsdp/base.h
@@ -86,7 +87,7 @@ models/text/chat/syntax fsdp/base.h models/text/chat/value
 models/text/chat/value fsdp/base.h
 models/remote           ckpt.h fsdp/base.h models/data/source
 models/tools           boot.h ckpt.h fsdp/base.h models/check models/data/line models/data/tokens models/family models/generate models/remote models/text/chat models/text/tokenizer models/text/train models/train models/train/node
-models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/train/node models/train/report models/train/save models/train/setup
+models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/plan models/train/node models/train/report models/train/save models/train/setup
 models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
 models/train/report    fsdp/base.h fsdp/fsdp.h models/config
 models/train/save      boot.h ckpt.h fsdp/base.h models/config models/train/report models/train/setup

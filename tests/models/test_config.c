@@ -154,8 +154,8 @@ static void test_values(void)
        "dtype and tokens");
     ok(m->inv_freq[0] == 1 && fabs(m->inv_freq[8] - 0.01) < 1e-12, "theta defaults to 10000");
     ok(model_llama_ops.vocab_size(m) == 256 && model_llama_ops.max_seq_len(m) == 64, "through ops");
-    /* 6 * (2 * (2*64*128 + 2*64*128 + 3*64*176 + 10*128) + 64*256) */
-    ok(model_llama_ops.flops_per_token(m, 10) == 6.0 * (2 * (32768 + 33792 + 1280) + 16384),
+    /* 6 * (2 * (2*64*128 + 2*64*128 + 3*64*176 + 11*128) + 64*256) */
+    ok(model_llama_ops.flops_per_token(m, 10) == 6.0 * (2 * (32768 + 33792 + 1408) + 16384),
        "operations per token");
     model_llama_ops.destroy(m);
 }
@@ -270,8 +270,8 @@ static void test_gpt2_values(void)
            c->nkv_heads == 3 && c->head_dim == 16 && c->max_seq_len == 64 && c->norm_eps == 1e-6 &&
            c->init_std == 0.02 && c->tied && c->resid_drop == 0 && !m->inv_freq,
        "its values; tied unless it says otherwise");
-    /* 6 * (2 * (48*144 + 48*48 + 2*48*192 + 10*48) + 48*211) */
-    ok(model_gpt2_ops.flops_per_token(m, 10) == 6.0 * (2 * (6912 + 2304 + 18432 + 480) + 10128),
+    /* 6 * (2 * (48*144 + 48*48 + 2*48*192 + 11*48) + 48*211) */
+    ok(model_gpt2_ops.flops_per_token(m, 10) == 6.0 * (2 * (6912 + 2304 + 18432 + 528) + 10128),
        "operations per token");
     model_gpt2_ops.destroy(m);
     write_gpt2("n_inner", "100");
