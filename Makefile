@@ -10,7 +10,7 @@ BIN := $(B)/bin
 LIB := $(B)/lib
 
 CPPFLAGS += -D_GNU_SOURCE -DHAVE_PMIX=$(HAVE_PMIX) -DHAVE_HWLOC=$(HAVE_HWLOC) -DHAVE_ZSTD=$(HAVE_ZSTD) \
-	-DHAVE_DNNL=$(HAVE_DNNL) -DHAVE_CURL=$(HAVE_CURL)
+	-DHAVE_DNNL=$(HAVE_DNNL) -DHAVE_CURL=$(HAVE_CURL) -DHAVE_CAIRO=$(HAVE_CAIRO)
 # Nobody reads errno after a square root, or the flags of floating-point exceptions; loops that
 # hold a root or a comparison vectorise without them. No result changes.
 CFLAGS   += $(CSTD) $(OPT) -fno-math-errno -fno-trapping-math -g -fPIC -pthread $(CWARN) $(SANITIZE)
@@ -366,7 +366,9 @@ $(call prog_of,$(1)) $(call plain_of,$(call prog_of,$(1))): $(OBJ)/$(basename $(
 	$$(call say,LD,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $(3)
 endef
 $(foreach s,$(CKPT_SRC),$(eval $(call program,$(s),$(call ar_of,tool) $(call ar_of,ckpt) $(call ar_of,fsdp),$(LIBS_ckpt))))
-$(foreach s,$(TOOL_SRC),$(eval $(call program,$(s),$(call ar_of,options) $(LIBS),$(LIBS_all))))
+$(foreach s,$(TOOL_SRC),$(eval $(call program,$(s),$(call ar_of,options) $(LIBS),$(LIBS_all)\
+	$(if $(filter %/fsdp_plot.c,$(s)),$(call pkg_libs,$(PKGS_plot))))))
+$(OBJ)/models/chart/png.o: CPPFLAGS += $(call pkg_cflags,$(PKGS_plot))
 
 $(filter-out $(BIN)/tests/simt/%,$(TESTS)) $(BENCHES): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS) $(FLAGS)
 	@mkdir -p $(@D)

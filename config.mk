@@ -19,6 +19,7 @@ WITH_CUDA ?= auto
 WITH_NCCL ?= auto
 WITH_CUDNN ?= auto
 WITH_CURL ?= auto
+WITH_CAIRO ?= auto
 
 CSTD  := -std=gnu11
 CWARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Wpointer-arith
@@ -33,6 +34,7 @@ PKGS_boot   := libcrypto
 PKGS_launch := libcrypto
 PKGS_ckpt   := libisal jansson
 PKGS_models := libisal jansson yaml-0.1 libpcre2-8 libutf8proc zlib
+PKGS_plot   := # fsdp-plot alone
 PKGS_headers := # opened at run time, not linked
 REQUIRED    := $(sort $(PKGS_fsdp) $(PKGS_boot) $(PKGS_ckpt) $(PKGS_models))
 
@@ -59,6 +61,7 @@ $(eval $(call probe,PMIX,pmix,headers))
 $(eval $(call probe,HWLOC,hwloc,boot))
 $(eval $(call probe,ZSTD,libzstd,ckpt))
 $(eval $(call probe,CURL,libcurl libcrypto expat,ckpt))
+$(eval $(call probe,CAIRO,cairo,plot))
 
 # MPI, for libfsdp-mpi.so alone: Open MPI or MPICH by their pkg-config files.
 ifeq ($(filter auto 0 1,$(WITH_MPI)),)
