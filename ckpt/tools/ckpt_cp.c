@@ -1,18 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt-cp: a checkpoint copied to another folder or store. Flags and one call. */
+/* ckpt-cp: a checkpoint copied to another folder or store. Options and one call. */
 #include "tool.h"
 
-static const char usage[] =
-    "Usage: ckpt-cp [options] CHECKPOINT COPY\n"
-    "\n"
-    "Copies a checkpoint byte for byte between folders and stores such as\n"
-    "s3://BUCKET/PREFIX, and compares the checksum of every file. Within one store,\n"
-    "the store itself moves large files. If COPY ends in '/', the copy keeps its name\n"
-    "and goes into that folder.\n"
-    "\n" TOOL_CHECKPOINT_HELP TOOL_RESUME_HELP "\n"
-    "      --verify             read the copy again before it is published\n"
-    "      --dry-run            print the plan, write nothing\n" TOOL_LIMITS_HELP TOOL_HELP "\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+struct settings {
+    struct tool tool; /* first */
+    struct ckpt_copy_args args;
+};
+
+static const struct fsdp_cli_option copy_rows[] = {
+    {"verify", .offset = offsetof(struct settings, args.verify),
+     .help = "read the copy again before it is published"},
+    {"dry-run", .offset = offsetof(struct settings, tool.args.dry_run),
+     .help = "print the plan, write nothing"},
+    {.help = NULL}};
+static const struct fsdp_cli_group groups[] = {
+    {"Copying", copy_rows}, TOOL_RESOURCES, TOOL_REPORT, {NULL, NULL}};
+static const struct fsdp_cli_program program = {
+    .name = "ckpt-cp",
+    .usage = "[options] CHECKPOINT COPY",
+    .purpose =
+        "Copies a checkpoint byte for byte between folders and stores such as s3://BUCKET/PREFIX, "
+        "and compares the checksum of every file. Within one store, the store itself moves large "
+        "files. If COPY ends in '/', the copy keeps its name and goes into that folder.\n"
+        "\n" TOOL_CHECKPOINT_HELP " " TOOL_RESUME_HELP,
+    .groups = groups,
+    .notes = TOOL_SIZE_HELP,
+    .examples = "ckpt-cp checkpoints/step-00001000 s3://bucket/run1/\n"
+                "ckpt-cp --verify s3://bucket/run1 restored\n"
+                "ckpt-cp --dry-run checkpoints /archive/run1",
+    .exits = tool_exits,
+    .least = 2,
+    .most = 2,
+    .operands = "exactly one checkpoint and one copy: ckpt-cp CHECKPOINT COPY",
+};
 
 static int print_json(const struct tool *tool, const struct ckpt_copy_result *r, bool dry_run)
 {
@@ -50,44 +70,30 @@ static int print_result(const struct tool *tool, const struct ckpt_copy_result *
 
 int main(int argc, char **argv)
 {
-    enum { VERIFY = TOOL_OWN };
-    static const struct option options[] = {
-        TOOL_OPTIONS,
-        {"verify", no_argument, NULL, VERIFY},
-        {"dry-run", no_argument, NULL, TOOL_DRY_RUN},
-        {"threads", required_argument, NULL, TOOL_THREADS},
-        {"mem", required_argument, NULL, TOOL_MEM},
-        {NULL, 0, NULL, 0},
-    };
-    struct ckpt_copy_args args = CKPT_COPY_ARGS_INIT;
+    struct settings set = {.args = CKPT_COPY_ARGS_INIT};
+    struct tool *tool = &set.tool;
+    struct ckpt_copy_args *args = &set.args;
     struct ckpt_copy_result result;
     struct fsdp_err err = FSDP_ERR_INIT;
     struct ckpt *ckpt = NULL;
-    struct tool tool;
-    int option, status;
 
-    tool_begin(&tool, "ckpt-cp", usage);
-    while ((option = getopt_long(argc, argv, "qh", options, NULL)) != -1) {
-        if (option == VERIFY)
-            args.verify = true;
-        else if (!tool_option(&tool, option, &status))
-            return status;
-    }
-    if (!tool_arguments(&tool, argc, 2, "a checkpoint and its copy are", &status))
+    tool_begin(tool, &program);
+    int status = tool_parse(tool, argc, argv);
+    if (status >= 0)
         return status;
-    if (tool_parse_output(&args.out, argv[optind + 1], &err))
-        return tool_fail(&tool, TOOL_USAGE, err.text);
-    args.dry_run = tool.args.dry_run;
-    args.mem_nbytes = tool.args.mem_nbytes;
-    args.nthreads = tool.args.nthreads;
-    args.progress = tool_progress;
-    args.progress_ctx = &tool;
-    tool_watch(&tool);
-    int rc = ckpt_open(&ckpt, argv[optind], &err);
+    if (tool_parse_output(&args->out, tool->operands[1], &err))
+        return tool_fail(tool, TOOL_USAGE, err.text);
+    args->dry_run = tool->args.dry_run;
+    args->mem_nbytes = tool->args.mem_nbytes;
+    args->nthreads = tool->args.nthreads;
+    args->progress = tool_progress;
+    args->progress_ctx = tool;
+    tool_watch(tool);
+    int rc = ckpt_open(&ckpt, tool->operands[0], &err);
     if (rc == FSDP_OK)
-        rc = ckpt_copy(&result, ckpt, &args, &err);
-    status = rc ? tool_fail(&tool, tool_status(&err), err.text)
-                : print_result(&tool, &result, args.dry_run);
+        rc = ckpt_copy(&result, ckpt, args, &err);
+    status = rc ? tool_fail(tool, tool_status(&err), err.text)
+                : print_result(tool, &result, args->dry_run);
     ckpt_close(ckpt);
-    return tool_end(&tool, status);
+    return tool_end(tool, status);
 }

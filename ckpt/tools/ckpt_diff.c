@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt-diff: compares two checkpoints by tensor. Flags and one call. */
-#include <errno.h>
+/* ckpt-diff: compares two checkpoints by tensor. Options and one call. */
+#include <float.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -11,28 +11,55 @@
 /* As diff: 1 is an answer, not a failure. */
 enum { SAME = 0, DIFFERENT = 1, TROUBLE = 2 };
 
-static const char usage[] =
-    "Usage: ckpt-diff [options] A B\n"
-    "\n"
-    "Compares two checkpoints tensor by tensor, whatever their formats and numbers of\n"
-    "ranks. It does not read tensors whose fingerprints are equal. For each tensor\n"
-    "that differs it prints the number of elements, the largest difference, absolute\n"
-    "and in units in the last place (ulp), and the index of the first.\n"
-    "\n"
-    "      --model              compare weights only\n" TOOL_SELECT_HELP
-    "      --map MAP            rename, join or split the tensors of both first, as\n"
-    "                           ckpt-merge does; --include and --exclude then match\n"
-    "                           the new names\n"
-    "      --heads QxK          attention heads of queries and of keys, for maps that\n"
-    "                           need them (default: from config.json)\n"
-    "      --atol X, --rtol X   accept elements with |a - b| <= atol + rtol * |b|\n"
-    "      --ulp N              accept elements at most N units in the last place\n"
-    "                           apart\n"
-    "      --any-dtype          let floating-point types differ; compare in the\n"
-    "                           narrower one\n"
-    "      --data               also read where fingerprints are equal\n"
-    "  -a, --all                print a line for every tensor\n" TOOL_LIMITS_HELP TOOL_HELP "\n"
-    "Exit status: 0 the same, 1 different, 2 trouble.\n";
+struct settings {
+    struct tool tool; /* first */
+    struct ckpt_diff_args args;
+    double ulp;
+    bool all;
+};
+
+#define AT(field) offsetof(struct settings, field)
+static const struct fsdp_cli_option compare_rows[] = {
+    {"model", .offset = AT(args.model), .help = "compare weights only"},
+    {"atol", .arg = "X", .kind = FSDP_CLI_NUMBER, .offset = AT(args.atol), .most = DBL_MAX,
+     .help = "accept elements with |a - b| <= X + rtol * |b|"},
+    {"rtol", .arg = "X", .kind = FSDP_CLI_NUMBER, .offset = AT(args.rtol), .most = DBL_MAX,
+     .help = "accept elements with |a - b| <= atol + X * |b|"},
+    {"ulp", .arg = "N", .kind = FSDP_CLI_NUMBER, .offset = AT(ulp), .most = 0x1p53,
+     .help = "accept elements at most N units in the last place apart"},
+    {"any-dtype", .offset = AT(args.any_dtype),
+     .help = "let floating-point types differ; compare in the narrower one"},
+    {"data", .offset = AT(args.data), .help = "also read where fingerprints are equal"},
+    {"map", .arg = "MAP", .kind = FSDP_CLI_OWN, .parse = tool_take_map, .is_file = true,
+     .help = "rename, join or split the tensors of both first, as ckpt-merge does; --include and "
+             "--exclude then match the new names"},
+    TOOL_HEADS_ROW,
+    {"all", 'a', .offset = AT(all), .help = "print a line for every tensor"},
+    {.help = NULL}};
+static const struct fsdp_cli_group groups[] = {
+    {"Comparison", compare_rows}, TOOL_SELECTION, TOOL_RESOURCES, TOOL_REPORT, {NULL, NULL}};
+static const struct fsdp_cli_note exits[] = {
+    {"0", "the same"}, {"1", "different"}, {"2", "trouble"}, {NULL, NULL}};
+static const struct fsdp_cli_program program = {
+    .name = "ckpt-diff",
+    .usage = "[options] A B",
+    .purpose =
+        "Compares two checkpoints tensor by tensor, whatever their formats and numbers of ranks. "
+        "It does not read tensors whose fingerprints are equal. For each tensor that differs it "
+        "prints the number of elements, the largest difference, absolute and in units in the "
+        "last place (ulp), and the index of the first.\n"
+        "\nA and B are step-* folders, folders of such folders (the newest is taken), "
+        "torch.distributed.checkpoints, Hugging Face folders, or .safetensors files.",
+    .groups = groups,
+    .notes = TOOL_SIZE_HELP,
+    .examples = "ckpt-diff run1/step-00000100 run2/step-00000100\n"
+                "ckpt-diff --model --any-dtype checkpoints merged\n"
+                "ckpt-diff --rtol 1e-5 --atol 1e-8 a.safetensors b.safetensors",
+    .exits = exits,
+    .least = 2,
+    .most = 2,
+    .operands = "exactly two checkpoints: ckpt-diff A B",
+};
 
 struct output {
     bool all, quiet;
@@ -155,63 +182,18 @@ static int compare_paths(const struct tool *tool, const struct ckpt_diff_args *a
     return fflush(stdout) || ferror(stdout) ? TROUBLE : status;
 }
 
-static bool parse_real(double *out, const char *text)
-{
-    char *end;
-    errno = 0;
-    *out = strtod(text, &end);
-    return end != text && !*end && !errno && *out >= 0;
-}
-
 int main(int argc, char **argv)
 {
-    enum { ATOL = TOOL_OWN, RTOL, ULP, MODEL, DATA, ANY };
-    static const struct option options[] = {
-        TOOL_OPTIONS,
-        TOOL_SELECT_OPTIONS,
-        {"map", required_argument, NULL, TOOL_MAP},
-        {"heads", required_argument, NULL, TOOL_HEADS},
-        {"atol", required_argument, NULL, ATOL},
-        {"rtol", required_argument, NULL, RTOL},
-        {"ulp", required_argument, NULL, ULP},
-        {"model", no_argument, NULL, MODEL},
-        {"data", no_argument, NULL, DATA},
-        {"any-dtype", no_argument, NULL, ANY},
-        {"all", no_argument, NULL, 'a'},
-        {NULL, 0, NULL, 0},
-    };
-    struct ckpt_diff_args args = CKPT_DIFF_ARGS_INIT;
-    struct tool tool;
-    bool all = false, good = true;
-    int option, status;
-    double ulp = 0;
+    struct settings set = {.args = CKPT_DIFF_ARGS_INIT};
+    struct tool *tool = &set.tool;
 
-    tool_begin(&tool, "ckpt-diff", usage);
-    while (good && (option = getopt_long(argc, argv, "aqh", options, NULL)) != -1) {
-        if (option == ATOL)
-            good = parse_real(&args.atol, optarg);
-        else if (option == RTOL)
-            good = parse_real(&args.rtol, optarg);
-        else if (option == ULP)
-            good = parse_real(&ulp, optarg) && ulp < 0x1p53;
-        else if (option == MODEL)
-            args.model = true;
-        else if (option == DATA)
-            args.data = true;
-        else if (option == ANY)
-            args.any_dtype = true;
-        else if (option == 'a')
-            all = true;
-        else if (!tool_option(&tool, option, &status))
-            return status;
-    }
-    if (!good)
-        return tool_fail(&tool, TOOL_USAGE, "a tolerance is a number that is not negative");
-    if (!tool_arguments(&tool, argc, 2, "two checkpoints are", &status))
-        return status;
-    args.ulp = (uint64_t)ulp;
-    args.select = tool.args.select;
-    args.mem_nbytes = tool.args.mem_nbytes;
-    args.nthreads = tool.args.nthreads;
-    return compare_paths(&tool, &args, all, argv + optind);
+    tool_begin(tool, &program);
+    int status = tool_parse(tool, argc, argv);
+    if (status >= 0)
+        return status == TOOL_FAILED ? TROUBLE : status;
+    set.args.ulp = (uint64_t)set.ulp;
+    set.args.select = tool->args.select;
+    set.args.mem_nbytes = tool->args.mem_nbytes;
+    set.args.nthreads = tool->args.nthreads;
+    return compare_paths(tool, &set.args, set.all, tool->operands);
 }

@@ -9,27 +9,50 @@
 
 #include "tool.h"
 
-static const char usage[] =
-    "Usage: ckpt-info [options] CHECKPOINT\n"
-    "       ckpt-info --gc [--dry-run] [--older AGE] [--whole-bucket] FOLDER\n"
-    "\n"
-    "Shows what a checkpoint holds. It reads headers and finds missing, truncated and\n"
-    "stray files; ckpt-verify also reads the data.\n"
-    "\n" TOOL_CHECKPOINT_HELP "\n"
-    "With --gc, it removes what saves, removals and tools left unfinished in FOLDER\n"
-    "or below an address: *.tmp.*, *.del.*, files in a store that no manifest names,\n"
-    "and unfinished uploads. Published checkpoints stay, and so does a leftover that\n"
-    "holds any other file. No link is followed.\n"
-    "\n"
-    "  -a, --all                also show the optimizer's tensors and the files\n"
-    "      --gc                 remove leftovers\n"
-    "      --dry-run            list leftovers, remove nothing\n"
-    "      --older AGE          only leftovers untouched for 90s, 30m, 2h or 7d\n"
-    "                           (default: 1h; uploads: 1d). An age below the time\n"
-    "                           that a save takes endangers a running one.\n"
-    "      --whole-bucket       let --gc end all old uploads of a bucket, also those\n"
-    "                           of other programs, if its address has no prefix\n" TOOL_HELP "\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+struct settings {
+    struct tool tool; /* first */
+    bool all, gc, whole_bucket;
+    int64_t older_s; /* -1: not given */
+};
+
+static int take_age(void *to, const char *text, struct fsdp_err *err);
+
+#define AT(field) offsetof(struct settings, field)
+static const struct fsdp_cli_option info_rows[] = {
+    {"all", 'a', .offset = AT(all), .help = "also show the optimizer's tensors and the files"},
+    {.help = NULL}};
+static const struct fsdp_cli_option gc_rows[] = {
+    {"gc", .offset = AT(gc), .help = "remove leftovers"},
+    {"dry-run", .offset = AT(tool.args.dry_run), .help = "list leftovers, remove nothing"},
+    {"older", .arg = "AGE", .kind = FSDP_CLI_OWN, .offset = AT(older_s), .parse = take_age,
+     .help = "only leftovers untouched for 90s, 30m, 2h or 7d (default: 1h; uploads: 1d). An age "
+             "below the time that a save takes endangers a running one."},
+    {"whole-bucket", .offset = AT(whole_bucket),
+     .help = "let --gc end all old uploads of a bucket, also those of other programs, if its "
+             "address has no prefix"},
+    {.help = NULL}};
+static const struct fsdp_cli_group groups[] = {
+    {"Contents", info_rows}, {"Leftovers", gc_rows}, TOOL_REPORT, {NULL, NULL}};
+static const struct fsdp_cli_program program = {
+    .name = "ckpt-info",
+    .usage = "[options] CHECKPOINT\n--gc [--dry-run] [--older AGE] [--whole-bucket] FOLDER",
+    .purpose =
+        "Shows what a checkpoint holds. It reads headers and finds missing, truncated and stray "
+        "files; ckpt-verify also reads the data.\n"
+        "\n" TOOL_CHECKPOINT_HELP "\n"
+        "\nWith --gc, it removes what saves, removals and tools left unfinished in FOLDER or "
+        "below an address: *.tmp.*, *.del.*, files in a store that no manifest names, and "
+        "unfinished uploads. Published checkpoints stay, and so does a leftover that holds any "
+        "other file. No link is followed.",
+    .groups = groups,
+    .examples = "ckpt-info checkpoints\n"
+                "ckpt-info --json checkpoints/step-00001000\n"
+                "ckpt-info --gc --dry-run checkpoints",
+    .exits = tool_exits,
+    .least = 1,
+    .most = 1,
+    .operands = "exactly one checkpoint: ckpt-info CHECKPOINT",
+};
 
 static uint64_t nbytes_of(const struct fsdp_tensor *tensor)
 {
@@ -321,15 +344,15 @@ static void gc_item(void *ctx, const struct ckpt_gc_item *item)
 }
 
 /* "90s", "30m", "2h", "7d", or seconds. */
-static bool parse_age(int64_t *out, const char *text)
+static int take_age(void *to, const char *text, struct fsdp_err *err)
 {
     char *end;
     long long value = strtoll(text, &end, 10);
     int64_t unit = *end == 'd' ? 86400 : *end == 'h' ? 3600 : *end == 'm' ? 60 : 1;
     if (end == text || value < 0 || value > 1000000 || (*end && (!strchr("smhd", *end) || end[1])))
-        return false;
-    *out = value * unit;
-    return true;
+        return fsdp_err_set(err, FSDP_EINVAL, "'%s' is not of the form 90s, 30m, 2h or 7d", text);
+    *(int64_t *)to = value * unit;
+    return FSDP_OK;
 }
 
 static int gc_run(const struct tool *tool, const char *root, int64_t older_s, bool whole_bucket)
@@ -370,53 +393,29 @@ static int gc_run(const struct tool *tool, const char *root, int64_t older_s, bo
 
 int main(int argc, char **argv)
 {
-    enum { GC = TOOL_OWN, OLDER, WHOLE };
-    static const struct option options[] = {TOOL_OPTIONS,
-                                            {"all", no_argument, NULL, 'a'},
-                                            {"gc", no_argument, NULL, GC},
-                                            {"dry-run", no_argument, NULL, TOOL_DRY_RUN},
-                                            {"older", required_argument, NULL, OLDER},
-                                            {"whole-bucket", no_argument, NULL, WHOLE},
-                                            {NULL, 0, NULL, 0}};
+    struct settings set = {.older_s = -1};
+    struct tool *tool = &set.tool;
     struct fsdp_err err = FSDP_ERR_INIT;
-    int64_t older_s = -1;
-    bool gc = false, whole = false;
     struct ckpt *ckpt = NULL;
-    struct tool tool;
-    bool all = false;
-    int option, status;
 
-    tool_begin(&tool, "ckpt-info", usage);
-    while ((option = getopt_long(argc, argv, "aqh", options, NULL)) != -1) {
-        if (option == 'a')
-            all = true;
-        else if (option == GC)
-            gc = true;
-        else if (option == WHOLE)
-            whole = true;
-        else if (option == OLDER && !parse_age(&older_s, optarg))
-            return tool_fail(&tool, TOOL_USAGE, "--older: not of the form 90s, 30m, 2h or 7d");
-        else if (option == OLDER)
-            continue;
-        else if (!tool_option(&tool, option, &status))
-            return status;
-    }
-    if (!tool_arguments(&tool, argc, 1, "one checkpoint is", &status))
+    tool_begin(tool, &program);
+    int status = tool_parse(tool, argc, argv);
+    if (status >= 0)
         return status;
-    if (!gc && (older_s >= 0 || tool.args.dry_run || whole))
-        return tool_fail(&tool, TOOL_USAGE, "--older, --dry-run and --whole-bucket belong to --gc");
-    if (gc)
-        return gc_run(&tool, argv[optind], older_s, whole);
-    if (ckpt_open(&ckpt, argv[optind], &err))
-        return tool_fail(&tool, TOOL_FAILED, err.text);
-    if (tool.json) {
+    if (!set.gc && (set.older_s >= 0 || tool->args.dry_run || set.whole_bucket))
+        return tool_fail(tool, TOOL_USAGE, "--older, --dry-run and --whole-bucket belong to --gc");
+    if (set.gc)
+        return gc_run(tool, tool->operands[0], set.older_s, set.whole_bucket);
+    if (ckpt_open(&ckpt, tool->operands[0], &err))
+        return tool_fail(tool, TOOL_FAILED, err.text);
+    if (tool->json) {
         print_json(ckpt);
-    } else if (!tool.quiet) {
+    } else if (!tool->quiet) {
         print_head(ckpt);
-        print_tensors(ckpt, all);
-        if (all)
+        print_tensors(ckpt, set.all);
+        if (set.all)
             print_files(ckpt);
     }
     ckpt_close(ckpt);
-    return tool_flush(&tool, TOOL_DONE);
+    return tool_flush(tool, TOOL_DONE);
 }

@@ -2,15 +2,28 @@
 /* ckpt-verify: proves a checkpoint whole. */
 #include "tool.h"
 
-static const char usage[] =
-    "Usage: ckpt-verify [options] CHECKPOINT\n"
-    "\n"
-    "Proves that a checkpoint is as it was saved: no file is missing, truncated,\n"
-    "stray or overlapping, and every checksum and tensor fingerprint is right. It\n"
-    "prints one line per fault.\n"
-    "\n" TOOL_CHECKPOINT_HELP "\n" TOOL_HELP "\n"
-    "Exit status: 0 whole, 1 damaged, unreadable or with tensors that cannot be\nread, 2 wrong "
-    "usage.\n";
+static const struct fsdp_cli_group groups[] = {TOOL_REPORT, {NULL, NULL}};
+static const struct fsdp_cli_note exits[] = {
+    {"0", "whole"},
+    {"1", "damaged, unreadable or with tensors that cannot be read"},
+    {"2", "wrong usage"},
+    {NULL, NULL}};
+static const struct fsdp_cli_program program = {
+    .name = "ckpt-verify",
+    .usage = "[options] CHECKPOINT",
+    .purpose = "Proves that a checkpoint is as it was saved: no file is missing, truncated, stray "
+               "or overlapping, and every checksum and tensor fingerprint is right. It prints one "
+               "line per fault.\n"
+               "\n" TOOL_CHECKPOINT_HELP,
+    .groups = groups,
+    .examples = "ckpt-verify checkpoints\n"
+                "ckpt-verify --quiet checkpoints/step-00001000 && echo whole\n"
+                "ckpt-verify --json s3://bucket/run1",
+    .exits = exits,
+    .least = 1,
+    .most = 1,
+    .operands = "exactly one checkpoint: ckpt-verify CHECKPOINT",
+};
 
 struct output {
     json_t *faults; /* NULL: lines */
@@ -53,22 +66,18 @@ static int print_json(const struct tool *tool, const struct ckpt *ckpt, const st
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {TOOL_OPTIONS, {NULL, 0, NULL, 0}};
     struct output out = {NULL};
     struct fsdp_err err = FSDP_ERR_INIT;
     struct ckpt *ckpt = NULL;
     struct tool tool;
-    int option, status;
 
-    tool_begin(&tool, "ckpt-verify", usage);
-    while ((option = getopt_long(argc, argv, "qh", options, NULL)) != -1)
-        if (!tool_option(&tool, option, &status))
-            return status;
-    if (!tool_arguments(&tool, argc, 1, "one checkpoint is", &status))
+    tool_begin(&tool, &program);
+    int status = tool_parse(&tool, argc, argv);
+    if (status >= 0)
         return status;
     if (tool.json)
         out.faults = json_array();
-    int rc = ckpt_open(&ckpt, argv[optind], &err);
+    int rc = ckpt_open(&ckpt, tool.operands[0], &err);
     if (rc == FSDP_OK)
         rc = ckpt_verify(ckpt, report_fault, &out, &err);
     status = rc ? tool_fail(&tool, TOOL_FAILED, err.text) : TOOL_DONE;

@@ -65,9 +65,9 @@ static void on_log(void *ctx, enum fsdp_log_level level, const char *text)
 
 int tool_fail(const struct tool *tool, int status, const char *text)
 {
-    fprintf(stderr, "%s: %s\n", tool->name, tool_shown(text));
     if (status == TOOL_USAGE)
-        fprintf(stderr, "Try '%s --help'.\n", tool->name);
+        return fsdp_cli_refuse(stderr, tool->program, text);
+    fprintf(stderr, "%s: %s\n", tool->name, tool_shown(text));
     return status;
 }
 
@@ -130,7 +130,7 @@ int tool_flush(const struct tool *tool, int status)
     return status ? status : tool_fail(tool, TOOL_FAILED, "cannot write the output");
 }
 
-/* ---- options --------------------------------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------ */
 
 /* Lists of many tensors go back to the system when they are freed. glibc would raise its threshold
  * to their size, take the next ones from the heap, and keep that. */
@@ -141,12 +141,12 @@ static void return_large_blocks(void)
 #endif
 }
 
-void tool_begin(struct tool *tool, const char *name, const char *usage)
+void tool_begin(struct tool *tool, const struct fsdp_cli_program *program)
 {
     fsdp_std_fill();
     return_large_blocks();
-    *tool = (struct tool){.name = name,
-                          .usage = usage,
+    *tool = (struct tool){.program = program,
+                          .name = program->name,
                           .args = CKPT_RESHARD_ARGS_INIT,
                           .percent = -1,
                           .begun = fsdp_time_now()};
@@ -156,127 +156,17 @@ void tool_begin(struct tool *tool, const char *name, const char *usage)
     fsdp_log_set(on_log, tool, FSDP_LOG_INFO);
 }
 
-static int add_text(const char **list, int *count, const char *text, struct fsdp_err *err)
+int tool_parse(struct tool *tool, int argc, char **argv)
 {
-    if (*count == TOOL_MAX_GLOBS)
-        return fsdp_err_set(err, FSDP_EINVAL, "more than %d of an option", TOOL_MAX_GLOBS);
-    list[(*count)++] = text;
-    return FSDP_OK;
-}
-
-static int parse_threads(int *out, const char *text, struct fsdp_err *err)
-{
-    char *end;
-    long value = strtol(text, &end, 10);
-    if (*end || end == text || value < 1 || value > 256)
-        return fsdp_err_set(err, FSDP_EINVAL, "--threads %s: not a number from 1 to 256", text);
-    *out = (int)value;
-    return FSDP_OK;
-}
-
-static int parse_heads(struct ckpt_select *select, const char *text, struct fsdp_err *err)
-{
-    int end = 0;
-    if (sscanf(text, "%9dx%9d%n", &select->nheads, &select->nkv_heads, &end) == 2 && !text[end] &&
-        select->nheads > 0 && select->nkv_heads > 0)
-        return FSDP_OK;
-    return fsdp_err_set(err, FSDP_EINVAL, "--heads %s: not of the form 32x8", text);
-}
-
-/* More than the machine has would be a slip of the keyboard. */
-static int parse_mem(uint64_t *out, const char *text, struct fsdp_err *err)
-{
-    char have[FSDP_NBYTES_TEXT];
-    uint64_t most = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    FSDP_TRY(ckpt_nbytes_parse(out, text, err));
-    if (*out <= most)
-        return FSDP_OK;
-    return fsdp_err_set(err, FSDP_EINVAL, "--mem %s: this machine has %s of memory", text,
-                        fsdp_nbytes_text(have, most));
-}
-
-int tool_parse_output(const char **out, const char *text, struct fsdp_err *err)
-{
-    if (!*text)
-        return fsdp_err_set(err, FSDP_EINVAL, "the name of the output is empty");
-    if (!strcmp(text, "-"))
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "the output cannot be standard output; name a file or folder ('./-' "
-                            "is one)");
-    *out = text;
-    return FSDP_OK;
+    struct fsdp_cli_line line;
+    const int status = fsdp_cli_begin(&line, tool->program, tool, argc, argv, stderr);
+    tool->operands = line.operands;
+    return status;
 }
 
 int tool_status(const struct fsdp_err *err)
 {
     return err->setting[0] ? TOOL_USAGE : TOOL_FAILED;
-}
-
-static int take_option(struct tool *tool, int option, struct fsdp_err *err)
-{
-    struct ckpt_reshard_args *args = &tool->args;
-    enum fsdp_dtype dtype;
-    switch (option) {
-    case 'q':
-        tool->quiet = true;
-        return FSDP_OK;
-    case TOOL_JSON:
-        tool->json = true;
-        return FSDP_OK;
-    case 'o':
-        return tool_parse_output(&args->out, optarg, err);
-    case TOOL_INCLUDE:
-        return add_text(tool->include, &args->select.ninclude, optarg, err);
-    case TOOL_EXCLUDE:
-        return add_text(tool->exclude, &args->select.nexclude, optarg, err);
-    case TOOL_MAP:
-        return add_text(tool->maps, &args->select.nmaps, optarg, err);
-    case TOOL_HEADS:
-        return parse_heads(&args->select, optarg, err);
-    case TOOL_DTYPE:
-        args->dtype = optarg;
-        return fsdp_dtype_parse(&dtype, optarg, err);
-    case TOOL_MEM:
-        return parse_mem(&args->mem_nbytes, optarg, err);
-    case TOOL_THREADS:
-        return parse_threads(&args->nthreads, optarg, err);
-    case TOOL_OVERWRITE:
-        args->overwrite = true;
-        return FSDP_OK;
-    case TOOL_DRY_RUN:
-        args->dry_run = true;
-        return FSDP_OK;
-    default:
-        return fsdp_err_set(err, FSDP_EINVAL, "wrong usage");
-    }
-}
-
-bool tool_option(struct tool *tool, int option, int *status)
-{
-    struct fsdp_err err = FSDP_ERR_INIT;
-    if (option == 'h' || option == TOOL_VERSION) {
-        if (option == 'h')
-            fputs(tool->usage, stdout);
-        else
-            printf("%s %s\n", tool->name, FSDP_VERSION_STRING);
-        *status = tool_flush(tool, TOOL_DONE);
-        return false;
-    }
-    if (take_option(tool, option, &err)) {
-        *status = tool_fail(tool, TOOL_USAGE, err.text);
-        return false;
-    }
-    return true;
-}
-
-bool tool_arguments(const struct tool *tool, int argc, int nwanted, const char *what, int *status)
-{
-    char text[256];
-    if (argc - optind == nwanted)
-        return true;
-    snprintf(text, sizeof text, "%s to be named, no more and no fewer", what);
-    *status = tool_fail(tool, TOOL_USAGE, text);
-    return false;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -403,7 +293,7 @@ int tool_write(struct tool *tool, const char *path)
     struct ckpt *ckpt = NULL;
 
     if (!tool->args.out)
-        return tool_fail(tool, TOOL_USAGE, "no output is named (-o)");
+        return tool_fail(tool, TOOL_USAGE, "name the output: -o OUTPUT");
     tool_watch(tool);
     tool->args.progress = tool_progress;
     tool->args.progress_ctx = tool;

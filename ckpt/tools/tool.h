@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the checkpoint tools share: options, progress, signals, messages. Each tool is its own flags
- * and one call of the library. */
+/* What the checkpoint tools share: options, progress, signals, messages. Each tool is its own
+ * options and one call of the library. */
 #ifndef CKPT_TOOL_H
 #define CKPT_TOOL_H
 
-#include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
 
 #include "ckpt/ckpt.h"
+#include "fsdp/sys/cli.h"
 
 /* Exit statuses of all tools but ckpt-diff. */
 enum { TOOL_DONE = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 };
@@ -16,7 +16,9 @@ enum { TOOL_DONE = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 };
 enum { TOOL_MAX_GLOBS = 256 };
 
 struct tool {
-    const char *name, *usage;
+    const struct fsdp_cli_program *program;
+    const char *name; /* the program's */
+    char **operands;
     bool quiet, json;
     struct ckpt_reshard_args args; /* of the tools that write */
     const char *include[TOOL_MAX_GLOBS], *exclude[TOOL_MAX_GLOBS], *maps[TOOL_MAX_GLOBS];
@@ -26,89 +28,53 @@ struct tool {
     double begun, said;
 };
 
-/* Values of getopt_long for the options below; a tool's own begin at TOOL_OWN. */
-enum {
-    TOOL_VERSION = 512,
-    TOOL_JSON,
-    TOOL_INCLUDE,
-    TOOL_EXCLUDE,
-    TOOL_DTYPE,
-    TOOL_MEM,
-    TOOL_THREADS,
-    TOOL_OVERWRITE,
-    TOOL_DRY_RUN,
-    TOOL_MAP,
-    TOOL_HEADS,
-    TOOL_OWN = 768,
-};
-#define TOOL_OPTIONS                                                                               \
-    {"quiet", no_argument, NULL, 'q'}, {"json", no_argument, NULL, TOOL_JSON},                     \
-        {"help", no_argument, NULL, 'h'},                                                          \
+/* Options that several tools have, whose settings begin with a struct tool. */
+extern const struct fsdp_cli_option tool_output_rows[];    /* -o, --dtype, --map, --heads ... */
+extern const struct fsdp_cli_option tool_selection_rows[]; /* --include, --exclude */
+extern const struct fsdp_cli_option tool_resource_rows[];  /* --mem, --threads */
+extern const struct fsdp_cli_option tool_report_rows[];    /* -q, --json */
+#define TOOL_SELECTION                                                                             \
     {                                                                                              \
-        "version", no_argument, NULL, TOOL_VERSION                                                 \
+        "Selection", tool_selection_rows                                                           \
     }
-#define TOOL_SELECT_OPTIONS                                                                        \
-    {"include", required_argument, NULL, TOOL_INCLUDE},                                            \
-        {"exclude", required_argument, NULL, TOOL_EXCLUDE},                                        \
-        {"threads", required_argument, NULL, TOOL_THREADS},                                        \
+#define TOOL_RESOURCES                                                                             \
     {                                                                                              \
-        "mem", required_argument, NULL, TOOL_MEM                                                   \
+        "Resources", tool_resource_rows                                                            \
     }
-#define TOOL_WRITE_OPTIONS                                                                         \
-    {"output", required_argument, NULL, 'o'}, {"dtype", required_argument, NULL, TOOL_DTYPE},      \
-        {"map", required_argument, NULL, TOOL_MAP},                                                \
-        {"heads", required_argument, NULL, TOOL_HEADS},                                            \
-        {"overwrite", no_argument, NULL, TOOL_OVERWRITE},                                          \
+#define TOOL_REPORT                                                                                \
     {                                                                                              \
-        "dry-run", no_argument, NULL, TOOL_DRY_RUN                                                 \
+        "Output", tool_report_rows                                                                 \
     }
 
-/* Their lines in --help, at most 80 columns wide. */
-#define TOOL_HELP                                                                                  \
-    "  -q, --quiet              print errors only\n"                                               \
-    "      --json               print the result as one JSON object\n"                             \
-    "  -h, --help               print this help\n"                                                 \
-    "      --version            print the version\n"
-#define TOOL_SELECT_HELP                                                                           \
-    "      --include GLOB       select tensors whose stored name matches, such as\n"               \
-    "                           'model.layers.*'; repeat it for more\n"                            \
-    "      --exclude GLOB       leave these out, even where --include matches\n"
-#define TOOL_LIMITS_HELP                                                                           \
-    "      --mem SIZE           memory for buffers (default: 256M); lists take up to\n"            \
-    "                           1 KiB more for each tensor\n"                                      \
-    "      --threads N          threads, 1 to 256 (default: chosen from the number of\n"           \
-    "                           processors and the stores, at most 8)\n"
-#define TOOL_WRITE_HELP                                                                            \
-    "  -o, --output OUTPUT      the file or folder to write\n"                                     \
-    "      --dtype TYPE         cast floating-point tensors to float32, bfloat16,\n"               \
-    "                           float16, ... (default: keep the stored type)\n"                    \
-    "      --map MAP            rename tensors. MAP is a file of rules FROM -> TO, or\n"           \
-    "                           one of torchtitan-to-hf, hf-to-torchtitan, fuse-qkv,\n"            \
-    "                           split-qkv, fuse-gate-up, split-gate-up; several\n"                 \
-    "                           maps apply in order\n"                                             \
-    "      --heads QxK          attention heads of queries and of keys, for maps that\n"           \
-    "                           need them (default: from config.json)\n"                           \
-    "      --overwrite          replace an existing output of the same kind that\n"                \
-    "                           holds nothing else\n"                                              \
-    "      --dry-run            print the plan, write nothing\n"
+/* Rows for --map and --heads, whose texts differ. */
+int tool_take_map(void *tool, const char *text, struct fsdp_err *err);
+int tool_take_heads(void *tool, const char *text, struct fsdp_err *err);
+#define TOOL_HEADS_ROW                                                                             \
+    {                                                                                              \
+        "heads",                                                                                   \
+            .arg = "QxK", .kind = FSDP_CLI_OWN, .parse = tool_take_heads,                          \
+            .help =                                                                                \
+                "attention heads of queries and of keys, for maps that need them (default: from "  \
+                "config.json)"                                                                     \
+    }
+
 /* What all tools take as CHECKPOINT. */
 #define TOOL_CHECKPOINT_HELP                                                                       \
-    "CHECKPOINT is a step-* folder, a folder of such folders (the newest is taken),\n"             \
-    "a torch.distributed.checkpoint, a Hugging Face folder, or a .safetensors file.\n"
+    "CHECKPOINT is a step-* folder, a folder of such folders (the newest is taken), a "            \
+    "torch.distributed.checkpoint, a Hugging Face folder, or a .safetensors file."
 /* What the tools that write promise. */
 #define TOOL_RESUME_HELP                                                                           \
-    "The output appears only when it is complete. If a run is stopped or killed, the\n"            \
-    "same command resumes it.\n"
-#define TOOL_SIZE_HELP "SIZE: 5GB is 5 * 1000^3 bytes, 5G is 5 * 1024^3.\n"
+    "The output appears only when it is complete. If a run is stopped or killed, the same "        \
+    "command resumes it."
+#define TOOL_SIZE_HELP "SIZE: 5GB is 5 * 1000^3 bytes, 5G is 5 * 1024^3."
+extern const struct fsdp_cli_note tool_exits[];
 
 /* Sets defaults, messages and log of a program. */
-void tool_begin(struct tool *tool, const char *name, const char *usage);
-/* A shared option. True: continue; false: exit with *status. */
-bool tool_option(struct tool *tool, int option, int *status);
+void tool_begin(struct tool *tool, const struct fsdp_cli_program *program);
+/* The command line: -1 to continue, with the operands in tool->operands, or the exit status. */
+int tool_parse(struct tool *tool, int argc, char **argv);
 /* Prints a failure; for wrong usage also where help is. Returns status. */
 int tool_fail(const struct tool *tool, int status, const char *text);
-/* Of the options: *status and false unless exactly nwanted arguments follow them. */
-bool tool_arguments(const struct tool *tool, int argc, int nwanted, const char *what, int *status);
 
 /* The name of an output: neither empty nor '-'. */
 int tool_parse_output(const char **out, const char *text, struct fsdp_err *err);

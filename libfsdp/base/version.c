@@ -5,3 +5,8 @@ const char *fsdp_version(void)
 {
     return FSDP_VERSION_STRING;
 }
+
+void fsdp_version_print(FILE *to, const char *program)
+{
+    fprintf(to, "%s %s\n", program, FSDP_VERSION_STRING);
+}

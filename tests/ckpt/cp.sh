@@ -127,6 +127,6 @@ ok "$([ $? = 1 ] && holds err 'lies in the input' && [ ! -e $last/below ]; echo 
 copy ck 'gopher://bucket/x'
 ok "$([ $? = 1 ] && holds err "no store for 'gopher://'"; echo $?)" "an address without a store"
 copy ck
-ok "$([ $? = 2 ] && holds err 'to be named'; echo $?)" "wrong usage"
+ok "$([ $? = 2 ] && holds err 'give exactly one checkpoint and one copy'; echo $?)" "wrong usage"
 echo "1..$n"
 exit $bad

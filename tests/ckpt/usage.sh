@@ -23,8 +23,8 @@ for write in 'ckpt-merge -o' 'ckpt-reshard --world 2 -o'; do
     refused 2 'cannot be standard output' "$write -" $write - "$model"
     refused 2 "I8, which is not a floating type" "$write, cast to int8" $write x "$model" --dtype int8
     refused 2 'is too small; at least' "$write with 1K of memory" $write x "$model" --mem 1K
-    refused 2 'this machine has' "$write with more memory than the machine" $write x "$model" --mem 99999T
-    refused 2 'not a number from 1 to 256' "$write with 100,000 threads" $write x "$model" --threads 100000
+    refused 2 'of memory of this machine' "$write with more memory than the machine" $write x "$model" --mem 99999T
+    refused 2 'expected a whole number from 1 to 256' "$write with 100,000 threads" $write x "$model" --threads 100000
     refused 1 "'s3:' is not an address; write s3://BUCKET/PREFIX" "$write s3:" $write s3: "$model"
     refused 1 "'s3://' names no bucket" "$write s3://" $write s3:// "$model"
     long=$(printf 'n%.0s' $(seq 240))

@@ -61,7 +61,7 @@ ckpt/save              ckpt.h ckpt/file ckpt/format/native ckpt/keep ckpt/layout
 ckpt/source            ckpt/file ckpt/layout ckpt/store ckpt/util
 ckpt/store             ckpt.h
 ckpt/store/s3          ckpt.h ckpt/store ckpt/util fsdp/base.h
-ckpt/tools             ckpt.h
+ckpt/tools             ckpt.h fsdp/base.h
 ckpt/util              ckpt.h fsdp/base.h
 models/check           fsdp/fsdp.h
 models/config          fsdp/base.h fsdp/comm.h fsdp/fsdp.h models/data
@@ -100,7 +100,7 @@ part_of() { # path
     libfsdp/include/fsdp/*)
         local h=${1#libfsdp/include/fsdp/}
         case ${h#sys/} in
-        base.h | tunable.h | cpu.h | library.h) echo fsdp/base.h ;;
+        base.h | tunable.h | cli.h | cpu.h | library.h) echo fsdp/base.h ;;
         device.h | device_ops.h | cuda.h | cuda_kernel.cuh) echo fsdp/device.h ;;
         comm.h | comm_ops.h | mpi.h) echo fsdp/comm.h ;;
         mesh.h) echo fsdp/mesh.h ;;

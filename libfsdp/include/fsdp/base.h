@@ -33,6 +33,8 @@ extern "C" {
 #define FSDP_VERSION_STRING "0.1.0"
 /* Version of the library that is linked, which may differ from the headers' version. Static. */
 const char *fsdp_version(void);
+/* What --version of a program prints. */
+void fsdp_version_print(FILE *to, const char *program);
 
 #if defined(__GNUC__)
 #define FSDP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
