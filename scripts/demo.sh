@@ -85,7 +85,7 @@ if [ -z "${DEMO_STEPS:-}" ]; then
     DEMO_STEPS=$(awk -v s="${DEMO_SECONDS:-240}" -v v="${speed:-0}" 'BEGIN {
         n = int(s * v / (8 * 256) / 10) * 10
         print (n < 120 ? 120 : (n > 1200 ? 1200 : n)) }')
-    tell "This machine learns from about ${speed%.*} bytes a second: $DEMO_STEPS steps of 8 x 256."
+    tell "This machine learns from about $(grouped "${speed%.*}") bytes a second: $DEMO_STEPS steps of 8 x 256."
 fi
 interval=$((DEMO_STEPS / 10))
 kill_at=$((DEMO_STEPS / 2 + interval / 2)) # between two checkpoints

@@ -29,3 +29,6 @@ fail() {
 metric() { # key
     sed -n "s/.*\"$1\": *\([-+.0-9eE]*\).*/\1/p" "$demo/metrics.jsonl" 2>/dev/null | tail -n 1
 }
+grouped() { # a whole number: 13123 as 13,123
+    sed -E ':a; s/([0-9])([0-9]{3})($|,)/\1,\2\3/; ta' <<<"$1"
+}

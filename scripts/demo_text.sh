@@ -73,7 +73,7 @@ if [ -z "${DEMO_STEPS:-}" ]; then
     DEMO_STEPS=$(awk -v s="${DEMO_SECONDS:-100}" -v v="${speed:-0}" 'BEGIN {
         n = int(s * v / (8 * 256) / 10) * 10
         print (n < 60 ? 60 : (n > 1200 ? 1200 : n)) }')
-    tell "This machine learns from about ${speed%.*} tokens a second: $DEMO_STEPS steps of 8 x 256."
+    tell "This machine learns from about $(grouped "${speed%.*}") tokens a second: $DEMO_STEPS steps of 8 x 256."
     echo
 fi
 show fsdp-launch -n 2 $config train.steps="$DEMO_STEPS" || fail "training failed"

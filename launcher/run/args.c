@@ -43,7 +43,7 @@ static const char help_text[] =
     "                   ui.perfetto.dev\n"
     "  --trace FILE     record some steps of all ranks as such a trace\n"
     "                   (log.trace=FILE)\n"
-    "  -v, --verbose    log more, among it how the ranks meet\n"
+    "  -v, --verbose    print the tables of a run, and how the ranks meet\n"
     "  --help           print this help\n"
     "  --version        print the version\n"
     "\n"

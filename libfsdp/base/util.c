@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <fnmatch.h>
+#include <inttypes.h>
 #include <time.h>
 
 #include "fsdp/base.h"
@@ -36,5 +37,28 @@ const char *fsdp_nbytes_text(char out[FSDP_NBYTES_TEXT], uint64_t nbytes)
     for (; value >= 1000 && unit < last; unit++)
         value /= 1024;
     snprintf(out, FSDP_NBYTES_TEXT, "%.*f %s", unit ? 1 : 0, value, units[unit]);
+    return out;
+}
+
+const char *fsdp_count_text(char out[FSDP_COUNT_TEXT], uint64_t count)
+{
+    char digits[FSDP_COUNT_TEXT];
+    int len = snprintf(digits, sizeof digits, "%" PRIu64, count);
+    char *to = out;
+
+    for (int i = 0; i < len; i++) {
+        if (i && (len - i) % 3 == 0)
+            *to++ = ',';
+        *to++ = digits[i];
+    }
+    *to = 0;
+    return out;
+}
+
+const char *fsdp_rate_text(char out[FSDP_COUNT_TEXT], double rate)
+{
+    if (rate >= 99.5 && rate < 1e18)
+        return fsdp_count_text(out, (uint64_t)(rate + 0.5));
+    snprintf(out, FSDP_COUNT_TEXT, "%.3g", rate);
     return out;
 }

@@ -140,16 +140,18 @@ void generate_printer_close(struct generate_printer *p)
     p->stream = NULL;
 }
 
-static double rate(int64_t ntokens, double seconds)
+static const char *rate(char out[FSDP_COUNT_TEXT], int64_t ntokens, double seconds)
 {
-    return seconds > 0 ? (double)ntokens / seconds : 0;
+    return fsdp_rate_text(out, seconds > 0 ? (double)ntokens / seconds : 0);
 }
 
 void generate_print_speed(const struct generate_loop *loop)
 {
+    char prompt[FSDP_COUNT_TEXT], generated[FSDP_COUNT_TEXT];
+
     fprintf(stderr,
-            "fsdp-generate: prompt: %lld tokens, %.1f tokens/s; generated: %lld tokens, %.1f "
+            "fsdp-generate: prompt: %lld tokens, %s tokens/s; generated: %lld tokens, %s "
             "tokens/s\n",
-            (long long)loop->nprompt, rate(loop->nprompt, loop->prompt_seconds),
-            (long long)loop->ngenerated, rate(loop->ntimed, loop->seconds));
+            (long long)loop->nprompt, rate(prompt, loop->nprompt, loop->prompt_seconds),
+            (long long)loop->ngenerated, rate(generated, loop->ntimed, loop->seconds));
 }

@@ -23,6 +23,7 @@
 #include "train/save/save.h"
 #include "loop.h"
 #include "train/setup/setup.h"
+#include "screen.h"
 #include "tables.h"
 #include "warm.h"
 #include "train/node/watch.h"
@@ -463,14 +464,22 @@ static void tear_down(struct train *t, int code, const struct fsdp_err *why)
     report_close(&t->report);
 }
 
-static void show_plan(struct train *t)
+/* One screen; under -v its tables, too. Warnings come with either. Collective. */
+static int show_plan(struct train *t, struct fsdp_err *err)
 {
     const struct train_begun begun = {t->loop.state.step, t->resumed, t->converted, t->life};
+    const struct fsdp_node_map *nodes = boot_nodes(t->boot);
 
+    train_show_screen(&t->report, &t->parts, &begun);
+    t->report.hide_rows = !t->report.verbose;
+    train_show_environment(&t->report, &t->parts, nodes);
+    int rc = train_bind_show(&t->report, &t->parts.binding, t->oob, nodes, err);
     train_show_mesh(&t->report, &t->parts);
     train_show_training(&t->report, &t->parts, &begun);
     train_show_memory(&t->report, t->parts.fsdp);
+    t->report.hide_rows = false;
     train_warn_of_settings(&t->report, &t->parts);
+    return rc;
 }
 
 int train_run(struct boot *boot, const char *config, int noverrides, char *const *overrides,
@@ -489,14 +498,10 @@ int train_run(struct boot *boot, const char *config, int noverrides, char *const
     t->oob = boot_oob(boot);
     report_open(&t->report, t->info->rank, t->info->host, NULL, verbose);
     int rc = set_up(t, config, noverrides, overrides, verbose, &err);
-    if (rc == FSDP_OK) {
-        train_show_environment(&t->report, &t->parts, boot_nodes(boot));
-        rc = train_bind_show(&t->report, &t->parts.binding, t->oob, boot_nodes(boot), &err);
-    }
-    if (rc == FSDP_OK) {
-        show_plan(t);
+    if (rc == FSDP_OK)
+        rc = show_plan(t, &err);
+    if (rc == FSDP_OK)
         rc = run_loop(t, &err);
-    }
     err.status = rc;
     code = rc == FSDP_OK ? finish_run(t) : fail_run(t, &err);
     tear_down(t, code, rc == FSDP_OK ? NULL : &err);

@@ -21,7 +21,7 @@ try() { # expected (ok|fail), pattern of the output, text, settings of the envir
         bad=1
     fi
 }
-launch=("$BIN/fsdp-launch" -n 1 examples/llama-tiny.yaml)
+launch=("$BIN/fsdp-launch" -v -n 1 examples/llama-tiny.yaml)
 
 # Another folder, so that no library lies next to the program.
 cp "$BIN/fsdp-launch" "$TEST_TMP/fsdp-launch"

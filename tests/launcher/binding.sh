@@ -14,7 +14,7 @@ checkpoint: {path: ''}
 log: {metrics: ''}
 END
 run() { # arguments of fsdp-launch...: rc, log, err
-    timeout 120 "$launch" "$@" >log 2>err
+    timeout 120 "$launch" -v "$@" >log 2>err
     rc=$?
 }
 
@@ -40,7 +40,7 @@ run -n 1 run.yaml
 [ $rc = 0 ] && grep -q "^  rank 0 on .*  not bound: the only rank of its machine" log
 ok $? "a rank alone is left where it is"
 core=$(taskset -pc $$ | sed 's/.*: \([0-9]*\).*/\1/')
-timeout 120 taskset -c "$core" "$launch" -n 2 run.yaml >log 2>err
+timeout 120 taskset -c "$core" "$launch" -v -n 2 run.yaml >log 2>err
 rc=$?
 [ $rc = 0 ] && grep -q "^  ranks 0 to 1 on .*  not bound: 1 core, and 2 ranks on its machine" log
 ok $? "more ranks than cores share them"

@@ -62,7 +62,7 @@ ok $? "groups over whole nodes that were asked for are not"
 
 # ---- cores
 core=$(taskset -pc $$ | sed 's/.*: \([0-9]*\).*/\1/')
-step --mpi=none -N1 -n2 taskset -c "$core" fsdp-launch run.yaml log.metrics=crowd
+step --mpi=none -N1 -n2 taskset -c "$core" fsdp-launch -v run.yaml log.metrics=crowd
 crowded="may use 1 core, which 2 ranks share, although its machine has enough for all: srun --cpus-per-task"
 [ "$(getconf _NPROCESSORS_ONLN)" -ge 2 ] || crowded=
 [ $rc = 0 ] && grep -q "its cores  *$core, 1 of [0-9]*, shared by 2 ranks" log && grep -q "$crowded" err

@@ -36,7 +36,7 @@ alike() { # step and loss of two files: nine lines, and the same but for the ord
         END { exit bad || NR != 9 }'
 }
 
-run run.yaml checkpoint.path=one log.metrics=one.jsonl
+run -v run.yaml checkpoint.path=one log.metrics=one.jsonl
 ok $? "a mixture of JSON Lines, text and tokens"
 ok "$(holds log 'data.sources[0]' && holds log '50 %, ' && holds log 'passes over a*.jsonl' && holds log 'passes over text, ...'; echo $?)" \
     "shares and passes are shown"
@@ -52,7 +52,7 @@ for part in "2 3 0" "5 6 3" "1 9 6"; do
 done
 alike one.jsonl parts.jsonl
 ok $? "which are the losses of one run"
-run run.yaml checkpoint.path=one train.steps=10 'data.sources[2].weight=0.4'
+run -v run.yaml checkpoint.path=one train.steps=10 'data.sources[2].weight=0.4'
 ok "$([ $? != 0 ] && holds err 'made with other data'; echo $?)" "other weights are refused on resume"
 run run.yaml 'data.sources[0].path=nothere'
 ok "$([ $? = 2 ] && holds err 'data.sources[0]: data: nothere: No such file'; echo $?)" "a source that is not there is named"

@@ -34,7 +34,7 @@ narrow=optim.moment_dtype=bfloat16
 
 run -n 2 run.yaml checkpoint.path=wide log.metrics=wide.jsonl
 ok $? "2 ranks train with moments in fp32"
-run -n 2 run.yaml $narrow checkpoint.path=whole log.metrics=whole.jsonl
+run -v -n 2 run.yaml $narrow checkpoint.path=whole log.metrics=whole.jsonl
 ok "$([ $? = 0 ] && holds log 'moments in bfloat16' && holds log 'optimizer state, moments in BF16'; echo $?)" \
     "and in bfloat16, which its tables show"
 near wide.jsonl whole.jsonl 0.02
@@ -79,7 +79,7 @@ ok $? "and exported to torch's format"
 half="fsdp.param_dtype=bfloat16"
 run -n 2 run.yaml $half checkpoint.path=apart log.metrics=apart.jsonl
 ok $? "parameters gathered in bfloat16, with masters next to them"
-run -n 2 run.yaml $half optim.master=split checkpoint.path=split log.metrics=split.jsonl
+run -v -n 2 run.yaml $half optim.master=split checkpoint.path=split log.metrics=split.jsonl
 ok "$([ $? = 0 ] && holds log 'masters split' && holds log 'the rest of split masters'; echo $?)" \
     "and with masters split, which the tables show"
 near apart.jsonl split.jsonl 0.02

@@ -63,10 +63,10 @@ run -n 2 run.yaml $narrow checkpoint.path=h ${to[files]} && same a/step-00000006
     run -n 2 run.yaml $narrow checkpoint.path=h && same a/step-00000006 h/step-00000006
 ok $? "and back from them"
 
-run -n 2 run.yaml fsdp.offload=optimizer train.steps=1
+run -v -n 2 run.yaml fsdp.offload=optimizer train.steps=1
 ok "$([ $? = 0 ] && holds log "the optimizer's state, to host memory, through 2 places" &&
     holds log 'offloaded state passing through' && holds log 'state offloaded to the host'; echo $?)" "the tables show it"
-run -n 2 run.yaml ${to[files]} train.steps=1
+run -v -n 2 run.yaml ${to[files]} train.steps=1
 ok "$([ $? = 0 ] && holds log "the optimizer's state, to files in disk, through 2 places" &&
     holds log 'state offloaded to a file' && ! holds log 'state offloaded to the host'; echo $?)" "those of files, too"
 ok "$([ -z "$(ls -A disk)" ]; echo $?)" "none of which stays"

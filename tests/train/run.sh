@@ -22,7 +22,7 @@ hybrid="fsdp.sharding_strategy=HYBRID_SHARD"
 
 # ---- one run, and the same in two parts ----------------------------------------------------------
 
-run -n 4 --nodes 2 run.yaml $hybrid checkpoint.path=whole log.metrics=whole.jsonl
+run -v -n 4 --nodes 2 run.yaml $hybrid checkpoint.path=whole log.metrics=whole.jsonl
 ok $? "4 ranks as 2 x 2 train"
 ok "$(holds log 'HYBRID_SHARD, 2 x 2'; echo $?)" "the mesh is shown"
 ok "$(holds log 'memory of rank 0, planned'; echo $?)" "the memory plan is shown"

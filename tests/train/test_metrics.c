@@ -256,6 +256,63 @@ static void check_numbers(void)
            !strcmp(report_seconds(out, 185), "3m05s") &&
            !strcmp(report_seconds(out, 7260), "2h01m"),
        "seconds");
+    ok(!strcmp(report_rate_short(out, 3.25), "3.25") &&
+           !strcmp(report_rate_short(out, 999.4), "999") &&
+           !strcmp(report_rate_short(out, 11660), "11.7k") &&
+           !strcmp(report_rate_short(out, 999999), "1.00M") &&
+           !strcmp(report_rate_short(out, 123.4e6), "123M"),
+       "short rates");
+    ok(!strcmp(report_left(out, 3.2), "3s") && !strcmp(report_left(out, 95), "1m35s") &&
+           !strcmp(report_left(out, 3599), "59m") && !strcmp(report_left(out, 7260), "2h01m") &&
+           !strcmp(report_left(out, 360000 - 1), "99h") && !strcmp(report_left(out, 1e6), "11d"),
+       "the time left");
+}
+
+static void check_progress_line(const char *want, int64_t steps, int columns,
+                                const struct report_step *step)
+{
+    const struct report report = {.lead = true, .steps = steps, .step_seconds = 0.182};
+    char line[512];
+
+    report_progress_text(line, sizeof line, &report, step, columns);
+    ok(!strcmp(line, want) && strlen(line) <= (size_t)columns, "%d columns: %s", columns, line);
+}
+
+/* What is least missed goes first, and only where there is no room. */
+static void check_progress(void)
+{
+    struct report_step step = {.step = 638,
+                               .loss = 1.40061,
+                               .grad_norm = 0.4,
+                               .lr = 2.2e-3,
+                               .tokens_per_s = 11660.2,
+                               .mfu = 0.412};
+
+    check_progress_line(
+        "step 638/1160  loss 1.4006  lr 2.2e-03  11,660 tok/s  MFU 41.2%  1m35s left", 1160, 80,
+        &step);
+    check_progress_line("step 638/1160  loss 1.4006  11.7k tok/s  MFU 41%  1m35s left", 1160, 60,
+                        &step);
+    check_progress_line("step 638/1160  loss 1.4006  11.7k tok/s", 1160, 40, &step);
+    step.step = 999999;
+    step.loss = 12.34567;
+    step.tokens_per_s = 987654;
+    check_progress_line(
+        "step 999999/1000000  loss 12.346  lr 2.2e-03  987,654 tok/s  MFU 41.2%  0s left", 1000000,
+        79, &step);
+    step.step = 100000;
+    check_progress_line(
+        "step 100000/1000000  loss 12.346  lr 2.2e-03  988k tok/s  MFU 41%  45h left", 1000000, 79,
+        &step);
+    step.step = 1000000;
+    step.loss = -NAN;
+    step.mfu = 0;
+    check_progress_line("step 1000000/1000000  loss nan  lr 2.2e-03  987,654 tok/s", 1000000, 79,
+                        &step);
+    step.loss = INFINITY;
+    step.tokens_per_s = 123.4e6;
+    check_progress_line("step 1000000/1000000  loss inf  lr 2.2e-03  123M tok/s", 1000000, 79,
+                        &step);
 }
 
 int main(void)
@@ -270,6 +327,7 @@ int main(void)
     check_sinks();
     check_state();
     check_numbers();
+    check_progress();
     snprintf(command, sizeof command, "rm -rf %s", dir);
     ok(system(command) == 0, "cleaned up");
     return tap_done();

@@ -37,7 +37,7 @@ for ranks in 5 7; do
     ok "$(holds log "$share" && holds err "$better"; echo $?)" "the waste is logged, and a better batch"
     ok "$(grep -q '"tokens": 2304,' all$ranks.jsonl; echo $?)" "and is no token of the run"
 done
-run -n 4 run.yaml train.micro_batch_size=2 train.global_batch_size=15 checkpoint.path=some
+run -v -n 4 run.yaml train.micro_batch_size=2 train.global_batch_size=15 checkpoint.path=some
 ok "$([ $? = 0 ] && holds log '15 rows in 4 ranks x 2 micro-steps x 2 rows, 6.2 % padding' && ! holds err waste; echo $?)" \
     "a small waste is no warning"
 

@@ -404,6 +404,10 @@ int fsdp_oob_broadcast(struct fsdp_oob *oob, void *data, size_t nbytes, int root
 /* An amount for people: "12.3 MiB"; into out, which is returned. */
 enum { FSDP_NBYTES_TEXT = 24 };
 const char *fsdp_nbytes_text(char out[FSDP_NBYTES_TEXT], uint64_t nbytes);
+/* "1,234,567"; and a number per second, "10,750" or "3.7"; into out, which is returned. */
+enum { FSDP_COUNT_TEXT = 32 };
+const char *fsdp_count_text(char out[FSDP_COUNT_TEXT], uint64_t count);
+const char *fsdp_rate_text(char out[FSDP_COUNT_TEXT], double rate);
 /* Does the shell pattern (*, ?, [...]) match the whole name? A star takes dots too. */
 bool fsdp_glob_match(const char *pattern, const char *name);
 

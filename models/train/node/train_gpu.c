@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +7,18 @@
 #include "train_gpu.h"
 
 enum { MAX_GPUS = 64 };
+
+/* Nothing where this build has no CUDA: then nobody meant to use a GPU. */
+static void explain_cpu(struct train_gpu *g, int status)
+{
+    if (status == FSDP_EUNSUPPORTED)
+        return;
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    snprintf(g->why_cpu, sizeof g->why_cpu, "%s: using the CPU",
+             driver ? "no usable GPU (-v says why)" : "no NVIDIA driver");
+    if (driver)
+        dlclose(driver);
+}
 
 int train_gpu_choose(struct train_gpu *g, const char *kind, const struct boot_info *info,
                      struct fsdp_err *err)
@@ -19,8 +32,8 @@ int train_gpu_choose(struct train_gpu *g, const char *kind, const struct boot_in
     gpu_environment(info, ranks_per_gpu, g->set, sizeof g->set, g->kept, sizeof g->kept);
     int rc = fsdp_device_count(&g->ngpus, &why);
     if (rc && !strcmp(kind, "auto")) {
-        /* fsdp_device_open says why, and which it takes. */
-        snprintf(g->device, sizeof g->device, "auto");
+        fsdp_log(FSDP_LOG_DEBUG, "device auto: the CPU is used (%s)", why.text);
+        explain_cpu(g, rc);
         *g->set = *g->kept = 0;
         return FSDP_OK;
     }

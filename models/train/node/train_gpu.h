@@ -11,6 +11,7 @@
 
 struct train_gpu {
     char device[16];          /* for fsdp_device_open: "cpu", "cuda:3" */
+    char why_cpu[64];         /* why auto took the CPU, "": nobody asked for another */
     int ngpus;                /* that this process sees */
     char order[32];           /* by what the GPUs were ordered */
     char set[512], kept[512]; /* gpu_environment */
