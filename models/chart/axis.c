@@ -88,8 +88,7 @@ static void seconds_text(char out[AXIS_TEXT_NBYTES], double value, double step)
     if (step < 1)
         number_text(out, value, step, 1);
     else if (step < 60)
-        snprintf(out, AXIS_TEXT_NBYTES, s < 60 ? "%lds" : "%ldm%02ld", s < 60 ? s : s / 60,
-                 s % 60);
+        snprintf(out, AXIS_TEXT_NBYTES, s < 60 ? "%lds" : "%ldm%02ld", s < 60 ? s : s / 60, s % 60);
     else if (step < 3600)
         snprintf(out, AXIS_TEXT_NBYTES, s < 3600 ? "%ldm" : "%ldh%02ld",
                  s < 3600 ? s / 60 : s / 3600, s / 60 % 60);
@@ -128,9 +127,9 @@ static double round_step(double rough)
 
 static double round_seconds(double rough)
 {
-    static const double steps[] = {1,    2,    5,     10,    15,    30,    60,     120,
-                                   300,  600,  900,   1800,  3600,  7200,  10800,  21600,
-                                   43200, 86400, 172800, 604800};
+    static const double steps[] = {1,     2,     5,     10,    15,     30,    60,
+                                   120,   300,   600,   900,   1800,   3600,  7200,
+                                   10800, 21600, 43200, 86400, 172800, 604800};
 
     if (rough < 1)
         return round_step(rough);
@@ -179,8 +178,8 @@ static void linear_ticks(struct axis_ticks *out, const struct axis *axis, int wa
             seconds_text(tick->text, tick->value, step);
         else {
             const double day = floor(k * step / 86400);
-            const bool several = floor((axis->lo + offset) / 86400) !=
-                                 floor((axis->hi + offset) / 86400);
+            const bool several =
+                floor((axis->lo + offset) / 86400) != floor((axis->hi + offset) / 86400);
             clock_text(tick->text, tick->value, step, several && day != last_day);
             last_day = day;
         }

@@ -24,8 +24,8 @@ struct axis_ticks {
     struct axis_tick tick[AXIS_MAX_TICKS];
 };
 
-/* An axis that holds lo to hi: a range of one value, or of none (lo > hi), gets a width; `pad` is the
- * share of the range that is added at each end. */
+/* An axis that holds lo to hi: a range of one value, or of none (lo > hi), gets a width; `pad` is
+ * the share of the range that is added at each end. */
 struct axis axis_make(double lo, double hi, double pad, bool is_log, enum chart_unit unit);
 /* 0 at lo, 1 at hi; NAN for what the axis cannot show. */
 double axis_place(const struct axis *axis, double value);

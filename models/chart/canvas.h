@@ -25,7 +25,8 @@ struct canvas_text {
     int ink;
 };
 
-/* Points are pairs of pixels from the upper left corner. Errors are kept until the backend's end. */
+/* Points are pairs of pixels from the upper left corner. Errors are kept until the backend's end.
+ */
 struct canvas_ops {
     void (*path)(void *to, const struct canvas_pen *pen, const double *xy, size_t npoints);
     void (*dots)(void *to, const struct canvas_pen *pen, const double *xy, size_t npoints);

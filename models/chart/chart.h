@@ -65,7 +65,11 @@ struct chart {
     int nmarkers;
 };
 
-enum chart_theme { CHART_AUTO /* SVG: as the reader's device; else light */, CHART_LIGHT, CHART_DARK };
+enum chart_theme {
+    CHART_AUTO /* SVG: as the reader's device; else light */,
+    CHART_LIGHT,
+    CHART_DARK
+};
 
 struct chart_page {
     int width, height; /* pixels, or columns and lines of a terminal; 0: what suits the chart */
@@ -79,7 +83,8 @@ struct chart_terminal {
     bool ascii; /* no braille, no line drawing */
 };
 
-/* Each draws the chart into `to`. FSDP_EINVAL: there is nothing to draw, or no room. Local, blocks. */
+/* Each draws the chart into `to`. FSDP_EINVAL: there is nothing to draw, or no room. Local, blocks.
+ */
 int chart_svg(FILE *to, const struct chart *chart, const struct chart_page *page,
               struct fsdp_err *err);
 int chart_text(FILE *to, const struct chart *chart, const struct chart_terminal *terminal,

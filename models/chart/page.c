@@ -11,13 +11,15 @@ enum {
     TITLE_SIZE = 16,
     TEXT_SIZE = 12,
     TICK_SIZE = 11,
-    LINE = 18,         /* of text */
-    PANEL_TITLE = 22,  /* above a panel */
-    PANEL_GAP = 12,    /* below one */
-    FOOT = 40,         /* ticks and title of the x axis */
-    EDGE = 14,         /* around everything */
-    MARK = 22,         /* the line before a text of the legend */
-    FIRST_HEIGHT = 250, NEXT_HEIGHT = 130, LEAST_HEIGHT = 40,
+    LINE = 18,        /* of text */
+    PANEL_TITLE = 22, /* above a panel */
+    PANEL_GAP = 12,   /* below one */
+    FOOT = 40,        /* ticks and title of the x axis */
+    EDGE = 14,        /* around everything */
+    MARK = 22,        /* the line before a text of the legend */
+    FIRST_HEIGHT = 250,
+    NEXT_HEIGHT = 130,
+    LEAST_HEIGHT = 40,
     MAX_ROWS = 6, /* of labels of markers */
 };
 
@@ -76,8 +78,8 @@ static void draw_entry(const struct layout *at, const struct chart_series *serie
         const struct canvas_pen dot = pen_of(series->colour, 3);
         at->canvas->ops->dots(at->canvas->to, &dot, middle, 1);
     }
-    put(at, (struct canvas_text){series->label, x + MARK, y, ANCHOR_START, TEXT_SIZE, false,
-                                 INK_TEXT});
+    put(at,
+        (struct canvas_text){series->label, x + MARK, y, ANCHOR_START, TEXT_SIZE, false, INK_TEXT});
 }
 
 /* Returns the height that it takes; draws if `draw`. */
@@ -133,30 +135,43 @@ static double x_pixel(const struct layout *at, double value)
 }
 
 /* Where the label of a marker stands: to the right of its line, or to the left where it would leave
- * the page; in the first row that has room. */
+ * the page or lie across another line; in the first row that has room. */
 struct label_place {
     int row;
-    double x;
-    bool to_left;
+    double x; /* where the text begins */
 };
+
+static bool is_crossed(const struct layout *at, double begin, double end)
+{
+    for (int m = 0; m < at->chart->nmarkers; m++) {
+        const double x = x_pixel(at, at->chart->markers[m].x);
+        if (x > begin && x < end)
+            return true;
+    }
+    return false;
+}
 
 static struct label_place place_label(double row_end[MAX_ROWS], const struct layout *at,
                                       const struct chart_marker *marker)
 {
     const double x = x_pixel(at, marker->x);
     const double width = canvas_text_width(marker->label, TICK_SIZE);
-    const bool to_left = x + width + 6 > at->width;
-    const double begin = to_left ? x - width - 4 : x - 2;
+    const double right = x + 4, left = x - width - 4;
+    const bool right_fits = right + width < at->width;
+    const bool to_left = left > 0 && (!right_fits || (is_crossed(at, right, right + width) &&
+                                                      !is_crossed(at, left, left + width)));
+    const double begin =
+        to_left || right_fits ? to_left ? left : right : fmax(2, at->width - width - 2);
     int row = 0;
 
     while (row < MAX_ROWS - 1 && row_end[row] > begin)
         row++;
-    row_end[row] = begin + width + 12;
-    return (struct label_place){row, to_left ? x - 4 : x + 4, to_left};
+    row_end[row] = begin + width + 8;
+    return (struct label_place){row, begin};
 }
 
-/* The rows that labels take; draws them, if nrows is not 0, down to `bottom`, with lines down to the
- * first panel. */
+/* The rows that labels take; draws them, if nrows is not 0, down to `bottom`, with lines down to
+ * the first panel. */
 static int marker_labels(const struct layout *at, double bottom, int nrows)
 {
     double row_end[MAX_ROWS];
@@ -176,9 +191,11 @@ static int marker_labels(const struct layout *at, double bottom, int nrows)
         const struct canvas_pen pen = {marker->colour < 0 ? INK_MUTED : marker->colour, 1, 0.9,
                                        marker->dashed ? DASH_SHORT : DASH_NONE};
         const double x = x_pixel(at, marker->x);
-        stroke(at, pen, x, y - 9, x, bottom + PANEL_TITLE);
-        put(at, (struct canvas_text){marker->label, place.x, y,
-                                     place.to_left ? ANCHOR_END : ANCHOR_START, TICK_SIZE, false,
+        stroke(at, pen, x,
+               place.x < x && x < place.x + canvas_text_width(marker->label, TICK_SIZE) ? y + 3
+                                                                                        : y - 9,
+               x, bottom + PANEL_TITLE);
+        put(at, (struct canvas_text){marker->label, place.x, y, ANCHOR_START, TICK_SIZE, false,
                                      marker->colour < 0 ? INK_MUTED : marker->colour});
     }
     return used;
@@ -202,7 +219,8 @@ static void x_axis(const struct layout *at, double top, double bottom, bool with
 {
     struct axis_ticks ticks;
 
-    axis_ticks(&ticks, &at->x, (int)((at->right - at->left) / 85));
+    axis_ticks(&ticks, &at->x,
+               (int)((at->right - at->left) / (at->x.unit == CHART_CLOCK ? 95 : 60)));
     for (int i = 0; i < ticks.nticks; i++) {
         const double x = x_pixel(at, ticks.tick[i].value);
         if (ticks.tick[i].is_minor)
@@ -218,7 +236,7 @@ static void y_axis(const struct layout *at, const struct axis *y, double top, do
 {
     struct axis_ticks ticks;
 
-    axis_ticks(&ticks, y, (int)((bottom - top) / 38));
+    axis_ticks(&ticks, y, (int)((bottom - top) / 28));
     for (int i = 0; i < ticks.nticks; i++) {
         const double place = axis_place(y, ticks.tick[i].value);
         const double at_y = bottom - place * (bottom - top);
@@ -295,7 +313,7 @@ static double widest_tick(const struct chart *chart)
     for (int p = 0; p < chart->npanels; p++) {
         const struct axis y = extent_y(chart, &chart->panels[p]);
         struct axis_ticks ticks;
-        axis_ticks(&ticks, &y, 6);
+        axis_ticks(&ticks, &y, 8);
         for (int i = 0; i < ticks.nticks; i++)
             width = fmax(width, canvas_text_width(ticks.tick[i].text, TICK_SIZE));
     }
@@ -323,8 +341,8 @@ int page_size(struct chart_page *page, const struct chart *chart, struct fsdp_er
 int page_draw(const struct canvas *canvas, const struct chart *chart, const struct chart_page *page,
               struct fsdp_err *err)
 {
-    struct layout at = {.canvas = canvas, .chart = chart, .width = page->width,
-                        .height = page->height};
+    struct layout at = {
+        .canvas = canvas, .chart = chart, .width = page->width, .height = page->height};
 
     FSDP_TRY(extent_x(&at.x, chart, err));
     at.left = EDGE + fmax(widest_tick(chart) + 6, 30);

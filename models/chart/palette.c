@@ -26,8 +26,6 @@ double canvas_text_width(const char *text, int size)
 
     for (const char *at = text; *at; at++)
         if ((*at & 0xc0) != 0x80) /* not within a character of UTF-8 */
-            width += strchr("iljtf.,:;|'!()[] ", *at) ? 0.36
-                     : strchr("mwMW%@", *at)           ? 0.9
-                                                       : 0.6;
+            width += strchr("iljtf.,:;|'!()[] ", *at) ? 0.36 : strchr("mwMW%@", *at) ? 0.9 : 0.6;
     return width * size;
 }

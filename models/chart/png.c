@@ -15,7 +15,6 @@ static int scale_of(const struct chart_page *page)
     return !page->width || page->width > 1200 ? 2 : 1;
 }
 
-
 struct png {
     cairo_t *cairo;
     bool is_dark;
@@ -37,7 +36,8 @@ static void png_path(void *to, const struct canvas_pen *pen, const double *xy, s
 
     use_ink(png, pen->ink, pen->opacity);
     cairo_set_line_width(png->cairo, pen->width);
-    cairo_set_dash(png->cairo, pen->dash == DASH_LONG ? long_dash : short_dash, pen->dash ? 2 : 0, 0);
+    cairo_set_dash(png->cairo, pen->dash == DASH_LONG ? long_dash : short_dash, pen->dash ? 2 : 0,
+                   0);
     for (size_t i = 0; i < npoints; i++) {
         const double *at = xy + 2 * i;
         const bool is_gap = isnan(at[0]) || isnan(at[1]);
@@ -84,8 +84,7 @@ static const struct canvas_ops png_ops = {
 
 static cairo_status_t write_bytes(void *to, const unsigned char *bytes, unsigned nbytes)
 {
-    return fwrite(bytes, 1, nbytes, to) == nbytes ? CAIRO_STATUS_SUCCESS
-                                                  : CAIRO_STATUS_WRITE_ERROR;
+    return fwrite(bytes, 1, nbytes, to) == nbytes ? CAIRO_STATUS_SUCCESS : CAIRO_STATUS_WRITE_ERROR;
 }
 
 static int finish(FILE *to, cairo_surface_t *surface, cairo_t *cairo, struct fsdp_err *err)
@@ -113,8 +112,8 @@ int chart_png(FILE *to, const struct chart *chart, const struct chart_page *give
     if (page.width * scale > 16000 || page.height * scale > 16000)
         return fsdp_err_set(err, FSDP_EINVAL, "a PNG of %d x %d pixels: at most 16000 x 16000",
                             page.width * scale, page.height * scale);
-    cairo_surface_t *surface = cairo_image_surface_create(
-        CAIRO_FORMAT_RGB24, page.width * scale, page.height * scale);
+    cairo_surface_t *surface =
+        cairo_image_surface_create(CAIRO_FORMAT_RGB24, page.width * scale, page.height * scale);
     cairo_t *cairo = cairo_create(surface);
     struct png png = {cairo, page.theme == CHART_DARK};
     const struct canvas canvas = {&png_ops, &png};
@@ -140,7 +139,8 @@ int chart_png(FILE *to, const struct chart *chart, const struct chart_page *page
               struct fsdp_err *err)
 {
     (void)to, (void)chart, (void)page;
-    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "this build draws no PNG: it was made without cairo");
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                        "this build draws no PNG: it was made without cairo");
 }
 
 bool chart_has_png(void)

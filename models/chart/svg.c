@@ -101,8 +101,7 @@ static const struct canvas_ops svg_ops = {
 static void put_colours(FILE *to, bool is_dark)
 {
     for (int i = 0; i < NINKS; i++) {
-        const unsigned rgb =
-            canvas_rgb(i < CHART_NCOLOURS ? i : CHART_NCOLOURS - 1 - i, is_dark);
+        const unsigned rgb = canvas_rgb(i < CHART_NCOLOURS ? i : CHART_NCOLOURS - 1 - i, is_dark);
         fprintf(to, ".chart .l%d{stroke:#%06x}.chart .f%d{fill:#%06x}\n", i, rgb, i, rgb);
     }
 }

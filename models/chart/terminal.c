@@ -45,8 +45,8 @@ static int draw_entry(struct term *term, const struct chart_series *series, int 
     const int end = term->cells.ncolumns;
 
     if (term->glyphs == &ascii)
-        cells_put(&term->cells, column + 1, line, (uint32_t)"*+ox#@%&"[series->colour % CHART_NCOLOURS],
-                  series->colour);
+        cells_put(&term->cells, column + 1, line,
+                  (uint32_t) "*+ox#@%&"[series->colour % CHART_NCOLOURS], series -> colour);
     else if (series->style == CHART_POINTS)
         cells_put(&term->cells, column + 1, line, term->glyphs->dot, series->colour);
     else
@@ -97,7 +97,29 @@ static int head(struct term *term, bool draw)
 
 /* ---- markers --------------------------------------------------------------------------------- */
 
-/* As in page.c: labels stand right of their line, or left at the edge; in the first free row. */
+static bool is_crossed(const struct term *term, int begin, int end)
+{
+    for (int m = 0; m < term->chart->nmarkers; m++) {
+        const int column = column_of(term, term->chart->markers[m].x);
+        if (column >= begin && column < end)
+            return true;
+    }
+    return false;
+}
+
+/* As in page.c: right of the line, or left of it at the edge and where another line would cross. */
+static int place_label(const struct term *term, int column, int width)
+{
+    const int right = column + 1, left = column - width;
+    const bool right_fits = right + width <= term->cells.ncolumns;
+
+    if (left >= 0 && (!right_fits ||
+                      (is_crossed(term, right, right + width) && !is_crossed(term, left, column))))
+        return left;
+    return right_fits ? right : term->cells.ncolumns > width ? term->cells.ncolumns - width : 0;
+}
+
+/* The rows that labels take; draws them, the last above `bottom`, if nrows is not 0. */
 static int marker_labels(struct term *term, int bottom, int nrows)
 {
     int row_end[MAX_LABEL_ROWS] = {0}, used = 0;
@@ -108,20 +130,19 @@ static int marker_labels(struct term *term, int bottom, int nrows)
         if (column < 0 || !marker->label)
             continue;
         const int width = cells_text_width(marker->label);
-        const bool to_left = column + width >= term->cells.ncolumns;
-        const int begin = to_left ? (column - width > 0 ? column - width : 0) : column;
+        const int begin = place_label(term, column, width);
         int row = 0;
         while (row < MAX_LABEL_ROWS - 1 && row_end[row] > begin)
             row++;
-        row_end[row] = begin + width + 2;
+        row_end[row] = begin + width + 1;
         used = row + 1 > used ? row + 1 : used;
         if (!nrows)
             continue;
-        const int line = bottom - nrows + row, ink = marker->colour < 0 ? INK_MUTED : marker->colour;
+        const int line = bottom - nrows + row;
+        const int ink = marker->colour < 0 ? INK_MUTED : marker->colour;
         for (int below = line; below < bottom; below++)
             cells_put(&term->cells, column, below, term->glyphs->marker, ink);
-        cells_text(&term->cells, to_left ? begin : column + 1, line, term->cells.ncolumns,
-                   marker->label, ink, false);
+        cells_text(&term->cells, begin, line, term->cells.ncolumns, marker->label, ink, false);
     }
     return used;
 }
@@ -187,8 +208,8 @@ static void draw_y_axis(struct term *term, const struct axis *y, int top, int nr
             continue;
         last = row;
         const int width = cells_text_width(ticks.tick[i].text);
-        cells_text(&term->cells, term->left - 1 - width, top + row, term->left,
-                   ticks.tick[i].text, INK_MUTED, false);
+        cells_text(&term->cells, term->left - 1 - width, top + row, term->left, ticks.tick[i].text,
+                   INK_MUTED, false);
     }
 }
 
@@ -239,7 +260,8 @@ static void draw_x_axis(struct term *term, int line)
     cells_put(&term->cells, term->left, line, term->glyphs->corner, INK_MUTED);
     for (int column = term->left + 1; column < end; column++)
         cells_put(&term->cells, column, line, term->glyphs->floor, INK_MUTED);
-    /* The title stands at the left edge of the line of ticks, where there is room, or at the right. */
+    /* The title stands at the left edge of the line of ticks, where there is room, or at the right.
+     */
     const char *title = term->chart->x_title;
     axis_ticks(&ticks, &term->x, plot_columns(term) / 12);
     for (int i = 0; i < ticks.nticks; i++) {
@@ -250,8 +272,10 @@ static void draw_x_axis(struct term *term, int line)
         if (ticks.tick[i].is_minor || begin < last_end)
             continue;
         cells_put(&term->cells, column, line, term->glyphs->tick, INK_MUTED);
-        last_end = begin + cells_text(&term->cells, begin, line + 1, end, ticks.tick[i].text,
-                                      INK_MUTED, false) + 1;
+        last_end =
+            begin +
+            cells_text(&term->cells, begin, line + 1, end, ticks.tick[i].text, INK_MUTED, false) +
+            1;
     }
     if (title && last_end + 1 + cells_text_width(title) <= end)
         cells_text(&term->cells, last_end + 1, line + 1, end, title, INK_MUTED, false);
@@ -299,9 +323,8 @@ static int draw(struct term *term, struct fsdp_err *err)
     const int room = term->cells.nlines - nhead - nlabels - 3;
     const int unit = share_rows(term, room);
     if (unit < 2)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "%d lines have no room for this chart; it takes %d", term->cells.nlines,
-                            term->cells.nlines + 3 - unit);
+        return fsdp_err_set(err, FSDP_EINVAL, "%d lines have no room for this chart; it takes %d",
+                            term->cells.nlines, term->cells.nlines + 3 - unit);
     head(term, true);
     marker_labels(term, nhead + nlabels, nlabels);
     int top = nhead + nlabels, left_over = room - term->npanels - unit * (term->npanels + 1);

@@ -3,7 +3,8 @@
 
 #include "thin.h"
 
-/* The points of one column: x and y of the first, lowest, highest and last, and where they stood. */
+/* The points of one column: x and y of the first, lowest, highest and last, and where they stood.
+ */
 struct column {
     int at; /* -1: none */
     size_t first, lowest, highest, last;

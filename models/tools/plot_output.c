@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "plot_output.h"
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+
+    return n > m && !strcasecmp(text + n - m, end);
+}
+
+const char *plot_choose_format(struct plot_settings *set)
+{
+    if (!set->format && !set->output)
+        set->format = PLOT_TEXT;
+    else if (!set->format && !strcmp(set->output, "-"))
+        set->format = PLOT_SVG;
+    else if (!set->format)
+        set->format = ends_with(set->output, ".svg")   ? PLOT_SVG
+                      : ends_with(set->output, ".png") ? PLOT_PNG
+                      : ends_with(set->output, ".txt") ? PLOT_TEXT
+                                                       : PLOT_AUTO;
+    if (!set->format)
+        return "the output's name ends in neither .svg nor .png; give --format svg or --format png";
+    if (set->format == PLOT_PNG && !chart_has_png())
+        return "this build draws no PNG, because it was made without cairo; write an .svg, or "
+               "build "
+               "with WITH_CAIRO=1";
+    if (set->format == PLOT_PNG && (!set->output || !strcmp(set->output, "-")) &&
+        isatty(STDOUT_FILENO))
+        return "a PNG is nothing for a terminal; give -o FILE.png";
+    return NULL;
+}
+
+/* ---- the terminal ---------------------------------------------------------------------------- */
+
+static int number_in_environment(const char *name)
+{
+    const char *text = getenv(name);
+    const long value = text ? strtol(text, NULL, 10) : 0;
+
+    return value > 0 && value < 20000 ? (int)value : 0;
+}
+
+static bool contains(const char *text, const char *part)
+{
+    return text && strcasestr(text, part);
+}
+
+/* A locale that names another set of characters than UTF-8; one that names none says nothing. */
+static bool is_ascii_only(void)
+{
+    const char *locale = getenv("LC_ALL");
+
+    if (!locale || !*locale)
+        locale = getenv("LC_CTYPE");
+    if (!locale || !*locale)
+        locale = getenv("LANG");
+    const char *charset = locale ? strchr(locale, '.') : NULL;
+    return (charset && !contains(charset, "utf")) || contains(getenv("TERM"), "dumb");
+}
+
+static int colours(int when)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+
+    if (when == 2 || (!when && ((no && *no) || !isatty(STDOUT_FILENO) || !term || !*term ||
+                                !strcmp(term, "dumb"))))
+        return CHART_NO_COLOUR;
+    return contains(term, "256") || contains(term, "kitty") || contains(term, "direct") ||
+                   getenv("COLORTERM") || !term
+               ? CHART_256_COLOURS
+               : CHART_16_COLOURS;
+}
+
+static struct chart_terminal find_terminal(const struct plot_settings *set)
+{
+    struct chart_terminal terminal = {.ascii = is_ascii_only()};
+    struct winsize size = {0};
+    const bool known = isatty(STDOUT_FILENO) && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+
+    terminal.ncolumns = set->width                         ? set->width
+                        : known && size.ws_col             ? size.ws_col
+                        : number_in_environment("COLUMNS") ? number_in_environment("COLUMNS")
+                                                           : 80;
+    terminal.nlines = set->height                      ? set->height
+                      : known && size.ws_row           ? size.ws_row - 1 /* the prompt's */
+                      : number_in_environment("LINES") ? number_in_environment("LINES") - 1
+                                                       : 23;
+    terminal.colours = colours(set->color);
+    return terminal;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static int draw(FILE *to, const struct plot_settings *set, const struct chart *chart,
+                struct fsdp_err *err)
+{
+    const struct chart_page page = {set->width, set->height, (enum chart_theme)set->theme, false};
+    const struct chart_terminal terminal = find_terminal(set);
+
+    if (set->format == PLOT_TEXT)
+        return chart_text(to, chart, &terminal, err);
+    return set->format == PLOT_SVG ? chart_svg(to, chart, &page, err)
+                                   : chart_png(to, chart, &page, err);
+}
+
+static int draw_and_close(FILE *to, const struct plot_settings *set, const struct chart *chart,
+                          const char *path, struct fsdp_err *err)
+{
+    int rc = draw(to, set, chart, err);
+
+    errno = 0;
+    if (fclose(to) && !rc)
+        rc = fsdp_err_sys(err, errno ? errno : EIO, "%s", path);
+    return rc;
+}
+
+/* A picture takes the place of an old one only when it is whole. */
+static int replace(const struct plot_settings *set, const struct chart *chart, struct fsdp_err *err)
+{
+    char *other = fsdp_sprintf(err, "%s.tmp%ld", set->output, (long)getpid());
+
+    if (!other)
+        return FSDP_ENOMEM;
+    FILE *to = fopen(other, "wxe");
+    int rc = to ? draw_and_close(to, set, chart, other, err)
+                : fsdp_err_sys(err, errno, "%s", set->output);
+    if (!rc && rename(other, set->output))
+        rc = fsdp_err_sys(err, errno, "%s", set->output);
+    if (rc && to)
+        unlink(other);
+    fsdp_free(other);
+    return rc;
+}
+
+int plot_output(const struct plot_settings *set, const struct chart *chart, struct fsdp_err *err)
+{
+    struct stat st;
+
+    if (!set->output || !strcmp(set->output, "-"))
+        return draw_and_close(stdout, set, chart, "standard output", err);
+    if (lstat(set->output, &st) || S_ISREG(st.st_mode))
+        return replace(set, chart, err);
+    FILE *to = fopen(set->output, "we"); /* a pipe, a device or a link: what it names is written */
+    return to ? draw_and_close(to, set, chart, set->output, err)
+              : fsdp_err_sys(err, errno, "%s", set->output);
+}
