@@ -162,7 +162,9 @@ static double clock_offset(double at)
 static void linear_ticks(struct axis_ticks *out, const struct axis *axis, int want)
 {
     const double rough = (axis->hi - axis->lo) / (want < 1 ? 1 : want);
-    const double step = axis->unit == CHART_NUMBER ? round_step(rough) : round_seconds(rough);
+    const bool is_time = axis->unit == CHART_SECONDS || axis->unit == CHART_CLOCK;
+    const double rounded = is_time ? round_seconds(rough) : round_step(rough);
+    const double step = axis->unit == CHART_COUNT && rounded < 1 ? 1 : rounded;
     const double offset = axis->unit == CHART_CLOCK ? clock_offset(axis->lo) : 0;
     const double largest = fmax(fabs(axis->lo), fabs(axis->hi));
     double last_day = -1;
@@ -172,7 +174,7 @@ static void linear_ticks(struct axis_ticks *out, const struct axis *axis, int wa
         struct axis_tick *tick = add_tick(out, k * step - offset, false);
         if (!tick)
             return;
-        if (axis->unit == CHART_NUMBER)
+        if (!is_time)
             number_text(tick->text, tick->value, step, largest);
         else if (axis->unit == CHART_SECONDS)
             seconds_text(tick->text, tick->value, step);

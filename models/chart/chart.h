@@ -52,7 +52,12 @@ struct chart_panel {
     int nlevels;
 };
 
-enum chart_unit { CHART_NUMBER, CHART_SECONDS, CHART_CLOCK /* Unix time */ };
+enum chart_unit {
+    CHART_NUMBER,
+    CHART_COUNT /* whole numbers */,
+    CHART_SECONDS,
+    CHART_CLOCK /* Unix time */
+};
 
 struct chart {
     const char *title, *subtitle; /* NULL: none */

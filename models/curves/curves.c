@@ -321,8 +321,7 @@ static int mark_restart(struct curves *c, int run, int index, bool labelled, str
 
     ranks_text(ranks, restart->ranks_after, restart->ranks_before);
     if (labelled)
-        snprintf(label, sizeof label, "%s from step %.0f%s",
-                 restart->was_killed ? "resumed" : "stopped, resumed",
+        snprintf(label, sizeof label, "resumed from step %.0f%s",
                  restart->from ? restart->from->value[RUN_STEP]
                                : restart->next->value[RUN_STEP] - 1,
                  ranks);
@@ -374,8 +373,8 @@ static int fill(struct curves *c, struct fsdp_err *err)
     static const struct {
         const char *title;
         enum chart_unit unit;
-    } xs[] = {{"step", CHART_NUMBER},
-              {"tokens", CHART_NUMBER},
+    } xs[] = {{"step", CHART_COUNT},
+              {"tokens", CHART_COUNT},
               {"time of training", CHART_SECONDS},
               {"time", CHART_CLOCK}};
 
