@@ -105,13 +105,21 @@ CUDA_SHARED := $(if $(SRC_cuda),$(LIB)/libfsdp-cuda.so)
 MPI_SHARED := $(if $(filter 1,$(HAVE_MPI)),$(LIB)/libfsdp-mpi.so)
 LIBRARIES := $(LIB)/libfsdp.a $(LIB)/$(SHARED) $(LIB)/libfsdp-launch.a $(LIB)/$(LAUNCH_SHARED) $(LIB)/libckpt.a $(CUDA_SHARED) $(MPI_SHARED)
 
-# V=1 shows commands.
+# V=1 shows commands. Else a line for each folder is shown, and commands go to $(B)/log.
 ifeq ($(V),1)
 say =
+step =
 else
 say = @printf '  %-4s %s\n' $(1) $(2);
+# $(call step,kind,file,folder of objects,the sources of its folder)
+step = @scripts/build_step.sh '$(B)' '$(1)' '$(2)' '$(3)' $(4) -- $(empty)
 MAKEFLAGS += --no-print-directory
 endif
+ifndef BUILD_SESSION
+export BUILD_SESSION := $(shell echo $$PPID-$$(date +%s))
+endif
+# What every program is linked with, so that all files of a folder are compiled.
+siblings = $(filter $(wildcard $(<D)/*.c),$(SRC_fsdp) $(SRC_boot) $(SRC_ckpt) $(SRC_models))
 Q := $(if $(filter 1,$(V)),,@)
 # Build with every core, unless the user chose.
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
@@ -327,7 +335,7 @@ endif
 
 $(OBJ)/%.o: %.c | $(OBJ)/.ready
 	@mkdir -p $(@D)
-	$(call say,CC,$<)$(CC) $(INC_$(firstword $(subst /, ,$<))) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) \
+	$(call step,CC,$<,$(OBJ),$(siblings))$(CC) $(INC_$(firstword $(subst /, ,$<))) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) \
 		-MMD -MP -c -o $@ $<
 
 OBJ_cuda := $(patsubst %.c,$(OBJ)/%.o,$(patsubst %.cu,$(OBJ)/%.cu.o,$(SRC_cuda)))
@@ -338,7 +346,7 @@ $(filter-out %.cu.o,$(OBJ_cuda)): CPPFLAGS += $(CUDA_CPPFLAGS)
 $(OBJ)/libfsdp/device/cuda/%.cu.o: NVCCFLAGS += -fmad=false
 $(OBJ)/%.cu.o: %.cu | $(OBJ)/.ready
 	@mkdir -p $(@D)
-	$(call say,NVCC,$<)$(NVCC_LAUNCHER) $(NVCC) $(INC_$(firstword $(subst /, ,$<))) $(NVCCFLAGS) \
+	$(call step,NVCC,$<,$(OBJ))$(NVCC_LAUNCHER) $(NVCC) $(INC_$(firstword $(subst /, ,$<))) $(NVCCFLAGS) \
 		-Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
 	@grep -v -e '^ptxas info' -e 'bytes stack frame' $(@:.o=.ptxas) >&2 || true
 
@@ -363,7 +371,7 @@ define program
 $(call prog_of,$(1)): $(FAULT_O)
 $(call prog_of,$(1)) $(call plain_of,$(call prog_of,$(1))): $(OBJ)/$(basename $(1)).o $(2) $(FLAGS)
 	@mkdir -p $$(@D)
-	$$(call say,LD,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $(3)
+	$$(call step,LD,$$@)$(CC) $(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $(3)
 endef
 $(foreach s,$(CKPT_SRC),$(eval $(call program,$(s),$(call ar_of,tool) $(call ar_of,ckpt) $(call ar_of,fsdp),$(LIBS_ckpt))))
 $(foreach s,$(TOOL_SRC),$(eval $(call program,$(s),$(call ar_of,options) $(LIBS),$(LIBS_all)\
@@ -372,7 +380,7 @@ $(OBJ)/models/chart/png.o: CPPFLAGS += $(call pkg_cflags,$(PKGS_plot))
 
 $(filter-out $(BIN)/tests/simt/%,$(TESTS)) $(BENCHES): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS) $(FLAGS)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS_all)
+	$(call step,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS_all)
 
 # The CUDA part compiled for the CPU, with tests/simt in place of CUDA's headers: host files by CC,
 # kernels by CXX. Objects lie apart, in obj/.../simt.
@@ -384,27 +392,27 @@ SIMT_CXXFLAGS = -std=c++17 $(OPT) -g -pthread -D_GNU_SOURCE -Wall -Wextra -Wno-u
 	$(if $(filter 1,$(WERROR)),-Werror) $(SANITIZE)
 $(OBJ)/simt/%.c.o: %.c | $(OBJ)/.ready
 	@mkdir -p $(@D)
-	$(call say,SIMT,$<)$(CC) $(SIMT_INC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call step,SIMT,$<,$(OBJ)/simt)$(CC) $(SIMT_INC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(OBJ)/simt/%.cu.o: %.cu | $(OBJ)/.ready
 	@mkdir -p $(@D)
-	$(call say,SIMT,$<)$(CXX) $(SIMT_INC) $(SIMT_CXXFLAGS) -MMD -MP -c -o $@ -x c++ $<
+	$(call step,SIMT,$<,$(OBJ)/simt)$(CXX) $(SIMT_INC) $(SIMT_CXXFLAGS) -MMD -MP -c -o $@ -x c++ $<
 $(OBJ)/simt/%.cc.o: %.cc | $(OBJ)/.ready
 	@mkdir -p $(@D)
-	$(call say,SIMT,$<)$(CXX) $(SIMT_INC) $(SIMT_CXXFLAGS) -MMD -MP -c -o $@ $<
+	$(call step,SIMT,$<,$(OBJ)/simt)$(CXX) $(SIMT_INC) $(SIMT_CXXFLAGS) -MMD -MP -c -o $@ $<
 $(OBJ)/libsimt.a: $(OBJ_simt)
 	$(call say,AR,$(@F))$(archive)
 SIMT_TESTS := $(filter $(BIN)/tests/simt/%,$(TESTS))
 $(patsubst $(BIN)/%,$(OBJ)/%.o,$(SIMT_TESTS)): INC_tests += -Itests/simt/include
 $(SIMT_TESTS): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(OBJ)/libsimt.a $(LIBS) $(FLAGS)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CXX) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS_all)
+	$(call step,LD,$@)$(CXX) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS_all)
 
 # A stand-in for the driver's NVML.
 NVML_SIM := $(BIN)/tests/nvml/libnvidia-ml.so.1
 tests: $(NVML_SIM)
 $(NVML_SIM): $(OBJ)/tests/nvml/nvml.o $(FLAGS)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -o $@ $(filter %.o,$^)
+	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) -o $@ $(filter %.o,$^)
 
 # A stand-in for libfsdp-cuda.so on the CPU, whose memory the host cannot touch.
 OPAQUE := $(BIN)/tests/libfsdp-opaque.so
@@ -412,7 +420,7 @@ tests: $(OPAQUE)
 $(OPAQUE): $(patsubst %,$(OBJ)/tests/opaque/%.o,opaque opaque_nn pointers) $(OBJ)/libfsdp/device/cuda/cuda_nvtx.o \
 		$(LIBS) scripts/libfsdp-cuda.map $(FLAGS)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,--version-script=scripts/libfsdp-cuda.map \
+	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,--version-script=scripts/libfsdp-cuda.map \
 		-o $@ $(filter %.o %.a,$^) $(LIBS_all)
 
 # What listens to NVTX's ranges in place of a profiler, where CUDA brought NVTX's headers.
@@ -421,7 +429,7 @@ $(OBJ)/tests/opaque/nvtx_recorder.o: CPPFLAGS += $(CUDA_CPPFLAGS)
 tests: $(NVTX_RECORDER)
 $(BIN)/tests/opaque/libnvtx-recorder.so: $(OBJ)/tests/opaque/nvtx_recorder.o $(FLAGS)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -o $@ $(filter %.o,$^)
+	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) -o $@ $(filter %.o,$^)
 
 # Installed archives are one object each, in which all names but the public ones are local. (Tests link
 # those of $(OBJ), whose names are all to be had.)
@@ -438,7 +446,7 @@ $(LIB)/libckpt.a: $(patsubst %.c,$(OBJ)/%.o,$(SRC_ckpt)) $(FLAGS)
 
 $(LIB)/$(SHARED): $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) scripts/libfsdp.map $(FLAGS)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(SONAME) \
+	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(SONAME) \
 		-Wl,--version-script=scripts/libfsdp.map -o $@ $(filter %.o,$^) $(call pkg_libs,$(PKGS_fsdp)) -lm -ldl -lrt
 	$(Q)ln -sf $(SHARED) $(LIB)/$(SONAME) && ln -sf $(SONAME) $(LIB)/libfsdp.so
 
@@ -447,7 +455,7 @@ $(OBJ)/launcher/boot/pmix_lib.o: CPPFLAGS += -DPMIX_LIBDIR='"$(shell pkg-config 
 OBJ_launch := $(patsubst %.c,$(OBJ)/%.o,$(SRC_launch))
 $(LIB)/$(LAUNCH_SHARED): $(OBJ_launch) $(LIB)/$(SHARED) scripts/libfsdp-launch.map $(FLAGS)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(LAUNCH_SONAME) \
+	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(LAUNCH_SONAME) \
 		-Wl,--version-script=scripts/libfsdp-launch.map -o $@ $(filter %.o,$^) -L$(LIB) -lfsdp \
 		$(call pkg_libs,$(PKGS_launch)) -ldl
 	$(Q)ln -sf $(LAUNCH_SHARED) $(LIB)/$(LAUNCH_SONAME) && ln -sf $(LAUNCH_SONAME) $(LIB)/libfsdp-launch.so
@@ -457,7 +465,7 @@ $(LIB)/libfsdp-launch.a: $(OBJ_launch) $(FLAGS)
 # Complete in itself: of libfsdp it holds copies of what it uses, and shows one table alone.
 $(LIB)/libfsdp-cuda.so: $(OBJ_cuda) $(call ar_of,fsdp) scripts/libfsdp-cuda.map $(FLAGS)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) \
+	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) \
 		-Wl,--version-script=scripts/libfsdp-cuda.map -o $@ $(filter %.o %.a,$^) $(CUDA_LIBS)
 	$(Q)cat $(patsubst %.o,%.ptxas,$(filter %.cu.o,$^)) >$(@:.so=.ptxas)
 
@@ -466,7 +474,7 @@ OBJ_mpi := $(patsubst %.c,$(OBJ)/%.o,$(if $(MPI_SHARED),$(MPI_ALL)))
 $(OBJ_mpi): CPPFLAGS += $(patsubst -I%,-isystem %,$(call pkg_cflags,$(MPI_PKG)))
 $(LIB)/libfsdp-mpi.so: $(OBJ_mpi) $(call ar_of,fsdp) scripts/libfsdp-mpi.map $(FLAGS)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(@F) \
+	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(@F) \
 		-Wl,--version-script=scripts/libfsdp-mpi.map -o $@ $(filter %.o %.a,$^) $(call pkg_libs,$(MPI_PKG)) -lm -ldl -lrt
 
 # A library like it for tests without a GPU: comm/nccl on a stand-in for NCCL.
@@ -474,10 +482,10 @@ NCCL_SIM_SRC := $(wildcard libfsdp/comm/nccl/*.c tests/simt/nccl/*.c)
 NCCL_SIM_OBJ := $(patsubst %.c,$(OBJ)/nccl-sim/%.o,$(NCCL_SIM_SRC))
 $(NCCL_SIM_OBJ): $(OBJ)/nccl-sim/%.o: %.c | $(OBJ)/.ready
 	@mkdir -p $(@D)
-	$(call say,CC,$<)$(CC) -Itests/simt/include $(INC_libfsdp) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call step,CC,$<,$(OBJ)/nccl-sim)$(CC) -Itests/simt/include $(INC_libfsdp) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(NCCL_SIM): $(NCCL_SIM_OBJ) $(call ar_of,fsdp) scripts/libfsdp-cuda.map $(FLAGS)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) \
+	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) \
 		-Wl,--version-script=scripts/libfsdp-cuda.map -o $@ $(filter %.o %.a,$^) -lm -ldl -lrt
 
 # ---- install ------------------------------------------------------------------------------------
@@ -532,7 +540,7 @@ lint:
 
 ## clean            remove everything built, the demo's results too (build/venv* stay)
 clean:
-	rm -rf $(filter-out build/venv build/venv-aws,$(wildcard build/*))
+	rm -rf $(filter-out build/venv build/venv-aws,$(wildcard build/* build/.steps))
 
 ## list             show this list
 list:
