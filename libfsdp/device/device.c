@@ -91,6 +91,13 @@ const char *fsdp_device_name(const struct fsdp_device *device)
     return device->ops->name;
 }
 
+int fsdp_device_look(const struct fsdp_device *device, struct fsdp_device_look *out,
+                     struct fsdp_err *err)
+{
+    *out = (struct fsdp_device_look){.model = ""};
+    return device->ops->look ? device->ops->look(device->state, out, err) : FSDP_OK;
+}
+
 void *fsdp_device_alloc(struct fsdp_device *device, size_t nbytes, const char *name,
                         struct fsdp_err *err)
 {

@@ -51,10 +51,10 @@ const struct gpu_peak *gpu_at(int i)
     return &table[i];
 }
 
-const struct gpu_peak *gpu_find(const char *device_name)
+const struct gpu_peak *gpu_find(const char *model)
 {
     for (int i = 0; i < NGPUS; i++)
-        if (strstr(device_name, table[i].name))
+        if (strstr(model, table[i].name))
             return &table[i];
     return NULL;
 }

@@ -15,8 +15,8 @@ struct gpu_peak {
     const char *source;
 };
 
-/* By the name that fsdp_device_name gives; NULL: not known. */
-const struct gpu_peak *gpu_find(const char *device_name);
+/* By the model that fsdp_device_look tells; NULL: not known. */
+const struct gpu_peak *gpu_find(const char *model);
 /* The table, in the order in which names are looked for: the more special first. */
 const struct gpu_peak *gpu_at(int i);
 int gpu_count(void);

@@ -2,24 +2,26 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "plan/gpus.h"
 #include "loop.h"
+#include "measure.h"
 
 _Static_assert((int)METRICS_MAX_SOURCES >= (int)CONFIG_MAX_SOURCES, "each source has its count");
 
 static int set_rates(struct train_rates *rates, const struct train_parts *p, struct fsdp_err *err)
 {
+    struct fsdp_device_look look;
     enum fsdp_dtype dtype;
     char word[32];
 
     config_word(word, sizeof word, p->config, "fsdp.param_dtype");
     FSDP_TRY(fsdp_dtype_parse(&dtype, word, err));
+    FSDP_TRY(fsdp_device_look(p->device, &look, err));
     rates->token_flops = p->ops->flops_per_token(p->model, (int)p->config->data.seq_len);
     rates->peak_tflops = p->config->train.peak_tflops;
     if (!(rates->peak_tflops > 0))
-        rates->peak_tflops = gpu_tflops(gpu_find(fsdp_device_name(p->device)), dtype);
+        rates->peak_tflops = gpu_tflops(gpu_find(look.model), dtype);
     return FSDP_OK;
 }
 
@@ -50,9 +52,14 @@ static bool eval_due(const struct train_loop *l, int64_t step)
            (step == l->parts->config->train.steps || (interval && step % interval == 0));
 }
 
+static double exposed_comm(const struct train_loop *l)
+{
+    return train_exposed_comm(l->parts->fsdp, l->parts->device);
+}
+
 static int evaluate(struct train_loop *l, struct metrics_row *row, struct fsdp_err *err)
 {
-    const double began = fsdp_time_now();
+    const double began = fsdp_time_now(), comm = exposed_comm(l);
     struct train_held_out held_out;
     char per_byte[64] = "";
 
@@ -60,10 +67,12 @@ static int evaluate(struct train_loop *l, struct metrics_row *row, struct fsdp_e
     row->has_eval = true;
     row->eval_loss = held_out.loss;
     row->eval_nats_per_byte = held_out.nats_per_byte;
-    l->clock.paused += fsdp_time_now() - began;
+    row->eval_bits_per_byte = held_out.nats_per_byte / M_LN2;
+    l->clock.evaluated += fsdp_time_now() - began;
+    l->clock.exposed_comm += exposed_comm(l) - comm;
     if (held_out.nats_per_byte > 0)
         snprintf(per_byte, sizeof per_byte, "; per byte %.4f nats, %.4f bits",
-                 held_out.nats_per_byte, held_out.nats_per_byte / M_LN2);
+                 row->eval_nats_per_byte, row->eval_bits_per_byte);
     if (!held_out.counts && l->oob->rank == 0)
         fsdp_log(FSDP_LOG_WARN, "no token of the held-out rows counts; their loss is 0");
     report_line(l->sinks.report, "step %" PRId64 ": held-out loss %.4f%s", row->step,
@@ -181,21 +190,32 @@ static int micro_step(struct train_loop *l, int micro, double ntokens, double *l
     return fsdp_micro_end(p->fsdp, err);
 }
 
-/* Seconds since the step before ended, without evaluation and saving. */
-static double step_seconds(struct train_loop *l)
+/* A step ends here. Says where the time since the step before has gone. */
+static void take_time(struct train_loop *l, struct metrics_row *row)
 {
-    double now = fsdp_time_now(), seconds = now - l->clock.mark - l->clock.paused;
-    l->clock.mark = now;
-    l->clock.paused = 0;
-    return seconds > 1e-9 ? seconds : 1e-9;
+    struct train_clock *c = &l->clock;
+    const double now = fsdp_time_now(), comm = exposed_comm(l);
+    const double seconds = now - c->mark - c->saved - c->evaluated - c->idle;
+
+    row->step_s = seconds > 1e-9 ? seconds : 1e-9;
+    row->save_s = c->saved;
+    row->eval_s = c->evaluated;
+    /* Of the run's start, too. */
+    row->idle_s = c->idle + (l->began > 0 ? c->mark - l->began : 0);
+    row->held = c->held;
+    row->exposed_comm_s = comm - c->exposed_comm;
+    row->wall = train_wall_now();
+    l->began = 0;
+    *c = (struct train_clock){.mark = now, .exposed_comm = comm};
 }
 
-static double wall_now(void)
+/* What only who writes rows needs to know. */
+static void look_around(struct train_loop *l, struct metrics_row *row)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    if (!l->sinks.rows)
+        return;
+    row->memory_bytes = train_memory_used(l->parts->device);
+    row->slowest_rank = train_watch_slowest(l->sinks.watch, &row->slowest_s);
 }
 
 /* What this rank asks for, and whether its part of a background save has ended, goes to all. */
@@ -215,9 +235,12 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
     struct train_state *s = &l->state;
     double *control = l->words.control[s->step % 2], ntokens;
     bool saving = l->hooks.save && l->hooks.save->is_writing(l->hooks.save_ctx);
+    struct metrics_row row = {0};
 
     train_trace_next(l->sinks.trace, s->step);
+    row.data_s = fsdp_time_now();
     FSDP_TRY(train_rows_step(&l->rows, s, l->oob, &ntokens, err));
+    row.data_s = fsdp_time_now() - row.data_s;
     FSDP_TRY(train_words_zero(&l->words, control, FSDP_CONTROL_NELEM, err));
     for (int micro = 0; micro < l->parts->batch.accumulation; micro++)
         FSDP_TRY(micro_step(l, micro, ntokens, control + TRAIN_CONTROL_LOSS, err));
@@ -228,25 +251,23 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
         .step = s->step, .lr = fsdp_schedule_lr(&s->schedule, s->step), .control = control};
     FSDP_TRY(fsdp_step(l->parts->fsdp, &args, NULL, err));
 
-    l->pending.seconds = step_seconds(l);
-    train_watch_step(l->sinks.watch, s->step + 1, l->pending.seconds);
-    l->pending.ntokens = ntokens;
+    take_time(l, &row);
+    look_around(l, &row);
+    train_watch_step(l->sinks.watch, s->step + 1, row.step_s);
     s->step++;
     s->rows += train_rows_nrows(&l->rows);
     s->tokens += (int64_t)train_rows_ntokens(&l->rows);
-    s->seconds += l->pending.seconds;
-    l->pending.waits = true;
-    l->pending.rows = s->rows;
-    l->pending.row = (struct metrics_row){.step = s->step,
-                                          .lr = args.lr,
-                                          .tokens = s->tokens,
-                                          .time = s->seconds,
-                                          .wall = wall_now(),
-                                          .has_counted = l->rows.has_labels,
-                                          .counted = (int64_t)ntokens,
-                                          .saving = saving,
-                                          .held = l->clock.held};
-    l->clock.held = 0;
+    s->seconds += row.step_s;
+    row.step = s->step;
+    row.lr = args.lr;
+    row.tokens = s->tokens;
+    row.examples = s->rows;
+    row.time = s->seconds;
+    row.has_counted = l->rows.has_labels;
+    row.counted = (int64_t)ntokens;
+    row.saving = saving;
+    l->pending = (struct train_pending){
+        .waits = true, .row = row, .rows = s->rows, .seconds = row.step_s, .ntokens = ntokens};
     /* A late stop is seen one step after it was asked for, on every rank alike. */
     if (!l->late || eval_due(l, s->step) || save_due(l, s->step))
         return finish_pending(l, err);
@@ -270,7 +291,7 @@ static int save_now(struct train_loop *l, struct fsdp_err *err)
     l->save_asked = false;
     double seconds = fsdp_time_now() - began;
     l->clock.held = l->hooks.save->is_writing(l->hooks.save_ctx) ? seconds : 0;
-    l->clock.paused += seconds;
+    l->clock.saved += seconds;
     return FSDP_OK;
 }
 
@@ -282,14 +303,13 @@ static int trace_now(struct train_loop *l, bool at_end, struct fsdp_err *err)
     if (!train_trace_due(l->sinks.trace, l->state.step, at_end))
         return FSDP_OK;
     FSDP_TRY(train_trace_write(l->sinks.trace, err));
-    l->clock.paused += fsdp_time_now() - began;
+    l->clock.idle += fsdp_time_now() - began;
     return FSDP_OK;
 }
 
 int train_loop_run(struct train_loop *l, struct fsdp_err *err)
 {
-    l->clock.mark = fsdp_time_now();
-    l->clock.paused = 0;
+    l->clock = (struct train_clock){.mark = fsdp_time_now(), .exposed_comm = exposed_comm(l)};
     train_watch_phase(l->sinks.watch, NULL);
     while (l->state.step < l->parts->config->train.steps && !l->stopped) {
         FSDP_TRY(one_step(l, err));

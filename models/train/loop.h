@@ -42,9 +42,11 @@ struct train_pending {
 
 /* What is not a step's time. */
 struct train_clock {
-    double mark;   /* when the step before ended */
-    double paused; /* seconds since then of evaluating and saving, */
-    double held;   /* and of those for a save that continues */
+    double mark; /* when the step before ended */
+    /* Seconds since then of saving (and of those for a save that continues), of evaluating, and of
+     * what is neither that nor a step. */
+    double saved, held, evaluated, idle;
+    double exposed_comm; /* train_exposed_comm when the step before ended, and in evaluations */
 };
 
 /* What rates are measured by. */
@@ -55,6 +57,7 @@ struct train_rates {
 
 struct train_loop {
     /* Set by the caller, and its own. */
+    double began; /* when this process began to prepare the run, 0: not told */
     const struct train_parts *parts;
     struct fsdp_oob *oob; /* where ranks agree on how many tokens of a step count */
     struct train_sinks sinks;

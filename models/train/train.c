@@ -493,6 +493,7 @@ int train_run(struct boot *boot, const char *config, int noverrides, char *const
         fprintf(stderr, "fsdp-launch: %s\n", err.text);
         return LAUNCH_FAILED;
     }
+    t->loop.began = fsdp_time_now();
     t->boot = boot;
     t->info = boot_info(boot);
     t->oob = boot_oob(boot);

@@ -48,6 +48,9 @@ int main(void)
        err.text);
     if (fsdp_device_open(&device, "cpu", 0, &err) || fsdp_lane_create(&lane, device, "test", &err))
         return 1;
+    struct fsdp_device_look look;
+    ok(fsdp_device_look(device, &look, &err) == FSDP_OK && !look.model[0] && !look.used_nbytes,
+       "the CPU's memory is not the device's");
     run_arithmetic(lane);
     fsdp_lane_destroy(lane);
     fsdp_device_close(device);

@@ -185,6 +185,10 @@ int main(void)
     if (fsdp_device_open_ops(&device, &fsdp_device_cuda_ops, 0, 0, &err) ||
         fsdp_lane_create(&lane, device, "test", &err))
         return 1;
+    struct fsdp_device_look look;
+    ok(fsdp_device_look(device, &look, &err) == FSDP_OK && !strcmp(look.model, "emulated") &&
+           look.used_nbytes == 7 && look.total_nbytes == 10,
+       "its model, and how full its memory is");
     run_arithmetic(lane);
     fsdp_lane_destroy(lane);
     test_lanes("simt", device, true);

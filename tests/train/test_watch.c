@@ -43,13 +43,16 @@ int main(void)
 
     all_at(beats, 10, 7);
     ok(watch_straggler(beats, N, &median) == -1, "all are equally fast");
+    ok(watch_slowest(beats, 1) == -1, "one alone is not the slowest");
     beats[1].busy_s = 1;
     ok(watch_straggler(beats, N, &median) == 1 && median == 0.6, "one computes longer");
+    ok(watch_slowest(beats, N) == 1, "and is the slowest");
     beats[1].busy_s = 0.85;
     ok(watch_straggler(beats, N, &median) == -1, "but not by a little");
     beats[1].busy_s = 5;
     beats[0].phase = 1;
     ok(watch_straggler(beats, N, &median) == -1, "nobody is judged while a rank saves");
+    ok(watch_slowest(beats, N) == -1, "nor called the slowest");
 
     ok(watch_speaks(0, 3) && !watch_speaks(1, 3) && !watch_speaks(3, 3), "rank 0 says why");
     ok(!watch_speaks(0, 0) && watch_speaks(1, 0) && !watch_speaks(2, 0),

@@ -303,6 +303,25 @@ static int copy(void *lane, void *dst, const void *src, size_t nbytes, struct fs
                            "copy", err);
 }
 
+static int look(void *state, struct fsdp_device_look *out, struct fsdp_err *err)
+{
+    struct cuda_device *d = state;
+    struct cudaDeviceProp props;
+    size_t nfree = 0, total = 0;
+    cudaError_t e = cudaSetDevice(d->ordinal);
+
+    if (!d->model[0]) { /* it takes milliseconds */
+        e = e ? e : cudaGetDeviceProperties(&props, d->ordinal);
+        if (!e)
+            snprintf(d->model, sizeof d->model, "%.*s", (int)sizeof d->model - 1, props.name);
+    }
+    e = e ? e : cudaMemGetInfo(&nfree, &total);
+    snprintf(out->model, sizeof out->model, "%s", d->model);
+    out->used_nbytes = total - nfree;
+    out->total_nbytes = total;
+    return fsdp_cuda_check((int)e, err, "memory of cuda:%d", d->ordinal);
+}
+
 static int zero(void *lane, void *dst, size_t nbytes, struct fsdp_err *err)
 {
     struct cuda_lane *l = lane;
@@ -350,4 +369,5 @@ const struct fsdp_device_ops fsdp_device_cuda_ops = {
     .is_profiled = device_cuda_is_profiled,
     .range_push = device_cuda_range_push,
     .range_pop = device_cuda_range_pop,
+    .look = look,
 };

@@ -11,6 +11,7 @@
 struct cuda_device {
     int ordinal;
     int least, greatest; /* priorities of streams */
+    char model[128];     /* "": not asked for yet */
     pthread_mutex_t lock;
     struct block *blocks;
 };

@@ -47,6 +47,15 @@ int fsdp_device_count(int *out, struct fsdp_err *err);
 void fsdp_device_close(struct fsdp_device *device);
 /* "cpu" or "cuda". Static. */
 const char *fsdp_device_name(const struct fsdp_device *device);
+/* What hardware it is. */
+struct fsdp_device_look {
+    char model[128]; /* what its driver calls it, "NVIDIA H100 80GB HBM3"; "" on the CPU */
+    /* Of its memory: taken, by other processes too, and there is. 0: not known, as on the CPU. */
+    uint64_t used_nbytes, total_nbytes;
+};
+/* Does not wait for lanes. Local. */
+int fsdp_device_look(const struct fsdp_device *device, struct fsdp_device_look *out,
+                     struct fsdp_err *err);
 
 /* Device memory, zeroed, 4096-byte aligned; name appears in errors. NULL with err set (FSDP_ENOMEM)
  * where there is none. Freed with fsdp_device_free (NULL is allowed). Not for the step loop.

@@ -38,6 +38,8 @@ struct train_watch {
     const char *last_phase;
     double moved, comm_s;
     int *slow; /* [size] intervals in a row */
+    int slowest;
+    double slowest_s; /* 0: not known */
 };
 
 /* ---- judging: pure -------------------------------------------------------------------------- */
@@ -78,21 +80,29 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int watch_straggler(const struct watch_beat *beats, int nranks, double *median_s)
+int watch_slowest(const struct watch_beat *beats, int nranks)
 {
-    enum { MAX_SAMPLE = 1024 };
-    double sample[MAX_SAMPLE];
-    int nsample = 0, slowest = 0;
+    int slowest = 0;
 
     for (int r = 0; r < nranks; r++) {
         if (beats[r].phase || beats[r].busy_s <= 0)
             return -1;
-        if (nsample < MAX_SAMPLE)
-            sample[nsample++] = beats[r].busy_s;
         slowest = beats[r].busy_s > beats[slowest].busy_s ? r : slowest;
     }
-    if (nranks < 2)
+    return nranks < 2 ? -1 : slowest;
+}
+
+int watch_straggler(const struct watch_beat *beats, int nranks, double *median_s)
+{
+    enum { MAX_SAMPLE = 1024 };
+    const int slowest = watch_slowest(beats, nranks);
+    double sample[MAX_SAMPLE];
+    int nsample = 0;
+
+    if (slowest < 0)
         return -1;
+    for (int r = 0; r < nranks && nsample < MAX_SAMPLE; r++)
+        sample[nsample++] = beats[r].busy_s;
     qsort(sample, (size_t)nsample, sizeof *sample, by_value);
     *median_s = sample[(nsample - 1) / 2];
     return beats[slowest].busy_s > 1.5 * *median_s ? slowest : -1;
@@ -219,6 +229,14 @@ static void check_stragglers(struct train_watch *w)
 {
     double median;
     int slow = watch_straggler(w->beats, w->oob->size, &median);
+    const int slowest = watch_slowest(w->beats, w->oob->size);
+
+    if (slowest >= 0) {
+        pthread_mutex_lock(&w->lock);
+        w->slowest = slowest;
+        w->slowest_s = w->beats[slowest].busy_s;
+        pthread_mutex_unlock(&w->lock);
+    }
 
     for (int r = 0; r < w->oob->size; r++)
         if (r != slow && w->slow[r] < PATIENCE)
@@ -386,4 +404,20 @@ void train_watch_step(struct train_watch *w, int64_t step, double seconds)
     w->steps_s += seconds;
     w->longest_s = seconds > w->longest_s ? seconds : w->longest_s;
     pthread_mutex_unlock(&w->lock);
+}
+
+int train_watch_slowest(struct train_watch *w, double *seconds)
+{
+    int slowest = -1;
+
+    *seconds = 0;
+    if (!w)
+        return -1;
+    pthread_mutex_lock(&w->lock);
+    if (w->slowest_s > 0) {
+        slowest = w->slowest;
+        *seconds = w->slowest_s;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return slowest;
 }

@@ -31,6 +31,9 @@ bool train_watch_may_tell(struct train_watch *watch);
 void train_watch_phase(struct train_watch *watch, const char *phase);
 /* Step `step` took this long. Local. */
 void train_watch_step(struct train_watch *watch, int64_t step, double seconds);
+/* The rank that computed for longest in the latest interval, and for how long a step; -1 where that
+ * is not known yet, or there is one rank alone. NULL is allowed. Local. */
+int train_watch_slowest(struct train_watch *watch, double *seconds);
 
 /* ---- pure ---- */
 
@@ -54,6 +57,8 @@ double watch_deadline(const struct watch_beat *beats, int nranks, double floor_s
 /* The rank that has not moved for longer than the deadline and is behind the others, -1: none.
  * Behind is who has come to fewer operations; among equals who is not in a collective. */
 int watch_hung(const struct watch_beat *beats, int nranks, double deadline_s);
+/* The rank whose time outside collectives is longest, -1: not all are in steps. */
+int watch_slowest(const struct watch_beat *beats, int nranks);
 /* The rank whose time outside collectives is more than half above the median, -1: none. */
 int watch_straggler(const struct watch_beat *beats, int nranks, double *median_s);
 

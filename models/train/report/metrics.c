@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "metrics_table.h"
 #include "sink.h"
 
 struct metrics {
@@ -220,54 +219,35 @@ void metrics_close(struct metrics *metrics)
     fsdp_free(metrics);
 }
 
-static char *add_number(char *to, const char *key, double value)
+/* "key": value, or [values]. */
+static char *add(char *to, const struct metric *m, const struct metrics_row *row, int nvalues)
 {
-    if (isfinite(value))
-        return to + sprintf(to, ", \"%s\": %.9g", key, value);
-    return to + sprintf(to, ", \"%s\": null", key);
+    const bool list = m->type == METRIC_SOURCES;
+
+    to += sprintf(to, "\"%s\": %s", m->key, list ? "[" : "");
+    for (int i = 0; i < nvalues; i++) {
+        if (i)
+            to = stpcpy(to, ", ");
+        to = metric_print(to, m, row, i);
+    }
+    if (list)
+        *to++ = ']';
+    return to;
 }
 
 int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct fsdp_err *err)
 {
-    char line[768 + 22 * METRICS_MAX_SOURCES];
-    char *to = line + sprintf(line, "{\"step\": %" PRId64, row->step);
+    char line[2048 + METRIC_NBYTES * METRICS_MAX_SOURCES];
+    char *to = stpcpy(line, "{");
 
-    to = add_number(to, "loss", row->loss);
-    to = add_number(to, "grad_norm", row->grad_norm);
-    to = add_number(to, "lr", row->lr);
-    to += sprintf(to, ", \"tokens\": %" PRId64, row->tokens);
-    if (row->has_counted)
-        to += sprintf(to, ", \"counted_tokens\": %" PRId64, row->counted);
-    to = add_number(to, "tokens_per_s", row->tokens_per_s);
-    to = add_number(to, "tflops", row->tflops);
-    if (row->mfu > 0)
-        to = add_number(to, "mfu", row->mfu);
-    to = add_number(to, "time", row->time);
-    if (row->wall > 0)
-        to += sprintf(to, ", \"wall\": %.3f", row->wall);
-    if (row->attempt > 0)
-        to += sprintf(to, ", \"attempt\": %d", row->attempt);
-    if (row->ranks > 0)
-        to += sprintf(to, ", \"ranks\": %d", row->ranks);
-    if (row->loss_scale > 0)
-        to = add_number(to, "loss_scale", row->loss_scale);
-    if (row->skipped)
-        to = stpcpy(to, ", \"skipped\": true");
-    if (row->saving)
-        to = stpcpy(to, ", \"saving\": true");
-    if (row->held > 0)
-        to = add_number(to, "save_held_s", row->held);
-    if (row->flushed > 0)
-        to = add_number(to, "flush_s", row->flushed);
-    for (int i = 0; i < row->nsources && i < METRICS_MAX_SOURCES; i++)
-        to += sprintf(to, "%s%" PRIu64, i ? ", " : ", \"rows_by_source\": [", row->source_rows[i]);
-    if (row->nsources)
-        *to++ = ']';
-    if (row->has_eval)
-        to = add_number(to, "eval_loss", row->eval_loss);
-    if (row->has_eval && row->eval_nats_per_byte > 0) {
-        to = add_number(to, "eval_nats_per_byte", row->eval_nats_per_byte);
-        to = add_number(to, "eval_bits_per_byte", row->eval_nats_per_byte / M_LN2);
+    for (int i = 0; i < metrics_ntable; i++) {
+        const struct metric *m = &metrics_table[i];
+        const int nvalues = m->key ? metric_nvalues(m, row) : 0;
+        if (!nvalues)
+            continue;
+        if (to > line + 1)
+            to = stpcpy(to, ", ");
+        to = add(to, m, row, nvalues);
     }
     to = stpcpy(to, "}\n");
     ssize_t nbytes = to - line, done = write(metrics->fd, line, (size_t)nbytes);

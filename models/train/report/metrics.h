@@ -24,14 +24,21 @@ struct metrics_row {
     double tflops;       /* of this step, a rank's: model FLOPs, without recomputation, over time */
     double mfu;          /* tflops over the device's peak, 0 to 1; 0: the peak is not known */
     bool has_counted;
-    int64_t counted; /* of this step's tokens, those whose prediction counts */
-    double time;     /* seconds of training so far, those before a resume too */
-    double wall;     /* when the step ended, Unix time; 0: not told */
-    int attempt;     /* of the run's starts, from 1; 0: not told */
-    int ranks;       /* 0: not told */
-    bool saving;     /* a checkpoint was being written in the background */
-    double held;     /* seconds that beginning a background save held this step back; 0: none */
-    double flushed;  /* seconds that copying a staged checkpoint took, which ended here; 0: none */
+    int64_t counted;  /* of this step's tokens, those whose prediction counts */
+    int64_t examples; /* rows of data seen so far */
+    /* Seconds since the step before: of this step (of which rank 0 waited for rows, and computed
+     * nothing because of collectives, 0: not known), of saving, of evaluating, and others. */
+    double step_s, data_s, exposed_comm_s, save_s, eval_s, idle_s;
+    double memory_bytes; /* taken of rank 0's device; 0: not known */
+    int slowest_rank;    /* the others wait for it */
+    double slowest_s;    /* of a step outside of collectives; 0: not known */
+    double time;         /* seconds of training so far, those before a resume too */
+    double wall;         /* when the step ended, Unix time; 0: not told */
+    int attempt;         /* of the run's starts, from 1; 0: not told */
+    int ranks;           /* 0: not told */
+    bool saving;         /* a checkpoint was being written in the background */
+    double held;         /* seconds that beginning a background save held this step back; 0: none */
+    double flushed; /* seconds that copying a staged checkpoint took, which ended here; 0: none */
     /* Rows taken so far from each source of a mixture; the caller's, at most METRICS_MAX_SOURCES.
      */
     int nsources;
@@ -39,6 +46,7 @@ struct metrics_row {
     bool has_eval;
     double eval_loss;          /* mean over the held-out tokens, after the update */
     double eval_nats_per_byte; /* per byte of their text; 0: not known */
+    double eval_bits_per_byte; /* likewise */
 };
 
 /* Opens path for appending, creating its folder. Lines of steps after `step`, which will be done

@@ -60,6 +60,7 @@ struct cudaDeviceProp {
 };
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *props, int device);
+cudaError_t cudaMemGetInfo(size_t *nfree, size_t *total);
 const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError(void);

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define FSDP_DEVICE_OPS_ABI 5
+#define FSDP_DEVICE_OPS_ABI 6
 
 struct fsdp_device_ops {
     uint32_t abi;
@@ -72,6 +72,8 @@ struct fsdp_device_ops {
     bool (*is_profiled)(void);
     void (*range_push)(const char *name);
     void (*range_pop)(void);
+    /* (optional) out is zeroed. */
+    int (*look)(void *state, struct fsdp_device_look *out, struct fsdp_err *err);
 };
 
 extern const struct fsdp_device_ops fsdp_device_cpu_ops;
