@@ -23,6 +23,8 @@ struct launch_program {
     /* Prints every configuration key with default, help and the value after config (may be NULL)
      * and overrides. */
     int (*print_config)(const char *config, int noverrides, char *const *overrides);
+    /* Prints what is reported of each step. NULL: nothing is. */
+    int (*print_metrics)(void);
     /* Writes the planned schedule of nranks ranks on nnodes nodes, of which none is started; file
      * NULL: to standard output. NULL: the program has none. */
     int (*dump_schedule)(const char *config, int noverrides, char *const *overrides, int nranks,

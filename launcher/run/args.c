@@ -37,6 +37,7 @@ static const char help_text[] =
     "                   between nodes. CONFIG.yaml is optional. Unfit nodes: exit\n"
     "                   status 1 and a line \"bad nodes: n1,n3\"\n"
     "  --print-config   print each key with its value, default and meaning, and exit\n"
+    "  --print-metrics  print what is reported of each step, and exit\n"
     "  --dump-schedule[=FILE]\n"
     "                   print the operations of a step on -n N ranks as --nodes K,\n"
     "                   and exit. A FILE that ends in .json is a trace for\n"
@@ -142,6 +143,7 @@ static int parse_seconds(double *out, const char *option, const char *text)
 
 enum {
     PRINT_CONFIG = 256,
+    PRINT_METRICS,
     PREFIX_OUTPUT,
     REQUEUE,
     CHECK,
@@ -160,6 +162,7 @@ static const struct option options[] = {
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, VERSION},
     {"print-config", no_argument, NULL, PRINT_CONFIG},
+    {"print-metrics", no_argument, NULL, PRINT_METRICS},
     {"prefix-output", no_argument, NULL, PREFIX_OUTPUT},
     {"requeue", no_argument, NULL, REQUEUE},
     {"check", no_argument, NULL, CHECK},
@@ -220,6 +223,7 @@ static int take_flag(struct launch_args *out, int option)
                : option == 'h'           ? &out->help
                : option == VERSION       ? &out->version
                : option == PRINT_CONFIG  ? &out->print_config
+               : option == PRINT_METRICS ? &out->print_metrics
                : option == PREFIX_OUTPUT ? &out->prefix_output
                : option == REQUEUE       ? &out->requeue
                : option == CHECK         ? &out->check
@@ -348,7 +352,7 @@ int launch_args_parse(struct launch_args *out, int argc, char **argv)
     *out = (struct launch_args){.nnodes = 1, .timeout_s = 60};
     if ((code = take_all(out, argc, argv, &nwords)))
         return code;
-    if (out->help || out->version)
+    if (out->help || out->version || out->print_metrics)
         return 0;
     char **words = argv + 1;
     if (nwords && !(out->print_config && strchr(words[0], '='))) {

@@ -32,7 +32,7 @@ struct launch_args {
     int ranks_per_gpu;  /* 0: not given */
     double timeout_s;
     bool requeue, reorder;
-    bool verbose, print_config, prefix_output, help, version;
+    bool verbose, print_config, print_metrics, prefix_output, help, version;
     bool uses_mpi; /* the configuration does */
     bool check;    /* the nodes, instead of running */
     bool speaks;   /* the program's ranks print their last words themselves */

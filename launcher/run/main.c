@@ -91,6 +91,12 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
         printf("fsdp-launch %s\n", FSDP_VERSION_STRING);
         return LAUNCH_DONE;
     }
+    if (args.print_metrics && !program->print_metrics) {
+        launch_say("--print-metrics: %s reports nothing", program->name);
+        return LAUNCH_USAGE;
+    }
+    if (args.print_metrics)
+        return program->print_metrics();
     if (args.trace && (code = set_trace(&args, program)))
         return code;
     if (args.ranks_per_gpu && (code = set_ranks_per_gpu(args.ranks_per_gpu)))

@@ -7,6 +7,7 @@ static const struct launch_program program = {
     .name = "train",
     .check = train_check,
     .print_config = train_print_config,
+    .print_metrics = train_print_metrics,
     .speaks = true,
     .dump_schedule = train_dump_schedule,
     .trace_key = "log.trace",

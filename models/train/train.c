@@ -25,6 +25,7 @@
 #include "train/setup/setup.h"
 #include "screen.h"
 #include "tables.h"
+#include "train/report/metrics_table.h"
 #include "warm.h"
 #include "train/node/watch.h"
 
@@ -555,4 +556,14 @@ int train_print_config(const char *config, int noverrides, char *const *override
         rc = fsdp_err_sys(&err, errno, "standard output");
     fsdp_free(settings);
     return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
+}
+
+int train_print_metrics(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    metrics_print_table(stdout);
+    return fflush(stdout) == 0 && !ferror(stdout)
+               ? LAUNCH_DONE
+               : print_error((fsdp_err_sys(&err, errno, "standard output"), &err));
 }

@@ -13,6 +13,8 @@ struct boot;
 int train_check(const char *config, int noverrides, char *const *overrides);
 /* Prints all settings as YAML. */
 int train_print_config(const char *config, int noverrides, char *const *overrides);
+/* Prints what is reported of each step. */
+int train_print_metrics(void);
 /* Writes the planned schedule of nranks ranks on nnodes nodes, none of which is started: to file,
  * as a Chrome trace where its name ends in .json, else as text; NULL: text to standard output. */
 int train_dump_schedule(const char *config, int noverrides, char *const *overrides, int nranks,

@@ -43,7 +43,7 @@ const struct metric metrics_table[] = {
         "Duration of the step, without saving and evaluating"),
     ROW("data_s", "time/data_s", "data_seconds", "s", GAUGE, DOUBLE, NONZERO, data_s,
         "Part of step_s in which rank 0 waited for its rows"),
-    ROW("exposed_comm_s", "time/exposed_comm_s", "exposed_communication_seconds", "s", GAUGE,
+    ROW("exposed_comm_s", "time/exposed_comm_s", "exposed_comm_seconds", "s", GAUGE,
         DOUBLE, NONZERO, exposed_comm_s,
         "Part of step_s in which rank 0 computed nothing because it communicated or waited for "
         "another rank in a collective; on a GPU log.trace tells it instead"),
@@ -56,7 +56,7 @@ const struct metric metrics_table[] = {
         "writing a trace"),
     ROW("time", "time/training_s", "training_seconds_total", "s", COUNTER, DOUBLE, ALWAYS, time,
         "Sum of step_s since the run's first step, over all of its starts"),
-    ROW("wall", NULL, "last_step_timestamp_seconds", "Unix time", GAUGE, SECONDS_1970, NONZERO,
+    ROW("wall", NULL, "step_timestamp_seconds", "Unix time", GAUGE, SECONDS_1970, NONZERO,
         wall, "When the step ended"),
     ROW("attempt", NULL, "attempt", "", GAUGE, INT, NONZERO, attempt,
         "Number of this start of the run: 1, and one more for each resume"),
@@ -182,14 +182,15 @@ static void print_wrapped(FILE *to, const char *text)
     fputc('\n', to);
 }
 
+#define LINE "%-18s %-9s %-19s %s\n"
+
 void metrics_print_table(FILE *to)
 {
-    fputs("key in metrics.jsonl  unit       TensorBoard           Prometheus (and its kind)\n", to);
+    fprintf(to, LINE, "metrics.jsonl", "unit", "TensorBoard", "Prometheus (_total: a counter)");
     for (int i = 0; i < metrics_ntable; i++) {
         const struct metric *m = &metrics_table[i];
-        fprintf(to, "\n%-21s %-10s %-21s %s (%s)\n", m->key ? m->key : "-",
-                m->unit[0] ? m->unit : "-", m->tag ? m->tag : "-", m->prom,
-                m->counter ? "counter" : "gauge");
+        fprintf(to, "\n" LINE, m->key ? m->key : "-", m->unit[0] ? m->unit : "-",
+                m->tag ? m->tag : "-", m->prom);
         print_wrapped(to, m->help);
     }
 }
