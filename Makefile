@@ -29,8 +29,11 @@ INC_ckpt     := -Ickpt -Ickpt/include -Ilibfsdp/include
 INC_models   := -Imodels $(INC_public)
 INC_tests    := -Itests/lib $(INC_models) -Ilibfsdp -Ilauncher -Ickpt
 
-pkg_cflags = $(if $(1),$(shell pkg-config --cflags $(1) 2>/dev/null))
-pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1) 2>/dev/null))
+# A call for each package: of one that is missing, pkg-config would give nothing for the others either.
+# Packages may have no rpath (RPATH=0); where libraries lie in folders of their own, it is needed.
+pkg_cflags = $(foreach p,$(1),$(shell pkg-config --cflags $(p) 2>/dev/null))
+NO_RPATH   := | sed -E 's/-Wl,-rpath[ ,=]*(-Wl,)?[^ ]*//g'
+pkg_libs   = $(foreach p,$(1),$(shell pkg-config --libs $(p) 2>/dev/null $(if $(filter 0,$(RPATH)),$(NO_RPATH))))
 PKG_CFLAGS := $(call pkg_cflags,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt) $(PKGS_headers))) $(CBLAS_CFLAGS)
 LIBS_ckpt  := $(call pkg_libs,$(sort $(PKGS_fsdp) $(PKGS_ckpt))) -lm -lrt
 LIBS_all   := $(call pkg_libs,$(sort $(REQUIRED) $(PKGS_boot) $(PKGS_ckpt))) $(CBLAS_LIBS) $(DNNL_LIBS) -lm -ldl -lrt
@@ -42,7 +45,7 @@ NVCCFLAGS += -std=c++17 -O3 -lineinfo $(foreach a,$(CUDA_SM),-gencode arch=compu
 	$(foreach a,$(CUDA_PTX),-gencode arch=compute_$(a)$(comma)code=compute_$(a)) -D_GNU_SOURCE \
 	-Xcompiler -fPIC$(comma)-Wall$(comma)-Wextra$(comma)-g$(comma)-fvisibility=hidden \
 	$(if $(filter 1,$(WERROR)),-Werror all-warnings)
-CUDA_LIBS := -L$(CUDA_LIB) -Wl,-rpath,$(CUDA_LIB) -lcudart_static -lcublasLt \
+CUDA_LIBS := -L$(CUDA_LIB) $(if $(filter 0,$(RPATH)),,-Wl$(comma)-rpath$(comma)$(CUDA_LIB)) -lcudart_static -lcublasLt \
 	$(if $(filter 1,$(HAVE_NCCL)),-lnccl) -lstdc++ -lm -ldl -lrt
 
 FLAGHASH := $(shell printf '%s' '$(CC) $(CPPFLAGS) $(CFLAGS) $(PKG_CFLAGS) $(if $(filter 1,$(HAVE_CUDA)),\
@@ -92,18 +95,17 @@ PROGRAMS := $(TOOLS) $(foreach s,$(TOOL_SRC),$(call prog_of,$(s)))
 BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_*.c)))
 TESTS    := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/test_*.c)))
 NCCL_SIM := $(BIN)/tests/simt/libfsdp-nccl-sim.so
-HEADERS  := $(wildcard libfsdp/include/fsdp/*.h libfsdp/include/fsdp/sys/*.h launcher/include/fsdp/*.h ckpt/include/ckpt/*.h)
+HEADERS  := $(wildcard libfsdp/include/fsdp/*.h libfsdp/include/fsdp/sys/*.h launcher/include/fsdp/*.h ckpt/include/ckpt/*.h ckpt/include/ckpt/sys/*.h)
 C_FILES   = $(sort $(shell find libfsdp launcher ckpt models tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh'))
 
 version  = $(shell sed -n 's/^.define FSDP_VERSION_$(1) *"*\([0-9.]*\)"*/\1/p' libfsdp/include/fsdp/base.h)
 VERSION := $(call version,STRING)
-SONAME  := libfsdp.so.$(call version,MAJOR)
-SHARED  := libfsdp.so.$(VERSION)
-LAUNCH_SONAME := libfsdp-launch.so.$(call version,MAJOR)
-LAUNCH_SHARED := libfsdp-launch.so.$(VERSION)
+MAJOR   := $(call version,MAJOR)
+SHARED_LIBS := libfsdp libfsdp-launch libckpt
 CUDA_SHARED := $(if $(SRC_cuda),$(LIB)/libfsdp-cuda.so)
 MPI_SHARED := $(if $(filter 1,$(HAVE_MPI)),$(LIB)/libfsdp-mpi.so)
-LIBRARIES := $(LIB)/libfsdp.a $(LIB)/$(SHARED) $(LIB)/libfsdp-launch.a $(LIB)/$(LAUNCH_SHARED) $(LIB)/libckpt.a $(CUDA_SHARED) $(MPI_SHARED)
+shared_of = $(LIB)/$(1).so.$(VERSION)
+LIBRARIES := $(foreach l,$(SHARED_LIBS),$(LIB)/$(l).a $(call shared_of,$(l))) $(CUDA_SHARED) $(MPI_SHARED)
 
 # V=1 shows commands. Else a line for each folder is shown, and commands go to $(B)/log.
 ifeq ($(V),1)
@@ -125,13 +127,13 @@ Q := $(if $(filter 1,$(V)),,@)
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 # What is installed is what this build uses; another CBLAS is the user's affair.
-DEPS = WITH_PMIX='$(WITH_PMIX)' WITH_HWLOC='$(WITH_HWLOC)' WITH_ZSTD='$(WITH_ZSTD)' WITH_DNNL='$(WITH_DNNL)' \
+DEPS = CC='$(CC)' WITH_CURL='$(WITH_CURL)' WITH_PMIX='$(WITH_PMIX)' WITH_HWLOC='$(WITH_HWLOC)' WITH_ZSTD='$(WITH_ZSTD)' WITH_DNNL='$(WITH_DNNL)' \
 	WITH_MPI='$(WITH_MPI)' CBLAS_LIBS='$(if $(filter file,$(origin CBLAS_LIBS)),,$(CBLAS_LIBS))' \
 	scripts/deps.sh
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-tutorials check-tutorials-run check-slurm \
+.PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps deps-list table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-tutorials check-tutorials-run check-slurm \
 	check-slurm-run slurm-shell check-nfs check-nfs-run demo demo-text bench \
 	install uninstall format lint clean
 
@@ -153,6 +155,10 @@ tests: $(TESTS) $(BENCHES) $(NCCL_SIM)
 ## deps             install what building needs (as root), or say what is missing
 deps:
 	@$(DEPS) build
+
+## deps-list        what a site must have: packages by distribution, and what each is for
+deps-list:
+	@$(DEPS) --list
 
 ## check            install what is missing, build, run all tests that need no GPU and no Python;
 ##                  T='tests/comm/*' chooses tests
@@ -326,17 +332,29 @@ fuzz-%:
 
 # ---- how ----------------------------------------------------------------------------------------
 
-$(OBJ)/.ready:
-ifneq ($(strip $(MISSING)),)
-	@echo 'missing: $(strip $(MISSING)). Install what the build needs with: scripts/deps.sh build' >&2
-	@exit 1
-endif
+# Nothing stops above when a required package is missing, because `make check` and `make demo` are about
+# to install it: the first compilation says what is missing. The checkpoint tools alone need less.
+NEEDS := $(if $(filter-out tools $(TOOLS),$(or $(MAKECMDGOALS),all)),build,tools)
+READY := $(OBJ)/.ready-$(NEEDS)
+$(READY):
+	@$(DEPS) --missing $(NEEDS)
 	@mkdir -p $(@D) && touch $@
 
-$(OBJ)/%.o: %.c | $(OBJ)/.ready
+$(OBJ)/%.o: %.c | $(READY)
 	@mkdir -p $(@D)
 	$(call step,CC,$<,$(OBJ),$(siblings))$(CC) $(INC_$(firstword $(subst /, ,$<))) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) \
 		-MMD -MP -c -o $@ $<
+
+# What --version shows. A file of its own knows when it has changed.
+has = $(if $(filter 1,$(HAVE_$(1))),+,-)$(2)
+BUILD_OPTIONS := $(call has,PMIX,pmix) $(call has,HWLOC,hwloc) $(call has,ZSTD,zstd) $(call has,CURL,curl) \
+	$(call has,DNNL,dnnl) $(call has,MPI,mpi) $(call has,CUDA,cuda) $(TARGET) $(strip $(OPT))
+$(OBJ)/.options: FORCE | $(READY)
+	@echo '$(BUILD_OPTIONS)' | cmp -s - $@ || echo '$(BUILD_OPTIONS)' >$@
+$(OBJ)/libfsdp/base/version.o: $(OBJ)/.options
+# Plug-ins lie in a folder of the multi-arch kind, too.
+$(OBJ)/libfsdp/base/library.o: CPPFLAGS += -DBUILD_TARGET='"$(TARGET)"'
+$(OBJ)/libfsdp/base/version.o: CPPFLAGS += -DBUILD_OPTIONS='"$(BUILD_OPTIONS)"'
 
 OBJ_cuda := $(patsubst %.c,$(OBJ)/%.o,$(patsubst %.cu,$(OBJ)/%.cu.o,$(SRC_cuda)))
 $(filter-out %.cu.o,$(OBJ_cuda)): CPPFLAGS += $(CUDA_CPPFLAGS)
@@ -344,7 +362,7 @@ $(filter-out %.cu.o,$(OBJ_cuda)): CPPFLAGS += $(CUDA_CPPFLAGS)
 # Which products and sums become one instruction is the compiler's choice in each place: without, a
 # kernel's ways (whole packs, their rests, any type of moments) give the same bits.
 $(OBJ)/libfsdp/device/cuda/%.cu.o: NVCCFLAGS += -fmad=false
-$(OBJ)/%.cu.o: %.cu | $(OBJ)/.ready
+$(OBJ)/%.cu.o: %.cu | $(READY)
 	@mkdir -p $(@D)
 	$(call step,NVCC,$<,$(OBJ))$(NVCC_LAUNCHER) $(NVCC) $(INC_$(firstword $(subst /, ,$<))) $(NVCCFLAGS) \
 		-Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
@@ -390,13 +408,13 @@ OBJ_simt := $(patsubst %,$(OBJ)/simt/%.o,$(SRC_simt))
 SIMT_INC  = -Itests/simt/include -Itests/lib $(INC_$(firstword $(subst /, ,$<)))
 SIMT_CXXFLAGS = -std=c++17 $(OPT) -g -pthread -D_GNU_SOURCE -Wall -Wextra -Wno-unknown-pragmas \
 	$(if $(filter 1,$(WERROR)),-Werror) $(SANITIZE)
-$(OBJ)/simt/%.c.o: %.c | $(OBJ)/.ready
+$(OBJ)/simt/%.c.o: %.c | $(READY)
 	@mkdir -p $(@D)
 	$(call step,SIMT,$<,$(OBJ)/simt)$(CC) $(SIMT_INC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(OBJ)/simt/%.cu.o: %.cu | $(OBJ)/.ready
+$(OBJ)/simt/%.cu.o: %.cu | $(READY)
 	@mkdir -p $(@D)
 	$(call step,SIMT,$<,$(OBJ)/simt)$(CXX) $(SIMT_INC) $(SIMT_CXXFLAGS) -MMD -MP -c -o $@ -x c++ $<
-$(OBJ)/simt/%.cc.o: %.cc | $(OBJ)/.ready
+$(OBJ)/simt/%.cc.o: %.cc | $(READY)
 	@mkdir -p $(@D)
 	$(call step,SIMT,$<,$(OBJ)/simt)$(CXX) $(SIMT_INC) $(SIMT_CXXFLAGS) -MMD -MP -c -o $@ $<
 $(OBJ)/libsimt.a: $(OBJ_simt)
@@ -444,21 +462,23 @@ $(LIB)/libfsdp.a: $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) $(FLAGS)
 $(LIB)/libckpt.a: $(patsubst %.c,$(OBJ)/%.o,$(SRC_ckpt)) $(FLAGS)
 	$(call one_object,ckpt)
 
-$(LIB)/$(SHARED): $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) scripts/libfsdp.map $(FLAGS)
+# $(call link_shared,LIBRARY,LIBRARIES IT NEEDS): with its soname, map and links.
+define link_shared
 	@mkdir -p $(@D)
-	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(SONAME) \
-		-Wl,--version-script=scripts/libfsdp.map -o $@ $(filter %.o,$^) $(call pkg_libs,$(PKGS_fsdp)) -lm -ldl -lrt
-	$(Q)ln -sf $(SHARED) $(LIB)/$(SONAME) && ln -sf $(SONAME) $(LIB)/libfsdp.so
+	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(1).so.$(MAJOR) \
+		-Wl,--version-script=scripts/$(1).map -o $@ $(filter %.o,$^) $(2)
+	$(Q)ln -sf $(1).so.$(VERSION) $(LIB)/$(1).so.$(MAJOR) && ln -sf $(1).so.$(MAJOR) $(LIB)/$(1).so
+endef
+$(call shared_of,libfsdp): $(patsubst %.c,$(OBJ)/%.o,$(SRC_fsdp)) scripts/libfsdp.map $(FLAGS)
+	$(call link_shared,libfsdp,$(call pkg_libs,$(PKGS_fsdp)) -lm -ldl -lrt)
+$(call shared_of,libckpt): $(patsubst %.c,$(OBJ)/%.o,$(SRC_ckpt)) $(call shared_of,libfsdp) scripts/libckpt.map $(FLAGS)
+	$(call link_shared,libckpt,-L$(LIB) -lfsdp $(call pkg_libs,$(PKGS_ckpt)) -lm -lrt)
 
 # The bootstrap for programs of others. Both forms show fsdp/launch.h alone.
 $(OBJ)/launcher/boot/pmix_lib.o: CPPFLAGS += -DPMIX_LIBDIR='"$(shell pkg-config --variable=libdir pmix)"'
 OBJ_launch := $(patsubst %.c,$(OBJ)/%.o,$(SRC_launch))
-$(LIB)/$(LAUNCH_SHARED): $(OBJ_launch) $(LIB)/$(SHARED) scripts/libfsdp-launch.map $(FLAGS)
-	@mkdir -p $(@D)
-	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-soname,$(LAUNCH_SONAME) \
-		-Wl,--version-script=scripts/libfsdp-launch.map -o $@ $(filter %.o,$^) -L$(LIB) -lfsdp \
-		$(call pkg_libs,$(PKGS_launch)) -ldl
-	$(Q)ln -sf $(LAUNCH_SHARED) $(LIB)/$(LAUNCH_SONAME) && ln -sf $(LAUNCH_SONAME) $(LIB)/libfsdp-launch.so
+$(call shared_of,libfsdp-launch): $(OBJ_launch) $(call shared_of,libfsdp) scripts/libfsdp-launch.map $(FLAGS)
+	$(call link_shared,libfsdp-launch,-L$(LIB) -lfsdp $(call pkg_libs,$(PKGS_launch)) -ldl)
 $(LIB)/libfsdp-launch.a: $(OBJ_launch) $(FLAGS)
 	$(call one_object,fsdp_launch)
 
@@ -480,7 +500,7 @@ $(LIB)/libfsdp-mpi.so: $(OBJ_mpi) $(call ar_of,fsdp) scripts/libfsdp-mpi.map $(F
 # A library like it for tests without a GPU: comm/nccl on a stand-in for NCCL.
 NCCL_SIM_SRC := $(wildcard libfsdp/comm/nccl/*.c tests/simt/nccl/*.c)
 NCCL_SIM_OBJ := $(patsubst %.c,$(OBJ)/nccl-sim/%.o,$(NCCL_SIM_SRC))
-$(NCCL_SIM_OBJ): $(OBJ)/nccl-sim/%.o: %.c | $(OBJ)/.ready
+$(NCCL_SIM_OBJ): $(OBJ)/nccl-sim/%.o: %.c | $(READY)
 	@mkdir -p $(@D)
 	$(call step,CC,$<,$(OBJ)/nccl-sim)$(CC) -Itests/simt/include $(INC_libfsdp) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(NCCL_SIM): $(NCCL_SIM_OBJ) $(call ar_of,fsdp) scripts/libfsdp-cuda.map $(FLAGS)
@@ -488,45 +508,7 @@ $(NCCL_SIM): $(NCCL_SIM_OBJ) $(call ar_of,fsdp) scripts/libfsdp-cuda.map $(FLAGS
 	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) $(if $(SANITIZE),,-Wl,-z,defs) \
 		-Wl,--version-script=scripts/libfsdp-cuda.map -o $@ $(filter %.o %.a,$^) -lm -ldl -lrt
 
-# ---- install ------------------------------------------------------------------------------------
-
-bindir     := $(PREFIX)/bin
-libdir     ?= $(PREFIX)/lib
-includedir := $(PREFIX)/include
-mandir     := $(PREFIX)/share/man
-pcdir      := $(libdir)/pkgconfig
-MAN        := $(wildcard docs/man/*.[13])
-
-## install          install under PREFIX (/usr/local) below DESTDIR; uninstall removes it again
-install: all $(foreach p,$(PROGRAMS),$(call plain_of,$(p)))
-	$(call say,INST,$(DESTDIR)$(PREFIX))install -d $(addprefix $(DESTDIR),$(bindir) $(pcdir) \
-		$(includedir)/fsdp/sys $(includedir)/ckpt $(mandir)/man1 $(mandir)/man3)
-	$(Q)install -m 755 $(foreach p,$(PROGRAMS),$(call plain_of,$(p))) $(DESTDIR)$(bindir)
-	$(Q)install -m 644 $(filter libfsdp/include/fsdp/% launcher/%,$(filter-out libfsdp/include/fsdp/sys/%,$(HEADERS))) \
-		$(DESTDIR)$(includedir)/fsdp
-	$(Q)install -m 644 $(filter libfsdp/include/fsdp/sys/%,$(HEADERS)) $(DESTDIR)$(includedir)/fsdp/sys
-	$(Q)install -m 644 $(filter ckpt/%,$(HEADERS)) $(DESTDIR)$(includedir)/ckpt
-	$(Q)install -m 644 $(filter %.a,$(LIBRARIES)) $(DESTDIR)$(libdir)
-	$(Q)install -m 755 $(LIB)/$(SHARED) $(LIB)/$(LAUNCH_SHARED) $(DESTDIR)$(libdir)
-	$(Q)$(if $(CUDA_SHARED)$(MPI_SHARED),install -m 755 $(CUDA_SHARED) $(MPI_SHARED) $(DESTDIR)$(libdir))
-	$(Q)ln -sf $(SHARED) $(DESTDIR)$(libdir)/$(SONAME)
-	$(Q)ln -sf $(SONAME) $(DESTDIR)$(libdir)/libfsdp.so
-	$(Q)ln -sf $(LAUNCH_SHARED) $(DESTDIR)$(libdir)/$(LAUNCH_SONAME)
-	$(Q)ln -sf $(LAUNCH_SONAME) $(DESTDIR)$(libdir)/libfsdp-launch.so
-	$(Q)$(foreach p,fsdp fsdp-launch ckpt,sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(libdir)|' \
-		-e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(PKGS_$(p:fsdp-%=%))|' \
-		-e 's|@LIBS@|$(call pkg_libs,$(PKGS_$(p)))|' scripts/$(p).pc.in \
-		>$(DESTDIR)$(pcdir)/$(p).pc &&) true
-	$(Q)install -m 644 $(filter %.1,$(MAN)) $(DESTDIR)$(mandir)/man1
-	$(Q)install -m 644 $(filter %.3,$(MAN)) $(DESTDIR)$(mandir)/man3
-
-uninstall:
-	$(call say,RM,$(DESTDIR)$(PREFIX))rm -rf $(addprefix $(DESTDIR),$(includedir)/fsdp $(includedir)/ckpt)
-	$(Q)rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PROGRAMS))) \
-		$(addprefix $(DESTDIR)$(libdir)/,libfsdp.a libckpt.a libfsdp.so $(SONAME) $(SHARED) libfsdp-cuda.so libfsdp-mpi.so \
-			libfsdp-launch.a libfsdp-launch.so $(LAUNCH_SONAME) $(LAUNCH_SHARED)) \
-		$(addprefix $(DESTDIR)$(pcdir)/,fsdp.pc fsdp-launch.pc ckpt.pc) \
-		$(foreach m,$(MAN),$(DESTDIR)$(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)))
+include packaging/install.mk
 
 # ---- housekeeping -------------------------------------------------------------------------------
 
@@ -544,6 +526,6 @@ clean:
 
 ## list             show this list
 list:
-	@sed -n 's/^## //p' Makefile
+	@sed -n 's/^## //p' Makefile packaging/*.mk
 
 -include $(shell test -d $(OBJ) && find $(OBJ) -name '*.d')

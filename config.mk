@@ -5,9 +5,12 @@ PREFIX  ?= /usr/local
 CC      ?= cc
 OBJCOPY ?= objcopy
 # x86-64-v3 (AVX2, FMA: 2013 and later). OPT='-O3 -march=native' for this machine alone.
-OPT     ?= -O3 $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3)
+TARGET  := $(or $(shell $(CC) -dumpmachine 2>/dev/null),$(shell uname -m))
+OPT     ?= -O3 $(if $(filter x86_64-%,$(TARGET)-),-march=x86-64-v3)
 WERROR  ?= 0
 V       ?= 0
+# 0: no folder of a library is written into programs. Packages of distributions may have none.
+RPATH   ?= 1
 
 # Optional parts: auto (use it if it is here), 1 (stop if it is not) or 0.
 WITH_PMIX ?= auto
@@ -37,11 +40,6 @@ PKGS_models := libisal jansson yaml-0.1 libpcre2-8 libutf8proc zlib
 PKGS_plot   := # fsdp-plot alone
 PKGS_headers := # opened at run time, not linked
 REQUIRED    := $(sort $(PKGS_fsdp) $(PKGS_boot) $(PKGS_ckpt) $(PKGS_models))
-
-# Nothing stops here when a required package is missing, because `make check` and `make demo` are
-# about to install it; the first compilation says what is missing instead.
-MISSING := $(shell command -v pkg-config >/dev/null || echo pkg-config; \
-	for p in $(REQUIRED); do pkg-config --exists $$p 2>/dev/null || echo $$p; done)
 
 # $(call probe,NAME,pkg-config package,library): sets HAVE_NAME and adds the package to what the
 # library needs, or stops where WITH_NAME=1.

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # The one list of packages, and what each is for.
 #
-#   scripts/deps.sh [--list|--dry-run] [build|check|slurm|s3|nfs|demo|interop|bench|fuzz|lint]
+#   scripts/deps.sh [--list|--dry-run|--missing] [tools|build|check|slurm|s3|nfs|demo|interop|bench|fuzz|packages|lint]
 #
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
-# command to run, and fails. Each level includes `build`. WITH_PMIX=0, WITH_HWLOC=0, WITH_ZSTD=0,
+# command that root would run, and fails. Each level includes `build`, and that includes `tools`, the
+# checkpoint tools alone. --list shows all levels, --dry-run what is not there, and --missing fails if
+# something is not there that the level cannot do without. WITH_PMIX=0, WITH_HWLOC=0, WITH_ZSTD=0,
 # WITH_DNNL=0, WITH_CURL=0, WITH_MPI=0 and CBLAS_LIBS=... in the environment mean what they mean to
 # make: no PMIx, no hwloc, no zstd, no oneDNN, no libcurl, no MPI, and another CBLAS than OpenBLAS.
 set -u -o pipefail
@@ -13,13 +15,17 @@ set -u -o pipefail
 # level    what proves it is there       apt (Debian 12)   dnf (untried)       what it is for
 list() {
     cat <<'END'
-build    | cmd cc                        | gcc             | gcc               | C compiler
-build    | inc stdio.h                   | libc6-dev       | glibc-devel       | C library headers
-build    | cmd make                      | make            | make              | the build
-build    | cmd pkg-config                | pkgconf         | pkgconf-pkg-config | finds the libraries below
-build    | pkg openblas                  | libopenblas-dev | openblas-devel    | matrix products of the models (any CBLAS will do)
-build    | pkg libisal                   | libisal-dev     | isa-l-devel       | CRC-64 and CRC-32C of checkpoints
-build    | pkg jansson                   | libjansson-dev  | jansson-devel     | JSON: manifests, config.json
+tools    | cmd cc                        | gcc             | gcc               | C compiler
+tools    | inc stdio.h                   | libc6-dev       | glibc-devel       | C library headers
+tools    | cmd make                      | make            | make              | the build
+tools    | cmd pkg-config                | pkgconf         | pkgconf-pkg-config | finds the libraries below
+tools    | pkg libisal                   | libisal-dev     | isa-l-devel       | CRC-64 and CRC-32C of checkpoints
+tools    | pkg jansson                   | libjansson-dev  | jansson-devel     | JSON: manifests, config.json
+tools    | pkg libzstd                   | libzstd-dev     | libzstd-devel     | compressed checkpoints, data in .zst files (optional: WITH_ZSTD=0)
+tools    | pkg libcrypto                 | libssl-dev      | openssl-devel     | signatures of requests to S3 (optional: WITH_CURL=0)
+tools    | pkg libcurl                   | libcurl4-openssl-dev | libcurl-devel  | checkpoints on S3 (optional: WITH_CURL=0)
+tools    | pkg expat                     | libexpat1-dev   | expat-devel       | the answers of S3 (optional: WITH_CURL=0)
+build    | blas openblas                 | libopenblas-dev | openblas-devel    | matrix products of the models (any CBLAS will do)
 build    | pkg yaml-0.1                  | libyaml-dev     | libyaml-devel     | YAML: the configuration file
 build    | pkg libpcre2-8                | libpcre2-dev    | pcre2-devel       | the regular expressions of tokenizers
 build    | pkg libutf8proc               | libutf8proc-dev | utf8proc-devel    | normal forms of Unicode, for tokenizers
@@ -27,10 +33,7 @@ build    | pkg zlib                      | zlib1g-dev      | zlib-devel        |
 build    | pkg libcrypto                 | libssl-dev      | openssl-devel     | HMAC of the launcher's rendezvous
 build    | pkg pmix                      | libpmix-dev     | pmix-devel        | starting under Slurm and mpirun (optional: WITH_PMIX=0)
 build    | pkg hwloc                     | libhwloc-dev    | hwloc-devel       | binds ranks to cores (optional: WITH_HWLOC=0)
-build    | pkg libzstd                   | libzstd-dev     | libzstd-devel     | compressed checkpoints, data in .zst files (optional: WITH_ZSTD=0)
 build    | inc oneapi/dnnl/dnnl.h        | libdnnl-dev     | oneDNN-devel      | products of bf16 on processors that have them (optional: WITH_DNNL=0)
-build    | pkg libcurl                   | libcurl4-openssl-dev | libcurl-devel  | checkpoints on S3 (optional: WITH_CURL=0)
-build    | pkg expat                     | libexpat1-dev   | expat-devel       | the answers of S3 (optional: WITH_CURL=0)
 check    | cmd c++                       | g++             | gcc-c++           | the public headers are also C++
 check    | cmd mpirun                    | openmpi-bin     | openmpi           | a PMIx server to start ranks under
 check    | pkg ompi-c                    | libopenmpi-dev  | openmpi-devel     | MPI between the CPUs of a cluster (optional: WITH_MPI=0)
@@ -61,12 +64,19 @@ interop  | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certif
 bench    | file /usr/bin/time            | time            | time              | peak memory of a benchmark
 bench    | cmd bible                     | bible-kjv       | -                 | prose that tokenizers are timed on
 fuzz     | cmd clang                     | clang           | clang             | libFuzzer, for the fuzz targets
+packages | cmd mmdebstrap                | mmdebstrap      | -                 | clean roots of Debian
+packages | cmd dpkg-buildpackage         | dpkg-dev        | -                 | builds .deb files
+packages | cmd dh                        | debhelper       | -                 | their parts
+packages | cmd fakeroot                  | fakeroot        | -                 | builds them without root
+packages | cmd lintian                   | lintian         | -                 | looks over them
+packages | cmd rpmbuild                  | rpm             | rpm-build         | builds .rpm files
+packages | cmd rpmlint                   | rpmlint         | rpmlint           | looks over them
 lint     | cmd clang-format              | clang-format    | clang-tools-extra | the layout of C files
 END
 }
 
 # What make was told to do without, or to take from elsewhere.
-unwanted() { # kind, what
+unwanted() { # kind, what, level
     case $2 in
     pmix) [ "${WITH_PMIX:-}" = 0 ] ;;
     hwloc) [ "${WITH_HWLOC:-}" = 0 ] ;;
@@ -74,24 +84,66 @@ unwanted() { # kind, what
     libzstd) [ "${WITH_ZSTD:-}" = 0 ] ;;
     oneapi/dnnl/dnnl.h) [ "${WITH_DNNL:-}" = 0 ] ;;
     libcurl | expat) [ "${WITH_CURL:-}" = 0 ] ;;
+    libcrypto) [ "${WITH_CURL:-}" = 0 ] && [ "$3" = tools ] ;;
     openblas) [ -n "${CBLAS_LIBS:-}" ] ;;
     *) false ;;
     esac
 }
 
+has_header() { echo "#include <$1>" | ${CC:-cc} -E -; }
 present() { # kind, what
-    case $1 in
-    cmd) command -v "$2" ;;
-    inc) echo "#include <$2>" | cc -E - ;;
-    pkg) pkg-config --exists "$2" ;;
-    py) python3 -c "import $2" ;;
-    file) test -e "$2" ;;
+    case $1$2 in
+    cmdcc) ${CC:-cc} --version ;;
+    cmd*) command -v "$2" ;;
+    inc*) has_header "$2" ;;
+    pkg*) pkg-config --exists "$2" ;;
+    blas*) pkg-config --exists "$2" || has_header cblas.h ;;
+    py*) python3 -c "import $2" ;;
+    file*) test -e "$2" ;;
     esac >/dev/null 2>&1
 }
 
 usage() {
-    sed -n '3,10s/^# \{0,1\}//p' "$0"
+    sed -n '3,12s/^# \{0,1\}//p' "$0"
     exit "$1"
+}
+
+# Which levels a level includes.
+levels_of() {
+    case $1 in
+    tools) echo tools ;;
+    build) echo tools build ;;
+    *) echo "tools build $1" ;;
+    esac
+}
+is_optional() { [[ $1 == *'(optional: '* ]]; }
+
+show_level() { # level, heading: its packages by distribution
+    local lv probe apt dnf purpose
+    printf '\n%s\n' "$2"
+    while IFS='|' read -r lv probe apt dnf purpose; do
+        [ "${lv// /}" = "$1" ] || continue
+        printf '  %-22s %-22s %s\n' "${apt// /}" "${dnf// /}" "${purpose# }"
+    done <<<"$(list)"
+}
+show_list() {
+    printf '  %-22s %-22s %s\n' 'Debian, Ubuntu' 'Fedora (untried)' 'what for'
+    show_level tools 'make tools: the checkpoint tools alone'
+    show_level build 'make: these too'
+    cat <<'END'
+
+  A GPU needs CUDA's nvcc, and for more than one NCCL; MPI is listed under make check. Libraries
+  need not be packages of the system: modules, Spack and conda have them, and PKG_CONFIG_PATH
+  names the folders with their .pc files.
+END
+    show_level check 'make check'
+    show_level demo 'make demo'
+    for level in slurm s3 nfs interop packages; do
+        show_level $level "make check-$level"
+    done
+    show_level bench 'make bench'
+    show_level fuzz 'make fuzz-NAME'
+    show_level lint 'make format'
 }
 
 mode=install level=build
@@ -99,13 +151,14 @@ for arg; do
     case $arg in
     --list) mode=list ;;
     --dry-run) mode=dry-run ;;
-    build | check | slurm | s3 | nfs | demo | interop | bench | fuzz | lint) level=$arg ;;
+    --missing) mode=missing ;;
+    tools | build | check | slurm | s3 | nfs | demo | interop | bench | fuzz | packages | lint) level=$arg ;;
     -h | --help) usage 0 ;;
     *) usage 2 >&2 ;;
     esac
 done
 if [ $mode = list ]; then
-    list
+    show_list
     exit
 fi
 
@@ -118,25 +171,34 @@ missing=() # packages
 why=()     # what for
 while IFS='|' read -r lv probe apt dnf purpose; do
     lv=${lv// /} package=${apt// /}
-    [ "$lv" = build ] || [ "$lv" = "$level" ] || continue
+    [[ " $(levels_of $level) " == *" $lv "* ]] || continue
+    [ $mode != missing ] || ! is_optional "$purpose" || continue
     # shellcheck disable=SC2086
-    unwanted $probe || present $probe && continue
+    unwanted $probe $lv || present $probe && continue
     [ "$manager" = dnf ] && package=${dnf// /}
-    if [ "$package" = - ]; then
+    if [ "$package" = - ] && [ $mode != missing ]; then
         echo "deps: no $manager package is known for '${probe# }' (${purpose# }); install it by hand" >&2
         exit 1
     fi
+    [[ " ${missing[*]-} " != *" $package "* ]] || continue
     missing+=("$package")
-    why+=("$(printf '%-16s %s' "$package" "${purpose# }")")
+    why+=("$(printf '%-20s %s' "$package" "${purpose# }")")
 done <<<"$(list)"
 
 [ ${#missing[@]} -gt 0 ] || exit 0
+
+if [ $mode = missing ]; then
+    echo "missing: ${missing[*]}" >&2
+    printf '  %s\n' "${why[@]}" >&2
+    echo "Install them with: make deps (as root; or scripts/deps.sh $level). Without root: docs/install.md" >&2
+    exit 1
+fi
 
 case $manager in
 apt-get) install=(apt-get install -y --no-install-recommends "${missing[@]}") ;;
 dnf) install=(dnf install -y "${missing[@]}") ;;
 *)
-    echo "deps: neither apt-get nor dnf is here; missing:" >&2
+    echo "deps: neither apt-get nor dnf is here; missing, by the names that Debian has:" >&2
     printf '  %s\n' "${why[@]}" >&2
     exit 1
     ;;
@@ -145,12 +207,14 @@ esac
 echo "Missing packages:" >&2
 printf '  %s\n' "${why[@]}" >&2
 if [ $mode = dry-run ] || [ "$(id -u)" != 0 ]; then
-    sudo=
-    [ "$(id -u)" = 0 ] || sudo='sudo '
     update=
-    [ $manager = apt-get ] && update="${sudo}apt-get update && "
-    echo "Install them with:" >&2
-    echo "  $update$sudo${install[*]}"
+    [ $manager = apt-get ] && update="apt-get update && "
+    echo "Root installs them with:" >&2
+    echo "  $update${install[*]}"
+    if [ $mode = install ]; then
+        echo "Nothing was installed: you are not root. Without root, libraries may come from modules, Spack or" >&2
+        echo "conda: docs/install.md says how." >&2
+    fi
     [ $mode = dry-run ]
     exit
 fi
@@ -159,13 +223,13 @@ export DEBIAN_FRONTEND=noninteractive
 [ $manager != apt-get ] || install+=(-o DPkg::Lock::Timeout=300) # somebody else may be installing
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
-echo "Installing with: ${install[*]}" >&2
+echo "Installing ${#missing[@]} packages with $manager (a minute or two) ..." >&2
 if [ $manager = apt-get ] && ! apt-get update >"$log" 2>&1; then
     tail -n 3 "$log" >&2
     echo "deps: the package lists could not be refreshed; trying with the ones here" >&2
 fi
 if ! "${install[@]}" </dev/null >"$log" 2>&1; then
     tail -n 20 "$log" >&2
-    echo "deps: installing failed" >&2
+    echo "deps: installing failed; the command was: ${install[*]}" >&2
     exit 1
 fi

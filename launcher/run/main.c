@@ -88,7 +88,7 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
         return LAUNCH_DONE;
     }
     if (args.version) {
-        printf("fsdp-launch %s\n", FSDP_VERSION_STRING);
+        fsdp_version_print(stdout, "fsdp-launch");
         return LAUNCH_DONE;
     }
     if (args.print_metrics && !program->print_metrics) {

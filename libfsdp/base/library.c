@@ -8,10 +8,16 @@
 
 #include "fsdp/sys/library.h"
 
-/* In the folder of `object`, or in ../lib of there. */
+#ifndef BUILD_TARGET
+#define BUILD_TARGET "any"
+#endif
+
+/* In the folder of `object` (a build's, a library's), or where `make install` and packages of
+ * distributions put plug-ins of a program. */
 static bool find_near(char *path, size_t path_nbytes, const char *object, const char *name)
 {
-    static const char *const places[] = {"", "../lib/"};
+    static const char *const places[] = {
+        "", "../lib/", "fsdp/", "../lib/fsdp/", "../lib64/fsdp/", "../lib/" BUILD_TARGET "/fsdp/"};
     char real[PATH_MAX];
 
     if (!realpath(object, real))

@@ -185,7 +185,7 @@ int options_parse(const struct option_table *table, void *settings, int argc, ch
             return 0;
         }
         if (option == 'V') {
-            printf("%s " FSDP_VERSION_STRING "\n", table->program);
+            fsdp_version_print(stdout, table->program);
             return 0;
         }
         if (option < FIRST)

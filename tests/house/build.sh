@@ -27,8 +27,10 @@ expect ok '-c -o ' "other flags compile anew, whatever is linked already" -n OPT
 export PKG_CONFIG_LIBDIR=$TEST_TMP
 expect fail "does not find 'pmix'.*scripts/deps.sh" "WITH_PMIX=1 without PMIx" WITH_PMIX=1 list
 expect ok '^check ' "WITH_PMIX=auto without PMIx" list
-expect fail 'missing: .*jansson.*scripts/deps.sh build' "required packages that are missing" \
-    OPT=-O0 "B=$TEST_TMP/b"
+expect fail 'missing: .*libjansson-dev' "required packages that are missing" OPT=-O0 "B=$TEST_TMP/b"
+expect fail 'Install them with: make deps ' "what to type" OPT=-O0 "B=$TEST_TMP/b"
+expect fail 'gcc .*C compiler' "the compiler that is missing" CC=no-such-cc OPT=-O0 "B=$TEST_TMP/b"
+expect ok '^  libopenblas-dev  *openblas-devel  *matrix' "make deps-list" deps-list
 expect fail 'nvcc, its .*set CUDA_HOME' "WITH_CUDA=1 without CUDA" WITH_CUDA=1 "CUDA_HOME=$TEST_TMP" list
 expect ok '^check ' "WITH_CUDA=auto without CUDA" "CUDA_HOME=$TEST_TMP" list
 expect fail 'need CUDA, which this build has not' "NCCL without CUDA" WITH_NCCL=1 WITH_CUDA=0 list
@@ -49,8 +51,36 @@ lists() { # pattern that the list of missing packages has, pattern that it has n
     fi
 }
 unset WITH_PMIX WITH_HWLOC WITH_ZSTD WITH_DNNL WITH_MPI CBLAS_LIBS
+# libisal and jansson alone: what `make tools` needs.
+mkdir "$TEST_TMP/few"
+for p in libisal jansson; do
+    cp "$(env -u PKG_CONFIG_LIBDIR pkg-config --variable=pcfiledir $p)/$p.pc" "$TEST_TMP/few"
+done
+PKG_CONFIG_LIBDIR=$TEST_TMP/few expect ok 'LD .*ckpt-info' "make tools with libisal and jansson alone" \
+    "B=$TEST_TMP/few" tools
+n=$((n + 1))
+if "$TEST_TMP/few/bin/ckpt-info" --version | grep -q -e '-pmix -hwloc -zstd -curl'; then
+    echo "ok $n - such a tool says what it is without"
+else
+    echo "not ok $n - such a tool says what it is without"
+    bad=1
+fi
+cat >"$TEST_TMP/cross" <<'END'
+#!/bin/sh
+[ "$1" != -dumpmachine ] || { echo riscv64-linux-gnu; exit; }
+exec cc "$@"
+END
+chmod +x "$TEST_TMP/cross"
+expect ok '-c -o ' "a compiler for another processor" -n "CC=$TEST_TMP/cross" "B=$TEST_TMP/few" tools
+n=$((n + 1))
+if make -n "CC=$TEST_TMP/cross" "B=$TEST_TMP/few" tools | grep -q -e -march=; then
+    echo "not ok $n - gets no -march of this machine"
+    bad=1
+else
+    echo "ok $n - gets no -march of this machine"
+fi
 lists pmix '' "deps.sh lists PMIx"
-lists openblas '' "and OpenBLAS"
+CC=no-such-cc lists openblas '' "and OpenBLAS, where there is no cblas.h"
 WITH_PMIX=0 WITH_HWLOC=0 WITH_ZSTD=0 WITH_DNNL=0 CBLAS_LIBS=-lblas lists jansson 'pmix\|hwloc\|openblas\|zstd\|dnnl' "but not what a build does without"
 expect ok "WITH_PMIX='0' WITH_HWLOC='0' WITH_ZSTD='0' WITH_DNNL='0' WITH_MPI='0' .*CBLAS_LIBS='-lblas'" "make passes that on" -n deps WITH_PMIX=0 WITH_HWLOC=0 WITH_ZSTD=0 WITH_DNNL=0 WITH_MPI=0 CBLAS_LIBS=-lblas
 expect ok "CBLAS_LIBS=''" "and its own choice is none" -n deps

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # What `make install` leaves is complete: programs that run, manual pages, headers and libraries that a
-# program of somebody else's builds on, shared and static; and `make uninstall` takes it away again.
+# program of somebody else's builds on, shared and static, with every path filled in; and `make uninstall`
+# takes it away again, and nothing else.
 cd "$TOP" || exit 1
 
 if [ -n "${TEST_SANITIZER:-}" ]; then
@@ -21,8 +22,20 @@ ok() { # status, text
 }
 
 # Its own build folder: this test must not rebuild what other tests are running.
-root=$TEST_TMP/root prefix=/opt/fsdp
+root="$TEST_TMP/a root" prefix=/opt/fsdp
+mkdir "$root" && ln -s "$root" "$TEST_TMP/root"
 args=(B="$TEST_TMP/build" PREFIX=$prefix DESTDIR="$root")
+root=$TEST_TMP/root # a name that pkg-config's output may have
+refused() { # pattern, text, make's arguments
+    local pattern=$1 text=$2
+    shift 2
+    make uninstall "$@" >"$TEST_TMP/log" 2>&1
+    [ $? = 2 ] && grep -q -e "$pattern" "$TEST_TMP/log"
+    ok $? "$text"
+}
+refused 'begin with a slash' "a relative PREFIX is refused" PREFIX=opt/fsdp
+refused 'letters, digits' "and one with a blank" PREFIX="/opt/f sdp"
+refused 'nothing is installed' "what was never installed is not removed" "${args[@]}" DESTDIR="$TEST_TMP"
 make "${args[@]}" install >"$TEST_TMP/log" 2>&1
 ok $? "make install"
 [ $bad = 0 ] || sed 's/^/# /' "$TEST_TMP/log"
@@ -35,6 +48,10 @@ for program in "$root$prefix"/bin/*; do
     ok $? "$name --help runs"
     test -f "$root$prefix/share/man/man1/$name.1"
     ok $? "$name has a manual page"
+    "$program" --version >"$TEST_TMP/version" 2>&1 &&
+        [ "$(head -n 1 "$TEST_TMP/version")" = "$name $(pkg-config --modversion fsdp)" ] &&
+        grep -q -E '^[+-]pmix [+-]hwloc [+-]zstd [+-]curl [+-]dnnl [+-]mpi [+-]cuda .*(GCC|Clang) [0-9]' "$TEST_TMP/version"
+    ok $? "$name --version has the version and the build's options"
 done
 CKPT_FAULT=fail:1 "$root$prefix/bin/ckpt-info" tests/data/llama-tiny >/dev/null
 ok $? "installed programs ignore the fault injection of the tests"
@@ -60,19 +77,44 @@ pc() { pkg-config --define-variable=prefix="$root$prefix" --define-variable=libd
 cc -o "$TEST_TMP/shared" "$TEST_TMP/user.c" $(pc --cflags ckpt) $(pc --libs --static ckpt) &&
     [ "$(LD_LIBRARY_PATH=$lib "$TEST_TMP/shared")" = 995DC9BBDF1939FA ]
 ok $? "a program builds on the installed tree"
-readelf -d "$TEST_TMP/shared" | grep -q 'NEEDED.*libfsdp.so.0'
-ok $? "it needs libfsdp by its soname"
+[ "$(readelf -d "$TEST_TMP/shared" | grep -c -E 'NEEDED.*lib(fsdp|ckpt).so.0')" = 2 ]
+ok $? "it needs libfsdp and libckpt by their sonames"
+diff <(nm -D --defined-only "$lib/libckpt.so" | awk '{ print $3 }' | sort) \
+    <(cat ckpt/include/ckpt/*.h ckpt/include/ckpt/sys/*.h | sed 's@/\*.*\*/@@' |
+        grep -h -o -E '\bckpt_[a-z0-9_]+\(|extern const .*;' | sed -E 's/.* //; s/[(;]//' | grep -v '_f$' | sort -u) >"$TEST_TMP/log"
+ok $? "libckpt.so has the functions of its headers, and no other"
+sed 's/^/# /' "$TEST_TMP/log"
+data=$root$prefix/share/fsdp
+left=$(grep -r -I -l '@[A-Z]*@' "$root/opt")
+[ -z "$left" ]
+ok $? "every path and version is filled in"
+[ -z "$left" ] || sed 's/^/# /' <<<"$left"
+grep -q "\"libfsdp $(pkg-config --modversion fsdp)\"" "$root$prefix"/share/man/man1/fsdp-launch.1
+ok $? "manual pages name the version"
+(cd "$TEST_TMP" && FSDP_MPI=none && . "$data/slurm/env.sh" && [ "$FSDP_BIN" = $prefix/bin ])
+ok $? "env.sh finds the programs"
+[ -n "$(find "$root/opt" -name 'fsdp-launch.bash' -o -path '*/completions/fsdp-launch')" ] ||
+    ! "$root$prefix/bin/fsdp-launch" --completion bash >/dev/null 2>&1
+ok $? "completions are installed where programs have them"
+broken=$(cd "$root$prefix/share/doc/fsdp" && for doc in *.md docs/*.md; do
+    while read -r link; do
+        [ -e "$(dirname "$doc")/$link" ] || echo "$doc: $link"
+    done < <(grep -o -E '\]\([^)#:]+\)' "$doc" | tr -d '])(')
+done | grep -v -E ': (\.\./)*(libfsdp|launcher|ckpt|models|tests|scripts|\.ci)/')
+[ -z "$broken" ]
+ok $? "links between installed documents lead somewhere"
+[ -z "$broken" ] || sed 's/^/# /' <<<"$broken"
 export LD_LIBRARY_PATH=$lib
 launch=$root$prefix/bin/fsdp-launch
-cc -Wall -Wextra -Werror -o "$TEST_TMP/mlp" examples/mlp/mlp.c $(pc --cflags --libs fsdp-launch) -lm &&
+cc -Wall -Wextra -Werror -o "$TEST_TMP/mlp" "$data/examples/mlp/mlp.c" $(pc --cflags --libs fsdp-launch) -lm &&
     "$TEST_TMP/mlp" >"$TEST_TMP/one" && "$launch" -n 3 -- "$TEST_TMP/mlp" >"$TEST_TMP/three" &&
     grep -q '^step 299' "$TEST_TMP/one" &&
     [ "$(sed 's/ gradient.*//' "$TEST_TMP/one")" = "$(sed 's/ gradient.*//' "$TEST_TMP/three")" ]
 ok $? "the example of a model of one's own builds by pkg-config alone, and learns the same on 3 ranks"
-cc -O2 -Wall -Wextra -Werror -o "$TEST_TMP/blocks" examples/blocks/blocks.c $(pc --cflags --libs fsdp-launch) -lm &&
+cc -O2 -Wall -Wextra -Werror -o "$TEST_TMP/blocks" "$data/examples/blocks/blocks.c" $(pc --cflags --libs fsdp-launch) -lm &&
     "$launch" -n 2 -- "$TEST_TMP/blocks" -w 32 -s 5 | grep -q '^step   4'
 ok $? "so does the example of blocks"
-cc -DGRADCHECK -Imodels/check -o "$TEST_TMP/mlp" examples/mlp/mlp.c models/check/gradcheck.c \
+cc -DGRADCHECK -I"$data/examples/gradcheck" -o "$TEST_TMP/mlp" "$data/examples/mlp/mlp.c" "$data/examples/gradcheck/gradcheck.c" \
     $(pc --cflags --libs fsdp-launch) -lm && "$TEST_TMP/mlp" check >/dev/null
 ok $? "it checks its own gradients"
 unset LD_LIBRARY_PATH
@@ -81,18 +123,39 @@ foreign+=$(for f in "$lib"/*.so; do nm -A -D --defined-only "$f"; done | awk '$N
 [ -z "$foreign" ] || sed 's/^/# /' <<<"$foreign"
 [ -z "$foreign" ] && [ "$(nm -g --defined-only "$lib/libfsdp.a" | grep -c ' T fsdp_')" -gt 100 ]
 ok $? "every symbol that a library shows begins with fsdp_ or ckpt_"
-rm -f "$lib"/libfsdp.so* "$lib"/libfsdp-launch.so*
-cc -o "$TEST_TMP/mlp" examples/mlp/mlp.c $(pc --cflags --libs --static fsdp-launch) -lm &&
+mkdir "$TEST_TMP/kept" && mv "$lib"/lib*.so* "$TEST_TMP/kept"
+cc -o "$TEST_TMP/mlp" "$data/examples/mlp/mlp.c" $(pc --cflags --libs --static fsdp-launch) -lm &&
     [ "$("$launch" -n 2 -- "$TEST_TMP/mlp" | sed 's/ gradient.*//')" = "$(sed 's/ gradient.*//' "$TEST_TMP/one")" ]
 ok $? "the same with the static libraries, under fsdp-launch"
 cc -o "$TEST_TMP/static" "$TEST_TMP/user.c" $(pc --cflags ckpt) $(pc --libs --static ckpt) &&
     [ "$("$TEST_TMP/static")" = 995DC9BBDF1939FA ]
 ok $? "a program of checkpoints with the static libraries"
 
-make "${args[@]}" uninstall >/dev/null 2>&1
-left=$(find "$root" -type f -o -type l)
+mv "$TEST_TMP/kept"/* "$lib"
+
+# A site's changes outlive an update, and a removal takes nothing of other people's.
+echo 'FSDP_SRUN_ARGS=--exclusive' >>"$data/slurm/env.sh"
+echo theirs >"$TEST_TMP/theirs"
+ln -sf "$TEST_TMP/theirs" "$root$prefix/bin/ckpt-info"
+ln -s "$TEST_TMP/theirs" "$lib/libother.so"
+mkdir -p "$root/opt/other"
+make "${args[@]}" install >"$TEST_TMP/log" 2>&1 && tail -n 1 "$data/slurm/env.sh" | grep -q exclusive &&
+    [ -f "$data/slurm/env.sh.new" ] && grep -q 'env.sh was changed, and stays' "$TEST_TMP/log"
+ok $? "an update keeps the env.sh that a site has edited"
+[ "$(cat "$TEST_TMP/theirs")" = theirs ] && [ ! -L "$root$prefix/bin/ckpt-info" ]
+ok $? "it replaces a link, and not the file behind it"
+rm "$root$prefix/bin/ckpt-info" && ln -s "$TEST_TMP/theirs" "$root$prefix/bin/ckpt-info"
+make "${args[@]}" uninstall >"$TEST_TMP/log" 2>&1 && grep -q 'bin/ckpt-info was changed' "$TEST_TMP/log"
+ok $? "make uninstall names what it leaves"
+[ "$(cd "$root" && find . ! -type d | sort | paste -sd ' ')" = \
+    "./opt/fsdp/bin/ckpt-info ./opt/fsdp/lib/libother.so ./opt/fsdp/share/fsdp/slurm/env.sh" ] && [ -s "$TEST_TMP/theirs" ]
+ok $? "it leaves other people's files and links, and changed ones"
+find "$root/opt" ! -type d | sed 's/^/# /'
+make "${args[@]}" DESTDIR="$(realpath --relative-to=. "$TEST_TMP")/rel" install uninstall >"$TEST_TMP/log" 2>&1
+ok $? "a relative DESTDIR: installed and removed"
+left=$(find "$TEST_TMP/rel" -mindepth 1)
 [ -z "$left" ]
-ok $? "make uninstall leaves nothing"
+ok $? "make uninstall leaves nothing, not even a folder"
 [ -z "$left" ] || sed 's/^/# /' <<<"$left"
 
 echo "1..$n"

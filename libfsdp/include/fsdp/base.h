@@ -28,11 +28,13 @@ extern "C" {
 #endif
 
 #define FSDP_VERSION_MAJOR 0
-#define FSDP_VERSION_MINOR 1
+#define FSDP_VERSION_MINOR 2
 #define FSDP_VERSION_PATCH 0
-#define FSDP_VERSION_STRING "0.1.0"
+#define FSDP_VERSION_STRING "0.2.0"
 /* Version of the library that is linked, which may differ from the headers' version. Static. */
 const char *fsdp_version(void);
+/* What this build has and lacks, its compiler and target, on one line: for reports. Static. */
+const char *fsdp_build_text(void);
 /* What --version of a program prints. */
 void fsdp_version_print(FILE *to, const char *program);
 

@@ -1,0 +1,3 @@
+[ "$PWD" = "$TEST_TMP" ] && touch file && echo "ok 1"
+echo "ok 2 # SKIP no such device"
+echo "1..2"
