@@ -127,8 +127,9 @@ Q := $(if $(filter 1,$(V)),,@)
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 # What is installed is what this build uses; another CBLAS is the user's affair.
-DEPS = CC='$(CC)' WITH_CURL='$(WITH_CURL)' WITH_PMIX='$(WITH_PMIX)' WITH_HWLOC='$(WITH_HWLOC)' WITH_ZSTD='$(WITH_ZSTD)' WITH_DNNL='$(WITH_DNNL)' \
-	WITH_MPI='$(WITH_MPI)' CBLAS_LIBS='$(if $(filter file,$(origin CBLAS_LIBS)),,$(CBLAS_LIBS))' \
+WITHS := CURL PMIX HWLOC ZSTD DNNL MPI CAIRO
+DEPS = CC='$(CC)' $(foreach w,$(WITHS),WITH_$(w)='$(WITH_$(w))') \
+	CBLAS_LIBS='$(if $(filter file,$(origin CBLAS_LIBS)),,$(CBLAS_LIBS))' \
 	scripts/deps.sh
 
 .DEFAULT_GOAL := all

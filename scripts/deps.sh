@@ -7,9 +7,9 @@
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
 # command that root would run, and fails. Each level includes `build`, and that includes `tools`, the
 # checkpoint tools alone. --list shows all levels, --dry-run what is not there, and --missing fails if
-# something is not there that the level cannot do without. WITH_PMIX=0, WITH_HWLOC=0, WITH_ZSTD=0,
-# WITH_DNNL=0, WITH_CURL=0, WITH_MPI=0 and CBLAS_LIBS=... in the environment mean what they mean to
-# make: no PMIx, no hwloc, no zstd, no oneDNN, no libcurl, no MPI, and another CBLAS than OpenBLAS.
+# something is not there that the level cannot do without. In the environment, WITH_PMIX=0, WITH_HWLOC=0,
+# WITH_ZSTD=0, WITH_DNNL=0, WITH_CURL=0, WITH_MPI=0, WITH_CAIRO=0 and CBLAS_LIBS=... mean what they mean
+# to make: this part is left out, and the products come from another CBLAS than OpenBLAS.
 set -u -o pipefail
 
 # level    what proves it is there       apt (Debian 12)   dnf (untried)       what it is for
@@ -38,6 +38,8 @@ check    | cmd c++                       | g++             | gcc-c++           |
 check    | cmd mpirun                    | openmpi-bin     | openmpi           | a PMIx server to start ranks under
 check    | pkg ompi-c                    | libopenmpi-dev  | openmpi-devel     | MPI between the CPUs of a cluster (optional: WITH_MPI=0)
 check    | cmd ps                        | procps          | procps-ng         | tests look for processes left behind
+check    | pkg cairo                     | libcairo2-dev   | cairo-devel       | PNG pictures of fsdp-plot (optional: WITH_CAIRO=0)
+check    | file /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf | fonts-dejavu-core | dejavu-sans-fonts | the texts of such pictures
 slurm    | cmd slurmctld                 | slurm-wlm       | slurm-slurmctld   | a Slurm of several nodes on this machine
 slurm    | cmd munged                    | munge           | munge             | its authentication
 slurm    | pkg pmix                      | libpmix-dev     | pmix-devel        | its PMIx plugin opens libpmix.so
@@ -56,7 +58,6 @@ s3       | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certif
 nfs      | cmd qemu-system-x86_64        | qemu-system-x86 | qemu-system-x86-core | a machine of the tests' own, with a kernel that knows NFS
 nfs      | cmd mkfs.ext4                 | e2fsprogs       | e2fsprogs         | the disk that it exports
 demo     | cmd bible                     | bible-kjv       | -                 | 4 MB of English prose to learn from
-demo     | cmd gnuplot                   | gnuplot-nox     | gnuplot-minimal   | the picture of the loss curve
 interop  | cmd bible                     | bible-kjv       | -                 | prose that tokenizers are compared on
 interop  | cmd python3                   | python3         | python3           | runs PyTorch, which the results are compared with
 interop  | py ensurepip                  | python3-venv    | python3           | a place of its own for PyTorch
@@ -83,6 +84,7 @@ unwanted() { # kind, what, level
     ompi-c) [ "${WITH_MPI:-}" = 0 ] ;;
     libzstd) [ "${WITH_ZSTD:-}" = 0 ] ;;
     oneapi/dnnl/dnnl.h) [ "${WITH_DNNL:-}" = 0 ] ;;
+    cairo) [ "${WITH_CAIRO:-}" = 0 ] ;;
     libcurl | expat) [ "${WITH_CURL:-}" = 0 ] ;;
     libcrypto) [ "${WITH_CURL:-}" = 0 ] && [ "$3" = tools ] ;;
     openblas) [ -n "${CBLAS_LIBS:-}" ] ;;

@@ -1,43 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp-plot: the curves of runs, in a terminal or as a picture. */
-#include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "curves/curves.h"
-#include "options.h"
+#include "fsdp/sys/cli.h"
 #include "plot_output.h"
-
-static const char usage[] =
-    "Usage: fsdp-plot METRICS... [-o FILE.svg|FILE.png] [option...]\n"
-    "\n"
-    "Draws the curves of one run or several: of each METRICS, a file that log.metrics\n"
-    "named, a folder with a metrics.jsonl in it, or - for standard input. Without -o\n"
-    "it draws in the terminal. Restarts are marked; steps that ran twice are drawn\n"
-    "twice.\n"
-    "\n"
-    "  -o, --output FILE    write a picture: .svg or .png; - is standard output\n"
-    "  --format KIND        svg, png or text, whatever FILE is called\n"
-    "  --keys A,B,...       a panel for each of these keys\n"
-    "                       (loss,tokens_per_s,grad_norm)\n"
-    "  --x AXIS             step, tokens, time (seconds of training) or wall (step)\n"
-    "  --log AXES           logarithmic axes: x, y, xy, none; auto is y where values\n"
-    "                       are far apart (auto)\n"
-    "  --smooth N           draw means of N steps, over pale values (1)\n"
-    "  --level Y[:LABEL]    a horizontal line in the first panel; may be given again\n"
-    "  --title TEXT         a title\n"
-    "  --theme WHICH        auto, light or dark; an SVG's auto follows the reader's\n"
-    "                       device (auto)\n"
-    "  --width N            pixels, or columns of a terminal\n"
-    "  --height N           pixels, or lines of a terminal\n"
-    "  --color WHEN         in a terminal: auto, always or never (auto)\n"
-    "  -h, --help           print this help\n"
-    "  --version            print the version\n";
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
@@ -85,22 +56,67 @@ static const char *const themes[] = {"auto", "light", "dark", NULL};
 static const char *const whens[] = {"auto", "always", "never", NULL};
 
 #define AT(field) offsetof(struct plot_settings, field)
-static const struct option_row rows[] = {
-    {"output", OPTION_TEXT, AT(output), 0, 0, NULL, NULL},
-    {"format", OPTION_WORD, AT(format), 0, 0, formats, NULL},
-    {"keys", OPTION_OWN, AT(keys), 0, 0, NULL, take_keys},
-    {"x", OPTION_WORD, AT(x), 0, 0, axes, NULL},
-    {"log", OPTION_WORD, AT(log), 0, 0, logs, NULL},
-    {"smooth", OPTION_INT, AT(smooth), 1, 1000000000, NULL, NULL},
-    {"level", OPTION_OWN, AT(levels), 0, 0, NULL, take_level},
-    {"title", OPTION_TEXT, AT(title), 0, 0, NULL, NULL},
-    {"theme", OPTION_WORD, AT(theme), 0, 0, themes, NULL},
-    {"width", OPTION_INT, AT(width), 1, 20000, NULL, NULL},
-    {"height", OPTION_INT, AT(height), 1, 20000, NULL, NULL},
-    {"color", OPTION_WORD, AT(color), 0, 0, whens, NULL},
+static const struct fsdp_cli_option shown_rows[] = {
+    {"keys", .arg = "A,B,...", .kind = FSDP_CLI_OWN, .offset = AT(keys), .parse = take_keys,
+     .help = "a panel for each of these keys (default: loss,tokens_per_s,grad_norm, as far as "
+             "there are values)"},
+    {"x", .arg = "AXIS", .kind = FSDP_CLI_WORD, .offset = AT(x), .words = axes,
+     .help = "step, tokens, time (seconds of training) or wall (default: step)"},
+    {"log", .arg = "AXES", .kind = FSDP_CLI_WORD, .offset = AT(log), .words = logs,
+     .help = "logarithmic axes: x, y, xy or none; auto is y where values are far apart (default: "
+             "auto)"},
+    {"smooth", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(smooth), .least = 1, .most = 1e9,
+     .help = "draw means of N steps over the pale values (default: 1)"},
+    {"level", .arg = "Y[:LABEL]", .kind = FSDP_CLI_OWN, .offset = AT(levels), .parse = take_level,
+     .help = "a horizontal line in the first panel; may be given again"},
+    {"title", .arg = "TEXT", .kind = FSDP_CLI_TEXT, .offset = AT(title),
+     .help = "the title (default: of one run, its path)"},
+    {.help = NULL}};
+static const struct fsdp_cli_option output_rows[] = {
+    {"output", 'o', "FILE", FSDP_CLI_FILE, AT(output),
+     .help = "write a picture: FILE.svg or FILE.png; - is standard output"},
+    {"format", .arg = "KIND", .kind = FSDP_CLI_WORD, .offset = AT(format), .words = formats,
+     .help = "svg, png or text, whatever FILE is called (default: auto)"},
+    {"width", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(width), .least = 1, .most = 20000,
+     .help = "pixels, or columns of a terminal"},
+    {"height", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(height), .least = 1, .most = 20000,
+     .help = "pixels, or lines of a terminal"},
+    {"theme", .arg = "WHICH", .kind = FSDP_CLI_WORD, .offset = AT(theme), .words = themes,
+     .help = "light, dark or auto: an SVG then follows the reader's device, a PNG is light "
+             "(default: auto)"},
+    {"color", .arg = "WHEN", .kind = FSDP_CLI_WORD, .offset = AT(color), .words = whens,
+     .help = "colours in a terminal: auto, always or never (default: auto)"},
+    {.help = NULL}};
+static const struct fsdp_cli_group groups[] = {
+    {"What is drawn", shown_rows}, {"Where it goes", output_rows}, {NULL, NULL}};
+static const struct fsdp_cli_note environment[] = {
+    {"NO_COLOR", "if set, --color=auto draws without colours"},
+    {"COLUMNS, LINES", "the size of a chart that does not go to a terminal"},
+    {NULL, NULL}};
+static const struct fsdp_cli_note exits[] = {
+    {"0", "drawn"},
+    {"1", "a file cannot be read or written, or holds nothing to draw"},
+    {"2", "wrong usage"},
+    {NULL, NULL}};
+static const struct fsdp_cli_program program = {
+    .name = "fsdp-plot",
+    .usage = "METRICS... [-o FILE.svg|FILE.png] [options]",
+    .purpose =
+        "Draws the curves of one run or of several. METRICS is a file that log.metrics named, a "
+        "folder with a metrics.jsonl in it, or - for standard input. Without -o, it draws in the "
+        "terminal.\n\n"
+        "Kills and resumes are marked. Steps that ran twice are drawn twice: the first time broad "
+        "and pale, the second time on top of it.",
+    .groups = groups,
+    .examples = "fsdp-plot out/metrics.jsonl\n"
+                "fsdp-plot out/metrics.jsonl -o loss.svg --keys loss,lr --smooth 20\n"
+                "fsdp-plot sweep/*/metrics.jsonl -o sweep.png --x time",
+    .environment = environment,
+    .exits = exits,
+    .least = 1,
+    .most = PLOT_MAX_RUNS,
+    .operands = "a file of metrics, or a folder that holds one",
 };
-static const struct option_table table = {"fsdp-plot", usage, rows, sizeof rows / sizeof rows[0],
-                                          true};
 
 /* ---- what it does ---------------------------------------------------------------------------- */
 
@@ -168,23 +184,20 @@ int main(int argc, char **argv)
 {
     struct plot_settings set = {.smooth = 1};
     struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_cli_line line;
 
     fsdp_std_fill();
-    int rc = options_parse(&table, &set, argc, argv);
+    int rc = fsdp_cli_begin(&line, &program, &set, argc, argv, stderr);
     if (rc >= 0)
         return rc;
-    if (optind == argc)
-        return options_refuse(&table, "name a file of metrics, or a folder that holds one");
-    if (argc - optind > PLOT_MAX_RUNS)
-        return options_refuse(&table, "more than 64 runs in one picture");
     if (!set.keys.nkeys) {
         set.default_keys = true;
         take_keys(&set.keys, "loss,tokens_per_s,grad_norm", NULL);
     }
     const char *wrong = plot_choose_format(&set);
     if (wrong)
-        return options_refuse(&table, wrong);
-    rc = plot(&set, argv + optind, argc - optind, &err);
+        return fsdp_cli_refuse(stderr, &program, wrong);
+    rc = plot(&set, line.operands, line.noperands, &err);
     if (rc)
         fprintf(stderr, "fsdp-plot: %s\n", err.text);
     return rc ? 1 : 0;

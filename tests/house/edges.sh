@@ -63,8 +63,10 @@ ckpt/store             ckpt.h
 ckpt/store/s3          ckpt.h ckpt/store ckpt/util fsdp/base.h
 ckpt/tools             ckpt.h fsdp/base.h
 ckpt/util              ckpt.h fsdp/base.h
+models/chart           fsdp/base.h
 models/check           fsdp/fsdp.h
 models/config          fsdp/base.h fsdp/comm.h fsdp/fsdp.h models/data
+models/curves          fsdp/base.h models/chart
 models/data            fsdp/base.h models/data/line models/data/source models/data/tokens
 models/data/cache      fsdp/base.h models/data/line models/data/source models/data/tokens models/text/tokenizer
 models/data/line       fsdp/base.h models/text/chat models/text/tokenizer
@@ -86,7 +88,7 @@ models/text/chat/filter fsdp/base.h models/text/chat/builtin models/text/chat/va
 models/text/chat/syntax fsdp/base.h models/text/chat/value
 models/text/chat/value fsdp/base.h
 models/remote           ckpt.h fsdp/base.h models/data/source
-models/tools           boot.h ckpt.h fsdp/base.h models/check models/data/line models/data/tokens models/family models/generate models/remote models/text/chat models/text/tokenizer models/text/train models/train models/train/node
+models/tools           boot.h ckpt.h fsdp/base.h models/chart models/check models/curves models/data/line models/data/tokens models/family models/generate models/remote models/text/chat models/text/tokenizer models/text/train models/train models/train/node
 models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/plan models/train/node models/train/report models/train/save models/train/setup
 models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
 models/train/report    fsdp/base.h fsdp/fsdp.h models/config
