@@ -34,6 +34,13 @@ struct launch_program {
     /* Does this configuration use MPI, which needs the connection that ranks met through? NULL:
      * none does. */
     bool (*uses_mpi)(const char *config, int noverrides, char *const *overrides);
+    /* A setting's value as a word, key "section.key". False: there is none, or the configuration
+     * cannot be read. NULL: the program has no settings. */
+    bool (*setting)(char *out, size_t nbytes, const char *key, const char *config, int noverrides,
+                    char *const *overrides);
+    /* Does the configuration fit so many ranks? Prints what is wrong, or wasteful. Returns an exit
+     * code, 0 to continue. NULL: any does. */
+    int (*check_ranks)(const char *config, int noverrides, char *const *overrides, int nranks);
     /* Runs in every rank. Returns an exit code. */
     int (*run)(struct boot *boot, const char *config, int noverrides, char *const *overrides,
                bool verbose);

@@ -23,6 +23,19 @@ static const char help_text[] =
     "                   under srun or mpirun: each task starts N ranks and is not a\n"
     "                   rank itself (for one task per node)\n"
     "  --nodes K        emulate K nodes of N/K ranks each\n"
+    "  --sbatch[=FILE]  write a Slurm batch script for this cluster (default: the\n"
+    "                   configuration's name with .sbatch; -: standard output). Asks\n"
+    "                   sinfo and scontrol, and refuses what the partition cannot give\n"
+    "    --submit       and submit it with sbatch\n"
+    "    --nodes K      on K nodes (1)\n"
+    "    --ntasks-per-node N\n"
+    "                   ranks on a node (one for each GPU, or for each socket)\n"
+    "    --gpus-per-node N\n"
+    "                   GPUs on a node (all; 0: train on CPUs)\n"
+    "    --partition P, --account A\n"
+    "                   where, and for whom (Slurm's defaults)\n"
+    "    --time T       how long, as sbatch takes it (a day, or the partition's limit)\n"
+    "    --output FILE  the job's output, a pattern of sbatch (logs/%x-%j.out)\n"
     "  --ranks-per-gpu N\n"
     "                   let N ranks of a node share a GPU, for tests (NCCL over\n"
     "                   sockets)\n"
@@ -154,7 +167,15 @@ enum {
     NODES,
     RANKS_PER_TASK,
     RANKS_PER_GPU,
-    TIMEOUT
+    TIMEOUT,
+    SBATCH,
+    SUBMIT,
+    PARTITION,
+    ACCOUNT,
+    TIME,
+    OUTPUT,
+    NTASKS_PER_NODE,
+    GPUS_PER_NODE
 };
 
 static const struct option options[] = {
@@ -173,6 +194,14 @@ static const struct option options[] = {
     {"ranks-per-task", required_argument, NULL, RANKS_PER_TASK},
     {"ranks-per-gpu", required_argument, NULL, RANKS_PER_GPU},
     {"timeout", required_argument, NULL, TIMEOUT},
+    {"sbatch", optional_argument, NULL, SBATCH},
+    {"submit", no_argument, NULL, SUBMIT},
+    {"partition", required_argument, NULL, PARTITION},
+    {"account", required_argument, NULL, ACCOUNT},
+    {"time", required_argument, NULL, TIME},
+    {"output", required_argument, NULL, OUTPUT},
+    {"ntasks-per-node", required_argument, NULL, NTASKS_PER_NODE},
+    {"gpus-per-node", required_argument, NULL, GPUS_PER_NODE},
     {NULL, 0, NULL, 0},
 };
 
@@ -201,9 +230,22 @@ static int unknown(const char *arg)
                 : bad("unknown option %s", arg);
 }
 
+static const char *name_of(int option)
+{
+    const struct option *o = options;
+    while (o->name && o->val != option)
+        o++;
+    return o->name ? o->name : "?";
+}
+
 static int missing(int option)
 {
     switch (option) {
+    case PARTITION:
+    case ACCOUNT:
+    case TIME:
+    case OUTPUT:
+        return bad("--%s needs a value", name_of(option));
     case 'n':
         return bad("-n needs a number of ranks");
     case TRACE:
@@ -211,9 +253,7 @@ static int missing(int option)
     case TIMEOUT:
         return bad("--timeout needs seconds");
     default:
-        return bad("%s needs a number", option == NODES            ? "--nodes"
-                                        : option == RANKS_PER_TASK ? "--ranks-per-task"
-                                                                   : "--ranks-per-gpu");
+        return bad("--%s needs a number", name_of(option));
     }
 }
 
@@ -232,8 +272,37 @@ static int take_flag(struct launch_args *out, int option)
     return 0;
 }
 
+/* Those of --sbatch. */
+static int take_sbatch(struct sbatch_request *out, int option, const char *value)
+{
+    const char **word = option == PARTITION ? &out->partition
+                        : option == ACCOUNT ? &out->account
+                        : option == TIME    ? &out->time
+                                            : &out->output;
+
+    switch (option) {
+    case SBATCH:
+        out->wanted = true;
+        out->file = value;
+        return value && !*value ? bad("--sbatch=: a file is missing") : 0;
+    case SUBMIT:
+        out->submit = true;
+        return 0;
+    case NTASKS_PER_NODE:
+        return parse_count(&out->ntasks_per_node, "--ntasks-per-node", value);
+    case GPUS_PER_NODE:
+        out->gpus_per_node = 0;
+        return strcmp(value, "0") ? parse_count(&out->gpus_per_node, "--gpus-per-node", value) : 0;
+    default:
+        *word = value;
+        return *value ? 0 : missing(option);
+    }
+}
+
 static int take_option(struct launch_args *out, int option, const char *value)
 {
+    if (option >= SBATCH)
+        return take_sbatch(&out->sbatch, option, value);
     switch (option) {
     case 'n':
         return parse_count(&out->nranks, "-n", value);
@@ -315,8 +384,10 @@ static int check_counts(const struct launch_args *args)
     if (args->ranks_per_task > most_ranks())
         return bad("--ranks-per-task %d: this machine has %ld cores, at most %d ranks make sense",
                    args->ranks_per_task, sysconf(_SC_NPROCESSORS_ONLN), most_ranks());
-    if (args->nnodes > 1 && !args->nranks)
-        return bad("--nodes %d presents the ranks of -n as nodes; -n is missing", args->nnodes);
+    if (args->nnodes > 1 && !args->nranks && !args->sbatch.wanted)
+        return bad("--nodes %d presents the ranks of -n as nodes; -n is missing, or "
+                   "--sbatch for a job on %d nodes",
+                   args->nnodes, args->nnodes);
     if (args->nranks && args->nnodes > args->nranks)
         return bad("--nodes %d: more nodes than the %d ranks of -n", args->nnodes, args->nranks);
     if (args->nranks && args->nranks % args->nnodes != 0)
@@ -349,7 +420,7 @@ int launch_args_parse(struct launch_args *out, int argc, char **argv)
 {
     int nwords, code;
 
-    *out = (struct launch_args){.nnodes = 1, .timeout_s = 60};
+    *out = (struct launch_args){.nnodes = 1, .timeout_s = 60, .sbatch = SBATCH_REQUEST_INIT};
     if ((code = take_all(out, argc, argv, &nwords)))
         return code;
     if (out->help || out->version || out->print_metrics)
@@ -364,7 +435,9 @@ int launch_args_parse(struct launch_args *out, int argc, char **argv)
     out->noverrides = nwords;
     if (out->config && strchr(out->config, '=') && access(out->config, F_OK))
         return bad("'%s' comes where the configuration is expected", out->config);
-    if ((code = check_what(out)) || (code = check_overrides(out)))
+    out->sbatch.nodes = out->nnodes;
+    if ((code = launch_sbatch_check(out)) || (code = check_what(out)) ||
+        (code = check_overrides(out)))
         return code;
     return check_counts(out);
 }

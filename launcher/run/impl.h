@@ -10,6 +10,7 @@
  *     guard.c  a small process that outlives the launcher's sudden death
  *     sweep.c  what ranks may leave behind: processes, shared memory
  *     supervise.c     starting ranks here and watching over them
+ *     batch.c  a batch script for this cluster (launcher/sbatch)
  *     agent.c  the same as one of several that srun or mpirun started, one on each node
  */
 #ifndef LAUNCH_IMPL_H
@@ -19,6 +20,7 @@
 
 #include "boot/boot_env.h"
 #include "launch.h"
+#include "sbatch/sbatch.h"
 
 enum {
     LAUNCH_CANNOT_EXECUTE = 126, /* as a shell says it */
@@ -37,6 +39,7 @@ struct launch_args {
     bool check;    /* the nodes, instead of running */
     bool speaks;   /* the program's ranks print their last words themselves */
     bool dump_schedule;
+    struct sbatch_request sbatch;
     const char *dump_file; /* NULL: standard output */
     const char *trace;     /* NULL: none */
     const char *config;    /* NULL where there is a program; may be with check */
@@ -77,6 +80,15 @@ void launch_requeue(const struct launch_args *args, int code, struct fsdp_oob *o
 /* After a start of ranks that did not meet. A job that has run before is queued again, a few times;
  * one that never met is not, since the same would happen. */
 void launch_requeue_unmet(const struct launch_args *args, int code);
+
+/* ---- batch.c ---- */
+
+/* Do the options of --sbatch fit together, and with the others? Prints what is wrong. Returns an
+ * exit code. */
+int launch_sbatch_check(const struct launch_args *args);
+/* Writes the script, and submits it where args say so. Prints what it did or why not. Returns an
+ * exit code. */
+int launch_sbatch(const struct launch_args *args, const struct launch_program *program);
 
 /* ---- env.c ---- */
 

@@ -111,6 +111,8 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
         return program->print_config(args.config, args.noverrides, args.overrides);
     if (args.dump_schedule)
         return dump_schedule(&args, program);
+    if (args.sbatch.wanted)
+        return launch_sbatch(&args, program);
     if (args.ranks_per_task && launch_is_rank()) {
         if (args.config && (code = launch_check(&args, program)))
             return code;

@@ -12,6 +12,8 @@ static const struct launch_program program = {
     .dump_schedule = train_dump_schedule,
     .trace_key = "log.trace",
     .uses_mpi = train_uses_mpi,
+    .setting = train_setting,
+    .check_ranks = train_check_ranks,
     .run = train_run,
     .check_nodes = train_check_nodes,
 };

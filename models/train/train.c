@@ -531,15 +531,61 @@ int train_check(const char *config, int noverrides, char *const *overrides)
     return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
 }
 
-bool train_uses_mpi(const char *config, int noverrides, char *const *overrides)
+bool train_setting(char *out, size_t nbytes, const char *key, const char *config, int noverrides,
+                   char *const *overrides)
 {
     struct config *settings = NULL;
+    const bool loaded = config_load(&settings, config, noverrides, overrides, NULL) == FSDP_OK;
+
+    out[0] = '\0';
+    if (loaded)
+        config_word(out, nbytes, settings, key);
+    fsdp_free(settings);
+    return loaded && out[0];
+}
+
+bool train_uses_mpi(const char *config, int noverrides, char *const *overrides)
+{
     char word[16] = "";
 
-    if (config_load(&settings, config, noverrides, overrides, NULL) == FSDP_OK)
-        config_word(word, sizeof word, settings, "fsdp.backend");
+    return train_setting(word, sizeof word, "fsdp.backend", config, noverrides, overrides) &&
+           strcmp(word, "mpi") == 0;
+}
+
+static int check_batch(const struct config *c, int nranks, struct fsdp_err *err)
+{
+    struct config_batch batch;
+    char where[400];
+
+    config_divide(&batch, c, nranks);
+    config_where(where, sizeof where, c, "train.global_batch_size");
+    if (batch.rows < nranks)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%s: a step has %" PRId64 " rows for %d ranks, so %" PRId64
+                            " ranks would have none. Type train.global_batch_size=%d or a multiple "
+                            "of it, or ask for fewer ranks",
+                            where, batch.rows, nranks, nranks - batch.rows, nranks);
+    const double waste = config_batch_waste(&batch);
+    if (waste <= 0)
+        return FSDP_OK;
+    const struct config_batch better = config_batch_better(&batch, c, 0);
+    fprintf(stderr,
+            "fsdp-launch: warning: %s: %" PRId64 " rows on %d ranks waste %.1f %% of the "
+            "computation on padding; train.global_batch_size=%" PRId64 " wastes nothing\n",
+            where, batch.rows, nranks, 100 * waste, better.rows);
+    return FSDP_OK;
+}
+
+int train_check_ranks(const char *config, int noverrides, char *const *overrides, int nranks)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct config *settings = NULL;
+    int rc = config_load(&settings, config, noverrides, overrides, &err);
+
+    if (rc == FSDP_OK)
+        rc = check_batch(settings, nranks, &err);
     fsdp_free(settings);
-    return strcmp(word, "mpi") == 0;
+    return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
 }
 
 int train_print_config(const char *config, int noverrides, char *const *overrides)

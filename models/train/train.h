@@ -21,6 +21,11 @@ int train_dump_schedule(const char *config, int noverrides, char *const *overrid
                         int nnodes, const char *file);
 /* Is fsdp.backend mpi? False where the configuration cannot be read: the check says so. */
 bool train_uses_mpi(const char *config, int noverrides, char *const *overrides);
+/* The word of a setting that is an enumeration, such as "fsdp.device". */
+bool train_setting(char *out, size_t nbytes, const char *key, const char *config, int noverrides,
+                   char *const *overrides);
+/* Refuses a global batch that leaves ranks without a row, and warns of one that needs padding. */
+int train_check_ranks(const char *config, int noverrides, char *const *overrides, int nranks);
 /* Trains; runs in every rank. Returns an exit code. Collective. */
 int train_run(struct boot *boot, const char *config, int noverrides, char *const *overrides,
               bool verbose);
