@@ -106,7 +106,7 @@ present() { # kind, what
 }
 
 usage() {
-    sed -n '3,12s/^# \{0,1\}//p' "$0"
+    sed -n '3,13s/^# \{0,1\}//p' "$0"
     exit "$1"
 }
 

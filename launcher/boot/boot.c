@@ -47,6 +47,7 @@ static const struct {
     {"pmix", NULL},
 #endif
     {"slurm", &boot_slurm_ops},
+    {"nodes", &boot_nodes_ops}, /* asked for by name alone */
     {"local", &boot_local_ops},
     {"single", &boot_single_ops},
 };

@@ -17,4 +17,10 @@ enum { BOOT_RENDEZVOUS_NBYTES = 420 };
 #define BOOT_ENV_HOST "BOOT_HOST" /* as errors shall name it */
 #define BOOT_ENV_JOB "BOOT_JOB"
 
+/* What fsdp-launch --nnodes tells the method `nodes` in its own process. */
+#define BOOT_ENV_NNODES "BOOT_NNODES"
+#define BOOT_ENV_NODE_RANK "BOOT_NODE_RANK"
+#define BOOT_ENV_MASTER_ADDR "BOOT_MASTER_ADDR"
+#define BOOT_ENV_MASTER_PORT "BOOT_MASTER_PORT"
+
 #endif

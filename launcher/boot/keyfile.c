@@ -98,6 +98,15 @@ static int read_key(struct boot_secret *out, int fd, const char *path, struct fs
     return FSDP_OK;
 }
 
+int boot_keyfile_find(bool *here, char *path, size_t path_nbytes, struct fsdp_err *err)
+{
+    struct stat st;
+
+    FSDP_TRY(choose_path(path, path_nbytes, err));
+    *here = lstat(path, &st) == 0;
+    return FSDP_OK;
+}
+
 int boot_keyfile_secret(struct boot_secret *out, char *path, size_t path_nbytes, const char *job,
                         struct fsdp_err *err)
 {

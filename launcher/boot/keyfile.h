@@ -16,4 +16,7 @@
 int boot_keyfile_secret(struct boot_secret *out, char *path, size_t path_nbytes, const char *job,
                         struct fsdp_err *err);
 
+/* Is the user's key here? path gets the file's name, there or not. Local. */
+int boot_keyfile_find(bool *here, char *path, size_t path_nbytes, struct fsdp_err *err);
+
 #endif

@@ -26,6 +26,11 @@ int boot_kvs_server_create(struct boot_kvs_server **out, int nranks,
 void boot_kvs_server_destroy(struct boot_kvs_server *server);
 void boot_kvs_server_contact(const struct boot_kvs_server *server, struct boot_contact *out);
 int boot_kvs_server_fd(const struct boot_kvs_server *server);
+/* What a rank is called in errors, "rank" unless said. `noun` is static. */
+void boot_kvs_server_noun(struct boot_kvs_server *server, const char *noun);
+/* Who takes connections that ask to be let in (BOOT_FOR_JOIN); else they are closed. */
+typedef void boot_joiner_f(void *ctx, int fd, const struct boot_hello *hello);
+void boot_kvs_server_on_join(struct boot_kvs_server *server, boot_joiner_f *fn, void *ctx);
 /* Does what there is to do. Call it when the descriptor is readable and at least every half second
  * (deadlines of fences). */
 void boot_kvs_server_step(struct boot_kvs_server *server);

@@ -28,6 +28,9 @@ struct boot_kvs_server {
     struct boot_acceptor *acceptor;
     boot_host_of_f *host_of;
     void *ctx;
+    const char *noun;
+    boot_joiner_f *on_join; /* NULL: nobody asks to be let in */
+    void *join_ctx;
     struct entry *entries;
     struct entry *all;      /* what ranks have put under one key, until somebody puts again */
     struct client *clients; /* [nranks] */
@@ -43,6 +46,7 @@ int boot_kvs_server_create(struct boot_kvs_server **out, int nranks,
     if (!s)
         return rc;
     s->ep_fd = -1;
+    s->noun = "rank";
     s->nranks = nranks;
     s->host_of = host_of;
     s->ctx = ctx;
@@ -93,6 +97,17 @@ void boot_kvs_server_contact(const struct boot_kvs_server *s, struct boot_contac
 int boot_kvs_server_fd(const struct boot_kvs_server *s)
 {
     return s->ep_fd;
+}
+
+void boot_kvs_server_noun(struct boot_kvs_server *s, const char *noun)
+{
+    s->noun = noun;
+}
+
+void boot_kvs_server_on_join(struct boot_kvs_server *s, boot_joiner_f *fn, void *ctx)
+{
+    s->on_join = fn;
+    s->join_ctx = ctx;
 }
 
 bool boot_kvs_server_seen(const struct boot_kvs_server *s)
@@ -242,8 +257,8 @@ static void name_missing(struct boot_kvs_server *s, char *text, size_t nbytes)
         const char *host = s->host_of ? s->host_of(s->ctx, r) : NULL;
         if (c->fencing)
             continue;
-        len += (size_t)snprintf(text + len, nbytes - len, "%srank %d%s%s (%s)", len ? ", " : "", r,
-                                host ? " on " : "", host ? host : "",
+        len += (size_t)snprintf(text + len, nbytes - len, "%s%s %d%s%s (%s)", len ? ", " : "",
+                                s->noun, r, host ? " on " : "", host ? host : "",
                                 c->link.fd >= 0 ? "connected, but not ready"
                                 : c->seen       ? "has left"
                                                 : "never connected");
@@ -322,6 +337,10 @@ static void welcome(struct boot_kvs_server *s)
     struct boot_hello hello;
     int fd;
     while (boot_acceptor_step(s->acceptor, &fd, &hello)) {
+        if (hello.purpose == BOOT_FOR_JOIN && s->on_join) {
+            s->on_join(s->join_ctx, fd, &hello);
+            continue;
+        }
         if (hello.purpose != BOOT_FOR_KVS || hello.rank < 0 || hello.rank >= s->nranks) {
             close(fd);
             continue;

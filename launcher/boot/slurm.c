@@ -10,22 +10,18 @@
  * Where task 0's node is: the addresses that its name resolves to; else what `scontrol` says; else
  * where srun runs, which in a batch job is the same node.
  */
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "keyfile.h"
 #include "kvs.h"
 #include "node.h"
 #include "hostlist.h"
+#include "resolve.h"
+#include "serve.h"
 
 enum { NPORTS = 4, FIRST_PORT = 10000, LAST_PORT = 32000 };
 
@@ -38,9 +34,7 @@ struct slurm {
     uint16_t ports[NPORTS];
     struct boot_kvs *kvs;
     /* task 0 */
-    struct boot_kvs_server *server;
-    pthread_t thread;
-    int stop[2]; /* a pipe: its end stops the thread */
+    struct boot_serve serve;
 };
 
 /* ---- what Slurm says ---- */
@@ -152,39 +146,6 @@ static int read_facts(struct slurm *s, struct fsdp_err *err)
 
 /* ---- where task 0's node is ---- */
 
-static bool is_loopback(const char *addr)
-{
-    return strncmp(addr, "127.", 4) == 0 || strcmp(addr, "::1") == 0;
-}
-
-static void add_address(struct boot_contact *to, const char *addr)
-{
-    for (int i = 0; i < to->naddrs; i++)
-        if (strcmp(to->addr[i], addr) == 0)
-            return;
-    if (to->naddrs < BOOT_MAX_ADDRS && strlen(addr) < BOOT_ADDR_NBYTES)
-        snprintf(to->addr[to->naddrs++], BOOT_ADDR_NBYTES, "%s", addr);
-}
-
-/* Adds what a name resolves to; /etc/hosts of a node often has its own name as 127.0.1.1, and other
- * nodes are none of those. */
-static bool resolve(struct boot_contact *to, const char *host, bool loopback)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *all = NULL;
-    char text[INET6_ADDRSTRLEN];
-    int before = to->naddrs;
-
-    if (getaddrinfo(host, NULL, &hints, &all))
-        return false;
-    for (struct addrinfo *a = all; a; a = a->ai_next)
-        if (getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST) ==
-                0 &&
-            (loopback || !is_loopback(text)))
-            add_address(to, text);
-    freeaddrinfo(all);
-    return to->naddrs > before;
-}
-
 /* NodeAddr of `scontrol show node`, where there is one: a container often has none. */
 static void ask_scontrol(struct boot_contact *to, const char *host, bool loopback)
 {
@@ -199,7 +160,7 @@ static void ask_scontrol(struct boot_contact *to, const char *host, bool loopbac
         return;
     if (fgets(line, sizeof line, from) && (at = strstr(line, "NodeAddr="))) {
         at[strcspn(at, " \n")] = 0;
-        resolve(to, at + strlen("NodeAddr="), loopback);
+        boot_resolve(to, at + strlen("NodeAddr="), loopback);
     }
     pclose(from);
 }
@@ -211,27 +172,14 @@ static void find_root(struct slurm *s)
 
     s->root = (struct boot_contact){.port = 0};
     if (here || s->facts.loopback)
-        add_address(&s->root, "127.0.0.1");
-    else if (!resolve(&s->root, s->root_host, false))
+        boot_contact_add(&s->root, "127.0.0.1");
+    else if (!boot_resolve(&s->root, s->root_host, false))
         ask_scontrol(&s->root, s->root_host, true);
     if (launch && launch[0])
-        add_address(&s->root, launch);
+        boot_contact_add(&s->root, launch);
 }
 
 /* ---- task 0 serves ---- */
-
-static void *serve_thread(void *arg)
-{
-    enum { TICK_MS = 250 };
-    struct slurm *s = arg;
-    struct pollfd pf[2] = {{s->stop[0], POLLIN, 0}, {boot_kvs_server_fd(s->server), POLLIN, 0}};
-    while (poll(pf, 2, TICK_MS) >= 0 || errno == EINTR) {
-        if (pf[0].revents)
-            break;
-        boot_kvs_server_step(s->server);
-    }
-    return NULL;
-}
 
 static const char *host_of(void *ctx, int rank)
 {
@@ -241,12 +189,11 @@ static const char *host_of(void *ctx, int rank)
 
 static int start_server(struct slurm *s, struct fsdp_err *err)
 {
-    sigset_t all, old;
     int rc = FSDP_EEXIST;
 
     for (int i = 0; i < NPORTS && rc == FSDP_EEXIST; i++)
-        rc = boot_kvs_server_create(&s->server, s->facts.size, &s->facts.secret, s->facts.loopback,
-                                    s->ports[i], host_of, s, err);
+        rc = boot_kvs_server_create(&s->serve.server, s->facts.size, &s->facts.secret,
+                                    s->facts.loopback, s->ports[i], host_of, s, err);
     if (rc == FSDP_EEXIST)
         return fsdp_err_set(err, rc,
                             "rank 0 on %s cannot serve the rendezvous: TCP ports %u, %u, %u and %u "
@@ -254,19 +201,7 @@ static int start_server(struct slurm *s, struct fsdp_err *err)
                             s->facts.host, s->ports[0], s->ports[1], s->ports[2], s->ports[3],
                             NPORTS);
     FSDP_TRY(rc);
-    if (pipe(s->stop))
-        return fsdp_err_sys(err, errno, "pipe");
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int why = pthread_create(&s->thread, NULL, serve_thread, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (why) {
-        close(s->stop[0]);
-        close(s->stop[1]);
-        s->stop[1] = -1;
-        return fsdp_err_sys(err, why, "cannot start a thread for the rendezvous");
-    }
-    return FSDP_OK;
+    return boot_serve_start(&s->serve, err);
 }
 
 /* ---- the others look for it ---- */
@@ -333,12 +268,7 @@ static void slurm_close(void *state, bool clean)
     struct slurm *s = state;
     (void)clean;
     boot_kvs_close(s->kvs);
-    if (s->stop[1] >= 0) {
-        close(s->stop[1]);
-        pthread_join(s->thread, NULL);
-        close(s->stop[0]);
-    }
-    boot_kvs_server_destroy(s->server);
+    boot_serve_stop(&s->serve);
     fsdp_free(s->hosts);
     fsdp_free(s);
 }
@@ -349,7 +279,7 @@ static int slurm_open(void **state, double deadline, struct fsdp_err *err)
     int rc = FSDP_ENOMEM;
     if (!s)
         return rc;
-    s->stop[0] = s->stop[1] = -1;
+    s->serve = (struct boot_serve)BOOT_SERVE_INIT;
     FSDP_TRY_GOTO(read_facts(s, err), out);
     if (s->facts.rank == 0 && s->facts.size > 1)
         FSDP_TRY_GOTO(start_server(s, err), out);

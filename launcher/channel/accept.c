@@ -40,15 +40,17 @@ struct boot_acceptor {
     struct pending pending[NPENDING];
 };
 
-/* Returns a socket that listens on `sa`, or -errno. */
+/* Returns a socket that listens on `sa`, or -errno. A port that was asked for may have connections
+ * of a job that has just ended; only somebody who listens there keeps it. */
 static int listen_at(const struct sockaddr *sa, socklen_t len)
 {
-    int off = 0, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int on = 1, off = 0, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
     if ((sa->sa_family == AF_INET6 &&
          setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off)) ||
-        bind(fd, sa, len) || listen(fd, BACKLOG)) {
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) || bind(fd, sa, len) ||
+        listen(fd, BACKLOG)) {
         int why = errno;
         close(fd);
         return -why;

@@ -27,7 +27,7 @@ struct boot_contact {
     char addr[BOOT_MAX_ADDRS][BOOT_ADDR_NBYTES]; /* numeric */
 };
 
-enum boot_purpose { BOOT_FOR_KVS = 1, BOOT_FOR_TREE = 2 };
+enum boot_purpose { BOOT_FOR_KVS = 1, BOOT_FOR_TREE = 2, BOOT_FOR_JOIN = 3 };
 
 enum { BOOT_TO_SERVER = -1 }; /* the rendezvous, which is no rank */
 

@@ -36,6 +36,10 @@ static const char help_text[] =
     "                   where, and for whom (Slurm's defaults)\n"
     "    --time T       how long, as sbatch takes it (a day, or the partition's limit)\n"
     "    --output FILE  the job's output, a pattern of sbatch (logs/%x-%j.out)\n"
+    "  --nnodes N --node-rank R --master-addr HOST [--master-port P]\n"
+    "                   this is node R of N that you start by hand, each with its\n"
+    "                   own -n; node 0 runs on HOST (port: 29500). The defaults of\n"
+    "                   the last three are NODE_RANK, MASTER_ADDR and MASTER_PORT\n"
     "  --ranks-per-gpu N\n"
     "                   let N ranks of a node share a GPU, for tests (NCCL over\n"
     "                   sockets)\n"
@@ -71,8 +75,9 @@ static const char help_text[] =
     "Environment:\n"
     "  BOOT_METHODS     how ranks find each other, in order: pmix,slurm,local,single\n"
     "  BOOT_INTERFACE   prefixes of network interfaces that other nodes can reach\n"
-    "  BOOT_KEY_FILE    under srun without PMIx: the user's key, which all nodes must\n"
-    "                   see (~/.config/fsdp/key, created on first use)\n"
+    "  BOOT_KEY_FILE    under srun without PMIx, and with --nnodes: the user's key,\n"
+    "                   which all nodes must have (~/.config/fsdp/key, created on\n"
+    "                   first use)\n"
     "  BOOT_PORT        under srun without PMIx: the first of four ports for rank 0\n"
     "\n"
     "Exit status:\n"
@@ -142,6 +147,11 @@ static int parse_count(int *out, const char *option, const char *text)
     return 0;
 }
 
+static int parse_node_rank(int *out, const char *text)
+{
+    return strcmp(text, "0") == 0 ? (*out = 0) : parse_count(out, "--node-rank", text);
+}
+
 static int parse_seconds(double *out, const char *option, const char *text)
 {
     char *end;
@@ -167,6 +177,10 @@ enum {
     NODES,
     RANKS_PER_TASK,
     RANKS_PER_GPU,
+    NNODES,
+    NODE_RANK,
+    MASTER_ADDR,
+    MASTER_PORT,
     TIMEOUT,
     SBATCH,
     SUBMIT,
@@ -193,6 +207,10 @@ static const struct option options[] = {
     {"nodes", required_argument, NULL, NODES},
     {"ranks-per-task", required_argument, NULL, RANKS_PER_TASK},
     {"ranks-per-gpu", required_argument, NULL, RANKS_PER_GPU},
+    {"nnodes", required_argument, NULL, NNODES},
+    {"node-rank", required_argument, NULL, NODE_RANK},
+    {"master-addr", required_argument, NULL, MASTER_ADDR},
+    {"master-port", required_argument, NULL, MASTER_PORT},
     {"timeout", required_argument, NULL, TIMEOUT},
     {"sbatch", optional_argument, NULL, SBATCH},
     {"submit", no_argument, NULL, SUBMIT},
@@ -252,6 +270,14 @@ static int missing(int option)
         return bad("--trace needs a file");
     case TIMEOUT:
         return bad("--timeout needs seconds");
+    case MASTER_ADDR:
+        return bad("--master-addr needs the name or address of node 0");
+    case NNODES:
+        return bad("--nnodes needs a number");
+    case NODE_RANK:
+        return bad("--node-rank needs a number");
+    case MASTER_PORT:
+        return bad("--master-port needs a number");
     default:
         return bad("--%s needs a number", name_of(option));
     }
@@ -312,6 +338,15 @@ static int take_option(struct launch_args *out, int option, const char *value)
         return parse_count(&out->ranks_per_task, "--ranks-per-task", value);
     case RANKS_PER_GPU:
         return parse_count(&out->ranks_per_gpu, "--ranks-per-gpu", value);
+    case NNODES:
+        return parse_count(&out->by_hand, "--nnodes", value);
+    case NODE_RANK:
+        return parse_node_rank(&out->node_rank, value);
+    case MASTER_ADDR:
+        out->master_addr = value;
+        return *value ? 0 : missing(MASTER_ADDR);
+    case MASTER_PORT:
+        return parse_count(&out->master_port, "--master-port", value);
     case TIMEOUT:
         return parse_seconds(&out->timeout_s, "--timeout", value);
     case TRACE:
@@ -384,6 +419,17 @@ static int check_counts(const struct launch_args *args)
     if (args->ranks_per_task > most_ranks())
         return bad("--ranks-per-task %d: this machine has %ld cores, at most %d ranks make sense",
                    args->ranks_per_task, sysconf(_SC_NPROCESSORS_ONLN), most_ranks());
+    if (args->by_hand && args->ranks_per_task)
+        return bad("with --nnodes, -n says how many ranks this node starts; leave out "
+                   "--ranks-per-task");
+    if (args->by_hand && args->nnodes > 1)
+        return bad("--nodes emulates nodes on one machine, --nnodes counts real ones; give one of "
+                   "them");
+    if (!args->by_hand && (args->node_rank >= 0 || args->master_addr || args->master_port))
+        return bad("%s belongs to --nnodes, which is missing", args->node_rank >= 0 ? "--node-rank"
+                                                               : args->master_addr
+                                                                   ? "--master-addr"
+                                                                   : "--master-port");
     if (args->nnodes > 1 && !args->nranks && !args->sbatch.wanted)
         return bad("--nodes %d presents the ranks of -n as nodes; -n is missing, or "
                    "--sbatch for a job on %d nodes",
@@ -420,7 +466,8 @@ int launch_args_parse(struct launch_args *out, int argc, char **argv)
 {
     int nwords, code;
 
-    *out = (struct launch_args){.nnodes = 1, .timeout_s = 60, .sbatch = SBATCH_REQUEST_INIT};
+    *out = (struct launch_args){
+        .nnodes = 1, .node_rank = -1, .timeout_s = 60, .sbatch = SBATCH_REQUEST_INIT};
     if ((code = take_all(out, argc, argv, &nwords)))
         return code;
     if (out->help || out->version || out->print_metrics)

@@ -52,6 +52,10 @@ static const char *const strip[] = {
     "BOOT_NODE",
     "BOOT_HOST",
     "BOOT_JOB",
+    "BOOT_NNODES",
+    "BOOT_NODE_RANK",
+    "BOOT_MASTER_ADDR",
+    "BOOT_MASTER_PORT",
     "RANK",
     "LOCAL_RANK",
     "WORLD_SIZE",
@@ -76,30 +80,54 @@ static bool is_stripped(const char *var)
     return false;
 }
 
-int launch_free_port(void)
+/* Returns the port that was asked for, any free one for 0, or 0. */
+static int try_port(int port)
 {
-    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in sa = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof sa;
-    int port = 0, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return 0;
     if (bind(fd, (struct sockaddr *)&sa, sizeof sa) == 0 &&
         getsockname(fd, (struct sockaddr *)&sa, &len) == 0)
         port = ntohs(sa.sin_port);
+    else
+        port = 0;
     close(fd);
     return port;
 }
 
+int launch_free_port(int first)
+{
+    enum { NTRIES = 16 };
+    int port = 0;
+    for (int i = 0; first && i < NTRIES && first + i <= 65535 && !port; i++)
+        port = try_port(first + i);
+    return port ? port : try_port(0);
+}
+
+int launch_agent_of(const struct launch_job *job, int rank)
+{
+    int low = 0, high = job->agents->nranks;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        *(rank < job->firsts[middle] ? &high : &low) = middle;
+    }
+    return low;
+}
+
 int launch_node_of(const struct launch_job *job, int rank)
 {
-    return job->agents ? job->agents->node_of[rank / job->nlocal]
+    return job->agents ? job->agents->node_of[launch_agent_of(job, rank)]
                        : rank / (job->nranks / job->nnodes);
 }
 
 const char *launch_host_of(const struct launch_job *job, int rank, char buf[FSDP_HOST_NBYTES])
 {
     if (job->agents)
-        snprintf(buf, FSDP_HOST_NBYTES, "%s", job->agents->host[rank / job->nlocal]);
+        snprintf(buf, FSDP_HOST_NBYTES, "%s", job->agents->host[launch_agent_of(job, rank)]);
     else if (job->nnodes > 1)
         snprintf(buf, FSDP_HOST_NBYTES, "%.50s/node%d", job->host, launch_node_of(job, rank));
     else

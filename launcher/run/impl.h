@@ -12,6 +12,8 @@
  *     supervise.c     starting ranks here and watching over them
  *     batch.c  a batch script for this cluster (launcher/sbatch)
  *     agent.c  the same as one of several that srun or mpirun started, one on each node
+ *     nodes.c  the same as one of several that the user started (--nnodes)
+ *     pulse.c  what those tell each other while their ranks run
  */
 #ifndef LAUNCH_IMPL_H
 #define LAUNCH_IMPL_H
@@ -32,6 +34,10 @@ struct launch_args {
     int nnodes;
     int ranks_per_task; /* 0: this process, if somebody started it as one of several, is a rank */
     int ranks_per_gpu;  /* 0: not given */
+    int by_hand;   /* --nnodes: this process starts one node's ranks; 0: not given */
+    int node_rank; /* -1: not given */
+    int master_port;
+    const char *master_addr;
     double timeout_s;
     bool requeue, reorder;
     bool verbose, print_config, print_metrics, prefix_output, help, version;
@@ -98,7 +104,8 @@ struct launch_job {
     const struct launch_args *args;
     int nranks, first, nlocal;
     int nnodes;                         /* that the ranks here are presented as; no agents */
-    const struct fsdp_node_map *agents; /* where agent rank / nlocal is; NULL: there are none */
+    const struct fsdp_node_map *agents; /* where they are; NULL: there are none */
+    int *firsts;                        /* [agents + 1] the first rank of each agent, and nranks */
     char host[FSDP_HOST_NBYTES];        /* of this machine */
     char name[64];
     char rendezvous[BOOT_RENDEZVOUS_NBYTES];
@@ -106,11 +113,13 @@ struct launch_job {
     int secret_fd, master_port;
 };
 
-/* A free TCP port of 127.0.0.1, or 0. */
-int launch_free_port(void);
+/* A free TCP port of 127.0.0.1, from `first` on if that is not 0; or 0. */
+int launch_free_port(int first);
 int launch_node_of(const struct launch_job *job, int rank);
 /* Name of a rank's (emulated) node: HOST, or HOST/node1. Returns buf. */
 const char *launch_host_of(const struct launch_job *job, int rank, char buf[FSDP_HOST_NBYTES]);
+/* The agent that starts a rank. */
+int launch_agent_of(const struct launch_job *job, int rank);
 /* The environment of a rank: this process's without the traces of other launchers, and what the
  * rank is to know. Freed with launch_env_destroy. NULL: out of memory. */
 char **launch_env_create(const struct launch_job *job, int rank);
@@ -179,9 +188,15 @@ void launch_sweep_shm(const char *job);
 int launch_supervise(const struct launch_args *args, struct fsdp_oob *agents,
                      const struct fsdp_node_map *nodes);
 
+/* ---- nodes.c ---- */
+
+/* With --nnodes: fills in what the environment says, checks it, and tells the bootstrap. Returns an
+ * exit code. */
+int launch_nodes_prepare(struct launch_args *args);
+
 /* ---- agent.c ---- */
 
-/* With --ranks-per-task, under a resource manager: meets the other agents, then starts this one's
+/* With --ranks-per-task under a resource manager, or with --nnodes: meets the other agents, then starts this one's
  * ranks. */
 int launch_run_agent(const struct launch_args *args);
 

@@ -113,7 +113,9 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
         return dump_schedule(&args, program);
     if (args.sbatch.wanted)
         return launch_sbatch(&args, program);
-    if (args.ranks_per_task && launch_is_rank()) {
+    if (args.by_hand && (code = launch_nodes_prepare(&args)))
+        return code;
+    if (args.by_hand > 1 || (args.ranks_per_task && launch_is_rank())) {
         if (args.config && (code = launch_check(&args, program)))
             return code;
         return launch_run_agent(&args);

@@ -67,7 +67,8 @@ int launch_open_boot(struct boot **out, const struct launch_args *args)
     opts.trace = add_trace;
     opts.trace_ctx = &trace;
     opts.reorder = args->reorder;
-    opts.keep = args->uses_mpi;
+    opts.keep = args->uses_mpi || args->by_hand; /* a node that comes too late hears why */
+    opts.methods = args->by_hand ? "nodes" : NULL;
     opts.count = args->verbose;
 
     int rc = boot_open(out, &opts, &err);
@@ -79,9 +80,9 @@ int launch_open_boot(struct boot **out, const struct launch_args *args)
     }
     const struct boot_info *info = boot_info(*out);
     if (args->verbose && info->rank == 0)
-        launch_say("boot: %d rank%s on %d node%s have met through %s; job %s", info->size,
-                   info->size == 1 ? "" : "s", info->nnodes, info->nnodes == 1 ? "" : "s",
-                   info->method, info->job);
+        launch_say("boot: %d %s%s on %d node%s have met through %s; job %s", info->size,
+                   args->by_hand ? "launcher" : "rank", info->size == 1 ? "" : "s", info->nnodes,
+                   info->nnodes == 1 ? "" : "s", info->method, info->job);
     if (args->verbose && info->rank == 0 && info->size > 1)
         launch_say("boot: in %.2f s; messages of rank 0: %llu, of another at most %llu; calls of "
                    "%s by each: %d",
@@ -222,7 +223,7 @@ static int exec_program(const struct launch_args *args, struct boot *boot)
     const struct fsdp_node_map *nodes = boot_nodes(boot);
     struct fsdp_oob *oob = boot_oob(boot);
     struct fsdp_err err = FSDP_ERR_INIT;
-    int32_t port = info->rank == 0 ? launch_free_port() : 0;
+    int32_t port = info->rank == 0 ? launch_free_port(0) : 0;
 
     if (fsdp_oob_broadcast(oob, &port, sizeof port, 0, &err)) {
         launch_say("%s", err.text);

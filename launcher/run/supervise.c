@@ -73,6 +73,16 @@ static void on_stop(struct launch_super *s, int sig)
         signal_ranks(s, SIGTERM);
 }
 
+static void hear_nodes(struct launch_super *s)
+{
+    int most = s->pulse ? launch_pulse_tell(s->pulse, s->nstops) : 0;
+    if (most <= s->nstops)
+        return;
+    s->nstops = most - 1;
+    s->stopped = 0;
+    on_stop(s, SIGTERM);
+}
+
 /* ---- events ---- */
 
 static void reap(struct launch_super *s)
@@ -160,6 +170,7 @@ static void watch_ranks(struct launch_super *s, struct pollfd *pf)
         on_signals(s);
         reap(s);
         launch_judge_agents(s);
+        hear_nodes(s);
         relay_all(s);
         advance(s);
     }
@@ -240,9 +251,12 @@ int launch_supervise(const struct launch_args *args, struct fsdp_oob *agents,
     if (code)
         kill_groups(&super);
     watch_ranks(&super, pf);
+    launch_judge_end(&super);
     clean_up(&super, pf);
     if (!code)
         code = launch_conclude(&super);
+    launch_pulse_stop(super.pulse);
+    super.pulse = NULL;
 out:
     fsdp_free(pf);
     launch_super_destroy(&super);

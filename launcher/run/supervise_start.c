@@ -10,6 +10,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "boot/resolve.h"
 #include "supervise.h"
 
 /* ---- what ranks need before they start ---- */
@@ -45,7 +46,7 @@ static int init_job(struct launch_job *job, const struct launch_args *args, stru
         snprintf(job->host, sizeof job->host, "localhost");
     FSDP_TRY(boot_random(&salt, sizeof salt, err));
     snprintf(job->name, sizeof job->name, "fsdp-%d-%08x", (int)getpid(), salt);
-    job->master_port = launch_free_port();
+    job->master_port = launch_free_port(args->by_hand ? args->master_port + 1 : 0);
     return FSDP_OK;
 }
 
@@ -54,7 +55,7 @@ struct together {
     struct boot_secret secret;
     struct boot_contact at;
     char name[64];
-    int32_t per_task, master_port;
+    int32_t master_port;
 };
 
 static int serve_meeting(struct launch_super *s, struct together *all, bool loopback,
@@ -65,7 +66,6 @@ static int serve_meeting(struct launch_super *s, struct together *all, bool loop
                                     &s->job, err));
     boot_kvs_server_contact(s->kvs, &all->at);
     memcpy(all->name, s->job.name, sizeof all->name);
-    all->per_task = s->job.nlocal;
     all->master_port = s->job.master_port;
     return FSDP_OK;
 }
@@ -73,23 +73,46 @@ static int serve_meeting(struct launch_super *s, struct together *all, bool loop
 static int tell_agents(struct launch_super *s, struct together *all, struct fsdp_err *err)
 {
     const struct fsdp_node_map *nodes = s->job.agents;
-    int rc = s->agents->rank ? FSDP_OK : serve_meeting(s, all, nodes->nnodes == 1, err);
+    int rc = s->agents->rank ? FSDP_OK : serve_meeting(s, all, s->loopback, err);
 
     FSDP_TRY(fsdp_oob_agree(s->agents, rc, err));
     FSDP_TRY(fsdp_oob_broadcast(s->agents, all, sizeof *all, 0, err));
-    if (all->per_task != s->job.nlocal)
-        rc = fsdp_err_set(err, FSDP_EMISMATCH, "--ranks-per-task %d here and %d at task 0",
-                          s->job.nlocal, all->per_task);
     memcpy(s->job.name, all->name, sizeof s->job.name);
     s->job.master_port = all->master_port;
-    if (nodes->nnodes > 1)
+    if (s->job.args->by_hand)
+        snprintf(s->job.master_addr, sizeof s->job.master_addr, "%s", s->job.args->master_addr);
+    else if (nodes->nnodes > 1)
         snprintf(s->job.master_addr, sizeof s->job.master_addr, "%s", nodes->host[0]);
-    return fsdp_oob_agree(s->agents, rc, err);
+    return FSDP_OK;
+}
+
+/* Which ranks each agent starts. Those of a resource manager have one command line, and another
+ * number is a mistake in it; nodes that were started by hand may differ. */
+static int count_ranks(struct launch_super *s, struct fsdp_err *err)
+{
+    struct launch_job *job = &s->job;
+    const int nagents = s->agents->size;
+    int32_t mine = job->args->ranks_per_task;
+    int rc = FSDP_OK;
+
+    job->firsts = fsdp_alloc((size_t)nagents + 1, sizeof *job->firsts, "ranks of agents", err);
+    FSDP_TRY(fsdp_oob_agree(s->agents, job->firsts ? FSDP_OK : FSDP_ENOMEM, err));
+    FSDP_TRY(s->agents->allgather(s->agents, &mine, sizeof mine, job->firsts + 1, err));
+    if (job->firsts[1] != mine && !job->args->by_hand)
+        rc = fsdp_err_set(err, FSDP_EMISMATCH, "--ranks-per-task %d here and %d at task 0", mine,
+                          job->firsts[1]);
+    FSDP_TRY(fsdp_oob_agree(s->agents, rc, err));
+    for (int i = 0; i < nagents; i++)
+        job->firsts[i + 1] += job->firsts[i];
+    job->nlocal = mine;
+    job->nranks = job->firsts[nagents];
+    job->first = job->firsts[s->agents->rank];
+    return FSDP_OK;
 }
 
 static int init_rendezvous(struct launch_super *s, struct fsdp_err *err)
 {
-    struct together all = {.per_task = 0};
+    struct together all = {.master_port = 0};
     char *to = s->job.rendezvous;
     size_t len = 0, room = sizeof s->job.rendezvous;
 
@@ -128,10 +151,10 @@ int launch_super_init(struct launch_super *s, const struct launch_args *args,
     if (agents) {
         s->agents = agents;
         s->job.agents = nodes;
-        s->job.nlocal = args->ranks_per_task;
-        s->job.nranks = agents->size * s->job.nlocal;
-        s->job.first = agents->rank * s->job.nlocal;
+        s->loopback =
+            nodes->nnodes == 1 || (args->by_hand && boot_host_is_loopback(args->master_addr));
         memcpy(s->job.host, nodes->host[agents->rank], sizeof s->job.host);
+        FSDP_TRY(count_ranks(s, err));
     }
     if (!(s->procs = fsdp_alloc((size_t)s->job.nlocal, sizeof *s->procs, "ranks", err)))
         return FSDP_ENOMEM;
@@ -140,11 +163,14 @@ int launch_super_init(struct launch_super *s, const struct launch_args *args,
     launch_children_list(&s->spare);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     FSDP_TRY(init_rendezvous(s, err));
+    if (args->by_hand)
+        FSDP_TRY(launch_pulse_start(&s->pulse, agents, err));
     return init_signals(s, err);
 }
 
 void launch_super_destroy(struct launch_super *s)
 {
+    launch_pulse_stop(s->pulse);
     if (s->guard.pid)
         launch_guard_stop(&s->guard);
     else if (s->guard.fd >= 0)
@@ -161,6 +187,7 @@ void launch_super_destroy(struct launch_super *s)
     fsdp_free(s->sinks[0].data);
     fsdp_free(s->sinks[1].data);
     fsdp_free(s->procs);
+    fsdp_free(s->job.firsts);
 }
 
 /* ---- starting a rank ---- */

@@ -59,6 +59,7 @@ struct boot_ops {
     void (*close)(void *state, bool clean);
 };
 
-extern const struct boot_ops boot_pmix_ops, boot_slurm_ops, boot_local_ops, boot_single_ops;
+extern const struct boot_ops boot_pmix_ops, boot_slurm_ops, boot_nodes_ops, boot_local_ops,
+    boot_single_ops;
 
 #endif
