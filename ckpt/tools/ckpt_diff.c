@@ -30,7 +30,8 @@ static const struct fsdp_cli_option compare_rows[] = {
     {"any-dtype", .offset = AT(args.any_dtype),
      .help = "let floating-point types differ; compare in the narrower one"},
     {"data", .offset = AT(args.data), .help = "also read where fingerprints are equal"},
-    {"map", .arg = "MAP", .kind = FSDP_CLI_OWN, .parse = tool_take_map, .is_file = true,
+    {"map", .arg = "MAP", .kind = FSDP_CLI_OWN, .parse = tool_take_map, .words = tool_maps,
+     .is_file = true,
      .help = "rename, join or split the tensors of both first, as ckpt-merge does; --include and "
              "--exclude then match the new names"},
     TOOL_HEADS_ROW,

@@ -47,6 +47,7 @@ extern const struct fsdp_cli_option tool_report_rows[];    /* -q, --json */
     }
 
 /* Rows for --map and --heads, whose texts differ. */
+extern const char *const tool_maps[]; /* the built-in ones */
 int tool_take_map(void *tool, const char *text, struct fsdp_err *err);
 int tool_take_heads(void *tool, const char *text, struct fsdp_err *err);
 #define TOOL_HEADS_ROW                                                                             \

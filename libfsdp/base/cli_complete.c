@@ -40,14 +40,31 @@ static void put_key_words(FILE *to, const struct fsdp_tunable *key, const char *
     }
 }
 
-/* A help text up to its first sentence's end, without what a shell would read in quotes. */
+/* The end of a help text's first thought, or the last word that a line has room for. */
+static size_t brief_length(const char *help)
+{
+    enum { ROOM = 64 };
+    size_t len = 0, word = 0;
+
+    for (; help[len] && len < ROOM; len++) {
+        if (help[len] == ' ' || help[len + 1] == 0)
+            word = len;
+        if (strchr(".;:", help[len]) && (help[len + 1] == ' ' || !help[len + 1]))
+            return len;
+        if (help[len] == ' ' && help[len + 1] == '(')
+            return len;
+    }
+    return help[len] ? word : len;
+}
+
+/* Without what a shell would read in quotes. */
 static void put_brief(FILE *to, const char *help)
 {
-    for (const char *at = help; *at && at - help < 70; at++) {
-        if ((*at == '.' || *at == ';' || *at == ':') && (at[1] == ' ' || !at[1]))
-            break;
-        fputc(strchr("'\"\\[]`$:\n", *at) ? ' ' : *at, to);
-    }
+    const size_t len = brief_length(help);
+
+    for (size_t i = 0; i < len; i++)
+        if (!strchr("'\"\\[]`$", help[i]))
+            fputc(help[i] == ':' ? ',' : help[i], to);
 }
 
 /* ---- bash ------------------------------------------------------------------------------------ */
@@ -70,13 +87,10 @@ static void put_bash_values(FILE *to, const struct fsdp_cli_program *program)
             continue;
         fputs("    ", to);
         put_pattern(to, row);
-        if (row->words) {
-            fputs(") words='", to);
+        fputs(") words='", to);
+        if (row->words)
             put_words(to, row->words);
-            fputs("' ;;\n", to);
-        } else {
-            fprintf(to, ") kind=%s ;;\n", cli_takes_file(row) ? "file" : "none");
-        }
+        fprintf(to, "' kind=%s ;;\n", cli_takes_file(row) ? "file" : "none");
     }
     for (int i = 0; i < program->nkeys; i++)
         if (key_has_words(&program->keys[i])) {
@@ -157,6 +171,17 @@ static void print_bash(FILE *to, const struct fsdp_cli_program *program)
 
 /* ---- zsh ------------------------------------------------------------------------------------- */
 
+static void put_zsh_values(FILE *to, const struct fsdp_cli_option *row)
+{
+    if (!row->words) {
+        fputs(cli_takes_file(row) ? "_files" : " ", to);
+        return;
+    }
+    fputs(cli_takes_file(row) ? "{_alternative \"words:word:(" : "(", to);
+    put_words(to, row->words);
+    fputs(cli_takes_file(row) ? ")\" \"files:file:_files\"}" : ")", to);
+}
+
 static void put_zsh_option(FILE *to, const struct fsdp_cli_option *row)
 {
     const char *name = row->name ? row->name : "";
@@ -179,13 +204,7 @@ static void put_zsh_option(FILE *to, const struct fsdp_cli_option *row)
             fputc(c == ':' ? '-' : c, to);
         }
         fputc(':', to);
-        if (row->words) {
-            fputc('(', to);
-            put_words(to, row->words);
-            fputc(')', to);
-        } else {
-            fputs(cli_takes_file(row) ? "_files" : " ", to);
-        }
+        put_zsh_values(to, row);
     }
     fputs("'", to);
 }
@@ -255,7 +274,7 @@ static void put_fish_option(FILE *to, const struct fsdp_cli_program *program,
     if (row->name)
         fprintf(to, " -l %s", row->name);
     if (row->words) {
-        fputs(" -x -a '", to);
+        fprintf(to, " %s -a '", cli_takes_file(row) ? "-r -F" : "-x");
         put_words(to, row->words);
         fputc('\'', to);
     } else if (row->arg && !cli_may_omit(row)) {

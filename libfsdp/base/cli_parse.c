@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A command line parsed by its table. */
 #include <errno.h>
+#include <float.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
@@ -58,17 +59,15 @@ static int set_seed(uint64_t *out, const struct fsdp_cli_option *row, const char
 
 static void range_text(char *out, size_t out_nbytes, const struct fsdp_cli_option *row)
 {
-    const bool above = row->kind == FSDP_CLI_ABOVE || row->kind == FSDP_CLI_WITHIN;
-    const bool below = row->kind == FSDP_CLI_BELOW || row->kind == FSDP_CLI_WITHIN;
-    const bool has_least = row->least > -HUGE_VAL, has_most = row->most < HUGE_VAL;
-    size_t len = (size_t)snprintf(out, out_nbytes, "a number");
-
-    if (has_least)
-        len += (size_t)snprintf(out + len, out_nbytes - len, above ? " above %g" : ", %g or more",
-                                row->least);
-    if (has_most)
-        snprintf(out + len, out_nbytes - len, below ? "%sbelow %g" : "%sat most %g",
-                 has_least ? " and " : " ", row->most);
+    static const char *const ranges[] = {[FSDP_CLI_NUMBER] = "a number from %g to %g",
+                                         [FSDP_CLI_ABOVE] = "a number above %g, at most %g",
+                                         [FSDP_CLI_BELOW] = "a number from %g to less than %g",
+                                         [FSDP_CLI_WITHIN] = "a number between %g and %g"};
+    if (row->most < DBL_MAX)
+        snprintf(out, out_nbytes, ranges[row->kind], row->least, row->most);
+    else
+        snprintf(out, out_nbytes, row->least > -HUGE_VAL ? "a number of at least %g" : "a number",
+                 row->least);
 }
 
 static int set_number(double *out, const struct fsdp_cli_option *row, const char *text,

@@ -8,84 +8,11 @@
 #include <sys/stat.h>
 
 #include "data/line/text.h"
+#include "fsdp/sys/cli.h"
 #include "generate/batch.h"
 #include "generate_chat.h"
 #include "generate_output.h"
 #include "interrupt.h"
-#include "options.h"
-
-static const char usage[] =
-    "Usage: fsdp-generate --model PATH --prompt TEXT [option...]\n"
-    "       fsdp-generate --model PATH --tokens 1,2,3 [--logits] [option...]\n"
-    "       fsdp-generate --model PATH --prompts FILE [-o FILE] [option...]\n"
-    "       fsdp-generate --model PATH --chat [--prompt TEXT] [option...]\n"
-    "\n"
-    "Continues a text with a trained model, or chats with it. PATH is a Hugging Face\n"
-    "folder, a .safetensors file next to its config.json, a checkpoint of\n"
-    "fsdp-launch, or a folder of checkpoints (the newest is taken). It may be in a\n"
-    "store (s3://...).\n"
-    "\n"
-    "  --model PATH       the weights\n"
-    "  --prompt TEXT      the text to continue\n"
-    "  --tokens LIST      token ids instead of a prompt; prints token ids\n"
-    "  --prompts FILE     many prompts, JSON Lines; - is standard input. A line has\n"
-    "                     \"prompt\", \"tokens\" (ids) or \"messages\" (a chat), and may\n"
-    "                     have \"seed\" and \"max_tokens\". The output line also has\n"
-    "                     \"completion\" (or \"completion_tokens\"), \"finish_reason\"\n"
-    "                     and \"ntokens\"\n"
-    "  -o, --output FILE  the output lines (standard output); FILE.part until all\n"
-    "                     are written\n"
-    "  --overwrite        replace FILE\n"
-    "  --resume           continue FILE.part\n"
-    "  --batch N          prompts at once (8)\n"
-    "  --tokenizer KIND   auto (the model's tokenizer; bytes if there is none and\n"
-    "                     the model has 256 tokens), bytes, or the path of a\n"
-    "                     tokenizer (auto)\n"
-    "  --max-tokens N     stop after N tokens (200; with --chat 1024), or at the\n"
-    "                     model's last position\n"
-    "  --ignore-eos       continue after the model's end-of-sequence token\n"
-    "  --device KIND      auto (a GPU if there is one), cpu or cuda (auto)\n"
-    "  --kv-dtype TYPE    type of the cache of keys and values: auto (the model's),\n"
-    "                     float32, bfloat16 or float16 (auto)\n"
-    "  -v, --verbose      print the device, and the memory of keys and values\n"
-    "  -h, --help         print this help\n"
-    "  --version          print the version\n"
-    "\n"
-    "The model's own template renders chats (chat_template.jinja, or chat_template in\n"
-    "tokenizer_config.json):\n"
-    "\n"
-    "  --chat             a prompt is a message to the model, and only its answer is\n"
-    "                     printed. Without --prompt or --prompts, each line of\n"
-    "                     standard input is a turn of a conversation; Ctrl-C stops\n"
-    "                     an answer, Ctrl-D ends the chat\n"
-    "  --system TEXT      a system message, which comes first\n"
-    "  --template-var NAME=VALUE\n"
-    "                     a variable of the template, such as enable_thinking=false;\n"
-    "                     VALUE is JSON or a text. May be given several times\n"
-    "  --date YYYY-MM-DD  the date that the template sees (today)\n"
-    "\n"
-    "The model's generation_config.json sets the options that are not given:\n"
-    "\n"
-    "  --greedy           always take the most likely token\n"
-    "  --sample           draw tokens (the default, unless the file says otherwise)\n"
-    "  --temperature T    divide logits by T (1)\n"
-    "  --top-k K          draw from the K most likely tokens (0: all)\n"
-    "  --top-p P          draw from the most likely tokens that together have\n"
-    "                     probability P (1)\n"
-    "  --min-p P          draw from the tokens that are at least P times as likely as\n"
-    "                     the most likely one (0)\n"
-    "  --repetition-penalty R\n"
-    "                     divide positive logits of tokens that the text already has\n"
-    "                     by R, and multiply negative ones by R (1)\n"
-    "  --seed S           seed of the random choice (0)\n"
-    "  --ignore-generation-config\n"
-    "                     do not read generation_config.json\n"
-    "\n"
-    "Instead of generating:\n"
-    "\n"
-    "  --logits           print the logits after each token, one line per token\n"
-    "  --probabilities    print the tokens that may come next and their\n"
-    "                     probabilities, one line per token\n";
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
@@ -100,39 +27,112 @@ static int parse_date(void *to, const char *text, struct fsdp_err *err)
 }
 
 #define AT(field) offsetof(struct generate_settings, field)
-static const struct option_row rows[] = {
-    {"model", OPTION_TEXT, AT(model), 0, 0, NULL, NULL},
-    {"prompt", OPTION_TEXT, AT(prompt), 0, 0, NULL, NULL},
-    {"tokens", OPTION_TEXT, AT(tokens), 0, 0, NULL, NULL},
-    {"prompts", OPTION_TEXT, AT(prompts), 0, 0, NULL, NULL},
-    {"output", OPTION_TEXT, AT(output), 0, 0, NULL, NULL},
-    {"overwrite", OPTION_FLAG, AT(overwrite), 0, 0, NULL, NULL},
-    {"resume", OPTION_FLAG, AT(resume), 0, 0, NULL, NULL},
-    {"batch", OPTION_INT, AT(batch), 1, MODEL_MAX_SEQUENCES, NULL, NULL},
-    {"kv-dtype", OPTION_WORD, AT(kv_dtype), 0, 0, generate_kv_dtypes, NULL},
-    {"tokenizer", OPTION_TEXT, AT(tokenizer), 0, 0, NULL, NULL},
-    {"chat", OPTION_FLAG, AT(chat), 0, 0, NULL, NULL},
-    {"system", OPTION_TEXT, AT(system), 0, 0, NULL, NULL},
-    {"template-var", OPTION_OWN, AT(variables), 0, 0, NULL, parse_variable},
-    {"date", OPTION_OWN, AT(date), 0, 0, NULL, parse_date},
-    {"logits", OPTION_FLAG, AT(logits), 0, 0, NULL, NULL},
-    {"probabilities", OPTION_FLAG, AT(probabilities), 0, 0, NULL, NULL},
-    {"max-tokens", OPTION_INT, AT(max_tokens), 1, 1 << 30, NULL, NULL},
-    {"greedy", OPTION_FLAG, AT(greedy), 0, 0, NULL, NULL},
-    {"sample", OPTION_FLAG, AT(sample), 0, 0, NULL, NULL},
-    {"temperature", OPTION_NUMBER, AT(temperature), -HUGE_VAL, HUGE_VAL, NULL, NULL},
-    {"top-k", OPTION_INT, AT(top_k), 0, 1 << 30, NULL, NULL},
-    {"top-p", OPTION_NUMBER, AT(top_p), -HUGE_VAL, HUGE_VAL, NULL, NULL},
-    {"min-p", OPTION_NUMBER, AT(min_p), -HUGE_VAL, HUGE_VAL, NULL, NULL},
-    {"repetition-penalty", OPTION_NUMBER, AT(repetition_penalty), -HUGE_VAL, HUGE_VAL, NULL, NULL},
-    {"seed", OPTION_SEED, AT(seed), 0, 0, NULL, NULL},
-    {"ignore-eos", OPTION_FLAG, AT(ignore_eos), 0, 0, NULL, NULL},
-    {"ignore-generation-config", OPTION_FLAG, AT(ignore_config), 0, 0, NULL, NULL},
-    {"device", OPTION_NAME, AT(device), 0, 0, option_devices, NULL},
-    {"verbose", OPTION_FLAG, AT(verbose), 0, 0, NULL, NULL},
+static const char *const tokenizers[] = {"auto", "bytes", NULL};
+static const struct fsdp_cli_option prompt_rows[] = {
+    {"model", .arg = "PATH", .kind = FSDP_CLI_FILE, .offset = AT(model), .help = "the weights"},
+    {"prompt", .arg = "TEXT", .kind = FSDP_CLI_TEXT, .offset = AT(prompt),
+     .help = "the text to continue"},
+    {"tokens", .arg = "LIST", .kind = FSDP_CLI_TEXT, .offset = AT(tokens),
+     .help = "token ids instead of a prompt; prints token ids"},
+    {"prompts", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(prompts),
+     .help = "many prompts, JSON Lines; - is standard input. A line has \"prompt\", \"tokens\" "
+             "(ids) or \"messages\" (a chat), and may have \"seed\" and \"max_tokens\". The "
+             "output line also has \"completion\" (or \"completion_tokens\"), "
+             "\"finish_reason\" and \"ntokens\""},
+    {"output", 'o', "FILE", FSDP_CLI_FILE, AT(output),
+     .help = "the output lines (default: standard output); FILE.part until all are written"},
+    {"overwrite", .offset = AT(overwrite), .help = "replace FILE"},
+    {"resume", .offset = AT(resume), .help = "continue FILE.part"},
+    {"batch", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(batch), .least = 1,
+     .most = MODEL_MAX_SEQUENCES, .help = "prompts at once (default: 8)"},
+    {"tokenizer", .arg = "KIND", .kind = FSDP_CLI_FILE, .offset = AT(tokenizer),
+     .words = tokenizers,
+     .help = "auto (the model's tokenizer; bytes if there is none and the model has 256 tokens), "
+             "bytes, or the path of a tokenizer (default: auto)"},
+    {"max-tokens", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(max_tokens), .least = 1,
+     .most = 1 << 30,
+     .help = "stop after N tokens (default: 200; with --chat 1024), or at the model's last "
+             "position"},
+    {"ignore-eos", .offset = AT(ignore_eos),
+     .help = "continue after the model's end-of-sequence token"},
+    {"device", .arg = "KIND", .kind = FSDP_CLI_NAME, .offset = AT(device),
+     .words = fsdp_cli_devices,
+     .help = "auto (a GPU if there is one), cpu or cuda (default: auto)"},
+    {"kv-dtype", .arg = "TYPE", .kind = FSDP_CLI_WORD, .offset = AT(kv_dtype),
+     .words = generate_kv_dtypes,
+     .help = "type of the cache of keys and values: auto (the model's), float32, bfloat16 or "
+             "float16 (default: auto)"},
+    {"verbose", 'v', .offset = AT(verbose),
+     .help = "print the device, and the memory of keys and values"},
+    {.help = NULL}};
+static const struct fsdp_cli_option chat_rows[] = {
+    {"chat", .offset = AT(chat),
+     .help = "a prompt is a message to the model, and only its answer is printed. Without --prompt "
+             "or --prompts, each line of standard input is a turn of a conversation; Ctrl-C stops "
+             "an answer, Ctrl-D ends the chat"},
+    {"system", .arg = "TEXT", .kind = FSDP_CLI_TEXT, .offset = AT(system),
+     .help = "a system message, which comes first"},
+    {"template-var", .arg = "NAME=VALUE", .kind = FSDP_CLI_OWN, .offset = AT(variables),
+     .parse = parse_variable,
+     .help = "a variable of the template, such as enable_thinking=false; VALUE is JSON or a text. "
+             "May be given several times"},
+    {"date", .arg = "YYYY-MM-DD", .kind = FSDP_CLI_OWN, .offset = AT(date), .parse = parse_date,
+     .help = "the date that the template sees (default: today)"},
+    {.help = NULL}};
+static const struct fsdp_cli_option sampling_rows[] = {
+    {"greedy", .offset = AT(greedy), .help = "always take the most likely token"},
+    {"sample", .offset = AT(sample),
+     .help = "draw tokens (the default, unless the file says otherwise)"},
+    {"temperature", .arg = "T", .kind = FSDP_CLI_NUMBER, .offset = AT(temperature),
+     .least = -HUGE_VAL, .most = HUGE_VAL, .help = "divide logits by T (default: 1)"},
+    {"top-k", .arg = "K", .kind = FSDP_CLI_INT, .offset = AT(top_k), .least = 0, .most = 1 << 30,
+     .help = "draw from the K most likely tokens (default: 0, all)"},
+    {"top-p", .arg = "P", .kind = FSDP_CLI_NUMBER, .offset = AT(top_p), .least = -HUGE_VAL,
+     .most = HUGE_VAL,
+     .help = "draw from the most likely tokens that together have probability P (default: 1)"},
+    {"min-p", .arg = "P", .kind = FSDP_CLI_NUMBER, .offset = AT(min_p), .least = -HUGE_VAL,
+     .most = HUGE_VAL,
+     .help = "draw from the tokens that are at least P times as likely as the most likely one "
+             "(default: 0)"},
+    {"repetition-penalty", .arg = "R", .kind = FSDP_CLI_NUMBER, .offset = AT(repetition_penalty),
+     .least = -HUGE_VAL, .most = HUGE_VAL,
+     .help = "divide positive logits of tokens that the text already has by R, and multiply "
+             "negative ones by R (default: 1)"},
+    {"seed", .arg = "S", .kind = FSDP_CLI_SEED, .offset = AT(seed),
+     .help = "seed of the random choice (default: 0)"},
+    {"ignore-generation-config", .offset = AT(ignore_config),
+     .help = "do not read generation_config.json, the model's own values of these options"},
+    {.help = NULL}};
+static const struct fsdp_cli_option instead_rows[] = {
+    {"logits", .offset = AT(logits),
+     .help = "print the logits after each token, one line per token"},
+    {"probabilities", .offset = AT(probabilities),
+     .help = "print the tokens that may come next and their probabilities, one line per token"},
+    {.help = NULL}};
+static const struct fsdp_cli_group groups[] = {
+    {"Model, prompt and output", prompt_rows},
+    {"Chat, by the model's own template", chat_rows},
+    {"Choice of tokens, where the model's generation_config.json sets the defaults", sampling_rows},
+    {"Instead of generating", instead_rows},
+    {NULL, NULL}};
+static const struct fsdp_cli_note exits[] = {
+    {"0", "done"}, {"1", "failed"}, {"2", "wrong usage"}, {"130", "interrupted"}, {NULL, NULL}};
+static const struct fsdp_cli_program program = {
+    .name = "fsdp-generate",
+    .usage = "--model PATH --prompt TEXT [options]\n"
+             "--model PATH --tokens 1,2,3 [--logits] [options]\n"
+             "--model PATH --prompts FILE [-o FILE] [options]\n"
+             "--model PATH --chat [--prompt TEXT] [options]",
+    .purpose =
+        "Continues a text with a trained model, or chats with it. PATH is a Hugging Face folder, a "
+        ".safetensors file next to its config.json, a checkpoint of fsdp-launch, or a folder of "
+        "checkpoints (the newest is taken). It may be in a store (s3://...).",
+    .groups = groups,
+    .examples = "fsdp-generate --model merged --prompt 'Once upon a time'\n"
+                "fsdp-generate --model merged --chat --system 'Answer in one sentence.'\n"
+                "fsdp-generate --model merged --prompts in.jsonl -o out.jsonl --greedy",
+    .exits = exits,
 };
-static const struct option_table table = {"fsdp-generate", usage, rows,
-                                          sizeof rows / sizeof rows[0], false};
 
 /* What a prompt is, and what belongs to which kind; -1, or the exit code. */
 static int check_prompt(const struct generate_settings *s)
@@ -140,44 +140,47 @@ static int check_prompt(const struct generate_settings *s)
     const int nprompts = !!s->prompt + !!s->tokens + !!s->prompts;
 
     if (s->chat && s->tokens)
-        return options_refuse(&table, "--chat takes text, not --tokens");
+        return fsdp_cli_refuse(stderr, &program, "--chat takes text, not --tokens");
     if (nprompts > 1 || (!nprompts && !s->chat))
-        return options_refuse(&table, "give either --prompt or --tokens, or --prompts, or --chat");
+        return fsdp_cli_refuse(stderr, &program,
+                               "give either --prompt or --tokens, or --prompts, or --chat");
     if (s->system && !s->chat)
-        return options_refuse(&table, "--system belongs to --chat");
+        return fsdp_cli_refuse(stderr, &program, "--system belongs to --chat");
     if ((s->variables || s->date) && !s->chat && !s->prompts)
-        return options_refuse(&table, "--template-var and --date belong to chats");
+        return fsdp_cli_refuse(stderr, &program, "--template-var and --date belong to chats");
     if (!s->prompt && !s->tokens && (s->logits || s->probabilities))
-        return options_refuse(&table, "--logits and --probabilities take one prompt");
+        return fsdp_cli_refuse(stderr, &program, "--logits and --probabilities take one prompt");
     return -1;
 }
 
 static int check_output(const struct generate_settings *s)
 {
     if (!s->prompts && (s->output || s->overwrite || s->resume))
-        return options_refuse(&table, "--output, --overwrite and --resume belong to --prompts");
+        return fsdp_cli_refuse(stderr, &program,
+                               "--output, --overwrite and --resume belong to --prompts");
     if (!s->output && (s->overwrite || s->resume))
-        return options_refuse(&table, "--overwrite and --resume need --output");
+        return fsdp_cli_refuse(stderr, &program, "--overwrite and --resume need --output");
     if (s->overwrite && s->resume)
-        return options_refuse(&table, "give either --overwrite or --resume");
+        return fsdp_cli_refuse(stderr, &program, "give either --overwrite or --resume");
     return -1;
 }
 
 /* -1, or the exit code where the program ends here. */
 static int parse_options(struct generate_settings *s, int argc, char **argv)
 {
-    int rc = options_parse(&table, s, argc, argv);
+    struct fsdp_cli_line line;
+    int rc = fsdp_cli_begin(&line, &program, s, argc, argv, stderr);
 
     if (rc >= 0)
         return rc;
     if (!s->model)
-        return options_refuse(&table, "--model is missing");
+        return fsdp_cli_refuse(stderr, &program, "give the model: --model PATH");
     if ((rc = check_prompt(s)) >= 0 || (rc = check_output(s)) >= 0)
         return rc;
     if (s->greedy && s->sample)
-        return options_refuse(&table, "give either --greedy or --sample");
+        return fsdp_cli_refuse(stderr, &program, "give either --greedy or --sample");
     if (s->logits && s->probabilities)
-        return options_refuse(&table, "give either --logits or --probabilities");
+        return fsdp_cli_refuse(stderr, &program, "give either --logits or --probabilities");
     return -1;
 }
 

@@ -9,32 +9,7 @@
 
 #include "check/gradcheck.h"
 #include "family/model.h"
-#include "options.h"
-
-static const char usage[] =
-    "Usage: fsdp-gradcheck --model PATH [option...]\n"
-    "\n"
-    "Compares the backward pass of a model with central finite differences of its\n"
-    "loss, on random weights and tokens, and prints the largest relative difference\n"
-    "of each parameter. PATH is a config.json or its folder. A small model (some\n"
-    "10,000 weights) is enough. Known families (model_type): gpt2, llama.\n"
-    "\n"
-    "  --model PATH       the model to check\n"
-    "  --batch B          sequences (2)\n"
-    "  --seq-len T        tokens per sequence (8, or the model's positions)\n"
-    "  --directions N     directions to move each parameter in (8)\n"
-    "  --tolerance X      largest relative difference that passes (0.003)\n"
-    "  --seed S           seed of weights, tokens and directions (0)\n"
-    "  --activation-checkpointing KIND\n"
-    "                     none, full or selective (none)\n"
-    "  --dropout P        probability of dropout, where the model has it (0)\n"
-    "  --documents N      documents per sequence, which attention does not cross (1)\n"
-    "  --mask             ignore every third token in the loss\n"
-    "  --device KIND      auto (a GPU if there is one), cpu or cuda (auto)\n"
-    "  -h, --help         print this help\n"
-    "  --version          print the version\n"
-    "\n"
-    "Exit status: 0 all parameters pass, 1 some fail, 2 wrong usage.\n";
+#include "fsdp/sys/cli.h"
 
 struct settings {
     const char *model, *device;
@@ -67,30 +42,61 @@ static const char *const checkpointing[] = {
 
 enum { MOST = 1 << 20 };
 #define AT(field) offsetof(struct settings, field)
-static const struct option_row rows[] = {
-    {"model", OPTION_TEXT, AT(model), 0, 0, NULL, NULL},
-    {"batch", OPTION_INT, AT(batch), 1, MOST, NULL, NULL},
-    {"seq-len", OPTION_INT, AT(seq_len), 1, MOST, NULL, NULL},
-    {"directions", OPTION_INT, AT(directions), 1, MOST, NULL, NULL},
-    {"tolerance", OPTION_SHARE, AT(tolerance), 0, 0, NULL, NULL},
-    {"seed", OPTION_INT, AT(seed), 0, MOST, NULL, NULL},
-    {"activation-checkpointing", OPTION_WORD, AT(checkpointing), 0, 0, checkpointing, NULL},
-    {"dropout", OPTION_SHARE, AT(dropout), -1, 0, NULL, NULL}, /* or 0 */
-    {"documents", OPTION_INT, AT(documents), 1, MOST, NULL, NULL},
-    {"mask", OPTION_FLAG, AT(mask), 0, 0, NULL, NULL},
-    {"device", OPTION_NAME, AT(device), 0, 0, option_devices, NULL},
+static const struct fsdp_cli_option model_rows[] = {
+    {"model", .arg = "PATH", .kind = FSDP_CLI_FILE, .offset = AT(model),
+     .help = "the model to check: a config.json or its folder"},
+    {"batch", .arg = "B", .kind = FSDP_CLI_INT, .offset = AT(batch), .least = 1, .most = MOST,
+     .help = "sequences (default: 2)"},
+    {"seq-len", .arg = "T", .kind = FSDP_CLI_INT, .offset = AT(seq_len), .least = 1, .most = MOST,
+     .help = "tokens per sequence (default: 8, or the model's positions)"},
+    {"documents", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(documents), .least = 1,
+     .most = MOST, .help = "documents per sequence, which attention does not cross (default: 1)"},
+    {"mask", .offset = AT(mask), .help = "ignore every third token in the loss"},
+    {"dropout", .arg = "P", .kind = FSDP_CLI_BELOW, .offset = AT(dropout), .least = 0, .most = 1,
+     .help = "probability of dropout, where the model has it (default: 0)"},
+    {"activation-checkpointing", .arg = "KIND", .kind = FSDP_CLI_WORD, .offset = AT(checkpointing),
+     .words = checkpointing, .help = "none, full or selective (default: none)"},
+    {.help = NULL}};
+static const struct fsdp_cli_option check_rows[] = {
+    {"directions", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(directions), .least = 1,
+     .most = MOST, .help = "directions to move each parameter in (default: 8)"},
+    {"tolerance", .arg = "X", .kind = FSDP_CLI_WITHIN, .offset = AT(tolerance), .least = 0,
+     .most = 1, .help = "largest relative difference that passes (default: 0.003)"},
+    {"seed", .arg = "S", .kind = FSDP_CLI_INT, .offset = AT(seed), .least = 0, .most = MOST,
+     .help = "seed of weights, tokens and directions (default: 0)"},
+    {"device", .arg = "KIND", .kind = FSDP_CLI_NAME, .offset = AT(device),
+     .words = fsdp_cli_devices,
+     .help = "auto (a GPU if there is one), cpu or cuda (default: auto)"},
+    {.help = NULL}};
+static const struct fsdp_cli_group groups[] = {
+    {"Model and input", model_rows}, {"Check", check_rows}, {NULL, NULL}};
+static const struct fsdp_cli_note exits[] = {{"0", "all parameters pass"},
+                                             {"1", "some fail, or the model cannot be checked"},
+                                             {"2", "wrong usage"},
+                                             {NULL, NULL}};
+static const struct fsdp_cli_program program = {
+    .name = "fsdp-gradcheck",
+    .usage = "--model PATH [options]",
+    .purpose =
+        "Compares the backward pass of a model with central finite differences of its loss, on "
+        "random weights and tokens, and prints the largest relative difference of each parameter. "
+        "A small model (some 10,000 weights) is enough. Known families (model_type): gpt2, llama.",
+    .groups = groups,
+    .examples = "fsdp-gradcheck --model config.json\n"
+                "fsdp-gradcheck --model tiny --seq-len 16 --documents 3 --mask\n"
+                "fsdp-gradcheck --model tiny --device cuda --tolerance 0.01",
+    .exits = exits,
 };
-static const struct option_table table = {"fsdp-gradcheck", usage, rows,
-                                          sizeof rows / sizeof rows[0], false};
 
 /* -1, or the exit code where the program ends here. */
 static int parse_options(struct settings *s, int argc, char **argv)
 {
-    const int rc = options_parse(&table, s, argc, argv);
+    struct fsdp_cli_line line;
+    const int rc = fsdp_cli_begin(&line, &program, s, argc, argv, stderr);
 
     if (rc >= 0)
         return rc;
-    return s->model ? -1 : options_refuse(&table, "--model is missing");
+    return s->model ? -1 : fsdp_cli_refuse(stderr, &program, "give the model: --model PATH");
 }
 
 /* ---- the model ------------------------------------------------------------------------------ */

@@ -1,62 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp-tokenize: text, JSON Lines and chats as token files; and the vocabulary for that. */
-#include <getopt.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fsdp/sys/cli.h"
 #include "interrupt.h"
-#include "options.h"
 #include "remote/store_remote.h"
 #include "text/chat/chat.h"
 #include "tokenize.h"
-
-static const char usage[] =
-    "Usage: fsdp-tokenize IN... -o OUT.u16|OUT.u32 --tokenizer MODEL [option...]\n"
-    "       fsdp-tokenize IN... -o FOLDER --train N [option...]\n"
-    "       fsdp-tokenize --info FILE [--verify]\n"
-    "       fsdp-tokenize --decode FILE [--tokenizer MODEL]\n"
-    "                     [--document N | --tokens A:B]\n"
-    "\n"
-    "Turns text into token ids of 16 or 32 bits. OUT.u16.index holds the ends of the\n"
-    "documents. For chats and prompts, OUT.u16.learned marks the tokens that are\n"
-    "learned. IN is a file of text (one document) or JSON Lines (.jsonl, .ndjson,\n"
-    ".json), a folder, or a pattern; .gz and .zst files are decompressed. - is\n"
-    "standard input, s3://... a store.\n"
-    "The same command, given again after it was stopped or killed, continues.\n"
-    "\n"
-    "  -o, --output OUT   the output, NAME.u16 or NAME.u32\n"
-    "  --tokenizer MODEL  a model's folder, a tokenizer's file, or 'bytes'\n"
-    "  --special WHICH    special tokens to add: none; model (those of the\n"
-    "                     tokenizer); eos (the same, and the end token after each\n"
-    "                     document) (eos)\n"
-    "  --format KIND      of all inputs: auto (by name), text or jsonl (auto)\n"
-    "  --text-key KEY     field of JSON Lines that holds the text (text)\n"
-    "  --train-on TURNS   learned parts of a chat: assistant (its turns), last (the\n"
-    "                     last of them) or all (assistant)\n"
-    "  --date DATE        for a chat template that prints one: YYYY-MM-DD (today)\n"
-    "  --on-bad-line DO   stop, or skip the line and count it (stop)\n"
-    "  --threads N        number of threads (the processors that may be used)\n"
-    "  --overwrite        replace OUT, and leftovers of a command that was stopped\n"
-    "\n"
-    "Learn a vocabulary from the inputs, by byte-level BPE:\n"
-    "\n"
-    "  --train N          number of tokens; OUT is a folder for tokenizer.json\n"
-    "  --special-token T  a first token; may be given again (<|endoftext|>)\n"
-    "  --pattern P        pattern of a word: gpt2, llama3 or a regex (gpt2)\n"
-    "\n"
-    "Read a token file:\n"
-    "\n"
-    "  --info FILE        print a summary\n"
-    "  --verify           and check all of it\n"
-    "  --decode FILE      print its text\n"
-    "  --document N       of document N alone, from 0\n"
-    "  --tokens A:B       of tokens A to B - 1\n"
-    "\n"
-    "  -h, --help         print this help\n"
-    "  --version          print the version\n";
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
@@ -113,34 +68,86 @@ static int take_date(void *to, const char *text, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static const char *const bytes[] = {"bytes", NULL};
+static const char *const patterns[] = {"gpt2", "llama3", NULL};
 static const char *const specials[] = {"none", "model", "eos", NULL};
 static const char *const formats[] = {"auto", "text", "jsonl", NULL};
 static const char *const trains[] = {"assistant", "last", "all", NULL};
 static const char *const on_bad_lines[] = {"stop", "skip", NULL};
 
 #define AT(field) offsetof(struct tokenize_settings, field)
-static const struct option_row rows[] = {
-    {"output", OPTION_TEXT, AT(output), 0, 0, NULL, NULL},
-    {"tokenizer", OPTION_TEXT, AT(tokenizer), 0, 0, NULL, NULL},
-    {"special", OPTION_WORD, AT(special), 0, 0, specials, NULL},
-    {"format", OPTION_WORD, AT(format), 0, 0, formats, NULL},
-    {"text-key", OPTION_TEXT, AT(text_key), 0, 0, NULL, NULL},
-    {"train-on", OPTION_WORD, AT(train_on), 0, 0, trains, NULL},
-    {"date", OPTION_OWN, AT(date), 0, 0, NULL, take_date},
-    {"on-bad-line", OPTION_WORD, AT(on_bad_line), 0, 0, on_bad_lines, NULL},
-    {"threads", OPTION_INT, AT(threads), 1, 256, NULL, NULL},
-    {"overwrite", OPTION_FLAG, AT(overwrite), 0, 0, NULL, NULL},
-    {"train", OPTION_INT, AT(train), 1, 1 << 24, NULL, NULL},
-    {"special-token", OPTION_OWN, AT(special_tokens), 0, 0, NULL, add_special_token},
-    {"pattern", OPTION_TEXT, AT(pattern), 0, 0, NULL, NULL},
-    {"info", OPTION_TEXT, AT(info), 0, 0, NULL, NULL},
-    {"verify", OPTION_FLAG, AT(verify), 0, 0, NULL, NULL},
-    {"decode", OPTION_TEXT, AT(decode), 0, 0, NULL, NULL},
-    {"document", OPTION_OWN, AT(document), 0, 0, NULL, parse_document},
-    {"tokens", OPTION_OWN, AT(tokens), 0, 0, NULL, parse_range},
+static const struct fsdp_cli_option make_rows[] = {
+    {"output", 'o', "OUT", FSDP_CLI_FILE, AT(output), .help = "the output, NAME.u16 or NAME.u32"},
+    {"tokenizer", .arg = "MODEL", .kind = FSDP_CLI_FILE, .offset = AT(tokenizer), .words = bytes,
+     .help = "a model's folder, a tokenizer's file, or 'bytes'"},
+    {"special", .arg = "WHICH", .kind = FSDP_CLI_WORD, .offset = AT(special), .words = specials,
+     .help = "special tokens to add: none; model (those of the tokenizer); eos (the same, and the "
+             "end token after each document) (default: eos)"},
+    {"format", .arg = "KIND", .kind = FSDP_CLI_WORD, .offset = AT(format), .words = formats,
+     .help = "of all inputs: auto (by name), text or jsonl (default: auto)"},
+    {"text-key", .arg = "KEY", .kind = FSDP_CLI_TEXT, .offset = AT(text_key),
+     .help = "field of JSON Lines that holds the text (default: text)"},
+    {"train-on", .arg = "TURNS", .kind = FSDP_CLI_WORD, .offset = AT(train_on), .words = trains,
+     .help = "learned parts of a chat: assistant (its turns), last (the last of them) or all "
+             "(default: assistant)"},
+    {"date", .arg = "DATE", .kind = FSDP_CLI_OWN, .offset = AT(date), .parse = take_date,
+     .help = "for a chat template that prints one: YYYY-MM-DD (default: today)"},
+    {"on-bad-line", .arg = "DO", .kind = FSDP_CLI_WORD, .offset = AT(on_bad_line),
+     .words = on_bad_lines, .help = "stop, or skip the line and count it (default: stop)"},
+    {"threads", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(threads), .least = 1, .most = 256,
+     .help = "number of threads (default: the processors that may be used)"},
+    {"overwrite", .offset = AT(overwrite),
+     .help = "replace OUT, and leftovers of a command that was stopped"},
+    {.help = NULL}};
+static const struct fsdp_cli_option train_rows[] = {
+    {"train", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(train), .least = 1, .most = 1 << 24,
+     .help = "number of tokens; OUT is a folder for tokenizer.json"},
+    {"special-token", .arg = "T", .kind = FSDP_CLI_OWN, .offset = AT(special_tokens),
+     .parse = add_special_token,
+     .help = "a first token; may be given again (default: <|endoftext|>)"},
+    {"pattern", .arg = "P", .kind = FSDP_CLI_TEXT, .offset = AT(pattern), .words = patterns,
+     .help = "pattern of a word: gpt2, llama3 or a regex (default: gpt2)"},
+    {.help = NULL}};
+static const struct fsdp_cli_option show_rows[] = {
+    {"info", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(info), .help = "print a summary"},
+    {"verify", .offset = AT(verify), .help = "with --info: check all of it"},
+    {"decode", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(decode),
+     .help = "print its text"},
+    {"document", .arg = "N", .kind = FSDP_CLI_OWN, .offset = AT(document), .parse = parse_document,
+     .help = "of document N alone, from 0"},
+    {"tokens", .arg = "A:B", .kind = FSDP_CLI_OWN, .offset = AT(tokens), .parse = parse_range,
+     .help = "of tokens A to B - 1"},
+    {.help = NULL}};
+static const struct fsdp_cli_group groups[] = {
+    {"Make a token file", make_rows},
+    {"Learn a vocabulary from the inputs, by byte-level BPE", train_rows},
+    {"Read a token file", show_rows},
+    {NULL, NULL}};
+static const struct fsdp_cli_note exits[] = {
+    {"0", "done"},
+    {"1", "failed"},
+    {"2", "wrong usage"},
+    {"130, 143", "interrupted: the same command continues"},
+    {NULL, NULL}};
+static const struct fsdp_cli_program program = {
+    .name = "fsdp-tokenize",
+    .usage = "IN... -o OUT.u16|OUT.u32 --tokenizer MODEL [options]\n"
+             "IN... -o FOLDER --train N [options]\n"
+             "--info FILE [--verify]\n"
+             "--decode FILE [--document N | --tokens A:B] [options]",
+    .purpose =
+        "Turns text into token ids of 16 or 32 bits. OUT.u16.index holds the ends of the "
+        "documents. For chats and prompts, OUT.u16.learned marks the tokens that are learned.\n"
+        "\nIN is a file of text (one document) or JSON Lines (.jsonl, .ndjson, .json), a folder, "
+        "or a pattern; .gz and .zst files are decompressed. - is standard input, s3://... a "
+        "store. The same command, given again after it was stopped or killed, continues.",
+    .groups = groups,
+    .examples = "fsdp-tokenize corpus -o corpus.u16 --tokenizer models/gpt2\n"
+                "fsdp-tokenize corpus -o vocabulary --train 32000\n"
+                "fsdp-tokenize --decode corpus.u16 --tokenizer models/gpt2 --document 0",
+    .exits = exits,
+    .most = INT_MAX,
 };
-static const struct option_table table = {"fsdp-tokenize", usage, rows,
-                                          sizeof rows / sizeof rows[0], true};
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -167,32 +174,34 @@ static const char *check_make(const struct tokenize_settings *s)
     if (s->verify || s->document.is_given || s->tokens.is_given)
         return "--verify belongs to --info, --document and --tokens to --decode";
     if (!s->npaths)
-        return "no input is given (- is standard input)";
+        return "give the inputs: files, folders, or - for standard input";
     if (!s->output)
-        return "--output is missing";
+        return "give the output: -o OUT.u16, or a folder with --train";
     if (!s->train && (s->nspecial_tokens || s->pattern))
         return "--special-token and --pattern belong to --train";
     if (s->train)
         return NULL;
     if (!s->tokenizer)
-        return "--tokenizer is missing: a model's folder, a tokenizer's file, or bytes";
+        return "give the tokenizer: --tokenizer MODEL, a model's folder, a tokenizer's file, or "
+               "bytes";
     return ends_with(s->output, ".u16") || ends_with(s->output, ".u32")
                ? NULL
-               : "the output's name must end with .u16 or .u32";
+               : "the output's name must end with .u16 or .u32: -o OUT.u16";
 }
 
 /* -1, or the exit code where the program ends here. */
 static int parse_options(struct tokenize_settings *s, int argc, char **argv)
 {
-    const int rc = options_parse(&table, s, argc, argv);
+    struct fsdp_cli_line line;
+    const int rc = fsdp_cli_begin(&line, &program, s, argc, argv, stderr);
 
     if (rc >= 0)
         return rc;
-    s->npaths = argc - optind;
-    s->paths = (const char *const *)argv + optind;
+    s->npaths = line.noperands;
+    s->paths = (const char *const *)line.operands;
     const char *what = s->info || s->decode ? check_show(s) : check_make(s);
     if (what)
-        return options_refuse(&table, what);
+        return fsdp_cli_refuse(stderr, &program, what);
     if (!s->pattern)
         s->pattern = "gpt2";
     return -1;

@@ -160,8 +160,8 @@ refused "nowhere.jsonl" 1 --model "$TINY" --prompts nowhere.jsonl
 refused "belong to --prompts" 2 --model "$TINY" --prompt x -o out.jsonl
 refused "need --output" 2 --model "$TINY" --prompts prompts.jsonl --resume
 refused "either --overwrite or --resume" 2 --model "$TINY" --prompts prompts.jsonl -o x --resume --overwrite
-refused "--batch: '0'" 2 --model "$TINY" --prompts prompts.jsonl --batch 0
-refused "--kv-dtype: 'fp8' is not auto, float32, bfloat16 or float16" 2 --model "$TINY" --prompt x --kv-dtype fp8
+refused "--batch 0: expected" 2 --model "$TINY" --prompts prompts.jsonl --batch 0
+refused "--kv-dtype fp8: expected auto, float32, bfloat16 or float16" 2 --model "$TINY" --prompt x --kv-dtype fp8
 
 # ---- the model's tokenizer -----------------------------------------------------------------------
 
@@ -206,17 +206,17 @@ cp "$ODD"/config.json "$ODD"/model.safetensors bpe/
 echo '{}' >bpe/tokenizer.json
 sed 's/"vocab_size": 256/"vocab_size": 300/' "$TINY/config.json" >short/config.json
 cp "$TINY/model.safetensors" short/
-refused "--model is missing" 2 --prompt x
+refused "give the model: --model PATH" 2 --prompt x
 refused "either --prompt or --tokens" 2 --model "$TINY"
 refused "either --prompt or --tokens" 2 --model "$TINY" --prompt x --tokens 1
 refused "either --greedy or --sample" 2 --model "$TINY" --prompt x --greedy --sample
 refused "either --logits or --probabilities" 2 --model "$TINY" --prompt x --logits --probabilities
-refused "no arguments" 2 --model "$TINY" --prompt x y
-refused "unrecognized option" 2 --model "$TINY" --prompt x --nonsense
-refused "--max-tokens: 'many'" 2 --model "$TINY" --prompt x --max-tokens many
-refused "--top-k: '-1'" 2 --model "$TINY" --prompt x --top-k -1
-refused "--device: 'tpu' is not auto, cpu or cuda" 2 --model "$TINY" --prompt x --device tpu
-refused "--seed: '-1'" 2 --model "$TINY" --prompt x --seed -1
+refused "'y': only options" 2 --model "$TINY" --prompt x y
+refused "unknown option --nonsense" 2 --model "$TINY" --prompt x --nonsense
+refused "--max-tokens many: expected" 2 --model "$TINY" --prompt x --max-tokens many
+refused "--top-k -1: expected" 2 --model "$TINY" --prompt x --top-k -1
+refused "--device tpu: expected auto, cpu or cuda" 2 --model "$TINY" --prompt x --device tpu
+refused "--seed -1: expected" 2 --model "$TINY" --prompt x --seed -1
 refused "temperature is 0" 1 --model "$TINY" --prompt x --temperature 0
 refused "top-p is 2" 1 --model "$TINY" --prompt x --top-p 2
 refused "min-p is -1" 1 --model "$TINY" --prompt x --min-p -1

@@ -29,7 +29,7 @@ expect 0 '^gpt2: 28 parameters, 0 over' "with recomputation" --model "$data/gpt2
     --activation-checkpointing full
 expect 0 '^llama: 29 parameters, 0 over' "of some of it" --model "$data/llama-odd" \
     --activation-checkpointing selective --seq-len 20
-expect 2 "'some' is not none, full or selective" "of what is not known" --model "$data/gpt2-tiny" \
+expect 2 'some: expected none, full or selective' "of what is not known" --model "$data/gpt2-tiny" \
     --activation-checkpointing some
 expect 1 '^gpt2: 28 parameters, [1-9].* over 1e-07' "differences over the tolerance fail" \
     --model "$data/gpt2-tiny" --tolerance 1e-7
@@ -46,13 +46,13 @@ expect 1 'sequence length 65 is over the model.s n_positions (64)' "too long" \
     --model "$data/gpt2-tiny" --seq-len 65
 expect 1 'nowhere' "no such model" --model nowhere
 expect 0 'gpt2, llama' "--help" --help
-expect 2 'missing' "no model"
-expect 2 'no arguments' "an argument too many" --model "$data/gpt2-tiny" more
-expect 2 "'0' is not an integer of 1" "no directions" --model "$data/gpt2-tiny" --directions 0
-expect 2 "'1x' is not" "not a number" --model "$data/gpt2-tiny" --batch 1x
-expect 2 'between 0 and 1' "dropout out of range" --model "$data/gpt2-tiny" --dropout 1
+expect 2 'give the model: --model PATH' "no model"
+expect 2 "'more': only options" "an argument too many" --model "$data/gpt2-tiny" more
+expect 2 '--directions 0: expected a whole number from 1' "no directions" --model "$data/gpt2-tiny" --directions 0
+expect 2 '--batch 1x: expected a whole number' "not a number" --model "$data/gpt2-tiny" --batch 1x
+expect 2 'from 0 to less than 1' "dropout out of range" --model "$data/gpt2-tiny" --dropout 1
 expect 2 'between 0 and 1' "a tolerance out of range" --model "$data/gpt2-tiny" --tolerance 2
-expect 2 "'tpu' is not auto, cpu or cuda" "a device that there is not" --model "$data/gpt2-tiny" --device tpu
+expect 2 '--device tpu: expected auto, cpu or cuda' "a device that there is not" --model "$data/gpt2-tiny" --device tpu
 
 # Memory that the host cannot touch (tests/opaque) in place of a GPU's; the numbers are the CPU's.
 export FSDP_CUDA_LIBRARY=$BIN/tests/libfsdp-opaque.so

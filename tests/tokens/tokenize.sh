@@ -176,7 +176,7 @@ make texts/a.md -o x.bin
 [ $? = 2 ] && grep -q 'must end with .u16 or .u32' err
 ok $? "another name of the output is refused"
 "$tokenize" texts/a.md -o x.u16 >log 2>err
-[ $? = 2 ] && grep -q -- '--tokenizer is missing' err
+[ $? = 2 ] && grep -q -- 'give the tokenizer: --tokenizer MODEL' err
 ok $? "no tokenizer"
 "$tokenize" --info chats.jsonl >log 2>err
 refused "what is no token file is not shown" "cannot open 'chats.jsonl.index': No such file or directory; a token file is read here as fsdp-tokenize made it"
