@@ -207,7 +207,7 @@ check-interop:
 
 check-interop-run: all tests
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_python.sh torch \
-		tests/run $(RUNFLAGS) $(or $(T),tests/interop)
+		scripts/with_python.sh watch tests/run $(RUNFLAGS) $(or $(T),tests/interop)
 
 ## table            write docs/results/strategies.md: what each combination of settings differs by from double precision
 table: all tests

@@ -5,6 +5,7 @@
 #   scripts/with_python.sh torch COMMAND...   TORCH_PYTHON: PyTorch, safetensors, transformers, numpy, pyarrow,
 #                                             jinja2, tiktoken, sentencepiece, mistral-common
 #   scripts/with_python.sh aws COMMAND...     S3_PYTHON: the AWS CLI and botocore
+#   scripts/with_python.sh watch COMMAND...   WATCH_PYTHON: TensorBoard and W&B's client
 #
 # The Python is the one in that variable, python3, or a virtual environment below build/, made on
 # first use from PyPI (for PyTorch a download of a few GB).
@@ -24,8 +25,14 @@ aws)
     packages=(awscli)
     versions='import awscli, botocore; print("AWS CLI", awscli.__version__ + ", botocore", botocore.__version__)'
     ;;
+watch)
+    variable=WATCH_PYTHON venv=$top/build/venv-watch what='TensorBoard and W&B'
+    imports='tensorboard, wandb'
+    packages=(tensorboard wandb)
+    versions='import tensorboard.version as t, wandb; print("TensorBoard", t.VERSION + ", W&B", wandb.__version__)'
+    ;;
 *)
-    sed -n '3,10s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,11s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -162,6 +162,7 @@ static int check_paths(const struct config *c, struct fsdp_err *err)
                  {"checkpoint.staging", c->checkpoint.staging, ""},
                  {"checkpoint.switches", c->checkpoint.switches, ""},
                  {"log.metrics", c->log.metrics, ""},
+                 {"log.tensorboard", c->log.tensorboard, ""},
                  {"log.trace", c->log.trace, ""}};
     const struct {
         const char *key;

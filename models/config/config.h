@@ -103,8 +103,8 @@ struct config {
         bool fsync, async;
     } checkpoint;
     struct {
-        char metrics[CONFIG_TEXT], trace[CONFIG_TEXT];
-        int64_t interval, trace_begin, trace_steps;
+        char metrics[CONFIG_TEXT], tensorboard[CONFIG_TEXT], trace[CONFIG_TEXT];
+        int64_t tensorboard_histograms, interval, trace_begin, trace_steps;
         int progress, color;
     } log;
     int nsources; /* of data.sources; 0: none is given */

@@ -45,6 +45,7 @@ static const struct {
     {"checkpoint.staging", "checkpoint.path", NULL},
     {"checkpoint.staging_keep", "checkpoint.staging", NULL},
     {"checkpoint.async_memory", "checkpoint.async", "true"},
+    {"log.tensorboard_histograms", "log.tensorboard", NULL},
     {"log.trace_begin", "log.trace", NULL},
     {"log.trace_steps", "log.trace", NULL},
 };

@@ -67,11 +67,11 @@ int config_text(char **out, const struct config *config, struct fsdp_err *err)
     return finish_text(out, stream, &buffer, err);
 }
 
-/* What may differ between ranks: how a rank talks and computes, not what. A trace is gathered from
- * all. */
+/* What may differ between ranks: how a rank talks and computes, not what. A trace and the norms of
+ * units are gathered from all. */
 static bool is_local(const char *key)
 {
-    if (strncmp(key, "log.trace", 9) == 0)
+    if (strncmp(key, "log.trace", 9) == 0 || strcmp(key, "log.tensorboard_histograms") == 0)
         return false;
     return strncmp(key, "log.", 4) == 0 || strcmp(key, "train.threads") == 0 ||
            strcmp(key, "train.bind") == 0;

@@ -34,12 +34,14 @@ int train_loop_open(struct train_loop *l, struct fsdp_err *err)
     l->late = late >= 0 ? late : !fsdp_device_is_host(p->device);
     FSDP_TRY(set_rates(&l->rates, p, err));
     FSDP_TRY(train_words_open(&l->words, p->device, err));
+    FSDP_TRY(train_norms_open(&l->norms, p, err));
     return train_rows_open(&l->rows, p, l->oob->rank, err);
 }
 
 void train_loop_close(struct train_loop *l)
 {
     train_rows_close(&l->rows);
+    train_norms_close(&l->norms);
     train_words_close(&l->words);
 }
 
@@ -148,6 +150,8 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
     FSDP_TRY(fsdp_step_result(l->parts->fsdp, &result, err));
     row->loss =
         l->pending.ntokens > 0 ? result.control[TRAIN_CONTROL_LOSS] / l->pending.ntokens : 0;
+    if (train_norms_due(&l->norms, row->step))
+        FSDP_TRY(train_norms_take(&l->norms, row, err));
     row->grad_norm = result.grad_norm;
     row->loss_scale = result.loss_scale;
     row->skipped = result.skipped;
@@ -247,6 +251,8 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
     if (l->late)
         FSDP_TRY(finish_pending(l, err));
     FSDP_TRY(ask_ranks(l, control, err));
+    if (train_norms_due(&l->norms, s->step + 1))
+        FSDP_TRY(train_norms_begin(&l->norms, err));
     struct fsdp_step_args args = {
         .step = s->step, .lr = fsdp_schedule_lr(&s->schedule, s->step), .control = control};
     FSDP_TRY(fsdp_step(l->parts->fsdp, &args, NULL, err));
@@ -269,7 +275,8 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
     l->pending = (struct train_pending){
         .waits = true, .row = row, .rows = s->rows, .seconds = row.step_s, .ntokens = ntokens};
     /* A late stop is seen one step after it was asked for, on every rank alike. */
-    if (!l->late || eval_due(l, s->step) || save_due(l, s->step))
+    if (!l->late || eval_due(l, s->step) || save_due(l, s->step) ||
+        train_norms_due(&l->norms, s->step))
         return finish_pending(l, err);
     return FSDP_OK;
 }

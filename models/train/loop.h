@@ -7,6 +7,7 @@
 #define TRAIN_LOOP_H
 
 #include "evaluate.h"
+#include "norms.h"
 #include "rows.h"
 #include "train/node/watch.h"
 #include "train/report/report.h"
@@ -72,6 +73,7 @@ struct train_loop {
     struct train_words words;
     struct train_rows rows;
     struct train_rates rates;
+    struct train_norms norms;
     struct train_pending pending;
     struct train_clock clock;
     bool late;       /* results are read one step later */

@@ -6,7 +6,7 @@ run() { "$launch" "$@" >log 2>err; }
 holds() { grep -q -F -- "$2" "$1"; } # file, text
 
 # The lines of metrics without what depends on the clock.
-numbers() { sed -E 's/"tokens_per_s": .*"time": [^,}]*//; s/, "(sav|flush)[a-z_]*": [^,}]*//g' "$1"; }
+numbers() { sed -E 's/"tokens_per_s": .*"time": [^,}]*//; s/, "(sav|flush|wall|attempt|ranks|memory|slowest)[a-z_]*": [^,}]*//g' "$1"; }
 # The tensors of a checkpoint with their fingerprints: of one kind, or of all.
 prints() { grep -o "\"[^\"]*\": {\"kind\": \"${2:-[^\"]*}\".*\"fingerprint\": \"[^\"]*\"" "$1/manifest.json" | sort; }
 # Do two checkpoints hold the same tensors, bit for bit? The kind may be given.

@@ -43,6 +43,10 @@ struct metrics_row {
      */
     int nsources;
     const uint64_t *source_rows;
+    /* Norms of the gradients of each unit, at some steps; the caller's. */
+    int nunits;
+    const char *const *unit_names;
+    const double *unit_norms;
     bool has_eval;
     double eval_loss;          /* mean over the held-out tokens, after the update */
     double eval_nats_per_byte; /* per byte of their text; 0: not known */
