@@ -135,7 +135,7 @@ DEPS = CC='$(CC)' $(foreach w,$(WITHS),WITH_$(w)='$(WITH_$(w))') \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps deps-list table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-tutorials check-tutorials-run check-slurm \
-	check-slurm-run slurm-shell check-nfs check-nfs-run demo demo-text bench \
+	check-slurm-run slurm-shell check-nfs check-nfs-run check-watch check-watch-run demo demo-text bench \
 	install uninstall format lint clean
 
 ## all              build programs and libraries (the default)
@@ -207,7 +207,7 @@ check-interop:
 
 check-interop-run: all tests
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_python.sh torch \
-		scripts/with_python.sh watch tests/run $(RUNFLAGS) $(or $(T),tests/interop)
+		tests/run $(RUNFLAGS) $(or $(T),tests/interop)
 
 ## table            write docs/results/strategies.md: what each combination of settings differs by from double precision
 table: all tests
@@ -251,6 +251,15 @@ check-nfs:
 
 check-nfs-run: all
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' tests/run -j 1 -v $(RUNFLAGS) $(or $(T),tests/nfs)
+
+## check-watch      a run watched by Prometheus, TensorBoard's reader and W&B's client (the latter two from PyPI)
+check-watch:
+	@$(DEPS) watch
+	@$(MAKE) $(JOBS) check-watch-run
+
+check-watch-run: all
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_python.sh watch \
+		tests/run $(RUNFLAGS) $(or $(T),tests/watch)
 
 ## s3-shell         a shell next to such a server, its address and keys in the environment
 s3-shell: all

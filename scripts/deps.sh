@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The one list of packages, and what each is for.
 #
-#   scripts/deps.sh [--list|--dry-run|--missing] [tools|build|check|slurm|s3|nfs|demo|interop|bench|fuzz|packages|lint]
+#   scripts/deps.sh [--list|--dry-run|--missing] [tools|build|check|slurm|s3|nfs|watch|demo|interop|bench|fuzz|packages|lint]
 #
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
 # command that root would run, and fails. Each level includes `build`, and that includes `tools`, the
@@ -57,6 +57,13 @@ s3       | py ensurepip                  | python3-venv    | python3           |
 s3       | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certificates | fetching it from PyPI
 nfs      | cmd qemu-system-x86_64        | qemu-system-x86 | qemu-system-x86-core | a machine of the tests' own, with a kernel that knows NFS
 nfs      | cmd mkfs.ext4                 | e2fsprogs       | e2fsprogs         | the disk that it exports
+watch    | cmd prometheus                | prometheus      | -                 | scrapes what a run says of itself
+watch    | cmd prometheus-node-exporter  | prometheus-node-exporter | node-exporter | reads the file that a run writes
+watch    | cmd curl                      | curl            | curl              | asks Prometheus
+watch    | cmd jq                        | jq              | jq                | reads its answers, and the dashboard
+watch    | cmd python3                   | python3         | python3           | runs TensorBoard's reader and W&B's client
+watch    | py ensurepip                  | python3-venv    | python3           | a place of its own for them
+watch    | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certificates | fetching them from PyPI
 demo     | cmd bible                     | bible-kjv       | -                 | 4 MB of English prose to learn from
 interop  | cmd bible                     | bible-kjv       | -                 | prose that tokenizers are compared on
 interop  | cmd python3                   | python3         | python3           | runs PyTorch, which the results are compared with
@@ -154,7 +161,7 @@ for arg; do
     --list) mode=list ;;
     --dry-run) mode=dry-run ;;
     --missing) mode=missing ;;
-    tools | build | check | slurm | s3 | nfs | demo | interop | bench | fuzz | packages | lint) level=$arg ;;
+    tools | build | check | slurm | s3 | nfs | watch | demo | interop | bench | fuzz | packages | lint) level=$arg ;;
     -h | --help) usage 0 ;;
     *) usage 2 >&2 ;;
     esac

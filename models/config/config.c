@@ -163,6 +163,7 @@ static int check_paths(const struct config *c, struct fsdp_err *err)
                  {"checkpoint.switches", c->checkpoint.switches, ""},
                  {"log.metrics", c->log.metrics, ""},
                  {"log.tensorboard", c->log.tensorboard, ""},
+                 {"log.prometheus", c->log.prometheus, ""},
                  {"log.trace", c->log.trace, ""}};
     const struct {
         const char *key;
@@ -224,6 +225,21 @@ static int check_data(const struct config *c, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Node exporter passes other names over without a word. */
+static int check_log(const struct config *c, struct fsdp_err *err)
+{
+    static const char suffix[] = ".prom";
+    const char *path = c->log.prometheus, *slash = strrchr(path, '/');
+    const size_t len = strlen(slash ? slash + 1 : path);
+
+    if (path[0] && (len < sizeof suffix || strcmp(path + strlen(path) - strlen(suffix), suffix)))
+        return config_refuse(c, "log.prometheus", err,
+                             "'%s' does not end in NAME.prom, and node exporter reads only files "
+                             "that do; try %s%s.prom",
+                             path, path, slash && !slash[1] ? "fsdp" : "");
+    return FSDP_OK;
+}
+
 static int check_rest(const struct config *c, struct fsdp_err *err)
 {
     if (c->fsdp.checkpoint_modules.nelem && c->fsdp.activation_checkpointing == FSDP_AC_NONE)
@@ -266,6 +282,7 @@ int config_load(struct config **out, const char *path, int noverrides, char *con
     FSDP_TRY_GOTO(check_given(config, err), out);
     FSDP_TRY_GOTO(check_optim(config, err), out);
     FSDP_TRY_GOTO(check_data(config, err), out);
+    FSDP_TRY_GOTO(check_log(config, err), out);
     FSDP_TRY_GOTO(check_rest(config, err), out);
     *out = config;
     config = NULL;

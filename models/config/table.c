@@ -169,6 +169,8 @@ const struct fsdp_tunable config_table[] = {
         "Folder for TensorBoard: a file of events per start of the run; empty: none"),
     ROW(log, tensorboard_histograms, INT, "0", "0..",
         "Steps between the norms of each unit's gradients there, and their histogram; 0: none"),
+    ROW(log, prometheus, STRING, "", NULL,
+        "File NAME.prom for the textfile collector of Prometheus' node exporter; empty: none"),
     ROW(log, interval, INT, "1", "1..", "Steps between lines where the output is no terminal"),
     ROW(log, progress, CHOICE, "auto", "auto|line|plain",
         "line: one line rewritten in place; plain: a line per interval; auto: line on a terminal"),

@@ -87,7 +87,7 @@ const struct metric metrics_table[] = {
     ROW("eval_nats_per_byte", "eval/nats_per_byte", "eval_nats_per_byte", "nats", GAUGE, DOUBLE,
         EVAL_NONZERO, eval_nats_per_byte,
         "The same per byte of their text, where the tokenizer is known"),
-    ROW("eval_bits_per_byte", "eval/bits_per_byte", "eval_bits_per_byte", "bits", GAUGE, DOUBLE,
+    ROW("eval_bits_per_byte", "eval/bits_per_byte", "eval_bpb", "bits", GAUGE, DOUBLE,
         EVAL_NONZERO, eval_bits_per_byte, "eval_nats_per_byte in bits"),
     OF_RUN("saved_step", "steps", SAVED_STEP, "Step of the newest checkpoint of this start"),
     OF_RUN("saved_seconds", "s", SAVED_SECONDS, "How long it took, from its begin until it was there"),

@@ -3,7 +3,7 @@
 
 #include "sink.h"
 
-static const struct sink_ops *const table[] = {&metrics_sink, &tensorboard_sink};
+static const struct sink_ops *const table[] = {&metrics_sink, &tensorboard_sink, &prometheus_sink};
 enum { NSINKS = sizeof table / sizeof table[0] };
 
 struct sinks {

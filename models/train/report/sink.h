@@ -55,6 +55,7 @@ struct sink_ops {
 /* The file of JSON lines (metrics.c). */
 extern const struct sink_ops metrics_sink;
 extern const struct sink_ops tensorboard_sink; /* tensorboard.c */
+extern const struct sink_ops prometheus_sink;  /* prometheus.c */
 
 struct sinks;
 

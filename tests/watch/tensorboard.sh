@@ -5,7 +5,7 @@
 # run: timeout=600
 set -u
 if ! "${WATCH_PYTHON:-python3}" -c 'import tensorboard' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with tensorboard: make check-interop fetches one"
+    echo "1..0 # SKIP no Python with tensorboard: make check-watch fetches one"
     exit 0
 fi
 . "$TOP/tests/lib/train.sh"
@@ -35,5 +35,5 @@ kill -9 "$(rank_pid 1)" $job
 wait $job 2>/dev/null
 last=$(tail -n 1 m.jsonl | sed -E 's/.*"step": ([0-9]+).*/\1/')
 run -n 4 --nodes 2 run.yaml train.steps=$((last / 10 * 10 + 23)) || fail "the run resumes"
-"${WATCH_PYTHON:-python3}" -W ignore "$TOP/tests/interop/tensorboard_events.py" events/run m.jsonl \
+"${WATCH_PYTHON:-python3}" -W ignore "$TOP/tests/watch/read_tensorboard.py" events/run m.jsonl \
     "$("$launch" --print-metrics)"
