@@ -30,9 +30,48 @@ static atomic_int max_large = MAX_THREADS * PER_THREAD;
 
 /* ---- one exchange ---------------------------------------------------------------------------- */
 
+/* Whether this libcurl has been built with certificates that are on this machine. One that was
+ * linked statically, or built for another distribution, has not. */
+static bool has_own_certificates(CURL *curl)
+{
+#if LIBCURL_VERSION_NUM >= 0x075400
+    char *file = NULL, *folder = NULL;
+    curl_easy_getinfo(curl, CURLINFO_CAINFO, &file);
+    curl_easy_getinfo(curl, CURLINFO_CAPATH, &folder);
+    return (file && access(file, R_OK) == 0) || (folder && access(folder, R_OK) == 0);
+#else
+    (void)curl;
+    return true; /* there is no way to ask it */
+#endif
+}
+
+const char *ckpt_http_certificates(bool has_own, const char *const *usual)
+{
+    static const char *const distributions[] = {
+        "/etc/ssl/certs/ca-certificates.crt",                /* Debian, Arch */
+        "/etc/pki/tls/certs/ca-bundle.crt",                  /* RHEL, Fedora */
+        "/etc/ssl/ca-bundle.pem",                            /* SUSE */
+        "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", /* newer RHEL */
+        "/etc/ssl/cert.pem",                                 /* Alpine */
+        NULL,
+    };
+    const char *given = getenv("AWS_CA_BUNDLE");
+    if (given && *given)
+        return given;
+    if (has_own)
+        return NULL;
+    given = getenv("SSL_CERT_FILE");
+    if (given && *given)
+        return given;
+    for (usual = usual ? usual : distributions; *usual; usual++)
+        if (access(*usual, R_OK) == 0)
+            return *usual;
+    return NULL;
+}
+
 void ckpt_http_defaults(CURL *curl, char *text)
 {
-    const char *ca = getenv("AWS_CA_BUNDLE");
+    const char *ca = ckpt_http_certificates(has_own_certificates(curl), NULL);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, text);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -45,7 +84,7 @@ void ckpt_http_defaults(CURL *curl, char *text)
     curl_easy_setopt(curl, CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
     curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 512L << 10);
     curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, 1L << 20);
-    if (ca && *ca)
+    if (ca)
         curl_easy_setopt(curl, CURLOPT_CAINFO, ca);
 }
 
