@@ -530,9 +530,9 @@ format:
 lint:
 	@scripts/lint.sh $(C_FILES)
 
-## clean            remove everything built, the demo's results too (build/venv* stay)
+## clean            remove everything built, the demo's results too (build/venv*, build/roots stay)
 clean:
-	rm -rf $(filter-out build/venv build/venv-aws,$(wildcard build/* build/.steps))
+	rm -rf $(filter-out build/venv% build/roots,$(wildcard build/* build/.steps))
 
 ## list             show this list
 list:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# make install and make uninstall: what goes where, and where paths and versions are filled in.
+# make install, uninstall, dist, deb, rpm: what goes where, and where paths and versions are filled in.
 
 bindir     := $(PREFIX)/bin
 libdir     ?= $(PREFIX)/lib
@@ -96,3 +96,19 @@ install: install-files
 uninstall:
 	@scripts/install.sh check '$(PREFIX)' '$(libdir)'
 	$(call say,RM,$(DESTDIR)$(PREFIX))scripts/install.sh uninstall $(MANIFEST) '$(DESTDIR)'
+
+## dist             the source archive: build/dist/libfsdp-VERSION.tar.gz
+dist:
+	@scripts/dist.sh $(VERSION)
+
+## deb              Debian packages for this release, in build/dist/deb; make rpm the same for Fedora
+deb rpm:
+	@scripts/package.sh $@ $(VERSION)
+
+## check-packages   builds packages in clean roots of Debian 12 and 13, installs them in fresh ones, and runs
+##                  programs there; images, rpm and recipes too (as root; T='tests/packages/deb12.sh')
+check-packages: all
+	@$(DEPS) packages
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' tests/run -j 1 -v $(RUNFLAGS) $(or $(T),tests/packages)
+
+.PHONY: install uninstall dist deb rpm check-packages

@@ -6,6 +6,7 @@
 #                                             jinja2, tiktoken, sentencepiece, mistral-common
 #   scripts/with_python.sh aws COMMAND...     S3_PYTHON: the AWS CLI and botocore
 #   scripts/with_python.sh watch COMMAND...   WATCH_PYTHON: TensorBoard and W&B's client
+#   scripts/with_python.sh eb COMMAND...      EB_PYTHON: EasyBuild's framework, which parses recipes
 #
 # The Python is the one in that variable, python3, or a virtual environment below build/, made on
 # first use from PyPI (for PyTorch a download of a few GB).
@@ -31,8 +32,14 @@ watch)
     packages=(tensorboard wandb)
     versions='import tensorboard.version as t, wandb; print("TensorBoard", t.VERSION + ", W&B", wandb.__version__)'
     ;;
+eb)
+    variable=EB_PYTHON venv=$top/build/venv-eb what="EasyBuild's framework"
+    imports='easybuild.framework.easyconfig.parser'
+    packages=(easybuild-framework)
+    versions='from easybuild.tools.version import VERSION; print("EasyBuild", VERSION)'
+    ;;
 *)
-    sed -n '3,11s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,12s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

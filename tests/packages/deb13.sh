@@ -1,0 +1,5 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The packages of Debian 13, built and installed in clean roots.
+suite=trixie
+. "$TOP/tests/packages/lib/deb.sh"
