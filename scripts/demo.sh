@@ -81,7 +81,7 @@ if [ -z "${DEMO_STEPS:-}" ]; then
         checkpoint.resume=never checkpoint.path=$demo/speed log.interval=1 \
         >$demo/speed.log 2>&1 || { cat $demo/speed.log; fail "the speed test failed"; }
     speed=$(metric tokens_per_s)
-    rm -rf $demo/metrics.jsonl $demo/speed $demo/speed.log # its checkpoint too
+    rm -rf $demo/metrics.jsonl $demo/report.html $demo/speed $demo/speed.log # its checkpoint too
     DEMO_STEPS=$(awk -v s="${DEMO_SECONDS:-240}" -v v="${speed:-0}" 'BEGIN {
         n = int(s * v / (8 * 256) / 10) * 10
         print (n < 120 ? 120 : (n > 1200 ? 1200 : n)) }')
@@ -184,8 +184,14 @@ show fsdp-generate --model $demo/merged --prompt "And the king said unto " --max
 heading "7. What it learned"
 eval_loss=$(metric eval_loss)
 [ -n "$eval_loss" ] || fail "no held-out loss in $demo/metrics.jsonl"
-scripts/plot.sh $demo/metrics.jsonl $demo/loss.png "$unigram:unigram model" \
-    "$resumed_at:rank 2 killed at $step, resumed from $resumed_at" || fail "no picture"
+# Of a metrics file fsdp-plot marks the kill and the resume itself, and draws twice what ran twice.
+picture=(--keys loss,tokens_per_s --level "$unigram:a unigram model"
+    --title "A small Llama on 4 ranks, killed, resumed on 2: the same curve")
+fsdp-plot $demo/metrics.jsonl "${picture[@]}" -o $demo/loss.svg || fail "no picture"
+say fsdp-plot $demo/metrics.jsonl
+[ ! -t 1 ] && width=(--width 92 --height 28) || width=()
+fsdp-plot $demo/metrics.jsonl "${picture[@]}" "${width[@]}" || fail "no picture in the terminal"
+echo
 awk -v u="$unigram" -v e="$eval_loss" 'BEGIN {
     printf "  held-out loss, a unigram model    %.4f nats per byte\n", u
     printf "  held-out loss, this model         %.4f nats per byte\n", e
@@ -194,7 +200,8 @@ awk -v u="$unigram" -v e="$eval_loss" 'BEGIN {
 cat <<END
 
   metrics          $demo/metrics.jsonl
-  loss curve       $demo/loss.png
+  loss curve       $demo/loss.svg  (fsdp-plot METRICS -o FILE.svg or FILE.png)
+  report           $demo/report.html
   checkpoints      $demo/checkpoints/
   merged weights   $demo/merged/  (a Hugging Face folder, with its tokenizer)
 

@@ -104,7 +104,7 @@ struct config {
     } checkpoint;
     struct {
         char metrics[CONFIG_TEXT], tensorboard[CONFIG_TEXT], prometheus[CONFIG_TEXT];
-        char trace[CONFIG_TEXT];
+        char html[CONFIG_TEXT], trace[CONFIG_TEXT];
         int64_t tensorboard_histograms, interval, trace_begin, trace_steps;
         int progress, color;
     } log;

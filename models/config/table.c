@@ -171,6 +171,8 @@ const struct fsdp_tunable config_table[] = {
         "Steps between the norms of each unit's gradients there, and their histogram; 0: none"),
     ROW(log, prometheus, STRING, "", NULL,
         "File NAME.prom for the textfile collector of Prometheus' node exporter; empty: none"),
+    ROW(log, html, STRING, "", NULL,
+        "Report of the run as one HTML page, written anew after each checkpoint; empty: none"),
     ROW(log, interval, INT, "1", "1..", "Steps between lines where the output is no terminal"),
     ROW(log, progress, CHOICE, "auto", "auto|line|plain",
         "line: one line rewritten in place; plain: a line per interval; auto: line on a terminal"),

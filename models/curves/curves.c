@@ -157,7 +157,7 @@ static const char *attempt_label(struct curves *c, int run, int index)
     if (c->nruns > 1)
         return index ? NULL : c->runs[run].label;
     if (c->story[run].nattempts == 1)
-        return has_value(c, run, run_column(&c->runs[run], "eval_loss")) ? "training" : NULL;
+        return has_value(c, run, curves_run_column(&c->runs[run], "eval_loss")) ? "training" : NULL;
     if (index >= CHART_NCOLOURS || !(text = new_text(c)))
         return NULL;
     if (attempt->ranks)
@@ -173,7 +173,7 @@ static const char *attempt_label(struct curves *c, int run, int index)
 static int add_attempt(struct curves *c, int panel, int run, int index, struct fsdp_err *err)
 {
     const struct story_attempt *attempt = &c->story[run].attempt[index];
-    const int column = run_column(&c->runs[run], c->ask->keys[panel]);
+    const int column = curves_run_column(&c->runs[run], c->ask->keys[panel]);
     struct chart_series line = {.label = panel ? NULL : attempt_label(c, run, index),
                                 .colour = c->nruns > 1 ? run : index,
                                 .dashed = c->nruns > 1 && index % 2};
@@ -237,9 +237,9 @@ static int fill_panel(struct curves *c, int panel, struct fsdp_err *err)
     const bool is_eval = !strncmp(key, "eval_", 5);
 
     for (int r = 0; r < c->nruns; r++) {
-        const int eval = run_column(&c->runs[r], "eval_loss");
+        const int eval = curves_run_column(&c->runs[r], "eval_loss");
         if (is_eval) {
-            FSDP_TRY(add_points(c, panel, r, run_column(&c->runs[r], key),
+            FSDP_TRY(add_points(c, panel, r, curves_run_column(&c->runs[r], key),
                                 c->nruns > 1 ? c->runs[r].label : NULL, err));
             continue;
         }
@@ -363,7 +363,7 @@ static int refuse_key(const struct curves *c, const char *key, struct fsdp_err *
 {
     char keys[400];
 
-    run_keys_text(keys, sizeof keys, c->runs[0].path);
+    curves_run_keys_text(keys, sizeof keys, c->runs[0].path);
     return fsdp_err_set(err, FSDP_EINVAL, "%s: no value for '%s'%s%s", c->runs[0].path, key,
                         keys[0] ? "; it has " : "", keys);
 }
@@ -418,7 +418,7 @@ static int choose_keys(const char *out[RUN_MAX_KEYS], int *nkeys, const struct c
     for (int k = 0; k < ask->nkeys; k++) {
         bool any = false;
         for (int r = 0; r < c->nruns && !any; r++)
-            any = has_value(c, r, run_column(&c->runs[r], ask->keys[k]));
+            any = has_value(c, r, curves_run_column(&c->runs[r], ask->keys[k]));
         if (any)
             out[(*nkeys)++] = ask->keys[k];
         else if (!ask->skip_empty)

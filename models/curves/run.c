@@ -11,7 +11,7 @@
 
 static const char *const fixed[RUN_NFIXED] = {"step", "tokens", "time", "wall", "attempt", "ranks"};
 
-int run_create(struct run *out, const char *const *keys, int nkeys, struct fsdp_err *err)
+int curves_run_create(struct run *out, const char *const *keys, int nkeys, struct fsdp_err *err)
 {
     *out = (struct run){.ncolumns = RUN_NFIXED};
     memcpy(out->key, fixed, sizeof fixed);
@@ -22,7 +22,7 @@ int run_create(struct run *out, const char *const *keys, int nkeys, struct fsdp_
     return FSDP_OK;
 }
 
-void run_destroy(struct run *run)
+void curves_run_destroy(struct run *run)
 {
     fsdp_free(run->path);
     fsdp_free(run->label);
@@ -30,7 +30,7 @@ void run_destroy(struct run *run)
     *run = (struct run){0};
 }
 
-int run_column(const struct run *run, const char *key)
+int curves_run_column(const struct run *run, const char *key)
 {
     for (int i = 0; i < run->ncolumns; i++)
         if (!strcmp(run->key[i], key))
@@ -38,7 +38,7 @@ int run_column(const struct run *run, const char *key)
     return -1;
 }
 
-struct run_row *run_add(struct run *run, struct fsdp_err *err)
+struct run_row *curves_run_add(struct run *run, struct fsdp_err *err)
 {
     struct run_row *rows =
         fsdp_alloc_grow(run->row, run->nrows, &run->max_rows, sizeof *rows, "metrics", err);
@@ -78,7 +78,7 @@ static int read_lines(struct run *run, FILE *from, bool redone, struct fsdp_err 
 
     errno = 0;
     while (!rc && (len = getline(&line, &room, from)) > 0) {
-        struct taking taking = {run, run_add(run, err)};
+        struct taking taking = {run, curves_run_add(run, err)};
         if (!taking.row) {
             rc = FSDP_ENOMEM;
             break;
@@ -136,7 +136,7 @@ static int find_file(char **out, const char *path, struct stat *st, struct fsdp_
     return FSDP_OK;
 }
 
-int run_read(struct run *run, const char *path, struct fsdp_err *err)
+int curves_run_read(struct run *run, const char *path, struct fsdp_err *err)
 {
     const bool is_stdin = !strcmp(path, "-");
     struct stat st = {0};
@@ -182,7 +182,7 @@ static size_t keep_two(struct run_row *to, const struct run_row *group, size_t n
     return 2;
 }
 
-void run_thin(struct run *run, int column)
+void curves_run_thin(struct run *run, int column)
 {
     size_t nkept = 0;
 
@@ -215,7 +215,7 @@ static void take_name(void *ctx, const char *key, size_t nbytes, double value)
                  key);
 }
 
-void run_keys_text(char *out, size_t nbytes, const char *path)
+void curves_run_keys_text(char *out, size_t nbytes, const char *path)
 {
     struct naming naming = {out, nbytes};
     char *line = NULL;

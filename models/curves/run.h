@@ -24,18 +24,18 @@ struct run {
     bool ends_in_middle; /* the last line has no end: somebody may be writing it */
 };
 
-/* keys: the columns after the fixed ones; the caller's, until run_destroy. */
-int run_create(struct run *out, const char *const *keys, int nkeys, struct fsdp_err *err);
-void run_destroy(struct run *run);
+/* keys: the columns after the fixed ones; the caller's, until curves_run_destroy. */
+int curves_run_create(struct run *out, const char *const *keys, int nkeys, struct fsdp_err *err);
+void curves_run_destroy(struct run *run);
 /* Adds what a file of metrics holds ("-" is standard input; a folder is its metrics.jsonl), and
  * what the file next to it holds of steps that were done again. Sets path. Blocks. */
-int run_read(struct run *run, const char *path, struct fsdp_err *err);
+int curves_run_read(struct run *run, const char *path, struct fsdp_err *err);
 /* The place of a row to fill in, all NAN. */
-struct run_row *run_add(struct run *run, struct fsdp_err *err);
-int run_column(const struct run *run, const char *key); /* -1: none */
+struct run_row *curves_run_add(struct run *run, struct fsdp_err *err);
+int curves_run_column(const struct run *run, const char *key); /* -1: none */
 /* Halves the rows: of four steps the two with the least and the greatest value of `column` stay. */
-void run_thin(struct run *run, int column);
+void curves_run_thin(struct run *run, int column);
 /* Writes the names of a file's keys, separated by ", ", as far as they fit. */
-void run_keys_text(char *out, size_t nbytes, const char *path);
+void curves_run_keys_text(char *out, size_t nbytes, const char *path);
 
 #endif

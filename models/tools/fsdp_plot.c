@@ -134,8 +134,8 @@ static int read_runs(struct run *runs, char **paths, int nruns, const struct plo
     const int ncolumns = curves_columns(columns, set->keys.key, set->keys.nkeys);
 
     for (int i = 0; i < nruns; i++) {
-        FSDP_TRY(run_create(&runs[i], columns, ncolumns, err));
-        FSDP_TRY(run_read(&runs[i], paths[i], err));
+        FSDP_TRY(curves_run_create(&runs[i], columns, ncolumns, err));
+        FSDP_TRY(curves_run_read(&runs[i], paths[i], err));
         warn_of_lines(&runs[i]);
         if (!runs[i].nrows)
             return fsdp_err_set(err, FSDP_EINVAL, "%s: there is no line of metrics in it%s",
@@ -175,7 +175,7 @@ static int plot(struct plot_settings *set, char **paths, int nruns, struct fsdp_
         rc = plot_output(set, curves_chart(curves), err);
     curves_destroy(curves);
     for (int i = 0; i < nruns; i++)
-        run_destroy(&runs[i]);
+        curves_run_destroy(&runs[i]);
     fsdp_free(runs);
     return rc;
 }

@@ -92,7 +92,7 @@ models/remote           ckpt.h fsdp/base.h models/data/source
 models/tools           boot.h ckpt.h fsdp/base.h models/chart models/check models/curves models/data/line models/data/tokens models/family models/generate models/remote models/text/chat models/text/tokenizer models/text/train models/train models/train/node
 models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/plan models/train/node models/train/report models/train/save models/train/setup
 models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
-models/train/report    fsdp/base.h fsdp/fsdp.h models/config
+models/train/report    fsdp/base.h fsdp/fsdp.h models/chart models/config models/curves
 models/train/save      boot.h ckpt.h fsdp/base.h models/config models/train/report models/train/setup
 models/train/setup     ckpt.h fsdp/fsdp.h models/config models/data models/data/cache models/data/line models/data/source models/family models/nn models/remote models/text/chat models/text/tokenizer models/train/node
 '

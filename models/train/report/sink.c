@@ -3,7 +3,8 @@
 
 #include "sink.h"
 
-static const struct sink_ops *const table[] = {&metrics_sink, &tensorboard_sink, &prometheus_sink};
+static const struct sink_ops *const table[] = {&metrics_sink, &tensorboard_sink, &prometheus_sink,
+                                              &html_sink};
 enum { NSINKS = sizeof table / sizeof table[0] };
 
 struct sinks {

@@ -56,6 +56,7 @@ struct sink_ops {
 extern const struct sink_ops metrics_sink;
 extern const struct sink_ops tensorboard_sink; /* tensorboard.c */
 extern const struct sink_ops prometheus_sink;  /* prometheus.c */
+extern const struct sink_ops html_sink;        /* html.c */
 
 struct sinks;
 
