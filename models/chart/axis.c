@@ -73,7 +73,7 @@ static void number_text(char out[AXIS_TEXT_NBYTES], double value, double step, d
             return;
         }
     const int decimals = (int)clamp(ceil(-log10(step) - 1e-9), 0, 9);
-    snprintf(out, AXIS_TEXT_NBYTES, "%.*f", decimals, value);
+    snprintf(out, AXIS_TEXT_NBYTES, value == 0 ? "0" : "%.*f", decimals, value);
     const size_t len = strlen(out);
     if (!decimals && fabs(value) >= 1000 && len + 1 < AXIS_TEXT_NBYTES) { /* 1,200 */
         memmove(out + len - 2, out + len - 3, 4);

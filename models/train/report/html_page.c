@@ -28,7 +28,7 @@ static const char style[] =
     ".tile{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:8px "
     "12px}\n"
     ".tile b{display:block;font-size:1.25em}\n"
-    ".scroll{overflow-x:auto}\n"
+    ".scroll{overflow-x:auto}.scroll td,.scroll th{white-space:nowrap}\n"
     "table{border-collapse:collapse;width:100%}\n"
     "th,td{text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid var(--line);"
     "vertical-align:top;font-weight:400}\n"
@@ -251,7 +251,7 @@ static void put_start(FILE *to, const struct html *html, const struct story *sto
     else if (!is_last)
         fputs("stopped after a save", to);
     else
-        fputs(!html->has_ended            ? "runs"
+        fputs(!html->has_ended            ? "running"
               : html->end == SINK_FAILED  ? "<span class=\"bad\">failed</span>"
               : html->end == SINK_STOPPED ? "stopped after a save"
                                           : "<span class=\"good\">finished</span>",
