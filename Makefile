@@ -252,7 +252,7 @@ check-nfs:
 check-nfs-run: all
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' tests/run -j 1 -v $(RUNFLAGS) $(or $(T),tests/nfs)
 
-## check-watch      a run watched by Prometheus, TensorBoard's reader and W&B's client (the latter two from PyPI)
+## check-watch      a run watched by Prometheus, Chromium, TensorBoard's reader and W&B's client (the latter two from PyPI)
 check-watch:
 	@$(DEPS) watch
 	@$(MAKE) $(JOBS) check-watch-run

@@ -59,6 +59,8 @@ nfs      | cmd qemu-system-x86_64        | qemu-system-x86 | qemu-system-x86-cor
 nfs      | cmd mkfs.ext4                 | e2fsprogs       | e2fsprogs         | the disk that it exports
 watch    | cmd prometheus                | prometheus      | -                 | scrapes what a run says of itself
 watch    | cmd prometheus-node-exporter  | prometheus-node-exporter | node-exporter | reads the file that a run writes
+watch    | cmd chromium                  | chromium        | chromium          | opens the report of a run
+watch    | file /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf | fonts-dejavu-core | dejavu-sans-fonts | the texts of its picture
 watch    | cmd curl                      | curl            | curl              | asks Prometheus
 watch    | cmd jq                        | jq              | jq                | reads its answers, and the dashboard
 watch    | cmd python3                   | python3         | python3           | runs TensorBoard's reader and W&B's client
