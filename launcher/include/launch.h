@@ -41,6 +41,9 @@ struct launch_program {
     /* Does the configuration fit so many ranks? Prints what is wrong, or wasteful. Returns an exit
      * code, 0 to continue. NULL: any does. */
     int (*check_ranks)(const char *config, int noverrides, char *const *overrides, int nranks);
+    /* Called before the ranks meet where it does: begins an MPI that would not begin afterwards. An
+     * error must come back from run(), too, on all ranks. NULL: there is none. */
+    int (*begin_mpi)(struct fsdp_err *err);
     /* Runs in every rank. Returns an exit code. */
     int (*run)(struct boot *boot, const char *config, int noverrides, char *const *overrides,
                bool verbose);

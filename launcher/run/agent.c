@@ -20,7 +20,7 @@ int launch_run_agent(const struct launch_args *args)
 
     if (args->by_hand)
         fsdp_log_set(print_warning, NULL, FSDP_LOG_WARN);
-    int code = launch_open_boot(&boot, args);
+    int code = launch_open_boot(&boot, args, NULL);
 
     if (code) {
         launch_requeue_unmet(args, code);

@@ -67,8 +67,9 @@ void launch_say(const char *fmt, ...) FSDP_PRINTF(1, 2);
 /* ---- rank.c ---- */
 
 /* Meets the others that were started with this process; says why where that fails. Returns an exit
- * code. */
-int launch_open_boot(struct boot **out, const struct launch_args *args);
+ * code. earlier: an error of this rank that all will hear of once they have met, or NULL. */
+int launch_open_boot(struct boot **out, const struct launch_args *args,
+                     const struct fsdp_err *earlier);
 /* Is this process a rank already (a resource manager or fsdp-launch started it)? */
 bool launch_is_rank(void);
 /* The configuration's check, and whether the file is there. Returns an exit code. */

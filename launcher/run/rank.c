@@ -21,6 +21,10 @@ bool launch_stop_requested(void)
 
 /* ---- the bootstrap, traced ---- */
 
+/* A rank whose MPI does not begin meets the others to say it with one voice. They may wait for it
+ * inside of MPI, so that it speaks for itself after this time. */
+enum { UNWELL_S = 10 };
+
 struct trace {
     char text[2048];
     size_t len;
@@ -58,12 +62,15 @@ static int code_of_boot_failure(int status)
     return status == FSDP_ETIMEDOUT || status == FSDP_EPEER ? LAUNCH_PEER_LOST : LAUNCH_FAILED;
 }
 
-int launch_open_boot(struct boot **out, const struct launch_args *args)
+int launch_open_boot(struct boot **out, const struct launch_args *args,
+                     const struct fsdp_err *earlier)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
     struct trace trace = {.len = 0};
     struct boot_opts opts = BOOT_OPTS_INIT;
     opts.timeout_s = args->timeout_s;
+    if (earlier && opts.timeout_s > UNWELL_S)
+        opts.timeout_s = UNWELL_S;
     opts.trace = add_trace;
     opts.trace_ctx = &trace;
     opts.reorder = args->reorder;
@@ -74,6 +81,10 @@ int launch_open_boot(struct boot **out, const struct launch_args *args)
     int rc = boot_open(out, &opts, &err);
     if (args->verbose && (rc || boot_info(*out)->rank == 0))
         launch_say("%s", trace.text);
+    if (rc && earlier) {
+        launch_say("rank %s: %s", getenv("PMIX_RANK"), earlier->text);
+        return code_of_boot_failure(earlier->status);
+    }
     if (rc) {
         launch_say("%s", err.text);
         return code_of_boot_failure(rc);
@@ -246,11 +257,12 @@ int launch_run_rank(const struct launch_args *args, const struct launch_program 
 {
     bool watched = rank_is_watched(); /* by fsdp-launch, which has checked */
     bool alone = !launch_is_rank();
+    struct fsdp_err err = FSDP_ERR_INIT;
     struct boot *boot;
     int code;
 
     if (args->program) {
-        if ((code = launch_open_boot(&boot, args)))
+        if ((code = launch_open_boot(&boot, args, NULL)))
             return code;
         return exec_program(args, boot);
     }
@@ -259,7 +271,8 @@ int launch_run_rank(const struct launch_args *args, const struct launch_program 
     rank_stop_install(alone);
     signal(SIGPIPE, SIG_IGN);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if ((code = launch_open_boot(&boot, args))) {
+    bool begun = !args->uses_mpi || alone || !program->begin_mpi || !program->begin_mpi(&err);
+    if ((code = launch_open_boot(&boot, args, begun ? NULL : &err))) {
         if (!watched)
             launch_requeue_unmet(args, code);
         return code;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "comm_load.h"
+#include "fsdp/comm.h"
 #include "fsdp/sys/library.h"
 #include "fsdp/sys/mpi.h"
 
@@ -42,7 +43,7 @@ static const struct fsdp_mpi_backend *open_library(char *why, size_t why_nbytes)
     return NULL;
 }
 
-const struct fsdp_comm_ops *comm_load_mpi(char *why, size_t why_nbytes)
+static const struct fsdp_mpi_backend *load(char *why, size_t why_nbytes)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static const struct fsdp_mpi_backend *loaded;
@@ -51,5 +52,18 @@ const struct fsdp_comm_ops *comm_load_mpi(char *why, size_t why_nbytes)
     if (!loaded)
         loaded = open_library(why, why_nbytes);
     pthread_mutex_unlock(&lock);
-    return loaded ? loaded->comm_ops : NULL;
+    return loaded;
+}
+
+const struct fsdp_comm_ops *comm_load_mpi(char *why, size_t why_nbytes)
+{
+    const struct fsdp_mpi_backend *mpi = load(why, why_nbytes);
+    return mpi ? mpi->comm_ops : NULL;
+}
+
+int fsdp_comm_begin_mpi(struct fsdp_err *err)
+{
+    char why[FSDP_ERR_TEXT_NBYTES];
+    const struct fsdp_mpi_backend *mpi = load(why, sizeof why);
+    return mpi ? mpi->begin(err) : FSDP_OK;
 }

@@ -47,6 +47,21 @@ SLURM_PMIX_FENCE=tree run 2 fsdp-launch run.yaml fsdp.backend=mpi checkpoint.pat
 ok $? "fences of PMIx that do not wait are refused, with the fix"
 SLURM_PMIX_FENCE=ring run 2 fsdp-launch run.yaml fsdp.backend=mpi train.steps=1 checkpoint.path=ring && grep -q "backend mpi" log
 ok $? "and others are not"
+says="fsdp-launch: rank [01][^:]*: MPI does not begin on [^ ]* (Open MPI v[0-9.]*), for the reason that it gave above"
+OMPI_MCA_pml=none run 2 fsdp-launch run.yaml fsdp.backend=mpi checkpoint.path=unbegun
+rc=$?
+if [[ $(mpirun --version) == *\ 4.* ]]; then
+    [ $rc != 0 ] && ! [ -e unbegun ]
+    ok $? "an MPI that does not begin ends the run (Open MPI 4 says so itself)"
+else
+    [ $rc = 76 ] && [ "$(grep -ac "$says" err)" = 1 ]
+    ok $? "an MPI that does not begin is an error of ours, said once"
+    # Into a file: this mpirun loses the last words of a rank that fails.
+    run 2 sh -c '[ $PMIX_RANK = 0 ] || export OMPI_MCA_pml=none; exec "$@" 2>err.$PMIX_RANK' sh fsdp-launch run.yaml \
+        fsdp.backend=mpi checkpoint.path=unbegun
+    [ $? = 76 ] && grep -q "${says/\[01]/1}" err.1
+    ok $? "so it is while the other rank waits for this one inside of MPI"
+fi
 ! ldd "$BIN/fsdp-launch" "$BIN/ckpt-merge" | grep -q libmpi
 ok $? "the programs themselves need no MPI"
 echo "1..$n"

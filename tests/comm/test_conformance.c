@@ -573,7 +573,7 @@ static int mpi_rank_main(const char *path, bool threaded)
     struct boot *boot;
 
     opts.keep = true;
-    if (!plan.board || boot_open(&boot, &opts, &err)) {
+    if (!plan.board || fsdp_comm_begin_mpi(&err) || boot_open(&boot, &opts, &err)) {
         fprintf(stderr, "%s: %s\n", path, err.text);
         return 1;
     }

@@ -9,6 +9,8 @@
 #include "mpi.h"
 #include "fsdp/sys/mpi.h"
 
+enum { BEGIN_S = 10 }; /* for which a rank without MPI waits for the others' word */
+
 /* ---- MPI itself ----------------------------------------------------------------------------- */
 
 /* Begun with the first communicator, ended with the process: MPI begins only once. */
@@ -18,9 +20,10 @@ static struct {
     pid_t pid;
     MPI_Comm world;
     int rank, size;
-    int ncreated;       /* the same on all ranks: creating is collective over the world */
-    atomic_bool unwell; /* some communicator failed: its end would wait for others */
-} mpi = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    int ncreated;        /* the same on all ranks: creating is collective over the world */
+    atomic_bool unwell;  /* some communicator failed: its end would wait for others */
+    struct fsdp_err why; /* why it did not begin: it cannot be tried again */
+} mpi = {.lock = PTHREAD_MUTEX_INITIALIZER, .why = FSDP_ERR_INIT};
 
 /* After a failure MPI's own end would wait for peers that do not come. Its PMIx server takes a rank
  * that leaves without goodbye for a death and kills the others while they say what they know, so
@@ -40,6 +43,52 @@ static void end_mpi(void)
         goodbye(NULL, 0);
 }
 
+/* Open MPI from version 5 on does not begin where somebody opened PMIx before it ("local rank: not
+ * found"). Version 4 and MPICH begin in any order. */
+static bool must_be_first(void)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int nbytes, major;
+
+    return MPI_Get_library_version(text, &nbytes) == MPI_SUCCESS &&
+           sscanf(text, "Open MPI v%d", &major) == 1 && major >= 5;
+}
+
+static int init_error(struct fsdp_err *err)
+{
+    char host[FSDP_HOST_NBYTES] = "this host", text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int nbytes;
+
+    gethostname(host, sizeof host - 1);
+    MPI_Get_library_version(text, &nbytes);
+    return fsdp_err_set(err, FSDP_EPEER,
+                        "MPI does not begin on %s (%.*s), for the reason that it gave above; is it "
+                        "the MPI of the mpirun or srun that started this rank? "
+                        "fsdp.backend=host needs no MPI",
+                        host, (int)strcspn(text, ",\n"), text);
+}
+
+/* An Open MPI of version 5 or newer gives errors of its beginning back, if told by the environment;
+ * others end the process. */
+static int init_mpi(struct fsdp_err *err)
+{
+    static const char handler[] = "OMPI_MCA_mpi_initial_errhandler";
+    bool given = getenv(handler);
+    int level;
+
+    if (mpi.why.status)
+        return fsdp_err_pass(err, mpi.why.status, &mpi.why);
+    if (!given)
+        setenv(handler, "mpi_errors_return", 1);
+    int rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+    if (!given)
+        unsetenv(handler);
+    if (rc == MPI_SUCCESS)
+        return FSDP_OK;
+    rc = init_error(&mpi.why);
+    return fsdp_err_pass(err, rc, &mpi.why);
+}
+
 static int begin_mpi(struct fsdp_err *err)
 {
     const char *fence = getenv("SLURM_PMIX_FENCE");
@@ -55,8 +104,8 @@ static int begin_mpi(struct fsdp_err *err)
             err, FSDP_EINVAL,
             "SLURM_PMIX_FENCE=tree: MPI cannot begin reliably on fences that do not "
             "wait for other nodes; unset it or say ring before srun");
-    if (!begun && MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level))
-        return fsdp_err_set(err, FSDP_EPEER, "MPI_Init_thread failed");
+    if (!begun)
+        FSDP_TRY(init_mpi(err));
     MPI_Query_thread(&level);
     if (level < MPI_THREAD_MULTIPLE)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
@@ -74,6 +123,19 @@ static int begin_mpi(struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static bool has_ranks(void)
+{
+    return getenv("PMIX_RANK") && getenv("PMIX_NAMESPACE");
+}
+
+static int begin(struct fsdp_err *err)
+{
+    pthread_mutex_lock(&mpi.lock);
+    int rc = !mpi.begun && has_ranks() && must_be_first() ? begin_mpi(err) : FSDP_OK;
+    pthread_mutex_unlock(&mpi.lock);
+    return rc;
+}
+
 /* ---- create --------------------------------------------------------------------------------- */
 
 static bool usable(const struct fsdp_comm_group *group, const struct fsdp_device *device, char *why,
@@ -85,7 +147,7 @@ static bool usable(const struct fsdp_comm_group *group, const struct fsdp_device
                  fsdp_device_name(device));
         return false;
     }
-    if (!getenv("PMIX_RANK") || !getenv("PMIX_NAMESPACE")) {
+    if (!has_ranks()) {
         snprintf(why, why_nbytes,
                  "MPI needs ranks that srun --mpi=pmix or mpirun started, one task a rank");
         return false;
@@ -159,6 +221,19 @@ static int map_ranks(struct mpi_comm *m, struct fsdp_oob *oob, struct fsdp_err *
     return rc;
 }
 
+/* Ranks where MPI does begin may wait for this one inside of MPI, where no word reaches them: its
+ * own error counts unless they all come soon. */
+static int agree_on_failure(struct fsdp_oob *oob, struct fsdp_err *own)
+{
+    struct fsdp_err agreed = *own;
+
+    if (oob->set_wait)
+        oob->set_wait(oob, BEGIN_S);
+    if (fsdp_oob_agree(oob, own->status, &agreed) != FSDP_ETIMEDOUT)
+        *own = agreed;
+    return own->status;
+}
+
 static int create(void **out, const struct fsdp_comm_group *group, struct fsdp_oob *oob,
                   struct fsdp_device *device, struct fsdp_err *err)
 {
@@ -170,8 +245,11 @@ static int create(void **out, const struct fsdp_comm_group *group, struct fsdp_o
     int rc = mpi.begun ? FSDP_OK : begin_mpi(&own);
     int number = mpi.ncreated++;
     pthread_mutex_unlock(&mpi.lock);
-    if (rc == FSDP_OK)
-        rc = comm_mpi_new(&m, group, oob, &own);
+    if (rc) {
+        rc = agree_on_failure(oob, &own);
+        goto out;
+    }
+    rc = comm_mpi_new(&m, group, oob, &own);
     FSDP_TRY_GOTO(fsdp_oob_agree(oob, rc, &own), out);
     FSDP_TRY_GOTO(fsdp_oob_agree(oob, map_ranks(m, oob, &own), &own), out);
     m->data_tag = 2 * number;
@@ -337,4 +415,5 @@ const struct fsdp_mpi_backend fsdp_mpi_backend = {
     .abi = FSDP_MPI_ABI,
     .version = FSDP_VERSION_STRING,
     .comm_ops = &ops,
+    .begin = begin,
 };

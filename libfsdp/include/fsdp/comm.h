@@ -65,6 +65,11 @@ struct fsdp_comm_opts {
  * each other, FSDP_EUNSUPPORTED for a backend that cannot serve the device. Blocks. */
 int fsdp_comm_create(struct fsdp_comm **out, const struct fsdp_comm_opts *opts,
                      struct fsdp_oob *oob, struct fsdp_device *device, struct fsdp_err *err);
+/* Local. For a process that opens PMIx itself and then uses backend "mpi": called before PMIx is
+ * opened, it begins an MPI that cannot begin later (Open MPI 5 or newer, which waits in this for
+ * the ranks of all processes). Other MPIs begin with their first communicator. What fails here
+ * fails there, too, with the same error. No MPI, or ranks that MPI cannot serve: FSDP_OK. */
+int fsdp_comm_begin_mpi(struct fsdp_err *err);
 /* Collective where healthy; after an error local. Never waits for others. The lanes that it was
  * used on are synced before. Frees fsdp_comm_mem_alloc's memory; leaves no segment, socket or file
  * behind. NULL is allowed. */

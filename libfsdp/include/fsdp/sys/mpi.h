@@ -14,12 +14,13 @@
 extern "C" {
 #endif
 
-#define FSDP_MPI_ABI 1
+#define FSDP_MPI_ABI 2
 
 struct fsdp_mpi_backend {
     uint32_t abi;
     const char *version; /* FSDP_VERSION_STRING of its build */
     const struct fsdp_comm_ops *comm_ops;
+    int (*begin)(struct fsdp_err *err); /* fsdp_comm_begin_mpi */
 };
 
 /* The one symbol that libfsdp-mpi.so exports. */
