@@ -165,7 +165,7 @@ static int walk_folder(struct walk *w, int folder, int depth, struct fsdp_err *e
 static int walk_object(struct walk *w, int parent, const char *name, int depth,
                        struct fsdp_err *err)
 {
-    struct object object;
+    struct object object = {0};
     bool enter = true;
     int fd = -1, failed = look_at_name(&object, parent, name);
     if (failed == ENOENT && depth)

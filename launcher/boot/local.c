@@ -64,7 +64,7 @@ bad:
 
 static int read_secret(struct boot_secret *out, struct fsdp_err *err)
 {
-    int fd;
+    int fd = -1;
     FSDP_TRY(env_int(&fd, BOOT_ENV_SECRET_FD, 0, 1 << 20, err));
     ssize_t got = pread(fd, out->bytes, sizeof out->bytes, 0);
     if (got != (ssize_t)sizeof out->bytes)
@@ -77,7 +77,7 @@ static int read_secret(struct boot_secret *out, struct fsdp_err *err)
 
 static int read_facts(struct boot_facts *facts, struct fsdp_err *err)
 {
-    int node;
+    int node = 0;
     const char *host = getenv(BOOT_ENV_HOST), *job = getenv(BOOT_ENV_JOB);
     FSDP_TRY(env_int(&facts->size, BOOT_ENV_SIZE, 1, 1 << 20, err));
     FSDP_TRY(env_int(&facts->rank, BOOT_ENV_RANK, 0, facts->size - 1, err));

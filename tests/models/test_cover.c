@@ -273,7 +273,7 @@ static void check_row(const int row[COVER_FACTORS], FILE *table)
 {
     const struct cell c = cell_of(row);
     struct reference *ref = reference_of(c.nrows);
-    struct outcome got;
+    struct outcome got = {0};
     char what[200];
 
     snprintf(what, sizeof what, "%s | %s | %s | %s | %s | %d | %d", strategies[row[STRATEGY]].name,

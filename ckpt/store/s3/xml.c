@@ -88,6 +88,15 @@ static void on_doctype(void *ctx, const char *name, const char *system, const ch
 
 /* ---- parsing --------------------------------------------------------------------------------- */
 
+/* Newer releases of expat call this function deprecated, older ones have no other. */
+static unsigned long line_of(XML_Parser parser)
+{
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    return (unsigned long)XML_GetCurrentLineNumber(parser);
+#pragma GCC diagnostic pop
+}
+
 static int parse_document(struct reader *r, const char *data, size_t nbytes, struct fsdp_err *err)
 {
     XML_SetUserData(r->parser, r);
@@ -100,8 +109,7 @@ static int parse_document(struct reader *r, const char *data, size_t nbytes, str
         return FSDP_OK;
     if (r->xml->bytes.failed)
         r->refused = "out of memory";
-    return fsdp_err_set(err, FSDP_EIO, "line %lu: %s",
-                        (unsigned long)XML_GetCurrentLineNumber(r->parser),
+    return fsdp_err_set(err, FSDP_EIO, "line %lu: %s", line_of(r->parser),
                         r->refused ? r->refused : XML_ErrorString(XML_GetErrorCode(r->parser)));
 }
 

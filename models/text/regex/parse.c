@@ -83,7 +83,7 @@ static int parse_quantifier(struct regex_parser *p, struct quantifier *q, bool *
 
 static int add_quantifier(struct regex_parser *p, const struct quantifier *q, const char *suffix)
 {
-    char text[28];
+    char text[48];
 
     if (q->max == NO_LIMIT)
         snprintf(text, sizeof text, "{%ld,}%s", q->min, suffix);
