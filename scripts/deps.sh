@@ -37,6 +37,8 @@ build    | inc oneapi/dnnl/dnnl.h        | libdnnl-dev     | oneDNN-devel      |
 check    | cmd c++                       | g++             | gcc-c++           | the public headers are also C++
 check    | cmd mpirun                    | openmpi-bin     | openmpi           | a PMIx server to start ranks under
 check    | pkg ompi-c                    | libopenmpi-dev  | openmpi-devel     | MPI between the CPUs of a cluster (optional: WITH_MPI=0)
+check    | cmd mount                     | mount           | util-linux        | tests mount small disks
+check    | cmd unshare                   | util-linux      | util-linux        | those that only the test sees
 check    | cmd ps                        | procps          | procps-ng         | tests look for processes left behind
 check    | pkg cairo                     | libcairo2-dev   | cairo-devel       | PNG pictures of fsdp-plot (optional: WITH_CAIRO=0)
 check    | file /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf | fonts-dejavu-core | dejavu-sans-fonts | the texts of such pictures

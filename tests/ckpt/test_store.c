@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What every store must do, in one suite that is run on each: a new backend is a row of `stores`.
  * Then what the dispatcher adds, which is the same for all. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -474,8 +475,8 @@ static void test_full_disk(const struct store *s)
     if (s->ops != &ckpt_store_posix) /* others have no end that could be near */
         return;
     bool made = ckpt_store_mkdirs(s->ops, base, &err) == FSDP_OK;
-    if (geteuid() != 0 || !made || mount("store-test", base, "tmpfs", 0, "size=1m")) {
-        tap_skip("full disk: no tmpfs can be mounted here");
+    if (!made || mount("store-test", base, "tmpfs", 0, "size=1m")) {
+        tap_skip("full disk: no tmpfs can be mounted here: %s", made ? strerror(errno) : err.text);
         return;
     }
     int rc = write_in_pieces(&small, at(&small, "large"), BIG);
