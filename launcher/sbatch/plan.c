@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a request and a cluster to a plan, or to the reason why there is none. */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,12 +66,13 @@ static int choose_partition(struct sbatch_plan *out, const struct sbatch_request
                             "partition %s is %s and starts no jobs now. Type --partition with "
                             "another of: %s",
                             found->name, found->state, names);
-    if (strcmp(found->accounts, "ALL") != 0 &&
-        (!request->account || !slurm_list_has(found->accounts, request->account)))
+    /* Slurm alone knows the account of one who gives none. */
+    if (request->account && strcmp(found->accounts, "ALL") != 0 &&
+        !slurm_list_has(found->accounts, request->account))
         return fsdp_err_set(err, FSDP_EINVAL,
-                            "partition %s takes jobs of some accounts alone. Type --account with "
-                            "one of: %.300s",
-                            found->name, found->accounts);
+                            "--account %s: partition %s takes jobs of other accounts. Type "
+                            "--account with one of: %.300s",
+                            request->account, found->name, found->accounts);
     return FSDP_OK;
 }
 
@@ -147,9 +149,10 @@ static int check_count(const struct sbatch_plan *plan, const struct slurm_shape 
                             "partition %s has no nodes. Type --partition with another", p->name);
     if (plan->nodes > all->nnodes)
         return fsdp_err_set(err, FSDP_EINVAL,
-                            "--nodes %d: partition %s has %d nodes. Type --nodes %d or fewer, or "
+                            "--nodes %d: partition %s has %d node%s. Type --nodes %d or fewer, or "
                             "another --partition",
-                            plan->nodes, p->name, all->nnodes, all->nnodes);
+                            plan->nodes, p->name, all->nnodes, all->nnodes == 1 ? "" : "s",
+                            all->nnodes);
     if (plan->nodes > p->max_nodes)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "--nodes %d: partition %s gives a job at most %" PRId64 " (MaxNodes). "
@@ -313,21 +316,37 @@ static int choose_time(struct sbatch_plan *plan, const struct sbatch_request *re
 
 /* ---- all of it ---- */
 
-static void note(struct sbatch_plan *plan, const struct slurm_cluster *cluster)
+static void note(struct sbatch_plan *plan, const char *fmt, ...) FSDP_PRINTF(2, 3);
+static void note(struct sbatch_plan *plan, const char *fmt, ...)
 {
-    size_t len = 0;
+    const size_t len = strlen(plan->note);
+    va_list ap;
+
+    if (len + 3 >= sizeof plan->note)
+        return;
+    snprintf(plan->note + len, sizeof plan->note - len, "%s", len ? "; " : "");
+    va_start(ap, fmt);
+    vsnprintf(plan->note + strlen(plan->note), sizeof plan->note - strlen(plan->note), fmt, ap);
+    va_end(ap);
+}
+
+static void note_what_is_odd(struct sbatch_plan *plan, const struct slurm_cluster *cluster)
+{
+    const struct slurm_partition *p = &plan->partition;
 
     if (plan->shape.nusable < plan->nodes)
-        len = (size_t)snprintf(plan->note, sizeof plan->note,
-                               "%d of the %d nodes that fit are down or drained; the job waits "
-                               "until %d are up",
-                               plan->shape.nnodes - plan->shape.nusable, plan->shape.nnodes,
-                               plan->nodes);
+        note(plan, "%d of the %d nodes that fit are down or drained; the job waits until %d are up",
+             plan->shape.nnodes - plan->shape.nusable, plan->shape.nnodes, plan->nodes);
+    if (!plan->account && strcmp(p->accounts, "ALL") != 0)
+        note(plan,
+             "partition %s takes jobs of some accounts alone; if your own is not among them, "
+             "type --account with one of: %.200s",
+             p->name, p->accounts);
     if (slurm_range_has(cluster->requeue_exit, 1) || slurm_range_has(cluster->requeue_exit, 2))
-        snprintf(plan->note + len, sizeof plan->note - len,
-                 "%sthis Slurm queues jobs again after exit status %.40s (RequeueExit), so a run "
-                 "that fails by itself starts again, too",
-                 len ? "; " : "", cluster->requeue_exit);
+        note(plan,
+             "this Slurm queues jobs again after exit status %.40s (RequeueExit), so a run "
+             "that fails by itself starts again, too",
+             cluster->requeue_exit);
 }
 
 int sbatch_plan_make(struct sbatch_plan *out, const struct sbatch_request *request,
@@ -345,6 +364,6 @@ int sbatch_plan_make(struct sbatch_plan *out, const struct sbatch_request *reque
     FSDP_TRY(choose_time(out, request, err));
     share_node(out);
     out->force_cpu = request->gpus_per_node == 0 && device == SBATCH_DEVICE_AUTO;
-    note(out, cluster);
+    note_what_is_odd(out, cluster);
     return FSDP_OK;
 }

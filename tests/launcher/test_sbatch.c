@@ -183,13 +183,10 @@ static void plans_are_refused(void)
             "or type fsdp.device=auto behind the configuration");
     r = request(2);
     r.partition = "gpu";
-    plan_is("an account is missing", &r, SBATCH_DEVICE_AUTO,
-            "partition gpu takes jobs of some accounts alone. Type --account with one of: "
-            "physics,chem");
     r.account = "phys";
     plan_is("another account", &r, SBATCH_DEVICE_AUTO,
-            "partition gpu takes jobs of some accounts alone. Type --account with one of: "
-            "physics,chem");
+            "--account phys: partition gpu takes jobs of other accounts. Type --account with one "
+            "of: physics,chem");
     r.account = "physics";
     r.gpus_per_node = 8;
     plan_is("too many GPUs", &r, SBATCH_DEVICE_AUTO,

@@ -84,7 +84,7 @@ refuses "a partition that is down" \
 refuses "a partition that is not there" \
     "--partition gpu: this cluster has no such partition. Type one of: test, one, lone, four, off, few" --partition gpu
 refuses "another account" \
-    "partition few takes jobs of some accounts alone. Type --account with one of: physics" --partition few --account chem
+    "--account chem: partition few takes jobs of other accounts. Type --account with one of: physics" --partition few --account chem
 refuses "ranks without a row" \
     "run.yaml:3: train.global_batch_size: a step has 48 rows for 64 ranks, so 16 ranks would have none. Type train.global_batch_size=64 or a multiple of it, or ask for fewer ranks" \
     --nodes 4 --ntasks-per-node 16 fsdp.device=cpu
@@ -117,6 +117,9 @@ launch --sbatch run.yaml --partition four --nodes 2
 [ $rc = 0 ] && grep -q "note: 2 of the 3 nodes that fit are down or drained; the job waits until 2 are up" err
 ok $? "nodes that are drained are noted"
 scontrol update nodename=n2,n3 state=resume
+launch --sbatch run.yaml --partition few
+[ $rc = 0 ] && grep -q "note: partition few takes jobs of some accounts alone; if your own is not among them, type --account with one of: physics; this Slurm" err
+ok $? "an account that may be wrong, too"
 
 submit_here() { # arguments...: job
     launch --sbatch run.yaml --submit --nodes 2 --ntasks-per-node 2 fsdp.device=cpu "$@"
