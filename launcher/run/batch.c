@@ -195,7 +195,7 @@ static int submit(struct batch *b, struct fsdp_err *err)
 }
 
 /* The output's name as far as it is known: of the job's name and number. */
-static void expand(char *out, size_t nbytes, const struct batch *b)
+static void expand_output(char *out, size_t nbytes, const struct batch *b)
 {
     size_t len = 0;
 
@@ -229,7 +229,7 @@ static void say_submitted(const struct batch *b)
 {
     char output[2 * PATH_MAX];
 
-    expand(output, sizeof output, b);
+    expand_output(output, sizeof output, b);
     printf("job %s is in the queue\n"
            "  its state        squeue --jobs=%s\n"
            "  its output       tail -F ",

@@ -41,7 +41,7 @@ static void word_of(char *out, size_t nbytes, const char *line, size_t line_len,
 }
 
 /* A whole number from 0 to most; -1 for anything else. */
-static int64_t whole(const char *text, int64_t most)
+static int64_t whole_number(const char *text, int64_t most)
 {
     char *end;
 
@@ -54,7 +54,7 @@ static int64_t whole(const char *text, int64_t most)
 
 static int64_t limit_of(const char *word)
 {
-    const int64_t value = whole(word, SLURM_MOST_COUNT);
+    const int64_t value = whole_number(word, SLURM_MOST_COUNT);
     return value < 0 ? SLURM_UNLIMITED : value;
 }
 
@@ -75,7 +75,8 @@ static void parse_partition(struct slurm_partition *out, const char *line, size_
     word_of(word, sizeof word, line, len, "MaxNodes=");
     out->max_nodes = limit_of(word);
     word_of(word, sizeof word, line, len, "MinNodes=");
-    out->min_nodes = whole(word, SLURM_MOST_COUNT) > 0 ? whole(word, SLURM_MOST_COUNT) : 0;
+    out->min_nodes =
+        whole_number(word, SLURM_MOST_COUNT) > 0 ? whole_number(word, SLURM_MOST_COUNT) : 0;
     word_of(word, sizeof word, line, len, "MaxTime=");
     out->max_seconds = slurm_seconds_parse(word);
     if (out->max_seconds <= 0)
@@ -119,7 +120,7 @@ static int parse_gpus(char type[SLURM_NAME_NBYTES], const char *gres)
         char *name = strchr(word, ':'), *count = strrchr(word, ':');
         if (!name || strncmp(word, "gpu:", 4) != 0)
             continue;
-        const int64_t value = whole(count + 1, SLURM_MOST_COUNT);
+        const int64_t value = whole_number(count + 1, SLURM_MOST_COUNT);
         total += value > 0 ? value : 0;
         if (!type[0] && count > name)
             copy_word(type, SLURM_NAME_NBYTES, name + 1, (size_t)(count - name - 1));
@@ -159,13 +160,13 @@ static bool parse_node(struct slurm_shape *out, char *line)
         return false;
     *out = (struct slurm_shape){.nnodes = 1, .nusable = is_usable(field[4])};
     copy_word(out->partition, sizeof out->partition, field[0], strlen(field[0]));
-    out->ncpus = (int)whole(field[1], SLURM_MOST_COUNT);
+    out->ncpus = (int)whole_number(field[1], SLURM_MOST_COUNT);
     /* "+" behind a number stands for nodes that differ; -N has no such line, but who knows. */
     field[2][strcspn(field[2], "+")] = '\0';
-    out->memory_mib = whole(field[2], INT64_MAX >> 24);
+    out->memory_mib = whole_number(field[2], INT64_MAX >> 24);
     out->ngpus = parse_gpus(out->gpu, field[3]);
-    out->nsockets = (int)whole(field[5], SLURM_MOST_COUNT);
-    out->nthreads = (int)whole(field[6], SLURM_MOST_COUNT);
+    out->nsockets = (int)whole_number(field[5], SLURM_MOST_COUNT);
+    out->nthreads = (int)whole_number(field[6], SLURM_MOST_COUNT);
     out->nsockets = out->nsockets < 1 ? 1 : out->nsockets;
     out->nthreads = out->nthreads < 1 ? 1 : out->nthreads;
     out->memory_mib = out->memory_mib < 0 ? 0 : out->memory_mib;
@@ -272,7 +273,7 @@ bool slurm_range_has(const char *list, int number)
         char *to = strchr(word, '-');
         if (to)
             *to++ = '\0';
-        const int64_t first = whole(word, 255), last = to ? whole(to, 255) : first;
+        const int64_t first = whole_number(word, 255), last = to ? whole_number(to, 255) : first;
         if (first >= 0 && number >= first && number <= last)
             return true;
     }
