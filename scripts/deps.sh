@@ -232,16 +232,35 @@ if [ $mode = dry-run ] || [ "$(id -u)" != 0 ]; then
     exit
 fi
 
+# Reads apt's status lines: a line that is rewritten on a terminal, else one for each tenth.
+show_progress() {
+    local line share shown=0 what
+    while IFS= read -r line; do
+        [[ $line =~ ^(dl|pm)status:(.*):([0-9]+)[.0-9]*:(.*)$ ]] || continue
+        share=$((BASH_REMATCH[3] / 2)) what=${BASH_REMATCH[4]}
+        if [ "${BASH_REMATCH[1]}" = pm ]; then share=$((share + 50)); fi
+        if [ -t 2 ]; then
+            printf '\r  %3d %%  %-70.70s' $share "$what" >&2
+        elif [ $share -ge $((shown + 10)) ]; then
+            shown=$((share / 10 * 10))
+            printf '  %3d %%  %.70s\n' $shown "$what" >&2
+        fi
+    done
+    [ ! -t 2 ] || printf '\r%79s\r' '' >&2
+}
+
 export DEBIAN_FRONTEND=noninteractive
 [ $manager != apt-get ] || install+=(-o DPkg::Lock::Timeout=300) # somebody else may be installing
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
 echo "Installing ${#missing[@]} packages with $manager (a minute or two) ..." >&2
+[ $manager != apt-get ] || install+=(-o APT::Status-Fd=3)
+[ $manager != apt-get ] || echo "  refreshing the package lists" >&2
 if [ $manager = apt-get ] && ! apt-get update >"$log" 2>&1; then
     tail -n 3 "$log" >&2
     echo "deps: the package lists could not be refreshed; trying with the ones here" >&2
 fi
-if ! "${install[@]}" </dev/null >"$log" 2>&1; then
+if ! "${install[@]}" </dev/null 3>&1 >"$log" 2>&1 | show_progress; then
     tail -n 20 "$log" >&2
     echo "deps: installing failed; the command was: ${install[*]}" >&2
     exit 1
