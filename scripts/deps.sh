@@ -253,7 +253,8 @@ export DEBIAN_FRONTEND=noninteractive
 [ $manager != apt-get ] || install+=(-o DPkg::Lock::Timeout=300) # somebody else may be installing
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
-echo "Installing ${#missing[@]} packages with $manager (a minute or two) ..." >&2
+s=s; [ ${#missing[@]} != 1 ] || s=
+echo "Installing ${#missing[@]} package$s with $manager (a minute or two) ..." >&2
 [ $manager != apt-get ] || install+=(-o APT::Status-Fd=3)
 [ $manager != apt-get ] || echo "  refreshing the package lists" >&2
 if [ $manager = apt-get ] && ! apt-get update >"$log" 2>&1; then

@@ -65,7 +65,9 @@ static int evaluate(struct train_loop *l, struct metrics_row *row, struct fsdp_e
     struct train_held_out held_out;
     char per_byte[64] = "";
 
+    sinks_phase(l->sinks.rows, SINK_EVALUATES);
     FSDP_TRY(train_evaluate(l->parts, &l->rows, &l->words, &held_out, err));
+    sinks_phase(l->sinks.rows, SINK_STEPS);
     row->has_eval = true;
     row->eval_loss = held_out.loss;
     row->eval_nats_per_byte = held_out.nats_per_byte;
@@ -291,8 +293,10 @@ static int save_now(struct train_loop *l, struct fsdp_err *err)
     FSDP_TRY(fsdp_sync(l->parts->fsdp, err));
     FSDP_TRY(fsdp_scaler_get(l->parts->fsdp, &l->state.scaler, err));
     train_watch_phase(l->sinks.watch, "saving a checkpoint");
+    sinks_phase(l->sinks.rows, SINK_SAVES);
     FSDP_TRY(l->hooks.save->save(l->hooks.save_ctx, &l->state, last, &saved, err));
     train_watch_phase(l->sinks.watch, NULL);
+    sinks_phase(l->sinks.rows, SINK_STEPS);
     if (saved)
         l->saved_step = l->state.step;
     l->save_asked = false;
@@ -328,5 +332,8 @@ int train_loop_run(struct train_loop *l, struct fsdp_err *err)
     FSDP_TRY(trace_now(l, true, err));
     FSDP_TRY(save_now(l, err));
     train_watch_phase(l->sinks.watch, "ending");
-    return l->hooks.save ? l->hooks.save->finish(l->hooks.save_ctx, true, err) : FSDP_OK;
+    if (!l->hooks.save)
+        return FSDP_OK;
+    sinks_phase(l->sinks.rows, SINK_SAVES);
+    return l->hooks.save->finish(l->hooks.save_ctx, true, err);
 }

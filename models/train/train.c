@@ -283,6 +283,12 @@ static int start_run(struct train *t, struct fsdp_err *err)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
+static void tell_hang(void *ctx, int rank, const char *host, const char *where)
+{
+    const struct sink_hang hang = {.rank = rank, .host = host, .where = where};
+    sinks_hang(ctx, &hang);
+}
+
 static int open_sinks(struct train *t, struct fsdp_err *err)
 {
     const struct config *c = t->parts.config;
@@ -302,6 +308,7 @@ static int open_sinks(struct train *t, struct fsdp_err *err)
     if (t->report.lead && c->train.steps > 0)
         rc = sinks_open(&t->loop.sinks.rows, &run, err);
     t->saver.sinks = t->loop.sinks.rows;
+    train_watch_tell(t->loop.sinks.watch, tell_hang, t->loop.sinks.rows);
     return fsdp_oob_agree(t->oob, rc, err);
 }
 

@@ -28,6 +28,8 @@ struct train_watch {
     const char *phase;
     int64_t step, nsteps; /* nsteps: of this interval */
     double steps_s, longest_s;
+    watch_suspect_f *tell;
+    void *tell_ctx;
     bool leaving;
 
     atomic_flag told;
@@ -204,11 +206,23 @@ static void tell_cause(struct train_watch *w, const struct fsdp_err *why)
         fsdp_log(FSDP_LOG_ERROR, "%s", why->text);
 }
 
+/* rank -1: not known. */
+static void tell_suspect(struct train_watch *w, int rank, const char *where)
+{
+    pthread_mutex_lock(&w->lock);
+    watch_suspect_f *tell = w->tell;
+    void *ctx = w->tell_ctx;
+    pthread_mutex_unlock(&w->lock);
+    if (tell)
+        tell(ctx, rank, rank >= 0 && rank < w->oob->size ? host(w, rank) : "", where);
+}
+
 static bool check_hang(struct train_watch *w)
 {
     double deadline = watch_deadline(w->beats, w->oob->size, w->floor_s, w->phase_s);
     int hung = watch_hung(w->beats, w->oob->size, deadline);
     struct fsdp_err why = FSDP_ERR_INIT;
+    char where[200];
 
     if (hung < 0)
         return false;
@@ -216,6 +230,9 @@ static bool check_hang(struct train_watch *w)
                  hung, host(w, hung), w->beats[hung].idle_s, (long long)w->beats[hung].step + 1,
                  w->beats[hung].text);
     why.culprit = hung;
+    snprintf(where, sizeof where, "step %lld, %s", (long long)w->beats[hung].step + 1,
+             w->beats[hung].text);
+    tell_suspect(w, hung, where);
     if (w->oob->rank == 0) {
         fsdp_log(FSDP_LOG_ERROR, "no progress for %.0f s; where each rank is:", deadline);
         print_places(w);
@@ -254,7 +271,7 @@ static void check_stragglers(struct train_watch *w)
  * itself. */
 static void end_silent(struct train_watch *w, const struct fsdp_err *err)
 {
-    char where[240], who[FSDP_ERR_TEXT_NBYTES];
+    char where[240], seen[320], who[FSDP_ERR_TEXT_NBYTES];
     struct fsdp_err why = FSDP_ERR_INIT;
     struct watch_beat mine;
 
@@ -266,6 +283,9 @@ static void end_silent(struct train_watch *w, const struct fsdp_err *err)
                  "no sign of life for %d s from %s: stopped, or its machine hangs", w->wait_s,
                  fsdp_err_reason(who, err));
     why.culprit = err->culprit;
+    snprintf(seen, sizeof seen, "no sign of life for %d s; rank %d waits at %s", w->wait_s,
+             w->oob->rank, where);
+    tell_suspect(w, err->culprit, seen);
     tell_cause(w, &why);
     end_job(w, &why);
 }
@@ -391,6 +411,16 @@ void train_watch_phase(struct train_watch *w, const char *phase)
         return;
     pthread_mutex_lock(&w->lock);
     w->phase = phase;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void train_watch_tell(struct train_watch *w, watch_suspect_f *fn, void *ctx)
+{
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->tell = fn;
+    w->tell_ctx = ctx;
     pthread_mutex_unlock(&w->lock);
 }
 

@@ -29,6 +29,10 @@ void train_watch_close(struct train_watch *watch);
 bool train_watch_may_tell(struct train_watch *watch);
 /* The rank is about to do something else than a step, "saving"; NULL: steps again. Local. */
 void train_watch_phase(struct train_watch *watch, const char *phase);
+/* Who is told of a suspect before the job is ended, from the watchdog's thread. `where`: what it
+ * was last seen doing. watch NULL is allowed. Local. */
+typedef void watch_suspect_f(void *ctx, int rank, const char *host, const char *where);
+void train_watch_tell(struct train_watch *watch, watch_suspect_f *fn, void *ctx);
 /* Step `step` took this long. Local. */
 void train_watch_step(struct train_watch *watch, int64_t step, double seconds);
 /* The rank that computed for longest in the latest interval, and for how long a step; -1 where that

@@ -3,8 +3,8 @@
 
 #include "sink.h"
 
-static const struct sink_ops *const table[] = {&metrics_sink, &tensorboard_sink, &prometheus_sink,
-                                              &html_sink};
+static const struct sink_ops *const table[] = {&metrics_sink, &status_sink, &tensorboard_sink,
+                                              &prometheus_sink, &html_sink};
 enum { NSINKS = sizeof table / sizeof table[0] };
 
 struct sinks {
@@ -85,6 +85,21 @@ void sinks_saved(struct sinks *s, const struct sink_saved *saved)
     for (int i = 0; i < NSINKS; i++)
         if (s->ctx[i] && table[i]->saved)
             check(s, i, table[i]->saved(s->ctx[i], &told, &err), &err);
+}
+
+void sinks_phase(struct sinks *s, enum sink_phase phase)
+{
+    for (int i = 0; s && i < NSINKS; i++)
+        if (s->ctx[i] && table[i]->phase)
+            table[i]->phase(s->ctx[i], phase);
+}
+
+/* A sink that hears of hangs never fails, and so is not closed meanwhile. */
+void sinks_hang(struct sinks *s, const struct sink_hang *hang)
+{
+    for (int i = 0; s && i < NSINKS; i++)
+        if (table[i]->hang && s->ctx[i])
+            table[i]->hang(s->ctx[i], hang);
 }
 
 void sinks_close(struct sinks *s, enum sink_end end, const char *why)

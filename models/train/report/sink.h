@@ -38,6 +38,15 @@ struct sink_saved {
     bool staged;
 };
 
+/* What a run does besides steps. */
+enum sink_phase { SINK_STEPS, SINK_EVALUATES, SINK_SAVES };
+
+/* What the watchdog suspects. */
+struct sink_hang {
+    int rank; /* -1: not known */
+    const char *host, *where;
+};
+
 enum sink_end { SINK_DONE, SINK_STOPPED, SINK_FAILED };
 
 struct sink_ops {
@@ -48,6 +57,9 @@ struct sink_ops {
     int (*row)(void *ctx, const struct metrics_row *row, struct fsdp_err *err);
     /* NULL: it does not care. */
     int (*saved)(void *ctx, const struct sink_saved *saved, struct fsdp_err *err);
+    /* NULL: it does not care. The hang alone comes from another thread, the watchdog's. */
+    void (*phase)(void *ctx, enum sink_phase phase);
+    void (*hang)(void *ctx, const struct sink_hang *hang);
     /* why: the error of SINK_FAILED, else NULL. */
     void (*close)(void *ctx, enum sink_end end, const char *why);
 };
@@ -57,6 +69,8 @@ extern const struct sink_ops metrics_sink;
 extern const struct sink_ops tensorboard_sink; /* tensorboard.c */
 extern const struct sink_ops prometheus_sink;  /* prometheus.c */
 extern const struct sink_ops html_sink;        /* html.c */
+/* What fsdp-top shows (status_sink.c). It has no setting of its own. */
+extern const struct sink_ops status_sink;
 
 struct sinks;
 
@@ -70,6 +84,8 @@ int sinks_attempt(const struct sinks *sinks);
 /* Sets the row's attempt and ranks. */
 void sinks_row(struct sinks *sinks, struct metrics_row *row);
 void sinks_saved(struct sinks *sinks, const struct sink_saved *saved);
+void sinks_phase(struct sinks *sinks, enum sink_phase phase);
+void sinks_hang(struct sinks *sinks, const struct sink_hang *hang);
 void sinks_close(struct sinks *sinks, enum sink_end end, const char *why);
 
 #endif

@@ -12,18 +12,17 @@
 #include "ckpt/ckpt.h"
 
 #include "claim.h"
+#include "train/report/process.h"
 
 #define NOTE "running.json"
 enum { BEAT_S = 5, BEAT_URL_S = 15, LONGEST_BEAT_S = 60, SILENT_BEATS = 4 };
 
 /* Who a run is, as its note says. */
 struct owner {
-    char host[256], since[32];
-    char place[128]; /* of the kernel since its boot, and of the process namespace */
-    char job[64];    /* Slurm's, "" for none */
-    int restart;     /* of that job */
-    int pid;
-    int64_t begun; /* the process, in the kernel's ticks */
+    struct process who;
+    char since[32];
+    char job[64]; /* Slurm's, "" for none */
+    int restart;  /* of that job */
     int64_t beat_s, beats;
 };
 
@@ -39,63 +38,19 @@ struct train_claim {
 
 /* ---- who ---- */
 
-/* The 22nd word of /proc/PID/stat, counted behind the name, which may hold anything; -1: no such
- * process, or one that has ended and that nobody has asked for. */
-static int64_t begun_of(int pid)
-{
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *in = fopen(path, "r");
-    size_t nbytes = in ? fread(text, 1, sizeof text - 1, in) : 0;
-
-    if (in)
-        fclose(in);
-    text[nbytes] = 0;
-    const char *at = strrchr(text, ')');
-    if (at && (strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0))
-        return -1;
-    for (int word = 2; at && word < 22; word++)
-        at = strchr(at + 1, ' ');
-    return at ? atoll(at) : -1;
-}
-
-static void read_place(char *out, size_t out_nbytes)
-{
-    char boot[64] = "", names[64] = "";
-    FILE *in = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (in && !fgets(boot, sizeof boot, in))
-        boot[0] = 0;
-    if (in)
-        fclose(in);
-    boot[strcspn(boot, "\n")] = 0;
-    ssize_t len = readlink("/proc/self/ns/pid", names, sizeof names - 1);
-    names[len > 0 ? len : 0] = 0;
-    if (boot[0] && names[0])
-        snprintf(out, out_nbytes, "%s %s", boot, names);
-}
-
 static struct owner myself(const char *root)
 {
     const char *job = getenv("SLURM_JOB_ID"), *restart = getenv("SLURM_RESTART_COUNT");
-    struct owner me = {.pid = (int)getpid(),
-                       .restart = restart ? atoi(restart) : 0,
+    struct owner me = {.restart = restart ? atoi(restart) : 0,
                        .beat_s = ckpt_path_is_url(root) ? BEAT_URL_S : BEAT_S};
     time_t now = time(NULL);
     struct tm tm;
 
-    gethostname(me.host, sizeof me.host - 1);
+    process_self(&me.who);
     snprintf(me.job, sizeof me.job, "%s", job ? job : "");
-    read_place(me.place, sizeof me.place);
-    me.begun = begun_of(me.pid);
     if (localtime_r(&now, &tm))
         strftime(me.since, sizeof me.since, "%Y-%m-%d %H:%M:%S", &tm);
     return me;
-}
-
-static bool same_run(const struct owner *a, const struct owner *b)
-{
-    return a->pid == b->pid && a->begun == b->begun && !strcmp(a->place, b->place) &&
-           !strcmp(a->host, b->host);
 }
 
 /* ---- the note ---- */
@@ -103,10 +58,10 @@ static bool same_run(const struct owner *a, const struct owner *b)
 static int write_note(const struct owner *me, const char *root, struct fsdp_err *err)
 {
     json_t *note =
-        json_pack("{s:s, s:i, s:s, s:s, s:i, s:s, s:I, s:I, s:I}", "host", me->host, "process",
-                  me->pid, "since", me->since, "job", me->job, "restart", me->restart, "place",
-                  me->place, "begun", (json_int_t)me->begun, "beat_seconds", (json_int_t)me->beat_s,
-                  "beats", (json_int_t)me->beats);
+        json_pack("{s:s, s:i, s:s, s:s, s:i, s:s, s:I, s:I, s:I}", "host", me->who.host, "process",
+                  me->who.pid, "since", me->since, "job", me->job, "restart", me->restart, "place",
+                  me->who.place, "begun", (json_int_t)me->who.begun, "beat_seconds",
+                  (json_int_t)me->beat_s, "beats", (json_int_t)me->beats);
     char *text = note ? json_dumps(note, JSON_INDENT(1)) : NULL;
     int rc = text ? ckpt_note_write(root, NOTE, text, err)
                   : fsdp_err_set(err, FSDP_ENOMEM, "%s/" NOTE ": out of memory", root);
@@ -134,20 +89,20 @@ static int read_note(struct owner *out, const char *root, struct fsdp_err *err)
     json_t *note = text ? json_loads(text, 0, NULL) : NULL;
 
     *out = (struct owner){0};
-    copy_text(out->host, sizeof out->host, note, "host");
+    copy_text(out->who.host, sizeof out->who.host, note, "host");
     copy_text(out->since, sizeof out->since, note, "since");
-    copy_text(out->place, sizeof out->place, note, "place");
+    copy_text(out->who.place, sizeof out->who.place, note, "place");
     copy_text(out->job, sizeof out->job, note, "job");
     out->restart = (int)number_of(note, "restart");
-    out->pid = (int)number_of(note, "process");
-    out->begun = number_of(note, "begun");
+    out->who.pid = (int)number_of(note, "process");
+    out->who.begun = number_of(note, "begun");
     out->beats = number_of(note, "beats");
     out->beat_s = number_of(note, "beat_seconds");
     if (out->beat_s < 1 || out->beat_s > LONGEST_BEAT_S)
         out->beat_s = BEAT_S;
     fsdp_free(text);
     json_decref(note);
-    return rc || (out->host[0] && out->pid > 0) ? rc : FSDP_ENOTFOUND;
+    return rc || (out->who.host[0] && out->who.pid > 0) ? rc : FSDP_ENOTFOUND;
 }
 
 /* ---- does its owner live? ---- */
@@ -156,8 +111,8 @@ enum life { DEAD, ALIVE, UNKNOWN };
 
 static enum life judge_owner(const struct owner *other, const struct owner *me)
 {
-    if (me->place[0] && !strcmp(other->place, me->place))
-        return begun_of(other->pid) == other->begun ? ALIVE : DEAD;
+    if (process_is_near(&other->who))
+        return process_runs(&other->who) ? ALIVE : DEAD;
     if (me->job[0] && !strcmp(other->job, me->job) && me->restart > other->restart)
         return DEAD;
     return UNKNOWN;
@@ -172,13 +127,13 @@ static enum life watch_note(const struct owner *other, const char *root)
 
     fsdp_log(FSDP_LOG_INFO,
              "%s/" NOTE " is of process %d on %s: waiting up to %.0f s to see whether it lives",
-             root, other->pid, other->host, patience);
+             root, other->who.pid, other->who.host, patience);
     while (fsdp_time_now() < until) {
         sleep(1);
         int rc = read_note(&now, root, NULL);
         if (rc == FSDP_ENOTFOUND)
             return DEAD;
-        if (rc == FSDP_OK && (!same_run(&now, other) || now.beats != other->beats))
+        if (rc == FSDP_OK && (!process_is_same(&now.who, &other->who) || now.beats != other->beats))
             return ALIVE;
     }
     return DEAD;
@@ -196,8 +151,8 @@ static int refuse_folder(const struct config *c, const struct owner *other, cons
         "%.300s: process %d on %s%s %s %.300s since %s; two runs in one folder would "
         "remove each other's checkpoints: wait for it, stop it, or set another "
         "checkpoint.path",
-        config_where(where, sizeof where, c, "checkpoint.path"), other->pid, other->host, job, what,
-        c->checkpoint.path, other->since);
+        config_where(where, sizeof where, c, "checkpoint.path"), other->who.pid, other->who.host,
+        job, what, c->checkpoint.path, other->since);
 }
 
 /* ---- keeping it ---- */
@@ -208,7 +163,7 @@ static void beat(struct train_claim *claim)
     struct owner now;
     int rc = read_note(&now, root, NULL);
 
-    if (rc == FSDP_OK && !same_run(&now, &claim->me))
+    if (rc == FSDP_OK && !process_is_same(&now.who, &claim->me.who))
         atomic_store(&claim->lost, true);
     if ((rc && rc != FSDP_ENOTFOUND) || atomic_load(&claim->lost))
         return; /* what cannot be read is not overwritten; the next beat tries again */
@@ -291,7 +246,7 @@ int train_claim_check(struct train_claim *claim, struct fsdp_err *err)
     struct owner now;
 
     if (!claim || read_note(&now, claim->config->checkpoint.path, NULL) ||
-        same_run(&now, &claim->me))
+        process_is_same(&now.who, &claim->me.who))
         return FSDP_OK;
     atomic_store(&claim->lost, true);
     return refuse_folder(claim->config, &now, "has taken", err);
