@@ -89,7 +89,8 @@ models/text/chat/filter fsdp/base.h models/text/chat/builtin models/text/chat/va
 models/text/chat/syntax fsdp/base.h models/text/chat/value
 models/text/chat/value fsdp/base.h
 models/remote           ckpt.h fsdp/base.h models/data/source
-models/tools           boot.h ckpt.h fsdp/base.h models/chart models/check models/curves models/data/line models/data/tokens models/family models/generate models/remote models/text/chat models/text/tokenizer models/text/train models/train models/train/node
+models/tools           boot.h ckpt.h fsdp/base.h models/chart models/check models/curves models/data/line models/data/tokens models/family models/generate models/remote models/text/chat models/text/tokenizer models/text/train models/train models/train/node models/top
+models/top             fsdp/base.h models/train/report
 models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/plan models/train/node models/train/report models/train/save models/train/setup
 models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
 models/train/report    fsdp/base.h fsdp/fsdp.h models/chart models/config models/curves

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* find.h: the runs below folders. */
+#ifndef TOP_FIND_H
+#define TOP_FIND_H
+
+#include "job.h"
+
+enum top_sort { TOP_BY_NAME, TOP_BY_STATE, TOP_BY_SEEN, TOP_BY_LEFT, TOP_NSORTS };
+extern const char *const top_sort_words[]; /* ended by NULL */
+
+struct top_jobs {
+    struct top_job *job;
+    int njobs, room;
+};
+
+/* Looks for the status of each run below the folders, and for the newest metrics of folders whose
+ * runs have none, and reads them. Folders of checkpoints' steps, hidden folders and links are not
+ * entered. FSDP_ENOTFOUND and the like name a folder that cannot be read. Local, blocks. */
+int top_find(struct top_jobs *out, int nfolders, char *const *folders, double now,
+             struct fsdp_err *err);
+/* Reads them again; those that are gone keep what they said. Local, blocks. */
+void top_refresh(struct top_jobs *jobs, double now);
+void top_sort(struct top_jobs *jobs, enum top_sort by);
+void top_jobs_free(struct top_jobs *jobs);
+
+#endif
