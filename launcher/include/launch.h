@@ -4,6 +4,7 @@
 #define LAUNCH_H
 
 #include "boot.h"
+#include "fsdp/tunable.h"
 
 /* Exit codes of a job. */
 enum {
@@ -20,6 +21,8 @@ struct launch_program {
     /* Checks the command line before any rank starts: config path and overrides. Prints errors
      * itself to stderr. Returns an exit code, 0 to continue. */
     int (*check)(const char *config, int noverrides, char *const *overrides);
+    /* The keys of its configuration, for completion. NULL: it has none. */
+    const struct fsdp_tunable *(*keys)(int *nkeys);
     /* Prints every configuration key with default, help and the value after config (may be NULL)
      * and overrides. */
     int (*print_config)(const char *config, int noverrides, char *const *overrides);

@@ -2,6 +2,7 @@
 /*
  * impl.h: the parts of fsdp-launch.
  *
+ *     options.c  the table of options
  *     args.c   the command line
  *     env.c    the environment of a rank that is started here
  *     rank.c   being a rank: bootstrap, run, last words
@@ -40,7 +41,8 @@ struct launch_args {
     const char *master_addr;
     double timeout_s;
     bool requeue, reorder;
-    bool verbose, print_config, print_metrics, prefix_output, help, version;
+    bool verbose, print_config, print_metrics, prefix_output;
+    int request, shell; /* help and the like instead (enum fsdp_cli_request) */
     bool uses_mpi; /* the configuration does */
     bool check;    /* the nodes, instead of running */
     bool speaks;   /* the program's ranks print their last words themselves */
@@ -59,7 +61,6 @@ struct launch_args {
 /* Parses and checks; prints what is wrong. Returns an exit code, 0 to continue. Pointers are into
  * argv, which is permuted. */
 int launch_args_parse(struct launch_args *out, int argc, char **argv);
-void launch_print_help(void);
 
 /* "fsdp-launch: ..." and a newline on stderr, in one write. */
 void launch_say(const char *fmt, ...) FSDP_PRINTF(1, 2);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "gpu.h"
-#include "impl.h"
+#include "options.h"
 #include "sys/boot_ops.h"
 
 /* With -n the ranks are started here, unless whoever started this process has done so already;
@@ -73,6 +73,22 @@ static int set_ranks_per_gpu(int n)
     return LAUNCH_FAILED;
 }
 
+/* --help and the like, with the keys of the program's configuration. */
+static int answer(const struct launch_args *args, const struct launch_program *program)
+{
+    const struct fsdp_cli_line line = {.request = (enum fsdp_cli_request)args->request,
+                                       .shell = args->shell};
+    struct fsdp_cli_program options = launch_options;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (program->keys)
+        options.keys = program->keys(&options.nkeys);
+    if (fsdp_cli_answer(stdout, &options, &line, &err) == FSDP_OK)
+        return LAUNCH_DONE;
+    launch_say("%s", err.text);
+    return LAUNCH_FAILED;
+}
+
 int launch_main(int argc, char **argv, const struct launch_program *program)
 {
     struct launch_args args;
@@ -83,14 +99,8 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
     if (code)
         return code;
     args.speaks = program->speaks;
-    if (args.help) {
-        launch_print_help();
-        return LAUNCH_DONE;
-    }
-    if (args.version) {
-        fsdp_version_print(stdout, "fsdp-launch");
-        return LAUNCH_DONE;
-    }
+    if (args.request != FSDP_CLI_RUN)
+        return answer(&args, program);
     if (args.print_metrics && !program->print_metrics) {
         launch_say("--print-metrics: %s reports nothing", program->name);
         return LAUNCH_USAGE;

@@ -27,7 +27,8 @@ static int expected(const struct fsdp_cli_option *row, const char *text, const c
                     struct fsdp_err *err)
 {
     char name[64];
-    return fsdp_err_set(err, FSDP_EINVAL, "%s %s: expected %s", shown(name, row), text, what);
+    return fsdp_err_set(err, FSDP_EINVAL, "%s %s: expected %s", shown(name, row),
+                        *text ? text : "''", what);
 }
 
 static int set_int(int *out, const struct fsdp_cli_option *row, const char *text,
@@ -59,15 +60,17 @@ static int set_seed(uint64_t *out, const struct fsdp_cli_option *row, const char
 
 static void range_text(char *out, size_t out_nbytes, const struct fsdp_cli_option *row)
 {
-    static const char *const ranges[] = {[FSDP_CLI_NUMBER] = "a number from %g to %g",
-                                         [FSDP_CLI_ABOVE] = "a number above %g, at most %g",
-                                         [FSDP_CLI_BELOW] = "a number from %g to less than %g",
-                                         [FSDP_CLI_WITHIN] = "a number between %g and %g"};
+    static const char *const texts[][2] = {[FSDP_CLI_NUMBER] = {"from ", " to "},
+                                           [FSDP_CLI_ABOVE] = {"above ", ", at most "},
+                                           [FSDP_CLI_BELOW] = {"from ", " to less than "},
+                                           [FSDP_CLI_WITHIN] = {"between ", " and "}};
     if (row->most < DBL_MAX)
-        snprintf(out, out_nbytes, ranges[row->kind], row->least, row->most);
+        snprintf(out, out_nbytes, "a number %s%g%s%g", texts[row->kind][0], row->least,
+                 texts[row->kind][1], row->most);
+    else if (row->least > -HUGE_VAL)
+        snprintf(out, out_nbytes, "a number of at least %g", row->least);
     else
-        snprintf(out, out_nbytes, row->least > -HUGE_VAL ? "a number of at least %g" : "a number",
-                 row->least);
+        snprintf(out, out_nbytes, "a number");
 }
 
 static int set_number(double *out, const struct fsdp_cli_option *row, const char *text,
@@ -147,7 +150,7 @@ static int set_value(void *to, const struct fsdp_cli_option *row, const char *te
         return FSDP_OK;
     case FSDP_CLI_FILE:
         if (!*text)
-            return expected(row, "''", "the name of a file or folder", err);
+            return expected(row, text, "the name of a file or folder", err);
         *(const char **)to = text;
         return FSDP_OK;
     case FSDP_CLI_INT:

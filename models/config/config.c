@@ -290,3 +290,9 @@ out:
     fsdp_free(config);
     return rc;
 }
+
+const struct fsdp_tunable *config_keys(int *nkeys)
+{
+    *nkeys = config_nrows;
+    return config_table;
+}

@@ -122,6 +122,8 @@ int config_load(struct config **out, const char *path, int noverrides, char *con
 /* The same without the checks that a run needs: to show what stands in an unfinished file. */
 int config_load_unchecked(struct config **out, const char *path, int noverrides,
                           char *const *overrides, struct fsdp_err *err);
+/* The table of keys. */
+const struct fsdp_tunable *config_keys(int *nkeys);
 /* Where a key got its value: "run.yaml:7", "command line", or "run.yaml" for a default; then ":
  * key". Into out, which is returned. For errors found later. */
 const char *config_where(char *out, size_t out_nbytes, const struct config *config,

@@ -7,6 +7,7 @@
 static const struct launch_program program = {
     .name = "train",
     .check = train_check,
+    .keys = train_keys,
     .print_config = train_print_config,
     .print_metrics = train_print_metrics,
     .speaks = true,

@@ -595,6 +595,11 @@ int train_check_ranks(const char *config, int noverrides, char *const *overrides
     return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
 }
 
+const struct fsdp_tunable *train_keys(int *nkeys)
+{
+    return config_keys(nkeys);
+}
+
 int train_print_config(const char *config, int noverrides, char *const *overrides)
 {
     struct fsdp_err err = FSDP_ERR_INIT;

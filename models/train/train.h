@@ -11,6 +11,8 @@ struct boot;
 
 /* Checks configuration and overrides; prints the error. Returns an exit code, 0 to continue. */
 int train_check(const char *config, int noverrides, char *const *overrides);
+/* The table of settings. */
+const struct fsdp_tunable *train_keys(int *nkeys);
 /* Prints all settings as YAML. */
 int train_print_config(const char *config, int noverrides, char *const *overrides);
 /* Prints what is reported of each step. */

@@ -43,7 +43,7 @@ launcher/bind          boot.h fsdp/base.h
 launcher/boot          boot.h fsdp/base.h fsdp/comm.h launcher/channel
 launcher/channel       boot.h
 launcher/rank          boot.h launcher/boot
-launcher/run           boot.h launcher/boot launcher/channel launcher/rank launcher/sbatch
+launcher/run           boot.h fsdp/base.h launcher/boot launcher/channel launcher/rank launcher/sbatch
 launcher/sbatch        fsdp/base.h
 ckpt.h                 fsdp/base.h
 ckpt/copy              ckpt/file ckpt/format/hf ckpt/format/native ckpt/keep ckpt/layout ckpt/source ckpt/store ckpt/util

@@ -8,11 +8,11 @@ unset RANK WORLD_SIZE
 echo "fake: {}" >run.yaml
 host=$(hostname)
 # What differs from machine to machine and from run to run.
-mask() { sed -E "s/$host/HOST/g; s/has [0-9]+ cores, at most [0-9]+/has N cores, at most N/; s/(version|fsdp-launch) [0-9.]+\$/\1 V/"; }
+mask() { sed -E "/ \((GCC|Clang) /d; s/$host/HOST/g; s/has [0-9]+ cores, at most [0-9]+/has N cores, at most N/; s/(version|fsdp-launch) [0-9.]+\$/\1 V/"; }
 shown() { # arguments: one line
     timeout -k 5 60 "$L" "$@" >out 2>err </dev/null
     local rc=$?
-    echo "$rc: $( ([ $rc = 0 ] && sort out || cat out err) | head -n 3 | mask | paste -sd '|')"
+    echo "$rc: $( ([ $rc = 0 ] && sort out || cat out err) | mask | head -n 3 | paste -sd '|')"
 }
 n=0 bad=0
 while IFS= read -r command && IFS= read -r expected; do

@@ -295,12 +295,12 @@ refused "nothing to run" -v
 refused "unknown option --nose" --nose c.yaml
 refused "-n 0: expected a number" -n 0 c.yaml
 refused "-n 2x: expected a number" -n 2x c.yaml
-refused "-n needs a number" c.yaml -n
+refused "-n needs a value: -n N" c.yaml -n
 refused "at most" -n 100000 c.yaml
 refused "does not divide" -n 4 --nodes 3 c.yaml
 refused "more nodes than the 2 ranks" -n 2 --nodes 3 c.yaml
 refused "-n is missing" --nodes 2 c.yaml
-refused "--timeout -1: expected seconds" --timeout -1 c.yaml
+refused "--timeout -1: expected a number above 0" --timeout -1 c.yaml
 refused "no program after --" -n 2 --
 refused "at once" c.yaml -- true
 refused "expected section.key=value" c.yaml nonsense
