@@ -358,7 +358,7 @@ $(OBJ)/%.o: %.c | $(READY)
 # What --version shows. A file of its own knows when it has changed.
 has = $(if $(filter 1,$(HAVE_$(1))),+,-)$(2)
 BUILD_OPTIONS := $(call has,PMIX,pmix) $(call has,HWLOC,hwloc) $(call has,ZSTD,zstd) $(call has,CURL,curl) \
-	$(call has,DNNL,dnnl) $(call has,MPI,mpi) $(call has,CUDA,cuda) $(TARGET) $(strip $(OPT))
+	$(call has,DNNL,dnnl) $(call has,MPI,mpi) $(call has,CUDA,cuda) $(call has,CAIRO,cairo) $(TARGET) $(strip $(OPT))
 $(OBJ)/.options: FORCE | $(READY)
 	@echo '$(BUILD_OPTIONS)' | cmp -s - $@ || echo '$(BUILD_OPTIONS)' >$@
 $(OBJ)/libfsdp/base/version.o: $(OBJ)/.options

@@ -56,6 +56,7 @@ $(call tree,644,$(EXAMPLES),$(datadir)/examples,examples)
 $(call to,644,models/check/gradcheck.c models/check/gradcheck.h,$(datadir)/examples/gradcheck)
 $(call tree,site,$(filter %/env.sh,$(SCRIPTS)),$(datadir)/slurm,slurm)
 $(call tree,755,$(filter-out %/env.sh,$(SCRIPTS)),$(datadir)/slurm,slurm)
+$(call to,755,$(wildcard scripts/metrics_to_wandb.py),$(datadir)/scripts)
 644 $(call filled,slurm/fsdp.modulefile) $(datadir)/modulefiles/tcl/fsdp/$(VERSION)
 644 $(call filled,slurm/fsdp.lua) $(datadir)/modulefiles/lua/fsdp/$(VERSION).lua
 $(foreach f,$(PAGES),644 $(f) $(docdir)/$(f)$(nl))

@@ -26,6 +26,7 @@ class Libfsdp(MakefilePackage):
     variant("hwloc", default=True, description="Bind ranks to cores")
     variant("zstd", default=True, description="Compressed checkpoints")
     variant("s3", default=True, description="Checkpoints on S3")
+    variant("png", default=True, description="PNG pictures of fsdp-plot")
     variant("dnnl", default=False, description="bf16 products of oneDNN")
     variant("mpi", default=False, description="fsdp.backend=mpi")
     variant("cuda", default=False, description="GPUs")
@@ -48,13 +49,14 @@ class Libfsdp(MakefilePackage):
     depends_on("zstd", when="+zstd")
     depends_on("curl", when="+s3")
     depends_on("expat", when="+s3")
+    depends_on("cairo+png", when="+png")
     depends_on("onednn", when="+dnnl")
     depends_on("mpi", when="+mpi")
     depends_on("cuda@12:", when="+cuda")
     depends_on("nccl", when="+cuda")
 
     def settings(self):
-        switches = {"pmix": "PMIX", "hwloc": "HWLOC", "zstd": "ZSTD", "s3": "CURL", "dnnl": "DNNL", "mpi": "MPI", "cuda": "CUDA"}
+        switches = {"pmix": "PMIX", "hwloc": "HWLOC", "zstd": "ZSTD", "s3": "CURL", "png": "CAIRO", "dnnl": "DNNL", "mpi": "MPI", "cuda": "CUDA"}
         given = ["WITH_%s=%d" % (name, int("+" + variant in self.spec)) for variant, name in switches.items()]
         blas = self.spec["blas"]
         given.append("CBLAS_CFLAGS=" + blas.headers.include_flags)
