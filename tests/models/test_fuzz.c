@@ -191,13 +191,15 @@ static int compare_weights(struct run *run, struct fsdp *f, struct fsdp_oob *oob
 static int open_run(struct run *run, struct train_parts *p, struct fsdp_oob *oob,
                     const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
-    char *settings[2 * FUZZ_SETTINGS], path[64];
+    char *settings[2 * FUZZ_SETTINGS + 1], path[64], metrics[96];
     int n = 0;
 
     for (int i = 0; i < run->c.common.nelem; i++)
         settings[n++] = run->c.common.text[i];
     for (int i = 0; run->many && i < run->c.many.nelem; i++)
         settings[n++] = run->c.many.text[i];
+    snprintf(metrics, sizeof metrics, "log.metrics=%s/metrics.jsonl", dir);
+    settings[n++] = metrics;
     snprintf(path, sizeof path, "%s/run.yaml", dir);
     FSDP_TRY(train_parts_config(p, oob, path, n, settings, err));
     FSDP_TRY(train_parts_local(p, oob, nodes, err));
@@ -207,7 +209,7 @@ static int open_run(struct run *run, struct train_parts *p, struct fsdp_oob *oob
 static int train(struct run *run, struct train_parts *p, struct train_loop *l, struct fsdp_oob *oob,
                  struct fsdp_err *err)
 {
-    char path[64];
+    const struct sink_run seen = {.config = p->config, .attempt = 1, .ranks = oob->size, .nodes = 1};
 
     FSDP_TRY(fsdp_init_params(p->fsdp, err));
     if (run->wide && !run->many)
@@ -217,9 +219,8 @@ static int train(struct run *run, struct train_parts *p, struct train_loop *l, s
     l->state = train_parts_state(p);
     l->saved_step = -1;
     if (oob->rank == 0) {
-        snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
         run->out->waste = config_batch_waste(&p->batch);
-        FSDP_TRY(metrics_open(&l->sinks.metrics, path, 0, err));
+        FSDP_TRY(sinks_open(&l->sinks.rows, &seen, err));
     }
     FSDP_TRY(train_loop_open(l, err));
     FSDP_TRY(train_loop_run(l, err));
@@ -243,7 +244,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
         snprintf(run->out->why, sizeof run->out->why, "%s: %.380s", fsdp_status_name(rc), err.text);
     }
     train_loop_close(&loop);
-    metrics_close(loop.sinks.metrics);
+    sinks_close(loop.sinks.rows, SINK_DONE, NULL);
     train_parts_close(&parts);
     return rc && !refused;
 }
