@@ -79,9 +79,7 @@ install-files: all $(PLAIN)
 		docs/man/*) sed 's/^\(\.TH [^ ]* [1-9]\) "[^"]*" "libfsdp [^"]*"/\1 "$(RELEASED)" "libfsdp $(VERSION)"/' $$f ;; \
 		*.yaml) sed $(FILL_yaml) $$f ;; \
 		*.c) sed 's|\.\./\.\./models/check|../gradcheck|g' $$f ;; \
-		*/env.sh) sed 's|^: "$${FSDP_BIN:=}"|: "$${FSDP_BIN:=$(bindir)}"|' $$f ;; \
-		*.sbatch) sed 's|$${SLURM_SUBMIT_DIR:-.}/slurm/env.sh|$(datadir)/slurm/env.sh|' $$f ;; \
-		slurm/fsdp.*) $(FILL) $$f ;; \
+		slurm/*) $(FILL) $$f ;; \
 		*) cat $$f ;; esac >$(FILLED)/$$f || exit 1; done
 	$(shell mkdir -p $(INST))$(file >$(INST)/list.raw,$(install_list))
 	@sed '/^ *$$/d; s/^ *//' $(INST)/list.raw >$(INST)/list

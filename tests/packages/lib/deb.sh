@@ -85,7 +85,7 @@ in_root "test \"\$(ls /usr/lib/*/fsdp/libfsdp-mpi.so | wc -l)\" = 1 && cd &&
 ok $? "the plug-in for MPI is found"
 in_root 'zcat -f /usr/share/man/man1/fsdp-launch.1* | grep -q "^.SH" && zcat -f /usr/share/man/man1/ckpt-merge.1* | grep -q "^.SH"'
 ok $? "manual pages"
-in_root '. /usr/share/fsdp/slurm/env.sh && test -x "$FSDP_BIN/fsdp-launch" && ls /usr/share/fsdp/slurm/train.sbatch \
+in_root '. /usr/share/fsdp/slurm/env.sh && command -v fsdp-launch && ls /usr/share/fsdp/slurm/train.sbatch \
     /usr/share/fsdp/modulefiles/lua/fsdp/*.lua /usr/share/doc/fsdp/docs/install.md'
 ok $? "scripts for Slurm, modulefiles, documents"
 in_root 'ls /usr/share/bash-completion/completions/ckpt-merge /usr/share/zsh/vendor-completions/_ckpt-merge \
