@@ -42,7 +42,7 @@ remove_one() { # checksum, path: what was installed
 }
 
 install_list() { # list, manifest
-    local mode from to known
+    local mode from to known was
     new=$(mktemp) || exit 1
     trap 'rm -f "$new"' EXIT
     known=
@@ -51,20 +51,22 @@ install_list() { # list, manifest
     grep '^folder ' <<<"$known" >>"$new"
     make_folder "$(dirname "$2")" || die "$dest$(dirname "$2") cannot be made: choose another PREFIX, or DESTDIR"
     while read -r mode from to; do
-        make_folder "$(dirname "$to")" || die "$dest$(dirname "$to") cannot be made"
+        make_folder "${to%/*}" || die "$dest${to%/*} cannot be made"
         if [ "$mode" = link ]; then
             ln -sfn "$from" "$dest$to" || die "$dest$to cannot be made"
             echo "link:$from $to" >>"$new"
             continue
         fi
         # A site's own settings outlive an update; the new file lies next to it.
-        local was
-        was=$(awk -v to="$to" '$2 == to { print $1 }' <<<"$known")
-        if [ "$mode" = site ] && [ -n "$was" ] && [ -e "$dest$to" ] && ! is_ours "$was" "$dest$to"; then
-            echo "install: $dest$to was changed, and stays; the new one is $to.new" >&2
-            to=$to.new
+        if [ "$mode" = site ]; then
+            was=$(awk -v to="$to" '$2 == to { print $1 }' <<<"$known") mode=644
+            if [ -e "$dest$to" ] && ! is_ours "${was:-none}" "$dest$to" && ! cmp -s "$from" "$dest$to"; then
+                echo "install: $dest$to was changed, and stays; the new one is $to.new" >&2
+                # Recorded as it was, so that it counts as changed the next time, too.
+                echo "${was:-none} $to" >>"$new"
+                to=$to.new
+            fi
         fi
-        [ "$mode" != site ] || mode=644
         # A new file under the name: programs that run keep theirs.
         install -m "$mode" "$from" "$dest$to.part$$" && mv -f "$dest$to.part$$" "$dest$to" ||
             die "$dest$to cannot be written"

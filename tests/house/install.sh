@@ -142,6 +142,8 @@ mkdir -p "$root/opt/other"
 make "${args[@]}" install >"$TEST_TMP/log" 2>&1 && tail -n 1 "$data/slurm/env.sh" | grep -q exclusive &&
     [ -f "$data/slurm/env.sh.new" ] && grep -q 'env.sh was changed, and stays' "$TEST_TMP/log"
 ok $? "an update keeps the env.sh that a site has edited"
+make "${args[@]}" install >"$TEST_TMP/log" 2>&1 && tail -n 1 "$data/slurm/env.sh" | grep -q exclusive
+ok $? "so does the next one"
 [ "$(cat "$TEST_TMP/theirs")" = theirs ] && [ ! -L "$root$prefix/bin/ckpt-info" ]
 ok $? "it replaces a link, and not the file behind it"
 rm "$root$prefix/bin/ckpt-info" && ln -s "$TEST_TMP/theirs" "$root$prefix/bin/ckpt-info"
