@@ -6,7 +6,7 @@
 
 #include "axis.h"
 
-static double clamp(double value, double least, double most)
+static double clamp_number(double value, double least, double most)
 {
     return value < least ? least : value > most ? most : value;
 }
@@ -31,8 +31,8 @@ struct axis axis_make(double lo, double hi, double pad, bool is_log, enum chart_
                               : lo == 0       ? 0.5
                               : unit          ? 0.5
                                               : 0.05 * fabs(lo);
-        axis.lo = clamp(lo - margin, -1e300, 1e300);
-        axis.hi = clamp(hi + margin, -1e300, 1e300);
+        axis.lo = clamp_number(lo - margin, -1e300, 1e300);
+        axis.hi = clamp_number(hi + margin, -1e300, 1e300);
     }
     return axis;
 }
@@ -65,14 +65,14 @@ static void number_text(char out[AXIS_TEXT_NBYTES], double value, double step, d
     for (int i = 0; largest >= 1e4 && i < 4; i++)
         if (largest >= units[i].unit) {
             const double in_unit = step / units[i].unit;
-            const int decimals = (int)clamp(ceil(-log10(in_unit) - 1e-9), 0, 6);
+            const int decimals = (int)clamp_number(ceil(-log10(in_unit) - 1e-9), 0, 6);
             snprintf(out, AXIS_TEXT_NBYTES, value == 0 ? "0" : "%.*f%s", decimals,
                      value / units[i].unit, units[i].name);
             if (value == 0)
                 strcpy(out, "0");
             return;
         }
-    const int decimals = (int)clamp(ceil(-log10(step) - 1e-9), 0, 9);
+    const int decimals = (int)clamp_number(ceil(-log10(step) - 1e-9), 0, 9);
     snprintf(out, AXIS_TEXT_NBYTES, value == 0 ? "0" : "%.*f", decimals, value);
     const size_t len = strlen(out);
     if (!decimals && fabs(value) >= 1000 && len + 1 < AXIS_TEXT_NBYTES) { /* 1,200 */

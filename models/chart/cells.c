@@ -136,7 +136,7 @@ static const int colours_256[CHART_NCOLOURS] = {33, 208, 35, 169, 99, 37, 136, 1
 static const int colours_16[CHART_NCOLOURS] = {34, 33, 32, 35, 36, 31, 94, 91};
 
 /* The sequence that makes text look like this, "" for plain text. */
-static const char *look(char out[24], int colours, int ink, bool is_bold)
+static const char *look_of(char out[24], int colours, int ink, bool is_bold)
 {
     if (colours == CHART_NO_COLOUR)
         return "";
@@ -180,7 +180,7 @@ static void print_line(const struct cells *cells, FILE *to, int line)
         if (code != ' ') {
             next[0] = 0;
             const char *wanted =
-                look(next, cells->terminal->colours, ink_of(cell, column), cell->is_bold);
+                look_of(next, cells->terminal->colours, ink_of(cell, column), cell->is_bold);
             if (strcmp(wanted, now)) {
                 fputs(*now ? "\033[0m" : "", to);
                 fputs(wanted, to);

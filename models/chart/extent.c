@@ -9,7 +9,7 @@ struct range {
 
 static const struct range nothing = {INFINITY, -INFINITY};
 
-static void widen(struct range *range, double value, bool is_log)
+static void widen_range(struct range *range, double value, bool is_log)
 {
     if (!isfinite(value) || (is_log && value <= 0))
         return;
@@ -28,8 +28,8 @@ static void widen_to_panel(struct range *x, struct range *y, const struct chart 
             if (!isfinite(at) || !isfinite(value) || (chart->log_x && at <= 0) ||
                 (panel->log_y && value <= 0))
                 continue;
-            widen(x, at, chart->log_x);
-            widen(y, value, panel->log_y);
+            widen_range(x, at, chart->log_x);
+            widen_range(y, value, panel->log_y);
         }
     }
 }
@@ -43,7 +43,7 @@ int extent_x(struct axis *out, const struct chart *chart, struct fsdp_err *err)
     if (!(x.lo <= x.hi))
         return fsdp_err_set(err, FSDP_EINVAL, "there is no point to draw");
     for (int m = 0; m < chart->nmarkers; m++)
-        widen(&x, chart->markers[m].x, chart->log_x);
+        widen_range(&x, chart->markers[m].x, chart->log_x);
     *out = axis_make(x.lo, x.hi, 0.01, chart->log_x, chart->x_unit);
     if (!chart->log_x && chart->x_unit != CHART_CLOCK && x.lo >= 0 && x.lo < 0.1 * x.hi)
         out->lo = 0;
@@ -56,7 +56,7 @@ struct axis extent_y(const struct chart *chart, const struct chart_panel *panel)
 
     widen_to_panel(&x, &y, chart, panel);
     for (int l = 0; l < panel->nlevels && y.lo <= y.hi; l++)
-        widen(&y, panel->levels[l].y, panel->log_y);
+        widen_range(&y, panel->levels[l].y, panel->log_y);
     struct axis axis = axis_make(y.lo, y.hi, 0.05, panel->log_y, CHART_NUMBER);
     if (panel->from_zero && !panel->log_y && axis.lo > 0)
         axis.lo = 0;

@@ -36,13 +36,13 @@ static struct canvas_pen pen_of(int ink, double width)
     return (struct canvas_pen){ink, width, 1, DASH_NONE};
 }
 
-static void put(const struct layout *at, struct canvas_text text)
+static void put_text(const struct layout *at, struct canvas_text text)
 {
     at->canvas->ops->text(at->canvas->to, &text);
 }
 
-static void stroke(const struct layout *at, struct canvas_pen pen, double x0, double y0, double x1,
-                   double y1)
+static void draw_stroke(const struct layout *at, struct canvas_pen pen, double x0, double y0,
+                        double x1, double y1)
 {
     const double xy[4] = {x0, y0, x1, y1};
 
@@ -73,17 +73,17 @@ static void draw_entry(const struct layout *at, const struct chart_series *serie
     const struct canvas_pen pen = pen_of_series(series);
     const double middle[2] = {x + (MARK - 6) / 2.0, y - 4};
 
-    stroke(at, pen, x, y - 4, x + MARK - 6, y - 4);
+    draw_stroke(at, pen, x, y - 4, x + MARK - 6, y - 4);
     if (series->style == CHART_POINTS) {
         const struct canvas_pen dot = pen_of(series->colour, 3);
         at->canvas->ops->dots(at->canvas->to, &dot, middle, 1);
     }
-    put(at,
-        (struct canvas_text){series->label, x + MARK, y, ANCHOR_START, TEXT_SIZE, false, INK_TEXT});
+    put_text(at, (struct canvas_text){series->label, x + MARK, y, ANCHOR_START, TEXT_SIZE, false,
+                                      INK_TEXT});
 }
 
 /* Returns the height that it takes; draws if `draw`. */
-static double legend(const struct layout *at, double top, bool draw)
+static double draw_legend(const struct layout *at, double top, bool draw)
 {
     double x = EDGE, y = top + 13;
     int nentries = 0;
@@ -106,24 +106,24 @@ static double legend(const struct layout *at, double top, bool draw)
     return nentries ? y - top + 5 : 0;
 }
 
-static double head(const struct layout *at, double top, bool draw)
+static double draw_head(const struct layout *at, double top, bool draw)
 {
     const struct chart *chart = at->chart;
     double y = top;
 
     if (chart->title) {
         if (draw)
-            put(at, (struct canvas_text){chart->title, EDGE, y + 14, ANCHOR_START, TITLE_SIZE, true,
-                                         INK_TEXT});
+            put_text(at, (struct canvas_text){chart->title, EDGE, y + 14, ANCHOR_START, TITLE_SIZE,
+                                              true, INK_TEXT});
         y += 22;
     }
     if (chart->subtitle) {
         if (draw)
-            put(at, (struct canvas_text){chart->subtitle, EDGE, y + 11, ANCHOR_START, TEXT_SIZE,
-                                         false, INK_MUTED});
+            put_text(at, (struct canvas_text){chart->subtitle, EDGE, y + 11, ANCHOR_START,
+                                              TEXT_SIZE, false, INK_MUTED});
         y += LINE;
     }
-    y += legend(at, y + 2, draw);
+    y += draw_legend(at, y + 2, draw);
     return y - top + 4;
 }
 
@@ -191,12 +191,13 @@ static int marker_labels(const struct layout *at, double bottom, int nrows)
         const struct canvas_pen pen = {marker->colour < 0 ? INK_MUTED : marker->colour, 1, 0.9,
                                        marker->dashed ? DASH_SHORT : DASH_NONE};
         const double x = x_pixel(at, marker->x);
-        stroke(at, pen, x,
-               place.x < x && x < place.x + canvas_text_width(marker->label, TICK_SIZE) ? y + 3
-                                                                                        : y - 9,
-               x, bottom + PANEL_TITLE);
-        put(at, (struct canvas_text){marker->label, place.x, y, ANCHOR_START, TICK_SIZE, false,
-                                     marker->colour < 0 ? INK_MUTED : marker->colour});
+        draw_stroke(at, pen, x,
+                    place.x < x && x < place.x + canvas_text_width(marker->label, TICK_SIZE)
+                        ? y + 3
+                        : y - 9,
+                    x, bottom + PANEL_TITLE);
+        put_text(at, (struct canvas_text){marker->label, place.x, y, ANCHOR_START, TICK_SIZE, false,
+                                          marker->colour < 0 ? INK_MUTED : marker->colour});
     }
     return used;
 }
@@ -209,7 +210,7 @@ static void marker_lines(const struct layout *at, double top, double bottom)
         const struct canvas_pen pen = {marker->colour < 0 ? INK_MUTED : marker->colour, 1, 0.9,
                                        marker->dashed ? DASH_SHORT : DASH_NONE};
         if (!isnan(x))
-            stroke(at, pen, x, top, x, bottom);
+            draw_stroke(at, pen, x, top, x, bottom);
     }
 }
 
@@ -225,10 +226,10 @@ static void x_axis(const struct layout *at, double top, double bottom, bool with
         const double x = x_pixel(at, ticks.tick[i].value);
         if (ticks.tick[i].is_minor)
             continue;
-        stroke(at, pen_of(INK_GRID, 1), x, top, x, bottom + (with_texts ? 4 : 0));
+        draw_stroke(at, pen_of(INK_GRID, 1), x, top, x, bottom + (with_texts ? 4 : 0));
         if (with_texts)
-            put(at, (struct canvas_text){ticks.tick[i].text, x, bottom + 16, ANCHOR_MIDDLE,
-                                         TICK_SIZE, false, INK_MUTED});
+            put_text(at, (struct canvas_text){ticks.tick[i].text, x, bottom + 16, ANCHOR_MIDDLE,
+                                              TICK_SIZE, false, INK_MUTED});
     }
 }
 
@@ -242,10 +243,10 @@ static void y_axis(const struct layout *at, const struct axis *y, double top, do
         const double at_y = bottom - place * (bottom - top);
         struct canvas_pen pen = pen_of(INK_GRID, 1);
         pen.opacity = ticks.tick[i].is_minor ? 0.45 : 1;
-        stroke(at, pen, at->left, at_y, at->right, at_y);
+        draw_stroke(at, pen, at->left, at_y, at->right, at_y);
         if (!ticks.tick[i].is_minor)
-            put(at, (struct canvas_text){ticks.tick[i].text, at->left - 7, at_y + 4, ANCHOR_END,
-                                         TICK_SIZE, false, INK_MUTED});
+            put_text(at, (struct canvas_text){ticks.tick[i].text, at->left - 7, at_y + 4,
+                                              ANCHOR_END, TICK_SIZE, false, INK_MUTED});
     }
 }
 
@@ -279,10 +280,10 @@ static void draw_level(const struct layout *at, const struct chart_level *level,
     if (isnan(at_y))
         return;
     pen.dash = DASH_LONG;
-    stroke(at, pen, at->left, at_y, at->right, at_y);
+    draw_stroke(at, pen, at->left, at_y, at->right, at_y);
     if (level->label)
-        put(at, (struct canvas_text){level->label, at->right - 4, at_y - 5, ANCHOR_END, TICK_SIZE,
-                                     false, INK_MUTED});
+        put_text(at, (struct canvas_text){level->label, at->right - 4, at_y - 5, ANCHOR_END,
+                                          TICK_SIZE, false, INK_MUTED});
 }
 
 static int draw_panel(const struct layout *at, const struct chart_panel *panel, double top,
@@ -292,8 +293,8 @@ static int draw_panel(const struct layout *at, const struct chart_panel *panel, 
     int rc = FSDP_OK;
 
     if (panel->title)
-        put(at, (struct canvas_text){panel->title, EDGE, top - 7, ANCHOR_START, TEXT_SIZE, true,
-                                     INK_TEXT});
+        put_text(at, (struct canvas_text){panel->title, EDGE, top - 7, ANCHOR_START, TEXT_SIZE,
+                                          true, INK_TEXT});
     x_axis(at, top, bottom, is_last);
     y_axis(at, &y, top, bottom);
     marker_lines(at, top, bottom);
@@ -301,7 +302,7 @@ static int draw_panel(const struct layout *at, const struct chart_panel *panel, 
         draw_level(at, &panel->levels[l], &y, top, bottom);
     for (int s = 0; s < panel->nseries && !rc; s++)
         rc = draw_series(at, &panel->series[s], &y, top, bottom, err);
-    stroke(at, pen_of(INK_MUTED, 1), at->left, bottom, at->right, bottom);
+    draw_stroke(at, pen_of(INK_MUTED, 1), at->left, bottom, at->right, bottom);
     return rc;
 }
 
@@ -347,7 +348,7 @@ int page_draw(const struct canvas *canvas, const struct chart *chart, const stru
     FSDP_TRY(extent_x(&at.x, chart, err));
     at.left = EDGE + fmax(widest_tick(chart) + 6, 30);
     at.right = at.width - EDGE - 10;
-    at.top = EDGE + head(&at, EDGE, true) + 2;
+    at.top = EDGE + draw_head(&at, EDGE, true) + 2;
     const int nrows = marker_labels(&at, 0, 0);
     at.top += nrows * 15;
     at.bottom = at.height - FOOT - (chart->x_title ? 0 : -14);
@@ -370,7 +371,7 @@ int page_draw(const struct canvas *canvas, const struct chart *chart, const stru
         top += height + PANEL_GAP;
     }
     if (chart->x_title)
-        put(&at, (struct canvas_text){chart->x_title, (at.left + at.right) / 2, at.height - 8,
-                                      ANCHOR_MIDDLE, TEXT_SIZE, false, INK_MUTED});
+        put_text(&at, (struct canvas_text){chart->x_title, (at.left + at.right) / 2, at.height - 8,
+                                           ANCHOR_MIDDLE, TEXT_SIZE, false, INK_MUTED});
     return FSDP_OK;
 }

@@ -87,7 +87,7 @@ static cairo_status_t write_bytes(void *to, const unsigned char *bytes, unsigned
     return fwrite(bytes, 1, nbytes, to) == nbytes ? CAIRO_STATUS_SUCCESS : CAIRO_STATUS_WRITE_ERROR;
 }
 
-static int finish(FILE *to, cairo_surface_t *surface, cairo_t *cairo, struct fsdp_err *err)
+static int finish_png(FILE *to, cairo_surface_t *surface, cairo_t *cairo, struct fsdp_err *err)
 {
     const cairo_status_t drawn = cairo_status(cairo);
 
@@ -124,7 +124,7 @@ int chart_png(FILE *to, const struct chart *chart, const struct chart_page *give
     cairo_paint(cairo);
     int rc = page_draw(&canvas, chart, &page, err);
     if (!rc)
-        rc = finish(to, surface, cairo, err);
+        rc = finish_png(to, surface, cairo, err);
     cairo_destroy(cairo);
     cairo_surface_destroy(surface);
     return rc;

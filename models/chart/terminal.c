@@ -56,7 +56,7 @@ static int draw_entry(struct term *term, const struct chart_series *series, int 
 }
 
 /* Returns the lines that it takes; draws them if `draw`. */
-static int legend(struct term *term, int line, bool draw)
+static int draw_legend(struct term *term, int line, bool draw)
 {
     const int first = line;
     int column = 0, nentries = 0;
@@ -79,7 +79,7 @@ static int legend(struct term *term, int line, bool draw)
     return nentries ? line - first + 1 : 0;
 }
 
-static int head(struct term *term, bool draw)
+static int draw_head(struct term *term, bool draw)
 {
     const struct chart *chart = term->chart;
     const int end = term->cells.ncolumns;
@@ -92,7 +92,7 @@ static int head(struct term *term, bool draw)
             cells_text(&term->cells, column, 0, end, chart->subtitle, INK_MUTED, false);
         line++;
     }
-    return line + legend(term, line, draw);
+    return line + draw_legend(term, line, draw);
 }
 
 /* ---- markers --------------------------------------------------------------------------------- */
@@ -316,16 +316,16 @@ static int share_rows(struct term *term, int room)
     return room - 1;
 }
 
-static int draw(struct term *term, struct fsdp_err *err)
+static int draw_all(struct term *term, struct fsdp_err *err)
 {
     term->npanels = term->chart->npanels;
-    const int nhead = head(term, false), nlabels = marker_labels(term, 0, 0);
+    const int nhead = draw_head(term, false), nlabels = marker_labels(term, 0, 0);
     const int room = term->cells.nlines - nhead - nlabels - 3;
     const int unit = share_rows(term, room);
     if (unit < 2)
         return fsdp_err_set(err, FSDP_EINVAL, "%d lines have no room for this chart; it takes %d",
                             term->cells.nlines, term->cells.nlines + 3 - unit);
-    head(term, true);
+    draw_head(term, true);
     marker_labels(term, nhead + nlabels, nlabels);
     int top = nhead + nlabels, left_over = room - term->npanels - unit * (term->npanels + 1);
     for (int p = 0; p < term->npanels; p++) {
@@ -360,7 +360,7 @@ int chart_text(FILE *to, const struct chart *chart, const struct chart_terminal 
     FSDP_TRY(extent_x(&term.x, chart, err));
     FSDP_TRY(cells_create(&term.cells, &size, err));
     term.left = widest_tick(chart) + 1;
-    int rc = draw(&term, err);
+    int rc = draw_all(&term, err);
     if (!rc)
         rc = cells_print(&term.cells, to, err);
     cells_destroy(&term.cells);

@@ -13,7 +13,7 @@ struct column {
 
 enum { FIRST, LOWEST, HIGHEST, LAST };
 
-static int push(struct thin_points *out, double x, double y, struct fsdp_err *err)
+static int push_point(struct thin_points *out, double x, double y, struct fsdp_err *err)
 {
     double *xy = fsdp_alloc_grow(out->xy, out->npoints, &out->max, 2 * sizeof *xy, "points", err);
 
@@ -26,7 +26,7 @@ static int push(struct thin_points *out, double x, double y, struct fsdp_err *er
     return FSDP_OK;
 }
 
-static int flush(struct thin_points *out, struct column *column, struct fsdp_err *err)
+static int flush_column(struct thin_points *out, struct column *column, struct fsdp_err *err)
 {
     const bool low_first = column->lowest < column->highest;
     const int order[4] = {FIRST, low_first ? LOWEST : HIGHEST, low_first ? HIGHEST : LOWEST, LAST};
@@ -37,36 +37,36 @@ static int flush(struct thin_points *out, struct column *column, struct fsdp_err
     column->at = -1;
     for (int i = 0; i < 4; i++)
         if (!i || where[order[i]] != where[order[i - 1]])
-            FSDP_TRY(push(out, column->x[order[i]], column->y[order[i]], err));
+            FSDP_TRY(push_point(out, column->x[order[i]], column->y[order[i]], err));
     return FSDP_OK;
 }
 
-static void set(struct column *column, int which, double x, double y)
+static void set_point(struct column *column, int which, double x, double y)
 {
     column->x[which] = x;
     column->y[which] = y;
 }
 
-static void take(struct column *column, size_t index, double x, double y)
+static void take_point(struct column *column, size_t index, double x, double y)
 {
     if (y < column->y[LOWEST]) {
         column->lowest = index;
-        set(column, LOWEST, x, y);
+        set_point(column, LOWEST, x, y);
     }
     if (y > column->y[HIGHEST]) {
         column->highest = index;
-        set(column, HIGHEST, x, y);
+        set_point(column, HIGHEST, x, y);
     }
     column->last = index;
-    set(column, LAST, x, y);
+    set_point(column, LAST, x, y);
 }
 
-static void begin(struct column *column, int at, size_t index, double x, double y)
+static void begin_column(struct column *column, int at, size_t index, double x, double y)
 {
     column->at = at;
     column->first = column->lowest = column->highest = column->last = index;
     for (int i = 0; i < 4; i++)
-        set(column, i, x, y);
+        set_point(column, i, x, y);
 }
 
 int thin_series(struct thin_points *out, const struct chart_series *series, const struct axis *x,
@@ -79,21 +79,21 @@ int thin_series(struct thin_points *out, const struct chart_series *series, cons
     for (size_t i = 0; i < series->npoints && !rc; i++) {
         const double px = axis_place(x, series->x[i]), py = axis_place(y, series->y[i]);
         if (isnan(px) || isnan(py)) {
-            rc = flush(out, &column, err);
+            rc = flush_column(out, &column, err);
             if (!rc && out->npoints && !isnan(out->xy[2 * out->npoints - 1]))
-                rc = push(out, NAN, NAN, err);
+                rc = push_point(out, NAN, NAN, err);
             continue;
         }
         int at = (int)fmax(0, fmin(px * ncolumns, ncolumns));
         if (at == column.at) {
-            take(&column, i, px, py);
+            take_point(&column, i, px, py);
             continue;
         }
-        rc = flush(out, &column, err);
-        begin(&column, at, i, px, py);
+        rc = flush_column(out, &column, err);
+        begin_column(&column, at, i, px, py);
     }
     if (!rc)
-        rc = flush(out, &column, err);
+        rc = flush_column(out, &column, err);
     if (rc) {
         fsdp_free(out->xy);
         *out = (struct thin_points){0};

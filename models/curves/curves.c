@@ -76,7 +76,7 @@ static double x_of(const struct curves *c, const struct run_row *row)
 }
 
 /* Means of n values around each, fewer at the ends: the mean of a slope is then on the slope. */
-static void smooth(double *to, const double *from, size_t nelem, int n)
+static void smooth_values(double *to, const double *from, size_t nelem, int n)
 {
     double sum = 0;
     size_t begin = 0, end = 0, nfinite = 0;
@@ -123,8 +123,8 @@ static int add_series(struct curves *c, int panel, struct chart_series series, s
     return FSDP_OK;
 }
 
-static int gather(struct curves *c, struct chart_series *out, const struct story_attempt *attempt,
-                  int column, struct fsdp_err *err)
+static int gather_values(struct curves *c, struct chart_series *out,
+                         const struct story_attempt *attempt, int column, struct fsdp_err *err)
 {
     double *x = new_values(c, attempt->nrows, err);
     double *y = x ? new_values(c, attempt->nrows, err) : NULL;
@@ -178,13 +178,13 @@ static int add_attempt(struct curves *c, int panel, int run, int index, struct f
                                 .colour = c->nruns > 1 ? run : index,
                                 .dashed = c->nruns > 1 && index % 2};
 
-    FSDP_TRY(gather(c, &line, attempt, column, err));
+    FSDP_TRY(gather_values(c, &line, attempt, column, err));
     if (c->ask->smooth > 1) {
         struct chart_series faint = line;
         double *mean = new_values(c, line.npoints, err);
         if (!mean)
             return FSDP_ENOMEM;
-        smooth(mean, line.y, line.npoints, c->ask->smooth);
+        smooth_values(mean, line.y, line.npoints, c->ask->smooth);
         faint.style = CHART_FAINT;
         faint.label = NULL;
         line.y = mean;
@@ -368,7 +368,7 @@ static int refuse_key(const struct curves *c, const char *key, struct fsdp_err *
                         keys[0] ? "; it has " : "", keys);
 }
 
-static int fill(struct curves *c, struct fsdp_err *err)
+static int fill_chart(struct curves *c, struct fsdp_err *err)
 {
     static const struct {
         const char *title;
@@ -444,7 +444,7 @@ int curves_create(struct curves **out, const struct run *runs, int nruns,
     if (!rc)
         rc = make_room(c, err);
     if (!rc)
-        rc = fill(c, err);
+        rc = fill_chart(c, err);
     c->ask = NULL; /* what it asked is done */
     if (rc)
         curves_destroy(c);

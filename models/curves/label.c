@@ -26,7 +26,7 @@ static size_t common_end(const char *a, const char *b, size_t most)
     return len;
 }
 
-static char *middle(const char *path, size_t start, size_t end, struct fsdp_err *err)
+static char *middle_part(const char *path, size_t start, size_t end, struct fsdp_err *err)
 {
     const size_t nbytes = strlen(path);
 
@@ -45,7 +45,7 @@ int curves_label(struct run *runs, int nruns, struct fsdp_err *err)
     }
     for (int i = 0; i < nruns; i++) {
         fsdp_free(runs[i].label);
-        runs[i].label = middle(runs[i].path, start, end, err);
+        runs[i].label = middle_part(runs[i].path, start, end, err);
         if (!runs[i].label)
             return FSDP_ENOMEM;
     }

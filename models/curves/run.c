@@ -60,7 +60,7 @@ struct taking {
     struct run_row *row;
 };
 
-static void take(void *ctx, const char *key, size_t nbytes, double value)
+static void take_number(void *ctx, const char *key, size_t nbytes, double value)
 {
     const struct taking *taking = ctx;
 
@@ -84,7 +84,8 @@ static int read_lines(struct run *run, FILE *from, bool redone, struct fsdp_err 
             break;
         }
         taking.row->redone = redone;
-        if (line_read(line, (size_t)len, take, &taking) && isfinite(taking.row->value[RUN_STEP]))
+        if (line_read(line, (size_t)len, take_number, &taking) &&
+            isfinite(taking.row->value[RUN_STEP]))
             continue;
         run->nrows--;
         if (line[len - 1] != '\n')

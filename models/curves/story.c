@@ -11,7 +11,7 @@ static double number_of(const struct run_row *row)
 }
 
 /* By attempt, then by step. */
-static int compare(const void *a, const void *b)
+static int compare_rows(const void *a, const void *b)
 {
     const struct run_row *x = *(const struct run_row *const *)a;
     const struct run_row *y = *(const struct run_row *const *)b;
@@ -113,10 +113,10 @@ int story_make(struct story *out, const struct run *run, struct fsdp_err *err)
     bool sorted = true;
     for (size_t i = 0; i < run->nrows; i++) {
         out->rows[i] = &run->row[i];
-        sorted = sorted && (!i || compare(&out->rows[i - 1], &out->rows[i]) <= 0);
+        sorted = sorted && (!i || compare_rows(&out->rows[i - 1], &out->rows[i]) <= 0);
     }
     if (!sorted)
-        qsort(out->rows, run->nrows, sizeof *out->rows, compare);
+        qsort(out->rows, run->nrows, sizeof *out->rows, compare_rows);
     const size_t n = (size_t)count_attempts(out->rows, run->nrows);
     out->attempt = fsdp_alloc(n, sizeof *out->attempt, "attempts", err);
     out->restart = fsdp_alloc(n, sizeof *out->restart, "attempts", err);

@@ -152,7 +152,7 @@ static const char *title_of(const struct plot_settings *set, const struct run *r
     return nruns == 1 ? runs[0].path : NULL;
 }
 
-static int plot(struct plot_settings *set, char **paths, int nruns, struct fsdp_err *err)
+static int plot_runs(struct plot_settings *set, char **paths, int nruns, struct fsdp_err *err)
 {
     struct run *runs = fsdp_alloc((size_t)nruns, sizeof *runs, "runs", err);
     struct curves *curves = NULL;
@@ -197,7 +197,7 @@ int main(int argc, char **argv)
     const char *wrong = plot_choose_format(&set);
     if (wrong)
         return fsdp_cli_refuse(stderr, &program, wrong);
-    rc = plot(&set, line.operands, line.noperands, &err);
+    rc = plot_runs(&set, line.operands, line.noperands, &err);
     if (rc)
         fprintf(stderr, "fsdp-plot: %s\n", err.text);
     return rc ? 1 : 0;

@@ -49,7 +49,7 @@ static int number_in_environment(const char *name)
     return value > 0 && value < 20000 ? (int)value : 0;
 }
 
-static bool contains(const char *text, const char *part)
+static bool has_part(const char *text, const char *part)
 {
     return text && strcasestr(text, part);
 }
@@ -64,17 +64,17 @@ static bool is_ascii_only(void)
     if (!locale || !*locale)
         locale = getenv("LANG");
     const char *charset = locale ? strchr(locale, '.') : NULL;
-    return (charset && !contains(charset, "utf")) || contains(getenv("TERM"), "dumb");
+    return (charset && !has_part(charset, "utf")) || has_part(getenv("TERM"), "dumb");
 }
 
-static int colours(int when)
+static int find_colours(int when)
 {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
 
     if (when == 2 || (!when && ((no && *no) || !isatty(STDOUT_FILENO) || !term || !*term ||
                                 !strcmp(term, "dumb"))))
         return CHART_NO_COLOUR;
-    return contains(term, "256") || contains(term, "kitty") || contains(term, "direct") ||
+    return has_part(term, "256") || has_part(term, "kitty") || has_part(term, "direct") ||
                    getenv("COLORTERM") || !term
                ? CHART_256_COLOURS
                : CHART_16_COLOURS;
@@ -94,14 +94,14 @@ static struct chart_terminal find_terminal(const struct plot_settings *set)
                       : known && size.ws_row           ? size.ws_row - 1 /* the prompt's */
                       : number_in_environment("LINES") ? number_in_environment("LINES") - 1
                                                        : 23;
-    terminal.colours = colours(set->color);
+    terminal.colours = find_colours(set->color);
     return terminal;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static int draw(FILE *to, const struct plot_settings *set, const struct chart *chart,
-                struct fsdp_err *err)
+static int draw_chart(FILE *to, const struct plot_settings *set, const struct chart *chart,
+                      struct fsdp_err *err)
 {
     const struct chart_page page = {set->width, set->height, (enum chart_theme)set->theme, false};
     const struct chart_terminal terminal = find_terminal(set);
@@ -115,7 +115,7 @@ static int draw(FILE *to, const struct plot_settings *set, const struct chart *c
 static int draw_and_close(FILE *to, const struct plot_settings *set, const struct chart *chart,
                           const char *path, struct fsdp_err *err)
 {
-    int rc = draw(to, set, chart, err);
+    int rc = draw_chart(to, set, chart, err);
 
     errno = 0;
     if (fclose(to) && !rc)
@@ -124,7 +124,8 @@ static int draw_and_close(FILE *to, const struct plot_settings *set, const struc
 }
 
 /* A picture takes the place of an old one only when it is whole. */
-static int replace(const struct plot_settings *set, const struct chart *chart, struct fsdp_err *err)
+static int replace_file(const struct plot_settings *set, const struct chart *chart,
+                        struct fsdp_err *err)
 {
     char *other = fsdp_sprintf(err, "%s.tmp%ld", set->output, (long)getpid());
 
@@ -148,7 +149,7 @@ int plot_output(const struct plot_settings *set, const struct chart *chart, stru
     if (!set->output || !strcmp(set->output, "-"))
         return draw_and_close(stdout, set, chart, "standard output", err);
     if (lstat(set->output, &st) || S_ISREG(st.st_mode))
-        return replace(set, chart, err);
+        return replace_file(set, chart, err);
     FILE *to = fopen(set->output, "we"); /* a pipe, a device or a link: what it names is written */
     return to ? draw_and_close(to, set, chart, set->output, err)
               : fsdp_err_sys(err, errno, "%s", set->output);

@@ -28,7 +28,7 @@ static int write_page(const struct html *html, const char *path, struct fsdp_err
 }
 
 /* A reader sees the old page or the new one, never a part. */
-static int publish(const struct html *html, struct fsdp_err *err)
+static int publish_page(const struct html *html, struct fsdp_err *err)
 {
     char *other = fsdp_sprintf(err, "%s.tmp", html->path);
 
@@ -95,7 +95,7 @@ static int make_room(struct html *html, struct fsdp_err *err)
 
 /* ---- as a sink ------------------------------------------------------------------------------- */
 
-static const char *where(const struct config *config)
+static const char *html_where(const struct config *config)
 {
     return config->log.html;
 }
@@ -107,7 +107,7 @@ static void free_html(struct html *html)
     fsdp_free(html);
 }
 
-static int begin(struct html *html, const char *path, struct fsdp_err *err)
+static int begin_report(struct html *html, const char *path, struct fsdp_err *err)
 {
     html->path = fsdp_strdup(path, err);
     if (!html->path)
@@ -117,7 +117,7 @@ static int begin(struct html *html, const char *path, struct fsdp_err *err)
     FSDP_TRY(read_earlier(html, err));
     FSDP_TRY(make_room(html, err));
     html_host_read(&html->host);
-    return publish(html, err);
+    return publish_page(html, err);
 }
 
 static int open_sink(void **ctx, const char *path, const struct sink_run *run, struct fsdp_err *err)
@@ -128,7 +128,7 @@ static int open_sink(void **ctx, const char *path, const struct sink_run *run, s
         return FSDP_ENOMEM;
     html->run = run;
     html->eval_loss = NAN;
-    const int rc = begin(html, path, err);
+    const int rc = begin_report(html, path, err);
     if (rc)
         free_html(html);
     else
@@ -174,7 +174,7 @@ static int take_saved(void *ctx, const struct sink_saved *saved, struct fsdp_err
                               .wall = saved->wall,
                               .staged = saved->staged};
     snprintf(to->path, sizeof to->path, "%s", saved->path);
-    return publish(html, err);
+    return publish_page(html, err);
 }
 
 static void close_sink(void *ctx, enum sink_end end, const char *why)
@@ -185,14 +185,14 @@ static void close_sink(void *ctx, enum sink_end end, const char *why)
     html->has_ended = true;
     html->end = end;
     html->why = why;
-    if (publish(html, &err))
+    if (publish_page(html, &err))
         fsdp_log(FSDP_LOG_WARN, "%s", err.text);
     free_html(html);
 }
 
 const struct sink_ops html_sink = {
     .key = "log.html",
-    .where = where,
+    .where = html_where,
     .open = open_sink,
     .row = take_row,
     .saved = take_saved,

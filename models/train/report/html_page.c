@@ -82,8 +82,8 @@ static void put_seconds(FILE *to, double seconds)
         fprintf(to, "%" PRId64 " d %" PRId64 " h", s / 86400, s / 3600 % 24);
 }
 
-static void fact(FILE *to, const char *what, const char *fmt, ...) FSDP_PRINTF(3, 4);
-static void fact(FILE *to, const char *what, const char *fmt, ...)
+static void put_fact(FILE *to, const char *what, const char *fmt, ...) FSDP_PRINTF(3, 4);
+static void put_fact(FILE *to, const char *what, const char *fmt, ...)
 {
     char text[1024];
     va_list args;
@@ -96,7 +96,7 @@ static void fact(FILE *to, const char *what, const char *fmt, ...)
     fputs("</td></tr>\n", to);
 }
 
-static void heading(FILE *to, const char *text)
+static void put_heading(FILE *to, const char *text)
 {
     fprintf(to, "<h2>%s</h2>\n", text);
 }
@@ -139,7 +139,7 @@ static void put_state(FILE *to, const struct html *html)
     }
 }
 
-static void tile(FILE *to, const char *what, const char *text)
+static void put_tile(FILE *to, const char *what, const char *text)
 {
     fprintf(to, "<div class=\"tile\"><span class=\"dim\">%s</span><b>%s</b></div>\n", what, text);
 }
@@ -150,7 +150,7 @@ static void tile_loss(FILE *to, const char *what, double loss)
 
     snprintf(text, sizeof text, "%.4f", loss);
     if (isfinite(loss))
-        tile(to, what, text);
+        put_tile(to, what, text);
 }
 
 static void tile_left(FILE *to, const struct html *html)
@@ -176,11 +176,11 @@ static void put_tiles(FILE *to, const struct html *html)
     fputs("<div class=\"tiles\">\n", to);
     tile_loss(to, "loss", last->loss);
     tile_loss(to, "held-out loss", html->eval_loss);
-    tile(to, "tokens/s", fsdp_rate_text(text, last->tokens_per_s));
+    put_tile(to, "tokens/s", fsdp_rate_text(text, last->tokens_per_s));
     snprintf(text, sizeof text, "%.1f %%", 100 * last->mfu);
     if (last->mfu > 0)
-        tile(to, "MFU", text);
-    tile(to, "tokens", fsdp_count_text(text, (uint64_t)last->tokens));
+        put_tile(to, "MFU", text);
+    put_tile(to, "tokens", fsdp_count_text(text, (uint64_t)last->tokens));
     tile_left(to, html);
     fputs("</div>\n", to);
 }
@@ -210,7 +210,7 @@ static int put_curves(FILE *to, const struct html *html, struct fsdp_err *err)
     const struct curves_ask ask = {.keys = keys, .nkeys = 4, .skip_empty = true};
     struct curves *curves;
 
-    heading(to, "Curves");
+    put_heading(to, "Curves");
     if (html->steps.nrows < 1) {
         fputs("<p class=\"dim\">No step yet.</p>\n", to);
         return FSDP_OK;
@@ -263,7 +263,7 @@ static int put_faults(FILE *to, const struct html *html, struct fsdp_err *err)
 {
     struct story story;
 
-    heading(to, "Starts and faults");
+    put_heading(to, "Starts and faults");
     if (html->steps.nrows) {
         FSDP_TRY(story_make(&story, &html->steps, err));
         fputs("<div class=\"scroll\"><table>\n<tr><th class=\"n\">start</th><th "
@@ -293,7 +293,7 @@ static void put_checkpoints(FILE *to, const struct html *html)
     const uint64_t n = html->nsaved, first = n > HTML_MAX_SAVED ? n - HTML_MAX_SAVED : 0;
     char size[FSDP_NBYTES_TEXT];
 
-    heading(to, "Checkpoints");
+    put_heading(to, "Checkpoints");
     if (html->run->resumed && html->run->resumed[0]) {
         fputs("<p>This start resumed from <code>", to);
         put_text(to, html->run->resumed);
@@ -328,20 +328,20 @@ static void put_mesh(FILE *to, const struct html *html)
     const struct config *c = run->config;
     char word[32], other[32];
 
-    heading(to, "Mesh");
+    put_heading(to, "Mesh");
     fputs("<table class=\"facts\">\n", to);
-    fact(to, "ranks", "%d on %d node%s", run->ranks, run->nodes, run->nodes == 1 ? "" : "s");
+    put_fact(to, "ranks", "%d on %d node%s", run->ranks, run->nodes, run->nodes == 1 ? "" : "s");
     if (run->mesh)
-        fact(to, "mesh", "%d x %d (replicate x shard)", run->mesh->replicate_size,
-             run->mesh->shard_size);
-    fact(to, "strategy", "%s", config_word(word, sizeof word, c, "fsdp.sharding_strategy"));
+        put_fact(to, "mesh", "%d x %d (replicate x shard)", run->mesh->replicate_size,
+                 run->mesh->shard_size);
+    put_fact(to, "strategy", "%s", config_word(word, sizeof word, c, "fsdp.sharding_strategy"));
     if (run->mesh && run->mesh->world)
-        fact(to, "backend", "%s", fsdp_comm_backend(run->mesh->world));
+        put_fact(to, "backend", "%s", fsdp_comm_backend(run->mesh->world));
     if (run->fsdp)
-        fact(to, "units", "%d", fsdp_unit_count(run->fsdp));
-    fact(to, "types", "parameters %s, gradients reduced in %s",
-         config_word(word, sizeof word, c, "fsdp.param_dtype"),
-         config_word(other, sizeof other, c, "fsdp.reduce_dtype"));
+        put_fact(to, "units", "%d", fsdp_unit_count(run->fsdp));
+    put_fact(to, "types", "parameters %s, gradients reduced in %s",
+             config_word(word, sizeof word, c, "fsdp.param_dtype"),
+             config_word(other, sizeof other, c, "fsdp.reduce_dtype"));
     fputs("</table>\n", to);
 }
 
@@ -354,7 +354,7 @@ static void put_memory(FILE *to, const struct html *html)
     if (!html->run->fsdp)
         return;
     const int nrows = fsdp_memory_plan(html->run->fsdp, rows, MAX_MEMORY_ROWS);
-    heading(to, "Memory of a rank, as planned");
+    put_heading(to, "Memory of a rank, as planned");
     fputs("<table>\n", to);
     for (int i = 0; i < nrows && i < MAX_MEMORY_ROWS; i++) {
         total[rows[i].host] += rows[i].nbytes;
@@ -373,11 +373,12 @@ static void put_memory(FILE *to, const struct html *html)
 
 static void put_build(FILE *to)
 {
-    fact(to, "build",
-         "libfsdp " FSDP_VERSION_STRING ", compiler " __VERSION__ "; PMIx %s, hwloc %s, zstd %s, "
-         "oneDNN %s, S3 %s",
-         HAVE_PMIX ? "yes" : "no", HAVE_HWLOC ? "yes" : "no", HAVE_ZSTD ? "yes" : "no",
-         HAVE_DNNL ? "yes" : "no", HAVE_CURL ? "yes" : "no");
+    put_fact(to, "build",
+             "libfsdp " FSDP_VERSION_STRING ", compiler " __VERSION__
+             "; PMIx %s, hwloc %s, zstd %s, "
+             "oneDNN %s, S3 %s",
+             HAVE_PMIX ? "yes" : "no", HAVE_HWLOC ? "yes" : "no", HAVE_ZSTD ? "yes" : "no",
+             HAVE_DNNL ? "yes" : "no", HAVE_CURL ? "yes" : "no");
 }
 
 static void put_environment(FILE *to, const struct html *html)
@@ -385,15 +386,15 @@ static void put_environment(FILE *to, const struct html *html)
     const struct html_host *host = &html->host;
     char size[FSDP_NBYTES_TEXT];
 
-    heading(to, "Environment");
+    put_heading(to, "Environment");
     fputs("<table class=\"facts\">\n", to);
-    fact(to, "host of rank 0", "%s", html->run->host ? html->run->host : "not known");
+    put_fact(to, "host of rank 0", "%s", html->run->host ? html->run->host : "not known");
     if (html->run->device)
-        fact(to, "device", "%s", fsdp_device_name(html->run->device));
-    fact(to, "processor", "%s, %d online", host->cpu[0] ? host->cpu : "not known", host->ncpus);
+        put_fact(to, "device", "%s", fsdp_device_name(html->run->device));
+    put_fact(to, "processor", "%s, %d online", host->cpu[0] ? host->cpu : "not known", host->ncpus);
     if (host->memory_nbytes)
-        fact(to, "memory", "%s", fsdp_nbytes_text(size, host->memory_nbytes));
-    fact(to, "system", "%s, %s", host->system[0] ? host->system : "not known", host->kernel);
+        put_fact(to, "memory", "%s", fsdp_nbytes_text(size, host->memory_nbytes));
+    put_fact(to, "system", "%s, %s", host->system[0] ? host->system : "not known", host->kernel);
     put_build(to);
     fputs("<tr><th>this start began</th><td>", to);
     put_time(to, html->run->wall);
@@ -404,7 +405,7 @@ static void put_configuration(FILE *to, const struct html *html)
 {
     if (!html->run->settings)
         return;
-    heading(to, "Configuration");
+    put_heading(to, "Configuration");
     fputs("<pre>", to);
     put_text(to, html->run->settings);
     fputs("</pre>\n", to);
