@@ -12,7 +12,7 @@
 
 enum chart_style {
     CHART_LINE,
-    CHART_FAINT,  /* a thin, pale line: what a smoothed one was made from */
+    CHART_FAINT,  /* a thin, pale line: what a smoothed one was made from; not in a terminal */
     CHART_WIDE,   /* a broad, pale line, which stays visible under another */
     CHART_POINTS, /* dots, joined by a thin line */
 };

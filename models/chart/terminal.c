@@ -153,7 +153,7 @@ static void draw_points(struct term *term, const struct chart_series *series,
                         const struct thin_points *points, int top, int nrows)
 {
     const int wide = 2 * plot_columns(term) - 1, high = 4 * nrows - 1;
-    const int ink = series->style == CHART_FAINT ? INK_MUTED : series->colour;
+    const int ink = series->colour;
     int last[2];
     bool has_last = false;
 
@@ -181,6 +181,8 @@ static int draw_series(struct term *term, const struct chart_panel *panel, const
 {
     for (int s = 0; s < panel->nseries; s++) {
         struct thin_points points;
+        if (panel->series[s].style == CHART_FAINT) /* characters cannot be pale enough */
+            continue;
         FSDP_TRY(thin_series(&points, &panel->series[s], &term->x, y, 2 * plot_columns(term), err));
         draw_points(term, &panel->series[s], &points, top, nrows);
         fsdp_free(points.xy);
@@ -238,7 +240,6 @@ static int draw_panel(struct term *term, const struct chart_panel *panel, int to
     if (panel->title)
         cells_text(&term->cells, 0, top, term->cells.ncolumns, panel->title, INK_TEXT, true);
     top++;
-    FSDP_TRY(draw_series(term, panel, &y, top, nrows, err));
     draw_y_axis(term, &y, top, nrows);
     for (int m = 0; m < term->chart->nmarkers; m++) {
         const struct chart_marker *marker = &term->chart->markers[m];
@@ -248,7 +249,7 @@ static int draw_panel(struct term *term, const struct chart_panel *panel, int to
                       marker->colour < 0 ? INK_MUTED : marker->colour);
     }
     draw_levels(term, panel, &y, top, nrows);
-    return FSDP_OK;
+    return draw_series(term, panel, &y, top, nrows, err); /* over all of these */
 }
 
 static void draw_x_axis(struct term *term, int line)
