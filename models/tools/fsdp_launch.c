@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp-launch: the launcher, running the training program or any other. */
-#include "fsdp/comm.h"
 #include "launch.h"
 #include "train/train.h"
 
@@ -16,7 +15,7 @@ static const struct launch_program program = {
     .uses_mpi = train_uses_mpi,
     .setting = train_setting,
     .check_ranks = train_check_ranks,
-    .begin_mpi = fsdp_comm_begin_mpi,
+    .begin_mpi = train_begin_mpi,
     .run = train_run,
     .check_nodes = train_check_nodes,
 };

@@ -600,6 +600,11 @@ const struct fsdp_tunable *train_keys(int *nkeys)
     return config_keys(nkeys);
 }
 
+int train_begin_mpi(struct fsdp_err *err)
+{
+    return fsdp_comm_begin_mpi(err);
+}
+
 int train_print_config(const char *config, int noverrides, char *const *overrides)
 {
     struct fsdp_err err = FSDP_ERR_INIT;

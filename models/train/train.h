@@ -28,6 +28,8 @@ bool train_setting(char *out, size_t nbytes, const char *key, const char *config
                    char *const *overrides);
 /* Refuses a global batch that leaves ranks without a row, and warns of one that needs padding. */
 int train_check_ranks(const char *config, int noverrides, char *const *overrides, int nranks);
+/* fsdp_comm_begin_mpi, for the launcher. */
+int train_begin_mpi(struct fsdp_err *err);
 /* Trains; runs in every rank. Returns an exit code. Collective. */
 int train_run(struct boot *boot, const char *config, int noverrides, char *const *overrides,
               bool verbose);
