@@ -10,6 +10,7 @@
 #endif
 
 #include "comm_sum.h"
+#include "fsdp/sys/cpu.h"
 
 enum { BLOCK_NELEM = 1024 };
 
@@ -28,7 +29,7 @@ enum { BLOCK_NELEM = 1024 };
                 first = acc;                                                                       \
             }                                                                                      \
             type *out = dst + at;                                                                  \
-            _Pragma("GCC ivdep") for (size_t i = 0; i < count; i++) out[i] =                       \
+            FSDP_INDEPENDENT for (size_t i = 0; i < count; i++) out[i] =                           \
                 (type)(first[i] + last[i]);                                                        \
         }                                                                                          \
     }

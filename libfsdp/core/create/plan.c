@@ -163,7 +163,8 @@ static void write_opts(const struct fsdp *f, FILE *to)
     fprintf(to, "offloaded state = in %s\n", offload_in_file(&f->opts) ? "files" : "memory");
     fprintf(to, "modules that recompute =");
     for (int m = 0; m < f->tree->nmodules; m++)
-        fprintf(to, f->plan.recompute[m] ? " %d" : "", m);
+        if (f->plan.recompute[m])
+            fprintf(to, " %d", m);
     fprintf(to, "\n");
     for (int g = 0; g < o->ngroups; g++)
         fprintf(to, "parameter group %d = %s; lr_scale %.17g decay %.17g betas %.17g %.17g\n",

@@ -111,7 +111,7 @@ struct row {
 FSDP_CPU_CLONES static void backward_piece(const struct row *row, size_t nelem)
 {
     const struct row r = *row;
-#pragma GCC ivdep
+    FSDP_INDEPENDENT
     for (size_t i = 0; i < nelem; i++) {
         float xhat = (r.x[i] - r.mean) * r.rstd, d = r.dy[i];
         float out = (d * r.w[i] - r.g_mean - xhat * r.gx_mean) * r.rstd;

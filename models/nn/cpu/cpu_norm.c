@@ -71,7 +71,7 @@ FSDP_CPU_CLONES static void backward_piece(float *dx, float *restrict dy, float 
                                            float coef, float beta, size_t nelem)
 {
     if (beta == 0.0f) {
-#pragma GCC ivdep
+        FSDP_INDEPENDENT
         for (size_t i = 0; i < nelem; i++) {
             float xhat = x[i] * rstd, d = dy[i];
             dx[i] = (d * w[i] - xhat * coef) * rstd;
@@ -79,7 +79,7 @@ FSDP_CPU_CLONES static void backward_piece(float *dx, float *restrict dy, float 
             dy[i] = xhat * w[i];
         }
     } else {
-#pragma GCC ivdep
+        FSDP_INDEPENDENT
         for (size_t i = 0; i < nelem; i++) {
             float xhat = x[i] * rstd, d = dy[i];
             dx[i] += (d * w[i] - xhat * coef) * rstd;

@@ -68,7 +68,7 @@ static void embedding_backward(const struct nn_embedding *a)
 
 FSDP_CPU_CLONES static void exp_piece(float *to, const float *in, size_t nelem, float most)
 {
-#pragma GCC ivdep
+    FSDP_INDEPENDENT
     for (size_t i = 0; i < nelem; i++)
         to[i] = nn_exp(in[i] - most);
 }
