@@ -4,6 +4,8 @@
 #include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "json.h"
@@ -93,6 +95,19 @@ static inline int plain_bytes(const char *p)
     __m128i low = _mm_cmplt_epi8(bytes, _mm_set1_epi8(0x20)); /* signed: from 0x80 on, too */
     int other = _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quote, slash), low));
     return other ? __builtin_ctz((unsigned)other) : WIDE;
+}
+#elif defined(__aarch64__)
+enum { WIDE = 16 };
+static inline int plain_bytes(const char *p)
+{
+    uint8x16_t bytes = vld1q_u8((const uint8_t *)p);
+    uint8x16_t quote = vceqq_u8(bytes, vdupq_n_u8('"')), slash = vceqq_u8(bytes, vdupq_n_u8('\\'));
+    uint8x16_t low = vcltq_s8(vreinterpretq_s8_u8(bytes), vdupq_n_s8(0x20)); /* signed, as above */
+    uint8x16_t other = vorrq_u8(vorrq_u8(quote, slash), low);
+    /* Four bits of each byte, in one word. */
+    uint8x8_t fours = vshrn_n_u16(vreinterpretq_u16_u8(other), 4);
+    uint64_t word = vget_lane_u64(vreinterpret_u64_u8(fours), 0);
+    return word ? __builtin_ctzll(word) / 4 : WIDE;
 }
 #else
 enum { WIDE = 8 };

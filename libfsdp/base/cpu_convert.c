@@ -3,6 +3,8 @@
 #include <string.h>
 #if defined(__F16C__) && defined(__AVX__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "fsdp/sys/cpu.h"
@@ -34,6 +36,9 @@ static void f32_from_f16(float *dst, const uint16_t *src, size_t nelem)
 #if defined(__F16C__) && defined(__AVX__)
     for (; i + 8 <= nelem; i += 8)
         _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(src + i))));
+#elif defined(__aarch64__)
+    for (; i + 4 <= nelem; i += 4)
+        vst1q_f32(dst + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(src + i))));
 #endif
     for (; i < nelem; i++)
         dst[i] = fsdp_f16_to_f32(src[i]);
@@ -47,6 +52,9 @@ static void f16_from_f32(uint16_t *dst, const float *src, size_t nelem)
         _mm_storeu_si128((__m128i *)(dst + i),
                          _mm256_cvtps_ph(_mm256_loadu_ps(src + i),
                                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(__aarch64__)
+    for (; i + 4 <= nelem; i += 4)
+        vst1_u16(dst + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(src + i))));
 #endif
     for (; i < nelem; i++)
         dst[i] = fsdp_f32_to_f16(src[i]);

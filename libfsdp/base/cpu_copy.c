@@ -3,6 +3,8 @@
 #include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "fsdp/sys/cpu.h"
@@ -25,6 +27,19 @@ static void copy_lines(char *dst, const char *src, size_t nbytes)
             _mm_stream_si128((__m128i *)(void *)(dst + at) + i, part[i]);
     }
     _mm_sfence(); /* before whoever is told that the bytes are there */
+}
+#elif defined(__aarch64__)
+/* Such stores keep the order of others: what tells of them later needs no more than it has. */
+static void copy_lines(char *dst, const char *src, size_t nbytes)
+{
+    for (size_t at = 0; at < nbytes; at += LINE) {
+        uint8x16_t part[LINE / sizeof(uint8x16_t)];
+        memcpy(part, src + at, LINE);
+        __asm__ volatile("stnp %q0, %q1, [%4]\n\tstnp %q2, %q3, [%4, #32]"
+                         :
+                         : "w"(part[0]), "w"(part[1]), "w"(part[2]), "w"(part[3]), "r"(dst + at)
+                         : "memory");
+    }
 }
 #else
 static void copy_lines(char *dst, const char *src, size_t nbytes)

@@ -2,6 +2,8 @@
 /* Philox 4x32-10 (Salmon et al., SC 2011), eight counters at a time. */
 #ifdef __AVX2__
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 #include <string.h>
 
@@ -18,6 +20,17 @@ static inline void multiply(words *high, words *low, const words *x, uint32_t fa
         _mm256_mul_epu32(_mm256_srli_epi64((__m256i)*x, 32), _mm256_set1_epi32((int)factor));
     *high = (words)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
     *low = (words)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+#elif defined(__aarch64__)
+    uint32x4_t in[2], top[2], bottom[2];
+    memcpy(in, x, sizeof in);
+    for (int j = 0; j < 2; j++) {
+        const uint32x4_t first = vreinterpretq_u32_u64(vmull_n_u32(vget_low_u32(in[j]), factor));
+        const uint32x4_t last = vreinterpretq_u32_u64(vmull_high_n_u32(in[j], factor));
+        bottom[j] = vuzp1q_u32(first, last);
+        top[j] = vuzp2q_u32(first, last);
+    }
+    memcpy(high, top, sizeof top);
+    memcpy(low, bottom, sizeof bottom);
 #else
     for (int j = 0; j < FSDP_PHILOX_COUNTERS; j++)
         (*high)[j] = (uint32_t)((uint64_t)(*x)[j] * factor >> 32);

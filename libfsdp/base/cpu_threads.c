@@ -46,6 +46,8 @@ static void relax(void)
 {
 #ifdef __x86_64__
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
 #endif
 }
 

@@ -7,6 +7,8 @@
 #include <string.h>
 #if defined(__F16C__) && defined(__AVX__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "comm_sum.h"
@@ -85,6 +87,9 @@ static void f16_first(float *acc, const uint16_t *x, size_t count)
 #if defined(__F16C__) && defined(__AVX__)
     for (; i + 8 <= count; i += 8)
         _mm256_storeu_ps(acc + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
+#elif defined(__aarch64__)
+    for (; i + 4 <= count; i += 4)
+        vst1q_f32(acc + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x + i))));
 #endif
     for (; i < count; i++)
         acc[i] = fsdp_f16_to_f32(x[i]);
@@ -106,6 +111,9 @@ static void f16_store(uint16_t *out, const float *acc, size_t count)
     for (; i + 8 <= count; i += 8)
         _mm_storeu_si128((__m128i *)(out + i),
                          _mm256_cvtps_ph(_mm256_loadu_ps(acc + i), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__aarch64__)
+    for (; i + 4 <= count; i += 4)
+        vst1_u16(out + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(acc + i))));
 #endif
     for (; i < count; i++)
         out[i] = fsdp_f32_to_f16(acc[i]);

@@ -291,6 +291,8 @@ static bool spin(const atomic_uint *word, unsigned until, long spin_ns)
                 return true;
 #if defined(__x86_64__)
             __builtin_ia32_pause();
+#elif defined(__aarch64__)
+            __asm__ volatile("yield");
 #endif
         }
         clock_gettime(CLOCK_MONOTONIC, &now);
