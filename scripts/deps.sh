@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The one list of packages, and what each is for.
 #
-#   scripts/deps.sh [--list|--dry-run|--missing] [tools|build|check|slurm|s3|nfs|watch|demo|interop|bench|fuzz|packages|lint]
+#   scripts/deps.sh [--list|--dry-run|--missing] [LEVEL]      such as tools, build (the default), check
 #
 # Installs what a level needs and is not there yet: nothing when all is. Without root it prints the
 # command that root would run, and fails. Each level includes `build`, and that includes `tools`, the
@@ -68,6 +68,9 @@ watch    | cmd jq                        | jq              | jq                |
 watch    | cmd python3                   | python3         | python3           | runs TensorBoard's reader and W&B's client
 watch    | py ensurepip                  | python3-venv    | python3           | a place of its own for them
 watch    | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certificates | fetching them from PyPI
+aarch64  | cmd aarch64-linux-gnu-gcc     | gcc-aarch64-linux-gnu | gcc-aarch64-linux-gnu | compiles for another processor
+aarch64  | cmd qemu-aarch64-static       | qemu-user-static | qemu-user-static-aarch64 | and runs that
+aarch64  | cmd unshare                   | util-linux      | util-linux        | namespaces where the kernel knows how
 demo     | cmd bible                     | bible-kjv       | -                 | 4 MB of English prose to learn from
 interop  | cmd bible                     | bible-kjv       | -                 | prose that tokenizers are compared on
 interop  | cmd python3                   | python3         | python3           | runs PyTorch, which the results are compared with
@@ -165,9 +168,11 @@ for arg; do
     --list) mode=list ;;
     --dry-run) mode=dry-run ;;
     --missing) mode=missing ;;
-    tools | build | check | slurm | s3 | nfs | watch | demo | interop | bench | fuzz | packages | lint) level=$arg ;;
     -h | --help) usage 0 ;;
-    *) usage 2 >&2 ;;
+    *)
+        [[ $'\n'$(list) == *$'\n'"$arg "* ]] || usage 2 >&2
+        level=$arg
+        ;;
     esac
 done
 if [ $mode = list ]; then
