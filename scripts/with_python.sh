@@ -17,7 +17,7 @@ case ${1:-} in
 torch)
     variable=TORCH_PYTHON venv=$top/build/venv what=PyTorch
     imports='torch, safetensors.torch, transformers, numpy, pyarrow, jinja2, tiktoken, sentencepiece, mistral_common'
-    packages=(torch safetensors transformers numpy pyarrow jinja2 tiktoken sentencepiece mistral-common)
+    packages=(torch safetensors transformers numpy pyarrow jinja2 tiktoken sentencepiece mistral-common accelerate)
     versions='import torch, transformers as t; print("PyTorch", torch.__version__ + ", transformers", t.__version__)'
     ;;
 aws)

@@ -87,7 +87,8 @@ static int rename_all(struct ckpt_job *job, const struct ckpt_map *map, int *nch
         t->tensor.name = kept;
         t->stored = changes ? NULL : t->stored;
         *nchanged += changes;
-        if (rows != CKPT_MAP_ROWS_SAME)
+        /* A parameter's step, in an optimizer's state, is a number without rows. */
+        if (rows != CKPT_MAP_ROWS_SAME && t->tensor.ndim)
             FSDP_TRY(order_rows(job, t, map, rows, err));
     }
     for (int i = 0; i < job->naliases; i++) {

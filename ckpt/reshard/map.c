@@ -28,6 +28,13 @@ static const struct {
     {"layers.$1.ffn_norm.$2", "model.layers.$1.post_attention_layernorm.$2", CKPT_MAP_ROWS_SAME},
     {"norm.$1", "model.norm.$1", CKPT_MAP_ROWS_SAME},
     {"output.$1", "lm_head.$1", CKPT_MAP_ROWS_SAME},
+    /* Names of 2026, which are read; the names above are written. */
+    {"layers.$1.attention.qkv_linear.wq.$2", "model.layers.$1.self_attn.q_proj.$2",
+     CKPT_MAP_ROWS_QUERY},
+    {"layers.$1.attention.qkv_linear.wk.$2", "model.layers.$1.self_attn.k_proj.$2",
+     CKPT_MAP_ROWS_KEY},
+    {"layers.$1.attention.qkv_linear.wv.$2", "model.layers.$1.self_attn.v_proj.$2",
+     CKPT_MAP_ROWS_SAME},
 };
 enum { NLLAMA = sizeof llama / sizeof llama[0] };
 

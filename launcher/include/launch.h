@@ -54,6 +54,10 @@ struct launch_program {
      * has no such check. */
     int (*check_nodes)(struct boot *boot, const char *config, int noverrides,
                        char *const *overrides, bool verbose);
+    /* Writes the configuration that does what another program's file says, to a new file `to`, NULL:
+     * standard output. Prints errors and remarks to stderr. Returns an exit code. NULL: it knows
+     * none. */
+    int (*convert)(const char *path, const char *to);
 };
 
 /* main() of fsdp-launch. Returns the exit code. */

@@ -94,6 +94,10 @@ static int check_counts(const struct launch_args *args)
 
 static int check_what(const struct launch_args *args)
 {
+    if (args->out && !args->from)
+        return bad("-o belongs to --from");
+    if (args->from && (args->config || args->program || args->noverrides))
+        return bad("--from FILE starts nothing; leave out what follows it");
     if (args->program && !args->program[0])
         return bad("no program after --");
     if (args->config && args->program)
@@ -108,7 +112,7 @@ static int check_what(const struct launch_args *args)
         return bad("--ranks-per-gpu belongs to a configuration, not to a program");
     if (args->program && args->check)
         return bad("--check starts no program");
-    if (!args->config && !args->program && !args->print_config && !args->check)
+    if (!args->config && !args->program && !args->print_config && !args->check && !args->from)
         return bad("nothing to run: give a configuration or -- PROGRAM");
     return 0;
 }

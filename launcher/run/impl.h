@@ -50,6 +50,8 @@ struct launch_args {
     struct sbatch_request sbatch;
     const char *dump_file; /* NULL: standard output */
     const char *trace;     /* NULL: none */
+    const char *from;      /* another program's configuration, NULL: none */
+    const char *out;       /* with from; NULL: standard output */
     const char *config;    /* NULL where there is a program; may be with check */
     int noverrides;
     char **overrides;

@@ -107,6 +107,12 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
     }
     if (args.print_metrics)
         return program->print_metrics();
+    if (args.from && program->convert)
+        return program->convert(args.from, args.out);
+    if (args.from) {
+        launch_say("--from: %s has no such conversion", program->name);
+        return LAUNCH_USAGE;
+    }
     if (args.trace && (code = set_trace(&args, program)))
         return code;
     if (args.ranks_per_gpu && (code = set_ranks_per_gpu(args.ranks_per_gpu)))

@@ -79,6 +79,11 @@ static const struct fsdp_cli_option instead_rows[] = {
      .is_file = true,
      .help = "print the operations of a step on -n N ranks as --nodes K. A FILE that ends in .json "
              "is a trace for ui.perfetto.dev"},
+    {"from", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(from),
+     .help = "print the configuration that does what FILE says, of accelerate (YAML) or DeepSpeed "
+             "(JSON), and name what has no counterpart"},
+    {NULL, 'o', "CONFIG.yaml", FSDP_CLI_FILE, AT(out),
+     .help = "with --from: write it to a new file"},
     {.help = NULL}};
 
 static const struct fsdp_cli_option sbatch_rows[] = {
@@ -132,7 +137,8 @@ const struct fsdp_cli_program launch_options = {
     .name = "fsdp-launch",
     .usage = "[options] CONFIG.yaml [section.key=value ...]\n"
              "--check [options] [CONFIG.yaml [section.key=value ...]]\n"
-             "[options] -- PROGRAM [ARGS ...]",
+             "[options] -- PROGRAM [ARGS ...]\n"
+             "--from FILE [-o CONFIG.yaml]",
     .purpose = "Trains as CONFIG.yaml says, or runs a program, on several ranks. Under srun "
                "(--mpi=pmix or none) and mpirun, each started task is a rank. Otherwise -n starts "
                "N ranks on this machine (default: 1).",

@@ -60,6 +60,8 @@ static void test_rules(void)
     ok(!ckpt_map_create(&map, "torchtitan-to-hf", &err) &&
            maps_to(&map, "layers.3.attention.wq.weight",
                    "model.layers.3.self_attn.q_proj.weight") &&
+           maps_to(&map, "layers.3.attention.qkv_linear.wk.weight",
+                   "model.layers.3.self_attn.k_proj.weight") &&
            maps_to(&map, "output.weight", "lm_head.weight") &&
            maps_to(&map, "model.norm.weight", "model.norm.weight"),
        "torchtitan's names");

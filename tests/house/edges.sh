@@ -74,6 +74,7 @@ models/data/line       fsdp/base.h models/text/chat models/text/tokenizer
 models/data/source     fsdp/base.h
 models/data/tokens     fsdp/base.h models/data/line models/data/source models/text/tokenizer models/text/train
 models/family          fsdp/base.h fsdp/fsdp.h models/nn models/plan
+models/from            fsdp/base.h
 models/generate        ckpt.h fsdp/base.h fsdp/device.h models/family models/text/chat models/text/tokenizer
 models/nn              fsdp/device.h
 models/nn/cpu          fsdp/base.h models/nn
@@ -89,7 +90,7 @@ models/text/chat/filter fsdp/base.h models/text/chat/builtin models/text/chat/va
 models/text/chat/syntax fsdp/base.h models/text/chat/value
 models/text/chat/value fsdp/base.h
 models/remote           ckpt.h fsdp/base.h models/data/source
-models/tools           boot.h ckpt.h fsdp/base.h models/chart models/check models/curves models/data/line models/data/tokens models/family models/generate models/remote models/text/chat models/text/tokenizer models/text/train models/train models/train/node models/top
+models/tools           boot.h ckpt.h fsdp/base.h models/chart models/check models/curves models/data/line models/data/tokens models/family models/from models/generate models/remote models/text/chat models/text/tokenizer models/text/train models/train models/train/node models/top
 models/top             fsdp/base.h models/train/report
 models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/plan models/train/node models/train/report models/train/save models/train/setup
 models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
