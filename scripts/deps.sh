@@ -39,6 +39,8 @@ check    | cmd mpirun                    | openmpi-bin     | openmpi           |
 check    | pkg ompi-c                    | libopenmpi-dev  | openmpi-devel     | MPI between the CPUs of a cluster (optional: WITH_MPI=0)
 check    | cmd mount                     | mount           | util-linux        | tests mount small disks
 check    | cmd unshare                   | util-linux      | util-linux        | those that only the test sees
+check    | cmd zsh                       | zsh             | zsh               | completion is tried in each shell
+check    | cmd fish                      | fish            | fish              | the same
 check    | cmd ps                        | procps          | procps-ng         | tests look for processes left behind
 check    | pkg cairo                     | libcairo2-dev   | cairo-devel       | PNG pictures of fsdp-plot (optional: WITH_CAIRO=0)
 check    | file /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf | fonts-dejavu-core | dejavu-sans-fonts | the texts of such pictures
@@ -86,6 +88,10 @@ packages | cmd fakeroot                  | fakeroot        | -                 |
 packages | cmd lintian                   | lintian         | -                 | looks over them
 packages | cmd rpmbuild                  | rpm             | rpm-build         | builds .rpm files
 packages | cmd rpmlint                   | rpmlint         | rpmlint           | looks over them
+site     | cmd cmark-gfm                 | cmark-gfm       | cmark-gfm         | pages of the site from Markdown
+site     | cmd mandoc                    | mandoc          | mandoc            | pages of the site from manual pages
+site     | cmd chromium                  | chromium        | chromium          | the site is looked at in a browser
+site     | cmd xmllint                   | libxml2-utils   | libxml2           | its pages are valid
 lint     | cmd clang-format              | clang-format    | clang-tools-extra | the layout of C files
 END
 }

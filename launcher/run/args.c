@@ -1,33 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "options.h"
-
-enum { SAY_MS = 2000 };
-
-void launch_say(const char *fmt, ...)
-{
-    char text[2 * FSDP_ERR_TEXT_NBYTES] = "fsdp-launch: ";
-    size_t len = strlen(text);
-    va_list ap;
-    va_start(ap, fmt);
-    int more = vsnprintf(text + len, sizeof text - len - 1, fmt, ap);
-    va_end(ap);
-    len += more < 0 ? 0 : (size_t)more;
-    len = len < sizeof text - 1 ? len : sizeof text - 2;
-    text[len++] = '\n';
-    fflush(stderr);
-    /* A reader that has stalled must not keep the job from its end. */
-    struct pollfd pf = {STDERR_FILENO, POLLOUT, 0};
-    if (poll(&pf, 1, SAY_MS) <= 0)
-        return;
-    ssize_t done = write(STDERR_FILENO, text, len);
-    (void)done;
-}
 
 static int bad(const char *fmt, ...) FSDP_PRINTF(1, 2);
 static int bad(const char *fmt, ...)

@@ -4,6 +4,7 @@
  *
  *     options.c  the table of options
  *     args.c   the command line
+ *     say.c    messages
  *     env.c    the environment of a rank that is started here
  *     rank.c   being a rank: bootstrap, run, last words
  *     requeue.c  queueing the job again (slurm_job.c: what Slurm says of it)
@@ -63,6 +64,8 @@ struct launch_args {
 /* Parses and checks; prints what is wrong. Returns an exit code, 0 to continue. Pointers are into
  * argv, which is permuted. */
 int launch_args_parse(struct launch_args *out, int argc, char **argv);
+
+/* ---- say.c ---- */
 
 /* "fsdp-launch: ..." and a newline on stderr, in one write. */
 void launch_say(const char *fmt, ...) FSDP_PRINTF(1, 2);

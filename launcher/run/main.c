@@ -74,7 +74,7 @@ static int set_ranks_per_gpu(int n)
 }
 
 /* --help and the like, with the keys of the program's configuration. */
-static int answer(const struct launch_args *args, const struct launch_program *program)
+static int print_answer(const struct launch_args *args, const struct launch_program *program)
 {
     const struct fsdp_cli_line line = {.request = (enum fsdp_cli_request)args->request,
                                        .shell = args->shell};
@@ -100,7 +100,7 @@ int launch_main(int argc, char **argv, const struct launch_program *program)
         return code;
     args.speaks = program->speaks;
     if (args.request != FSDP_CLI_RUN)
-        return answer(&args, program);
+        return print_answer(&args, program);
     if (args.print_metrics && !program->print_metrics) {
         launch_say("--print-metrics: %s reports nothing", program->name);
         return LAUNCH_USAGE;

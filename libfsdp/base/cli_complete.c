@@ -304,7 +304,7 @@ static void print_fish(FILE *to, const struct fsdp_cli_program *program)
         fputs("'\n", to);
         if (!key_has_words(key))
             continue;
-        fprintf(to, "complete -c %s -n 'string match -q -- \"%s=*\" (commandline -ct)' -a '",
+        fprintf(to, "complete -c %s -f -n 'string match -q -- \"%s=*\" (commandline -ct)' -a '",
                 program->name, key->name);
         snprintf(before, sizeof before, "%s=", key->name);
         put_key_words(to, key, before);
