@@ -138,7 +138,7 @@ DEPS = CC='$(CC)' $(foreach w,$(WITHS),WITH_$(w)='$(WITH_$(w))') \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps deps-list table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-tutorials check-tutorials-run check-slurm \
-	check-slurm-run slurm-shell check-nfs check-nfs-run check-watch check-watch-run check-aarch64 demo demo-text bench \
+	check-slurm-run slurm-shell check-nfs check-nfs-run check-watch check-watch-run check-aarch64 site check-site demo demo-text bench \
 	install uninstall format lint clean
 
 ## all              build programs and libraries (the default)
@@ -201,6 +201,15 @@ check-long: all
 check-fuzz-train: export FUZZ_RAN ?= 200
 check-fuzz-train:
 	@$(MAKE) check-run RUNFLAGS='-v $(RUNFLAGS)' T=tests/models/test_fuzz.c
+
+## site             build the documentation as a site of plain files: build/site/index.html
+site:
+	@$(DEPS) site
+	@scripts/site.sh build/site
+
+## check-site       build it, follow every link, and look at it in Chromium
+check-site: site
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' tests/run $(RUNFLAGS) tests/site
 
 ## check-interop    compare with PyTorch: files it wrote, files it must read (fetches it from PyPI
 ##                  into build/venv, or set TORCH_PYTHON)

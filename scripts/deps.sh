@@ -39,6 +39,7 @@ check    | cmd mpirun                    | openmpi-bin     | openmpi           |
 check    | pkg ompi-c                    | libopenmpi-dev  | openmpi-devel     | MPI between the CPUs of a cluster (optional: WITH_MPI=0)
 check    | cmd mount                     | mount           | util-linux        | tests mount small disks
 check    | cmd unshare                   | util-linux      | util-linux        | those that only the test sees
+check    | cmd mandoc                    | mandoc          | mandoc            | manual pages are looked over
 check    | cmd zsh                       | zsh             | zsh               | completion is tried in each shell
 check    | cmd fish                      | fish            | fish              | the same
 check    | cmd ps                        | procps          | procps-ng         | tests look for processes left behind

@@ -30,6 +30,22 @@ for program in "$BIN"/*; do
     check "$name: no option of the manual is invented" "$(comm -13 <(echo "$help") <(echo "$man"))"
 done
 
+for page in docs/man/*.[13]; do
+    check "$page has examples and SEE ALSO" "$(for part in EXAMPLES 'SEE ALSO'; do grep -q -x ".SH $part" "$page" || echo "$part"; done)"
+    if command -v mandoc >/dev/null; then
+        check "$page: mandoc has no warning" "$(mandoc -T lint -W warning "$page" 2>&1)"
+    else
+        n=$((n + 1))
+        echo "ok $n # SKIP no mandoc"
+    fi
+done
+for program in "$BIN"/*; do
+    [ -f "$program" ] || continue
+    check "$(basename "$program") --help has the parts of all programs" \
+        "$(for part in 'Usage:' 'Help:$' 'Examples:$' 'Exit status:$'; do "$program" --help | grep -q "^$part" || echo "$part"; done
+            [ "$("$program" --help | awk '/^$/ { on = 0 } on { n++ } /^Examples:/ { on = 1 } END { print n }')" = 3 ] || echo 'not three examples')"
+done
+
 all_keys=$("$BIN"/fsdp-launch --print-config | awk '/^[a-z]+:/ { at = $1; sub(":", "", at) }
     /^  (# )?[a-z_]+:/ { sub(/^  (# )?/, ""); sub(/:.*/, ""); print at "." $0 }' | sort -u)
 keys=$(grep -E '^(fsdp|optim|model)\.' <<<"$all_keys")
