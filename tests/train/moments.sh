@@ -56,11 +56,11 @@ ok $? "and saved in the background"
 # ---- from one type to the other -------------------------------------------------------------------
 
 cp -r whole wider && rm -r wider/step-00000024
-run -n 2 run.yaml checkpoint.path=wider
+run -v -n 2 run.yaml checkpoint.path=wider
 ok "$([ $? = 0 ] && holds log 'moments in BF16 continue in F32' &&
     [ "$(moments wider/step-00000024 BF16)" = 0 ]; echo $?)" "a run continues with its moments in fp32, and says so"
 cp -r wide narrower && rm -r narrower/step-00000024
-run -n 3 run.yaml $narrow checkpoint.path=narrower
+run -v -n 3 run.yaml $narrow checkpoint.path=narrower
 ok "$([ $? = 0 ] && holds log 'moments in F32 continue in BF16' &&
     [ "$(moments narrower/step-00000024 F32)" = 0 ]; echo $?)" "and the other way round, on another number of ranks"
 

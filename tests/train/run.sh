@@ -33,7 +33,7 @@ keys+='"tokens_per_s": [0-9.]+, "tflops": [0-9.e-]+, "step_s": [0-9.e-]+, "data_
 keys+='("eval_s": [0-9.e-]+, )?"time": [0-9.e-]+, "wall": [0-9]+[.][0-9]{3}, "attempt": 1, "ranks": 4, "memory_bytes": [0-9.e+]+, '
 keys+='("slowest_rank": [0-3], "slowest_s": [0-9.e-]+, )?"eval_loss": [0-9.]+, "eval_nats_per_byte": [0-9.]+, "eval_bits_per_byte": [0-9.]+\}$'
 ok "$(tail -n 1 whole.jsonl | grep -q -E "$keys"; echo $?)" "with every key"
-ok "$([ "$(ls whole)" = "$(printf 'step-00000004\nstep-00000008')" ]; echo $?)" "two checkpoints"
+ok "$([ "$(ls whole)" = "$(printf 'status.json\nstep-00000004\nstep-00000008')" ]; echo $?)" "two checkpoints, and the run's status"
 
 run -n 4 --nodes 2 run.yaml $hybrid train.steps=4 checkpoint.path=parts log.metrics=parts.jsonl &&
     run -n 4 --nodes 2 run.yaml $hybrid checkpoint.path=parts log.metrics=parts.jsonl

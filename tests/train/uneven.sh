@@ -26,10 +26,10 @@ alike() {
         END { exit bad || NR != 8 }'
 }
 
-run -n 1 run.yaml checkpoint.path=one log.metrics=one.jsonl
+run -v -n 1 run.yaml checkpoint.path=one log.metrics=one.jsonl
 ok "$([ $? = 0 ] && ! holds err waste && holds log '12 rows = 1 rank x'; echo $?)" "one rank"
 for ranks in 5 7; do
-    run -n $ranks run.yaml checkpoint.path=all$ranks log.metrics=all$ranks.jsonl
+    run -v -n $ranks run.yaml checkpoint.path=all$ranks log.metrics=all$ranks.jsonl
     ok $? "12 rows on $ranks ranks"
     ok "$(alike one.jsonl all$ranks.jsonl; echo $?)" "have the losses of one rank"
     [ $ranks = 5 ] && share="12 rows in 5 ranks x 1 micro-step x 3 rows, 20.0 % padding" better="10 rows would waste 0.0 %" ||
