@@ -210,9 +210,9 @@ static void take_time(struct train_loop *l, struct metrics_row *row)
     row->idle_s = c->idle + (l->began > 0 ? c->mark - l->began : 0);
     row->held = c->held;
     row->exposed_comm_s = comm - c->exposed_comm;
-    row->wall = train_wall_now();
+    row->wall = now + c->epoch;
     l->began = 0;
-    *c = (struct train_clock){.mark = now, .exposed_comm = comm};
+    *c = (struct train_clock){.mark = now, .epoch = c->epoch, .exposed_comm = comm};
 }
 
 /* What only who writes rows needs to know. */
@@ -321,6 +321,7 @@ static int trace_now(struct train_loop *l, bool at_end, struct fsdp_err *err)
 int train_loop_run(struct train_loop *l, struct fsdp_err *err)
 {
     l->clock = (struct train_clock){.mark = fsdp_time_now(), .exposed_comm = exposed_comm(l)};
+    l->clock.epoch = train_wall_now() - l->clock.mark;
     train_watch_phase(l->sinks.watch, NULL);
     while (l->state.step < l->parts->config->train.steps && !l->stopped) {
         FSDP_TRY(one_step(l, err));

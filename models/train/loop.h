@@ -47,6 +47,7 @@ struct train_clock {
     /* Seconds since then of saving (and of those for a save that continues), of evaluating, and of
      * what is neither that nor a step. */
     double saved, held, evaluated, idle;
+    double epoch;        /* Unix time minus fsdp_time_now, when the loop began */
     double exposed_comm; /* train_exposed_comm when the step before ended, and in evaluations */
 };
 
