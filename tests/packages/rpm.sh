@@ -26,6 +26,7 @@ ok $? "four packages: $names"
 cat >"$TEST_TMP/rpmlint.toml" <<'END'
 Filters = ["no-signature", "no-packager-tag", "no-group-tag", "invalid-license", "invalid-url", "no-buildhost-tag",
   "no-url-tag", "spelling-error", "no-changelogname-tag", "unable-to-read", "library-without-ldconfig", "missing-hash-section",
+  "outside-libdir-files /usr/share/licenses", "static-library-without-debuginfo",
   "not-standard-release-extension"]
 END
 rpmlint -c "$TEST_TMP/rpmlint.toml" build/dist/rpm/*.rpm >"$TEST_TMP/log" 2>&1
