@@ -57,7 +57,7 @@ $(call to,644,models/check/gradcheck.c models/check/gradcheck.h,$(datadir)/examp
 $(call tree,site,$(filter %/env.sh,$(SCRIPTS)),$(datadir)/slurm,slurm)
 $(call tree,755,$(filter-out %/env.sh %.md,$(SCRIPTS)),$(datadir)/slurm,slurm)
 $(call tree,644,$(filter %.md,$(SCRIPTS)),$(datadir)/slurm,slurm)
-$(call to,755,$(wildcard scripts/metrics_to_wandb.py),$(datadir)/scripts)
+$(call to,644,$(wildcard scripts/metrics_to_wandb.py),$(datadir)/scripts)
 644 $(call filled,slurm/fsdp.modulefile) $(datadir)/modulefiles/tcl/fsdp/$(VERSION)
 644 $(call filled,slurm/fsdp.lua) $(datadir)/modulefiles/lua/fsdp/$(VERSION).lua
 $(foreach f,$(PAGES),644 $(f) $(docdir)/$(f)$(nl))
