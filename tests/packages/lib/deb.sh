@@ -76,7 +76,7 @@ ok $? "with PMIx, hwloc, zstd, curl and MPI"
 config=/usr/share/fsdp/examples/llama-tiny.yaml
 in_root "cd && fsdp-launch -n 2 $config train.steps=6 train.global_batch_size=8 checkpoint.path=ckpt checkpoint.interval=3 &&
     ckpt-verify ckpt && ckpt-info ckpt && ckpt-merge ckpt -o merged && ls merged/*.safetensors &&
-    fsdp-generate --model merged --prompt 'The ' --max-new-tokens 8"
+    fsdp-generate --model merged --prompt 'The ' --max-tokens 8"
 ok $? "the example trains on two ranks, without the source tree; its checkpoint is verified, merged, and generates"
 in_root "cd && fsdp-launch -n 3 $config train.steps=8 train.global_batch_size=8 checkpoint.path=ckpt | grep -q 'step *8/8'"
 ok $? "it resumes on three"
