@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # log.html: the report of a killed and resumed run in headless Chromium: what it holds once it is a page, and that it has
 # colours for dark devices and fits a phone. Prints TAP.
-# run: timeout=300
+# run: timeout=600
 set -u
 cd "$TEST_TMP" || exit 1
 command -v chromium >/dev/null || {
