@@ -42,6 +42,7 @@ int launch_sbatch_check(const struct launch_args *args)
     if (!r->wanted)
         return 0;
     const char *other = args->nranks           ? "-n"
+                        : args->by_hand        ? "--nnodes"
                         : args->ranks_per_task ? "--ranks-per-task"
                         : args->ranks_per_gpu  ? "--ranks-per-gpu"
                         : args->check          ? "--check"
