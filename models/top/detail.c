@@ -116,7 +116,7 @@ static void put_progress(FILE *to, const struct top_style *style, const struct t
 {
     const struct status *st = &job->status;
     char a[REPORT_NUMBER_NBYTES], b[REPORT_NUMBER_NBYTES], left[REPORT_NUMBER_NBYTES + 8] = "";
-    char usual[REPORT_NUMBER_NBYTES], text[32];
+    char usual[32] = "", mfu[32] = "", text[32];
 
     if (isfinite(job->left_s))
         snprintf(left, sizeof left, ", %s left", report_left(a, job->left_s));
@@ -130,13 +130,13 @@ static void put_progress(FILE *to, const struct top_style *style, const struct t
         put_fact(to, style, "loss", "%.4f; held out %.4f", st->loss, st->eval_loss);
     else if (isfinite(st->loss))
         put_fact(to, style, "loss", "%.4f", st->loss);
-    if (st->tokens_per_s > 0 && st->step_s > 0)
-        put_fact(to, style, "rate", "%s tokens/s, %s a step%s%.*f%s",
-                 report_rate(a, st->tokens_per_s), report_seconds(usual, st->step_s),
-                 st->mfu > 0 ? ", MFU " : "", st->mfu > 0 ? 1 : 0, 100 * st->mfu,
-                 st->mfu > 0 ? "%" : "");
-    else if (st->tokens_per_s > 0)
-        put_fact(to, style, "rate", "%s tokens/s", report_rate(a, st->tokens_per_s));
+    if (st->step_s > 0)
+        snprintf(usual, sizeof usual, ", %.3g s a step", st->step_s);
+    if (st->mfu > 0)
+        snprintf(mfu, sizeof mfu, ", MFU %.1f%%", 100 * st->mfu);
+    if (st->tokens_per_s > 0)
+        put_fact(to, style, "rate", "%s tokens/s%s%s", report_rate(a, st->tokens_per_s), usual,
+                 mfu);
     if (st->saved.step >= 0)
         put_fact(to, style, "saved", "step %s, %s ago (%s)",
                  report_count(a, (uint64_t)st->saved.step), report_left(b, job->saved_s),

@@ -307,8 +307,11 @@ void top_show_summary(char *out, size_t out_nbytes, const struct top_jobs *jobs)
     for (int i = 0; i < jobs->njobs; i++)
         counts[jobs->job[i].state]++;
     len = (size_t)snprintf(out, out_nbytes, "%d job%s", jobs->njobs, jobs->njobs == 1 ? "" : "s");
-    for (int state = 0; state < TOP_NSTATES && len < out_nbytes; state++)
-        if (counts[state])
+    /* What is bad comes first. */
+    for (int k = 0; k < 2 * TOP_NSTATES && len < out_nbytes; k++) {
+        const int state = k % TOP_NSTATES;
+        if (counts[state] && top_state_is_bad(state) == (k < TOP_NSTATES))
             len += (size_t)snprintf(out + len, out_nbytes - len, "%s%d %s", nshown++ ? ", " : ": ",
                                     counts[state], top_state_word(state));
+    }
 }

@@ -61,19 +61,29 @@ static void look(struct view *v, bool find)
 
 /* ---- the screen ------------------------------------------------------------------------------ */
 
+/* The folder loses its beginning, rather than the numbers of runs their end. */
 static void draw_head(FILE *to, const struct top_style *style, const struct view *v)
 {
-    char summary[160], text[400], clock[16] = "";
+    const int room = style->columns - (int)sizeof "  00:00:00" + 1;
+    const char *folder = v->opts->folders[0], *cut = "";
+    char summary[160], text[800], clock[16] = "";
     const time_t now = (time_t)style->now;
     struct tm tm;
 
     if (localtime_r(&now, &tm))
         strftime(clock, sizeof clock, "%H:%M:%S", &tm);
     top_show_summary(summary, sizeof summary, &v->jobs);
-    snprintf(text, sizeof text, "fsdp-top  %s%s  %s", v->opts->folders[0],
-             v->opts->nfolders > 1 ? ", ..." : "", summary);
+    const int left = room - (int)sizeof "fsdp-top    " - (int)strlen(summary);
+    const int most = left > 12 ? left : 12, len = (int)strlen(folder);
+    if (len > most) {
+        folder += len - most + 1;
+        cut = style->utf8 ? "…" : "~";
+        while (((unsigned char)*folder & 0xc0) == 0x80)
+            folder++;
+    }
+    snprintf(text, sizeof text, "fsdp-top  %s%s  %s", cut, folder, summary);
     top_ink(to, style, TOP_BOLD);
-    top_put(to, style, text, style->columns - (int)sizeof "  00:00:00" + 1, true, false);
+    top_put(to, style, text, room, true, false);
     top_plain(to, style);
     fprintf(to, "  %s\n\n", clock);
 }

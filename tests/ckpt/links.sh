@@ -38,7 +38,7 @@ gc --dry-run ck
 ok "$([ $? = 0 ] && [ "$(grep -c '^would go' log)" = 6 ] && ! holds log '7 bytes'; echo $?)" \
     "links among leftovers: their targets are neither measured"
 gc ck
-ok "$([ $? = 0 ] && home_stays && [ "$(ls ck | tr '\n' ' ')" = 'step-00000001 step-00000002 ' ]; echo $?)" \
+ok "$([ $? = 0 ] && home_stays && [ "$(ls ck | tr '\n' ' ')" = 'status.json step-00000001 step-00000002 ' ]; echo $?)" \
     "nor removed: the links go"
 mkdir -p ck/step-00000004.tmp.$uuid/model
 echo code >ck/step-00000004.tmp.$uuid/model/mine.py

@@ -279,7 +279,7 @@ static void check_keys(const char *folder)
     put_run(folder, "alpha", &running);
     put_run(folder, "beta", &hung);
     begin(80, 24, folder, NULL);
-    ok(waits_until("2 jobs: 1 running, 1 hung", true), "the first line counts runs");
+    ok(waits_until("2 jobs: 1 hung, 1 running", true), "the first line counts runs");
     ok(t.is_other && t.is_hidden, "on another screen, without a cursor");
     ok(shows("alpha  running  638/1160  1.4006  11.7k  1m34s"), "a run has a line");
     ok(shows("4 on 2"), "with its ranks and nodes");
