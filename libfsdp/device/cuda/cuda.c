@@ -303,7 +303,7 @@ static int copy(void *lane, void *dst, const void *src, size_t nbytes, struct fs
                            "copy", err);
 }
 
-static int look(void *state, struct fsdp_device_look *out, struct fsdp_err *err)
+static int look_at(void *state, struct fsdp_device_look *out, struct fsdp_err *err)
 {
     struct cuda_device *d = state;
     struct cudaDeviceProp props;
@@ -369,5 +369,5 @@ const struct fsdp_device_ops fsdp_device_cuda_ops = {
     .is_profiled = device_cuda_is_profiled,
     .range_push = device_cuda_range_push,
     .range_pop = device_cuda_range_pop,
-    .look = look,
+    .look = look_at,
 };

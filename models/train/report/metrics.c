@@ -260,7 +260,7 @@ int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct
 
 /* ---- as a sink ------------------------------------------------------------------------------- */
 
-static const char *where(const struct config *config)
+static const char *metrics_where(const struct config *config)
 {
     return config->log.metrics;
 }
@@ -286,5 +286,8 @@ static void close_sink(void *ctx, enum sink_end end, const char *why)
     metrics_close(ctx);
 }
 
-const struct sink_ops metrics_sink = {
-    .key = "log.metrics", .where = where, .open = open_sink, .row = write_row, .close = close_sink};
+const struct sink_ops metrics_sink = {.key = "log.metrics",
+                                      .where = metrics_where,
+                                      .open = open_sink,
+                                      .row = write_row,
+                                      .close = close_sink};

@@ -28,7 +28,7 @@ struct prometheus {
     double written; /* when the file was */
 };
 
-static const char *where(const struct config *config)
+static const char *prometheus_where(const struct config *config)
 {
     return config->log.prometheus;
 }
@@ -241,7 +241,7 @@ static void close_sink(void *ctx, enum sink_end end, const char *why)
 }
 
 const struct sink_ops prometheus_sink = {.key = "log.prometheus",
-                                         .where = where,
+                                         .where = prometheus_where,
                                          .open = open_sink,
                                          .row = write_row,
                                          .saved = write_saved,

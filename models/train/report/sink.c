@@ -4,7 +4,7 @@
 #include "sink.h"
 
 static const struct sink_ops *const table[] = {&metrics_sink, &status_sink, &tensorboard_sink,
-                                              &prometheus_sink, &html_sink};
+                                               &prometheus_sink, &html_sink};
 enum { NSINKS = sizeof table / sizeof table[0] };
 
 struct sinks {
@@ -51,7 +51,7 @@ int sinks_attempt(const struct sinks *s)
 }
 
 /* A full disk for the metrics is no reason to lose the training. */
-static void check(struct sinks *s, int i, int rc, const struct fsdp_err *err)
+static void close_failed(struct sinks *s, int i, int rc, const struct fsdp_err *err)
 {
     if (rc == FSDP_OK)
         return;
@@ -70,7 +70,7 @@ void sinks_row(struct sinks *s, struct metrics_row *row)
     row->ranks = s->run.ranks;
     for (int i = 0; i < NSINKS; i++)
         if (s->ctx[i])
-            check(s, i, table[i]->row(s->ctx[i], row, &err), &err);
+            close_failed(s, i, table[i]->row(s->ctx[i], row, &err), &err);
 }
 
 void sinks_saved(struct sinks *s, const struct sink_saved *saved)
@@ -84,7 +84,7 @@ void sinks_saved(struct sinks *s, const struct sink_saved *saved)
         told.wall = wall_now();
     for (int i = 0; i < NSINKS; i++)
         if (s->ctx[i] && table[i]->saved)
-            check(s, i, table[i]->saved(s->ctx[i], &told, &err), &err);
+            close_failed(s, i, table[i]->saved(s->ctx[i], &told, &err), &err);
 }
 
 void sinks_phase(struct sinks *s, enum sink_phase phase)

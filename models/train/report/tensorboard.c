@@ -9,7 +9,7 @@
 #include "sink.h"
 #include "tfevents.h"
 
-static const char *where(const struct config *config)
+static const char *tensorboard_where(const struct config *config)
 {
     return config->log.tensorboard;
 }
@@ -111,7 +111,7 @@ static void close_sink(void *ctx, enum sink_end end, const char *why)
 }
 
 const struct sink_ops tensorboard_sink = {.key = "log.tensorboard",
-                                          .where = where,
+                                          .where = tensorboard_where,
                                           .open = open_sink,
                                           .row = write_row,
                                           .close = close_sink};

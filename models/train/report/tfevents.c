@@ -28,7 +28,7 @@ struct tfevents {
 
 enum wire { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
-static int put(struct bytes *to, const void *from, size_t nbytes, struct fsdp_err *err)
+static int put_raw(struct bytes *to, const void *from, size_t nbytes, struct fsdp_err *err)
 {
     if (to->nbytes + nbytes > to->room) {
         const size_t room = 2 * (to->nbytes + nbytes) + 256;
@@ -57,7 +57,7 @@ static int put_varint(struct bytes *to, uint64_t value, struct fsdp_err *err)
         value >>= 7;
         text[len++] |= value ? 0x80 : 0;
     } while (value);
-    return put(to, text, len, err);
+    return put_raw(to, text, len, err);
 }
 
 static int put_key(struct bytes *to, int field, enum wire wire, struct fsdp_err *err)
@@ -78,7 +78,7 @@ static int put_double_bits(struct bytes *to, double value, struct fsdp_err *err)
 
     memcpy(&bits, &value, sizeof bits);
     little_endian(text, bits, sizeof text);
-    return put(to, text, sizeof text, err);
+    return put_raw(to, text, sizeof text, err);
 }
 
 static int put_double(struct bytes *to, int field, double value, struct fsdp_err *err)
@@ -95,7 +95,7 @@ static int put_float(struct bytes *to, int field, float value, struct fsdp_err *
     memcpy(&bits, &value, sizeof bits);
     little_endian(text, bits, sizeof text);
     FSDP_TRY(put_key(to, field, WIRE_32, err));
-    return put(to, text, sizeof text, err);
+    return put_raw(to, text, sizeof text, err);
 }
 
 static int put_int(struct bytes *to, int field, uint64_t value, struct fsdp_err *err)
@@ -109,7 +109,7 @@ static int put_bytes(struct bytes *to, int field, const void *from, size_t nbyte
 {
     FSDP_TRY(put_key(to, field, WIRE_BYTES, err));
     FSDP_TRY(put_varint(to, nbytes, err));
-    return put(to, from, nbytes, err);
+    return put_raw(to, from, nbytes, err);
 }
 
 static int put_text(struct bytes *to, int field, const char *text, struct fsdp_err *err)
@@ -139,7 +139,7 @@ static int put_crc(struct bytes *to, const void *data, size_t nbytes, struct fsd
     unsigned char text[4];
 
     little_endian(text, masked_crc(data, nbytes), sizeof text);
-    return put(to, text, sizeof text, err);
+    return put_raw(to, text, sizeof text, err);
 }
 
 /* In one write, so that a reader that follows the file seldom sees half a record. */
@@ -149,9 +149,9 @@ static int write_event(struct tfevents *e, struct fsdp_err *err)
 
     little_endian(length, e->event.nbytes, sizeof length);
     e->part.nbytes = 0;
-    FSDP_TRY(put(&e->part, length, sizeof length, err));
+    FSDP_TRY(put_raw(&e->part, length, sizeof length, err));
     FSDP_TRY(put_crc(&e->part, length, sizeof length, err));
-    FSDP_TRY(put(&e->part, e->event.at, e->event.nbytes, err));
+    FSDP_TRY(put_raw(&e->part, e->event.at, e->event.nbytes, err));
     FSDP_TRY(put_crc(&e->part, e->event.at, e->event.nbytes, err));
     const ssize_t done = write(e->fd, e->part.at, e->part.nbytes);
     if (done < 0)
