@@ -99,7 +99,7 @@ static void check_resume(void)
     ok(metrics_open(&m, file, 2, &err) == FSDP_OK &&
            !strcmp(content(), "{\"step\": 1}\n{\"step\": 2}\n"),
        "later steps and an unfinished line are taken out");
-    ok(!strcmp(redone(), "{\"step\": 3}\n{\"step\": 4}\n"), "and later steps are kept beside it");
+    ok(!strcmp(redone(), "{\"step\": 3}\n{\"step\": 4}\n"), "and later steps are kept next to it");
     ok(metrics_write(m, &row, &err) == FSDP_OK &&
            strstr(content(), "{\"step\": 2}\n{\"step\": 3, ") != NULL,
        "and it continues behind them");
@@ -107,7 +107,7 @@ static void check_resume(void)
     put("{\"step\": 1}\n");
     ok(metrics_open(&m, file, 0, &err) == FSDP_OK && !content()[0], "a run from 0 starts anew");
     ok(!strcmp(redone(), "{\"step\": 3}\n{\"step\": 4}\n{\"step\": 1}\n"),
-       "and what another had done stays beside it");
+       "and what another had done stays next to it");
     metrics_close(m);
     ok(metrics_open(&m, "/dev/null/x/y", 0, &err) != FSDP_OK && strstr(err.text, "/dev/null"),
        "nowhere to write: %s", err.text);
@@ -176,7 +176,7 @@ static void check_sinks(void)
     ok(start(&sinks, &config, 0) == FSDP_OK, "on a full disk");
     sinks_row(sinks, &row);
     sinks_row(sinks, &row);
-    ok(nwarnings == 1, "it is said once, and the run goes on");
+    ok(nwarnings == 1, "it is said once, and the run continues");
     sinks_close(sinks, SINK_DONE, NULL);
     fsdp_log_set(NULL, NULL, FSDP_LOG_INFO);
 }

@@ -35,7 +35,7 @@ rm -rf ck m.jsonl
 run -n 2 run.yaml train.steps=4 && cp -r ck first && run -n 2 run.yaml train.steps=6 && rm -rf ck && cp -r first ck && run run.yaml
 ok $? "a run is stopped, and resumed twice from its step 4"
 ok "$([ "$(attempts m.jsonl)" = "1:1:2 2:1:2 3:1:2 4:1:2 5:3:1 6:3:1 7:3:1 8:3:1 " ]; echo $?)" "each step is there once: $(attempts m.jsonl)"
-ok "$([ "$(attempts m.jsonl.redone)" = "5:2:2 6:2:2 " ]; echo $?)" "what ran twice is beside it: $(attempts m.jsonl.redone)"
+ok "$([ "$(attempts m.jsonl.redone)" = "5:2:2 6:2:2 " ]; echo $?)" "what ran twice is next to it: $(attempts m.jsonl.redone)"
 
 # ---- files for others ----
 run run.yaml log.prometheus=here/x.txt
@@ -64,7 +64,7 @@ ok "$([ "$(ls a/b/events | wc -l)" = 3 ]; echo $?)" "and one for each start"
 # ---- a disk that is full ----
 if [ -w /dev/full ]; then
     run -n 2 run.yaml log.metrics=/dev/full train.steps=12
-    ok $? "a run whose metrics cannot be written goes on"
+    ok $? "a run whose metrics cannot be written continues"
     ok "$([ "$(grep -c 'no more is written to log.metrics' err)" = 1 ]; echo $?)" "and says so once: $(grep metrics err)"
 fi
 echo "1..$n"

@@ -112,6 +112,6 @@ returns fsdp_running '. == [0]'
 ok $? "and says that it has"
 returns 'fsdp_step - fsdp_saved_step' '. == [0]'
 ok $? "with a checkpoint of its last step"
-ok "$([ "$(ls textfile)" = my.prom ]; echo $?)" "its file stays, and nothing beside it"
+ok "$([ "$(ls textfile)" = my.prom ]; echo $?)" "its file stays, and nothing next to it"
 echo "1..$n"
 exit $bad

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* log.prometheus: the latest values of all metrics in the text format that node exporter's textfile
- * collector reads. The file is written beside its name and renamed: a reader sees all or nothing.
+ * collector reads. The file is written under another name and renamed: a reader sees all or nothing.
  */
 #include <errno.h>
 #include <math.h>
