@@ -505,6 +505,8 @@ int main(void)
        "where it is the host that lacks memory, files are what helps");
     if (getenv("TEST_SANITIZER"))
         tap_skip("a process under a sanitizer cannot live in little address space");
+    else if (tap_emulated())
+        tap_skip("an emulated process cannot live in little address space");
     else
         ok(ranks_run(NRANKS, 1, 30, run_short, &shortages[1], NULL) == 0,
            "a rank whose memory the system refuses tells the others");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "tap.h"
 
@@ -31,6 +32,11 @@ void tap_skip(const char *fmt, ...)
     va_end(ap);
     putchar('\n');
     fflush(stdout);
+}
+
+bool tap_emulated(void)
+{
+    return getenv("TEST_EMULATOR") || getenv("QEMU_LD_PREFIX");
 }
 
 void diag(const char *fmt, ...)

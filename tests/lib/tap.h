@@ -12,6 +12,8 @@ bool tap_ok(bool cond, const char *file, int line, const char *fmt, ...)
 /* One test that could not run here, and why. */
 void tap_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void diag(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Does an emulator run this program, whose own memory counts as the program's? */
+bool tap_emulated(void);
 /* Prints the plan; returns main's exit code: 0 only if something ran and all of it passed. */
 int tap_done(void);
 
