@@ -19,7 +19,7 @@ static const char *variable(const char *name)
     return text && text[0] ? text : NULL;
 }
 
-static int number(int *out, const char *name)
+static int env_number(int *out, const char *name)
 {
     const char *text = variable(name);
     char *end;
@@ -50,9 +50,9 @@ static int fill_in(struct launch_args *args)
 {
     int code;
 
-    if (args->node_rank < 0 && (code = number(&args->node_rank, "NODE_RANK")))
+    if (args->node_rank < 0 && (code = env_number(&args->node_rank, "NODE_RANK")))
         return code;
-    if (!args->master_port && (code = number(&args->master_port, "MASTER_PORT")))
+    if (!args->master_port && (code = env_number(&args->master_port, "MASTER_PORT")))
         return code;
     if (!args->master_port)
         args->master_port = DEFAULT_PORT;

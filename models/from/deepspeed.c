@@ -148,6 +148,15 @@ static void set_recompute(struct from_job *job, const struct from_row *row, stru
     from_remark(job, FROM_HAVE, leaf, "%s", row->note);
 }
 
+static void set_tensorboard(struct from_job *job, const struct from_row *row,
+                            struct from_leaf *leaf)
+{
+    if (from_is_true(from_get(job, "tensorboard.enabled")))
+        from_set_folder(job, row, leaf);
+    else
+        from_remark(job, FROM_HAVE, leaf, "tensorboard is not enabled");
+}
+
 static void set_accumulation(struct from_job *job, const struct from_row *row,
                              struct from_leaf *leaf)
 {
@@ -339,7 +348,10 @@ static const struct from_row rows[] = {
      "log.metrics has the times of a step, log.trace its parts"},
     {"comms_logger.*", FROM_HAVE, "log.trace", NULL, NULL, "log.trace has every transfer"},
     {"csv_monitor.*", FROM_HAVE, "log.metrics", NULL, NULL, "log.metrics writes JSON lines"},
-    {"tensorboard.*", FROM_LOST, "log.metrics", NULL, "false", "log.metrics writes JSON lines"},
+    {"tensorboard.output_path", FROM_SET, "log.tensorboard", set_tensorboard, NULL, "a folder"},
+    {"tensorboard.enabled", FROM_HAVE, "log.tensorboard", NULL, "false",
+     "log.tensorboard names a folder"},
+    {"tensorboard.*", FROM_HAVE, NULL, NULL, NULL, "the folder's name is the run's"},
     {"wandb.*", FROM_LOST, "log.metrics", NULL, "false", "log.metrics writes JSON lines"},
     {"comet.*", FROM_LOST, "log.metrics", NULL, "false", "log.metrics writes JSON lines"},
     {"log_level", FROM_LINE, "-v", NULL, NULL, "fsdp-launch -v logs more"},

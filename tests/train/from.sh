@@ -116,6 +116,7 @@ cat >ds.json <<'END'
     "activation_checkpointing": {"number_checkpoints": 4, "cpu_checkpointing": true},
     "flops_profiler": {"enabled": true, "profile_step": 3},
     "wall_clock_breakdown": true,
+    "tensorboard": {"enabled": true, "output_path": "tb/", "job_name": "x"},
     "no_such_key": {"deep": [1, {"a": "b"}]}
 }
 END
@@ -123,7 +124,7 @@ from ds.json && sets train.global_batch_size=12 train.micro_batch_size=2 train.s
     'optim.betas=[0.8, 0.99]' optim.eps=1e-07 optim.weight_decay=0.03 optim.decay=all optim.schedule=cosine \
     optim.warmup_steps=2 optim.min_lr=0.0003 optim.clip_grad_norm=0.5 fsdp.param_dtype=bfloat16 \
     fsdp.reduce_dtype=float32 fsdp.sharding_strategy=FULL_SHARD fsdp.offload=optimizer \
-    fsdp.activation_checkpointing=full log.interval=2
+    fsdp.activation_checkpointing=full log.interval=2 log.tensorboard=tb/
 ok $? "DeepSpeed: its settings"
 holds err "without a counterpart: zero_optimization.zero_quantized_gradients, activation_checkpointing.cpu_checkpointing" &&
     holds err "unknown keys: no_such_key.deep" && holds log "no_such_key.deep: [1, {a: b}]"
