@@ -101,7 +101,7 @@ static int refuse_target(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
     if (!exists || *done)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EEXIST,
-                        "'%s' exists and is not overwritten: name another, or remove it",
+                        "'%s' already exists: name another, or remove it",
                         c->commit.final);
 }
 

@@ -13,7 +13,7 @@
 static int refuse_existing(const struct ckpt_job *job, struct fsdp_err *err)
 {
     return fsdp_err_set(err, FSDP_EEXIST,
-                        "'%s' exists and is not overwritten (--overwrite replaces it)",
+                        "'%s' already exists (--overwrite replaces it)",
                         job->commit.final);
 }
 

@@ -90,7 +90,7 @@ static int check_what(const struct launch_args *args)
     if (args->program && args->check)
         return bad("--check starts no program");
     if (!args->config && !args->program && !args->print_config && !args->check && !args->from)
-        return bad("nothing to run: give a configuration or -- PROGRAM");
+        return bad("nothing to run: give a configuration, CONFIG.yaml, or -- PROGRAM");
     return 0;
 }
 
@@ -119,7 +119,8 @@ int launch_args_parse(struct launch_args *out, int argc, char **argv)
     out->overrides = words;
     out->noverrides = nwords;
     if (out->config && strchr(out->config, '=') && access(out->config, F_OK))
-        return bad("'%s' comes where the configuration is expected", out->config);
+        return bad("'%s': name the configuration first: fsdp-launch CONFIG.yaml %s", out->config,
+                   out->config);
     out->sbatch.nodes = out->nnodes;
     if ((code = launch_sbatch_check(out)) || (code = check_what(out)) ||
         (code = check_overrides(out)))

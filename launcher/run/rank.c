@@ -142,7 +142,9 @@ int launch_check(const struct launch_args *args, const struct launch_program *pr
     if (!args->config)
         return 0;
     if (access(args->config, R_OK)) {
-        launch_say("%s: %s", args->config, strerror(errno));
+        const bool absent = errno == ENOENT && program->print_config;
+        launch_say("%s: %s%s", args->config, strerror(errno),
+                   absent ? " ('fsdp-launch --print-config' prints one to begin with)" : "");
         return LAUNCH_USAGE;
     }
     return program->check ? program->check(args->config, args->noverrides, args->overrides) : 0;

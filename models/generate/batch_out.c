@@ -135,7 +135,7 @@ int generate_batch_output(struct generate_batch *b, const char *path, bool overw
     if (!(b->part = fsdp_sprintf(err, "%s.part", path)))
         return FSDP_ENOMEM;
     if (!overwrite && access(path, F_OK) == 0)
-        return fsdp_err_set(err, FSDP_EEXIST, "%s: is there already (--overwrite replaces it)",
+        return fsdp_err_set(err, FSDP_EEXIST, "'%s' already exists (--overwrite replaces it)",
                             path);
     if (resumes)
         return resume(b, err);

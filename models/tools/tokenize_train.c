@@ -30,8 +30,7 @@ static int check_folder(const struct tokenize_settings *set, struct fsdp_err *er
         return FSDP_ENOMEM;
     int rc = FSDP_OK;
     if (!set->overwrite && lstat(path, &st) == 0)
-        rc = fsdp_err_set(err, FSDP_EEXIST,
-                          "'%s' is there already; give another folder, or --overwrite", path);
+        rc = fsdp_err_set(err, FSDP_EEXIST, "'%s' already exists (--overwrite replaces it)", path);
     fsdp_free(path);
     return rc;
 }

@@ -27,7 +27,7 @@ ok "$(same $last out/step-00000004; echo $?)" "is equal to the last byte"
 copy ck out/
 ok "$([ $? = 0 ] && holds log 'this very checkpoint already'; echo $?)" "once more: nothing to do"
 copy ck/step-00000002 out/step-00000004
-ok "$([ $? = 1 ] && holds err "'out/step-00000004' exists and is not overwritten" &&
+ok "$([ $? = 1 ] && holds err "'out/step-00000004' already exists" &&
     same $last out/step-00000004; echo $?)" "another checkpoint does not take its name"
 copy --dry-run ck/step-00000002 new && [ ! -e new ] && holds log 'nothing was written'
 ok $? "--dry-run writes nothing"
@@ -81,7 +81,7 @@ for at in $(seq 1 200); do
     else
         cp run.yaml killed.safetensors
         copy one.safetensors killed.safetensors && wrong=$at
-        holds err "'killed.safetensors' exists and is not overwritten" && cmp -s run.yaml killed.safetensors || wrong=$at
+        holds err "'killed.safetensors' already exists" && cmp -s run.yaml killed.safetensors || wrong=$at
     fi
     rm -rf killed*
 done

@@ -107,7 +107,7 @@ cp source/model.safetensors disk/one.safetensors && ln -s disk/one.safetensors o
 merge one.safetensors --overwrite
 ok "$([ $? = 0 ] && [ -L one.safetensors ] && same disk/one.safetensors source; echo $?)" "also of one file"
 merge link
-ok "$([ $? = 1 ] && holds err 'is not overwritten'; echo $?)" "without --overwrite it is not"
+ok "$([ $? = 1 ] && holds err 'already exists'; echo $?)" "without --overwrite it is not"
 ln -s nowhere/at/all dangling && ln -s loop loop
 for out in dangling loop; do
     for command in merge reshard; do
@@ -120,7 +120,7 @@ for out in dangling loop; do
 done
 ln -s disk/real dir && rm -r disk/real && mkdir disk/real
 "$BIN/ckpt-cp" source dir >log 2>err
-ok "$([ $? = 1 ] && holds err 'exists and is not overwritten'; echo $?)" "a copy to a link: what is there stays"
+ok "$([ $? = 1 ] && holds err 'already exists'; echo $?)" "a copy to a link: what is there stays"
 
 # ---- what --overwrite takes for an output --------------------------------------------------------
 refuses() { # command and output, what err holds, text

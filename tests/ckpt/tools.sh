@@ -66,7 +66,7 @@ check $? "ckpt-merge"
 tail -c 4000000 "$dir/in.safetensors" >"$dir/a" && tail -c 4000000 "$dir/out.safetensors" >"$dir/b"
 cmp -s "$dir/a" "$dir/b"
 check $? "its bytes"
-run 1 ckpt-merge "$dir/in.safetensors" -o "$dir/out.safetensors" && says "not overwritten"
+run 1 ckpt-merge "$dir/in.safetensors" -o "$dir/out.safetensors" && says "already exists"
 check $? "ckpt-merge does not overwrite"
 run 0 ckpt-merge "$dir/in.safetensors" -o "$dir/out.safetensors" --overwrite --quiet --dtype bf16 &&
     test ! -s "$dir/out"

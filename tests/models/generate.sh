@@ -117,7 +117,7 @@ echo "{\"eos_token_id\": $end}" >greedy/generation_config.json
 gen --model greedy --max-tokens 12 --temperature 0.8 --seed 5 --prompts prompts.jsonl >stopped 2>err
 json "assert rows[5]['finish_reason'] == 'stop' and rows[5]['ntokens'] == [$one].index($end)" stopped
 ok $? "one that ends with the model's end token says so"
-refused "out.jsonl: is there already" 1 --model "$TINY" "${batch[@]}" -o out.jsonl
+refused "'out.jsonl' already exists (--overwrite replaces it)" 1 --model "$TINY" "${batch[@]}" -o out.jsonl
 gen --model "$TINY" "${batch[@]}" -o out.jsonl --overwrite --seed 6 2>err && ! cmp -s out.jsonl <(head -n 6 out.jsonl.part 2>/dev/null)
 ok $? "--overwrite"
 rm -f out.jsonl

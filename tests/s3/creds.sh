@@ -201,7 +201,7 @@ for how in refusing:refuses ignoring:ignores; do
         [ "$(grep -c If-None-Match err)" = 1 ] && "$BIN/ckpt-verify" s3://${how%:*}/out >log 2>err
     ok $? "a store that ${how#*:} conditions"
     "$BIN/ckpt-reshard" object.safetensors --world 1 -o s3://${how%:*}/out >log 2>err
-    [ $? = 1 ] && grep -q 'is not overwritten' err
+    [ $? = 1 ] && grep -q 'already exists' err
     ok $? "which keeps what it has"
 done
 

@@ -56,7 +56,7 @@ strike() { # subject, output
     done
     $1 "$2" && return 0
     # Killed behind its very last step, there was nothing left to do.
-    grep -q 'exists and is not overwritten' err && [ -z "$(left "$2.tmp.")" ]
+    grep -q 'already exists' err && [ -z "$(left "$2.tmp.")" ]
 }
 for subject in merge dcp reshard packed; do
     most=160 bad_rounds=
@@ -121,7 +121,7 @@ ok $? "a merge is stopped behind its first file"
 quiet ckpt-info --gc --older 0s "$at" && [ -z "$(left "$half.tmp.")" ]
 ok $? "gc takes notes that are old"
 merge "$half"
-ok "$([ $? = 1 ] && grep -q 'exists and is not overwritten' err; echo $?)" "whose files are nobody's then"
+ok "$([ $? = 1 ] && grep -q 'already exists' err; echo $?)" "whose files are nobody's then"
 
 echo "1..$n"
 exit $bad

@@ -23,7 +23,7 @@ ok $? "a checkpoint of two files"
 [ "$(grep -c 'refuses If-None-Match.*never let two jobs write the same checkpoint' err)" = 1 ]
 ok $? "said once: $(cat err)"
 run ckpt-reshard full.safetensors --world 3 -o "$at/two"
-[ $? = 1 ] && grep -q 'is not overwritten' err && run ckpt-verify "$at/two" && run ckpt-diff --model "$at/two" full.safetensors
+[ $? = 1 ] && grep -q 'already exists' err && run ckpt-verify "$at/two" && run ckpt-diff --model "$at/two" full.safetensors
 ok $? "another does not take its name"
 
 # Racers: at least one has it, and what is there in the end is one of theirs, whole.

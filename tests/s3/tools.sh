@@ -30,7 +30,7 @@ run ckpt-reshard local.safetensors --world 2 -o "$at/up" && run ckpt-merge "$at/
 ok $? "up and down again: the same"
 
 run ckpt-reshard "$at/run" --world 3 -o "$at/n3"
-[ $? = 1 ] && grep -q 'exists and is not overwritten' err
+[ $? = 1 ] && grep -q 'already exists' err
 ok $? "an existing output is not overwritten"
 run ckpt-reshard "$at/run" --world 2 -o "$at/n3" --overwrite && run ckpt-verify "$at/n3"
 ok $? "unless that is wanted"

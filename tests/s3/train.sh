@@ -54,7 +54,7 @@ ok $? "from the store to itself"
 run ckpt-cp "$at/run" "$at/copies/" && holds log 'this very checkpoint'
 ok $? "what is there is not copied again"
 run ckpt-cp local/step-00000006 "$at/copies/"
-ok "$([ $? = 1 ] && holds err 'exists and is not overwritten'; echo $?)" "nor does another take its name"
+ok "$([ $? = 1 ] && holds err 'already exists'; echo $?)" "nor does another take its name"
 { CKPT_FAULT=kill:60 "$BIN/ckpt-cp" --threads 1 local "$at/killed" >log 2>err; } 2>noise
 run ckpt-info "$at/killed"
 ok "$([ $? = 1 ]; echo $?)" "a killed copy is no checkpoint"

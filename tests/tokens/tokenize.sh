@@ -130,7 +130,7 @@ ok $? "the same bytes on standard input continue it"
 # ---- what is refused -----------------------------------------------------------------------------
 
 make texts -o texts.u16
-refused "what is there is not replaced" "'texts.u16' is there already"
+refused "what is there is not replaced" "'texts.u16' already exists"
 make texts/a.md -o texts.u16 --overwrite && same file.u16 texts.u16
 ok $? "but with --overwrite"
 make texts -o nowhere/x.u16
@@ -253,7 +253,7 @@ ok $? "the same from three threads"
     { cat texts/a.md && printf '<|endoftext|>'; } | cmp -s - got
 ok $? "text becomes its tokens and text again"
 "$tokenize" long.txt -o voc --train 500 >log 2>err
-refused "a vocabulary that is there is not replaced" "'voc/tokenizer.json' is there already"
+refused "a vocabulary that is there is not replaced" "'voc/tokenizer.json' already exists"
 "$tokenize" long.txt -o voc --train 500 --overwrite --pattern llama3 --special-token '<a>' --special-token '<b>' >log 2>err &&
     ! cmp -s voc/tokenizer.json voc3/tokenizer.json && grep -q '<b>' voc/tokenizer.json
 ok $? "but with --overwrite, by another pattern, with other special tokens"

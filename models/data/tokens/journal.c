@@ -195,9 +195,7 @@ static int refuse_existing(const struct encode_journal *j, struct fsdp_err *err)
         int rc = lstat(name, &st) != 0
                      ? FSDP_OK
                      : fsdp_err_set(err, FSDP_EEXIST,
-                                    "'%s' is there already; give another name, or replace it "
-                                    "(overwrite)",
-                                    name);
+                                    "'%s' already exists (--overwrite replaces it)", name);
         fsdp_free(name);
         FSDP_TRY(rc);
     }
