@@ -317,10 +317,13 @@ static int mark_restart(struct curves *c, int run, int index, bool labelled, str
     const struct run_row *from =
         restart->from && c->ask->x != CURVES_WALL ? restart->from : restart->next;
     const int colour = c->nruns > 1 ? run : index;
+    const bool anew = restart->next->value[RUN_STEP] == 1; /* without a checkpoint */
     char label[LABEL_NBYTES] = "", ranks[24];
 
     ranks_text(ranks, restart->ranks_after, restart->ranks_before);
-    if (labelled)
+    if (labelled && anew)
+        snprintf(label, sizeof label, "began anew%s", ranks);
+    else if (labelled)
         snprintf(label, sizeof label, "resumed from step %.0f%s",
                  restart->from ? restart->from->value[RUN_STEP]
                                : restart->next->value[RUN_STEP] - 1,
@@ -328,7 +331,7 @@ static int mark_restart(struct curves *c, int run, int index, bool labelled, str
     FSDP_TRY(add_marker(
         c, (struct chart_marker){x_of(c, from), NULL, c->nruns > 1 ? run : index + 1, true}, label,
         err));
-    if (!restart->was_killed)
+    if (!restart->was_killed || anew)
         return FSDP_OK;
     if (labelled)
         snprintf(label, sizeof label, "killed at step %.0f", restart->last->value[RUN_STEP]);
