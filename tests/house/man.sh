@@ -20,7 +20,7 @@ options() { grep -o -E -e '(^|[^-a-zA-Z0-9])--?[a-zA-Z][-a-z]*' | grep -o -E -e 
 for program in "$BIN"/*; do
     [ -f "$program" ] || continue
     name=$(basename "$program")
-    help=$("$program" --help 2>&1 | options)
+    help=$("$program" --help 2>&1 | awk '/^Examples:/ { on = 1 } /^Exit status:/ { on = 0 } !on' | options)
     man=$(cat "docs/man/$name.1" 2>/dev/null |
         awk '/^\.SH (EXAMPLES|SEE)/ { on = 0 } /^\.SH (OPTIONS|SYNOPSIS)/ { on = 1 } on' |
         sed -e 's/\\f[BIRP]//g' -e 's/\\-/-/g' | options)
@@ -56,10 +56,10 @@ advised=$(sed -n '/ knobs\[\] = {/,/^};/p' libfsdp/core/create/advice.c | grep -
 check "every setting that advice names is in the engine's table" \
     "$(comm -13 <(sed 's/.*\.//' <<<"$settings" | sort -u) <(echo "$advised"))"
 
-# Not the names of files and of a model's modules.
+# Not the names of files and of a model's modules, and not the key of an error that is shown.
 named_keys() {
     grep -h -o -E '(^|[^a-zA-Z_/.-])(model|data|train|optim|fsdp|checkpoint|log)\.[a-z_]+($|[^a-zA-Z_.(])' "$@" |
-        grep -o -E '[a-z]+\.[a-z_]+' | grep -v -E '\.(c|h|md|pt|py|sh|sif|sbatch|safetensors|yaml|embed_tokens|layers)$' | sort -u
+        grep -o -E '[a-z]+\.[a-z_]+' | grep -v -x -F train.stepz | grep -v -E '\.(c|h|md|pt|py|sh|sif|sbatch|safetensors|yaml|embed_tokens|layers)$' | sort -u
 }
 # The first column of two documents has the keys of other programs.
 ours=$(ls docs/*.md | grep -v -x -E 'docs/(migrate|torchtitan)\.md')
