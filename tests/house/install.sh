@@ -85,7 +85,7 @@ diff <(nm -D --defined-only "$lib/libckpt.so" | awk '{ print $3 }' | sort) \
 ok $? "libckpt.so has the functions of its headers, and no other"
 sed 's/^/# /' "$TEST_TMP/log"
 data=$root$prefix/share/fsdp
-left=$(grep -r -I -l '@[A-Z][A-Z]*@' "$root/opt")
+left=$(grep -r -I -l -E '@(PREFIX|LIBDIR|VERSION|PKGS|LIBS)@' "$root/opt")
 [ -z "$left" ]
 ok $? "every path and version is filled in"
 [ -z "$left" ] || sed 's/^/# /' <<<"$left"
