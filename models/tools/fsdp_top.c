@@ -51,7 +51,7 @@ static const struct fsdp_cli_program program = {
              "sorts, r looks for new runs at once.",
     .examples = "fsdp-top runs\n"
                 "fsdp-top --once --sort left runs /scratch/me/checkpoints\n"
-                "fsdp-top --json runs | jq -r '.[] | select(.state == \"lost\") | .name'",
+                "fsdp-top --json runs | jq '.[] | select(.state == \"lost\") | .name'",
     .environment = environment,
     .exits = exits,
     .most = 1 << 20,

@@ -175,14 +175,14 @@ void top_show_detail(FILE *to, const struct top_style *style, const struct top_j
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static json_t *number(double x)
+static json_t *real_or_null(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
 }
 
 static void set_number(json_t *object, const char *key, double x)
 {
-    json_object_set_new(object, key, number(x));
+    json_object_set_new(object, key, real_or_null(x));
 }
 
 /* The status as it stands in its file, and what was made of it. */

@@ -54,7 +54,7 @@ void terminal_size(int *columns, int *lines)
     }
 }
 
-static bool put(const char *text)
+static bool put_text(const char *text)
 {
     size_t nbytes = strlen(text);
 
@@ -71,7 +71,7 @@ static bool put(const char *text)
 }
 
 /* Keys come one by one and unseen; Ctrl-C stays a signal. */
-static bool take(void)
+static bool take_terminal(void)
 {
     struct termios now = terminal.before;
 
@@ -80,12 +80,12 @@ static bool take(void)
     now.c_cc[VTIME] = 0;
     if (terminal.has_keys && tcsetattr(STDIN_FILENO, TCSANOW, &now) != 0)
         return false;
-    return put(ENTER);
+    return put_text(ENTER);
 }
 
 static void give_back(void)
 {
-    put(LEAVE);
+    put_text(LEAVE);
     if (terminal.has_keys)
         tcsetattr(STDIN_FILENO, TCSANOW, &terminal.before);
 }
@@ -110,7 +110,7 @@ int terminal_open(struct fsdp_err *err)
         return fsdp_err_sys(err, errno, "a pipe for signals");
     catch_signals(on_signal);
     terminal.is_open = true;
-    if (take())
+    if (take_terminal())
         return FSDP_OK;
     const int why = errno;
     terminal_close();
@@ -149,7 +149,7 @@ bool terminal_draw(const char *text, int lines)
         fprintf(to, "%.*s\033[K%s", (int)len, text, i + 1 < lines ? "\r\n" : "\033[J");
         text += len + (text[len] == '\n');
     }
-    const bool good = fclose(to) == 0 && put(frame);
+    const bool good = fclose(to) == 0 && put_text(frame);
     free(frame);
     return good;
 }
@@ -223,7 +223,7 @@ static enum terminal_key suspend(void)
     is_suspended = 0;
     give_back();
     raise(SIGSTOP);
-    return take() ? KEY_REDRAW : KEY_GONE;
+    return take_terminal() ? KEY_REDRAW : KEY_GONE;
 }
 
 enum terminal_key terminal_key(double seconds)

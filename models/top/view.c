@@ -44,7 +44,7 @@ static char *selected_path(const struct view *v)
 }
 
 /* A folder that cannot be read for a while is no reason to end. */
-static void look(struct view *v, bool find)
+static void look_at_runs(struct view *v, bool find)
 {
     char *path = selected_path(v);
     struct top_jobs found;
@@ -138,7 +138,7 @@ static char *make_body(struct view *v, const struct top_style *style)
     return text;
 }
 
-static bool draw(struct view *v)
+static bool draw_screen(struct view *v)
 {
     struct top_style style = {.color = v->opts->color, .utf8 = v->opts->utf8, .now = top_now()};
     size_t nbytes;
@@ -222,7 +222,7 @@ static bool take_key(struct view *v, enum terminal_key key)
         sort_next(v);
         break;
     case KEY_AGAIN:
-        look(v, true);
+        look_at_runs(v, true);
         break;
     case KEY_NONE:
     case KEY_REDRAW:
@@ -242,13 +242,13 @@ int top_view(const struct top_view_opts *opts, int *ended_by, struct fsdp_err *e
     for (int round = 1; rc == FSDP_OK && good; round++) {
         const double next = fsdp_time_now() + opts->interval_s;
         double left = opts->interval_s;
-        good = draw(&v);
+        good = draw_screen(&v);
         while (good && (left = next - fsdp_time_now()) > 0) {
             const enum terminal_key key = terminal_key(left);
-            good = take_key(&v, key) && (key == KEY_NONE || draw(&v));
+            good = take_key(&v, key) && (key == KEY_NONE || draw_screen(&v));
         }
         if (good)
-            look(&v, round % FIND_EVERY == 0);
+            look_at_runs(&v, round % FIND_EVERY == 0);
     }
     terminal_close();
     top_jobs_free(&v.jobs);
