@@ -18,8 +18,8 @@ struct text {
     bool failed;
 };
 
-static void put(struct text *t, const char *fmt, ...) FSDP_PRINTF(2, 3);
-static void put(struct text *t, const char *fmt, ...)
+static void text_put(struct text *t, const char *fmt, ...) FSDP_PRINTF(2, 3);
+static void text_put(struct text *t, const char *fmt, ...)
 {
     enum { LINE_NBYTES = 4096 };
     va_list ap;
@@ -110,9 +110,10 @@ static void put_remarks(struct text *t, const struct from_job *job, enum from_fa
         if (r->fate != fate)
             continue;
         if (!any)
-            put(t, "\n# %s:\n", fates[fate]);
+            text_put(t, "\n# %s:\n", fates[fate]);
         any = true;
-        put(t, "#   %s: %s  - %s\n", one_line(key, r->key), one_line(value, r->value), r->text);
+        text_put(t, "#   %s: %s  - %s\n", one_line(key, r->key), one_line(value, r->value),
+                 r->text);
     }
 }
 
@@ -126,27 +127,27 @@ static void put_section(struct text *t, const struct from_job *job, const char *
         if (strncmp(s->key, name, len) || s->key[len] != '.')
             continue;
         if (!any)
-            put(t, "%s:\n", name);
+            text_put(t, "%s:\n", name);
         any = true;
-        put(t, "  %s: %s%s%s\n", s->key + len + 1, s->value, s->why[0] ? "  # " : "",
-            one_line(why, s->why));
+        text_put(t, "  %s: %s%s%s\n", s->key + len + 1, s->value, s->why[0] ? "  # " : "",
+                 one_line(why, s->why));
     }
 }
 
 static void put_command(struct text *t, const struct from_job *job)
 {
     const int per_node = job->nnodes > 1 ? job->nranks / job->nnodes : job->nranks;
-    put(t, "fsdp-launch");
+    text_put(t, "fsdp-launch");
     if (job->nnodes > 1)
-        put(t, " --nnodes %d --node-rank R --master-addr %s", job->nnodes,
-            job->master[0] ? job->master : "HOST");
+        text_put(t, " --nnodes %d --node-rank R --master-addr %s", job->nnodes,
+                 job->master[0] ? job->master : "HOST");
     if (job->nnodes > 1 && job->port[0])
-        put(t, " --master-port %s", job->port);
+        text_put(t, " --master-port %s", job->port);
     if (per_node > 0)
-        put(t, " -n %d", per_node);
+        text_put(t, " -n %d", per_node);
     else
-        put(t, " -n RANKS");
-    put(t, " run.yaml");
+        text_put(t, " -n RANKS");
+    text_put(t, " run.yaml");
 }
 
 static void put_yaml(struct text *t, const struct from_job *job, const char *title)
@@ -154,10 +155,11 @@ static void put_yaml(struct text *t, const struct from_job *job, const char *tit
     static const char *const sections[] = {"model", "data",       "train", "optim",
                                            "fsdp",  "checkpoint", "log"};
     char path[160];
-    put(t, "# What %s says, a configuration of %s.\n", one_line(path, job->path), title);
-    put(t, "# Fill in what is in capitals: it was in a script, not in that file. Then:\n#   ");
+    text_put(t, "# What %s says, a configuration of %s.\n", one_line(path, job->path), title);
+    text_put(t, "# Fill in what is in capitals: it was in a script, not in that file. Then:\n#   ");
     put_command(t, job);
-    put(t, "\n# fsdp-launch --print-config run.yaml shows all settings and what they mean.\n\n");
+    text_put(t,
+             "\n# fsdp-launch --print-config run.yaml shows all settings and what they mean.\n\n");
     for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++)
         put_section(t, job, sections[i]);
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
@@ -173,9 +175,9 @@ static void put_names(struct text *t, const struct from_job *job, enum from_fate
     int n = 0;
     for (int i = 0; i < job->nremarks; i++)
         if (job->remarks[i].fate == fate)
-            put(t, "%s%s", n++ ? ", " : what, one_line(key, job->remarks[i].key));
+            text_put(t, "%s%s", n++ ? ", " : what, one_line(key, job->remarks[i].key));
     if (n)
-        put(t, "\n");
+        text_put(t, "\n");
 }
 
 static void put_summary(struct text *t, const struct from_job *job, const char *title, int nmade)
@@ -184,14 +186,14 @@ static void put_summary(struct text *t, const struct from_job *job, const char *
     char path[160];
     for (int i = 0; i < job->nremarks; i++)
         nhave += job->remarks[i].fate == FROM_HAVE;
-    put(t, "%s (%s): %d settings; %d keys need none\n", one_line(path, job->path), title, nmade,
-        nhave);
+    text_put(t, "%s (%s): %d settings; %d keys need none\n", one_line(path, job->path), title,
+             nmade, nhave);
     put_names(t, job, FROM_OPEN, "to fill in: ");
     put_names(t, job, FROM_LOST, "without a counterpart: ");
     put_names(t, job, FROM_UNKNOWN, "unknown keys: ");
-    put(t, "start it with: ");
+    text_put(t, "start it with: ");
     put_command(t, job);
-    put(t, "\n");
+    text_put(t, "\n");
 }
 
 /* ---- both ---- */
@@ -253,10 +255,10 @@ int from_table(char **out, const char *name, struct fsdp_err *err)
         for (int i = 0; !strcmp(sources[s]->name, name) && i < sources[s]->nrows; i++) {
             const struct from_row *row = &sources[s]->rows[i];
             const char *word = words[row->fate], *tick = row->ours ? "`" : "";
-            put(&t, "| `%s` | %s%s%s%s%s | %s |\n", row->theirs, word,
-                word[0] && row->ours ? "; " : "", tick, row->ours ? row->ours : "", tick,
-                row->note ? row->note : "");
+            text_put(&t, "| `%s` | %s%s%s%s%s | %s |\n", row->theirs, word,
+                     word[0] && row->ours ? "; " : "", tick, row->ours ? row->ours : "", tick,
+                     row->note ? row->note : "");
         }
-    put(&t, "%s", "");
+    text_put(&t, "%s", "");
     return give(out, &t, err);
 }

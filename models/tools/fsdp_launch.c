@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "from/from.h"
-#include "fsdp/comm.h"
 #include "launch.h"
 #include "train/train.h"
 
