@@ -156,7 +156,7 @@ static int check_root(struct train *t, struct fsdp_err *err)
 }
 
 /* Only replica 0 reads; the engine sends to the others. moments NULL: the weights alone. */
-static int load(struct train *t, struct ckpt *ckpt, struct train_moments *moments,
+static int load_slices(struct train *t, struct ckpt *ckpt, struct train_moments *moments,
                 struct fsdp_err *err)
 {
     struct ckpt_load_args args = CKPT_LOAD_ARGS_INIT;
@@ -206,7 +206,7 @@ static int load_weights(struct train *t, const char *path, struct fsdp_err *err)
     int rc = fsdp_oob_agree(t->oob, ckpt_open(&ckpt, path, err), err);
 
     if (rc == FSDP_OK)
-        rc = load(t, ckpt, NULL, err);
+        rc = load_slices(t, ckpt, NULL, err);
     ckpt_close(ckpt);
     return rc;
 }
@@ -225,7 +225,7 @@ static int resume_from(struct train *t, const char *path, struct fsdp_err *err)
         rc =
             train_moments_decide(&moments, t->loop.state.step - t->loop.state.scaler.nskipped, err);
     FSDP_TRY_GOTO(fsdp_oob_agree(t->oob, rc, err), out);
-    FSDP_TRY_GOTO(load(t, ckpt, &moments, err), out);
+    FSDP_TRY_GOTO(load_slices(t, ckpt, &moments, err), out);
     FSDP_TRY_GOTO(fsdp_scaler_set(t->parts.fsdp, &t->loop.state.scaler, err), out);
     if (t->report.lead)
         train_moments_report(&moments);

@@ -128,7 +128,7 @@ static bool has_ranks(void)
     return getenv("PMIX_RANK") && getenv("PMIX_NAMESPACE");
 }
 
-static int begin(struct fsdp_err *err)
+static int begin_world(struct fsdp_err *err)
 {
     pthread_mutex_lock(&mpi.lock);
     int rc = !mpi.begun && has_ranks() && must_be_first() ? begin_mpi(err) : FSDP_OK;
@@ -415,5 +415,5 @@ const struct fsdp_mpi_backend fsdp_mpi_backend = {
     .abi = FSDP_MPI_ABI,
     .version = FSDP_VERSION_STRING,
     .comm_ops = &ops,
-    .begin = begin,
+    .begin = begin_world,
 };
