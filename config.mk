@@ -92,7 +92,7 @@ CBLAS_LIBS   ?= $(shell pkg-config --libs openblas 2>/dev/null || echo -lopenbla
 CUDA_HOME ?= $(firstword $(patsubst %/bin/nvcc,%,$(shell command -v nvcc)) $(wildcard /usr/local/cuda) \
 	$(shell ls -d /usr/local/cuda-* 2>/dev/null | sort -rV))
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
-CUDA_LIB  ?= $(firstword $(wildcard $(foreach d,lib64 lib targets/$(shell uname -m)-linux/lib,$(CUDA_HOME)/$(d))))
+CUDA_LIB  ?= $(firstword $(wildcard $(foreach d,lib64 lib targets/$(shell uname -m)-linux/lib targets/sbsa-linux/lib,$(CUDA_HOME)/$(d))))
 # Real architectures to compile for, and the one whose PTX newer GPUs translate.
 CUDA_SM   ?= 80 90
 CUDA_PTX  ?= 90

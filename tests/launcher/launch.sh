@@ -304,7 +304,7 @@ refused "--timeout -1: expected a number above 0" --timeout -1 c.yaml
 refused "no program after --" -n 2 --
 refused "at once" c.yaml -- true
 refused "expected section.key=value" c.yaml nonsense
-refused "where the configuration is expected" a.b=c
+refused "name the configuration first" a.b=c
 refused "missing.yaml: No such file" -n 2 missing.yaml
 refused "mode refuse is refused" -n 2 c.yaml fake.mode=refuse
 SLURM_NTASKS=4 refused "SLURM_NTASKS=4 says that there are more ranks" c.yaml

@@ -371,16 +371,6 @@ static void put_memory(FILE *to, const struct html *html)
     fputs("</table>\n", to);
 }
 
-static void put_build(FILE *to)
-{
-    put_fact(to, "build",
-             "libfsdp " FSDP_VERSION_STRING ", compiler " __VERSION__
-             "; PMIx %s, hwloc %s, zstd %s, "
-             "oneDNN %s, S3 %s",
-             HAVE_PMIX ? "yes" : "no", HAVE_HWLOC ? "yes" : "no", HAVE_ZSTD ? "yes" : "no",
-             HAVE_DNNL ? "yes" : "no", HAVE_CURL ? "yes" : "no");
-}
-
 static void put_environment(FILE *to, const struct html *html)
 {
     const struct html_host *host = &html->host;
@@ -395,7 +385,7 @@ static void put_environment(FILE *to, const struct html *html)
     if (host->memory_nbytes)
         put_fact(to, "memory", "%s", fsdp_nbytes_text(size, host->memory_nbytes));
     put_fact(to, "system", "%s, %s", host->system[0] ? host->system : "not known", host->kernel);
-    put_build(to);
+    put_fact(to, "build", "libfsdp %s, %s", fsdp_version(), fsdp_build_text());
     fputs("<tr><th>this start began</th><td>", to);
     put_time(to, html->run->wall);
     fputs("</td></tr>\n</table>\n", to);
