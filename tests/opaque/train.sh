@@ -61,7 +61,7 @@ same "the optimizer's state offloaded, accumulated" "-n 1" fsdp.offload=optimize
 # Logits have the type of the parameters on a GPU, and fp32 on the CPU, unless a setting says otherwise.
 n=$((n + 1))
 logits() { # folder, device, type, key=value...
-    run "$1" _= "-n 1" "fsdp.device=$2" checkpoint.path= train.steps=1 "${@:4}" &&
+    run "$1" _= "-n 1 -v" "fsdp.device=$2" checkpoint.path= train.steps=1 "${@:4}" &&
         grep -q "types .*logits $3, gradients" "$TEST_TMP/$1.out"
 }
 if logits opaque cuda bfloat16 fsdp.param_dtype=bfloat16 && logits cpu cpu float32 fsdp.param_dtype=bfloat16 &&

@@ -127,7 +127,7 @@ run -n 2 run.yaml --trace no/such/t.json
 ok "$([ $? = 1 ] && holds err 'log.trace: cannot write no/such/t.json'; echo $?)" "a file that cannot be written is known at once"
 run -n 2 run.yaml --trace /dev/full
 ok "$([ $? = 0 ] && holds err 'trace could not be written'; echo $?)" "a full disk does not end the training"
-refused '--trace needs a file' run.yaml --trace
+refused '--trace needs a value: --trace FILE' run.yaml --trace
 refused 'belongs to a configuration' --trace t.json -- true
 refused 'log.trace_steps' run.yaml log.trace_steps=0
 
