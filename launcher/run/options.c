@@ -39,7 +39,7 @@ static const struct fsdp_cli_option rank_rows[] = {
      .help = "under srun or mpirun: each task starts N ranks and is not a rank itself (for one "
              "task per node)"},
     {"nodes", .arg = "K", .kind = FSDP_CLI_INT, .offset = AT(nnodes), .least = 1, .most = MOST,
-     .help = "emulate K nodes of N/K ranks each; with --sbatch: on K nodes"},
+     .help = "emulate K nodes of N/K ranks each; with --sbatch: the nodes of the job"},
     {"nnodes", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(by_hand), .least = 1, .most = MOST,
      .help = "this is one of N nodes that you start by hand, each with its own -n"},
     {"node-rank", .arg = "R", .kind = FSDP_CLI_INT, .offset = AT(node_rank), .least = 0,
@@ -74,14 +74,15 @@ static const struct fsdp_cli_option instead_rows[] = {
              "status 1 and a line \"bad nodes: n1,n3\""},
     {"print-config", .offset = AT(print_config),
      .help = "print each key with its value, default and meaning"},
-    {"print-metrics", .offset = AT(print_metrics), .help = "print what is reported of each step"},
+    {"print-metrics", .offset = AT(print_metrics),
+     .help = "print all metrics of a step, with units"},
     {"dump-schedule", .arg = "[=FILE]", .kind = FSDP_CLI_OWN, .parse = take_schedule,
      .is_file = true,
      .help = "print the operations of a step on -n N ranks as --nodes K. A FILE that ends in .json "
              "is a trace for ui.perfetto.dev"},
     {"from", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(from),
-     .help = "print the configuration that does what FILE says, of accelerate (YAML) or DeepSpeed "
-             "(JSON), and name what has no counterpart"},
+     .help = "convert the configuration FILE of accelerate (YAML) or DeepSpeed (JSON), print the "
+             "result, and list the keys without a counterpart"},
     {NULL, 'o', "CONFIG.yaml", FSDP_CLI_FILE, AT(out),
      .help = "with --from: write it to a new file"},
     {.help = NULL}};
@@ -90,20 +91,20 @@ static const struct fsdp_cli_option sbatch_rows[] = {
     {"sbatch", .arg = "[=FILE]", .kind = FSDP_CLI_OWN, .offset = AT(sbatch), .parse = take_script,
      .is_file = true,
      .help = "write a Slurm batch script for this cluster (default: the configuration's name with "
-             ".sbatch; -: standard output), on as many nodes as --nodes says. Asks sinfo and "
-             "scontrol, and refuses what the partition cannot give"},
-    {"submit", .offset = AT(sbatch.submit), .help = "and submit it with sbatch"},
+             ".sbatch; -: standard output), for the number of nodes in --nodes. Asks sinfo and "
+             "scontrol, and refuses a request that the partition cannot meet"},
+    {"submit", .offset = AT(sbatch.submit), .help = "with --sbatch: submit the script, too"},
     {"ntasks-per-node", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(sbatch.ntasks_per_node),
      .least = 1, .most = MOST,
      .help = "ranks on a node (default: one for each GPU, or for each socket)"},
     {"gpus-per-node", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(sbatch.gpus_per_node),
      .least = 0, .most = MOST, .help = "GPUs on a node (default: all; 0: train on CPUs)"},
     {"partition", .arg = "P", .kind = FSDP_CLI_OWN, .offset = AT(sbatch.partition),
-     .parse = take_word, .help = "where the job runs (default: Slurm's)"},
+     .parse = take_word, .help = "the partition (default: Slurm's)"},
     {"account", .arg = "A", .kind = FSDP_CLI_OWN, .offset = AT(sbatch.account), .parse = take_word,
-     .help = "whose hours it takes (default: Slurm's)"},
+     .help = "the account that is charged (default: Slurm's)"},
     {"time", .arg = "T", .kind = FSDP_CLI_OWN, .offset = AT(sbatch.time), .parse = take_word,
-     .help = "how long, as sbatch takes it (default: a day, or the partition's limit)"},
+     .help = "time limit, as sbatch takes it (default: a day, or the partition's limit)"},
     {"output", .arg = "FILE", .kind = FSDP_CLI_OWN, .offset = AT(sbatch.output), .parse = take_word,
      .is_file = true, .help = "the job's output, a pattern of sbatch (default: logs/%x-%j.out)"},
     {.help = NULL}};
@@ -139,9 +140,9 @@ const struct fsdp_cli_program launch_options = {
              "--check [options] [CONFIG.yaml [section.key=value ...]]\n"
              "[options] -- PROGRAM [ARGS ...]\n"
              "--from FILE [-o CONFIG.yaml]",
-    .purpose = "Trains as CONFIG.yaml says, or runs a program, on several ranks. Under srun "
-               "(--mpi=pmix or none) and mpirun, each started task is a rank. Otherwise -n starts "
-               "N ranks on this machine (default: 1).",
+    .purpose = "Trains a model as CONFIG.yaml describes, or runs a program, on several ranks. "
+               "Under srun (--mpi=pmix or none) and mpirun, each started task is a rank. "
+               "Otherwise -n starts N ranks on this machine (default: 1).",
     .groups = groups,
     .notes = "PROGRAM gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR "
              "and MASTER_PORT.\n"

@@ -58,32 +58,32 @@ static const char *const whens[] = {"auto", "always", "never", NULL};
 #define AT(field) offsetof(struct plot_settings, field)
 static const struct fsdp_cli_option shown_rows[] = {
     {"keys", .arg = "A,B,...", .kind = FSDP_CLI_OWN, .offset = AT(keys), .parse = take_keys,
-     .help = "a panel for each of these keys (default: loss,tokens_per_s,grad_norm, as far as "
-             "there are values)"},
+     .help = "a panel for each of these keys (default: those of loss,tokens_per_s,grad_norm "
+             "that have values)"},
     {"x", .arg = "AXIS", .kind = FSDP_CLI_WORD, .offset = AT(x), .words = axes,
      .help = "step, tokens, time (seconds of training) or wall (default: step)"},
     {"log", .arg = "AXES", .kind = FSDP_CLI_WORD, .offset = AT(log), .words = logs,
-     .help = "logarithmic axes: x, y, xy or none; auto is y where values are far apart (default: "
-             "auto)"},
+     .help = "logarithmic axes: x, y, xy or none; auto: y for losses and norms that are far "
+             "apart (default: auto)"},
     {"smooth", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(smooth), .least = 1, .most = 1e9,
-     .help = "draw means of N steps over the pale values (default: 1)"},
+     .help = "draw means of N steps on top of the pale values (default: 1)"},
     {"level", .arg = "Y[:LABEL]", .kind = FSDP_CLI_OWN, .offset = AT(levels), .parse = take_level,
-     .help = "a horizontal line in the first panel; may be given again"},
+     .help = "a horizontal line in the first panel; repeat it for more"},
     {"title", .arg = "TEXT", .kind = FSDP_CLI_TEXT, .offset = AT(title),
-     .help = "the title (default: of one run, its path)"},
+     .help = "the title (default: the path, of a single run)"},
     {.help = NULL}};
 static const struct fsdp_cli_option output_rows[] = {
     {"output", 'o', "FILE", FSDP_CLI_FILE, AT(output),
      .help = "write a picture: FILE.svg or FILE.png; - is standard output"},
     {"format", .arg = "KIND", .kind = FSDP_CLI_WORD, .offset = AT(format), .words = formats,
-     .help = "svg, png or text, whatever FILE is called (default: auto)"},
+     .help = "svg, png or text; auto: by the ending of FILE (default: auto)"},
     {"width", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(width), .least = 1, .most = 20000,
      .help = "pixels, or columns of a terminal"},
     {"height", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(height), .least = 1, .most = 20000,
      .help = "pixels, or lines of a terminal"},
     {"theme", .arg = "WHICH", .kind = FSDP_CLI_WORD, .offset = AT(theme), .words = themes,
-     .help = "light, dark or auto: an SVG then follows the reader's device, a PNG is light "
-             "(default: auto)"},
+     .help = "light, dark or auto: an SVG follows the theme of the reader's device, a PNG is "
+             "light (default: auto)"},
     {"color", .arg = "WHEN", .kind = FSDP_CLI_WORD, .offset = AT(color), .words = whens,
      .help = "colours in a terminal: auto, always or never (default: auto)"},
     {.help = NULL}};
@@ -102,7 +102,7 @@ static const struct fsdp_cli_program program = {
     .name = "fsdp-plot",
     .usage = "METRICS... [-o FILE.svg|FILE.png] [options]",
     .purpose =
-        "Draws the curves of one run or of several. METRICS is a file that log.metrics named, a "
+        "Plots the metrics of one run or of several. METRICS is a file that log.metrics names, a "
         "folder with a metrics.jsonl in it, or - for standard input. Without -o, it draws in the "
         "terminal.\n\n"
         "Kills and resumes are marked. Steps that ran twice are drawn twice: the first time broad "

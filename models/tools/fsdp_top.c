@@ -21,19 +21,20 @@ struct settings {
 
 #define AT(field) offsetof(struct settings, field)
 static const struct fsdp_cli_option rows[] = {
-    {"once", .offset = AT(once), .help = "print the table once, and end"},
-    {"json", .offset = AT(json), .help = "print an array of objects once, and end"},
+    {"once", .offset = AT(once), .help = "print the table once, and exit"},
+    {"json", .offset = AT(json), .help = "print a JSON array once, and exit"},
     {"interval", .arg = "S", .kind = FSDP_CLI_NUMBER, .offset = AT(interval), .least = 0.2,
-     .most = 3600, .help = "seconds between two looks (default: 2)"},
+     .most = 3600, .help = "seconds between two updates (default: 2)"},
     {"sort", .arg = "ORDER", .kind = FSDP_CLI_WORD, .offset = AT(sort), .words = top_sort_words,
-     .help = "name, state (what is wrong first; the default), seen or left"},
+     .help = "state (problems first), name, seen (latest sign of life first) or left (next to "
+             "end first) (default: state)"},
     {.help = NULL}};
 static const struct fsdp_cli_group groups[] = {{"Options", rows}, {NULL, NULL}};
 static const struct fsdp_cli_note environment[] = {
-    {"NO_COLOR", "any value: no colors"},
-    {"COLUMNS", "width of the table where standard output is no terminal (default: 80)"},
+    {"NO_COLOR", "any value: no colours"},
+    {"COLUMNS", "width of the table if standard output is not a terminal (default: 80)"},
     {NULL, NULL}};
-static const struct fsdp_cli_note exits[] = {{"0", "success, however the runs are doing"},
+static const struct fsdp_cli_note exits[] = {{"0", "success, whatever the states of the runs"},
                                              {"1", "a folder cannot be read"},
                                              {"2", "wrong usage"},
                                              {NULL, NULL}};
@@ -41,11 +42,11 @@ static const struct fsdp_cli_program program = {
     .name = "fsdp-top",
     .usage = "[options] [FOLDER...]",
     .purpose =
-        "Shows how the runs below the folders (default: this one) are doing: state, step, loss, "
-        "rate, time left, age of the last save and of the last sign, ranks, and what hangs.\n"
+        "Shows the runs below the folders (default: this one): state, step, loss, rate, time left, "
+        "age of the last save and of the last sign of life, ranks, and which rank hangs.\n"
         "\nIt reads status.json, which fsdp-launch keeps in checkpoint.path, or next to "
-        "log.metrics "
-        "where that is a store or not set. Of older runs it shows the newest metrics.",
+        "log.metrics if that is a store or not set. In a folder without one, it shows the newest "
+        "file of metrics.",
     .groups = groups,
     .notes = "Keys: q quit, arrows or j and k select, Enter shows all of one run, Esc goes back, s "
              "sorts, r looks for new runs at once.",
