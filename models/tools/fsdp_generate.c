@@ -44,7 +44,7 @@ static const struct fsdp_cli_option prompt_rows[] = {
     {"overwrite", .offset = AT(overwrite), .help = "replace FILE"},
     {"resume", .offset = AT(resume), .help = "continue FILE.part"},
     {"batch", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(batch), .least = 1,
-     .most = MODEL_MAX_SEQUENCES, .help = "prompts at once (default: 8)"},
+     .most = MODEL_MAX_SEQUENCES, .help = "prompts in a batch (default: 8)"},
     {"tokenizer", .arg = "KIND", .kind = FSDP_CLI_FILE, .offset = AT(tokenizer),
      .words = tokenizers,
      .help = "auto (the model's tokenizer; bytes if there is none and the model has 256 tokens), "
@@ -82,7 +82,7 @@ static const struct fsdp_cli_option chat_rows[] = {
 static const struct fsdp_cli_option sampling_rows[] = {
     {"greedy", .offset = AT(greedy), .help = "always take the most likely token"},
     {"sample", .offset = AT(sample),
-     .help = "draw tokens (the default, unless the file says otherwise)"},
+     .help = "draw tokens at random (the default, unless that file says otherwise)"},
     {"temperature", .arg = "T", .kind = FSDP_CLI_NUMBER, .offset = AT(temperature),
      .least = -HUGE_VAL, .most = HUGE_VAL, .help = "divide logits by T (default: 1)"},
     {"top-k", .arg = "K", .kind = FSDP_CLI_INT, .offset = AT(top_k), .least = 0, .most = 1 << 30,

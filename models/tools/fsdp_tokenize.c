@@ -88,8 +88,8 @@ static const struct fsdp_cli_option make_rows[] = {
     {"text-key", .arg = "KEY", .kind = FSDP_CLI_TEXT, .offset = AT(text_key),
      .help = "field of JSON Lines that holds the text (default: text)"},
     {"train-on", .arg = "TURNS", .kind = FSDP_CLI_WORD, .offset = AT(train_on), .words = trains,
-     .help = "learned parts of a chat: assistant (its turns), last (the last of them) or all "
-             "(default: assistant)"},
+     .help = "parts of a chat that count in the loss: assistant (its turns), last (the last of "
+             "them) or all (default: assistant)"},
     {"date", .arg = "DATE", .kind = FSDP_CLI_OWN, .offset = AT(date), .parse = take_date,
      .help = "for a chat template that prints one: YYYY-MM-DD (default: today)"},
     {"on-bad-line", .arg = "DO", .kind = FSDP_CLI_WORD, .offset = AT(on_bad_line),
@@ -104,7 +104,8 @@ static const struct fsdp_cli_option train_rows[] = {
      .help = "number of tokens; OUT is a folder for tokenizer.json"},
     {"special-token", .arg = "T", .kind = FSDP_CLI_OWN, .offset = AT(special_tokens),
      .parse = add_special_token,
-     .help = "a first token; may be given again (default: <|endoftext|>)"},
+     .help = "a special token, which comes first; repeat it for more (default: "
+             "<|endoftext|>)"},
     {"pattern", .arg = "P", .kind = FSDP_CLI_TEXT, .offset = AT(pattern), .words = patterns,
      .help = "pattern of a word: gpt2, llama3 or a regex (default: gpt2)"},
     {.help = NULL}};
@@ -137,10 +138,11 @@ static const struct fsdp_cli_program program = {
              "--decode FILE [--document N | --tokens A:B] [options]",
     .purpose =
         "Turns text into token ids of 16 or 32 bits. OUT.u16.index holds the ends of the "
-        "documents. For chats and prompts, OUT.u16.learned marks the tokens that are learned.\n"
+        "documents. For chats and prompts, OUT.u16.learned marks the tokens that count in the "
+        "loss.\n"
         "\nIN is a file of text (one document) or JSON Lines (.jsonl, .ndjson, .json), a folder, "
         "or a pattern; .gz and .zst files are decompressed. - is standard input, s3://... a "
-        "store. The same command, given again after it was stopped or killed, continues.",
+        "store. If the command is stopped or killed, type it again: it continues.",
     .groups = groups,
     .examples = "fsdp-tokenize corpus -o corpus.u16 --tokenizer models/gpt2\n"
                 "fsdp-tokenize corpus -o vocabulary --train 32000\n"
