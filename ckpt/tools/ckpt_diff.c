@@ -39,11 +39,10 @@ static const struct fsdp_cli_option compare_rows[] = {
     {.help = NULL}};
 static const struct fsdp_cli_group groups[] = {
     {"Comparison", compare_rows}, TOOL_SELECTION, TOOL_RESOURCES, TOOL_REPORT, {NULL, NULL}};
-static const struct fsdp_cli_note exits[] = {
-    {"0", "equal, within the tolerances"},
-    {"1", "different"},
-    {"2", "wrong usage, or a checkpoint cannot be read"},
-    {NULL, NULL}};
+static const struct fsdp_cli_note exits[] = {{"0", "equal, within the tolerances"},
+                                             {"1", "different"},
+                                             {"2", "wrong usage, or a checkpoint cannot be read"},
+                                             {NULL, NULL}};
 static const struct fsdp_cli_program program = {
     .name = "ckpt-diff",
     .usage = "[options] A B",
