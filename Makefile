@@ -331,8 +331,8 @@ bench-s3: all $(BENCHES)
 	@$(DEPS) bench
 	@BIN='$(abspath $(BIN))' scripts/with_python.sh aws tests/s3/lib/server run scripts/bench_s3.sh
 
-## asan-TARGET      any target with the address sanitizer, such as asan-check; also
-##                  ubsan-TARGET (undefined behaviour) and tsan-TARGET (threads)
+## asan-TARGET      any target with the address sanitizer, such as asan-check; also ubsan-TARGET
+##                  (undefined behaviour), sanitize-TARGET (both) and tsan-TARGET (threads)
 sanitized = $(MAKE) $* B=build/$(1) OPT='-O1 -fno-omit-frame-pointer' SANITIZE='$(2)'
 asan-%:
 	+@ASAN_OPTIONS=$(ASAN_OPTIONS):detect_leaks=1 TEST_SANITIZER=asan \
@@ -340,6 +340,9 @@ asan-%:
 ubsan-%:
 	+@UBSAN_OPTIONS=$(UBSAN_OPTIONS):print_stacktrace=1 TEST_SANITIZER=ubsan \
 		$(call sanitized,ubsan,-fsanitize=undefined -fno-sanitize-recover=all)
+sanitize-%:
+	+@ASAN_OPTIONS=$(ASAN_OPTIONS):detect_leaks=1 UBSAN_OPTIONS=$(UBSAN_OPTIONS):print_stacktrace=1 TEST_SANITIZER=asan \
+		$(call sanitized,sanitize,-fsanitize=address$(comma)undefined -fno-sanitize-recover=all)
 # Without address randomisation, which some kernels make too wide for the thread sanitizer.
 tsan-%:
 	+@TSAN_OPTIONS=$(TSAN_OPTIONS):halt_on_error=1 TEST_SANITIZER=tsan \
