@@ -164,6 +164,7 @@ static int check_paths(const struct config *c, struct fsdp_err *err)
                  {"log.metrics", c->log.metrics, ""},
                  {"log.tensorboard", c->log.tensorboard, ""},
                  {"log.prometheus", c->log.prometheus, ""},
+                 {"log.html", c->log.html, ""},
                  {"log.trace", c->log.trace, ""}};
     const struct {
         const char *key;
@@ -237,6 +238,13 @@ static int check_log(const struct config *c, struct fsdp_err *err)
                              "'%s' does not end in NAME.prom, and node exporter reads only files "
                              "that do; try %s%s.prom",
                              path, path, slash && !slash[1] ? "fsdp" : "");
+    const char *const keys[] = {"log.metrics", "log.prometheus", "log.html"};
+    const char *const paths[] = {c->log.metrics, path, c->log.html};
+    for (int i = 1; i < 3; i++)
+        for (int k = 0; k < i; k++)
+            if (paths[i][0] && !strcmp(paths[i], paths[k]))
+                return config_refuse(c, keys[i], err, "'%s' is the file of %s, too; name another",
+                                     paths[i], keys[k]);
     return FSDP_OK;
 }
 
