@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "train/report/report.h"
@@ -181,6 +182,107 @@ static void check_sinks(void)
     fsdp_log_set(NULL, NULL, FSDP_LOG_INFO);
 }
 
+/* ---- files that are there -------------------------------------------------------------------- */
+
+static void put_at(const char *path, const char *text)
+{
+    FILE *out = fopen(path, "w");
+    if (!out || fputs(text, out) < 0 || fclose(out) != 0)
+        abort();
+}
+
+static int open_at(char *setting, size_t nbytes, const char *path, struct config *config,
+                   struct fsdp_err *err)
+{
+    const struct sink_run run = {.config = config, .attempt = 1, .ranks = 1};
+    struct sinks *sinks = NULL;
+
+    snprintf(setting, nbytes, "%s", path);
+    const int rc = sinks_open(&sinks, &run, err);
+    if (rc == FSDP_OK)
+        sinks_close(sinks, SINK_DONE, NULL);
+    setting[0] = 0;
+    return rc;
+}
+#define OPEN_AT(which, path) open_at(config.log.which, sizeof config.log.which, path, &config, &err)
+
+static int nforeign;
+
+static void count_foreign(void *ctx, enum fsdp_log_level level, const char *text)
+{
+    (void)ctx;
+    nforeign += level == FSDP_LOG_WARN && strstr(text, "is no status of a run") != NULL;
+}
+
+/* A setting that names a file by mistake costs nobody that file. */
+static void check_others(void)
+{
+    static const char mine[] = "{\"text\": \"mine\"}\n{\"text\": \"too\"}\n";
+    static struct config config;
+    struct fsdp_err err = FSDP_ERR_INIT;
+    char path[64], link[64], status[96];
+    struct stat st;
+
+    snprintf(path, sizeof path, "%s/mine.prom", dir);
+    snprintf(link, sizeof link, "%s/link.prom", dir);
+    put_at(path, mine);
+    ok(OPEN_AT(metrics, path) == FSDP_EEXIST && strstr(err.text, path) &&
+           !strcmp(content_of(path), mine),
+       "lines of another kind stay: %s", err.text);
+    ok(OPEN_AT(html, path) == FSDP_EEXIST && strstr(err.text, "log.html") &&
+           !strcmp(content_of(path), mine),
+       "so do they for a report: %s", err.text);
+    ok(OPEN_AT(prometheus, path) == FSDP_EEXIST && strstr(err.text, "log.prometheus") &&
+           !strcmp(content_of(path), mine),
+       "and for Prometheus: %s", err.text);
+    ok(OPEN_AT(prometheus, dir) != FSDP_OK && strstr(err.text, "a folder"), "a folder: %s",
+       err.text);
+    remove(path);
+    ok(mkfifo(path, 0600) == 0 && OPEN_AT(html, path) == FSDP_EINVAL && stat(path, &st) == 0 &&
+           S_ISFIFO(st.st_mode),
+       "a pipe or a device stays: %s", err.text);
+    remove(path);
+
+    put_at(path, "");
+    setenv("SLURM_JOB_NAME", "caf\xe9 \"x\"", 1);
+    ok(symlink(path, link) == 0 && OPEN_AT(prometheus, link) == FSDP_OK && lstat(link, &st) == 0 &&
+           S_ISLNK(st.st_mode) && strstr(content_of(path), "fsdp_running"),
+       "a link stays one, and what it names is written");
+    ok(strstr(content_of(path), "job_name=\"caf? \\\"x\\\"\"") != NULL,
+       "a name that is no UTF-8 does not cost the whole file");
+    unsetenv("SLURM_JOB_NAME");
+    ok(OPEN_AT(prometheus, path) == FSDP_OK, "the file of an earlier start is replaced");
+    snprintf(config.log.metrics, sizeof config.log.metrics, "%s/./mine.prom", dir);
+    put_at(path, "");
+    ok(OPEN_AT(html, path) == FSDP_EEXIST && strstr(err.text, "log.metrics"),
+       "one file for two: %s", err.text);
+    config.log.metrics[0] = 0;
+    remove(path);
+    ok(OPEN_AT(html, path) == FSDP_OK && OPEN_AT(html, path) == FSDP_OK,
+       "an earlier report is replaced");
+
+    put_at(path, "{\"step\": 1}\n{\"step\": 2}\n");
+    struct metrics *m = NULL;
+    ok(metrics_open(&m, link, 1, &err) == FSDP_OK && lstat(link, &st) == 0 && S_ISLNK(st.st_mode) &&
+           !strcmp(content_of(path), "{\"step\": 1}\n"),
+       "metrics behind a link are cut where they are");
+    metrics_close(m);
+
+    snprintf(status, sizeof status, "%s/status.json", dir);
+    put_at(status, "{\"mine\": 1}");
+    fsdp_log_set(count_foreign, NULL, FSDP_LOG_INFO);
+    ok(open_at(config.checkpoint.path, sizeof config.checkpoint.path, dir, &config, &err) ==
+               FSDP_OK &&
+           nforeign == 1 && !strcmp(content_of(status), "{\"mine\": 1}"),
+       "a status.json of another program stays");
+    put_at(status, "{\"version\": 1, \"sta");
+    ok(open_at(config.checkpoint.path, sizeof config.checkpoint.path, dir, &config, &err) ==
+               FSDP_OK &&
+           nforeign == 1 && strstr(content_of(status), "\"state\": \"done\""),
+       "half of a status is replaced");
+    fsdp_log_set(NULL, NULL, FSDP_LOG_INFO);
+}
+
 static void check_state(void)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
@@ -325,6 +427,7 @@ int main(void)
     check_lines();
     check_resume();
     check_sinks();
+    check_others();
     check_state();
     check_numbers();
     check_progress();

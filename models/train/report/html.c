@@ -8,39 +8,21 @@
 #include <unistd.h>
 
 #include "html.h"
+#include "publish.h"
 
 const char *const html_keys[] = {"loss", "tokens_per_s", "grad_norm", "lr", "eval_loss", "skipped"};
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static int write_page(const struct html *html, const char *path, struct fsdp_err *err)
+static int put_page(FILE *to, const void *html, struct fsdp_err *err)
 {
-    FILE *to = fopen(path, "we");
-
-    if (!to)
-        return fsdp_err_sys(err, errno, "report: %s", path);
-    int rc = html_page(to, html, err);
-    errno = 0;
-    const bool failed = ferror(to);
-    if ((fclose(to) || failed) && !rc)
-        rc = fsdp_err_sys(err, errno ? errno : EIO, "report: %s", path);
-    return rc;
+    return html_page(to, html, err);
 }
 
-/* A reader sees the old page or the new one, never a part. */
 static int publish_page(const struct html *html, struct fsdp_err *err)
 {
-    char *other = fsdp_sprintf(err, "%s.tmp", html->path);
-
-    if (!other)
-        return FSDP_ENOMEM;
-    int rc = write_page(html, other, err);
-    if (!rc && rename(other, html->path))
-        rc = fsdp_err_sys(err, errno, "report: %s", html->path);
-    if (rc)
-        unlink(other);
-    fsdp_free(other);
-    return rc;
+    const int rc = publish_file(html->path, put_page, html, err);
+    return rc ? fsdp_err_prefix(err, rc, "report: ") : FSDP_OK;
 }
 
 static int make_parents(char *path, struct fsdp_err *err)
@@ -109,10 +91,12 @@ static void free_html(struct html *html)
 
 static int begin_report(struct html *html, const char *path, struct fsdp_err *err)
 {
-    html->path = fsdp_strdup(path, err);
-    if (!html->path)
-        return FSDP_ENOMEM;
-    FSDP_TRY(make_parents(html->path, err));
+    char *folders = fsdp_strdup(path, err);
+    const int rc = folders ? make_parents(folders, err) : FSDP_ENOMEM;
+    fsdp_free(folders);
+    FSDP_TRY(rc);
+    FSDP_TRY(publish_place(&html->path, path, HTML_MARK, html->run->config->log.metrics, "log.html",
+                           err));
     FSDP_TRY(curves_run_create(&html->steps, html_keys, HTML_NCOLUMNS - RUN_NFIXED, err));
     FSDP_TRY(read_earlier(html, err));
     FSDP_TRY(make_room(html, err));

@@ -28,6 +28,9 @@ enum html_column { /* of the steps, after the fixed ones */
                    HTML_SKIPPED,
                    HTML_NCOLUMNS
 };
+/* Says in the page's head that it is such a report, which the next one may replace. */
+#define HTML_MARK "<meta name=\"generator\" content=\"libfsdp\">"
+
 extern const char *const html_keys[]; /* of these columns, in order */
 
 struct html_saved {

@@ -187,7 +187,7 @@ static void put_tiles(FILE *to, const struct html *html)
 
 static void put_head(FILE *to, const struct html *html)
 {
-    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n" HTML_MARK "\n"
           "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>",
           to);
     put_text(to, model_name(html));

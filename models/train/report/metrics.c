@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,19 +59,24 @@ static int64_t line_step(const char *line, size_t nbytes, int *attempt)
 
 /* The three files of a cut: what there is, what is kept, and what will be done again. */
 struct cut {
+    char *path; /* behind links, which stay links */
     char *kept_path, *redone_path;
     FILE *from, *kept, *redone;
-    bool changed;
+    bool changed, has_rows, has_others; /* lines that are whole and no rows */
 };
 
 static int cut_open(struct cut *cut, const char *path, struct fsdp_err *err)
 {
-    cut->kept_path = fsdp_sprintf(err, "%s.tmp", path);
+    char whole[PATH_MAX];
+
+    cut->path = fsdp_strdup(realpath(path, whole) ? whole : path, err);
+    cut->kept_path = cut->path ? fsdp_sprintf(err, "%s.tmp", cut->path) : NULL;
     cut->redone_path = fsdp_sprintf(err, "%s" METRICS_REDONE, path);
     if (!cut->kept_path || !cut->redone_path)
         return FSDP_ENOMEM;
     FSDP_TRY(fsdp_file_stream(&cut->from, path, err));
-    if (!(cut->kept = fopen(cut->kept_path, "w")))
+    unlink(cut->kept_path); /* a killed start's */
+    if (!(cut->kept = fopen(cut->kept_path, "wx")))
         return fsdp_err_sys(err, errno, "metrics: %s", cut->kept_path);
     return FSDP_OK;
 }
@@ -93,6 +99,8 @@ static int cut_lines(struct cut *cut, int64_t step, struct fsdp_err *err)
 
     while (rc == FSDP_OK && (len = getline(&line, &room, cut->from)) > 0) {
         const int64_t at = line_step(line, (size_t)len, NULL);
+        cut->has_rows |= at >= 0;
+        cut->has_others |= at < 0 && line[len - 1] == '\n' && strspn(line, " \t\r\n") < (size_t)len;
         if (at >= 0 && at <= step) {
             fwrite(line, 1, (size_t)len, cut->kept);
             continue;
@@ -108,8 +116,20 @@ static int cut_lines(struct cut *cut, int64_t step, struct fsdp_err *err)
     return rc;
 }
 
+/* Lines alone that no run has written: the setting names a file by mistake, which must not be lost.
+ */
+static int check_rows(const struct cut *cut, struct fsdp_err *err)
+{
+    if (cut->has_rows || !cut->has_others)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EEXIST,
+                        "log.metrics: '%s' is there already, and has no line of metrics; name "
+                        "another file, or remove it",
+                        cut->path);
+}
+
 /* What was moved is on the disk before it goes from the other file. */
-static int cut_close(struct cut *cut, const char *path, int rc, struct fsdp_err *err)
+static int cut_close(struct cut *cut, int rc, struct fsdp_err *err)
 {
     if (cut->redone) {
         int failed = fflush(cut->redone) || fsync(fileno(cut->redone)) ? errno : 0;
@@ -120,12 +140,13 @@ static int cut_close(struct cut *cut, const char *path, int rc, struct fsdp_err 
     }
     if (cut->kept && fclose(cut->kept) && !rc)
         rc = fsdp_err_sys(err, errno, "metrics: %s", cut->kept_path);
-    if (!rc && cut->changed && rename(cut->kept_path, path) != 0)
+    if (!rc && cut->changed && rename(cut->kept_path, cut->path) != 0)
         rc = fsdp_err_sys(err, errno, "metrics: %s", cut->kept_path);
     if (cut->kept && (rc || !cut->changed))
         unlink(cut->kept_path);
     if (cut->from)
         fclose(cut->from);
+    fsdp_free(cut->path);
     fsdp_free(cut->kept_path);
     fsdp_free(cut->redone_path);
     return rc;
@@ -140,7 +161,9 @@ static int move_later(const char *path, int64_t step, struct fsdp_err *err)
     int rc = cut_open(&cut, path, err);
     if (rc == FSDP_OK)
         rc = cut_lines(&cut, step, err);
-    return cut_close(&cut, path, rc, err);
+    if (rc == FSDP_OK)
+        rc = check_rows(&cut, err);
+    return cut_close(&cut, rc, err);
 }
 
 /* ---- the number of a start ------------------------------------------------------------------- */

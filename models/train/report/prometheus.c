@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* log.prometheus: the latest values of all metrics in the text format that node exporter's textfile
- * collector reads. The file is written under another name and renamed: a reader sees all or nothing.
+ * collector reads. The file is written under another name and renamed: a reader sees all or
+ * nothing.
  */
 #include <errno.h>
 #include <math.h>
@@ -11,13 +12,16 @@
 #include <unistd.h>
 
 #include "metrics_table.h"
+#include "publish.h"
 #include "sink.h"
 
 #define INTERVAL_S 0.5
+/* What the file of a run begins with, and the file of another program does not. */
+#define PROMETHEUS_MARK "# HELP fsdp_"
 enum { MAX_METRICS = 64, LABELS_NBYTES = 2048 };
 
 struct prometheus {
-    char *path, *other;
+    char *path;
     char labels[LABELS_NBYTES]; /* key="value",... */
     struct sink_saved saved;    /* step -1: none yet; its path is not kept */
     /* What the latest row said of each metric, and of each source. */
@@ -35,20 +39,21 @@ static const char *prometheus_where(const struct config *config)
 
 /* ---- labels ---------------------------------------------------------------------------------- */
 
-/* In quotes: backslash, quote and newline are escaped. */
-static void add_label(char *labels, const char *key, const char *value)
+/* In quotes: backslash and quote are escaped. Of a file with one byte that is no UTF-8, node
+ * exporter passes on nothing. */
+static void add_label(char *labels, const char *key, const char *text)
 {
+    char clean[LABELS_NBYTES / 2];
     size_t len = strlen(labels);
+    if (strlen(text) >= sizeof clean)
+        return; /* too long to tell runs apart by */
+    const char *value = fsdp_text_clean(strcpy(clean, text));
     char *to = labels + len, *end = labels + LABELS_NBYTES - 8;
 
     if (strlen(key) + 2 * strlen(value) + 8 > (size_t)(end - to))
-        return; /* too long to tell runs apart by */
+        return;
     to += sprintf(to, "%s%s=\"", len ? "," : "", key);
     for (; *value; value++) {
-        if (*value == '\n') {
-            to = stpcpy(to, "\\n");
-            continue;
-        }
         if (*value == '\\' || *value == '"')
             *to++ = '\\';
         *to++ = *value;
@@ -64,9 +69,9 @@ static const char *or_else(const char *variable, const char *otherwise)
 
 /* Prometheus has labels job and instance of its own, so that these have other names. A run outside
  * of Slurm is known by its file. */
-static void set_labels(struct prometheus *p, const struct sink_run *run)
+static void set_labels(struct prometheus *p, const char *path, const struct sink_run *run)
 {
-    const char *slash = strrchr(p->path, '/'), *name = slash ? slash + 1 : p->path;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     char stem[256];
 
     snprintf(stem, sizeof stem, "%.*s", (int)(strlen(name) - strlen(".prom")), name);
@@ -105,24 +110,20 @@ static void put_metric(FILE *to, const struct prometheus *p, int i)
         put_value(to, p, m, s, p->source[s]);
 }
 
-static int write_file(const struct prometheus *p, struct fsdp_err *err)
+static int put_all(FILE *to, const void *ctx, struct fsdp_err *err)
 {
-    FILE *to = fopen(p->other, "we");
+    const struct prometheus *p = ctx;
 
-    if (!to)
-        return fsdp_err_sys(err, errno, "Prometheus: %s", p->other);
+    (void)err;
     for (int i = 0; i < metrics_ntable && i < MAX_METRICS; i++)
         put_metric(to, p, i);
-    int failed = fflush(to) || ferror(to) ? errno : 0;
-    if (fclose(to) && !failed)
-        failed = errno;
-    if (!failed && rename(p->other, p->path) != 0)
-        failed = errno;
-    if (failed) {
-        unlink(p->other);
-        return fsdp_err_sys(err, failed, "Prometheus: %s", p->path);
-    }
     return FSDP_OK;
+}
+
+static int write_file(const struct prometheus *p, struct fsdp_err *err)
+{
+    const int rc = publish_file(p->path, put_all, p, err);
+    return rc ? fsdp_err_prefix(err, rc, "Prometheus: ") : FSDP_OK;
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -181,7 +182,6 @@ static int write_all(struct prometheus *p, struct fsdp_err *err)
 
 static void close_file(struct prometheus *p)
 {
-    fsdp_free(p->other);
     fsdp_free(p->path);
     fsdp_free(p);
 }
@@ -192,15 +192,13 @@ static int open_sink(void **ctx, const char *path, const struct sink_run *run, s
 
     if (!p)
         return FSDP_ENOMEM;
-    p->path = fsdp_strdup(path, err);
-    p->other = p->path ? fsdp_sprintf(err, "%s.tmp", path) : NULL;
     p->saved.step = -1;
     p->running = true;
-    int rc = FSDP_ENOMEM;
-    if (p->other) {
-        set_labels(p, run);
+    set_labels(p, path, run);
+    int rc = publish_place(&p->path, path, PROMETHEUS_MARK, run->config->log.metrics,
+                           "log.prometheus", err);
+    if (!rc)
         rc = write_all(p, err);
-    }
     if (rc)
         close_file(p);
     else

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "status.h"
@@ -68,13 +69,25 @@ static const struct {
 };
 enum { NFIELDS = sizeof fields / sizeof fields[0] };
 
+/* JSON is UTF-8; a path need not be. */
+static json_t *text_value(const char *text)
+{
+    char clean[1024];
+    json_t *value = json_string(text);
+
+    if (value)
+        return value;
+    snprintf(clean, sizeof clean, "%s", text);
+    return json_string(fsdp_text_clean(clean));
+}
+
 static json_t *value_of(const struct status *status, int i)
 {
     const void *at = (const char *)status + fields[i].offset;
 
     switch (fields[i].kind) {
     case TEXT:
-        return json_string(at) ? json_string(at) : json_string("");
+        return text_value(at);
     case INT:
         return json_integer(*(const int *)at);
     case INT64:
@@ -174,6 +187,24 @@ static int state_of(const json_t *root)
         if (!strcmp(word, words[i]))
             return i;
     return -1;
+}
+
+bool status_may_replace(const char *path)
+{
+    char *text = NULL;
+    size_t nbytes = 0;
+    struct stat st;
+
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > MAX_NBYTES)
+        return false;
+    if (fsdp_file_read(&text, &nbytes, path, MAX_NBYTES, NULL) != FSDP_OK)
+        return true; /* not there, or rename will tell */
+    json_t *root = json_loadb(text, nbytes, 0, NULL);
+    fsdp_free(text);
+    const bool ours = !root || (json_is_integer(json_object_get(root, "version")) &&
+                                json_is_string(json_object_get(root, "state")));
+    json_decref(root);
+    return ours;
 }
 
 int status_read(struct status *out, const char *path, struct fsdp_err *err)

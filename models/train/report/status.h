@@ -55,6 +55,8 @@ struct status {
 const char *status_word(enum status_state state);
 /* Replaces the file at path. Local, blocks. */
 int status_write(const struct status *status, const char *path, struct fsdp_err *err);
+/* False: what is at `path` is another program's: JSON that is no status, or larger than one. */
+bool status_may_replace(const char *path);
 /* FSDP_ENOTFOUND: no such file; FSDP_ECORRUPT: it is no status. Local, blocks. */
 int status_read(struct status *out, const char *path, struct fsdp_err *err);
 

@@ -210,6 +210,14 @@ static int open_sink(void **out, const char *where, const struct sink_run *run,
 
     *out = NULL;
     FSDP_TRY(choose_path(&path, where, run->config, err));
+    if (path && !status_may_replace(path)) {
+        fsdp_log(FSDP_LOG_WARN,
+                 "%s is there already, and is no status of a run: it stays, and "
+                 "fsdp-top will not see this run",
+                 path);
+        fsdp_free(path);
+        path = NULL;
+    }
     if (!path)
         return FSDP_OK;
     struct status_sink *s = fsdp_alloc(1, sizeof *s, "status", err);
