@@ -6,6 +6,9 @@
 
 #include "axis.h"
 
+/* Beyond, the difference of two values may not be one. */
+static const double most_value = 1e300;
+
 static double clamp_number(double value, double least, double most)
 {
     return value < least ? least : value > most ? most : value;
@@ -22,8 +25,8 @@ struct axis axis_make(double lo, double hi, double pad, bool is_log, enum chart_
     }
     if (is_log) {
         const double span = lo < hi ? pow(hi / lo, pad) : 1.5;
-        axis.lo = fmax(lo / span, 1e-300);
-        axis.hi = fmin(hi * span, 1e300);
+        axis.lo = fmax(lo / span, 1 / most_value);
+        axis.hi = fmin(hi * span, most_value);
     } else {
         /* Less than 12 digits apart is one value: ticks could not tell them apart. */
         const double least = 1e-12 * fmax(fabs(lo), fabs(hi));
@@ -31,8 +34,8 @@ struct axis axis_make(double lo, double hi, double pad, bool is_log, enum chart_
                               : lo == 0       ? 0.5
                               : unit          ? 0.5
                                               : 0.05 * fabs(lo);
-        axis.lo = clamp_number(lo - margin, -1e300, 1e300);
-        axis.hi = clamp_number(hi + margin, -1e300, 1e300);
+        axis.lo = clamp_number(lo - margin, -most_value, most_value);
+        axis.hi = clamp_number(hi + margin, -most_value, most_value);
     }
     return axis;
 }
@@ -41,9 +44,10 @@ double axis_place(const struct axis *axis, double value)
 {
     if (!isfinite(value) || (axis->is_log && value <= 0))
         return NAN;
-    if (axis->is_log)
-        return (log(value) - log(axis->lo)) / (log(axis->hi) - log(axis->lo));
-    return (value - axis->lo) / (axis->hi - axis->lo);
+    const double at = clamp_number(value, axis->is_log ? 1 / most_value : -most_value, most_value);
+    const double place = axis->is_log ? (log(at) - log(axis->lo)) / (log(axis->hi) - log(axis->lo))
+                                      : (at - axis->lo) / (axis->hi - axis->lo);
+    return clamp_number(place, -1, 2); /* what is outside stays so, and has a whole number */
 }
 
 /* ---- texts ----------------------------------------------------------------------------------- */
@@ -83,7 +87,7 @@ static void number_text(char out[AXIS_TEXT_NBYTES], double value, double step, d
 
 static void seconds_text(char out[AXIS_TEXT_NBYTES], double value, double step)
 {
-    const long s = lround(value);
+    const long s = lround(clamp_number(value, -1e15, 1e15));
 
     if (step < 1)
         number_text(out, value, step, 1);
@@ -100,10 +104,16 @@ static void seconds_text(char out[AXIS_TEXT_NBYTES], double value, double step)
         strcpy(out, "0");
 }
 
+/* No clock shows more than a million years. */
+static time_t time_of(double wall)
+{
+    return (time_t)clamp_number(wall, -3e13, 3e13);
+}
+
 /* The day is told where it changes, and at the first tick of an axis of several days. */
 static void clock_text(char out[AXIS_TEXT_NBYTES], double value, double step, bool tell_day)
 {
-    const time_t at = (time_t)value;
+    const time_t at = time_of(value);
     struct tm tm;
 
     if (!localtime_r(&at, &tm))
@@ -153,7 +163,7 @@ static struct axis_tick *add_tick(struct axis_ticks *out, double value, bool is_
 /* Seconds between local time and UTC, so that ticks of hours and days fall on local ones. */
 static double clock_offset(double at)
 {
-    const time_t seconds = (time_t)at;
+    const time_t seconds = time_of(at);
     struct tm tm;
 
     return localtime_r(&seconds, &tm) ? (double)tm.tm_gmtoff : 0;

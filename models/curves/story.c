@@ -38,11 +38,17 @@ static void number_rows(const struct run *run)
     }
 }
 
+/* Of a file that says anything. */
+static int whole_number(double x)
+{
+    return x >= 0 && x < 1e9 ? (int)x : 0;
+}
+
 static void begin_attempt(struct story *story, const struct run_row **row)
 {
     struct story_attempt *attempt = &story->attempt[story->nattempts++];
 
-    *attempt = (struct story_attempt){.number = (int)number_of(*row), .row = row};
+    *attempt = (struct story_attempt){.number = whole_number(number_of(*row)), .row = row};
 }
 
 static void add_row(struct story_attempt *attempt, const struct run_row *row)
@@ -62,18 +68,31 @@ static void count_kept(struct story_attempt *attempt, double next_step)
         attempt->nkept++;
 }
 
+/* The last row of an attempt, which is in order, before a step. */
+static const struct run_row *row_of_attempt(const struct story_attempt *attempt, double step)
+{
+    size_t begin = 0, end = attempt->nrows;
+
+    while (begin < end) {
+        const size_t middle = begin + (end - begin) / 2;
+        if (attempt->row[middle]->value[RUN_STEP] < step)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin ? attempt->row[begin - 1] : NULL;
+}
+
 /* The last step before the next attempt's first, of any attempt up to the one that ended. */
 static const struct run_row *row_before(const struct story *story, int ended, double step)
 {
     const struct run_row *found = NULL;
 
-    for (int a = 0; a <= ended; a++)
-        for (size_t i = 0; i < story->attempt[a].nrows; i++) {
-            const struct run_row *row = story->attempt[a].row[i];
-            if (row->value[RUN_STEP] < step &&
-                (!found || row->value[RUN_STEP] >= found->value[RUN_STEP]))
-                found = row;
-        }
+    for (int a = 0; a <= ended; a++) {
+        const struct run_row *row = row_of_attempt(&story->attempt[a], step);
+        if (row && (!found || row->value[RUN_STEP] >= found->value[RUN_STEP]))
+            found = row;
+    }
     return found;
 }
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "curves/curves.h"
 #include "fsdp/sys/cli.h"
@@ -144,6 +145,23 @@ static int read_runs(struct run *runs, char **paths, int nruns, const struct plo
     return curves_label(runs, nruns, err);
 }
 
+/* With --format, -o could name a run's own file. */
+static int check_output(const struct plot_settings *set, const struct run *runs, int nruns,
+                        struct fsdp_err *err)
+{
+    struct stat output, input;
+
+    if (!set->output || stat(set->output, &output))
+        return FSDP_OK;
+    for (int i = 0; i < nruns; i++)
+        if (stat(runs[i].path, &input) == 0 && S_ISREG(input.st_mode) &&
+            input.st_dev == output.st_dev && input.st_ino == output.st_ino)
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "%s holds the metrics that are drawn; name another file with -o",
+                                set->output);
+    return FSDP_OK;
+}
+
 /* The folder of a run is its best title. */
 static const char *title_of(const struct plot_settings *set, const struct run *runs, int nruns)
 {
@@ -160,6 +178,8 @@ static int plot_runs(struct plot_settings *set, char **paths, int nruns, struct 
     if (!runs)
         return FSDP_ENOMEM;
     int rc = read_runs(runs, paths, nruns, set, err);
+    if (!rc)
+        rc = check_output(set, runs, nruns, err);
     const struct curves_ask ask = {.keys = set->keys.key,
                                    .nkeys = set->keys.nkeys,
                                    .skip_empty = set->default_keys,

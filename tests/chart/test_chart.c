@@ -118,6 +118,20 @@ static void check_axis(void)
 
 /* ---- fewer points ---------------------------------------------------------------------------- */
 
+/* Values whose difference is no number: they are placed at the ends. */
+static void check_widest(void)
+{
+    const struct axis axis = axis_make(-1.7e308, 1.7e308, 0.05, false, CHART_NUMBER);
+    const struct axis far = axis_make(0, 1, 0.05, false, CHART_NUMBER);
+
+    ok(axis_place(&axis, -1.7e308) >= 0 && axis_place(&axis, 1.7e308) <= 1 &&
+           axis_place(&axis, 0) == 0.5,
+       "the widest axis");
+    ok(axis_place(&far, 1e308) > 1 && axis_place(&far, 1e308) < 10 &&
+           axis_place(&far, -1e308) < 0 && axis_place(&far, -1e308) > -10,
+       "what is far outside is outside, and near enough to count lines to it");
+}
+
 static void check_thin(void)
 {
     enum { N = 100000, COLUMNS = 100 };
@@ -316,6 +330,7 @@ int main(void)
     check_ticks();
     check_any_range();
     check_axis();
+    check_widest();
     check_thin();
     check_svg();
     check_memory();

@@ -66,6 +66,9 @@ else
     ok "$(holds err 'made without cairo' && holds err 'write an .svg' && [ ! -e loss.png ]; echo $?)" \
         "a build without cairo says so, and what to do"
 fi
+cp out/metrics.jsonl before && ln -s out/metrics.jsonl link.svg
+plot out -o out/metrics.jsonl --format svg || plot out -o link.svg
+ok "$([ $? = 1 ] && cmp -s before out/metrics.jsonl && holds err 'metrics that are drawn'; echo $?)" "a picture never takes the place of its metrics"
 plot - <out/metrics.jsonl
 ok "$([ $? = 0 ] && holds log 'standard input'; echo $?)" "standard input is drawn"
 plot <(cat out/metrics.jsonl) -o - && head -c 5 log >head
