@@ -55,8 +55,8 @@ static int shrink(double *values, int nvalues, int columns)
         const int from = c * nvalues / columns, to = (c + 1) * nvalues / columns;
         double sum = 0;
         for (int i = from; i < to; i++)
-            sum += values[i];
-        values[c] = sum / (to - from);
+            sum += values[i] / (to - from);
+        values[c] = sum;
     }
     return columns;
 }
@@ -92,7 +92,8 @@ static void put_curve(FILE *to, const struct top_style *style, const char *label
     fprintf(to, "%-*s %s ", LABEL, label, first);
     top_ink(to, style, TOP_CYAN);
     for (int i = 0; i < nvalues; i++) {
-        const int bar = hi > lo ? (int)((NBARS - 1) * (values[i] - lo) / (hi - lo) + 0.5) : 0;
+        const double share = hi > lo ? (values[i] / 2 - lo / 2) / (hi / 2 - lo / 2) : 0;
+        const int bar = (int)((NBARS - 1) * share + 0.5);
         if (style->utf8)
             fputs(bars[bar], to);
         else
@@ -104,11 +105,17 @@ static void put_curve(FILE *to, const struct top_style *style, const char *label
 
 static const char *time_text(char out[32], double wall)
 {
-    const time_t seconds = (time_t)wall;
+    const time_t seconds = wall > 0 && wall < 1e12 ? (time_t)wall : 0;
     struct tm tm;
 
-    if (!(wall > 0) || !localtime_r(&seconds, &tm) || !strftime(out, 32, "%Y-%m-%d %H:%M:%S", &tm))
+    if (!seconds || !localtime_r(&seconds, &tm) || !strftime(out, 32, "%Y-%m-%d %H:%M:%S", &tm))
         out[0] = 0;
+    return out;
+}
+
+static const char *loss_text(char out[REPORT_NUMBER_NBYTES], double loss)
+{
+    snprintf(out, REPORT_NUMBER_NBYTES, fabs(loss) < 1e6 ? "%.4f" : "%.4g", loss);
     return out;
 }
 
@@ -127,9 +134,10 @@ static void put_progress(FILE *to, const struct top_style *style, const struct t
     else
         put_fact(to, style, "step", "%s", report_count(a, (uint64_t)st->step));
     if (isfinite(st->loss) && isfinite(st->eval_loss))
-        put_fact(to, style, "loss", "%.4f; held out %.4f", st->loss, st->eval_loss);
+        put_fact(to, style, "loss", "%s; held out %s", loss_text(a, st->loss),
+                 loss_text(b, st->eval_loss));
     else if (isfinite(st->loss))
-        put_fact(to, style, "loss", "%.4f", st->loss);
+        put_fact(to, style, "loss", "%s", loss_text(a, st->loss));
     if (st->step_s > 0)
         snprintf(usual, sizeof usual, ", %.3g s a step", st->step_s);
     if (st->mfu > 0)
@@ -185,6 +193,19 @@ static void set_number(json_t *object, const char *key, double x)
     json_object_set_new(object, key, real_or_null(x));
 }
 
+/* JSON is UTF-8; the name of a folder need not be. */
+static void set_text(json_t *object, const char *key, const char *text)
+{
+    json_t *value = json_string(text);
+
+    if (!value) {
+        char *clean = fsdp_strdup(text, NULL);
+        value = clean ? json_string(fsdp_text_clean(clean)) : NULL;
+        fsdp_free(clean);
+    }
+    json_object_set_new(object, key, value);
+}
+
 /* The status as it stands in its file, and what was made of it. */
 static json_t *object_of(const struct top_job *job)
 {
@@ -199,12 +220,12 @@ static json_t *object_of(const struct top_job *job)
     if (job->from_metrics) {
         set_number(object, "loss", st->loss);
         set_number(object, "tokens_per_s", st->tokens_per_s);
-        json_object_set_new(object, "metrics", json_string(st->metrics));
+        set_text(object, "metrics", st->metrics);
     }
-    json_object_set_new(object, "name", json_string(job->name));
-    json_object_set_new(object, "file", json_string(job->path));
-    json_object_set_new(object, "state", json_string(top_state_word(job->state)));
-    json_object_set_new(object, "trouble", json_string(job->note));
+    set_text(object, "name", job->name);
+    set_text(object, "file", job->path);
+    set_text(object, "state", top_state_word(job->state));
+    set_text(object, "trouble", job->note);
     set_number(object, "seen_seconds_ago", job->seen_s);
     set_number(object, "saved_seconds_ago", job->saved_s);
     set_number(object, "seconds_left", job->left_s);

@@ -28,15 +28,11 @@ void top_plain(FILE *to, const struct top_style *style)
 /* Bytes of the character at text; one that is no UTF-8, or that this terminal cannot show, is 1. */
 static int char_nbytes(const char *text, bool utf8)
 {
-    const unsigned char c = (unsigned char)*text;
-    const int nbytes = c < 0x80 ? 1 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 0;
+    uint32_t code;
+    const int nbytes =
+        utf8 && (*text & 0x80) ? fsdp_utf8_decode(&code, text, text + strnlen(text, 4)) : 1;
 
-    if (!utf8 || nbytes < 2)
-        return 1;
-    for (int i = 1; i < nbytes; i++)
-        if (((unsigned char)text[i] & 0xc0) != 0x80)
-            return 1;
-    return nbytes;
+    return nbytes ? nbytes : 1;
 }
 
 static int width_of(const char *text, bool utf8)
@@ -48,14 +44,14 @@ static int width_of(const char *text, bool utf8)
     return width;
 }
 
+/* Names and reasons are other people's texts: none of them commands the terminal, not even by a
+ * control character of two bytes. */
 static void put_char(FILE *to, const char *text, int nbytes)
 {
-    const unsigned char c = (unsigned char)*text;
+    char clean[8];
 
-    if (nbytes == 1 && (c < 0x20 || c >= 0x7f))
-        fputc('?', to);
-    else
-        fwrite(text, 1, (size_t)nbytes, to);
+    snprintf(clean, sizeof clean, "%.*s", nbytes, text);
+    fputs(fsdp_text_clean(clean), to);
 }
 
 void top_put(FILE *to, const struct top_style *style, const char *text, int columns, bool is_padded,

@@ -113,6 +113,11 @@ mkdir empty
 ok "$([ $? = 0 ] && [ "$(wc -l <log)" = 1 ] && holds err "no runs below empty"; echo $?)" "a folder without runs"
 "$top" --once runs nowhere >log 2>err
 ok "$([ $? = 1 ] && holds err "fsdp-top: nowhere: No such file or directory"; echo $?)" "a folder that is not there"
+odd=$'odd/\xc2\x9b31m\xff'
+mkdir -p "$odd" && cp older/metrics.jsonl "$odd"
+LC_ALL=C.UTF-8 "$top" --once odd >log && "$top" --json odd >odd.json
+ok "$([ $? = 0 ] && ! grep -q $'\xc2\x9b' log && holds odd.json '31m?/metrics.jsonl"'; echo $?)" \
+    "the name of a folder commands no terminal, and is in the JSON, UTF-8 or not"
 mkdir broken && echo '{"version": 1' >broken/status.json
 "$top" --once broken >log 2>err
 ok "$([ $? = 0 ] && [ "$(wc -l <log)" = 1 ]; echo $?)" "a file that is no status is left out"

@@ -389,6 +389,36 @@ static void check_many(const char *folder)
     close(t.fd);
 }
 
+/* Files of other people: numbers at the ends of double, texts that command a terminal. */
+static void check_hostile(const char *folder)
+{
+    struct status status = a_run(STATUS_FAILED);
+    char path[300];
+
+    snprintf(path, sizeof path, "%s/hostile", folder);
+    mkdir(path, 0777);
+    snprintf(status.metrics, sizeof status.metrics, "%s/hostile/m.jsonl", folder);
+    snprintf(status.reason, sizeof status.reason,
+             "an\xc2\x9b"
+             "2J end");
+    status.loss = status.tokens_per_s = status.step_s = 1.7e308;
+    status.saved.at = status.began = -1.7e308;
+    put_run(path, "a", &status);
+    FILE *to = fopen(status.metrics, "w");
+    for (int i = 1; to && i <= 300; i++)
+        fprintf(to, "{\"step\": %d, \"loss\": %s1.7e308, \"tokens_per_s\": 1.7e308}\n", i,
+                i % 2 ? "-" : "");
+    if (to)
+        fclose(to);
+    begin(80, 24, path, NULL);
+    ok(waits_until("an?2J end", true), "a control character of two bytes is none");
+    type("\r");
+    ok(waits_until("tokens/s", true), "a curve of the widest range");
+    type("q");
+    ok(end() == 0 && is_given_back(), "given back");
+    close(t.fd);
+}
+
 int main(void)
 {
     char folder[] = "/tmp/fsdp-top-XXXXXX", command[64];
@@ -403,6 +433,7 @@ int main(void)
     check_signals(folder);
     check_plain(folder);
     check_many(folder);
+    check_hostile(folder);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     ok(system(command) == 0, "cleaned up");
     return tap_done();

@@ -28,7 +28,7 @@ const char *report_rate(char out[REPORT_NUMBER_NBYTES], double rate)
 
 const char *report_seconds(char out[REPORT_NUMBER_NBYTES], double seconds)
 {
-    int64_t s = seconds < 0 ? 0 : seconds > 1e9 ? 1000000000 : (int64_t)(seconds + 0.5);
+    int64_t s = !(seconds > 0) ? 0 : seconds > 1e9 ? 1000000000 : (int64_t)(seconds + 0.5);
 
     if (seconds < 9.95)
         snprintf(out, REPORT_NUMBER_NBYTES, "%.1fs", seconds < 0 ? 0 : seconds);
@@ -260,6 +260,10 @@ const char *report_rate_short(char out[REPORT_NUMBER_NBYTES], double rate)
         const char *letter;
     } units[] = {{1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
 
+    if (rate >= 1e15) { /* of a file that says anything */
+        snprintf(out, REPORT_NUMBER_NBYTES, "%.2g", rate);
+        return out;
+    }
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         const double x = rate / units[i].unit;
         if (x < 0.9995 || !isfinite(x))
@@ -277,7 +281,7 @@ const char *report_rate_short(char out[REPORT_NUMBER_NBYTES], double rate)
 const char *report_left(char out[REPORT_NUMBER_NBYTES], double seconds)
 {
     const int64_t minute = 60, hour = 60 * minute, day = 24 * hour;
-    const int64_t s = seconds < 0 ? 0 : seconds > 1e9 ? 1000000000 : (int64_t)(seconds + 0.5);
+    const int64_t s = !(seconds > 0) ? 0 : seconds > 1e9 ? 1000000000 : (int64_t)(seconds + 0.5);
 
     if (s < minute)
         snprintf(out, REPORT_NUMBER_NBYTES, "%" PRId64 "s", s);
