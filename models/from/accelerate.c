@@ -61,7 +61,13 @@ static void take_count(struct from_job *job, const struct from_row *row, struct 
 
 static void take_master(struct from_job *job, const struct from_row *row, struct from_leaf *leaf)
 {
-    if (!strcmp(row->theirs, "main_process_ip"))
+    const bool is_host = !strcmp(row->theirs, "main_process_ip");
+    const char *const allowed = is_host ? FROM_LETTERS ".:-" : "0123456789";
+
+    /* They become words of a command that somebody types. */
+    if (leaf->value[strspn(leaf->value, allowed)])
+        ;
+    else if (is_host)
         snprintf(job->master, sizeof job->master, "%.79s", leaf->value);
     else
         snprintf(job->port, sizeof job->port, "%.15s", leaf->value);
@@ -122,7 +128,10 @@ static void set_classes(struct from_job *job, const struct from_row *row, struct
         len -= 2;
     }
     snprintf(list, sizeof list, "%.*s", (int)len, at);
-    from_set(job, row->ours, leaf->path, "[%.1000s]", list);
+    if (list[strspn(list, FROM_LETTERS "., ")])
+        from_remark(job, FROM_LOST, leaf, "not names of classes");
+    else
+        from_set(job, row->ours, leaf->path, "[%.1000s]", list);
 }
 
 static void set_backward(struct from_job *job, const struct from_row *row, struct from_leaf *leaf)

@@ -91,14 +91,11 @@ static const char *const fates[] = {
 };
 static const enum from_fate order[] = {FROM_OPEN, FROM_LOST, FROM_UNKNOWN, FROM_LINE, FROM_HAVE};
 
-/* Text of a file, as a comment must have it: in one line. */
+/* Text of a file, as a comment must have it: in one line, and no half of a character at its end. */
 static const char *one_line(char out[160], const char *text)
 {
-    size_t len = 0;
-    for (; text[len] && len < 159; len++)
-        out[len] = (unsigned char)text[len] < ' ' ? ' ' : text[len];
-    out[len] = 0;
-    return out;
+    snprintf(out, 160, "%s", text);
+    return fsdp_text_clean(out);
 }
 
 static void put_remarks(struct text *t, const struct from_job *job, enum from_fate fate)

@@ -65,7 +65,10 @@ static void set_optimizer(struct from_job *job, const struct from_row *row, stru
 
 static void set_list(struct from_job *job, const struct from_row *row, struct from_leaf *leaf)
 {
-    from_set(job, row->ours, leaf->path, "%s", leaf->value);
+    if (leaf->value[strspn(leaf->value, "0123456789.+-eE[], ")])
+        from_remark(job, FROM_LOST, leaf, "not numbers, as %s expects them", row->ours);
+    else
+        from_set(job, row->ours, leaf->path, "%s", leaf->value);
 }
 
 static void set_schedule(struct from_job *job, const struct from_row *row, struct from_leaf *leaf)

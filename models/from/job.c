@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ bool from_number(double *out, const char *value)
 {
     char *end = NULL;
     *out = value ? strtod(value, &end) : 0;
-    return value && *value && !*end;
+    return value && *value && !*end && isfinite(*out);
 }
 
 bool from_has(const struct from_job *job, const char *key)
@@ -55,6 +56,7 @@ void from_set(struct from_job *job, const char *key, const char *why, const char
     va_start(ap, fmt);
     vsnprintf(to->value, sizeof to->value, fmt, ap);
     va_end(ap);
+    fsdp_text_clean(to->value); /* a character may have been cut in two */
 }
 
 void from_set_text(struct from_job *job, const char *key, const char *why, const char *text)

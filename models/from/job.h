@@ -16,6 +16,9 @@ enum from_fate {
     FROM_NFATES
 };
 
+/* Of names that need no quotes, neither in YAML nor in a shell; more may be added to it. */
+#define FROM_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+
 struct from_job;
 struct from_row;
 

@@ -11,6 +11,8 @@ enum { MOST_LEAVES = 4096, DEPTH = 24, MOST_NBYTES = 4 << 20 };
 
 struct reader {
     const char *file;
+    FILE *from;
+    size_t nbytes; /* read so far */
     yaml_parser_t parser;
     struct from_leaves *out;
     char path[FROM_PATH_NBYTES];
@@ -37,10 +39,24 @@ static int refuse(const struct reader *r, size_t line, const char *why)
     return fsdp_err_set(r->err, FSDP_EINVAL, "%s:%zu: %s", r->file, line + 1, why);
 }
 
+/* A file of any length, or one without an end, is not read as a whole. */
+static int read_some(void *ctx, unsigned char *to, size_t nbytes, size_t *got)
+{
+    struct reader *r = ctx;
+
+    *got = r->nbytes < MOST_NBYTES ? fread(to, 1, nbytes, r->from) : 0;
+    r->nbytes += *got;
+    return r->nbytes < MOST_NBYTES && !ferror(r->from);
+}
+
 static int next_event(struct reader *r, yaml_event_t *event)
 {
     if (yaml_parser_parse(&r->parser, event))
         return FSDP_OK;
+    if (r->nbytes >= MOST_NBYTES)
+        return fsdp_err_set(r->err, FSDP_EINVAL,
+                            "%s: longer than %d MiB, which no configuration is", r->file,
+                            MOST_NBYTES >> 20);
     return refuse(r, r->parser.problem_mark.line,
                   r->parser.problem ? r->parser.problem : "not valid YAML or JSON");
 }
@@ -67,6 +83,8 @@ static int add_leaf(struct reader *r, const char *value, size_t line)
     *leaf = (struct from_leaf){.line = (int)line + 1};
     snprintf(leaf->path, sizeof leaf->path, "%s", r->path);
     snprintf(leaf->value, sizeof leaf->value, "%s", value);
+    fsdp_text_clean(leaf->path); /* both are written into one line of another file */
+    fsdp_text_clean(leaf->value);
     return FSDP_OK;
 }
 
@@ -210,7 +228,8 @@ int from_leaves_read(struct from_leaves *out, const char *path, const char *pref
         fclose(file);
         return fsdp_err_set(err, FSDP_ENOMEM, "%s: out of memory", path);
     }
-    yaml_parser_set_input_file(&r.parser, file);
+    r.from = file;
+    yaml_parser_set_input(&r.parser, read_some, &r);
     snprintf(r.path, sizeof r.path, "%s", prefix);
     int rc = read_document(&r);
     yaml_parser_delete(&r.parser);
