@@ -86,10 +86,10 @@ static int find_places(struct batch *b, struct fsdp_err *err)
                                  .overrides = args->overrides,
                                  .output = b->output};
     sbatch_name_make(b->run.name, args->config);
-    if (args->sbatch.file)
-        snprintf(b->file, sizeof b->file, "%s", args->sbatch.file);
-    else
-        snprintf(b->file, sizeof b->file, "%s.sbatch", b->run.name);
+    /* A name that begins with '-' would be an option of sbatch. */
+    const char *file = args->sbatch.file ? args->sbatch.file : b->run.name;
+    snprintf(b->file, sizeof b->file, "%s%s%s", file[0] == '-' && file[1] ? "./" : "", file,
+             args->sbatch.file ? "" : ".sbatch");
     return FSDP_OK;
 }
 
@@ -136,7 +136,7 @@ static int make_log_folder(const struct batch *b, struct fsdp_err *err)
 
 static int write_script(const struct batch *b, struct fsdp_err *err)
 {
-    char temporary[PATH_MAX + 8];
+    char temporary[PATH_MAX + 8], whole[PATH_MAX];
 
     if (!strcmp(b->file, "-"))
         return sbatch_script_write(stdout, &b->plan, &b->run, &b->cluster, err);
@@ -145,14 +145,15 @@ static int write_script(const struct batch *b, struct fsdp_err *err)
                             "%s is there already, and --sbatch has not written it. Type "
                             "--sbatch=FILE with another name",
                             b->file);
-    snprintf(temporary, sizeof temporary, "%s.part", b->file);
+    const char *file = realpath(b->file, whole) ? whole : b->file; /* a link stays one */
+    snprintf(temporary, sizeof temporary, "%s.part", file);
     FILE *to = fopen(temporary, "we");
     if (!to)
         return fsdp_err_sys(err, errno, "%s: cannot write", temporary);
     int rc = sbatch_script_write(to, &b->plan, &b->run, &b->cluster, err);
     if (fclose(to) != 0 && rc == FSDP_OK)
         rc = fsdp_err_sys(err, errno, "%s: cannot write", temporary);
-    if (rc == FSDP_OK && rename(temporary, b->file) != 0)
+    if (rc == FSDP_OK && rename(temporary, file) != 0)
         rc = fsdp_err_sys(err, errno, "%s: cannot write", b->file);
     if (rc != FSDP_OK)
         unlink(temporary);
@@ -222,8 +223,11 @@ static void say_written(const struct batch *b)
            p->nodes == 1 ? "" : "s", p->ntasks_per_node, p->nodes * p->ntasks_per_node,
            p->nodes * p->ntasks_per_node == 1 ? "" : "s", p->cpus_per_task, gpus, p->partition.name,
            sbatch_time_text(time, p->seconds));
-    if (!b->args->sbatch.submit)
-        printf("submit it: sbatch %s\n", b->file);
+    if (!b->args->sbatch.submit) {
+        fputs("submit it: sbatch ", stdout);
+        sbatch_word_write(stdout, b->file);
+        fputc('\n', stdout);
+    }
 }
 
 static void say_submitted(const struct batch *b)

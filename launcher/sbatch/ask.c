@@ -2,25 +2,57 @@
 /* The programs that know the cluster. Their commands are fixed texts: no name from outside reaches
  * the shell. */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "cluster.h"
 
-enum { MOST_NBYTES = 16 << 20, NOT_FOUND = 127, TIMED_OUT = 124 };
+/* MOST_S and KILL_S are those of the command in ask, too. */
+enum {
+    MOST_NBYTES = 16 << 20,
+    NOT_FOUND = 127,
+    TIMED_OUT = 124,
+    KILLED = 137,
+    MOST_S = 20,
+    KILL_S = 5
+};
 
-/* Everything that it prints. Freed with fsdp_free. */
+static int refuse_silent(const char *what, struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EIO,
+                        "--sbatch: %s did not answer within %d s. Try again when 'sinfo' answers",
+                        what, MOST_S);
+}
+
+/* Everything that it prints, until all that hold its output have closed it. Freed with fsdp_free.
+ */
 static int read_all(char **out, FILE *from, const char *what, struct fsdp_err *err)
 {
-    size_t nbytes = 0, got;
+    struct pollfd wait = {.fd = fileno(from), .events = POLLIN};
+    const double until = fsdp_time_now() + MOST_S + KILL_S;
+    size_t nbytes = 0;
+    ssize_t got = 1;
     char *text = fsdp_alloc(MOST_NBYTES + 1, 1, "a program's output", err);
 
     if (!text)
         return FSDP_ENOMEM;
-    while (nbytes < MOST_NBYTES && (got = fread(text + nbytes, 1, MOST_NBYTES - nbytes, from)) > 0)
-        nbytes += got;
+    while (nbytes < MOST_NBYTES && got > 0) {
+        const double left = until - fsdp_time_now();
+        const int ready = poll(&wait, 1, left > 0 ? (int)(1000 * left) + 1 : 0);
+        if (ready == 0 && left <= 0) {
+            fsdp_free(text);
+            return refuse_silent(what, err); /* a child of its has the pipe */
+        }
+        got = ready > 0 ? read(wait.fd, text + nbytes, MOST_NBYTES - nbytes) : 1;
+        if (got < 0 && errno == EINTR)
+            got = 1;
+        else if (got > 0 && ready > 0)
+            nbytes += (size_t)got;
+    }
     text[nbytes] = '\0';
     for (size_t i = 0; i < nbytes; i++) /* a text that ends early would look complete */
         if (!text[i])
@@ -49,7 +81,7 @@ static int ask(char **out, const char *what, const char *command, struct fsdp_er
 {
     char line[256] = "", full[256];
 
-    snprintf(full, sizeof full, "LC_ALL=C timeout 20 %s 2>&1", command);
+    snprintf(full, sizeof full, "LC_ALL=C timeout -k %d %d %s 2>&1", KILL_S, MOST_S, command);
     FILE *from = popen(full, "re");
     if (!from)
         return fsdp_err_sys(err, errno, "cannot start %s", what);
@@ -70,11 +102,8 @@ static int ask(char **out, const char *what, const char *command, struct fsdp_er
                             "Type it on the cluster's login node, after 'module load slurm' where "
                             "the site has such a module",
                             what);
-    if (code == TIMED_OUT)
-        return fsdp_err_set(err, FSDP_EIO,
-                            "--sbatch: %s did not answer within 20 s. Try again when 'sinfo' "
-                            "answers",
-                            what);
+    if (code == TIMED_OUT || code == KILLED)
+        return refuse_silent(what, err);
     return fsdp_err_set(err, FSDP_EIO, "--sbatch: %s: %s. Try again when 'sinfo' answers", what,
                         line[0] ? line : "no answer");
 }

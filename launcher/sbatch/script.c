@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "sbatch.h"
 
@@ -49,10 +50,13 @@ bool sbatch_script_is_ours(const char *path)
 {
     char line[256];
     bool ours = false;
-    FILE *from = fopen(path, "re");
+    FILE *from = NULL;
+    struct stat st;
 
-    if (!from)
+    if (stat(path, &st) != 0)
         return errno == ENOENT;
+    if (fsdp_file_stream(&from, path, NULL) != FSDP_OK) /* nor is a pipe or a device */
+        return false;
     for (int i = 0; i < 4 && !ours && fgets(line, sizeof line, from); i++)
         ours = strncmp(line, mark, sizeof mark - 1) == 0;
     fclose(from);

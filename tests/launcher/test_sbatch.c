@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "../../launcher/sbatch/sbatch.h"
 #include "fsdp/base.h"
@@ -359,6 +361,35 @@ static void scripts_are_written(void)
     ok(!strcmp(name, "my_run_1.v2"), "the job's name: %s", name);
 }
 
+static bool is_ours(const char *path, const char *text)
+{
+    FILE *to = fopen(path, "w");
+
+    if (to) {
+        fputs(text, to);
+        fclose(to);
+    }
+    return sbatch_script_is_ours(path);
+}
+
+static void files_are_known(void)
+{
+    char folder[] = "/tmp/test_sbatch_XXXXXX", path[64];
+
+    if (!mkdtemp(folder))
+        return;
+    snprintf(path, sizeof path, "%s/x.sbatch", folder);
+    ok(sbatch_script_is_ours(path), "a script that is not there may be written");
+    ok(is_ours(path, "#!/bin/bash\n# x\n# Written by fsdp-launch --sbatch for y\n"),
+       "one of ours is replaced");
+    ok(!is_ours(path, "#!/bin/bash\necho mine\n") && !is_ours(path, ""), "no other");
+    remove(path);
+    ok(mkfifo(path, 0600) == 0 && !sbatch_script_is_ours(path) && !sbatch_script_is_ours(folder),
+       "a pipe that nobody writes is not waited for, and a folder is no script");
+    remove(path);
+    rmdir(folder);
+}
+
 int main(void)
 {
     samples_are_read();
@@ -367,5 +398,6 @@ int main(void)
     plans_are_refused();
     damage_is_survived();
     scripts_are_written();
+    files_are_known();
     return tap_done();
 }
