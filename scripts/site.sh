@@ -10,6 +10,11 @@ site=${1:?usage: scripts/site.sh FOLDER}
 for tool in cmark-gfm mandoc; do
     command -v $tool >/dev/null || { echo "site: $tool is missing; scripts/deps.sh site installs it" >&2; exit 1; }
 done
+# Only a site is replaced: another folder given by mistake is not emptied.
+if [ -e "$site" ] && { [ ! -d "$site" ] || [ -n "$(ls -A "$site")" ]; } && [ ! -f "$site/pages.js" ]; then
+    echo "site: $site is there already, and is no site; name another folder" >&2
+    exit 1
+fi
 rm -rf "$site"
 mkdir -p "$site"
 cp scripts/site/site.css scripts/site/search.js "$site"
@@ -59,6 +64,11 @@ links_of() { # source file, its body
     done
 }
 
+# HTML as the inside of a text in JavaScript.
+as_text() {
+    sed -e 's/<[^>]*>/ /g' -e 's/&quot;/"/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g' | tr -s '\n\t ' ' ' | sed -e 's/\\/\\\\/g; s/"/\\"/g; s/ $//'
+}
+
 page() { # source file
     local to root title body=$site/.body
     to=$(address "$1")
@@ -96,9 +106,7 @@ END
         echo "</main><script src=\"${root}pages.js\"></script><script src=\"${root}search.js\"></script></body></html>"
     } >"$site/$to"
     # Its words, for the search.
-    sed -e 's/<[^>]*>/ /g' -e 's/&quot;/"/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g' "$body" | tr -s '\n\t ' ' ' |
-        sed -e 's/\\/\\\\/g; s/"/\\"/g' -e "s|^|{title: \"${title:-libfsdp}\", url: \"$to\", text: \"|" -e 's/$/"},/' >>"$site/pages.js"
-    echo >>"$site/pages.js"
+    printf '{title: "%s", url: "%s", text: "%s"},\n' "$(as_text <<<"${title:-libfsdp}")" "$to" "$(as_text <"$body")" >>"$site/pages.js"
 }
 
 echo 'const pages = [' >"$site/pages.js"

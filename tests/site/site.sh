@@ -16,6 +16,9 @@ check() { # text, offenders
 site=${SITE:-$TEST_TMP/site}
 said=$(scripts/site.sh "$site" 2>&1) || said+=$'\n'"exit status $?"
 check "the site is built and says of no link that it leads nowhere" "$(grep -v "^site: [0-9]* pages in" <<<"$said")"
+mkdir -p "$TEST_TMP/mine" && echo kept >"$TEST_TMP/mine/file"
+check "a folder that is no site is not replaced" "$(scripts/site.sh "$TEST_TMP/mine" 2>"$TEST_TMP/refused" && echo "it was"
+    grep -q 'is no site' "$TEST_TMP/refused" && [ -s "$TEST_TMP/mine/file" ] || cat "$TEST_TMP/refused")"
 cd "$site" || exit 1
 mapfile -t pages < <(find . -name '*.html' | sort)
 check "it has pages" "$([ ${#pages[@]} -ge 30 ] || echo "${#pages[@]}")"
