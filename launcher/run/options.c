@@ -47,7 +47,7 @@ static const struct fsdp_cli_option rank_rows[] = {
     {"master-addr", .arg = "HOST", .kind = FSDP_CLI_OWN, .offset = AT(master_addr),
      .parse = take_word, .help = "with --nnodes: where node 0 runs (default: MASTER_ADDR)"},
     {"master-port", .arg = "P", .kind = FSDP_CLI_INT, .offset = AT(master_port), .least = 1,
-     .most = MOST, .help = "with --nnodes: its port (default: MASTER_PORT, or 29500)"},
+     .most = 65535, .help = "with --nnodes: its port (default: MASTER_PORT, or 29500)"},
     {"ranks-per-gpu", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(ranks_per_gpu), .least = 1,
      .most = MOST, .help = "let N ranks of a node share a GPU, for tests (NCCL over sockets)"},
     {"reorder", .offset = AT(reorder),

@@ -38,7 +38,8 @@ static int set_int(int *out, const struct fsdp_cli_option *row, const char *text
 
     errno = 0;
     const long value = strtol(text, &end, 10);
-    if (end == text || *end || errno || value < (long)row->least || value > (long)row->most) {
+    if (*text == ' ' || end == text || *end || errno || value < (long)row->least ||
+        value > (long)row->most) {
         snprintf(what, sizeof what, "a whole number from %.0f to %.0f", row->least, row->most);
         return expected(row, text, what, err);
     }
@@ -53,7 +54,7 @@ static int set_seed(uint64_t *out, const struct fsdp_cli_option *row, const char
 
     errno = 0;
     *out = strtoull(text, &end, 0);
-    return end != text && !*end && !errno && *text != '-'
+    return *text >= '0' && *text <= '9' && !*end && !errno
                ? FSDP_OK
                : expected(row, text, "a whole number, 0 or more", err);
 }

@@ -87,6 +87,17 @@ static int set_from_yaml(void *ctx, int line, const char *key, const char *value
     return FSDP_OK;
 }
 
+static bool is_utf8(const char *text)
+{
+    const char *end = text + strlen(text);
+    uint32_t code;
+
+    for (int n; text < end; text += n)
+        if (!(n = fsdp_utf8_decode(&code, text, end)))
+            return false;
+    return true;
+}
+
 static int set_override(struct config *config, const char *text, struct fsdp_err *err)
 {
     char key[128];
@@ -96,6 +107,12 @@ static int set_override(struct config *config, const char *text, struct fsdp_err
         return fsdp_err_set(err, FSDP_EINVAL, "command line: '%.100s' is not section.key=value",
                             text);
     snprintf(key, sizeof key, "%.*s", (int)(eq - text), text);
+    /* Neither YAML nor a checkpoint's JSON would take it, hours later. */
+    if (!is_utf8(eq + 1))
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "command line: %s: the value is not UTF-8; rename the file, or name it "
+                            "by a link",
+                            key);
     if (config_is_source_key(key))
         return config_source_set(config, "command line", -1, key, eq + 1, NULL, 0, err);
     FSDP_TRY(

@@ -54,7 +54,8 @@ static const struct {
      8,
      {"fsdp.checkpoint_modules", "activation_checkpointing is none"}},
     {"end of documents that nobody looks for",
-     "model:\n  path: m\ndata:\n  path: d\n  document_end: 0\n  tokenizer: bytes\ntrain:\n  steps: 10\n",
+     "model:\n  path: m\ndata:\n  path: d\n  document_end: 0\n  tokenizer: bytes\ntrain:\n  steps: "
+     "10\n",
      5,
      {"data.document_end", "no effect unless data.pack is documents"}},
     {"dropout of all", "model:\n  dropout: 1\n", 2, {"model.dropout", "auto, or a number of at"}},
@@ -136,7 +137,9 @@ static const struct {
      {"optim.decay_steps", "do not fit"}},
     {"must resume from nowhere", GOOD "checkpoint:\n  resume: must\n", 8, {"checkpoint.resume"}},
     {"a report at an address", GOOD "log:\n  html: s3://b/r\n", 8, {"log.html", "as a file"}},
-    {"one file for two", GOOD "log:\n  metrics: a.prom\n  prometheus: a.prom\n", 9,
+    {"one file for two",
+     GOOD "log:\n  metrics: a.prom\n  prometheus: a.prom\n",
+     9,
      {"log.prometheus", "of log.metrics"}},
     {"metrics at an address", GOOD "log:\n  metrics: s3://b/m\n", 8, {"log.metrics", "as a file"}},
     {"a model at an address",
@@ -194,6 +197,7 @@ static void check_overrides(void)
         {"train=1", "unknown key 'train'"},
         {"optim.betas=0.9", "list of 2 numbers"},
         {"model.path=", "model.path: must be given"},
+        {"model.path=m\xff", "model.path: the value is not UTF-8"},
     };
     struct fsdp_err err = FSDP_ERR_INIT;
     char *good[] = {"train.steps=7",   "data.path=[a, \"b c\"]", "optim.betas=0.8,0.9",
