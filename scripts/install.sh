@@ -41,8 +41,14 @@ remove_one() { # checksum, path: what was installed
     fi
 }
 
+# What was installed up to here, or before, can be uninstalled.
+give_up() { # why
+    { cat "$new" && echo "$known"; } | awk 'NF && !seen[$2]++' >"$dest$manifest"
+    die "$1"
+}
+
 install_list() { # list, manifest
-    local mode from to known was
+    local mode from to known was manifest=$2
     new=$(mktemp) || exit 1
     trap 'rm -f "$new"' EXIT
     known=
@@ -51,9 +57,9 @@ install_list() { # list, manifest
     grep '^folder ' <<<"$known" >>"$new"
     make_folder "$(dirname "$2")" || die "$dest$(dirname "$2") cannot be made: choose another PREFIX, or DESTDIR"
     while read -r mode from to; do
-        make_folder "${to%/*}" || die "$dest${to%/*} cannot be made"
+        make_folder "${to%/*}" || give_up "$dest${to%/*} cannot be made"
         if [ "$mode" = link ]; then
-            ln -sfn "$from" "$dest$to" || die "$dest$to cannot be made"
+            ln -sfnT "$from" "$dest$to" || give_up "$dest$to cannot be made"
             echo "link:$from $to" >>"$new"
             continue
         fi
@@ -68,8 +74,8 @@ install_list() { # list, manifest
             fi
         fi
         # A new file under the name: programs that run keep theirs.
-        install -m "$mode" "$from" "$dest$to.part$$" && mv -f "$dest$to.part$$" "$dest$to" ||
-            die "$dest$to cannot be written"
+        install -m "$mode" "$from" "$dest$to.part$$" && mv -fT "$dest$to.part$$" "$dest$to" ||
+            { rm -f "$dest$to.part$$"; give_up "$dest$to cannot be written"; }
         echo "$(sum "$dest$to") $to" >>"$new"
     done <"$1"
     # What an earlier version has installed and this one has not.
@@ -100,8 +106,8 @@ case $action in
 check)
     for path in "$2" "$3"; do
         [[ $path == /* ]] || die "'$path' is no absolute path: PREFIX and libdir begin with a slash (DESTDIR need not)"
-        [[ ! $path =~ [^A-Za-z0-9_./+@:,~=-] ]] ||
-            die "'$path': PREFIX and libdir may have letters, digits and _./+@:,~=- alone, because pkg-config files and modulefiles hold them"
+        [[ ! $path =~ [^A-Za-z0-9_./+@,~=-] ]] ||
+            die "'$path': PREFIX and libdir may have letters, digits and _./+@,~=- alone, because pkg-config files, modulefiles and PATH hold them"
     done
     ;;
 install | uninstall)
