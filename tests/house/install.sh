@@ -35,6 +35,7 @@ refused() { # pattern, text, make's arguments
 }
 refused 'begin with a slash' "a relative PREFIX is refused" PREFIX=opt/fsdp
 refused 'letters, digits' "and one with a blank" PREFIX="/opt/f sdp"
+refused 'letters, digits' "and one with a colon, which PATH takes apart" PREFIX=/opt/f:sdp
 refused 'nothing is installed' "what was never installed is not removed" "${args[@]}" DESTDIR="$TEST_TMP"
 make "${args[@]}" install >"$TEST_TMP/log" 2>&1
 ok $? "make install"

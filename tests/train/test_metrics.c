@@ -170,6 +170,9 @@ static void check_sinks(void)
     ok(start(&sinks, &config, 1) == FSDP_OK && sinks_attempt(sinks) == 4,
        "lines without a number are of a first start; those done again say that there were three");
     sinks_close(sinks, SINK_DONE, NULL);
+    put("{\"step\": 1, \"attempt\": 2147483647}\n{\"step\": 1, \"attempt\": -9}\n");
+    ok(start(&sinks, &config, 1) == FSDP_OK && sinks_attempt(sinks) == 4, "no number is too large");
+    sinks_close(sinks, SINK_DONE, NULL);
     if (access("/dev/full", W_OK))
         return;
     fsdp_log_set(count_warnings, NULL, FSDP_LOG_INFO);

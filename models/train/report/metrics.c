@@ -51,8 +51,9 @@ static int64_t line_step(const char *line, size_t nbytes, int *attempt)
     json_t *row = json_loadb(line, nbytes, 0, NULL);
     const json_t *at = json_object_get(row, "step"), *start = json_object_get(row, "attempt");
     int64_t step = json_is_integer(at) ? json_integer_value(at) : -1;
+    const int64_t number = json_is_integer(start) ? json_integer_value(start) : 1;
     if (attempt)
-        *attempt = json_is_integer(start) ? (int)json_integer_value(start) : 1;
+        *attempt = number > 0 && number < 1 << 30 ? (int)number : 1;
     json_decref(row);
     return step;
 }
