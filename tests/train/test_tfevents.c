@@ -140,6 +140,11 @@ static void check_names(void)
     char path[300], host[100] = "";
 
     gethostname(host, sizeof host - 1);
+    /* Somebody's file, whose number has no next one. */
+    snprintf(path, sizeof path, "%s/events.out.tfevents.9223372036854775807.x", dir);
+    FILE *odd = fopen(path, "w");
+    if (odd)
+        fclose(odd);
     for (int i = 0; i < 3; i++) /* a clock that stands, and one that was set back */
         if (tfevents_open(&e[i], dir, 0, i < 2 ? 5000 : 4000, &err))
             abort();
@@ -150,6 +155,8 @@ static void check_names(void)
     }
     ok(tfevents_open(&e[0], "/dev/null/x", 0, 1, &err) != FSDP_OK && strstr(err.text, "/dev/null"),
        "nowhere to write: %s", err.text);
+    snprintf(path, sizeof path, "%s/events.out.tfevents.9223372036854775807.x", dir);
+    remove(path);
 }
 
 int main(void)

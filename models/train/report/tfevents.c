@@ -290,15 +290,18 @@ static int make_folders(const char *folder, struct fsdp_err *err)
     return rc;
 }
 
-/* The latest second in the names of files, -1: there are none. */
+/* The latest second in the names of files, -1: there are none. What is longer than a time is no
+ * time. */
 static int64_t latest_second(const char *folder)
 {
+    const int64_t most = 9999999999;
     DIR *dir = opendir(folder);
     const struct dirent *entry;
     int64_t latest = -1, second;
 
     while (dir && (entry = readdir(dir)) != NULL)
-        if (sscanf(entry->d_name, PREFIX "%" SCNd64, &second) == 1 && second > latest)
+        if (sscanf(entry->d_name, PREFIX "%" SCNd64, &second) == 1 && second > latest &&
+            second < most)
             latest = second;
     if (dir)
         closedir(dir);
@@ -315,10 +318,13 @@ static int open_file(struct tfevents *e, const char *folder, double wall, struct
         second = latest + 1;
     if (gethostname(host, sizeof host - 1) != 0)
         snprintf(host, sizeof host, "host");
-    e->path = fsdp_sprintf(err, "%s/" PREFIX "%010" PRId64 ".%s", folder, second, host);
-    if (!e->path)
-        return FSDP_ENOMEM;
-    e->fd = open(e->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+    for (int tries = 0; e->fd < 0 && (!tries || errno == EEXIST) && tries < 100; tries++) {
+        fsdp_free(e->path); /* another run has begun its file in the same second */
+        e->path = fsdp_sprintf(err, "%s/" PREFIX "%010" PRId64 ".%s", folder, second + tries, host);
+        if (!e->path)
+            return FSDP_ENOMEM;
+        e->fd = open(e->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+    }
     return e->fd < 0 ? fsdp_err_sys(err, errno, "TensorBoard: %s", e->path) : FSDP_OK;
 }
 
