@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # fsdp-generate against transformers: what filters leave of given logits, and greedy text.
-# run: timeout=400
+# run: timeout=900
 if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
     echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
     exit 0
