@@ -39,6 +39,7 @@ check    | cmd mpirun                    | openmpi-bin     | openmpi           |
 check    | pkg ompi-c                    | libopenmpi-dev  | openmpi-devel     | MPI between the CPUs of a cluster (optional: WITH_MPI=0)
 check    | cmd mount                     | mount           | util-linux        | tests mount small disks
 check    | cmd unshare                   | util-linux      | util-linux        | those that only the test sees
+check    | cmd ip                        | iproute2        | iproute           | nodes of a test's own network
 check    | cmd mandoc                    | mandoc          | mandoc            | manual pages are looked over
 check    | cmd zsh                       | zsh             | zsh               | completion is tried in each shell
 check    | cmd fish                      | fish            | fish              | the same
@@ -161,7 +162,7 @@ show_list() {
 END
     show_level check 'make check'
     show_level demo 'make demo'
-    for level in slurm s3 nfs interop packages; do
+    for level in slurm s3 nfs interop watch site aarch64 packages; do
         show_level $level "make check-$level"
     done
     show_level bench 'make bench'
