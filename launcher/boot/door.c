@@ -222,26 +222,6 @@ void boot_door_step(void *ctx)
 
 /* ---- the other side ---- */
 
-/* 0, or an errno. */
-static int move(int fd, bool out, void *data, size_t nbytes, double deadline)
-{
-    for (char *at = data; nbytes;) {
-        ssize_t done = out ? send(fd, at, nbytes, MSG_NOSIGNAL) : recv(fd, at, nbytes, 0);
-        if (done == 0)
-            return ECONNRESET;
-        if (done < 0 && errno != EAGAIN && errno != EINTR)
-            return errno;
-        if (done < 0) {
-            if (boot_wait_fd(fd, out ? POLLOUT : POLLIN, deadline))
-                return ETIMEDOUT;
-            continue;
-        }
-        at += done;
-        nbytes -= (size_t)done;
-    }
-    return 0;
-}
-
 int boot_door_knock(int *fd, const struct boot_contact *at, const struct boot_secret *secret,
                     const struct boot_guest *me, double deadline, struct fsdp_err *err)
 {
@@ -251,8 +231,8 @@ int boot_door_knock(int *fd, const struct boot_contact *at, const struct boot_se
     int rc, why, sock;
 
     FSDP_TRY(boot_dial(&sock, at, secret, hello, "node 0", deadline, err));
-    if ((why = move(sock, true, &guest, sizeof guest, deadline)) ||
-        (why = move(sock, false, &answer, sizeof answer, deadline))) {
+    if ((why = boot_move(sock, true, &guest, sizeof guest, deadline)) ||
+        (why = boot_move(sock, false, &answer, sizeof answer, deadline))) {
         rc = fsdp_err_set(err, why == ETIMEDOUT ? FSDP_ETIMEDOUT : FSDP_EPEER,
                           "node 0 does not answer: %s", strerror(why));
     } else {

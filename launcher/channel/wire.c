@@ -75,8 +75,7 @@ int boot_wait_fd(int fd, short events, double deadline)
     }
 }
 
-/* Moves exactly nbytes or says why not as an errno. */
-static int move_all(int fd, bool out, void *data, size_t nbytes, double deadline)
+int boot_move(int fd, bool out, void *data, size_t nbytes, double deadline)
 {
     char *pos = data;
     while (nbytes) {
@@ -180,8 +179,8 @@ static int prove(int fd, const struct boot_secret *secret, struct boot_hello hel
     int why;
 
     FSDP_TRY(boot_random(msg.nonce, sizeof msg.nonce, err));
-    if ((why = move_all(fd, true, &msg, sizeof msg, deadline)) ||
-        (why = move_all(fd, false, &answer, sizeof answer, deadline)))
+    if ((why = boot_move(fd, true, &msg, sizeof msg, deadline)) ||
+        (why = boot_move(fd, false, &answer, sizeof answer, deadline)))
         goto broken;
     if (!boot_handshake_check(answer.mac, secret, "acceptor", &msg, answer.nonce))
         return fsdp_err_set(err, FSDP_EMISMATCH,
@@ -190,8 +189,8 @@ static int prove(int fd, const struct boot_secret *secret, struct boot_hello hel
                             who, addr);
     if (!boot_handshake_mac(mac, secret, "dialler", &msg, answer.nonce))
         return fsdp_err_set(err, FSDP_EINTERNAL, "HMAC-SHA256 is not available in libcrypto");
-    if ((why = move_all(fd, true, mac, sizeof mac, deadline)) ||
-        (why = move_all(fd, false, &verdict, sizeof verdict, deadline)))
+    if ((why = boot_move(fd, true, mac, sizeof mac, deadline)) ||
+        (why = boot_move(fd, false, &verdict, sizeof verdict, deadline)))
         goto broken;
     if (le32toh(verdict) != BOOT_MAGIC)
         return fsdp_err_set(err, FSDP_EMISMATCH, "%s at %s refused this rank", who, addr);

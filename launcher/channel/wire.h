@@ -43,6 +43,9 @@ int boot_random(void *out, size_t nbytes, struct fsdp_err *err);
 
 /* Blocks until fd is ready for `events` (poll's) or the deadline: FSDP_OK or FSDP_ETIMEDOUT. */
 int boot_wait_fd(int fd, short events, double deadline);
+/* Sends (out) or receives exactly nbytes on a socket that does not block. 0, or an errno:
+ * ETIMEDOUT at the deadline, ECONNRESET where the other side has ended. */
+int boot_move(int fd, bool out, void *data, size_t nbytes, double deadline);
 
 /* Connects and authenticates. *fd is non-blocking, close-on-exec and the caller's. `who` names the
  * other end in errors. FSDP_EPEER: nobody answers; FSDP_EMISMATCH: it does not know the secret. */

@@ -22,6 +22,13 @@ static void put_words(FILE *to, const char *const *words)
         fprintf(to, "%s%s", i ? " " : "", words[i]);
 }
 
+/* "section.key=" of each setting. */
+static void put_key_names(FILE *to, const struct fsdp_cli_program *program)
+{
+    for (int i = 0; i < program->nkeys; i++)
+        fprintf(to, "%s%s=", i ? " " : "", program->keys[i].name);
+}
+
 /* What a key takes, where that is words: of a choice, or yes and no. */
 static bool key_has_words(const struct fsdp_tunable *key)
 {
@@ -147,8 +154,7 @@ static void print_bash(FILE *to, const struct fsdp_cli_program *program)
         fputs("    if [ \"$kind\" = word ] && [[ $cur == *.* || -z $cur ]]; then\n"
               "        words='",
               to);
-        for (int i = 0; i < program->nkeys; i++)
-            fprintf(to, "%s%s=", i ? " " : "", program->keys[i].name);
+        put_key_names(to, program);
         fputs("'\n"
               "        compopt -o nospace 2>/dev/null\n"
               "    fi\n",
@@ -227,8 +233,7 @@ static void put_zsh_keys(FILE *to, const struct fsdp_cli_program *program, const
           "    else\n"
           "        compadd -S '' -- ",
           to);
-    for (int i = 0; i < program->nkeys; i++)
-        fprintf(to, "%s%s=", i ? " " : "", program->keys[i].name);
+    put_key_names(to, program);
     fputs("\n"
           "        _files\n"
           "    fi\n"
