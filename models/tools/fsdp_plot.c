@@ -139,8 +139,10 @@ static int read_runs(struct run *runs, char **paths, int nruns, const struct plo
         FSDP_TRY(curves_run_read(&runs[i], paths[i], err));
         warn_of_lines(&runs[i]);
         if (!runs[i].nrows)
-            return fsdp_err_set(err, FSDP_EINVAL, "%s: there is no line of metrics in it%s",
-                                runs[i].path, runs[i].ends_in_middle ? " that has an end" : "");
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "%s: there is no complete line of metrics in it; name the file of "
+                                "log.metrics",
+                                runs[i].path);
     }
     return curves_label(runs, nruns, err);
 }

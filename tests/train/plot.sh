@@ -100,8 +100,8 @@ refused() { # exit status, text of the error, what, fsdp-plot's arguments
 printf '{"step": 1, "loss": 2' >half.jsonl
 printf '{"step": 1, "loss": null}\n' >null.jsonl
 printf '{"step": 1, "loss": 3}\nno metrics\n{"step": 2, "loss": 2}\n{"step": 3, "lo' >mixed.jsonl
-refused 1 'empty.jsonl: there is no line of metrics in it' "an empty file" empty.jsonl -o no.svg
-refused 1 'half.jsonl: there is no line of metrics in it that has an end' "half a line" half.jsonl -o no.svg
+refused 1 'empty.jsonl: there is no complete line of metrics in it; name the file of log.metrics' "an empty file" empty.jsonl -o no.svg
+refused 1 'half.jsonl: there is no complete line of metrics in it' "half a line" half.jsonl -o no.svg
 refused 1 "no value for 'loss'" "a loss that is never a number" null.jsonl -o no.svg
 refused 1 'missing.jsonl: No such file' "a missing file" missing.jsonl -o no.svg
 refused 1 'there is no metrics.jsonl in this folder' "a folder without metrics" model -o no.svg
