@@ -26,6 +26,7 @@ int launch_sbatch_check(const struct launch_args *args)
 {
     const struct sbatch_request *r = &args->sbatch;
     const char *alone = r->submit                 ? "--submit"
+                        : r->overwrite            ? "--overwrite"
                         : r->partition            ? "--partition"
                         : r->account              ? "--account"
                         : r->time                 ? "--time"
@@ -134,20 +135,34 @@ static int make_log_folder(const struct batch *b, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int write_script(const struct batch *b, struct fsdp_err *err)
+static int check_script(const struct batch *b, struct fsdp_err *err)
 {
-    char temporary[PATH_MAX + 8], whole[PATH_MAX];
+    const enum sbatch_owner owner = sbatch_script_owner(b->file);
 
-    if (!strcmp(b->file, "-"))
-        return sbatch_script_write(stdout, &b->plan, &b->run, &b->cluster, err);
-    if (!sbatch_script_is_ours(b->file))
+    if (owner == SBATCH_FOREIGN)
         return fsdp_err_set(err, FSDP_EEXIST,
                             "%s is there already, and --sbatch has not written it. Type "
                             "--sbatch=FILE with another name",
                             b->file);
+    if (owner == SBATCH_EDITED && !b->args->sbatch.overwrite)
+        return fsdp_err_set(
+            err, FSDP_EEXIST,
+            "%s was edited since --sbatch wrote it. Type sbatch %s to submit it as it "
+            "is, --sbatch=FILE to write another, or --overwrite to lose the edits",
+            b->file, b->file);
+    return FSDP_OK;
+}
+
+static int write_script(const struct batch *b, struct fsdp_err *err)
+{
+    char temporary[PATH_MAX + 24], whole[PATH_MAX];
+
+    if (!strcmp(b->file, "-"))
+        return sbatch_script_write(stdout, &b->plan, &b->run, &b->cluster, err);
+    FSDP_TRY(check_script(b, err));
     const char *file = realpath(b->file, whole) ? whole : b->file; /* a link stays one */
-    snprintf(temporary, sizeof temporary, "%s.part", file);
-    FILE *to = fopen(temporary, "we");
+    snprintf(temporary, sizeof temporary, "%s.part%ld", file, (long)getpid());
+    FILE *to = fopen(temporary, "wxe");
     if (!to)
         return fsdp_err_sys(err, errno, "%s: cannot write", temporary);
     int rc = sbatch_script_write(to, &b->plan, &b->run, &b->cluster, err);

@@ -94,6 +94,8 @@ static const struct fsdp_cli_option sbatch_rows[] = {
              ".sbatch; -: standard output), for the number of nodes in --nodes. Asks sinfo and "
              "scontrol, and refuses a request that the partition cannot meet"},
     {"submit", .offset = AT(sbatch.submit), .help = "with --sbatch: submit the script, too"},
+    {"overwrite", .offset = AT(sbatch.overwrite),
+     .help = "with --sbatch: replace a script of --sbatch that was edited"},
     {"ntasks-per-node", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(sbatch.ntasks_per_node),
      .least = 1, .most = MOST,
      .help = "ranks on a node (default: one for each GPU, or for each socket)"},

@@ -15,14 +15,14 @@
 
 /* As the command line has it; NULL and -1: not given. */
 struct sbatch_request {
-    bool wanted, submit;
+    bool wanted, submit, overwrite;
     const char *file; /* the script; NULL: by the configuration's name, "-": standard output */
     const char *partition, *account, *time, *output;
     int nodes, ntasks_per_node, gpus_per_node;
 };
 #define SBATCH_REQUEST_INIT                                                                        \
     {                                                                                              \
-        false, false, NULL, NULL, NULL, NULL, NULL, -1, -1, -1                                     \
+        false, false, false, NULL, NULL, NULL, NULL, NULL, -1, -1, -1                              \
     }
 
 /* What the configuration says of GPUs. */
@@ -66,8 +66,20 @@ void sbatch_name_make(char out[SLURM_NAME_NBYTES], const char *config);
 /* FSDP_EINVAL: a text that cannot stand in a script. */
 int sbatch_script_write(FILE *to, const struct sbatch_plan *plan, const struct sbatch_run *run,
                         const struct slurm_cluster *cluster, struct fsdp_err *err);
-/* Did sbatch_script_write write the file? True also where there is none. */
-bool sbatch_script_is_ours(const char *path);
+
+/* ---- whose a script is: seal.c ---- */
+
+/* Begins one of the script's first lines. */
+#define SBATCH_MARK "# Written by fsdp-launch --sbatch"
+/* Writes the script's text and, as its second line, a checksum of the other lines. */
+void sbatch_sealed_write(FILE *to, const char *text, size_t nbytes);
+enum sbatch_owner {
+    SBATCH_NONE,   /* there is no such file */
+    SBATCH_OURS,   /* a script as sbatch_script_write wrote it */
+    SBATCH_EDITED, /* such a script, which was changed since, or has no checksum */
+    SBATCH_FOREIGN /* anything else */
+};
+enum sbatch_owner sbatch_script_owner(const char *path);
 
 /* A word for the shell, in single quotes where it would see more than a word. */
 void sbatch_word_write(FILE *to, const char *word);

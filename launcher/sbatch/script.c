@@ -4,12 +4,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "sbatch.h"
-
-static const char mark[] = "# Written by fsdp-launch --sbatch";
 
 void sbatch_name_make(char out[SLURM_NAME_NBYTES], const char *config)
 {
@@ -44,23 +42,6 @@ int sbatch_output_make(char **out, const char *given, const char *folder, struct
     snprintf(text + len, most - len, "%s%s", pattern[0] == '/' ? "" : "/", pattern);
     *out = text;
     return FSDP_OK;
-}
-
-bool sbatch_script_is_ours(const char *path)
-{
-    char line[256];
-    bool ours = false;
-    FILE *from = NULL;
-    struct stat st;
-
-    if (stat(path, &st) != 0)
-        return errno == ENOENT;
-    if (fsdp_file_stream(&from, path, NULL) != FSDP_OK) /* nor is a pipe or a device */
-        return false;
-    for (int i = 0; i < 4 && !ours && fgets(line, sizeof line, from); i++)
-        ours = strncmp(line, mark, sizeof mark - 1) == 0;
-    fclose(from);
-    return ours;
 }
 
 void sbatch_word_write(FILE *to, const char *word)
@@ -107,7 +88,7 @@ static void put_head(FILE *to, const struct sbatch_plan *plan, const struct sbat
     fprintf(to, "# %s: %d node%s x %d rank%s.\n", run->name, plan->nodes,
             plan->nodes == 1 ? "" : "s", plan->ntasks_per_node,
             plan->ntasks_per_node == 1 ? "" : "s");
-    fprintf(to, "%s for partition %s%s%s: nodes of %d CPUs%s,\n", mark, plan->partition.name,
+    fprintf(to, SBATCH_MARK " for partition %s%s%s: nodes of %d CPUs%s,\n", plan->partition.name,
             cluster->name[0] ? " of cluster " : "", cluster->name, s->ncpus, gpus);
     fprintf(to, "# %s; a job may run for %s. Edit it as you like.\n",
             fsdp_nbytes_text(memory, (uint64_t)s->memory_mib << 20), time);
@@ -188,11 +169,22 @@ static void put_body(FILE *to, const struct sbatch_plan *plan, const struct sbat
 int sbatch_script_write(FILE *to, const struct sbatch_plan *plan, const struct sbatch_run *run,
                         const struct slurm_cluster *cluster, struct fsdp_err *err)
 {
-    put_head(to, plan, run, cluster);
-    FSDP_TRY(put_options(to, plan, run, err));
-    put_body(to, plan, run);
+    char *text = NULL;
+    size_t nbytes = 0;
+    FILE *memory = open_memstream(&text, &nbytes);
+
+    if (!memory)
+        return fsdp_err_sys(err, errno, "cannot write the script");
+    put_head(memory, plan, run, cluster);
+    int rc = put_options(memory, plan, run, err);
+    put_body(memory, plan, run);
+    if (fclose(memory) != 0 && rc == FSDP_OK)
+        rc = fsdp_err_sys(err, errno, "cannot write the script");
     errno = 0;
-    if (fflush(to) != 0 || ferror(to))
-        return fsdp_err_sys(err, errno ? errno : EIO, "cannot write the script");
-    return FSDP_OK;
+    if (rc == FSDP_OK)
+        sbatch_sealed_write(to, text, nbytes);
+    if (rc == FSDP_OK && (fflush(to) != 0 || ferror(to)))
+        rc = fsdp_err_sys(err, errno ? errno : EIO, "cannot write the script");
+    free(text);
+    return rc;
 }

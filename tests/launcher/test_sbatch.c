@@ -361,7 +361,7 @@ static void scripts_are_written(void)
     ok(!strcmp(name, "my_run_1.v2"), "the job's name: %s", name);
 }
 
-static bool is_ours(const char *path, const char *text)
+static enum sbatch_owner owner(const char *path, const char *text)
 {
     FILE *to = fopen(path, "w");
 
@@ -369,22 +369,41 @@ static bool is_ours(const char *path, const char *text)
         fputs(text, to);
         fclose(to);
     }
-    return sbatch_script_is_ours(path);
+    return sbatch_script_owner(path);
 }
 
 static void files_are_known(void)
 {
-    char folder[] = "/tmp/test_sbatch_XXXXXX", path[64];
+    char folder[] = "/tmp/test_sbatch_XXXXXX", path[64], text[8192] = "";
+    struct sbatch_run run = {.launcher = "/opt/fsdp/bin/fsdp-launch",
+                             .folder = "/home/a",
+                             .options = "",
+                             .config = "run.yaml",
+                             .name = "run",
+                             .output = "/home/a/logs/%x-%j.out"};
 
     if (!mkdtemp(folder))
         return;
     snprintf(path, sizeof path, "%s/x.sbatch", folder);
-    ok(sbatch_script_is_ours(path), "a script that is not there may be written");
-    ok(is_ours(path, "#!/bin/bash\n# x\n# Written by fsdp-launch --sbatch for y\n"),
+    ok(sbatch_script_owner(path) == SBATCH_NONE, "a script that is not there may be written");
+    ok(writes(&run, NULL, text, sizeof text) && owner(path, text) == SBATCH_OURS,
        "one of ours is replaced");
-    ok(!is_ours(path, "#!/bin/bash\necho mine\n") && !is_ours(path, ""), "no other");
+    char *time = strstr(text, "--time=");
+    if (time)
+        time[7]++;
+    ok(time && owner(path, text) == SBATCH_EDITED, "but not after an edit within it");
+    if (time)
+        time[7]--;
+    strcat(text, "# mine\n");
+    ok(owner(path, text) == SBATCH_EDITED, "nor after one at its end");
+    ok(owner(path, "#!/bin/bash\n# x\n# Written by fsdp-launch --sbatch for y\n") == SBATCH_EDITED,
+       "nor without a checksum");
+    ok(owner(path, "#!/bin/bash\necho mine\n") == SBATCH_FOREIGN &&
+           owner(path, "") == SBATCH_FOREIGN,
+       "no other is ours");
     remove(path);
-    ok(mkfifo(path, 0600) == 0 && !sbatch_script_is_ours(path) && !sbatch_script_is_ours(folder),
+    ok(mkfifo(path, 0600) == 0 && sbatch_script_owner(path) == SBATCH_FOREIGN &&
+           sbatch_script_owner(folder) == SBATCH_FOREIGN,
        "a pipe that nobody writes is not waited for, and a folder is no script");
     remove(path);
     rmdir(folder);

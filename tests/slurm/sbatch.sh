@@ -109,6 +109,15 @@ launch --sbatch run.yaml
     [ "$(cat run.sbatch)" = mine ]
 ok $? "another's file is left alone"
 rm run.sbatch
+launch --sbatch run.yaml
+sed -i 's/^##SBATCH --qos=NAME/#SBATCH --qos=mine/' run.sbatch && cp run.sbatch edited
+launch --sbatch run.yaml
+[ $rc = 2 ] && cmp -s run.sbatch edited && [ "$(cat err)" = "fsdp-launch: run.sbatch was edited since --sbatch wrote it. \
+Type sbatch run.sbatch to submit it as it is, --sbatch=FILE to write another, or --overwrite to lose the edits" ]
+ok $? "a script that the user edited is left alone"
+launch --sbatch run.yaml --overwrite && [ $rc = 0 ] && ! grep -q "qos=mine" run.sbatch
+ok $? "--overwrite replaces it"
+rm run.sbatch
 launch --sbatch run.yaml --nodes 2 --ntasks-per-node 5 fsdp.device=cpu
 [ $rc = 0 ] && grep -q "warning: run.yaml:3: train.global_batch_size: 48 rows on 10 ranks waste 4.0 % of the computation on padding; train.global_batch_size=50 wastes nothing" err
 ok $? "a batch that the ranks do not divide is warned of"
