@@ -125,6 +125,16 @@ run run.yaml --trace=late.json log.trace_begin=6
 ok "$([ $? = 0 ] && holds err 'ended before step 6'; echo $?)" "a trace that would begin after the end is warned of"
 run -n 2 run.yaml --trace no/such/t.json
 ok "$([ $? = 1 ] && holds err 'log.trace: cannot write no/such/t.json'; echo $?)" "a file that cannot be written is known at once"
+echo '{"displayTimeUnit": "ms", "traceEvents": []}' >other.json && cp other.json kept.json
+run -n 2 run.yaml --trace other.json
+ok "$([ $? != 0 ] && cmp -s other.json kept.json && holds err "log.trace: 'other.json' is there already, and \
+no run has written it; name another file, or remove it$"; echo $?)" "another's file is refused, and stays"
+run -n 2 run.yaml --trace traced.jsonl
+ok "$([ $? != 0 ] && holds traced.jsonl '"step": ?5,'; echo $?)" "so are metrics"
+: >empty.json
+run -n 2 run.yaml --trace empty.json
+ok "$([ $? = 0 ] && run -n 2 run.yaml --trace empty.json && grep -q '"name": "step 4"' empty.json; echo $?)" \
+    "a trace and an empty file are replaced"
 run -n 2 run.yaml --trace /dev/full
 ok "$([ $? = 0 ] && holds err 'trace could not be written'; echo $?)" "a full disk does not end the training"
 refused '--trace needs a value: --trace FILE' run.yaml --trace

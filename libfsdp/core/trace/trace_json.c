@@ -27,7 +27,8 @@ static void put_string(FILE *to, const char *text)
 void trace_json_begin(struct trace_json *json, FILE *to, double origin)
 {
     *json = (struct trace_json){.to = to, .origin = origin};
-    fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [", to);
+    /* The mark comes first, so that a reader of the first bytes knows whose file it is. */
+    fputs("{" FSDP_TRACE_MARK ", \"displayTimeUnit\": \"ms\", \"traceEvents\": [", to);
 }
 
 static void next_event(struct trace_json *json)

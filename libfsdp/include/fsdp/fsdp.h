@@ -130,7 +130,7 @@ struct fsdp_opts {
      * compute with, is in param_dtype. Gradients are written and reduced in reduce_dtype, and added
      * up over micro-steps in fp32 shards. */
     enum fsdp_dtype param_dtype, reduce_dtype;
-    const struct fsdp_gather_codec *gather_codec; /* NULL: modules see masters in param_dtype */
+    const struct fsdp_gather_codec *gather_codec;    /* NULL: modules see masters in param_dtype */
     const struct fsdp_unit_override *unit_overrides; /* [nunit_overrides], borrowed by the call */
     int nunit_overrides;
     int forward_prefetch, backward_prefetch; /* how many units ahead; 0: none */
@@ -151,7 +151,7 @@ struct fsdp_opts {
     int accumulation; /* micro-steps per optimizer step */
     struct fsdp_optim_opts optim;
     struct fsdp_scaler_opts loss_scale; /* fp16 */
-    uint64_t seed;                  /* of initial values */
+    uint64_t seed;                      /* of initial values */
     uint64_t memory_limit; /* bytes of a rank's plan beyond which creation fails; 0: none */
     /* Text of everything else that must be equal on all ranks (data, schedule, ...), one `key =
      * value` a line; part of the hash that ranks compare. May be NULL. */
@@ -485,6 +485,8 @@ struct fsdp_schedule_cost {
  * writing failed, ferror(to) says. */
 int fsdp_schedule_print(const struct fsdp *f, const struct fsdp_schedule_cost *cost, FILE *to,
                         struct fsdp_err *err);
+/* What a Chrome trace written here has in its first bytes, and other programs' have not. */
+#define FSDP_TRACE_MARK "\"generator\": \"libfsdp\""
 /* The same as a Chrome trace (JSON, for ui.perfetto.dev): a process per program, a track per lane,
  * modelled times. */
 int fsdp_schedule_trace(const struct fsdp *f, const struct fsdp_schedule_cost *cost, FILE *to,

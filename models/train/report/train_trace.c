@@ -3,7 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "publish.h"
 #include "train_trace.h"
 
 struct train_trace {
@@ -17,6 +19,20 @@ struct train_trace {
     struct fsdp_trace_share *shares; /* [nranks] */
 };
 
+/* An earlier trace is replaced, another's file is not; a terminal or a pipe may be written to. */
+static int check_place(const struct config *config, struct fsdp_err *err)
+{
+    struct stat st;
+    char *place = NULL;
+
+    if (stat(config->log.trace, &st) || !S_ISREG(st.st_mode))
+        return FSDP_OK;
+    const int rc = publish_place(&place, config->log.trace, FSDP_TRACE_MARK, config->log.metrics,
+                                 "log.trace", err);
+    fsdp_free(place);
+    return rc;
+}
+
 /* A file that cannot be written should be known now. */
 static int open_here(struct train_trace *t, const struct config *config, int rank,
                      struct fsdp_err *err)
@@ -26,6 +42,8 @@ static int open_here(struct train_trace *t, const struct config *config, int ran
     t->shares = fsdp_alloc((size_t)t->nranks, sizeof *t->shares, "trace", err);
     if (!t->shares)
         return FSDP_ENOMEM;
+    if (rank == 0)
+        FSDP_TRY(check_place(config, err));
     if (rank == 0 && !(t->file = fopen(t->path, "we")))
         return fsdp_err_sys(err, errno, "%s: cannot write %s",
                             config_where(where, sizeof where, config, "log.trace"), t->path);
