@@ -157,7 +157,7 @@ static int check_root(struct train *t, struct fsdp_err *err)
 
 /* Only replica 0 reads; the engine sends to the others. moments NULL: the weights alone. */
 static int load_slices(struct train *t, struct ckpt *ckpt, struct train_moments *moments,
-                struct fsdp_err *err)
+                       struct fsdp_err *err)
 {
     struct ckpt_load_args args = CKPT_LOAD_ARGS_INIT;
 
@@ -305,7 +305,7 @@ static int open_sinks(struct train *t, struct fsdp_err *err)
                                  .device = t->parts.device};
     int rc = FSDP_OK;
 
-    if (t->report.lead && c->train.steps > 0)
+    if (t->report.lead)
         rc = sinks_open(&t->loop.sinks.rows, &run, err);
     t->saver.sinks = t->loop.sinks.rows;
     train_watch_tell(t->loop.sinks.watch, tell_hang, t->loop.sinks.rows);

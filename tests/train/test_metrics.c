@@ -145,7 +145,7 @@ static int start(struct sinks **out, struct config *config, int64_t step)
 
 static void check_sinks(void)
 {
-    static struct config config;
+    static struct config config = {.train.steps = 100};
     struct sinks *sinks = NULL;
     struct metrics_row row = {.step = 1};
     const struct sink_saved saved = {.step = 1, .path = "step-1"};
@@ -221,7 +221,7 @@ static void count_foreign(void *ctx, enum fsdp_log_level level, const char *text
 static void check_others(void)
 {
     static const char mine[] = "{\"text\": \"mine\"}\n{\"text\": \"too\"}\n";
-    static struct config config;
+    static struct config config = {.train.steps = 100};
     struct fsdp_err err = FSDP_ERR_INIT;
     char path[64], link[64], status[96];
     struct stat st;

@@ -129,6 +129,8 @@ static void put_state(FILE *to, const struct html *html)
     else
         fprintf(to, "<span class=\"good\">%s</span> step %" PRId64 " of %" PRId64,
                 html->end == SINK_DONE ? "finished" : "stopped, resumable", step_now(html), steps);
+    if (html->has_ended && !html->last.step)
+        fputs(", without a step in this start", to);
     fputs(" <span class=\"dim\">as of ", to);
     put_time(to, (double)time(NULL));
     fputs("</span>", to);
@@ -212,7 +214,10 @@ static int put_curves(FILE *to, const struct html *html, struct fsdp_err *err)
 
     put_heading(to, "Curves");
     if (html->steps.nrows < 1) {
-        fputs("<p class=\"dim\">No step yet.</p>\n", to);
+        fputs(html->run->config->train.steps > 0
+                  ? "<p class=\"dim\">No step yet.</p>\n"
+                  : "<p class=\"dim\">No step: train.steps is 0.</p>\n",
+              to);
         return FSDP_OK;
     }
     if (curves_create(&curves, &html->steps, 1, &ask, err)) {

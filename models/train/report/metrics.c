@@ -311,6 +311,7 @@ static void close_sink(void *ctx, enum sink_end end, const char *why)
 }
 
 const struct sink_ops metrics_sink = {.key = "log.metrics",
+                                      .takes_steps = true,
                                       .where = metrics_where,
                                       .open = open_sink,
                                       .row = write_row,

@@ -35,7 +35,8 @@ int sinks_open(struct sinks **out, const struct sink_run *run, struct fsdp_err *
         s->run.attempt = seen + 1;
     for (int i = 0; i < NSINKS && rc == FSDP_OK; i++) {
         const char *where = table[i]->where(run->config);
-        if (where[0])
+        const bool has_any = run->config->train.steps > 0 || !table[i]->takes_steps;
+        if (where[0] && has_any)
             rc = table[i]->open(&s->ctx[i], where, &s->run, err);
     }
     if (rc)

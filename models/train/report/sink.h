@@ -50,7 +50,8 @@ struct sink_hang {
 enum sink_end { SINK_DONE, SINK_STOPPED, SINK_FAILED };
 
 struct sink_ops {
-    const char *key; /* of the setting that opens it: "log.metrics" */
+    const char *key;  /* of the setting that opens it: "log.metrics" */
+    bool takes_steps; /* it holds steps alone, and stays closed where train.steps is 0 */
     /* Where it writes; "": this run has none. */
     const char *(*where)(const struct config *config);
     int (*open)(void **ctx, const char *where, const struct sink_run *run, struct fsdp_err *err);

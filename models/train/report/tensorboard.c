@@ -111,6 +111,7 @@ static void close_sink(void *ctx, enum sink_end end, const char *why)
 }
 
 const struct sink_ops tensorboard_sink = {.key = "log.tensorboard",
+                                          .takes_steps = true,
                                           .where = tensorboard_where,
                                           .open = open_sink,
                                           .row = write_row,
