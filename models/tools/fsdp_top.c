@@ -70,6 +70,7 @@ static int print_once(const struct settings *set, int nfolders, char *const *fol
 {
     struct fsdp_err err = FSDP_ERR_INIT;
     struct top_jobs jobs;
+    char cut[400];
 
     if (top_find(&jobs, nfolders, folders, style->now, &err))
         return fail(&err);
@@ -83,6 +84,9 @@ static int print_once(const struct settings *set, int nfolders, char *const *fol
         rc = fsdp_err_sys(&err, errno, "standard output");
     if (rc == FSDP_OK && !jobs.njobs && !set->json)
         fprintf(stderr, "fsdp-top: no runs below %s%s\n", folders[0], nfolders > 1 ? ", ..." : "");
+    top_cut_text(cut, sizeof cut, &jobs);
+    if (rc == FSDP_OK && cut[0])
+        fprintf(stderr, "fsdp-top: %s\n", cut);
     top_jobs_free(&jobs);
     return rc ? fail(&err) : 0;
 }

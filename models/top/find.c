@@ -9,8 +9,6 @@
 
 #include "find.h"
 
-enum { MAX_DEPTH = 8, MAX_FOLDERS = 20000 };
-
 const char *const top_sort_words[] = {"name", "state", "seen", "left", NULL};
 
 struct walk {
@@ -127,6 +125,27 @@ static int take_newest(struct newest *newest, const char *path, const struct sta
 
 static int walk_folder(struct walk *w, const char *folder, int depth, struct fsdp_err *err);
 
+static void note_skipped(struct top_jobs *jobs, const char *path, int depth)
+{
+    if (!jobs->too_deep && !jobs->too_many)
+        snprintf(jobs->skipped, sizeof jobs->skipped, "%s", path);
+    if (depth >= TOP_MAX_DEPTH)
+        jobs->too_deep = true;
+    else
+        jobs->too_many = true;
+}
+
+void top_cut_text(char *out, size_t out_nbytes, const struct top_jobs *jobs)
+{
+    out[0] = '\0';
+    if (jobs->too_many)
+        snprintf(out, out_nbytes, "runs in more than %d folders are not shown; give a folder: %s",
+                 TOP_MAX_FOLDERS, jobs->skipped);
+    else if (jobs->too_deep)
+        snprintf(out, out_nbytes, "runs more than %d levels deep are not shown; give a folder: %s",
+                 TOP_MAX_DEPTH, jobs->skipped);
+}
+
 static int take_entry(struct walk *w, const char *folder, const char *name, int depth,
                       struct newest *newest, struct fsdp_err *err)
 {
@@ -140,7 +159,9 @@ static int take_entry(struct walk *w, const char *folder, const char *name, int 
     int rc = FSDP_OK;
     if (lstat(path, &st) != 0)
         ;
-    else if (S_ISDIR(st.st_mode) && depth < MAX_DEPTH && w->nfolders < MAX_FOLDERS)
+    else if (S_ISDIR(st.st_mode) && (depth >= TOP_MAX_DEPTH || w->nfolders >= TOP_MAX_FOLDERS))
+        note_skipped(w->jobs, path, depth);
+    else if (S_ISDIR(st.st_mode))
         rc = walk_folder(w, path, depth + 1, NULL) == FSDP_ENOMEM ? FSDP_ENOMEM : FSDP_OK;
     else if (S_ISREG(st.st_mode) && (!strcmp(name, STATUS_NAME) || ends_with(name, STATUS_SUFFIX)))
         rc = add_file(w, path, false, err);

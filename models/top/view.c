@@ -85,7 +85,12 @@ static void draw_head(FILE *to, const struct top_style *style, const struct view
     top_ink(to, style, TOP_BOLD);
     top_put(to, style, text, room, true, false);
     top_plain(to, style);
-    fprintf(to, "  %s\n\n", clock);
+    fprintf(to, "  %s\n", clock);
+    top_cut_text(text, sizeof text, &v->jobs);
+    top_ink(to, style, TOP_YELLOW);
+    top_put(to, style, text, style->columns, false, false);
+    top_plain(to, style);
+    fputc('\n', to);
 }
 
 static void draw_foot(FILE *to, const struct top_style *style, const struct view *v)

@@ -108,6 +108,16 @@ mkdir older && cp runs/a.jsonl older/metrics.jsonl && echo '{"messages": []}' >o
 touch -d '1 hour ago' older/metrics.jsonl older/chats.jsonl && touch -d '2 hours ago' older/chats.jsonl
 "$top" --once older >log
 ok "$(grep -q -E '^metrics.jsonl +ended +[0-9]+ +[0-9.]+ ' log; echo $?)" "an older run is known by its metrics"
+"$launch" -n 2 run.yaml train.steps=4 checkpoint.path=runs/c checkpoint.resume=must log.metrics= >c.log 2>c.err
+"$top" --once runs >log
+ok "$(grep -q "nothing to do" c.log && grep -q -E '^c +done +4/4 .* [0-9]+s +2 +[0-9]+s$' log; echo $?)" "a run that had nothing to do shows the save it resumed from"
+mkdir -p deep/1/2/3/4/5/6/7/8/9 && cp older/metrics.jsonl deep/1/2/3/4/5/6/7/8/ && cp older/metrics.jsonl deep/1/2/3/4/5/6/7/8/9/
+"$top" --once deep >log 2>err
+ok "$([ "$(wc -l <log)" = 2 ] && [ "$(cat err)" = "fsdp-top: runs more than 8 levels deep are not shown; give a \
+folder: deep/1/2/3/4/5/6/7/8/9" ]; echo $?)" "what is too deep is said"
+mkdir many && (cd many && seq 20001 | xargs mkdir) && "$top" --once many >log 2>err
+ok "$(grep -q '^fsdp-top: runs in more than 20000 folders are not shown; give a folder: many/[0-9]*$' err; echo $?)" "so are too many folders"
+rm -r many
 mkdir empty
 "$top" --once empty >log 2>err
 ok "$([ $? = 0 ] && [ "$(wc -l <log)" = 1 ] && holds err "no runs below empty"; echo $?)" "a folder without runs"

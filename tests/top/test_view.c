@@ -368,6 +368,23 @@ static void check_plain(const char *folder)
     close(t.fd);
 }
 
+static void check_deep(const char *folder)
+{
+    char command[2400];
+
+    snprintf(command, sizeof command, "mkdir -p '%s/1/2/3/4/5/6/7/8/9'", folder);
+    ok(system(command) == 0, "deep folders");
+    begin(80, 24, folder, NULL);
+    ok(waits_until("runs more than 8 levels deep are not shown; give a folder: ", true) &&
+           shows("alpha"),
+       "folders that are not looked into are said");
+    type("q");
+    ok(end() == 0 && is_given_back(), "given back");
+    close(t.fd);
+    snprintf(command, sizeof command, "rm -r '%s/1'", folder);
+    ok(system(command) == 0, "cleaned up");
+}
+
 static void check_many(const char *folder)
 {
     const struct status done = a_run(STATUS_DONE);
@@ -432,6 +449,7 @@ int main(void)
     check_keys(folder);
     check_signals(folder);
     check_plain(folder);
+    check_deep(folder);
     check_many(folder);
     check_hostile(folder);
     snprintf(command, sizeof command, "rm -rf %s", folder);

@@ -152,6 +152,18 @@ static int start_thread(struct status_sink *s, struct fsdp_err *err)
 
 /* ---- the sink -------------------------------------------------------------------------------- */
 
+/* The latest save is the one that the run begins from, until it has one of its own. */
+static void fill_resumed(struct status *st, const struct sink_run *run)
+{
+    struct stat there;
+
+    if (!run->resumed || !run->resumed[0])
+        return;
+    st->saved.step = run->step;
+    if (!is_address(run->resumed) && stat(run->resumed, &there) == 0)
+        st->saved.at = (double)there.st_mtim.tv_sec + 1e-9 * (double)there.st_mtim.tv_nsec;
+}
+
 static void fill_begin(struct status_sink *s, const struct sink_run *run)
 {
     const char *job = getenv("SLURM_JOB_ID");
@@ -170,6 +182,7 @@ static void fill_begin(struct status_sink *s, const struct sink_run *run)
                           .saved.step = -1,
                           .slowest.rank = -1,
                           .hung.rank = -1};
+    fill_resumed(st, run);
     process_self(&st->process);
     whole_path(st->config, sizeof st->config, run->config->file);
     whole_path(st->checkpoints, sizeof st->checkpoints, run->config->checkpoint.path);
