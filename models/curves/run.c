@@ -69,15 +69,45 @@ static void take_number(void *ctx, const char *key, size_t nbytes, double value)
             taking->row->value[i] = value;
 }
 
+/* What a file of metrics never has: it is another, or one without an end. */
+enum { MAX_LINE = 1 << 20, MAX_OTHERS = 10000 };
+
+/* Into line[MAX_LINE + 1], with its newline. *len 0: no more; above MAX_LINE: it is longer. */
+static void next_line(size_t *len, char *line, FILE *from)
+{
+    int c = 0;
+
+    for (*len = 0; *len <= MAX_LINE && c != '\n' && (c = getc_unlocked(from)) != EOF;)
+        line[(*len)++] = (char)c;
+    if (*len <= MAX_LINE)
+        line[*len] = '\0';
+}
+
+static int check_limits(const struct run *run, size_t len, uint64_t nlines, struct fsdp_err *err)
+{
+    static const char fix[] = "name the file of log.metrics";
+
+    if (len > MAX_LINE)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%s: a line is longer than 1 MiB, so this is no file of metrics; %s",
+                            run->path, fix);
+    if (nlines > MAX_OTHERS && !run->nrows)
+        return fsdp_err_set(err, FSDP_EINVAL, "%s: the first %d lines are no metrics; %s",
+                            run->path, MAX_OTHERS, fix);
+    return FSDP_OK;
+}
+
 static int read_lines(struct run *run, FILE *from, bool redone, struct fsdp_err *err)
 {
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t len;
-    int rc = FSDP_OK;
+    char *line = fsdp_alloc_unset(MAX_LINE + 1, 1, "a line of metrics", err);
+    uint64_t nlines = 0;
+    size_t len;
+    int rc = line ? FSDP_OK : FSDP_ENOMEM;
 
     errno = 0;
-    while (!rc && (len = getline(&line, &room, from)) > 0) {
+    while (!rc && (next_line(&len, line, from), len)) {
+        if ((rc = check_limits(run, len, ++nlines, err)))
+            break;
         struct taking taking = {run, curves_run_add(run, err)};
         if (!taking.row) {
             rc = FSDP_ENOMEM;
@@ -95,7 +125,7 @@ static int read_lines(struct run *run, FILE *from, bool redone, struct fsdp_err 
     }
     if (!rc && ferror(from))
         rc = fsdp_err_sys(err, errno ? errno : EIO, "%s", run->path);
-    free(line);
+    fsdp_free(line);
     return rc;
 }
 
@@ -219,16 +249,17 @@ static void take_name(void *ctx, const char *key, size_t nbytes, double value)
 void curves_run_keys_text(char *out, size_t nbytes, const char *path)
 {
     struct naming naming = {out, nbytes};
-    char *line = NULL;
-    size_t room = 0;
-    FILE *from = fopen(path, "re");
+    char *line = fsdp_alloc_unset(MAX_LINE + 1, 1, "a line of metrics", NULL);
+    FILE *from = NULL;
+    size_t len = 0;
 
     out[0] = 0;
-    if (!from)
-        return;
-    const ssize_t len = getline(&line, &room, from);
-    if (len > 0)
-        line_read(line, (size_t)len, take_name, &naming);
-    free(line);
-    fclose(from);
+    /* A pipe has been read already. */
+    if (line && fsdp_file_stream(&from, path, NULL) == FSDP_OK) {
+        next_line(&len, line, from);
+        if (len && len <= MAX_LINE)
+            line_read(line, len, take_name, &naming);
+        fclose(from);
+    }
+    fsdp_free(line);
 }

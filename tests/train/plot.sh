@@ -105,6 +105,12 @@ refused 1 'half.jsonl: there is no complete line of metrics in it' "half a line"
 refused 1 "no value for 'loss'" "a loss that is never a number" null.jsonl -o no.svg
 refused 1 'missing.jsonl: No such file' "a missing file" missing.jsonl -o no.svg
 refused 1 'there is no metrics.jsonl in this folder' "a folder without metrics" model -o no.svg
+refused 1 '/dev/zero: a line is longer than 1 MiB, so this is no file of metrics; name the file of log.metrics' \
+    "a device without an end" /dev/zero -o no.svg
+head -c 3000000 /dev/zero | tr '\0' x >long.jsonl
+refused 1 'long.jsonl: a line is longer than 1 MiB' "a line without an end" long.jsonl -o no.svg
+refused 1 'the first 10000 lines are no metrics' "a pipe without an end" <(yes x) -o no.svg
+refused 1 "no value for 'lss'" "a pipe without the key" <(cat out/metrics.jsonl) --keys lss -o no.svg
 refused 1 "no value for 'lss'; it has step, loss, " "a key that is not there" out --keys lss -o no.svg
 refused 1 'nowhere/no.svg: No such file' "an output that cannot be written" out -o nowhere/no.svg
 refused 2 'neither .svg nor .png' "a format that it does not write" out -o no.pdf
