@@ -49,6 +49,34 @@ enum ckpt_leftover ckpt_leftover_of(size_t *name_nbytes, const char *entry)
     return mark[1] == 't' ? CKPT_LEFTOVER_TEMP : CKPT_LEFTOVER_DEL;
 }
 
+/* The temporary file of a small text (ckpt/store/notes.c) ends in the hash of the text's own name,
+ * before which another's may stand: M.jsonl.status.json. */
+static bool is_note(const char *entry, size_t name_nbytes)
+{
+    const char *digits = entry + name_nbytes + sizeof ".tmp." - 1;
+
+    for (const char *at = entry; at && at < entry + name_nbytes; at = strchr(at, '.')) {
+        at += at != entry;
+        char hash[17];
+        const size_t nbytes = (size_t)(entry + name_nbytes - at);
+        snprintf(hash, sizeof hash, "%016llx",
+                 (unsigned long long)fsdp_hash(FSDP_HASH_SEED, at, nbytes));
+        if (!strcmp(hash, digits))
+            return true;
+    }
+    return false;
+}
+
+/* All else that has such a name is a folder. */
+static bool may_be_file(const char *entry)
+{
+    size_t name_nbytes;
+    const enum ckpt_leftover leftover = ckpt_leftover_of(&name_nbytes, entry);
+
+    return leftover == CKPT_LEFTOVER_NONE || leftover == CKPT_LEFTOVER_PROBE ||
+           (leftover == CKPT_LEFTOVER_TEMP && is_note(entry, name_nbytes));
+}
+
 /* ---- names within ---------------------------------------------------------------------------- */
 
 /* '#': digits; '*': any plain name, not a hidden one. A slash at the end: a folder. */
@@ -207,7 +235,7 @@ int ckpt_belongs_load(struct ckpt_belongs *out, const struct ckpt_store_ops *ops
                       struct fsdp_err *err)
 {
     const char *entry = ckpt_path_base(path);
-    *out = (struct ckpt_belongs){.places = places_of(entry)};
+    *out = (struct ckpt_belongs){.places = places_of(entry), .no_file = !may_be_file(entry)};
     if (!ckpt_store_can_rename(ops) && ckpt_name_is_uuid(entry)) {
         char *parent = ckpt_path_parent(path, err);
         int rc = parent ? load_list(out, ops, parent, entry, "", err) : FSDP_ENOMEM;
@@ -271,7 +299,7 @@ bool ckpt_belongs(const void *ctx, const struct ckpt_store_item *item)
     if (item->kind == CKPT_STORE_OTHER)
         return false;
     if (!*item->path || !strcmp(item->path, "/")) /* its owner named it */
-        return true;
+        return item->kind != CKPT_STORE_FILE || !b->no_file;
     if (item->kind != CKPT_STORE_LINK)
         return belongs_to(b, item->path, item->kind == CKPT_STORE_FOLDER);
     /* In the place of a file or a folder of ours: nothing is lost with the link. */

@@ -45,6 +45,7 @@ struct ckpt_belongs_list { /* what a manifest lists */
 };
 struct ckpt_belongs {
     unsigned places;
+    bool no_file; /* the tree's name is a leftover's, and no writer makes a file of that name */
     struct ckpt_belongs_list lists[2];
     int nlists;
 };

@@ -23,6 +23,11 @@ echo data >ck/step-00000009.tmp.$uuid/model/shard-00001-model-00001-of-00001.saf
 echo data >ck/step-00000001.del.$uuid/manifest.json
 echo data >ck/merged.tmp.0123456789abcdef/journal
 echo data >ck/.check-$uuid
+echo thesis >ck/thesis.tmp.0123456789abcdef
+echo thesis >ck/thesis.del.$uuid
+echo thesis >ck/thesis.tmp.$uuid
+echo status >ck/status.json.tmp.b8d259d9279d7961
+echo status >ck/m.jsonl.status.json.tmp.b8d259d9279d7961
 find ck -mindepth 1 -not -path 'ck/young*' -exec touch -d '2 hours ago' {} +
 find ck | sort >before
 
@@ -33,14 +38,17 @@ for what in step-00000009.tmp.$uuid step-00000001.del.$uuid merged.tmp.012345678
     ok "$(grep -q "^would go  *ck/$what " log; echo $?)" "names ck/$what"
 done
 ok "$(grep -q "^stays  *ck/young.tmp.$uuid " log && holds log 'or is being written'; echo $?)" "a young one may be alive"
-ok "$([ "$(grep -c '^[a-z ]* ck/' log)" = 5 ]; echo $?)" "and no other"
+ok "$([ "$(grep -c '^[a-z ]* ck/' log)" = 7 ]; echo $?)" "and no other"
 gc --older 3h ck
-ok "$([ $? = 0 ] && [ "$(grep -c ^stays log)" = 4 ] && grep -q '^removed  *ck/step-00000001.del' log; echo $?)" \
+ok "$([ $? = 0 ] && [ "$(grep -c ^stays log)" = 6 ] && grep -q '^removed  *ck/step-00000001.del' log; echo $?)" \
     "--older 3h: only what was being removed goes"
 gc --json ck
-ok "$([ $? = 0 ] && [ "$(grep -c '"removed": true' log)" = 3 ]; echo $?)" "an hour: the others, as JSON"
-ok "$([ "$(ls -A ck | grep -v json | tr '\n' ' ')" = "my.tmp.files step-00000002 step-00000008 x.tmp.0123 young.tmp.$uuid " ]; echo $?)" \
+ok "$([ $? = 0 ] && [ "$(grep -c '"removed": true' log)" = 5 ]; echo $?)" "an hour: the others, as JSON"
+ok "$([ "$(ls -A ck | grep -v -e json -e thesis | tr '\n' ' ')" = "my.tmp.files step-00000002 step-00000008 x.tmp.0123 young.tmp.$uuid " ]; echo $?)" \
     "what is published, or somebody's own, stays"
+ok "$([ "$(cat ck/thesis.tmp.0123456789abcdef ck/thesis.del.$uuid ck/thesis.tmp.$uuid | grep -c thesis)" = 3 ]; echo $?)" \
+    "so do plain files that only have such a name"
+ok "$(! ls ck | grep -q 'json.tmp'; echo $?)" "those of a status that was being written go"
 ok "$("$BIN/ckpt-verify" ck >log 2>&1; echo $?)" "and is whole"
 gc --older 0s ck && [ ! -e ck/young.tmp.$uuid ]
 ok $? "--older 0s: the young one too"
