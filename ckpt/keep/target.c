@@ -162,7 +162,7 @@ int ckpt_target_refuse_input(const struct ckpt *ckpt, const char *final,
 struct proof {
     const struct ckpt_target *target;
     struct ckpt_belongs native; /* by the manifest */
-    json_t *files;              /* that the index names; NULL: there is none */
+    json_t *files;              /* that the index or .metadata names; NULL: there is none */
 };
 
 static int parse_native(struct proof *p, struct fsdp_err *err)
@@ -172,6 +172,25 @@ static int parse_native(struct proof *p, struct fsdp_err *err)
     int rc = ckpt_attempt_of(&attempt, t->store, t->path, err);
     fsdp_free(attempt);
     return rc ? rc : ckpt_belongs_load(&p->native, t->store, t->path, err);
+}
+
+/* The names of the files that hold chunks. One that is too long is none of ours. */
+static int take_storage(struct proof *p, const struct ckpt_pk *storage, const char *path,
+                        struct fsdp_err *err)
+{
+    char name[64];
+
+    if (!storage || storage->type != CKPT_PK_T_DICT)
+        return fsdp_err_set(err, FSDP_ECORRUPT, "'%s' has no storage_data", path);
+    p->files = json_object();
+    for (size_t i = 1; p->files && i < storage->nitems; i += 2) {
+        const struct ckpt_pk *file = ckpt_pk_get(storage->u.items[i], "relative_path");
+        if (!file || file->type != CKPT_PK_T_TEXT || file->nitems >= sizeof name)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)file->nitems, file->u.text);
+        json_object_set_new(p->files, name, json_true()); /* not UTF-8: none of ours */
+    }
+    return p->files ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", path);
 }
 
 static int parse_dcp(struct proof *p, struct fsdp_err *err)
@@ -186,6 +205,8 @@ static int parse_dcp(struct proof *p, struct fsdp_err *err)
         rc = ckpt_pickle_parse(&pickle, data, nbytes, path, err);
     if (rc == FSDP_OK && !ckpt_pk_is_call(pickle.root, CKPT_PK_METADATA))
         rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s' is not torch's metadata", path);
+    if (rc == FSDP_OK)
+        rc = take_storage(p, ckpt_pk_get(pickle.root, "storage_data"), path, err);
     ckpt_pickle_free(&pickle);
     fsdp_free(data);
     fsdp_free(path);
@@ -270,6 +291,12 @@ static bool is_extra_too(const struct ckpt_target *t, const char *name)
     return false;
 }
 
+static bool has_end(const char *name, const char *end)
+{
+    const size_t len = strlen(name), nbytes = strlen(end);
+    return len >= nbytes && !strcmp(name + len - nbytes, end);
+}
+
 static bool judge_item(const void *ctx, const struct ckpt_store_item *item)
 {
     const struct proof *p = ctx;
@@ -286,7 +313,9 @@ static bool judge_item(const void *ctx, const struct ckpt_store_item *item)
     /* A tokenizer that the new output lacks may have been put there by hand. */
     if (is_extra_too(p->target, name))
         return true;
-    if (ckpt_hf_is_weights(name) && p->files)
+    const bool is_listed_kind =
+        p->target->place == CKPT_PLACE_DCP ? has_end(name, ".distcp") : ckpt_hf_is_weights(name);
+    if (is_listed_kind && p->files)
         return json_object_get(p->files, name) != NULL;
     return !ckpt_hf_is_extra(name) && ckpt_belongs_name(name, false, p->target->place);
 }

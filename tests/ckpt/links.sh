@@ -154,6 +154,10 @@ dcp torch && cp -r torch torch2 && echo junk >torch2/.metadata
 refuses 'dcp torch2' 'no torch checkpoint' "torch's: .metadata that cannot be parsed"
 dcp torch --overwrite
 ok $? "one that can be is replaced"
+echo mine >torch/__7_3.distcp
+refuses 'dcp torch' "'__7_3.distcp', which does not belong" "a .distcp that .metadata does not name"
+ok "$([ "$(cat torch/__7_3.distcp)" = mine ]; echo $?)" "it stays"
+rm torch/__7_3.distcp
 refuses 'merge native' 'it is no safetensors model' "a checkpoint of another format"
 
 merge special.safetensors # a merge makes it; then pipes, sockets and devices of that name
