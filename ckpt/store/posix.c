@@ -68,6 +68,21 @@ static bool posix_is_remote(const char *path)
     return false;
 }
 
+/* What is written to a file that is there would change it under its other names, too. */
+static int refuse_shared(int fd, const char *path, struct fsdp_err *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st))
+        return fsdp_err_sys(err, errno, "'%s'", path);
+    if (st.st_nlink <= 1)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EEXIST,
+                        "'%s' is also a file of another name (a hard link) and is not written to; "
+                        "remove it here, and give the same command again",
+                        path);
+}
+
 static int posix_open(void **file, const char *path, enum ckpt_store_mode mode,
                       struct fsdp_err *err)
 {
@@ -80,7 +95,8 @@ static int posix_open(void **file, const char *path, enum ckpt_store_mode mode,
         rc = fsdp_file_open(&fd, path, flags, err);
     }
     FSDP_TRY(rc);
-    if (mode == CKPT_STORE_RESUME && (rc = lock(fd, path, err))) {
+    if (mode == CKPT_STORE_RESUME &&
+        ((rc = refuse_shared(fd, path, err)) || (rc = lock(fd, path, err)))) {
         close(fd);
         return rc;
     }

@@ -203,6 +203,14 @@ ok "$([ -e "$temp/out/thesis.txt" ]; echo $?)" "nor by --gc"
 rm "$temp/out/thesis.txt" && "$BIN/ckpt-reshard" native -o mix --world 1 >log 2>err
 ok $? "without it the same command resumes"
 
+temp=$(stopped linked.safetensors "$BIN/ckpt-merge" native) && rm -f "$temp/out.safetensors" &&
+    echo thesis >thesis.tex && ln thesis.tex "$temp/out.safetensors"
+! "$BIN/ckpt-merge" native -o linked.safetensors >log 2>err
+ok "$([ $? = 0 ] && holds err "out.safetensors' is also a file of another name (a hard link)" && [ "$(cat thesis.tex)" = thesis ]; echo $?)" \
+    "a merge that resumes does not write through a hard link"
+rm -f "$temp/out.safetensors" && "$BIN/ckpt-merge" native -o linked.safetensors >log 2>err
+ok $? "without it the same command resumes"
+
 # ---- kills ---------------------------------------------------------------------------------------
 # At every seventh call of a replacement: what has the name is the old output or the new one, and the
 # same command completes it.
