@@ -61,8 +61,7 @@ static int count_rows(struct data *data, struct fsdp_err *err)
         if (!data->all_rows)
             return fsdp_err_set(
                 err, FSDP_EINVAL,
-                "data: %s%s: %" PRIu64 " tokens, fewer than one row of %" PRIu64
-                " (data.seq_len + 1)",
+                "%s%s: %" PRIu64 " tokens, fewer than one row of %" PRIu64 " (data.seq_len + 1)",
                 data->opts.tokens_of ? data->opts.tokens_of : data->files.files[0].path,
                 data->files.nfiles > 1 ? " and the others" : "", data->files.ntokens, row);
         return FSDP_OK;
@@ -71,7 +70,7 @@ static int count_rows(struct data *data, struct fsdp_err *err)
         const struct data_file *file = &data->files.files[i];
         if (file->ntokens % row)
             return fsdp_err_set(err, FSDP_ECORRUPT,
-                                "data: %s: truncated, or data.seq_len is not its own: %" PRIu64
+                                "%s: truncated, or data.seq_len is not its own: %" PRIu64
                                 " tokens are not whole rows of %" PRIu64
                                 " (data.seq_len + 1), %" PRIu64 " are left over",
                                 file->path, file->ntokens, row, file->ntokens % row);
@@ -103,7 +102,7 @@ static int check_tokenizer(const struct data *data, struct fsdp_err *err)
         if (!file->index || tokens_info(file->index)->tokenizer_hash == data->opts.tokenizer_hash)
             continue;
         fsdp_err_set(err, FSDP_EMISMATCH,
-                     "data: %s: its tokens were made with another tokenizer than the model's; make "
+                     "%s: its tokens were made with another tokenizer than the model's; make "
                      "them again (fsdp-tokenize --tokenizer MODEL), or set data.tokenizer to the "
                      "tokenizer that made them",
                      file->path);
@@ -120,7 +119,7 @@ static int check_index(const struct data *data, struct fsdp_err *err)
     for (int i = 1; i < files->nfiles && data->opts.documents; i++)
         if (!files->files[i].index != !files->files[0].index)
             return fsdp_err_set(err, FSDP_EINVAL,
-                                "data: %s has no .index of its documents, and %s has one",
+                                "%s has no .index of its documents, and %s has one",
                                 files->files[files->files[i].index ? 0 : i].path,
                                 files->files[files->files[i].index ? i : 0].path);
     return FSDP_OK;

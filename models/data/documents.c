@@ -64,7 +64,7 @@ static int judge_length(struct data_documents *d, size_t *used, size_t ntokens, 
         *used = 0;
     else if (d->too_long == DATA_REFUSE)
         return fsdp_err_set(err, FSDP_EINVAL,
-                            "data: %s: a document of %zu tokens, and a row has %zu (data.seq_len + "
+                            "%s: a document of %zu tokens, and a row has %zu (data.seq_len + "
                             "1); data.too_long can split, truncate or drop it",
                             where, ntokens, most);
     return FSDP_OK;
@@ -86,7 +86,7 @@ static int put_document(struct data_documents *d, struct document document, stru
 
 static int refuse_document(const char *where, bool too_long, struct fsdp_err *err)
 {
-    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "data: %s: %s", where,
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: %s", where,
                         too_long ? "longer than 2 GiB" : "too many documents");
 }
 
@@ -183,7 +183,7 @@ static int add_lines(struct data_documents *d, struct data_files *files, int i,
         errno = 0;
     }
     if (rc == FSDP_OK && (ferror(in) || errno))
-        rc = fsdp_err_sys(err, errno ? errno : EIO, "data: %s", file->path);
+        rc = fsdp_err_sys(err, errno ? errno : EIO, "%s", file->path);
     data_bad_end(&d->bad, file->path, d->line.number);
     free(text);
     fclose(in);
@@ -239,7 +239,7 @@ static int make_rows(struct data_documents *d, bool several, struct fsdp_err *er
 static int refuse_empty(const struct data_documents *d, const struct data_files *files,
                         struct fsdp_err *err)
 {
-    return fsdp_err_set(err, FSDP_EINVAL, "data: %s%s: no document of two tokens or more%s%s%s",
+    return fsdp_err_set(err, FSDP_EINVAL, "%s%s: no document of two tokens or more%s%s%s",
                         files->files[0].path, files->nfiles > 1 ? " and the others" : "",
                         d->ncut ? " that fits a row (data.too_long)" : "",
                         d->bad.nfiles ? "; the first line that is left out: " : "",
@@ -267,7 +267,7 @@ static int add_file(struct data_documents *d, const struct data_opts *opts,
     if (files->files[i].index)
         return add_tokens(d, &files->files[i], opts->tokens_of, err);
     return fsdp_err_set(err, FSDP_EINVAL,
-                        "data: %s: has no .index of its documents, which other files here have",
+                        "%s: has no .index of its documents, which other files here have",
                         files->files[i].path);
 }
 
@@ -350,7 +350,7 @@ static int read_document(struct data_documents *d, struct data_files *files,
                      document->ntokens == (uint32_t)d->seq_len + 1;
     if (rc == FSDP_OK && (d->line.ntokens == document->ntokens || cut))
         return FSDP_OK;
-    return fsdp_err_set(err, FSDP_ECORRUPT, "data: %s: a document has changed since the run began",
+    return fsdp_err_set(err, FSDP_ECORRUPT, "%s: a document has changed since the run began",
                         d->line.path);
 }
 

@@ -33,10 +33,10 @@ static int read_header(unsigned char out[LLMC_HEADER_NBYTES], const char *path,
     FSDP_TRY(fsdp_file_open(&fd, path, O_RDONLY, err));
     ssize_t got = pread(fd, out, LLMC_HEADER_NBYTES, 0);
     if (got < 0)
-        rc = fsdp_err_sys(err, errno, "data: %s", path);
+        rc = fsdp_err_sys(err, errno, "%s", path);
     else if (got < LLMC_HEADER_NBYTES)
         rc = fsdp_err_set(err, FSDP_ECORRUPT,
-                          "data: %s: truncated: %zd bytes, and the header of format llmc alone has "
+                          "%s: truncated: %zd bytes, and the header of format llmc alone has "
                           "%d",
                           path, got, LLMC_HEADER_NBYTES);
     close(fd);
@@ -55,8 +55,8 @@ static int measure_llmc(struct data_file *file, uint64_t nbytes, struct fsdp_err
         file->token_nbytes = 4;
     else
         return fsdp_err_set(err, FSDP_EINVAL,
-                            "data: %s: not one of llm.c's .bin files: magic %" PRIu32
-                            " version %" PRIu32 ", known are %d version %d and %d version %d",
+                            "%s: not one of llm.c's .bin files: magic %" PRIu32 " version %" PRIu32
+                            ", known are %d version %d and %d version %d",
                             file->path, magic, version, LLMC_MAGIC_U16, LLMC_VERSION_U16,
                             LLMC_MAGIC_U32, LLMC_VERSION_U32);
     file->offset = LLMC_HEADER_NBYTES;
@@ -64,7 +64,7 @@ static int measure_llmc(struct data_file *file, uint64_t nbytes, struct fsdp_err
     uint64_t want = file->offset + file->ntokens * (uint64_t)file->token_nbytes;
     if (nbytes != want)
         return fsdp_err_set(err, FSDP_ECORRUPT,
-                            "data: %s: %s: the header promises %" PRIu64 " tokens, %" PRIu64
+                            "%s: %s: the header promises %" PRIu64 " tokens, %" PRIu64
                             " bytes in all, and the file has %" PRIu64,
                             file->path, nbytes < want ? "truncated" : "too long", file->ntokens,
                             want, nbytes);
@@ -77,7 +77,7 @@ static int unpack_file(struct data_files *files, struct data_file *file, enum da
 {
     if (format == DATA_LLMC || format == DATA_MEGATRON)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "data: %s: packed files and addresses are not read in this format; "
+                            "%s: packed files and addresses are not read in this format; "
                             "unpack or copy it first",
                             file->path);
     FSDP_TRY(data_unpack(&files->unpacked, file->path, files->remote, &file->offset, nbytes, err));
@@ -90,9 +90,9 @@ static int file_nbytes(uint64_t *out, const char *path, struct fsdp_err *err)
     struct stat st;
 
     if (stat(path, &st) != 0)
-        return fsdp_err_sys(err, errno, "data: %s", path);
+        return fsdp_err_sys(err, errno, "%s", path);
     if (!S_ISREG(st.st_mode))
-        return fsdp_err_set(err, FSDP_EINVAL, "data: %s: neither a file nor a folder", path);
+        return fsdp_err_set(err, FSDP_EINVAL, "%s: neither a file nor a folder", path);
     *out = (uint64_t)st.st_size;
     return FSDP_OK;
 }
@@ -133,7 +133,7 @@ static int open_index(const struct data_files *files, struct data_file *file, ui
         return FSDP_OK;
     if (tokens_info(file->index)->token_nbytes != file->token_nbytes)
         return fsdp_err_set(
-            err, FSDP_EINVAL, "data: %s: by its index, tokens have %d bytes: set data.format to %s",
+            err, FSDP_EINVAL, "%s: by its index, tokens have %d bytes: set data.format to %s",
             file->path, tokens_info(file->index)->token_nbytes, format == DATA_U16 ? "u32" : "u16");
     return FSDP_OK;
 }
@@ -158,7 +158,7 @@ static int measure_file(struct data_files *files, struct data_file *file, enum d
     uint64_t rest = nbytes % (uint64_t)file->token_nbytes;
     if (rest)
         return fsdp_err_set(err, FSDP_ECORRUPT,
-                            "data: %s: truncated: %" PRIu64 " bytes are not a whole number of "
+                            "%s: truncated: %" PRIu64 " bytes are not a whole number of "
                             "%d-byte tokens (%" PRIu64 " left over)",
                             file->path, nbytes, file->token_nbytes, rest);
     file->ntokens = nbytes / (uint64_t)file->token_nbytes;
@@ -234,7 +234,7 @@ int data_files_open(struct data_files *out, const struct data_opts *opts, struct
         files.ntokens += files.files[i].ntokens;
     }
     if (!files.ntokens) {
-        rc = fsdp_err_set(err, FSDP_EINVAL, "data: %s%s: empty, no tokens at all", opts->paths[0],
+        rc = fsdp_err_set(err, FSDP_EINVAL, "%s%s: empty, no tokens at all", opts->paths[0],
                           opts->npaths > 1 ? " and the others" : "");
         goto out;
     }
@@ -300,7 +300,7 @@ int data_files_stream(FILE **out, struct data_files *files, int i, struct fsdp_e
     const int errnum = errno;
     if (fd >= 0)
         close(fd);
-    return fsdp_err_sys(err, errnum, "data: %s: unpacked", file->path);
+    return fsdp_err_sys(err, errnum, "%s: unpacked", file->path);
 }
 
 static int read_bytes(struct data_files *files, int i, uint64_t token, size_t ntokens, char *to,
@@ -319,10 +319,10 @@ static int read_bytes(struct data_files *files, int i, uint64_t token, size_t nt
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return fsdp_err_sys(err, errno, "data: %s: byte %" PRIu64, file->path, offset + have);
+            return fsdp_err_sys(err, errno, "%s: byte %" PRIu64, file->path, offset + have);
         if (got == 0)
             return fsdp_err_set(err, FSDP_ECORRUPT,
-                                "data: %s: truncated: it has no byte %" PRIu64 ", and had %" PRIu64
+                                "%s: truncated: it has no byte %" PRIu64 ", and had %" PRIu64
                                 " bytes when the run began",
                                 file->path, offset + have,
                                 file->offset + file->ntokens * (uint64_t)file->token_nbytes);
@@ -356,7 +356,7 @@ static int decode(int32_t *out, const struct data_files *files, const struct dat
                                                 : le32(p);
         if (id > INT32_MAX || (vocab_size > 0 && id >= (uint32_t)vocab_size))
             return fsdp_err_set(err, FSDP_EINVAL,
-                                "data: %s: token %" PRIu64 " is %" PRIu32
+                                "%s: token %" PRIu64 " is %" PRIu32
                                 ", not below the model's vocabulary of %d",
                                 file->path, token + i, id, vocab_size);
         out[i] = (int32_t)id;

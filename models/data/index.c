@@ -32,7 +32,7 @@ static int copy_bytes(int fd, void *from, uint64_t nbytes, const char *address,
 static int create_file(int *fd, const char *path, struct fsdp_err *err)
 {
     *fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    return *fd >= 0 ? FSDP_OK : fsdp_err_sys(err, errno, "data: %s", path);
+    return *fd >= 0 ? FSDP_OK : fsdp_err_sys(err, errno, "%s", path);
 }
 
 /* *exists: it is there, and lies at `path` now. */
@@ -64,7 +64,7 @@ static int make_size(const char *path, uint64_t nbytes, struct fsdp_err *err)
     int fd, rc;
 
     FSDP_TRY(create_file(&fd, path, err));
-    rc = ftruncate(fd, (off_t)nbytes) ? fsdp_err_sys(err, errno, "data: %s", path) : FSDP_OK;
+    rc = ftruncate(fd, (off_t)nbytes) ? fsdp_err_sys(err, errno, "%s", path) : FSDP_OK;
     close(fd);
     return rc;
 }
@@ -93,7 +93,7 @@ int data_index_fetch(struct tokens **out, const char *address, uint64_t nbytes,
 
     *out = NULL;
     if (rc == FSDP_OK && !mkdtemp(folder))
-        rc = fsdp_err_sys(err, errno, "data: %s (TMPDIR)", folder);
+        rc = fsdp_err_sys(err, errno, "%s (TMPDIR)", folder);
     for (int i = 0; rc == FSDP_OK && i < 3; i++) {
         copies[i] = fsdp_sprintf(err, "%s/tokens%s", folder, ends[i]);
         addresses[i] = fsdp_sprintf(err, "%s%s", address, ends[i]);

@@ -78,10 +78,10 @@ static int read_at(int fd, const char *path, void *out, size_t nbytes, uint64_t 
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return fsdp_err_sys(err, errno, "data: %s: byte %" PRIu64, path, offset + have);
+            return fsdp_err_sys(err, errno, "%s: byte %" PRIu64, path, offset + have);
         if (got == 0)
-            return fsdp_err_set(err, FSDP_ECORRUPT, "data: %s: truncated: it has no byte %" PRIu64,
-                                path, offset + have);
+            return fsdp_err_set(err, FSDP_ECORRUPT, "%s: truncated: it has no byte %" PRIu64, path,
+                                offset + have);
         have += (size_t)got;
     }
     return FSDP_OK;
@@ -97,11 +97,10 @@ static int check_type(struct index *x, int code, struct fsdp_err *err)
     if (x->token_nbytes)
         return FSDP_OK;
     if (code > MAX_TYPE || !types[code])
-        return fsdp_err_set(err, FSDP_ECORRUPT, "data: %s: its ids have the unknown type %d",
-                            x->path, code);
-    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                        "data: %s: its ids are %s; uint16 and int32 are read", x->path,
-                        types[code]);
+        return fsdp_err_set(err, FSDP_ECORRUPT, "%s: its ids have the unknown type %d", x->path,
+                            code);
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: its ids are %s; uint16 and int32 are read",
+                        x->path, types[code]);
 }
 
 /* The numbers in the header must be those of the index's size. */
@@ -111,19 +110,17 @@ static int check_header(struct index *x, struct fsdp_err *err)
 
     FSDP_TRY(read_at(x->fd, x->path, header, sizeof header, 0, err));
     if (memcmp(header, MAGIC, sizeof MAGIC) != 0)
-        return fsdp_err_set(err, FSDP_EINVAL, "data: %s: not an index of Megatron-LM (MMIDIDX)",
-                            x->path);
+        return fsdp_err_set(err, FSDP_EINVAL, "%s: not an index of Megatron-LM (MMIDIDX)", x->path);
     const uint64_t version = le64(header + 9), ndocuments = le64(header + 26);
     if (version != VERSION)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "data: %s: version %" PRIu64 "; version %d is read", x->path, version,
-                            VERSION);
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: version %" PRIu64 "; version %d is read",
+                            x->path, version, VERSION);
     FSDP_TRY(check_type(x, header[17], err));
     x->nsequences = le64(header + 18);
     if (x->nsequences > x->nbytes / 12 || ndocuments < 1 || ndocuments > x->nbytes / 8 ||
         documents_at(x) + 8 * ndocuments > x->nbytes)
         return fsdp_err_set(err, FSDP_ECORRUPT,
-                            "data: %s: truncated or damaged: %" PRIu64 " sequences and %" PRIu64
+                            "%s: truncated or damaged: %" PRIu64 " sequences and %" PRIu64
                             " documents do not fit its %" PRIu64 " bytes",
                             x->path, x->nsequences, ndocuments ? ndocuments - 1 : 0, x->nbytes);
     x->ndocuments = ndocuments - 1;
@@ -132,10 +129,9 @@ static int check_header(struct index *x, struct fsdp_err *err)
         return FSDP_OK;
     return rest == x->nsequences
                ? fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                              "data: %s: its sequences have modes (multimodal data)", x->path)
-               : fsdp_err_set(err, FSDP_ECORRUPT,
-                              "data: %s: %" PRIu64 " bytes are left over at its end", x->path,
-                              rest);
+                              "%s: its sequences have modes (multimodal data)", x->path)
+               : fsdp_err_set(err, FSDP_ECORRUPT, "%s: %" PRIu64 " bytes are left over at its end",
+                              x->path, rest);
 }
 
 /* Sequences lie back to back. */
@@ -151,7 +147,7 @@ static int check_sequences(struct index *x, struct fsdp_err *err)
             if (length > INT32_MAX ||
                 le64(x->places + 8 * i) != x->ntokens * (uint64_t)x->token_nbytes)
                 return fsdp_err_set(err, FSDP_ECORRUPT,
-                                    "data: %s: damaged: sequence %" PRIu64
+                                    "%s: damaged: sequence %" PRIu64
                                     " does not begin where the one before ends",
                                     x->path, first + i);
             x->ntokens += length;
@@ -173,9 +169,8 @@ static int check_documents(struct index *x, struct fsdp_err *err)
             const uint64_t sequence = le64(x->places + 8 * i);
             if (sequence < last || sequence > x->nsequences || (first + i == 0 && sequence))
                 return fsdp_err_set(err, FSDP_ECORRUPT,
-                                    "data: %s: damaged: document %" PRIu64
-                                    " begins at sequence %" PRIu64 " of %" PRIu64
-                                    ", and the one before at %" PRIu64,
+                                    "%s: damaged: document %" PRIu64 " begins at sequence %" PRIu64
+                                    " of %" PRIu64 ", and the one before at %" PRIu64,
                                     x->path, first + i, sequence, x->nsequences, last);
             last = sequence;
         }
@@ -183,7 +178,7 @@ static int check_documents(struct index *x, struct fsdp_err *err)
     if (last == x->nsequences)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_ECORRUPT,
-                        "data: %s: damaged: its documents end at sequence %" PRIu64 " of %" PRIu64,
+                        "%s: damaged: its documents end at sequence %" PRIu64 " of %" PRIu64,
                         x->path, last, x->nsequences);
 }
 
@@ -192,7 +187,7 @@ static int check_index(struct index *x, const char *bin, uint64_t bin_nbytes, st
     struct stat st;
 
     if (fstat(x->fd, &st) != 0)
-        return fsdp_err_sys(err, errno, "data: %s", x->path);
+        return fsdp_err_sys(err, errno, "%s", x->path);
     x->nbytes = (uint64_t)st.st_size;
     FSDP_TRY(check_header(x, err));
     FSDP_TRY(check_sequences(x, err));
@@ -201,7 +196,7 @@ static int check_index(struct index *x, const char *bin, uint64_t bin_nbytes, st
     if (bin_nbytes == want)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_ECORRUPT,
-                        "data: %s: %s: %s promises %" PRIu64 " tokens, %" PRIu64
+                        "%s: %s: %s promises %" PRIu64 " tokens, %" PRIu64
                         " bytes in all, and the file has %" PRIu64,
                         bin, bin_nbytes < want ? "truncated" : "too long", x->path, x->ntokens,
                         want, bin_nbytes);

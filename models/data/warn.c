@@ -50,7 +50,7 @@ static void look_at_text(struct data_files *files)
     }
     if (nodd)
         fsdp_log(FSDP_LOG_WARN,
-                 "data: %s %s, and is read as text (data.format); %d of %d files looked at are "
+                 "%s %s, and is read as text (data.format); %d of %d files looked at are "
                  "like this",
                  first, why, nodd, files->nfiles < LOOK_FILES ? files->nfiles : LOOK_FILES);
     fsdp_free(buffer);
@@ -85,7 +85,7 @@ static void look_at_tokens(struct data_files *files, const struct data_opts *opt
     }
     if (opts->format == DATA_U16 && nonzero[0] != nonzero[1])
         fsdp_log(FSDP_LOG_WARN,
-                 "data: %s: every second token is 0, as if 32-bit tokens were read as 16-bit ones "
+                 "%s: every second token is 0, as if 32-bit tokens were read as 16-bit ones "
                  "(data.format: u32)",
                  files->files[0].path);
     warn_highest(highest, opts);
@@ -98,7 +98,7 @@ static void warn_left_out(const struct data_files *files)
         const struct tokens *index = files->files[i].index;
         if (index && tokens_info(index)->nbad)
             fsdp_log(FSDP_LOG_WARN,
-                     "data: %s: %" PRIu64 " lines of its text are left out: they were no documents",
+                     "%s: %" PRIu64 " lines of its text are left out: they were no documents",
                      files->files[i].path, tokens_info(index)->nbad);
     }
 }

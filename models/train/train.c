@@ -420,6 +420,13 @@ static bool speaks_of_loss(struct train *t, const struct fsdp_err *err)
            train_watch_may_tell(t->loop.sinks.watch);
 }
 
+/* A single rank needs no name. Of one machine all ranks refuse a setting alike. */
+static bool is_alike(const struct train *t, const struct fsdp_err *err)
+{
+    return t->info->size == 1 ||
+           (err->setting[0] && t->report.lead && boot_nodes(t->boot)->nnodes == 1);
+}
+
 /* Says why, once: of those who lost a peer one speaks, and of what all found alike, rank 0. */
 static int fail_run(struct train *t, const struct fsdp_err *err)
 {
@@ -431,11 +438,11 @@ static int fail_run(struct train *t, const struct fsdp_err *err)
 
     if (t->parts.stopped) {
         if (t->report.lead)
-            report_error(&t->report, err->text);
+            report_error(&t->report, err->text, false);
         return LAUNCH_REQUEUE;
     }
     if (lost ? speaks_of_loss(t, err) : mismatch ? t->report.lead : !err->of_other)
-        report_error(&t->report, lost ? err->text + err->cause : err->text);
+        report_error(&t->report, lost ? err->text + err->cause : err->text, is_alike(t, err));
     if (!lost && why.culprit < 0)
         why.culprit = t->info->rank;
     if (!err->of_other) /* else that rank says it better */

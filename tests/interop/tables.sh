@@ -49,7 +49,7 @@ python3 make.py >log 2>&1
 ok $? "pyarrow writes the tables"
 for name in p.parquet file.arrow stream.arrow; do
     run run.yaml data.path=$name
-    ok "$([ $? = 2 ] && holds err "data: $name: "; echo $?)" "$name is refused"
+    ok "$([ $? = 2 ] && holds err "$name: "; echo $?)" "$name is refused"
     command=$(grep -o -m 1 'python3 -c .*\.jsonl' err)
     bash -c "$command" >log 2>&1 && python3 check.py "${name%.*}.jsonl" >>log 2>&1
     ok $? "the command makes JSON Lines of it"

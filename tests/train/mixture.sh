@@ -55,12 +55,12 @@ ok $? "which are the losses of one run"
 run -v run.yaml checkpoint.path=one train.steps=10 'data.sources[2].weight=0.4'
 ok "$([ $? != 0 ] && holds err 'made with other data'; echo $?)" "other weights are refused on resume"
 run run.yaml 'data.sources[0].path=nothere'
-ok "$([ $? = 2 ] && holds err 'data.sources[0]: data: nothere: No such file'; echo $?)" "a source that is not there is named"
+ok "$([ $? = 2 ] && holds err 'data.sources[0]: nothere: No such file'; echo $?)" "a source that is not there is named"
 run run.yaml 'data.sources[2].path=text.u16' 'data.sources[0].path=[*.nothing]'
-ok "$([ $? = 2 ] && holds err 'data.sources[0]: data: *.nothing: no file matches'; echo $?)" "and a pattern without a match"
+ok "$([ $? = 2 ] && holds err 'data.sources[0]: *.nothing: no file matches'; echo $?)" "and a pattern without a match"
 echo 'no line' >>a.jsonl
 run run.yaml
-ok "$([ $? = 1 ] && holds err 'data.sources[0]: data: a.jsonl:41:2: not JSON'; echo $?)" "a bad line of a source stops"
+ok "$([ $? = 1 ] && holds err 'data.sources[0]: a.jsonl:41:2: not JSON'; echo $?)" "a bad line of a source stops"
 run run.yaml 'data.sources[0].on_bad_line=skip' 'data.sources[0].too_long=truncate' data.seq_len=20
 ok "$([ $? = 0 ] && holds err 'a.jsonl: 1 of 41 lines are left out' && holds err 'are truncated to it'; echo $?)" \
     "unless it may be left out"

@@ -171,7 +171,8 @@ static void check_bad(void)
     refuse("{\"text\": \"x", FSDP_EINVAL, 11, "not JSON: premature end of input");
     refuse("plain words", FSDP_EINVAL, 5, "not JSON");
     refuse("{\"text\": \"\u00e4\" 5}", FSDP_EINVAL, 14, "not JSON: '}' expected near '5'");
-    refuse("[1, 2]", FSDP_EINVAL, 1, "needs text, prompt + completion, messages, or input_ids; found a list");
+    refuse("[1, 2]", FSDP_EINVAL, 1,
+           "needs text, prompt + completion, messages, or input_ids; found a list");
     refuse(" {\"content\": \"x\", \"id\": {\"text\": 1}}", FSDP_EINVAL, 2,
            "found 'content', 'id' (data.text_key names");
     refuse("{\"prompt\": \"x\"}", FSDP_EINVAL, 1, "found 'prompt'");
@@ -226,8 +227,7 @@ static void check_skip(void)
     fsdp_log_set(keep_log, NULL, FSDP_LOG_WARN);
     data_warn(data);
     fsdp_log_set(NULL, NULL, FSDP_LOG_WARN);
-    ok(strstr(logged,
-              "skip.jsonl: 2 of 5 lines are left out (data.on_bad_line); the first: data: ") &&
+    ok(strstr(logged, "skip.jsonl: 2 of 5 lines are left out (data.on_bad_line); the first: ") &&
            strstr(logged, "skip.jsonl:2:2: not JSON"),
        "logged: %s", logged);
     expect_rows("the other lines", data, apart);

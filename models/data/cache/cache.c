@@ -191,7 +191,7 @@ static int make_in(const char *work, const char *entry, uint64_t key,
     fsdp_free(path);
     if (!rc && key_of(opts, info.source_hash) != key)
         rc = fsdp_err_set(err, FSDP_EINVAL,
-                          "data: %s%s changed while it became tokens; begin anew when it is whole",
+                          "%s%s changed while it became tokens; begin anew when it is whole",
                           opts->paths[0], opts->npaths > 1 ? ", or another," : "");
     if (rc || !rename(work, entry))
         return rc;

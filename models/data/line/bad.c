@@ -47,7 +47,7 @@ void data_bad_warn(const struct data_bad *bad)
         nbad += file->nbad;
         if (i < MAX_SHOWN)
             fsdp_log(FSDP_LOG_WARN,
-                     "data: %s: %" PRIu64 " of %" PRIu64
+                     "%s: %" PRIu64 " of %" PRIu64
                      " lines are left out (data.on_bad_line); the first: %s",
                      file->path, file->nbad, file->nlines, file->first);
     }

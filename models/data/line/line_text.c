@@ -11,7 +11,7 @@
 int data_line_refuse_at(const struct data_line *line, size_t column, const char *what,
                         struct fsdp_err *err)
 {
-    return fsdp_err_set(err, FSDP_EINVAL, "data: %s:%" PRIu64 ":%zu: %s", line->path, line->number,
+    return fsdp_err_set(err, FSDP_EINVAL, "%s:%" PRIu64 ":%zu: %s", line->path, line->number,
                         column, what);
 }
 

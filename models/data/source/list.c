@@ -62,7 +62,7 @@ static int refuse_table(const char *path, struct fsdp_err *err)
         const char *file = is_plain(path) ? path : "FILE";
         const int len = (int)(strlen(file) - (file == path ? strlen(kinds[i].end) : 0));
         fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                     "data: %s: %s is not read here. This command (Python with pyarrow) "
+                     "%s: %s is not read here. This command (Python with pyarrow) "
                      "makes JSON Lines of it, for data.format jsonl: python3 -c \"%s\" %s > "
                      "%.*s.jsonl",
                      path, kinds[i].name, kinds[i].python, file, len, file);
@@ -94,7 +94,7 @@ int data_list_refuse_tokens(const struct data_list *list, struct fsdp_err *err)
     for (size_t i = 0; i < list->npaths; i++)
         if (is_of_tokens(list->paths[i])) {
             fsdp_err_set(err, FSDP_EINVAL,
-                         "data: %s was made by fsdp-tokenize and holds no text; leave it out, for "
+                         "%s was made by fsdp-tokenize and holds no text; leave it out, for "
                          "example with a pattern such as '*.txt'",
                          list->paths[i]);
             return fsdp_err_blame(err, FSDP_EINVAL, "path");
@@ -139,7 +139,7 @@ static int check_partner(const struct data_list *list, const char *path, struct 
         return FSDP_ENOMEM;
     const int rc = stat(full, &st) == 0
                        ? FSDP_OK
-                       : fsdp_err_sys(err, errno, "data: %s, which belongs to %s", full, path);
+                       : fsdp_err_sys(err, errno, "%s, which belongs to %s", full, path);
     fsdp_free(full);
     return rc;
 }
@@ -159,7 +159,7 @@ static int list_entry(struct data_list *list, const char *path, int depth, struc
     struct stat st, link;
 
     if (stat(path, &st) != 0 || lstat(path, &link) != 0)
-        return fsdp_err_sys(err, errno, "data: %s", path);
+        return fsdp_err_sys(err, errno, "%s", path);
     if (S_ISREG(st.st_mode))
         return add_found(list, path, err);
     if (S_ISDIR(link.st_mode))
@@ -174,13 +174,13 @@ static int list_folder(struct data_list *list, const char *path, int depth, stru
 
     if (!dir)
         return depth < MAX_DEPTH
-                   ? fsdp_err_sys(err, errno, "data: %s", path)
-                   : fsdp_err_set(err, FSDP_EINVAL, "data: %s: folders nest too deep", path);
+                   ? fsdp_err_sys(err, errno, "%s", path)
+                   : fsdp_err_set(err, FSDP_EINVAL, "%s: folders nest too deep", path);
     for (;;) {
         errno = 0;
         struct dirent *entry = readdir(dir);
         if (!entry && errno)
-            rc = fsdp_err_sys(err, errno, "data: %s", path);
+            rc = fsdp_err_sys(err, errno, "%s", path);
         if (!entry)
             break;
         if (entry->d_name[0] == '.')
@@ -204,7 +204,7 @@ static int list_match(struct data_list *list, const char *path, struct fsdp_err 
     struct stat st;
 
     if (stat(path, &st) != 0)
-        return fsdp_err_sys(err, errno, "data: %s", path);
+        return fsdp_err_sys(err, errno, "%s", path);
     if (S_ISDIR(st.st_mode))
         return list_folder(list, path, 0, err);
     return S_ISREG(st.st_mode) ? add_found(list, path, err) : FSDP_OK;
@@ -219,7 +219,7 @@ static int list_pattern(struct data_list *list, const char *pattern, struct fsdp
 
     if (strstr(pattern, "**"))
         return fsdp_err_set(err, FSDP_EINVAL,
-                            "data: %s: '**' has no meaning here; a folder is read with all of its "
+                            "%s: '**' has no meaning here; a folder is read with all of its "
                             "folders, and '*/*' matches at one depth",
                             pattern);
     errno = 0;
@@ -229,14 +229,14 @@ static int list_pattern(struct data_list *list, const char *pattern, struct fsdp
                             failed == GLOB_NOSPACE ? ENOMEM
                             : errno                ? errno
                                                    : EIO,
-                            "data: %s", pattern);
+                            "%s", pattern);
     for (size_t i = 0; !failed && rc == FSDP_OK && i < found.gl_pathc; i++)
         rc = list_match(list, found.gl_pathv[i], err);
     if (!failed)
         globfree(&found);
     if (rc != FSDP_OK || list->npaths > before)
         return rc;
-    rc = fsdp_err_set(err, FSDP_EINVAL, "data: %s: no file matches the pattern", pattern);
+    rc = fsdp_err_set(err, FSDP_EINVAL, "%s: no file matches the pattern", pattern);
     return fsdp_err_blame(err, rc, "path");
 }
 
@@ -249,12 +249,11 @@ static int add_far(void *ctx, const char *address, struct fsdp_err *err)
 static int list_far(struct data_list *list, const char *address, struct fsdp_err *err)
 {
     if (!list->remote)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "data: %s: addresses are not read here",
-                            address);
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: addresses are not read here", address);
     if (!strpbrk(address, "*?["))
         return list->remote->each(address, add_far, list, err);
     fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                 "data: %s: addresses have no patterns here; name the folder, of which all files "
+                 "%s: addresses have no patterns here; name the folder, of which all files "
                  "are read",
                  address);
     return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "path");
@@ -269,9 +268,8 @@ static int list_path(struct data_list *list, const char *path, struct fsdp_err *
         return list_far(list, path, err);
     if (stat(path, &st) != 0) {
         const int errnum = errno;
-        return errnum == ENOENT && strpbrk(path, "*?[")
-                   ? list_pattern(list, path, err)
-                   : fsdp_err_sys(err, errnum, "data: %s", path);
+        return errnum == ENOENT && strpbrk(path, "*?[") ? list_pattern(list, path, err)
+                                                        : fsdp_err_sys(err, errnum, "%s", path);
     }
     if (!S_ISDIR(st.st_mode)) {
         int fd;
@@ -282,7 +280,7 @@ static int list_path(struct data_list *list, const char *path, struct fsdp_err *
     FSDP_TRY(list_folder(list, path, 0, err));
     return list->npaths > before
                ? FSDP_OK
-               : fsdp_err_set(err, FSDP_EINVAL, "data: %s: the folder holds no files%s%s", path,
+               : fsdp_err_set(err, FSDP_EINVAL, "%s: the folder holds no files%s%s", path,
                               list->only ? " that end with " : "", list->only ? list->only : "");
 }
 

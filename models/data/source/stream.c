@@ -52,7 +52,7 @@ static uint64_t place(const struct data_stream *s)
 
 static int damaged(const struct data_stream *s, const char *why, struct fsdp_err *err)
 {
-    return fsdp_err_set(err, FSDP_ECORRUPT, "data: %s: damaged at or before byte %" PRIu64 ": %s",
+    return fsdp_err_set(err, FSDP_ECORRUPT, "%s: damaged at or before byte %" PRIu64 ": %s",
                         s->path, place(s), why);
 }
 
@@ -63,7 +63,7 @@ static int gz_open(struct data_stream *s, struct fsdp_err *err)
     enum { GZIP_ONLY = 16 };
     if (inflateInit2(&s->gz, MAX_WBITS + GZIP_ONLY) == Z_OK)
         return FSDP_OK;
-    return fsdp_err_set(err, FSDP_ENOMEM, "data: %s: out of memory", s->path);
+    return fsdp_err_set(err, FSDP_ENOMEM, "%s: out of memory", s->path);
 }
 
 /* Zero bytes behind the last member are padding. */
@@ -96,7 +96,7 @@ static int gz_step(struct data_stream *s, void *out, size_t nbytes, size_t *got,
     if (rc == Z_OK || (rc == Z_BUF_ERROR && s->gz.avail_in == 0))
         return FSDP_OK;
     if (rc == Z_MEM_ERROR)
-        return fsdp_err_set(err, FSDP_ENOMEM, "data: %s: out of memory", s->path);
+        return fsdp_err_set(err, FSDP_ENOMEM, "%s: out of memory", s->path);
     return damaged(s, s->gz.msg ? s->gz.msg : "not gzip", err);
 }
 
@@ -111,7 +111,7 @@ static void gz_close(struct data_stream *s)
 static int zst_open(struct data_stream *s, struct fsdp_err *err)
 {
     s->zst = ZSTD_createDCtx();
-    return s->zst ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "data: %s: out of memory", s->path);
+    return s->zst ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "%s: out of memory", s->path);
 }
 
 static int zst_step(struct data_stream *s, void *out, size_t nbytes, size_t *got,
@@ -137,7 +137,7 @@ static void zst_close(struct data_stream *s)
 static int zst_open(struct data_stream *s, struct fsdp_err *err)
 {
     return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                        "data: %s: this build has no zstd (it was made with WITH_ZSTD=0, or "
+                        "%s: this build has no zstd (it was made with WITH_ZSTD=0, or "
                         "libzstd was not there)",
                         s->path);
 }
@@ -185,7 +185,7 @@ static int open_far(struct data_stream *s, const char *path, const struct data_r
                     struct fsdp_err *err)
 {
     if (!remote)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "data: %s: addresses are not read here", path);
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: addresses are not read here", path);
     FSDP_TRY(remote->open(&s->far, &s->file_nbytes, path, err));
     s->remote = remote;
     return FSDP_OK;
@@ -270,7 +270,7 @@ static int read_file(struct data_stream *s, void *out, size_t nbytes, size_t *go
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fsdp_err_sys(err, errno, "data: %s: byte %" PRIu64, s->path, s->nread);
+            return fsdp_err_sys(err, errno, "%s: byte %" PRIu64, s->path, s->nread);
         *got = (size_t)n;
         s->nread += (size_t)n;
         s->at_end = n == 0;
@@ -285,7 +285,7 @@ static int fill_input(struct data_stream *s, struct fsdp_err *err)
     if (!s->at_end || !s->inside)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_ECORRUPT,
-                        "data: %s: truncated: it ends at byte %" PRIu64 ", inside of a %s", s->path,
+                        "%s: truncated: it ends at byte %" PRIu64 ", inside of a %s", s->path,
                         s->nread, s->unpacker->unit);
 }
 
@@ -314,7 +314,7 @@ int data_stream_seek(struct data_stream *s, uint64_t offset, bool *found, struct
     if (!*found)
         return FSDP_OK;
     if (lseek(s->fd, (off_t)offset, SEEK_SET) < 0)
-        return fsdp_err_sys(err, errno, "data: %s", s->path);
+        return fsdp_err_sys(err, errno, "%s", s->path);
     s->nread = offset;
     return FSDP_OK;
 }

@@ -37,7 +37,7 @@ int data_temporary_write(int fd, const char *name, const void *from, size_t nbyt
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fsdp_err_sys(err, errno, "data: %s: cannot be put into %s (TMPDIR)", name,
+            return fsdp_err_sys(err, errno, "%s: cannot be put into %s (TMPDIR)", name,
                                 data_temporary_folder());
         have += (size_t)n;
     }
@@ -52,7 +52,7 @@ int data_temporary_read(int fd, const char *name, void *to, size_t nbytes, uint6
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return fsdp_err_sys(err, n ? errno : EIO, "data: %s: its copy in %s (TMPDIR)", name,
+            return fsdp_err_sys(err, n ? errno : EIO, "%s: its copy in %s (TMPDIR)", name,
                                 data_temporary_folder());
         have += (size_t)n;
     }

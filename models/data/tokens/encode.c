@@ -92,7 +92,7 @@ static int open_journal(struct encode *e, bool *found, struct fsdp_err *err)
                             "'%s" TOKENS_JOURNAL "': lines were left out so far, and this command "
                             "stops at the first (on_bad_line); begin anew (overwrite)",
                             e->path);
-    fsdp_log(FSDP_LOG_INFO, "data: %s: continues behind %" PRIu64 " documents, %" PRIu64 " tokens",
+    fsdp_log(FSDP_LOG_INFO, "%s: continues behind %" PRIu64 " documents, %" PRIu64 " tokens",
              e->path, e->state.tokens.header.info.ndocuments, e->state.tokens.header.info.ntokens);
     return FSDP_OK;
 }
@@ -241,7 +241,7 @@ static int finish(struct encode *e, struct fsdp_err *err)
     struct tokens_info info = *tokens_writer_info(e->writer);
 
     if (!info.ndocuments)
-        return fsdp_err_set(err, FSDP_EINVAL, "data: %s%s: no document%s%s", e->sources.at[0].name,
+        return fsdp_err_set(err, FSDP_EINVAL, "%s%s: no document%s%s", e->sources.at[0].name,
                             e->sources.nsources > 1 ? " and the others" : "",
                             e->bad.nfiles ? "; the first line that is left out: " : "",
                             e->bad.nfiles ? e->bad.files[0].first : "");

@@ -171,7 +171,7 @@ static int refuse_byte(const struct encode_item *item, struct fsdp_err *err)
     while (at < end && (n = fsdp_utf8_decode(&code, at, end)) > 0)
         at += n;
     return fsdp_err_set(err, FSDP_EINVAL,
-                        "data: %s: byte %" PRIu64
+                        "%s: byte %" PRIu64
                         ", 0x%02x, is not valid UTF-8; text must be, for this tokenizer",
                         item->path, item->begins.offset + (uint64_t)(at - item->text),
                         at < end ? (unsigned char)*at : 0U);
@@ -222,8 +222,7 @@ static int work_piece(struct encode_item *item, struct encode_worker *w, struct 
 
     if (text->refusal)
         return fsdp_err_blame(
-            err, fsdp_err_set(err, FSDP_EINVAL, "data: %s: %s", item->path, text->refusal),
-            "tokenizer");
+            err, fsdp_err_set(err, FSDP_EINVAL, "%s: %s", item->path, text->refusal), "tokenizer");
     if (item->first)
         FSDP_TRY(add_post(item, w, false, err));
     FSDP_TRY(text->tokenizer ? add_words(item, w, err) : add_bytes(item, err));

@@ -96,7 +96,7 @@ static int add_text(struct encode_join *j, const struct encode_item *piece, stru
 
     if (want > j->sizes->most)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "data: %s: from byte %" PRIu64 " on, %zu bytes have no place where "
+                            "%s: from byte %" PRIu64 " on, %zu bytes have no place where "
                             "words are sure to end, such as a space; cut the file there, or make "
                             "JSON Lines of it, a document a line",
                             piece->path, w->begins.offset, want);
@@ -142,7 +142,7 @@ static int write_to(struct encode_join *j, const struct encode_item *item, uint6
     if (j->joined && !j->anywhere &&
         (!first || item->begins.offset + item->ends[first - 1] != j->joined))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "data: %s: around byte %" PRIu64 ", tokens depend on text that is far "
+                            "%s: around byte %" PRIu64 ", tokens depend on text that is far "
                             "away; cut the file there",
                             item->path, j->joined);
     FSDP_TRY(tokens_writer_put(j->writer, item->ids + first, NULL, last - first, err));

@@ -79,7 +79,7 @@ static int read_past(struct encode_reader *r, struct fsdp_err *err)
     fsdp_free(buffer);
     if (rc == FSDP_OK && (left || crc != r->place.crc))
         return fsdp_err_set(err, FSDP_EMISMATCH,
-                            "data: %s: its first %" PRIu64
+                            "%s: its first %" PRIu64
                             " bytes are not those that were read before; begin anew (overwrite)",
                             source_of(r)->name, r->place.offset);
     return rc;
@@ -217,7 +217,7 @@ static int next_lines(struct encode_reader *r, struct encode_item *item, size_t 
     while (!r->at_end && (!whole || item->nbytes < r->sizes->batch)) {
         const size_t before = item->nbytes;
         if (before - whole > MAX_LINE)
-            return fsdp_err_set(err, FSDP_EUNSUPPORTED, "data: %s:%" PRIu64 ": longer than 1 GiB",
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s:%" PRIu64 ": longer than 1 GiB",
                                 item->path, r->place.line + 1);
         FSDP_TRY(read_more(r, item, r->sizes->batch, err));
         last = memrchr(item->text + before, '\n', item->nbytes - before);

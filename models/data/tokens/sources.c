@@ -168,7 +168,7 @@ int encode_sources_check(const struct encode_sources *s, struct fsdp_err *err)
             (stat(was->path, &st) || (uint64_t)st.st_size != was->nbytes ||
              st.st_mtim.tv_sec != was->seconds || st.st_mtim.tv_nsec != was->nanoseconds))
             return fsdp_err_set(err, FSDP_EINVAL,
-                                "data: %s was changed or removed while it was read; begin anew "
+                                "%s was changed or removed while it was read; begin anew "
                                 "when it is whole",
                                 was->name);
     }

@@ -28,6 +28,5 @@ int encode_count_line(struct encode_item *item, struct encode_worker *w, const c
         return add_document(w, err);
     }
     const int rc = vocab_train_add(w->train, text, nbytes, err);
-    return rc ? fsdp_err_prefix(err, rc, "data: %s:%" PRIu64 ": ", item->path, w->line.number)
-              : FSDP_OK;
+    return rc ? fsdp_err_prefix(err, rc, "%s:%" PRIu64 ": ", item->path, w->line.number) : FSDP_OK;
 }

@@ -429,7 +429,7 @@ int train_check_nodes(struct boot *boot, const char *config, int noverrides, cha
     } else {
         /* All find alike that a rank is lost or late; what one of them found, it tells itself. */
         if (rc == FSDP_EPEER || rc == FSDP_ETIMEDOUT ? c.report.lead : !err.of_other)
-            report_error(&c.report, err.text);
+            report_error(&c.report, err.text, false);
         code = rc == FSDP_EPEER ? LAUNCH_PEER_LOST : LAUNCH_FAILED;
     }
     report_close(&c.report);

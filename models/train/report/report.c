@@ -198,11 +198,16 @@ void report_line(struct report *report, const char *fmt, ...)
     fflush(stdout);
 }
 
-void report_error(struct report *report, const char *text)
+void report_error(struct report *report, const char *text, bool all_alike)
 {
+    const char *on = report->color_err ? RED : "", *off = report->color_err ? PLAIN : "";
+
     end_line(report);
-    fprintf(stderr, "%sfsdp-launch: rank %d on %s: %s%s\n", report->color_err ? RED : "",
-            report->rank, report->host, text, report->color_err ? PLAIN : "");
+    if (all_alike)
+        fprintf(stderr, "%sfsdp-launch: %s%s\n", on, text, off);
+    else
+        fprintf(stderr, "%sfsdp-launch: rank %d on %s: %s%s\n", on, report->rank, report->host,
+                text, off);
     fflush(stderr);
 }
 

@@ -47,8 +47,8 @@ enum { REPORT_FACT_NBYTES = 4096 + 512 };
 void report_fact(struct report *report, const char *what, const char *fmt, ...) FSDP_PRINTF(3, 4);
 /* A line of its own, by rank 0. */
 void report_line(struct report *report, const char *fmt, ...) FSDP_PRINTF(2, 3);
-/* An error, by whichever rank calls. */
-void report_error(struct report *report, const char *text);
+/* An error, by whichever rank calls. Without its rank and host where all ranks found alike. */
+void report_error(struct report *report, const char *text, bool all_alike);
 /* The progress line; `last` is printed whatever the interval. */
 void report_progress(struct report *report, const struct report_step *step, bool last);
 

@@ -84,7 +84,7 @@ static int find_or_make(struct work *w, struct fsdp_err *err)
         return FSDP_OK;
     FSDP_TRY(data_cache_key(&w->key, w->folder, &w->opts, err));
     if (w->has_key && w->key != wanted)
-        return fsdp_err_set(err, FSDP_EMISMATCH, "data: %s: the files differ from those of rank 0",
+        return fsdp_err_set(err, FSDP_EMISMATCH, "%s: the files differ from those of rank 0",
                             w->opts.paths[0]);
     FSDP_TRY(find_whole(&exists, w, err));
     if (exists)
@@ -178,7 +178,7 @@ static int tokens_of_source(char **out, struct work *w, struct fsdp_oob *oob,
     int rc = data_cache_find(out, &exists, w->folder, w->key, err);
     if (!rc && !exists)
         rc = fsdp_err_set(err, FSDP_ENOTFOUND,
-                          "data: %s is missing, although another rank of this node wrote it; all "
+                          "%s is missing, although another rank of this node wrote it; all "
                           "ranks of a node must use the same data.cache",
                           *out);
     return fsdp_oob_agree(oob, rc, err);
