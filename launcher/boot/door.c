@@ -128,9 +128,11 @@ static int decide(const struct boot_door *door, const struct boot_guest *guest, 
     const struct slot *holder;
 
     if (guest->nbytes != me->nbytes || strcmp(guest->version, me->version) != 0)
-        return say(out, FSDP_EINVAL, "version %s of this program here, %s on node 0 (%s)%s",
-                   guest->version, me->version, me->host,
-                   strcmp(guest->version, me->version) ? "" : " of another build");
+        return say(
+            out, FSDP_EINVAL,
+            "version %s of this program here, %s on node 0 (%s)%s; install the same on all nodes",
+            guest->version, me->version, me->host,
+            strcmp(guest->version, me->version) ? "" : " of another build");
     if (guest->nnodes != me->nnodes)
         return say(out, FSDP_EINVAL, "--nnodes %d here, --nnodes %d on node 0 (%s)", guest->nnodes,
                    me->nnodes, me->host);

@@ -78,6 +78,11 @@ static int check_nodes(const struct launch_args *args)
                    args->by_hand);
     else if (args->master_port > 65535)
         launch_say("--master-port %d: expected a port number, up to 65535", args->master_port);
+    else if (args->uses_mpi)
+        launch_say("--nnodes %d: fsdp.backend=mpi needs ranks that mpirun or srun --mpi=pmix "
+                   "started. Type fsdp.backend=host behind the configuration, or mpirun in place "
+                   "of --nnodes",
+                   args->by_hand);
     else
         return 0;
     return LAUNCH_USAGE;

@@ -168,6 +168,9 @@ refused 2 "command line: fsdp.shard_size: shard_size 3 does not divide the world
     "a mesh that the ranks do not make: where it was asked for, and how to have others"
 run -n 2 run.yaml checkpoint.path=new fsdp.backend=self
 refused 2 "command line: fsdp.backend: comm world: backend 'self' cannot serve" "a backend that cannot"
+run --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --timeout 2 run.yaml fsdp.backend=mpi
+refused 2 "fsdp-launch: --nnodes 2: fsdp.backend=mpi needs ranks that mpirun or srun --mpi=pmix started. Type fsdp.backend=host" \
+    "MPI on nodes that are started by hand, at once"
 run -n 2 run.yaml checkpoint.path=new "fsdp.frozen=[nothing]"
 refused 2 "command line: fsdp.frozen: frozen parameters: none matches 'nothing'" "a name that the model does not have"
 run -n 2 run.yaml checkpoint.path=new model.path=nowhere
