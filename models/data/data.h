@@ -186,6 +186,7 @@ void data_documents_close(struct data_documents *documents);
 uint64_t data_documents_nrows(const struct data_documents *documents);
 int32_t data_documents_highest(const struct data_documents *documents); /* input id; -1: none */
 const struct data_bad *data_documents_bad(const struct data_documents *documents);
+const struct data_crossed *data_documents_crossed(const struct data_documents *documents);
 /* The part of data_warn that checks the tokens of jsonl; warn.c. */
 void data_documents_warn(const struct data_documents *documents, const struct data_opts *opts);
 uint64_t data_documents_count(const struct data_documents *documents, uint64_t *ntokens,

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "data/line/bad.h"
+#include "data/line/crossed.h"
 #include "data.h"
 
 /* ---- the list of documents ------------------------------------------------------------------ */
@@ -45,6 +46,7 @@ struct data_documents {
     enum data_too_long too_long;
     bool of_lines, skip_bad_lines; /* of_lines: else of token files */
     struct data_bad bad;
+    struct data_crossed crossed;
     struct data_line line;
 };
 
@@ -137,6 +139,7 @@ static int add_line(struct data_documents *d, const char *text, size_t nbytes, u
     FSDP_TRY(parse_line(d, text, nbytes, &is_bad, err));
     if (is_bad)
         return FSDP_OK;
+    data_crossed_add(&d->crossed, &d->line);
     snprintf(where, sizeof where, "%s:%" PRIu64 ":1", d->line.path, d->line.number);
     if (nbytes > INT32_MAX || d->ndocuments == UINT32_MAX)
         return refuse_document(where, nbytes > INT32_MAX, err);
@@ -329,6 +332,11 @@ int32_t data_documents_highest(const struct data_documents *d)
 const struct data_bad *data_documents_bad(const struct data_documents *d)
 {
     return &d->bad;
+}
+
+const struct data_crossed *data_documents_crossed(const struct data_documents *d)
+{
+    return &d->crossed;
 }
 
 uint64_t data_documents_count(const struct data_documents *d, uint64_t *ntokens, uint64_t *ncut)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "data/line/bad.h"
+#include "data/line/crossed.h"
 #include "data.h"
 
 enum {
@@ -115,5 +116,6 @@ void data_files_warn(struct data_files *files, const struct data_opts *opts)
 void data_documents_warn(const struct data_documents *documents, const struct data_opts *opts)
 {
     data_bad_warn(data_documents_bad(documents));
+    data_crossed_warn(data_documents_crossed(documents), opts->text);
     warn_highest(data_documents_highest(documents), opts);
 }

@@ -64,6 +64,23 @@ ok $? "by the model's own template"
 "$tokenize" chats.jsonl -o all.u16 --tokenizer chat --train-on all >log 2>err && cmp -s chats.u16 all.u16 && ! cmp -s chats.u16.learned all.u16.learned
 ok $? "--train-on changes what is learned, not the tokens"
 
+# Generation tokenizes the prompt alone: a token that is half prompt, half answer never follows it there.
+mkdir crossed && cp chat/tokenizer.json crossed && echo '{"eos_token": "<|end|>"}' >crossed/tokenizer_config.json
+crossed() { # the end of the generation prompt, the beginning of an answer
+    echo "{% for m in messages %}{{ m.role }}:{% generation %}$2{{ m.content }}<|end|>{% endgeneration %}{% endfor %}{% if add_generation_prompt %}assistant:$1{% endif %}" >crossed/chat_template.jinja
+    "$tokenize" chats.jsonl pairs.jsonl -o crossed.u16 --tokenizer crossed --overwrite >log 2>err
+}
+for _ in 1 2 3; do echo '{"messages": [{"role": "user", "content": "which?"}, {"role": "assistant", "content": "the file"}]}'; done >chats.jsonl
+echo '{"prompt": "which? ", "completion": "the file"}' >pairs.jsonl
+crossed ' ' ' '
+ok "$([ $? = 0 ] && [ "$(grep -c 'in 3 of 3 chats (the first: chats.jsonl:1) a token begins in the generation prompt of crossed/chat_template.jinja' err)" = 1 ]; echo $?)" \
+    "a warning counts the chats in which a token crosses the end of the generation prompt, and names the template"
+ok "$(grep -q 'in 1 of 1 documents (the first: pairs.jsonl:1) a token begins in the prompt and ends in the completion' err; echo $?)" \
+    "and the completions after a space"
+echo '{"prompt": "which?", "completion": " the file"}' >pairs.jsonl
+crossed '' ' '
+ok "$([ $? = 0 ] && ! grep -q warning err; echo $?)" "an answer that begins with the space is none of them"
+
 mkdir own && cp texts/a.md own && make own -o own/out.u16 && make own -o own/out.u16 --overwrite && same file.u16 own/out.u16
 ok $? "an output in the folder of the inputs is none of them"
 

@@ -292,11 +292,33 @@ static int check_messages(const struct chat *c, struct fsdp_err *err)
     return i ? FSDP_OK : data_line_refuse(c->line, "messages is an empty list", err);
 }
 
+/* Bytes of the chat up to the last answer, as generation renders them; 0: they are not a beginning
+ * of the chat. */
+static int measure_prompt(size_t *out, const struct chat *c, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    struct chat_text prompt = {0};
+    size_t last = json_array_size(c->messages);
+
+    *out = 0;
+    while (last > 0 && !is_assistant(json_array_get(c->messages, last - 1)))
+        last--;
+    if (last < 2)
+        return FSDP_OK;
+    const int rc = render_first(&prompt, c, last - 1, true, &why);
+    if (!rc && begins_with(&c->whole, prompt.at, prompt.nbytes))
+        *out = prompt.nbytes;
+    chat_text_free(&prompt);
+    return rc == FSDP_ENOMEM ? fsdp_err_pass(err, rc, &why) : FSDP_OK;
+}
+
 int data_line_add_chat(struct data_line *line, const json_t *root, struct fsdp_err *err)
 {
     struct chat c = {.line = line, .root = root, .messages = json_object_get(root, "messages")};
     struct fsdp_err why = FSDP_ERR_INIT;
+    size_t nprompt = 0;
 
+    line->is_chat = true;
     FSDP_TRY(check_messages(&c, err));
     int rc = render(&c.whole, &c, c.messages, false, &why);
     if (rc == FSDP_EINVAL)
@@ -305,9 +327,11 @@ int data_line_add_chat(struct data_line *line, const json_t *root, struct fsdp_e
         fsdp_err_pass(err, rc, &why);
     if (!rc)
         rc = learn_turns(&c, err);
+    if (!rc)
+        rc = measure_prompt(&nprompt, &c, err);
     if (!rc) {
         const struct data_line_text text = {
-            .at = c.whole.at, .nbytes = c.whole.nbytes, .learned = c.learned};
+            .at = c.whole.at, .nbytes = c.whole.nbytes, .learned = c.learned, .nprompt = nprompt};
         rc = data_line_add_text(line, &text, err);
     }
     fsdp_free(c.learned.at);

@@ -60,6 +60,7 @@ static int add_texts(struct data_line *line, const char *text, size_t nbytes, si
     const struct data_line_text whole = {.at = text,
                                          .nbytes = nbytes,
                                          .learned = {&learned, 1, 0},
+                                         .nprompt = nprompt,
                                          .add_special = line->text->special != DATA_SPECIAL_NONE,
                                          .behind = true};
 
@@ -128,6 +129,7 @@ int data_line_parse(struct data_line *line, const char *text, size_t nbytes, str
     json_t *root = json_loadb(text, nbytes, JSON_ALLOW_NUL, &why);
     line->ntokens = 0;
     line->nbytes = line->nignored = 0;
+    line->is_chat = line->is_crossed = false;
     if (!root) {
         snprintf(what, sizeof what, "not JSON: %s", why.text);
         return data_line_refuse_at(line, why.column > 0 ? (size_t)why.column : 1, what, err);

@@ -30,9 +30,12 @@ struct data_line {
     /* During parsing: the line, and the field at which an error is reported (NULL: none). */
     const char *source, *key;
     size_t source_nbytes;
-    int32_t highest;                   /* of all input_ids so far; the caller begins with -1 */
-    uint64_t nbytes;                   /* bytes of text that the last line tokenized */
-    uint64_t nignored;                 /* tokens of the line that are not learned */
+    int32_t highest;   /* of all input_ids so far; the caller begins with -1 */
+    uint64_t nbytes;   /* bytes of text that the last line tokenized */
+    uint64_t nignored; /* tokens of the line that are not learned */
+    bool is_chat;      /* the line has messages */
+    bool is_crossed;   /* a token begins in the prompt and ends in the answer: generation, which
+                        * tokenizes the prompt alone, never gives it */
     struct tokenizer_encoder *encoder; /* created at first use */
 };
 /* FSDP_EINVAL names file, line and column, and what was found. For invalid JSON the column is where

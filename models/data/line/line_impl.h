@@ -31,6 +31,7 @@ struct data_line_text {
     const char *at;
     size_t nbytes;
     struct data_spans learned; /* borrowed */
+    size_t nprompt;            /* bytes of the prompt before the (last) answer; 0: there is none */
     bool add_special, behind;
 };
 int data_line_add_text(struct data_line *line, const struct data_line_text *text,

@@ -124,6 +124,7 @@ static int add_ids(struct data_line *line, const struct data_line_text *text,
             learned = added_is_learned(text, first);
         /* else one more token of a character, which is learned as its first is */
         FSDP_TRY(data_line_add_token(line, ids->at[i], learned, err));
+        line->is_crossed |= first < text->nprompt && text->nprompt < ids->ends[i];
         first = ids->ends[i];
     }
     return FSDP_OK;

@@ -34,6 +34,7 @@ struct encode {
     struct encode_join join;
     struct tokens_writer *writer;
     struct data_bad bad;
+    struct data_crossed crossed;
     /* What is written: where work can continue, unless a text is half joined (is_clean). */
     struct encode_state state;
     bool is_clean;
@@ -114,6 +115,7 @@ static int put_lines(struct encode *e, const struct encode_item *item, struct fs
     for (uint64_t i = 0; i < item->nbad; i++)
         FSDP_TRY(data_bad_add(&e->bad, item->path, &item->bad, err));
     data_bad_end(&e->bad, item->path, item->nlines);
+    data_crossed_join(&e->crossed, &item->crossed);
     e->state.nbytes += item->text_nbytes;
     e->state.nbad += item->nbad;
     e->state.place = item->after;
@@ -264,6 +266,7 @@ static int encode_file(struct encode *e, struct tokens_info *out, struct fsdp_er
         FSDP_TRY(open_work(e, found, err));
         int rc = encode_all(e, err);
         data_bad_warn(&e->bad);
+        data_crossed_warn(&e->crossed, &e->text);
         if (!rc)
             FSDP_TRY(encode_sources_check(&e->sources, err));
         FSDP_TRY(rc ? keep_done(e, rc, err) : finish(e, err));

@@ -87,6 +87,7 @@ static int add_line(struct encode_item *item, const struct data_line *line, stru
     item->ntokens += line->ntokens;
     item->has_ignored |= line->nignored != 0;
     item->text_nbytes += line->nbytes;
+    data_crossed_add(&item->crossed, line);
     return add_end(item, item->ntokens, err);
 }
 
@@ -241,6 +242,7 @@ void encode_item_work(struct encode_item *item, struct encode_worker *w)
     item->ntokens = item->nends = 0;
     item->text_nbytes = item->nbad = 0;
     item->has_ignored = false;
+    item->crossed = (struct data_crossed){0};
     item->err = (struct fsdp_err)FSDP_ERR_INIT;
     item->rc = item->is_lines ? work_lines(item, w, &item->err) : work_piece(item, w, &item->err);
 }

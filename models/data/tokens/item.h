@@ -3,7 +3,7 @@
 #ifndef ENCODE_ITEM_H
 #define ENCODE_ITEM_H
 
-#include "data/line/line.h"
+#include "data/line/crossed.h"
 #include "reader.h"
 
 struct vocab_train;
@@ -29,6 +29,7 @@ struct encode_item {
     size_t nends, ends_room;
     uint64_t text_nbytes, nbad; /* of lines */
     struct fsdp_err bad;        /* why the first line was left out */
+    struct data_crossed crossed;
     int rc;
     struct fsdp_err err;
 };

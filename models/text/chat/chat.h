@@ -31,6 +31,8 @@ int chat_template_open(struct chat_template **out, const char *folder, struct fs
 /* A hash of the files that chat_template_open reads. */
 int chat_template_hash(uint64_t *out, const char *folder, struct fsdp_err *err);
 
+/* The file that errors name. Pure. */
+const char *chat_template_name(const struct chat_template *t);
 /* Does the template, or its variant for tools, use a variable of this name? Pure. */
 bool chat_template_names(const struct chat_template *t, const char *name);
 

@@ -76,6 +76,11 @@ void chat_template_destroy(struct chat_template *t)
     fsdp_free(t);
 }
 
+const char *chat_template_name(const struct chat_template *t)
+{
+    return t->name;
+}
+
 /* ---- variables ------------------------------------------------------------------------------ */
 
 bool chat_template_names(const struct chat_template *t, const char *name)
