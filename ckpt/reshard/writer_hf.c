@@ -64,7 +64,7 @@ static void note_no_config(const struct ckpt_job *job)
     if (!ckpt_extra_path(job->ckpt, "config.json"))
         fsdp_log(FSDP_LOG_INFO,
                  "'%s' has no config.json, and neither has '%s': transformers needs one next to "
-                 "the weights",
+                 "the weights; copy the model's there",
                  job->ckpt->path, job->commit.final);
 }
 

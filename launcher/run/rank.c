@@ -137,6 +137,18 @@ static int check_counts(const struct launch_args *args, struct boot *boot)
 
 /* ---- the configuration's check ---- */
 
+/* A program without the -- before it. */
+static bool is_program(const char *path)
+{
+    char head[4] = "";
+    FILE *in = fopen(path, "rb");
+    const size_t n = in ? fread(head, 1, sizeof head, in) : 0;
+
+    if (in)
+        fclose(in);
+    return (n == 4 && !memcmp(head, "\177ELF", 4)) || (n >= 2 && !memcmp(head, "#!", 2));
+}
+
 int launch_check(const struct launch_args *args, const struct launch_program *program)
 {
     if (!args->config)
@@ -145,6 +157,11 @@ int launch_check(const struct launch_args *args, const struct launch_program *pr
         const bool absent = errno == ENOENT && program->print_config;
         launch_say("%s: %s%s", args->config, strerror(errno),
                    absent ? " ('fsdp-launch --print-config' prints one to begin with)" : "");
+        return LAUNCH_USAGE;
+    }
+    if (is_program(args->config)) {
+        launch_say("%s is a program, not a configuration: put -- before it, as in -- %s",
+                   args->config, args->config);
         return LAUNCH_USAGE;
     }
     return program->check ? program->check(args->config, args->noverrides, args->overrides) : 0;

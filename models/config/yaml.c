@@ -52,7 +52,10 @@ static int syntax_error(struct reader *r)
 {
     const yaml_parser_t *p = &r->parser;
     size_t line = p->problem_mark.line;
-    const char *hint = line_has_tab(r->text, line) ? "; indent with spaces, not tabs" : "";
+    const char *hint = line_has_tab(r->text, line) ? "; indent with spaces, not tabs"
+                       : p->context && strstr(p->context, "block mapping")
+                           ? "; indent all keys of a section alike"
+                           : "";
 
     if (p->error == YAML_MEMORY_ERROR)
         return fsdp_err_set(r->err, FSDP_ENOMEM, "%s: out of memory", r->path);

@@ -367,8 +367,10 @@ static int run_loop(struct train *t, struct fsdp_err *err)
     l->hooks.save_ctx = &t->saver;
     FSDP_TRY(train_loop_open(l, err));
     if (l->state.step >= t->parts.config->train.steps && t->resumed[0])
-        report_line(&t->report, "nothing to do: %s is at step %" PRId64 " of %" PRId64, t->resumed,
-                    l->state.step, t->parts.config->train.steps);
+        report_line(&t->report,
+                    "nothing to do: %s is at step %" PRId64 " of %" PRId64
+                    " (a higher train.steps continues, another checkpoint.path begins anew)",
+                    t->resumed, l->state.step, t->parts.config->train.steps);
     else if (l->state.step < t->parts.config->train.steps)
         FSDP_TRY(train_warm(l, err));
     return train_loop_run(l, err);

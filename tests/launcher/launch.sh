@@ -306,6 +306,7 @@ refused "at once" c.yaml -- true
 refused "expected section.key=value" c.yaml nonsense
 refused "name the configuration first" a.b=c
 refused "missing.yaml: No such file" -n 2 missing.yaml
+refused "launch is a program, not a configuration: put -- before it" -n 2 "$BIN/fsdp-launch"
 refused "mode refuse is refused" -n 2 c.yaml fake.mode=refuse
 SLURM_NTASKS=4 refused "SLURM_NTASKS=4 says that there are more ranks" c.yaml
 SLURM_NTASKS=4 refused "SLURM_NTASKS=4 says that there are more ranks" -- true

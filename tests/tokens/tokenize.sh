@@ -81,6 +81,11 @@ echo '{"prompt": "which?", "completion": " the file"}' >pairs.jsonl
 crossed '' ' '
 ok "$([ $? = 0 ] && ! grep -q warning err; echo $?)" "an answer that begins with the space is none of them"
 
+echo '{"messages": [{"from": "human", "value": "which?"}]}' >other.jsonl
+"$tokenize" other.jsonl -o other.u16 --tokenizer crossed >log 2>err
+ok "$([ $? = 1 ] && grep -q "other.jsonl:1:14: message 1 has no role; found 'from', 'value' (a message is" err; echo $?)" \
+    "a message of another form is refused with its keys and the right form"
+
 mkdir own && cp texts/a.md own && make own -o own/out.u16 && make own -o own/out.u16 --overwrite && same file.u16 own/out.u16
 ok $? "an output in the folder of the inputs is none of them"
 

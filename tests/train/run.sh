@@ -57,7 +57,7 @@ far=$(paste <(sed 's/.*"loss": \([^,]*\),.*/\1/' whole.jsonl) <(sed 's/.*"loss":
 ok "$([ -z "$far" ]; echo $?)" "and the loss resumes where it was$far"
 run -n 1 run.yaml fsdp.sharding_strategy=NO_SHARD checkpoint.path=other log.metrics=other.jsonl
 ok $? "a finished run is no failure"
-ok "$(holds log 'nothing to do'; echo $?)" "and says that there is nothing to do"
+ok "$(holds log 'a higher train.steps continues, another checkpoint.path begins anew'; echo $?)" "and says that there is nothing to do"
 
 # ---- stop and death ---------------------------------------------------------------------------------
 

@@ -120,7 +120,7 @@ static const struct {
     {"tab", "train:\n\tsteps: 1\n", 2, {"not valid YAML", "spaces, not tabs"}},
     {"open bracket", "data:\n  path: [a, b\ntrain:\n  steps: 1\n", 0, {"not valid YAML"}},
     {"open quote", "data:\n  path: \"a\n", 0, {"not valid YAML"}},
-    {"bad indent", "train:\n  steps: 1\n seed: 2\n", 3, {"not valid YAML"}},
+    {"bad indent", "train:\n  steps: 1\n seed: 2\n", 3, {"not valid YAML", "indent all keys"}},
     {"anchor", "train:\n  steps: &a 1\n", 2, {"anchors"}},
     {"alias", "train:\n  steps: *a\n", 2, {"anchors"}},
     {"tag", "train:\n  steps: !!int 1\n", 2, {"tags"}},

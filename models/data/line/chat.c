@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "found.h"
 #include "line_impl.h"
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer.h"
@@ -273,7 +274,7 @@ static int check_messages(const struct chat *c, struct fsdp_err *err)
 {
     const json_t *message;
     size_t i;
-    char what[120];
+    char what[400], found[240];
 
     if (!c->line->text->chat && c->line->text->chat_refusal)
         return data_line_refuse(c->line, c->line->text->chat_refusal, err);
@@ -286,7 +287,10 @@ static int check_messages(const struct chat *c, struct fsdp_err *err)
     {
         if (json_is_string(json_object_get(message, "role")))
             continue;
-        snprintf(what, sizeof what, "message %zu has no role", i + 1);
+        snprintf(
+            what, sizeof what,
+            "message %zu has no role; found %s (a message is {\"role\": ..., \"content\": ...})",
+            i + 1, data_found_keys(found, sizeof found, message));
         return data_line_refuse(c->line, what, err);
     }
     return i ? FSDP_OK : data_line_refuse(c->line, "messages is an empty list", err);
