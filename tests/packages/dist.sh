@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The source archive is complete: without git it builds, passes tests and makes the same archive again.
+# run: timeout=2400
 cd "$TOP" || exit 1
 n=0 bad=0
 ok() { # status, text

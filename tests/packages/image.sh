@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The Dockerfile, built by buildah on a clean root of Debian; programs run in the image.
+# run: timeout=3600
 cd "$TOP" || exit 1
 skip() {
     echo "1..0 # SKIP $1"

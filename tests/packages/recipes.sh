@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Recipes of others' build systems: EasyBuild's own parser reads its file, and all are of this version and
 # headed 'not built' as long as nobody has built them.
+# run: timeout=1800
 cd "$TOP" || exit 1
 n=0 bad=0
 ok() { # status, text

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # make rpm, and rpmlint over what it makes. On Debian the dependencies' names cannot be checked.
+# run: timeout=2400
 cd "$TOP" || exit 1
 for program in rpmbuild rpmlint rpm2cpio cpio; do
     command -v $program >/dev/null || { echo "1..0 # SKIP $program is missing"; exit 0; }

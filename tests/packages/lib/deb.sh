@@ -80,6 +80,10 @@ in_root "cd && fsdp-launch -n 2 $config train.steps=6 train.global_batch_size=8 
 ok $? "the example trains on two ranks, without the source tree; its checkpoint is verified, merged, and generates"
 in_root "cd && fsdp-launch -n 3 $config train.steps=8 train.global_batch_size=8 checkpoint.path=ckpt | grep -q 'step *8/8'"
 ok $? "it resumes on three"
+cp tests/house/readme.sh "$TEST_TMP/share"
+in_root 'cd && mkdir -p first/t && cd first && bash -c "$(sed -n "s/^    \(ln -s .*\)/\1/p" /usr/share/doc/fsdp/README.md)" &&
+    TOP=$PWD BIN=/usr/bin TEST_TMP=$PWD/t bash /share/readme.sh'
+ok $? "the links that README names, and its first job"
 in_root "test \"\$(ls /usr/lib/*/fsdp/libfsdp-mpi.so | wc -l)\" = 1 && cd &&
     fsdp-launch $config train.steps=1 train.global_batch_size=8 fsdp.backend=mpi checkpoint.path=none 2>&1 | tee /dev/stderr | grep -v 'there is no libfsdp-mpi'"
 ok $? "the plug-in for MPI is found"
