@@ -195,8 +195,7 @@ static bool is_xml(const char *text)
     const bool fine = XML_Parse(parser, text, (int)strlen(text), 1) == XML_STATUS_OK;
 
     if (!fine)
-        diag("line %lu: %s", XML_GetCurrentLineNumber(parser),
-             XML_ErrorString(XML_GetErrorCode(parser)));
+        diag("not XML: %s", XML_ErrorString(XML_GetErrorCode(parser)));
     XML_ParserFree(parser);
     return fine;
 #else
