@@ -31,7 +31,8 @@ filled  = $(addprefix $(FILLED)/,$(1))
 FILL = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(libdir)|g' -e 's|@VERSION@|$(VERSION)|g'
 # Example configurations name folders of the source tree, which a user has not.
 FILL_yaml := -e 's|: examples/|: $(datadir)/examples/|' -e 's|\[docs, libfsdp/include\]|[$(datadir)/examples/mlp, $(datadir)/examples/blocks, $(datadir)/slurm]|' \
-	-e 's|: README.md|: $(datadir)/examples/gradcheck/gradcheck.c|' -e 's|launch \(.*\) examples/|launch \1 $(datadir)/examples/|'
+	-e 's|: README.md|: $(datadir)/examples/gradcheck/gradcheck.c|' -e 's|launch \(.*\) examples/|launch \1 $(datadir)/examples/|' \
+	-e 's|Start it in the source tree:|Start it in a folder of your own:|'
 
 define nl
 
