@@ -11,7 +11,7 @@ command -v buildah >/dev/null || skip "buildah is missing"
 [ "$(id -u)" = 0 ] || skip "clean roots need root"
 command -v mmdebstrap >/dev/null || skip "mmdebstrap is missing"
 export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot XDG_DATA_HOME=$TEST_TMP/data
-buildah() { command buildah --root "$TEST_TMP/store" --runroot "$TEST_TMP/run" "$@"; }
+buildah() { nice -n "${PACKAGES_NICE:-10}" buildah --root "$TEST_TMP/store" --runroot "$TEST_TMP/run" "$@"; }
 n=0 bad=0
 ok() { # status, text
     n=$((n + 1))
@@ -28,7 +28,7 @@ scripts/root.sh make bookworm "$TEST_TMP/root" >"$TEST_TMP/log" 2>&1
 tar -C "$TEST_TMP/root" --exclude=./proc --exclude=./sys --exclude=./dev -cf "$TEST_TMP/base.tar" . &&
     buildah add -q "$c" "$TEST_TMP/base.tar" / >"$TEST_TMP/log" 2>&1 && buildah commit -q "$c" localhost/base >>"$TEST_TMP/log" 2>&1
 ok $? "a clean root as an image"
-nice -n 10 buildah bud --network=host --pull-never --build-arg BASE=localhost/base -t localhost/fsdp -f packaging/Dockerfile . \
+buildah bud --network=host --pull-never --build-arg BASE=localhost/base -t localhost/fsdp -f packaging/Dockerfile . \
     >"$TEST_TMP/log" 2>&1
 ok $? "buildah builds packaging/Dockerfile on it"
 c=$(buildah from --pull-never localhost/fsdp 2>"$TEST_TMP/log") && buildah run --network=host "$c" -- fsdp-launch --version >"$TEST_TMP/log" 2>&1 &&
