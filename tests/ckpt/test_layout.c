@@ -3,7 +3,6 @@
  * within the budget. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "../../ckpt/layout/layout.h"
 #include "../../ckpt/layout/plan.h"
@@ -284,9 +283,9 @@ static void test_interlocked(uint64_t ncolumns, bool accepted)
         put(&l, 0, &arms[i], pos);
     for (uint64_t i = 0; i < ncolumns; i++)
         put(&l, 1, &(struct fsdp_box){{2, 2 + i}, {2, 1}}, pos);
-    alarm(90);
+    tap_limit_cpu(90);
     int rc = ckpt_layout_seal(&l, &err);
-    alarm(0);
+    tap_limit_cpu(0);
     diag("%s", rc ? err.text : "accepted");
     ok(accepted ? rc == FSDP_OK : rc == FSDP_EUNSUPPORTED && strstr(err.text, "'wheel'"),
        "%d interlocked boxes are %s", (int)ncolumns + 4, accepted ? "checked" : "refused");

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Opening with 200,000 tensors, chunks or names in an order that would make a search from the
- * beginning quadratic. Quadratic is minutes, so that the alarm tells it from n log n.
+ * beginning quadratic. Quadratic is minutes, so that the limit tells it from n log n.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "../../ckpt/util/text.h"
 #include "ckpt/ckpt.h"
@@ -164,9 +163,9 @@ static int opened(const char *path, int ntensors, char *says, size_t says_nbytes
     struct fsdp_err err = FSDP_ERR_INIT;
     struct ckpt *c = NULL;
     clock_t start = clock();
-    alarm(DEADLINE_S);
+    tap_limit_cpu(DEADLINE_S);
     int rc = ckpt_open(&c, path, &err);
-    alarm(0);
+    tap_limit_cpu(0);
     diag("%.2f s: %s", (double)(clock() - start) / CLOCKS_PER_SEC, rc ? err.text : "opened");
     if (rc == FSDP_OK && ckpt_ntensors(c) != ntensors)
         rc = FSDP_EINTERNAL;

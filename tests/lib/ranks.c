@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "ranks.h"
+#include "tap.h"
 
 enum { NCHANNELS = 16, MAX_RANKS = 64 };
 
@@ -301,7 +302,8 @@ int ranks_run(int nranks, int nnodes, double timeout_s, rank_main_f *fn, void *a
         abort();
     struct board *board =
         mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    double deadline = fsdp_time_now() + timeout_s * (getenv("TEST_SANITIZER") ? 4 : 2);
+    const bool slow = getenv("TEST_SANITIZER") || tap_emulated();
+    double deadline = fsdp_time_now() + timeout_s * (slow ? 4 : 2);
 
     for (int r = 0; r < nranks; r++) {
         node_of[r] = (int)((long)r * nnodes / nranks);

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/time.h>
 
 #include "tap.h"
 
@@ -37,6 +38,14 @@ void tap_skip(const char *fmt, ...)
 bool tap_emulated(void)
 {
     return getenv("TEST_EMULATOR") || getenv("QEMU_LD_PREFIX");
+}
+
+void tap_limit_cpu(int seconds)
+{
+    if (setitimer(ITIMER_PROF, &(struct itimerval){.it_value.tv_sec = seconds}, NULL)) {
+        perror("setitimer");
+        exit(1);
+    }
 }
 
 void diag(const char *fmt, ...)

@@ -14,6 +14,9 @@ void tap_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void diag(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Does an emulator run this program, whose own memory counts as the program's? */
 bool tap_emulated(void);
+/* From now on SIGPROF ends the program after this many seconds of processor time; 0 takes the limit
+ * away. It tells quadratic from linear on a machine that is busy with other work, too. */
+void tap_limit_cpu(int seconds);
 /* Prints the plan; returns main's exit code: 0 only if something ran and all of it passed. */
 int tap_done(void);
 
