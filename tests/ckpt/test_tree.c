@@ -239,6 +239,44 @@ static void test_races(void)
 
 /* ---- mounts ---------------------------------------------------------------------------------- */
 
+/* qemu 7 says that it tells the mount, and tells 0 for every one. */
+static bool mounts_are_told(void)
+{
+#ifdef STATX_MNT_ID
+    struct statx st = {0};
+    return !tap_emulated() ||
+           (statx(AT_FDCWD, root, 0, STATX_MNT_ID, &st) == 0 && st.stx_mnt_id != 0);
+#else
+    return true;
+#endif
+}
+
+static const char *const untold = "this emulator's statx does not tell one mount from another";
+
+static void test_bind_mount(void)
+{
+    if (!mounts_are_told()) {
+        tap_skip("a bind mount of the same device: %s", untold);
+        return;
+    }
+    ok(ckpt_store_remove_tree(ops, at(TOP), &err) == FSDP_EEXIST && strstr(err.text, "'model'") &&
+           home_stays() && is_there(TOP "/optim"),
+       "a bind mount of the same device is not entered: %s", err.text);
+}
+
+static void test_mounted_itself(void)
+{
+    if (!mounts_are_told()) {
+        tap_skip("a checkpoint that is mounted itself: %s", untold);
+        return;
+    }
+    ok(mount(at(TOP), at(TOP), NULL, MS_BIND, NULL) == 0 &&
+           ckpt_store_remove_tree(ops, at(TOP), &err) == FSDP_EEXIST &&
+           strstr(err.text, "mount point") && is_there(TOP "/model/" SHARD),
+       "a checkpoint that is mounted itself stays: %s", err.text);
+    umount(at(TOP));
+}
+
 static void test_mounts(void)
 {
     struct ckpt_tree tree;
@@ -247,9 +285,7 @@ static void test_mounts(void)
         tap_skip("mounts: nothing can be mounted here");
         return;
     }
-    ok(ckpt_store_remove_tree(ops, at(TOP), &err) == FSDP_EEXIST && strstr(err.text, "'model'") &&
-           home_stays() && is_there(TOP "/optim"),
-       "a bind mount of the same device is not entered: %s", err.text);
+    test_bind_mount();
     umount(at(TOP "/model"));
     ok(mount("tree-test", at(TOP "/optim"), "tmpfs", 0, "size=1m") == 0, "a tmpfs");
     put(TOP "/optim/" SHARD);
@@ -265,11 +301,7 @@ static void test_mounts(void)
     ckpt_tree_free(&tree);
     umount(at(TOP "/optim"));
     begin();
-    ok(mount(at(TOP), at(TOP), NULL, MS_BIND, NULL) == 0 &&
-           ckpt_store_remove_tree(ops, at(TOP), &err) == FSDP_EEXIST &&
-           strstr(err.text, "mount point") && is_there(TOP "/model/" SHARD),
-       "a checkpoint that is mounted itself stays: %s", err.text);
-    umount(at(TOP));
+    test_mounted_itself();
 }
 
 /* ---- NFS ------------------------------------------------------------------------------------- */
