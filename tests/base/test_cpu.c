@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads for loops, and conversions between floating types in loops against the scalar ones. */
+/* Threads for loops; conversions, random words and copies in loops against the scalar ones. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../libfsdp/device/common/philox.h"
 #include "fsdp/sys/cpu.h"
 #include "tap.h"
 
@@ -167,6 +168,45 @@ static void test_copy_past(void)
     free(from), free(to);
 }
 
+/* ---- random words ---------------------------------------------------------------------------- */
+
+/* How many of the words at this counter differ from the scalar ones. */
+static int differing_words(uint64_t key, uint64_t stream, uint64_t counter)
+{
+    uint32_t got[FSDP_PHILOX_WORDS][FSDP_PHILOX_COUNTERS], want[FSDP_PHILOX_WORDS];
+    int wrong = 0;
+
+    fsdp_cpu_philox(got, key, stream, counter);
+    for (int j = 0; j < FSDP_PHILOX_COUNTERS; j++) {
+        philox4x32(want, key, stream, counter + (uint64_t)j);
+        for (int w = 0; w < FSDP_PHILOX_WORDS; w++)
+            wrong += got[w][j] != want[w];
+    }
+    return wrong;
+}
+
+static void test_philox(void)
+{
+    static const uint64_t edges[] = {
+        0, 8, 0xfffffff8, UINT64_C(0x100000000), UINT64_C(0x7ffffffffffffff8), UINT64_MAX - 7};
+    enum { N = sizeof edges / sizeof *edges };
+    uint32_t out[FSDP_PHILOX_WORDS][FSDP_PHILOX_COUNTERS];
+    uint64_t x = 1;
+    int wrong = 0;
+
+    fsdp_cpu_philox(out, UINT64_MAX, UINT64_MAX, UINT64_MAX - 7);
+    ok(out[0][7] == 0x408f276d && out[1][7] == 0x41c83b0e && out[2][7] == 0xa20bc7c6 &&
+           out[3][7] == 0x6d5451fd,
+       "Philox gives the published words");
+    for (int i = 0; i < N * N * N; i++)
+        wrong += differing_words(edges[i % N], edges[i / N % N], edges[i / N / N]);
+    for (int i = 0; i < 10000; i++) {
+        const uint64_t key = x *= UINT64_C(0xd1342543de82ef95), stream = x ^ x >> 29;
+        wrong += differing_words(key, stream, (x ^ x >> 17) * 8);
+    }
+    ok(!wrong, "eight counters at a time as one after another: %d wrong", wrong);
+}
+
 int main(void)
 {
     test_copy_past();
@@ -183,5 +223,6 @@ int main(void)
     test_narrow(FSDP_BF16, fsdp_bf16_to_f32, fsdp_f32_to_bf16);
     test_narrow(FSDP_F16, fsdp_f16_to_f32, fsdp_f32_to_f16);
     test_others();
+    test_philox();
     return tap_done();
 }

@@ -148,6 +148,23 @@ static void test_mutations(void)
     ok(same, "%zu texts with one wrong byte, and all beginnings, as jansson", 256 * sizeof text);
 }
 
+/* Plain bytes are read many at a time: each byte at each place of a text longer than that. */
+static void test_long_texts(void)
+{
+    enum { N = 70 };
+    char text[N + 4];
+    bool same = true;
+    for (int at = 0; at < N; at++)
+        for (int byte = 0; byte < 256; byte++) {
+            memset(text, 'x', sizeof text);
+            memcpy(text, "[\"", 2);
+            memcpy(text + 2 + N, "\"]", 2);
+            text[2 + at] = (char)byte;
+            same &= agrees(text, sizeof text);
+        }
+    ok(same, "each byte at each place of a text of %d, as jansson", N);
+}
+
 static void test_depth(void)
 {
     enum { DEEP = 1 << 20 };
@@ -214,6 +231,7 @@ int main(void)
 {
     test_agrees();
     test_mutations();
+    test_long_texts();
     test_depth();
     test_many_keys();
     test_values();
