@@ -13,7 +13,7 @@
 static void test_norm(struct fsdp_lane *lane)
 {
     float x[N], coef, norm;
-    double sums[3], want = 0;
+    double sums[3] = {0}, want = 0;
     for (int i = 0; i < N; i++) {
         x[i] = noise(i);
         want += (double)x[i] * (double)x[i];

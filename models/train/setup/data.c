@@ -117,7 +117,7 @@ static int open_source(struct train_parts *p, int i, struct data **out, double *
 static int open_sources(struct train_parts *p, struct fsdp_err *err)
 {
     struct data *sources[CONFIG_MAX_SOURCES] = {0};
-    double weights[CONFIG_MAX_SOURCES], passes[CONFIG_MAX_SOURCES];
+    double weights[CONFIG_MAX_SOURCES] = {0}, passes[CONFIG_MAX_SOURCES];
     const int nsources = config_nsources(p->config);
 
     for (int i = 0; i < nsources; i++) {
