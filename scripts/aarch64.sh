@@ -108,9 +108,9 @@ emulated() { # command...
 
 # What takes minutes under emulation.
 slow='test_(strikes|commit|merge|orders|plan_large|random_damage|faults|fuzz)$'
-chosen() { # from the sources: the tests of these parts
+chosen() { # from the sources: the tests of these parts, with the longest (of comm) first
     local t
-    for t in tests/{base,core,ckpt,comm}/test_*.c tests/models/test_{nn,nn_dtypes}.c tests/device/test_*.c; do
+    for t in tests/{comm,base,core,ckpt}/test_*.c tests/models/test_{nn,nn_dtypes}.c tests/device/test_*.c; do
         t=${t%.c}
         [[ $t == *cuda* || $t == *nccl* ]] || { [ -z "${AARCH64_LONG:-}" ] && [[ $t =~ $slow ]]; } || echo "$t"
     done
