@@ -193,15 +193,14 @@ static void test_large(void)
         snprintf(text, sizeof text, "%s.%d.weight%s", begins[i % 5], COUNT - i / 5, ends[i % 5]);
         path_make(&paths[i], &names[i], text);
     }
-    double begun = fsdp_time_now();
+    tap_limit_cpu(60);
     int rc = ckpt_dcp_names_settle(names, COUNT, NULL);
-    double seconds = fsdp_time_now() - begun;
+    tap_limit_cpu(0);
     bool good = rc == FSDP_OK;
     for (int i = 0; good && i < COUNT; i++)
         good = names[i].role == (i % 5 < 2 ? CKPT_ROLE_MODEL : CKPT_ROLE_OPTIM) &&
                (i % 5 != 3 || names[i].outer_nbytes);
-    diag("%d names in %.2f s", COUNT, seconds);
-    ok(good && seconds < 20, "200000 names");
+    ok(good, "200000 names");
     free(names);
     free(paths);
 }
