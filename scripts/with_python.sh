@@ -3,7 +3,8 @@
 # Runs a command with a Python that has what it is for, whose path is put into a variable:
 #
 #   scripts/with_python.sh torch COMMAND...   TORCH_PYTHON: PyTorch, safetensors, transformers, numpy, pyarrow,
-#                                             jinja2, tiktoken, sentencepiece, mistral-common
+#                                             jinja2, tiktoken, sentencepiece, mistral-common,
+#                                             lion-pytorch, schedulefree
 #   scripts/with_python.sh aws COMMAND...     S3_PYTHON: the AWS CLI and botocore
 #   scripts/with_python.sh watch COMMAND...   WATCH_PYTHON: TensorBoard and W&B's client
 #   scripts/with_python.sh eb COMMAND...      EB_PYTHON: EasyBuild's framework, which parses recipes
@@ -16,8 +17,9 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 case ${1:-} in
 torch)
     variable=TORCH_PYTHON venv=$top/build/venv what=PyTorch
-    imports='torch, safetensors.torch, transformers, numpy, pyarrow, jinja2, tiktoken, sentencepiece, mistral_common'
-    packages=(torch safetensors transformers numpy pyarrow jinja2 tiktoken sentencepiece mistral-common accelerate)
+    imports='torch, safetensors.torch, transformers, numpy, pyarrow, jinja2, tiktoken, sentencepiece, mistral_common, lion_pytorch, schedulefree'
+    packages=(torch safetensors transformers numpy pyarrow jinja2 tiktoken sentencepiece mistral-common accelerate lion-pytorch
+        schedulefree)
     versions='import torch, transformers as t; print("PyTorch", torch.__version__ + ", transformers", t.__version__)'
     ;;
 aws)
@@ -39,7 +41,7 @@ eb)
     versions='from easybuild.tools.version import VERSION; print("EasyBuild", VERSION)'
     ;;
 *)
-    sed -n '3,12s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,13s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

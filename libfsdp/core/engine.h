@@ -17,7 +17,7 @@
  *   param    [s]      param_dtype: the shard that is gathered; of a split master the upper half; in
  *                     groups of one what modules see, with a gather codec the decoded values
  *   rest     [s]      16 bits: the lower half of a split master
- *   optim    [s] each exp_avg, momentum_buffer, ema, ..., of trainable flats: fp32, moments in
+ *   optim    [s] each exp_avg, momentum_buffer, z, ema, ..., of trainable flats: fp32, moments in
  *                     moment_dtype
  *   grad     [s]      fp32: the reduced gradient, accumulated over micro-steps
  *   staging  [W * s]  chunks of a flat (fsdp_cut), gathered or to be reduced, one for each lane
@@ -103,10 +103,13 @@ struct engine_optim {
     int nstate, ema; /* ema: which of the state tensors is the average, -1: none */
     const char *state_names[MAX_STATE];
     enum fsdp_dtype state_dtypes[MAX_STATE];
-    bool *ema_written;             /* [nparams] by a load, since the latest fsdp_state_loaded */
+    bool from_weights[MAX_STATE]; /* tensors that begin as the weights */
+    bool *written; /* [MAX_STATE][nparams] of those, by a load, since fsdp_state_loaded */
     struct optimizer_hyper *hyper; /* [nparams] of those that are trained */
     struct update_run *runs;       /* flat by flat */
     int nruns;
+    struct fsdp_averaging averaging;        /* of the steps until now; where kind averages */
+    double weight;                          /* of this step */
     const struct fsdp_step_args *step_args; /* during fsdp_step */
 };
 
@@ -222,10 +225,17 @@ static inline bool flat_is_split(const struct fsdp *f, const struct flat *flat)
            !flat->codec;
 }
 
+/* Is the gathered copy more than its master in another type? Then the optimizer writes it. */
+static inline bool flat_is_between(const struct fsdp *f, const struct flat *flat)
+{
+    return flat->trainable && f->optim.kind->gathered;
+}
+
 /* Has it a whole master next to the gathered copy? */
 static inline bool flat_is_apart(const struct fsdp *f, const struct flat *flat)
 {
-    return (flat->codec || flat->param_dtype != FSDP_F32) && !flat_is_split(f, flat);
+    return (flat->codec || flat->param_dtype != FSDP_F32 || flat_is_between(f, flat)) &&
+           !flat_is_split(f, flat);
 }
 
 /* Optimizer tensor k from an element on. */
@@ -235,7 +245,9 @@ static inline void *state_at(const struct engine_optim *optim, const struct flat
     return (char *)s->optim[k] + pos * fsdp_dtype_nbytes(optim->state_dtypes[k]);
 }
 
-/* Finds the optimizer and divides the shards into runs of equal settings. */
+/* Finds the optimizer, which says what memory there is. */
+int update_choose(struct fsdp *f, struct fsdp_err *err);
+/* Divides the shards into runs of equal settings. */
 int update_plan(struct fsdp *f, struct fsdp_err *err);
 /* The kernels of fsdp_step but its collectives, once, on memory of their own. Blocks. */
 int update_warm(struct fsdp *f, struct fsdp_err *err);

@@ -409,6 +409,27 @@ int fsdp_sgd(struct fsdp_lane *lane, const struct fsdp_sgd_args *args, struct fs
     return args->nelem ? lane->device->ops->sgd(lane->state, args, err) : FSDP_OK;
 }
 
+int fsdp_lion(struct fsdp_lane *lane, const struct fsdp_lion_args *args, struct fsdp_err *err)
+{
+    return args->nelem ? lane->device->ops->lion(lane->state, args, err) : FSDP_OK;
+}
+
+int fsdp_schedulefree(struct fsdp_lane *lane, const struct fsdp_schedulefree_args *args,
+                      struct fsdp_err *err)
+{
+    FSDP_TRY(check_float(lane, args->y_dtype, "schedulefree", err));
+    return args->nelem ? lane->device->ops->schedulefree(lane->state, args, err) : FSDP_OK;
+}
+
+int fsdp_schedulefree_y(struct fsdp_lane *lane, void *y, enum fsdp_dtype y_dtype, const float *x,
+                        const float *z, size_t nelem, double beta1, struct fsdp_err *err)
+{
+    FSDP_TRY(check_float(lane, y_dtype, "schedulefree", err));
+    return nelem
+               ? lane->device->ops->schedulefree_y(lane->state, y, y_dtype, x, z, nelem, beta1, err)
+               : FSDP_OK;
+}
+
 int fsdp_ema(struct fsdp_lane *lane, float *average, const float *x, size_t nelem, double decay,
              struct fsdp_err *err)
 {

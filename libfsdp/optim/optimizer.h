@@ -26,22 +26,53 @@ struct optimizer_run {
     size_t nelem;
     int64_t step; /* 0 is the first */
     double lr;
+    double weight; /* this step's part of an average over all of them, by lr squared */
     struct optimizer_hyper hyper;
     const struct fsdp_optim_opts *opts;
 };
 
+/* A tensor per parameter, of its shape: state.<fqn>.<name>. */
+struct optimizer_state {
+    const char *name;
+    bool from_weights; /* it begins as the weights; else as zeros */
+};
+
+/*
+ * A row. Every optimizer of the table works element by element, on any range of a rank's shard: the
+ * same bits come out wherever the shards are cut.
+ */
 struct optimizer {
     const char *name;
-    const char *state[OPTIMIZER_MAX_STATE]; /* tensors per parameter: state.<fqn>.<name> */
-    bool splits; /* it takes split masters as they are; else whole ones, in pieces */
-    int (*nstate)(const struct fsdp_optim_opts *opts); /* how many of them it keeps */
-    int (*check)(const struct fsdp_optim_opts *opts, struct fsdp_err *err);
+    struct optimizer_state state[OPTIMIZER_MAX_STATE];
+    bool splits;   /* it takes split masters as they are; else whole ones, in pieces */
+    bool narrow;   /* its state can be kept in BF16 (moment_dtype) */
+    bool betas;    /* it has opts.betas, and groups may set them */
+    bool eps;      /* it has opts.eps */
+    bool averages; /* it needs optimizer_run.weight, and every step from the first */
+    int (*nstate)(const struct fsdp_optim_opts *opts); /* how many of the tensors it keeps */
     /* Enqueues. */
     int (*update)(struct fsdp_lane *lane, const struct optimizer_run *run, struct fsdp_err *err);
+    /* (optional) What only this optimizer refuses. */
+    int (*check)(const struct fsdp_optim_opts *opts, struct fsdp_err *err);
+    /* (optional) Writes what modules see in training into run->param, from the master and the
+     * state. Without it they see the master. Enqueues. */
+    int (*gathered)(struct fsdp_lane *lane, const struct optimizer_run *run, struct fsdp_err *err);
 };
+
+extern const struct optimizer optimizer_adamw, optimizer_adam, optimizer_lion,
+    optimizer_schedulefree, optimizer_sgd;
 
 /* FSDP_EINVAL names the optimizers there are. */
 int optimizer_find(const struct optimizer **out, const char *name, struct fsdp_err *err);
+/* The master into run->param, where there is one. Enqueues. */
+static inline int optimizer_write_param(struct fsdp_lane *lane, const struct optimizer_run *run,
+                                        struct fsdp_err *err)
+{
+    if (!run->param)
+        return FSDP_OK;
+    return fsdp_cast(lane, run->param, run->param_dtype, run->master, FSDP_F32, run->nelem, err);
+}
+
 /* Everything of the settings that needs no parameters. */
 int optimizer_check(const struct optimizer *optimizer, const struct fsdp_optim_opts *opts,
                     struct fsdp_err *err);

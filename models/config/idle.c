@@ -18,8 +18,8 @@ static const struct {
     {"data.too_long", "data.format", "jsonl"},
     {"data.eval_rows", "data.eval_path", NULL},
     {"train.eval_interval", "data.eval_path", NULL},
-    {"optim.betas", "optim.name", "adamw"},
-    {"optim.eps", "optim.name", "adamw"},
+    {"optim.betas", "optim.name", "adamw|adam|lion|schedulefree"},
+    {"optim.eps", "optim.name", "adamw|adam|schedulefree"},
     {"optim.master", "fsdp.param_dtype", "bfloat16|bf16"},
     {"optim.momentum", "optim.name", "sgd"},
     {"optim.dampening", "optim.name", "sgd"},
@@ -104,6 +104,12 @@ static bool is_default(const struct config *config, const struct config *default
     return !strncmp(value, other, sizeof other - 1);
 }
 
+static bool is_constant(const struct config *config, char *value)
+{
+    config_value(value, config, "optim.schedule");
+    return !strcmp(value, "constant");
+}
+
 void config_warn_idle(const struct config *config)
 {
     char *value = fsdp_alloc(FSDP_TUNABLE_FORMAT_NBYTES, 1, "setting", NULL);
@@ -126,6 +132,12 @@ void config_warn_idle(const struct config *config)
                  "is %" PRId64,
                  config_where(where, sizeof where, config, "fsdp.forward_prefetch"),
                  config->fsdp.forward_prefetch, config->fsdp.limit_all_gathers);
+    if (value)
+        config_value(value, config, "optim.name");
+    if (value && !strcmp(value, "schedulefree") && !is_constant(config, value))
+        fsdp_log(FSDP_LOG_WARN,
+                 "%s: schedulefree is meant for a rate that stays: set optim.schedule constant",
+                 config_where(where, sizeof where, config, "optim.schedule"));
     if (config->optim.warmup_steps > config->train.steps && config->train.steps > 0)
         fsdp_log(FSDP_LOG_WARN,
                  "%s: %" PRId64 " steps of warm-up are more than the run's %" PRId64

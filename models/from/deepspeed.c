@@ -59,8 +59,11 @@ static void set_optimizer(struct from_job *job, const struct from_row *row, stru
         from_set(job, row->ours, leaf->path, "adamw");
     else if (!strcasecmp(leaf->value, "SGD"))
         from_set(job, row->ours, leaf->path, "sgd");
+    else if (!strcasecmp(leaf->value, "Lion") || !strcasecmp(leaf->value, "FusedLion"))
+        from_set(job, row->ours, leaf->path, "lion");
     else
-        from_remark(job, FROM_LOST, leaf, "there are adamw and sgd; what is below is adamw");
+        from_remark(job, FROM_LOST, leaf,
+                    "optim.name has no such optimizer; what is below is adamw");
 }
 
 static void set_list(struct from_job *job, const struct from_row *row, struct from_leaf *leaf)
@@ -189,7 +192,8 @@ static const struct from_row rows[] = {
     {"managed_gradient_accumulation", FROM_HAVE, NULL, NULL, NULL, ALWAYS},
     {"seed", FROM_SET, "train.seed", NULL, NULL, NULL},
 
-    {"optimizer.type", FROM_SET, "optim.name", set_optimizer, NULL, "Adam, AdamW: adamw; SGD: sgd"},
+    {"optimizer.type", FROM_SET, "optim.name", set_optimizer, NULL,
+     "Adam, AdamW: adamw; Lion: lion; SGD: sgd"},
     {"optimizer.params.lr", FROM_SET, "optim.lr", NULL, NULL, NULL},
     {"optimizer.params.betas", FROM_SET, "optim.betas", set_list, NULL, NULL},
     {"optimizer.params.eps", FROM_SET, "optim.eps", NULL, NULL, NULL},
@@ -202,7 +206,7 @@ static const struct from_row rows[] = {
     {"optimizer.params.torch_adam", FROM_HAVE, NULL, NULL, NULL, "one implementation"},
     {"optimizer.params.bias_correction", FROM_LOST, NULL, NULL, "true", "moments are corrected"},
     {"optimizer.params.amsgrad", FROM_LOST, NULL, NULL, "false", "no AMSGrad"},
-    {"optimizer.params.*", FROM_LOST, NULL, NULL, NULL, "adamw and sgd have no such setting"},
+    {"optimizer.params.*", FROM_LOST, NULL, NULL, NULL, "the optimizer has no such setting"},
     {"optimizer.legacy_fusion", FROM_HAVE, NULL, NULL, NULL, "one implementation"},
 
     {"scheduler.type", FROM_SET, "optim.schedule", set_schedule, NULL,
@@ -329,7 +333,7 @@ static const struct from_row rows[] = {
     {Z "grad_hooks", FROM_HAVE, NULL, NULL, NULL, ALWAYS},
     {Z "zenflow*", FROM_LOST, NULL, NULL, NULL, "updates are never delayed"},
     {Z "leaf_module*", FROM_LOST, "fsdp.wrap_modules", NULL, NULL, "fsdp.wrap_modules names units"},
-    {"zero_allow_untested_optimizer", FROM_HAVE, NULL, NULL, NULL, "adamw and sgd are tested"},
+    {"zero_allow_untested_optimizer", FROM_HAVE, NULL, NULL, NULL, "all optimizers are tested"},
     {"zero_force_ds_cpu_optimizer", FROM_HAVE, NULL, NULL, NULL,
      "the optimizer runs on the device, unit by unit"},
     {"disable_allgather", FROM_HAVE, NULL, NULL, "false", "the schedule is planned ahead"},

@@ -45,8 +45,10 @@ int train_evaluate(const struct train_parts *p, struct train_rows *rows, struct 
     struct train_count mine = {0};
 
     FSDP_TRY(train_words_zero(words, sums, TRAIN_EVAL_NSUMS, err));
+    FSDP_TRY(fsdp_eval_begin(p->fsdp, err));
     for (uint64_t first = 0; first < nrows; first += stride)
         FSDP_TRY(eval_pass(p, rows, first, sums, &mine, err));
+    FSDP_TRY(fsdp_eval_end(p->fsdp, err));
     FSDP_TRY(put_sum(words, TRAIN_EVAL_NTOKENS, mine.ntokens, err));
     FSDP_TRY(put_sum(words, TRAIN_EVAL_NBYTES, mine.nbytes, err));
     FSDP_TRY(fsdp_control_sum(p->fsdp, sums, TRAIN_EVAL_NBYTES + 1, err));

@@ -211,6 +211,19 @@ static int load_weights(struct train *t, const char *path, struct fsdp_err *err)
     return rc;
 }
 
+/* The sums of an optimizer that averages its steps: without them it cannot continue. */
+static int load_averaging(struct train *t, const struct ckpt *ckpt, struct fsdp_err *err)
+{
+    const struct train_state *state = &t->loop.state;
+
+    if (fsdp_averages(t->parts.fsdp) && state->step > 0 && !(state->averaging.weight_sum > 0))
+        return fsdp_err_set(err, FSDP_EMISMATCH,
+                            "%s: the sum of the weights of its steps is not in it, and %s needs "
+                            "it; begin a new run with model.path at its merged weights",
+                            ckpt_path(ckpt), t->parts.optimizer);
+    return fsdp_averaging_set(t->parts.fsdp, &state->averaging, err);
+}
+
 static int resume_from(struct train *t, const char *path, struct fsdp_err *err)
 {
     struct train_moments moments = {0};
@@ -227,6 +240,7 @@ static int resume_from(struct train *t, const char *path, struct fsdp_err *err)
     FSDP_TRY_GOTO(fsdp_oob_agree(t->oob, rc, err), out);
     FSDP_TRY_GOTO(load_slices(t, ckpt, &moments, err), out);
     FSDP_TRY_GOTO(fsdp_scaler_set(t->parts.fsdp, &t->loop.state.scaler, err), out);
+    FSDP_TRY_GOTO(load_averaging(t, ckpt, err), out);
     if (t->report.lead)
         train_moments_report(&moments);
     note_conversion(t, ckpt);

@@ -76,8 +76,8 @@ static void test_refused(void)
     struct fsdp_err err = FSDP_ERR_INIT;
 
     ok(plan(init, &err) == FSDP_OK, "the defaults are taken: %s", err.text);
-    o.name = "lion";
-    refused(o, "known: adamw, sgd");
+    o.name = "adagrad";
+    refused(o, "known: adamw, adam, lion, schedulefree, sgd");
     o = init;
     o.betas[1] = 1;
     refused(o, "beta2 is 1");

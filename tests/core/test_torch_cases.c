@@ -14,7 +14,7 @@
 
 enum { MAX_STEPS = 8, MAX_LIST = 4 };
 
-static const char *const state_keys[] = {"exp_avg", "exp_avg_sq", "momentum_buffer", "ema"};
+static const char *const state_keys[] = {"exp_avg", "exp_avg_sq", "momentum_buffer", "z", "ema"};
 enum { NSTATES = sizeof state_keys / sizeof state_keys[0] };
 
 struct torch_case {
@@ -311,7 +311,7 @@ int main(void)
     struct dirent **list;
     int ncases = scandir(ref_path("torch-cases", ""), &list, is_case, alphasort);
 
-    ok(ncases >= 23, "%d cases of PyTorch", ncases);
+    ok(ncases >= 26, "%d cases of PyTorch", ncases);
     for (int i = 0; i < ncases; i++) {
         struct torch_case c;
         if (ok(case_open(&c, list[i]->d_name), "%s can be read", list[i]->d_name))

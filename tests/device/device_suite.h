@@ -18,6 +18,9 @@ static void run_arithmetic(struct fsdp_lane *lane)
     test_norm(lane);
     test_norm_inf(lane);
     test_sgd(lane);
+    test_adam(lane);
+    test_lion(lane);
+    test_schedulefree(lane);
     test_ema(lane);
     test_loss_scale(lane);
     test_casts(lane);

@@ -308,6 +308,154 @@ static void test_sgd(struct fsdp_lane *lane)
     }
 }
 
+/* Weight decay in the gradient, against fp64. */
+static void test_adam(struct fsdp_lane *lane)
+{
+    float p[N], m[N], v[N], g[N], coef = 0.25f;
+    const double bias1 = 1 - pow(0.9, 3), bias2 = 1 - pow(0.95, 3);
+    double worst = 0;
+
+    for (int i = 0; i < N; i++) {
+        p[i] = noise(i);
+        m[i] = 0.1f * noise(i + 7);
+        v[i] = 0.01f + 0.01f * fabsf(noise(i + 9));
+        g[i] = noise(i + 11);
+    }
+    struct fsdp_adamw_args args = {.master = p,
+                                   .exp_avg = m,
+                                   .exp_avg_sq = v,
+                                   .grad = g,
+                                   .grad_scale = &coef,
+                                   .nelem = N,
+                                   .lr = 1e-2,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.95,
+                                   .eps = 1e-8,
+                                   .weight_decay = 0.1,
+                                   .decay_in_grad = true,
+                                   .nsteps = 3};
+    run_adamw(lane, &args);
+    for (int i = 0; i < N; i++) {
+        double p0 = (double)noise(i), gi = (double)g[i] * 0.25 + 0.1 * p0,
+               v0 = (double)(0.01f + 0.01f * fabsf(noise(i + 9)));
+        double mi = 0.9 * (double)(0.1f * noise(i + 7)) + 0.1 * gi, vi = 0.95 * v0 + 0.05 * gi * gi;
+        double pi = p0 - 1e-2 / bias1 * mi / (sqrt(vi) / sqrt(bias2) + 1e-8);
+        worst = fmax(worst, fabs(pi - (double)p[i]));
+        worst = fmax(worst, fabs(mi - (double)m[i]));
+        worst = fmax(worst, fabs(vi - (double)v[i]));
+    }
+    ok(worst < 3e-7, "adam against fp64: worst difference %.2e", worst);
+}
+
+static void run_lion(struct fsdp_lane *lane, const struct fsdp_lion_args *host)
+{
+    struct fsdp_lion_args args = *host;
+    const size_t nbytes = args.nelem * sizeof(float);
+    args.master = up(lane, args.master, nbytes);
+    args.exp_avg = up(lane, args.exp_avg, nbytes);
+    args.grad = up(lane, args.grad, nbytes);
+    args.grad_scale = up(lane, args.grad_scale, sizeof(float));
+    args.loss_scale = up(lane, args.loss_scale, sizeof *args.loss_scale);
+    fsdp_lion(lane, &args, NULL);
+    down(lane);
+}
+
+static void test_lion(struct fsdp_lane *lane)
+{
+    static float p[N], m[N], g[N];
+    const struct fsdp_loss_scale skip = {.skip = 1};
+    float coef = 0.25f;
+    double worst = 0;
+
+    for (int i = 0; i < N; i++) {
+        p[i] = noise(i);
+        m[i] = i % 5 ? noise(i + 7) : 0;
+        g[i] = i % 5 ? noise(i + 11) : 0;
+    }
+    g[3] = NAN;
+    struct fsdp_lion_args args = {.master = p,
+                                  .exp_avg = m,
+                                  .grad = g,
+                                  .grad_scale = &coef,
+                                  .nelem = N,
+                                  .lr = 1e-2,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.99,
+                                  .weight_decay = 0.1};
+    run_lion(lane, &args);
+    for (int i = 0; i < N; i++) {
+        double m0 = i % 5 ? (double)noise(i + 7) : 0, gi = (double)g[i] * 0.25;
+        double u = 0.9 * m0 + 0.1 * gi, sign = u > 0 ? 1 : u < 0 ? -1 : 0;
+        double pi = (double)noise(i) * (1 - 1e-2 * 0.1) - 1e-2 * sign;
+        /* The sign of what is almost zero is a matter of rounding. */
+        if (i != 3 && (u == 0 || fabs(u) > 1e-6))
+            worst = fmax(worst, fabs(pi - (double)p[i]));
+        if (i != 3)
+            worst = fmax(worst, fabs(0.99 * m0 + 0.01 * gi - (double)m[i]));
+    }
+    ok(worst < 3e-7, "lion against fp64, zeros included: worst difference %.2e", worst);
+    ok(isnan(p[3]) && isnan(m[3]), "a gradient that is no number shows in the weights");
+    const float p0 = p[7], m0 = m[7];
+    args.loss_scale = &skip;
+    run_lion(lane, &args);
+    ok(p[7] == p0 && m[7] == m0, "a skipped step changes nothing");
+}
+
+static void test_schedulefree(struct fsdp_lane *lane)
+{
+    static float x[N], z[N], v[N], g[N], y[N];
+    static uint16_t half[N], again[N];
+    float coef = 0.25f;
+    double worst = 0;
+    int bad = 0;
+
+    for (int i = 0; i < N; i++) {
+        x[i] = noise(i);
+        z[i] = noise(i + 7);
+        v[i] = 0.01f + 0.01f * fabsf(noise(i + 9));
+        g[i] = noise(i + 11);
+    }
+    struct fsdp_schedulefree_args args = {.nelem = N,
+                                          .y_dtype = FSDP_BF16,
+                                          .nsteps = 3,
+                                          .lr = 1e-2,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.95,
+                                          .eps = 1e-8,
+                                          .weight_decay = 0.1,
+                                          .weight = 0.3};
+    args.x = UP(x);
+    args.z = UP(z);
+    args.exp_avg_sq = UP(v);
+    args.grad = UP(g);
+    args.grad_scale = up(lane, &coef, sizeof coef);
+    args.y = UP(half);
+    fsdp_schedulefree(lane, &args, NULL);
+    down(lane);
+    for (int i = 0; i < N; i++) {
+        double x0 = (double)noise(i), z0 = (double)noise(i + 7), gi = (double)g[i] * 0.25;
+        double v0 = (double)(0.01f + 0.01f * fabsf(noise(i + 9)));
+        double vi = 0.95 * v0 + 0.05 * gi * gi;
+        double d = gi / (sqrt(vi / (1 - pow(0.95, 3))) + 1e-8) + 0.1 * (0.9 * x0 + 0.1 * z0);
+        double zi = z0 - 1e-2 * d, xi = 0.7 * x0 + 0.3 * zi;
+        worst = fmax(worst, fabs(vi - (double)v[i]));
+        worst = fmax(worst, fabs(zi - (double)z[i]));
+        worst = fmax(worst, fabs(xi - (double)x[i]));
+    }
+    ok(worst < 3e-7, "schedulefree against fp64: worst difference %.2e", worst);
+    fsdp_schedulefree_y(lane, UP(y), FSDP_F32, UP(x), UP(z), N, 0.9, NULL);
+    down(lane);
+    fsdp_schedulefree_y(lane, UP(again), FSDP_BF16, UP(x), UP(z), N, 0.9, NULL);
+    down(lane);
+    for (int i = 0; i < N; i++) {
+        bad += half[i] != fsdp_f32_to_bf16(y[i]) || again[i] != half[i];
+        worst = fmax(worst, fabs(0.9 * (double)x[i] + 0.1 * (double)z[i] - (double)y[i]));
+    }
+    ok(worst < 3e-7 && bad == 0, "y lies between x and z, the same from the step and from them");
+    ok(fsdp_schedulefree_y(lane, NULL, FSDP_U8, NULL, NULL, 0, 0.9, NULL) != FSDP_OK,
+       "y in whole numbers is refused");
+}
+
 static void test_ema(struct fsdp_lane *lane)
 {
     static const double decays[] = {0.999, 0.3, 0};

@@ -11,9 +11,9 @@ optimizer do, to the bit where PyTorch's order of operations is ours.
 
 A file holds, with all parameters one after another in the order of PARAMS (P elements):
   init [P], given [steps, ranks, accumulation, P], param [steps, P], norm [steps],
-  of the optimizer after the last step: exp_avg, exp_avg_sq, momentum_buffer, ema [P],
+  of the optimizer after the last step: exp_avg, exp_avg_sq, momentum_buffer, z, ema [P],
   the loss scale after every step: scale [steps], what summon_full_params showed: summoned [2, P]
-and the settings, as JSON, in __metadata__.case. Settings that are not the optimizer's:
+and the settings, as JSON, in __metadata__.case. Of schedulefree param is x. Settings that are not the optimizer's:
   fsdp1           FullyShardedDataParallel instead of fully_shard
   frozen          patterns of parameters without a gradient
   tied            blocks.1.w is blocks.0.w
@@ -32,6 +32,8 @@ import sys
 import tempfile
 import warnings
 
+import lion_pytorch
+import schedulefree
 import torch
 import torch.distributed as dist
 from safetensors import safe_open
@@ -71,7 +73,11 @@ CASES = {
 }
 
 
+GROUPS = ["scale *.b: weight_decay=0", "blocks.1.*: lr_scale=0.5 betas=0.8,0.97", "*.w: weight_decay=0.3"]
 CASES |= {
+    "adam": {"optimizer": "adam", "weight_decay": 0.1, "clip_grad_norm": 0.5, "groups": GROUPS},
+    "lion": {"optimizer": "lion", "betas": [0.9, 0.99], "weight_decay": 0.1, "groups": GROUPS, "accumulation": 2},
+    "schedulefree": {"optimizer": "schedulefree", "weight_decay": 0.1, "groups": GROUPS, "steps": 6},
     "frozen": {"frozen": ["*.0.b", "blocks.1.w"], "weight_decay": 0.1, "clip_grad_norm": 0.5},
     "tied": {"tied": True, "accumulation": 2, "weight_decay": 0.1, "clip_grad_norm": 0.5},
     "unused": {"unused": [[1, 1], [2, 0], [3, 0], [3, 1]], "weight_decay": 0.1},
@@ -154,6 +160,13 @@ def make_optimizer(spec, model):
         keys = ("lr", "momentum", "dampening", "nesterov", "weight_decay")
         return torch.optim.SGD(groups, **{k: spec[k] for k in keys if k in spec})
     betas = tuple(spec.get("betas", (0.9, 0.999)))
+    if spec["optimizer"] == "lion":
+        return lion_pytorch.Lion(groups, lr=spec["lr"], betas=betas, weight_decay=spec["weight_decay"])
+    if spec["optimizer"] == "schedulefree":
+        return schedulefree.AdamWScheduleFree(groups, lr=spec["lr"], betas=betas, eps=1e-8, foreach=False,
+                                              weight_decay=spec["weight_decay"])
+    if spec["optimizer"] == "adam":
+        return torch.optim.Adam(groups, lr=spec["lr"], betas=betas, eps=1e-8, weight_decay=spec["weight_decay"])
     return torch.optim.AdamW(groups, lr=spec["lr"], betas=betas, eps=1e-8, weight_decay=spec["weight_decay"])
 
 
@@ -259,6 +272,12 @@ def run_step(spec, model, optimizer, scaler, given, step, rank, out):
     return norm
 
 
+def set_mode(optimizer, mode):
+    """Of an optimizer that trains with other weights than it evaluates with."""
+    if isinstance(optimizer, schedulefree.AdamWScheduleFree):
+        getattr(optimizer, mode)()
+
+
 def run_case(name, spec, rank):
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     total = sum(torch.Size(s).numel() for s in PARAMS.values())
@@ -274,6 +293,7 @@ def run_case(name, spec, rank):
         p.requires_grad = not any(fnmatch.fnmatchcase(n, pattern) for pattern in spec.get("frozen", []))
     model = (shard_fsdp1 if spec.get("fsdp1") else shard_fsdp2)(spec, model)
     optimizer, scaler = make_optimizer(spec, model), make_scaler(spec)
+    set_mode(optimizer, "train")
     average = None
     if "ema_decay" in spec:
         average = AveragedModel(plain, multi_avg_fn=get_ema_multi_avg_fn(spec["ema_decay"]))
@@ -281,7 +301,9 @@ def run_case(name, spec, rank):
     params, norms, scales = [], [], []
     for step in range(spec["steps"]):
         norms.append(run_step(spec, model, optimizer, scaler, out["given"], step, rank, out))
+        set_mode(optimizer, "eval")
         state = whole_state(spec, model)
+        set_mode(optimizer, "train")
         params.append(flat(state))
         if average is not None:
             plain.load_state_dict(state)
@@ -292,7 +314,7 @@ def run_case(name, spec, rank):
     if scaler:
         out["scale"] = torch.tensor(scales)
     state = {n: optimizer.state[p] for n, p in model.named_parameters()}
-    for key in ("exp_avg", "exp_avg_sq", "momentum_buffer"):
+    for key in ("exp_avg", "exp_avg_sq", "momentum_buffer", "z"):
         if not spec.get("fsdp1") and not spec.get("tied") and all(s.get(key) is not None for s in state.values()):
             out[key] = flat({n: full(s[key]) for n, s in state.items()})
     if average is not None:

@@ -220,6 +220,19 @@ static void lane_destroy(void *l)
       (l, args, e),                                                                               \
       (args->master, args->momentum_buffer, args->grad, args->grad_scale,                         \
        args->loss_scale))                                                                         \
+    X(lion,                                                                                       \
+      (void *l, const struct fsdp_lion_args *args, struct fsdp_err *e),                           \
+      (l, args, e),                                                                               \
+      (args->master, args->exp_avg, args->grad, args->grad_scale, args->loss_scale))              \
+    X(schedulefree,                                                                               \
+      (void *l, const struct fsdp_schedulefree_args *args, struct fsdp_err *e),                   \
+      (l, args, e),                                                                               \
+      (args->x, args->z, args->exp_avg_sq, args->grad, args->grad_scale, args->y))                \
+    X(schedulefree_y,                                                                             \
+      (void *l, void *y, enum fsdp_dtype dtype, const float *x, const float *z, size_t n,         \
+       double beta1, struct fsdp_err *e),                                                         \
+      (l, y, dtype, x, z, n, beta1, e),                                                           \
+      (y, x, z))                                                                                  \
     X(ema,                                                                                        \
       (void *l, float *average, const float *x, size_t n, double decay, struct fsdp_err *e),      \
       (l, average, x, n, decay, e),                                                               \

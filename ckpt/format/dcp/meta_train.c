@@ -156,7 +156,8 @@ static json_t *group_make(const json_t *optim, double lr, double weight_decay)
     json_object_set_new(group, "eps", json_real(eps > 0 ? eps : 1e-8));
     json_object_set_new(group, "amsgrad", json_false());
     json_object_set_new(group, "capturable", json_false());
-    json_object_set_new(group, "decoupled_weight_decay", json_true());
+    json_object_set_new(group, "decoupled_weight_decay",
+                        json_boolean(!text_is(json_object_get(optim, "name"), "adam")));
     return group;
 }
 

@@ -251,6 +251,11 @@ static int check_full_opts(const struct fsdp *f, const struct fsdp_full_opts *op
                             "have nothing to write; load a checkpoint, or give it to all");
     if (opts->param >= f->units.nparams)
         return fsdp_err_set(err, FSDP_EINVAL, "there is no parameter %d", opts->param);
+    if (opts->writeback && f->optim.kind->gathered)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "fsdp_full_params: writeback with %s, whose state follows the weights: "
+                            "load a checkpoint instead",
+                            f->optim.kind->name);
     FSDP_TRY(check_module(f->tree, opts->module, err));
     FSDP_TRY(engine_between_steps(f, "fsdp_full_params", err));
     return opts->writeback ? engine_check_resharded(f, "fsdp_full_params with writeback", err)

@@ -241,6 +241,7 @@ static int create_lanes(struct fsdp *f, struct fsdp_err *err)
 int plan_make(struct fsdp *f, struct fsdp_err *err)
 {
     FSDP_TRY(check_opts(&f->opts, err));
+    FSDP_TRY(update_choose(f, err));
     FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
     FSDP_TRY(offload_plan(f, err));
     gather_plan(f);
@@ -324,7 +325,7 @@ void fsdp_destroy(struct fsdp *f)
     fsdp_free(f->plan.sched_flats);
     fsdp_free(f->optim.runs);
     fsdp_free(f->optim.hyper);
-    fsdp_free(f->optim.ema_written);
+    fsdp_free(f->optim.written);
     fsdp_free(f->flat_descs);
     fsdp_free(f);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The optimizer step: global norm with the control word, and the clip factor. */
+#include <math.h>
+
+#include "core/state/gather.h"
 #include "cursor.h"
 
 static int zero_sums(struct fsdp *f, struct fsdp_err *err)
@@ -8,11 +11,24 @@ static int zero_sums(struct fsdp *f, struct fsdp_err *err)
                      (FSDP_CONTROL_NELEM + f->scalars.npartials) * sizeof *f->scalars.sums, err);
 }
 
+/* Averages weigh a step by the square of the greatest rate until then. */
+static void weigh_step(struct fsdp *f, double lr)
+{
+    struct fsdp_averaging *a = &f->optim.averaging;
+
+    if (!f->optim.kind->averages)
+        return;
+    a->lr_max = lr > a->lr_max ? lr : a->lr_max;
+    a->weight_sum += a->lr_max * a->lr_max;
+    f->optim.weight = a->weight_sum > 0 ? a->lr_max * a->lr_max / a->weight_sum : 0;
+}
+
 int fsdp_step(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_step_result *result,
               struct fsdp_err *err)
 {
     FSDP_TRY(zero_sums(f, err));
     f->optim.step_args = args;
+    weigh_step(f, args->lr);
     int rc = exec_drive(f, SCHED_STEP, -1, FSDP_FORWARD, 0, err);
     f->optim.step_args = NULL;
     if (rc || !result)
@@ -35,6 +51,47 @@ int fsdp_step_result(struct fsdp *f, struct fsdp_step_result *out, struct fsdp_e
     result.skipped = scale.skip;
     *out = result;
     return FSDP_OK;
+}
+
+bool fsdp_averages(const struct fsdp *f)
+{
+    return f->optim.kind->averages;
+}
+
+void fsdp_averaging_get(const struct fsdp *f, struct fsdp_averaging *out)
+{
+    *out = f->optim.averaging;
+}
+
+int fsdp_averaging_set(struct fsdp *f, const struct fsdp_averaging *averaging, struct fsdp_err *err)
+{
+    if (!(averaging->lr_max >= 0 && isfinite(averaging->lr_max)) ||
+        !(averaging->weight_sum >= 0 && isfinite(averaging->weight_sum)))
+        return fsdp_err_set(err, FSDP_EINVAL, "average of steps: rate %g, weights %g",
+                            averaging->lr_max, averaging->weight_sum);
+    f->optim.averaging = *averaging;
+    return FSDP_OK;
+}
+
+/* The lane of gathers reads what is written here: it is waited for before, and waits after. */
+static int change_gathered(struct fsdp *f, bool evaluates, const char *call, struct fsdp_err *err)
+{
+    FSDP_TRY(engine_between_steps(f, call, err));
+    if (!f->optim.kind->gathered)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_sync(f, err));
+    FSDP_TRY(gather_evaluates(f, evaluates, err));
+    return fsdp_sync(f, err);
+}
+
+int fsdp_eval_begin(struct fsdp *f, struct fsdp_err *err)
+{
+    return change_gathered(f, true, "fsdp_eval_begin", err);
+}
+
+int fsdp_eval_end(struct fsdp *f, struct fsdp_err *err)
+{
+    return change_gathered(f, false, "fsdp_eval_end", err);
 }
 
 int fsdp_control_sum(struct fsdp *f, double *values, int nelem, struct fsdp_err *err)

@@ -79,30 +79,63 @@ static void add_runs(struct fsdp *f)
             add_run(f, k, i);
 }
 
+static void add_state(struct fsdp *f, struct optimizer_state state, enum fsdp_dtype dtype)
+{
+    struct engine_optim *optim = &f->optim;
+    optim->state_dtypes[optim->nstate] = dtype;
+    optim->from_weights[optim->nstate] = state.from_weights;
+    optim->state_names[optim->nstate++] = state.name;
+}
+
+int update_choose(struct fsdp *f, struct fsdp_err *err)
+{
+    const struct fsdp_optim_opts *opts = &f->opts.optim;
+
+    FSDP_TRY(optimizer_find(&f->optim.kind, opts->name, err));
+    FSDP_TRY(optimizer_check(f->optim.kind, opts, err));
+    for (int k = 0; k < f->optim.kind->nstate(opts); k++)
+        add_state(f, f->optim.kind->state[k], opts->moment_dtype);
+    f->optim.ema = -1;
+    if (opts->ema_decay > 0) {
+        f->optim.ema = f->optim.nstate;
+        add_state(f, (struct optimizer_state){"ema", true}, FSDP_F32);
+    }
+    return FSDP_OK;
+}
+
+/* What an optimizer that averages, or gathers more than its masters, cannot be combined with. */
+static int check_between(const struct fsdp *f, struct fsdp_err *err)
+{
+    const char *name = f->optim.kind->name;
+
+    if (f->optim.kind->averages && f->scalars.scaled) {
+        fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                     "%s: steps that overflow cannot be skipped, because each has its part of the "
+                     "average: use bfloat16 instead of float16, or fsdp.loss_scale false",
+                     name);
+        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "loss_scale");
+    }
+    for (int k = 0; k < f->units.nflats; k++)
+        if (flat_is_between(f, &f->units.flats[k]) && f->units.flats[k].codec) {
+            fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                         "%s: what it gathers is not encoded: set fsdp.gather_dtype auto", name);
+            return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "gather_dtype");
+        }
+    return FSDP_OK;
+}
+
 int update_plan(struct fsdp *f, struct fsdp_err *err)
 {
     const struct fsdp_optim_opts *opts = &f->opts.optim;
     int ntrainable = count_trainable(&f->units);
 
-    FSDP_TRY(optimizer_find(&f->optim.kind, opts->name, err));
-    FSDP_TRY(optimizer_check(f->optim.kind, opts, err));
     FSDP_TRY(optimizer_check_names(opts, ntrainable, trainable_name, &f->units, err));
-    for (int k = 0; k < f->optim.kind->nstate(opts); k++) {
-        f->optim.state_dtypes[f->optim.nstate] = opts->moment_dtype;
-        f->optim.state_names[f->optim.nstate++] = f->optim.kind->state[k];
-    }
-    f->optim.ema = -1;
-    if (opts->ema_decay > 0) {
-        f->optim.ema = f->optim.nstate;
-        f->optim.state_dtypes[f->optim.nstate] = FSDP_F32;
-        f->optim.state_names[f->optim.nstate++] = "ema";
-    }
+    FSDP_TRY(check_between(f, err));
     f->optim.runs = fsdp_alloc((size_t)ntrainable, sizeof *f->optim.runs, "parameter groups", err);
     f->optim.hyper =
         fsdp_alloc((size_t)f->units.nparams, sizeof *f->optim.hyper, "parameter groups", err);
-    f->optim.ema_written =
-        fsdp_alloc((size_t)f->units.nparams, sizeof *f->optim.ema_written, "averages", err);
-    if (!f->optim.runs || !f->optim.hyper || !f->optim.ema_written)
+    f->optim.written = fsdp_alloc((size_t)f->units.nparams, MAX_STATE, "averages", err);
+    if (!f->optim.runs || !f->optim.hyper || !f->optim.written)
         return FSDP_ENOMEM;
     add_hyper(f);
     add_runs(f);
@@ -116,6 +149,13 @@ int fsdp_param_set_since(struct fsdp *f, const int64_t *since, struct fsdp_err *
         if (since[p] < 0)
             return fsdp_err_set(err, FSDP_EINVAL, "parameter '%s': %lld updates before its first",
                                 f->tree->params[p].tensor.name, (long long)since[p]);
+        else if (since[p] && f->optim.kind->averages)
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                "%s: parameter '%s' is trained from step %lld on, but averages "
+                                "count from the first: begin a new run with model.path at the "
+                                "merged weights",
+                                f->optim.kind->name, f->tree->params[p].tensor.name,
+                                (long long)since[p] + 1);
     for (int p = 0; p < f->units.nparams; p++)
         f->optim.hyper[p].since = since[p];
     add_runs(f);
@@ -133,7 +173,7 @@ int64_t fsdp_param_since(const struct fsdp *f, int param)
 static struct optimizer_run run_of(const struct fsdp *f, const struct flat_state *s,
                                    const struct update_run *run, uint64_t pos, uint64_t nelem)
 {
-    enum fsdp_dtype dtype = f->units.flats[run->flat].param_dtype;
+    const struct flat *flat = &f->units.flats[run->flat];
     struct optimizer_run args = {
         .grad = s->grad + pos,
         .grad_scale = f->scalars.clip_coef,
@@ -142,14 +182,15 @@ static struct optimizer_run run_of(const struct fsdp *f, const struct flat_state
         .nelem = nelem,
         .step = f->optim.step_args->step,
         .lr = f->optim.step_args->lr,
+        .weight = f->optim.weight,
         .hyper = run->hyper,
         .opts = &f->opts.optim,
     };
     for (int k = 0; k < f->optim.kind->nstate(&f->opts.optim); k++)
         args.state[k] = state_at(&f->optim, s, k, pos);
-    if (dtype != FSDP_F32 && !f->units.flats[run->flat].codec) {
-        args.param = (char *)s->param + pos * fsdp_dtype_nbytes(dtype);
-        args.param_dtype = dtype;
+    if ((flat_is_apart(f, flat) || flat_is_split(f, flat)) && !flat->codec) {
+        args.param = (char *)s->param + pos * fsdp_dtype_nbytes(flat->param_dtype);
+        args.param_dtype = flat->param_dtype;
     }
     return args;
 }

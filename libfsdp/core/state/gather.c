@@ -270,13 +270,41 @@ int gather_amax(struct fsdp *f, bool all, struct fsdp_err *err)
     return fsdp_max_rows(lane, f->encoding.amax, f->encoding.amax_rows, nrows, ncols, err);
 }
 
-static int cast_master(struct fsdp *f, int k, struct fsdp_err *err)
+/* What modules see of a flat in training, where that is more than the master. */
+static int write_between(struct fsdp *f, int k, const struct flat_state *s, struct fsdp_err *err)
+{
+    const enum fsdp_dtype dtype = f->units.flats[k].param_dtype;
+
+    for (int r = 0; r < f->optim.nruns; r++) {
+        const struct update_run *run = &f->optim.runs[r];
+        struct optimizer_run args = {
+            .master = s->master + run->pos,
+            .param = (char *)s->param + run->pos * fsdp_dtype_nbytes(dtype),
+            .param_dtype = dtype,
+            .nelem = run->nelem,
+            .hyper = run->hyper,
+            .opts = &f->opts.optim,
+        };
+        if (run->flat != k)
+            continue;
+        for (int o = 0; o < f->optim.kind->nstate(&f->opts.optim); o++)
+            args.state[o] = state_at(&f->optim, s, o, run->pos);
+        FSDP_TRY(f->optim.kind->gathered(f->lanes[SCHED_COMPUTE], &args, err));
+    }
+    return FSDP_OK;
+}
+
+/* The shard that is gathered: in evaluation the master, in training what the optimizer makes. */
+static int write_gathered(struct fsdp *f, int k, bool evaluates, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[k];
     struct flat_state s;
     FSDP_TRY(offload_begin(&s, f, k, err));
-    FSDP_TRY(fsdp_cast(f->lanes[SCHED_COMPUTE], s.param, flat->param_dtype, s.master, FSDP_F32,
-                       flat->cut.shard_nelem, err));
+    if (flat_is_between(f, flat) && !evaluates)
+        FSDP_TRY(write_between(f, k, &s, err));
+    else
+        FSDP_TRY(fsdp_cast(f->lanes[SCHED_COMPUTE], s.param, flat->param_dtype, s.master, FSDP_F32,
+                           flat->cut.shard_nelem, err));
     return offload_end(f, k, err);
 }
 
@@ -287,7 +315,15 @@ int gather_refresh(struct fsdp *f, struct fsdp_err *err)
         if (f->units.flats[k].codec)
             FSDP_TRY(gather_encode(f, k, err));
         else if (flat_is_apart(f, &f->units.flats[k]))
-            FSDP_TRY(cast_master(f, k, err));
+            FSDP_TRY(write_gathered(f, k, false, err));
+    return FSDP_OK;
+}
+
+int gather_evaluates(struct fsdp *f, bool evaluates, struct fsdp_err *err)
+{
+    for (int k = 0; k < f->units.nflats; k++)
+        if (flat_is_between(f, &f->units.flats[k]))
+            FSDP_TRY(write_gathered(f, k, evaluates, err));
     return FSDP_OK;
 }
 

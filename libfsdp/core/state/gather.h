@@ -57,5 +57,8 @@ int gather_encode(struct fsdp *f, int flat, struct fsdp_err *err);
 /* The same for all flats, after masters were written by others than the optimizer. Collective where
  * something is encoded. */
 int gather_refresh(struct fsdp *f, struct fsdp_err *err);
+/* Modules see the masters from now on (evaluates), or what they are trained with. Only where the
+ * optimizer makes a difference. Enqueues on the compute lane. */
+int gather_evaluates(struct fsdp *f, bool evaluates, struct fsdp_err *err);
 
 #endif

@@ -224,22 +224,30 @@ int master_write_split(const struct engine_offload *offload, void *param, uint16
     return rc;
 }
 
-static int average_begin(struct fsdp *f, int k, int i, struct fsdp_err *err)
+/* State tensor o of parameter i of flat k begins as its master. */
+static int state_begin(struct fsdp *f, int k, int i, int o, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[k];
     struct fsdp_box box;
     uint64_t pos,
         nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, flat_shard(f, flat));
 
-    if (!nelem || f->optim.ema_written[flat->params[i]])
+    if (!nelem || f->optim.written[o * f->units.nparams + flat->params[i]])
         return FSDP_OK;
-    return master_copy(f, k, pos, state_at(&f->optim, &f->flats[k], f->optim.ema, pos), nelem, err);
+    return master_copy(f, k, pos, state_at(&f->optim, &f->flats[k], o, pos), nelem, err);
 }
 
-int master_average_begin(struct fsdp *f, struct fsdp_err *err)
+static int flat_begin(struct fsdp *f, int k, int o, struct fsdp_err *err)
 {
-    for (int k = 0; f->optim.ema >= 0 && k < f->units.nflats; k++)
-        for (int i = 0; f->units.flats[k].trainable && i < f->units.flats[k].ntensors; i++)
-            FSDP_TRY(average_begin(f, k, i, err));
+    for (int i = 0; f->units.flats[k].trainable && i < f->units.flats[k].ntensors; i++)
+        FSDP_TRY(state_begin(f, k, i, o, err));
+    return FSDP_OK;
+}
+
+int master_state_begin(struct fsdp *f, struct fsdp_err *err)
+{
+    for (int o = 0; o < f->optim.nstate; o++)
+        for (int k = 0; f->optim.from_weights[o] && k < f->units.nflats; k++)
+            FSDP_TRY(flat_begin(f, k, o, err));
     return FSDP_OK;
 }

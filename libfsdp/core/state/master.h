@@ -44,7 +44,8 @@ int master_write_split(const struct engine_offload *offload, void *param, uint16
                        struct fsdp_lane *lane, uint64_t pos, const void *src, size_t nbytes,
                        struct fsdp_err *err);
 
-/* The averages of parameters that no load has written begin as their weights. Enqueues. */
-int master_average_begin(struct fsdp *f, struct fsdp_err *err);
+/* State tensors that begin as the weights (an average), and that no load has written, do so.
+ * Enqueues. */
+int master_state_begin(struct fsdp *f, struct fsdp_err *err);
 
 #endif

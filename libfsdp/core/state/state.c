@@ -47,7 +47,7 @@ int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
 {
     for (int k = 0; k < f->units.nflats; k++)
         FSDP_TRY(init_flat(f, k, err));
-    FSDP_TRY(master_average_begin(f, err));
+    FSDP_TRY(master_state_begin(f, err));
     FSDP_TRY(gather_refresh(f, err));
     return fsdp_sync(f, err);
 }
@@ -157,9 +157,13 @@ int state_visit(struct fsdp *f, state_visit_f *visit, void *ctx, fsdp_slice_f *f
     return FSDP_OK;
 }
 
-static bool *ema_written(struct fsdp *f, const struct state_slice *at)
+/* Where a write to a state tensor is noted; NULL for those that begin as zeros. */
+static bool *written_mark(struct fsdp *f, const struct state_slice *at)
 {
-    return &f->optim.ema_written[f->units.flats[at->flat].params[at->tensor]];
+    int o = at->part - 1;
+    if (!f->optim.from_weights[o])
+        return NULL;
+    return &f->optim.written[o * f->units.nparams + f->units.flats[at->flat].params[at->tensor]];
 }
 
 static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn, void *fn_ctx,
@@ -172,7 +176,7 @@ static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn,
                             .nbytes = at->nelem * fsdp_dtype_nbytes(at->slice.tensor.dtype)};
     if (at->part) {
         mem.data = state_at(&f->optim, state, at->part - 1, at->pos);
-        mem.written = at->part - 1 == f->optim.ema ? ema_written(f, at) : NULL;
+        mem.written = written_mark(f, at);
     } else if (state->master) {
         mem.data = (char *)(state->master + at->pos);
     } else {
@@ -236,8 +240,8 @@ int state_masters_changed(struct fsdp *f, struct fsdp_err *err)
 
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
 {
-    FSDP_TRY(master_average_begin(f, err));
-    memset(f->optim.ema_written, 0, (size_t)f->units.nparams * sizeof *f->optim.ema_written);
+    FSDP_TRY(master_state_begin(f, err));
+    memset(f->optim.written, 0, MAX_STATE * (size_t)f->units.nparams);
     return state_changed(f, true, err);
 }
 

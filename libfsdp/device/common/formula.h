@@ -12,7 +12,7 @@
 /* ---- AdamW: Loshchilov and Hutter, arXiv 1711.05101 ------------------------------------------ */
 
 struct adamw {
-    float scale, keep, eps, b1, b2, nb1, nb2, step, root;
+    float scale, keep, add, eps, b1, b2, nb1, nb2, step, root;
 };
 
 /* The factors of a step that is not skipped. */
@@ -23,7 +23,8 @@ static inline FSDP_ON_DEVICE struct adamw adamw_of(const struct fsdp_adamw_args 
     struct adamw w;
 
     w.scale = a->grad_scale ? *a->grad_scale : 1.0f;
-    w.keep = (float)(1 - a->lr * a->weight_decay);
+    w.keep = a->decay_in_grad ? 1 : (float)(1 - a->lr * a->weight_decay);
+    w.add = a->decay_in_grad ? (float)a->weight_decay : 0;
     w.eps = (float)a->eps;
     w.b1 = (float)a->beta1;
     w.b2 = (float)a->beta2;
@@ -37,7 +38,7 @@ static inline FSDP_ON_DEVICE struct adamw adamw_of(const struct fsdp_adamw_args 
 static inline FSDP_ON_DEVICE void adamw_element(const struct adamw *w, float *p, float *m, float *v,
                                                 float g)
 {
-    float gi = g * w->scale;
+    float gi = g * w->scale + w->add * *p;
     float mi = w->b1 * *m + w->nb1 * gi;
     float vi = w->b2 * *v + w->nb2 * gi * gi;
     *m = mi;
@@ -115,6 +116,78 @@ static inline FSDP_ON_DEVICE void sgd_momentum(const struct sgd *s, float *p, fl
     float bi = s->keep * *b + s->take * gi;
     *b = bi;
     *p -= s->lr * (s->nesterov ? gi + s->momentum * bi : bi);
+}
+
+/* ---- Lion: Chen et al., arXiv 2302.06675 ----------------------------------------------------- */
+
+struct lion {
+    float scale, keep, lr, b1, nb1, b2, nb2;
+};
+
+static inline FSDP_ON_DEVICE struct lion lion_of(const struct fsdp_lion_args *a)
+{
+    struct lion l;
+
+    l.scale = a->grad_scale ? *a->grad_scale : 1.0f;
+    l.keep = (float)(1 - a->lr * a->weight_decay);
+    l.lr = (float)a->lr;
+    l.b1 = (float)a->beta1;
+    l.nb1 = (float)(1 - a->beta1);
+    l.b2 = (float)a->beta2;
+    l.nb2 = (float)(1 - a->beta2);
+    return l;
+}
+
+static inline FSDP_ON_DEVICE void lion_element(const struct lion *l, float *p, float *m, float g)
+{
+    float gi = g * l->scale;
+    float u = l->b1 * *m + l->nb1 * gi;
+    float sign = u > 0 ? 1.0f : u < 0 ? -1.0f : u; /* a NaN stays one */
+    *p = *p * l->keep - l->lr * sign;
+    *m = l->b2 * *m + l->nb2 * gi;
+}
+
+/* ---- schedule-free AdamW: Defazio et al., arXiv 2405.15682 ----------------------------------- */
+
+struct schedulefree {
+    float scale, eps, decay, lr, b1, nb1, b2, nb2, inverse, weight;
+};
+
+static inline FSDP_ON_DEVICE struct schedulefree
+schedulefree_of(const struct fsdp_schedulefree_args *a)
+{
+    struct schedulefree s;
+
+    s.scale = a->grad_scale ? *a->grad_scale : 1.0f;
+    s.eps = (float)a->eps;
+    s.decay = (float)a->weight_decay;
+    s.lr = (float)a->lr;
+    s.b1 = (float)a->beta1;
+    s.nb1 = (float)(1 - a->beta1);
+    s.b2 = (float)a->beta2;
+    s.nb2 = (float)(1 - a->beta2);
+    s.inverse = (float)(1 / (1 - pow(a->beta2, (double)a->nsteps)));
+    s.weight = (float)a->weight;
+    return s;
+}
+
+static inline FSDP_ON_DEVICE float schedulefree_y(float b1, float nb1, float x, float z)
+{
+    return b1 * x + nb1 * z;
+}
+
+/* The new y. */
+static inline FSDP_ON_DEVICE float schedulefree_element(const struct schedulefree *s, float *x,
+                                                        float *z, float *v, float g)
+{
+    float gi = g * s->scale, y = schedulefree_y(s->b1, s->nb1, *x, *z);
+    float vi = s->b2 * *v + s->nb2 * gi * gi;
+    float d = gi / (sqrtf(vi * s->inverse) + s->eps) + s->decay * y;
+    float zi = *z - s->lr * d;
+    *v = vi;
+    *z = zi;
+    *x += s->weight * (zi - *x);
+    return schedulefree_y(s->b1, s->nb1, *x, zi);
 }
 
 /* ---- averages of weights: torch.lerp, which goes by the nearer end --------------------------- */

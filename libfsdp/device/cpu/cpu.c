@@ -234,6 +234,9 @@ const struct fsdp_device_ops fsdp_device_cpu_ops = {
     .split = device_cpu_split,
     .join = device_cpu_join,
     .sgd = device_cpu_sgd,
+    .lion = device_cpu_lion,
+    .schedulefree = device_cpu_schedulefree,
+    .schedulefree_y = device_cpu_schedulefree_y,
     .ema = device_cpu_ema,
     .init_fill = device_cpu_init_fill,
 };

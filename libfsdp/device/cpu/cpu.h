@@ -37,6 +37,11 @@ int device_cpu_split(void *lane, void *param, uint16_t *rest, const float *x, si
 int device_cpu_join(void *lane, float *x, const void *param, const uint16_t *rest, size_t nelem,
                     struct fsdp_err *err);
 int device_cpu_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
+int device_cpu_lion(void *lane, const struct fsdp_lion_args *args, struct fsdp_err *err);
+int device_cpu_schedulefree(void *lane, const struct fsdp_schedulefree_args *args,
+                            struct fsdp_err *err);
+int device_cpu_schedulefree_y(void *lane, void *y, enum fsdp_dtype y_dtype, const float *x,
+                              const float *z, size_t nelem, double beta1, struct fsdp_err *err);
 int device_cpu_ema(void *lane, float *average, const float *x, size_t nelem, double decay,
                    struct fsdp_err *err);
 int device_cpu_init_fill(void *lane, float *dst, uint64_t first, size_t nelem,

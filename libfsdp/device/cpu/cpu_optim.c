@@ -65,6 +65,128 @@ int device_cpu_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err
     return device_cpu_lane_call(lane, sgd_run, args, sizeof *args, err);
 }
 
+/* ---- Lion ------------------------------------------------------------------------------------ */
+
+FSDP_CPU_CLONES static void lion_loop(const struct fsdp_lion_args *a, size_t from, size_t to)
+{
+    const struct lion l = lion_of(a);
+    float *restrict p = a->master, *restrict m = a->exp_avg;
+    const float *restrict g = a->grad;
+
+    for (size_t i = from; i < to; i++)
+        lion_element(&l, &p[i], &m[i], g[i]);
+}
+
+static void lion_part(void *arg, int worker, size_t from, size_t to)
+{
+    (void)worker;
+    lion_loop(arg, from, to);
+}
+
+static int lion_run(void *arg, struct fsdp_err *err)
+{
+    const struct fsdp_lion_args *a = arg;
+    (void)err;
+    if (!a->loss_scale || !a->loss_scale->skip)
+        fsdp_cpu_for(a->nelem, DEVICE_CPU_GRAIN, lion_part, arg);
+    return FSDP_OK;
+}
+
+int device_cpu_lion(void *lane, const struct fsdp_lion_args *args, struct fsdp_err *err)
+{
+    return device_cpu_lane_call(lane, lion_run, args, sizeof *args, err);
+}
+
+/* ---- schedule-free AdamW --------------------------------------------------------------------- */
+
+enum { Y_PIECE = 1024 };
+
+FSDP_CPU_CLONES static void schedulefree_loop(const struct fsdp_schedulefree_args *a,
+                                              float *restrict y, size_t from, size_t to)
+{
+    const struct schedulefree s = schedulefree_of(a);
+    float *restrict x = a->x, *restrict z = a->z, *restrict v = a->exp_avg_sq;
+    const float *restrict g = a->grad;
+
+    for (size_t i = from; i < to; i++)
+        y[i - from] = schedulefree_element(&s, &x[i], &z[i], &v[i], g[i]);
+}
+
+static void y_store(void *y, enum fsdp_dtype dtype, size_t at, const float *from, size_t nelem)
+{
+    fsdp_cpu_convert((char *)y + at * fsdp_dtype_nbytes(dtype), dtype, from, FSDP_F32, nelem);
+}
+
+static void schedulefree_part(void *arg, int worker, size_t from, size_t to)
+{
+    const struct fsdp_schedulefree_args *a = arg;
+    float y[Y_PIECE];
+
+    (void)worker;
+    for (size_t at = from; at < to; at += Y_PIECE) {
+        const size_t end = to - at < Y_PIECE ? to : at + Y_PIECE;
+        schedulefree_loop(a, y, at, end);
+        y_store(a->y, a->y_dtype, at, y, end - at);
+    }
+}
+
+static int schedulefree_run(void *arg, struct fsdp_err *err)
+{
+    const struct fsdp_schedulefree_args *a = arg;
+    (void)err;
+    fsdp_cpu_for(a->nelem, DEVICE_CPU_GRAIN, schedulefree_part, arg);
+    return FSDP_OK;
+}
+
+int device_cpu_schedulefree(void *lane, const struct fsdp_schedulefree_args *args,
+                            struct fsdp_err *err)
+{
+    return device_cpu_lane_call(lane, schedulefree_run, args, sizeof *args, err);
+}
+
+struct y_arg {
+    void *y;
+    enum fsdp_dtype dtype;
+    const float *x, *z;
+    size_t nelem;
+    double beta1;
+};
+
+FSDP_CPU_CLONES static void y_loop(float *restrict y, const float *restrict x,
+                                   const float *restrict z, double beta1, size_t nelem)
+{
+    const float b1 = (float)beta1, nb1 = (float)(1 - beta1);
+    for (size_t i = 0; i < nelem; i++)
+        y[i] = schedulefree_y(b1, nb1, x[i], z[i]);
+}
+
+static void y_part(void *arg, int worker, size_t from, size_t to)
+{
+    const struct y_arg *a = arg;
+    float y[Y_PIECE];
+
+    (void)worker;
+    for (size_t at = from; at < to; at += Y_PIECE) {
+        const size_t nelem = to - at < Y_PIECE ? to - at : Y_PIECE;
+        y_loop(y, a->x + at, a->z + at, a->beta1, nelem);
+        y_store(a->y, a->dtype, at, y, nelem);
+    }
+}
+
+static int y_run(void *arg, struct fsdp_err *err)
+{
+    (void)err;
+    fsdp_cpu_for(((const struct y_arg *)arg)->nelem, DEVICE_CPU_GRAIN, y_part, arg);
+    return FSDP_OK;
+}
+
+int device_cpu_schedulefree_y(void *lane, void *y, enum fsdp_dtype y_dtype, const float *x,
+                              const float *z, size_t nelem, double beta1, struct fsdp_err *err)
+{
+    struct y_arg arg = {y, y_dtype, x, z, nelem, beta1};
+    return device_cpu_lane_call(lane, y_run, &arg, sizeof arg, err);
+}
+
 /* ---- averages of weights --------------------------------------------------------------------- */
 
 struct ema_arg {

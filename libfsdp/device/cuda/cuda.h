@@ -58,6 +58,11 @@ int device_cuda_split(void *lane, void *param, uint16_t *rest, const float *x, s
 int device_cuda_join(void *lane, float *x, const void *param, const uint16_t *rest, size_t nelem,
                      struct fsdp_err *err);
 int device_cuda_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
+int device_cuda_lion(void *lane, const struct fsdp_lion_args *args, struct fsdp_err *err);
+int device_cuda_schedulefree(void *lane, const struct fsdp_schedulefree_args *args,
+                             struct fsdp_err *err);
+int device_cuda_schedulefree_y(void *lane, void *y, enum fsdp_dtype y_dtype, const float *x,
+                               const float *z, size_t nelem, double beta1, struct fsdp_err *err);
 int device_cuda_ema(void *lane, float *average, const float *x, size_t nelem, double decay,
                     struct fsdp_err *err);
 int device_cuda_init_fill(void *lane, float *dst, uint64_t first, size_t nelem,

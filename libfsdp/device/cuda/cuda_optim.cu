@@ -199,7 +199,8 @@ int device_cuda_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsd
     return device_cuda_launched(l, "AdamW", err);
 }
 
-/* ---- halves, SGD and averages: a grid that strides, an element at a time --------------------- */
+/* ---- halves, SGD, Lion, schedule-free AdamW and averages: a grid that strides, an element at a
+ * time --------------------- */
 
 static const size_t max_blocks = 1 << 16;
 
@@ -264,6 +265,71 @@ int device_cuda_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_er
     FSDP_TRY(device_cuda_enter(l, err));
     FSDP_LAUNCH(sgd_kernel, striding_blocks(args->nelem), BLOCK, 0, device_cuda_stream(l), *args);
     return device_cuda_launched(l, "SGD", err);
+}
+
+static __global__ void __launch_bounds__(BLOCK) lion_kernel(struct fsdp_lion_args a)
+{
+    if (skipped(a.loss_scale))
+        return;
+    const struct lion s = lion_of(&a);
+    const size_t stride = (size_t)gridDim.x * BLOCK;
+    for (size_t i = (size_t)blockIdx.x * BLOCK + threadIdx.x; i < a.nelem; i += stride)
+        lion_element(&s, &a.master[i], &a.exp_avg[i], a.grad[i]);
+}
+
+int device_cuda_lion(void *lane, const struct fsdp_lion_args *args, struct fsdp_err *err)
+{
+    struct cuda_lane *l = (struct cuda_lane *)lane;
+    FSDP_TRY(device_cuda_enter(l, err));
+    FSDP_LAUNCH(lion_kernel, striding_blocks(args->nelem), BLOCK, 0, device_cuda_stream(l), *args);
+    return device_cuda_launched(l, "Lion", err);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(BLOCK)
+    schedulefree_kernel(struct fsdp_schedulefree_args a, T *y)
+{
+    const struct schedulefree s = schedulefree_of(&a);
+    const size_t stride = (size_t)gridDim.x * BLOCK;
+    for (size_t i = (size_t)blockIdx.x * BLOCK + threadIdx.x; i < a.nelem; i += stride)
+        y[i] = fsdp_from_float<T>(
+            schedulefree_element(&s, &a.x[i], &a.z[i], &a.exp_avg_sq[i], a.grad[i]));
+}
+
+int device_cuda_schedulefree(void *lane, const struct fsdp_schedulefree_args *args,
+                             struct fsdp_err *err)
+{
+    struct cuda_lane *l = (struct cuda_lane *)lane;
+    const struct fsdp_schedulefree_args a = *args;
+    FSDP_TRY(device_cuda_enter(l, err));
+    fsdp_with_type(a.y_dtype, [&](auto t) {
+        typedef decltype(t) T;
+        FSDP_LAUNCH(schedulefree_kernel<T>, striding_blocks(a.nelem), BLOCK, 0,
+                    device_cuda_stream(l), a, (T *)a.y);
+    });
+    return device_cuda_launched(l, "schedule-free AdamW", err);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(BLOCK)
+    schedulefree_y_kernel(T *y, const float *x, const float *z, size_t nelem, float b1, float nb1)
+{
+    const size_t stride = (size_t)gridDim.x * BLOCK;
+    for (size_t i = (size_t)blockIdx.x * BLOCK + threadIdx.x; i < nelem; i += stride)
+        y[i] = fsdp_from_float<T>(schedulefree_y(b1, nb1, x[i], z[i]));
+}
+
+int device_cuda_schedulefree_y(void *lane, void *y, enum fsdp_dtype y_dtype, const float *x,
+                               const float *z, size_t nelem, double beta1, struct fsdp_err *err)
+{
+    struct cuda_lane *l = (struct cuda_lane *)lane;
+    FSDP_TRY(device_cuda_enter(l, err));
+    fsdp_with_type(y_dtype, [&](auto t) {
+        typedef decltype(t) T;
+        FSDP_LAUNCH(schedulefree_y_kernel<T>, striding_blocks(nelem), BLOCK, 0,
+                    device_cuda_stream(l), (T *)y, x, z, nelem, (float)beta1, (float)(1 - beta1));
+    });
+    return device_cuda_launched(l, "schedule-free AdamW", err);
 }
 
 static __global__ void __launch_bounds__(BLOCK)

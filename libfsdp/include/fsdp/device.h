@@ -215,6 +215,7 @@ struct fsdp_rounding {
 /* One AdamW step on a range of the flat shard (torch.optim.AdamW, decoupled decay):
  *   p *= 1 - lr*decay; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
  *   p -= lr/bias1 * m / (sqrt(v)/sqrt(bias2) + eps)     with g scaled by *grad_scale first.
+ * With decay_in_grad (torch.optim.Adam) the first line is g += decay*p instead.
  * bias1 = 1 - b1^t and bias2 = 1 - b2^t, in double; t counts the steps that were not skipped. Where
  * param is not NULL the new value is also written there in param_dtype.
  * Moments in BF16 are rounded stochastically after the step has used them: up with a probability
@@ -235,6 +236,7 @@ struct fsdp_adamw_args {
     size_t nelem;
     int64_t nsteps; /* with this one */
     double lr, beta1, beta2, eps, weight_decay;
+    bool decay_in_grad;
 };
 int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
 
@@ -261,6 +263,39 @@ struct fsdp_sgd_args {
     bool nesterov;
 };
 int fsdp_sgd(struct fsdp_lane *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
+
+/* One Lion step (Chen et al., arXiv 2302.06675), with g scaled by *grad_scale first:
+ *   p *= 1 - lr*decay; p -= lr * sign(b1 m + (1-b1) g); m = b2 m + (1-b2) g. */
+struct fsdp_lion_args {
+    float *master, *exp_avg;
+    const float *grad;
+    const float *grad_scale;                  /* device scalar, NULL: 1 */
+    const struct fsdp_loss_scale *loss_scale; /* as above */
+    size_t nelem;
+    double lr, beta1, beta2, weight_decay;
+};
+int fsdp_lion(struct fsdp_lane *lane, const struct fsdp_lion_args *args, struct fsdp_err *err);
+
+/* One step of schedule-free AdamW (Defazio et al., arXiv 2405.15682). Training computes gradients
+ * at y = b1 x + (1-b1) z; the average x is the result. With g scaled by *grad_scale first:
+ *   v = b2 v + (1-b2) g^2; d = g / (sqrt(v/bias2) + eps) + decay*y;
+ *   z -= lr * d; x += weight * (z - x); then y is written in param_dtype.
+ * weight: this step's part of the average, 1 in the first. */
+struct fsdp_schedulefree_args {
+    float *x, *z, *exp_avg_sq;
+    const float *grad;
+    const float *grad_scale; /* device scalar, NULL: 1 */
+    void *y;                 /* in y_dtype */
+    enum fsdp_dtype y_dtype;
+    size_t nelem;
+    int64_t nsteps; /* with this one */
+    double lr, beta1, beta2, eps, weight_decay, weight;
+};
+int fsdp_schedulefree(struct fsdp_lane *lane, const struct fsdp_schedulefree_args *args,
+                      struct fsdp_err *err);
+/* y from x and z alone, with the same rounding. */
+int fsdp_schedulefree_y(struct fsdp_lane *lane, void *y, enum fsdp_dtype y_dtype, const float *x,
+                        const float *z, size_t nelem, double beta1, struct fsdp_err *err);
 
 /* An exponential moving average: average += (1 - decay) (x - average), with the rounding of
  * torch.optim.swa_utils.get_ema_multi_avg_fn (torch.lerp). */

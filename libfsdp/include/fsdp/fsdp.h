@@ -269,6 +269,20 @@ struct fsdp_scaler_state {
 };
 int fsdp_scaler_get(struct fsdp *f, struct fsdp_scaler_state *out, struct fsdp_err *err);
 int fsdp_scaler_set(struct fsdp *f, const struct fsdp_scaler_state *state, struct fsdp_err *err);
+/* Of an optimizer that averages weights over its steps (schedulefree): the greatest learning rate
+ * until now and the sum of the steps' weights, for checkpoints. Local; the same on every rank. */
+struct fsdp_averaging {
+    double lr_max, weight_sum;
+};
+bool fsdp_averages(const struct fsdp *f);
+void fsdp_averaging_get(const struct fsdp *f, struct fsdp_averaging *out);
+int fsdp_averaging_set(struct fsdp *f, const struct fsdp_averaging *averaging,
+                       struct fsdp_err *err);
+/* Between the two, FSDP_EVAL passes see the weights that a checkpoint has, where an optimizer
+ * trains with others (schedulefree). For other optimizers they do nothing. FSDP_EINVAL in a step.
+ * Local, block. */
+int fsdp_eval_begin(struct fsdp *f, struct fsdp_err *err);
+int fsdp_eval_end(struct fsdp *f, struct fsdp_err *err);
 /* Warm-up of what fsdp_step does for the first time, so that on a GPU the first real step is not
  * slow: communicators between replicas connect, and the kernels of the update are loaded. Call it
  * after micro-steps whose gradients are thrown away and fsdp_sync, and fsdp_step_reset after it.

@@ -33,17 +33,17 @@ enum fsdp_master { FSDP_MASTER_WHOLE, FSDP_MASTER_SPLIT };
 
 struct fsdp_optim_opts {
     uint32_t version;
-    const char *name;              /* "adamw", "sgd" */
-    double betas[2], eps;          /* adamw */
+    const char *name;              /* "adamw", "adam", "lion", "schedulefree", "sgd" */
+    double betas[2], eps;          /* all but sgd; lion has no eps */
     double momentum;               /* sgd; 0: no momentum buffer is kept */
     double dampening;              /* sgd */
     bool nesterov;                 /* sgd */
-    double weight_decay;           /* adamw: decoupled; sgd: added to the gradient */
+    double weight_decay;           /* adam, sgd: added to the gradient; others: decoupled */
     enum fsdp_decay decay;         /* what decays, where no group says */
     double clip_grad_norm;         /* <= 0: off */
     enum fsdp_norm clip_norm_type; /* of all gradients together */
     double ema_decay;              /* of an average of the weights, kept in fp32; 0: none */
-    enum fsdp_dtype moment_dtype;  /* adamw: F32, or BF16, rounded stochastically (device.h) */
+    enum fsdp_dtype moment_dtype;  /* F32; adamw, adam: or BF16, rounded stochastically */
     enum fsdp_master master;
     const struct fsdp_optim_group *groups; /* a parameter belongs to the first that names it */
     int ngroups;

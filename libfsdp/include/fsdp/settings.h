@@ -40,12 +40,13 @@ extern "C" {
 
 /* The optimizer. */
 #define FSDP_SETTINGS_OPTIM(ROW) \
-    ROW(optim, name, CHOICE, "adamw", "adamw|sgd", \
-        "Optimizer", NAME, AGREED, optim.name) \
+    ROW(optim, name, CHOICE, "adamw", "adamw|adam|lion|schedulefree|sgd", \
+        "Optimizer (docs/optimizers.md)", NAME, AGREED, optim.name) \
     ROW(optim, betas, FLOATS, "0.9, 0.95", "0..<1", \
-        "Decay rates of the two moments (adamw)", DOUBLES, AGREED, optim.betas) \
+        "Decay rates of the moments; schedulefree: of the point between x and z, and of the second " \
+        "moment (all but sgd)", DOUBLES, AGREED, optim.betas) \
     ROW(optim, eps, FLOAT, "1e-8", "0<..", \
-        "Added to the root of the second moment (adamw)", DOUBLE, AGREED, optim.eps) \
+        "Added to the root of the second moment (adamw, adam, schedulefree)", DOUBLE, AGREED, optim.eps) \
     ROW(optim, momentum, FLOAT, "0.9", "0..", \
         "Momentum (sgd); 0: none", DOUBLE, AGREED, optim.momentum) \
     ROW(optim, dampening, FLOAT, "0", NULL, \
@@ -53,7 +54,7 @@ extern "C" {
     ROW(optim, nesterov, BOOL, "false", NULL, \
         "Nesterov momentum (sgd)", BOOL, AGREED, optim.nesterov) \
     ROW(optim, weight_decay, FLOAT, "0.1", "0..", \
-        "Weight decay; adamw: decoupled, sgd: added to the gradient", \
+        "Weight decay; adam, sgd: added to the gradient, others: decoupled", \
         DOUBLE, AGREED, optim.weight_decay) \
     ROW(optim, decay, CHOICE, "matrices", "all|matrices", \
         "Parameters that decay: all, or those with two or more dimensions", \
@@ -70,7 +71,7 @@ extern "C" {
         "Decay of a moving average of the weights, stored as state.NAME.ema; 0: none", \
         DOUBLE, AGREED, optim.ema_decay) \
     ROW(optim, moment_dtype, CHOICE, "float32", "float32|bfloat16|fp32|bf16", \
-        "Type of the moments (adamw); bfloat16: 4 bytes a parameter less, rounded " \
+        "Type of the moments (adamw, adam); bfloat16: 4 bytes a parameter less, rounded " \
         "stochastically, so that they are right on average", DTYPE, AGREED, optim.moment_dtype) \
     ROW(optim, master, CHOICE, "whole", "whole|split", \
         "The fp32 master where fsdp.param_dtype is bfloat16. whole: next to the gathered copy; " \

@@ -152,18 +152,26 @@ void train_moments_close(struct train_moments *m)
 
 /* ---- what starts fresh ----------------------------------------------------------------------- */
 
+/* adam and adamw keep the same tensors: then it is what the run has. */
+static const char *name_of_tensors(const struct ckpt *ckpt, const char *now)
+{
+    if (holds_kind(ckpt, ".momentum_buffer"))
+        return "sgd";
+    if (holds_kind(ckpt, ".exp_avg"))
+        return !holds_kind(ckpt, ".exp_avg_sq") ? "lion" : strcmp(now, "adam") ? "adamw" : "adam";
+    return holds_kind(ckpt, ".exp_avg_sq") ? "schedulefree" : "";
+}
+
 /* The optimizer whose state the checkpoint holds: as the state says, or as its tensors' names do;
  * "" where neither tells. */
-static void saved_optimizer(char *out, size_t out_nbytes, const struct ckpt *ckpt)
+static void saved_optimizer(char *out, size_t out_nbytes, const struct ckpt *ckpt, const char *now)
 {
     const char *text = ckpt_state_json(ckpt);
     json_t *root = text ? json_loads(text, 0, NULL) : NULL;
     const char *name = json_string_value(json_object_get(json_object_get(root, "optim"), "name"));
 
     if (!name)
-        name = holds_kind(ckpt, ".exp_avg")           ? "adamw"
-               : holds_kind(ckpt, ".momentum_buffer") ? "sgd"
-                                                      : "";
+        name = name_of_tensors(ckpt, now);
     snprintf(out, out_nbytes, "%s", name);
     json_decref(root);
 }
@@ -174,15 +182,14 @@ static int check_optimizer(const struct train_moments *m, struct fsdp_err *err)
     const char *now = m->parts->optimizer;
     char saved[32], where[CONFIG_TEXT + 128];
 
-    saved_optimizer(saved, sizeof saved, m->ckpt);
+    saved_optimizer(saved, sizeof saved, m->ckpt, now);
     if (!strcmp(saved, now) || (!saved[0] && !strcmp(now, "sgd")))
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EMISMATCH,
                         "%.300s: optim.name is %s, but %.300s holds %s%s; set optim.name as it "
                         "was, or begin a new run with model.path at its merged weights",
-                        config_where(where, sizeof where, c, "optim.name"), now,
-                        ckpt_path(m->ckpt), saved[0] ? saved : "no optimizer's state",
-                        saved[0] ? "'s state" : "");
+                        config_where(where, sizeof where, c, "optim.name"), now, ckpt_path(m->ckpt),
+                        saved[0] ? saved : "no optimizer's state", saved[0] ? "'s state" : "");
 }
 
 /* Names of optimizer tensors that are moments, of which *count are in the checkpoint for param. */
@@ -237,8 +244,8 @@ static int write_zeros(const struct fsdp_slice *slice, const struct fsdp_slice_i
                        struct fsdp_err *err)
 {
     static const char zeros[65536];
-    uint64_t nbytes = fsdp_box_nelem(&slice->box, slice->tensor.ndim) *
-                      fsdp_dtype_nbytes(slice->tensor.dtype);
+    uint64_t nbytes =
+        fsdp_box_nelem(&slice->box, slice->tensor.ndim) * fsdp_dtype_nbytes(slice->tensor.dtype);
 
     for (uint64_t pos = 0; pos < nbytes; pos += sizeof zeros) {
         uint64_t left = nbytes - pos;

@@ -48,6 +48,13 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
         json_decref(root);
         return fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
     }
+    if (s->averaging.weight_sum > 0 &&
+        json_object_set_new(root, "averaging",
+                            json_pack("{s:f, s:f}", "lr_max", s->averaging.lr_max, "weight_sum",
+                                      s->averaging.weight_sum))) {
+        json_decref(root);
+        return fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
+    }
     char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(root);
     *out = text ? fsdp_strdup(text, err) : NULL;
@@ -55,15 +62,17 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
     return *out ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
 }
 
-/* Not in the states of versions that had no scaler. */
-static int unpack_scaler(struct train_state *s, json_t *root, const char *path,
-                         struct fsdp_err *err)
+/* What not every state has: of the scaler, and of an optimizer that averages. */
+static int unpack_optional(struct train_state *s, json_t *root, const char *path,
+                           struct fsdp_err *err)
 {
     json_error_t why;
     json_int_t good_steps = 0, nskipped = 0;
 
-    if (json_unpack_ex(root, &why, 0, "{s?{s:F, s:I, s:I}}", "loss_scale", "scale",
-                       &s->scaler.scale, "good_steps", &good_steps, "skipped", &nskipped) != 0)
+    if (json_unpack_ex(root, &why, 0, "{s?{s:F, s:I, s:I}, s?{s:F, s:F}}", "loss_scale", "scale",
+                       &s->scaler.scale, "good_steps", &good_steps, "skipped", &nskipped,
+                       "averaging", "lr_max", &s->averaging.lr_max, "weight_sum",
+                       &s->averaging.weight_sum) != 0)
         return fsdp_err_set(err, FSDP_ECORRUPT, "%s: its training state cannot be read: %s", path,
                             why.text);
     s->scaler.good_steps = good_steps;
@@ -111,7 +120,7 @@ static int unpack(struct train_state *s, json_t *root, const char *path, struct 
     s->schedule.warmup_steps = warmup;
     s->schedule.total_steps = total;
     s->schedule.decay_steps = decay;
-    return unpack_scaler(s, root, path, err);
+    return unpack_optional(s, root, path, err);
 }
 
 int train_state_read(struct train_state *out, const char *json, const char *path,
@@ -241,5 +250,6 @@ int train_state_resume(struct train_state *state, const struct train_state *save
     state->tokens = saved->tokens;
     state->seconds = saved->seconds;
     state->scaler = saved->scaler;
+    state->averaging = saved->averaging;
     return FSDP_OK;
 }

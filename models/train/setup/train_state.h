@@ -26,6 +26,7 @@ struct train_state {
     struct fsdp_schedule schedule;
     struct fsdp_optim_opts optim;    /* told in the state; its groups are not */
     struct fsdp_scaler_state scaler; /* scale 0: the loss is not scaled */
+    struct fsdp_averaging averaging; /* weight_sum 0: the optimizer averages nothing */
 };
 
 /* As JSON text, freed with fsdp_free. config: the settings as YAML, kept for people. since: object

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define FSDP_DEVICE_OPS_ABI 6
+#define FSDP_DEVICE_OPS_ABI 7
 
 struct fsdp_device_ops {
     uint32_t abi;
@@ -59,6 +59,11 @@ struct fsdp_device_ops {
     int (*join)(void *lane, float *x, const void *param, const uint16_t *rest, size_t nelem,
                 struct fsdp_err *err);
     int (*sgd)(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
+    int (*lion)(void *lane, const struct fsdp_lion_args *args, struct fsdp_err *err);
+    int (*schedulefree)(void *lane, const struct fsdp_schedulefree_args *args,
+                        struct fsdp_err *err);
+    int (*schedulefree_y)(void *lane, void *y, enum fsdp_dtype y_dtype, const float *x,
+                          const float *z, size_t nelem, double beta1, struct fsdp_err *err);
     int (*ema)(void *lane, float *average, const float *x, size_t nelem, double decay,
                struct fsdp_err *err);
     int (*init_fill)(void *lane, float *dst, uint64_t first, size_t nelem, struct fsdp_init init,

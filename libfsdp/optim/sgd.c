@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stochastic gradient descent, as in torch.optim.SGD. */
+#include "optimizer.h"
+
+static int sgd_nstate(const struct fsdp_optim_opts *opts)
+{
+    return opts->momentum > 0;
+}
+
+static int sgd_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
+{
+    if (!(opts->momentum >= 0))
+        return fsdp_err_blame(err,
+                              fsdp_err_set(err, FSDP_EINVAL,
+                                           "sgd: momentum is %g; it must be at least 0",
+                                           opts->momentum),
+                              "momentum");
+    if (opts->nesterov && (opts->momentum == 0 || opts->dampening != 0)) {
+        fsdp_err_set(err, FSDP_EINVAL,
+                     "sgd: nesterov needs a momentum and no dampening, not %g and %g",
+                     opts->momentum, opts->dampening);
+        return fsdp_err_blame(err, FSDP_EINVAL, "nesterov");
+    }
+    return FSDP_OK;
+}
+
+static int sgd_update(struct fsdp_lane *lane, const struct optimizer_run *run, struct fsdp_err *err)
+{
+    struct fsdp_sgd_args args = {
+        .master = run->master,
+        .momentum_buffer = run->state[0],
+        .grad = run->grad,
+        .grad_scale = run->grad_scale,
+        .nelem = run->nelem,
+        .lr = run->lr * run->hyper.lr_scale,
+        .momentum = run->opts->momentum,
+        .dampening = run->opts->dampening,
+        .weight_decay = run->hyper.weight_decay,
+        .nesterov = run->opts->nesterov,
+        .nsteps = run->step + 1 - run->hyper.since,
+        .loss_scale = run->loss_scale,
+    };
+    FSDP_TRY(fsdp_sgd(lane, &args, err));
+    return optimizer_write_param(lane, run, err);
+}
+
+const struct optimizer optimizer_sgd = {
+    .name = "sgd",
+    .state = {{"momentum_buffer"}},
+    .nstate = sgd_nstate,
+    .check = sgd_check,
+    .update = sgd_update,
+};
