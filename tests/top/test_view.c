@@ -252,7 +252,7 @@ static struct status a_run(enum status_state state)
     process_self(&status.process);
     status.at = status.step_at = wall_now();
     status.began = status.at - 3600;
-    status.saved.at = status.at - 12;
+    status.saved.at = status.at - 12 * 60;
     return status;
 }
 
@@ -304,7 +304,7 @@ static void check_keys(const char *folder)
     ok(waits_until("s sort (by name)", true), "and again by name");
     type("g\r");
     ok(waits_until("/runs/settings/of/this/run.yaml", true), "Enter shows the settings' path");
-    ok(shows("638 of 1,160 (55.0%)") && shows("step 600, 12s ago"), "and all else");
+    ok(shows("638 of 1,160 (55.0%)") && shows("step 600, 12m ago"), "and all else");
     ok(shows("start 2 of this run"), "the number of the start");
     type("\033[B");
     ok(waits_until("trouble      rank 1 on n7", true), "an arrow goes to the next run");
