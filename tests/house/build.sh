@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The build's switches: what is missing is named before anything is compiled.
+# run: timeout=900
 cd "$TOP" || exit 1
 
 n=0 bad=0
