@@ -152,8 +152,11 @@ struct nn_rope {
 /* Causal attention with grouped key-value heads. Query t of a sequence sees keys 0 .. Tk - Tq + t,
  * so Tq < Tk continues a sequence whose earlier keys are kept. With `starts` (and Tq = Tk) a row
  * holds several documents, and query t sees keys starts[t] .. t; what a document gets is then
- * bit-equal to the same document alone. `drop` applies to the probabilities. The backward pass
- * works in place: dq over q, dk over k, dv over v. */
+ * bit-equal to the same document alone. With `window` a query sees only the last `window` of
+ * these keys, itself among them. A score s becomes softcap * tanh(s / softcap) before the softmax.
+ * A head's sink is one more score in the sum of its softmax, which no value belongs to. `drop`
+ * applies to the probabilities. The backward pass works in place: dq over q, dk over k, dv over v.
+ */
 struct nn_attention {
     void *q;               /* (B, Tq, NH, D) */
     void *k, *v;           /* (B, Tk, NKV, D) */
@@ -162,9 +165,14 @@ struct nn_attention {
     const void *d_o;       /* (B, Tq, NH, D) backward */
     float *work;           /* attention_work_nelem */
     const int32_t *starts; /* (B, Tq) first position of each one's document; NULL: 0 */
+    const void *sinks;     /* (NH) of w_dtype, NULL: none */
+    void *dsinks;          /* (NH) of dw_dtype, backward; NULL: not wanted */
     int B, Tq, Tk, NH, NKV, D;
+    int window; /* 0: all */
     float scale;
-    enum fsdp_dtype dtype;
+    float softcap;     /* 0: none */
+    float dsinks_beta; /* as beta */
+    enum fsdp_dtype dtype, w_dtype, dw_dtype;
     struct nn_drop drop;
 };
 
