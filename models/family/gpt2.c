@@ -147,10 +147,11 @@ static int project(const struct model *m, const struct stack_block *blk, struct 
     return m->nn->affine_forward(blk->lane, &args, err);
 }
 
-static struct nn_gelu gelu_of(const struct model *m, const struct stack_block *blk)
+static struct nn_pointwise gelu_of(const struct model *m, const struct stack_block *blk)
 {
     const size_t nelem = (size_t)blk->B * (size_t)blk->Tq * (size_t)m->config.ffn;
-    return (struct nn_gelu){.y = blk->act, .x = blk->up, .nelem = nelem, .dtype = blk->dtype};
+    return (struct nn_pointwise){
+        .y = blk->act, .x = blk->up, .nelem = nelem, .act = NN_GELU_TANH, .dtype = blk->dtype};
 }
 
 /* blk->out += dropout of x w + bias, a branch's end. The addition is the product's own where
@@ -186,13 +187,13 @@ static int mlp_forward(const struct model *m, const struct stack_block *blk, boo
                        struct fsdp_err *err)
 {
     const int C = m->config.dim, F = m->config.ffn;
-    const struct nn_gelu gelu = gelu_of(m, blk);
+    const struct nn_pointwise gelu = gelu_of(m, blk);
 
     FSDP_TRY(norm(m, blk, GPT2_NORM2, blk->out, blk->mean2, blk->rstd2, blk->mid, err));
     FSDP_TRY(project(m, blk, whole(GPT2_UP, C, F), blk->up, blk->norm, 0, err));
     if (!add)
         return FSDP_OK;
-    FSDP_TRY(m->nn->gelu_forward(blk->lane, &gelu, err));
+    FSDP_TRY(m->nn->pointwise_forward(blk->lane, &gelu, err));
     return add_branch(m, blk, whole(GPT2_DOWN, F, C), blk->act, STACK_MLP_OUT, err);
 }
 
@@ -271,12 +272,12 @@ static int mlp_backward(const struct model *m, const struct stack_block *blk, st
 {
     const struct columns up = whole(GPT2_UP, m->config.dim, m->config.ffn);
     const struct columns down = whole(GPT2_DOWN, m->config.ffn, m->config.dim);
-    const struct nn_gelu gelu = gelu_of(m, blk);
+    const struct nn_pointwise gelu = gelu_of(m, blk);
     const void *dy;
 
     FSDP_TRY(stack_drop_gradient(&dy, m, blk, STACK_MLP_OUT, err));
     FSDP_TRY(backward_input(m, blk, down, blk->act, dy, 0, err));
-    FSDP_TRY(m->nn->gelu_backward(blk->lane, &gelu, err));
+    FSDP_TRY(m->nn->pointwise_backward(blk->lane, &gelu, err));
     FSDP_TRY(backward_weight(m, blk, down, dy, blk->act, err));
     FSDP_TRY(backward_input(m, blk, up, blk->norm, blk->up, 0, err));
     FSDP_TRY(backward_norm(m, blk, GPT2_NORM2, blk->mid, blk->mean2, blk->rstd2, err));

@@ -133,11 +133,15 @@ static int rotate(const struct model *m, const struct stack_block *blk, void *x,
     return m->nn->rope(blk->lane, &args, err);
 }
 
-static struct nn_swiglu swiglu_of(const struct model *m, const struct stack_block *blk)
+static struct nn_glu glu_of(const struct model *m, const struct stack_block *blk)
 {
     const size_t nelem = (size_t)blk->B * (size_t)blk->Tq * (size_t)m->config.ffn;
-    return (struct nn_swiglu){
-        .y = blk->act, .gate = blk->gate, .up = blk->up, .nelem = nelem, .dtype = blk->dtype};
+    return (struct nn_glu){.y = blk->act,
+                           .gate = blk->gate,
+                           .up = blk->up,
+                           .nelem = nelem,
+                           .act = NN_SILU,
+                           .dtype = blk->dtype};
 }
 
 /* blk->norm = norm(x) */
@@ -180,14 +184,14 @@ static int attention_forward(const struct model *m, const struct stack_block *bl
 static int mlp_forward(const struct model *m, const struct stack_block *blk, bool add,
                        struct fsdp_err *err)
 {
-    const struct nn_swiglu swiglu = swiglu_of(m, blk);
+    const struct nn_glu glu = glu_of(m, blk);
 
     FSDP_TRY(norm(m, blk, LLAMA_NORM2, blk->out, blk->rstd2, blk->mid, err));
     FSDP_TRY(project(m, blk, blk->gate, blk->norm, LLAMA_GATE, 0, err));
     FSDP_TRY(project(m, blk, blk->up, blk->norm, LLAMA_UP, 0, err));
     if (!add)
         return FSDP_OK;
-    FSDP_TRY(m->nn->swiglu_forward(blk->lane, &swiglu, err));
+    FSDP_TRY(m->nn->glu_forward(blk->lane, &glu, err));
     return project(m, blk, blk->out, blk->act, LLAMA_DOWN, 1, err);
 }
 
@@ -248,14 +252,14 @@ static int backward_norm(const struct model *m, const struct stack_block *blk, e
     return llama_norm_backward(m, blk->lane, &args, err);
 }
 
-/* The weight gradients come last in each half: they want the norm's output and the swiglu's, which
- * were not kept and which the backward operators make again on their way. */
+/* The weight gradients come last in each half: they want the norm's output and the gated unit's,
+ * which were not kept and which the backward operators make again on their way. */
 static int mlp_backward(const struct model *m, const struct stack_block *blk, struct fsdp_err *err)
 {
-    struct nn_swiglu swiglu = swiglu_of(m, blk);
+    struct nn_glu glu = glu_of(m, blk);
 
     FSDP_TRY(backward_input(m, blk, blk->act, blk->out, LLAMA_DOWN, 0, err));
-    FSDP_TRY(m->nn->swiglu_backward(blk->lane, &swiglu, err));
+    FSDP_TRY(m->nn->glu_backward(blk->lane, &glu, err));
     FSDP_TRY(backward_weight(m, blk, LLAMA_DOWN, blk->out, blk->act, err));
     FSDP_TRY(backward_input(m, blk, blk->norm, blk->gate, LLAMA_GATE, 0, err));
     FSDP_TRY(backward_input(m, blk, blk->norm, blk->up, LLAMA_UP, 1, err));

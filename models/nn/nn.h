@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 8
+#define NN_OPS_ABI 9
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -39,17 +39,21 @@ struct nn_drop {
     uint64_t first_row; /* number of the batch's first row; the others follow it */
 };
 
-/* y = x wᵀ: x (rows, nin), w (nout, nin), y (rows, nout). */
+/* y = x wᵀ + b: x (rows, nin), w (nout, nin), b (nout), y (rows, nout). w may be some rows of a
+ * longer weight. */
 struct nn_linear {
     void *out;      /* forward: y; backward_input: dx; backward_weight: dw */
+    void *db;       /* backward_weight; NULL: not wanted, or no bias */
+    const void *b;  /* forward; NULL: no bias */
     const void *x;  /* forward, backward_weight */
     const void *w;  /* forward, backward_input */
     const void *dy; /* backward_* */
     float *work;    /* linear_work_nelem */
     int rows, nin, nout;
-    int ldy; /* elements from a row of y, or dy, to the next; 0: nout */
-    float beta;
-    enum fsdp_dtype dtype, y_dtype, w_dtype, dw_dtype; /* dtype: x, dx; y_dtype: y, dy */
+    int ldy;    /* elements from a row of y, or dy, to the next; 0: nout */
+    float beta; /* of out, and of db */
+    /* dtype: x, dx; y_dtype: y, dy; w_dtype: w, b; dw_dtype: dw, db */
+    enum fsdp_dtype dtype, y_dtype, w_dtype, dw_dtype;
     /* backward_input: the call before it on the lane was backward_weight, with an output and with
      * the same dy, work, sizes and types: what it made of dy in work need not be made again. */
     bool after_weight;
@@ -89,14 +93,14 @@ struct nn_embedding {
     enum fsdp_dtype dtype, w_dtype, dw_dtype;
 };
 
-/* y = x / sqrt(mean(x²) + eps) * w over the last dimension. */
+/* y = x / sqrt(mean(x²) + eps) * (w_offset + w) over the last dimension. */
 struct nn_rmsnorm {
     void *y;
     float *rstd;  /* (rows) 1 / sqrt(mean(x²) + eps), for the backward pass */
     void *x_copy; /* (rows, dim) NULL, or x again: a residual stream that is about to change */
     const void *x, *w;
     int rows, dim;
-    float eps;
+    float eps, w_offset;
     enum fsdp_dtype dtype, w_dtype;
 };
 struct nn_rmsnorm_backward {
@@ -106,7 +110,7 @@ struct nn_rmsnorm_backward {
     const void *x, *w;
     const float *rstd;
     int rows, dim;
-    float dx_beta, dw_beta;
+    float dx_beta, dw_beta, w_offset;
     enum fsdp_dtype dtype, w_dtype, dw_dtype;
 };
 
@@ -131,23 +135,33 @@ struct nn_layernorm_backward {
     enum fsdp_dtype dtype, w_dtype, dw_dtype;
 };
 
-/* cos and sin of (first + t) * inv_freq[i]: (T, half) each, computed in double, rounded to dtype
- * (PyTorch's buffer_dtype). */
+/* cos and sin of p * inv_freq[i] for the positions p = first + t, each times
+ * scale * (1 + growth * log(1 + floor(p / growth_span))): (T, half) each, computed in double,
+ * rounded to dtype (PyTorch's buffer_dtype). */
 struct nn_rope_table {
     float *cos, *sin;
     const double *inv_freq; /* (half), host memory */
     int first, T, half;
+    double scale;    /* 0: 1 */
+    double growth;   /* 0: none */
+    int growth_span; /* with growth: positive */
     enum fsdp_dtype dtype;
 };
-/* Rotates pairs (i, i + D/2) of every head in place: x (B, T, heads, D); inverse: the backward. */
+/* Rotates pairs (i, i + R/2) of the first R elements of every head in place: x (B, T, heads, D).
+ * inverse: the backward, with the same table (its scale included). */
 struct nn_rope {
     void *x;
-    const float *cos, *sin;   /* (T, D/2) */
+    const float *cos, *sin;   /* (T, R/2) */
     const int32_t *positions; /* (B, T) row of cos and sin for each; NULL: t */
     int B, T, heads, D;
+    int R; /* even, at most D; 0: D */
     bool inverse;
     enum fsdp_dtype dtype;
 };
+static inline int nn_rope_R(const struct nn_rope *a)
+{
+    return a->R ? a->R : a->D;
+}
 
 /* Causal attention with grouped key-value heads. Query t of a sequence sees keys 0 .. Tk - Tq + t,
  * so Tq < Tk continues a sequence whose earlier keys are kept. With `starts` (and Tq = Tk) a row
@@ -176,21 +190,52 @@ struct nn_attention {
     struct nn_drop drop;
 };
 
-/* y = silu(gate) * up. The backward pass works in place: gate becomes dgate, up becomes dup, and
+enum nn_act {
+    NN_SILU,
+    NN_GELU_TANH, /* GELU with the tanh approximation */
+    NN_GELU,      /* exact, with erf */
+    NN_RELU,
+    /* In nn_glu alone (gpt-oss): with g = min(gate, limit) and u = clamp(up, -limit, limit),
+     * (u + 1) g sigmoid(1.702 g). */
+    NN_CLAMPED_SWISH
+};
+#define NN_CLAMPED_SWISH_LIMIT 7.0f
+
+/* y = act(gate) * up. The backward pass works in place: gate becomes dgate, up becomes dup, and
  * dy becomes y. */
-struct nn_swiglu {
+struct nn_glu {
     void *y; /* forward: y; backward: in dy, out y */
     void *gate, *up;
     size_t nelem;
+    enum nn_act act;
     enum fsdp_dtype dtype;
 };
 
-/* y = gelu(x) with the tanh approximation. The backward pass works in place: x becomes dx, and dy
- * becomes y. */
-struct nn_gelu {
+/* y = act(x). The backward pass works in place: x becomes dx, and dy becomes y. */
+struct nn_pointwise {
     void *y; /* forward: y; backward: in dy, out y */
     void *x;
     size_t nelem;
+    enum nn_act act;
+    enum fsdp_dtype dtype;
+};
+
+/* out = alpha x + beta out. x may be out where beta is 0. */
+struct nn_scale_add {
+    void *out;
+    const void *x;
+    size_t nelem;
+    float alpha, beta;
+    enum fsdp_dtype dtype;
+};
+
+/* Copies `rows` x nblocks blocks of `width` elements: element i of block j of row r is
+ * out[r * out_row + j * out_block + i] and x[r * x_row + j * x_block + i]. */
+struct nn_copy_blocks {
+    void *out;
+    const void *x;
+    int rows, nblocks, width;
+    int out_row, out_block, x_row, x_block;
     enum fsdp_dtype dtype;
 };
 
@@ -205,9 +250,19 @@ struct nn_dropout {
     struct nn_drop drop;
 };
 
-/* Adds sum over rows of -log softmax(logits)[target] to *loss_sum, in double. Where `grad`, logits
- * become (softmax - onehot) * scale * *loss_scale. A row with a negative target counts for nothing.
- */
+/* A model's last step from logits z: softcap * tanh(logit_scale z / softcap), or logit_scale z
+ * where softcap is 0. A logit_scale of 0 is 1. In place. */
+struct nn_logits {
+    void *logits; /* (nelem) */
+    size_t nelem;
+    float logit_scale, softcap;
+    enum fsdp_dtype dtype;
+};
+
+/* Adds sum over rows of -log softmax(z)[target] to *loss_sum, in double, where z is what nn_logits
+ * makes of the logits, in fp32. Where `grad`, logits become the gradient of the sum by them,
+ * ((softmax - onehot) dz/dlogits) * scale * *loss_scale. A row with a negative target counts for
+ * nothing. */
 struct nn_cross_entropy {
     void *logits;           /* (rows, vocab), and gradients of the same type */
     const int32_t *targets; /* (rows) */
@@ -215,7 +270,8 @@ struct nn_cross_entropy {
     int rows, vocab;
     int ld; /* elements from a row of logits to the next; 0: vocab */
     float scale;
-    const float *loss_scale; /* fsdp_view's; NULL: 1 */
+    float logit_scale, softcap; /* 0: 1, and none */
+    const float *loss_scale;    /* fsdp_view's; NULL: 1 */
     bool grad;
     enum fsdp_dtype dtype;
 };
@@ -280,10 +336,13 @@ struct nn_ops {
     size_t (*attention_work_nelem)(const struct nn_attention *shape);
     int (*attention_forward)(struct fsdp_lane *, const struct nn_attention *, struct fsdp_err *);
     int (*attention_backward)(struct fsdp_lane *, const struct nn_attention *, struct fsdp_err *);
-    int (*swiglu_forward)(struct fsdp_lane *, const struct nn_swiglu *, struct fsdp_err *);
-    int (*swiglu_backward)(struct fsdp_lane *, const struct nn_swiglu *, struct fsdp_err *);
-    int (*gelu_forward)(struct fsdp_lane *, const struct nn_gelu *, struct fsdp_err *);
-    int (*gelu_backward)(struct fsdp_lane *, const struct nn_gelu *, struct fsdp_err *);
+    int (*glu_forward)(struct fsdp_lane *, const struct nn_glu *, struct fsdp_err *);
+    int (*glu_backward)(struct fsdp_lane *, const struct nn_glu *, struct fsdp_err *);
+    int (*pointwise_forward)(struct fsdp_lane *, const struct nn_pointwise *, struct fsdp_err *);
+    int (*pointwise_backward)(struct fsdp_lane *, const struct nn_pointwise *, struct fsdp_err *);
+    int (*scale_add)(struct fsdp_lane *, const struct nn_scale_add *, struct fsdp_err *);
+    int (*copy_blocks)(struct fsdp_lane *, const struct nn_copy_blocks *, struct fsdp_err *);
+    int (*logits)(struct fsdp_lane *, const struct nn_logits *, struct fsdp_err *);
     int (*dropout)(struct fsdp_lane *, const struct nn_dropout *, struct fsdp_err *);
     int (*cross_entropy)(struct fsdp_lane *, const struct nn_cross_entropy *, struct fsdp_err *);
     int (*split_tokens)(struct fsdp_lane *, const struct nn_split_tokens *, struct fsdp_err *);

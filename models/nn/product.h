@@ -28,7 +28,7 @@ struct nn_product {
     bool is_split; /* work begins with the halves of the F32 matrix, from a product before */
 };
 
-/* ---- y = x wᵀ -------------------------------------------------------------------------------- */
+/* ---- y = x wᵀ + b ---------------------------------------------------------------------------- */
 
 static inline struct nn_product nn_linear_forward_product(const struct nn_linear *a)
 {
@@ -40,6 +40,8 @@ static inline struct nn_product nn_linear_forward_product(const struct nn_linear
                                .c = a->out,
                                .ldc = nn_linear_ldy(a),
                                .c_dtype = a->y_dtype,
+                               .bias = a->b,
+                               .bias_dtype = a->w_dtype,
                                .beta = a->beta,
                                .work = a->work};
 }

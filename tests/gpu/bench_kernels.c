@@ -112,8 +112,8 @@ CALL(rmsnorm_backward, nn_rmsnorm_backward)
 CALL(rope, nn_rope)
 CALL(attention_forward, nn_attention)
 CALL(attention_backward, nn_attention)
-CALL(swiglu_forward, nn_swiglu)
-CALL(swiglu_backward, nn_swiglu)
+CALL(glu_forward, nn_glu)
+CALL(glu_backward, nn_glu)
 CALL(cross_entropy, nn_cross_entropy)
 
 static int call_adamw(struct bench *b, const void *args, struct fsdp_err *err)
@@ -239,9 +239,9 @@ static void bench_rest(struct bench *b)
 {
     enum fsdp_dtype half = FSDP_BF16;
     size_t f = (size_t)b->rows * (size_t)b->ffn, chunk = (size_t)b->rows / 8;
-    struct nn_swiglu swiglu = {make(b, f, half), make(b, f, half), make(b, f, half), f, half};
-    report(b, "swiglu forward", call_swiglu_forward, &swiglu, 6.0 * (double)f, 0);
-    report(b, "swiglu backward", call_swiglu_backward, &swiglu, 12.0 * (double)f, 0);
+    struct nn_glu swiglu = {make(b, f, half), make(b, f, half), make(b, f, half), f, NN_SILU, half};
+    report(b, "swiglu forward", call_glu_forward, &swiglu, 6.0 * (double)f, 0);
+    report(b, "swiglu backward", call_glu_backward, &swiglu, 12.0 * (double)f, 0);
     fsdp_device_free(b->device, swiglu.y);
     fsdp_device_free(b->device, swiglu.gate);
     fsdp_device_free(b->device, swiglu.up);

@@ -26,8 +26,8 @@
     X(rope, nn_rope)                                                                               \
     X(attention_forward, nn_attention)                                                             \
     X(attention_backward, nn_attention)                                                            \
-    X(swiglu_forward, nn_swiglu)                                                                   \
-    X(swiglu_backward, nn_swiglu)                                                                  \
+    X(glu_forward, nn_glu)                                                                         \
+    X(glu_backward, nn_glu)                                                                        \
     X(cross_entropy, nn_cross_entropy)                                                             \
     X(split_tokens, nn_split_tokens)
 

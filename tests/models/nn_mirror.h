@@ -125,6 +125,7 @@ MIRROR(linear_forward, nn_linear, {
     mirror_linear_work(&a);
     MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
     MIRROR_IN(w, area(a.nout, a.nin), a.w_dtype);
+    MIRROR_IN(b, (size_t)a.nout, a.w_dtype);
     MIRROR_OUT(out, y_nelem(&a), a.y_dtype);
 })
 MIRROR(linear_backward_input, nn_linear, {
@@ -138,6 +139,7 @@ MIRROR(linear_backward_weight, nn_linear, {
     MIRROR_IN(dy, y_nelem(&a), a.y_dtype);
     MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
     MIRROR_OUT(out, area(a.nout, a.nin), a.dw_dtype);
+    MIRROR_OUT(db, (size_t)a.nout, a.dw_dtype);
 })
 
 /* Of some columns of a wider weight: up to the last element that belongs to them. */
@@ -239,8 +241,8 @@ static inline int rope_rows(const struct nn_rope *a)
 
 MIRROR(rope, nn_rope, {
     const int nrows = rope_rows(&a);
-    MIRROR_IN(cos, area(nrows, a.D / 2), FSDP_F32);
-    MIRROR_IN(sin, area(nrows, a.D / 2), FSDP_F32);
+    MIRROR_IN(cos, area(nrows, nn_rope_R(&a) / 2), FSDP_F32);
+    MIRROR_IN(sin, area(nrows, nn_rope_R(&a) / 2), FSDP_F32);
     a.positions = mirror_up(a.positions, area(a.B, a.T) * sizeof(int32_t), false);
     MIRROR_OUT(x, area(a.B * a.T, a.heads * a.D), a.dtype);
 })
@@ -265,24 +267,40 @@ MIRROR(attention_forward, nn_attention, {
     mirror_attention_args(&a);
 })
 MIRROR(attention_backward, nn_attention, { mirror_attention_args(&a); })
-MIRROR(swiglu_forward, nn_swiglu, {
+MIRROR(glu_forward, nn_glu, {
     MIRROR_IN(gate, a.nelem, a.dtype);
     MIRROR_IN(up, a.nelem, a.dtype);
     MIRROR_OUT(y, a.nelem, a.dtype);
 })
-MIRROR(swiglu_backward, nn_swiglu, {
+MIRROR(glu_backward, nn_glu, {
     MIRROR_OUT(gate, a.nelem, a.dtype);
     MIRROR_OUT(up, a.nelem, a.dtype);
     MIRROR_OUT(y, a.nelem, a.dtype);
 })
-MIRROR(gelu_forward, nn_gelu, {
+MIRROR(pointwise_forward, nn_pointwise, {
     MIRROR_IN(x, a.nelem, a.dtype);
     MIRROR_OUT(y, a.nelem, a.dtype);
 })
-MIRROR(gelu_backward, nn_gelu, {
+MIRROR(pointwise_backward, nn_pointwise, {
     MIRROR_OUT(x, a.nelem, a.dtype);
     MIRROR_OUT(y, a.nelem, a.dtype);
 })
+MIRROR(scale_add, nn_scale_add, {
+    MIRROR_IN(x, a.nelem, a.dtype);
+    MIRROR_OUT(out, a.nelem, a.dtype);
+})
+
+/* Up to the last element of the last block. */
+static inline size_t blocks_nelem(const struct nn_copy_blocks *a, int row, int block)
+{
+    return area(a->rows - 1, row) + area(a->nblocks - 1, block) + (size_t)a->width;
+}
+
+MIRROR(copy_blocks, nn_copy_blocks, {
+    MIRROR_IN(x, blocks_nelem(&a, a.x_row, a.x_block), a.dtype);
+    MIRROR_OUT(out, blocks_nelem(&a, a.out_row, a.out_block), a.dtype);
+})
+MIRROR(logits, nn_logits, { MIRROR_OUT(logits, a.nelem, a.dtype); })
 MIRROR(dropout, nn_dropout, {
     MIRROR_IN(x, (size_t)a.B * a.row_nelem, a.dtype);
     MIRROR_OUT(out, (size_t)a.B * a.row_nelem, a.dtype);
@@ -334,10 +352,13 @@ static const struct nn_ops mirror_ops = {
     .attention_work_nelem = mirror_attention_work_nelem,
     .attention_forward = mirror_attention_forward,
     .attention_backward = mirror_attention_backward,
-    .swiglu_forward = mirror_swiglu_forward,
-    .swiglu_backward = mirror_swiglu_backward,
-    .gelu_forward = mirror_gelu_forward,
-    .gelu_backward = mirror_gelu_backward,
+    .glu_forward = mirror_glu_forward,
+    .glu_backward = mirror_glu_backward,
+    .pointwise_forward = mirror_pointwise_forward,
+    .pointwise_backward = mirror_pointwise_backward,
+    .scale_add = mirror_scale_add,
+    .copy_blocks = mirror_copy_blocks,
+    .logits = mirror_logits,
     .dropout = mirror_dropout,
     .cross_entropy = mirror_cross_entropy,
     .split_tokens = mirror_split_tokens,

@@ -349,9 +349,9 @@ static void test_swiglu(size_t n)
         rgate[i] = dy[i] * (silu_mul(g + h, u) - silu_mul(g - h, u)) / (2 * h);
         rup[i] = dy[i] * silu_mul(g, 1);
     }
-    struct nn_swiglu f = {.y = y, .gate = gate, .up = up, .nelem = n};
-    struct nn_swiglu b = {.y = dy, .gate = gate, .up = up, .nelem = n};
-    int rc = nn->swiglu_forward(ref_lane(), &f, &err) | nn->swiglu_backward(ref_lane(), &b, &err);
+    struct nn_glu f = {.y = y, .gate = gate, .up = up, .nelem = n};
+    struct nn_glu b = {.y = dy, .gate = gate, .up = up, .nelem = n};
+    int rc = nn->glu_forward(ref_lane(), &f, &err) | nn->glu_backward(ref_lane(), &b, &err);
     double e[4] = {ref_error(y, ry, n), ref_error(gate, rgate, n), ref_error(up, rup, n),
                    ref_error(dy, ry, n)};
     ok(!rc && e[0] < 5e-7 && e[1] < 5e-7 && e[2] < 5e-7 && e[3] < 5e-7,
@@ -375,8 +375,10 @@ static void test_gelu(size_t n)
         ry[i] = gelu(x[i]);
         rdx[i] = dy[i] * (gelu(x[i] + h) - gelu(x[i] - h)) / (2 * h);
     }
-    struct nn_gelu f = {.y = y, .x = x, .nelem = n}, b = {.y = dy, .x = x, .nelem = n};
-    int rc = nn->gelu_forward(ref_lane(), &f, &err) | nn->gelu_backward(ref_lane(), &b, &err);
+    struct nn_pointwise f = {.y = y, .x = x, .nelem = n, .act = NN_GELU_TANH}, b = f;
+    b.y = dy;
+    int rc =
+        nn->pointwise_forward(ref_lane(), &f, &err) | nn->pointwise_backward(ref_lane(), &b, &err);
     double e[3] = {ref_error(y, ry, n), ref_error(x, rdx, n), ref_error(dy, ry, n)};
     ok(!rc && e[0] < 5e-7 && e[1] < 5e-7 && e[2] < 5e-7, "gelu of %zu: %.1e %.1e, y again %.1e", n,
        e[0], e[1], e[2]);

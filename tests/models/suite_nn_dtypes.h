@@ -374,17 +374,17 @@ static void test_activations(size_t n)
     struct pair gate = pair(n, 6), up = pair(n, 2), dy = pair(n, 1), y = pair(n, 1);
     struct pair x = pair(n, 6), gelu_dy = pair(n, 1), gelu_y = pair(n, 1);
     struct pair swiglu_out[4] = {y, gate, up, dy}, gelu_out[3] = {gelu_y, x, gelu_dy};
-    struct nn_swiglu s = {.y = y.wide, .gate = gate.wide, .up = up.wide, .nelem = n};
-    struct nn_gelu g = {.y = gelu_y.wide, .x = x.wide, .nelem = n};
-    int rc = nn->swiglu_forward(ref_lane(), &s, &err) | nn->gelu_forward(ref_lane(), &g, &err);
+    struct nn_glu s = {.y = y.wide, .gate = gate.wide, .up = up.wide, .nelem = n};
+    struct nn_pointwise g = {.y = gelu_y.wide, .x = x.wide, .nelem = n, .act = NN_GELU_TANH};
+    int rc = nn->glu_forward(ref_lane(), &s, &err) | nn->pointwise_forward(ref_lane(), &g, &err);
 
     s.y = dy.wide, g.y = gelu_dy.wide;
-    rc |= nn->swiglu_backward(ref_lane(), &s, &err) | nn->gelu_backward(ref_lane(), &g, &err);
-    s = (struct nn_swiglu){y.narrow, gate.narrow, up.narrow, n, type};
-    g = (struct nn_gelu){gelu_y.narrow, x.narrow, n, type};
-    rc |= nn->swiglu_forward(ref_lane(), &s, &err) | nn->gelu_forward(ref_lane(), &g, &err);
+    rc |= nn->glu_backward(ref_lane(), &s, &err) | nn->pointwise_backward(ref_lane(), &g, &err);
+    s = (struct nn_glu){y.narrow, gate.narrow, up.narrow, n, NN_SILU, type};
+    g = (struct nn_pointwise){gelu_y.narrow, x.narrow, n, NN_GELU_TANH, type};
+    rc |= nn->glu_forward(ref_lane(), &s, &err) | nn->pointwise_forward(ref_lane(), &g, &err);
     s.y = dy.narrow, g.y = gelu_dy.narrow;
-    rc |= nn->swiglu_backward(ref_lane(), &s, &err) | nn->gelu_backward(ref_lane(), &g, &err);
+    rc |= nn->glu_backward(ref_lane(), &s, &err) | nn->pointwise_backward(ref_lane(), &g, &err);
     check(rc, "swiglu", swiglu_out, 4);
     check(rc, "gelu", gelu_out, 3);
     drop(gate), drop(up), drop(dy), drop(y), drop(x), drop(gelu_dy), drop(gelu_y);

@@ -5,9 +5,9 @@
 
 /* clang-format off */
 #define NN_CALLS(X)                                                                               \
-    X(linear_forward, nn_linear, (a->out, a->x, a->w, a->work))                                   \
+    X(linear_forward, nn_linear, (a->out, a->x, a->w, a->b, a->work))                             \
     X(linear_backward_input, nn_linear, (a->out, a->w, a->dy, a->work))                           \
-    X(linear_backward_weight, nn_linear, (a->out, a->x, a->dy, a->work))                          \
+    X(linear_backward_weight, nn_linear, (a->out, a->db, a->x, a->dy, a->work))                   \
     X(affine_forward, nn_affine, (a->out, a->x, a->w, a->b, a->work))                             \
     X(affine_backward_input, nn_affine, (a->out, a->w, a->dy, a->work))                           \
     X(affine_backward_weight, nn_affine, (a->out, a->db, a->x, a->dy, a->work))                   \
@@ -23,10 +23,13 @@
     X(attention_forward, nn_attention, (a->q, a->k, a->v, a->o, a->lse, a->work, a->starts))      \
     X(attention_backward, nn_attention,                                                           \
       (a->q, a->k, a->v, a->o, a->lse, a->d_o, a->work, a->starts))                               \
-    X(swiglu_forward, nn_swiglu, (a->y, a->gate, a->up))                                          \
-    X(swiglu_backward, nn_swiglu, (a->y, a->gate, a->up))                                         \
-    X(gelu_forward, nn_gelu, (a->y, a->x))                                                        \
-    X(gelu_backward, nn_gelu, (a->y, a->x))                                                       \
+    X(glu_forward, nn_glu, (a->y, a->gate, a->up))                                                \
+    X(glu_backward, nn_glu, (a->y, a->gate, a->up))                                               \
+    X(pointwise_forward, nn_pointwise, (a->y, a->x))                                              \
+    X(pointwise_backward, nn_pointwise, (a->y, a->x))                                             \
+    X(scale_add, nn_scale_add, (a->out, a->x))                                                    \
+    X(copy_blocks, nn_copy_blocks, (a->out, a->x))                                                \
+    X(logits, nn_logits, (a->logits))                                                             \
     X(dropout, nn_dropout, (a->out, a->x))                                                        \
     X(cross_entropy, nn_cross_entropy, (a->logits, a->targets, a->loss_sum, a->loss_scale))       \
     X(split_tokens, nn_split_tokens, (a->inputs, a->targets))                                     \

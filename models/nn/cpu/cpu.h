@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fsdp/sys/cpu.h"
+#include "math_loops.h"
 #include "nn/nn.h"
 #include "nn/product.h"
 
@@ -29,10 +30,13 @@ NN_CPU_OP(rope_table, nn_rope_table)
 NN_CPU_OP(rope, nn_rope)
 NN_CPU_OP(attention_forward, nn_attention)
 NN_CPU_OP(attention_backward, nn_attention)
-NN_CPU_OP(swiglu_forward, nn_swiglu)
-NN_CPU_OP(swiglu_backward, nn_swiglu)
-NN_CPU_OP(gelu_forward, nn_gelu)
-NN_CPU_OP(gelu_backward, nn_gelu)
+NN_CPU_OP(glu_forward, nn_glu)
+NN_CPU_OP(glu_backward, nn_glu)
+NN_CPU_OP(pointwise_forward, nn_pointwise)
+NN_CPU_OP(pointwise_backward, nn_pointwise)
+NN_CPU_OP(scale_add, nn_scale_add)
+NN_CPU_OP(copy_blocks, nn_copy_blocks)
+NN_CPU_OP(logits, nn_logits)
 NN_CPU_OP(dropout, nn_dropout)
 NN_CPU_OP(cross_entropy, nn_cross_entropy)
 NN_CPU_OP(split_tokens, nn_split_tokens)
@@ -112,38 +116,22 @@ static inline void nn_run_product(struct nn_product product)
         nn_gemm(&product);
 }
 
+/* out[col] = sum of in[row][col] over nrows + beta out[col], in a fixed order; rows of `in` lie ld
+ * elements apart. */
+struct nn_row_sum {
+    void *out;
+    const void *in;
+    int nrows, ncols, ld;
+    float beta;
+    enum fsdp_dtype out_dtype, in_dtype;
+};
+void nn_sum_rows(const struct nn_row_sum *sum);
+
 /* Products through oneDNN, on the calling thread. False: it was not built with, has no such product
  * or cannot; nothing was done then. */
 bool nn_dnnl_gemm(const struct nn_product *g);
 /* Has it kernels for bf16 that use this processor's own? */
 bool nn_dnnl_is_fast(void);
-
-/* exp(x) within 1 ulp or so for x in [-87, 88], saturating outside. Loops over it vectorise, which
- * calls of libm's do not without relaxed arithmetic. Range reduction to |r| <= ln2/2 with a
- * two-part ln2, then a polynomial for (exp(r) - 1 - r) / r². */
-static inline float nn_exp(float x)
-{
-    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    x = x < -87.0f ? -87.0f : x;
-    x = x > 88.0f ? 88.0f : x;
-    float t = x * 1.44269504088896341f + shift;
-    float n = t - shift;
-    float r = x - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
-    int32_t bits;
-    memcpy(&bits, &t, sizeof bits);
-    bits = (int32_t)((uint32_t)bits << 23) + (127 << 23);
-    float two_n;
-    memcpy(&two_n, &bits, sizeof two_n);
-    return p * two_n;
-}
 
 /* Reductions hold 32 partial results, so that they run at the speed of memory and so that their
  * order is that of the code, whatever the compiler. */

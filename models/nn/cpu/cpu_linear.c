@@ -3,15 +3,23 @@
 
 #include "cpu.h"
 
+/* Decoding: a matrix times a vector is bound by memory. */
+static void linear_one_row(const struct nn_linear *a)
+{
+    const float *b = a->b;
+    float *y = a->out;
+    for (int i = 0; i < a->nout && b; i++)
+        y[i] = b[i] + (a->beta == 0.0f ? 0.0f : a->beta * y[i]);
+    cblas_sgemv(CblasRowMajor, CblasNoTrans, a->nout, a->nin, 1, a->w, a->nin, a->x, 1,
+                b ? 1 : a->beta, y, 1);
+}
+
 static void linear_forward(const struct nn_linear *a)
 {
-    if (a->rows == 1 && !a->dtype && !a->y_dtype && !a->w_dtype) {
-        /* decoding: a matrix times a vector is bound by memory */
-        cblas_sgemv(CblasRowMajor, CblasNoTrans, a->nout, a->nin, 1, a->w, a->nin, a->x, 1, a->beta,
-                    a->out, 1);
-        return;
-    }
-    nn_run_product(nn_linear_forward_product(a));
+    if (a->rows == 1 && !a->dtype && !a->y_dtype && !a->w_dtype)
+        linear_one_row(a);
+    else
+        nn_run_product(nn_linear_forward_product(a));
 }
 
 static void linear_backward_input(const struct nn_linear *a)
@@ -21,6 +29,16 @@ static void linear_backward_input(const struct nn_linear *a)
 
 static void linear_backward_weight(const struct nn_linear *a)
 {
+    const struct nn_row_sum sum = {.out = a->db,
+                                   .in = a->dy,
+                                   .nrows = a->rows,
+                                   .ncols = a->nout,
+                                   .ld = nn_linear_ldy(a),
+                                   .beta = a->beta,
+                                   .out_dtype = a->dw_dtype,
+                                   .in_dtype = a->y_dtype};
+    if (a->db)
+        nn_sum_rows(&sum);
     nn_run_product(nn_linear_backward_weight_product(a));
 }
 

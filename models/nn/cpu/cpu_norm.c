@@ -12,6 +12,18 @@ static size_t ncols_at(size_t from, int dim)
     return (size_t)dim - from < BLOCK_COLS ? (size_t)dim - from : BLOCK_COLS;
 }
 
+/* offset + w[from, from + nelem). */
+static const float *weights(const void *w, enum fsdp_dtype dtype, float offset, size_t from,
+                            size_t nelem, float *room)
+{
+    const float *in = nn_read(w, dtype, from, nelem, room);
+    if (offset == 0.0f)
+        return in;
+    for (size_t i = 0; i < nelem; i++)
+        room[i] = offset + in[i];
+    return room;
+}
+
 FSDP_CPU_CLONES static void scale_piece(float *restrict y, const float *restrict x,
                                         const float *restrict w, float rstd, size_t nelem)
 {
@@ -44,7 +56,7 @@ static void forward_rows(void *arg, int worker, size_t begin, size_t finish)
             a->rstd[r] = rstd_of_row(a, r);
         for (size_t from = 0; from < dim; from += BLOCK_COLS) {
             const size_t n = ncols_at(from, a->dim);
-            const float *w = nn_read(a->w, a->w_dtype, from, n, w_room);
+            const float *w = weights(a->w, a->w_dtype, a->w_offset, from, n, w_room);
             for (int r = first; r < end; r++) {
                 const size_t at = (size_t)r * dim + from;
                 const float *x = nn_read(a->x, a->dtype, at, n, x_room);
@@ -95,7 +107,7 @@ static float coef_of_row(const struct nn_rmsnorm_backward *a, int row)
     float x_room[BLOCK_COLS], dy_room[BLOCK_COLS], w_room[BLOCK_COLS], part[BLOCK_COLS], sum = 0;
     for (size_t from = 0; from < dim; from += BLOCK_COLS) {
         const size_t n = ncols_at(from, a->dim), at = (size_t)row * dim + from;
-        const float *w = nn_read(a->w, a->w_dtype, from, n, w_room);
+        const float *w = weights(a->w, a->w_dtype, a->w_offset, from, n, w_room);
         const float *dy = nn_read(a->dy, a->dtype, at, n, dy_room);
         for (size_t i = 0; i < n; i++)
             part[i] = dy[i] * w[i];
@@ -132,7 +144,7 @@ static void backward_span(const struct nn_rmsnorm_backward *a, int first, int en
 {
     const size_t n = ncols_at(from, a->dim);
     float w_room[BLOCK_COLS], sum[BLOCK_COLS] = {0};
-    const float *w = nn_read(a->w, a->w_dtype, from, n, w_room);
+    const float *w = weights(a->w, a->w_dtype, a->w_offset, from, n, w_room);
 
     if (a->dw && (first > 0 || a->dw_beta != 0.0f))
         fsdp_cpu_convert(sum, FSDP_F32, nn_at(a->dw, a->dw_dtype, from), a->dw_dtype, n);

@@ -14,16 +14,27 @@ static float round_to(double x, enum fsdp_dtype dtype)
     return value;
 }
 
+/* What the cosine and sine of a position are multiplied by. */
+static double amplitude(const struct nn_rope_table *a, int position)
+{
+    const double scale = a->scale == 0 ? 1 : a->scale;
+    return a->growth == 0
+               ? scale
+               : scale * (1 + a->growth * log1p(floor((double)position / a->growth_span)));
+}
+
 static void rope_table(const struct nn_rope_table *a)
 {
-    for (int t = 0; t < a->T; t++)
+    for (int t = 0; t < a->T; t++) {
+        const double scale = amplitude(a, a->first + t);
         for (int i = 0; i < a->half; i++) {
             const size_t at = (size_t)t * (size_t)a->half + (size_t)i;
             double angle = (double)(a->first + t) * a->inv_freq[i], s, c;
             sincos(angle, &s, &c);
-            a->cos[at] = round_to(c, a->dtype);
-            a->sin[at] = round_to(s, a->dtype);
+            a->cos[at] = round_to(scale * c, a->dtype);
+            a->sin[at] = round_to(scale * s, a->dtype);
         }
+    }
 }
 
 FSDP_CPU_CLONES static void rotate(float *restrict lo, float *restrict hi, const float *restrict c,
@@ -39,7 +50,7 @@ FSDP_CPU_CLONES static void rotate(float *restrict lo, float *restrict hi, const
 /* A head at one position; halves longer than a piece go in several. */
 static void rotate_head(const struct nn_rope *a, size_t head, size_t table)
 {
-    const size_t half = (size_t)a->D / 2;
+    const size_t half = (size_t)nn_rope_R(a) / 2;
     const float sign = a->inverse ? -1.0f : 1.0f;
     float lo_room[NN_PIECE], hi_room[NN_PIECE];
 
@@ -57,7 +68,7 @@ static void rotate_head(const struct nn_rope *a, size_t head, size_t table)
 static void rotate_rows(void *arg, int worker, size_t from, size_t to)
 {
     const struct nn_rope *a = arg;
-    const size_t half = (size_t)a->D / 2, heads = (size_t)a->heads, D = (size_t)a->D;
+    const size_t half = (size_t)nn_rope_R(a) / 2, heads = (size_t)a->heads, D = (size_t)a->D;
     (void)worker;
     for (size_t row = from; row < to; row++) {
         const size_t position = a->positions ? (size_t)a->positions[row] : row % (size_t)a->T;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass over memory, eight elements a thread: SwiGLU, GELU, dropout, and the ways of fp32 sums
- * and 16-bit numbers into each other that products need. */
+/* One pass over memory, eight elements a thread: scaled additions, copies, dropout, and the ways of
+ * fp32 sums and 16-bit numbers into each other that products need. */
 #include "kernel.cuh"
 
 enum { THREADS = 256 };
@@ -16,127 +16,101 @@ static unsigned grid_for(size_t nelem)
     return blocks_for(nelem, THREADS * VEC);
 }
 
-/* ---- SwiGLU: Shazeer, arXiv 2002.05202 ------------------------------------------------------- */
+/* ---- scaled additions ------------------------------------------------------------------------ */
 
 template <class T>
-__global__ void swiglu_forward_kernel(T *y, const T *gate, const T *up, size_t nelem, bool aligned)
+__global__ void scale_add_kernel(T *out, const T *x, size_t nelem, float alpha, float beta,
+                                 bool aligned)
 {
     const size_t at = my_first();
-    float g[VEC], u[VEC];
-    if (at >= nelem)
-        return;
-    load8(g, gate, at, nelem, aligned);
-    load8(u, up, at, nelem, aligned);
-#pragma unroll
-    for (int i = 0; i < VEC; i++)
-        g[i] = quotient_for<T>(g[i], 1.0f + exp_for<T>(-g[i])) * u[i];
-    store8(y, at, nelem, aligned, g);
-}
-
-/* With s = sigmoid(gate) and silu = gate s: d silu / d gate = s (1 + gate (1 - s)). */
-template <class T>
-__global__ void swiglu_backward_kernel(T *y, T *gate, T *up, size_t nelem, bool aligned)
-{
-    const size_t at = my_first();
-    float g[VEC], u[VEC], dy[VEC];
-    if (at >= nelem)
-        return;
-    load8(g, gate, at, nelem, aligned);
-    load8(u, up, at, nelem, aligned);
-    load8(dy, y, at, nelem, aligned);
-#pragma unroll
-    for (int i = 0; i < VEC; i++) {
-        const float s = quotient_for<T>(1.0f, 1.0f + exp_for<T>(-g[i])), silu = g[i] * s, d = dy[i];
-        g[i] = d * u[i] * (s + silu * (1.0f - s));
-        dy[i] = silu * u[i];
-        u[i] = d * silu;
-    }
-    store8(gate, at, nelem, aligned, g);
-    store8(up, at, nelem, aligned, u);
-    store8(y, at, nelem, aligned, dy);
-}
-
-extern "C" int nn_cuda_swiglu_forward(struct fsdp_lane *lane, const struct nn_swiglu *a,
-                                      struct fsdp_err *err)
-{
-    const bool aligned = is_aligned(a->y) && is_aligned(a->gate) && is_aligned(a->up);
-    FSDP_TRY(fsdp_cuda_enter(lane, err));
-    LAUNCH_FOR(a->dtype, lane, swiglu_forward_kernel, grid_for(a->nelem), THREADS, TO(a->y),
-               FROM(a->gate), FROM(a->up), a->nelem, aligned);
-    return fsdp_cuda_launched(lane, "swiglu_forward", err);
-}
-
-extern "C" int nn_cuda_swiglu_backward(struct fsdp_lane *lane, const struct nn_swiglu *a,
-                                       struct fsdp_err *err)
-{
-    const bool aligned = is_aligned(a->y) && is_aligned(a->gate) && is_aligned(a->up);
-    FSDP_TRY(fsdp_cuda_enter(lane, err));
-    LAUNCH_FOR(a->dtype, lane, swiglu_backward_kernel, grid_for(a->nelem), THREADS, TO(a->y),
-               TO(a->gate), TO(a->up), a->nelem, aligned);
-    return fsdp_cuda_launched(lane, "swiglu_backward", err);
-}
-
-/* ---- GELU: Hendrycks and Gimpel, arXiv 1606.08415, with tanh: x sigmoid(2u), where
- * 2u = A x + B x³ ------------------------------------------------------------------------------ */
-
-#define GELU_A 1.5957691216057308f /* 2 sqrt(2 / pi) */
-#define GELU_B (GELU_A * 0.044715f)
-
-template <class T> __global__ void gelu_forward_kernel(T *y, const T *x, size_t nelem, bool aligned)
-{
-    const size_t at = my_first();
-    float v[VEC];
+    float v[VEC], old[VEC] = {};
     if (at >= nelem)
         return;
     load8(v, x, at, nelem, aligned);
+    if (beta != 0.0f)
+        load8(old, out, at, nelem, aligned);
 #pragma unroll
     for (int i = 0; i < VEC; i++)
-        v[i] = quotient_for<T>(v[i], 1.0f + exp_for<T>(-v[i] * (GELU_A + GELU_B * v[i] * v[i])));
-    store8(y, at, nelem, aligned, v);
+        v[i] = alpha * v[i] + beta * old[i];
+    store8(out, at, nelem, aligned, v);
 }
 
-/* With s = sigmoid(2u): d (x s) / dx = s + x s (1 - s) (A + 3 B x²). 1 - s is sigmoid(-2u), made
- * of its own exponential's inverse, which keeps its digits near s = 1 and stays finite. */
-template <class T> __global__ void gelu_backward_kernel(T *y, T *x, size_t nelem, bool aligned)
+extern "C" int nn_cuda_scale_add(struct fsdp_lane *lane, const struct nn_scale_add *a,
+                                 struct fsdp_err *err)
 {
-    const size_t at = my_first();
-    float v[VEC], dy[VEC];
-    if (at >= nelem)
+    const bool aligned = is_aligned(a->out) && is_aligned(a->x);
+    FSDP_TRY(fsdp_cuda_enter(lane, err));
+    LAUNCH_FOR(a->dtype, lane, scale_add_kernel, grid_for(a->nelem), THREADS, TO(a->out),
+               FROM(a->x), a->nelem, a->alpha, a->beta, aligned);
+    return fsdp_cuda_launched(lane, "scale_add", err);
+}
+
+/* ---- copies of blocks: units of `unit`, of which strides and widths are multiples -------------
+ */
+
+struct copy_shape {
+    size_t nunits; /* of all blocks */
+    int nblocks, width;
+    size_t out_row, out_block, x_row, x_block;
+};
+
+template <class Unit> __global__ void copy_blocks_kernel(Unit *out, const Unit *x, copy_shape p)
+{
+    const size_t at = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (at >= p.nunits)
         return;
-    load8(v, x, at, nelem, aligned);
-    load8(dy, y, at, nelem, aligned);
-#pragma unroll
-    for (int i = 0; i < VEC; i++) {
-        const float sq = v[i] * v[i], u2 = v[i] * (GELU_A + GELU_B * sq);
-        const float e = exp_for<T>(-fabsf(u2)), most = quotient_for<T>(1.0f, 1.0f + e),
-                    least = e * most;
-        const float s = u2 >= 0 ? most : least, rest = u2 >= 0 ? least : most;
-        const float out = v[i] * s, slope = GELU_A + 3.0f * GELU_B * sq;
-        v[i] = dy[i] * (s + out * rest * slope);
-        dy[i] = out;
-    }
-    store8(x, at, nelem, aligned, v);
-    store8(y, at, nelem, aligned, dy);
+    const size_t i = at % (size_t)p.width, block = at / (size_t)p.width;
+    const size_t j = block % (size_t)p.nblocks, row = block / (size_t)p.nblocks;
+    out[row * p.out_row + j * p.out_block + i] = x[row * p.x_row + j * p.x_block + i];
 }
 
-extern "C" int nn_cuda_gelu_forward(struct fsdp_lane *lane, const struct nn_gelu *a,
-                                    struct fsdp_err *err)
+/* The shape in units of so many elements. */
+static copy_shape copy_shape_of(const struct nn_copy_blocks *a, int unit)
 {
-    const bool aligned = is_aligned(a->y) && is_aligned(a->x);
-    FSDP_TRY(fsdp_cuda_enter(lane, err));
-    LAUNCH_FOR(a->dtype, lane, gelu_forward_kernel, grid_for(a->nelem), THREADS, TO(a->y),
-               FROM(a->x), a->nelem, aligned);
-    return fsdp_cuda_launched(lane, "gelu_forward", err);
+    copy_shape p = {};
+    p.nblocks = a->nblocks;
+    p.width = a->width / unit;
+    p.nunits = (size_t)a->rows * (size_t)a->nblocks * (size_t)p.width;
+    p.out_row = (size_t)(a->out_row / unit);
+    p.out_block = (size_t)(a->out_block / unit);
+    p.x_row = (size_t)(a->x_row / unit);
+    p.x_block = (size_t)(a->x_block / unit);
+    return p;
 }
 
-extern "C" int nn_cuda_gelu_backward(struct fsdp_lane *lane, const struct nn_gelu *a,
-                                     struct fsdp_err *err)
+/* Of copies of 16 bytes: do all blocks begin and end at multiples? A stride that nothing is
+ * reached by counts, too. */
+static bool copies_lots(const struct nn_copy_blocks *a, int lot_nelem)
 {
-    const bool aligned = is_aligned(a->y) && is_aligned(a->x);
+    const int strides[] = {a->width, a->out_row, a->out_block, a->x_row, a->x_block};
+    bool whole = is_aligned(a->out) && is_aligned(a->x);
+    for (int i = 0; i < 5; i++)
+        whole = whole && strides[i] % lot_nelem == 0;
+    return whole;
+}
+
+extern "C" int nn_cuda_copy_blocks(struct fsdp_lane *lane, const struct nn_copy_blocks *a,
+                                   struct fsdp_err *err)
+{
+    typedef fsdp_pack<uint32_t, 4> lot_bytes;
+    const int lot_nelem = 16 / (int)fsdp_dtype_nbytes(a->dtype);
+    const bool lots = copies_lots(a, lot_nelem);
+    const copy_shape p = copy_shape_of(a, lots ? lot_nelem : 1);
+    const unsigned grid = blocks_for(p.nunits, THREADS);
+
+    if (!p.nunits)
+        return FSDP_OK;
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    LAUNCH_FOR(a->dtype, lane, gelu_backward_kernel, grid_for(a->nelem), THREADS, TO(a->y),
-               TO(a->x), a->nelem, aligned);
-    return fsdp_cuda_launched(lane, "gelu_backward", err);
+    if (lots)
+        LAUNCH(lane, copy_blocks_kernel<lot_bytes>, grid, THREADS, (lot_bytes *)a->out,
+               (const lot_bytes *)a->x, p);
+    else if (a->dtype == FSDP_F32)
+        LAUNCH(lane, copy_blocks_kernel<uint32_t>, grid, THREADS, (uint32_t *)a->out,
+               (const uint32_t *)a->x, p);
+    else
+        LAUNCH(lane, copy_blocks_kernel<uint16_t>, grid, THREADS, (uint16_t *)a->out,
+               (const uint16_t *)a->x, p);
+    return fsdp_cuda_launched(lane, "copy_blocks", err);
 }
 
 /* ---- dropout -----------------------------------------------------------------------------------
@@ -201,8 +175,8 @@ extern "C" int nn_cuda_split(struct fsdp_lane *lane, const struct nn_cuda_halves
     for (int row = 0; row < a->nrows; row += MOST_ROWS) {
         const size_t to = (size_t)row * (size_t)a->to_ld;
         LAUNCH_FOR(a->narrow, lane, split_kernel, matrix_grid(a->nrows, a->ncols, row), THREADS,
-                   TO(a->high) + to, TO(a->low) + to, a->to_ld,
-                   a->x + (size_t)row * (size_t)a->ld, a->ld, a->ncols);
+                   TO(a->high) + to, TO(a->low) + to, a->to_ld, a->x + (size_t)row * (size_t)a->ld,
+                   a->ld, a->ncols);
     }
     return fsdp_cuda_launched(lane, "split", err);
 }

@@ -25,9 +25,33 @@ size_t nn_cuda_linear_work_nelem(const struct nn_linear *shape)
     }
 PRODUCT(linear_forward, nn_linear)
 PRODUCT(linear_backward_input, nn_linear)
-PRODUCT(linear_backward_weight, nn_linear)
 PRODUCT(affine_forward, nn_affine)
 PRODUCT(affine_backward_input, nn_affine)
+
+/* db, where it is wanted, then dw likewise. */
+static int backward_weight(struct fsdp_lane *lane, const struct nn_product *g,
+                           const struct nn_cuda_sum *sum, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_cuda_enter(lane, err));
+    if (sum->out)
+        FSDP_TRY(nn_cuda_sum_rows(lane, sum, err));
+    return g->c ? gemm(lane, g, err) : FSDP_OK;
+}
+
+int nn_cuda_linear_backward_weight(struct fsdp_lane *lane, const struct nn_linear *a,
+                                   struct fsdp_err *err)
+{
+    const struct nn_product g = nn_linear_backward_weight_product(a);
+    const struct nn_cuda_sum sum = {.out = a->db,
+                                    .out_dtype = a->dw_dtype,
+                                    .in = a->dy,
+                                    .in_dtype = a->y_dtype,
+                                    .nrows = a->rows,
+                                    .ncols = a->nout,
+                                    .ld = nn_linear_ldy(a),
+                                    .beta = a->beta};
+    return backward_weight(lane, &g, &sum, err);
+}
 
 int nn_cuda_affine_backward_weight(struct fsdp_lane *lane, const struct nn_affine *a,
                                    struct fsdp_err *err)
@@ -39,9 +63,7 @@ int nn_cuda_affine_backward_weight(struct fsdp_lane *lane, const struct nn_affin
                                     .in_dtype = a->dtype,
                                     .nrows = a->rows,
                                     .ncols = a->nout,
+                                    .ld = a->nout,
                                     .beta = a->beta};
-    FSDP_TRY(fsdp_cuda_enter(lane, err));
-    if (a->db)
-        FSDP_TRY(nn_cuda_sum_rows(lane, &sum, err));
-    return a->out ? gemm(lane, &g, err) : FSDP_OK;
+    return backward_weight(lane, &g, &sum, err);
 }

@@ -30,10 +30,13 @@ NN_CUDA_OP(rope_table, nn_rope_table)
 NN_CUDA_OP(rope, nn_rope)
 NN_CUDA_OP(attention_forward, nn_attention)
 NN_CUDA_OP(attention_backward, nn_attention)
-NN_CUDA_OP(swiglu_forward, nn_swiglu)
-NN_CUDA_OP(swiglu_backward, nn_swiglu)
-NN_CUDA_OP(gelu_forward, nn_gelu)
-NN_CUDA_OP(gelu_backward, nn_gelu)
+NN_CUDA_OP(glu_forward, nn_glu)
+NN_CUDA_OP(glu_backward, nn_glu)
+NN_CUDA_OP(pointwise_forward, nn_pointwise)
+NN_CUDA_OP(pointwise_backward, nn_pointwise)
+NN_CUDA_OP(scale_add, nn_scale_add)
+NN_CUDA_OP(copy_blocks, nn_copy_blocks)
+NN_CUDA_OP(logits, nn_logits)
 NN_CUDA_OP(dropout, nn_dropout)
 NN_CUDA_OP(cross_entropy, nn_cross_entropy)
 NN_CUDA_OP(split_tokens, nn_split_tokens)
@@ -57,14 +60,14 @@ static inline int nn_cuda_scratch(void **out, struct fsdp_lane *lane, struct fsd
 
 /* ---- pieces that several operators are made of ----------------------------------------------- */
 
-/* out[col] = sum of in[row][col] over nrows + beta out[col], in a fixed order: in (nrows, ncols).
- */
+/* out[col] = sum of in[row][col] over nrows + beta out[col], in a fixed order: in (nrows, ncols),
+ * its rows ld elements apart. */
 struct nn_cuda_sum {
     void *out;
     enum fsdp_dtype out_dtype;
     const void *in;
     enum fsdp_dtype in_dtype;
-    int nrows, ncols;
+    int nrows, ncols, ld;
     float beta;
 };
 int nn_cuda_sum_rows(struct fsdp_lane *lane, const struct nn_cuda_sum *args, struct fsdp_err *err);

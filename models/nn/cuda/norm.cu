@@ -26,7 +26,7 @@ struct norm_args {
     enum fsdp_dtype w_dtype; /* backward: fp32 */
     float *mean, *rstd;
     int rows, dim;
-    float eps, dx_beta;
+    float eps, dx_beta, w_offset;
     bool aligned; /* rows, w and b */
 };
 
@@ -41,6 +41,12 @@ static unsigned threads_for(int dim, unsigned lots_each)
 static __device__ inline int lot_at(int k)
 {
     return (k * (int)blockDim.x + (int)threadIdx.x) * VEC;
+}
+
+/* What an element is multiplied by. */
+template <bool CENTRED> static __device__ inline float weight_of(float w, const norm_args &a)
+{
+    return CENTRED ? w : a.w_offset + w;
 }
 
 template <class T, bool CENTRED>
@@ -88,7 +94,8 @@ static __device__ inline void forward_row(T *y, T *x_copy, const T *x, const nor
             load8_any(b, a.b, a.w_dtype, at, dim, a.aligned);
 #pragma unroll
         for (int i = 0; i < VEC; i++)
-            v[k][i] = (v[k][i] - mean) * rstd * w[i] + (CENTRED ? b[i] : 0.0f);
+            v[k][i] =
+                (v[k][i] - mean) * rstd * weight_of<CENTRED>(w[i], a) + (CENTRED ? b[i] : 0.0f);
         store8(y + row * dim, at, dim, a.aligned, v[k]);
     }
 }
@@ -142,6 +149,7 @@ static __device__ inline void backward_rows(T *dy, T *dx, const T *x, const norm
             load8(w, (const float *)a.w, at, dim, a.aligned);
 #pragma unroll
             for (int i = 0; i < VEC; i++) {
+                w[i] = weight_of<CENTRED>(w[i], a);
                 sum += d[i] * w[i];
                 sum_x += d[i] * w[i] * ((v[i] - mean) * rstd);
             }
@@ -162,6 +170,7 @@ static __device__ inline void backward_rows(T *dy, T *dx, const T *x, const norm
 #pragma unroll
             for (int i = 0; i < VEC; i++) {
                 const float xhat = (v[i] - mean) * rstd;
+                w[i] = weight_of<CENTRED>(w[i], a);
                 to[i] += (d[i] * w[i] - g_mean - xhat * gx_mean) * rstd;
                 dw[k][i] += d[i] * xhat;
                 if (CENTRED)
@@ -231,7 +240,7 @@ static int widen(const void **out, struct fsdp_lane *lane, const void *w, enum f
     FSDP_TRY(nn_cuda_scratch(&scratch, lane, err));
     float *wide = (float *)((char *)scratch + PARTS_NBYTES) + place * MOST_DIM;
     *out = wide;
-    const struct nn_cuda_sum one_row = {wide, FSDP_F32, w, dtype, 1, dim, 0};
+    const struct nn_cuda_sum one_row = {wide, FSDP_F32, w, dtype, 1, dim, dim, 0};
     return nn_cuda_sum_rows(lane, &one_row, err);
 }
 
@@ -270,6 +279,7 @@ extern "C" int nn_cuda_rmsnorm_forward(struct fsdp_lane *lane, const struct nn_r
     FSDP_TRY(prepare_norm(&a, lane, false, err));
     a.rstd = f->rstd;
     a.eps = f->eps;
+    a.w_offset = f->w_offset;
     a.aligned &= is_aligned(f->x) && is_aligned(f->y) && is_aligned(f->x_copy);
     LAUNCH_FOR(f->dtype, lane, rmsnorm_forward_kernel, (unsigned)f->rows, threads_for(f->dim, LOTS),
                TO(f->y), TO(f->x_copy), FROM(f->x), a);
@@ -309,7 +319,7 @@ static int sum_parts(struct fsdp_lane *lane, void *out, enum fsdp_dtype dtype, c
                      const norm_args &a, int rows_each, float beta, struct fsdp_err *err)
 {
     const int nparts = (int)blocks_for((size_t)a.rows, (size_t)rows_each);
-    const struct nn_cuda_sum sum = {out, dtype, parts, FSDP_F32, nparts, a.dim, beta};
+    const struct nn_cuda_sum sum = {out, dtype, parts, FSDP_F32, nparts, a.dim, a.dim, beta};
     return parts ? nn_cuda_sum_rows(lane, &sum, err) : FSDP_OK;
 }
 
@@ -322,6 +332,7 @@ extern "C" int nn_cuda_rmsnorm_backward(struct fsdp_lane *lane, const struct nn_
     FSDP_TRY(parts_for(&parts, lane, g->rows, g->dim, g->dw, false, err));
     a.rstd = (float *)g->rstd;
     a.dx_beta = g->dx_beta;
+    a.w_offset = g->w_offset;
     a.aligned &= is_aligned(g->x) && is_aligned(g->dy) && is_aligned(g->dx);
     LAUNCH_WIDE(g->dtype, g->dim, lane, rmsnorm_backward_kernel,
                 blocks_for((size_t)g->rows, (size_t)parts.rows_each), TO(g->dy), TO(g->dx),

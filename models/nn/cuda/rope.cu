@@ -10,7 +10,8 @@ enum { THREADS = 256, FREQUENCIES = 128 };
 struct table_part {
     double freq[FREQUENCIES];
     int column, ncols;
-    int first, T, half;
+    int first, T, half, growth_span;
+    double scale, growth;
     enum fsdp_dtype dtype;
 };
 
@@ -27,11 +28,14 @@ __global__ void rope_table_kernel(float *cosine, float *sine, table_part p)
     const int at = (int)(blockIdx.x * THREADS + threadIdx.x), t = at / p.ncols, i = at % p.ncols;
     if (t >= p.T)
         return;
-    double s, c;
-    sincos((double)(p.first + t) * p.freq[i], &s, &c);
+    const double position = (double)(p.first + t);
+    double s, c, scale = p.scale;
+    if (p.growth != 0)
+        scale *= 1 + p.growth * log1p(floor(position / p.growth_span));
+    sincos(position * p.freq[i], &s, &c);
     const size_t to = (size_t)t * (size_t)p.half + (size_t)(p.column + i);
-    cosine[to] = round_to(c, p.dtype);
-    sine[to] = round_to(s, p.dtype);
+    cosine[to] = round_to(scale * c, p.dtype);
+    sine[to] = round_to(scale * s, p.dtype);
 }
 
 extern "C" int nn_cuda_rope_table(struct fsdp_lane *lane, const struct nn_rope_table *a,
@@ -45,6 +49,9 @@ extern "C" int nn_cuda_rope_table(struct fsdp_lane *lane, const struct nn_rope_t
         part.first = a->first;
         part.T = a->T;
         part.half = a->half;
+        part.scale = a->scale == 0 ? 1 : a->scale;
+        part.growth = a->growth;
+        part.growth_span = a->growth_span;
         part.dtype = a->dtype;
         for (int i = 0; i < part.ncols; i++)
             part.freq[i] = a->inv_freq[column + i];
@@ -58,7 +65,7 @@ struct rope_args {
     const float *cosine, *sine;
     const int32_t *positions; /* NULL: each row's place */
     size_t nlots;
-    int T, heads, half;
+    int T, heads, D, half;
     float sign;
     bool aligned;
 };
@@ -76,7 +83,7 @@ template <class T> __global__ void rope_kernel(T *x, rope_args p)
     if (at >= p.nlots)
         return;
     const size_t position = p.positions ? (size_t)p.positions[row] : row % (size_t)p.T;
-    T *lower = x + head * 2 * (size_t)half, *upper = lower + half;
+    T *lower = x + head * (size_t)p.D, *upper = lower + half;
     load8(lo, lower, pair, (size_t)half, aligned);
     load8(hi, upper, pair, (size_t)half, aligned);
     load8(c, p.cosine + position * (size_t)half, pair, (size_t)half, aligned);
@@ -93,7 +100,7 @@ template <class T> __global__ void rope_kernel(T *x, rope_args p)
 
 extern "C" int nn_cuda_rope(struct fsdp_lane *lane, const struct nn_rope *a, struct fsdp_err *err)
 {
-    const int half = a->D / 2;
+    const int half = nn_rope_R(a) / 2;
     const size_t nheads = (size_t)a->B * (size_t)a->T * (size_t)a->heads;
     rope_args p = {};
     p.cosine = a->cos;
@@ -102,9 +109,11 @@ extern "C" int nn_cuda_rope(struct fsdp_lane *lane, const struct nn_rope *a, str
     p.nlots = nheads * blocks_for((size_t)half, VEC);
     p.T = a->T;
     p.heads = a->heads;
+    p.D = a->D;
     p.half = half;
     p.sign = a->inverse ? -1.0f : 1.0f;
-    p.aligned = half % VEC == 0 && is_aligned(a->x) && is_aligned(a->cos) && is_aligned(a->sin);
+    p.aligned = half % VEC == 0 && a->D % VEC == 0 && is_aligned(a->x) && is_aligned(a->cos) &&
+                is_aligned(a->sin);
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     LAUNCH_FOR(a->dtype, lane, rope_kernel, blocks_for(p.nlots, THREADS), THREADS, TO(a->x), p);
     return fsdp_cuda_launched(lane, "rope", err);

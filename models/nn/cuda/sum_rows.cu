@@ -10,7 +10,7 @@ enum { GROUPS = 32, WIDE = 8, COLS = WIDE * VEC, THREADS = GROUPS * WIDE, STRIP 
 
 template <class T>
 __global__ void sum_rows_kernel(void *out, enum fsdp_dtype out_dtype, const T *in, int nrows,
-                                int ncols, int strip, float beta, bool aligned)
+                                int ncols, int ld, int strip, float beta, bool aligned)
 {
     __shared__ float sums[GROUPS][COLS + 1];
     const int group = (int)threadIdx.x / WIDE, lot = (int)threadIdx.x % WIDE * VEC;
@@ -22,7 +22,7 @@ __global__ void sum_rows_kernel(void *out, enum fsdp_dtype out_dtype, const T *i
     if (at < (size_t)ncols)
 #pragma unroll 4
         for (int r = first + group; r < end; r += GROUPS) {
-            load8(v, in + (size_t)r * (size_t)ncols, at, (size_t)ncols, aligned);
+            load8(v, in + (size_t)r * (size_t)ld, at, (size_t)ncols, aligned);
 #pragma unroll
             for (int i = 0; i < VEC; i++)
                 sum[i] += v[i];
@@ -46,11 +46,11 @@ __global__ void sum_rows_kernel(void *out, enum fsdp_dtype out_dtype, const T *i
 static int sum_strips(struct fsdp_lane *lane, const struct nn_cuda_sum *a, int strip,
                       struct fsdp_err *err)
 {
-    const bool aligned = a->ncols % VEC == 0 && is_aligned(a->in);
+    const bool aligned = a->ld % VEC == 0 && is_aligned(a->in);
     const dim3 grid(blocks_for((size_t)a->ncols, COLS),
                     blocks_for((size_t)a->nrows, (size_t)strip));
-    LAUNCH_FOR(a->in_dtype, lane, sum_rows_kernel, grid, THREADS, a->out, a->out_dtype,
-               FROM(a->in), a->nrows, a->ncols, strip, a->beta, aligned);
+    LAUNCH_FOR(a->in_dtype, lane, sum_rows_kernel, grid, THREADS, a->out, a->out_dtype, FROM(a->in),
+               a->nrows, a->ncols, a->ld, strip, a->beta, aligned);
     return fsdp_cuda_launched(lane, "sum_rows", err);
 }
 
@@ -71,6 +71,7 @@ extern "C" int nn_cuda_sum_rows(struct fsdp_lane *lane, const struct nn_cuda_sum
     FSDP_TRY(sum_strips(lane, &parts, strip, err));
     sum.in = parts.out;
     sum.in_dtype = FSDP_F32;
+    sum.ld = a->ncols;
     sum.nrows = (int)blocks_for((size_t)a->nrows, (size_t)strip);
     return sum_strips(lane, &sum, sum.nrows, err);
 }

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model's last step: scaled and capped logits, and their cross-entropy. */
+#include <math.h>
+
+#include "cpu.h"
+
+/* What is done to a logit: cap * tanh(scale x / cap), or scale x where cap is 0. */
+struct step {
+    float scale, cap;
+};
+
+static struct step step_of(float logit_scale, float softcap)
+{
+    return (struct step){logit_scale == 0.0f ? 1.0f : logit_scale, softcap};
+}
+
+static bool changes(struct step step)
+{
+    return step.scale != 1.0f || step.cap != 0.0f;
+}
+
+/* z may be x. */
+FSDP_CPU_CLONES static void step_piece(float *z, const float *x, size_t nelem, struct step step)
+{
+    const float inner = step.scale / step.cap, cap = step.cap;
+    if (cap == 0.0f) {
+        FSDP_INDEPENDENT
+        for (size_t i = 0; i < nelem; i++)
+            z[i] = step.scale * x[i];
+    } else {
+        FSDP_INDEPENDENT
+        for (size_t i = 0; i < nelem; i++)
+            z[i] = cap * nn_tanh(inner * x[i]);
+    }
+}
+
+/* grad *= dz/dx. */
+FSDP_CPU_CLONES static void step_gradient(float *restrict grad, const float *restrict z,
+                                          size_t nelem, struct step step)
+{
+    const float inv = step.cap == 0.0f ? 0.0f : 1.0f / step.cap;
+    for (size_t i = 0; i < nelem; i++) {
+        float t = z[i] * inv;
+        grad[i] *= step.scale * (1.0f - t * t);
+    }
+}
+
+static void logits_part(void *arg, int worker, size_t from, size_t to)
+{
+    const struct nn_logits *a = arg;
+    float room[NN_PIECE];
+
+    (void)worker;
+    for (size_t at = from; at < to; at += NN_PIECE) {
+        const size_t n = to - at < NN_PIECE ? to - at : NN_PIECE;
+        float *z = nn_change(a->logits, a->dtype, at, n, room);
+        step_piece(z, z, n, step_of(a->logit_scale, a->softcap));
+        nn_write(a->logits, a->dtype, at, n, z);
+    }
+}
+
+static void logits(struct nn_logits *a)
+{
+    if (changes(step_of(a->logit_scale, a->softcap)))
+        fsdp_cpu_for(a->nelem, NN_GRAIN, logits_part, a);
+}
+
+/* ---- cross-entropy --------------------------------------------------------------------------- */
+
+FSDP_CPU_CLONES static void exp_piece(float *to, const float *in, size_t nelem, float most)
+{
+    FSDP_INDEPENDENT
+    for (size_t i = 0; i < nelem; i++)
+        to[i] = nn_exp(in[i] - most);
+}
+
+FSDP_CPU_CLONES static void scale_row(float *x, size_t nelem, float scale)
+{
+    for (size_t i = 0; i < nelem; i++)
+        x[i] *= scale;
+}
+
+/* exp(x - most) of one row into out (which may be x), and the sum of it. Pieces are summed while
+ * they are in the nearest cache. */
+static double exp_row(float *out, const float *x, size_t nelem, float most)
+{
+    enum { PIECE = 1024 };
+    double sum = 0;
+    for (size_t from = 0; from < nelem; from += PIECE) {
+        size_t n = nelem - from < PIECE ? nelem - from : PIECE;
+        exp_piece(out + from, x + from, n, most);
+        sum += (double)nn_sum(out + from, n);
+    }
+    return sum;
+}
+
+/* z of elements [from, from + nelem) of a row. */
+static const float *read_step(const struct nn_cross_entropy *a, const void *row, size_t from,
+                              size_t nelem, float *room)
+{
+    const struct step step = step_of(a->logit_scale, a->softcap);
+    const float *x = nn_read(row, a->dtype, from, nelem, room);
+    if (!changes(step))
+        return x;
+    step_piece(room, x, nelem, step);
+    return room;
+}
+
+/* Elements [from, from + nelem) of a row become gradients. */
+static void entropy_gradient(const struct nn_cross_entropy *a, void *row, size_t from, size_t nelem,
+                             size_t target, float most, double sum, float grad_scale)
+{
+    const struct step step = step_of(a->logit_scale, a->softcap);
+    float room[NN_PIECE], grad[NN_PIECE];
+    const float *z = read_step(a, row, from, nelem, room);
+
+    exp_piece(grad, z, nelem, most);
+    scale_row(grad, nelem, (float)((double)grad_scale / sum));
+    if (target >= from && target - from < nelem)
+        grad[target - from] -= grad_scale;
+    if (changes(step))
+        step_gradient(grad, z, nelem, step);
+    fsdp_cpu_convert(nn_at(row, a->dtype, from), a->dtype, grad, FSDP_F32, nelem);
+}
+
+/* A row of a 16-bit type, or of logits that a step changes, in pieces: as a row of fp32 with these
+ * values. */
+static double entropy_pieces(const struct nn_cross_entropy *a, void *row, size_t target,
+                             float grad_scale)
+{
+    const size_t vocab = (size_t)a->vocab;
+    float room[NN_PIECE], most = -INFINITY, z_target = 0;
+    double sum = 0;
+
+    for (size_t from = 0, n; from < vocab; from += n) {
+        n = vocab - from < NN_PIECE ? vocab - from : NN_PIECE;
+        const float *z = read_step(a, row, from, n, room);
+        most = fmaxf(most, nn_max(z, n));
+        if (target >= from && target - from < n)
+            z_target = z[target - from];
+    }
+    for (size_t from = 0, n; from < vocab; from += n) {
+        n = vocab - from < NN_PIECE ? vocab - from : NN_PIECE;
+        exp_piece(room, read_step(a, row, from, n, room), n, most);
+        sum += (double)nn_sum(room, n);
+    }
+    for (size_t from = 0, n; from < vocab && a->grad; from += n) {
+        n = vocab - from < NN_PIECE ? vocab - from : NN_PIECE;
+        entropy_gradient(a, row, from, n, target, most, sum, grad_scale);
+    }
+    return log(sum) - ((double)z_target - (double)most);
+}
+
+/* The row's loss; its logits become gradients if they are wanted. */
+static double entropy_row(const struct nn_cross_entropy *a, size_t row)
+{
+    const size_t vocab = (size_t)a->vocab;
+    const float grad_scale = a->scale * (a->loss_scale ? *a->loss_scale : 1);
+    float *x = nn_at(a->logits, a->dtype, row * (size_t)nn_cross_entropy_ld(a));
+
+    if (a->targets[row] < 0) {
+        if (a->grad)
+            memset(x, 0, vocab * fsdp_dtype_nbytes(a->dtype));
+        return 0;
+    }
+    const size_t target = (size_t)a->targets[row];
+    if (a->dtype != FSDP_F32 || changes(step_of(a->logit_scale, a->softcap)))
+        return entropy_pieces(a, x, target, grad_scale);
+    const float most = nn_max(x, vocab), x_target = x[target];
+    const double sum = exp_row(x, x, vocab, most);
+    if (a->grad) {
+        scale_row(x, vocab, (float)((double)grad_scale / sum));
+        x[target] -= grad_scale;
+    }
+    return log(sum) - ((double)x_target - (double)most);
+}
+
+enum { SPAN_ROWS = 256 };
+
+/* Rows from `first` on; their losses are added up afterwards, in order. */
+struct span {
+    const struct nn_cross_entropy *a;
+    int first;
+    double loss[SPAN_ROWS];
+};
+
+static void entropy_rows(void *arg, int worker, size_t from, size_t to)
+{
+    struct span *span = arg;
+    (void)worker;
+    for (size_t r = from; r < to; r++)
+        span->loss[r] = entropy_row(span->a, (size_t)span->first + r);
+}
+
+static void cross_entropy(const struct nn_cross_entropy *a)
+{
+    struct span span = {.a = a};
+    double loss = 0;
+    for (; span.first < a->rows; span.first += SPAN_ROWS) {
+        const int rest = a->rows - span.first, nrows = rest < SPAN_ROWS ? rest : SPAN_ROWS;
+        fsdp_cpu_for((size_t)nrows, 4, entropy_rows, &span);
+        for (int r = 0; r < nrows; r++)
+            loss += span.loss[r];
+    }
+    *a->loss_sum += loss;
+}
+
+NN_CPU_ENQUEUE(logits, nn_logits)
+NN_CPU_ENQUEUE(cross_entropy, nn_cross_entropy)
